@@ -1,0 +1,44 @@
+# One library target per room, one test program per test file or small group of them.
+# Warnings are errors for our code; g++ 12's false positives are switched off by name.
+add_library(baton_options INTERFACE)
+target_compile_options(baton_options INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Wold-style-cast -Wconversion -Wno-sign-conversion -Werror
+  -Wno-restrict -Wno-maybe-uninitialized
+  -ffp-contract=off -fno-omit-frame-pointer)  # contraction would change bits (numerics v1, rule N7)
+# BOOST_DISABLE_ASSERTS: Beast asserts on some inputs of hostile clients.
+target_compile_definitions(baton_options INTERFACE BOOST_DISABLE_ASSERTS
+  $<$<BOOL:${BATON_DCHECK}>:BATON_DCHECK=1>)
+if(BATON_SANITIZE STREQUAL "address")
+  target_compile_options(baton_options INTERFACE -fsanitize=address,undefined -fno-sanitize-recover=undefined)
+  target_link_options(baton_options INTERFACE -fsanitize=address,undefined)
+elseif(BATON_SANITIZE STREQUAL "thread")
+  target_compile_options(baton_options INTERFACE -fsanitize=thread -Wno-tsan)
+  target_link_options(baton_options INTERFACE -fsanitize=thread)
+endif()
+
+# baton_library(NAME SRCS a.cc b.cc DEPS baton_common absl::status [PRIVATE_DEPS ...])
+function(baton_library name)
+  cmake_parse_arguments(arg "" "" "SRCS;DEPS;PRIVATE_DEPS" ${ARGN})
+  add_library(${name} STATIC ${arg_SRCS})
+  target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR}/src)
+  target_link_libraries(${name} PUBLIC ${arg_DEPS} PRIVATE baton_options ${arg_PRIVATE_DEPS})
+endfunction()
+
+# baton_test(NAME SRCS a_test.cc DEPS baton_engine [LABELS unit] [TIMEOUT 120])
+# Labels: unit (default), sanitize (also in the ASan/UBSan slice), tsan (also in the TSan slice), e2e.
+function(baton_test name)
+  cmake_parse_arguments(arg "" "TIMEOUT" "SRCS;DEPS;LABELS;ARGS" ${ARGN})
+  add_executable(${name} ${arg_SRCS} $<TARGET_OBJECTS:baton_test_main>)
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
+  target_compile_definitions(${name} PRIVATE BATON_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data"
+    BATON_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  target_link_libraries(${name} PRIVATE baton_options Catch2::Catch2 ${arg_DEPS})
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 300)
+  endif()
+  if(NOT arg_LABELS)
+    set(arg_LABELS unit)
+  endif()
+  add_test(NAME ${name} COMMAND ${name} -w NoTests ${arg_ARGS})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
+endfunction()

@@ -1,0 +1,43 @@
+// One-line logger to stderr: `2026-01-02T03:04:05.678Z info decode  handoff committed pages 17`.
+// Lower case, value after word. error: someone must act; warn: degraded; info: life of the process
+// and one line per request; debug: details. Never prompts, keys or tokens' text.
+// Any thread; a line is written with one write(2).
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "absl/strings/str_format.h"
+
+namespace baton {
+
+enum class LogLevel { kDebug, kInfo, kWarn, kError };
+
+// Set once at start of a process, before threads: the least level written and the word that names
+// this process in every line (router, prefill0, ...).
+void SetLog(LogLevel least, std::string_view process_name);
+bool LogEnabled(LogLevel level);
+void WriteLogLine(LogLevel level, std::string_view text);
+
+template <typename... Args>
+void Log(LogLevel level, const absl::FormatSpec<Args...>& format, const Args&... args) {
+  if (LogEnabled(level)) WriteLogLine(level, absl::StrFormat(format, args...));
+}
+template <typename... Args>
+void LogDebug(const absl::FormatSpec<Args...>& format, const Args&... args) {
+  if (LogEnabled(LogLevel::kDebug)) WriteLogLine(LogLevel::kDebug, absl::StrFormat(format, args...));
+}
+template <typename... Args>
+void LogInfo(const absl::FormatSpec<Args...>& format, const Args&... args) {
+  if (LogEnabled(LogLevel::kInfo)) WriteLogLine(LogLevel::kInfo, absl::StrFormat(format, args...));
+}
+template <typename... Args>
+void LogWarn(const absl::FormatSpec<Args...>& format, const Args&... args) {
+  if (LogEnabled(LogLevel::kWarn)) WriteLogLine(LogLevel::kWarn, absl::StrFormat(format, args...));
+}
+template <typename... Args>
+void LogError(const absl::FormatSpec<Args...>& format, const Args&... args) {
+  if (LogEnabled(LogLevel::kError)) WriteLogLine(LogLevel::kError, absl::StrFormat(format, args...));
+}
+
+}  // namespace baton
