@@ -1,0 +1,61 @@
+// One engine behind one interface: the CPU here, CUDA beside it later. Called by the engine thread
+// only. A step is Begin, RunLayers in ascending runs that cover all layers, then the results are
+// read; a relay rank and a prefill that announces KV run it layer by layer. Inside a step there is
+// no Status, allocation, time, network or log.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/status.h"
+#include "engine/kv_pool.h"
+#include "engine/model_desc.h"
+#include "engine/step.h"
+
+namespace baton {
+
+struct EngineOptions {
+  std::string model;         // folder in Hugging Face layout, or random:<config.json>
+  std::string dtype = "auto";  // auto = bf16; bf16; fp32 (plain reference mode)
+  std::string isa = "auto";  // auto, avx2, avx512, avx512bf16, amx
+  int threads = 0;           // compute threads, the engine thread included; 0 = cores of the process
+  int spin_us = 0;           // how long a compute thread spins for work inside a step; 0 when cores are shared
+  int page_tokens = 64;
+  int max_step_tokens = 512;
+  int max_context = 0;       // 0 = the model's own
+  std::string cache_dir;     // packed weights; empty = private memory
+  uint64_t random_seed = 1;  // of random: weights
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual const ModelDesc& model() const = 0;
+  virtual const KvLayout& kv_layout() const = 0;
+  // v1/cpu-x86/bf16/kv-bf16/l2. Workers of one id give bit-identical logits.
+  virtual std::string numerics_id() const = 0;
+  // Of config and checkpoint tensor bytes; workers exchange KV only if equal.
+  virtual uint64_t model_fingerprint() const = 0;
+  virtual std::string isa() const = 0;  // the path chosen, for logs and doctor
+
+  // The pool whose pages the step's page tables name; set once before the first step.
+  virtual void SetPool(KvPool* pool) = 0;
+  // Copies what it needs of the batch.
+  virtual void Begin(const StepBatch& batch) = 0;
+  // Layers [from, to); to == n_layers also runs the final norm and the LM head on the logit rows.
+  virtual void RunLayers(int from, int to) = 0;
+  // (vocab) fp32 logits of the i-th logit row; valid until the next Begin.
+  virtual std::span<const float> logits(int i) const = 0;
+};
+
+// progress(fraction) is called now and then while weights load, on the calling thread.
+absl::StatusOr<std::unique_ptr<Backend>> LoadBackend(const EngineOptions& options,
+                                                     void (*progress)(void*, double) = nullptr,
+                                                     void* progress_context = nullptr);
+
+// xxh64 of a logits row (little-endian fp32), chained: pass the digest of the step before.
+uint64_t LogitsDigest(std::span<const float> logits, uint64_t previous);
+
+}  // namespace baton

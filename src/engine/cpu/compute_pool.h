@@ -1,0 +1,37 @@
+// Threads for the inside of a step. The caller (engine thread) is member 0 and works too.
+// Waiting threads spin at most spin_us, then sleep on a futex; bits never depend on the partition.
+// Every thread runs with MXCSR FTZ + DAZ (numerics rule N10), the caller while it is inside For.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+namespace baton {
+
+class ComputePool {
+ public:
+  ComputePool(int n_threads, int spin_us);
+  ~ComputePool();  // joins
+  ComputePool(const ComputePool&) = delete;
+  ComputePool& operator=(const ComputePool&) = delete;
+
+  int n_threads() const { return n_threads_; }
+
+  // Calls fn(item, member) once for every item in [0, n), spread over the members, and returns
+  // when all are done. Items are claimed one by one in ascending order (ragged work stays even).
+  // Not reentrant.
+  template <typename Fn>
+  void For(int64_t n, const Fn& fn) {
+    Run(n, [](const void* f, int64_t item, int member) { (*static_cast<const Fn*>(f))(item, member); },
+        &fn);
+  }
+
+ private:
+  using Call = void (*)(const void* fn, int64_t item, int member);
+  void Run(int64_t n, Call call, const void* fn);
+  struct Shared;
+  int n_threads_;
+  std::unique_ptr<Shared> shared_;
+};
+
+}  // namespace baton

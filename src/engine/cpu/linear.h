@@ -1,0 +1,86 @@
+// Linear layers of numerics v1 on x86: y[r][n] = sum over k of x[r][k] * w[n][k] in the tile order
+// (engine reference 5.5), the same bits on every ISA path, for any number of rows, threads or tiles:
+//
+//   acc = +0;  for each 32-k group, ascending, zero padding takes part:
+//     e = o = +0;  for p = 0..15: e = fma(x[2p], w[2p], e); o = fma(x[2p+1], w[2p+1], o)
+//     acc = acc + (e + o)                                 all round-to-nearest-even, FTZ + DAZ
+//
+// Weights are packed once for all x86 machines: [N/16][Kp/2][16 outputs][2] bf16; one 64-byte line
+// = 16 outputs x one k pair = one zmm; 16 lines = one AMX B tile. Rows come in logical order;
+// a kernel set that wants them permuted does so in its own scratch.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/status.h"
+#include "engine/cpu/compute_pool.h"
+
+namespace baton {
+
+using bf16 = uint16_t;  // the upper half of an fp32
+
+inline int64_t RoundUp(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+
+// A packed matrix, not owned (it lies in the mapped weights file).
+struct PackedWeights {
+  const bf16* data = nullptr;  // (n_padded / 16, k_padded / 2, 16, 2), 64-byte aligned
+  int64_t n = 0, k = 0;        // logical
+  int64_t n_padded() const { return RoundUp(n, 16); }
+  int64_t k_padded() const { return RoundUp(k, 32); }
+  static int64_t Bytes(int64_t n, int64_t k) { return RoundUp(n, 16) * RoundUp(k, 32) * 2; }
+};
+
+// Packs outputs [16 * block, 16 * block + 16) of a row-major (n, k) bf16 matrix into `packed`
+// (the whole matrix's buffer). Blocks are independent: call them in parallel.
+void PackBlock(const bf16* weights, int64_t n, int64_t k, int64_t block, bf16* packed);
+
+// Path of the kernels. Order = preference on machines where the measurement is not decisive.
+enum class Isa { kAvx2, kAvx512, kAvx512Bf16, kAmx };
+std::string_view IsaName(Isa isa);
+absl::StatusOr<Isa> ParseIsa(std::string_view name);  // error lists the names
+std::vector<Isa> SupportedIsas();                     // of this machine, best guess last
+// Asks the kernel for AMX tiles; call after exec, before threads. False where there are none.
+bool RequestAmxPermission();
+
+// What happens to the fp32 accumulators. Outputs are bf16 unless said otherwise.
+enum class Epilogue {
+  kBf16,         // y = bf16(acc [+ bias])
+  kFp32,         // y_fp32 = acc [+ bias]: LM head (rule N2), plain
+  kResidualAdd,  // y = bf16(float(residual) + float(bf16(acc [+ bias])))   (rule N3), residual may be y
+  kSwiGlu,       // weights alternate 16 gate and 16 up outputs; y (n/2 wide) = bf16(silu(g) * u) of the
+                 // bf16-rounded g and u (rule N6)
+};
+
+struct LinearArgs {
+  const bf16* x = nullptr;  // (rows, x_stride), x_stride >= k_padded, zeros from k to k_padded
+  int64_t x_stride = 0;
+  int64_t rows = 0;
+  PackedWeights weights;
+  const float* bias = nullptr;  // (n) or null
+  Epilogue epilogue = Epilogue::kBf16;
+  bf16* y = nullptr;  // (rows, y_stride); columns beyond n are not written
+  int64_t y_stride = 0;
+  float* y_fp32 = nullptr;  // kFp32
+  const bf16* residual = nullptr;  // (rows, residual_stride)
+  int64_t residual_stride = 0;
+};
+
+// One kernel set, chosen once. Thread-compatible: one Linear may be used by one engine thread.
+class LinearKernels {
+ public:
+  virtual ~LinearKernels() = default;
+  virtual Isa isa() const = 0;
+  virtual void Run(const LinearArgs& args, ComputePool& pool) = 0;
+};
+
+// isa: a supported path. Runs a 4,096-element self-test against the FMA form first: a CPU that
+// differs is an error (the caller falls back to another path instead of changing bits).
+absl::StatusOr<std::unique_ptr<LinearKernels>> MakeLinearKernels(Isa isa);
+// The fastest supported path by a short measurement on this machine, self-tested.
+absl::StatusOr<std::unique_ptr<LinearKernels>> MakeFastestLinearKernels(ComputePool& pool);
+
+}  // namespace baton

@@ -1,0 +1,58 @@
+// What a Hugging Face config.json says, as data. The forward pass reads these fields; there are no
+// per-family classes. An architecture, rope type or field we do not support is an error that names it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/status.h"
+
+namespace baton {
+
+enum class Dtype { kFp32, kBf16, kFp16 };
+
+// RoPE frequencies are fixed at load: the table is made from these in double precision.
+struct RopeDesc {
+  enum class Scaling { kNone, kLlama3 } scaling = Scaling::kNone;
+  double theta = 10000.0;
+  double factor = 1.0;  // the rest: llama3
+  double low_freq_factor = 1.0;
+  double high_freq_factor = 4.0;
+  double original_max_position_embeddings = 8192;
+};
+
+struct ModelDesc {
+  std::string architecture;  // "LlamaForCausalLM"
+  std::string name;          // last component of the folder: the default model id of the API
+  Dtype checkpoint_dtype = Dtype::kBf16;
+  int n_layers = 0;
+  int hidden = 0;
+  int n_heads = 0;
+  int n_kv_heads = 0;
+  int head_dim = 0;
+  int intermediate = 0;
+  int vocab = 0;
+  int max_positions = 0;  // context length
+  double rms_eps = 1e-5;
+  bool attention_bias = false;  // q, k, v and o
+  bool mlp_bias = false;
+  bool tied_embeddings = false;
+  RopeDesc rope;
+  std::vector<int32_t> eos_tokens;  // generation_config.json first, then config.json
+
+  // Reads config.json (both spellings, transformers 4 and 5) and generation_config.json in `folder`.
+  static absl::StatusOr<ModelDesc> FromFolder(const std::string& folder);
+  // Parses the text of a config.json; `origin` is named in errors.
+  static absl::StatusOr<ModelDesc> FromJson(std::string_view text, const std::string& origin);
+  int64_t n_parameters() const;
+};
+
+// (max_positions, head_dim / 2) cos and sin, fp32 rounded from double, attention factor included.
+struct RopeTable {
+  std::vector<float> cos, sin;
+  static RopeTable For(const ModelDesc& model);
+};
+
+}  // namespace baton
