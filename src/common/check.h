@@ -7,17 +7,17 @@ namespace baton {
 [[noreturn]] void CheckFailed(const char* file, int line, const char* condition);
 }  // namespace baton
 
-#define CHECK(condition)                                                 \
-  do {                                                                   \
-    if (!(condition)) [[unlikely]]                                       \
-      ::baton::CheckFailed(__FILE__, __LINE__, #condition);              \
+#define CHECK(condition)                                    \
+  do {                                                      \
+    if (!(condition)) [[unlikely]]                          \
+      ::baton::CheckFailed(__FILE__, __LINE__, #condition); \
   } while (false)
 
 #ifdef BATON_DCHECK
 #define DCHECK(condition) CHECK(condition)
 #else
-#define DCHECK(condition)                 \
-  do {                                    \
+#define DCHECK(condition)                    \
+  do {                                       \
     if (false) static_cast<void>(condition); \
   } while (false)
 #endif

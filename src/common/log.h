@@ -25,7 +25,8 @@ void Log(LogLevel level, const absl::FormatSpec<Args...>& format, const Args&...
 }
 template <typename... Args>
 void LogDebug(const absl::FormatSpec<Args...>& format, const Args&... args) {
-  if (LogEnabled(LogLevel::kDebug)) WriteLogLine(LogLevel::kDebug, absl::StrFormat(format, args...));
+  if (LogEnabled(LogLevel::kDebug))
+    WriteLogLine(LogLevel::kDebug, absl::StrFormat(format, args...));
 }
 template <typename... Args>
 void LogInfo(const absl::FormatSpec<Args...>& format, const Args&... args) {
@@ -37,7 +38,8 @@ void LogWarn(const absl::FormatSpec<Args...>& format, const Args&... args) {
 }
 template <typename... Args>
 void LogError(const absl::FormatSpec<Args...>& format, const Args&... args) {
-  if (LogEnabled(LogLevel::kError)) WriteLogLine(LogLevel::kError, absl::StrFormat(format, args...));
+  if (LogEnabled(LogLevel::kError))
+    WriteLogLine(LogLevel::kError, absl::StrFormat(format, args...));
 }
 
 }  // namespace baton

@@ -10,15 +10,15 @@
 #define BATON_CONCAT_INNER(a, b) a##b
 #define BATON_CONCAT(a, b) BATON_CONCAT_INNER(a, b)
 
-#define RETURN_IF_ERROR(expression)                                       \
-  do {                                                                    \
+#define RETURN_IF_ERROR(expression)                                           \
+  do {                                                                        \
     if (::absl::Status status_ = (expression); !status_.ok()) return status_; \
   } while (false)
 
 // ASSIGN_OR_RETURN(auto x, F()): x = value of F(), or return F()'s error.
 #define ASSIGN_OR_RETURN(lhs, expression) \
   ASSIGN_OR_RETURN_INNER(BATON_CONCAT(statusor_, __LINE__), lhs, expression)
-#define ASSIGN_OR_RETURN_INNER(statusor, lhs, expression) \
-  auto statusor = (expression);                           \
+#define ASSIGN_OR_RETURN_INNER(statusor, lhs, expression)  \
+  auto statusor = (expression);                            \
   if (!statusor.ok()) return std::move(statusor).status(); \
   lhs = *std::move(statusor)

@@ -1,0 +1,49 @@
+#include "common/ticket.h"
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+
+#include <cstring>
+
+#include "common/check.h"
+
+namespace baton {
+namespace {
+
+std::array<uint8_t, 32> TicketMac(const ClusterKey& key, const Ticket& ticket) {
+  // Fixed little-endian layout: every field once, in order of declaration.
+  uint8_t bytes[8 + 8 + 4 + 8 + 8 + 4 + 4];
+  uint8_t* at = bytes;
+  const auto put = [&at](uint64_t value, int n_bytes) {
+    for (int i = 0; i < n_bytes; ++i) *at++ = static_cast<uint8_t>(value >> (8 * i));
+  };
+  put(ticket.id.high, 8);
+  put(ticket.id.low, 8);
+  put(ticket.epoch, 4);
+  put(ticket.request_id, 8);
+  put(ticket.sink, 8);
+  put(static_cast<uint32_t>(ticket.kv_pages), 4);
+  put(static_cast<uint32_t>(ticket.promise_pages), 4);
+  return ClusterMac(key, bytes, sizeof(bytes));
+}
+
+}  // namespace
+
+std::array<uint8_t, 32> ClusterMac(const ClusterKey& key, const void* bytes, size_t n_bytes) {
+  std::array<uint8_t, 32> mac{};
+  unsigned length = 0;
+  CHECK(HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
+             static_cast<const unsigned char*>(bytes), n_bytes, mac.data(), &length) != nullptr);
+  CHECK(length == mac.size());
+  return mac;
+}
+
+void SignTicket(const ClusterKey& key, Ticket& ticket) { ticket.mac = TicketMac(key, ticket); }
+
+bool VerifyTicket(const ClusterKey& key, const Ticket& ticket) {
+  const std::array<uint8_t, 32> mac = TicketMac(key, ticket);
+  return CRYPTO_memcmp(mac.data(), ticket.mac.data(), mac.size()) == 0;
+}
+
+}  // namespace baton

@@ -1,0 +1,165 @@
+// Moves cells of KV bytes from a page pool here into promised pages of another process, and says
+// when they are there. A cell is (plane, page): one plane (layer) of one page, contiguous bytes.
+// This room knows planes, pages and tickets; no layers, heads or tokens.
+//
+// Threads: Transfer owns one link thread which owns all of UCX and all handoff state. Commands go
+// in by Post from any thread; events come out through the sink function given at Start, called on
+// the link thread (it must only post to a mailbox).
+//
+// Handoff: source OPEN -> sink PROMISE (a count of pages, at once) or NO_ROOM (the sink keeps the
+// request and promises when pages come back) -> DATA/ACK per chunk -> DONE -> COMMIT -> COMMITTED.
+// The sink, owner of the memory, posts every receive itself (owner-initiated push).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "common/ids.h"
+#include "common/status.h"
+#include "common/ticket.h"
+
+namespace baton {
+
+struct PoolPlane {
+  int64_t offset = 0, bytes = 0;  // inside a page
+};
+
+// The arena both ends address by (page id, plane). Constant while the Transfer lives.
+struct PoolView {
+  std::byte* base = nullptr;
+  int64_t page_stride = 0;
+  int32_t n_pages = 0;
+  std::vector<PoolPlane> planes;
+};
+
+struct TransferOptions {
+  std::string listen_host = "127.0.0.1";
+  int listen_port = 0;  // 0 picks
+  Incarnation incarnation = 0;
+  ClusterKey key{};
+  // Two ends exchange KV only if these are equal; HELLO names the one that differs.
+  uint64_t model_fingerprint = 0;
+  std::string numerics_id, layout_id;
+  int64_t chunk_bytes = 1 << 20;   // most payload per DATA message
+  int64_t window_bytes = 8 << 20;  // announced and not yet acknowledged, per handoff
+  int64_t hello_timeout_ms = 2000;
+  int64_t peer_timeout_ms = 5000;  // silence after which a peer with work in flight is given up
+  bool withhold_acks = false;      // test only: the sink receives but never acknowledges
+};
+
+// What the source's worker tells the sink's worker at the end.
+struct CommitRecord {
+  int32_t first_token = 0;
+  int32_t n_tokens = 0;  // tokens whose KV was sent; the first token has this position
+};
+
+// --- commands (any thread) --------------------------------------------------------------------
+// As source.
+struct OpenHandoff {
+  Ticket ticket;
+  Incarnation peer = 0;
+  std::string peer_address;
+};
+// Planes [plane, plane + n_planes) of the ticket's pages [first_page, first_page + pages.size())
+// are final; `pages` are their ids here and stay untouched until the handoff ends.
+struct SendCells {
+  TicketId ticket_id;
+  int32_t plane = 0, n_planes = 1;
+  int32_t first_page = 0;
+  std::vector<int32_t> pages;
+};
+struct CommitHandoff {  // all cells were given to SendCells
+  TicketId ticket_id;
+  CommitRecord record;
+};
+// As sink: pages to promise from (moved by value: the link thread owns them until they come out in
+// HandoffArrived or PagesReturned), and how long a newcomer would wait for room.
+struct LendPages {
+  std::vector<int32_t> pages;
+  int64_t expected_wait_us = 0;
+};
+struct ReclaimPages {  // gives back at most n unpromised pages
+  int32_t n = 0;
+};
+// Either side; idempotent; unknown tickets are remembered so that a late OPEN is refused.
+struct CancelHandoff {
+  TicketId ticket_id;
+  Epoch epoch = 0;
+};
+using TransferCommand =
+    std::variant<OpenHandoff, SendCells, CommitHandoff, LendPages, ReclaimPages, CancelHandoff>;
+
+// --- events (on the link thread) --------------------------------------------------------------
+// As source.
+struct HandoffPromised {
+  TicketId ticket_id;
+};
+struct HandoffNoRoom {
+  TicketId ticket_id;
+  int64_t expected_wait_us = 0;
+};
+// The handoff is over and no operation reads its pages any more: they may be reused.
+struct HandoffEnded {
+  TicketId ticket_id;
+  absl::Status status;      // OK = committed; else cancelled, refused, peer lost
+  int64_t transfer_us = 0;  // OPEN sent to end
+};
+// As sink.
+struct HandoffArrived {
+  TicketId ticket_id;
+  Epoch epoch = 0;
+  RequestId request_id = 0;
+  std::vector<int32_t> pages;  // promise_pages of them; the first kv_pages hold the KV, verified
+  CommitRecord record;
+  int64_t transfer_us = 0;  // OPEN seen to complete
+};
+struct HandoffAborted {  // after an OPEN was seen; its pages are back in the lent stock
+  TicketId ticket_id;
+  Epoch epoch = 0;
+  RequestId request_id = 0;
+  absl::Status status;
+};
+struct PagesReturned {
+  std::vector<int32_t> pages;
+};
+struct StockChanged {  // lent pages not promised, and tickets waiting for room
+  int32_t free_pages = 0;
+  int32_t waiting = 0;
+};
+using TransferEvent = std::variant<HandoffPromised, HandoffNoRoom, HandoffEnded, HandoffArrived,
+                                   HandoffAborted, PagesReturned, StockChanged>;
+
+struct TransferCounters {  // for metrics; any thread
+  uint64_t bytes_sent = 0, bytes_received = 0, chunks_sent = 0, chunks_received = 0;
+  uint64_t crc_errors = 0, refused_chunks = 0, resent_chunks = 0, handoffs_committed = 0,
+           handoffs_failed = 0;
+};
+
+class Transfer {
+ public:
+  // Binds the listener and starts the link thread.
+  static absl::StatusOr<std::unique_ptr<Transfer>> Start(
+      const TransferOptions& options, const PoolView& pool,
+      std::function<void(TransferEvent)> on_event);
+  // Cancels what is open, closes endpoints, joins the link thread; lent pages come out in a last
+  // PagesReturned event before this returns.
+  ~Transfer();
+  Transfer(const Transfer&) = delete;
+  Transfer& operator=(const Transfer&) = delete;
+
+  const std::string& address() const;  // host:port that peers open
+  void Post(TransferCommand command);  // any thread; bounded by the pages and tickets that exist
+  TransferCounters counters() const;   // any thread
+
+ private:
+  class Loop;
+  explicit Transfer(std::unique_ptr<Loop> loop);
+  std::unique_ptr<Loop> loop_;
+};
+
+}  // namespace baton

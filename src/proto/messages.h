@@ -1,0 +1,126 @@
+// What router and workers say to each other, as plain values. control.proto is the same on the
+// wire; control_codec converts. Cores and simulation use these structs and never see protobuf.
+//
+// A worker dials its router and announces itself; then both sides talk over one bidirectional
+// stream: RouterMessage down, WorkerReport up. A step's tokens of all requests travel in one
+// report.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "common/ids.h"
+#include "common/sampling_params.h"
+#include "common/ticket.h"
+
+namespace baton {
+
+enum class Role { kPrefill, kDecode, kBoth };  // a preference: every worker can do both
+
+// Where KV for a worker is sent.
+struct TransferPeer {
+  Incarnation incarnation = 0;
+  std::string address;  // host:port of its UCX listener
+  bool operator==(const TransferPeer&) const = default;
+};
+
+// --- router to worker -------------------------------------------------------------------------
+
+// Turn the tokens into KV and a first token; hand the KV to `sink`, or keep it when sink is this
+// worker itself (colocated) or when max_tokens is 1 (nothing follows; sink.incarnation is 0).
+struct PrefillRequest {
+  RequestId request_id = 0;
+  Epoch epoch = 0;
+  Ticket ticket;
+  TransferPeer sink;
+  std::vector<int32_t> tokens;  // prompt, and after a failover the tokens generated so far
+  SamplingParams sampling;
+  bool want_digests = false;
+};
+
+// A guest is coming: its KV by handoff, its first token in the handoff's COMMIT.
+struct DecodeRequest {
+  RequestId request_id = 0;
+  Epoch epoch = 0;
+  TicketId ticket_id;
+  int32_t n_prompt = 0;    // tokens the prefill runs
+  int32_t max_tokens = 0;  // tokens wanted from position n_prompt on, the first one included
+  SamplingParams sampling;
+  std::vector<int32_t> stop_tokens;  // a row that samples one of these ends
+  bool want_digests = false;
+};
+
+struct CancelRequest {
+  RequestId request_id = 0;
+  Epoch epoch = 0;  // cancels attempts up to this one
+};
+
+struct DrainWorker {};  // finish what runs, take nothing new
+
+using RouterMessage = std::variant<PrefillRequest, DecodeRequest, CancelRequest, DrainWorker>;
+
+// --- worker to router -------------------------------------------------------------------------
+
+struct WorkerAnnounce {
+  Incarnation incarnation = 0;
+  std::string name;  // "prefill0": for logs and metrics
+  Role role = Role::kBoth;
+  TransferPeer transfer;
+  uint64_t model_fingerprint = 0;
+  std::string numerics_id, layout_id;
+  int32_t page_tokens = 0;
+  int32_t pages_total = 0;
+  int32_t max_context = 0;  // tokens
+  int32_t max_batch = 0;    // decode rows
+};
+
+// Sent on change, at most every 20 ms, and every second while idle.
+struct WorkerLoad {
+  int32_t prefill_queued_tokens = 0;  // tokens still to be computed of admitted prompts
+  int32_t decode_rows = 0;
+  int32_t decode_waiting = 0;  // guests promised or waiting for room
+  int32_t pages_free = 0;
+  float prefill_tokens_per_s = 0;  // measured, 0 = not yet
+  float decode_step_ms = 0;        // measured, 0 = not yet
+};
+
+struct TokenOut {
+  RequestId request_id = 0;
+  Epoch epoch = 0;
+  int32_t position = 0;  // absolute: the first token of an n-token prompt has position n
+  int32_t token = 0;
+  float logprob = 0;
+  uint64_t digest = 0;  // xxh64 of the step's logits row, when asked for
+};
+
+enum class EndReason { kStopToken, kLength, kCancelled, kFailed };
+
+// A worker's part in a request is over; nothing of it is held there any more.
+struct PartEnded {
+  RequestId request_id = 0;
+  Epoch epoch = 0;
+  bool was_prefill = false;
+  EndReason reason = EndReason::kLength;
+  std::string message;  // of kFailed: what, where
+  // Durations on the worker's own clock, microseconds. Prefill: queue (admitted to first step),
+  // compute, handoff (OPEN sent to COMMITTED). Decode: transfer (OPEN seen to complete), queue
+  // (complete to first step), compute (first step to end).
+  int64_t queue_us = 0, compute_us = 0, transfer_us = 0;
+};
+
+// The decode worker has no room for this ticket's pages yet; the request waits there in order.
+struct NoRoomNotice {
+  RequestId request_id = 0;
+  Epoch epoch = 0;
+  int64_t expected_wait_us = 0;
+};
+
+using WorkerEvent = std::variant<WorkerAnnounce, WorkerLoad, TokenOut, PartEnded, NoRoomNotice>;
+
+struct WorkerReport {
+  std::vector<WorkerEvent> events;  // in order
+};
+
+}  // namespace baton
