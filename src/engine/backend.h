@@ -17,11 +17,12 @@
 namespace baton {
 
 struct EngineOptions {
-  std::string model;         // folder in Hugging Face layout, or random:<config.json>
+  std::string model;           // folder in Hugging Face layout, or random:<config.json>
   std::string dtype = "auto";  // auto = bf16; bf16; fp32 (plain reference mode)
-  std::string isa = "auto";  // auto, avx2, avx512, avx512bf16, amx
-  int threads = 0;           // compute threads, the engine thread included; 0 = cores of the process
-  int spin_us = 0;           // how long a compute thread spins for work inside a step; 0 when cores are shared
+  std::string isa = "auto";    // auto, avx2, avx512, avx512bf16, amx
+  int threads = 0;  // compute threads, the engine thread included; 0 = cores of the process
+  int spin_us =
+      0;  // how long a compute thread spins for work inside a step; 0 when cores are shared
   int page_tokens = 64;
   int max_step_tokens = 512;
   int max_context = 0;       // 0 = the model's own

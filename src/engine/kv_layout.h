@@ -28,9 +28,9 @@ struct KvLayout {
   int page_tokens = 64;  // 16, 32 or 64
   int n_layers = 0;
   int n_kv_heads = 0;
-  int head_dim = 0;         // D
-  int head_dim_padded = 0;  // D rounded up to 32: K stores the zeros too
-  int64_t page_bytes = 0;   // all layers, rounded up to 64
+  int head_dim = 0;             // D
+  int head_dim_padded = 0;      // D rounded up to 32: K stores the zeros too
+  int64_t page_bytes = 0;       // all layers, rounded up to 64
   std::vector<KvPlane> planes;  // (n_layers)
 
   static KvLayout For(const ModelDesc& model, KvType type, int page_tokens);

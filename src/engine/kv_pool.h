@@ -26,7 +26,9 @@ class KvPool {
 
   const KvLayout& layout() const { return layout_; }
   std::byte* base() const { return base_; }
-  std::byte* page(int32_t id) const { return base_ + static_cast<int64_t>(id) * layout_.page_bytes; }
+  std::byte* page(int32_t id) const {
+    return base_ + static_cast<int64_t>(id) * layout_.page_bytes;
+  }
   int total() const { return n_pages_; }
   int free() const { return static_cast<int>(free_.size()); }
   int held() const { return n_pages_ - free(); }

@@ -1,5 +1,6 @@
 // What a Hugging Face config.json says, as data. The forward pass reads these fields; there are no
-// per-family classes. An architecture, rope type or field we do not support is an error that names it.
+// per-family classes. An architecture, rope type or field we do not support is an error that names
+// it.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +43,8 @@ struct ModelDesc {
   RopeDesc rope;
   std::vector<int32_t> eos_tokens;  // generation_config.json first, then config.json
 
-  // Reads config.json (both spellings, transformers 4 and 5) and generation_config.json in `folder`.
+  // Reads config.json (both spellings, transformers 4 and 5) and generation_config.json in
+  // `folder`.
   static absl::StatusOr<ModelDesc> FromFolder(const std::string& folder);
   // Parses the text of a config.json; `origin` is named in errors.
   static absl::StatusOr<ModelDesc> FromJson(std::string_view text, const std::string& origin);

@@ -20,7 +20,8 @@ struct SampledToken {
 class Sampler {
  public:
   // position: the absolute position the new token will take.
-  SampledToken Sample(std::span<const float> logits, const SamplingParams& params, int64_t position);
+  SampledToken Sample(std::span<const float> logits, const SamplingParams& params,
+                      int64_t position);
 
  private:
   std::vector<int32_t> candidates_;

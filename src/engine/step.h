@@ -16,7 +16,7 @@ struct StepBatch {
   std::span<const int32_t> page_begin;   // (n_pieces + 1) first entry of each piece in `pages`
   // (page_begin.back()) page ids in sequence order; a piece's table covers its last position.
   std::span<const int32_t> pages;
-  std::span<const int32_t> logit_rows;   // (n_logits) ascending rows whose logits are wanted
+  std::span<const int32_t> logit_rows;  // (n_logits) ascending rows whose logits are wanted
 
   int n_tokens() const { return static_cast<int>(tokens.size()); }
   int n_pieces() const { return static_cast<int>(piece_begin.size()) - 1; }

@@ -22,7 +22,9 @@ class ComputePool {
   // Not reentrant.
   template <typename Fn>
   void For(int64_t n, const Fn& fn) {
-    Run(n, [](const void* f, int64_t item, int member) { (*static_cast<const Fn*>(f))(item, member); },
+    Run(
+        n,
+        [](const void* f, int64_t item, int member) { (*static_cast<const Fn*>(f))(item, member); },
         &fn);
   }
 

@@ -1,0 +1,48 @@
+// Reads the fields of one JSON object of a configuration file. The first field that is missing, of
+// the wrong type or out of range is remembered as an error that names file, field, value and what is
+// accepted; later reads return a default, so that a parser reads straight down and asks once.
+#pragma once
+
+#include <boost/json.hpp>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/status.h"
+
+namespace baton {
+
+// Parses the text of one JSON object; errors name `origin` and the position.
+absl::StatusOr<boost::json::object> ParseJsonObject(std::string_view text, const std::string& origin);
+
+class JsonFields {
+ public:
+  // `where` is named in errors; both must outlive this.
+  JsonFields(const boost::json::object& object, std::string where)
+      : object_(object), where_(std::move(where)) {}
+
+  // The value, or null where the field is absent or null.
+  const boost::json::value* Find(std::string_view field) const;
+  bool Has(std::string_view field) const { return Find(field) != nullptr; }
+
+  int Int(std::string_view field, int64_t least, int64_t most);
+  int IntOr(std::string_view field, int fallback, int64_t least, int64_t most);
+  double Number(std::string_view field, double least, double most);
+  double NumberOr(std::string_view field, double fallback, double least, double most);
+  bool BoolOr(std::string_view field, bool fallback);
+  std::string StringOr(std::string_view field, std::string_view fallback);
+  // An integer or a list of them; empty where absent.
+  std::vector<int32_t> IntsOr(std::string_view field, int64_t least, int64_t most);
+
+  // Remembers an error: "<where>: <field> is <value>; <wanted>".
+  void Refuse(std::string_view field, std::string_view wanted);
+  const absl::Status& status() const { return status_; }
+
+ private:
+  const boost::json::object& object_;
+  std::string where_;
+  absl::Status status_;
+};
+
+}  // namespace baton
