@@ -18,10 +18,9 @@
 
 #include "common/status.h"
 #include "engine/cpu/compute_pool.h"
+#include "engine/numerics/bf16.h"
 
 namespace baton {
-
-using bf16 = uint16_t;  // the upper half of an fp32
 
 inline int64_t RoundUp(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
