@@ -1,0 +1,38 @@
+// 2^x and silu of numerics v1, one operation order for every path (see lanes.h).
+//
+// Exp2: x = n + f with n = round to nearest even of x, f exact in [-1/2, 1/2]; a degree-5
+// polynomial p(f) with p(0) = 1 exactly, relative error 9.1e-8 (minimax under that condition, found
+// by Remez exchange and rounded to fp32); n added to the exponent. So Exp2(integer) is exact. x <
+// -126 gives +0 (FTZ), x >= 128 gives +inf, NaN gives NaN.
+#pragma once
+
+#include "engine/numerics/lanes_scalar.h"
+
+namespace baton {
+namespace {
+
+template <class L>
+inline L Exp2(L x) {
+  // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits of the sum.
+  const L magic = Splat<L>(0x1.8p23f);
+  const L clamped = Min(Splat<L>(128.0f), Max(Splat<L>(-127.0f), x));  // NaN passes
+  const L shifted = Add(clamped, magic);
+  const L f = Sub(clamped, Sub(shifted, magic));
+  L p = Splat<L>(0x1.5bba14p-10f);
+  p = Fma(p, f, Splat<L>(0x1.3cea88p-7f));
+  p = Fma(p, f, Splat<L>(0x1.c6b752p-5f));
+  p = Fma(p, f, Splat<L>(0x1.ebf9bcp-3f));
+  p = Fma(p, f, Splat<L>(0x1.62e42ap-1f));
+  p = Fma(p, f, Splat<L>(1.0f));
+  return ZeroBelow(x, Splat<L>(-126.0f), AddExponent(p, shifted));
+}
+
+// x / (1 + e^-x), divided by IEEE rules.
+template <class L>
+inline L Silu(L x) {
+  const L e = Exp2(Mul(x, Splat<L>(-0x1.715476p0f)));  // -log2 e
+  return Div(x, Add(Splat<L>(1.0f), e));
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,53 @@
+// The operations of lanes.h on one lane: the definition that the vector forms must match bit by
+// bit.
+//   Max(a, b), Min(a, b)      b where the two are unordered (as the instructions do)
+//   AddExponent(p, m)         adds the low bits of m's representation to p's exponent field
+//   ZeroBelow(x, limit, y)    x < limit ? +0 : y
+//   RoundBf16(x)              x rounded to bf16, still as fp32
+#pragma once
+
+#include "engine/numerics/bf16.h"
+
+namespace baton {
+namespace {
+
+template <class L>
+L Splat(float value);
+template <class L>
+L Load(const float* from);
+template <class L>
+L LoadBf16(const bf16* from);
+
+template <>
+[[maybe_unused]] inline float Splat<float>(float value) {
+  return value;
+}
+template <>
+[[maybe_unused]] inline float Load<float>(const float* from) {
+  return *from;
+}
+template <>
+[[maybe_unused]] inline float LoadBf16<float>(const bf16* from) {
+  return Bf16ToFloat(*from);
+}
+
+[[maybe_unused]] inline void Store(float* to, float x) { *to = x; }
+[[maybe_unused]] inline void StoreBf16(bf16* to, float x) { *to = FloatToBf16(x); }
+[[maybe_unused]] inline float RoundBf16(float x) { return Bf16ToFloat(FloatToBf16(x)); }
+[[maybe_unused]] inline float Add(float a, float b) { return a + b; }
+[[maybe_unused]] inline float Sub(float a, float b) { return a - b; }
+[[maybe_unused]] inline float Mul(float a, float b) { return a * b; }
+[[maybe_unused]] inline float Div(float a, float b) { return a / b; }
+[[maybe_unused]] inline float Fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+[[maybe_unused]] inline float Max(float a, float b) { return a > b ? a : b; }
+[[maybe_unused]] inline float Min(float a, float b) { return a < b ? a : b; }
+[[maybe_unused]] inline float AddExponent(float p, float m) {
+  return __builtin_bit_cast(
+      float, __builtin_bit_cast(uint32_t, p) + (__builtin_bit_cast(uint32_t, m) << 23));
+}
+[[maybe_unused]] inline float ZeroBelow(float x, float limit, float y) {
+  return x < limit ? 0.0f : y;
+}
+
+}  // namespace
+}  // namespace baton
