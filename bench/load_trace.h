@@ -1,0 +1,43 @@
+// Requests to replay: from a serving trace (lengths, arrivals, shared prefixes) or synthetic.
+// A pure function of file, options and seed: the same prompts and arrivals on every run.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/status.h"
+
+namespace baton {
+
+struct LoadRequest {
+  double start_s = 0;           // after the start of the run
+  std::vector<int32_t> prompt;  // token ids
+  int max_tokens = 1;
+};
+
+struct TraceOptions {
+  std::string path;  // Mooncake JSON lines
+  int n_requests = 300;
+  double length_scale = 1;  // of prompt and output lengths
+  double time_scale = 1;    // > 1 stretches arrivals
+  int max_context = 4096;   // prompts are clipped so that prompt + output fit
+  int vocab = 2048;
+  uint64_t seed = 1;
+};
+
+// Token i of the block with hash id h is a function of (h, i): equal ids give equal prefixes, as in
+// the trace. Tokens past the last whole block depend on the request.
+absl::StatusOr<std::vector<LoadRequest>> ReadTrace(const TraceOptions& options);
+
+struct SyntheticOptions {
+  int n_requests = 100;
+  int prompt_tokens = 512;
+  int output_tokens = 64;
+  double request_rate = 0;  // per second, Poisson; 0 = all at once
+  int vocab = 2048;
+  uint64_t seed = 1;
+};
+std::vector<LoadRequest> MakeSynthetic(const SyntheticOptions& options);
+
+}  // namespace baton
