@@ -43,14 +43,17 @@ struct SendToWorker {
   Incarnation worker = 0;
   RouterMessage message;
 };
-struct EmitToken {  // strictly ascending positions, each once
+// Every index from 0 on, each once, ascending. A stop token is emitted too (index of its place, and
+// EmitEnd says kStopToken): the server leaves it out of the text.
+struct EmitToken {
   RequestId request_id = 0;
   int32_t index = 0;  // 0 = the first token
   int32_t token = 0;
   float logprob = 0;
   uint64_t digest = 0;
 };
-struct EmitEnd {  // exactly once per submitted request
+// Exactly once per submitted request, after its last token; nothing of it follows.
+struct EmitEnd {
   RequestId request_id = 0;
   EndReason reason = EndReason::kLength;
   absl::Status status;  // of kFailed
@@ -61,11 +64,14 @@ using RouterEffect = std::variant<SendToWorker, EmitToken, EmitEnd>;
 struct RouterOptions {
   int max_waiting = 1024;  // requests not ended; beyond it Submit answers ResourceExhausted (429)
   int max_attempts = 4;    // times a request is aimed before it fails
+  // How long a request whose workers were lost waits for any worker before it fails.
+  absl::Duration worker_wait = absl::Seconds(30);
 };
 
 struct ClusterView {  // what /readyz, /metrics and logs show
   int prefill_workers = 0, decode_workers = 0;
-  int running = 0, waiting = 0;
+  int running = 0, waiting = 0;  // running: aimed at workers; waiting: for a worker to come
+  bool draining = false;
   int64_t max_context = 0;  // the smallest of the workers'
   int64_t kv_pages_total = 0, kv_pages_free = 0;
 };
@@ -76,13 +82,18 @@ class Router {
   Router(const RouterOptions& options, const ClusterKey& key, uint64_t (*random)());
   ~Router();
 
-  // Refused at once: ResourceExhausted (queue full), InvalidArgument (can never fit), Unavailable
-  // (no worker and none expected). A worker of the wrong model or numerics is refused in OnReport.
+  // Refused at once: ResourceExhausted (queue full), InvalidArgument (can never fit, values out of
+  // range), Unavailable (no worker now, or draining). A request without a seed must have got one.
   absl::StatusOr<RequestId> Submit(GenerateRequest request, absl::Time now);
+  // Ends the request with kCancelled; unknown or ended ids are ignored.
   void Cancel(RequestId id, absl::Time now);
+  // Takes nothing new; what runs goes on to its end. Then every worker is told to drain.
+  void Drain();
 
   // A worker's stream brought a report; the first one on a stream carries WorkerAnnounce. An error
-  // means: close this stream (protocol violation, incompatible worker), with the reason.
+  // means: close this stream with that reason (protocol violation, or a worker of another model,
+  // numerics or layout than the cluster's, the field named). The worker is gone here already;
+  // OnWorkerLost for it afterwards does nothing.
   absl::Status OnReport(Incarnation worker, const WorkerReport& report, absl::Time now);
   void OnWorkerLost(Incarnation worker, absl::Time now);  // its stream broke
   void OnTime(absl::Time now);                            // deadlines
