@@ -1,6 +1,7 @@
 // Threads for the inside of a step. The caller (engine thread) is member 0 and works too.
 // Waiting threads spin at most spin_us, then sleep on a futex; bits never depend on the partition.
-// Every thread runs with MXCSR FTZ + DAZ (numerics rule N10), the caller while it is inside For.
+// Every thread runs with MXCSR FTZ + DAZ, round to nearest (numerics rule N10), the caller while it
+// is inside For and with its own setting again afterwards.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +11,7 @@ namespace baton {
 
 class ComputePool {
  public:
+  // n_threads >= 1, the caller included. spin_us: 0 where cores are oversubscribed.
   ComputePool(int n_threads, int spin_us);
   ~ComputePool();  // joins
   ComputePool(const ComputePool&) = delete;
@@ -17,9 +19,10 @@ class ComputePool {
 
   int n_threads() const { return n_threads_; }
 
-  // Calls fn(item, member) once for every item in [0, n), spread over the members, and returns
-  // when all are done. Items are claimed one by one in ascending order (ragged work stays even).
-  // Not reentrant.
+  // Calls fn(item, member) once for every item in [0, n), n < 2^32 - 1, spread over the members
+  // (member < n_threads()), and returns when all are done. Items are claimed one by one in
+  // ascending order (ragged work stays even). What fn wrote is visible to the caller afterwards. fn
+  // must not throw. Not reentrant; one For at a time.
   template <typename Fn>
   void For(int64_t n, const Fn& fn) {
     Run(
@@ -30,9 +33,13 @@ class ComputePool {
 
  private:
   using Call = void (*)(const void* fn, int64_t item, int member);
-  void Run(int64_t n, Call call, const void* fn);
   struct Shared;
+  void Run(int64_t n, Call call, const void* fn);
+  static void Work(Shared& shared, int member);
+  static void Member(Shared& shared, int member, int spin_us);
+
   int n_threads_;
+  int spin_us_;
   std::unique_ptr<Shared> shared_;
 };
 

@@ -1,5 +1,6 @@
 // Linear layers of numerics v1 on x86: y[r][n] = sum over k of x[r][k] * w[n][k] in the tile order
-// (engine reference 5.5), the same bits on every ISA path, for any number of rows, threads or tiles:
+// (engine reference 5.5), the same bits on every ISA path, for any number of rows, threads or
+// tiles:
 //
 //   acc = +0;  for each 32-k group, ascending, zero padding takes part:
 //     e = o = +0;  for p = 0..15: e = fma(x[2p], w[2p], e); o = fma(x[2p+1], w[2p+1], o)
@@ -11,13 +12,11 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
-#include <string>
-#include <string_view>
-#include <vector>
+#include <memory>
 
 #include "common/status.h"
 #include "engine/cpu/compute_pool.h"
+#include "engine/cpu/isa.h"
 #include "engine/numerics/bf16.h"
 
 namespace baton {
@@ -37,21 +36,14 @@ struct PackedWeights {
 // (the whole matrix's buffer). Blocks are independent: call them in parallel.
 void PackBlock(const bf16* weights, int64_t n, int64_t k, int64_t block, bf16* packed);
 
-// Path of the kernels. Order = preference on machines where the measurement is not decisive.
-enum class Isa { kAvx2, kAvx512, kAvx512Bf16, kAmx };
-std::string_view IsaName(Isa isa);
-absl::StatusOr<Isa> ParseIsa(std::string_view name);  // error lists the names
-std::vector<Isa> SupportedIsas();                     // of this machine, best guess last
-// Asks the kernel for AMX tiles; call after exec, before threads. False where there are none.
-bool RequestAmxPermission();
-
 // What happens to the fp32 accumulators. Outputs are bf16 unless said otherwise.
 enum class Epilogue {
   kBf16,         // y = bf16(acc [+ bias])
   kFp32,         // y_fp32 = acc [+ bias]: LM head (rule N2), plain
-  kResidualAdd,  // y = bf16(float(residual) + float(bf16(acc [+ bias])))   (rule N3), residual may be y
-  kSwiGlu,       // weights alternate 16 gate and 16 up outputs; y (n/2 wide) = bf16(silu(g) * u) of the
-                 // bf16-rounded g and u (rule N6)
+  kResidualAdd,  // y = bf16(float(residual) + float(bf16(acc [+ bias])))   (rule N3), residual may
+                 // be y
+  kSwiGlu,  // weights alternate 16 gate and 16 up outputs; y (n/2 wide) = bf16(silu(g) * u) of the
+            // bf16-rounded g and u (rule N6)
 };
 
 struct LinearArgs {
@@ -63,7 +55,7 @@ struct LinearArgs {
   Epilogue epilogue = Epilogue::kBf16;
   bf16* y = nullptr;  // (rows, y_stride); columns beyond n are not written
   int64_t y_stride = 0;
-  float* y_fp32 = nullptr;  // kFp32
+  float* y_fp32 = nullptr;         // kFp32
   const bf16* residual = nullptr;  // (rows, residual_stride)
   int64_t residual_stride = 0;
 };

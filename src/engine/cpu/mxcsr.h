@@ -1,0 +1,27 @@
+// The floating-point control word of numerics v1 (rule N10): round to nearest even, denormals
+// flushed on input and output, no traps. It belongs to a thread.
+#pragma once
+
+#include <xmmintrin.h>
+
+namespace baton {
+
+inline constexpr unsigned kNumericsMxcsr = 0x9fc0;     // all exceptions masked, FTZ, DAZ
+inline constexpr unsigned kMxcsrStickyFlags = 0x003f;  // what operations set as they go
+
+inline void SetNumericsMxcsr() { _mm_setcsr(kNumericsMxcsr); }
+inline bool HasNumericsMxcsr() { return (_mm_getcsr() & ~kMxcsrStickyFlags) == kNumericsMxcsr; }
+
+// Sets it for a scope, then restores the thread's own.
+class NumericsMxcsrScope {
+ public:
+  NumericsMxcsrScope() : saved_(_mm_getcsr()) { SetNumericsMxcsr(); }
+  ~NumericsMxcsrScope() { _mm_setcsr(saved_); }
+  NumericsMxcsrScope(const NumericsMxcsrScope&) = delete;
+  NumericsMxcsrScope& operator=(const NumericsMxcsrScope&) = delete;
+
+ private:
+  unsigned saved_;
+};
+
+}  // namespace baton
