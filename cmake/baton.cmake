@@ -24,6 +24,9 @@ function(baton_library name)
   target_link_libraries(${name} PUBLIC ${arg_DEPS} PRIVATE baton_options ${arg_PRIVATE_DEPS})
 endfunction()
 
+add_custom_target(sanitize_tests)  # the tests of the ASan + UBSan slice
+add_custom_target(tsan_tests)      # the tests of the TSan slice
+
 # baton_test(NAME SRCS a_test.cc DEPS baton_engine [LABELS unit] [TIMEOUT 120])
 # Labels: unit (default), sanitize (also in the ASan/UBSan slice), tsan (also in the TSan slice), e2e.
 function(baton_test name)
@@ -39,6 +42,11 @@ function(baton_test name)
   if(NOT arg_LABELS)
     set(arg_LABELS unit)
   endif()
+  foreach(slice sanitize tsan)
+    if(slice IN_LIST arg_LABELS)
+      add_dependencies(${slice}_tests ${name})
+    endif()
+  endforeach()
   add_test(NAME ${name} COMMAND ${name} -w NoTests ${arg_ARGS})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
 endfunction()

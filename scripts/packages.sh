@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Installs the Debian packages Baton is built from, those that are missing only. Safe to run again.
+set -euo pipefail
+
+packages=(
+  build-essential cmake ninja-build ccache mold clang-format-14 pkg-config git ca-certificates
+  libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler libabsl-dev libucx-dev
+  prometheus-cpp-dev libyaml-cpp-dev catch2 libboost1.81-dev libboost-json1.81-dev
+  libboost-system1.81-dev libssl-dev libcli11-dev libxxhash-dev libzstd-dev curl
+)
+# Any cargo of at least this version serves; Debian's plain rustc is older, rustc-web is not.
+least_rust=1.87
+have_rust=$(rustc --version 2>/dev/null | awk '{print $2}' || true)
+if [ -z "$have_rust" ] || ! command -v cargo >/dev/null ||
+   [ "$(printf '%s\n%s\n' "$least_rust" "$have_rust" | sort -V | head -1)" != "$least_rust" ]; then
+  packages+=(rustc-web cargo-web)
+fi
+
+missing=()
+for package in "${packages[@]}"; do
+  dpkg-query -W -f='${db:Status-Abbrev}' "$package" 2>/dev/null | grep -q '^ii' || missing+=("$package")
+done
+[ ${#missing[@]} -eq 0 ] && exit 0
+
+echo "installing: ${missing[*]}"
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+  command -v sudo >/dev/null || { echo "run as root, or: apt-get install ${missing[*]}" >&2; exit 1; }
+  as_root=(sudo)
+fi
+"${as_root[@]}" apt-get update -qq
+"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
