@@ -15,7 +15,7 @@ namespace baton {
 using ClusterKey = std::array<uint8_t, 32>;
 
 struct Ticket {
-  TicketId id;
+  TicketId id{};
   Epoch epoch = 0;
   RequestId request_id = 0;
   Incarnation sink = 0;           // the decode worker this ticket is good for

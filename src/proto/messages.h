@@ -22,7 +22,7 @@ enum class Role { kPrefill, kDecode, kBoth };  // a preference: every worker can
 // Where KV for a worker is sent.
 struct TransferPeer {
   Incarnation incarnation = 0;
-  std::string address;  // host:port of its UCX listener
+  std::string address{};  // host:port of its UCX listener
   bool operator==(const TransferPeer&) const = default;
 };
 
@@ -33,10 +33,10 @@ struct TransferPeer {
 struct PrefillRequest {
   RequestId request_id = 0;
   Epoch epoch = 0;
-  Ticket ticket;
-  TransferPeer sink;
-  std::vector<int32_t> tokens;  // prompt, and after a failover the tokens generated so far
-  SamplingParams sampling;
+  Ticket ticket{};
+  TransferPeer sink{};
+  std::vector<int32_t> tokens{};  // prompt, and after a failover the tokens generated so far
+  SamplingParams sampling{};
   bool want_digests = false;
 };
 
@@ -44,11 +44,11 @@ struct PrefillRequest {
 struct DecodeRequest {
   RequestId request_id = 0;
   Epoch epoch = 0;
-  TicketId ticket_id;
+  TicketId ticket_id{};
   int32_t n_prompt = 0;    // tokens the prefill runs
   int32_t max_tokens = 0;  // tokens wanted from position n_prompt on, the first one included
-  SamplingParams sampling;
-  std::vector<int32_t> stop_tokens;  // a row that samples one of these ends
+  SamplingParams sampling{};
+  std::vector<int32_t> stop_tokens{};  // a row that samples one of these ends
   bool want_digests = false;
 };
 
@@ -65,11 +65,11 @@ using RouterMessage = std::variant<PrefillRequest, DecodeRequest, CancelRequest,
 
 struct WorkerAnnounce {
   Incarnation incarnation = 0;
-  std::string name;  // "prefill0": for logs and metrics
+  std::string name{};  // "prefill0": for logs and metrics
   Role role = Role::kBoth;
-  TransferPeer transfer;
+  TransferPeer transfer{};
   uint64_t model_fingerprint = 0;
-  std::string numerics_id, layout_id;
+  std::string numerics_id{}, layout_id{};
   int32_t page_tokens = 0;
   int32_t pages_total = 0;
   int32_t max_context = 0;  // tokens
@@ -103,7 +103,7 @@ struct PartEnded {
   Epoch epoch = 0;
   bool was_prefill = false;
   EndReason reason = EndReason::kLength;
-  std::string message;  // of kFailed: what, where
+  std::string message{};  // of kFailed: what, where
   // Durations on the worker's own clock, microseconds. Prefill: queue (admitted to first step),
   // compute, handoff (OPEN sent to COMMITTED). Decode: transfer (OPEN seen to complete), queue
   // (complete to first step), compute (first step to end).
@@ -120,7 +120,7 @@ struct NoRoomNotice {
 using WorkerEvent = std::variant<WorkerAnnounce, WorkerLoad, TokenOut, PartEnded, NoRoomNotice>;
 
 struct WorkerReport {
-  std::vector<WorkerEvent> events;  // in order
+  std::vector<WorkerEvent> events{};  // in order
 };
 
 }  // namespace baton

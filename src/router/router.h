@@ -19,29 +19,29 @@
 namespace baton {
 
 struct GenerateRequest {
-  std::vector<int32_t> prompt;
+  std::vector<int32_t> prompt{};
   int32_t max_tokens = 16;
-  SamplingParams sampling;
-  std::vector<int32_t> stop_tokens;  // empty with ignore_eos
+  SamplingParams sampling{};
+  std::vector<int32_t> stop_tokens{};  // empty with ignore_eos
   bool want_digests = false;
   absl::Duration timeout = absl::InfiniteDuration();
 };
 
 // How long each part of a request took; each part was stamped on its own, the rest is stated.
 struct Timeline {
-  absl::Duration router_queue;  // submitted to sent to a prefill worker
-  absl::Duration prefill_queue, prefill, transfer, decode_queue, decode;
-  absl::Duration ttft;   // submitted to first token
-  absl::Duration total;  // submitted to end
+  absl::Duration router_queue{};  // submitted to sent to a prefill worker
+  absl::Duration prefill_queue{}, prefill{}, transfer{}, decode_queue{}, decode{};
+  absl::Duration ttft{};   // submitted to first token
+  absl::Duration total{};  // submitted to end
   absl::Duration unaccounted() const;
-  std::string prefill_worker, decode_worker;
+  std::string prefill_worker{}, decode_worker{};
   int attempts = 1;
 };
 
 // --- effects ----------------------------------------------------------------------------------
 struct SendToWorker {
   Incarnation worker = 0;
-  RouterMessage message;
+  RouterMessage message{};
 };
 // Every index from 0 on, each once, ascending. A stop token is emitted too (index of its place, and
 // EmitEnd says kStopToken): the server leaves it out of the text.
@@ -56,8 +56,8 @@ struct EmitToken {
 struct EmitEnd {
   RequestId request_id = 0;
   EndReason reason = EndReason::kLength;
-  absl::Status status;  // of kFailed
-  Timeline timeline;
+  absl::Status status{};  // of kFailed
+  Timeline timeline{};
 };
 using RouterEffect = std::variant<SendToWorker, EmitToken, EmitEnd>;
 
