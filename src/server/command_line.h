@@ -1,0 +1,37 @@
+// The command line as data: which command, and the resolved configuration.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bench/load_bench.h"
+#include "common/settings.h"
+#include "common/status.h"
+#include "server/config.h"
+
+namespace baton {
+
+enum class Command { kServe, kRouter, kPrefill, kDecode, kConfig, kDoctor, kBenchLoad, kPrint };
+
+struct CommandLine {
+  Command command = Command::kPrint;
+  std::string text;  // of kPrint: help or version
+  Config config;
+  Settings settings;           // its targets are in config: never moved, never copied
+  bool list_keys = false;      // baton config --keys
+  int start_descriptor = -1;   // a supervised role: where its start order lies
+  int report_descriptor = -1;  // and where it reports to
+  LoadBenchOptions load_bench;
+
+  CommandLine() = default;
+  CommandLine(const CommandLine&) = delete;
+  CommandLine& operator=(const CommandLine&) = delete;
+};
+
+// Reads flags and the --config file (flags win). Errors say what to change.
+absl::StatusOr<std::unique_ptr<CommandLine>> ParseCommandLine(const std::vector<std::string>& args);
+
+std::string VersionText();
+
+}  // namespace baton

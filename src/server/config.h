@@ -1,0 +1,92 @@
+// Every setting of every room, as one plain struct, and its declaration (key, bounds, help).
+// docs: `baton config --keys` prints the list.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "common/settings.h"
+#include "common/status.h"
+
+namespace baton {
+
+struct ModelConfig {
+  std::string path;      // folder, or random:<config.json>, once resolved
+  std::string name;      // id in the API; empty = name of the folder
+  std::string hf_cache;  // hub cache folder; empty = ~/.cache/huggingface/hub
+  std::string dtype = "auto";
+  std::string isa = "auto";
+  std::string weight_cache;  // folder of packed weights; empty = ~/.cache/baton
+  int max_context = 0;
+  int page_tokens = 64;
+  int random_seed = 1;
+};
+
+struct ServerConfig {
+  std::string host = "127.0.0.1";
+  int port = 8000;
+  std::string cors_origin = "*";
+  int64_t max_header = 16 << 10;
+  int64_t max_body = 0;  // 0 = min(64 MiB, 32 B x context), at least 1 MiB
+  int max_connections = 10000;
+  absl::Duration header_timeout = absl::Seconds(10);
+  absl::Duration body_timeout = absl::Seconds(30);
+  absl::Duration idle_timeout = absl::Seconds(620);
+  absl::Duration write_timeout = absl::Seconds(30);
+  absl::Duration sse_keepalive = absl::Seconds(15);
+  absl::Duration shutdown_timeout = absl::Seconds(30);
+  std::string half_close = "cancel";
+  int64_t max_unsent = 1 << 20;
+  int text_threads = 1;
+  int64_t inline_text = 4 << 10;
+};
+
+struct RouterConfig {
+  std::string control = "127.0.0.1:0";  // where workers dial
+  int max_waiting = 1024;
+  int max_attempts = 4;
+  absl::Duration worker_wait = absl::Seconds(30);
+};
+
+struct WorkerConfig {
+  int workers = 1;
+  std::string cpus;  // "0-3,8"; empty = chosen
+  int threads = 0;   // 0 = as many as its cpus
+  int nice = 0;
+  int64_t kv_memory = 0;  // per worker; 0 = chosen
+  int max_batch = 64;     // decode rows
+  int step_tokens = 512;  // tokens of one step, prefill chunks and decode rows together
+};
+
+struct ClusterConfig {
+  bool colocated = false;
+  std::string router;    // host:port of the router's control address (single roles)
+  std::string key_file;  // 32 bytes as hex (single roles)
+  std::string worker_host = "127.0.0.1";  // where workers listen for KV and metrics
+  std::string worker_name;                // "prefill0"; empty = role and process id
+  int metrics_port = 0;
+};
+
+struct Config {
+  ModelConfig model;
+  ServerConfig server;
+  RouterConfig router;
+  WorkerConfig prefill, decode;
+  ClusterConfig cluster;
+  std::string log_level = "info";
+
+  Config() {
+    prefill.workers = 2;
+    prefill.nice = 5;
+  }
+};
+
+void DeclareSettings(Config* config, Settings* settings);
+
+// Numbers of a CPU list such as "0-3,8", ascending. InvalidArgument names the text.
+absl::StatusOr<std::vector<int>> ParseCpuList(const std::string& text);
+std::string CpuListText(const std::vector<int>& cpus);
+
+}  // namespace baton

@@ -1,0 +1,22 @@
+// From what the user calls the model to the folder it lies in.
+#pragma once
+
+#include <string>
+
+#include "common/status.h"
+#include "server/config.h"
+
+namespace baton {
+
+// Home directory from the password database; empty when there is none.
+std::string HomeFolder();
+
+// The models/demo folder: beside the installed program, else in the source tree.
+absl::StatusOr<std::string> DemoFolder();
+
+// Sets model->path to an absolute folder with a config.json (or random:<absolute file>) and
+// model->name when it is empty. A folder, a hub id in the local Hugging Face cache, or
+// random:<config.json>. Errors say where was looked and what to change.
+absl::Status ResolveModel(ModelConfig* model);
+
+}  // namespace baton
