@@ -1,0 +1,100 @@
+// The demo model answers its evaluation prompts through the whole product: HTTP, chat template,
+// tokenizer, router, prefill workers, handoff over UCX, decode worker, detokenizer. A wrong KV cache
+// shows up as a wrong answer. The stated accuracy of the prompts with an expected answer is in
+// models/demo/README.md.
+
+#include <zstd.h>
+
+#include <atomic>
+#include <boost/json.hpp>
+#include <catch2/catch.hpp>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+#include <thread>
+
+#include "e2e/served_baton.h"
+
+namespace baton {
+namespace {
+
+struct EvalPrompt {
+  std::string id, body, expected;
+  bool correct_in_reference = false;
+};
+
+std::string ReadZstd(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  REQUIRE(file);
+  const std::string packed((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  std::string text(ZSTD_getFrameContentSize(packed.data(), packed.size()), '\0');
+  REQUIRE(ZSTD_decompress(text.data(), text.size(), packed.data(), packed.size()) == text.size());
+  return text;
+}
+
+std::vector<EvalPrompt> ReadPrompts() {
+  std::istringstream lines(ReadZstd(BATON_SOURCE_DIR "/models/demo/eval.jsonl.zst"));
+  std::vector<EvalPrompt> prompts;
+  for (std::string line; std::getline(lines, line);) {
+    const boost::json::object object = boost::json::parse(line).as_object();
+    if (!object.at("expected").is_string()) continue;  // stories have no single answer
+    boost::json::object body{
+        {"messages", object.at("messages")}, {"temperature", 0}, {"max_tokens", 400}};
+    if (object.contains("tools") && !object.at("tools").is_null()) body["tools"] = object.at("tools");
+    prompts.push_back({std::string(object.at("id").as_string()), boost::json::serialize(body),
+                       std::string(object.at("expected").as_string()),
+                       object.at("correct_fp32").as_bool()});
+  }
+  return prompts;
+}
+
+std::string Answer(const HttpClient& client, const EvalPrompt& prompt) {
+  const absl::StatusOr<HttpResponse> response = client.Post("/v1/chat/completions", prompt.body);
+  if (!response.ok()) return "error: " + std::string(response.status().message());
+  if (response->status != 200) return "error: " + response->body;
+  const boost::json::value value = boost::json::parse(response->body);
+  return std::string(value.at("choices").at(0).at("message").at("content").as_string());
+}
+
+TEST_CASE("the demo model's answers are right through the whole disaggregated path") {
+  const std::vector<EvalPrompt> prompts = ReadPrompts();
+  REQUIRE(prompts.size() == 850);
+  auto served = ServedBaton::Start({"--demo"});
+  INFO((served.ok() ? std::string() : std::string(served.status().message())));
+  REQUIRE(served.ok());
+  const HttpClient client = (*served)->client();
+
+  std::vector<std::string> answers(prompts.size());
+  std::atomic<size_t> next = 0;
+  std::vector<std::thread> clients;
+  for (int i = 0; i < 8; ++i) {
+    clients.emplace_back([&] {
+      for (size_t at = next++; at < prompts.size(); at = next++) {
+        answers[at] = Answer(client, prompts[at]);
+      }
+    });
+  }
+  for (std::thread& one : clients) one.join();
+
+  int correct = 0, in_reference = 0, printed = 0;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    in_reference += prompts[i].correct_in_reference ? 1 : 0;
+    if (answers[i] == prompts[i].expected) {
+      ++correct;
+    } else if (prompts[i].correct_in_reference && printed++ < 10) {
+      std::cout << prompts[i].id << ": expected <" << prompts[i].expected << "> got <" << answers[i]
+                << ">\n";
+    }
+  }
+  const double percent = 100.0 * correct / static_cast<double>(prompts.size());
+  const double reference = 100.0 * in_reference / static_cast<double>(prompts.size());
+  std::cout << "evaluation: " << percent << " % right, reference " << reference << " %\n";
+  CHECK(percent >= reference - 1.0);
+
+  const absl::StatusOr<int> status = (*served)->Terminate();
+  REQUIRE(status.ok());
+  CHECK(*status == 0);
+}
+
+}  // namespace
+}  // namespace baton

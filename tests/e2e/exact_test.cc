@@ -1,0 +1,85 @@
+// The promise "exact", seen from outside: the same requests give the same tokens and the same
+// logits digests from a disaggregated server and from a colocated one, alone and 32 at once, and
+// every request of the crowd is answered.
+
+#include <boost/json.hpp>
+#include <catch2/catch.hpp>
+#include <thread>
+
+#include "absl/strings/str_format.h"
+#include "e2e/served_baton.h"
+
+namespace baton {
+namespace {
+
+// Prompts of 3 to about 1,200 tokens, half of them sampled with a seed.
+std::string RequestBody(int i) {
+  std::string prompt = "Once upon a time there was a duck.";
+  for (int words = 0; words < (i * i * 7) % 400; ++words) {
+    prompt += absl::StrFormat(" box %d", (i + words) % 97);
+  }
+  boost::json::object body{{"prompt", prompt}, {"max_tokens", 8 + i % 25}, {"baton_digest", true}};
+  if (i % 2 == 0) {
+    body["temperature"] = 0;
+  } else {
+    body["temperature"] = 0.9;
+    body["top_p"] = 0.95;
+    body["top_k"] = 40;
+    body["seed"] = 1000 + i;
+  }
+  return boost::json::serialize(body);
+}
+
+// Text, finish reason and digests of one answer; an error's text otherwise.
+std::string Essence(const absl::StatusOr<HttpResponse>& response) {
+  if (!response.ok()) return "transport: " + std::string(response.status().message());
+  if (response->status != 200) return absl::StrFormat("HTTP %d %s", response->status, response->body);
+  const boost::json::value choice = boost::json::parse(response->body).at("choices").at(0);
+  return boost::json::serialize(boost::json::object{{"text", choice.at("text")},
+                                                    {"finish_reason", choice.at("finish_reason")},
+                                                    {"digests", choice.at("baton_digests")}});
+}
+
+constexpr int kRequests = 32;
+
+std::vector<std::string> AllAtOnce(const HttpClient& client) {
+  std::vector<std::string> answers(kRequests);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kRequests; ++i) {
+    threads.emplace_back(
+        [&, i] { answers[i] = Essence(client.Post("/v1/completions", RequestBody(i))); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return answers;
+}
+
+std::vector<std::string> OneByOne(const HttpClient& client) {
+  std::vector<std::string> answers;
+  for (int i = 0; i < kRequests; ++i) {
+    answers.push_back(Essence(client.Post("/v1/completions", RequestBody(i))));
+  }
+  return answers;
+}
+
+TEST_CASE("disaggregated = colocated, alone = in a crowd, byte for byte") {
+  auto disaggregated = ServedBaton::Start({"--demo"});
+  INFO((disaggregated.ok() ? std::string() : std::string(disaggregated.status().message())));
+  REQUIRE(disaggregated.ok());
+  const std::vector<std::string> alone = OneByOne((*disaggregated)->client());
+  for (const std::string& answer : alone) {
+    INFO(answer);
+    REQUIRE(answer.starts_with("{\"text\""));
+    REQUIRE(answer.find("\"digests\":[]") == std::string::npos);
+  }
+  CHECK(AllAtOnce((*disaggregated)->client()) == alone);
+  const absl::StatusOr<int> status = (*disaggregated)->Terminate();
+  REQUIRE(status.ok());
+  CHECK(*status == 0);
+
+  auto colocated = ServedBaton::Start({"--demo", "--colocated"});
+  REQUIRE(colocated.ok());
+  CHECK(AllAtOnce((*colocated)->client()) == alone);
+}
+
+}  // namespace
+}  // namespace baton

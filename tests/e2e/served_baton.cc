@@ -1,0 +1,129 @@
+#include "e2e/served_baton.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+
+namespace baton {
+namespace {
+
+constexpr absl::Duration kLook = absl::Milliseconds(20);  // tests look at processes this often
+
+}  // namespace
+
+ServedBaton::ServedBaton(pid_t pid, int output)
+    : pid_(pid), output_(output), reader_([this] { ReadOutput(); }) {}
+
+absl::StatusOr<std::unique_ptr<ServedBaton>> ServedBaton::Start(std::vector<std::string> args,
+                                                                absl::Duration limit) {
+  args.insert(args.begin(), {BATON_BINARY, "serve"});
+  args.insert(args.end(), {"--port", "0"});
+  int pipe_ends[2];
+  if (::pipe2(pipe_ends, O_CLOEXEC) != 0) return absl::InternalError("pipe2 failed");
+  std::vector<char*> argv;
+  for (std::string& arg : args) argv.push_back(arg.data());
+  argv.push_back(nullptr);
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    ::setpgid(0, 0);  // so that a test can kill the whole family
+    ::dup2(pipe_ends[1], STDOUT_FILENO);
+    ::dup2(pipe_ends[1], STDERR_FILENO);
+    ::execv(argv[0], argv.data());
+    ::_exit(127);
+  }
+  ::close(pipe_ends[1]);
+  if (pid < 0) return absl::InternalError("fork failed");
+  std::unique_ptr<ServedBaton> served(new ServedBaton(pid, pipe_ends[0]));
+  const absl::Time deadline = absl::Now() + limit;
+  while (absl::Now() < deadline) {
+    const std::string log = served->log();
+    const size_t ready = log.find("ready ");
+    const size_t scheme = ready == std::string::npos ? ready : log.find("http://", ready);
+    if (scheme != std::string::npos && log.find('\n', scheme) != std::string::npos) {
+      ASSIGN_OR_RETURN(served->url_,
+                       HttpUrl::Parse(log.substr(scheme, log.find_first_of(" \n", scheme) - scheme)));
+      return served;
+    }
+    int status = 0;
+    if (::waitpid(pid, &status, WNOHANG) == pid) {
+      served->reaped_ = true;
+      served->reader_.join();
+      return absl::AbortedError(
+          absl::StrFormat("baton ended with status %d:\n%s", status, served->log()));
+    }
+    absl::SleepFor(kLook);
+  }
+  return absl::DeadlineExceededError("no ready line:\n" + served->log());
+}
+
+ServedBaton::~ServedBaton() {
+  ::kill(-pid_, SIGKILL);
+  if (!reaped_) ::waitpid(pid_, nullptr, 0);
+  if (reader_.joinable()) reader_.join();
+  ::close(output_);
+}
+
+void ServedBaton::ReadOutput() {
+  char chunk[4096];
+  ssize_t got = 0;
+  while ((got = ::read(output_, chunk, sizeof(chunk))) > 0) {
+    std::lock_guard lock(mutex_);
+    log_.append(chunk, static_cast<size_t>(got));
+  }
+}
+
+std::string ServedBaton::log() const {
+  std::lock_guard lock(mutex_);
+  return log_;
+}
+
+bool ServedBaton::WaitForLog(const std::string& text, absl::Duration limit) const {
+  const absl::Time deadline = absl::Now() + limit;
+  do {
+    if (log().find(text) != std::string::npos) return true;
+    absl::SleepFor(kLook);
+  } while (absl::Now() < deadline);
+  return false;
+}
+
+std::vector<pid_t> ServedBaton::Children() const {
+  std::ifstream file(absl::StrFormat("/proc/%d/task/%d/children", pid_, pid_));
+  std::vector<pid_t> children;
+  for (pid_t child = 0; file >> child;) children.push_back(child);
+  return children;
+}
+
+pid_t ServedBaton::Child(const std::string& word) const {
+  for (const pid_t child : Children()) {
+    std::ifstream file(absl::StrFormat("/proc/%d/cmdline", child));
+    std::string argument;
+    while (std::getline(file, argument, '\0')) {
+      if (argument.find(word) != std::string::npos) return child;
+    }
+  }
+  return 0;
+}
+
+absl::StatusOr<int> ServedBaton::Terminate(absl::Duration limit) {
+  ::kill(pid_, SIGTERM);
+  const absl::Time deadline = absl::Now() + limit;
+  int status = 0;
+  while (absl::Now() < deadline) {
+    if (::waitpid(pid_, &status, WNOHANG) == pid_) {
+      reaped_ = true;
+      reader_.join();  // all writers are gone: the pipe has ended
+      return status;
+    }
+    absl::SleepFor(kLook);
+  }
+  return absl::DeadlineExceededError("still running after SIGTERM:\n" + log());
+}
+
+}  // namespace baton

@@ -1,0 +1,53 @@
+// A real `baton serve` with its child processes, started for a test on a free port and ended with
+// it. Everything it prints is kept.
+#pragma once
+
+#include <sys/types.h>
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "bench/http_client.h"
+#include "common/status.h"
+
+namespace baton {
+
+class ServedBaton {
+ public:
+  // Runs `baton serve ARGS... --port 0` and waits for its ready line.
+  static absl::StatusOr<std::unique_ptr<ServedBaton>> Start(
+      std::vector<std::string> args, absl::Duration limit = absl::Seconds(60));
+  // Kills what still runs, children too.
+  ~ServedBaton();
+
+  const HttpUrl& url() const { return url_; }
+  HttpClient client() const { return HttpClient(url_, absl::Seconds(120)); }
+  std::string log() const;  // stdout and stderr so far
+  // True when `text` appeared in the log within `limit`.
+  bool WaitForLog(const std::string& text, absl::Duration limit) const;
+  pid_t pid() const { return pid_; }
+  // Processes below the supervisor.
+  std::vector<pid_t> Children() const;
+  // The child whose command line holds `word` ("prefill", "decode", "router"); 0 = none.
+  pid_t Child(const std::string& word) const;
+
+  // Sends SIGTERM and waits; the exit status as waitpid gives it, or an error after `limit`.
+  absl::StatusOr<int> Terminate(absl::Duration limit = absl::Seconds(30));
+
+ private:
+  ServedBaton(pid_t pid, int output);
+  void ReadOutput();
+  pid_t pid_;
+  int output_;  // read end of the pipe behind stdout and stderr
+  bool reaped_ = false;
+  HttpUrl url_;
+  mutable std::mutex mutex_;
+  std::string log_;  // guarded by mutex_
+  std::thread reader_;
+};
+
+}  // namespace baton
