@@ -1,6 +1,7 @@
 // Paged causal attention of numerics v1 (engine reference 5.4, 7.6): absolute 128-key tiles and
-// 512-key segments, folded in ascending order, the same for prefill and decode rows, so a row's bits
-// do not depend on chunk, batch, threads or page size. GQA heads of one KV head share the K/V read.
+// 512-key segments, folded in ascending order, the same for prefill and decode rows, so a row's
+// bits do not depend on chunk, batch, threads or page size. GQA heads of one KV head share the K/V
+// read.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +18,11 @@ namespace baton {
 struct AttentionArgs {
   const StepBatch* batch = nullptr;
   const KvLayout* layout = nullptr;
-  std::byte* pool_base = nullptr;  // pages of the step; K (after rope) and V of the step's rows are already written
+  std::byte* pool_base =
+      nullptr;  // pages of the step; K (after rope) and V of the step's rows are already written
   int layer = 0;
   int n_heads = 0;
-  double scale = 0;        // 1 / sqrt(head_dim) by default
+  double scale = 0;         // 1 / sqrt(head_dim) by default
   const bf16* q = nullptr;  // (n_tokens, q_stride): n_heads * head_dim, after rope
   int64_t q_stride = 0;
   bf16* out = nullptr;  // (n_tokens, out_stride): n_heads * head_dim

@@ -10,8 +10,10 @@
 namespace baton {
 
 struct ElementwiseKernels {
-  // out = bf16((x * inv) * w), inv = 1 / sqrt(sum of squares / n + eps); zero-fills out[n, n_padded).
-  void (*rms_norm)(const bf16* x, const float* weight, int64_t n, int64_t n_padded, float eps, bf16* out);
+  // out = bf16((x * inv) * w), inv = 1 / sqrt(sum of squares / n + eps); zero-fills out[n,
+  // n_padded).
+  void (*rms_norm)(const bf16* x, const float* weight, int64_t n, int64_t n_padded, float eps,
+                   bf16* out);
   // Rotates pairs (i, i + d/2) of one head in place (rule N5). cos, sin: (d / 2) of the position.
   void (*rope)(bf16* head, int64_t d, const float* cos, const float* sin);
   // Writes one token's K (after rope) and V of one KV head into slot `slot` of its page block.

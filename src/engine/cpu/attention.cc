@@ -1,0 +1,294 @@
+#include "engine/cpu/attention.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <limits>
+#include <new>
+#include <vector>
+
+#include "common/check.h"
+#include "engine/cpu/attention_tile.h"
+
+namespace baton {
+namespace {
+
+// Query rows of a block: K and V of a tile are read into L2 once for so many.
+constexpr int kBlockRows = 48;
+// Units of work per thread at which splitting a row's segments over threads no longer pays.
+constexpr int64_t kUnitsPerThread = 4;
+// Bound of the parking place of split segments; a block that would not fit is not split.
+constexpr int64_t kMaxParkedRows = 64 << 10;  // about 70 MB
+
+// Grows, never shrinks, keeps nothing. 64-byte aligned.
+template <typename T>
+class Buffer {
+ public:
+  T* Reserve(int64_t n) {
+    if (n > size_) {
+      const size_t bytes = static_cast<size_t>(RoundUp(n * static_cast<int64_t>(sizeof(T)), 64));
+      data_.reset(static_cast<T*>(std::aligned_alloc(64, bytes)));
+      if (data_ == nullptr) throw std::bad_alloc();
+      size_ = n;
+    }
+    return data_.get();
+  }
+  T* data() const { return data_.get(); }
+
+ private:
+  struct Free {
+    void operator()(T* p) const { std::free(p); }
+  };
+  std::unique_ptr<T[], Free> data_;
+  int64_t size_ = 0;
+};
+
+// Softmax states of n rows in one buffer.
+struct StateBuffer {
+  Buffer<float> max, sum, out;
+  void Reserve(int64_t n) {
+    max.Reserve(n);
+    sum.Reserve(n);
+    out.Reserve(n * kRowStride);
+  }
+  RowState From(int64_t row) const {
+    return {max.data() + row, sum.data() + row, out.data() + row * kRowStride};
+  }
+};
+
+void Clear(const RowState& state, int n, int head_dim) {
+  std::fill_n(state.max, n, -std::numeric_limits<float>::infinity());
+  std::fill_n(state.sum, n, 0.0f);
+  for (int r = 0; r < n; ++r) std::fill_n(state.out + r * kRowStride, head_dim, 0.0f);
+}
+
+// Rows [row_begin, row_end) of one piece against one KV head.
+struct Block {
+  int piece, kv_head, row_begin, row_end;
+  int64_t parked_row;  // first row in the parking place when the segments are split, else -1
+};
+
+// Segments [segment_begin, segment_end) of a block: what one thread does at a time.
+struct Unit {
+  int block, segment_begin, segment_end;
+  int64_t cost;
+};
+
+// One thread's place to work.
+struct Workspace {
+  Buffer<float> q;
+  Buffer<int32_t> visible;
+  StateBuffer segment, rows;
+  void Reserve(int64_t n) {
+    q.Reserve(n * kRowStride);
+    visible.Reserve(n);
+    segment.Reserve(n);
+    rows.Reserve(n);
+  }
+};
+
+class TiledAttention final : public AttentionKernels {
+ public:
+  explicit TiledAttention(const AttentionTileKernels& kernels) : kernels_(kernels) {}
+
+  void Run(const AttentionArgs& args, ComputePool& pool) override {
+    args_ = &args;
+    group_ = args.n_heads / args.layout->n_kv_heads;
+    c_ = static_cast<float>(args.scale * 1.4426950408889634);
+    CHECK(group_ * args.layout->n_kv_heads == args.n_heads);
+    CHECK(args.layout->head_dim % 16 == 0 && args.layout->head_dim <= kMaxHeadDim);
+    Plan(pool.n_threads());
+    if (workspaces_.size() < static_cast<size_t>(pool.n_threads()))
+      workspaces_.resize(static_cast<size_t>(pool.n_threads()));
+    for (Workspace& workspace : workspaces_) workspace.Reserve(std::max(kBlockRows, group_));
+    parked_.Reserve(n_parked_rows_);
+
+    pool.For(static_cast<int64_t>(units_.size()), [this](int64_t i, int member) {
+      RunUnit(units_[static_cast<size_t>(i)], workspaces_[static_cast<size_t>(member)]);
+    });
+    if (split_blocks_.empty()) return;
+    pool.For(static_cast<int64_t>(split_blocks_.size()), [this](int64_t i, int member) {
+      FoldParked(blocks_[static_cast<size_t>(split_blocks_[static_cast<size_t>(i)])],
+                 workspaces_[static_cast<size_t>(member)]);
+    });
+  }
+
+ private:
+  int head_dim() const { return args_->layout->head_dim; }
+  int Rows(const Block& block) const { return (block.row_end - block.row_begin) * group_; }
+  int Position(int row) const { return args_->batch->positions[static_cast<size_t>(row)]; }
+  int LastPosition(const Block& block) const { return Position(block.row_end - 1); }
+  int Segments(const Block& block) const { return LastPosition(block) / kSegmentKeys + 1; }
+
+  void Plan(int n_threads) {
+    const StepBatch& batch = *args_->batch;
+    const int tokens = std::max(1, kBlockRows / group_);
+    blocks_.clear();
+    units_.clear();
+    split_blocks_.clear();
+    n_parked_rows_ = 0;
+    int64_t total = 0;
+    for (int piece = 0; piece < batch.n_pieces(); ++piece) {
+      const int begin = batch.piece_begin[static_cast<size_t>(piece)];
+      const int end = batch.piece_begin[static_cast<size_t>(piece) + 1];
+      for (int row = begin; row < end; row += tokens)
+        for (int head = 0; head < args_->layout->n_kv_heads; ++head) {
+          blocks_.push_back({piece, head, row, std::min(end, row + tokens), -1});
+          total += Cost(blocks_.back(), 0, Segments(blocks_.back()));
+        }
+    }
+    const int64_t target = n_threads == 1 ? total : total / (kUnitsPerThread * n_threads);
+    for (size_t b = 0; b < blocks_.size(); ++b) AddUnits(static_cast<int>(b), target);
+    // Dear ones first, so that the threads finish together.
+    std::sort(units_.begin(), units_.end(), [](const Unit& a, const Unit& b) {
+      return a.cost != b.cost ? a.cost > b.cost : a.block < b.block;
+    });
+  }
+
+  // Rows times keys seen, roughly.
+  int64_t Cost(const Block& block, int segment_begin, int segment_end) const {
+    const int keys = std::min(LastPosition(block) + 1, segment_end * kSegmentKeys) -
+                     segment_begin * kSegmentKeys;
+    return static_cast<int64_t>(keys) * (Rows(block) + 2);
+  }
+
+  void AddUnits(int index, int64_t target) {
+    Block& block = blocks_[static_cast<size_t>(index)];
+    const int segments = Segments(block);
+    const int64_t cost = Cost(block, 0, segments);
+    const int64_t parts =
+        std::min<int64_t>(segments, target == 0 ? 1 : (cost + target - 1) / target);
+    const int64_t parked = static_cast<int64_t>(segments) * Rows(block);
+    if (parts <= 1 || n_parked_rows_ + parked > kMaxParkedRows) {
+      units_.push_back({index, 0, segments, cost});
+      return;
+    }
+    block.parked_row = n_parked_rows_;
+    n_parked_rows_ += parked;
+    split_blocks_.push_back(index);
+    for (int64_t part = 0; part < parts; ++part) {
+      const int from = static_cast<int>(segments * part / parts);
+      const int to = static_cast<int>(segments * (part + 1) / parts);
+      units_.push_back({index, from, to, Cost(block, from, to)});
+    }
+  }
+
+  void RunUnit(const Unit& unit, Workspace& workspace) const {
+    const Block& block = blocks_[static_cast<size_t>(unit.block)];
+    const int n = Rows(block);
+    PackQueries(block, workspace.q.data());
+    const RowState rows = workspace.rows.From(0);
+    if (block.parked_row < 0) Clear(rows, n, head_dim());
+    for (int segment = unit.segment_begin; segment < unit.segment_end; ++segment) {
+      const RowState state =
+          block.parked_row < 0 ? workspace.segment.From(0)
+                               : parked_.From(block.parked_row + static_cast<int64_t>(segment) * n);
+      Clear(state, n, head_dim());
+      RunSegment(block, segment, workspace, state);
+      if (block.parked_row < 0) kernels_.fold(state, n, head_dim(), c_, rows);
+    }
+    if (block.parked_row < 0) Finish(block, rows);
+  }
+
+  void RunSegment(const Block& block, int segment, Workspace& workspace,
+                  const RowState& state) const {
+    const int n = Rows(block);
+    const int n_keys = LastPosition(block) + 1;
+    const int end = std::min(n_keys, (segment + 1) * kSegmentKeys);
+    for (int first_key = segment * kSegmentKeys; first_key < end; first_key += kTileKeys) {
+      KeyTile tile;
+      FindTile(block, first_key, std::min(kTileKeys, n_keys - first_key), &tile);
+      for (int from = 0; from < n; from += kernels_.max_rows) {
+        const int count = std::min(n - from, kernels_.max_rows);
+        int32_t* const visible = workspace.visible.data();
+        for (int r = 0; r < count; ++r)
+          visible[r] = Position(block.row_begin + (from + r) / group_) + 1 - first_key;
+        const int seen = std::min(kTileKeys, visible[count - 1]);  // positions ascend
+        if (seen <= 0) continue;
+        tile.n_groups = (seen + kGroupKeys - 1) / kGroupKeys;
+        kernels_.attend(
+            {workspace.q.data() + static_cast<int64_t>(from) * kRowStride, visible, count}, tile,
+            head_dim(), c_,
+            {state.max + from, state.sum + from,
+             state.out + static_cast<int64_t>(from) * kRowStride});
+      }
+    }
+  }
+
+  // Addresses of the groups that hold n_keys keys from first_key on; no page beyond them is looked
+  // up.
+  void FindTile(const Block& block, int first_key, int n_keys, KeyTile* tile) const {
+    const KvLayout& layout = *args_->layout;
+    const int32_t* const pages =
+        args_->batch->pages.data() + args_->batch->page_begin[static_cast<size_t>(block.piece)];
+    const int64_t k_offset = layout.KOffset(args_->layer, block.kv_head);
+    const int64_t v_offset = layout.VOffset(args_->layer, block.kv_head);
+    for (int j = 0; j * kGroupKeys < n_keys; ++j) {
+      const int key = first_key + j * kGroupKeys;
+      const std::byte* const page =
+          args_->pool_base + layout.page_bytes * pages[key / layout.page_tokens];
+      const int64_t slot = key % layout.page_tokens;
+      tile->k[j] = reinterpret_cast<const bf16*>(page + k_offset) + slot * layout.head_dim_padded;
+      tile->v[j] = reinterpret_cast<const bf16*>(page + v_offset) + slot * layout.head_dim;
+    }
+  }
+
+  void PackQueries(const Block& block, float* packed) const {
+    for (int row = block.row_begin; row < block.row_end; ++row)
+      for (int h = 0; h < group_; ++h, packed += kRowStride)
+        kernels_.pack_query(args_->q + row * args_->q_stride + HeadOffset(block, h), head_dim(),
+                            packed);
+  }
+
+  void FoldParked(const Block& block, Workspace& workspace) const {
+    const int n = Rows(block);
+    const RowState rows = workspace.rows.From(0);
+    Clear(rows, n, head_dim());
+    for (int segment = 0; segment < Segments(block); ++segment)
+      kernels_.fold(parked_.From(block.parked_row + static_cast<int64_t>(segment) * n), n,
+                    head_dim(), c_, rows);
+    Finish(block, rows);
+  }
+
+  void Finish(const Block& block, const RowState& rows) const {
+    for (int r = 0; r < Rows(block); ++r)
+      kernels_.finish(rows.sum[r], rows.out + r * kRowStride, head_dim(),
+                      args_->out + (block.row_begin + r / group_) * args_->out_stride +
+                          HeadOffset(block, r % group_));
+  }
+
+  int64_t HeadOffset(const Block& block, int h) const {
+    return static_cast<int64_t>(block.kv_head * group_ + h) * head_dim();
+  }
+
+  const AttentionTileKernels& kernels_;
+  const AttentionArgs* args_ = nullptr;  // of the Run in progress
+  int group_ = 0;                        // query heads per KV head
+  float c_ = 0;                          // scale * log2 e
+  std::vector<Block> blocks_;
+  std::vector<Unit> units_;
+  std::vector<int> split_blocks_;
+  int64_t n_parked_rows_ = 0;
+  StateBuffer parked_;
+  std::vector<Workspace> workspaces_;
+};
+
+const AttentionTileKernels& TileKernels(Isa isa) {
+  switch (isa) {
+    case Isa::kAvx2:
+      return AttentionTileAvx2();
+    case Isa::kAvx512:
+      return AttentionTileAvx512();
+    case Isa::kAvx512Bf16:
+    case Isa::kAmx:  // tiles only pay with softmax and products overlapped; not yet written
+      return AttentionTileAvx512();
+  }
+  CHECK(false);
+}
+
+}  // namespace
+
+std::unique_ptr<AttentionKernels> MakeAttentionKernels(Isa isa) {
+  return std::make_unique<TiledAttention>(TileKernels(isa));
+}
+
+}  // namespace baton

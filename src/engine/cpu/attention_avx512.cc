@@ -1,0 +1,10 @@
+#include "engine/cpu/attention_chains.h"
+
+namespace baton {
+
+const AttentionTileKernels& AttentionTileAvx512() {
+  static constexpr AttentionTileKernels kKernels = TileKernelsOf<FmaDot>();
+  return kKernels;
+}
+
+}  // namespace baton

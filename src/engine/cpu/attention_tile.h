@@ -1,0 +1,63 @@
+// What one ISA path of the attention does: a few query rows against one 128-key tile, the fold of a
+// segment into a row, and the row's result. attention.cc decides which rows meet which tiles.
+// Plain types only: kernel units include this header. All functions need the MXCSR of the pool.
+//
+// A row here is one (token, query head); rows that meet a tile together belong to one sequence and
+// one KV head. See engine reference 5.4 for the arithmetic.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/numerics/bf16.h"
+
+namespace baton {
+
+inline constexpr int kGroupKeys = 16;     // of the cpu16 page layout
+inline constexpr int kTileKeys = 128;     // of one softmax step
+inline constexpr int kSegmentKeys = 512;  // of one running maximum
+inline constexpr int kTileGroups = kTileKeys / kGroupKeys;
+inline constexpr int kMaxHeadDim = 256;  // and a multiple of 16
+
+// Stride of query, output and state rows in 4-byte units: a constant, so that kernels address
+// twelve rows from one register; 17 cache lines, so that rows do not share L1 sets.
+inline constexpr int kRowStride = kMaxHeadDim + 16;
+
+// The keys of a tile by groups of 16: K group (head_dim_padded / 2, 16, 2), V group
+// (8, head_dim, 2), bf16. Groups from n_groups on are not read.
+struct KeyTile {
+  const bf16* k[kTileGroups];
+  const bf16* v[kTileGroups];
+  int n_groups;
+};
+
+// Softmax state of rows: running maximum, sum of weights, weighted sum of values.
+struct RowState {
+  float* max;  // (n)
+  float* sum;  // (n)
+  float* out;  // (n, kRowStride), head_dim used
+};
+
+struct TileRows {
+  const void* q;           // (n, kRowStride), packed by pack_query
+  const int32_t* visible;  // (n) keys of the tile the row sees: <= 0 none, >= 128 all
+  int n;                   // 1..max_rows
+};
+
+struct AttentionTileKernels {
+  int max_rows;
+  // One query row (head_dim) as the path wants it, padded with +0 to a multiple of 32.
+  void (*pack_query)(const bf16* q, int head_dim, void* packed);
+  // Continues the rows' segment with one tile. c = fp32(scale * log2 e).
+  void (*attend)(const TileRows& rows, const KeyTile& tile, int head_dim, float c,
+                 const RowState& segment);
+  // Folds a finished segment into the rows; segments come in ascending order.
+  void (*fold)(const RowState& segment, int n, int head_dim, float c, const RowState& rows);
+  // out (head_dim) = bf16 of one row's result.
+  void (*finish)(float sum, const float* weighted, int head_dim, bf16* out);
+};
+
+const AttentionTileKernels& AttentionTileAvx2();
+const AttentionTileKernels& AttentionTileAvx512();
+const AttentionTileKernels& AttentionTileAvx512Bf16();
+
+}  // namespace baton

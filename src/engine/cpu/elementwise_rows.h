@@ -1,0 +1,80 @@
+// Norm and rope of one row on the sixteen virtual lanes, once for every path. For kernel units; the
+// public functions are in elementwise.h.
+#pragma once
+
+#include "engine/numerics/fold.h"
+
+namespace baton {
+
+struct ElementwiseRows {
+  void (*rms_norm)(const bf16* x, const float* weight, int64_t n, int64_t n_padded, float eps,
+                   bf16* out);
+  void (*rope)(bf16* head, int64_t d, const float* cos, const float* sin);
+};
+
+const ElementwiseRows& ElementwiseRowsAvx2();
+const ElementwiseRows& ElementwiseRowsAvx512();
+
+#if defined(__AVX2__) && defined(__FMA__)
+namespace {
+
+// The last n % 16 elements, with zeros behind them.
+template <typename T>
+struct Tail {
+  alignas(64) T values[kLanes] = {};
+  Tail(const T* from, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) values[i] = from[i];
+  }
+  void CopyTo(T* to, int64_t n) const {
+    for (int64_t i = 0; i < n; ++i) to[i] = values[i];
+  }
+};
+
+void RmsNorm(const bf16* x, const float* weight, int64_t n, int64_t n_padded, float eps,
+             bf16* out) {
+  const int64_t whole = n / kLanes * kLanes, rest = n - whole;
+  const Tail<bf16> x_tail(x + whole, rest);
+  Lanes squares = Splat<Lanes>(0.0f);
+  for (int64_t i = 0; i < whole; i += kLanes) {
+    const Lanes v = LoadBf16<Lanes>(x + i);
+    squares = Fma(v, v, squares);
+  }
+  const Lanes last = LoadBf16<Lanes>(x_tail.values);
+  if (rest > 0) squares = Fma(last, last, squares);
+
+  const float mean = FoldSum(squares) / static_cast<float>(n);
+  const Lanes inverse = Splat<Lanes>(1.0f / _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(mean + eps))));
+  for (int64_t i = 0; i < whole; i += kLanes)
+    StoreBf16(out + i, Mul(Mul(LoadBf16<Lanes>(x + i), inverse), Load<Lanes>(weight + i)));
+  if (rest > 0) {
+    const Tail<float> w(weight + whole, rest);
+    Tail<bf16> y(nullptr, 0);
+    StoreBf16(y.values, Mul(Mul(last, inverse), Load<Lanes>(w.values)));
+    y.CopyTo(out + whole, rest);
+  }
+  for (int64_t i = n; i < n_padded; ++i) out[i] = 0;
+}
+
+// Sixteen pairs: x0' = fma(x0, cos, -(x1 sin)), x1' = fma(x1, cos, x0 sin).
+void RotatePairs(bf16* low, bf16* high, const float* cos, const float* sin) {
+  const Lanes x0 = LoadBf16<Lanes>(low), x1 = LoadBf16<Lanes>(high);
+  const Lanes c = Load<Lanes>(cos), s = Load<Lanes>(sin);
+  StoreBf16(low, Fma(x0, c, Sub(Splat<Lanes>(-0.0f), Mul(x1, s))));  // -0 - y = -y, exactly
+  StoreBf16(high, Fma(x1, c, Mul(x0, s)));
+}
+
+void Rope(bf16* head, int64_t d, const float* cos, const float* sin) {
+  const int64_t half = d / 2, whole = half / kLanes * kLanes, rest = half - whole;
+  for (int64_t i = 0; i < whole; i += kLanes)
+    RotatePairs(head + i, head + half + i, cos + i, sin + i);
+  if (rest == 0) return;
+  Tail<bf16> low(head + whole, rest), high(head + half + whole, rest);
+  const Tail<float> c(cos + whole, rest), s(sin + whole, rest);
+  RotatePairs(low.values, high.values, c.values, s.values);
+  low.CopyTo(head + whole, rest);
+  high.CopyTo(head + half + whole, rest);
+}
+
+}  // namespace
+#endif
+}  // namespace baton

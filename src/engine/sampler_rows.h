@@ -1,0 +1,25 @@
+// The passes of the sampler over a whole row of logits, in a unit with vector instructions.
+// NaN counts as -inf and +inf as the largest finite number everywhere. Needs the pool's MXCSR.
+#pragma once
+
+#include <cstdint>
+
+namespace baton {
+
+struct TopLogit {
+  float value;    // -inf when there is none
+  int32_t token;  // the lowest id of that value
+};
+
+TopLogit FindTopLogit(const float* logits, int64_t n);
+
+// Weights are summed in blocks of kWeightBlock tokens: sixteen lanes folded 8, 4, 2, 1 in fp32,
+// then blocks in ascending order in fp64.
+inline constexpr int64_t kWeightBlock = 256;
+
+// weights[i] = 2^((logits[i] - top) * c). block_sums: one per started block, may be null; so may
+// weights. Returns the sum of all.
+double WeighLogits(const float* logits, int64_t n, float top, float c, float* weights,
+                   double* block_sums);
+
+}  // namespace baton
