@@ -34,8 +34,8 @@ start() {
 }
 
 trace() {
-  local replay=(bench load --trace bench/traces/mooncake_conversation_400.jsonl --num_prompts 300
-                --length_scale 0.03125 --max_context 4096)
+  local replay=(bench load --trace bench/traces/mooncake_conversation_400.jsonl --requests 300
+                --scale-lengths 0.03125 --max-context 4096)
   start --demo
   "$baton" "${replay[@]}" --url "$url" --label "disaggregated, 2 prefill + 1 decode"
   start --demo --colocated --prefill 0 --decode 2
@@ -43,7 +43,7 @@ trace() {
 }
 
 interference() {
-  local probe=(bench interference --long_prompt_tokens 4000 --vocab 32000)
+  local probe=(bench interference --long-prompt-tokens 4000 --vocab 32000)
   start "$shape_125m" --prefill 1 --decode 1 --prefill.cpus=1 --decode.cpus=0
   "$baton" "${probe[@]}" --url "$url" --label "disaggregated, 1 prefill + 1 decode, a core each"
   start "$shape_125m" --colocated --prefill 0 --decode 1
@@ -52,8 +52,8 @@ interference() {
 
 gap() {
   start "$shape_125m" --prefill 1 --decode 1 --prefill.cpus=1 --decode.cpus=0
-  "$baton" bench load --url "$url" --num_prompts 20 --prompt_tokens 1000 --output_tokens 32 \
-    --vocab 32000 --max_concurrency 1 --label "one request at a time, 1,000-token prompts"
+  "$baton" bench load --url "$url" --requests 20 --prompt-tokens 1000 --output-tokens 32 \
+    --vocab 32000 --max-concurrency 1 --label "one request at a time, 1,000-token prompts"
 }
 
 case "${1:-}" in
