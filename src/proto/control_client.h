@@ -37,8 +37,8 @@ struct ControlClientOptions {
   ClusterKey key{};
   WorkerAnnounce announce;  // first event of every stream
   // Called on gRPC's threads and on the dialling thread, never by two at once; must only post.
-  // False: no room. Then messages are dropped with their stream (the router aims them elsewhere),
-  // and RouterConnected/RouterDisconnected are offered again after a pause, before anything else.
+  // False: no room. Then the stream is given up (the router aims its requests elsewhere) and
+  // dialled anew; RouterDisconnected is offered again until it is taken, before anything else.
   std::function<bool(RouterEvent)> on_event;
   absl::Duration least_pause = absl::Milliseconds(20);  // between attempts, doubled each time
   absl::Duration most_pause = absl::Seconds(1);

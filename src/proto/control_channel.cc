@@ -1,0 +1,27 @@
+#include "proto/control_channel.h"
+
+#include <grpc/grpc.h>
+
+#include "proto/control_codec.h"
+
+namespace baton {
+
+std::vector<ChannelArgument> ControlChannelArguments() {
+  return {
+      {GRPC_ARG_KEEPALIVE_TIME_MS, 2000},
+      {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 2000},
+      {GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1},
+      // Without these gRPC stops pinging on a quiet stream, or takes the pings for abuse.
+      {GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0},
+      {GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 500},
+      {GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0},
+      {GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, static_cast<int>(ControlLimits::kMessageBytes)},
+  };
+}
+
+bool IsLoopbackAddress(std::string_view address) {
+  const std::string_view host = address.substr(0, address.rfind(':'));
+  return host == "localhost" || host == "[::1]" || host.substr(0, 4) == "127.";
+}
+
+}  // namespace baton

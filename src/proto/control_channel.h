@@ -1,0 +1,22 @@
+// Settings both ends of a control stream share, for gRPC's generic channel arguments.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace baton {
+
+struct ChannelArgument {
+  std::string name;
+  int value = 0;
+};
+
+// Keepalive that notices a dead or stopped peer in about 4 s, and our message size limit.
+std::vector<ChannelArgument> ControlChannelArguments();
+
+// True if host:port names this machine's loopback. The router serves its plain-text control streams
+// nowhere else.
+bool IsLoopbackAddress(std::string_view address);
+
+}  // namespace baton

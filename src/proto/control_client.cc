@@ -1,0 +1,248 @@
+#include "proto/control_client.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <iterator>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "common/log.h"
+#include "control.grpc.pb.h"
+#include "proto/control_channel.h"
+#include "proto/control_codec.h"
+#include "proto/membership.h"
+
+namespace baton {
+namespace {
+
+absl::Status FromGrpc(const grpc::Status& status) {
+  if (status.ok()) return absl::UnavailableError("the router ended the stream");
+  return {static_cast<absl::StatusCode>(status.error_code()), status.error_message()};
+}
+
+std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address) {
+  grpc::ChannelArguments arguments;
+  for (const ChannelArgument& argument : ControlChannelArguments())
+    arguments.SetInt(argument.name, argument.value);
+  // We pause between attempts ourselves: no back-off shared with earlier channels, and a router
+  // that accepts but says nothing is given up after 2 s.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 2000);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // the environment has no say
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+}
+
+}  // namespace
+
+class ControlClient::Core {
+ public:
+  explicit Core(ControlClientOptions options)
+      : options_(std::move(options)), dialler_([this] { Dial(); }) {}
+  ~Core();
+
+  bool Send(WorkerReport report);
+
+ private:
+  class Stream;
+
+  void Dial();
+  bool RunStream();  // until it ends; true: the router had accepted it
+  bool Pause(absl::Duration pause);
+
+  const ControlClientOptions options_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool stopping_ = false;
+  Stream* stream_ = nullptr;  // the one that lives now
+  std::thread dialler_;       // last: starts when all else is made
+};
+
+// One attempt. Lives on the dialling thread's stack until OnDone, which comes once and last.
+class ControlClient::Core::Stream
+    : public grpc::ClientBidiReactor<wire::WorkerReport, wire::RouterMessages> {
+ public:
+  explicit Stream(Core* core)
+      : core_(core),
+        options_(core->options_),
+        proven_{.incarnation = core->options_.announce.incarnation, .nonce = RandomId()},
+        channel_(OpenChannel(options_.router_address)),
+        stub_(wire::Control::NewStub(channel_)) {
+    context_.AddMetadata(kWorkerProofKey,
+                         WorkerProof(options_.key, proven_.incarnation, proven_.nonce));
+  }
+
+  void Start() {
+    stub_->async()->Attach(&context_, this);
+    EncodeReport({.events = {options_.announce}}, &write_);
+    writing_ = true;
+    StartWrite(&write_);
+    StartCall();
+  }
+
+  void OnReadInitialMetadataDone(bool ok) override {
+    if (!ok) return;  // OnDone says why
+    if (!IsOurRouter())
+      return GiveUp(absl::UnauthenticatedError(
+          absl::StrFormat("%s is a router with another cluster key", options_.router_address)));
+    {
+      std::lock_guard lock(core_->mutex_);
+      open_ = accepted_ = !core_->stopping_;
+      if (!accepted_) return;
+    }
+    if (!options_.on_event(RouterConnected{})) {
+      accepted_ = false;
+      return GiveUp(absl::ResourceExhaustedError("the worker's mailbox is full"));
+    }
+    StartRead(&read_);
+  }
+  void OnReadDone(bool ok) override {
+    if (!ok) {
+      std::lock_guard lock(core_->mutex_);
+      open_ = false;  // no StartWrite any more: the call may end at any moment
+      return;
+    }
+    absl::StatusOr<std::vector<RouterMessage>> messages = DecodeMessages(read_);
+    if (!messages.ok()) return GiveUp(messages.status());
+    if (!options_.on_event(RouterMessages{*std::move(messages)}))
+      return GiveUp(absl::ResourceExhaustedError("the worker's mailbox is full"));
+    StartRead(&read_);
+  }
+  void OnWriteDone(bool ok) override {
+    std::lock_guard lock(core_->mutex_);
+    writing_ = false;
+    if (!ok) open_ = false;
+    WriteMoreLocked();
+  }
+  void OnDone(const grpc::Status& status) override {
+    std::lock_guard lock(core_->mutex_);
+    open_ = false;
+    if (reason_.ok()) reason_ = FromGrpc(status);
+    done_ = true;
+    core_->changed_.notify_all();  // under the lock: the dialler destroys this right after
+  }
+
+  bool SendLocked(WorkerReport report) {
+    if (!open_) return false;
+    if (unsent_.events.size() + report.events.size() >
+        std::min(options_.max_unsent_events, ControlLimits::kEventsPerReport)) {
+      GiveUpLocked(absl::ResourceExhaustedError(absl::StrFormat(
+          "the router does not read: %d events wait for it", unsent_.events.size())));
+      return false;
+    }
+    if (unsent_.events.empty()) {
+      unsent_ = std::move(report);
+    } else {
+      std::move(report.events.begin(), report.events.end(), std::back_inserter(unsent_.events));
+    }
+    WriteMoreLocked();
+    return true;
+  }
+  void CancelLocked() {
+    open_ = false;
+    context_.TryCancel();
+  }
+
+  // Read by the dialler under the mutex, or after done_.
+  bool done_ = false;
+  bool accepted_ = false;  // RouterConnected was delivered
+  absl::Status reason_;
+
+ private:
+  bool IsOurRouter() {
+    const auto& metadata = context_.GetServerInitialMetadata();
+    const auto found = metadata.find(kRouterProofKey);
+    return found != metadata.end() && std::string(found->second.data(), found->second.size()) ==
+                                          RouterProof(options_.key, proven_);
+  }
+  void GiveUp(const absl::Status& reason) {
+    std::lock_guard lock(core_->mutex_);
+    GiveUpLocked(reason);
+  }
+  void GiveUpLocked(const absl::Status& reason) {
+    if (reason_.ok()) reason_ = reason;
+    CancelLocked();
+  }
+  void WriteMoreLocked() {
+    if (!open_ || writing_ || unsent_.events.empty()) return;
+    EncodeReport(unsent_, &write_);
+    unsent_.events.clear();
+    writing_ = true;
+    StartWrite(&write_);
+  }
+
+  Core* const core_;
+  const ControlClientOptions& options_;
+  const ProvenWorker proven_;
+  const std::shared_ptr<grpc::Channel> channel_;
+  const std::unique_ptr<wire::Control::Stub> stub_;
+  grpc::ClientContext context_;
+  wire::RouterMessages read_;
+  // Guarded by core_->mutex_.
+  bool open_ = false;  // accepted, not ending: StartWrite is allowed (a read is outstanding)
+  bool writing_ = false;
+  WorkerReport unsent_;
+  wire::WorkerReport write_;
+};
+
+ControlClient::Core::~Core() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+    if (stream_ != nullptr) stream_->CancelLocked();
+    changed_.notify_all();
+  }
+  dialler_.join();
+}
+
+bool ControlClient::Core::Send(WorkerReport report) {
+  if (report.events.empty()) return true;
+  std::lock_guard lock(mutex_);
+  return stream_ != nullptr && stream_->SendLocked(std::move(report));
+}
+
+bool ControlClient::Core::Pause(absl::Duration pause) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, absl::ToChronoNanoseconds(pause), [this] { return stopping_; });
+  return !stopping_;
+}
+
+void ControlClient::Core::Dial() {
+  absl::Duration pause = options_.least_pause;
+  do {
+    pause = RunStream() ? options_.least_pause : std::min(2 * pause, options_.most_pause);
+  } while (Pause(pause));
+}
+
+bool ControlClient::Core::RunStream() {
+  Stream stream(this);
+  {
+    std::unique_lock lock(mutex_);
+    if (stopping_) return false;
+    stream_ = &stream;
+    stream.Start();
+    changed_.wait(lock, [&stream] { return stream.done_; });
+    stream_ = nullptr;
+    if (stopping_) return stream.accepted_;
+  }
+  if (!stream.accepted_) {
+    LogDebug("router %s not reached: %s", options_.router_address,
+             std::string(stream.reason_.message()));
+    return false;
+  }
+  LogWarn("stream to router %s ended: %s", options_.router_address,
+          std::string(stream.reason_.message()));
+  while (!options_.on_event(RouterDisconnected{stream.reason_}))
+    if (!Pause(options_.least_pause)) break;
+  return true;
+}
+
+ControlClient::ControlClient(ControlClientOptions options)
+    : core_(std::make_unique<Core>(std::move(options))) {}
+ControlClient::~ControlClient() = default;
+bool ControlClient::Send(WorkerReport report) { return core_->Send(std::move(report)); }
+
+}  // namespace baton
