@@ -1,6 +1,6 @@
 // Reads the fields of one JSON object of a configuration file. The first field that is missing, of
-// the wrong type or out of range is remembered as an error that names file, field, value and what is
-// accepted; later reads return a default, so that a parser reads straight down and asks once.
+// the wrong type or out of range is remembered as an error that names file, field, value and what
+// is accepted; later reads return a default, so that a parser reads straight down and asks once.
 #pragma once
 
 #include <boost/json.hpp>
@@ -14,7 +14,8 @@
 namespace baton {
 
 // Parses the text of one JSON object; errors name `origin` and the position.
-absl::StatusOr<boost::json::object> ParseJsonObject(std::string_view text, const std::string& origin);
+absl::StatusOr<boost::json::object> ParseJsonObject(std::string_view text,
+                                                    const std::string& origin);
 
 class JsonFields {
  public:

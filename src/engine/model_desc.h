@@ -43,18 +43,28 @@ struct ModelDesc {
   RopeDesc rope;
   std::vector<int32_t> eos_tokens;  // generation_config.json first, then config.json
 
+  // Errors name file, field, value and what is supported.
   // Reads config.json (both spellings, transformers 4 and 5) and generation_config.json in
   // `folder`.
   static absl::StatusOr<ModelDesc> FromFolder(const std::string& folder);
   // Parses the text of a config.json; `origin` is named in errors.
   static absl::StatusOr<ModelDesc> FromJson(std::string_view text, const std::string& origin);
   int64_t n_parameters() const;
+  // The fields that decide what the weights compute, as text: equal for both spellings of a config.
+  // Part of fingerprints and of the key of packed weights.
+  std::string Canonical() const;
+  // kv_heads * head_dim: width of K (and V) of one token in one layer.
+  int kv_width() const { return n_kv_heads * head_dim; }
+  int q_width() const { return n_heads * head_dim; }
 };
 
-// (max_positions, head_dim / 2) cos and sin, fp32 rounded from double, attention factor included.
+// (max_positions, head_dim / 2) cos and sin of position * frequency, fp32 rounded from double (N5).
 struct RopeTable {
   std::vector<float> cos, sin;
   static RopeTable For(const ModelDesc& model);
 };
+
+// (head_dim / 2) radians per position, after scaling.
+std::vector<double> RopeFrequencies(const RopeDesc& rope, int head_dim);
 
 }  // namespace baton

@@ -1,0 +1,95 @@
+#include "engine/backend.h"
+
+#include <sched.h>
+#include <xxhash.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+#include "engine/cpu/compute_pool.h"
+#include "engine/cpu/cpu_backend.h"
+#include "engine/cpu/fp32_backend.h"
+#include "engine/cpu/linear.h"
+
+namespace baton {
+namespace {
+
+constexpr int kMostThreads = 1024;
+constexpr int kMostStepTokens = 1 << 16;
+
+int CoresOfProcess() {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  return ::sched_getaffinity(0, sizeof(cores), &cores) == 0 ? std::max(1, CPU_COUNT(&cores)) : 1;
+}
+
+absl::Status CheckOptions(const EngineOptions& options) {
+  const auto refuse = [](const char* name, int value, const char* wanted) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("engine: %s is %d; it must be %s", name, value, wanted));
+  };
+  if (options.page_tokens != 16 && options.page_tokens != 32 && options.page_tokens != 64) {
+    return refuse("page_tokens", options.page_tokens, "16, 32 or 64");
+  }
+  if (options.threads < 0 || options.threads > kMostThreads) {
+    return refuse("threads", options.threads, "from 0 (all cores) to 1024");
+  }
+  if (options.spin_us < 0 || options.spin_us > 1000) {
+    return refuse("spin_us", options.spin_us, "from 0 to 1000");
+  }
+  if (options.max_step_tokens < 1 || options.max_step_tokens > kMostStepTokens) {
+    return refuse("max_step_tokens", options.max_step_tokens, "from 1 to 65536");
+  }
+  if (options.dtype != "auto" && options.dtype != "bf16" && options.dtype != "fp32") {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("engine: dtype is \"%s\"; supported: auto, bf16, fp32", options.dtype));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LimitContext(int max_context, ModelDesc& desc) {
+  if (max_context < 0 || max_context > desc.max_positions) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("engine: max_context is %d; the model %s has %d positions, so it must be "
+                        "from 0 (the model's own) to that",
+                        max_context, desc.name, desc.max_positions));
+  }
+  if (max_context > 0) desc.max_positions = max_context;
+  return absl::OkStatus();
+}
+
+uint64_t RopeDigest(ModelDesc desc) {
+  constexpr int kSampledPositions = 1024;  // the same whatever max_context is
+  desc.max_positions = std::min(desc.max_positions, kSampledPositions);
+  const RopeTable table = RopeTable::For(desc);
+  const size_t bytes = table.cos.size() * sizeof(float);
+  return XXH64(table.sin.data(), bytes, XXH64(table.cos.data(), bytes, 0));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Backend>> LoadBackend(const EngineOptions& options,
+                                                     void (*progress)(void*, double),
+                                                     void* progress_context) {
+  RETURN_IF_ERROR(CheckOptions(options));
+  LoadedModel loaded;
+  ASSIGN_OR_RETURN(loaded.desc, ReadModelDesc(options.model));
+  ASSIGN_OR_RETURN(loaded.source,
+                   OpenWeightSource(options.model, loaded.desc, options.random_seed));
+  loaded.rope_digest = RopeDigest(loaded.desc);
+  RETURN_IF_ERROR(LimitContext(options.max_context, loaded.desc));
+  loaded.rope = RopeTable::For(loaded.desc);
+  RequestAmxPermission();  // before the threads of the pool
+  loaded.pool = std::make_unique<ComputePool>(
+      options.threads > 0 ? options.threads : CoresOfProcess(), options.spin_us);
+  if (options.dtype == "fp32") {
+    return LoadFp32Backend(options, std::move(loaded), progress, progress_context);
+  }
+  return LoadCpuBackend(options, std::move(loaded), progress, progress_context);
+}
+
+uint64_t LogitsDigest(std::span<const float> logits, uint64_t previous) {
+  return XXH64(logits.data(), logits.size_bytes(), previous);
+}
+
+}  // namespace baton

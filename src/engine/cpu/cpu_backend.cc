@@ -1,0 +1,289 @@
+#include "engine/cpu/cpu_backend.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "common/check.h"
+#include "engine/cpu/attention.h"
+#include "engine/cpu/cpu_weights.h"
+#include "engine/cpu/elementwise.h"
+#include "engine/cpu/linear.h"
+#include "engine/cpu/step_rows.h"
+
+namespace baton {
+namespace {
+
+constexpr int kRowsPerItem = 8;  // rows of one element-wise work item
+
+// A row-major matrix of activations inside the arena; columns beyond its width stay zero.
+struct Activations {
+  bf16* data = nullptr;
+  int64_t stride = 0;
+  bf16* row(int64_t r) const { return data + r * stride; }
+};
+
+// One mapping for all activations. Untouched pages cost nothing, so logits may be sized for the
+// largest step.
+class Arena {
+ public:
+  Arena() = default;
+  ~Arena() {
+    if (base_ != nullptr) ::munmap(base_, static_cast<size_t>(bytes_));
+  }
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  // Sizes first, memory once, pointers then.
+  int64_t Reserve(int64_t bytes) {
+    const int64_t offset = bytes_;
+    bytes_ += RoundUp(bytes, 4096);
+    return offset;
+  }
+  bool Map() {
+    void* base = ::mmap(nullptr, static_cast<size_t>(bytes_), PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base == MAP_FAILED) return false;
+    base_ = static_cast<std::byte*>(base);
+    return true;
+  }
+  template <typename T>
+  T* At(int64_t offset) const {
+    return reinterpret_cast<T*>(base_ + offset);
+  }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  std::byte* base_ = nullptr;
+  int64_t bytes_ = 0;
+};
+
+// Padded to whole 32-k groups; rows 4 KiB apart would compete for one cache set.
+int64_t StrideFor(int64_t width) {
+  const int64_t stride = RoundUp(width, 32);
+  return stride % 2048 == 0 ? stride + 32 : stride;
+}
+
+class CpuBackend : public Backend {
+ public:
+  CpuBackend(const EngineOptions& options, LoadedModel loaded)
+      : model_(std::move(loaded.desc)),
+        layout_(KvLayout::For(model_, KvType::kBf16, options.page_tokens)),
+        max_step_tokens_(options.max_step_tokens),
+        rope_(std::move(loaded.rope)),
+        rope_digest_(loaded.rope_digest),
+        source_(std::move(loaded.source)),
+        compute_(std::move(loaded.pool)) {}
+
+  absl::Status Load(const EngineOptions& options, void (*progress)(void*, double), void* context) {
+    RETURN_IF_ERROR(ChooseKernels(options.isa));
+    ASSIGN_OR_RETURN(weights_, LoadCpuWeights(model_, *source_, options.cache_dir, *compute_,
+                                              progress, context));
+    return MapActivations();
+  }
+
+  const ModelDesc& model() const override { return model_; }
+  const KvLayout& kv_layout() const override { return layout_; }
+  std::string numerics_id() const override { return "v1/cpu-x86/bf16/kv-bf16/l2"; }
+  uint64_t model_fingerprint() const override {
+    return weights_.file->fingerprint() ^ rope_digest_;
+  }
+  std::string isa() const override { return std::string(IsaName(linear_->isa())); }
+  std::span<const float> logits(int i) const override {
+    CHECK(i >= 0 && i < step_.n_logits() && next_layer_ == model_.n_layers);
+    return {logits_ + static_cast<int64_t>(i) * model_.vocab, static_cast<size_t>(model_.vocab)};
+  }
+
+  void SetPool(KvPool* pool) override {
+    CHECK(pool->layout().layout_id() == layout_.layout_id());
+    kv_ = pool;
+  }
+
+  void Begin(const StepBatch& batch) override {
+    CHECK(kv_ != nullptr && batch.n_tokens() <= max_step_tokens_);
+    step_.Assign(batch, *kv_, model_.vocab, model_.max_positions);
+    next_layer_ = 0;
+  }
+
+  void RunLayers(int from, int to) override {
+    CHECK(from == next_layer_ && from <= to && to <= model_.n_layers);
+    if (from == 0 && to > 0) Embed();
+    for (int layer = from; layer < to; ++layer) RunLayer(layer, weights_.layers[layer]);
+    next_layer_ = to;
+    if (to == model_.n_layers) LmHead();
+  }
+
+ private:
+  // ---- the forward pass: x is the residual stream (tokens, hidden), bf16 ----
+
+  void Embed() {
+    ForRows([&](int row) { source_->ReadBf16(0, step_.token(row), 1, x_.row(row)); });
+  }
+
+  void RunLayer(int layer, const CpuLayerWeights& w) {
+    ForRows([&](int row) { Norm(x_.row(row), w.input_norm, normed_.row(row)); });
+    Linear(normed_, w.qkv, w.qkv_bias, Epilogue::kBf16, qkv_);
+    ForRows([&](int row) { RotateAndStore(layer, row); });
+    Attend(layer);
+    Linear(attended_, w.o, w.o_bias, Epilogue::kResidualAdd, x_);
+    ForRows([&](int row) { Norm(x_.row(row), w.post_norm, normed_.row(row)); });
+    Linear(normed_, w.gate_up, w.gate_up_bias, Epilogue::kSwiGlu, mlp_);
+    Linear(mlp_, w.down, w.down_bias, Epilogue::kResidualAdd, x_);
+  }
+
+  void LmHead() {
+    const int n = step_.n_logits();
+    if (n == 0) return;
+    compute_->For(n, [&](int64_t i, int) {
+      Norm(x_.row(step_.batch().logit_rows[i]), weights_.final_norm, normed_.row(i));
+    });
+    LinearArgs args;
+    args.x = normed_.data;
+    args.x_stride = normed_.stride;
+    args.rows = n;
+    args.weights = weights_.lm_head;
+    args.epilogue = Epilogue::kFp32;
+    args.y_fp32 = logits_;
+    args.y_stride = model_.vocab;
+    linear_->Run(args, *compute_);
+  }
+
+  // ---- its pieces ----
+
+  template <typename Fn>
+  void ForRows(const Fn& fn) {
+    const int n = step_.n();
+    compute_->For((n + kRowsPerItem - 1) / kRowsPerItem, [&](int64_t item, int) {
+      const int first = static_cast<int>(item) * kRowsPerItem;
+      for (int row = first; row < std::min(first + kRowsPerItem, n); ++row) fn(row);
+    });
+  }
+
+  void Norm(const bf16* x, const float* weight, bf16* out) const {
+    elementwise_->rms_norm(x, weight, model_.hidden, RoundUp(model_.hidden, 32),
+                           static_cast<float>(model_.rms_eps), out);
+  }
+
+  void Linear(const Activations& x, const PackedWeights& w, const float* bias, Epilogue epilogue,
+              const Activations& y) {
+    LinearArgs args;
+    args.x = x.data;
+    args.x_stride = x.stride;
+    args.rows = step_.n();
+    args.weights = w;
+    args.bias = bias;
+    args.epilogue = epilogue;
+    args.y = y.data;
+    args.y_stride = y.stride;
+    if (epilogue == Epilogue::kResidualAdd) {
+      args.residual = y.data;
+      args.residual_stride = y.stride;
+    }
+    linear_->Run(args, *compute_);
+  }
+
+  void RotateAndStore(int layer, int row) {
+    const int d = model_.head_dim;
+    const int64_t angle = static_cast<int64_t>(step_.position(row)) * (d / 2);
+    bf16* const q = qkv_.row(row);
+    bf16* const k = q + model_.q_width();
+    const bf16* const v = k + model_.kv_width();
+    for (int head = 0; head < model_.n_heads + model_.n_kv_heads; ++head) {  // k follows q
+      elementwise_->rope(q + head * d, d, rope_.cos.data() + angle, rope_.sin.data() + angle);
+    }
+    std::byte* const page = kv_->page(step_.page(row));
+    for (int head = 0; head < model_.n_kv_heads; ++head) {
+      elementwise_->write_kv(layout_, k + head * d, v + head * d,
+                             page + layout_.KOffset(layer, head),
+                             page + layout_.VOffset(layer, head), step_.slot(row));
+    }
+  }
+
+  void Attend(int layer) {
+    AttentionArgs args;
+    args.batch = &step_.batch();
+    args.layout = &layout_;
+    args.pool_base = kv_->base();
+    args.layer = layer;
+    args.n_heads = model_.n_heads;
+    args.scale = 1.0 / std::sqrt(static_cast<double>(model_.head_dim));
+    args.q = qkv_.data;
+    args.q_stride = qkv_.stride;
+    args.out = attended_.data;
+    args.out_stride = attended_.stride;
+    attention_->Run(args, *compute_);
+  }
+
+  // ---- loading ----
+
+  absl::Status ChooseKernels(const std::string& isa) {
+    if (isa == "auto") {
+      ASSIGN_OR_RETURN(linear_, MakeFastestLinearKernels(*compute_));
+    } else {
+      ASSIGN_OR_RETURN(const Isa path, ParseIsa(isa));
+      RETURN_IF_ERROR(CheckIsaSupported(path));
+      ASSIGN_OR_RETURN(linear_, MakeLinearKernels(path));
+    }
+    attention_ = MakeAttentionKernels(linear_->isa());
+    elementwise_ = &GetElementwiseKernels(linear_->isa());
+    return absl::OkStatus();
+  }
+
+  absl::Status MapActivations() {
+    const int64_t rows = max_step_tokens_;
+    std::vector<std::pair<Activations*, int64_t>> places;
+    const auto reserve = [&](Activations& a, int64_t width) {
+      a.stride = StrideFor(width);
+      places.emplace_back(&a, arena_.Reserve(rows * a.stride * static_cast<int64_t>(sizeof(bf16))));
+    };
+    reserve(x_, model_.hidden);
+    reserve(normed_, model_.hidden);
+    reserve(qkv_, model_.q_width() + 2 * model_.kv_width());
+    reserve(attended_, model_.q_width());
+    reserve(mlp_, model_.intermediate);
+    const int64_t logits =
+        arena_.Reserve(rows * model_.vocab * static_cast<int64_t>(sizeof(float)));
+    if (!arena_.Map()) {
+      return absl::ResourceExhaustedError(absl::StrFormat(
+          "no memory for %d bytes of activations; lower max_step_tokens", arena_.bytes()));
+    }
+    for (const auto& [activations, offset] : places) activations->data = arena_.At<bf16>(offset);
+    logits_ = arena_.At<float>(logits);
+    return absl::OkStatus();
+  }
+
+  ModelDesc model_;
+  KvLayout layout_;
+  int max_step_tokens_;
+  RopeTable rope_;
+  uint64_t rope_digest_;
+  std::unique_ptr<WeightSource> source_;  // embedding rows are read from it
+  std::unique_ptr<ComputePool> compute_;
+  std::unique_ptr<LinearKernels> linear_;
+  std::unique_ptr<AttentionKernels> attention_;
+  const ElementwiseKernels* elementwise_ = nullptr;
+  CpuWeights weights_;
+  KvPool* kv_ = nullptr;
+
+  Arena arena_;
+  Activations x_, normed_, qkv_, attended_, mlp_;
+  float* logits_ = nullptr;  // (max_step_tokens, vocab)
+  StepRows step_;
+  int next_layer_ = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Backend>> LoadCpuBackend(const EngineOptions& options,
+                                                        LoadedModel loaded,
+                                                        void (*progress)(void*, double),
+                                                        void* progress_context) {
+  auto backend = std::make_unique<CpuBackend>(options, std::move(loaded));
+  RETURN_IF_ERROR(backend->Load(options, progress, progress_context));
+  return backend;
+}
+
+}  // namespace baton

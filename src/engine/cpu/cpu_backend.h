@@ -1,0 +1,17 @@
+// The bf16 CPU backend: numerics v1 on x86. Weights and KV bf16, accumulation fp32; the bits of a
+// row's logits depend on (model, tokens, position) alone, on every ISA path.
+#pragma once
+
+#include <memory>
+
+#include "engine/backend.h"
+#include "engine/cpu/loaded_model.h"
+
+namespace baton {
+
+absl::StatusOr<std::unique_ptr<Backend>> LoadCpuBackend(const EngineOptions& options,
+                                                        LoadedModel loaded,
+                                                        void (*progress)(void*, double),
+                                                        void* progress_context);
+
+}  // namespace baton

@@ -1,0 +1,239 @@
+#include "engine/cpu/cpu_weights.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+
+namespace baton {
+namespace {
+
+constexpr int64_t kBlock = 16;         // outputs of a packed block
+constexpr int64_t kBlocksPerItem = 8;  // blocks one thread packs at a time
+constexpr uint64_t kPackVersion = 1;   // raise when the bytes of an entry change their meaning
+
+// Consecutive rows of one tensor; tensor -1 = rows of zeros.
+struct Rows {
+  int tensor;
+  int64_t first;
+  int64_t count;
+};
+
+// Where the rows of one matrix (or the elements of one vector) come from.
+class Recipe {
+ public:
+  void Append(int tensor, int64_t first, int64_t count) {
+    begins_.push_back(rows_);
+    parts_.push_back({tensor, first, count});
+    rows_ += count;
+  }
+  int64_t rows() const { return rows_; }
+
+  // Rows [first, first + count), zeros beyond the last; `cols` values each.
+  void Read(const WeightSource& source, int64_t first, int64_t count, int64_t cols,
+            bf16* out) const {
+    std::fill(out, out + count * cols, bf16{0});
+    const int64_t end = std::min(first + count, rows_);
+    size_t part = std::upper_bound(begins_.begin(), begins_.end(), first) - begins_.begin() - 1;
+    for (int64_t row = first; row < end; ++part) {
+      const int64_t skip = row - begins_[part];
+      const int64_t n = std::min(parts_[part].count - skip, end - row);
+      if (parts_[part].tensor >= 0) {
+        source.ReadBf16(parts_[part].tensor, parts_[part].first + skip, n,
+                        out + (row - first) * cols);
+      }
+      row += n;
+    }
+  }
+
+ private:
+  std::vector<Rows> parts_;
+  std::vector<int64_t> begins_;  // (parts) first row of each
+  int64_t rows_ = 0;
+};
+
+// Every entry of the file in order, with its recipe.
+class Plan {
+ public:
+  Plan(const ModelDesc& model, const WeightSource& source) : model_(model), source_(source) {
+    // The largest first, so that no thread is left alone with it at the end.
+    AddMatrix("lm_head", model.hidden,
+              Whole(model.tied_embeddings ? "model.embed_tokens.weight" : "lm_head.weight"));
+    AddVector("final_norm", Whole("model.norm.weight"));
+    for (int layer = 0; layer < model.n_layers; ++layer) AddLayer(layer);
+  }
+
+  const std::vector<WeightsEntry>& entries() const { return entries_; }
+
+  void Pack(std::span<std::byte* const> data, ComputePool& pool, void (*progress)(void*, double),
+            void* progress_context) const {
+    struct Item {
+      size_t entry;
+      int64_t first_block;
+    };
+    std::vector<Item> items;
+    for (size_t i = 0; i < entries_.size(); ++i) {
+      const int64_t blocks = entries_[i].k == 0 ? 1 : RoundUp(entries_[i].n, kBlock) / kBlock;
+      for (int64_t b = 0; b < blocks; b += kBlocksPerItem) items.push_back({i, b});
+    }
+    std::atomic<int64_t> done = 0;
+    const int64_t n = static_cast<int64_t>(items.size());
+    pool.For(n, [&](int64_t i, int member) {
+      PackItem(items[i].entry, items[i].first_block, data[items[i].entry]);
+      const int64_t count = done.fetch_add(1, std::memory_order_relaxed) + 1;
+      if (member == 0 && progress != nullptr && count % 16 == 0) {
+        progress(progress_context, static_cast<double>(count) / static_cast<double>(n));
+      }
+    });
+  }
+
+ private:
+  void AddMatrix(const std::string& name, int64_t k, Recipe recipe) {
+    const int64_t n = recipe.rows();
+    entries_.push_back({name, n, k, PackedWeights::Bytes(n, k)});
+    recipes_.push_back(std::move(recipe));
+  }
+  void AddVector(const std::string& name, Recipe recipe) {
+    const int64_t n = recipe.rows();
+    entries_.push_back({name, n, 0, n * static_cast<int64_t>(sizeof(float))});
+    recipes_.push_back(std::move(recipe));
+  }
+
+  Recipe Whole(const std::string& tensor) const { return Stacked({tensor}); }
+  Recipe Stacked(const std::vector<std::string>& tensors) const {
+    Recipe recipe;
+    for (const std::string& name : tensors) {
+      const int index = source_.IndexOf(name);
+      recipe.Append(index, 0, source_.tensors()[index].rows);
+    }
+    return recipe;
+  }
+  // 16 of the first, 16 of the second, and so on; zeros fill the last block of each.
+  Recipe Alternating(const std::string& first, const std::string& second) const {
+    const int sides[2] = {source_.IndexOf(first), source_.IndexOf(second)};
+    const int64_t rows = source_.tensors()[sides[0]].rows;
+    Recipe recipe;
+    for (int64_t row = 0; row < rows; row += kBlock) {
+      const int64_t count = std::min(kBlock, rows - row);
+      for (const int tensor : sides) {
+        recipe.Append(tensor, row, count);
+        if (count < kBlock) recipe.Append(-1, 0, kBlock - count);
+      }
+    }
+    return recipe;
+  }
+
+  void AddLayer(int layer) {
+    const std::string from = absl::StrCat("model.layers.", layer, ".");
+    const std::string attn = from + "self_attn.", mlp = from + "mlp.";
+    const std::string to = absl::StrCat("layers.", layer, ".");
+    AddVector(to + "input_norm", Whole(from + "input_layernorm.weight"));
+    AddVector(to + "post_norm", Whole(from + "post_attention_layernorm.weight"));
+    AddMatrix(to + "qkv", model_.hidden,
+              Stacked({attn + "q_proj.weight", attn + "k_proj.weight", attn + "v_proj.weight"}));
+    AddMatrix(to + "o", model_.q_width(), Whole(attn + "o_proj.weight"));
+    AddMatrix(to + "gate_up", model_.hidden,
+              Alternating(mlp + "gate_proj.weight", mlp + "up_proj.weight"));
+    AddMatrix(to + "down", model_.intermediate, Whole(mlp + "down_proj.weight"));
+    if (model_.attention_bias) {
+      AddVector(to + "qkv_bias",
+                Stacked({attn + "q_proj.bias", attn + "k_proj.bias", attn + "v_proj.bias"}));
+      AddVector(to + "o_bias", Whole(attn + "o_proj.bias"));
+    }
+    if (model_.mlp_bias) {
+      AddVector(to + "gate_up_bias", Alternating(mlp + "gate_proj.bias", mlp + "up_proj.bias"));
+      AddVector(to + "down_bias", Whole(mlp + "down_proj.bias"));
+    }
+  }
+
+  void PackItem(size_t index, int64_t first_block, std::byte* data) const {
+    const WeightsEntry& entry = entries_[index];
+    if (entry.k == 0) {
+      std::vector<bf16> values(static_cast<size_t>(entry.n));
+      recipes_[index].Read(source_, 0, entry.n, 1, values.data());
+      std::transform(values.begin(), values.end(), reinterpret_cast<float*>(data), Bf16ToFloat);
+      return;
+    }
+    std::vector<bf16> rows(static_cast<size_t>(kBlock * entry.k));
+    const int64_t blocks = RoundUp(entry.n, kBlock) / kBlock;
+    const int64_t block_values = kBlock * RoundUp(entry.k, 32);
+    for (int64_t b = first_block; b < std::min(first_block + kBlocksPerItem, blocks); ++b) {
+      recipes_[index].Read(source_, b * kBlock, kBlock, entry.k, rows.data());
+      PackBlock(rows.data(), kBlock, entry.k, 0, reinterpret_cast<bf16*>(data) + b * block_values);
+    }
+  }
+
+  const ModelDesc& model_;
+  const WeightSource& source_;
+  std::vector<WeightsEntry> entries_;
+  std::vector<Recipe> recipes_;  // (entries)
+};
+
+// Reads the entries back by name.
+class EntryIndex {
+ public:
+  EntryIndex(const std::vector<WeightsEntry>& entries, const WeightsFile& file)
+      : entries_(entries), file_(file) {}
+
+  PackedWeights Matrix(const std::string& name) const {
+    const size_t i = Find(name);
+    CHECK(i < entries_.size());
+    return {reinterpret_cast<const bf16*>(file_.entry(static_cast<int>(i))), entries_[i].n,
+            entries_[i].k};
+  }
+  const float* Vector(const std::string& name) const {
+    const size_t i = Find(name);
+    return i == entries_.size() ? nullptr
+                                : reinterpret_cast<const float*>(file_.entry(static_cast<int>(i)));
+  }
+
+ private:
+  size_t Find(const std::string& name) const {
+    return std::find_if(entries_.begin(), entries_.end(),
+                        [&](const WeightsEntry& entry) { return entry.name == name; }) -
+           entries_.begin();
+  }
+  const std::vector<WeightsEntry>& entries_;
+  const WeightsFile& file_;
+};
+
+}  // namespace
+
+absl::StatusOr<CpuWeights> LoadCpuWeights(const ModelDesc& model, const WeightSource& source,
+                                          const std::string& cache_dir, ComputePool& pool,
+                                          void (*progress)(void*, double), void* progress_context) {
+  const Plan plan(model, source);
+  const uint64_t identity[2] = {source.Identity(), kPackVersion};
+  const uint64_t key = XXH64(identity, sizeof(identity), 0);
+  CpuWeights weights;
+  ASSIGN_OR_RETURN(weights.file, WeightsFile::Load(plan.entries(), key, cache_dir, pool,
+                                                   [&](std::span<std::byte* const> data) {
+                                                     plan.Pack(data, pool, progress,
+                                                               progress_context);
+                                                     return source.Fingerprint(pool);
+                                                   }));
+  if (progress != nullptr) progress(progress_context, 1.0);
+  const EntryIndex index(plan.entries(), *weights.file);
+  weights.lm_head = index.Matrix("lm_head");
+  weights.final_norm = index.Vector("final_norm");
+  for (int layer = 0; layer < model.n_layers; ++layer) {
+    const std::string name = absl::StrCat("layers.", layer, ".");
+    CpuLayerWeights& w = weights.layers.emplace_back();
+    w.input_norm = index.Vector(name + "input_norm");
+    w.post_norm = index.Vector(name + "post_norm");
+    w.qkv = index.Matrix(name + "qkv");
+    w.o = index.Matrix(name + "o");
+    w.gate_up = index.Matrix(name + "gate_up");
+    w.down = index.Matrix(name + "down");
+    w.qkv_bias = index.Vector(name + "qkv_bias");
+    w.o_bias = index.Vector(name + "o_bias");
+    w.gate_up_bias = index.Vector(name + "gate_up_bias");
+    w.down_bias = index.Vector(name + "down_bias");
+  }
+  return weights;
+}
+
+}  // namespace baton

@@ -1,0 +1,41 @@
+// A Llama's weights as the bf16 CPU backend reads them: packed matrices (engine/cpu/linear.h) and
+// fp32 vectors in one WeightsFile. q, k, v are one matrix; gate and up alternate in blocks of 16
+// outputs, so that SwiGLU happens in the epilogue.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/cpu/linear.h"
+#include "engine/weight_source.h"
+#include "engine/weights_file.h"
+
+namespace baton {
+
+struct CpuLayerWeights {
+  const float* input_norm = nullptr;  // (hidden), like all vectors rounded to bf16 first
+  const float* post_norm = nullptr;   // (hidden)
+  PackedWeights qkv;                  // n = q_width + 2 * kv_width
+  PackedWeights o;
+  PackedWeights gate_up;            // n = 2 * intermediate rounded up to 16
+  PackedWeights down;               // k = intermediate
+  const float* qkv_bias = nullptr;  // null where the model has none
+  const float* o_bias = nullptr;
+  const float* gate_up_bias = nullptr;
+  const float* down_bias = nullptr;
+};
+
+struct CpuWeights {
+  std::unique_ptr<WeightsFile> file;  // owns all that the pointers see
+  std::vector<CpuLayerWeights> layers;
+  PackedWeights lm_head;
+  const float* final_norm = nullptr;
+};
+
+// Maps or packs. progress(context, fraction) runs on the calling thread while packing.
+absl::StatusOr<CpuWeights> LoadCpuWeights(const ModelDesc& model, const WeightSource& source,
+                                          const std::string& cache_dir, ComputePool& pool,
+                                          void (*progress)(void*, double), void* progress_context);
+
+}  // namespace baton

@@ -1,0 +1,263 @@
+#include "engine/cpu/fp32_backend.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "engine/cpu/step_rows.h"
+
+namespace baton {
+namespace {
+
+constexpr int kLanes = 16;
+constexpr int64_t kOutputsPerItem = 16;
+
+// Sixteen partial sums, then their sum in ascending order: fixed for a given n.
+float Dot(const float* a, const float* b, int64_t n) {
+  float lanes[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (int lane = 0; lane < kLanes; ++lane) lanes[lane] += a[i + lane] * b[i + lane];
+  }
+  for (int lane = 0; i < n; ++i, ++lane) lanes[lane] += a[i] * b[i];
+  float sum = 0;
+  for (const float value : lanes) sum += value;
+  return sum;
+}
+
+struct Matrix {
+  std::vector<float> data;
+  int64_t cols = 0;
+  void Resize(int64_t rows, int64_t width) {
+    cols = width;
+    data.resize(static_cast<size_t>(rows * width));
+  }
+  float* row(int64_t r) { return data.data() + r * cols; }
+  const float* row(int64_t r) const { return data.data() + r * cols; }
+};
+
+class Fp32Backend : public Backend {
+ public:
+  Fp32Backend(const EngineOptions& options, LoadedModel loaded)
+      : model_(std::move(loaded.desc)),
+        layout_(KvLayout::For(model_, KvType::kFp32, options.page_tokens)),
+        max_step_tokens_(options.max_step_tokens),
+        rope_(std::move(loaded.rope)),
+        compute_(std::move(loaded.pool)),
+        fingerprint_(loaded.source->Fingerprint(*compute_) ^ loaded.rope_digest),
+        scores_(compute_->n_threads()) {
+    Load(*loaded.source);
+  }
+
+  const ModelDesc& model() const override { return model_; }
+  const KvLayout& kv_layout() const override { return layout_; }
+  std::string numerics_id() const override { return "plain/cpu-x86/fp32/kv-fp32"; }
+  uint64_t model_fingerprint() const override { return fingerprint_; }
+  std::string isa() const override { return "plain"; }
+  std::span<const float> logits(int i) const override {
+    CHECK(i >= 0 && i < step_.n_logits() && next_layer_ == model_.n_layers);
+    return {logits_.row(i), static_cast<size_t>(model_.vocab)};
+  }
+
+  void SetPool(KvPool* pool) override {
+    CHECK(pool->layout().layout_id() == layout_.layout_id());
+    kv_ = pool;
+  }
+
+  void Begin(const StepBatch& batch) override {
+    CHECK(kv_ != nullptr && batch.n_tokens() <= max_step_tokens_);
+    step_.Assign(batch, *kv_, model_.vocab, model_.max_positions);
+    const int64_t rows = step_.n();
+    x_.Resize(rows, model_.hidden);
+    normed_.Resize(rows, model_.hidden);
+    q_.Resize(rows, model_.q_width());
+    k_.Resize(rows, model_.kv_width());
+    v_.Resize(rows, model_.kv_width());
+    attended_.Resize(rows, model_.q_width());
+    gate_.Resize(rows, model_.intermediate);
+    up_.Resize(rows, model_.intermediate);
+    logits_.Resize(step_.n_logits(), model_.vocab);
+    next_layer_ = 0;
+  }
+
+  void RunLayers(int from, int to) override {
+    CHECK(from == next_layer_ && from <= to && to <= model_.n_layers);
+    if (from == 0 && to > 0) {
+      const std::vector<float>& embedding = Weight("model.embed_tokens.weight");
+      for (int row = 0; row < step_.n(); ++row) {
+        std::copy_n(embedding.data() + static_cast<int64_t>(step_.token(row)) * model_.hidden,
+                    model_.hidden, x_.row(row));
+      }
+    }
+    for (int layer = from; layer < to; ++layer) RunLayer(layer);
+    next_layer_ = to;
+    if (to == model_.n_layers) LmHead();
+  }
+
+ private:
+  void RunLayer(int layer) {
+    const std::string name = absl::StrCat("model.layers.", layer, ".");
+    Norm(x_, name + "input_layernorm.weight", normed_);
+    Linear(normed_, name + "self_attn.q_proj", q_);
+    Linear(normed_, name + "self_attn.k_proj", k_);
+    Linear(normed_, name + "self_attn.v_proj", v_);
+    for (int row = 0; row < step_.n(); ++row) RotateAndStore(layer, row);
+    Attend(layer);
+    Linear(attended_, name + "self_attn.o_proj", normed_);
+    Add(normed_, x_);
+    Norm(x_, name + "post_attention_layernorm.weight", normed_);
+    Linear(normed_, name + "mlp.gate_proj", gate_);
+    Linear(normed_, name + "mlp.up_proj", up_);
+    for (size_t i = 0; i < gate_.data.size(); ++i) {
+      const float g = gate_.data[i];
+      gate_.data[i] = g / (1 + std::exp(-g)) * up_.data[i];
+    }
+    Linear(gate_, name + "mlp.down_proj", normed_);
+    Add(normed_, x_);
+  }
+
+  void LmHead() {
+    if (step_.n_logits() == 0) return;
+    Matrix last;
+    last.Resize(step_.n_logits(), model_.hidden);
+    for (int i = 0; i < step_.n_logits(); ++i) {
+      std::copy_n(x_.row(step_.batch().logit_rows[i]), model_.hidden, last.row(i));
+    }
+    Norm(last, "model.norm.weight", last);
+    Linear(last, model_.tied_embeddings ? "model.embed_tokens" : "lm_head", logits_);
+  }
+
+  void Norm(const Matrix& x, const std::string& weight_name, Matrix& out) {
+    const std::vector<float>& weight = Weight(weight_name);
+    for (int64_t row = 0; row < static_cast<int64_t>(x.data.size()) / x.cols; ++row) {
+      const float mean = Dot(x.row(row), x.row(row), x.cols) / static_cast<float>(x.cols);
+      const float scale = 1 / std::sqrt(mean + static_cast<float>(model_.rms_eps));
+      for (int64_t i = 0; i < x.cols; ++i) out.row(row)[i] = x.row(row)[i] * scale * weight[i];
+    }
+  }
+
+  void Linear(const Matrix& x, const std::string& name, Matrix& y) {
+    const std::vector<float>& weight = Weight(name + ".weight");
+    const auto bias = weights_.find(name + ".bias");
+    const int64_t rows = static_cast<int64_t>(x.data.size()) / x.cols;
+    compute_->For((y.cols + kOutputsPerItem - 1) / kOutputsPerItem, [&](int64_t item, int) {
+      const int64_t first = item * kOutputsPerItem;
+      for (int64_t n = first; n < std::min(first + kOutputsPerItem, y.cols); ++n) {
+        const float start = bias == weights_.end() ? 0.0f : bias->second[n];
+        for (int64_t row = 0; row < rows; ++row) {
+          y.row(row)[n] = start + Dot(x.row(row), weight.data() + n * x.cols, x.cols);
+        }
+      }
+    });
+  }
+
+  static void Add(const Matrix& y, Matrix& x) {
+    for (size_t i = 0; i < x.data.size(); ++i) x.data[i] += y.data[i];
+  }
+
+  float* KRow(int layer, int head, int32_t page, int slot) const {
+    return reinterpret_cast<float*>(kv_->page(page) + layout_.KOffset(layer, head)) +
+           slot * layout_.head_dim_padded;
+  }
+  float* VRow(int layer, int head, int32_t page, int slot) const {
+    return reinterpret_cast<float*>(kv_->page(page) + layout_.VOffset(layer, head)) +
+           slot * layout_.head_dim;
+  }
+
+  void Rotate(float* head, int position) const {
+    const int half = model_.head_dim / 2;
+    const float* cos = rope_.cos.data() + static_cast<int64_t>(position) * half;
+    const float* sin = rope_.sin.data() + static_cast<int64_t>(position) * half;
+    for (int i = 0; i < half; ++i) {
+      const float a = head[i], b = head[i + half];
+      head[i] = a * cos[i] - b * sin[i];
+      head[i + half] = b * cos[i] + a * sin[i];
+    }
+  }
+
+  void RotateAndStore(int layer, int row) {
+    const int d = model_.head_dim;
+    for (int head = 0; head < model_.n_heads; ++head) {
+      Rotate(q_.row(row) + head * d, step_.position(row));
+    }
+    for (int head = 0; head < model_.n_kv_heads; ++head) {
+      Rotate(k_.row(row) + head * d, step_.position(row));
+      std::copy_n(k_.row(row) + head * d, d, KRow(layer, head, step_.page(row), step_.slot(row)));
+      std::copy_n(v_.row(row) + head * d, d, VRow(layer, head, step_.page(row), step_.slot(row)));
+    }
+  }
+
+  void Attend(int layer) {
+    compute_->For(static_cast<int64_t>(step_.n()) * model_.n_heads, [&](int64_t item, int member) {
+      AttendHead(layer, static_cast<int>(item / model_.n_heads),
+                 static_cast<int>(item % model_.n_heads), scores_[member]);
+    });
+  }
+
+  void AttendHead(int layer, int row, int head, std::vector<float>& scores) {
+    const int d = model_.head_dim, kv_head = head / (model_.n_heads / model_.n_kv_heads);
+    const int n_keys = step_.position(row) + 1, page_tokens = layout_.page_tokens;
+    const int32_t* pages = step_.pages_of_piece(step_.piece(row));
+    const float scale = static_cast<float>(1 / std::sqrt(static_cast<double>(d)));
+    const float* q = q_.row(row) + head * d;
+    scores.resize(n_keys);
+    for (int key = 0; key < n_keys; ++key) {
+      scores[key] =
+          scale * Dot(q, KRow(layer, kv_head, pages[key / page_tokens], key % page_tokens), d);
+    }
+    const float most = *std::max_element(scores.begin(), scores.end());
+    float sum = 0;
+    for (float& score : scores) sum += score = std::exp(score - most);
+    float* out = attended_.row(row) + head * d;
+    std::fill_n(out, d, 0.0f);
+    for (int key = 0; key < n_keys; ++key) {
+      const float* v = VRow(layer, kv_head, pages[key / page_tokens], key % page_tokens);
+      for (int i = 0; i < d; ++i) out[i] += scores[key] * v[i];
+    }
+    for (int i = 0; i < d; ++i) out[i] /= sum;
+  }
+
+  const std::vector<float>& Weight(const std::string& name) const {
+    const auto found = weights_.find(name);
+    CHECK(found != weights_.end());
+    return found->second;
+  }
+
+  void Load(const WeightSource& source) {
+    for (size_t i = 0; i < source.tensors().size(); ++i) {
+      const TensorSpec& spec = source.tensors()[i];
+      std::vector<float>& data = weights_[spec.name];
+      data.resize(static_cast<size_t>(spec.rows * spec.cols));
+      source.ReadFp32(static_cast<int>(i), 0, spec.rows, data.data());
+    }
+  }
+
+  ModelDesc model_;
+  KvLayout layout_;
+  int max_step_tokens_;
+  RopeTable rope_;
+  std::unique_ptr<ComputePool> compute_;
+  uint64_t fingerprint_;
+  absl::flat_hash_map<std::string, std::vector<float>> weights_;  // by published name
+  KvPool* kv_ = nullptr;
+
+  StepRows step_;
+  int next_layer_ = 0;
+  Matrix x_, normed_, q_, k_, v_, attended_, gate_, up_, logits_;
+  std::vector<std::vector<float>> scores_;  // (threads)
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> LoadFp32Backend(const EngineOptions& options, LoadedModel loaded,
+                                         void (*progress)(void*, double), void* progress_context) {
+  auto backend = std::make_unique<Fp32Backend>(options, std::move(loaded));
+  if (progress != nullptr) progress(progress_context, 1.0);
+  return backend;
+}
+
+}  // namespace baton

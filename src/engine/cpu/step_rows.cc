@@ -1,0 +1,40 @@
+#include "engine/cpu/step_rows.h"
+
+#include "common/check.h"
+
+namespace baton {
+
+void StepRows::Assign(const StepBatch& batch, const KvPool& pool, int vocab, int max_positions) {
+  tokens_.assign(batch.tokens.begin(), batch.tokens.end());
+  positions_.assign(batch.positions.begin(), batch.positions.end());
+  piece_begin_.assign(batch.piece_begin.begin(), batch.piece_begin.end());
+  page_begin_.assign(batch.page_begin.begin(), batch.page_begin.end());
+  pages_.assign(batch.pages.begin(), batch.pages.end());
+  logit_rows_.assign(batch.logit_rows.begin(), batch.logit_rows.end());
+  batch_ = {tokens_, positions_, piece_begin_, page_begin_, pages_, logit_rows_};
+  page_tokens_ = pool.layout().page_tokens;
+  pages_of_rows_.clear();
+  pieces_of_rows_.clear();
+
+  CHECK(positions_.size() == tokens_.size());
+  CHECK(piece_begin_.size() == page_begin_.size() && piece_begin_.front() == 0);
+  CHECK(piece_begin_.back() == n() && page_begin_.back() == static_cast<int>(pages_.size()));
+  for (int piece = 0; piece < batch_.n_pieces(); ++piece) {
+    const int first_row = piece_begin_[piece];
+    const int n_pages = page_begin_[piece + 1] - page_begin_[piece];
+    for (int row = first_row; row < piece_begin_[piece + 1]; ++row) {
+      const int position = positions_[row];
+      CHECK(tokens_[row] >= 0 && tokens_[row] < vocab);
+      CHECK(position >= 0 && position < max_positions);
+      CHECK(position == positions_[first_row] + row - first_row);
+      CHECK(position / page_tokens_ < n_pages);
+      const int32_t page = pages_of_piece(piece)[position / page_tokens_];
+      CHECK(page >= 0 && page < pool.total());
+      pages_of_rows_.push_back(page);
+      pieces_of_rows_.push_back(piece);
+    }
+  }
+  for (const int32_t row : logit_rows_) CHECK(row >= 0 && row < n());
+}
+
+}  // namespace baton

@@ -1,0 +1,35 @@
+// A file mapped into memory, read-only. Owns the mapping; movable.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "common/status.h"
+
+namespace baton {
+
+class MappedFile {
+ public:
+  // Errors name the path: not there, not readable, not a regular file. An empty file maps to an
+  // empty span. A file that is cut short while mapped ends the process (SIGBUS): model files are
+  // replaced, never edited in place.
+  static absl::StatusOr<MappedFile> Open(const std::string& path);
+  // Maps an open descriptor's file and leaves the descriptor alone.
+  static absl::StatusOr<MappedFile> Map(int descriptor, const std::string& path);
+  MappedFile() = default;
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+  int64_t modified_ns() const { return modified_ns_; }  // mtime
+
+ private:
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+  int64_t modified_ns_ = 0;
+};
+
+}  // namespace baton

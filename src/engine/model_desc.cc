@@ -1,0 +1,238 @@
+#include "engine/model_desc.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "engine/json_fields.h"
+#include "engine/text_file.h"
+
+namespace baton {
+namespace {
+
+// Far above every published model, low enough that no product of them overflows or asks for an
+// absurd allocation before the weights prove the size.
+constexpr int64_t kMostLayers = 1024;
+constexpr int64_t kMostWidth = 1 << 18;
+constexpr int64_t kMostHeads = 4096;
+constexpr int64_t kMostHeadDim = 256;
+constexpr int64_t kMostVocab = 1 << 22;
+constexpr int64_t kMostPositions = 1 << 21;
+constexpr size_t kMostConfigBytes = 1 << 20;
+
+void ReadArchitecture(JsonFields& fields, ModelDesc& model) {
+  const boost::json::value* names = fields.Find("architectures");
+  constexpr std::string_view kWanted = "supported: [\"LlamaForCausalLM\"] (Llama 2 and 3.x)";
+  if (names == nullptr) {
+    if (fields.StringOr("model_type", "") != "llama") fields.Refuse("architectures", kWanted);
+  } else if (!names->is_array() || names->get_array().size() != 1 ||
+             names->get_array()[0] != "LlamaForCausalLM") {
+    fields.Refuse("architectures", kWanted);
+  }
+  model.architecture = "LlamaForCausalLM";
+}
+
+// transformers 5 writes "dtype", older versions "torch_dtype".
+void ReadDtype(JsonFields& fields, ModelDesc& model) {
+  const std::string_view field = fields.Has("dtype") ? "dtype" : "torch_dtype";
+  const std::string name = fields.StringOr(field, "float32");
+  if (name == "bfloat16") {
+    model.checkpoint_dtype = Dtype::kBf16;
+  } else if (name == "float16") {
+    model.checkpoint_dtype = Dtype::kFp16;
+  } else if (name == "float32") {
+    model.checkpoint_dtype = Dtype::kFp32;
+  } else {
+    fields.Refuse(field, "supported: bfloat16, float16, float32");
+  }
+}
+
+void ReadShape(JsonFields& fields, ModelDesc& model) {
+  model.n_layers = fields.Int("num_hidden_layers", 1, kMostLayers);
+  model.hidden = fields.Int("hidden_size", 1, kMostWidth);
+  model.n_heads = fields.Int("num_attention_heads", 1, kMostHeads);
+  model.n_kv_heads = fields.IntOr("num_key_value_heads", model.n_heads, 1, kMostHeads);
+  model.intermediate = fields.Int("intermediate_size", 1, kMostWidth);
+  model.vocab = fields.Int("vocab_size", 1, kMostVocab);
+  model.max_positions = fields.Int("max_position_embeddings", 1, kMostPositions);
+  model.rms_eps = fields.NumberOr("rms_norm_eps", 1e-6, 0, 1);
+  if (model.n_heads % model.n_kv_heads != 0) {
+    fields.Refuse("num_key_value_heads",
+                  absl::StrFormat("it must divide num_attention_heads, %d", model.n_heads));
+  }
+  if (fields.Has("head_dim")) {
+    model.head_dim = fields.Int("head_dim", 2, kMostHeadDim);
+  } else {
+    model.head_dim = model.hidden / model.n_heads;
+    if (model.hidden % model.n_heads != 0 || model.head_dim > kMostHeadDim || model.head_dim < 2) {
+      fields.Refuse("hidden_size", absl::StrFormat("without head_dim it must be num_attention_heads"
+                                                   " (%d) times a head size from 2 to %d",
+                                                   model.n_heads, kMostHeadDim));
+    }
+  }
+  if (model.head_dim % 2 != 0) {
+    fields.Refuse("head_dim", "it must be even: RoPE rotates pairs");
+  }
+}
+
+// What would change the computation and is not built: better an error than wrong tokens.
+void RefuseUnsupported(JsonFields& fields) {
+  const std::string activation = fields.StringOr("hidden_act", "silu");
+  if (activation != "silu" && activation != "swish") fields.Refuse("hidden_act", "supported: silu");
+  if (fields.Has("quantization_config")) {
+    fields.Refuse("quantization_config", "supported: unquantised checkpoints");
+  }
+  if (fields.NumberOr("partial_rotary_factor", 1, 0, 1) != 1) {
+    fields.Refuse("partial_rotary_factor", "supported: 1");
+  }
+  const boost::json::value* types = fields.Find("layer_types");
+  if (types == nullptr) return;
+  const bool all_full =
+      types->is_array() && std::all_of(types->get_array().begin(), types->get_array().end(),
+                                       [](const auto& type) { return type == "full_attention"; });
+  if (!all_full) fields.Refuse("layer_types", "supported: full_attention in every layer");
+}
+
+// transformers 5: rope_parameters {rope_theta, rope_type, ...}. Before: rope_theta beside
+// rope_scaling {rope_type or type, ...} or null.
+void ReadRope(JsonFields& config, const std::string& origin, ModelDesc& model,
+              absl::Status& status) {
+  constexpr double kLeastTheta = 1;
+  constexpr double kMostTheta = 1e12;
+  RopeDesc& rope = model.rope;
+  rope.theta = config.NumberOr("rope_theta", 10000, kLeastTheta, kMostTheta);
+  const std::string_view field = config.Has("rope_parameters") ? "rope_parameters" : "rope_scaling";
+  const boost::json::value* value = config.Find(field);
+  if (value == nullptr) return;
+  if (!value->is_object()) {
+    config.Refuse(field, "it must be an object with rope_type");
+    return;
+  }
+  JsonFields scaling(value->get_object(), absl::StrCat(origin, ": ", std::string(field)));
+  rope.theta = scaling.NumberOr("rope_theta", rope.theta, kLeastTheta, kMostTheta);
+  const std::string_view type_field = scaling.Has("rope_type") ? "rope_type" : "type";
+  const std::string type = scaling.StringOr(type_field, "default");
+  if (type == "llama3") {
+    rope.scaling = RopeDesc::Scaling::kLlama3;
+    rope.factor = scaling.Number("factor", 1, 1e6);
+    rope.low_freq_factor = scaling.Number("low_freq_factor", 1e-6, 1e6);
+    rope.high_freq_factor = scaling.Number("high_freq_factor", 1e-6, 1e6);
+    rope.original_max_position_embeddings =
+        scaling.Int("original_max_position_embeddings", 1, kMostPositions);
+    if (scaling.status().ok() && rope.high_freq_factor <= rope.low_freq_factor) {
+      scaling.Refuse("high_freq_factor", "it must be above low_freq_factor");
+    }
+  } else if (type != "default") {
+    scaling.Refuse(type_field, "supported: default, llama3");
+  }
+  status = scaling.status();
+}
+
+absl::StatusOr<ModelDesc> Parse(const boost::json::object& object, const std::string& origin) {
+  JsonFields fields(object, origin);
+  ModelDesc model;
+  ReadArchitecture(fields, model);
+  RefuseUnsupported(fields);
+  ReadDtype(fields, model);
+  ReadShape(fields, model);
+  model.attention_bias = fields.BoolOr("attention_bias", false);
+  model.mlp_bias = fields.BoolOr("mlp_bias", false);
+  model.tied_embeddings = fields.BoolOr("tie_word_embeddings", false);
+  absl::Status rope_status;
+  ReadRope(fields, origin, model, rope_status);
+  model.eos_tokens = fields.IntsOr("eos_token_id", 0, model.vocab - 1);
+  RETURN_IF_ERROR(fields.status());
+  RETURN_IF_ERROR(rope_status);
+  return model;
+}
+
+}  // namespace
+
+absl::StatusOr<ModelDesc> ModelDesc::FromJson(std::string_view text, const std::string& origin) {
+  ASSIGN_OR_RETURN(const boost::json::object object, ParseJsonObject(text, origin));
+  return Parse(object, origin);
+}
+
+absl::StatusOr<ModelDesc> ModelDesc::FromFolder(const std::string& folder) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) {
+    return absl::NotFoundError(
+        absl::StrCat(folder,
+                     ": no such folder; name a model folder in Hugging Face layout (config.json, "
+                     "*.safetensors, tokenizer.json)"));
+  }
+  const std::string config_path = fs::path(folder) / "config.json";
+  ASSIGN_OR_RETURN(const std::string text, ReadTextFile(config_path, kMostConfigBytes));
+  ASSIGN_OR_RETURN(ModelDesc model, FromJson(text, config_path));
+  // A trailing slash or "." would leave no name.
+  const fs::path whole = fs::weakly_canonical(folder, error);
+  model.name = (whole.has_filename() ? whole : whole.parent_path()).filename();
+
+  const std::string generation_path = fs::path(folder) / "generation_config.json";
+  if (!fs::exists(generation_path, error)) return model;
+  ASSIGN_OR_RETURN(const std::string generation, ReadTextFile(generation_path, kMostConfigBytes));
+  ASSIGN_OR_RETURN(const boost::json::object object, ParseJsonObject(generation, generation_path));
+  JsonFields fields(object, generation_path);
+  const std::vector<int32_t> eos = fields.IntsOr("eos_token_id", 0, model.vocab - 1);
+  RETURN_IF_ERROR(fields.status());
+  if (!eos.empty()) model.eos_tokens = eos;
+  return model;
+}
+
+int64_t ModelDesc::n_parameters() const {
+  const int64_t h = hidden, q = q_width(), kv = kv_width(), m = intermediate;
+  int64_t layer = h * (q + 2 * kv) + q * h + 3 * h * m + 2 * h;
+  if (attention_bias) layer += q + 2 * kv + h;
+  if (mlp_bias) layer += 2 * m + h;
+  return n_layers * layer + h * vocab * (tied_embeddings ? 1 : 2) + h;
+}
+
+std::string ModelDesc::Canonical() const {
+  return absl::StrFormat(
+      "%s layers %d hidden %d heads %d kv %d dim %d mlp %d vocab %d positions %d eps %.17g "
+      "biases %d %d tied %d rope %d %.17g %.17g %.17g %.17g %.17g",
+      architecture, n_layers, hidden, n_heads, n_kv_heads, head_dim, intermediate, vocab,
+      max_positions, rms_eps, attention_bias, mlp_bias, tied_embeddings,
+      static_cast<int>(rope.scaling), rope.theta, rope.factor, rope.low_freq_factor,
+      rope.high_freq_factor, rope.original_max_position_embeddings);
+}
+
+std::vector<double> RopeFrequencies(const RopeDesc& rope, int head_dim) {
+  std::vector<double> frequencies(head_dim / 2);
+  for (int i = 0; i < head_dim / 2; ++i) {
+    double frequency = 1.0 / std::pow(rope.theta, 2.0 * i / head_dim);
+    if (rope.scaling == RopeDesc::Scaling::kLlama3) {
+      // Llama 3.1: long wavelengths are stretched by `factor`, short ones kept, a linear blend
+      // between (transformers, modeling_rope_utils).
+      const double turns =
+          rope.original_max_position_embeddings * frequency / (2 * std::acos(-1.0));
+      const double kept = std::clamp(
+          (turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor), 0.0,
+          1.0);
+      frequency = (1 - kept) * frequency / rope.factor + kept * frequency;
+    }
+    frequencies[i] = frequency;
+  }
+  return frequencies;
+}
+
+RopeTable RopeTable::For(const ModelDesc& model) {
+  const std::vector<double> frequencies = RopeFrequencies(model.rope, model.head_dim);
+  RopeTable table;
+  const size_t size = frequencies.size() * model.max_positions;
+  table.cos.reserve(size);
+  table.sin.reserve(size);
+  for (int position = 0; position < model.max_positions; ++position) {
+    for (const double frequency : frequencies) {
+      const double angle = position * frequency;
+      table.cos.push_back(static_cast<float>(std::cos(angle)));
+      table.sin.push_back(static_cast<float>(std::sin(angle)));
+    }
+  }
+  return table;
+}
+
+}  // namespace baton

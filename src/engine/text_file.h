@@ -1,0 +1,13 @@
+// Reads small files of a model folder.
+#pragma once
+
+#include <string>
+
+#include "common/status.h"
+
+namespace baton {
+
+// The whole file. Errors: not readable, not a regular file, longer than most_bytes.
+absl::StatusOr<std::string> ReadTextFile(const std::string& path, size_t most_bytes);
+
+}  // namespace baton

@@ -1,0 +1,63 @@
+// Where a model's weights come from, tensor by tensor: a checkpoint folder, or seeded random
+// numbers (random:<config.json>). Rows come out as bf16 (rounded to nearest even) or fp32, whatever
+// is stored.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/status.h"
+#include "engine/cpu/compute_pool.h"
+#include "engine/model_desc.h"
+#include "engine/numerics/bf16.h"
+
+namespace baton {
+
+// A tensor the forward pass needs. Vectors (norms, biases) have one column.
+struct TensorSpec {
+  std::string name;  // as published: "model.layers.0.self_attn.q_proj.weight"
+  int64_t rows = 0;
+  int64_t cols = 1;
+  bool is_vector = false;
+  bool is_norm = false;
+  uint32_t random_id = 0;  // tensor id of the random weights
+};
+
+// Every tensor of the model, in the order of the forward pass; embedding first.
+std::vector<TensorSpec> TensorsOf(const ModelDesc& model);
+
+class WeightSource {
+ public:
+  virtual ~WeightSource() = default;
+  const std::vector<TensorSpec>& tensors() const { return tensors_; }
+  // Index of a tensor in tensors(); it must be there.
+  int IndexOf(const std::string& name) const;
+
+  // Rows [row, row + count) of a tensor into out (count * cols). Any thread.
+  virtual void ReadBf16(int tensor, int64_t row, int64_t count, bf16* out) const = 0;
+  virtual void ReadFp32(int tensor, int64_t row, int64_t count, float* out) const = 0;
+  // Hash of config and tensor values: equal wherever the same model lies. Reads everything.
+  virtual uint64_t Fingerprint(ComputePool& pool) const = 0;
+  // Cheap hash that changes when the files do: key of the packed copy.
+  virtual uint64_t Identity() const = 0;
+
+ protected:
+  explicit WeightSource(const ModelDesc& model);
+  ModelDesc model_;
+  std::vector<TensorSpec> tensors_;
+};
+
+// "random:<config.json>" names no folder but a config; `config` is then its path.
+bool IsRandomModel(const std::string& model, std::string* config);
+
+// Description of a folder or of a random: model.
+absl::StatusOr<ModelDesc> ReadModelDesc(const std::string& model);
+
+// Opens the weights of `model`. Errors name folder, file, tensor, and the shape wanted.
+absl::StatusOr<std::unique_ptr<WeightSource>> OpenWeightSource(const std::string& model,
+                                                               const ModelDesc& desc,
+                                                               uint64_t random_seed);
+
+}  // namespace baton
