@@ -1,0 +1,127 @@
+#include "engine/attention_reference.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "engine/cpu/mxcsr.h"
+#include "engine/numerics/exp2.h"
+
+namespace baton {
+namespace {
+
+constexpr int kTile = 128, kSegment = 512;
+constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+
+// acc continues through 32 products: even and odd chains from +0, then their sum.
+template <typename A, typename B>
+float TileOrder(float acc, const A& a, const B& b) {
+  float even = 0, odd = 0;
+  for (int p = 0; p < 16; ++p) {
+    even = __builtin_fmaf(a(2 * p), b(2 * p), even);
+    odd = __builtin_fmaf(a(2 * p + 1), b(2 * p + 1), odd);
+  }
+  return acc + (even + odd);
+}
+
+struct State {
+  float m = kMinusInfinity, l = 0;
+  std::vector<float> o;
+};
+
+// Eight vectors of sixteen weights in a fixed tree, then the sixteen lanes 8, 4, 2, 1.
+float SumWeights(const std::array<float, kTile>& p) {
+  std::array<float, 16> lane;
+  for (size_t i = 0; i < 16; ++i)
+    lane[i] = ((p[i] + p[i + 16]) + (p[i + 32] + p[i + 48])) +
+              ((p[i + 64] + p[i + 80]) + (p[i + 96] + p[i + 112]));
+  for (size_t width = 8; width > 0; width /= 2)
+    for (size_t i = 0; i < width; ++i) lane[i] = lane[i] + lane[i + width];
+  return lane[0];
+}
+
+void AddTile(const ReferenceKv& kv, const bf16* q, int first_key, int n_keys, float c, State* s) {
+  const int d_head = kv.head_dim;
+  std::array<float, kTile> score, weight{};
+  score.fill(kMinusInfinity);
+  for (int j = 0; j < n_keys; ++j) {
+    const bf16* k = kv.k.data() + static_cast<int64_t>(first_key + j) * d_head;
+    float acc = 0;
+    for (int g = 0; g < d_head; g += 32)
+      acc = TileOrder(
+          acc, [&](int i) { return g + i < d_head ? Bf16ToFloat(q[g + i]) : 0.0f; },
+          [&](int i) { return g + i < d_head ? Bf16ToFloat(k[g + i]) : 0.0f; });
+    score[static_cast<size_t>(j)] = acc;
+  }
+  const float max = std::max(s->m, *std::max_element(score.begin(), score.end()));
+  if (max == kMinusInfinity) return;
+  const float a = s->m == kMinusInfinity ? 0.0f : Exp2((s->m - max) * c);
+  const float shift = -(max * c);
+  for (int j = 0; j < n_keys; ++j) {
+    const size_t i = static_cast<size_t>(j);
+    weight[i] = RoundBf16(Exp2(__builtin_fmaf(score[i], c, shift)));
+  }
+  s->l = __builtin_fmaf(s->l, a, SumWeights(weight));
+  for (int d = 0; d < d_head; ++d) {
+    float acc = s->o[static_cast<size_t>(d)] * a;
+    for (int g = 0; g < n_keys; g += 32)
+      acc = TileOrder(
+          acc, [&](int i) { return weight[static_cast<size_t>(g + i)]; },
+          [&](int i) {
+            const int64_t key = first_key + g + i;
+            return g + i < n_keys ? Bf16ToFloat(kv.v[static_cast<size_t>(key * d_head + d)]) : 0.0f;
+          });
+    s->o[static_cast<size_t>(d)] = acc;
+  }
+  s->m = max;
+}
+
+}  // namespace
+
+void ReferenceAttention(const ReferenceKv& kv, const bf16* q, int position, double scale,
+                        bf16* out) {
+  const NumericsMxcsrScope mxcsr;
+  const size_t d_head = static_cast<size_t>(kv.head_dim);
+  const float c = static_cast<float>(scale * 1.4426950408889634);
+  State row{.o = std::vector<float>(d_head, 0.0f)};
+  for (int segment = 0; segment <= position; segment += kSegment) {
+    State s{.o = std::vector<float>(d_head, 0.0f)};
+    for (int tile = segment; tile < segment + kSegment && tile <= position; tile += kTile)
+      AddTile(kv, q, tile, std::min(kTile, position + 1 - tile), c, &s);
+    const float max = std::max(row.m, s.m);
+    if (max == kMinusInfinity) continue;
+    const float a = row.m == kMinusInfinity ? 0.0f : Exp2((row.m - max) * c);
+    const float b = s.m == kMinusInfinity ? 0.0f : Exp2((s.m - max) * c);
+    row.l = __builtin_fmaf(row.l, a, s.l * b);
+    for (size_t d = 0; d < d_head; ++d) row.o[d] = __builtin_fmaf(row.o[d], a, s.o[d] * b);
+    row.m = max;
+  }
+  const float inverse = 1.0f / row.l;
+  for (size_t d = 0; d < d_head; ++d) out[d] = FloatToBf16(row.o[d] * inverse + 0.0f);
+}
+
+std::vector<double> ExactAttention(const ReferenceKv& kv, const bf16* q, int position,
+                                   double scale) {
+  const size_t d_head = static_cast<size_t>(kv.head_dim), n = static_cast<size_t>(position) + 1;
+  std::vector<double> weight(n);
+  double max = -std::numeric_limits<double>::infinity(), sum = 0;
+  for (size_t j = 0; j < n; ++j) {
+    double dot = 0;
+    for (size_t d = 0; d < d_head; ++d)
+      dot += double{Bf16ToFloat(q[d])} * double{Bf16ToFloat(kv.k[j * d_head + d])};
+    weight[j] = dot * scale;
+    max = std::max(max, weight[j]);
+  }
+  std::vector<double> out(d_head, 0.0);
+  for (size_t j = 0; j < n; ++j) {
+    weight[j] = std::exp(weight[j] - max);
+    sum += weight[j];
+    for (size_t d = 0; d < d_head; ++d)
+      out[d] += weight[j] * double{Bf16ToFloat(kv.v[j * d_head + d])};
+  }
+  for (double& x : out) x /= sum;
+  return out;
+}
+
+}  // namespace baton

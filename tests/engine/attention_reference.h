@@ -1,0 +1,27 @@
+// The attention of numerics v1 as a scalar program: the executable specification that every kernel
+// path must match bit by bit (engine reference 5.4, 5.5). Slow and plain on purpose.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/numerics/bf16.h"
+
+namespace baton {
+
+// Keys and values of one sequence and one KV head, in logical order.
+struct ReferenceKv {
+  int head_dim = 0;
+  std::vector<bf16> k, v;  // (n_keys, head_dim)
+};
+
+// One query row at absolute position `position` against keys 0..position. out (head_dim).
+// The unit is compiled with FMA; sets the numerics MXCSR itself.
+void ReferenceAttention(const ReferenceKv& kv, const bf16* q, int position, double scale,
+                        bf16* out);
+
+// The same with softmax and sums in double, nothing rounded.
+std::vector<double> ExactAttention(const ReferenceKv& kv, const bf16* q, int position,
+                                   double scale);
+
+}  // namespace baton
