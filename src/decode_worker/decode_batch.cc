@@ -1,0 +1,278 @@
+#include "decode_worker/decode_batch.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "absl/strings/str_format.h"
+#include "common/check.h"
+
+namespace baton {
+
+struct DecodeBatch::Guest {
+  Key key;
+  std::optional<DecodeRequest> request;
+  std::optional<HandoffArrived> kv;
+  absl::Time arrived, first_step = absl::InfiniteFuture();
+  bool in_row = false;
+  int32_t token = 0;     // the newest, not yet in the KV
+  int32_t position = 0;  // of `token`
+  int32_t made = 0;      // tokens so far, the first one included
+};
+
+DecodeBatch::DecodeBatch(const DecodeOptions& options, KvPool* pool)
+    : options_(options), pool_(pool) {
+  CHECK(options.vocab > 0 && options.max_batch > 0);
+}
+
+DecodeBatch::~DecodeBatch() = default;
+
+int DecodeBatch::PagesOf(const DecodeRequest& request) const {
+  // The last token's KV is never written: nothing follows it.
+  return pool_->layout().PagesFor(request.n_prompt + request.max_tokens - 1);
+}
+
+// --- events
+
+void DecodeBatch::Expect(DecodeRequest request) {
+  const Key key{request.request_id, request.epoch};
+  if (WasCancelled(key.first, key.second)) return;
+  std::unique_ptr<Guest>& guest = guests_[key];
+  if (guest == nullptr) {
+    guest = std::make_unique<Guest>();
+    guest->key = key;
+  }
+  if (guest->request.has_value()) return;  // said twice
+  const bool bad = request.n_prompt <= 0 || request.max_tokens <= 0 ||
+                   request.max_tokens > INT32_MAX - request.n_prompt;
+  guest->request = std::move(request);
+  if (bad) {
+    End(guest.get(), EndReason::kFailed, "a decode request without prompt or tokens to make",
+        absl::InfiniteFuture());
+  } else if (n_guests() > options_.max_guests) {
+    End(guest.get(), EndReason::kFailed,
+        absl::StrFormat("decode queue full (%d requests)", options_.max_guests),
+        absl::InfiniteFuture());
+  } else if (guest->kv.has_value()) {
+    Complete(guest.get());
+  }
+}
+
+void DecodeBatch::Arrived(HandoffArrived arrived, absl::Time now) {
+  const Key key{arrived.request_id, arrived.epoch};
+  if (WasCancelled(key.first, key.second)) {
+    pool_->Give(arrived.pages);
+    return;
+  }
+  std::unique_ptr<Guest>& guest = guests_[key];
+  if (guest == nullptr) {
+    guest = std::make_unique<Guest>();
+    guest->key = key;
+    orphans_.emplace_back(now + options_.orphan_timeout, key);
+  }
+  if (guest->kv.has_value()) {
+    pool_->Give(arrived.pages);
+    return;
+  }
+  guest->kv = std::move(arrived);
+  guest->arrived = now;
+  if (guest->request.has_value()) Complete(guest.get());
+}
+
+std::string DecodeBatch::WhyRefused(const Guest& guest) const {
+  const CommitRecord& record = guest.kv->record;
+  if (!(guest.kv->ticket_id == guest.request->ticket_id)) return "KV came under another ticket";
+  if (record.n_tokens != guest.request->n_prompt)
+    return absl::StrFormat("KV of %d tokens came for a prompt of %d", record.n_tokens,
+                           guest.request->n_prompt);
+  if (record.first_token < 0 || record.first_token >= options_.vocab)
+    return absl::StrFormat("first token %d, vocabulary of %d", record.first_token, options_.vocab);
+  const auto pages = static_cast<int>(guest.kv->pages.size());
+  if (pages < PagesOf(*guest.request))
+    return absl::StrFormat("%d pages promised, %d needed", pages, PagesOf(*guest.request));
+  return {};
+}
+
+// Request and KV are both here.
+void DecodeBatch::Complete(Guest* guest) {
+  if (std::string refusal = WhyRefused(*guest); !refusal.empty()) {
+    End(guest, EndReason::kFailed, std::move(refusal), guest->arrived);
+    return;
+  }
+  const std::vector<int32_t>& stops = guest->request->stop_tokens;
+  guest->token = guest->kv->record.first_token;
+  guest->position = guest->kv->record.n_tokens;
+  guest->made = 1;
+  if (std::find(stops.begin(), stops.end(), guest->token) != stops.end()) {
+    End(guest, EndReason::kStopToken, {}, guest->arrived);
+  } else if (guest->request->max_tokens == 1) {
+    End(guest, EndReason::kLength, {}, guest->arrived);
+  } else {
+    ready_.push_back(guest);
+  }
+}
+
+void DecodeBatch::Aborted(const HandoffAborted& event) {
+  const auto it = guests_.find(Key{event.request_id, event.epoch});
+  if (it == guests_.end() || it->second->kv.has_value()) return;
+  End(it->second.get(), EndReason::kFailed, absl::StrFormat("handoff: %s", event.status.ToString()),
+      absl::InfiniteFuture());
+}
+
+void DecodeBatch::Cancel(RequestId request, Epoch up_to) {
+  DCHECK(logits_.empty());
+  Remember(request, up_to);
+  std::vector<Guest*> found;
+  for (const auto& [key, guest] : guests_)
+    if (key.first == request && key.second <= up_to) found.push_back(guest.get());
+  for (Guest* guest : found) End(guest, EndReason::kCancelled, {}, absl::InfiniteFuture());
+}
+
+void DecodeBatch::CancelAll() {
+  std::vector<Guest*> found;
+  for (const auto& [key, guest] : guests_) found.push_back(guest.get());
+  for (Guest* guest : found) {
+    Remember(guest->key.first, guest->key.second);
+    End(guest, EndReason::kCancelled, {}, absl::InfiniteFuture());
+  }
+}
+
+void DecodeBatch::Remember(RequestId request, Epoch up_to) {
+  constexpr size_t kRemembered = 65536;
+  const auto [it, is_new] = cancelled_.try_emplace(request, up_to);
+  if (!is_new) {
+    it->second = std::max(it->second, up_to);
+    return;
+  }
+  cancelled_order_.push_back(request);
+  if (cancelled_order_.size() > kRemembered) {
+    cancelled_.erase(cancelled_order_.front());
+    cancelled_order_.pop_front();
+  }
+}
+
+bool DecodeBatch::WasCancelled(RequestId request, Epoch epoch) const {
+  const auto it = cancelled_.find(request);
+  return it != cancelled_.end() && epoch <= it->second;
+}
+
+void DecodeBatch::OnTime(absl::Time now) {
+  while (!orphans_.empty() && orphans_.front().first <= now) {
+    const auto it = guests_.find(orphans_.front().second);
+    orphans_.pop_front();
+    if (it == guests_.end() || it->second->request.has_value()) continue;
+    End(it->second.get(), EndReason::kFailed, "KV arrived but its request never did", now);
+  }
+}
+
+absl::Time DecodeBatch::NextDeadline() const {
+  return orphans_.empty() ? absl::InfiniteFuture() : orphans_.front().first;
+}
+
+// now: infinite = the guest did not end by computing.
+void DecodeBatch::End(Guest* guest, EndReason reason, std::string message, absl::Time now) {
+  PartEnded part;
+  part.request_id = guest->key.first;
+  part.epoch = guest->key.second;
+  part.reason = reason;
+  part.message = std::move(message);
+  if (guest->kv.has_value()) {
+    part.transfer_us = guest->kv->transfer_us;
+    pool_->Give(guest->kv->pages);
+  } else {
+    // Its KV may still be on the way.
+    effects_.emplace_back(TransferCommand(
+        CancelHandoff{.ticket_id = guest->request->ticket_id, .epoch = guest->key.second}));
+  }
+  if (guest->first_step != absl::InfiniteFuture()) {
+    part.queue_us = absl::ToInt64Microseconds(guest->first_step - guest->arrived);
+    if (now != absl::InfiniteFuture())
+      part.compute_us = absl::ToInt64Microseconds(now - guest->first_step);
+  }
+  effects_.emplace_back(WorkerEvent(std::move(part)));
+  std::erase(rows_, guest);
+  std::erase(ready_, guest);
+  guests_.erase(guest->key);
+}
+
+// --- one step
+
+int DecodeBatch::Contribute(absl::Time now, StepBuilder* builder) {
+  DCHECK(logits_.empty());
+  while (!ready_.empty() && n_rows() < options_.max_batch) {
+    ready_.front()->first_step = now;
+    rows_.push_back(ready_.front());
+    ready_.pop_front();
+  }
+  for (const Guest* guest : rows_) {
+    const std::span<const int32_t> pages(guest->kv->pages);
+    const int row = builder->AddPiece(std::span(&guest->token, 1), guest->position,
+                                      pages.first(pool_->layout().PagesFor(guest->position + 1)));
+    logits_.push_back(builder->WantLogits(row));
+  }
+  return n_rows();
+}
+
+void DecodeBatch::StepDone(const Backend& backend, Sampler* sampler, absl::Time now) {
+  std::vector<std::pair<Guest*, EndReason>> ended;
+  for (size_t i = 0; i < rows_.size(); ++i) {
+    Guest* guest = rows_[i];
+    const DecodeRequest& request = *guest->request;
+    const std::span<const float> logits = backend.logits(logits_[i]);
+    const SampledToken sampled = sampler->Sample(logits, request.sampling, guest->position + 1);
+    guest->token = sampled.token;
+    ++guest->position;
+    ++guest->made;
+    effects_.emplace_back(
+        WorkerEvent(TokenOut{.request_id = request.request_id,
+                             .epoch = request.epoch,
+                             .position = guest->position,
+                             .token = sampled.token,
+                             .logprob = sampled.logprob,
+                             .digest = request.want_digests ? LogitsDigest(logits, 0) : 0}));
+    const std::vector<int32_t>& stops = request.stop_tokens;
+    if (std::find(stops.begin(), stops.end(), sampled.token) != stops.end())
+      ended.emplace_back(guest, EndReason::kStopToken);
+    else if (guest->made == request.max_tokens)
+      ended.emplace_back(guest, EndReason::kLength);
+  }
+  logits_.clear();
+  for (const auto& [guest, reason] : ended) End(guest, reason, {}, now);
+}
+
+void DecodeBatch::TakeEffects(std::vector<DecodeEffect>* out) {
+  for (DecodeEffect& effect : effects_) out->push_back(std::move(effect));
+  effects_.clear();
+}
+
+// --- what others must know
+
+int DecodeBatch::n_waiting() const {
+  int waiting = 0;
+  for (const auto& [key, guest] : guests_) waiting += guest->request.has_value();
+  return waiting - n_rows();
+}
+
+int DecodeBatch::expected_pages() const {
+  int pages = 0;
+  for (const auto& [key, guest] : guests_)
+    if (!guest->kv.has_value()) pages += PagesOf(*guest->request) + 1;
+  return pages;
+}
+
+int DecodeBatch::pages_held() const {
+  int pages = 0;
+  for (const auto& [key, guest] : guests_)
+    if (guest->kv.has_value()) pages += static_cast<int>(guest->kv->pages.size());
+  return pages;
+}
+
+int DecodeBatch::steps_to_first_end() const {
+  int steps = 0;
+  for (const Guest* guest : rows_) {
+    const int left = guest->request->max_tokens - guest->made;
+    if (steps == 0 || left < steps) steps = left;
+  }
+  return steps;
+}
+
+}  // namespace baton

@@ -1,0 +1,99 @@
+// Turns arrived KV into the remaining tokens, all requests in one ever-changing batch. A plain
+// object of the engine thread: events in, effects out; no clock, thread or socket.
+//
+// A guest is a request of this batch: expected (the router named it), arrived (its KV is here and
+// verified), or both, in either order; then it waits for a row, joins at the next step and leaves
+// in the very step that ends it. Its pages were promised up front, so a row never waits for room.
+// KV whose request never comes is given back after `orphan_timeout`.
+//
+// A step: Contribute, StepDone. Events come between steps, never inside one.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/time/time.h"
+#include "common/ids.h"
+#include "engine/backend.h"
+#include "engine/kv_pool.h"
+#include "engine/sampler.h"
+#include "engine/step.h"
+#include "kvtransfer/transfer.h"
+#include "proto/messages.h"
+
+namespace baton {
+
+struct DecodeOptions {
+  int32_t vocab = 0;      // token ids are in [0, vocab)
+  int32_t max_batch = 0;  // rows of one step
+  int32_t max_guests = 8192;
+  absl::Duration orphan_timeout = absl::Seconds(10);
+};
+
+// TransferCommand: to the transfer room. WorkerEvent: to the router.
+using DecodeEffect = std::variant<TransferCommand, WorkerEvent>;
+
+class DecodeBatch {
+ public:
+  DecodeBatch(const DecodeOptions& options, KvPool* pool);
+  ~DecodeBatch();
+  DecodeBatch(const DecodeBatch&) = delete;
+  DecodeBatch& operator=(const DecodeBatch&) = delete;
+
+  // --- events
+  void Expect(DecodeRequest request);
+  // KV is here, by handoff or from this worker's own prefill; the pages are the batch's from now.
+  void Arrived(HandoffArrived arrived, absl::Time now);
+  void Aborted(const HandoffAborted& event);
+  void Cancel(RequestId request, Epoch up_to);
+  void CancelAll();
+  void OnTime(absl::Time now);      // gives back orphans that are due
+  absl::Time NextDeadline() const;  // when OnTime must be called next
+
+  // --- one step
+  // Adds one row per running guest, at most max_batch; returns how many.
+  int Contribute(absl::Time now, StepBuilder* builder);
+  void StepDone(const Backend& backend, Sampler* sampler, absl::Time now);
+
+  // Effects since the last call, appended in order.
+  void TakeEffects(std::vector<DecodeEffect>* out);
+
+  // --- what the worker reports and the purse must know
+  int n_rows() const { return static_cast<int>(rows_.size()); }
+  int n_waiting() const;  // expected, or arrived and without a row
+  int n_guests() const { return static_cast<int>(guests_.size()); }
+  int expected_pages() const;  // of guests whose KV is not here yet
+  int pages_held() const;
+  int steps_to_first_end() const;  // of the row that has the fewest tokens to go; 0 = no row
+
+ private:
+  using Key = std::pair<RequestId, Epoch>;
+  struct Guest;
+
+  void Complete(Guest* guest);
+  std::string WhyRefused(const Guest& guest) const;
+  void End(Guest* guest, EndReason reason, std::string message, absl::Time now);
+  void Remember(RequestId request, Epoch up_to);
+  bool WasCancelled(RequestId request, Epoch epoch) const;
+  int PagesOf(const DecodeRequest& request) const;
+
+  const DecodeOptions options_;
+  KvPool* const pool_;
+  absl::flat_hash_map<Key, std::unique_ptr<Guest>> guests_;
+  std::deque<Guest*> ready_;  // complete, in order, waiting for a row
+  std::vector<Guest*> rows_;  // in order of joining
+  std::vector<int> logits_;   // of the step in progress: index of each row's logits
+  std::deque<std::pair<absl::Time, Key>> orphans_;  // by deadline
+  // Cancels remembered so that KV arriving after them is given back at once.
+  absl::flat_hash_map<RequestId, Epoch> cancelled_;
+  std::deque<RequestId> cancelled_order_;
+  std::vector<DecodeEffect> effects_;
+};
+
+}  // namespace baton

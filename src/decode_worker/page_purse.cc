@@ -1,0 +1,64 @@
+#include "decode_worker/page_purse.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/check.h"
+
+namespace baton {
+
+PagePurse::PagePurse(KvPool* pool, bool eager, int pages_per_turn)
+    : pool_(pool), eager_(eager), pages_per_turn_(pages_per_turn) {
+  CHECK(pages_per_turn > 0);
+}
+
+void PagePurse::Arrived(int n_pages) {
+  lent_ -= n_pages;
+  CHECK(lent_ >= 0);
+}
+
+void PagePurse::Returned(const PagesReturned& event) {
+  const int n = static_cast<int>(event.pages.size());
+  CHECK(n <= lent_);
+  lent_ -= n;
+  pool_->Give(event.pages);
+  reclaiming_ = false;
+}
+
+void PagePurse::Changed(const StockChanged& event) {
+  stock_ = event.free_pages;
+  waiting_ = event.waiting;
+  reclaiming_ = false;
+}
+
+bool PagePurse::Balance(int local_pages, int guest_pages, int64_t expected_wait_us,
+                        std::vector<TransferCommand>* out) {
+  if (closed_) return false;
+  if (local_pages > pool_->free()) {
+    const int missing = std::min(local_pages - pool_->free(), stock_);
+    if (missing > 0 && !reclaiming_) {
+      reclaiming_ = true;
+      out->emplace_back(ReclaimPages{.n = missing});
+    }
+    return false;
+  }
+  int lend = pool_->free() - local_pages;
+  if (!eager_) lend = waiting_ > 0 ? std::min(lend, std::max(0, guest_pages - lent_)) : 0;
+  const int now = std::min(lend, pages_per_turn_);
+  // A changed wait is told even without pages, when it is worth the message.
+  const bool tell = expected_wait_us > 2 * told_wait_us_ || 2 * expected_wait_us < told_wait_us_;
+  if (now == 0 && !tell) return false;
+  LendPages command;
+  command.expected_wait_us = told_wait_us_ = expected_wait_us;
+  CHECK(pool_->Take(now, &command.pages));
+  lent_ += now;
+  out->emplace_back(std::move(command));
+  return now < lend;
+}
+
+void PagePurse::Close(std::vector<TransferCommand>* out) {
+  closed_ = true;
+  if (lent_ > 0) out->emplace_back(ReclaimPages{.n = lent_});
+}
+
+}  // namespace baton

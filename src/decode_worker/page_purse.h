@@ -1,0 +1,51 @@
+// The free pages of a worker's pool that are lent to the transfer room, so that an OPEN is answered
+// at once and not after the engine's current step. Decides, once per engine turn, how many pages to
+// lend and how many to ask back. A plain object of the engine thread.
+//
+// Every page of the pool is free, held by a sequence (prefill or decode), or lent. Lent pages come
+// back as the pages of an arrived handoff or in PagesReturned.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/kv_pool.h"
+#include "kvtransfer/transfer.h"
+
+namespace baton {
+
+class PagePurse {
+ public:
+  // eager: lend all that is free (a worker whose role is to decode); else only what guests that
+  // wait for room need. pages_per_turn bounds how many pages are zeroed between two steps.
+  PagePurse(KvPool* pool, bool eager, int pages_per_turn);
+
+  // --- events
+  void Arrived(int n_pages);  // left the purse with a handoff
+  void Returned(const PagesReturned& event);
+  void Changed(const StockChanged& event);
+
+  // Once per turn. local_pages: what a prompt here waits for (lending pauses until it starts).
+  // guest_pages: of guests expected from other workers. Appends commands to *out. Returns whether
+  // another turn would lend more, so the caller must not sleep.
+  bool Balance(int local_pages, int guest_pages, int64_t expected_wait_us,
+               std::vector<TransferCommand>* out);
+  // Asks everything back and lends nothing more.
+  void Close(std::vector<TransferCommand>* out);
+
+  int lent() const { return lent_; }
+  int waiting() const { return waiting_; }  // tickets that wait for room
+  int stock() const { return stock_; }      // lent and not promised, as last heard
+
+ private:
+  KvPool* const pool_;
+  const bool eager_;
+  const int pages_per_turn_;
+  int lent_ = 0;
+  int stock_ = 0, waiting_ = 0;
+  bool reclaiming_ = false;
+  bool closed_ = false;
+  int64_t told_wait_us_ = 0;
+};
+
+}  // namespace baton

@@ -1,0 +1,369 @@
+#include "prefill_worker/prefill_scheduler.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "common/check.h"
+
+namespace baton {
+
+struct PrefillScheduler::Prompt {
+  PrefillRequest request;
+  Phase phase = Phase::kQueued;
+  bool no_room = false;  // of kOpening: the sink has no pages yet
+  int64_t serial = 0;
+  int32_t done = 0;       // tokens whose KV is in `pages`
+  int64_t overtaken = 0;  // tokens computed for prompts admitted later while this one could run
+  std::vector<int32_t> pages;
+  absl::Time admitted, first_step, last_step;
+  EndReason reason = EndReason::kLength;  // of kEnding
+  std::string message;
+  int64_t transfer_us = 0;
+
+  int32_t size() const { return static_cast<int32_t>(request.tokens.size()); }
+  int32_t remaining() const { return size() - done; }
+};
+
+PrefillScheduler::PrefillScheduler(const PrefillOptions& options, KvPool* pool)
+    : options_(options), pool_(pool) {
+  CHECK(options.vocab > 0 && options.max_context > 0 && options.open_ahead > 0);
+}
+
+PrefillScheduler::~PrefillScheduler() = default;
+
+bool PrefillScheduler::IsRemote(const Prompt& prompt) const {
+  const Incarnation sink = prompt.request.sink.incarnation;
+  return sink != 0 && sink != options_.self;
+}
+
+bool PrefillScheduler::CanRun(const Prompt& prompt) const {
+  return prompt.phase == Phase::kPromised || prompt.phase == Phase::kRunning ||
+         (prompt.phase == Phase::kQueued && !IsRemote(prompt));
+}
+
+bool PrefillScheduler::IsAged(const Prompt& prompt) const {
+  constexpr int64_t kBaseTokens = 256;  // so that short prompts age by a few chunks, not at once
+  return prompt.overtaken > options_.stretch * (prompt.size() + kBaseTokens);
+}
+
+// --- events
+
+std::string PrefillScheduler::WhyRefused(const PrefillRequest& request) const {
+  const auto n = static_cast<int64_t>(request.tokens.size());
+  if (n_prompts() >= options_.max_prompts)
+    return absl::StrFormat("prefill queue full (%d prompts)", n_prompts());
+  if (n == 0) return "empty prompt";
+  if (n > options_.max_context)
+    return absl::StrFormat("prompt of %d tokens, context of %d", n, options_.max_context);
+  for (const int32_t token : request.tokens)
+    if (token < 0 || token >= options_.vocab)
+      return absl::StrFormat("token id %d, vocabulary of %d", token, options_.vocab);
+  const int kv_pages = pool_->layout().PagesFor(static_cast<int>(n));
+  int pages = kv_pages;
+  if (request.sink.incarnation != 0) {
+    if (request.ticket.kv_pages != kv_pages || request.ticket.promise_pages < kv_pages)
+      return absl::StrFormat("ticket of %d KV pages, %d promised; the prompt has %d",
+                             request.ticket.kv_pages, request.ticket.promise_pages, kv_pages);
+    if (request.sink.incarnation == options_.self) pages = request.ticket.promise_pages;
+  }
+  if (pages > pool_->total())
+    return absl::StrFormat("needs %d KV pages, this worker has %d", pages, pool_->total());
+  return {};
+}
+
+void PrefillScheduler::Admit(PrefillRequest request, absl::Time now) {
+  for (const auto& prompt : prompts_)
+    if (prompt->request.request_id == request.request_id && prompt->request.epoch == request.epoch)
+      return;  // said twice
+  std::string refusal = WhyRefused(request);
+  auto prompt = std::make_unique<Prompt>();
+  prompt->request = std::move(request);
+  prompt->serial = next_serial_++;
+  prompt->admitted = now;
+  prompts_.push_back(std::move(prompt));
+  if (!refusal.empty()) End(prompts_.back().get(), EndReason::kFailed, std::move(refusal));
+}
+
+PrefillScheduler::Prompt* PrefillScheduler::Find(const TicketId& ticket) {
+  for (const auto& prompt : prompts_)
+    if (prompt->phase != Phase::kQueued && IsRemote(*prompt) && prompt->request.ticket.id == ticket)
+      return prompt.get();
+  return nullptr;
+}
+
+void PrefillScheduler::Promised(const HandoffPromised& event) {
+  Prompt* prompt = Find(event.ticket_id);
+  if (prompt == nullptr || prompt->phase != Phase::kOpening) return;
+  prompt->phase = Phase::kPromised;
+  prompt->no_room = false;
+}
+
+void PrefillScheduler::NoRoom(const HandoffNoRoom& event) {
+  Prompt* prompt = Find(event.ticket_id);
+  if (prompt == nullptr || prompt->phase != Phase::kOpening) return;
+  prompt->no_room = true;
+  effects_.emplace_back(WorkerEvent(NoRoomNotice{.request_id = prompt->request.request_id,
+                                                 .epoch = prompt->request.epoch,
+                                                 .expected_wait_us = event.expected_wait_us}));
+}
+
+void PrefillScheduler::Ended(const HandoffEnded& event) {
+  DCHECK(pieces_.empty());
+  Prompt* prompt = Find(event.ticket_id);
+  if (prompt == nullptr) return;
+  prompt->transfer_us = event.transfer_us;
+  if (prompt->phase == Phase::kEnding) {
+    End(prompt, prompt->reason, std::move(prompt->message));
+  } else if (prompt->phase == Phase::kCommitting && event.status.ok()) {
+    End(prompt, EndReason::kLength, {});
+  } else {
+    End(prompt, EndReason::kFailed, absl::StrFormat("handoff: %s", event.status.ToString()));
+  }
+}
+
+void PrefillScheduler::Cancel(RequestId request, Epoch up_to) {
+  DCHECK(pieces_.empty());
+  // End removes from prompts_: collect first.
+  order_.clear();
+  for (const auto& prompt : prompts_)
+    if (prompt->request.request_id == request && prompt->request.epoch <= up_to)
+      order_.push_back(prompt.get());
+  for (Prompt* prompt : order_) Stop(prompt, EndReason::kCancelled, {});
+}
+
+void PrefillScheduler::CancelAll() {
+  order_.clear();
+  for (const auto& prompt : prompts_) order_.push_back(prompt.get());
+  for (Prompt* prompt : order_) Stop(prompt, EndReason::kCancelled, {});
+}
+
+void PrefillScheduler::Abandon() {
+  DCHECK(pieces_.empty());
+  while (!prompts_.empty()) End(prompts_.back().get(), EndReason::kCancelled, {});
+}
+
+// Ends a prompt now, or when its handoff has: until then pages may still be read.
+void PrefillScheduler::Stop(Prompt* prompt, EndReason reason, std::string message) {
+  if (prompt->phase == Phase::kEnding) return;
+  const bool opened = IsRemote(*prompt) && prompt->phase != Phase::kQueued;
+  if (!opened) {
+    End(prompt, reason, std::move(message));
+    return;
+  }
+  prompt->phase = Phase::kEnding;
+  prompt->reason = reason;
+  prompt->message = std::move(message);
+  effects_.emplace_back(TransferCommand(
+      CancelHandoff{.ticket_id = prompt->request.ticket.id, .epoch = prompt->request.epoch}));
+}
+
+void PrefillScheduler::End(Prompt* prompt, EndReason reason, std::string message) {
+  GivePages(prompt);
+  PartEnded part;
+  part.request_id = prompt->request.request_id;
+  part.epoch = prompt->request.epoch;
+  part.was_prefill = true;
+  part.reason = reason;
+  part.message = std::move(message);
+  part.transfer_us = prompt->transfer_us;
+  if (prompt->done > 0) {
+    part.queue_us = absl::ToInt64Microseconds(prompt->first_step - prompt->admitted);
+    part.compute_us = absl::ToInt64Microseconds(prompt->last_step - prompt->first_step);
+  }
+  effects_.emplace_back(WorkerEvent(std::move(part)));
+  const auto it = std::find_if(prompts_.begin(), prompts_.end(),
+                               [prompt](const auto& p) { return p.get() == prompt; });
+  CHECK(it != prompts_.end());
+  prompts_.erase(it);
+}
+
+void PrefillScheduler::GivePages(Prompt* prompt) {
+  pool_->Give(prompt->pages);
+  prompt->pages.clear();
+}
+
+// --- one step
+
+void PrefillScheduler::SendOpens() {
+  int ahead = 0;
+  for (const auto& prompt : prompts_)
+    ahead += IsRemote(*prompt) && (prompt->phase == Phase::kPromised ||
+                                   (prompt->phase == Phase::kOpening && !prompt->no_room));
+  while (ahead < options_.open_ahead) {
+    Prompt* next = nullptr;
+    for (const auto& prompt : prompts_) {
+      if (prompt->phase != Phase::kQueued || !IsRemote(*prompt)) continue;
+      if (next == nullptr || (!IsAged(*next) && (IsAged(*prompt) || prompt->size() < next->size())))
+        next = prompt.get();
+    }
+    if (next == nullptr) return;
+    next->phase = Phase::kOpening;
+    ++ahead;
+    effects_.emplace_back(TransferCommand(OpenHandoff{.ticket = next->request.ticket,
+                                                      .peer = next->request.sink.incarnation,
+                                                      .peer_address = next->request.sink.address}));
+  }
+}
+
+bool PrefillScheduler::Start(Prompt* prompt, absl::Time now) {
+  const bool stays = prompt->request.sink.incarnation == options_.self && options_.self != 0;
+  const int pages =
+      stays ? prompt->request.ticket.promise_pages : pool_->layout().PagesFor(prompt->size());
+  if (!pool_->Take(pages, &prompt->pages)) {
+    if (wanted_pages_ == 0) wanted_pages_ = pages;
+    return false;
+  }
+  prompt->phase = Phase::kRunning;
+  prompt->first_step = now;
+  return true;
+}
+
+int PrefillScheduler::Contribute(int budget, absl::Time now, StepBuilder* builder) {
+  DCHECK(pieces_.empty());
+  SendOpens();
+  wanted_pages_ = 0;
+  order_.clear();
+  for (const auto& prompt : prompts_)
+    if (CanRun(*prompt)) order_.push_back(prompt.get());
+  std::sort(order_.begin(), order_.end(), [this](const Prompt* a, const Prompt* b) {
+    const auto rank = [this](const Prompt* p) {
+      const bool aged = IsAged(*p);
+      return std::tuple(!aged, aged ? 0 : p->remaining(), p->serial);
+    };
+    return rank(a) < rank(b);
+  });
+
+  const int before = budget;
+  bool may_start = true;
+  for (Prompt* prompt : order_) {
+    if (budget <= 0) break;
+    if (prompt->phase != Phase::kRunning) {
+      if (!may_start) continue;
+      if (!Start(prompt, now)) {
+        // Smaller prompts may pass one that waits for pages, but not for ever.
+        if (IsAged(*prompt)) may_start = false;
+        continue;
+      }
+    }
+    int n = std::min(prompt->remaining(), budget);
+    if (options_.chunk_tokens > 0) n = std::min(n, options_.chunk_tokens);
+    Piece piece{prompt, prompt->done, prompt->done + n, -1};
+    const std::span<const int32_t> tokens(prompt->request.tokens);
+    const std::span<const int32_t> pages(prompt->pages);
+    const int row = builder->AddPiece(tokens.subspan(piece.begin, n), piece.begin,
+                                      pages.first(pool_->layout().PagesFor(piece.end)));
+    if (piece.end == prompt->size()) piece.logits = builder->WantLogits(row + n - 1);
+    pieces_.push_back(piece);
+    budget -= n;
+  }
+  CountOvertaking();
+  return before - budget;
+}
+
+void PrefillScheduler::CountOvertaking() {
+  for (Prompt* prompt : order_)
+    for (const Piece& piece : pieces_)
+      if (piece.prompt->serial > prompt->serial) prompt->overtaken += piece.end - piece.begin;
+}
+
+int64_t PrefillScheduler::AnnouncedBytesPerLayer() const {
+  const KvLayout& layout = pool_->layout();
+  int64_t pages = 0;
+  for (const Piece& piece : pieces_) {
+    if (!IsRemote(*piece.prompt)) continue;
+    const bool last = piece.end == piece.prompt->size();
+    pages += (last ? layout.PagesFor(piece.end) : piece.end / layout.page_tokens) -
+             piece.begin / layout.page_tokens;
+  }
+  return pages * layout.planes[0].bytes;
+}
+
+void PrefillScheduler::LayersDone(int from, int to) {
+  const int page_tokens = pool_->layout().page_tokens;
+  for (const Piece& piece : pieces_) {
+    if (!IsRemote(*piece.prompt)) continue;
+    // Full pages only: a page begun in an earlier chunk is announced when a chunk fills it.
+    const bool last = piece.end == piece.prompt->size();
+    const int first_page = piece.begin / page_tokens;
+    const int end_page = last ? pool_->layout().PagesFor(piece.end) : piece.end / page_tokens;
+    if (end_page == first_page) continue;
+    SendCells cells{.ticket_id = piece.prompt->request.ticket.id,
+                    .plane = from,
+                    .n_planes = to - from,
+                    .first_page = first_page,
+                    .pages = {}};
+    cells.pages.assign(piece.prompt->pages.begin() + first_page,
+                       piece.prompt->pages.begin() + end_page);
+    effects_.emplace_back(TransferCommand(std::move(cells)));
+  }
+}
+
+void PrefillScheduler::FirstToken(const Piece& piece, const Backend& backend, Sampler* sampler) {
+  Prompt* prompt = piece.prompt;
+  const PrefillRequest& request = prompt->request;
+  const std::span<const float> logits = backend.logits(piece.logits);
+  const SampledToken sampled = sampler->Sample(logits, request.sampling, prompt->size());
+  effects_.emplace_back(
+      WorkerEvent(TokenOut{.request_id = request.request_id,
+                           .epoch = request.epoch,
+                           .position = prompt->size(),
+                           .token = sampled.token,
+                           .logprob = sampled.logprob,
+                           .digest = request.want_digests ? LogitsDigest(logits, 0) : 0}));
+  const CommitRecord record{.first_token = sampled.token, .n_tokens = prompt->size()};
+  if (IsRemote(*prompt)) {
+    prompt->phase = Phase::kCommitting;
+    effects_.emplace_back(
+        TransferCommand(CommitHandoff{.ticket_id = request.ticket.id, .record = record}));
+    return;
+  }
+  if (request.sink.incarnation != 0) {
+    HandoffArrived arrived;
+    arrived.ticket_id = request.ticket.id;
+    arrived.epoch = request.epoch;
+    arrived.request_id = request.request_id;
+    arrived.pages = std::move(prompt->pages);
+    arrived.record = record;
+    prompt->pages.clear();
+    effects_.emplace_back(std::move(arrived));
+  }
+  End(prompt, EndReason::kLength, {});
+}
+
+void PrefillScheduler::StepDone(const Backend& backend, Sampler* sampler, absl::Time now) {
+  for (const Piece& piece : pieces_) {
+    piece.prompt->done = piece.end;
+    piece.prompt->last_step = now;
+    if (piece.logits >= 0) FirstToken(piece, backend, sampler);  // may end the prompt
+  }
+  pieces_.clear();
+}
+
+void PrefillScheduler::TakeEffects(std::vector<PrefillEffect>* out) {
+  for (PrefillEffect& effect : effects_) out->push_back(std::move(effect));
+  effects_.clear();
+}
+
+// --- what others must know
+
+int64_t PrefillScheduler::queued_tokens() const {
+  int64_t tokens = 0;
+  for (const auto& prompt : prompts_)
+    if (prompt->phase != Phase::kEnding) tokens += prompt->remaining();
+  return tokens;
+}
+
+int PrefillScheduler::n_running() const {
+  return static_cast<int>(std::count_if(prompts_.begin(), prompts_.end(),
+                                        [](const auto& p) { return p->phase == Phase::kRunning; }));
+}
+
+int PrefillScheduler::pages_held() const {
+  int pages = 0;
+  for (const auto& prompt : prompts_) pages += static_cast<int>(prompt->pages.size());
+  return pages;
+}
+
+}  // namespace baton

@@ -1,0 +1,122 @@
+// Turns admitted prompts into KV and a first token, many at once, chunk by chunk, and hands the KV
+// over. A plain object of the engine thread: events in, effects out; no clock, thread or socket.
+//
+// Life of a prompt: Queued -> (OPEN sent) Opening -> Promised -> Running -> Committing -> gone.
+// A prompt whose sink is this very worker, or nobody, needs no promise and starts from Queued.
+//  * OPEN goes out while a prompt is among the next `open_ahead`; compute starts with the promise
+//  in
+//    hand. NO_ROOM takes the prompt out of that window: it waits while others go on.
+//  * Pages are taken, all at once, when a prompt starts; those of a handoff stay until
+//  HandoffEnded.
+//  * Order: least remaining tokens first, so a short prompt passes a long one at the next step. A
+//    prompt overtaken by more than `stretch` times its own length goes first and stays first: every
+//    prompt ends (scheduling.md 6, rule 1, with waiting counted in tokens computed for others).
+//
+// A step: Contribute, LayersDone for ascending runs that cover all layers, StepDone. Events come
+// between steps, never inside one.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "common/ids.h"
+#include "common/ticket.h"
+#include "engine/backend.h"
+#include "engine/kv_pool.h"
+#include "engine/sampler.h"
+#include "engine/step.h"
+#include "kvtransfer/transfer.h"
+#include "proto/messages.h"
+
+namespace baton {
+
+struct PrefillOptions {
+  Incarnation self = 0;      // a sink of this incarnation is this worker
+  int32_t vocab = 0;         // token ids are in [0, vocab)
+  int32_t max_context = 0;   // tokens
+  int32_t chunk_tokens = 0;  // most tokens of one prompt in a step; 0 = as the step's budget allows
+  int32_t open_ahead = 4;    // prompts with an OPEN out or a promise in hand that do not run yet
+  int32_t max_prompts = 4096;
+  int32_t stretch = 3;
+};
+
+// TransferCommand: to the transfer room. WorkerEvent: to the router. HandoffArrived: the finished
+// KV of a prompt whose sink is this worker, for its decode batch; the pages are the batch's from
+// now.
+using PrefillEffect = std::variant<TransferCommand, WorkerEvent, HandoffArrived>;
+
+class PrefillScheduler {
+ public:
+  PrefillScheduler(const PrefillOptions& options, KvPool* pool);
+  ~PrefillScheduler();
+  PrefillScheduler(const PrefillScheduler&) = delete;
+  PrefillScheduler& operator=(const PrefillScheduler&) = delete;
+
+  // --- events. Those of unknown tickets and requests are ignored.
+  // A request that can never run ends at once with kFailed and the reason.
+  void Admit(PrefillRequest request, absl::Time now);
+  void Promised(const HandoffPromised& event);
+  void NoRoom(const HandoffNoRoom& event);
+  void Ended(const HandoffEnded& event);
+  void Cancel(RequestId request, Epoch up_to);
+  void CancelAll();
+  // The transfer room is gone, nothing reads pages any more: everything ends now.
+  void Abandon();
+
+  // --- one step
+  // Adds pieces of at most `budget` tokens in all; returns how many. Also sends due OPENs.
+  int Contribute(int budget, absl::Time now, StepBuilder* builder);
+  // Bytes per layer that this step makes final for handoffs; 0: nobody waits for single layers.
+  int64_t AnnouncedBytesPerLayer() const;
+  // Layers [from, to) of the step are done: their finished pages are announced.
+  void LayersDone(int from, int to);
+  void StepDone(const Backend& backend, Sampler* sampler, absl::Time now);
+
+  // Effects since the last call, appended in order.
+  void TakeEffects(std::vector<PrefillEffect>* out);
+
+  // --- what the worker reports and the purse must know
+  int64_t queued_tokens() const;  // still to be computed
+  int n_prompts() const { return static_cast<int>(prompts_.size()); }
+  int n_running() const;
+  // Pages the first prompt that could start lacks room for; 0: none waits for pages.
+  int wanted_pages() const { return wanted_pages_; }
+  int pages_held() const;
+
+ private:
+  enum class Phase { kQueued, kOpening, kPromised, kRunning, kCommitting, kEnding };
+  struct Prompt;
+  struct Piece {
+    Prompt* prompt;
+    int32_t begin, end;  // positions
+    int logits;          // index in the step's logits, -1 = none
+  };
+
+  bool IsRemote(const Prompt& prompt) const;
+  bool CanRun(const Prompt& prompt) const;
+  bool IsAged(const Prompt& prompt) const;
+  std::string WhyRefused(const PrefillRequest& request) const;
+  Prompt* Find(const TicketId& ticket);
+  void SendOpens();
+  bool Start(Prompt* prompt, absl::Time now);
+  void CountOvertaking();
+  void FirstToken(const Piece& piece, const Backend& backend, Sampler* sampler);
+  void Stop(Prompt* prompt, EndReason reason, std::string message);
+  void End(Prompt* prompt, EndReason reason, std::string message);
+  void GivePages(Prompt* prompt);
+
+  const PrefillOptions options_;
+  KvPool* const pool_;
+  std::vector<std::unique_ptr<Prompt>> prompts_;  // in order of admission
+  int64_t next_serial_ = 0;
+  std::vector<Piece> pieces_;   // of the step in progress
+  std::vector<Prompt*> order_;  // scratch
+  int wanted_pages_ = 0;
+  std::vector<PrefillEffect> effects_;
+};
+
+}  // namespace baton

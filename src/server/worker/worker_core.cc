@@ -1,0 +1,314 @@
+#include "server/worker/worker_core.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/check.h"
+
+namespace baton {
+namespace {
+
+template <typename... Handlers>
+struct Overloaded : Handlers... {
+  using Handlers::operator()...;
+};
+template <typename... Handlers>
+Overloaded(Handlers...) -> Overloaded<Handlers...>;
+
+constexpr absl::Duration kLoadEvery = absl::Seconds(1);
+constexpr absl::Duration kLoadAtMostEvery = absl::Milliseconds(20);
+
+PrefillOptions PrefillPart(const WorkerCoreOptions& options, const Backend& backend) {
+  PrefillOptions prefill;
+  prefill.self = options.self;
+  prefill.vocab = backend.model().vocab;
+  prefill.max_context = options.max_context;
+  prefill.chunk_tokens = options.chunk_tokens;
+  return prefill;
+}
+
+DecodeOptions DecodePart(const WorkerCoreOptions& options, const Backend& backend) {
+  DecodeOptions decode;
+  decode.vocab = backend.model().vocab;
+  decode.max_batch = options.max_batch;
+  return decode;
+}
+
+int LentPerTurn(const WorkerCoreOptions& options, const KvPool& pool) {
+  return static_cast<int>(
+      std::max<int64_t>(1, options.zeroed_bytes_per_turn / pool.layout().page_bytes));
+}
+
+bool SameLoad(const WorkerLoad& a, const WorkerLoad& b) {
+  return a.prefill_queued_tokens == b.prefill_queued_tokens && a.decode_rows == b.decode_rows &&
+         a.decode_waiting == b.decode_waiting && a.pages_free == b.pages_free;
+}
+
+}  // namespace
+
+WorkerCore::WorkerCore(const WorkerCoreOptions& options, Backend* backend, KvPool* pool,
+                       WorkerPorts ports)
+    : options_(options),
+      backend_(backend),
+      pool_(pool),
+      ports_(std::move(ports)),
+      prefill_(PrefillPart(options, *backend), pool),
+      decode_(DecodePart(options, *backend), pool),
+      purse_(pool, options.role == Role::kDecode, LentPerTurn(options, *pool)) {
+  CHECK(options.self != 0 && options.max_context > 0);
+  // A step with every row still has a place for prefill.
+  CHECK(options.max_batch > 0 && options.max_batch < options.max_step_tokens);
+  CHECK(options.mixed_prefill_tokens > 0);
+}
+
+// --- events
+
+void WorkerCore::Handle(RouterEvent event) {
+  std::visit(Overloaded{
+                 [this](const RouterConnected&) {
+                   connected_ = true;
+                   load_told_ = absl::InfinitePast();  // a new router knows nothing yet
+                 },
+                 [this](RouterMessages& messages) {
+                   for (RouterMessage& message : messages.messages)
+                     HandleMessage(std::move(message));
+                 },
+                 [this](const RouterDisconnected&) {
+                   // The router counts all of it as lost and aims it elsewhere.
+                   connected_ = false;
+                   prefill_.CancelAll();
+                   decode_.CancelAll();
+                 },
+             },
+             event);
+}
+
+void WorkerCore::HandleMessage(RouterMessage message) {
+  std::visit(Overloaded{
+                 [this](PrefillRequest& request) {
+                   if (draining_)
+                     Refuse(request.request_id, request.epoch, true, "worker is draining");
+                   else
+                     prefill_.Admit(std::move(request), ports_.clock());
+                 },
+                 [this](DecodeRequest& request) {
+                   if (draining_)
+                     Refuse(request.request_id, request.epoch, false, "worker is draining");
+                   else
+                     decode_.Expect(std::move(request));
+                 },
+                 [this](const CancelRequest& request) {
+                   prefill_.Cancel(request.request_id, request.epoch);
+                   decode_.Cancel(request.request_id, request.epoch);
+                 },
+                 [this](const DrainWorker&) { Drain(); },
+             },
+             message);
+}
+
+void WorkerCore::Refuse(RequestId request, Epoch epoch, bool is_prefill, const char* why) {
+  PartEnded part;
+  part.request_id = request;
+  part.epoch = epoch;
+  part.was_prefill = is_prefill;
+  part.reason = EndReason::kFailed;
+  part.message = why;
+  Note(std::move(part));
+}
+
+void WorkerCore::Handle(TransferEvent event) {
+  std::visit(Overloaded{
+                 [this](const HandoffPromised& e) { prefill_.Promised(e); },
+                 [this](const HandoffNoRoom& e) { prefill_.NoRoom(e); },
+                 [this](const HandoffEnded& e) { prefill_.Ended(e); },
+                 [this](HandoffArrived& e) {
+                   purse_.Arrived(static_cast<int>(e.pages.size()));
+                   decode_.Arrived(std::move(e), ports_.clock());
+                 },
+                 [this](const HandoffAborted& e) { decode_.Aborted(e); },
+                 [this](const PagesReturned& e) { purse_.Returned(e); },
+                 [this](const StockChanged& e) { purse_.Changed(e); },
+             },
+             event);
+}
+
+void WorkerCore::Drain() { draining_ = true; }
+
+void WorkerCore::Close() {
+  draining_ = true;
+  connected_ = false;
+  prefill_.CancelAll();
+  decode_.CancelAll();
+  commands_.clear();
+  purse_.Close(&commands_);
+  for (TransferCommand& command : commands_) ports_.transfer(std::move(command));
+  TakeEffects();
+}
+
+bool WorkerCore::IsQuiet() const { return prefill_.n_prompts() == 0 && decode_.n_guests() == 0; }
+
+void WorkerCore::Abandon() {
+  prefill_.Abandon();
+  decode_.CancelAll();
+  prefill_effects_.clear();
+  decode_effects_.clear();
+  CHECK(purse_.lent() == 0);
+  CHECK(pool_->held() == 0);
+}
+
+// --- a turn
+
+bool WorkerCore::Turn() {
+  const absl::Time now = ports_.clock();
+  decode_.OnTime(now);
+  builder_.Clear();
+  const int n_rows = decode_.Contribute(now, &builder_);
+  int budget = options_.max_step_tokens - n_rows;
+  if (n_rows > 0) budget = std::min(budget, options_.mixed_prefill_tokens);
+  const int n_prefill = prefill_.Contribute(budget, now, &builder_);
+  TakeEffects();
+
+  commands_.clear();
+  const auto wait_us = static_cast<int64_t>(static_cast<float>(decode_.steps_to_first_end()) *
+                                            metrics_.decode_step_ms * 1000.0f);
+  const bool lends_more =
+      purse_.Balance(prefill_.wanted_pages(), decode_.expected_pages(), wait_us, &commands_);
+  for (TransferCommand& command : commands_) ports_.transfer(std::move(command));
+
+  const bool has_step = builder_.n_tokens() > 0;
+  if (has_step) RunStep(n_rows, n_prefill);
+  ReportLoad(ports_.clock());
+  SendReport();
+  return has_step || lends_more;
+}
+
+void WorkerCore::RunStep(int n_rows, int n_prefill) {
+  const absl::Time start = ports_.clock();
+  const int n_layers = backend_->model().n_layers;
+  const int64_t layer_bytes = prefill_.AnnouncedBytesPerLayer();
+  int layers = n_layers;  // that run together
+  if (layer_bytes > 0)
+    layers =
+        static_cast<int>(std::clamp<int64_t>(options_.announce_bytes / layer_bytes, 1, n_layers));
+  backend_->Begin(builder_.batch());
+  for (int from = 0; from < n_layers; from += layers) {
+    const int to = std::min(from + layers, n_layers);
+    backend_->RunLayers(from, to);
+    prefill_.LayersDone(from, to);
+    TakePrefillEffects();
+  }
+  const absl::Time end = ports_.clock();
+  decode_.StepDone(*backend_, &sampler_, end);
+  prefill_.StepDone(*backend_, &sampler_, end);
+  TakeEffects();
+  Measure(n_rows, n_prefill, end - start);
+}
+
+void WorkerCore::Measure(int n_rows, int n_prefill, absl::Duration duration) {
+  constexpr float kNew = 0.2f;  // weight of the newest step
+  const double seconds = absl::ToDoubleSeconds(duration);
+  const auto mix = [](float& average, double value) {
+    const auto v = static_cast<float>(value);
+    average = average == 0 ? v : average + kNew * (v - average);
+  };
+  ++metrics_.steps;
+  metrics_.mixed_steps += n_rows > 0 && n_prefill > 0;
+  metrics_.prefill_tokens += n_prefill;
+  metrics_.decode_tokens += n_rows;
+  metrics_.step_seconds += seconds;
+  metrics_.last_step_seconds = seconds;
+  if (n_prefill > 0) metrics_.prefill_seconds += seconds;
+  if (n_rows > 0) metrics_.decode_seconds += seconds;
+  if (n_rows == 0 && seconds > 0) mix(metrics_.prefill_tokens_per_s, n_prefill / seconds);
+  if (n_prefill == 0) mix(metrics_.decode_step_ms, seconds * 1e3);
+}
+
+// --- effects and reports
+
+void WorkerCore::TakePrefillEffects() {
+  prefill_.TakeEffects(&prefill_effects_);
+  for (PrefillEffect& effect : prefill_effects_)
+    std::visit(
+        Overloaded{
+            [this](TransferCommand& command) { ports_.transfer(std::move(command)); },
+            [this](WorkerEvent& event) { Note(std::move(event)); },
+            [this](HandoffArrived& kept) { decode_.Arrived(std::move(kept), ports_.clock()); },
+        },
+        effect);
+  prefill_effects_.clear();
+}
+
+void WorkerCore::TakeEffects() {
+  TakePrefillEffects();  // first: it may bring guests to the batch
+  decode_.TakeEffects(&decode_effects_);
+  for (DecodeEffect& effect : decode_effects_)
+    std::visit(Overloaded{
+                   [this](TransferCommand& command) { ports_.transfer(std::move(command)); },
+                   [this](WorkerEvent& event) { Note(std::move(event)); },
+               },
+               effect);
+  decode_effects_.clear();
+}
+
+void WorkerCore::Note(WorkerEvent event) {
+  if (const auto* part = std::get_if<PartEnded>(&event)) {
+    ++metrics_.parts_ended;
+    metrics_.parts_cancelled += part->reason == EndReason::kCancelled;
+    metrics_.parts_failed += part->reason == EndReason::kFailed;
+  }
+  if (connected_) report_.events.push_back(std::move(event));
+}
+
+WorkerLoad WorkerCore::Load() const {
+  WorkerLoad load;
+  load.prefill_queued_tokens = static_cast<int32_t>(prefill_.queued_tokens());
+  load.decode_rows = decode_.n_rows();
+  load.decode_waiting = decode_.n_waiting();
+  load.pages_free = pool_->free() + purse_.stock();
+  load.prefill_tokens_per_s = metrics_.prefill_tokens_per_s;
+  load.decode_step_ms = metrics_.decode_step_ms;
+  return load;
+}
+
+void WorkerCore::ReportLoad(absl::Time now) {
+  if (!connected_) return;
+  const WorkerLoad load = Load();
+  load_changed_ = !SameLoad(load, told_load_);
+  if (now - load_told_ < (load_changed_ ? kLoadAtMostEvery : kLoadEvery)) return;
+  load_told_ = now;
+  told_load_ = load;
+  load_changed_ = false;
+  Note(load);
+}
+
+void WorkerCore::SendReport() {
+  if (report_.events.empty()) return;
+  if (connected_) ports_.report(std::move(report_));
+  report_.events.clear();
+}
+
+absl::Time WorkerCore::NextDeadline() const {
+  const absl::Time load = connected_ ? load_told_ + (load_changed_ ? kLoadAtMostEvery : kLoadEvery)
+                                     : absl::InfiniteFuture();
+  return std::min(load, decode_.NextDeadline());
+}
+
+WorkerMetrics WorkerCore::metrics() const {
+  WorkerMetrics metrics = metrics_;
+  metrics.connected = connected_;
+  metrics.draining = draining_;
+  metrics.prefill_prompts = prefill_.n_prompts();
+  metrics.prefill_running = prefill_.n_running();
+  metrics.prefill_queued_tokens = prefill_.queued_tokens();
+  metrics.decode_rows = decode_.n_rows();
+  metrics.decode_waiting = decode_.n_waiting();
+  metrics.pages_total = pool_->total();
+  metrics.pages_free = pool_->free() + purse_.stock();
+  metrics.pages_prefill = prefill_.pages_held();
+  metrics.pages_decode = decode_.pages_held();
+  metrics.pages_promised = purse_.lent() - purse_.stock();
+  metrics.handoffs_waiting = purse_.waiting();
+  return metrics;
+}
+
+}  // namespace baton

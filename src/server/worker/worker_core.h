@@ -1,0 +1,98 @@
+// Both phases of one worker around one engine: composes the prefill scheduler, the decode batch and
+// the purse into steps, and speaks for them to the router and the transfer room. Everything of the
+// engine thread except the thread: the simulation runs the same object.
+//
+// A turn: rows of the decode batch first, then prefill pieces within what is left of the step's
+// budget; beside decode rows the prefill part is bounded so that running streams are not stalled.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <variant>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "decode_worker/decode_batch.h"
+#include "decode_worker/page_purse.h"
+#include "engine/backend.h"
+#include "engine/kv_pool.h"
+#include "engine/sampler.h"
+#include "engine/step.h"
+#include "kvtransfer/transfer.h"
+#include "prefill_worker/prefill_scheduler.h"
+#include "proto/control_client.h"
+#include "proto/messages.h"
+#include "server/worker/worker_metrics.h"
+
+namespace baton {
+
+struct WorkerCoreOptions {
+  Incarnation self = 0;
+  Role role = Role::kBoth;
+  int max_context = 0;            // tokens
+  int max_batch = 64;             // decode rows
+  int max_step_tokens = 512;      // rows and prefill tokens of one step
+  int mixed_prefill_tokens = 64;  // prefill tokens of a step that carries decode rows
+  int chunk_tokens = 0;           // most tokens of one prompt in a step; 0 = the budget
+  // Layers run together until this much KV is final, then it is announced: small chunks do not pay
+  // for one message per layer.
+  int64_t announce_bytes = 256 << 10;
+  int64_t zeroed_bytes_per_turn = 16 << 20;  // pages lent between two steps are zeroed first
+};
+
+struct WorkerPorts {
+  std::function<absl::Time()> clock;  // monotonic
+  std::function<void(TransferCommand)> transfer;
+  std::function<void(WorkerReport)> report;  // to the router, if there is one now
+};
+
+class WorkerCore {
+ public:
+  WorkerCore(const WorkerCoreOptions& options, Backend* backend, KvPool* pool, WorkerPorts ports);
+
+  void Handle(RouterEvent event);
+  void Handle(TransferEvent event);
+  // One turn: at most one step. True: there is more to do now; false: sleep until an event or
+  // NextDeadline.
+  bool Turn();
+  absl::Time NextDeadline() const;
+
+  void Drain();          // finish what runs, refuse what comes
+  void Close();          // cancel everything, lend nothing more
+  bool IsQuiet() const;  // no request has a part here
+  void Abandon();        // the transfer room is gone: CHECKs that every page came back
+  WorkerMetrics metrics() const;
+
+ private:
+  void HandleMessage(RouterMessage message);
+  void Refuse(RequestId request, Epoch epoch, bool is_prefill, const char* why);
+  void RunStep(int n_rows, int n_prefill);
+  void Measure(int n_rows, int n_prefill, absl::Duration duration);
+  void TakeEffects();
+  void TakePrefillEffects();
+  void Note(WorkerEvent event);
+  void ReportLoad(absl::Time now);
+  void SendReport();
+  WorkerLoad Load() const;
+
+  const WorkerCoreOptions options_;
+  Backend* const backend_;
+  KvPool* const pool_;
+  const WorkerPorts ports_;
+  PrefillScheduler prefill_;
+  DecodeBatch decode_;
+  PagePurse purse_;
+  Sampler sampler_;
+  StepBuilder builder_;
+  bool connected_ = false, draining_ = false;
+  WorkerReport report_;
+  WorkerLoad told_load_;
+  absl::Time load_told_ = absl::InfinitePast();
+  bool load_changed_ = false;
+  WorkerMetrics metrics_;
+  std::vector<PrefillEffect> prefill_effects_;  // scratch
+  std::vector<DecodeEffect> decode_effects_;
+  std::vector<TransferCommand> commands_;
+};
+
+}  // namespace baton

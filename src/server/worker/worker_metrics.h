@@ -1,0 +1,33 @@
+// What a worker says about itself, as plain numbers: the server makes /metrics of it. A copy taken
+// after the last step; counters count from the start of the process.
+#pragma once
+
+#include <cstdint>
+
+#include "kvtransfer/transfer.h"
+
+namespace baton {
+
+struct WorkerMetrics {
+  bool connected = false;  // to its router
+  bool draining = false;
+  // Gauges.
+  int prefill_prompts = 0, prefill_running = 0;
+  int64_t prefill_queued_tokens = 0;
+  int decode_rows = 0, decode_waiting = 0;
+  int pages_total = 0, pages_free = 0;  // free: of the pool, and lent to nobody's handoff yet
+  int pages_prefill = 0, pages_decode = 0, pages_promised = 0;
+  int handoffs_waiting = 0;  // tickets of other workers that wait for room here
+  // Counters.
+  uint64_t steps = 0, mixed_steps = 0;
+  uint64_t prefill_tokens = 0, decode_tokens = 0;
+  uint64_t parts_ended = 0, parts_cancelled = 0, parts_failed = 0;
+  double step_seconds = 0;     // inside steps
+  double prefill_seconds = 0;  // of which: steps that carried prefill tokens
+  double decode_seconds = 0;   // of which: steps that carried rows
+  double last_step_seconds = 0;
+  float prefill_tokens_per_s = 0, decode_step_ms = 0;  // recent averages, 0 = not yet
+  TransferCounters transfer;
+};
+
+}  // namespace baton
