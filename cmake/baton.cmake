@@ -50,3 +50,17 @@ function(baton_test name)
   add_test(NAME ${name} COMMAND ${name} -w NoTests ${arg_ARGS})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
 endfunction()
+
+# Kernel units run only on machines that have their instructions (engine/cpu/isa.h), so
+# each gets its own flags and everything else stays plain x86-64. A kernel unit includes only
+# <immintrin.h>, <cstdint> and engine/numerics: an inline function of any other header could be the
+# copy the linker keeps for everybody.
+set(BATON_AVX2 -O3 -mavx2 -mfma -mf16c)
+# g++ 12's own AVX-512 header trips over -Wuninitialized.
+set(BATON_AVX512 ${BATON_AVX2} -mavx512f -mavx512bw -mavx512dq -mavx512vl
+  -mprefer-vector-width=512 -Wno-uninitialized)
+set(BATON_AVX512BF16 ${BATON_AVX512} -mavx512bf16 -mavx512vnni)
+# baton_kernel_unit("<flags>" FILE...)
+function(baton_kernel_unit flags)
+  set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "${flags}")
+endfunction()

@@ -17,6 +17,7 @@
 #include "common/status.h"
 #include "engine/cpu/compute_pool.h"
 #include "engine/cpu/isa.h"
+#include "engine/cpu/linear_job.h"
 #include "engine/numerics/bf16.h"
 
 namespace baton {
@@ -35,16 +36,6 @@ struct PackedWeights {
 // Packs outputs [16 * block, 16 * block + 16) of a row-major (n, k) bf16 matrix into `packed`
 // (the whole matrix's buffer). Blocks are independent: call them in parallel.
 void PackBlock(const bf16* weights, int64_t n, int64_t k, int64_t block, bf16* packed);
-
-// What happens to the fp32 accumulators. Outputs are bf16 unless said otherwise.
-enum class Epilogue {
-  kBf16,         // y = bf16(acc [+ bias])
-  kFp32,         // y_fp32 = acc [+ bias]: LM head (rule N2), plain
-  kResidualAdd,  // y = bf16(float(residual) + float(bf16(acc [+ bias])))   (rule N3), residual may
-                 // be y
-  kSwiGlu,  // weights alternate 16 gate and 16 up outputs; y (n/2 wide) = bf16(silu(g) * u) of the
-            // bf16-rounded g and u (rule N6)
-};
 
 struct LinearArgs {
   const bf16* x = nullptr;  // (rows, x_stride), x_stride >= k_padded, zeros from k to k_padded

@@ -53,6 +53,13 @@ inline LanesAvx2 RoundBf16(LanesAvx2 x) {
   return {_mm256_castsi256_ps(_mm256_slli_epi32(Bf16Bits(x.lo), 16)),
           _mm256_castsi256_ps(_mm256_slli_epi32(Bf16Bits(x.hi), 16))};
 }
+inline __m256 CanonicalizeNan(__m256 x) {
+  const __m256 nan = _mm256_castsi256_ps(_mm256_set1_epi32(static_cast<int>(kCanonicalNan)));
+  return _mm256_blendv_ps(x, nan, _mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+}
+inline LanesAvx2 CanonicalizeNan(LanesAvx2 x) {
+  return {CanonicalizeNan(x.lo), CanonicalizeNan(x.hi)};
+}
 inline LanesAvx2 Add(LanesAvx2 a, LanesAvx2 b) {
   return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)};
 }

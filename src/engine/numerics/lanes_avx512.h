@@ -44,6 +44,11 @@ inline void StoreBf16(bf16* to, LanesAvx512 x) {
 inline LanesAvx512 RoundBf16(LanesAvx512 x) {
   return {_mm512_castsi512_ps(_mm512_slli_epi32(Bf16Bits(x), 16))};
 }
+inline LanesAvx512 CanonicalizeNan(LanesAvx512 x) {
+  const __mmask16 is_nan = _mm512_cmp_ps_mask(x.v, x.v, _CMP_UNORD_Q);
+  const __m512i nan = _mm512_set1_epi32(static_cast<int>(kCanonicalNan));
+  return {_mm512_mask_mov_ps(x.v, is_nan, _mm512_castsi512_ps(nan))};
+}
 inline LanesAvx512 Add(LanesAvx512 a, LanesAvx512 b) { return {_mm512_add_ps(a.v, b.v)}; }
 inline LanesAvx512 Sub(LanesAvx512 a, LanesAvx512 b) { return {_mm512_sub_ps(a.v, b.v)}; }
 inline LanesAvx512 Mul(LanesAvx512 a, LanesAvx512 b) { return {_mm512_mul_ps(a.v, b.v)}; }

@@ -4,6 +4,7 @@
 //   AddExponent(p, m)         adds the low bits of m's representation to p's exponent field
 //   ZeroBelow(x, limit, y)    x < limit ? +0 : y
 //   RoundBf16(x)              x rounded to bf16, still as fp32
+//   CanonicalizeNan(x)        the one NaN for any NaN
 #pragma once
 
 #include "engine/numerics/bf16.h"
@@ -34,6 +35,9 @@ template <>
 [[maybe_unused]] inline void Store(float* to, float x) { *to = x; }
 [[maybe_unused]] inline void StoreBf16(bf16* to, float x) { *to = FloatToBf16(x); }
 [[maybe_unused]] inline float RoundBf16(float x) { return Bf16ToFloat(FloatToBf16(x)); }
+[[maybe_unused]] inline float CanonicalizeNan(float x) {
+  return x == x ? x : __builtin_bit_cast(float, kCanonicalNan);
+}
 [[maybe_unused]] inline float Add(float a, float b) { return a + b; }
 [[maybe_unused]] inline float Sub(float a, float b) { return a - b; }
 [[maybe_unused]] inline float Mul(float a, float b) { return a * b; }

@@ -1,0 +1,28 @@
+// Linear layers with AVX-512F FMA: a word is one k as fp32, one zmm per 16-output block.
+#include "engine/cpu/gemm_zmm.h"
+
+namespace baton {
+namespace {
+
+struct Avx512Fma : ZmmRegisters {
+  static constexpr int kSteps = 16;
+  static constexpr int64_t kPanelGroups = 8;  // 32 KiB of words
+
+  static Vec Dot(Vec acc, Vec a, Vec b) { return _mm512_fmadd_ps(a, b, acc); }
+  static Vec Weights(const bf16* block, int64_t step, int /*half*/, int chain) {
+    const __m512i line = _mm512_load_si512(block + step * 32);
+    return _mm512_castsi512_ps(
+        chain == 0 ? _mm512_slli_epi32(line, 16)
+                   : _mm512_and_si512(line, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
+  }
+  static void PackStep(const bf16* x, uint32_t* words) {
+    words[0] = static_cast<uint32_t>(x[0]) << 16;
+    words[1] = static_cast<uint32_t>(x[1]) << 16;
+  }
+};
+
+}  // namespace
+
+constexpr LinearKernelTable kLinearAvx512 = VectorGemm<Avx512Fma>::Table();
+
+}  // namespace baton

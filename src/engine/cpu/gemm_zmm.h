@@ -1,0 +1,53 @@
+// What the policies of VectorGemm on zmm registers have in common, and the policy for an
+// instruction that takes pairs of bf16 (vdpbf16ps, or its emulation in the tests).
+#pragma once
+
+#include "engine/cpu/gemm_vector.h"
+
+namespace baton {
+namespace {
+
+struct ZmmRegisters {
+  using Vec = __m512;
+  static constexpr int kLanes = 16;
+  static constexpr int kAccumulators = 12;
+  static constexpr int64_t kDirectTileRows = 12, kMaxDirectRows = 24;
+  static constexpr int kTileRows = 6, kTileVecs = 2;
+
+  static Vec Zero() { return _mm512_setzero_ps(); }
+  static Vec Add(Vec a, Vec b) { return _mm512_add_ps(a, b); }
+  static Vec LoadAcc(const float* from) { return _mm512_load_ps(from); }
+  static void StoreAcc(float* to, Vec x) { _mm512_store_ps(to, x); }
+  static Vec LoadWords(const uint32_t* from) {
+    return _mm512_castsi512_ps(_mm512_load_si512(from));
+  }
+  static void StoreWords(uint32_t* to, Vec x) { _mm512_store_si512(to, _mm512_castps_si512(x)); }
+  static Vec Broadcast(const uint32_t* from) {
+    return _mm512_castsi512_ps(_mm512_set1_epi32(static_cast<int>(*from)));
+  }
+};
+
+// DotBf16::Dot(acc, a, b), per lane: acc = fma(a.hi, b.hi, acc); acc = fma(a.lo, b.lo, acc).
+// So that each chain meets its k in ascending order, of every four k the word of chain e is
+// (hi = k0, lo = k2) and that of chain o is (hi = k1, lo = k3).
+template <class DotBf16>
+struct Bf16Pairs : ZmmRegisters, DotBf16 {
+  static constexpr int kSteps = 8;
+  static constexpr int64_t kPanelGroups = 8;  // 16 KiB of words
+
+  static Vec Weights(const bf16* block, int64_t step, int /*half*/, int chain) {
+    const __m512i k01 = _mm512_load_si512(block + step * 64);
+    const __m512i k23 = _mm512_load_si512(block + step * 64 + 32);
+    constexpr __mmask32 kLow = 0x55555555;
+    return _mm512_castsi512_ps(chain == 0
+                                   ? _mm512_mask_mov_epi16(_mm512_slli_epi32(k01, 16), kLow, k23)
+                                   : _mm512_mask_mov_epi16(k01, kLow, _mm512_srli_epi32(k23, 16)));
+  }
+  static void PackStep(const bf16* x, uint32_t* words) {
+    words[0] = static_cast<uint32_t>(x[0]) << 16 | x[2];
+    words[1] = static_cast<uint32_t>(x[1]) << 16 | x[3];
+  }
+};
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,226 @@
+#include "engine/cpu/linear.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "engine/cpu/aligned_buffer.h"
+#include "engine/cpu/linear_reference.h"
+#include "engine/cpu/linear_tables.h"
+#include "engine/cpu/mxcsr.h"
+
+namespace baton {
+namespace {
+
+// Packing fewer words than this is not worth waking the pool.
+constexpr int64_t kSerialPackElements = 16 * 1024;
+
+LinearJob JobOf(const LinearArgs& args) {
+  LinearJob job;
+  job.x = args.x;
+  job.x_stride = args.x_stride;
+  job.rows = args.rows;
+  job.weights = args.weights.data;
+  job.n = args.weights.n;
+  job.n_blocks = args.weights.n_padded() / 16;
+  job.k_padded = args.weights.k_padded();
+  job.bias = args.bias;
+  job.epilogue = args.epilogue;
+  job.y = args.y;
+  job.y_fp32 = args.y_fp32;
+  job.y_stride = args.y_stride;
+  job.residual = args.residual;
+  job.residual_stride = args.residual_stride;
+  return job;
+}
+
+void CheckArgs(const LinearArgs& args) {
+  CHECK(args.x_stride >= args.weights.k_padded());
+  CHECK(reinterpret_cast<uintptr_t>(args.weights.data) % 64 == 0);
+  CHECK(args.epilogue == Epilogue::kFp32 ? args.y_fp32 != nullptr : args.y != nullptr);
+  CHECK(args.epilogue != Epilogue::kResidualAdd || args.residual != nullptr);
+  CHECK(args.epilogue != Epilogue::kSwiGlu || args.weights.n % 32 == 0);
+}
+
+// The part of a job from row `begin` on.
+LinearJob RowsOf(const LinearJob& job, int64_t begin, int64_t rows) {
+  LinearJob part = job;
+  part.rows = rows;
+  part.x += begin * job.x_stride;
+  if (job.y != nullptr) part.y += begin * job.y_stride;
+  if (job.y_fp32 != nullptr) part.y_fp32 += begin * job.y_stride;
+  if (job.residual != nullptr) part.residual += begin * job.residual_stride;
+  return part;
+}
+
+class TableLinearKernels final : public LinearKernels {
+ public:
+  TableLinearKernels(Isa isa, const LinearKernelTable& one_row, const LinearKernelTable& rows)
+      : isa_(isa), one_row_(one_row), rows_(rows) {}
+
+  Isa isa() const override { return isa_; }
+
+  void Run(const LinearArgs& args, ComputePool& pool) override {
+    if (args.rows <= 0 || args.weights.n <= 0) return;
+    CheckArgs(args);
+    const LinearJob job = JobOf(args);
+    const LinearKernelTable& table = args.rows == 1 ? one_row_ : rows_;
+    const int64_t parts = (args.rows + table.max_rows - 1) / table.max_rows;
+    for (int64_t part = 0; part < parts; ++part) {
+      const int64_t begin = args.rows * part / parts;
+      const int64_t end = args.rows * (part + 1) / parts;
+      RunPart(table, RowsOf(job, begin, end - begin), pool);
+    }
+  }
+
+ private:
+  void RunPart(const LinearKernelTable& table, LinearJob job, ComputePool& pool) {
+    job.packed_rows = packed_rows_.Reserve(static_cast<size_t>(table.packed_rows_bytes(job)));
+    const int64_t pack_items = table.pack_items(job);
+    if (job.rows * job.k_padded <= kSerialPackElements) {
+      for (int64_t item = 0; item < pack_items; ++item) table.pack(job, item);
+    } else {
+      pool.For(pack_items, [&](int64_t item, int) { table.pack(job, item); });
+    }
+    // Members' scratch lies in separate 4 KiB pages, an odd number of lines apart.
+    const size_t bytes = static_cast<size_t>(RoundUp(table.scratch_bytes(job), 4096) + 64);
+    std::byte* scratch =
+        static_cast<std::byte*>(scratch_.Reserve(bytes * static_cast<size_t>(pool.n_threads())));
+    pool.For(table.run_items(job), [&](int64_t item, int member) {
+      table.run(job, item, scratch + bytes * static_cast<size_t>(member));
+    });
+  }
+
+  Isa isa_;
+  const LinearKernelTable& one_row_;
+  const LinearKernelTable& rows_;
+  AlignedBuffer packed_rows_;
+  AlignedBuffer scratch_;
+};
+
+std::unique_ptr<LinearKernels> KernelsOf(Isa isa) {
+  switch (isa) {
+    case Isa::kAvx2:
+      return MakeLinearKernelsOf(isa, kLinearAvx2, kLinearAvx2);
+    case Isa::kAvx512:
+      return MakeLinearKernelsOf(isa, kLinearAvx512, kLinearAvx512);
+    case Isa::kAvx512Bf16:
+      return MakeLinearKernelsOf(isa, kLinearAvx512Bf16, kLinearAvx512Bf16);
+    case Isa::kAmx:  // one row is bound by memory, and simplest there without tiles
+      return MakeLinearKernelsOf(isa, kLinearAvx512, kLinearAmx);
+  }
+  return nullptr;
+}
+
+// A linear layer with inputs of its own, for the self-test and the choice of a path.
+struct Sample {
+  Sample(int64_t rows_in, int64_t n, int64_t k) : rows(rows_in) {
+    weights = {static_cast<const bf16*>(
+                   weight_memory.Reserve(static_cast<size_t>(PackedWeights::Bytes(n, k)))),
+               n, k};
+    uint64_t state = 0x9e3779b97f4a7c15u;
+    x.resize(static_cast<size_t>(rows * weights.k_padded()));
+    std::generate(x.begin(), x.end(), [&] { return NextValue(state); });
+    std::vector<bf16> matrix(static_cast<size_t>(n * k));
+    std::generate(matrix.begin(), matrix.end(), [&] { return NextValue(state); });
+    bf16* packed = const_cast<bf16*>(weights.data);
+    for (int64_t block = 0; block < weights.n_padded() / 16; ++block) {
+      PackBlock(matrix.data(), n, k, block, packed);
+    }
+    y.resize(static_cast<size_t>(rows * n));
+  }
+
+  // Any sign and mantissa; exponents from 2^-70 to 2^57, so that products and sums pass through
+  // denormals, cancellation and large values. (xorshift64)
+  static bf16 NextValue(uint64_t& state) {
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    const uint32_t exponent = static_cast<uint32_t>(57 + (state >> 40) % 128);
+    return static_cast<bf16>((state >> 20 & 0x8000u) | exponent << 7 | (state & 0x7fu));
+  }
+
+  LinearArgs Args(float* out) const {
+    LinearArgs args;
+    args.x = x.data();
+    args.x_stride = weights.k_padded();
+    args.rows = rows;
+    args.weights = weights;
+    args.epilogue = Epilogue::kFp32;
+    args.y_fp32 = out;
+    args.y_stride = weights.n;
+    return args;
+  }
+
+  int64_t rows;
+  AlignedBuffer weight_memory;
+  PackedWeights weights;
+  std::vector<bf16> x;
+  std::vector<float> y;
+};
+
+double Seconds(LinearKernels& kernels, Sample& sample, ComputePool& pool) {
+  const auto begin = std::chrono::steady_clock::now();
+  kernels.Run(sample.Args(sample.y.data()), pool);
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+}  // namespace
+
+std::unique_ptr<LinearKernels> MakeLinearKernelsOf(Isa isa, const LinearKernelTable& one_row,
+                                                   const LinearKernelTable& rows) {
+  return std::make_unique<TableLinearKernels>(isa, one_row, rows);
+}
+
+absl::Status SelfTestLinear(LinearKernels& kernels) {
+  ComputePool pool(1, 0);
+  // 2,048 outputs each through the kernels for few and for many rows.
+  for (const int64_t rows : {8, 32}) {
+    Sample sample(rows, 2048 / rows, 160);
+    std::vector<float> expected(sample.y.size());
+    {
+      const NumericsMxcsrScope scope;
+      RunLinearReference(JobOf(sample.Args(expected.data())));
+    }
+    kernels.Run(sample.Args(sample.y.data()), pool);
+    if (std::memcmp(sample.y.data(), expected.data(), expected.size() * sizeof(float)) != 0) {
+      return absl::InternalError(absl::StrCat(
+          "the CPU path ", std::string(IsaName(kernels.isa())), " of ", CpuModelName(),
+          " does not sum in the order of numerics v1; use another path (engine.cpu.isa)"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<LinearKernels>> MakeLinearKernels(Isa isa) {
+  RETURN_IF_ERROR(CheckIsaSupported(isa));
+  std::unique_ptr<LinearKernels> kernels = KernelsOf(isa);
+  RETURN_IF_ERROR(SelfTestLinear(*kernels));
+  return kernels;
+}
+
+absl::StatusOr<std::unique_ptr<LinearKernels>> MakeFastestLinearKernels(ComputePool& pool) {
+  RETURN_IF_ERROR(CheckIsaSupported(Isa::kAvx2));
+  std::unique_ptr<LinearKernels> fastest;
+  double fastest_seconds = 0;
+  Sample sample(96, 512, 512);  // 50 MFLOP: about a millisecond a run where it is slowest
+  for (const Isa isa : SupportedIsas()) {
+    absl::StatusOr<std::unique_ptr<LinearKernels>> kernels = MakeLinearKernels(isa);
+    if (!kernels.ok()) continue;  // sums differently here: not a candidate
+    double seconds = Seconds(**kernels, sample, pool);
+    for (int run = 0; run < 3; ++run) {
+      seconds = std::min(seconds, Seconds(**kernels, sample, pool));
+    }
+    if (fastest == nullptr || seconds <= fastest_seconds) {
+      fastest = *std::move(kernels);
+      fastest_seconds = seconds;
+    }
+  }
+  if (fastest == nullptr) return MakeLinearKernels(Isa::kAvx2).status();
+  return fastest;
+}
+
+}  // namespace baton

@@ -1,0 +1,55 @@
+// What a kernel unit of the linear layers sees: plain data and function pointers, so that no inline
+// function of the standard library is compiled with a kernel unit's flags.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/numerics/bf16.h"
+
+namespace baton {
+
+// What happens to the fp32 accumulators. Outputs are bf16 unless said otherwise. A NaN is written
+// as the canonical NaN.
+enum class Epilogue {
+  kBf16,         // y = bf16(acc [+ bias])
+  kFp32,         // y_fp32 = acc [+ bias]: LM head (rule N2), plain
+  kResidualAdd,  // y = bf16(float(residual) + float(bf16(acc [+ bias])))   (rule N3), residual may
+                 // be y
+  kSwiGlu,  // weights alternate 16 gate and 16 up outputs, n % 32 == 0; y (n/2 wide) = bf16(silu(g)
+            // * u) of the bf16-rounded g and u (rule N6)
+};
+
+// At most max_rows rows of one linear layer.
+struct LinearJob {
+  const bf16* x = nullptr;  // (rows, x_stride), k_padded of each row are read
+  int64_t x_stride = 0;
+  int64_t rows = 0;
+  const bf16* weights = nullptr;  // (n_blocks, k_padded / 2, 16, 2)
+  int64_t n = 0, n_blocks = 0, k_padded = 0;
+  const float* bias = nullptr;
+  Epilogue epilogue = Epilogue::kBf16;
+  bf16* y = nullptr;
+  float* y_fp32 = nullptr;
+  int64_t y_stride = 0;
+  const bf16* residual = nullptr;
+  int64_t residual_stride = 0;
+  void* packed_rows = nullptr;  // packed_rows_bytes, 64-byte aligned: x as the kernels want it
+};
+
+// One set of kernels. A job is run in two parallel regions: every pack item, then every run item.
+struct LinearKernelTable {
+  int64_t max_rows;
+  int64_t (*packed_rows_bytes)(const LinearJob& job);
+  int64_t (*pack_items)(const LinearJob& job);
+  void (*pack)(const LinearJob& job, int64_t item);
+  int64_t (*scratch_bytes)(const LinearJob& job);  // of each member of the pool
+  int64_t (*run_items)(const LinearJob& job);
+  void (*run)(const LinearJob& job, int64_t item, void* scratch);  // scratch 64-byte aligned
+};
+
+extern const LinearKernelTable kLinearAvx2;
+extern const LinearKernelTable kLinearAvx512;
+extern const LinearKernelTable kLinearAvx512Bf16;
+extern const LinearKernelTable kLinearAmx;
+
+}  // namespace baton

@@ -1,0 +1,160 @@
+// Random linear layers for tests: inputs of several classes, outputs poisoned, and the scalar
+// reference's answer.
+#pragma once
+
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "engine/cpu/aligned_buffer.h"
+#include "engine/cpu/linear.h"
+#include "engine/cpu/linear_reference.h"
+#include "engine/cpu/mxcsr.h"
+
+namespace baton {
+
+enum class Values { kNormal, kWideExponents, kTiny, kSpecial };
+
+struct Shape {
+  int64_t rows = 1, n = 16, k = 32;
+  Epilogue epilogue = Epilogue::kBf16;
+  bool bias = false;
+};
+
+class LinearProblem {
+ public:
+  LinearProblem(const Shape& shape, Values values, uint32_t seed)
+      : shape_(shape), values_(values), random_(seed) {
+    const int64_t k_padded = RoundUp(shape.k, 32);
+    // What lies beyond k_padded must not be read into a sum: NaN.
+    x_stride_ = k_padded + 16;
+    x_.assign(static_cast<size_t>(shape.rows * x_stride_), kPoison);
+    for (int64_t r = 0; r < shape.rows; ++r) {
+      for (int64_t i = 0; i < k_padded; ++i) {
+        x_[static_cast<size_t>(r * x_stride_ + i)] = i < shape.k ? NextBf16() : bf16{0};
+      }
+    }
+    matrix_.resize(static_cast<size_t>(shape.n * shape.k));
+    for (bf16& w : matrix_) w = NextBf16();
+    bf16* packed = static_cast<bf16*>(
+        packed_.Reserve(static_cast<size_t>(PackedWeights::Bytes(shape.n, shape.k))));
+    for (int64_t block = 0; block < RoundUp(shape.n, 16) / 16; ++block) {
+      PackBlock(matrix_.data(), shape.n, shape.k, block, packed);
+    }
+    weights_ = {packed, shape.n, shape.k};
+    if (shape.bias) {
+      for (int64_t i = 0; i < shape.n; ++i) bias_.push_back(Bf16ToFloat(NextBf16()) * 1.001f);
+    }
+    columns_ = shape.epilogue == Epilogue::kSwiGlu ? shape.n / 2 : shape.n;
+    y_stride_ = columns_ + 3;
+    for (int64_t i = 0; i < shape.rows * y_stride_; ++i) residual_.push_back(NextBf16());
+  }
+
+  // Bits of the outputs, guard columns included (they must keep their poison).
+  std::vector<uint32_t> Run(LinearKernels& kernels, ComputePool& pool) {
+    return Run(kernels, pool, 0, shape_.rows);
+  }
+  // The same of rows [begin, end) alone.
+  std::vector<uint32_t> Run(LinearKernels& kernels, ComputePool& pool, int64_t begin, int64_t end) {
+    Outputs out(*this, begin, end);
+    kernels.Run(out.args, pool);
+    return out.Bits();
+  }
+  std::vector<uint32_t> Expected() {
+    Outputs out(*this, 0, shape_.rows);
+    LinearJob job;
+    job.x = out.args.x;
+    job.x_stride = x_stride_;
+    job.rows = shape_.rows;
+    job.weights = weights_.data;
+    job.n = shape_.n;
+    job.k_padded = weights_.k_padded();
+    job.bias = out.args.bias;
+    job.epilogue = shape_.epilogue;
+    job.y = out.args.y;
+    job.y_fp32 = out.args.y_fp32;
+    job.y_stride = y_stride_;
+    job.residual = out.args.residual;
+    job.residual_stride = y_stride_;
+    const NumericsMxcsrScope scope;
+    RunLinearReference(job);
+    return out.Bits();
+  }
+
+  int64_t y_stride() const { return y_stride_; }
+  const std::vector<bf16>& matrix() const { return matrix_; }
+  const PackedWeights& weights() const { return weights_; }
+
+ private:
+  static constexpr bf16 kPoison = 0x7fff;  // a NaN that no kernel writes
+  static constexpr uint32_t kPoison32 = 0x7fffffff;
+
+  struct Outputs {
+    Outputs(LinearProblem& p, int64_t begin, int64_t end) {
+      const size_t size = static_cast<size_t>((end - begin) * p.y_stride_);
+      y.assign(size, kPoison);
+      y_fp32.assign(size, __builtin_bit_cast(float, kPoison32));
+      args.x = p.x_.data() + begin * p.x_stride_;
+      args.x_stride = p.x_stride_;
+      args.rows = end - begin;
+      args.weights = p.weights_;
+      args.bias = p.bias_.empty() ? nullptr : p.bias_.data();
+      args.epilogue = p.shape_.epilogue;
+      args.y_stride = p.y_stride_;
+      if (p.shape_.epilogue == Epilogue::kFp32) {
+        args.y_fp32 = y_fp32.data();
+      } else {
+        args.y = y.data();
+      }
+      if (p.shape_.epilogue == Epilogue::kResidualAdd) {
+        // In place, as the residual stream is.
+        std::copy_n(p.residual_.begin() + begin * p.y_stride_, size, y.begin());
+        args.residual = y.data();
+        args.residual_stride = p.y_stride_;
+      }
+    }
+    std::vector<uint32_t> Bits() const {
+      std::vector<uint32_t> bits(y.size());
+      for (size_t i = 0; i < bits.size(); ++i) {
+        bits[i] = args.y != nullptr ? y[i] : __builtin_bit_cast(uint32_t, y_fp32[i]);
+      }
+      return bits;
+    }
+    std::vector<bf16> y;
+    std::vector<float> y_fp32;
+    LinearArgs args;
+  };
+
+  bf16 NextBf16() {
+    const uint32_t bits = static_cast<uint32_t>(random_());
+    const uint32_t sign_mantissa = (bits & 0x807fu);
+    const uint32_t r = bits >> 16;
+    switch (values_) {
+      case Values::kNormal: {
+        const double u = std::normal_distribution<double>()(random_);
+        return FloatToBf16(static_cast<float>(u));
+      }
+      case Values::kWideExponents:  // 2^-70 .. 2^57
+        return static_cast<bf16>(sign_mantissa | (57 + r % 128) << 7);
+      case Values::kTiny:  // products around the smallest normal; denormals and -0 among the inputs
+        return static_cast<bf16>(sign_mantissa | (r % 8 == 0 ? 0u : 50 + r % 24) << 7);
+      case Values::kSpecial: {  // mostly ordinary, some infinities, NaN, -0, denormals
+        static constexpr bf16 kRare[] = {0x7f80, 0xff80, 0x7fc3, 0x8000, 0x0000, 0x0001, 0x807f};
+        if (r % 100 == 0) return kRare[(r / 100) % 7];
+        return static_cast<bf16>(sign_mantissa | (120 + r % 16) << 7);
+      }
+    }
+    return 0;
+  }
+
+  Shape shape_;
+  Values values_;
+  std::mt19937 random_;
+  std::vector<bf16> x_, matrix_, residual_;
+  std::vector<float> bias_;
+  AlignedBuffer packed_;
+  PackedWeights weights_;
+  int64_t x_stride_ = 0, y_stride_ = 0, columns_ = 0;
+};
+
+}  // namespace baton

@@ -1,0 +1,236 @@
+#include "engine/cpu/linear.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "engine/cpu/linear_tables.h"
+#include "engine/emulated_kernels.h"
+#include "engine/linear_problem.h"
+
+namespace baton {
+namespace {
+
+struct Path {
+  std::string name;
+  std::unique_ptr<LinearKernels> kernels;
+};
+
+bool MachineHas(Isa isa) {
+  const std::vector<Isa> supported = SupportedIsas();
+  return std::find(supported.begin(), supported.end(), isa) != supported.end();
+}
+
+// Every path this machine has, and the emulated ones (which need AVX-512).
+std::vector<Path> AllPaths() {
+  RequestAmxPermission();
+  std::vector<Path> paths;
+  for (const Isa isa : SupportedIsas()) {
+    auto kernels = MakeLinearKernels(isa);
+    REQUIRE(kernels.ok());
+    paths.push_back({std::string(IsaName(isa)), *std::move(kernels)});
+  }
+  if (MachineHas(Isa::kAvx512)) {
+    paths.push_back(
+        {"emulated avx512bf16",
+         MakeLinearKernelsOf(Isa::kAvx512Bf16, kEmulatedAvx512Bf16, kEmulatedAvx512Bf16)});
+    paths.push_back({"emulated amx", MakeLinearKernelsOf(Isa::kAmx, kEmulatedAmx, kEmulatedAmx)});
+  }
+  REQUIRE(!paths.empty());
+  return paths;
+}
+
+void RequireEqualOnAllPaths(std::vector<Path>& paths, ComputePool& pool, const Shape& shape,
+                            Values values, uint32_t seed) {
+  LinearProblem problem(shape, values, seed);
+  const std::vector<uint32_t> expected = problem.Expected();
+  for (Path& path : paths) {
+    INFO(path.name << " rows " << shape.rows << " n " << shape.n << " k " << shape.k << " epilogue "
+                   << static_cast<int>(shape.epilogue) << " bias " << shape.bias << " values "
+                   << static_cast<int>(values) << " seed " << seed);
+    const std::vector<uint32_t> got = problem.Run(*path.kernels, pool);
+    const auto [a, b] = std::mismatch(got.begin(), got.end(), expected.begin());
+    INFO("first difference in row " << (a - got.begin()) / problem.y_stride() << ", column "
+                                    << (a - got.begin()) % problem.y_stride());
+    REQUIRE(a == got.end());
+  }
+}
+
+constexpr Values kAllValues[] = {Values::kNormal, Values::kWideExponents, Values::kTiny,
+                                 Values::kSpecial};
+constexpr Epilogue kAllEpilogues[] = {Epilogue::kBf16, Epilogue::kFp32, Epilogue::kResidualAdd,
+                                      Epilogue::kSwiGlu};
+
+TEST_CASE("packed weights: every element is where the layout says, padding is +0") {
+  for (const auto& [n, k] : {std::pair<int64_t, int64_t>{1, 1}, {16, 32}, {37, 75}, {48, 64}}) {
+    Shape shape;
+    shape.n = n;
+    shape.k = k;
+    LinearProblem problem(shape, Values::kNormal, 5);
+    const int64_t k_padded = RoundUp(k, 32);
+    REQUIRE(problem.weights().k_padded() == k_padded);
+    for (int64_t row = 0; row < RoundUp(n, 16); ++row) {
+      for (int64_t i = 0; i < k_padded; ++i) {
+        const bf16 packed =
+            problem.weights()
+                .data[((row / 16 * (k_padded / 2) + i / 2) * 16 + row % 16) * 2 + i % 2];
+        const bf16 expected =
+            row < n && i < k ? problem.matrix()[static_cast<size_t>(row * k + i)] : bf16{0};
+        REQUIRE(packed == expected);
+      }
+    }
+  }
+}
+
+TEST_CASE("every path equals the scalar tile order: all row counts from 1 to 33") {
+  std::vector<Path> paths = AllPaths();
+  ComputePool pool(2, 0);
+  for (int64_t rows = 1; rows <= 33; ++rows) {
+    for (const Values values : kAllValues) {
+      Shape shape;
+      shape.rows = rows;
+      shape.n = 16 + 13 * (rows % 7);
+      shape.k = 5 + 29 * (rows % 5);
+      shape.epilogue = Epilogue::kFp32;
+      RequireEqualOnAllPaths(paths, pool, shape, values, static_cast<uint32_t>(rows));
+    }
+  }
+}
+
+TEST_CASE("every path equals the scalar tile order: every epilogue, with and without bias") {
+  std::vector<Path> paths = AllPaths();
+  ComputePool pool(2, 0);
+  uint32_t seed = 100;
+  for (const Epilogue epilogue : kAllEpilogues) {
+    for (const bool bias : {false, true}) {
+      for (const Values values : kAllValues) {
+        for (const int64_t rows : {1, 3, 7, 20, 40}) {
+          Shape shape;
+          shape.rows = rows;
+          shape.n = epilogue == Epilogue::kSwiGlu ? 96 : 83;
+          shape.k = 80;
+          shape.epilogue = epilogue;
+          shape.bias = bias;
+          RequireEqualOnAllPaths(paths, pool, shape, values, ++seed);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("every path equals the scalar tile order: random shapes and threads") {
+  std::vector<Path> paths = AllPaths();
+  ComputePool one(1, 0), two(2, 20), three(3, 0);
+  ComputePool* pools[] = {&one, &two, &three};
+  const uint32_t first_seed = static_cast<uint32_t>(std::random_device()());
+  for (uint32_t seed = first_seed; seed != first_seed + 60; ++seed) {
+    std::mt19937 random(seed);
+    Shape shape;
+    shape.rows = 1 + random() % 60;
+    shape.epilogue = kAllEpilogues[random() % 4];
+    shape.n = 1 + random() % 200;
+    if (shape.epilogue == Epilogue::kSwiGlu) shape.n = RoundUp(shape.n, 32);
+    shape.k = 1 + random() % 300;
+    shape.bias = random() % 2 == 0;
+    RequireEqualOnAllPaths(paths, *pools[random() % 3], shape, kAllValues[random() % 4], seed);
+  }
+}
+
+TEST_CASE("K in several blocks, more rows than one job takes, a single output") {
+  std::vector<Path> paths = AllPaths();
+  ComputePool pool(2, 0);
+  Shape shape;
+  shape.epilogue = Epilogue::kFp32;
+  for (const auto& [rows, n, k] : {std::tuple<int64_t, int64_t, int64_t>{5, 40, 1700},
+                                   {35, 40, 1700},
+                                   {1100, 17, 40},
+                                   {600, 33, 64},
+                                   {2, 1, 33},
+                                   {70, 1, 1}}) {
+    shape.rows = rows;
+    shape.n = n;
+    shape.k = k;
+    RequireEqualOnAllPaths(paths, pool, shape, Values::kWideExponents, static_cast<uint32_t>(k));
+  }
+}
+
+TEST_CASE("a row's bits do not depend on its batch or on threads") {
+  std::vector<Path> paths = AllPaths();
+  ComputePool one(1, 0), three(3, 0);
+  Shape shape;
+  shape.rows = 50;
+  shape.n = 160;
+  shape.k = 600;
+  shape.epilogue = Epilogue::kResidualAdd;
+  LinearProblem problem(shape, Values::kNormal, 77);
+  const std::vector<uint32_t> all = problem.Run(*paths[0].kernels, one);
+  for (Path& path : paths) {
+    INFO(path.name);
+    REQUIRE(problem.Run(*path.kernels, three) == all);
+    for (const int64_t batch : {1, 2, 3, 12, 17, 25}) {
+      for (int64_t begin = 0; begin < shape.rows; begin += batch) {
+        const int64_t end = std::min(begin + batch, shape.rows);
+        const std::vector<uint32_t> some = problem.Run(*path.kernels, three, begin, end);
+        REQUIRE(std::equal(some.begin(), some.end(), all.begin() + begin * problem.y_stride()));
+      }
+    }
+  }
+}
+
+TEST_CASE("no rows and no outputs are nothing to do") {
+  std::vector<Path> paths = AllPaths();
+  ComputePool pool(2, 0);
+  for (Path& path : paths) path.kernels->Run(LinearArgs{}, pool);
+}
+
+TEST_CASE("the self-test refuses kernels that sum in another order") {
+  if (!MachineHas(Isa::kAvx512)) {
+    WARN("needs AVX-512");
+    return;
+  }
+  auto wrong = MakeLinearKernelsOf(Isa::kAvx512Bf16, kWrongOrder, kWrongOrder);
+  const absl::Status status = SelfTestLinear(*wrong);
+  REQUIRE(!status.ok());
+  REQUIRE(std::string(status.message()).find("avx512bf16") != std::string::npos);
+  auto right = MakeLinearKernelsOf(Isa::kAvx512Bf16, kEmulatedAvx512Bf16, kEmulatedAvx512Bf16);
+  REQUIRE(SelfTestLinear(*right).ok());
+}
+
+TEST_CASE("a path this machine lacks is an error that names those it has") {
+  for (const Isa isa : {Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16, Isa::kAmx}) {
+    const auto kernels = MakeLinearKernels(isa);
+    REQUIRE(kernels.ok() == MachineHas(isa));
+    if (kernels.ok()) {
+      REQUIRE((*kernels)->isa() == isa);
+      continue;
+    }
+    const std::string message(kernels.status().message());
+    REQUIRE(message.find(IsaName(isa)) != std::string::npos);
+    for (const Isa other : SupportedIsas()) {
+      REQUIRE(message.find(IsaName(other)) != std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("names of paths") {
+  for (const Isa isa : {Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16, Isa::kAmx}) {
+    const auto parsed = ParseIsa(IsaName(isa));
+    REQUIRE(parsed.ok());
+    REQUIRE(*parsed == isa);
+  }
+  const auto unknown = ParseIsa("sse2");
+  REQUIRE(!unknown.ok());
+  for (const char* name : {"sse2", "avx2", "avx512", "avx512bf16", "amx"}) {
+    REQUIRE(std::string(unknown.status().message()).find(name) != std::string::npos);
+  }
+}
+
+TEST_CASE("the fastest path is one of this machine's") {
+  ComputePool pool(2, 20);
+  const auto kernels = MakeFastestLinearKernels(pool);
+  REQUIRE(kernels.ok());
+  REQUIRE(MachineHas((*kernels)->isa()));
+}
+
+}  // namespace
+}  // namespace baton
