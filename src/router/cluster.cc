@@ -1,0 +1,223 @@
+#include "router/cluster.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/check.h"
+
+namespace baton {
+namespace {
+
+// A part sent this shortly before a load report came may not be in it yet.
+constexpr absl::Duration kReportLag = absl::Milliseconds(50);
+// Before any worker has measured itself.
+constexpr double kUnknownTokensPerS = 1000, kUnknownStepMs = 20;
+
+absl::Status CheckSame(const char* field, const WorkerAnnounce& here, const std::string& value_here,
+                       const WorkerAnnounce& newcomer, const std::string& value_new) {
+  if (value_here == value_new) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrFormat("worker %s has %s %s, but worker %s of this cluster has %s: start them with "
+                      "the same model, build and KV settings",
+                      newcomer.name, field, value_new, here.name, value_here));
+}
+
+bool FitsPrefill(const WorkerAnnounce& worker, const AttemptShape& shape) {
+  return shape.n_prompt < worker.max_context &&
+         PagesFor(shape.n_prompt, worker.page_tokens) <= worker.pages_total;
+}
+
+int32_t DecodePages(const WorkerAnnounce& worker, const AttemptShape& shape) {
+  return PagesFor(int64_t{shape.n_prompt} + shape.max_tokens, worker.page_tokens);
+}
+
+bool FitsDecode(const WorkerAnnounce& worker, const AttemptShape& shape) {
+  return int64_t{shape.n_prompt} + shape.max_tokens <= worker.max_context &&
+         DecodePages(worker, shape) <= worker.pages_total && worker.max_batch > 0;
+}
+
+}  // namespace
+
+absl::Status Cluster::Join(const WorkerAnnounce& worker) {
+  if (workers_.contains(worker.incarnation))
+    return absl::FailedPreconditionError(
+        absl::StrFormat("worker %s announced itself twice on one stream", worker.name));
+  if (!workers_.empty()) {
+    const WorkerAnnounce& here = workers_.begin()->second.about;
+    RETURN_IF_ERROR(CheckSame("model_fingerprint", here,
+                              absl::StrFormat("%016x", here.model_fingerprint), worker,
+                              absl::StrFormat("%016x", worker.model_fingerprint)));
+    RETURN_IF_ERROR(CheckSame("numerics_id", here, here.numerics_id, worker, worker.numerics_id));
+    RETURN_IF_ERROR(CheckSame("layout_id", here, here.layout_id, worker, worker.layout_id));
+    RETURN_IF_ERROR(CheckSame("page_tokens", here, absl::StrCat(here.page_tokens), worker,
+                              absl::StrCat(worker.page_tokens)));
+  }
+  workers_[worker.incarnation].about = worker;
+  return absl::OkStatus();
+}
+
+std::vector<RequestId> Cluster::Leave(Incarnation worker) {
+  const auto it = workers_.find(worker);
+  if (it == workers_.end()) return {};
+  std::vector<RequestId> requests;
+  for (const auto& [request, part] : it->second.parts) requests.push_back(request);
+  workers_.erase(it);
+  return requests;
+}
+
+void Cluster::OnLoad(Incarnation worker, const WorkerLoad& load, absl::Time now) {
+  Worker& w = workers_.at(worker);
+  w.load = load;
+  w.load_at = now;
+}
+
+void Cluster::OnNoRoom(Incarnation worker, absl::Duration expected_wait, absl::Time now) {
+  workers_.at(worker).no_room_until = now + expected_wait;
+}
+
+const WorkerAnnounce* Cluster::Find(Incarnation worker) const {
+  const auto it = workers_.find(worker);
+  return it == workers_.end() ? nullptr : &it->second.about;
+}
+
+std::vector<Incarnation> Cluster::Workers() const {
+  std::vector<Incarnation> ids;
+  for (const auto& [id, worker] : workers_) ids.push_back(id);
+  return ids;
+}
+
+Cluster::Speeds Cluster::BestSpeeds() const {
+  Speeds best;
+  for (const auto& [id, worker] : workers_) {
+    best.tokens_per_s = std::max<double>(best.tokens_per_s, worker.load.prefill_tokens_per_s);
+    const double step_ms = worker.load.decode_step_ms;
+    if (step_ms > 0 && (best.step_ms == 0 || step_ms < best.step_ms)) best.step_ms = step_ms;
+  }
+  if (best.tokens_per_s == 0) best.tokens_per_s = kUnknownTokensPerS;
+  if (best.step_ms == 0) best.step_ms = kUnknownStepMs;
+  return best;
+}
+
+// Never more than the ledger; less by what the worker reports as done, without trusting the report
+// about parts it may not have seen.
+int64_t Cluster::QueuedTokens(const Worker& worker) const {
+  int64_t outstanding = 0, unseen = 0;
+  for (const auto& [request, part] : worker.parts) {
+    outstanding += part.prefill_tokens;
+    if (part.sent > worker.load_at - kReportLag) unseen += part.prefill_tokens;
+  }
+  return std::min(outstanding, worker.load.prefill_queued_tokens + unseen);
+}
+
+Candidate Cluster::Consider(const Worker& worker, const AttemptShape& shape, const Speeds& best,
+                            absl::Time now) const {
+  const WorkerLoad& load = worker.load;
+  Candidate out{.worker = worker.about.incarnation,
+                .role = worker.about.role,
+                .fits_prefill = FitsPrefill(worker.about, shape),
+                .fits_decode = FitsDecode(worker.about, shape),
+                .last_chosen = worker.last_chosen};
+  out.prefill_ms =
+      PrefillMs(QueuedTokens(worker), shape.n_prompt,
+                load.prefill_tokens_per_s > 0 ? load.prefill_tokens_per_s : best.tokens_per_s);
+  const DecodeRoom room{.pages_free = worker.about.pages_total - worker.pages_held,
+                        .rows = worker.rows_held,
+                        .max_batch = worker.about.max_batch,
+                        .step_ms = load.decode_step_ms > 0 ? load.decode_step_ms : best.step_ms};
+  const int32_t pages = DecodePages(worker.about, shape);
+  double wait_ms = 0;
+  if (room.pages_free < pages || room.rows >= room.max_batch) {
+    std::vector<Holding> holdings;
+    for (const auto& [request, part] : worker.parts)
+      if (part.decodes) holdings.push_back(part.holding);
+    wait_ms = RoomWaitMs(room, std::move(holdings), pages);
+  }
+  wait_ms = std::max(wait_ms, absl::ToDoubleMilliseconds(worker.no_room_until - now));
+  out.decode_ms = DecodeMs(room, wait_ms);
+  return out;
+}
+
+std::optional<Plan> Cluster::Choose(const AttemptShape& shape,
+                                    const std::vector<Incarnation>& avoid, absl::Time now) const {
+  const Speeds best = BestSpeeds();
+  std::vector<Candidate> candidates, all;
+  for (const auto& [id, worker] : workers_) {
+    all.push_back(Consider(worker, shape, best, now));
+    if (std::find(avoid.begin(), avoid.end(), id) == avoid.end()) candidates.push_back(all.back());
+  }
+  const std::optional<Plan> plan = ChoosePlan(candidates, shape);
+  return plan || avoid.empty() ? plan : ChoosePlan(all, shape);
+}
+
+double Cluster::OwnPrefillMs(Incarnation worker, const AttemptShape& shape) const {
+  const double measured = workers_.at(worker).load.prefill_tokens_per_s;
+  return PrefillMs(0, shape.n_prompt, measured > 0 ? measured : BestSpeeds().tokens_per_s);
+}
+
+void Cluster::Reserve(RequestId request, const Plan& plan, const AttemptShape& shape,
+                      absl::Time now) {
+  ++choices_;
+  Worker& prefill = workers_.at(plan.prefill);
+  prefill.last_chosen = choices_;
+  Part& part = prefill.parts[request];
+  part.prefill_tokens = shape.n_prompt;
+  part.sent = now;
+  if (plan.decode == 0) return;
+  Worker& decode = workers_.at(plan.decode);
+  decode.last_chosen = choices_;
+  Part& guest = decode.parts[request];
+  guest.sent = now;
+  guest.decodes = true;
+  guest.holding = {.pages = DecodePages(decode.about, shape), .tokens_left = shape.max_tokens};
+  decode.pages_held += guest.holding.pages;
+  ++decode.rows_held;
+}
+
+void Cluster::OnPrefillComputed(Incarnation worker, RequestId request) {
+  const auto w = workers_.find(worker);
+  if (w == workers_.end()) return;
+  if (const auto part = w->second.parts.find(request); part != w->second.parts.end())
+    part->second.prefill_tokens = 0;
+}
+
+void Cluster::OnTokensLeft(Incarnation worker, RequestId request, int32_t tokens_left) {
+  const auto w = workers_.find(worker);
+  if (w == workers_.end()) return;
+  if (const auto part = w->second.parts.find(request); part != w->second.parts.end())
+    part->second.holding.tokens_left = tokens_left;
+}
+
+void Cluster::Release(RequestId request, const Plan& plan) {
+  ReleaseAt(plan.prefill, request);
+  if (plan.decode != plan.prefill) ReleaseAt(plan.decode, request);
+}
+
+void Cluster::ReleaseAt(Incarnation worker, RequestId request) {
+  const auto w = workers_.find(worker);
+  if (w == workers_.end()) return;
+  const auto part = w->second.parts.find(request);
+  if (part == w->second.parts.end()) return;
+  if (part->second.decodes) {
+    w->second.pages_held -= part->second.holding.pages;
+    --w->second.rows_held;
+    DCHECK(w->second.pages_held >= 0 && w->second.rows_held >= 0);
+  }
+  w->second.parts.erase(part);
+}
+
+void Cluster::FillView(ClusterView* view) const {
+  for (const auto& [id, worker] : workers_) {
+    if (worker.about.role != Role::kDecode) ++view->prefill_workers;
+    const int64_t context = worker.about.max_context;
+    view->max_context = view->max_context == 0 ? context : std::min(view->max_context, context);
+    if (worker.about.role == Role::kPrefill) continue;
+    ++view->decode_workers;
+    view->kv_pages_total += worker.about.pages_total;
+    view->kv_pages_free += worker.load_at == absl::InfinitePast()
+                               ? worker.about.pages_total
+                               : std::min(worker.load.pages_free, worker.about.pages_total);
+  }
+}
+
+}  // namespace baton

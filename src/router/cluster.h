@@ -1,0 +1,83 @@
+// The workers a router knows, and what it has asked of them. Loads are the workers' own reports;
+// on top lies the router's exact ledger of parts it sent and that have not ended, so that a burst
+// between two reports does not run to one worker. Part of the Router, on its thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/container/btree_map.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/time/time.h"
+#include "common/status.h"
+#include "router/policy.h"
+#include "router/router.h"
+
+namespace baton {
+
+class Cluster {
+ public:
+  // Error: it does not fit to the workers that are here; names the field and both values.
+  absl::Status Join(const WorkerAnnounce& worker);
+  // Forgets the worker; returns the requests that had a part there, in no order.
+  std::vector<RequestId> Leave(Incarnation worker);
+  void OnLoad(Incarnation worker, const WorkerLoad& load, absl::Time now);
+  // The worker says that a guest must wait this long for room.
+  void OnNoRoom(Incarnation worker, absl::Duration expected_wait, absl::Time now);
+
+  bool empty() const { return workers_.empty(); }
+  const WorkerAnnounce* Find(Incarnation worker) const;
+  std::vector<Incarnation> Workers() const;  // ascending
+
+  // Least predicted wait; `avoid` are taken only when nobody else can. Nothing: nobody could ever
+  // hold it.
+  std::optional<Plan> Choose(const AttemptShape& shape, const std::vector<Incarnation>& avoid,
+                             absl::Time now) const;
+  // Predicted milliseconds of the prompt alone on an idle worker.
+  double OwnPrefillMs(Incarnation worker, const AttemptShape& shape) const;
+
+  // The ledger: what an attempt takes, until released.
+  void Reserve(RequestId request, const Plan& plan, const AttemptShape& shape, absl::Time now);
+  void OnPrefillComputed(Incarnation worker, RequestId request);  // its queue is shorter now
+  void OnTokensLeft(Incarnation worker, RequestId request, int32_t tokens_left);
+  void Release(RequestId request, const Plan& plan);
+
+  // Workers, context and pages of the view; the requests are the router's.
+  void FillView(ClusterView* view) const;
+
+ private:
+  // A request's parts on one worker; both when it prefills and decodes there.
+  struct Part {
+    int32_t prefill_tokens = 0;  // still to be computed
+    absl::Time sent;
+    bool decodes = false;
+    Holding holding;  // of the decode part
+  };
+  struct Worker {
+    WorkerAnnounce about;
+    WorkerLoad load;
+    absl::Time load_at = absl::InfinitePast();
+    absl::Time no_room_until = absl::InfinitePast();
+    uint64_t last_chosen = 0;
+    int64_t pages_held = 0;  // sums over parts
+    int32_t rows_held = 0;
+    absl::flat_hash_map<RequestId, Part> parts;
+  };
+  // Used for workers that have not measured themselves yet.
+  struct Speeds {
+    double tokens_per_s = 0, step_ms = 0;
+  };
+
+  Speeds BestSpeeds() const;
+  int64_t QueuedTokens(const Worker& worker) const;
+  Candidate Consider(const Worker& worker, const AttemptShape& shape, const Speeds& best,
+                     absl::Time now) const;
+  void ReleaseAt(Incarnation worker, RequestId request);
+
+  absl::btree_map<Incarnation, Worker> workers_;
+  uint64_t choices_ = 0;
+};
+
+}  // namespace baton

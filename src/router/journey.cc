@@ -1,0 +1,195 @@
+#include "router/journey.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/check.h"
+
+namespace baton {
+
+Journey::Journey(RequestId id, uint64_t sequence, GenerateRequest request, absl::Time now)
+    : id_(id),
+      sequence_(sequence),
+      request_(std::move(request)),
+      submitted_(now),
+      deadline_(now + request_.timeout),
+      waiting_since_(now) {}
+
+AttemptShape Journey::Shape() const {
+  const size_t done = aimed_ ? produced_before_ : produced_.size();
+  return {.n_prompt = static_cast<int32_t>(request_.prompt.size() + done),
+          .max_tokens = request_.max_tokens - static_cast<int32_t>(done)};
+}
+
+void Journey::Aim(const Plan& plan, const std::string& prefill_name, const std::string& decode_name,
+                  absl::Time now) {
+  CHECK(!aimed_ && !complete_);
+  ++epoch_;
+  aimed_ = true;
+  plan_ = plan;
+  produced_before_ = produced_.size();
+  prefill_open_ = true;
+  decode_open_ = plan.decode != 0;
+  decode_spoke_ = attempt_spoke_ = false;
+  failure_.clear();
+  timeline_.router_queue += now - waiting_since_;
+  timeline_.prefill_worker = prefill_name;
+  timeline_.decode_worker = decode_name;
+  timeline_.attempts = static_cast<int>(epoch_);
+}
+
+void Journey::Disarm(absl::Time now) {
+  aimed_ = false;
+  waiting_since_ = now;
+  prefill_open_ = decode_open_ = false;
+  early_.clear();
+}
+
+PrefillRequest Journey::MakePrefillRequest(const Ticket& ticket, const TransferPeer& sink) const {
+  PrefillRequest out{.request_id = id_,
+                     .epoch = epoch_,
+                     .ticket = ticket,
+                     .sink = sink,
+                     .tokens = request_.prompt,
+                     .sampling = request_.sampling,
+                     .want_digests = request_.want_digests};
+  out.tokens.insert(out.tokens.end(), produced_.begin(), produced_.end());
+  return out;
+}
+
+DecodeRequest Journey::MakeDecodeRequest(const TicketId& ticket_id) const {
+  const AttemptShape shape = Shape();
+  return {.request_id = id_,
+          .epoch = epoch_,
+          .ticket_id = ticket_id,
+          .n_prompt = shape.n_prompt,
+          .max_tokens = shape.max_tokens,
+          .sampling = request_.sampling,
+          .stop_tokens = request_.stop_tokens,
+          .want_digests = request_.want_digests};
+}
+
+std::vector<Incarnation> Journey::OpenWorkers() const {
+  std::vector<Incarnation> workers;
+  if (decode_open_) workers.push_back(plan_.decode);
+  if (prefill_open_ && !(decode_open_ && plan_.prefill == plan_.decode))
+    workers.push_back(plan_.prefill);
+  return workers;
+}
+
+absl::Status Journey::OnToken(Incarnation from, const TokenOut& token, absl::Time now,
+                              std::vector<RouterEffect>* effects) {
+  if (token.epoch > epoch_)
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "a token of attempt %d of a request that was aimed %d times", token.epoch, epoch_));
+  if (token.epoch < epoch_ || !aimed_ || complete_) return absl::OkStatus();
+  if (from != plan_.prefill && from != plan_.decode)
+    return absl::InvalidArgumentError("a token of a request that was not given to this worker");
+  const AttemptShape shape = Shape();
+  if (token.position < shape.n_prompt || token.position >= shape.n_prompt + shape.max_tokens)
+    return absl::InvalidArgumentError(
+        absl::StrFormat("a token at position %d of an attempt that covers [%d, %d)", token.position,
+                        shape.n_prompt, shape.n_prompt + shape.max_tokens));
+  attempt_spoke_ = true;
+  if (from == plan_.decode && token.position > shape.n_prompt) decode_spoke_ = true;
+  const auto next = [this] {
+    return static_cast<int32_t>(request_.prompt.size() + produced_.size());
+  };
+  if (token.position < next()) return absl::OkStatus();
+  if (token.position > next()) {
+    early_.emplace(token.position, token);
+    return absl::OkStatus();
+  }
+  Emit(token, now, effects);
+  while (!complete_ && !early_.empty() && early_.begin()->first == next()) {
+    Emit(early_.begin()->second, now, effects);
+    early_.erase(early_.begin());
+  }
+  return absl::OkStatus();
+}
+
+void Journey::Emit(const TokenOut& token, absl::Time now, std::vector<RouterEffect>* effects) {
+  if (produced_.empty()) timeline_.ttft = now - submitted_;
+  effects->push_back(EmitToken{.request_id = id_,
+                               .index = static_cast<int32_t>(produced_.size()),
+                               .token = token.token,
+                               .logprob = token.logprob,
+                               .digest = token.digest});
+  produced_.push_back(token.token);
+  const std::vector<int32_t>& stops = request_.stop_tokens;
+  if (std::find(stops.begin(), stops.end(), token.token) != stops.end()) {
+    complete_ = true;
+    end_reason_ = EndReason::kStopToken;
+  } else if (tokens_left() == 0) {
+    complete_ = true;
+    end_reason_ = EndReason::kLength;
+  }
+}
+
+absl::Status Journey::OnPartEnded(Incarnation from, const PartEnded& ended) {
+  if (ended.epoch > epoch_)
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "the end of attempt %d of a request that was aimed %d times", ended.epoch, epoch_));
+  if (ended.epoch < epoch_ || !aimed_) return absl::OkStatus();
+  if (from != (ended.was_prefill ? plan_.prefill : plan_.decode))
+    return absl::InvalidArgumentError("the end of a part that was not given to this worker");
+  bool& open = ended.was_prefill ? prefill_open_ : decode_open_;
+  if (!open) return absl::OkStatus();
+  open = false;
+  if (ended.was_prefill) {
+    timeline_.prefill_queue += absl::Microseconds(ended.queue_us);
+    timeline_.prefill += absl::Microseconds(ended.compute_us);
+  } else {
+    timeline_.transfer += absl::Microseconds(ended.transfer_us);
+    timeline_.decode_queue += absl::Microseconds(ended.queue_us);
+    timeline_.decode += absl::Microseconds(ended.compute_us);
+  }
+  const bool needed = !ended.was_prefill || !first_of_attempt_emitted() || !decode_spoke_;
+  if (needed && (ended.reason == EndReason::kFailed || ended.reason == EndReason::kCancelled))
+    failure_ = ended.message.empty() ? absl::StrCat(ended.was_prefill ? "prefill" : "decode",
+                                                    " was given up by its worker")
+                                     : ended.message;
+  return absl::OkStatus();
+}
+
+void Journey::OnWorkerLost(Incarnation worker, const std::string& name) {
+  if (!aimed_) return;
+  // A prefill worker that has handed over, or only has its last acknowledgement to get, is not
+  // needed any more.
+  if (prefill_open_ && plan_.prefill == worker) {
+    prefill_open_ = false;
+    if (!first_of_attempt_emitted() || !decode_spoke_)
+      failure_ = absl::StrFormat("prefill worker %s was lost", name);
+  }
+  if (decode_open_ && plan_.decode == worker) {
+    decode_open_ = false;
+    failure_ = absl::StrFormat("decode worker %s was lost", name);
+  }
+}
+
+std::string Journey::Broken() const {
+  if (!aimed_ || complete_) return "";
+  if (!failure_.empty()) return failure_;
+  if (!first_of_attempt_emitted() && !prefill_open_)
+    return absl::StrFormat("prefill worker %s ended without a first token",
+                           timeline_.prefill_worker);
+  if (first_of_attempt_emitted() && !decode_open_)
+    return absl::StrFormat("decode worker %s ended %d tokens early", timeline_.decode_worker,
+                           tokens_left());
+  return "";
+}
+
+Timeline Journey::MakeTimeline(absl::Time now) const {
+  Timeline timeline = timeline_;
+  if (!aimed_ && !complete_) timeline.router_queue += now - waiting_since_;
+  timeline.total = now - submitted_;
+  return timeline;
+}
+
+absl::Duration Timeline::unaccounted() const {
+  return total - router_queue - prefill_queue - prefill - decode_queue - decode;
+}
+
+}  // namespace baton

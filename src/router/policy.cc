@@ -1,0 +1,120 @@
+#include "router/policy.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "common/check.h"
+
+namespace baton {
+namespace {
+
+constexpr double kTieRatio = 1.02, kTieMs = 1.0;
+
+// One way to serve, and how recently it was chosen.
+struct Option {
+  Plan plan;
+  uint64_t last_chosen = 0;
+};
+
+std::optional<Option> Least(const std::vector<Option>& options) {
+  if (options.empty()) return std::nullopt;
+  double least_ms = std::numeric_limits<double>::infinity();
+  for (const Option& option : options) least_ms = std::min(least_ms, option.plan.predicted_ms);
+  const double tie_ms = least_ms * kTieRatio + kTieMs;
+  const Option* best = nullptr;
+  for (const Option& option : options) {
+    if (option.plan.predicted_ms > tie_ms) continue;
+    if (best == nullptr || option.last_chosen < best->last_chosen ||
+        (option.last_chosen == best->last_chosen && option.plan.prefill < best->plan.prefill))
+      best = &option;
+  }
+  return *best;
+}
+
+std::optional<Option> LeastPrefill(std::span<const Candidate> candidates, auto allowed) {
+  std::vector<Option> options;
+  for (const Candidate& c : candidates)
+    if (c.fits_prefill && allowed(c.role))
+      options.push_back({{.prefill = c.worker, .predicted_ms = c.prefill_ms}, c.last_chosen});
+  return Least(options);
+}
+
+// The worker stands in `prefill` while options are compared.
+std::optional<Option> LeastDecode(std::span<const Candidate> candidates, auto allowed) {
+  std::vector<Option> options;
+  for (const Candidate& c : candidates)
+    if (c.fits_decode && allowed(c.role))
+      options.push_back({{.prefill = c.worker, .predicted_ms = c.decode_ms}, c.last_chosen});
+  return Least(options);
+}
+
+std::vector<Option> LocalOptions(std::span<const Candidate> candidates, auto allowed) {
+  std::vector<Option> options;
+  for (const Candidate& c : candidates)
+    if (c.fits_prefill && c.fits_decode && allowed(c.role))
+      options.push_back(
+          {{.prefill = c.worker, .decode = c.worker, .predicted_ms = c.prefill_ms + c.decode_ms},
+           c.last_chosen});
+  return options;
+}
+
+std::optional<Plan> PlanOf(const std::optional<Option>& option) {
+  if (!option) return std::nullopt;
+  return option->plan;
+}
+
+}  // namespace
+
+int32_t PagesFor(int64_t n_tokens, int32_t page_tokens) {
+  return static_cast<int32_t>((n_tokens + page_tokens - 1) / page_tokens);
+}
+
+double RoomWaitMs(const DecodeRoom& room, std::vector<Holding> holdings, int32_t pages) {
+  int64_t pages_free = room.pages_free;
+  int32_t rows = room.rows;
+  if (pages_free >= pages && rows < room.max_batch) return 0;
+  std::sort(holdings.begin(), holdings.end(),
+            [](const Holding& a, const Holding& b) { return a.tokens_left < b.tokens_left; });
+  double wait_ms = 0;
+  for (const Holding& holding : holdings) {
+    wait_ms = room.step_ms * holding.tokens_left;
+    pages_free += holding.pages;
+    --rows;
+    if (pages_free >= pages && rows < room.max_batch) break;
+  }
+  return wait_ms;
+}
+
+double PrefillMs(int64_t queued_tokens, int32_t n_prompt, double tokens_per_s) {
+  CHECK(tokens_per_s > 0);
+  return 1e3 * static_cast<double>(queued_tokens + n_prompt) / tokens_per_s;
+}
+
+double DecodeMs(const DecodeRoom& room, double room_wait_ms) {
+  const double fullness = static_cast<double>(room.rows) / std::max(room.max_batch, 1);
+  return room_wait_ms + room.step_ms * (1 + fullness);
+}
+
+std::optional<Plan> ChoosePlan(std::span<const Candidate> candidates, const AttemptShape& shape) {
+  const auto prefills = [](Role role) { return role != Role::kDecode; };
+  const auto anyone = [](Role) { return true; };
+  if (shape.prefill_only()) {
+    const std::optional<Option> preferred = LeastPrefill(candidates, prefills);
+    return PlanOf(preferred ? preferred : LeastPrefill(candidates, anyone));
+  }
+  std::vector<Option> options =
+      LocalOptions(candidates, [](Role role) { return role == Role::kBoth; });
+  const std::optional<Option> prefill =
+      LeastPrefill(candidates, [](Role role) { return role == Role::kPrefill; });
+  const std::optional<Option> decode =
+      LeastDecode(candidates, [](Role role) { return role != Role::kPrefill; });
+  if (prefill && decode)
+    options.push_back({{.prefill = prefill->plan.prefill,
+                        .decode = decode->plan.prefill,
+                        .predicted_ms = prefill->plan.predicted_ms + decode->plan.predicted_ms},
+                       prefill->last_chosen});
+  if (options.empty()) options = LocalOptions(candidates, anyone);
+  return PlanOf(Least(options));
+}
+
+}  // namespace baton

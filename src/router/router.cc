@@ -1,0 +1,363 @@
+#include "router/router.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/container/btree_set.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_format.h"
+#include "common/check.h"
+#include "router/cluster.h"
+#include "router/journey.h"
+
+namespace baton {
+namespace {
+
+// Moves to a worker with room are no failures, but each throws away a place in a queue.
+constexpr int kMostMoves = 4;
+
+absl::Status CheckRequest(const GenerateRequest& request) {
+  if (request.prompt.empty())
+    return absl::InvalidArgumentError("the prompt is empty: give at least one token");
+  if (request.max_tokens < 1)
+    return absl::InvalidArgumentError(
+        absl::StrFormat("max_tokens is %d, must be at least 1", request.max_tokens));
+  const SamplingParams& sampling = request.sampling;
+  if (!std::isfinite(sampling.temperature) || sampling.temperature < 0)
+    return absl::InvalidArgumentError(
+        absl::StrFormat("temperature is %g, must be at least 0", sampling.temperature));
+  if (!(sampling.top_p > 0 && sampling.top_p <= 1))
+    return absl::InvalidArgumentError(
+        absl::StrFormat("top_p is %g, must be in (0, 1]", sampling.top_p));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+struct Router::State {
+  State(const RouterOptions& router_options, const ClusterKey& cluster_key, uint64_t (*ids)())
+      : options(router_options), key(cluster_key), random(ids) {}
+
+  absl::StatusOr<RequestId> Submit(GenerateRequest request, absl::Time now);
+  absl::Status OnReport(Incarnation worker, const WorkerReport& report, absl::Time now);
+  absl::Status OnEvent(Incarnation worker, const WorkerEvent& event, absl::Time now);
+  absl::Status On(Incarnation worker, const WorkerAnnounce& announce, absl::Time now);
+  absl::Status On(Incarnation worker, const WorkerLoad& load, absl::Time now);
+  absl::Status On(Incarnation worker, const TokenOut& token, absl::Time now);
+  absl::Status On(Incarnation worker, const PartEnded& ended, absl::Time now);
+  absl::Status On(Incarnation worker, const NoRoomNotice& notice, absl::Time now);
+  void LoseWorker(Incarnation worker, absl::Time now);
+
+  void TryAim(Journey& journey, absl::Time now);
+  void SendAttempt(const Journey& journey);
+  void Disarm(Journey& journey, absl::Time now);
+  void AimAgain(Journey& journey, const std::string& why, absl::Time now);
+  void MoveToRoom(Journey& journey, absl::Duration expected_wait, absl::Time now);
+  void Settle(absl::Time now);
+  void AimWaiting(absl::Time now);
+  void End(Journey& journey, EndReason reason, const absl::Status& status, absl::Time now);
+  void DrainWorkersIfIdle();
+
+  Journey* Find(RequestId id) {
+    const auto it = journeys.find(id);
+    return it == journeys.end() ? nullptr : it->second.get();
+  }
+  // When OnTime must look at the journey.
+  absl::Time AlarmOf(const Journey& journey) const {
+    if (journey.aimed()) return journey.deadline();
+    return std::min(journey.deadline(), journey.waiting_since() + options.worker_wait);
+  }
+  void SetAlarm(const Journey& journey) { alarms.insert({AlarmOf(journey), journey.id()}); }
+  void ClearAlarm(const Journey& journey) { alarms.erase({AlarmOf(journey), journey.id()}); }
+  void Send(Incarnation worker, RouterMessage message) {
+    effects.push_back(SendToWorker{.worker = worker, .message = std::move(message)});
+  }
+
+  const RouterOptions options;
+  const ClusterKey key;
+  uint64_t (*const random)();
+  Cluster cluster;
+  absl::flat_hash_map<RequestId, std::unique_ptr<Journey>> journeys;
+  absl::btree_map<uint64_t, RequestId> waiting;  // by sequence: not aimed
+  absl::btree_set<std::pair<absl::Time, RequestId>> alarms;
+  std::vector<RequestId> unsettled;  // to be looked at when the report is through
+  std::vector<RouterEffect> effects;
+  uint64_t next_sequence = 1;
+  bool draining = false;
+};
+
+absl::StatusOr<RequestId> Router::State::Submit(GenerateRequest request, absl::Time now) {
+  RETURN_IF_ERROR(CheckRequest(request));
+  if (draining) return absl::UnavailableError("the router is shutting down");
+  if (cluster.empty()) return absl::UnavailableError("no worker is connected yet");
+  if (journeys.size() >= static_cast<size_t>(options.max_waiting))
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("%d requests are running or waiting: try again later", journeys.size()));
+  const AttemptShape shape{.n_prompt = static_cast<int32_t>(request.prompt.size()),
+                           .max_tokens = request.max_tokens};
+  if (!cluster.Choose(shape, {}, now))
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%d prompt tokens and max_tokens %d do not fit into any worker's context or KV pages",
+        shape.n_prompt, shape.max_tokens));
+  RequestId id = random();
+  while (id == 0 || journeys.contains(id)) id = random();
+  auto& journey = journeys[id];
+  journey = std::make_unique<Journey>(id, next_sequence++, std::move(request), now);
+  waiting[journey->sequence()] = id;
+  SetAlarm(*journey);
+  TryAim(*journey, now);
+  return id;
+}
+
+// --- aiming -----------------------------------------------------------------------------------
+
+void Router::State::TryAim(Journey& journey, absl::Time now) {
+  const AttemptShape shape = journey.Shape();
+  const std::optional<Plan> plan = cluster.Choose(shape, journey.avoid, now);
+  if (!plan) return;  // it waits, until a worker comes or its alarm rings
+  ClearAlarm(journey);
+  waiting.erase(journey.sequence());
+  cluster.Reserve(journey.id(), *plan, shape, now);
+  journey.Aim(*plan, cluster.Find(plan->prefill)->name,
+              plan->decode == 0 ? "" : cluster.Find(plan->decode)->name, now);
+  SetAlarm(journey);
+  SendAttempt(journey);
+}
+
+// The decode worker hears of its guest before the prefill worker can send OPEN to it; if the wires
+// turn that around, the ticket alone is enough.
+void Router::State::SendAttempt(const Journey& journey) {
+  const Plan& plan = journey.plan();
+  Ticket ticket{.id = {.high = random(), .low = random()},
+                .epoch = journey.epoch(),
+                .request_id = journey.id(),
+                .sink = plan.decode};
+  TransferPeer sink;
+  if (plan.decode != 0) {
+    const WorkerAnnounce& decode = *cluster.Find(plan.decode);
+    const AttemptShape shape = journey.Shape();
+    sink = decode.transfer;
+    ticket.kv_pages = PagesFor(shape.n_prompt, decode.page_tokens);
+    ticket.promise_pages = PagesFor(int64_t{shape.n_prompt} + shape.max_tokens, decode.page_tokens);
+    Send(plan.decode, journey.MakeDecodeRequest(ticket.id));
+  }
+  SignTicket(key, ticket);
+  Send(plan.prefill, journey.MakePrefillRequest(ticket, sink));
+}
+
+// Takes the request away from its workers; it waits from now on.
+void Router::State::Disarm(Journey& journey, absl::Time now) {
+  for (const Incarnation worker : journey.OpenWorkers())
+    if (cluster.Find(worker) != nullptr)
+      Send(worker, CancelRequest{.request_id = journey.id(), .epoch = journey.epoch()});
+  cluster.Release(journey.id(), journey.plan());
+  ClearAlarm(journey);
+  journey.Disarm(now);
+  waiting[journey.sequence()] = journey.id();
+  SetAlarm(journey);
+}
+
+void Router::State::AimAgain(Journey& journey, const std::string& why, absl::Time now) {
+  Disarm(journey, now);
+  if (++journey.failures >= options.max_attempts) {
+    End(journey, EndReason::kFailed,
+        absl::UnavailableError(
+            absl::StrFormat("gave up after %d attempts; the last one: %s", journey.failures, why)),
+        now);
+    return;
+  }
+  TryAim(journey, now);
+}
+
+// The decode worker is full. Prefill has not begun (it waits for the promise), so another worker
+// with room loses nothing but the place in the queue; predictions decide whether that is sooner.
+void Router::State::MoveToRoom(Journey& journey, absl::Duration expected_wait, absl::Time now) {
+  if (journey.attempt_spoke() || journey.moves >= kMostMoves) return;
+  const Plan plan = journey.plan();
+  const AttemptShape shape = journey.Shape();
+  cluster.Release(journey.id(), plan);
+  const std::optional<Plan> other = cluster.Choose(shape, journey.avoid, now);
+  cluster.Reserve(journey.id(), plan, shape, now);
+  const double stay_ms =
+      absl::ToDoubleMilliseconds(expected_wait) + cluster.OwnPrefillMs(plan.prefill, shape);
+  if (!other || other->decode == plan.decode || other->predicted_ms >= stay_ms) return;
+  ++journey.moves;
+  Disarm(journey, now);
+  TryAim(journey, now);
+}
+
+void Router::State::AimWaiting(absl::Time now) {
+  const absl::btree_map<uint64_t, RequestId> in_order = waiting;
+  for (const auto& [sequence, id] : in_order) TryAim(*Find(id), now);
+}
+
+// --- reports ----------------------------------------------------------------------------------
+
+absl::Status Router::State::OnReport(Incarnation worker, const WorkerReport& report,
+                                     absl::Time now) {
+  absl::Status status;
+  for (const WorkerEvent& event : report.events) {
+    status = OnEvent(worker, event, now);
+    if (!status.ok()) break;
+  }
+  if (!status.ok()) LoseWorker(worker, now);
+  Settle(now);
+  return status;
+}
+
+absl::Status Router::State::OnEvent(Incarnation worker, const WorkerEvent& event, absl::Time now) {
+  if (cluster.Find(worker) == nullptr && !std::holds_alternative<WorkerAnnounce>(event))
+    return absl::FailedPreconditionError("a worker must announce itself before anything else");
+  return std::visit([&](const auto& value) { return On(worker, value, now); }, event);
+}
+
+absl::Status Router::State::On(Incarnation worker, const WorkerAnnounce& announce, absl::Time now) {
+  if (announce.incarnation != worker)
+    return absl::InvalidArgumentError(
+        absl::StrFormat("worker %s announced another incarnation than it proved", announce.name));
+  RETURN_IF_ERROR(cluster.Join(announce));
+  AimWaiting(now);
+  DrainWorkersIfIdle();
+  return absl::OkStatus();
+}
+
+absl::Status Router::State::On(Incarnation worker, const WorkerLoad& load, absl::Time now) {
+  cluster.OnLoad(worker, load, now);
+  return absl::OkStatus();
+}
+
+absl::Status Router::State::On(Incarnation worker, const TokenOut& token, absl::Time now) {
+  Journey* const journey = Find(token.request_id);
+  if (journey == nullptr) return absl::OkStatus();  // ended
+  RETURN_IF_ERROR(journey->OnToken(worker, token, now, &effects));
+  if (!journey->aimed()) return absl::OkStatus();
+  if (worker == journey->plan().prefill) cluster.OnPrefillComputed(worker, journey->id());
+  if (worker == journey->plan().decode)
+    cluster.OnTokensLeft(worker, journey->id(), journey->tokens_left());
+  if (journey->complete()) unsettled.push_back(journey->id());
+  return absl::OkStatus();
+}
+
+absl::Status Router::State::On(Incarnation worker, const PartEnded& ended, absl::Time) {
+  Journey* const journey = Find(ended.request_id);
+  if (journey == nullptr) return absl::OkStatus();
+  RETURN_IF_ERROR(journey->OnPartEnded(worker, ended));
+  if (ended.epoch == journey->epoch() && ended.reason == EndReason::kFailed)
+    journey->avoid.push_back(worker);
+  unsettled.push_back(journey->id());
+  return absl::OkStatus();
+}
+
+absl::Status Router::State::On(Incarnation worker, const NoRoomNotice& notice, absl::Time now) {
+  const absl::Duration wait = absl::Microseconds(notice.expected_wait_us);
+  cluster.OnNoRoom(worker, wait, now);
+  Journey* const journey = Find(notice.request_id);
+  if (journey == nullptr || !journey->aimed() || journey->epoch() != notice.epoch ||
+      journey->plan().decode != worker)
+    return absl::OkStatus();
+  MoveToRoom(*journey, wait, now);
+  return absl::OkStatus();
+}
+
+void Router::State::LoseWorker(Incarnation worker, absl::Time now) {
+  const WorkerAnnounce* const about = cluster.Find(worker);
+  if (about == nullptr) return;
+  const std::string name = about->name;
+  std::vector<Journey*> affected;
+  for (const RequestId id : cluster.Leave(worker)) affected.push_back(Find(id));
+  std::sort(affected.begin(), affected.end(),
+            [](const Journey* a, const Journey* b) { return a->sequence() < b->sequence(); });
+  for (Journey* const journey : affected) {
+    journey->OnWorkerLost(worker, name);
+    unsettled.push_back(journey->id());
+  }
+  Settle(now);
+}
+
+// Ends what is complete and aims again what broke. After a whole report, so that the end of a part
+// that travels with the last token is in the timeline.
+void Router::State::Settle(absl::Time now) {
+  for (const RequestId id : std::exchange(unsettled, {})) {
+    Journey* const journey = Find(id);
+    if (journey == nullptr) continue;
+    if (journey->complete()) {
+      End(*journey, journey->end_reason(), absl::OkStatus(), now);
+    } else if (const std::string why = journey->Broken(); !why.empty()) {
+      AimAgain(*journey, why, now);
+    }
+  }
+}
+
+// --- ends -------------------------------------------------------------------------------------
+
+void Router::State::End(Journey& journey, EndReason reason, const absl::Status& status,
+                        absl::Time now) {
+  const Timeline timeline = journey.MakeTimeline(now);
+  if (journey.aimed()) Disarm(journey, now);
+  ClearAlarm(journey);
+  waiting.erase(journey.sequence());
+  const RequestId id = journey.id();
+  effects.push_back(
+      EmitEnd{.request_id = id, .reason = reason, .status = status, .timeline = timeline});
+  journeys.erase(id);
+  DrainWorkersIfIdle();
+}
+
+void Router::State::DrainWorkersIfIdle() {
+  if (!draining || !journeys.empty()) return;
+  for (const Incarnation worker : cluster.Workers()) Send(worker, DrainWorker{});
+}
+
+// --- Router -----------------------------------------------------------------------------------
+
+Router::Router(const RouterOptions& options, const ClusterKey& key, uint64_t (*random)())
+    : state_(std::make_unique<State>(options, key, random)) {}
+Router::~Router() = default;
+
+absl::StatusOr<RequestId> Router::Submit(GenerateRequest request, absl::Time now) {
+  return state_->Submit(std::move(request), now);
+}
+
+void Router::Cancel(RequestId id, absl::Time now) {
+  if (Journey* const journey = state_->Find(id))
+    state_->End(*journey, EndReason::kCancelled, absl::OkStatus(), now);
+}
+
+void Router::Drain() {
+  if (std::exchange(state_->draining, true)) return;
+  state_->DrainWorkersIfIdle();
+}
+
+absl::Status Router::OnReport(Incarnation worker, const WorkerReport& report, absl::Time now) {
+  return state_->OnReport(worker, report, now);
+}
+
+void Router::OnWorkerLost(Incarnation worker, absl::Time now) { state_->LoseWorker(worker, now); }
+
+void Router::OnTime(absl::Time now) {
+  while (!state_->alarms.empty() && state_->alarms.begin()->first <= now) {
+    Journey& journey = *state_->Find(state_->alarms.begin()->second);
+    const bool in_time = journey.deadline() > now;
+    state_->End(journey, EndReason::kFailed,
+                in_time ? absl::UnavailableError("its workers were lost and none came back")
+                        : absl::DeadlineExceededError("the request's time is over"),
+                now);
+  }
+}
+
+absl::Time Router::NextDeadline() const {
+  return state_->alarms.empty() ? absl::InfiniteFuture() : state_->alarms.begin()->first;
+}
+
+std::vector<RouterEffect> Router::TakeEffects() { return std::exchange(state_->effects, {}); }
+
+ClusterView Router::View() const {
+  ClusterView view{.waiting = static_cast<int>(state_->waiting.size()),
+                   .draining = state_->draining};
+  view.running = static_cast<int>(state_->journeys.size()) - view.waiting;
+  state_->cluster.FillView(&view);
+  return view;
+}
+
+}  // namespace baton
