@@ -306,6 +306,7 @@ WorkerMetrics WorkerCore::metrics() const {
   metrics.pages_free = pool_->free() + purse_.stock();
   metrics.pages_prefill = prefill_.pages_held();
   metrics.pages_decode = decode_.pages_held();
+  metrics.pages_lent = purse_.lent();
   metrics.pages_promised = purse_.lent() - purse_.stock();
   metrics.handoffs_waiting = purse_.waiting();
   return metrics;

@@ -1,0 +1,210 @@
+// Whole clusters of worker cores under random schedules: every output equals the sequential run,
+// whatever the interleaving, chunk, budget, batch and pool; pages are conserved after every event.
+#include <algorithm>
+#include <random>
+
+#include "decode_worker/sim_cluster.h"
+
+// After our headers: both have a CHECK.
+#include <catch2/catch.hpp>
+
+namespace baton {
+namespace {
+
+SimRequest RandomRequest(std::mt19937_64* random, int max_prompt, int max_tokens) {
+  const auto pick = [random](int n) { return static_cast<int>((*random)() % n); };
+  SimRequest request;
+  const int n = 1 + pick(max_prompt);
+  for (int i = 0; i < n; ++i) request.prompt.push_back(pick(HashBackend::kVocab));
+  request.max_tokens = 1 + pick(max_tokens);
+  request.sampling.temperature = pick(2) == 0 ? 0.0f : 1.0f;
+  request.sampling.seed = (*random)();
+  if (pick(3) == 0) request.stop_tokens = {pick(HashBackend::kVocab), pick(HashBackend::kVocab)};
+  return request;
+}
+
+std::vector<SimWorkerOptions> RandomCluster(std::mt19937_64* random, bool colocated) {
+  const auto pick = [random](int n) { return static_cast<int>((*random)() % n); };
+  std::vector<SimWorkerOptions> workers(colocated ? 2 : 3);
+  for (size_t i = 0; i < workers.size(); ++i) {
+    SimWorkerOptions& w = workers[i];
+    w.role = colocated ? Role::kBoth : i < 2 ? Role::kPrefill : Role::kDecode;
+    w.pages = 24 + pick(60);  // the longest request takes 21
+    w.max_batch = 1 + pick(5);
+    w.max_step_tokens = w.max_batch + 1 + pick(40);
+    w.mixed_prefill_tokens = 1 + pick(12);
+    w.chunk_tokens = pick(2) * (1 + pick(16));
+    w.announce_bytes = pick(2) == 0 ? 1 : 1 << 20;
+  }
+  return workers;
+}
+
+TEST_CASE("disaggregated: any schedule gives the sequential tokens") {
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    CAPTURE(seed);
+    std::mt19937_64 random(seed);
+    SimCluster cluster(seed, 4, RandomCluster(&random, false));
+    const int n = 1 + static_cast<int>(random() % 14);
+    for (int i = 0; i < n; ++i) {
+      cluster.Submit(RandomRequest(&random, 60, 24), static_cast<int>(random() % 2), 2);
+      for (uint64_t steps = random() % 30; steps-- > 0;) cluster.Step();
+    }
+    cluster.RunDry();
+    for (const auto& [id, journey] : cluster.journeys()) {
+      CAPTURE(id);
+      REQUIRE(journey.ended());
+      cluster.CheckExact(id);
+    }
+    cluster.Shutdown();
+  }
+}
+
+TEST_CASE("colocated: any schedule gives the sequential tokens") {
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    CAPTURE(seed);
+    std::mt19937_64 random(seed * 77);
+    SimCluster cluster(seed, 4, RandomCluster(&random, true));
+    for (int i = 0; i < 10; ++i) {
+      const int worker = static_cast<int>(random() % 2);
+      cluster.Submit(RandomRequest(&random, 60, 24), worker, worker);
+      for (uint64_t steps = random() % 30; steps-- > 0;) cluster.Step();
+    }
+    cluster.RunDry();
+    for (const auto& [id, journey] : cluster.journeys()) {
+      CAPTURE(id);
+      REQUIRE(journey.ended());
+      cluster.CheckExact(id);
+    }
+    cluster.Shutdown();
+  }
+}
+
+TEST_CASE("every worker does both phases, whatever its role") {
+  // Roles the wrong way round: prompts run on the decode worker, whose free pages are lent away,
+  // and tokens on the prefill worker, which lends none by itself.
+  for (uint64_t seed = 1; seed <= 30; ++seed) {
+    CAPTURE(seed);
+    std::mt19937_64 random(seed * 131);
+    SimCluster cluster(seed, 4, RandomCluster(&random, false));
+    for (int i = 0; i < 8; ++i)
+      cluster.Submit(RandomRequest(&random, 60, 24), 2, static_cast<int>(random() % 3));
+    cluster.RunDry();
+    for (const auto& [id, journey] : cluster.journeys()) {
+      CAPTURE(id);
+      REQUIRE(journey.ended());
+      cluster.CheckExact(id);
+    }
+    cluster.Shutdown();
+  }
+}
+
+TEST_CASE("a cancel at any moment frees everything and harms nobody") {
+  std::mt19937_64 random(5);
+  const std::vector<SimWorkerOptions> workers = RandomCluster(&random, false);
+  std::vector<SimRequest> requests;
+  for (int i = 0; i < 4; ++i) requests.push_back(RandomRequest(&random, 40, 12));
+  requests[1].max_tokens = 12;  // the one to be cancelled
+  requests[1].stop_tokens.clear();
+  const bool colocated = GENERATE(false, true);
+  int moments = 0;
+  for (int moment = 0;; ++moment) {
+    CAPTURE(moment, colocated);
+    SimCluster cluster(9, 4, workers);
+    for (int i = 0; i < 4; ++i) cluster.Submit(requests[i], colocated ? 2 : i % 2, 2);
+    bool dry = false;
+    for (int i = 0; i < moment && !dry; ++i) dry = !cluster.Step();
+    const bool had_ended = cluster.journey(2).ended();
+    cluster.Cancel(2);
+    cluster.Cancel(2);  // idempotent
+    cluster.RunDry();
+    REQUIRE(cluster.journey(2).ended());
+    if (had_ended) cluster.CheckExact(2);
+    for (const RequestId id : {1, 3, 4}) cluster.CheckExact(id);
+    cluster.Shutdown();
+    ++moments;
+    if (dry) break;
+  }
+  REQUIRE(moments > 50);
+}
+
+TEST_CASE("a broken handoff ends both parts and returns all pages") {
+  for (int moment = 1; moment < 120; moment += 3) {
+    CAPTURE(moment);
+    std::mt19937_64 random(moment);
+    SimCluster cluster(moment, 4, RandomCluster(&random, false));
+    for (int i = 0; i < 5; ++i) cluster.Submit(RandomRequest(&random, 40, 12), i % 2, 2);
+    for (int i = 0; i < moment; ++i) cluster.Step();
+    cluster.BreakHandoffs();
+    cluster.RunDry();
+    for (const auto& [id, journey] : cluster.journeys()) {
+      CAPTURE(id);
+      REQUIRE(journey.ended());
+      if (journey.prefill_end.reason != EndReason::kFailed) cluster.CheckExact(id);
+    }
+    cluster.Shutdown();
+  }
+}
+
+TEST_CASE("a lost router cancels everything at once") {
+  std::mt19937_64 random(3);
+  for (int moment = 0; moment < 200; moment += 7) {
+    CAPTURE(moment);
+    SimCluster cluster(moment + 1, 4, RandomCluster(&random, false));
+    for (int i = 0; i < 5; ++i) cluster.Submit(RandomRequest(&random, 40, 12), i % 2, 2);
+    for (int i = 0; i < moment; ++i) cluster.Step();
+    for (int w = 0; w < 3; ++w)
+      cluster.core(w).Handle(RouterEvent(RouterDisconnected{absl::UnavailableError("gone")}));
+    cluster.Shutdown();
+  }
+}
+
+TEST_CASE("a pool with room for one request at a time serves all, in order of room") {
+  std::vector<SimWorkerOptions> workers(3);
+  workers[0].role = workers[1].role = Role::kPrefill;
+  workers[2].role = Role::kDecode;
+  workers[2].pages = 21;
+  for (uint64_t seed = 1; seed <= 10; ++seed) {
+    CAPTURE(seed);
+    std::mt19937_64 random(seed);
+    SimCluster cluster(seed, 4, workers);
+    for (int i = 0; i < 12; ++i) {
+      SimRequest request = RandomRequest(&random, 60, 24);
+      request.prompt.resize(60, 1);
+      request.max_tokens = 24;
+      cluster.Submit(request, i % 2, 2);
+    }
+    cluster.RunDry();
+    REQUIRE(cluster.no_room_notices() > 0);
+    for (const auto& [id, journey] : cluster.journeys()) cluster.CheckExact(id);
+    cluster.Shutdown();
+  }
+}
+
+TEST_CASE("a stream is never stalled by a long prompt beside it") {
+  // One worker does both: while a row decodes, a step carries at most mixed_prefill_tokens.
+  std::vector<SimWorkerOptions> workers(1);
+  workers[0].pages = 400;
+  workers[0].max_step_tokens = 512;
+  workers[0].mixed_prefill_tokens = 8;
+  SimCluster cluster(1, 4, workers);
+  SimRequest stream;
+  stream.prompt = {1, 2, 3};
+  stream.max_tokens = 40;
+  const RequestId id = cluster.Submit(stream, 0, 0);
+  while (cluster.journey(id).tokens.empty()) REQUIRE(cluster.Step());
+  SimRequest prompt;
+  prompt.prompt.assign(400, 5);
+  prompt.max_tokens = 2;
+  cluster.Submit(prompt, 0, 0);
+  const uint64_t before = cluster.core(0).metrics().steps;
+  while (!cluster.journey(id).ended()) REQUIRE(cluster.Step());
+  // One token in every step: the prompt shared them and cost the stream none.
+  REQUIRE(cluster.core(0).metrics().steps - before <= 40);
+  REQUIRE(cluster.core(0).metrics().mixed_steps >= 30);
+  cluster.RunDry();
+  for (const auto& [each, journey] : cluster.journeys()) cluster.CheckExact(each);
+  cluster.Shutdown();
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,189 @@
+#include "decode_worker/sim_cluster.h"
+
+#include <catch2/catch.hpp>
+
+#include "prefill_worker/sequential_run.h"
+
+namespace baton {
+namespace {
+Incarnation IncarnationOf(int worker) { return 100 + static_cast<Incarnation>(worker); }
+}  // namespace
+
+SimCluster::SimCluster(uint64_t seed, int page_tokens, const std::vector<SimWorkerOptions>& workers)
+    : random_(seed), reference_(page_tokens), transfer_(&random_) {
+  transfer_.deliver = [this](int end, TransferEvent event) {
+    workers_[end]->core->Handle(std::move(event));
+    workers_[end]->awake = true;
+  };
+  for (size_t i = 0; i < workers.size(); ++i) {
+    const int index = static_cast<int>(i);
+    auto worker = std::make_unique<SimWorker>();
+    worker->backend = std::make_unique<HashBackend>(page_tokens);
+    auto pool = KvPool::Create(worker->backend->kv_layout(), workers[i].pages);
+    REQUIRE(pool.ok());
+    worker->pool = std::move(*pool);
+    worker->backend->SetPool(worker->pool.get());
+    WorkerCoreOptions options;
+    options.self = IncarnationOf(index);
+    options.role = workers[i].role;
+    options.max_context = 4096;
+    options.max_batch = workers[i].max_batch;
+    options.max_step_tokens = workers[i].max_step_tokens;
+    options.mixed_prefill_tokens = workers[i].mixed_prefill_tokens;
+    options.chunk_tokens = workers[i].chunk_tokens;
+    options.announce_bytes = workers[i].announce_bytes;
+    WorkerPorts ports;
+    ports.clock = [this] { return now_; };
+    ports.transfer = [this, index](TransferCommand c) { transfer_.Post(index, std::move(c)); };
+    ports.report = [this, index](const WorkerReport& report) { OnReport(index, report); };
+    worker->core = std::make_unique<WorkerCore>(options, worker->backend.get(), worker->pool.get(),
+                                                std::move(ports));
+    worker->core->Handle(RouterEvent(RouterConnected{}));
+    transfer_.AddEnd(options.self, worker->pool.get());
+    workers_.push_back(std::move(worker));
+  }
+}
+
+RequestId SimCluster::Submit(SimRequest request, int prefill, int decode) {
+  const RequestId id = next_id_++;
+  const KvLayout& layout = reference_.kv_layout();
+  const int n = static_cast<int>(request.prompt.size());
+  Journey journey;
+  journey.request = request;
+  journey.prefill = prefill;
+  journey.decode = decode;
+  journey.ticket.id = {.high = 7, .low = id};
+  journey.ticket.epoch = 1;
+  journey.ticket.request_id = id;
+  journey.ticket.sink = IncarnationOf(decode);
+  journey.ticket.kv_pages = layout.PagesFor(n);
+  journey.ticket.promise_pages = layout.PagesFor(n + request.max_tokens - 1);
+  PrefillRequest to_prefill{.request_id = id,
+                            .epoch = 1,
+                            .ticket = journey.ticket,
+                            .sink = {},
+                            .tokens = request.prompt,
+                            .sampling = request.sampling,
+                            .want_digests = true};
+  if (request.max_tokens > 1) to_prefill.sink.incarnation = IncarnationOf(decode);
+  workers_[prefill]->messages.push_back(to_prefill);
+  if (request.max_tokens > 1)
+    workers_[decode]->messages.push_back(DecodeRequest{.request_id = id,
+                                                       .epoch = 1,
+                                                       .ticket_id = journey.ticket.id,
+                                                       .n_prompt = n,
+                                                       .max_tokens = request.max_tokens,
+                                                       .sampling = request.sampling,
+                                                       .stop_tokens = request.stop_tokens,
+                                                       .want_digests = true});
+  journeys_.emplace(id, std::move(journey));
+  return id;
+}
+
+void SimCluster::Cancel(RequestId id) {
+  Journey& journey = journeys_.at(id);
+  journey.cancelled = true;
+  const CancelRequest cancel{.request_id = id, .epoch = 1};
+  workers_[journey.prefill]->messages.push_back(cancel);
+  if (journey.decode != journey.prefill) workers_[journey.decode]->messages.push_back(cancel);
+}
+
+bool SimCluster::Step() {
+  now_ += absl::Microseconds(Pick(2000));
+  std::vector<std::pair<int, int>> choices;  // what, worker
+  for (int i = 0; i < static_cast<int>(workers_.size()); ++i) {
+    if (!workers_[i]->messages.empty()) choices.emplace_back(0, i);
+    if (workers_[i]->awake) choices.emplace_back(1, i);
+  }
+  if (transfer_.HasWork()) {
+    choices.emplace_back(2, 0);
+    choices.emplace_back(2, 0);
+  }
+  if (choices.empty()) return false;
+  const auto [what, index] = choices[Pick(static_cast<int>(choices.size()))];
+  if (what == 2) {
+    transfer_.RunOne();
+  } else if (what == 1) {
+    workers_[index]->awake = workers_[index]->core->Turn();
+  } else {
+    SimWorker& worker = *workers_[index];
+    worker.core->Handle(RouterEvent(RouterMessages{{std::move(worker.messages.front())}}));
+    worker.messages.pop_front();
+    worker.awake = true;
+  }
+  for (int i = 0; i < static_cast<int>(workers_.size()); ++i) CheckPages(i);
+  return true;
+}
+
+void SimCluster::RunDry() {
+  int steps = 0;
+  while (Step()) REQUIRE(++steps < 2'000'000);
+}
+
+void SimCluster::CheckPages(int worker) const {
+  // Every page is free, a prompt's, a guest's, or lent.
+  const WorkerMetrics m = workers_[worker]->core->metrics();
+  REQUIRE(workers_[worker]->pool->held() == m.pages_prefill + m.pages_decode + m.pages_lent);
+}
+
+void SimCluster::OnReport(int worker, const WorkerReport& report) {
+  for (const WorkerEvent& event : report.events) {
+    if (const auto* token = std::get_if<TokenOut>(&event)) {
+      Journey& journey = journeys_.at(token->request_id);
+      REQUIRE(journey.tokens.emplace(token->position, *token).second);  // each position once
+      const int n = static_cast<int>(journey.request.prompt.size());
+      REQUIRE(worker == (token->position == n ? journey.prefill : journey.decode));
+      if (token->position == n)
+        journey.first_token_step = static_cast<int>(workers_[worker]->core->metrics().steps);
+    } else if (const auto* part = std::get_if<PartEnded>(&event)) {
+      Journey& journey = journeys_.at(part->request_id);
+      bool& ended = part->was_prefill ? journey.prefill_ended : journey.decode_ended;
+      REQUIRE(!ended);  // each part ends once
+      ended = true;
+      (part->was_prefill ? journey.prefill_end : journey.decode_end) = *part;
+    } else if (std::holds_alternative<NoRoomNotice>(event)) {
+      ++no_room_notices_;
+    }
+  }
+}
+
+void SimCluster::CheckExact(RequestId id) {
+  const Journey& journey = journeys_.at(id);
+  const SimRequest& request = journey.request;
+  const SequentialTokens expected = SequentialRun(&reference_, request.prompt, request.max_tokens,
+                                                  request.sampling, request.stop_tokens);
+  std::vector<int32_t> tokens;
+  std::vector<uint64_t> digests;
+  int position = static_cast<int>(request.prompt.size());
+  for (const auto& [at, token] : journey.tokens) {
+    REQUIRE(at == position++);
+    tokens.push_back(token.token);
+    digests.push_back(token.digest);
+  }
+  REQUIRE(tokens == expected.tokens);
+  REQUIRE(digests == expected.digests);
+  REQUIRE(journey.prefill_end.reason == EndReason::kLength);
+  if (request.max_tokens > 1) {
+    const bool stopped = std::find(request.stop_tokens.begin(), request.stop_tokens.end(),
+                                   tokens.back()) != request.stop_tokens.end();
+    REQUIRE(journey.decode_end.reason == (stopped ? EndReason::kStopToken : EndReason::kLength));
+  }
+}
+
+void SimCluster::Shutdown() {
+  for (const auto& worker : workers_) {
+    worker->core->Close();
+    worker->awake = true;
+  }
+  RunDry();
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    transfer_.CloseEnd(static_cast<int>(i));
+    RunDry();
+    REQUIRE(workers_[i]->core->IsQuiet());
+    workers_[i]->core->Abandon();
+    REQUIRE(workers_[i]->pool->held() == 0);
+  }
+  REQUIRE(transfer_.n_open() == 0);
+}
+
+}  // namespace baton

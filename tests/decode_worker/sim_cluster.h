@@ -1,0 +1,93 @@
+// Several WorkerCores in one thread on virtual time, with a transfer room that moves the cells of
+// their pools with random delays, and a router that aims requests and counts what comes back. The
+// seed decides every order: which worker turns next, when a message lands, what is cancelled.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "decode_worker/sim_transfer.h"
+#include "prefill_worker/hash_backend.h"
+#include "server/worker/worker_core.h"
+
+namespace baton {
+
+struct SimWorkerOptions {
+  Role role = Role::kBoth;
+  int pages = 64;
+  int max_batch = 4;
+  int max_step_tokens = 32;
+  int mixed_prefill_tokens = 8;
+  int chunk_tokens = 0;
+  int64_t announce_bytes = 1;
+};
+
+struct SimRequest {
+  std::vector<int32_t> prompt;
+  int max_tokens = 1;
+  SamplingParams sampling;
+  std::vector<int32_t> stop_tokens;
+};
+
+class SimCluster {
+ public:
+  SimCluster(uint64_t seed, int page_tokens, const std::vector<SimWorkerOptions>& workers);
+
+  // Aims a request at two workers (equal ones: colocated); n_pages_spare: promised beyond need.
+  RequestId Submit(SimRequest request, int prefill, int decode);
+  void Cancel(RequestId id);
+  // Every ticket in the transfer room fails as if its peer died.
+  void BreakHandoffs() { transfer_.FailAll(); }
+  // One random thing happens. False: nothing can happen any more (time moves on by itself).
+  bool Step();
+  // Steps until nothing happens; CHECKs that this comes to an end.
+  void RunDry();
+  // Closes every worker and checks that all pages come back.
+  void Shutdown();
+
+  struct Journey {
+    SimRequest request;
+    int prefill = 0, decode = 0;
+    Ticket ticket;
+    std::map<int, TokenOut> tokens;  // by position
+    bool prefill_ended = false, decode_ended = false, cancelled = false;
+    PartEnded prefill_end, decode_end;
+    int first_token_step = 0;  // steps of its prefill worker when the first token came
+    bool ended() const { return prefill_ended && (decode_ended || request.max_tokens == 1); }
+  };
+  const Journey& journey(RequestId id) const { return journeys_.at(id); }
+  const std::map<RequestId, Journey>& journeys() const { return journeys_; }
+  WorkerCore& core(int worker) { return *workers_[worker]->core; }
+  KvPool& pool(int worker) { return *workers_[worker]->pool; }
+  HashBackend& reference() { return reference_; }
+  int no_room_notices() const { return no_room_notices_; }
+  // The tokens a request must have got; and did, with the right ends.
+  void CheckExact(RequestId id);
+
+ private:
+  struct SimWorker {
+    std::unique_ptr<KvPool> pool;
+    std::unique_ptr<HashBackend> backend;
+    std::unique_ptr<WorkerCore> core;
+    std::deque<RouterMessage> messages;
+    bool awake = true;
+  };
+  void OnReport(int worker, const WorkerReport& report);
+  void CheckPages(int worker) const;
+  int Pick(int n) { return static_cast<int>(random_() % static_cast<uint64_t>(n)); }
+
+  std::mt19937_64 random_;
+  absl::Time now_ = absl::UnixEpoch() + absl::Hours(1);
+  HashBackend reference_;
+  SimTransfer transfer_;
+  std::vector<std::unique_ptr<SimWorker>> workers_;
+  std::map<RequestId, Journey> journeys_;
+  RequestId next_id_ = 1;
+  int no_room_notices_ = 0;
+};
+
+}  // namespace baton

@@ -1,0 +1,192 @@
+#include "decode_worker/sim_transfer.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "common/check.h"
+
+namespace baton {
+
+int SimTransfer::AddEnd(Incarnation incarnation, KvPool* pool) {
+  ends_.push_back({});
+  ends_.back().incarnation = incarnation;
+  ends_.back().pool = pool;
+  return static_cast<int>(ends_.size()) - 1;
+}
+
+void SimTransfer::Post(int end, TransferCommand command) {
+  ends_[end].commands.push_back(std::move(command));
+}
+
+bool SimTransfer::HasWork() const {
+  for (const End& end : ends_)
+    if (!end.commands.empty() || !end.events.empty()) return true;
+  for (const auto& [id, flow] : flows_)
+    if (flow.state == State::kPromised && !flow.cells.empty()) return true;
+  return false;
+}
+
+void SimTransfer::RunOne() {
+  std::vector<std::function<void()>> choices;
+  for (size_t i = 0; i < ends_.size(); ++i) {
+    const int end = static_cast<int>(i);
+    if (!ends_[i].commands.empty())
+      choices.push_back([this, end] {
+        TransferCommand command = std::move(ends_[end].commands.front());
+        ends_[end].commands.pop_front();
+        Run(end, std::move(command));
+      });
+    if (!ends_[i].events.empty())
+      choices.push_back([this, end] {
+        TransferEvent event = std::move(ends_[end].events.front());
+        ends_[end].events.pop_front();
+        deliver(end, std::move(event));
+      });
+  }
+  for (auto it = flows_.begin(); it != flows_.end(); ++it)
+    if (it->second.state == State::kPromised && !it->second.cells.empty())
+      choices.push_back([this, it] {
+        CopyCells(it->second);
+        FinishIfComplete(it);
+      });
+  choices[(*random_)() % choices.size()]();
+}
+
+void SimTransfer::Run(int end, TransferCommand command) {
+  if (auto* open = std::get_if<OpenHandoff>(&command)) {
+    Open(end, *open);
+  } else if (auto* cells = std::get_if<SendCells>(&command)) {
+    const auto it = flows_.find(cells->ticket_id);
+    if (it == flows_.end()) return;               // ended meanwhile
+    CHECK(it->second.state == State::kPromised);  // compute starts with a promise in hand
+    it->second.cells.push_back(std::move(*cells));
+  } else if (auto* commit = std::get_if<CommitHandoff>(&command)) {
+    const auto it = flows_.find(commit->ticket_id);
+    if (it == flows_.end()) return;
+    it->second.committed = true;
+    it->second.record = commit->record;
+    FinishIfComplete(it);
+  } else if (auto* lend = std::get_if<LendPages>(&command)) {
+    ends_[end].stock.insert(ends_[end].stock.end(), lend->pages.begin(), lend->pages.end());
+    PromiseWaiting(end);
+    TellStock(end);
+  } else if (auto* reclaim = std::get_if<ReclaimPages>(&command)) {
+    std::vector<int32_t>& stock = ends_[end].stock;
+    const size_t n = std::min(stock.size(), static_cast<size_t>(reclaim->n));
+    ends_[end].events.push_back(PagesReturned{.pages = {stock.end() - n, stock.end()}});
+    stock.resize(stock.size() - n);
+    TellStock(end);
+  } else {
+    const auto& cancel = std::get<CancelHandoff>(command);
+    const auto it = flows_.find(cancel.ticket_id);
+    if (it != flows_.end())
+      Fail(it, absl::CancelledError("cancelled"));
+    else
+      ends_[end].cancelled.push_back(cancel.ticket_id);
+  }
+}
+
+void SimTransfer::Open(int end, const OpenHandoff& open) {
+  CHECK(!flows_.contains(open.ticket.id));
+  int sink = -1;
+  for (size_t i = 0; i < ends_.size(); ++i)
+    if (ends_[i].incarnation == open.peer) sink = static_cast<int>(i);
+  CHECK(sink >= 0 && sink != end);
+  const auto refused = [&](int at) {
+    return std::find(ends_[at].cancelled.begin(), ends_[at].cancelled.end(), open.ticket.id) !=
+           ends_[at].cancelled.end();
+  };
+  if (refused(sink) || refused(end)) {
+    ends_[end].events.push_back(
+        HandoffEnded{.ticket_id = open.ticket.id, .status = absl::CancelledError("refused")});
+    return;
+  }
+  Flow flow;
+  flow.ticket = open.ticket;
+  flow.source = end;
+  flow.sink = sink;
+  flows_[open.ticket.id] = flow;
+  ends_[sink].waiting.push_back(open.ticket.id);
+  PromiseWaiting(sink);
+  if (flows_[open.ticket.id].state == State::kWaiting)
+    ends_[end].events.push_back(HandoffNoRoom{.ticket_id = open.ticket.id});
+  TellStock(sink);
+}
+
+void SimTransfer::PromiseWaiting(int sink) {
+  End& end = ends_[sink];
+  while (!end.waiting.empty()) {
+    Flow& flow = flows_.at(end.waiting.front());
+    const auto n = static_cast<size_t>(flow.ticket.promise_pages);
+    if (end.stock.size() < n) return;
+    flow.pages.assign(end.stock.end() - n, end.stock.end());
+    end.stock.resize(end.stock.size() - n);
+    flow.state = State::kPromised;
+    ends_[flow.source].events.push_back(HandoffPromised{.ticket_id = flow.ticket.id});
+    end.waiting.pop_front();
+  }
+}
+
+void SimTransfer::CopyCells(Flow& flow) {
+  const SendCells cells = std::move(flow.cells.front());
+  flow.cells.pop_front();
+  const KvPool& from = *ends_[flow.source].pool;
+  const KvPool& to = *ends_[flow.sink].pool;
+  for (size_t i = 0; i < cells.pages.size(); ++i)
+    for (int plane = cells.plane; plane < cells.plane + cells.n_planes; ++plane) {
+      CHECK(cells.first_page + static_cast<int>(i) < flow.ticket.kv_pages);
+      const KvPlane& at = from.layout().planes[plane];
+      std::memcpy(to.page(flow.pages[cells.first_page + i]) + at.offset,
+                  from.page(cells.pages[i]) + at.offset, static_cast<size_t>(at.bytes));
+      ++flow.cells_in;
+    }
+}
+
+void SimTransfer::FinishIfComplete(Flows::iterator it) {
+  Flow& flow = it->second;
+  const int planes = ends_[flow.sink].pool->layout().n_layers;
+  // Each cell exactly once: more or fewer never completes, and the test sees it.
+  if (!flow.committed || flow.cells_in != planes * flow.ticket.kv_pages || !flow.cells.empty())
+    return;
+  ends_[flow.sink].events.push_back(HandoffArrived{.ticket_id = flow.ticket.id,
+                                                   .epoch = flow.ticket.epoch,
+                                                   .request_id = flow.ticket.request_id,
+                                                   .pages = flow.pages,
+                                                   .record = flow.record});
+  ends_[flow.source].events.push_back(
+      HandoffEnded{.ticket_id = flow.ticket.id, .status = absl::OkStatus()});
+  flows_.erase(it);
+}
+
+void SimTransfer::Fail(Flows::iterator it, const absl::Status& status) {
+  Flow flow = std::move(it->second);
+  flows_.erase(it);
+  End& sink = ends_[flow.sink];
+  std::erase(sink.waiting, flow.ticket.id);
+  sink.stock.insert(sink.stock.end(), flow.pages.begin(), flow.pages.end());
+  sink.events.push_back(HandoffAborted{.ticket_id = flow.ticket.id,
+                                       .epoch = flow.ticket.epoch,
+                                       .request_id = flow.ticket.request_id,
+                                       .status = status});
+  ends_[flow.source].events.push_back(HandoffEnded{.ticket_id = flow.ticket.id, .status = status});
+  PromiseWaiting(flow.sink);
+  TellStock(flow.sink);
+}
+
+void SimTransfer::FailAll() {
+  while (!flows_.empty()) Fail(flows_.begin(), absl::UnavailableError("peer lost"));
+}
+
+void SimTransfer::TellStock(int end) {
+  ends_[end].events.push_back(
+      StockChanged{.free_pages = static_cast<int32_t>(ends_[end].stock.size()),
+                   .waiting = static_cast<int32_t>(ends_[end].waiting.size())});
+}
+
+void SimTransfer::CloseEnd(int end) {
+  if (ends_[end].stock.empty()) return;
+  ends_[end].events.push_back(PagesReturned{.pages = std::move(ends_[end].stock)});
+  ends_[end].stock.clear();
+}
+
+}  // namespace baton

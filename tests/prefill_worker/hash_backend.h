@@ -1,0 +1,113 @@
+// A tiny deterministic engine for scheduler tests: "attention" hashes every KV slot of the sequence
+// that it actually reads through the page table, so a token comes out right only if every earlier
+// position's KV, of every layer, is in the right page, and was written in the right order. A slot
+// that was never written (zero) ends the test.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "common/check.h"
+#include "engine/backend.h"
+#include "engine/sampler.h"
+
+namespace baton {
+
+class HashBackend : public Backend {
+ public:
+  static constexpr int kVocab = 61;
+
+  explicit HashBackend(int page_tokens = 4, int n_layers = 3) {
+    model_.name = "hash";
+    model_.n_layers = n_layers;
+    model_.vocab = kVocab;
+    model_.max_positions = 4096;
+    layout_.page_tokens = page_tokens;
+    layout_.n_layers = n_layers;
+    const int64_t plane = int64_t{page_tokens} * 8;
+    for (int layer = 0; layer < n_layers; ++layer)
+      layout_.planes.push_back({.offset = layer * plane, .bytes = plane});
+    layout_.page_bytes = n_layers * plane;
+  }
+
+  const ModelDesc& model() const override { return model_; }
+  const KvLayout& kv_layout() const override { return layout_; }
+  std::string numerics_id() const override { return "hash"; }
+  uint64_t model_fingerprint() const override { return 1; }
+  std::string isa() const override { return "hash"; }
+  void SetPool(KvPool* pool) override { pool_ = pool; }
+
+  void Begin(const StepBatch& batch) override {
+    rows_.clear();
+    logits_.clear();
+    next_layer_ = 0;
+    pages_.assign(batch.pages.begin(), batch.pages.end());
+    logit_rows_.assign(batch.logit_rows.begin(), batch.logit_rows.end());
+    for (int piece = 0; piece < batch.n_pieces(); ++piece)
+      for (int row = batch.piece_begin[piece]; row < batch.piece_begin[piece + 1]; ++row) {
+        CHECK(batch.positions[row] / layout_.page_tokens <
+              batch.page_begin[piece + 1] - batch.page_begin[piece]);
+        rows_.push_back({.first_page = batch.page_begin[piece],
+                         .position = batch.positions[row],
+                         .hidden = Mix(0x5eed, batch.tokens[row])});
+      }
+  }
+
+  void RunLayers(int from, int to) override {
+    CHECK(from == next_layer_ && to > from && to <= model_.n_layers);
+    next_layer_ = to;
+    for (int layer = from; layer < to; ++layer) {
+      for (const Row& row : rows_) {
+        const uint64_t value = Mix(row.hidden, Mix(layer + 1, row.position)) | 1;
+        std::memcpy(Slot(row, layer, row.position), &value, 8);
+      }
+      for (Row& row : rows_) {
+        uint64_t hidden = row.hidden;
+        for (int position = 0; position <= row.position; ++position) {
+          uint64_t value = 0;
+          std::memcpy(&value, Slot(row, layer, position), 8);
+          CHECK(value != 0);
+          hidden = Mix(hidden, value);
+        }
+        row.hidden = hidden;
+      }
+    }
+    if (to < model_.n_layers) return;
+    for (const int32_t row : logit_rows_)
+      for (int token = 0; token < kVocab; ++token)
+        logits_.push_back(static_cast<float>(Mix(rows_[row].hidden, token) % 8192) / 1024.0f);
+  }
+
+  std::span<const float> logits(int i) const override {
+    CHECK(next_layer_ == model_.n_layers);
+    return std::span(logits_).subspan(static_cast<size_t>(i) * kVocab, kVocab);
+  }
+
+ private:
+  struct Row {
+    int first_page, position;
+    uint64_t hidden;
+  };
+  static uint64_t Mix(uint64_t a, uint64_t b) {
+    uint64_t x = a ^ std::rotl(b * 0x9e3779b97f4a7c15, 29);
+    x = (x ^ (x >> 32)) * 0xd6e8feb86659fd93;
+    return x ^ (x >> 32);
+  }
+  std::byte* Slot(const Row& row, int layer, int position) const {
+    const int32_t page = pages_[row.first_page + position / layout_.page_tokens];
+    return pool_->page(page) + layout_.planes[layer].offset + (position % layout_.page_tokens) * 8;
+  }
+
+  ModelDesc model_;
+  KvLayout layout_;
+  KvPool* pool_ = nullptr;
+  std::vector<Row> rows_;
+  std::vector<int32_t> pages_, logit_rows_;
+  std::vector<float> logits_;
+  int next_layer_ = 0;
+};
+
+}  // namespace baton
