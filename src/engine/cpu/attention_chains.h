@@ -13,16 +13,16 @@ namespace {
 struct Vector {
   using Float = __m512;
   static constexpr int kWidth = 16;
-  static constexpr int kMaxRows = 12;
-  // Columns beside each other, so that 8 to 24 chains hide the latency of the FMA.
-  static constexpr int Columns(int rows) { return rows == 1 ? 4 : rows <= 6 ? 2 : 1; }
+  static constexpr int kMaxRows = 6;
+  // Columns beside each other: 8 to 24 chains hide the latency of the FMA, and a broadcast serves
+  // two of them (L1 loads are the limit otherwise).
+  static constexpr int Columns(int rows) { return rows == 1 ? 4 : 2; }
   static Float Zero() { return _mm512_setzero_ps(); }
   static Float Load(const float* from) { return _mm512_loadu_ps(from); }
   static void Store(float* to, Float x) { _mm512_storeu_ps(to, x); }
   static Float Add(Float a, Float b) { return _mm512_add_ps(a, b); }
-  static Float FmaBroadcast(float a, Float b, Float c) {
-    return _mm512_fmadd_ps(_mm512_set1_ps(a), b, c);
-  }
+  static Float Broadcast(float a) { return _mm512_set1_ps(a); }
+  static Float Fma(Float a, Float b, Float c) { return _mm512_fmadd_ps(a, b, c); }
   static void LoadPairs(const bf16* line, Float* even, Float* odd) {
     const __m512i pairs = _mm512_loadu_si512(line);
     *even = _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));
@@ -40,9 +40,8 @@ struct Vector {
   static Float Load(const float* from) { return _mm256_loadu_ps(from); }
   static void Store(float* to, Float x) { _mm256_storeu_ps(to, x); }
   static Float Add(Float a, Float b) { return _mm256_add_ps(a, b); }
-  static Float FmaBroadcast(float a, Float b, Float c) {
-    return _mm256_fmadd_ps(_mm256_set1_ps(a), b, c);
-  }
+  static Float Broadcast(float a) { return _mm256_set1_ps(a); }
+  static Float Fma(Float a, Float b, Float c) { return _mm256_fmadd_ps(a, b, c); }
   static void LoadPairs(const bf16* line, Float* even, Float* odd) {
     const __m256i pairs = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(line));
     *even = _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16));
@@ -68,14 +67,17 @@ struct Chains {
   }
   // One k pair: a = the pair of row 0, rows a_stride apart; line of column c at lines[c].
   void Step(const float* a, int64_t a_stride, const bf16* const (&lines)[C]) {
+    Vector::Float b_even[C], b_odd[C];
 #pragma GCC unroll 4
-    for (int c = 0; c < C; ++c) {
-      Vector::Float b_even, b_odd;
-      Vector::LoadPairs(lines[c], &b_even, &b_odd);
+    for (int c = 0; c < C; ++c) Vector::LoadPairs(lines[c], &b_even[c], &b_odd[c]);
 #pragma GCC unroll 16
-      for (int r = 0; r < R; ++r) {
-        even[r][c] = Vector::FmaBroadcast(a[r * a_stride], b_even, even[r][c]);
-        odd[r][c] = Vector::FmaBroadcast(a[r * a_stride + 1], b_odd, odd[r][c]);
+    for (int r = 0; r < R; ++r) {
+      const Vector::Float a_even = Vector::Broadcast(a[r * a_stride]);
+      const Vector::Float a_odd = Vector::Broadcast(a[r * a_stride + 1]);
+#pragma GCC unroll 4
+      for (int c = 0; c < C; ++c) {
+        even[r][c] = Vector::Fma(a_even, b_even[c], even[r][c]);
+        odd[r][c] = Vector::Fma(a_odd, b_odd[c], odd[r][c]);
       }
     }
   }

@@ -17,6 +17,28 @@ namespace {
 
 inline constexpr float kMinusInfinity = -__builtin_inff();
 
+// RoundBf16 of a number that is no NaN.
+#if defined(__AVX512F__)
+inline Lanes RoundWeight(Lanes x) {
+  const __m512i bits = _mm512_castps_si512(x.v);
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  const __m512i up = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
+  return {
+      _mm512_castsi512_ps(_mm512_and_si512(up, _mm512_set1_epi32(static_cast<int>(0xffff0000u))))};
+}
+#else
+inline __m256 RoundWeight(__m256 x) {
+  const __m256i bits = _mm256_castps_si256(x);
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  const __m256i up = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
+  return _mm256_castsi256_ps(
+      _mm256_and_si256(up, _mm256_set1_epi32(static_cast<int>(0xffff0000u))));
+}
+inline Lanes RoundWeight(Lanes x) { return {RoundWeight(x.lo), RoundWeight(x.hi)}; }
+#endif
+
+constexpr int RoundedRows(int n) { return (n + kLanes - 1) / kLanes * kLanes; }
+
 inline float Exp2One(float x) { return FirstLane(Exp2(Splat<Lanes>(x))); }
 
 inline void ScaleRow(float* row, int n, float by) {
@@ -25,46 +47,68 @@ inline void ScaleRow(float* row, int n, float by) {
   for (int d = 0; d < n; d += kLanes) Store(row + d, Mul(Load<Lanes>(row + d), factor));
 }
 
-template <class Dot>
-void ClearWeights(typename Dot::Scratch* scratch, int row, int from, int to) {
-  for (int j = from; j < to; ++j) Dot::StoreWeights(scratch, row, j, Splat<Lanes>(0.0f));
+// Groups of the tile in which the row sees a key; the last may be partly visible.
+inline int VisibleGroups(int visible, int n_groups) {
+  return visible >= kGroupKeys * n_groups ? n_groups
+         : visible <= 0                   ? 0
+                                          : (visible + kGroupKeys - 1) / kGroupKeys;
 }
 
-// S of one row -> P of the row; running maximum and sum, output rescaled.
-template <class Dot>
-void SoftmaxRow(typename Dot::Scratch* scratch, int row, int visible, int n_groups, int head_dim,
-                float c, const RowState& state) {
-  const int groups = visible >= kGroupKeys * n_groups ? n_groups : (visible + kLanes - 1) / kLanes;
-  if (visible <= 0) return ClearWeights<Dot>(scratch, row, 0, n_groups);
-  float* const s = scratch->s[row];
-  const int last = groups - 1;  // the only group that may be partly visible
-  const int last_visible = visible - last * kLanes;
-  if (last_visible < kLanes)
-    Store(s + last * kLanes,
-          KeepFirst(Load<Lanes>(s + last * kLanes), last_visible, Splat<Lanes>(kMinusInfinity)));
-
+// Largest of the row's visible scores (-inf if none); hides the others of the last group.
+inline float MaxOfScores(float* s, int visible, int groups) {
+  if (groups == 0) return kMinusInfinity;
+  float* const last = s + (groups - 1) * kLanes;
+  const int in_last = visible - (groups - 1) * kLanes;
+  if (in_last < kLanes)
+    Store(last, KeepFirst(Load<Lanes>(last), in_last, Splat<Lanes>(kMinusInfinity)));
   Lanes top = Load<Lanes>(s);
   for (int j = 1; j < groups; ++j) top = Max(top, Load<Lanes>(s + j * kLanes));
-  const float before = state.max[row];
-  const float tile_max = FoldMax(top);
-  const float max = before > tile_max ? before : tile_max;
-  if (max == kMinusInfinity) return ClearWeights<Dot>(scratch, row, 0, n_groups);
+  return FoldMax(top);
+}
 
+// P of the row in all groups of the tile; returns their sum. A row without visible keys, or with
+// scores of -inf only (max = -inf), weighs nothing.
+template <class Dot>
+float Weigh(typename Dot::Scratch* scratch, int row, int groups, int n_groups, float max, float c) {
+  const float* const s = scratch->s[row];
+  const Lanes zero = Splat<Lanes>(0.0f);
+  if (max == kMinusInfinity) groups = 0;
   const Lanes factor = Splat<Lanes>(c), shift = Splat<Lanes>(-(max * c));
   Lanes p[kTileGroups];
   for (int j = 0; j < groups; ++j) {
-    p[j] = RoundBf16(Exp2(Fma(Load<Lanes>(s + j * kLanes), factor, shift)));
+    p[j] = RoundWeight(Exp2Bounded(Fma(Load<Lanes>(s + j * kLanes), factor, shift)));
     Dot::StoreWeights(scratch, row, j, p[j]);
   }
-  for (int j = groups; j < kTileGroups; ++j) p[j] = Splat<Lanes>(0.0f);
-  ClearWeights<Dot>(scratch, row, groups, n_groups);
-
+  for (int j = groups; j < kTileGroups; ++j) p[j] = zero;
+  for (int j = groups; j < n_groups; ++j) Dot::StoreWeights(scratch, row, j, zero);
   const Lanes low = Add(Add(p[0], p[1]), Add(p[2], p[3]));
   const Lanes high = Add(Add(p[4], p[5]), Add(p[6], p[7]));
-  const float rescale = before == kMinusInfinity ? 0.0f : Exp2One((before - max) * c);
-  state.sum[row] = Fma(state.sum[row], rescale, FoldSum(Add(low, high)));
-  ScaleRow(state.out + row * kRowStride, head_dim, rescale);
-  state.max[row] = max;
+  return FoldSum(Add(low, high));
+}
+
+// S -> P of all rows; running maxima and sums, outputs rescaled. Step by step for all rows, so that
+// the latencies of one row hide behind the others.
+template <class Dot>
+void Softmax(typename Dot::Scratch* scratch, const TileRows& rows, int n_groups, int head_dim,
+             float c, const RowState& state) {
+  int groups[Dot::kMaxRows];
+  float max[Dot::kMaxRows], sum[Dot::kMaxRows];
+  alignas(64) float rescale[RoundedRows(Dot::kMaxRows)] = {};
+  for (int r = 0; r < rows.n; ++r) {
+    groups[r] = VisibleGroups(rows.visible[r], n_groups);
+    const float before = state.max[r];
+    const float here = MaxOfScores(scratch->s[r], rows.visible[r], groups[r]);
+    max[r] = before > here ? before : here;
+    rescale[r] = max[r] == kMinusInfinity ? 0.0f : (before - max[r]) * c;
+    state.max[r] = max[r];
+  }
+  for (int r = 0; r < rows.n; r += kLanes)
+    Store(rescale + r, Exp2(Load<Lanes>(rescale + r)));  // 0 where `before` was -inf
+  for (int r = 0; r < rows.n; ++r) sum[r] = Weigh<Dot>(scratch, r, groups[r], n_groups, max[r], c);
+  for (int r = 0; r < rows.n; ++r) {
+    state.sum[r] = Fma(state.sum[r], rescale[r], sum[r]);
+    ScaleRow(state.out + r * kRowStride, head_dim, rescale[r]);
+  }
 }
 
 template <class Dot>
@@ -72,8 +116,7 @@ void Attend(const TileRows& rows, const KeyTile& tile, int head_dim, float c,
             const RowState& segment) {
   typename Dot::Scratch scratch;
   Dot::Scores(rows, tile, head_dim, &scratch);
-  for (int r = 0; r < rows.n; ++r)
-    SoftmaxRow<Dot>(&scratch, r, rows.visible[r], tile.n_groups, head_dim, c, segment);
+  Softmax<Dot>(&scratch, rows, tile.n_groups, head_dim, c, segment);
   Dot::AddValues(scratch, rows.n, tile, head_dim, segment.out);
 }
 

@@ -11,13 +11,13 @@
 namespace baton {
 namespace {
 
+// Exp2 of x <= 127 and no NaN, of which anything below -126 is +0 (what the clamp would let pass).
 template <class L>
-inline L Exp2(L x) {
+inline L Exp2Bounded(L x) {
   // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits of the sum.
   const L magic = Splat<L>(0x1.8p23f);
-  const L clamped = Min(Splat<L>(128.0f), Max(Splat<L>(-127.0f), x));  // NaN passes
-  const L shifted = Add(clamped, magic);
-  const L f = Sub(clamped, Sub(shifted, magic));
+  const L shifted = Add(x, magic);
+  const L f = Sub(x, Sub(shifted, magic));
   L p = Splat<L>(0x1.5bba14p-10f);
   p = Fma(p, f, Splat<L>(0x1.3cea88p-7f));
   p = Fma(p, f, Splat<L>(0x1.c6b752p-5f));
@@ -25,6 +25,11 @@ inline L Exp2(L x) {
   p = Fma(p, f, Splat<L>(0x1.62e42ap-1f));
   p = Fma(p, f, Splat<L>(1.0f));
   return ZeroBelow(x, Splat<L>(-126.0f), AddExponent(p, shifted));
+}
+
+template <class L>
+inline L Exp2(L x) {
+  return Exp2Bounded(Min(Splat<L>(128.0f), Max(Splat<L>(-127.0f), x)));  // NaN passes
 }
 
 // x / (1 + e^-x), divided by IEEE rules.
