@@ -1,0 +1,55 @@
+// A model's chat template: messages in, the prompt text out, byte for byte what transformers'
+// apply_chat_template renders with Jinja2 (settings: trim_blocks, lstrip_blocks, loop controls, its
+// tojson, raise_exception, strftime_now, reasoning copied to `thinking` and `reasoning_content`).
+// Templates are the operator's files, never a client's: they can neither hang (a limit on
+// instructions and on output) nor read anything, but memory between steps is not limited. Immutable
+// after load, Render is const: any thread; it needs about 1 MiB of stack.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/civil_time.h"
+
+namespace baton {
+
+struct NativeTemplate;  // the Rust object behind it
+
+// Everything as JSON text; an empty view is an absent argument.
+struct ChatTemplateInput {
+  std::string_view messages;   // array of objects
+  std::string_view tools;      // array, or empty: `tools` is none in the template
+  std::string_view documents;  // array, or empty
+  std::string_view variables;  // object of further names (chat_template_kwargs), or empty
+  bool add_generation_prompt = true;
+  absl::CivilSecond now;  // what strftime_now sees: local time, as datetime.now() in Python
+};
+
+class ChatTemplate {
+ public:
+  // chat_template.jinja, else chat_template.json, else "chat_template" of tokenizer_config.json (a
+  // string, or a list of {name, template}); bos_token, eos_token and the other named tokens of
+  // tokenizer_config.json are variables of the template. NotFound: the folder has no template.
+  // InvalidArgument: does not compile.
+  static absl::StatusOr<std::unique_ptr<ChatTemplate>> FromFolder(const std::string& folder);
+  // `special_tokens`: JSON object of names and texts, or empty.
+  static absl::StatusOr<std::unique_ptr<ChatTemplate>> FromSource(std::string_view source,
+                                                                  std::string_view special_tokens);
+  ~ChatTemplate();
+  ChatTemplate(const ChatTemplate&) = delete;
+  ChatTemplate& operator=(const ChatTemplate&) = delete;
+
+  // InvalidArgument: bad JSON, or the template refused the conversation (raise_exception: its text
+  // is the message) or failed on it. ResourceExhausted: a limit was hit.
+  absl::StatusOr<std::string> Render(const ChatTemplateInput& input) const;
+
+ private:
+  ChatTemplate() = default;
+  NativeTemplate* default_ = nullptr;
+  NativeTemplate* tool_use_ = nullptr;  // a list's template "tool_use", taken when there are tools
+};
+
+}  // namespace baton

@@ -1,0 +1,98 @@
+/* C ABI of the Rust crate baton_text_ffi (src/lib.rs): tokenizers and chat templates.
+ *
+ * Ownership: what a function writes to an out parameter belongs to the caller, who gives it back
+ * with the matching ..._free (null and {null, 0} are fine). Inputs are borrowed for the call.
+ * Handles are immutable: any number of threads may use one, and only ..._free needs to be alone.
+ * Errors: every call returns a baton_status; unless BATON_TEXT_OK, *error holds an English sentence
+ * (UTF-8) and the other out parameters are unchanged. A panic in Rust comes back as
+ * BATON_TEXT_INTERNAL; none unwinds out. Texts are pointer and length, never zero-terminated; a
+ * null pointer with length 0 is the empty text. */
+#ifndef BATON_TEXT_FFI_H_
+#define BATON_TEXT_FFI_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum {
+  BATON_TEXT_OK = 0,
+  BATON_TEXT_INVALID = 1, /* the input is wrong: not UTF-8, not JSON, a template that fails on it */
+  BATON_TEXT_EXHAUSTED = 2, /* a limit on instructions or output was hit */
+  BATON_TEXT_INTERNAL = 3   /* a panic: a bug here or in a crate */
+} baton_status;
+
+typedef struct {
+  const uint8_t* data;
+  size_t size;
+} baton_view; /* borrowed */
+typedef struct {
+  uint8_t* data;
+  size_t size;
+} baton_bytes;
+typedef struct {
+  int32_t* data;
+  size_t size;
+} baton_ids;
+typedef struct {
+  uint32_t* data;
+  size_t size;
+} baton_offsets;
+
+void baton_bytes_free(baton_bytes bytes);
+void baton_ids_free(baton_ids ids);
+void baton_offsets_free(baton_offsets offsets);
+
+/* ---- tokenizers ---- */
+typedef struct baton_tokenizer baton_tokenizer;
+
+/* json: the content of tokenizer.json. */
+baton_status baton_tokenizer_new(baton_view json, baton_tokenizer** out, baton_bytes* error);
+void baton_tokenizer_free(baton_tokenizer* tokenizer);
+baton_status baton_tokenizer_encode(const baton_tokenizer* tokenizer, baton_view text,
+                                    int32_t add_special_tokens, baton_ids* out, baton_bytes* error);
+/* Ids without a token are passed over. */
+baton_status baton_tokenizer_decode(const baton_tokenizer* tokenizer, const int32_t* ids,
+                                    size_t count, int32_t skip_special_tokens, baton_bytes* out,
+                                    baton_bytes* error);
+/* -1: no such token. */
+int32_t baton_tokenizer_id(const baton_tokenizer* tokenizer, baton_view token);
+
+enum { BATON_TOKEN_EXISTS = 1, BATON_TOKEN_SPECIAL = 2 };
+enum { BATON_LEADING_KEEP = 0, BATON_LEADING_STRIP_ONE = 1, BATON_LEADING_STRIP_ALL_FIRST = 2 };
+typedef struct {
+  baton_bytes bytes;     /* what each id stands for, joined in order of id */
+  baton_offsets ends;    /* where the bytes of each id end */
+  baton_bytes flags;     /* BATON_TOKEN_... of each id */
+  int32_t leading_space; /* BATON_LEADING_...: what the decoder does with a text's first space */
+} baton_vocabulary;
+baton_status baton_tokenizer_vocabulary(const baton_tokenizer* tokenizer, baton_vocabulary* out,
+                                        baton_bytes* error);
+
+/* ---- chat templates ---- */
+typedef struct baton_template baton_template;
+
+/* special_tokens: a JSON object, or empty. A render ends with BATON_TEXT_EXHAUSTED after `fuel`
+ * instructions of the template engine or beyond `most_bytes` of output. */
+baton_status baton_template_new(baton_view source, baton_view special_tokens, uint64_t fuel,
+                                size_t most_bytes, baton_template** out, baton_bytes* error);
+void baton_template_free(baton_template* chat_template);
+
+typedef struct {
+  baton_view messages;  /* JSON array */
+  baton_view tools;     /* JSON, or empty for none */
+  baton_view documents; /* JSON, or empty for none */
+  baton_view variables; /* JSON object, or empty */
+  int32_t add_generation_prompt;
+  int32_t year, month, day, hour, minute, second; /* local time; month and day from 1 */
+} baton_template_input;
+baton_status baton_template_render(const baton_template* chat_template,
+                                   const baton_template_input* input, baton_bytes* out,
+                                   baton_bytes* error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* BATON_TEXT_FFI_H_ */

@@ -1,0 +1,198 @@
+//! A chat template in minijinja, mended to render what transformers renders with Jinja2.
+
+use crate::clock::CivilTime;
+use crate::error::Failure;
+use crate::methods::{self, PyDict};
+use crate::{dialect, filters, python, tests};
+use minijinja::syntax::SyntaxConfig;
+use minijinja::{Environment, Error, ErrorKind, Value};
+use serde_json::{Map, Value as Json};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+const NAME: &str = "chat template";
+/// Macro calls cost 4, includes 10; each level takes up to 10 KiB of stack.
+const MOST_RECURSION: usize = 200;
+
+pub struct ChatTemplate {
+    env: Environment<'static>,
+    special_tokens: BTreeMap<String, Value>,
+    most_bytes: usize,
+}
+
+pub struct RenderInput<'a> {
+    pub messages: &'a str,
+    pub tools: &'a str,
+    pub documents: &'a str,
+    pub variables: &'a str,
+    pub add_generation_prompt: bool,
+    pub now: CivilTime,
+}
+
+/// What raise_exception throws: its text is for the client, word for word.
+#[derive(Debug)]
+struct Raised(String);
+
+impl std::fmt::Display for Raised {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Raised {}
+
+impl ChatTemplate {
+    pub fn new(source: &str, special_tokens: &str, fuel: u64, most_bytes: usize) -> Result<ChatTemplate, Failure> {
+        let mut env = Environment::new();
+        let syntax = SyntaxConfig::builder()
+            .trim_blocks(true)
+            .lstrip_blocks(true)
+            .build()
+            .map_err(|e| Failure::invalid(e.to_string()))?;
+        env.set_syntax(syntax);
+        env.set_fuel(Some(fuel));
+        env.set_recursion_limit(MOST_RECURSION);
+        env.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
+        env.set_formatter(|out, _, value| out.write_str(&python::str_of(value)).map_err(Error::from));
+        env.set_unknown_method_callback(methods::call);
+        filters::add_to(&mut env);
+        tests::add_to(&mut env);
+        env.add_function("raise_exception", |message: &Value| -> Result<Value, Error> {
+            let text = python::str_of(message);
+            Err(Error::new(ErrorKind::InvalidOperation, text.clone()).with_source(Raised(text)))
+        });
+        env.add_template_owned(NAME, dialect::translate(source))
+            .map_err(|e| Failure::invalid(format!("the chat template does not compile: {}", describe(&e))))?;
+        let special_tokens = object("the special tokens", special_tokens)?.into_iter().map(|(k, v)| (k, to_value(v)));
+        Ok(ChatTemplate { env, special_tokens: special_tokens.collect(), most_bytes })
+    }
+
+    pub fn render(&self, input: &RenderInput) -> Result<String, Failure> {
+        let mut context = self.special_tokens.clone();
+        let variables = object("the template variables", input.variables)?;
+        context.extend(variables.into_iter().map(|(k, v)| (k, to_value(v))));
+        context.insert("messages".into(), to_value(messages(input.messages)?));
+        context.insert("tools".into(), optional("tools", input.tools)?);
+        context.insert("documents".into(), optional("documents", input.documents)?);
+        context.insert("add_generation_prompt".into(), Value::from(input.add_generation_prompt));
+        let now = input.now;
+        let strftime_now = move |format: &str| now.strftime(format);
+        context.insert("strftime_now".into(), Value::from_function(strftime_now));
+
+        let template = self.env.get_template(NAME).map_err(|e| Failure::invalid(describe(&e)))?;
+        let mut out = Limited { text: Vec::new(), most: self.most_bytes, full: false };
+        let result = template.render_captured_to(Value::from(context), &mut out).map(|_| ());
+        match result {
+            Ok(()) => String::from_utf8(out.text).map_err(|e| Failure::invalid(e.to_string())),
+            Err(_) if out.full => {
+                Err(Failure::exhausted(format!("the chat template wrote more than {} bytes", self.most_bytes)))
+            }
+            Err(error) => Err(failure_of(&error)),
+        }
+    }
+}
+
+/// A writer that refuses what exceeds the limit.
+struct Limited {
+    text: Vec<u8>,
+    most: usize,
+    full: bool,
+}
+
+impl std::io::Write for Limited {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if self.text.len() + bytes.len() > self.most {
+            self.full = true;
+            return Err(std::io::Error::other("output limit"));
+        }
+        self.text.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+fn failure_of(error: &Error) -> Failure {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if let Some(raised) = error.downcast_ref::<Raised>() {
+            return Failure::invalid(raised.0.clone());
+        }
+        if error.downcast_ref::<Error>().is_some_and(|e| e.kind() == ErrorKind::OutOfFuel) {
+            return Failure::exhausted("the chat template ran longer than its limit of instructions");
+        }
+        cause = error.source();
+    }
+    Failure::invalid(format!("the chat template fails on this conversation: {}", describe(error)))
+}
+
+fn describe(error: &Error) -> String {
+    let mut text = error.kind().to_string();
+    if let Some(detail) = error.detail() {
+        let _ = write!(text, ": {detail}");
+    }
+    if let Some(line) = error.line() {
+        let _ = write!(text, " (line {line})");
+    }
+    text
+}
+
+fn parse(what: &str, json: &str) -> Result<Json, Failure> {
+    serde_json::from_str(json).map_err(|e| Failure::invalid(format!("{what}: not JSON: {e}")))
+}
+
+fn object(what: &str, json: &str) -> Result<Map<String, Json>, Failure> {
+    if json.is_empty() {
+        return Ok(Map::new());
+    }
+    match parse(what, json)? {
+        Json::Object(map) => Ok(map),
+        _ => Err(Failure::invalid(format!("{what}: must be a JSON object"))),
+    }
+}
+
+fn optional(what: &str, json: &str) -> Result<Value, Failure> {
+    if json.is_empty() {
+        return Ok(Value::from(()));
+    }
+    parse(what, json).map(to_value)
+}
+
+fn messages(json: &str) -> Result<Json, Failure> {
+    match parse("messages", json)? {
+        Json::Array(messages) => Ok(Json::Array(messages.into_iter().map(with_reasoning_names).collect())),
+        _ => Err(Failure::invalid("messages: must be a JSON array")),
+    }
+}
+
+/// transformers 5 gives a message's reasoning the names `thinking` and `reasoning_content`, in this order of keys.
+fn with_reasoning_names(message: Json) -> Json {
+    let Json::Object(message) = message else { return message };
+    let found = ["reasoning_content", "thinking", "reasoning"]
+        .iter()
+        .find_map(|name| message.get(*name).filter(|value| !value.is_null()))
+        .cloned();
+    let Some(found) = found else { return Json::Object(message) };
+    let mut named = Map::new();
+    named.insert("thinking".into(), found.clone());
+    named.extend(message);
+    named.insert("reasoning_content".into(), found);
+    Json::Object(named)
+}
+
+fn to_value(json: Json) -> Value {
+    match json {
+        Json::Null => Value::from(()),
+        Json::Bool(x) => Value::from(x),
+        Json::Number(x) => match (x.as_i64(), x.as_u64()) {
+            (Some(x), _) => Value::from(x),
+            (None, Some(x)) => Value::from(x),
+            (None, None) => Value::from(x.as_f64().unwrap_or(f64::NAN)),
+        },
+        Json::String(x) => Value::from(x),
+        Json::Array(items) => Value::from(items.into_iter().map(to_value).collect::<Vec<Value>>()),
+        Json::Object(pairs) => PyDict::value_of(pairs.into_iter().map(|(k, v)| (k, to_value(v)))),
+    }
+}

@@ -1,0 +1,235 @@
+//! A template in Jinja2's words, in minijinja's words: what no filter, test or method can mend.
+//!
+//! | Jinja2 | minijinja |
+//! |---|---|
+//! | line ends \r\n and \r are \n | kept |
+//! | `{% generation %}` (marks the assistant's tokens for training) | unknown |
+//! | the line end after `{% raw %}` stays | trimmed by trim_blocks |
+//! | `'%s' % x` formats | an error; becomes `'%s'\|python_format(x)` |
+//! | `for x in none` fails | no iterations; becomes `for x in (none)\|python_iter` |
+
+pub fn translate(source: &str) -> String {
+    let text = source.replace("\r\n", "\n").replace('\r', "\n");
+    let mut out = String::with_capacity(text.len() + 64);
+    let mut rest = text.as_str();
+    while let Some(at) = next_tag(rest) {
+        out.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let length = match &rest[..2] {
+            "{#" => rest.find("#}").map_or(rest.len(), |end| end + 2),
+            open => tag_length(rest, if open == "{{" { "}}" } else { "%}" }),
+        };
+        let tag = &rest[..length];
+        rest = &rest[length..];
+        if tag.starts_with("{#") {
+            out.push_str(tag);
+        } else if keyword(tag) == "raw" {
+            out.push_str(&with_plus(tag));
+            let length = raw_length(rest);
+            out.push_str(&rest[..length]);
+            rest = &rest[length..];
+        } else {
+            out.push_str(&translate_tag(tag));
+        }
+    }
+    out.push_str(rest);
+    out
+}
+
+fn next_tag(text: &str) -> Option<usize> {
+    ["{{", "{%", "{#"].iter().filter_map(|open| text.find(open)).min()
+}
+
+/// Bytes of the tag at the start of `text`, its end included; strings may contain the end.
+fn tag_length(text: &str, close: &str) -> usize {
+    let mut at = 2;
+    let mut depth = 0usize;
+    while at < text.len() {
+        let rest = &text[at..];
+        if depth == 0 && rest.starts_with(close) {
+            return at + 2;
+        }
+        let token = token_length(rest);
+        match rest.as_bytes()[0] {
+            b'(' | b'[' | b'{' => depth += 1,
+            b')' | b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        at += token;
+    }
+    text.len()
+}
+
+/// Bytes up to and including the endraw tag, or all.
+fn raw_length(text: &str) -> usize {
+    let mut from = 0;
+    while let Some(at) = text[from..].find("{%") {
+        let tag = &text[from + at..];
+        let length = tag.find("%}").map_or(tag.len(), |end| end + 2);
+        if keyword(&tag[..length]) == "endraw" {
+            return from + at + length;
+        }
+        from += at + 2;
+    }
+    text.len()
+}
+
+/// The first word of a block tag.
+fn keyword(tag: &str) -> &str {
+    let Some(inner) = tag.strip_prefix("{%") else { return "" };
+    let inner = inner.trim_start_matches(['-', '+']).trim_start();
+    &inner[..word_length(inner)]
+}
+
+fn with_plus(tag: &str) -> String {
+    match tag.strip_suffix("%}") {
+        Some(inner) if !inner.ends_with(['-', '+']) => format!("{inner}+%}}"),
+        _ => tag.to_string(),
+    }
+}
+
+fn translate_tag(tag: &str) -> String {
+    match keyword(tag) {
+        "generation" => tag.replacen("generation", "if true", 1),
+        "endgeneration" => tag.replacen("endgeneration", "endif", 1),
+        "for" => translate_formats(&checked_for(tag)),
+        _ => translate_formats(tag),
+    }
+}
+
+/// Wraps what a `for` tag iterates over. Jinja2 knows no inline `if` there, so a bare `if` starts the loop's filter.
+fn checked_for(tag: &str) -> String {
+    let tokens = tokens_of(tag);
+    let Some(start) = tokens.iter().find(|t| t.depth == 0 && t.text == "in").map(|t| t.at + 2) else {
+        return tag.to_string();
+    };
+    let ends = |t: &&Token| t.at >= start && t.depth == 0 && matches!(t.text, "if" | "recursive" | "%}" | "-" | "+");
+    let is_end = |t: &&Token| ends(t) && (!matches!(t.text, "-" | "+") || tag[t.at + 1..] == *"%}");
+    let Some(end) = tokens.iter().find(is_end).map(|t| t.at) else { return tag.to_string() };
+    format!("{} ({})|python_iter {}", &tag[..start], tag[start..end].trim(), &tag[end..])
+}
+
+/// Turns a string literal's `%` into a filter, with the operand that binds tighter than `%`.
+fn translate_formats(tag: &str) -> String {
+    let tokens = tokens_of(tag);
+    for pair in tokens.windows(2) {
+        let [text, percent] = pair else { continue };
+        if !text.text.starts_with(['\'', '"']) || percent.text != "%" {
+            continue;
+        }
+        let start = percent.at + 1;
+        let end = start + operand_length(&tag[start..]);
+        let operand = translate_formats(tag[start..end].trim());
+        let head = &tag[..percent.at];
+        return format!("{head}|python_format({operand}){}", translate_formats(&tag[end..]));
+    }
+    tag.to_string()
+}
+
+/// Bytes of one operand: signs, a name, literal or group, then `.name`, `[..]`, `(..)` and `|filter`.
+fn operand_length(text: &str) -> usize {
+    let tokens = tokens_of(text);
+    let mut i = 0;
+    while tokens.get(i).is_some_and(|t| matches!(t.text, "-" | "+")) {
+        i += 1;
+    }
+    let group_end = |open: usize| {
+        let depth = tokens[open].depth;
+        (open + 1..tokens.len()).find(|&j| tokens[j].depth == depth).unwrap_or(tokens.len() - 1)
+    };
+    let is_open = |i: usize| tokens.get(i).is_some_and(|t| matches!(t.text, "(" | "[" | "{"));
+    if i >= tokens.len() {
+        return text.len();
+    }
+    if is_open(i) {
+        i = group_end(i);
+    }
+    i += 1;
+    loop {
+        if is_open(i) && tokens[i].text != "{" {
+            i = group_end(i) + 1;
+        } else if tokens.get(i).is_some_and(|t| matches!(t.text, "." | "|")) {
+            i += 2;
+        } else {
+            break;
+        }
+    }
+    tokens.get(i.saturating_sub(1)).map_or(text.len(), |last| last.at + last.text.len())
+}
+
+struct Token<'a> {
+    at: usize,
+    text: &'a str,
+    depth: usize, // of brackets around it; a bracket and its partner have the same
+}
+
+fn tokens_of(text: &str) -> Vec<Token<'_>> {
+    let mut tokens = Vec::new();
+    let mut depth = 0usize;
+    let mut at = 0;
+    while at < text.len() {
+        let rest = &text[at..];
+        let length = token_length(rest);
+        let token = &rest[..length];
+        if matches!(token, ")" | "]" | "}") {
+            depth = depth.saturating_sub(1);
+        }
+        if !token.trim().is_empty() {
+            tokens.push(Token { at, text: token, depth });
+        }
+        if matches!(token, "(" | "[" | "{") {
+            depth += 1;
+        }
+        at += length;
+    }
+    tokens
+}
+
+/// Bytes of the token at the start: a string, a word or number, a tag border, or one character.
+fn token_length(text: &str) -> usize {
+    let first = text.chars().next().map_or(0, char::len_utf8);
+    match text.as_bytes()[0] {
+        quote @ (b'\'' | b'"') => {
+            let mut escaped = false;
+            let end = text.bytes().skip(1).position(|byte| {
+                let closes = byte == quote && !escaped;
+                escaped = byte == b'\\' && !escaped;
+                closes
+            });
+            end.map_or(text.len(), |at| at + 2)
+        }
+        _ if text.starts_with("%}") || text.starts_with("{%") => 2,
+        _ => word_length(text).max(first),
+    }
+}
+
+fn word_length(text: &str) -> usize {
+    text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len())
+}
+
+#[cfg(test)]
+mod checks {
+    use super::translate;
+
+    #[test]
+    fn translations() {
+        for (from, to) in [
+            ("a\r\nb", "a\nb"),
+            ("{{ '%s' % x }}", "{{ '%s' |python_format(x) }}"),
+            ("{{ '%d-%s' % (a.b[1] + 2, 'x') ~ y }}", "{{ '%d-%s' |python_format((a.b[1] + 2, 'x')) ~ y }}"),
+            ("{{ '%s' % f(1).g|upper ~ 1 }}", "{{ '%s' |python_format(f(1).g|upper) ~ 1 }}"),
+            ("{{ 'a' ~ '%s' % ('%s' % 1) }}", "{{ 'a' ~ '%s' |python_format(('%s' |python_format(1))) }}"),
+            ("{{ 7 % 3 }}{{ 'a' }}%", "{{ 7 % 3 }}{{ 'a' }}%"),
+            ("{% if x == 'a'%}y", "{% if x == 'a'%}y"),
+            ("{%- for a, b in c.items() if a -%}", "{%- for a, b in (c.items())|python_iter if a -%}"),
+            ("{% for x in [1, 2] %}", "{% for x in ([1, 2])|python_iter %}"),
+            ("{% for x in y[-1:] -%}", "{% for x in (y[-1:])|python_iter -%}"),
+            ("{% raw %}\n{{ '%s' % x }}{% endraw %}z", "{% raw +%}\n{{ '%s' % x }}{% endraw %}z"),
+            ("{%- generation -%}x{%endgeneration%}", "{%- if true -%}x{%endif%}"),
+            ("{# '%s' % x #}{{ {'a': '}}'} }}", "{# '%s' % x #}{{ {'a': '}}'} }}"),
+            ("{{ \"it's\" % x", "{{ \"it's\" |python_format(x)"),
+        ] {
+            assert_eq!(translate(from), to);
+        }
+    }
+}

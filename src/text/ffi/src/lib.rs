@@ -1,0 +1,244 @@
+//! The C ABI of baton_text.h. Each entry point runs inside `guarded`, which turns errors and panics into a
+//! status and a sentence. The header says who owns what.
+
+mod arguments;
+mod chat_template;
+mod clock;
+mod dialect;
+mod error;
+mod filters;
+mod json;
+mod methods;
+mod python;
+mod tests;
+mod tokenizer;
+
+use chat_template::{ChatTemplate, RenderInput};
+use clock::CivilTime;
+use error::{Failure, Status};
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use tokenizer::Tokenizer;
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct View {
+    data: *const u8,
+    size: usize,
+}
+
+impl View {
+    /// Safety: the caller of the C function promises `size` readable bytes for the length of the call.
+    unsafe fn bytes<'a>(self) -> &'a [u8] {
+        if self.size == 0 {
+            &[]
+        } else {
+            std::slice::from_raw_parts(self.data, self.size)
+        }
+    }
+
+    unsafe fn text<'a>(self, what: &str) -> Result<&'a str, Failure> {
+        std::str::from_utf8(self.bytes())
+            .map_err(|e| Failure::invalid(format!("{what} is not valid UTF-8 at byte {}", e.valid_up_to())))
+    }
+}
+
+/// A boxed slice handed over to C; `free` takes it back.
+#[repr(C)]
+pub struct Owned<T> {
+    data: *mut T,
+    size: usize,
+}
+
+impl<T> Owned<T> {
+    fn new(items: Vec<T>) -> Self {
+        let size = items.len();
+        let data = Box::into_raw(items.into_boxed_slice()) as *mut T;
+        Owned { data, size }
+    }
+
+    unsafe fn free(self) {
+        if !self.data.is_null() {
+            drop(Box::from_raw(std::ptr::slice_from_raw_parts_mut(self.data, self.size)));
+        }
+    }
+}
+
+#[repr(C)]
+pub struct Vocabulary {
+    bytes: Owned<u8>,
+    ends: Owned<u32>,
+    flags: Owned<u8>,
+    leading_space: i32,
+}
+
+#[repr(C)]
+pub struct TemplateInput {
+    messages: View,
+    tools: View,
+    documents: View,
+    variables: View,
+    add_generation_prompt: i32,
+    year: i32,
+    month: i32,
+    day: i32,
+    hour: i32,
+    minute: i32,
+    second: i32,
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|s| s.to_string()).or_else(|| panic.downcast_ref::<String>().cloned());
+    format!("panic in the text library: {}", text.as_deref().unwrap_or("no message"))
+}
+
+/// Runs `body` and writes its value to `out` or its failure to `error`.
+unsafe fn guarded<T>(out: *mut T, error: *mut Owned<u8>, body: impl FnOnce() -> Result<T, Failure>) -> Status {
+    let failure = match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(value)) => {
+            out.write(value);
+            return Status::Ok;
+        }
+        Ok(Err(failure)) => failure,
+        Err(panic) => Failure { status: Status::Internal, text: panic_text(panic.as_ref()) },
+    };
+    error.write(Owned::new(failure.text.into_bytes()));
+    failure.status
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn baton_bytes_free(bytes: Owned<u8>) {
+    bytes.free();
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn baton_ids_free(ids: Owned<i32>) {
+    ids.free();
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn baton_offsets_free(offsets: Owned<u32>) {
+    offsets.free();
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn baton_tokenizer_new(json: View, out: *mut *mut Tokenizer, error: *mut Owned<u8>) -> Status {
+    guarded(out, error, || Ok(Box::into_raw(Box::new(Tokenizer::from_json(json.bytes())?))))
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn baton_tokenizer_free(tokenizer: *mut Tokenizer) {
+    if !tokenizer.is_null() {
+        // A destructor that panics leaves nothing to report to: the process goes on without those bytes.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(Box::from_raw(tokenizer))));
+    }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn baton_tokenizer_encode(
+    tokenizer: *const Tokenizer,
+    text: View,
+    add_special_tokens: i32,
+    out: *mut Owned<i32>,
+    error: *mut Owned<u8>,
+) -> Status {
+    guarded(out, error, || {
+        let ids = (*tokenizer).encode(text.text("the text")?, add_special_tokens != 0)?;
+        Ok(Owned::new(ids))
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn baton_tokenizer_decode(
+    tokenizer: *const Tokenizer,
+    ids: *const i32,
+    count: usize,
+    skip_special_tokens: i32,
+    out: *mut Owned<u8>,
+    error: *mut Owned<u8>,
+) -> Status {
+    guarded(out, error, || {
+        let ids = if count == 0 { &[] } else { std::slice::from_raw_parts(ids, count) };
+        let text = (*tokenizer).decode(ids, skip_special_tokens != 0)?;
+        Ok(Owned::new(text.into_bytes()))
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn baton_tokenizer_id(tokenizer: *const Tokenizer, token: View) -> i32 {
+    catch_unwind(AssertUnwindSafe(|| {
+        let token = std::str::from_utf8(token.bytes()).ok()?;
+        (*tokenizer).id_of(token)
+    }))
+    .ok()
+    .flatten()
+    .unwrap_or(-1)
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn baton_tokenizer_vocabulary(
+    tokenizer: *const Tokenizer,
+    out: *mut Vocabulary,
+    error: *mut Owned<u8>,
+) -> Status {
+    guarded(out, error, || {
+        let table = (*tokenizer).token_table()?;
+        Ok(Vocabulary {
+            bytes: Owned::new(table.bytes),
+            ends: Owned::new(table.ends),
+            flags: Owned::new(table.flags),
+            leading_space: table.leading_space,
+        })
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn baton_template_new(
+    source: View,
+    special_tokens: View,
+    fuel: u64,
+    most_bytes: usize,
+    out: *mut *mut ChatTemplate,
+    error: *mut Owned<u8>,
+) -> Status {
+    guarded(out, error, || {
+        let source = source.text("the chat template")?;
+        let special_tokens = special_tokens.text("the special tokens")?;
+        let template = ChatTemplate::new(source, special_tokens, fuel, most_bytes)?;
+        Ok(Box::into_raw(Box::new(template)))
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn baton_template_free(template: *mut ChatTemplate) {
+    if !template.is_null() {
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(Box::from_raw(template))));
+    }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn baton_template_render(
+    template: *const ChatTemplate,
+    input: *const TemplateInput,
+    out: *mut Owned<u8>,
+    error: *mut Owned<u8>,
+) -> Status {
+    guarded(out, error, || {
+        let input = &*input;
+        let text = (*template).render(&RenderInput {
+            messages: input.messages.text("messages")?,
+            tools: input.tools.text("tools")?,
+            documents: input.documents.text("documents")?,
+            variables: input.variables.text("variables")?,
+            add_generation_prompt: input.add_generation_prompt != 0,
+            now: CivilTime {
+                year: input.year,
+                month: input.month,
+                day: input.day,
+                hour: input.hour,
+                minute: input.minute,
+                second: input.second,
+            },
+        })?;
+        Ok(Owned::new(text.into_bytes()))
+    })
+}

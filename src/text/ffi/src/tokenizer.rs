@@ -1,0 +1,189 @@
+//! A tokenizer.json behind `tokenizers`, and the table of the bytes each token stands for.
+
+use crate::error::Failure;
+use serde_json::Value as Json;
+use std::borrow::Cow;
+use std::str::FromStr;
+
+pub struct Tokenizer {
+    inner: tokenizers::Tokenizer,
+    spelling: Spelling,
+    leading_space: i32,
+}
+
+pub struct TokenTable {
+    pub bytes: Vec<u8>,
+    pub ends: Vec<u32>,
+    pub flags: Vec<u8>,
+    pub leading_space: i32,
+}
+
+const EXISTS: u8 = 1;
+const SPECIAL: u8 = 2;
+const KEEP: i32 = 0;
+const STRIP_ONE: i32 = 1;
+const STRIP_ALL_FIRST: i32 = 2;
+/// Ids beyond this are a broken file: the token table would be as long as the greatest id.
+const MOST_IDS: usize = 1 << 24;
+
+/// How the tokens of a vocabulary spell bytes.
+enum Spelling {
+    /// Each character stands for a byte (GPT-2's table): the byte by code point.
+    ByteLevel(Vec<Option<u8>>),
+    /// Text, with replacements ("▁" is a space), and maybe `<0xHH>` for a byte.
+    Text { replacements: Vec<(String, String)>, byte_fallback: bool },
+}
+
+impl Tokenizer {
+    pub fn from_json(json: &[u8]) -> Result<Tokenizer, Failure> {
+        let text = std::str::from_utf8(json)
+            .map_err(|e| Failure::invalid(format!("not valid UTF-8 at byte {}", e.valid_up_to())))?;
+        let mut inner = tokenizers::Tokenizer::from_str(text)
+            .map_err(|e| Failure::invalid(format!("not a tokenizer that can be loaded: {e}")))?;
+        // A file may carry the truncation and padding of its last training run; a prompt must stay whole.
+        inner.with_truncation(None).map_err(|e| Failure::invalid(format!("truncation cannot be switched off: {e}")))?;
+        inner.with_padding(None);
+        let decoder = decoder_of(text)?;
+        let (spelling, leading_space) = read_decoder(&decoder)?;
+        Ok(Tokenizer { inner, spelling, leading_space })
+    }
+
+    pub fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<i32>, Failure> {
+        let encoding = self
+            .inner
+            .encode_fast(text, add_special_tokens)
+            .map_err(|e| Failure::invalid(format!("the text cannot be tokenized: {e}")))?;
+        Ok(encoding.get_ids().iter().map(|&id| id as i32).collect())
+    }
+
+    pub fn decode(&self, ids: &[i32], skip_special_tokens: bool) -> Result<String, Failure> {
+        let known: Vec<u32> = ids.iter().filter(|&&id| id >= 0).map(|&id| id as u32).collect();
+        self.inner
+            .decode(&known, skip_special_tokens)
+            .map_err(|e| Failure::invalid(format!("the tokens cannot be decoded: {e}")))
+    }
+
+    pub fn id_of(&self, token: &str) -> Option<i32> {
+        self.inner.token_to_id(token).and_then(|id| i32::try_from(id).ok())
+    }
+
+    pub fn token_table(&self) -> Result<TokenTable, Failure> {
+        let vocabulary = self.inner.get_vocab(true);
+        let size = vocabulary.values().map(|&id| id as usize + 1).max().unwrap_or(0);
+        if size > MOST_IDS {
+            return Err(Failure::invalid(format!("token id {} is beyond the limit of {MOST_IDS}", size - 1)));
+        }
+        let added = self.inner.get_added_vocabulary();
+        let mut table = TokenTable {
+            bytes: Vec::new(),
+            ends: Vec::with_capacity(size),
+            flags: Vec::with_capacity(size),
+            leading_space: self.leading_space,
+        };
+        for id in 0..size as u32 {
+            let mut flags = 0;
+            if let Some(token) = self.inner.id_to_token(id) {
+                let special = added.is_special_token(&token);
+                flags = EXISTS | if special { SPECIAL } else { 0 };
+                let is_added = added.get_added_tokens_decoder().contains_key(&id);
+                table.bytes.extend_from_slice(&self.spelling.bytes_of(&token, is_added));
+            }
+            table.flags.push(flags);
+            table.ends.push(table.bytes.len() as u32);
+        }
+        Ok(table)
+    }
+}
+
+impl Spelling {
+    fn bytes_of(&self, token: &str, is_added: bool) -> Vec<u8> {
+        match self {
+            // An added token is its own text, though the library's decoder would read it as bytes, too; they
+            // differ only for added tokens with letters beyond ASCII.
+            Spelling::ByteLevel(_) if is_added => token.as_bytes().to_vec(),
+            Spelling::ByteLevel(byte_of) => token
+                .chars()
+                .map(|c| byte_of.get(c as usize).copied().flatten())
+                .collect::<Option<Vec<u8>>>()
+                .unwrap_or_else(|| token.as_bytes().to_vec()),
+            Spelling::Text { replacements, byte_fallback } => {
+                let mut text = Cow::Borrowed(token);
+                for (from, to) in replacements {
+                    text = Cow::Owned(text.replace(from.as_str(), to));
+                }
+                match fallback_byte(&text) {
+                    Some(byte) if *byte_fallback => vec![byte],
+                    _ => text.as_bytes().to_vec(),
+                }
+            }
+        }
+    }
+}
+
+/// GPT-2's table: printable Latin-1 characters stand for themselves, U+0100 and up for the other 68 bytes.
+fn byte_level_table() -> Vec<Option<u8>> {
+    let printable = |b: &u8| matches!(b, 0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff);
+    let itself = (0..=255u8).map(|b| printable(&b).then_some(b));
+    let others = (0..=255u8).filter(|b| !printable(b)).map(Some);
+    itself.chain(others).collect()
+}
+
+fn fallback_byte(token: &str) -> Option<u8> {
+    let hex = token.strip_prefix("<0x")?.strip_suffix('>')?;
+    if hex.len() != 2 {
+        return None;
+    }
+    u8::from_str_radix(hex, 16).ok()
+}
+
+fn decoder_of(text: &str) -> Result<Json, Failure> {
+    // Only this field: the vocabulary of a large model is 10 MB that tokenizers has parsed already.
+    #[derive(serde::Deserialize)]
+    struct File {
+        #[serde(default)]
+        decoder: Json,
+    }
+    let file: File =
+        serde_json::from_str(text).map_err(|e| Failure::invalid(format!("its decoder cannot be read: {e}")))?;
+    Ok(file.decoder)
+}
+
+/// Reads what a decoder does to each token, so that streams can do it token by token.
+fn read_decoder(decoder: &Json) -> Result<(Spelling, i32), Failure> {
+    let steps = match decoder["type"].as_str() {
+        Some("Sequence") => decoder["decoders"].as_array().cloned().unwrap_or_default(),
+        _ => vec![decoder.clone()],
+    };
+    if let [only] = steps.as_slice() {
+        if only["type"] == "ByteLevel" {
+            return Ok((Spelling::ByteLevel(byte_level_table()), KEEP));
+        }
+    }
+    let mut replacements = Vec::new();
+    let mut byte_fallback = false;
+    let mut leading_space = KEEP;
+    for step in &steps {
+        match step["type"].as_str().unwrap_or("null") {
+            "Replace" if step["pattern"]["String"].is_string() => {
+                let part = |value: &Json| value.as_str().unwrap_or_default().to_string();
+                replacements.push((part(&step["pattern"]["String"]), part(&step["content"])));
+            }
+            "Metaspace" => {
+                let replacement = step["replacement"].as_str().unwrap_or("▁").to_string();
+                replacements.push((replacement, " ".into()));
+                let never = step["prepend_scheme"] == "never" || step["add_prefix_space"] == false;
+                leading_space = if never { KEEP } else { STRIP_ALL_FIRST };
+            }
+            "ByteFallback" => byte_fallback = true,
+            "Fuse" => {}
+            "Strip" if step["content"] == " " && step["start"] == 1 && step["stop"] == 0 => leading_space = STRIP_ONE,
+            other => {
+                return Err(Failure::invalid(format!(
+                "decoder {other} ({step}) cannot be used for streams; known are ByteLevel, Metaspace, Replace of a \
+                 string, ByteFallback, Fuse, and Strip of one leading space"
+            )))
+            }
+        }
+    }
+    Ok((Spelling::Text { replacements, byte_fallback }, leading_space))
+}

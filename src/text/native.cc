@@ -1,0 +1,41 @@
+#include "text/native.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+
+namespace baton::native {
+
+absl::Status ToStatus(baton_status status, const Bytes& error) {
+  const std::string text(error.view());
+  switch (status) {
+    case BATON_TEXT_OK:
+      return absl::OkStatus();
+    case BATON_TEXT_INVALID:
+      return absl::InvalidArgumentError(text);
+    case BATON_TEXT_EXHAUSTED:
+      return absl::ResourceExhaustedError(text);
+    case BATON_TEXT_INTERNAL:
+      break;
+  }
+  return absl::InternalError(text);
+}
+
+absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  constexpr std::streamoff kMostBytes = 512 << 20;
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file) return absl::NotFoundError(absl::StrCat(path, ": ", std::strerror(errno)));
+  const std::streamoff size = file.tellg();
+  if (size < 0 || size > kMostBytes)
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": not a regular file of at most 512 MiB"));
+  std::string content(static_cast<size_t>(size), '\0');
+  file.seekg(0);
+  if (!file.read(content.data(), size))
+    return absl::InvalidArgumentError(absl::StrCat(path, ": cannot be read"));
+  return content;
+}
+
+}  // namespace baton::native

@@ -1,0 +1,40 @@
+// The Rust library's buffers and statuses in our own types. Only the .cc files of this room include
+// it.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "text/ffi/baton_text.h"
+
+namespace baton::native {
+
+inline baton_view View(std::string_view text) {
+  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
+}
+
+// Owns a buffer that Rust handed over.
+class Bytes {
+ public:
+  Bytes() = default;
+  explicit Bytes(baton_bytes bytes) : bytes_(bytes) {}
+  ~Bytes() { baton_bytes_free(bytes_); }
+  Bytes(const Bytes&) = delete;
+  Bytes& operator=(const Bytes&) = delete;
+  baton_bytes* out() { return &bytes_; }
+  std::string_view view() const {
+    return {reinterpret_cast<const char*>(bytes_.data), bytes_.size};
+  }
+
+ private:
+  baton_bytes bytes_ = {nullptr, 0};
+};
+
+absl::Status ToStatus(baton_status status, const Bytes& error);
+
+// A whole file of a model folder, at most 512 MiB. NotFound or InvalidArgument name the file.
+absl::StatusOr<std::string> ReadFile(const std::string& path);
+
+}  // namespace baton::native
