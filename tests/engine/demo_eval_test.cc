@@ -1,0 +1,111 @@
+// The demo model answers its evaluation prompts as often as its README says.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+
+#include "engine/eval_prompts.h"
+#include "engine/local_engine.h"
+#include "engine/sequence_runner.h"
+
+namespace baton {
+namespace {
+
+constexpr int kBatch = 16;
+constexpr int kChunk = 256;
+
+EngineOptions DemoOptions(const std::string& dtype) {
+  EngineOptions options;
+  options.model = std::string(BATON_SOURCE_DIR) + "/models/demo";
+  options.dtype = dtype;
+  options.threads = 2;
+  options.max_step_tokens = 1024;
+  return options;
+}
+
+// Answers right among prompts 0, stride, 2 * stride, ..., many at a time in mixed steps; and how
+// many of the same transformers has right.
+struct Score {
+  int n = 0, correct = 0, correct_fp32 = 0;
+};
+
+Score Evaluate(int stride) {
+  absl::StatusOr<std::unique_ptr<LocalEngine>> engine =
+      LocalEngine::Create(DemoOptions("bf16"), kBatch * 40);
+  REQUIRE(engine.ok());
+  std::vector<EvalPrompt> prompts;
+  int index = 0;
+  for (EvalPrompt& prompt : ReadEvalPrompts()) {
+    if (index++ % stride == 0) prompts.push_back(std::move(prompt));
+  }
+  Score score;
+  for (size_t first = 0; first < prompts.size(); first += kBatch) {
+    const size_t n = std::min<size_t>(kBatch, prompts.size() - first);
+    std::vector<LocalRequest> requests(n);
+    for (size_t i = 0; i < n; ++i) {
+      requests[i].prompt = prompts[first + i].prompt;
+      // One more than expected: an answer that goes on is wrong.
+      requests[i].max_tokens = static_cast<int>(prompts[first + i].expected.size()) + 1;
+    }
+    const absl::StatusOr<std::vector<Generation>> answers = (*engine)->Generate(requests, kChunk);
+    REQUIRE(answers.ok());
+    for (size_t i = 0; i < n; ++i) {
+      ++score.n;
+      score.correct += (*answers)[i].tokens == prompts[first + i].expected;
+      score.correct_fp32 += prompts[first + i].is_correct_fp32;
+    }
+  }
+  std::printf("every %d. prompt: %d of %d right, transformers fp32 %d\n", stride, score.correct,
+              score.n, score.correct_fp32);
+  return score;
+}
+
+}  // namespace
+
+TEST_CASE("the demo model answers every eighth evaluation prompt as well as the reference") {
+  const Score score = Evaluate(8);
+  CHECK(score.n > 100);
+  // One point of about a hundred.
+  CHECK(std::abs(score.correct - score.correct_fp32) <= 1);
+}
+
+TEST_CASE("the demo model answers all evaluation prompts within a point of the reference",
+          "[.][full]") {
+  const Score score = Evaluate(1);
+  CHECK(score.n == 850);
+  CHECK(100.0 * std::abs(score.correct - score.correct_fp32) / score.n <= 1.0);
+}
+
+TEST_CASE("the demo model's greedy tokens equal the reference step by step") {
+  const std::string dtype = GENERATE("fp32", "bf16");
+  // bf16 may differ where two tokens are nearly level.
+  const double clear_margin = dtype == "fp32" ? 1e-3 : 0.5;
+  const std::unique_ptr<Backend> backend = LoadOrDie(DemoOptions(dtype));
+  SequenceRunner runner(*backend, 1024);
+  std::map<std::string, std::vector<int32_t>> prompts;
+  for (const EvalPrompt& prompt : ReadEvalPrompts()) prompts[prompt.id] = prompt.prompt;
+  const boost::json::value expected =
+      boost::json::parse(ReadAll(std::string(BATON_SOURCE_DIR) + "/models/demo/expected.json"));
+  int compared = 0;
+  for (const boost::json::value& entry : expected.at("greedy").as_array()) {
+    const auto prompt = prompts.find(entry.at("id").as_string().c_str());
+    if (prompt == prompts.end() || prompt->second.size() > 300) continue;  // fp32 is slow
+    INFO(prompt->first);
+    const std::vector<int32_t> tokens = NumbersOf<int32_t>(entry.at("token_ids"));
+    const std::vector<double> margin = NumbersOf<double>(entry.at("margin"));
+    runner.Restart();
+    std::vector<float> logits = runner.FeedLast(prompt->second);
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      const auto best = std::max_element(logits.begin(), logits.end()) - logits.begin();
+      if (margin[i] >= clear_margin) {
+        CHECK(best == tokens[i]);
+        ++compared;
+      }
+      logits = runner.FeedLast(std::span(&tokens[i], 1));
+    }
+  }
+  CHECK(compared > 200);
+}
+
+}  // namespace baton

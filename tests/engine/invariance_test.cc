@@ -1,0 +1,187 @@
+// A request's logits depend on model, tokens and position alone: not on chunk, batch, page size,
+// threads, ISA path, layer cuts, or whether a token came as prompt or was decoded. Golden digests
+// hold machines of every kind to the same bits.
+#include <catch2/catch.hpp>
+#include <cstdio>
+#include <fstream>
+
+#include "absl/strings/str_format.h"
+#include "engine/cpu/isa.h"
+#include "engine/local_engine.h"
+#include "engine/oracle_case.h"
+#include "engine/sequence_runner.h"
+
+namespace baton {
+namespace {
+
+const std::string kTinyModel = std::string("random:") + BATON_TEST_DATA + "/shapes/llama-tiny.json";
+const std::string kDemoModel = std::string(BATON_SOURCE_DIR) + "/models/demo";
+const std::string kGolden = std::string(BATON_TEST_DATA) + "/golden/cpu-x86.json";
+
+struct Setting {
+  Isa isa = Isa::kAvx2;
+  int threads = 1;
+  int page_tokens = 64;
+};
+
+std::vector<Isa> Paths() {
+  RequestAmxPermission();
+  return SupportedIsas();
+}
+
+std::unique_ptr<LocalEngine> MakeEngine(const std::string& model, const Setting& setting,
+                                        const std::string& dtype = "bf16") {
+  EngineOptions options;
+  options.model = model;
+  options.dtype = dtype;
+  options.isa = dtype == "fp32" ? "auto" : std::string(IsaName(setting.isa));
+  options.threads = setting.threads;
+  options.page_tokens = setting.page_tokens;
+  options.max_step_tokens = 1024;
+  absl::StatusOr<std::unique_ptr<LocalEngine>> engine =
+      LocalEngine::Create(options, 4096 / setting.page_tokens);
+  INFO(std::string(engine.status().message()));
+  REQUIRE(engine.ok());
+  return *std::move(engine);
+}
+
+// 32 requests; number 0 is longer than one attention segment of 512 keys, the others short and of
+// every length modulo the sizes that could matter. Some sample.
+std::vector<LocalRequest> MakeRequests(int vocab) {
+  std::vector<LocalRequest> requests(32);
+  uint32_t state = 12345;
+  for (int i = 0; i < 32; ++i) {
+    const int length = i == 0 ? 607 : 1 + (i * 37) % 75;
+    for (int t = 0; t < length; ++t) {
+      state = state * 1664525u + 1013904223u;
+      requests[i].prompt.push_back(static_cast<int32_t>((state >> 8) % vocab));
+    }
+    requests[i].max_tokens = 6;
+    requests[i].ignore_eos = true;
+    if (i % 3 == 1) {
+      requests[i].sampling = {.temperature = 0.9f, .top_k = 40, .top_p = 0.95f, .seed = 7u + i};
+    }
+  }
+  return requests;
+}
+
+// What must be equal, request by request.
+using Trace = std::vector<std::pair<std::vector<int32_t>, std::vector<uint64_t>>>;
+
+Trace Run(LocalEngine& engine, const std::vector<LocalRequest>& requests, int batch, int chunk) {
+  Trace trace;
+  for (size_t first = 0; first < requests.size(); first += batch) {
+    const size_t n = std::min<size_t>(batch, requests.size() - first);
+    absl::StatusOr<std::vector<Generation>> results =
+        engine.Generate(std::span(requests).subspan(first, n), chunk);
+    REQUIRE(results.ok());
+    for (Generation& result : *results) trace.emplace_back(result.tokens, result.digests);
+  }
+  REQUIRE(engine.pool().held() == 0);
+  return trace;
+}
+
+std::string Text(const std::vector<uint64_t>& digests) {
+  std::string text;
+  for (const uint64_t digest : digests) text += absl::StrFormat("%016x ", digest);
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("logits digests do not depend on chunk, batch, pages, threads or ISA path") {
+  const std::vector<Isa> paths = Paths();
+  const std::vector<LocalRequest> requests = MakeRequests(500);
+  const Trace reference = Run(*MakeEngine(kTinyModel, {paths[0], 1, 64}), requests, 1, 0);
+  for (const Isa isa : paths) {
+    for (const int threads : {1, 2}) {
+      for (const int page_tokens : {16, 32, 64}) {
+        const auto engine = MakeEngine(kTinyModel, {isa, threads, page_tokens});
+        for (const int chunk : {0, 1, 7, 64, 512}) {
+          for (const int batch : {1, 2, 17, 32}) {
+            INFO(IsaName(isa) << " threads " << threads << " page " << page_tokens << " chunk "
+                              << chunk << " batch " << batch);
+            CHECK((Run(*engine, requests, batch, chunk) == reference));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("a token's logits are the same decoded or read as prompt") {
+  const std::string model = GENERATE(kTinyModel, kDemoModel);
+  const std::string dtype = GENERATE("bf16", "fp32");
+  INFO(model << " " << dtype);
+  const auto engine = MakeEngine(model, {Paths().back(), 2, 16}, dtype);
+  LocalRequest request = MakeRequests(500)[5];
+  request.max_tokens = 48;
+  const absl::StatusOr<Generation> decoded = engine->Generate(request);
+  REQUIRE(decoded.ok());
+  uint64_t digest = 0;
+  for (int i = 0; i < 48; ++i) {
+    LocalRequest again = request;
+    again.prompt.insert(again.prompt.end(), decoded->tokens.begin(), decoded->tokens.begin() + i);
+    again.max_tokens = 1;
+    const absl::StatusOr<Generation> prefilled = engine->Generate(again, i % 2 == 0 ? 0 : 5);
+    REQUIRE(prefilled.ok());
+    digest = LogitsDigest(prefilled->last_logits, digest);
+    CHECK(digest == decoded->digests[i]);
+    CHECK(prefilled->tokens[0] == decoded->tokens[i]);
+  }
+}
+
+TEST_CASE("layers may be run in any cut") {
+  const std::string dtype = GENERATE("bf16", "fp32");
+  EngineOptions options;
+  options.model = kDemoModel;
+  options.dtype = dtype;
+  const std::unique_ptr<Backend> backend = LoadOrDie(options);
+  SequenceRunner runner(*backend, 256);
+  const std::vector<int32_t> tokens = MakeRequests(500)[3].prompt;
+  const std::vector<int32_t> wanted{0, static_cast<int32_t>(tokens.size()) - 1};
+  const std::vector<float> whole = runner.Feed(tokens, wanted);
+  for (const int cut : {1, 2, 3}) {
+    runner.Restart();
+    CHECK(runner.Feed(tokens, wanted, cut) == whole);
+  }
+}
+
+TEST_CASE("golden digests") {
+  const boost::json::value golden = boost::json::parse(ReadAll(kGolden));
+  CHECK(golden.at("numerics_id") == "v1/cpu-x86/bf16/kv-bf16/l2");
+  for (const Isa isa : Paths()) {
+    for (const std::string name : {"tiny", "demo"}) {
+      INFO(name << " " << IsaName(isa));
+      const auto engine = MakeEngine(name == "tiny" ? kTinyModel : kDemoModel, {isa, 2, 64});
+      const boost::json::array& expected = golden.at(name).as_array();
+      REQUIRE(expected.size() == 8);
+      const std::vector<LocalRequest> requests = MakeRequests(500);
+      for (size_t i = 0; i < expected.size(); ++i) {
+        const absl::StatusOr<Generation> result = engine->Generate(requests[i]);
+        REQUIRE(result.ok());
+        CHECK(Text(result->digests) == expected[i].as_string().c_str());
+      }
+    }
+  }
+}
+
+// Rewrites the file; what it changes is reviewed like code: invariance_test "[update-golden]".
+TEST_CASE("update the golden digests", "[.][update-golden]") {
+  boost::json::object golden{{"numerics_id", "v1/cpu-x86/bf16/kv-bf16/l2"}};
+  for (const std::string name : {"tiny", "demo"}) {
+    const auto engine =
+        MakeEngine(name == "tiny" ? kTinyModel : kDemoModel, {Paths().front(), 1, 64});
+    boost::json::array digests;
+    const std::vector<LocalRequest> requests = MakeRequests(500);
+    for (size_t i = 0; i < 8; ++i) {
+      const absl::StatusOr<Generation> result = engine->Generate(requests[i]);
+      REQUIRE(result.ok());
+      digests.emplace_back(Text(result->digests));
+    }
+    golden[name] = digests;
+  }
+  std::ofstream(kGolden) << boost::json::serialize(golden) << "\n";
+}
+
+}  // namespace baton

@@ -1,0 +1,156 @@
+// Pages: where their bytes lie, and that each has one holder and starts as zeros.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cstring>
+#include <numeric>
+#include <random>
+
+#include "engine/kv_layout.h"
+#include "engine/kv_pool.h"
+#include "engine/model_desc.h"
+#include "engine/step.h"
+
+namespace baton {
+namespace {
+
+ModelDesc Model(int head_dim) {
+  ModelDesc model;
+  model.n_layers = 3;
+  model.n_kv_heads = 2;
+  model.head_dim = head_dim;
+  return model;
+}
+
+std::unique_ptr<KvPool> MakePool(int n_pages) {
+  return *KvPool::Create(KvLayout::For(Model(16), KvType::kBf16, 16), n_pages);
+}
+
+}  // namespace
+
+TEST_CASE("the blocks of a page lie one after the other without overlap") {
+  for (const int head_dim : {16, 64, 80, 128}) {
+    for (const int page_tokens : {16, 32, 64}) {
+      for (const KvType type : {KvType::kBf16, KvType::kFp32}) {
+        const KvLayout layout = KvLayout::For(Model(head_dim), type, page_tokens);
+        CHECK(layout.head_dim_padded % 32 == 0);
+        CHECK(layout.page_bytes % 64 == 0);
+        int64_t end = 0;
+        for (int layer = 0; layer < 3; ++layer) {
+          CHECK(layout.planes[layer].offset == end);
+          for (int head = 0; head < 2; ++head) {
+            CHECK(layout.KOffset(layer, head) == end);
+            end += layout.KHeadBytes();
+          }
+          for (int head = 0; head < 2; ++head) {
+            CHECK(layout.VOffset(layer, head) == end);
+            end += layout.VHeadBytes();
+          }
+          CHECK(layout.planes[layer].offset + layout.planes[layer].bytes == end);
+        }
+        CHECK(layout.page_bytes >= end);
+        CHECK(layout.page_bytes < end + 64);
+      }
+    }
+  }
+  const KvLayout layout = KvLayout::For(Model(64), KvType::kBf16, 64);
+  CHECK(layout.KHeadBytes() == 64 * 64 * 2);
+  CHECK(layout.PagesFor(0) == 0);
+  CHECK(layout.PagesFor(1) == 1);
+  CHECK(layout.PagesFor(64) == 1);
+  CHECK(layout.PagesFor(65) == 2);
+}
+
+TEST_CASE("layout ids tell apart what must not be mixed") {
+  const std::string id = KvLayout::For(Model(64), KvType::kBf16, 64).layout_id();
+  CHECK(id == KvLayout::For(Model(64), KvType::kBf16, 64).layout_id());
+  CHECK(id != KvLayout::For(Model(64), KvType::kBf16, 32).layout_id());
+  CHECK(id != KvLayout::For(Model(64), KvType::kFp32, 64).layout_id());
+  CHECK(id != KvLayout::For(Model(32), KvType::kBf16, 64).layout_id());
+}
+
+TEST_CASE("a page is zeros for every new owner") {
+  const auto pool = MakePool(3);
+  const size_t bytes = static_cast<size_t>(pool->layout().page_bytes);
+  for (int round = 0; round < 3; ++round) {
+    std::vector<int32_t> pages;
+    REQUIRE(pool->Take(2, &pages));
+    for (const int32_t id : pages) {
+      CHECK(std::all_of(pool->page(id), pool->page(id) + bytes,
+                        [](std::byte b) { return b == std::byte{0}; }));
+      std::memset(pool->page(id), 0xff, bytes);  // NaN as bf16 and as fp32
+    }
+    pool->Give(pages);
+  }
+}
+
+TEST_CASE("taking is all or nothing") {
+  const auto pool = MakePool(4);
+  std::vector<int32_t> pages;
+  CHECK_FALSE(pool->Take(5, &pages));
+  CHECK(pages.empty());
+  CHECK(pool->free() == 4);
+  REQUIRE(pool->Take(4, &pages));
+  CHECK(pool->held() == 4);
+  CHECK_FALSE(pool->Take(1, &pages));
+  CHECK(pool->Take(0, &pages));
+  CHECK(pages.size() == 4);
+  pool->Give(pages);
+}
+
+TEST_CASE("no page has two holders, none is lost") {
+  const auto pool = MakePool(50);
+  std::mt19937 random(7);
+  std::vector<std::vector<int32_t>> holders(8);
+  for (int event = 0; event < 5000; ++event) {
+    std::vector<int32_t>& holder = holders[random() % holders.size()];
+    if (random() % 2 == 0) {
+      static_cast<void>(pool->Take(static_cast<int>(random() % 12), &holder));  // may be refused
+    } else {
+      const size_t n = holder.empty() ? 0 : random() % holder.size();
+      pool->Give(std::span(holder).last(n));
+      holder.resize(holder.size() - n);
+    }
+    std::vector<int32_t> all;
+    for (const auto& pages : holders) all.insert(all.end(), pages.begin(), pages.end());
+    REQUIRE(static_cast<int>(all.size()) == pool->held());
+    REQUIRE(pool->held() + pool->free() == pool->total());
+    std::sort(all.begin(), all.end());
+    REQUIRE(std::adjacent_find(all.begin(), all.end()) == all.end());
+  }
+  for (const auto& pages : holders) pool->Give(pages);
+  CHECK(pool->free() == 50);
+}
+
+TEST_CASE("a pool that cannot be is an error that says what to change") {
+  const KvLayout layout = KvLayout::For(Model(64), KvType::kBf16, 64);
+  const auto pool = KvPool::Create(layout, 2'000'000'000);
+  REQUIRE_FALSE(pool.ok());
+  CHECK(pool.status().message().find("fewer pages") != std::string::npos);
+}
+
+TEST_CASE("a step is the pieces that were added") {
+  StepBuilder step;
+  const std::vector<int32_t> prompt{5, 6, 7}, pages{9, 4}, one{8}, other{2};
+  for (int round = 0; round < 2; ++round) {
+    step.Clear();
+    CHECK(step.n_tokens() == 0);
+    CHECK(step.AddPiece(prompt, 30, pages) == 0);
+    CHECK(step.AddPiece(one, 3, other) == 3);
+    CHECK(step.WantLogits(2) == 0);
+    CHECK(step.WantLogits(3) == 1);
+    const StepBatch batch = step.batch();
+    const auto is = [](std::span<const int32_t> values, std::vector<int32_t> expected) {
+      return std::equal(values.begin(), values.end(), expected.begin(), expected.end());
+    };
+    CHECK(batch.n_tokens() == 4);
+    CHECK(batch.n_pieces() == 2);
+    CHECK(is(batch.tokens, {5, 6, 7, 8}));
+    CHECK(is(batch.positions, {30, 31, 32, 3}));
+    CHECK(is(batch.piece_begin, {0, 3, 4}));
+    CHECK(is(batch.page_begin, {0, 2, 3}));
+    CHECK(is(batch.pages, {9, 4, 2}));
+    CHECK(is(batch.logit_rows, {2, 3}));
+  }
+}
+
+}  // namespace baton

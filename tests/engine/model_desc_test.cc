@@ -1,0 +1,246 @@
+// config.json in both spellings, and errors that name file, field, value and what is supported.
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "engine/model_desc.h"
+#include "engine/temp_folder.h"
+
+namespace baton {
+namespace {
+
+const std::string kModels = std::string(BATON_TEST_DATA) + "/models/";
+const std::string kShapes = std::string(BATON_SOURCE_DIR) + "/configs/shapes/";
+
+std::string ReadAll(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// A good config with `field` replaced by the JSON text `value`, or removed where it is empty.
+std::string ConfigWith(const std::string& field, const std::string& value) {
+  const std::vector<std::pair<std::string, std::string>> good = {
+      {"architectures", "[\"LlamaForCausalLM\"]"},
+      {"hidden_size", "64"},
+      {"num_hidden_layers", "2"},
+      {"num_attention_heads", "4"},
+      {"num_key_value_heads", "2"},
+      {"intermediate_size", "128"},
+      {"vocab_size", "100"},
+      {"max_position_embeddings", "256"},
+  };
+  std::string text;
+  bool is_replaced = false;
+  const auto add = [&](const std::string& name, const std::string& json) {
+    if (!json.empty()) text += (text.empty() ? "" : ", ") + ("\"" + name + "\": " + json);
+  };
+  for (const auto& [name, json] : good) {
+    add(name, name == field ? value : json);
+    is_replaced |= name == field;
+  }
+  if (!is_replaced) add(field, value);
+  return "{" + text + "}";
+}
+
+std::string ErrorOf(const std::string& config) {
+  const absl::StatusOr<ModelDesc> model = ModelDesc::FromJson(config, "dir/config.json");
+  return model.ok() ? "" : std::string(model.status().message());
+}
+
+}  // namespace
+
+TEST_CASE("a config of transformers 5 is read") {
+  const absl::StatusOr<ModelDesc> model = ModelDesc::FromFolder(kModels + "llama32/");
+  REQUIRE(model.ok());
+  CHECK(model->name == "llama32");
+  CHECK(model->n_layers == 2);
+  CHECK(model->hidden == 192);
+  CHECK(model->n_heads == 4);
+  CHECK(model->n_kv_heads == 2);
+  CHECK(model->head_dim == 64);
+  CHECK(model->intermediate == 320);
+  CHECK(model->vocab == 1000);
+  CHECK(model->max_positions == 2048);
+  CHECK(model->rms_eps == 1e-5);
+  CHECK(model->tied_embeddings);
+  CHECK_FALSE(model->attention_bias);
+  CHECK(model->checkpoint_dtype == Dtype::kBf16);
+  CHECK(model->rope.scaling == RopeDesc::Scaling::kLlama3);
+  CHECK(model->rope.theta == 500000.0);
+  CHECK(model->rope.factor == 8.0);
+  CHECK(model->rope.original_max_position_embeddings == 64);
+  CHECK(model->eos_tokens == std::vector<int32_t>{989, 996, 997});
+}
+
+TEST_CASE("both spellings say the same") {
+  for (const std::string name : {"llama2", "llama32", "llama_bias_fp16"}) {
+    const std::string folder = kModels + name;
+    const absl::StatusOr<ModelDesc> now =
+        ModelDesc::FromJson(ReadAll(folder + "/config.json"), "config.json");
+    const absl::StatusOr<ModelDesc> then =
+        ModelDesc::FromJson(ReadAll(folder + "/config.v4.json"), "config.v4.json");
+    REQUIRE(now.ok());
+    REQUIRE(then.ok());
+    CHECK(now->Canonical() == then->Canonical());
+    CHECK(now->checkpoint_dtype == then->checkpoint_dtype);
+    CHECK(now->eos_tokens == then->eos_tokens);
+  }
+}
+
+TEST_CASE("published shapes have their published sizes") {
+  const std::pair<std::string, int64_t> shapes[] = {{"llama-3.2-1b", 1'235'814'400},
+                                                    {"llama-3.1-8b", 8'030'261'248},
+                                                    {"tinyllama-1.1b", 1'100'048'384},
+                                                    {"llama-125m", 100'092'672}};
+  for (const auto& [name, parameters] : shapes) {
+    INFO(name);
+    const std::string path = kShapes + name + ".json";
+    const absl::StatusOr<ModelDesc> model = ModelDesc::FromJson(ReadAll(path), path);
+    REQUIRE(model.ok());
+    CHECK(model->n_parameters() == parameters);
+  }
+}
+
+TEST_CASE("absent fields take the defaults of transformers") {
+  const absl::StatusOr<ModelDesc> model =
+      ModelDesc::FromJson(ConfigWith("num_key_value_heads", ""), "config.json");
+  REQUIRE(model.ok());
+  CHECK(model->n_kv_heads == 4);
+  CHECK(model->head_dim == 16);
+  CHECK(model->rms_eps == 1e-6);
+  CHECK(model->rope.theta == 10000.0);
+  CHECK_FALSE(model->tied_embeddings);
+  CHECK(model->eos_tokens.empty());
+  CHECK(model->checkpoint_dtype == Dtype::kFp32);
+}
+
+TEST_CASE("generation_config.json decides the stop tokens") {
+  const TempFolder folder;
+  folder.Write("config.json", ConfigWith("eos_token_id", "5"));
+  CHECK(ModelDesc::FromFolder(folder.path())->eos_tokens == std::vector<int32_t>{5});
+  folder.Write("generation_config.json", "{\"eos_token_id\": [7, 8]}");
+  CHECK(ModelDesc::FromFolder(folder.path())->eos_tokens == std::vector<int32_t>{7, 8});
+  folder.Write("generation_config.json", "{\"eos_token_id\": 100}");
+  const absl::Status status = ModelDesc::FromFolder(folder.path()).status();
+  CHECK(status.message().find("generation_config.json: eos_token_id is 100; it must be an integer "
+                              "from 0 to 99") != std::string::npos);
+}
+
+TEST_CASE("an unusable config is an error that names file, field and value") {
+  struct Example {
+    std::string field, value, error;
+  };
+  const Example examples[] = {
+      {"architectures", "[\"FalconForCausalLM\"]", "supported: [\"LlamaForCausalLM\"]"},
+      {"architectures", "[]", "supported: [\"LlamaForCausalLM\"]"},
+      {"architectures", "", "architectures is missing"},
+      {"hidden_size", "", "hidden_size is missing; it must be an integer"},
+      {"hidden_size", "0", "hidden_size is 0; it must be an integer from 1"},
+      {"hidden_size", "1e30", "hidden_size is 1E30"},
+      {"hidden_size", "-64", "hidden_size is -64"},
+      {"hidden_size", "\"64\"", "hidden_size is \"64\""},
+      {"hidden_size", "65", "hidden_size is 65; without head_dim"},
+      {"num_hidden_layers", "1000000000000", "num_hidden_layers is 1000000000000"},
+      {"num_hidden_layers", "18446744073709551615", "num_hidden_layers is 18446744073709551615"},
+      {"num_attention_heads", "0", "num_attention_heads is 0"},
+      {"num_key_value_heads", "3", "num_key_value_heads is 3; it must divide"},
+      {"head_dim", "17", "head_dim is 17; it must be even"},
+      {"head_dim", "100000", "head_dim is 100000"},
+      {"vocab_size", "[1]", "vocab_size is [1]"},
+      {"vocab_size", "2.5", "vocab_size is 2.5E0"},
+      {"max_position_embeddings", "9999999999", "max_position_embeddings is 9999999999"},
+      {"rms_norm_eps", "-1", "rms_norm_eps is -1"},
+      {"rms_norm_eps", "true", "rms_norm_eps is true"},
+      {"hidden_act", "\"gelu\"", "hidden_act is \"gelu\"; supported: silu"},
+      {"attention_bias", "1", "attention_bias is 1; it must be true or false"},
+      {"torch_dtype", "\"float64\"", "torch_dtype is \"float64\"; supported: bfloat16"},
+      {"dtype", "\"int8\"", "dtype is \"int8\""},
+      {"quantization_config", "{\"bits\": 4}", "quantization_config is {\"bits\":4}"},
+      {"partial_rotary_factor", "0.5", "partial_rotary_factor is 5E-1; supported: 1"},
+      {"layer_types", "[\"sliding_attention\"]", "supported: full_attention in every layer"},
+      {"rope_theta", "0", "rope_theta is 0"},
+      {"rope_scaling", "7", "rope_scaling is 7; it must be an object"},
+      {"rope_scaling", "{\"type\": \"linear\", \"factor\": 2}",
+       "rope_scaling: type is \"linear\"; supported: default, llama3"},
+      {"rope_parameters", "{\"rope_type\": \"yarn\"}", "rope_parameters: rope_type is \"yarn\""},
+      {"rope_scaling", "{\"rope_type\": \"llama3\"}", "rope_scaling: factor is missing"},
+      {"rope_scaling",
+       "{\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 4, \"high_freq_factor\": 4,"
+       " \"original_max_position_embeddings\": 8192}",
+       "high_freq_factor is 4; it must be above low_freq_factor"},
+      {"eos_token_id", "100", "eos_token_id is 100; it must be an integer from 0 to 99"},
+      {"eos_token_id", "[1, \"x\"]", "eos_token_id is [1,\"x\"]"},
+  };
+  for (const Example& example : examples) {
+    INFO(example.field << ": " << example.value);
+    const std::string error = ErrorOf(ConfigWith(example.field, example.value));
+    CHECK(error.find("dir/config.json: ") == 0);
+    CHECK_THAT(error, Catch::Matchers::Contains(example.error));
+  }
+  CHECK(ErrorOf(ConfigWith("rope_scaling", "null")).empty());
+}
+
+TEST_CASE("what is no JSON object is an error") {
+  for (const std::string text : {"", "{", "[]", "null", "{\"a\": }", "{} x", "\xff\xfe{}"}) {
+    CHECK(ErrorOf(text).find("dir/config.json: ") == 0);
+  }
+  CHECK_FALSE(ErrorOf(std::string(100000, '[')).empty());
+  // Every truncation of a good file.
+  const std::string good = ReadAll(kModels + "llama32/config.json");
+  const size_t end = good.rfind('}');
+  for (size_t n = 0; n <= end; ++n) CHECK_FALSE(ErrorOf(good.substr(0, n)).empty());
+}
+
+TEST_CASE("a folder that is none is an error that says so") {
+  const TempFolder folder;
+  const auto error = [](const std::string& path) {
+    return std::string(ModelDesc::FromFolder(path).status().message());
+  };
+  CHECK_THAT(error(folder.file("absent")), Catch::Matchers::Contains("no such folder"));
+  CHECK_THAT(error(folder.path()), Catch::Matchers::Contains("config.json: no such file"));
+  folder.Write("config.json", std::string(2 << 20, ' '));
+  CHECK_THAT(error(folder.path()), Catch::Matchers::Contains("longer than"));
+}
+
+TEST_CASE("rope frequencies follow the llama3 rule") {
+  RopeDesc rope;
+  rope.theta = 500000;
+  const std::vector<double> plain = RopeFrequencies(rope, 64);
+  CHECK(plain[0] == 1.0);
+  CHECK(plain[16] == Approx(std::pow(500000.0, -0.5)));
+  rope.scaling = RopeDesc::Scaling::kLlama3;
+  rope.factor = 8;
+  rope.low_freq_factor = 1;
+  rope.high_freq_factor = 4;
+  rope.original_max_position_embeddings = 8192;
+  const std::vector<double> scaled = RopeFrequencies(rope, 64);
+  const double pi = std::acos(-1.0);
+  for (int i = 0; i < 32; ++i) {
+    const double wavelength = 2 * pi / plain[i];
+    double expected = plain[i];
+    if (wavelength > 8192.0) {
+      expected = plain[i] / 8;
+    } else if (wavelength > 8192.0 / 4) {
+      const double smooth = (8192.0 / wavelength - 1) / (4 - 1);
+      expected = (1 - smooth) * plain[i] / 8 + smooth * plain[i];
+    }
+    CHECK(scaled[i] == Approx(expected).epsilon(1e-14));
+  }
+}
+
+TEST_CASE("the rope table is the rounded cosine and sine of position times frequency") {
+  ModelDesc model = *ModelDesc::FromFolder(kModels + "llama32");
+  model.max_positions = 100;
+  const RopeTable table = RopeTable::For(model);
+  const std::vector<double> frequencies = RopeFrequencies(model.rope, model.head_dim);
+  REQUIRE(table.cos.size() == 100 * 32);
+  for (int position : {0, 1, 63, 99}) {
+    for (int i = 0; i < 32; ++i) {
+      CHECK(table.cos[position * 32 + i] ==
+            static_cast<float>(std::cos(position * frequencies[i])));
+      CHECK(table.sin[position * 32 + i] ==
+            static_cast<float>(std::sin(position * frequencies[i])));
+    }
+  }
+}
+
+}  // namespace baton

@@ -1,0 +1,145 @@
+// Logits, tokens and KV against Hugging Face transformers (tests/data/models/README.md).
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cstdio>
+
+#include "engine/oracle_case.h"
+#include "engine/sequence_runner.h"
+#include "engine/temp_folder.h"
+
+namespace baton {
+namespace {
+
+constexpr int kMostTokens = 704;  // the longest prompt and its continuation
+
+EngineOptions OptionsFor(const std::string& folder, const std::string& dtype) {
+  EngineOptions options;
+  options.model = folder;
+  options.dtype = dtype;
+  options.threads = 2;
+  options.max_step_tokens = kMostTokens;
+  return options;
+}
+
+// Relative error of every stored row of a prompt, in the order of its positions.
+std::vector<double> RowErrors(SequenceRunner& runner, const OraclePrompt& prompt, int vocab) {
+  runner.Restart();
+  const std::vector<float> logits = runner.Feed(prompt.tokens, prompt.positions);
+  std::vector<double> errors;
+  for (size_t row = 0; row < prompt.positions.size(); ++row) {
+    const size_t at = row * vocab;
+    errors.push_back(RelativeError(&logits[at], &prompt.logits[at], vocab));
+  }
+  return errors;
+}
+
+// Feeds the expected tokens one by one; the argmax must be the expected one wherever the margin
+// says that this precision can tell. Returns the number of steps compared.
+int CompareGreedy(SequenceRunner& runner, const OraclePrompt& prompt, double clear_margin) {
+  runner.Restart();
+  std::vector<float> logits = runner.FeedLast(prompt.tokens);
+  int compared = 0;
+  for (size_t i = 0; i < prompt.greedy.size(); ++i) {
+    const auto best = std::max_element(logits.begin(), logits.end()) - logits.begin();
+    if (prompt.margin[i] >= clear_margin) {
+      INFO(prompt.name << " step " << i);
+      CHECK(best == prompt.greedy[i]);
+      ++compared;
+    }
+    logits = runner.FeedLast(std::span(&prompt.greedy[i], 1));
+  }
+  return compared;
+}
+
+}  // namespace
+
+TEST_CASE("fp32 logits and greedy tokens equal the reference") {
+  const std::string name = GENERATE("llama2", "llama32", "llama_bias_fp16");
+  INFO(name);
+  const OracleCase oracle = LoadOracleCase(name);
+  const std::unique_ptr<Backend> backend = LoadOrDie(OptionsFor(oracle.folder, "fp32"));
+  SequenceRunner runner(*backend, kMostTokens);
+  int compared = 0;
+  double worst = 0;
+  for (const OraclePrompt& prompt : oracle.prompts) {
+    INFO(prompt.name);
+    for (const double error : RowErrors(runner, prompt, backend->model().vocab)) {
+      CHECK(error <= prompt.bound_fp32);
+      worst = std::max(worst, error / prompt.bound_fp32);
+    }
+    compared += CompareGreedy(runner, prompt, prompt.clear_margin_fp32);
+  }
+  CHECK(compared > 200);
+  std::printf("%s fp32: worst row %.2f of its bound, %d greedy steps\n", name.c_str(), worst,
+              compared);
+}
+
+TEST_CASE("bf16 logits and greedy tokens are within the reference's own bf16 error") {
+  const std::string name = GENERATE("llama2", "llama32", "llama_bias_fp16");
+  INFO(name);
+  const OracleCase oracle = LoadOracleCase(name);
+  const std::unique_ptr<Backend> backend = LoadOrDie(OptionsFor(oracle.folder, "bf16"));
+  SequenceRunner runner(*backend, kMostTokens);
+  std::vector<double> all;
+  int compared = 0;
+  double worst = 0;
+  for (const OraclePrompt& prompt : oracle.prompts) {
+    INFO(prompt.name);
+    const std::vector<double> errors = RowErrors(runner, prompt, backend->model().vocab);
+    CHECK(errors.back() <= prompt.bound_bf16);
+    worst = std::max(worst, errors.back() / prompt.bound_bf16);
+    all.insert(all.end(), errors.begin(), errors.end());
+    compared += CompareGreedy(runner, prompt, prompt.clear_margin_bf16);
+  }
+  std::sort(all.begin(), all.end());
+  const double median = all[all.size() / 2];
+  CHECK(median <= oracle.bound_bf16_median);
+  CHECK(compared > 90);
+  std::printf("%s bf16 (%s): worst last row %.2f of its bound, median %.2f, %d greedy steps\n",
+              name.c_str(), backend->isa().c_str(), worst, median / oracle.bound_bf16_median,
+              compared);
+}
+
+TEST_CASE("keys after rope and values land where KvLayout says") {
+  const std::string name = GENERATE("llama2", "llama32", "llama_bias_fp16");
+  const std::string dtype = GENERATE("fp32", "bf16");
+  const int page_tokens = GENERATE(16, 64);
+  INFO(name << " " << dtype << " pages of " << page_tokens);
+  const OracleCase oracle = LoadOracleCase(name);
+  EngineOptions options = OptionsFor(oracle.folder, dtype);
+  options.page_tokens = page_tokens;
+  const std::unique_ptr<Backend> backend = LoadOrDie(options);
+  const auto prompt = std::find_if(oracle.prompts.begin(), oracle.prompts.end(),
+                                   [](const OraclePrompt& p) { return p.name == "p17"; });
+  SequenceRunner runner(*backend, kMostTokens);
+  runner.Feed(prompt->tokens, {});
+  const std::vector<float> keys = oracle.Floats("debug.layer0.k");
+  const std::vector<float> values = oracle.Floats("debug.layer0.v");
+  const int d = backend->model().head_dim, n = static_cast<int>(prompt->tokens.size());
+  const double bound = dtype == "fp32" ? 1e-5 : 2e-2;
+  for (int head = 0; head < backend->model().n_kv_heads; ++head) {
+    for (int position = 0; position < n; ++position) {
+      const int at = (head * n + position) * d;
+      CHECK(RelativeError(runner.Key(0, head, position).data(), &keys[at], d) < bound);
+      CHECK(RelativeError(runner.Value(0, head, position).data(), &values[at], d) < bound);
+    }
+  }
+}
+
+TEST_CASE("both spellings of a config are one model") {
+  const std::string name = GENERATE("llama2", "llama32", "llama_bias_fp16");
+  INFO(name);
+  const OracleCase oracle = LoadOracleCase(name);
+  const TempFolder old_spelling;
+  old_spelling.Link("config.json", oracle.folder + "/config.v4.json");
+  old_spelling.Link("model.safetensors", oracle.folder + "/model.safetensors");
+  const std::unique_ptr<Backend> now = LoadOrDie(OptionsFor(oracle.folder, "bf16"));
+  const std::unique_ptr<Backend> then = LoadOrDie(OptionsFor(old_spelling.path(), "bf16"));
+  CHECK(now->model_fingerprint() == then->model_fingerprint());
+  CHECK(now->model().eos_tokens == then->model().eos_tokens);
+  SequenceRunner runner(*now, kMostTokens), old_runner(*then, kMostTokens);
+  const std::vector<int32_t>& tokens = oracle.prompts.back().tokens;
+  CHECK(runner.FeedLast(tokens) == old_runner.FeedLast(tokens));
+}
+
+}  // namespace baton

@@ -1,0 +1,105 @@
+// Feeds one sequence to a backend step by step and reads logits and KV back.
+#pragma once
+
+#include <catch2/catch.hpp>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/backend.h"
+#include "engine/kv_pool.h"
+#include "engine/numerics/bf16.h"
+#include "engine/step.h"
+
+namespace baton {
+
+inline std::unique_ptr<Backend> LoadOrDie(const EngineOptions& options) {
+  absl::StatusOr<std::unique_ptr<Backend>> backend = LoadBackend(options);
+  if (!backend.ok()) std::fprintf(stderr, "%s\n", std::string(backend.status().message()).c_str());
+  REQUIRE(backend.ok());
+  return *std::move(backend);
+}
+
+class SequenceRunner {
+ public:
+  SequenceRunner(Backend& backend, int max_tokens) : backend_(backend) {
+    absl::StatusOr<std::unique_ptr<KvPool>> pool =
+        KvPool::Create(backend.kv_layout(), backend.kv_layout().PagesFor(max_tokens));
+    REQUIRE(pool.ok());
+    pool_ = *std::move(pool);
+    REQUIRE(pool_->Take(pool_->total(), &pages_));
+    backend_.SetPool(pool_.get());
+  }
+  ~SequenceRunner() { pool_->Give(pages_); }
+  SequenceRunner(const SequenceRunner&) = delete;
+  SequenceRunner& operator=(const SequenceRunner&) = delete;
+
+  void Restart() { position_ = 0; }
+
+  // Computes the next tokens as one piece; logits of the piece's rows in `wanted` (ascending), one
+  // after the other. Layers run in cuts of `layers_per_run` (0 = all at once).
+  std::vector<float> Feed(std::span<const int32_t> tokens, std::span<const int32_t> wanted,
+                          int layers_per_run = 0) {
+    step_.Clear();
+    step_.AddPiece(tokens, position_, pages_);
+    for (const int32_t row : wanted) step_.WantLogits(row);
+    backend_.Begin(step_.batch());
+    const int n_layers = backend_.model().n_layers;
+    const int cut = layers_per_run > 0 ? layers_per_run : n_layers;
+    for (int layer = 0; layer < n_layers; layer += cut) {
+      backend_.RunLayers(layer, std::min(layer + cut, n_layers));
+    }
+    position_ += static_cast<int>(tokens.size());
+    std::vector<float> logits;
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      const std::span<const float> row = backend_.logits(static_cast<int>(i));
+      logits.insert(logits.end(), row.begin(), row.end());
+    }
+    return logits;
+  }
+  std::vector<float> FeedLast(std::span<const int32_t> tokens) {
+    const int32_t last = static_cast<int32_t>(tokens.size()) - 1;
+    return Feed(tokens, std::span(&last, 1));
+  }
+
+  // What the pool holds for one position: (head_dim) values of K after rope, or of V.
+  std::vector<float> Key(int layer, int head, int position) const {
+    const KvLayout& layout = pool_->layout();
+    return Read(layout.KOffset(layer, head), position, [&](int i, int slot) {
+      if (layout.type == KvType::kFp32) return slot * layout.head_dim_padded + i;
+      return slot / 16 * 16 * layout.head_dim_padded + i / 2 * 32 + slot % 16 * 2 + i % 2;
+    });
+  }
+  std::vector<float> Value(int layer, int head, int position) const {
+    const KvLayout& layout = pool_->layout();
+    return Read(layout.VOffset(layer, head), position, [&](int i, int slot) {
+      if (layout.type == KvType::kFp32) return slot * layout.head_dim + i;
+      return slot / 2 * 2 * layout.head_dim + i * 2 + slot % 2;
+    });
+  }
+  KvPool& pool() { return *pool_; }
+
+ private:
+  template <typename Index>
+  std::vector<float> Read(int64_t offset, int position, const Index& index) const {
+    const KvLayout& layout = pool_->layout();
+    const std::byte* block = pool_->page(pages_[position / layout.page_tokens]) + offset;
+    std::vector<float> values;
+    for (int i = 0; i < layout.head_dim; ++i) {
+      const int at = index(i, position % layout.page_tokens);
+      values.push_back(layout.type == KvType::kFp32
+                           ? reinterpret_cast<const float*>(block)[at]
+                           : Bf16ToFloat(reinterpret_cast<const bf16*>(block)[at]));
+    }
+    return values;
+  }
+
+  Backend& backend_;
+  std::unique_ptr<KvPool> pool_;
+  std::vector<int32_t> pages_;
+  StepBuilder step_;
+  int position_ = 0;
+};
+
+}  // namespace baton
