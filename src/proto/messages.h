@@ -40,7 +40,8 @@ struct PrefillRequest {
   bool want_digests = false;
 };
 
-// A guest is coming: its KV by handoff, its first token in the handoff's COMMIT.
+// A guest is coming: its KV by handoff, its first token in the handoff's COMMIT; or, when the
+// PrefillRequest that follows goes to this very worker, both by that prefill.
 struct DecodeRequest {
   RequestId request_id = 0;
   Epoch epoch = 0;
@@ -110,7 +111,8 @@ struct PartEnded {
   int64_t queue_us = 0, compute_us = 0, transfer_us = 0;
 };
 
-// The decode worker has no room for this ticket's pages yet; the request waits there in order.
+// The decode worker has no room for this ticket's pages yet; the request waits there in order. The
+// prefill worker says so, which heard it as the answer to its OPEN.
 struct NoRoomNotice {
   RequestId request_id = 0;
   Epoch epoch = 0;

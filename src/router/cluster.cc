@@ -25,16 +25,12 @@ absl::Status CheckSame(const char* field, const WorkerAnnounce& here, const std:
 
 bool FitsPrefill(const WorkerAnnounce& worker, const AttemptShape& shape) {
   return shape.n_prompt < worker.max_context &&
-         PagesFor(shape.n_prompt, worker.page_tokens) <= worker.pages_total;
-}
-
-int32_t DecodePages(const WorkerAnnounce& worker, const AttemptShape& shape) {
-  return PagesFor(int64_t{shape.n_prompt} + shape.max_tokens, worker.page_tokens);
+         PromptPages(shape, worker.page_tokens) <= worker.pages_total;
 }
 
 bool FitsDecode(const WorkerAnnounce& worker, const AttemptShape& shape) {
   return int64_t{shape.n_prompt} + shape.max_tokens <= worker.max_context &&
-         DecodePages(worker, shape) <= worker.pages_total && worker.max_batch > 0;
+         PromisePages(shape, worker.page_tokens) <= worker.pages_total && worker.max_batch > 0;
 }
 
 }  // namespace
@@ -125,7 +121,7 @@ Candidate Cluster::Consider(const Worker& worker, const AttemptShape& shape, con
                         .rows = worker.rows_held,
                         .max_batch = worker.about.max_batch,
                         .step_ms = load.decode_step_ms > 0 ? load.decode_step_ms : best.step_ms};
-  const int32_t pages = DecodePages(worker.about, shape);
+  const int32_t pages = PromisePages(shape, worker.about.page_tokens);
   double wait_ms = 0;
   if (room.pages_free < pages || room.rows >= room.max_batch) {
     std::vector<Holding> holdings;
@@ -169,7 +165,8 @@ void Cluster::Reserve(RequestId request, const Plan& plan, const AttemptShape& s
   Part& guest = decode.parts[request];
   guest.sent = now;
   guest.decodes = true;
-  guest.holding = {.pages = DecodePages(decode.about, shape), .tokens_left = shape.max_tokens};
+  guest.holding = {.pages = PromisePages(shape, decode.about.page_tokens),
+                   .tokens_left = shape.max_tokens};
   decode.pages_held += guest.holding.pages;
   ++decode.rows_held;
 }
@@ -208,6 +205,7 @@ void Cluster::ReleaseAt(Incarnation worker, RequestId request) {
 
 void Cluster::FillView(ClusterView* view) const {
   for (const auto& [id, worker] : workers_) {
+    view->kv_pages_promised += worker.pages_held;
     if (worker.about.role != Role::kDecode) ++view->prefill_workers;
     const int64_t context = worker.about.max_context;
     view->max_context = view->max_context == 0 ? context : std::min(view->max_context, context);

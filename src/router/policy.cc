@@ -10,6 +10,10 @@ namespace {
 
 constexpr double kTieRatio = 1.02, kTieMs = 1.0;
 
+int32_t PagesFor(int64_t n_tokens, int32_t page_tokens) {
+  return static_cast<int32_t>((n_tokens + page_tokens - 1) / page_tokens);
+}
+
 // One way to serve, and how recently it was chosen.
 struct Option {
   Plan plan;
@@ -65,8 +69,12 @@ std::optional<Plan> PlanOf(const std::optional<Option>& option) {
 
 }  // namespace
 
-int32_t PagesFor(int64_t n_tokens, int32_t page_tokens) {
-  return static_cast<int32_t>((n_tokens + page_tokens - 1) / page_tokens);
+int32_t PromptPages(const AttemptShape& shape, int32_t page_tokens) {
+  return PagesFor(shape.n_prompt, page_tokens);
+}
+
+int32_t PromisePages(const AttemptShape& shape, int32_t page_tokens) {
+  return PagesFor(int64_t{shape.n_prompt} + shape.max_tokens - 1, page_tokens);
 }
 
 double RoomWaitMs(const DecodeRoom& room, std::vector<Holding> holdings, int32_t pages) {

@@ -23,8 +23,10 @@ struct AttemptShape {
   bool prefill_only() const { return max_tokens == 1; }
 };
 
-// Pages for n tokens.
-int32_t PagesFor(int64_t n_tokens, int32_t page_tokens);
+// Pages of the prompt's KV, and of all KV the attempt can write: the last token's is never written,
+// nothing follows it.
+int32_t PromptPages(const AttemptShape& shape, int32_t page_tokens);
+int32_t PromisePages(const AttemptShape& shape, int32_t page_tokens);
 
 // A request's place on a decode worker.
 struct Holding {

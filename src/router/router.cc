@@ -138,8 +138,8 @@ void Router::State::SendAttempt(const Journey& journey) {
     const WorkerAnnounce& decode = *cluster.Find(plan.decode);
     const AttemptShape shape = journey.Shape();
     sink = decode.transfer;
-    ticket.kv_pages = PagesFor(shape.n_prompt, decode.page_tokens);
-    ticket.promise_pages = PagesFor(int64_t{shape.n_prompt} + shape.max_tokens, decode.page_tokens);
+    ticket.kv_pages = PromptPages(shape, decode.page_tokens);
+    ticket.promise_pages = PromisePages(shape, decode.page_tokens);
     Send(plan.decode, journey.MakeDecodeRequest(ticket.id));
   }
   SignTicket(key, ticket);
@@ -250,12 +250,15 @@ absl::Status Router::State::On(Incarnation worker, const PartEnded& ended, absl:
 }
 
 absl::Status Router::State::On(Incarnation worker, const NoRoomNotice& notice, absl::Time now) {
-  const absl::Duration wait = absl::Microseconds(notice.expected_wait_us);
-  cluster.OnNoRoom(worker, wait, now);
   Journey* const journey = Find(notice.request_id);
-  if (journey == nullptr || !journey->aimed() || journey->epoch() != notice.epoch ||
-      journey->plan().decode != worker)
+  if (journey == nullptr || !journey->aimed() || journey->epoch() != notice.epoch)
     return absl::OkStatus();
+  const Plan& plan = journey->plan();
+  if (worker != plan.prefill && worker != plan.decode)
+    return absl::InvalidArgumentError("no room for a request that was not given to this worker");
+  if (plan.decode == 0 || cluster.Find(plan.decode) == nullptr) return absl::OkStatus();
+  const absl::Duration wait = absl::Microseconds(notice.expected_wait_us);
+  cluster.OnNoRoom(plan.decode, wait, now);
   MoveToRoom(*journey, wait, now);
   return absl::OkStatus();
 }

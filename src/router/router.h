@@ -27,7 +27,10 @@ struct GenerateRequest {
   absl::Duration timeout = absl::InfiniteDuration();
 };
 
-// How long each part of a request took; each part was stamped on its own, the rest is stated.
+// How long each part of a request took; each part was stamped on its own, by the worker that did
+// it, and the rest is stated. After a failover the parts of all attempts that reported their end
+// are summed. `transfer` (OPEN seen to KV complete) overlaps prefill: what of it is not hidden
+// there belongs to unaccounted(), with the wires and parts whose end had not been reported.
 struct Timeline {
   absl::Duration router_queue{};  // submitted to sent to a prefill worker
   absl::Duration prefill_queue{}, prefill{}, transfer{}, decode_queue{}, decode{};
@@ -72,8 +75,9 @@ struct ClusterView {  // what /readyz, /metrics and logs show
   int prefill_workers = 0, decode_workers = 0;
   int running = 0, waiting = 0;  // running: aimed at workers; waiting: for a worker to come
   bool draining = false;
-  int64_t max_context = 0;  // the smallest of the workers'
-  int64_t kv_pages_total = 0, kv_pages_free = 0;
+  int64_t max_context = 0;                        // the smallest of the workers'
+  int64_t kv_pages_total = 0, kv_pages_free = 0;  // of workers that decode, by their reports
+  int64_t kv_pages_promised = 0;                  // by tickets of requests that run
 };
 
 class Router {

@@ -1,0 +1,116 @@
+// A Router with its effects sorted for tests: what was sent to whom, tokens and ends per request.
+// Checks the rules that hold always: indices ascend from 0, one end, nothing after it.
+#pragma once
+
+#include <catch2/catch.hpp>
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "router/router.h"
+
+namespace baton {
+
+inline ClusterKey TestKey() { return ClusterKey{1, 2, 3}; }
+
+inline uint64_t CountedId() {
+  static uint64_t next = 1;
+  return next++;
+}
+
+inline WorkerAnnounce Announce(Incarnation id, Role role) {
+  WorkerAnnounce announce;
+  announce.incarnation = id;
+  announce.name = "w" + std::to_string(id);
+  announce.role = role;
+  announce.transfer = {.incarnation = id, .address = "127.0.0.1:" + std::to_string(1000 + id)};
+  announce.model_fingerprint = 7;
+  announce.numerics_id = "cpu-x86";
+  announce.layout_id = "L";
+  announce.page_tokens = 16;
+  announce.pages_total = 1000;
+  announce.max_context = 2048;
+  announce.max_batch = 8;
+  return announce;
+}
+
+struct RouterHarness {
+  explicit RouterHarness(RouterOptions options = {}) : router(options, TestKey(), CountedId) {}
+
+  absl::Status Report(Incarnation worker, std::vector<WorkerEvent> events) {
+    const absl::Status status = router.OnReport(worker, {.events = std::move(events)}, now);
+    Collect();
+    return status;
+  }
+  void Join(Incarnation id, Role role) { REQUIRE(Report(id, {Announce(id, role)}).ok()); }
+  void Lose(Incarnation id) {
+    router.OnWorkerLost(id, now);
+    Collect();
+  }
+  RequestId Submit(int32_t n_prompt, int32_t max_tokens, std::vector<int32_t> stop_tokens = {}) {
+    GenerateRequest request;
+    for (int32_t i = 0; i < n_prompt; ++i) request.prompt.push_back(100 + i);
+    request.max_tokens = max_tokens;
+    request.stop_tokens = std::move(stop_tokens);
+    request.sampling.seed = 5;
+    return Submit(std::move(request));
+  }
+  RequestId Submit(GenerateRequest request) {
+    const absl::StatusOr<RequestId> id = router.Submit(std::move(request), now);
+    REQUIRE(id.ok());
+    Collect();
+    return *id;
+  }
+  void Cancel(RequestId id) {
+    router.Cancel(id, now);
+    Collect();
+  }
+  void Advance(absl::Duration duration) {
+    now += duration;
+    router.OnTime(now);
+    Collect();
+  }
+
+  void Collect() {
+    for (RouterEffect& effect : router.TakeEffects()) {
+      if (auto* send = std::get_if<SendToWorker>(&effect)) {
+        sent.emplace_back(send->worker, std::move(send->message));
+      } else if (auto* token = std::get_if<EmitToken>(&effect)) {
+        REQUIRE(ends.count(token->request_id) == 0);
+        REQUIRE(token->index == static_cast<int32_t>(tokens[token->request_id].size()));
+        tokens[token->request_id].push_back(token->token);
+      } else {
+        const EmitEnd& end = std::get<EmitEnd>(effect);
+        REQUIRE(ends.emplace(end.request_id, end).second);
+      }
+    }
+  }
+  // Messages of one kind since the last call of TakeSent, with their receivers.
+  template <typename Message>
+  std::vector<std::pair<Incarnation, Message>> Sent() const {
+    std::vector<std::pair<Incarnation, Message>> out;
+    for (const auto& [worker, message] : sent)
+      if (const auto* wanted = std::get_if<Message>(&message)) out.emplace_back(worker, *wanted);
+    return out;
+  }
+  // The running attempt's plan as seen from outside: the last PrefillRequest and its receiver.
+  PrefillRequest LastPrefill() const { return Sent<PrefillRequest>().back().second; }
+  Incarnation LastPrefillWorker() const { return Sent<PrefillRequest>().back().first; }
+  Incarnation LastDecodeWorker() const { return Sent<DecodeRequest>().back().first; }
+
+  const EmitEnd& End(RequestId id) const {
+    REQUIRE(ends.count(id) == 1);
+    return ends.at(id);
+  }
+  bool Ended(RequestId id) const { return ends.count(id) == 1; }
+
+  absl::Time now = absl::UnixEpoch() + absl::Hours(1);
+  Router router;
+  std::vector<std::pair<Incarnation, RouterMessage>> sent;
+  std::map<RequestId, std::vector<int32_t>> tokens;
+  std::map<RequestId, EmitEnd> ends;
+};
+
+}  // namespace baton

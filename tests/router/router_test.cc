@@ -1,0 +1,535 @@
+// One rule of the router per case, with hand-written worker reports.
+#include "router/router.h"
+
+#include <catch2/catch.hpp>
+
+#include "router/router_harness.h"
+
+namespace baton {
+namespace {
+
+constexpr Incarnation kP1 = 11, kP2 = 12, kD1 = 21, kD2 = 22;
+
+TokenOut Token(RequestId id, int32_t position, int32_t token, Epoch epoch = 1) {
+  return {.request_id = id, .epoch = epoch, .position = position, .token = token};
+}
+PartEnded Ended(RequestId id, bool was_prefill, EndReason reason = EndReason::kLength,
+                Epoch epoch = 1) {
+  return {.request_id = id,
+          .epoch = epoch,
+          .was_prefill = was_prefill,
+          .reason = reason,
+          .message = reason == EndReason::kFailed ? "it broke" : "",
+          .queue_us = 1000,
+          .compute_us = 2000,
+          .transfer_us = 500};
+}
+
+struct Pair : RouterHarness {  // one prefill and one decode worker
+  explicit Pair(RouterOptions options = {}) : RouterHarness(options) {
+    Join(kP1, Role::kPrefill);
+    Join(kD1, Role::kDecode);
+  }
+};
+
+void CheckIdle(const Router& router) {
+  const ClusterView view = router.View();
+  CHECK(view.running == 0);
+  CHECK(view.waiting == 0);
+  CHECK(view.kv_pages_promised == 0);
+  CHECK(router.NextDeadline() == absl::InfiniteFuture());
+}
+
+}  // namespace
+
+TEST_CASE("a request goes to both workers at once and ends with its last token") {
+  Pair r;
+  const RequestId id = r.Submit(20, 3);
+  REQUIRE(r.sent.size() == 2);
+  const auto [decode_worker, decode] = r.Sent<DecodeRequest>().at(0);
+  const auto [prefill_worker, prefill] = r.Sent<PrefillRequest>().at(0);
+  CHECK(std::holds_alternative<DecodeRequest>(r.sent[0].second));
+  CHECK(prefill_worker == kP1);
+  CHECK(decode_worker == kD1);
+  CHECK(prefill.request_id == id);
+  CHECK(prefill.epoch == 1);
+  CHECK(prefill.tokens.size() == 20);
+  CHECK(prefill.sampling.seed == 5);
+  CHECK(prefill.sink == Announce(kD1, Role::kDecode).transfer);
+  CHECK(VerifyTicket(TestKey(), prefill.ticket));
+  CHECK(prefill.ticket.sink == kD1);
+  CHECK(prefill.ticket.request_id == id);
+  CHECK(prefill.ticket.epoch == 1);
+  CHECK(prefill.ticket.kv_pages == 2);
+  CHECK(prefill.ticket.promise_pages == 2);
+  CHECK(prefill.ticket.id == decode.ticket_id);
+  CHECK(decode.n_prompt == 20);
+  CHECK(decode.max_tokens == 3);
+  CHECK(r.router.View().running == 1);
+
+  r.now += absl::Milliseconds(30);
+  REQUIRE(r.Report(kP1, {Token(id, 20, 7)}).ok());
+  CHECK(r.tokens[id] == std::vector<int32_t>{7});
+  REQUIRE(r.Report(kP1, {Ended(id, true)}).ok());
+  REQUIRE(r.Report(kD1, {Token(id, 21, 8)}).ok());
+  CHECK_FALSE(r.Ended(id));
+  r.now += absl::Milliseconds(20);
+  REQUIRE(r.Report(kD1, {Token(id, 22, 9), Ended(id, false)}).ok());
+  CHECK(r.tokens[id] == std::vector<int32_t>{7, 8, 9});
+  const EmitEnd& end = r.End(id);
+  CHECK(end.reason == EndReason::kLength);
+  CHECK(end.status.ok());
+  CHECK(end.timeline.ttft == absl::Milliseconds(30));
+  CHECK(end.timeline.total == absl::Milliseconds(50));
+  CHECK(end.timeline.prefill_queue == absl::Milliseconds(1));
+  CHECK(end.timeline.prefill == absl::Milliseconds(2));
+  CHECK(end.timeline.transfer == absl::Microseconds(500));
+  CHECK(end.timeline.decode_queue == absl::Milliseconds(1));
+  CHECK(end.timeline.decode == absl::Milliseconds(2));
+  CHECK(end.timeline.unaccounted() == absl::Milliseconds(44));
+  CHECK(end.timeline.prefill_worker == "w11");
+  CHECK(end.timeline.decode_worker == "w21");
+  CHECK(end.timeline.attempts == 1);
+  CHECK(r.sent.size() == 2);  // nothing to cancel
+  CheckIdle(r.router);
+}
+
+TEST_CASE("tokens come out by position whichever stream is faster") {
+  Pair r;
+  const RequestId id = r.Submit(20, 4);
+  REQUIRE(r.Report(kD1, {Token(id, 22, 9), Token(id, 21, 8)}).ok());
+  CHECK(r.tokens[id].empty());
+  REQUIRE(r.Report(kD1, {Token(id, 23, 10), Token(id, 21, 8), Ended(id, false)}).ok());
+  CHECK(r.tokens[id].empty());
+  CHECK_FALSE(r.Ended(id));
+  REQUIRE(r.Report(kP1, {Token(id, 20, 7), Ended(id, true)}).ok());
+  CHECK(r.tokens[id] == std::vector<int32_t>{7, 8, 9, 10});
+  CHECK(r.End(id).reason == EndReason::kLength);
+  CheckIdle(r.router);
+}
+
+TEST_CASE("one token is prefill alone") {
+  Pair r;
+  const RequestId id = r.Submit(20, 1);
+  CHECK(r.Sent<DecodeRequest>().empty());
+  CHECK(r.LastPrefill().sink.incarnation == 0);
+  CHECK(r.LastPrefill().ticket.sink == 0);
+  REQUIRE(r.Report(kP1, {Token(id, 20, 7), Ended(id, true)}).ok());
+  CHECK(r.End(id).reason == EndReason::kLength);
+  CHECK(r.Sent<CancelRequest>().empty());
+  CheckIdle(r.router);
+}
+
+TEST_CASE("a first token that stops the request cancels its decode part") {
+  Pair r;
+  const RequestId id = r.Submit(20, 5, {7});
+  REQUIRE(r.Report(kP1, {Token(id, 20, 7)}).ok());
+  CHECK(r.tokens[id] == std::vector<int32_t>{7});
+  CHECK(r.End(id).reason == EndReason::kStopToken);
+  const auto cancels = r.Sent<CancelRequest>();
+  REQUIRE(cancels.size() == 2);
+  CHECK(cancels[0].first == kD1);
+  CHECK(cancels[1].first == kP1);
+  CHECK(cancels[0].second.epoch == 1);
+  // What the workers still say changes nothing.
+  REQUIRE(r.Report(kD1, {Token(id, 21, 8), Ended(id, false, EndReason::kCancelled)}).ok());
+  REQUIRE(r.Report(kP1, {Ended(id, true, EndReason::kFailed)}).ok());
+  CheckIdle(r.router);
+}
+
+TEST_CASE("a stop token of the decode worker ends the request") {
+  Pair r;
+  const RequestId id = r.Submit(20, 5, {8});
+  REQUIRE(r.Report(kP1, {Token(id, 20, 7), Ended(id, true)}).ok());
+  REQUIRE(r.Report(kD1, {Token(id, 21, 8), Ended(id, false, EndReason::kStopToken)}).ok());
+  CHECK(r.tokens[id] == std::vector<int32_t>{7, 8});
+  CHECK(r.End(id).reason == EndReason::kStopToken);
+}
+
+TEST_CASE("a colocated worker gets both parts with itself as sink") {
+  RouterHarness r;
+  r.Join(1, Role::kBoth);
+  r.Join(2, Role::kBoth);
+  const RequestId a = r.Submit(20, 5), b = r.Submit(20, 5);
+  const auto prefills = r.Sent<PrefillRequest>();
+  const auto decodes = r.Sent<DecodeRequest>();
+  REQUIRE(prefills.size() == 2);
+  REQUIRE(decodes.size() == 2);
+  CHECK(prefills[0].first == decodes[0].first);
+  CHECK(prefills[0].second.sink.incarnation == prefills[0].first);
+  CHECK(prefills[0].first != prefills[1].first);  // the second request goes to the idle one
+  r.Cancel(a);
+  CHECK(r.Sent<CancelRequest>().size() == 1);  // one worker, told once
+  r.Cancel(b);
+  CheckIdle(r.router);
+}
+
+TEST_CASE("cancel at every point ends once and tells only workers that hold a part") {
+  for (int point = 0; point <= 4; ++point) {
+    Pair r;
+    const RequestId id = r.Submit(20, 4);
+    const std::vector<std::pair<Incarnation, WorkerEvent>> story = {
+        {kP1, Token(id, 20, 7)},
+        {kP1, Ended(id, true)},
+        {kD1, Token(id, 21, 8)},
+        {kD1, Token(id, 22, 9)},
+    };
+    for (int i = 0; i < point; ++i) REQUIRE(r.Report(story[i].first, {story[i].second}).ok());
+    r.Cancel(id);
+    r.Cancel(id);
+    CHECK(r.End(id).reason == EndReason::kCancelled);
+    const auto cancels = r.Sent<CancelRequest>();
+    CHECK(cancels.size() == (point >= 2 ? 1 : 2));
+    CHECK(cancels[0].first == kD1);
+    for (size_t i = point; i < story.size(); ++i)
+      REQUIRE(r.Report(story[i].first, {story[i].second}).ok());
+    CheckIdle(r.router);
+  }
+}
+
+TEST_CASE("a lost decode worker: the same position goes on elsewhere") {
+  Pair r;
+  r.Join(kD2, Role::kDecode);
+  const RequestId id = r.Submit(20, 4);
+  const Incarnation first = r.LastDecodeWorker();
+  REQUIRE(r.Report(kP1, {Token(id, 20, 7), Ended(id, true)}).ok());
+  REQUIRE(r.Report(first, {Token(id, 21, 8)}).ok());
+  r.sent.clear();
+  r.Lose(first);
+  REQUIRE(r.sent.size() == 2);
+  const PrefillRequest again = r.LastPrefill();
+  CHECK(again.epoch == 2);
+  CHECK(again.ticket.epoch == 2);
+  CHECK(VerifyTicket(TestKey(), again.ticket));
+  REQUIRE(again.tokens.size() == 22);
+  CHECK(again.tokens[20] == 7);
+  CHECK(again.tokens[21] == 8);
+  CHECK(again.sampling.seed == 5);
+  CHECK(r.LastDecodeWorker() != first);
+  CHECK(r.Sent<DecodeRequest>().at(0).second.n_prompt == 22);
+  CHECK(r.Sent<DecodeRequest>().at(0).second.max_tokens == 2);
+  // The old attempt is over, whatever it says.
+  REQUIRE(r.Report(kP1, {Token(id, 20, 99, 1), Token(id, 22, 99, 1)}).ok());
+  REQUIRE(r.Report(kP1, {Token(id, 22, 9, 2), Ended(id, true, EndReason::kLength, 2)}).ok());
+  REQUIRE(r.Report(r.LastDecodeWorker(),
+                   {Token(id, 23, 10, 2), Ended(id, false, EndReason::kLength, 2)})
+              .ok());
+  CHECK(r.tokens[id] == std::vector<int32_t>{7, 8, 9, 10});
+  CHECK(r.End(id).timeline.attempts == 2);
+  CheckIdle(r.router);
+}
+
+TEST_CASE("a lost prefill worker matters only until the handoff is known to be done") {
+  Pair r;
+  r.Join(kP2, Role::kPrefill);
+  const RequestId id = r.Submit(20, 4);
+  const Incarnation first = r.LastPrefillWorker();
+
+  SECTION("before the first token: aimed again, the decode worker told") {
+    r.sent.clear();
+    r.Lose(first);
+    CHECK(r.Sent<CancelRequest>().size() == 1);
+    CHECK(r.LastPrefillWorker() != first);
+    CHECK(r.LastPrefill().tokens.size() == 20);
+  }
+  SECTION("after the first token, handoff open: aimed again behind it") {
+    REQUIRE(r.Report(first, {Token(id, 20, 7)}).ok());
+    r.sent.clear();
+    r.Lose(first);
+    CHECK(r.LastPrefill().tokens.size() == 21);
+  }
+  SECTION("after its part ended: nothing happens") {
+    REQUIRE(r.Report(first, {Token(id, 20, 7), Ended(id, true)}).ok());
+    r.sent.clear();
+    r.Lose(first);
+    CHECK(r.sent.empty());
+  }
+  SECTION("after decode spoke: nothing happens, a late failure of the handoff neither") {
+    REQUIRE(r.Report(first, {Token(id, 20, 7)}).ok());
+    REQUIRE(r.Report(kD1, {Token(id, 21, 8)}).ok());
+    r.sent.clear();
+    REQUIRE(r.Report(first, {Ended(id, true, EndReason::kFailed)}).ok());
+    r.Lose(first);
+    CHECK(r.sent.empty());
+  }
+  SECTION("its first token lost with it while decode already spoke: aimed again") {
+    REQUIRE(r.Report(kD1, {Token(id, 21, 8)}).ok());
+    r.sent.clear();
+    r.Lose(first);
+    CHECK(r.LastPrefill().tokens.size() == 20);
+    CHECK(r.tokens[id].empty());
+  }
+}
+
+TEST_CASE("when a role is gone the others serve it") {
+  Pair r;
+  const RequestId id = r.Submit(20, 4);
+  r.sent.clear();
+  r.Lose(kD1);
+  CHECK(r.LastPrefillWorker() == kP1);
+  CHECK(r.LastDecodeWorker() == kP1);
+  CHECK(r.LastPrefill().sink.incarnation == kP1);
+  r.Cancel(id);
+}
+
+TEST_CASE("without workers a request waits, bounded, for one to come") {
+  Pair r;
+  const RequestId a = r.Submit(20, 4);
+  r.Lose(kD1);
+  r.Lose(kP1);
+  CHECK(r.router.View().waiting == 1);
+  CHECK(r.router.Submit({.prompt = {1}}, r.now).status().code() == absl::StatusCode::kUnavailable);
+  r.Advance(absl::Seconds(29));
+  CHECK_FALSE(r.Ended(a));
+
+  SECTION("one comes") {
+    r.sent.clear();
+    r.Join(kD2, Role::kDecode);
+    CHECK(r.LastPrefillWorker() == kD2);
+    CHECK(r.LastPrefill().epoch == 3);
+    CHECK(r.router.View().running == 1);
+    r.Advance(absl::Hours(1));
+    CHECK_FALSE(r.Ended(a));
+    r.Cancel(a);
+  }
+  SECTION("none comes") {
+    CHECK(r.router.NextDeadline() == r.now + absl::Seconds(1));
+    r.Advance(absl::Seconds(1));
+    CHECK(r.End(a).status.code() == absl::StatusCode::kUnavailable);
+  }
+  CheckIdle(r.router);
+}
+
+TEST_CASE("a failed part is aimed again, elsewhere if possible, a bounded number of times") {
+  Pair r(RouterOptions{.max_attempts = 3});
+  r.Join(kD2, Role::kDecode);
+  const RequestId id = r.Submit(20, 4);
+  const Incarnation first = r.LastDecodeWorker();
+  REQUIRE(r.Report(first, {Ended(id, false, EndReason::kFailed, 1)}).ok());
+  CHECK(r.Sent<PrefillRequest>().size() == 2);
+  CHECK(r.LastDecodeWorker() != first);
+  REQUIRE(r.Report(kP1, {Ended(id, true, EndReason::kFailed, 2)}).ok());
+  CHECK(r.Sent<PrefillRequest>().size() == 3);
+  const Incarnation third = r.LastPrefillWorker();
+  REQUIRE(r.Report(third, {Ended(id, true, EndReason::kFailed, 3)}).ok());
+  CHECK(r.Sent<PrefillRequest>().size() == 3);
+  const EmitEnd& end = r.End(id);
+  CHECK(end.reason == EndReason::kFailed);
+  CHECK(end.status.code() == absl::StatusCode::kUnavailable);
+  CHECK(end.status.message().find("3 attempts") != std::string::npos);
+  CHECK(end.status.message().find("it broke") != std::string::npos);
+  CheckIdle(r.router);
+}
+
+TEST_CASE("a part that ends without its tokens is aimed again") {
+  Pair r;
+  const RequestId id = r.Submit(20, 4);
+  r.sent.clear();
+  SECTION("prefill without a first token") {
+    REQUIRE(r.Report(kP1, {Ended(id, true)}).ok());
+    CHECK(r.LastPrefill().tokens.size() == 20);
+  }
+  SECTION("decode early") {
+    REQUIRE(r.Report(kP1, {Token(id, 20, 7), Ended(id, true)}).ok());
+    REQUIRE(r.Report(kD1, {Token(id, 21, 8), Ended(id, false)}).ok());
+    CHECK(r.LastPrefill().tokens.size() == 22);
+  }
+  SECTION("cancelled by the worker itself") {
+    REQUIRE(r.Report(kD1, {Ended(id, false, EndReason::kCancelled)}).ok());
+    CHECK(r.LastPrefill().epoch == 2);
+  }
+  SECTION("but not when the last token came first") {
+    REQUIRE(r.Report(kP1, {Token(id, 20, 7), Ended(id, true)}).ok());
+    REQUIRE(r.Report(kD1, {Token(id, 21, 8), Token(id, 22, 9), Token(id, 23, 9),
+                           Ended(id, false, EndReason::kFailed)})
+                .ok());
+    CHECK(r.End(id).reason == EndReason::kLength);
+  }
+}
+
+TEST_CASE("NO_ROOM: another worker with room is taken when that is sooner") {
+  Pair r;
+  r.Join(kD2, Role::kDecode);
+  const RequestId id = r.Submit(20, 4);
+  const Incarnation first = r.LastDecodeWorker();
+  const auto no_room = [&](absl::Duration wait, Epoch epoch) {
+    r.sent.clear();
+    return r.Report(kP1, {NoRoomNotice{.request_id = id,
+                                       .epoch = epoch,
+                                       .expected_wait_us = absl::ToInt64Microseconds(wait)}});
+  };
+  REQUIRE(no_room(absl::Milliseconds(1), 1).ok());
+  CHECK(r.sent.empty());
+  REQUIRE(no_room(absl::Seconds(5), 1).ok());
+  CHECK(r.LastDecodeWorker() != first);
+  CHECK(r.LastPrefill().epoch == 2);
+  // Now both are full: it stays and waits.
+  REQUIRE(no_room(absl::Seconds(4), 2).ok());
+  CHECK(r.sent.empty());
+  // A notice of an old attempt says nothing about this one.
+  REQUIRE(no_room(absl::Seconds(50), 1).ok());
+  CHECK(r.sent.empty());
+  r.Cancel(id);
+  CheckIdle(r.router);
+}
+
+TEST_CASE("a burst spreads over workers before any load report") {
+  RouterHarness r;
+  r.Join(kP1, Role::kPrefill);
+  r.Join(kP2, Role::kPrefill);
+  r.Join(kD1, Role::kDecode);
+  r.Join(kD2, Role::kDecode);
+  std::map<Incarnation, int> prefills, decodes;
+  for (int i = 0; i < 8; ++i) {
+    r.Submit(100, 10);
+    ++prefills[r.LastPrefillWorker()];
+    ++decodes[r.LastDecodeWorker()];
+  }
+  CHECK(prefills[kP1] == 4);
+  CHECK(decodes[kD1] == 4);
+}
+
+TEST_CASE("measured speed and queue decide") {
+  RouterHarness r;
+  r.Join(kP1, Role::kPrefill);
+  r.Join(kP2, Role::kPrefill);
+  r.Join(kD1, Role::kDecode);
+  REQUIRE(r.Report(kP1, {WorkerLoad{.prefill_tokens_per_s = 1000}}).ok());
+  REQUIRE(r.Report(kP2, {WorkerLoad{.prefill_tokens_per_s = 4000}}).ok());
+  std::map<Incarnation, int> count;
+  for (int i = 0; i < 10; ++i) {
+    r.Submit(100, 10);
+    ++count[r.LastPrefillWorker()];
+  }
+  CHECK(count[kP2] == 8);  // four times as fast, four times as many
+  CHECK(count[kP1] == 2);
+}
+
+TEST_CASE("refused at once") {
+  Pair r(RouterOptions{.max_waiting = 2});
+  const auto code = [&](GenerateRequest request) {
+    return r.router.Submit(std::move(request), r.now).status().code();
+  };
+  CHECK(code({.prompt = {}}) == absl::StatusCode::kInvalidArgument);
+  CHECK(code({.prompt = {1}, .max_tokens = 0}) == absl::StatusCode::kInvalidArgument);
+  CHECK(code({.prompt = {1}, .max_tokens = 2048}) == absl::StatusCode::kInvalidArgument);
+  CHECK(code({.prompt = {1}, .sampling = {.temperature = -1}}) ==
+        absl::StatusCode::kInvalidArgument);
+  CHECK(code({.prompt = {1}, .sampling = {.top_p = 0}}) == absl::StatusCode::kInvalidArgument);
+  const RequestId a = r.Submit(4, 4);
+  r.Submit(4, 4);
+  CHECK(code({.prompt = {1}}) == absl::StatusCode::kResourceExhausted);
+  r.Cancel(a);
+  CHECK(code({.prompt = {1}, .max_tokens = 2047}) == absl::StatusCode::kOk);
+}
+
+TEST_CASE("deadline") {
+  Pair r;
+  GenerateRequest request{.prompt = {1, 2}, .max_tokens = 4, .timeout = absl::Seconds(2)};
+  const RequestId id = r.Submit(request);
+  CHECK(r.router.NextDeadline() == r.now + absl::Seconds(2));
+  r.Advance(absl::Milliseconds(1999));
+  CHECK_FALSE(r.Ended(id));
+  r.Advance(absl::Milliseconds(1));
+  CHECK(r.End(id).reason == EndReason::kFailed);
+  CHECK(r.End(id).status.code() == absl::StatusCode::kDeadlineExceeded);
+  CHECK(r.Sent<CancelRequest>().size() == 2);
+  CheckIdle(r.router);
+}
+
+TEST_CASE("drain: nothing new, what runs goes on, then the workers are told") {
+  Pair r;
+  const RequestId id = r.Submit(20, 1);
+  r.router.Drain();
+  r.Collect();
+  CHECK(r.router.View().draining);
+  CHECK(r.router.Submit({.prompt = {1}}, r.now).status().code() == absl::StatusCode::kUnavailable);
+  CHECK(r.Sent<DrainWorker>().empty());
+  REQUIRE(r.Report(kP1, {Token(id, 20, 7), Ended(id, true)}).ok());
+  CHECK(r.End(id).reason == EndReason::kLength);
+  CHECK(r.Sent<DrainWorker>().size() == 2);
+}
+
+TEST_CASE("a worker that does not fit is refused by the name of the field") {
+  const auto refusal = [](void (*change)(WorkerAnnounce*)) {
+    Pair r;
+    WorkerAnnounce announce = Announce(99, Role::kPrefill);
+    change(&announce);
+    const absl::Status status = r.Report(99, {announce});
+    CHECK(status.code() == absl::StatusCode::kFailedPrecondition);
+    CHECK(r.router.View().prefill_workers == 1);
+    return std::string(status.message());
+  };
+  using Catch::Contains;
+  CHECK_THAT(refusal([](WorkerAnnounce* a) { a->model_fingerprint = 8; }),
+             Contains("model_fingerprint") && Contains("w99") && Contains("w11"));
+  CHECK_THAT(refusal([](WorkerAnnounce* a) { a->numerics_id = "cuda-sm90"; }),
+             Contains("numerics_id") && Contains("cuda-sm90") && Contains("cpu-x86"));
+  CHECK_THAT(refusal([](WorkerAnnounce* a) { a->layout_id = "M"; }), Contains("layout_id"));
+  CHECK_THAT(refusal([](WorkerAnnounce* a) { a->page_tokens = 64; }), Contains("page_tokens"));
+  // An empty cluster takes anyone.
+  RouterHarness r;
+  r.Join(1, Role::kBoth);
+  r.Lose(1);
+  WorkerAnnounce other = Announce(2, Role::kBoth);
+  other.model_fingerprint = 99;
+  CHECK(r.Report(2, {other}).ok());
+}
+
+TEST_CASE("what a worker cannot know closes its stream, and its requests go elsewhere") {
+  Pair r;
+  r.Join(kD2, Role::kDecode);
+  const RequestId id = r.Submit(20, 4);
+  const Incarnation decode = r.LastDecodeWorker();
+  const Incarnation other = decode == kD1 ? kD2 : kD1;
+  r.sent.clear();
+  const auto error = [&](Incarnation worker, WorkerEvent event) {
+    return r.Report(worker, {std::move(event)}).code();
+  };
+  SECTION("nothing before the announcement") {
+    CHECK(error(77, WorkerLoad{}) == absl::StatusCode::kFailedPrecondition);
+    CHECK(r.sent.empty());
+  }
+  SECTION("announced twice") {
+    CHECK(error(decode, Announce(decode, Role::kDecode)) == absl::StatusCode::kFailedPrecondition);
+    CHECK(r.LastDecodeWorker() == other);
+  }
+  SECTION("another's incarnation") {
+    CHECK(error(77, Announce(78, Role::kDecode)) == absl::StatusCode::kInvalidArgument);
+  }
+  SECTION("a future attempt") {
+    CHECK(error(decode, Token(id, 21, 8, 2)) == absl::StatusCode::kInvalidArgument);
+    CHECK(r.LastDecodeWorker() == other);
+  }
+  SECTION("a position outside") {
+    CHECK(error(decode, Token(id, 24, 8)) == absl::StatusCode::kInvalidArgument);
+    CHECK(r.LastDecodeWorker() == other);
+  }
+  SECTION("another's request") {
+    CHECK(error(other, Token(id, 21, 8)) == absl::StatusCode::kInvalidArgument);
+    CHECK(r.sent.empty());
+  }
+  SECTION("another's part") {
+    CHECK(error(decode, Ended(id, true)) == absl::StatusCode::kInvalidArgument);
+    CHECK(r.LastDecodeWorker() == other);
+  }
+  r.Lose(decode);  // the stream closes afterwards: no further effect
+  r.Cancel(id);
+  CheckIdle(r.router);
+}
+
+TEST_CASE("the view adds up the workers' reports") {
+  Pair r;
+  REQUIRE(r.Report(kD1, {WorkerLoad{.pages_free = 900}}).ok());
+  r.Submit(20, 13);
+  const ClusterView view = r.router.View();
+  CHECK(view.prefill_workers == 1);
+  CHECK(view.decode_workers == 1);
+  CHECK(view.running == 1);
+  CHECK(view.max_context == 2048);
+  CHECK(view.kv_pages_total == 1000);
+  CHECK(view.kv_pages_free == 900);
+  CHECK(view.kv_pages_promised == 2);
+}
+
+}  // namespace baton
