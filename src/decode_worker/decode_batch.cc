@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_format.h"
 #include "common/check.h"
+#include "common/log.h"
 
 namespace baton {
 
@@ -160,7 +161,10 @@ void DecodeBatch::OnTime(absl::Time now) {
     const auto it = guests_.find(orphans_.front().second);
     orphans_.pop_front();
     if (it == guests_.end() || it->second->request.has_value()) continue;
-    End(it->second.get(), EndReason::kFailed, "KV arrived but its request never did", now);
+    LogWarn("handoff of a request this worker was never told of: pages given back %d",
+            static_cast<int>(it->second->kv->pages.size()));
+    pool_->Give(it->second->kv->pages);
+    guests_.erase(it);
   }
 }
 

@@ -1,0 +1,300 @@
+#include "decode_worker/decode_batch.h"
+
+#include <map>
+
+#include "decode_worker/page_purse.h"
+#include "prefill_worker/hash_backend.h"
+#include "prefill_worker/sequential_run.h"
+
+// After our headers: both have a CHECK.
+#include <catch2/catch.hpp>
+
+namespace baton {
+namespace {
+
+constexpr int kPageTokens = 4;
+
+struct Bench {
+  explicit Bench(int max_batch = 8, int n_pages = 200) {
+    DecodeOptions options;
+    options.vocab = HashBackend::kVocab;
+    options.max_batch = max_batch;
+    options.max_guests = 20;
+    pool = std::move(*KvPool::Create(backend.kv_layout(), n_pages));
+    backend.SetPool(pool.get());
+    batch = std::make_unique<DecodeBatch>(options, pool.get());
+  }
+
+  static std::vector<int32_t> Prompt(RequestId id, int n) {
+    std::vector<int32_t> prompt;
+    for (int i = 0; i < n; ++i)
+      prompt.push_back(static_cast<int32_t>((id * 13 + i * 5) % HashBackend::kVocab));
+    return prompt;
+  }
+  static DecodeRequest Request(RequestId id, int n_prompt, int max_tokens) {
+    DecodeRequest request;
+    request.request_id = id;
+    request.epoch = 1;
+    request.ticket_id = {.high = 0, .low = id};
+    request.n_prompt = n_prompt;
+    request.max_tokens = max_tokens;
+    request.sampling.temperature = 0;
+    request.want_digests = true;
+    return request;
+  }
+  // KV of a prompt and its first token, as a prefill makes them.
+  HandoffArrived Kv(RequestId id, int n_prompt, int n_pages) {
+    HandoffArrived kv;
+    kv.ticket_id = {.high = 0, .low = id};
+    kv.epoch = 1;
+    kv.request_id = id;
+    kv.transfer_us = 11;
+    REQUIRE(pool->Take(n_pages, &kv.pages));
+    const std::vector<int32_t> prompt = Prompt(id, n_prompt);
+    builder.Clear();
+    builder.WantLogits(builder.AddPiece(prompt, 0, kv.pages) + n_prompt - 1);
+    backend.Begin(builder.batch());
+    backend.RunLayers(0, 3);
+    kv.record = {
+        .first_token = sampler.Sample(backend.logits(0), {.temperature = 0}, n_prompt).token,
+        .n_tokens = n_prompt};
+    return kv;
+  }
+  int Step() {
+    builder.Clear();
+    const int rows = batch->Contribute(now, &builder);
+    if (rows > 0) {
+      now += absl::Milliseconds(1);
+      backend.Begin(builder.batch());
+      backend.RunLayers(0, 3);
+      batch->StepDone(backend, &sampler, now);
+    }
+    Collect();
+    return rows;
+  }
+  void Collect() {
+    std::vector<DecodeEffect> effects;
+    batch->TakeEffects(&effects);
+    for (DecodeEffect& effect : effects) {
+      if (std::holds_alternative<TransferCommand>(effect)) {
+        ++handoff_cancels;
+        continue;
+      }
+      const WorkerEvent& event = std::get<WorkerEvent>(effect);
+      if (auto* token = std::get_if<TokenOut>(&event)) {
+        tokens[token->request_id].push_back(token->token);
+        digests[token->request_id].push_back(token->digest);
+      }
+      if (auto* part = std::get_if<PartEnded>(&event)) ends[part->request_id] = *part;
+    }
+    REQUIRE(pool->held() == batch->pages_held());
+  }
+  // Everything but the first token, which the prefill brought.
+  void CheckExact(RequestId id, int n_prompt, int max_tokens,
+                  const std::vector<int32_t>& stops = {}) {
+    HashBackend reference(kPageTokens);
+    SequentialTokens expected =
+        SequentialRun(&reference, Prompt(id, n_prompt), max_tokens, {.temperature = 0}, stops);
+    expected.tokens.erase(expected.tokens.begin());
+    expected.digests.erase(expected.digests.begin());
+    REQUIRE(tokens[id] == expected.tokens);
+    REQUIRE(digests[id] == expected.digests);
+  }
+
+  HashBackend backend{kPageTokens};
+  std::unique_ptr<KvPool> pool;
+  std::unique_ptr<DecodeBatch> batch;
+  StepBuilder builder;
+  Sampler sampler;
+  absl::Time now = absl::UnixEpoch();
+  std::map<RequestId, std::vector<int32_t>> tokens;
+  std::map<RequestId, std::vector<uint64_t>> digests;
+  std::map<RequestId, PartEnded> ends;
+  int handoff_cancels = 0;
+};
+
+TEST_CASE("a guest joins at the next step, whichever of request and KV comes first") {
+  Bench b;
+  b.batch->Expect(Bench::Request(1, 5, 4));
+  REQUIRE(b.Step() == 0);
+  REQUIRE(b.batch->n_waiting() == 1);
+  REQUIRE(b.batch->expected_pages() >= 2);
+  b.batch->Arrived(b.Kv(1, 5, 2), b.now);
+  b.batch->Arrived(b.Kv(2, 9, 4), b.now);
+  REQUIRE(b.Step() == 1);
+  b.batch->Expect(Bench::Request(2, 9, 6));
+  REQUIRE(b.Step() == 2);
+  while (b.Step() > 0) {
+  }
+  b.CheckExact(1, 5, 4);
+  b.CheckExact(2, 9, 6);
+  REQUIRE(b.ends[1].reason == EndReason::kLength);
+  REQUIRE(b.ends[1].transfer_us == 11);
+  REQUIRE(b.ends[1].compute_us == 3000);
+  REQUIRE(b.pool->held() == 0);
+}
+
+TEST_CASE("a finished row leaves in its step and a waiting one takes its place in the next") {
+  Bench b(2);
+  for (RequestId id = 1; id <= 5; ++id) {
+    b.batch->Expect(Bench::Request(id, 4, 1 + static_cast<int>(id)));
+    b.batch->Arrived(b.Kv(id, 4, 3), b.now);
+  }
+  REQUIRE(b.batch->n_waiting() == 5);
+  REQUIRE(b.Step() == 2);  // 1 ends in this very step: it wanted one more token
+  REQUIRE(b.ends.contains(1));
+  REQUIRE(b.batch->n_rows() == 1);
+  int rows = 0;
+  while ((rows = b.Step()) > 0) REQUIRE(rows <= 2);
+  for (RequestId id = 1; id <= 5; ++id) b.CheckExact(id, 4, 1 + static_cast<int>(id));
+  REQUIRE(b.pool->held() == 0);
+}
+
+TEST_CASE("a stop token ends a row, the first token too") {
+  HashBackend reference(kPageTokens);
+  const SequentialTokens all =
+      SequentialRun(&reference, Bench::Prompt(1, 6), 10, {.temperature = 0});
+  const int at = GENERATE(0, 1, 4);
+  Bench b;
+  DecodeRequest request = Bench::Request(1, 6, 10);
+  request.stop_tokens = {all.tokens[at]};
+  b.batch->Expect(request);
+  b.batch->Arrived(b.Kv(1, 6, 4), b.now);
+  while (b.Step() > 0) {
+  }
+  REQUIRE(b.ends[1].reason == EndReason::kStopToken);
+  b.CheckExact(1, 6, 10, request.stop_tokens);
+  REQUIRE(b.pool->held() == 0);
+}
+
+TEST_CASE("KV whose request never comes is given back at its deadline") {
+  Bench b;
+  b.batch->Arrived(b.Kv(1, 5, 2), b.now);
+  b.now += absl::Seconds(4);
+  b.batch->Arrived(b.Kv(2, 5, 2), b.now);
+  REQUIRE(b.batch->NextDeadline() == absl::UnixEpoch() + absl::Seconds(10));
+  b.now = b.batch->NextDeadline();
+  b.batch->OnTime(b.now);
+  REQUIRE(b.pool->held() == 2);
+  b.batch->Expect(Bench::Request(2, 5, 3));  // in time
+  b.now += absl::Seconds(10);
+  b.batch->OnTime(b.now);
+  REQUIRE(b.batch->n_guests() == 1);
+  while (b.Step() > 0) {
+  }
+  b.CheckExact(2, 5, 3);
+  REQUIRE_FALSE(b.ends.contains(1));  // the router never spoke of it here
+  REQUIRE(b.pool->held() == 0);
+}
+
+TEST_CASE("cancel ends every attempt up to its epoch, and KV that comes later is given back") {
+  Bench b;
+  b.batch->Expect(Bench::Request(1, 5, 4));
+  DecodeRequest second = Bench::Request(1, 5, 4);
+  second.epoch = 2;
+  b.batch->Expect(second);
+  b.batch->Cancel(1, 1);
+  b.batch->Cancel(1, 1);
+  b.Collect();
+  REQUIRE(b.handoff_cancels == 1);
+  REQUIRE(b.batch->n_guests() == 1);
+  b.batch->Arrived(b.Kv(1, 5, 2), b.now);  // epoch 1: was under way
+  REQUIRE(b.pool->held() == 0);
+  HandoffArrived kv = b.Kv(1, 5, 2);
+  kv.epoch = 2;
+  b.batch->Arrived(std::move(kv), b.now);
+  REQUIRE(b.Step() == 1);
+  b.batch->Cancel(1, 2);
+  b.Collect();
+  REQUIRE(b.pool->held() == 0);
+  REQUIRE(b.Step() == 0);
+}
+
+TEST_CASE("an aborted handoff fails its guest; one that has its KV is not touched by it") {
+  Bench b;
+  b.batch->Expect(Bench::Request(1, 5, 4));
+  b.batch->Aborted({.ticket_id = {},
+                    .epoch = 1,
+                    .request_id = 1,
+                    .status = absl::UnavailableError("peer lost")});
+  b.Collect();
+  REQUIRE(b.ends[1].reason == EndReason::kFailed);
+  REQUIRE(b.batch->n_guests() == 0);
+}
+
+TEST_CASE("KV that does not fit its request fails the request by name") {
+  Bench b;
+  b.batch->Expect(Bench::Request(1, 6, 4));
+  b.batch->Arrived(b.Kv(1, 5, 3), b.now);
+  b.batch->Expect(Bench::Request(2, 5, 100));
+  b.batch->Arrived(b.Kv(2, 5, 3), b.now);
+  HandoffArrived wild = b.Kv(3, 5, 3);
+  wild.record.first_token = HashBackend::kVocab;
+  b.batch->Expect(Bench::Request(3, 5, 4));
+  b.batch->Arrived(std::move(wild), b.now);
+  b.batch->Expect(Bench::Request(4, 5, 0));
+  b.Collect();
+  REQUIRE(b.ends[1].message == "KV of 5 tokens came for a prompt of 6");
+  REQUIRE(b.ends[2].message == "3 pages promised, 26 needed");
+  REQUIRE(b.ends[3].message == "first token 61, vocabulary of 61");
+  REQUIRE(b.ends[4].reason == EndReason::kFailed);
+  for (RequestId id = 10; id < 31; ++id) b.batch->Expect(Bench::Request(id, 5, 4));
+  b.Collect();
+  REQUIRE(b.ends[30].message == "decode queue full (20 requests)");
+  REQUIRE(b.pool->held() == 0);
+}
+
+TEST_CASE("purse: eager lends all, in bounded portions; a prompt here gets pages back") {
+  HashBackend backend(kPageTokens);
+  auto pool = std::move(*KvPool::Create(backend.kv_layout(), 10));
+  PagePurse purse(pool.get(), true, 4);
+  std::vector<TransferCommand> out;
+  REQUIRE(purse.Balance(0, 0, 0, &out));
+  REQUIRE(purse.Balance(0, 0, 0, &out));
+  REQUIRE_FALSE(purse.Balance(0, 0, 0, &out));
+  REQUIRE(purse.lent() == 10);
+  REQUIRE(out.size() == 3);
+  std::vector<int32_t> lent;
+  for (const TransferCommand& command : out)
+    for (const int32_t page : std::get<LendPages>(command).pages) lent.push_back(page);
+  purse.Changed({.free_pages = 10, .waiting = 0});
+
+  out.clear();
+  REQUIRE_FALSE(purse.Balance(6, 0, 0, &out));  // a prompt waits for 6
+  REQUIRE(std::get<ReclaimPages>(out.at(0)).n == 6);
+  REQUIRE_FALSE(purse.Balance(6, 0, 0, &out));
+  REQUIRE(out.size() == 1);  // asked once
+  purse.Returned({.pages = {lent.begin(), lent.begin() + 6}});
+  REQUIRE(pool->free() == 6);
+  REQUIRE_FALSE(purse.Balance(6, 0, 0, &out));  // and they are not lent away again before it starts
+  REQUIRE(out.size() == 1);
+
+  purse.Arrived(3);  // three pages left with a handoff: the batch holds them now
+  REQUIRE(purse.lent() == 1);
+  out.clear();
+  purse.Close(&out);
+  REQUIRE(std::get<ReclaimPages>(out.at(0)).n == 1);
+  purse.Returned({.pages = {lent[9]}});
+  REQUIRE_FALSE(purse.Balance(0, 0, 0, &out));
+  REQUIRE(purse.lent() == 0);
+  pool->Give(std::vector<int32_t>(lent.begin() + 6, lent.begin() + 9));
+}
+
+TEST_CASE("purse: not eager, it lends what waiting guests need and no more") {
+  HashBackend backend(kPageTokens);
+  auto pool = std::move(*KvPool::Create(backend.kv_layout(), 10));
+  PagePurse purse(pool.get(), false, 100);
+  std::vector<TransferCommand> out;
+  REQUIRE_FALSE(purse.Balance(0, 7, 0, &out));
+  REQUIRE(out.empty());  // nobody waits for room
+  purse.Changed({.free_pages = 0, .waiting = 1});
+  REQUIRE_FALSE(purse.Balance(0, 7, 0, &out));
+  REQUIRE(std::get<LendPages>(out.at(0)).pages.size() == 7);
+  REQUIRE_FALSE(purse.Balance(0, 7, 0, &out));
+  REQUIRE(out.size() == 1);
+  purse.Returned({.pages = std::get<LendPages>(out[0]).pages});
+  REQUIRE(pool->held() == 0);
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,338 @@
+#include "prefill_worker/prefill_scheduler.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "prefill_worker/hash_backend.h"
+#include "prefill_worker/sequential_run.h"
+
+// After our headers: both have a CHECK.
+#include <catch2/catch.hpp>
+
+namespace baton {
+namespace {
+
+constexpr Incarnation kSelf = 1, kPeer = 2;
+constexpr int kPageTokens = 4;
+
+// A scheduler on its backend; steps run in one go or layer by layer.
+struct Bench {
+  explicit Bench(int n_pages = 200, int chunk = 0, int open_ahead = 4) {
+    PrefillOptions options;
+    options.self = kSelf;
+    options.vocab = HashBackend::kVocab;
+    options.max_context = 1000;
+    options.chunk_tokens = chunk;
+    options.open_ahead = open_ahead;
+    options.max_prompts = 50;
+    pool = std::move(*KvPool::Create(backend.kv_layout(), n_pages));
+    backend.SetPool(pool.get());
+    scheduler = std::make_unique<PrefillScheduler>(options, pool.get());
+  }
+
+  static PrefillRequest Request(RequestId id, int n_tokens, Incarnation sink = 0) {
+    PrefillRequest request;
+    request.request_id = id;
+    request.epoch = 1;
+    for (int i = 0; i < n_tokens; ++i)
+      request.tokens.push_back(static_cast<int32_t>((id * 31 + i * 7) % HashBackend::kVocab));
+    request.sampling.temperature = 0;
+    request.sink = {.incarnation = sink, .address = "peer:1"};
+    request.ticket.id = {.high = 0, .low = id};
+    request.ticket.epoch = 1;
+    request.ticket.request_id = id;
+    request.ticket.sink = sink;
+    request.ticket.kv_pages = (n_tokens + kPageTokens - 1) / kPageTokens;
+    request.ticket.promise_pages = request.ticket.kv_pages + 2;
+    return request;
+  }
+  void Admit(PrefillRequest request) { scheduler->Admit(std::move(request), now); }
+
+  int Step(int budget, int layers = 1) {
+    builder.Clear();
+    const int n = scheduler->Contribute(budget, now, &builder);
+    if (n > 0) {
+      now += absl::Milliseconds(10);
+      backend.Begin(builder.batch());
+      for (int from = 0; from < 3; from += layers) {
+        backend.RunLayers(from, std::min(3, from + layers));
+        scheduler->LayersDone(from, std::min(3, from + layers));
+      }
+      scheduler->StepDone(backend, &sampler, now);
+    }
+    Collect();
+    return n;
+  }
+  void Collect() {
+    std::vector<PrefillEffect> effects;
+    scheduler->TakeEffects(&effects);
+    for (PrefillEffect& effect : effects) {
+      if (auto* command = std::get_if<TransferCommand>(&effect)) {
+        if (auto* open = std::get_if<OpenHandoff>(command)) opens.push_back(open->ticket.id.low);
+        if (auto* cells = std::get_if<SendCells>(command)) sent.push_back(*cells);
+        if (auto* commit = std::get_if<CommitHandoff>(command)) commits.push_back(*commit);
+        if (auto* cancel = std::get_if<CancelHandoff>(command)) cancels.push_back(*cancel);
+      } else if (auto* event = std::get_if<WorkerEvent>(&effect)) {
+        if (auto* token = std::get_if<TokenOut>(event)) tokens.push_back(*token);
+        if (auto* part = std::get_if<PartEnded>(event)) ends[part->request_id] = *part;
+        if (std::holds_alternative<NoRoomNotice>(*event)) ++no_room;
+      } else {
+        kept.push_back(std::get<HandoffArrived>(effect));
+      }
+    }
+    REQUIRE(pool->held() == scheduler->pages_held() + KeptPages());
+  }
+  int KeptPages() const {
+    int n = 0;
+    for (const HandoffArrived& k : kept) n += static_cast<int>(k.pages.size());
+    return n;
+  }
+  static TicketId Id(RequestId id) { return {.high = 0, .low = id}; }
+  void Promise(RequestId id) { scheduler->Promised({.ticket_id = Id(id)}); }
+  void EndHandoff(RequestId id, absl::Status status = absl::OkStatus()) {
+    scheduler->Ended({.ticket_id = Id(id), .status = std::move(status), .transfer_us = 5});
+    Collect();
+  }
+
+  HashBackend backend{kPageTokens};
+  std::unique_ptr<KvPool> pool;
+  std::unique_ptr<PrefillScheduler> scheduler;
+  StepBuilder builder;
+  Sampler sampler;
+  absl::Time now = absl::UnixEpoch();
+  std::vector<RequestId> opens;
+  std::vector<SendCells> sent;
+  std::vector<CommitHandoff> commits;
+  std::vector<CancelHandoff> cancels;
+  std::vector<TokenOut> tokens;
+  std::map<RequestId, PartEnded> ends;
+  std::vector<HandoffArrived> kept;
+  int no_room = 0;
+};
+
+TEST_CASE("the first token is the sequential one, whatever the chunk and budget") {
+  const int chunk = GENERATE(1, 3, 4, 7, 0);
+  const int budget = GENERATE(1, 5, 16, 1000);
+  Bench b(200, chunk);
+  for (RequestId id = 1; id <= 5; ++id) b.Admit(Bench::Request(id, 1 + static_cast<int>(id) * 9));
+  while (b.Step(budget) > 0) {
+  }
+  REQUIRE(b.tokens.size() == 5);
+  HashBackend reference(kPageTokens);
+  for (const TokenOut& token : b.tokens) {
+    const PrefillRequest request = Bench::Request(token.request_id, token.position);
+    const SequentialTokens expected =
+        SequentialRun(&reference, request.tokens, 1, request.sampling);
+    REQUIRE(token.token == expected.tokens[0]);
+    REQUIRE(token.digest == 0);  // not asked for
+    REQUIRE(b.ends[token.request_id].reason == EndReason::kLength);
+  }
+  REQUIRE(b.pool->held() == 0);
+}
+
+TEST_CASE("compute starts with a promise in hand, and OPEN goes out for the next few only") {
+  Bench b(200, 0, 2);
+  for (RequestId id = 1; id <= 4; ++id) b.Admit(Bench::Request(id, 8, kPeer));
+  REQUIRE(b.Step(100) == 0);
+  REQUIRE(b.opens == std::vector<RequestId>{1, 2});
+  b.Promise(2);
+  REQUIRE(b.Step(100) == 8);  // 2 runs; its place in the window goes to 3
+  REQUIRE(b.tokens.size() == 1);
+  REQUIRE(b.tokens[0].request_id == 2);
+  b.Step(100);
+  REQUIRE(b.opens == std::vector<RequestId>{1, 2, 3});
+  // No room for 1: it is reported once and no longer keeps 4 from opening.
+  b.scheduler->NoRoom({.ticket_id = Bench::Id(1), .expected_wait_us = 7});
+  REQUIRE(b.Step(100) == 0);
+  REQUIRE(b.no_room == 1);
+  REQUIRE(b.opens == std::vector<RequestId>{1, 2, 3, 4});
+  b.Promise(3);
+  b.Promise(4);
+  REQUIRE(b.Step(100) == 16);
+  b.Promise(1);  // room came
+  REQUIRE(b.Step(100) == 8);
+  REQUIRE(b.commits.size() == 4);
+  for (RequestId id = 1; id <= 4; ++id) {
+    REQUIRE_FALSE(b.ends.contains(id));  // pages are read until the handoff ends
+    b.EndHandoff(id);
+    REQUIRE(b.ends[id].reason == EndReason::kLength);
+    REQUIRE(b.ends[id].transfer_us == 5);
+  }
+  REQUIRE(b.pool->held() == 0);
+}
+
+TEST_CASE("every cell is announced once, as soon as its page is full, before COMMIT") {
+  const int chunk = GENERATE(1, 3, 5, 8, 0);
+  const int layers = GENERATE(1, 2, 3);
+  const int n = GENERATE(1, 4, 11, 16);
+  Bench b(200, chunk);
+  b.Admit(Bench::Request(1, n, kPeer));
+  b.Step(100);
+  b.Promise(1);
+  std::set<std::pair<int, int>> cells;  // (plane, page)
+  std::map<int, int32_t> ids;
+  int done = 0;
+  while (done < n) {
+    REQUIRE(b.commits.empty());
+    done += b.Step(100, layers);
+    for (const SendCells& s : b.sent)
+      for (int plane = s.plane; plane < s.plane + s.n_planes; ++plane)
+        for (size_t i = 0; i < s.pages.size(); ++i) {
+          const int page = s.first_page + static_cast<int>(i);
+          REQUIRE(cells.emplace(plane, page).second);
+          REQUIRE(ids.emplace(page, s.pages[i]).first->second == s.pages[i]);
+        }
+    b.sent.clear();
+    const int full = done == n ? (n + kPageTokens - 1) / kPageTokens : done / kPageTokens;
+    REQUIRE(cells.size() == static_cast<size_t>(full) * 3);
+  }
+  REQUIRE(b.commits.size() == 1);
+  REQUIRE(b.commits[0].record.n_tokens == n);
+  REQUIRE(b.commits[0].record.first_token == b.tokens[0].token);
+  b.EndHandoff(1);
+}
+
+TEST_CASE("nothing is announced layer by layer when nobody waits for it") {
+  Bench b(200, 4);
+  b.Admit(Bench::Request(1, 8));
+  b.Admit(Bench::Request(2, 8, kSelf));
+  b.builder.Clear();
+  REQUIRE(b.scheduler->Contribute(100, b.now, &b.builder) == 8);
+  REQUIRE(b.scheduler->AnnouncedBytesPerLayer() == 0);
+  b.backend.Begin(b.builder.batch());
+  b.backend.RunLayers(0, 3);
+  b.scheduler->LayersDone(0, 3);
+  b.scheduler->StepDone(b.backend, &b.sampler, b.now);
+  while (b.Step(100) > 0) {
+  }
+  REQUIRE(b.sent.empty());
+  REQUIRE(b.opens.empty());
+  // A prompt whose tokens follow here keeps all its promised pages and hands them on.
+  REQUIRE(b.kept.size() == 1);
+  REQUIRE(b.kept[0].request_id == 2);
+  REQUIRE(b.kept[0].pages.size() == 4);
+  REQUIRE(b.kept[0].record.n_tokens == 8);
+  b.pool->Give(b.kept[0].pages);
+}
+
+TEST_CASE("a short prompt passes a long one at the next step; the long one still ends") {
+  Bench b(800);
+  b.Admit(Bench::Request(1, 900));
+  REQUIRE(b.Step(32) == 32);
+  b.Admit(Bench::Request(2, 10));
+  b.Step(32);
+  REQUIRE(b.tokens.size() == 1);
+  REQUIRE(b.tokens[0].request_id == 2);
+  // Short prompts without end: the long one is overtaken by at most `stretch` times its length.
+  RequestId next = 10;
+  int others = 0;
+  while (!b.ends.contains(1)) {
+    b.Admit(Bench::Request(next++, 32));
+    b.Step(32);
+    others += 32;
+    REQUIRE(others <= 3 * (900 + 256) + 900 + 64);
+  }
+  while (b.Step(1000) > 0) {
+  }
+  REQUIRE(b.pool->held() == 0);
+}
+
+TEST_CASE("a prompt without pages waits; smaller ones pass it, but not for ever") {
+  Bench b(30);                     // pages
+  b.Admit(Bench::Request(1, 60));  // 15 pages
+  REQUIRE(b.Step(4) == 4);
+  b.Admit(Bench::Request(2, 100));  // 25 pages: must wait for 1
+  RequestId next = 10;
+  int steps = 0;
+  while (!b.ends.contains(2)) {
+    b.Admit(Bench::Request(next++, 20));
+    b.Step(20);
+    REQUIRE(++steps < 400);
+  }
+  while (b.Step(1000) > 0) {
+  }
+  REQUIRE(b.pool->held() == 0);
+}
+
+TEST_CASE("the pages a prompt waits for are named, for the purse to reclaim") {
+  Bench b(10);
+  std::vector<int32_t> lent;
+  REQUIRE(b.pool->Take(8, &lent));
+  PrefillRequest request = Bench::Request(1, 20);
+  b.scheduler->Admit(std::move(request), b.now);
+  b.builder.Clear();
+  REQUIRE(b.scheduler->Contribute(100, b.now, &b.builder) == 0);
+  REQUIRE(b.scheduler->wanted_pages() == 5);
+  b.pool->Give(lent);
+  REQUIRE(b.Step(100) == 20);
+  REQUIRE(b.scheduler->wanted_pages() == 0);
+}
+
+TEST_CASE("cancel: at once without a handoff, after its end with one, and twice is once") {
+  Bench b;
+  b.Admit(Bench::Request(1, 40));
+  b.Admit(Bench::Request(2, 40, kPeer));
+  b.Step(8);
+  b.Promise(2);
+  b.Step(60);
+  b.scheduler->Cancel(1, 1);
+  b.scheduler->Cancel(2, 0);  // an earlier attempt: not this one
+  b.Collect();
+  REQUIRE(b.cancels.empty());
+  b.scheduler->Cancel(2, 1);
+  b.scheduler->Cancel(2, 1);
+  b.Collect();
+  REQUIRE(b.cancels.size() == 1);
+  REQUIRE_FALSE(b.ends.contains(2));
+  REQUIRE(b.Step(100) == 0);  // stopped, though its pages are still held
+  REQUIRE(b.pool->held() == 10);
+  b.EndHandoff(2, absl::CancelledError("cancelled"));
+  REQUIRE(b.ends[2].reason == EndReason::kCancelled);
+  REQUIRE(b.pool->held() == 0);
+  REQUIRE(b.scheduler->n_prompts() == 0);
+}
+
+TEST_CASE("a handoff that fails ends its prompt with the reason, wherever it is") {
+  Bench b;
+  for (RequestId id = 1; id <= 3; ++id) b.Admit(Bench::Request(id, 12, kPeer));
+  b.Step(100);
+  b.Promise(2);
+  b.Step(4);
+  b.Promise(3);
+  b.Step(100);
+  for (RequestId id = 1; id <= 3; ++id) {
+    b.EndHandoff(id, absl::UnavailableError("peer lost"));
+    REQUIRE(b.ends[id].reason == EndReason::kFailed);
+    REQUIRE(b.ends[id].message.find("peer lost") != std::string::npos);
+  }
+  REQUIRE(b.pool->held() == 0);
+  REQUIRE(b.Step(100) == 0);
+}
+
+TEST_CASE("what can never run is refused by name, and repeats are ignored") {
+  Bench b(10);
+  const auto why = [&b](PrefillRequest request) {
+    const RequestId id = request.request_id;
+    b.Admit(std::move(request));
+    b.Collect();
+    return b.ends.contains(id) ? b.ends[id].message : "";
+  };
+  REQUIRE(why(Bench::Request(1, 0)) == "empty prompt");
+  REQUIRE(why(Bench::Request(2, 1001)) == "prompt of 1001 tokens, context of 1000");
+  REQUIRE(why(Bench::Request(3, 41)) == "needs 11 KV pages, this worker has 10");
+  PrefillRequest bad_token = Bench::Request(4, 4);
+  bad_token.tokens[2] = HashBackend::kVocab;
+  REQUIRE(why(bad_token) == "token id 61, vocabulary of 61");
+  PrefillRequest bad_ticket = Bench::Request(5, 8, kPeer);
+  bad_ticket.ticket.kv_pages = 3;
+  REQUIRE(why(bad_ticket) == "ticket of 3 KV pages, 4 promised; the prompt has 2");
+  REQUIRE(why(Bench::Request(6, 8)) == "");
+  REQUIRE(why(Bench::Request(6, 8)) == "");
+  REQUIRE(b.scheduler->n_prompts() == 1);
+  for (RequestId id = 100; id < 149; ++id) REQUIRE(why(Bench::Request(id, 4)) == "");
+  REQUIRE(why(Bench::Request(200, 4)) == "prefill queue full (50 prompts)");
+}
+
+}  // namespace
+}  // namespace baton
