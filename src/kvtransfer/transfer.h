@@ -49,7 +49,8 @@ struct TransferOptions {
   int64_t window_bytes = 8 << 20;  // announced and not yet acknowledged, per handoff
   int64_t hello_timeout_ms = 2000;
   int64_t peer_timeout_ms = 5000;  // silence after which a peer with work in flight is given up
-  bool withhold_acks = false;      // test only: the sink receives but never acknowledges
+  // Test only: the sink receives but never acknowledges, and so never completes a handoff either.
+  bool withhold_acks = false;
 };
 
 // What the source's worker tells the sink's worker at the end.
@@ -59,7 +60,7 @@ struct CommitRecord {
 };
 
 // --- commands (any thread) --------------------------------------------------------------------
-// As source.
+// As source. A ticket id is open here at most once: again only after its HandoffEnded.
 struct OpenHandoff {
   Ticket ticket;
   Incarnation peer = 0;
@@ -140,11 +141,18 @@ struct TransferCounters {  // for metrics; any thread
            handoffs_failed = 0;
 };
 
+class Link;
+using LinkMaker = std::function<absl::StatusOr<std::unique_ptr<Link>>()>;
+
 class Transfer {
  public:
   // Binds the listener and starts the link thread.
   static absl::StatusOr<std::unique_ptr<Transfer>> Start(
       const TransferOptions& options, const PoolView& pool,
+      std::function<void(TransferEvent)> on_event);
+  // The same over another link than UCX, made on the link thread.
+  static absl::StatusOr<std::unique_ptr<Transfer>> StartOver(
+      LinkMaker make_link, const TransferOptions& options, const PoolView& pool,
       std::function<void(TransferEvent)> on_event);
   // Cancels what is open, closes endpoints, joins the link thread; lent pages come out in a last
   // PagesReturned event before this returns.

@@ -1,0 +1,50 @@
+// Bounce memory of the link thread, cut into slots of one chunk each, for chunks that do not lie in
+// one piece in the pool. A slot is owned by one posted operation until that operation has
+// completed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include "common/check.h"
+
+namespace baton {
+
+class ChunkSlab {
+ public:
+  ChunkSlab(int64_t slot_bytes, int32_t n_slots)
+      : slot_bytes_((slot_bytes + kAlign - 1) / kAlign * kAlign),
+        memory_(static_cast<std::byte*>(std::aligned_alloc(
+                    kAlign, static_cast<size_t>(slot_bytes_) * static_cast<size_t>(n_slots))),
+                &std::free),
+        n_slots_(n_slots) {
+    CHECK(memory_ != nullptr);
+    for (int32_t i = n_slots - 1; i >= 0; --i) free_.push_back(memory_.get() + i * slot_bytes_);
+  }
+
+  // nullptr: all slots are in use.
+  std::byte* Take() {
+    if (free_.empty()) return nullptr;
+    std::byte* slot = free_.back();  // the slot used last: its lines may still be in the cache
+    free_.pop_back();
+    return slot;
+  }
+  void Return(std::byte* slot) { free_.push_back(slot); }
+  bool empty() const { return free_.empty(); }
+  bool all_free() const { return free_.size() == static_cast<size_t>(n_slots_); }
+
+  std::byte* base() const { return memory_.get(); }
+  int64_t bytes() const { return slot_bytes_ * n_slots_; }
+
+ private:
+  static constexpr int64_t kAlign = 4096;
+  const int64_t slot_bytes_;
+  const std::unique_ptr<std::byte, decltype(&std::free)> memory_;
+  const int32_t n_slots_;
+  std::vector<std::byte*> free_;
+};
+
+}  // namespace baton

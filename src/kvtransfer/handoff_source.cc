@@ -1,0 +1,223 @@
+#include "kvtransfer/handoff_source.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+
+namespace baton {
+
+HandoffSource::HandoffSource(const Ticket& ticket, const PoolView* pool,
+                             const HandoffLimits& limits, int64_t now_us)
+    : ticket_(ticket), pool_(pool), limits_(limits), opened_us_(now_us), progress_us_(now_us) {}
+
+void HandoffSource::Connected(int64_t now_us, HandoffEffects* out) {
+  if (state_ != State::kConnecting) return;
+  state_ = State::kOpening;
+  opened_us_ = progress_us_ = now_us;
+  out->messages.emplace_back(wire::Open{ticket_});
+}
+
+void HandoffSource::Add(SendCells cells) {
+  if (state_ == State::kEnding || state_ == State::kEnded) return;
+  const auto n_pages = static_cast<int32_t>(cells.pages.size());
+  CHECK(cells.plane >= 0 && cells.n_planes >= 0 && cells.first_page >= 0);
+  CHECK(size_t(cells.plane + cells.n_planes) <= pool_->planes.size());
+  CHECK(cells.first_page + n_pages <= ticket_.kv_pages);
+  cells_given_ += int64_t{cells.n_planes} * n_pages;
+  to_cut_.emplace_back(std::move(cells));
+}
+
+void HandoffSource::Commit(const CommitRecord& record, int64_t now_us, HandoffEffects* out) {
+  if (state_ == State::kEnding || state_ == State::kEnded || commit_) return;
+  CHECK(cells_given_ == int64_t{ticket_.kv_pages} * static_cast<int64_t>(pool_->planes.size()));
+  commit_ = record;
+  if (state_ == State::kSending && all_announced()) SendCommit(now_us, out);
+}
+
+void HandoffSource::Handle(const wire::Message& message, int64_t now_us, HandoffEffects* out) {
+  if (state_ == State::kEnded) return;
+  if (const auto* cancel = std::get_if<wire::Cancel>(&message)) {
+    answer_cancel_ = true;
+    return End(wire::ToStatus(cancel->code, cancel->reason), false, now_us, out);
+  }
+  if (const auto* cancelled = std::get_if<wire::Cancelled>(&message))
+    return End(wire::ToStatus(cancelled->code, cancelled->reason), false, now_us, out);
+  if (state_ == State::kEnding) return;
+  if (const auto* promise = std::get_if<wire::Promise>(&message)) {
+    OnPromise(*promise, now_us, out);
+  } else if (const auto* no_room = std::get_if<wire::NoRoom>(&message)) {
+    if (state_ != State::kOpening) return;
+    state_ = State::kWaiting;
+    out->events.emplace_back(
+        HandoffNoRoom{ticket_.id, static_cast<int64_t>(no_room->expected_wait_us)});
+  } else if (const auto* ack = std::get_if<wire::Ack>(&message)) {
+    OnAck(ack->chunk_seq, now_us);
+  } else if (const auto* nack = std::get_if<wire::Nack>(&message)) {
+    OnNack(*nack, now_us, out);
+  } else if (std::holds_alternative<wire::Committed>(message)) {
+    if (commit_sent_us_) End(absl::OkStatus(), false, now_us, out);
+  }
+}
+
+void HandoffSource::OnPromise(const wire::Promise& promise, int64_t now_us, HandoffEffects* out) {
+  if (state_ != State::kOpening && state_ != State::kWaiting) return;
+  const auto at_most = [](int64_t ours, uint64_t theirs) {
+    return static_cast<int64_t>(std::min(static_cast<uint64_t>(ours), theirs));
+  };
+  limits_.chunk_bytes = at_most(limits_.chunk_bytes, promise.chunk_bytes);
+  limits_.window_bytes = at_most(limits_.window_bytes, promise.window_bytes);
+  if (limits_.chunk_bytes < LargestPlane(*pool_))
+    return End(absl::FailedPreconditionError(
+                   absl::StrCat("the peer takes chunks of ", limits_.chunk_bytes,
+                                " bytes, less than one cell; raise its chunk_bytes")),
+               true, now_us, out);
+  state_ = State::kSending;
+  progress_us_ = now_us;
+  out->events.emplace_back(HandoffPromised{ticket_.id});
+  if (commit_ && all_announced()) SendCommit(now_us, out);
+}
+
+void HandoffSource::OnAck(uint32_t seq, int64_t now_us) {
+  const auto it = open_.find(seq);
+  if (it == open_.end() || it->second.acked) return;
+  progress_us_ = now_us;
+  it->second.acked = true;
+  unacked_bytes_ -= it->second.bytes;
+  std::erase(to_resend_, seq);
+  if (!it->second.being_read) open_.erase(it);
+}
+
+void HandoffSource::OnNack(const wire::Nack& nack, int64_t now_us, HandoffEffects* out) {
+  const auto it = open_.find(nack.chunk_seq);
+  if (it == open_.end() || it->second.acked) return;
+  if (nack.reason != wire::NackReason::kCrc)
+    return End(absl::InternalError(absl::StrCat("the peer refused a chunk, reason ",
+                                                static_cast<uint32_t>(nack.reason))),
+               true, now_us, out);
+  if (it->second.tries >= kMaxTries)
+    return End(absl::DataLossError(absl::StrCat("a chunk arrived damaged ", kMaxTries, " times")),
+               true, now_us, out);
+  progress_us_ = now_us;
+  if (std::find(to_resend_.begin(), to_resend_.end(), nack.chunk_seq) == to_resend_.end())
+    to_resend_.push_back(nack.chunk_seq);
+}
+
+const HandoffSource::Chunk* HandoffSource::NextChunk() {
+  if (state_ != State::kSending) return nullptr;
+  for (const uint32_t seq : to_resend_) {
+    const Chunk& chunk = open_.at(seq);
+    if (!chunk.being_read) return &chunk;  // its bytes already count in the window
+  }
+  while (!next_ && !to_cut_.empty()) {
+    std::optional<ChunkCutter::Cut> cut = to_cut_.front().Next(*pool_, limits_.chunk_bytes);
+    if (!cut) {
+      to_cut_.pop_front();
+      continue;
+    }
+    const int64_t bytes = RectBytes(*pool_, cut->rect);
+    next_ = Chunk{.seq = n_chunks_, .cut = *std::move(cut), .bytes = bytes};
+  }
+  if (!next_) return nullptr;
+  const bool fits = unacked_bytes_ == 0 || unacked_bytes_ + next_->bytes <= limits_.window_bytes;
+  return fits ? &*next_ : nullptr;
+}
+
+void HandoffSource::Announced(uint32_t payload_crc, int64_t now_us, HandoffEffects* out) {
+  const Chunk* next = NextChunk();
+  CHECK(next != nullptr);
+  Chunk* chunk;
+  if (next_ && next == &*next_) {
+    if (unacked_bytes_ == 0) progress_us_ = now_us;
+    digest_ += wire::ChunkDigest(next_->seq, payload_crc);
+    unacked_bytes_ += next_->bytes;
+    ++n_chunks_;
+    chunk = &open_.emplace(next_->seq, *std::move(next_)).first->second;
+    next_.reset();
+  } else {
+    chunk = &open_.at(next->seq);
+    std::erase(to_resend_, chunk->seq);
+    ++resent_chunks_;
+  }
+  chunk->payload_crc = payload_crc;
+  chunk->being_read = true;
+  ++chunk->tries;
+  ++n_reads_;
+  if (commit_ && !commit_sent_us_ && all_announced()) SendCommit(now_us, out);
+}
+
+bool HandoffSource::all_announced() const {
+  if (next_) return false;
+  return std::all_of(to_cut_.begin(), to_cut_.end(),
+                     [](const ChunkCutter& cutter) { return cutter.finished(); });
+}
+
+void HandoffSource::ChunkSent(uint32_t seq, HandoffEffects* out, int64_t now_us) {
+  --n_reads_;
+  const auto it = open_.find(seq);
+  CHECK(it != open_.end());
+  it->second.being_read = false;
+  if (it->second.acked) open_.erase(it);
+  FinishIfQuiet(now_us, out);
+}
+
+void HandoffSource::SendCommit(int64_t now_us, HandoffEffects* out) {
+  if (!commit_sent_us_ && unacked_bytes_ == 0) progress_us_ = now_us;
+  commit_sent_us_ = now_us;
+  out->messages.emplace_back(
+      wire::Done{.handoff = handoff(), .n_chunks = n_chunks_, .digest = digest_});
+  out->messages.emplace_back(wire::Commit{
+      .handoff = handoff(), .first_token = commit_->first_token, .n_tokens = commit_->n_tokens});
+}
+
+void HandoffSource::End(absl::Status status, bool tell_peer, int64_t now_us, HandoffEffects* out) {
+  if (state_ == State::kEnding || state_ == State::kEnded) return;
+  if (tell_peer && state_ != State::kConnecting)
+    out->messages.emplace_back(wire::Cancel{.handoff = handoff(),
+                                            .code = static_cast<uint32_t>(status.code()),
+                                            .reason = std::string(status.message())});
+  status_ = std::move(status);
+  state_ = State::kEnding;
+  ending_us_ = now_us;
+  to_cut_.clear();
+  next_.reset();
+  to_resend_.clear();
+  FinishIfQuiet(now_us, out);
+}
+
+void HandoffSource::FinishIfQuiet(int64_t now_us, HandoffEffects* out) {
+  if (state_ != State::kEnding || n_reads_ > 0) return;
+  state_ = State::kEnded;
+  if (answer_cancel_)
+    out->messages.emplace_back(wire::Cancelled{.handoff = handoff(),
+                                               .code = static_cast<uint32_t>(status_.code()),
+                                               .reason = std::string(status_.message())});
+  out->events.emplace_back(HandoffEnded{ticket_.id, status_, now_us - opened_us_});
+}
+
+void HandoffSource::Tick(int64_t now_us, HandoffEffects* out) {
+  switch (state_) {
+    case State::kOpening:
+      if (now_us - progress_us_ >= limits_.answer_timeout_us)
+        End(absl::DeadlineExceededError("the peer did not answer OPEN"), true, now_us, out);
+      break;
+    case State::kSending:
+      if ((unacked_bytes_ > 0 || commit_sent_us_) &&
+          now_us - progress_us_ >= limits_.stall_timeout_us) {
+        End(absl::DeadlineExceededError("the peer stopped acknowledging"), true, now_us, out);
+      } else if (commit_sent_us_ && now_us - *commit_sent_us_ >= kCommitResendUs) {
+        SendCommit(now_us, out);
+      }
+      break;
+    case State::kEnding:
+      if (now_us - ending_us_ >= kDrainTimeoutUs) out->close_connection = true;
+      break;
+    case State::kConnecting:
+    case State::kWaiting:
+    case State::kEnded:
+      break;
+  }
+}
+
+}  // namespace baton

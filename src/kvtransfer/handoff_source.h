@@ -1,0 +1,101 @@
+// One handoff at the end that has the KV: announces chunks within the window, sends a damaged one
+// again, and holds on to its pages until the sink has committed and nothing reads them any more.
+// Sans-IO: events and the time in, effects out; the owner (TransferCore, link thread) asks for the
+// next chunk when it has room to send one.
+//
+//   Connecting -> Opening -> (Waiting ->) Sending -> Ending -> ended
+//
+// state       deadline                                       on the deadline
+// Connecting  the connection's HELLO (TransferCore)          ends, Unavailable
+// Opening     answer_timeout                                 ends, DeadlineExceeded
+// Waiting     none of its own: PING watches the peer, the
+//             owner re-aims or cancels                       -
+// Sending     stall_timeout while anything is unacknowledged ends, DeadlineExceeded
+// Ending      kDrainTimeoutUs while the link reads pages     connection closed
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+
+#include "kvtransfer/cells.h"
+#include "kvtransfer/handoff_effects.h"
+
+namespace baton {
+
+class HandoffSource {
+ public:
+  struct Chunk {
+    uint32_t seq = 0;
+    ChunkCutter::Cut cut;
+    int64_t bytes = 0;
+    uint32_t payload_crc = 0;  // from the first announcement on
+    int tries = 0;
+    bool being_read = false;  // announced, and the link has not said ChunkSent
+    bool acked = false;
+  };
+
+  HandoffSource(const Ticket& ticket, const PoolView* pool, const HandoffLimits& limits,
+                int64_t now_us);
+
+  // --- events
+  void Connected(int64_t now_us, HandoffEffects* out);  // the peer welcomed us
+  void Add(SendCells cells);
+  void Commit(const CommitRecord& record, int64_t now_us, HandoffEffects* out);
+  // Only messages a sink sends; others are ignored.
+  void Handle(const wire::Message& message, int64_t now_us, HandoffEffects* out);
+  void ChunkSent(uint32_t seq, HandoffEffects* out, int64_t now_us);
+  // Ends the handoff. tell_peer: CANCEL goes out if the peer knows of it.
+  void End(absl::Status status, bool tell_peer, int64_t now_us, HandoffEffects* out);
+  void Tick(int64_t now_us, HandoffEffects* out);
+
+  // --- decisions
+  // The chunk to announce now, nullptr if there is none or the window is full. Stays the same until
+  // Announced is called for it.
+  const Chunk* NextChunk();
+  void Announced(uint32_t payload_crc, int64_t now_us, HandoffEffects* out);
+
+  const Ticket& ticket() const { return ticket_; }
+  wire::Handoff handoff() const { return {ticket_.id, ticket_.epoch}; }
+  bool connecting() const { return state_ == State::kConnecting; }
+  bool ended() const { return state_ == State::kEnded; }  // HandoffEnded is out
+  uint64_t resent_chunks() const { return resent_chunks_; }
+
+ private:
+  enum class State { kConnecting, kOpening, kWaiting, kSending, kEnding, kEnded };
+
+  void OnPromise(const wire::Promise& promise, int64_t now_us, HandoffEffects* out);
+  void OnAck(uint32_t seq, int64_t now_us);
+  void OnNack(const wire::Nack& nack, int64_t now_us, HandoffEffects* out);
+  void SendCommit(int64_t now_us, HandoffEffects* out);
+  void FinishIfQuiet(int64_t now_us, HandoffEffects* out);
+  // Every cell was given and announced once.
+  bool all_announced() const;
+
+  const Ticket ticket_;
+  const PoolView* const pool_;
+  HandoffLimits limits_;
+  State state_ = State::kConnecting;
+  int64_t opened_us_;
+  int64_t progress_us_;  // last sign of progress by the peer, or start of the present wait
+
+  std::deque<ChunkCutter> to_cut_;
+  std::optional<Chunk> next_;  // cut, not announced
+  std::deque<uint32_t> to_resend_;
+  std::map<uint32_t, Chunk> open_;  // announced, and not both acknowledged and out of the link
+  int64_t unacked_bytes_ = 0;
+  int64_t cells_given_ = 0;
+  int n_reads_ = 0;  // operations of the link that read our pages or their copies
+  uint32_t n_chunks_ = 0;
+  uint64_t digest_ = 0;
+  uint64_t resent_chunks_ = 0;
+
+  std::optional<CommitRecord> commit_;
+  std::optional<int64_t> commit_sent_us_;
+  absl::Status status_;
+  int64_t ending_us_ = 0;
+  bool answer_cancel_ = false;  // CANCELLED is due when quiet
+};
+
+}  // namespace baton

@@ -1,0 +1,51 @@
+// Pages the engine lent to the link thread, so that an OPEN is answered without waiting for a step.
+// A promise is a count: the ids stay here until KV arrives for them.
+// Always: ids in stock >= owed; pages lent = ids in stock + pages bound to handoffs.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "common/check.h"
+
+namespace baton {
+
+class PageStock {
+ public:
+  int32_t free_pages() const { return static_cast<int32_t>(ids_.size()) - owed_; }
+  int32_t owed() const { return owed_; }
+  int32_t in_stock() const { return static_cast<int32_t>(ids_.size()); }
+
+  void Lend(const std::vector<int32_t>& ids) { ids_.insert(ids_.end(), ids.begin(), ids.end()); }
+  void Promise(int32_t n) {
+    CHECK(n <= free_pages());
+    owed_ += n;
+  }
+  // A promise, or what is left of it, ends unused.
+  void Release(int32_t n) {
+    CHECK(n <= owed_);
+    owed_ -= n;
+  }
+  // One promised page gets its id.
+  int32_t Bind() {
+    CHECK(owed_ > 0);
+    --owed_;
+    const int32_t id = ids_.back();
+    ids_.pop_back();
+    return id;
+  }
+  // At most n unpromised pages leave.
+  std::vector<int32_t> Reclaim(int32_t n) {
+    const int32_t count = std::clamp(n, 0, free_pages());
+    std::vector<int32_t> pages(ids_.end() - count, ids_.end());
+    ids_.resize(ids_.size() - static_cast<size_t>(count));
+    return pages;
+  }
+
+ private:
+  std::vector<int32_t> ids_;
+  int32_t owed_ = 0;  // promised and not bound
+};
+
+}  // namespace baton

@@ -1,0 +1,46 @@
+// How handoffs ended at this sink, so that a late or repeated OPEN, COMMIT or CANCEL gets the same
+// answer and a commit happens once although its answer was lost. Bounded: the oldest are forgotten.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "common/ids.h"
+
+namespace baton {
+
+class Tombstones {
+ public:
+  struct Entry {
+    Epoch epoch = 0;
+    absl::Status status;  // OK: committed
+  };
+  static constexpr size_t kMaxEntries = 65'536;
+
+  // A later epoch replaces an earlier one; otherwise the first outcome stands.
+  void Add(const TicketId& id, Epoch epoch, absl::Status status) {
+    auto [it, is_new] = entries_.try_emplace(id);
+    if (!is_new && it->second.epoch >= epoch) return;
+    it->second = {epoch, std::move(status)};
+    if (!is_new) return;
+    order_.push_back(id);
+    if (order_.size() > kMaxEntries) {
+      entries_.erase(order_.front());
+      order_.pop_front();
+    }
+  }
+  // Of this epoch or a later one; nullptr: none.
+  const Entry* Find(const TicketId& id, Epoch epoch) const {
+    const auto it = entries_.find(id);
+    return it != entries_.end() && it->second.epoch >= epoch ? &it->second : nullptr;
+  }
+
+ private:
+  absl::flat_hash_map<TicketId, Entry> entries_;
+  std::deque<TicketId> order_;
+};
+
+}  // namespace baton

@@ -1,0 +1,184 @@
+// The link thread: the only place where this room meets threads, clocks and descriptors. One turn:
+// commands, link events, timers, chunks to announce; then sleep until the mailbox or the link wakes
+// it. UCX 1.13 can lose a wake-up, so the sleep is bounded while handoffs are open.
+#include "kvtransfer/transfer.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "common/check.h"
+#include "common/log.h"
+#include "common/mailbox.h"
+#include "kvtransfer/transfer_core.h"
+#include "kvtransfer/ucx_link.h"
+
+namespace baton {
+namespace {
+
+constexpr int kBusySleepMs = 2, kIdleSleepMs = 100;
+constexpr int64_t kShutDownGraceUs = 1'500'000;  // for peers to let go of what is under way
+
+int64_t NowUs() {
+  return std::chrono::duration_cast<std::chrono::microseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
+
+class Transfer::Loop {
+ public:
+  Loop(const TransferOptions& options, const PoolView& pool,
+       std::function<void(TransferEvent)> on_event)
+      : options_(options),
+        pool_(pool),
+        on_event_(std::move(on_event)),
+        mail_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+        // Every page of the pool can be named once per plane, and tickets come and go beside that.
+        mailbox_(size_t(pool.n_pages) * (pool.planes.size() + 4) + 65'536, [this] { Wake(); }) {
+    CHECK(mail_fd_ >= 0);
+  }
+  ~Loop() {
+    if (thread_.joinable()) {
+      leaving_ = true;
+      mailbox_.Close();  // wakes
+      thread_.join();
+    }
+    ::close(mail_fd_);
+  }
+
+  absl::Status Start(LinkMaker make_link) {
+    std::promise<absl::Status> started;
+    std::future<absl::Status> result = started.get_future();
+    thread_ = std::thread([this, make_link = std::move(make_link), &started]() mutable {
+      Run(std::move(make_link), std::move(started));
+    });
+    return result.get();
+  }
+
+  const std::string& address() const { return address_; }
+  void Post(TransferCommand command) { CHECK(mailbox_.TryPost(std::move(command))); }
+  TransferCounters counters() const {
+    std::lock_guard lock(counters_mutex_);
+    return counters_;
+  }
+
+ private:
+  void Wake() {
+    const uint64_t one = 1;
+    CHECK(::write(mail_fd_, &one, sizeof(one)) == sizeof(one));
+  }
+
+  void Run(LinkMaker make_link, std::promise<absl::Status> started) {
+    absl::StatusOr<std::unique_ptr<Link>> made = make_link();
+    if (!made.ok()) return started.set_value(made.status());
+    link_ = *std::move(made);
+    core_ = std::make_unique<TransferCore>(options_, pool_, link_.get(), on_event_);
+    address_ = link_->address();
+    started.set_value(absl::OkStatus());
+    while (!leaving_) Turn();
+    Leave();
+    link_.reset();  // before the slabs its operations may name
+    core_.reset();
+  }
+
+  void Turn() {
+    bool moved = DrainMail();
+    moved |= link_->Poll(&link_events_);
+    for (LinkEvent& event : link_events_) core_->Handle(std::move(event), NowUs());
+    link_events_.clear();
+    core_->Tick(NowUs());
+    moved |= core_->Pump(NowUs());
+    PublishCounters();
+    if (!moved && link_->Arm()) Sleep();
+  }
+
+  bool DrainMail() {
+    const bool any = mailbox_.Drain(&commands_);
+    for (TransferCommand& command : commands_) core_->Handle(std::move(command), NowUs());
+    commands_.clear();
+    return any;
+  }
+
+  void Sleep() {
+    std::array<pollfd, 2> fds{{{mail_fd_, POLLIN, 0}, {link_->wake_fd(), POLLIN, 0}}};
+    ::poll(fds.data(), fds.size(), core_->busy() ? kBusySleepMs : kIdleSleepMs);
+    uint64_t count;
+    if (fds[0].revents != 0) CHECK(::read(mail_fd_, &count, sizeof(count)) == sizeof(count));
+  }
+
+  // Ends what is open, tells the peers, gives the pages back.
+  void Leave() {
+    DrainMail();
+    core_->ShutDown(NowUs());
+    TurnWhileBusy();
+    core_->CloseConnections(NowUs());
+    TurnWhileBusy();
+    if (core_->busy())
+      LogError("kv transfer: operations do not end although their connections are closed");
+    core_->GiveLentPagesBack();
+    PublishCounters();
+  }
+
+  void TurnWhileBusy() {
+    const int64_t started_us = NowUs();
+    while (core_->busy() && NowUs() - started_us < kShutDownGraceUs) Turn();
+  }
+
+  void PublishCounters() {
+    std::lock_guard lock(counters_mutex_);
+    counters_ = core_->counters();
+  }
+
+  const TransferOptions options_;
+  const PoolView pool_;
+  const std::function<void(TransferEvent)> on_event_;
+  const int mail_fd_;
+  Mailbox<TransferCommand> mailbox_;
+  std::atomic<bool> leaving_ = false;
+  std::string address_;
+  mutable std::mutex counters_mutex_;
+  TransferCounters counters_;
+  std::thread thread_;
+
+  // Link thread only.
+  std::unique_ptr<Link> link_;
+  std::unique_ptr<TransferCore> core_;
+  std::vector<TransferCommand> commands_;
+  std::vector<LinkEvent> link_events_;
+};
+
+absl::StatusOr<std::unique_ptr<Transfer>> Transfer::Start(
+    const TransferOptions& options, const PoolView& pool,
+    std::function<void(TransferEvent)> on_event) {
+  return StartOver(
+      [host = options.listen_host, port = options.listen_port] { return MakeUcxLink(host, port); },
+      options, pool, std::move(on_event));
+}
+
+absl::StatusOr<std::unique_ptr<Transfer>> Transfer::StartOver(
+    LinkMaker make_link, const TransferOptions& options, const PoolView& pool,
+    std::function<void(TransferEvent)> on_event) {
+  RETURN_IF_ERROR(TransferCore::Validate(options, pool));
+  auto loop = std::make_unique<Loop>(options, pool, std::move(on_event));
+  RETURN_IF_ERROR(loop->Start(std::move(make_link)));
+  return std::unique_ptr<Transfer>(new Transfer(std::move(loop)));
+}
+
+Transfer::Transfer(std::unique_ptr<Loop> loop) : loop_(std::move(loop)) {}
+Transfer::~Transfer() = default;
+
+const std::string& Transfer::address() const { return loop_->address(); }
+void Transfer::Post(TransferCommand command) { loop_->Post(std::move(command)); }
+TransferCounters Transfer::counters() const { return loop_->counters(); }
+
+}  // namespace baton

@@ -1,0 +1,181 @@
+// All handoffs of one process over one link: connections and their HELLO, the sources, the sinks,
+// the stock of lent pages, the bounce slots, the tombstones. Sans-IO: commands, link events and the
+// time go in; calls on the Link and TransferEvents come out. The same object runs on the link
+// thread (transfer.cc) and, over a MemLink and virtual time, in tests.
+//
+// Connections are one-way: the source's end connects, and keeps the connection for later handoffs.
+// Owner: the link thread.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "kvtransfer/chunk_slab.h"
+#include "kvtransfer/handoff_sink.h"
+#include "kvtransfer/handoff_source.h"
+#include "kvtransfer/link.h"
+#include "kvtransfer/page_stock.h"
+#include "kvtransfer/tombstones.h"
+
+namespace baton {
+
+class TransferCore {
+ public:
+  // `link` outlives the core's last call; on_event must not call back into the core.
+  TransferCore(const TransferOptions& options, const PoolView& pool, Link* link,
+               std::function<void(TransferEvent)> on_event);
+  // InvalidArgument: options and pool that cannot work, said before a core is made.
+  static absl::Status Validate(const TransferOptions& options, const PoolView& pool);
+
+  void Handle(TransferCommand command, int64_t now_us);
+  void Handle(LinkEvent event, int64_t now_us);
+  // Timers, at a grain of kTickUs; cheap in between.
+  void Tick(int64_t now_us);
+  // Announces chunks: one of each source in turn, at most kPumpBytes. True: there is more.
+  bool Pump(int64_t now_us);
+
+  // Ends every handoff and refuses new ones. When busy() is false all lent pages can be given back.
+  void ShutDown(int64_t now_us);
+  void CloseConnections(int64_t now_us);
+  void GiveLentPagesBack();
+
+  // A handoff is open, so something may happen at any time.
+  bool busy() const { return !sources_.empty() || !sinks_.empty(); }
+  const TransferCounters& counters() const { return counters_; }
+  const PageStock& stock() const { return stock_; }
+  // Pages bound to sinks: with those in stock, all that were lent and have not come out.
+  int32_t bound_pages() const;
+  // Operations and slots in use; zero when not busy.
+  size_t n_operations() const { return sends_.size() + receives_.size() + held_.size(); }
+
+  static constexpr int64_t kTickUs = 10'000;
+  static constexpr int64_t kPumpBytes = 4 << 20;
+  static constexpr size_t kMaxOpenHandoffs = 65'536;
+  static constexpr size_t kMaxConnections = 1'024;
+
+ private:
+  using SourceKey = uint64_t;
+  using SinkKey = uint64_t;
+  struct Connection {
+    bool outgoing = false;
+    bool ready = false;  // HELLO was exchanged
+    std::string address;
+    Incarnation peer = 0;  // outgoing: expected; incoming: told by HELLO
+    int64_t opened_us = 0, heard_us = 0, pinged_us = 0;
+    bool has_work = false;  // a handoff is open on it, as of the last tick
+  };
+  struct Source {
+    HandoffSource machine;
+    ConnectionId connection;
+  };
+  struct SendOperation {
+    SourceKey source;
+    uint32_t chunk_seq;
+    std::byte* slot;  // nullptr: read from the pool
+  };
+  struct Receive {  // accepted by the sink's rules; posted or held for want of a slot
+    SinkKey sink;
+    ConnectionId connection;
+    wire::ChunkHeader header;
+    AnnouncementId announcement;
+    std::byte* slot = nullptr;
+    std::byte* destination = nullptr;
+  };
+
+  // Commands.
+  void On(OpenHandoff& command, int64_t now_us);
+  void On(SendCells& command, int64_t now_us);
+  void On(CommitHandoff& command, int64_t now_us);
+  void On(LendPages& command, int64_t now_us);
+  void On(ReclaimPages& command, int64_t now_us);
+  void On(CancelHandoff& command, int64_t now_us);
+
+  // Link events.
+  void On(const ConnectionAccepted& event, int64_t now_us);
+  void On(const MessageArrived& event, int64_t now_us);
+  void On(const ChunkAnnounced& event, int64_t now_us);
+  void On(const ChunkSent& event, int64_t now_us);
+  void On(const ChunkLanded& event, int64_t now_us);
+  void On(const ConnectionLost& event, int64_t now_us);
+
+  // Messages. False: this message has no place on this connection.
+  bool OnMessage(ConnectionId id, Connection& connection, const wire::Message& message,
+                 int64_t now_us);
+  void OnHello(ConnectionId id, Connection& connection, const wire::Hello& hello);
+  bool OnHelloAck(ConnectionId id, Connection& connection, const wire::HelloAck& ack,
+                  int64_t now_us);
+  void OnOpen(ConnectionId id, const Ticket& ticket, int64_t now_us);
+  absl::Status CheckTicket(const Ticket& ticket) const;
+  bool OnSourceMessage(ConnectionId id, const wire::Message& message, int64_t now_us);
+  bool OnSinkMessage(ConnectionId id, const wire::Message& message, int64_t now_us);
+  // To OPEN, COMMIT or CANCEL of a handoff that is not open: how it ended.
+  void AnswerEnded(ConnectionId id, const wire::Handoff& handoff);
+  std::string HelloDifference(const wire::Hello& hello) const;
+
+  // Connections.
+  ConnectionId ConnectionTo(Incarnation peer, const std::string& address, int64_t now_us);
+  void Drop(ConnectionId id, absl::Status status, int64_t now_us);
+  void Forget(ConnectionId id, const absl::Status& status, int64_t now_us);
+  void TickConnections(int64_t now_us);
+  void Send(ConnectionId id, const wire::Message& message);
+
+  // Chunks.
+  bool AnnounceNext(SourceKey key, Source& source, int64_t now_us);
+  void Post(Receive receive);
+  void PostHeld();
+  // An aborted sink's held chunks: never to land.
+  void RefuseHeld(SinkKey key, int64_t now_us);
+
+  // Handoffs.
+  Source* FindSource(const TicketId& id, SourceKey* key = nullptr);
+  HandoffSink* FindSink(const wire::Handoff& handoff, ConnectionId connection,
+                        SinkKey* key = nullptr);
+  void EndSource(SourceKey key, absl::Status status, bool tell_peer, int64_t now_us);
+  void AbortSink(SinkKey key, absl::Status status, HandoffSink::Tell tell, int64_t now_us);
+  void PromiseWaiting(int64_t now_us);
+  // Sends and emits what a machine wants, and forgets the machine if it is over. May erase it: no
+  // reference to it survives the call.
+  void ApplySource(SourceKey key, HandoffEffects effects, int64_t now_us);
+  void ApplySink(SinkKey key, HandoffEffects effects, int64_t now_us);
+  void Emit(TransferEvent event) { on_event_(std::move(event)); }
+  // Ends every turn: promises what there is room for, tells of a changed stock.
+  void Settle(int64_t now_us);
+
+  const TransferOptions options_;
+  const PoolView pool_;
+  Link* const link_;
+  const std::function<void(TransferEvent)> on_event_;
+  const HandoffLimits limits_;
+  const wire::Identity identity_;
+  ChunkSlab send_slab_, receive_slab_;
+
+  std::map<ConnectionId, Connection> connections_;
+  // In order of opening: what is done for all is done in the same order in every run.
+  std::map<SourceKey, Source> sources_;
+  std::map<SinkKey, HandoffSink> sinks_;
+  absl::flat_hash_map<TicketId, SourceKey> source_of_;
+  absl::flat_hash_map<TicketId, SinkKey> sink_of_;  // the latest epoch's; older ones only drain
+  std::deque<SinkKey> waiting_;                     // for room, first come first served
+  Tombstones tombstones_;
+
+  absl::flat_hash_map<OperationId, SendOperation> sends_;
+  absl::flat_hash_map<OperationId, Receive> receives_;
+  std::deque<Receive> held_;
+  uint64_t next_id_ = 1;  // of sources, sinks, operations
+  SourceKey pump_after_ = 0;
+
+  PageStock stock_;
+  int64_t expected_wait_us_ = 0;
+  StockChanged told_;
+  int64_t ticked_us_ = 0;
+  bool shutting_down_ = false;
+  TransferCounters counters_;
+};
+
+}  // namespace baton

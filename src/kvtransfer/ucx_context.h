@@ -1,0 +1,41 @@
+// UCX objects with owners, and the settings Baton runs UCX with. Included by ucx_*.cc only.
+#pragma once
+
+#include <netinet/in.h>
+#include <ucp/api/ucp.h>
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include "common/status.h"
+
+namespace baton {
+
+struct UcxContextDelete {
+  void operator()(ucp_context_h context) const { ucp_cleanup(context); }
+};
+struct UcxWorkerDelete {
+  void operator()(ucp_worker_h worker) const { ucp_worker_destroy(worker); }
+};
+struct UcxListenerDelete {
+  void operator()(ucp_listener_h listener) const { ucp_listener_destroy(listener); }
+};
+using UcxContext = std::unique_ptr<std::remove_pointer_t<ucp_context_h>, UcxContextDelete>;
+using UcxWorker = std::unique_ptr<std::remove_pointer_t<ucp_worker_h>, UcxWorkerDelete>;
+using UcxListener = std::unique_ptr<std::remove_pointer_t<ucp_listener_h>, UcxListenerDelete>;
+
+// `what` failed with `status`, as an Unavailable error.
+absl::Status UcxError(std::string_view what, ucs_status_t status);
+
+// A context over tcp on the network device that has the address `host`. Takes back the signal
+// handlers UCX put on this process when it was loaded.
+absl::StatusOr<UcxContext> MakeUcxContext(const in_addr& host);
+absl::StatusOr<UcxWorker> MakeUcxWorker(const UcxContext& context);
+
+// "127.0.0.1:8000"; IPv4 addresses, as UCX 1.13's tcp transport speaks.
+absl::StatusOr<sockaddr_in> ParseSocketAddress(const std::string& address);
+std::string FormatSocketAddress(const sockaddr_in& address);
+
+}  // namespace baton

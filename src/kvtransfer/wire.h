@@ -1,0 +1,172 @@
+// The words two ends of a link say to each other. Control messages are small, encoded little-endian
+// behind an 8-byte prefix (magic, version, type, zero); a chunk of KV travels as DATA, announced by
+// a fixed 80-byte header, so that the owner of the memory can check it before it posts a receive.
+//
+//   source -> sink   HELLO  OPEN  DATA  DONE  COMMIT  CANCEL  CANCELLED  PING  PONG
+//   sink -> source   HELLO_ACK  PROMISE  NO_ROOM  ACK  NACK  COMMITTED  CANCEL  CANCELLED  PING
+//   PONG
+//
+// Every field that comes from a peer is data, not truth: Decode checks form (magic, version, exact
+// length, string bounds), the state machines check meaning.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "common/ids.h"
+#include "common/status.h"
+#include "common/ticket.h"
+
+namespace baton::wire {
+
+inline constexpr uint32_t kMagic = 0x314e5442;  // "BTN1"
+inline constexpr uint16_t kVersion = 1;
+inline constexpr size_t kMaxControlBytes = 8000;  // fits UCX's eager path on tcp (8037 bytes)
+inline constexpr size_t kMaxTextBytes = 1024;     // longer texts are cut when encoded
+
+// What must be equal at both ends before KV may flow.
+struct Identity {
+  uint64_t model_fingerprint = 0;
+  std::string numerics_id, layout_id;
+  uint32_t n_planes = 0;
+  uint32_t plane_digest = 0;  // CRC32C over the planes' sizes
+
+  bool operator==(const Identity&) const = default;
+};
+
+struct Hello {
+  Incarnation from = 0, to = 0;
+  uint64_t nonce = 0;  // never repeats within one incarnation
+  Identity identity;
+  std::array<uint8_t, 32> mac{};  // ClusterMac of the message encoded with a zero mac
+  bool operator==(const Hello&) const = default;
+};
+struct HelloAck {
+  Incarnation from = 0;
+  uint64_t nonce = 0;      // HELLO's
+  uint32_t code = 0;       // absl::StatusCode; 0: welcome
+  std::string difference;  // what differs, by name
+  std::array<uint8_t, 32> mac{};
+  bool operator==(const HelloAck&) const = default;
+};
+struct Open {
+  Ticket ticket;
+  bool operator==(const Open&) const = default;
+};
+
+// All that follow speak of one handoff.
+struct Handoff {
+  TicketId ticket_id;
+  Epoch epoch = 0;
+  bool operator==(const Handoff&) const = default;
+};
+struct Promise {
+  Handoff handoff;
+  uint64_t chunk_bytes = 0;   // the longest chunk the sink takes
+  uint64_t window_bytes = 0;  // most bytes announced and not acknowledged
+  bool operator==(const Promise&) const = default;
+};
+struct NoRoom {
+  Handoff handoff;
+  uint64_t expected_wait_us = 0;
+  bool operator==(const NoRoom&) const = default;
+};
+struct Ack {  // verified and in place
+  Handoff handoff;
+  uint32_t chunk_seq = 0;
+  bool operator==(const Ack&) const = default;
+};
+enum class NackReason : uint32_t { kCrc = 1, kUnknownTicket, kNotGranted, kBadRange, kTooBig };
+struct Nack {
+  Handoff handoff;
+  uint32_t chunk_seq = 0;
+  NackReason reason = NackReason::kCrc;
+  bool operator==(const Nack&) const = default;
+};
+struct Done {  // every chunk was announced
+  Handoff handoff;
+  uint32_t n_chunks = 0;
+  uint64_t digest = 0;  // sum of ChunkDigest over the chunks
+  bool operator==(const Done&) const = default;
+};
+struct Commit {
+  Handoff handoff;
+  int32_t first_token = 0;
+  int32_t n_tokens = 0;
+  bool operator==(const Commit&) const = default;
+};
+struct Committed {
+  Handoff handoff;
+  bool operator==(const Committed&) const = default;
+};
+struct Cancel {  // this end gives the handoff up
+  Handoff handoff;
+  uint32_t code = 0;  // absl::StatusCode
+  std::string reason;
+  bool operator==(const Cancel&) const = default;
+};
+struct Cancelled {  // it ended here, and no operation of this end for it is outstanding
+  Handoff handoff;
+  uint32_t code = 0;
+  std::string reason;
+  bool operator==(const Cancelled&) const = default;
+};
+struct Ping {
+  uint64_t seq = 0;
+  bool operator==(const Ping&) const = default;
+};
+struct Pong {
+  uint64_t seq = 0;
+  bool operator==(const Pong&) const = default;
+};
+
+// The type on the wire is the place in this list plus one: append only.
+using Message = std::variant<Hello, HelloAck, Open, Promise, NoRoom, Ack, Nack, Done, Commit,
+                             Committed, Cancel, Cancelled, Ping, Pong>;
+
+std::string Encode(const Message& message);
+// InvalidArgument names what is wrong. Bytes left over are wrong.
+absl::StatusOr<Message> Decode(std::string_view bytes);
+
+// Sets mac, or checks it.
+void Sign(const ClusterKey& key, Hello& hello);
+void Sign(const ClusterKey& key, HelloAck& ack);
+bool Verify(const ClusterKey& key, const Hello& hello);
+bool Verify(const ClusterKey& key, const HelloAck& ack);
+
+// Announces `length` bytes: the cells of planes [plane, plane + n_planes) of the ticket's pages
+// [first_page, first_page + n_pages), page after page, plane after plane inside a page.
+//
+//   0 magic 4 | 4 version 2 | 6 zero 2 | 8 ticket id 16 | 24 epoch 4 | 28 plane 4 | 32 n_planes 4 |
+//   36 first_page 4 | 40 n_pages 4 | 44 length 4 | 48 sender 8 | 56 receiver 8 | 64 chunk_seq 4 |
+//   68 zero 4 | 72 payload_crc 4 | 76 header_crc 4
+//
+// payload_crc covers bytes 8..47 (whose bytes these are) and then the payload, so that a payload
+// swapped with another chunk's does not pass; header_crc covers bytes 0..75.
+struct ChunkHeader {
+  Handoff handoff;
+  uint32_t plane = 0, n_planes = 0, first_page = 0, n_pages = 0;
+  uint32_t length = 0;
+  Incarnation sender = 0, receiver = 0;
+  uint32_t chunk_seq = 0;
+  uint32_t payload_crc = 0;
+  bool operator==(const ChunkHeader&) const = default;
+};
+inline constexpr size_t kChunkHeaderBytes = 80;
+using ChunkHeaderBytes = std::array<uint8_t, kChunkHeaderBytes>;
+
+ChunkHeaderBytes Encode(const ChunkHeader& header);
+absl::StatusOr<ChunkHeader> DecodeChunkHeader(std::string_view bytes);
+// CRC32C over the identity part, to be extended with the payload.
+uint32_t IdentityCrc(const ChunkHeader& header);
+// A chunk's share in DONE's digest.
+uint64_t ChunkDigest(uint32_t chunk_seq, uint32_t payload_crc);
+
+// The absl::Status of a Cancel, Cancelled or HelloAck; a code out of range reads as kUnknown.
+absl::Status ToStatus(uint32_t code, const std::string& text);
+
+}  // namespace baton::wire
