@@ -33,6 +33,15 @@ absl::Status CheckLength(const char* field, size_t length, size_t most) {
       absl::StrFormat("%s has %d entries, at most %d are allowed", field, length, most));
 }
 
+// Names travel into logs and metrics: printable ASCII.
+absl::Status CheckName(const char* field, const std::string& name) {
+  RETURN_IF_ERROR(CheckLength(field, name.size(), ControlLimits::kNameBytes));
+  if (std::all_of(name.begin(), name.end(), [](char c) { return c >= ' ' && c <= '~'; }))
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrFormat("%s has bytes that are not printable ASCII", field));
+}
+
 absl::Status CheckPresent(const char* field, bool present) {
   if (present) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrFormat("%s is missing", field));
@@ -69,7 +78,7 @@ void Encode(const TransferPeer& in, wire::TransferPeer* out) {
 }
 
 absl::StatusOr<TransferPeer> Decode(const wire::TransferPeer& in) {
-  RETURN_IF_ERROR(CheckLength("address", in.address().size(), ControlLimits::kNameBytes));
+  RETURN_IF_ERROR(CheckName("address", in.address()));
   return TransferPeer{.incarnation = in.incarnation(), .address = in.address()};
 }
 
@@ -261,11 +270,9 @@ void Encode(const WorkerAnnounce& in, wire::WorkerEvent* out) {
 absl::StatusOr<WorkerEvent> Decode(const wire::WorkerAnnounce& in) {
   RETURN_IF_ERROR(CheckPresent("announce.incarnation", in.incarnation() != 0));
   RETURN_IF_ERROR(CheckPresent("announce.transfer", in.has_transfer()));
-  RETURN_IF_ERROR(CheckLength("announce.name", in.name().size(), ControlLimits::kNameBytes));
-  RETURN_IF_ERROR(
-      CheckLength("announce.numerics_id", in.numerics_id().size(), ControlLimits::kNameBytes));
-  RETURN_IF_ERROR(
-      CheckLength("announce.layout_id", in.layout_id().size(), ControlLimits::kNameBytes));
+  RETURN_IF_ERROR(CheckName("announce.name", in.name()));
+  RETURN_IF_ERROR(CheckName("announce.numerics_id", in.numerics_id()));
+  RETURN_IF_ERROR(CheckName("announce.layout_id", in.layout_id()));
   RETURN_IF_ERROR(
       CheckRange("announce.page_tokens", in.page_tokens(), 1, ControlLimits::kPageTokens));
   RETURN_IF_ERROR(CheckRange("announce.pages_total", in.pages_total(), 0, kMostCount));

@@ -1,0 +1,299 @@
+// The control codec: every field survives the wire, and no bytes from outside do harm.
+#include "proto/control_codec.h"
+
+#include <catch2/catch.hpp>
+
+#include <limits>
+#include <random>
+
+#include "control.pb.h"
+
+namespace baton {
+namespace {
+
+using Catch::Contains;
+
+std::vector<RouterMessage> EveryMessage() {
+  PrefillRequest prefill{.request_id = 0xF000000000000001, .epoch = 3, .want_digests = true};
+  prefill.ticket = {.id = {.high = 5, .low = ~0ull},
+                    .epoch = 3,
+                    .request_id = prefill.request_id,
+                    .sink = 9,
+                    .kv_pages = 2,
+                    .promise_pages = 7};
+  SignTicket(ClusterKey{1}, prefill.ticket);
+  prefill.sink = {.incarnation = 9, .address = "127.0.0.1:7"};
+  prefill.tokens = {0, 1, std::numeric_limits<int32_t>::max()};
+  prefill.sampling = {.temperature = 0.7f, .top_k = -1, .top_p = 0.9f, .seed = ~0ull};
+  DecodeRequest decode{.request_id = 2,
+                       .epoch = 1,
+                       .ticket_id = {.high = 1, .low = 2},
+                       .n_prompt = 3,
+                       .max_tokens = 4,
+                       .sampling = prefill.sampling,
+                       .stop_tokens = {5, 0},
+                       .want_digests = true};
+  return {prefill, decode, CancelRequest{.request_id = 4, .epoch = 5}, DrainWorker{}};
+}
+
+WorkerReport EveryEvent() {
+  WorkerAnnounce announce{.incarnation = 1, .name = "prefill0", .role = Role::kPrefill};
+  announce.transfer = {.incarnation = 1, .address = "127.0.0.1:9"};
+  announce.model_fingerprint = ~0ull;
+  announce.numerics_id = "cpu-x86";
+  announce.layout_id = "bf16";
+  announce.page_tokens = 64;
+  announce.pages_total = 100;
+  announce.max_context = 4096;
+  announce.max_batch = 32;
+  const WorkerLoad load{.prefill_queued_tokens = 1,
+                        .decode_rows = 2,
+                        .decode_waiting = 3,
+                        .pages_free = 4,
+                        .prefill_tokens_per_s = 5.5f,
+                        .decode_step_ms = 6.5f};
+  const TokenOut token{
+      .request_id = ~0ull, .epoch = 2, .position = 3, .token = 4, .logprob = -0.5f, .digest = 77};
+  const PartEnded ended{.request_id = 1,
+                        .epoch = 2,
+                        .was_prefill = true,
+                        .reason = EndReason::kFailed,
+                        .message = "bytes that are no UTF-8: \xFF\xC0",
+                        .queue_us = 1,
+                        .compute_us = 2,
+                        .transfer_us = 3};
+  return {.events = {announce, load, token, ended,
+                     NoRoomNotice{.request_id = 1, .epoch = 2, .expected_wait_us = 3}}};
+}
+
+void CheckPrefill(const PrefillRequest& a, const PrefillRequest& b) {
+  CHECK(a.request_id == b.request_id);
+  CHECK(a.epoch == b.epoch);
+  CHECK(a.ticket == b.ticket);
+  CHECK(a.sink == b.sink);
+  CHECK(a.tokens == b.tokens);
+  CHECK(a.sampling == b.sampling);
+  CHECK(a.want_digests == b.want_digests);
+}
+
+void CheckDecode(const DecodeRequest& a, const DecodeRequest& b) {
+  CHECK(a.request_id == b.request_id);
+  CHECK(a.epoch == b.epoch);
+  CHECK(a.ticket_id == b.ticket_id);
+  CHECK(a.n_prompt == b.n_prompt);
+  CHECK(a.max_tokens == b.max_tokens);
+  CHECK(a.sampling == b.sampling);
+  CHECK(a.stop_tokens == b.stop_tokens);
+  CHECK(a.want_digests == b.want_digests);
+}
+
+// Changes the wire form of a valid message and returns what the codec says of it.
+std::string Refusal(void (*change)(wire::RouterMessages*)) {
+  wire::RouterMessages messages;
+  EncodeMessages(EveryMessage(), &messages);
+  change(&messages);
+  const auto decoded = DecodeMessages(messages);
+  CHECK(decoded.status().code() == absl::StatusCode::kInvalidArgument);
+  return std::string(decoded.status().message());
+}
+std::string Refusal(void (*change)(wire::WorkerReport*)) {
+  wire::WorkerReport report;
+  EncodeReport(EveryEvent(), &report);
+  change(&report);
+  const auto decoded = DecodeReport(report);
+  CHECK(decoded.status().code() == absl::StatusCode::kInvalidArgument);
+  return std::string(decoded.status().message());
+}
+
+}  // namespace
+
+TEST_CASE("router messages survive the wire field by field") {
+  const std::vector<RouterMessage> in = EveryMessage();
+  const auto out = ParseMessages(SerializeMessages(in));
+  REQUIRE(out.ok());
+  REQUIRE(out->size() == in.size());
+  CheckPrefill(std::get<PrefillRequest>(out->at(0)), std::get<PrefillRequest>(in[0]));
+  CHECK(VerifyTicket(ClusterKey{1}, std::get<PrefillRequest>(out->at(0)).ticket));
+  CheckDecode(std::get<DecodeRequest>(out->at(1)), std::get<DecodeRequest>(in[1]));
+  CHECK(std::get<CancelRequest>(out->at(2)).request_id == 4);
+  CHECK(std::get<CancelRequest>(out->at(2)).epoch == 5);
+  CHECK(std::holds_alternative<DrainWorker>(out->at(3)));
+}
+
+TEST_CASE("worker events survive the wire field by field") {
+  const WorkerReport in = EveryEvent();
+  const auto out = ParseReport(SerializeReport(in));
+  REQUIRE(out.ok());
+  REQUIRE(out->events.size() == in.events.size());
+  const auto& announce = std::get<WorkerAnnounce>(out->events[0]);
+  CHECK(announce.incarnation == 1);
+  CHECK(announce.name == "prefill0");
+  CHECK(announce.role == Role::kPrefill);
+  CHECK(announce.transfer.address == "127.0.0.1:9");
+  CHECK(announce.model_fingerprint == ~0ull);
+  CHECK(announce.numerics_id == "cpu-x86");
+  CHECK(announce.layout_id == "bf16");
+  CHECK(announce.page_tokens == 64);
+  CHECK(announce.pages_total == 100);
+  CHECK(announce.max_context == 4096);
+  CHECK(announce.max_batch == 32);
+  const auto& load = std::get<WorkerLoad>(out->events[1]);
+  CHECK(load.prefill_queued_tokens == 1);
+  CHECK(load.decode_rows == 2);
+  CHECK(load.decode_waiting == 3);
+  CHECK(load.pages_free == 4);
+  CHECK(load.prefill_tokens_per_s == 5.5f);
+  CHECK(load.decode_step_ms == 6.5f);
+  const auto& token = std::get<TokenOut>(out->events[2]);
+  CHECK(token.request_id == ~0ull);
+  CHECK(token.epoch == 2);
+  CHECK(token.position == 3);
+  CHECK(token.token == 4);
+  CHECK(token.logprob == -0.5f);
+  CHECK(token.digest == 77);
+  const auto& ended = std::get<PartEnded>(out->events[3]);
+  CHECK(ended.was_prefill);
+  CHECK(ended.reason == EndReason::kFailed);
+  CHECK(ended.message == "bytes that are no UTF-8: \xFF\xC0");
+  CHECK(ended.queue_us == 1);
+  CHECK(ended.compute_us == 2);
+  CHECK(ended.transfer_us == 3);
+  CHECK(std::get<NoRoomNotice>(out->events[4]).expected_wait_us == 3);
+}
+
+TEST_CASE("every role and every end reason survives") {
+  for (const Role role : {Role::kPrefill, Role::kDecode, Role::kBoth}) {
+    WorkerReport report = EveryEvent();
+    std::get<WorkerAnnounce>(report.events[0]).role = role;
+    const auto out = ParseReport(SerializeReport(report));
+    REQUIRE(out.ok());
+    CHECK(std::get<WorkerAnnounce>(out->events[0]).role == role);
+  }
+  for (const EndReason reason :
+       {EndReason::kStopToken, EndReason::kLength, EndReason::kCancelled, EndReason::kFailed}) {
+    const auto out = ParseReport(SerializeReport({.events = {PartEnded{.reason = reason}}}));
+    REQUIRE(out.ok());
+    CHECK(std::get<PartEnded>(out->events[0]).reason == reason);
+  }
+}
+
+TEST_CASE("a router message out of range is refused by the name of its field") {
+  using M = wire::RouterMessages;
+  CHECK_THAT(Refusal([](M* m) { m->mutable_messages(0)->mutable_prefill()->clear_tokens(); }),
+             Contains("prefill.tokens"));
+  CHECK_THAT(Refusal([](M* m) {
+               m->mutable_messages(0)->mutable_prefill()->mutable_tokens()->Set(1, -1);
+             }),
+             Contains("prefill.tokens"));
+  CHECK_THAT(Refusal([](M* m) { m->mutable_messages(0)->mutable_prefill()->clear_ticket(); }),
+             Contains("prefill.ticket"));
+  CHECK_THAT(Refusal([](M* m) { m->mutable_messages(0)->mutable_prefill()->clear_sink(); }),
+             Contains("prefill.sink"));
+  CHECK_THAT(Refusal([](M* m) {
+               m->mutable_messages(0)->mutable_prefill()->mutable_ticket()->set_mac("short");
+             }),
+             Contains("ticket.mac"));
+  CHECK_THAT(Refusal([](M* m) {
+               m->mutable_messages(0)->mutable_prefill()->mutable_ticket()->set_promise_pages(1);
+             }),
+             Contains("ticket.promise_pages"));
+  CHECK_THAT(Refusal([](M* m) {
+               m->mutable_messages(0)->mutable_prefill()->mutable_sampling()->set_temperature(
+                   std::numeric_limits<float>::quiet_NaN());
+             }),
+             Contains("sampling.temperature"));
+  CHECK_THAT(Refusal([](M* m) {
+               m->mutable_messages(0)->mutable_prefill()->mutable_sampling()->set_top_p(0);
+             }),
+             Contains("sampling.top_p"));
+  CHECK_THAT(Refusal([](M* m) { m->mutable_messages(1)->mutable_decode()->set_n_prompt(0); }),
+             Contains("decode.n_prompt"));
+  CHECK_THAT(Refusal([](M* m) { m->mutable_messages(1)->mutable_decode()->set_max_tokens(-1); }),
+             Contains("decode.max_tokens"));
+  CHECK_THAT(Refusal([](M* m) {
+               for (int i = 0; i < 2000; ++i)
+                 m->mutable_messages(1)->mutable_decode()->add_stop_tokens(i);
+             }),
+             Contains("decode.stop_tokens"));
+  CHECK_THAT(Refusal([](M* m) { m->mutable_messages(3)->clear_kind(); }), Contains("kind"));
+  CHECK_THAT(Refusal([](M* m) {
+               for (int i = 0; i < 5000; ++i) m->add_messages()->mutable_drain();
+             }),
+             Contains("messages"));
+}
+
+TEST_CASE("a worker event out of range is refused by the name of its field") {
+  using R = wire::WorkerReport;
+  CHECK_THAT(Refusal([](R* r) { r->mutable_events(0)->mutable_announce()->set_incarnation(0); }),
+             Contains("announce.incarnation"));
+  CHECK_THAT(Refusal([](R* r) { r->mutable_events(0)->mutable_announce()->clear_role(); }),
+             Contains("announce.role"));
+  CHECK_THAT(Refusal([](R* r) { r->mutable_events(0)->mutable_announce()->set_page_tokens(0); }),
+             Contains("announce.page_tokens"));
+  CHECK_THAT(Refusal([](R* r) {
+               r->mutable_events(0)->mutable_announce()->set_name(std::string(300, 'x'));
+             }),
+             Contains("announce.name"));
+  CHECK_THAT(Refusal([](R* r) { r->mutable_events(0)->mutable_announce()->set_name("a\nb"); }),
+             Contains("announce.name"));
+  CHECK_THAT(Refusal([](R* r) { r->mutable_events(1)->mutable_load()->set_pages_free(-1); }),
+             Contains("load.pages_free"));
+  CHECK_THAT(Refusal([](R* r) {
+               r->mutable_events(1)->mutable_load()->set_decode_step_ms(
+                   std::numeric_limits<float>::infinity());
+             }),
+             Contains("load.decode_step_ms"));
+  CHECK_THAT(Refusal([](R* r) { r->mutable_events(2)->mutable_token()->set_token(-1); }),
+             Contains("token.token"));
+  CHECK_THAT(Refusal([](R* r) { r->mutable_events(2)->mutable_token()->set_position(0); }),
+             Contains("token.position"));
+  CHECK_THAT(Refusal([](R* r) { r->mutable_events(3)->mutable_part_ended()->clear_reason(); }),
+             Contains("part_ended.reason"));
+  CHECK_THAT(Refusal([](R* r) { r->mutable_events(3)->mutable_part_ended()->set_queue_us(-1); }),
+             Contains("part_ended.queue_us"));
+  CHECK_THAT(
+      Refusal([](R* r) { r->mutable_events(4)->mutable_no_room()->set_expected_wait_us(-1); }),
+      Contains("no_room.expected_wait_us"));
+  CHECK_THAT(Refusal([](R* r) { r->add_events(); }), Contains("kind"));
+}
+
+TEST_CASE("a long error text is cut, not refused") {
+  const auto out = ParseReport(SerializeReport(
+      {.events = {PartEnded{.reason = EndReason::kFailed, .message = std::string(10000, 'x')}}}));
+  REQUIRE(out.ok());
+  CHECK(std::get<PartEnded>(out->events[0]).message.size() == ControlLimits::kReasonBytes);
+}
+
+TEST_CASE("changed and cut bytes are decoded or refused, never worse") {
+  const std::string messages = SerializeMessages(EveryMessage());
+  const std::string report = SerializeReport(EveryEvent());
+  std::mt19937_64 random(7);
+  int decoded = 0, refused = 0;
+  const auto count = [&](bool ok) { ++(ok ? decoded : refused); };
+  for (int run = 0; run < 20000; ++run) {
+    for (std::string bytes : {messages, report}) {
+      const bool is_report = bytes == report;
+      for (uint64_t n = random() % 4; n > 0; --n)
+        bytes[random() % bytes.size()] = static_cast<char>(random());
+      if (random() % 4 == 0) bytes.resize(random() % bytes.size());
+      if (random() % 8 == 0) bytes += bytes.substr(random() % (bytes.size() + 1));
+      count(is_report ? ParseReport(bytes).ok() : ParseMessages(bytes).ok());
+    }
+  }
+  CHECK(decoded > 1000);
+  CHECK(refused > 1000);
+}
+
+TEST_CASE("batches are cut by messages and by tokens") {
+  CHECK(BatchLength({}) == 0);
+  const std::vector<RouterMessage> many(5000, CancelRequest{});
+  CHECK(BatchLength(many) == ControlLimits::kMessagesPerBatch);
+  const std::vector<RouterMessage> long_prompts(
+      3, PrefillRequest{.tokens = std::vector<int32_t>(ControlLimits::kTokensPerBatch / 2 + 1)});
+  CHECK(BatchLength(long_prompts) == 1);
+  const std::vector<RouterMessage> one(
+      1, PrefillRequest{.tokens = std::vector<int32_t>(ControlLimits::kTokensPerBatch + 1)});
+  CHECK(BatchLength(one) == 1);
+}
+
+}  // namespace baton
