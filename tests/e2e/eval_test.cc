@@ -1,9 +1,7 @@
 // The demo model answers its evaluation prompts through the whole product: HTTP, chat template,
-// tokenizer, router, prefill workers, handoff over UCX, decode worker, detokenizer. A wrong KV cache
-// shows up as a wrong answer. The stated accuracy of the prompts with an expected answer is in
-// models/demo/README.md.
-
-#include <zstd.h>
+// tokenizer, router, prefill workers, handoff over UCX, decode worker, detokenizer. A wrong KV
+// cache shows up as a wrong answer. The stated accuracy of the prompts with an expected answer is
+// in models/demo/README.md.
 
 #include <atomic>
 #include <boost/json.hpp>
@@ -14,33 +12,26 @@
 #include <thread>
 
 #include "e2e/served_baton.h"
+#include "engine/eval_prompts.h"
 
 namespace baton {
 namespace {
 
-struct EvalPrompt {
+struct ChatPrompt {
   std::string id, body, expected;
   bool correct_in_reference = false;
 };
 
-std::string ReadZstd(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  REQUIRE(file);
-  const std::string packed((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  std::string text(ZSTD_getFrameContentSize(packed.data(), packed.size()), '\0');
-  REQUIRE(ZSTD_decompress(text.data(), text.size(), packed.data(), packed.size()) == text.size());
-  return text;
-}
-
-std::vector<EvalPrompt> ReadPrompts() {
-  std::istringstream lines(ReadZstd(BATON_SOURCE_DIR "/models/demo/eval.jsonl.zst"));
-  std::vector<EvalPrompt> prompts;
+std::vector<ChatPrompt> ReadPrompts() {
+  std::istringstream lines(ReadGzip(BATON_SOURCE_DIR "/models/demo/eval.jsonl.gz"));
+  std::vector<ChatPrompt> prompts;
   for (std::string line; std::getline(lines, line);) {
     const boost::json::object object = boost::json::parse(line).as_object();
     if (!object.at("expected").is_string()) continue;  // stories have no single answer
     boost::json::object body{
         {"messages", object.at("messages")}, {"temperature", 0}, {"max_tokens", 400}};
-    if (object.contains("tools") && !object.at("tools").is_null()) body["tools"] = object.at("tools");
+    if (object.contains("tools") && !object.at("tools").is_null())
+      body["tools"] = object.at("tools");
     prompts.push_back({std::string(object.at("id").as_string()), boost::json::serialize(body),
                        std::string(object.at("expected").as_string()),
                        object.at("correct_fp32").as_bool()});
@@ -48,7 +39,7 @@ std::vector<EvalPrompt> ReadPrompts() {
   return prompts;
 }
 
-std::string Answer(const HttpClient& client, const EvalPrompt& prompt) {
+std::string Answer(const HttpClient& client, const ChatPrompt& prompt) {
   const absl::StatusOr<HttpResponse> response = client.Post("/v1/chat/completions", prompt.body);
   if (!response.ok()) return "error: " + std::string(response.status().message());
   if (response->status != 200) return "error: " + response->body;
@@ -57,7 +48,7 @@ std::string Answer(const HttpClient& client, const EvalPrompt& prompt) {
 }
 
 TEST_CASE("the demo model's answers are right through the whole disaggregated path") {
-  const std::vector<EvalPrompt> prompts = ReadPrompts();
+  const std::vector<ChatPrompt> prompts = ReadPrompts();
   REQUIRE(prompts.size() == 850);
   auto served = ServedBaton::Start({"--demo"});
   INFO((served.ok() ? std::string() : std::string(served.status().message())));

@@ -33,7 +33,8 @@ std::string RequestBody(int i) {
 // Text, finish reason and digests of one answer; an error's text otherwise.
 std::string Essence(const absl::StatusOr<HttpResponse>& response) {
   if (!response.ok()) return "transport: " + std::string(response.status().message());
-  if (response->status != 200) return absl::StrFormat("HTTP %d %s", response->status, response->body);
+  if (response->status != 200)
+    return absl::StrFormat("HTTP %d %s", response->status, response->body);
   const boost::json::value choice = boost::json::parse(response->body).at("choices").at(0);
   return boost::json::serialize(boost::json::object{{"text", choice.at("text")},
                                                     {"finish_reason", choice.at("finish_reason")},

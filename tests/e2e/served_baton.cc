@@ -47,8 +47,8 @@ absl::StatusOr<std::unique_ptr<ServedBaton>> ServedBaton::Start(std::vector<std:
     const size_t ready = log.find("ready ");
     const size_t scheme = ready == std::string::npos ? ready : log.find("http://", ready);
     if (scheme != std::string::npos && log.find('\n', scheme) != std::string::npos) {
-      ASSIGN_OR_RETURN(served->url_,
-                       HttpUrl::Parse(log.substr(scheme, log.find_first_of(" \n", scheme) - scheme)));
+      ASSIGN_OR_RETURN(served->url_, HttpUrl::Parse(log.substr(
+                                         scheme, log.find_first_of(" \n", scheme) - scheme)));
       return served;
     }
     int status = 0;

@@ -1,0 +1,284 @@
+// The promise "exact" and "nothing is lost" of a disaggregated cluster, inside one process: tokens
+// and logits digests of every request equal those of one local engine that ran it alone, whatever
+// the chunk, page size, ISA path, crowd and placement.
+#include <dirent.h>
+
+#include <algorithm>
+#include <string>
+
+#include "e2e/in_process_cluster.h"
+#include "engine/cpu/isa.h"
+#include "engine/local_engine.h"
+#include "prefill_worker/sequential_run.h"
+
+// After our headers: both have a CHECK.
+#include <catch2/catch.hpp>
+
+namespace baton {
+namespace {
+
+const std::string kTiny = "random:" BATON_TEST_DATA "/shapes/llama-tiny.json";
+const std::string kDemo = BATON_SOURCE_DIR "/models/demo";
+
+EngineOptions Engine(const std::string& model, int page_tokens = 64, const std::string& isa = "") {
+  EngineOptions options;
+  options.model = model;
+  options.threads = 1;
+  options.page_tokens = page_tokens;
+  options.max_step_tokens = 512;
+  if (!isa.empty()) options.isa = isa;
+  return options;
+}
+
+// Prompts of 1 to about 600 tokens, half of them sampled with a seed.
+std::vector<GenerateRequest> Requests(int n, int vocab) {
+  std::vector<GenerateRequest> requests;
+  for (int i = 0; i < n; ++i) {
+    GenerateRequest request;
+    const int length = 1 + (i * i * 37) % 600;
+    for (int t = 0; t < length; ++t)
+      request.prompt.push_back(static_cast<int32_t>((i * 131 + t * 29 + t * t) % vocab));
+    request.max_tokens = 1 + (i * 11) % 37;
+    request.sampling.temperature = i % 2 == 0 ? 0.0f : 0.9f;
+    request.sampling.top_k = i % 3 == 0 ? 40 : 0;
+    request.sampling.top_p = i % 5 == 0 ? 0.9f : 1.0f;
+    request.sampling.seed = 1000 + static_cast<uint64_t>(i);
+    request.want_digests = true;
+    requests.push_back(std::move(request));
+  }
+  return requests;
+}
+
+std::vector<SequentialTokens> Reference(const EngineOptions& options,
+                                        const std::vector<GenerateRequest>& requests) {
+  auto backend = LoadBackend(options);
+  INFO(backend.status().ToString());
+  REQUIRE(backend.ok());
+  std::vector<SequentialTokens> out;
+  for (const GenerateRequest& r : requests)
+    out.push_back(SequentialRun(backend->get(), r.prompt, r.max_tokens, r.sampling, r.stop_tokens));
+  return out;
+}
+
+void CheckAll(const std::vector<Outcome>& outcomes, const std::vector<SequentialTokens>& expected) {
+  REQUIRE(outcomes.size() == expected.size());
+  for (size_t i = 0; i < outcomes.size(); ++i) {
+    CAPTURE(i, outcomes[i].end.status.ToString());
+    REQUIRE(outcomes[i].end.reason == EndReason::kLength);
+    REQUIRE(outcomes[i].tokens == expected[i].tokens);
+    REQUIRE(outcomes[i].digests == expected[i].digests);
+  }
+}
+
+TEST_CASE("disaggregated = colocated = local, for any chunk and page size, alone and in a crowd") {
+  const std::vector<GenerateRequest> requests = Requests(32, 500);
+  static const std::vector<SequentialTokens> expected = Reference(Engine(kTiny), requests);
+  const int page_tokens = GENERATE(16, 64);
+  const int chunk = GENERATE(1, 7, 64, 512, 0);
+  const bool colocated = GENERATE(false, true);
+  CAPTURE(page_tokens, chunk, colocated);
+  InProcessOptions options;
+  options.engine = Engine(kTiny, page_tokens);
+  options.chunk_tokens = chunk;
+  options.colocated = colocated;
+  InProcessCluster cluster(options);
+  CheckAll(cluster.RunAll(requests), expected);
+  // Alone: three of them, one after the other.
+  for (const size_t i : {size_t{3}, size_t{7}, size_t{12}})
+    CheckAll(cluster.RunAll({requests[i]}), {expected[i]});
+  if (!colocated) {
+    REQUIRE(cluster.worker(2).metrics().transfer.bytes_received > 0);
+    REQUIRE(cluster.worker(2).metrics().prefill_tokens == 0);
+    REQUIRE(cluster.worker(0).metrics().decode_tokens == 0);
+  }
+}
+
+TEST_CASE("every ISA path of this machine, and cross-checked with the local engine") {
+  const std::vector<GenerateRequest> requests = Requests(12, 500);
+  const std::vector<SequentialTokens> expected = Reference(Engine(kTiny), requests);
+  RequestAmxPermission();
+  for (const Isa isa : SupportedIsas()) {
+    CAPTURE(IsaName(isa));
+    InProcessOptions options;
+    options.engine = Engine(kTiny, 16, std::string(IsaName(isa)));
+    options.chunk_tokens = 64;
+    InProcessCluster cluster(options);
+    REQUIRE(cluster.worker(0).backend().isa() == IsaName(isa));
+    CheckAll(cluster.RunAll(requests), expected);
+  }
+  auto local = LocalEngine::Create(Engine(kTiny), 200);
+  REQUIRE(local.ok());
+  for (size_t i = 0; i < requests.size(); ++i) {
+    auto generation = (*local)->Generate(LocalRequest{.prompt = requests[i].prompt,
+                                                      .max_tokens = requests[i].max_tokens,
+                                                      .sampling = requests[i].sampling,
+                                                      .ignore_eos = true});
+    REQUIRE(generation.ok());
+    REQUIRE(generation->tokens == expected[i].tokens);
+  }
+}
+
+TEST_CASE("the demo model through the disaggregated path") {
+  auto backend = LoadBackend(Engine(kDemo));
+  REQUIRE(backend.ok());
+  std::vector<GenerateRequest> requests = Requests(16, (*backend)->model().vocab);
+  const std::vector<SequentialTokens> expected = Reference(Engine(kDemo), requests);
+  const bool colocated = GENERATE(false, true);
+  InProcessOptions options;
+  options.engine = Engine(kDemo);
+  options.colocated = colocated;
+  InProcessCluster cluster(options);
+  CheckAll(cluster.RunAll(requests), expected);
+}
+
+TEST_CASE("stop tokens end a request, the first token too") {
+  std::vector<GenerateRequest> requests = Requests(3, 500);
+  for (GenerateRequest& request : requests) request.max_tokens = 20;
+  const std::vector<SequentialTokens> all = Reference(Engine(kTiny), requests);
+  requests[0].stop_tokens = {all[0].tokens[0]};
+  requests[1].stop_tokens = {all[1].tokens[5]};
+  requests[2].stop_tokens = {all[2].tokens[1]};
+  const std::vector<SequentialTokens> expected = Reference(Engine(kTiny), requests);
+  InProcessOptions options;
+  options.engine = Engine(kTiny);
+  InProcessCluster cluster(options);
+  const std::vector<Outcome> outcomes = cluster.RunAll(requests);
+  for (size_t i = 0; i < outcomes.size(); ++i) {
+    REQUIRE(outcomes[i].end.reason == EndReason::kStopToken);
+    REQUIRE(outcomes[i].tokens == expected[i].tokens);
+  }
+}
+
+TEST_CASE("the first token never waits for the handoff: it comes though every ACK is withheld") {
+  std::vector<GenerateRequest> requests = Requests(8, 500);
+  for (GenerateRequest& request : requests) request.max_tokens = 8;
+  const std::vector<SequentialTokens> expected = Reference(Engine(kTiny), requests);
+  InProcessOptions options;
+  options.engine = Engine(kTiny, 16);
+  options.withhold_acks = true;
+  InProcessCluster cluster(options);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const RequestId id = cluster.Submit(requests[i]);
+    REQUIRE(cluster.WaitTokens(id, 1));
+    cluster.Cancel(id);
+    const Outcome outcome = cluster.WaitEnd(id);
+    REQUIRE(outcome.end.reason == EndReason::kCancelled);
+    REQUIRE(outcome.tokens == std::vector<int32_t>{expected[i].tokens[0]});
+    REQUIRE(outcome.digests[0] == expected[i].digests[0]);
+  }
+}
+
+TEST_CASE("a decode pool with room for few serves a crowd all the same") {
+  std::vector<GenerateRequest> requests = Requests(16, 500);
+  const std::vector<SequentialTokens> expected = Reference(Engine(kTiny), requests);
+  InProcessOptions options;
+  options.engine = Engine(kTiny, 16);
+  options.kv_pages = 45;  // the longest takes 40
+  options.max_batch = 3;
+  InProcessCluster cluster(options);
+  CheckAll(cluster.RunAll(requests), expected);
+}
+
+TEST_CASE("a cancelled request gives back what it held, on both sides") {
+  std::vector<GenerateRequest> requests = Requests(6, 500);
+  for (GenerateRequest& request : requests) request.max_tokens = 1400;
+  InProcessOptions options;
+  options.engine = Engine(kTiny, 16);
+  InProcessCluster cluster(options);
+  std::vector<RequestId> ids;
+  for (const GenerateRequest& request : requests) ids.push_back(cluster.Submit(request));
+  for (size_t i = 0; i < ids.size(); ++i)
+    if (i % 2 == 0) REQUIRE(cluster.WaitTokens(ids[i], 3));
+  for (const RequestId id : ids) cluster.Cancel(id);
+  for (const RequestId id : ids) REQUIRE(cluster.WaitEnd(id).end.reason == EndReason::kCancelled);
+  // Within a second every page is free or lent but not promised.
+  const absl::Time give_up = absl::Now() + absl::Seconds(5);
+  for (int i = 0; i < cluster.n_workers();) {
+    const WorkerMetrics m = cluster.worker(i).metrics();
+    if (m.pages_free == m.pages_total && m.prefill_prompts == 0 && m.decode_rows == 0)
+      ++i;
+    else
+      REQUIRE(absl::Now() < give_up);
+    absl::SleepFor(absl::Milliseconds(5));
+  }
+  // And the cluster still works.
+  const GenerateRequest again = Requests(2, 500)[1];
+  CheckAll(cluster.RunAll({again}), Reference(Engine(kTiny), {again}));
+}
+
+TEST_CASE("a lost decode worker: the other workers finish the very same tokens") {
+  std::vector<GenerateRequest> requests = Requests(6, 500);
+  for (GenerateRequest& request : requests) request.max_tokens = 300;
+  const std::vector<SequentialTokens> expected = Reference(Engine(kTiny), requests);
+  InProcessOptions options;
+  options.engine = Engine(kTiny, 16);
+  InProcessCluster cluster(options);
+  std::vector<RequestId> ids;
+  for (const GenerateRequest& request : requests) ids.push_back(cluster.Submit(request));
+  REQUIRE(cluster.WaitTokens(ids[0], 20));
+  cluster.StopWorker(2);  // the only one whose role is to decode
+  std::vector<Outcome> outcomes;
+  for (const RequestId id : ids) outcomes.push_back(cluster.WaitEnd(id));
+  CheckAll(outcomes, expected);
+}
+
+TEST_CASE("a lost router: workers cancel all its work within two seconds and go on living") {
+  std::vector<GenerateRequest> requests = Requests(6, 500);
+  for (GenerateRequest& request : requests) request.max_tokens = 1400;
+  InProcessOptions options;
+  options.engine = Engine(kTiny, 16);
+  InProcessCluster cluster(options);
+  for (const GenerateRequest& request : requests) cluster.Submit(request);
+  REQUIRE(cluster.WaitTokens(cluster.Submit(requests[0]), 3));
+  cluster.StopRouter();
+  const absl::Time give_up = absl::Now() + absl::Seconds(2);
+  for (int i = 0; i < cluster.n_workers();) {
+    const WorkerMetrics m = cluster.worker(i).metrics();
+    if (!m.connected && m.pages_free == m.pages_total) {
+      ++i;
+      continue;
+    }
+    REQUIRE(absl::Now() < give_up);
+    absl::SleepFor(absl::Milliseconds(5));
+  }
+}
+
+int CountEntries(const char* folder) {
+  DIR* dir = ::opendir(folder);
+  int n = 0;
+  while (::readdir(dir) != nullptr) ++n;
+  ::closedir(dir);
+  return n;
+}
+
+TEST_CASE("pages, threads and descriptors are all accounted for after stop") {
+  const std::vector<GenerateRequest> requests = Requests(8, 500);
+  InProcessOptions options;
+  options.engine = Engine(kTiny, 16);
+  const auto live = [&](bool drain) {
+    InProcessCluster cluster(options);
+    if (drain) {
+      cluster.RunAll(requests);
+      for (int i = 0; i < cluster.n_workers(); ++i) {
+        cluster.worker(i).Drain();
+        REQUIRE(cluster.worker(i).WaitDrained(absl::Seconds(5)));
+      }
+    } else {
+      for (const GenerateRequest& request : requests) cluster.Submit(request);
+    }
+    cluster.Stop();  // CHECKs every pool
+  };
+  live(true);  // gRPC starts threads of its own once per process
+  const int threads = CountEntries("/proc/self/task"), files = CountEntries("/proc/self/fd");
+  for (int i = 0; i < 4; ++i) live(i % 2 == 0);
+  // gRPC ends its idle threads in its own time.
+  const absl::Time give_up = absl::Now() + absl::Seconds(20);
+  while (CountEntries("/proc/self/task") > threads || CountEntries("/proc/self/fd") > files) {
+    CAPTURE(threads, files, CountEntries("/proc/self/task"), CountEntries("/proc/self/fd"));
+    REQUIRE(absl::Now() < give_up);
+    absl::SleepFor(absl::Milliseconds(100));
+  }
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,70 @@
+// A whole cluster in one process: Router core behind a real ControlServer, Workers with real
+// engines, gRPC streams and UCX between them. For tests that look at what processes hide.
+#pragma once
+
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "proto/control_service.h"
+#include "router/router.h"
+#include "server/worker/worker.h"
+
+namespace baton {
+
+struct InProcessOptions {
+  EngineOptions engine;
+  int prefill_workers = 2, decode_workers = 1;
+  bool colocated = false;  // one worker for both phases instead
+  int kv_pages = 0;        // 0: 4096 tokens' worth times 8
+  int max_batch = 40;
+  int chunk_tokens = 0;
+  bool withhold_acks = false;
+};
+
+struct Outcome {
+  std::vector<int32_t> tokens;
+  std::vector<uint64_t> digests;  // of each token's logits row, not chained
+  bool ended = false;
+  EmitEnd end;
+};
+
+class InProcessCluster {
+ public:
+  // Returns when every worker has announced itself. Fails the test on any error.
+  explicit InProcessCluster(const InProcessOptions& options);
+  ~InProcessCluster();  // Stop
+
+  RequestId Submit(GenerateRequest request);
+  void Cancel(RequestId id);
+  // Waits until the request has so many tokens, or ended. False after a minute.
+  bool WaitTokens(RequestId id, size_t n_tokens);
+  Outcome WaitEnd(RequestId id);  // fails the test after two minutes
+  std::vector<Outcome> RunAll(const std::vector<GenerateRequest>& requests);
+  ClusterView View();
+  Worker& worker(int i) { return *workers_[i]; }
+  int n_workers() const { return static_cast<int>(workers_.size()); }
+  void StopWorker(int i) { workers_[i].reset(); }
+  // Takes the control server away while workers run on.
+  void StopRouter();
+  void Stop();
+
+ private:
+  void RunFront();
+  void Apply();  // effects; with mutex_ held
+
+  std::mutex mutex_;
+  std::condition_variable front_wakes_, outcome_changed_;
+  bool woken_ = false, stopping_ = false;
+  std::unique_ptr<Router> router_;
+  std::unique_ptr<ControlServer> server_;
+  std::map<RequestId, Outcome> outcomes_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+  std::thread front_;
+};
+
+}  // namespace baton
