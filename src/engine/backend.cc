@@ -17,12 +17,6 @@ namespace {
 constexpr int kMostThreads = 1024;
 constexpr int kMostStepTokens = 1 << 16;
 
-int CoresOfProcess() {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  return ::sched_getaffinity(0, sizeof(cores), &cores) == 0 ? std::max(1, CPU_COUNT(&cores)) : 1;
-}
-
 absl::Status CheckOptions(const EngineOptions& options) {
   const auto refuse = [](const char* name, int value, const char* wanted) {
     return absl::InvalidArgumentError(
@@ -80,12 +74,18 @@ absl::StatusOr<std::unique_ptr<Backend>> LoadBackend(const EngineOptions& option
   RETURN_IF_ERROR(LimitContext(options.max_context, loaded.desc));
   loaded.rope = RopeTable::For(loaded.desc);
   RequestAmxPermission();  // before the threads of the pool
-  loaded.pool = std::make_unique<ComputePool>(
-      options.threads > 0 ? options.threads : CoresOfProcess(), options.spin_us);
+  loaded.pool = std::make_unique<ComputePool>(ComputeThreads(options.threads), options.spin_us);
   if (options.dtype == "fp32") {
     return LoadFp32Backend(options, std::move(loaded), progress, progress_context);
   }
   return LoadCpuBackend(options, std::move(loaded), progress, progress_context);
+}
+
+int ComputeThreads(int threads) {
+  if (threads > 0) return threads;
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  return ::sched_getaffinity(0, sizeof(cores), &cores) == 0 ? std::max(1, CPU_COUNT(&cores)) : 1;
 }
 
 uint64_t LogitsDigest(std::span<const float> logits, uint64_t previous) {

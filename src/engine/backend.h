@@ -56,6 +56,9 @@ absl::StatusOr<std::unique_ptr<Backend>> LoadBackend(const EngineOptions& option
                                                      void (*progress)(void*, double) = nullptr,
                                                      void* progress_context = nullptr);
 
+// What EngineOptions::threads = 0 stands for: the cores this process may use; else `threads`.
+int ComputeThreads(int threads);
+
 // xxh64 of a logits row (little-endian fp32), chained: pass the digest of the step before.
 uint64_t LogitsDigest(std::span<const float> logits, uint64_t previous);
 
