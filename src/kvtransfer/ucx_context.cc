@@ -34,9 +34,13 @@ absl::StatusOr<std::string> DeviceOf(const in_addr& host) {
 
 // UCX 1.13 handles SIGSEGV and its like by default: it would print its own backtrace and hide the
 // crash from whoever watches this process. Its switch is read when the library is loaded, too early
-// for us, so its handlers are taken off one by one.
+// for us, so its handlers are taken off one by one, once per process.
 void TakeBackSignals() {
-  for (const int signal : {SIGILL, SIGSEGV, SIGBUS, SIGFPE}) ucs_debug_disable_signal(signal);
+  static const bool taken_back = [] {
+    for (const int signal : {SIGILL, SIGSEGV, SIGBUS, SIGFPE}) ucs_debug_disable_signal(signal);
+    return true;
+  }();
+  static_cast<void>(taken_back);
 }
 
 }  // namespace

@@ -1,0 +1,125 @@
+// Transfer cores on virtual time over a deterministic MemNetwork, each with a model of the engine
+// that owns its pages: lends them, takes them back, fills what it holds with a canary, and notices
+// when somebody else writes there.
+#pragma once
+
+#include <memory>
+#include <random>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "kvtransfer/mem_link.h"
+#include "kvtransfer/test_pool.h"
+#include "kvtransfer/transfer_core.h"
+
+namespace baton {
+
+struct CoreNode {
+  CoreNode(MemNetwork* network, const TransferOptions& node_options, int32_t n_pages,
+           const std::vector<int64_t>& planes, int64_t gap = 0)
+      : options(node_options), pool(n_pages, planes, gap), link(network->MakeLink()) {
+    core =
+        std::make_unique<TransferCore>(options, pool.view(), link.get(),
+                                       [this](TransferEvent e) { events.push_back(std::move(e)); });
+    for (int32_t page = 0; page < n_pages; ++page) Own(page);
+  }
+  void Own(int32_t page) {
+    pool.FillCanary(page);
+    owned.insert(page);
+  }
+  void Lend(int32_t n, int64_t now_us) {
+    LendPages lend;
+    for (; n > 0 && !owned.empty(); --n) {
+      lend.pages.push_back(*owned.begin());
+      owned.erase(owned.begin());
+    }
+    lend.expected_wait_us = 777;
+    core->Handle(std::move(lend), now_us);
+  }
+  // Nobody writes pages the engine holds, and no page is lost or doubled.
+  bool PagesAccounted() {
+    for (const int32_t page : owned)
+      if (!pool.HasCanary(page)) return false;
+    int64_t returned = 0;
+    for (const TransferEvent& event : events) {
+      if (const auto* arrived = std::get_if<HandoffArrived>(&event))
+        returned += int64_t(arrived->pages.size());
+      if (const auto* pages = std::get_if<PagesReturned>(&event))
+        returned += int64_t(pages->pages.size());
+    }
+    const PageStock& stock = core->stock();
+    return stock.owed() >= 0 && stock.free_pages() >= 0 &&
+           int64_t(owned.size()) + int64_t(kept.size()) + returned + stock.in_stock() +
+                   core->bound_pages() ==
+               pool.view().n_pages;
+  }
+
+  const TransferOptions options;
+  TestPool pool;
+  std::unique_ptr<MemLink> link;
+  std::vector<TransferEvent> events;  // not yet looked at by the test
+  std::unique_ptr<TransferCore> core;
+  std::set<int32_t> owned;  // by the engine, canary inside
+  std::set<int32_t> kept;   // by the engine, KV inside (sources' pages)
+};
+
+class CoreCluster {
+ public:
+  explicit CoreCluster(uint64_t seed)
+      : random(seed), network(MemNetwork::Mode::kDeterministic, seed) {}
+  ~CoreCluster() { nodes.clear(); }
+
+  CoreNode& Add(const TransferOptions& options, int32_t n_pages, const std::vector<int64_t>& planes,
+                int64_t gap = 0) {
+    nodes.push_back(std::make_unique<CoreNode>(&network, options, n_pages, planes, gap));
+    return *nodes.back();
+  }
+  // One random thing happens. False: nothing was left to happen without time passing.
+  bool Step() {
+    now_us += 1 + int64_t(random() % 50);
+    const size_t first = random() % (nodes.size() + 1);
+    for (size_t i = 0; i <= nodes.size(); ++i) {
+      const size_t at = (first + i) % (nodes.size() + 1);
+      if (at == nodes.size() ? network.Step() : Turn(*nodes[at])) return true;
+    }
+    return false;
+  }
+  bool Turn(CoreNode& node) {
+    std::vector<LinkEvent> link_events;
+    bool moved = node.link->Poll(&link_events);
+    for (LinkEvent& event : link_events) node.core->Handle(std::move(event), now_us);
+    const uint64_t sent = node.core->counters().chunks_sent;
+    node.core->Pump(now_us);
+    node.core->Tick(now_us);
+    return moved || node.core->counters().chunks_sent != sent;
+  }
+  void RunUntilQuiet() {
+    while (Step()) {
+    }
+  }
+  // Until nothing is open anywhere, or `limit_us` have passed.
+  void RunUntilIdle(int64_t limit_us) {
+    const int64_t end_us = now_us + limit_us;
+    while (now_us < end_us) {
+      RunUntilQuiet();
+      bool busy = false;
+      for (const auto& node : nodes) busy |= node->core->busy();
+      if (!busy) return;
+      now_us += TransferCore::kTickUs;
+    }
+  }
+  template <typename E>
+  static const E* Find(const CoreNode& node) {
+    for (const TransferEvent& event : node.events)
+      if (const auto* e = std::get_if<E>(&event)) return e;
+    return nullptr;
+  }
+
+  std::mt19937_64 random;
+  int64_t now_us = 1'000'000;
+  MemNetwork network;
+  std::vector<std::unique_ptr<CoreNode>> nodes;
+};
+
+}  // namespace baton

@@ -1,0 +1,98 @@
+// A small KV arena for tests: planes of uneven sizes, with gaps, and bytes that name their place.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include "common/ids.h"
+#include "common/ticket.h"
+#include "kvtransfer/transfer.h"
+
+namespace baton {
+
+inline constexpr std::byte kCanary{0xc5};
+
+class TestPool {
+ public:
+  // gap: unused bytes between planes, so that no two of them lie in one piece.
+  TestPool(int32_t n_pages, const std::vector<int64_t>& plane_bytes, int64_t gap = 0) {
+    int64_t offset = 0;
+    for (const int64_t bytes : plane_bytes) {
+      view_.planes.push_back({offset, bytes});
+      offset += bytes + gap;
+    }
+    view_.page_stride = offset;
+    view_.n_pages = n_pages;
+    memory_.resize(static_cast<size_t>(n_pages * offset));
+    view_.base = memory_.data();
+  }
+  TestPool(const TestPool&) = delete;
+  TestPool& operator=(const TestPool&) = delete;
+
+  const PoolView& view() const { return view_; }
+  int32_t n_planes() const { return static_cast<int32_t>(view_.planes.size()); }
+
+  std::span<std::byte> page(int32_t id) {
+    return {view_.base + id * view_.page_stride, static_cast<size_t>(view_.page_stride)};
+  }
+  std::span<std::byte> cell(int32_t id, int32_t plane) {
+    return page(id).subspan(static_cast<size_t>(view_.planes[plane].offset),
+                            static_cast<size_t>(view_.planes[plane].bytes));
+  }
+  // Bytes that depend on seed and place.
+  void FillPage(int32_t id, uint64_t seed) {
+    uint64_t x = seed * 0x9e3779b97f4a7c15u + static_cast<uint64_t>(id) + 1;
+    for (std::byte& byte : page(id)) {
+      x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+      byte = static_cast<std::byte>(x >> 32);
+    }
+  }
+  void FillCanary(int32_t id) { std::memset(page(id).data(), int(kCanary), page(id).size()); }
+  bool HasCanary(int32_t id) {
+    for (const std::byte byte : page(id))
+      if (byte != kCanary) return false;
+    return true;
+  }
+
+ private:
+  PoolView view_;
+  std::vector<std::byte> memory_;
+};
+
+// Every plane of both pages is equal.
+inline bool SamePage(TestPool& a, int32_t page_a, TestPool& b, int32_t page_b) {
+  for (int32_t plane = 0; plane < a.n_planes(); ++plane) {
+    const auto cell_a = a.cell(page_a, plane), cell_b = b.cell(page_b, plane);
+    if (std::memcmp(cell_a.data(), cell_b.data(), cell_a.size()) != 0) return false;
+  }
+  return true;
+}
+
+inline const ClusterKey kTestKey = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+
+inline Ticket MakeTicket(uint64_t n, Incarnation sink, int32_t kv_pages, int32_t promise_pages,
+                         Epoch epoch = 1) {
+  Ticket ticket{.id = {n, ~n},
+                .epoch = epoch,
+                .request_id = 1000 + n,
+                .sink = sink,
+                .kv_pages = kv_pages,
+                .promise_pages = promise_pages};
+  SignTicket(kTestKey, ticket);
+  return ticket;
+}
+
+inline TransferOptions TestOptions(Incarnation incarnation) {
+  TransferOptions options;
+  options.incarnation = incarnation;
+  options.key = kTestKey;
+  options.model_fingerprint = 77;
+  options.numerics_id = "cpu-x86";
+  options.layout_id = "test";
+  return options;
+}
+
+}  // namespace baton

@@ -1,0 +1,86 @@
+// A Transfer with a pool, whose events a test thread waits for.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "kvtransfer/link.h"
+#include "kvtransfer/test_pool.h"
+#include "kvtransfer/transfer.h"
+
+namespace baton {
+
+class TransferNode {
+ public:
+  TransferNode(const TransferOptions& options, int32_t n_pages, const std::vector<int64_t>& planes,
+               int64_t gap = 0, LinkMaker make_link = nullptr)
+      : pool_(n_pages, planes, gap), incarnation_(options.incarnation) {
+    const auto on_event = [this](TransferEvent event) {
+      std::lock_guard lock(mutex_);
+      events_.push_back(std::move(event));
+      changed_.notify_all();
+    };
+    auto transfer = make_link ? Transfer::StartOver(make_link, options, pool_.view(), on_event)
+                              : Transfer::Start(options, pool_.view(), on_event);
+    if (transfer.ok()) transfer_ = *std::move(transfer);
+    status_ = transfer.status();
+  }
+
+  const absl::Status& status() const { return status_; }
+  Transfer& transfer() { return *transfer_; }
+  TestPool& pool() { return pool_; }
+
+  void LendAll() {
+    LendPages lend;
+    for (int32_t page = 0; page < pool_.view().n_pages; ++page) lend.pages.push_back(page);
+    transfer_->Post(std::move(lend));
+  }
+  void Open(const Ticket& ticket, TransferNode& sink) {
+    transfer_->Post(OpenHandoff{ticket, sink.incarnation_, sink.transfer().address()});
+  }
+  // The pages' ids here, plane after plane, then COMMIT.
+  void SendAndCommit(const Ticket& ticket, const std::vector<int32_t>& pages) {
+    for (int32_t plane = 0; plane < pool_.n_planes(); ++plane)
+      transfer_->Post(SendCells{.ticket_id = ticket.id, .plane = plane, .pages = pages});
+    transfer_->Post(CommitHandoff{ticket.id, {.first_token = 1, .n_tokens = 2}});
+  }
+  // The next event of this kind, in order; other kinds stay. Nothing: none in time.
+  template <typename E>
+  std::optional<E> Wait(int64_t timeout_ms = 20'000) {
+    std::unique_lock lock(mutex_);
+    std::optional<E> found;
+    changed_.wait_for(lock, std::chrono::milliseconds(timeout_ms), [&] {
+      for (auto it = events_.begin(); it != events_.end(); ++it) {
+        E* event = std::get_if<E>(&*it);
+        if (event == nullptr) continue;
+        found = std::move(*event);
+        events_.erase(it);
+        return true;
+      }
+      return false;
+    });
+    return found;
+  }
+  // Ends the Transfer; its last events can still be waited for.
+  void Stop() { transfer_.reset(); }
+
+ private:
+  TestPool pool_;
+  const Incarnation incarnation_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<TransferEvent> events_;
+  absl::Status status_;
+  std::unique_ptr<Transfer> transfer_;
+};
+
+}  // namespace baton

@@ -1,0 +1,199 @@
+// Two Transfers over UCX (tcp) in one process.
+#include <map>
+#include <random>
+
+#include "kvtransfer/process_view.h"
+#include "kvtransfer/transfer_node.h"
+
+// Last: its CHECK replaces ours.
+#include <catch2/catch.hpp>
+
+namespace baton {
+namespace {
+
+std::vector<int32_t> Pages(int32_t n) {
+  std::vector<int32_t> pages;
+  for (int32_t i = 0; i < n; ++i) pages.push_back(i);
+  return pages;
+}
+
+TEST_CASE("a handoff over UCX moves every byte") {
+  const int64_t cell = GENERATE(int64_t{48}, int64_t{4'000}, int64_t{200'000}, int64_t{1'500'000});
+  const int64_t gap = GENERATE(int64_t{0}, int64_t{64});
+  TransferNode source(TestOptions(1), 9, {cell, cell, cell / 2}, gap);
+  TransferNode sink(TestOptions(2), 12, {cell, cell, cell / 2}, gap);
+  REQUIRE(source.status().ok());
+  REQUIRE(sink.status().ok());
+  for (int32_t page = 0; page < 9; ++page) source.pool().FillPage(page, 3);
+  sink.LendAll();
+  const Ticket ticket = MakeTicket(1, 2, 9, 11);
+  source.Open(ticket, sink);
+  REQUIRE(source.Wait<HandoffPromised>().has_value());
+  source.SendAndCommit(ticket, Pages(9));
+  const auto arrived = sink.Wait<HandoffArrived>();
+  REQUIRE(arrived.has_value());
+  REQUIRE(arrived->pages.size() == 11);
+  for (int32_t i = 0; i < 9; ++i)
+    CHECK(SamePage(source.pool(), i, sink.pool(), arrived->pages[size_t(i)]));
+  const auto ended = source.Wait<HandoffEnded>();
+  REQUIRE(ended.has_value());
+  CHECK(ended->status.ok());
+  sink.Stop();
+  CHECK(sink.Wait<PagesReturned>(0)->pages.size() == 1);
+}
+
+TEST_CASE("the address is where it listens; a taken port and a foreign address are named") {
+  TransferNode node(TestOptions(1), 2, {64});
+  REQUIRE(node.status().ok());
+  TransferOptions options = TestOptions(2);
+  const std::string address = node.transfer().address();
+  options.listen_port = std::stoi(address.substr(address.rfind(':') + 1));
+  TransferNode same_port(options, 2, {64});
+  INFO(same_port.status());
+  CHECK_FALSE(same_port.status().ok());
+  CHECK(same_port.status().message().find(address) != absl::string_view::npos);
+  for (const char* host : {"203.0.113.9", "0.0.0.0", "localhost"}) {
+    options.listen_host = host;
+    TransferNode foreign(options, 2, {64});
+    INFO(foreign.status());
+    CHECK(foreign.status().code() == absl::StatusCode::kInvalidArgument);
+  }
+}
+
+TEST_CASE("nobody at the address ends the handoff soon") {
+  TransferNode source(TestOptions(1), 2, {64});
+  const Ticket ticket = MakeTicket(1, 2, 1, 1);
+  source.transfer().Post(OpenHandoff{ticket, 2, "127.0.0.1:1"});
+  const auto ended = source.Wait<HandoffEnded>(10'000);
+  REQUIRE(ended.has_value());
+  CHECK(ended->status.code() == absl::StatusCode::kUnavailable);
+  source.transfer().Post(OpenHandoff{ticket, 2, "no address"});
+  CHECK(source.Wait<HandoffEnded>(10'000)->status.code() == absl::StatusCode::kUnavailable);
+}
+
+TEST_CASE("both workers can be source and sink of each other at once") {
+  TransferNode a(TestOptions(1), 32, {30'000, 50'000}), b(TestOptions(2), 32, {30'000, 50'000});
+  for (TransferNode* node : {&a, &b}) {
+    LendPages lend;
+    for (int32_t page = 0; page < 32; ++page) {
+      if (page < 16)
+        node->pool().FillPage(page, 9);
+      else
+        lend.pages.push_back(page);
+    }
+    node->transfer().Post(std::move(lend));
+  }
+  const Ticket to_b = MakeTicket(1, 2, 16, 16), to_a = MakeTicket(2, 1, 16, 16);
+  a.Open(to_b, b);
+  b.Open(to_a, a);
+  a.SendAndCommit(to_b, Pages(16));
+  b.SendAndCommit(to_a, Pages(16));
+  const auto at_b = b.Wait<HandoffArrived>();
+  const auto at_a = a.Wait<HandoffArrived>();
+  REQUIRE(at_b.has_value());
+  REQUIRE(at_a.has_value());
+  for (int32_t i = 0; i < 16; ++i) {
+    CHECK(SamePage(a.pool(), i, b.pool(), at_b->pages[size_t(i)]));
+    CHECK(SamePage(b.pool(), i, a.pool(), at_a->pages[size_t(i)]));
+  }
+  CHECK(a.Wait<HandoffEnded>()->status.ok());
+  CHECK(b.Wait<HandoffEnded>()->status.ok());
+}
+
+TEST_CASE("many handoffs through a small stock: all arrive, in the order they asked") {
+  constexpr int kHandoffs = 60;
+  TransferNode source(TestOptions(1), 16, {10'000, 20'000});
+  TransferNode sink(TestOptions(2), 10, {10'000, 20'000});
+  for (int32_t page = 0; page < 16; ++page) source.pool().FillPage(page, 4);
+  sink.LendAll();
+  std::map<uint64_t, Ticket> tickets;
+  for (uint64_t n = 0; n < kHandoffs; ++n) {
+    const auto kv_pages = static_cast<int32_t>(n % 5);
+    tickets[n] = MakeTicket(n, 2, kv_pages, kv_pages + 1 + int32_t(n % 3));
+    source.Open(tickets[n], sink);
+  }
+  std::vector<uint64_t> promised;
+  for (int n = 0; n < kHandoffs; ++n) {
+    const auto promise = source.Wait<HandoffPromised>();
+    REQUIRE(promise.has_value());
+    promised.push_back(promise->ticket_id.high);
+    const Ticket& ticket = tickets[promise->ticket_id.high];
+    source.SendAndCommit(ticket, Pages(ticket.kv_pages));
+    const auto arrived = sink.Wait<HandoffArrived>();
+    REQUIRE(arrived.has_value());
+    const Ticket& landed = tickets[arrived->ticket_id.high];
+    REQUIRE(arrived->pages.size() == size_t(landed.promise_pages));
+    for (int32_t i = 0; i < landed.kv_pages; ++i)
+      REQUIRE(SamePage(source.pool(), i, sink.pool(), arrived->pages[size_t(i)]));
+    sink.transfer().Post(LendPages{arrived->pages, 0});
+    REQUIRE(source.Wait<HandoffEnded>()->status.ok());
+  }
+  CHECK(std::is_sorted(promised.begin(), promised.end()));
+  CHECK(source.Wait<HandoffNoRoom>(0).has_value());
+  sink.Stop();
+  CHECK(sink.Wait<PagesReturned>(0)->pages.size() == 10);
+}
+
+TEST_CASE("cancels from both ends at random moments leave nothing behind") {
+  TransferNode source(TestOptions(1), 16, {100'000, 200'000}, 64);
+  TransferNode sink(TestOptions(2), 16, {100'000, 200'000}, 64);
+  for (int32_t page = 0; page < 16; ++page) source.pool().FillPage(page, 4);
+  sink.LendAll();
+  std::mt19937 random(7);
+  int n_committed = 0;
+  constexpr int kHandoffs = 150;
+  for (uint64_t n = 0; n < kHandoffs; ++n) {
+    const Ticket ticket = MakeTicket(n, 2, 8, 8);
+    source.Open(ticket, sink);
+    source.SendAndCommit(ticket, Pages(8));
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 4'000));
+    (random() % 2 ? source : sink).transfer().Post(CancelHandoff{ticket.id, 1});
+    const auto ended = source.Wait<HandoffEnded>();
+    REQUIRE(ended.has_value());
+    n_committed += ended->status.ok();
+    while (const auto arrived = sink.Wait<HandoffArrived>(0))
+      sink.transfer().Post(LendPages{arrived->pages, 0});
+  }
+  CHECK(n_committed > 0);
+  CHECK(n_committed < kHandoffs);
+  source.Stop();
+  sink.Stop();
+  size_t back = sink.Wait<PagesReturned>(0)->pages.size();
+  while (const auto arrived = sink.Wait<HandoffArrived>(0)) back += arrived->pages.size();
+  CHECK(back == 16);
+}
+
+TEST_CASE("starting and stopping leaks no descriptor and no thread") {
+  const auto round = [] {
+    TransferNode source(TestOptions(1), 4, {100'000}), sink(TestOptions(2), 4, {100'000});
+    sink.LendAll();
+    const Ticket ticket = MakeTicket(1, 2, 2, 2);
+    source.Open(ticket, sink);
+    source.SendAndCommit(ticket, Pages(2));
+    REQUIRE(source.Wait<HandoffEnded>()->status.ok());
+  };
+  round();  // what UCX keeps for the process is there now
+  const int descriptors = CountDescriptors(), threads = CountThreads();
+  for (int i = 0; i < 10; ++i) round();
+  CHECK(CountDescriptors() == descriptors);
+  CHECK(CountThreads() == threads);
+}
+
+TEST_CASE("a sink that stops in the middle ends the source's handoff and gives all pages back") {
+  TransferNode source(TestOptions(1), 8, {1'000'000, 1'000'000});
+  TransferNode sink(TestOptions(2), 8, {1'000'000, 1'000'000});
+  sink.LendAll();
+  const Ticket ticket = MakeTicket(1, 2, 8, 8);
+  source.Open(ticket, sink);
+  source.transfer().Post(SendCells{.ticket_id = ticket.id, .pages = Pages(8)});
+  REQUIRE(source.Wait<HandoffPromised>().has_value());
+  sink.Stop();
+  const auto ended = source.Wait<HandoffEnded>(5'000);
+  REQUIRE(ended.has_value());
+  CHECK(ended->status.code() == absl::StatusCode::kUnavailable);
+  CHECK(sink.Wait<HandoffAborted>(0).has_value());
+  CHECK(sink.Wait<PagesReturned>(0)->pages.size() == 8);
+}
+
+}  // namespace
+}  // namespace baton
