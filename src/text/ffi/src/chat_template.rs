@@ -11,8 +11,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 const NAME: &str = "chat template";
-/// Macro calls cost 4, includes 10; each level takes up to 10 KiB of stack.
-const MOST_RECURSION: usize = 200;
+const MOST_SOURCE: usize = 1 << 20;
+/// A loop counts 1, a macro call 4; so many fit in 1 MiB of stack (tests/text/hostile_text_test.cc).
+const MOST_RECURSION: usize = 500;
 
 pub struct ChatTemplate {
     env: Environment<'static>,
@@ -43,6 +44,9 @@ impl std::error::Error for Raised {}
 
 impl ChatTemplate {
     pub fn new(source: &str, special_tokens: &str, fuel: u64, most_bytes: usize) -> Result<ChatTemplate, Failure> {
+        if source.len() > MOST_SOURCE {
+            return Err(Failure::invalid(format!("the chat template has more than {MOST_SOURCE} bytes")));
+        }
         let mut env = Environment::new();
         let syntax = SyntaxConfig::builder()
             .trim_blocks(true)

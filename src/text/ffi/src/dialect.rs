@@ -8,6 +8,9 @@
 //! | `'%s' % x` formats | an error; becomes `'%s'\|python_format(x)` |
 //! | `for x in none` fails | no iterations; becomes `for x in (none)\|python_iter` |
 
+/// Formats inside the operands of formats, deeper than any template's, as a bound on recursion.
+const MOST_NESTING: usize = 16;
+
 pub fn translate(source: &str) -> String {
     let text = source.replace("\r\n", "\n").replace('\r', "\n");
     let mut out = String::with_capacity(text.len() + 64);
@@ -37,7 +40,7 @@ pub fn translate(source: &str) -> String {
 }
 
 fn next_tag(text: &str) -> Option<usize> {
-    ["{{", "{%", "{#"].iter().filter_map(|open| text.find(open)).min()
+    text.as_bytes().windows(2).position(|pair| pair[0] == b'{' && matches!(pair[1], b'{' | b'%' | b'#'))
 }
 
 /// Bytes of the tag at the start of `text`, its end included; strings may contain the end.
@@ -92,8 +95,8 @@ fn translate_tag(tag: &str) -> String {
     match keyword(tag) {
         "generation" => tag.replacen("generation", "if true", 1),
         "endgeneration" => tag.replacen("endgeneration", "endif", 1),
-        "for" => translate_formats(&checked_for(tag)),
-        _ => translate_formats(tag),
+        "for" => translate_formats(&checked_for(tag), 0),
+        _ => translate_formats(tag, 0),
     }
 }
 
@@ -110,51 +113,50 @@ fn checked_for(tag: &str) -> String {
 }
 
 /// Turns a string literal's `%` into a filter, with the operand that binds tighter than `%`.
-fn translate_formats(tag: &str) -> String {
-    let tokens = tokens_of(tag);
-    for pair in tokens.windows(2) {
-        let [text, percent] = pair else { continue };
-        if !text.text.starts_with(['\'', '"']) || percent.text != "%" {
+fn translate_formats(text: &str, nesting: usize) -> String {
+    if nesting == MOST_NESTING {
+        return text.to_string();
+    }
+    let tokens = tokens_of(text);
+    let mut out = String::with_capacity(text.len());
+    let mut done = 0;
+    for i in 1..tokens.len() {
+        let (literal, percent) = (&tokens[i - 1], &tokens[i]);
+        if literal.at < done || !literal.text.starts_with(['\'', '"']) || percent.text != "%" {
             continue;
         }
-        let start = percent.at + 1;
-        let end = start + operand_length(&tag[start..]);
-        let operand = translate_formats(tag[start..end].trim());
-        let head = &tag[..percent.at];
-        return format!("{head}|python_format({operand}){}", translate_formats(&tag[end..]));
+        let end = operand_end(&tokens, i + 1).unwrap_or(text.len());
+        let operand = translate_formats(text[percent.at + 1..end].trim(), nesting + 1);
+        out.push_str(&text[done..percent.at]);
+        out.push_str("|python_format(");
+        out.push_str(&operand);
+        out.push(')');
+        done = end;
     }
-    tag.to_string()
+    out.push_str(&text[done..]);
+    out
 }
 
-/// Bytes of one operand: signs, a name, literal or group, then `.name`, `[..]`, `(..)` and `|filter`.
-fn operand_length(text: &str) -> usize {
-    let tokens = tokens_of(text);
-    let mut i = 0;
-    while tokens.get(i).is_some_and(|t| matches!(t.text, "-" | "+")) {
+/// Where the operand that starts with token `i` ends: signs, a name, literal or group, then `.name`, `[..]`, `(..)` and
+/// `|filter`. None: it has no end.
+fn operand_end(tokens: &[Token], mut i: usize) -> Option<usize> {
+    let is = |i: usize, wanted: &[&str]| tokens.get(i).is_some_and(|t| wanted.contains(&t.text));
+    let group_end = |open: usize| (open + 1..tokens.len()).find(|&j| tokens[j].depth == tokens[open].depth);
+    while is(i, &["-", "+"]) {
         i += 1;
     }
-    let group_end = |open: usize| {
-        let depth = tokens[open].depth;
-        (open + 1..tokens.len()).find(|&j| tokens[j].depth == depth).unwrap_or(tokens.len() - 1)
-    };
-    let is_open = |i: usize| tokens.get(i).is_some_and(|t| matches!(t.text, "(" | "[" | "{"));
-    if i >= tokens.len() {
-        return text.len();
+    if is(i, &["(", "[", "{"]) {
+        i = group_end(i)?;
     }
-    if is_open(i) {
-        i = group_end(i);
-    }
-    i += 1;
     loop {
-        if is_open(i) && tokens[i].text != "{" {
-            i = group_end(i) + 1;
-        } else if tokens.get(i).is_some_and(|t| matches!(t.text, "." | "|")) {
+        if is(i + 1, &["(", "["]) {
+            i = group_end(i + 1)?;
+        } else if is(i + 1, &[".", "|"]) {
             i += 2;
         } else {
-            break;
+            return tokens.get(i).map(|last| last.at + last.text.len());
         }
     }
-    tokens.get(i.saturating_sub(1)).map_or(text.len(), |last| last.at + last.text.len())
 }
 
 struct Token<'a> {

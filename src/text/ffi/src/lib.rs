@@ -16,7 +16,9 @@ mod tokenizer;
 use chat_template::{ChatTemplate, RenderInput};
 use clock::CivilTime;
 use error::{Failure, Status};
+use std::cell::RefCell;
 use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::Once;
 use tokenizer::Tokenizer;
 
 #[repr(C)]
@@ -86,13 +88,34 @@ pub struct TemplateInput {
     second: i32,
 }
 
+thread_local! {
+    static PANIC_PLACE: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Panics come back as errors that name their place; the default hook would print them, prompts maybe included.
+fn silence_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        std::panic::set_hook(Box::new(|info| {
+            let place = info.location().map(|at| format!("{}:{}", at.file(), at.line())).unwrap_or_default();
+            PANIC_PLACE.with(|slot| *slot.borrow_mut() = place);
+        }));
+    });
+}
+
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|s| s.to_string()).or_else(|| panic.downcast_ref::<String>().cloned());
-    format!("panic in the text library: {}", text.as_deref().unwrap_or("no message"))
+    let message = match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
+        (Some(text), _) => text,
+        (None, Some(text)) => text.as_str(),
+        (None, None) => "no message",
+    };
+    let place = PANIC_PLACE.with(|slot| slot.borrow().clone());
+    format!("panic in the text library: {message} ({place})")
 }
 
 /// Runs `body` and writes its value to `out` or its failure to `error`.
 unsafe fn guarded<T>(out: *mut T, error: *mut Owned<u8>, body: impl FnOnce() -> Result<T, Failure>) -> Status {
+    silence_panics();
     let failure = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(value)) => {
             out.write(value);

@@ -38,13 +38,14 @@ impl Tokenizer {
     pub fn from_json(json: &[u8]) -> Result<Tokenizer, Failure> {
         let text = std::str::from_utf8(json)
             .map_err(|e| Failure::invalid(format!("not valid UTF-8 at byte {}", e.valid_up_to())))?;
+        // First, because tokenizers panics on some files that are not JSON (cut short inside the decoder).
+        let decoder = decoder_of(text)?;
+        let (spelling, leading_space) = read_decoder(&decoder)?;
         let mut inner = tokenizers::Tokenizer::from_str(text)
             .map_err(|e| Failure::invalid(format!("not a tokenizer that can be loaded: {e}")))?;
         // A file may carry the truncation and padding of its last training run; a prompt must stay whole.
         inner.with_truncation(None).map_err(|e| Failure::invalid(format!("truncation cannot be switched off: {e}")))?;
         inner.with_padding(None);
-        let decoder = decoder_of(text)?;
-        let (spelling, leading_space) = read_decoder(&decoder)?;
         Ok(Tokenizer { inner, spelling, leading_space })
     }
 
@@ -144,7 +145,7 @@ fn decoder_of(text: &str) -> Result<Json, Failure> {
         decoder: Json,
     }
     let file: File =
-        serde_json::from_str(text).map_err(|e| Failure::invalid(format!("its decoder cannot be read: {e}")))?;
+        serde_json::from_str(text).map_err(|e| Failure::invalid(format!("not JSON of a tokenizer: {e}")))?;
     Ok(file.decoder)
 }
 
