@@ -1,47 +1,8 @@
-// Linear layers with tdpbf16ps. The tile instructions are inline assembly: g++ 12's intrinsics for
-// them declare no memory operands, so the compiler may drop or move the stores that fill a tile.
-#include <immintrin.h>
-
+// Linear layers with tdpbf16ps.
+#include "engine/cpu/amx_tiles.h"
 #include "engine/cpu/gemm_tile.h"
 
 namespace baton {
-namespace {
-
-struct alignas(64) TileConfig {
-  uint8_t palette = 1;
-  uint8_t start_row = 0;
-  uint8_t reserved[14] = {};
-  uint16_t bytes_per_row[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-static_assert(sizeof(TileConfig) == 64);
-constexpr TileConfig kAllFull;
-
-struct AmxTiles {
-  static void Configure() { __asm__ volatile("ldtilecfg %0" : : "m"(kAllFull) : "memory"); }
-  static void Release() { __asm__ volatile("tilerelease" : : : "memory"); }
-  template <int t>
-  static void Zero() {
-    __asm__ volatile("tilezero %%tmm%c0" : : "i"(t));
-  }
-  template <int t>
-  static void Load(const void* from, int64_t stride) {
-    __asm__ volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(stride), "i"(t) : "memory");
-  }
-  template <int t>
-  static void Store(void* to, int64_t stride) {
-    __asm__ volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(to), "r"(stride), "i"(t) : "memory");
-  }
-  template <int c, int a, int b>
-  static void Dot() {
-    __asm__ volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(c), "i"(a), "i"(b));
-  }
-  static void Prefetch(const void* line) {
-    _mm_prefetch(static_cast<const char*>(line), _MM_HINT_T0);
-  }
-};
-
-}  // namespace
 
 constexpr LinearKernelTable kLinearAmx = TileGemm<AmxTiles>::Table();
 

@@ -8,9 +8,10 @@ struct Avx2Fma {
   using Vec = __m256;
   static constexpr int kLanes = 8;
   static constexpr int kSteps = 16;
-  static constexpr int kAccumulators = 6;
-  static constexpr int64_t kDirectTileRows = 3, kMaxDirectRows = 3;
-  static constexpr int kTileRows = 3, kTileVecs = 2;
+  static constexpr int kAccumulators = 12;
+  static constexpr int64_t kPrefetchBytes = 0;
+  static constexpr int64_t kDirectTileRows = 6, kMaxDirectRows = 6;
+  static constexpr int kTileRows = 6, kTileVecs = 2;
   static constexpr int64_t kPanelGroups = 8;  // 16 KiB of words
 
   static Vec Zero() { return _mm256_setzero_ps(); }
@@ -34,9 +35,9 @@ struct Avx2Fma {
         chain == 0 ? _mm256_slli_epi32(line, 16)
                    : _mm256_and_si256(line, _mm256_set1_epi32(static_cast<int>(0xffff0000u))));
   }
-  static void PackStep(const bf16* x, uint32_t* words) {
-    words[0] = static_cast<uint32_t>(x[0]) << 16;
-    words[1] = static_cast<uint32_t>(x[1]) << 16;
+  static void PackStep(const bf16* x, uint32_t* e, uint32_t* o) {
+    *e = static_cast<uint32_t>(x[0]) << 16;
+    *o = static_cast<uint32_t>(x[1]) << 16;
   }
 };
 

@@ -6,7 +6,8 @@ namespace {
 
 struct Avx512Fma : ZmmRegisters {
   static constexpr int kSteps = 16;
-  static constexpr int64_t kPanelGroups = 8;  // 32 KiB of words
+  static constexpr int64_t kPanelGroups = 4;  // 32 KiB of words
+  static constexpr int64_t kPrefetchBytes = 2048;
 
   static Vec Dot(Vec acc, Vec a, Vec b) { return _mm512_fmadd_ps(a, b, acc); }
   static Vec Weights(const bf16* block, int64_t step, int /*half*/, int chain) {
@@ -15,9 +16,9 @@ struct Avx512Fma : ZmmRegisters {
         chain == 0 ? _mm512_slli_epi32(line, 16)
                    : _mm512_and_si512(line, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
   }
-  static void PackStep(const bf16* x, uint32_t* words) {
-    words[0] = static_cast<uint32_t>(x[0]) << 16;
-    words[1] = static_cast<uint32_t>(x[1]) << 16;
+  static void PackStep(const bf16* x, uint32_t* e, uint32_t* o) {
+    *e = static_cast<uint32_t>(x[0]) << 16;
+    *o = static_cast<uint32_t>(x[1]) << 16;
   }
 };
 

@@ -6,11 +6,14 @@
 //   V::Vec, V::kLanes           vector of fp32 accumulators; 16 or 8 outputs
 //   V::kSteps                   16 with fp32 words (one k each), 8 with pairs of bf16 (two k each)
 //   V::Dot(acc, a, b)           acc + the products of one word
-//   V::PackStep(x, words)       the 2 words of one row and step, from x in logical order
+//   V::PackStep(x, e, o)        the two words of one row and step, from x in logical order
 //   V::Weights(block, step, half, chain)   the words of a chain, straight from packed weights
-//   V::kAccumulators            outputs (vectors) whose e and o fit in registers
+//   V::kAccumulators            sums that fit in registers beside operands
 //   V::kTileRows, kTileVecs     register tile for many rows
+//   V::kPrefetchBytes           how far ahead streamed weights are prefetched; 0: not at all
 //
+// Within a group the e chains of a tile run first, wait in L1, then the o chains: one chain per
+// output at a time lets the tile be twice as large, so that loads stay well below multiplications.
 // Few rows ("direct"): weights are streamed from memory once, words are made on the fly, register
 // tiles are rows x vectors with all rows of the batch where they fit.
 // Many rows ("panels"): the words of a panel of weights are laid out in L1 once per K block and
@@ -35,59 +38,79 @@ template <class V>
 struct DirectWeights {
   const bf16* blocks;
   int64_t block_stride;  // bf16s from one block to the next
+
   template <int kVecs>
-  inline __attribute__((always_inline)) typename V::Vec Get(int64_t step, int v, int chain) const {
+  inline __attribute__((always_inline)) typename V::Vec Get(int64_t group, int step, int v,
+                                                            int chain) const {
     constexpr int kVecsPerBlock = 16 / V::kLanes;
-    return V::Weights(blocks + (v / kVecsPerBlock) * block_stride, step, v % kVecsPerBlock, chain);
+    const bf16* tile = blocks + (v / kVecsPerBlock) * block_stride + group * 512;
+    if (V::kPrefetchBytes > 0 && chain == 0 && v % kVecsPerBlock == 0) {
+      const bf16* line = tile + step * (512 / V::kSteps);
+      _mm_prefetch(reinterpret_cast<const char*>(line) + V::kPrefetchBytes, _MM_HINT_T0);
+    }
+    return V::Weights(tile, step, v % kVecsPerBlock, chain);
   }
 };
 
-// Weights of a tile's vectors, laid out as words: [step][chain][vec][lane].
+// Weights of a tile's vectors, laid out as words: [group][chain][step][vec][lane].
 template <class V>
 struct PanelWeights {
   const uint32_t* words;
+
   template <int kVecs>
-  inline __attribute__((always_inline)) typename V::Vec Get(int64_t step, int v, int chain) const {
-    return V::LoadWords(words + ((step * 2 + chain) * kVecs + v) * V::kLanes);
+  inline __attribute__((always_inline)) typename V::Vec Get(int64_t group, int step, int v,
+                                                            int chain) const {
+    return V::LoadWords(words + (((group * 2 + chain) * V::kSteps + step) * kVecs + v) * V::kLanes);
   }
 };
 
-// acc (kRows rows, kVecs vectors) += `groups` groups of rows `a` [step][row][chain] times weights
-// b.
+// sums = one chain of one group, from +0; a: the words of that chain and group, [step][row].
+template <class V, int kRows, int kVecs, class Weights>
+inline __attribute__((always_inline)) void RunChain(const uint32_t* a, const Weights& b,
+                                                    int64_t group, int chain,
+                                                    typename V::Vec (&sums)[kRows][kVecs]) {
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVecs; ++v) sums[r][v] = V::Zero();
+  }
+#pragma GCC unroll 2
+  for (int step = 0; step < V::kSteps; ++step) {
+    typename V::Vec weights[kVecs];
+#pragma GCC unroll 4
+    for (int v = 0; v < kVecs; ++v) weights[v] = b.template Get<kVecs>(group, step, v, chain);
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+      const typename V::Vec x = V::Broadcast(a + step * kRows + r);
+#pragma GCC unroll 4
+      for (int v = 0; v < kVecs; ++v) sums[r][v] = V::Dot(sums[r][v], x, weights[v]);
+    }
+  }
+}
+
+// acc (kRows rows, kVecs vectors) += `groups` groups of rows a ([group][chain][step][row]) times
+// weights b.
 template <class V, int kRows, int kVecs, class Weights>
 void AddTile(const uint32_t* a, Weights b, int64_t groups, float* acc, int64_t acc_stride) {
-  using Vec = typename V::Vec;
+  alignas(64) float even[kRows][kVecs][V::kLanes];
   for (int64_t group = 0; group < groups; ++group) {
-    Vec sum[2][kRows][kVecs];  // e and o
+    typename V::Vec sums[kRows][kVecs];
+    RunChain<V, kRows, kVecs>(a, b, group, 0, sums);
+    a += V::kSteps * kRows;
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
-      for (int v = 0; v < kVecs; ++v) sum[0][r][v] = sum[1][r][v] = V::Zero();
+      for (int v = 0; v < kVecs; ++v) V::StoreAcc(even[r][v], sums[r][v]);
     }
-#pragma GCC unroll 2
-    for (int s = 0; s < V::kSteps; ++s) {
-      const int64_t step = group * V::kSteps + s;
-#pragma GCC unroll 2
-      for (int chain = 0; chain < 2; ++chain) {
-        Vec weights[kVecs];
-#pragma GCC unroll 4
-        for (int v = 0; v < kVecs; ++v) weights[v] = b.template Get<kVecs>(step, v, chain);
-#pragma GCC unroll 16
-        for (int r = 0; r < kRows; ++r) {
-          const Vec x = V::Broadcast(a + (step * kRows + r) * 2 + chain);
-#pragma GCC unroll 4
-          for (int v = 0; v < kVecs; ++v) {
-            sum[chain][r][v] = V::Dot(sum[chain][r][v], x, weights[v]);
-          }
-        }
-      }
-    }
+    RunChain<V, kRows, kVecs>(a, b, group, 1, sums);
+    a += V::kSteps * kRows;
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
       for (int v = 0; v < kVecs; ++v) {
         float* out = acc + r * acc_stride + v * V::kLanes;
-        V::StoreAcc(out, V::Add(V::LoadAcc(out), V::Add(sum[0][r][v], sum[1][r][v])));
+        const typename V::Vec group_sum = V::Add(V::LoadAcc(even[r][v]), sums[r][v]);
+        V::StoreAcc(out, V::Add(V::LoadAcc(out), group_sum));
       }
     }
   }
@@ -106,7 +129,8 @@ class VectorGemm {
   static constexpr int64_t kPanelBlocks = V::kTileVecs / kVecsPerBlock;
   static constexpr int64_t kPanelsPerItem = kItemBlocks / kPanelBlocks;
   static constexpr int64_t kPanelGroups = V::kPanelGroups;  // groups of a K block
-  static constexpr int64_t kPanelWords = kPanelGroups * V::kSteps * 2 * V::kTileVecs * V::kLanes;
+  static constexpr int64_t kGroupWords = V::kSteps * 2 * V::kTileVecs * V::kLanes;
+  static constexpr int64_t kPanelWords = kPanelGroups * kGroupWords;
   static constexpr int64_t kTileAcc = V::kTileRows * V::kTileVecs * V::kLanes;
 
   static bool Direct(const LinearJob& job) { return job.rows <= V::kMaxDirectRows; }
@@ -123,8 +147,15 @@ class VectorGemm {
   }
 
   static int64_t WordsPerRow(const LinearJob& job) { return job.k_padded / 32 * V::kSteps * 2; }
-  static uint32_t* TileWords(const LinearJob& job, int64_t tile) {
-    return static_cast<uint32_t*>(job.packed_rows) + TileBegin(job, tile) * WordsPerRow(job);
+  // Words of a tile from `group` on, the first group of a K block. [K block][tile][group][chain]
+  // [step][row]: what a panel meets one after the other lies one after the other.
+  static uint32_t* TileWords(const LinearJob& job, int64_t tile, int64_t group) {
+    const int64_t all_groups = job.k_padded / 32;
+    const int64_t left = all_groups - group;
+    const int64_t groups = Direct(job) ? all_groups : left < kPanelGroups ? left : kPanelGroups;
+    const int64_t rows = Direct(job) ? job.rows : Tiles(job) * V::kTileRows;
+    return static_cast<uint32_t*>(job.packed_rows) +
+           (group * rows + groups * TileBegin(job, tile)) * V::kSteps * 2;
   }
 
   static int64_t PackedRowsBytes(const LinearJob& job) {
@@ -132,21 +163,27 @@ class VectorGemm {
   }
   static int64_t PackItems(const LinearJob& job) { return Tiles(job); }
 
-  // x to [tile][step][row][chain].
   static void Pack(const LinearJob& job, int64_t tile) {
-    const int64_t begin = TileBegin(job, tile), end = TileBegin(job, tile + 1);
-    const int64_t rows = end - begin;
-    const int64_t steps = WordsPerRow(job) / 2;
+    const int64_t begin = TileBegin(job, tile);
+    const int64_t rows = TileBegin(job, tile + 1) - begin;
+    const int64_t all_groups = job.k_padded / 32;
+    const int64_t block_groups = Direct(job) ? all_groups : kPanelGroups;
     constexpr int64_t kPerStep = 32 / V::kSteps;
-    uint32_t* words = TileWords(job, tile);
-    for (int64_t r = 0; r < rows; ++r) {
-      uint32_t* out = words + r * 2;
-      if (begin + r >= job.rows) {
-        for (int64_t s = 0; s < steps; ++s) out[s * rows * 2] = out[s * rows * 2 + 1] = 0;
-        continue;
+    for (int64_t first = 0; first < all_groups; first += block_groups) {
+      const int64_t end = all_groups < first + block_groups ? all_groups : first + block_groups;
+      for (int64_t r = 0; r < rows; ++r) {
+        uint32_t* out = TileWords(job, tile, first) + r;
+        const bool exists = begin + r < job.rows;
+        const bf16* x = job.x + (begin + r) * job.x_stride + first * 32;
+        for (int64_t group = first; group < end; ++group, out += 2 * V::kSteps * rows) {
+          for (int64_t step = 0; step < V::kSteps; ++step, x += kPerStep) {
+            uint32_t e = 0, o = 0;
+            if (exists) V::PackStep(x, &e, &o);
+            out[step * rows] = e;
+            out[(V::kSteps + step) * rows] = o;
+          }
+        }
       }
-      const bf16* x = job.x + (begin + r) * job.x_stride;
-      for (int64_t s = 0; s < steps; ++s) V::PackStep(x + s * kPerStep, out + s * rows * 2);
     }
   }
 
@@ -210,7 +247,7 @@ class VectorGemm {
       const int64_t begin = TileBegin(job, tile);
       const int64_t rows = TileBegin(job, tile + 1) - begin;
       for (int64_t i = 0; i < rows * kItemOutputs; ++i) acc[i] = 0;
-      DirectRows<V::kDirectTileRows>(rows, job, TileWords(job, tile), first, blocks, acc);
+      DirectRows<V::kDirectTileRows>(rows, job, TileWords(job, tile, 0), first, blocks, acc);
       for (int64_t r = 0; r < rows; ++r) {
         FinishRow(job, begin + r, first, blocks,
                   [&](int64_t block) { return acc + r * kItemOutputs + (block - first) * 16; });
@@ -225,13 +262,14 @@ class VectorGemm {
                           int64_t groups, uint32_t* words) {
     const int64_t block_stride = 16 * job.k_padded;
     for (int64_t b = 0; b < blocks; ++b) {
-      const bf16* from = job.weights + (block + b) * block_stride;
-      for (int64_t s = 0; s < groups * V::kSteps; ++s) {
-        for (int half = 0; half < kVecsPerBlock; ++half) {
-          for (int chain = 0; chain < 2; ++chain) {
-            V::StoreWords(
-                words + ((s * 2 + chain) * V::kTileVecs + b * kVecsPerBlock + half) * V::kLanes,
-                V::Weights(from, group * V::kSteps + s, half, chain));
+      const bf16* from = job.weights + (block + b) * block_stride + group * 512;
+      for (int64_t g = 0; g < groups; ++g, from += 512) {
+        uint32_t* to = words + g * kGroupWords + b * 16;
+        for (int chain = 0; chain < 2; ++chain) {
+          for (int step = 0; step < V::kSteps; ++step, to += V::kTileVecs * V::kLanes) {
+            for (int half = 0; half < kVecsPerBlock; ++half) {
+              V::StoreWords(to + half * V::kLanes, V::Weights(from, step, half, chain));
+            }
           }
         }
       }
@@ -258,8 +296,8 @@ class VectorGemm {
         LayOutPanel(job, first + block, present, group, groups, words);
         for (int64_t tile = 0; tile < tiles; ++tile) {
           AddTile<V, V::kTileRows, V::kTileVecs>(
-              TileWords(job, tile) + group * V::kSteps * V::kTileRows * 2, PanelWeights<V>{words},
-              groups, acc + (panel * tiles + tile) * kTileAcc, V::kTileVecs * V::kLanes);
+              TileWords(job, tile, group), PanelWeights<V>{words}, groups,
+              acc + (panel * tiles + tile) * kTileAcc, V::kTileVecs * V::kLanes);
         }
       }
     }

@@ -10,9 +10,9 @@ namespace {
 struct ZmmRegisters {
   using Vec = __m512;
   static constexpr int kLanes = 16;
-  static constexpr int kAccumulators = 12;
+  static constexpr int kAccumulators = 24;
   static constexpr int64_t kDirectTileRows = 12, kMaxDirectRows = 24;
-  static constexpr int kTileRows = 6, kTileVecs = 2;
+  static constexpr int kTileRows = 6, kTileVecs = 4;
 
   static Vec Zero() { return _mm512_setzero_ps(); }
   static Vec Add(Vec a, Vec b) { return _mm512_add_ps(a, b); }
@@ -33,7 +33,8 @@ struct ZmmRegisters {
 template <class DotBf16>
 struct Bf16Pairs : ZmmRegisters, DotBf16 {
   static constexpr int kSteps = 8;
-  static constexpr int64_t kPanelGroups = 8;  // 16 KiB of words
+  static constexpr int64_t kPanelGroups = 4;  // 16 KiB of words
+  static constexpr int64_t kPrefetchBytes = 0;
 
   static Vec Weights(const bf16* block, int64_t step, int /*half*/, int chain) {
     const __m512i k01 = _mm512_load_si512(block + step * 64);
@@ -43,9 +44,9 @@ struct Bf16Pairs : ZmmRegisters, DotBf16 {
                                    ? _mm512_mask_mov_epi16(_mm512_slli_epi32(k01, 16), kLow, k23)
                                    : _mm512_mask_mov_epi16(k01, kLow, _mm512_srli_epi32(k23, 16)));
   }
-  static void PackStep(const bf16* x, uint32_t* words) {
-    words[0] = static_cast<uint32_t>(x[0]) << 16 | x[2];
-    words[1] = static_cast<uint32_t>(x[1]) << 16 | x[3];
+  static void PackStep(const bf16* x, uint32_t* e, uint32_t* o) {
+    *e = static_cast<uint32_t>(x[0]) << 16 | x[2];
+    *o = static_cast<uint32_t>(x[1]) << 16 | x[3];
   }
 };
 

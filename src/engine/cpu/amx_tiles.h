@@ -1,0 +1,48 @@
+// The AMX tile instructions, as inline assembly: g++ 12's intrinsics for them declare no memory
+// operands, so the compiler may drop or move the stores that fill a tile. Only for kernel units, on
+// machines with Isa::kAmx. Policy of TileGemm (gemm_tile.h says what each operation does).
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace baton {
+namespace {
+
+struct alignas(64) TileConfig {
+  uint8_t palette = 1;
+  uint8_t start_row = 0;
+  uint8_t reserved[14] = {};
+  uint16_t bytes_per_row[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+static_assert(sizeof(TileConfig) == 64);
+constexpr TileConfig kEightFullTiles;
+
+struct AmxTiles {
+  static void Configure() { __asm__ volatile("ldtilecfg %0" : : "m"(kEightFullTiles) : "memory"); }
+  static void Release() { __asm__ volatile("tilerelease" : : : "memory"); }
+  template <int t>
+  static void Zero() {
+    __asm__ volatile("tilezero %%tmm%c0" : : "i"(t));
+  }
+  template <int t>
+  static void Load(const void* from, int64_t stride) {
+    __asm__ volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(stride), "i"(t) : "memory");
+  }
+  template <int t>
+  static void Store(void* to, int64_t stride) {
+    __asm__ volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(to), "r"(stride), "i"(t) : "memory");
+  }
+  template <int c, int a, int b>
+  static void Dot() {
+    __asm__ volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(c), "i"(a), "i"(b));
+  }
+  static void Prefetch(const void* line) {
+    _mm_prefetch(static_cast<const char*>(line), _MM_HINT_T0);
+  }
+};
+
+}  // namespace
+}  // namespace baton

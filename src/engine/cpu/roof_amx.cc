@@ -1,0 +1,37 @@
+#include "engine/cpu/amx_tiles.h"
+#include "engine/cpu/roof_kernels.h"
+
+namespace baton {
+namespace {
+
+// The operands' upper halves are bf16 of the same range; the lower halves are any finite bf16.
+float Run(const float* operands, int64_t iterations) {
+  alignas(64) float sums[4][256];
+  AmxTiles::Configure();
+  AmxTiles::Zero<0>();
+  AmxTiles::Zero<1>();
+  AmxTiles::Zero<2>();
+  AmxTiles::Zero<3>();
+  AmxTiles::Load<4>(operands, 64);
+  AmxTiles::Load<5>(operands + 256, 64);
+  AmxTiles::Load<6>(operands + 512, 64);
+  AmxTiles::Load<7>(operands + 768, 64);
+  for (int64_t iteration = 0; iteration < iterations; ++iteration) {
+    AmxTiles::Dot<0, 4, 6>();
+    AmxTiles::Dot<1, 4, 7>();
+    AmxTiles::Dot<2, 5, 6>();
+    AmxTiles::Dot<3, 5, 7>();
+  }
+  AmxTiles::Store<0>(sums[0], 64);
+  AmxTiles::Store<1>(sums[1], 64);
+  AmxTiles::Store<2>(sums[2], 64);
+  AmxTiles::Store<3>(sums[3], 64);
+  AmxTiles::Release();
+  return sums[0][0] + sums[1][0] + sums[2][0] + sums[3][0];
+}
+
+}  // namespace
+
+constexpr RoofKernel kRoofAmx = {4 * 16 * 16 * 32 * 2, Run};
+
+}  // namespace baton

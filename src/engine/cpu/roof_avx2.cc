@@ -1,0 +1,43 @@
+#include <immintrin.h>
+
+#include "engine/cpu/roof_kernels.h"
+
+namespace baton {
+namespace {
+
+constexpr int kChains = 12;
+
+float Run(const float* operands, int64_t iterations) {
+  __m256 sums[kChains];
+#pragma GCC unroll 12
+  for (int i = 0; i < kChains; ++i) sums[i] = _mm256_load_ps(operands + 16 + 8 * i);
+  const __m256 a = _mm256_load_ps(operands), b = _mm256_load_ps(operands + 8);
+  for (int64_t iteration = 0; iteration < iterations; ++iteration) {
+#pragma GCC unroll 12
+    for (int i = 0; i < kChains; ++i) sums[i] = _mm256_fmadd_ps(a, b, sums[i]);
+  }
+  __m256 all = sums[0];
+#pragma GCC unroll 12
+  for (int i = 1; i < kChains; ++i) all = _mm256_add_ps(all, sums[i]);
+  return all[0] + all[7];
+}
+
+}  // namespace
+
+constexpr RoofKernel kRoofAvx2 = {kChains * 8 * 2, Run};
+
+uint64_t ReadMemory(const void* from, int64_t bytes) {
+  const __m256i* vectors = static_cast<const __m256i*>(from);
+  __m256i sums[8] = {};
+  for (int64_t i = 0; i < bytes / 32; i += 16) {
+#pragma GCC unroll 16
+    for (int j = 0; j < 16; ++j) {
+      sums[j % 8] = _mm256_xor_si256(sums[j % 8], _mm256_load_si256(vectors + i + j));
+    }
+  }
+  __m256i all = sums[0];
+  for (int j = 1; j < 8; ++j) all = _mm256_xor_si256(all, sums[j]);
+  return static_cast<uint64_t>(all[0] ^ all[1] ^ all[2] ^ all[3]);
+}
+
+}  // namespace baton
