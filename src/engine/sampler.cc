@@ -1,9 +1,8 @@
 #include "engine/sampler.h"
 
 #include <algorithm>
-#include <array>
+#include <cmath>
 #include <limits>
-#include <numeric>
 
 #include "common/check.h"
 #include "engine/cpu/mxcsr.h"
@@ -17,11 +16,10 @@ namespace {
 constexpr double kLog2E = 1.4426950408889634;
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
-// Unsigned order of keys = order of logits; -0 and +0 are one, NaN is -inf.
-uint32_t OrderedKey(float logit) {
-  const float sane = logit > kMinusInfinity ? logit + 0.0f : kMinusInfinity;
-  const uint32_t bits = __builtin_bit_cast(uint32_t, sane);
-  return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
+float FloatBelow(double x) {
+  constexpr float kLowest = std::numeric_limits<float>::lowest();
+  return x <= double{kLowest} ? kLowest
+                              : std::max(kLowest, std::nextafter(static_cast<float>(x), kLowest));
 }
 
 }  // namespace
@@ -53,21 +51,12 @@ int32_t Sampler::Draw(std::span<const float> logits, float top, const SamplingPa
                                    static_cast<float>(c), weights_.data(), block_sums_.data());
   const double uniform = UniformAt(params.seed, position, 0);
   const bool top_k = params.top_k > 0 && static_cast<size_t>(params.top_k) < n;
-  const bool top_p = params.top_p < 1.0f;
-  if (!top_k && !top_p) return DrawFromAll(uniform * total);
-
-  candidates_.resize(n);
-  std::iota(candidates_.begin(), candidates_.end(), 0);
-  if (top_k) KeepTop(logits, params.top_k, [](int32_t) { return 1.0; });
-  if (top_p) {
-    const auto weight = [this](int32_t token) {
-      return static_cast<double>(weights_[static_cast<size_t>(token)]);
-    };
-    double mass = 0;
-    for (const int32_t token : candidates_) mass += weight(token);
-    KeepTop(logits, static_cast<double>(params.top_p) * mass, weight);
-  }
-  return DrawFromCandidates(uniform);
+  if (!top_k && !(params.top_p < 1.0f)) return DrawFromAll(uniform * total);
+  // Below 2^-126 a weight is 0; one more and the next float, for the rounding of the difference.
+  const double floor = static_cast<double>(top) - 127.0 / c;
+  return DrawFrom(
+      filter_.Keep({logits, weights_}, top, FloatBelow(floor), params.top_k, params.top_p),
+      uniform);
 }
 
 // The token whose share of [0, total) contains target.
@@ -88,14 +77,14 @@ int32_t Sampler::DrawFromAll(double target) const {
   return static_cast<int32_t>(i);
 }
 
-int32_t Sampler::DrawFromCandidates(double uniform) const {
+int32_t Sampler::DrawFrom(std::span<const int32_t> tokens, double uniform) const {
   double total = 0;
-  for (const int32_t token : candidates_)
+  for (const int32_t token : tokens)
     total += static_cast<double>(weights_[static_cast<size_t>(token)]);
   const double target = uniform * total;
   double below = 0;
-  int32_t last = candidates_.front();
-  for (const int32_t token : candidates_) {
+  int32_t last = tokens.front();
+  for (const int32_t token : tokens) {
     const float weight = weights_[static_cast<size_t>(token)];
     if (weight == 0) continue;
     last = token;
@@ -103,45 +92,6 @@ int32_t Sampler::DrawFromCandidates(double uniform) const {
     if (below > target) break;
   }
   return last;
-}
-
-// Leaves in candidates_ the first of them, by descending logit and ascending id, whose quantities
-// add up to `limit`. No sort: three passes over 11, 11 and 10 bits of the key find the border
-// value, each adding up quantities per bucket in token order.
-template <typename Quantity>
-void Sampler::KeepTop(std::span<const float> logits, double limit, const Quantity& quantity) {
-  const auto key = [&](int32_t token) { return OrderedKey(logits[static_cast<size_t>(token)]); };
-  constexpr std::array<std::array<int, 2>, 3> kDigits = {{{21, 11}, {10, 11}, {0, 10}}};
-  double above = 0;  // sum of everything above the border's bucket
-  uint32_t border = 0;
-  border_ = candidates_;
-  for (const auto& [shift, bits] : kDigits) {
-    const uint32_t mask = (1u << bits) - 1;
-    buckets_.assign(size_t{1} << bits, 0.0);
-    for (const int32_t token : border_) buckets_[key(token) >> shift & mask] += quantity(token);
-    size_t chosen = 0;
-    double chosen_above = above;
-    for (size_t b = buckets_.size(); b-- > 0;) {
-      if (buckets_[b] <= 0) continue;
-      chosen = b;  // the lowest bucket that holds anything, if rounding never reaches the limit
-      chosen_above = above;
-      above += buckets_[b];
-      if (above >= limit) break;
-    }
-    above = chosen_above;
-    border |= static_cast<uint32_t>(chosen) << shift;
-    std::erase_if(border_, [&, s = shift](int32_t t) { return (key(t) >> s & mask) != chosen; });
-  }
-  size_t ties = 0;
-  while (ties < border_.size() && (ties == 0 || above < limit)) above += quantity(border_[ties++]);
-  std::erase_if(candidates_, [&](int32_t token) {
-    const uint32_t k = key(token);
-    if (k == border && ties > 0) {
-      --ties;
-      return false;
-    }
-    return k <= border;
-  });
 }
 
 }  // namespace baton

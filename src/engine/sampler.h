@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/sampling_params.h"
+#include "engine/token_filter.h"
 
 namespace baton {
 
@@ -32,15 +33,11 @@ class Sampler {
   int32_t Draw(std::span<const float> logits, float top, const SamplingParams& params,
                int64_t position);
   int32_t DrawFromAll(double target) const;
-  int32_t DrawFromCandidates(double uniform) const;
-  template <typename Quantity>
-  void KeepTop(std::span<const float> logits, double limit, const Quantity& quantity);
+  int32_t DrawFrom(std::span<const int32_t> tokens, double uniform) const;
 
-  std::vector<int32_t> candidates_;  // ascending ids
-  std::vector<int32_t> border_;      // candidates whose key shares the prefix found so far
-  std::vector<double> buckets_;
   std::vector<float> weights_;  // (vocab)
   std::vector<double> block_sums_;
+  TokenFilter filter_;
 };
 
 }  // namespace baton

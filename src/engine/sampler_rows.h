@@ -22,4 +22,14 @@ inline constexpr int64_t kWeightBlock = 256;
 double WeighLogits(const float* logits, int64_t n, float top, float c, float* weights,
                    double* block_sums);
 
+// How many of the logits are >= threshold, and the sum of their weights in the same order.
+struct SumAbove {
+  int64_t count;
+  double mass;
+};
+SumAbove SumFrom(const float* logits, const float* weights, int64_t n, float threshold);
+
+// Indices of the logits >= threshold, ascending, to `indices` (room for n). Returns how many.
+int64_t IndicesFrom(const float* logits, int64_t n, float threshold, int32_t* indices);
+
 }  // namespace baton

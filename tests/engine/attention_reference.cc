@@ -25,10 +25,9 @@ float TileOrder(float acc, const A& a, const B& b) {
   return acc + (even + odd);
 }
 
-struct State {
-  float m = kMinusInfinity, l = 0;
-  std::vector<float> o;
-};
+ReferenceState EmptyState(size_t head_dim) {
+  return {kMinusInfinity, 0.0f, std::vector<float>(head_dim, 0.0f)};
+}
 
 // Eight vectors of sixteen weights in a fixed tree, then the sixteen lanes 8, 4, 2, 1.
 float SumWeights(const std::array<float, kTile>& p) {
@@ -41,7 +40,8 @@ float SumWeights(const std::array<float, kTile>& p) {
   return lane[0];
 }
 
-void AddTile(const ReferenceKv& kv, const bf16* q, int first_key, int n_keys, float c, State* s) {
+void AddTile(const ReferenceKv& kv, const bf16* q, int first_key, int n_keys, float c,
+             ReferenceState* s) {
   const int d_head = kv.head_dim;
   std::array<float, kTile> score, weight{};
   score.fill(kMinusInfinity);
@@ -54,17 +54,17 @@ void AddTile(const ReferenceKv& kv, const bf16* q, int first_key, int n_keys, fl
           [&](int i) { return g + i < d_head ? Bf16ToFloat(k[g + i]) : 0.0f; });
     score[static_cast<size_t>(j)] = acc;
   }
-  const float max = std::max(s->m, *std::max_element(score.begin(), score.end()));
+  const float max = std::max(s->max, *std::max_element(score.begin(), score.end()));
   if (max == kMinusInfinity) return;
-  const float a = s->m == kMinusInfinity ? 0.0f : Exp2((s->m - max) * c);
+  const float a = s->max == kMinusInfinity ? 0.0f : Exp2((s->max - max) * c);
   const float shift = -(max * c);
   for (int j = 0; j < n_keys; ++j) {
     const size_t i = static_cast<size_t>(j);
     weight[i] = RoundBf16(Exp2(__builtin_fmaf(score[i], c, shift)));
   }
-  s->l = __builtin_fmaf(s->l, a, SumWeights(weight));
+  s->sum = __builtin_fmaf(s->sum, a, SumWeights(weight));
   for (int d = 0; d < d_head; ++d) {
-    float acc = s->o[static_cast<size_t>(d)] * a;
+    float acc = s->out[static_cast<size_t>(d)] * a;
     for (int g = 0; g < n_keys; g += 32)
       acc = TileOrder(
           acc, [&](int i) { return weight[static_cast<size_t>(g + i)]; },
@@ -72,33 +72,40 @@ void AddTile(const ReferenceKv& kv, const bf16* q, int first_key, int n_keys, fl
             const int64_t key = first_key + g + i;
             return g + i < n_keys ? Bf16ToFloat(kv.v[static_cast<size_t>(key * d_head + d)]) : 0.0f;
           });
-    s->o[static_cast<size_t>(d)] = acc;
+    s->out[static_cast<size_t>(d)] = acc;
   }
-  s->m = max;
+  s->max = max;
 }
 
 }  // namespace
 
-void ReferenceAttention(const ReferenceKv& kv, const bf16* q, int position, double scale,
-                        bf16* out) {
+ReferenceState ReferenceAttentionState(const ReferenceKv& kv, const bf16* q, int position,
+                                       double scale) {
   const NumericsMxcsrScope mxcsr;
   const size_t d_head = static_cast<size_t>(kv.head_dim);
   const float c = static_cast<float>(scale * 1.4426950408889634);
-  State row{.o = std::vector<float>(d_head, 0.0f)};
+  ReferenceState row = EmptyState(d_head);
   for (int segment = 0; segment <= position; segment += kSegment) {
-    State s{.o = std::vector<float>(d_head, 0.0f)};
+    ReferenceState s = EmptyState(d_head);
     for (int tile = segment; tile < segment + kSegment && tile <= position; tile += kTile)
       AddTile(kv, q, tile, std::min(kTile, position + 1 - tile), c, &s);
-    const float max = std::max(row.m, s.m);
+    const float max = std::max(row.max, s.max);
     if (max == kMinusInfinity) continue;
-    const float a = row.m == kMinusInfinity ? 0.0f : Exp2((row.m - max) * c);
-    const float b = s.m == kMinusInfinity ? 0.0f : Exp2((s.m - max) * c);
-    row.l = __builtin_fmaf(row.l, a, s.l * b);
-    for (size_t d = 0; d < d_head; ++d) row.o[d] = __builtin_fmaf(row.o[d], a, s.o[d] * b);
-    row.m = max;
+    const float a = row.max == kMinusInfinity ? 0.0f : Exp2((row.max - max) * c);
+    const float b = s.max == kMinusInfinity ? 0.0f : Exp2((s.max - max) * c);
+    row.sum = __builtin_fmaf(row.sum, a, s.sum * b);
+    for (size_t d = 0; d < d_head; ++d) row.out[d] = __builtin_fmaf(row.out[d], a, s.out[d] * b);
+    row.max = max;
   }
-  const float inverse = 1.0f / row.l;
-  for (size_t d = 0; d < d_head; ++d) out[d] = FloatToBf16(row.o[d] * inverse + 0.0f);
+  return row;
+}
+
+void ReferenceAttention(const ReferenceKv& kv, const bf16* q, int position, double scale,
+                        bf16* out) {
+  const NumericsMxcsrScope mxcsr;
+  const ReferenceState row = ReferenceAttentionState(kv, q, position, scale);
+  const float inverse = 1.0f / row.sum;
+  for (size_t d = 0; d < row.out.size(); ++d) out[d] = FloatToBf16(row.out[d] * inverse + 0.0f);
 }
 
 std::vector<double> ExactAttention(const ReferenceKv& kv, const bf16* q, int position,

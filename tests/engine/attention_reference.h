@@ -15,6 +15,15 @@ struct ReferenceKv {
   std::vector<bf16> k, v;  // (n_keys, head_dim)
 };
 
+// A row after all segments are folded: what the result is divided from. fp32, so that a sum in
+// another order shows (bf16 results hide nearly all of it).
+struct ReferenceState {
+  float max = 0, sum = 0;
+  std::vector<float> out;  // (head_dim)
+};
+ReferenceState ReferenceAttentionState(const ReferenceKv& kv, const bf16* q, int position,
+                                       double scale);
+
 // One query row at absolute position `position` against keys 0..position. out (head_dim).
 // The unit is compiled with FMA; sets the numerics MXCSR itself.
 void ReferenceAttention(const ReferenceKv& kv, const bf16* q, int position, double scale,

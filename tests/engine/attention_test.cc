@@ -12,6 +12,8 @@
 
 #include "engine/attention_reference.h"
 #include "engine/cpu/elementwise.h"
+#include "engine/cpu/mxcsr.h"
+#include "engine/emulated_attention.h"
 #include "engine/model_desc.h"
 
 namespace baton {
@@ -70,7 +72,8 @@ class Arena {
   const Sequence& sequence(int i) const { return sequences_[static_cast<size_t>(i)]; }
 
   // Output rows of the pieces, one after the other (heads x head_dim each).
-  std::vector<bf16> Run(Isa isa, ComputePool& pool, const std::vector<Piece>& pieces) {
+  std::vector<bf16> Run(AttentionKernels& kernels, ComputePool& pool,
+                        const std::vector<Piece>& pieces) {
     StepBuilder builder;
     const int64_t width = shape_.heads() * shape_.head_dim;
     const int64_t q_stride = width + 32, out_stride = width + 16;
@@ -100,7 +103,7 @@ class Arena {
     args.q_stride = q_stride;
     args.out = out.data();
     args.out_stride = out_stride;
-    MakeAttentionKernels(isa)->Run(args, pool);
+    kernels.Run(args, pool);
 
     std::vector<bf16> rows;
     for (int r = 0; r < batch.n_tokens(); ++r) {
@@ -167,6 +170,27 @@ class Arena {
   std::vector<Sequence> sequences_;
 };
 
+// Every path this machine has, and the emulated ones.
+struct Path {
+  std::string name;
+  std::unique_ptr<AttentionKernels> kernels;
+};
+
+std::vector<Path> Paths() {
+  std::vector<Path> paths;
+  for (Isa isa : SupportedIsas())
+    paths.push_back({std::string(IsaName(isa)), MakeAttentionKernels(isa)});
+  if (paths.size() > 1) {  // AVX-512 at least
+    paths.push_back({"emulated avx512bf16", MakeAttentionKernelsOf(kEmulatedAttentionAvx512Bf16)});
+    paths.push_back({"emulated amx", MakeAttentionKernelsOf(kEmulatedAttentionAmx)});
+  }
+  return paths;
+}
+
+std::unique_ptr<AttentionKernels> BestKernels() {
+  return MakeAttentionKernels(SupportedIsas().back());
+}
+
 std::mt19937 FreshRng() {
   const unsigned seed = std::random_device{}();
   UNSCOPED_INFO("seed " << seed);
@@ -180,9 +204,9 @@ void CheckAgainstReference(Arena& arena, const std::vector<Piece>& pieces, int s
   std::vector<bf16> first;
   for (int threads : {1, 2}) {
     ComputePool pool(threads, 0);
-    for (Isa isa : SupportedIsas()) {
-      INFO(Name(arena.shape()) << ", " << IsaName(isa) << ", " << threads << " threads");
-      const std::vector<bf16> rows = arena.Run(isa, pool, pieces);
+    for (const Path& path : Paths()) {
+      INFO(Name(arena.shape()) << ", " << path.name << ", " << threads << " threads");
+      const std::vector<bf16> rows = arena.Run(*path.kernels, pool, pieces);
       if (first.empty()) {
         first = rows;
         size_t at = 0;
@@ -236,14 +260,14 @@ TEST_CASE("the bits of a row do not depend on the chunks of its prompt") {
   const Shape shape{64, 2, 3, 32};
   Arena arena(shape, {1300}, rng);
   ComputePool pool(2, 0);
-  const Isa isa = SupportedIsas().back();
-  const std::vector<bf16> whole = arena.Run(isa, pool, {{0, 0, 1300}});
+  const auto kernels = BestKernels();
+  const std::vector<bf16> whole = arena.Run(*kernels, pool, {{0, 0, 1300}});
   for (int round = 0; round < 6; ++round) {
     std::vector<bf16> rows;
     for (int at = 0; at < 1300;) {
       const int size = round == 0 ? 64 : 1 + static_cast<int>(rng() % 400);
       const int end = std::min(1300, at + size);
-      const std::vector<bf16> part = arena.Run(isa, pool, {{0, at, end}});
+      const std::vector<bf16> part = arena.Run(*kernels, pool, {{0, at, end}});
       rows.insert(rows.end(), part.begin(), part.end());
       at = end;
     }
@@ -258,7 +282,7 @@ TEST_CASE("segments split over threads are folded in order") {
   CheckAgainstReference(arena, {{0, 3990, 4000}, {1, 4, 5}}, 5);
   for (int threads : {3, 4, 8}) {
     ComputePool pool(threads, 0);
-    const std::vector<bf16> rows = arena.Run(SupportedIsas().back(), pool, {{0, 3999, 4000}});
+    const std::vector<bf16> rows = arena.Run(*BestKernels(), pool, {{0, 3999, 4000}});
     REQUIRE(rows == arena.Reference(0, 3999));
   }
 }
@@ -270,6 +294,137 @@ TEST_CASE("sharp, flat and overflowing scores equal the reference") {
     INFO("sigma " << sigma);
     CheckAgainstReference(arena, {{0, 560, 600}}, 13);
   }
+}
+
+// Rows of one KV head whose keys lie in groups one after the other, seen by tile kernels directly.
+struct TileCase {
+  int head_dim, n_keys;
+  ReferenceKv kv;
+  std::vector<bf16> k, v;  // in groups
+  std::vector<bf16> q;     // (rows, head_dim)
+  std::vector<int> positions;
+
+  TileCase(int dim, int keys, int rows, std::mt19937& rng) : head_dim(dim), n_keys(keys) {
+    KvLayout layout;
+    layout.page_tokens = static_cast<int>(RoundUp(keys, 16));
+    layout.head_dim = kv.head_dim = dim;
+    layout.head_dim_padded = static_cast<int>(RoundUp(dim, 32));
+    k.resize(static_cast<size_t>(layout.KHeadBytes() / 2));
+    v.resize(static_cast<size_t>(layout.VHeadBytes() / 2));
+    for (int i = 0; i < keys * dim; ++i) {
+      kv.k.push_back(RandomBf16(rng, 1));
+      kv.v.push_back(RandomBf16(rng, 1));
+    }
+    for (int i = 0; i < keys; ++i)
+      GetElementwiseKernels(Isa::kAvx2)
+          .write_kv(layout, kv.k.data() + i * dim, kv.v.data() + i * dim,
+                    reinterpret_cast<std::byte*>(k.data()), reinterpret_cast<std::byte*>(v.data()),
+                    i);
+    for (int i = 0; i < rows * dim; ++i) q.push_back(RandomBf16(rng, 1));
+    for (int r = 0; r < rows; ++r) positions.push_back(static_cast<int>(rng() % keys));
+    std::sort(positions.begin(), positions.end());
+    positions.back() = keys - 1;
+  }
+
+  double scale() const { return 1 / std::sqrt(static_cast<double>(head_dim)); }
+
+  std::vector<ReferenceState> Reference() const {
+    std::vector<ReferenceState> states;
+    for (size_t r = 0; r < positions.size(); ++r)
+      states.push_back(ReferenceAttentionState(kv, q.data() + r * static_cast<size_t>(head_dim),
+                                               positions[r], scale()));
+    return states;
+  }
+
+  std::vector<ReferenceState> Run(const AttentionTileKernels& kernels) const {
+    const NumericsMxcsrScope mxcsr;
+    const int n = static_cast<int>(positions.size());
+    const size_t size = static_cast<size_t>((n + kPaddingRows) * kRowStride);
+    const float c = static_cast<float>(scale() * 1.4426950408889634);
+    std::vector<float> packed(size), out(size), segment_out(size);
+    std::vector<float> max(positions.size(), -INFINITY), sum(positions.size());
+    for (int r = 0; r < n; ++r)
+      kernels.pack_query(q.data() + r * head_dim, head_dim, packed.data() + r * kRowStride);
+    for (int begin = 0; begin < n_keys; begin += kSegmentKeys) {
+      std::fill(segment_out.begin(), segment_out.end(), 0.0f);
+      std::vector<float> segment_max(positions.size(), -INFINITY), segment_sum(positions.size());
+      const RowState segment = {segment_max.data(), segment_sum.data(), segment_out.data()};
+      for (int key = begin; key < std::min(n_keys, begin + kSegmentKeys); key += kTileKeys)
+        AddTile(kernels, packed.data(), key, c, segment);
+      kernels.fold(segment, n, head_dim, c, {max.data(), sum.data(), out.data()});
+    }
+    std::vector<ReferenceState> states;
+    for (int r = 0; r < n; ++r)
+      states.push_back({max[static_cast<size_t>(r)],
+                        sum[static_cast<size_t>(r)],
+                        {out.begin() + r * kRowStride, out.begin() + r * kRowStride + head_dim}});
+    return states;
+  }
+
+ private:
+  void AddTile(const AttentionTileKernels& kernels, const float* packed, int key, float c,
+               const RowState& segment) const {
+    KeyTile tile;
+    tile.n_groups = std::min(kTileGroups, (n_keys - key + 15) / 16);
+    for (int j = 0; j < tile.n_groups; ++j) {
+      tile.k[j] = k.data() + (key + 16 * j) * RoundUp(head_dim, 32);
+      tile.v[j] = v.data() + (key + 16 * j) * head_dim;
+    }
+    std::vector<int32_t> visible;
+    for (int position : positions) visible.push_back(position + 1 - key);
+    const int n = static_cast<int>(positions.size());
+    for (int r = 0; r < n; r += kernels.max_rows)
+      kernels.attend(
+          {packed + r * kRowStride, visible.data() + r, std::min(kernels.max_rows, n - r)}, tile,
+          head_dim, c, {segment.max + r, segment.sum + r, segment.out + r * kRowStride});
+  }
+};
+
+bool Same(const std::vector<ReferenceState>& a, const std::vector<ReferenceState>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const ReferenceState& x, const ReferenceState& y) {
+                      return x.max == y.max && x.sum == y.sum && x.out == y.out;
+                    });
+}
+
+struct TilePath {
+  std::string name;
+  const AttentionTileKernels* kernels;
+};
+
+std::vector<TilePath> TilePaths() {
+  std::vector<TilePath> paths;
+  for (Isa isa : SupportedIsas())
+    paths.push_back({std::string(IsaName(isa)), isa == Isa::kAvx2     ? &kAttentionTileAvx2
+                                                : isa == Isa::kAvx512 ? &kAttentionTileAvx512
+                                                : isa == Isa::kAvx512Bf16
+                                                    ? &kAttentionTileAvx512Bf16
+                                                    : &kAttentionTileAmx});
+  if (paths.size() > 1) {
+    paths.push_back({"emulated avx512bf16", &kEmulatedAttentionAvx512Bf16});
+    paths.push_back({"emulated amx", &kEmulatedAttentionAmx});
+  }
+  return paths;
+}
+
+TEST_CASE("the fp32 state of every row equals the reference") {
+  std::mt19937 rng = FreshRng();
+  for (int head_dim : {16, 32, 64, 80, 96, 112, 128, 256})
+    for (int rows : {1, 2, 3, 4, 5, 6, 7, 12, 16, 17, 32, 35}) {
+      const TileCase c(head_dim, 1 + static_cast<int>(rng() % 700), rows, rng);
+      const std::vector<ReferenceState> expected = c.Reference();
+      for (const TilePath& path : TilePaths()) {
+        INFO(path.name << ", D " << head_dim << ", " << rows << " rows, " << c.n_keys << " keys");
+        REQUIRE(Same(c.Run(*path.kernels), expected));
+      }
+    }
+}
+
+TEST_CASE("a sum in another order is noticed") {
+  if (SupportedIsas().size() == 1) return;  // the wrong kernel needs AVX-512
+  std::mt19937 rng = FreshRng();
+  const TileCase c(64, 300, 6, rng);
+  CHECK_FALSE(Same(c.Run(kWrongOrderAttention), c.Reference()));
 }
 
 TEST_CASE("the reference is close to softmax attention in double") {

@@ -79,7 +79,7 @@ struct Workspace {
   Buffer<int32_t> visible;
   StateBuffer segment, rows;
   void Reserve(int64_t n) {
-    q.Reserve(n * kRowStride);
+    q.Reserve((n + kPaddingRows) * kRowStride);
     visible.Reserve(n);
     segment.Reserve(n);
     rows.Reserve(n);
@@ -275,12 +275,13 @@ class TiledAttention final : public AttentionKernels {
 const AttentionTileKernels& TileKernels(Isa isa) {
   switch (isa) {
     case Isa::kAvx2:
-      return AttentionTileAvx2();
+      return kAttentionTileAvx2;
     case Isa::kAvx512:
-      return AttentionTileAvx512();
+      return kAttentionTileAvx512;
     case Isa::kAvx512Bf16:
-    case Isa::kAmx:  // tiles only pay with softmax and products overlapped; not yet written
-      return AttentionTileAvx512();
+      return kAttentionTileAvx512Bf16;
+    case Isa::kAmx:
+      return kAttentionTileAmx;
   }
   CHECK(false);
 }
@@ -288,7 +289,11 @@ const AttentionTileKernels& TileKernels(Isa isa) {
 }  // namespace
 
 std::unique_ptr<AttentionKernels> MakeAttentionKernels(Isa isa) {
-  return std::make_unique<TiledAttention>(TileKernels(isa));
+  return MakeAttentionKernelsOf(TileKernels(isa));
+}
+
+std::unique_ptr<AttentionKernels> MakeAttentionKernelsOf(const AttentionTileKernels& kernels) {
+  return std::make_unique<TiledAttention>(kernels);
 }
 
 }  // namespace baton

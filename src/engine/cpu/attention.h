@@ -37,5 +37,8 @@ class AttentionKernels {
 
 // Same paths as the linear kernels; every path gives the same bits.
 std::unique_ptr<AttentionKernels> MakeAttentionKernels(Isa isa);
+// The same around given tile kernels (tests: emulated instructions).
+struct AttentionTileKernels;
+std::unique_ptr<AttentionKernels> MakeAttentionKernelsOf(const AttentionTileKernels& kernels);
 
 }  // namespace baton

@@ -1,10 +1,7 @@
-#include "engine/cpu/attention_chains.h"
+#include "engine/cpu/attention_fma.h"
 
 namespace baton {
 
-const AttentionTileKernels& AttentionTileAvx512() {
-  static constexpr AttentionTileKernels kKernels = TileKernelsOf<FmaDot>();
-  return kKernels;
-}
+constexpr AttentionTileKernels kAttentionTileAvx512 = TileKernelsOf<ChainDot<FmaVector>>();
 
 }  // namespace baton

@@ -1,7 +1,14 @@
-// Tile order (engine reference 5.5) by fp32 FMA: rows x columns of even and odd chains in
-// registers, one accumulator per output in L1, touched once per 32-k group. K lines are sixteen
+// Tile order (engine reference 5.5) by vector instructions: rows x columns of even and odd chains
+// in registers, one accumulator per output in L1, touched once per 32-k group. K lines are sixteen
 // keys x one pair of dims, V lines sixteen dims x one pair of keys, so S and P V are the same loop.
 // For kernel units.
+//
+// V is the path's vector (attention_fma.h, attention_pairs.h):
+//   V::Float, V::kWidth lanes, V::Zero, Load, Store, Add, Dot(word, b, chain)
+//   V::Word: what is broadcast over the lanes, V::kWords of them per 32 k of a row
+//   V::kStepLines lines make one step of both chains: V::LoadStep(line, line_stride, &even, &odd)
+//   V::kMaxRows, V::Columns(rows): the register tile
+//   V::PackQuery(q, head_dim, words), V::StoreWeights(lanes, words): bf16 -> words
 #pragma once
 
 #include "engine/cpu/attention_softmax.h"
@@ -9,75 +16,34 @@
 namespace baton {
 namespace {
 
-#if defined(__AVX512F__)
-struct Vector {
-  using Float = __m512;
-  static constexpr int kWidth = 16;
-  static constexpr int kMaxRows = 6;
-  // Columns beside each other: 8 to 24 chains hide the latency of the FMA, and a broadcast serves
-  // two of them (L1 loads are the limit otherwise).
-  static constexpr int Columns(int rows) { return rows == 1 ? 4 : 2; }
-  static Float Zero() { return _mm512_setzero_ps(); }
-  static Float Load(const float* from) { return _mm512_loadu_ps(from); }
-  static void Store(float* to, Float x) { _mm512_storeu_ps(to, x); }
-  static Float Add(Float a, Float b) { return _mm512_add_ps(a, b); }
-  static Float Broadcast(float a) { return _mm512_set1_ps(a); }
-  static Float Fma(Float a, Float b, Float c) { return _mm512_fmadd_ps(a, b, c); }
-  static void LoadPairs(const bf16* line, Float* even, Float* odd) {
-    const __m512i pairs = _mm512_loadu_si512(line);
-    *even = _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));
-    *odd = _mm512_castsi512_ps(
-        _mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
-  }
-};
-#else
-struct Vector {
-  using Float = __m256;
-  static constexpr int kWidth = 8;
-  static constexpr int kMaxRows = 6;
-  static constexpr int Columns(int rows) { return rows == 1 ? 4 : rows <= 3 ? 2 : 1; }
-  static Float Zero() { return _mm256_setzero_ps(); }
-  static Float Load(const float* from) { return _mm256_loadu_ps(from); }
-  static void Store(float* to, Float x) { _mm256_storeu_ps(to, x); }
-  static Float Add(Float a, Float b) { return _mm256_add_ps(a, b); }
-  static Float Broadcast(float a) { return _mm256_set1_ps(a); }
-  static Float Fma(Float a, Float b, Float c) { return _mm256_fmadd_ps(a, b, c); }
-  static void LoadPairs(const bf16* line, Float* even, Float* odd) {
-    const __m256i pairs = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(line));
-    *even = _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16));
-    *odd = _mm256_castsi256_ps(
-        _mm256_and_si256(pairs, _mm256_set1_epi32(static_cast<int>(0xffff0000u))));
-  }
-};
-#endif
-
-inline constexpr int kGroupPairs = kGroupKeys / 2;            // V lines of a group per sixteen dims
-inline constexpr int kLineColumns = kLanes / Vector::kWidth;  // vectors of a line
+inline constexpr int kLineElements = 2 * kLanes;
+inline constexpr int kGroupLines = kGroupKeys / 2;  // V lines of a group per sixteen dims
 
 // Even and odd chains of R rows x C columns through one 32-k group.
-template <int R, int C>
+template <class V, int R, int C>
 struct Chains {
-  Vector::Float even[R][C], odd[R][C];
+  typename V::Float even[R][C], odd[R][C];
 
   void Clear() {
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
-      for (int c = 0; c < C; ++c) even[r][c] = odd[r][c] = Vector::Zero();
+      for (int c = 0; c < C; ++c) even[r][c] = odd[r][c] = V::Zero();
   }
-  // One k pair: a = the pair of row 0, rows a_stride apart; line of column c at lines[c].
-  void Step(const float* a, int64_t a_stride, const bf16* const (&lines)[C]) {
-    Vector::Float b_even[C], b_odd[C];
+  // words: those of row 0, rows `stride` apart; the lines of column c begin at lines[c].
+  void Step(const typename V::Word* words, int64_t stride, const bf16* const (&lines)[C],
+            int64_t line_stride) {
+    typename V::Float b_even[C], b_odd[C];
 #pragma GCC unroll 4
-    for (int c = 0; c < C; ++c) Vector::LoadPairs(lines[c], &b_even[c], &b_odd[c]);
+    for (int c = 0; c < C; ++c) V::LoadStep(lines[c], line_stride, &b_even[c], &b_odd[c]);
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
-      const Vector::Float a_even = Vector::Broadcast(a[r * a_stride]);
-      const Vector::Float a_odd = Vector::Broadcast(a[r * a_stride + 1]);
+      const typename V::Float a_even = V::Broadcast(words[r * stride]);
+      const typename V::Float a_odd = V::Broadcast(words[r * stride + 1]);
 #pragma GCC unroll 4
       for (int c = 0; c < C; ++c) {
-        even[r][c] = Vector::Fma(a_even, b_even[c], even[r][c]);
-        odd[r][c] = Vector::Fma(a_odd, b_odd[c], odd[r][c]);
+        even[r][c] = V::Dot(a_even, b_even[c], even[r][c]);
+        odd[r][c] = V::Dot(a_odd, b_odd[c], odd[r][c]);
       }
     }
   }
@@ -87,111 +53,117 @@ struct Chains {
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
       for (int c = 0; c < C; ++c) {
-        float* const to = acc + r * acc_stride + c * Vector::kWidth;
-        const Vector::Float before = first ? Vector::Zero() : Vector::Load(to);
-        Vector::Store(to, Vector::Add(before, Vector::Add(even[r][c], odd[r][c])));
+        float* const to = acc + r * acc_stride + c * V::kWidth;
+        const typename V::Float before = first ? V::Zero() : V::Load(to);
+        V::Store(to, V::Add(before, V::Add(even[r][c], odd[r][c])));
       }
   }
 };
 
-// S of R rows x C columns, the first of which is `column` (in vectors from the start of the tile).
-template <int R, int C>
-void ScoreColumns(const float* q, const KeyTile& tile, int column, int head_dim, float* s) {
-  const bf16* lines[C];
-  for (int c = 0; c < C; ++c)
-    lines[c] =
-        tile.k[(column + c) / kLineColumns] + (column + c) % kLineColumns * Vector::kWidth * 2;
-  for (int k = 0; k < head_dim; k += 32) {
-    Chains<R, C> chains;
-    chains.Clear();
-    for (int p = 0; p < 16; ++p) {
-      chains.Step(q + k + 2 * p, kRowStride, lines);
-      for (int c = 0; c < C; ++c) lines[c] += 2 * kLanes;
-    }
-    chains.AddTo(s + column * Vector::kWidth, kTileKeys, k == 0);
-  }
-}
-
-// Adds P V of one 32-key group (n_halves groups of 16, from `group`) to R rows x C columns of out.
-template <int R, int C>
-void ValueColumns(const float* p, const KeyTile& tile, int group, int n_halves, int column,
-                  int head_dim, float* out) {
-  Chains<R, C> chains;
-  chains.Clear();
-  for (int half = 0; half < n_halves; ++half) {
-    const bf16* lines[C];
-    for (int c = 0; c < C; ++c) lines[c] = tile.v[group + half] + (column + c) * Vector::kWidth * 2;
-    const float* a = p + (group + half) * kGroupKeys;
-    for (int i = 0; i < kGroupPairs; ++i, a += 2) {
-      chains.Step(a, kTileKeys, lines);
-      for (int c = 0; c < C; ++c) lines[c] += 2 * head_dim;
-    }
-  }
-  chains.AddTo(out + column * Vector::kWidth, kRowStride, false);
-}
-
-template <int R>
-void ScoreRows(const float* q, const KeyTile& tile, int head_dim, float* s) {
-  constexpr int kColumns = Vector::Columns(R);
-  const int n = tile.n_groups * kLineColumns;
-  int column = 0;
-  for (; column + kColumns <= n; column += kColumns)
-    ScoreColumns<R, kColumns>(q, tile, column, head_dim, s);
-  for (; column < n; ++column) ScoreColumns<R, 1>(q, tile, column, head_dim, s);
-}
-
-template <int R>
-void ValueRows(const float* p, const KeyTile& tile, int head_dim, float* out) {
-  constexpr int kColumns = Vector::Columns(R);
-  const int n = head_dim / Vector::kWidth;
-  for (int group = 0; group < tile.n_groups; group += 2) {
-    const int n_halves = tile.n_groups - group < 2 ? 1 : 2;
-    int column = 0;
-    for (; column + kColumns <= n; column += kColumns)
-      ValueColumns<R, kColumns>(p, tile, group, n_halves, column, head_dim, out);
-    for (; column < n; ++column)
-      ValueColumns<R, 1>(p, tile, group, n_halves, column, head_dim, out);
-  }
-}
-
-using RowsFunction = void (*)(const float*, const KeyTile&, int, float*);
-struct RowsTable {
-  RowsFunction score[Vector::kMaxRows + 1], value[Vector::kMaxRows + 1];
-};
-template <int R>
-constexpr void FillRows(RowsTable* table) {
-  table->score[R] = ScoreRows<R>;
-  table->value[R] = ValueRows<R>;
-  if constexpr (R > 1) FillRows<R - 1>(table);
-}
-constexpr RowsTable MakeRowsTable() {
-  RowsTable table{};
-  FillRows<Vector::kMaxRows>(&table);
-  return table;
-}
-constexpr RowsTable kRows = MakeRowsTable();
-
-struct FmaDot {
-  static constexpr int kMaxRows = Vector::kMaxRows;
+template <class V>
+struct ChainDot {
+  using Word = typename V::Word;
+  static constexpr int kMaxRows = V::kMaxRows;
+  static constexpr int kLineColumns = kLanes / V::kWidth;        // vectors of a line
+  static constexpr int kTileWords = kTileKeys / 32 * V::kWords;  // of a row of P
+  static constexpr int kGroupWords = kTileWords / kTileGroups;
   struct Scratch {
-    alignas(64) float s[kMaxRows][kTileKeys];  // S, then P in its place
+    alignas(64) float s[kMaxRows][kTileKeys];
+    alignas(64) Word p[kMaxRows][kTileWords];
   };
 
   static void PackQuery(const bf16* q, int head_dim, void* packed) {
-    float* const row = static_cast<float*>(packed);
-    for (int i = 0; i < head_dim; i += kLanes) Store(row + i, LoadBf16<Lanes>(q + i));
-    if (head_dim % 32 != 0) Store(row + head_dim, Splat<Lanes>(0.0f));
+    V::PackQuery(q, head_dim, static_cast<Word*>(packed));
   }
   static void Scores(const TileRows& rows, const KeyTile& tile, int head_dim, Scratch* scratch) {
-    kRows.score[rows.n](static_cast<const float*>(rows.q), tile, head_dim, scratch->s[0]);
+    kTable.score[rows.n](static_cast<const Word*>(rows.q), tile, head_dim, scratch->s[0]);
   }
   static void StoreWeights(Scratch* scratch, int row, int group, Lanes p) {
-    Store(scratch->s[row] + group * kGroupKeys, p);
+    V::StoreWeights(p, scratch->p[row] + group * kGroupWords);
   }
-  static void AddValues(const Scratch& scratch, int n, const KeyTile& tile, int head_dim,
-                        float* out) {
-    kRows.value[n](scratch.s[0], tile, head_dim, out);
+  static void AddValues(Scratch* scratch, int n, const KeyTile& tile, int head_dim, float* out) {
+    kTable.value[n](scratch->p[0], tile, head_dim, out);
   }
+
+ private:
+  // S of R rows x C columns, the first of which is `column` (in vectors from the start of the
+  // tile).
+  template <int R, int C>
+  static void ScoreColumns(const Word* q, const KeyTile& tile, int column, int head_dim, float* s) {
+    const bf16* lines[C];
+    for (int c = 0; c < C; ++c)
+      lines[c] = tile.k[(column + c) / kLineColumns] + (column + c) % kLineColumns * V::kWidth * 2;
+    for (int k = 0; k < head_dim; k += 32, q += V::kWords) {
+      Chains<V, R, C> chains;
+      chains.Clear();
+      for (int w = 0; w < V::kWords; w += 2) {
+        chains.Step(q + w, kRowStride, lines, kLineElements);
+        for (int c = 0; c < C; ++c) lines[c] += V::kStepLines * kLineElements;
+      }
+      chains.AddTo(s + column * V::kWidth, kTileKeys, k == 0);
+    }
+  }
+
+  // Adds P V of one 32-key group (n_halves groups of 16, from `group`) to R rows x C columns of
+  // out.
+  template <int R, int C>
+  static void ValueColumns(const Word* p, const KeyTile& tile, int group, int n_halves, int column,
+                           int head_dim, float* out) {
+    Chains<V, R, C> chains;
+    chains.Clear();
+    for (int half = group; half < group + n_halves; ++half) {
+      const bf16* lines[C];
+      for (int c = 0; c < C; ++c) lines[c] = tile.v[half] + (column + c) * V::kWidth * 2;
+      const Word* words = p + half * kGroupWords;
+      for (int i = 0; i < kGroupLines; i += V::kStepLines, words += 2) {
+        chains.Step(words, kTileWords, lines, 2 * head_dim);
+        for (int c = 0; c < C; ++c) lines[c] += V::kStepLines * 2 * head_dim;
+      }
+    }
+    chains.AddTo(out + column * V::kWidth, kRowStride, false);
+  }
+
+  template <int R>
+  static void ScoreRows(const Word* q, const KeyTile& tile, int head_dim, float* s) {
+    constexpr int kColumns = V::Columns(R);
+    const int n = tile.n_groups * kLineColumns;
+    int column = 0;
+    for (; column + kColumns <= n; column += kColumns)
+      ScoreColumns<R, kColumns>(q, tile, column, head_dim, s);
+    for (; column < n; ++column) ScoreColumns<R, 1>(q, tile, column, head_dim, s);
+  }
+
+  template <int R>
+  static void ValueRows(const Word* p, const KeyTile& tile, int head_dim, float* out) {
+    constexpr int kColumns = V::Columns(R);
+    const int n = head_dim / V::kWidth;
+    for (int group = 0; group < tile.n_groups; group += 2) {
+      const int n_halves = tile.n_groups - group < 2 ? 1 : 2;
+      int column = 0;
+      for (; column + kColumns <= n; column += kColumns)
+        ValueColumns<R, kColumns>(p, tile, group, n_halves, column, head_dim, out);
+      for (; column < n; ++column)
+        ValueColumns<R, 1>(p, tile, group, n_halves, column, head_dim, out);
+    }
+  }
+
+  // The row count is a template argument of the loops: one entry for each.
+  using Loop = void (*)(const Word*, const KeyTile&, int, float*);
+  struct Table {
+    Loop score[kMaxRows + 1] = {}, value[kMaxRows + 1] = {};
+  };
+  template <int R>
+  static constexpr void Fill(Table* table) {
+    table->score[R] = ScoreRows<R>;
+    table->value[R] = ValueRows<R>;
+    if constexpr (R > 1) Fill<R - 1>(table);
+  }
+  static constexpr Table MakeTable() {
+    Table table;
+    Fill<kMaxRows>(&table);
+    return table;
+  }
+  static constexpr Table kTable = MakeTable();
 };
 
 }  // namespace

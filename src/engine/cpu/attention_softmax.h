@@ -5,7 +5,7 @@
 //   Dot::kMaxRows, Dot::Scratch (holds S as float s[kMaxRows][kTileKeys]; P where the path wants
 //   it) Dot::Scores(rows, tile, head_dim, &scratch)     S of the tile's groups, all rows
 //   Dot::StoreWeights(&scratch, row, group, lanes)  P of sixteen keys, already rounded to bf16
-//   Dot::AddValues(scratch, n, tile, head_dim, out) out += P V
+//   Dot::AddValues(&scratch, n, tile, head_dim, out) out += P V
 #pragma once
 
 #include "engine/cpu/attention_tile.h"
@@ -117,7 +117,7 @@ void Attend(const TileRows& rows, const KeyTile& tile, int head_dim, float c,
   typename Dot::Scratch scratch;
   Dot::Scores(rows, tile, head_dim, &scratch);
   Softmax<Dot>(&scratch, rows, tile.n_groups, head_dim, c, segment);
-  Dot::AddValues(scratch, rows.n, tile, head_dim, segment.out);
+  Dot::AddValues(&scratch, rows.n, tile, head_dim, segment.out);
 }
 
 void FoldSegment(const RowState& segment, int n, int head_dim, float c, const RowState& rows) {

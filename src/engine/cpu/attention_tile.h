@@ -22,6 +22,9 @@ inline constexpr int kMaxHeadDim = 256;  // and a multiple of 16
 // twelve rows from one register; 17 cache lines, so that rows do not share L1 sets.
 inline constexpr int kRowStride = kMaxHeadDim + 16;
 
+// A path may read (never write) so many rows of q beyond the last.
+inline constexpr int kPaddingRows = 15;
+
 // The keys of a tile by groups of 16: K group (head_dim_padded / 2, 16, 2), V group
 // (8, head_dim, 2), bf16. Groups from n_groups on are not read.
 struct KeyTile {
@@ -56,8 +59,9 @@ struct AttentionTileKernels {
   void (*finish)(float sum, const float* weighted, int head_dim, bf16* out);
 };
 
-const AttentionTileKernels& AttentionTileAvx2();
-const AttentionTileKernels& AttentionTileAvx512();
-const AttentionTileKernels& AttentionTileAvx512Bf16();
+extern const AttentionTileKernels kAttentionTileAvx2;
+extern const AttentionTileKernels kAttentionTileAvx512;
+extern const AttentionTileKernels kAttentionTileAvx512Bf16;
+extern const AttentionTileKernels kAttentionTileAmx;
 
 }  // namespace baton

@@ -1,0 +1,191 @@
+#include "bench/attention_bench.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "absl/strings/str_format.h"
+#include "engine/cpu/aligned_buffer.h"
+#include "engine/cpu/attention.h"
+#include "engine/cpu/elementwise.h"
+#include "engine/model_desc.h"
+#include "engine/sampler.h"
+
+namespace baton {
+namespace {
+
+constexpr int kKvHeads = 4;
+
+// Seconds of the fastest of the runs that fit into `seconds` (at least three).
+template <typename Fn>
+double Fastest(double seconds, const Fn& fn) {
+  using Clock = std::chrono::steady_clock;
+  double best = 1e30;
+  const auto start = Clock::now();
+  for (int i = 0; i < 3 || std::chrono::duration<double>(Clock::now() - start).count() < seconds;
+       ++i) {
+    const auto begin = Clock::now();
+    fn();
+    best = std::min(best, std::chrono::duration<double>(Clock::now() - begin).count());
+  }
+  return best;
+}
+
+// Sequences of equal length with random queries, keys and values.
+class Workload {
+ public:
+  // q_tokens rows at the end of each sequence.
+  Workload(int head_dim, int group, int context, int n_sequences, int q_tokens)
+      : group_(group), heads_(kKvHeads * group), q_tokens_(q_tokens) {
+    ModelDesc model;
+    model.n_layers = 1;
+    model.n_heads = heads_;
+    model.n_kv_heads = kKvHeads;
+    model.head_dim = head_dim;
+    layout_ = KvLayout::For(model, KvType::kBf16, 64);
+    std::vector<bf16> noise(1 << 16);
+    std::mt19937 rng(7);
+    std::normal_distribution<float> normal;
+    for (bf16& x : noise) x = FloatToBf16(normal(rng));
+    const auto fill = [&](bf16* to, int64_t n) {
+      for (int64_t i = 0; i < n; ++i) to[i] = noise[(i * 7 + i / 60000) % noise.size()];
+    };
+    const int pages = layout_.PagesFor(context);
+    const int64_t arena_bytes = layout_.page_bytes * pages * n_sequences;
+    arena_ = static_cast<bf16*>(arena_memory_.Reserve(static_cast<size_t>(arena_bytes)));
+    fill(arena_, arena_bytes / 2);
+    const int64_t rows = static_cast<int64_t>(n_sequences) * q_tokens;
+    q_.resize(static_cast<size_t>(rows * heads_ * head_dim));
+    fill(q_.data(), static_cast<int64_t>(q_.size()));
+    out_.resize(q_.size());
+    std::vector<int32_t> table(static_cast<size_t>(pages));
+    for (int s = 0; s < n_sequences; ++s) {
+      for (int i = 0; i < pages; ++i) table[static_cast<size_t>(i)] = s * pages + i;
+      builder_.AddPiece(std::vector<int32_t>(static_cast<size_t>(q_tokens), 0), context - q_tokens,
+                        table);
+    }
+    for (int i = context - q_tokens; i < context; ++i) pairs_ += i + 1;
+    pairs_ *= static_cast<int64_t>(n_sequences) * heads_;
+    kv_bytes_ = static_cast<int64_t>(n_sequences) * context * kKvHeads * head_dim * 4;
+  }
+
+  double flops() const { return 4.0 * static_cast<double>(pairs_) * layout_.head_dim; }
+  double kv_bytes() const { return static_cast<double>(kv_bytes_); }
+  const void* arena() const { return arena_; }
+
+  void Run(AttentionKernels& kernels, ComputePool& pool) {
+    const StepBatch batch = builder_.batch();
+    AttentionArgs args;
+    args.batch = &batch;
+    args.layout = &layout_;
+    args.pool_base = reinterpret_cast<std::byte*>(arena_);
+    args.n_heads = heads_;
+    args.scale = 1 / std::sqrt(static_cast<double>(layout_.head_dim));
+    args.q = q_.data();
+    args.out = out_.data();
+    args.q_stride = args.out_stride = heads_ * layout_.head_dim;
+    kernels.Run(args, pool);
+  }
+
+ private:
+  int group_, heads_, q_tokens_;
+  KvLayout layout_;
+  AlignedBuffer arena_memory_;
+  bf16* arena_ = nullptr;
+  std::vector<bf16> q_, out_;
+  StepBuilder builder_;
+  int64_t pairs_ = 0, kv_bytes_ = 0;
+};
+
+// GB/s of reading the same bytes with nothing to do.
+double ReadBandwidth(const void* data, double bytes, double seconds, ComputePool& pool) {
+  const int64_t words = static_cast<int64_t>(bytes) / 8, part = words / 64;
+  std::vector<uint64_t> sums(64);
+  const double best = Fastest(seconds, [&] {
+    pool.For(64, [&](int64_t i, int) {
+      const uint64_t* p = static_cast<const uint64_t*>(data) + i * part;
+      uint64_t a = 0, b = 0, c = 0, d = 0;
+      for (int64_t j = 0; j + 4 <= part; j += 4) {
+        a += p[j];
+        b += p[j + 1];
+        c += p[j + 2];
+        d += p[j + 3];
+      }
+      sums[static_cast<size_t>(i)] = a + b + c + d;
+    });
+  });
+  volatile uint64_t keep = 0;
+  for (uint64_t s : sums) keep = keep + s;
+  return bytes / best / 1e9;
+}
+
+void MeasurePrefill(const AttentionBenchOptions& o, int threads, int head_dim,
+                    std::vector<KernelResult>* results) {
+  const auto kernels = MakeAttentionKernels(o.isa);
+  ComputePool pool(threads, o.spin_us);
+  for (int context : o.contexts) {
+    Workload work(head_dim, 3, context, 1, std::min(context, 512));
+    const double s = Fastest(o.seconds, [&] { work.Run(*kernels, pool); });
+    results->push_back(
+        {absl::StrFormat("attention_prefill_d%d_ctx%d_t%d", head_dim, context, threads),
+         work.flops() / s / 1e9, "GFLOP/s", 0, ""});
+  }
+}
+
+void MeasureDecode(const AttentionBenchOptions& o, int threads, int head_dim,
+                   std::vector<KernelResult>* results) {
+  const auto kernels = MakeAttentionKernels(o.isa);
+  ComputePool pool(threads, o.spin_us);
+  for (int context : o.contexts) {
+    // Enough sequences that K and V do not stay in the caches.
+    const int n = std::max(1, (256 << 20) / (context * kKvHeads * head_dim * 4));
+    Workload work(head_dim, 3, context, n, 1);
+    const double limit = ReadBandwidth(work.arena(), work.kv_bytes(), o.seconds, pool);
+    const double s = Fastest(o.seconds, [&] { work.Run(*kernels, pool); });
+    results->push_back(
+        {absl::StrFormat("attention_decode_d%d_ctx%d_t%d", head_dim, context, threads),
+         work.kv_bytes() / s / 1e9, "GB/s", limit, ""});
+  }
+}
+
+void MeasureSampler(const AttentionBenchOptions& o, std::vector<KernelResult>* results) {
+  std::mt19937 rng(3);
+  std::normal_distribution<float> normal(0, 3);
+  for (int vocab : {32000, 128256}) {
+    std::vector<float> logits(static_cast<size_t>(vocab));
+    for (float& x : logits) x = normal(rng);
+    const auto time = [&](const char* name, SamplingParams params) {
+      Sampler sampler;
+      int64_t position = 0;
+      const double s = Fastest(o.seconds / 4, [&] { sampler.Sample(logits, params, position++); });
+      results->push_back({absl::StrFormat("sample_%s_v%d", name, vocab), s * 1e6, "us", 0, ""});
+    };
+    time("greedy", {.temperature = 0});
+    time("temperature", {});
+    time("top_k40", {.top_k = 40});
+    time("top_p0.9", {.top_p = 0.9f});
+  }
+}
+
+}  // namespace
+
+std::vector<KernelResult> MeasureAttention(const AttentionBenchOptions& options) {
+  std::vector<KernelResult> results;
+  for (int head_dim : {64, 128})
+    for (int threads : options.threads) {
+      MeasurePrefill(options, threads, head_dim, &results);
+      MeasureDecode(options, threads, head_dim, &results);
+    }
+  MeasureSampler(options, &results);
+  return results;
+}
+
+void RunAttentionBench(const AttentionBenchOptions& options) {
+  const std::vector<KernelResult> results = MeasureAttention(options);
+  PrintKernelTable("attention and sampling, " + std::string(IsaName(options.isa)), results);
+  if (options.json) PrintKernelJson("v1/cpu-x86/bf16/kv-bf16/l2", results);
+}
+
+}  // namespace baton

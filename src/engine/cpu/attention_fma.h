@@ -1,0 +1,65 @@
+// Vector of the attention chains for fp32 FMA: a word is one bf16 widened to fp32; even and odd
+// elements of a line come apart by a shift and a mask. For kernel units.
+#pragma once
+
+#include "engine/cpu/attention_chains.h"
+
+namespace baton {
+namespace {
+
+#if defined(__AVX512F__)
+struct FmaRegisters {
+  using Float = __m512;
+  static constexpr int kWidth = 16;
+  // 8 to 24 chains hide the latency of the FMA, and a broadcast serves two columns (L1 loads are
+  // the limit otherwise).
+  static constexpr int kMaxRows = 6;
+  static constexpr int Columns(int rows) { return rows == 1 ? 4 : 2; }
+  static Float Zero() { return _mm512_setzero_ps(); }
+  static Float Load(const float* from) { return _mm512_loadu_ps(from); }
+  static void Store(float* to, Float x) { _mm512_storeu_ps(to, x); }
+  static Float Add(Float a, Float b) { return _mm512_add_ps(a, b); }
+  static Float Broadcast(float a) { return _mm512_set1_ps(a); }
+  static Float Dot(Float a, Float b, Float c) { return _mm512_fmadd_ps(a, b, c); }
+  static void LoadStep(const bf16* line, int64_t /*line_stride*/, Float* even, Float* odd) {
+    const __m512i pairs = _mm512_loadu_si512(line);
+    const __m512i high = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
+    *even = _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));
+    *odd = _mm512_castsi512_ps(_mm512_and_si512(pairs, high));
+  }
+};
+#else
+struct FmaRegisters {
+  using Float = __m256;
+  static constexpr int kWidth = 8;
+  static constexpr int kMaxRows = 6;
+  static constexpr int Columns(int rows) { return rows == 1 ? 4 : rows <= 3 ? 2 : 1; }
+  static Float Zero() { return _mm256_setzero_ps(); }
+  static Float Load(const float* from) { return _mm256_loadu_ps(from); }
+  static void Store(float* to, Float x) { _mm256_storeu_ps(to, x); }
+  static Float Add(Float a, Float b) { return _mm256_add_ps(a, b); }
+  static Float Broadcast(float a) { return _mm256_set1_ps(a); }
+  static Float Dot(Float a, Float b, Float c) { return _mm256_fmadd_ps(a, b, c); }
+  static void LoadStep(const bf16* line, int64_t /*line_stride*/, Float* even, Float* odd) {
+    const __m256i pairs = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(line));
+    const __m256i high = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
+    *even = _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16));
+    *odd = _mm256_castsi256_ps(_mm256_and_si256(pairs, high));
+  }
+};
+#endif
+
+struct FmaVector : FmaRegisters {
+  using Word = float;
+  static constexpr int kWords = 32;
+  static constexpr int kStepLines = 1;
+
+  static void PackQuery(const bf16* q, int head_dim, float* words) {
+    for (int i = 0; i < head_dim; i += kLanes) baton::Store(words + i, LoadBf16<Lanes>(q + i));
+    if (head_dim % 32 != 0) baton::Store(words + head_dim, Splat<Lanes>(0.0f));
+  }
+  static void StoreWeights(Lanes p, float* words) { baton::Store(words, p); }
+};
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,56 @@
+// Vector of the attention chains for vdpbf16ps (or its emulation in the tests). The instruction
+// does fma(a.hi, b.hi) and then fma(a.lo, b.lo): so that each chain meets its k in ascending order,
+// of every four k the word of the even chain is (hi = k0, lo = k2), that of the odd (hi = k1, lo =
+// k3). For kernel units with AVX-512.
+#pragma once
+
+#include "engine/cpu/attention_chains.h"
+
+namespace baton {
+namespace {
+
+// DotBf16::Dot(acc, a, b): the instruction.
+template <class DotBf16>
+struct PairVector {
+  using Float = __m512;
+  using Word = uint32_t;
+  static constexpr int kWidth = 16;
+  static constexpr int kMaxRows = 6;
+  static constexpr int Columns(int rows) { return rows == 1 ? 4 : 2; }
+  static constexpr int kWords = 16;
+  static constexpr int kStepLines = 2;
+
+  static Float Zero() { return _mm512_setzero_ps(); }
+  static Float Load(const float* from) { return _mm512_loadu_ps(from); }
+  static void Store(float* to, Float x) { _mm512_storeu_ps(to, x); }
+  static Float Add(Float a, Float b) { return _mm512_add_ps(a, b); }
+  static Float Broadcast(uint32_t word) {
+    return _mm512_castsi512_ps(_mm512_set1_epi32(static_cast<int>(word)));
+  }
+  static Float Dot(Float a, Float b, Float acc) { return DotBf16::Dot(acc, a, b); }
+  static void LoadStep(const bf16* line, int64_t line_stride, Float* even, Float* odd) {
+    constexpr __mmask32 kLow = 0x55555555;
+    const __m512i k01 = _mm512_loadu_si512(line);
+    const __m512i k23 = _mm512_loadu_si512(line + line_stride);
+    *even = _mm512_castsi512_ps(_mm512_mask_mov_epi16(_mm512_slli_epi32(k01, 16), kLow, k23));
+    *odd = _mm512_castsi512_ps(_mm512_mask_mov_epi16(k01, kLow, _mm512_srli_epi32(k23, 16)));
+  }
+
+  // Sixteen bf16, of every four in the order k2, k0, k3, k1.
+  static void StoreGroup(__m256i logical, uint32_t* words) {
+    const __m256i order = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(4, 5, 0, 1, 6, 7, 2, 3, 12, 13, 8, 9, 14, 15, 10, 11));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(words), _mm256_shuffle_epi8(logical, order));
+  }
+  static void PackQuery(const bf16* q, int head_dim, uint32_t* words) {
+    for (int i = 0; i < head_dim; i += kLanes)
+      StoreGroup(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(q + i)), words + i / 2);
+    if (head_dim % 32 != 0) StoreGroup(_mm256_setzero_si256(), words + head_dim / 2);
+  }
+  static void StoreWeights(Lanes p, uint32_t* words) {
+    StoreGroup(_mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(p.v), 16)), words);
+  }
+};
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,180 @@
+// Norm, rope and KV write of every path against scalar forms on sixteen virtual lanes, bit by bit,
+// and exp2 against double.
+#include "engine/cpu/elementwise.h"
+
+#include <array>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "engine/cpu/mxcsr.h"
+#include "engine/model_desc.h"
+#include "engine/numerics/exp2.h"
+#include "engine/numerics/fold.h"
+
+namespace baton {
+namespace {
+
+constexpr bf16 kPoison = 0x7fff;
+
+std::vector<bf16> RandomRow(std::mt19937& rng, int64_t n) {
+  std::vector<bf16> row(static_cast<size_t>(n));
+  for (bf16& x : row) {
+    const uint32_t r = static_cast<uint32_t>(rng());
+    // Mostly ordinary, some tiny (also denormal), some -0.
+    x = r % 16 == 0 ? static_cast<bf16>(r >> 16 & 0x80ff)
+                    : FloatToBf16(std::normal_distribution<float>(0, 2)(rng));
+  }
+  return row;
+}
+
+std::vector<float> RandomFloats(std::mt19937& rng, int64_t n) {
+  std::vector<float> row(static_cast<size_t>(n));
+  for (float& x : row) x = std::normal_distribution<float>(0, 1)(rng);
+  return row;
+}
+
+std::vector<bf16> ReferenceRmsNorm(const std::vector<bf16>& x, const std::vector<float>& w,
+                                   float eps) {
+  std::array<float, 16> lanes{};
+  for (size_t i = 0; i < x.size(); ++i) {
+    const float v = Bf16ToFloat(x[i]);
+    lanes[i % 16] = __builtin_fmaf(v, v, lanes[i % 16]);
+  }
+  for (size_t width = 8; width > 0; width /= 2)
+    for (size_t i = 0; i < width; ++i) lanes[i] = lanes[i] + lanes[i + width];
+  const float inverse = 1.0f / std::sqrt(lanes[0] / static_cast<float>(x.size()) + eps);
+  std::vector<bf16> y;
+  for (size_t i = 0; i < x.size(); ++i)
+    y.push_back(FloatToBf16(Bf16ToFloat(x[i]) * inverse * w[i]));
+  return y;
+}
+
+TEST_CASE("rms_norm equals the scalar form on every path and fills the padding") {
+  const NumericsMxcsrScope mxcsr;
+  std::mt19937 rng(std::random_device{}());
+  for (int64_t n : {1, 8, 15, 16, 17, 64, 172, 192, 768, 2048, 4544}) {
+    const std::vector<bf16> x = RandomRow(rng, n);
+    const std::vector<float> w = RandomFloats(rng, n);
+    const int64_t padded = RoundUp(n, 32);
+    std::vector<bf16> expected = ReferenceRmsNorm(x, w, 1e-5f);
+    expected.resize(static_cast<size_t>(padded), 0);
+    for (Isa isa : SupportedIsas()) {
+      std::vector<bf16> y(static_cast<size_t>(padded) + 8, kPoison);
+      GetElementwiseKernels(isa).rms_norm(x.data(), w.data(), n, padded, 1e-5f, y.data());
+      INFO(IsaName(isa) << ", n " << n);
+      REQUIRE(std::vector<bf16>(y.end() - 8, y.end()) == std::vector<bf16>(8, kPoison));
+      y.resize(static_cast<size_t>(padded));
+      REQUIRE(y == expected);
+    }
+  }
+}
+
+TEST_CASE("rms_norm is close to the norm in double") {
+  const NumericsMxcsrScope mxcsr;
+  std::mt19937 rng(5);
+  const std::vector<bf16> x = RandomRow(rng, 2048);
+  const std::vector<float> w = RandomFloats(rng, 2048);
+  double squares = 0;
+  for (bf16 v : x) squares += std::pow(double{Bf16ToFloat(v)}, 2);
+  const double inverse = 1 / std::sqrt(squares / 2048 + 1e-6);
+  std::vector<bf16> y(2048);
+  GetElementwiseKernels(SupportedIsas().back())
+      .rms_norm(x.data(), w.data(), 2048, 2048, 1e-6f, y.data());
+  for (size_t i = 0; i < y.size(); ++i)
+    CHECK(
+        double{Bf16ToFloat(y[i])} ==
+        Approx(double{Bf16ToFloat(x[i])} * inverse * double{w[i]}).epsilon(0.00392).margin(1e-30));
+}
+
+TEST_CASE("rope equals rule N5 on every path") {
+  const NumericsMxcsrScope mxcsr;
+  std::mt19937 rng(std::random_device{}());
+  for (int64_t d : {2, 16, 32, 64, 80, 96, 128, 256}) {
+    const std::vector<bf16> head = RandomRow(rng, d);
+    const std::vector<float> cos = RandomFloats(rng, d / 2), sin = RandomFloats(rng, d / 2);
+    std::vector<bf16> expected = head;
+    for (size_t i = 0, half = static_cast<size_t>(d / 2); i < half; ++i) {
+      const float x0 = Bf16ToFloat(head[i]), x1 = Bf16ToFloat(head[i + half]);
+      expected[i] = FloatToBf16(__builtin_fmaf(x0, cos[i], -(x1 * sin[i])));
+      expected[i + half] = FloatToBf16(__builtin_fmaf(x1, cos[i], x0 * sin[i]));
+    }
+    for (Isa isa : SupportedIsas()) {
+      std::vector<bf16> rotated = head;
+      rotated.push_back(kPoison);
+      GetElementwiseKernels(isa).rope(rotated.data(), d, cos.data(), sin.data());
+      INFO(IsaName(isa) << ", d " << d);
+      REQUIRE(rotated.back() == kPoison);
+      rotated.pop_back();
+      REQUIRE(rotated == expected);
+    }
+  }
+}
+
+TEST_CASE("write_kv puts every element where kv_layout.h says and touches nothing else") {
+  std::mt19937 rng(3);
+  for (int d : {16, 64, 80, 128}) {
+    for (int page_tokens : {16, 32, 64}) {
+      ModelDesc model;
+      model.n_layers = 1;
+      model.n_heads = model.n_kv_heads = 1;
+      model.head_dim = d;
+      const KvLayout layout = KvLayout::For(model, KvType::kBf16, page_tokens);
+      const int padded = layout.head_dim_padded;
+      std::vector<bf16> k_block(static_cast<size_t>(layout.KHeadBytes() / 2), kPoison);
+      std::vector<bf16> v_block(static_cast<size_t>(layout.VHeadBytes() / 2), kPoison);
+      std::vector<bf16> expected_k = k_block, expected_v = v_block;
+      for (int slot = 0; slot < page_tokens; slot += 1 + static_cast<int>(rng() % 3)) {
+        const std::vector<bf16> k = RandomRow(rng, d), v = RandomRow(rng, d);
+        GetElementwiseKernels(SupportedIsas().back())
+            .write_kv(layout, k.data(), v.data(), reinterpret_cast<std::byte*>(k_block.data()),
+                      reinterpret_cast<std::byte*>(v_block.data()), slot);
+        const int group = slot / 16, token = slot % 16;
+        for (int i = 0; i < padded; ++i)
+          expected_k[static_cast<size_t>(((group * (padded / 2) + i / 2) * 16 + token) * 2 +
+                                         i % 2)] = i < d ? k[static_cast<size_t>(i)] : bf16{0};
+        for (int i = 0; i < d; ++i)
+          expected_v[static_cast<size_t>(((group * 8 + token / 2) * d + i) * 2 + token % 2)] =
+              v[static_cast<size_t>(i)];
+      }
+      INFO("d " << d << ", pages of " << page_tokens);
+      REQUIRE(k_block == expected_k);
+      REQUIRE(v_block == expected_v);
+    }
+  }
+}
+
+TEST_CASE("exp2 is exact at integers and within 1.8e-7 elsewhere") {
+  const NumericsMxcsrScope mxcsr;
+  CHECK(Exp2(0.0f) == 1.0f);
+  CHECK(Exp2(-0.0f) == 1.0f);
+  CHECK(Exp2(-std::numeric_limits<float>::infinity()) == 0.0f);
+  CHECK(Exp2(-1e30f) == 0.0f);
+  CHECK(Exp2(-126.5f) == 0.0f);
+  CHECK(Exp2(128.0f) == std::numeric_limits<float>::infinity());
+  CHECK(std::isnan(Exp2(std::numeric_limits<float>::quiet_NaN())));
+  for (int n = -126; n < 128; ++n) CHECK(Exp2(static_cast<float>(n)) == std::ldexp(1.0f, n));
+  double worst = 0;
+  for (float x = -125.9f; x < 127.9f; x += 0.000917f) {
+    const double exact = std::exp2(double{x});
+    worst = std::max(worst, std::abs(double{Exp2(x)} - exact) / exact);
+  }
+  CHECK(worst < 1.8e-7);
+}
+
+TEST_CASE("bounded exp2 gives the bits of exp2 up to 127") {
+  const NumericsMxcsrScope mxcsr;
+  std::mt19937 rng(1);
+  for (int i = 0; i < 1000000; ++i) {
+    const uint32_t bits = static_cast<uint32_t>(rng());
+    const float x = __builtin_bit_cast(float, bits);
+    if (!(x <= 127.0f)) continue;
+    const float a = Exp2(x), b = Exp2Bounded(x);
+    REQUIRE(std::memcmp(&a, &b, sizeof a) == 0);
+  }
+}
+
+}  // namespace
+}  // namespace baton
