@@ -1,0 +1,22 @@
+// One line of a kernel benchmark: a measured value beside the limit that the machine sets.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace baton {
+
+struct KernelResult {
+  std::string name;
+  double value = 0;
+  std::string unit;
+  double limit = 0;    // in the same unit, measured in the same run; 0 = not known
+  std::string digest;  // of the output, where equal bits are promised
+};
+
+void PrintKernelTable(std::string_view title, const std::vector<KernelResult>& results);
+// The object every bench command prints as its last line with --json.
+void PrintKernelJson(std::string_view numerics_id, const std::vector<KernelResult>& results);
+
+}  // namespace baton
