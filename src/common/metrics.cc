@@ -1,0 +1,192 @@
+#include "common/metrics.h"
+
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+
+#include <charconv>
+#include <cmath>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+
+namespace baton {
+namespace {
+
+std::string Shortest(double value) {
+  char text[40];
+  const auto end = std::to_chars(text, text + sizeof text, value);
+  return {text, end.ptr};
+}
+
+std::string NumberText(double value) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "+Inf" : "-Inf";
+  return Shortest(value);
+}
+
+// As Python's prometheus_client: 1.0, 0.005, 2560.0, 1e+06.
+std::string BoundText(double bound) {
+  if (std::isinf(bound)) return "+Inf";
+  if (bound >= 1e6) {
+    char text[40];
+    const auto end = std::to_chars(text, text + sizeof text, bound, std::chars_format::scientific);
+    return {text, end.ptr};
+  }
+  std::string text = Shortest(bound);
+  if (text.find_first_of(".e") == std::string::npos) text += ".0";
+  return text;
+}
+
+std::string Escaped(const std::string& text, bool with_quotes) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '\\') {
+      out += "\\\\";
+    } else if (c == '\n') {
+      out += "\\n";
+    } else if (c == '"' && with_quotes) {
+      out += "\\\"";
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+std::string LabelText(const std::vector<prometheus::ClientMetric::Label>& labels,
+                      const std::string& le) {
+  std::string text;
+  for (const auto& label : labels) {
+    absl::StrAppend(&text, text.empty() ? "" : ",", label.name, "=\"", Escaped(label.value, true),
+                    "\"");
+  }
+  if (!le.empty()) absl::StrAppend(&text, text.empty() ? "" : ",", "le=\"", le, "\"");
+  return text.empty() ? "" : absl::StrCat("{", text, "}");
+}
+
+void AppendHistogram(const std::string& name, const prometheus::ClientMetric& metric,
+                     std::string* out) {
+  const auto& histogram = metric.histogram;
+  for (const auto& bucket : histogram.bucket) {
+    absl::StrAppend(out, name, "_bucket", LabelText(metric.label, BoundText(bucket.upper_bound)),
+                    " ", bucket.cumulative_count, "\n");
+  }
+  absl::StrAppend(out, name, "_count", LabelText(metric.label, ""), " ", histogram.sample_count,
+                  "\n");
+  absl::StrAppend(out, name, "_sum", LabelText(metric.label, ""), " ",
+                  NumberText(histogram.sample_sum), "\n");
+}
+
+void AppendFamily(const prometheus::MetricFamily& family, std::string* out) {
+  absl::StrAppend(out, "# HELP ", family.name, " ", Escaped(family.help, false), "\n");
+  const bool is_counter = family.type == prometheus::MetricType::Counter;
+  const bool is_histogram = family.type == prometheus::MetricType::Histogram;
+  absl::StrAppend(out, "# TYPE ", family.name, " ",
+                  is_counter ? "counter" : (is_histogram ? "histogram" : "gauge"), "\n");
+  for (const auto& metric : family.metric) {
+    if (is_histogram) {
+      AppendHistogram(family.name, metric, out);
+    } else {
+      absl::StrAppend(out, family.name, LabelText(metric.label, ""), " ",
+                      NumberText(is_counter ? metric.counter.value : metric.gauge.value), "\n");
+    }
+  }
+}
+
+prometheus::Labels LabelMap(const MetricLabels& labels) { return {labels.begin(), labels.end()}; }
+
+std::vector<double> Merged(std::vector<double> a, const std::vector<double>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  std::sort(a.begin(), a.end());
+  a.erase(std::unique(a.begin(), a.end()), a.end());
+  return a;
+}
+
+}  // namespace
+
+void CounterMetric::Add(double amount) { counter_->Increment(amount); }
+void GaugeMetric::Set(double value) { gauge_->Set(value); }
+void HistogramMetric::Observe(double value) { histogram_->Observe(value); }
+
+struct MetricsRegistry::State {
+  template <typename Family, typename Build>
+  Family& Find(std::map<std::string, Family*>& families, const std::string& name,
+               const std::string& help, Build build) {
+    Family*& family = families[name];
+    if (family == nullptr) family = &build().Name(name).Help(help).Register(registry);
+    return *family;
+  }
+  prometheus::Registry registry;
+  std::map<std::string, prometheus::Family<prometheus::Counter>*> counters;
+  std::map<std::string, prometheus::Family<prometheus::Gauge>*> gauges;
+  std::map<std::string, prometheus::Family<prometheus::Histogram>*> histograms;
+};
+
+MetricsRegistry::MetricsRegistry() : state_(std::make_unique<State>()) {}
+MetricsRegistry::~MetricsRegistry() = default;
+
+CounterMetric MetricsRegistry::Counter(const std::string& name, const std::string& help,
+                                       const MetricLabels& labels) {
+  auto& family = state_->Find(state_->counters, name, help, prometheus::BuildCounter);
+  return CounterMetric(&family.Add(LabelMap(labels)));
+}
+
+GaugeMetric MetricsRegistry::Gauge(const std::string& name, const std::string& help,
+                                   const MetricLabels& labels) {
+  auto& family = state_->Find(state_->gauges, name, help, prometheus::BuildGauge);
+  return GaugeMetric(&family.Add(LabelMap(labels)));
+}
+
+HistogramMetric MetricsRegistry::Histogram(const std::string& name, const std::string& help,
+                                           const MetricLabels& labels,
+                                           const std::vector<double>& bounds) {
+  auto& family = state_->Find(state_->histograms, name, help, prometheus::BuildHistogram);
+  return HistogramMetric(&family.Add(LabelMap(labels), bounds));
+}
+
+std::string MetricsRegistry::Text() const {
+  std::string text;
+  for (const prometheus::MetricFamily& family : state_->registry.Collect()) {
+    AppendFamily(family, &text);
+  }
+  return text;
+}
+
+std::vector<double> TtftBounds() {
+  return Merged({.001, .005, .01, .02, .04, .06, .08, .1, .25, .5,  .75,
+                 1,    2.5,  5,   7.5, 10,  20,  40,  80, 160, 640, 2560},
+                {.002, .003, .0075, .015, .03, .15, .35, 1.5, 3.5});
+}
+
+std::vector<double> TokenLatencyBounds() {
+  return Merged(
+      {.01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80},
+      {.0005, .001, .002, .003, .004, .005, .006, .0075, .0125, .015, .02, .03, .04, .06});
+}
+
+std::vector<double> RequestLatencyBounds() {
+  return Merged(
+      {.3, .5, .8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680},
+      {.001, .005, .01, .025, .05, .1, .2});
+}
+
+std::vector<double> StageBounds() {
+  std::vector<double> bounds;
+  double bound = 1e-4;
+  for (int i = 0; i < 30; ++i, bound *= 1.6) bounds.push_back(bound);
+  return bounds;
+}
+
+std::vector<double> TokenCountBounds(double most) {
+  std::vector<double> bounds;
+  for (double power = 1; power <= most; power *= 10) {
+    for (const double digit : {1.0, 2.0, 5.0}) {
+      if (digit * power <= most) bounds.push_back(digit * power);
+    }
+  }
+  return bounds;
+}
+
+}  // namespace baton

@@ -1,0 +1,78 @@
+// One registry of metrics per process, in Prometheus' text form. prometheus-cpp counts and
+// collects; the text is ours, because `le` must read as Python's client writes it (le="1.0") for
+// recording rules made for vLLM to match.
+// Any thread. Series exist from their declaration on, so that rate() sees the first increment.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace prometheus {
+class Counter;
+class Gauge;
+class Histogram;
+}  // namespace prometheus
+
+namespace baton {
+
+using MetricLabels = std::vector<std::pair<std::string, std::string>>;
+
+// Handles: cheap to copy, valid as long as the registry.
+class CounterMetric {
+ public:
+  explicit CounterMetric(prometheus::Counter* counter) : counter_(counter) {}
+  void Add(double amount = 1);
+
+ private:
+  prometheus::Counter* counter_;
+};
+class GaugeMetric {
+ public:
+  explicit GaugeMetric(prometheus::Gauge* gauge) : gauge_(gauge) {}
+  void Set(double value);
+
+ private:
+  prometheus::Gauge* gauge_;
+};
+class HistogramMetric {
+ public:
+  explicit HistogramMetric(prometheus::Histogram* histogram) : histogram_(histogram) {}
+  void Observe(double value);
+
+ private:
+  prometheus::Histogram* histogram_;
+};
+
+class MetricsRegistry {
+ public:
+  MetricsRegistry();
+  ~MetricsRegistry();
+  MetricsRegistry(const MetricsRegistry&) = delete;
+  MetricsRegistry& operator=(const MetricsRegistry&) = delete;
+
+  // The same name may be declared with several label sets; help of the first one stands.
+  CounterMetric Counter(const std::string& name, const std::string& help,
+                        const MetricLabels& labels);
+  GaugeMetric Gauge(const std::string& name, const std::string& help, const MetricLabels& labels);
+  // bounds: upper bounds, ascending, without +Inf.
+  HistogramMetric Histogram(const std::string& name, const std::string& help,
+                            const MetricLabels& labels, const std::vector<double>& bounds);
+
+  // Content type text/plain; version=0.0.4; charset=utf-8.
+  std::string Text() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// Bounds a superset of vLLM's, finer where CPUs and small models live.
+std::vector<double> TtftBounds();
+std::vector<double> TokenLatencyBounds();           // ITL, TPOT
+std::vector<double> RequestLatencyBounds();         // end to end, queue, prefill, decode
+std::vector<double> StageBounds();                  // 1e-4 * 1.6^i, 30 of them
+std::vector<double> TokenCountBounds(double most);  // 1, 2, 5 * 10^k
+
+}  // namespace baton

@@ -1,0 +1,50 @@
+// The one loop of a front thread: sockets, timers and posted work. A thin shell over Asio, so that
+// its headers stay in few files.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "absl/time/time.h"
+
+namespace boost::asio {
+class io_context;
+}
+
+namespace baton {
+
+class EventLoop {
+ public:
+  EventLoop();
+  ~EventLoop();
+  EventLoop(const EventLoop&) = delete;
+  EventLoop& operator=(const EventLoop&) = delete;
+
+  void Run();   // until Stop; the caller becomes the loop's thread
+  void Stop();  // any thread
+  // Any thread: runs on the loop's thread, after what it does now.
+  void Post(std::function<void()> work);
+  // The process's signals SIGTERM and SIGINT come here instead of ending it. Once, before Run.
+  void OnStopSignal(std::function<void()> handler);
+
+  boost::asio::io_context& context();
+
+  // One pending call; setting it again replaces it.
+  class Timer {
+   public:
+    explicit Timer(EventLoop* loop);
+    ~Timer();
+    void Set(absl::Time when, std::function<void()> work);  // loop's thread
+    void Cancel();
+
+   private:
+    struct State;
+    std::shared_ptr<State> state_;
+  };
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace baton

@@ -1,0 +1,28 @@
+// The seam between the HTTP front and whatever computes tokens: the router with its workers, or a
+// test's own answers. Everything on the front thread.
+#pragma once
+
+#include "common/ids.h"
+#include "common/status.h"
+#include "router/router.h"
+
+namespace baton {
+
+class GeneratorListener {
+ public:
+  virtual ~GeneratorListener() = default;
+  virtual void OnToken(const EmitToken& token) = 0;
+  virtual void OnEnd(const EmitEnd& end) = 0;  // exactly once per accepted request
+};
+
+class Generator {
+ public:
+  virtual ~Generator() = default;
+  // Accepted, or refused at once as Router::Submit does. Events come later, never from inside.
+  virtual absl::StatusOr<RequestId> Submit(GenerateRequest request) = 0;
+  virtual void Cancel(RequestId id) = 0;  // its OnEnd still comes
+  virtual void Drain() = 0;               // takes nothing new
+  virtual ClusterView View() const = 0;
+};
+
+}  // namespace baton

@@ -1,0 +1,45 @@
+// HTTP/1.1 messages as plain values, and the one writer of responses.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace baton {
+
+// What the application may know of a request; nothing else of the header survives parsing.
+struct HttpRequest {
+  std::string method;  // "GET"
+  std::string path;    // percent-decoded, without the query
+  std::string query;
+  bool is_http_1_0 = false;
+  bool keep_alive = true;
+  bool expects_continue = false;
+  bool has_body = false;
+  std::string content_type, content_encoding, origin, request_id, user_agent;
+  std::string body;
+};
+
+struct HttpReply {
+  int status = 200;
+  std::string content_type = "application/json";
+  std::string body;
+  // Names are constants of ours; values are checked by the writer.
+  std::vector<std::pair<const char*, std::string>> headers;
+  bool close = false;  // the connection is not used again
+};
+
+std::string_view ReasonPhrase(int status);
+
+// Status line and headers, up to and with the empty line. Bytes of values that could end a line are
+// replaced: a response cannot be split.
+std::string ReplyHead(const HttpReply& reply, const HttpRequest& request);
+// The same for a response whose body comes in pieces: chunked in HTTP/1.1, ended by close in 1.0.
+std::string StreamHead(const HttpReply& reply, const HttpRequest& request);
+// Frames `bytes` as one piece of such a body and appends it to *out.
+void AppendChunk(std::string_view bytes, bool is_http_1_0, std::string* out);
+void AppendLastChunk(bool is_http_1_0, std::string* out);
+
+}  // namespace baton
