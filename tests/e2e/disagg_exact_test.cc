@@ -49,8 +49,9 @@ std::vector<GenerateRequest> Requests(int n, int vocab) {
   return requests;
 }
 
-std::vector<SequentialTokens> Reference(const EngineOptions& options,
+std::vector<SequentialTokens> Reference(EngineOptions options,
                                         const std::vector<GenerateRequest>& requests) {
+  options.max_step_tokens = 1024;  // every prompt in one piece
   auto backend = LoadBackend(options);
   INFO(backend.status().ToString());
   REQUIRE(backend.ok());
