@@ -1,0 +1,245 @@
+// Thousands of random runs of two sources and two sinks over a network that delays, duplicates,
+// damages and cuts, with cancels and stock changes at any moment. Held after every single event: no
+// page is lost, doubled or written without a promise. Held at the end: every handoff ended exactly
+// once at each end, what arrived is byte-exact, nothing is left open.
+#include <map>
+
+#include "kvtransfer/core_cluster.h"
+
+// Last: its CHECK replaces ours.
+#include <catch2/catch.hpp>
+
+namespace baton {
+namespace {
+
+const std::vector<int64_t> kPlanes = {96, 33, 160, 64};
+constexpr int32_t kPages = 12;
+
+struct Totals {
+  int committed = 0, failed = 0, arrived = 0, aborted = 0, no_room = 0;
+  uint64_t crc_errors = 0, resent = 0, refused = 0;
+};
+
+class Run {
+ public:
+  Run(uint64_t seed, Totals* totals) : cluster_(seed), totals_(totals) {
+    for (Incarnation incarnation = 1; incarnation <= 4; ++incarnation) {
+      TransferOptions options = TestOptions(incarnation);
+      options.chunk_bytes = 160 + int64_t(Random(900));
+      options.window_bytes = 200 + int64_t(Random(2'000));
+      cluster_.Add(options, kPages, kPlanes, incarnation % 2 == 0 ? 16 : 0);
+    }
+    for (const size_t n : {0, 1}) {
+      for (int32_t page = 0; page < kPages; ++page) {
+        Source(n).pool.FillPage(page, 100 + n);
+        Source(n).owned.erase(page);
+        Source(n).kept.insert(page);
+      }
+    }
+    MemNetwork::Faults faults;
+    if (Random(2) == 0) faults.corrupt_payload = 0.15;
+    if (Random(2) == 0) faults.duplicate_message = 0.3;
+    if (Random(3) == 0) faults.cut_connection = 0.01;
+    cluster_.network.set_faults(faults);
+  }
+
+  void Play() {
+    const int n_handoffs = 1 + int(Random(6));
+    for (int i = 0; i < 400; ++i) {
+      if (int(handoffs_.size()) < n_handoffs && Random(10) == 0) OpenOne();
+      if (Random(6) == 0) Feed();
+      if (Random(8) == 0) ChangeStock();
+      if (Random(60) == 0) CancelOne();
+      if (Random(5) == 0) cluster_.now_us += TransferCore::kTickUs;
+      cluster_.Step();
+      Look();
+    }
+    // Then everything is given what it needs, or cancelled.
+    cluster_.network.set_faults({});
+    for (int i = 0; i < 3'000 && Open(); ++i) {
+      Feed();
+      if (i % 20 == 0) ChangeStock();
+      if (i > 1'500 && i % 50 == 0) CancelOne();
+      if (Random(4) == 0) cluster_.now_us += TransferCore::kTickUs;
+      cluster_.Step();
+      Look();
+    }
+    cluster_.RunUntilIdle(30'000'000);
+    Look();
+    for (const auto& node : cluster_.nodes) {
+      REQUIRE_FALSE(node->core->busy());
+      REQUIRE(node->core->n_operations() == 0);
+      REQUIRE(node->link->idle());
+      REQUIRE(node->core->stock().owed() == 0);
+      const TransferCounters& counters = node->core->counters();
+      totals_->crc_errors += counters.crc_errors;
+      totals_->resent += counters.resent_chunks;
+      totals_->refused += counters.refused_chunks;
+    }
+    for (const auto& [n, handoff] : handoffs_) {
+      REQUIRE(handoff.ended.has_value());
+      if (handoff.ended->ok()) REQUIRE(handoff.arrived);
+      if (handoff.opened_at_sink) REQUIRE(handoff.arrived != handoff.aborted);
+      ++(handoff.ended->ok() ? totals_->committed : totals_->failed);
+      totals_->arrived += handoff.arrived;
+      totals_->aborted += handoff.aborted;
+    }
+  }
+
+ private:
+  struct Handoff {
+    Ticket ticket;
+    size_t source, sink;
+    std::vector<int32_t> pages;                           // at the source
+    std::vector<std::pair<int32_t, int32_t>> cells_left;  // (plane, page), in sending order
+    bool committed = false;
+    std::optional<absl::Status> ended;
+    bool opened_at_sink = false, arrived = false, aborted = false;
+  };
+
+  uint64_t Random(uint64_t n) { return cluster_.random() % n; }
+  CoreNode& Source(size_t n) { return *cluster_.nodes[2 * n]; }
+  CoreNode& Sink(size_t n) { return *cluster_.nodes[2 * n + 1]; }
+  bool Open() {
+    for (const auto& [n, handoff] : handoffs_)
+      if (!handoff.ended) return true;
+    for (const auto& node : cluster_.nodes)
+      if (node->core->busy()) return true;
+    return false;
+  }
+
+  void OpenOne() {
+    const uint64_t n = handoffs_.size() + 1;
+    Handoff& handoff = handoffs_[n];
+    handoff.source = Random(2);
+    handoff.sink = Random(2);
+    const auto kv_pages = int32_t(Random(6));
+    handoff.ticket = MakeTicket(n, Sink(handoff.sink).options.incarnation, kv_pages,
+                                std::max(kv_pages, 1) + int32_t(Random(3)));
+    for (int32_t i = 0; i < kv_pages; ++i) handoff.pages.push_back(int32_t(Random(kPages)));
+    // Plane after plane as prefill does, the pages of a plane in one to three pieces.
+    for (int32_t plane = 0; plane < int32_t(kPlanes.size()); ++plane)
+      for (int32_t page = 0; page < kv_pages; ++page) handoff.cells_left.emplace_back(plane, page);
+    Source(handoff.source)
+        .core->Handle(OpenHandoff{handoff.ticket, Sink(handoff.sink).options.incarnation,
+                                  Sink(handoff.sink).link->address()},
+                      cluster_.now_us);
+  }
+
+  // Prefill gets on: some handoff's next cells are final, or all were.
+  void Feed() {
+    if (handoffs_.empty()) return;
+    Handoff& handoff = std::next(handoffs_.begin(), int64_t(Random(handoffs_.size())))->second;
+    TransferCore& core = *Source(handoff.source).core;
+    auto& left = handoff.cells_left;
+    if (!left.empty()) {
+      const auto [plane, first_page] = left.front();
+      SendCells cells{
+          .ticket_id = handoff.ticket.id, .plane = plane, .first_page = first_page, .pages = {}};
+      for (size_t n = Random(4) + 1; n > 0 && !left.empty() && left.front().first == plane; --n) {
+        cells.pages.push_back(handoff.pages[size_t(left.front().second)]);
+        left.erase(left.begin());
+      }
+      core.Handle(std::move(cells), cluster_.now_us);
+    } else if (!handoff.committed) {
+      handoff.committed = true;
+      core.Handle(CommitHandoff{handoff.ticket.id,
+                                {.first_token = int32_t(handoff.ticket.request_id), .n_tokens = 5}},
+                  cluster_.now_us);
+    }
+  }
+
+  void ChangeStock() {
+    CoreNode& sink = Sink(Random(2));
+    if (Random(3) == 0) {
+      sink.core->Handle(ReclaimPages{int32_t(Random(4))}, cluster_.now_us);
+    } else {
+      sink.Lend(int32_t(Random(6)), cluster_.now_us);
+    }
+  }
+
+  void CancelOne() {
+    if (handoffs_.empty()) return;
+    const Handoff& handoff =
+        std::next(handoffs_.begin(), int64_t(Random(handoffs_.size())))->second;
+    CoreNode& node = Random(2) == 0 ? Source(handoff.source) : Sink(handoff.sink);
+    node.core->Handle(CancelHandoff{handoff.ticket.id, 1}, cluster_.now_us);
+  }
+
+  void Look() {
+    for (size_t i = 0; i < cluster_.nodes.size(); ++i) {
+      CoreNode& node = *cluster_.nodes[i];
+      REQUIRE(node.PagesAccounted());
+      for (TransferEvent& event : std::exchange(node.events, {})) {
+        if (auto* ended = std::get_if<HandoffEnded>(&event)) OnEnded(*ended);
+        if (auto* arrived = std::get_if<HandoffArrived>(&event)) OnArrived(node, *arrived);
+        if (auto* aborted = std::get_if<HandoffAborted>(&event)) {
+          Handoff& handoff = handoffs_.at(aborted->ticket_id.high);
+          REQUIRE_FALSE(handoff.arrived);
+          REQUIRE_FALSE(handoff.aborted);
+          REQUIRE_FALSE(aborted->status.ok());
+          handoff.aborted = handoff.opened_at_sink = true;
+        }
+        if (auto* returned = std::get_if<PagesReturned>(&event))
+          for (const int32_t page : returned->pages) node.Own(page);
+        if (std::holds_alternative<HandoffNoRoom>(event)) ++totals_->no_room;
+        if (auto* promised = std::get_if<HandoffPromised>(&event)) {
+          Handoff& handoff = handoffs_.at(promised->ticket_id.high);
+          REQUIRE_FALSE(handoff.ended.has_value());
+          handoff.opened_at_sink = true;
+        }
+      }
+      REQUIRE(node.PagesAccounted());
+    }
+  }
+
+  void OnEnded(const HandoffEnded& ended) {
+    Handoff& handoff = handoffs_.at(ended.ticket_id.high);
+    REQUIRE_FALSE(handoff.ended.has_value());
+    handoff.ended = ended.status;
+  }
+
+  void OnArrived(CoreNode& node, const HandoffArrived& arrived) {
+    Handoff& handoff = handoffs_.at(arrived.ticket_id.high);
+    REQUIRE_FALSE(handoff.arrived);
+    REQUIRE_FALSE(handoff.aborted);
+    REQUIRE(handoff.committed);
+    REQUIRE(&node == &Sink(handoff.sink));
+    REQUIRE(arrived.request_id == handoff.ticket.request_id);
+    REQUIRE(arrived.record.first_token == int32_t(handoff.ticket.request_id));
+    REQUIRE(arrived.pages.size() == size_t(handoff.ticket.promise_pages));
+    for (size_t i = 0; i < handoff.pages.size(); ++i)
+      REQUIRE(SamePage(Source(handoff.source).pool, handoff.pages[i], node.pool, arrived.pages[i]));
+    handoff.arrived = handoff.opened_at_sink = true;
+    // The request is over at once: its pages are the engine's again.
+    for (const int32_t page : arrived.pages) node.Own(page);
+  }
+
+  CoreCluster cluster_;
+  Totals* const totals_;
+  std::map<uint64_t, Handoff> handoffs_;
+};
+
+TEST_CASE("random interleavings keep every promise") {
+  Totals totals;
+  for (uint64_t seed = 1; seed <= 3'000; ++seed) {
+    INFO("seed " << seed);
+    Run(seed, &totals).Play();
+  }
+  WARN("committed " << totals.committed << " failed " << totals.failed << " arrived "
+                    << totals.arrived << " aborted " << totals.aborted << " no room "
+                    << totals.no_room << " crc errors " << totals.crc_errors << " resent "
+                    << totals.resent << " refused " << totals.refused);
+  // The runs met what they are about.
+  CHECK(totals.committed > 1'000);
+  CHECK(totals.failed > 1'000);
+  CHECK(totals.arrived >= totals.committed);
+  CHECK(totals.aborted > 500);
+  CHECK(totals.no_room > 500);
+  CHECK(totals.crc_errors > 500);
+  CHECK(totals.resent > 500);
+  CHECK(totals.refused > 100);
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,102 @@
+// Two Transfers, each with its own link thread, over a MemNetwork: the threads of this room without
+// UCX, so that a race detector sees every access.
+#include <atomic>
+#include <random>
+#include <thread>
+
+#include "kvtransfer/mem_link.h"
+#include "kvtransfer/transfer_node.h"
+
+// Last: its CHECK replaces ours.
+#include <catch2/catch.hpp>
+
+namespace baton {
+namespace {
+
+TEST_CASE("many handoffs between two link threads, with cancels from other threads") {
+  MemNetwork network(MemNetwork::Mode::kThreaded, 1);
+  const LinkMaker make_link = [&network] {
+    return absl::StatusOr<std::unique_ptr<Link>>(network.MakeLink());
+  };
+  constexpr int32_t kPages = 24;
+  TransferOptions options[2] = {TestOptions(1), TestOptions(2)};
+  for (TransferOptions& o : options) o.chunk_bytes = 3'000;
+  TransferNode source(options[0], kPages, {1'000, 2'500, 700}, 8, make_link);
+  TransferNode sink(options[1], kPages, {1'000, 2'500, 700}, 8, make_link);
+  for (int32_t page = 0; page < kPages; ++page) source.pool().FillPage(page, 2);
+  sink.LendAll();
+
+  constexpr uint64_t kHandoffs = 400;
+  std::atomic<uint64_t> opened = 0;
+  std::atomic<bool> done = false;
+  std::thread canceller([&] {
+    std::mt19937 random(5);
+    while (!done) {
+      const uint64_t n = opened.load();
+      if (n > 0 && random() % 4 == 0)
+        (random() % 2 ? source : sink).transfer().Post(CancelHandoff{{n, ~n}, 1});
+      std::this_thread::yield();
+    }
+  });
+  std::thread watcher([&] {
+    while (!done) {
+      static_cast<void>(source.transfer().counters());
+      static_cast<void>(sink.transfer().counters());
+      std::this_thread::yield();
+    }
+  });
+  int n_committed = 0, n_arrived = 0;
+  for (uint64_t n = 1; n <= kHandoffs; ++n) {
+    const Ticket ticket = MakeTicket(n, 2, int32_t(n % 8), int32_t(n % 8) + 2);
+    std::vector<int32_t> pages;
+    for (int32_t i = 0; i < ticket.kv_pages; ++i)
+      pages.push_back(int32_t(n + uint64_t(i)) % kPages);
+    source.Open(ticket, sink);
+    if (n % 3 == 0) opened = n;  // the canceller's
+    source.SendAndCommit(ticket, pages);
+    const auto ended = source.Wait<HandoffEnded>();
+    REQUIRE(ended.has_value());
+    n_committed += ended->status.ok();
+    while (const auto arrived = sink.Wait<HandoffArrived>(0)) {
+      ++n_arrived;
+      if (arrived->ticket_id.high == n)
+        for (size_t i = 0; i < pages.size(); ++i)
+          REQUIRE(SamePage(source.pool(), pages[i], sink.pool(), arrived->pages[i]));
+      sink.transfer().Post(LendPages{arrived->pages, 0});
+    }
+  }
+  done = true;
+  canceller.join();
+  watcher.join();
+  CHECK(n_committed >= int(kHandoffs / 2));
+  CHECK(n_arrived >= n_committed);
+  source.Stop();
+  sink.Stop();
+  size_t back = sink.Wait<PagesReturned>(0)->pages.size();
+  while (const auto arrived = sink.Wait<HandoffArrived>(0)) back += arrived->pages.size();
+  CHECK(back == kPages);
+}
+
+TEST_CASE("a Transfer that is destroyed while handoffs run gives all pages back") {
+  for (int round = 0; round < 20; ++round) {
+    MemNetwork network(MemNetwork::Mode::kThreaded, 1);
+    const LinkMaker make_link = [&network] {
+      return absl::StatusOr<std::unique_ptr<Link>>(network.MakeLink());
+    };
+    TransferNode source(TestOptions(1), 8, {5'000}, 0, make_link);
+    TransferNode sink(TestOptions(2), 8, {5'000}, 0, make_link);
+    sink.LendAll();
+    for (uint64_t n = 1; n <= 6; ++n) {
+      const Ticket ticket = MakeTicket(n, 2, 3, 3);
+      source.Open(ticket, sink);
+      source.transfer().Post(SendCells{.ticket_id = ticket.id, .pages = {0, 1, 2}});
+    }
+    (round % 2 == 0 ? source : sink).Stop();
+    for (int i = 0; i < 6; ++i) REQUIRE(source.Wait<HandoffEnded>().has_value());
+    sink.Stop();
+    CHECK(sink.Wait<PagesReturned>(0)->pages.size() == 8);
+  }
+}
+
+}  // namespace
+}  // namespace baton

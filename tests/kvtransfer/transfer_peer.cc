@@ -1,0 +1,75 @@
+// The other process of ucx_process_test.cc.
+//   transfer_peer sink PAGES CELL_BYTES             lends its pages, prints its address
+//   transfer_peer source PAGES CELL_BYTES ADDRESS   hands all its pages to the sink there
+// Both have two planes, say what happened line by line, and leave when their input is closed.
+// Incarnations: the source is 1, the sink 2.
+#include <sys/prctl.h>
+
+#include <csignal>
+#include <cstdio>
+#include <string>
+
+#include "common/check.h"
+#include "kvtransfer/crc32c.h"
+#include "kvtransfer/transfer_node.h"
+
+namespace baton {
+namespace {
+
+void Say(const std::string& line) {
+  std::printf("%s\n", line.c_str());
+  std::fflush(stdout);
+}
+
+void WaitForEndOfInput() {
+  char c;
+  while (::read(STDIN_FILENO, &c, 1) > 0) {
+  }
+}
+
+int RunSink(int32_t n_pages, int64_t cell_bytes) {
+  TransferNode node(TestOptions(2), n_pages, {cell_bytes, cell_bytes});
+  CHECK(node.status().ok());
+  node.LendAll();
+  Say(node.transfer().address());
+  const auto arrived = node.Wait<HandoffArrived>(60'000);
+  CHECK(arrived.has_value());
+  uint32_t crc = 0;
+  for (const int32_t page : arrived->pages)
+    crc = ExtendCrc32c(crc, node.pool().page(page).data(), node.pool().page(page).size());
+  Say(std::to_string(crc));
+  WaitForEndOfInput();
+  return 0;
+}
+
+int RunSource(int32_t n_pages, int64_t cell_bytes, const std::string& sink) {
+  TransferNode node(TestOptions(1), n_pages, {cell_bytes, cell_bytes});
+  CHECK(node.status().ok());
+  std::vector<int32_t> pages;
+  for (int32_t page = 0; page < n_pages; ++page) {
+    node.pool().FillPage(page, 8);
+    pages.push_back(page);
+  }
+  const Ticket ticket = MakeTicket(1, 2, n_pages, n_pages);
+  node.transfer().Post(OpenHandoff{ticket, 2, sink});
+  CHECK(node.Wait<HandoffPromised>().has_value());
+  Say("promised");
+  node.SendAndCommit(ticket, pages);
+  const auto ended = node.Wait<HandoffEnded>(60'000);
+  CHECK(ended.has_value());
+  Say(ended->status.ToString());
+  WaitForEndOfInput();
+  return 0;
+}
+
+}  // namespace
+}  // namespace baton
+
+int main(int argc, char** argv) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  CHECK(argc >= 4);
+  const int32_t n_pages = std::stoi(argv[2]);
+  const int64_t cell_bytes = std::stoll(argv[3]);
+  return argc == 4 ? baton::RunSink(n_pages, cell_bytes)
+                   : baton::RunSource(n_pages, cell_bytes, argv[4]);
+}

@@ -1,0 +1,141 @@
+// Transfers over UCX (tcp) between two processes, and what is left when one of them dies or hangs.
+#include <chrono>
+#include <thread>
+
+#include "kvtransfer/child_process.h"
+#include "kvtransfer/crc32c.h"
+#include "kvtransfer/transfer_node.h"
+
+// Last: its CHECK replaces ours.
+#include <catch2/catch.hpp>
+
+namespace baton {
+namespace {
+
+constexpr int32_t kPages = 64;
+constexpr int64_t kCell = 1 << 20;  // 128 MiB in all: long enough to be interrupted
+
+std::vector<int32_t> AllPages() {
+  std::vector<int32_t> pages;
+  for (int32_t i = 0; i < kPages; ++i) pages.push_back(i);
+  return pages;
+}
+
+struct SourceHere {
+  SourceHere()
+      : child({TRANSFER_PEER, "sink", std::to_string(kPages), std::to_string(kCell)}),
+        node(Options(), kPages, {kCell, kCell}) {
+    REQUIRE(node.status().ok());
+    address = child.ReadLine();
+    for (int32_t page = 0; page < kPages; ++page) node.pool().FillPage(page, 8);
+  }
+  static TransferOptions Options() {
+    TransferOptions options = TestOptions(1);
+    options.peer_timeout_ms = 2'000;
+    return options;
+  }
+  void Start() {
+    node.transfer().Post(OpenHandoff{ticket, 2, address});
+    REQUIRE(node.Wait<HandoffPromised>().has_value());
+    node.SendAndCommit(ticket, AllPages());
+    while (node.transfer().counters().chunks_sent < 12)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  ChildProcess child;
+  TransferNode node;
+  std::string address;
+  const Ticket ticket = MakeTicket(1, 2, kPages, kPages);
+};
+
+double SecondsSince(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+TEST_CASE("a handoff to another process arrives whole") {
+  SourceHere source;
+  source.Start();
+  const auto ended = source.node.Wait<HandoffEnded>();
+  REQUIRE(ended.has_value());
+  CHECK(ended->status.ok());
+  uint32_t crc = 0;
+  for (int32_t page = 0; page < kPages; ++page)
+    crc = ExtendCrc32c(crc, source.node.pool().page(page).data(),
+                       source.node.pool().page(page).size());
+  CHECK(source.child.ReadLine() == std::to_string(crc));
+  CHECK(source.child.Finish() == 0);
+}
+
+TEST_CASE("a sink killed in the middle ends the handoff at once, and a new one can follow") {
+  SourceHere source;
+  source.Start();
+  const auto start = std::chrono::steady_clock::now();
+  source.child.Signal(SIGKILL);
+  const auto ended = source.node.Wait<HandoffEnded>();
+  REQUIRE(ended.has_value());
+  CHECK(ended->status.code() == absl::StatusCode::kUnavailable);
+  CHECK(SecondsSince(start) < 1.5);
+
+  ChildProcess next({TRANSFER_PEER, "sink", std::to_string(kPages), std::to_string(kCell)});
+  source.node.transfer().Post(OpenHandoff{source.ticket, 2, next.ReadLine()});
+  source.node.SendAndCommit(source.ticket, AllPages());
+  CHECK(source.node.Wait<HandoffEnded>()->status.ok());
+}
+
+TEST_CASE("a sink that hangs is given up after the timeout") {
+  SourceHere source;
+  source.Start();
+  source.child.Signal(SIGSTOP);
+  const auto start = std::chrono::steady_clock::now();
+  const auto ended = source.node.Wait<HandoffEnded>();
+  REQUIRE(ended.has_value());
+  CHECK(ended->status.code() == absl::StatusCode::kUnavailable);
+  CHECK(SecondsSince(start) < 4);
+}
+
+TEST_CASE("a source killed in the middle gives the sink its pages back") {
+  TransferNode sink(TestOptions(2), kPages, {kCell, kCell});
+  REQUIRE(sink.status().ok());
+  sink.LendAll();
+  ChildProcess child({TRANSFER_PEER, "source", std::to_string(kPages), std::to_string(kCell),
+                      sink.transfer().address()});
+  REQUIRE(child.ReadLine() == "promised");
+  while (sink.transfer().counters().chunks_received < 3)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const auto start = std::chrono::steady_clock::now();
+  child.Signal(SIGKILL);
+  const auto aborted = sink.Wait<HandoffAborted>();
+  REQUIRE(aborted.has_value());
+  CHECK(aborted->status.code() == absl::StatusCode::kUnavailable);
+  CHECK(SecondsSince(start) < 1.5);
+  sink.transfer().Post(ReclaimPages{kPages});
+  CHECK(sink.Wait<PagesReturned>()->pages.size() == kPages);
+}
+
+TEST_CASE("a sink that cancels in the middle ends the source in the other process") {
+  TransferNode sink(TestOptions(2), kPages, {kCell, kCell});
+  REQUIRE(sink.status().ok());
+  sink.LendAll();
+  ChildProcess child({TRANSFER_PEER, "source", std::to_string(kPages), std::to_string(kCell),
+                      sink.transfer().address()});
+  REQUIRE(child.ReadLine() == "promised");
+  while (sink.transfer().counters().chunks_received < 3)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  sink.transfer().Post(CancelHandoff{{1, ~uint64_t{1}}, 1});
+  CHECK(sink.Wait<HandoffAborted>()->status.code() == absl::StatusCode::kCancelled);
+  CHECK(child.ReadLine() == "CANCELLED: cancelled");
+  CHECK(child.Finish() == 0);
+  sink.transfer().Post(ReclaimPages{kPages});
+  CHECK(sink.Wait<PagesReturned>()->pages.size() == kPages);
+}
+
+// As an operator would see it: UCX's own handlers would print a backtrace and hide the signal.
+TEST_CASE("a crash is a plain crash") {
+  ChildProcess child({TRANSFER_PEER, "sink", "4", "64"});
+  REQUIRE_FALSE(child.ReadLine().empty());
+  child.Signal(SIGSEGV);
+  CHECK(child.ReadLine().empty());
+  CHECK(child.WaitForSignal() == SIGSEGV);
+}
+
+}  // namespace
+}  // namespace baton
