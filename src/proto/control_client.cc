@@ -3,6 +3,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <iterator>
 #include <mutex>
@@ -18,6 +19,11 @@
 
 namespace baton {
 namespace {
+
+// A gRPC callback thread that sees no event for a second sleeps 100 ms before it polls again
+// (completion_queue_cc.cc of 1.51), and a message arriving meanwhile waits: first tokens after an
+// idle second would come up to 100 ms late. So a quiet stream carries an empty report this often.
+constexpr std::chrono::milliseconds kTick(400);
 
 absl::Status FromGrpc(const grpc::Status& status) {
   if (status.ok()) return absl::UnavailableError("the router ended the stream");
@@ -52,13 +58,15 @@ class ControlClient::Core {
   void Dial();
   bool RunStream();  // until it ends; true: the router had accepted it
   bool Pause(absl::Duration pause);
+  void LogRefusal(const absl::Status& reason);
 
   const ControlClientOptions options_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool stopping_ = false;
-  Stream* stream_ = nullptr;  // the one that lives now
-  std::thread dialler_;       // last: starts when all else is made
+  Stream* stream_ = nullptr;   // the one that lives now
+  absl::Status last_refusal_;  // the dialler's: what it said last
+  std::thread dialler_;        // last: starts when all else is made
 };
 
 // One attempt. Lives on the dialling thread's stack until OnDone, which comes once and last.
@@ -141,6 +149,12 @@ class ControlClient::Core::Stream
     WriteMoreLocked();
     return true;
   }
+  void TickLocked() {
+    if (!open_ || writing_) return;
+    write_.Clear();
+    writing_ = true;
+    StartWrite(&write_);
+  }
   void CancelLocked() {
     open_ = false;
     context_.TryCancel();
@@ -210,6 +224,17 @@ bool ControlClient::Core::Pause(absl::Duration pause) {
   return !stopping_;
 }
 
+// Once per reason, not once per attempt.
+void ControlClient::Core::LogRefusal(const absl::Status& reason) {
+  if (reason.code() == last_refusal_.code()) return;
+  last_refusal_ = reason;
+  if (reason.code() == absl::StatusCode::kUnavailable)
+    LogInfo("waiting for the router at %s", options_.router_address);
+  else
+    LogWarn("router %s refuses this worker: %s", options_.router_address,
+            std::string(reason.message()));
+}
+
 void ControlClient::Core::Dial() {
   absl::Duration pause = options_.least_pause;
   do {
@@ -224,15 +249,15 @@ bool ControlClient::Core::RunStream() {
     if (stopping_) return false;
     stream_ = &stream;
     stream.Start();
-    changed_.wait(lock, [&stream] { return stream.done_; });
+    while (!changed_.wait_for(lock, kTick, [&stream] { return stream.done_; })) stream.TickLocked();
     stream_ = nullptr;
     if (stopping_) return stream.accepted_;
   }
   if (!stream.accepted_) {
-    LogDebug("router %s not reached: %s", options_.router_address,
-             std::string(stream.reason_.message()));
+    LogRefusal(stream.reason_);
     return false;
   }
+  last_refusal_ = absl::OkStatus();
   LogWarn("stream to router %s ended: %s", options_.router_address,
           std::string(stream.reason_.message()));
   while (!options_.on_event(RouterDisconnected{stream.reason_}))

@@ -3,14 +3,11 @@
 #include <grpcpp/grpcpp.h>
 
 #include <condition_variable>
-#include <deque>
 #include <mutex>
-#include <optional>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_format.h"
-#include "common/check.h"
 #include "common/log.h"
 #include "control.grpc.pb.h"
 #include "proto/control_channel.h"
@@ -95,6 +92,9 @@ class ControlServer::Core::Stream
     if (retired_) return;
     if (!report.ok()) {
       core_->RetireLocked(*this, report.status());
+    } else if (report->events.empty()) {  // a tick (control_client.cc)
+      reading_ = false;
+      ReadMoreLocked();
     } else {
       ++unread_;
       core_->Queue(id_, WorkerReported{.worker = worker_, .report = *std::move(report)});
@@ -212,7 +212,6 @@ grpc::ServerBidiReactor<wire::WorkerReport, wire::RouterMessages>* ControlServer
             std::string(proven.status().message()));
     return new Refusal(proven.status());
   }
-  context->AddInitialMetadata(kRouterProofKey, RouterProof(options_.key, *proven));
   std::unique_lock lock(mutex_);
   if (shut_down_) return new Refusal(absl::UnavailableError("the router is shutting down"));
   if (counted_streams_ >= options_.max_workers)
@@ -220,6 +219,7 @@ grpc::ServerBidiReactor<wire::WorkerReport, wire::RouterMessages>* ControlServer
         absl::StrFormat("the router already has %d workers", counted_streams_)));
   if (const auto older = newest_.find(proven->incarnation); older != newest_.end())
     RetireLocked(*streams_.at(older->second), absl::AbortedError("the worker dialled anew"));
+  context->AddInitialMetadata(kRouterProofKey, RouterProof(options_.key, *proven));
   auto* const stream = new Stream(this, context, next_stream_++, proven->incarnation);
   ++counted_streams_;
   streams_[stream->id_] = stream;

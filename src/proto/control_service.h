@@ -33,7 +33,7 @@ struct ControlServerOptions {
   ClusterKey key{};
   // Called on a gRPC thread when events turn from none to some; must only wake the consumer (for
   // example asio::post of a drain). Not called after Shutdown returned.
-  std::function<void()> wake;
+  std::function<void()> wake{};
   int max_workers = 256;
   int max_unread_reports = 64;     // per stream
   int max_unsent_messages = 4096;  // per stream

@@ -1,0 +1,323 @@
+// Both shells of the control stream against each other over loopback, and against processes that
+// die or stop.
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "proto/control_ends.h"
+
+namespace baton {
+namespace {
+
+using Catch::Contains;
+
+WorkerReport TokenReport(RequestId request, int32_t position) {
+  return {.events = {TokenOut{.request_id = request, .epoch = 1, .position = position}}};
+}
+
+void WaitUntil(auto condition) {
+  const absl::Time end = absl::Now() + absl::Seconds(10);
+  while (!condition() && absl::Now() < end) absl::SleepFor(absl::Milliseconds(1));
+  REQUIRE(condition());
+}
+
+}  // namespace
+
+TEST_CASE("the announcement comes first, then both directions in order") {
+  RouterEnd router;
+  WorkerEnd worker(router.address(), 5);
+  router.AwaitWorker(5);
+  REQUIRE(worker.events.Next<RouterConnected>().has_value());
+  for (int i = 1; i <= 50; ++i) REQUIRE(worker.client->Send(TokenReport(9, i)));
+  for (int next = 1; next <= 50;) {
+    const auto reported = router.Next<WorkerReported>();
+    REQUIRE(reported.has_value());
+    CHECK(reported->worker == 5);
+    for (const WorkerEvent& event : reported->report.events)
+      CHECK(std::get<TokenOut>(event).position == next++);
+  }
+  for (Epoch i = 1; i <= 50; ++i) router.server->Send(5, {CancelRequest{.epoch = i}});
+  for (Epoch next = 1; next <= 50;) {
+    const auto got = worker.events.Next<RouterMessages>();
+    REQUIRE(got.has_value());
+    for (const RouterMessage& message : got->messages)
+      CHECK(std::get<CancelRequest>(message).epoch == next++);
+  }
+}
+
+TEST_CASE("100,000 tokens arrive in order, many to a message") {
+  RouterEnd router;
+  WorkerEnd worker(router.address(), 5);
+  router.AwaitWorker(5);
+  REQUIRE(worker.events.Next<RouterConnected>().has_value());
+  constexpr int kTokens = 100000, kRows = 32;
+  std::thread engine([&] {
+    for (int i = 0; i < kTokens;) {
+      WorkerReport step;
+      for (int row = 0; row < kRows; ++row)
+        step.events.push_back(TokenOut{.request_id = 1, .epoch = 1, .position = ++i});
+      while (!worker.client->Send(step)) std::this_thread::yield();
+    }
+  });
+  int next = 1, messages = 0;
+  const absl::Time start = absl::Now();
+  while (next <= kTokens) {
+    const auto reported = router.Next<WorkerReported>();
+    if (!reported.has_value()) break;
+    ++messages;
+    for (const WorkerEvent& event : reported->report.events)
+      if (std::get<TokenOut>(event).position == next) ++next;
+  }
+  engine.join();
+  CHECK(next == kTokens + 1);
+  CHECK(messages <= kTokens / kRows);
+  WARN("100000 tokens in " << absl::FormatDuration(absl::Now() - start) << ", " << messages
+                           << " messages");
+}
+
+TEST_CASE("another cluster's worker is refused, and sees no router") {
+  RouterEnd router({.key = {1}});
+  WorkerEnd stranger(router.address(), 5, [](ControlClientOptions* o) { o->key = {2}; });
+  CHECK_FALSE(router.Next<WorkerConnected>(absl::Milliseconds(300)).has_value());
+  CHECK(stranger.events.size() == 0);
+  CHECK_FALSE(stranger.client->Send(TokenReport(1, 1)));
+  WorkerEnd member(router.address(), 6, [](ControlClientOptions* o) { o->key = {1}; });
+  router.AwaitWorker(6);
+}
+
+TEST_CASE("a worker finds the router whenever it comes, and announces itself to each") {
+  int port = 0;
+  {
+    RouterEnd picks_port;
+    port = picks_port.server->port();
+  }
+  WorkerEnd worker(absl::StrCat("127.0.0.1:", port), 5);  // nobody listens yet
+  for (int life = 0; life < 3; ++life) {
+    RouterEnd router({.address = absl::StrCat("127.0.0.1:", port)});
+    router.AwaitWorker(5);
+    REQUIRE(worker.events.Next<RouterConnected>().has_value());
+    router.server->Shutdown();
+    const auto lost = worker.events.Next<RouterDisconnected>();
+    REQUIRE(lost.has_value());
+    CHECK_THAT(std::string(lost->reason.message()), Contains("shutting down"));
+    CHECK_FALSE(worker.client->Send(TokenReport(1, 1)));
+  }
+}
+
+TEST_CASE("a worker that dials anew replaces its old stream") {
+  RouterEnd router;
+  WorkerEnd old_life(router.address(), 5,
+                     [](ControlClientOptions* o) { o->least_pause = absl::Hours(1); });
+  router.AwaitWorker(5);
+  WorkerEnd new_life(router.address(), 5);
+  const auto lost = router.Next<WorkerLost>();
+  REQUIRE(lost.has_value());
+  CHECK(lost->worker == 5);
+  router.AwaitWorker(5);
+  REQUIRE(old_life.events.Next<RouterConnected>().has_value());
+  REQUIRE(old_life.events.Next<RouterDisconnected>().has_value());
+  REQUIRE(new_life.events.Next<RouterConnected>().has_value());
+  router.server->Send(5, {DrainWorker{}});
+  CHECK(new_life.events.Next<RouterMessages>().has_value());
+  CHECK(old_life.events.size() == 0);
+}
+
+TEST_CASE("messages for a stream whose end was not seen yet never reach the next one") {
+  RouterEnd router;
+  auto worker = std::make_unique<WorkerEnd>(router.address(), 5);
+  router.AwaitWorker(5);
+  worker.reset();
+  WorkerEnd again(router.address(), 5);
+  REQUIRE(again.events.Next<RouterConnected>().has_value());
+  // WorkerLost of the old and WorkerConnected of the new wait, not taken: this is for the old one.
+  router.server->Send(5, {CancelRequest{.request_id = 1}});
+  REQUIRE(router.Next<WorkerLost>().has_value());
+  router.AwaitWorker(5);
+  router.server->Send(5, {CancelRequest{.request_id = 2}});
+  const auto got = again.events.Next<RouterMessages>();
+  REQUIRE(got.has_value());
+  CHECK(std::get<CancelRequest>(got->messages.at(0)).request_id == 2);
+}
+
+TEST_CASE("a stream closed with a reason: the worker reads it") {
+  RouterEnd router;
+  WorkerEnd worker(router.address(), 5);
+  router.AwaitWorker(5);
+  REQUIRE(worker.events.Next<RouterConnected>().has_value());
+  router.server->Close(5, absl::FailedPreconditionError("numerics_id differs"));
+  REQUIRE(router.Next<WorkerLost>().has_value());
+  const auto lost = worker.events.Next<RouterDisconnected>();
+  REQUIRE(lost.has_value());
+  CHECK(lost->reason == absl::FailedPreconditionError("numerics_id differs"));
+}
+
+TEST_CASE("a report out of range closes the stream and names the field") {
+  RouterEnd router;
+  WorkerEnd worker(router.address(), 5);
+  router.AwaitWorker(5);
+  REQUIRE(worker.events.Next<RouterConnected>().has_value());
+  REQUIRE(worker.client->Send({.events = {TokenOut{.position = 1, .token = -1}}}));
+  const auto lost = router.Next<WorkerLost>();
+  REQUIRE(lost.has_value());
+  CHECK_THAT(std::string(lost->reason.message()), Contains("token.token"));
+  CHECK(worker.events.Next<RouterDisconnected>()->reason == lost->reason);
+}
+
+TEST_CASE("a router that does not take reports is not flooded; the worker gives up at its bound") {
+  RouterEnd router({.max_unread_reports = 4});
+  WorkerEnd worker(router.address(), 5, [](ControlClientOptions* o) {
+    o->max_unsent_events = 20000;
+    o->least_pause = absl::Hours(1);
+  });
+  router.AwaitWorker(5);
+  REQUIRE(worker.events.Next<RouterConnected>().has_value());
+  const WorkerReport big = {.events = std::vector<WorkerEvent>(1000, TokenOut{.position = 1})};
+  int sent = 0;
+  while (sent < 10000 && worker.client->Send(big)) ++sent;
+  CHECK(sent < 10000);
+  const auto lost = worker.events.Next<RouterDisconnected>();
+  REQUIRE(lost.has_value());
+  CHECK(lost->reason.code() == absl::StatusCode::kResourceExhausted);
+  size_t taken = 0;
+  std::vector<ControlEvent> events;
+  WaitUntil([&] {  // the end of the stream comes at its turn
+    router.server->TakeEvents(&events);
+    return !events.empty() && std::holds_alternative<WorkerLost>(events.back());
+  });
+  for (const ControlEvent& event : events) taken += std::holds_alternative<WorkerReported>(event);
+  CHECK(taken <= 8);  // four waiting, and what was read while they were taken
+}
+
+TEST_CASE("a worker that does not read is closed at the router's bound") {
+  RouterEnd router({.max_unsent_messages = 64});
+  std::mutex hold;  // held: the worker's reaction stands still
+  hold.lock();
+  ControlClientOptions options;
+  options.router_address = router.address();
+  options.announce = TestAnnounce(5);
+  options.least_pause = absl::Hours(1);
+  options.on_event = [&hold](const RouterEvent& event) {
+    if (std::holds_alternative<RouterMessages>(event)) std::lock_guard wait(hold);
+    return true;
+  };
+  auto client = std::make_unique<ControlClient>(std::move(options));
+  router.AwaitWorker(5);
+  const RouterMessage prompt = PrefillRequest{
+      .sink = {}, .tokens = std::vector<int32_t>(100000, 65535), .sampling = SamplingParams{}};
+  std::optional<WorkerLost> lost;
+  for (int i = 0; i < 1000 && !lost; ++i) {
+    router.server->Send(5, {prompt});
+    std::vector<ControlEvent> events;
+    if (router.server->TakeEvents(&events)) lost = std::get<WorkerLost>(events.at(0));
+  }
+  hold.unlock();
+  REQUIRE(lost.has_value());
+  CHECK(lost->reason.code() == absl::StatusCode::kResourceExhausted);
+}
+
+TEST_CASE("a worker whose mailbox is full drops the stream and dials anew") {
+  RouterEnd router;
+  std::atomic<bool> full = false;
+  EventQueue<RouterEvent> events;
+  ControlClientOptions options;
+  options.router_address = router.address();
+  options.announce = TestAnnounce(5);
+  options.on_event = [&](RouterEvent event) {
+    if (full) return false;
+    events.Add(std::move(event));
+    return true;
+  };
+  ControlClient client(std::move(options));
+  router.AwaitWorker(5);
+  REQUIRE(events.Next<RouterConnected>().has_value());
+  full = true;
+  router.server->Send(5, {DrainWorker{}});
+  REQUIRE(router.Next<WorkerLost>().has_value());
+  CHECK(events.size() == 0);
+  full = false;
+  REQUIRE(events.Next<RouterDisconnected>().has_value());  // offered until taken
+  router.AwaitWorker(5);
+  REQUIRE(events.Next<RouterConnected>().has_value());
+}
+
+TEST_CASE("no more than max_workers") {
+  RouterEnd router({.max_workers = 1});
+  auto first = std::make_unique<WorkerEnd>(router.address(), 5);
+  router.AwaitWorker(5);
+  WorkerEnd second(router.address(), 6);
+  CHECK_FALSE(router.Next<WorkerConnected>(absl::Milliseconds(200)).has_value());
+  CHECK(second.events.size() == 0);
+  first.reset();
+  REQUIRE(router.Next<WorkerLost>().has_value());
+  router.AwaitWorker(6);
+}
+
+TEST_CASE("an address that cannot be served is an error that says so") {
+  RouterEnd router;
+  const auto taken = ControlServer::Start({.address = router.address()});
+  CHECK(taken.status().code() == absl::StatusCode::kUnavailable);
+  CHECK_THAT(std::string(taken.status().message()), Contains(router.address()));
+  const auto open = ControlServer::Start({.address = "0.0.0.0:0"});
+  CHECK(open.status().code() == absl::StatusCode::kInvalidArgument);
+}
+
+TEST_CASE("a killed worker is noticed at once, a stopped one within 5 s") {
+  RouterEnd router;
+  PeerProcess worker({"dial", std::to_string(router.server->port())});
+  router.AwaitWorker(77);
+  const absl::Time start = absl::Now();
+  SECTION("killed") {
+    worker.Kill(SIGKILL);
+    REQUIRE(router.Next<WorkerLost>().has_value());
+    CHECK(absl::Now() - start < absl::Seconds(1));
+  }
+  SECTION("stopped") {
+    worker.Kill(SIGSTOP);
+    REQUIRE(router.Next<WorkerLost>().has_value());
+    CHECK(absl::Now() - start < absl::Seconds(5.5));
+  }
+  WARN("noticed after " << absl::FormatDuration(absl::Now() - start));
+}
+
+TEST_CASE("a killed router is noticed at once, a stopped one within 5 s") {
+  PeerProcess router({"serve"});
+  WorkerEnd worker(absl::StrCat("127.0.0.1:", router.ReadPort()), 5);
+  REQUIRE(worker.events.Next<RouterConnected>().has_value());
+  const absl::Time start = absl::Now();
+  SECTION("killed") {
+    router.Kill(SIGKILL);
+    REQUIRE(worker.events.Next<RouterDisconnected>().has_value());
+    CHECK(absl::Now() - start < absl::Seconds(1));
+  }
+  SECTION("stopped") {
+    router.Kill(SIGSTOP);
+    REQUIRE(worker.events.Next<RouterDisconnected>().has_value());
+    CHECK(absl::Now() - start < absl::Seconds(5.5));
+  }
+  WARN("noticed after " << absl::FormatDuration(absl::Now() - start));
+}
+
+TEST_CASE("either end may leave in the middle of traffic; no thread or descriptor stays") {
+  int threads = 0, descriptors = 0;
+  for (int life = 0; life < 12; ++life) {
+    {
+      auto router = std::make_unique<RouterEnd>();
+      auto worker = std::make_unique<WorkerEnd>(router->address(), 5);
+      router->AwaitWorker(5);
+      REQUIRE(worker->events.Next<RouterConnected>().has_value());
+      for (int i = 0; i < 200; ++i) {
+        worker->client->Send(TokenReport(1, 1));
+        router->server->Send(5, {CancelRequest{.request_id = 1}});
+      }
+      if (life % 2 == 0) worker.reset();
+      if (life % 3 == 0) router->server->Shutdown();
+    }
+    if (life == 3) {  // gRPC has made what it keeps
+      absl::SleepFor(absl::Milliseconds(500));
+      threads = CountThreads();
+      descriptors = CountDescriptors();
+    }
+  }
+  WaitUntil([&] { return CountThreads() <= threads && CountDescriptors() <= descriptors; });
+}
+
+}  // namespace baton
