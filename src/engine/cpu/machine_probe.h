@@ -14,8 +14,8 @@ namespace baton {
 double ProbeDotGflops(Isa isa, ComputePool& pool);
 
 // GB/s at which all members together read `bytes` (>= 1 MiB) of pre-faulted memory linearly, each
-// its own part; the best of `rounds`. Choose more bytes than the caches hold to see memory. Needs
-// AVX2.
+// its own part, in the best of several ways and `rounds`. Choose more bytes than the caches hold to
+// see memory. Needs AVX2.
 double ProbeReadGbps(ComputePool& pool, int64_t bytes, int rounds = 3);
 
 // The same on memory of the caller (64-byte aligned), for a limit on the very pages of a benchmark.

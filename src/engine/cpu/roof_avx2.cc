@@ -22,22 +22,39 @@ float Run(const float* operands, int64_t iterations) {
   return all[0] + all[7];
 }
 
-}  // namespace
-
-constexpr RoofKernel kRoofAvx2 = {kChains * 8 * 2, Run};
-
-uint64_t ReadMemory(const void* from, int64_t bytes) {
+template <int kStreams, int kPrefetchBytes>
+uint64_t Read(const void* from, int64_t bytes) {
+  constexpr int64_t kVectors = 16 / kStreams;  // of 32 bytes, per stream and turn
+  const int64_t stride = bytes / 32 / kStreams;
   const __m256i* vectors = static_cast<const __m256i*>(from);
   __m256i sums[8] = {};
-  for (int64_t i = 0; i < bytes / 32; i += 16) {
+  for (int64_t i = 0; i < stride; i += kVectors) {
+#pragma GCC unroll 4
+    for (int64_t stream = 0; stream < kStreams; ++stream) {
+      const __m256i* at = vectors + stream * stride + i;
 #pragma GCC unroll 16
-    for (int j = 0; j < 16; ++j) {
-      sums[j % 8] = _mm256_xor_si256(sums[j % 8], _mm256_load_si256(vectors + i + j));
+      for (int64_t j = 0; j < kVectors; ++j) {
+        if (kPrefetchBytes > 0 && j % 2 == 0) {
+          _mm_prefetch(reinterpret_cast<const char*>(at + j) + kPrefetchBytes, _MM_HINT_T0);
+        }
+        __m256i& sum = sums[(stream * kVectors + j) % 8];
+        sum = _mm256_xor_si256(sum, _mm256_load_si256(at + j));
+      }
     }
   }
   __m256i all = sums[0];
   for (int j = 1; j < 8; ++j) all = _mm256_xor_si256(all, sums[j]);
   return static_cast<uint64_t>(all[0] ^ all[1] ^ all[2] ^ all[3]);
+}
+
+}  // namespace
+
+constexpr RoofKernel kRoofAvx2 = {kChains * 8 * 2, Run};
+
+uint64_t ReadLinear(const void* from, int64_t bytes) { return Read<1, 0>(from, bytes); }
+uint64_t ReadFourStreams(const void* from, int64_t bytes) { return Read<4, 0>(from, bytes); }
+uint64_t ReadFourStreamsPrefetched(const void* from, int64_t bytes) {
+  return Read<4, 2048>(from, bytes);
 }
 
 }  // namespace baton
