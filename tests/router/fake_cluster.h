@@ -1,0 +1,321 @@
+// A cluster of scripted workers around a Router, on one thread: messages and reports travel in
+// order per worker and in any order between workers; a random schedule picks what happens next and
+// which faults strike. The "model" is a hash of all tokens before, so every continuation can be
+// checked against the one true sequence.
+#pragma once
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <optional>
+#include <random>
+
+#include "router/router_harness.h"
+
+namespace baton {
+
+inline int32_t NextToken(const std::vector<int32_t>& history, uint64_t seed) {
+  uint64_t hash = seed * 0x9E3779B97F4A7C15;
+  for (const int32_t token : history) hash = (hash ^ static_cast<uint64_t>(token)) * 0x100000001B3;
+  return static_cast<int32_t>((hash >> 17) % 50);
+}
+
+inline std::vector<int32_t> TrueTokens(const GenerateRequest& request) {
+  std::vector<int32_t> history = request.prompt, tokens;
+  while (static_cast<int32_t>(tokens.size()) < request.max_tokens) {
+    tokens.push_back(NextToken(history, request.sampling.seed));
+    history.push_back(tokens.back());
+    if (std::count(request.stop_tokens.begin(), request.stop_tokens.end(), tokens.back()) > 0)
+      break;
+  }
+  return tokens;
+}
+
+struct FaultRates {  // chances in 1,000 per turn
+  int lose_worker = 0, join_worker = 0, fail_part = 0, no_room = 0, cancel = 0, wait = 0;
+  bool spare_last_worker = false;
+};
+
+class FakeCluster {
+ public:
+  FakeCluster(uint64_t seed, FaultRates faults, RouterOptions options)
+      : router(options), faults_(faults), random_(seed) {}
+
+  void Join(Role role) {
+    const Incarnation id = next_worker_++;
+    workers_[id];
+    router.Join(id, role);
+    PostSent();
+  }
+  RequestId Submit(GenerateRequest request) {
+    const RequestId id = router.Submit(request);
+    requests_[id] = std::move(request);
+    PostSent();
+    return id;
+  }
+  // Runs until every request has ended and every wire is empty.
+  void Run() {
+    for (int turn = 0;; ++turn) {
+      REQUIRE(turn < 1000000);
+      if (!AllEnded()) Strike();
+      if (!Turn()) {
+        if (AllEnded()) break;
+        // Nothing moves: only a clock may (requests that wait for workers).
+        REQUIRE(router.router.NextDeadline() != absl::InfiniteFuture());
+        router.Advance(router.router.NextDeadline() - router.now);
+        PostSent();
+      }
+    }
+    Check();
+  }
+  size_t n_ended(EndReason reason) const {
+    size_t n = 0;
+    for (const auto& [id, end] : router.ends) n += end.reason == reason;
+    return n;
+  }
+  int attempts() const {
+    int n = 0;
+    for (const auto& [id, end] : router.ends) n += end.timeline.attempts;
+    return n;
+  }
+
+  RouterHarness router;
+
+ private:
+  using Part = std::pair<RequestId, Epoch>;
+  struct Prefill {
+    PrefillRequest request;
+    bool computed = false;
+    bool told_no_room = false;
+  };
+  struct Decode {
+    std::optional<DecodeRequest> request;
+    std::vector<int32_t> history;  // prompt and tokens; empty until the KV is here
+    int32_t produced = 1;
+  };
+  struct Worker {
+    std::deque<RouterMessage> inbox;
+    std::deque<WorkerEvent> outbox;
+    std::map<Part, Prefill> prefills;
+    std::map<Part, Decode> decodes;
+    std::map<RequestId, Epoch> cancelled;
+  };
+
+  uint64_t Pick(uint64_t n) { return random_() % n; }
+  bool Chance(int per_mille) { return static_cast<int>(Pick(1000)) < per_mille; }
+  bool AllEnded() const { return router.ends.size() == requests_.size(); }
+
+  void PostSent() {
+    for (auto& [worker, message] : router.sent)
+      if (const auto it = workers_.find(worker); it != workers_.end())
+        it->second.inbox.push_back(std::move(message));
+    router.sent.clear();
+  }
+
+  void Strike() {
+    if (Chance(faults_.lose_worker) && workers_.size() > (faults_.spare_last_worker ? 1 : 0)) {
+      const auto it =
+          std::next(workers_.begin(), static_cast<std::ptrdiff_t>(Pick(workers_.size())));
+      const Incarnation id = it->first;
+      workers_.erase(it);
+      router.Lose(id);
+      PostSent();
+    }
+    if (Chance(faults_.join_worker)) Join(static_cast<Role>(Pick(3)));
+    if (Chance(faults_.cancel)) {
+      router.Cancel(
+          std::next(requests_.begin(), static_cast<std::ptrdiff_t>(Pick(requests_.size())))->first);
+      PostSent();
+    }
+    if (Chance(faults_.wait)) {
+      router.Advance(absl::Milliseconds(100));
+      PostSent();
+    }
+  }
+
+  // One worker reads, works or reports. False: nobody has anything to do.
+  bool Turn() {
+    std::vector<std::pair<Incarnation, int>> choices;
+    for (const auto& [id, worker] : workers_) {
+      if (!worker.inbox.empty()) choices.emplace_back(id, 0);
+      if (!worker.outbox.empty()) choices.emplace_back(id, 1);
+      if (!worker.prefills.empty()) choices.emplace_back(id, 2);
+      for (const auto& [part, decode] : worker.decodes)
+        if (decode.request && !decode.history.empty()) {
+          choices.emplace_back(id, 3);
+          break;
+        }
+    }
+    if (choices.empty()) return false;
+    const auto [id, action] = choices[Pick(choices.size())];
+    if (action == 0) Read(id);
+    if (action == 1) Report(id);
+    if (action == 2) StepPrefill(id);
+    if (action == 3) StepDecode(id);
+    return true;
+  }
+
+  void Read(Incarnation id) {
+    Worker& worker = workers_.at(id);
+    RouterMessage message = std::move(worker.inbox.front());
+    worker.inbox.pop_front();
+    if (auto* prefill = std::get_if<PrefillRequest>(&message)) {
+      REQUIRE(VerifyTicket(TestKey(), prefill->ticket));
+      const Part part(prefill->request_id, prefill->epoch);
+      worker.prefills[part].request = std::move(*prefill);
+    } else if (auto* decode = std::get_if<DecodeRequest>(&message)) {
+      worker.decodes[{decode->request_id, decode->epoch}].request = std::move(*decode);
+    } else if (const auto* cancel = std::get_if<CancelRequest>(&message)) {
+      Cancel(worker, *cancel);
+    }
+  }
+
+  static void Cancel(Worker& worker, const CancelRequest& cancel) {
+    worker.cancelled[cancel.request_id] = cancel.epoch;
+    const auto sweep = [&](auto& parts, bool is_prefill) {
+      for (auto it = parts.begin(); it != parts.end();) {
+        if (it->first.first != cancel.request_id || it->first.second > cancel.epoch) {
+          ++it;
+          continue;
+        }
+        worker.outbox.push_back(PartEnded{.request_id = it->first.first,
+                                          .epoch = it->first.second,
+                                          .was_prefill = is_prefill,
+                                          .reason = EndReason::kCancelled});
+        it = parts.erase(it);
+      }
+    };
+    sweep(worker.prefills, true);
+    sweep(worker.decodes, false);
+  }
+
+  // One to three events; a token and the end of its part always together.
+  void Report(Incarnation id) {
+    Worker& worker = workers_.at(id);
+    std::vector<WorkerEvent> events;
+    for (uint64_t n = 1 + Pick(3); n > 0 && !worker.outbox.empty(); --n) {
+      do {
+        events.push_back(std::move(worker.outbox.front()));
+        worker.outbox.pop_front();
+      } while (!worker.outbox.empty() && std::holds_alternative<PartEnded>(worker.outbox.front()));
+    }
+    REQUIRE(router.Report(id, std::move(events)).ok());
+    PostSent();
+  }
+
+  void StepPrefill(Incarnation id) {
+    Worker& worker = workers_.at(id);
+    const auto it = std::next(worker.prefills.begin(),
+                              static_cast<std::ptrdiff_t>(Pick(worker.prefills.size())));
+    Prefill& prefill = it->second;
+    const PrefillRequest& request = prefill.request;
+    PartEnded ended{.request_id = request.request_id, .epoch = request.epoch, .was_prefill = true};
+    if (Chance(faults_.fail_part)) {
+      ended.reason = EndReason::kFailed;
+      ended.message = "prefill failed";
+    } else if (!prefill.computed && !prefill.told_no_room && Chance(faults_.no_room)) {
+      prefill.told_no_room = true;
+      worker.outbox.push_back(
+          NoRoomNotice{.request_id = request.request_id,
+                       .epoch = request.epoch,
+                       .expected_wait_us = static_cast<int64_t>(Pick(1000000))});
+      return;
+    } else if (!prefill.computed) {
+      prefill.computed = true;
+      worker.outbox.push_back(TokenOut{.request_id = request.request_id,
+                                       .epoch = request.epoch,
+                                       .position = static_cast<int32_t>(request.tokens.size()),
+                                       .token = NextToken(request.tokens, request.sampling.seed)});
+      return;
+    } else if (request.sink.incarnation != 0 && !HandOver(request)) {
+      ended.reason = EndReason::kFailed;
+      ended.message = "the decode worker is gone";
+    }
+    worker.prefills.erase(it);
+    worker.outbox.push_back(ended);
+  }
+
+  bool HandOver(const PrefillRequest& request) {
+    REQUIRE(request.ticket.sink == request.sink.incarnation);
+    const auto sink = workers_.find(request.sink.incarnation);
+    if (sink == workers_.end()) return false;
+    const auto cancelled = sink->second.cancelled.find(request.request_id);
+    if (cancelled != sink->second.cancelled.end() && cancelled->second >= request.epoch)
+      return false;
+    Decode& decode = sink->second.decodes[{request.request_id, request.epoch}];
+    decode.history = request.tokens;
+    decode.history.push_back(NextToken(request.tokens, request.sampling.seed));
+    return true;
+  }
+
+  void StepDecode(Incarnation id) {
+    Worker& worker = workers_.at(id);
+    std::vector<Part> ready;
+    for (const auto& [part, decode] : worker.decodes)
+      if (decode.request && !decode.history.empty()) ready.push_back(part);
+    const Part part = ready[Pick(ready.size())];
+    Decode& decode = worker.decodes.at(part);
+    const DecodeRequest& request = *decode.request;
+    const auto stops = [&](int32_t token) {
+      return std::count(request.stop_tokens.begin(), request.stop_tokens.end(), token) > 0;
+    };
+    PartEnded ended{.request_id = part.first, .epoch = part.second};
+    if (Chance(faults_.fail_part)) {
+      ended.reason = EndReason::kFailed;
+      ended.message = "decode failed";
+    } else if (!stops(decode.history.back())) {
+      const auto position = static_cast<int32_t>(decode.history.size());
+      decode.history.push_back(NextToken(decode.history, request.sampling.seed));
+      ++decode.produced;
+      worker.outbox.push_back(TokenOut{.request_id = part.first,
+                                       .epoch = part.second,
+                                       .position = position,
+                                       .token = decode.history.back()});
+      if (stops(decode.history.back())) {
+        ended.reason = EndReason::kStopToken;
+      } else if (decode.produced < request.max_tokens) {
+        return;
+      }
+    } else {
+      ended.reason = EndReason::kStopToken;  // the first token stopped it
+    }
+    worker.decodes.erase(part);
+    worker.outbox.push_back(ended);
+  }
+
+  void Check() {
+    for (const auto& [id, request] : requests_) {
+      const std::vector<int32_t> wanted = TrueTokens(request);
+      const std::vector<int32_t>& got = router.tokens[id];
+      const EmitEnd& end = router.End(id);
+      REQUIRE(got.size() <= wanted.size());
+      REQUIRE(std::equal(got.begin(), got.end(), wanted.begin()));
+      const bool stopped =
+          std::count(request.stop_tokens.begin(), request.stop_tokens.end(), wanted.back()) > 0;
+      if (end.reason == EndReason::kLength || end.reason == EndReason::kStopToken) {
+        REQUIRE(got.size() == wanted.size());
+        REQUIRE((end.reason == EndReason::kStopToken) == stopped);
+        REQUIRE(end.status.ok());
+      } else {
+        REQUIRE((end.reason == EndReason::kFailed) == !end.status.ok());
+      }
+    }
+    const ClusterView view = router.router.View();
+    REQUIRE(view.running == 0);
+    REQUIRE(view.waiting == 0);
+    REQUIRE(view.kv_pages_promised == 0);
+    REQUIRE(router.router.NextDeadline() == absl::InfiniteFuture());
+    for (const auto& [id, worker] : workers_) {  // nobody still works on what has ended
+      REQUIRE(worker.prefills.empty());
+      REQUIRE(worker.decodes.empty());
+    }
+  }
+
+  const FaultRates faults_;
+  std::mt19937_64 random_;
+  Incarnation next_worker_ = 1;
+  std::map<Incarnation, Worker> workers_;
+  std::map<RequestId, GenerateRequest> requests_;
+};
+
+}  // namespace baton

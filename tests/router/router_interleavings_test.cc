@@ -1,0 +1,88 @@
+// The router under random schedules and faults: whatever happens in whatever order, each request
+// ends once, with a prefix of its true tokens, all of them unless it was cancelled or failed, and
+// nothing is left behind anywhere.
+#include <catch2/catch.hpp>
+
+#include "router/fake_cluster.h"
+
+namespace baton {
+namespace {
+
+GenerateRequest RandomRequest(std::mt19937_64& random) {
+  GenerateRequest request;
+  for (uint64_t n = 1 + random() % 40; n > 0; --n)
+    request.prompt.push_back(static_cast<int32_t>(random() % 50));
+  request.max_tokens = static_cast<int32_t>(1 + random() % 12);
+  request.sampling.seed = random();
+  if (random() % 2 == 0) request.stop_tokens = {static_cast<int32_t>(random() % 50), 7};
+  return request;
+}
+
+struct Sums {
+  size_t complete = 0, cancelled = 0, failed = 0;
+  int attempts = 0;
+};
+
+Sums RunSeeds(int n_seeds, int n_requests, FaultRates faults, RouterOptions options,
+              const std::vector<Role>& roles) {
+  Sums sums;
+  for (int seed = 0; seed < n_seeds; ++seed) {
+    INFO("seed " << seed);
+    std::mt19937_64 random(seed);
+    FakeCluster cluster(random(), faults, options);
+    for (const Role role : roles) cluster.Join(role);
+    for (int i = 0; i < n_requests; ++i) cluster.Submit(RandomRequest(random));
+    cluster.Run();
+    sums.complete += cluster.n_ended(EndReason::kLength) + cluster.n_ended(EndReason::kStopToken);
+    sums.cancelled += cluster.n_ended(EndReason::kCancelled);
+    sums.failed += cluster.n_ended(EndReason::kFailed);
+    sums.attempts += cluster.attempts();
+  }
+  return sums;
+}
+
+constexpr Role kP = Role::kPrefill, kD = Role::kDecode, kB = Role::kBoth;
+
+}  // namespace
+
+TEST_CASE("any order of events: every request is complete in one attempt") {
+  for (const auto& roles :
+       {std::vector{kP, kP, kD}, std::vector{kB, kB}, std::vector{kP, kB, kD}}) {
+    const Sums sums = RunSeeds(1000, 12, {}, {}, roles);
+    CHECK(sums.complete == 12000);
+    CHECK(sums.attempts == 12000);
+  }
+}
+
+TEST_CASE("workers lost and joining at any moment: every request is complete") {
+  const Sums sums =
+      RunSeeds(2000, 12, {.lose_worker = 8, .join_worker = 8, .spare_last_worker = true},
+               {.max_attempts = 1000}, {kP, kP, kD, kD, kB});
+  CHECK(sums.complete == 24000);
+  CHECK(sums.attempts > 30000);
+}
+
+TEST_CASE("failed parts and full workers: complete while attempts last") {
+  const Sums sums = RunSeeds(2000, 12, {.fail_part = 20, .no_room = 300}, {.max_attempts = 1000},
+                             {kP, kP, kD, kD});
+  CHECK(sums.complete == 24000);
+  CHECK(sums.attempts > 30000);
+}
+
+TEST_CASE("everything at once, with cancels and few attempts") {
+  const Sums sums =
+      RunSeeds(3000, 12,
+               {.lose_worker = 5,
+                .join_worker = 5,
+                .fail_part = 10,
+                .no_room = 200,
+                .cancel = 5,
+                .wait = 20},
+               {.max_attempts = 3, .worker_wait = absl::Seconds(1)}, {kP, kP, kD, kB});
+  CHECK(sums.complete + sums.cancelled + sums.failed == 36000);
+  CHECK(sums.complete > 20000);
+  CHECK(sums.cancelled > 1000);
+  CHECK(sums.failed > 100);
+}
+
+}  // namespace baton
