@@ -9,14 +9,15 @@
 #include "absl/strings/str_format.h"
 #include "engine/cpu/aligned_buffer.h"
 #include "engine/cpu/attention.h"
-#include "engine/cpu/elementwise.h"
+#include "engine/cpu/machine_probe.h"
 #include "engine/model_desc.h"
 #include "engine/sampler.h"
 
 namespace baton {
 namespace {
 
-constexpr int kKvHeads = 4;
+constexpr int kKvHeads = 4, kGroup = 3;  // the 125M shape
+constexpr int kChunk = 128;  // query tokens of a prefill measurement, at the end of the context
 
 // Seconds of the fastest of the runs that fit into `seconds` (at least three).
 template <typename Fn>
@@ -99,38 +100,18 @@ class Workload {
   int64_t pairs_ = 0, kv_bytes_ = 0;
 };
 
-// GB/s of reading the same bytes with nothing to do.
-double ReadBandwidth(const void* data, double bytes, double seconds, ComputePool& pool) {
-  const int64_t words = static_cast<int64_t>(bytes) / 8, part = words / 64;
-  std::vector<uint64_t> sums(64);
-  const double best = Fastest(seconds, [&] {
-    pool.For(64, [&](int64_t i, int) {
-      const uint64_t* p = static_cast<const uint64_t*>(data) + i * part;
-      uint64_t a = 0, b = 0, c = 0, d = 0;
-      for (int64_t j = 0; j + 4 <= part; j += 4) {
-        a += p[j];
-        b += p[j + 1];
-        c += p[j + 2];
-        d += p[j + 3];
-      }
-      sums[static_cast<size_t>(i)] = a + b + c + d;
-    });
-  });
-  volatile uint64_t keep = 0;
-  for (uint64_t s : sums) keep = keep + s;
-  return bytes / best / 1e9;
-}
-
 void MeasurePrefill(const AttentionBenchOptions& o, int threads, int head_dim,
                     std::vector<KernelResult>* results) {
   const auto kernels = MakeAttentionKernels(o.isa);
   ComputePool pool(threads, o.spin_us);
   for (int context : o.contexts) {
-    Workload work(head_dim, 3, context, 1, std::min(context, 512));
+    Workload work(head_dim, kGroup, context, 1, std::min(context, kChunk));
+    const double before = ProbeDotGflops(o.isa, pool);
     const double s = Fastest(o.seconds, [&] { work.Run(*kernels, pool); });
+    const double limit = std::max(before, ProbeDotGflops(o.isa, pool));
     results->push_back(
         {absl::StrFormat("attention_prefill_d%d_ctx%d_t%d", head_dim, context, threads),
-         work.flops() / s / 1e9, "GFLOP/s", 0, ""});
+         work.flops() / s / 1e9, "GFLOP/s", limit, ""});
   }
 }
 
@@ -141,9 +122,13 @@ void MeasureDecode(const AttentionBenchOptions& o, int threads, int head_dim,
   for (int context : o.contexts) {
     // Enough sequences that K and V do not stay in the caches.
     const int n = std::max(1, (256 << 20) / (context * kKvHeads * head_dim * 4));
-    Workload work(head_dim, 3, context, n, 1);
-    const double limit = ReadBandwidth(work.arena(), work.kv_bytes(), o.seconds, pool);
+    Workload work(head_dim, kGroup, context, n, 1);
+    const auto probe = [&] {
+      return ProbeReadGbps(pool, work.arena(), static_cast<int64_t>(work.kv_bytes()));
+    };
+    const double before = probe();
     const double s = Fastest(o.seconds, [&] { work.Run(*kernels, pool); });
+    const double limit = std::max(before, probe());
     results->push_back(
         {absl::StrFormat("attention_decode_d%d_ctx%d_t%d", head_dim, context, threads),
          work.kv_bytes() / s / 1e9, "GB/s", limit, ""});

@@ -369,7 +369,9 @@ struct TileCase {
     for (int j = 0; j < tile.n_groups; ++j) {
       tile.k[j] = k.data() + (key + 16 * j) * RoundUp(head_dim, 32);
       tile.v[j] = v.data() + (key + 16 * j) * head_dim;
+      tile.next_k[j] = tile.k[j];
     }
+    tile.streamed = positions.size() % 2 == 0;
     std::vector<int32_t> visible;
     for (int position : positions) visible.push_back(position + 1 - key);
     const int n = static_cast<int>(positions.size());

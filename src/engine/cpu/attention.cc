@@ -194,9 +194,14 @@ class TiledAttention final : public AttentionKernels {
     const int n = Rows(block);
     const int n_keys = LastPosition(block) + 1;
     const int end = std::min(n_keys, (segment + 1) * kSegmentKeys);
+    const bool streamed = n <= kernels_.max_rows;
+    KeyTile tile;
     for (int first_key = segment * kSegmentKeys; first_key < end; first_key += kTileKeys) {
-      KeyTile tile;
-      FindTile(block, first_key, std::min(kTileKeys, n_keys - first_key), &tile);
+      FindGroups(block, first_key, n_keys, tile.k, &tile.v);
+      const int next_key = first_key + kTileKeys;
+      tile.streamed = streamed;
+      if (streamed)
+        FindGroups(block, next_key < end ? next_key : first_key, n_keys, tile.next_k, nullptr);
       for (int from = 0; from < n; from += kernels_.max_rows) {
         const int count = std::min(n - from, kernels_.max_rows);
         int32_t* const visible = workspace.visible.data();
@@ -214,21 +219,23 @@ class TiledAttention final : public AttentionKernels {
     }
   }
 
-  // Addresses of the groups that hold n_keys keys from first_key on; no page beyond them is looked
-  // up.
-  void FindTile(const Block& block, int first_key, int n_keys, KeyTile* tile) const {
+  // Addresses of the groups of the tile at first_key, of which the sequence has n_keys keys in all.
+  // No page beyond those keys is looked up: groups without a key get the address of the last one.
+  void FindGroups(const Block& block, int first_key, int n_keys, const bf16* (&k)[kTileGroups],
+                  const bf16* (*v)[kTileGroups]) const {
     const KvLayout& layout = *args_->layout;
     const int32_t* const pages =
         args_->batch->pages.data() + args_->batch->page_begin[static_cast<size_t>(block.piece)];
     const int64_t k_offset = layout.KOffset(args_->layer, block.kv_head);
     const int64_t v_offset = layout.VOffset(args_->layer, block.kv_head);
-    for (int j = 0; j * kGroupKeys < n_keys; ++j) {
-      const int key = first_key + j * kGroupKeys;
+    for (int j = 0; j < kTileGroups; ++j) {
+      const int key = std::min(first_key + j * kGroupKeys, (n_keys - 1) / kGroupKeys * kGroupKeys);
       const std::byte* const page =
           args_->pool_base + layout.page_bytes * pages[key / layout.page_tokens];
       const int64_t slot = key % layout.page_tokens;
-      tile->k[j] = reinterpret_cast<const bf16*>(page + k_offset) + slot * layout.head_dim_padded;
-      tile->v[j] = reinterpret_cast<const bf16*>(page + v_offset) + slot * layout.head_dim;
+      k[j] = reinterpret_cast<const bf16*>(page + k_offset) + slot * layout.head_dim_padded;
+      if (v != nullptr)
+        (*v)[j] = reinterpret_cast<const bf16*>(page + v_offset) + slot * layout.head_dim;
     }
   }
 

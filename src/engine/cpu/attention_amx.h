@@ -68,6 +68,9 @@ struct TileDot {
       }
       Product(reinterpret_cast<const char*>(scratch->p[0]), kTileKeys * 2, b, 4 * head_dim, n_steps,
               n > kTileRows, second, false, to + d, kRowStride);
+      const int j = d / kTileRows;
+      if (tile.streamed && j < tile.n_groups)
+        PrefetchGroups(tile.next_k, j, j + 1 < tile.n_groups, head_dim);
     }
     Tiles::Release();
     if (!whole) CopyRows(to, n, head_dim, out);
@@ -127,6 +130,14 @@ struct TileDot {
     else
       __builtin_memset(copy + size, 0, static_cast<size_t>(size) * 2);
     return copy;
+  }
+
+  static void PrefetchGroups(const bf16* const (&groups)[kTileGroups], int j, bool pair,
+                             int head_dim) {
+    for (int i = 0; i < head_dim * kGroupKeys; i += 32) {
+      Tiles::Prefetch(groups[j] + i);
+      if (pair) Tiles::Prefetch(groups[j + 1] + i);
+    }
   }
 
   static void CopyRows(const float* from, int n, int head_dim, float* to) {

@@ -8,6 +8,7 @@
 //   V::Word: what is broadcast over the lanes, V::kWords of them per 32 k of a row
 //   V::kStepLines lines make one step of both chains: V::LoadStep(line, line_stride, &even, &odd)
 //   V::kMaxRows, V::Columns(rows): the register tile
+//   V::kPrefetch: whether streamed tiles are worth prefetching
 //   V::PackQuery(q, head_dim, words), V::StoreWeights(lanes, words): bf16 -> words
 #pragma once
 
@@ -76,19 +77,22 @@ struct ChainDot {
     V::PackQuery(q, head_dim, static_cast<Word*>(packed));
   }
   static void Scores(const TileRows& rows, const KeyTile& tile, int head_dim, Scratch* scratch) {
-    kTable.score[rows.n](static_cast<const Word*>(rows.q), tile, head_dim, scratch->s[0]);
+    kTable.score[Ahead(tile)][rows.n](static_cast<const Word*>(rows.q), tile, head_dim,
+                                      scratch->s[0]);
   }
   static void StoreWeights(Scratch* scratch, int row, int group, Lanes p) {
     V::StoreWeights(p, scratch->p[row] + group * kGroupWords);
   }
   static void AddValues(Scratch* scratch, int n, const KeyTile& tile, int head_dim, float* out) {
-    kTable.value[n](scratch->p[0], tile, head_dim, out);
+    kTable.value[Ahead(tile)][n](scratch->p[0], tile, head_dim, out);
   }
 
  private:
+  static bool Ahead(const KeyTile& tile) { return V::kPrefetch && tile.streamed; }
+
   // S of R rows x C columns, the first of which is `column` (in vectors from the start of the
   // tile).
-  template <int R, int C>
+  template <bool kAhead, int R, int C>
   static void ScoreColumns(const Word* q, const KeyTile& tile, int column, int head_dim, float* s) {
     const bf16* lines[C];
     for (int c = 0; c < C; ++c)
@@ -98,7 +102,10 @@ struct ChainDot {
       chains.Clear();
       for (int w = 0; w < V::kWords; w += 2) {
         chains.Step(q + w, kRowStride, lines, kLineElements);
-        for (int c = 0; c < C; ++c) lines[c] += V::kStepLines * kLineElements;
+        for (int c = 0; c < C; ++c) {
+          lines[c] += V::kStepLines * kLineElements;
+          if (kAhead) Prefetch(tile.v[(column + c) / kLineColumns] + (k + w) * kLanes);
+        }
       }
       chains.AddTo(s + column * V::kWidth, kTileKeys, k == 0);
     }
@@ -106,7 +113,7 @@ struct ChainDot {
 
   // Adds P V of one 32-key group (n_halves groups of 16, from `group`) to R rows x C columns of
   // out.
-  template <int R, int C>
+  template <bool kAhead, int R, int C>
   static void ValueColumns(const Word* p, const KeyTile& tile, int group, int n_halves, int column,
                            int head_dim, float* out) {
     Chains<V, R, C> chains;
@@ -117,23 +124,27 @@ struct ChainDot {
       const Word* words = p + half * kGroupWords;
       for (int i = 0; i < kGroupLines; i += V::kStepLines, words += 2) {
         chains.Step(words, kTileWords, lines, 2 * head_dim);
-        for (int c = 0; c < C; ++c) lines[c] += V::kStepLines * 2 * head_dim;
+        for (int c = 0; c < C; ++c) {
+          lines[c] += V::kStepLines * 2 * head_dim;
+          const int line = (column + c) / kLineColumns * kGroupLines + i;
+          if (kAhead) Prefetch(tile.next_k[half] + line * kLineElements);
+        }
       }
     }
     chains.AddTo(out + column * V::kWidth, kRowStride, false);
   }
 
-  template <int R>
+  template <bool kAhead, int R>
   static void ScoreRows(const Word* q, const KeyTile& tile, int head_dim, float* s) {
     constexpr int kColumns = V::Columns(R);
     const int n = tile.n_groups * kLineColumns;
     int column = 0;
     for (; column + kColumns <= n; column += kColumns)
-      ScoreColumns<R, kColumns>(q, tile, column, head_dim, s);
-    for (; column < n; ++column) ScoreColumns<R, 1>(q, tile, column, head_dim, s);
+      ScoreColumns<kAhead, R, kColumns>(q, tile, column, head_dim, s);
+    for (; column < n; ++column) ScoreColumns<kAhead, R, 1>(q, tile, column, head_dim, s);
   }
 
-  template <int R>
+  template <bool kAhead, int R>
   static void ValueRows(const Word* p, const KeyTile& tile, int head_dim, float* out) {
     constexpr int kColumns = V::Columns(R);
     const int n = head_dim / V::kWidth;
@@ -141,21 +152,28 @@ struct ChainDot {
       const int n_halves = tile.n_groups - group < 2 ? 1 : 2;
       int column = 0;
       for (; column + kColumns <= n; column += kColumns)
-        ValueColumns<R, kColumns>(p, tile, group, n_halves, column, head_dim, out);
+        ValueColumns<kAhead, R, kColumns>(p, tile, group, n_halves, column, head_dim, out);
       for (; column < n; ++column)
-        ValueColumns<R, 1>(p, tile, group, n_halves, column, head_dim, out);
+        ValueColumns<kAhead, R, 1>(p, tile, group, n_halves, column, head_dim, out);
     }
   }
 
-  // The row count is a template argument of the loops: one entry for each.
+  static void Prefetch(const bf16* line) {
+    _mm_prefetch(reinterpret_cast<const char*>(line), _MM_HINT_T0);
+  }
+
+  // The row count is a template argument of the loops: one entry for each, without and with
+  // prefetch.
   using Loop = void (*)(const Word*, const KeyTile&, int, float*);
   struct Table {
-    Loop score[kMaxRows + 1] = {}, value[kMaxRows + 1] = {};
+    Loop score[2][kMaxRows + 1] = {}, value[2][kMaxRows + 1] = {};
   };
   template <int R>
   static constexpr void Fill(Table* table) {
-    table->score[R] = ScoreRows<R>;
-    table->value[R] = ValueRows<R>;
+    table->score[0][R] = ScoreRows<false, R>;
+    table->value[0][R] = ValueRows<false, R>;
+    table->score[1][R] = ScoreRows<V::kPrefetch, R>;
+    table->value[1][R] = ValueRows<V::kPrefetch, R>;
     if constexpr (R > 1) Fill<R - 1>(table);
   }
   static constexpr Table MakeTable() {

@@ -53,6 +53,7 @@ struct FmaVector : FmaRegisters {
   using Word = float;
   static constexpr int kWords = 32;
   static constexpr int kStepLines = 1;
+  static constexpr bool kPrefetch = true;
 
   static void PackQuery(const bf16* q, int head_dim, float* words) {
     for (int i = 0; i < head_dim; i += kLanes) baton::Store(words + i, LoadBf16<Lanes>(q + i));

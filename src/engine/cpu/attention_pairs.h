@@ -19,6 +19,7 @@ struct PairVector {
   static constexpr int Columns(int rows) { return rows == 1 ? 4 : 2; }
   static constexpr int kWords = 16;
   static constexpr int kStepLines = 2;
+  static constexpr bool kPrefetch = false;  // for Zen 4, where it slows linear reads down
 
   static Float Zero() { return _mm512_setzero_ps(); }
   static Float Load(const float* from) { return _mm512_loadu_ps(from); }
