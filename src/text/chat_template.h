@@ -1,9 +1,10 @@
 // A model's chat template: messages in, the prompt text out, byte for byte what transformers'
 // apply_chat_template renders with Jinja2 (settings: trim_blocks, lstrip_blocks, loop controls, its
 // tojson, raise_exception, strftime_now, reasoning copied to `thinking` and `reasoning_content`).
-// Templates are the operator's files, never a client's: they can neither hang (a limit on
-// instructions and on output) nor read anything, but memory between steps is not limited. Immutable
-// after load, Render is const: any thread; it needs about 1 MiB of stack.
+// Templates are the operator's files, never a client's. They read nothing outside their input, and
+// limits on instructions and on output end one that runs away; memory is not limited, so a
+// malicious one is not contained. Immutable after load, Render is const: any thread with 1 MiB of
+// stack or more.
 #pragma once
 
 #include <memory>

@@ -100,4 +100,27 @@ TEST_CASE("every template of the reference renders as Jinja2 renders it") {
   CHECK(cases == 147);
 }
 
+TEST_CASE("conversations of thousands of messages fit the limits") {
+  json::array messages;
+  for (int i = 0; i < 4000; ++i)
+    messages.push_back(
+        {{"role", i % 2 == 0 ? "user" : "assistant"}, {"content", "A few words, and more."}});
+  messages.pop_back();
+  const std::string text = json::serialize(messages);
+  for (const char* name : {"chatml", "llama2", "llama3", "llama31_tools", "mistral_tools",
+                           "qwen25_tools", "qwen3_think", "deepseek", "gemma", "phi3", "falcon"}) {
+    const auto chat = ChatTemplate::FromSource(
+        oracle::ReadFile(oracle::Data(absl::StrCat("chat_templates/", name, ".jinja"))),
+        R"({"bos_token": "<s>", "eos_token": "</s>"})");
+    REQUIRE(chat.ok());
+    ChatTemplateInput input;
+    input.messages = text;
+    input.now = kNow;
+    const auto rendered = (*chat)->Render(input);
+    INFO(name << ": " << rendered.status().ToString());
+    REQUIRE(rendered.ok());
+    CHECK(rendered->size() > 4000 * 20);
+  }
+}
+
 }  // namespace baton

@@ -161,24 +161,3 @@ fn is_printable(c: char) -> bool {
     let hidden = HIDDEN.get_or_init(|| regex::Regex::new(r"[\p{C}\p{Z}]").expect("a fixed pattern"));
     !hidden.is_match(c.encode_utf8(&mut [0; 4]))
 }
-
-#[cfg(test)]
-mod checks {
-    use super::*;
-
-    #[test]
-    fn floats() {
-        for (value, text) in [
-            (1e20, "1e+20"),
-            (1e16, "1e+16"),
-            (1e-7, "1e-07"),
-            (1.5e-7, "1.5e-07"),
-            (0.0001, "0.0001"),
-            (1e15, "1000000000000000.0"),
-            (-0.0, "-0.0"),
-            (0.1 + 0.2, "0.30000000000000004"),
-        ] {
-            assert_eq!(float(value), text);
-        }
-    }
-}
