@@ -108,6 +108,26 @@ TEST_CASE("tokens come out by position whichever stream is faster") {
   CheckIdle(r.router);
 }
 
+TEST_CASE("a token told twice comes out once") {
+  Pair r;
+  const RequestId id = r.Submit(20, 4);
+  REQUIRE(r.Report(kP1, {Token(id, 20, 7), Token(id, 20, 7)}).ok());
+  REQUIRE(r.Report(kD1, {Token(id, 20, 7), Token(id, 21, 8), Token(id, 21, 8)}).ok());
+  CHECK(r.tokens[id] == std::vector<int32_t>{7, 8});
+}
+
+TEST_CASE("tokens that an earlier attempt told early are forgotten with it") {
+  Pair r;
+  r.Join(kD2, Role::kDecode);
+  const RequestId id = r.Submit(20, 4);
+  const Incarnation first = r.LastDecodeWorker();
+  REQUIRE(r.Report(first, {Token(id, 21, 99), Token(id, 22, 99)}).ok());
+  r.Lose(first);
+  REQUIRE(r.Report(kP1, {Token(id, 20, 7, 2)}).ok());
+  REQUIRE(r.Report(r.LastDecodeWorker(), {Token(id, 21, 8, 2)}).ok());
+  CHECK(r.tokens[id] == std::vector<int32_t>{7, 8});
+}
+
 TEST_CASE("one token is prefill alone") {
   Pair r;
   const RequestId id = r.Submit(20, 1);
@@ -403,6 +423,33 @@ TEST_CASE("measured speed and queue decide") {
   }
   CHECK(count[kP2] == 8);  // four times as fast, four times as many
   CHECK(count[kP1] == 2);
+}
+
+TEST_CASE("a queue is shorter by what is computed, told by first tokens and by load reports") {
+  RouterHarness r;
+  r.Join(kP1, Role::kPrefill);
+  r.Join(kP2, Role::kPrefill);
+  r.Join(kD1, Role::kDecode);
+  r.Submit(1000, 10);
+  CHECK(r.LastPrefillWorker() == kP1);
+  const RequestId second = r.Submit(1000, 10);
+  CHECK(r.LastPrefillWorker() == kP2);  // were both queues alike, the next would be kP1's turn
+  SECTION("first token") {
+    REQUIRE(r.Report(kP2, {Token(second, 1000, 7)}).ok());
+    r.Submit(1000, 10);
+    CHECK(r.LastPrefillWorker() == kP2);
+  }
+  SECTION("load report") {
+    r.now += absl::Milliseconds(200);
+    REQUIRE(r.Report(kP2, {WorkerLoad{.prefill_queued_tokens = 100}}).ok());
+    r.Submit(1000, 10);
+    CHECK(r.LastPrefillWorker() == kP2);
+  }
+  SECTION("load report that may have been written before the request arrived") {
+    REQUIRE(r.Report(kP2, {WorkerLoad{.prefill_queued_tokens = 0}}).ok());
+    r.Submit(1000, 10);
+    CHECK(r.LastPrefillWorker() == kP1);
+  }
 }
 
 TEST_CASE("refused at once") {
