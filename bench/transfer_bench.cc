@@ -1,0 +1,211 @@
+#include "bench/transfer_bench.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kvtransfer/transfer.h"
+
+namespace baton {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr int64_t kBytes = 256 << 20;  // of one handoff: far more than any cache
+
+double SecondsSince(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+// One Transfer with a pool, and a queue of its events.
+class End {
+ public:
+  static absl::StatusOr<std::unique_ptr<End>> Make(Incarnation incarnation, int32_t n_pages,
+                                                   int n_planes, int64_t cell_bytes) {
+    std::unique_ptr<End> end(new End(n_pages, n_planes, cell_bytes));
+    TransferOptions options;
+    options.incarnation = incarnation;
+    ASSIGN_OR_RETURN(end->transfer_, Transfer::Start(options, end->pool_, [e = end.get()](auto ev) {
+                       e->Put(std::move(ev));
+                     }));
+    return end;
+  }
+
+  Transfer& transfer() { return *transfer_; }
+  std::byte* bytes() { return memory_.data(); }
+  size_t n_bytes() const { return memory_.size(); }
+  template <typename E>
+  absl::StatusOr<E> Wait() {
+    std::unique_lock lock(mutex_);
+    std::optional<E> found;
+    const auto is_here = [&] {
+      for (; !events_.empty() && !found; events_.pop_front())
+        if (E* event = std::get_if<E>(&events_.front())) found = std::move(*event);
+      return found.has_value();
+    };
+    if (!changed_.wait_for(lock, std::chrono::seconds(30), is_here))
+      return absl::DeadlineExceededError("the transfer benchmark got no answer in 30 s");
+    return *std::move(found);
+  }
+
+ private:
+  End(int32_t n_pages, int n_planes, int64_t cell_bytes)
+      : memory_(static_cast<size_t>(n_pages * n_planes * cell_bytes)) {
+    pool_ = {.base = memory_.data(),
+             .page_stride = n_planes * cell_bytes,
+             .n_pages = n_pages,
+             .planes = {}};
+    for (int plane = 0; plane < n_planes; ++plane)
+      pool_.planes.push_back({plane * cell_bytes, cell_bytes});
+  }
+  void Put(TransferEvent event) {
+    std::lock_guard lock(mutex_);
+    events_.push_back(std::move(event));
+    changed_.notify_one();
+  }
+
+  std::vector<std::byte> memory_;
+  PoolView pool_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<TransferEvent> events_;
+  std::unique_ptr<Transfer> transfer_;  // first to go: it puts events
+};
+
+// One handoff of the whole source pool, as prefill does it: layer after layer. Seconds it took.
+absl::StatusOr<double> HandOver(End& source, End& sink, uint64_t n, int32_t n_pages, int n_planes) {
+  Ticket ticket{.id = {n, 1},
+                .epoch = 1,
+                .request_id = n,
+                .sink = 2,
+                .kv_pages = n_pages,
+                .promise_pages = n_pages};
+  SignTicket(ClusterKey{}, ticket);
+  std::vector<int32_t> pages(static_cast<size_t>(n_pages));
+  std::iota(pages.begin(), pages.end(), 0);
+  sink.transfer().Post(LendPages{pages, 0});
+  const Clock::time_point begin = Clock::now();
+  source.transfer().Post(OpenHandoff{ticket, 2, sink.transfer().address()});
+  for (int plane = 0; plane < n_planes; ++plane)
+    source.transfer().Post(SendCells{.ticket_id = ticket.id, .plane = plane, .pages = pages});
+  source.transfer().Post(CommitHandoff{ticket.id, {}});
+  ASSIGN_OR_RETURN(const HandoffArrived arrived, sink.Wait<HandoffArrived>());
+  const double seconds = SecondsSince(begin);
+  ASSIGN_OR_RETURN(const HandoffEnded ended, source.Wait<HandoffEnded>());
+  RETURN_IF_ERROR(ended.status);
+  const size_t page_bytes = source.n_bytes() / pages.size();
+  for (size_t i = 0; i < pages.size(); ++i)
+    if (std::memcmp(source.bytes() + i * page_bytes,
+                    sink.bytes() + static_cast<size_t>(arrived.pages[i]) * page_bytes,
+                    page_bytes) != 0)
+      return absl::DataLossError("the transfer benchmark moved wrong bytes");
+  return seconds;
+}
+
+// GB/s between two bare sockets, one thread each, 1 MiB calls.
+absl::StatusOr<double> MeasureTcp(double seconds) {
+  const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(address);
+  auto* raw = reinterpret_cast<sockaddr*>(&address);
+  if (::bind(listener, raw, length) != 0 || ::listen(listener, 1) != 0 ||
+      ::getsockname(listener, raw, &length) != 0)
+    return absl::UnavailableError("the transfer benchmark cannot listen on loopback");
+  const int to = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (::connect(to, raw, length) != 0)
+    return absl::UnavailableError("the transfer benchmark cannot connect on loopback");
+  const int from = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
+  ::close(listener);
+  constexpr size_t kCall = 1 << 20;
+  std::thread sender([to, seconds] {
+    std::vector<char> memory(kBytes, 1);
+    const Clock::time_point begin = Clock::now();
+    for (size_t at = 0; SecondsSince(begin) < seconds; at = (at + kCall) % memory.size())
+      for (size_t done = 0; done < kCall;) {
+        const ssize_t n = ::send(to, memory.data() + at + done, kCall - done, MSG_NOSIGNAL);
+        if (n <= 0) break;
+        done += static_cast<size_t>(n);
+      }
+    ::close(to);
+  });
+  std::vector<char> memory(kBytes);
+  size_t total = 0, at = 0;
+  const Clock::time_point begin = Clock::now();
+  for (;;) {
+    const ssize_t n = ::recv(from, memory.data() + at, kCall, MSG_WAITALL);
+    if (n <= 0) break;
+    total += static_cast<size_t>(n);
+    at = (at + kCall) % memory.size();
+  }
+  const double gbps = static_cast<double>(total) / SecondsSince(begin) * 1e-9;
+  sender.join();
+  ::close(from);
+  return gbps;
+}
+
+absl::StatusOr<KernelResult> MeasureCell(int64_t cell_bytes, double seconds, double limit) {
+  constexpr int kPlanes = 16;
+  const auto n_pages = static_cast<int32_t>(kBytes / kPlanes / cell_bytes);
+  ASSIGN_OR_RETURN(const auto source, End::Make(1, n_pages, kPlanes, cell_bytes));
+  ASSIGN_OR_RETURN(const auto sink, End::Make(2, n_pages, kPlanes, cell_bytes));
+  for (size_t i = 0; i < source->n_bytes(); ++i)
+    source->bytes()[i] = static_cast<std::byte>(i * 31 >> 3);
+  double best = 1e30;
+  const Clock::time_point begin = Clock::now();
+  for (uint64_t n = 1; n <= 2 || SecondsSince(begin) < seconds; ++n) {
+    ASSIGN_OR_RETURN(const double one, HandOver(*source, *sink, n, n_pages, kPlanes));
+    best = std::min(best, one);
+  }
+  return KernelResult{absl::StrCat("transfer_", cell_bytes >> 10, "k"),
+                      static_cast<double>(kBytes) / best * 1e-9, "GB/s", limit, ""};
+}
+
+absl::StatusOr<KernelResult> MeasureSmall(double seconds) {
+  ASSIGN_OR_RETURN(const auto source, End::Make(1, 1, 8, 8 << 10));
+  ASSIGN_OR_RETURN(const auto sink, End::Make(2, 1, 8, 8 << 10));
+  std::vector<double> times;
+  const Clock::time_point begin = Clock::now();
+  for (uint64_t n = 1; n <= 10 || SecondsSince(begin) < seconds; ++n) {
+    ASSIGN_OR_RETURN(const double one, HandOver(*source, *sink, n, 1, 8));
+    times.push_back(one);
+  }
+  std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2),
+                   times.end());
+  return KernelResult{"handoff_64k", times[times.size() / 2] * 1e3, "ms", 0, ""};
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<KernelResult>> MeasureTransfer(const TransferBenchOptions& options) {
+  std::vector<KernelResult> results;
+  ASSIGN_OR_RETURN(const double tcp, MeasureTcp(options.seconds));
+  for (const int64_t cell_bytes : {8 << 10, 64 << 10, 256 << 10, 1 << 20}) {
+    ASSIGN_OR_RETURN(results.emplace_back(), MeasureCell(cell_bytes, options.seconds, tcp));
+  }
+  ASSIGN_OR_RETURN(results.emplace_back(), MeasureSmall(options.seconds));
+  return results;
+}
+
+absl::Status RunTransferBench(const TransferBenchOptions& options) {
+  ASSIGN_OR_RETURN(const std::vector<KernelResult> results, MeasureTransfer(options));
+  PrintKernelTable("KV transfer over UCX tcp on loopback; limit: bare TCP sockets", results);
+  if (options.json) PrintKernelJson("", results);
+  return absl::OkStatus();
+}
+
+}  // namespace baton

@@ -1,0 +1,21 @@
+// The transfer benchmark moves the right bytes; `kvtransfer_bench_test "[measure]"` prints its
+// table (also: `baton bench transfer`).
+#include "bench/transfer_bench.h"
+
+#include <catch2/catch.hpp>
+
+namespace baton {
+namespace {
+
+TEST_CASE("the transfer benchmark runs and verifies what it moves") {
+  const auto results = MeasureTransfer({.seconds = 0.01});
+  INFO(results.status());
+  REQUIRE(results.ok());
+  REQUIRE(results->size() == 5);
+  for (const KernelResult& result : *results) CHECK(result.value > 0);
+}
+
+TEST_CASE("measure", "[.][measure]") { REQUIRE(RunTransferBench({}).ok()); }
+
+}  // namespace
+}  // namespace baton
