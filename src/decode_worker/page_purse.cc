@@ -31,25 +31,24 @@ void PagePurse::Changed(const StockChanged& event) {
   reclaiming_ = false;
 }
 
-bool PagePurse::Balance(int local_pages, int guest_pages, int64_t expected_wait_us,
-                        std::vector<TransferCommand>* out) {
+bool PagePurse::Balance(const PurseNeeds& needs, std::vector<TransferCommand>* out) {
   if (closed_) return false;
-  if (local_pages > pool_->free()) {
-    const int missing = std::min(local_pages - pool_->free(), stock_);
-    if (missing > 0 && !reclaiming_) {
-      reclaiming_ = true;
-      out->emplace_back(ReclaimPages{.n = missing});
-    }
+  // The promised ones are spoken for.
+  const int missing = std::min(needs.wanted_pages - pool_->free(), stock_);
+  if (missing > 0 && !reclaiming_) {
+    reclaiming_ = true;
+    out->emplace_back(ReclaimPages{.n = missing});
     return false;
   }
-  int lend = pool_->free() - local_pages;
-  if (!eager_) lend = waiting_ > 0 ? std::min(lend, std::max(0, guest_pages - lent_)) : 0;
-  const int now = std::min(lend, pages_per_turn_);
+  int lend = pool_->free() - needs.wanted_pages;
+  if (!eager_) lend = waiting_ > 0 ? std::min(lend, needs.guest_pages - lent_) : 0;
+  const int now = std::clamp(lend, 0, pages_per_turn_);
   // A changed wait is told even without pages, when it is worth the message.
-  const bool tell = expected_wait_us > 2 * told_wait_us_ || 2 * expected_wait_us < told_wait_us_;
+  const int64_t wait_us = needs.expected_wait_us;
+  const bool tell = wait_us > 2 * told_wait_us_ || 2 * wait_us < told_wait_us_;
   if (now == 0 && !tell) return false;
   LendPages command;
-  command.expected_wait_us = told_wait_us_ = expected_wait_us;
+  command.expected_wait_us = told_wait_us_ = wait_us;
   CHECK(pool_->Take(now, &command.pages));
   lent_ += now;
   out->emplace_back(std::move(command));

@@ -14,6 +14,12 @@
 
 namespace baton {
 
+struct PurseNeeds {
+  int wanted_pages = 0;          // a prompt here waits for so many free ones: lending pauses
+  int guest_pages = 0;           // of requests expected from other workers
+  int64_t expected_wait_us = 0;  // until a newcomer without room would get it
+};
+
 class PagePurse {
  public:
   // eager: lend all that is free (a worker whose role is to decode); else only what guests that
@@ -25,11 +31,9 @@ class PagePurse {
   void Returned(const PagesReturned& event);
   void Changed(const StockChanged& event);
 
-  // Once per turn. local_pages: what a prompt here waits for (lending pauses until it starts).
-  // guest_pages: of guests expected from other workers. Appends commands to *out. Returns whether
-  // another turn would lend more, so the caller must not sleep.
-  bool Balance(int local_pages, int guest_pages, int64_t expected_wait_us,
-               std::vector<TransferCommand>* out);
+  // Once per turn. Appends commands to *out. Returns whether another turn would lend more, so the
+  // caller must not sleep.
+  bool Balance(const PurseNeeds& needs, std::vector<TransferCommand>* out);
   // Asks everything back and lends nothing more.
   void Close(std::vector<TransferCommand>* out);
 

@@ -186,19 +186,46 @@ void PrefillScheduler::GivePages(Prompt* prompt) {
 
 // --- one step
 
+int PrefillScheduler::PagesToStart(const Prompt& prompt) const {
+  // Its tokens follow here: their pages are taken up front too.
+  if (!IsRemote(prompt) && prompt.request.sink.incarnation != 0)
+    return prompt.request.ticket.promise_pages;
+  return pool_->layout().PagesFor(prompt.size());
+}
+
+bool PrefillScheduler::TakesPagesFirst(const Prompt& prompt) const {
+  return IsRemote(prompt) && options_.self < prompt.request.sink.incarnation;
+}
+
+bool PrefillScheduler::TakePages(Prompt* prompt) {
+  if (!prompt->pages.empty()) return true;
+  const int pages = PagesToStart(*prompt);
+  if (pool_->Take(pages, &prompt->pages)) return true;
+  if (wanted_pages_ == 0) wanted_pages_ = pages;
+  return false;
+}
+
+PrefillScheduler::Prompt* PrefillScheduler::NextToOpen(bool may_take_pages) const {
+  Prompt* next = nullptr;
+  for (const auto& prompt : prompts_) {
+    if (prompt->phase != Phase::kQueued || !IsRemote(*prompt)) continue;
+    if (!may_take_pages && TakesPagesFirst(*prompt)) continue;
+    if (next == nullptr || (!IsAged(*next) && (IsAged(*prompt) || prompt->size() < next->size())))
+      next = prompt.get();
+  }
+  return next;
+}
+
 void PrefillScheduler::SendOpens() {
   int ahead = 0;
   for (const auto& prompt : prompts_)
     ahead += IsRemote(*prompt) && (prompt->phase == Phase::kPromised ||
                                    (prompt->phase == Phase::kOpening && !prompt->no_room));
   while (ahead < options_.open_ahead) {
-    Prompt* next = nullptr;
-    for (const auto& prompt : prompts_) {
-      if (prompt->phase != Phase::kQueued || !IsRemote(*prompt)) continue;
-      if (next == nullptr || (!IsAged(*next) && (IsAged(*prompt) || prompt->size() < next->size())))
-        next = prompt.get();
-    }
+    // Prompts that could start and lack pages come before those that would only wait with them.
+    Prompt* next = NextToOpen(wanted_pages_ == 0);
     if (next == nullptr) return;
+    if (TakesPagesFirst(*next) && !TakePages(next)) continue;
     next->phase = Phase::kOpening;
     ++ahead;
     effects_.emplace_back(TransferCommand(OpenHandoff{.ticket = next->request.ticket,
@@ -207,22 +234,8 @@ void PrefillScheduler::SendOpens() {
   }
 }
 
-bool PrefillScheduler::Start(Prompt* prompt, absl::Time now) {
-  const bool stays = prompt->request.sink.incarnation == options_.self && options_.self != 0;
-  const int pages =
-      stays ? prompt->request.ticket.promise_pages : pool_->layout().PagesFor(prompt->size());
-  if (!pool_->Take(pages, &prompt->pages)) {
-    if (wanted_pages_ == 0) wanted_pages_ = pages;
-    return false;
-  }
-  prompt->phase = Phase::kRunning;
-  prompt->first_step = now;
-  return true;
-}
-
 int PrefillScheduler::Contribute(int budget, absl::Time now, StepBuilder* builder) {
   DCHECK(pieces_.empty());
-  SendOpens();
   wanted_pages_ = 0;
   order_.clear();
   for (const auto& prompt : prompts_)
@@ -241,11 +254,13 @@ int PrefillScheduler::Contribute(int budget, absl::Time now, StepBuilder* builde
     if (budget <= 0) break;
     if (prompt->phase != Phase::kRunning) {
       if (!may_start) continue;
-      if (!Start(prompt, now)) {
+      if (!TakePages(prompt)) {
         // Smaller prompts may pass one that waits for pages, but not for ever.
         if (IsAged(*prompt)) may_start = false;
         continue;
       }
+      prompt->phase = Phase::kRunning;
+      prompt->first_step = now;
     }
     int n = std::min(prompt->remaining(), budget);
     if (options_.chunk_tokens > 0) n = std::min(n, options_.chunk_tokens);
@@ -259,6 +274,7 @@ int PrefillScheduler::Contribute(int budget, absl::Time now, StepBuilder* builde
     budget -= n;
   }
   CountOvertaking();
+  SendOpens();
   return before - budget;
 }
 

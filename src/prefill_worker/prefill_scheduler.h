@@ -6,8 +6,12 @@
 //  * OPEN goes out while a prompt is among the next `open_ahead`; compute starts with the promise
 //  in
 //    hand. NO_ROOM takes the prompt out of that window: it waits while others go on.
-//  * Pages are taken, all at once, when a prompt starts; those of a handoff stay until
-//  HandoffEnded.
+//  * Pages are taken, all at once, when a prompt starts, and kept until its handoff has ended.
+//  * A prompt waits for pages of two pools, its sink's (the promise) and this one, and takes them
+//  in
+//    the order of the workers' incarnations: so workers that hand over to each other never wait in
+//    a circle. Workers make incarnations that order decode workers below prefill workers; then the
+//    promise comes first and no page here is held idle.
 //  * Order: least remaining tokens first, so a short prompt passes a long one at the next step. A
 //    prompt overtaken by more than `stretch` times its own length goes first and stays first: every
 //    prompt ends (scheduling.md 6, rule 1, with waiting counted in tokens computed for others).
@@ -85,6 +89,7 @@ class PrefillScheduler {
   int n_running() const;
   // Pages the first prompt that could start lacks room for; 0: none waits for pages.
   int wanted_pages() const { return wanted_pages_; }
+
   int pages_held() const;
 
  private:
@@ -101,8 +106,11 @@ class PrefillScheduler {
   bool IsAged(const Prompt& prompt) const;
   std::string WhyRefused(const PrefillRequest& request) const;
   Prompt* Find(const TicketId& ticket);
+  int PagesToStart(const Prompt& prompt) const;
+  bool TakesPagesFirst(const Prompt& prompt) const;
+  bool TakePages(Prompt* prompt);
+  Prompt* NextToOpen(bool may_take_pages) const;
   void SendOpens();
-  bool Start(Prompt* prompt, absl::Time now);
   void CountOvertaking();
   void FirstToken(const Piece& piece, const Backend& backend, Sampler* sampler);
   void Stop(Prompt* prompt, EndReason reason, std::string message);

@@ -249,9 +249,9 @@ TEST_CASE("purse: eager lends all, in bounded portions; a prompt here gets pages
   auto pool = std::move(*KvPool::Create(backend.kv_layout(), 10));
   PagePurse purse(pool.get(), true, 4);
   std::vector<TransferCommand> out;
-  REQUIRE(purse.Balance(0, 0, 0, &out));
-  REQUIRE(purse.Balance(0, 0, 0, &out));
-  REQUIRE_FALSE(purse.Balance(0, 0, 0, &out));
+  REQUIRE(purse.Balance({}, &out));
+  REQUIRE(purse.Balance({}, &out));
+  REQUIRE_FALSE(purse.Balance({}, &out));
   REQUIRE(purse.lent() == 10);
   REQUIRE(out.size() == 3);
   std::vector<int32_t> lent;
@@ -260,13 +260,14 @@ TEST_CASE("purse: eager lends all, in bounded portions; a prompt here gets pages
   purse.Changed({.free_pages = 10, .waiting = 0});
 
   out.clear();
-  REQUIRE_FALSE(purse.Balance(6, 0, 0, &out));  // a prompt waits for 6
+  REQUIRE_FALSE(purse.Balance({.wanted_pages = 6}, &out));  // a prompt waits for 6
   REQUIRE(std::get<ReclaimPages>(out.at(0)).n == 6);
-  REQUIRE_FALSE(purse.Balance(6, 0, 0, &out));
+  REQUIRE_FALSE(purse.Balance({.wanted_pages = 6}, &out));
   REQUIRE(out.size() == 1);  // asked once
   purse.Returned({.pages = {lent.begin(), lent.begin() + 6}});
   REQUIRE(pool->free() == 6);
-  REQUIRE_FALSE(purse.Balance(6, 0, 0, &out));  // and they are not lent away again before it starts
+  REQUIRE_FALSE(purse.Balance({.wanted_pages = 6},
+                              &out));  // and they are not lent away again before it starts
   REQUIRE(out.size() == 1);
 
   purse.Arrived(3);  // three pages left with a handoff: the batch holds them now
@@ -275,7 +276,7 @@ TEST_CASE("purse: eager lends all, in bounded portions; a prompt here gets pages
   purse.Close(&out);
   REQUIRE(std::get<ReclaimPages>(out.at(0)).n == 1);
   purse.Returned({.pages = {lent[9]}});
-  REQUIRE_FALSE(purse.Balance(0, 0, 0, &out));
+  REQUIRE_FALSE(purse.Balance({}, &out));
   REQUIRE(purse.lent() == 0);
   pool->Give(std::vector<int32_t>(lent.begin() + 6, lent.begin() + 9));
 }
@@ -285,12 +286,12 @@ TEST_CASE("purse: not eager, it lends what waiting guests need and no more") {
   auto pool = std::move(*KvPool::Create(backend.kv_layout(), 10));
   PagePurse purse(pool.get(), false, 100);
   std::vector<TransferCommand> out;
-  REQUIRE_FALSE(purse.Balance(0, 7, 0, &out));
+  REQUIRE_FALSE(purse.Balance({.guest_pages = 7}, &out));
   REQUIRE(out.empty());  // nobody waits for room
   purse.Changed({.free_pages = 0, .waiting = 1});
-  REQUIRE_FALSE(purse.Balance(0, 7, 0, &out));
+  REQUIRE_FALSE(purse.Balance({.guest_pages = 7}, &out));
   REQUIRE(std::get<LendPages>(out.at(0)).pages.size() == 7);
-  REQUIRE_FALSE(purse.Balance(0, 7, 0, &out));
+  REQUIRE_FALSE(purse.Balance({.guest_pages = 7}, &out));
   REQUIRE(out.size() == 1);
   purse.Returned({.pages = std::get<LendPages>(out[0]).pages});
   REQUIRE(pool->held() == 0);

@@ -98,6 +98,29 @@ TEST_CASE("every worker does both phases, whatever its role") {
   }
 }
 
+TEST_CASE("workers that hand over to each other never wait for each other in a circle") {
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    CAPTURE(seed);
+    std::mt19937_64 random(seed * 977);
+    std::vector<SimWorkerOptions> workers = RandomCluster(&random, false);
+    for (SimWorkerOptions& w : workers) {
+      w.pages = 21 + static_cast<int>(random() % 8);
+      w.role = static_cast<Role>(random() % 3);
+    }
+    SimCluster cluster(seed, 4, workers);
+    for (int i = 0; i < 24; ++i)
+      cluster.Submit(RandomRequest(&random, 60, 24), static_cast<int>(random() % 3),
+                     static_cast<int>(random() % 3));
+    cluster.RunDry();
+    for (const auto& [id, journey] : cluster.journeys()) {
+      CAPTURE(id, journey.prefill, journey.decode);
+      REQUIRE(journey.ended());
+      cluster.CheckExact(id);
+    }
+    cluster.Shutdown();
+  }
+}
+
 TEST_CASE("a cancel at any moment frees everything and harms nobody") {
   std::mt19937_64 random(5);
   const std::vector<SimWorkerOptions> workers = RandomCluster(&random, false);

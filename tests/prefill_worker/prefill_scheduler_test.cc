@@ -13,7 +13,8 @@
 namespace baton {
 namespace {
 
-constexpr Incarnation kSelf = 1, kPeer = 2;
+// The peer's order is below: the promise comes before pages here.
+constexpr Incarnation kSelf = 5, kPeer = 2, kHighPeer = 9;
 constexpr int kPageTokens = 4;
 
 // A scheduler on its backend; steps run in one go or layer by layer.
@@ -267,6 +268,32 @@ TEST_CASE("the pages a prompt waits for are named, for the purse to reclaim") {
   b.pool->Give(lent);
   REQUIRE(b.Step(100) == 20);
   REQUIRE(b.scheduler->wanted_pages() == 0);
+}
+
+TEST_CASE("towards a sink of higher order, pages are taken before the promise; else after it") {
+  Bench b(10);
+  b.Admit(Bench::Request(1, 24, kHighPeer));  // 6 pages
+  b.Admit(Bench::Request(2, 20, kHighPeer));  // 5: no room beside the other
+  b.Admit(Bench::Request(3, 24, kPeer));
+  REQUIRE(b.Step(100) == 0);
+  REQUIRE(b.opens == std::vector<RequestId>{2, 3});
+  REQUIRE(b.pool->held() == 5);
+  REQUIRE(b.scheduler->wanted_pages() == 6);
+  b.Promise(3);  // cannot start yet: 6 pages more
+  REQUIRE(b.Step(100) == 0);
+  b.Promise(2);
+  REQUIRE(b.Step(100) == 20);
+  b.EndHandoff(2);
+  REQUIRE(b.Step(100) == 24);  // 3: a prompt that can start comes before one that would wait
+  REQUIRE(b.opens.size() == 2);
+  b.EndHandoff(3);
+  b.Step(100);
+  REQUIRE(b.opens == std::vector<RequestId>{2, 3, 1});
+  b.scheduler->Cancel(1, 1);
+  b.Collect();
+  REQUIRE(b.pool->held() == 6);
+  b.EndHandoff(1, absl::CancelledError("cancelled"));
+  REQUIRE(b.pool->held() == 0);
 }
 
 TEST_CASE("cancel: at once without a handoff, after its end with one, and twice is once") {

@@ -24,6 +24,13 @@ absl::Time MonotonicNow() {
   return absl::TimeFromTimespec(now);
 }
 
+// Random, and ordered by role: decode workers below both below prefill workers (the order in which
+// a prefill takes pages of two pools, prefill_scheduler.h).
+Incarnation MakeIncarnation(Role role) {
+  const uint64_t order = role == Role::kDecode ? 0 : role == Role::kBoth ? 1 : 2;
+  return order << 62 | RandomId() >> 2 | 1;
+}
+
 int ContextOf(const WorkerOptions& options, const Backend& backend, const KvPool& pool) {
   int64_t context = backend.model().max_positions;
   if (options.engine.max_context > 0)
@@ -77,8 +84,8 @@ Worker::Worker(const WorkerOptions& options, std::unique_ptr<Backend> backend,
       pool_(std::move(pool)),
       inbox_(std::make_unique<Mailbox<EngineEvent>>(kInboxCapacity)) {
   backend_->SetPool(pool_.get());
-  announce_.incarnation =
-      options.transfer.incarnation != 0 ? options.transfer.incarnation : RandomId();
+  announce_.incarnation = options.transfer.incarnation != 0 ? options.transfer.incarnation
+                                                            : MakeIncarnation(options.role);
   announce_.name = options.name;
   announce_.role = options.role;
   announce_.model_fingerprint = backend_->model_fingerprint();
@@ -222,7 +229,7 @@ void Worker::Stop() {
     CHECK(inbox_->TryPost(CloseNow{}));
     engine_thread_.join();
   }
-  client_.reset();  // the router sees the stream end and counts everything here as lost
+  client_.reset();    // the router sees the stream end and counts everything here as lost
   transfer_.reset();  // its last events, the lent pages among them, are in the inbox now
   if (core_ != nullptr) {
     std::vector<EngineEvent> events;

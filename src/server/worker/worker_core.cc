@@ -169,10 +169,13 @@ bool WorkerCore::Turn() {
   TakeEffects();
 
   commands_.clear();
-  const auto wait_us = static_cast<int64_t>(static_cast<float>(decode_.steps_to_first_end()) *
-                                            metrics_.decode_step_ms * 1000.0f);
-  const bool lends_more =
-      purse_.Balance(prefill_.wanted_pages(), decode_.expected_pages(), wait_us, &commands_);
+  PurseNeeds needs;
+  needs.wanted_pages = prefill_.wanted_pages();
+
+  needs.guest_pages = decode_.expected_pages();
+  needs.expected_wait_us = static_cast<int64_t>(static_cast<float>(decode_.steps_to_first_end()) *
+                                                metrics_.decode_step_ms * 1000.0f);
+  const bool lends_more = purse_.Balance(needs, &commands_);
   for (TransferCommand& command : commands_) ports_.transfer(std::move(command));
 
   const bool has_step = builder_.n_tokens() > 0;

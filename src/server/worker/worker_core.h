@@ -37,7 +37,7 @@ struct WorkerCoreOptions {
   // Layers run together until this much KV is final, then it is announced: small chunks do not pay
   // for one message per layer.
   int64_t announce_bytes = 256 << 10;
-  int64_t zeroed_bytes_per_turn = 16 << 20;  // pages lent between two steps are zeroed first
+  int64_t zeroed_bytes_per_turn = 4 << 20;  // pages lent between two steps are zeroed first
 };
 
 struct WorkerPorts {

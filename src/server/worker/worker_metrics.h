@@ -15,10 +15,10 @@ struct WorkerMetrics {
   int prefill_prompts = 0, prefill_running = 0;
   int64_t prefill_queued_tokens = 0;
   int decode_rows = 0, decode_waiting = 0;
-  int pages_total = 0, pages_free = 0;  // free: of the pool, and lent to nobody's handoff yet
+  int pages_total = 0, pages_free = 0;      // free: of the pool, and lent to nobody's handoff yet
   int pages_prefill = 0, pages_decode = 0;  // held by prompts and by arrived requests
   int pages_lent = 0, pages_promised = 0;   // to the transfer room; of these, to handoffs
-  int handoffs_waiting = 0;  // tickets of other workers that wait for room here
+  int handoffs_waiting = 0;                 // tickets of other workers that wait for room here
   // Counters.
   uint64_t steps = 0, mixed_steps = 0;
   uint64_t prefill_tokens = 0, decode_tokens = 0;
