@@ -93,15 +93,18 @@ TEST_CASE("logits digests do not depend on chunk, batch, pages, threads or ISA p
   const std::vector<Isa> paths = Paths();
   const std::vector<LocalRequest> requests = MakeRequests(500);
   const Trace reference = Run(*MakeEngine(kTinyModel, {paths[0], 1, 64}), requests, 1, 0);
+  const int chunks[] = {0, 1, 7, 64, 512}, batches[] = {1, 2, 17, 32}, pages[] = {16, 32, 64};
   for (const Isa isa : paths) {
-    for (const int threads : {1, 2}) {
-      for (const int page_tokens : {16, 32, 64}) {
-        const auto engine = MakeEngine(kTinyModel, {isa, threads, page_tokens});
-        for (const int chunk : {0, 1, 7, 64, 512}) {
-          for (const int batch : {1, 2, 17, 32}) {
-            INFO(IsaName(isa) << " threads " << threads << " page " << page_tokens << " chunk "
-                              << chunk << " batch " << batch);
-            CHECK((Run(*engine, requests, batch, chunk) == reference));
+    for (int t = 0; t < 2; ++t) {
+      for (int p = 0; p < 3; ++p) {
+        const auto engine = MakeEngine(kTinyModel, {isa, t + 1, pages[p]});
+        for (int c = 0; c < 5; ++c) {
+          for (int b = 0; b < 4; ++b) {
+            // Like the black squares of a chessboard: half the work, and all pairs still meet.
+            if ((t + p + c + b) % 2 != 0) continue;
+            INFO(IsaName(isa) << " threads " << t + 1 << " page " << pages[p] << " chunk "
+                              << chunks[c] << " batch " << batches[b]);
+            CHECK((Run(*engine, requests, batches[b], chunks[c]) == reference));
           }
         }
       }

@@ -17,7 +17,9 @@
 namespace baton {
 namespace {
 
-constexpr int kRowsPerItem = 8;  // rows of one element-wise work item
+// Rows of one element-wise work item: a group of the KV layout, whose cache lines sixteen tokens
+// share.
+constexpr int kRowsPerItem = 16;
 
 // A row-major matrix of activations inside the arena; columns beyond its width stay zero.
 struct Activations {
@@ -103,7 +105,7 @@ class CpuBackend : public Backend {
   }
 
   void Begin(const StepBatch& batch) override {
-    CHECK(kv_ != nullptr && batch.n_tokens() <= max_step_tokens_);
+    CHECK(kv_ != nullptr && batch.n_tokens() > 0 && batch.n_tokens() <= max_step_tokens_);
     step_.Assign(batch, *kv_, model_.vocab, model_.max_positions);
     next_layer_ = 0;
   }
@@ -120,16 +122,16 @@ class CpuBackend : public Backend {
   // ---- the forward pass: x is the residual stream (tokens, hidden), bf16 ----
 
   void Embed() {
-    ForRows([&](int row) { source_->ReadBf16(0, step_.token(row), 1, x_.row(row)); });
+    ForRows(step_.n(), [&](int row) { source_->ReadBf16(0, step_.token(row), 1, x_.row(row)); });
   }
 
   void RunLayer(int layer, const CpuLayerWeights& w) {
-    ForRows([&](int row) { Norm(x_.row(row), w.input_norm, normed_.row(row)); });
+    ForRows(step_.n(), [&](int row) { Norm(x_.row(row), w.input_norm, normed_.row(row)); });
     Linear(normed_, w.qkv, w.qkv_bias, Epilogue::kBf16, qkv_);
-    ForRows([&](int row) { RotateAndStore(layer, row); });
+    ForRows(step_.n(), [&](int row) { RotateAndStore(layer, row); });
     Attend(layer);
     Linear(attended_, w.o, w.o_bias, Epilogue::kResidualAdd, x_);
-    ForRows([&](int row) { Norm(x_.row(row), w.post_norm, normed_.row(row)); });
+    ForRows(step_.n(), [&](int row) { Norm(x_.row(row), w.post_norm, normed_.row(row)); });
     Linear(normed_, w.gate_up, w.gate_up_bias, Epilogue::kSwiGlu, mlp_);
     Linear(mlp_, w.down, w.down_bias, Epilogue::kResidualAdd, x_);
   }
@@ -137,7 +139,7 @@ class CpuBackend : public Backend {
   void LmHead() {
     const int n = step_.n_logits();
     if (n == 0) return;
-    compute_->For(n, [&](int64_t i, int) {
+    ForRows(n, [&](int i) {
       Norm(x_.row(step_.batch().logit_rows[i]), weights_.final_norm, normed_.row(i));
     });
     LinearArgs args;
@@ -154,8 +156,7 @@ class CpuBackend : public Backend {
   // ---- its pieces ----
 
   template <typename Fn>
-  void ForRows(const Fn& fn) {
-    const int n = step_.n();
+  void ForRows(int n, const Fn& fn) {
     compute_->For((n + kRowsPerItem - 1) / kRowsPerItem, [&](int64_t item, int) {
       const int first = static_cast<int>(item) * kRowsPerItem;
       for (int row = first; row < std::min(first + kRowsPerItem, n); ++row) fn(row);

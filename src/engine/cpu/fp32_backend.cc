@@ -69,7 +69,7 @@ class Fp32Backend : public Backend {
   }
 
   void Begin(const StepBatch& batch) override {
-    CHECK(kv_ != nullptr && batch.n_tokens() <= max_step_tokens_);
+    CHECK(kv_ != nullptr && batch.n_tokens() > 0 && batch.n_tokens() <= max_step_tokens_);
     step_.Assign(batch, *kv_, model_.vocab, model_.max_positions);
     const int64_t rows = step_.n();
     x_.Resize(rows, model_.hidden);
