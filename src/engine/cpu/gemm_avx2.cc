@@ -10,7 +10,7 @@ struct Avx2Fma {
   static constexpr int kSteps = 16;
   static constexpr int kAccumulators = 12;
   static constexpr int64_t kPrefetchBytes = 0;
-  static constexpr int64_t kDirectTileRows = 6, kMaxDirectRows = 6;
+  static constexpr int kDirectRows = 6;
   static constexpr int kTileRows = 6, kTileVecs = 2;
   static constexpr int64_t kPanelGroups = 8;  // 16 KiB of words
 

@@ -9,15 +9,16 @@
 //   V::PackStep(x, e, o)        the two words of one row and step, from x in logical order
 //   V::Weights(block, step, half, chain)   the words of a chain, straight from packed weights
 //   V::kAccumulators            sums that fit in registers beside operands
-//   V::kTileRows, kTileVecs     register tile for many rows
+//   V::kDirectRows              as many rows go the direct way
+//   V::kTileRows, kTileVecs     largest register tile for more rows
 //   V::kPrefetchBytes           how far ahead streamed weights are prefetched; 0: not at all
 //
 // Within a group the e chains of a tile run first, wait in L1, then the o chains: one chain per
 // output at a time lets the tile be twice as large, so that loads stay well below multiplications.
-// Few rows ("direct"): weights are streamed from memory once, words are made on the fly, register
-// tiles are rows x vectors with all rows of the batch where they fit.
-// Many rows ("panels"): the words of a panel of weights are laid out in L1 once per K block and
-// used by all rows; accumulators of a tile wait in scratch between K blocks, which changes no bit.
+// Few rows ("direct"): weights are streamed from memory once, words are made on the fly, one
+// register tile holds all rows. Many rows ("panels"): the words of a panel of weights are laid out
+// in L1 once per K block and used by all rows; accumulators of a tile wait in scratch between K
+// blocks, which changes no bit.
 #pragma once
 
 #include <immintrin.h>
@@ -125,63 +126,63 @@ class VectorGemm {
   }
 
  private:
-  static constexpr int64_t kVecsPerBlock = 16 / V::kLanes;
+  static constexpr int kVecsPerBlock = 16 / V::kLanes;
   static constexpr int64_t kPanelBlocks = V::kTileVecs / kVecsPerBlock;
   static constexpr int64_t kPanelsPerItem = kItemBlocks / kPanelBlocks;
   static constexpr int64_t kPanelGroups = V::kPanelGroups;  // groups of a K block
   static constexpr int64_t kGroupWords = V::kSteps * 2 * V::kTileVecs * V::kLanes;
   static constexpr int64_t kPanelWords = kPanelGroups * kGroupWords;
-  static constexpr int64_t kTileAcc = V::kTileRows * V::kTileVecs * V::kLanes;
 
-  static bool Direct(const LinearJob& job) { return job.rows <= V::kMaxDirectRows; }
+  static bool Direct(const LinearJob& job) { return job.rows <= V::kDirectRows; }
+  static int64_t Groups(const LinearJob& job) { return job.k_padded / 32; }
 
-  // Rows are cut into tiles. Direct: as few as possible and as even as possible. Panels: kTileRows
-  // each, the last one filled up with zero rows.
+  // Rows are cut into tiles of one size, the last one filled up with zero rows. Direct: one tile.
+  // Panels: as few tiles as possible, as even as possible.
+  static int64_t TileRows(const LinearJob& job) {
+    if (Direct(job)) return job.rows;
+    const int64_t tiles = (job.rows + V::kTileRows - 1) / V::kTileRows;
+    return (job.rows + tiles - 1) / tiles;
+  }
   static int64_t Tiles(const LinearJob& job) {
-    const int64_t tile = Direct(job) ? V::kDirectTileRows : V::kTileRows;
-    return (job.rows + tile - 1) / tile;
-  }
-  static int64_t TileBegin(const LinearJob& job, int64_t tile) {
-    if (!Direct(job)) return tile * V::kTileRows;
-    return job.rows * tile / Tiles(job);
+    return (job.rows + TileRows(job) - 1) / TileRows(job);
   }
 
-  static int64_t WordsPerRow(const LinearJob& job) { return job.k_padded / 32 * V::kSteps * 2; }
-  // Words of a tile from `group` on, the first group of a K block. [K block][tile][group][chain]
-  // [step][row]: what a panel meets one after the other lies one after the other.
-  static uint32_t* TileWords(const LinearJob& job, int64_t tile, int64_t group) {
-    const int64_t all_groups = job.k_padded / 32;
-    const int64_t left = all_groups - group;
-    const int64_t groups = Direct(job) ? all_groups : left < kPanelGroups ? left : kPanelGroups;
-    const int64_t rows = Direct(job) ? job.rows : Tiles(job) * V::kTileRows;
-    return static_cast<uint32_t*>(job.packed_rows) +
-           (group * rows + groups * TileBegin(job, tile)) * V::kSteps * 2;
-  }
-
+  static int64_t WordsPerRow(const LinearJob& job) { return Groups(job) * V::kSteps * 2; }
   static int64_t PackedRowsBytes(const LinearJob& job) {
-    return (job.rows + V::kTileRows) * WordsPerRow(job) * 4;
+    return Tiles(job) * TileRows(job) * WordsPerRow(job) * 4;
   }
   static int64_t PackItems(const LinearJob& job) { return Tiles(job); }
 
+  static int64_t BlockGroups(const LinearJob& job) {
+    return Direct(job) ? Groups(job) : kPanelGroups;
+  }
+  static int64_t GroupsFrom(const LinearJob& job, int64_t group) {
+    const int64_t left = Groups(job) - group;
+    return left < BlockGroups(job) ? left : BlockGroups(job);
+  }
+  // Words of a tile from `group` on, the first group of a K block: [K block][tile][group][chain]
+  // [step][row], so that a panel meets them in this order.
+  static uint32_t* TileWords(const LinearJob& job, int64_t tile, int64_t group) {
+    const int64_t row_groups = (group * Tiles(job) + GroupsFrom(job, group) * tile) * TileRows(job);
+    return static_cast<uint32_t*>(job.packed_rows) + row_groups * V::kSteps * 2;
+  }
+
   static void Pack(const LinearJob& job, int64_t tile) {
-    const int64_t begin = TileBegin(job, tile);
-    const int64_t rows = TileBegin(job, tile + 1) - begin;
-    const int64_t all_groups = job.k_padded / 32;
-    const int64_t block_groups = Direct(job) ? all_groups : kPanelGroups;
+    const int64_t rows = TileRows(job);
     constexpr int64_t kPerStep = 32 / V::kSteps;
-    for (int64_t first = 0; first < all_groups; first += block_groups) {
-      const int64_t end = all_groups < first + block_groups ? all_groups : first + block_groups;
+    for (int64_t first = 0; first < Groups(job); first += BlockGroups(job)) {
       for (int64_t r = 0; r < rows; ++r) {
+        const int64_t row = tile * rows + r;
+        const bf16* x = job.x + row * job.x_stride + first * 32;
         uint32_t* out = TileWords(job, tile, first) + r;
-        const bool exists = begin + r < job.rows;
-        const bf16* x = job.x + (begin + r) * job.x_stride + first * 32;
-        for (int64_t group = first; group < end; ++group, out += 2 * V::kSteps * rows) {
+        for (int64_t group = 0; group < GroupsFrom(job, first); ++group) {
           for (int64_t step = 0; step < V::kSteps; ++step, x += kPerStep) {
             uint32_t e = 0, o = 0;
-            if (exists) V::PackStep(x, &e, &o);
+            if (row < job.rows) V::PackStep(x, &e, &o);
             out[step * rows] = e;
             out[(V::kSteps + step) * rows] = o;
           }
+          out += 2 * V::kSteps * rows;
         }
       }
     }
@@ -191,8 +192,8 @@ class VectorGemm {
     return (job.n_blocks + kItemBlocks - 1) / kItemBlocks;
   }
   static int64_t ScratchBytes(const LinearJob& job) {
-    if (Direct(job)) return V::kDirectTileRows * kItemOutputs * 4;
-    return (kPanelWords + kPanelsPerItem * Tiles(job) * kTileAcc) * 4;
+    const int64_t acc = Tiles(job) * TileRows(job) * kItemOutputs;
+    return (Direct(job) ? acc : kPanelWords + acc) * 4;
   }
   static void Run(const LinearJob& job, int64_t item, void* scratch) {
     const int64_t first = item * kItemBlocks;
@@ -215,43 +216,36 @@ class VectorGemm {
   }
 
   template <int kRows, int kVecs>
-  static void DirectTile(const LinearJob& job, const uint32_t* a, int64_t block, float* acc) {
+  static void DirectTile(const LinearJob& job, int64_t block, float* acc) {
     const int64_t block_stride = 16 * job.k_padded;
     const DirectWeights<V> weights{job.weights + block * block_stride, block_stride};
-    AddTile<V, kRows, kVecs>(a, weights, job.k_padded / 32, acc, kItemOutputs);
+    AddTile<V, kRows, kVecs>(TileWords(job, 0, 0), weights, Groups(job), acc, kItemOutputs);
   }
 
   template <int kRows>
-  static void DirectBlocks(const LinearJob& job, const uint32_t* a, int64_t first, int64_t blocks,
-                           float* acc) {
+  static void DirectBlocks(const LinearJob& job, int64_t first, int64_t blocks, float* acc) {
     constexpr int kVecs = DirectVecs(kRows);
     constexpr int64_t kBlocks = kVecs / kVecsPerBlock;
     int64_t b = 0;
     for (; b + kBlocks <= blocks; b += kBlocks) {
-      DirectTile<kRows, kVecs>(job, a, first + b, acc + b * 16);
+      DirectTile<kRows, kVecs>(job, first + b, acc + b * 16);
     }
-    for (; b < blocks; ++b) {
-      DirectTile<kRows, static_cast<int>(kVecsPerBlock)>(job, a, first + b, acc + b * 16);
-    }
+    for (; b < blocks; ++b) DirectTile<kRows, kVecsPerBlock>(job, first + b, acc + b * 16);
   }
 
+  // Calls DirectBlocks for the job's number of rows, at most kRows.
   template <int kRows>
-  static void DirectRows(int64_t rows, const LinearJob& job, const uint32_t* a, int64_t first,
-                         int64_t blocks, float* acc) {
-    if (rows == kRows) return DirectBlocks<kRows>(job, a, first, blocks, acc);
-    if constexpr (kRows > 1) return DirectRows<kRows - 1>(rows, job, a, first, blocks, acc);
+  static void DirectRows(const LinearJob& job, int64_t first, int64_t blocks, float* acc) {
+    if (job.rows == kRows) return DirectBlocks<kRows>(job, first, blocks, acc);
+    if constexpr (kRows > 1) DirectRows<kRows - 1>(job, first, blocks, acc);
   }
 
   static void RunDirect(const LinearJob& job, int64_t first, int64_t blocks, float* acc) {
-    for (int64_t tile = 0; tile < Tiles(job); ++tile) {
-      const int64_t begin = TileBegin(job, tile);
-      const int64_t rows = TileBegin(job, tile + 1) - begin;
-      for (int64_t i = 0; i < rows * kItemOutputs; ++i) acc[i] = 0;
-      DirectRows<V::kDirectTileRows>(rows, job, TileWords(job, tile, 0), first, blocks, acc);
-      for (int64_t r = 0; r < rows; ++r) {
-        FinishRow(job, begin + r, first, blocks,
-                  [&](int64_t block) { return acc + r * kItemOutputs + (block - first) * 16; });
-      }
+    for (int64_t i = 0; i < job.rows * kItemOutputs; ++i) acc[i] = 0;
+    DirectRows<V::kDirectRows>(job, first, blocks, acc);
+    for (int64_t row = 0; row < job.rows; ++row) {
+      FinishRow(job, row, first, blocks,
+                [&](int64_t block) { return acc + row * kItemOutputs + (block - first) * 16; });
     }
   }
 
@@ -276,36 +270,43 @@ class VectorGemm {
     }
   }
 
+  // acc [tile][row][vec][lane] += a K block of all tiles times a panel.
+  template <int kRows>
+  static void AddPanel(const LinearJob& job, int64_t group, const uint32_t* words, float* acc) {
+    constexpr int64_t kTileOutputs = V::kTileVecs * V::kLanes;
+    for (int64_t tile = 0; tile < Tiles(job); ++tile) {
+      AddTile<V, kRows, V::kTileVecs>(TileWords(job, tile, group), PanelWeights<V>{words},
+                                      GroupsFrom(job, group), acc + tile * kRows * kTileOutputs,
+                                      kTileOutputs);
+    }
+  }
+  // Calls AddPanel for the size of the job's tiles: at most kRows, more than half of the largest.
+  template <int kRows>
+  static void AddPanelRows(const LinearJob& job, int64_t group, const uint32_t* words, float* acc) {
+    if (TileRows(job) == kRows) return AddPanel<kRows>(job, group, words, acc);
+    if constexpr (2 * kRows > V::kTileRows + 2) AddPanelRows<kRows - 1>(job, group, words, acc);
+  }
+
   static void RunPanels(const LinearJob& job, int64_t first, int64_t blocks, void* scratch) {
     uint32_t* words = static_cast<uint32_t*>(scratch);
     float* acc = static_cast<float*>(scratch) + kPanelWords;
-    const int64_t tiles = Tiles(job);
+    const int64_t panel_acc = Tiles(job) * TileRows(job) * V::kTileVecs * V::kLanes;
     const int64_t panels = (blocks + kPanelBlocks - 1) / kPanelBlocks;
-    for (int64_t i = 0; i < panels * tiles * kTileAcc; ++i) acc[i] = 0;
-    // A panel without all its blocks computes with what lies in `words`: finite, and never used.
-    if (blocks % kPanelBlocks != 0) {
-      for (int64_t i = 0; i < kPanelWords; ++i) words[i] = 0;
-    }
-    const int64_t all_groups = job.k_padded / 32;
-    for (int64_t group = 0; group < all_groups; group += kPanelGroups) {
-      const int64_t left = all_groups - group;
-      const int64_t groups = left < kPanelGroups ? left : kPanelGroups;
+    for (int64_t i = 0; i < panels * panel_acc; ++i) acc[i] = 0;
+    // A panel that lacks a block computes with what lies in `words` there; nobody looks at it.
+    for (int64_t i = 0; i < kPanelWords; ++i) words[i] = 0;
+    for (int64_t group = 0; group < Groups(job); group += kPanelGroups) {
       for (int64_t panel = 0; panel < panels; ++panel) {
         const int64_t block = panel * kPanelBlocks;
         const int64_t present = blocks - block < kPanelBlocks ? blocks - block : kPanelBlocks;
-        LayOutPanel(job, first + block, present, group, groups, words);
-        for (int64_t tile = 0; tile < tiles; ++tile) {
-          AddTile<V, V::kTileRows, V::kTileVecs>(
-              TileWords(job, tile, group), PanelWeights<V>{words}, groups,
-              acc + (panel * tiles + tile) * kTileAcc, V::kTileVecs * V::kLanes);
-        }
+        LayOutPanel(job, first + block, present, group, GroupsFrom(job, group), words);
+        AddPanelRows<V::kTileRows>(job, group, words, acc + panel * panel_acc);
       }
     }
     for (int64_t row = 0; row < job.rows; ++row) {
-      const int64_t tile = row / V::kTileRows, r = row % V::kTileRows;
       FinishRow(job, row, first, blocks, [&](int64_t block) {
         const int64_t panel = (block - first) / kPanelBlocks, b = (block - first) % kPanelBlocks;
-        return acc + (panel * tiles + tile) * kTileAcc + (r * kPanelBlocks + b) * 16;
+        return acc + panel * panel_acc + (row * kPanelBlocks + b) * 16;
       });
     }
   }

@@ -11,7 +11,7 @@ struct ZmmRegisters {
   using Vec = __m512;
   static constexpr int kLanes = 16;
   static constexpr int kAccumulators = 24;
-  static constexpr int64_t kDirectTileRows = 12, kMaxDirectRows = 24;
+  static constexpr int kDirectRows = 12;
   static constexpr int kTileRows = 6, kTileVecs = 4;
 
   static Vec Zero() { return _mm512_setzero_ps(); }
