@@ -371,7 +371,7 @@ struct TileCase {
       tile.v[j] = v.data() + (key + 16 * j) * head_dim;
       tile.next_k[j] = tile.k[j];
     }
-    tile.streamed = positions.size() % 2 == 0;
+    tile.fresh = positions.size() % 2 == 0;
     std::vector<int32_t> visible;
     for (int position : positions) visible.push_back(position + 1 - key);
     const int n = static_cast<int>(positions.size());

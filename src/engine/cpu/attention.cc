@@ -14,8 +14,9 @@ namespace {
 
 // Query rows of a block: K and V of a tile are read into L2 once for so many.
 constexpr int kBlockRows = 48;
-// Units of work per thread at which splitting a row's segments over threads no longer pays.
-constexpr int64_t kUnitsPerThread = 4;
+// A block that is more than half of a thread's share is split by segments, into units of at least a
+// quarter of that share: else threads would wait for the last block (decode of few sequences).
+constexpr int64_t kWholeBlocksPerThread = 2, kUnitsPerThread = 4;
 // Bound of the parking place of split segments; a block that would not fit is not split.
 constexpr int64_t kMaxParkedRows = 64 << 10;  // about 70 MB
 
@@ -136,8 +137,7 @@ class TiledAttention final : public AttentionKernels {
           total += Cost(blocks_.back(), 0, Segments(blocks_.back()));
         }
     }
-    const int64_t target = n_threads == 1 ? total : total / (kUnitsPerThread * n_threads);
-    for (size_t b = 0; b < blocks_.size(); ++b) AddUnits(static_cast<int>(b), target);
+    for (size_t b = 0; b < blocks_.size(); ++b) AddUnits(static_cast<int>(b), total, n_threads);
     // Dear ones first, so that the threads finish together.
     std::sort(units_.begin(), units_.end(), [](const Unit& a, const Unit& b) {
       return a.cost != b.cost ? a.cost > b.cost : a.block < b.block;
@@ -151,12 +151,13 @@ class TiledAttention final : public AttentionKernels {
     return static_cast<int64_t>(keys) * (Rows(block) + 2);
   }
 
-  void AddUnits(int index, int64_t target) {
+  void AddUnits(int index, int64_t total, int n_threads) {
     Block& block = blocks_[static_cast<size_t>(index)];
     const int segments = Segments(block);
     const int64_t cost = Cost(block, 0, segments);
+    const bool whole = n_threads == 1 || cost * kWholeBlocksPerThread * n_threads <= total;
     const int64_t parts =
-        std::min<int64_t>(segments, target == 0 ? 1 : (cost + target - 1) / target);
+        whole ? 1 : std::min<int64_t>(segments, 1 + cost * kUnitsPerThread * n_threads / total);
     const int64_t parked = static_cast<int64_t>(segments) * Rows(block);
     if (parts <= 1 || n_parked_rows_ + parked > kMaxParkedRows) {
       units_.push_back({index, 0, segments, cost});
@@ -194,14 +195,12 @@ class TiledAttention final : public AttentionKernels {
     const int n = Rows(block);
     const int n_keys = LastPosition(block) + 1;
     const int end = std::min(n_keys, (segment + 1) * kSegmentKeys);
-    const bool streamed = n <= kernels_.max_rows;
     KeyTile tile;
     for (int first_key = segment * kSegmentKeys; first_key < end; first_key += kTileKeys) {
       FindGroups(block, first_key, n_keys, tile.k, &tile.v);
       const int next_key = first_key + kTileKeys;
-      tile.streamed = streamed;
-      if (streamed)
-        FindGroups(block, next_key < end ? next_key : first_key, n_keys, tile.next_k, nullptr);
+      FindGroups(block, next_key < n_keys ? next_key : first_key, n_keys, tile.next_k, nullptr);
+      tile.fresh = true;
       for (int from = 0; from < n; from += kernels_.max_rows) {
         const int count = std::min(n - from, kernels_.max_rows);
         int32_t* const visible = workspace.visible.data();
@@ -215,6 +214,7 @@ class TiledAttention final : public AttentionKernels {
             head_dim(), c_,
             {state.max + from, state.sum + from,
              state.out + static_cast<int64_t>(from) * kRowStride});
+        tile.fresh = false;
       }
     }
   }

@@ -69,7 +69,7 @@ struct TileDot {
       Product(reinterpret_cast<const char*>(scratch->p[0]), kTileKeys * 2, b, 4 * head_dim, n_steps,
               n > kTileRows, second, false, to + d, kRowStride);
       const int j = d / kTileRows;
-      if (tile.streamed && j < tile.n_groups)
+      if (tile.fresh && j < tile.n_groups)
         PrefetchGroups(tile.next_k, j, j + 1 < tile.n_groups, head_dim);
     }
     Tiles::Release();

@@ -1,14 +1,15 @@
-// Tile order (engine reference 5.5) by vector instructions: rows x columns of even and odd chains
-// in registers, one accumulator per output in L1, touched once per 32-k group. K lines are sixteen
-// keys x one pair of dims, V lines sixteen dims x one pair of keys, so S and P V are the same loop.
-// For kernel units.
+// Tile order (engine reference 5.5) by vector instructions: rows x columns of one chain at a time
+// in registers, even first, then odd; one accumulator per output in L1, touched once per 32-k
+// group. K lines are sixteen keys x one pair of dims, V lines sixteen dims x one pair of keys, so S
+// and P V are the same loop. For kernel units.
 //
 // V is the path's vector (attention_fma.h, attention_pairs.h):
 //   V::Float, V::kWidth lanes, V::Zero, Load, Store, Add, Dot(word, b, chain)
-//   V::Word: what is broadcast over the lanes, V::kWords of them per 32 k of a row
-//   V::kStepLines lines make one step of both chains: V::LoadStep(line, line_stride, &even, &odd)
+//   V::Word: what is broadcast over the lanes, V::kWords of them per 32 k of a row, even and odd in
+//     turn
+//   V::kStepLines lines make one step of a chain: V::LoadStep<chain>(line, line_stride)
 //   V::kMaxRows, V::Columns(rows): the register tile
-//   V::kPrefetch: whether streamed tiles are worth prefetching
+//   V::kPrefetch: whether fresh tiles are worth prefetching
 //   V::PackQuery(q, head_dim, words), V::StoreWeights(lanes, words): bf16 -> words
 #pragma once
 
@@ -20,43 +21,48 @@ namespace {
 inline constexpr int kLineElements = 2 * kLanes;
 inline constexpr int kGroupLines = kGroupKeys / 2;  // V lines of a group per sixteen dims
 
-// Even and odd chains of R rows x C columns through one 32-k group.
+enum { kEven = 0, kOdd = 1 };
+
+// One chain of R rows x C columns through one 32-k group.
 template <class V, int R, int C>
-struct Chains {
-  typename V::Float even[R][C], odd[R][C];
+struct Chain {
+  typename V::Float sum[R][C];
 
   void Clear() {
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r)
-#pragma GCC unroll 4
-      for (int c = 0; c < C; ++c) even[r][c] = odd[r][c] = V::Zero();
+#pragma GCC unroll 8
+      for (int c = 0; c < C; ++c) sum[r][c] = V::Zero();
   }
   // words: those of row 0, rows `stride` apart; the lines of column c begin at lines[c].
+  template <int chain>
   void Step(const typename V::Word* words, int64_t stride, const bf16* const (&lines)[C],
             int64_t line_stride) {
-    typename V::Float b_even[C], b_odd[C];
-#pragma GCC unroll 4
-    for (int c = 0; c < C; ++c) V::LoadStep(lines[c], line_stride, &b_even[c], &b_odd[c]);
+    typename V::Float b[C];
+#pragma GCC unroll 8
+    for (int c = 0; c < C; ++c) b[c] = V::template LoadStep<chain>(lines[c], line_stride);
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
-      const typename V::Float a_even = V::Broadcast(words[r * stride]);
-      const typename V::Float a_odd = V::Broadcast(words[r * stride + 1]);
-#pragma GCC unroll 4
-      for (int c = 0; c < C; ++c) {
-        even[r][c] = V::Dot(a_even, b_even[c], even[r][c]);
-        odd[r][c] = V::Dot(a_odd, b_odd[c], odd[r][c]);
-      }
+      const typename V::Float a = V::Broadcast(words[r * stride + chain]);
+#pragma GCC unroll 8
+      for (int c = 0; c < C; ++c) sum[r][c] = V::Dot(a, b[c], sum[r][c]);
     }
   }
-  // acc (R, C vectors) continues: acc + (even + odd), from +0 when `first`.
-  void AddTo(float* acc, int64_t acc_stride, bool first) const {
+  void StoreTo(float* even) const {
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r)
-#pragma GCC unroll 4
+#pragma GCC unroll 8
+      for (int c = 0; c < C; ++c) V::Store(even + (r * C + c) * V::kWidth, sum[r][c]);
+  }
+  // acc (R, C vectors) continues: acc + (even + odd), from +0 when `first`; this is the odd chain.
+  void AddTo(const float* even, float* acc, int64_t acc_stride, bool first) const {
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
       for (int c = 0; c < C; ++c) {
         float* const to = acc + r * acc_stride + c * V::kWidth;
-        const typename V::Float before = first ? V::Zero() : V::Load(to);
-        V::Store(to, V::Add(before, V::Add(even[r][c], odd[r][c])));
+        const typename V::Float both = V::Add(V::Load(even + (r * C + c) * V::kWidth), sum[r][c]);
+        V::Store(to, V::Add(first ? V::Zero() : V::Load(to), both));
       }
   }
 };
@@ -88,26 +94,34 @@ struct ChainDot {
   }
 
  private:
-  static bool Ahead(const KeyTile& tile) { return V::kPrefetch && tile.streamed; }
+  static bool Ahead(const KeyTile& tile) { return V::kPrefetch && tile.fresh; }
 
   // S of R rows x C columns, the first of which is `column` (in vectors from the start of the
   // tile).
   template <bool kAhead, int R, int C>
   static void ScoreColumns(const Word* q, const KeyTile& tile, int column, int head_dim, float* s) {
-    const bf16* lines[C];
-    for (int c = 0; c < C; ++c)
-      lines[c] = tile.k[(column + c) / kLineColumns] + (column + c) % kLineColumns * V::kWidth * 2;
+    alignas(64) float even[R * C * V::kWidth];
     for (int k = 0; k < head_dim; k += 32, q += V::kWords) {
-      Chains<V, R, C> chains;
-      chains.Clear();
-      for (int w = 0; w < V::kWords; w += 2) {
-        chains.Step(q + w, kRowStride, lines, kLineElements);
-        for (int c = 0; c < C; ++c) {
-          lines[c] += V::kStepLines * kLineElements;
-          if (kAhead) Prefetch(tile.v[(column + c) / kLineColumns] + (k + w) * kLanes);
+      const auto run = [&]<int chain>(Chain<V, R, C>* sums) {
+        const bf16* lines[C];
+        for (int c = 0; c < C; ++c)
+          lines[c] = tile.k[(column + c) / kLineColumns] + k * kLanes +
+                     (column + c) % kLineColumns * V::kWidth * 2;
+        sums->Clear();
+        for (int w = 0; w < V::kWords; w += 2) {
+          sums->template Step<chain>(q + w, kRowStride, lines, kLineElements);
+          for (int c = 0; c < C; ++c) {
+            lines[c] += V::kStepLines * kLineElements;
+            if (kAhead && chain == kEven)
+              Prefetch(tile.v[(column + c) / kLineColumns] + (k + w) * kLanes);
+          }
         }
-      }
-      chains.AddTo(s + column * V::kWidth, kTileKeys, k == 0);
+      };
+      Chain<V, R, C> sums;
+      run.template operator()<kEven>(&sums);
+      sums.StoreTo(even);
+      run.template operator()<kOdd>(&sums);
+      sums.AddTo(even, s + column * V::kWidth, kTileKeys, k == 0);
     }
   }
 
@@ -116,45 +130,54 @@ struct ChainDot {
   template <bool kAhead, int R, int C>
   static void ValueColumns(const Word* p, const KeyTile& tile, int group, int n_halves, int column,
                            int head_dim, float* out) {
-    Chains<V, R, C> chains;
-    chains.Clear();
-    for (int half = group; half < group + n_halves; ++half) {
-      const bf16* lines[C];
-      for (int c = 0; c < C; ++c) lines[c] = tile.v[half] + (column + c) * V::kWidth * 2;
-      const Word* words = p + half * kGroupWords;
-      for (int i = 0; i < kGroupLines; i += V::kStepLines, words += 2) {
-        chains.Step(words, kTileWords, lines, 2 * head_dim);
-        for (int c = 0; c < C; ++c) {
-          lines[c] += V::kStepLines * 2 * head_dim;
-          const int line = (column + c) / kLineColumns * kGroupLines + i;
-          if (kAhead) Prefetch(tile.next_k[half] + line * kLineElements);
+    alignas(64) float even[R * C * V::kWidth];
+    const auto run = [&]<int chain>(Chain<V, R, C>* sums) {
+      sums->Clear();
+      for (int half = group; half < group + n_halves; ++half) {
+        const bf16* lines[C];
+        for (int c = 0; c < C; ++c) lines[c] = tile.v[half] + (column + c) * V::kWidth * 2;
+        const Word* words = p + half * kGroupWords;
+        for (int i = 0; i < kGroupLines; i += V::kStepLines, words += 2) {
+          sums->template Step<chain>(words, kTileWords, lines, 2 * head_dim);
+          for (int c = 0; c < C; ++c) {
+            lines[c] += V::kStepLines * 2 * head_dim;
+            const int line = (column + c) / kLineColumns * kGroupLines + i;
+            if (kAhead && chain == kEven) Prefetch(tile.next_k[half] + line * kLineElements);
+          }
         }
       }
-    }
-    chains.AddTo(out + column * V::kWidth, kRowStride, false);
+    };
+    Chain<V, R, C> sums;
+    run.template operator()<kEven>(&sums);
+    sums.StoreTo(even);
+    run.template operator()<kOdd>(&sums);
+    sums.AddTo(even, out + column * V::kWidth, kRowStride, false);
+  }
+
+  // Calls columns<C>(first) for runs of C = kColumns, then 2, then 1 columns that cover [0, n).
+  template <int kColumns, typename Columns>
+  static void InRuns(int n, const Columns& columns) {
+    int at = 0;
+    for (; at + kColumns <= n; at += kColumns) columns.template operator()<kColumns>(at);
+    if constexpr (kColumns > 2)
+      for (; at + 2 <= n; at += 2) columns.template operator()<2>(at);
+    for (; at < n; ++at) columns.template operator()<1>(at);
   }
 
   template <bool kAhead, int R>
   static void ScoreRows(const Word* q, const KeyTile& tile, int head_dim, float* s) {
-    constexpr int kColumns = V::Columns(R);
-    const int n = tile.n_groups * kLineColumns;
-    int column = 0;
-    for (; column + kColumns <= n; column += kColumns)
-      ScoreColumns<kAhead, R, kColumns>(q, tile, column, head_dim, s);
-    for (; column < n; ++column) ScoreColumns<kAhead, R, 1>(q, tile, column, head_dim, s);
+    InRuns<V::Columns(R)>(tile.n_groups * kLineColumns, [&]<int C>(int column) {
+      ScoreColumns<kAhead, R, C>(q, tile, column, head_dim, s);
+    });
   }
 
   template <bool kAhead, int R>
   static void ValueRows(const Word* p, const KeyTile& tile, int head_dim, float* out) {
-    constexpr int kColumns = V::Columns(R);
-    const int n = head_dim / V::kWidth;
     for (int group = 0; group < tile.n_groups; group += 2) {
       const int n_halves = tile.n_groups - group < 2 ? 1 : 2;
-      int column = 0;
-      for (; column + kColumns <= n; column += kColumns)
-        ValueColumns<kAhead, R, kColumns>(p, tile, group, n_halves, column, head_dim, out);
-      for (; column < n; ++column)
-        ValueColumns<kAhead, R, 1>(p, tile, group, n_halves, column, head_dim, out);
+      InRuns<V::Columns(R)>(head_dim / V::kWidth, [&]<int C>(int column) {
+        ValueColumns<kAhead, R, C>(p, tile, group, n_halves, column, head_dim, out);
+      });
     }
   }
 

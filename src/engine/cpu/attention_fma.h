@@ -11,21 +11,21 @@ namespace {
 struct FmaRegisters {
   using Float = __m512;
   static constexpr int kWidth = 16;
-  // 8 to 24 chains hide the latency of the FMA, and a broadcast serves two columns (L1 loads are
-  // the limit otherwise).
+  // 24 chains: a broadcast serves four columns, a line six rows (L1 loads are the limit otherwise).
   static constexpr int kMaxRows = 6;
-  static constexpr int Columns(int rows) { return rows == 1 ? 4 : 2; }
+  static constexpr int Columns(int rows) { return rows == 1 ? 8 : 4; }
   static Float Zero() { return _mm512_setzero_ps(); }
   static Float Load(const float* from) { return _mm512_loadu_ps(from); }
   static void Store(float* to, Float x) { _mm512_storeu_ps(to, x); }
   static Float Add(Float a, Float b) { return _mm512_add_ps(a, b); }
   static Float Broadcast(float a) { return _mm512_set1_ps(a); }
   static Float Dot(Float a, Float b, Float c) { return _mm512_fmadd_ps(a, b, c); }
-  static void LoadStep(const bf16* line, int64_t /*line_stride*/, Float* even, Float* odd) {
+  template <int chain>
+  static Float LoadStep(const bf16* line, int64_t /*line_stride*/) {
     const __m512i pairs = _mm512_loadu_si512(line);
     const __m512i high = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
-    *even = _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));
-    *odd = _mm512_castsi512_ps(_mm512_and_si512(pairs, high));
+    return _mm512_castsi512_ps(chain == kEven ? _mm512_slli_epi32(pairs, 16)
+                                              : _mm512_and_si512(pairs, high));
   }
 };
 #else
@@ -33,18 +33,19 @@ struct FmaRegisters {
   using Float = __m256;
   static constexpr int kWidth = 8;
   static constexpr int kMaxRows = 6;
-  static constexpr int Columns(int rows) { return rows == 1 ? 4 : rows <= 3 ? 2 : 1; }
+  static constexpr int Columns(int rows) { return rows <= 2 ? 4 : 2; }
   static Float Zero() { return _mm256_setzero_ps(); }
   static Float Load(const float* from) { return _mm256_loadu_ps(from); }
   static void Store(float* to, Float x) { _mm256_storeu_ps(to, x); }
   static Float Add(Float a, Float b) { return _mm256_add_ps(a, b); }
   static Float Broadcast(float a) { return _mm256_set1_ps(a); }
   static Float Dot(Float a, Float b, Float c) { return _mm256_fmadd_ps(a, b, c); }
-  static void LoadStep(const bf16* line, int64_t /*line_stride*/, Float* even, Float* odd) {
+  template <int chain>
+  static Float LoadStep(const bf16* line, int64_t /*line_stride*/) {
     const __m256i pairs = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(line));
     const __m256i high = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
-    *even = _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16));
-    *odd = _mm256_castsi256_ps(_mm256_and_si256(pairs, high));
+    return _mm256_castsi256_ps(chain == kEven ? _mm256_slli_epi32(pairs, 16)
+                                              : _mm256_and_si256(pairs, high));
   }
 };
 #endif

@@ -16,7 +16,7 @@ struct PairVector {
   using Word = uint32_t;
   static constexpr int kWidth = 16;
   static constexpr int kMaxRows = 6;
-  static constexpr int Columns(int rows) { return rows == 1 ? 4 : 2; }
+  static constexpr int Columns(int rows) { return rows == 1 ? 8 : 4; }
   static constexpr int kWords = 16;
   static constexpr int kStepLines = 2;
   static constexpr bool kPrefetch = false;  // for Zen 4, where it slows linear reads down
@@ -29,12 +29,14 @@ struct PairVector {
     return _mm512_castsi512_ps(_mm512_set1_epi32(static_cast<int>(word)));
   }
   static Float Dot(Float a, Float b, Float acc) { return DotBf16::Dot(acc, a, b); }
-  static void LoadStep(const bf16* line, int64_t line_stride, Float* even, Float* odd) {
+  template <int chain>
+  static Float LoadStep(const bf16* line, int64_t line_stride) {
     constexpr __mmask32 kLow = 0x55555555;
     const __m512i k01 = _mm512_loadu_si512(line);
     const __m512i k23 = _mm512_loadu_si512(line + line_stride);
-    *even = _mm512_castsi512_ps(_mm512_mask_mov_epi16(_mm512_slli_epi32(k01, 16), kLow, k23));
-    *odd = _mm512_castsi512_ps(_mm512_mask_mov_epi16(k01, kLow, _mm512_srli_epi32(k23, 16)));
+    return _mm512_castsi512_ps(chain == kEven
+                                   ? _mm512_mask_mov_epi16(_mm512_slli_epi32(k01, 16), kLow, k23)
+                                   : _mm512_mask_mov_epi16(k01, kLow, _mm512_srli_epi32(k23, 16)));
   }
 
   // Sixteen bf16, of every four in the order k2, k0, k3, k1.

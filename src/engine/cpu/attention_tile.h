@@ -28,14 +28,13 @@ inline constexpr int kPaddingRows = 15;
 // The keys of a tile by groups of 16: K group (head_dim_padded / 2, 16, 2), V group
 // (8, head_dim, 2), bf16. Groups from n_groups on are not read.
 //
-// streamed: few rows see the tile, so its bytes come from memory and are used once. A path may then
-// prefetch V while it reads K, and the groups of next_k (as many as this tile's, all addresses of
-// the pool) while it reads V.
+// fresh: nobody has read the tile just now. A path may then prefetch V while it reads K, and the
+// groups of next_k (as many as this tile's) while it reads V.
 struct KeyTile {
   const bf16* k[kTileGroups];
   const bf16* v[kTileGroups];
   int n_groups;
-  bool streamed;
+  bool fresh;
   const bf16* next_k[kTileGroups];
 };
 
