@@ -47,6 +47,7 @@ struct TransferOptions {
   std::string numerics_id, layout_id;
   int64_t chunk_bytes = 1 << 20;   // most payload per DATA message
   int64_t window_bytes = 8 << 20;  // announced and not yet acknowledged, per handoff
+  int32_t slab_slots = 0;  // bounce buffers of one chunk each, per direction; 0: for four windows
   int64_t hello_timeout_ms = 2000;
   int64_t peer_timeout_ms = 5000;  // silence after which a peer with work in flight is given up
   // Test only: the sink receives but never acknowledges, and so never completes a handoff either.

@@ -30,7 +30,8 @@ wire::Identity IdentityOf(const TransferOptions& options, const PoolView& pool) 
 }
 
 // Four windows' worth of slots keeps several handoffs moving; more only costs memory.
-int32_t SlotsOf(const HandoffLimits& limits) {
+int32_t SlotsOf(const TransferOptions& options, const HandoffLimits& limits) {
+  if (options.slab_slots > 0) return options.slab_slots;
   return static_cast<int32_t>(
       std::clamp<int64_t>(4 * limits.window_bytes / limits.chunk_bytes, 8, 64));
 }
@@ -58,8 +59,8 @@ TransferCore::TransferCore(const TransferOptions& options, const PoolView& pool,
       on_event_(std::move(on_event)),
       limits_(LimitsOf(options, pool)),
       identity_(IdentityOf(options, pool)),
-      send_slab_(limits_.chunk_bytes, SlotsOf(limits_)),
-      receive_slab_(limits_.chunk_bytes, SlotsOf(limits_)) {
+      send_slab_(limits_.chunk_bytes, SlotsOf(options, limits_)),
+      receive_slab_(limits_.chunk_bytes, SlotsOf(options, limits_)) {
   link_->Register(pool_.base, pool_.page_stride * pool_.n_pages);
   link_->Register(send_slab_.base(), send_slab_.bytes());
   link_->Register(receive_slab_.base(), receive_slab_.bytes());

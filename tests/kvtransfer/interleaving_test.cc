@@ -27,6 +27,7 @@ class Run {
       TransferOptions options = TestOptions(incarnation);
       options.chunk_bytes = 160 + int64_t(Random(900));
       options.window_bytes = 200 + int64_t(Random(2'000));
+      options.slab_slots = 1 + int32_t(Random(8));
       cluster_.Add(options, kPages, kPlanes, incarnation % 2 == 0 ? 16 : 0);
     }
     for (const size_t n : {0, 1}) {
@@ -169,7 +170,7 @@ class Run {
   void Look() {
     for (size_t i = 0; i < cluster_.nodes.size(); ++i) {
       CoreNode& node = *cluster_.nodes[i];
-      REQUIRE(node.PagesAccounted());
+      if (!node.PagesAccounted()) FAIL("pages lost, doubled or written without a promise");
       for (TransferEvent& event : std::exchange(node.events, {})) {
         if (auto* ended = std::get_if<HandoffEnded>(&event)) OnEnded(*ended);
         if (auto* arrived = std::get_if<HandoffArrived>(&event)) OnArrived(node, *arrived);
@@ -189,7 +190,7 @@ class Run {
           handoff.opened_at_sink = true;
         }
       }
-      REQUIRE(node.PagesAccounted());
+      if (!node.PagesAccounted()) FAIL("pages lost, doubled or written without a promise");
     }
   }
 
@@ -222,7 +223,7 @@ class Run {
 
 TEST_CASE("random interleavings keep every promise") {
   Totals totals;
-  for (uint64_t seed = 1; seed <= 3'000; ++seed) {
+  for (uint64_t seed = 1; seed <= 2'000; ++seed) {
     INFO("seed " << seed);
     Run(seed, &totals).Play();
   }
