@@ -240,8 +240,12 @@ Problem ParseMessage(const std::string& path, json::value* value) {
   }
   if (*role == "developer") *role = "system";
   json::value* content = message->if_contains("content");
-  if (content == nullptr || content->is_string()) return std::nullopt;
-  if (content->is_null()) return std::nullopt;
+  if (content == nullptr || content->is_null()) {  // an assistant may have only called tools
+    if (*role == "assistant") return std::nullopt;
+    return InvalidField(path + ".content", path + ".content is needed.",
+                        "missing_required_parameter");
+  }
+  if (content->is_string()) return std::nullopt;
   if (content->is_array()) return JoinParts(path + ".content", content);
   return WrongType(path + ".content", *content, "a string, null or a list of text parts");
 }

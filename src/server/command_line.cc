@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "server/bench_command_line.h"
 #include "server/model_folder.h"
 
 namespace baton {
@@ -17,7 +18,7 @@ constexpr char kHelp[] =
   baton serve MODEL            all roles on this machine
   baton serve --demo           the same with the small model that comes along
   baton router|prefill|decode  one role of a cluster
-  baton bench load             requests against a running server
+  baton bench [--help]         load, step, kernels, ... with hardware limits
   baton doctor [MODEL]         checks CPU, limits, links and model
   baton config [--keys]        the resolved configuration; --keys explains each
   baton version
@@ -112,11 +113,11 @@ struct Parser {
   CommandLine& out;
   SettingFlags flags;
   CLI::App app{"baton"};
+  BenchCommandLine bench_line;
   std::string config_file, model;
   bool demo = false, help = false, version = false;
   CLI::App *serve = nullptr, *router = nullptr, *prefill = nullptr, *decode = nullptr,
-           *config = nullptr, *doctor = nullptr, *bench = nullptr, *load = nullptr,
-           *version_command = nullptr;
+           *config = nullptr, *doctor = nullptr, *bench = nullptr, *version_command = nullptr;
 
   CLI::App* AddCommand(CLI::App* parent, const char* name, bool takes_settings) {
     CLI::App* command = parent->add_subcommand(name, "");
@@ -147,44 +148,9 @@ struct Parser {
     doctor = AddCommand(&app, "doctor", true);
     version_command = AddCommand(&app, "version", false);
     bench = AddCommand(&app, "bench", false);
-    DeclareLoad();
-  }
-  void DeclareLoad() {
-    LoadBenchOptions& options = out.load_bench;
-    load = AddCommand(bench, "load", false);
-    load->add_option("--url", options.url);
-    load->add_option("--label", options.label);
-    load->add_option("--trace", options.trace.path);
-    load->add_option("--scale-lengths", options.trace.length_scale);
-    load->add_option("--scale-time", options.trace.time_scale);
-    load->add_option("--max-context", options.trace.max_context);
-    load->add_option("--requests", options.synthetic.n_requests);
-    load->add_option("--prompt-tokens", options.synthetic.prompt_tokens);
-    load->add_option("--output-tokens", options.synthetic.output_tokens);
-    load->add_option("--request-rate", options.synthetic.request_rate);
-    load->add_option("--vocab", options.synthetic.vocab);
-    load->add_option("--seed", options.synthetic.seed);
-    load->add_option("--max-concurrency", options.max_concurrency);
-    load->add_option("--goodput-ttft", options.goodput_ttft_ms);
-    load->add_option("--goodput-tpot", options.goodput_tpot_ms);
-    load->add_option("--warmup", options.n_warmup);
-    load->add_flag("--json", options.json);
+    bench_line.Declare(bench);
   }
 };
-
-constexpr char kLoadHelp[] =
-    R"(baton bench load: requests against a running server, with its latencies
-
-  --url http://127.0.0.1:8000   the server             --label NAME
-  --trace FILE                  replay a trace (Mooncake JSON lines), with
-    --scale-lengths 1  --scale-time 1  --max-context 4096
-  without --trace: synthetic prompts of random tokens
-    --prompt-tokens 512  --output-tokens 64  --request-rate 0 (per second;
-    0 = all at once)
-  --requests N  --max-concurrency 256  --vocab 2048  --seed 1  --warmup 4
-  --goodput-ttft 1000  --goodput-tpot 100   limits of a good request, in ms
-  --json                        one JSON object as the last line
-)";
 
 absl::Status UnknownArgument(const std::vector<std::string>& extras,
                              const std::vector<std::string>& flags) {
@@ -235,7 +201,7 @@ Command ChosenCommand(const Parser& parser) {
   if (parser.prefill->parsed()) return Command::kPrefill;
   if (parser.decode->parsed()) return Command::kDecode;
   if (parser.doctor->parsed()) return Command::kDoctor;
-  if (parser.load->parsed()) return Command::kBenchLoad;
+  if (parser.bench_line.Chosen()) return Command::kBench;
   return parser.config->parsed() ? Command::kConfig : Command::kPrint;
 }
 
@@ -267,13 +233,11 @@ absl::StatusOr<std::unique_ptr<CommandLine>> ParseCommandLine(
   }
   if (parser.help || line->command == Command::kPrint) {
     line->command = Command::kPrint;
-    line->text = parser.bench->parsed() ? kLoadHelp : kHelp;
+    line->text = parser.bench->parsed() ? BenchCommandLine::Help() : kHelp;
     return line;
   }
-  if (line->command == Command::kBenchLoad) {
-    line->load_bench.trace.n_requests = line->load_bench.synthetic.n_requests;
-    line->load_bench.trace.vocab = line->load_bench.synthetic.vocab;
-    line->load_bench.trace.seed = line->load_bench.synthetic.seed;
+  if (line->command == Command::kBench) {
+    line->bench = parser.bench_line.Chosen();
     return line;
   }
   if (line->command == Command::kConfig && line->list_keys) {

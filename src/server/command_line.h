@@ -1,18 +1,18 @@
 // The command line as data: which command, and the resolved configuration.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "bench/load_bench.h"
 #include "common/settings.h"
 #include "common/status.h"
 #include "server/config.h"
 
 namespace baton {
 
-enum class Command { kServe, kRouter, kPrefill, kDecode, kConfig, kDoctor, kBenchLoad, kPrint };
+enum class Command { kServe, kRouter, kPrefill, kDecode, kConfig, kDoctor, kBench, kPrint };
 
 struct CommandLine {
   Command command = Command::kPrint;
@@ -22,7 +22,7 @@ struct CommandLine {
   bool list_keys = false;      // baton config --keys
   int start_descriptor = -1;   // a supervised role: where its start order lies
   int report_descriptor = -1;  // and where it reports to
-  LoadBenchOptions load_bench;
+  std::function<int()> bench;  // of kBench
 
   CommandLine() = default;
   CommandLine(const CommandLine&) = delete;

@@ -90,10 +90,8 @@ FrontMetrics::FrontMetrics(MetricsRegistry* registry, const std::string& model, 
       waiting_(registry->Gauge("baton_queue_depth", "Requests waiting, by stage.",
                                With(labels_, {{"stage", "route"}}))),
       kv_usage_(registry->Gauge("baton_kv_usage_ratio", "Share of the KV pages in use.", labels_)),
-      kv_free_(registry->Gauge("baton_kv_blocks", "KV pages by state.",
-                               With(labels_, {{"state", "free"}}))),
-      kv_used_(registry->Gauge("baton_kv_blocks", "KV pages by state.",
-                               With(labels_, {{"state", "used"}}))),
+      kv_total_(registry->Gauge("baton_kv_pages_total", "KV pages of all workers.", labels_)),
+      kv_free_(registry->Gauge("baton_kv_pages_free", "KV pages nobody holds.", labels_)),
       ready_(registry->Gauge("baton_ready", "1 when the component can serve.",
                              With(labels_, {{"component", "cluster"}}))),
       prefill_workers_(registry->Gauge("baton_workers", "Workers connected, by what they prefer.",
@@ -189,7 +187,7 @@ void FrontMetrics::SetView(const ClusterView& view, bool is_ready) {
   waiting_.Set(view.waiting);
   kv_usage_.Set(usage);
   kv_free_.Set(static_cast<double>(free));
-  kv_used_.Set(static_cast<double>(total - free));
+  kv_total_.Set(static_cast<double>(total));
   ready_.Set(is_ready ? 1 : 0);
   prefill_workers_.Set(view.prefill_workers);
   decode_workers_.Set(view.decode_workers);

@@ -42,7 +42,7 @@ class FrontMetrics {
   CounterMetric vllm_prompt_tokens_, vllm_output_tokens_;
   GaugeMetric vllm_running_, vllm_waiting_, vllm_kv_usage_;
   HistogramMetric ttft_, itl_, tpot_, duration_;
-  GaugeMetric running_, waiting_, kv_usage_, kv_free_, kv_used_, ready_, prefill_workers_,
+  GaugeMetric running_, waiting_, kv_usage_, kv_total_, kv_free_, ready_, prefill_workers_,
       decode_workers_;
 };
 

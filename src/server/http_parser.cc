@@ -229,7 +229,7 @@ HttpParser::Progress HttpParser::State::TakeHead(std::string* input) {
   if (ec == http::error::body_limit) {
     return Fail({413, absl::StrCat("the body is larger than ", limits.max_body, " bytes")});
   }
-  if (ec == http::error::bad_version) return Fail({505, "only HTTP/1.0 and HTTP/1.1 are spoken"});
+  if (ec == http::error::bad_version) return Fail({400, "only HTTP/1.0 and HTTP/1.1 are spoken"});
   if (ec || !parser.is_header_done()) return Fail({400, "malformed HTTP header: " + ec.message()});
   if (auto problem = ReadHead()) return Fail(*std::move(problem));
   input->erase(0, size);

@@ -1,0 +1,197 @@
+#include "server/bench_command_line.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+#include "bench/attention_bench.h"
+#include "bench/interference_bench.h"
+#include "bench/kernels_bench.h"
+#include "bench/load_bench.h"
+#include "bench/step_bench.h"
+#include "engine/cpu/isa.h"
+#include "server/config.h"
+#include "server/model_folder.h"
+
+namespace baton {
+namespace {
+
+constexpr char kHelp[] =
+    R"(baton bench load          requests against a running server, with latencies
+  --url http://127.0.0.1:8000  --label NAME  --requests 100  --warmup 4
+  --trace FILE --scale-lengths 1 --scale-time 1 --max-context 4096, or
+  --prompt-tokens 512 --output-tokens 64 --request-rate 0 (0 = all at once)
+  --max-concurrency 256  --vocab 2048  --seed 1
+  --goodput-ttft 1000 --goodput-tpot 100    limits of a good request, in ms
+baton bench interference  do long prompts move the latency of running streams?
+  --url URL --streams 4 --stream-output-tokens 400 --long-prompt-tokens 4000
+  --rounds 3 --vocab 2048
+baton bench step MODEL    whole forward passes, without server or wire
+  --prompts 512,2048 --decode 1,8,32 --context 512 --threads 0 --isa auto
+  --chunk 512 --seconds 2
+baton bench kernels       linear layers on every path of this machine
+  --isa avx2,avx512 --rows 1,8,512 --k 2048 --n 8192 --threads 2 --seconds 1
+baton bench attention     attention and sampler: --isa avx2 --threads 1,2
+  --contexts 512,4096 --seconds 0.5
+All: --json prints one JSON object as the last line.
+)";
+
+int Fail(const absl::Status& status) {
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "baton: %s\n", std::string(status.message()).c_str());
+  return 1;
+}
+
+absl::StatusOr<std::vector<Isa>> ParseIsas(const std::vector<std::string>& names) {
+  std::vector<Isa> isas;
+  for (const std::string& name : names) {
+    ASSIGN_OR_RETURN(const Isa isa, ParseIsa(name));
+    isas.push_back(isa);
+  }
+  return isas;
+}
+
+}  // namespace
+
+struct BenchCommandLine::State {
+  CLI::App *load = nullptr, *interference = nullptr, *step = nullptr, *kernels = nullptr,
+           *attention = nullptr;
+  LoadBenchOptions load_options;
+  InterferenceBenchOptions interference_options;
+  StepBenchOptions step_options;
+  KernelsBenchOptions kernels_options;
+  AttentionBenchOptions attention_options;
+  ModelConfig model;
+  std::vector<std::string> isas;
+  std::string isa = "avx2";
+
+  int RunLoad() {
+    load_options.trace.n_requests = load_options.synthetic.n_requests;
+    load_options.trace.vocab = load_options.synthetic.vocab;
+    load_options.trace.seed = load_options.synthetic.seed;
+    return RunLoadBench(load_options);
+  }
+  int RunStep() {
+    const absl::Status resolved = ResolveModel(&model);
+    if (!resolved.ok()) return Fail(resolved);
+    step_options.engine.model = model.path;
+    return Fail(RunStepBench(step_options));
+  }
+  int RunKernels() {
+    RequestAmxPermission();
+    auto parsed = ParseIsas(isas);
+    if (!parsed.ok()) return Fail(parsed.status());
+    kernels_options.isas = *std::move(parsed);
+    return RunKernelsBench(kernels_options);
+  }
+  int RunAttention() {
+    RequestAmxPermission();
+    auto parsed = ParseIsa(isa);
+    if (!parsed.ok()) return Fail(parsed.status());
+    attention_options.isa = *parsed;
+    const absl::Status supported = CheckIsaSupported(*parsed);
+    if (!supported.ok()) return Fail(supported);
+    RunAttentionBench(attention_options);
+    return 0;
+  }
+};
+
+BenchCommandLine::BenchCommandLine() : state_(std::make_shared<State>()) {}
+BenchCommandLine::~BenchCommandLine() = default;
+
+std::string BenchCommandLine::Help() { return kHelp; }
+
+void BenchCommandLine::Declare(CLI::App* bench) {
+  State& state = *state_;
+  const auto add = [&](const char* name) {
+    CLI::App* app = bench->add_subcommand(name, "");
+    app->set_help_flag();
+    return app;
+  };
+  {
+    LoadBenchOptions& options = state.load_options;
+    CLI::App* app = state.load = add("load");
+    app->add_option("--url", options.url);
+    app->add_option("--label", options.label);
+    app->add_option("--trace", options.trace.path);
+    app->add_option("--scale-lengths", options.trace.length_scale);
+    app->add_option("--scale-time", options.trace.time_scale);
+    app->add_option("--max-context", options.trace.max_context);
+    app->add_option("--requests", options.synthetic.n_requests);
+    app->add_option("--prompt-tokens", options.synthetic.prompt_tokens);
+    app->add_option("--output-tokens", options.synthetic.output_tokens);
+    app->add_option("--request-rate", options.synthetic.request_rate);
+    app->add_option("--vocab", options.synthetic.vocab);
+    app->add_option("--seed", options.synthetic.seed);
+    app->add_option("--max-concurrency", options.max_concurrency);
+    app->add_option("--goodput-ttft", options.goodput_ttft_ms);
+    app->add_option("--goodput-tpot", options.goodput_tpot_ms);
+    app->add_option("--warmup", options.n_warmup);
+    app->add_flag("--json", options.json);
+  }
+  {
+    InterferenceBenchOptions& options = state.interference_options;
+    CLI::App* app = state.interference = add("interference");
+    app->add_option("--url", options.url);
+    app->add_option("--label", options.label);
+    app->add_option("--streams", options.n_streams);
+    app->add_option("--stream-prompt-tokens", options.stream_prompt_tokens);
+    app->add_option("--stream-output-tokens", options.stream_output_tokens);
+    app->add_option("--long-prompt-tokens", options.long_prompt_tokens);
+    app->add_option("--rounds", options.n_rounds);
+    app->add_option("--vocab", options.vocab);
+    app->add_flag("--json", options.json);
+  }
+  {
+    StepBenchOptions& options = state.step_options;
+    CLI::App* app = state.step = add("step");
+    app->add_option("MODEL", state.model.path)->required();
+    app->add_option("--prompts", options.prompts)->delimiter(',');
+    app->add_option("--decode", options.decode)->delimiter(',');
+    app->add_option("--context", options.context);
+    app->add_option("--threads", options.engine.threads);
+    app->add_option("--isa", options.engine.isa);
+    app->add_option("--dtype", options.engine.dtype);
+    app->add_option("--page-tokens", options.engine.page_tokens);
+    app->add_option("--chunk", options.engine.max_step_tokens);
+    app->add_option("--spin-us", options.engine.spin_us);
+    app->add_option("--cache-dir", options.engine.cache_dir);
+    app->add_option("--seconds", options.seconds);
+    app->add_flag("--json", options.json);
+  }
+  {
+    KernelsBenchOptions& options = state.kernels_options;
+    CLI::App* app = state.kernels = add("kernels");
+    app->add_option("--isa", state.isas)->delimiter(',');
+    app->add_option("--rows", options.rows)->delimiter(',');
+    app->add_option("--k", options.k);
+    app->add_option("--n", options.n);
+    app->add_option("--threads", options.threads);
+    app->add_option("--spin-us", options.spin_us);
+    app->add_option("--seconds", options.seconds);
+    app->add_flag("--json", options.json);
+  }
+  {
+    AttentionBenchOptions& options = state.attention_options;
+    CLI::App* app = state.attention = add("attention");
+    app->add_option("--isa", state.isa);
+    app->add_option("--threads", options.threads)->delimiter(',');
+    app->add_option("--contexts", options.contexts)->delimiter(',');
+    app->add_option("--seconds", options.seconds);
+    app->add_option("--spin-us", options.spin_us);
+    app->add_flag("--json", options.json);
+  }
+}
+
+std::function<int()> BenchCommandLine::Chosen() const {
+  const std::shared_ptr<State> state = state_;
+  if (state->load->parsed()) return [state] { return state->RunLoad(); };
+  if (state->interference->parsed()) {
+    return [state] { return RunInterferenceBench(state->interference_options); };
+  }
+  if (state->step->parsed()) return [state] { return state->RunStep(); };
+  if (state->kernels->parsed()) return [state] { return state->RunKernels(); };
+  if (state->attention->parsed()) return [state] { return state->RunAttention(); };
+  return nullptr;
+}
+
+}  // namespace baton

@@ -1,0 +1,29 @@
+// `baton bench ...` on the command line: flags of each benchmark, and the one that was chosen.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace CLI {
+class App;
+}
+
+namespace baton {
+
+class BenchCommandLine {
+ public:
+  BenchCommandLine();
+  ~BenchCommandLine();
+
+  void Declare(CLI::App* bench);
+  // Runs the benchmark the parsed command line names; returns its exit status. Empty: none named.
+  std::function<int()> Chosen() const;
+  static std::string Help();
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;  // Chosen keeps it
+};
+
+}  // namespace baton

@@ -1,0 +1,332 @@
+#include "server/supervisor.h"
+
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "common/check.h"
+#include "common/ids.h"
+#include "common/log.h"
+#include "server/child_process.h"
+#include "server/load_progress.h"
+#include "server/start_order.h"
+
+namespace baton {
+namespace {
+
+constexpr absl::Duration kSettled = absl::Seconds(10);   // a life so long resets the pause
+constexpr absl::Duration kLastGrace = absl::Seconds(3);  // beyond shutdown_timeout, then SIGKILL
+
+ClusterKey NewKey() {
+  ClusterKey key{};
+  for (size_t i = 0; i < key.size(); i += 8) {
+    const uint64_t bits = RandomId();
+    for (size_t j = 0; j < 8; ++j) key[i + j] = static_cast<uint8_t>(bits >> (8 * j));
+  }
+  return key;
+}
+
+std::vector<int> OwnCpus() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  std::vector<int> cpus;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+  }
+  return cpus;
+}
+
+struct RoleProcess {
+  std::string name, subcommand, cpus;
+  std::optional<ChildProcess> process;
+  absl::Time started, start_at = absl::InfinitePast();
+  absl::Duration pause;
+  double progress = 0;
+  bool is_ready = false;
+};
+
+class Supervisor {
+ public:
+  explicit Supervisor(SupervisorOptions options)
+      : options_(std::move(options)),
+        config_(options_.config),
+        key_(NewKey()),
+        progress_(options_.is_terminal) {}
+
+  int Run();
+
+ private:
+  enum class Phase { kRunning, kDrainRouter, kDrainWorkers };
+
+  void AddRoles();
+  void StartDue();
+  absl::Status Start(RoleProcess* role);
+  int PollTimeout() const;
+  void OnSignals(int descriptor);
+  void OnReport(RoleProcess* role, const StartReport& report);
+  void Reap();
+  void OnDead(RoleProcess* role, int status);
+  void BeginStop();
+  void DrainWorkers();
+  void KillAll();
+  bool AnyAlive() const;
+  void PrintReady();
+
+  SupervisorOptions options_;
+  Config config_;  // with the ports that were learned
+  const ClusterKey key_;
+  std::vector<RoleProcess> roles_;  // the router first
+  LoadProgress progress_;
+  Phase phase_ = Phase::kRunning;
+  bool was_ready_ = false, failed_ = false, router_listens_ = false;
+  absl::Time kill_at_ = absl::InfiniteFuture();
+};
+
+void Supervisor::AddRoles() {
+  const Placement placement = PlaceWorkers(config_, OwnCpus());
+  const auto add = [&](std::string name, std::string subcommand, std::string cpus) {
+    RoleProcess role;
+    role.name = std::move(name);
+    role.subcommand = std::move(subcommand);
+    role.cpus = std::move(cpus);
+    role.pause = options_.least_pause;
+    roles_.push_back(std::move(role));
+  };
+  add("router", "router", "");
+  for (size_t i = 0; i < placement.prefill.size(); ++i) {
+    add(absl::StrCat("prefill", i), "prefill", placement.prefill[i]);
+  }
+  const char* decode_name = config_.cluster.colocated ? "worker" : "decode";
+  for (size_t i = 0; i < placement.decode.size(); ++i) {
+    add(absl::StrCat(decode_name, i), "decode", placement.decode[i]);
+  }
+}
+
+absl::Status Supervisor::Start(RoleProcess* role) {
+  Config config = config_;
+  config.cluster.worker_name = role->name;
+  config.cluster.metrics_port = 0;
+  config.prefill.cpus = config.decode.cpus = role->cpus;
+  Settings settings;
+  DeclareSettings(&config, &settings);
+  StartOrder order;
+  order.key = key_;
+  order.settings = settings.Resolved();
+  ASSIGN_OR_RETURN(ChildProcess process,
+                   ChildProcess::Start(options_.program, role->subcommand, order));
+  role->process.emplace(std::move(process));
+  role->started = absl::Now();
+  role->is_ready = false;
+  LogDebug("started %s, process %d, cpus %s", role->name, role->process->pid(),
+           role->cpus.empty() ? "all" : role->cpus);
+  return absl::OkStatus();
+}
+
+// Workers are started once the router says where to dial.
+void Supervisor::StartDue() {
+  if (phase_ != Phase::kRunning) return;
+  const absl::Time now = absl::Now();
+  for (RoleProcess& role : roles_) {
+    const bool is_router = &role == &roles_.front();
+    if (role.process || role.start_at > now || (!is_router && !router_listens_)) continue;
+    const absl::Status status = Start(&role);
+    if (status.ok()) continue;
+    LogError("cannot start %s: %s", role.name, std::string(status.message()));
+    role.start_at = now + role.pause;
+    role.pause = std::min(2 * role.pause, options_.most_pause);
+  }
+}
+
+int Supervisor::PollTimeout() const {
+  absl::Time next = kill_at_;
+  for (const RoleProcess& role : roles_) {
+    const bool waits = !role.process && (&role == &roles_.front() || router_listens_);
+    if (phase_ == Phase::kRunning && waits) next = std::min(next, role.start_at);
+  }
+  if (next == absl::InfiniteFuture()) return -1;
+  const absl::Duration left = std::max(next - absl::Now(), absl::ZeroDuration());
+  return static_cast<int>(absl::ToInt64Milliseconds(absl::Ceil(left, absl::Milliseconds(1))));
+}
+
+void Supervisor::OnSignals(int descriptor) {
+  signalfd_siginfo info{};
+  while (::read(descriptor, &info, sizeof info) == sizeof info) {
+    if (info.ssi_signo == SIGCHLD) continue;  // Reap looks at all
+    if (phase_ == Phase::kRunning) {
+      BeginStop();
+    } else {
+      KillAll();  // asked twice
+    }
+  }
+  Reap();
+}
+
+void Supervisor::OnReport(RoleProcess* role, const StartReport& report) {
+  switch (report.kind) {
+    case StartReport::Kind::kProgress:
+      role->progress = report.fraction;
+      break;
+    case StartReport::Kind::kControlPort: {
+      // A router that is started again must be found, and clients must find it, where it was.
+      const std::string host = config_.router.control.substr(0, config_.router.control.rfind(':'));
+      config_.router.control = absl::StrCat(host, ":", report.port);
+      config_.cluster.router = config_.router.control;
+      router_listens_ = true;
+      break;
+    }
+    case StartReport::Kind::kHttpPort:
+      config_.server.port = report.port;
+      break;
+    case StartReport::Kind::kMetricsPort:
+      break;
+    case StartReport::Kind::kKvCache:
+      role->progress = 1;
+      progress_.Note(
+          absl::StrFormat("%s  KV cache %.1f MiB = %d pages = %d tokens, %.1f "
+                          "sequences of %d tokens",
+                          role->name, static_cast<double>(report.kv_bytes) / 1048576.0,
+                          report.kv_pages, report.kv_tokens,
+                          static_cast<double>(report.kv_tokens) /
+                              static_cast<double>(std::max<int64_t>(1, report.max_context)),
+                          report.max_context));
+      break;
+    case StartReport::Kind::kReady:
+      role->is_ready = true;
+      if (role == &roles_.front() && !was_ready_) {
+        was_ready_ = true;
+        PrintReady();
+      }
+      break;
+  }
+  if (was_ready_) return;
+  double sum = 0;
+  for (const RoleProcess& each : roles_) sum += each.progress;
+  progress_.Show(sum / static_cast<double>(std::max<size_t>(1, roles_.size() - 1)));
+}
+
+void Supervisor::PrintReady() {
+  const std::string url = absl::StrCat("http://", config_.server.host, ":", config_.server.port);
+  const std::string workers =
+      config_.cluster.colocated
+          ? absl::StrCat(config_.decode.workers, " colocated")
+          : absl::StrCat(config_.prefill.workers, " prefill + ", config_.decode.workers, " decode");
+  progress_.Finish();
+  std::printf("ready  %s  model %s  %s\n", url.c_str(), config_.model.name.c_str(),
+              workers.c_str());
+  std::printf(
+      "try:   curl -N %s/v1/chat/completions -H 'Content-Type: application/json' -d "
+      "'{\"stream\":true,\"messages\":[{\"role\":\"user\",\"content\":\"What is 17 + 25?\"}]}'\n",
+      url.c_str());
+  std::fflush(stdout);
+}
+
+void Supervisor::Reap() {
+  int status = 0;
+  for (pid_t pid = 0; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) {
+    for (RoleProcess& role : roles_) {
+      if (role.process && role.process->pid() == pid) OnDead(&role, status);
+    }
+  }
+}
+
+void Supervisor::OnDead(RoleProcess* role, int status) {
+  for (const StartReport& report : role->process->ReadReports()) OnReport(role, report);
+  role->process.reset();
+  const std::string how = WIFSIGNALED(status) ? absl::StrCat("signal ", WTERMSIG(status))
+                                              : absl::StrCat("status ", WEXITSTATUS(status));
+  if (phase_ == Phase::kRunning) {
+    if (!was_ready_) {
+      LogError("%s ended with %s before the cluster was up; its message stands above", role->name,
+               how);
+      failed_ = true;
+      BeginStop();
+      return;
+    }
+    if (absl::Now() - role->started > kSettled) role->pause = options_.least_pause;
+    LogWarn("%s ended with %s, starting it again in %s", role->name, how,
+            absl::FormatDuration(role->pause));
+    role->start_at = absl::Now() + role->pause;
+    role->pause = std::min(2 * role->pause, options_.most_pause);
+    return;
+  }
+  if (phase_ == Phase::kDrainRouter && role == &roles_.front()) DrainWorkers();
+}
+
+void Supervisor::BeginStop() {
+  phase_ = Phase::kDrainRouter;
+  progress_.Finish();
+  kill_at_ = absl::Now() + config_.server.shutdown_timeout + kLastGrace;
+  RoleProcess& router = roles_.front();
+  // Before there was a ready cluster there is nothing to drain.
+  if (router.process && was_ready_) {
+    router.process->Signal(SIGTERM);
+  } else {
+    if (router.process) router.process->Signal(SIGTERM);
+    DrainWorkers();
+  }
+}
+
+void Supervisor::DrainWorkers() {
+  phase_ = Phase::kDrainWorkers;
+  for (const RoleProcess& role : roles_) {
+    if (&role != &roles_.front() && role.process) role.process->Signal(SIGTERM);
+  }
+}
+
+void Supervisor::KillAll() {
+  kill_at_ = absl::InfiniteFuture();
+  for (const RoleProcess& role : roles_) {
+    if (role.process) role.process->Signal(SIGKILL);
+  }
+}
+
+bool Supervisor::AnyAlive() const {
+  return std::any_of(roles_.begin(), roles_.end(),
+                     [](const RoleProcess& role) { return role.process.has_value(); });
+}
+
+int Supervisor::Run() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGTERM, SIGINT, SIGCHLD}) sigaddset(&signals, signal);
+  CHECK(sigprocmask(SIG_BLOCK, &signals, nullptr) == 0);
+  const int signal_descriptor = signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC);
+  CHECK(signal_descriptor >= 0);
+  AddRoles();
+  while (phase_ == Phase::kRunning || AnyAlive()) {
+    StartDue();
+    std::vector<pollfd> waits = {{signal_descriptor, POLLIN, 0}};
+    for (const RoleProcess& role : roles_) {
+      if (role.process) waits.push_back({role.process->report_descriptor(), POLLIN, 0});
+    }
+    ::poll(waits.data(), waits.size(), PollTimeout());
+    if (absl::Now() >= kill_at_) {
+      LogWarn("the time to stop is up, killing what is left");
+      KillAll();
+    }
+    for (RoleProcess& role : roles_) {
+      if (!role.process) continue;
+      for (const StartReport& report : role.process->ReadReports()) OnReport(&role, report);
+    }
+    OnSignals(signal_descriptor);
+  }
+  ::close(signal_descriptor);
+  return failed_ ? 1 : 0;
+}
+
+}  // namespace
+
+int RunSupervisor(SupervisorOptions options) { return Supervisor(std::move(options)).Run(); }
+
+}  // namespace baton

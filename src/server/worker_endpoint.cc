@@ -1,0 +1,116 @@
+#include "server/worker_endpoint.h"
+
+#include "absl/strings/str_cat.h"
+#include "server/api_error.h"
+
+namespace baton {
+
+const WorkerEndpoint::Series WorkerEndpoint::kSeries[] = {
+    {"baton_worker_connected", "1 while the router is connected.",
+     [](const WorkerMetrics& m) { return m.connected ? 1.0 : 0.0; }, false},
+    {"baton_worker_prefill_prompts", "Prompts waiting or computed here.",
+     [](const WorkerMetrics& m) { return static_cast<double>(m.prefill_prompts); }, false},
+    {"baton_worker_prefill_queued_tokens", "Prompt tokens still to be computed.",
+     [](const WorkerMetrics& m) { return static_cast<double>(m.prefill_queued_tokens); }, false},
+    {"baton_worker_decode_rows", "Sequences in the batch.",
+     [](const WorkerMetrics& m) { return static_cast<double>(m.decode_rows); }, false},
+    {"baton_worker_decode_waiting", "Sequences waiting for KV, room or a row.",
+     [](const WorkerMetrics& m) { return static_cast<double>(m.decode_waiting); }, false},
+    {"baton_kv_pages_total", "KV pages of this worker.",
+     [](const WorkerMetrics& m) { return static_cast<double>(m.pages_total); }, false},
+    {"baton_kv_pages_free", "KV pages nobody holds.",
+     [](const WorkerMetrics& m) { return static_cast<double>(m.pages_free); }, false},
+    {"baton_kv_pages_promised", "KV pages promised to handoffs.",
+     [](const WorkerMetrics& m) { return static_cast<double>(m.pages_promised); }, false},
+    {"baton_steps_total", "Engine steps.",
+     [](const WorkerMetrics& m) { return static_cast<double>(m.steps); }, true},
+    {"baton_step_seconds_total", "Time inside engine steps.",
+     [](const WorkerMetrics& m) { return m.step_seconds; }, true},
+    {"baton_prefill_tokens_total", "Prompt tokens computed.",
+     [](const WorkerMetrics& m) { return static_cast<double>(m.prefill_tokens); }, true},
+    {"baton_decode_tokens_total", "Tokens decoded.",
+     [](const WorkerMetrics& m) { return static_cast<double>(m.decode_tokens); }, true},
+    {"baton_parts_ended_total", "Parts of requests that ended here.",
+     [](const WorkerMetrics& m) { return static_cast<double>(m.parts_ended); }, true},
+    {"baton_cancellations_total", "Parts of requests cancelled here.",
+     [](const WorkerMetrics& m) { return static_cast<double>(m.parts_cancelled); }, true},
+    {"baton_parts_failed_total", "Parts of requests that failed here.",
+     [](const WorkerMetrics& m) { return static_cast<double>(m.parts_failed); }, true},
+    {"baton_kv_sent_bytes_total", "KV bytes sent to other workers.",
+     [](const WorkerMetrics& m) { return static_cast<double>(m.transfer.bytes_sent); }, true},
+    {"baton_kv_received_bytes_total", "KV bytes received from other workers.",
+     [](const WorkerMetrics& m) { return static_cast<double>(m.transfer.bytes_received); }, true},
+    {"baton_kv_crc_errors_total", "KV chunks that arrived damaged.",
+     [](const WorkerMetrics& m) { return static_cast<double>(m.transfer.crc_errors); }, true},
+    {"baton_kv_resent_chunks_total", "KV chunks sent again.",
+     [](const WorkerMetrics& m) { return static_cast<double>(m.transfer.resent_chunks); }, true},
+    {"baton_handoffs_committed_total", "Handoffs that arrived whole.",
+     [](const WorkerMetrics& m) { return static_cast<double>(m.transfer.handoffs_committed); },
+     true},
+    {"baton_handoffs_failed_total", "Handoffs that failed.",
+     [](const WorkerMetrics& m) { return static_cast<double>(m.transfer.handoffs_failed); }, true},
+};
+
+WorkerEndpoint::WorkerEndpoint(const std::string& worker_name, const std::string& model,
+                               std::function<WorkerMetrics()> read)
+    : read_(std::move(read)) {
+  const MetricLabels labels = {{"worker", worker_name}, {"model", model}};
+  for (const Series& series : kSeries) {
+    if (series.is_counter) {
+      counters_.emplace_back(registry_.Counter(series.name, series.help, labels), 0.0);
+    } else {
+      gauges_.push_back(registry_.Gauge(series.name, series.help, labels));
+    }
+  }
+}
+
+std::string WorkerEndpoint::Text() {
+  const WorkerMetrics metrics = read_();
+  size_t gauge = 0, counter = 0;
+  for (const Series& series : kSeries) {
+    const double value = series.value(metrics);
+    if (!series.is_counter) {
+      gauges_[gauge++].Set(value);
+      continue;
+    }
+    auto& [metric, before] = counters_[counter++];
+    metric.Add(value - before);
+    before = value;
+  }
+  return registry_.Text();
+}
+
+std::optional<HttpReply> WorkerEndpoint::OnHead(const HttpRequest& request) {
+  const bool known =
+      request.path == "/metrics" || request.path == "/livez" || request.path == "/readyz";
+  if (!known) return OnBadRequest(404, "A worker has /metrics, /livez and /readyz.");
+  if (request.method != "GET" && request.method != "HEAD") {
+    return OnBadRequest(405, "This path takes GET.");
+  }
+  return std::nullopt;
+}
+
+void WorkerEndpoint::OnRequest(ExchangeId id, HttpRequest request) {
+  HttpReply reply;
+  reply.body = "{\"status\":\"ok\"}";
+  if (request.path == "/metrics") {
+    reply.content_type = "text/plain; version=0.0.4; charset=utf-8";
+    reply.body = Text();
+  } else if (request.path == "/readyz") {
+    const WorkerMetrics metrics = read_();
+    if (!metrics.connected || metrics.draining) {
+      reply = OnBadRequest(503, metrics.draining ? "The worker is draining."
+                                                 : "The worker is not connected to its router.");
+    }
+  }
+  server_->Reply(id, reply);
+}
+
+HttpReply WorkerEndpoint::OnBadRequest(int status, const std::string& message) {
+  ApiError error;
+  error.status = status;
+  error.message = message;
+  return ErrorReply(error);
+}
+
+}  // namespace baton

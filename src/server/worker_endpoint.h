@@ -1,0 +1,43 @@
+// A worker's small HTTP side: /metrics, /livez, /readyz. On the loop of the worker's main thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "common/metrics.h"
+#include "server/http_server.h"
+#include "server/worker/worker_metrics.h"
+
+namespace baton {
+
+class WorkerEndpoint : public HttpHandler {
+ public:
+  // `read` gives the worker's figures of now.
+  WorkerEndpoint(const std::string& worker_name, const std::string& model,
+                 std::function<WorkerMetrics()> read);
+
+  void Attach(HttpServer* server) { server_ = server; }
+  std::optional<HttpReply> OnHead(const HttpRequest& request) override;
+  void OnRequest(ExchangeId id, HttpRequest request) override;
+  void OnGone(ExchangeId) override {}
+  HttpReply OnBadRequest(int status, const std::string& message) override;
+
+ private:
+  struct Series {
+    const char* name;
+    const char* help;
+    double (*value)(const WorkerMetrics&);
+    bool is_counter;
+  };
+  static const Series kSeries[];
+  std::string Text();
+
+  std::function<WorkerMetrics()> read_;
+  MetricsRegistry registry_;
+  std::vector<GaugeMetric> gauges_;
+  std::vector<std::pair<CounterMetric, double>> counters_;  // and the value told before
+  HttpServer* server_ = nullptr;
+};
+
+}  // namespace baton

@@ -1,0 +1,168 @@
+#include <sched.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/log.h"
+#include "engine/kv_layout.h"
+#include "engine/model_desc.h"
+#include "server/model_folder.h"
+#include "server/role_process.h"
+#include "server/worker/worker.h"
+#include "server/worker_endpoint.h"
+
+namespace baton {
+namespace {
+
+constexpr char kRandom[] = "random:";
+constexpr int kDecodeContexts = 32, kPrefillContexts = 8;
+
+const WorkerConfig& ConfigOf(const Config& config, Role role) {
+  return role == Role::kPrefill ? config.prefill : config.decode;
+}
+
+// Binds the process to its CPUs before any thread exists, so that all inherit it.
+absl::Status TakePlace(const WorkerConfig& worker, int* n_cpus) {
+  ASSIGN_OR_RETURN(const std::vector<int> cpus, ParseCpuList(worker.cpus));
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int cpu : cpus) {
+    if (cpu < CPU_SETSIZE) CPU_SET(cpu, &set);
+  }
+  if (!cpus.empty() && sched_setaffinity(0, sizeof set, &set) != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("cannot run on the CPUs ", worker.cpus, "; change the setting cpus"));
+  }
+  if (sched_getaffinity(0, sizeof set, &set) == 0) *n_cpus = CPU_COUNT(&set);
+  if (setpriority(PRIO_PROCESS, 0, worker.nice) != 0) {
+    LogWarn("cannot set priority %d; it stays as it was", worker.nice);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ModelDesc> Describe(const std::string& path) {
+  if (!absl::StartsWith(path, kRandom)) return ModelDesc::FromFolder(path);
+  const std::string file = path.substr(sizeof kRandom - 1);
+  std::string text;
+  FILE* stream = std::fopen(file.c_str(), "r");
+  if (stream == nullptr) return absl::NotFoundError(absl::StrCat(file, ": cannot be read"));
+  char chunk[4096];
+  for (size_t n = 0; (n = std::fread(chunk, 1, sizeof chunk, stream)) > 0;) text.append(chunk, n);
+  std::fclose(stream);
+  return ModelDesc::FromJson(text, file);
+}
+
+int64_t MachineMemory() { return int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE); }
+
+absl::StatusOr<int64_t> KvBytes(const Config& config, Role role) {
+  const WorkerConfig& worker = ConfigOf(config, role);
+  if (worker.kv_memory > 0) return worker.kv_memory;
+  ASSIGN_OR_RETURN(const ModelDesc model, Describe(config.model.path));
+  const KvType type = config.model.dtype == "fp32" ? KvType::kFp32 : KvType::kBf16;
+  const KvLayout layout = KvLayout::For(model, type, config.model.page_tokens);
+  KvWish wish;
+  wish.page_bytes = layout.page_bytes;
+  wish.pages_per_context = layout.PagesFor(config.model.max_context > 0 ? config.model.max_context
+                                                                        : model.max_positions);
+  wish.contexts = role == Role::kPrefill ? kPrefillContexts : kDecodeContexts;
+  wish.memory_bytes = MachineMemory();
+  wish.n_workers = config.decode.workers + (config.cluster.colocated ? 0 : config.prefill.workers);
+  return ChooseKvBytes(wish);
+}
+
+WorkerOptions OptionsOf(const RoleStart& start, Role role, int n_cpus, int64_t kv_bytes) {
+  const Config& config = start.config;
+  const WorkerConfig& worker = ConfigOf(config, role);
+  WorkerOptions options;
+  options.name = config.cluster.worker_name;
+  options.role = config.cluster.colocated ? Role::kBoth : role;
+  options.engine.model = config.model.path;
+  options.engine.dtype = config.model.dtype;
+  options.engine.isa = config.model.isa;
+  options.engine.threads = worker.threads > 0 ? worker.threads : n_cpus;
+  options.engine.page_tokens = config.model.page_tokens;
+  options.engine.max_step_tokens = worker.step_tokens;
+  options.engine.max_context = config.model.max_context;
+  options.engine.cache_dir = config.model.weight_cache;
+  options.engine.random_seed = static_cast<uint64_t>(config.model.random_seed);
+  options.transfer.listen_host = config.cluster.worker_host;
+  options.router_address = config.cluster.router;
+  options.key = start.key;
+  options.kv_bytes = kv_bytes;
+  options.max_batch = worker.max_batch;
+  return options;
+}
+
+void ReportProgress(void* reporter, double fraction) {
+  static_cast<const StartReporter*>(reporter)->ReportProgress(fraction);
+}
+
+void ReportKvCache(const StartReporter& reporter, const Worker& worker) {
+  const WorkerAnnounce& announce = worker.announce();
+  StartReport report;
+  report.kind = StartReport::Kind::kKvCache;
+  report.kv_pages = announce.pages_total;
+  report.kv_tokens = int64_t{announce.pages_total} * announce.page_tokens;
+  report.kv_bytes = int64_t{announce.pages_total} * worker.backend().kv_layout().page_bytes;
+  report.max_context = announce.max_context;
+  reporter.Report(report);
+  LogInfo("numerics %s, isa %s, kv pages %d of %d tokens, transfer at %s", announce.numerics_id,
+          worker.backend().isa(), announce.pages_total, announce.page_tokens,
+          announce.transfer.address);
+}
+
+int Fail(const absl::Status& status) {
+  LogError("%s", std::string(status.message()));
+  return 2;
+}
+
+}  // namespace
+
+int64_t ChooseKvBytes(const KvWish& wish) {
+  const int64_t wanted = wish.page_bytes * wish.pages_per_context * wish.contexts;
+  const int64_t share = wish.memory_bytes / 4 / std::max(1, wish.n_workers);
+  return std::max(std::min(wanted, share), wish.page_bytes * 2);
+}
+
+int RunWorker(const RoleStart& start, Role role) {
+  const Config& config = start.config;
+  int n_cpus = static_cast<int>(std::thread::hardware_concurrency());
+  const absl::Status placed = TakePlace(ConfigOf(config, role), &n_cpus);
+  if (!placed.ok()) return Fail(placed);
+  const auto kv_bytes = KvBytes(config, role);
+  if (!kv_bytes.ok()) return Fail(kv_bytes.status());
+
+  StartReporter reporter = start.reporter;
+  auto worker = Worker::Start(OptionsOf(start, role, n_cpus, *kv_bytes), ReportProgress, &reporter);
+  if (!worker.ok()) return Fail(worker.status());
+  ReportKvCache(reporter, **worker);
+
+  EventLoop loop;
+  loop.OnStopSignal([&] { loop.Stop(); });  // until here SIGTERM just ends the process
+  WorkerEndpoint endpoint(config.cluster.worker_name, config.model.name,
+                          [&] { return (*worker)->metrics(); });
+  HttpServerOptions http;
+  http.host = config.cluster.worker_host;
+  http.port = config.cluster.metrics_port;
+  auto server = HttpServer::Start(&loop, http, &endpoint);
+  if (!server.ok()) return Fail(server.status());
+  endpoint.Attach(server->get());
+  reporter.ReportPort(StartReport::Kind::kMetricsPort, (*server)->port());
+  LogInfo("metrics on http://%s:%d/metrics", config.cluster.worker_host, (*server)->port());
+  reporter.Report({});
+
+  loop.Run();
+  (*worker)->Drain();
+  if (!(*worker)->WaitDrained(config.server.shutdown_timeout)) {
+    LogWarn("the time to stop is up, running requests are cancelled");
+  }
+  (*worker)->Stop();
+  return 0;
+}
+
+}  // namespace baton
