@@ -64,6 +64,27 @@ TEST_CASE("what a for loop runs over") {
   CHECK(Render("{% for y in n %}{% endfor %}").starts_with("INVALID_ARGUMENT"));
 }
 
+TEST_CASE("slices with a step") {
+  CheckAll({
+      {"{{ [][::-1] }} {{ ''[::-1] }}| {{ 'abc'[::-1] }} {{ (1, 2)[::-1] }}", "[] | cba (2, 1)"},
+      {"{{ 'abcdef'[4:1:-1] }} {{ 'abcdef'[:0:-1] }} {{ 'abcdef'[-2::-2] }} {{ 'abcdef'[0:9:-1] "
+       "}}|",
+       "edc fedcb eca |"},
+      {"{{ 'abcdef'[1:5:2] }} {{ 'abcdef'[-99:99:3] }} {{ 'abcdef'[99:-99:-3] }}", "bd ad fc"},
+      {"{{ d.b[::-1][0] }} {{ d['b'][::-1] | first }} {{ d.items()|list }} {{ "
+       "messages[::-1][0].role }}",
+       "2 2 [('a', 1), ('b', [1, 2])] user"},
+      {"{% for m in messages[::-1] %}{{ m['content'][::-1] }}{{ loop.revindex }}{% endfor %}",
+       "ih1"},
+      {"{{ [3, 1, 2][::-1][::2] }} {{ ([1, 2] + [3])[::-1] }} {{ '%s' % 'ab'[::-1] }}",
+       "[2, 3] [3, 2, 1] ba"},
+      {"{{ {'a': [1, 2]}['a'][::-1] }} {{ 'b' in ['a', 'b'][::-1] }} {{ not [][::-1] }}",
+       "[2, 1] True True"},
+  });
+  CHECK(Render("{{ 'a'[::0] }}").starts_with("INVALID_ARGUMENT"));
+  CHECK(Render("{{ n[::-1] }}").starts_with("INVALID_ARGUMENT"));
+}
+
 TEST_CASE("white space and line ends") {
   CheckAll({
       {"a\r\nb\rc", "a\nb\nc"},

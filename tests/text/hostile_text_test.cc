@@ -178,6 +178,20 @@ TEST_CASE("templates that run away end at a limit") {
   CHECK(code("{{ 'x'.center(999999999999) | length }}") == StatusCode::kOk);
 }
 
+TEST_CASE("sources made to be slow to read") {
+  const auto begin = std::chrono::steady_clock::now();
+  for (const char* unit : {"[", "(", "{{", "{%", "'%s' % ", "x[::1]",
+                           "[:: ", "{{ 'a' % [1][::-1] }}", "{% raw %}", "{#"}) {
+    std::string many;
+    while (many.size() < 200'000) many += unit;
+    for (const std::string& source : {many, "{{ " + many + " }}", "{% for x in " + many + "%}"})
+      static_cast<void>(
+          ChatTemplate::FromSource(source, ""));  // an error or not: only the time counts
+    INFO(unit);
+    CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(100));
+  }
+}
+
 TEST_CASE("recursion ends before the stack does") {
   const std::vector<std::string> sources = {
       "{% macro m(n) %}{{ m(n + 1) }}{% endmacro %}{{ m(0) }}",

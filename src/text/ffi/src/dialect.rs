@@ -6,10 +6,13 @@
 //! | `{% generation %}` (marks the assistant's tokens for training) | unknown |
 //! | the line end after `{% raw %}` stays | trimmed by trim_blocks |
 //! | `'%s' % x` formats | an error; becomes `'%s'\|python_format(x)` |
+//! | `x[a:b:c]` is Python's for any bounds and length | another for c < 0, a panic on nothing; becomes `(x\|python_slice(a,b,c))` |
 //! | `for x in none` fails | no iterations; becomes `for x in (none)\|python_iter` |
 
 /// Formats inside the operands of formats, deeper than any template's, as a bound on recursion.
 const MOST_NESTING: usize = 16;
+const MOST_SLICES: usize = 32; // in one tag
+const MOST_DEPTH: usize = 64; // of brackets around a slice
 
 pub fn translate(source: &str) -> String {
     let text = source.replace("\r\n", "\n").replace('\r', "\n");
@@ -95,8 +98,8 @@ fn translate_tag(tag: &str) -> String {
     match keyword(tag) {
         "generation" => tag.replacen("generation", "if true", 1),
         "endgeneration" => tag.replacen("endgeneration", "endif", 1),
-        "for" => translate_formats(&checked_for(tag), 0),
-        _ => translate_formats(tag, 0),
+        "for" => translate_formats(&checked_for(&translate_slices(tag)), 0),
+        _ => translate_formats(&translate_slices(tag), 0),
     }
 }
 
@@ -110,6 +113,68 @@ fn checked_for(tag: &str) -> String {
     let is_end = |t: &&Token| ends(t) && (!matches!(t.text, "-" | "+") || tag[t.at + 1..] == *"%}");
     let Some(end) = tokens.iter().find(is_end).map(|t| t.at) else { return tag.to_string() };
     format!("{} ({})|python_iter {}", &tag[..start], tag[start..end].trim(), &tag[end..])
+}
+
+/// Turns slices with a step into a filter, leftmost first; each turn leaves one less.
+fn translate_slices(tag: &str) -> String {
+    let mut text = tag.to_string();
+    for _ in 0..MOST_SLICES {
+        match translate_first_slice(&text) {
+            Some(better) => text = better,
+            None => break,
+        }
+    }
+    text
+}
+
+fn translate_first_slice(text: &str) -> Option<String> {
+    let tokens = tokens_of(text);
+    for open in 1..tokens.len() {
+        if tokens[open].text != "[" || tokens[open].depth > MOST_DEPTH {
+            continue;
+        }
+        let Some(close) = tokens[open].partner else { continue };
+        let inside = tokens[open].depth + 1;
+        let colons: Vec<usize> = (open..close)
+            .filter(|&i| tokens[i].depth == inside && tokens[i].text == ":")
+            .map(|i| tokens[i].at)
+            .collect();
+        let ([first, second], Some(start)) = (colons.as_slice(), operand_start(&tokens, open - 1)) else { continue };
+        let part = |from: usize, to: usize| match text[from + 1..to].trim() {
+            "" => "none".to_string(),
+            given => given.to_string(),
+        };
+        let bounds = [part(tokens[open].at, *first), part(*first, *second), part(*second, tokens[close].at)].join(", ");
+        let (head, operand, tail) = (&text[..start], &text[start..tokens[open].at], &text[tokens[close].at + 1..]);
+        return Some(format!("{head}({operand}|python_slice({bounds})){tail}"));
+    }
+    None
+}
+
+/// Where the expression that ends with token `i` starts, if it is one that can have a subscript.
+fn operand_start(tokens: &[Token], mut i: usize) -> Option<usize> {
+    const KEYWORDS: [&str; 9] = ["in", "not", "and", "or", "if", "elif", "else", "is", "set"];
+    let is_operand = |i: usize| {
+        let text = tokens[i].text;
+        let name = text.starts_with(|c: char| c.is_alphanumeric() || c == '_' || c == '\'' || c == '"');
+        matches!(text, ")" | "]" | "}") || (name && !KEYWORDS.contains(&text))
+    };
+    if !is_operand(i) {
+        return None;
+    }
+    loop {
+        if matches!(tokens[i].text, ")" | "]" | "}") {
+            i = tokens[i].partner?;
+            if i > 0 && tokens[i].text != "{" && is_operand(i - 1) {
+                i -= 1;
+                continue;
+            }
+        } else if i > 1 && tokens[i - 1].text == "." {
+            i -= 2;
+            continue;
+        }
+        return Some(tokens[i].at);
+    }
 }
 
 /// Turns a string literal's `%` into a filter, with the operand that binds tighter than `%`.
@@ -141,16 +206,15 @@ fn translate_formats(text: &str, nesting: usize) -> String {
 /// `|filter`. None: it has no end.
 fn operand_end(tokens: &[Token], mut i: usize) -> Option<usize> {
     let is = |i: usize, wanted: &[&str]| tokens.get(i).is_some_and(|t| wanted.contains(&t.text));
-    let group_end = |open: usize| (open + 1..tokens.len()).find(|&j| tokens[j].depth == tokens[open].depth);
     while is(i, &["-", "+"]) {
         i += 1;
     }
     if is(i, &["(", "[", "{"]) {
-        i = group_end(i)?;
+        i = tokens[i].partner?;
     }
     loop {
         if is(i + 1, &["(", "["]) {
-            i = group_end(i + 1)?;
+            i = tokens[i + 1].partner?;
         } else if is(i + 1, &[".", "|"]) {
             i += 2;
         } else {
@@ -162,27 +226,28 @@ fn operand_end(tokens: &[Token], mut i: usize) -> Option<usize> {
 struct Token<'a> {
     at: usize,
     text: &'a str,
-    depth: usize, // of brackets around it; a bracket and its partner have the same
+    depth: usize,           // of brackets around it; a bracket and its partner have the same
+    partner: Option<usize>, // of a bracket
 }
 
 fn tokens_of(text: &str) -> Vec<Token<'_>> {
-    let mut tokens = Vec::new();
-    let mut depth = 0usize;
+    let mut tokens: Vec<Token> = Vec::new();
+    let mut open: Vec<usize> = Vec::new();
     let mut at = 0;
     while at < text.len() {
-        let rest = &text[at..];
-        let length = token_length(rest);
-        let token = &rest[..length];
-        if matches!(token, ")" | "]" | "}") {
-            depth = depth.saturating_sub(1);
+        let token = &text[at..at + token_length(&text[at..])];
+        let partner = if matches!(token, ")" | "]" | "}") { open.pop() } else { None };
+        let this = tokens.len();
+        if let Some(partner) = partner {
+            tokens[partner].partner = Some(this);
         }
         if !token.trim().is_empty() {
-            tokens.push(Token { at, text: token, depth });
+            tokens.push(Token { at, text: token, depth: open.len(), partner });
         }
         if matches!(token, "(" | "[" | "{") {
-            depth += 1;
+            open.push(this);
         }
-        at += length;
+        at += token.len();
     }
     tokens
 }

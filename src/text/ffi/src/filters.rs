@@ -11,6 +11,7 @@ use minijinja::{Environment, Error, ErrorKind, State, Value};
 pub fn add_to(env: &mut Environment<'_>) {
     env.add_filter("tojson", json::tojson);
     env.add_filter("python_format", python_format);
+    env.add_filter("python_slice", python_slice);
     env.add_filter("python_iter", python_iter);
     env.add_filter("string", |value: &Value| python::str_of(value));
     env.add_filter("trim", trim);
@@ -42,6 +43,45 @@ fn python_format(text: &str, value: &Value) -> Result<String, Error> {
         Some(_) => format(FormatStyle::Printf, text, &value.try_iter()?.collect::<Vec<Value>>()),
         None => format(FormatStyle::Printf, text, &[value.clone()]),
     }
+}
+
+/// A slice with a step (dialect.rs puts this filter in its place).
+fn python_slice(value: &Value, start: Value, stop: Value, step: Value) -> Result<Value, Error> {
+    let bound = |value: Value| match value.is_none() {
+        true => Ok(None),
+        false => i64::try_from(value).map(Some).map_err(|_| wrong("slice indices must be integers or none")),
+    };
+    let step = bound(step)?.unwrap_or(1);
+    if step == 0 {
+        return Err(wrong("slice step cannot be zero"));
+    }
+    if !matches!(value.kind(), ValueKind::String | ValueKind::Seq | ValueKind::Iterable) {
+        return Err(wrong(std::format!("a value of type {} cannot be sliced", value.kind())));
+    }
+    let items: Vec<Value> = match value.as_str() {
+        Some(text) => text.chars().map(Value::from).collect(),
+        None => value.try_iter()?.collect(),
+    };
+    // slice.indices: bounds from the end, then cut to what a walk in this direction can reach.
+    let length = items.len() as i64;
+    let (least, most) = if step > 0 { (0, length) } else { (-1, length - 1) };
+    let index = |bound: Option<i64>, default: i64| match bound {
+        None => default,
+        Some(at) if at < 0 => at.saturating_add(length).clamp(least, most),
+        Some(at) => at.clamp(least, most),
+    };
+    let (first, last) = if step > 0 { (least, most) } else { (most, least) };
+    let (mut at, stop) = (index(bound(start)?, first), index(bound(stop)?, last));
+    let mut picked = Vec::new();
+    while if step > 0 { at < stop } else { at > stop } {
+        picked.push(items[at as usize].clone());
+        at = at.saturating_add(step);
+    }
+    Ok(match (value.as_str(), value.downcast_object_ref::<Tuple>()) {
+        (Some(_), _) => Value::from(picked.iter().filter_map(Value::as_str).collect::<String>()),
+        (None, Some(_)) => Value::from(Tuple::from(picked)),
+        (None, None) => Value::from(picked),
+    })
 }
 
 /// What a for loop runs over (dialect.rs puts this filter there): none is an error, unlike undefined.
