@@ -177,6 +177,13 @@ TEST_CASE("a lost router cancels everything at once") {
     for (int i = 0; i < moment; ++i) cluster.Step();
     for (int w = 0; w < 3; ++w)
       cluster.core(w).Handle(RouterEvent(RouterDisconnected{absl::UnavailableError("gone")}));
+    cluster.DropMessages();  // what the router still had on its way
+    cluster.WakeAll();
+    cluster.RunDry();
+    for (int w = 0; w < 3; ++w) {
+      REQUIRE(cluster.core(w).IsQuiet());
+      REQUIRE(cluster.core(w).metrics().pages_free == cluster.pool(w).total());
+    }
     cluster.Shutdown();
   }
 }

@@ -88,6 +88,14 @@ void SimCluster::Cancel(RequestId id) {
   if (journey.decode != journey.prefill) workers_[journey.decode]->messages.push_back(cancel);
 }
 
+void SimCluster::DropMessages() {
+  for (const auto& worker : workers_) worker->messages.clear();
+}
+
+void SimCluster::WakeAll() {
+  for (const auto& worker : workers_) worker->awake = true;
+}
+
 bool SimCluster::Step() {
   now_ += absl::Microseconds(Pick(2000));
   std::vector<std::pair<int, int>> choices;  // what, worker

@@ -42,6 +42,8 @@ class SimCluster {
   void Cancel(RequestId id);
   // Every ticket in the transfer room fails as if its peer died.
   void BreakHandoffs() { transfer_.FailAll(); }
+  void DropMessages();  // commands on their way to workers
+  void WakeAll();       // every worker gets a turn
   // One random thing happens. False: nothing can happen any more (time moves on by itself).
   bool Step();
   // Steps until nothing happens; CHECKs that this comes to an end.
