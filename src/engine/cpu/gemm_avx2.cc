@@ -35,9 +35,14 @@ struct Avx2Fma {
         chain == 0 ? _mm256_slli_epi32(line, 16)
                    : _mm256_and_si256(line, _mm256_set1_epi32(static_cast<int>(0xffff0000u))));
   }
-  static void PackStep(const bf16* x, uint32_t* e, uint32_t* o) {
-    *e = static_cast<uint32_t>(x[0]) << 16;
-    *o = static_cast<uint32_t>(x[1]) << 16;
+  static void PackGroup(const bf16* x, uint32_t* e, uint32_t* o) {
+    for (int64_t half = 0; half < 2; ++half) {
+      const __m256i pairs = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x) + half);
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(e) + half, _mm256_slli_epi32(pairs, 16));
+      _mm256_storeu_si256(
+          reinterpret_cast<__m256i*>(o) + half,
+          _mm256_and_si256(pairs, _mm256_set1_epi32(static_cast<int>(0xffff0000u))));
+    }
   }
 };
 

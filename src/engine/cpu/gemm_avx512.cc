@@ -16,9 +16,11 @@ struct Avx512Fma : ZmmRegisters {
         chain == 0 ? _mm512_slli_epi32(line, 16)
                    : _mm512_and_si512(line, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
   }
-  static void PackStep(const bf16* x, uint32_t* e, uint32_t* o) {
-    *e = static_cast<uint32_t>(x[0]) << 16;
-    *o = static_cast<uint32_t>(x[1]) << 16;
+  static void PackGroup(const bf16* x, uint32_t* e, uint32_t* o) {
+    const __m512i pairs = _mm512_loadu_si512(x);
+    _mm512_storeu_si512(e, _mm512_slli_epi32(pairs, 16));
+    _mm512_storeu_si512(o,
+                        _mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
   }
 };
 

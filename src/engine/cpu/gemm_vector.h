@@ -6,7 +6,7 @@
 //   V::Vec, V::kLanes           vector of fp32 accumulators; 16 or 8 outputs
 //   V::kSteps                   16 with fp32 words (one k each), 8 with pairs of bf16 (two k each)
 //   V::Dot(acc, a, b)           acc + the products of one word
-//   V::PackStep(x, e, o)        the two words of one row and step, from x in logical order
+//   V::PackGroup(x, e, o)       the words of one row and group, kSteps per chain, from 32 k of x
 //   V::Weights(block, step, half, chain)   the words of a chain, straight from packed weights
 //   V::kAccumulators            sums that fit in registers beside operands
 //   V::kDirectRows              as many rows go the direct way
@@ -65,7 +65,7 @@ struct PanelWeights {
   }
 };
 
-// sums = one chain of one group, from +0; a: the words of that chain and group, [step][row].
+// sums = one chain of one group, from +0; a: the words of that chain and group, [row][step].
 template <class V, int kRows, int kVecs, class Weights>
 inline __attribute__((always_inline)) void RunChain(const uint32_t* a, const Weights& b,
                                                     int64_t group, int chain,
@@ -82,14 +82,14 @@ inline __attribute__((always_inline)) void RunChain(const uint32_t* a, const Wei
     for (int v = 0; v < kVecs; ++v) weights[v] = b.template Get<kVecs>(group, step, v, chain);
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
-      const typename V::Vec x = V::Broadcast(a + step * kRows + r);
+      const typename V::Vec x = V::Broadcast(a + r * V::kSteps + step);
 #pragma GCC unroll 4
       for (int v = 0; v < kVecs; ++v) sums[r][v] = V::Dot(sums[r][v], x, weights[v]);
     }
   }
 }
 
-// acc (kRows rows, kVecs vectors) += `groups` groups of rows a ([group][chain][step][row]) times
+// acc (kRows rows, kVecs vectors) += `groups` groups of rows a ([group][chain][row][step]) times
 // weights b.
 template <class V, int kRows, int kVecs, class Weights>
 void AddTile(const uint32_t* a, Weights b, int64_t groups, float* acc, int64_t acc_stride) {
@@ -161,7 +161,7 @@ class VectorGemm {
     return left < BlockGroups(job) ? left : BlockGroups(job);
   }
   // Words of a tile from `group` on, the first group of a K block: [K block][tile][group][chain]
-  // [step][row], so that a panel meets them in this order.
+  // [row][step], so that a panel meets them in this order.
   static uint32_t* TileWords(const LinearJob& job, int64_t tile, int64_t group) {
     const int64_t row_groups = (group * Tiles(job) + GroupsFrom(job, group) * tile) * TileRows(job);
     return static_cast<uint32_t*>(job.packed_rows) + row_groups * V::kSteps * 2;
@@ -169,20 +169,18 @@ class VectorGemm {
 
   static void Pack(const LinearJob& job, int64_t tile) {
     const int64_t rows = TileRows(job);
-    constexpr int64_t kPerStep = 32 / V::kSteps;
     for (int64_t first = 0; first < Groups(job); first += BlockGroups(job)) {
+      uint32_t* words = TileWords(job, tile, first);
       for (int64_t r = 0; r < rows; ++r) {
         const int64_t row = tile * rows + r;
-        const bf16* x = job.x + row * job.x_stride + first * 32;
-        uint32_t* out = TileWords(job, tile, first) + r;
-        for (int64_t group = 0; group < GroupsFrom(job, first); ++group) {
-          for (int64_t step = 0; step < V::kSteps; ++step, x += kPerStep) {
-            uint32_t e = 0, o = 0;
-            if (row < job.rows) V::PackStep(x, &e, &o);
-            out[step * rows] = e;
-            out[(V::kSteps + step) * rows] = o;
+        for (int64_t g = 0; g < GroupsFrom(job, first); ++g) {
+          uint32_t* e = words + (g * 2 * rows + r) * V::kSteps;
+          uint32_t* o = e + rows * V::kSteps;
+          if (row < job.rows) {
+            V::PackGroup(job.x + row * job.x_stride + (first + g) * 32, e, o);
+          } else {
+            for (int64_t i = 0; i < V::kSteps; ++i) e[i] = o[i] = 0;
           }
-          out += 2 * V::kSteps * rows;
         }
       }
     }

@@ -44,9 +44,15 @@ struct Bf16Pairs : ZmmRegisters, DotBf16 {
                                    ? _mm512_mask_mov_epi16(_mm512_slli_epi32(k01, 16), kLow, k23)
                                    : _mm512_mask_mov_epi16(k01, kLow, _mm512_srli_epi32(k23, 16)));
   }
-  static void PackStep(const bf16* x, uint32_t* e, uint32_t* o) {
-    *e = static_cast<uint32_t>(x[0]) << 16 | x[2];
-    *o = static_cast<uint32_t>(x[1]) << 16 | x[3];
+  static void PackGroup(const bf16* x, uint32_t* e, uint32_t* o) {
+    // Halves of the eight words of e, then of o, low half first.
+    alignas(64) static constexpr uint16_t kOrder[32] = {2,  0,  6,  4,  10, 8,  14, 12, 18, 16, 22,
+                                                        20, 26, 24, 30, 28, 3,  1,  7,  5,  11, 9,
+                                                        15, 13, 19, 17, 23, 21, 27, 25, 31, 29};
+    const __m512i words =
+        _mm512_permutexvar_epi16(_mm512_load_si512(kOrder), _mm512_loadu_si512(x));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(e), _mm512_castsi512_si256(words));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(o), _mm512_extracti64x4_epi64(words, 1));
   }
 };
 
