@@ -4,12 +4,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <atomic>
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
 
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "engine/cpu/isa.h"
 #include "engine/numerics/bf16.h"
+#include "engine/safetensors.h"
 #include "engine/sequence_runner.h"
 #include "engine/temp_folder.h"
 #include "engine/weight_source.h"
@@ -228,6 +232,53 @@ TEST_CASE("changed weights are packed again") {
   CHECK(LoadOrDie(options)->model_fingerprint() != before);
 }
 
+TEST_CASE("one file, many files and wider types are one model") {
+  const std::string folder = std::string(BATON_TEST_DATA) + "/models/llama32";
+  const SafetensorsFile whole = *SafetensorsFile::Open(folder + "/model.safetensors");
+  const TempFolder split;
+  split.Link("config.json", folder + "/config.json");
+  // Tensors go to three files in turn; those of the last are stored as fp32.
+  std::string headers[3], data[3], index;
+  int next = 0;
+  for (const auto& [name, view] : whole.tensors()) {
+    const int to = next++ % 3;
+    const size_t begin = data[to].size();
+    for (size_t i = 0; i < view.bytes.size(); i += 2) {
+      if (to == 2) data[to].append(2, '\0');  // a bf16 is the upper half of its fp32
+      data[to].append(reinterpret_cast<const char*>(&view.bytes[i]), 2);
+    }
+    const auto comma = [](std::string& text) { text += text.empty() ? "" : ","; };
+    comma(headers[to]);
+    headers[to] += absl::StrFormat(R"("%s":{"dtype":"%s","shape":[%s],"data_offsets":[%d,%d]})",
+                                   name, to == 2 ? "F32" : "BF16", absl::StrJoin(view.shape, ","),
+                                   begin, data[to].size());
+    comma(index);
+    index += absl::StrFormat(R"("%s":"part-%d.safetensors")", name, to);
+  }
+  for (int i = 0; i < 3; ++i) {
+    const std::string header = "{" + headers[i] + "}";
+    std::string length(8, '\0');
+    const uint64_t size = header.size();
+    std::memcpy(length.data(), &size, sizeof(size));
+    split.Write(absl::StrFormat("part-%d.safetensors", i), length + header + data[i]);
+  }
+  split.Write("model.safetensors.index.json", "{\"weight_map\":{" + index + "}}");
+
+  const std::vector<int32_t> prompt{1, 17, 200, 3, 999, 45};
+  for (const std::string dtype : {"bf16", "fp32"}) {
+    std::vector<std::vector<float>> logits;
+    for (const std::string& model : {folder, split.path()}) {
+      EngineOptions options;
+      options.model = model;
+      options.dtype = dtype;
+      const std::unique_ptr<Backend> backend = LoadOrDie(options);
+      SequenceRunner runner(*backend, 64);
+      logits.push_back(runner.FeedLast(prompt));
+    }
+    CHECK(logits[0] == logits[1]);
+  }
+}
+
 TEST_CASE("random weights are the published formula") {
   const ModelDesc desc = *ReadModelDesc(kTinyModel);
   CHECK(desc.name == "random-llama-tiny");
@@ -290,6 +341,20 @@ TEST_CASE("a checkpoint that does not fit its config is an error that names the 
              Contains("gate_proj.weight\" has shape [172, 64]"));
 }
 
+TEST_CASE("a head size that the kernels do not have is an error, not a crash") {
+  const TempFolder folder;
+  std::string config = ReadFile(kTinyConfig);
+  const std::string from = "\"head_dim\": 32";
+  REQUIRE(config.find(from) != std::string::npos);
+  folder.Write("c.json", config.replace(config.find(from), from.size(), "\"head_dim\": 40"));
+  EngineOptions options;
+  options.model = "random:" + folder.file("c.json");
+  CHECK_THAT(std::string(LoadBackend(options).status().message()),
+             Catch::Matchers::Contains("head_dim is 40; the bf16 engine needs a multiple of 16"));
+  options.dtype = "fp32";
+  CHECK(LoadBackend(options).ok());
+}
+
 TEST_CASE("engine options out of range are errors that name the option") {
   using Catch::Matchers::Contains;
   const auto error = [](const auto& change) {
@@ -303,6 +368,13 @@ TEST_CASE("engine options out of range are errors that name the option") {
   CHECK_THAT(error([](EngineOptions& o) { o.max_step_tokens = 0; }), Contains("max_step_tokens"));
   CHECK_THAT(error([](EngineOptions& o) { o.dtype = "int3"; }), Contains("dtype is \"int3\""));
   CHECK_THAT(error([](EngineOptions& o) { o.isa = "sse"; }), Contains("sse"));
+  const std::vector<Isa> supported = SupportedIsas();
+  for (const Isa isa : {Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16, Isa::kAmx}) {
+    if (std::find(supported.begin(), supported.end(), isa) != supported.end()) continue;
+    if (isa == Isa::kAmx && RequestAmxPermission()) continue;  // loading asks for it
+    const std::string name(IsaName(isa));
+    CHECK_THAT(error([&](EngineOptions& o) { o.isa = name; }), Contains(name));
+  }
   CHECK_THAT(error([](EngineOptions& o) { o.max_context = 5000; }),
              Contains("max_context is 5000; the model demo has 4096 positions"));
   CHECK_THAT(error([](EngineOptions& o) { o.model = "random:/nowhere.json"; }),

@@ -81,6 +81,11 @@ class CpuBackend : public Backend {
         compute_(std::move(loaded.pool)) {}
 
   absl::Status Load(const EngineOptions& options, void (*progress)(void*, double), void* context) {
+    if (model_.head_dim % 16 != 0) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "%s: head_dim is %d; the bf16 engine needs a multiple of 16 (dtype fp32 takes any)",
+          options.model, model_.head_dim));
+    }
     RETURN_IF_ERROR(ChooseKernels(options.isa));
     ASSIGN_OR_RETURN(weights_, LoadCpuWeights(model_, *source_, options.cache_dir, *compute_,
                                               progress, context));

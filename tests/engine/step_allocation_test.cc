@@ -1,0 +1,93 @@
+// Once it has seen its largest step, a backend computes steps without allocating memory.
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <new>
+#include <numeric>
+
+#include "engine/cpu/isa.h"
+#include "engine/cpu/linear.h"
+#include "engine/sequence_runner.h"
+
+namespace {
+
+std::atomic<int64_t> g_allocations = 0;
+
+void* Allocate(std::size_t bytes, std::size_t alignment) {
+  g_allocations.fetch_add(1, std::memory_order_relaxed);
+  const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;
+  void* memory = std::aligned_alloc(alignment, rounded == 0 ? alignment : rounded);
+  if (memory == nullptr) std::abort();
+  return memory;
+}
+
+}  // namespace
+
+// The whole program counts, compute threads included.
+void* operator new(std::size_t bytes) { return Allocate(bytes, alignof(std::max_align_t)); }
+void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  return Allocate(bytes, static_cast<std::size_t>(alignment));
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+
+namespace baton {
+namespace {
+
+// Prefill chunks and decode rows of several sequences in one step.
+void BuildStep(StepBuilder& step, int n_sequences, int prompt_tokens, int position,
+               const std::vector<int32_t>& tokens, const std::vector<int32_t>& pages) {
+  step.Clear();
+  const size_t pages_each = pages.size() / static_cast<size_t>(n_sequences + 1);
+  for (int i = 0; i <= n_sequences; ++i) {
+    const int n = i == 0 ? prompt_tokens : 1;
+    const int row = step.AddPiece(std::span(tokens).first(n), i == 0 ? 0 : position,
+                                  std::span(pages).subspan(i * pages_each, pages_each));
+    step.WantLogits(row + n - 1);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a warm backend allocates nothing inside a step") {
+  RequestAmxPermission();
+  for (const Isa isa : SupportedIsas()) {
+    EngineOptions options;
+    options.model = std::string(BATON_SOURCE_DIR) + "/models/demo";
+    options.isa = std::string(IsaName(isa));
+    options.threads = 2;
+    options.max_step_tokens = 256;
+    const std::unique_ptr<Backend> backend = LoadOrDie(options);
+    const auto pool = *KvPool::Create(backend->kv_layout(), 9 * 16);
+    backend->SetPool(pool.get());
+    std::vector<int32_t> pages, tokens(200);
+    REQUIRE(pool->Take(pool->total(), &pages));
+    std::iota(tokens.begin(), tokens.end(), 5);
+    StepBuilder step;
+    const auto run = [&](int prompt_tokens, int position) {
+      BuildStep(step, 8, prompt_tokens, position, tokens, pages);
+      backend->Begin(step.batch());
+      backend->RunLayers(0, 2);
+      backend->RunLayers(2, backend->model().n_layers);
+    };
+    const auto run_all = [&] {
+      for (int i = 0; i < 10; ++i) {
+        run(1, 800 + i);
+        run(100 + i, 900);
+        run(200, 1000 - i);
+      }
+    };
+    run_all();
+    const int64_t before = g_allocations;
+    run_all();
+    const int64_t after = g_allocations;
+    INFO(options.isa);
+    CHECK(after == before);
+    CHECK(before > 0);  // the counter counts
+    pool->Give(pages);
+  }
+}
+
+}  // namespace baton
