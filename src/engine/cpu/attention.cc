@@ -1,12 +1,11 @@
 #include "engine/cpu/attention.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <limits>
-#include <new>
 #include <vector>
 
 #include "common/check.h"
+#include "engine/cpu/aligned_buffer.h"
 #include "engine/cpu/attention_tile.h"
 
 namespace baton {
@@ -20,27 +19,17 @@ constexpr int64_t kWholeBlocksPerThread = 2, kUnitsPerThread = 4;
 // Bound of the parking place of split segments; a block that would not fit is not split.
 constexpr int64_t kMaxParkedRows = 64 << 10;  // about 70 MB
 
-// Grows, never shrinks, keeps nothing. 64-byte aligned.
 template <typename T>
 class Buffer {
  public:
-  T* Reserve(int64_t n) {
-    if (n > size_) {
-      const size_t bytes = static_cast<size_t>(RoundUp(n * static_cast<int64_t>(sizeof(T)), 64));
-      data_.reset(static_cast<T*>(std::aligned_alloc(64, bytes)));
-      if (data_ == nullptr) throw std::bad_alloc();
-      size_ = n;
-    }
-    return data_.get();
+  void Reserve(int64_t n) {
+    data_ = static_cast<T*>(memory_.Reserve(static_cast<size_t>(n) * sizeof(T)));
   }
-  T* data() const { return data_.get(); }
+  T* data() const { return data_; }
 
  private:
-  struct Free {
-    void operator()(T* p) const { std::free(p); }
-  };
-  std::unique_ptr<T[], Free> data_;
-  int64_t size_ = 0;
+  AlignedBuffer memory_;
+  T* data_ = nullptr;
 };
 
 // Softmax states of n rows in one buffer.
