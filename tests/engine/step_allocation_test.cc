@@ -1,4 +1,6 @@
 // Once it has seen its largest step, a backend computes steps without allocating memory.
+#include <malloc.h>
+
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <cstdlib>
@@ -35,6 +37,12 @@ void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std
 
 namespace baton {
 namespace {
+
+// What does not come through operator new, too.
+size_t HeapBytes() {
+  const struct mallinfo2 heap = ::mallinfo2();
+  return heap.uordblks + heap.hblkhd;
+}
 
 // Prefill chunks and decode rows of several sequences in one step.
 void BuildStep(StepBuilder& step, int n_sequences, int prompt_tokens, int position,
@@ -81,10 +89,13 @@ TEST_CASE("a warm backend allocates nothing inside a step") {
     };
     run_all();
     const int64_t before = g_allocations;
+    const size_t heap_before = HeapBytes();
     run_all();
     const int64_t after = g_allocations;
+    const size_t heap_after = HeapBytes();
     INFO(options.isa);
     CHECK(after == before);
+    CHECK(heap_after == heap_before);
     CHECK(before > 0);  // the counter counts
     pool->Give(pages);
   }
