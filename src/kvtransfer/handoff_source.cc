@@ -138,7 +138,6 @@ void HandoffSource::Announced(uint32_t payload_crc, int64_t now_us, HandoffEffec
   } else {
     chunk = &open_.at(next->seq);
     std::erase(to_resend_, chunk->seq);
-    ++resent_chunks_;
   }
   chunk->payload_crc = payload_crc;
   chunk->being_read = true;

@@ -60,7 +60,6 @@ class HandoffSource {
   wire::Handoff handoff() const { return {ticket_.id, ticket_.epoch}; }
   bool connecting() const { return state_ == State::kConnecting; }
   bool ended() const { return state_ == State::kEnded; }  // HandoffEnded is out
-  uint64_t resent_chunks() const { return resent_chunks_; }
 
  private:
   enum class State { kConnecting, kOpening, kWaiting, kSending, kEnding, kEnded };
@@ -89,7 +88,6 @@ class HandoffSource {
   int n_reads_ = 0;  // operations of the link that read our pages or their copies
   uint32_t n_chunks_ = 0;
   uint64_t digest_ = 0;
-  uint64_t resent_chunks_ = 0;
 
   std::optional<CommitRecord> commit_;
   std::optional<int64_t> commit_sent_us_;

@@ -1,8 +1,6 @@
 #include "kvtransfer/ucx_link.h"
 
 #include <algorithm>
-#include <array>
-#include <chrono>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
