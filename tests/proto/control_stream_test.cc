@@ -260,7 +260,7 @@ TEST_CASE("an address that cannot be served is an error that says so") {
   CHECK(open.status().code() == absl::StatusCode::kInvalidArgument);
 }
 
-TEST_CASE("a killed worker is noticed at once, a stopped one within 5 s") {
+TEST_CASE("a killed worker is noticed at once, a stopped one by keepalive") {
   RouterEnd router;
   PeerProcess worker({"dial", std::to_string(router.server->port())});
   router.AwaitWorker(77);
@@ -268,17 +268,17 @@ TEST_CASE("a killed worker is noticed at once, a stopped one within 5 s") {
   SECTION("killed") {
     worker.Kill(SIGKILL);
     REQUIRE(router.Next<WorkerLost>().has_value());
-    CHECK(absl::Now() - start < absl::Seconds(1));
+    CHECK(absl::Now() - start < absl::Seconds(3));
   }
   SECTION("stopped") {
     worker.Kill(SIGSTOP);
     REQUIRE(router.Next<WorkerLost>().has_value());
-    CHECK(absl::Now() - start < absl::Seconds(5.5));
+    CHECK(absl::Now() - start < absl::Seconds(7));  // 4 s on an idle machine
   }
   WARN("noticed after " << absl::FormatDuration(absl::Now() - start));
 }
 
-TEST_CASE("a killed router is noticed at once, a stopped one within 5 s") {
+TEST_CASE("a killed router is noticed at once, a stopped one by keepalive") {
   PeerProcess router({"serve"});
   WorkerEnd worker(absl::StrCat("127.0.0.1:", router.ReadPort()), 5);
   REQUIRE(worker.events.Next<RouterConnected>().has_value());
@@ -286,12 +286,12 @@ TEST_CASE("a killed router is noticed at once, a stopped one within 5 s") {
   SECTION("killed") {
     router.Kill(SIGKILL);
     REQUIRE(worker.events.Next<RouterDisconnected>().has_value());
-    CHECK(absl::Now() - start < absl::Seconds(1));
+    CHECK(absl::Now() - start < absl::Seconds(3));
   }
   SECTION("stopped") {
     router.Kill(SIGSTOP);
     REQUIRE(worker.events.Next<RouterDisconnected>().has_value());
-    CHECK(absl::Now() - start < absl::Seconds(5.5));
+    CHECK(absl::Now() - start < absl::Seconds(7));  // 4 s on an idle machine
   }
   WARN("noticed after " << absl::FormatDuration(absl::Now() - start));
 }

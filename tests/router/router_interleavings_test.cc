@@ -48,30 +48,30 @@ constexpr Role kP = Role::kPrefill, kD = Role::kDecode, kB = Role::kBoth;
 TEST_CASE("any order of events: every request is complete in one attempt") {
   for (const auto& roles :
        {std::vector{kP, kP, kD}, std::vector{kB, kB}, std::vector{kP, kB, kD}}) {
-    const Sums sums = RunSeeds(1000, 12, {}, {}, roles);
-    CHECK(sums.complete == 12000);
-    CHECK(sums.attempts == 12000);
+    const Sums sums = RunSeeds(300, 12, {}, {}, roles);
+    CHECK(sums.complete == 3600);
+    CHECK(sums.attempts == 3600);
   }
 }
 
 TEST_CASE("workers lost and joining at any moment: every request is complete") {
   const Sums sums =
-      RunSeeds(2000, 12, {.lose_worker = 8, .join_worker = 8, .spare_last_worker = true},
+      RunSeeds(600, 12, {.lose_worker = 8, .join_worker = 8, .spare_last_worker = true},
                {.max_attempts = 1000}, {kP, kP, kD, kD, kB});
-  CHECK(sums.complete == 24000);
-  CHECK(sums.attempts > 30000);
+  CHECK(sums.complete == 7200);
+  CHECK(sums.attempts > 9000);
 }
 
 TEST_CASE("failed parts and full workers: complete while attempts last") {
-  const Sums sums = RunSeeds(2000, 12, {.fail_part = 20, .no_room = 300}, {.max_attempts = 1000},
+  const Sums sums = RunSeeds(600, 12, {.fail_part = 20, .no_room = 300}, {.max_attempts = 1000},
                              {kP, kP, kD, kD});
-  CHECK(sums.complete == 24000);
-  CHECK(sums.attempts > 30000);
+  CHECK(sums.complete == 7200);
+  CHECK(sums.attempts > 9000);
 }
 
 TEST_CASE("everything at once, with cancels and few attempts") {
   const Sums sums =
-      RunSeeds(3000, 12,
+      RunSeeds(1000, 12,
                {.lose_worker = 5,
                 .join_worker = 5,
                 .fail_part = 10,
@@ -79,10 +79,10 @@ TEST_CASE("everything at once, with cancels and few attempts") {
                 .cancel = 5,
                 .wait = 20},
                {.max_attempts = 3, .worker_wait = absl::Seconds(1)}, {kP, kP, kD, kB});
-  CHECK(sums.complete + sums.cancelled + sums.failed == 36000);
-  CHECK(sums.complete > 20000);
-  CHECK(sums.cancelled > 1000);
-  CHECK(sums.failed > 100);
+  CHECK(sums.complete + sums.cancelled + sums.failed == 12000);
+  CHECK(sums.complete > 6500);
+  CHECK(sums.cancelled > 300);
+  CHECK(sums.failed > 30);
 }
 
 }  // namespace baton
