@@ -11,14 +11,17 @@ namespace {
 const std::vector<int64_t> kPlanes = {100, 60};
 
 struct RawPeer {
-  RawPeer()
-      : cluster(1), sink(cluster.Add(Options(), 8, kPlanes)), link(cluster.network.MakeLink()) {
+  explicit RawPeer(int32_t slab_slots = 0)
+      : cluster(1),
+        sink(cluster.Add(Options(slab_slots), 8, kPlanes, /*gap=*/slab_slots > 0 ? 8 : 0)),
+        link(cluster.network.MakeLink()) {
     sink.Lend(8, cluster.now_us);
     connection = link->Connect(sink.link->address());
   }
   ~RawPeer() { link.reset(); }
-  static TransferOptions Options() {
+  static TransferOptions Options(int32_t slab_slots) {
     TransferOptions options = TestOptions(2);
+    options.slab_slots = slab_slots;
     options.window_bytes = 400;
     options.chunk_bytes = 300;
     return options;
@@ -174,6 +177,31 @@ TEST_CASE("chunks that are not granted are refused with a reason, and write noth
   CHECK(peer.sink.core->counters().refused_chunks == 5);
   CHECK(peer.sink.core->bound_pages() == 0);
   CHECK(peer.sink.core->counters().chunks_received == 0);
+}
+
+TEST_CASE("a chunk without a bounce slot waits for one, or is refused when its handoff ends") {
+  for (const bool cancel : {false, true}) {
+    RawPeer peer(/*slab_slots=*/1);
+    peer.Hello();
+    peer.Say(wire::Open{kTicket});
+    peer.Next<wire::Promise>();
+    peer.Announce(peer.Page(kTicket, 0, 0));
+    peer.Announce(peer.Page(kTicket, 1, 1));
+    // One receive is posted, one chunk held.
+    for (int i = 0; i < 10 && peer.sink.core->n_operations() < 2; ++i)
+      peer.cluster.Turn(peer.sink), peer.cluster.network.Step();
+    REQUIRE(peer.sink.core->n_operations() == 2);
+    if (cancel) {
+      peer.sink.core->Handle(CancelHandoff{kTicket.id, 1}, peer.cluster.now_us);
+      CHECK(peer.sink.core->n_operations() == 1);
+      peer.Run();
+      CHECK(peer.sink.core->stock().free_pages() == 8);
+    } else {
+      peer.Next<wire::Ack>();
+      peer.Next<wire::Ack>();
+    }
+    CHECK(peer.sink.core->n_operations() == 0);
+  }
 }
 
 TEST_CASE("a digest of other chunks fails the handoff") {
