@@ -1,6 +1,7 @@
 // config.json in both spellings, and errors that name file, field, value and what is supported.
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <random>
 
 #include "engine/model_desc.h"
 #include "engine/temp_folder.h"
@@ -188,6 +189,28 @@ TEST_CASE("what is no JSON object is an error") {
   const std::string good = ReadAll(kModels + "llama32/config.json");
   const size_t end = good.rfind('}');
   for (size_t n = 0; n <= end; ++n) CHECK_FALSE(ErrorOf(good.substr(0, n)).empty());
+}
+
+TEST_CASE("random damage of a config is an error or a model within the limits") {
+  const std::string good = ReadAll(kModels + "llama32/config.v4.json");
+  std::mt19937 random(5);
+  int n_errors = 0;
+  for (int round = 0; round < 3000; ++round) {
+    std::string text = good;
+    for (int i = 0; i < 1 + round % 3; ++i) {
+      // Digits and punctuation make more files that parse than random bytes do.
+      constexpr std::string_view kBytes = "0123456789-+.eE,:{}[]\"ntf \\";
+      text[random() % text.size()] = kBytes[random() % kBytes.size()];
+    }
+    const absl::StatusOr<ModelDesc> model = ModelDesc::FromJson(text, "config.json");
+    n_errors += !model.ok();
+    if (!model.ok()) continue;
+    CHECK(model->n_heads % model->n_kv_heads == 0);
+    CHECK(model->head_dim % 2 == 0);
+    CHECK((model->vocab > 0 && model->hidden > 0 && model->n_parameters() > 0));
+    for (const int32_t token : model->eos_tokens) CHECK((token >= 0 && token < model->vocab));
+  }
+  CHECK(n_errors > 500);
 }
 
 TEST_CASE("a folder that is none is an error that says so") {

@@ -1,6 +1,7 @@
 // Safetensors files from outside: good ones are read, damaged and lying ones are named errors.
 #include <catch2/catch.hpp>
 #include <cstring>
+#include <random>
 
 #include "absl/strings/str_cat.h"
 #include "engine/safetensors.h"
@@ -125,6 +126,29 @@ TEST_CASE("holes and overlaps are errors") {
   CHECK_FALSE(ErrorOfHeader(R"({"a":{"dtype":"U8","shape":[16],"data_offsets":[0,16]},)"
                             R"("a":{"dtype":"U8","shape":[16],"data_offsets":[16,32]}})")
                   .empty());
+}
+
+TEST_CASE("random damage is an error or harmless, never a view outside the file") {
+  const TempFolder folder;
+  const std::string path = folder.file("x.safetensors");
+  std::mt19937 random(11);
+  int n_errors = 0;
+  for (int round = 0; round < 3000; ++round) {
+    std::string file = FileWith(kHeader, kData);
+    for (int i = 0; i < 1 + round % 3; ++i) {
+      file[random() % (8 + kHeader.size())] = static_cast<char>(random());
+    }
+    folder.Write("x.safetensors", file);
+    const absl::StatusOr<SafetensorsFile> opened = SafetensorsFile::Open(path);
+    n_errors += !opened.ok();
+    if (!opened.ok()) continue;
+    const std::span<const std::byte> all = opened->file().bytes();
+    for (const auto& [name, view] : opened->tensors()) {
+      CHECK(view.bytes.data() >= all.data() + 8 + opened->header().size());
+      CHECK(view.bytes.data() + view.bytes.size() <= all.data() + all.size());
+    }
+  }
+  CHECK(n_errors > 2000);
 }
 
 TEST_CASE("several files are found by their index") {
