@@ -8,6 +8,7 @@
 #include "bench/kernels_bench.h"
 #include "bench/load_bench.h"
 #include "bench/step_bench.h"
+#include "bench/transfer_bench.h"
 #include "engine/cpu/isa.h"
 #include "server/config.h"
 #include "server/model_folder.h"
@@ -32,6 +33,8 @@ baton bench kernels       linear layers on every path of this machine
   --isa avx2,avx512 --rows 1,8,512 --k 2048 --n 8192 --threads 2 --seconds 1
 baton bench attention     attention and sampler: --isa avx2 --threads 1,2
   --contexts 512,4096 --seconds 0.5
+baton bench transfer      KV handoffs over UCX on loopback, beside bare TCP
+  --seconds 2
 All: --json prints one JSON object as the last line.
 )";
 
@@ -54,12 +57,13 @@ absl::StatusOr<std::vector<Isa>> ParseIsas(const std::vector<std::string>& names
 
 struct BenchCommandLine::State {
   CLI::App *load = nullptr, *interference = nullptr, *step = nullptr, *kernels = nullptr,
-           *attention = nullptr;
+           *attention = nullptr, *transfer = nullptr;
   LoadBenchOptions load_options;
   InterferenceBenchOptions interference_options;
   StepBenchOptions step_options;
   KernelsBenchOptions kernels_options;
   AttentionBenchOptions attention_options;
+  TransferBenchOptions transfer_options;
   ModelConfig model;
   std::vector<std::string> isas;
   std::string isa = "avx2";
@@ -180,6 +184,12 @@ void BenchCommandLine::Declare(CLI::App* bench) {
     app->add_option("--spin-us", options.spin_us);
     app->add_flag("--json", options.json);
   }
+  {
+    TransferBenchOptions& options = state.transfer_options;
+    CLI::App* app = state.transfer = add("transfer");
+    app->add_option("--seconds", options.seconds);
+    app->add_flag("--json", options.json);
+  }
 }
 
 std::function<int()> BenchCommandLine::Chosen() const {
@@ -191,6 +201,9 @@ std::function<int()> BenchCommandLine::Chosen() const {
   if (state->step->parsed()) return [state] { return state->RunStep(); };
   if (state->kernels->parsed()) return [state] { return state->RunKernels(); };
   if (state->attention->parsed()) return [state] { return state->RunAttention(); };
+  if (state->transfer->parsed()) {
+    return [state] { return Fail(RunTransferBench(state->transfer_options)); };
+  }
   return nullptr;
 }
 

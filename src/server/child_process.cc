@@ -44,10 +44,7 @@ absl::StatusOr<int> MemoryFile(const std::string& text) {
                          pid_t parent) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(1);  // it died before the line above
-  struct sigaction ignore {};
-  ignore.sa_handler = SIG_IGN;
-  ::sigaction(SIGINT, &ignore, nullptr);  // Ctrl-C reaches the whole terminal group
-  ::sigaction(SIGPIPE, &ignore, nullptr);
+  ::setpgid(0, 0);  // Ctrl-C and kills of our group are the supervisor's to hand on, in order
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);

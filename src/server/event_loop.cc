@@ -48,10 +48,7 @@ void AwaitSignal(asio::signal_set* signals, const std::function<void()>* handler
 
 void EventLoop::OnStopSignal(std::function<void()> handler) {
   state_->on_stop = std::move(handler);
-  state_->signals.emplace(state_->context, SIGTERM);
-  struct sigaction interrupt {};
-  sigaction(SIGINT, nullptr, &interrupt);
-  if (interrupt.sa_handler != SIG_IGN) state_->signals->add(SIGINT);
+  state_->signals.emplace(state_->context, SIGTERM, SIGINT);
   AwaitSignal(&*state_->signals, &state_->on_stop);
 }
 

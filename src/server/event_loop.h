@@ -24,8 +24,7 @@ class EventLoop {
   void Stop();  // any thread
   // Any thread: runs on the loop's thread, after what it does now.
   void Post(std::function<void()> work);
-  // SIGTERM comes here instead of ending the process, and SIGINT too unless the process ignores it
-  // (a supervised role: the terminal's Ctrl-C is the supervisor's). Once, before Run.
+  // SIGTERM and SIGINT come here instead of ending the process. Once, before Run.
   void OnStopSignal(std::function<void()> handler);
 
   boost::asio::io_context& context();

@@ -54,14 +54,21 @@ int Fail(const absl::Status& status) {
   return 2;
 }
 
-// Ends the loop when everything has been answered, when the time is up, or at a second signal.
+// Ends the loop when everything has been answered, when the time is up, or at a second signal (of a
+// user; a supervisor asks again with SIGKILL, and its SIGTERM may come with one to the whole unit).
 class StopWatcher {
  public:
-  StopWatcher(EventLoop* loop, ApiFront* front, absl::Duration limit)
-      : loop_(loop), front_(front), limit_(limit), deadline_(loop), farewell_(loop) {}
+  StopWatcher(EventLoop* loop, ApiFront* front, absl::Duration limit, bool has_supervisor)
+      : loop_(loop),
+        front_(front),
+        limit_(limit),
+        has_supervisor_(has_supervisor),
+        deadline_(loop),
+        farewell_(loop) {}
 
   void OnSignal() {
     if (std::exchange(stopping_, true)) {
+      if (has_supervisor_) return;
       LogWarn("stopping at once");
       loop_->Stop();
       return;
@@ -79,6 +86,7 @@ class StopWatcher {
   EventLoop* loop_;
   ApiFront* front_;
   const absl::Duration limit_;
+  const bool has_supervisor_;
   EventLoop::Timer deadline_, farewell_;
   bool stopping_ = false;
 };
@@ -119,7 +127,7 @@ int RunRouter(const RoleStart& start) {
     if (complete && !was_complete) start.reporter.Report({});
     was_complete = was_complete || complete;
   });
-  StopWatcher stop(&loop, &front, config.server.shutdown_timeout);
+  StopWatcher stop(&loop, &front, config.server.shutdown_timeout, start.reporter.has_supervisor());
   loop.OnStopSignal([&] { stop.OnSignal(); });
   loop.Run();
   return 0;

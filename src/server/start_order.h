@@ -43,6 +43,7 @@ std::optional<StartReport> ParseReportLine(std::string_view line);
 class StartReporter {
  public:
   explicit StartReporter(int descriptor) : descriptor_(descriptor) {}
+  bool has_supervisor() const { return descriptor_ >= 0; }
   void Report(const StartReport& report) const;
   void ReportPort(StartReport::Kind kind, int port) const;
   void ReportProgress(double fraction) const;

@@ -1,0 +1,87 @@
+// A TCP connection as a misbehaving client has it: bytes out as they are, bytes in with a deadline.
+#pragma once
+
+#include <arpa/inet.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <string>
+#include <string_view>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
+namespace baton {
+
+class RawClient {
+ public:
+  explicit RawClient(int port) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    is_open_ = ::connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+  }
+  ~RawClient() { Close(); }
+  RawClient(const RawClient&) = delete;
+  RawClient& operator=(const RawClient&) = delete;
+
+  bool is_open() const { return is_open_; }
+  void SetReceiveBuffer(int bytes) {
+    ::setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
+  }
+  // False: the server has closed.
+  bool Send(std::string_view bytes) {
+    while (!bytes.empty()) {
+      const ssize_t n = ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (n <= 0) return false;
+      bytes.remove_prefix(static_cast<size_t>(n));
+    }
+    return true;
+  }
+  // Reads until `text` was seen; false when the server closed or the time was up first.
+  bool ReadUntil(std::string_view text, absl::Duration limit = absl::Seconds(20)) {
+    const absl::Time deadline = absl::Now() + limit;
+    while (received.find(text) == std::string::npos) {
+      if (!ReadSome(deadline)) return false;
+    }
+    return true;
+  }
+  // True: the server closed within the time; what it sent before is in `received`.
+  bool ReadToEnd(absl::Duration limit = absl::Seconds(20)) {
+    const absl::Time deadline = absl::Now() + limit;
+    while (ReadSome(deadline)) {
+    }
+    return ended_;
+  }
+  void HalfClose() { ::shutdown(socket_, SHUT_WR); }
+  void Close() {
+    if (socket_ >= 0) ::close(socket_);
+    socket_ = -1;
+  }
+
+  std::string received;
+
+ private:
+  bool ReadSome(absl::Time deadline) {
+    const absl::Duration left = deadline - absl::Now();
+    pollfd wait{socket_, POLLIN, 0};
+    if (left <= absl::ZeroDuration() ||
+        ::poll(&wait, 1, static_cast<int>(absl::ToInt64Milliseconds(left)) + 1) <= 0) {
+      return false;
+    }
+    char chunk[16384];
+    const ssize_t n = ::recv(socket_, chunk, sizeof chunk, 0);
+    if (n <= 0) {
+      ended_ = true;
+      return false;
+    }
+    received.append(chunk, static_cast<size_t>(n));
+    return true;
+  }
+  int socket_;
+  bool is_open_ = false, ended_ = false;
+};
+
+}  // namespace baton
