@@ -17,7 +17,7 @@ namespace baton {
 namespace {
 
 constexpr int kKvHeads = 4, kGroup = 3;  // the 125M shape
-constexpr int kChunk = 128;  // query tokens of a prefill measurement, at the end of the context
+constexpr int kChunk = 32;  // query tokens of a prefill measurement, at the end of the context
 
 // Seconds of the fastest of the runs that fit into `seconds` (at least three).
 template <typename Fn>
