@@ -7,6 +7,7 @@
 #include <random>
 
 #include "absl/strings/str_format.h"
+#include "engine/backend.h"
 #include "engine/cpu/aligned_buffer.h"
 #include "engine/cpu/attention.h"
 #include "engine/cpu/machine_probe.h"
@@ -39,7 +40,7 @@ class Workload {
  public:
   // q_tokens rows at the end of each sequence.
   Workload(int head_dim, int group, int context, int n_sequences, int q_tokens)
-      : group_(group), heads_(kKvHeads * group), q_tokens_(q_tokens) {
+      : heads_(kKvHeads * group) {
     ModelDesc model;
     model.n_layers = 1;
     model.n_heads = heads_;
@@ -73,6 +74,12 @@ class Workload {
   }
 
   double flops() const { return 4.0 * static_cast<double>(pairs_) * layout_.head_dim; }
+  // Of the output; equal on every path and machine.
+  std::string Digest() const {
+    std::vector<float> values;
+    for (bf16 x : out_) values.push_back(Bf16ToFloat(x));
+    return absl::StrFormat("%016x", LogitsDigest(values, 0));
+  }
   double kv_bytes() const { return static_cast<double>(kv_bytes_); }
   const void* arena() const { return arena_; }
 
@@ -91,7 +98,7 @@ class Workload {
   }
 
  private:
-  int group_, heads_, q_tokens_;
+  int heads_;
   KvLayout layout_;
   AlignedBuffer arena_memory_;
   bf16* arena_ = nullptr;
@@ -111,7 +118,7 @@ void MeasurePrefill(const AttentionBenchOptions& o, int threads, int head_dim,
     const double limit = std::max(before, ProbeDotGflops(o.isa, pool));
     results->push_back(
         {absl::StrFormat("attention_prefill_d%d_ctx%d_t%d", head_dim, context, threads),
-         work.flops() / s / 1e9, "GFLOP/s", limit, ""});
+         work.flops() / s / 1e9, "GFLOP/s", limit, work.Digest()});
   }
 }
 
@@ -131,7 +138,7 @@ void MeasureDecode(const AttentionBenchOptions& o, int threads, int head_dim,
     const double limit = std::max(before, probe());
     results->push_back(
         {absl::StrFormat("attention_decode_d%d_ctx%d_t%d", head_dim, context, threads),
-         work.kv_bytes() / s / 1e9, "GB/s", limit, ""});
+         work.kv_bytes() / s / 1e9, "GB/s", limit, work.Digest()});
   }
 }
 
