@@ -26,13 +26,15 @@ std::vector<Outcome> Replay(const HttpClient& client, const std::vector<LoadRequ
   int in_flight = 0;
   const absl::Time start = absl::Now();
   for (size_t i = 0; i < requests.size(); ++i) {
-    const absl::Time due = start + absl::Seconds(requests[i].start_s);
+    absl::Time due = start + absl::Seconds(requests[i].start_s);
     absl::SleepFor(due - absl::Now());
     {
       std::unique_lock lock(mutex);
       finished.wait(lock, [&] { return in_flight < max_concurrency; });
       ++in_flight;
     }
+    if (requests[i].start_s == 0)
+      due = absl::Now();  // as soon as there is a place: no schedule to lag
     threads.emplace_back([&, i, due] {
       const double lag_ms = absl::ToDoubleMilliseconds(absl::Now() - due);
       outcomes[i] = RunLoadRequest(client, requests[i]);
