@@ -19,7 +19,6 @@
 #include "common/log.h"
 #include "common/mailbox.h"
 #include "kvtransfer/transfer_core.h"
-#include "kvtransfer/ucx_link.h"
 
 namespace baton {
 namespace {
@@ -156,14 +155,6 @@ class Transfer::Loop {
   std::vector<TransferCommand> commands_;
   std::vector<LinkEvent> link_events_;
 };
-
-absl::StatusOr<std::unique_ptr<Transfer>> Transfer::Start(
-    const TransferOptions& options, const PoolView& pool,
-    std::function<void(TransferEvent)> on_event) {
-  return StartOver(
-      [host = options.listen_host, port = options.listen_port] { return MakeUcxLink(host, port); },
-      options, pool, std::move(on_event));
-}
 
 absl::StatusOr<std::unique_ptr<Transfer>> Transfer::StartOver(
     LinkMaker make_link, const TransferOptions& options, const PoolView& pool,

@@ -13,16 +13,22 @@
 namespace baton {
 namespace {
 
+TransferStarter StarterOver(MemNetwork* network) {
+  return [network](const TransferOptions& options, const PoolView& pool, auto on_event) {
+    return Transfer::StartOver(
+        [network] { return absl::StatusOr<std::unique_ptr<Link>>(network->MakeLink()); }, options,
+        pool, std::move(on_event));
+  };
+}
+
 TEST_CASE("many handoffs between two link threads, with cancels from other threads") {
   MemNetwork network(MemNetwork::Mode::kThreaded, 1);
-  const LinkMaker make_link = [&network] {
-    return absl::StatusOr<std::unique_ptr<Link>>(network.MakeLink());
-  };
+  const TransferStarter start = StarterOver(&network);
   constexpr int32_t kPages = 24;
   TransferOptions options[2] = {TestOptions(1), TestOptions(2)};
   for (TransferOptions& o : options) o.chunk_bytes = 3'000;
-  TransferNode source(options[0], kPages, {1'000, 2'500, 700}, 8, make_link);
-  TransferNode sink(options[1], kPages, {1'000, 2'500, 700}, 8, make_link);
+  TransferNode source(start, options[0], kPages, {1'000, 2'500, 700}, 8);
+  TransferNode sink(start, options[1], kPages, {1'000, 2'500, 700}, 8);
   for (int32_t page = 0; page < kPages; ++page) source.pool().FillPage(page, 2);
   sink.LendAll();
 
@@ -80,11 +86,9 @@ TEST_CASE("many handoffs between two link threads, with cancels from other threa
 TEST_CASE("a Transfer that is destroyed while handoffs run gives all pages back") {
   for (int round = 0; round < 20; ++round) {
     MemNetwork network(MemNetwork::Mode::kThreaded, 1);
-    const LinkMaker make_link = [&network] {
-      return absl::StatusOr<std::unique_ptr<Link>>(network.MakeLink());
-    };
-    TransferNode source(TestOptions(1), 8, {5'000}, 0, make_link);
-    TransferNode sink(TestOptions(2), 8, {5'000}, 0, make_link);
+    const TransferStarter start = StarterOver(&network);
+    TransferNode source(start, TestOptions(1), 8, {5'000});
+    TransferNode sink(start, TestOptions(2), 8, {5'000});
     sink.LendAll();
     for (uint64_t n = 1; n <= 6; ++n) {
       const Ticket ticket = MakeTicket(n, 2, 3, 3);

@@ -19,18 +19,19 @@
 
 namespace baton {
 
+using TransferStarter = std::function<absl::StatusOr<std::unique_ptr<Transfer>>(
+    const TransferOptions&, const PoolView&, std::function<void(TransferEvent)>)>;
+
 class TransferNode {
  public:
-  TransferNode(const TransferOptions& options, int32_t n_pages, const std::vector<int64_t>& planes,
-               int64_t gap = 0, LinkMaker make_link = nullptr)
+  TransferNode(const TransferStarter& start, const TransferOptions& options, int32_t n_pages,
+               const std::vector<int64_t>& planes, int64_t gap = 0)
       : pool_(n_pages, planes, gap), incarnation_(options.incarnation) {
-    const auto on_event = [this](TransferEvent event) {
+    auto transfer = start(options, pool_.view(), [this](TransferEvent event) {
       std::lock_guard lock(mutex_);
       events_.push_back(std::move(event));
       changed_.notify_all();
-    };
-    auto transfer = make_link ? Transfer::StartOver(make_link, options, pool_.view(), on_event)
-                              : Transfer::Start(options, pool_.view(), on_event);
+    });
     if (transfer.ok()) transfer_ = *std::move(transfer);
     status_ = transfer.status();
   }
@@ -81,6 +82,13 @@ class TransferNode {
   std::deque<TransferEvent> events_;
   absl::Status status_;
   std::unique_ptr<Transfer> transfer_;
+};
+
+class UcxNode : public TransferNode {
+ public:
+  UcxNode(const TransferOptions& options, int32_t n_pages, const std::vector<int64_t>& planes,
+          int64_t gap = 0)
+      : TransferNode(&Transfer::Start, options, n_pages, planes, gap) {}
 };
 
 }  // namespace baton

@@ -28,7 +28,7 @@ void WaitForEndOfInput() {
 }
 
 int RunSink(int32_t n_pages, int64_t cell_bytes) {
-  TransferNode node(TestOptions(2), n_pages, {cell_bytes, cell_bytes});
+  UcxNode node(TestOptions(2), n_pages, {cell_bytes, cell_bytes});
   CHECK(node.status().ok());
   node.LendAll();
   Say(node.transfer().address());
@@ -43,7 +43,7 @@ int RunSink(int32_t n_pages, int64_t cell_bytes) {
 }
 
 int RunSource(int32_t n_pages, int64_t cell_bytes, const std::string& sink) {
-  TransferNode node(TestOptions(1), n_pages, {cell_bytes, cell_bytes});
+  UcxNode node(TestOptions(1), n_pages, {cell_bytes, cell_bytes});
   CHECK(node.status().ok());
   std::vector<int32_t> pages;
   for (int32_t page = 0; page < n_pages; ++page) {

@@ -42,7 +42,7 @@ struct SourceHere {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   ChildProcess child;
-  TransferNode node;
+  UcxNode node;
   std::string address;
   const Ticket ticket = MakeTicket(1, 2, kPages, kPages);
 };
@@ -93,7 +93,7 @@ TEST_CASE("a sink that hangs is given up after the timeout") {
 }
 
 TEST_CASE("a source killed in the middle gives the sink its pages back") {
-  TransferNode sink(TestOptions(2), kPages, {kCell, kCell});
+  UcxNode sink(TestOptions(2), kPages, {kCell, kCell});
   REQUIRE(sink.status().ok());
   sink.LendAll();
   ChildProcess child({TRANSFER_PEER, "source", std::to_string(kPages), std::to_string(kCell),
@@ -112,7 +112,7 @@ TEST_CASE("a source killed in the middle gives the sink its pages back") {
 }
 
 TEST_CASE("a sink that cancels in the middle ends the source in the other process") {
-  TransferNode sink(TestOptions(2), kPages, {kCell, kCell});
+  UcxNode sink(TestOptions(2), kPages, {kCell, kCell});
   REQUIRE(sink.status().ok());
   sink.LendAll();
   ChildProcess child({TRANSFER_PEER, "source", std::to_string(kPages), std::to_string(kCell),

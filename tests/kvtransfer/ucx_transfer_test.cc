@@ -26,8 +26,8 @@ std::vector<int32_t> Pages(int32_t n) {
 TEST_CASE("a handoff over UCX moves every byte") {
   const int64_t cell = GENERATE(int64_t{48}, int64_t{4'000}, int64_t{200'000}, int64_t{1'500'000});
   const int64_t gap = GENERATE(int64_t{0}, int64_t{64});
-  TransferNode source(TestOptions(1), 9, {cell, cell, cell / 2}, gap);
-  TransferNode sink(TestOptions(2), 12, {cell, cell, cell / 2}, gap);
+  UcxNode source(TestOptions(1), 9, {cell, cell, cell / 2}, gap);
+  UcxNode sink(TestOptions(2), 12, {cell, cell, cell / 2}, gap);
   REQUIRE(source.status().ok());
   REQUIRE(sink.status().ok());
   for (int32_t page = 0; page < 9; ++page) source.pool().FillPage(page, 3);
@@ -49,18 +49,18 @@ TEST_CASE("a handoff over UCX moves every byte") {
 }
 
 TEST_CASE("the address is where it listens; a taken port and a foreign address are named") {
-  TransferNode node(TestOptions(1), 2, {64});
+  UcxNode node(TestOptions(1), 2, {64});
   REQUIRE(node.status().ok());
   TransferOptions options = TestOptions(2);
   const std::string address = node.transfer().address();
   options.listen_port = std::stoi(address.substr(address.rfind(':') + 1));
-  TransferNode same_port(options, 2, {64});
+  UcxNode same_port(options, 2, {64});
   INFO(same_port.status());
   CHECK_FALSE(same_port.status().ok());
   CHECK(same_port.status().message().find(address) != absl::string_view::npos);
   for (const char* host : {"203.0.113.9", "0.0.0.0", "localhost"}) {
     options.listen_host = host;
-    TransferNode foreign(options, 2, {64});
+    UcxNode foreign(options, 2, {64});
     INFO(foreign.status());
     CHECK(foreign.status().code() == absl::StatusCode::kInvalidArgument);
   }
@@ -81,7 +81,7 @@ TEST_CASE("a handoff works at every address of this machine") {
     INFO(at->ifa_name << " " << host);
     TransferOptions options[2] = {TestOptions(1), TestOptions(2)};
     for (TransferOptions& o : options) o.listen_host = host;
-    TransferNode source(options[0], 4, {300'000}), sink(options[1], 4, {300'000});
+    UcxNode source(options[0], 4, {300'000}), sink(options[1], 4, {300'000});
     INFO(source.status());
     REQUIRE(source.status().ok());
     sink.LendAll();
@@ -98,7 +98,7 @@ TEST_CASE("a handoff works at every address of this machine") {
 }
 
 TEST_CASE("nobody at the address ends the handoff soon") {
-  TransferNode source(TestOptions(1), 2, {64});
+  UcxNode source(TestOptions(1), 2, {64});
   const Ticket ticket = MakeTicket(1, 2, 1, 1);
   source.transfer().Post(OpenHandoff{ticket, 2, "127.0.0.1:1"});
   const auto ended = source.Wait<HandoffEnded>(10'000);
@@ -109,7 +109,7 @@ TEST_CASE("nobody at the address ends the handoff soon") {
 }
 
 TEST_CASE("both workers can be source and sink of each other at once") {
-  TransferNode a(TestOptions(1), 32, {30'000, 50'000}), b(TestOptions(2), 32, {30'000, 50'000});
+  UcxNode a(TestOptions(1), 32, {30'000, 50'000}), b(TestOptions(2), 32, {30'000, 50'000});
   for (TransferNode* node : {&a, &b}) {
     LendPages lend;
     for (int32_t page = 0; page < 32; ++page) {
@@ -139,8 +139,8 @@ TEST_CASE("both workers can be source and sink of each other at once") {
 
 TEST_CASE("many handoffs through a small stock: all arrive, in the order they asked") {
   constexpr int kHandoffs = 60;
-  TransferNode source(TestOptions(1), 16, {10'000, 20'000});
-  TransferNode sink(TestOptions(2), 10, {10'000, 20'000});
+  UcxNode source(TestOptions(1), 16, {10'000, 20'000});
+  UcxNode sink(TestOptions(2), 10, {10'000, 20'000});
   for (int32_t page = 0; page < 16; ++page) source.pool().FillPage(page, 4);
   sink.LendAll();
   std::map<uint64_t, Ticket> tickets;
@@ -172,8 +172,8 @@ TEST_CASE("many handoffs through a small stock: all arrive, in the order they as
 }
 
 TEST_CASE("cancels from both ends at random moments leave nothing behind") {
-  TransferNode source(TestOptions(1), 16, {100'000, 200'000}, 64);
-  TransferNode sink(TestOptions(2), 16, {100'000, 200'000}, 64);
+  UcxNode source(TestOptions(1), 16, {100'000, 200'000}, 64);
+  UcxNode sink(TestOptions(2), 16, {100'000, 200'000}, 64);
   for (int32_t page = 0; page < 16; ++page) source.pool().FillPage(page, 4);
   sink.LendAll();
   std::mt19937 random(7);
@@ -202,7 +202,7 @@ TEST_CASE("cancels from both ends at random moments leave nothing behind") {
 
 TEST_CASE("starting and stopping leaks no descriptor and no thread") {
   const auto round = [] {
-    TransferNode source(TestOptions(1), 4, {100'000}), sink(TestOptions(2), 4, {100'000});
+    UcxNode source(TestOptions(1), 4, {100'000}), sink(TestOptions(2), 4, {100'000});
     sink.LendAll();
     const Ticket ticket = MakeTicket(1, 2, 2, 2);
     source.Open(ticket, sink);
@@ -217,8 +217,8 @@ TEST_CASE("starting and stopping leaks no descriptor and no thread") {
 }
 
 TEST_CASE("a sink that stops in the middle ends the source's handoff and gives all pages back") {
-  TransferNode source(TestOptions(1), 8, {1'000'000, 1'000'000});
-  TransferNode sink(TestOptions(2), 8, {1'000'000, 1'000'000});
+  UcxNode source(TestOptions(1), 8, {1'000'000, 1'000'000});
+  UcxNode sink(TestOptions(2), 8, {1'000'000, 1'000'000});
   sink.LendAll();
   const Ticket ticket = MakeTicket(1, 2, 8, 8);
   source.Open(ticket, sink);

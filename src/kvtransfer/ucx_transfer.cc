@@ -1,0 +1,17 @@
+// Where the protocol and UCX meet: everything else of Transfer knows only Link.
+#include <utility>
+
+#include "kvtransfer/transfer.h"
+#include "kvtransfer/ucx_link.h"
+
+namespace baton {
+
+absl::StatusOr<std::unique_ptr<Transfer>> Transfer::Start(
+    const TransferOptions& options, const PoolView& pool,
+    std::function<void(TransferEvent)> on_event) {
+  return StartOver(
+      [host = options.listen_host, port = options.listen_port] { return MakeUcxLink(host, port); },
+      options, pool, std::move(on_event));
+}
+
+}  // namespace baton
