@@ -128,6 +128,7 @@ TEST_CASE("a sink that cancels in the middle ends the source in the other proces
   CHECK(sink.Wait<PagesReturned>()->pages.size() == kPages);
 }
 
+#ifndef __SANITIZE_ADDRESS__  // whose own handler is the one that counts there
 // As an operator would see it: UCX's own handlers would print a backtrace and hide the signal.
 TEST_CASE("a crash is a plain crash") {
   ChildProcess child({TRANSFER_PEER, "sink", "4", "64"});
@@ -136,6 +137,7 @@ TEST_CASE("a crash is a plain crash") {
   CHECK(child.ReadLine().empty());
   CHECK(child.WaitForSignal() == SIGSEGV);
 }
+#endif
 
 }  // namespace
 }  // namespace baton
