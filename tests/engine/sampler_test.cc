@@ -150,13 +150,13 @@ TEST_CASE("draws follow the exact probabilities") {
   const SamplingParams params{
       .temperature = temperature, .top_k = top_k, .top_p = top_p, .seed = 12345};
   INFO("temperature " << temperature << ", top_k " << top_k << ", top_p " << top_p);
-  CheckDistribution(small, params, 20000);
-  CheckDistribution(large, params, 4000);
+  CheckDistribution(small, params, 4000);
+  CheckDistribution(large, params, 400);
 }
 
 TEST_CASE("draws spread over the whole vocabulary and all blocks of it") {
   const std::vector<float> flat(1000, 0.0f);
-  CheckDistribution(flat, {.seed = 99}, 50000);
+  CheckDistribution(flat, {.seed = 99}, 20000);
 }
 
 TEST_CASE("a result depends on logits, parameters and position alone") {
@@ -220,7 +220,7 @@ TEST_CASE("extreme parameters fall back to greedy or to everything") {
     CHECK(sampler.Sample(logits, {.top_k = 1 << 30, .seed = 1}, position).token ==
           sampler.Sample(logits, {.seed = 1}, position).token);
   }
-  CheckDistribution(logits, {.temperature = 1e30f, .seed = 8}, 20000);
+  CheckDistribution(logits, {.temperature = 1e30f, .seed = 8}, 5000);
 }
 
 TEST_CASE("the filter keeps what a full sort would keep") {
