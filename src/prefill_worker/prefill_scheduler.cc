@@ -17,7 +17,7 @@ struct PrefillScheduler::Prompt {
   int32_t done = 0;       // tokens whose KV is in `pages`
   int64_t overtaken = 0;  // tokens computed for prompts admitted later while this one could run
   std::vector<int32_t> pages;
-  absl::Time admitted, first_step, last_step;
+  absl::Time admitted, first_step;
   EndReason reason = EndReason::kLength;  // of kEnding
   std::string message;
   int64_t transfer_us = 0;
@@ -168,10 +168,6 @@ void PrefillScheduler::End(Prompt* prompt, EndReason reason, std::string message
   part.reason = reason;
   part.message = std::move(message);
   part.transfer_us = prompt->transfer_us;
-  if (prompt->done > 0) {
-    part.queue_us = absl::ToInt64Microseconds(prompt->first_step - prompt->admitted);
-    part.compute_us = absl::ToInt64Microseconds(prompt->last_step - prompt->first_step);
-  }
   effects_.emplace_back(WorkerEvent(std::move(part)));
   const auto it = std::find_if(prompts_.begin(), prompts_.end(),
                                [prompt](const auto& p) { return p.get() == prompt; });
@@ -316,11 +312,17 @@ void PrefillScheduler::LayersDone(int from, int to) {
   }
 }
 
-void PrefillScheduler::FirstToken(const Piece& piece, const Backend& backend, Sampler* sampler) {
+void PrefillScheduler::FirstToken(const Piece& piece, const Backend& backend, Sampler* sampler,
+                                  absl::Time now) {
   Prompt* prompt = piece.prompt;
   const PrefillRequest& request = prompt->request;
   const std::span<const float> logits = backend.logits(piece.logits);
   const SampledToken sampled = sampler->Sample(logits, request.sampling, prompt->size());
+  effects_.emplace_back(WorkerEvent(
+      PromptComputed{.request_id = request.request_id,
+                     .epoch = request.epoch,
+                     .queue_us = absl::ToInt64Microseconds(prompt->first_step - prompt->admitted),
+                     .compute_us = absl::ToInt64Microseconds(now - prompt->first_step)}));
   effects_.emplace_back(
       WorkerEvent(TokenOut{.request_id = request.request_id,
                            .epoch = request.epoch,
@@ -351,8 +353,7 @@ void PrefillScheduler::FirstToken(const Piece& piece, const Backend& backend, Sa
 void PrefillScheduler::StepDone(const Backend& backend, Sampler* sampler, absl::Time now) {
   for (const Piece& piece : pieces_) {
     piece.prompt->done = piece.end;
-    piece.prompt->last_step = now;
-    if (piece.logits >= 0) FirstToken(piece, backend, sampler);  // may end the prompt
+    if (piece.logits >= 0) FirstToken(piece, backend, sampler, now);  // may end the prompt
   }
   pieces_.clear();
 }

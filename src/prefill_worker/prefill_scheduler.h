@@ -112,7 +112,7 @@ class PrefillScheduler {
   Prompt* NextToOpen(bool may_take_pages) const;
   void SendOpens();
   void CountOvertaking();
-  void FirstToken(const Piece& piece, const Backend& backend, Sampler* sampler);
+  void FirstToken(const Piece& piece, const Backend& backend, Sampler* sampler, absl::Time now);
   void Stop(Prompt* prompt, EndReason reason, std::string message);
   void End(Prompt* prompt, EndReason reason, std::string message);
   void GivePages(Prompt* prompt);

@@ -340,6 +340,23 @@ absl::StatusOr<WorkerEvent> Decode(const wire::TokenOut& in) {
                               .digest = in.digest()});
 }
 
+void Encode(const PromptComputed& in, wire::WorkerEvent* out) {
+  wire::PromptComputed* computed = out->mutable_prompt_computed();
+  computed->set_request_id(in.request_id);
+  computed->set_epoch(in.epoch);
+  computed->set_queue_us(in.queue_us);
+  computed->set_compute_us(in.compute_us);
+}
+
+absl::StatusOr<WorkerEvent> Decode(const wire::PromptComputed& in) {
+  RETURN_IF_ERROR(CheckRange("prompt_computed.queue_us", in.queue_us(), 0, kMostMicroseconds));
+  RETURN_IF_ERROR(CheckRange("prompt_computed.compute_us", in.compute_us(), 0, kMostMicroseconds));
+  return WorkerEvent(PromptComputed{.request_id = in.request_id(),
+                                    .epoch = in.epoch(),
+                                    .queue_us = in.queue_us(),
+                                    .compute_us = in.compute_us()});
+}
+
 void Encode(const PartEnded& in, wire::WorkerEvent* out) {
   wire::PartEnded* ended = out->mutable_part_ended();
   ended->set_request_id(in.request_id);
@@ -391,6 +408,8 @@ absl::StatusOr<WorkerEvent> Decode(const wire::WorkerEvent& in) {
       return Decode(in.load());
     case wire::WorkerEvent::kToken:
       return Decode(in.token());
+    case wire::WorkerEvent::kPromptComputed:
+      return Decode(in.prompt_computed());
     case wire::WorkerEvent::kPartEnded:
       return Decode(in.part_ended());
     case wire::WorkerEvent::kNoRoom:

@@ -98,6 +98,16 @@ struct TokenOut {
 
 enum class EndReason { kStopToken, kLength, kCancelled, kFailed };
 
+// The prompt is computed; its first token follows in the same report. Told apart from PartEnded,
+// which waits for the handoff and may come after the request's end. Microseconds of the worker's
+// clock.
+struct PromptComputed {
+  RequestId request_id = 0;
+  Epoch epoch = 0;
+  int64_t queue_us = 0;    // admitted to first step: the wait for a promise included
+  int64_t compute_us = 0;  // first step to the end of the last one
+};
+
 // A worker's part in a request is over; nothing of it is held there any more.
 struct PartEnded {
   RequestId request_id = 0;
@@ -105,9 +115,9 @@ struct PartEnded {
   bool was_prefill = false;
   EndReason reason = EndReason::kLength;
   std::string message{};  // of kFailed: what, where
-  // Durations on the worker's own clock, microseconds. Prefill: queue (admitted to first step),
-  // compute, handoff (OPEN sent to COMMITTED). Decode: transfer (OPEN seen to complete), queue
-  // (complete to first step), compute (first step to end).
+  // Durations on the worker's own clock, microseconds. Prefill: transfer (OPEN sent to COMMITTED).
+  // Decode: transfer (OPEN seen to complete), queue (complete to first step), compute (first step
+  // to end).
   int64_t queue_us = 0, compute_us = 0, transfer_us = 0;
 };
 
@@ -119,7 +129,8 @@ struct NoRoomNotice {
   int64_t expected_wait_us = 0;
 };
 
-using WorkerEvent = std::variant<WorkerAnnounce, WorkerLoad, TokenOut, PartEnded, NoRoomNotice>;
+using WorkerEvent =
+    std::variant<WorkerAnnounce, WorkerLoad, TokenOut, PromptComputed, PartEnded, NoRoomNotice>;
 
 struct WorkerReport {
   std::vector<WorkerEvent> events{};  // in order

@@ -128,6 +128,18 @@ void Journey::Emit(const TokenOut& token, absl::Time now, std::vector<RouterEffe
   }
 }
 
+absl::Status Journey::OnPromptComputed(Incarnation from, const PromptComputed& computed) {
+  if (computed.epoch > epoch_)
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "the prompt of attempt %d of a request that was aimed %d times", computed.epoch, epoch_));
+  if (computed.epoch < epoch_ || !aimed_ || !prefill_open_) return absl::OkStatus();
+  if (from != plan_.prefill)
+    return absl::InvalidArgumentError("the prompt of a request that was not given to this worker");
+  timeline_.prefill_queue += absl::Microseconds(computed.queue_us);
+  timeline_.prefill += absl::Microseconds(computed.compute_us);
+  return absl::OkStatus();
+}
+
 absl::Status Journey::OnPartEnded(Incarnation from, const PartEnded& ended) {
   if (ended.epoch > epoch_)
     return absl::InvalidArgumentError(absl::StrFormat(
@@ -138,10 +150,7 @@ absl::Status Journey::OnPartEnded(Incarnation from, const PartEnded& ended) {
   bool& open = ended.was_prefill ? prefill_open_ : decode_open_;
   if (!open) return absl::OkStatus();
   open = false;
-  if (ended.was_prefill) {
-    timeline_.prefill_queue += absl::Microseconds(ended.queue_us);
-    timeline_.prefill += absl::Microseconds(ended.compute_us);
-  } else {
+  if (!ended.was_prefill) {
     timeline_.transfer += absl::Microseconds(ended.transfer_us);
     timeline_.decode_queue += absl::Microseconds(ended.queue_us);
     timeline_.decode += absl::Microseconds(ended.compute_us);

@@ -50,6 +50,7 @@ class Journey {
   // worker says what it cannot know (protocol violation).
   absl::Status OnToken(Incarnation from, const TokenOut& token, absl::Time now,
                        std::vector<RouterEffect>* effects);
+  absl::Status OnPromptComputed(Incarnation from, const PromptComputed& computed);
   absl::Status OnPartEnded(Incarnation from, const PartEnded& ended);
   void OnWorkerLost(Incarnation worker, const std::string& name);
 

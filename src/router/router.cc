@@ -45,6 +45,7 @@ struct Router::State {
   absl::Status On(Incarnation worker, const WorkerAnnounce& announce, absl::Time now);
   absl::Status On(Incarnation worker, const WorkerLoad& load, absl::Time now);
   absl::Status On(Incarnation worker, const TokenOut& token, absl::Time now);
+  absl::Status On(Incarnation worker, const PromptComputed& computed, absl::Time now);
   absl::Status On(Incarnation worker, const PartEnded& ended, absl::Time now);
   absl::Status On(Incarnation worker, const NoRoomNotice& notice, absl::Time now);
   void LoseWorker(Incarnation worker, absl::Time now);
@@ -237,6 +238,11 @@ absl::Status Router::State::On(Incarnation worker, const TokenOut& token, absl::
     cluster.OnTokensLeft(worker, journey->id(), journey->tokens_left());
   if (journey->complete()) unsettled.push_back(journey->id());
   return absl::OkStatus();
+}
+
+absl::Status Router::State::On(Incarnation worker, const PromptComputed& computed, absl::Time) {
+  Journey* const journey = Find(computed.request_id);
+  return journey == nullptr ? absl::OkStatus() : journey->OnPromptComputed(worker, computed);
 }
 
 absl::Status Router::State::On(Incarnation worker, const PartEnded& ended, absl::Time) {

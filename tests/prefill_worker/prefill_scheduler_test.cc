@@ -76,6 +76,7 @@ struct Bench {
         if (auto* cancel = std::get_if<CancelHandoff>(command)) cancels.push_back(*cancel);
       } else if (auto* event = std::get_if<WorkerEvent>(&effect)) {
         if (auto* token = std::get_if<TokenOut>(event)) tokens.push_back(*token);
+        if (auto* done = std::get_if<PromptComputed>(event)) computed[done->request_id] = *done;
         if (auto* part = std::get_if<PartEnded>(event)) ends[part->request_id] = *part;
         if (std::holds_alternative<NoRoomNotice>(*event)) ++no_room;
       } else {
@@ -107,6 +108,7 @@ struct Bench {
   std::vector<CommitHandoff> commits;
   std::vector<CancelHandoff> cancels;
   std::vector<TokenOut> tokens;
+  std::map<RequestId, PromptComputed> computed;
   std::map<RequestId, PartEnded> ends;
   std::vector<HandoffArrived> kept;
   int no_room = 0;
@@ -130,6 +132,22 @@ TEST_CASE("the first token is the sequential one, whatever the chunk and budget"
     REQUIRE(b.ends[token.request_id].reason == EndReason::kLength);
   }
   REQUIRE(b.pool->held() == 0);
+}
+
+TEST_CASE("the times of a prompt are told with its first token, not with the end of its handoff") {
+  Bench b;
+  b.Admit(Bench::Request(1, 8, kPeer));
+  REQUIRE(b.Step(100) == 0);  // sends OPEN
+  b.now += absl::Milliseconds(3);
+  b.Promise(1);
+  while (b.Step(4) > 0) {  // two steps of 10 ms
+  }
+  REQUIRE(b.tokens.size() == 1);
+  REQUIRE(b.ends.empty());
+  REQUIRE(b.computed.at(1).queue_us == 3000);
+  REQUIRE(b.computed.at(1).compute_us == 20000);
+  b.EndHandoff(1);
+  REQUIRE(b.ends.size() == 1);
 }
 
 TEST_CASE("compute starts with a promise in hand, and OPEN goes out for the next few only") {

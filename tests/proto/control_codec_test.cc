@@ -63,7 +63,8 @@ WorkerReport EveryEvent() {
                         .compute_us = 2,
                         .transfer_us = 3};
   return {.events = {announce, load, token, ended,
-                     NoRoomNotice{.request_id = 1, .epoch = 2, .expected_wait_us = 3}}};
+                     NoRoomNotice{.request_id = 1, .epoch = 2, .expected_wait_us = 3},
+                     PromptComputed{.request_id = 4, .epoch = 5, .queue_us = 6, .compute_us = 7}}};
 }
 
 void CheckPrefill(const PrefillRequest& a, const PrefillRequest& b) {
@@ -159,6 +160,11 @@ TEST_CASE("worker events survive the wire field by field") {
   CHECK(ended.compute_us == 2);
   CHECK(ended.transfer_us == 3);
   CHECK(std::get<NoRoomNotice>(out->events[4]).expected_wait_us == 3);
+  const auto& computed = std::get<PromptComputed>(out->events[5]);
+  CHECK(computed.request_id == 4);
+  CHECK(computed.epoch == 5);
+  CHECK(computed.queue_us == 6);
+  CHECK(computed.compute_us == 7);
 }
 
 TEST_CASE("every role and every end reason survives") {
@@ -251,6 +257,9 @@ TEST_CASE("a worker event out of range is refused by the name of its field") {
              Contains("part_ended.reason"));
   CHECK_THAT(Refusal([](R* r) { r->mutable_events(3)->mutable_part_ended()->set_queue_us(-1); }),
              Contains("part_ended.queue_us"));
+  CHECK_THAT(
+      Refusal([](R* r) { r->mutable_events(5)->mutable_prompt_computed()->set_compute_us(-1); }),
+      Contains("prompt_computed.compute_us"));
   CHECK_THAT(
       Refusal([](R* r) { r->mutable_events(4)->mutable_no_room()->set_expected_wait_us(-1); }),
       Contains("no_room.expected_wait_us"));

@@ -42,6 +42,15 @@ void CheckIdle(const Router& router) {
 
 }  // namespace
 
+TEST_CASE("a prompt computed by a worker that was not asked is a protocol violation") {
+  Pair r;
+  const RequestId id = r.Submit(20, 3);
+  CHECK_FALSE(r.Report(kD1, {PromptComputed{.request_id = id, .epoch = 1}}).ok());
+  Pair other;
+  const RequestId id2 = other.Submit(20, 3);
+  CHECK_FALSE(other.Report(kP1, {PromptComputed{.request_id = id2, .epoch = 2}}).ok());
+}
+
 TEST_CASE("a request goes to both workers at once and ends with its last token") {
   Pair r;
   const RequestId id = r.Submit(20, 3);
@@ -68,7 +77,8 @@ TEST_CASE("a request goes to both workers at once and ends with its last token")
   CHECK(r.router.View().running == 1);
 
   r.now += absl::Milliseconds(30);
-  REQUIRE(r.Report(kP1, {Token(id, 20, 7)}).ok());
+  const PromptComputed computed{.request_id = id, .epoch = 1, .queue_us = 3000, .compute_us = 4000};
+  REQUIRE(r.Report(kP1, {computed, Token(id, 20, 7)}).ok());
   CHECK(r.tokens[id] == std::vector<int32_t>{7});
   REQUIRE(r.Report(kP1, {Ended(id, true)}).ok());
   REQUIRE(r.Report(kD1, {Token(id, 21, 8)}).ok());
@@ -81,12 +91,12 @@ TEST_CASE("a request goes to both workers at once and ends with its last token")
   CHECK(end.status.ok());
   CHECK(end.timeline.ttft == absl::Milliseconds(30));
   CHECK(end.timeline.total == absl::Milliseconds(50));
-  CHECK(end.timeline.prefill_queue == absl::Milliseconds(1));
-  CHECK(end.timeline.prefill == absl::Milliseconds(2));
+  CHECK(end.timeline.prefill_queue == absl::Milliseconds(3));
+  CHECK(end.timeline.prefill == absl::Milliseconds(4));
   CHECK(end.timeline.transfer == absl::Microseconds(500));
   CHECK(end.timeline.decode_queue == absl::Milliseconds(1));
   CHECK(end.timeline.decode == absl::Milliseconds(2));
-  CHECK(end.timeline.unaccounted() == absl::Milliseconds(44));
+  CHECK(end.timeline.unaccounted() == absl::Milliseconds(40));
   CHECK(end.timeline.prefill_worker == "w11");
   CHECK(end.timeline.decode_worker == "w21");
   CHECK(end.timeline.attempts == 1);
