@@ -18,7 +18,7 @@ struct LoadBenchOptions {
   int max_concurrency = 256;
   double goodput_ttft_ms = 1000,
          goodput_tpot_ms = 100;  // limits of a good request (E2E not limited)
-  int n_warmup = 4;             // requests before the clock starts, not counted
+  int n_warmup = 4;              // requests before the clock starts, not counted
   bool json = false;
 };
 

@@ -17,7 +17,8 @@ namespace {
 
 namespace json = boost::json;
 
-// Conversations of thousands of messages stay far below (chat_template_test); it lasts about a second.
+// Conversations of thousands of messages stay far below (chat_template_test); it lasts about a
+// second.
 constexpr uint64_t kFuel = 20'000'000;
 constexpr size_t kMostBytes = 64 << 20;
 
