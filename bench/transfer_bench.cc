@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -28,6 +29,14 @@ constexpr int64_t kBytes = 256 << 20;  // of one handoff: far more than any cach
 
 double SecondsSince(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+// Of all threads of this process.
+double CpuSeconds() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& t) { return double(t.tv_sec) + 1e-6 * double(t.tv_usec); };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
 // One Transfer with a pool, and a queue of its events.
@@ -85,8 +94,12 @@ class End {
   std::unique_ptr<Transfer> transfer_;  // first to go: it puts events
 };
 
-// One handoff of the whole source pool, as prefill does it: layer after layer. Seconds it took.
-absl::StatusOr<double> HandOver(End& source, End& sink, uint64_t n, int32_t n_pages, int n_planes) {
+struct Cost {
+  double seconds = 0, cpu_seconds = 0;
+};
+
+// One handoff of the whole source pool, as prefill does it: layer after layer.
+absl::StatusOr<Cost> HandOver(End& source, End& sink, uint64_t n, int32_t n_pages, int n_planes) {
   Ticket ticket{.id = {n, 1},
                 .epoch = 1,
                 .request_id = n,
@@ -97,13 +110,14 @@ absl::StatusOr<double> HandOver(End& source, End& sink, uint64_t n, int32_t n_pa
   std::vector<int32_t> pages(static_cast<size_t>(n_pages));
   std::iota(pages.begin(), pages.end(), 0);
   sink.transfer().Post(LendPages{pages, 0});
+  const double cpu_begin = CpuSeconds();
   const Clock::time_point begin = Clock::now();
   source.transfer().Post(OpenHandoff{ticket, 2, sink.transfer().address()});
   for (int plane = 0; plane < n_planes; ++plane)
     source.transfer().Post(SendCells{.ticket_id = ticket.id, .plane = plane, .pages = pages});
   source.transfer().Post(CommitHandoff{ticket.id, {}});
   ASSIGN_OR_RETURN(const HandoffArrived arrived, sink.Wait<HandoffArrived>());
-  const double seconds = SecondsSince(begin);
+  const Cost cost{SecondsSince(begin), CpuSeconds() - cpu_begin};
   ASSIGN_OR_RETURN(const HandoffEnded ended, source.Wait<HandoffEnded>());
   RETURN_IF_ERROR(ended.status);
   const size_t page_bytes = source.n_bytes() / pages.size();
@@ -112,11 +126,14 @@ absl::StatusOr<double> HandOver(End& source, End& sink, uint64_t n, int32_t n_pa
                     sink.bytes() + static_cast<size_t>(arrived.pages[i]) * page_bytes,
                     page_bytes) != 0)
       return absl::DataLossError("the transfer benchmark moved wrong bytes");
-  return seconds;
+  return cost;
 }
 
-// GB/s between two bare sockets, one thread each, 1 MiB calls.
-absl::StatusOr<double> MeasureTcp(double seconds) {
+// Between two bare sockets, one thread each, 1 MiB calls.
+struct TcpSpeed {
+  double gb_per_second = 0, cpu_seconds_per_gb = 0;
+};
+absl::StatusOr<TcpSpeed> MeasureTcp(double seconds) {
   const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -145,6 +162,7 @@ absl::StatusOr<double> MeasureTcp(double seconds) {
   });
   std::vector<char> memory(kBytes);
   size_t total = 0, at = 0;
+  const double cpu_begin = CpuSeconds();
   const Clock::time_point begin = Clock::now();
   for (;;) {
     const ssize_t n = ::recv(from, memory.data() + at, kCall, MSG_WAITALL);
@@ -152,27 +170,34 @@ absl::StatusOr<double> MeasureTcp(double seconds) {
     total += static_cast<size_t>(n);
     at = (at + kCall) % memory.size();
   }
-  const double gbps = static_cast<double>(total) / SecondsSince(begin) * 1e-9;
+  const double gb = static_cast<double>(total) * 1e-9;
+  const TcpSpeed speed{gb / SecondsSince(begin), (CpuSeconds() - cpu_begin) / gb};
   sender.join();
   ::close(from);
-  return gbps;
+  return speed;
 }
 
-absl::StatusOr<KernelResult> MeasureCell(int64_t cell_bytes, double seconds, double limit) {
+absl::Status MeasureCell(int64_t cell_bytes, double seconds, double limit,
+                         std::vector<KernelResult>* results) {
   constexpr int kPlanes = 16;
   const auto n_pages = static_cast<int32_t>(kBytes / kPlanes / cell_bytes);
   ASSIGN_OR_RETURN(const auto source, End::Make(1, n_pages, kPlanes, cell_bytes));
   ASSIGN_OR_RETURN(const auto sink, End::Make(2, n_pages, kPlanes, cell_bytes));
   for (size_t i = 0; i < source->n_bytes(); ++i)
     source->bytes()[i] = static_cast<std::byte>(i * 31 >> 3);
-  double best = 1e30;
+  Cost best{1e30, 1e30};
   const Clock::time_point begin = Clock::now();
   for (uint64_t n = 1; n <= 2 || SecondsSince(begin) < seconds; ++n) {
-    ASSIGN_OR_RETURN(const double one, HandOver(*source, *sink, n, n_pages, kPlanes));
-    best = std::min(best, one);
+    ASSIGN_OR_RETURN(const Cost one, HandOver(*source, *sink, n, n_pages, kPlanes));
+    best.seconds = std::min(best.seconds, one.seconds);
+    best.cpu_seconds = std::min(best.cpu_seconds, one.cpu_seconds);
   }
-  return KernelResult{absl::StrCat("transfer_", cell_bytes >> 10, "k"),
-                      static_cast<double>(kBytes) / best * 1e-9, "GB/s", limit, ""};
+  constexpr double kGb = static_cast<double>(kBytes) * 1e-9;
+  results->push_back(
+      {absl::StrCat("transfer_", cell_bytes >> 10, "k"), kGb / best.seconds, "GB/s", limit, ""});
+  results->push_back(
+      {absl::StrCat("cpu_", cell_bytes >> 10, "k"), best.cpu_seconds / kGb, "s/GB", 0, ""});
+  return absl::OkStatus();
 }
 
 absl::StatusOr<KernelResult> MeasureSmall(double seconds) {
@@ -181,8 +206,8 @@ absl::StatusOr<KernelResult> MeasureSmall(double seconds) {
   std::vector<double> times;
   const Clock::time_point begin = Clock::now();
   for (uint64_t n = 1; n <= 10 || SecondsSince(begin) < seconds; ++n) {
-    ASSIGN_OR_RETURN(const double one, HandOver(*source, *sink, n, 1, 8));
-    times.push_back(one);
+    ASSIGN_OR_RETURN(const Cost one, HandOver(*source, *sink, n, 1, 8));
+    times.push_back(one.seconds);
   }
   std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2),
                    times.end());
@@ -193,9 +218,10 @@ absl::StatusOr<KernelResult> MeasureSmall(double seconds) {
 
 absl::StatusOr<std::vector<KernelResult>> MeasureTransfer(const TransferBenchOptions& options) {
   std::vector<KernelResult> results;
-  ASSIGN_OR_RETURN(const double tcp, MeasureTcp(options.seconds));
+  ASSIGN_OR_RETURN(const TcpSpeed tcp, MeasureTcp(options.seconds));
+  results.push_back({"cpu_tcp", tcp.cpu_seconds_per_gb, "s/GB", 0, ""});
   for (const int64_t cell_bytes : {8 << 10, 64 << 10, 256 << 10, 1 << 20}) {
-    ASSIGN_OR_RETURN(results.emplace_back(), MeasureCell(cell_bytes, options.seconds, tcp));
+    RETURN_IF_ERROR(MeasureCell(cell_bytes, options.seconds, tcp.gb_per_second, &results));
   }
   ASSIGN_OR_RETURN(results.emplace_back(), MeasureSmall(options.seconds));
   return results;

@@ -15,8 +15,9 @@ struct TransferBenchOptions {
   bool json = false;
 };
 
-// transfer_<cell>: GB/s of handoffs of 256 MiB with cells of that size. handoff_64k: milliseconds
-// from OPEN to HandoffArrived of a small one, median (the lower the better; no limit).
+// transfer_<cell>: GB/s of handoffs of 256 MiB with cells of that size, and cpu_<cell>: CPU seconds
+// of both ends together per GB (cpu_tcp: of the bare sockets). handoff_64k: milliseconds from OPEN
+// to HandoffArrived of a small one, median. Of these two the lower is the better.
 absl::StatusOr<std::vector<KernelResult>> MeasureTransfer(const TransferBenchOptions& options);
 // Prints the table (and with json one object as the last line).
 absl::Status RunTransferBench(const TransferBenchOptions& options);

@@ -11,7 +11,7 @@ TEST_CASE("the transfer benchmark runs and verifies what it moves") {
   const auto results = MeasureTransfer({.seconds = 0.01});
   INFO(results.status());
   REQUIRE(results.ok());
-  REQUIRE(results->size() == 5);
+  REQUIRE(results->size() == 10);
   for (const KernelResult& result : *results) CHECK(result.value > 0);
 }
 
