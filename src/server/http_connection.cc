@@ -1,0 +1,357 @@
+#include "server/http_connection.h"
+
+#include <netinet/tcp.h>
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <boost/asio/write.hpp>
+#include <chrono>
+
+#include "absl/time/clock.h"
+#include "common/check.h"
+
+namespace baton {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using boost::system::error_code;
+
+namespace {
+
+constexpr size_t kMaxAhead = 16 << 10;   // bytes of later requests kept while one is answered
+constexpr size_t kMaxDiscard = 1 << 20;  // bytes read and dropped before a close
+constexpr absl::Duration kDiscardTime = absl::Seconds(2);
+constexpr double kLeastBodyBytesPerSecond = 1024;
+
+}  // namespace
+
+HttpConnection::HttpConnection(std::shared_ptr<HttpServer::Core> core, tcp::socket socket)
+    : core_(std::move(core)),
+      socket_(std::move(socket)),
+      timer_(core_->loop->context()),
+      parser_(core_->options.limits) {}
+
+void HttpConnection::Start() {
+  error_code ignored;
+  socket_.non_blocking(true, ignored);
+  socket_.set_option(tcp::no_delay(true), ignored);
+  const unsigned int silent_ms =
+      static_cast<unsigned int>(absl::ToInt64Milliseconds(core_->options.write_timeout));
+  setsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_USER_TIMEOUT, &silent_ms, sizeof silent_ms);
+  SetDeadline(core_->options.header_timeout);
+  AwaitInput();
+}
+
+void HttpConnection::AwaitInput() {
+  if (awaiting_input_ || input_ended_ || phase_ == Phase::kClosed) return;
+  if (phase_ == Phase::kAnswering && input_.size() >= kMaxAhead) return;
+  awaiting_input_ = true;
+  socket_.async_wait(tcp::socket::wait_read,
+                     [self = shared_from_this()](const error_code& ec) { self->OnInput(ec); });
+}
+
+void HttpConnection::OnInput(const error_code& wait_error) {
+  awaiting_input_ = false;
+  if (phase_ == Phase::kClosed) return;
+  error_code ec = wait_error;
+  size_t n = 0;
+  if (!ec) n = socket_.read_some(asio::buffer(core_->read_buffer), ec);
+  if (ec == asio::error::would_block) {
+    AwaitInput();
+    return;
+  }
+  if (!ec) {
+    OnBytes(n);
+    return;
+  }
+  const bool answer_is_out = exchange_ == 0 && (is_writing_ || !pending_.empty());
+  const bool wants_answer = exchange_ != 0 && core_->options.finish_half_closed;
+  if (ec == asio::error::eof && (answer_is_out || wants_answer)) {
+    input_ended_ = true;  // the end of the answer ends the connection
+    close_after_write_ = true;
+    return;
+  }
+  Gone();
+}
+
+void HttpConnection::OnBytes(size_t n) {
+  if (phase_ == Phase::kDiscarding) {
+    discarded_ += n;
+    if (discarded_ > kMaxDiscard) {
+      Close();
+    } else {
+      AwaitInput();
+    }
+    return;
+  }
+  input_.append(core_->read_buffer.data(), n);
+  if (phase_ == Phase::kReading) {
+    if (parser_.in_body()) {
+      body_bytes_ += n;
+      SetDeadline(core_->options.body_timeout);
+      if (BodyIsTooSlow()) {
+        Refuse(408, "the body came too slowly");
+        return;
+      }
+    }
+    Parse();
+  }
+  AwaitInput();
+}
+
+bool HttpConnection::BodyIsTooSlow() const {
+  const absl::Duration spent = absl::Now() - body_start_;
+  return spent > core_->options.slow_body_grace &&
+         static_cast<double>(body_bytes_) < kLeastBodyBytesPerSecond * absl::ToDoubleSeconds(spent);
+}
+
+void HttpConnection::Parse() {
+  while (phase_ == Phase::kReading && (!input_.empty() || parser_.in_body())) {
+    if (used_before_ && !parser_.started()) SetDeadline(core_->options.header_timeout);
+    switch (parser_.Take(&input_)) {
+      case HttpParser::Progress::kNeedMore:
+        return;
+      case HttpParser::Progress::kHead:
+        if (!OnHead()) return;
+        break;
+      case HttpParser::Progress::kComplete:
+        OnComplete();
+        break;
+      case HttpParser::Progress::kError:
+        Refuse(parser_.error().status, parser_.error().message);
+        return;
+    }
+  }
+}
+
+// False: answered already, without reading the body.
+bool HttpConnection::OnHead() {
+  body_start_ = absl::Now();
+  body_bytes_ = 0;
+  SetDeadline(core_->options.body_timeout);
+  HttpRequest& request = parser_.request();
+  if (auto reply = core_->handler->OnHead(request)) {
+    answered_ = request;
+    phase_ = Phase::kAnswering;
+    reply->close = reply->close || request.has_body;  // its bytes may be on their way
+    Send(*reply);
+    return false;
+  }
+  if (request.expects_continue && input_.empty()) {
+    pending_ += "HTTP/1.1 100 Continue\r\n\r\n";
+    Flush();
+  }
+  return true;
+}
+
+void HttpConnection::OnComplete() {
+  phase_ = Phase::kAnswering;
+  used_before_ = true;
+  deadline_ = absl::InfiniteFuture();
+  HttpRequest request = std::move(parser_.request());
+  answered_.method = request.method;
+  answered_.keep_alive = request.keep_alive;
+  answered_.is_http_1_0 = request.is_http_1_0;
+  exchange_ = core_->next_exchange++;
+  core_->exchanges.emplace(exchange_, shared_from_this());
+  core_->handler->OnRequest(exchange_, std::move(request));
+}
+
+void HttpConnection::Refuse(int status, const std::string& message) {
+  answered_ = HttpRequest();
+  answered_.keep_alive = false;
+  phase_ = Phase::kAnswering;
+  HttpReply reply = core_->handler->OnBadRequest(status, message);
+  reply.close = true;
+  Send(reply);
+}
+
+void HttpConnection::Send(const HttpReply& reply) {
+  deadline_ = absl::InfiniteFuture();
+  pending_ += ReplyHead(reply, answered_);
+  if (answered_.method != "HEAD") pending_ += reply.body;
+  FinishAnswer(reply.close || !answered_.keep_alive);
+}
+
+void HttpConnection::Reply(const HttpReply& reply) {
+  if (core_->draining && !reply.close) {
+    HttpReply last = reply;
+    last.close = true;
+    Send(last);
+  } else {
+    Send(reply);
+  }
+}
+
+void HttpConnection::StartStream(const HttpReply& head) {
+  CHECK(!streaming_);
+  streaming_ = true;
+  if (core_->draining) answered_.keep_alive = false;
+  stream_head_ = StreamHead(head, answered_);
+  if (head.close) answered_.keep_alive = false;
+}
+
+void HttpConnection::Write(std::string_view bytes) {
+  CHECK(streaming_);
+  pending_ += stream_head_;
+  stream_head_.clear();
+  if (overflowed_) return;
+  AppendChunk(bytes, answered_.is_http_1_0, &pending_);
+  if (pending_.size() + writing_.size() > core_->options.max_unsent) {
+    overflowed_ = true;  // not from here: the caller is inside the handler
+    pending_.clear();
+    asio::post(core_->loop->context(), [self = shared_from_this()] { self->Gone(); });
+    return;
+  }
+  ScheduleFlush();
+}
+
+void HttpConnection::EndStream() {
+  CHECK(streaming_);
+  streaming_ = false;
+  pending_ += stream_head_;
+  stream_head_.clear();
+  AppendLastChunk(answered_.is_http_1_0, &pending_);
+  FinishAnswer(answered_.is_http_1_0 || !answered_.keep_alive);
+}
+
+// The whole answer is in pending_.
+void HttpConnection::FinishAnswer(bool close) {
+  core_->exchanges.erase(exchange_);
+  exchange_ = 0;
+  close_after_write_ = close_after_write_ || close || core_->draining;
+  ScheduleFlush();
+  if (!close_after_write_) NextRequest();
+}
+
+void HttpConnection::NextRequest() {
+  phase_ = Phase::kReading;
+  parser_ = HttpParser(core_->options.limits);
+  SetDeadline(core_->options.idle_timeout);
+  if (!input_.empty()) {
+    // Not from here: the caller may be inside the handler.
+    asio::post(core_->loop->context(), [self = shared_from_this()] {
+      if (self->phase_ == Phase::kReading) self->Parse();
+      self->AwaitInput();
+    });
+  }
+  AwaitInput();
+}
+
+void HttpConnection::ScheduleFlush() {
+  if (flush_posted_ || is_writing_) return;
+  flush_posted_ = true;
+  asio::post(core_->loop->context(), [self = shared_from_this()] {
+    self->flush_posted_ = false;
+    self->Flush();
+  });
+}
+
+void HttpConnection::Flush() {
+  if (is_writing_ || phase_ == Phase::kClosed) return;
+  if (pending_.empty()) {
+    write_deadline_ = absl::InfiniteFuture();
+    if (close_after_write_ && exchange_ == 0) Discard();
+    return;
+  }
+  is_writing_ = true;
+  writing_.swap(pending_);
+  pending_.clear();
+  write_deadline_ = absl::Now() + core_->options.write_timeout;
+  ArmTimer();
+  asio::async_write(
+      socket_, asio::buffer(writing_),
+      [self = shared_from_this()](const error_code& ec, size_t n) { self->OnWritten(ec, n); });
+}
+
+void HttpConnection::OnWritten(const error_code& ec, size_t) {
+  is_writing_ = false;
+  writing_.clear();
+  if (phase_ == Phase::kClosed) return;
+  if (ec) {
+    Gone();
+    return;
+  }
+  Flush();
+}
+
+// Closing with unread input would reset the connection and lose the answer: shut down our side and
+// read on for a moment.
+void HttpConnection::Discard() {
+  if (phase_ == Phase::kDiscarding) return;
+  phase_ = Phase::kDiscarding;
+  error_code ignored;
+  socket_.shutdown(tcp::socket::shutdown_send, ignored);
+  input_.clear();
+  SetDeadline(kDiscardTime);
+  core_->CheckDrained();
+  if (input_ended_) {
+    Close();
+  } else {
+    AwaitInput();
+  }
+}
+
+void HttpConnection::Gone() {
+  const ExchangeId exchange = exchange_;
+  HttpHandler* handler = core_->handler;
+  Close();
+  if (exchange != 0 && handler != nullptr) handler->OnGone(exchange);
+}
+
+void HttpConnection::Close() {
+  if (phase_ == Phase::kClosed) return;
+  phase_ = Phase::kClosed;
+  error_code ignored;
+  socket_.close(ignored);
+  timer_.cancel();
+  const auto self = shared_from_this();
+  core_->exchanges.erase(exchange_);
+  core_->connections.erase(self);
+  exchange_ = 0;
+  core_->CheckDrained();
+}
+
+void HttpConnection::SetDeadline(absl::Duration after) {
+  deadline_ = absl::Now() + after;
+  ArmTimer();
+}
+
+// One timer, re-armed only when it fires: moving a deadline costs nothing. It is set anew when a
+// deadline came nearer.
+void HttpConnection::ArmTimer() {
+  const absl::Time next = std::min(deadline_, write_deadline_);
+  if (next == absl::InfiniteFuture()) return;
+  const absl::Time armed = absl::FromChrono(std::chrono::system_clock::now()) +
+                           absl::FromChrono(timer_.expiry() - std::chrono::steady_clock::now());
+  if (timer_armed_ && armed <= next) return;
+  timer_armed_ = true;
+  timer_.expires_after(
+      absl::ToChronoNanoseconds(std::max(next - absl::Now(), absl::Milliseconds(1))));
+  timer_.async_wait([self = shared_from_this()](const error_code& ec) {
+    if (ec) return;  // replaced or closed
+    self->timer_armed_ = false;
+    self->OnTimer();
+  });
+}
+
+void HttpConnection::OnTimer() {
+  if (phase_ == Phase::kClosed) return;
+  const absl::Time now = absl::Now();
+  if (now >= write_deadline_) {
+    Gone();
+    return;
+  }
+  const bool in_body = phase_ == Phase::kReading && parser_.in_body();
+  if (now >= deadline_) {
+    if (phase_ == Phase::kReading && parser_.started()) {
+      Refuse(408, in_body ? "the body came too slowly" : "the header came too slowly");
+    } else if (phase_ != Phase::kAnswering) {
+      Close();  // idle, or done
+      return;
+    }
+  }
+  ArmTimer();
+}
+
+}  // namespace baton
