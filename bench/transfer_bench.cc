@@ -25,7 +25,7 @@ namespace baton {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr int64_t kBytes = 256 << 20;  // of one handoff: far more than any cache
+constexpr int64_t kTcpBytes = 256 << 20;  // sent round and round: far more than any cache
 
 double SecondsSince(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
@@ -150,7 +150,7 @@ absl::StatusOr<TcpSpeed> MeasureTcp(double seconds) {
   ::close(listener);
   constexpr size_t kCall = 1 << 20;
   std::thread sender([to, seconds] {
-    std::vector<char> memory(kBytes, 1);
+    std::vector<char> memory(kTcpBytes, 1);
     const Clock::time_point begin = Clock::now();
     for (size_t at = 0; SecondsSince(begin) < seconds; at = (at + kCall) % memory.size())
       for (size_t done = 0; done < kCall;) {
@@ -160,7 +160,7 @@ absl::StatusOr<TcpSpeed> MeasureTcp(double seconds) {
       }
     ::close(to);
   });
-  std::vector<char> memory(kBytes);
+  std::vector<char> memory(kTcpBytes);
   size_t total = 0, at = 0;
   const double cpu_begin = CpuSeconds();
   const Clock::time_point begin = Clock::now();
@@ -177,26 +177,26 @@ absl::StatusOr<TcpSpeed> MeasureTcp(double seconds) {
   return speed;
 }
 
-absl::Status MeasureCell(int64_t cell_bytes, double seconds, double limit,
+absl::Status MeasureCell(int64_t cell_bytes, const TransferBenchOptions& options, double limit,
                          std::vector<KernelResult>* results) {
   constexpr int kPlanes = 16;
-  const auto n_pages = static_cast<int32_t>(kBytes / kPlanes / cell_bytes);
+  const auto n_pages = static_cast<int32_t>(options.handoff_bytes / kPlanes / cell_bytes);
   ASSIGN_OR_RETURN(const auto source, End::Make(1, n_pages, kPlanes, cell_bytes));
   ASSIGN_OR_RETURN(const auto sink, End::Make(2, n_pages, kPlanes, cell_bytes));
   for (size_t i = 0; i < source->n_bytes(); ++i)
     source->bytes()[i] = static_cast<std::byte>(i * 31 >> 3);
   Cost best{1e30, 1e30};
   const Clock::time_point begin = Clock::now();
-  for (uint64_t n = 1; n <= 2 || SecondsSince(begin) < seconds; ++n) {
+  for (uint64_t n = 1; n <= 2 || SecondsSince(begin) < options.seconds; ++n) {
     ASSIGN_OR_RETURN(const Cost one, HandOver(*source, *sink, n, n_pages, kPlanes));
     best.seconds = std::min(best.seconds, one.seconds);
     best.cpu_seconds = std::min(best.cpu_seconds, one.cpu_seconds);
   }
-  constexpr double kGb = static_cast<double>(kBytes) * 1e-9;
+  const double gb = static_cast<double>(source->n_bytes()) * 1e-9;
   results->push_back(
-      {absl::StrCat("transfer_", cell_bytes >> 10, "k"), kGb / best.seconds, "GB/s", limit, ""});
+      {absl::StrCat("transfer_", cell_bytes >> 10, "k"), gb / best.seconds, "GB/s", limit, ""});
   results->push_back(
-      {absl::StrCat("cpu_", cell_bytes >> 10, "k"), best.cpu_seconds / kGb, "s/GB", 0, ""});
+      {absl::StrCat("cpu_", cell_bytes >> 10, "k"), best.cpu_seconds / gb, "s/GB", 0, ""});
   return absl::OkStatus();
 }
 
@@ -221,7 +221,7 @@ absl::StatusOr<std::vector<KernelResult>> MeasureTransfer(const TransferBenchOpt
   ASSIGN_OR_RETURN(const TcpSpeed tcp, MeasureTcp(options.seconds));
   results.push_back({"cpu_tcp", tcp.cpu_seconds_per_gb, "s/GB", 0, ""});
   for (const int64_t cell_bytes : {8 << 10, 64 << 10, 256 << 10, 1 << 20}) {
-    RETURN_IF_ERROR(MeasureCell(cell_bytes, options.seconds, tcp.gb_per_second, &results));
+    RETURN_IF_ERROR(MeasureCell(cell_bytes, options, tcp.gb_per_second, &results));
   }
   ASSIGN_OR_RETURN(results.emplace_back(), MeasureSmall(options.seconds));
   return results;

@@ -3,6 +3,7 @@
 // so two cores work; every byte is checksummed at both ends and verified once more at the end.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "bench/kernel_result.h"
@@ -11,11 +12,12 @@
 namespace baton {
 
 struct TransferBenchOptions {
-  double seconds = 2;  // per measurement
+  double seconds = 2;                 // per measurement
+  int64_t handoff_bytes = 256 << 20;  // far more than any cache; 16 MiB at least
   bool json = false;
 };
 
-// transfer_<cell>: GB/s of handoffs of 256 MiB with cells of that size, and cpu_<cell>: CPU seconds
+// transfer_<cell>: GB/s of handoffs with cells of that size, and cpu_<cell>: CPU seconds
 // of both ends together per GB (cpu_tcp: of the bare sockets). handoff_64k: milliseconds from OPEN
 // to HandoffArrived of a small one, median. Of these two the lower is the better.
 absl::StatusOr<std::vector<KernelResult>> MeasureTransfer(const TransferBenchOptions& options);

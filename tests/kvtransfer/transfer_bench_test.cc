@@ -8,7 +8,7 @@ namespace baton {
 namespace {
 
 TEST_CASE("the transfer benchmark runs and verifies what it moves") {
-  const auto results = MeasureTransfer({.seconds = 0.01});
+  const auto results = MeasureTransfer({.seconds = 0.01, .handoff_bytes = 16 << 20});
   INFO(results.status());
   REQUIRE(results.ok());
   REQUIRE(results->size() == 10);
