@@ -143,6 +143,7 @@ TEST_CASE("K in several blocks, more rows than one job takes, a single output") 
   shape.epilogue = Epilogue::kFp32;
   for (const auto& [rows, n, k] : {std::tuple<int64_t, int64_t, int64_t>{5, 40, 1700},
                                    {35, 40, 1700},
+                                   {70, 81, 1700},
                                    {1100, 17, 40},
                                    {600, 33, 64},
                                    {2, 1, 33},

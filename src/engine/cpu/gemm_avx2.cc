@@ -10,9 +10,9 @@ struct Avx2Fma {
   static constexpr int kSteps = 16;
   static constexpr int kAccumulators = 12;
   static constexpr int64_t kPrefetchBytes = 0;
-  static constexpr int kDirectRows = 6;
+  static constexpr int kDirectRows = 36, kDirectTileRows = 6;
   static constexpr int kTileRows = 6, kTileVecs = 2;
-  static constexpr int64_t kPanelGroups = 8;  // 16 KiB of words
+  static constexpr int64_t kBlockGroups = 8;  // 16 KiB of words
 
   static Vec Zero() { return _mm256_setzero_ps(); }
   static Vec Add(Vec a, Vec b) { return _mm256_add_ps(a, b); }

@@ -6,7 +6,7 @@ namespace {
 
 struct Avx512Fma : ZmmRegisters {
   static constexpr int kSteps = 16;
-  static constexpr int64_t kPanelGroups = 4;  // 32 KiB of words
+  static constexpr int64_t kBlockGroups = 4;  // 32 KiB of words
   static constexpr int64_t kPrefetchBytes = 2048;
 
   static Vec Dot(Vec acc, Vec a, Vec b) { return _mm512_fmadd_ps(a, b, acc); }

@@ -17,6 +17,7 @@
 
 #include "engine/cpu/gemm_epilogue.h"
 #include "engine/cpu/linear_job.h"
+#include "engine/cpu/weight_prefetch.h"
 
 namespace baton {
 namespace {
@@ -128,31 +129,6 @@ class TileGemm {
 
   // ---- many rows ----
 
-  // Brings one K block of an item's weights to L2, a few lines at a time between tile products.
-  class WeightPrefetch {
-   public:
-    // The K block that is used after (first, group): the item's next one. `chances`: Step calls.
-    WeightPrefetch(const LinearJob& job, int64_t first, int64_t blocks, int64_t group,
-                   int64_t chances)
-        : job_(job), first_(first), group_(group) {
-      const int64_t left = Groups(job) - group;
-      lines_per_block_ = (left < 0 ? 0 : left < kBlockGroups ? left : kBlockGroups) * 16;
-      lines_ = lines_per_block_ * blocks;
-      per_step_ = (lines_ + chances - 1) / chances;
-    }
-    void Step() {
-      for (int64_t i = 0; i < per_step_ && next_ < lines_; ++i, ++next_) {
-        const bf16* block = BTile(job_, first_ + next_ / lines_per_block_, group_);
-        T::Prefetch(block + next_ % lines_per_block_ * 32);
-      }
-    }
-
-   private:
-    const LinearJob& job_;
-    int64_t first_, group_;
-    int64_t lines_per_block_, lines_, per_step_, next_ = 0;
-  };
-
   // Two row tiles times two blocks, over the groups of a K block.
   static void AddSquare(const LinearJob& job, int64_t t, int64_t block, int64_t group,
                         int64_t groups, float* c00, float* c01, float* c10, float* c11,
@@ -213,7 +189,7 @@ class TileGemm {
       const int64_t left = all_groups - group;
       const int64_t groups = left < kBlockGroups ? left : kBlockGroups;
       const int64_t chances = tiles / 2 * ((blocks + 1) / 2) * groups;
-      WeightPrefetch prefetch(job, first, blocks, group + kBlockGroups, chances);
+      WeightPrefetch prefetch(job, first, blocks, group + kBlockGroups, kBlockGroups, chances);
       for (int64_t t = 0; t < tiles; t += 2) {
         int64_t b = 0;
         for (; b + 2 <= blocks; b += 2) {

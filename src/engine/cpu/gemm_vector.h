@@ -9,16 +9,19 @@
 //   V::PackGroup(x, e, o)       the words of one row and group, kSteps per chain, from 32 k of x
 //   V::Weights(block, step, half, chain)   the words of a chain, straight from packed weights
 //   V::kAccumulators            sums that fit in registers beside operands
-//   V::kDirectRows              as many rows go the direct way
+//   V::kDirectRows              as many rows go the direct way, in tiles of at most
+//   V::kDirectTileRows          rows
 //   V::kTileRows, kTileVecs     largest register tile for more rows
+//   V::kBlockGroups             groups of a K block: a panel's words fit in L1
 //   V::kPrefetchBytes           how far ahead streamed weights are prefetched; 0: not at all
 //
 // Within a group the e chains of a tile run first, wait in L1, then the o chains: one chain per
 // output at a time lets the tile be twice as large, so that loads stay well below multiplications.
-// Few rows ("direct"): weights are streamed from memory once, words are made on the fly, one
-// register tile holds all rows. Many rows ("panels"): the words of a panel of weights are laid out
-// in L1 once per K block and used by all rows; accumulators of a tile wait in scratch between K
-// blocks, which changes no bit.
+// Some rows ("direct"): words are made on the fly, weights are streamed from memory once: by the
+// one tile that holds all rows, or a K block at a time, which later tiles find in L1.
+//
+// Many rows ("panels"): the words of a panel of weights are laid out in L1 once per K block and
+// used by all rows; accumulators of a tile wait in scratch between K blocks, which changes no bit.
 #pragma once
 
 #include <immintrin.h>
@@ -27,6 +30,7 @@
 
 #include "engine/cpu/gemm_epilogue.h"
 #include "engine/cpu/linear_job.h"
+#include "engine/cpu/weight_prefetch.h"
 
 namespace baton {
 namespace {
@@ -51,18 +55,21 @@ struct DirectWeights {
     }
     return V::Weights(tile, step, v % kVecsPerBlock, chain);
   }
+  void AfterChain() const {}
 };
 
 // Weights of a tile's vectors, laid out as words: [group][chain][step][vec][lane].
 template <class V>
 struct PanelWeights {
   const uint32_t* words;
+  WeightPrefetch* ahead;
 
   template <int kVecs>
   inline __attribute__((always_inline)) typename V::Vec Get(int64_t group, int step, int v,
                                                             int chain) const {
     return V::LoadWords(words + (((group * 2 + chain) * V::kSteps + step) * kVecs + v) * V::kLanes);
   }
+  void AfterChain() const { ahead->Step(); }
 };
 
 // sums = one chain of one group, from +0; a: the words of that chain and group, [row][step].
@@ -97,6 +104,7 @@ void AddTile(const uint32_t* a, Weights b, int64_t groups, float* acc, int64_t a
   for (int64_t group = 0; group < groups; ++group) {
     typename V::Vec sums[kRows][kVecs];
     RunChain<V, kRows, kVecs>(a, b, group, 0, sums);
+    b.AfterChain();
     a += V::kSteps * kRows;
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
@@ -104,6 +112,7 @@ void AddTile(const uint32_t* a, Weights b, int64_t groups, float* acc, int64_t a
       for (int v = 0; v < kVecs; ++v) V::StoreAcc(even[r][v], sums[r][v]);
     }
     RunChain<V, kRows, kVecs>(a, b, group, 1, sums);
+    b.AfterChain();
     a += V::kSteps * kRows;
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
@@ -129,18 +138,18 @@ class VectorGemm {
   static constexpr int kVecsPerBlock = 16 / V::kLanes;
   static constexpr int64_t kPanelBlocks = V::kTileVecs / kVecsPerBlock;
   static constexpr int64_t kPanelsPerItem = kItemBlocks / kPanelBlocks;
-  static constexpr int64_t kPanelGroups = V::kPanelGroups;  // groups of a K block
+  static constexpr int64_t kBlockGroups = V::kBlockGroups;  // groups of a K block
   static constexpr int64_t kGroupWords = V::kSteps * 2 * V::kTileVecs * V::kLanes;
-  static constexpr int64_t kPanelWords = kPanelGroups * kGroupWords;
+  static constexpr int64_t kPanelWords = kBlockGroups * kGroupWords;
 
   static bool Direct(const LinearJob& job) { return job.rows <= V::kDirectRows; }
   static int64_t Groups(const LinearJob& job) { return job.k_padded / 32; }
 
-  // Rows are cut into tiles of one size, the last one filled up with zero rows. Direct: one tile.
-  // Panels: as few tiles as possible, as even as possible.
+  // Rows are cut into as few tiles as possible, as even as possible, of one size, the last one
+  // filled up with zero rows.
   static int64_t TileRows(const LinearJob& job) {
-    if (Direct(job)) return job.rows;
-    const int64_t tiles = (job.rows + V::kTileRows - 1) / V::kTileRows;
+    const int64_t largest = Direct(job) ? V::kDirectTileRows : V::kTileRows;
+    const int64_t tiles = (job.rows + largest - 1) / largest;
     return (job.rows + tiles - 1) / tiles;
   }
   static int64_t Tiles(const LinearJob& job) {
@@ -153,12 +162,10 @@ class VectorGemm {
   }
   static int64_t PackItems(const LinearJob& job) { return Tiles(job); }
 
-  static int64_t BlockGroups(const LinearJob& job) {
-    return Direct(job) ? Groups(job) : kPanelGroups;
-  }
+  // Groups of the K block that begins with `group`.
   static int64_t GroupsFrom(const LinearJob& job, int64_t group) {
     const int64_t left = Groups(job) - group;
-    return left < BlockGroups(job) ? left : BlockGroups(job);
+    return left < kBlockGroups ? left : kBlockGroups;
   }
   // Words of a tile from `group` on, the first group of a K block: [K block][tile][group][chain]
   // [row][step], so that a panel meets them in this order.
@@ -169,7 +176,7 @@ class VectorGemm {
 
   static void Pack(const LinearJob& job, int64_t tile) {
     const int64_t rows = TileRows(job);
-    for (int64_t first = 0; first < Groups(job); first += BlockGroups(job)) {
+    for (int64_t first = 0; first < Groups(job); first += kBlockGroups) {
       uint32_t* words = TileWords(job, tile, first);
       for (int64_t r = 0; r < rows; ++r) {
         const int64_t row = tile * rows + r;
@@ -213,34 +220,48 @@ class VectorGemm {
     return vecs;
   }
 
+  // acc [tile][row][output of the item] += groups [group, group + groups) of blocks from `block`
+  // on.
   template <int kRows, int kVecs>
-  static void DirectTile(const LinearJob& job, int64_t block, float* acc) {
+  static void DirectTiles(const LinearJob& job, int64_t block, int64_t group, int64_t groups,
+                          float* acc) {
     const int64_t block_stride = 16 * job.k_padded;
-    const DirectWeights<V> weights{job.weights + block * block_stride, block_stride};
-    AddTile<V, kRows, kVecs>(TileWords(job, 0, 0), weights, Groups(job), acc, kItemOutputs);
+    const DirectWeights<V> weights{job.weights + block * block_stride + group * 512, block_stride};
+    for (int64_t tile = 0; tile < Tiles(job); ++tile) {
+      AddTile<V, kRows, kVecs>(TileWords(job, tile, group), weights, groups,
+                               acc + tile * kRows * kItemOutputs, kItemOutputs);
+    }
   }
 
   template <int kRows>
   static void DirectBlocks(const LinearJob& job, int64_t first, int64_t blocks, float* acc) {
     constexpr int kVecs = DirectVecs(kRows);
     constexpr int64_t kBlocks = kVecs / kVecsPerBlock;
-    int64_t b = 0;
-    for (; b + kBlocks <= blocks; b += kBlocks) {
-      DirectTile<kRows, kVecs>(job, first + b, acc + b * 16);
+    // One tile: all of K at once (K blocks of its words follow each other).
+    const int64_t at_once = Tiles(job) == 1 ? Groups(job) : kBlockGroups;
+    for (int64_t group = 0; group < Groups(job); group += at_once) {
+      const int64_t left = Groups(job) - group;
+      const int64_t groups = left < at_once ? left : at_once;
+      int64_t b = 0;
+      for (; b + kBlocks <= blocks; b += kBlocks) {
+        DirectTiles<kRows, kVecs>(job, first + b, group, groups, acc + b * 16);
+      }
+      for (; b < blocks; ++b) {
+        DirectTiles<kRows, kVecsPerBlock>(job, first + b, group, groups, acc + b * 16);
+      }
     }
-    for (; b < blocks; ++b) DirectTile<kRows, kVecsPerBlock>(job, first + b, acc + b * 16);
   }
 
-  // Calls DirectBlocks for the job's number of rows, at most kRows.
+  // Calls DirectBlocks for the size of the job's tiles, at most kRows.
   template <int kRows>
   static void DirectRows(const LinearJob& job, int64_t first, int64_t blocks, float* acc) {
-    if (job.rows == kRows) return DirectBlocks<kRows>(job, first, blocks, acc);
+    if (TileRows(job) == kRows) return DirectBlocks<kRows>(job, first, blocks, acc);
     if constexpr (kRows > 1) DirectRows<kRows - 1>(job, first, blocks, acc);
   }
 
   static void RunDirect(const LinearJob& job, int64_t first, int64_t blocks, float* acc) {
-    for (int64_t i = 0; i < job.rows * kItemOutputs; ++i) acc[i] = 0;
-    DirectRows<V::kDirectRows>(job, first, blocks, acc);
+    for (int64_t i = 0; i < Tiles(job) * TileRows(job) * kItemOutputs; ++i) acc[i] = 0;
+    DirectRows<V::kDirectTileRows>(job, first, blocks, acc);
     for (int64_t row = 0; row < job.rows; ++row) {
       FinishRow(job, row, first, blocks,
                 [&](int64_t block) { return acc + row * kItemOutputs + (block - first) * 16; });
@@ -256,12 +277,14 @@ class VectorGemm {
     for (int64_t b = 0; b < blocks; ++b) {
       const bf16* from = job.weights + (block + b) * block_stride + group * 512;
       for (int64_t g = 0; g < groups; ++g, from += 512) {
-        uint32_t* to = words + g * kGroupWords + b * 16;
-        for (int chain = 0; chain < 2; ++chain) {
-          for (int step = 0; step < V::kSteps; ++step, to += V::kTileVecs * V::kLanes) {
-            for (int half = 0; half < kVecsPerBlock; ++half) {
-              V::StoreWords(to + half * V::kLanes, V::Weights(from, step, half, chain));
-            }
+        uint32_t* e = words + g * kGroupWords + b * 16;
+        uint32_t* o = e + kGroupWords / 2;
+#pragma GCC unroll 4
+        for (int step = 0; step < V::kSteps; ++step) {
+          for (int half = 0; half < kVecsPerBlock; ++half) {
+            const int64_t at = step * V::kTileVecs * V::kLanes + half * V::kLanes;
+            V::StoreWords(e + at, V::Weights(from, step, half, 0));
+            V::StoreWords(o + at, V::Weights(from, step, half, 1));
           }
         }
       }
@@ -270,19 +293,19 @@ class VectorGemm {
 
   // acc [tile][row][vec][lane] += a K block of all tiles times a panel.
   template <int kRows>
-  static void AddPanel(const LinearJob& job, int64_t group, const uint32_t* words, float* acc) {
+  static void AddPanel(const LinearJob& job, int64_t group, PanelWeights<V> weights, float* acc) {
     constexpr int64_t kTileOutputs = V::kTileVecs * V::kLanes;
     for (int64_t tile = 0; tile < Tiles(job); ++tile) {
-      AddTile<V, kRows, V::kTileVecs>(TileWords(job, tile, group), PanelWeights<V>{words},
-                                      GroupsFrom(job, group), acc + tile * kRows * kTileOutputs,
-                                      kTileOutputs);
+      AddTile<V, kRows, V::kTileVecs>(TileWords(job, tile, group), weights, GroupsFrom(job, group),
+                                      acc + tile * kRows * kTileOutputs, kTileOutputs);
     }
   }
   // Calls AddPanel for the size of the job's tiles: at most kRows, more than half of the largest.
   template <int kRows>
-  static void AddPanelRows(const LinearJob& job, int64_t group, const uint32_t* words, float* acc) {
-    if (TileRows(job) == kRows) return AddPanel<kRows>(job, group, words, acc);
-    if constexpr (2 * kRows > V::kTileRows + 2) AddPanelRows<kRows - 1>(job, group, words, acc);
+  static void AddPanelRows(const LinearJob& job, int64_t group, PanelWeights<V> weights,
+                           float* acc) {
+    if (TileRows(job) == kRows) return AddPanel<kRows>(job, group, weights, acc);
+    if constexpr (2 * kRows > V::kTileRows + 2) AddPanelRows<kRows - 1>(job, group, weights, acc);
   }
 
   static void RunPanels(const LinearJob& job, int64_t first, int64_t blocks, void* scratch) {
@@ -293,12 +316,14 @@ class VectorGemm {
     for (int64_t i = 0; i < panels * panel_acc; ++i) acc[i] = 0;
     // A panel that lacks a block computes with what lies in `words` there; nobody looks at it.
     for (int64_t i = 0; i < kPanelWords; ++i) words[i] = 0;
-    for (int64_t group = 0; group < Groups(job); group += kPanelGroups) {
+    for (int64_t group = 0; group < Groups(job); group += kBlockGroups) {
       for (int64_t panel = 0; panel < panels; ++panel) {
         const int64_t block = panel * kPanelBlocks;
         const int64_t present = blocks - block < kPanelBlocks ? blocks - block : kPanelBlocks;
         LayOutPanel(job, first + block, present, group, GroupsFrom(job, group), words);
-        AddPanelRows<V::kTileRows>(job, group, words, acc + panel * panel_acc);
+        WeightPrefetch ahead(job, first + block, present, group + kBlockGroups, kBlockGroups,
+                             Tiles(job) * GroupsFrom(job, group) * 2);
+        AddPanelRows<V::kTileRows>(job, group, {words, &ahead}, acc + panel * panel_acc);
       }
     }
     for (int64_t row = 0; row < job.rows; ++row) {

@@ -11,7 +11,7 @@ struct ZmmRegisters {
   using Vec = __m512;
   static constexpr int kLanes = 16;
   static constexpr int kAccumulators = 24;
-  static constexpr int kDirectRows = 12;
+  static constexpr int kDirectRows = 48, kDirectTileRows = 12;
   static constexpr int kTileRows = 6, kTileVecs = 4;
 
   static Vec Zero() { return _mm512_setzero_ps(); }
@@ -33,7 +33,7 @@ struct ZmmRegisters {
 template <class DotBf16>
 struct Bf16Pairs : ZmmRegisters, DotBf16 {
   static constexpr int kSteps = 8;
-  static constexpr int64_t kPanelGroups = 4;  // 16 KiB of words
+  static constexpr int64_t kBlockGroups = 4;  // 16 KiB of words
   static constexpr int64_t kPrefetchBytes = 0;
 
   static Vec Weights(const bf16* block, int64_t step, int /*half*/, int chain) {
