@@ -49,10 +49,16 @@ class TransferNode {
     transfer_->Post(OpenHandoff{ticket, sink.incarnation_, sink.transfer().address()});
   }
   // The pages' ids here, plane after plane, then COMMIT.
-  void SendAndCommit(const Ticket& ticket, const std::vector<int32_t>& pages) {
+  void Send(const Ticket& ticket, const std::vector<int32_t>& pages) {
     for (int32_t plane = 0; plane < pool_.n_planes(); ++plane)
       transfer_->Post(SendCells{.ticket_id = ticket.id, .plane = plane, .pages = pages});
+  }
+  void Commit(const Ticket& ticket) {
     transfer_->Post(CommitHandoff{ticket.id, {.first_token = 1, .n_tokens = 2}});
+  }
+  void SendAndCommit(const Ticket& ticket, const std::vector<int32_t>& pages) {
+    Send(ticket, pages);
+    Commit(ticket);
   }
   // The next event of this kind, in order; other kinds stay. Nothing: none in time.
   template <typename E>

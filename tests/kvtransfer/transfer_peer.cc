@@ -1,6 +1,7 @@
 // The other process of ucx_process_test.cc.
 //   transfer_peer sink PAGES CELL_BYTES             lends its pages, prints its address
 //   transfer_peer source PAGES CELL_BYTES ADDRESS   hands all its pages to the sink there
+//   ... ADDRESS uncommitted                         the same without COMMIT: cannot end by itself
 // Both have two planes, say what happened line by line, and leave when their input is closed.
 // Incarnations: the source is 1, the sink 2.
 #include <sys/prctl.h>
@@ -42,7 +43,7 @@ int RunSink(int32_t n_pages, int64_t cell_bytes) {
   return 0;
 }
 
-int RunSource(int32_t n_pages, int64_t cell_bytes, const std::string& sink) {
+int RunSource(int32_t n_pages, int64_t cell_bytes, const std::string& sink, bool commits) {
   UcxNode node(TestOptions(1), n_pages, {cell_bytes, cell_bytes});
   CHECK(node.status().ok());
   std::vector<int32_t> pages;
@@ -54,7 +55,8 @@ int RunSource(int32_t n_pages, int64_t cell_bytes, const std::string& sink) {
   node.transfer().Post(OpenHandoff{ticket, 2, sink});
   CHECK(node.Wait<HandoffPromised>().has_value());
   Say("promised");
-  node.SendAndCommit(ticket, pages);
+  node.Send(ticket, pages);
+  if (commits) node.Commit(ticket);
   const auto ended = node.Wait<HandoffEnded>(60'000);
   CHECK(ended.has_value());
   Say(ended->status.ToString());
@@ -71,5 +73,5 @@ int main(int argc, char** argv) {
   const int32_t n_pages = std::stoi(argv[2]);
   const int64_t cell_bytes = std::stoll(argv[3]);
   return argc == 4 ? baton::RunSink(n_pages, cell_bytes)
-                   : baton::RunSource(n_pages, cell_bytes, argv[4]);
+                   : baton::RunSource(n_pages, cell_bytes, argv[4], argc == 5);
 }

@@ -97,7 +97,7 @@ TEST_CASE("a source killed in the middle gives the sink its pages back") {
   REQUIRE(sink.status().ok());
   sink.LendAll();
   ChildProcess child({TRANSFER_PEER, "source", std::to_string(kPages), std::to_string(kCell),
-                      sink.transfer().address()});
+                      sink.transfer().address(), "uncommitted"});
   REQUIRE(child.ReadLine() == "promised");
   while (sink.transfer().counters().chunks_received < 3)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -116,7 +116,7 @@ TEST_CASE("a sink that cancels in the middle ends the source in the other proces
   REQUIRE(sink.status().ok());
   sink.LendAll();
   ChildProcess child({TRANSFER_PEER, "source", std::to_string(kPages), std::to_string(kCell),
-                      sink.transfer().address()});
+                      sink.transfer().address(), "uncommitted"});
   REQUIRE(child.ReadLine() == "promised");
   while (sink.transfer().counters().chunks_received < 3)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
