@@ -1,7 +1,5 @@
 #include "server/worker/worker.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -12,17 +10,6 @@
 
 namespace baton {
 namespace {
-
-// More than every event that can be under way: messages and handoffs of all requests.
-constexpr size_t kInboxCapacity = 1 << 18;
-// How long Stop waits for handoffs to end before it takes the transfer room down with them.
-constexpr absl::Duration kCloseWait = absl::Seconds(2);
-
-absl::Time MonotonicNow() {
-  timespec now{};
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return absl::TimeFromTimespec(now);
-}
 
 // Random, and ordered by role: decode workers below both below prefill workers (the order in which
 // a prefill takes pages of two pools, prefill_scheduler.h).
@@ -80,9 +67,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(const WorkerOptions& optio
 
 Worker::Worker(const WorkerOptions& options, std::unique_ptr<Backend> backend,
                std::unique_ptr<KvPool> pool)
-    : backend_(std::move(backend)),
-      pool_(std::move(pool)),
-      inbox_(std::make_unique<Mailbox<EngineEvent>>(kInboxCapacity)) {
+    : backend_(std::move(backend)), pool_(std::move(pool)) {
   backend_->SetPool(pool_.get());
   announce_.incarnation = options.transfer.incarnation != 0 ? options.transfer.incarnation
                                                             : MakeIncarnation(options.role);
@@ -95,21 +80,6 @@ Worker::Worker(const WorkerOptions& options, std::unique_ptr<Backend> backend,
   announce_.pages_total = pool_->total();
   announce_.max_context = ContextOf(options, *backend_, *pool_);
   announce_.max_batch = options.max_batch;
-}
-
-absl::Status Worker::Connect(const WorkerOptions& options) {
-  TransferOptions transfer = options.transfer;
-  transfer.incarnation = announce_.incarnation;
-  transfer.key = options.key;
-  transfer.model_fingerprint = announce_.model_fingerprint;
-  transfer.numerics_id = announce_.numerics_id;
-  transfer.layout_id = announce_.layout_id;
-  ASSIGN_OR_RETURN(transfer_,
-                   Transfer::Start(transfer, ViewOf(*pool_), [this](TransferEvent event) {
-                     // Bounded by tickets and pages; losing one would lose pages.
-                     CHECK(inbox_->TryPost(EngineEvent(std::move(event))));
-                   }));
-  announce_.transfer = {.incarnation = announce_.incarnation, .address = transfer_->address()};
 
   WorkerCoreOptions core;
   core.self = announce_.incarnation;
@@ -119,125 +89,47 @@ absl::Status Worker::Connect(const WorkerOptions& options) {
   core.max_step_tokens = options.engine.max_step_tokens;
   core.mixed_prefill_tokens = options.mixed_prefill_tokens;
   core.chunk_tokens = options.chunk_tokens;
-  WorkerPorts ports;
-  ports.clock = MonotonicNow;
-  ports.transfer = [this](TransferCommand command) { transfer_->Post(std::move(command)); };
-  ports.report = [this](WorkerReport report) { client_->Send(std::move(report)); };
-  core_ = std::make_unique<WorkerCore>(core, backend_.get(), pool_.get(), std::move(ports));
+  engine_ = std::make_unique<EngineThread>(
+      core, backend_.get(), pool_.get(),
+      [this](TransferCommand command) { transfer_->Post(std::move(command)); },
+      [this](WorkerReport report) { client_->Send(std::move(report)); });
+}
+
+absl::Status Worker::Connect(const WorkerOptions& options) {
+  TransferOptions transfer = options.transfer;
+  transfer.incarnation = announce_.incarnation;
+  transfer.key = options.key;
+  transfer.model_fingerprint = announce_.model_fingerprint;
+  transfer.numerics_id = announce_.numerics_id;
+  transfer.layout_id = announce_.layout_id;
+  ASSIGN_OR_RETURN(
+      transfer_, Transfer::Start(transfer, ViewOf(*pool_),
+                                 [this](TransferEvent event) { engine_->Post(std::move(event)); }));
+  announce_.transfer = {.incarnation = announce_.incarnation, .address = transfer_->address()};
 
   ControlClientOptions client;
   client.router_address = options.router_address;
   client.key = options.key;
   client.announce = announce_;
-  client.on_event = [this](RouterEvent event) {
-    return inbox_->TryPost(EngineEvent(std::move(event)));
-  };
+  client.on_event = [this](RouterEvent event) { return engine_->Post(std::move(event)); };
   client_ = std::make_unique<ControlClient>(std::move(client));
-  engine_thread_ = std::thread([this] { RunEngine(); });
-  ::pthread_setname_np(engine_thread_.native_handle(), "baton-engine");
+  engine_->Start();
   return absl::OkStatus();
 }
 
 Worker::~Worker() { Stop(); }
 
-// --- engine thread
-
-void Worker::RunEngine() {
-  std::vector<EngineEvent> events;
-  absl::Time close_by = absl::InfiniteFuture();
-  for (;;) {
-    if (core_->Turn()) {
-      inbox_->Drain(&events);
-    } else {
-      Publish();  // before sleeping
-      const absl::Time until = std::min(core_->NextDeadline(), close_by);
-      const absl::Duration left = until - MonotonicNow();
-      if (until == absl::InfiniteFuture())
-        inbox_->WaitAndDrain(&events);
-      else if (left > absl::ZeroDuration())
-        inbox_->WaitAndDrain(&events, left);
-      else
-        inbox_->Drain(&events);
-    }
-    HandleEvents(&events);
-    if (closing_ && close_by == absl::InfiniteFuture()) close_by = MonotonicNow() + kCloseWait;
-    if (closing_ && (core_->IsQuiet() || MonotonicNow() >= close_by)) break;
-    Publish();
-  }
-  Publish();
-}
-
-void Worker::HandleEvents(std::vector<EngineEvent>* events) {
-  for (EngineEvent& event : *events) {
-    if (auto* from_router = std::get_if<RouterEvent>(&event)) {
-      if (std::holds_alternative<RouterConnected>(*from_router))
-        LogInfo("router connected");
-      else if (const auto* lost = std::get_if<RouterDisconnected>(from_router))
-        LogWarn("router lost, cancelling all work: %s", lost->reason.ToString());
-      if (!closing_) core_->Handle(std::move(*from_router));
-    } else if (auto* from_transfer = std::get_if<TransferEvent>(&event)) {
-      core_->Handle(std::move(*from_transfer));
-    } else if (std::holds_alternative<DrainNow>(event)) {
-      core_->Drain();
-    } else if (!closing_) {
-      closing_ = true;
-      core_->Close();
-    }
-  }
-  events->clear();
-}
-
-void Worker::Publish() {
-  WorkerMetrics metrics = core_->metrics();
-  const bool drained = metrics.draining && core_->IsQuiet();
-  std::lock_guard lock(metrics_mutex_);
-  published_ = metrics;
-  if (drained && !is_drained_) {
-    is_drained_ = true;
-    drained_changed_.notify_all();
-  }
-}
-
-// --- any thread
-
 WorkerMetrics Worker::metrics() const {
-  WorkerMetrics metrics;
-  {
-    std::lock_guard lock(metrics_mutex_);
-    metrics = published_;
-  }
+  WorkerMetrics metrics = engine_->metrics();
   if (transfer_ != nullptr) metrics.transfer = transfer_->counters();
   return metrics;
 }
 
-void Worker::Drain() { static_cast<void>(inbox_->TryPost(DrainNow{})); }
-
-bool Worker::WaitDrained(absl::Duration timeout) {
-  std::unique_lock lock(metrics_mutex_);
-  if (timeout == absl::InfiniteDuration()) {
-    drained_changed_.wait(lock, [this] { return is_drained_; });
-    return true;
-  }
-  return drained_changed_.wait_for(lock, absl::ToChronoNanoseconds(timeout),
-                                   [this] { return is_drained_; });
-}
-
 void Worker::Stop() {
-  if (stopped_) return;
-  stopped_ = true;
-  if (engine_thread_.joinable()) {
-    CHECK(inbox_->TryPost(CloseNow{}));
-    engine_thread_.join();
-  }
+  engine_->Close();
   client_.reset();    // the router sees the stream end and counts everything here as lost
-  transfer_.reset();  // its last events, the lent pages among them, are in the inbox now
-  if (core_ != nullptr) {
-    std::vector<EngineEvent> events;
-    inbox_->Drain(&events);
-    closing_ = true;
-    HandleEvents(&events);
-    core_->Abandon();
-  }
+  transfer_.reset();  // its last events, the lent pages among them, are in the mailbox now
+  engine_->CollectPages();
 }
 
 }  // namespace baton

@@ -1,26 +1,17 @@
 // One worker process without its main(): engine, pool, transfer and the line to the router, each on
 // its thread. Every worker can run both phases; its role says what it prefers.
-//
-// Threads: the engine thread owns backend, pool and WorkerCore; the transfer room and the control
-// client have their own. They meet in one mailbox; the engine thread sleeps on it.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
-#include <thread>
-#include <variant>
-#include <vector>
 
-#include "common/mailbox.h"
 #include "common/status.h"
 #include "engine/backend.h"
 #include "engine/kv_pool.h"
 #include "kvtransfer/transfer.h"
 #include "proto/control_client.h"
-#include "server/worker/worker_core.h"
+#include "server/worker/engine_thread.h"
 #include "server/worker/worker_metrics.h"
 
 namespace baton {
@@ -60,39 +51,23 @@ class Worker {
   WorkerMetrics metrics() const;  // any thread; not beside Stop
 
   // Takes nothing new; what runs goes on to its end. Any thread.
-  void Drain();
+  void Drain() { engine_->Drain(); }
   // True once nothing runs here after Drain (its own or the router's); false after `timeout`.
-  bool WaitDrained(absl::Duration timeout);
+  bool WaitDrained(absl::Duration timeout) { return engine_->WaitDrained(timeout); }
   // Cancels everything, joins all threads; every page is back in the pool afterwards (CHECKed).
   void Stop();
 
  private:
-  struct DrainNow {};
-  struct CloseNow {};
-  using EngineEvent = std::variant<RouterEvent, TransferEvent, DrainNow, CloseNow>;
-
   Worker(const WorkerOptions& options, std::unique_ptr<Backend> backend,
          std::unique_ptr<KvPool> pool);
   absl::Status Connect(const WorkerOptions& options);
-  void RunEngine();
-  void HandleEvents(std::vector<EngineEvent>* events);
-  void Publish();
 
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<KvPool> pool_;
   WorkerAnnounce announce_;
-  std::unique_ptr<Mailbox<EngineEvent>> inbox_;
-  std::unique_ptr<WorkerCore> core_;  // engine thread, once it runs
+  std::unique_ptr<EngineThread> engine_;
   std::unique_ptr<Transfer> transfer_;
   std::unique_ptr<ControlClient> client_;
-  std::thread engine_thread_;
-  bool closing_ = false;  // engine thread
-  bool stopped_ = false;
-
-  mutable std::mutex metrics_mutex_;
-  std::condition_variable drained_changed_;
-  WorkerMetrics published_;
-  bool is_drained_ = false;
 };
 
 }  // namespace baton

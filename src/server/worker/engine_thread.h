@@ -1,0 +1,72 @@
+// The thread that owns a worker's backend, pool and WorkerCore. Everyone else posts events into its
+// mailbox; it sleeps on that mailbox when there is nothing to compute. Knows no UCX and no gRPC:
+// commands and reports leave through two functions.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <variant>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "common/mailbox.h"
+#include "engine/backend.h"
+#include "engine/kv_pool.h"
+#include "kvtransfer/transfer.h"
+#include "proto/control_client.h"
+#include "server/worker/worker_core.h"
+#include "server/worker/worker_metrics.h"
+
+namespace baton {
+
+class EngineThread {
+ public:
+  // Backend and pool outlive it. transfer and report are called on the engine thread.
+  EngineThread(const WorkerCoreOptions& options, Backend* backend, KvPool* pool,
+               std::function<void(TransferCommand)> transfer,
+               std::function<void(WorkerReport)> report);
+  ~EngineThread();
+  EngineThread(const EngineThread&) = delete;
+  EngineThread& operator=(const EngineThread&) = delete;
+
+  void Start();
+
+  // --- any thread
+  [[nodiscard]] bool Post(RouterEvent event);  // false: no room
+  void Post(TransferEvent event);              // bounded by the tickets and pages that exist
+  WorkerMetrics metrics() const;               // after the last step
+  void Drain();                                // finish what runs, refuse what comes
+  bool WaitDrained(absl::Duration timeout);    // true once drained and nothing runs
+
+  // --- the thread that called Start
+  // Cancels everything and joins, after at most two seconds of waiting for handoffs to end.
+  void Close();
+  // After Close, once the transfer room is gone and has said its last: takes what it said and
+  // CHECKs that every page came back.
+  void CollectPages();
+
+ private:
+  struct DrainNow {};
+  struct CloseNow {};
+  using Event = std::variant<RouterEvent, TransferEvent, DrainNow, CloseNow>;
+
+  void Run();
+  void WaitForEvents(absl::Time until, std::vector<Event>* events);
+  void HandleAll(std::vector<Event>* events);
+  void Publish();
+
+  Mailbox<Event> inbox_;
+  WorkerCore core_;  // engine thread, between Start and Close
+  std::thread thread_;
+  bool closing_ = false;  // engine thread
+
+  mutable std::mutex published_mutex_;
+  std::condition_variable drained_;
+  WorkerMetrics published_;
+  bool is_drained_ = false;
+};
+
+}  // namespace baton
