@@ -1,5 +1,6 @@
 // Transfers over UCX (tcp) between two processes, and what is left when one of them dies or hangs.
 #include <chrono>
+#include <memory>
 #include <thread>
 
 #include "kvtransfer/child_process.h"
@@ -46,6 +47,19 @@ struct SourceHere {
   std::string address;
   const Ticket ticket = MakeTicket(1, 2, kPages, kPages);
 };
+
+// Another process whose handoff to `sink` has begun and, without COMMIT, cannot end by itself.
+std::unique_ptr<ChildProcess> SourceInTheMiddle(UcxNode& sink) {
+  REQUIRE(sink.status().ok());
+  sink.LendAll();
+  auto child = std::make_unique<ChildProcess>(
+      std::vector<std::string>{TRANSFER_PEER, "source", std::to_string(kPages),
+                               std::to_string(kCell), sink.transfer().address(), "uncommitted"});
+  REQUIRE(child->ReadLine() == "promised");
+  while (sink.transfer().counters().chunks_received < 3)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return child;
+}
 
 double SecondsSince(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -94,15 +108,9 @@ TEST_CASE("a sink that hangs is given up after the timeout") {
 
 TEST_CASE("a source killed in the middle gives the sink its pages back") {
   UcxNode sink(TestOptions(2), kPages, {kCell, kCell});
-  REQUIRE(sink.status().ok());
-  sink.LendAll();
-  ChildProcess child({TRANSFER_PEER, "source", std::to_string(kPages), std::to_string(kCell),
-                      sink.transfer().address(), "uncommitted"});
-  REQUIRE(child.ReadLine() == "promised");
-  while (sink.transfer().counters().chunks_received < 3)
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const std::unique_ptr<ChildProcess> child = SourceInTheMiddle(sink);
   const auto start = std::chrono::steady_clock::now();
-  child.Signal(SIGKILL);
+  child->Signal(SIGKILL);
   const auto aborted = sink.Wait<HandoffAborted>();
   REQUIRE(aborted.has_value());
   CHECK(aborted->status.code() == absl::StatusCode::kUnavailable);
@@ -113,17 +121,11 @@ TEST_CASE("a source killed in the middle gives the sink its pages back") {
 
 TEST_CASE("a sink that cancels in the middle ends the source in the other process") {
   UcxNode sink(TestOptions(2), kPages, {kCell, kCell});
-  REQUIRE(sink.status().ok());
-  sink.LendAll();
-  ChildProcess child({TRANSFER_PEER, "source", std::to_string(kPages), std::to_string(kCell),
-                      sink.transfer().address(), "uncommitted"});
-  REQUIRE(child.ReadLine() == "promised");
-  while (sink.transfer().counters().chunks_received < 3)
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const std::unique_ptr<ChildProcess> child = SourceInTheMiddle(sink);
   sink.transfer().Post(CancelHandoff{{1, ~uint64_t{1}}, 1});
   CHECK(sink.Wait<HandoffAborted>()->status.code() == absl::StatusCode::kCancelled);
-  CHECK(child.ReadLine() == "CANCELLED: cancelled");
-  CHECK(child.Finish() == 0);
+  CHECK(child->ReadLine() == "CANCELLED: cancelled");
+  CHECK(child->Finish() == 0);
   sink.transfer().Post(ReclaimPages{kPages});
   CHECK(sink.Wait<PagesReturned>()->pages.size() == kPages);
 }
