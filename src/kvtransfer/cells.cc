@@ -8,6 +8,14 @@
 
 namespace baton {
 
+bool Overlap(const CellRect& a, const CellRect& b) {
+  const auto meet = [](int32_t from_a, int32_t n_a, int32_t from_b, int32_t n_b) {
+    return from_a < from_b + n_b && from_b < from_a + n_a;
+  };
+  return meet(a.plane, a.n_planes, b.plane, b.n_planes) &&
+         meet(a.first_page, a.n_pages, b.first_page, b.n_pages);
+}
+
 int64_t PlaneBytes(const PoolView& pool, int32_t plane, int32_t n_planes) {
   int64_t bytes = 0;
   for (int32_t i = plane; i < plane + n_planes; ++i) bytes += pool.planes[i].bytes;

@@ -18,6 +18,8 @@ struct CellRect {
   bool operator==(const CellRect&) const = default;
 };
 
+bool Overlap(const CellRect& a, const CellRect& b);
+
 // Bytes of planes [plane, plane + n_planes) of one page.
 int64_t PlaneBytes(const PoolView& pool, int32_t plane, int32_t n_planes);
 int64_t RectBytes(const PoolView& pool, const CellRect& rect);

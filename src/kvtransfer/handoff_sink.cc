@@ -8,6 +8,11 @@
 
 namespace baton {
 
+CellRect RectOf(const wire::ChunkHeader& header) {
+  return {static_cast<int32_t>(header.plane), static_cast<int32_t>(header.n_planes),
+          static_cast<int32_t>(header.first_page), static_cast<int32_t>(header.n_pages)};
+}
+
 HandoffSink::HandoffSink(const Ticket& ticket, ConnectionId connection, const PoolView* pool,
                          const HandoffLimits& limits, int64_t now_us)
     : ticket_(ticket), connection_(connection), pool_(pool), limits_(limits), opened_us_(now_us) {}
@@ -23,8 +28,8 @@ void HandoffSink::Promise(PageStock* stock, HandoffEffects* out) {
   state_ = State::kReceiving;
   const auto n_pages = static_cast<size_t>(ticket_.kv_pages);
   page_ids_.assign(n_pages, -1);
-  cells_.assign(n_pages * pool_->planes.size(), Cell::kMissing);
-  n_missing_ = static_cast<int64_t>(cells_.size());
+  here_.assign(n_pages * pool_->planes.size(), false);
+  n_missing_ = static_cast<int64_t>(here_.size());
   OpenAgain(0, out);
 }
 
@@ -46,25 +51,21 @@ HandoffSink::Decision HandoffSink::Check(const wire::ChunkHeader& header) const 
   if (header.n_planes == 0 || header.n_pages == 0 || plane_end > pool_->planes.size() ||
       page_end > page_ids_.size())
     return refuse(NackReason::kBadRange);
-  const CellRect rect{static_cast<int32_t>(header.plane), static_cast<int32_t>(header.n_planes),
-                      static_cast<int32_t>(header.first_page),
-                      static_cast<int32_t>(header.n_pages)};
+  const CellRect rect = RectOf(header);
   if (RectBytes(*pool_, rect) != header.length) return refuse(NackReason::kBadRange);
   if (header.length > limits_.chunk_bytes) return refuse(NackReason::kTooBig);
 
-  int64_t n_here = 0, n_claimed = 0;
-  for (uint32_t page = 0; page < header.n_pages; ++page) {
-    for (uint32_t plane = 0; plane < header.n_planes; ++plane) {
-      const Cell cell = CellOf(header, page, plane);
-      n_here += cell == Cell::kHere;
-      n_claimed += cell == Cell::kClaimed;
-    }
-  }
-  const int64_t n_cells = int64_t{header.n_pages} * header.n_planes;
-  if (n_here == n_cells) return {.verdict = Verdict::kAlreadyHere};
-  if (n_claimed == n_cells) return {.verdict = Verdict::kAlreadyComing};
-  if (n_here + n_claimed > 0) return refuse(NackReason::kBadRange);
-  if (n_claims_ > 0 && claimed_bytes_ + header.length > limits_.window_bytes)
+  int64_t n_here = 0;
+  for (int32_t page = 0; page < rect.n_pages; ++page)
+    for (int32_t plane = 0; plane < rect.n_planes; ++plane)
+      n_here += here_[IndexOf(rect, page, plane)];
+  if (n_here == int64_t{rect.n_pages} * rect.n_planes) return {.verdict = Verdict::kAlreadyHere};
+  if (std::find(claims_.begin(), claims_.end(), rect) != claims_.end())
+    return {.verdict = Verdict::kAlreadyComing};
+  const auto overlaps = [&rect](const CellRect& claim) { return Overlap(claim, rect); };
+  if (n_here > 0 || std::any_of(claims_.begin(), claims_.end(), overlaps))
+    return refuse(NackReason::kBadRange);
+  if (!claims_.empty() && claimed_bytes_ + header.length > limits_.window_bytes)
     return refuse(NackReason::kNotGranted);
   return {.verdict = Verdict::kAccept};
 }
@@ -77,8 +78,7 @@ void HandoffSink::Claim(const wire::ChunkHeader& header, PageStock* stock) {
     id = stock->Bind();
     ++n_bound_;
   }
-  SetCells(header, Cell::kClaimed);
-  ++n_claims_;
+  claims_.push_back(RectOf(header));
   claimed_bytes_ += header.length;
 }
 
@@ -88,17 +88,21 @@ std::span<const int32_t> HandoffSink::PageIds(const wire::ChunkHeader& header) c
 
 void HandoffSink::Landed(const wire::ChunkHeader& header, Landing landing, int64_t now_us,
                          PageStock* stock, HandoffEffects* out) {
-  --n_claims_;
+  const CellRect rect = RectOf(header);
+  const auto claim = std::find(claims_.begin(), claims_.end(), rect);
+  CHECK(claim != claims_.end());
+  claims_.erase(claim);
   claimed_bytes_ -= header.length;
   if (state_ == State::kAborting) return FinishAbortIfQuiet(stock, out);
   CHECK(state_ == State::kReceiving);
   if (landing != Landing::kVerified) {
-    SetCells(header, Cell::kMissing);
     if (landing == Landing::kDamaged)
       out->messages.emplace_back(wire::Nack{handoff(), header.chunk_seq, wire::NackReason::kCrc});
     return;
   }
-  SetCells(header, Cell::kHere);
+  for (int32_t page = 0; page < rect.n_pages; ++page)
+    for (int32_t plane = 0; plane < rect.n_planes; ++plane)
+      here_[IndexOf(rect, page, plane)] = true;
   n_missing_ -= int64_t{header.n_pages} * header.n_planes;
   digest_ += wire::ChunkDigest(header.chunk_seq, header.payload_crc);
   if (!limits_.withhold_acks) out->messages.emplace_back(wire::Ack{handoff(), header.chunk_seq});
@@ -126,7 +130,7 @@ void HandoffSink::CompleteIfAll(int64_t now_us, PageStock* stock, HandoffEffects
     return Abort(absl::DataLossError("the chunks that arrived are not those that were sent "
                                      "(digests differ)"),
                  Tell::kCancel, now_us, stock, out);
-  CHECK(n_claims_ == 0);  // every cell is here, so none can be claimed
+  CHECK(claims_.empty());  // every cell is here, so none can be claimed
   std::vector<int32_t> pages = std::move(page_ids_);
   for (int32_t left = ticket_.promise_pages - n_bound_; left > 0; --left)
     pages.push_back(stock->Bind());
@@ -158,7 +162,7 @@ void HandoffSink::Abort(absl::Status status, Tell tell, int64_t now_us, PageStoc
 }
 
 void HandoffSink::FinishAbortIfQuiet(PageStock* stock, HandoffEffects* out) {
-  if (n_claims_ > 0) return;
+  if (!claims_.empty()) return;
   state_ = State::kAborted;
   std::erase(page_ids_, -1);
   stock->Lend(page_ids_);
@@ -179,18 +183,9 @@ void HandoffSink::Tick(int64_t now_us, HandoffEffects* out) {
     out->close_connection = true;
 }
 
-HandoffSink::Cell& HandoffSink::CellOf(const wire::ChunkHeader& header, uint32_t page,
-                                       uint32_t plane) {
-  return cells_[(size_t{header.first_page} + page) * pool_->planes.size() + header.plane + plane];
-}
-HandoffSink::Cell HandoffSink::CellOf(const wire::ChunkHeader& header, uint32_t page,
-                                      uint32_t plane) const {
-  return cells_[(size_t{header.first_page} + page) * pool_->planes.size() + header.plane + plane];
-}
-
-void HandoffSink::SetCells(const wire::ChunkHeader& header, Cell cell) {
-  for (uint32_t page = 0; page < header.n_pages; ++page)
-    for (uint32_t plane = 0; plane < header.n_planes; ++plane) CellOf(header, page, plane) = cell;
+size_t HandoffSink::IndexOf(const CellRect& rect, int32_t page, int32_t plane) const {
+  return static_cast<size_t>(rect.first_page + page) * pool_->planes.size() +
+         static_cast<size_t>(rect.plane + plane);
 }
 
 }  // namespace baton

@@ -25,6 +25,9 @@
 
 namespace baton {
 
+// The cells a chunk says it carries.
+CellRect RectOf(const wire::ChunkHeader& header);
+
 class HandoffSink {
  public:
   HandoffSink(const Ticket& ticket, ConnectionId connection, const PoolView* pool,
@@ -75,11 +78,8 @@ class HandoffSink {
 
  private:
   enum class State { kWaiting, kReceiving, kComplete, kAborting, kAborted };
-  enum class Cell : uint8_t { kMissing, kClaimed, kHere };
 
-  Cell& CellOf(const wire::ChunkHeader& header, uint32_t page, uint32_t plane);
-  Cell CellOf(const wire::ChunkHeader& header, uint32_t page, uint32_t plane) const;
-  void SetCells(const wire::ChunkHeader& header, Cell cell);
+  size_t IndexOf(const CellRect& rect, int32_t page, int32_t plane) const;
   void CompleteIfAll(int64_t now_us, PageStock* stock, HandoffEffects* out);
   void FinishAbortIfQuiet(PageStock* stock, HandoffEffects* out);
 
@@ -91,10 +91,10 @@ class HandoffSink {
   State state_ = State::kWaiting;
 
   std::vector<int32_t> page_ids_;  // (kv_pages), -1: not bound yet
-  std::vector<Cell> cells_;        // (kv_pages, n_planes)
+  std::vector<bool> here_;         // (kv_pages, n_planes): the cell is verified and in place
   int32_t n_bound_ = 0;
-  int64_t n_missing_ = 0;  // cells not kHere
-  int n_claims_ = 0;       // chunks accepted and not landed
+  int64_t n_missing_ = 0;         // cells not here
+  std::vector<CellRect> claims_;  // accepted and not landed: a window's worth at most
   int64_t claimed_bytes_ = 0;
   uint64_t digest_ = 0;
 

@@ -44,11 +44,6 @@ std::vector<uint64_t> KeysOf(const Map& map) {
   return keys;
 }
 
-CellRect RectOf(const wire::ChunkHeader& header) {
-  return {static_cast<int32_t>(header.plane), static_cast<int32_t>(header.n_planes),
-          static_cast<int32_t>(header.first_page), static_cast<int32_t>(header.n_pages)};
-}
-
 }  // namespace
 
 TransferCore::TransferCore(const TransferOptions& options, const PoolView& pool, Link* link,
