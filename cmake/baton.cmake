@@ -9,7 +9,10 @@ target_compile_options(baton_options INTERFACE
 target_compile_definitions(baton_options INTERFACE BOOST_DISABLE_ASSERTS
   $<$<BOOL:${BATON_DCHECK}>:BATON_DCHECK=1>)
 if(BATON_SANITIZE STREQUAL "address")
-  target_compile_options(baton_options INTERFACE -fsanitize=address,undefined -fno-sanitize-recover=undefined)
+  # Of UBSan what AddressSanitizer sees anyway, or x86 allows, is left out: it costs a third of the
+  # compile time.
+  target_compile_options(baton_options INTERFACE -fsanitize=address,undefined
+    -fno-sanitize=null,alignment,object-size,vptr -fno-sanitize-recover=undefined)
   target_link_options(baton_options INTERFACE -fsanitize=address,undefined)
 elseif(BATON_SANITIZE STREQUAL "thread")
   target_compile_options(baton_options INTERFACE -fsanitize=thread -Wno-tsan)
@@ -36,6 +39,9 @@ function(baton_test name)
   target_compile_definitions(${name} PRIVATE BATON_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data"
     BATON_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   target_link_libraries(${name} PRIVATE baton_options Catch2::Catch2 ${arg_DEPS})
+  if(BATON_SANITIZE STREQUAL "address")
+    target_compile_options(${name} PRIVATE -O0)  # assertions by the hundred: twice as fast to compile
+  endif()
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 300)
   endif()
