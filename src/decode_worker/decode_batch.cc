@@ -123,8 +123,10 @@ void DecodeBatch::Cancel(RequestId request, Epoch up_to) {
   DCHECK(logits_.empty());
   Remember(request, up_to);
   std::vector<Guest*> found;
-  for (const auto& [key, guest] : guests_)
-    if (key.first == request && key.second <= up_to) found.push_back(guest.get());
+  for (auto it = guests_.lower_bound({request, 0}); it != guests_.end(); ++it) {
+    if (it->first.first != request || it->first.second > up_to) break;
+    found.push_back(it->second.get());
+  }
   for (Guest* guest : found) End(guest, EndReason::kCancelled, {}, absl::InfiniteFuture());
 }
 

@@ -17,6 +17,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
 #include "common/ids.h"
@@ -85,7 +86,8 @@ class DecodeBatch {
 
   const DecodeOptions options_;
   KvPool* const pool_;
-  absl::flat_hash_map<Key, std::unique_ptr<Guest>> guests_;
+  // Ordered: what is done for all is done in the same order in every run.
+  absl::btree_map<Key, std::unique_ptr<Guest>> guests_;
   std::deque<Guest*> ready_;  // complete, in order, waiting for a row
   std::vector<Guest*> rows_;  // in order of joining
   std::vector<int> logits_;   // of the step in progress: index of each row's logits

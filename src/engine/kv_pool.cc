@@ -12,15 +12,17 @@ namespace baton {
 namespace {
 
 constexpr int64_t kHugePage = 2 << 20;
+constexpr int64_t kSmallPage = 4 << 10;
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<KvPool>> KvPool::Create(const KvLayout& layout, int n_pages) {
   CHECK(n_pages > 0 && layout.page_bytes > 0);
   int64_t bytes = 0;
-  const bool overflow = __builtin_mul_overflow(layout.page_bytes, int64_t{n_pages}, &bytes) ||
-                        __builtin_add_overflow(bytes, kHugePage - 1, &bytes);
-  bytes = bytes / kHugePage * kHugePage;
+  bool overflow = __builtin_mul_overflow(layout.page_bytes, int64_t{n_pages}, &bytes);
+  const int64_t grain = bytes < kHugePage ? kSmallPage : kHugePage;
+  overflow = overflow || __builtin_add_overflow(bytes, grain - 1, &bytes);
+  bytes = bytes / grain * grain;
   void* base = MAP_FAILED;
   if (!overflow) {
     base = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,

@@ -32,6 +32,7 @@ class KvPool {
   int total() const { return n_pages_; }
   int free() const { return static_cast<int>(free_.size()); }
   int held() const { return n_pages_ - free(); }
+  bool is_held(int32_t id) const { return is_held_[id]; }
 
   // Takes n pages, zeroed, appended to *out, all or nothing; false when fewer than n are free.
   [[nodiscard]] bool Take(int n, std::vector<int32_t>* out);

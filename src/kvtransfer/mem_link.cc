@@ -18,10 +18,13 @@ MemNetwork::MemNetwork(Mode mode, uint64_t seed) : mode_(mode), random_(seed) {}
 
 MemNetwork::~MemNetwork() { CHECK(links_.empty()); }
 
-std::unique_ptr<MemLink> MemNetwork::MakeLink() {
+std::unique_ptr<MemLink> MemNetwork::MakeLink(std::function<void()> wake, std::string address) {
   std::lock_guard lock(mutex_);
-  const std::string address = absl::StrCat("mem:", next_id_++);
-  std::unique_ptr<MemLink> link(new MemLink(this, address));
+  const int wake_fd = mode_ == Mode::kThreaded ? ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC) : -1;
+  CHECK(mode_ == Mode::kDeterministic || wake_fd >= 0);
+  if (address.empty()) address = absl::StrCat("mem:", next_id_++);
+  CHECK(!links_.contains(address));
+  std::unique_ptr<MemLink> link(new MemLink(this, address, std::move(wake), wake_fd));
   links_[address] = link.get();
   return link;
 }
@@ -29,7 +32,19 @@ std::unique_ptr<MemLink> MemNetwork::MakeLink() {
 MemNetwork::Wire* MemNetwork::FindWire(const MemLink* link, ConnectionId id, int* side) {
   for (const auto& wire : wires_) {
     for (int s = 0; s < 2; ++s) {
-      if (!wire->open || wire->ends[s].link != link || wire->ends[s].id != id) continue;
+      if (!wire->ends[s].open || wire->ends[s].link != link || wire->ends[s].id != id) continue;
+      *side = s;
+      return wire.get();
+    }
+  }
+  return nullptr;
+}
+
+MemNetwork::Wire* MemNetwork::FindOffer(const MemLink* link, AnnouncementId id, int* side) {
+  for (const auto& wire : wires_) {
+    for (int s = 0; s < 2; ++s) {
+      if (!wire->ends[s].open || wire->ends[s].link != link || !wire->offers[s].contains(id))
+        continue;
       *side = s;
       return wire.get();
     }
@@ -38,11 +53,36 @@ MemNetwork::Wire* MemNetwork::FindWire(const MemLink* link, ConnectionId id, int
 }
 
 bool MemNetwork::Chance(double probability) {
-  return probability > 0 && std::uniform_real_distribution<>()(random_) < probability;
+  constexpr double kScale = 1.0 / static_cast<double>(uint64_t{1} << 53);
+  return probability > 0 && static_cast<double>(random_() >> 11) * kScale < probability;
 }
 
-bool MemNetwork::frozen(const MemLink* link) const {
-  return std::find(frozen_.begin(), frozen_.end(), link) != frozen_.end();
+bool MemNetwork::Passes(const MemLink* from, const MemLink* to) const {
+  const auto frozen = [this](const MemLink* link) {
+    return std::find(frozen_.begin(), frozen_.end(), link) != frozen_.end();
+  };
+  return !frozen(from) && !frozen(to) && (blocked_.empty() || !blocked_.contains({from, to}));
+}
+
+bool MemNetwork::CanDeliver(const Wire& wire, int side) const {
+  return !wire.to[side].empty() && Passes(wire.ends[1 - side].link, wire.ends[side].link);
+}
+
+bool MemNetwork::CanFinish(const Copy& copy) const {
+  return copy.receiver != nullptr && copy.offer.sender != nullptr &&
+         Passes(copy.offer.sender, copy.receiver);
+}
+
+int64_t MemNetwork::DueUs(const Wire& wire, int to_side) {
+  if (!delay_) return now_us_;
+  return now_us_ + delay_(wire.ends[1 - to_side].link, wire.ends[to_side].link);
+}
+
+void MemNetwork::Send(Wire* wire, int to_side, LinkEvent event) {
+  std::deque<Parcel>& queue = wire->to[to_side];
+  int64_t due_us = DueUs(*wire, to_side);
+  if (!queue.empty()) due_us = std::max(due_us, queue.back().due_us);
+  queue.push_back({due_us, std::move(event)});
 }
 
 bool MemNetwork::Step() {
@@ -50,78 +90,130 @@ bool MemNetwork::Step() {
   std::vector<std::pair<Wire*, int>> deliverable;
   for (const auto& wire : wires_)
     for (int side = 0; side < 2; ++side)
-      if (wire->open && !wire->to[side].empty() && !frozen(wire->ends[side].link) &&
-          !frozen(wire->ends[1 - side].link))
-        deliverable.emplace_back(wire.get(), side);
+      if (CanDeliver(*wire, side)) deliverable.emplace_back(wire.get(), side);
   std::vector<size_t> movable;
   for (size_t i = 0; i < copies_.size(); ++i)
-    if (!frozen(copies_[i].receiver) && !frozen(copies_[i].offer.sender)) movable.push_back(i);
+    if (CanFinish(copies_[i])) movable.push_back(i);
   const size_t n = deliverable.size() + movable.size();
   if (n == 0) return false;
   const size_t pick = random_() % n;
-  if (pick >= deliverable.size()) {
-    const size_t at = movable[pick - deliverable.size()];
-    const Copy copy = copies_[at];
-    copies_.erase(copies_.begin() + static_cast<std::ptrdiff_t>(at));
-    Finish(copy, true);
-    return true;
-  }
-  const auto [wire, side] = deliverable[pick];
-  if (Chance(faults_.cut_connection)) {
-    Close(wire, 2, absl::UnavailableError("connection cut"));
-  } else {
-    Deliver(wire, side);
-  }
+  if (pick < deliverable.size())
+    DeliverFront(deliverable[pick].first, deliverable[pick].second);
+  else
+    FinishAt(movable[pick - deliverable.size()]);
   return true;
 }
 
-void MemNetwork::Deliver(Wire* wire, int side) {
-  LinkEvent event = std::move(wire->to[side].front());
+int64_t MemNetwork::NextDueUs() const {
+  int64_t next_us = kNever;
+  for (const auto& wire : wires_)
+    for (int side = 0; side < 2; ++side)
+      if (CanDeliver(*wire, side)) next_us = std::min(next_us, wire->to[side].front().due_us);
+  for (const Copy& copy : copies_)
+    if (CanFinish(copy)) next_us = std::min(next_us, copy.due_us);
+  return next_us;
+}
+
+bool MemNetwork::Deliver(int64_t now_us) {
+  std::lock_guard lock(mutex_);
+  now_us_ = now_us;
+  const int64_t due_us = NextDueUs();
+  if (due_us > now_us) return false;
+  for (const auto& wire : wires_) {
+    for (int side = 0; side < 2; ++side) {
+      if (!CanDeliver(*wire, side) || wire->to[side].front().due_us != due_us) continue;
+      DeliverFront(wire.get(), side);
+      return true;
+    }
+  }
+  for (size_t i = 0; i < copies_.size(); ++i) {
+    if (!CanFinish(copies_[i]) || copies_[i].due_us != due_us) continue;
+    FinishAt(i);
+    return true;
+  }
+  return false;
+}
+
+void MemNetwork::DeliverFront(Wire* wire, int side) {
+  if (Chance(faults_.cut_connection))
+    return CloseBoth(wire, absl::UnavailableError("connection cut"));
+  LinkEvent event = std::move(wire->to[side].front().event);
   wire->to[side].pop_front();
+  MemLink* const link = wire->ends[side].link;
+  if (std::holds_alternative<ConnectionLost>(event)) EndSide(wire, side);
   if (std::holds_alternative<MessageArrived>(event) && Chance(faults_.duplicate_message))
-    wire->ends[side].link->Put(event);
-  wire->ends[side].link->Put(std::move(event));
+    link->Put(event);
+  link->Put(std::move(event));
 }
 
 void MemNetwork::DeliverAllIfThreaded() {
   if (mode_ != Mode::kThreaded) return;
   for (const auto& wire : wires_)
     for (int side = 0; side < 2; ++side)
-      while (wire->open && !wire->to[side].empty()) Deliver(wire.get(), side);
-  for (const Copy& copy : std::exchange(copies_, {})) Finish(copy, true);
+      while (CanDeliver(*wire, side)) DeliverFront(wire.get(), side);
+  while (!copies_.empty()) FinishAt(copies_.size() - 1);
 }
 
-void MemNetwork::Finish(const Copy& copy, bool ok) {
-  // A connection that fails under a chunk leaves any part of it behind.
-  const uint64_t n_bytes = ok ? copy.offer.length : random_() % (copy.offer.length + 1);
-  std::memcpy(copy.destination, copy.offer.payload, n_bytes);
-  if (ok && copy.offer.length > 0 && Chance(faults_.corrupt_payload))
-    copy.destination[random_() % copy.offer.length] ^= std::byte{1} << (random_() % 8);
-  copy.receiver->Put(ChunkLanded{copy.operation, ok});
-  --copy.receiver->n_operations_;
-  copy.offer.sender->Put(ChunkSent{copy.offer.operation});
-  --copy.offer.sender->n_operations_;
+void MemNetwork::FinishAt(size_t copy_index) {
+  const Copy copy = copies_[copy_index];
+  copies_.erase(copies_.begin() + static_cast<std::ptrdiff_t>(copy_index));
+  const Offer& offer = copy.offer;
+  if (watch_.landing) watch_.landing(copy.receiver, copy.operation, copy.destination, offer.length);
+  std::memcpy(copy.destination, offer.payload, offer.length);
+  if (offer.length > 0 && Chance(faults_.corrupt_payload))
+    copy.destination[random_() % offer.length] ^= std::byte{1} << (random_() % 8);
+  copy.receiver->Report(ChunkLanded{copy.operation, true});
+  offer.sender->Report(ChunkSent{offer.operation});
 }
 
-// told_side: 0 or 1 closes, so only the other end hears of it; 2: both do.
-void MemNetwork::Close(Wire* wire, int closing_side, const absl::Status& status) {
-  wire->open = false;
-  for (int side = 0; side < 2; ++side) {
-    if (side != closing_side)
-      wire->ends[side].link->Put(ConnectionLost{wire->ends[side].id, status});
-    for (const auto& [id, offer] : wire->offers[side]) {
-      offer.sender->Put(ChunkSent{offer.operation});
-      --offer.sender->n_operations_;
+// A connection that fails under a chunk leaves any part of it behind.
+void MemNetwork::BreakCopy(Copy* copy) {
+  if (copy->receiver == nullptr || copy->offer.sender == nullptr) return;
+  const uint64_t n_bytes = random_() % (copy->offer.length + 1);
+  if (watch_.landing) watch_.landing(copy->receiver, copy->operation, copy->destination, n_bytes);
+  std::memcpy(copy->destination, copy->offer.payload, n_bytes);
+}
+
+void MemNetwork::EndSide(Wire* wire, int side) {
+  wire->ends[side].open = false;
+  wire->to[side].clear();
+  for (const auto& [id, offer] : wire->offers[1 - side])
+    offer.sender->Report(ChunkSent{offer.operation});
+  wire->offers[1 - side].clear();
+  for (Copy& copy : copies_) {
+    if (copy.wire != wire) continue;
+    BreakCopy(&copy);
+    if (copy.receiving_side == side) {
+      if (copy.receiver != nullptr) copy.receiver->Report(ChunkLanded{copy.operation, false});
+      copy.receiver = nullptr;
+    } else {
+      if (copy.offer.sender != nullptr) copy.offer.sender->Report(ChunkSent{copy.offer.operation});
+      copy.offer.sender = nullptr;
     }
-    wire->offers[side].clear();
-    wire->to[side].clear();
   }
-  std::vector<Copy> mine;
-  std::erase_if(copies_, [&](const Copy& copy) {
-    if (copy.wire == wire) mine.push_back(copy);
-    return copy.wire == wire;
+  std::erase_if(copies_, [](const Copy& copy) {
+    return copy.receiver == nullptr && copy.offer.sender == nullptr;
   });
-  for (const Copy& copy : mine) Finish(copy, false);
+}
+
+void MemNetwork::CloseSide(Wire* wire, int side, const absl::Status& status) {
+  EndSide(wire, side);
+  const End& other = wire->ends[1 - side];
+  if (!other.open) return;
+  // What is under way may get lost, from the end.
+  std::deque<Parcel>& queue = wire->to[1 - side];
+  const size_t n_kept = random_() % (queue.size() + 1);
+  while (queue.size() > n_kept) queue.pop_back();
+  Send(wire, 1 - side, ConnectionLost{other.id, status});
+  DeliverAllIfThreaded();
+}
+
+void MemNetwork::CloseBoth(Wire* wire, const absl::Status& status) {
+  for (int side = 0; side < 2; ++side) {
+    if (!wire->ends[side].open) continue;
+    EndSide(wire, side);
+    wire->ends[side].link->Put(ConnectionLost{wire->ends[side].id, status});
+  }
 }
 
 void MemNetwork::Freeze(const MemLink* link) {
@@ -129,45 +221,70 @@ void MemNetwork::Freeze(const MemLink* link) {
   frozen_.push_back(link);
 }
 
+void MemNetwork::Thaw(const MemLink* link) {
+  std::lock_guard lock(mutex_);
+  std::erase(frozen_, link);
+}
+
+void MemNetwork::Block(const MemLink* from, const MemLink* to) {
+  std::lock_guard lock(mutex_);
+  blocked_.insert({from, to});
+}
+
 void MemNetwork::Cut(MemLink* link, ConnectionId connection) {
   std::lock_guard lock(mutex_);
   int side;
   if (Wire* wire = FindWire(link, connection, &side))
-    Close(wire, 2, absl::UnavailableError("connection cut"));
+    CloseBoth(wire, absl::UnavailableError("connection cut"));
+}
+
+bool MemNetwork::CutAny() {
+  std::lock_guard lock(mutex_);
+  std::vector<Wire*> open;
+  for (const auto& wire : wires_)
+    if (wire->ends[0].open && wire->ends[1].open) open.push_back(wire.get());
+  if (open.empty()) return false;
+  CloseBoth(open[random_() % open.size()], absl::UnavailableError("connection cut"));
+  return true;
 }
 
 // ---- one link ----
 
-MemLink::MemLink(MemNetwork* network, std::string address)
-    : network_(network),
-      address_(std::move(address)),
-      wake_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
-  CHECK(wake_fd_ >= 0);
-}
+MemLink::MemLink(MemNetwork* network, std::string address, std::function<void()> wake, int wake_fd)
+    : network_(network), address_(std::move(address)), wake_(std::move(wake)), wake_fd_(wake_fd) {}
 
 MemLink::~MemLink() {
   std::lock_guard lock(network_->mutex_);
   for (const auto& wire : network_->wires_) {
     for (int side = 0; side < 2; ++side) {
-      if (wire->open && wire->ends[side].link == this)
-        network_->Close(wire.get(), side, absl::UnavailableError("the peer is gone"));
+      if (wire->ends[side].link != this) continue;
+      if (wire->ends[side].open)
+        network_->CloseSide(wire.get(), side, absl::UnavailableError("the peer is gone"));
+      wire->ends[side].link = nullptr;
     }
   }
   network_->links_.erase(address_);
   std::erase(network_->frozen_, this);
-  ::close(wake_fd_);
+  std::erase_if(network_->blocked_,
+                [this](const auto& pair) { return pair.first == this || pair.second == this; });
+  if (wake_fd_ >= 0) ::close(wake_fd_);
 }
 
 void MemLink::Put(LinkEvent event) {
-  if (inbox_.empty()) {
-    const uint64_t one = 1;
-    CHECK(::write(wake_fd_, &one, sizeof(one)) == sizeof(one));
-  }
+  const bool was_empty = inbox_.empty();
   inbox_.push_back(std::move(event));
+  if (!was_empty) return;
+  if (wake_) wake_();
+  if (wake_fd_ < 0) return;
+  const uint64_t one = 1;
+  CHECK(::write(wake_fd_, &one, sizeof(one)) == sizeof(one));
 }
 
 ConnectionId MemLink::Connect(const std::string& address) {
   std::lock_guard lock(network_->mutex_);
+  std::erase_if(network_->wires_, [](const auto& wire) {  // those that are over
+    return !wire->ends[0].open && !wire->ends[1].open;
+  });
   const ConnectionId id = network_->next_id_++;
   const auto it = network_->links_.find(address);
   if (it == network_->links_.end()) {
@@ -177,7 +294,7 @@ ConnectionId MemLink::Connect(const std::string& address) {
   auto wire = std::make_unique<MemNetwork::Wire>();
   wire->ends[0] = {this, id};
   wire->ends[1] = {it->second, network_->next_id_++};
-  wire->to[1].push_back(ConnectionAccepted{wire->ends[1].id});
+  network_->Send(wire.get(), 1, ConnectionAccepted{wire->ends[1].id});
   network_->wires_.push_back(std::move(wire));
   network_->DeliverAllIfThreaded();
   return id;
@@ -187,8 +304,8 @@ void MemLink::Send(ConnectionId connection, std::string message) {
   std::lock_guard lock(network_->mutex_);
   int side;
   MemNetwork::Wire* wire = network_->FindWire(this, connection, &side);
-  if (wire == nullptr) return;
-  wire->to[1 - side].push_back(MessageArrived{wire->ends[1 - side].id, std::move(message)});
+  if (wire == nullptr || !wire->ends[1 - side].open) return;
+  network_->Send(wire, 1 - side, MessageArrived{wire->ends[1 - side].id, std::move(message)});
   network_->DeliverAllIfThreaded();
 }
 
@@ -202,55 +319,58 @@ void MemLink::Announce(ConnectionId connection, OperationId operation,
   ++n_operations_;
   const AnnouncementId id = network_->next_id_++;
   wire->offers[1 - side][id] = {this, operation, payload, length};
-  wire->to[1 - side].push_back(ChunkAnnounced{.connection = wire->ends[1 - side].id,
-                                              .announcement = id,
-                                              .header = std::string(header.begin(), header.end()),
-                                              .length = length});
+  if (!wire->ends[1 - side].open) return;  // ends when this end hears that the other is gone
+  network_->Send(wire, 1 - side,
+                 ChunkAnnounced{.connection = wire->ends[1 - side].id,
+                                .announcement = id,
+                                .header = std::string(header.begin(), header.end()),
+                                .length = length});
   network_->DeliverAllIfThreaded();
 }
 
 void MemLink::Accept(AnnouncementId announcement, OperationId operation, std::byte* destination) {
   std::lock_guard lock(network_->mutex_);
-  for (const auto& wire : network_->wires_) {
-    for (int side = 0; side < 2; ++side) {
-      const auto it = wire->offers[side].find(announcement);
-      if (it == wire->offers[side].end()) continue;
-      CHECK(wire->ends[side].link == this);
-      ++n_operations_;
-      network_->copies_.push_back({wire.get(), it->second, this, operation, destination});
-      wire->offers[side].erase(it);
-      return network_->DeliverAllIfThreaded();
-    }
+  int side;
+  MemNetwork::Wire* wire = network_->FindOffer(this, announcement, &side);
+  if (wire == nullptr) return Put(ChunkLanded{operation, false});  // it went with its connection
+  const MemNetwork::Offer offer = wire->offers[side].at(announcement);
+  wire->offers[side].erase(announcement);
+  for (const MemNetwork::Copy& copy : network_->copies_) {
+    // No two posted receives share memory.
+    CHECK(copy.receiver != this || destination >= copy.destination + copy.offer.length ||
+          copy.destination >= destination + offer.length);
   }
-  Put(ChunkLanded{operation, false});  // it went with its connection
+  ++n_operations_;
+  if (network_->watch_.posted) network_->watch_.posted(this, operation, destination, offer.length);
+  network_->copies_.push_back(
+      {wire, side, network_->DueUs(*wire, side), offer, this, operation, destination});
+  network_->DeliverAllIfThreaded();
 }
 
 void MemLink::Refuse(AnnouncementId announcement) {
   std::lock_guard lock(network_->mutex_);
-  for (const auto& wire : network_->wires_) {
-    for (int side = 0; side < 2; ++side) {
-      const auto it = wire->offers[side].find(announcement);
-      if (it == wire->offers[side].end()) continue;
-      it->second.sender->Put(ChunkSent{it->second.operation});
-      --it->second.sender->n_operations_;
-      wire->offers[side].erase(it);
-      return;
-    }
-  }
+  int side;
+  MemNetwork::Wire* wire = network_->FindOffer(this, announcement, &side);
+  if (wire == nullptr) return;
+  const MemNetwork::Offer offer = wire->offers[side].at(announcement);
+  wire->offers[side].erase(announcement);
+  offer.sender->Report(ChunkSent{offer.operation});
 }
 
 void MemLink::Close(ConnectionId connection) {
   std::lock_guard lock(network_->mutex_);
   int side;
   if (MemNetwork::Wire* wire = network_->FindWire(this, connection, &side))
-    network_->Close(wire, side, absl::UnavailableError("the peer closed the connection"));
+    network_->CloseSide(wire, side, absl::UnavailableError("the peer closed the connection"));
 }
 
 bool MemLink::Poll(std::vector<LinkEvent>* events) {
   std::lock_guard lock(network_->mutex_);
   if (inbox_.empty()) return false;
-  uint64_t count;
-  CHECK(::read(wake_fd_, &count, sizeof(count)) == sizeof(count));
+  if (wake_fd_ >= 0) {
+    uint64_t count;
+    CHECK(::read(wake_fd_, &count, sizeof(count)) == sizeof(count));
+  }
   for (LinkEvent& event : inbox_) events->push_back(std::move(event));
   inbox_.clear();
   return true;

@@ -20,16 +20,13 @@ struct SequentialTokens {
   std::vector<uint64_t> digests;  // of each token's logits row, not chained
 };
 
-inline SequentialTokens SequentialRun(Backend* backend, const std::vector<int32_t>& prompt,
-                                      int max_tokens, const SamplingParams& sampling,
+inline SequentialTokens SequentialRun(Backend* backend, KvPool* pool,
+                                      const std::vector<int32_t>& prompt, int max_tokens,
+                                      const SamplingParams& sampling,
                                       const std::vector<int32_t>& stop_tokens = {}) {
-  const KvLayout& layout = backend->kv_layout();
-  const int n_pages = layout.PagesFor(static_cast<int>(prompt.size()) + max_tokens);
-  auto pool = KvPool::Create(layout, n_pages);
-  CHECK(pool.ok());
-  backend->SetPool(pool->get());
+  backend->SetPool(pool);
   std::vector<int32_t> pages;
-  CHECK((*pool)->Take(n_pages, &pages));
+  CHECK(pool->Take(pool->layout().PagesFor(static_cast<int>(prompt.size()) + max_tokens), &pages));
   Sampler sampler;
   StepBuilder builder;
   SequentialTokens out;
@@ -48,8 +45,17 @@ inline SequentialTokens SequentialRun(Backend* backend, const std::vector<int32_
     input = {out.tokens.back()};
     if (std::find(stop_tokens.begin(), stop_tokens.end(), input[0]) != stop_tokens.end()) break;
   }
-  (*pool)->Give(pages);
+  pool->Give(pages);
   return out;
+}
+
+inline SequentialTokens SequentialRun(Backend* backend, const std::vector<int32_t>& prompt,
+                                      int max_tokens, const SamplingParams& sampling,
+                                      const std::vector<int32_t>& stop_tokens = {}) {
+  const KvLayout& layout = backend->kv_layout();
+  auto pool = KvPool::Create(layout, layout.PagesFor(static_cast<int>(prompt.size()) + max_tokens));
+  CHECK(pool.ok());
+  return SequentialRun(backend, pool->get(), prompt, max_tokens, sampling, stop_tokens);
 }
 
 }  // namespace baton

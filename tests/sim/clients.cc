@@ -1,0 +1,180 @@
+#include "sim/clients.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "prefill_worker/sequential_run.h"
+#include "sim/violation.h"
+
+namespace baton::sim {
+
+void ClientCounts::Add(const ClientCounts& other) {
+  submitted += other.submitted;
+  complete += other.complete;
+  cancelled += other.cancelled;
+  late += other.late;
+  failed += other.failed;
+  attempts += other.attempts;
+  tokens += other.tokens;
+}
+
+Clients::Clients(const Swarm& swarm, Agenda* agenda, SimRandom* random)
+    : swarm_(swarm),
+      agenda_(agenda),
+      random_(random),
+      reference_(swarm.page_tokens, swarm.n_layers) {
+  auto pool = KvPool::Create(reference_.kv_layout(), swarm.largest_request_pages() + 1);
+  CHECK(pool.ok());
+  reference_pool_ = *std::move(pool);
+}
+
+Clients::~Clients() = default;
+
+GenerateRequest Clients::Draw() {
+  GenerateRequest request;
+  const int64_t n = random_->Between(1, swarm_.max_prompt);
+  for (int64_t i = 0; i < n; ++i)
+    request.prompt.push_back(static_cast<int32_t>(random_->Below(HashBackend::kVocab)));
+  request.max_tokens = static_cast<int32_t>(random_->Between(1, swarm_.max_tokens));
+  request.sampling.temperature = random_->Percent(70) ? 0.0f : 1.0f;
+  request.sampling.seed = random_->Next();
+  if (random_->Percent(swarm_.stop_percent))
+    for (int64_t i = random_->Between(1, 4); i > 0; --i)
+      request.stop_tokens.push_back(static_cast<int32_t>(random_->Below(HashBackend::kVocab)));
+  request.want_digests = random_->Percent(swarm_.digest_percent);
+  if (random_->Percent(swarm_.deadline_percent))
+    request.timeout = absl::Microseconds(random_->Magnitude(1, 3'000'000));
+  return request;
+}
+
+void Clients::Expect(Request* request) {
+  const GenerateRequest& wanted = request->wanted;
+  const SequentialTokens expected =
+      SequentialRun(&reference_, reference_pool_.get(), wanted.prompt, wanted.max_tokens,
+                    wanted.sampling, wanted.stop_tokens);
+  request->tokens = expected.tokens;
+  request->digests = expected.digests;
+}
+
+void Clients::Arrive(const Submit& submit) {
+  if (all_submitted()) return;
+  GenerateRequest wanted = turned_away_ != nullptr ? std::move(*turned_away_) : Draw();
+  turned_away_.reset();
+  // Known before anything of it can come back.
+  auto request = std::make_unique<Request>();
+  request->wanted = wanted;
+  Expect(request.get());
+  const absl::StatusOr<RequestId> id = submit(wanted);
+  if (!id.ok()) {
+    Require(id.status().code() == absl::StatusCode::kUnavailable ||
+                id.status().code() == absl::StatusCode::kResourceExhausted,
+            "a request that fits was refused: %s", id.status().ToString());
+    turned_away_ = std::make_unique<GenerateRequest>(std::move(wanted));
+    agenda_->Add(agenda_->now_us() + random_->Between(1'000, 50'000), What::kArrival);
+    return;
+  }
+  request->id = *id;
+  if (wanted.timeout != absl::InfiniteDuration())
+    request->deadline_us = agenda_->now_us() + absl::ToInt64Microseconds(wanted.timeout);
+  const auto index = static_cast<int>(requests_.size());
+  if (random_->Percent(swarm_.cancel_percent)) {
+    if (random_->Percent(50))
+      request->cancel_after = static_cast<int>(random_->Between(0, wanted.max_tokens));
+    else
+      agenda_->Add(agenda_->now_us() + random_->Magnitude(1, 2'000'000), What::kCancel, index);
+  }
+  index_[*id] = index;
+  requests_.push_back(std::move(request));
+  ++n_running_;
+  ++counts_.submitted;
+  if (!all_submitted())
+    agenda_->Add(agenda_->now_us() + random_->Between(0, 2 * swarm_.arrival_gap_us),
+                 What::kArrival);
+}
+
+Clients::Request& Clients::Find(RequestId id) {
+  const auto it = index_.find(id);
+  Require(it != index_.end(), "something came for request %x that was never submitted", id);
+  return *requests_[static_cast<size_t>(it->second)];
+}
+
+void Clients::OnToken(const EmitToken& token) {
+  Request& request = Find(token.request_id);
+  const auto n = static_cast<int>(request.n_got);
+  Require(!request.ended, "request %x got token %d after its end", request.id, token.index);
+  Require(token.index == n, "request %x got token %d, expected %d next", request.id, token.index,
+          n);
+  Require(request.n_got < request.tokens.size(), "request %x got more than its %d tokens",
+          request.id, request.tokens.size());
+  Require(token.token == request.tokens[request.n_got],
+          "request %x got a wrong token at %d: %d instead of %d", request.id, n, token.token,
+          request.tokens[request.n_got]);
+  Require(!request.wanted.want_digests || token.digest == request.digests[request.n_got],
+          "request %x got a wrong digest at %d", request.id, n);
+  ++request.n_got;
+  ++counts_.tokens;
+  agenda_->Trace("client %x: token %d is %d", request.id, token.index, token.token);
+  if (static_cast<int>(request.n_got) == request.cancel_after)
+    agenda_->Add(agenda_->now_us(), What::kCancel, index_.at(request.id));
+}
+
+void Clients::OnEnd(const EmitEnd& end) {
+  Request& request = Find(end.request_id);
+  Require(!request.ended, "request %x ended twice", request.id);
+  request.ended = true;
+  --n_running_;
+  counts_.attempts += static_cast<uint64_t>(end.timeline.attempts);
+  agenda_->Trace("client %x: end, reason %d, %s", request.id, static_cast<int>(end.reason),
+                 end.status.ToString());
+  const bool whole = request.n_got == request.tokens.size();
+  switch (end.reason) {
+    case EndReason::kLength:
+    case EndReason::kStopToken: {
+      const std::vector<int32_t>& stops = request.wanted.stop_tokens;
+      const bool stopped =
+          std::find(stops.begin(), stops.end(), request.tokens.back()) != stops.end();
+      Require(whole, "request %x ended after %d of %d tokens", request.id, request.n_got,
+              request.tokens.size());
+      Require(stopped == (end.reason == EndReason::kStopToken),
+              "request %x ended with the wrong reason", request.id);
+      ++counts_.complete;
+      return;
+    }
+    case EndReason::kCancelled:
+      Require(request.cancelled, "request %x was cancelled by nobody", request.id);
+      ++counts_.cancelled;
+      return;
+    case EndReason::kFailed:
+      if (agenda_->now_us() >= request.deadline_us) {
+        ++counts_.late;
+        return;
+      }
+      Require(!swarm_.must_complete, "request %x failed: %s", request.id, end.status.ToString());
+      Require(end.status.code() == absl::StatusCode::kUnavailable,
+              "request %x failed in an unexpected way: %s", request.id, end.status.ToString());
+      ++counts_.failed;
+      return;
+  }
+}
+
+RequestId Clients::IdToCancel(int request) { return requests_[static_cast<size_t>(request)]->id; }
+
+RequestId Clients::AnyRunning() {
+  std::vector<RequestId> running;
+  for (const auto& request : requests_)
+    if (!request->ended) running.push_back(request->id);
+  return running.empty() ? 0 : running[random_->Below(running.size())];
+}
+
+void Clients::NoteCancelled(RequestId id) { Find(id).cancelled = true; }
+
+std::string Clients::DescribeRunning() const {
+  std::string out;
+  for (const auto& request : requests_)
+    if (!request->ended)
+      out += absl::StrFormat("\n  request %x: prompt %d, %d of %d tokens", request->id,
+                             request->wanted.prompt.size(), request->n_got, request->tokens.size());
+  return out;
+}
+
+}  // namespace baton::sim

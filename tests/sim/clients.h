@@ -1,0 +1,75 @@
+// The clients of a simulated run and the oracle of what they must get: every stream has the very
+// tokens of a sequential run of its own, in order, no gap, no repeat, and one end.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/kv_pool.h"
+#include "prefill_worker/hash_backend.h"
+#include "router/router.h"
+#include "sim/agenda.h"
+#include "sim/swarm.h"
+
+namespace baton::sim {
+
+struct ClientCounts {
+  uint64_t submitted = 0, complete = 0, cancelled = 0, late = 0, failed = 0, attempts = 0,
+           tokens = 0;
+
+  void Add(const ClientCounts& other);
+};
+
+class Clients {
+ public:
+  Clients(const Swarm& swarm, Agenda* agenda, SimRandom* random);
+  ~Clients();
+
+  // The next request arrives, or one that was turned away comes again.
+  using Submit = std::function<absl::StatusOr<RequestId>(GenerateRequest)>;
+  void Arrive(const Submit& submit);
+  void OnToken(const EmitToken& token);
+  void OnEnd(const EmitEnd& end);
+  // Of agenda entries: the id to cancel, 0 if the client has changed its mind.
+  RequestId IdToCancel(int request);
+  RequestId AnyRunning();  // 0: none
+  void NoteCancelled(RequestId id);
+  bool IsOver(RequestId id) { return Find(id).ended; }
+
+  bool all_submitted() const { return requests_.size() >= static_cast<size_t>(swarm_.n_requests); }
+  bool all_ended() const { return n_running_ == 0; }
+  const ClientCounts& counts() const { return counts_; }
+  std::string DescribeRunning() const;
+
+ private:
+  struct Request {
+    RequestId id = 0;
+    GenerateRequest wanted;
+    std::vector<int32_t> tokens;  // the stream it must get
+    std::vector<uint64_t> digests;
+    size_t n_got = 0;
+    int cancel_after = -1;  // tokens
+    bool cancelled = false, ended = false;
+    int64_t deadline_us = INT64_MAX;
+  };
+  GenerateRequest Draw();
+  void Expect(Request* request);
+  Request& Find(RequestId id);
+
+  const Swarm& swarm_;
+  Agenda* const agenda_;
+  SimRandom* const random_;
+  HashBackend reference_;
+  std::unique_ptr<KvPool> reference_pool_;
+  std::vector<std::unique_ptr<Request>> requests_;
+  std::map<RequestId, int> index_;
+  std::unique_ptr<GenerateRequest> turned_away_;
+  int n_running_ = 0;
+  ClientCounts counts_;
+};
+
+}  // namespace baton::sim

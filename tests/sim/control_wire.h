@@ -1,0 +1,122 @@
+// The streams between workers and router as gRPC and ControlClient/ControlServer behave: in order
+// within a stream and nothing else; a stream that breaks may lose the end of what is under way, and
+// each end hears of it by itself; a worker dials anew with the same incarnation; the router retires
+// an older stream when a newer one comes. Keepalive ends a stream whose other end is silent.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <variant>
+#include <vector>
+
+#include "proto/control_client.h"
+#include "proto/messages.h"
+#include "sim/agenda.h"
+#include "sim/node.h"
+#include "sim/swarm.h"
+
+namespace baton::sim {
+
+// What the front thread of the router takes from its streams, as ControlServer queues it.
+struct StreamOpened {
+  uint64_t stream;
+  Incarnation worker;
+};
+struct StreamReported {
+  uint64_t stream;
+  Incarnation worker;
+  WorkerReport report;
+};
+struct StreamLost {
+  uint64_t stream;
+  Incarnation worker;
+};
+using FrontEvent = std::variant<StreamOpened, StreamReported, StreamLost>;
+
+class ControlWire {
+ public:
+  ControlWire(const Swarm& swarm, Agenda* agenda, SimRandom* random,
+              std::vector<std::unique_ptr<Node>>* nodes, std::function<void()> wake_front);
+
+  // --- the worker's end
+  void StartDialling(int node);
+  void Dial(int node, uint64_t stamp);
+  void Report(int node, WorkerReport report, int64_t at_us);
+  void OnKilled(int node);
+  void OnPaused(int node);   // silence begins
+  void OnResumed(int node);  // what waited is delivered
+  void DeliverDown(uint64_t stream);
+
+  // --- the router's end
+  void DeliverUp(uint64_t stream);
+  bool TakeFrontEvents(std::deque<FrontEvent>* out);  // all that have come
+  void Send(Incarnation worker, std::vector<RouterMessage> messages);
+  void Close(Incarnation worker);  // by the router
+
+  // --- faults
+  bool BreakAny();  // false: no stream is open
+  void Break(int node);
+  void SetBlocked(int node, bool up, bool down);
+  void Clog(int node, int64_t until_us) { clogged_until_us_[node] = until_us; }
+  void KeepaliveCheck(uint64_t stream, int node);
+
+  bool Connected(int node) const;
+  size_t LongestQueue() const;
+
+ private:
+  struct Lost {};
+  struct Up {
+    int64_t sent_us, due_us;
+    std::variant<WorkerReport, Lost> what;
+  };
+  struct Down {
+    int64_t due_us;
+    RouterEvent what;
+  };
+  struct Stream {
+    uint64_t id;
+    int node;
+    Incarnation worker;
+    bool worker_open = true, router_open = false;
+    bool accepted = false;  // the worker knows
+    bool seen = false;      // by the router's end
+    std::deque<Up> up;
+    std::deque<Down> down;
+    bool over() const { return !worker_open && !router_open && (seen || up.empty()); }
+  };
+  struct Dialler {
+    uint64_t stamp = 0;
+    int64_t pause_us = 20'000, opened_us = 0;
+    uint64_t stream = 0;  // 0: none
+  };
+
+  int64_t Delay(int node);
+  Stream* Find(uint64_t id);
+  void PushUp(Stream* stream, std::variant<WorkerReport, Lost> what, int64_t sent_us);
+  void PushDown(Stream* stream, RouterEvent what);
+  void EndAtRouter(Stream* stream);
+  void EndAtWorker(Stream* stream);
+  void LoseUp(Stream* stream);    // the router will hear of the end
+  void LoseDown(Stream* stream);  // the worker will
+  void Front(FrontEvent event);
+  void Prune();
+
+  const Swarm& swarm_;
+  Agenda* const agenda_;
+  SimRandom* const random_;
+  std::vector<std::unique_ptr<Node>>* const nodes_;
+  const std::function<void()> wake_front_;
+
+  uint64_t next_ = 1;
+  std::map<uint64_t, Stream> streams_;
+  std::vector<Dialler> diallers_;
+  std::vector<bool> up_blocked_, down_blocked_;
+  std::vector<int64_t> silent_since_us_, clogged_until_us_;  // by node; silent: INT64_MAX = not
+  std::map<Incarnation, uint64_t> newest_, taken_;
+  std::deque<FrontEvent> front_;
+};
+
+}  // namespace baton::sim

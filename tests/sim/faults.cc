@@ -1,0 +1,153 @@
+// World, second part: what goes wrong.
+#include <algorithm>
+
+#include "sim/world.h"
+
+namespace baton::sim {
+namespace {
+
+constexpr int64_t kLongestOutageUs = 8'000'000;
+
+}  // namespace
+
+void World::Fault() {
+  if (!faults_on_ || n_faults_++ >= swarm_.most_faults) return;
+  agenda_.Add(agenda_.now_us() + random_.Between(1, 2 * swarm_.fault_gap_us), What::kFault);
+  std::vector<void (*)(World*)> menu;
+  if (swarm_.kills)
+    menu.push_back([](World* w) {
+      SimRandom& random = w->random_;
+      const int node = w->AnyNode(false);
+      // Some do not come back before all is healed.
+      const int64_t away_us =
+          random.Percent(10) ? 1000 * kLongestOutageUs : random.Magnitude(100, kLongestOutageUs);
+      if (node >= 0) w->Kill(node, away_us);
+    });
+  if (swarm_.pauses)
+    menu.push_back([](World* w) {
+      const int node = w->AnyNode(true);
+      if (node >= 0) w->Pause(node, w->random_.Magnitude(100, kLongestOutageUs));
+    });
+  if (swarm_.partitions) menu.push_back([](World* w) { w->Partition(); });
+  if (swarm_.control_breaks)
+    menu.push_back([](World* w) { w->fault_counts_.breaks += w->wire_.BreakAny(); });
+  if (swarm_.cuts) menu.push_back([](World* w) { w->fault_counts_.cuts += w->network_.CutAny(); });
+  if (swarm_.clogs)
+    menu.push_back([](World* w) {
+      const auto node = static_cast<int>(w->random_.Below(w->nodes_.size()));
+      w->wire_.Clog(node, w->agenda_.now_us() + w->random_.Magnitude(100, 2'000'000));
+      ++w->fault_counts_.clogs;
+    });
+  if (menu.empty()) return;
+  const size_t pick = random_.Below(menu.size());
+  agenda_.Happened(What::kFault, static_cast<int>(pick));
+  agenda_.Trace("fault %d", pick);
+  menu[pick](this);
+}
+
+int World::AnyNode(bool running) {
+  std::vector<int> nodes;
+  for (size_t i = 0; i < nodes_.size(); ++i)
+    if (nodes_[i]->alive() && (!running || !nodes_[i]->paused()))
+      nodes.push_back(static_cast<int>(i));
+  return nodes.empty() ? -1 : nodes[random_.Below(nodes.size())];
+}
+
+void World::Start(int node) {
+  ++lives_[node];
+  agenda_.Happened(What::kRestart, node);
+  nodes_[node]->Start(random_.Next());
+  agenda_.Trace("worker %d: starts as %x", node, nodes_[node]->incarnation());
+  BlockLinks();
+  wire_.StartDialling(node);
+}
+
+void World::Kill(int node, int64_t away_us) {
+  ++fault_counts_.kills;
+  agenda_.Trace("worker %d: killed", node);
+  nodes_[node]->Kill();
+  wire_.OnKilled(node);
+  ++lives_[node];
+  agenda_.Add(agenda_.now_us() + away_us, What::kRestart, node, lives_[node]);
+}
+
+void World::Pause(int node, int64_t away_us) {
+  ++fault_counts_.pauses;
+  agenda_.Trace("worker %d: stopped", node);
+  nodes_[node]->Pause();
+  wire_.OnPaused(node);
+  agenda_.Add(agenda_.now_us() + away_us, What::kResume, node, lives_[node]);
+}
+
+void World::Partition() {
+  const size_t n = nodes_.size();
+  std::vector<bool> here(n + 1, false);
+  if (random_.Percent(50)) {  // isolate one
+    here[random_.Below(n)] = true;
+  } else {
+    for (size_t i = 0; i <= n; ++i) here[i] = random_.Percent(50);
+  }
+  Split(here, random_.Percent(50), random_.Percent(75), random_.Percent(75));
+  agenda_.Add(agenda_.now_us() + random_.Magnitude(1'000, kLongestOutageUs), What::kHeal);
+}
+
+void World::Split(const std::vector<bool>& here, bool with_router, bool out, bool in) {
+  const size_t router = nodes_.size();
+  for (size_t from = 0; from <= router; ++from)
+    for (size_t to = 0; to <= router; ++to)
+      blocked_[from][to] = here[from] != here[to] &&
+                           (with_router || (from != router && to != router)) &&
+                           (here[from] ? out : in);
+  ++fault_counts_.partitions;
+  agenda_.Trace("partition%s", with_router ? ", the router too" : "");
+  BlockLinks();
+  for (size_t i = 0; i < router; ++i)
+    wire_.SetBlocked(static_cast<int>(i), blocked_[i][router], blocked_[router][i]);
+}
+
+void World::Disturb(const Disturbance& disturbance) {
+  const int node = disturbance.node;
+  constexpr int64_t kAwayUs = 7'000'000;  // longer than any peer is waited for
+  switch (disturbance.kind) {
+    case Disturbance::Kind::kKill:
+      return Kill(node, kAwayUs);
+    case Disturbance::Kind::kPause:
+      return Pause(node, kAwayUs);
+    case Disturbance::Kind::kBreakControl:
+      return wire_.Break(node);
+    case Disturbance::Kind::kCutTransfer:
+      fault_counts_.cuts += network_.CutAny();
+      return;
+    case Disturbance::Kind::kIsolate: {
+      std::vector<bool> here(nodes_.size() + 1, false);
+      here[static_cast<size_t>(node)] = true;
+      Split(here, true, true, true);
+      agenda_.Add(agenda_.now_us() + kAwayUs, What::kHeal);
+      return;
+    }
+    case Disturbance::Kind::kCancel:
+      if (const RequestId id = clients_.AnyRunning(); id != 0) {
+        clients_.NoteCancelled(id);
+        router_.Cancel(id, now());
+        CarryOut();
+      }
+      return;
+  }
+}
+
+void World::BlockLinks() {
+  network_.UnblockAll();
+  for (size_t from = 0; from < nodes_.size(); ++from)
+    for (size_t to = 0; to < nodes_.size(); ++to)
+      if (blocked_[from][to] && nodes_[from]->alive() && nodes_[to]->alive())
+        network_.Block(nodes_[from]->link(), nodes_[to]->link());
+}
+
+void World::HealPartition() {
+  agenda_.Happened(What::kHeal, 0);
+  for (auto& row : blocked_) std::fill(row.begin(), row.end(), false);
+  BlockLinks();
+  for (size_t i = 0; i < nodes_.size(); ++i) wire_.SetBlocked(static_cast<int>(i), false, false);
+}
+
+}  // namespace baton::sim

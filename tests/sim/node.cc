@@ -1,0 +1,414 @@
+#include "sim/node.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/check.h"
+#include "sim/violation.h"
+
+namespace baton::sim {
+namespace {
+
+constexpr int64_t kIdleTickUs = 100'000;
+constexpr int kIdleTicks = 60;  // then nothing is open that a tick could end
+
+absl::Time TimeOf(int64_t us) { return absl::FromUnixMicros(us); }
+
+ClusterKey Key() { return {1, 2, 3}; }
+
+// Ordered by role, as worker.cc does.
+Incarnation IncarnationOf(Role role, uint64_t random_id) {
+  const uint64_t order = role == Role::kDecode ? 0 : role == Role::kBoth ? 1 : 2;
+  return order << 62 | random_id >> 2 | 1;
+}
+
+PoolView ViewOf(const KvPool& pool) {
+  PoolView view{.base = pool.base(),
+                .page_stride = pool.layout().page_bytes,
+                .n_pages = pool.total(),
+                .planes = {}};
+  for (const KvPlane& plane : pool.layout().planes)
+    view.planes.push_back({.offset = plane.offset, .bytes = plane.bytes});
+  return view;
+}
+
+}  // namespace
+
+Node::Node(int index, const Swarm& swarm, Agenda* agenda, SimRandom* random, MemNetwork* network,
+           Reporter report)
+    : index_(index),
+      swarm_(swarm),
+      plan_(swarm.workers[static_cast<size_t>(index)]),
+      agenda_(agenda),
+      random_(random),
+      network_(network),
+      report_(std::move(report)) {}
+
+Node::~Node() {
+  if (alive()) Kill();
+}
+
+// --- the process
+
+void Node::Start(uint64_t random_id) {
+  incarnation_ = IncarnationOf(plan_.role, random_id);
+  engine_ = std::make_unique<SimEngine>(
+      swarm_.page_tokens, swarm_.n_layers, [this](const StepBatch& batch) { CheckStep(batch); },
+      [this](int n_tokens, int n_layers) {
+        const int64_t step_us = plan_.step_us + plan_.token_us * n_tokens;
+        clock_us_ += std::max<int64_t>(1, step_us * n_layers / swarm_.n_layers);
+      });
+  auto pool = KvPool::Create(engine_->kv_layout(), plan_.pages);
+  CHECK(pool.ok());
+  pool_ = *std::move(pool);
+  engine_->SetPool(pool_.get());
+  const auto n_pages = static_cast<size_t>(plan_.pages);
+  engine_side_.assign(n_pages, Holder::kEngine);
+  link_side_.assign(n_pages, Holder::kEngine);
+  turns_.assign(n_pages, 0);
+  in_step_.assign(n_pages, false);
+  link_pages_ = 0;
+
+  link_ = network_->MakeLink(
+      [this] {
+        if (link_ != nullptr) WakeLink(agenda_->now_us() + WakeDelay());
+      },
+      absl::StrFormat("worker:%d", index_));
+  TransferOptions transfer;
+  transfer.incarnation = incarnation_;
+  transfer.key = Key();
+  transfer.model_fingerprint = engine_->model_fingerprint();
+  transfer.numerics_id = engine_->numerics_id();
+  transfer.layout_id = "hash";
+  transfer.chunk_bytes = swarm_.chunk_bytes;
+  transfer.window_bytes = swarm_.window_bytes;
+  transfer.slab_slots = swarm_.slab_slots;
+  transfer.hello_timeout_ms = swarm_.hello_timeout_ms;
+  transfer.peer_timeout_ms = swarm_.peer_timeout_ms;
+  const PoolView view = ViewOf(*pool_);
+  CHECK(TransferCore::Validate(transfer, view).ok());
+  transfer_ = std::make_unique<TransferCore>(
+      transfer, view, link_.get(),
+      [this](TransferEvent event) { OnTransferEvent(std::move(event)); });
+
+  WorkerCoreOptions core;
+  core.self = incarnation_;
+  core.role = plan_.role;
+  core.max_context = plan_.pages * swarm_.page_tokens;
+  core.max_batch = plan_.max_batch;
+  core.max_step_tokens = plan_.max_step_tokens;
+  core.mixed_prefill_tokens = plan_.mixed_prefill_tokens;
+  core.chunk_tokens = plan_.chunk_tokens;
+  core.announce_bytes = plan_.announce_bytes;
+  core.zeroed_bytes_per_turn = pool_->layout().page_bytes * 16;
+  clock_us_ = agenda_->now_us();
+  core_ = std::make_unique<WorkerCore>(
+      core, engine_.get(), pool_.get(),
+      WorkerPorts{.clock = [this] { return TimeOf(clock_us_); },
+                  .transfer = [this](TransferCommand c) { OnCommand(std::move(c)); },
+                  .report = [this](WorkerReport r) { report_(std::move(r), clock_us_); }});
+  WakeEngine(agenda_->now_us());
+}
+
+WorkerAnnounce Node::announce() const {
+  WorkerAnnounce announce;
+  announce.incarnation = incarnation_;
+  announce.name = absl::StrFormat("w%d", index_);
+  announce.role = plan_.role;
+  announce.transfer = {.incarnation = incarnation_, .address = link_->address()};
+  announce.model_fingerprint = engine_->model_fingerprint();
+  announce.numerics_id = engine_->numerics_id();
+  announce.layout_id = "hash";
+  announce.page_tokens = swarm_.page_tokens;
+  announce.pages_total = plan_.pages;
+  announce.max_context = plan_.pages * swarm_.page_tokens;
+  announce.max_batch = plan_.max_batch;
+  return announce;
+}
+
+// Everything in memory is gone at once.
+void Node::Kill() {
+  std::unique_ptr<MemLink> link = std::move(link_);  // its wake-ups are void from here on
+  if (paused_) network_->Thaw(link.get());
+  paused_ = false;
+  posted_.clear();
+  sending_.clear();
+  link.reset();
+  transfer_.reset();
+  core_.reset();
+  engine_inbox_.clear();
+  link_inbox_.clear();
+  engine_at_us_ = link_at_us_ = INT64_MAX;
+  engine_stamp_ = link_stamp_ = ++stamp_;
+  for (int32_t page = 0; page < plan_.pages; ++page)
+    if (pool_->is_held(page)) pool_->Give(std::span(&page, 1));
+  pool_.reset();
+  engine_.reset();
+}
+
+void Node::Pause() {
+  paused_ = true;
+  network_->Freeze(link_.get());
+}
+
+void Node::Resume() {
+  paused_ = false;
+  network_->Thaw(link_.get());
+  WakeEngine(agenda_->now_us());
+  WakeLink(agenda_->now_us());
+}
+
+// --- the engine thread
+
+void Node::WakeEngine(int64_t at_us) {
+  at_us = std::max(at_us, clock_us_);
+  if (at_us >= engine_at_us_) return;
+  engine_at_us_ = at_us;
+  engine_stamp_ = ++stamp_;
+  agenda_->Add(at_us, What::kEngineTurn, index_, engine_stamp_);
+}
+
+void Node::Post(RouterEvent event) {
+  engine_inbox_.emplace_back(std::move(event));
+  WakeEngine(agenda_->now_us() + WakeDelay());
+}
+
+void Node::EngineTurn(uint64_t stamp) {
+  if (!alive() || stamp != engine_stamp_) return;
+  engine_at_us_ = INT64_MAX;
+  if (paused_) return;
+  clock_us_ = std::max(clock_us_, agenda_->now_us());
+  const size_t n_events = engine_inbox_.size();
+  for (size_t n = n_events; n > 0; --n) {
+    EngineEvent event = std::move(engine_inbox_.front());
+    engine_inbox_.pop_front();
+    HandleAtEngine(std::move(event));
+  }
+  const bool goes_on = core_->Turn();
+  CheckEngine();
+  if (n_events > 0 || goes_on)
+    agenda_->Happened(What::kEngineTurn, index_, n_events << 32 | static_cast<uint32_t>(clock_us_));
+  if (goes_on) {
+    WakeEngine(agenda_->now_us() + 1);
+  } else if (!engine_inbox_.empty()) {
+    WakeEngine(agenda_->now_us());
+  } else if (core_->NextDeadline() != absl::InfiniteFuture()) {
+    WakeEngine(std::max(absl::ToUnixMicros(core_->NextDeadline()), agenda_->now_us()) + 1);
+  }
+}
+
+void Node::HandleAtEngine(EngineEvent event) {
+  if (auto* from_router = std::get_if<RouterEvent>(&event))
+    return core_->Handle(std::move(*from_router));
+  auto& from_link = std::get<TransferEvent>(event);
+  const auto take_back = [this](const std::vector<int32_t>& pages) {
+    for (const int32_t page : pages) engine_side_[page] = Holder::kEngine;
+  };
+  if (const auto* arrived = std::get_if<HandoffArrived>(&from_link)) take_back(arrived->pages);
+  if (const auto* returned = std::get_if<PagesReturned>(&from_link)) take_back(returned->pages);
+  if (const auto* ended = std::get_if<HandoffEnded>(&from_link))
+    sending_.erase({ended->ticket_id.high, ended->ticket_id.low});
+  core_->Handle(std::move(from_link));
+}
+
+// Every page a piece names is held, not lent, and in no other piece.
+void Node::CheckStep(const StepBatch& batch) {
+  for (const int32_t page : batch.pages) {
+    Require(page >= 0 && page < plan_.pages, "worker %d: a step names page %d", index_, page);
+    Require(pool_->is_held(page), "worker %d: a step uses free page %d", index_, page);
+    Require(engine_side_[page] == Holder::kEngine, "worker %d: a step uses lent page %d", index_,
+            page);
+    Require(!in_step_[page], "worker %d: page %d has two owners in a step", index_, page);
+    in_step_[page] = true;
+  }
+  for (const int32_t page : batch.pages) in_step_[page] = false;
+}
+
+void Node::CheckEngine() const {
+  const WorkerMetrics m = core_->metrics();
+  Require(pool_->held() == m.pages_prefill + m.pages_decode + m.pages_lent,
+          "worker %d: %d pages held, but %d by prompts, %d by guests, %d lent", index_,
+          pool_->held(), m.pages_prefill, m.pages_decode, m.pages_lent);
+  for (const auto& [ticket, pages] : sending_)
+    for (const int32_t page : pages)
+      Require(pool_->is_held(page) && engine_side_[page] == Holder::kEngine,
+              "worker %d: page %d was given away while a handoff may read it", index_, page);
+}
+
+// --- the link thread
+
+void Node::WakeLink(int64_t at_us) {
+  if (at_us >= link_at_us_) return;
+  link_at_us_ = at_us;
+  link_stamp_ = ++stamp_;
+  agenda_->Add(at_us, What::kLinkTurn, index_, link_stamp_);
+}
+
+void Node::OnCommand(TransferCommand command) {
+  if (const auto* lend = std::get_if<LendPages>(&command)) {
+    for (const int32_t page : lend->pages) {
+      Require(pool_->is_held(page) && engine_side_[page] == Holder::kEngine,
+              "worker %d: page %d is lent, but not the engine's", index_, page);
+      engine_side_[page] = Holder::kLink;
+    }
+  }
+  if (const auto* cells = std::get_if<SendCells>(&command)) {
+    auto& pages = sending_[{cells->ticket_id.high, cells->ticket_id.low}];
+    pages.insert(pages.end(), cells->pages.begin(), cells->pages.end());
+  }
+  if (swarm_.link_at_once && !in_link_ && link_inbox_.empty()) {
+    in_link_ = true;
+    HandleCommand(std::move(command));
+    transfer_->Pump(agenda_->now_us());
+    in_link_ = false;
+    WakeLink(agenda_->now_us() + swarm_.tick_us);
+  } else {
+    link_inbox_.push_back({clock_us_, std::move(command)});
+    WakeLink(clock_us_ + WakeDelay());
+  }
+}
+
+void Node::HandleCommand(TransferCommand command) {
+  idle_ticks_ = 0;
+  if (const auto* lend = std::get_if<LendPages>(&command)) {
+    for (const int32_t page : lend->pages) {
+      link_side_[page] = Holder::kLink;
+      ++turns_[page];
+    }
+    link_pages_ += static_cast<int>(lend->pages.size());
+  }
+  transfer_->Handle(std::move(command), agenda_->now_us());
+}
+
+void Node::LinkTurn(uint64_t stamp) {
+  if (!alive() || stamp != link_stamp_) return;
+  const int64_t now_us = agenda_->now_us();
+  link_at_us_ = INT64_MAX;
+  if (paused_) return;
+  in_link_ = true;
+  size_t n_handled = 0;
+  for (; !link_inbox_.empty() && link_inbox_.front().at_us <= now_us; ++n_handled) {
+    TransferCommand command = std::move(link_inbox_.front().command);
+    link_inbox_.pop_front();
+    HandleCommand(std::move(command));
+  }
+  link_->Poll(&link_events_);
+  n_handled += link_events_.size();
+  for (LinkEvent& event : link_events_) transfer_->Handle(std::move(event), now_us);
+  link_events_.clear();
+  transfer_->Tick(now_us);
+  const bool more = transfer_->Pump(now_us);
+  in_link_ = false;
+  CheckLink();
+  if (n_handled > 0) {
+    idle_ticks_ = 0;
+    agenda_->Happened(What::kLinkTurn, index_, n_handled << 32 | transfer_->n_operations());
+  }
+  if (more) WakeLink(now_us + 1);
+  if (!link_inbox_.empty()) WakeLink(std::max(now_us + 1, link_inbox_.front().at_us));
+  if (transfer_->busy()) {
+    WakeLink(now_us + swarm_.tick_us);
+  } else if (idle_ticks_ < kIdleTicks) {
+    ++idle_ticks_;
+    WakeLink(now_us + kIdleTickUs);
+  }
+}
+
+void Node::OnTransferEvent(TransferEvent event) {
+  const auto leave = [this](const std::vector<int32_t>& pages) {
+    for (const int32_t page : pages) {
+      Require(link_side_[page] == Holder::kLink, "worker %d: page %d comes out, but was not lent",
+              index_, page);
+      link_side_[page] = Holder::kEngine;
+    }
+    link_pages_ -= static_cast<int>(pages.size());
+  };
+  if (const auto* arrived = std::get_if<HandoffArrived>(&event)) leave(arrived->pages);
+  if (const auto* returned = std::get_if<PagesReturned>(&event)) leave(returned->pages);
+  engine_inbox_.emplace_back(std::move(event));
+  WakeEngine(agenda_->now_us() + WakeDelay());
+}
+
+void Node::CheckLink() const {
+  const int stock = transfer_->stock().in_stock(), bound = transfer_->bound_pages();
+  Require(stock + bound == link_pages_, "worker %d: %d pages lent, but %d in stock and %d bound",
+          index_, link_pages_, stock, bound);
+  Require(transfer_->stock().owed() >= 0 && transfer_->stock().free_pages() >= 0,
+          "worker %d: stock oversold", index_);
+}
+
+void Node::PostedWrite(OperationId operation, const std::byte* at, uint64_t n_bytes) {
+  const std::byte* const base = pool_->base();
+  const int64_t page_bytes = pool_->layout().page_bytes;
+  if (at < base || at >= base + page_bytes * plan_.pages) return;  // a bounce slot
+  const auto first = static_cast<int32_t>((at - base) / page_bytes);
+  const auto last =
+      static_cast<int32_t>((at - base + static_cast<int64_t>(n_bytes) - 1) / page_bytes);
+  auto& pages = posted_[operation];
+  for (int32_t page = first; page <= last; ++page) {
+    Require(page < plan_.pages && link_side_[page] == Holder::kLink,
+            "worker %d: a receive is posted into page %d, which is not lent", index_, page);
+    pages.emplace_back(page, turns_[page]);
+  }
+}
+
+void Node::LandingWrite(OperationId operation) {
+  const auto it = posted_.find(operation);
+  if (it == posted_.end()) return;
+  for (const auto& [page, turn] : it->second)
+    Require(link_side_[page] == Holder::kLink && turns_[page] == turn,
+            "worker %d: a chunk lands in page %d after it went to another owner", index_, page);
+  posted_.erase(it);
+}
+
+// --- the end
+
+bool Node::IsQuiet() const {
+  return core_->IsQuiet() && engine_inbox_.empty() && link_inbox_.empty() && !transfer_->busy() &&
+         transfer_->n_operations() == 0 && link_->idle() && pool_->held() == link_pages_ &&
+         transfer_->stock().free_pages() == link_pages_;
+}
+
+std::string Node::Describe() const {
+  if (!alive()) return "dead";
+  const WorkerMetrics m = core_->metrics();
+  return absl::StrFormat(
+      "%s%s%d prompts, %d rows, %d waiting, pages %d held: %d prefill, %d decode, %d lent (%d "
+      "free, "
+      "%d bound, %d tickets wait), %d operations, inboxes %d and %d%s",
+      paused_ ? "paused, " : "", core_->IsQuiet() ? "quiet, " : "", m.prefill_prompts,
+      m.decode_rows, m.decode_waiting, pool_->held(), m.pages_prefill, m.pages_decode, m.pages_lent,
+      transfer_->stock().free_pages(), transfer_->bound_pages(), m.handoffs_waiting,
+      transfer_->n_operations(), engine_inbox_.size(), link_inbox_.size(),
+      transfer_->busy() ? ", handoffs open" : "");
+}
+
+void Node::CloseEngine() {
+  core_->Close();
+  WakeEngine(agenda_->now_us());
+}
+
+void Node::ShutDownTransfer() {
+  Require(core_->IsQuiet(), "worker %d: requests do not end when the worker stops", index_);
+  transfer_->ShutDown(agenda_->now_us());
+  WakeLink(agenda_->now_us());
+}
+
+void Node::CloseTransfer() {
+  transfer_->CloseConnections(agenda_->now_us());
+  WakeLink(agenda_->now_us());
+}
+
+void Node::CollectPages() {
+  Require(!transfer_->busy() && transfer_->n_operations() == 0,
+          "worker %d: handoffs do not end when the worker stops", index_);
+  transfer_->GiveLentPagesBack();
+  while (!engine_inbox_.empty()) {
+    HandleAtEngine(std::move(engine_inbox_.front()));
+    engine_inbox_.pop_front();
+  }
+  core_->Abandon();
+  Require(pool_->held() == 0, "worker %d: %d pages held after the end", index_, pool_->held());
+}
+
+}  // namespace baton::sim

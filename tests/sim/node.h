@@ -1,0 +1,121 @@
+// One worker process of the simulation: the production WorkerCore and TransferCore with their
+// mailboxes, as EngineThread and the link thread drive them, on virtual time. It may be killed,
+// started again as a new incarnation, stopped and continued.
+//
+// Checked after every turn: each page of the pool is free, a prompt's, a guest's or lent; what is
+// lent is at the link side; no step and no landing chunk writes a page of somebody else.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "kvtransfer/mem_link.h"
+#include "kvtransfer/transfer_core.h"
+#include "server/worker/worker_core.h"
+#include "sim/agenda.h"
+#include "sim/sim_engine.h"
+#include "sim/swarm.h"
+
+namespace baton::sim {
+
+class Node {
+ public:
+  using Reporter = std::function<void(WorkerReport, int64_t at_us)>;
+  Node(int index, const Swarm& swarm, Agenda* agenda, SimRandom* random, MemNetwork* network,
+       Reporter report);
+  ~Node();
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
+
+  // --- the process
+  void Start(uint64_t random_id);
+  void Kill();
+  void Pause();
+  void Resume();
+  bool alive() const { return core_ != nullptr; }
+  bool paused() const { return paused_; }
+  Incarnation incarnation() const { return incarnation_; }
+  const WorkerPlan& plan() const { return plan_; }
+  WorkerAnnounce announce() const;
+  const MemLink* link() const { return link_.get(); }
+
+  // --- events
+  void Post(RouterEvent event);
+  void EngineTurn(uint64_t stamp);
+  void LinkTurn(uint64_t stamp);
+  void LandingWrite(OperationId operation);
+  void PostedWrite(OperationId operation, const std::byte* at, uint64_t n_bytes);
+
+  // --- the end
+  bool IsQuiet() const;  // no request, no handoff, all pages free or in the stock
+  // As Worker::Stop does, in three parts with time between them.
+  void CloseEngine();
+  void ShutDownTransfer();
+  void CloseTransfer();
+  void CollectPages();
+  const TransferCounters& transfer_counters() const { return transfer_->counters(); }
+  std::string Describe() const;
+
+ private:
+  using EngineEvent = std::variant<RouterEvent, TransferEvent>;
+  struct TimedCommand {
+    int64_t at_us;
+    TransferCommand command;
+  };
+
+  void WakeEngine(int64_t at_us);
+  void WakeLink(int64_t at_us);
+  int64_t WakeDelay() { return random_->Between(1, swarm_.wake_us); }
+  void OnCommand(TransferCommand command);  // from the engine
+  void HandleCommand(TransferCommand command);
+  void OnTransferEvent(TransferEvent event);
+  void HandleAtEngine(EngineEvent event);
+  void CheckStep(const StepBatch& batch);
+  void CheckEngine() const;
+  void CheckLink() const;
+
+  const int index_;
+  const Swarm& swarm_;
+  const WorkerPlan plan_;
+  Agenda* const agenda_;
+  SimRandom* const random_;
+  MemNetwork* const network_;
+  const Reporter report_;
+
+  // Of this life.
+  Incarnation incarnation_ = 0;
+  bool paused_ = false;
+  std::unique_ptr<KvPool> pool_;
+  std::unique_ptr<SimEngine> engine_;
+  std::unique_ptr<MemLink> link_;
+  std::unique_ptr<TransferCore> transfer_;
+  std::unique_ptr<WorkerCore> core_;
+  std::deque<EngineEvent> engine_inbox_;
+  std::deque<TimedCommand> link_inbox_;
+  std::vector<LinkEvent> link_events_;
+  bool in_link_ = false;
+  int64_t clock_us_ = 0;  // the engine thread's: ahead of the world's while a step runs
+
+  // The next turn of each thread; an entry of the agenda with another stamp is void.
+  uint64_t stamp_ = 0;
+  int64_t engine_at_us_ = INT64_MAX, link_at_us_ = INT64_MAX;
+  uint64_t engine_stamp_ = 0, link_stamp_ = 0;
+  int idle_ticks_ = 0;
+
+  // Who has each page, as seen from outside: by what crosses between the threads.
+  enum class Holder : uint8_t { kEngine, kLink };
+  std::vector<Holder> engine_side_;  // by page; kLink: lent, as the engine knows
+  std::vector<Holder> link_side_;    // the same as the link thread knows
+  std::vector<uint32_t> turns_;      // how often the page went to the link side
+  int link_pages_ = 0;
+  std::map<OperationId, std::vector<std::pair<int32_t, uint32_t>>> posted_;  // pages and their turn
+  std::vector<bool> in_step_;
+  // Pages a handoff was told to send, by its ticket: untouched until it has ended.
+  std::map<std::pair<uint64_t, uint64_t>, std::vector<int32_t>> sending_;
+};
+
+}  // namespace baton::sim

@@ -1,0 +1,30 @@
+// Runs a range of seeds on several threads, one run to a thread at a time, some seeds twice to see
+// that a seed decides everything.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "sim/world.h"
+
+namespace baton::sim {
+
+struct SeedRange {
+  uint64_t first = 1, last = 1;
+  int threads = 2;
+  uint64_t twice_every = 10;                     // 0: none twice
+  std::function<void(uint64_t seed)> began;      // on the thread that runs it
+  std::function<void(const Outcome&)> violated;  // one at a time
+};
+
+struct SeedReport {
+  uint64_t n_seeds = 0, n_violations = 0;
+  double seconds = 0;
+  Outcome sum;
+  std::string ToString() const;
+};
+
+SeedReport RunSeeds(const SeedRange& range);
+
+}  // namespace baton::sim

@@ -1,0 +1,40 @@
+// The hunt of every CI run. baton_sim runs more seeds, and one with a trace.
+#include <iostream>
+
+#include "common/log.h"
+#include "sim/seeds.h"
+
+#include <catch2/catch.hpp>
+
+namespace baton::sim {
+namespace {
+
+TEST_CASE("seeds of the whole cluster keep every promise") {
+  SetLog(LogLevel::kError, "sim");
+  std::string first;
+  const SeedReport report =
+      RunSeeds({.first = 1,
+                .last = 3000,
+                .threads = 2,
+                .twice_every = 10,
+                .began = {},
+                .violated = [&first](const Outcome& outcome) {
+                  if (first.empty())
+                    first = absl::StrFormat("seed %d: %s", outcome.seed, outcome.violation);
+                }});
+  std::cout << report.ToString();
+  INFO(first);
+  CHECK(report.n_violations == 0);
+  // The runs met what they are about.
+  const Outcome& sum = report.sum;
+  CHECK(sum.n_events >= 2000 * report.n_seeds);
+  for (const uint64_t count :
+       {sum.faults.kills, sum.faults.pauses, sum.faults.breaks, sum.faults.cuts,
+        sum.faults.partitions, sum.faults.clogs, sum.faults.crc_errors, sum.clients.cancelled})
+    CHECK(count > 1000);
+  CHECK(sum.clients.complete > 30'000);
+  CHECK(sum.clients.attempts > sum.clients.submitted + 5'000);
+}
+
+}  // namespace
+}  // namespace baton::sim

@@ -1,0 +1,136 @@
+#include "sim/swarm.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+
+namespace baton::sim {
+namespace {
+
+constexpr int64_t kSlotBytes = 8;  // of one token in one layer (hash_backend.h)
+
+WorkerPlan DrawWorker(const Swarm& swarm, Role role, SimRandom& random) {
+  WorkerPlan plan;
+  plan.role = role;
+  plan.pages = swarm.largest_request_pages() + 1;
+  if (random.Percent(60)) plan.pages += static_cast<int>(random.Magnitude(1, 120));
+  plan.max_batch = static_cast<int>(random.Magnitude(1, 8));
+  plan.max_step_tokens = plan.max_batch + static_cast<int>(random.Magnitude(1, 64));
+  plan.mixed_prefill_tokens = static_cast<int>(random.Magnitude(1, 16));
+  plan.chunk_tokens = random.Percent(50) ? 0 : static_cast<int>(random.Magnitude(1, 16));
+  plan.announce_bytes = random.Percent(50) ? 1 : random.Magnitude(32, 4096);
+  plan.step_us = random.Magnitude(50, 4000);
+  plan.token_us = random.Magnitude(1, 100);
+  return plan;
+}
+
+void DrawCluster(Swarm* swarm, SimRandom& random) {
+  swarm->page_tokens = 1 << random.Between(1, 3);
+  swarm->n_layers = static_cast<int>(random.Between(1, 4));
+  swarm->max_prompt = static_cast<int>(random.Magnitude(2, 48));
+  swarm->max_tokens = static_cast<int>(random.Magnitude(1, 24));
+  std::vector<Role> roles;
+  const bool colocated = random.Percent(20);
+  if (!colocated) {
+    roles.insert(roles.end(), random.Between(1, 4), Role::kPrefill);
+    roles.insert(roles.end(), random.Between(1, 4), Role::kDecode);
+  }
+  if (colocated || random.Percent(20)) roles.insert(roles.end(), random.Between(1, 3), Role::kBoth);
+  for (const Role role : roles) swarm->workers.push_back(DrawWorker(*swarm, role, random));
+}
+
+void DrawTransfer(Swarm* swarm, SimRandom& random) {
+  const int64_t plane = swarm->page_tokens * kSlotBytes;
+  swarm->chunk_bytes = random.Magnitude(plane, plane * 32);
+  swarm->window_bytes = random.Magnitude(plane, plane * 64);
+  swarm->slab_slots = static_cast<int>(random.Magnitude(1, 16));
+  swarm->peer_timeout_ms = random.Percent(50) ? 5000 : random.Magnitude(500, 5000);
+  swarm->hello_timeout_ms = random.Percent(50) ? 2000 : random.Magnitude(200, 2000);
+  swarm->tick_us = random.Percent(50) ? 10'000 : random.Between(10'000, 60'000);
+  swarm->link_at_once = random.Percent(30);
+}
+
+void DrawWires(Swarm* swarm, SimRandom& random) {
+  swarm->least_delay_us = random.Magnitude(1, 2000);
+  swarm->mean_delay_us = random.Magnitude(10, 20'000);
+  swarm->slow_percent = random.Percent(50) ? 0 : static_cast<int>(random.Between(1, 10));
+  swarm->wake_us = random.Magnitude(1, 1000);
+  swarm->front_us = random.Percent(70) ? swarm->wake_us : random.Magnitude(1, 200'000);
+  swarm->keepalive_us = random.Percent(50) ? 4'000'000 : random.Magnitude(300'000, 4'000'000);
+}
+
+void DrawWork(Swarm* swarm, SimRandom& random) {
+  swarm->n_requests = static_cast<int>(random.Between(20, 120));
+  swarm->arrival_gap_us = random.Magnitude(100, 60'000);
+  swarm->cancel_percent = random.Percent(50) ? 0 : static_cast<int>(random.Between(1, 60));
+  swarm->deadline_percent = random.Percent(70) ? 0 : static_cast<int>(random.Between(1, 30));
+  swarm->stop_percent = static_cast<int>(random.Between(0, 60));
+  swarm->must_complete = random.Percent(75);
+  swarm->router.max_attempts = swarm->must_complete ? 1'000'000 : 4;
+  swarm->router.worker_wait = swarm->must_complete ? absl::Hours(10) : absl::Seconds(30);
+}
+
+void DrawFaults(Swarm* swarm, SimRandom& random) {
+  swarm->calm = random.Percent(10);
+  if (swarm->calm) {
+    swarm->slow_percent = 0;
+    return;
+  }
+  swarm->kills = random.Percent(50);
+  swarm->pauses = random.Percent(50);
+  swarm->control_breaks = random.Percent(50);
+  swarm->cuts = random.Percent(50);
+  swarm->partitions = random.Percent(50);
+  swarm->clogs = random.Percent(50);
+  constexpr double kThousandth = 1e-3;
+  if (random.Percent(50))
+    swarm->corrupt_payload = static_cast<double>(random.Magnitude(5, 400)) * kThousandth;
+  if (random.Percent(50))
+    swarm->duplicate_message = static_cast<double>(random.Magnitude(1, 400)) * kThousandth;
+  swarm->fault_gap_us = random.Magnitude(2'000, 500'000);
+  swarm->most_faults = static_cast<int>(random.Magnitude(1, 100));
+}
+
+}  // namespace
+
+Swarm Swarm::Draw(uint64_t seed) {
+  SimRandom random(seed ^ 0x5a4d6f7265746162);
+  Swarm swarm;
+  swarm.seed = seed;
+  DrawCluster(&swarm, random);
+  DrawTransfer(&swarm, random);
+  DrawWires(&swarm, random);
+  DrawWork(&swarm, random);
+  DrawFaults(&swarm, random);
+  return swarm;
+}
+
+std::string Swarm::ToString() const {
+  std::string out = absl::StrFormat(
+      "seed %d: page_tokens %d, layers %d, chunk %d, window %d, slots %d, peer timeout %d ms, "
+      "tick %d us%s\n  wires %d..%d us, slow %d%%, wake %d us, front %d us, "
+      "keepalive %d us\n  %d requests "
+      "every %d us, prompt <= %d, tokens <= %d, cancel %d%%, deadline %d%%, %s\n  faults every %d "
+      "us:%s%s%s%s%s%s, corrupt %.3f, duplicate %.3f\n",
+      seed, page_tokens, n_layers, chunk_bytes, window_bytes, slab_slots, peer_timeout_ms, tick_us,
+      link_at_once ? ", link at once" : "", least_delay_us, mean_delay_us, slow_percent, wake_us,
+      front_us, keepalive_us, n_requests, arrival_gap_us, max_prompt, max_tokens, cancel_percent,
+      deadline_percent, must_complete ? "all must complete" : "four attempts", fault_gap_us,
+      kills ? " kill" : "", pauses ? " pause" : "", control_breaks ? " break" : "",
+      cuts ? " cut" : "", partitions ? " partition" : "", clogs ? " clog" : "", corrupt_payload,
+      duplicate_message);
+  for (size_t i = 0; i < workers.size(); ++i) {
+    const WorkerPlan& w = workers[i];
+    const char* role = w.role == Role::kPrefill  ? "prefill"
+                       : w.role == Role::kDecode ? "decode"
+                                                 : "both";
+    out += absl::StrFormat(
+        "  worker %d: %s, %d pages, batch %d, step %d, mixed %d, chunk %d, announce %d, %d us + %d "
+        "us per token\n",
+        i, role, w.pages, w.max_batch, w.max_step_tokens, w.mixed_prefill_tokens, w.chunk_tokens,
+        w.announce_bytes, w.step_us, w.token_us);
+  }
+  return out;
+}
+
+}  // namespace baton::sim

@@ -1,0 +1,60 @@
+// What one seed decides before its run begins: the cluster, its sizes, the work, and which faults
+// there are. Each class of faults is on in half of the runs ("swarm testing": leaving classes out
+// finds more than having all of them always).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "proto/messages.h"
+#include "router/router.h"
+#include "sim/sim_random.h"
+
+namespace baton::sim {
+
+struct WorkerPlan {
+  Role role = Role::kBoth;
+  int pages = 0, max_batch = 1, max_step_tokens = 2, mixed_prefill_tokens = 1, chunk_tokens = 0;
+  int64_t announce_bytes = 1;
+  int64_t step_us = 1000, token_us = 10;  // virtual cost of a step, and of a token in it
+};
+
+struct Swarm {
+  uint64_t seed = 0;
+  std::vector<WorkerPlan> workers;
+  int page_tokens = 4, n_layers = 2;
+  // Transfer.
+  int64_t chunk_bytes = 0, window_bytes = 0;
+  int slab_slots = 0;
+  int64_t peer_timeout_ms = 5000, hello_timeout_ms = 2000;
+  int64_t tick_us = 10'000;
+  bool link_at_once = false;  // the link thread takes a command within the engine's step
+  // Wires, microseconds.
+  int64_t least_delay_us = 10, mean_delay_us = 100;
+  int slow_percent = 0;   // of messages: sixteen times as late
+  int64_t wake_us = 50;   // most a sleeping thread takes to wake
+  int64_t front_us = 50;  // the same of the router's front thread, which may be busy
+  int64_t keepalive_us = 4'000'000;
+  // Work.
+  int n_requests = 20, max_prompt = 32, max_tokens = 12;
+  int64_t arrival_gap_us = 1000;
+  int cancel_percent = 0, deadline_percent = 0, stop_percent = 30, digest_percent = 10;
+  RouterOptions router;
+  bool must_complete = true;  // attempts never run out
+  // Faults.
+  bool calm = false;  // none at all: then no part may fail either
+  bool kills = false, pauses = false, control_breaks = false, cuts = false, partitions = false,
+       clogs = false;
+  double corrupt_payload = 0, duplicate_message = 0;
+  int64_t fault_gap_us = 200'000;
+  int most_faults = 0;
+
+  static Swarm Draw(uint64_t seed);
+  std::string ToString() const;
+  int largest_request_pages() const {
+    return (max_prompt + max_tokens + page_tokens - 1) / page_tokens;
+  }
+};
+
+}  // namespace baton::sim

@@ -1,0 +1,370 @@
+#include "sim/world.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "sim/violation.h"
+
+namespace baton::sim {
+namespace {
+
+constexpr int64_t kSecondUs = 1'000'000;
+constexpr int64_t kSafetyUs = 60 * kSecondUs, kLivenessUs = 120 * kSecondUs;
+constexpr uint64_t kMostTurns = 5'000'000;  // of the loop; a run has a few thousand
+constexpr size_t kLongestQueue = 20'000;
+
+// Router takes a plain function: ids come from the run of this thread.
+thread_local SimRandom* ids_of_run = nullptr;
+uint64_t NextId() { return ids_of_run->Next(); }
+
+ClusterKey Key() { return {1, 2, 3}; }
+
+}  // namespace
+
+World::World(const Swarm& swarm, bool tracing)
+    : swarm_(swarm),
+      random_(swarm.seed),
+      router_ids_(swarm.seed ^ 0x1d5),
+      agenda_(&random_, tracing),
+      network_(MemNetwork::Mode::kDeterministic, swarm.seed),
+      wire_(swarm_, &agenda_, &random_, &nodes_, [this] { WakeFront(); }),
+      router_(swarm.router, Key(), NextId),
+      clients_(swarm_, &agenda_, &random_) {
+  ids_of_run = &router_ids_;
+  network_.set_faults(
+      {.corrupt_payload = swarm_.corrupt_payload, .duplicate_message = swarm_.duplicate_message});
+  network_.set_delay([this](const MemLink*, const MemLink*) {
+    const int64_t delay_us =
+        random_.Between(swarm_.least_delay_us, swarm_.least_delay_us + 2 * swarm_.mean_delay_us);
+    return random_.Percent(swarm_.slow_percent) ? 16 * delay_us : delay_us;
+  });
+  const auto node_of = [this](const MemLink* link) -> Node* {
+    for (const auto& node : nodes_)
+      if (node->link() == link) return node.get();
+    return nullptr;  // it is being killed
+  };
+  network_.set_watch(
+      {.posted =
+           [node_of](const MemLink* link, OperationId id, const std::byte* at, uint64_t n_bytes) {
+             if (Node* node = node_of(link)) node->PostedWrite(id, at, n_bytes);
+           },
+       .landing =
+           [node_of](const MemLink* link, OperationId id, const std::byte*, uint64_t) {
+             if (Node* node = node_of(link)) node->LandingWrite(id);
+           }});
+  const size_t n = swarm_.workers.size();
+  lives_.assign(n, 0);
+  blocked_.assign(n + 1, std::vector<bool>(n + 1, false));
+  for (size_t i = 0; i < n; ++i)
+    nodes_.push_back(
+        std::make_unique<Node>(static_cast<int>(i), swarm_, &agenda_, &random_, &network_,
+                               [this, i](WorkerReport report, int64_t at_us) {
+                                 wire_.Report(static_cast<int>(i), std::move(report), at_us);
+                               }));
+}
+
+World::~World() { nodes_.clear(); }
+
+// ---- time ----
+
+bool World::RunUntil(int64_t limit_us, const std::function<bool()>& done) {
+  while (!done()) {
+    Require(++n_turns_ < kMostTurns, "the cluster does not come to rest");
+    if (disturbance_ != nullptr && agenda_.n_events() >= disturbance_->at_event)
+      Disturb(*std::exchange(disturbance_, nullptr));
+    const int64_t delivery_us = network_.NextDueUs(), entry_us = agenda_.NextUs();
+    if (std::min(delivery_us, entry_us) > limit_us) {
+      agenda_.AdvanceTo(limit_us);
+      return false;
+    }
+    if (delivery_us <= entry_us) {
+      agenda_.AdvanceTo(delivery_us);
+      network_.Deliver(agenda_.now_us());
+      agenda_.Happened(What::kDelivery, 0);
+    } else {
+      Dispatch(agenda_.Take());
+    }
+  }
+  return true;
+}
+
+void World::RunFor(int64_t us) {
+  RunUntil(agenda_.now_us() + us, [] { return false; });
+}
+
+void World::Dispatch(const Agenda::Entry& entry) {
+  switch (entry.what) {
+    case What::kEngineTurn:
+      return nodes_[entry.subject]->EngineTurn(entry.stamp);
+    case What::kLinkTurn:
+      return nodes_[entry.subject]->LinkTurn(entry.stamp);
+    case What::kControlUp:
+      return wire_.DeliverUp(entry.stamp);
+    case What::kControlDown:
+      return wire_.DeliverDown(entry.stamp);
+    case What::kKeepalive:
+      return wire_.KeepaliveCheck(entry.stamp, entry.subject);
+    case What::kDial:
+      return wire_.Dial(entry.subject, entry.stamp);
+    case What::kRouterTurn:
+      return FrontTurn();
+    case What::kRouterTime:
+      if (entry.stamp != router_stamp_) return;
+      router_timer_ = absl::InfiniteFuture();
+      router_.OnTime(now());
+      agenda_.Happened(entry.what, 0);
+      return CarryOut();
+    case What::kArrival:
+      agenda_.Happened(entry.what, 0);
+      clients_.Arrive([this](GenerateRequest r) { return router_.Submit(std::move(r), now()); });
+      return CarryOut();
+    case What::kCancel: {
+      const RequestId id = clients_.IdToCancel(entry.subject);
+      agenda_.Happened(entry.what, entry.subject);
+      agenda_.Trace("client %x: cancel", id);
+      clients_.NoteCancelled(id);
+      router_.Cancel(id, now());
+      return CarryOut();
+    }
+    case What::kFault:
+      return Fault();
+    case What::kRestart:
+      if (entry.stamp == lives_[entry.subject]) Start(entry.subject);
+      return;
+    case What::kResume:
+      if (entry.stamp != lives_[entry.subject] || !nodes_[entry.subject]->paused()) return;
+      agenda_.Happened(entry.what, entry.subject);
+      agenda_.Trace("worker %d: goes on", entry.subject);
+      nodes_[entry.subject]->Resume();
+      return wire_.OnResumed(entry.subject);
+    case What::kHeal:
+      return HealPartition();
+    case What::kDelivery:
+      return;
+  }
+}
+
+// ---- the router's front thread ----
+
+void World::WakeFront() {
+  if (std::exchange(front_woken_, true)) return;
+  agenda_.Add(agenda_.now_us() + random_.Between(1, swarm_.front_us), What::kRouterTurn);
+}
+
+void World::FrontTurn() {
+  front_woken_ = false;
+  // As RouterGenerator does: all that came, then what the router wants.
+  while (wire_.TakeFrontEvents(&front_events_)) {
+    agenda_.Happened(What::kRouterTurn, 0, front_events_.size());
+    for (FrontEvent& event : front_events_) {
+      if (const auto* lost = std::get_if<StreamLost>(&event)) {
+        agenda_.Trace("router: worker %x lost", lost->worker);
+        lost_once_.insert(lost->worker);
+        router_.OnWorkerLost(lost->worker, now());
+      } else if (const auto* reported = std::get_if<StreamReported>(&event)) {
+        CheckReport(*reported);
+        const absl::Status status = router_.OnReport(reported->worker, reported->report, now());
+        agenda_.Trace("router: %d events of worker %x%s", reported->report.events.size(),
+                      reported->worker, status.ok() ? "" : ", refused: " + status.ToString());
+        Require(status.ok(), "a worker broke the control protocol: %s", status.ToString());
+      }
+    }
+    front_events_.clear();
+  }
+  CarryOut();
+}
+
+// A part ends as cancelled only where somebody cancelled it, and fails only where something went
+// wrong.
+void World::CheckReport(const StreamReported& reported) {
+  for (const WorkerEvent& event : reported.report.events) {
+    const auto* part = std::get_if<PartEnded>(&event);
+    if (part == nullptr) continue;
+    const bool told_to = [&] {
+      const auto it = cancels_.find({reported.worker, part->request_id});
+      return it != cancels_.end() && it->second >= part->epoch;
+    }();
+    if (part->reason == EndReason::kCancelled)
+      Require(told_to || lost_once_.contains(reported.worker),
+              "worker %x cancelled attempt %d of request %x by itself", reported.worker,
+              part->epoch, part->request_id);
+    if (part->reason == EndReason::kFailed && swarm_.calm)
+      Require(told_to || clients_.IsOver(part->request_id),
+              "attempt %d of request %x failed although nothing went wrong: %s", part->epoch,
+              part->request_id, part->message);
+  }
+}
+
+void World::CarryOut() {
+  std::map<Incarnation, std::vector<RouterMessage>> sends;
+  for (RouterEffect& effect : router_.TakeEffects()) {
+    if (auto* send = std::get_if<SendToWorker>(&effect)) {
+      if (const auto* cancel = std::get_if<CancelRequest>(&send->message))
+        cancels_[{send->worker, cancel->request_id}] = cancel->epoch;
+      sends[send->worker].push_back(std::move(send->message));
+    } else if (const auto* token = std::get_if<EmitToken>(&effect))
+      clients_.OnToken(*token);
+    else
+      clients_.OnEnd(std::get<EmitEnd>(effect));
+  }
+  for (auto& [worker, messages] : sends) wire_.Send(worker, std::move(messages));
+  if (router_.NextDeadline() != router_timer_) {
+    router_timer_ = router_.NextDeadline();
+    ++router_stamp_;
+    if (router_timer_ != absl::InfiniteFuture())
+      agenda_.Add(absl::ToUnixMicros(router_timer_) + 1, What::kRouterTime, 0, router_stamp_);
+  }
+  CheckQueues();
+}
+
+// ---- the run ----
+
+void World::Run(const Disturbance* disturbance) {
+  disturbance_ = disturbance;
+  for (size_t i = 0; i < nodes_.size(); ++i) Start(static_cast<int>(i));
+  agenda_.Add(agenda_.now_us() + random_.Between(0, 100'000), What::kArrival);
+  agenda_.Add(agenda_.now_us() + random_.Between(0, 2 * swarm_.fault_gap_us), What::kFault);
+  RunUntil(agenda_.now_us() + kSafetyUs, [this] { return clients_.all_submitted(); });
+  RunUntil(agenda_.now_us() + random_.Magnitude(1, 5 * kSecondUs),
+           [this] { return clients_.all_ended() && disturbance_ == nullptr; });
+  n_events_of_requests_ = agenda_.n_events();
+  Heal();
+  const int64_t limit_us = agenda_.now_us() + kLivenessUs;
+  Require(RunUntil(limit_us, [this] { return clients_.all_submitted() && clients_.all_ended(); }),
+          "requests do not end although all is healed:%s%s", clients_.DescribeRunning(),
+          Describe());
+  Require(RunUntil(limit_us, [this] { return IsQuiet(); }),
+          "something is held although every request has ended:%s", Describe());
+  AuditRouter();
+  StopWorkers();
+}
+
+void World::Heal() {
+  faults_on_ = false;
+  agenda_.Trace("all is healed");
+  network_.set_faults({});
+  HealPartition();
+  bool any = false;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    const auto node = static_cast<int>(i);
+    if (nodes_[i]->alive() && nodes_[i]->paused()) {
+      nodes_[i]->Resume();
+      wire_.OnResumed(node);
+    } else if (!nodes_[i]->alive()) {
+      ++lives_[i];  // a restart under way is void
+      if (random_.Percent(70) || (!any && i + 1 == nodes_.size())) Start(node);
+    }
+    any = any || nodes_[i]->alive();
+  }
+}
+
+bool World::IsQuiet() const {
+  return std::all_of(nodes_.begin(), nodes_.end(),
+                     [](const auto& node) { return !node->alive() || node->IsQuiet(); });
+}
+
+void World::AuditRouter() const {
+  const ClusterView view = router_.View();
+  Require(view.running == 0 && view.waiting == 0 && view.kv_pages_promised == 0,
+          "the router still has %d running, %d waiting, %d pages promised", view.running,
+          view.waiting, view.kv_pages_promised);
+}
+
+void World::StopWorkers() {
+  const auto each = [this](auto what) {
+    for (const auto& node : nodes_)
+      if (node->alive()) what(node.get());
+  };
+  each([](Node* node) { node->CloseEngine(); });
+  RunFor(2 * kSecondUs);
+  each([](Node* node) { node->ShutDownTransfer(); });
+  RunFor(2 * kSecondUs);
+  each([](Node* node) { node->CloseTransfer(); });
+  RunFor(kSecondUs);
+  each([this](Node* node) {
+    node->CollectPages();
+    const TransferCounters counters = node->transfer_counters();
+    fault_counts_.crc_errors += counters.crc_errors;
+    fault_counts_.resent_chunks += counters.resent_chunks;
+    fault_counts_.refused_chunks += counters.refused_chunks;
+    fault_counts_.handoffs += counters.handoffs_committed;
+    fault_counts_.failed_handoffs += counters.handoffs_failed;
+  });
+}
+
+void World::CheckQueues() const {
+  Require(wire_.LongestQueue() < kLongestQueue, "%d events wait in one queue",
+          wire_.LongestQueue());
+}
+
+std::string World::Describe() const {
+  const ClusterView view = router_.View();
+  std::string out =
+      absl::StrFormat("\n  router: %d running, %d waiting, %d + %d workers", view.running,
+                      view.waiting, view.prefill_workers, view.decode_workers);
+  for (size_t i = 0; i < nodes_.size(); ++i)
+    out += absl::StrFormat("\n  worker %d (%x)%s: %s", i, nodes_[i]->incarnation(),
+                           wire_.Connected(static_cast<int>(i)) ? "" : " not connected",
+                           nodes_[i]->Describe());
+  return out;
+}
+
+// ---- one seed ----
+
+Outcome RunSwarm(const Swarm& swarm, bool tracing, const Disturbance* disturbance) {
+  Outcome outcome{.seed = swarm.seed, .violation = {}, .faults = {}, .clients = {}};
+  auto world = std::make_unique<World>(swarm, tracing);
+  try {
+    world->Run(disturbance);
+  } catch (const Violation& violation) {
+    outcome.violation = violation.what();
+  }
+  outcome.n_events = world->agenda().n_events();
+  outcome.digest = world->agenda().digest();
+  outcome.n_events_of_requests = world->n_events_of_requests();
+  outcome.faults = world->faults();
+  outcome.clients = world->clients();
+  return outcome;
+}
+
+void FaultCounts::Add(const FaultCounts& other) {
+  kills += other.kills;
+  pauses += other.pauses;
+  breaks += other.breaks;
+  cuts += other.cuts;
+  partitions += other.partitions;
+  clogs += other.clogs;
+  crc_errors += other.crc_errors;
+  resent_chunks += other.resent_chunks;
+  refused_chunks += other.refused_chunks;
+  handoffs += other.handoffs;
+  failed_handoffs += other.failed_handoffs;
+}
+
+void Outcome::Add(const Outcome& other) {
+  n_events += other.n_events;
+  faults.Add(other.faults);
+  clients.Add(other.clients);
+}
+
+std::string Outcome::ToString() const {
+  const FaultCounts& f = faults;
+  const ClientCounts& c = clients;
+  return absl::StrFormat(
+      "faults: %d kills, %d pauses, %d streams broken, %d connections cut, %d partitions, %d "
+      "clogs, "
+      "%d damaged chunks, %d resent, %d refused\nhandoffs: %d committed, %d failed\nrequests: %d, "
+      "of them %d complete, %d cancelled, %d late, %d failed; %d attempts, %d tokens\n",
+      f.kills, f.pauses, f.breaks, f.cuts, f.partitions, f.clogs, f.crc_errors, f.resent_chunks,
+      f.refused_chunks, f.handoffs, f.failed_handoffs, c.submitted, c.complete, c.cancelled, c.late,
+      c.failed, c.attempts, c.tokens);
+}
+
+Outcome RunSeed(uint64_t seed, bool tracing) {
+  const Swarm swarm = Swarm::Draw(seed);
+  if (tracing) std::printf("%s", swarm.ToString().c_str());
+  return RunSwarm(swarm, tracing);
+}
+
+}  // namespace baton::sim

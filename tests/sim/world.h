@@ -1,0 +1,130 @@
+// A whole cluster in one thread on virtual time: the production Router, and per worker the
+// production WorkerCore and TransferCore over a MemLink; control streams, clients and faults around
+// them. The seed decides everything.
+//
+// A run has two phases. Safety: requests arrive and faults happen; invariants are checked after
+// every event. Liveness: everything is healed, at least one worker lives; every request must end
+// within a bound, and nothing may be held anywhere afterwards.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "kvtransfer/mem_link.h"
+#include "router/router.h"
+#include "sim/agenda.h"
+#include "sim/clients.h"
+#include "sim/control_wire.h"
+#include "sim/node.h"
+#include "sim/swarm.h"
+
+namespace baton::sim {
+
+struct FaultCounts {
+  uint64_t kills = 0, pauses = 0, breaks = 0, cuts = 0, partitions = 0, clogs = 0;
+  uint64_t crc_errors = 0, resent_chunks = 0, refused_chunks = 0, handoffs = 0, failed_handoffs = 0;
+
+  void Add(const FaultCounts& other);
+};
+
+// One thing that goes wrong at one event of a run.
+struct Disturbance {
+  enum class Kind { kKill, kPause, kBreakControl, kCutTransfer, kIsolate, kCancel };
+  Kind kind = Kind::kKill;
+  int node = 0;  // of the first three, and kIsolate
+  uint64_t at_event = 0;
+};
+
+class World {
+ public:
+  World(const Swarm& swarm, bool tracing);
+  ~World();
+
+  // Throws Violation.
+  void Run(const Disturbance* disturbance = nullptr);
+  uint64_t n_events_of_requests() const { return n_events_of_requests_; }
+  const Agenda& agenda() const { return agenda_; }
+  const FaultCounts& faults() const { return fault_counts_; }
+  const ClientCounts& clients() const { return clients_.counts(); }
+
+ private:
+  // Events until `done` holds. False: virtual time came to limit_us before.
+  bool RunUntil(int64_t limit_us, const std::function<bool()>& done);
+  void RunFor(int64_t us);
+  void Dispatch(const Agenda::Entry& entry);
+
+  // The router's front thread.
+  void WakeFront();
+  void FrontTurn();
+  void CheckReport(const StreamReported& reported);
+  void CarryOut();
+
+  // Faults.
+  void Fault();
+  void Disturb(const Disturbance& disturbance);
+  void Kill(int node, int64_t away_us);
+  void Pause(int node, int64_t away_us);
+  void Partition();
+  // The machines of `here` and the others do not reach each other; the last index is the router.
+  void Split(const std::vector<bool>& here, bool with_router, bool out, bool in);
+  void HealPartition();
+  void Start(int node);
+  int AnyNode(bool running);  // -1: none
+  void BlockLinks();
+
+  void Heal();
+  bool IsQuiet() const;
+  void AuditRouter() const;
+  void StopWorkers();
+  void CheckQueues() const;
+  std::string Describe() const;
+  absl::Time now() const { return absl::FromUnixMicros(agenda_.now_us()); }
+
+  const Swarm swarm_;
+  SimRandom random_;
+  SimRandom router_ids_;
+  Agenda agenda_;
+  MemNetwork network_;
+  std::vector<std::unique_ptr<Node>> nodes_;
+  ControlWire wire_;
+  Router router_;
+  Clients clients_;
+  std::deque<FrontEvent> front_events_;
+  bool front_woken_ = false;
+  absl::Time router_timer_ = absl::InfiniteFuture();
+  uint64_t router_stamp_ = 0;
+  // What the router cancelled at a worker: (worker, request) to the last epoch; and workers whose
+  // stream was lost once, which cancel everything by themselves.
+  std::map<std::pair<Incarnation, RequestId>, Epoch> cancels_;
+  std::set<Incarnation> lost_once_;
+  std::vector<uint64_t> lives_;
+  std::vector<std::vector<bool>> blocked_;  // [from][to], the last index is the router
+  bool faults_on_ = true;
+  int n_faults_ = 0;
+  const Disturbance* disturbance_ = nullptr;  // still to come
+  uint64_t n_events_of_requests_ = 0, n_turns_ = 0;
+  FaultCounts fault_counts_;
+};
+
+// What a seed came to.
+struct Outcome {
+  uint64_t seed = 0, digest = 0, n_events = 0;
+  uint64_t n_events_of_requests = 0;  // until the last one ended
+  std::string violation;              // empty: all promises held
+  FaultCounts faults;
+  ClientCounts clients;
+
+  void Add(const Outcome& other);  // sums of events and counts
+  std::string ToString() const;    // of counts
+};
+Outcome RunSeed(uint64_t seed, bool tracing = false);
+Outcome RunSwarm(const Swarm& swarm, bool tracing = false,
+                 const Disturbance* disturbance = nullptr);
+
+}  // namespace baton::sim
