@@ -10,11 +10,14 @@
 namespace baton {
 
 struct DecodeBatch::Guest {
+  explicit Guest(TransitionCounts* transitions) : state(GuestTable(), transitions) {}
+
   Key key;
+  MachineState<GuestState> state;
+  absl::Time progress;  // since then it has got nowhere
   std::optional<DecodeRequest> request;
   std::optional<HandoffArrived> kv;
   absl::Time arrived, first_step = absl::InfiniteFuture();
-  bool in_row = false;
   int32_t token = 0;     // the newest, not yet in the KV
   int32_t position = 0;  // of `token`
   int32_t made = 0;      // tokens so far, the first one included
@@ -34,27 +37,38 @@ int DecodeBatch::PagesOf(const DecodeRequest& request) const {
 
 // --- events
 
-void DecodeBatch::Expect(DecodeRequest request) {
-  const Key key{request.request_id, request.epoch};
-  if (WasCancelled(key.first, key.second)) return;
+DecodeBatch::Guest* DecodeBatch::Find(const Key& key) {
+  const auto it = guests_.find(key);
+  return it == guests_.end() ? nullptr : it->second.get();
+}
+
+DecodeBatch::Guest* DecodeBatch::FindOrMake(const Key& key) {
   std::unique_ptr<Guest>& guest = guests_[key];
   if (guest == nullptr) {
-    guest = std::make_unique<Guest>();
+    guest = std::make_unique<Guest>(options_.transitions);
     guest->key = key;
   }
+  return guest.get();
+}
+
+void DecodeBatch::Expect(DecodeRequest request, absl::Time now) {
+  const Key key{request.request_id, request.epoch};
+  if (WasCancelled(key.first, key.second)) return;
+  Guest* const guest = FindOrMake(key);
   if (guest->request.has_value()) return;  // said twice
   const bool bad = request.n_prompt <= 0 || request.max_tokens <= 0 ||
                    request.max_tokens > INT32_MAX - request.n_prompt;
   guest->request = std::move(request);
+  guest->progress = now;
   if (bad) {
-    End(guest.get(), EndReason::kFailed, "a decode request without prompt or tokens to make",
+    End(guest, EndReason::kFailed, "a decode request without prompt or tokens to make",
         absl::InfiniteFuture());
   } else if (n_guests() > options_.max_guests) {
-    End(guest.get(), EndReason::kFailed,
+    End(guest, EndReason::kFailed,
         absl::StrFormat("decode queue full (%d requests)", options_.max_guests),
         absl::InfiniteFuture());
   } else if (guest->kv.has_value()) {
-    Complete(guest.get());
+    Complete(guest, now);
   }
 }
 
@@ -64,19 +78,17 @@ void DecodeBatch::Arrived(HandoffArrived arrived, absl::Time now) {
     pool_->Give(arrived.pages);
     return;
   }
-  std::unique_ptr<Guest>& guest = guests_[key];
-  if (guest == nullptr) {
-    guest = std::make_unique<Guest>();
-    guest->key = key;
-    orphans_.emplace_back(now + options_.orphan_timeout, key);
-  }
+  Guest* const guest = FindOrMake(key);
   if (guest->kv.has_value()) {
     pool_->Give(arrived.pages);
     return;
   }
   guest->kv = std::move(arrived);
-  guest->arrived = now;
-  if (guest->request.has_value()) Complete(guest.get());
+  guest->arrived = guest->progress = now;
+  if (guest->request.has_value())
+    Complete(guest, now);
+  else
+    guest->state = GuestState::kOrphan;
 }
 
 std::string DecodeBatch::WhyRefused(const Guest& guest) const {
@@ -94,7 +106,7 @@ std::string DecodeBatch::WhyRefused(const Guest& guest) const {
 }
 
 // Request and KV are both here.
-void DecodeBatch::Complete(Guest* guest) {
+void DecodeBatch::Complete(Guest* guest, absl::Time now) {
   if (std::string refusal = WhyRefused(*guest); !refusal.empty()) {
     End(guest, EndReason::kFailed, std::move(refusal), guest->arrived);
     return;
@@ -108,14 +120,16 @@ void DecodeBatch::Complete(Guest* guest) {
   } else if (guest->request->max_tokens == 1) {
     End(guest, EndReason::kLength, {}, guest->arrived);
   } else {
+    guest->state = GuestState::kReady;
+    guest->progress = now;
     ready_.push_back(guest);
   }
 }
 
 void DecodeBatch::Aborted(const HandoffAborted& event) {
-  const auto it = guests_.find(Key{event.request_id, event.epoch});
-  if (it == guests_.end() || it->second->kv.has_value()) return;
-  End(it->second.get(), EndReason::kFailed, absl::StrFormat("handoff: %s", event.status.ToString()),
+  Guest* const guest = Find(Key{event.request_id, event.epoch});
+  if (guest == nullptr || guest->kv.has_value()) return;
+  End(guest, EndReason::kFailed, absl::StrFormat("handoff: %s", event.status.ToString()),
       absl::InfiniteFuture());
 }
 
@@ -158,20 +172,47 @@ bool DecodeBatch::WasCancelled(RequestId request, Epoch epoch) const {
   return it != cancelled_.end() && epoch <= it->second;
 }
 
+absl::Time DecodeBatch::DeadlineOf(const Guest& guest) const {
+  switch (GuestState(guest.state)) {
+    case GuestState::kExpected:
+      return guest.progress + options_.kv_timeout;
+    case GuestState::kOrphan:
+      return guest.progress + options_.orphan_timeout;
+    case GuestState::kReady:
+    case GuestState::kDecoding:
+      return guest.progress + options_.wait_timeout;
+    case GuestState::kEnded:
+      break;
+  }
+  return absl::InfiniteFuture();
+}
+
 void DecodeBatch::OnTime(absl::Time now) {
-  while (!orphans_.empty() && orphans_.front().first <= now) {
-    const auto it = guests_.find(orphans_.front().second);
-    orphans_.pop_front();
-    if (it == guests_.end() || it->second->request.has_value()) continue;
-    LogWarn("handoff of a request this worker was never told of: pages given back %d",
-            static_cast<int>(it->second->kv->pages.size()));
-    pool_->Give(it->second->kv->pages);
-    guests_.erase(it);
+  DCHECK(logits_.empty());
+  std::vector<Guest*> due;
+  for (const auto& [key, guest] : guests_)
+    if (DeadlineOf(*guest) <= now) due.push_back(guest.get());
+  for (Guest* guest : due) {
+    if (guest->state == GuestState::kOrphan) {
+      LogWarn("handoff of a request this worker was never told of: pages given back %d",
+              static_cast<int>(guest->kv->pages.size()));
+      guest->state = GuestState::kEnded;
+      pool_->Give(guest->kv->pages);
+      guests_.erase(guest->key);
+      continue;
+    }
+    const int state = static_cast<int>(GuestState(guest->state));
+    End(guest, EndReason::kFailed,
+        absl::StrFormat("decode: %s for %s without progress", GuestTable().states[state].name,
+                        absl::FormatDuration(now - guest->progress)),
+        absl::InfiniteFuture());
   }
 }
 
 absl::Time DecodeBatch::NextDeadline() const {
-  return orphans_.empty() ? absl::InfiniteFuture() : orphans_.front().first;
+  absl::Time next = absl::InfiniteFuture();
+  for (const auto& [key, guest] : guests_) next = std::min(next, DeadlineOf(*guest));
+  return next;
 }
 
 // now: infinite = the guest did not end by computing.
@@ -181,6 +222,7 @@ void DecodeBatch::End(Guest* guest, EndReason reason, std::string message, absl:
   part.epoch = guest->key.second;
   part.reason = reason;
   part.message = std::move(message);
+  guest->state = GuestState::kEnded;
   if (guest->kv.has_value()) {
     part.transfer_us = guest->kv->transfer_us;
     pool_->Give(guest->kv->pages);
@@ -205,6 +247,7 @@ void DecodeBatch::End(Guest* guest, EndReason reason, std::string message, absl:
 int DecodeBatch::Contribute(absl::Time now, StepBuilder* builder) {
   DCHECK(logits_.empty());
   while (!ready_.empty() && n_rows() < options_.max_batch) {
+    ready_.front()->state = GuestState::kDecoding;
     ready_.front()->first_step = now;
     rows_.push_back(ready_.front());
     ready_.pop_front();
@@ -228,6 +271,7 @@ void DecodeBatch::StepDone(const Backend& backend, Sampler* sampler, absl::Time 
     guest->token = sampled.token;
     ++guest->position;
     ++guest->made;
+    guest->progress = now;
     effects_.emplace_back(
         WorkerEvent(TokenOut{.request_id = request.request_id,
                              .epoch = request.epoch,

@@ -4,7 +4,7 @@
 // A guest is a request of this batch: expected (the router named it), arrived (its KV is here and
 // verified), or both, in either order; then it waits for a row, joins at the next step and leaves
 // in the very step that ends it. Its pages were promised up front, so a row never waits for room.
-// KV whose request never comes is given back after `orphan_timeout`.
+// The table of its states, with deadlines, is in guest_state.cc.
 //
 // A step: Contribute, StepDone. Events come between steps, never inside one.
 #pragma once
@@ -21,6 +21,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
 #include "common/ids.h"
+#include "decode_worker/guest_state.h"
 #include "engine/backend.h"
 #include "engine/kv_pool.h"
 #include "engine/sampler.h"
@@ -35,6 +36,11 @@ struct DecodeOptions {
   int32_t max_batch = 0;  // rows of one step
   int32_t max_guests = 8192;
   absl::Duration orphan_timeout = absl::Seconds(10);
+  // Last bounds, when no other timer has ended the wait: an expected guest whose KV does not come
+  // (its prefill may take long), and a guest that waits for a row or gets no token.
+  absl::Duration kv_timeout = absl::Minutes(30);
+  absl::Duration wait_timeout = absl::Minutes(10);
+  TransitionCounts* transitions = nullptr;  // counts transitions; tests only
 };
 
 // TransferCommand: to the transfer room. WorkerEvent: to the router.
@@ -48,13 +54,13 @@ class DecodeBatch {
   DecodeBatch& operator=(const DecodeBatch&) = delete;
 
   // --- events
-  void Expect(DecodeRequest request);
+  void Expect(DecodeRequest request, absl::Time now);
   // KV is here, by handoff or from this worker's own prefill; the pages are the batch's from now.
   void Arrived(HandoffArrived arrived, absl::Time now);
   void Aborted(const HandoffAborted& event);
   void Cancel(RequestId request, Epoch up_to);
   void CancelAll();
-  void OnTime(absl::Time now);      // gives back orphans that are due
+  void OnTime(absl::Time now);      // ends the guests whose deadline is here
   absl::Time NextDeadline() const;  // when OnTime must be called next
 
   // --- one step
@@ -77,7 +83,10 @@ class DecodeBatch {
   using Key = std::pair<RequestId, Epoch>;
   struct Guest;
 
-  void Complete(Guest* guest);
+  Guest* Find(const Key& key);
+  Guest* FindOrMake(const Key& key);
+  void Complete(Guest* guest, absl::Time now);
+  absl::Time DeadlineOf(const Guest& guest) const;
   std::string WhyRefused(const Guest& guest) const;
   void End(Guest* guest, EndReason reason, std::string message, absl::Time now);
   void Remember(RequestId request, Epoch up_to);
@@ -91,7 +100,6 @@ class DecodeBatch {
   std::deque<Guest*> ready_;  // complete, in order, waiting for a row
   std::vector<Guest*> rows_;  // in order of joining
   std::vector<int> logits_;   // of the step in progress: index of each row's logits
-  std::deque<std::pair<absl::Time, Key>> orphans_;  // by deadline
   // Cancels remembered so that KV arriving after them is given back at once.
   absl::flat_hash_map<RequestId, Epoch> cancelled_;
   std::deque<RequestId> cancelled_order_;

@@ -10,14 +10,17 @@
 namespace baton {
 
 struct PrefillScheduler::Prompt {
+  explicit Prompt(TransitionCounts* transitions) : phase(PromptTable(), transitions) {}
+
   PrefillRequest request;
-  Phase phase = Phase::kQueued;
+  MachineState<Phase> phase;
   bool no_room = false;  // of kOpening: the sink has no pages yet
   int64_t serial = 0;
   int32_t done = 0;       // tokens whose KV is in `pages`
   int64_t overtaken = 0;  // tokens computed for prompts admitted later while this one could run
   std::vector<int32_t> pages;
   absl::Time admitted, first_step;
+  absl::Time progress;                    // since then it has got nowhere
   EndReason reason = EndReason::kLength;  // of kEnding
   std::string message;
   int64_t transfer_us = 0;
@@ -78,10 +81,10 @@ void PrefillScheduler::Admit(PrefillRequest request, absl::Time now) {
     if (prompt->request.request_id == request.request_id && prompt->request.epoch == request.epoch)
       return;  // said twice
   std::string refusal = WhyRefused(request);
-  auto prompt = std::make_unique<Prompt>();
+  auto prompt = std::make_unique<Prompt>(options_.transitions);
   prompt->request = std::move(request);
   prompt->serial = next_serial_++;
-  prompt->admitted = now;
+  prompt->admitted = prompt->progress = now;
   prompts_.push_back(std::move(prompt));
   if (!refusal.empty()) End(prompts_.back().get(), EndReason::kFailed, std::move(refusal));
 }
@@ -93,10 +96,11 @@ PrefillScheduler::Prompt* PrefillScheduler::Find(const TicketId& ticket) {
   return nullptr;
 }
 
-void PrefillScheduler::Promised(const HandoffPromised& event) {
+void PrefillScheduler::Promised(const HandoffPromised& event, absl::Time now) {
   Prompt* prompt = Find(event.ticket_id);
   if (prompt == nullptr || prompt->phase != Phase::kOpening) return;
   prompt->phase = Phase::kPromised;
+  prompt->progress = now;
   prompt->no_room = false;
 }
 
@@ -144,6 +148,27 @@ void PrefillScheduler::Abandon() {
   while (!prompts_.empty()) End(prompts_.back().get(), EndReason::kCancelled, {});
 }
 
+void PrefillScheduler::OnTime(absl::Time now) {
+  DCHECK(pieces_.empty());
+  order_.clear();
+  for (const auto& prompt : prompts_)
+    if (prompt->phase != Phase::kEnding && now - prompt->progress >= options_.wait_timeout)
+      order_.push_back(prompt.get());
+  for (Prompt* prompt : order_)
+    Stop(prompt, EndReason::kFailed,
+         absl::StrFormat("prefill: %s for %s without progress",
+                         PromptTable().states[static_cast<int>(Phase(prompt->phase))].name,
+                         absl::FormatDuration(now - prompt->progress)));
+}
+
+absl::Time PrefillScheduler::NextDeadline() const {
+  absl::Time next = absl::InfiniteFuture();
+  for (const auto& prompt : prompts_)
+    if (prompt->phase != Phase::kEnding)
+      next = std::min(next, prompt->progress + options_.wait_timeout);
+  return next;
+}
+
 // Ends a prompt now, or when its handoff has: until then pages may still be read.
 void PrefillScheduler::Stop(Prompt* prompt, EndReason reason, std::string message) {
   if (prompt->phase == Phase::kEnding) return;
@@ -160,6 +185,7 @@ void PrefillScheduler::Stop(Prompt* prompt, EndReason reason, std::string messag
 }
 
 void PrefillScheduler::End(Prompt* prompt, EndReason reason, std::string message) {
+  prompt->phase = Phase::kEnded;
   GivePages(prompt);
   PartEnded part;
   part.request_id = prompt->request.request_id;
@@ -212,7 +238,7 @@ PrefillScheduler::Prompt* PrefillScheduler::NextToOpen(bool may_take_pages) cons
   return next;
 }
 
-void PrefillScheduler::SendOpens() {
+void PrefillScheduler::SendOpens(absl::Time now) {
   int ahead = 0;
   for (const auto& prompt : prompts_)
     ahead += IsRemote(*prompt) && (prompt->phase == Phase::kPromised ||
@@ -223,6 +249,7 @@ void PrefillScheduler::SendOpens() {
     if (next == nullptr) return;
     if (TakesPagesFirst(*next) && !TakePages(next)) continue;
     next->phase = Phase::kOpening;
+    next->progress = now;
     ++ahead;
     effects_.emplace_back(TransferCommand(OpenHandoff{.ticket = next->request.ticket,
                                                       .peer = next->request.sink.incarnation,
@@ -270,7 +297,7 @@ int PrefillScheduler::Contribute(int budget, absl::Time now, StepBuilder* builde
     budget -= n;
   }
   CountOvertaking();
-  SendOpens();
+  SendOpens(now);
   return before - budget;
 }
 
@@ -353,6 +380,7 @@ void PrefillScheduler::FirstToken(const Piece& piece, const Backend& backend, Sa
 void PrefillScheduler::StepDone(const Backend& backend, Sampler* sampler, absl::Time now) {
   for (const Piece& piece : pieces_) {
     piece.prompt->done = piece.end;
+    piece.prompt->progress = now;
     if (piece.logits >= 0) FirstToken(piece, backend, sampler, now);  // may end the prompt
   }
   pieces_.clear();

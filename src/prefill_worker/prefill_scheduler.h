@@ -1,7 +1,8 @@
 // Turns admitted prompts into KV and a first token, many at once, chunk by chunk, and hands the KV
 // over. A plain object of the engine thread: events in, effects out; no clock, thread or socket.
 //
-// Life of a prompt: Queued -> (OPEN sent) Opening -> Promised -> Running -> Committing -> gone.
+// Life of a prompt: Queued -> (OPEN sent) Opening -> Promised -> Running -> Committing -> gone; the
+// whole table, with deadlines, is in prompt_state.cc.
 // A prompt whose sink is this very worker, or nobody, needs no promise and starts from Queued.
 //  * OPEN goes out while a prompt is among the next `open_ahead`; compute starts with the promise
 //  in
@@ -34,6 +35,7 @@
 #include "engine/sampler.h"
 #include "engine/step.h"
 #include "kvtransfer/transfer.h"
+#include "prefill_worker/prompt_state.h"
 #include "proto/messages.h"
 
 namespace baton {
@@ -46,6 +48,10 @@ struct PrefillOptions {
   int32_t open_ahead = 4;    // prompts with an OPEN out or a promise in hand that do not run yet
   int32_t max_prompts = 4096;
   int32_t stretch = 3;
+  // A prompt that gets nowhere for so long ends with kFailed: the last bound, when no other timer
+  // has ended the wait for its turn, its promise, its pages or the end of its handoff.
+  absl::Duration wait_timeout = absl::Minutes(10);
+  TransitionCounts* transitions = nullptr;  // counts transitions; tests only
 };
 
 // TransferCommand: to the transfer room. WorkerEvent: to the router. HandoffArrived: the finished
@@ -63,13 +69,15 @@ class PrefillScheduler {
   // --- events. Those of unknown tickets and requests are ignored.
   // A request that can never run ends at once with kFailed and the reason.
   void Admit(PrefillRequest request, absl::Time now);
-  void Promised(const HandoffPromised& event);
+  void Promised(const HandoffPromised& event, absl::Time now);
   void NoRoom(const HandoffNoRoom& event);
   void Ended(const HandoffEnded& event);
   void Cancel(RequestId request, Epoch up_to);
   void CancelAll();
   // The transfer room is gone, nothing reads pages any more: everything ends now.
   void Abandon();
+  void OnTime(absl::Time now);      // ends prompts that got nowhere for too long
+  absl::Time NextDeadline() const;  // when OnTime must be called next
 
   // --- one step
   // Adds pieces of at most `budget` tokens in all; returns how many. Also sends due OPENs.
@@ -93,7 +101,7 @@ class PrefillScheduler {
   int pages_held() const;
 
  private:
-  enum class Phase { kQueued, kOpening, kPromised, kRunning, kCommitting, kEnding };
+  using Phase = PromptState;
   struct Prompt;
   struct Piece {
     Prompt* prompt;
@@ -110,7 +118,7 @@ class PrefillScheduler {
   bool TakesPagesFirst(const Prompt& prompt) const;
   bool TakePages(Prompt* prompt);
   Prompt* NextToOpen(bool may_take_pages) const;
-  void SendOpens();
+  void SendOpens(absl::Time now);
   void CountOvertaking();
   void FirstToken(const Piece& piece, const Backend& backend, Sampler* sampler, absl::Time now);
   void Stop(Prompt* prompt, EndReason reason, std::string message);

@@ -15,8 +15,9 @@ namespace {
 constexpr int kPageTokens = 4;
 
 struct Bench {
-  explicit Bench(int max_batch = 8, int n_pages = 200) {
+  explicit Bench(int max_batch = 8, int n_pages = 200, TransitionCounts* transitions = nullptr) {
     DecodeOptions options;
+    options.transitions = transitions;
     options.vocab = HashBackend::kVocab;
     options.max_batch = max_batch;
     options.max_guests = 20;
@@ -115,14 +116,14 @@ struct Bench {
 
 TEST_CASE("a guest joins at the next step, whichever of request and KV comes first") {
   Bench b;
-  b.batch->Expect(Bench::Request(1, 5, 4));
+  b.batch->Expect(Bench::Request(1, 5, 4), b.now);
   REQUIRE(b.Step() == 0);
   REQUIRE(b.batch->n_waiting() == 1);
   REQUIRE(b.batch->expected_pages() >= 2);
   b.batch->Arrived(b.Kv(1, 5, 2), b.now);
   b.batch->Arrived(b.Kv(2, 9, 4), b.now);
   REQUIRE(b.Step() == 1);
-  b.batch->Expect(Bench::Request(2, 9, 6));
+  b.batch->Expect(Bench::Request(2, 9, 6), b.now);
   REQUIRE(b.Step() == 2);
   while (b.Step() > 0) {
   }
@@ -137,7 +138,7 @@ TEST_CASE("a guest joins at the next step, whichever of request and KV comes fir
 TEST_CASE("a finished row leaves in its step and a waiting one takes its place in the next") {
   Bench b(2);
   for (RequestId id = 1; id <= 5; ++id) {
-    b.batch->Expect(Bench::Request(id, 4, 1 + static_cast<int>(id)));
+    b.batch->Expect(Bench::Request(id, 4, 1 + static_cast<int>(id)), b.now);
     b.batch->Arrived(b.Kv(id, 4, 3), b.now);
   }
   REQUIRE(b.batch->n_waiting() == 5);
@@ -158,7 +159,7 @@ TEST_CASE("a stop token ends a row, the first token too") {
   Bench b;
   DecodeRequest request = Bench::Request(1, 6, 10);
   request.stop_tokens = {all.tokens[at]};
-  b.batch->Expect(request);
+  b.batch->Expect(request, b.now);
   b.batch->Arrived(b.Kv(1, 6, 4), b.now);
   while (b.Step() > 0) {
   }
@@ -176,7 +177,7 @@ TEST_CASE("KV whose request never comes is given back at its deadline") {
   b.now = b.batch->NextDeadline();
   b.batch->OnTime(b.now);
   REQUIRE(b.pool->held() == 2);
-  b.batch->Expect(Bench::Request(2, 5, 3));  // in time
+  b.batch->Expect(Bench::Request(2, 5, 3), b.now);  // in time
   b.now += absl::Seconds(10);
   b.batch->OnTime(b.now);
   REQUIRE(b.batch->n_guests() == 1);
@@ -187,12 +188,71 @@ TEST_CASE("KV whose request never comes is given back at its deadline") {
   REQUIRE(b.pool->held() == 0);
 }
 
+TEST_CASE("time alone ends a guest in every state") {
+  Bench b(1);
+  b.batch->Expect(Bench::Request(1, 5, 4), b.now);  // its KV never comes
+  b.batch->Expect(Bench::Request(2, 5, 4), b.now);
+  b.batch->Arrived(b.Kv(2, 5, 2), b.now);
+  b.batch->Expect(Bench::Request(3, 5, 4), b.now);
+  b.batch->Arrived(b.Kv(3, 5, 2), b.now);  // one row: waits
+  b.batch->Arrived(b.Kv(4, 5, 2), b.now);  // nobody speaks of it
+  REQUIRE(b.Step() == 1);
+  REQUIRE(b.batch->NextDeadline() == absl::UnixEpoch() + absl::Seconds(10));
+  while (b.batch->n_guests() > 0) {
+    REQUIRE(b.batch->NextDeadline() > b.now);
+    REQUIRE(b.batch->NextDeadline() < absl::InfiniteFuture());
+    b.now = b.batch->NextDeadline();
+    b.batch->OnTime(b.now);
+    b.Collect();
+  }
+  REQUIRE(b.batch->NextDeadline() == absl::InfiniteFuture());
+  REQUIRE(b.ends[1].message == "decode: expected for 30m without progress");
+  REQUIRE(b.ends[2].message == "decode: decoding for 10m without progress");
+  REQUIRE(b.ends[3].message == "decode: ready for 10m without progress");
+  REQUIRE_FALSE(b.ends.contains(4));
+  REQUIRE(b.handoff_cancels == 1);
+  REQUIRE(b.pool->held() == 0);
+  REQUIRE(b.Step() == 0);
+}
+
+TEST_CASE("every state of a guest has a deadline, and every transition can be taken") {
+  const MachineTable& table = GuestTable();
+  for (const StateRow& state : table.states) {
+    CAPTURE(state.name);
+    REQUIRE(state.deadline.empty() == (&state == &table.states.back()));
+    REQUIRE(state.on_deadline.empty() == state.deadline.empty());
+  }
+  TransitionCounts counts;
+  Bench b(1, 200, &counts);
+  const auto expect = [&](RequestId id) { b.batch->Expect(Bench::Request(id, 5, 4), b.now); };
+  const auto arrive = [&](RequestId id) { b.batch->Arrived(b.Kv(id, 5, 2), b.now); };
+  for (const RequestId id : {1, 2}) {
+    expect(id);
+    arrive(id);
+  }
+  b.Step();
+  b.batch->Cancel(2, 1);  // ready
+  arrive(3);
+  expect(3);
+  arrive(4);
+  b.batch->Cancel(4, 1);  // orphan
+  expect(5);
+  b.batch->Cancel(5, 1);  // expected
+  while (b.Step() > 0) {
+  }
+  for (const TransitionRow& row : table.transitions) {
+    CAPTURE(table.states[row.from].name, table.states[row.to].name);
+    REQUIRE(counts.count(table, row) > 0);
+  }
+  REQUIRE(b.pool->held() == 0);
+}
+
 TEST_CASE("cancel ends every attempt up to its epoch, and KV that comes later is given back") {
   Bench b;
-  b.batch->Expect(Bench::Request(1, 5, 4));
+  b.batch->Expect(Bench::Request(1, 5, 4), b.now);
   DecodeRequest second = Bench::Request(1, 5, 4);
   second.epoch = 2;
-  b.batch->Expect(second);
+  b.batch->Expect(second, b.now);
   b.batch->Cancel(1, 1);
   b.batch->Cancel(1, 1);
   b.Collect();
@@ -212,7 +272,7 @@ TEST_CASE("cancel ends every attempt up to its epoch, and KV that comes later is
 
 TEST_CASE("an aborted handoff fails its guest; one that has its KV is not touched by it") {
   Bench b;
-  b.batch->Expect(Bench::Request(1, 5, 4));
+  b.batch->Expect(Bench::Request(1, 5, 4), b.now);
   b.batch->Aborted({.ticket_id = {},
                     .epoch = 1,
                     .request_id = 1,
@@ -224,21 +284,21 @@ TEST_CASE("an aborted handoff fails its guest; one that has its KV is not touche
 
 TEST_CASE("KV that does not fit its request fails the request by name") {
   Bench b;
-  b.batch->Expect(Bench::Request(1, 6, 4));
+  b.batch->Expect(Bench::Request(1, 6, 4), b.now);
   b.batch->Arrived(b.Kv(1, 5, 3), b.now);
-  b.batch->Expect(Bench::Request(2, 5, 100));
+  b.batch->Expect(Bench::Request(2, 5, 100), b.now);
   b.batch->Arrived(b.Kv(2, 5, 3), b.now);
   HandoffArrived wild = b.Kv(3, 5, 3);
   wild.record.first_token = HashBackend::kVocab;
-  b.batch->Expect(Bench::Request(3, 5, 4));
+  b.batch->Expect(Bench::Request(3, 5, 4), b.now);
   b.batch->Arrived(std::move(wild), b.now);
-  b.batch->Expect(Bench::Request(4, 5, 0));
+  b.batch->Expect(Bench::Request(4, 5, 0), b.now);
   b.Collect();
   REQUIRE(b.ends[1].message == "KV of 5 tokens came for a prompt of 6");
   REQUIRE(b.ends[2].message == "3 pages promised, 26 needed");
   REQUIRE(b.ends[3].message == "first token 61, vocabulary of 61");
   REQUIRE(b.ends[4].reason == EndReason::kFailed);
-  for (RequestId id = 10; id < 31; ++id) b.batch->Expect(Bench::Request(id, 5, 4));
+  for (RequestId id = 10; id < 31; ++id) b.batch->Expect(Bench::Request(id, 5, 4), b.now);
   b.Collect();
   REQUIRE(b.ends[30].message == "decode queue full (20 requests)");
   REQUIRE(b.pool->held() == 0);

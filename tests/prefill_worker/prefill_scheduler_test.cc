@@ -19,8 +19,10 @@ constexpr int kPageTokens = 4;
 
 // A scheduler on its backend; steps run in one go or layer by layer.
 struct Bench {
-  explicit Bench(int n_pages = 200, int chunk = 0, int open_ahead = 4) {
+  explicit Bench(int n_pages = 200, int chunk = 0, int open_ahead = 4,
+                 TransitionCounts* transitions = nullptr) {
     PrefillOptions options;
+    options.transitions = transitions;
     options.self = kSelf;
     options.vocab = HashBackend::kVocab;
     options.max_context = 1000;
@@ -91,7 +93,7 @@ struct Bench {
     return n;
   }
   static TicketId Id(RequestId id) { return {.high = 0, .low = id}; }
-  void Promise(RequestId id) { scheduler->Promised({.ticket_id = Id(id)}); }
+  void Promise(RequestId id) { scheduler->Promised({.ticket_id = Id(id)}, now); }
   void EndHandoff(RequestId id, absl::Status status = absl::OkStatus()) {
     scheduler->Ended({.ticket_id = Id(id), .status = std::move(status), .transfer_us = 5});
     Collect();
@@ -353,6 +355,72 @@ TEST_CASE("a handoff that fails ends its prompt with the reason, wherever it is"
   }
   REQUIRE(b.pool->held() == 0);
   REQUIRE(b.Step(100) == 0);
+}
+
+TEST_CASE("time alone ends a prompt in every state; what may still be read waits for the link") {
+  Bench b(200, 0, 4);
+  for (RequestId id = 1; id <= 4; ++id) b.Admit(Bench::Request(id, 12, kPeer));
+  b.Admit(Bench::Request(5, 40, kPeer));  // stays queued: four are ahead of it
+  b.Step(100);
+  b.Promise(2);
+  b.Promise(3);
+  b.Step(4);  // runs a chunk of one
+  b.Promise(4);
+  b.Step(12);  // one is promised, one runs, one is committing
+  REQUIRE(b.scheduler->n_running() >= 1);
+  REQUIRE(b.scheduler->n_prompts() == 5);
+  while (b.scheduler->NextDeadline() < absl::InfiniteFuture()) {
+    REQUIRE(b.scheduler->NextDeadline() > b.now);
+    b.now = b.scheduler->NextDeadline();
+    b.scheduler->OnTime(b.now);
+    b.Collect();
+  }
+  REQUIRE(b.ends.size() == 1);  // the one without a handoff
+  REQUIRE(b.ends[5].message == "prefill: queued for 10m without progress");
+  REQUIRE(b.cancels.size() == 4);
+  REQUIRE(b.pool->held() > 0);
+  for (RequestId id = 1; id <= 4; ++id) {
+    b.EndHandoff(id, absl::CancelledError("cancelled"));
+    REQUIRE(b.ends[id].reason == EndReason::kFailed);
+    REQUIRE(b.ends[id].message.find("for 10m without progress") != std::string::npos);
+  }
+  REQUIRE(b.ends[1].message == "prefill: opening for 10m without progress");
+  REQUIRE(b.pool->held() == 0);
+}
+
+TEST_CASE("every state of a prompt has a deadline, and every transition can be taken") {
+  const MachineTable& table = PromptTable();
+  for (const StateRow& state : table.states) {
+    CAPTURE(state.name);
+    REQUIRE(state.deadline.empty() == (&state == &table.states.back()));
+    REQUIRE(state.on_deadline.empty() == state.deadline.empty());
+  }
+  TransitionCounts counts;
+  Bench b(200, 0, 20, &counts);
+  // Ends the prompt in the state it was brought to: by its handoff, and by a cancel.
+  enum { kOpening, kPromised, kRunning, kCommitting };
+  RequestId id = 0;
+  for (const int state : {kOpening, kPromised, kRunning, kCommitting})
+    for (const bool cancelled : {false, true}) {
+      b.Admit(Bench::Request(++id, 12, kPeer));
+      b.Step(0);
+      if (state > kOpening) b.Promise(id);
+      if (state == kRunning) b.Step(4);
+      if (state == kCommitting) b.Step(12);
+      if (cancelled) b.scheduler->Cancel(id, 1);
+      b.EndHandoff(id, absl::UnavailableError("peer lost"));
+      REQUIRE(b.ends.contains(id));
+    }
+  b.Admit(Bench::Request(++id, 12));
+  b.Step(100);  // without a handoff
+  b.Admit(Bench::Request(++id, 12));
+  b.scheduler->Cancel(id, 1);
+  for (const TransitionRow& row : table.transitions) {
+    CAPTURE(table.states[row.from].name, table.states[row.to].name);
+    REQUIRE(counts.count(table, row) > 0);
+  }
+  b.Collect();
+  REQUIRE(b.pool->held() == 0);
 }
 
 TEST_CASE("what can never run is refused by name, and repeats are ignored") {

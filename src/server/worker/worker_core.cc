@@ -24,6 +24,7 @@ PrefillOptions PrefillPart(const WorkerCoreOptions& options, const Backend& back
   prefill.vocab = backend.model().vocab;
   prefill.max_context = options.max_context;
   prefill.chunk_tokens = options.chunk_tokens;
+  prefill.transitions = options.transitions;
   return prefill;
 }
 
@@ -31,6 +32,7 @@ DecodeOptions DecodePart(const WorkerCoreOptions& options, const Backend& backen
   DecodeOptions decode;
   decode.vocab = backend.model().vocab;
   decode.max_batch = options.max_batch;
+  decode.transitions = options.transitions;
   return decode;
 }
 
@@ -95,7 +97,7 @@ void WorkerCore::HandleMessage(RouterMessage message) {
                    if (draining_)
                      Refuse(request.request_id, request.epoch, false, "worker is draining");
                    else
-                     decode_.Expect(std::move(request));
+                     decode_.Expect(std::move(request), ports_.clock());
                  },
                  [this](const CancelRequest& request) {
                    prefill_.Cancel(request.request_id, request.epoch);
@@ -118,7 +120,7 @@ void WorkerCore::Refuse(RequestId request, Epoch epoch, bool is_prefill, const c
 
 void WorkerCore::Handle(TransferEvent event) {
   std::visit(Overloaded{
-                 [this](const HandoffPromised& e) { prefill_.Promised(e); },
+                 [this](const HandoffPromised& e) { prefill_.Promised(e, ports_.clock()); },
                  [this](const HandoffNoRoom& e) { prefill_.NoRoom(e); },
                  [this](const HandoffEnded& e) { prefill_.Ended(e); },
                  [this](HandoffArrived& e) {
@@ -160,6 +162,7 @@ void WorkerCore::Abandon() {
 
 bool WorkerCore::Turn() {
   const absl::Time now = ports_.clock();
+  prefill_.OnTime(now);
   decode_.OnTime(now);
   builder_.Clear();
   const int n_rows = decode_.Contribute(now, &builder_);
@@ -293,7 +296,7 @@ void WorkerCore::SendReport() {
 absl::Time WorkerCore::NextDeadline() const {
   const absl::Time load = connected_ ? load_told_ + (load_changed_ ? kLoadAtMostEvery : kLoadEvery)
                                      : absl::InfiniteFuture();
-  return std::min(load, decode_.NextDeadline());
+  return std::min({load, decode_.NextDeadline(), prefill_.NextDeadline()});
 }
 
 WorkerMetrics WorkerCore::metrics() const {

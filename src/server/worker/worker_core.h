@@ -38,6 +38,7 @@ struct WorkerCoreOptions {
   // for one message per layer.
   int64_t announce_bytes = 256 << 10;
   int64_t zeroed_bytes_per_turn = 4 << 20;  // pages lent between two steps are zeroed first
+  TransitionCounts* transitions = nullptr;  // counts transitions; tests only
 };
 
 struct WorkerPorts {
