@@ -20,7 +20,7 @@ struct Ticket {
   RequestId request_id = 0;
   Incarnation sink = 0;           // the decode worker this ticket is good for
   int32_t kv_pages = 0;           // pages the handoff fills (the prompt's)
-  int32_t promise_pages = 0;      // pages promised in all: the prompt's and those of tokens to come
+  int32_t promise_pages = 0;      // pages promised in all: the prompt's and room to grow
   std::array<uint8_t, 32> mac{};  // HMAC-SHA256 of the fields above under the cluster key
 
   bool operator==(const Ticket&) const = default;

@@ -35,6 +35,15 @@ int DecodeBatch::PagesOf(const DecodeRequest& request) const {
   return pool_->layout().PagesFor(request.n_prompt + request.max_tokens - 1);
 }
 
+bool DecodeBatch::IsCovered(const Guest& guest) const {
+  return static_cast<int>(guest.kv->pages.size()) >= PagesOf(*guest.request);
+}
+
+// Tokens it can write into the pages it has.
+int DecodeBatch::RoomLeft(const Guest& guest) const {
+  return static_cast<int>(guest.kv->pages.size()) * pool_->layout().page_tokens - guest.position;
+}
+
 // --- events
 
 DecodeBatch::Guest* DecodeBatch::Find(const Key& key) {
@@ -100,8 +109,8 @@ std::string DecodeBatch::WhyRefused(const Guest& guest) const {
   if (record.first_token < 0 || record.first_token >= options_.vocab)
     return absl::StrFormat("first token %d, vocabulary of %d", record.first_token, options_.vocab);
   const auto pages = static_cast<int>(guest.kv->pages.size());
-  if (pages < PagesOf(*guest.request))
-    return absl::StrFormat("%d pages promised, %d needed", pages, PagesOf(*guest.request));
+  const int needed = pool_->layout().PagesFor(record.n_tokens);
+  if (pages < needed) return absl::StrFormat("%d pages promised, %d needed", pages, needed);
   return {};
 }
 
@@ -244,7 +253,31 @@ void DecodeBatch::End(Guest* guest, EndReason reason, std::string message, absl:
 
 // --- one step
 
-int DecodeBatch::Contribute(absl::Time now, StepBuilder* builder) {
+DecodeBatch::Guest* DecodeBatch::YoungestToPreempt() const {
+  const auto uncovered = [this](const Guest* guest) { return !IsCovered(*guest); };
+  if (const auto it = std::find_if(ready_.rbegin(), ready_.rend(), uncovered); it != ready_.rend())
+    return *it;
+  const auto it = std::find_if(rows_.rbegin(), rows_.rend(), uncovered);
+  CHECK(it != rows_.rend());
+  return *it;
+}
+
+// The oldest row first: it takes what there is, and it is the last to be preempted.
+void DecodeBatch::Grow(absl::Time now, int reclaimable) {
+  for (size_t i = 0; i < rows_.size(); ++i) {
+    Guest* const guest = rows_[i];
+    bool preempted = false;
+    while (!preempted && RoomLeft(*guest) == 0 && !pool_->Take(1, &guest->kv->pages)) {
+      if (reclaimable-- > 0) break;
+      Guest* const victim = YoungestToPreempt();
+      preempted = victim == guest;
+      End(victim, EndReason::kPreempted, {}, now);
+    }
+    if (preempted) --i;  // it was the last one that is not covered; its place has been taken
+  }
+}
+
+int DecodeBatch::Contribute(absl::Time now, int reclaimable, StepBuilder* builder) {
   DCHECK(logits_.empty());
   while (!ready_.empty() && n_rows() < options_.max_batch) {
     ready_.front()->state = GuestState::kDecoding;
@@ -252,18 +285,27 @@ int DecodeBatch::Contribute(absl::Time now, StepBuilder* builder) {
     rows_.push_back(ready_.front());
     ready_.pop_front();
   }
+  Grow(now, reclaimable);
+  int n = 0;
   for (const Guest* guest : rows_) {
+    if (RoomLeft(*guest) == 0) {
+      logits_.push_back(-1);
+      continue;
+    }
     const std::span<const int32_t> pages(guest->kv->pages);
     const int row = builder->AddPiece(std::span(&guest->token, 1), guest->position,
                                       pages.first(pool_->layout().PagesFor(guest->position + 1)));
     logits_.push_back(builder->WantLogits(row));
+    ++n;
   }
-  return n_rows();
+  if (n == 0) logits_.clear();  // no step
+  return n;
 }
 
 void DecodeBatch::StepDone(const Backend& backend, Sampler* sampler, absl::Time now) {
   std::vector<std::pair<Guest*, EndReason>> ended;
-  for (size_t i = 0; i < rows_.size(); ++i) {
+  for (size_t i = 0; i < logits_.size(); ++i) {
+    if (logits_[i] < 0) continue;
     Guest* guest = rows_[i];
     const DecodeRequest& request = *guest->request;
     const std::span<const float> logits = backend.logits(logits_[i]);
@@ -314,6 +356,13 @@ int DecodeBatch::pages_held() const {
   for (const auto& [key, guest] : guests_)
     if (guest->kv.has_value()) pages += static_cast<int>(guest->kv->pages.size());
   return pages;
+}
+
+int DecodeBatch::growth_pages() const {
+  constexpr int kStepsAhead = 16;  // more than pages take to come back from the transfer room
+  return static_cast<int>(std::count_if(rows_.begin(), rows_.end(), [this](const Guest* guest) {
+    return !IsCovered(*guest) && RoomLeft(*guest) < kStepsAhead;
+  }));
 }
 
 int DecodeBatch::steps_to_first_end() const {

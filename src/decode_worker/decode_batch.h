@@ -3,7 +3,16 @@
 //
 // A guest is a request of this batch: expected (the router named it), arrived (its KV is here and
 // verified), or both, in either order; then it waits for a row, joins at the next step and leaves
-// in the very step that ends it. Its pages were promised up front, so a row never waits for room.
+// in the very step that ends it.
+//
+// Pages: a guest comes with those of its prompt and a little room to grow; a row takes further ones
+// as it needs them. When the pool has none, the youngest guest that is not covered to its end is
+// preempted: its pages go back and the router aims the request anew (it is computed again, with the
+// tokens so far). Nobody waits for pages while holding some, so there is no deadlock; the oldest
+// row is the last to go, so rows that are not covered do not preempt each other in turn for ever;
+// and the router asks for cover to the end for a request that was preempted kMostPreemptions times,
+// so each ends. A row waits only while pages that the transfer room has free are on their way back.
+//
 // The table of its states, with deadlines, is in guest_state.cc.
 //
 // A step: Contribute, StepDone. Events come between steps, never inside one.
@@ -64,8 +73,9 @@ class DecodeBatch {
   absl::Time NextDeadline() const;  // when OnTime must be called next
 
   // --- one step
-  // Adds one row per running guest, at most max_batch; returns how many.
-  int Contribute(absl::Time now, StepBuilder* builder);
+  // Adds one row per running guest that has a page for its token, at most max_batch; returns how
+  // many. reclaimable: free pages of the transfer room, which come back when they are wanted.
+  int Contribute(absl::Time now, int reclaimable, StepBuilder* builder);
   void StepDone(const Backend& backend, Sampler* sampler, absl::Time now);
 
   // Effects since the last call, appended in order.
@@ -77,6 +87,8 @@ class DecodeBatch {
   int n_guests() const { return static_cast<int>(guests_.size()); }
   int expected_pages() const;  // of guests whose KV is not here yet
   int pages_held() const;
+  // Pages the rows will take within the next steps: to be kept free for them.
+  int growth_pages() const;
   int steps_to_first_end() const;  // of the row that has the fewest tokens to go; 0 = no row
 
  private:
@@ -92,6 +104,10 @@ class DecodeBatch {
   void Remember(RequestId request, Epoch up_to);
   bool WasCancelled(RequestId request, Epoch epoch) const;
   int PagesOf(const DecodeRequest& request) const;
+  bool IsCovered(const Guest& guest) const;
+  int RoomLeft(const Guest& guest) const;
+  void Grow(absl::Time now, int reclaimable);
+  Guest* YoungestToPreempt() const;
 
   const DecodeOptions options_;
   KvPool* const pool_;
@@ -99,7 +115,7 @@ class DecodeBatch {
   absl::btree_map<Key, std::unique_ptr<Guest>> guests_;
   std::deque<Guest*> ready_;  // complete, in order, waiting for a row
   std::vector<Guest*> rows_;  // in order of joining
-  std::vector<int> logits_;   // of the step in progress: index of each row's logits
+  std::vector<int> logits_;   // of the step in progress: index of each row's logits; -1: no room
   // Cancels remembered so that KV arriving after them is given back at once.
   absl::flat_hash_map<RequestId, Epoch> cancelled_;
   std::deque<RequestId> cancelled_order_;

@@ -34,13 +34,14 @@ void PagePurse::Changed(const StockChanged& event) {
 bool PagePurse::Balance(const PurseNeeds& needs, std::vector<TransferCommand>* out) {
   if (closed_) return false;
   // The promised ones are spoken for.
-  const int missing = std::min(needs.wanted_pages - pool_->free(), stock_);
+  const int kept = needs.wanted_pages + needs.growth_pages;
+  const int missing = std::min(kept - pool_->free(), stock_);
   if (missing > 0 && !reclaiming_) {
     reclaiming_ = true;
     out->emplace_back(ReclaimPages{.n = missing});
     return false;
   }
-  int lend = pool_->free() - needs.wanted_pages;
+  int lend = pool_->free() - kept;
   if (!eager_) lend = waiting_ > 0 ? std::min(lend, needs.guest_pages - lent_) : 0;
   const int now = std::clamp(lend, 0, pages_per_turn_);
   // A changed wait is told even without pages, when it is worth the message.

@@ -16,6 +16,7 @@ namespace baton {
 
 struct PurseNeeds {
   int wanted_pages = 0;          // a prompt here waits for so many free ones: lending pauses
+  int growth_pages = 0;          // rows will take them soon: kept back
   int guest_pages = 0;           // of requests expected from other workers
   int64_t expected_wait_us = 0;  // until a newcomer without room would get it
 };

@@ -48,7 +48,13 @@ absl::StatusOr<std::unique_ptr<KvPool>> KvPool::Create(const KvLayout& layout, i
 }
 
 KvPool::KvPool(const KvLayout& layout, int n_pages, std::byte* base, int64_t bytes)
-    : layout_(layout), n_pages_(n_pages), base_(base), arena_bytes_(bytes), is_held_(n_pages) {
+    : layout_(layout),
+      n_pages_(n_pages),
+      base_(base),
+      arena_bytes_(bytes),
+      holders_(n_pages),
+      is_cached_(n_pages),
+      idle_at_(n_pages) {
   free_.reserve(n_pages);
   for (int32_t id = n_pages; id-- > 0;) free_.push_back(id);  // low ids are taken first
 }
@@ -58,14 +64,27 @@ KvPool::~KvPool() {
   ::munmap(base_, static_cast<size_t>(arena_bytes_));
 }
 
+int32_t KvPool::TakeOne() {
+  if (!free_.empty()) {
+    const int32_t id = free_.back();
+    free_.pop_back();
+    return id;
+  }
+  const int32_t id = idle_.front();
+  idle_.pop_front();
+  is_cached_[id] = false;
+  on_evict(id);
+  return id;
+}
+
 bool KvPool::Take(int n, std::vector<int32_t>* out) {
   CHECK(n >= 0);
   if (n > free()) return false;
   for (int i = 0; i < n; ++i) {
-    const int32_t id = free_.back();
-    free_.pop_back();
-    CHECK(!is_held_[id]);
-    is_held_[id] = true;
+    const int32_t id = TakeOne();
+    CHECK(holders_[id] == 0);
+    holders_[id] = 1;
+    ++n_holders_;
     std::memset(page(id), 0, static_cast<size_t>(layout_.page_bytes));
     out->push_back(id);
   }
@@ -73,12 +92,31 @@ bool KvPool::Take(int n, std::vector<int32_t>* out) {
 }
 
 void KvPool::Give(std::span<const int32_t> pages) {
+  for (size_t i = pages.size(); i-- > 0;) {
+    const int32_t id = pages[i];
+    CHECK(id >= 0 && id < n_pages_);
+    CHECK(holders_[id] > 0);
+    --n_holders_;
+    if (--holders_[id] > 0) continue;
+    if (is_cached_[id])
+      idle_at_[id] = idle_.insert(idle_.end(), id);
+    else
+      free_.push_back(id);
+  }
+}
+
+void KvPool::Hold(std::span<const int32_t> pages) {
   for (const int32_t id : pages) {
     CHECK(id >= 0 && id < n_pages_);
-    CHECK(is_held_[id]);
-    is_held_[id] = false;
-    free_.push_back(id);
+    CHECK(holders_[id] > 0 || is_cached_[id]);
+    if (holders_[id]++ == 0) idle_.erase(idle_at_[id]);
+    ++n_holders_;
   }
+}
+
+void KvPool::Cache(int32_t page) {
+  CHECK(holders_[page] > 0 && !is_cached_[page] && on_evict != nullptr);
+  is_cached_[page] = true;
 }
 
 }  // namespace baton

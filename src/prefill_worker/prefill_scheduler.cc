@@ -19,6 +19,7 @@ struct PrefillScheduler::Prompt {
   int32_t done = 0;       // tokens whose KV is in `pages`
   int64_t overtaken = 0;  // tokens computed for prompts admitted later while this one could run
   std::vector<int32_t> pages;
+  PrefixChain chain;  // of the pages found in or entered into the index
   absl::Time admitted, first_step;
   absl::Time progress;                    // since then it has got nowhere
   EndReason reason = EndReason::kLength;  // of kEnding
@@ -32,6 +33,7 @@ struct PrefillScheduler::Prompt {
 PrefillScheduler::PrefillScheduler(const PrefillOptions& options, KvPool* pool)
     : options_(options), pool_(pool) {
   CHECK(options.vocab > 0 && options.max_context > 0 && options.open_ahead > 0);
+  if (options.reuse_kv) index_ = std::make_unique<PrefixIndex>(pool);
 }
 
 PrefillScheduler::~PrefillScheduler() = default;
@@ -209,7 +211,7 @@ void PrefillScheduler::GivePages(Prompt* prompt) {
 // --- one step
 
 int PrefillScheduler::PagesToStart(const Prompt& prompt) const {
-  // Its tokens follow here: their pages are taken up front too.
+  // Its tokens follow here: what was promised to them is taken up front too.
   if (!IsRemote(prompt) && prompt.request.sink.incarnation != 0)
     return prompt.request.ticket.promise_pages;
   return pool_->layout().PagesFor(prompt.size());
@@ -221,10 +223,33 @@ bool PrefillScheduler::TakesPagesFirst(const Prompt& prompt) const {
 
 bool PrefillScheduler::TakePages(Prompt* prompt) {
   if (!prompt->pages.empty()) return true;
-  const int pages = PagesToStart(*prompt);
-  if (pool_->Take(pages, &prompt->pages)) return true;
-  if (wanted_pages_ == 0) wanted_pages_ = pages;
+  const int free_before = pool_->free();
+  if (index_ != nullptr) {
+    prompt->chain = {.salt = prompt->request.cache_salt};
+    // The last token is computed in any case, for its logits.
+    index_->Hold(std::span(prompt->request.tokens).first(prompt->request.tokens.size() - 1),
+                 &prompt->chain, &prompt->pages);
+  }
+  const int missing = PagesToStart(*prompt) - static_cast<int>(prompt->pages.size());
+  if (missing <= pool_->free() - kept_pages_) {
+    prompt->done = static_cast<int32_t>(prompt->pages.size()) * pool_->layout().page_tokens;
+    reused_tokens_ += prompt->done;
+    CHECK(pool_->Take(missing, &prompt->pages));
+    return true;
+  }
+  if (wanted_pages_ == 0) wanted_pages_ = missing + free_before - pool_->free();
+  GivePages(prompt);
   return false;
+}
+
+// Its pages that are full are found by others from now on.
+void PrefillScheduler::EnterPages(Prompt* prompt) {
+  if (index_ == nullptr) return;
+  const int page_tokens = pool_->layout().page_tokens;
+  const std::span<const int32_t> tokens(prompt->request.tokens);
+  for (int page = prompt->chain.pages; (page + 1) * page_tokens <= prompt->done; ++page)
+    index_->Enter(tokens.subspan(static_cast<size_t>(page) * page_tokens, page_tokens),
+                  prompt->pages[page], &prompt->chain);
 }
 
 PrefillScheduler::Prompt* PrefillScheduler::NextToOpen(bool may_take_pages) const {
@@ -257,9 +282,10 @@ void PrefillScheduler::SendOpens(absl::Time now) {
   }
 }
 
-int PrefillScheduler::Contribute(int budget, absl::Time now, StepBuilder* builder) {
+int PrefillScheduler::Contribute(int budget, int kept_pages, absl::Time now, StepBuilder* builder) {
   DCHECK(pieces_.empty());
   wanted_pages_ = 0;
+  kept_pages_ = kept_pages;
   order_.clear();
   for (const auto& prompt : prompts_)
     if (CanRun(*prompt)) order_.push_back(prompt.get());
@@ -284,6 +310,9 @@ int PrefillScheduler::Contribute(int budget, absl::Time now, StepBuilder* builde
       }
       prompt->phase = Phase::kRunning;
       prompt->first_step = now;
+      if (IsRemote(*prompt))
+        Announce(*prompt, 0, static_cast<int>(pool_->layout().planes.size()), 0,
+                 prompt->done / pool_->layout().page_tokens);
     }
     int n = std::min(prompt->remaining(), budget);
     if (options_.chunk_tokens > 0) n = std::min(n, options_.chunk_tokens);
@@ -327,16 +356,20 @@ void PrefillScheduler::LayersDone(int from, int to) {
     const bool last = piece.end == piece.prompt->size();
     const int first_page = piece.begin / page_tokens;
     const int end_page = last ? pool_->layout().PagesFor(piece.end) : piece.end / page_tokens;
-    if (end_page == first_page) continue;
-    SendCells cells{.ticket_id = piece.prompt->request.ticket.id,
-                    .plane = from,
-                    .n_planes = to - from,
-                    .first_page = first_page,
-                    .pages = {}};
-    cells.pages.assign(piece.prompt->pages.begin() + first_page,
-                       piece.prompt->pages.begin() + end_page);
-    effects_.emplace_back(TransferCommand(std::move(cells)));
+    Announce(*piece.prompt, from, to - from, first_page, end_page);
   }
+}
+
+void PrefillScheduler::Announce(const Prompt& prompt, int plane, int n_planes, int first_page,
+                                int end_page) {
+  if (end_page == first_page) return;
+  SendCells cells{.ticket_id = prompt.request.ticket.id,
+                  .plane = plane,
+                  .n_planes = n_planes,
+                  .first_page = first_page,
+                  .pages = {}};
+  cells.pages.assign(prompt.pages.begin() + first_page, prompt.pages.begin() + end_page);
+  effects_.emplace_back(TransferCommand(std::move(cells)));
 }
 
 void PrefillScheduler::FirstToken(const Piece& piece, const Backend& backend, Sampler* sampler,
@@ -381,6 +414,7 @@ void PrefillScheduler::StepDone(const Backend& backend, Sampler* sampler, absl::
   for (const Piece& piece : pieces_) {
     piece.prompt->done = piece.end;
     piece.prompt->progress = now;
+    EnterPages(piece.prompt);
     if (piece.logits >= 0) FirstToken(piece, backend, sampler, now);  // may end the prompt
   }
   pieces_.clear();

@@ -8,6 +8,10 @@
 //  in
 //    hand. NO_ROOM takes the prompt out of that window: it waits while others go on.
 //  * Pages are taken, all at once, when a prompt starts, and kept until its handoff has ended.
+//  Those
+//    whose KV is there already, whole pages of the same tokens, are shared with who holds them and
+//    not computed again; so an attempt that follows one that was cancelled, or whose handoff
+//    failed, goes on where that one was, and only hands over again.
 //  * A prompt waits for pages of two pools, its sink's (the promise) and this one, and takes them
 //  in
 //    the order of the workers' incarnations: so workers that hand over to each other never wait in
@@ -35,6 +39,7 @@
 #include "engine/sampler.h"
 #include "engine/step.h"
 #include "kvtransfer/transfer.h"
+#include "prefill_worker/prefix_index.h"
 #include "prefill_worker/prompt_state.h"
 #include "proto/messages.h"
 
@@ -48,6 +53,7 @@ struct PrefillOptions {
   int32_t open_ahead = 4;    // prompts with an OPEN out or a promise in hand that do not run yet
   int32_t max_prompts = 4096;
   int32_t stretch = 3;
+  bool reuse_kv = true;  // prompts begin with pages of earlier ones that are still there
   // A prompt that gets nowhere for so long ends with kFailed: the last bound, when no other timer
   // has ended the wait for its turn, its promise, its pages or the end of its handoff.
   absl::Duration wait_timeout = absl::Minutes(10);
@@ -81,7 +87,8 @@ class PrefillScheduler {
 
   // --- one step
   // Adds pieces of at most `budget` tokens in all; returns how many. Also sends due OPENs.
-  int Contribute(int budget, absl::Time now, StepBuilder* builder);
+  // kept_pages: free pages that are others', not to be taken.
+  int Contribute(int budget, int kept_pages, absl::Time now, StepBuilder* builder);
   // Bytes per layer that this step makes final for handoffs; 0: nobody waits for single layers.
   int64_t AnnouncedBytesPerLayer() const;
   // Layers [from, to) of the step are done: their finished pages are announced.
@@ -99,6 +106,7 @@ class PrefillScheduler {
   int wanted_pages() const { return wanted_pages_; }
 
   int pages_held() const;
+  int64_t reused_tokens() const { return reused_tokens_; }  // since the start
 
  private:
   using Phase = PromptState;
@@ -117,6 +125,8 @@ class PrefillScheduler {
   int PagesToStart(const Prompt& prompt) const;
   bool TakesPagesFirst(const Prompt& prompt) const;
   bool TakePages(Prompt* prompt);
+  void EnterPages(Prompt* prompt);
+  void Announce(const Prompt& prompt, int plane, int n_planes, int first_page, int end_page);
   Prompt* NextToOpen(bool may_take_pages) const;
   void SendOpens(absl::Time now);
   void CountOvertaking();
@@ -127,11 +137,13 @@ class PrefillScheduler {
 
   const PrefillOptions options_;
   KvPool* const pool_;
+  std::unique_ptr<PrefixIndex> index_;            // nullptr: KV is not reused
   std::vector<std::unique_ptr<Prompt>> prompts_;  // in order of admission
   int64_t next_serial_ = 0;
   std::vector<Piece> pieces_;   // of the step in progress
   std::vector<Prompt*> order_;  // scratch
-  int wanted_pages_ = 0;
+  int wanted_pages_ = 0, kept_pages_ = 0;
+  int64_t reused_tokens_ = 0;
   std::vector<PrefillEffect> effects_;
 };
 

@@ -121,6 +121,7 @@ void Encode(const PrefillRequest& in, wire::RouterMessage* out) {
   prefill->mutable_tokens()->Add(in.tokens.begin(), in.tokens.end());
   Encode(in.sampling, prefill->mutable_sampling());
   prefill->set_want_digests(in.want_digests);
+  prefill->set_cache_salt(in.cache_salt);
 }
 
 absl::StatusOr<RouterMessage> Decode(const wire::PrefillRequest& in) {
@@ -136,6 +137,7 @@ absl::StatusOr<RouterMessage> Decode(const wire::PrefillRequest& in) {
   ASSIGN_OR_RETURN(out.sampling, Decode(in.sampling()));
   out.tokens.assign(in.tokens().begin(), in.tokens().end());
   out.want_digests = in.want_digests();
+  out.cache_salt = in.cache_salt();
   return RouterMessage(std::move(out));
 }
 
@@ -231,6 +233,8 @@ wire::EndReason WireReason(EndReason reason) {
       return wire::END_REASON_LENGTH;
     case EndReason::kCancelled:
       return wire::END_REASON_CANCELLED;
+    case EndReason::kPreempted:
+      return wire::END_REASON_PREEMPTED;
     case EndReason::kFailed:
       break;
   }
@@ -247,6 +251,8 @@ absl::StatusOr<EndReason> DecodeReason(int reason) {
       return EndReason::kCancelled;
     case wire::END_REASON_FAILED:
       return EndReason::kFailed;
+    case wire::END_REASON_PREEMPTED:
+      return EndReason::kPreempted;
     default:
       return absl::InvalidArgumentError(absl::StrFormat("part_ended.reason %d is unknown", reason));
   }

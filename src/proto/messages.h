@@ -38,6 +38,7 @@ struct PrefillRequest {
   std::vector<int32_t> tokens{};  // prompt, and after a failover the tokens generated so far
   SamplingParams sampling{};
   bool want_digests = false;
+  uint64_t cache_salt = 0;  // KV is reused only among requests of one salt
 };
 
 // A guest is coming: its KV by handoff, its first token in the handoff's COMMIT; or, when the
@@ -96,7 +97,8 @@ struct TokenOut {
   uint64_t digest = 0;  // xxh64 of the step's logits row, when asked for
 };
 
-enum class EndReason { kStopToken, kLength, kCancelled, kFailed };
+// kPreempted, of a decode part: its pages went to older requests; no failure, aim it anew.
+enum class EndReason { kStopToken, kLength, kCancelled, kFailed, kPreempted };
 
 // The prompt is computed; its first token follows in the same report. Told apart from PartEnded,
 // which waits for the handoff and may come after the request's end. Microseconds of the worker's

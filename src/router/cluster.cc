@@ -30,7 +30,7 @@ bool FitsPrefill(const WorkerAnnounce& worker, const AttemptShape& shape) {
 
 bool FitsDecode(const WorkerAnnounce& worker, const AttemptShape& shape) {
   return int64_t{shape.n_prompt} + shape.max_tokens <= worker.max_context &&
-         PromisePages(shape, worker.page_tokens) <= worker.pages_total && worker.max_batch > 0;
+         WholePages(shape, worker.page_tokens) <= worker.pages_total && worker.max_batch > 0;
 }
 
 }  // namespace
@@ -165,6 +165,7 @@ void Cluster::Reserve(RequestId request, const Plan& plan, const AttemptShape& s
   Part& guest = decode.parts[request];
   guest.sent = now;
   guest.decodes = true;
+  guest.shape = shape;
   guest.holding = {.pages = PromisePages(shape, decode.about.page_tokens),
                    .tokens_left = shape.max_tokens};
   decode.pages_held += guest.holding.pages;
@@ -181,8 +182,13 @@ void Cluster::OnPrefillComputed(Incarnation worker, RequestId request) {
 void Cluster::OnTokensLeft(Incarnation worker, RequestId request, int32_t tokens_left) {
   const auto w = workers_.find(worker);
   if (w == workers_.end()) return;
-  if (const auto part = w->second.parts.find(request); part != w->second.parts.end())
-    part->second.holding.tokens_left = tokens_left;
+  const auto it = w->second.parts.find(request);
+  if (it == w->second.parts.end() || !it->second.decodes) return;
+  Part& part = it->second;
+  const int32_t pages =
+      HeldPages(part.shape, part.shape.max_tokens - tokens_left, w->second.about.page_tokens);
+  w->second.pages_held += pages - part.holding.pages;
+  part.holding = {.pages = pages, .tokens_left = tokens_left};
 }
 
 void Cluster::Release(RequestId request, const Plan& plan) {

@@ -53,7 +53,8 @@ class Cluster {
     int32_t prefill_tokens = 0;  // still to be computed
     absl::Time sent;
     bool decodes = false;
-    Holding holding;  // of the decode part
+    AttemptShape shape;  // of the decode part
+    Holding holding;
   };
   struct Worker {
     WorkerAnnounce about;

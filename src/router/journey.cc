@@ -20,7 +20,8 @@ Journey::Journey(RequestId id, uint64_t sequence, GenerateRequest request, absl:
 AttemptShape Journey::Shape() const {
   const size_t done = aimed_ ? produced_before_ : produced_.size();
   return {.n_prompt = static_cast<int32_t>(request_.prompt.size() + done),
-          .max_tokens = request_.max_tokens - static_cast<int32_t>(done)};
+          .max_tokens = request_.max_tokens - static_cast<int32_t>(done),
+          .covered = preemptions >= kMostPreemptions};
 }
 
 void Journey::Aim(const Plan& plan, const std::string& prefill_name, const std::string& decode_name,
@@ -32,7 +33,7 @@ void Journey::Aim(const Plan& plan, const std::string& prefill_name, const std::
   produced_before_ = produced_.size();
   prefill_open_ = true;
   decode_open_ = plan.decode != 0;
-  decode_spoke_ = attempt_spoke_ = false;
+  decode_spoke_ = attempt_spoke_ = preempted_ = false;
   failure_.clear();
   timeline_.router_queue += now - waiting_since_;
   timeline_.prefill_worker = prefill_name;
@@ -147,6 +148,8 @@ absl::Status Journey::OnPartEnded(Incarnation from, const PartEnded& ended) {
   if (ended.epoch < epoch_ || !aimed_) return absl::OkStatus();
   if (from != (ended.was_prefill ? plan_.prefill : plan_.decode))
     return absl::InvalidArgumentError("the end of a part that was not given to this worker");
+  if (ended.was_prefill && ended.reason == EndReason::kPreempted)
+    return absl::InvalidArgumentError("a prefill part does not end preempted");
   bool& open = ended.was_prefill ? prefill_open_ : decode_open_;
   if (!open) return absl::OkStatus();
   open = false;
@@ -155,6 +158,7 @@ absl::Status Journey::OnPartEnded(Incarnation from, const PartEnded& ended) {
     timeline_.decode_queue += absl::Microseconds(ended.queue_us);
     timeline_.decode += absl::Microseconds(ended.compute_us);
   }
+  if (ended.reason == EndReason::kPreempted) preempted_ = true;
   const bool needed = !ended.was_prefill || !first_of_attempt_emitted() || !decode_spoke_;
   if (needed && (ended.reason == EndReason::kFailed || ended.reason == EndReason::kCancelled))
     failure_ = ended.message.empty() ? absl::StrCat(ended.was_prefill ? "prefill" : "decode",

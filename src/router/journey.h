@@ -33,6 +33,8 @@ class Journey {
   const Plan& plan() const { return plan_; }  // of the attempt that runs
   absl::Time waiting_since() const { return waiting_since_; }
 
+  // A request that was preempted so often gets pages to its end, and is preempted no more.
+  static constexpr int kMostPreemptions = 3;
   // What the next attempt must do, or the running one does.
   AttemptShape Shape() const;
 
@@ -59,6 +61,8 @@ class Journey {
   EndReason end_reason() const { return end_reason_; }
   // No part that runs can bring the next token: why. Empty: all is well.
   std::string Broken() const;
+  // The running attempt's row was preempted: nothing failed, it only must be aimed anew.
+  bool preempted() const { return preempted_; }
   // The running attempt has brought a token.
   bool attempt_spoke() const { return attempt_spoke_; }
 
@@ -71,6 +75,7 @@ class Journey {
   // Written by the Router alone.
   int failures = 0;                // attempts that broke
   int moves = 0;                   // attempts given up for a worker with room
+  int preemptions = 0;             // attempts that lost their pages
   std::vector<Incarnation> avoid;  // workers whose part failed
 
  private:
@@ -93,6 +98,7 @@ class Journey {
   bool prefill_open_ = false, decode_open_ = false;  // parts that have not ended
   bool decode_spoke_ = false;                        // so the handoff is done
   bool attempt_spoke_ = false;
+  bool preempted_ = false;
   std::string failure_;
   std::map<int32_t, TokenOut> early_;  // by position: decode was faster than the first token
 

@@ -73,8 +73,18 @@ int32_t PromptPages(const AttemptShape& shape, int32_t page_tokens) {
   return PagesFor(shape.n_prompt, page_tokens);
 }
 
-int32_t PromisePages(const AttemptShape& shape, int32_t page_tokens) {
+int32_t WholePages(const AttemptShape& shape, int32_t page_tokens) {
   return PagesFor(int64_t{shape.n_prompt} + shape.max_tokens - 1, page_tokens);
+}
+
+int32_t PromisePages(const AttemptShape& shape, int32_t page_tokens) {
+  const int32_t whole = WholePages(shape, page_tokens);
+  return shape.covered ? whole : std::min(whole, PromptPages(shape, page_tokens) + 1);
+}
+
+int32_t HeldPages(const AttemptShape& shape, int32_t made, int32_t page_tokens) {
+  return std::max(PromisePages(shape, page_tokens),
+                  PagesFor(int64_t{shape.n_prompt} + made, page_tokens));
 }
 
 double RoomWaitMs(const DecodeRoom& room, std::vector<Holding> holdings, int32_t pages) {

@@ -20,13 +20,19 @@ namespace baton {
 struct AttemptShape {
   int32_t n_prompt = 0;    // tokens to prefill
   int32_t max_tokens = 0;  // from position n_prompt on, the first included
+  bool covered = false;    // its promise covers every token to come, so it is never preempted
   bool prefill_only() const { return max_tokens == 1; }
 };
 
 // Pages of the prompt's KV, and of all KV the attempt can write: the last token's is never written,
 // nothing follows it.
 int32_t PromptPages(const AttemptShape& shape, int32_t page_tokens);
+int32_t WholePages(const AttemptShape& shape, int32_t page_tokens);
+// Pages promised: the prompt's and one to grow into, so that no pool is set aside for tokens that
+// may never come; all of them when covered.
 int32_t PromisePages(const AttemptShape& shape, int32_t page_tokens);
+// Pages held once `made` tokens are there.
+int32_t HeldPages(const AttemptShape& shape, int32_t made, int32_t page_tokens);
 
 // A request's place on a decode worker.
 struct Holding {

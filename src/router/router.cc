@@ -292,6 +292,11 @@ void Router::State::Settle(absl::Time now) {
     if (journey == nullptr) continue;
     if (journey->complete()) {
       End(*journey, journey->end_reason(), absl::OkStatus(), now);
+    } else if (journey->preempted()) {
+      // Its attempts are bounded by Journey::kMostPreemptions.
+      ++journey->preemptions;
+      Disarm(*journey, now);
+      TryAim(*journey, now);
     } else if (const std::string why = journey->Broken(); !why.empty()) {
       AimAgain(*journey, why, now);
     }

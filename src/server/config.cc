@@ -24,6 +24,8 @@ void DeclareWorkers(const std::string& section, WorkerConfig* workers, Settings*
                   "KV cache of a worker; 0 = chosen from model and memory");
   settings->Int(key("max_batch"), &workers->max_batch, 1, 4096, "sequences decoded at once");
   settings->Int(key("step_tokens"), &workers->step_tokens, 16, 65536, "tokens of one engine step");
+  settings->Bool(key("reuse_kv"), &workers->reuse_kv,
+                 "prompts reuse KV of earlier ones with the same beginning");
 }
 
 void DeclareServer(ServerConfig* server, Settings* settings) {

@@ -58,6 +58,7 @@ struct WorkerConfig {
   int64_t kv_memory = 0;  // per worker; 0 = chosen
   int max_batch = 64;     // decode rows
   int step_tokens = 512;  // tokens of one step, prefill chunks and decode rows together
+  bool reuse_kv = true;   // of earlier prompts with the same beginning
 };
 
 struct ClusterConfig {

@@ -95,6 +95,7 @@ WorkerOptions OptionsOf(const RoleStart& start, Role role, int n_cpus, int64_t k
   options.key = start.key;
   options.kv_bytes = kv_bytes;
   options.max_batch = worker.max_batch;
+  options.reuse_kv = worker.reuse_kv;
   return options;
 }
 

@@ -63,7 +63,7 @@ struct Bench {
   }
   int Step() {
     builder.Clear();
-    const int rows = batch->Contribute(now, &builder);
+    const int rows = batch->Contribute(now, reclaimable, &builder);
     if (rows > 0) {
       now += absl::Milliseconds(1);
       backend.Begin(builder.batch());
@@ -88,7 +88,7 @@ struct Bench {
       }
       if (auto* part = std::get_if<PartEnded>(&event)) ends[part->request_id] = *part;
     }
-    REQUIRE(pool->held() == batch->pages_held());
+    REQUIRE(pool->held() == batch->pages_held() + n_lent);
   }
   // Everything but the first token, which the prefill brought.
   void CheckExact(RequestId id, int n_prompt, int max_tokens,
@@ -112,6 +112,8 @@ struct Bench {
   std::map<RequestId, std::vector<uint64_t>> digests;
   std::map<RequestId, PartEnded> ends;
   int handoff_cancels = 0;
+  int reclaimable = 0;
+  int n_lent = 0;
 };
 
 TEST_CASE("a guest joins at the next step, whichever of request and KV comes first") {
@@ -247,6 +249,61 @@ TEST_CASE("every state of a guest has a deadline, and every transition can be ta
   REQUIRE(b.pool->held() == 0);
 }
 
+TEST_CASE("a row takes pages as it grows; without any the youngest that is not covered goes") {
+  Bench b(8, 8);
+  for (const RequestId id : {1, 2, 3}) {
+    b.batch->Expect(Bench::Request(id, 4, 13), b.now);  // whole: 4 pages
+    b.batch->Arrived(b.Kv(id, 4, id == 2 ? 4 : 1), b.now);
+  }
+  REQUIRE(b.pool->free() == 2);
+  REQUIRE(b.Step() == 3);  // 1 and 3 take the last pages
+  REQUIRE(b.batch->growth_pages() == 2);
+  for (int i = 1; i < 4; ++i) REQUIRE(b.Step() == 3);
+  REQUIRE(b.ends.empty());
+  REQUIRE(b.Step() == 2);
+  REQUIRE(b.ends.at(3).reason == EndReason::kPreempted);
+  REQUIRE(b.tokens[3].size() == 4);
+  while (b.Step() > 0) {
+  }
+  b.CheckExact(1, 4, 13);
+  b.CheckExact(2, 4, 13);
+  REQUIRE(b.ends.size() == 3);
+  REQUIRE(b.ends[1].reason == EndReason::kLength);
+  REQUIRE(b.pool->held() == 0);
+}
+
+TEST_CASE("guests that wait for a row are preempted before any row") {
+  Bench b(1, 3);
+  for (const RequestId id : {1, 2}) {
+    b.batch->Expect(Bench::Request(id, 4, 9), b.now);
+    b.batch->Arrived(b.Kv(id, 4, 1), b.now);
+  }
+  while (b.Step() > 0) {
+  }
+  REQUIRE(b.ends[2].reason == EndReason::kPreempted);
+  b.CheckExact(1, 4, 9);
+  REQUIRE(b.pool->held() == 0);
+}
+
+TEST_CASE("a row without a page waits for those on their way back, and goes when it is alone") {
+  Bench b(4, 2);
+  b.batch->Expect(Bench::Request(1, 4, 9), b.now);
+  b.batch->Arrived(b.Kv(1, 4, 1), b.now);
+  std::vector<int32_t> lent;
+  REQUIRE(b.pool->Take(1, &lent));
+  b.n_lent = b.reclaimable = 1;
+  REQUIRE(b.Step() == 0);
+  REQUIRE(b.batch->n_rows() == 1);
+  REQUIRE(b.batch->growth_pages() == 1);
+  b.pool->Give(lent);
+  b.n_lent = 0;
+  for (int i = 0; i < 4; ++i) REQUIRE(b.Step() == 1);
+  b.reclaimable = 0;  // others hold all there is: waiting for them could be waiting in a circle
+  REQUIRE(b.Step() == 0);
+  REQUIRE(b.ends[1].reason == EndReason::kPreempted);
+  REQUIRE(b.pool->held() == 0);
+}
+
 TEST_CASE("cancel ends every attempt up to its epoch, and KV that comes later is given back") {
   Bench b;
   b.batch->Expect(Bench::Request(1, 5, 4), b.now);
@@ -287,7 +344,10 @@ TEST_CASE("KV that does not fit its request fails the request by name") {
   b.batch->Expect(Bench::Request(1, 6, 4), b.now);
   b.batch->Arrived(b.Kv(1, 5, 3), b.now);
   b.batch->Expect(Bench::Request(2, 5, 100), b.now);
-  b.batch->Arrived(b.Kv(2, 5, 3), b.now);
+  HandoffArrived narrow = b.Kv(2, 5, 2);
+  b.pool->Give(std::span(&narrow.pages.back(), 1));
+  narrow.pages.pop_back();
+  b.batch->Arrived(std::move(narrow), b.now);
   HandoffArrived wild = b.Kv(3, 5, 3);
   wild.record.first_token = HashBackend::kVocab;
   b.batch->Expect(Bench::Request(3, 5, 4), b.now);
@@ -295,7 +355,7 @@ TEST_CASE("KV that does not fit its request fails the request by name") {
   b.batch->Expect(Bench::Request(4, 5, 0), b.now);
   b.Collect();
   REQUIRE(b.ends[1].message == "KV of 5 tokens came for a prompt of 6");
-  REQUIRE(b.ends[2].message == "3 pages promised, 26 needed");
+  REQUIRE(b.ends[2].message == "1 pages promised, 2 needed");
   REQUIRE(b.ends[3].message == "first token 61, vocabulary of 61");
   REQUIRE(b.ends[4].reason == EndReason::kFailed);
   for (RequestId id = 10; id < 31; ++id) b.batch->Expect(Bench::Request(id, 5, 4), b.now);
@@ -339,6 +399,24 @@ TEST_CASE("purse: eager lends all, in bounded portions; a prompt here gets pages
   REQUIRE_FALSE(purse.Balance({}, &out));
   REQUIRE(purse.lent() == 0);
   pool->Give(std::vector<int32_t>(lent.begin() + 6, lent.begin() + 9));
+}
+
+TEST_CASE("purse: what rows will grow into is kept back, and asked back ahead of need") {
+  HashBackend backend(kPageTokens);
+  auto pool = std::move(*KvPool::Create(backend.kv_layout(), 10));
+  PagePurse purse(pool.get(), true, 100);
+  std::vector<TransferCommand> out;
+  REQUIRE_FALSE(purse.Balance({.growth_pages = 3}, &out));
+  std::vector<int32_t> lent = std::get<LendPages>(out.at(0)).pages;
+  REQUIRE(lent.size() == 7);
+  purse.Changed({.free_pages = 7, .waiting = 0});
+  std::vector<int32_t> grown;
+  REQUIRE(pool->Take(2, &grown));
+  out.clear();
+  REQUIRE_FALSE(purse.Balance({.growth_pages = 3}, &out));
+  REQUIRE(std::get<ReclaimPages>(out.at(0)).n == 2);
+  purse.Returned({.pages = lent});
+  pool->Give(grown);
 }
 
 TEST_CASE("purse: not eager, it lends what waiting guests need and no more") {

@@ -210,6 +210,77 @@ TEST_CASE("a pool with room for one request at a time serves all, in order of ro
   }
 }
 
+TEST_CASE("pools of a tenth of the demand: all end, exact, after at most four preemptions each") {
+  int preempted = 0, most = 0;
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    CAPTURE(seed);
+    std::mt19937_64 random(seed * 6151);
+    std::vector<SimWorkerOptions> workers = RandomCluster(&random, false);
+    for (SimWorkerOptions& w : workers) {
+      w.pages = 20 + static_cast<int>(random() % 4);
+      w.max_batch = 8;
+      w.max_step_tokens = 9 + static_cast<int>(random() % 40);
+      if (seed % 2 == 0) w.role = static_cast<Role>(random() % 3);
+    }
+    SimCluster cluster(seed, 4, workers);
+    for (int i = 0; i < 40; ++i) {
+      SimRequest request = RandomRequest(&random, 8, 60);
+      // One in eight fills the whole pool with its prompt alone.
+      if (i % 8 == 7) request.prompt.resize(4 * 19, 5);
+      request.max_tokens =
+          std::min(request.max_tokens, 81 - static_cast<int>(request.prompt.size()));
+      const int prefill = static_cast<int>(random() % (seed % 2 == 0 ? 3 : 2));
+      cluster.Submit(request, prefill, seed % 2 == 0 ? static_cast<int>(random() % 3) : 2);
+      if (seed % 3 == 0) cluster.Step();
+    }
+    cluster.RunDry();
+    for (const auto& [id, journey] : cluster.journeys()) {
+      CAPTURE(id, journey.prefill, journey.decode, journey.preemptions);
+      REQUIRE(journey.ended());
+      cluster.CheckExact(id);
+      REQUIRE(journey.preemptions <= 4);
+      most = std::max(most, journey.preemptions);
+    }
+    uint64_t counted = 0;
+    for (int w = 0; w < 3; ++w) counted += cluster.core(w).metrics().preemptions;
+    REQUIRE(counted == static_cast<uint64_t>(cluster.preemptions()));
+    preempted += cluster.preemptions();
+    cluster.Shutdown();
+  }
+  REQUIRE(preempted > 100);
+  REQUIRE(most == 3);  // the bound is reached, so covered requests were among them
+}
+
+TEST_CASE("prompts with common beginnings share their KV and stay exact, however small the pool") {
+  uint64_t reused = 0;
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    CAPTURE(seed);
+    std::mt19937_64 random(seed * 313);
+    std::vector<SimWorkerOptions> workers = RandomCluster(&random, seed % 2 == 0);
+    for (SimWorkerOptions& w : workers) w.pages = 24 + static_cast<int>(random() % 20);
+    SimCluster cluster(seed, 4, workers);
+    for (int i = 0; i < 24; ++i) {
+      SimRequest request = RandomRequest(&random, 20, 24);
+      std::vector<int32_t> beginning(8 + 16 * (random() % 3), 3);
+      request.prompt.insert(request.prompt.begin(), beginning.begin(), beginning.end());
+      const int prefill = static_cast<int>(random() % 2);
+      const RequestId id = cluster.Submit(request, prefill, seed % 2 == 0 ? prefill : 2);
+      for (uint64_t steps = random() % 60; steps-- > 0;) cluster.Step();
+      if (i % 7 == 0) cluster.Cancel(id);
+    }
+    cluster.RunDry();
+    for (const auto& [id, journey] : cluster.journeys()) {
+      CAPTURE(id);
+      REQUIRE(journey.ended());
+      if (!journey.cancelled) cluster.CheckExact(id);
+    }
+    for (size_t w = 0; w < workers.size(); ++w)
+      reused += cluster.core(static_cast<int>(w)).metrics().reused_tokens;
+    cluster.Shutdown();
+  }
+  REQUIRE(reused > 5000);
+}
+
 TEST_CASE("a stream is never stalled by a long prompt beside it") {
   // One worker does both: while a row decodes, a step carries at most mixed_prefill_tokens.
   std::vector<SimWorkerOptions> workers(1);

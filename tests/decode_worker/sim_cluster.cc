@@ -32,6 +32,7 @@ SimCluster::SimCluster(uint64_t seed, int page_tokens, const std::vector<SimWork
     options.mixed_prefill_tokens = workers[i].mixed_prefill_tokens;
     options.chunk_tokens = workers[i].chunk_tokens;
     options.announce_bytes = workers[i].announce_bytes;
+    options.reuse_kv = workers[i].reuse_kv;
     WorkerPorts ports;
     ports.clock = [this] { return now_; };
     ports.transfer = [this, index](TransferCommand c) { transfer_.Post(index, std::move(c)); };
@@ -46,44 +47,69 @@ SimCluster::SimCluster(uint64_t seed, int page_tokens, const std::vector<SimWork
 
 RequestId SimCluster::Submit(SimRequest request, int prefill, int decode) {
   const RequestId id = next_id_++;
-  const KvLayout& layout = reference_.kv_layout();
-  const int n = static_cast<int>(request.prompt.size());
-  Journey journey;
-  journey.request = request;
+  Journey& journey = journeys_[id];
+  journey.request = std::move(request);
   journey.prefill = prefill;
   journey.decode = decode;
-  journey.ticket.id = {.high = 7, .low = id};
-  journey.ticket.epoch = 1;
-  journey.ticket.request_id = id;
-  journey.ticket.sink = IncarnationOf(decode);
-  journey.ticket.kv_pages = layout.PagesFor(n);
-  journey.ticket.promise_pages = layout.PagesFor(n + request.max_tokens - 1);
-  PrefillRequest to_prefill{.request_id = id,
-                            .epoch = 1,
-                            .ticket = journey.ticket,
-                            .sink = {},
-                            .tokens = request.prompt,
-                            .sampling = request.sampling,
-                            .want_digests = true};
-  if (request.max_tokens > 1) to_prefill.sink.incarnation = IncarnationOf(decode);
-  workers_[prefill]->messages.push_back(to_prefill);
-  if (request.max_tokens > 1)
-    workers_[decode]->messages.push_back(DecodeRequest{.request_id = id,
-                                                       .epoch = 1,
-                                                       .ticket_id = journey.ticket.id,
-                                                       .n_prompt = n,
-                                                       .max_tokens = request.max_tokens,
-                                                       .sampling = request.sampling,
-                                                       .stop_tokens = request.stop_tokens,
-                                                       .want_digests = true});
-  journeys_.emplace(id, std::move(journey));
+  Aim(id);
   return id;
+}
+
+void SimCluster::Aim(RequestId id) {
+  constexpr int kMostPreemptions = 3;  // then a promise covers the request to its end
+  Journey& journey = journeys_.at(id);
+  const KvLayout& layout = reference_.kv_layout();
+  std::vector<int32_t> tokens = journey.request.prompt;
+  for (const auto& [position, token] : journey.tokens) tokens.push_back(token.token);
+  const int n = journey.n_prompt = static_cast<int>(tokens.size());
+  journey.max_tokens = journey.request.max_tokens - static_cast<int>(journey.tokens.size());
+  journey.prefill_ended = journey.decode_ended = false;
+  Ticket& ticket = journey.ticket;
+  ++ticket.epoch;
+  ticket.id = {.high = ticket.epoch, .low = id};
+  ticket.request_id = id;
+  ticket.sink = IncarnationOf(journey.decode);
+  ticket.kv_pages = layout.PagesFor(n);
+  ticket.promise_pages = layout.PagesFor(n + journey.max_tokens - 1);
+  if (journey.preemptions < kMostPreemptions)
+    ticket.promise_pages = std::min(ticket.promise_pages, ticket.kv_pages + 1);
+  PrefillRequest to_prefill{.request_id = id,
+                            .epoch = ticket.epoch,
+                            .ticket = ticket,
+                            .sink = {},
+                            .tokens = tokens,
+                            .sampling = journey.request.sampling,
+                            .want_digests = true};
+  if (journey.max_tokens > 1) to_prefill.sink.incarnation = ticket.sink;
+  workers_[journey.prefill]->messages.push_back(to_prefill);
+  if (journey.max_tokens > 1)
+    workers_[journey.decode]->messages.push_back(
+        DecodeRequest{.request_id = id,
+                      .epoch = ticket.epoch,
+                      .ticket_id = ticket.id,
+                      .n_prompt = n,
+                      .max_tokens = journey.max_tokens,
+                      .sampling = journey.request.sampling,
+                      .stop_tokens = journey.request.stop_tokens,
+                      .want_digests = true});
+}
+
+void SimCluster::AimPreempted() {
+  for (const RequestId id : std::exchange(preempted_, {})) {
+    Journey& journey = journeys_.at(id);
+    if (journey.cancelled) continue;
+    ++preemptions_;
+    ++journey.preemptions;
+    workers_[journey.prefill]->messages.push_back(
+        CancelRequest{.request_id = id, .epoch = journey.ticket.epoch});
+    Aim(id);
+  }
 }
 
 void SimCluster::Cancel(RequestId id) {
   Journey& journey = journeys_.at(id);
   journey.cancelled = true;
-  const CancelRequest cancel{.request_id = id, .epoch = 1};
+  const CancelRequest cancel{.request_id = id, .epoch = journey.ticket.epoch};
   workers_[journey.prefill]->messages.push_back(cancel);
   if (journey.decode != journey.prefill) workers_[journey.decode]->messages.push_back(cancel);
 }
@@ -119,6 +145,7 @@ bool SimCluster::Step() {
     worker.messages.pop_front();
     worker.awake = true;
   }
+  AimPreempted();
   for (int i = 0; i < static_cast<int>(workers_.size()); ++i) CheckPages(i);
   return true;
 }
@@ -129,9 +156,10 @@ void SimCluster::RunDry() {
 }
 
 void SimCluster::CheckPages(int worker) const {
-  // Every page is free, a prompt's, a guest's, or lent.
+  // Every page is free, lent, or held by prompts or a guest.
   const WorkerMetrics m = workers_[worker]->core->metrics();
-  REQUIRE(workers_[worker]->pool->held() == m.pages_prefill + m.pages_decode + m.pages_lent);
+  REQUIRE(workers_[worker]->pool->held() + m.pages_shared ==
+          m.pages_prefill + m.pages_decode + m.pages_lent);
 }
 
 void SimCluster::OnReport(int worker, const WorkerReport& report) {
@@ -139,12 +167,18 @@ void SimCluster::OnReport(int worker, const WorkerReport& report) {
     if (const auto* token = std::get_if<TokenOut>(&event)) {
       Journey& journey = journeys_.at(token->request_id);
       REQUIRE(journey.tokens.emplace(token->position, *token).second);  // each position once
-      const int n = static_cast<int>(journey.request.prompt.size());
-      REQUIRE(worker == (token->position == n ? journey.prefill : journey.decode));
-      if (token->position == n)
+      REQUIRE(token->epoch == journey.ticket.epoch);
+      const bool first = token->position == journey.n_prompt;
+      REQUIRE(worker == (first ? journey.prefill : journey.decode));
+      if (token->position == static_cast<int>(journey.request.prompt.size()))
         journey.first_token_step = static_cast<int>(workers_[worker]->core->metrics().steps);
     } else if (const auto* part = std::get_if<PartEnded>(&event)) {
       Journey& journey = journeys_.at(part->request_id);
+      if (part->epoch < journey.ticket.epoch) continue;
+      if (part->reason == EndReason::kPreempted) {
+        REQUIRE_FALSE(part->was_prefill);
+        preempted_.push_back(part->request_id);
+      }
       bool& ended = part->was_prefill ? journey.prefill_ended : journey.decode_ended;
       REQUIRE(!ended);  // each part ends once
       ended = true;
@@ -171,7 +205,7 @@ void SimCluster::CheckExact(RequestId id) {
   REQUIRE(tokens == expected.tokens);
   REQUIRE(digests == expected.digests);
   REQUIRE(journey.prefill_end.reason == EndReason::kLength);
-  if (request.max_tokens > 1) {
+  if (journey.max_tokens > 1) {
     const bool stopped = std::find(request.stop_tokens.begin(), request.stop_tokens.end(),
                                    tokens.back()) != request.stop_tokens.end();
     REQUIRE(journey.decode_end.reason == (stopped ? EndReason::kStopToken : EndReason::kLength));

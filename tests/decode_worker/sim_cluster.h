@@ -24,6 +24,7 @@ struct SimWorkerOptions {
   int mixed_prefill_tokens = 8;
   int chunk_tokens = 0;
   int64_t announce_bytes = 1;
+  bool reuse_kv = true;
 };
 
 struct SimRequest {
@@ -40,6 +41,7 @@ class SimCluster {
   // Aims a request at two workers (equal ones: colocated); n_pages_spare: promised beyond need.
   RequestId Submit(SimRequest request, int prefill, int decode);
   void Cancel(RequestId id);
+  int preemptions() const { return preemptions_; }
   // Every ticket in the transfer room fails as if its peer died.
   void BreakHandoffs() { transfer_.FailAll(); }
   void DropMessages();  // commands on their way to workers
@@ -54,12 +56,14 @@ class SimCluster {
   struct Journey {
     SimRequest request;
     int prefill = 0, decode = 0;
-    Ticket ticket;
+    Ticket ticket;                     // of the attempt that runs
+    int n_prompt = 0, max_tokens = 0;  // of that attempt
+    int preemptions = 0;
     std::map<int, TokenOut> tokens;  // by position
     bool prefill_ended = false, decode_ended = false, cancelled = false;
     PartEnded prefill_end, decode_end;
     int first_token_step = 0;  // steps of its prefill worker when the first token came
-    bool ended() const { return prefill_ended && (decode_ended || request.max_tokens == 1); }
+    bool ended() const { return prefill_ended && (decode_ended || max_tokens == 1); }
   };
   const Journey& journey(RequestId id) const { return journeys_.at(id); }
   const std::map<RequestId, Journey>& journeys() const { return journeys_; }
@@ -78,6 +82,8 @@ class SimCluster {
     std::deque<RouterMessage> messages;
     bool awake = true;
   };
+  void Aim(RequestId id);
+  void AimPreempted();  // as the router does
   void OnReport(int worker, const WorkerReport& report);
   void CheckPages(int worker) const;
   int Pick(int n) { return static_cast<int>(random_() % static_cast<uint64_t>(n)); }
@@ -89,7 +95,8 @@ class SimCluster {
   std::vector<std::unique_ptr<SimWorker>> workers_;
   std::map<RequestId, Journey> journeys_;
   RequestId next_id_ = 1;
-  int no_room_notices_ = 0;
+  std::vector<RequestId> preempted_;  // to be aimed anew
+  int no_room_notices_ = 0, preemptions_ = 0;
 };
 
 }  // namespace baton

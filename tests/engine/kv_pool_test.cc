@@ -121,6 +121,51 @@ TEST_CASE("no page has two holders, none is lost") {
   CHECK(pool->free() == 50);
 }
 
+TEST_CASE("a page with several holders is free when the last one gives it back") {
+  const auto pool = MakePool(2);
+  std::vector<int32_t> pages;
+  REQUIRE(pool->Take(1, &pages));
+  pool->Hold(pages);
+  CHECK(pool->held() == 1);
+  CHECK(pool->shared() == 1);
+  pool->Give(pages);
+  CHECK(pool->shared() == 0);
+  CHECK(pool->free() == 1);
+  pool->Give(pages);
+  CHECK(pool->free() == 2);
+}
+
+TEST_CASE(
+    "a cached page keeps its bytes until no other is left; the oldest, and the leaf, go first") {
+  const auto pool = MakePool(4);
+  std::vector<int32_t> evicted;
+  pool->on_evict = [&](int32_t page) { evicted.push_back(page); };
+  std::vector<int32_t> first, second, other;
+  REQUIRE(pool->Take(2, &first));
+  REQUIRE(pool->Take(1, &second));
+  for (const int32_t page : {first[0], first[1], second[0]}) {
+    std::memset(pool->page(page), page + 1, 1);
+    pool->Cache(page);
+  }
+  pool->Give(first);
+  pool->Give(second);
+  CHECK(pool->free() == 4);
+  CHECK(pool->held() == 0);
+  CHECK(pool->cached() == 3);
+  REQUIRE(pool->Take(2, &other));  // the plain one, then the one given back first
+  CHECK(evicted == std::vector<int32_t>{first[1]});
+  pool->Hold(std::span(first).first(1));  // again in use
+  CHECK(*pool->page(first[0]) == static_cast<std::byte>(first[0] + 1));
+  CHECK(pool->cached() == 1);
+  REQUIRE(pool->Take(1, &other));
+  CHECK(evicted == std::vector<int32_t>{first[1], second[0]});
+  CHECK(*pool->page(second[0]) == std::byte{0});
+  CHECK_FALSE(pool->Take(1, &other));
+  pool->Give(other);
+  pool->Give(std::span(first).first(1));
+  CHECK(pool->cached() == 1);
+}
+
 TEST_CASE("a pool that cannot be is an error that says what to change") {
   const KvLayout layout = KvLayout::For(Model(64), KvType::kBf16, 64);
   const auto pool = KvPool::Create(layout, 2'000'000'000);

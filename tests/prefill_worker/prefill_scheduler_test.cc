@@ -20,8 +20,9 @@ constexpr int kPageTokens = 4;
 // A scheduler on its backend; steps run in one go or layer by layer.
 struct Bench {
   explicit Bench(int n_pages = 200, int chunk = 0, int open_ahead = 4,
-                 TransitionCounts* transitions = nullptr) {
+                 TransitionCounts* transitions = nullptr, bool reuse_kv = true) {
     PrefillOptions options;
+    options.reuse_kv = reuse_kv;
     options.transitions = transitions;
     options.self = kSelf;
     options.vocab = HashBackend::kVocab;
@@ -54,7 +55,7 @@ struct Bench {
 
   int Step(int budget, int layers = 1) {
     builder.Clear();
-    const int n = scheduler->Contribute(budget, now, &builder);
+    const int n = scheduler->Contribute(budget, 0, now, &builder);
     if (n > 0) {
       now += absl::Milliseconds(10);
       backend.Begin(builder.batch());
@@ -85,7 +86,7 @@ struct Bench {
         kept.push_back(std::get<HandoffArrived>(effect));
       }
     }
-    REQUIRE(pool->held() == scheduler->pages_held() + KeptPages());
+    REQUIRE(pool->held() + pool->shared() == scheduler->pages_held() + KeptPages());
   }
   int KeptPages() const {
     int n = 0;
@@ -219,7 +220,7 @@ TEST_CASE("nothing is announced layer by layer when nobody waits for it") {
   b.Admit(Bench::Request(1, 8));
   b.Admit(Bench::Request(2, 8, kSelf));
   b.builder.Clear();
-  REQUIRE(b.scheduler->Contribute(100, b.now, &b.builder) == 8);
+  REQUIRE(b.scheduler->Contribute(100, 0, b.now, &b.builder) == 8);
   REQUIRE(b.scheduler->AnnouncedBytesPerLayer() == 0);
   b.backend.Begin(b.builder.batch());
   b.backend.RunLayers(0, 3);
@@ -283,7 +284,7 @@ TEST_CASE("the pages a prompt waits for are named, for the purse to reclaim") {
   PrefillRequest request = Bench::Request(1, 20);
   b.scheduler->Admit(std::move(request), b.now);
   b.builder.Clear();
-  REQUIRE(b.scheduler->Contribute(100, b.now, &b.builder) == 0);
+  REQUIRE(b.scheduler->Contribute(100, 0, b.now, &b.builder) == 0);
   REQUIRE(b.scheduler->wanted_pages() == 5);
   b.pool->Give(lent);
   REQUIRE(b.Step(100) == 20);
@@ -360,14 +361,14 @@ TEST_CASE("a handoff that fails ends its prompt with the reason, wherever it is"
 TEST_CASE("time alone ends a prompt in every state; what may still be read waits for the link") {
   Bench b(200, 0, 4);
   for (RequestId id = 1; id <= 4; ++id) b.Admit(Bench::Request(id, 12, kPeer));
-  b.Admit(Bench::Request(5, 40, kPeer));  // stays queued: four are ahead of it
   b.Step(100);
   b.Promise(2);
   b.Promise(3);
   b.Step(4);  // runs a chunk of one
   b.Promise(4);
   b.Step(12);  // one is promised, one runs, one is committing
-  REQUIRE(b.scheduler->n_running() >= 1);
+  b.Admit(Bench::Request(5, 40, kPeer));
+  REQUIRE(b.scheduler->n_running() == 1);
   REQUIRE(b.scheduler->n_prompts() == 5);
   while (b.scheduler->NextDeadline() < absl::InfiniteFuture()) {
     REQUIRE(b.scheduler->NextDeadline() > b.now);
@@ -419,6 +420,99 @@ TEST_CASE("every state of a prompt has a deadline, and every transition can be t
     CAPTURE(table.states[row.from].name, table.states[row.to].name);
     REQUIRE(counts.count(table, row) > 0);
   }
+  b.Collect();
+  REQUIRE(b.pool->held() == 0);
+}
+
+// The same tokens for every id, told apart by their number.
+PrefillRequest Same(RequestId id, int n_tokens, Incarnation sink = 0, Epoch epoch = 1) {
+  PrefillRequest request = Bench::Request(1, n_tokens, sink);
+  request.request_id = request.ticket.request_id = id;
+  request.epoch = request.ticket.epoch = epoch;
+  request.ticket.id.low = 100 * id + epoch;
+  request.want_digests = true;
+  return request;
+}
+
+void CheckFirstToken(const TokenOut& token) {
+  HashBackend reference(kPageTokens);
+  const PrefillRequest request = Same(1, token.position);
+  const SequentialTokens expected = SequentialRun(&reference, request.tokens, 1, request.sampling);
+  REQUIRE(token.token == expected.tokens[0]);
+  REQUIRE(token.digest == expected.digests[0]);
+}
+
+TEST_CASE("a prompt computes only what no earlier one with the same beginning has left") {
+  Bench b;
+  b.Admit(Same(1, 22));
+  REQUIRE(b.Step(100) == 22);
+  REQUIRE(b.pool->held() == 0);
+  REQUIRE(b.pool->cached() == 5);
+  b.Admit(Same(2, 22));
+  REQUIRE(b.Step(100) == 2);
+  b.Admit(Same(3, 20));  // its last token is computed, though all its pages are there
+  REQUIRE(b.Step(100) == 4);
+  b.Admit(Same(4, 40));
+  REQUIRE(b.Step(7) == 7);
+  b.Admit(Same(5, 41));  // beside the one that is still being computed
+  REQUIRE(b.Step(34) == 13 + 17);
+  while (b.Step(100) > 0) {
+  }
+  REQUIRE(b.tokens.size() == 5);
+  for (const TokenOut& token : b.tokens) CheckFirstToken(token);
+  REQUIRE(b.scheduler->reused_tokens() == 20 + 16 + 20 + 24);
+  REQUIRE(b.pool->held() == 0);
+}
+
+TEST_CASE("KV is not reused across salts, nor when that is switched off") {
+  const bool reuse_kv = GENERATE(true, false);
+  Bench b(200, 0, 4, nullptr, reuse_kv);
+  b.Admit(Same(1, 22));
+  REQUIRE(b.Step(100) == 22);
+  PrefillRequest salted = Same(2, 22);
+  salted.cache_salt = reuse_kv ? 7 : 0;
+  b.Admit(salted);
+  REQUIRE(b.Step(100) == 22);
+  REQUIRE(b.scheduler->reused_tokens() == 0);
+  REQUIRE(b.pool->cached() == (reuse_kv ? 10 : 0));
+}
+
+TEST_CASE("an attempt goes on where the one before was: only the handoff is repeated") {
+  Bench b;
+  const bool failed = GENERATE(false, true);  // or cancelled
+  const bool computed = GENERATE(false, true);
+  const bool still_read = !failed && GENERATE(false, true);
+  const auto end_first = [&b, failed] {
+    b.scheduler->Ended({.ticket_id = {.high = 0, .low = 101},
+                        .status = failed ? absl::UnavailableError("peer lost")
+                                         : absl::CancelledError("cancelled")});
+    b.Collect();
+  };
+  b.Admit(Same(1, 22, kPeer));
+  b.Step(0);
+  b.scheduler->Promised({.ticket_id = {.high = 0, .low = 101}}, b.now);
+  REQUIRE(b.Step(computed ? 22 : 13) == (computed ? 22 : 13));
+  b.scheduler->Cancel(1, failed ? 0 : 1);
+  if (!still_read) end_first();
+  b.sent.clear();
+  b.Admit(Same(1, 22, kPeer, 2));
+  b.Step(0);
+  REQUIRE(b.Step(100) == 0);  // no promise yet
+  REQUIRE(b.sent.empty());
+  b.scheduler->Promised({.ticket_id = {.high = 0, .low = 102}}, b.now);
+  REQUIRE(b.Step(100) == (computed ? 2 : 10));
+  if (still_read) end_first();
+  std::map<std::pair<int, int>, int> cells;  // each exactly once
+  for (const SendCells& sent : b.sent) {
+    REQUIRE(sent.ticket_id == TicketId{.high = 0, .low = 102});
+    for (int plane = sent.plane; plane < sent.plane + sent.n_planes; ++plane)
+      for (size_t i = 0; i < sent.pages.size(); ++i)
+        ++cells[{plane, sent.first_page + static_cast<int>(i)}];
+  }
+  REQUIRE(cells.size() == 3 * 6);
+  for (const auto& [cell, n] : cells) REQUIRE(n == 1);
+  for (const TokenOut& token : b.tokens) CheckFirstToken(token);
+  b.scheduler->Ended({.ticket_id = {.high = 0, .low = 102}, .status = absl::OkStatus()});
   b.Collect();
   REQUIRE(b.pool->held() == 0);
 }

@@ -14,7 +14,7 @@ namespace {
 using Catch::Contains;
 
 std::vector<RouterMessage> EveryMessage() {
-  PrefillRequest prefill{.request_id = 0xF000000000000001, .epoch = 3, .want_digests = true};
+  PrefillRequest prefill{.request_id = 0xF000000000000001, .epoch = 3, .want_digests = true, .cache_salt = ~1ull};
   prefill.ticket = {.id = {.high = 5, .low = ~0ull},
                     .epoch = 3,
                     .request_id = prefill.request_id,
@@ -75,6 +75,7 @@ void CheckPrefill(const PrefillRequest& a, const PrefillRequest& b) {
   CHECK(a.tokens == b.tokens);
   CHECK(a.sampling == b.sampling);
   CHECK(a.want_digests == b.want_digests);
+  CHECK(a.cache_salt == b.cache_salt);
 }
 
 void CheckDecode(const DecodeRequest& a, const DecodeRequest& b) {
@@ -175,8 +176,8 @@ TEST_CASE("every role and every end reason survives") {
     REQUIRE(out.ok());
     CHECK(std::get<WorkerAnnounce>(out->events[0]).role == role);
   }
-  for (const EndReason reason :
-       {EndReason::kStopToken, EndReason::kLength, EndReason::kCancelled, EndReason::kFailed}) {
+  for (const EndReason reason : {EndReason::kStopToken, EndReason::kLength, EndReason::kCancelled,
+                                 EndReason::kFailed, EndReason::kPreempted}) {
     const auto out = ParseReport(SerializeReport({.events = {PartEnded{.reason = reason}}}));
     REQUIRE(out.ok());
     CHECK(std::get<PartEnded>(out->events[0]).reason == reason);

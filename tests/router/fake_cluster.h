@@ -32,7 +32,8 @@ inline std::vector<int32_t> TrueTokens(const GenerateRequest& request) {
 }
 
 struct FaultRates {  // chances in 1,000 per turn
-  int lose_worker = 0, join_worker = 0, fail_part = 0, no_room = 0, cancel = 0, wait = 0;
+  int lose_worker = 0, join_worker = 0, fail_part = 0, no_room = 0, cancel = 0, wait = 0,
+      preempt = 0;
   bool spare_last_worker = false;
 };
 
@@ -76,6 +77,12 @@ class FakeCluster {
   int attempts() const {
     int n = 0;
     for (const auto& [id, end] : router.ends) n += end.timeline.attempts;
+    return n;
+  }
+
+  int preemptions() const {
+    int n = 0;
+    for (const auto& [id, count] : preempted_) n += count;
     return n;
   }
 
@@ -263,6 +270,9 @@ class FakeCluster {
     if (Chance(faults_.fail_part)) {
       ended.reason = EndReason::kFailed;
       ended.message = "decode failed";
+    } else if (preempted_[part.first] < 3 && Chance(faults_.preempt)) {
+      ++preempted_[part.first];
+      ended.reason = EndReason::kPreempted;
     } else if (!stops(decode.history.back())) {
       const auto position = static_cast<int32_t>(decode.history.size());
       decode.history.push_back(NextToken(decode.history, request.sampling.seed));
@@ -316,6 +326,7 @@ class FakeCluster {
   Incarnation next_worker_ = 1;
   std::map<Incarnation, Worker> workers_;
   std::map<RequestId, GenerateRequest> requests_;
+  std::map<RequestId, int> preempted_;
 };
 
 }  // namespace baton

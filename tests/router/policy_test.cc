@@ -134,7 +134,11 @@ TEST_CASE("pages of an attempt") {
   CHECK(PromptPages({.n_prompt = 65, .max_tokens = 1}, 64) == 2);
   CHECK(PromisePages({.n_prompt = 64, .max_tokens = 1}, 64) == 1);
   CHECK(PromisePages({.n_prompt = 64, .max_tokens = 2}, 64) == 2);
-  CHECK(PromisePages({.n_prompt = 1 << 30, .max_tokens = 1 << 30}, 16) == 1 << 27);
+  CHECK(PromisePages({.n_prompt = 64, .max_tokens = 200}, 64) == 2);
+  CHECK(PromisePages({.n_prompt = 64, .max_tokens = 200, .covered = true}, 64) == 5);
+  CHECK(HeldPages({.n_prompt = 64, .max_tokens = 200}, 1, 64) == 2);
+  CHECK(HeldPages({.n_prompt = 64, .max_tokens = 200}, 70, 64) == 3);
+  CHECK(WholePages({.n_prompt = 1 << 30, .max_tokens = 1 << 30}, 16) == 1 << 27);
 }
 
 }  // namespace baton

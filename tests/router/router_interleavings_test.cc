@@ -20,7 +20,7 @@ GenerateRequest RandomRequest(std::mt19937_64& random) {
 
 struct Sums {
   size_t complete = 0, cancelled = 0, failed = 0;
-  int attempts = 0;
+  int attempts = 0, preemptions = 0;
 };
 
 Sums RunSeeds(int n_seeds, int n_requests, FaultRates faults, RouterOptions options,
@@ -37,6 +37,7 @@ Sums RunSeeds(int n_seeds, int n_requests, FaultRates faults, RouterOptions opti
     sums.cancelled += cluster.n_ended(EndReason::kCancelled);
     sums.failed += cluster.n_ended(EndReason::kFailed);
     sums.attempts += cluster.attempts();
+    sums.preemptions += cluster.preemptions();
   }
   return sums;
 }
@@ -69,6 +70,15 @@ TEST_CASE("failed parts and full workers: complete while attempts last") {
   CHECK(sums.attempts > 9000);
 }
 
+TEST_CASE("preempted rows: every request is complete, and none counts as a failure") {
+  const Sums sums = RunSeeds(300, 12, {.preempt = 100}, {.max_attempts = 1}, {kP, kP, kD, kB});
+  CHECK(sums.complete == 3600);
+  CHECK(sums.preemptions > 1000);
+  // A row may be preempted when its request has just ended.
+  CHECK(sums.attempts <= 3600 + sums.preemptions);
+  CHECK(sums.attempts > 4600);
+}
+
 TEST_CASE("everything at once, with cancels and few attempts") {
   const Sums sums =
       RunSeeds(1000, 12,
@@ -77,7 +87,8 @@ TEST_CASE("everything at once, with cancels and few attempts") {
                 .fail_part = 10,
                 .no_room = 200,
                 .cancel = 5,
-                .wait = 20},
+                .wait = 20,
+                .preempt = 20},
                {.max_attempts = 3, .worker_wait = absl::Seconds(1)}, {kP, kP, kD, kB});
   CHECK(sums.complete + sums.cancelled + sums.failed == 12000);
   CHECK(sums.complete > 6500);

@@ -118,6 +118,30 @@ TEST_CASE("tokens come out by position whichever stream is faster") {
   CheckIdle(r.router);
 }
 
+TEST_CASE("a preempted request goes on with its tokens; the fourth attempt is promised all pages") {
+  Pair r;
+  const RequestId id = r.Submit(20, 100);
+  int32_t position = 20;
+  for (Epoch epoch = 1; epoch <= 4; ++epoch) {
+    const PrefillRequest prefill = r.LastPrefill();
+    CHECK(prefill.epoch == epoch);
+    REQUIRE(prefill.tokens.size() == static_cast<size_t>(position));
+    CHECK(prefill.ticket.promise_pages == (epoch < 4 ? prefill.ticket.kv_pages + 1 : 8));
+    REQUIRE(r.Report(r.LastPrefillWorker(), {Token(id, position, 1, epoch)}).ok());
+    ++position;
+    if (epoch == 4) break;
+    REQUIRE(r.Report(r.LastDecodeWorker(), {Token(id, position, 1, epoch),
+                                            Ended(id, false, EndReason::kPreempted, epoch)})
+                .ok());
+    ++position;
+  }
+  CHECK(r.tokens[id].size() == 7);
+  CHECK_FALSE(r.Ended(id));
+  const PartEnded wrong = Ended(id, true, EndReason::kPreempted, 4);
+  CHECK(r.Report(r.LastPrefillWorker(), {wrong}).message() ==
+        "a prefill part does not end preempted");
+}
+
 TEST_CASE("a token told twice comes out once") {
   Pair r;
   const RequestId id = r.Submit(20, 4);

@@ -144,6 +144,9 @@ void Clients::OnEnd(const EmitEnd& end) {
       Require(request.cancelled, "request %x was cancelled by nobody", request.id);
       ++counts_.cancelled;
       return;
+    case EndReason::kPreempted:
+      Require(false, "request %x was told of a preemption", request.id);
+      return;
     case EndReason::kFailed:
       if (agenda_->now_us() >= request.deadline_us) {
         ++counts_.late;

@@ -66,7 +66,7 @@ void Node::Start(uint64_t random_id) {
   engine_side_.assign(n_pages, Holder::kEngine);
   link_side_.assign(n_pages, Holder::kEngine);
   turns_.assign(n_pages, 0);
-  in_step_.assign(n_pages, false);
+  in_step_.assign(n_pages, InStep::kNot);
   link_pages_ = 0;
 
   link_ = network_->MakeLink(
@@ -211,24 +211,33 @@ void Node::HandleAtEngine(EngineEvent event) {
   core_->Handle(std::move(from_link));
 }
 
-// Every page a piece names is held, not lent, and in no other piece.
+// Every page a piece names is held and not lent; one that it writes is in no other piece.
 void Node::CheckStep(const StepBatch& batch) {
-  for (const int32_t page : batch.pages) {
-    Require(page >= 0 && page < plan_.pages, "worker %d: a step names page %d", index_, page);
-    Require(pool_->is_held(page), "worker %d: a step uses free page %d", index_, page);
-    Require(engine_side_[page] == Holder::kEngine, "worker %d: a step uses lent page %d", index_,
-            page);
-    Require(!in_step_[page], "worker %d: page %d has two owners in a step", index_, page);
-    in_step_[page] = true;
+  const int page_tokens = pool_->layout().page_tokens;
+  for (int piece = 0; piece < batch.n_pieces(); ++piece) {
+    const int first_written = batch.positions[batch.piece_begin[piece]] / page_tokens;
+    for (int i = batch.page_begin[piece]; i < batch.page_begin[piece + 1]; ++i) {
+      const int32_t page = batch.pages[i];
+      Require(page >= 0 && page < plan_.pages, "worker %d: a step names page %d", index_, page);
+      Require(pool_->is_held(page), "worker %d: a step uses free page %d", index_, page);
+      Require(engine_side_[page] == Holder::kEngine, "worker %d: a step uses lent page %d", index_,
+              page);
+      const InStep use =
+          i - batch.page_begin[piece] >= first_written ? InStep::kWritten : InStep::kRead;
+      const bool alone = in_step_[page] == InStep::kNot ||
+                         (in_step_[page] == InStep::kRead && use == InStep::kRead);
+      Require(alone, "worker %d: page %d is written by one piece and in another", index_, page);
+      in_step_[page] = use;
+    }
   }
-  for (const int32_t page : batch.pages) in_step_[page] = false;
+  for (const int32_t page : batch.pages) in_step_[page] = InStep::kNot;
 }
 
 void Node::CheckEngine() const {
   const WorkerMetrics m = core_->metrics();
-  Require(pool_->held() == m.pages_prefill + m.pages_decode + m.pages_lent,
-          "worker %d: %d pages held, but %d by prompts, %d by guests, %d lent", index_,
-          pool_->held(), m.pages_prefill, m.pages_decode, m.pages_lent);
+  Require(pool_->held() + pool_->shared() == m.pages_prefill + m.pages_decode + m.pages_lent,
+          "worker %d: %d pages held, %d more than once, but %d by prompts, %d by guests, %d lent",
+          index_, pool_->held(), pool_->shared(), m.pages_prefill, m.pages_decode, m.pages_lent);
   for (const auto& [ticket, pages] : sending_)
     for (const int32_t page : pages)
       Require(pool_->is_held(page) && engine_side_[page] == Holder::kEngine,

@@ -113,7 +113,8 @@ class Node {
   std::vector<uint32_t> turns_;      // how often the page went to the link side
   int link_pages_ = 0;
   std::map<OperationId, std::vector<std::pair<int32_t, uint32_t>>> posted_;  // pages and their turn
-  std::vector<bool> in_step_;
+  enum class InStep { kNot, kRead, kWritten };
+  std::vector<InStep> in_step_;  // by page, while a step is checked
   // Pages a handoff was told to send, by its ticket: untouched until it has ended.
   std::map<std::pair<uint64_t, uint64_t>, std::vector<int32_t>> sending_;
 };

@@ -89,6 +89,7 @@ Worker::Worker(const WorkerOptions& options, std::unique_ptr<Backend> backend,
   core.max_step_tokens = options.engine.max_step_tokens;
   core.mixed_prefill_tokens = options.mixed_prefill_tokens;
   core.chunk_tokens = options.chunk_tokens;
+  core.reuse_kv = options.reuse_kv;
   engine_ = std::make_unique<EngineThread>(
       core, backend_.get(), pool_.get(),
       [this](TransferCommand command) { transfer_->Post(std::move(command)); },

@@ -29,6 +29,7 @@ struct WorkerOptions {
   int max_batch = 64;
   int chunk_tokens = 0;
   int mixed_prefill_tokens = 64;
+  bool reuse_kv = true;
 };
 
 class Worker {

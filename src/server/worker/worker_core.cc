@@ -24,6 +24,7 @@ PrefillOptions PrefillPart(const WorkerCoreOptions& options, const Backend& back
   prefill.vocab = backend.model().vocab;
   prefill.max_context = options.max_context;
   prefill.chunk_tokens = options.chunk_tokens;
+  prefill.reuse_kv = options.reuse_kv;
   prefill.transitions = options.transitions;
   return prefill;
 }
@@ -165,16 +166,16 @@ bool WorkerCore::Turn() {
   prefill_.OnTime(now);
   decode_.OnTime(now);
   builder_.Clear();
-  const int n_rows = decode_.Contribute(now, &builder_);
+  const int n_rows = decode_.Contribute(now, purse_.stock(), &builder_);
   int budget = options_.max_step_tokens - n_rows;
   if (n_rows > 0) budget = std::min(budget, options_.mixed_prefill_tokens);
-  const int n_prefill = prefill_.Contribute(budget, now, &builder_);
+  const int n_prefill = prefill_.Contribute(budget, decode_.growth_pages(), now, &builder_);
   TakeEffects();
 
   commands_.clear();
   PurseNeeds needs;
   needs.wanted_pages = prefill_.wanted_pages();
-
+  needs.growth_pages = decode_.growth_pages();
   needs.guest_pages = decode_.expected_pages();
   needs.expected_wait_us = static_cast<int64_t>(static_cast<float>(decode_.steps_to_first_end()) *
                                                 metrics_.decode_step_ms * 1000.0f);
@@ -261,6 +262,7 @@ void WorkerCore::Note(WorkerEvent event) {
     ++metrics_.parts_ended;
     metrics_.parts_cancelled += part->reason == EndReason::kCancelled;
     metrics_.parts_failed += part->reason == EndReason::kFailed;
+    metrics_.preemptions += part->reason == EndReason::kPreempted;
   }
   if (connected_) report_.events.push_back(std::move(event));
 }
@@ -306,12 +308,15 @@ WorkerMetrics WorkerCore::metrics() const {
   metrics.prefill_prompts = prefill_.n_prompts();
   metrics.prefill_running = prefill_.n_running();
   metrics.prefill_queued_tokens = prefill_.queued_tokens();
+  metrics.reused_tokens = static_cast<uint64_t>(prefill_.reused_tokens());
   metrics.decode_rows = decode_.n_rows();
   metrics.decode_waiting = decode_.n_waiting();
   metrics.pages_total = pool_->total();
   metrics.pages_free = pool_->free() + purse_.stock();
   metrics.pages_prefill = prefill_.pages_held();
   metrics.pages_decode = decode_.pages_held();
+  metrics.pages_cached = pool_->cached();
+  metrics.pages_shared = pool_->shared();
   metrics.pages_lent = purse_.lent();
   metrics.pages_promised = purse_.lent() - purse_.stock();
   metrics.handoffs_waiting = purse_.waiting();

@@ -34,6 +34,7 @@ struct WorkerCoreOptions {
   int max_step_tokens = 512;      // rows and prefill tokens of one step
   int mixed_prefill_tokens = 64;  // prefill tokens of a step that carries decode rows
   int chunk_tokens = 0;           // most tokens of one prompt in a step; 0 = the budget
+  bool reuse_kv = true;           // prompts begin with pages of earlier ones that are still there
   // Layers run together until this much KV is final, then it is announced: small chunks do not pay
   // for one message per layer.
   int64_t announce_bytes = 256 << 10;

@@ -17,12 +17,17 @@ struct WorkerMetrics {
   int decode_rows = 0, decode_waiting = 0;
   int pages_total = 0, pages_free = 0;      // free: of the pool, and lent to nobody's handoff yet
   int pages_prefill = 0, pages_decode = 0;  // held by prompts and by arrived requests
-  int pages_lent = 0, pages_promised = 0;   // to the transfer room; of these, to handoffs
-  int handoffs_waiting = 0;                 // tickets of other workers that wait for room here
+  int pages_cached = 0;                     // of the free ones: with KV that may be reused
+  // Holders beyond the first of pages with several: held = prefill + decode + lent - shared.
+  int pages_shared = 0;
+  int pages_lent = 0, pages_promised = 0;  // to the transfer room; of these, to handoffs
+  int handoffs_waiting = 0;                // tickets of other workers that wait for room here
   // Counters.
   uint64_t steps = 0, mixed_steps = 0;
   uint64_t prefill_tokens = 0, decode_tokens = 0;
+  uint64_t reused_tokens = 0;  // of prompts, whose KV was there
   uint64_t parts_ended = 0, parts_cancelled = 0, parts_failed = 0;
+  uint64_t preemptions = 0;    // rows whose pages others needed more: their requests start anew
   double step_seconds = 0;     // inside steps
   double prefill_seconds = 0;  // of which: steps that carried prefill tokens
   double decode_seconds = 0;   // of which: steps that carried rows

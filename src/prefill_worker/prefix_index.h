@@ -1,0 +1,67 @@
+// Finds pages of a worker's pool whose KV a prompt begins with, so that it is not computed again:
+// of an earlier attempt at the same request, or of any prompt with the same beginning. Engine
+// thread.
+//
+// An entry is a whole page of tokens after another entry (or at the beginning, under a salt: what
+// has different salts never meets). An entry is named by a serial number that is never used again,
+// and its key is (salt, serial of the entry before, its tokens). A hit compares all three, so by
+// induction the whole beginning is the same; hashes only find candidates.
+//
+// Its pages are "cached" ones of the pool: while free they may be taken away at any time, the
+// leaves first, and the index forgets them then. Entered are only pages whose KV is computed; a
+// lookup makes the caller a holder at once.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "engine/kv_pool.h"
+
+namespace baton {
+
+// How far a prompt has been followed through the index.
+struct PrefixChain {
+  uint64_t salt = 0;
+  uint64_t last = 0;  // serial of the entry reached; 0: the beginning
+  int32_t pages = 0;  // entries from the beginning
+};
+
+class PrefixIndex {
+ public:
+  using Hash = uint64_t (*)(uint64_t salt, uint64_t before, std::span<const int32_t> tokens);
+  static uint64_t DefaultHash(uint64_t salt, uint64_t before, std::span<const int32_t> tokens);
+
+  // The pool must have no cached pages of another index.
+  explicit PrefixIndex(KvPool* pool, Hash hash = DefaultHash);
+  ~PrefixIndex();  // the pool's pages stay; nothing is found in them any more
+  PrefixIndex(const PrefixIndex&) = delete;
+  PrefixIndex& operator=(const PrefixIndex&) = delete;
+
+  // Follows `tokens` page by page as far as there are entries; the caller becomes a holder of their
+  // pages, which are appended to *pages. The chain starts at the beginning.
+  void Hold(std::span<const int32_t> tokens, PrefixChain* chain, std::vector<int32_t>* pages);
+  // `page` is held and has the KV of page_tokens tokens that follow the chain, which moves on. If
+  // there is such an entry already, that one stays.
+  void Enter(std::span<const int32_t> tokens, int32_t page, PrefixChain* chain);
+
+  int n_entries() const { return static_cast<int>(entries_.size()); }
+
+ private:
+  struct Entry {
+    uint64_t salt = 0, before = 0, serial = 0;
+    std::vector<int32_t> tokens;
+    int32_t page = 0;
+  };
+  const Entry* Find(uint64_t key, const PrefixChain& chain, std::span<const int32_t> tokens) const;
+  void Forget(int32_t page);
+
+  KvPool* const pool_;
+  const Hash hash_;
+  uint64_t next_serial_ = 1;
+  absl::flat_hash_map<uint64_t, Entry> entries_;  // by hash; of two with one hash, the first
+  std::vector<uint64_t> key_of_;                  // by page: its entry's hash
+};
+
+}  // namespace baton
