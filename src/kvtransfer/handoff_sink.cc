@@ -7,25 +7,62 @@
 #include "common/check.h"
 
 namespace baton {
+namespace {
+
+using State = HandoffSink::State;
+
+constexpr StateRow kStates[] = {
+    {"waiting", "room_timeout", "CANCEL, aborts, ResourceExhausted"},
+    {"receiving", "idle_timeout without a chunk, DONE or COMMIT",
+     "CANCEL, aborts, DeadlineExceeded"},
+    {"suspended", "reconnect_timeout", "aborts, Unavailable"},
+    {"complete", "", ""},
+    {"aborting", "kDrainTimeoutUs while receives are posted", "the connection is closed"},
+    {"aborted", "", ""}};
+constexpr TransitionRow Move(State from, State to) { return {int(from), int(to)}; }
+constexpr TransitionRow kTransitions[] = {
+    Move(State::kWaiting, State::kReceiving),  Move(State::kWaiting, State::kSuspended),
+    Move(State::kWaiting, State::kAborting),   Move(State::kReceiving, State::kSuspended),
+    Move(State::kReceiving, State::kComplete), Move(State::kReceiving, State::kAborting),
+    Move(State::kSuspended, State::kWaiting),  Move(State::kSuspended, State::kReceiving),
+    Move(State::kSuspended, State::kComplete), Move(State::kSuspended, State::kAborting),
+    Move(State::kAborting, State::kAborted)};
+
+}  // namespace
+
+const MachineTable& HandoffSinkTable() {
+  static const MachineTable table{"handoff sink", "TransferCore, link thread", kStates,
+                                  kTransitions};
+  return table;
+}
 
 CellRect RectOf(const wire::ChunkHeader& header) {
   return {static_cast<int32_t>(header.plane), static_cast<int32_t>(header.n_planes),
           static_cast<int32_t>(header.first_page), static_cast<int32_t>(header.n_pages)};
 }
 
-HandoffSink::HandoffSink(const Ticket& ticket, ConnectionId connection, const PoolView* pool,
-                         const HandoffLimits& limits, int64_t now_us)
-    : ticket_(ticket), connection_(connection), pool_(pool), limits_(limits), opened_us_(now_us) {}
+HandoffSink::HandoffSink(const Ticket& ticket, Incarnation source, ConnectionId connection,
+                         const PoolView* pool, const HandoffLimits& limits, int64_t now_us)
+    : ticket_(ticket),
+      source_(source),
+      pool_(pool),
+      limits_(limits),
+      opened_us_(now_us),
+      state_(HandoffSinkTable(), limits.transitions),
+      since_us_(now_us),
+      connection_(connection) {}
 
 void HandoffSink::NoRoom(int64_t expected_wait_us, HandoffEffects* out) {
   out->messages.emplace_back(
       wire::NoRoom{handoff(), static_cast<uint64_t>(std::max<int64_t>(expected_wait_us, 0))});
 }
 
-void HandoffSink::Promise(PageStock* stock, HandoffEffects* out) {
+void HandoffSink::Promise(int64_t now_us, PageStock* stock, HandoffEffects* out) {
   CHECK(state_ == State::kWaiting);
   stock->Promise(ticket_.promise_pages);
   state_ = State::kReceiving;
+  since_us_ = now_us;
+  promised_ = true;
   const auto n_pages = static_cast<size_t>(ticket_.kv_pages);
   page_ids_.assign(n_pages, -1);
   here_.assign(n_pages * pool_->planes.size(), false);
@@ -35,11 +72,42 @@ void HandoffSink::Promise(PageStock* stock, HandoffEffects* out) {
 
 void HandoffSink::OpenAgain(int64_t expected_wait_us, HandoffEffects* out) {
   if (state_ == State::kWaiting) return NoRoom(expected_wait_us, out);
-  if (state_ != State::kReceiving) return;  // CANCEL is on its way
+  // Suspended: the answer follows when nothing of the old connection is under way. Else CANCEL is.
+  if (state_ != State::kReceiving) return;
   out->messages.emplace_back(
       wire::Promise{.handoff = handoff(),
                     .chunk_bytes = static_cast<uint64_t>(limits_.chunk_bytes),
                     .window_bytes = static_cast<uint64_t>(limits_.window_bytes)});
+}
+
+void HandoffSink::ConnectionLost(int64_t now_us) {
+  connection_ = 0;
+  resume_from_.reset();
+  if (state_ != State::kWaiting && state_ != State::kReceiving) return;
+  state_ = State::kSuspended;
+  since_us_ = now_us;
+}
+
+void HandoffSink::Resume(ConnectionId connection, uint32_t resume_from, int64_t expected_wait_us,
+                         int64_t now_us, HandoffEffects* out) {
+  CHECK(state_ == State::kSuspended && connection_ == 0);
+  connection_ = connection;
+  resume_from_ = resume_from;
+  if (promised_) return ResumeIfQuiet(now_us, out);
+  state_ = State::kWaiting;
+  since_us_ = opened_us_;  // it has waited since then
+  NoRoom(expected_wait_us, out);
+}
+
+void HandoffSink::ResumeIfQuiet(int64_t now_us, HandoffEffects* out) {
+  if (state_ != State::kSuspended || !resume_from_ || !claims_.empty()) return;
+  state_ = State::kReceiving;
+  since_us_ = now_us;
+  for (const uint32_t seq : landed_)
+    if (seq >= *resume_from_ && !limits_.withhold_acks)
+      out->messages.emplace_back(wire::Ack{handoff(), seq});
+  resume_from_.reset();
+  OpenAgain(0, out);
 }
 
 HandoffSink::Decision HandoffSink::Check(const wire::ChunkHeader& header) const {
@@ -94,24 +162,30 @@ void HandoffSink::Landed(const wire::ChunkHeader& header, Landing landing, int64
   claims_.erase(claim);
   claimed_bytes_ -= header.length;
   if (state_ == State::kAborting) return FinishAbortIfQuiet(stock, out);
-  CHECK(state_ == State::kReceiving);
+  CHECK(gathering());
+  // Suspended: its source learns by the promise what to send again.
+  const bool answer = state_ == State::kReceiving && !limits_.withhold_acks;
   if (landing != Landing::kVerified) {
-    if (landing == Landing::kDamaged)
+    if (state_ == State::kReceiving)
       out->messages.emplace_back(wire::Nack{handoff(), header.chunk_seq, wire::NackReason::kCrc});
-    return;
+    return ResumeIfQuiet(now_us, out);
   }
+  since_us_ = state_ == State::kReceiving ? now_us : since_us_;
   for (int32_t page = 0; page < rect.n_pages; ++page)
     for (int32_t plane = 0; plane < rect.n_planes; ++plane)
       here_[IndexOf(rect, page, plane)] = true;
   n_missing_ -= int64_t{header.n_pages} * header.n_planes;
   digest_ += wire::ChunkDigest(header.chunk_seq, header.payload_crc);
-  if (!limits_.withhold_acks) out->messages.emplace_back(wire::Ack{handoff(), header.chunk_seq});
+  landed_.push_back(header.chunk_seq);
+  if (answer) out->messages.emplace_back(wire::Ack{handoff(), header.chunk_seq});
   CompleteIfAll(now_us, stock, out);
+  ResumeIfQuiet(now_us, out);
 }
 
 void HandoffSink::Handle(const wire::Done& done, int64_t now_us, PageStock* stock,
                          HandoffEffects* out) {
   if (state_ != State::kReceiving) return;
+  since_us_ = now_us;
   done_ = done;
   CompleteIfAll(now_us, stock, out);
 }
@@ -119,6 +193,7 @@ void HandoffSink::Handle(const wire::Done& done, int64_t now_us, PageStock* stoc
 void HandoffSink::Handle(const wire::Commit& commit, int64_t now_us, PageStock* stock,
                          HandoffEffects* out) {
   if (state_ != State::kReceiving) return;
+  since_us_ = now_us;
   commit_ = commit;
   CompleteIfAll(now_us, stock, out);
 }
@@ -149,15 +224,15 @@ void HandoffSink::CompleteIfAll(int64_t now_us, PageStock* stock, HandoffEffects
 void HandoffSink::Abort(absl::Status status, Tell tell, int64_t now_us, PageStock* stock,
                         HandoffEffects* out) {
   if (tell == Tell::kCancelled) answer_cancel_ = true;
-  if (state_ != State::kWaiting && state_ != State::kReceiving) return;
+  if (state_ == State::kAborting || ended()) return;
   status_ = std::move(status);
   if (tell == Tell::kCancel)
     out->messages.emplace_back(wire::Cancel{.handoff = handoff(),
                                             .code = static_cast<uint32_t>(status_.code()),
                                             .reason = std::string(status_.message())});
-  if (state_ == State::kReceiving) stock->Release(ticket_.promise_pages - n_bound_);
+  if (promised_) stock->Release(ticket_.promise_pages - n_bound_);
   state_ = State::kAborting;
-  aborting_us_ = now_us;
+  since_us_ = now_us;
   FinishAbortIfQuiet(stock, out);
 }
 
@@ -178,8 +253,28 @@ void HandoffSink::FinishAbortIfQuiet(PageStock* stock, HandoffEffects* out) {
                                           .status = status_});
 }
 
+absl::Status HandoffSink::Overdue(int64_t now_us) const {
+  const int64_t waited_us = now_us - since_us_;
+  switch (state_) {
+    case State::kWaiting:
+      if (waited_us < limits_.room_timeout_us) break;
+      return absl::ResourceExhaustedError("there was no room in time");
+    case State::kReceiving:
+      if (waited_us < limits_.idle_timeout_us) break;
+      return absl::DeadlineExceededError("the source sent nothing in time");
+    case State::kSuspended:
+      if (waited_us < limits_.reconnect_timeout_us) break;
+      return absl::UnavailableError("the connection broke, and the source did not return in time");
+    case State::kComplete:
+    case State::kAborting:
+    case State::kAborted:
+      break;
+  }
+  return absl::OkStatus();
+}
+
 void HandoffSink::Tick(int64_t now_us, HandoffEffects* out) {
-  if (state_ == State::kAborting && now_us - aborting_us_ >= kDrainTimeoutUs)
+  if (state_ == State::kAborting && now_us - since_us_ >= kDrainTimeoutUs)
     out->close_connection = true;
 }
 

@@ -2,15 +2,11 @@
 // is posted, counts cells, and is complete only when every cell is verified and in place, DONE's
 // digest agrees and COMMIT is here. Pages go back to the stock only when no posted receive can
 // still write them. Sans-IO: events and the time in, effects out; owner: TransferCore, link thread.
+// When its connection breaks it keeps what it has, and goes on over the next one its source opens:
+// it acknowledges again what the source may not know of, and promises again, but only when no
+// receive of the old connection can write any more.
 //
-//   Waiting -> Receiving -> complete          either -> Aborting -> aborted
-//
-// state      deadline                                     on the deadline
-// Waiting    none of its own: PING watches the source;
-//            room, CANCEL or the owner ends it            -
-// Receiving  none of its own: the source may compute for
-//            long; PING watches it                        -
-// Aborting   kDrainTimeoutUs while receives are posted    connection closed
+// States, deadlines and transitions: HandoffSinkTable.
 #pragma once
 
 #include <cstdint>
@@ -28,16 +24,26 @@ namespace baton {
 // The cells a chunk says it carries.
 CellRect RectOf(const wire::ChunkHeader& header);
 
+const MachineTable& HandoffSinkTable();
+
 class HandoffSink {
  public:
-  HandoffSink(const Ticket& ticket, ConnectionId connection, const PoolView* pool,
-              const HandoffLimits& limits, int64_t now_us);
+  enum class State { kWaiting, kReceiving, kSuspended, kComplete, kAborting, kAborted };
+
+  // source: the peer at the other end of `connection`.
+  HandoffSink(const Ticket& ticket, Incarnation source, ConnectionId connection,
+              const PoolView* pool, const HandoffLimits& limits, int64_t now_us);
 
   // --- events
   void NoRoom(int64_t expected_wait_us, HandoffEffects* out);
   // The stock has promise_pages free pages: takes them.
-  void Promise(PageStock* stock, HandoffEffects* out);
+  void Promise(int64_t now_us, PageStock* stock, HandoffEffects* out);
   void OpenAgain(int64_t expected_wait_us, HandoffEffects* out);  // OPEN came twice: same answer
+
+  void ConnectionLost(int64_t now_us);
+  // OPEN of its source on a new connection, which knows of every chunk before resume_from.
+  void Resume(ConnectionId connection, uint32_t resume_from, int64_t expected_wait_us,
+              int64_t now_us, HandoffEffects* out);
 
   enum class Verdict {
     kAccept,
@@ -64,44 +70,53 @@ class HandoffSink {
 
   enum class Tell { kNothing, kCancel, kCancelled };  // the source, of the end
   void Abort(absl::Status status, Tell tell, int64_t now_us, PageStock* stock, HandoffEffects* out);
+  // Not OK: the present state is past its deadline, and the owner aborts the handoff with this.
+  absl::Status Overdue(int64_t now_us) const;
   void Tick(int64_t now_us, HandoffEffects* out);
 
   const Ticket& ticket() const { return ticket_; }
   wire::Handoff handoff() const { return {ticket_.id, ticket_.epoch}; }
   ConnectionId connection() const { return connection_; }
+  Incarnation source() const { return source_; }
+  State state() const { return state_; }
   bool waiting() const { return state_ == State::kWaiting; }
-  bool receiving() const { return state_ == State::kReceiving; }
+  bool suspended() const { return state_ == State::kSuspended; }
+  // A chunk that lands counts.
+  bool gathering() const { return state_ == State::kReceiving || state_ == State::kSuspended; }
   bool complete() const { return state_ == State::kComplete; }  // HandoffArrived is out
   bool ended() const { return state_ == State::kComplete || state_ == State::kAborted; }
   const absl::Status& status() const { return status_; }
   int32_t bound_pages() const { return n_bound_; }
 
  private:
-  enum class State { kWaiting, kReceiving, kComplete, kAborting, kAborted };
-
   size_t IndexOf(const CellRect& rect, int32_t page, int32_t plane) const;
   void CompleteIfAll(int64_t now_us, PageStock* stock, HandoffEffects* out);
+  void ResumeIfQuiet(int64_t now_us, HandoffEffects* out);
   void FinishAbortIfQuiet(PageStock* stock, HandoffEffects* out);
 
   const Ticket ticket_;
-  const ConnectionId connection_;
+  const Incarnation source_;
   const PoolView* const pool_;
   const HandoffLimits limits_;
   const int64_t opened_us_;
-  State state_ = State::kWaiting;
+  MachineState<State> state_;
+  int64_t since_us_;         // start of the present wait; Receiving: last sign of progress
+  ConnectionId connection_;  // 0: none
+  std::optional<uint32_t> resume_from_;  // Suspended: the source is back, the promise is due
 
+  bool promised_ = false;          // pages are set aside
   std::vector<int32_t> page_ids_;  // (kv_pages), -1: not bound yet
   std::vector<bool> here_;         // (kv_pages, n_planes): the cell is verified and in place
   int32_t n_bound_ = 0;
   int64_t n_missing_ = 0;         // cells not here
   std::vector<CellRect> claims_;  // accepted and not landed: a window's worth at most
   int64_t claimed_bytes_ = 0;
+  std::vector<uint32_t> landed_;  // numbers of the chunks in place
   uint64_t digest_ = 0;
 
   std::optional<wire::Done> done_;
   std::optional<wire::Commit> commit_;
   absl::Status status_;
-  int64_t aborting_us_ = 0;
   bool answer_cancel_ = false;
 };
 

@@ -7,20 +7,90 @@
 #include "common/check.h"
 
 namespace baton {
+namespace {
+
+using State = HandoffSource::State;
+
+constexpr StateRow kStates[] = {
+    {"connecting", "reconnect_timeout; kMaxConnects tries without progress", "ends, Unavailable"},
+    {"opening", "answer_timeout", "CANCEL, ends, DeadlineExceeded"},
+    {"waiting", "room_timeout", "CANCEL, ends, ResourceExhausted"},
+    {"sending", "stall_timeout while anything is unacknowledged, idle_timeout else",
+     "CANCEL, ends, DeadlineExceeded"},
+    {"ending", "kDrainTimeoutUs while the link reads pages", "the connection is closed"},
+    {"ended", "", ""}};
+constexpr TransitionRow Move(State from, State to) { return {int(from), int(to)}; }
+constexpr TransitionRow kTransitions[] = {
+    Move(State::kConnecting, State::kOpening), Move(State::kConnecting, State::kEnding),
+    Move(State::kOpening, State::kWaiting),    Move(State::kOpening, State::kSending),
+    Move(State::kOpening, State::kConnecting), Move(State::kOpening, State::kEnding),
+    Move(State::kWaiting, State::kSending),    Move(State::kWaiting, State::kConnecting),
+    Move(State::kWaiting, State::kEnding),     Move(State::kSending, State::kConnecting),
+    Move(State::kSending, State::kEnding),     Move(State::kEnding, State::kEnded)};
+
+}  // namespace
+
+const MachineTable& HandoffSourceTable() {
+  static const MachineTable table{"handoff source", "TransferCore, link thread", kStates,
+                                  kTransitions};
+  return table;
+}
 
 HandoffSource::HandoffSource(const Ticket& ticket, const PoolView* pool,
                              const HandoffLimits& limits, int64_t now_us)
-    : ticket_(ticket), pool_(pool), limits_(limits), opened_us_(now_us), progress_us_(now_us) {}
+    : ticket_(ticket),
+      pool_(pool),
+      limits_(limits),
+      state_(HandoffSourceTable(), limits.transitions),
+      opened_us_(now_us),
+      progress_us_(now_us),
+      next_connect_us_(now_us),
+      disconnected_us_(now_us) {}
+
+// ---- the connection ----
+
+bool HandoffSource::wants_connection(int64_t now_us) const {
+  return state_ == State::kConnecting && !connect_under_way_ && now_us >= next_connect_us_;
+}
+
+void HandoffSource::ConnectStarted() {
+  CHECK(state_ == State::kConnecting && !connect_under_way_);
+  connect_under_way_ = true;
+  ++n_connects_;
+}
 
 void HandoffSource::Connected(int64_t now_us, HandoffEffects* out) {
   if (state_ != State::kConnecting) return;
+  connect_under_way_ = false;
   state_ = State::kOpening;
-  opened_us_ = progress_us_ = now_us;
-  out->messages.emplace_back(wire::Open{ticket_});
+  progress_us_ = now_us;
+  uint32_t resume_from = wire::kNewHandoff;
+  if (promised_) {
+    const auto missing = std::find_if(open_.begin(), open_.end(),
+                                      [](const auto& chunk) { return !chunk.second.acked; });
+    resume_from = missing == open_.end() ? n_chunks_ : missing->first;
+  } else {
+    opened_us_ = now_us;
+  }
+  out->messages.emplace_back(wire::Open{ticket_, resume_from});
 }
 
+void HandoffSource::ConnectionLost(absl::Status status, int64_t now_us, HandoffEffects* out) {
+  if (ending()) return;
+  if (state_ != State::kConnecting) {
+    state_ = State::kConnecting;
+    disconnected_us_ = now_us;
+  }
+  connect_under_way_ = false;
+  lost_ = std::move(status);
+  if (n_connects_ >= kMaxConnects) return End(lost_, false, now_us, out);
+  next_connect_us_ = now_us + (n_connects_ <= 1 ? 0 : kFirstPauseUs << (n_connects_ - 2));
+}
+
+// ---- events ----
+
 void HandoffSource::Add(SendCells cells) {
-  if (state_ == State::kEnding || state_ == State::kEnded) return;
+  if (ending()) return;
   const auto n_pages = static_cast<int32_t>(cells.pages.size());
   CHECK(cells.plane >= 0 && cells.n_planes >= 0 && cells.first_page >= 0);
   CHECK(size_t(cells.plane + cells.n_planes) <= pool_->planes.size());
@@ -30,7 +100,7 @@ void HandoffSource::Add(SendCells cells) {
 }
 
 void HandoffSource::Commit(const CommitRecord& record, int64_t now_us, HandoffEffects* out) {
-  if (state_ == State::kEnding || state_ == State::kEnded || commit_) return;
+  if (ending() || commit_) return;
   CHECK(cells_given_ == int64_t{ticket_.kv_pages} * static_cast<int64_t>(pool_->planes.size()));
   commit_ = record;
   if (state_ == State::kSending && all_announced()) SendCommit(now_us, out);
@@ -48,8 +118,9 @@ void HandoffSource::Handle(const wire::Message& message, int64_t now_us, Handoff
   if (const auto* promise = std::get_if<wire::Promise>(&message)) {
     OnPromise(*promise, now_us, out);
   } else if (const auto* no_room = std::get_if<wire::NoRoom>(&message)) {
-    if (state_ != State::kOpening) return;
+    if (state_ != State::kOpening || promised_) return;
     state_ = State::kWaiting;
+    progress_us_ = now_us;
     out->events.emplace_back(
         HandoffNoRoom{ticket_.id, static_cast<int64_t>(no_room->expected_wait_us)});
   } else if (const auto* ack = std::get_if<wire::Ack>(&message)) {
@@ -75,14 +146,30 @@ void HandoffSource::OnPromise(const wire::Promise& promise, int64_t now_us, Hand
                true, now_us, out);
   state_ = State::kSending;
   progress_us_ = now_us;
-  out->events.emplace_back(HandoffPromised{ticket_.id});
+  if (promised_) {
+    ResendWhatIsMissing(out);
+  } else {
+    promised_ = true;
+    n_connects_ = 0;
+    out->events.emplace_back(HandoffPromised{ticket_.id});
+  }
   if (commit_ && all_announced()) SendCommit(now_us, out);
+}
+
+// The sink has acknowledged what it has: all else that was announced is lost or was never taken.
+void HandoffSource::ResendWhatIsMissing(HandoffEffects* out) {
+  to_resend_.clear();
+  for (const auto& [seq, chunk] : open_)
+    if (!chunk.acked) to_resend_.push_back(seq);
+  out->resumed = true;
+  out->kept_chunks = n_chunks_ - static_cast<uint32_t>(to_resend_.size());
 }
 
 void HandoffSource::OnAck(uint32_t seq, int64_t now_us) {
   const auto it = open_.find(seq);
   if (it == open_.end() || it->second.acked) return;
   progress_us_ = now_us;
+  n_connects_ = 0;
   it->second.acked = true;
   unacked_bytes_ -= it->second.bytes;
   std::erase(to_resend_, seq);
@@ -96,12 +183,12 @@ void HandoffSource::OnNack(const wire::Nack& nack, int64_t now_us, HandoffEffect
     return End(absl::InternalError(absl::StrCat("the peer refused a chunk, reason ",
                                                 static_cast<uint32_t>(nack.reason))),
                true, now_us, out);
-  if (it->second.tries >= kMaxTries)
+  if (std::find(to_resend_.begin(), to_resend_.end(), nack.chunk_seq) != to_resend_.end()) return;
+  if (++it->second.n_damaged >= kMaxTries)
     return End(absl::DataLossError(absl::StrCat("a chunk arrived damaged ", kMaxTries, " times")),
                true, now_us, out);
   progress_us_ = now_us;
-  if (std::find(to_resend_.begin(), to_resend_.end(), nack.chunk_seq) == to_resend_.end())
-    to_resend_.push_back(nack.chunk_seq);
+  to_resend_.push_back(nack.chunk_seq);
 }
 
 const HandoffSource::Chunk* HandoffSource::NextChunk() {
@@ -141,7 +228,7 @@ void HandoffSource::Announced(uint32_t payload_crc, int64_t now_us, HandoffEffec
   }
   chunk->payload_crc = payload_crc;
   chunk->being_read = true;
-  ++chunk->tries;
+  chunk->announced = true;
   ++n_reads_;
   if (commit_ && !commit_sent_us_ && all_announced()) SendCommit(now_us, out);
 }
@@ -171,7 +258,7 @@ void HandoffSource::SendCommit(int64_t now_us, HandoffEffects* out) {
 }
 
 void HandoffSource::End(absl::Status status, bool tell_peer, int64_t now_us, HandoffEffects* out) {
-  if (state_ == State::kEnding || state_ == State::kEnded) return;
+  if (ending()) return;
   if (tell_peer && state_ != State::kConnecting)
     out->messages.emplace_back(wire::Cancel{.handoff = handoff(),
                                             .code = static_cast<uint32_t>(status.code()),
@@ -197,9 +284,18 @@ void HandoffSource::FinishIfQuiet(int64_t now_us, HandoffEffects* out) {
 
 void HandoffSource::Tick(int64_t now_us, HandoffEffects* out) {
   switch (state_) {
+    case State::kConnecting:
+      if (now_us - disconnected_us_ >= limits_.reconnect_timeout_us)
+        End(lost_.ok() ? absl::UnavailableError("the peer could not be connected in time") : lost_,
+            false, now_us, out);
+      break;
     case State::kOpening:
       if (now_us - progress_us_ >= limits_.answer_timeout_us)
         End(absl::DeadlineExceededError("the peer did not answer OPEN"), true, now_us, out);
+      break;
+    case State::kWaiting:
+      if (now_us - progress_us_ >= limits_.room_timeout_us)
+        End(absl::ResourceExhaustedError("the peer had no room in time"), true, now_us, out);
       break;
     case State::kSending:
       if ((unacked_bytes_ > 0 || commit_sent_us_) &&
@@ -207,13 +303,13 @@ void HandoffSource::Tick(int64_t now_us, HandoffEffects* out) {
         End(absl::DeadlineExceededError("the peer stopped acknowledging"), true, now_us, out);
       } else if (commit_sent_us_ && now_us - *commit_sent_us_ >= kCommitResendUs) {
         SendCommit(now_us, out);
+      } else if (now_us - progress_us_ >= limits_.idle_timeout_us) {
+        End(absl::DeadlineExceededError("no KV was given to send in time"), true, now_us, out);
       }
       break;
     case State::kEnding:
       if (now_us - ending_us_ >= kDrainTimeoutUs) out->close_connection = true;
       break;
-    case State::kConnecting:
-    case State::kWaiting:
     case State::kEnded:
       break;
   }

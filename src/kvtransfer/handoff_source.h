@@ -1,17 +1,10 @@
 // One handoff at the end that has the KV: announces chunks within the window, sends a damaged one
-// again, and holds on to its pages until the sink has committed and nothing reads them any more.
+// again, goes on over a new connection with what is missing when the old one broke, and holds on to
+// its pages until the sink has committed and nothing reads them any more.
 // Sans-IO: events and the time in, effects out; the owner (TransferCore, link thread) asks for the
-// next chunk when it has room to send one.
+// next chunk when it has room to send one, and makes connections when one is wanted.
 //
-//   Connecting -> Opening -> (Waiting ->) Sending -> Ending -> ended
-//
-// state       deadline                                       on the deadline
-// Connecting  the connection's HELLO (TransferCore)          ends, Unavailable
-// Opening     answer_timeout                                 ends, DeadlineExceeded
-// Waiting     none of its own: PING watches the peer, the
-//             owner re-aims or cancels                       -
-// Sending     stall_timeout while anything is unacknowledged ends, DeadlineExceeded
-// Ending      kDrainTimeoutUs while the link reads pages     connection closed
+// States, deadlines and transitions: HandoffSourceTable.
 #pragma once
 
 #include <cstdint>
@@ -24,26 +17,35 @@
 
 namespace baton {
 
+const MachineTable& HandoffSourceTable();
+
 class HandoffSource {
  public:
+  enum class State { kConnecting, kOpening, kWaiting, kSending, kEnding, kEnded };
   struct Chunk {
     uint32_t seq = 0;
     ChunkCutter::Cut cut;
     int64_t bytes = 0;
     uint32_t payload_crc = 0;  // from the first announcement on
-    int tries = 0;
-    bool being_read = false;  // announced, and the link has not said ChunkSent
+    bool announced = false;    // before: this is a resend
+    int n_damaged = 0;         // times the sink found it damaged
+    bool being_read = false;   // announced, and the link has not said ChunkSent
     bool acked = false;
   };
 
   HandoffSource(const Ticket& ticket, const PoolView* pool, const HandoffLimits& limits,
                 int64_t now_us);
 
-  // --- events
+  // --- the connection
+  bool wants_connection(int64_t now_us) const;  // the owner should connect, then say so
+  void ConnectStarted();
   void Connected(int64_t now_us, HandoffEffects* out);  // the peer welcomed us
+  void ConnectionLost(absl::Status status, int64_t now_us, HandoffEffects* out);
+
+  // --- events
   void Add(SendCells cells);
   void Commit(const CommitRecord& record, int64_t now_us, HandoffEffects* out);
-  // Only messages a sink sends; others are ignored.
+  // Only messages a sink sends, of the present connection; others are ignored.
   void Handle(const wire::Message& message, int64_t now_us, HandoffEffects* out);
   void ChunkSent(uint32_t seq, HandoffEffects* out, int64_t now_us);
   // Ends the handoff. tell_peer: CANCEL goes out if the peer knows of it.
@@ -58,16 +60,16 @@ class HandoffSource {
 
   const Ticket& ticket() const { return ticket_; }
   wire::Handoff handoff() const { return {ticket_.id, ticket_.epoch}; }
-  bool connecting() const { return state_ == State::kConnecting; }
+  State state() const { return state_; }
   bool ended() const { return state_ == State::kEnded; }  // HandoffEnded is out
 
  private:
-  enum class State { kConnecting, kOpening, kWaiting, kSending, kEnding, kEnded };
-
+  bool ending() const { return state_ == State::kEnding || state_ == State::kEnded; }
   void OnPromise(const wire::Promise& promise, int64_t now_us, HandoffEffects* out);
   void OnAck(uint32_t seq, int64_t now_us);
   void OnNack(const wire::Nack& nack, int64_t now_us, HandoffEffects* out);
   void SendCommit(int64_t now_us, HandoffEffects* out);
+  void ResendWhatIsMissing(HandoffEffects* out);
   void FinishIfQuiet(int64_t now_us, HandoffEffects* out);
   // Every cell was given and announced once.
   bool all_announced() const;
@@ -75,9 +77,15 @@ class HandoffSource {
   const Ticket ticket_;
   const PoolView* const pool_;
   HandoffLimits limits_;
-  State state_ = State::kConnecting;
+  MachineState<State> state_;
   int64_t opened_us_;
   int64_t progress_us_;  // last sign of progress by the peer, or start of the present wait
+
+  int n_connects_ = 0;  // since the last progress
+  bool connect_under_way_ = false;
+  int64_t next_connect_us_, disconnected_us_;
+  absl::Status lost_;      // why the last connection ended
+  bool promised_ = false;  // once; from then on OPEN asks to resume
 
   std::deque<ChunkCutter> to_cut_;
   std::optional<Chunk> next_;  // cut, not announced

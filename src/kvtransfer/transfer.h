@@ -8,18 +8,22 @@
 //
 // Handoff: source OPEN -> sink PROMISE (a count of pages, at once) or NO_ROOM (the sink keeps the
 // request and promises when pages come back) -> DATA/ACK per chunk -> DONE -> COMMIT -> COMMITTED.
-// The sink, owner of the memory, posts every receive itself (owner-initiated push).
+// The sink, owner of the memory, posts every receive itself (owner-initiated push). A handoff whose
+// connection breaks goes on over the next one and sends only what is missing.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
 #include "common/ids.h"
+#include "common/state_machine.h"
 #include "common/status.h"
 #include "common/ticket.h"
 
@@ -49,9 +53,14 @@ struct TransferOptions {
   int64_t window_bytes = 8 << 20;  // announced and not yet acknowledged, per handoff
   int32_t slab_slots = 0;  // bounce buffers of one chunk each, per direction; 0: for four windows
   int64_t hello_timeout_ms = 2000;
-  int64_t peer_timeout_ms = 5000;  // silence after which a peer with work in flight is given up
+  int64_t peer_timeout_ms = 5000;  // silence after which a peer is given up
+  // A handoff that waits for room at the sink, and one promised whose source neither sends nor
+  // commits although both ends are well: how long before it ends.
+  int64_t room_timeout_ms = 120'000;
+  int64_t idle_timeout_ms = 600'000;
   // Test only: the sink receives but never acknowledges, and so never completes a handoff either.
   bool withhold_acks = false;
+  TransitionCounts* transitions = nullptr;  // counts transitions; tests only
 };
 
 // What the source's worker tells the sink's worker at the end.
@@ -136,10 +145,31 @@ struct StockChanged {  // lent pages not promised, and tickets waiting for room
 using TransferEvent = std::variant<HandoffPromised, HandoffNoRoom, HandoffEnded, HandoffArrived,
                                    HandoffAborted, PagesReturned, StockChanged>;
 
+// Why a chunk that came was not taken. Nothing of it is ever used: it is sent again, or its handoff
+// fails.
+enum class ChunkRefusal {
+  kPayload,         // CRC32C over identity and bytes differs: damaged, swapped, short
+  kHeader,          // the header's CRC32C differs, or it is of another protocol
+  kLength,          // other than the header says
+  kPeer,            // not from the worker at the other end, or not for this one
+  kUnknownHandoff,  // another ticket or epoch than those open on this connection
+  kNotGranted,      // beyond the window
+  kBadRange,        // cells the handoff does not have, or that are under way
+  kTooBig,
+  kDuplicate,  // in place or on its way already
+};
+inline constexpr size_t kChunkRefusals = 9;
+std::string_view NameOf(ChunkRefusal refusal);  // "payload", "header", ...
+
 struct TransferCounters {  // for metrics; any thread
   uint64_t bytes_sent = 0, bytes_received = 0, chunks_sent = 0, chunks_received = 0;
-  uint64_t crc_errors = 0, refused_chunks = 0, resent_chunks = 0, handoffs_committed = 0,
-           handoffs_failed = 0;
+  uint64_t resent_chunks = 0, handoffs_committed = 0, handoffs_failed = 0;
+  std::array<uint64_t, kChunkRefusals> refused_chunks{};  // by ChunkRefusal
+  // Connections that ended although a handoff was open on them, handoffs that went on over another
+  // one, and the chunks of these that did not have to be sent again.
+  uint64_t connections_lost = 0, handoffs_resumed = 0, kept_chunks = 0;
+
+  uint64_t refused(ChunkRefusal why) const { return refused_chunks[static_cast<size_t>(why)]; }
 };
 
 class Link;

@@ -14,8 +14,12 @@ HandoffLimits LimitsOf(const TransferOptions& options, const PoolView& pool) {
   return {.chunk_bytes = std::max(options.chunk_bytes, LargestPlane(pool)),
           .window_bytes = std::max(options.window_bytes, options.chunk_bytes),
           .answer_timeout_us = options.peer_timeout_ms * 1000,
+          .room_timeout_us = options.room_timeout_ms * 1000,
           .stall_timeout_us = 2 * options.peer_timeout_ms * 1000,
-          .withhold_acks = options.withhold_acks};
+          .idle_timeout_us = options.idle_timeout_ms * 1000,
+          .reconnect_timeout_us = options.peer_timeout_ms * 1000,
+          .withhold_acks = options.withhold_acks,
+          .transitions = options.transitions};
 }
 
 wire::Identity IdentityOf(const TransferOptions& options, const PoolView& pool) {
@@ -75,7 +79,8 @@ absl::Status TransferCore::Validate(const TransferOptions& options, const PoolVi
   if (options.chunk_bytes <= 0 || options.chunk_bytes > kMaxChunkBytes)
     return invalid(absl::StrCat("KV transfer: chunk_bytes ", options.chunk_bytes, " is not in 1..",
                                 kMaxChunkBytes));
-  if (options.window_bytes <= 0 || options.hello_timeout_ms <= 0 || options.peer_timeout_ms <= 0)
+  if (options.window_bytes <= 0 || options.hello_timeout_ms <= 0 || options.peer_timeout_ms <= 0 ||
+      options.room_timeout_ms <= 0 || options.idle_timeout_ms <= 0)
     return invalid("KV transfer: window_bytes and timeouts must be positive");
   if (options.incarnation == 0) return invalid("KV transfer: incarnation must not be 0");
   return absl::OkStatus();
@@ -92,16 +97,11 @@ void TransferCore::On(OpenHandoff& command, int64_t now_us) {
   CHECK(!source_of_.contains(command.ticket.id));
   const SourceKey key = next_id_++;
   source_of_[command.ticket.id] = key;
-  const ConnectionId connection =
-      shutting_down_ ? 0 : ConnectionTo(command.peer, command.peer_address, now_us);
-  sources_.try_emplace(key,
-                       Source{HandoffSource(command.ticket, &pool_, limits_, now_us), connection});
+  sources_.try_emplace(key, Source{HandoffSource(command.ticket, &pool_, limits_, now_us),
+                                   command.peer, std::move(command.peer_address)});
   if (shutting_down_)
     return EndSource(key, absl::UnavailableError("this worker is shutting down"), false, now_us);
-  if (!connections_.at(connection).ready) return;
-  HandoffEffects effects;
-  sources_.at(key).machine.Connected(now_us, &effects);
-  ApplySource(key, std::move(effects), now_us);
+  ConnectSource(key, now_us);
 }
 
 void TransferCore::On(SendCells& command, int64_t) {
@@ -150,9 +150,7 @@ void TransferCore::Handle(LinkEvent event, int64_t now_us) {
 void TransferCore::On(const ConnectionAccepted& event, int64_t now_us) {
   if (shutting_down_ || connections_.size() >= kMaxConnections)
     return link_->Close(event.connection);
-  Connection connection;
-  connection.opened_us = connection.heard_us = connection.pinged_us = now_us;
-  connections_[event.connection] = std::move(connection);
+  connections_.emplace(event.connection, NewConnection(now_us));
 }
 
 void TransferCore::On(const MessageArrived& event, int64_t now_us) {
@@ -160,201 +158,14 @@ void TransferCore::On(const MessageArrived& event, int64_t now_us) {
   if (it == connections_.end()) return;  // closed by us meanwhile
   it->second.heard_us = now_us;
   const absl::StatusOr<wire::Message> message = wire::Decode(event.bytes);
-  if (!message.ok()) return Drop(event.connection, message.status(), now_us);
+  if (!message.ok()) return Drop(event.connection, message.status(), Loss::kBroken, now_us);
   if (!OnMessage(event.connection, it->second, *message, now_us))
     Drop(event.connection, absl::InvalidArgumentError("the peer broke the transfer protocol"),
-         now_us);
-}
-
-void TransferCore::On(const ChunkAnnounced& event, int64_t now_us) {
-  const auto it = connections_.find(event.connection);
-  if (it == connections_.end()) return;  // the link has dropped the announcement
-  Connection& connection = it->second;
-  connection.heard_us = now_us;
-  const absl::StatusOr<wire::ChunkHeader> header = wire::DecodeChunkHeader(event.header);
-  const auto refuse = [&] {
-    ++counters_.refused_chunks;
-    link_->Refuse(event.announcement);
-  };
-  if (!header.ok() || connection.outgoing || !connection.ready || header->length != event.length ||
-      header->receiver != options_.incarnation || header->sender != connection.peer) {
-    refuse();
-    return Drop(event.connection,
-                header.ok() ? absl::InvalidArgumentError("the peer announced a chunk that is not "
-                                                         "for this worker or not from that one")
-                            : header.status(),
-                now_us);
-  }
-  SinkKey key;
-  HandoffSink* sink = FindSink(header->handoff, event.connection, &key);
-  const HandoffSink::Decision decision =
-      sink != nullptr
-          ? sink->Check(*header)
-          : HandoffSink::Decision{HandoffSink::Verdict::kRefuse, wire::NackReason::kUnknownTicket};
-  switch (decision.verdict) {
-    case HandoffSink::Verdict::kAccept: {
-      sink->Claim(*header, &stock_);
-      Post({.sink = key,
-            .connection = event.connection,
-            .header = *header,
-            .announcement = event.announcement});
-      break;
-    }
-    case HandoffSink::Verdict::kAlreadyHere:
-      refuse();
-      Send(event.connection, wire::Ack{header->handoff, header->chunk_seq});
-      break;
-    case HandoffSink::Verdict::kAlreadyComing:
-      refuse();
-      break;
-    case HandoffSink::Verdict::kRefuse:
-      refuse();
-      Send(event.connection, wire::Nack{header->handoff, header->chunk_seq, decision.reason});
-      break;
-  }
-}
-
-void TransferCore::On(const ChunkSent& event, int64_t now_us) {
-  const auto it = sends_.find(event.operation);
-  CHECK(it != sends_.end());
-  const SendOperation operation = it->second;
-  sends_.erase(it);
-  if (operation.slot != nullptr) send_slab_.Return(operation.slot);
-  HandoffEffects effects;
-  sources_.at(operation.source).machine.ChunkSent(operation.chunk_seq, &effects, now_us);
-  ApplySource(operation.source, std::move(effects), now_us);
-}
-
-void TransferCore::On(const ChunkLanded& event, int64_t now_us) {
-  const auto it = receives_.find(event.operation);
-  CHECK(it != receives_.end());
-  const Receive receive = it->second;
-  receives_.erase(it);
-  HandoffSink& sink = sinks_.at(receive.sink);
-  auto landing = HandoffSink::Landing::kLost;
-  if (event.ok && sink.receiving()) {
-    const uint32_t crc =
-        ExtendCrc32c(wire::IdentityCrc(receive.header), receive.destination, receive.header.length);
-    landing = crc == receive.header.payload_crc ? HandoffSink::Landing::kVerified
-                                                : HandoffSink::Landing::kDamaged;
-    if (landing == HandoffSink::Landing::kVerified) {
-      ++counters_.chunks_received;
-      counters_.bytes_received += receive.header.length;
-      if (receive.slot != nullptr) {
-        ScatterCells(pool_, RectOf(receive.header), sink.PageIds(receive.header), receive.slot);
-      }
-    } else {
-      ++counters_.crc_errors;
-    }
-  }
-  if (receive.slot != nullptr) receive_slab_.Return(receive.slot);
-  HandoffEffects effects;
-  sink.Landed(receive.header, landing, now_us, &stock_, &effects);
-  ApplySink(receive.sink, std::move(effects), now_us);
-  PostHeld();
+         Loss::kGone, now_us);
 }
 
 void TransferCore::On(const ConnectionLost& event, int64_t now_us) {
-  Forget(event.connection, event.status, now_us);
-}
-
-// ---- chunks ----
-
-bool TransferCore::Pump(int64_t now_us) {
-  int64_t bytes = 0;
-  bool any = true;
-  while (any && bytes < kPumpBytes) {  // one round per pass: a chunk of each source in turn
-    any = false;
-    auto it = sources_.upper_bound(pump_after_);
-    for (size_t n = sources_.size(); n > 0 && bytes < kPumpBytes; --n) {
-      if (it == sources_.end()) it = sources_.begin();
-      const auto [key, source] = std::pair<const SourceKey, Source*>(it->first, &it->second);
-      ++it;  // announcing changes no other source
-      const HandoffSource::Chunk* chunk = source->machine.NextChunk();
-      if (chunk == nullptr) continue;
-      const int64_t chunk_bytes = chunk->bytes;
-      if (!AnnounceNext(key, *source, now_us)) return false;  // no slot: ChunkSent will free one
-      pump_after_ = key;
-      bytes += chunk_bytes;
-      any = true;
-    }
-  }
-  return any;
-}
-
-bool TransferCore::AnnounceNext(SourceKey key, Source& source, int64_t now_us) {
-  const HandoffSource::Chunk& chunk = *source.machine.NextChunk();
-  const CellRect& rect = chunk.cut.rect;
-  wire::ChunkHeader header{.handoff = source.machine.handoff(),
-                           .plane = static_cast<uint32_t>(rect.plane),
-                           .n_planes = static_cast<uint32_t>(rect.n_planes),
-                           .first_page = static_cast<uint32_t>(rect.first_page),
-                           .n_pages = static_cast<uint32_t>(rect.n_pages),
-                           .length = static_cast<uint32_t>(chunk.bytes),
-                           .sender = options_.incarnation,
-                           .receiver = source.machine.ticket().sink,
-                           .chunk_seq = chunk.seq};
-  const uint32_t identity_crc = wire::IdentityCrc(header);
-  const std::byte* payload = DirectExtent(pool_, rect, chunk.cut.page_ids);
-  std::byte* slot = nullptr;
-  if (payload != nullptr) {
-    header.payload_crc = ExtendCrc32c(identity_crc, payload, header.length);
-  } else {
-    slot = send_slab_.Take();
-    if (slot == nullptr) return false;
-    header.payload_crc = GatherCells(pool_, rect, chunk.cut.page_ids, slot, identity_crc);
-    payload = slot;
-  }
-  const OperationId operation = next_id_++;
-  sends_[operation] = {.source = key, .chunk_seq = chunk.seq, .slot = slot};
-  ++counters_.chunks_sent;
-  counters_.bytes_sent += header.length;
-  if (chunk.tries > 0) ++counters_.resent_chunks;
-  link_->Announce(source.connection, operation, wire::Encode(header), payload, header.length);
-  HandoffEffects effects;
-  source.machine.Announced(header.payload_crc, now_us, &effects);
-  ApplySource(key, std::move(effects), now_us);
-  return true;
-}
-
-void TransferCore::Post(Receive receive) {
-  const HandoffSink& sink = sinks_.at(receive.sink);
-  receive.destination = DirectExtent(pool_, RectOf(receive.header), sink.PageIds(receive.header));
-  if (receive.destination == nullptr) {
-    receive.slot = receive_slab_.Take();
-    if (receive.slot == nullptr) {
-      held_.push_back(receive);
-      return;
-    }
-    receive.destination = receive.slot;
-  }
-  const OperationId operation = next_id_++;
-  link_->Accept(receive.announcement, operation, receive.destination);
-  receives_[operation] = receive;
-}
-
-void TransferCore::PostHeld() {
-  while (!held_.empty() && !receive_slab_.empty()) {
-    const Receive receive = held_.front();
-    held_.pop_front();
-    Post(receive);
-  }
-}
-
-void TransferCore::RefuseHeld(SinkKey key, int64_t now_us) {
-  std::vector<Receive> dropped;
-  std::erase_if(held_, [&](const Receive& receive) {
-    if (receive.sink != key) return false;
-    dropped.push_back(receive);
-    return true;
-  });
-  for (const Receive& receive : dropped) {
-    ++counters_.refused_chunks;
-    link_->Refuse(receive.announcement);
-    HandoffEffects effects;
-    sinks_.at(key).Landed(receive.header, HandoffSink::Landing::kLost, now_us, &stock_, &effects);
-    ApplySink(key, std::move(effects), now_us);
-  }
+  Forget(event.connection, event.status, Loss::kBroken, now_us);
 }
 
 // ---- handoffs ----
@@ -394,13 +205,17 @@ void TransferCore::AbortSink(SinkKey key, absl::Status status, HandoffSink::Tell
 }
 
 void TransferCore::PromiseWaiting(int64_t now_us) {
-  while (!waiting_.empty()) {
-    const SinkKey key = waiting_.front();
+  for (auto it = waiting_.begin(); it != waiting_.end();) {
+    const SinkKey key = *it;
     HandoffSink& sink = sinks_.at(key);
+    if (sink.suspended()) {  // keeps its place
+      ++it;
+      continue;
+    }
     if (sink.ticket().promise_pages > stock_.free_pages()) return;
-    waiting_.pop_front();
+    it = waiting_.erase(it);
     HandoffEffects effects;
-    sink.Promise(&stock_, &effects);
+    sink.Promise(now_us, &stock_, &effects);
     ApplySink(key, std::move(effects), now_us);
   }
 }
@@ -409,6 +224,8 @@ void TransferCore::ApplySource(SourceKey key, HandoffEffects effects, int64_t no
   Source& source = sources_.at(key);
   const ConnectionId connection = source.connection;
   for (const wire::Message& message : effects.messages) Send(connection, message);
+  counters_.handoffs_resumed += effects.resumed;
+  counters_.kept_chunks += effects.kept_chunks;
   if (source.machine.ended()) {
     source_of_.erase(source.machine.ticket().id);
     sources_.erase(key);
@@ -419,7 +236,8 @@ void TransferCore::ApplySource(SourceKey key, HandoffEffects effects, int64_t no
     Emit(std::move(event));
   }
   if (effects.close_connection)
-    Drop(connection, absl::UnavailableError("the peer does not let go of a handoff"), now_us);
+    Drop(connection, absl::UnavailableError("the peer does not let go of a handoff"), Loss::kBroken,
+         now_us);
 }
 
 void TransferCore::ApplySink(SinkKey key, HandoffEffects effects, int64_t now_us) {
@@ -435,7 +253,8 @@ void TransferCore::ApplySink(SinkKey key, HandoffEffects effects, int64_t now_us
   }
   for (TransferEvent& event : effects.events) Emit(std::move(event));
   if (effects.close_connection)
-    Drop(connection, absl::UnavailableError("a chunk of an ended handoff does not land"), now_us);
+    Drop(connection, absl::UnavailableError("a chunk of an ended handoff does not land"),
+         Loss::kBroken, now_us);
 }
 
 void TransferCore::Settle(int64_t now_us) {
@@ -466,11 +285,17 @@ void TransferCore::Tick(int64_t now_us) {
     if (it == sources_.end()) continue;  // went with a connection just dropped
     HandoffEffects effects;
     it->second.machine.Tick(now_us, &effects);
+    const bool connect = it->second.machine.wants_connection(now_us);
     ApplySource(key, std::move(effects), now_us);
+    if (connect) ConnectSource(key, now_us);
   }
   for (const SinkKey key : KeysOf(sinks_)) {
     const auto it = sinks_.find(key);
     if (it == sinks_.end()) continue;
+    if (absl::Status status = it->second.Overdue(now_us); !status.ok()) {
+      AbortSink(key, std::move(status), HandoffSink::Tell::kCancel, now_us);
+      continue;
+    }
     HandoffEffects effects;
     it->second.Tick(now_us, &effects);
     ApplySink(key, std::move(effects), now_us);
@@ -489,7 +314,7 @@ void TransferCore::ShutDown(int64_t now_us) {
 
 void TransferCore::CloseConnections(int64_t now_us) {
   for (const ConnectionId id : KeysOf(connections_))
-    Drop(id, absl::UnavailableError("this worker is shutting down"), now_us);
+    Drop(id, absl::UnavailableError("this worker is shutting down"), Loss::kGone, now_us);
 }
 
 void TransferCore::GiveLentPagesBack() { Emit(PagesReturned{stock_.Reclaim(stock_.in_stock())}); }

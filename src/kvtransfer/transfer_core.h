@@ -4,7 +4,8 @@
 // thread (transfer.cc) and, over a MemLink and virtual time, in tests.
 //
 // Connections are one-way: the source's end connects, and keeps the connection for later handoffs.
-// Owner: the link thread.
+// Either end PINGs one that is silent. When one breaks, its handoffs wait for the next one; when
+// its peer is silent or breaks the protocol, they end. Owner: the link thread.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +25,8 @@
 #include "kvtransfer/tombstones.h"
 
 namespace baton {
+
+const MachineTable& ConnectionTable();
 
 class TransferCore {
  public:
@@ -62,17 +65,25 @@ class TransferCore {
  private:
   using SourceKey = uint64_t;
   using SinkKey = uint64_t;
+  enum class ConnectionState { kGreeting, kReady, kClosed };
   struct Connection {
+    MachineState<ConnectionState> state;  // ready: HELLO was exchanged
     bool outgoing = false;
-    bool ready = false;  // HELLO was exchanged
     std::string address;
     Incarnation peer = 0;  // outgoing: expected; incoming: told by HELLO
     int64_t opened_us = 0, heard_us = 0, pinged_us = 0;
-    bool has_work = false;  // a handoff is open on it, as of the last tick
+
+    bool ready() const { return state == ConnectionState::kReady; }
+  };
+  enum class Loss {
+    kBroken,  // its handoffs go on over the next connection
+    kGone     // the peer is given up: they end
   };
   struct Source {
     HandoffSource machine;
-    ConnectionId connection;
+    Incarnation peer;
+    std::string address;
+    ConnectionId connection = 0;  // 0: none
   };
   struct SendOperation {
     SourceKey source;
@@ -110,7 +121,9 @@ class TransferCore {
   void OnHello(ConnectionId id, Connection& connection, const wire::Hello& hello);
   bool OnHelloAck(ConnectionId id, Connection& connection, const wire::HelloAck& ack,
                   int64_t now_us);
-  void OnOpen(ConnectionId id, const Ticket& ticket, int64_t now_us);
+  void OnOpen(ConnectionId id, const wire::Open& open, int64_t now_us);
+  // OPEN of a handoff that is open here: the same answer again, or it goes on over this connection.
+  void OnOpenAgain(ConnectionId id, SinkKey key, uint32_t resume_from, int64_t now_us);
   absl::Status CheckTicket(const Ticket& ticket) const;
   bool OnSourceMessage(ConnectionId id, const wire::Message& message, int64_t now_us);
   bool OnSinkMessage(ConnectionId id, const wire::Message& message, int64_t now_us);
@@ -120,16 +133,19 @@ class TransferCore {
 
   // Connections.
   ConnectionId ConnectionTo(Incarnation peer, const std::string& address, int64_t now_us);
-  void Drop(ConnectionId id, absl::Status status, int64_t now_us);
-  void Forget(ConnectionId id, const absl::Status& status, int64_t now_us);
+  Connection NewConnection(int64_t now_us) const;
+  void ConnectSource(SourceKey key, int64_t now_us);
+  void Drop(ConnectionId id, absl::Status status, Loss loss, int64_t now_us);
+  void Forget(ConnectionId id, const absl::Status& status, Loss loss, int64_t now_us);
   void TickConnections(int64_t now_us);
   void Send(ConnectionId id, const wire::Message& message);
 
   // Chunks.
   bool AnnounceNext(SourceKey key, Source& source, int64_t now_us);
+  void Refuse(AnnouncementId announcement, ChunkRefusal why);
   void Post(Receive receive);
   void PostHeld();
-  // An aborted sink's held chunks: never to land.
+  // Held chunks of a sink that is over, or whose connection is: never to land.
   void RefuseHeld(SinkKey key, int64_t now_us);
 
   // Handoffs.

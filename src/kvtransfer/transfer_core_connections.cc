@@ -1,5 +1,6 @@
 // TransferCore, second part: connections, HELLO, and where each message goes.
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,19 +16,36 @@ wire::Cancelled CancelledOf(const wire::Handoff& handoff, const absl::Status& st
   return {.handoff = handoff, .code = CodeOf(status), .reason = std::string(status.message())};
 }
 
+constexpr StateRow kStates[] = {
+    {"greeting", "hello_timeout", "closed; its handoffs wait for another"},
+    {"ready", "peer_timeout of silence, PING after a fifth of it", "closed; its handoffs end"},
+    {"closed", "", ""}};
+constexpr TransitionRow kTransitions[] = {{0, 1}, {0, 2}, {1, 2}};
+
 }  // namespace
+
+const MachineTable& ConnectionTable() {
+  static const MachineTable table{"connection", "TransferCore, link thread", kStates, kTransitions};
+  return table;
+}
+
+TransferCore::Connection TransferCore::NewConnection(int64_t now_us) const {
+  return {.state = MachineState<ConnectionState>(ConnectionTable(), options_.transitions),
+          .address = {},
+          .opened_us = now_us,
+          .heard_us = now_us,
+          .pinged_us = now_us};
+}
 
 ConnectionId TransferCore::ConnectionTo(Incarnation peer, const std::string& address,
                                         int64_t now_us) {
   for (const auto& [id, connection] : connections_)
     if (connection.outgoing && connection.peer == peer && connection.address == address) return id;
   const ConnectionId id = link_->Connect(address);
-  connections_[id] = {.outgoing = true,
-                      .address = address,
-                      .peer = peer,
-                      .opened_us = now_us,
-                      .heard_us = now_us,
-                      .pinged_us = now_us};
+  Connection& connection = connections_.emplace(id, NewConnection(now_us)).first->second;
+  connection.outgoing = true;
+  connection.address = address;
+  connection.peer = peer;
   wire::Hello hello{.from = options_.incarnation, .to = peer, .nonce = id, .identity = identity_};
   wire::Sign(options_.key, hello);
   Send(id, hello);
@@ -38,57 +56,83 @@ void TransferCore::Send(ConnectionId id, const wire::Message& message) {
   if (connections_.contains(id)) link_->Send(id, wire::Encode(message));
 }
 
-void TransferCore::Drop(ConnectionId id, absl::Status status, int64_t now_us) {
-  if (!connections_.contains(id)) return;
-  link_->Close(id);
-  Forget(id, status, now_us);
+void TransferCore::ConnectSource(SourceKey key, int64_t now_us) {
+  Source& source = sources_.at(key);
+  source.machine.ConnectStarted();
+  source.connection = ConnectionTo(source.peer, source.address, now_us);
+  if (!connections_.at(source.connection).ready()) return;  // OnHelloAck goes on
+  HandoffEffects effects;
+  source.machine.Connected(now_us, &effects);
+  ApplySource(key, std::move(effects), now_us);
 }
 
-void TransferCore::Forget(ConnectionId id, const absl::Status& status, int64_t now_us) {
-  if (connections_.erase(id) == 0) return;
+void TransferCore::Drop(ConnectionId id, absl::Status status, Loss loss, int64_t now_us) {
+  if (!connections_.contains(id)) return;
+  link_->Close(id);
+  Forget(id, status, loss, now_us);
+}
+
+void TransferCore::Forget(ConnectionId id, const absl::Status& status, Loss loss, int64_t now_us) {
+  const auto it = connections_.find(id);
+  if (it == connections_.end()) return;
+  it->second.state = ConnectionState::kClosed;
+  connections_.erase(it);
+  const bool resumes = loss == Loss::kBroken && !shutting_down_;
   std::vector<SourceKey> sources;
   for (const auto& [key, source] : sources_)
     if (source.connection == id) sources.push_back(key);
-  for (const SourceKey key : sources) EndSource(key, status, false, now_us);
   std::vector<SinkKey> sinks;
   for (const auto& [key, sink] : sinks_)
     if (sink.connection() == id) sinks.push_back(key);
-  for (const SinkKey key : sinks) AbortSink(key, status, HandoffSink::Tell::kNothing, now_us);
+  counters_.connections_lost += !sources.empty() || !sinks.empty();
+  for (const SourceKey key : sources) {
+    Source& source = sources_.at(key);
+    source.connection = 0;
+    HandoffEffects effects;
+    if (resumes) {
+      source.machine.ConnectionLost(status, now_us, &effects);
+    } else {
+      source.machine.End(status, false, now_us, &effects);
+    }
+    ApplySource(key, std::move(effects), now_us);
+  }
+  for (const SinkKey key : sinks) {
+    sinks_.at(key).ConnectionLost(now_us);
+    if (!resumes) AbortSink(key, status, HandoffSink::Tell::kNothing, now_us);
+    RefuseHeld(key, now_us);
+  }
 }
 
 void TransferCore::TickConnections(int64_t now_us) {
   const int64_t peer_timeout_us = options_.peer_timeout_ms * 1000;
-  const int64_t ping_us = std::min<int64_t>(1'000'000, peer_timeout_us / 4);
-  absl::flat_hash_map<ConnectionId, bool> has_work;
-  for (const auto& [key, source] : sources_) has_work[source.connection] = true;
-  for (const auto& [key, sink] : sinks_) has_work[sink.connection()] = true;
-  std::vector<std::pair<ConnectionId, absl::Status>> dead;
+  const int64_t ping_us = peer_timeout_us / 5;
+  std::vector<std::tuple<ConnectionId, absl::Status, Loss>> dead;
   for (auto& [id, connection] : connections_) {
-    if (!connection.ready) {
+    if (!connection.ready()) {
       if (now_us - connection.opened_us >= options_.hello_timeout_ms * 1000)
-        dead.emplace_back(id, absl::UnavailableError("the peer did not answer HELLO in time"));
+        dead.emplace_back(id, absl::UnavailableError("the peer did not answer HELLO in time"),
+                          Loss::kBroken);
       continue;
     }
-    const bool had_work = std::exchange(connection.has_work, has_work.contains(id));
-    if (!connection.has_work) continue;
-    if (!had_work) connection.heard_us = now_us;  // the silence of an idle connection is no sign
     const int64_t silence_us = now_us - connection.heard_us;
     if (silence_us >= peer_timeout_us) {
-      dead.emplace_back(id, absl::UnavailableError(absl::StrCat("the peer was silent for ",
-                                                                silence_us / 1000, " ms")));
+      dead.emplace_back(id,
+                        absl::UnavailableError(
+                            absl::StrCat("the peer was silent for ", silence_us / 1000, " ms")),
+                        Loss::kGone);
     } else if (silence_us >= ping_us && now_us - connection.pinged_us >= ping_us) {
       connection.pinged_us = now_us;
       link_->Send(id, wire::Encode(wire::Ping{static_cast<uint64_t>(now_us)}));
     }
   }
-  for (auto& [id, status] : dead) Drop(id, std::move(status), now_us);
+  for (auto& [id, status, loss] : dead) Drop(id, std::move(status), loss, now_us);
 }
 
 // ---- messages ----
 
 bool TransferCore::OnMessage(ConnectionId id, Connection& connection, const wire::Message& message,
                              int64_t now_us) {
-  if (!connection.ready) {
+  if (!connection.ready()) {
     if (connection.outgoing) {
       const auto* ack = std::get_if<wire::HelloAck>(&message);
       return ack != nullptr && OnHelloAck(id, connection, *ack, now_us);
@@ -111,7 +155,7 @@ void TransferCore::OnHello(ConnectionId id, Connection& connection, const wire::
   wire::HelloAck ack{
       .from = options_.incarnation, .nonce = hello.nonce, .difference = HelloDifference(hello)};
   if (ack.difference.empty()) {
-    connection.ready = true;
+    connection.state = ConnectionState::kReady;
     connection.peer = hello.from;
   } else {
     ack.code = static_cast<uint32_t>(absl::StatusCode::kFailedPrecondition);
@@ -143,11 +187,11 @@ bool TransferCore::OnHelloAck(ConnectionId id, Connection& connection, const wir
                               int64_t now_us) {
   if (ack.nonce != id || !wire::Verify(options_.key, ack)) return false;
   if (ack.code != 0) {
-    Drop(id, wire::ToStatus(ack.code, ack.difference), now_us);
+    Drop(id, wire::ToStatus(ack.code, ack.difference), Loss::kGone, now_us);
     return true;
   }
   if (ack.from != connection.peer) return false;
-  connection.ready = true;
+  connection.state = ConnectionState::kReady;
   std::vector<SourceKey> keys;
   for (const auto& [key, source] : sources_)
     if (source.connection == id) keys.push_back(key);
@@ -190,7 +234,7 @@ bool TransferCore::OnSourceMessage(ConnectionId id, const wire::Message& message
 // On a connection of the peer's: we are the sink.
 bool TransferCore::OnSinkMessage(ConnectionId id, const wire::Message& message, int64_t now_us) {
   if (const auto* open = std::get_if<wire::Open>(&message)) {
-    OnOpen(id, open->ticket, now_us);
+    OnOpen(id, *open, now_us);
     return true;
   }
   return std::visit(
@@ -250,31 +294,47 @@ absl::Status TransferCore::CheckTicket(const Ticket& ticket) const {
   return absl::OkStatus();
 }
 
-void TransferCore::OnOpen(ConnectionId id, const Ticket& ticket, int64_t now_us) {
+void TransferCore::OnOpen(ConnectionId id, const wire::Open& open, int64_t now_us) {
+  const Ticket& ticket = open.ticket;
   const wire::Handoff handoff{ticket.id, ticket.epoch};
   if (const absl::Status status = CheckTicket(ticket); !status.ok())
     return Send(id, CancelledOf(handoff, status));
   if (tombstones_.Find(ticket.id, ticket.epoch) != nullptr) return AnswerEnded(id, handoff);
+  const Incarnation source = connections_.at(id).peer;
   if (const auto it = sink_of_.find(ticket.id); it != sink_of_.end()) {
-    HandoffSink& sink = sinks_.at(it->second);
-    if (sink.ticket().epoch == ticket.epoch && sink.connection() == id) {
-      HandoffEffects effects;
-      sink.OpenAgain(expected_wait_us_, &effects);
-      return ApplySink(it->second, std::move(effects), now_us);
-    }
+    const HandoffSink& sink = sinks_.at(it->second);
+    if (sink.ticket().epoch == ticket.epoch && sink.source() == source)
+      return OnOpenAgain(id, it->second, open.resume_from, now_us);
     if (sink.ticket().epoch >= ticket.epoch)
       return Send(id, CancelledOf(handoff, absl::AbortedError("the ticket is already open")));
     AbortSink(it->second, absl::AbortedError("the request was aimed anew"),
               HandoffSink::Tell::kCancel, now_us);
   }
+  if (open.resume_from != wire::kNewHandoff) return AnswerEnded(id, handoff);
   const SinkKey key = next_id_++;
-  HandoffSink& sink = sinks_.try_emplace(key, ticket, id, &pool_, limits_, now_us).first->second;
+  HandoffSink& sink =
+      sinks_.try_emplace(key, ticket, source, id, &pool_, limits_, now_us).first->second;
   sink_of_[ticket.id] = key;
   waiting_.push_back(key);
   PromiseWaiting(now_us);
   if (!sink.waiting()) return;
   HandoffEffects effects;
   sink.NoRoom(expected_wait_us_, &effects);
+  ApplySink(key, std::move(effects), now_us);
+}
+
+void TransferCore::OnOpenAgain(ConnectionId id, SinkKey key, uint32_t resume_from, int64_t now_us) {
+  HandoffSink& sink = sinks_.at(key);
+  HandoffEffects effects;
+  if (sink.connection() == id) {
+    sink.OpenAgain(expected_wait_us_, &effects);
+  } else {
+    // The source gave the old connection up, whether or not we have heard of its end.
+    Drop(sink.connection(), absl::UnavailableError("the peer connected anew"), Loss::kBroken,
+         now_us);
+    if (!sink.suspended()) return;  // it is over, and its last receive under way
+    sink.Resume(id, resume_from, expected_wait_us_, now_us, &effects);
+  }
   ApplySink(key, std::move(effects), now_us);
 }
 

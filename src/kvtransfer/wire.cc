@@ -12,7 +12,8 @@
 namespace baton::wire {
 namespace {
 
-constexpr size_t kPrefixBytes = 8;
+constexpr size_t kPrefixBytes = 12;
+constexpr size_t kTypeAt = 6, kCrcAt = 8;
 constexpr size_t kIdentityBegin = 8, kIdentityEnd = 48;
 constexpr size_t kPayloadCrcAt = 72, kHeaderCrcAt = 76;
 
@@ -92,6 +93,7 @@ void Visit(A& a, M& m) {
   } else if constexpr (std::is_same_v<T, Open>) {
     a(m.ticket.id.high), a(m.ticket.id.low), a(m.ticket.epoch), a(m.ticket.request_id);
     a(m.ticket.sink), a(m.ticket.kv_pages), a(m.ticket.promise_pages), a(m.ticket.mac);
+    a(m.resume_from);
   } else if constexpr (std::is_same_v<T, Ping> || std::is_same_v<T, Pong>) {
     a(m.seq);
   } else {
@@ -135,6 +137,12 @@ void VisitHeader(A& a, H& h) {
   a(h.chunk_seq);
 }
 
+// Of an encoded control message, without its magic, version and CRC.
+uint32_t MessageCrc(std::string_view bytes) {
+  return ExtendCrc32c(Crc32c(bytes.data() + kTypeAt, kCrcAt - kTypeAt), bytes.data() + kPrefixBytes,
+                      bytes.size() - kPrefixBytes);
+}
+
 std::string EncodeUpToPayloadCrc(const ChunkHeader& header) {
   Writer writer;
   writer(kMagic), writer(kVersion), writer(uint16_t{0});
@@ -150,25 +158,29 @@ std::string EncodeUpToPayloadCrc(const ChunkHeader& header) {
 std::string Encode(const Message& message) {
   Writer writer;
   writer(kMagic), writer(kVersion), writer(static_cast<uint8_t>(message.index() + 1));
-  writer(uint8_t{0});
+  writer(uint8_t{0}), writer(uint32_t{0});
   std::visit([&writer](const auto& m) { Visit(writer, m); }, message);
   std::string bytes = writer.Take();
   CHECK(bytes.size() <= kMaxControlBytes);
-  return bytes;
+  Writer crc;
+  crc(MessageCrc(bytes));
+  return bytes.replace(kCrcAt, 4, crc.Take());
 }
 
 absl::StatusOr<Message> Decode(std::string_view bytes) {
   if (bytes.size() < kPrefixBytes || bytes.size() > kMaxControlBytes)
     return absl::InvalidArgumentError(absl::StrCat("control message of ", bytes.size(), " bytes"));
   Reader prefix(bytes.substr(0, kPrefixBytes));
-  uint32_t magic = 0;
+  uint32_t magic = 0, crc = 0;
   uint16_t version = 0;
   uint8_t type = 0, zero = 0;
-  prefix(magic), prefix(version), prefix(type), prefix(zero);
+  prefix(magic), prefix(version), prefix(type), prefix(zero), prefix(crc);
   if (magic != kMagic || zero != 0) return absl::InvalidArgumentError("not a control message");
   if (version != kVersion)
     return absl::InvalidArgumentError(
         absl::StrCat("transfer protocol version ", version, ", this end speaks ", kVersion));
+  if (crc != MessageCrc(bytes))
+    return absl::DataLossError("control message damaged (CRC32C differs)");
   if (type < 1 || type > std::variant_size_v<Message>)
     return absl::InvalidArgumentError(absl::StrCat("control message of unknown type ", type));
   Message message = MessageOfType(type - size_t{1});

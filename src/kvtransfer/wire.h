@@ -1,13 +1,14 @@
 // The words two ends of a link say to each other. Control messages are small, encoded little-endian
-// behind an 8-byte prefix (magic, version, type, zero); a chunk of KV travels as DATA, announced by
-// a fixed 80-byte header, so that the owner of the memory can check it before it posts a receive.
+// behind a 12-byte prefix (magic 4, version 2, type 1, zero 1, CRC32C 4 over type, zero and all
+// after the prefix); a chunk of KV travels as DATA, announced by a fixed 80-byte header, so that
+// the owner of the memory can check it before it posts a receive.
 //
 //   source -> sink   HELLO  OPEN  DATA  DONE  COMMIT  CANCEL  CANCELLED  PING  PONG
 //   sink -> source   HELLO_ACK  PROMISE  NO_ROOM  ACK  NACK  COMMITTED  CANCEL  CANCELLED  PING
 //   PONG
 //
-// Every field that comes from a peer is data, not truth: Decode checks form (magic, version, exact
-// length, string bounds), the state machines check meaning.
+// Every field that comes from a peer is data, not truth: Decode checks form (magic, version, CRC,
+// exact length, string bounds), the state machines check meaning.
 #pragma once
 
 #include <array>
@@ -24,7 +25,7 @@
 namespace baton::wire {
 
 inline constexpr uint32_t kMagic = 0x314e5442;  // "BTN1"
-inline constexpr uint16_t kVersion = 1;
+inline constexpr uint16_t kVersion = 2;
 inline constexpr size_t kMaxControlBytes = 8000;  // fits UCX's eager path on tcp (8037 bytes)
 inline constexpr size_t kMaxTextBytes = 1024;     // longer texts are cut when encoded
 
@@ -53,8 +54,13 @@ struct HelloAck {
   std::array<uint8_t, 32> mac{};
   bool operator==(const HelloAck&) const = default;
 };
+inline constexpr uint32_t kNewHandoff = 0xffffffff;
 struct Open {
   Ticket ticket;
+  // The handoff was promised over a connection that broke: the sink acknowledges again the chunks
+  // it has from this number on, the first that the source has no acknowledgement of, and then
+  // promises.
+  uint32_t resume_from = kNewHandoff;
   bool operator==(const Open&) const = default;
 };
 
@@ -80,7 +86,13 @@ struct Ack {  // verified and in place
   uint32_t chunk_seq = 0;
   bool operator==(const Ack&) const = default;
 };
-enum class NackReason : uint32_t { kCrc = 1, kUnknownTicket, kNotGranted, kBadRange, kTooBig };
+enum class NackReason : uint32_t {
+  kCrc = 1,  // did not arrive, or damaged: to be sent again
+  kUnknownTicket,
+  kNotGranted,
+  kBadRange,
+  kTooBig
+};
 struct Nack {
   Handoff handoff;
   uint32_t chunk_seq = 0;
@@ -129,7 +141,7 @@ using Message = std::variant<Hello, HelloAck, Open, Promise, NoRoom, Ack, Nack, 
                              Committed, Cancel, Cancelled, Ping, Pong>;
 
 std::string Encode(const Message& message);
-// InvalidArgument names what is wrong. Bytes left over are wrong.
+// InvalidArgument names what is wrong; DataLoss: damaged on the way. Bytes left over are wrong.
 absl::StatusOr<Message> Decode(std::string_view bytes);
 
 // Sets mac, or checks it.

@@ -46,10 +46,14 @@ const WorkerEndpoint::Series WorkerEndpoint::kSeries[] = {
      [](const WorkerMetrics& m) { return static_cast<double>(m.transfer.bytes_sent); }, true},
     {"baton_kv_received_bytes_total", "KV bytes received from other workers.",
      [](const WorkerMetrics& m) { return static_cast<double>(m.transfer.bytes_received); }, true},
-    {"baton_kv_crc_errors_total", "KV chunks that arrived damaged.",
-     [](const WorkerMetrics& m) { return static_cast<double>(m.transfer.crc_errors); }, true},
     {"baton_kv_resent_chunks_total", "KV chunks sent again.",
      [](const WorkerMetrics& m) { return static_cast<double>(m.transfer.resent_chunks); }, true},
+    {"baton_kv_kept_chunks_total", "KV chunks of resumed handoffs that were not sent again.",
+     [](const WorkerMetrics& m) { return static_cast<double>(m.transfer.kept_chunks); }, true},
+    {"baton_kv_connections_lost_total", "Connections to workers that ended under a handoff.",
+     [](const WorkerMetrics& m) { return static_cast<double>(m.transfer.connections_lost); }, true},
+    {"baton_handoffs_resumed_total", "Times a handoff went on over a new connection.",
+     [](const WorkerMetrics& m) { return static_cast<double>(m.transfer.handoffs_resumed); }, true},
     {"baton_handoffs_committed_total", "Handoffs that arrived whole.",
      [](const WorkerMetrics& m) { return static_cast<double>(m.transfer.handoffs_committed); },
      true},
@@ -68,21 +72,32 @@ WorkerEndpoint::WorkerEndpoint(const std::string& worker_name, const std::string
       gauges_.push_back(registry_.Gauge(series.name, series.help, labels));
     }
   }
+  for (size_t why = 0; why < kChunkRefusals; ++why) {
+    MetricLabels reason = labels;
+    reason.emplace_back("reason", NameOf(static_cast<ChunkRefusal>(why)));
+    refused_.emplace_back(registry_.Counter("baton_kv_chunks_refused_total",
+                                            "KV chunks that came and were not taken.", reason),
+                          0.0);
+  }
 }
 
 std::string WorkerEndpoint::Text() {
   const WorkerMetrics metrics = read_();
+  const auto tell = [](ToldCounter& counter, double value) {
+    counter.first.Add(value - counter.second);
+    counter.second = value;
+  };
   size_t gauge = 0, counter = 0;
   for (const Series& series : kSeries) {
     const double value = series.value(metrics);
-    if (!series.is_counter) {
+    if (series.is_counter) {
+      tell(counters_[counter++], value);
+    } else {
       gauges_[gauge++].Set(value);
-      continue;
     }
-    auto& [metric, before] = counters_[counter++];
-    metric.Add(value - before);
-    before = value;
   }
+  for (size_t why = 0; why < kChunkRefusals; ++why)
+    tell(refused_[why], static_cast<double>(metrics.transfer.refused_chunks[why]));
   return registry_.Text();
 }
 

@@ -31,12 +31,14 @@ class WorkerEndpoint : public HttpHandler {
     bool is_counter;
   };
   static const Series kSeries[];
+  using ToldCounter = std::pair<CounterMetric, double>;  // and the value told before
   std::string Text();
 
   std::function<WorkerMetrics()> read_;
   MetricsRegistry registry_;
   std::vector<GaugeMetric> gauges_;
-  std::vector<std::pair<CounterMetric, double>> counters_;  // and the value told before
+  std::vector<ToldCounter> counters_;
+  std::vector<ToldCounter> refused_;  // by ChunkRefusal
   HttpServer* server_ = nullptr;
 };
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kvtransfer/mem_link.h"
+#include "kvtransfer/tapped_link.h"
 #include "kvtransfer/test_pool.h"
 #include "kvtransfer/transfer_core.h"
 
@@ -18,12 +19,15 @@ namespace baton {
 struct CoreNode {
   CoreNode(MemNetwork* network, const TransferOptions& node_options, int32_t n_pages,
            const std::vector<int64_t>& planes, int64_t gap = 0)
-      : options(node_options), pool(n_pages, planes, gap), link(network->MakeLink()) {
-    core =
-        std::make_unique<TransferCore>(options, pool.view(), link.get(),
-                                       [this](TransferEvent e) { events.push_back(std::move(e)); });
+      : options(node_options),
+        pool(n_pages, planes, gap),
+        link(network->MakeLink()),
+        tap(link.get()) {
+    core = std::make_unique<TransferCore>(
+        options, pool.view(), &tap, [this](TransferEvent e) { events.push_back(std::move(e)); });
     for (int32_t page = 0; page < n_pages; ++page) Own(page);
   }
+  ~CoreNode() { link.reset(); }  // before the memory its operations may name
   void Own(int32_t page) {
     pool.FillCanary(page);
     owned.insert(page);
@@ -58,6 +62,7 @@ struct CoreNode {
   const TransferOptions options;
   TestPool pool;
   std::unique_ptr<MemLink> link;
+  TappedLink tap;                     // the core's way to it
   std::vector<TransferEvent> events;  // not yet looked at by the test
   std::unique_ptr<TransferCore> core;
   std::set<int32_t> owned;  // by the engine, canary inside
@@ -87,7 +92,7 @@ class CoreCluster {
   }
   bool Turn(CoreNode& node) {
     std::vector<LinkEvent> link_events;
-    bool moved = node.link->Poll(&link_events);
+    bool moved = node.tap.Poll(&link_events);
     for (LinkEvent& event : link_events) node.core->Handle(std::move(event), now_us);
     const uint64_t sent = node.core->counters().chunks_sent;
     node.core->Pump(now_us);
@@ -108,6 +113,15 @@ class CoreCluster {
       if (!busy) return;
       now_us += TransferCore::kTickUs;
     }
+  }
+  // Ends every connection of this node, as a failing network does.
+  void CutConnections(CoreNode& node) {
+    const std::set<ConnectionId> connections = node.tap.connections();
+    for (const ConnectionId id : connections) network.Cut(node.link.get(), id);
+  }
+  // The process is gone from one moment to the next.
+  void Kill(const CoreNode& node) {
+    std::erase_if(nodes, [&](const auto& held) { return held.get() == &node; });
   }
   template <typename E>
   static const E* Find(const CoreNode& node) {

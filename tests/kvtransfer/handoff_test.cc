@@ -1,6 +1,11 @@
 // The two handoff machines alone, event by event: windows, resends, deadlines, and that pages are
 // let go of only when nothing reads or writes them any more.
 #include "kvtransfer/handoff_sink.h"
+
+#include <algorithm>
+#include <memory>
+#include <set>
+
 #include "kvtransfer/handoff_source.h"
 #include "kvtransfer/test_pool.h"
 
@@ -13,7 +18,10 @@ namespace {
 constexpr HandoffLimits kLimits{.chunk_bytes = 100,
                                 .window_bytes = 250,
                                 .answer_timeout_us = 5'000'000,
-                                .stall_timeout_us = 10'000'000};
+                                .room_timeout_us = 60'000'000,
+                                .stall_timeout_us = 10'000'000,
+                                .idle_timeout_us = 300'000'000,
+                                .reconnect_timeout_us = 4'000'000};
 
 template <typename M>
 const M* FindMessage(const HandoffEffects& effects) {
@@ -32,6 +40,7 @@ const E* FindEvent(const HandoffEffects& effects) {
 struct SourceRig {
   explicit SourceRig(int32_t n_pages, bool promised = true)
       : pool(8, {100}), source(MakeTicket(1, 2, n_pages, n_pages), &pool.view(), kLimits, 0) {
+    source.ConnectStarted();
     source.Connected(0, &effects);
     SendCells cells{.ticket_id = source.ticket().id, .pages = {}};
     for (int32_t page = 0; page < n_pages; ++page) cells.pages.push_back(page);
@@ -177,6 +186,53 @@ TEST_CASE("source: every state that waits for the peer has its deadline") {
   CHECK(sending.source.ended());
 }
 
+TEST_CASE("source: after a break it asks to resume, and sends again what was not acknowledged") {
+  SourceRig rig(5);
+  const uint32_t a = rig.Announce(), b = rig.Announce();
+  rig.source.ChunkSent(a, &rig.effects, 0);
+  rig.Ack(a);
+  const uint32_t c = rig.Announce();
+  rig.effects = {};
+  rig.source.ConnectionLost(absl::UnavailableError("cut"), 10, &rig.effects);
+  CHECK(rig.source.NextChunk() == nullptr);
+  CHECK(rig.effects.messages.empty());
+  REQUIRE(rig.source.wants_connection(10));  // at once
+  rig.source.ConnectStarted();
+  CHECK_FALSE(rig.source.wants_connection(10));
+  rig.source.Connected(20, &rig.effects);
+  CHECK(FindMessage<wire::Open>(rig.effects)->resume_from == b);
+  CHECK(rig.source.NextChunk() == nullptr);
+  rig.Ack(b);  // it had arrived
+  rig.source.Handle(wire::Promise{rig.source.handoff(), 100, 250}, 30, &rig.effects);
+  CHECK(FindEvent<HandoffPromised>(rig.effects) == nullptr);  // the owner knows
+  CHECK(rig.effects.resumed);
+  CHECK(rig.effects.kept_chunks == 2);
+  CHECK(rig.source.NextChunk()->seq > c);  // the link still reads c for the old connection
+  rig.source.ChunkSent(c, &rig.effects, 31);
+  CHECK(rig.Announce() == c);
+  CHECK(rig.source.NextChunk()->seq > c);
+}
+
+TEST_CASE("source: tries to connect are bounded, with growing pauses, until there is progress") {
+  SourceRig rig(2);
+  std::vector<int64_t> tried_us;
+  int64_t now_us = 0;
+  const auto break_until_ended = [&] {
+    tried_us.clear();
+    rig.source.ConnectionLost(absl::UnavailableError("cut"), now_us, &rig.effects);
+    const int64_t start_us = now_us;
+    for (; !rig.source.ended() && now_us < start_us + 10'000'000; now_us += 1'000) {
+      if (!rig.source.wants_connection(now_us)) continue;
+      tried_us.push_back(now_us - start_us);
+      rig.source.ConnectStarted();
+      rig.source.ConnectionLost(absl::UnavailableError("nobody"), now_us, &rig.effects);
+    }
+  };
+  break_until_ended();
+  CHECK(tried_us == std::vector<int64_t>{0, 1'000, 26'000, 76'000, 176'000, 376'000, 776'000});
+  CHECK(FindEvent<HandoffEnded>(rig.effects)->status.message() == "nobody");
+}
+
 TEST_CASE("source: a peer whose chunks are too short for a cell is refused") {
   SourceRig rig(1, false);
   rig.source.Handle(wire::Promise{rig.source.handoff(), 99, 1'000}, 0, &rig.effects);
@@ -186,11 +242,11 @@ TEST_CASE("source: a peer whose chunks are too short for a cell is refused") {
 
 // A sink with `n_pages` pages of two planes, promised from a stock of 8.
 struct SinkRig {
-  explicit SinkRig(int32_t n_pages)
+  explicit SinkRig(int32_t n_pages, bool promised = true)
       : pool(8, {60, 40}),
-        sink(MakeTicket(1, 2, n_pages, n_pages + 1), 3, &pool.view(), kLimits, 0) {
+        sink(MakeTicket(1, 2, n_pages, n_pages + 1), 1, 3, &pool.view(), kLimits, 0) {
     stock.Lend({0, 1, 2, 3, 4, 5, 6, 7});
-    sink.Promise(&stock, &effects);
+    if (promised) sink.Promise(0, &stock, &effects);
   }
   wire::ChunkHeader Header(uint32_t plane, uint32_t n_planes, uint32_t first_page, uint32_t n_pages,
                            uint32_t length, uint32_t seq) {
@@ -294,6 +350,68 @@ TEST_CASE("sink: complete needs every cell, DONE, COMMIT and the right digest, i
   CHECK(rig.stock.free_pages() == 8);
 }
 
+TEST_CASE("sink: after a break it answers only when no receive of the old connection is left") {
+  SinkRig rig(3);
+  for (const uint32_t page : {0u, 1u, 2u})
+    if (page < 2) rig.sink.Claim(rig.Page(page), &rig.stock);
+  rig.Land(rig.Page(0), HandoffSink::Landing::kVerified);
+  rig.sink.ConnectionLost(10);
+  rig.effects = {};
+  rig.sink.Resume(9, 0, 0, 20, &rig.effects);
+  CHECK(rig.effects.messages.empty());
+  CHECK(rig.sink.state() == HandoffSink::State::kSuspended);
+  CHECK(rig.sink.connection() == 9);
+  SECTION("it arrived before the break") {
+    rig.Land(rig.Page(1), HandoffSink::Landing::kVerified);
+    REQUIRE(rig.effects.messages.size() == 3);  // ACK, ACK, PROMISE in this order
+    CHECK(std::get<wire::Ack>(rig.effects.messages[0]).chunk_seq == 0);
+    CHECK(std::get<wire::Ack>(rig.effects.messages[1]).chunk_seq == 1);
+    CHECK(std::holds_alternative<wire::Promise>(rig.effects.messages[2]));
+    CHECK(rig.sink.Check(rig.Page(1)).verdict == HandoffSink::Verdict::kAlreadyHere);
+  }
+  SECTION("it was lost or damaged") {
+    rig.Land(rig.Page(1), GENERATE(HandoffSink::Landing::kLost, HandoffSink::Landing::kDamaged));
+    REQUIRE(rig.effects.messages.size() == 2);
+    CHECK(rig.sink.Check(rig.Page(1)).verdict == HandoffSink::Verdict::kAccept);
+  }
+  CHECK(rig.sink.state() == HandoffSink::State::kReceiving);
+  CHECK(rig.stock.free_pages() == 4);  // all the while its pages stayed
+}
+
+TEST_CASE("sink: it acknowledges again only what its source does not know of") {
+  SinkRig rig(3);
+  for (const uint32_t page : {2u, 0u}) {
+    rig.sink.Claim(rig.Page(page), &rig.stock);
+    rig.Land(rig.Page(page), HandoffSink::Landing::kVerified);
+  }
+  rig.sink.ConnectionLost(10);
+  rig.effects = {};
+  rig.sink.Resume(9, 1, 0, 20, &rig.effects);
+  REQUIRE(rig.effects.messages.size() == 2);
+  CHECK(std::get<wire::Ack>(rig.effects.messages[0]).chunk_seq == 2);
+}
+
+TEST_CASE("sink: the last chunk of the old connection completes it without waiting for the next") {
+  SinkRig rig(1);
+  rig.DoneAndCommit(wire::ChunkDigest(0, 50));
+  rig.sink.Claim(rig.Page(0), &rig.stock);
+  rig.sink.ConnectionLost(10);
+  rig.Land(rig.Page(0), HandoffSink::Landing::kVerified);
+  CHECK(rig.sink.complete());
+  CHECK(FindEvent<HandoffArrived>(rig.effects) != nullptr);
+}
+
+TEST_CASE("sink: one that waits for room keeps waiting over the next connection") {
+  TestPool pool(8, {100});
+  HandoffSink sink(MakeTicket(1, 2, 1, 1), 1, 3, &pool.view(), kLimits, 0);
+  HandoffEffects effects;
+  sink.ConnectionLost(1'000'000);
+  sink.Resume(4, wire::kNewHandoff, 55, 2'000'000, &effects);
+  CHECK(FindMessage<wire::NoRoom>(effects)->expected_wait_us == 55);
+  CHECK(sink.Overdue(59'999'999).ok());  // since its first OPEN
+  CHECK(sink.Overdue(60'000'000).code() == absl::StatusCode::kResourceExhausted);
+}
+
 TEST_CASE("sink: pages of an aborted handoff come back when nothing can write them any more") {
   SinkRig rig(3);
   rig.sink.Claim(rig.Page(0), &rig.stock);
@@ -312,6 +430,89 @@ TEST_CASE("sink: pages of an aborted handoff come back when nothing can write th
   CHECK(rig.sink.ended());
   CHECK(FindEvent<HandoffAborted>(rig.effects) != nullptr);
   CHECK(rig.stock.free_pages() == 8);
+}
+
+// ---- the tables ----
+
+std::unique_ptr<SourceRig> SourceIn(HandoffSource::State state) {
+  using State = HandoffSource::State;
+  auto rig = std::make_unique<SourceRig>(2, state == State::kSending || state == State::kEnding);
+  if (state == State::kConnecting)
+    rig->source.ConnectionLost(absl::UnavailableError("cut"), 0, &rig->effects);
+  if (state == State::kWaiting)
+    rig->source.Handle(wire::NoRoom{rig->source.handoff(), 9}, 0, &rig->effects);
+  if (state == State::kEnding) {
+    rig->Announce();
+    rig->source.End(absl::CancelledError("owner"), true, 0, &rig->effects);
+  }
+  return rig;
+}
+
+std::unique_ptr<SinkRig> SinkIn(HandoffSink::State state) {
+  using State = HandoffSink::State;
+  auto rig = std::make_unique<SinkRig>(2, state != State::kWaiting);
+  if (state == State::kSuspended) rig->sink.ConnectionLost(0);
+  if (state == State::kAborting) {
+    rig->sink.Claim(rig->Page(0), &rig->stock);
+    rig->sink.Abort(absl::CancelledError("owner"), HandoffSink::Tell::kCancel, 0, &rig->stock,
+                    &rig->effects);
+  }
+  return rig;
+}
+
+void RequireSound(const MachineTable& table) {
+  std::set<int> reached = {0};
+  for (size_t pass = 0; pass < table.states.size(); ++pass)
+    for (const TransitionRow& row : table.transitions)
+      if (reached.contains(row.from)) reached.insert(row.to);
+  REQUIRE(reached.size() == table.states.size());
+  REQUIRE_FALSE(table.owner.empty());
+  for (size_t i = 0; i < table.states.size(); ++i) {
+    INFO(table.machine << ": " << table.states[i].name);
+    const auto leaves = [&](const TransitionRow& row) { return row.from == int(i); };
+    const bool is_final = std::none_of(table.transitions.begin(), table.transitions.end(), leaves);
+    REQUIRE(table.states[i].deadline.empty() == is_final);
+    REQUIRE(table.states[i].on_deadline.empty() == is_final);
+  }
+}
+
+TEST_CASE("every state but the last has a deadline and is left when nothing but time passes") {
+  RequireSound(HandoffSourceTable());
+  RequireSound(HandoffSinkTable());
+  for (size_t i = 0; i < HandoffSourceTable().states.size(); ++i) {
+    if (HandoffSourceTable().states[i].deadline.empty()) continue;
+    INFO("source " << HandoffSourceTable().states[i].name);
+    const auto state = static_cast<HandoffSource::State>(i);
+    const auto rig = SourceIn(state);
+    REQUIRE(rig->source.state() == state);
+    int64_t now_us = 0;
+    while (rig->source.state() == state && !rig->effects.close_connection &&
+           now_us < 2 * kLimits.idle_timeout_us)
+      rig->source.Tick(now_us += 10'000, &rig->effects);
+    CHECK(now_us <= kLimits.idle_timeout_us);
+    if (rig->effects.close_connection) rig->source.ChunkSent(0, &rig->effects, now_us);
+    REQUIRE(rig->source.ended());
+    CHECK_FALSE(FindEvent<HandoffEnded>(rig->effects)->status.ok());
+  }
+  for (size_t i = 0; i < HandoffSinkTable().states.size(); ++i) {
+    if (HandoffSinkTable().states[i].deadline.empty()) continue;
+    INFO("sink " << HandoffSinkTable().states[i].name);
+    const auto state = static_cast<HandoffSink::State>(i);
+    const auto rig = SinkIn(state);
+    REQUIRE(rig->sink.state() == state);
+    int64_t now_us = 0;
+    absl::Status overdue;
+    for (; overdue.ok() && !rig->effects.close_connection && now_us < 2 * kLimits.idle_timeout_us;
+         overdue = rig->sink.Overdue(now_us += 10'000))
+      rig->sink.Tick(now_us, &rig->effects);
+    CHECK(now_us <= kLimits.idle_timeout_us + 10'000);
+    if (!overdue.ok())
+      rig->sink.Abort(overdue, HandoffSink::Tell::kCancel, now_us, &rig->stock, &rig->effects);
+    if (rig->effects.close_connection) rig->Land(rig->Page(0), HandoffSink::Landing::kLost);
+    REQUIRE(rig->sink.ended());
+    CHECK_FALSE(FindEvent<HandoffAborted>(rig->effects)->status.ok());
+    CHECK(rig->stock.free_pages() == 8);
+  }
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ constexpr int32_t kPages = 12;
 
 struct Totals {
   int committed = 0, failed = 0, arrived = 0, aborted = 0, no_room = 0;
-  uint64_t crc_errors = 0, resent = 0, refused = 0;
+  uint64_t crc_errors = 0, resent = 0, refused = 0, resumed = 0, kept = 0;
 };
 
 class Run {
@@ -73,9 +73,11 @@ class Run {
       REQUIRE(node->link->idle());
       REQUIRE(node->core->stock().owed() == 0);
       const TransferCounters& counters = node->core->counters();
-      totals_->crc_errors += counters.crc_errors;
+      totals_->crc_errors += counters.refused(ChunkRefusal::kPayload);
       totals_->resent += counters.resent_chunks;
-      totals_->refused += counters.refused_chunks;
+      for (const uint64_t n : counters.refused_chunks) totals_->refused += n;
+      totals_->resumed += counters.handoffs_resumed;
+      totals_->kept += counters.kept_chunks;
     }
     for (const auto& [n, handoff] : handoffs_) {
       REQUIRE(handoff.ended.has_value());
@@ -230,7 +232,8 @@ TEST_CASE("random interleavings keep every promise") {
   WARN("committed " << totals.committed << " failed " << totals.failed << " arrived "
                     << totals.arrived << " aborted " << totals.aborted << " no room "
                     << totals.no_room << " crc errors " << totals.crc_errors << " resent "
-                    << totals.resent << " refused " << totals.refused);
+                    << totals.resent << " refused " << totals.refused << " resumed "
+                    << totals.resumed << " kept " << totals.kept);
   // The runs met what they are about.
   CHECK(totals.committed > 1'000);
   CHECK(totals.failed > 1'000);
@@ -239,7 +242,9 @@ TEST_CASE("random interleavings keep every promise") {
   CHECK(totals.no_room > 500);
   CHECK(totals.crc_errors > 500);
   CHECK(totals.resent > 500);
-  CHECK(totals.refused > 100);
+  CHECK(totals.refused > 500);
+  CHECK(totals.resumed > 100);
+  CHECK(totals.kept > 100);
 }
 
 }  // namespace

@@ -174,7 +174,10 @@ TEST_CASE("chunks that are not granted are refused with a reason, and write noth
   header = peer.Page(kTicket, 0, 0);
   header.n_pages = 2, header.length = 320;
   CHECK(reason(header) == NackReason::kTooBig);
-  CHECK(peer.sink.core->counters().refused_chunks == 5);
+  const TransferCounters counters = peer.sink.core->counters();
+  CHECK(counters.refused(ChunkRefusal::kUnknownHandoff) == 2);
+  CHECK(counters.refused(ChunkRefusal::kBadRange) == 2);
+  CHECK(counters.refused(ChunkRefusal::kTooBig) == 1);
   CHECK(peer.sink.core->bound_pages() == 0);
   CHECK(peer.sink.core->counters().chunks_received == 0);
 }
@@ -221,7 +224,8 @@ TEST_CASE("a digest of other chunks fails the handoff") {
 }
 
 TEST_CASE("a peer that breaks the protocol loses its connection, and its pages come back") {
-  const auto loses = [](const std::function<void(RawPeer&)>& act) {
+  enum class Harm { kBreach, kDamage };
+  const auto loses = [](const std::function<void(RawPeer&)>& act, Harm how = Harm::kBreach) {
     RawPeer peer;
     peer.Hello();
     peer.Say(wire::Open{kTicket});
@@ -229,6 +233,11 @@ TEST_CASE("a peer that breaks the protocol loses its connection, and its pages c
     act(peer);
     const bool lost = peer.Lost();
     if (lost) {
+      if (how == Harm::kDamage) {  // whoever it was may come back
+        CHECK(peer.sink.core->busy());
+        peer.cluster.now_us += 5'100'000;
+        peer.sink.core->Tick(peer.cluster.now_us);
+      }
       CHECK(CoreCluster::Find<HandoffAborted>(peer.sink) != nullptr);
       CHECK(peer.sink.core->stock().free_pages() == 8);
       CHECK_FALSE(peer.sink.core->busy());
@@ -236,8 +245,8 @@ TEST_CASE("a peer that breaks the protocol loses its connection, and its pages c
     return lost;
   };
   CHECK_FALSE(loses([](RawPeer& peer) { peer.Say(wire::Ping{1}); }));
-  CHECK(loses([](RawPeer& peer) { peer.link->Send(peer.connection, "garbage"); }));
-  CHECK(loses([](RawPeer& peer) { peer.link->Send(peer.connection, ""); }));
+  CHECK(loses([](RawPeer& peer) { peer.link->Send(peer.connection, "garbage"); }, Harm::kDamage));
+  CHECK(loses([](RawPeer& peer) { peer.link->Send(peer.connection, ""); }, Harm::kDamage));
   CHECK(loses([](RawPeer& peer) { peer.Say(wire::Promise{kHandoff, 1, 1}); }));
   CHECK(loses([](RawPeer& peer) { peer.Say(wire::HelloAck{}); }));
   CHECK(loses([](RawPeer& peer) {
@@ -250,15 +259,19 @@ TEST_CASE("a peer that breaks the protocol loses its connection, and its pages c
     header.sender = 3;
     peer.Announce(header);
   }));
-  CHECK(loses([](RawPeer& peer) {  // announces other than the header says
-    peer.link->Announce(peer.connection, 1, wire::Encode(peer.Page(kTicket, 0, 0)),
-                        peer.payload.data(), 159);
-  }));
-  CHECK(loses([](RawPeer& peer) {
-    wire::ChunkHeaderBytes bytes = wire::Encode(peer.Page(kTicket, 0, 0));
-    bytes[30] ^= 4;
-    peer.link->Announce(peer.connection, 1, bytes, peer.payload.data(), 160);
-  }));
+  CHECK(loses(
+      [](RawPeer& peer) {  // announces other than the header says
+        peer.link->Announce(peer.connection, 1, wire::Encode(peer.Page(kTicket, 0, 0)),
+                            peer.payload.data(), 159);
+      },
+      Harm::kDamage));
+  CHECK(loses(
+      [](RawPeer& peer) {
+        wire::ChunkHeaderBytes bytes = wire::Encode(peer.Page(kTicket, 0, 0));
+        bytes[30] ^= 4;
+        peer.link->Announce(peer.connection, 1, bytes, peer.payload.data(), 160);
+      },
+      Harm::kDamage));
 }
 
 TEST_CASE("without a valid HELLO nothing is answered and the connection ends") {

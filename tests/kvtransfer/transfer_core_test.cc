@@ -2,7 +2,7 @@
 
 #include <map>
 
-#include "kvtransfer/core_cluster.h"
+#include "kvtransfer/core_pair.h"
 
 // Last: its CHECK replaces ours.
 #include <catch2/catch.hpp>
@@ -10,58 +10,8 @@
 namespace baton {
 namespace {
 
-const std::vector<int64_t> kPlanes = {100, 260, 40};
-
-// One source and one sink with `lent` pages of 16.
-struct Pair {
-  explicit Pair(uint64_t seed, int32_t lent = 16, int64_t chunk_bytes = 400)
-      : cluster(seed),
-        source(cluster.Add(Options(1, chunk_bytes), 16, kPlanes)),
-        sink(cluster.Add(Options(2, chunk_bytes), 16, kPlanes)) {
-    for (int32_t page = 0; page < 16; ++page) {
-      source.pool.FillPage(page, 5);
-      source.owned.erase(page);
-      source.kept.insert(page);
-    }
-    sink.Lend(lent, cluster.now_us);
-  }
-  static TransferOptions Options(Incarnation incarnation, int64_t chunk_bytes) {
-    TransferOptions options = TestOptions(incarnation);
-    options.chunk_bytes = chunk_bytes;
-    options.window_bytes = 1'000;
-    return options;
-  }
-  void Open(const Ticket& ticket) {
-    source.core->Handle(OpenHandoff{ticket, 2, sink.link->address()}, cluster.now_us);
-  }
-  // All planes of all pages; page i of the ticket is page i of the pool.
-  void SendAll(const Ticket& ticket) {
-    for (int32_t plane = 0; plane < 3; ++plane) {
-      SendCells cells{.ticket_id = ticket.id, .plane = plane, .pages = {}};
-      for (int32_t page = 0; page < ticket.kv_pages; ++page) cells.pages.push_back(page);
-      source.core->Handle(std::move(cells), cluster.now_us);
-    }
-  }
-  void Commit(const Ticket& ticket) {
-    source.core->Handle(CommitHandoff{ticket.id, {.first_token = 42, .n_tokens = 99}},
-                        cluster.now_us);
-  }
-  void RequireQuiet() {
-    for (CoreNode* node : {&source, &sink}) {
-      REQUIRE_FALSE(node->core->busy());
-      REQUIRE(node->core->n_operations() == 0);
-      REQUIRE(node->link->idle());
-      REQUIRE(node->core->stock().owed() == 0);
-      REQUIRE(node->PagesAccounted());
-    }
-  }
-
-  CoreCluster cluster;
-  CoreNode &source, &sink;
-};
-
 TEST_CASE("a handoff moves every byte into promised pages and commits once") {
-  Pair pair(1);
+  CorePair pair(1);
   const Ticket ticket = MakeTicket(1, 2, 5, 7);
   pair.Open(ticket);
   pair.cluster.RunUntilQuiet();
@@ -92,7 +42,7 @@ TEST_CASE("a handoff moves every byte into promised pages and commits once") {
 }
 
 TEST_CASE("a handoff with nothing to send completes on its commit") {
-  Pair pair(2);
+  CorePair pair(2);
   const Ticket ticket = MakeTicket(1, 2, 0, 3);
   pair.Open(ticket);
   pair.Commit(ticket);
@@ -105,7 +55,7 @@ TEST_CASE("a handoff with nothing to send completes on its commit") {
 }
 
 TEST_CASE("without room the answer is NO_ROOM at once, and promises follow in order of asking") {
-  Pair pair(3, 4);
+  CorePair pair(3, 4);
   const Ticket tickets[] = {MakeTicket(1, 2, 2, 4), MakeTicket(2, 2, 1, 3), MakeTicket(3, 2, 1, 1)};
   for (const Ticket& ticket : tickets) {
     pair.Open(ticket);
@@ -147,7 +97,7 @@ TEST_CASE("without room the answer is NO_ROOM at once, and promises follow in or
 }
 
 TEST_CASE("tickets are checked: signature, worker, size, epoch") {
-  Pair pair(4);
+  CorePair pair(4);
   const auto end_of = [&](const Ticket& ticket) {
     pair.source.events.clear();
     pair.Open(ticket);
@@ -209,7 +159,7 @@ TEST_CASE("planes of other sizes are refused at HELLO") {
 }
 
 TEST_CASE("a damaged chunk is sent again, and given up after four tries") {
-  Pair pair(16);
+  CorePair pair(16);
   const Ticket ticket = MakeTicket(1, 2, 5, 5);
   pair.Open(ticket);
   pair.SendAll(ticket);
@@ -217,10 +167,11 @@ TEST_CASE("a damaged chunk is sent again, and given up after four tries") {
   pair.cluster.network.set_faults({.corrupt_payload = 0.3});
   pair.cluster.RunUntilQuiet();
   REQUIRE(CoreCluster::Find<HandoffArrived>(pair.sink) != nullptr);
-  CHECK(pair.sink.core->counters().crc_errors > 0);
-  CHECK(pair.source.core->counters().resent_chunks == pair.sink.core->counters().crc_errors);
+  const uint64_t damaged = pair.sink.core->counters().refused(ChunkRefusal::kPayload);
+  CHECK(damaged > 0);
+  CHECK(pair.source.core->counters().resent_chunks == damaged);
 
-  Pair hopeless(7);
+  CorePair hopeless(7);
   hopeless.cluster.network.set_faults({.corrupt_payload = 1});
   hopeless.Open(ticket);
   hopeless.SendAll(ticket);
@@ -229,13 +180,13 @@ TEST_CASE("a damaged chunk is sent again, and given up after four tries") {
         absl::StatusCode::kDataLoss);
   CHECK(CoreCluster::Find<HandoffAborted>(hopeless.sink)->status.code() ==
         absl::StatusCode::kDataLoss);
-  CHECK(hopeless.sink.core->counters().crc_errors >= uint64_t(kMaxTries));
+  CHECK(hopeless.sink.core->counters().refused(ChunkRefusal::kPayload) >= uint64_t(kMaxTries));
   hopeless.RequireQuiet();
 }
 
 TEST_CASE("a stopped peer is given up after the timeout, and everything comes back") {
   for (const int stopped : {0, 1}) {
-    Pair pair(8);
+    CorePair pair(8);
     const Ticket ticket = MakeTicket(1, 2, 5, 7);
     pair.Open(ticket);
     pair.SendAll(ticket);
@@ -264,7 +215,7 @@ TEST_CASE("a stopped peer is given up after the timeout, and everything comes ba
 }
 
 TEST_CASE("a live peer is never given up while prefill computes") {
-  Pair pair(9);
+  CorePair pair(9);
   const Ticket ticket = MakeTicket(1, 2, 5, 7);
   pair.Open(ticket);
   pair.cluster.RunUntilQuiet();
@@ -321,7 +272,7 @@ TEST_CASE("a later epoch replaces an earlier one at the sink") {
 
 TEST_CASE("shutting down ends everything and gives the lent pages back") {
   for (const int who : {0, 1}) {
-    Pair pair(12);
+    CorePair pair(12);
     const Ticket ticket = MakeTicket(1, 2, 5, 7);
     pair.Open(ticket);
     pair.SendAll(ticket);

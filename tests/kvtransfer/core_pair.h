@@ -1,0 +1,64 @@
+// One source and one sink on virtual time, and one handoff from the first command to the last.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "kvtransfer/core_cluster.h"
+
+// Last: its CHECK replaces ours.
+#include <catch2/catch.hpp>
+
+namespace baton {
+
+inline const std::vector<int64_t> kPlanes = {100, 260, 40};
+
+// One source and one sink with `lent` pages of 16.
+struct CorePair {
+  explicit CorePair(uint64_t seed, int32_t lent = 16, int64_t chunk_bytes = 400)
+      : cluster(seed),
+        source(cluster.Add(Options(1, chunk_bytes), 16, kPlanes)),
+        sink(cluster.Add(Options(2, chunk_bytes), 16, kPlanes)) {
+    for (int32_t page = 0; page < 16; ++page) {
+      source.pool.FillPage(page, 5);
+      source.owned.erase(page);
+      source.kept.insert(page);
+    }
+    sink.Lend(lent, cluster.now_us);
+  }
+  static TransferOptions Options(Incarnation incarnation, int64_t chunk_bytes) {
+    TransferOptions options = TestOptions(incarnation);
+    options.chunk_bytes = chunk_bytes;
+    options.window_bytes = 1'000;
+    return options;
+  }
+  void Open(const Ticket& ticket) {
+    source.core->Handle(OpenHandoff{ticket, 2, sink.link->address()}, cluster.now_us);
+  }
+  // All planes of all pages; page i of the ticket is page i of the pool.
+  void SendAll(const Ticket& ticket) {
+    for (int32_t plane = 0; plane < 3; ++plane) {
+      SendCells cells{.ticket_id = ticket.id, .plane = plane, .pages = {}};
+      for (int32_t page = 0; page < ticket.kv_pages; ++page) cells.pages.push_back(page);
+      source.core->Handle(std::move(cells), cluster.now_us);
+    }
+  }
+  void Commit(const Ticket& ticket) {
+    source.core->Handle(CommitHandoff{ticket.id, {.first_token = 42, .n_tokens = 99}},
+                        cluster.now_us);
+  }
+  void RequireQuiet() {
+    for (CoreNode* node : {&source, &sink}) {
+      REQUIRE_FALSE(node->core->busy());
+      REQUIRE(node->core->n_operations() == 0);
+      REQUIRE(node->link->idle());
+      REQUIRE(node->core->stock().owed() == 0);
+      REQUIRE(node->PagesAccounted());
+    }
+  }
+
+  CoreCluster cluster;
+  CoreNode &source, &sink;
+};
+
+}  // namespace baton

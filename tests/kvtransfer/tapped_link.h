@@ -1,0 +1,103 @@
+// A Link around another: knows its open connections, can keep the news of a loss from its owner for
+// a while, and lets a test change or add announcements on their way.
+#pragma once
+
+#include <functional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kvtransfer/link.h"
+
+namespace baton {
+
+class TappedLink final : public Link {
+ public:
+  struct Announced {
+    ConnectionId connection;
+    OperationId operation;
+    wire::ChunkHeaderBytes header;
+    const std::byte* payload;
+    uint64_t length;
+  };
+  // `link` outlives the tap.
+  explicit TappedLink(Link* link) : link_(link) {}
+
+  // Called before each announcement, which goes out as it leaves it.
+  std::function<void(Announced*)> on_announce;
+  // Called before each control message, which goes out as it leaves it; not at all if empty.
+  std::function<void(std::string*)> on_send;
+  // Called for each event on its way to the owner.
+  std::function<void(LinkEvent*)> on_event;
+  // The owner does not learn of lost connections while this is set.
+  bool withholds_losses = false;
+  std::string connects_to;  // where Connect goes instead, unless empty
+  // Announcements of the test's own: their ends are not the owner's business.
+  static constexpr OperationId kTestOperations = OperationId{1} << 62;
+
+  const std::set<ConnectionId>& connections() const { return connections_; }
+  Link* link() { return link_; }
+
+  const std::string& address() const override { return link_->address(); }
+  void Register(std::byte* base, int64_t bytes) override { link_->Register(base, bytes); }
+  ConnectionId Connect(const std::string& address) override {
+    const ConnectionId id = link_->Connect(connects_to.empty() ? address : connects_to);
+    connections_.insert(id);
+    return id;
+  }
+  void Send(ConnectionId connection, std::string message) override {
+    if (on_send) on_send(&message);
+    if (message.empty()) return;
+    link_->Send(connection, std::move(message));
+  }
+  void Announce(ConnectionId connection, OperationId operation,
+                const wire::ChunkHeaderBytes& header, const std::byte* payload,
+                uint64_t length) override {
+    Announced chunk{connection, operation, header, payload, length};
+    if (on_announce) on_announce(&chunk);
+    link_->Announce(connection, operation, chunk.header, chunk.payload, chunk.length);
+  }
+  void Accept(AnnouncementId announcement, OperationId operation, std::byte* destination) override {
+    link_->Accept(announcement, operation, destination);
+  }
+  void Refuse(AnnouncementId announcement) override { link_->Refuse(announcement); }
+  void Close(ConnectionId connection) override {
+    connections_.erase(connection);
+    link_->Close(connection);
+  }
+  bool Poll(std::vector<LinkEvent>* events) override {
+    std::vector<LinkEvent> polled;
+    link_->Poll(&polled);
+    const size_t before = events->size();
+    if (!withholds_losses)
+      for (LinkEvent& loss : std::exchange(losses_, {})) events->push_back(std::move(loss));
+    for (LinkEvent& event : polled) {
+      if (on_event) on_event(&event);
+      if (const auto* accepted = std::get_if<ConnectionAccepted>(&event))
+        connections_.insert(accepted->connection);
+      if (const auto* sent = std::get_if<ChunkSent>(&event);
+          sent != nullptr && sent->operation >= kTestOperations)
+        continue;
+      if (const auto* lost = std::get_if<ConnectionLost>(&event)) {
+        connections_.erase(lost->connection);
+        if (withholds_losses) {
+          losses_.push_back(std::move(event));
+          continue;
+        }
+      }
+      events->push_back(std::move(event));
+    }
+    return events->size() > before;
+  }
+  bool Arm() override { return link_->Arm(); }
+  int wake_fd() const override { return link_->wake_fd(); }
+  bool idle() const override { return link_->idle(); }
+
+ private:
+  Link* const link_;
+  std::set<ConnectionId> connections_;
+  std::vector<LinkEvent> losses_;
+};
+
+}  // namespace baton
