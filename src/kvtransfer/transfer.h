@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -170,6 +171,9 @@ struct TransferCounters {  // for metrics; any thread
   uint64_t connections_lost = 0, handoffs_resumed = 0, kept_chunks = 0;
 
   uint64_t refused(ChunkRefusal why) const { return refused_chunks[static_cast<size_t>(why)]; }
+  uint64_t refused() const {
+    return std::accumulate(refused_chunks.begin(), refused_chunks.end(), uint64_t{0});
+  }
 };
 
 class Link;

@@ -75,7 +75,7 @@ class Run {
       const TransferCounters& counters = node->core->counters();
       totals_->crc_errors += counters.refused(ChunkRefusal::kPayload);
       totals_->resent += counters.resent_chunks;
-      for (const uint64_t n : counters.refused_chunks) totals_->refused += n;
+      totals_->refused += counters.refused();
       totals_->resumed += counters.handoffs_resumed;
       totals_->kept += counters.kept_chunks;
     }

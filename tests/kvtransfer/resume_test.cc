@@ -263,23 +263,23 @@ TEST_CASE("a black hole at any step is given up within the timeout, resumed or n
 
 TEST_CASE("every transition of the tables is taken") {
   TransitionCounts counts;
-  for (uint64_t seed = 1; seed <= 12; ++seed) {
-    const int n_steps = CountSteps(seed);
-    for (int step = 0; step <= n_steps; ++step) {
+  for (uint64_t seed = 1; seed <= 8; ++seed) {
+    bool quiet = false;
+    for (int step = 0; !quiet; ++step) {
       for (const int end : {0, 1, 2, 3, 4}) {
         CoreCluster cluster(seed);
         TransferOptions options[2] = {CorePair::Options(1, 260), CorePair::Options(2, 260)};
         for (TransferOptions& o : options) o.transitions = &counts;
         CoreNode& source = cluster.Add(options[0], 16, kPlanes);
         CoreNode& sink = cluster.Add(options[1], 16, kPlanes);
-        const bool has_room = seed % 2 == 0;
+        const bool has_room = seed % 4 != 1;
         if (has_room) sink.Lend(16, cluster.now_us);
         source.core->Handle(OpenHandoff{kTicket, 2, sink.link->address()}, cluster.now_us);
         source.core->Handle(
             SendCells{.ticket_id = kTicket.id, .n_planes = 3, .pages = {0, 1, 2, 3, 4}},
             cluster.now_us);
         source.core->Handle(CommitHandoff{kTicket.id, {}}, cluster.now_us);
-        for (int i = 0; i < step; ++i) cluster.Step();
+        for (int i = 0; i < step; ++i) quiet = !cluster.Step();
         if (end == 0) cluster.CutConnections(source);
         if (end == 1) source.core->Handle(CancelHandoff{kTicket.id, 1}, cluster.now_us);
         if (end == 2) sink.core->Handle(CancelHandoff{kTicket.id, 1}, cluster.now_us);

@@ -2,7 +2,9 @@
 // a while, and lets a test change or add announcements on their way.
 #pragma once
 
+#include <atomic>
 #include <functional>
+#include <memory>
 #include <set>
 #include <string>
 #include <utility>
@@ -23,6 +25,10 @@ class TappedLink final : public Link {
   };
   // `link` outlives the tap.
   explicit TappedLink(Link* link) : link_(link) {}
+  explicit TappedLink(std::unique_ptr<Link> link) : owned_(std::move(link)), link_(owned_.get()) {}
+
+  // Any thread: every connection ends, and the owner hears of it, as if the network had failed.
+  void BreakConnections() { breaks_ = true; }
 
   // Called before each announcement, which goes out as it leaves it.
   std::function<void(Announced*)> on_announce;
@@ -69,6 +75,12 @@ class TappedLink final : public Link {
   bool Poll(std::vector<LinkEvent>* events) override {
     std::vector<LinkEvent> polled;
     link_->Poll(&polled);
+    if (breaks_.exchange(false)) {
+      for (const ConnectionId id : connections_) {
+        link_->Close(id);
+        polled.emplace_back(ConnectionLost{id, absl::UnavailableError("broken by the test")});
+      }
+    }
     const size_t before = events->size();
     if (!withholds_losses)
       for (LinkEvent& loss : std::exchange(losses_, {})) events->push_back(std::move(loss));
@@ -90,12 +102,14 @@ class TappedLink final : public Link {
     }
     return events->size() > before;
   }
-  bool Arm() override { return link_->Arm(); }
+  bool Arm() override { return !breaks_ && link_->Arm(); }
   int wake_fd() const override { return link_->wake_fd(); }
   bool idle() const override { return link_->idle(); }
 
  private:
+  const std::unique_ptr<Link> owned_;
   Link* const link_;
+  std::atomic<bool> breaks_ = false;
   std::set<ConnectionId> connections_;
   std::vector<LinkEvent> losses_;
 };

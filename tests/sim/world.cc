@@ -285,9 +285,9 @@ void World::StopWorkers() {
   each([this](Node* node) {
     node->CollectPages();
     const TransferCounters counters = node->transfer_counters();
-    fault_counts_.crc_errors += counters.crc_errors;
+    fault_counts_.crc_errors += counters.refused(ChunkRefusal::kPayload);
     fault_counts_.resent_chunks += counters.resent_chunks;
-    fault_counts_.refused_chunks += counters.refused_chunks;
+    fault_counts_.refused_chunks += counters.refused();
     fault_counts_.handoffs += counters.handoffs_committed;
     fault_counts_.failed_handoffs += counters.handoffs_failed;
   });
