@@ -17,6 +17,7 @@ class WorkerEndpoint : public HttpHandler {
   WorkerEndpoint(const std::string& worker_name, const std::string& model,
                  std::function<WorkerMetrics()> read);
 
+  std::string Text();  // of /metrics, as of now
   void Attach(HttpServer* server) { server_ = server; }
   std::optional<HttpReply> OnHead(const HttpRequest& request) override;
   void OnRequest(ExchangeId id, HttpRequest request) override;
@@ -32,8 +33,6 @@ class WorkerEndpoint : public HttpHandler {
   };
   static const Series kSeries[];
   using ToldCounter = std::pair<CounterMetric, double>;  // and the value told before
-  std::string Text();
-
   std::function<WorkerMetrics()> read_;
   MetricsRegistry registry_;
   std::vector<GaugeMetric> gauges_;

@@ -1,0 +1,100 @@
+// The two handoff machines, each alone with a pool and what it last wanted done.
+#pragma once
+
+#include <vector>
+
+#include "kvtransfer/handoff_sink.h"
+#include "kvtransfer/handoff_source.h"
+#include "kvtransfer/test_pool.h"
+
+// Last: its CHECK replaces ours.
+#include <catch2/catch.hpp>
+
+namespace baton {
+
+inline constexpr HandoffLimits kLimits{.chunk_bytes = 100,
+                                       .window_bytes = 250,
+                                       .answer_timeout_us = 5'000'000,
+                                       .room_timeout_us = 60'000'000,
+                                       .stall_timeout_us = 10'000'000,
+                                       .idle_timeout_us = 300'000'000,
+                                       .reconnect_timeout_us = 4'000'000};
+
+template <typename M>
+const M* FindMessage(const HandoffEffects& effects) {
+  for (const wire::Message& message : effects.messages)
+    if (const M* m = std::get_if<M>(&message)) return m;
+  return nullptr;
+}
+template <typename E>
+const E* FindEvent(const HandoffEffects& effects) {
+  for (const TransferEvent& event : effects.events)
+    if (const E* e = std::get_if<E>(&event)) return e;
+  return nullptr;
+}
+
+// A source whose peer has promised, with `n_pages` pages of one plane of 100 bytes.
+struct SourceRig {
+  explicit SourceRig(int32_t n_pages, bool promised = true)
+      : pool(8, {100}), source(MakeTicket(1, 2, n_pages, n_pages), &pool.view(), kLimits, 0) {
+    source.ConnectStarted();
+    source.Connected(0, &effects);
+    SendCells cells{.ticket_id = source.ticket().id, .pages = {}};
+    for (int32_t page = 0; page < n_pages; ++page) cells.pages.push_back(page);
+    source.Add(std::move(cells));
+    if (promised) source.Handle(wire::Promise{source.handoff(), 100, 250}, 0, &effects);
+  }
+  uint32_t Announce(int64_t now_us = 0) {
+    const HandoffSource::Chunk* chunk = source.NextChunk();
+    REQUIRE(chunk != nullptr);
+    const uint32_t seq = chunk->seq;
+    source.Announced(7 + seq, now_us, &effects);
+    return seq;
+  }
+  void Ack(uint32_t seq, int64_t now_us = 0) {
+    source.Handle(wire::Ack{source.handoff(), seq}, now_us, &effects);
+  }
+  void Nack(uint32_t seq) {
+    source.Handle(wire::Nack{source.handoff(), seq, wire::NackReason::kCrc}, 0, &effects);
+  }
+  TestPool pool;
+  HandoffSource source;
+  HandoffEffects effects;
+};
+
+// A sink with `n_pages` pages of two planes, promised from a stock of 8.
+struct SinkRig {
+  explicit SinkRig(int32_t n_pages, bool promised = true)
+      : pool(8, {60, 40}),
+        sink(MakeTicket(1, 2, n_pages, n_pages + 1), 1, 3, &pool.view(), kLimits, 0) {
+    stock.Lend({0, 1, 2, 3, 4, 5, 6, 7});
+    if (promised) sink.Promise(0, &stock, &effects);
+  }
+  wire::ChunkHeader Header(uint32_t plane, uint32_t n_planes, uint32_t first_page, uint32_t n_pages,
+                           uint32_t length, uint32_t seq) {
+    return {.handoff = sink.handoff(),
+            .plane = plane,
+            .n_planes = n_planes,
+            .first_page = first_page,
+            .n_pages = n_pages,
+            .length = length,
+            .sender = 1,
+            .receiver = 2,
+            .chunk_seq = seq,
+            .payload_crc = 50 + seq};
+  }
+  wire::ChunkHeader Page(uint32_t page) { return Header(0, 2, page, 1, 100, page); }
+  void Land(const wire::ChunkHeader& header, HandoffSink::Landing landing) {
+    sink.Landed(header, landing, 0, &stock, &effects);
+  }
+  void DoneAndCommit(uint64_t digest) {
+    sink.Handle(wire::Done{sink.handoff(), 2, digest}, 0, &stock, &effects);
+    sink.Handle(wire::Commit{sink.handoff(), 4, 5}, 0, &stock, &effects);
+  }
+  TestPool pool;
+  HandoffSink sink;
+  PageStock stock;
+  HandoffEffects effects;
+};
+
+}  // namespace baton

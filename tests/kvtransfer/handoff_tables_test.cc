@@ -1,0 +1,98 @@
+// The tables of this room's machines: every state but the last is left when only time passes.
+#include <algorithm>
+#include <memory>
+#include <set>
+
+#include "kvtransfer/handoff_rigs.h"
+#include "kvtransfer/transfer_core.h"
+
+// Last: its CHECK replaces ours.
+#include <catch2/catch.hpp>
+
+namespace baton {
+namespace {
+
+std::unique_ptr<SourceRig> SourceIn(HandoffSource::State state) {
+  using State = HandoffSource::State;
+  auto rig = std::make_unique<SourceRig>(2, state == State::kSending || state == State::kEnding);
+  if (state == State::kConnecting)
+    rig->source.ConnectionLost(absl::UnavailableError("cut"), 0, &rig->effects);
+  if (state == State::kWaiting)
+    rig->source.Handle(wire::NoRoom{rig->source.handoff(), 9}, 0, &rig->effects);
+  if (state == State::kEnding) {
+    rig->Announce();
+    rig->source.End(absl::CancelledError("owner"), true, 0, &rig->effects);
+  }
+  return rig;
+}
+
+std::unique_ptr<SinkRig> SinkIn(HandoffSink::State state) {
+  using State = HandoffSink::State;
+  auto rig = std::make_unique<SinkRig>(2, state != State::kWaiting);
+  if (state == State::kSuspended) rig->sink.ConnectionLost(0);
+  if (state == State::kAborting) {
+    rig->sink.Claim(rig->Page(0), &rig->stock);
+    rig->sink.Abort(absl::CancelledError("owner"), HandoffSink::Tell::kCancel, 0, &rig->stock,
+                    &rig->effects);
+  }
+  return rig;
+}
+
+void RequireSound(const MachineTable& table) {
+  std::set<int> reached = {0};
+  for (size_t pass = 0; pass < table.states.size(); ++pass)
+    for (const TransitionRow& row : table.transitions)
+      if (reached.contains(row.from)) reached.insert(row.to);
+  REQUIRE(reached.size() == table.states.size());
+  REQUIRE_FALSE(table.owner.empty());
+  for (size_t i = 0; i < table.states.size(); ++i) {
+    INFO(table.machine << ": " << table.states[i].name);
+    const auto leaves = [&](const TransitionRow& row) { return row.from == int(i); };
+    const bool is_final = std::none_of(table.transitions.begin(), table.transitions.end(), leaves);
+    REQUIRE(table.states[i].deadline.empty() == is_final);
+    REQUIRE(table.states[i].on_deadline.empty() == is_final);
+  }
+}
+
+TEST_CASE("every state but the last has a deadline and is left when nothing but time passes") {
+  RequireSound(HandoffSourceTable());
+  RequireSound(HandoffSinkTable());
+  RequireSound(ConnectionTable());
+  for (size_t i = 0; i < HandoffSourceTable().states.size(); ++i) {
+    if (HandoffSourceTable().states[i].deadline.empty()) continue;
+    INFO("source " << HandoffSourceTable().states[i].name);
+    const auto state = static_cast<HandoffSource::State>(i);
+    const auto rig = SourceIn(state);
+    REQUIRE(rig->source.state() == state);
+    int64_t now_us = 0;
+    while (rig->source.state() == state && !rig->effects.close_connection &&
+           now_us < 2 * kLimits.idle_timeout_us)
+      rig->source.Tick(now_us += 10'000, &rig->effects);
+    CHECK(now_us <= kLimits.idle_timeout_us);
+    if (rig->effects.close_connection) rig->source.ChunkSent(0, &rig->effects, now_us);
+    REQUIRE(rig->source.ended());
+    CHECK_FALSE(FindEvent<HandoffEnded>(rig->effects)->status.ok());
+  }
+  for (size_t i = 0; i < HandoffSinkTable().states.size(); ++i) {
+    if (HandoffSinkTable().states[i].deadline.empty()) continue;
+    INFO("sink " << HandoffSinkTable().states[i].name);
+    const auto state = static_cast<HandoffSink::State>(i);
+    const auto rig = SinkIn(state);
+    REQUIRE(rig->sink.state() == state);
+    int64_t now_us = 0;
+    absl::Status overdue;
+    for (; overdue.ok() && !rig->effects.close_connection && now_us < 2 * kLimits.idle_timeout_us;
+         overdue = rig->sink.Overdue(now_us += 10'000))
+      rig->sink.Tick(now_us, &rig->effects);
+    CHECK(now_us <= kLimits.idle_timeout_us + 10'000);
+    if (!overdue.ok())
+      rig->sink.Abort(overdue, HandoffSink::Tell::kCancel, now_us, &rig->stock, &rig->effects);
+    if (rig->effects.close_connection) rig->Land(rig->Page(0), HandoffSink::Landing::kLost);
+    REQUIRE(rig->sink.ended());
+    CHECK_FALSE(FindEvent<HandoffAborted>(rig->effects)->status.ok());
+    CHECK(rig->stock.free_pages() == 8);
+  }
+}
+
+}  // namespace
+}  // namespace baton
