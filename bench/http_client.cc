@@ -45,13 +45,14 @@ absl::Status SendAll(int fd, std::string_view bytes) {
 // Reads lines and counted bytes from a socket.
 class Reader {
  public:
-  explicit Reader(int fd) : fd_(fd) {}
+  Reader(int fd, absl::Time deadline) : fd_(fd), deadline_(deadline) {}
 
   // Appends what one recv brings. NotFound: the peer closed.
   absl::Status Fill() {
     char chunk[16384];
     ssize_t got = -1;
     do {
+      if (deadline_ != absl::InfiniteFuture()) RETURN_IF_ERROR(LimitWait());
       got = ::recv(fd_, chunk, sizeof(chunk), 0);
     } while (got < 0 && errno == EINTR);
     if (got == 0) return absl::NotFoundError("connection closed by the server");
@@ -82,12 +83,25 @@ class Reader {
   absl::Time received() const { return received_; }
 
  private:
+  // The kernel ends the next recv when the whole exchange has had its time.
+  absl::Status LimitWait() const {
+    const absl::Duration left = deadline_ - absl::Now();
+    if (left <= absl::ZeroDuration()) return absl::UnavailableError("the exchange's time is up");
+    timeval now{};
+    socklen_t size = sizeof(now);
+    ::getsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &now, &size);
+    if (left >= absl::DurationFromTimeval(now)) return absl::OkStatus();
+    const timeval limit = absl::ToTimeval(std::max(left, absl::Microseconds(1)));
+    ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    return absl::OkStatus();
+  }
   void Compact() {
     if (at_ < 65536) return;
     buffer_.erase(0, at_);
     at_ = 0;
   }
   int fd_;
+  absl::Time deadline_;
   std::string buffer_;
   size_t at_ = 0;
   absl::Time received_;
@@ -197,6 +211,10 @@ absl::StatusOr<int> HttpClient::Connect() const {
     return absl::UnavailableError(absl::StrFormat("%s: %s", url_.host, ::gai_strerror(error)));
   }
   const int fd = ::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd >= 0 && limits_.receive_buffer > 0) {  // before connecting: it bounds the window
+    ::setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &limits_.receive_buffer,
+                 sizeof(limits_.receive_buffer));
+  }
   const int connected = fd < 0 ? -1 : ::connect(fd, found->ai_addr, found->ai_addrlen);
   const int error = errno;
   ::freeaddrinfo(found);
@@ -207,7 +225,7 @@ absl::StatusOr<int> HttpClient::Connect() const {
   }
   const int one = 1;
   ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-  const timeval limit = absl::ToTimeval(timeout_);
+  const timeval limit = absl::ToTimeval(limits_.silence);
   ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
   ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
   return fd;
@@ -215,10 +233,11 @@ absl::StatusOr<int> HttpClient::Connect() const {
 
 absl::StatusOr<HttpResponse> HttpClient::Exchange(const std::string& request,
                                                   const OnSseData& on_data) const {
+  const absl::Time deadline = absl::Now() + limits_.total;
   ASSIGN_OR_RETURN(const int fd, Connect());
   const Socket socket(fd);
   RETURN_IF_ERROR(SendAll(fd, request));
-  Reader reader(fd);
+  Reader reader(fd, deadline);
   return ReadResponse(reader, on_data);
 }
 

@@ -128,8 +128,8 @@ absl::Status Supervisor::Start(RoleProcess* role) {
   role->process.emplace(std::move(process));
   role->started = absl::Now();
   role->is_ready = false;
-  LogDebug("started %s, process %d, cpus %s", role->name, role->process->pid(),
-           role->cpus.empty() ? "all" : role->cpus);
+  LogInfo("started %s, process %d, cpus %s", role->name, role->process->pid(),
+          role->cpus.empty() ? "all" : role->cpus);
   return absl::OkStatus();
 }
 

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <sstream>
 
@@ -79,9 +80,9 @@ void ServedBaton::ReadOutput() {
   }
 }
 
-std::string ServedBaton::log() const {
+std::string ServedBaton::LogFrom(size_t offset) const {
   std::lock_guard lock(mutex_);
-  return log_;
+  return log_.substr(std::min(offset, log_.size()));
 }
 
 bool ServedBaton::WaitForLog(const std::string& text, absl::Duration limit) const {

@@ -26,7 +26,8 @@ class ServedBaton {
 
   const HttpUrl& url() const { return url_; }
   HttpClient client() const { return HttpClient(url_, absl::Seconds(120)); }
-  std::string log() const;  // stdout and stderr so far
+  std::string log() const { return LogFrom(0); }  // stdout and stderr so far
+  std::string LogFrom(size_t offset) const;       // the same without its first bytes
   // True when `text` appeared in the log within `limit`.
   bool WaitForLog(const std::string& text, absl::Duration limit) const;
   pid_t pid() const { return pid_; }

@@ -1,0 +1,36 @@
+// The processes under attack, however they were started.
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/http_client.h"
+#include "common/status.h"
+
+namespace baton {
+
+struct Member {
+  std::string name;  // "router", "prefill0", "decode1"
+  pid_t pid = 0;
+  std::optional<HttpUrl> metrics;  // where it answers /metrics; none: not up yet
+  bool is_router() const { return name == "router"; }
+  bool is_prefill() const { return name.starts_with("prefill"); }
+};
+
+class Cluster {
+ public:
+  virtual ~Cluster() = default;
+  virtual HttpUrl url() const = 0;  // of the API
+  // Those that live now, the router first, then by name.
+  virtual std::vector<Member> Members() = 0;
+  virtual std::string Log() const = 0;  // everything all of them printed
+  // SIGTERM to all; an error when one does not end well. Kills what is left.
+  virtual absl::Status Stop() = 0;
+};
+
+inline constexpr int kPrefillWorkers = 2, kDecodeWorkers = 2;
+
+}  // namespace baton

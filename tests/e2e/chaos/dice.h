@@ -1,0 +1,28 @@
+// Random choices of the chaos rig: the same on every machine and library for the same seed.
+#pragma once
+
+#include <cstdint>
+#include <random>
+
+#include "absl/time/time.h"
+
+namespace baton {
+
+class Dice {
+ public:
+  explicit Dice(uint64_t seed) : engine_(seed) {}
+
+  int64_t Between(int64_t least, int64_t most) {  // both included
+    return least + static_cast<int64_t>(engine_() % static_cast<uint64_t>(most - least + 1));
+  }
+  double Share() { return static_cast<double>(engine_() >> 11) * 0x1p-53; }  // [0, 1)
+  bool Chance(double p) { return Share() < p; }
+  absl::Duration Time(absl::Duration least, absl::Duration most) {
+    return least + Share() * (most - least);
+  }
+
+ private:
+  std::mt19937_64 engine_;
+};
+
+}  // namespace baton

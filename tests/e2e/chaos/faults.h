@@ -1,0 +1,54 @@
+// Does to a cluster what a schedule says, tells each fault with its time, and heals everything.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "e2e/chaos/clients.h"
+#include "e2e/chaos/cluster.h"
+#include "e2e/chaos/network_lab.h"
+#include "e2e/chaos/schedule.h"
+
+namespace baton {
+
+struct FaultRecord {
+  absl::Time at;
+  FaultKind kind = FaultKind::kKill;
+  Moment moment = Moment::kAny;
+  bool at_moment = false;  // the moment was seen; else it was hit blindly
+  std::string victim;      // name of the worker
+  pid_t pid = 0;
+  absl::Duration lasts;
+};
+
+// One thread.
+class FaultInjector {
+ public:
+  // lab: of network faults; null: the profile has none. tell: takes a line for the reader.
+  FaultInjector(Cluster* cluster, Clients* clients, NetworkLab* lab,
+                std::function<void(const std::string&)> tell);
+
+  // Runs the schedule, whose times count from now, until `end`; everything is healed then.
+  void Run(const std::vector<Fault>& schedule, absl::Time end);
+  const std::vector<FaultRecord>& records() const { return records_; }
+
+ private:
+  void Hit(const Fault& fault);
+  bool AwaitMoment(Moment moment, const Member& victim);
+  void HitProcess(const Fault& fault, const Member& victim, FaultRecord* record);
+  void HitNetwork(const Fault& fault, const std::vector<Member>& workers, FaultRecord* record);
+  void HealUntil(absl::Time until);  // sleeps till then, heals what is due
+  void Later(absl::Duration wait, std::function<void()> heal);
+
+  Cluster* cluster_;
+  Clients* clients_;
+  NetworkLab* lab_;
+  std::function<void(const std::string&)> tell_;
+  std::multimap<absl::Time, std::function<void()>> heals_;
+  std::vector<FaultRecord> records_;
+};
+
+}  // namespace baton

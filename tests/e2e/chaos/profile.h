@@ -1,0 +1,48 @@
+// The profiles of the chaos rig: what is asked, how clients behave and what breaks how often.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "common/status.h"
+#include "e2e/chaos/requests.h"
+
+namespace baton {
+
+enum class FaultKind {
+  kKill,       // kill -9 of a worker
+  kPause,      // SIGSTOP, later SIGCONT
+  kTerminate,  // SIGTERM of a worker
+  kCutLink,    // a worker's network link goes down, later up
+  kBlackHole,  // packets between two workers vanish while the link stays up; both ways
+  kOneWay,     // the same in one direction
+  kSlowLink,   // a worker's link carries 1 Mbit/s
+};
+inline constexpr int kFaultKinds = 7;
+const char* FaultName(FaultKind kind);
+inline bool IsNetworkFault(FaultKind kind) { return kind >= FaultKind::kCutLink; }
+
+struct Profile {
+  std::string name;
+  std::vector<std::string> server_args;  // beside model and number of workers
+  CatalogueOptions catalogue;
+  int n_clients = 10;
+  // Shares of exchanges.
+  double leaving = 0;      // go away at a random moment
+  double slow = 0;         // read slowly
+  double not_reading = 0;  // stop reading for longer than the server waits
+  double impossible = 0;   // ask for more than any pool holds, to be refused with 400 at once
+  // Faults.
+  absl::Duration mean_interval = absl::InfiniteDuration();
+  double weights[kFaultKinds] = {};  // relative
+  absl::Duration least_lasting = absl::Milliseconds(100), most_lasting = absl::Seconds(10);
+  // Run.
+  int64_t n_cancels = 0;  // ends when so many clients have gone away; 0 = by time
+  bool needs_lab = false;
+};
+
+// kill, pause, mixed, pools, cancel, network. Error: names them.
+absl::StatusOr<Profile> FindProfile(const std::string& name);
+
+}  // namespace baton

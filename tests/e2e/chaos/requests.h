@@ -1,0 +1,33 @@
+// What the clients of the chaos rig ask: a catalogue of requests with mixed lengths, a pure
+// function of its options and seed, so that an undisturbed run can be made of the very same
+// requests first.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace baton {
+
+struct ChaosRequest {
+  std::string kind;  // "short", "long", "chat", "story": for reports
+  std::string path;  // of the API
+  std::string body;  // JSON
+  bool stream = true;
+};
+
+struct CatalogueOptions {
+  int n_requests = 64;
+  uint64_t seed = 1;
+  int vocab = 2048;
+  bool has_text = true;   // the model has a tokenizer and a chat template
+  int long_least = 1000;  // tokens of long prompts
+  int long_most = 3000;   //
+  int most_output = 300;  // tokens of the longest answers
+};
+
+// Half greedy, half sampled with a seed; three of four streamed. Every request asks for token ids,
+// digests of its logits and timings.
+std::vector<ChaosRequest> MakeCatalogue(const CatalogueOptions& options);
+
+}  // namespace baton
