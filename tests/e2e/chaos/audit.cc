@@ -51,9 +51,9 @@ void LookAtWorker(const Member& member, std::vector<std::string>* held) {
     return;
   }
   const double total = page->Sum("baton_kv_pages_total");
-  const double idle = page->Sum("baton_kv_pages_free") + page->Sum("baton_kv_pages_cached");
-  if (total <= 0 || idle != total) {
-    held->push_back(absl::StrFormat("%s: %g of %g pages free or cached", member.name, idle, total));
+  const double free = page->Sum("baton_kv_pages_free");  // those with reusable KV are free too
+  if (total <= 0 || free != total) {
+    held->push_back(absl::StrFormat("%s: %g of %g pages free", member.name, free, total));
   }
   for (const char* name :
        {"baton_kv_pages_promised", "baton_worker_prefill_prompts", "baton_worker_decode_rows",

@@ -60,8 +60,7 @@ absl::StatusOr<std::unique_ptr<LabCluster>> LabCluster::Start(std::vector<std::s
 absl::Status LabCluster::StartRouter() {
   std::vector<std::string> command = {BATON_BINARY, "router"};
   command.insert(command.end(), args_.begin(), args_.end());
-  const std::string host = lab_->Address("router");
-  command.insert(command.end(), {"--port=0", absl::StrCat("--router.control=", host, ":0")});
+  command.push_back("--port=0");
   RETURN_IF_ERROR(Spawn("router", std::move(command)));
   // "listening on http://127.0.0.1:PORT, workers dial port PORT"
   int api = 0, control = 0;
@@ -75,19 +74,26 @@ absl::Status LabCluster::StartRouter() {
   if (!listens) return absl::DeadlineExceededError("the router does not listen:\n" + Log());
   url_ = HttpUrl{"127.0.0.1", api};
   members_.back().metrics = url_;
-  control_ = absl::StrCat(host, ":", control);
+  ASSIGN_OR_RETURN(std::unique_ptr<Relay> relay,
+                   Relay::Start("", lab_->Address("router"), HttpUrl{"127.0.0.1", control}));
+  bridge_ = HttpUrl{lab_->Address("router"), relay->port()};
+  relays_.push_back(std::move(relay));
   return absl::OkStatus();
 }
 
 absl::Status LabCluster::StartWorker(const std::string& name) {
+  ASSIGN_OR_RETURN(std::unique_ptr<Relay> relay,
+                   Relay::Start(lab_->Namespace(name), "127.0.0.1", bridge_));
   std::vector<std::string> command = lab_->On(name);
   // Namespaces of networks alone leave shared memory between the "hosts", which UCX would find.
   command.insert(command.end(), {"env", "UCX_TLS=tcp", BATON_BINARY,
                                  name.starts_with("prefill") ? "prefill" : "decode"});
   command.insert(command.end(), args_.begin(), args_.end());
-  command.insert(command.end(), {"--cluster.router=" + control_, "--cluster.worker_name=" + name,
-                                 "--cluster.worker_host=" + lab_->Address(name),
-                                 absl::StrCat("--cluster.metrics_port=", kMetricsPort)});
+  command.insert(command.end(),
+                 {absl::StrCat("--cluster.router=127.0.0.1:", relay->port()),
+                  "--cluster.worker_name=" + name, "--cluster.worker_host=" + lab_->Address(name),
+                  absl::StrCat("--cluster.metrics_port=", kMetricsPort)});
+  relays_.push_back(std::move(relay));
   RETURN_IF_ERROR(Spawn(name, std::move(command)));
   members_.back().metrics = HttpUrl{lab_->Address(name), kMetricsPort};
   return absl::OkStatus();

@@ -6,6 +6,7 @@
 
 #include "e2e/chaos/cluster.h"
 #include "e2e/chaos/network_lab.h"
+#include "e2e/chaos/relay.h"
 
 namespace baton {
 
@@ -31,9 +32,10 @@ class LabCluster : public Cluster {
 
   const std::string folder_;
   std::vector<std::string> args_;
-  std::string control_;  // host:port workers dial
+  HttpUrl bridge_;  // where the relays of the workers find the router's
   HttpUrl url_;
   std::unique_ptr<NetworkLab> lab_;
+  std::vector<std::unique_ptr<Relay>> relays_;
   std::vector<Member> members_;
 };
 

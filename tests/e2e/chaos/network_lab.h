@@ -23,6 +23,7 @@ class NetworkLab {
 
   // IPv4 address of a host; of the bridge for a name that is no host.
   std::string Address(const std::string& host) const;
+  std::string Namespace(const std::string& host) const;  // as `ip netns` names it
   // Words in front of a command that make it run on the host.
   std::vector<std::string> On(const std::string& host) const;
 
@@ -33,7 +34,6 @@ class NetworkLab {
  private:
   NetworkLab() = default;
   absl::Status BuildHost(const std::string& host, int number);
-  std::string Namespace(const std::string& host) const;
 
   std::string prefix_;                  // of names of namespaces and links, this process's own
   std::string network_;                 // "10.77.3."

@@ -1,0 +1,44 @@
+// Carries TCP connections from one address to another, with its ends in network namespaces of
+// choice. Control streams are plain text and stay on the loopback, so in a network lab a pair of
+// relays takes them across the wire: loopback of the worker's host -> bridge -> loopback of the
+// router. Cut wires then cut control streams too.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "bench/http_client.h"
+#include "common/status.h"
+
+namespace baton {
+
+class Relay {
+ public:
+  // Listens on `host` and a port of its own and dials `target` for each connection, both inside the
+  // namespace (as `ip netns` names it; empty: the own one). A thread of its own, two per
+  // connection.
+  static absl::StatusOr<std::unique_ptr<Relay>> Start(const std::string& name_space,
+                                                      const std::string& host, HttpUrl target);
+  ~Relay();  // ends all connections
+
+  int port() const { return port_; }
+
+ private:
+  Relay() = default;
+  absl::Status Listen(const std::string& name_space, const std::string& host);
+  void Accept(HttpUrl target);
+  void Carry(int from, int to);
+  int Dial(const HttpUrl& target);
+
+  int listener_ = -1, port_ = 0;
+  std::thread acceptor_;
+  std::mutex mutex_;  // guards what follows
+  bool closing_ = false;
+  std::vector<int> sockets_;
+  std::vector<std::thread> carriers_;
+};
+
+}  // namespace baton
