@@ -139,7 +139,7 @@ void DecodeBatch::Aborted(const HandoffAborted& event) {
   Guest* const guest = Find(Key{event.request_id, event.epoch});
   if (guest == nullptr || guest->kv.has_value()) return;
   End(guest, EndReason::kFailed, absl::StrFormat("handoff: %s", event.status.ToString()),
-      absl::InfiniteFuture());
+      absl::InfiniteFuture(), PartFault::kHandoff);
 }
 
 void DecodeBatch::Cancel(RequestId request, Epoch up_to) {
@@ -225,11 +225,13 @@ absl::Time DecodeBatch::NextDeadline() const {
 }
 
 // now: infinite = the guest did not end by computing.
-void DecodeBatch::End(Guest* guest, EndReason reason, std::string message, absl::Time now) {
+void DecodeBatch::End(Guest* guest, EndReason reason, std::string message, absl::Time now,
+                      PartFault fault) {
   PartEnded part;
   part.request_id = guest->key.first;
   part.epoch = guest->key.second;
   part.reason = reason;
+  part.fault = fault;
   part.message = std::move(message);
   guest->state = GuestState::kEnded;
   if (guest->kv.has_value()) {

@@ -100,7 +100,8 @@ class DecodeBatch {
   void Complete(Guest* guest, absl::Time now);
   absl::Time DeadlineOf(const Guest& guest) const;
   std::string WhyRefused(const Guest& guest) const;
-  void End(Guest* guest, EndReason reason, std::string message, absl::Time now);
+  void End(Guest* guest, EndReason reason, std::string message, absl::Time now,
+           PartFault fault = PartFault::kOwn);
   void Remember(RequestId request, Epoch up_to);
   bool WasCancelled(RequestId request, Epoch epoch) const;
   int PagesOf(const DecodeRequest& request) const;

@@ -23,6 +23,7 @@ struct PrefillScheduler::Prompt {
   absl::Time admitted, first_step;
   absl::Time progress;                    // since then it has got nowhere
   EndReason reason = EndReason::kLength;  // of kEnding
+  PartFault fault = PartFault::kOwn;
   std::string message;
   int64_t transfer_us = 0;
 
@@ -125,6 +126,7 @@ void PrefillScheduler::Ended(const HandoffEnded& event) {
   } else if (prompt->phase == Phase::kCommitting && event.status.ok()) {
     End(prompt, EndReason::kLength, {});
   } else {
+    prompt->fault = PartFault::kHandoff;
     End(prompt, EndReason::kFailed, absl::StrFormat("handoff: %s", event.status.ToString()));
   }
 }
@@ -194,6 +196,7 @@ void PrefillScheduler::End(Prompt* prompt, EndReason reason, std::string message
   part.epoch = prompt->request.epoch;
   part.was_prefill = true;
   part.reason = reason;
+  part.fault = prompt->fault;
   part.message = std::move(message);
   part.transfer_us = prompt->transfer_us;
   effects_.emplace_back(WorkerEvent(std::move(part)));

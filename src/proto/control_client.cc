@@ -23,7 +23,8 @@ namespace {
 
 // A gRPC callback thread that sees no event for a second sleeps 100 ms before it polls again
 // (completion_queue_cc.cc of 1.51), and a message arriving meanwhile waits: first tokens after an
-// idle second would come up to 100 ms late. So a quiet stream carries an empty report this often.
+// idle second would come up to 100 ms late. So a quiet stream carries an empty report this often;
+// it is also how the router sees that a worker in a long step lives.
 constexpr std::chrono::milliseconds kTick(400);
 
 absl::Status FromGrpc(const grpc::Status& status) {

@@ -258,6 +258,31 @@ absl::StatusOr<EndReason> DecodeReason(int reason) {
   }
 }
 
+wire::PartFault WireFault(PartFault fault) {
+  switch (fault) {
+    case PartFault::kHandoff:
+      return wire::PART_FAULT_HANDOFF;
+    case PartFault::kDraining:
+      return wire::PART_FAULT_DRAINING;
+    case PartFault::kOwn:
+      break;
+  }
+  return wire::PART_FAULT_OWN;
+}
+
+absl::StatusOr<PartFault> DecodeFault(int fault) {
+  switch (fault) {
+    case wire::PART_FAULT_OWN:
+      return PartFault::kOwn;
+    case wire::PART_FAULT_HANDOFF:
+      return PartFault::kHandoff;
+    case wire::PART_FAULT_DRAINING:
+      return PartFault::kDraining;
+    default:
+      return absl::InvalidArgumentError(absl::StrFormat("part_ended.fault %d is unknown", fault));
+  }
+}
+
 void Encode(const WorkerAnnounce& in, wire::WorkerEvent* out) {
   wire::WorkerAnnounce* announce = out->mutable_announce();
   announce->set_incarnation(in.incarnation);
@@ -306,6 +331,7 @@ void Encode(const WorkerLoad& in, wire::WorkerEvent* out) {
   load->set_pages_free(in.pages_free);
   load->set_prefill_tokens_per_s(in.prefill_tokens_per_s);
   load->set_decode_step_ms(in.decode_step_ms);
+  load->set_draining(in.draining);
 }
 
 absl::StatusOr<WorkerEvent> Decode(const wire::WorkerLoad& in) {
@@ -321,7 +347,8 @@ absl::StatusOr<WorkerEvent> Decode(const wire::WorkerLoad& in) {
                                 .decode_waiting = in.decode_waiting(),
                                 .pages_free = in.pages_free(),
                                 .prefill_tokens_per_s = in.prefill_tokens_per_s(),
-                                .decode_step_ms = in.decode_step_ms()});
+                                .decode_step_ms = in.decode_step_ms(),
+                                .draining = in.draining()});
 }
 
 void Encode(const TokenOut& in, wire::WorkerEvent* out) {
@@ -373,6 +400,7 @@ void Encode(const PartEnded& in, wire::WorkerEvent* out) {
   ended->set_queue_us(in.queue_us);
   ended->set_compute_us(in.compute_us);
   ended->set_transfer_us(in.transfer_us);
+  ended->set_fault(WireFault(in.fault));
 }
 
 absl::StatusOr<WorkerEvent> Decode(const wire::PartEnded& in) {
@@ -388,6 +416,7 @@ absl::StatusOr<WorkerEvent> Decode(const wire::PartEnded& in) {
   out.queue_us = in.queue_us();
   out.compute_us = in.compute_us();
   out.transfer_us = in.transfer_us();
+  ASSIGN_OR_RETURN(out.fault, DecodeFault(in.fault()));
   return WorkerEvent(std::move(out));
 }
 

@@ -92,9 +92,6 @@ class ControlServer::Core::Stream
     if (retired_) return;
     if (!report.ok()) {
       core_->RetireLocked(*this, report.status());
-    } else if (report->events.empty()) {  // a tick (control_client.cc)
-      reading_ = false;
-      ReadMoreLocked();
     } else {
       ++unread_;
       core_->Queue(id_, WorkerReported{.worker = worker_, .report = *std::move(report)});

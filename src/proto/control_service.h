@@ -45,7 +45,7 @@ struct WorkerConnected {  // authenticated; its first report will carry WorkerAn
 };
 struct WorkerReported {
   Incarnation worker = 0;
-  WorkerReport report;
+  WorkerReport report;  // without events: the worker's process lives and has nothing to say
 };
 struct WorkerLost {  // nothing more comes from this stream, and Send to it does nothing
   Incarnation worker = 0;

@@ -86,6 +86,7 @@ struct WorkerLoad {
   int32_t pages_free = 0;
   float prefill_tokens_per_s = 0;  // measured, 0 = not yet
   float decode_step_ms = 0;        // measured, 0 = not yet
+  bool draining = false;           // finishes what it has, refuses what comes
 };
 
 struct TokenOut {
@@ -110,13 +111,21 @@ struct PromptComputed {
   int64_t compute_us = 0;  // first step to the end of the last one
 };
 
+// Of a failed part: where the fault lies, for the choice of workers that are asked next.
+enum class PartFault {
+  kOwn,      // with this worker or this request
+  kHandoff,  // with the handoff's other end, or the way to it
+  kDraining  // nowhere: the worker takes nothing new
+};
+
 // A worker's part in a request is over; nothing of it is held there any more.
 struct PartEnded {
   RequestId request_id = 0;
   Epoch epoch = 0;
   bool was_prefill = false;
   EndReason reason = EndReason::kLength;
-  std::string message{};  // of kFailed: what, where
+  PartFault fault = PartFault::kOwn;  // of kFailed
+  std::string message{};              // of kFailed: what, where
   // Durations on the worker's own clock, microseconds. Prefill: transfer (OPEN sent to COMMITTED).
   // Decode: transfer (OPEN seen to complete), queue (complete to first step), compute (first step
   // to end).

@@ -14,6 +14,22 @@ constexpr absl::Duration kReportLag = absl::Milliseconds(50);
 // Before any worker has measured itself.
 constexpr double kUnknownTokensPerS = 1000, kUnknownStepMs = 20;
 
+constexpr StateRow kMemberStates[] = {
+    {"present", "worker_silence since it was heard of",
+     "gone: its stream is closed, its requests are aimed anew"},
+    {"draining", "worker_silence since it was heard of",
+     "gone: its stream is closed, its requests are aimed anew"},
+    {"gone", "", ""},
+};
+constexpr int kPresent = static_cast<int>(MemberState::kPresent);
+constexpr int kDraining = static_cast<int>(MemberState::kDraining);
+constexpr int kGone = static_cast<int>(MemberState::kGone);
+constexpr TransitionRow kMemberTransitions[] = {
+    {kPresent, kDraining},
+    {kPresent, kGone},
+    {kDraining, kGone},
+};
+
 absl::Status CheckSame(const char* field, const WorkerAnnounce& here, const std::string& value_here,
                        const WorkerAnnounce& newcomer, const std::string& value_new) {
   if (value_here == value_new) return absl::OkStatus();
@@ -35,7 +51,15 @@ bool FitsDecode(const WorkerAnnounce& worker, const AttemptShape& shape) {
 
 }  // namespace
 
-absl::Status Cluster::Join(const WorkerAnnounce& worker) {
+const MachineTable& MembershipTable() {
+  static constexpr MachineTable kTable{.machine = "membership",
+                                       .owner = "Cluster of the Router, front thread",
+                                       .states = kMemberStates,
+                                       .transitions = kMemberTransitions};
+  return kTable;
+}
+
+absl::Status Cluster::Join(const WorkerAnnounce& worker, absl::Time now) {
   if (workers_.contains(worker.incarnation))
     return absl::FailedPreconditionError(
         absl::StrFormat("worker %s announced itself twice on one stream", worker.name));
@@ -49,7 +73,7 @@ absl::Status Cluster::Join(const WorkerAnnounce& worker) {
     RETURN_IF_ERROR(CheckSame("page_tokens", here, absl::StrCat(here.page_tokens), worker,
                               absl::StrCat(worker.page_tokens)));
   }
-  workers_[worker.incarnation].about = worker;
+  workers_.try_emplace(worker.incarnation, worker, now, transitions_);
   return absl::OkStatus();
 }
 
@@ -58,14 +82,36 @@ std::vector<RequestId> Cluster::Leave(Incarnation worker) {
   if (it == workers_.end()) return {};
   std::vector<RequestId> requests;
   for (const auto& [request, part] : it->second.parts) requests.push_back(request);
+  it->second.state = MemberState::kGone;
   workers_.erase(it);
   return requests;
+}
+
+void Cluster::OnHeard(Incarnation worker, absl::Time now) {
+  if (const auto it = workers_.find(worker); it != workers_.end()) it->second.heard_at = now;
+}
+
+void Cluster::ForgiveSilence(absl::Time now) {
+  for (auto& [id, worker] : workers_) worker.heard_at = now;
+}
+
+std::vector<Incarnation> Cluster::NotHeardSince(absl::Time time) const {
+  std::vector<Incarnation> silent;
+  for (const auto& [id, worker] : workers_)
+    if (worker.heard_at < time) silent.push_back(id);
+  return silent;
+}
+
+bool Cluster::serves() const {
+  return std::any_of(workers_.begin(), workers_.end(),
+                     [](const auto& entry) { return entry.second.state == MemberState::kPresent; });
 }
 
 void Cluster::OnLoad(Incarnation worker, const WorkerLoad& load, absl::Time now) {
   Worker& w = workers_.at(worker);
   w.load = load;
   w.load_at = now;
+  if (load.draining) w.state = MemberState::kDraining;
 }
 
 void Cluster::OnNoRoom(Incarnation worker, absl::Duration expected_wait, absl::Time now) {
@@ -115,7 +161,7 @@ Candidate Cluster::Consider(const Worker& worker, const AttemptShape& shape, con
                 .fits_decode = FitsDecode(worker.about, shape),
                 .last_chosen = worker.last_chosen};
   out.prefill_ms =
-      PrefillMs(QueuedTokens(worker), shape.n_prompt,
+      PrefillMs(QueuedTokens(worker), shape.PrefillTokensAt(out.worker),
                 load.prefill_tokens_per_s > 0 ? load.prefill_tokens_per_s : best.tokens_per_s);
   const DecodeRoom room{.pages_free = worker.about.pages_total - worker.pages_held,
                         .rows = worker.rows_held,
@@ -139,6 +185,7 @@ std::optional<Plan> Cluster::Choose(const AttemptShape& shape,
   const Speeds best = BestSpeeds();
   std::vector<Candidate> candidates, all;
   for (const auto& [id, worker] : workers_) {
+    if (worker.state == MemberState::kDraining) continue;
     all.push_back(Consider(worker, shape, best, now));
     if (std::find(avoid.begin(), avoid.end(), id) == avoid.end()) candidates.push_back(all.back());
   }
@@ -148,7 +195,8 @@ std::optional<Plan> Cluster::Choose(const AttemptShape& shape,
 
 double Cluster::OwnPrefillMs(Incarnation worker, const AttemptShape& shape) const {
   const double measured = workers_.at(worker).load.prefill_tokens_per_s;
-  return PrefillMs(0, shape.n_prompt, measured > 0 ? measured : BestSpeeds().tokens_per_s);
+  return PrefillMs(0, shape.PrefillTokensAt(worker),
+                   measured > 0 ? measured : BestSpeeds().tokens_per_s);
 }
 
 void Cluster::Reserve(RequestId request, const Plan& plan, const AttemptShape& shape,
@@ -157,7 +205,7 @@ void Cluster::Reserve(RequestId request, const Plan& plan, const AttemptShape& s
   Worker& prefill = workers_.at(plan.prefill);
   prefill.last_chosen = choices_;
   Part& part = prefill.parts[request];
-  part.prefill_tokens = shape.n_prompt;
+  part.prefill_tokens = shape.PrefillTokensAt(plan.prefill);
   part.sent = now;
   if (plan.decode == 0) return;
   Worker& decode = workers_.at(plan.decode);
@@ -212,6 +260,7 @@ void Cluster::ReleaseAt(Incarnation worker, RequestId request) {
 void Cluster::FillView(ClusterView* view) const {
   for (const auto& [id, worker] : workers_) {
     view->kv_pages_promised += worker.pages_held;
+    if (worker.state == MemberState::kDraining) continue;
     if (worker.about.role != Role::kDecode) ++view->prefill_workers;
     const int64_t context = worker.about.max_context;
     view->max_context = view->max_context == 0 ? context : std::min(view->max_context, context);

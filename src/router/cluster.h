@@ -11,28 +11,42 @@
 #include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
+#include "common/state_machine.h"
 #include "common/status.h"
 #include "router/policy.h"
 #include "router/router.h"
 
 namespace baton {
 
+enum class MemberState { kPresent, kDraining, kGone };
+const MachineTable& MembershipTable();
+
 class Cluster {
  public:
+  explicit Cluster(TransitionCounts* transitions) : transitions_(transitions) {}
+
   // Error: it does not fit to the workers that are here; names the field and both values.
-  absl::Status Join(const WorkerAnnounce& worker);
+  absl::Status Join(const WorkerAnnounce& worker, absl::Time now);
   // Forgets the worker; returns the requests that had a part there, in no order.
   std::vector<RequestId> Leave(Incarnation worker);
+  // Something came from this worker.
+  void OnHeard(Incarnation worker, absl::Time now);
+  // The router itself stood still: nobody's silence proves anything yet.
+  void ForgiveSilence(absl::Time now);
+  std::vector<Incarnation> NotHeardSince(absl::Time time) const;  // ascending
   void OnLoad(Incarnation worker, const WorkerLoad& load, absl::Time now);
   // The worker says that a guest must wait this long for room.
   void OnNoRoom(Incarnation worker, absl::Duration expected_wait, absl::Time now);
+  // It takes nothing new from now on.
+  void OnDraining(Incarnation worker) { workers_.at(worker).state = MemberState::kDraining; }
 
   bool empty() const { return workers_.empty(); }
+  bool serves() const;  // somebody takes requests
   const WorkerAnnounce* Find(Incarnation worker) const;
   std::vector<Incarnation> Workers() const;  // ascending
 
-  // Least predicted wait; `avoid` are taken only when nobody else can. Nothing: nobody could ever
-  // hold it.
+  // Least predicted wait; `avoid` are taken only when nobody else can. Nothing: nobody who takes
+  // requests could ever hold it.
   std::optional<Plan> Choose(const AttemptShape& shape, const std::vector<Incarnation>& avoid,
                              absl::Time now) const;
   // Predicted milliseconds of the prompt alone on an idle worker.
@@ -57,7 +71,11 @@ class Cluster {
     Holding holding;
   };
   struct Worker {
+    Worker(const WorkerAnnounce& announce, absl::Time now, TransitionCounts* transitions)
+        : about(announce), state(MembershipTable(), transitions), heard_at(now) {}
     WorkerAnnounce about;
+    MachineState<MemberState> state;
+    absl::Time heard_at;
     WorkerLoad load;
     absl::Time load_at = absl::InfinitePast();
     absl::Time no_room_until = absl::InfinitePast();
@@ -77,6 +95,7 @@ class Cluster {
                      absl::Time now) const;
   void ReleaseAt(Incarnation worker, RequestId request);
 
+  TransitionCounts* const transitions_;
   absl::btree_map<Incarnation, Worker> workers_;
   uint64_t choices_ = 0;
 };

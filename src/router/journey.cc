@@ -8,33 +8,104 @@
 #include "common/check.h"
 
 namespace baton {
+namespace {
 
-Journey::Journey(RequestId id, uint64_t sequence, GenerateRequest request, absl::Time now)
+// An attempt that brought so many tokens died of something else than its request.
+constexpr size_t kGotOn = 8;
+// How far a prediction may be off before an attempt counts as stuck.
+constexpr double kPredictionSlack = 20;
+
+FailoverCause CauseOf(const PartEnded& ended) {
+  if (ended.reason != EndReason::kFailed) return FailoverCause::kPartFailed;
+  switch (ended.fault) {
+    case PartFault::kHandoff:
+      return FailoverCause::kHandoffFailed;
+    case PartFault::kDraining:
+      return FailoverCause::kDraining;
+    case PartFault::kOwn:
+      break;
+  }
+  return FailoverCause::kPartFailed;
+}
+
+constexpr StateRow kStates[] = {
+    {"waiting", "worker_wait, or the request's timeout", "ending, with an error"},
+    {"prefilling", "attempt_silence, or the request's timeout",
+     "waiting: aimed anew; ending, with an error, after max_attempts or when it is late"},
+    {"streaming", "attempt_silence, or the request's timeout",
+     "waiting: aimed anew; ending, with an error, after max_attempts or when it is late"},
+    {"ending", "end_wait", "over: forgotten, counted as overdue"},
+    {"over", "", ""},
+};
+constexpr int kWaiting = static_cast<int>(JourneyState::kWaiting);
+constexpr int kPrefilling = static_cast<int>(JourneyState::kPrefilling);
+constexpr int kStreaming = static_cast<int>(JourneyState::kStreaming);
+constexpr int kEnding = static_cast<int>(JourneyState::kEnding);
+constexpr int kOver = static_cast<int>(JourneyState::kOver);
+constexpr TransitionRow kTransitions[] = {
+    {kWaiting, kPrefilling}, {kPrefilling, kStreaming}, {kPrefilling, kWaiting},
+    {kStreaming, kWaiting},  {kWaiting, kEnding},       {kPrefilling, kEnding},
+    {kStreaming, kEnding},   {kEnding, kOver},
+};
+
+}  // namespace
+
+const MachineTable& JourneyTable() {
+  static constexpr MachineTable kTable{.machine = "journey",
+                                       .owner = "Router, front thread",
+                                       .states = kStates,
+                                       .transitions = kTransitions};
+  return kTable;
+}
+
+Journey::Journey(RequestId id, uint64_t sequence, GenerateRequest request,
+                 const RouterOptions& options, absl::Time now)
     : id_(id),
       sequence_(sequence),
       request_(std::move(request)),
+      options_(options),
+      state_(JourneyTable(), options.transitions),
       submitted_(now),
       deadline_(now + request_.timeout),
       waiting_since_(now) {}
 
+absl::Time Journey::Alarm() const {
+  switch (state()) {
+    case JourneyState::kWaiting:
+      return std::min(deadline_, waiting_since_ + options_.worker_wait);
+    case JourneyState::kPrefilling:
+    case JourneyState::kStreaming:
+      return std::min(deadline_, silent_until_);
+    case JourneyState::kEnding:
+      return ended_ + options_.end_wait;
+    case JourneyState::kOver:
+      break;
+  }
+  return absl::InfiniteFuture();
+}
+
 AttemptShape Journey::Shape() const {
-  const size_t done = aimed_ ? produced_before_ : produced_.size();
+  const size_t done = aimed() ? produced_before_ : produced_.size();
   return {.n_prompt = static_cast<int32_t>(request_.prompt.size() + done),
           .max_tokens = request_.max_tokens - static_cast<int32_t>(done),
-          .covered = preemptions >= kMostPreemptions};
+          .covered = preemptions >= kMostPreemptions,
+          .kept_at = kept_at_,
+          .kept_tokens = kept_tokens_};
 }
 
 void Journey::Aim(const Plan& plan, const std::string& prefill_name, const std::string& decode_name,
                   absl::Time now) {
-  CHECK(!aimed_ && !complete_);
+  CHECK(!complete_);
+  state_ = JourneyState::kPrefilling;
   ++epoch_;
-  aimed_ = true;
   plan_ = plan;
+  silent_until_ =
+      now + options_.attempt_silence + kPredictionSlack * absl::Milliseconds(plan.predicted_ms);
   produced_before_ = produced_.size();
   prefill_open_ = true;
   decode_open_ = plan.decode != 0;
   decode_spoke_ = attempt_spoke_ = preempted_ = false;
-  failure_.clear();
+  failure_ = {};
   timeline_.router_queue += now - waiting_since_;
   timeline_.prefill_worker = prefill_name;
   timeline_.decode_worker = decode_name;
@@ -42,9 +113,16 @@ void Journey::Aim(const Plan& plan, const std::string& prefill_name, const std::
 }
 
 void Journey::Disarm(absl::Time now) {
-  aimed_ = false;
+  state_ = JourneyState::kWaiting;
   waiting_since_ = now;
   prefill_open_ = decode_open_ = false;
+  early_.clear();
+}
+
+void Journey::End(absl::Time now) {
+  state_ = JourneyState::kEnding;
+  ended_ = now;
+  request_.prompt = {};
   early_.clear();
 }
 
@@ -85,7 +163,7 @@ absl::Status Journey::OnToken(Incarnation from, const TokenOut& token, absl::Tim
   if (token.epoch > epoch_)
     return absl::InvalidArgumentError(absl::StrFormat(
         "a token of attempt %d of a request that was aimed %d times", token.epoch, epoch_));
-  if (token.epoch < epoch_ || !aimed_ || complete_) return absl::OkStatus();
+  if (token.epoch < epoch_ || !aimed() || complete_) return absl::OkStatus();
   if (from != plan_.prefill && from != plan_.decode)
     return absl::InvalidArgumentError("a token of a request that was not given to this worker");
   const AttemptShape shape = Shape();
@@ -94,6 +172,7 @@ absl::Status Journey::OnToken(Incarnation from, const TokenOut& token, absl::Tim
         absl::StrFormat("a token at position %d of an attempt that covers [%d, %d)", token.position,
                         shape.n_prompt, shape.n_prompt + shape.max_tokens));
   attempt_spoke_ = true;
+  silent_until_ = now + options_.attempt_silence;
   if (from == plan_.decode && token.position > shape.n_prompt) decode_spoke_ = true;
   const auto next = [this] {
     return static_cast<int32_t>(request_.prompt.size() + produced_.size());
@@ -111,8 +190,15 @@ absl::Status Journey::OnToken(Incarnation from, const TokenOut& token, absl::Tim
   return absl::OkStatus();
 }
 
+void Journey::NoteComputed() {
+  kept_at_ = plan_.prefill;
+  kept_tokens_ = static_cast<int32_t>(request_.prompt.size() + produced_before_);
+}
+
 void Journey::Emit(const TokenOut& token, absl::Time now, std::vector<RouterEffect>* effects) {
   if (produced_.empty()) timeline_.ttft = now - submitted_;
+  if (state_ == JourneyState::kPrefilling) NoteComputed();
+  state_ = JourneyState::kStreaming;
   effects->push_back(EmitToken{.request_id = id_,
                                .index = static_cast<int32_t>(produced_.size()),
                                .token = token.token,
@@ -129,23 +215,26 @@ void Journey::Emit(const TokenOut& token, absl::Time now, std::vector<RouterEffe
   }
 }
 
-absl::Status Journey::OnPromptComputed(Incarnation from, const PromptComputed& computed) {
+absl::Status Journey::OnPromptComputed(Incarnation from, const PromptComputed& computed,
+                                       absl::Time now) {
   if (computed.epoch > epoch_)
     return absl::InvalidArgumentError(absl::StrFormat(
         "the prompt of attempt %d of a request that was aimed %d times", computed.epoch, epoch_));
-  if (computed.epoch < epoch_ || !aimed_ || !prefill_open_) return absl::OkStatus();
+  if (computed.epoch < epoch_ || !aimed() || !prefill_open_) return absl::OkStatus();
   if (from != plan_.prefill)
     return absl::InvalidArgumentError("the prompt of a request that was not given to this worker");
+  NoteComputed();
+  silent_until_ = now + options_.attempt_silence;
   timeline_.prefill_queue += absl::Microseconds(computed.queue_us);
   timeline_.prefill += absl::Microseconds(computed.compute_us);
   return absl::OkStatus();
 }
 
-absl::Status Journey::OnPartEnded(Incarnation from, const PartEnded& ended) {
+absl::Status Journey::OnPartEnded(Incarnation from, const PartEnded& ended, absl::Time now) {
   if (ended.epoch > epoch_)
     return absl::InvalidArgumentError(absl::StrFormat(
         "the end of attempt %d of a request that was aimed %d times", ended.epoch, epoch_));
-  if (ended.epoch < epoch_ || !aimed_) return absl::OkStatus();
+  if (ended.epoch < epoch_ || state_ == JourneyState::kWaiting) return absl::OkStatus();
   if (from != (ended.was_prefill ? plan_.prefill : plan_.decode))
     return absl::InvalidArgumentError("the end of a part that was not given to this worker");
   if (ended.was_prefill && ended.reason == EndReason::kPreempted)
@@ -153,6 +242,8 @@ absl::Status Journey::OnPartEnded(Incarnation from, const PartEnded& ended) {
   bool& open = ended.was_prefill ? prefill_open_ : decode_open_;
   if (!open) return absl::OkStatus();
   open = false;
+  if (!lives()) return absl::OkStatus();
+  silent_until_ = now + options_.attempt_silence;
   if (!ended.was_prefill) {
     timeline_.transfer += absl::Microseconds(ended.transfer_us);
     timeline_.decode_queue += absl::Microseconds(ended.queue_us);
@@ -160,43 +251,54 @@ absl::Status Journey::OnPartEnded(Incarnation from, const PartEnded& ended) {
   }
   if (ended.reason == EndReason::kPreempted) preempted_ = true;
   const bool needed = !ended.was_prefill || !first_of_attempt_emitted() || !decode_spoke_;
-  if (needed && (ended.reason == EndReason::kFailed || ended.reason == EndReason::kCancelled))
-    failure_ = ended.message.empty() ? absl::StrCat(ended.was_prefill ? "prefill" : "decode",
-                                                    " was given up by its worker")
-                                     : ended.message;
+  if (needed && (ended.reason == EndReason::kFailed || ended.reason == EndReason::kCancelled)) {
+    failure_ = {.cause = CauseOf(ended),
+                .message = ended.message.empty()
+                               ? absl::StrCat(ended.was_prefill ? "prefill" : "decode",
+                                              " was given up by its worker")
+                               : ended.message};
+  }
   return absl::OkStatus();
 }
 
+void Journey::OnNoRoom(absl::Duration expected_wait, absl::Time now) {
+  silent_until_ = now + options_.attempt_silence + kPredictionSlack * expected_wait;
+}
+
 void Journey::OnWorkerLost(Incarnation worker, const std::string& name) {
-  if (!aimed_) return;
+  const auto lost = [&name](const char* role) {
+    return Failure{.cause = FailoverCause::kWorkerLost,
+                   .message = absl::StrFormat("%s worker %s was lost", role, name)};
+  };
   // A prefill worker that has handed over, or only has its last acknowledgement to get, is not
   // needed any more.
   if (prefill_open_ && plan_.prefill == worker) {
     prefill_open_ = false;
-    if (!first_of_attempt_emitted() || !decode_spoke_)
-      failure_ = absl::StrFormat("prefill worker %s was lost", name);
+    if (!first_of_attempt_emitted() || !decode_spoke_) failure_ = lost("prefill");
   }
   if (decode_open_ && plan_.decode == worker) {
     decode_open_ = false;
-    failure_ = absl::StrFormat("decode worker %s was lost", name);
+    failure_ = lost("decode");
   }
 }
 
-std::string Journey::Broken() const {
-  if (!aimed_ || complete_) return "";
-  if (!failure_.empty()) return failure_;
+Journey::Failure Journey::Broken() const {
+  if (!aimed() || complete_) return {};
+  if (!failure_.message.empty()) return failure_;
   if (!first_of_attempt_emitted() && !prefill_open_)
-    return absl::StrFormat("prefill worker %s ended without a first token",
-                           timeline_.prefill_worker);
+    return {.message = absl::StrFormat("prefill worker %s ended without a first token",
+                                       timeline_.prefill_worker)};
   if (first_of_attempt_emitted() && !decode_open_)
-    return absl::StrFormat("decode worker %s ended %d tokens early", timeline_.decode_worker,
-                           tokens_left());
-  return "";
+    return {.message = absl::StrFormat("decode worker %s ended %d tokens early",
+                                       timeline_.decode_worker, tokens_left())};
+  return {};
 }
+
+bool Journey::attempt_got_on() const { return produced_.size() - produced_before_ >= kGotOn; }
 
 Timeline Journey::MakeTimeline(absl::Time now) const {
   Timeline timeline = timeline_;
-  if (!aimed_ && !complete_) timeline.router_queue += now - waiting_since_;
+  if (state_ == JourneyState::kWaiting) timeline.router_queue += now - waiting_since_;
   timeline.total = now - submitted_;
   return timeline;
 }

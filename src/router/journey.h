@@ -1,9 +1,9 @@
 // One request's life at the router: its attempts, its tokens in order, its end. Part of the Router,
 // on its thread; decides nothing about workers (Router aims it), sends nothing itself.
 //
-//   waiting --Aim--> aimed --tokens--> complete --> (Router ends it)
-//      ^               |
-//      +--- Disarm ----+   a part failed, or its worker was lost
+//   waiting --Aim--> prefilling --token--> streaming --End--> ending --parts ended--> over
+//      ^                 |                     |
+//      +---- Disarm -----+---------------------+   a part failed, or its worker was lost
 //
 // Tokens depend on (tokens so far, sampling, position) alone, so an attempt that starts with the
 // prompt and the tokens so far goes on exactly where the last one stopped.
@@ -15,23 +15,47 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "common/state_machine.h"
 #include "common/status.h"
 #include "router/policy.h"
 #include "router/router.h"
 
 namespace baton {
 
+enum class JourneyState {
+  kWaiting,     // for a worker
+  kPrefilling,  // at workers; the attempt has brought no token yet
+  kStreaming,   // the attempt brings tokens
+  kEnding,      // told to have ended; its workers have been told to cancel
+  kOver
+};
+const MachineTable& JourneyTable();
+
 class Journey {
  public:
-  Journey(RequestId id, uint64_t sequence, GenerateRequest request, absl::Time now);
+  struct Failure {
+    FailoverCause cause = FailoverCause::kPartFailed;
+    std::string message;  // empty: all is well
+  };
+
+  // options outlive it.
+  Journey(RequestId id, uint64_t sequence, GenerateRequest request, const RouterOptions& options,
+          absl::Time now);
 
   RequestId id() const { return id_; }
   uint64_t sequence() const { return sequence_; }  // order of submission
-  absl::Time deadline() const { return deadline_; }
   Epoch epoch() const { return epoch_; }
-  bool aimed() const { return aimed_; }
+  JourneyState state() const { return state_; }
+  bool aimed() const {
+    return state_ == JourneyState::kPrefilling || state_ == JourneyState::kStreaming;
+  }
+  bool lives() const { return aimed() || state_ == JourneyState::kWaiting; }
   const Plan& plan() const { return plan_; }  // of the attempt that runs
-  absl::Time waiting_since() const { return waiting_since_; }
+
+  // When the state it is in has lasted too long.
+  absl::Time Alarm() const;
+  // Its request's own time is over.
+  bool IsLate(absl::Time now) const { return deadline_ <= now; }
 
   // A request that was preempted so often gets pages to its end, and is preempted no more.
   static constexpr int kMostPreemptions = 3;
@@ -45,6 +69,10 @@ class Journey {
   DecodeRequest MakeDecodeRequest(const TicketId& ticket_id) const;
   // Ends the attempt: what it still says is stale.
   void Disarm(absl::Time now);
+  // The request is over for its client; its parts may still run.
+  void End(absl::Time now);
+  void Close() { state_ = JourneyState::kOver; }
+  absl::Time ended() const { return ended_; }
   // Workers that still hold a part of the running attempt, each once.
   std::vector<Incarnation> OpenWorkers() const;
 
@@ -52,54 +80,65 @@ class Journey {
   // worker says what it cannot know (protocol violation).
   absl::Status OnToken(Incarnation from, const TokenOut& token, absl::Time now,
                        std::vector<RouterEffect>* effects);
-  absl::Status OnPromptComputed(Incarnation from, const PromptComputed& computed);
-  absl::Status OnPartEnded(Incarnation from, const PartEnded& ended);
+  absl::Status OnPromptComputed(Incarnation from, const PromptComputed& computed, absl::Time now);
+  absl::Status OnPartEnded(Incarnation from, const PartEnded& ended, absl::Time now);
+  void OnNoRoom(absl::Duration expected_wait, absl::Time now);
   void OnWorkerLost(Incarnation worker, const std::string& name);
 
   // The last token has been emitted; end_reason says which kind it was.
   bool complete() const { return complete_; }
   EndReason end_reason() const { return end_reason_; }
-  // No part that runs can bring the next token: why. Empty: all is well.
-  std::string Broken() const;
+  // Why no part that runs can bring the next token.
+  Failure Broken() const;
   // The running attempt's row was preempted: nothing failed, it only must be aimed anew.
   bool preempted() const { return preempted_; }
-  // The running attempt has brought a token.
+  // The running attempt has brought a token, in its turn or early.
   bool attempt_spoke() const { return attempt_spoke_; }
+  // So far that it was not this request that broke the attempt.
+  bool attempt_got_on() const;
 
   int32_t tokens_left() const {
     return request_.max_tokens - static_cast<int32_t>(produced_.size());
   }
-  bool first_of_attempt_emitted() const { return produced_.size() > produced_before_; }
   Timeline MakeTimeline(absl::Time now) const;
 
   // Written by the Router alone.
-  int failures = 0;                // attempts that broke
+  int failures = 0;                // attempts that broke, since the request last got on
+  int lost_attempts = 0;           // attempts whose worker or handoff broke, since it last got on
   int moves = 0;                   // attempts given up for a worker with room
   int preemptions = 0;             // attempts that lost their pages
-  std::vector<Incarnation> avoid;  // workers whose part failed
+  std::vector<Incarnation> avoid;  // workers that are asked only when nobody else is there
+  std::vector<Incarnation> handed_in_vain;  // prefill workers of failed handoffs
+  absl::Time alarm;                         // that is set for it
 
  private:
+  void NoteComputed();
   void Emit(const TokenOut& token, absl::Time now, std::vector<RouterEffect>* effects);
+  bool first_of_attempt_emitted() const { return produced_.size() > produced_before_; }
 
   const RequestId id_;
   const uint64_t sequence_;
-  const GenerateRequest request_;
+  GenerateRequest request_;  // without its prompt once it has ended
+  const RouterOptions& options_;
+  MachineState<JourneyState> state_;
   const absl::Time submitted_, deadline_;
   std::vector<int32_t> produced_;  // emitted, stop token included
   bool complete_ = false;
   EndReason end_reason_ = EndReason::kLength;
+  absl::Time waiting_since_, ended_;
+  Incarnation kept_at_ = 0;  // the worker that computed the prompt last, and how much of it
+  int32_t kept_tokens_ = 0;
 
   // The attempt.
   Epoch epoch_ = 0;
-  bool aimed_ = false;
-  absl::Time waiting_since_;
   Plan plan_;
+  absl::Time silent_until_;                          // when it must have given a sign of life
   size_t produced_before_ = 0;                       // tokens emitted by earlier attempts
   bool prefill_open_ = false, decode_open_ = false;  // parts that have not ended
   bool decode_spoke_ = false;                        // so the handoff is done
   bool attempt_spoke_ = false;
   bool preempted_ = false;
-  std::string failure_;
+  Failure failure_;
   std::map<int32_t, TokenOut> early_;  // by position: decode was faster than the first token
 
   Timeline timeline_;

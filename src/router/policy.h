@@ -6,6 +6,7 @@
 //   plan       = prefill_ms + decode_ms, smallest; ties (2 %, 1 ms) to the least recently chosen
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -21,7 +22,15 @@ struct AttemptShape {
   int32_t n_prompt = 0;    // tokens to prefill
   int32_t max_tokens = 0;  // from position n_prompt on, the first included
   bool covered = false;    // its promise covers every token to come, so it is never preempted
+  // Where an earlier attempt computed KV, of so many of the tokens to prefill; it may have been
+  // kept there. 0 = nowhere.
+  Incarnation kept_at = 0;
+  int32_t kept_tokens = 0;
   bool prefill_only() const { return max_tokens == 1; }
+  // What `worker` has to compute: one token at least, for its logits.
+  int32_t PrefillTokensAt(Incarnation worker) const {
+    return worker == kept_at ? std::max(1, n_prompt - kept_tokens) : n_prompt;
+  }
 };
 
 // Pages of the prompt's KV, and of all KV the attempt can write: the last token's is never written,

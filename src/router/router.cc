@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "absl/container/btree_map.h"
 #include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_format.h"
@@ -16,6 +17,8 @@ namespace {
 
 // Moves to a worker with room are no failures, but each throws away a place in a queue.
 constexpr int kMostMoves = 4;
+// Looks at the workers' silence within the time it may last.
+constexpr int kPulses = 4;
 
 absl::Status CheckRequest(const GenerateRequest& request) {
   if (request.prompt.empty())
@@ -37,7 +40,10 @@ absl::Status CheckRequest(const GenerateRequest& request) {
 
 struct Router::State {
   State(const RouterOptions& router_options, const ClusterKey& cluster_key, uint64_t (*ids)())
-      : options(router_options), key(cluster_key), random(ids) {}
+      : options(router_options),
+        key(cluster_key),
+        random(ids),
+        cluster(router_options.transitions) {}
 
   absl::StatusOr<RequestId> Submit(GenerateRequest request, absl::Time now);
   absl::Status OnReport(Incarnation worker, const WorkerReport& report, absl::Time now);
@@ -49,31 +55,43 @@ struct Router::State {
   absl::Status On(Incarnation worker, const PartEnded& ended, absl::Time now);
   absl::Status On(Incarnation worker, const NoRoomNotice& notice, absl::Time now);
   void LoseWorker(Incarnation worker, absl::Time now);
+  void LoseSilentWorkers(absl::Time now);
+  void OnTime(absl::Time now);
+  void OnAlarm(Journey& journey, absl::Time now);
 
   void TryAim(Journey& journey, absl::Time now);
   void SendAttempt(const Journey& journey);
   void Disarm(Journey& journey, absl::Time now);
-  void AimAgain(Journey& journey, const std::string& why, absl::Time now);
+  void AimAgain(Journey& journey, const Journey::Failure& failure, absl::Time now);
   void MoveToRoom(Journey& journey, absl::Duration expected_wait, absl::Time now);
   void Settle(absl::Time now);
   void AimWaiting(absl::Time now);
   void End(Journey& journey, EndReason reason, const absl::Status& status, absl::Time now);
+  void Forget(Journey& journey);
   void DrainWorkersIfIdle();
+  absl::Status WhyExhausted(Journey& journey, const Journey::Failure& failure) const;
 
   Journey* Find(RequestId id) {
     const auto it = journeys.find(id);
     return it == journeys.end() ? nullptr : it->second.get();
   }
-  // When OnTime must look at the journey.
-  absl::Time AlarmOf(const Journey& journey) const {
-    if (journey.aimed()) return journey.deadline();
-    return std::min(journey.deadline(), journey.waiting_since() + options.worker_wait);
+  void SetAlarm(Journey& journey) {
+    alarms.erase({journey.alarm, journey.id()});
+    journey.alarm = journey.Alarm();
+    if (journey.alarm != absl::InfiniteFuture()) alarms.insert({journey.alarm, journey.id()});
   }
-  void SetAlarm(const Journey& journey) { alarms.insert({AlarmOf(journey), journey.id()}); }
-  void ClearAlarm(const Journey& journey) { alarms.erase({AlarmOf(journey), journey.id()}); }
+  // The alarm may ring early, and is then set again: moving it with every token would be dear.
+  void KeepAlarm(Journey& journey) {
+    if (journey.Alarm() < journey.alarm) SetAlarm(journey);
+  }
   void Send(Incarnation worker, RouterMessage message) {
     effects.push_back(SendToWorker{.worker = worker, .message = std::move(message)});
   }
+  void SendCancel(Incarnation worker, RequestId id, Epoch epoch) {
+    if (cluster.Find(worker) != nullptr)
+      Send(worker, CancelRequest{.request_id = id, .epoch = epoch});
+  }
+  size_t n_living() const { return journeys.size() - ending.size(); }
 
   const RouterOptions options;
   const ClusterKey key;
@@ -81,9 +99,12 @@ struct Router::State {
   Cluster cluster;
   absl::flat_hash_map<RequestId, std::unique_ptr<Journey>> journeys;
   absl::btree_map<uint64_t, RequestId> waiting;  // by sequence: not aimed
+  absl::btree_set<RequestId> ending;
   absl::btree_set<std::pair<absl::Time, RequestId>> alarms;
-  std::vector<RequestId> unsettled;  // to be looked at when the report is through
+  absl::Time next_pulse = absl::InfiniteFuture();  // when silence is looked at
+  std::vector<RequestId> unsettled;                // to be looked at when the report is through
   std::vector<RouterEffect> effects;
+  std::array<uint64_t, kFailoverCauses> failovers{};
   uint64_t next_sequence = 1;
   bool draining = false;
 };
@@ -92,9 +113,10 @@ absl::StatusOr<RequestId> Router::State::Submit(GenerateRequest request, absl::T
   RETURN_IF_ERROR(CheckRequest(request));
   if (draining) return absl::UnavailableError("the router is shutting down");
   if (cluster.empty()) return absl::UnavailableError("no worker is connected yet");
-  if (journeys.size() >= static_cast<size_t>(options.max_waiting))
+  if (!cluster.serves()) return absl::UnavailableError("all workers are shutting down");
+  if (n_living() >= static_cast<size_t>(options.max_waiting))
     return absl::ResourceExhaustedError(
-        absl::StrFormat("%d requests are running or waiting: try again later", journeys.size()));
+        absl::StrFormat("%d requests are running or waiting: try again later", n_living()));
   const AttemptShape shape{.n_prompt = static_cast<int32_t>(request.prompt.size()),
                            .max_tokens = request.max_tokens};
   if (!cluster.Choose(shape, {}, now))
@@ -104,7 +126,7 @@ absl::StatusOr<RequestId> Router::State::Submit(GenerateRequest request, absl::T
   RequestId id = random();
   while (id == 0 || journeys.contains(id)) id = random();
   auto& journey = journeys[id];
-  journey = std::make_unique<Journey>(id, next_sequence++, std::move(request), now);
+  journey = std::make_unique<Journey>(id, next_sequence++, std::move(request), options, now);
   waiting[journey->sequence()] = id;
   SetAlarm(*journey);
   TryAim(*journey, now);
@@ -114,12 +136,10 @@ absl::StatusOr<RequestId> Router::State::Submit(GenerateRequest request, absl::T
 // --- aiming -----------------------------------------------------------------------------------
 
 void Router::State::TryAim(Journey& journey, absl::Time now) {
-  const AttemptShape shape = journey.Shape();
-  const std::optional<Plan> plan = cluster.Choose(shape, journey.avoid, now);
+  const std::optional<Plan> plan = cluster.Choose(journey.Shape(), journey.avoid, now);
   if (!plan) return;  // it waits, until a worker comes or its alarm rings
-  ClearAlarm(journey);
   waiting.erase(journey.sequence());
-  cluster.Reserve(journey.id(), *plan, shape, now);
+  cluster.Reserve(journey.id(), *plan, journey.Shape(), now);
   journey.Aim(*plan, cluster.Find(plan->prefill)->name,
               plan->decode == 0 ? "" : cluster.Find(plan->decode)->name, now);
   SetAlarm(journey);
@@ -150,25 +170,61 @@ void Router::State::SendAttempt(const Journey& journey) {
 // Takes the request away from its workers; it waits from now on.
 void Router::State::Disarm(Journey& journey, absl::Time now) {
   for (const Incarnation worker : journey.OpenWorkers())
-    if (cluster.Find(worker) != nullptr)
-      Send(worker, CancelRequest{.request_id = journey.id(), .epoch = journey.epoch()});
+    SendCancel(worker, journey.id(), journey.epoch());
   cluster.Release(journey.id(), journey.plan());
-  ClearAlarm(journey);
   journey.Disarm(now);
   waiting[journey.sequence()] = journey.id();
   SetAlarm(journey);
 }
 
-void Router::State::AimAgain(Journey& journey, const std::string& why, absl::Time now) {
-  Disarm(journey, now);
-  if (++journey.failures >= options.max_attempts) {
-    End(journey, EndReason::kFailed,
-        absl::UnavailableError(
-            absl::StrFormat("gave up after %d attempts; the last one: %s", journey.failures, why)),
-        now);
-    return;
+// Whom the next attempt asks last.
+void Blame(Journey& journey, Incarnation worker) {
+  if (std::find(journey.avoid.begin(), journey.avoid.end(), worker) == journey.avoid.end())
+    journey.avoid.push_back(worker);
+}
+
+// A handoff broke: first the receiver is taken to be at fault, the next time the sender too.
+void BlameHandoff(Journey& journey) {
+  const Plan& plan = journey.plan();
+  Blame(journey, plan.decode);
+  std::vector<Incarnation>& in_vain = journey.handed_in_vain;
+  if (std::find(in_vain.begin(), in_vain.end(), plan.prefill) != in_vain.end())
+    Blame(journey, plan.prefill);
+  else
+    in_vain.push_back(plan.prefill);
+}
+
+// OK while it may be tried again.
+absl::Status Router::State::WhyExhausted(Journey& journey, const Journey::Failure& failure) const {
+  switch (failure.cause) {
+    case FailoverCause::kDraining:  // such workers are not asked again
+      return absl::OkStatus();
+    case FailoverCause::kWorkerLost:
+    case FailoverCause::kHandoffFailed:
+      if (++journey.lost_attempts < options.max_lost_attempts) return absl::OkStatus();
+      return absl::AbortedError(absl::StrFormat(
+          "gave up: %d times in a row a worker was lost while it had this request, which may be "
+          "the cause; the last time: %s",
+          journey.lost_attempts, failure.message));
+    case FailoverCause::kPartFailed:
+    case FailoverCause::kStuck:
+      break;
   }
-  TryAim(journey, now);
+  if (++journey.failures < options.max_attempts) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrFormat("gave up after %d attempts; the last one: %s",
+                                                journey.failures, failure.message));
+}
+
+void Router::State::AimAgain(Journey& journey, const Journey::Failure& failure, absl::Time now) {
+  ++failovers[static_cast<size_t>(failure.cause)];
+  if (journey.attempt_got_on()) journey.failures = journey.lost_attempts = 0;
+  if (failure.cause == FailoverCause::kHandoffFailed) BlameHandoff(journey);
+  Disarm(journey, now);
+  const absl::Status exhausted = WhyExhausted(journey, failure);
+  if (exhausted.ok())
+    TryAim(journey, now);
+  else
+    End(journey, EndReason::kFailed, exhausted, now);
 }
 
 // The decode worker is full. Prefill has not begun (it waits for the promise), so another worker
@@ -198,6 +254,7 @@ void Router::State::AimWaiting(absl::Time now) {
 absl::Status Router::State::OnReport(Incarnation worker, const WorkerReport& report,
                                      absl::Time now) {
   absl::Status status;
+  cluster.OnHeard(worker, now);
   for (const WorkerEvent& event : report.events) {
     status = OnEvent(worker, event, now);
     if (!status.ok()) break;
@@ -217,7 +274,8 @@ absl::Status Router::State::On(Incarnation worker, const WorkerAnnounce& announc
   if (announce.incarnation != worker)
     return absl::InvalidArgumentError(
         absl::StrFormat("worker %s announced another incarnation than it proved", announce.name));
-  RETURN_IF_ERROR(cluster.Join(announce));
+  RETURN_IF_ERROR(cluster.Join(announce, now));
+  next_pulse = std::min(next_pulse, now + options.worker_silence / kPulses);
   AimWaiting(now);
   DrainWorkersIfIdle();
   return absl::OkStatus();
@@ -233,6 +291,7 @@ absl::Status Router::State::On(Incarnation worker, const TokenOut& token, absl::
   if (journey == nullptr) return absl::OkStatus();  // ended
   RETURN_IF_ERROR(journey->OnToken(worker, token, now, &effects));
   if (!journey->aimed()) return absl::OkStatus();
+  KeepAlarm(*journey);
   if (worker == journey->plan().prefill) cluster.OnPrefillComputed(worker, journey->id());
   if (worker == journey->plan().decode)
     cluster.OnTokensLeft(worker, journey->id(), journey->tokens_left());
@@ -240,18 +299,30 @@ absl::Status Router::State::On(Incarnation worker, const TokenOut& token, absl::
   return absl::OkStatus();
 }
 
-absl::Status Router::State::On(Incarnation worker, const PromptComputed& computed, absl::Time) {
+absl::Status Router::State::On(Incarnation worker, const PromptComputed& computed, absl::Time now) {
   Journey* const journey = Find(computed.request_id);
-  return journey == nullptr ? absl::OkStatus() : journey->OnPromptComputed(worker, computed);
+  if (journey == nullptr) return absl::OkStatus();
+  RETURN_IF_ERROR(journey->OnPromptComputed(worker, computed, now));
+  KeepAlarm(*journey);
+  return absl::OkStatus();
 }
 
-absl::Status Router::State::On(Incarnation worker, const PartEnded& ended, absl::Time) {
+absl::Status Router::State::On(Incarnation worker, const PartEnded& ended, absl::Time now) {
   Journey* const journey = Find(ended.request_id);
-  if (journey == nullptr) return absl::OkStatus();
-  RETURN_IF_ERROR(journey->OnPartEnded(worker, ended));
-  if (ended.epoch == journey->epoch() && ended.reason == EndReason::kFailed)
-    journey->avoid.push_back(worker);
-  unsettled.push_back(journey->id());
+  const bool failed = ended.reason == EndReason::kFailed;
+  if (failed && ended.fault == PartFault::kDraining) cluster.OnDraining(worker);
+  if (journey != nullptr) {
+    RETURN_IF_ERROR(journey->OnPartEnded(worker, ended, now));
+    if (failed && ended.epoch == journey->epoch() && ended.fault == PartFault::kOwn)
+      Blame(*journey, worker);
+    if (journey->lives()) {
+      KeepAlarm(*journey);
+      unsettled.push_back(journey->id());
+    } else if (journey->OpenWorkers().empty()) {
+      effects.push_back(EmitReleased{.request_id = journey->id(), .after = now - journey->ended()});
+      Forget(*journey);
+    }
+  }
   return absl::OkStatus();
 }
 
@@ -264,6 +335,8 @@ absl::Status Router::State::On(Incarnation worker, const NoRoomNotice& notice, a
     return absl::InvalidArgumentError("no room for a request that was not given to this worker");
   if (plan.decode == 0 || cluster.Find(plan.decode) == nullptr) return absl::OkStatus();
   const absl::Duration wait = absl::Microseconds(notice.expected_wait_us);
+  journey->OnNoRoom(wait, now);
+  KeepAlarm(*journey);
   cluster.OnNoRoom(plan.decode, wait, now);
   MoveToRoom(*journey, wait, now);
   return absl::OkStatus();
@@ -277,9 +350,16 @@ void Router::State::LoseWorker(Incarnation worker, absl::Time now) {
   for (const RequestId id : cluster.Leave(worker)) affected.push_back(Find(id));
   std::sort(affected.begin(), affected.end(),
             [](const Journey* a, const Journey* b) { return a->sequence() < b->sequence(); });
+  if (cluster.empty()) next_pulse = absl::InfiniteFuture();
   for (Journey* const journey : affected) {
     journey->OnWorkerLost(worker, name);
     unsettled.push_back(journey->id());
+  }
+  const absl::btree_set<RequestId> were_ending = ending;
+  for (const RequestId id : were_ending) {
+    Journey& journey = *Find(id);
+    journey.OnWorkerLost(worker, name);
+    if (journey.OpenWorkers().empty()) Forget(journey);
   }
   Settle(now);
 }
@@ -289,7 +369,7 @@ void Router::State::LoseWorker(Incarnation worker, absl::Time now) {
 void Router::State::Settle(absl::Time now) {
   for (const RequestId id : std::exchange(unsettled, {})) {
     Journey* const journey = Find(id);
-    if (journey == nullptr) continue;
+    if (journey == nullptr || !journey->lives()) continue;
     if (journey->complete()) {
       End(*journey, journey->end_reason(), absl::OkStatus(), now);
     } else if (journey->preempted()) {
@@ -297,8 +377,8 @@ void Router::State::Settle(absl::Time now) {
       ++journey->preemptions;
       Disarm(*journey, now);
       TryAim(*journey, now);
-    } else if (const std::string why = journey->Broken(); !why.empty()) {
-      AimAgain(*journey, why, now);
+    } else if (const Journey::Failure failure = journey->Broken(); !failure.message.empty()) {
+      AimAgain(*journey, failure, now);
     }
   }
 }
@@ -307,20 +387,81 @@ void Router::State::Settle(absl::Time now) {
 
 void Router::State::End(Journey& journey, EndReason reason, const absl::Status& status,
                         absl::Time now) {
-  const Timeline timeline = journey.MakeTimeline(now);
-  if (journey.aimed()) Disarm(journey, now);
-  ClearAlarm(journey);
-  waiting.erase(journey.sequence());
   const RequestId id = journey.id();
-  effects.push_back(
-      EmitEnd{.request_id = id, .reason = reason, .status = status, .timeline = timeline});
-  journeys.erase(id);
+  effects.push_back(EmitEnd{
+      .request_id = id, .reason = reason, .status = status, .timeline = journey.MakeTimeline(now)});
+  if (journey.aimed()) {
+    for (const Incarnation worker : journey.OpenWorkers()) SendCancel(worker, id, journey.epoch());
+    cluster.Release(id, journey.plan());
+  } else {
+    waiting.erase(journey.sequence());
+  }
+  journey.End(now);
+  ending.insert(id);
+  SetAlarm(journey);
+  if (journey.OpenWorkers().empty()) Forget(journey);
   DrainWorkersIfIdle();
 }
 
+void Router::State::Forget(Journey& journey) {
+  journey.Close();
+  SetAlarm(journey);  // none any more
+  ending.erase(journey.id());
+  journeys.erase(journey.id());
+}
+
 void Router::State::DrainWorkersIfIdle() {
-  if (!draining || !journeys.empty()) return;
+  if (!draining || n_living() > 0) return;
   for (const Incarnation worker : cluster.Workers()) Send(worker, DrainWorker{});
+}
+
+// --- time -------------------------------------------------------------------------------------
+
+void Router::State::OnTime(absl::Time now) {
+  if (now >= next_pulse) LoseSilentWorkers(now);
+  while (!alarms.empty() && alarms.begin()->first <= now) {
+    Journey& journey = *Find(alarms.begin()->second);
+    if (journey.Alarm() > now)
+      SetAlarm(journey);
+    else
+      OnAlarm(journey, now);
+  }
+}
+
+void Router::State::LoseSilentWorkers(absl::Time now) {
+  const absl::Duration silence = options.worker_silence;
+  if (now - next_pulse > silence / 2) cluster.ForgiveSilence(now);
+  const std::vector<Incarnation> silent = cluster.NotHeardSince(now - silence);
+  for (const Incarnation worker : silent) cluster.OnDraining(worker);  // no refuge for each other
+  for (const Incarnation worker : silent) {
+    effects.push_back(
+        CloseWorker{.worker = worker,
+                    .reason = absl::UnavailableError(absl::StrFormat(
+                        "the worker was silent for more than %s", absl::FormatDuration(silence)))});
+    LoseWorker(worker, now);
+  }
+  next_pulse = cluster.empty() ? absl::InfiniteFuture() : now + silence / kPulses;
+}
+
+void Router::State::OnAlarm(Journey& journey, absl::Time now) {
+  if (!journey.lives()) {
+    effects.push_back(
+        EmitReleased{.request_id = journey.id(), .after = now - journey.ended(), .overdue = true});
+    Forget(journey);
+  } else if (journey.IsLate(now)) {
+    End(journey, EndReason::kFailed, absl::DeadlineExceededError("the request's time is over"),
+        now);
+  } else if (!journey.aimed()) {
+    End(journey, EndReason::kFailed,
+        absl::UnavailableError("its workers were lost and none came back"), now);
+  } else {
+    for (const Incarnation worker : journey.OpenWorkers()) Blame(journey, worker);
+    AimAgain(journey,
+             {.cause = FailoverCause::kStuck,
+              .message = absl::StrFormat("its workers gave no sign of it for more than %s",
+                                         absl::FormatDuration(options.attempt_silence))},
+             now);
+  }
 }
 
 // --- Router -----------------------------------------------------------------------------------
@@ -334,7 +475,7 @@ absl::StatusOr<RequestId> Router::Submit(GenerateRequest request, absl::Time now
 }
 
 void Router::Cancel(RequestId id, absl::Time now) {
-  if (Journey* const journey = state_->Find(id))
+  if (Journey* const journey = state_->Find(id); journey != nullptr && journey->lives())
     state_->End(*journey, EndReason::kCancelled, absl::OkStatus(), now);
 }
 
@@ -349,27 +490,22 @@ absl::Status Router::OnReport(Incarnation worker, const WorkerReport& report, ab
 
 void Router::OnWorkerLost(Incarnation worker, absl::Time now) { state_->LoseWorker(worker, now); }
 
-void Router::OnTime(absl::Time now) {
-  while (!state_->alarms.empty() && state_->alarms.begin()->first <= now) {
-    Journey& journey = *state_->Find(state_->alarms.begin()->second);
-    const bool in_time = journey.deadline() > now;
-    state_->End(journey, EndReason::kFailed,
-                in_time ? absl::UnavailableError("its workers were lost and none came back")
-                        : absl::DeadlineExceededError("the request's time is over"),
-                now);
-  }
-}
+void Router::OnTime(absl::Time now) { state_->OnTime(now); }
 
 absl::Time Router::NextDeadline() const {
-  return state_->alarms.empty() ? absl::InfiniteFuture() : state_->alarms.begin()->first;
+  const absl::Time alarm =
+      state_->alarms.empty() ? absl::InfiniteFuture() : state_->alarms.begin()->first;
+  return std::min(alarm, state_->next_pulse);
 }
 
 std::vector<RouterEffect> Router::TakeEffects() { return std::exchange(state_->effects, {}); }
 
 ClusterView Router::View() const {
   ClusterView view{.waiting = static_cast<int>(state_->waiting.size()),
-                   .draining = state_->draining};
-  view.running = static_cast<int>(state_->journeys.size()) - view.waiting;
+                   .draining = state_->draining,
+                   .ending = static_cast<int>(state_->ending.size()),
+                   .failovers = state_->failovers};
+  view.running = static_cast<int>(state_->n_living()) - view.waiting;
   state_->cluster.FillView(&view);
   return view;
 }

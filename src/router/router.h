@@ -3,6 +3,7 @@
 // the simulation. Time comes in as an argument.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -12,6 +13,7 @@
 #include "absl/time/time.h"
 #include "common/ids.h"
 #include "common/sampling_params.h"
+#include "common/state_machine.h"
 #include "common/status.h"
 #include "common/ticket.h"
 #include "proto/messages.h"
@@ -62,22 +64,55 @@ struct EmitEnd {
   absl::Status status{};  // of kFailed
   Timeline timeline{};
 };
-using RouterEffect = std::variant<SendToWorker, EmitToken, EmitEnd>;
+// The workers of a request that was ended over their heads (cancel, deadline, stop string, failure)
+// have let go of it: at most once per request, after its EmitEnd, not when one of them was lost.
+struct EmitReleased {
+  RequestId request_id = 0;
+  absl::Duration after{};  // its EmitEnd to the end of the last part
+  bool overdue = false;    // they have not said so in end_wait; nobody waits for it any longer
+};
+// End this worker's stream, with this reason. The worker is gone here already: what still comes
+// from that stream must not be reported, only its end may be.
+struct CloseWorker {
+  Incarnation worker = 0;
+  absl::Status reason{};
+};
+using RouterEffect = std::variant<SendToWorker, EmitToken, EmitEnd, EmitReleased, CloseWorker>;
 
 struct RouterOptions {
   int max_waiting = 1024;  // requests not ended; beyond it Submit answers ResourceExhausted (429)
-  int max_attempts = 4;    // times a request is aimed before it fails
+  // Attempts in a row that fail by a fault of their part before the request fails. An attempt that
+  // brought 8 tokens starts the count anew.
+  int max_attempts = 4;
+  // The same for attempts that ended because a worker was lost or a handoff broke: a request that
+  // is there each time may be the cause.
+  int max_lost_attempts = 8;
   // How long a request whose workers were lost waits for any worker before it fails.
   absl::Duration worker_wait = absl::Seconds(30);
+  // A worker that says nothing for so long is lost: hung, stopped or cut off. Every report counts,
+  // an empty one too; infinite = never.
+  absl::Duration worker_silence = absl::Seconds(3);
+  // An attempt that gives no sign of life (a token, the end of a part or of the prompt) for so
+  // long, and 20 times the predicted wait before the first one, is given up and aimed anew.
+  absl::Duration attempt_silence = absl::Minutes(5);
+  // How long an ended request is remembered for its parts to end.
+  absl::Duration end_wait = absl::Seconds(30);
+  TransitionCounts* transitions = nullptr;  // counts transitions; tests only
 };
+
+// Why a request was aimed anew.
+enum class FailoverCause { kWorkerLost, kPartFailed, kHandoffFailed, kStuck, kDraining };
+inline constexpr int kFailoverCauses = 5;
 
 struct ClusterView {  // what /readyz, /metrics and logs show
   int prefill_workers = 0, decode_workers = 0;
   int running = 0, waiting = 0;  // running: aimed at workers; waiting: for a worker to come
   bool draining = false;
-  int64_t max_context = 0;                        // the smallest of the workers'
-  int64_t kv_pages_total = 0, kv_pages_free = 0;  // of workers that decode, by their reports
-  int64_t kv_pages_promised = 0;                  // by tickets of requests that run
+  int64_t max_context = 0;                            // the smallest of the workers'
+  int64_t kv_pages_total = 0, kv_pages_free = 0;      // of workers that decode, by their reports
+  int64_t kv_pages_promised = 0;                      // by tickets of requests that run
+  int ending = 0;                                     // ended requests whose parts have not
+  std::array<uint64_t, kFailoverCauses> failovers{};  // since the start, by FailoverCause
 };
 
 class Router {
@@ -94,14 +129,17 @@ class Router {
   // Takes nothing new; what runs goes on to its end. Then every worker is told to drain.
   void Drain();
 
-  // A worker's stream brought a report; the first one on a stream carries WorkerAnnounce. An error
+  // A worker's stream brought a report; the first one on a stream carries WorkerAnnounce. One
+  // without events is a sign of life. An error
   // means: close this stream with that reason (protocol violation, or a worker of another model,
   // numerics or layout than the cluster's, the field named). The worker is gone here already;
   // OnWorkerLost for it afterwards does nothing.
   absl::Status OnReport(Incarnation worker, const WorkerReport& report, absl::Time now);
   void OnWorkerLost(Incarnation worker, absl::Time now);  // its stream broke
-  void OnTime(absl::Time now);                            // deadlines
-  absl::Time NextDeadline() const;                        // when OnTime must be called next
+  // Deadlines and silence. Reports that have arrived are given first: a call that comes late means
+  // that the router itself stood still, and then nobody's silence proves anything.
+  void OnTime(absl::Time now);
+  absl::Time NextDeadline() const;  // when OnTime must be called next
 
   // Effects since the last call, in order.
   std::vector<RouterEffect> TakeEffects();

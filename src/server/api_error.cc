@@ -64,6 +64,11 @@ ApiError FromClusterStatus(const absl::Status& status) {
       error.type = "server_error";
       error.code = "no_workers";
       break;
+    case absl::StatusCode::kAborted:
+      error.status = 500;
+      error.type = "server_error";
+      error.code = "workers_lost";
+      break;
     case absl::StatusCode::kInvalidArgument:
       error.code = "invalid_value";
       break;

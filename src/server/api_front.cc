@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "common/clock.h"
 #include "common/log.h"
 
 namespace baton {
@@ -253,7 +254,7 @@ void ApiFront::StartCompletion(Endpoint endpoint, ExchangeId id, HttpRequest htt
   running->endpoint = endpoint;
   running->id = http.request_id;
   running->origin = http.origin;
-  running->arrived = absl::Now();
+  running->arrived = MonotonicNow();
   running_.emplace(id, std::move(owned));
   if (draining_) {
     Refuse(running, NotReady());
@@ -296,15 +297,14 @@ void ApiFront::OnPrepared(ExchangeId id, Prepared prepared) {
   if (found == running_.end()) return;  // gone meanwhile
   Running* running = found->second.get();
   running->stream = prepared.request.stream;
-  running->text_time = absl::Now() - running->arrived;
+  running->text_time = MonotonicNow() - running->arrived;
   if (prepared.error) {
     Refuse(running, *prepared.error);
     return;
   }
   running->max_tokens = prepared.generate.max_tokens;
-  running->text =
-      std::make_unique<CompletionText>(*model_, prepared.request, prepared.generate, running->id,
-                                       absl::ToUnixSeconds(running->arrived));
+  running->text = std::make_unique<CompletionText>(*model_, prepared.request, prepared.generate,
+                                                   running->id, absl::ToUnixSeconds(absl::Now()));
   auto submitted = generator_->Submit(std::move(prepared.generate));
   if (!submitted.ok()) {
     const bool none_yet =
@@ -312,8 +312,9 @@ void ApiFront::OnPrepared(ExchangeId id, Prepared prepared) {
     Refuse(running, none_yet ? NotReady() : FromClusterStatus(submitted.status()));
     return;
   }
+  metrics_.OnStarted();
   running->request = *submitted;
-  running->last_write = absl::Now();
+  running->last_write = MonotonicNow();
   by_request_.emplace(*submitted, running);
   if (running->stream && !keepalive_set_) KeepAlive();
 }
@@ -341,7 +342,7 @@ void ApiFront::Send(Running* running, const std::string& events) {
                          Decorated(std::move(head), running->origin, running->id));
   }
   server_->Write(running->exchange, events);
-  running->last_write = absl::Now();
+  running->last_write = MonotonicNow();
 }
 
 void ApiFront::OnToken(const EmitToken& token) {
@@ -349,7 +350,7 @@ void ApiFront::OnToken(const EmitToken& token) {
   if (found == by_request_.end()) return;
   Running* running = found->second;
   if (running->cancelled) return;
-  const absl::Time now = absl::Now();
+  const absl::Time now = MonotonicNow();
   if (running->text->n_tokens() == 0) {
     metrics_.OnFirstToken(now - running->arrived);
   } else {
@@ -433,7 +434,7 @@ FinishedRequest ApiFront::Finished(const Running& running, const EmitEnd& end) c
   }
   finished.max_tokens = running.max_tokens;
   finished.text_time = running.text_time;
-  finished.total = absl::Now() - running.arrived;
+  finished.total = MonotonicNow() - running.arrived;
   finished.timeline = end.timeline;
   return finished;
 }
@@ -465,7 +466,7 @@ void ApiFront::Forget(Running* running, const FinishedRequest& f) {
 // Blank lines into streams that were silent for long, and the next look at them. Three newlines are
 // the one form that all known clients skip without taking them for a token.
 void ApiFront::KeepAlive() {
-  const absl::Time now = absl::Now();
+  const absl::Time now = MonotonicNow();
   absl::Time next = absl::InfiniteFuture();
   for (const auto& [id, running] : running_) {
     if (!running->stream || running->request == 0) continue;

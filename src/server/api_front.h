@@ -49,6 +49,7 @@ class ApiFront : public HttpHandler, public GeneratorListener {
   HttpReply OnBadRequest(int status, const std::string& message) override;
   void OnToken(const EmitToken& token) override;
   void OnEnd(const EmitEnd& end) override;
+  void OnReleased(const EmitReleased& released) override { metrics_.OnReleased(released); }
 
  private:
   struct Running;

@@ -6,9 +6,12 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -19,6 +22,9 @@ namespace {
 
 constexpr int kStartDescriptor = 3, kReportDescriptor = 4;
 constexpr size_t kMaxPartialLine = 4096;
+// Settings of UCX that it reads while it is loaded, before any code of ours runs: no patching of
+// memory calls, no signal handlers of its own.
+constexpr const char* kUcxSettings[] = {"UCX_MEM_EVENTS=n", "UCX_HANDLE_ERRORS=none"};
 
 absl::Status Errno(const char* what) {
   return absl::InternalError(absl::StrCat(what, " failed: ", std::strerror(errno)));
@@ -40,8 +46,8 @@ absl::StatusOr<int> MemoryFile(const std::string& text) {
 }
 
 // In the child, between fork and exec: system calls only.
-[[noreturn]] void Become(const char* program, char* const* argv, int start, int report,
-                         pid_t parent) {
+[[noreturn]] void Become(const char* program, char* const* argv, char* const* environment,
+                         int start, int report, pid_t parent) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(1);  // it died before the line above
   ::setpgid(0, 0);  // Ctrl-C and kills of our group are the supervisor's to hand on, in order
@@ -53,8 +59,29 @@ absl::StatusOr<int> MemoryFile(const std::string& text) {
   const int report_copy = ::fcntl(report, F_DUPFD_CLOEXEC, 10);
   ::dup2(start_copy, kStartDescriptor);
   ::dup2(report_copy, kReportDescriptor);
-  ::execv(program, argv);
+  ::execve(program, argv, environment);
   ::_exit(127);
+}
+
+// Our own, with UCX's settings in place of any that are there.
+std::vector<std::string> ChildEnvironment() {
+  std::vector<std::string> environment(std::begin(kUcxSettings), std::end(kUcxSettings));
+  for (char** entry = ::environ; *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    const std::string_view name = text.substr(0, text.find('=') + 1);
+    const bool is_ours = std::any_of(
+        std::begin(kUcxSettings), std::end(kUcxSettings),
+        [name](const char* setting) { return std::string_view(setting).starts_with(name); });
+    if (!is_ours) environment.emplace_back(text);
+  }
+  return environment;
+}
+
+std::vector<char*> Pointers(std::vector<std::string>* texts) {
+  std::vector<char*> pointers;
+  for (std::string& text : *texts) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  return pointers;
 }
 
 }  // namespace
@@ -74,12 +101,12 @@ absl::StatusOr<ChildProcess> ChildProcess::Start(const std::string& program,
                                    absl::StrCat(kStartDescriptor),
                                    "--report-descriptor",
                                    absl::StrCat(kReportDescriptor)};
-  std::vector<char*> argv;
-  for (std::string& arg : args) argv.push_back(arg.data());
-  argv.push_back(nullptr);
+  const std::vector<char*> argv = Pointers(&args);
+  std::vector<std::string> environment_texts = ChildEnvironment();
+  const std::vector<char*> environment = Pointers(&environment_texts);
   const pid_t parent = ::getpid();
   const pid_t pid = ::fork();
-  if (pid == 0) Become(program.c_str(), argv.data(), start, report[1], parent);
+  if (pid == 0) Become(program.c_str(), argv.data(), environment.data(), start, report[1], parent);
   ::close(start);
   ::close(report[1]);
   if (pid < 0) {

@@ -86,9 +86,13 @@ void DeclareSettings(Config* config, Settings* settings) {
   settings->Int("router.max_waiting", &router.max_waiting, 1, 1000000,
                 "requests not ended; beyond it the answer is 429");
   settings->Int("router.max_attempts", &router.max_attempts, 1, 100,
-                "times a request is sent to workers before it fails");
+                "attempts in a row that a worker fails before the request fails");
+  settings->Int("router.max_lost_attempts", &router.max_lost_attempts, 1, 1000,
+                "attempts in a row that lose a worker before the request is taken for the cause");
   settings->Duration("router.worker_wait", &router.worker_wait, absl::ZeroDuration(),
                      absl::Hours(1), "a request without any worker left waits before it fails");
+  settings->Duration("router.worker_silence", &router.worker_silence, absl::Seconds(2),
+                     absl::Hours(1), "without a word of a worker before it counts as lost");
 
   DeclareWorkers("prefill", &config->prefill, settings);
   DeclareWorkers("decode", &config->decode, settings);

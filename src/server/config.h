@@ -47,7 +47,9 @@ struct RouterConfig {
   std::string control = "127.0.0.1:0";  // where workers dial
   int max_waiting = 1024;
   int max_attempts = 4;
+  int max_lost_attempts = 8;
   absl::Duration worker_wait = absl::Seconds(30);
+  absl::Duration worker_silence = absl::Seconds(3);
 };
 
 struct WorkerConfig {

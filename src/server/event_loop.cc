@@ -9,7 +9,7 @@
 #include <csignal>
 #include <optional>
 
-#include "absl/time/clock.h"
+#include "common/clock.h"
 
 namespace baton {
 
@@ -62,7 +62,7 @@ void EventLoop::Timer::Set(absl::Time when, std::function<void()> work) {
     return;
   }
   state_->timer.expires_after(
-      absl::ToChronoNanoseconds(std::max(when - absl::Now(), absl::ZeroDuration())));
+      absl::ToChronoNanoseconds(std::max(when - MonotonicNow(), absl::ZeroDuration())));
   state_->timer.async_wait(
       [state = state_, generation, work = std::move(work)](const boost::system::error_code& ec) {
         if (!ec && state->generation == generation) work();

@@ -34,7 +34,8 @@ class EventLoop {
    public:
     explicit Timer(EventLoop* loop);
     ~Timer();
-    void Set(absl::Time when, std::function<void()> work);  // loop's thread
+    // when: of MonotonicNow. Loop's thread.
+    void Set(absl::Time when, std::function<void()> work);
     void Cancel();
 
    private:

@@ -21,6 +21,9 @@ const char* OutcomeOf(int http_status) {
 
 constexpr const char* kStages[] = {"text",        "route",        "prefill_queue", "prefill",
                                    "kv_transfer", "decode_queue", "decode"};
+constexpr const char* kFailoverCauseNames[kFailoverCauses] = {
+    "worker_lost", "part_failed", "handoff_failed", "stuck", "draining"};
+constexpr char kEndedHelp[] = "Requests that were started and have ended, by reason.";
 constexpr char kSuccessHelp[] = "Requests that ran to their end, by reason.";
 constexpr char kRequestsHelp[] = "Requests by endpoint, status and outcome.";
 constexpr char kStageHelp[] = "Time of a request in each part of its life.";
@@ -86,6 +89,15 @@ FrontMetrics::FrontMetrics(MetricsRegistry* registry, const std::string& model, 
       duration_(registry->Histogram("baton_request_duration_seconds",
                                     "Arrival of a request to its end.", labels_,
                                     RequestLatencyBounds())),
+      cancel_latency_(registry->Histogram(
+          "baton_cancel_latency_seconds",
+          "Cancel of a request (or other early end) to the end of its last part at a worker.",
+          labels_, StageBounds())),
+      started_(registry->Counter("baton_requests_started_total",
+                                 "Requests the router took; each ends once.", labels_)),
+      overdue_(registry->Counter("baton_cancels_overdue_total",
+                                 "Ended requests whose workers never said that they let go.",
+                                 labels_)),
       running_(registry->Gauge("baton_requests_running", "Requests at the workers.", labels_)),
       waiting_(registry->Gauge("baton_queue_depth", "Requests waiting, by stage.",
                                With(labels_, {{"stage", "route"}}))),
@@ -102,6 +114,13 @@ FrontMetrics::FrontMetrics(MetricsRegistry* registry, const std::string& model, 
   for (const char* reason : {"stop", "length", "abort", "error"}) {
     registry->Counter("vllm:request_success_total", kSuccessHelp,
                       With(vllm_labels_, {{"finished_reason", reason}}));
+    registry->Counter("baton_requests_ended_total", kEndedHelp,
+                      With(labels_, {{"reason", reason}}));
+  }
+  for (const char* cause : kFailoverCauseNames) {
+    failovers_.push_back(registry->Counter("baton_failovers_total",
+                                           "Attempts that broke and were made anew, by cause.",
+                                           With(labels_, {{"cause", cause}})));
   }
   for (const char* stage : kStages) {
     registry->Histogram("baton_request_stage_seconds", kStageHelp,
@@ -115,6 +134,11 @@ FrontMetrics::FrontMetrics(MetricsRegistry* registry, const std::string& model, 
                {{"endpoint", endpoint}, {"stream", stream}, {"code", "200"}, {"outcome", "ok"}}));
     }
   }
+}
+
+void FrontMetrics::OnReleased(const EmitReleased& released) {
+  cancel_latency_.Observe(absl::ToDoubleSeconds(released.after));
+  if (released.overdue) overdue_.Add();
 }
 
 void FrontMetrics::OnFirstToken(absl::Duration ttft) {
@@ -166,6 +190,10 @@ void FrontMetrics::OnFinished(const FinishedRequest& request) {
       ->Counter("vllm:request_success_total", kSuccessHelp,
                 With(vllm_labels_, {{"finished_reason", std::string(request.finish)}}))
       .Add();
+  registry_
+      ->Counter("baton_requests_ended_total", kEndedHelp,
+                With(labels_, {{"reason", std::string(request.finish)}}))
+      .Add();
   duration_.Observe(absl::ToDoubleSeconds(request.total));
   vllm_e2e_.Observe(absl::ToDoubleSeconds(request.total));
   vllm_prompt_tokens_.Add(static_cast<double>(request.n_prompt));
@@ -180,6 +208,9 @@ void FrontMetrics::SetView(const ClusterView& view, bool is_ready) {
   const int64_t total = view.kv_pages_total, free = view.kv_pages_free;
   const double usage =
       total > 0 ? static_cast<double>(total - free) / static_cast<double>(total) : 0;
+  for (size_t i = 0; i < failovers_.size(); ++i)
+    failovers_[i].Add(static_cast<double>(view.failovers[i] - told_failovers_[i]));
+  told_failovers_ = view.failovers;
   vllm_running_.Set(view.running);
   vllm_waiting_.Set(view.waiting);
   vllm_kv_usage_.Set(usage);

@@ -2,8 +2,10 @@
 // thread.
 #pragma once
 
+#include <array>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "common/metrics.h"
@@ -27,6 +29,8 @@ class FrontMetrics {
   FrontMetrics(MetricsRegistry* registry, const std::string& model, int64_t max_context,
                const std::string& version);
 
+  void OnStarted() { started_.Add(); }  // accepted by the router; OnFinished will come
+  void OnReleased(const EmitReleased& released);
   void OnFirstToken(absl::Duration ttft);
   void OnNextToken(absl::Duration gap);
   void OnFinished(const FinishedRequest& request);
@@ -42,6 +46,10 @@ class FrontMetrics {
   CounterMetric vllm_prompt_tokens_, vllm_output_tokens_;
   GaugeMetric vllm_running_, vllm_waiting_, vllm_kv_usage_;
   HistogramMetric ttft_, itl_, tpot_, duration_;
+  HistogramMetric cancel_latency_;
+  CounterMetric started_, overdue_;
+  std::vector<CounterMetric> failovers_;  // by FailoverCause
+  std::array<uint64_t, kFailoverCauses> told_failovers_{};
   GaugeMetric running_, waiting_, kv_usage_, kv_total_, kv_free_, ready_, prefill_workers_,
       decode_workers_;
 };

@@ -13,6 +13,7 @@ class GeneratorListener {
   virtual ~GeneratorListener() = default;
   virtual void OnToken(const EmitToken& token) = 0;
   virtual void OnEnd(const EmitEnd& end) = 0;  // exactly once per accepted request
+  virtual void OnReleased(const EmitReleased&) {}
 };
 
 class Generator {

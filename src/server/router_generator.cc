@@ -1,7 +1,6 @@
 #include "server/router_generator.h"
 
-#include "absl/container/flat_hash_map.h"
-#include "absl/time/clock.h"
+#include "common/clock.h"
 #include "common/log.h"
 
 namespace baton {
@@ -27,14 +26,14 @@ RouterGenerator::~RouterGenerator() {
 }
 
 absl::StatusOr<RequestId> RouterGenerator::Submit(GenerateRequest request) {
-  auto id = router_.Submit(std::move(request), absl::Now());
+  auto id = router_.Submit(std::move(request), MonotonicNow());
   CarryOut();
   DeliverLater();
   return id;
 }
 
 void RouterGenerator::Cancel(RequestId id) {
-  router_.Cancel(id, absl::Now());
+  router_.Cancel(id, MonotonicNow());
   CarryOut();
   DeliverLater();
 }
@@ -46,18 +45,22 @@ void RouterGenerator::Drain() {
 }
 
 void RouterGenerator::OnControl() {
-  const absl::Time now = absl::Now();
-  bool changed = false;
-  while (server_->TakeEvents(&events_)) {
-    for (ControlEvent& event : events_) changed |= Handle(std::move(event), now);
-    events_.clear();
-  }
+  const bool changed = TakeControlEvents(MonotonicNow());
   CarryOut();
   Deliver();
   if (changed && on_change_) on_change_();
 }
 
 // True: a worker came or went.
+bool RouterGenerator::TakeControlEvents(absl::Time now) {
+  bool changed = false;
+  while (server_->TakeEvents(&events_)) {
+    for (ControlEvent& event : events_) changed |= Handle(std::move(event), now);
+    events_.clear();
+  }
+  return changed;
+}
+
 bool RouterGenerator::Handle(ControlEvent event, absl::Time now) {
   if (const auto* connected = std::get_if<WorkerConnected>(&event)) {
     LogInfo("worker %016x connected from %s", connected->worker, connected->peer);
@@ -65,10 +68,19 @@ bool RouterGenerator::Handle(ControlEvent event, absl::Time now) {
   }
   if (const auto* lost = std::get_if<WorkerLost>(&event)) {
     LogWarn("worker %016x lost: %s", lost->worker, std::string(lost->reason.message()));
+    closed_.erase(lost->worker);
+    closing_.erase(lost->worker);
+    // What was meant for this stream must not reach the worker's next one.
+    Collect();
+    sends_.erase(lost->worker);
     router_.OnWorkerLost(lost->worker, now);
     return true;
   }
   const auto& reported = std::get<WorkerReported>(event);
+  return !closed_.contains(reported.worker) && HandleReport(reported, now);
+}
+
+bool RouterGenerator::HandleReport(const WorkerReported& reported, absl::Time now) {
   bool changed = false;
   for (const WorkerEvent& part : reported.report.events) {
     if (const auto* announce = std::get_if<WorkerAnnounce>(&part)) {
@@ -81,28 +93,44 @@ bool RouterGenerator::Handle(ControlEvent event, absl::Time now) {
   const absl::Status status = router_.OnReport(reported.worker, reported.report, now);
   if (!status.ok()) {
     LogError("worker %016x refused: %s", reported.worker, std::string(status.message()));
-    server_->Close(reported.worker, status);
+    CloseStream(reported.worker, status);
   }
   return changed;
 }
 
 void RouterGenerator::OnTime() {
   timer_set_ = absl::InfiniteFuture();
-  router_.OnTime(absl::Now());
+  const absl::Time now = MonotonicNow();
+  const bool changed = TakeControlEvents(now);  // they were not silent
+  router_.OnTime(now);
   CarryOut();
   Deliver();
+  if (changed && on_change_) on_change_();
 }
 
-void RouterGenerator::CarryOut() {
-  absl::flat_hash_map<Incarnation, std::vector<RouterMessage>> sends;
+void RouterGenerator::CloseStream(Incarnation worker, const absl::Status& reason) {
+  closed_.insert(worker);
+  closing_.emplace(worker, reason);
+}
+
+void RouterGenerator::Collect() {
   for (RouterEffect& effect : router_.TakeEffects()) {
     if (auto* send = std::get_if<SendToWorker>(&effect)) {
-      sends[send->worker].push_back(std::move(send->message));
+      sends_[send->worker].push_back(std::move(send->message));
+    } else if (const auto* close = std::get_if<CloseWorker>(&effect)) {
+      CloseStream(close->worker, close->reason);
     } else {
       emissions_.push_back(std::move(effect));
     }
   }
-  for (auto& [worker, messages] : sends) server_->Send(worker, std::move(messages));
+}
+
+void RouterGenerator::CarryOut() {
+  Collect();
+  for (auto& [worker, messages] : sends_) server_->Send(worker, std::move(messages));
+  sends_.clear();
+  for (const auto& [worker, reason] : closing_) server_->Close(worker, reason);
+  closing_.clear();
   const absl::Time next = router_.NextDeadline();
   if (next != timer_set_) {
     timer_set_ = next;
@@ -127,6 +155,7 @@ void RouterGenerator::Deliver() {
     if (listener_ == nullptr) continue;
     if (const auto* token = std::get_if<EmitToken>(&effect)) listener_->OnToken(*token);
     if (const auto* end = std::get_if<EmitEnd>(&effect)) listener_->OnEnd(*end);
+    if (const auto* released = std::get_if<EmitReleased>(&effect)) listener_->OnReleased(*released);
   }
   emissions_.clear();
 }

@@ -6,6 +6,8 @@
 #include <memory>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "proto/control_service.h"
 #include "router/router.h"
 #include "server/event_loop.h"
@@ -35,9 +37,13 @@ class RouterGenerator : public Generator {
  private:
   RouterGenerator(EventLoop* loop, const RouterOptions& options, const ClusterKey& key);
   void OnControl();
+  bool TakeControlEvents(absl::Time now);
   bool Handle(ControlEvent event, absl::Time now);
+  bool HandleReport(const WorkerReported& reported, absl::Time now);
   void OnTime();
-  void CarryOut();  // sends now, keeps emissions for Deliver
+  void CloseStream(Incarnation worker, const absl::Status& reason);
+  void Collect();   // sorts the router's effects: sends, and emissions for Deliver
+  void CarryOut();  // collects and sends
   void DeliverLater();
   void Deliver();
 
@@ -49,6 +55,11 @@ class RouterGenerator : public Generator {
   EventLoop::Timer timer_;
   absl::Time timer_set_ = absl::InfiniteFuture();
   std::vector<ControlEvent> events_;
+  absl::flat_hash_map<Incarnation, std::vector<RouterMessage>> sends_;
+  // Streams that the router wants ended: what else they brought is ignored. The server is told
+  // after the events it had ready, or the end could hit the worker's next stream.
+  absl::flat_hash_set<Incarnation> closed_;
+  absl::flat_hash_map<Incarnation, absl::Status> closing_;
   std::vector<RouterEffect> emissions_;
   bool delivery_posted_ = false;
 };

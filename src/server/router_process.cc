@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "common/clock.h"
 #include "common/log.h"
 #include "server/api_front.h"
 #include "server/role_process.h"
@@ -75,11 +75,11 @@ class StopWatcher {
     }
     LogInfo("stopping: new requests are refused, running ones have %s",
             absl::FormatDuration(limit_));
-    deadline_.Set(absl::Now() + limit_, [this] {
+    deadline_.Set(MonotonicNow() + limit_, [this] {
       LogWarn("the time to stop is up, running requests are cut off");
       loop_->Stop();
     });
-    front_->Drain([this] { farewell_.Set(absl::Now() + kFarewell, [this] { loop_->Stop(); }); });
+    front_->Drain([this] { farewell_.Set(MonotonicNow() + kFarewell, [this] { loop_->Stop(); }); });
   }
 
  private:
@@ -99,7 +99,9 @@ int RunRouter(const RoleStart& start) {
   RouterOptions router_options;
   router_options.max_waiting = config.router.max_waiting;
   router_options.max_attempts = config.router.max_attempts;
+  router_options.max_lost_attempts = config.router.max_lost_attempts;
   router_options.worker_wait = config.router.worker_wait;
+  router_options.worker_silence = config.router.worker_silence;
   // First of all: workers dial while the tokenizer loads.
   auto generator = RouterGenerator::Start(&loop, router_options, config.router.control, start.key);
   if (!generator.ok()) return Fail(generator.status());

@@ -111,11 +111,12 @@ void InProcessCluster::Apply() {
       Outcome& outcome = outcomes_[token->request_id];
       outcome.tokens.push_back(token->token);
       outcome.digests.push_back(token->digest);
-    } else {
-      auto& end = std::get<EmitEnd>(effect);
-      Outcome& outcome = outcomes_[end.request_id];
+    } else if (auto* end = std::get_if<EmitEnd>(&effect)) {
+      Outcome& outcome = outcomes_[end->request_id];
       outcome.ended = true;
-      outcome.end = std::move(end);
+      outcome.end = std::move(*end);
+    } else if (const auto* close = std::get_if<CloseWorker>(&effect)) {
+      server_->Close(close->worker, close->reason);
     }
   }
 }

@@ -14,7 +14,8 @@ namespace {
 using Catch::Contains;
 
 std::vector<RouterMessage> EveryMessage() {
-  PrefillRequest prefill{.request_id = 0xF000000000000001, .epoch = 3, .want_digests = true, .cache_salt = ~1ull};
+  PrefillRequest prefill{
+      .request_id = 0xF000000000000001, .epoch = 3, .want_digests = true, .cache_salt = ~1ull};
   prefill.ticket = {.id = {.high = 5, .low = ~0ull},
                     .epoch = 3,
                     .request_id = prefill.request_id,
@@ -51,13 +52,15 @@ WorkerReport EveryEvent() {
                         .decode_waiting = 3,
                         .pages_free = 4,
                         .prefill_tokens_per_s = 5.5f,
-                        .decode_step_ms = 6.5f};
+                        .decode_step_ms = 6.5f,
+                        .draining = true};
   const TokenOut token{
       .request_id = ~0ull, .epoch = 2, .position = 3, .token = 4, .logprob = -0.5f, .digest = 77};
   const PartEnded ended{.request_id = 1,
                         .epoch = 2,
                         .was_prefill = true,
                         .reason = EndReason::kFailed,
+                        .fault = PartFault::kHandoff,
                         .message = "bytes that are no UTF-8: \xFF\xC0",
                         .queue_us = 1,
                         .compute_us = 2,
@@ -146,6 +149,7 @@ TEST_CASE("worker events survive the wire field by field") {
   CHECK(load.pages_free == 4);
   CHECK(load.prefill_tokens_per_s == 5.5f);
   CHECK(load.decode_step_ms == 6.5f);
+  CHECK(load.draining);
   const auto& token = std::get<TokenOut>(out->events[2]);
   CHECK(token.request_id == ~0ull);
   CHECK(token.epoch == 2);
@@ -156,6 +160,7 @@ TEST_CASE("worker events survive the wire field by field") {
   const auto& ended = std::get<PartEnded>(out->events[3]);
   CHECK(ended.was_prefill);
   CHECK(ended.reason == EndReason::kFailed);
+  CHECK(ended.fault == PartFault::kHandoff);
   CHECK(ended.message == "bytes that are no UTF-8: \xFF\xC0");
   CHECK(ended.queue_us == 1);
   CHECK(ended.compute_us == 2);
@@ -168,7 +173,7 @@ TEST_CASE("worker events survive the wire field by field") {
   CHECK(computed.compute_us == 7);
 }
 
-TEST_CASE("every role and every end reason survives") {
+TEST_CASE("every role, every end reason and every fault survives") {
   for (const Role role : {Role::kPrefill, Role::kDecode, Role::kBoth}) {
     WorkerReport report = EveryEvent();
     std::get<WorkerAnnounce>(report.events[0]).role = role;
@@ -181,6 +186,11 @@ TEST_CASE("every role and every end reason survives") {
     const auto out = ParseReport(SerializeReport({.events = {PartEnded{.reason = reason}}}));
     REQUIRE(out.ok());
     CHECK(std::get<PartEnded>(out->events[0]).reason == reason);
+  }
+  for (const PartFault fault : {PartFault::kOwn, PartFault::kHandoff, PartFault::kDraining}) {
+    const auto out = ParseReport(SerializeReport({.events = {PartEnded{.fault = fault}}}));
+    REQUIRE(out.ok());
+    CHECK(std::get<PartEnded>(out->events[0]).fault == fault);
   }
 }
 
@@ -256,6 +266,8 @@ TEST_CASE("a worker event out of range is refused by the name of its field") {
              Contains("token.position"));
   CHECK_THAT(Refusal([](R* r) { r->mutable_events(3)->mutable_part_ended()->clear_reason(); }),
              Contains("part_ended.reason"));
+  CHECK_THAT(Refusal([](R* r) { r->mutable_events(3)->mutable_part_ended()->clear_fault(); }),
+             Contains("part_ended.fault"));
   CHECK_THAT(Refusal([](R* r) { r->mutable_events(3)->mutable_part_ended()->set_queue_us(-1); }),
              Contains("part_ended.queue_us"));
   CHECK_THAT(

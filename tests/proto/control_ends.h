@@ -87,7 +87,8 @@ class RouterEnd {
   }
   template <typename Wanted>
   std::optional<Wanted> Next(absl::Duration limit = absl::Seconds(10)) {
-    if (taken_.empty() && !Take(limit)) return std::nullopt;
+    while (taken_.empty())
+      if (!Take(limit)) return std::nullopt;
     ControlEvent event = std::move(taken_.front());
     taken_.pop_front();
     INFO("event of kind " << event.index());
@@ -107,6 +108,7 @@ class RouterEnd {
   std::string address() const { return "127.0.0.1:" + std::to_string(server->port()); }
 
   std::unique_ptr<ControlServer> server;
+  int n_signs_of_life = 0;  // empty reports; not among the events of Next
 
  private:
   bool Take(absl::Duration limit) {
@@ -118,7 +120,13 @@ class RouterEnd {
         return false;
       woken_ = false;
     }
-    for (ControlEvent& event : events) taken_.push_back(std::move(event));
+    for (ControlEvent& event : events) {
+      const auto* reported = std::get_if<WorkerReported>(&event);
+      if (reported != nullptr && reported->report.events.empty())
+        ++n_signs_of_life;
+      else
+        taken_.push_back(std::move(event));
+    }
     return true;
   }
 

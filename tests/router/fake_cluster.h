@@ -63,6 +63,7 @@ class FakeCluster {
         if (AllEnded()) break;
         // Nothing moves: only a clock may (requests that wait for workers).
         REQUIRE(router.router.NextDeadline() != absl::InfiniteFuture());
+        for (const auto& [id, worker] : workers_) REQUIRE(router.Report(id, {}).ok());
         router.Advance(router.router.NextDeadline() - router.now);
         PostSent();
       }
@@ -135,6 +136,7 @@ class FakeCluster {
       PostSent();
     }
     if (Chance(faults_.wait)) {
+      for (const auto& [id, worker] : workers_) REQUIRE(router.Report(id, {}).ok());
       router.Advance(absl::Milliseconds(100));
       PostSent();
     }
@@ -236,6 +238,7 @@ class FakeCluster {
       return;
     } else if (request.sink.incarnation != 0 && !HandOver(request)) {
       ended.reason = EndReason::kFailed;
+      ended.fault = PartFault::kHandoff;
       ended.message = "the decode worker is gone";
     }
     worker.prefills.erase(it);
@@ -314,7 +317,7 @@ class FakeCluster {
     REQUIRE(view.running == 0);
     REQUIRE(view.waiting == 0);
     REQUIRE(view.kv_pages_promised == 0);
-    REQUIRE(router.router.NextDeadline() == absl::InfiniteFuture());
+    REQUIRE(view.ending == 0);
     for (const auto& [id, worker] : workers_) {  // nobody still works on what has ended
       REQUIRE(worker.prefills.empty());
       REQUIRE(worker.decodes.empty());

@@ -4,6 +4,7 @@
 
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
@@ -67,10 +68,21 @@ struct RouterHarness {
     router.Cancel(id, now);
     Collect();
   }
+  // Time in which nobody says anything.
   void Advance(absl::Duration duration) {
-    now += duration;
-    router.OnTime(now);
-    Collect();
+    const absl::Time end = now + duration;
+    while (now < end) {
+      now = std::min(end, std::max(now, router.NextDeadline()));
+      router.OnTime(now);
+      Collect();
+    }
+  }
+  // Time in which these workers' processes live, and say nothing.
+  void AdvanceWith(absl::Duration duration, const std::vector<Incarnation>& workers) {
+    for (const absl::Time end = now + duration; now < end;) {
+      for (const Incarnation worker : workers) REQUIRE(Report(worker, {}).ok());
+      Advance(std::min(end - now, absl::Milliseconds(500)));
+    }
   }
 
   void Collect() {
@@ -81,9 +93,14 @@ struct RouterHarness {
         REQUIRE(ends.count(token->request_id) == 0);
         REQUIRE(token->index == static_cast<int32_t>(tokens[token->request_id].size()));
         tokens[token->request_id].push_back(token->token);
+      } else if (const auto* end = std::get_if<EmitEnd>(&effect)) {
+        REQUIRE(ends.emplace(end->request_id, *end).second);
+      } else if (const auto* close = std::get_if<CloseWorker>(&effect)) {
+        closed.push_back(*close);
       } else {
-        const EmitEnd& end = std::get<EmitEnd>(effect);
-        REQUIRE(ends.emplace(end.request_id, end).second);
+        const EmitReleased& freed = std::get<EmitReleased>(effect);
+        REQUIRE(ends.count(freed.request_id) == 1);
+        REQUIRE(released.emplace(freed.request_id, freed).second);
       }
     }
   }
@@ -111,6 +128,45 @@ struct RouterHarness {
   std::vector<std::pair<Incarnation, RouterMessage>> sent;
   std::map<RequestId, std::vector<int32_t>> tokens;
   std::map<RequestId, EmitEnd> ends;
+  std::map<RequestId, EmitReleased> released;
+  std::vector<CloseWorker> closed;
 };
+
+// --- hand-written clusters --------------------------------------------------------------------
+
+constexpr Incarnation kP1 = 11, kP2 = 12, kD1 = 21, kD2 = 22;
+
+inline TokenOut Token(RequestId id, int32_t position, int32_t token, Epoch epoch = 1) {
+  return {.request_id = id, .epoch = epoch, .position = position, .token = token};
+}
+inline PartEnded Ended(RequestId id, bool was_prefill, EndReason reason = EndReason::kLength,
+                       Epoch epoch = 1) {
+  return {.request_id = id,
+          .epoch = epoch,
+          .was_prefill = was_prefill,
+          .reason = reason,
+          .message = reason == EndReason::kFailed ? "it broke" : "",
+          .queue_us = 1000,
+          .compute_us = 2000,
+          .transfer_us = 500};
+}
+
+struct Pair : RouterHarness {  // one prefill and one decode worker
+  explicit Pair(RouterOptions options = {}) : RouterHarness(options) {
+    Join(kP1, Role::kPrefill);
+    Join(kD1, Role::kDecode);
+  }
+};
+
+// Nothing runs, waits or is reserved; and when the workers go too, no deadline is left.
+inline void CheckIdle(RouterHarness& r) {
+  const ClusterView view = r.router.View();
+  CHECK(view.running == 0);
+  CHECK(view.waiting == 0);
+  CHECK(view.kv_pages_promised == 0);
+  for (const Incarnation id : {Incarnation{1}, Incarnation{2}, kP1, kP2, kD1, kD2}) r.Lose(id);
+  CHECK(r.router.View().ending == 0);
+  CHECK(r.router.NextDeadline() == absl::InfiniteFuture());
+}
 
 }  // namespace baton

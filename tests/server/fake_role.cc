@@ -5,12 +5,19 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <string>
+#include <utility>
 
 #include "server/start_order.h"
 
 int main(int argc, char** argv) {
   if (argc != 6) return 3;
+  for (const auto& [name, value] :
+       {std::pair("UCX_MEM_EVENTS", "n"), std::pair("UCX_HANDLE_ERRORS", "none")}) {
+    const char* given = std::getenv(name);
+    if (given == nullptr || std::strcmp(given, value) != 0) return 6;
+  }
   const std::string role = argv[1];
   std::string text;
   char chunk[4096];

@@ -3,10 +3,10 @@
 #include <pthread.h>
 
 #include <algorithm>
-#include <ctime>
 #include <utility>
 
 #include "common/check.h"
+#include "common/clock.h"
 #include "common/log.h"
 
 namespace baton {
@@ -16,12 +16,6 @@ namespace {
 constexpr size_t kInboxCapacity = 1 << 18;
 // How long Close waits for handoffs to end before the transfer room goes down with them.
 constexpr absl::Duration kCloseWait = absl::Seconds(2);
-
-absl::Time MonotonicNow() {
-  timespec now{};
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return absl::TimeFromTimespec(now);
-}
 
 }  // namespace
 

@@ -44,7 +44,8 @@ int LentPerTurn(const WorkerCoreOptions& options, const KvPool& pool) {
 
 bool SameLoad(const WorkerLoad& a, const WorkerLoad& b) {
   return a.prefill_queued_tokens == b.prefill_queued_tokens && a.decode_rows == b.decode_rows &&
-         a.decode_waiting == b.decode_waiting && a.pages_free == b.pages_free;
+         a.decode_waiting == b.decode_waiting && a.pages_free == b.pages_free &&
+         a.draining == b.draining;
 }
 
 }  // namespace
@@ -115,6 +116,7 @@ void WorkerCore::Refuse(RequestId request, Epoch epoch, bool is_prefill, const c
   part.epoch = epoch;
   part.was_prefill = is_prefill;
   part.reason = EndReason::kFailed;
+  part.fault = PartFault::kDraining;
   part.message = why;
   Note(std::move(part));
 }
@@ -275,6 +277,7 @@ WorkerLoad WorkerCore::Load() const {
   load.pages_free = pool_->free() + purse_.stock();
   load.prefill_tokens_per_s = metrics_.prefill_tokens_per_s;
   load.decode_step_ms = metrics_.decode_step_ms;
+  load.draining = draining_;
   return load;
 }
 
