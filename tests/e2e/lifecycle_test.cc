@@ -14,6 +14,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "e2e/served_baton.h"
+#include "server/raw_client.h"
 
 namespace baton {
 namespace {
@@ -113,8 +114,28 @@ TEST_CASE("clients that go away in the middle free everything they held") {
     });
   }
   for (std::thread& thread : threads) thread.join();
+  // And some that go before their first token: while they wait, or in the middle of the prompt.
+  std::string body = StreamBody("A long story:", 3000);
+  for (int words = 0; words < 1500; ++words) body.insert(body.find("A long"), "duck ");
+  for (int i = 0; i < 8; ++i) {
+    RawClient leaver(served->url().port);
+    REQUIRE(
+        leaver.Send(absl::StrFormat("POST /v1/completions HTTP/1.1\r\nHost: a\r\n"
+                                    "Content-Length: %d\r\n\r\n%s",
+                                    body.size(), body)));
+    absl::SleepFor(absl::Milliseconds(10 * i));
+    leaver.Close();
+  }
   CHECK(WaitUntil(absl::Seconds(10),
                   [&] { return MetricSum(client, "baton_requests_running") == 0; }));
+  const auto released = [&] { return MetricSum(client, "baton_cancel_latency_seconds_count"); };
+  CHECK(WaitUntil(absl::Seconds(10), [&] { return released() >= 16; }));
+  const double mean = MetricSum(client, "baton_cancel_latency_seconds_sum") / released();
+  WARN("cancel to the end of the last part: mean " << absl::FormatDuration(absl::Seconds(mean)));
+  CHECK(mean < 1);  // milliseconds on an idle machine
+  CHECK(MetricSum(client, "baton_cancels_overdue_total") == 0);
+  CHECK(MetricSum(client, "baton_requests_started_total") ==
+        MetricSum(client, "baton_requests_ended_total"));
   CHECK(WaitUntil(absl::Seconds(10),
                   [&] { return MetricSum(client, "baton_kv_pages_free") == pages_total; }));
   RequireCleanEnd(*served);
@@ -149,6 +170,69 @@ TEST_CASE("a killed worker comes back and its streams end with the right tokens"
   CHECK(disturbed == undisturbed);
   CHECK(WaitUntil(absl::Seconds(20), [&] { return served->Child("decode") != 0; }));
   CHECK(text_of([](int) {}) == undisturbed);
+  RequireCleanEnd(*served);
+}
+
+TEST_CASE(
+    "a stopped worker: its streams go on elsewhere, exact, and it rejoins without a restart") {
+  const std::unique_ptr<ServedBaton> served = Serve({"--demo", "--prefill", "1", "--decode", "2"});
+  const HttpClient client = served->client();
+  struct Stream {
+    std::string text;
+    absl::Duration longest_gap;
+  };
+  const auto run = [&](int n, const std::function<void()>& on_20th) {
+    Stream stream;
+    int chunks = 0;
+    absl::Time last = absl::Now();
+    const std::string prompt = absl::StrFormat("Tell me about %d ducks.", n);
+    const auto response = client.Post(
+        "/v1/completions", StreamBody(prompt, 300), [&](std::string_view data, absl::Time now) {
+          if (chunks > 0) stream.longest_gap = std::max(stream.longest_gap, now - last);
+          last = now;
+          if (++chunks == 20) on_20th();
+          stream.text += std::string(data.substr(std::min(data.size(), data.find("\"choices\""))));
+          return data != "[DONE]";
+        });
+    if (!response.ok()) stream.text = std::string(response.status().message());
+    return stream;
+  };
+  constexpr int kStreams = 6;
+  const auto run_all = [&](const std::function<void()>& when_all_run) {
+    std::atomic<int> running = 0;
+    std::vector<Stream> streams(kStreams);
+    std::vector<std::thread> threads;
+    for (int i = 0; i < kStreams; ++i)
+      threads.emplace_back([&, i] {
+        streams[i] = run(i, [&] {
+          if (++running == kStreams) when_all_run();
+        });
+      });
+    for (std::thread& thread : threads) thread.join();
+    return streams;
+  };
+  const std::vector<Stream> undisturbed = run_all([] {});
+  const pid_t stopped = served->Child("decode");
+  const std::vector<Stream> disturbed = run_all([&] { ::kill(stopped, SIGSTOP); });
+  absl::Duration longest;
+  for (int i = 0; i < kStreams; ++i) {
+    INFO(i);
+    CHECK(disturbed[i].text == undisturbed[i].text);
+    longest = std::max(longest, disturbed[i].longest_gap);
+  }
+  WARN("longest gap with a stopped worker: " << absl::FormatDuration(longest));
+  CHECK(longest > absl::Seconds(1));  // somebody was hit
+  CHECK(longest < absl::Seconds(8));  // 5 s on an idle machine
+  CHECK(MetricSum(client, "baton_workers") == 2);
+  CHECK(MetricSum(client, "baton_failovers_total") >= 1);
+  ::kill(stopped, SIGCONT);
+  CHECK(WaitUntil(absl::Seconds(10), [&] { return MetricSum(client, "baton_workers") == 3; }));
+  CHECK(served->Child("decode") == stopped);
+  CHECK(served->log().find("starting it again") == std::string::npos);
+  const std::vector<Stream> afterwards = run_all([] {});
+  for (int i = 0; i < kStreams; ++i) CHECK(afterwards[i].text == undisturbed[i].text);
+  CHECK(MetricSum(client, "baton_requests_started_total") == 3 * kStreams);
+  CHECK(MetricSum(client, "baton_requests_ended_total") == 3 * kStreams);
   RequireCleanEnd(*served);
 }
 

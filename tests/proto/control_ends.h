@@ -87,8 +87,9 @@ class RouterEnd {
   }
   template <typename Wanted>
   std::optional<Wanted> Next(absl::Duration limit = absl::Seconds(10)) {
+    const absl::Time end = absl::Now() + limit;
     while (taken_.empty())
-      if (!Take(limit)) return std::nullopt;
+      if (!Take(end)) return std::nullopt;
     ControlEvent event = std::move(taken_.front());
     taken_.pop_front();
     INFO("event of kind " << event.index());
@@ -111,9 +112,8 @@ class RouterEnd {
   int n_signs_of_life = 0;  // empty reports; not among the events of Next
 
  private:
-  bool Take(absl::Duration limit) {
+  bool Take(absl::Time end) {
     std::vector<ControlEvent> events;
-    const absl::Time end = absl::Now() + limit;
     while (!server->TakeEvents(&events)) {
       std::unique_lock lock(mutex_);
       if (!changed_.wait_until(lock, absl::ToChronoTime(end), [this] { return woken_; }))

@@ -278,6 +278,26 @@ TEST_CASE("a killed worker is noticed at once, a stopped one by keepalive") {
   WARN("noticed after " << absl::FormatDuration(absl::Now() - start));
 }
 
+TEST_CASE("a worker with nothing to say gives signs of life") {
+  RouterEnd router;
+  WorkerEnd worker(router.address(), 5);
+  router.AwaitWorker(5);
+  CHECK_FALSE(router.Next<WorkerLost>(absl::Seconds(2)).has_value());
+  CHECK(router.n_signs_of_life >= 2);  // each 400 ms
+}
+
+TEST_CASE("a stopped worker whose stream was ended dials anew when it goes on, the same life") {
+  RouterEnd router;
+  PeerProcess worker({"dial", std::to_string(router.server->port())});
+  router.AwaitWorker(77);
+  worker.Kill(SIGSTOP);
+  router.server->Close(77, absl::UnavailableError("silent"));
+  REQUIRE(router.Next<WorkerLost>().has_value());
+  router.server->Send(77, {CancelRequest{.request_id = 1}});  // reaches nobody
+  worker.Kill(SIGCONT);
+  router.AwaitWorker(77);
+}
+
 TEST_CASE("a killed router is noticed at once, a stopped one by keepalive") {
   PeerProcess router({"serve"});
   WorkerEnd worker(absl::StrCat("127.0.0.1:", router.ReadPort()), 5);
