@@ -26,7 +26,7 @@ Swarm SmallFlow() {
   swarm.max_prompt = 16;
   swarm.max_tokens = 8;
   swarm.stop_percent = 0;
-  swarm.router.max_attempts = 1000;
+  swarm.router.max_attempts = swarm.router.max_lost_attempts = 1000;
   return swarm;
 }
 

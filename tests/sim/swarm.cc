@@ -67,6 +67,7 @@ void DrawWork(Swarm* swarm, SimRandom& random) {
   swarm->stop_percent = static_cast<int>(random.Between(0, 60));
   swarm->must_complete = random.Percent(75);
   swarm->router.max_attempts = swarm->must_complete ? 1'000'000 : 4;
+  swarm->router.max_lost_attempts = swarm->must_complete ? 1'000'000 : 8;
   swarm->router.worker_wait = swarm->must_complete ? absl::Hours(10) : absl::Seconds(30);
 }
 

@@ -112,6 +112,7 @@ void World::Dispatch(const Agenda::Entry& entry) {
     case What::kRouterTime:
       if (entry.stamp != router_stamp_) return;
       router_timer_ = absl::InfiniteFuture();
+      TakeFrontEvents();
       router_.OnTime(now());
       agenda_.Happened(entry.what, 0);
       return CarryOut();
@@ -154,15 +155,25 @@ void World::WakeFront() {
 
 void World::FrontTurn() {
   front_woken_ = false;
-  // As RouterGenerator does: all that came, then what the router wants.
+  TakeFrontEvents();
+  CarryOut();
+}
+
+// As RouterGenerator does: all that came, then what the router wants.
+void World::TakeFrontEvents() {
   while (wire_.TakeFrontEvents(&front_events_)) {
     agenda_.Happened(What::kRouterTurn, 0, front_events_.size());
     for (FrontEvent& event : front_events_) {
       if (const auto* lost = std::get_if<StreamLost>(&event)) {
         agenda_.Trace("router: worker %x lost", lost->worker);
         lost_once_.insert(lost->worker);
+        closed_.erase(lost->worker);
+        closing_.erase(lost->worker);
+        CollectEffects();
+        sends_.erase(lost->worker);
         router_.OnWorkerLost(lost->worker, now());
-      } else if (const auto* reported = std::get_if<StreamReported>(&event)) {
+      } else if (const auto* reported = std::get_if<StreamReported>(&event);
+                 reported != nullptr && !closed_.contains(reported->worker)) {
         CheckReport(*reported);
         const absl::Status status = router_.OnReport(reported->worker, reported->report, now());
         agenda_.Trace("router: %d events of worker %x%s", reported->report.events.size(),
@@ -172,7 +183,6 @@ void World::FrontTurn() {
     }
     front_events_.clear();
   }
-  CarryOut();
 }
 
 // A part ends as cancelled only where somebody cancelled it, and fails only where something went
@@ -196,19 +206,38 @@ void World::CheckReport(const StreamReported& reported) {
   }
 }
 
-void World::CarryOut() {
-  std::map<Incarnation, std::vector<RouterMessage>> sends;
+void World::CollectEffects() {
   for (RouterEffect& effect : router_.TakeEffects()) {
     if (auto* send = std::get_if<SendToWorker>(&effect)) {
       if (const auto* cancel = std::get_if<CancelRequest>(&send->message))
-        cancels_[{send->worker, cancel->request_id}] = cancel->epoch;
-      sends[send->worker].push_back(std::move(send->message));
+        NoteCancel(send->worker, cancel->request_id, cancel->epoch);
+      if (const auto* prefill = std::get_if<PrefillRequest>(&send->message))
+        NoteCancel(send->worker, prefill->request_id, prefill->resumes);
+      sends_[send->worker].push_back(std::move(send->message));
     } else if (const auto* token = std::get_if<EmitToken>(&effect))
       clients_.OnToken(*token);
-    else
-      clients_.OnEnd(std::get<EmitEnd>(effect));
+    else if (const auto* end = std::get_if<EmitEnd>(&effect))
+      clients_.OnEnd(*end);
+    else if (const auto* close = std::get_if<CloseWorker>(&effect)) {
+      agenda_.Trace("router: worker %x was silent", close->worker);
+      lost_once_.insert(close->worker);
+      closed_.insert(close->worker);
+      closing_.insert(close->worker);
+    }
   }
-  for (auto& [worker, messages] : sends) wire_.Send(worker, std::move(messages));
+}
+
+void World::NoteCancel(Incarnation worker, RequestId request, Epoch up_to) {
+  Epoch& cancelled = cancels_[{worker, request}];
+  cancelled = std::max(cancelled, up_to);
+}
+
+void World::CarryOut() {
+  CollectEffects();
+  for (auto& [worker, messages] : sends_) wire_.Send(worker, std::move(messages));
+  sends_.clear();
+  for (const Incarnation worker : closing_) wire_.Close(worker);
+  closing_.clear();
   if (router_.NextDeadline() != router_timer_) {
     router_timer_ = router_.NextDeadline();
     ++router_stamp_;
@@ -260,7 +289,8 @@ void World::Heal() {
 }
 
 bool World::IsQuiet() const {
-  return std::all_of(nodes_.begin(), nodes_.end(),
+  return router_.View().ending == 0 &&
+         std::all_of(nodes_.begin(), nodes_.end(),
                      [](const auto& node) { return !node->alive() || node->IsQuiet(); });
 }
 

@@ -63,6 +63,9 @@ class World {
   void WakeFront();
   void FrontTurn();
   void CheckReport(const StreamReported& reported);
+  void TakeFrontEvents();
+  void CollectEffects();
+  void NoteCancel(Incarnation worker, RequestId request, Epoch up_to);
   void CarryOut();
 
   // Faults.
@@ -103,6 +106,8 @@ class World {
   // stream was lost once, which cancel everything by themselves.
   std::map<std::pair<Incarnation, RequestId>, Epoch> cancels_;
   std::set<Incarnation> lost_once_;
+  std::map<Incarnation, std::vector<RouterMessage>> sends_;  // as in RouterGenerator, the two below
+  std::set<Incarnation> closed_, closing_;
   std::vector<uint64_t> lives_;
   std::vector<std::vector<bool>> blocked_;  // [from][to], the last index is the router
   bool faults_on_ = true;
