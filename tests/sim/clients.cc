@@ -153,7 +153,9 @@ void Clients::OnEnd(const EmitEnd& end) {
         return;
       }
       Require(!swarm_.must_complete, "request %x failed: %s", request.id, end.status.ToString());
-      Require(end.status.code() == absl::StatusCode::kUnavailable,
+      // Aborted: 8 of its workers in a row were lost.
+      Require(end.status.code() == absl::StatusCode::kUnavailable ||
+                  end.status.code() == absl::StatusCode::kAborted,
               "request %x failed in an unexpected way: %s", request.id, end.status.ToString());
       ++counts_.failed;
       return;
