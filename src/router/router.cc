@@ -36,6 +36,23 @@ absl::Status CheckRequest(const GenerateRequest& request) {
   return absl::OkStatus();
 }
 
+// Whom the next attempt asks last.
+void Blame(Journey& journey, Incarnation worker) {
+  if (std::find(journey.avoid.begin(), journey.avoid.end(), worker) == journey.avoid.end())
+    journey.avoid.push_back(worker);
+}
+
+// A handoff broke: first the receiver is taken to be at fault, the next time the sender too.
+void BlameHandoff(Journey& journey) {
+  const Plan& plan = journey.plan();
+  Blame(journey, plan.decode);
+  std::vector<Incarnation>& in_vain = journey.handed_in_vain;
+  if (std::find(in_vain.begin(), in_vain.end(), plan.prefill) != in_vain.end())
+    Blame(journey, plan.prefill);
+  else
+    in_vain.push_back(plan.prefill);
+}
+
 }  // namespace
 
 struct Router::State {
@@ -175,23 +192,6 @@ void Router::State::Disarm(Journey& journey, absl::Time now) {
   journey.Disarm(now);
   waiting[journey.sequence()] = journey.id();
   SetAlarm(journey);
-}
-
-// Whom the next attempt asks last.
-void Blame(Journey& journey, Incarnation worker) {
-  if (std::find(journey.avoid.begin(), journey.avoid.end(), worker) == journey.avoid.end())
-    journey.avoid.push_back(worker);
-}
-
-// A handoff broke: first the receiver is taken to be at fault, the next time the sender too.
-void BlameHandoff(Journey& journey) {
-  const Plan& plan = journey.plan();
-  Blame(journey, plan.decode);
-  std::vector<Incarnation>& in_vain = journey.handed_in_vain;
-  if (std::find(in_vain.begin(), in_vain.end(), plan.prefill) != in_vain.end())
-    Blame(journey, plan.prefill);
-  else
-    in_vain.push_back(plan.prefill);
 }
 
 // OK while it may be tried again.

@@ -210,9 +210,7 @@ void World::CollectEffects() {
   for (RouterEffect& effect : router_.TakeEffects()) {
     if (auto* send = std::get_if<SendToWorker>(&effect)) {
       if (const auto* cancel = std::get_if<CancelRequest>(&send->message))
-        NoteCancel(send->worker, cancel->request_id, cancel->epoch);
-      if (const auto* prefill = std::get_if<PrefillRequest>(&send->message))
-        NoteCancel(send->worker, prefill->request_id, prefill->resumes);
+        cancels_[{send->worker, cancel->request_id}] = cancel->epoch;
       sends_[send->worker].push_back(std::move(send->message));
     } else if (const auto* token = std::get_if<EmitToken>(&effect))
       clients_.OnToken(*token);
@@ -225,11 +223,6 @@ void World::CollectEffects() {
       closing_.insert(close->worker);
     }
   }
-}
-
-void World::NoteCancel(Incarnation worker, RequestId request, Epoch up_to) {
-  Epoch& cancelled = cancels_[{worker, request}];
-  cancelled = std::max(cancelled, up_to);
 }
 
 void World::CarryOut() {

@@ -65,7 +65,6 @@ class World {
   void CheckReport(const StreamReported& reported);
   void TakeFrontEvents();
   void CollectEffects();
-  void NoteCancel(Incarnation worker, RequestId request, Epoch up_to);
   void CarryOut();
 
   // Faults.
