@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "sim/narration.h"
 #include "sim/violation.h"
 
 namespace baton::sim {
@@ -35,14 +36,15 @@ PoolView ViewOf(const KvPool& pool) {
 }  // namespace
 
 Node::Node(int index, const Swarm& swarm, Agenda* agenda, SimRandom* random, MemNetwork* network,
-           Reporter report)
+           Reporter report, TransitionCounts* transitions)
     : index_(index),
       swarm_(swarm),
       plan_(swarm.workers[static_cast<size_t>(index)]),
       agenda_(agenda),
       random_(random),
       network_(network),
-      report_(std::move(report)) {}
+      report_(std::move(report)),
+      transitions_(transitions) {}
 
 Node::~Node() {
   if (alive()) Kill();
@@ -85,6 +87,7 @@ void Node::Start(uint64_t random_id) {
   transfer.slab_slots = swarm_.slab_slots;
   transfer.hello_timeout_ms = swarm_.hello_timeout_ms;
   transfer.peer_timeout_ms = swarm_.peer_timeout_ms;
+  transfer.transitions = transitions_;
   const PoolView view = ViewOf(*pool_);
   CHECK(TransferCore::Validate(transfer, view).ok());
   transfer_ = std::make_unique<TransferCore>(
@@ -101,6 +104,7 @@ void Node::Start(uint64_t random_id) {
   core.chunk_tokens = plan_.chunk_tokens;
   core.announce_bytes = plan_.announce_bytes;
   core.zeroed_bytes_per_turn = pool_->layout().page_bytes * 16;
+  core.transitions = transitions_;
   clock_us_ = agenda_->now_us();
   core_ = std::make_unique<WorkerCore>(
       core, engine_.get(), pool_.get(),
@@ -141,7 +145,7 @@ void Node::Kill() {
   engine_at_us_ = link_at_us_ = INT64_MAX;
   engine_stamp_ = link_stamp_ = ++stamp_;
   for (int32_t page = 0; page < plan_.pages; ++page)
-    if (pool_->is_held(page)) pool_->Give(std::span(&page, 1));
+    while (pool_->is_held(page)) pool_->Give(std::span(&page, 1));
   pool_.reset();
   engine_.reset();
 }
@@ -198,9 +202,12 @@ void Node::EngineTurn(uint64_t stamp) {
 }
 
 void Node::HandleAtEngine(EngineEvent event) {
-  if (auto* from_router = std::get_if<RouterEvent>(&event))
+  if (auto* from_router = std::get_if<RouterEvent>(&event)) {
+    if (agenda_->tracing()) agenda_->Trace("worker %d <- router: %s", index_, Tell(*from_router));
     return core_->Handle(std::move(*from_router));
+  }
   auto& from_link = std::get<TransferEvent>(event);
+  if (agenda_->tracing()) agenda_->Trace("worker %d <- link: %s", index_, Tell(from_link));
   const auto take_back = [this](const std::vector<int32_t>& pages) {
     for (const int32_t page : pages) engine_side_[page] = Holder::kEngine;
   };
@@ -278,6 +285,7 @@ void Node::OnCommand(TransferCommand command) {
 }
 
 void Node::HandleCommand(TransferCommand command) {
+  if (agenda_->tracing()) agenda_->Trace("worker %d -> link: %s", index_, Tell(command));
   idle_ticks_ = 0;
   if (const auto* lend = std::get_if<LendPages>(&command)) {
     for (const int32_t page : lend->pages) {

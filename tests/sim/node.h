@@ -26,7 +26,7 @@ class Node {
  public:
   using Reporter = std::function<void(WorkerReport, int64_t at_us)>;
   Node(int index, const Swarm& swarm, Agenda* agenda, SimRandom* random, MemNetwork* network,
-       Reporter report);
+       Reporter report, TransitionCounts* transitions);
   ~Node();
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
@@ -85,6 +85,7 @@ class Node {
   SimRandom* const random_;
   MemNetwork* const network_;
   const Reporter report_;
+  TransitionCounts* const transitions_;
 
   // Of this life.
   Incarnation incarnation_ = 0;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "sim/tables.h"
 
 namespace baton::sim {
 
@@ -41,8 +42,9 @@ SeedReport RunSeeds(const SeedRange& range) {
 std::string SeedReport::ToString() const {
   const auto n = static_cast<double>(n_seeds), events = static_cast<double>(sum.n_events);
   return absl::StrFormat(
-      "%d seeds, %d violations, %.1f seeds/s, %.0f events per seed, %.0f events/s\n%s", n_seeds,
-      n_violations, n / seconds, events / n, events / seconds, sum.ToString());
+      "%d seeds, %d violations, %.1f seeds/s, %.0f events per seed, %.0f events/s\n%s%s", n_seeds,
+      n_violations, n / seconds, events / n, events / seconds, sum.ToString(),
+      TransitionReport(sum.transitions));
 }
 
 }  // namespace baton::sim

@@ -57,11 +57,12 @@ World::World(const Swarm& swarm, bool tracing)
   lives_.assign(n, 0);
   blocked_.assign(n + 1, std::vector<bool>(n + 1, false));
   for (size_t i = 0; i < n; ++i)
-    nodes_.push_back(
-        std::make_unique<Node>(static_cast<int>(i), swarm_, &agenda_, &random_, &network_,
-                               [this, i](WorkerReport report, int64_t at_us) {
-                                 wire_.Report(static_cast<int>(i), std::move(report), at_us);
-                               }));
+    nodes_.push_back(std::make_unique<Node>(
+        static_cast<int>(i), swarm_, &agenda_, &random_, &network_,
+        [this, i](WorkerReport report, int64_t at_us) {
+          wire_.Report(static_cast<int>(i), std::move(report), at_us);
+        },
+        &transitions_));
 }
 
 World::~World() { nodes_.clear(); }
@@ -253,11 +254,12 @@ void World::Run(const Disturbance* disturbance) {
   n_events_of_requests_ = agenda_.n_events();
   Heal();
   const int64_t limit_us = agenda_.now_us() + kLivenessUs;
-  Require(RunUntil(limit_us, [this] { return clients_.all_submitted() && clients_.all_ended(); }),
-          "requests do not end although all is healed:%s%s", clients_.DescribeRunning(),
+  const bool all_ended =
+      RunUntil(limit_us, [this] { return clients_.all_submitted() && clients_.all_ended(); });
+  Require(all_ended, "requests do not end although all is healed:%s%s", clients_.DescribeRunning(),
           Describe());
-  Require(RunUntil(limit_us, [this] { return IsQuiet(); }),
-          "something is held although every request has ended:%s", Describe());
+  const bool quiet = RunUntil(limit_us, [this] { return IsQuiet(); });
+  Require(quiet, "something is held although every request has ended:%s", Describe());
   AuditRouter();
   StopWorkers();
 }
@@ -336,7 +338,8 @@ std::string World::Describe() const {
 // ---- one seed ----
 
 Outcome RunSwarm(const Swarm& swarm, bool tracing, const Disturbance* disturbance) {
-  Outcome outcome{.seed = swarm.seed, .violation = {}, .faults = {}, .clients = {}};
+  Outcome outcome{
+      .seed = swarm.seed, .violation = {}, .faults = {}, .clients = {}, .transitions = {}};
   auto world = std::make_unique<World>(swarm, tracing);
   try {
     world->Run(disturbance);
@@ -348,6 +351,7 @@ Outcome RunSwarm(const Swarm& swarm, bool tracing, const Disturbance* disturbanc
   outcome.n_events_of_requests = world->n_events_of_requests();
   outcome.faults = world->faults();
   outcome.clients = world->clients();
+  outcome.transitions = world->transitions();
   return outcome;
 }
 
@@ -369,6 +373,7 @@ void Outcome::Add(const Outcome& other) {
   n_events += other.n_events;
   faults.Add(other.faults);
   clients.Add(other.clients);
+  transitions.Add(other.transitions);
 }
 
 std::string Outcome::ToString() const {

@@ -51,6 +51,7 @@ class World {
   uint64_t n_events_of_requests() const { return n_events_of_requests_; }
   const Agenda& agenda() const { return agenda_; }
   const FaultCounts& faults() const { return fault_counts_; }
+  const TransitionCounts& transitions() const { return transitions_; }
   const ClientCounts& clients() const { return clients_.counts(); }
 
  private:
@@ -89,6 +90,7 @@ class World {
   absl::Time now() const { return absl::FromUnixMicros(agenda_.now_us()); }
 
   const Swarm swarm_;
+  TransitionCounts transitions_;
   SimRandom random_;
   SimRandom router_ids_;
   Agenda agenda_;
@@ -123,6 +125,7 @@ struct Outcome {
   std::string violation;              // empty: all promises held
   FaultCounts faults;
   ClientCounts clients;
+  TransitionCounts transitions;
 
   void Add(const Outcome& other);  // sums of events and counts
   std::string ToString() const;    // of counts

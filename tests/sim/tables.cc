@@ -1,0 +1,47 @@
+#include "sim/tables.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+#include "decode_worker/guest_state.h"
+#include "kvtransfer/transfer_core.h"
+#include "prefill_worker/prompt_state.h"
+
+namespace baton::sim {
+namespace {
+
+struct Taken {
+  uint64_t count;
+  std::string text;
+};
+
+std::vector<Taken> AllTaken(const TransitionCounts& counts) {
+  std::vector<Taken> all;
+  for (const MachineTable* table : AllTables())
+    for (const TransitionRow& row : table->transitions)
+      all.push_back(
+          {counts.count(*table, row), absl::StrFormat("%s: %s to %s", std::string(table->machine),
+                                                      std::string(table->states[row.from].name),
+                                                      std::string(table->states[row.to].name))});
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Taken& a, const Taken& b) { return a.count < b.count; });
+  return all;
+}
+
+}  // namespace
+
+std::vector<const MachineTable*> AllTables() {
+  return {&HandoffSourceTable(), &HandoffSinkTable(), &ConnectionTable(), &PromptTable(),
+          &GuestTable()};
+}
+
+std::string TransitionReport(const TransitionCounts& counts) {
+  std::string out;
+  for (const Taken& taken : AllTaken(counts))
+    out += absl::StrFormat("%12d  %s\n", taken.count, taken.text);
+  return out;
+}
+
+uint64_t LeastTaken(const TransitionCounts& counts) { return AllTaken(counts).front().count; }
+
+}  // namespace baton::sim
