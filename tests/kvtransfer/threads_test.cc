@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "kvtransfer/mem_link.h"
+#include "kvtransfer/tapped_link.h"
 #include "kvtransfer/transfer_node.h"
 
 // Last: its CHECK replaces ours.
@@ -81,6 +82,63 @@ TEST_CASE("many handoffs between two link threads, with cancels from other threa
   size_t back = sink.Wait<PagesReturned>(0)->pages.size();
   while (const auto arrived = sink.Wait<HandoffArrived>(0)) back += arrived->pages.size();
   CHECK(back == kPages);
+}
+
+TEST_CASE("connections that another thread breaks: handoffs go on, byte-exact") {
+  MemNetwork network(MemNetwork::Mode::kThreaded, 1);
+  std::atomic<TappedLink*> tap = nullptr;
+  const TransferStarter start_tapped = [&](const TransferOptions& options, const PoolView& pool,
+                                           auto on_event) {
+    return Transfer::StartOver(
+        [&]() -> absl::StatusOr<std::unique_ptr<Link>> {
+          auto link = std::make_unique<TappedLink>(std::unique_ptr<Link>(network.MakeLink()));
+          tap = link.get();
+          return link;
+        },
+        options, pool, std::move(on_event));
+  };
+  constexpr int32_t kPages = 16;
+  TransferOptions options[2] = {TestOptions(1), TestOptions(2)};
+  for (TransferOptions& o : options) o.chunk_bytes = 3'000;
+  TransferNode source(start_tapped, options[0], kPages, {1'000, 2'500, 700}, 8);
+  TransferNode sink(StarterOver(&network), options[1], kPages, {1'000, 2'500, 700}, 8);
+  for (int32_t page = 0; page < kPages; ++page) source.pool().FillPage(page, 2);
+  sink.LendAll();
+  std::vector<int32_t> pages(8);
+  for (int32_t i = 0; i < 8; ++i) pages[size_t(i)] = i;
+
+  std::atomic<bool> done = false;
+  std::thread breaker([&] {
+    std::mt19937 random(5);
+    while (!done) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10 + random() % 30));
+      tap.load()->BreakConnections();
+    }
+  });
+  // Until enough of them had to be resumed; each in two halves, so that a break finds it open.
+  uint64_t n = 0;
+  while (source.transfer().counters().handoffs_resumed < 10 && n < 2'000) {
+    const Ticket ticket = MakeTicket(++n, 2, 8, 8);
+    source.Open(ticket, sink);
+    source.Send(ticket, pages);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    source.Commit(ticket);
+    const auto ended = source.Wait<HandoffEnded>();
+    REQUIRE(ended.has_value());
+    INFO(ended->status);
+    REQUIRE(ended->status.ok());
+    const auto arrived = sink.Wait<HandoffArrived>();
+    REQUIRE(arrived.has_value());
+    for (size_t i = 0; i < pages.size(); ++i)
+      REQUIRE(SamePage(source.pool(), pages[i], sink.pool(), arrived->pages[i]));
+    sink.transfer().Post(LendPages{arrived->pages, 0});
+  }
+  done = true;
+  breaker.join();
+  CHECK(source.transfer().counters().handoffs_resumed >= 10);
+  source.Stop();
+  sink.Stop();
+  CHECK(sink.Wait<PagesReturned>(0)->pages.size() == size_t(kPages));
 }
 
 TEST_CASE("a Transfer that is destroyed while handoffs run gives all pages back") {
