@@ -32,7 +32,7 @@ using OnSseData = std::function<bool(std::string_view data, absl::Time received)
 
 // What a client bears. An exchange that goes beyond fails with Unavailable and its connection is
 // closed, which is also how a client goes away at a chosen time.
-struct HttpLimits {
+struct ClientLimits {
   absl::Duration silence = absl::Seconds(120);      // without a byte
   absl::Duration total = absl::InfiniteDuration();  // from connecting to the last byte
   int receive_buffer = 0;  // bytes the kernel holds for a client that reads slowly; 0 = its choice
@@ -44,7 +44,7 @@ class HttpClient {
       : url_(std::move(url)) {
     limits_.silence = silence;
   }
-  HttpClient(HttpUrl url, const HttpLimits& limits) : url_(std::move(url)), limits_(limits) {}
+  HttpClient(HttpUrl url, const ClientLimits& limits) : url_(std::move(url)), limits_(limits) {}
 
   absl::StatusOr<HttpResponse> Get(const std::string& path) const;
   // A response of type text/event-stream goes to on_data line by line; any other into body.
@@ -58,7 +58,7 @@ class HttpClient {
   absl::StatusOr<HttpResponse> Exchange(const std::string& request, const OnSseData& on_data) const;
   absl::StatusOr<int> Connect() const;
   HttpUrl url_;
-  HttpLimits limits_;
+  ClientLimits limits_;
 };
 
 }  // namespace baton

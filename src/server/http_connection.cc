@@ -1,10 +1,11 @@
 #include "server/http_connection.h"
 
-#include <netinet/tcp.h>
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 
 #include <algorithm>
+#include <boost/asio/buffer.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/write.hpp>
 #include <chrono>
 
 #include "absl/time/clock.h"
@@ -35,9 +36,6 @@ void HttpConnection::Start() {
   error_code ignored;
   socket_.non_blocking(true, ignored);
   socket_.set_option(tcp::no_delay(true), ignored);
-  const unsigned int silent_ms =
-      static_cast<unsigned int>(absl::ToInt64Milliseconds(core_->options.write_timeout));
-  setsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_USER_TIMEOUT, &silent_ms, sizeof silent_ms);
   SetDeadline(core_->options.header_timeout);
   AwaitInput();
 }
@@ -197,7 +195,7 @@ void HttpConnection::Write(std::string_view bytes) {
   stream_head_.clear();
   if (overflowed_) return;
   AppendChunk(bytes, answered_.is_http_1_0, &pending_);
-  if (pending_.size() + writing_.size() > core_->options.max_unsent) {
+  if (pending_.size() + writing_.size() - written_ > core_->options.max_unsent) {
     overflowed_ = true;  // not from here: the caller is inside the handler
     pending_.clear();
     asio::post(core_->loop->context(), [self = shared_from_this()] { self->Gone(); });
@@ -250,29 +248,66 @@ void HttpConnection::ScheduleFlush() {
 void HttpConnection::Flush() {
   if (is_writing_ || phase_ == Phase::kClosed) return;
   if (pending_.empty()) {
-    write_deadline_ = absl::InfiniteFuture();
     if (close_after_write_ && exchange_ == 0) Discard();
     return;
   }
   is_writing_ = true;
   writing_.swap(pending_);
   pending_.clear();
-  write_deadline_ = absl::Now() + core_->options.write_timeout;
-  ArmTimer();
-  asio::async_write(
-      socket_, asio::buffer(writing_),
+  if (write_deadline_ == absl::InfiniteFuture()) WatchClient();
+  WriteSome();
+}
+
+void HttpConnection::WriteSome() {
+  socket_.async_write_some(
+      asio::buffer(writing_) + written_,
       [self = shared_from_this()](const error_code& ec, size_t n) { self->OnWritten(ec, n); });
 }
 
-void HttpConnection::OnWritten(const error_code& ec, size_t) {
+void HttpConnection::OnWritten(const error_code& ec, size_t n) {
+  written_ += n;
+  n_taken_ += n;
+  if (!ec && phase_ != Phase::kClosed && written_ < writing_.size()) {
+    WriteSome();
+    return;
+  }
   is_writing_ = false;
   writing_.clear();
+  written_ = 0;
   if (phase_ == Phase::kClosed) return;
   if (ec) {
     Gone();
     return;
   }
   Flush();
+}
+
+// Progress is what the client's machine has acknowledged, not what the kernel here has taken: that
+// holds megabytes, so a client that reads slowly can take far longer than the limit for them. The
+// kernel's own TCP_USER_TIMEOUT also ends clients that read, but keep a small window.
+int64_t HttpConnection::Acknowledged() {
+  int unacknowledged = 0;
+  ::ioctl(socket_.native_handle(), SIOCOUTQ, &unacknowledged);
+  return n_taken_ - unacknowledged;
+}
+
+// Bytes are on their way: by the deadline some of them must have arrived.
+void HttpConnection::WatchClient() {
+  n_acknowledged_ = Acknowledged();
+  write_deadline_ = absl::Now() + core_->options.write_timeout;
+  ArmTimer();
+}
+
+// False: the client has taken nothing in all the time.
+bool HttpConnection::LookAtClient() {
+  const int64_t acknowledged = Acknowledged();
+  if (!is_writing_ && acknowledged == n_taken_) {
+    write_deadline_ = absl::InfiniteFuture();
+    return true;
+  }
+  if (acknowledged <= n_acknowledged_) return false;
+  WatchClient();
+  return true;
 }
 
 // Closing with unread input would reset the connection and lose the answer: shut down our side and
@@ -338,7 +373,7 @@ void HttpConnection::ArmTimer() {
 void HttpConnection::OnTimer() {
   if (phase_ == Phase::kClosed) return;
   const absl::Time now = absl::Now();
-  if (now >= write_deadline_) {
+  if (now >= write_deadline_ && !LookAtClient()) {
     Gone();
     return;
   }

@@ -75,6 +75,10 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void NextRequest();
   void ScheduleFlush();
   void Flush();
+  void WriteSome();
+  int64_t Acknowledged();
+  void WatchClient();
+  bool LookAtClient();
   void OnWritten(const boost::system::error_code& ec, size_t n);
   void Discard();
   void Gone();
@@ -90,6 +94,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   HttpRequest answered_;  // head of the request that is being answered
   ExchangeId exchange_ = 0;
   std::string input_, pending_, writing_;
+  size_t written_ = 0;                        // bytes of writing_ the kernel has taken
+  int64_t n_taken_ = 0, n_acknowledged_ = 0;  // bytes: by the kernel in all; by the client, as seen
   std::string stream_head_;
   bool streaming_ = false, awaiting_input_ = false, is_writing_ = false, flush_posted_ = false;
   bool close_after_write_ = false, used_before_ = false, input_ended_ = false, timer_armed_ = false;

@@ -400,6 +400,30 @@ TEST_CASE("a client that stops reading runs into the write deadline") {
   CHECK(served.WaitFor([&] { return served.generator->n_cancelled == 1; }));
 }
 
+TEST_CASE("a client that reads slowly, but reads, gets everything") {
+  HttpServerOptions http;
+  http.max_unsent = 100000000;
+  http.write_timeout = absl::Milliseconds(300);
+  Served served(http);
+  ClientLimits limits;
+  limits.receive_buffer = 8192;
+  int n_events = 0;
+  std::string last;
+  const absl::Time start = absl::Now();
+  const auto response =
+      HttpClient({"127.0.0.1", served.port}, limits)
+          .Post("/v1/completions", R"({"prompt":[5],"max_tokens":2000,"stream":true})",
+                [&](std::string_view data, absl::Time) {
+                  if (++n_events % 20 == 0) absl::SleepFor(absl::Milliseconds(20));
+                  last = std::string(data);
+                  return true;
+                });
+  INFO((response.ok() ? "" : std::string(response.status().message())));
+  CHECK(response.ok());
+  CHECK(last == "[DONE]");
+  CHECK(absl::Now() - start > 4 * http.write_timeout);
+}
+
 TEST_CASE("silence is filled with blank lines, which no client takes for an event") {
   ApiFrontOptions options;
   options.sse_keepalive = absl::Milliseconds(50);

@@ -84,7 +84,7 @@ Exchange RunExchange(const HttpUrl& url, const ChaosRequest& request, const Mann
                      const std::function<void(const Exchange&)>& on_token) {
   Exchange out;
   int n_events = 0;
-  HttpLimits limits;
+  ClientLimits limits;
   limits.silence = hang_limit;
   limits.total = std::min(manner.leaves_after, hang_limit);
   limits.receive_buffer = manner.receive_buffer;

@@ -9,7 +9,7 @@
 namespace baton {
 
 absl::StatusOr<MetricsPage> MetricsPage::Fetch(const HttpUrl& url) {
-  HttpLimits limits;
+  ClientLimits limits;
   limits.silence = limits.total = absl::Seconds(2);
   ASSIGN_OR_RETURN(const HttpResponse response, HttpClient(url, limits).Get("/metrics"));
   if (response.status != 200) {
