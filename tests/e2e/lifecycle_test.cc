@@ -69,6 +69,45 @@ bool WaitUntil(absl::Duration limit, const std::function<bool()>& condition) {
   return condition();
 }
 
+// What six clients got of streams that run at the same time.
+struct Stream {
+  std::string text;
+  absl::Duration longest_gap;
+};
+constexpr int kCrowd = 6;
+
+Stream RunStream(const HttpClient& client, int n, const std::function<void()>& on_20th) {
+  Stream stream;
+  int chunks = 0;
+  absl::Time last = absl::Now();
+  const std::string prompt = absl::StrFormat("Tell me about %d ducks.", n);
+  const auto response = client.Post(
+      "/v1/completions", StreamBody(prompt, 300), [&](std::string_view data, absl::Time now) {
+        if (chunks > 0) stream.longest_gap = std::max(stream.longest_gap, now - last);
+        last = now;
+        if (++chunks == 20) on_20th();
+        stream.text += std::string(data.substr(std::min(data.size(), data.find("\"choices\""))));
+        return data != "[DONE]";
+      });
+  if (!response.ok()) stream.text = std::string(response.status().message());
+  return stream;
+}
+
+std::vector<Stream> RunStreams(const HttpClient& client,
+                               const std::function<void()>& when_all_run) {
+  std::atomic<int> running = 0;
+  std::vector<Stream> streams(kCrowd);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kCrowd; ++i)
+    threads.emplace_back([&, i] {
+      streams[i] = RunStream(client, i, [&] {
+        if (++running == kCrowd) when_all_run();
+      });
+    });
+  for (std::thread& thread : threads) thread.join();
+  return streams;
+}
+
 TEST_CASE("SIGTERM drains: 32 running streams of mixed length end whole, then it exits with 0") {
   const std::unique_ptr<ServedBaton> served = Serve({"--demo"});
   const HttpClient client = served->client();
@@ -177,45 +216,11 @@ TEST_CASE(
     "a stopped worker: its streams go on elsewhere, exact, and it rejoins without a restart") {
   const std::unique_ptr<ServedBaton> served = Serve({"--demo", "--prefill", "1", "--decode", "2"});
   const HttpClient client = served->client();
-  struct Stream {
-    std::string text;
-    absl::Duration longest_gap;
-  };
-  const auto run = [&](int n, const std::function<void()>& on_20th) {
-    Stream stream;
-    int chunks = 0;
-    absl::Time last = absl::Now();
-    const std::string prompt = absl::StrFormat("Tell me about %d ducks.", n);
-    const auto response = client.Post(
-        "/v1/completions", StreamBody(prompt, 300), [&](std::string_view data, absl::Time now) {
-          if (chunks > 0) stream.longest_gap = std::max(stream.longest_gap, now - last);
-          last = now;
-          if (++chunks == 20) on_20th();
-          stream.text += std::string(data.substr(std::min(data.size(), data.find("\"choices\""))));
-          return data != "[DONE]";
-        });
-    if (!response.ok()) stream.text = std::string(response.status().message());
-    return stream;
-  };
-  constexpr int kStreams = 6;
-  const auto run_all = [&](const std::function<void()>& when_all_run) {
-    std::atomic<int> running = 0;
-    std::vector<Stream> streams(kStreams);
-    std::vector<std::thread> threads;
-    for (int i = 0; i < kStreams; ++i)
-      threads.emplace_back([&, i] {
-        streams[i] = run(i, [&] {
-          if (++running == kStreams) when_all_run();
-        });
-      });
-    for (std::thread& thread : threads) thread.join();
-    return streams;
-  };
-  const std::vector<Stream> undisturbed = run_all([] {});
+  const std::vector<Stream> undisturbed = RunStreams(client, [] {});
   const pid_t stopped = served->Child("decode");
-  const std::vector<Stream> disturbed = run_all([&] { ::kill(stopped, SIGSTOP); });
+  const std::vector<Stream> disturbed = RunStreams(client, [&] { ::kill(stopped, SIGSTOP); });
   absl::Duration longest;
-  for (int i = 0; i < kStreams; ++i) {
+  for (int i = 0; i < kCrowd; ++i) {
     INFO(i);
     CHECK(disturbed[i].text == undisturbed[i].text);
     longest = std::max(longest, disturbed[i].longest_gap);
@@ -229,10 +234,32 @@ TEST_CASE(
   CHECK(WaitUntil(absl::Seconds(10), [&] { return MetricSum(client, "baton_workers") == 3; }));
   CHECK(served->Child("decode") == stopped);
   CHECK(served->log().find("starting it again") == std::string::npos);
-  const std::vector<Stream> afterwards = run_all([] {});
-  for (int i = 0; i < kStreams; ++i) CHECK(afterwards[i].text == undisturbed[i].text);
-  CHECK(MetricSum(client, "baton_requests_started_total") == 3 * kStreams);
-  CHECK(MetricSum(client, "baton_requests_ended_total") == 3 * kStreams);
+  const std::vector<Stream> afterwards = RunStreams(client, [] {});
+  for (int i = 0; i < kCrowd; ++i) CHECK(afterwards[i].text == undisturbed[i].text);
+  CHECK(MetricSum(client, "baton_requests_started_total") == 3 * kCrowd);
+  CHECK(MetricSum(client, "baton_requests_ended_total") == 3 * kCrowd);
+  RequireCleanEnd(*served);
+}
+
+TEST_CASE("a worker told to stop finishes its streams, gets no new ones, and is started again") {
+  const std::unique_ptr<ServedBaton> served = Serve({"--demo", "--prefill", "1", "--decode", "2"});
+  const HttpClient client = served->client();
+  const std::vector<Stream> undisturbed = RunStreams(client, [] {});
+  const pid_t leaving = served->Child("decode");
+  std::vector<Stream> late;
+  const std::vector<Stream> disturbed = RunStreams(client, [&] {
+    ::kill(leaving, SIGTERM);
+    late = RunStreams(client, [] {});  // while it drains, and after it is gone
+  });
+  for (int i = 0; i < kCrowd; ++i) {
+    INFO(i);
+    CHECK(disturbed[i].text == undisturbed[i].text);
+    CHECK(late[i].text == undisturbed[i].text);
+  }
+  CHECK(served->WaitForLog("ended with status 0, starting it again", absl::Seconds(20)));
+  CHECK(WaitUntil(absl::Seconds(20), [&] { return MetricSum(client, "baton_workers") == 3; }));
+  CHECK(MetricSum(client, "baton_requests_started_total") ==
+        MetricSum(client, "baton_requests_ended_total"));
   RequireCleanEnd(*served);
 }
 
