@@ -6,6 +6,8 @@
 #include "decode_worker/guest_state.h"
 #include "kvtransfer/transfer_core.h"
 #include "prefill_worker/prompt_state.h"
+#include "router/cluster.h"
+#include "router/journey.h"
 
 namespace baton::sim {
 namespace {
@@ -32,7 +34,7 @@ std::vector<Taken> AllTaken(const TransitionCounts& counts) {
 
 std::vector<const MachineTable*> AllTables() {
   return {&HandoffSourceTable(), &HandoffSinkTable(), &ConnectionTable(), &PromptTable(),
-          &GuestTable()};
+          &GuestTable(),         &JourneyTable(),     &MembershipTable()};
 }
 
 std::string TransitionReport(const TransitionCounts& counts) {

@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "sim/narration.h"
 #include "sim/violation.h"
 
 namespace baton::sim {
@@ -20,6 +21,11 @@ uint64_t NextId() { return ids_of_run->Next(); }
 
 ClusterKey Key() { return {1, 2, 3}; }
 
+RouterOptions CountedBy(TransitionCounts* transitions, RouterOptions options) {
+  options.transitions = transitions;
+  return options;
+}
+
 }  // namespace
 
 World::World(const Swarm& swarm, bool tracing)
@@ -29,7 +35,7 @@ World::World(const Swarm& swarm, bool tracing)
       agenda_(&random_, tracing),
       network_(MemNetwork::Mode::kDeterministic, swarm.seed),
       wire_(swarm_, &agenda_, &random_, &nodes_, [this] { WakeFront(); }),
-      router_(swarm.router, Key(), NextId),
+      router_(CountedBy(&transitions_, swarm.router), Key(), NextId),
       clients_(swarm_, &agenda_, &random_) {
   ids_of_run = &router_ids_;
   network_.set_faults(
@@ -177,8 +183,9 @@ void World::TakeFrontEvents() {
                  reported != nullptr && !closed_.contains(reported->worker)) {
         CheckReport(*reported);
         const absl::Status status = router_.OnReport(reported->worker, reported->report, now());
-        agenda_.Trace("router: %d events of worker %x%s", reported->report.events.size(),
-                      reported->worker, status.ok() ? "" : ", refused: " + status.ToString());
+        if (agenda_.tracing())
+          agenda_.Trace("router <- %x: %s%s", reported->worker, Tell(reported->report),
+                        status.ok() ? "" : ", refused: " + status.ToString());
         Require(status.ok(), "a worker broke the control protocol: %s", status.ToString());
       }
     }
