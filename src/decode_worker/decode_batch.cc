@@ -65,6 +65,8 @@ void DecodeBatch::Expect(DecodeRequest request, absl::Time now) {
   if (WasCancelled(key.first, key.second)) return;
   Guest* const guest = FindOrMake(key);
   if (guest->request.has_value()) return;  // said twice
+  // What an earlier attempt still has here, or what of it is still on its way, is nobody's.
+  if (key.second > 1) Cancel(key.first, key.second - 1);
   const bool bad = request.n_prompt <= 0 || request.max_tokens <= 0 ||
                    request.max_tokens > INT32_MAX - request.n_prompt;
   guest->request = std::move(request);

@@ -63,6 +63,7 @@ class DecodeBatch {
   DecodeBatch& operator=(const DecodeBatch&) = delete;
 
   // --- events
+  // Ends earlier attempts at the request; one that comes after a later one is ignored.
   void Expect(DecodeRequest request, absl::Time now);
   // KV is here, by handoff or from this worker's own prefill; the pages are the batch's from now.
   void Arrived(HandoffArrived arrived, absl::Time now);

@@ -29,12 +29,18 @@ void PagePurse::Changed(const StockChanged& event) {
   stock_ = event.free_pages;
   waiting_ = event.waiting;
   reclaiming_ = false;
+  if (waiting_ == 0 || event.promises != promises_) passed_pages_ = 0;
+  promises_ = event.promises;
+}
+
+void PagePurse::PromptsTook(int n_pages) {
+  if (waiting_ > 0) passed_pages_ += n_pages;
 }
 
 bool PagePurse::Balance(const PurseNeeds& needs, std::vector<TransferCommand>* out) {
   if (closed_) return false;
   // The promised ones are spoken for.
-  const int kept = needs.wanted_pages + needs.growth_pages;
+  const int kept = (guests_first() ? 0 : needs.wanted_pages) + needs.growth_pages;
   const int missing = std::min(kept - pool_->free(), stock_);
   if (missing > 0 && !reclaiming_) {
     reclaiming_ = true;

@@ -4,6 +4,11 @@
 //
 // Every page of the pool is free, held by a sequence (prefill or decode), or lent. Lent pages come
 // back as the pages of an arrived handoff or in PagesReturned.
+//
+// Prompts of this worker and guests of others take the same pages. Prompts come first, but while a
+// guest waits they take at most one pool's worth of pages; then none starts until a guest got a
+// promise. So neither starves: a guest is passed by total() pages of prompts and the guests before
+// it, a prompt by one guest per total() pages of prompts.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +36,7 @@ class PagePurse {
   void Arrived(int n_pages);  // left the purse with a handoff
   void Returned(const PagesReturned& event);
   void Changed(const StockChanged& event);
+  void PromptsTook(int n_pages);  // prompts of this worker started with so many
 
   // Once per turn. Appends commands to *out. Returns whether another turn would lend more, so the
   // caller must not sleep.
@@ -38,6 +44,8 @@ class PagePurse {
   // Asks everything back and lends nothing more.
   void Close(std::vector<TransferCommand>* out);
 
+  // Guests were passed by prompts often enough: none may start.
+  bool guests_first() const { return waiting_ > 0 && passed_pages_ >= pool_->total(); }
   int lent() const { return lent_; }
   int waiting() const { return waiting_; }  // tickets that wait for room
   int stock() const { return stock_; }      // lent and not promised, as last heard
@@ -48,6 +56,8 @@ class PagePurse {
   const int pages_per_turn_;
   int lent_ = 0;
   int stock_ = 0, waiting_ = 0;
+  uint64_t promises_ = 0;
+  int64_t passed_pages_ = 0;  // by prompts, while guests waited, since the last promise
   bool reclaiming_ = false;
   bool closed_ = false;
   int64_t told_wait_us_ = 0;

@@ -15,12 +15,14 @@ class PageStock {
  public:
   int32_t free_pages() const { return static_cast<int32_t>(ids_.size()) - owed_; }
   int32_t owed() const { return owed_; }
+  uint64_t promises() const { return promises_; }  // made so far
   int32_t in_stock() const { return static_cast<int32_t>(ids_.size()); }
 
   void Lend(const std::vector<int32_t>& ids) { ids_.insert(ids_.end(), ids.begin(), ids.end()); }
   void Promise(int32_t n) {
     CHECK(n <= free_pages());
     owed_ += n;
+    ++promises_;
   }
   // A promise, or what is left of it, ends unused.
   void Release(int32_t n) {
@@ -46,6 +48,7 @@ class PageStock {
  private:
   std::vector<int32_t> ids_;
   int32_t owed_ = 0;  // promised and not bound
+  uint64_t promises_ = 0;
 };
 
 }  // namespace baton

@@ -142,6 +142,8 @@ struct PagesReturned {
 struct StockChanged {  // lent pages not promised, and tickets waiting for room
   int32_t free_pages = 0;
   int32_t waiting = 0;
+  uint64_t promises = 0;  // made so far
+  bool operator==(const StockChanged&) const = default;
 };
 using TransferEvent = std::variant<HandoffPromised, HandoffNoRoom, HandoffEnded, HandoffArrived,
                                    HandoffAborted, PagesReturned, StockChanged>;

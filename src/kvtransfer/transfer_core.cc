@@ -259,9 +259,11 @@ void TransferCore::ApplySink(SinkKey key, HandoffEffects effects, int64_t now_us
 
 void TransferCore::Settle(int64_t now_us) {
   PromiseWaiting(now_us);
-  const auto waiting = static_cast<int32_t>(waiting_.size());
-  if (told_.free_pages == stock_.free_pages() && told_.waiting == waiting) return;
-  told_ = {stock_.free_pages(), waiting};
+  const StockChanged now{.free_pages = stock_.free_pages(),
+                         .waiting = static_cast<int32_t>(waiting_.size()),
+                         .promises = stock_.promises()};
+  if (told_ == now) return;
+  told_ = now;
   Emit(told_);
 }
 

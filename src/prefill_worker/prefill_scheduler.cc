@@ -81,8 +81,9 @@ std::string PrefillScheduler::WhyRefused(const PrefillRequest& request) const {
 
 void PrefillScheduler::Admit(PrefillRequest request, absl::Time now) {
   for (const auto& prompt : prompts_)
-    if (prompt->request.request_id == request.request_id && prompt->request.epoch == request.epoch)
-      return;  // said twice
+    if (prompt->request.request_id == request.request_id && prompt->request.epoch >= request.epoch)
+      return;  // said twice, or late
+  if (request.epoch > 1) Cancel(request.request_id, request.epoch - 1);
   std::string refusal = WhyRefused(request);
   auto prompt = std::make_unique<Prompt>(options_.transitions);
   prompt->request = std::move(request);
@@ -238,6 +239,7 @@ bool PrefillScheduler::TakePages(Prompt* prompt) {
     prompt->done = static_cast<int32_t>(prompt->pages.size()) * pool_->layout().page_tokens;
     reused_tokens_ += prompt->done;
     CHECK(pool_->Take(missing, &prompt->pages));
+    taken_pages_ += free_before - pool_->free();
     return true;
   }
   if (wanted_pages_ == 0) wanted_pages_ = missing + free_before - pool_->free();
@@ -287,7 +289,7 @@ void PrefillScheduler::SendOpens(absl::Time now) {
 
 int PrefillScheduler::Contribute(int budget, int kept_pages, absl::Time now, StepBuilder* builder) {
   DCHECK(pieces_.empty());
-  wanted_pages_ = 0;
+  wanted_pages_ = taken_pages_ = 0;
   kept_pages_ = kept_pages;
   order_.clear();
   for (const auto& prompt : prompts_)
@@ -334,9 +336,12 @@ int PrefillScheduler::Contribute(int budget, int kept_pages, absl::Time now, Ste
 }
 
 void PrefillScheduler::CountOvertaking() {
-  for (Prompt* prompt : order_)
+  for (const auto& prompt : prompts_) {
+    // Also those whose turn to send OPEN has not come.
+    if (!CanRun(*prompt) && prompt->phase != Phase::kQueued) continue;
     for (const Piece& piece : pieces_)
       if (piece.prompt->serial > prompt->serial) prompt->overtaken += piece.end - piece.begin;
+  }
 }
 
 int64_t PrefillScheduler::AnnouncedBytesPerLayer() const {

@@ -18,8 +18,14 @@
 //    a circle. Workers make incarnations that order decode workers below prefill workers; then the
 //    promise comes first and no page here is held idle.
 //  * Order: least remaining tokens first, so a short prompt passes a long one at the next step. A
-//    prompt overtaken by more than `stretch` times its own length goes first and stays first: every
-//    prompt ends (scheduling.md 6, rule 1, with waiting counted in tokens computed for others).
+//    prompt overtaken by more than `stretch` times its own length goes first and stays first, and
+//    if it lacks pages nobody starts before it: every prompt ends (scheduling.md 6, rule 1, with
+//    waiting counted in tokens computed for others). From when it could run, prompts admitted after
+//    one of n tokens are computed ahead of it for at most
+//        stretch * (n + 256) + B + P tokens,
+//    B the budget of one step and P those of the pool: what it does not see until the step is over,
+//    and what had started when it became the first. The wait for its promise is in order of arrival
+//    at the sink. A preempted request comes back as a new prompt: at most three times.
 //
 // A step: Contribute, LayersDone for ascending runs that cover all layers, StepDone. Events come
 // between steps, never inside one.
@@ -73,7 +79,8 @@ class PrefillScheduler {
   PrefillScheduler& operator=(const PrefillScheduler&) = delete;
 
   // --- events. Those of unknown tickets and requests are ignored.
-  // A request that can never run ends at once with kFailed and the reason.
+  // A request that can never run ends at once with kFailed and the reason. Ends earlier attempts at
+  // the request (this one finds their KV); one that comes after a later one is ignored.
   void Admit(PrefillRequest request, absl::Time now);
   void Promised(const HandoffPromised& event, absl::Time now);
   void NoRoom(const HandoffNoRoom& event);
@@ -104,6 +111,7 @@ class PrefillScheduler {
   int n_running() const;
   // Pages the first prompt that could start lacks room for; 0: none waits for pages.
   int wanted_pages() const { return wanted_pages_; }
+  int taken_pages() const { return taken_pages_; }  // free ones, by the last Contribute
 
   int pages_held() const;
   int64_t reused_tokens() const { return reused_tokens_; }  // since the start
@@ -142,7 +150,7 @@ class PrefillScheduler {
   int64_t next_serial_ = 0;
   std::vector<Piece> pieces_;   // of the step in progress
   std::vector<Prompt*> order_;  // scratch
-  int wanted_pages_ = 0, kept_pages_ = 0;
+  int wanted_pages_ = 0, kept_pages_ = 0, taken_pages_ = 0;
   int64_t reused_tokens_ = 0;
   std::vector<PrefillEffect> effects_;
 };

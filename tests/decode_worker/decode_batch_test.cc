@@ -327,6 +327,26 @@ TEST_CASE("cancel ends every attempt up to its epoch, and KV that comes later is
   REQUIRE(b.Step() == 0);
 }
 
+TEST_CASE("a later attempt ends the earlier ones, also those that are told of after it") {
+  Bench b;
+  b.batch->Arrived(b.Kv(1, 5, 2), b.now);
+  DecodeRequest third = Bench::Request(1, 5, 4);
+  third.epoch = 3;
+  b.batch->Expect(third, b.now);
+  DecodeRequest second = Bench::Request(1, 5, 4);
+  second.epoch = 2;
+  b.batch->Expect(second, b.now);
+  b.Collect();
+  REQUIRE(b.batch->n_guests() == 1);
+  REQUIRE(b.pool->held() == 0);
+  HandoffArrived kv = b.Kv(1, 5, 2);
+  kv.epoch = 3;
+  b.batch->Arrived(std::move(kv), b.now);
+  while (b.Step() > 0) {
+  }
+  b.CheckExact(1, 5, 4);
+}
+
 TEST_CASE("an aborted handoff fails its guest; one that has its KV is not touched by it") {
   Bench b;
   b.batch->Expect(Bench::Request(1, 5, 4), b.now);

@@ -281,6 +281,60 @@ TEST_CASE("prompts with common beginnings share their KV and stay exact, however
   REQUIRE(reused > 5000);
 }
 
+// A request among endless short ones. Workers: 0 prefill, 1 both, 2 decode; 40 pages of 4 tokens.
+struct Crowd {
+  const char* what;
+  int prefill, decode;              // of the one
+  int short_prefill, short_decode;  // of the others
+  int n_prompt, max_tokens;         // of the one
+};
+
+TEST_CASE("no request starves among endless short ones") {
+  const Crowd crowd = GENERATE(values<Crowd>({
+      {"a prompt fills the source's pool", 0, 2, 0, 2, 160, 1},
+      {"a guest fills the sink's pool", 0, 2, 0, 2, 150, 8},
+      {"a guest of a worker that is busy with its own prompts", 0, 1, 1, 1, 150, 8},
+      {"a guest of a decode worker that is busy with its own prompts", 0, 2, 2, 2, 150, 8},
+      {"a prompt of a worker that is busy with guests", 1, 1, 0, 1, 150, 8},
+      {"a prompt of a decode worker that is busy with guests", 2, 2, 0, 2, 150, 8},
+      {"an answer fills the pool: it is preempted", 0, 2, 0, 2, 8, 150},
+  }));
+  for (uint64_t seed = 1; seed <= 4; ++seed) {
+    CAPTURE(crowd.what, seed);
+    std::mt19937_64 random(seed);
+    std::vector<SimWorkerOptions> workers(3);
+    for (SimWorkerOptions& w : workers) w.pages = 40;
+    workers[0].role = Role::kPrefill;
+    workers[2].role = Role::kDecode;
+    SimCluster cluster(seed, 4, workers);
+    std::vector<RequestId> others;
+    const auto keep_busy = [&] {
+      std::erase_if(others, [&](RequestId id) { return cluster.journey(id).ended(); });
+      while (others.size() < 10)
+        others.push_back(cluster.Submit(RandomRequest(&random, 40, 12), crowd.short_prefill,
+                                        crowd.short_decode));
+    };
+    for (int i = 0; i < 300; ++i) {
+      keep_busy();
+      cluster.Step();
+    }
+    SimRequest request = RandomRequest(&random, 1, 1);
+    request.prompt.assign(static_cast<size_t>(crowd.n_prompt), 7);
+    request.max_tokens = crowd.max_tokens;
+    const RequestId id = cluster.Submit(request, crowd.prefill, crowd.decode);
+    const size_t before = cluster.journeys().size();
+    while (!cluster.journey(id).ended()) {
+      keep_busy();
+      REQUIRE(cluster.Step());
+      // Each adds up to 40 tokens and 13 pages: far more than any bound allows to pass.
+      REQUIRE(cluster.journeys().size() - before < 300);
+    }
+    cluster.RunDry();
+    for (const auto& [each, journey] : cluster.journeys()) cluster.CheckExact(each);
+    cluster.Shutdown();
+  }
+}
+
 TEST_CASE("a stream is never stalled by a long prompt beside it") {
   // One worker does both: while a row decodes, a step carries at most mixed_prefill_tokens.
   std::vector<SimWorkerOptions> workers(1);

@@ -122,6 +122,7 @@ void SimTransfer::PromiseWaiting(int sink) {
     flow.pages.assign(end.stock.end() - n, end.stock.end());
     end.stock.resize(end.stock.size() - n);
     flow.state = State::kPromised;
+    ++end.promises;
     ends_[flow.source].events.push_back(HandoffPromised{.ticket_id = flow.ticket.id});
     end.waiting.pop_front();
   }
@@ -180,7 +181,8 @@ void SimTransfer::FailAll() {
 void SimTransfer::TellStock(int end) {
   ends_[end].events.push_back(
       StockChanged{.free_pages = static_cast<int32_t>(ends_[end].stock.size()),
-                   .waiting = static_cast<int32_t>(ends_[end].waiting.size())});
+                   .waiting = static_cast<int32_t>(ends_[end].waiting.size()),
+                   .promises = ends_[end].promises});
 }
 
 void SimTransfer::CloseEnd(int end) {

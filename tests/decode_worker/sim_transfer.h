@@ -46,6 +46,7 @@ class SimTransfer {
     KvPool* pool = nullptr;
     std::vector<int32_t> stock;
     std::deque<TicketId> waiting;
+    uint64_t promises = 0;
     std::deque<TransferCommand> commands;  // in order
     std::deque<TransferEvent> events;      // in order
     std::vector<TicketId> cancelled;

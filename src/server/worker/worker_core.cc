@@ -171,7 +171,9 @@ bool WorkerCore::Turn() {
   const int n_rows = decode_.Contribute(now, purse_.stock(), &builder_);
   int budget = options_.max_step_tokens - n_rows;
   if (n_rows > 0) budget = std::min(budget, options_.mixed_prefill_tokens);
-  const int n_prefill = prefill_.Contribute(budget, decode_.growth_pages(), now, &builder_);
+  const int kept = purse_.guests_first() ? pool_->total() : decode_.growth_pages();
+  const int n_prefill = prefill_.Contribute(budget, kept, now, &builder_);
+  purse_.PromptsTook(prefill_.taken_pages());
   TakeEffects();
 
   commands_.clear();
