@@ -179,9 +179,10 @@ void ChaosRun::PrintCancels() {
     if (!member.metrics) continue;
     const auto page = MetricsPage::Fetch(*member.metrics);
     if (!page.ok() || !page->Has(std::string(kLatency) + "_count")) continue;
-    std::printf("cancel latency %-10s p50 <= %.3f s, p99 <= %.3f s, all <= %.3f s of %.0f\n",
-                member.name.c_str(), page->Quantile(kLatency, 0.5), page->Quantile(kLatency, 0.99),
-                page->Quantile(kLatency, 1), page->Sum(std::string(kLatency) + "_count"));
+    std::printf("cancel latency %-10s p50 <= %.2f ms, p99 <= %.2f ms, all <= %.2f ms of %.0f\n",
+                member.name.c_str(), 1000 * page->Quantile(kLatency, 0.5),
+                1000 * page->Quantile(kLatency, 0.99), 1000 * page->Quantile(kLatency, 1),
+                page->Sum(std::string(kLatency) + "_count"));
   }
 }
 
