@@ -7,6 +7,8 @@
 namespace baton::sim {
 namespace {
 
+constexpr int kRequests = 3;
+
 Swarm SmallFlow() {
   Swarm swarm;
   swarm.seed = 7;
@@ -22,7 +24,7 @@ Swarm SmallFlow() {
   swarm.chunk_bytes = 64;
   swarm.window_bytes = 128;
   swarm.slab_slots = 2;
-  swarm.n_requests = 2;
+  swarm.n_requests = kRequests;
   swarm.max_prompt = 16;
   swarm.max_tokens = 8;
   swarm.stop_percent = 0;
@@ -34,7 +36,7 @@ TEST_CASE("one disturbance at any event harms no stream and leaves nothing behin
   const Swarm swarm = SmallFlow();
   const Outcome undisturbed = RunSwarm(swarm);
   REQUIRE(undisturbed.violation == "");
-  REQUIRE(undisturbed.clients.complete == 2);
+  REQUIRE(undisturbed.clients.complete == kRequests);
   REQUIRE(undisturbed.faults.handoffs > 0);
   using Kind = Disturbance::Kind;
   uint64_t n_runs = 0, attempts = 0;
@@ -47,14 +49,14 @@ TEST_CASE("one disturbance at any event harms no stream and leaves nothing behin
         const Outcome outcome = RunSwarm(swarm, false, &disturbance);
         INFO("kind " << static_cast<int>(kind) << " worker " << node << " at event " << at);
         REQUIRE(outcome.violation == "");
-        REQUIRE(outcome.clients.complete + outcome.clients.cancelled == 2);
+        REQUIRE(outcome.clients.complete + outcome.clients.cancelled == kRequests);
         ++n_runs;
         attempts += outcome.clients.attempts;
       }
     }
   }
   CHECK(n_runs > 1000);
-  CHECK(attempts > 2 * n_runs);  // many runs had to aim anew
+  CHECK(attempts > kRequests * n_runs);  // many runs had to aim anew
 }
 
 }  // namespace
