@@ -209,7 +209,8 @@ void ChaosRun::PrintStalls() const {
 
 void ChaosRun::Summarize() {
   const Stalls stalls = FindStalls(tally_.records, faults_);
-  if (const double p99 = Distribution(stalls.excess_s).percentile(99); p99 > kMostExcessSeconds) {
+  const double p99 = Distribution(stalls.excess_s).percentile(99);
+  if (profile_.bounds_stalls && p99 > kMostExcessSeconds) {
     Violated(absl::StrFormat("streams stood still for %.3f s (p99) beyond computing again", p99));
   }
   for (const std::string& complaint : tally_.complaints) Violated(complaint);

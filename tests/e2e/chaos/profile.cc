@@ -14,6 +14,7 @@ Profile Kill() {
   Profile profile;
   profile.mean_interval = absl::Seconds(3.5);
   Weight(&profile, FaultKind::kKill) = 1;
+  profile.bounds_stalls = true;
   return profile;
 }
 
