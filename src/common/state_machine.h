@@ -20,6 +20,11 @@ struct StateRow {
 struct TransitionRow {
   int from = 0, to = 0;  // rows of `states`
 };
+// By the machine's enum.
+template <typename State>
+constexpr TransitionRow Move(State from, State to) {
+  return {static_cast<int>(from), static_cast<int>(to)};
+}
 struct MachineTable {
   std::string_view machine;          // "handoff source"
   std::string_view owner;            // the object that moves it, and its thread

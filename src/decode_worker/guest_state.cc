@@ -10,9 +10,6 @@ constexpr StateRow kStates[] = {{"expected", "kv_timeout", "CancelHandoff, ended
                                 {"ready", "wait_timeout", "ended, kFailed"},
                                 {"decoding", "wait_timeout without a token", "ended, kFailed"},
                                 {"ended", "", ""}};
-constexpr TransitionRow Move(S from, S to) {
-  return {static_cast<int>(from), static_cast<int>(to)};
-}
 constexpr TransitionRow kTransitions[] = {
     // A guest that ends with its first token, or whose KV does not fit it, never is ready.
     Move(S::kExpected, S::kOrphan), Move(S::kExpected, S::kReady), Move(S::kExpected, S::kEnded),

@@ -19,7 +19,6 @@ constexpr StateRow kStates[] = {
     {"complete", "", ""},
     {"aborting", "kDrainTimeoutUs while receives are posted", "the connection is closed"},
     {"aborted", "", ""}};
-constexpr TransitionRow Move(State from, State to) { return {int(from), int(to)}; }
 constexpr TransitionRow kTransitions[] = {
     Move(State::kWaiting, State::kReceiving),  Move(State::kWaiting, State::kSuspended),
     Move(State::kWaiting, State::kAborting),   Move(State::kReceiving, State::kSuspended),

@@ -19,7 +19,6 @@ constexpr StateRow kStates[] = {
      "CANCEL, ends, DeadlineExceeded"},
     {"ending", "kDrainTimeoutUs while the link reads pages", "the connection is closed"},
     {"ended", "", ""}};
-constexpr TransitionRow Move(State from, State to) { return {int(from), int(to)}; }
 constexpr TransitionRow kTransitions[] = {
     Move(State::kConnecting, State::kOpening), Move(State::kConnecting, State::kEnding),
     Move(State::kOpening, State::kWaiting),    Move(State::kOpening, State::kSending),

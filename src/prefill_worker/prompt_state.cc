@@ -16,9 +16,6 @@ constexpr StateRow kStates[] = {
     {"ending", "kDrainTimeoutUs of the handoff source, which closes the connection",
      "HandoffEnded: ended"},
     {"ended", "", ""}};
-constexpr TransitionRow Move(S from, S to) {
-  return {static_cast<int>(from), static_cast<int>(to)};
-}
 constexpr TransitionRow kTransitions[] = {
     Move(S::kQueued, S::kOpening),    Move(S::kQueued, S::kRunning),
     Move(S::kQueued, S::kEnded),      Move(S::kOpening, S::kPromised),

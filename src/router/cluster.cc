@@ -21,13 +21,10 @@ constexpr StateRow kMemberStates[] = {
      "gone: its stream is closed, its requests are aimed anew"},
     {"gone", "", ""},
 };
-constexpr int kPresent = static_cast<int>(MemberState::kPresent);
-constexpr int kDraining = static_cast<int>(MemberState::kDraining);
-constexpr int kGone = static_cast<int>(MemberState::kGone);
 constexpr TransitionRow kMemberTransitions[] = {
-    {kPresent, kDraining},
-    {kPresent, kGone},
-    {kDraining, kGone},
+    Move(MemberState::kPresent, MemberState::kDraining),
+    Move(MemberState::kPresent, MemberState::kGone),
+    Move(MemberState::kDraining, MemberState::kGone),
 };
 
 absl::Status CheckSame(const char* field, const WorkerAnnounce& here, const std::string& value_here,

@@ -37,15 +37,15 @@ constexpr StateRow kStates[] = {
     {"ending", "end_wait", "over: forgotten, counted as overdue"},
     {"over", "", ""},
 };
-constexpr int kWaiting = static_cast<int>(JourneyState::kWaiting);
-constexpr int kPrefilling = static_cast<int>(JourneyState::kPrefilling);
-constexpr int kStreaming = static_cast<int>(JourneyState::kStreaming);
-constexpr int kEnding = static_cast<int>(JourneyState::kEnding);
-constexpr int kOver = static_cast<int>(JourneyState::kOver);
 constexpr TransitionRow kTransitions[] = {
-    {kWaiting, kPrefilling}, {kPrefilling, kStreaming}, {kPrefilling, kWaiting},
-    {kStreaming, kWaiting},  {kWaiting, kEnding},       {kPrefilling, kEnding},
-    {kStreaming, kEnding},   {kEnding, kOver},
+    Move(JourneyState::kWaiting, JourneyState::kPrefilling),
+    Move(JourneyState::kPrefilling, JourneyState::kStreaming),
+    Move(JourneyState::kPrefilling, JourneyState::kWaiting),
+    Move(JourneyState::kStreaming, JourneyState::kWaiting),
+    Move(JourneyState::kWaiting, JourneyState::kEnding),
+    Move(JourneyState::kPrefilling, JourneyState::kEnding),
+    Move(JourneyState::kStreaming, JourneyState::kEnding),
+    Move(JourneyState::kEnding, JourneyState::kOver),
 };
 
 }  // namespace
