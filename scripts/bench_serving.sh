@@ -44,9 +44,11 @@ trace() {
 
 interference() {
   local probe=(bench interference --long-prompt-tokens 4000 --vocab 32000)
-  start "$shape_125m" --prefill 1 --decode 1 --prefill.cpus=1 --decode.cpus=0
+  # The long prompts repeat: with reuse of KV there would be nothing to compute.
+  local compute_all=(--prefill.reuse_kv=false --decode.reuse_kv=false)
+  start "$shape_125m" --prefill 1 --decode 1 --prefill.cpus=1 --decode.cpus=0 "${compute_all[@]}"
   "$baton" "${probe[@]}" --url "$url" --label "disaggregated, 1 prefill + 1 decode, a core each"
-  start "$shape_125m" --colocated --prefill 0 --decode 1
+  start "$shape_125m" --colocated --prefill 0 --decode 1 "${compute_all[@]}"
   "$baton" "${probe[@]}" --url "$url" --label "colocated, 1 worker on both cores"
 }
 
