@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "common/check.h"
 #include "common/log.h"
+#include "common/planted_bug.h"
 
 namespace baton {
 
@@ -86,7 +87,7 @@ void DecodeBatch::Expect(DecodeRequest request, absl::Time now) {
 void DecodeBatch::Arrived(HandoffArrived arrived, absl::Time now) {
   const Key key{arrived.request_id, arrived.epoch};
   if (WasCancelled(key.first, key.second)) {
-    pool_->Give(arrived.pages);
+    if (!Planted(PlantedBug::kLateKvDropped)) pool_->Give(arrived.pages);
     return;
   }
   Guest* const guest = FindOrMake(key);
@@ -146,6 +147,7 @@ void DecodeBatch::Aborted(const HandoffAborted& event) {
 
 void DecodeBatch::Cancel(RequestId request, Epoch up_to) {
   DCHECK(logits_.empty());
+  if (Planted(PlantedBug::kCancelsEveryone)) return CancelAll();
   Remember(request, up_to);
   std::vector<Guest*> found;
   for (auto it = guests_.lower_bound({request, 0}); it != guests_.end(); ++it) {
@@ -188,6 +190,7 @@ absl::Time DecodeBatch::DeadlineOf(const Guest& guest) const {
     case GuestState::kExpected:
       return guest.progress + options_.kv_timeout;
     case GuestState::kOrphan:
+      if (Planted(PlantedBug::kOrphansKept)) break;
       return guest.progress + options_.orphan_timeout;
     case GuestState::kReady:
     case GuestState::kDecoding:
@@ -238,7 +241,8 @@ void DecodeBatch::End(Guest* guest, EndReason reason, std::string message, absl:
   guest->state = GuestState::kEnded;
   if (guest->kv.has_value()) {
     part.transfer_us = guest->kv->transfer_us;
-    pool_->Give(guest->kv->pages);
+    if (reason != EndReason::kStopToken || !Planted(PlantedBug::kRowKeepsPages))
+      pool_->Give(guest->kv->pages);
   } else {
     // Its KV may still be on the way.
     effects_.emplace_back(TransferCommand(

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/planted_bug.h"
 
 namespace baton {
 namespace {
@@ -229,17 +230,18 @@ void HandoffSink::Abort(absl::Status status, Tell tell, int64_t now_us, PageStoc
     out->messages.emplace_back(wire::Cancel{.handoff = handoff(),
                                             .code = static_cast<uint32_t>(status_.code()),
                                             .reason = std::string(status_.message())});
-  if (promised_) stock->Release(ticket_.promise_pages - n_bound_);
+  if (promised_ && !Planted(PlantedBug::kPromiseKept))
+    stock->Release(ticket_.promise_pages - n_bound_);
   state_ = State::kAborting;
   since_us_ = now_us;
   FinishAbortIfQuiet(stock, out);
 }
 
 void HandoffSink::FinishAbortIfQuiet(PageStock* stock, HandoffEffects* out) {
-  if (!claims_.empty()) return;
+  if (!claims_.empty() && !Planted(PlantedBug::kPagesBackUnderWrite)) return;
   state_ = State::kAborted;
   std::erase(page_ids_, -1);
-  stock->Lend(page_ids_);
+  if (!Planted(PlantedBug::kBoundPagesLost)) stock->Lend(page_ids_);
   page_ids_.clear();
   n_bound_ = 0;
   if (answer_cancel_)

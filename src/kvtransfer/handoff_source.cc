@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/planted_bug.h"
 
 namespace baton {
 namespace {
@@ -272,7 +273,8 @@ void HandoffSource::End(absl::Status status, bool tell_peer, int64_t now_us, Han
 }
 
 void HandoffSource::FinishIfQuiet(int64_t now_us, HandoffEffects* out) {
-  if (state_ != State::kEnding || n_reads_ > 0) return;
+  if (state_ != State::kEnding) return;
+  if (n_reads_ > 0 && !Planted(PlantedBug::kEndUnderRead)) return;
   state_ = State::kEnded;
   if (answer_cancel_)
     out->messages.emplace_back(wire::Cancelled{.handoff = handoff(),

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/planted_bug.h"
 #include "kvtransfer/crc32c.h"
 
 namespace baton {
@@ -199,7 +200,7 @@ void TransferCore::AbortSink(SinkKey key, absl::Status status, HandoffSink::Tell
   HandoffSink& sink = sinks_.at(key);
   tombstones_.Add(sink.ticket().id, sink.ticket().epoch, status);
   sink.Abort(std::move(status), tell, now_us, &stock_, &effects);
-  std::erase(waiting_, key);
+  if (!Planted(PlantedBug::kWaitsAfterAbort)) std::erase(waiting_, key);
   ApplySink(key, std::move(effects), now_us);
   RefuseHeld(key, now_us);
 }
@@ -212,7 +213,10 @@ void TransferCore::PromiseWaiting(int64_t now_us) {
       ++it;
       continue;
     }
-    if (sink.ticket().promise_pages > stock_.free_pages()) return;
+    const Ticket& ticket = sink.ticket();
+    if ((Planted(PlantedBug::kPromisesPromptOnly) ? ticket.kv_pages : ticket.promise_pages) >
+        stock_.free_pages())
+      return;
     it = waiting_.erase(it);
     HandoffEffects effects;
     sink.Promise(now_us, &stock_, &effects);

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "common/check.h"
+#include "common/planted_bug.h"
 
 namespace baton {
 
@@ -103,6 +104,7 @@ PrefillScheduler::Prompt* PrefillScheduler::Find(const TicketId& ticket) {
 void PrefillScheduler::Promised(const HandoffPromised& event, absl::Time now) {
   Prompt* prompt = Find(event.ticket_id);
   if (prompt == nullptr || prompt->phase != Phase::kOpening) return;
+  if (prompt->no_room && Planted(PlantedBug::kPromiseAfterNoRoom)) return;
   prompt->phase = Phase::kPromised;
   prompt->progress = now;
   prompt->no_room = false;
@@ -125,10 +127,12 @@ void PrefillScheduler::Ended(const HandoffEnded& event) {
   if (prompt->phase == Phase::kEnding) {
     End(prompt, prompt->reason, std::move(prompt->message));
   } else if (prompt->phase == Phase::kCommitting && event.status.ok()) {
+    if (Planted(PlantedBug::kCommittedPromptStays)) return;
     End(prompt, EndReason::kLength, {});
   } else {
     prompt->fault = PartFault::kHandoff;
     End(prompt, EndReason::kFailed, absl::StrFormat("handoff: %s", event.status.ToString()));
+    if (Planted(PlantedBug::kFailureEndsAll)) CancelAll();
   }
 }
 
@@ -187,6 +191,7 @@ void PrefillScheduler::Stop(Prompt* prompt, EndReason reason, std::string messag
   prompt->message = std::move(message);
   effects_.emplace_back(TransferCommand(
       CancelHandoff{.ticket_id = prompt->request.ticket.id, .epoch = prompt->request.epoch}));
+  if (Planted(PlantedBug::kPagesBackAtCancel)) GivePages(prompt);
 }
 
 void PrefillScheduler::End(Prompt* prompt, EndReason reason, std::string message) {
@@ -252,7 +257,8 @@ void PrefillScheduler::EnterPages(Prompt* prompt) {
   if (index_ == nullptr) return;
   const int page_tokens = pool_->layout().page_tokens;
   const std::span<const int32_t> tokens(prompt->request.tokens);
-  for (int page = prompt->chain.pages; (page + 1) * page_tokens <= prompt->done; ++page)
+  const int done = Planted(PlantedBug::kCachedBeforeComputed) ? prompt->size() : prompt->done;
+  for (int page = prompt->chain.pages; (page + 1) * page_tokens <= done; ++page)
     index_->Enter(tokens.subspan(static_cast<size_t>(page) * page_tokens, page_tokens),
                   prompt->pages[page], &prompt->chain);
 }
@@ -361,7 +367,7 @@ void PrefillScheduler::LayersDone(int from, int to) {
   for (const Piece& piece : pieces_) {
     if (!IsRemote(*piece.prompt)) continue;
     // Full pages only: a page begun in an earlier chunk is announced when a chunk fills it.
-    const bool last = piece.end == piece.prompt->size();
+    const bool last = piece.end == piece.prompt->size() && !Planted(PlantedBug::kLastPageNotSent);
     const int first_page = piece.begin / page_tokens;
     const int end_page = last ? pool_->layout().PagesFor(piece.end) : piece.end / page_tokens;
     Announce(*piece.prompt, from, to - from, first_page, end_page);

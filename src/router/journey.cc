@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/check.h"
+#include "common/planted_bug.h"
 
 namespace baton {
 namespace {
@@ -88,7 +89,7 @@ AttemptShape Journey::Shape() const {
   const size_t done = aimed() ? produced_before_ : produced_.size();
   return {.n_prompt = static_cast<int32_t>(request_.prompt.size() + done),
           .max_tokens = request_.max_tokens - static_cast<int32_t>(done),
-          .covered = preemptions >= kMostPreemptions,
+          .covered = preemptions >= kMostPreemptions && !Planted(PlantedBug::kNeverCovered),
           .kept_at = kept_at_,
           .kept_tokens = kept_tokens_};
 }
@@ -134,7 +135,8 @@ PrefillRequest Journey::MakePrefillRequest(const Ticket& ticket, const TransferP
                      .tokens = request_.prompt,
                      .sampling = request_.sampling,
                      .want_digests = request_.want_digests};
-  out.tokens.insert(out.tokens.end(), produced_.begin(), produced_.end());
+  if (!Planted(PlantedBug::kAimsWithPromptOnly))
+    out.tokens.insert(out.tokens.end(), produced_.begin(), produced_.end());
   return out;
 }
 
@@ -163,7 +165,8 @@ absl::Status Journey::OnToken(Incarnation from, const TokenOut& token, absl::Tim
   if (token.epoch > epoch_)
     return absl::InvalidArgumentError(absl::StrFormat(
         "a token of attempt %d of a request that was aimed %d times", token.epoch, epoch_));
-  if (token.epoch < epoch_ || !aimed() || complete_) return absl::OkStatus();
+  const bool stale = token.epoch < epoch_ && !Planted(PlantedBug::kStaleTokens);
+  if (stale || !aimed() || complete_) return absl::OkStatus();
   if (from != plan_.prefill && from != plan_.decode)
     return absl::InvalidArgumentError("a token of a request that was not given to this worker");
   const AttemptShape shape = Shape();
@@ -178,7 +181,7 @@ absl::Status Journey::OnToken(Incarnation from, const TokenOut& token, absl::Tim
     return static_cast<int32_t>(request_.prompt.size() + produced_.size());
   };
   if (token.position < next()) return absl::OkStatus();
-  if (token.position > next()) {
+  if (token.position > next() && !Planted(PlantedBug::kGapsPassed)) {
     early_.emplace(token.position, token);
     return absl::OkStatus();
   }
@@ -276,7 +279,7 @@ void Journey::OnWorkerLost(Incarnation worker, const std::string& name) {
     prefill_open_ = false;
     if (!first_of_attempt_emitted() || !decode_spoke_) failure_ = lost("prefill");
   }
-  if (decode_open_ && plan_.decode == worker) {
+  if (decode_open_ && plan_.decode == worker && !Planted(PlantedBug::kLostDecodeIgnored)) {
     decode_open_ = false;
     failure_ = lost("decode");
   }
@@ -284,6 +287,7 @@ void Journey::OnWorkerLost(Incarnation worker, const std::string& name) {
 
 Journey::Failure Journey::Broken() const {
   if (!aimed() || complete_) return {};
+  if (prefill_open_ && Planted(PlantedBug::kDecodeFailureWaits)) return {};
   if (!failure_.message.empty()) return failure_;
   if (!first_of_attempt_emitted() && !prefill_open_)
     return {.message = absl::StrFormat("prefill worker %s ended without a first token",

@@ -9,6 +9,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_format.h"
 #include "common/check.h"
+#include "common/planted_bug.h"
 #include "router/cluster.h"
 #include "router/journey.h"
 
@@ -187,8 +188,9 @@ void Router::State::SendAttempt(const Journey& journey) {
 // Takes the request away from its workers; it waits from now on.
 void Router::State::Disarm(Journey& journey, absl::Time now) {
   for (const Incarnation worker : journey.OpenWorkers())
-    SendCancel(worker, journey.id(), journey.epoch());
-  cluster.Release(journey.id(), journey.plan());
+    if (worker == journey.plan().decode || !Planted(PlantedBug::kPrefillNotCancelled))
+      SendCancel(worker, journey.id(), journey.epoch());
+  if (!Planted(PlantedBug::kLedgerKept)) cluster.Release(journey.id(), journey.plan());
   journey.Disarm(now);
   waiting[journey.sequence()] = journey.id();
   SetAlarm(journey);

@@ -13,6 +13,7 @@ namespace {
 constexpr int64_t kSecondUs = 1'000'000;
 constexpr int64_t kSafetyUs = 60 * kSecondUs, kLivenessUs = 120 * kSecondUs;
 constexpr uint64_t kMostTurns = 5'000'000;  // of the loop; a run has a few thousand
+constexpr int kMostPreemptions = 3;         // of a request (docs/ARCHITECTURE.md)
 constexpr size_t kLongestQueue = 20'000;
 
 // Router takes a plain function: ids come from the run of this thread.
@@ -193,8 +194,8 @@ void World::TakeFrontEvents() {
   }
 }
 
-// A part ends as cancelled only where somebody cancelled it, and fails only where something went
-// wrong.
+// A part ends as cancelled only where somebody cancelled it, fails only where something went wrong,
+// and is preempted no more than promised.
 void World::CheckReport(const StreamReported& reported) {
   for (const WorkerEvent& event : reported.report.events) {
     const auto* part = std::get_if<PartEnded>(&event);
@@ -203,6 +204,9 @@ void World::CheckReport(const StreamReported& reported) {
       const auto it = cancels_.find({reported.worker, part->request_id});
       return it != cancels_.end() && it->second >= part->epoch;
     }();
+    if (part->reason == EndReason::kPreempted && !told_to)
+      Require(++preemptions_[part->request_id] <= kMostPreemptions,
+              "request %x was preempted more than %d times", part->request_id, kMostPreemptions);
     if (part->reason == EndReason::kCancelled)
       Require(told_to || lost_once_.contains(reported.worker),
               "worker %x cancelled attempt %d of request %x by itself", reported.worker,

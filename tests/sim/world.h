@@ -107,6 +107,7 @@ class World {
   // stream was lost once, which cancel everything by themselves.
   std::map<std::pair<Incarnation, RequestId>, Epoch> cancels_;
   std::set<Incarnation> lost_once_;
+  std::map<RequestId, int> preemptions_;
   std::map<Incarnation, std::vector<RouterMessage>> sends_;  // as in RouterGenerator, the two below
   std::set<Incarnation> closed_, closing_;
   std::vector<uint64_t> lives_;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/planted_bug.h"
 
 namespace baton {
 namespace {
@@ -80,6 +81,7 @@ void WorkerCore::Handle(RouterEvent event) {
                  [this](const RouterDisconnected&) {
                    // The router counts all of it as lost and aims it elsewhere.
                    connected_ = false;
+                   if (Planted(PlantedBug::kLostRouterIgnored)) return;
                    prefill_.CancelAll();
                    decode_.CancelAll();
                  },
@@ -165,8 +167,10 @@ void WorkerCore::Abandon() {
 
 bool WorkerCore::Turn() {
   const absl::Time now = ports_.clock();
-  prefill_.OnTime(now);
-  decode_.OnTime(now);
+  if (!Planted(PlantedBug::kSweepNeedsWork) || decode_.n_rows() > 0) {
+    prefill_.OnTime(now);
+    decode_.OnTime(now);
+  }
   builder_.Clear();
   const int n_rows = decode_.Contribute(now, purse_.stock(), &builder_);
   int budget = options_.max_step_tokens - n_rows;
@@ -178,7 +182,7 @@ bool WorkerCore::Turn() {
 
   commands_.clear();
   PurseNeeds needs;
-  needs.wanted_pages = prefill_.wanted_pages();
+  if (!Planted(PlantedBug::kPurseIsDeaf)) needs.wanted_pages = prefill_.wanted_pages();
   needs.growth_pages = decode_.growth_pages();
   needs.guest_pages = decode_.expected_pages();
   needs.expected_wait_us = static_cast<int64_t>(static_cast<float>(decode_.steps_to_first_end()) *
@@ -204,9 +208,10 @@ void WorkerCore::RunStep(int n_rows, int n_prefill) {
   backend_->Begin(builder_.batch());
   for (int from = 0; from < n_layers; from += layers) {
     const int to = std::min(from + layers, n_layers);
-    backend_->RunLayers(from, to);
+    if (!Planted(PlantedBug::kAnnouncesBeforeCompute)) backend_->RunLayers(from, to);
     prefill_.LayersDone(from, to);
     TakePrefillEffects();
+    if (Planted(PlantedBug::kAnnouncesBeforeCompute)) backend_->RunLayers(from, to);
   }
   const absl::Time end = ports_.clock();
   decode_.StepDone(*backend_, &sampler_, end);
