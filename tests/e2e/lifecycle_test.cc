@@ -14,6 +14,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "e2e/served_baton.h"
+#include "e2e/stream_crowd.h"
 #include "server/raw_client.h"
 
 namespace baton {
@@ -36,76 +37,6 @@ void RequireCleanEnd(ServedBaton& served) {
   CHECK(WIFEXITED(*status));
   CHECK(WEXITSTATUS(*status) == 0);
   CHECK(served.log().find("CHECK failed") == std::string::npos);
-}
-
-std::string StreamBody(const std::string& prompt, int max_tokens) {
-  return boost::json::serialize(boost::json::object{{"prompt", prompt},
-                                                    {"max_tokens", max_tokens},
-                                                    {"temperature", 0},
-                                                    {"ignore_eos", true},
-                                                    {"stream", true}});
-}
-
-// Value of a metric line "name{labels} value" or "name value"; sums over label sets; -1 = absent.
-double MetricSum(const HttpClient& client, const std::string& name) {
-  const absl::StatusOr<HttpResponse> response = client.Get("/metrics");
-  if (!response.ok() || response->status != 200) return -1;
-  std::istringstream lines(response->body);
-  double sum = -1;
-  for (std::string line; std::getline(lines, line);) {
-    if (!line.starts_with(name) || line.size() == name.size()) continue;
-    const char next = line[name.size()];
-    if (next != '{' && next != ' ') continue;
-    sum = std::max(sum, 0.0) + std::stod(line.substr(line.rfind(' ') + 1));
-  }
-  return sum;
-}
-
-bool WaitUntil(absl::Duration limit, const std::function<bool()>& condition) {
-  for (const absl::Time end = absl::Now() + limit; absl::Now() < end;) {
-    if (condition()) return true;
-    absl::SleepFor(absl::Milliseconds(20));
-  }
-  return condition();
-}
-
-// What six clients got of streams that run at the same time.
-struct Stream {
-  std::string text;
-  absl::Duration longest_gap;
-};
-constexpr int kCrowd = 6;
-
-Stream RunStream(const HttpClient& client, int n, const std::function<void()>& on_20th) {
-  Stream stream;
-  int chunks = 0;
-  absl::Time last = absl::Now();
-  const std::string prompt = absl::StrFormat("Tell me about %d ducks.", n);
-  const auto response = client.Post(
-      "/v1/completions", StreamBody(prompt, 300), [&](std::string_view data, absl::Time now) {
-        if (chunks > 0) stream.longest_gap = std::max(stream.longest_gap, now - last);
-        last = now;
-        if (++chunks == 20) on_20th();
-        stream.text += std::string(data.substr(std::min(data.size(), data.find("\"choices\""))));
-        return data != "[DONE]";
-      });
-  if (!response.ok()) stream.text = std::string(response.status().message());
-  return stream;
-}
-
-std::vector<Stream> RunStreams(const HttpClient& client,
-                               const std::function<void()>& when_all_run) {
-  std::atomic<int> running = 0;
-  std::vector<Stream> streams(kCrowd);
-  std::vector<std::thread> threads;
-  for (int i = 0; i < kCrowd; ++i)
-    threads.emplace_back([&, i] {
-      streams[i] = RunStream(client, i, [&] {
-        if (++running == kCrowd) when_all_run();
-      });
-    });
-  for (std::thread& thread : threads) thread.join();
-  return streams;
 }
 
 TEST_CASE("SIGTERM drains: 32 running streams of mixed length end whole, then it exits with 0") {
@@ -216,9 +147,9 @@ TEST_CASE(
     "a stopped worker: its streams go on elsewhere, exact, and it rejoins without a restart") {
   const std::unique_ptr<ServedBaton> served = Serve({"--demo", "--prefill", "1", "--decode", "2"});
   const HttpClient client = served->client();
-  const std::vector<Stream> undisturbed = RunStreams(client, [] {});
+  const std::vector<CrowdStream> undisturbed = RunCrowd(client, [] {});
   const pid_t stopped = served->Child("decode");
-  const std::vector<Stream> disturbed = RunStreams(client, [&] { ::kill(stopped, SIGSTOP); });
+  const std::vector<CrowdStream> disturbed = RunCrowd(client, [&] { ::kill(stopped, SIGSTOP); });
   absl::Duration longest;
   for (int i = 0; i < kCrowd; ++i) {
     INFO(i);
@@ -234,7 +165,7 @@ TEST_CASE(
   CHECK(WaitUntil(absl::Seconds(10), [&] { return MetricSum(client, "baton_workers") == 3; }));
   CHECK(served->Child("decode") == stopped);
   CHECK(served->log().find("starting it again") == std::string::npos);
-  const std::vector<Stream> afterwards = RunStreams(client, [] {});
+  const std::vector<CrowdStream> afterwards = RunCrowd(client, [] {});
   for (int i = 0; i < kCrowd; ++i) CHECK(afterwards[i].text == undisturbed[i].text);
   CHECK(MetricSum(client, "baton_requests_started_total") == 3 * kCrowd);
   CHECK(MetricSum(client, "baton_requests_ended_total") == 3 * kCrowd);
@@ -244,12 +175,12 @@ TEST_CASE(
 TEST_CASE("a worker told to stop finishes its streams, gets no new ones, and is started again") {
   const std::unique_ptr<ServedBaton> served = Serve({"--demo", "--prefill", "1", "--decode", "2"});
   const HttpClient client = served->client();
-  const std::vector<Stream> undisturbed = RunStreams(client, [] {});
+  const std::vector<CrowdStream> undisturbed = RunCrowd(client, [] {});
   const pid_t leaving = served->Child("decode");
-  std::vector<Stream> late;
-  const std::vector<Stream> disturbed = RunStreams(client, [&] {
+  std::vector<CrowdStream> late;
+  const std::vector<CrowdStream> disturbed = RunCrowd(client, [&] {
     ::kill(leaving, SIGTERM);
-    late = RunStreams(client, [] {});  // while it drains, and after it is gone
+    late = RunCrowd(client, [] {});  // while it drains, and after it is gone
   });
   for (int i = 0; i < kCrowd; ++i) {
     INFO(i);

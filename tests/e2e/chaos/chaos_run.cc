@@ -52,7 +52,7 @@ class ChaosRun {
   std::string folder_;
   std::vector<Question> questions_;
   std::unique_ptr<Cluster> cluster_;
-  NetworkLab* lab_ = nullptr;
+  LabCluster* lab_ = nullptr;
   std::vector<Holdings> before_, after_;
   std::vector<FaultRecord> faults_;
   Tally tally_, probe_;
@@ -88,8 +88,9 @@ absl::Status ChaosRun::Start() {
     args.insert(args.end(), {"--prefill.reuse_kv=false", "--decode.reuse_kv=false"});
   }
   if (profile_.needs_lab) {
-    ASSIGN_OR_RETURN(std::unique_ptr<LabCluster> cluster, LabCluster::Start(args, folder_));
-    lab_ = cluster->lab();
+    ASSIGN_OR_RETURN(std::unique_ptr<LabCluster> cluster,
+                     LabCluster::Start(args, folder_, Wires::kNamespaces));
+    lab_ = cluster.get();
     cluster_ = std::move(cluster);
   } else {
     ASSIGN_OR_RETURN(cluster_, ServedCluster::Start(args));
@@ -128,6 +129,7 @@ void ChaosRun::Load() {
   n_left_ = clients.n_left();
   tally_ = clients.Take();
   faults_ = injector.records();
+  for (const std::string& failure : injector.failures()) Violated(failure);
 }
 
 // After healing everything works again, and nobody had to be started anew for it.

@@ -27,7 +27,7 @@ bool IsAt(Moment moment, const MetricsPage& page) {
 
 }  // namespace
 
-FaultInjector::FaultInjector(Cluster* cluster, Clients* clients, NetworkLab* lab,
+FaultInjector::FaultInjector(Cluster* cluster, Clients* clients, LabCluster* lab,
                              std::function<void(const std::string&)> tell)
     : cluster_(cluster), clients_(clients), lab_(lab), tell_(std::move(tell)) {}
 
@@ -141,17 +141,22 @@ void FaultInjector::HitNetwork(const Fault& fault, const std::vector<Member>& wo
   std::erase_if(others, [&](const Member& member) { return member.name == victim; });
   const std::string other = others.empty() ? "router" : others[fault.other % others.size()].name;
   const bool is_pair = fault.kind == FaultKind::kBlackHole || fault.kind == FaultKind::kOneWay;
-  tell_(absl::StrCat(FaultName(fault.kind), " ", victim, is_pair ? absl::StrCat(" -> ", other) : "",
-                     " for ",
-                     absl::FormatDuration(absl::Trunc(fault.lasts, absl::Milliseconds(1)))));
-  const absl::Status status = lab_->Disturb(fault.kind, victim, other);
-  if (!status.ok()) tell_(absl::StrCat("FAILED: ", std::string(status.message())));
+  const std::string what =
+      absl::StrCat(FaultName(fault.kind), " ", victim, is_pair ? absl::StrCat(" -> ", other) : "");
+  const std::string lasts = absl::FormatDuration(absl::Trunc(fault.lasts, absl::Milliseconds(1)));
+  TellNetwork(absl::StrCat(what, " for ", lasts), lab_->Disturb(fault.kind, victim, other));
   record->victim = victim;
-  Later(fault.lasts, [this, fault, victim, other] {
-    const absl::Status healed = lab_->Heal(fault.kind, victim, other);
-    tell_(absl::StrCat("heals: ", FaultName(fault.kind), " ", victim,
-                       healed.ok() ? "" : " FAILED: ", std::string(healed.message())));
+  Later(fault.lasts, [this, fault, what, victim, other] {
+    TellNetwork("heals: " + what, lab_->Heal(fault.kind, victim, other));
   });
+}
+
+void FaultInjector::TellNetwork(std::string what, const absl::Status& status) {
+  if (!status.ok()) {
+    absl::StrAppend(&what, " FAILED: ", std::string(status.message()));
+    failures_.push_back(what);
+  }
+  tell_(what);
 }
 
 }  // namespace baton

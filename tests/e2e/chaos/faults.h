@@ -9,7 +9,7 @@
 #include "absl/time/time.h"
 #include "e2e/chaos/clients.h"
 #include "e2e/chaos/cluster.h"
-#include "e2e/chaos/network_lab.h"
+#include "e2e/chaos/lab_cluster.h"
 #include "e2e/chaos/schedule.h"
 
 namespace baton {
@@ -28,12 +28,14 @@ struct FaultRecord {
 class FaultInjector {
  public:
   // lab: of network faults; null: the profile has none. tell: takes a line for the reader.
-  FaultInjector(Cluster* cluster, Clients* clients, NetworkLab* lab,
+  FaultInjector(Cluster* cluster, Clients* clients, LabCluster* lab,
                 std::function<void(const std::string&)> tell);
 
   // Runs the schedule, whose times count from now, until `end`; everything is healed then.
   void Run(const std::vector<Fault>& schedule, absl::Time end);
   const std::vector<FaultRecord>& records() const { return records_; }
+  // Faults that could not be made or healed: the run showed less than it says.
+  const std::vector<std::string>& failures() const { return failures_; }
 
  private:
   void Hit(const Fault& fault);
@@ -41,14 +43,16 @@ class FaultInjector {
   void HitProcess(const Fault& fault, const Member& victim, FaultRecord* record);
   void HitNetwork(const Fault& fault, const std::vector<Member>& workers, FaultRecord* record);
   void HealUntil(absl::Time until);  // sleeps till then, heals what is due
+  void TellNetwork(std::string what, const absl::Status& status);
   void Later(absl::Duration wait, std::function<void()> heal);
 
   Cluster* cluster_;
   Clients* clients_;
-  NetworkLab* lab_;
+  LabCluster* lab_;
   std::function<void(const std::string&)> tell_;
   std::multimap<absl::Time, std::function<void()>> heals_;
   std::vector<FaultRecord> records_;
+  std::vector<std::string> failures_;
 };
 
 }  // namespace baton

@@ -38,9 +38,12 @@ bool WaitUntil(absl::Duration limit, const std::function<bool()>& condition) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LabCluster>> LabCluster::Start(std::vector<std::string> args,
-                                                              const std::string& folder) {
+                                                              const std::string& folder,
+                                                              Wires wires) {
   std::unique_ptr<LabCluster> cluster(new LabCluster(folder));
-  ASSIGN_OR_RETURN(cluster->lab_, NetworkLab::Build(WorkerNames()));
+  if (wires == Wires::kNamespaces) {
+    ASSIGN_OR_RETURN(cluster->lab_, NetworkLab::Build(WorkerNames()));
+  }
   std::ofstream(folder + "/key") << std::string(64, 'a') << "\n";
   cluster->args_ = std::move(args);
   cluster->args_.insert(
@@ -74,28 +77,45 @@ absl::Status LabCluster::StartRouter() {
   if (!listens) return absl::DeadlineExceededError("the router does not listen:\n" + Log());
   url_ = HttpUrl{"127.0.0.1", api};
   members_.back().metrics = url_;
-  ASSIGN_OR_RETURN(std::unique_ptr<Relay> relay,
-                   Relay::Start("", lab_->Address("router"), HttpUrl{"127.0.0.1", control}));
-  bridge_ = HttpUrl{lab_->Address("router"), relay->port()};
-  relays_.push_back(std::move(relay));
+  control_ = HttpUrl{"127.0.0.1", control};
+  if (lab_ == nullptr) return absl::OkStatus();
+  ASSIGN_OR_RETURN(router_relay_, Relay::Start("", lab_->Address("router"), control_));
+  control_ = HttpUrl{lab_->Address("router"), router_relay_->port()};
   return absl::OkStatus();
 }
 
 absl::Status LabCluster::StartWorker(const std::string& name) {
+  const std::string address = lab_ ? lab_->Address(name) : "127.0.0.1";
   ASSIGN_OR_RETURN(std::unique_ptr<Relay> relay,
-                   Relay::Start(lab_->Namespace(name), "127.0.0.1", bridge_));
-  std::vector<std::string> command = lab_->On(name);
-  // Namespaces of networks alone leave shared memory between the "hosts", which UCX would find.
-  command.insert(command.end(), {"env", "UCX_TLS=tcp", BATON_BINARY,
-                                 name.starts_with("prefill") ? "prefill" : "decode"});
+                   Relay::Start(lab_ ? lab_->Namespace(name) : "", "127.0.0.1", control_));
+  std::vector<std::string> command;
+  if (lab_ != nullptr) {
+    command = lab_->On(name);
+    // Namespaces of networks alone leave shared memory between the "hosts", which UCX would find.
+    command.insert(command.end(), {"env", "UCX_TLS=tcp"});
+  }
+  command.insert(command.end(), {BATON_BINARY, name.starts_with("prefill") ? "prefill" : "decode"});
   command.insert(command.end(), args_.begin(), args_.end());
   command.insert(command.end(),
                  {absl::StrCat("--cluster.router=127.0.0.1:", relay->port()),
-                  "--cluster.worker_name=" + name, "--cluster.worker_host=" + lab_->Address(name),
-                  absl::StrCat("--cluster.metrics_port=", kMetricsPort)});
-  relays_.push_back(std::move(relay));
+                  "--cluster.worker_name=" + name, "--cluster.worker_host=" + address,
+                  absl::StrCat("--cluster.metrics_port=", lab_ ? kMetricsPort : 0)});
+  relays_[name] = std::move(relay);
   RETURN_IF_ERROR(Spawn(name, std::move(command)));
-  members_.back().metrics = HttpUrl{lab_->Address(name), kMetricsPort};
+  if (lab_ != nullptr) members_.back().metrics = HttpUrl{address, kMetricsPort};
+  return absl::OkStatus();
+}
+
+absl::Status LabCluster::Disturb(FaultKind kind, const std::string& victim,
+                                 const std::string& other) {
+  if (kind != FaultKind::kMute) return lab_->Disturb(kind, victim, other);
+  if (++n_mutes_[victim] == 1) relays_.at(victim)->Hold(true);
+  return absl::OkStatus();
+}
+
+absl::Status LabCluster::Heal(FaultKind kind, const std::string& victim, const std::string& other) {
+  if (kind != FaultKind::kMute) return lab_->Heal(kind, victim, other);
+  if (--n_mutes_[victim] == 0) relays_.at(victim)->Hold(false);
   return absl::OkStatus();
 }
 

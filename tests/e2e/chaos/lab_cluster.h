@@ -1,7 +1,9 @@
-// A cluster of single roles in a network lab: each worker on a host of its own, the router where
-// the clients are. Nobody starts a worker again.
+// A cluster of single roles, whose control streams go through relays: each worker on a host of its
+// own in a network lab, or all on the loopback; the router where the clients are. Nobody starts a
+// worker again.
 #pragma once
 
+#include <map>
 #include <memory>
 
 #include "e2e/chaos/cluster.h"
@@ -10,18 +12,25 @@
 
 namespace baton {
 
+enum class Wires {
+  kNamespaces,  // of a network lab
+  kLoopback,    // no disturbance but kMute; members have no metrics
+};
+
 class LabCluster : public Cluster {
  public:
   // args: model and settings. folder: for the logs and the key.
   static absl::StatusOr<std::unique_ptr<LabCluster>> Start(std::vector<std::string> args,
-                                                           const std::string& folder);
+                                                           const std::string& folder, Wires wires);
   ~LabCluster() override;  // kills what runs
 
   HttpUrl url() const override { return url_; }
   std::vector<Member> Members() override { return members_; }
   std::string Log() const override;
   absl::Status Stop() override;
-  NetworkLab* lab() { return lab_.get(); }
+  // A network fault of a worker; other: of black holes.
+  absl::Status Disturb(FaultKind kind, const std::string& victim, const std::string& other);
+  absl::Status Heal(FaultKind kind, const std::string& victim, const std::string& other);
 
  private:
   explicit LabCluster(std::string folder) : folder_(std::move(folder)) {}
@@ -32,10 +41,12 @@ class LabCluster : public Cluster {
 
   const std::string folder_;
   std::vector<std::string> args_;
-  HttpUrl bridge_;  // where the relays of the workers find the router's
+  HttpUrl control_;  // what the relays of the workers dial: the router, or its own relay
   HttpUrl url_;
-  std::unique_ptr<NetworkLab> lab_;
-  std::vector<std::unique_ptr<Relay>> relays_;
+  std::unique_ptr<NetworkLab> lab_;  // null: all on the loopback
+  std::unique_ptr<Relay> router_relay_;
+  std::map<std::string, std::unique_ptr<Relay>> relays_;  // of the workers, by name
+  std::map<std::string, int> n_mutes_;                    // that last now, by worker
   std::vector<Member> members_;
 };
 

@@ -80,51 +80,57 @@ std::vector<std::string> NetworkLab::On(const std::string& host) const {
   return {"ip", "netns", "exec", Namespace(host)};
 }
 
-absl::Status NetworkLab::Disturb(FaultKind kind, const std::string& victim,
-                                 const std::string& other) {
+std::vector<NetworkLab::Obstacle> NetworkLab::Obstacles(FaultKind kind, const std::string& victim,
+                                                        const std::string& other) const {
   const std::string space = Namespace(victim);
+  const auto words = [](const std::string& command) -> Words {
+    return absl::StrSplit(command, ' ', absl::SkipEmpty());
+  };
   const auto swallow = [&](const char* way, int address_at) {
-    return RunCommand({"tc", "-n", space, "filter", "replace", "dev", kDevice, way, "protocol",
-                       "all", "pref", absl::StrCat(numbers_[other] + 1), "bpf", "da", "bytecode",
-                       DropProgram(address_at, Address(other))});
+    const std::string place =
+        absl::StrCat(" dev ", kDevice, " ", way, " pref ", numbers_.at(other) + 1);
+    Words program = {"protocol", "all",      "bpf",
+                     "da",       "bytecode", DropProgram(address_at, Address(other))};
+    Obstacle obstacle{words(absl::StrCat("tc -n ", space, " filter add", place)),
+                      words(absl::StrCat("tc -n ", space, " filter del", place))};
+    obstacle.put.insert(obstacle.put.end(), program.begin(), program.end());
+    return obstacle;
   };
   switch (kind) {
-    case FaultKind::kCutLink:
-      return Run(absl::StrCat("ip -n ", space, " link set ", kDevice, " down"));
-    case FaultKind::kSlowLink:
-      return Run(absl::StrCat("tc -n ", space, " qdisc replace dev ", kDevice,
-                              " root tbf rate 1mbit burst 128kb latency 50ms"));
+    case FaultKind::kCutLink: {
+      const std::string link = absl::StrCat("ip -n ", space, " link set ", kDevice);
+      return {{words(link + " down"), words(link + " up")}};
+    }
+    case FaultKind::kSlowLink: {
+      const std::string tc = absl::StrCat("tc -n ", space, " qdisc "),
+                        root = absl::StrCat(" dev ", kDevice, " root");
+      return {{words(tc + "add" + root + " tbf rate 1mbit burst 128kb latency 50ms"),
+               words(tc + "del" + root)}};
+    }
     case FaultKind::kBlackHole:
-      RETURN_IF_ERROR(swallow("ingress", kSourceAt));
-      return swallow("egress", kDestinationAt);
+      return {swallow("ingress", kSourceAt), swallow("egress", kDestinationAt)};
     case FaultKind::kOneWay:
-      return swallow("egress", kDestinationAt);
+      return {swallow("egress", kDestinationAt)};
     default:
-      return absl::InvalidArgumentError("not a fault of a network");
+      return {};
   }
 }
 
-absl::Status NetworkLab::Heal(FaultKind kind, const std::string& victim, const std::string& other) {
-  const std::string space = Namespace(victim);
-  const auto let_through = [&](const char* way) {
-    return Run(absl::StrCat("tc -n ", space, " filter del dev ", kDevice, " ", way, " pref ",
-                            numbers_[other] + 1));
-  };
-  switch (kind) {
-    case FaultKind::kCutLink:
-      return Run(absl::StrCat("ip -n ", space, " link set ", kDevice, " up"));
-    case FaultKind::kSlowLink:
-      return Run(absl::StrCat("tc -n ", space, " qdisc del dev ", kDevice, " root"));
-    case FaultKind::kBlackHole: {
-      const absl::Status ingress = let_through("ingress");
-      RETURN_IF_ERROR(let_through("egress"));
-      return ingress;
-    }
-    case FaultKind::kOneWay:
-      return let_through("egress");
-    default:
-      return absl::InvalidArgumentError("not a fault of a network");
+absl::Status NetworkLab::Disturb(FaultKind kind, const std::string& victim,
+                                 const std::string& other) {
+  absl::Status status;
+  for (const Obstacle& obstacle : Obstacles(kind, victim, other)) {
+    if (++n_causes_[obstacle.put] == 1) status.Update(RunCommand(obstacle.put));
   }
+  return status;
+}
+
+absl::Status NetworkLab::Heal(FaultKind kind, const std::string& victim, const std::string& other) {
+  absl::Status status;
+  for (const Obstacle& obstacle : Obstacles(kind, victim, other)) {
+    if (--n_causes_[obstacle.put] == 0) status.Update(RunCommand(obstacle.remove));
+  }
+  return status;
 }
 
 }  // namespace baton

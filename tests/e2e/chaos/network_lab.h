@@ -27,17 +27,26 @@ class NetworkLab {
   // Words in front of a command that make it run on the host.
   std::vector<std::string> On(const std::string& host) const;
 
-  // other: of black holes. Disturbances of one host may overlap.
+  // Network faults but kMute. other: of black holes. Disturbances may overlap: what two
+  // of them want goes with the last.
   absl::Status Disturb(FaultKind kind, const std::string& victim, const std::string& other);
   absl::Status Heal(FaultKind kind, const std::string& victim, const std::string& other);
 
  private:
+  using Words = std::vector<std::string>;
+  struct Obstacle {
+    Words put, remove;  // commands
+  };
+
   NetworkLab() = default;
+  std::vector<Obstacle> Obstacles(FaultKind kind, const std::string& victim,
+                                  const std::string& other) const;
   absl::Status BuildHost(const std::string& host, int number);
 
   std::string prefix_;                  // of names of namespaces and links, this process's own
   std::string network_;                 // "10.77.3."
   std::map<std::string, int> numbers_;  // of hosts; the bridge is 1
+  std::map<Words, int> n_causes_;       // disturbances that want the obstacle this command puts
 };
 
 }  // namespace baton

@@ -73,6 +73,7 @@ Profile Network() {
   Weight(&profile, FaultKind::kBlackHole) = 3;
   Weight(&profile, FaultKind::kOneWay) = 2;
   Weight(&profile, FaultKind::kSlowLink) = 1;
+  Weight(&profile, FaultKind::kMute) = 1;
   return profile;
 }
 
@@ -85,8 +86,10 @@ constexpr struct {
 }  // namespace
 
 const char* FaultName(FaultKind kind) {
-  static constexpr const char* kNames[kFaultKinds] = {
-      "kill -9", "pause", "SIGTERM", "link cut", "black hole", "one-way black hole", "slow link"};
+  static constexpr const char* kNames[kFaultKinds] = {"kill -9",    "pause",
+                                                      "SIGTERM",    "link cut",
+                                                      "black hole", "one-way black hole",
+                                                      "slow link",  "mute control stream"};
   return kNames[static_cast<int>(kind)];
 }
 

@@ -18,8 +18,9 @@ enum class FaultKind {
   kBlackHole,  // packets between two workers vanish while the link stays up; both ways
   kOneWay,     // the same in one direction
   kSlowLink,   // a worker's link carries 1 Mbit/s
+  kMute,       // a worker's control stream stays open and carries nothing
 };
-inline constexpr int kFaultKinds = 7;
+inline constexpr int kFaultKinds = 8;
 const char* FaultName(FaultKind kind);
 inline bool IsNetworkFault(FaultKind kind) { return kind >= FaultKind::kCutLink; }
 

@@ -96,11 +96,23 @@ void Relay::Accept(HttpUrl target) {
   }
 }
 
+void Relay::Hold(bool held) {
+  std::lock_guard lock(mutex_);
+  held_ = held;
+  flows_.notify_all();
+}
+
 // Until either side ends; then both do. The descriptors stay until the relay goes, so that nobody
 // shuts down a number that has got a new owner.
 void Relay::Carry(int from, int to) {
   char chunk[16384];
-  for (ssize_t got = 0; (got = ::recv(from, chunk, sizeof(chunk), 0)) > 0;) {
+  while (true) {
+    const ssize_t got = ::recv(from, chunk, sizeof(chunk), 0);
+    {
+      std::unique_lock lock(mutex_);
+      flows_.wait(lock, [this] { return !held_ || closing_; });
+    }
+    if (got <= 0) break;
     ssize_t sent = 0;
     for (ssize_t n = 0; sent < got; sent += n) {
       n = ::send(to, chunk + sent, static_cast<size_t>(got - sent), MSG_NOSIGNAL);
@@ -116,6 +128,7 @@ Relay::~Relay() {
   {
     std::lock_guard lock(mutex_);
     closing_ = true;
+    flows_.notify_all();
     for (const int fd : sockets_) ::shutdown(fd, SHUT_RDWR);
   }
   if (listener_ >= 0) ::shutdown(listener_, SHUT_RDWR);  // ends accept

@@ -4,6 +4,7 @@
 // router. Cut wires then cut control streams too.
 #pragma once
 
+#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -25,6 +26,9 @@ class Relay {
   ~Relay();  // ends all connections
 
   int port() const { return port_; }
+  // While held, connections stay and new ones are taken, but nothing is carried: neither bytes nor
+  // that a side has ended.
+  void Hold(bool held);
 
  private:
   Relay() = default;
@@ -36,7 +40,8 @@ class Relay {
   int listener_ = -1, port_ = 0;
   std::thread acceptor_;
   std::mutex mutex_;  // guards what follows
-  bool closing_ = false;
+  bool closing_ = false, held_ = false;
+  std::condition_variable flows_;  // not held any more, or closing
   std::vector<int> sockets_;
   std::vector<std::thread> carriers_;
 };

@@ -1,0 +1,91 @@
+// A worker whose control stream stays open and carries nothing any more: it computes and hands
+// over as before, but nobody hears of it. The router gives it up after router.worker_silence, its
+// streams go on elsewhere with the very tokens they would have had, nobody else is disturbed, and
+// once the stream carries again the worker is back without a restart.
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <future>
+
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "e2e/chaos/lab_cluster.h"
+#include "e2e/stream_crowd.h"
+
+namespace baton {
+namespace {
+
+constexpr int kWorkers = kPrefillWorkers + kDecodeWorkers;
+
+void RequireSame(const std::vector<CrowdStream>& streams, const std::vector<CrowdStream>& expected,
+                 absl::Duration* longest_gap) {
+  *longest_gap = absl::ZeroDuration();
+  for (int i = 0; i < kCrowd; ++i) {
+    INFO(i);
+    CHECK(streams[i].text == expected[i].text);
+    *longest_gap = std::max(*longest_gap, streams[i].longest_gap);
+  }
+}
+
+void RunMuted(const std::string& victim) {
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / absl::StrFormat("baton_mute_%d", ::getpid());
+  std::filesystem::create_directories(folder);
+  auto started =
+      LabCluster::Start({BATON_SOURCE_DIR "/models/demo"}, folder.string(), Wires::kLoopback);
+  INFO((started.ok() ? std::string() : std::string(started.status().message())));
+  REQUIRE(started.ok());
+  LabCluster& cluster = **started;
+  const HttpClient client(cluster.url(), absl::Seconds(120));
+  const std::vector<CrowdStream> undisturbed = RunCrowd(client, [] {});
+
+  std::future<absl::Duration> given_up;
+  const std::vector<CrowdStream> disturbed = RunCrowd(client, [&] {
+    CHECK(cluster.Disturb(FaultKind::kMute, victim, "").ok());
+    given_up = std::async(std::launch::async, [&, since = absl::Now()] {
+      return WaitUntil(absl::Seconds(20),
+                       [&] { return MetricSum(client, "baton_workers") == kWorkers - 1; })
+                 ? absl::Now() - since
+                 : absl::InfiniteDuration();
+    });
+  });
+  const absl::Duration silence = given_up.get();
+  absl::Duration longest;
+  RequireSame(disturbed, undisturbed, &longest);
+  WARN(victim << " is mute: given up after " << absl::FormatDuration(silence) << ", longest gap "
+              << absl::FormatDuration(longest));
+  CHECK(silence > absl::Seconds(2));  // not by anything else than its silence
+  CHECK(silence < absl::Seconds(5));
+  CHECK(longest < absl::Seconds(8));  // 4 s on an idle machine
+  if (victim.starts_with("decode")) {
+    CHECK(longest > absl::Seconds(1));  // somebody was hit
+    CHECK(MetricSum(client, "baton_failovers_total") >= 1);
+  }
+  // Still mute: the others serve all.
+  RequireSame(RunCrowd(client, [] {}), undisturbed, &longest);
+  CHECK(longest < absl::Seconds(2));
+
+  CHECK(cluster.Heal(FaultKind::kMute, victim, "").ok());
+  CHECK(
+      WaitUntil(absl::Seconds(20), [&] { return MetricSum(client, "baton_workers") == kWorkers; }));
+  RequireSame(RunCrowd(client, [] {}), undisturbed, &longest);
+  CHECK(MetricSum(client, "baton_requests_started_total") == 4 * kCrowd);
+  CHECK(MetricSum(client, "baton_requests_ended_total") == 4 * kCrowd);
+  const absl::Status stopped = cluster.Stop();  // each worker of the start lives and ends well
+  INFO(stopped.message());
+  CHECK(stopped.ok());
+  CHECK(cluster.Log().find("CHECK failed") == std::string::npos);
+  std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("a decode worker whose control stream falls silent is given up, its streams go on") {
+  RunMuted("decode0");
+}
+
+TEST_CASE("a prefill worker whose control stream falls silent disturbs nobody") {
+  RunMuted("prefill0");
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,35 @@
+// Some streams that run at the same time, and what a test asks of them: the same text whatever
+// happens to the cluster meanwhile, and how long any of them stood still.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "bench/http_client.h"
+
+namespace baton {
+
+inline constexpr int kCrowd = 6;
+
+struct CrowdStream {
+  std::string text;  // its chunks' choices; of a failed request the error
+  absl::Duration longest_gap;
+};
+
+// Body of a streamed greedy completion that runs to max_tokens.
+std::string StreamBody(const std::string& prompt, int max_tokens);
+
+// Runs kCrowd streams of 300 tokens to their ends. when_all_run is called once, on the thread of a
+// stream, when each of them has brought 20 tokens.
+std::vector<CrowdStream> RunCrowd(const HttpClient& client,
+                                  const std::function<void()>& when_all_run);
+
+// Value of a metric line "name{labels} value" or "name value"; sums over label sets; -1 = absent.
+double MetricSum(const HttpClient& client, const std::string& name);
+
+// True when the condition held within `limit`.
+bool WaitUntil(absl::Duration limit, const std::function<bool()>& condition);
+
+}  // namespace baton
