@@ -18,9 +18,11 @@ struct Ticket {
   TicketId id{};
   Epoch epoch = 0;
   RequestId request_id = 0;
-  Incarnation sink = 0;           // the decode worker this ticket is good for
-  int32_t kv_pages = 0;           // pages the handoff fills (the prompt's)
-  int32_t promise_pages = 0;      // pages promised in all: the prompt's and room to grow
+  Incarnation sink = 0;  // the decode worker this ticket is good for
+  int32_t kv_pages = 0;  // pages the handoff fills (the prompt's)
+  // Pages promised in all: the prompt's and room to grow; 0: the sink is a relay rank, which names
+  // pages it holds (AwaitInflow).
+  int32_t promise_pages = 0;
   std::array<uint8_t, 32> mac{};  // HMAC-SHA256 of the fields above under the cluster key
 
   bool operator==(const Ticket&) const = default;

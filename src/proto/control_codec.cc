@@ -95,8 +95,6 @@ void Encode(const Ticket& in, wire::Ticket* out) {
 
 absl::StatusOr<Ticket> Decode(const wire::Ticket& in) {
   RETURN_IF_ERROR(CheckRange("ticket.kv_pages", in.kv_pages(), 0, kMostCount));
-  RETURN_IF_ERROR(
-      CheckRange("ticket.promise_pages", in.promise_pages(), in.kv_pages(), kMostCount));
   Ticket out{.id = {.high = in.id_high(), .low = in.id_low()},
              .epoch = in.epoch(),
              .request_id = in.request_id(),
@@ -112,6 +110,30 @@ absl::StatusOr<Ticket> Decode(const wire::Ticket& in) {
 
 // --- router to worker -------------------------------------------------------------------------
 
+void Encode(const Inflow& in, wire::Inflow* out) {
+  out->set_ticket_id_high(in.ticket_id.high);
+  out->set_ticket_id_low(in.ticket_id.low);
+  out->set_tokens(in.tokens);
+}
+
+absl::StatusOr<Inflow> Decode(const wire::Inflow& in, int n_tokens) {
+  RETURN_IF_ERROR(CheckRange("prefill.inflow.tokens", in.tokens(), 0, n_tokens - 1));
+  return Inflow{.ticket_id = {.high = in.ticket_id_high(), .low = in.ticket_id_low()},
+                .tokens = in.tokens()};
+}
+
+// A head's ticket promises nothing: its pages are the tail's own. Every other one covers at least
+// what the handoff fills.
+absl::Status CheckPromise(const wire::PrefillRequest& in) {
+  const wire::Ticket& ticket = in.ticket();
+  if (!in.is_head())
+    return CheckRange("ticket.promise_pages", ticket.promise_pages(), ticket.kv_pages(),
+                      kMostCount);
+  RETURN_IF_ERROR(CheckRange("ticket.kv_pages of a head", ticket.kv_pages(), 1, kMostCount));
+  RETURN_IF_ERROR(CheckRange("ticket.promise_pages of a head", ticket.promise_pages(), 0, 0));
+  return CheckRange("prefill.inflow.tokens of a head", in.inflow().tokens(), 0, 0);
+}
+
 void Encode(const PrefillRequest& in, wire::RouterMessage* out) {
   wire::PrefillRequest* prefill = out->mutable_prefill();
   prefill->set_request_id(in.request_id);
@@ -122,6 +144,8 @@ void Encode(const PrefillRequest& in, wire::RouterMessage* out) {
   Encode(in.sampling, prefill->mutable_sampling());
   prefill->set_want_digests(in.want_digests);
   prefill->set_cache_salt(in.cache_salt);
+  if (in.inflow.tokens > 0) Encode(in.inflow, prefill->mutable_inflow());
+  prefill->set_is_head(in.is_head);
 }
 
 absl::StatusOr<RouterMessage> Decode(const wire::PrefillRequest& in) {
@@ -131,6 +155,7 @@ absl::StatusOr<RouterMessage> Decode(const wire::PrefillRequest& in) {
   RETURN_IF_ERROR(
       CheckRange("prefill.tokens count", in.tokens_size(), 1, ControlLimits::kPromptTokens));
   RETURN_IF_ERROR(CheckTokens("prefill.tokens", in.tokens()));
+  RETURN_IF_ERROR(CheckPromise(in));
   PrefillRequest out{.request_id = in.request_id(), .epoch = in.epoch()};
   ASSIGN_OR_RETURN(out.ticket, Decode(in.ticket()));
   ASSIGN_OR_RETURN(out.sink, Decode(in.sink()));
@@ -138,6 +163,8 @@ absl::StatusOr<RouterMessage> Decode(const wire::PrefillRequest& in) {
   out.tokens.assign(in.tokens().begin(), in.tokens().end());
   out.want_digests = in.want_digests();
   out.cache_salt = in.cache_salt();
+  ASSIGN_OR_RETURN(out.inflow, Decode(in.inflow(), in.tokens_size()));
+  out.is_head = in.is_head();
   return RouterMessage(std::move(out));
 }
 

@@ -28,8 +28,18 @@ struct TransferPeer {
 
 // --- router to worker -------------------------------------------------------------------------
 
+// A rank of a relay that is not its head: the KV of the tokens before its slice comes by handoff.
+struct Inflow {
+  TicketId ticket_id{};  // its promise_pages is 0: the pages are the prompt's own
+  int32_t tokens = 0;    // whole pages; 0 = none, this worker computes from the beginning
+  bool operator==(const Inflow&) const = default;
+};
+
 // Turn the tokens into KV and a first token; hand the KV to `sink`, or keep it when sink is this
 // worker itself (colocated) or when max_tokens is 1 (nothing follows; sink.incarnation is 0).
+// In a relay of two ranks the head gets the first slice's tokens and is to hand their KV to the
+// tail; the tail gets all tokens, computes those of its slice and hands all KV to the decode
+// worker.
 struct PrefillRequest {
   RequestId request_id = 0;
   Epoch epoch = 0;
@@ -39,6 +49,8 @@ struct PrefillRequest {
   SamplingParams sampling{};
   bool want_digests = false;
   uint64_t cache_salt = 0;  // KV is reused only among requests of one salt
+  Inflow inflow{};
+  bool is_head = false;  // of a relay: KV alone, no first token; `sink` is the next rank
 };
 
 // A guest is coming: its KV by handoff, its first token in the handoff's COMMIT; or, when the

@@ -26,6 +26,11 @@ std::vector<RouterMessage> EveryMessage() {
   prefill.sink = {.incarnation = 9, .address = "127.0.0.1:7"};
   prefill.tokens = {0, 1, std::numeric_limits<int32_t>::max()};
   prefill.sampling = {.temperature = 0.7f, .top_k = -1, .top_p = 0.9f, .seed = ~0ull};
+  prefill.inflow = {.ticket_id = {.high = ~0ull, .low = 6}, .tokens = 2};
+  PrefillRequest head = prefill;
+  head.ticket.promise_pages = 0;
+  head.inflow = {};
+  head.is_head = true;
   DecodeRequest decode{.request_id = 2,
                        .epoch = 1,
                        .ticket_id = {.high = 1, .low = 2},
@@ -34,7 +39,7 @@ std::vector<RouterMessage> EveryMessage() {
                        .sampling = prefill.sampling,
                        .stop_tokens = {5, 0},
                        .want_digests = true};
-  return {prefill, decode, CancelRequest{.request_id = 4, .epoch = 5}, DrainWorker{}};
+  return {prefill, decode, CancelRequest{.request_id = 4, .epoch = 5}, DrainWorker{}, head};
 }
 
 WorkerReport EveryEvent() {
@@ -79,6 +84,8 @@ void CheckPrefill(const PrefillRequest& a, const PrefillRequest& b) {
   CHECK(a.sampling == b.sampling);
   CHECK(a.want_digests == b.want_digests);
   CHECK(a.cache_salt == b.cache_salt);
+  CHECK(a.inflow == b.inflow);
+  CHECK(a.is_head == b.is_head);
 }
 
 void CheckDecode(const DecodeRequest& a, const DecodeRequest& b) {
@@ -123,6 +130,7 @@ TEST_CASE("router messages survive the wire field by field") {
   CHECK(std::get<CancelRequest>(out->at(2)).request_id == 4);
   CHECK(std::get<CancelRequest>(out->at(2)).epoch == 5);
   CHECK(std::holds_alternative<DrainWorker>(out->at(3)));
+  CheckPrefill(std::get<PrefillRequest>(out->at(4)), std::get<PrefillRequest>(in[4]));
 }
 
 TEST_CASE("worker events survive the wire field by field") {
@@ -237,6 +245,45 @@ TEST_CASE("a router message out of range is refused by the name of its field") {
                for (int i = 0; i < 5000; ++i) m->add_messages()->mutable_drain();
              }),
              Contains("messages"));
+}
+
+TEST_CASE("a relay's inflow and its head's ticket are refused out of range") {
+  using M = wire::RouterMessages;
+  const auto inflow_of = [](int32_t tokens) {
+    std::vector<RouterMessage> messages = EveryMessage();
+    std::get<PrefillRequest>(messages[0]).inflow.tokens = tokens;
+    return ParseMessages(SerializeMessages(messages)).status();
+  };
+  CHECK(inflow_of(0).ok());
+  CHECK(inflow_of(2).ok());
+  CHECK_THAT(std::string(inflow_of(3).message()), Contains("prefill.inflow.tokens is 3"));
+  CHECK_THAT(Refusal([](M* m) {
+               m->mutable_messages(0)->mutable_prefill()->mutable_inflow()->set_tokens(-1);
+             }),
+             Contains("prefill.inflow.tokens"));
+  // Only a head's ticket may promise nothing, and it must.
+  CHECK_THAT(Refusal([](M* m) {
+               m->mutable_messages(0)->mutable_prefill()->mutable_ticket()->set_promise_pages(0);
+             }),
+             Contains("ticket.promise_pages"));
+  CHECK_THAT(Refusal([](M* m) { m->mutable_messages(4)->mutable_prefill()->set_is_head(false); }),
+             Contains("ticket.promise_pages"));
+  CHECK_THAT(Refusal([](M* m) {
+               m->mutable_messages(4)->mutable_prefill()->mutable_ticket()->set_promise_pages(2);
+             }),
+             Contains("ticket.promise_pages of a head"));
+  CHECK_THAT(Refusal([](M* m) {
+               m->mutable_messages(4)->mutable_prefill()->mutable_ticket()->set_promise_pages(-1);
+             }),
+             Contains("ticket.promise_pages of a head"));
+  CHECK_THAT(Refusal([](M* m) {
+               m->mutable_messages(4)->mutable_prefill()->mutable_ticket()->set_kv_pages(0);
+             }),
+             Contains("ticket.kv_pages of a head"));
+  CHECK_THAT(Refusal([](M* m) {
+               m->mutable_messages(4)->mutable_prefill()->mutable_inflow()->set_tokens(1);
+             }),
+             Contains("prefill.inflow.tokens of a head"));
 }
 
 TEST_CASE("a worker event out of range is refused by the name of its field") {
