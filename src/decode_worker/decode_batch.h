@@ -84,6 +84,7 @@ class DecodeBatch {
 
   // --- what the worker reports and the purse must know
   int n_rows() const { return static_cast<int>(rows_.size()); }
+  bool has_rows() const { return !rows_.empty() || !ready_.empty(); }  // or will, next step
   int n_waiting() const;  // expected, or arrived and without a row
   int n_guests() const { return static_cast<int>(guests_.size()); }
   int expected_pages() const;  // of guests whose KV is not here yet

@@ -53,21 +53,35 @@ HandoffSink::HandoffSink(const Ticket& ticket, Incarnation source, ConnectionId 
       connection_(connection) {}
 
 void HandoffSink::NoRoom(int64_t expected_wait_us, HandoffEffects* out) {
-  out->messages.emplace_back(
-      wire::NoRoom{handoff(), static_cast<uint64_t>(std::max<int64_t>(expected_wait_us, 0))});
+  const int64_t wait_us = inflow() ? 0 : std::max<int64_t>(expected_wait_us, 0);
+  out->messages.emplace_back(wire::NoRoom{handoff(), static_cast<uint64_t>(wait_us)});
 }
 
 void HandoffSink::Promise(int64_t now_us, PageStock* stock, HandoffEffects* out) {
-  CHECK(state_ == State::kWaiting);
+  CHECK(state_ == State::kWaiting && !inflow());
   stock->Promise(ticket_.promise_pages);
+  SetAside(std::vector<int32_t>(static_cast<size_t>(ticket_.kv_pages), -1));
   state_ = State::kReceiving;
   since_us_ = now_us;
-  promised_ = true;
-  const auto n_pages = static_cast<size_t>(ticket_.kv_pages);
-  page_ids_.assign(n_pages, -1);
-  here_.assign(n_pages * pool_->planes.size(), false);
-  n_missing_ = static_cast<int64_t>(here_.size());
   OpenAgain(0, out);
+}
+
+void HandoffSink::Await(std::vector<int32_t> pages, int64_t now_us, HandoffEffects* out) {
+  CHECK(inflow() && !promised_ && pages.size() == static_cast<size_t>(ticket_.kv_pages));
+  CHECK(state_ == State::kWaiting || state_ == State::kSuspended);
+  SetAside(std::move(pages));
+  missing_of_plane_.assign(pool_->planes.size(), ticket_.kv_pages);
+  if (state_ == State::kSuspended) return;  // Resume promises
+  state_ = State::kReceiving;
+  since_us_ = now_us;
+  OpenAgain(0, out);
+}
+
+void HandoffSink::SetAside(std::vector<int32_t> page_ids) {
+  promised_ = true;
+  page_ids_ = std::move(page_ids);
+  here_.assign(page_ids_.size() * pool_->planes.size(), false);
+  n_missing_ = static_cast<int64_t>(here_.size());
 }
 
 void HandoffSink::OpenAgain(int64_t expected_wait_us, HandoffEffects* out) {
@@ -177,9 +191,22 @@ void HandoffSink::Landed(const wire::ChunkHeader& header, Landing landing, int64
   n_missing_ -= int64_t{header.n_pages} * header.n_planes;
   digest_ += wire::ChunkDigest(header.chunk_seq, header.payload_crc);
   landed_.push_back(header.chunk_seq);
+  if (inflow()) CountPlanes(rect, out);
   if (answer) out->messages.emplace_back(wire::Ack{handoff(), header.chunk_seq});
   CompleteIfAll(now_us, stock, out);
   ResumeIfQuiet(now_us, out);
+}
+
+void HandoffSink::CountPlanes(const CellRect& rect, HandoffEffects* out) {
+  for (int32_t plane = rect.plane; plane < rect.plane + rect.n_planes; ++plane)
+    missing_of_plane_[plane] -= rect.n_pages;
+  const auto n_planes = static_cast<int32_t>(missing_of_plane_.size());
+  const int32_t told = planes_told_;
+  while (planes_told_ < n_planes && missing_of_plane_[planes_told_] == 0) ++planes_told_;
+  if (planes_told_ == told) return;
+  CHECK(planes_told_ < n_planes || claims_.empty());  // with the last of them, no more writes
+  out->events.emplace_back(
+      InflowArrived{.ticket_id = ticket_.id, .epoch = ticket_.epoch, .n_planes = planes_told_});
 }
 
 void HandoffSink::Handle(const wire::Done& done, int64_t now_us, PageStock* stock,
@@ -212,6 +239,7 @@ void HandoffSink::CompleteIfAll(int64_t now_us, PageStock* stock, HandoffEffects
   n_bound_ = 0;
   state_ = State::kComplete;
   out->messages.emplace_back(wire::Committed{handoff()});
+  if (inflow()) return;
   out->events.emplace_back(
       HandoffArrived{.ticket_id = ticket_.id,
                      .epoch = ticket_.epoch,
@@ -241,17 +269,26 @@ void HandoffSink::FinishAbortIfQuiet(PageStock* stock, HandoffEffects* out) {
   if (!claims_.empty() && !Planted(PlantedBug::kPagesBackUnderWrite)) return;
   state_ = State::kAborted;
   std::erase(page_ids_, -1);
-  if (!Planted(PlantedBug::kBoundPagesLost)) stock->Lend(page_ids_);
+  if (!inflow() && !Planted(PlantedBug::kBoundPagesLost)) stock->Lend(page_ids_);
   page_ids_.clear();
   n_bound_ = 0;
   if (answer_cancel_)
     out->messages.emplace_back(wire::Cancelled{.handoff = handoff(),
                                                .code = static_cast<uint32_t>(status_.code()),
                                                .reason = std::string(status_.message())});
-  out->events.emplace_back(HandoffAborted{.ticket_id = ticket_.id,
-                                          .epoch = ticket_.epoch,
-                                          .request_id = ticket_.request_id,
-                                          .status = status_});
+  TellAborted(out);
+}
+
+void HandoffSink::TellAborted(HandoffEffects* out) const {
+  if (!inflow()) {
+    out->events.emplace_back(HandoffAborted{.ticket_id = ticket_.id,
+                                            .epoch = ticket_.epoch,
+                                            .request_id = ticket_.request_id,
+                                            .status = status_});
+  } else if (promised_ && planes_told_ < static_cast<int32_t>(pool_->planes.size())) {
+    out->events.emplace_back(
+        InflowFailed{.ticket_id = ticket_.id, .epoch = ticket_.epoch, .status = status_});
+  }
 }
 
 absl::Status HandoffSink::Overdue(int64_t now_us) const {
@@ -259,7 +296,8 @@ absl::Status HandoffSink::Overdue(int64_t now_us) const {
   switch (state_) {
     case State::kWaiting:
       if (waited_us < limits_.room_timeout_us) break;
-      return absl::ResourceExhaustedError("there was no room in time");
+      return absl::ResourceExhaustedError(inflow() ? "no pages were named for the inflow in time"
+                                                   : "there was no room in time");
     case State::kReceiving:
       if (waited_us < limits_.idle_timeout_us) break;
       return absl::DeadlineExceededError("the source sent nothing in time");

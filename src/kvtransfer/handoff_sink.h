@@ -2,6 +2,12 @@
 // is posted, counts cells, and is complete only when every cell is verified and in place, DONE's
 // digest agrees and COMMIT is here. Pages go back to the stock only when no posted receive can
 // still write them. Sans-IO: events and the time in, effects out; owner: TransferCore, link thread.
+//
+// An inflow (a ticket with promise_pages 0) waits for the engine instead of the stock, has the
+// pages the engine names bound from the start, and tells it of planes as they become complete. With
+// the last of them nothing can write those pages any more, so the engine hears nothing of what
+// follows.
+//
 // When its connection breaks it keeps what it has, and goes on over the next one its source opens:
 // it acknowledges again what the source may not know of, and promises again, but only when no
 // receive of the old connection can write any more.
@@ -35,9 +41,12 @@ class HandoffSink {
               const PoolView* pool, const HandoffLimits& limits, int64_t now_us);
 
   // --- events
+  // expected_wait_us: for room in the stock. An inflow says 0: nobody knows when its turn comes.
   void NoRoom(int64_t expected_wait_us, HandoffEffects* out);
   // The stock has promise_pages free pages: takes them.
   void Promise(int64_t now_us, PageStock* stock, HandoffEffects* out);
+  // An inflow's pages, (kv_pages), once: promises now, or over the next connection.
+  void Await(std::vector<int32_t> pages, int64_t now_us, HandoffEffects* out);
   void OpenAgain(int64_t expected_wait_us, HandoffEffects* out);  // OPEN came twice: same answer
 
   void ConnectionLost(int64_t now_us);
@@ -76,6 +85,7 @@ class HandoffSink {
 
   const Ticket& ticket() const { return ticket_; }
   wire::Handoff handoff() const { return {ticket_.id, ticket_.epoch}; }
+  bool inflow() const { return ticket_.promise_pages == 0; }
   ConnectionId connection() const { return connection_; }
   Incarnation source() const { return source_; }
   State state() const { return state_; }
@@ -83,16 +93,19 @@ class HandoffSink {
   bool suspended() const { return state_ == State::kSuspended; }
   // A chunk that lands counts.
   bool gathering() const { return state_ == State::kReceiving || state_ == State::kSuspended; }
-  bool complete() const { return state_ == State::kComplete; }  // HandoffArrived is out
+  bool complete() const { return state_ == State::kComplete; }
   bool ended() const { return state_ == State::kComplete || state_ == State::kAborted; }
   const absl::Status& status() const { return status_; }
-  int32_t bound_pages() const { return n_bound_; }
+  int32_t bound_pages() const { return n_bound_; }  // of the stock
 
  private:
   size_t IndexOf(const CellRect& rect, int32_t page, int32_t plane) const;
+  void SetAside(std::vector<int32_t> page_ids);
+  void CountPlanes(const CellRect& rect, HandoffEffects* out);
   void CompleteIfAll(int64_t now_us, PageStock* stock, HandoffEffects* out);
   void ResumeIfQuiet(int64_t now_us, HandoffEffects* out);
   void FinishAbortIfQuiet(PageStock* stock, HandoffEffects* out);
+  void TellAborted(HandoffEffects* out) const;
 
   const Ticket ticket_;
   const Incarnation source_;
@@ -108,7 +121,10 @@ class HandoffSink {
   std::vector<int32_t> page_ids_;  // (kv_pages), -1: not bound yet
   std::vector<bool> here_;         // (kv_pages, n_planes): the cell is verified and in place
   int32_t n_bound_ = 0;
-  int64_t n_missing_ = 0;         // cells not here
+  int64_t n_missing_ = 0;  // cells not here
+  // Inflows: cells of each plane not here, and how many planes the engine knows to be complete.
+  std::vector<int32_t> missing_of_plane_;
+  int32_t planes_told_ = 0;
   std::vector<CellRect> claims_;  // accepted and not landed: a window's worth at most
   int64_t claimed_bytes_ = 0;
   std::vector<uint32_t> landed_;  // numbers of the chunks in place

@@ -103,8 +103,19 @@ struct CancelHandoff {
   TicketId ticket_id;
   Epoch epoch = 0;
 };
-using TransferCommand =
-    std::variant<OpenHandoff, SendCells, CommitHandoff, LendPages, ReclaimPages, CancelHandoff>;
+// As sink of a relay's inflow, a ticket with promise_pages 0: its KV lands in these pages of the
+// engine's own, nothing of the stock. OPEN is answered NO_ROOM until this command is here. Answered
+// by InflowArrived with rising counts; exactly one InflowArrived with all planes, or one
+// InflowFailed, is the last word: from then on nothing writes the pages. A ticket and epoch is
+// awaited at most once; of one ticket the latest epoch lives, opened or awaited. An OPEN that never
+// comes has no deadline here: the engine bounds its prompt's wait and cancels.
+struct AwaitInflow {
+  TicketId ticket_id;
+  Epoch epoch = 0;
+  std::vector<int32_t> pages;  // (ticket.kv_pages)
+};
+using TransferCommand = std::variant<OpenHandoff, SendCells, CommitHandoff, LendPages, ReclaimPages,
+                                     CancelHandoff, AwaitInflow>;
 
 // --- events (on the link thread) --------------------------------------------------------------
 // As source.
@@ -122,7 +133,7 @@ struct HandoffEnded {
   int64_t transfer_us = 0;  // OPEN sent to end
 };
 // As sink.
-struct HandoffArrived {
+struct HandoffArrived {  // never of an inflow, nor HandoffAborted
   TicketId ticket_id;
   Epoch epoch = 0;
   RequestId request_id = 0;
@@ -145,8 +156,21 @@ struct StockChanged {  // lent pages not promised, and tickets waiting for room
   uint64_t promises = 0;  // made so far
   bool operator==(const StockChanged&) const = default;
 };
-using TransferEvent = std::variant<HandoffPromised, HandoffNoRoom, HandoffEnded, HandoffArrived,
-                                   HandoffAborted, PagesReturned, StockChanged>;
+// Planes [0, n_planes) of all pages of an inflow are verified and in place. With all of them the
+// engine hears no more of it; the handoff goes on to its COMMIT by itself.
+struct InflowArrived {
+  TicketId ticket_id;
+  Epoch epoch = 0;
+  int32_t n_planes = 0;
+};
+struct InflowFailed {  // cancelled, refused, source lost, aimed anew, shutting down
+  TicketId ticket_id;
+  Epoch epoch = 0;
+  absl::Status status;
+};
+using TransferEvent =
+    std::variant<HandoffPromised, HandoffNoRoom, HandoffEnded, HandoffArrived, HandoffAborted,
+                 PagesReturned, StockChanged, InflowArrived, InflowFailed>;
 
 // Why a chunk that came was not taken. Nothing of it is ever used: it is sent again, or its handoff
 // fails.

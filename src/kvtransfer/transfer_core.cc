@@ -138,6 +138,7 @@ void TransferCore::On(CancelHandoff& command, int64_t now_us) {
   if (const auto it = sink_of_.find(command.ticket_id);
       it != sink_of_.end() && sinks_.at(it->second).ticket().epoch <= command.epoch)
     AbortSink(it->second, status, HandoffSink::Tell::kCancel, now_us);
+  FailAwaited(command.ticket_id, command.epoch, status);
   tombstones_.Add(command.ticket_id, command.epoch, status);
 }
 
@@ -315,6 +316,7 @@ void TransferCore::ShutDown(int64_t now_us) {
   for (const SourceKey key : KeysOf(sources_)) EndSource(key, status, true, now_us);
   for (const SinkKey key : KeysOf(sinks_))
     AbortSink(key, status, HandoffSink::Tell::kCancel, now_us);
+  while (!awaited_.empty()) FailAwaited(awaited_.front().ticket_id, awaited_.front().epoch, status);
   Settle(now_us);
 }
 

@@ -1,7 +1,7 @@
 // All handoffs of one process over one link: connections and their HELLO, the sources, the sinks,
-// the stock of lent pages, the bounce slots, the tombstones. Sans-IO: commands, link events and the
-// time go in; calls on the Link and TransferEvents come out. The same object runs on the link
-// thread (transfer.cc) and, over a MemLink and virtual time, in tests.
+// the stock of lent pages, the inflows awaited, the bounce slots, the tombstones. Sans-IO:
+// commands, link events and the time go in; calls on the Link and TransferEvents come out. The same
+// object runs on the link thread (transfer.cc) and, over a MemLink and virtual time, in tests.
 //
 // Connections are one-way: the source's end connects, and keeps the connection for later handoffs.
 // Either end PINGs one that is silent. When one breaks, its handoffs wait for the next one; when
@@ -48,11 +48,11 @@ class TransferCore {
   void CloseConnections(int64_t now_us);
   void GiveLentPagesBack();
 
-  // A handoff is open, so something may happen at any time.
-  bool busy() const { return !sources_.empty() || !sinks_.empty(); }
+  // A handoff is open or awaited, so something may happen at any time.
+  bool busy() const { return !sources_.empty() || !sinks_.empty() || !awaited_.empty(); }
   const TransferCounters& counters() const { return counters_; }
   const PageStock& stock() const { return stock_; }
-  // Pages bound to sinks: with those in stock, all that were lent and have not come out.
+  // Pages of the stock bound to sinks: with those in it, all that were lent and have not come out.
   int32_t bound_pages() const;
   // Operations and slots in use; zero when not busy.
   size_t n_operations() const { return sends_.size() + receives_.size() + held_.size(); }
@@ -106,6 +106,7 @@ class TransferCore {
   void On(LendPages& command, int64_t now_us);
   void On(ReclaimPages& command, int64_t now_us);
   void On(CancelHandoff& command, int64_t now_us);
+  void On(AwaitInflow& command, int64_t now_us);
 
   // Link events.
   void On(const ConnectionAccepted& event, int64_t now_us);
@@ -163,6 +164,19 @@ class TransferCore {
   // Ends every turn: promises what there is room for, tells of a changed stock.
   void Settle(int64_t now_us);
 
+  // Inflows.
+  std::vector<AwaitInflow>::iterator FindAwaited(const TicketId& id);
+  // Not OK: no OPEN for it can be taken any more.
+  absl::Status CheckAwait(const AwaitInflow& await);
+  // Not OK: the engine awaits something else under this ticket id.
+  absl::Status CheckAwaited(const Ticket& ticket);
+  // What is awaited under this id, up to this epoch, never comes.
+  void FailAwaited(const TicketId& id, Epoch epoch, const absl::Status& status);
+  // Ends what is left of attempts before this epoch, open or awaited.
+  void EndEarlier(const TicketId& id, Epoch epoch, int64_t now_us);
+  // A new sink: promises the pages awaited for it, or says that it has to wait.
+  void BeginInflow(SinkKey key, int64_t now_us);
+
   const TransferOptions options_;
   const PoolView pool_;
   Link* const link_;
@@ -179,6 +193,9 @@ class TransferCore {
   absl::flat_hash_map<TicketId, SinkKey> sink_of_;  // the latest epoch's; older ones only drain
   std::deque<SinkKey> waiting_;                     // for room, first come first served
   Tombstones tombstones_;
+  // Inflows without an OPEN so far, one per ticket id, in order of asking; of this epoch or a later
+  // one nothing is open or has ended. No deadline: the engine bounds its prompt's wait and cancels.
+  std::vector<AwaitInflow> awaited_;
 
   absl::flat_hash_map<OperationId, SendOperation> sends_;
   absl::flat_hash_map<OperationId, Receive> receives_;

@@ -285,11 +285,14 @@ absl::Status TransferCore::CheckTicket(const Ticket& ticket) const {
   if (ticket.sink != options_.incarnation)
     return absl::FailedPreconditionError("the ticket is for another worker");
   if (shutting_down_) return absl::UnavailableError("this worker is shutting down");
-  if (ticket.kv_pages < 0 || ticket.promise_pages < std::max(ticket.kv_pages, 1))
+  const bool inflow = ticket.promise_pages == 0;
+  if (ticket.kv_pages < 0 || ticket.promise_pages < 0 ||
+      (inflow ? ticket.kv_pages == 0 : ticket.promise_pages < ticket.kv_pages))
     return absl::InvalidArgumentError("the ticket's page counts make no sense");
-  if (ticket.promise_pages > pool_.n_pages)
-    return absl::ResourceExhaustedError(absl::StrCat("the request needs ", ticket.promise_pages,
-                                                     " KV pages, this worker has ", pool_.n_pages));
+  if (const int32_t n_pages = std::max(ticket.promise_pages, ticket.kv_pages);
+      n_pages > pool_.n_pages)
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the request needs ", n_pages, " KV pages, this worker has ", pool_.n_pages));
   if (sinks_.size() >= kMaxOpenHandoffs)
     return absl::ResourceExhaustedError("too many handoffs are open");
   return absl::OkStatus();
@@ -308,14 +311,19 @@ void TransferCore::OnOpen(ConnectionId id, const wire::Open& open, int64_t now_u
       return OnOpenAgain(id, it->second, open.resume_from, now_us);
     if (sink.ticket().epoch >= ticket.epoch)
       return Send(id, CancelledOf(handoff, absl::AbortedError("the ticket is already open")));
-    AbortSink(it->second, absl::AbortedError("the request was aimed anew"),
-              HandoffSink::Tell::kCancel, now_us);
   }
+  EndEarlier(ticket.id, ticket.epoch, now_us);
   if (open.resume_from != wire::kNewHandoff) return AnswerEnded(id, handoff);
+  if (const absl::Status status = CheckAwaited(ticket); !status.ok()) {
+    FailAwaited(ticket.id, ticket.epoch, status);
+    tombstones_.Add(ticket.id, ticket.epoch, status);
+    return Send(id, CancelledOf(handoff, status));
+  }
   const SinkKey key = next_id_++;
   HandoffSink& sink =
       sinks_.try_emplace(key, ticket, source, id, &pool_, limits_, now_us).first->second;
   sink_of_[ticket.id] = key;
+  if (sink.inflow()) return BeginInflow(key, now_us);
   waiting_.push_back(key);
   PromiseWaiting(now_us);
   if (!sink.waiting()) return;

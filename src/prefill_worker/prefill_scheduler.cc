@@ -23,6 +23,10 @@ struct PrefillScheduler::Prompt {
   PrefixChain chain;  // of the pages found in or entered into the index
   absl::Time admitted, first_step;
   absl::Time progress;                    // since then it has got nowhere
+  bool handing_over = false;              // OPEN went out, and the handoff has not ended
+  bool inflow_open = false;               // its pages may still be written by it
+  int32_t inflow_planes = 0;              // that have arrived
+  bool waits_for_all = false;             // of its inflow, before it runs
   EndReason reason = EndReason::kLength;  // of kEnding
   PartFault fault = PartFault::kOwn;
   std::string message;
@@ -30,6 +34,7 @@ struct PrefillScheduler::Prompt {
 
   int32_t size() const { return static_cast<int32_t>(request.tokens.size()); }
   int32_t remaining() const { return size() - done; }
+  bool has_inflow() const { return request.inflow.tokens > 0; }
 };
 
 PrefillScheduler::PrefillScheduler(const PrefillOptions& options, KvPool* pool)
@@ -45,9 +50,13 @@ bool PrefillScheduler::IsRemote(const Prompt& prompt) const {
   return sink != 0 && sink != options_.self;
 }
 
+bool PrefillScheduler::MissesInflow(const Prompt& prompt) const {
+  return prompt.has_inflow() && prompt.inflow_planes < pool_->layout().n_layers;
+}
+
 bool PrefillScheduler::CanRun(const Prompt& prompt) const {
-  return prompt.phase == Phase::kPromised || prompt.phase == Phase::kRunning ||
-         (prompt.phase == Phase::kQueued && !IsRemote(prompt));
+  return prompt.phase == Phase::kPromised || prompt.phase == Phase::kInflow ||
+         prompt.phase == Phase::kRunning || (prompt.phase == Phase::kQueued && !IsRemote(prompt));
 }
 
 bool PrefillScheduler::IsAged(const Prompt& prompt) const {
@@ -67,13 +76,22 @@ std::string PrefillScheduler::WhyRefused(const PrefillRequest& request) const {
   for (const int32_t token : request.tokens)
     if (token < 0 || token >= options_.vocab)
       return absl::StrFormat("token id %d, vocabulary of %d", token, options_.vocab);
+  const int page_tokens = pool_->layout().page_tokens;
+  const int32_t inflow = request.inflow.tokens;
+  if (inflow < 0 || inflow >= n || inflow % page_tokens != 0)
+    return absl::StrFormat("an inflow of %d tokens before a prompt of %d, pages of %d", inflow, n,
+                           page_tokens);
+  const Incarnation sink = request.sink.incarnation;
+  if (request.is_head && (n % page_tokens != 0 || sink == 0 || sink == options_.self))
+    return absl::StrFormat("a head's slice of %d tokens for worker %016x", n, sink);
   const int kv_pages = pool_->layout().PagesFor(static_cast<int>(n));
   int pages = kv_pages;
-  if (request.sink.incarnation != 0) {
-    if (request.ticket.kv_pages != kv_pages || request.ticket.promise_pages < kv_pages)
+  if (sink != 0) {
+    const bool too_few = !request.is_head && request.ticket.promise_pages < kv_pages;
+    if (request.ticket.kv_pages != kv_pages || too_few)
       return absl::StrFormat("ticket of %d KV pages, %d promised; the prompt has %d",
                              request.ticket.kv_pages, request.ticket.promise_pages, kv_pages);
-    if (request.sink.incarnation == options_.self) pages = request.ticket.promise_pages;
+    if (sink == options_.self) pages = request.ticket.promise_pages;
   }
   if (pages > pool_->total())
     return absl::StrFormat("needs %d KV pages, this worker has %d", pages, pool_->total());
@@ -89,6 +107,7 @@ void PrefillScheduler::Admit(PrefillRequest request, absl::Time now) {
   auto prompt = std::make_unique<Prompt>(options_.transitions);
   prompt->request = std::move(request);
   prompt->serial = next_serial_++;
+  prompt->done = prompt->request.inflow.tokens;
   prompt->admitted = prompt->progress = now;
   prompts_.push_back(std::move(prompt));
   if (!refusal.empty()) End(prompts_.back().get(), EndReason::kFailed, std::move(refusal));
@@ -99,6 +118,17 @@ PrefillScheduler::Prompt* PrefillScheduler::Find(const TicketId& ticket) {
     if (prompt->phase != Phase::kQueued && IsRemote(*prompt) && prompt->request.ticket.id == ticket)
       return prompt.get();
   return nullptr;
+}
+
+PrefillScheduler::Prompt* PrefillScheduler::FindInflow(const TicketId& ticket) {
+  for (const auto& prompt : prompts_)
+    if (prompt->inflow_open && prompt->request.inflow.ticket_id == ticket) return prompt.get();
+  return nullptr;
+}
+
+// No step is in progress but a suspended one.
+bool PrefillScheduler::MayChange() const {
+  return pieces_.empty() || (pieces_.size() == 1 && pieces_[0].prompt->has_inflow());
 }
 
 void PrefillScheduler::Promised(const HandoffPromised& event, absl::Time now) {
@@ -114,30 +144,56 @@ void PrefillScheduler::NoRoom(const HandoffNoRoom& event) {
   Prompt* prompt = Find(event.ticket_id);
   if (prompt == nullptr || prompt->phase != Phase::kOpening) return;
   prompt->no_room = true;
+  if (prompt->request.is_head) return;  // the tail takes its pages in its own time
   effects_.emplace_back(WorkerEvent(NoRoomNotice{.request_id = prompt->request.request_id,
                                                  .epoch = prompt->request.epoch,
                                                  .expected_wait_us = event.expected_wait_us}));
 }
 
 void PrefillScheduler::Ended(const HandoffEnded& event) {
-  DCHECK(pieces_.empty());
+  DCHECK(MayChange());
   Prompt* prompt = Find(event.ticket_id);
   if (prompt == nullptr) return;
   prompt->transfer_us = event.transfer_us;
+  prompt->handing_over = false;
   if (prompt->phase == Phase::kEnding) {
-    End(prompt, prompt->reason, std::move(prompt->message));
+    EndIfReleased(prompt);
   } else if (prompt->phase == Phase::kCommitting && event.status.ok()) {
     if (Planted(PlantedBug::kCommittedPromptStays)) return;
     End(prompt, EndReason::kLength, {});
   } else {
     prompt->fault = PartFault::kHandoff;
-    End(prompt, EndReason::kFailed, absl::StrFormat("handoff: %s", event.status.ToString()));
+    Stop(prompt, EndReason::kFailed, absl::StrFormat("handoff: %s", event.status.ToString()));
     if (Planted(PlantedBug::kFailureEndsAll)) CancelAll();
   }
 }
 
+void PrefillScheduler::Arrived(const InflowArrived& event, absl::Time now) {
+  Prompt* prompt = FindInflow(event.ticket_id);
+  if (prompt == nullptr) return;
+  const int32_t before = std::exchange(prompt->inflow_planes, event.n_planes);
+  CHECK(before < event.n_planes);
+  prompt->progress = now;
+  prompt->inflow_open = MissesInflow(*prompt);
+  if (prompt->phase == Phase::kEnding)
+    EndIfReleased(prompt);
+  else if (IsRemote(*prompt))
+    Announce(*prompt, before, event.n_planes - before, 0,
+             prompt->request.inflow.tokens / pool_->layout().page_tokens);
+}
+
+void PrefillScheduler::Failed(const InflowFailed& event) {
+  DCHECK(MayChange());
+  Prompt* prompt = FindInflow(event.ticket_id);
+  if (prompt == nullptr) return;
+  prompt->inflow_open = false;
+  if (prompt->phase == Phase::kEnding) return EndIfReleased(prompt);
+  prompt->fault = PartFault::kHandoff;
+  Stop(prompt, EndReason::kFailed, absl::StrFormat("inflow: %s", event.status.ToString()));
+}
+
 void PrefillScheduler::Cancel(RequestId request, Epoch up_to) {
-  DCHECK(pieces_.empty());
+  DCHECK(MayChange());
   // End removes from prompts_: collect first.
   order_.clear();
   for (const auto& prompt : prompts_)
@@ -153,12 +209,13 @@ void PrefillScheduler::CancelAll() {
 }
 
 void PrefillScheduler::Abandon() {
-  DCHECK(pieces_.empty());
+  DCHECK(MayChange());
+  pieces_.clear();
   while (!prompts_.empty()) End(prompts_.back().get(), EndReason::kCancelled, {});
 }
 
 void PrefillScheduler::OnTime(absl::Time now) {
-  DCHECK(pieces_.empty());
+  DCHECK(MayChange());
   order_.clear();
   for (const auto& prompt : prompts_)
     if (prompt->phase != Phase::kEnding && now - prompt->progress >= options_.wait_timeout)
@@ -178,20 +235,30 @@ absl::Time PrefillScheduler::NextDeadline() const {
   return next;
 }
 
-// Ends a prompt now, or when its handoff has: until then pages may still be read.
+// Ends a prompt now, or when its handoffs have: until then pages may still be read or written.
 void PrefillScheduler::Stop(Prompt* prompt, EndReason reason, std::string message) {
   if (prompt->phase == Phase::kEnding) return;
-  const bool opened = IsRemote(*prompt) && prompt->phase != Phase::kQueued;
-  if (!opened) {
+  std::erase_if(pieces_, [prompt](const Piece& piece) { return piece.prompt == prompt; });
+  if (!prompt->handing_over && !prompt->inflow_open) {
     End(prompt, reason, std::move(message));
     return;
   }
   prompt->phase = Phase::kEnding;
   prompt->reason = reason;
   prompt->message = std::move(message);
-  effects_.emplace_back(TransferCommand(
-      CancelHandoff{.ticket_id = prompt->request.ticket.id, .epoch = prompt->request.epoch}));
+  const PrefillRequest& request = prompt->request;
+  const auto cancel = [&](const TicketId& ticket) {
+    effects_.emplace_back(
+        TransferCommand(CancelHandoff{.ticket_id = ticket, .epoch = request.epoch}));
+  };
+  if (prompt->handing_over) cancel(request.ticket.id);
+  if (prompt->inflow_open) cancel(request.inflow.ticket_id);
   if (Planted(PlantedBug::kPagesBackAtCancel)) GivePages(prompt);
+}
+
+void PrefillScheduler::EndIfReleased(Prompt* prompt) {
+  if (!prompt->handing_over && !prompt->inflow_open)
+    End(prompt, prompt->reason, std::move(prompt->message));
 }
 
 void PrefillScheduler::End(Prompt* prompt, EndReason reason, std::string message) {
@@ -233,16 +300,19 @@ bool PrefillScheduler::TakesPagesFirst(const Prompt& prompt) const {
 bool PrefillScheduler::TakePages(Prompt* prompt) {
   if (!prompt->pages.empty()) return true;
   const int free_before = pool_->free();
-  if (index_ != nullptr) {
-    prompt->chain = {.salt = prompt->request.cache_salt};
+  prompt->chain = {.salt = prompt->request.cache_salt};
+  // Pages of an inflow are written, so they are nobody else's.
+  if (index_ != nullptr && !prompt->has_inflow()) {
     // The last token is computed in any case, for its logits.
     index_->Hold(std::span(prompt->request.tokens).first(prompt->request.tokens.size() - 1),
                  &prompt->chain, &prompt->pages);
   }
   const int missing = PagesToStart(*prompt) - static_cast<int>(prompt->pages.size());
   if (missing <= pool_->free() - kept_pages_) {
-    prompt->done = static_cast<int32_t>(prompt->pages.size()) * pool_->layout().page_tokens;
-    reused_tokens_ += prompt->done;
+    if (!prompt->has_inflow()) {
+      prompt->done = static_cast<int32_t>(prompt->pages.size()) * pool_->layout().page_tokens;
+      reused_tokens_ += prompt->done;
+    }
     CHECK(pool_->Take(missing, &prompt->pages));
     taken_pages_ += free_before - pool_->free();
     return true;
@@ -286,6 +356,7 @@ void PrefillScheduler::SendOpens(absl::Time now) {
     if (TakesPagesFirst(*next) && !TakePages(next)) continue;
     next->phase = Phase::kOpening;
     next->progress = now;
+    next->handing_over = true;
     ++ahead;
     effects_.emplace_back(TransferCommand(OpenHandoff{.ticket = next->request.ticket,
                                                       .peer = next->request.sink.incarnation,
@@ -293,7 +364,8 @@ void PrefillScheduler::SendOpens(absl::Time now) {
   }
 }
 
-int PrefillScheduler::Contribute(int budget, int kept_pages, absl::Time now, StepBuilder* builder) {
+int PrefillScheduler::Contribute(int budget, int kept_pages, bool may_wait, absl::Time now,
+                                 StepBuilder* builder) {
   DCHECK(pieces_.empty());
   wanted_pages_ = taken_pages_ = 0;
   kept_pages_ = kept_pages;
@@ -310,35 +382,79 @@ int PrefillScheduler::Contribute(int budget, int kept_pages, absl::Time now, Ste
 
   const int before = budget;
   bool may_start = true;
+  Prompt* waiting = nullptr;  // a slice whose step would be suspended
   for (Prompt* prompt : order_) {
     if (budget <= 0) break;
-    if (prompt->phase != Phase::kRunning) {
+    if (prompt->phase != Phase::kRunning && prompt->phase != Phase::kInflow) {
       if (!may_start) continue;
       if (!TakePages(prompt)) {
         // Smaller prompts may pass one that waits for pages, but not for ever.
         if (IsAged(*prompt)) may_start = false;
         continue;
       }
-      prompt->phase = Phase::kRunning;
-      prompt->first_step = now;
-      if (IsRemote(*prompt))
-        Announce(*prompt, 0, static_cast<int>(pool_->layout().planes.size()), 0,
-                 prompt->done / pool_->layout().page_tokens);
+      if (prompt->has_inflow()) AwaitPages(prompt, now);
     }
-    int n = std::min(prompt->remaining(), budget);
-    if (options_.chunk_tokens > 0) n = std::min(n, options_.chunk_tokens);
-    Piece piece{prompt, prompt->done, prompt->done + n, -1};
-    const std::span<const int32_t> tokens(prompt->request.tokens);
-    const std::span<const int32_t> pages(prompt->pages);
-    const int row = builder->AddPiece(tokens.subspan(piece.begin, n), piece.begin,
-                                      pages.first(pool_->layout().PagesFor(piece.end)));
-    if (piece.end == prompt->size()) piece.logits = builder->WantLogits(row + n - 1);
-    pieces_.push_back(piece);
-    budget -= n;
+    if (!MissesInflow(*prompt))
+      budget -= AddPiece(prompt, budget, now, builder);
+    else if (waiting == nullptr && prompt->inflow_planes > 0 && !prompt->waits_for_all)
+      waiting = prompt;
   }
+  if (pieces_.empty() && may_wait && waiting != nullptr)
+    budget -= AddPiece(waiting, budget, now, builder);
   CountOvertaking();
   SendOpens(now);
   return before - budget;
+}
+
+// Its inflow may land from now on.
+void PrefillScheduler::AwaitPages(Prompt* prompt, absl::Time now) {
+  const Inflow& inflow = prompt->request.inflow;
+  prompt->phase = Phase::kInflow;
+  prompt->progress = now;
+  prompt->inflow_open = true;
+  AwaitInflow await{.ticket_id = inflow.ticket_id, .epoch = prompt->request.epoch, .pages = {}};
+  await.pages.assign(prompt->pages.begin(),
+                     prompt->pages.begin() + inflow.tokens / pool_->layout().page_tokens);
+  effects_.emplace_back(TransferCommand(std::move(await)));
+}
+
+int PrefillScheduler::AddPiece(Prompt* prompt, int budget, absl::Time now, StepBuilder* builder) {
+  if (prompt->phase != Phase::kRunning) {
+    prompt->phase = Phase::kRunning;
+    prompt->first_step = now;
+    if (IsRemote(*prompt) && !prompt->has_inflow())
+      Announce(*prompt, 0, static_cast<int>(pool_->layout().planes.size()), 0,
+               prompt->done / pool_->layout().page_tokens);
+  }
+  int n = std::min(prompt->remaining(), budget);
+  if (options_.chunk_tokens > 0) n = std::min(n, options_.chunk_tokens);
+  Piece piece{prompt, prompt->done, prompt->done + n, -1, 0};
+  const std::span<const int32_t> tokens(prompt->request.tokens);
+  const std::span<const int32_t> pages(prompt->pages);
+  const int row = builder->AddPiece(tokens.subspan(piece.begin, n), piece.begin,
+                                    pages.first(pool_->layout().PagesFor(piece.end)));
+  if (piece.end == prompt->size() && !prompt->request.is_head)
+    piece.logits = builder->WantLogits(row + n - 1);
+  pieces_.push_back(piece);
+  return n;
+}
+
+int PrefillScheduler::ready_layers() const {
+  int ready = pool_->layout().n_layers;
+  for (const Piece& piece : pieces_)
+    if (MissesInflow(*piece.prompt)) ready = std::min(ready, piece.prompt->inflow_planes);
+  return ready;
+}
+
+void PrefillScheduler::Meanwhile(absl::Time now) {
+  taken_pages_ = 0;
+  SendOpens(now);
+}
+
+void PrefillScheduler::GiveWay() {
+  CHECK(in_step() && MayChange());
+  pieces_[0].prompt->waits_for_all = true;
+  pieces_.clear();
 }
 
 void PrefillScheduler::CountOvertaking() {
@@ -362,10 +478,12 @@ int64_t PrefillScheduler::AnnouncedBytesPerLayer() const {
   return pages * layout.planes[0].bytes;
 }
 
-void PrefillScheduler::LayersDone(int from, int to) {
+void PrefillScheduler::LayersDone(int to) {
   const int page_tokens = pool_->layout().page_tokens;
-  for (const Piece& piece : pieces_) {
-    if (!IsRemote(*piece.prompt)) continue;
+  for (Piece& piece : pieces_) {
+    // What may be thrown away is not final.
+    if (!IsRemote(*piece.prompt) || MissesInflow(*piece.prompt)) continue;
+    const int from = std::exchange(piece.announced, to);
     // Full pages only: a page begun in an earlier chunk is announced when a chunk fills it.
     const bool last = piece.end == piece.prompt->size() && !Planted(PlantedBug::kLastPageNotSent);
     const int first_page = piece.begin / page_tokens;
@@ -404,24 +522,25 @@ void PrefillScheduler::FirstToken(const Piece& piece, const Backend& backend, Sa
                            .token = sampled.token,
                            .logprob = sampled.logprob,
                            .digest = request.want_digests ? LogitsDigest(logits, 0) : 0}));
-  const CommitRecord record{.first_token = sampled.token, .n_tokens = prompt->size()};
-  if (IsRemote(*prompt)) {
-    prompt->phase = Phase::kCommitting;
-    effects_.emplace_back(
-        TransferCommand(CommitHandoff{.ticket_id = request.ticket.id, .record = record}));
-    return;
-  }
+  if (IsRemote(*prompt)) return Commit(prompt, sampled.token);
   if (request.sink.incarnation != 0) {
     HandoffArrived arrived;
     arrived.ticket_id = request.ticket.id;
     arrived.epoch = request.epoch;
     arrived.request_id = request.request_id;
     arrived.pages = std::move(prompt->pages);
-    arrived.record = record;
+    arrived.record = {.first_token = sampled.token, .n_tokens = prompt->size()};
     prompt->pages.clear();
     effects_.emplace_back(std::move(arrived));
   }
   End(prompt, EndReason::kLength, {});
+}
+
+void PrefillScheduler::Commit(Prompt* prompt, int32_t first_token) {
+  prompt->phase = Phase::kCommitting;
+  effects_.emplace_back(TransferCommand(
+      CommitHandoff{.ticket_id = prompt->request.ticket.id,
+                    .record = {.first_token = first_token, .n_tokens = prompt->size()}}));
 }
 
 void PrefillScheduler::StepDone(const Backend& backend, Sampler* sampler, absl::Time now) {
@@ -429,7 +548,11 @@ void PrefillScheduler::StepDone(const Backend& backend, Sampler* sampler, absl::
     piece.prompt->done = piece.end;
     piece.prompt->progress = now;
     EnterPages(piece.prompt);
-    if (piece.logits >= 0) FirstToken(piece, backend, sampler, now);  // may end the prompt
+    if (piece.end < piece.prompt->size()) continue;
+    if (piece.prompt->request.is_head)
+      Commit(piece.prompt, 0);
+    else
+      FirstToken(piece, backend, sampler, now);  // may end the prompt
   }
   pieces_.clear();
 }

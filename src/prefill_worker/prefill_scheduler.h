@@ -27,8 +27,18 @@
 //    and what had started when it became the first. The wait for its promise is in order of arrival
 //    at the sink. A preempted request comes back as a new prompt: at most three times.
 //
-// A step: Contribute, LayersDone for ascending runs that cover all layers, StepDone. Events come
-// between steps, never inside one.
+// Ranks of a relay (KV-Runahead, two ranks as yet): the head computes its slice, hands it to the
+// tail as any prompt is handed over, and has no first token. The tail takes pages for the whole
+// prompt, the first of them for its inflow, passes on each plane that arrives, and may compute a
+// layer when that layer of the inflow is there: a step of its slice starts with the first plane and
+// is suspended where the next one is missing. A plane is there when the head is through it with its
+// last chunk, so the tail waits within one step of the head. Such a step carries nothing else, and
+// gives way to decode rows: it is thrown away, and the slice waits for all of its inflow. What is
+// computed twice has the same bits. Of three pools, decode worker's, tail's and head's, pages are
+// taken in this order; the router aims so that it is the order of incarnations too.
+//
+// A step: Contribute, LayersDone after each run of layers until all are done, StepDone. Events come
+// between steps, or while one is suspended; then they may end it (in_step).
 #pragma once
 
 #include <cstdint>
@@ -85,6 +95,8 @@ class PrefillScheduler {
   void Promised(const HandoffPromised& event, absl::Time now);
   void NoRoom(const HandoffNoRoom& event);
   void Ended(const HandoffEnded& event);
+  void Arrived(const InflowArrived& event, absl::Time now);
+  void Failed(const InflowFailed& event);
   void Cancel(RequestId request, Epoch up_to);
   void CancelAll();
   // The transfer room is gone, nothing reads pages any more: everything ends now.
@@ -94,12 +106,20 @@ class PrefillScheduler {
 
   // --- one step
   // Adds pieces of at most `budget` tokens in all; returns how many. Also sends due OPENs.
-  // kept_pages: free pages that are others', not to be taken.
-  int Contribute(int budget, int kept_pages, absl::Time now, StepBuilder* builder);
+  // kept_pages: free pages that are others', not to be taken. The step's layers may then be run as
+  // far as ready_layers says; only if may_wait is that less than all.
+  int Contribute(int budget, int kept_pages, bool may_wait, absl::Time now, StepBuilder* builder);
+  bool in_step() const { return !pieces_.empty(); }
+  int ready_layers() const;
+  // The step is suspended: sends due OPENs.
+  void Meanwhile(absl::Time now);
+  // The suspended step is thrown away.
+  void GiveWay();
   // Bytes per layer that this step makes final for handoffs; 0: nobody waits for single layers.
   int64_t AnnouncedBytesPerLayer() const;
-  // Layers [from, to) of the step are done: their finished pages are announced.
-  void LayersDone(int from, int to);
+  // Layers [0, to) of the step are done: their finished pages are announced, those of a step that
+  // may be thrown away when it cannot be any more.
+  void LayersDone(int to);
   void StepDone(const Backend& backend, Sampler* sampler, absl::Time now);
 
   // Effects since the last call, appended in order.
@@ -111,7 +131,8 @@ class PrefillScheduler {
   int n_running() const;
   // Pages the first prompt that could start lacks room for; 0: none waits for pages.
   int wanted_pages() const { return wanted_pages_; }
-  int taken_pages() const { return taken_pages_; }  // free ones, by the last Contribute
+  // Free ones, by the last Contribute or Meanwhile.
+  int taken_pages() const { return taken_pages_; }
 
   int pages_held() const;
   int64_t reused_tokens() const { return reused_tokens_; }  // since the start
@@ -123,24 +144,32 @@ class PrefillScheduler {
     Prompt* prompt;
     int32_t begin, end;  // positions
     int logits;          // index in the step's logits, -1 = none
+    int announced;       // layers
   };
 
   bool IsRemote(const Prompt& prompt) const;
+  bool MissesInflow(const Prompt& prompt) const;
   bool CanRun(const Prompt& prompt) const;
   bool IsAged(const Prompt& prompt) const;
   std::string WhyRefused(const PrefillRequest& request) const;
   Prompt* Find(const TicketId& ticket);
+  Prompt* FindInflow(const TicketId& ticket);
+  bool MayChange() const;
   int PagesToStart(const Prompt& prompt) const;
   bool TakesPagesFirst(const Prompt& prompt) const;
   bool TakePages(Prompt* prompt);
   void EnterPages(Prompt* prompt);
+  void AwaitPages(Prompt* prompt, absl::Time now);
+  int AddPiece(Prompt* prompt, int budget, absl::Time now, StepBuilder* builder);
   void Announce(const Prompt& prompt, int plane, int n_planes, int first_page, int end_page);
   Prompt* NextToOpen(bool may_take_pages) const;
   void SendOpens(absl::Time now);
   void CountOvertaking();
   void FirstToken(const Piece& piece, const Backend& backend, Sampler* sampler, absl::Time now);
+  void Commit(Prompt* prompt, int32_t first_token);
   void Stop(Prompt* prompt, EndReason reason, std::string message);
   void End(Prompt* prompt, EndReason reason, std::string message);
+  void EndIfReleased(Prompt* prompt);
   void GivePages(Prompt* prompt);
 
   const PrefillOptions options_;

@@ -1,6 +1,8 @@
 // The two handoff machines, each alone with a pool and what it last wanted done.
 #pragma once
 
+#include <numeric>
+#include <utility>
 #include <vector>
 
 #include "kvtransfer/handoff_sink.h"
@@ -62,13 +64,17 @@ struct SourceRig {
   HandoffEffects effects;
 };
 
-// A sink with `n_pages` pages of two planes, promised from a stock of 8.
+// A sink with `n_pages` pages of two planes, promised from a stock of 8; an inflow: into pages of
+// the engine's own from 8 on.
 struct SinkRig {
-  explicit SinkRig(int32_t n_pages, bool promised = true)
-      : pool(8, {60, 40}),
-        sink(MakeTicket(1, 2, n_pages, n_pages + 1), 1, 3, &pool.view(), kLimits, 0) {
+  explicit SinkRig(int32_t n_pages, bool promised = true, bool inflow = false)
+      : pool(16, {60, 40}),
+        sink(MakeTicket(1, 2, n_pages, inflow ? 0 : n_pages + 1), 1, 3, &pool.view(), kLimits, 0) {
     stock.Lend({0, 1, 2, 3, 4, 5, 6, 7});
-    if (promised) sink.Promise(0, &stock, &effects);
+    std::vector<int32_t> named(size_t(n_pages), 8);
+    std::iota(named.begin(), named.end(), 8);
+    if (promised && inflow) sink.Await(std::move(named), 0, &effects);
+    if (promised && !inflow) sink.Promise(0, &stock, &effects);
   }
   wire::ChunkHeader Header(uint32_t plane, uint32_t n_planes, uint32_t first_page, uint32_t n_pages,
                            uint32_t length, uint32_t seq) {

@@ -1,7 +1,8 @@
 // Thousands of random runs of two sources and two sinks over a network that delays, duplicates,
-// damages and cuts, with cancels and stock changes at any moment. Held after every single event: no
-// page is lost, doubled or written without a promise. Held at the end: every handoff ended exactly
-// once at each end, what arrived is byte-exact, nothing is left open.
+// damages and cuts, with cancels and stock changes at any moment; a quarter of the handoffs are
+// inflows, awaited at any moment. Held after every single event: no page is lost, doubled or
+// written without a promise or a name. Held at the end: every handoff ended exactly once at each
+// end, what arrived is byte-exact, nothing is left open.
 #include <map>
 
 #include "kvtransfer/core_cluster.h"
@@ -17,6 +18,7 @@ constexpr int32_t kPages = 12;
 
 struct Totals {
   int committed = 0, failed = 0, arrived = 0, aborted = 0, no_room = 0;
+  int inflows_arrived = 0, inflows_failed = 0, planes_told = 0;
   uint64_t crc_errors = 0, resent = 0, refused = 0, resumed = 0, kept = 0;
 };
 
@@ -50,6 +52,7 @@ class Run {
       if (int(handoffs_.size()) < n_handoffs && Random(10) == 0) OpenOne();
       if (Random(6) == 0) Feed();
       if (Random(8) == 0) ChangeStock();
+      if (Random(10) == 0) AwaitOne();
       if (Random(60) == 0) CancelOne();
       if (Random(5) == 0) cluster_.now_us += TransferCore::kTickUs;
       cluster_.Step();
@@ -60,11 +63,16 @@ class Run {
     for (int i = 0; i < 3'000 && Open(); ++i) {
       Feed();
       if (i % 20 == 0) ChangeStock();
+      if (i % 10 == 0) AwaitOne();
       if (i > 1'500 && i % 50 == 0) CancelOne();
       if (Random(4) == 0) cluster_.now_us += TransferCore::kTickUs;
       cluster_.Step();
       Look();
     }
+    // What is awaited and never came is nobody's business but the engine's.
+    for (const auto& [n, handoff] : handoffs_)
+      if (handoff.inflow() && !handoff.inflow_over())
+        Sink(handoff.sink).core->Handle(CancelHandoff{handoff.ticket.id, 1}, cluster_.now_us);
     cluster_.RunUntilIdle(30'000'000);
     Look();
     for (const auto& node : cluster_.nodes) {
@@ -83,6 +91,11 @@ class Run {
       REQUIRE(handoff.ended.has_value());
       if (handoff.ended->ok()) REQUIRE(handoff.arrived);
       if (handoff.opened_at_sink) REQUIRE(handoff.arrived != handoff.aborted);
+      if (handoff.inflow()) {
+        REQUIRE(handoff.inflow_over() == !handoff.named.empty());
+        totals_->inflows_arrived += handoff.arrived;
+        totals_->inflows_failed += handoff.aborted;
+      }
       ++(handoff.ended->ok() ? totals_->committed : totals_->failed);
       totals_->arrived += handoff.arrived;
       totals_->aborted += handoff.aborted;
@@ -98,6 +111,11 @@ class Run {
     bool committed = false;
     std::optional<absl::Status> ended;
     bool opened_at_sink = false, arrived = false, aborted = false;
+    std::vector<int32_t> named;  // inflow: pages at the sink, since it is awaited
+    int32_t planes_told = 0;
+
+    bool inflow() const { return ticket.promise_pages == 0; }
+    bool inflow_over() const { return arrived || aborted; }
   };
 
   uint64_t Random(uint64_t n) { return cluster_.random() % n; }
@@ -117,8 +135,10 @@ class Run {
     handoff.source = Random(2);
     handoff.sink = Random(2);
     const auto kv_pages = int32_t(Random(6));
+    const bool inflow = kv_pages > 0 && Random(4) == 0;
     handoff.ticket = MakeTicket(n, Sink(handoff.sink).options.incarnation, kv_pages,
-                                std::max(kv_pages, 1) + int32_t(Random(3)));
+                                inflow ? 0 : std::max(kv_pages, 1) + int32_t(Random(3)));
+    if (inflow && Random(3) == 0) Await(handoff);  // before its OPEN
     for (int32_t i = 0; i < kv_pages; ++i) handoff.pages.push_back(int32_t(Random(kPages)));
     // Plane after plane as prefill does, the pages of a plane in one to three pieces.
     for (int32_t plane = 0; plane < int32_t(kPlanes.size()); ++plane)
@@ -152,6 +172,26 @@ class Run {
     }
   }
 
+  void AwaitOne() {
+    if (handoffs_.empty()) return;
+    Handoff& handoff = std::next(handoffs_.begin(), int64_t(Random(handoffs_.size())))->second;
+    if (handoff.inflow() && handoff.named.empty()) Await(handoff);
+  }
+  // If the sink's engine has the pages; else it asks for some of those it lent.
+  void Await(Handoff& handoff) {
+    CoreNode& sink = Sink(handoff.sink);
+    const auto n_pages = size_t(handoff.ticket.kv_pages);
+    if (sink.owned.size() < n_pages)
+      return sink.core->Handle(ReclaimPages{handoff.ticket.kv_pages}, cluster_.now_us);
+    for (size_t i = 0; i < n_pages; ++i) {
+      const int32_t page = *std::next(sink.owned.begin(), int64_t(Random(sink.owned.size())));
+      sink.owned.erase(page);
+      sink.kept.insert(page);
+      handoff.named.push_back(page);
+    }
+    sink.core->Handle(AwaitInflow{handoff.ticket.id, 1, handoff.named}, cluster_.now_us);
+  }
+
   void ChangeStock() {
     CoreNode& sink = Sink(Random(2));
     if (Random(3) == 0) {
@@ -176,8 +216,11 @@ class Run {
       for (TransferEvent& event : std::exchange(node.events, {})) {
         if (auto* ended = std::get_if<HandoffEnded>(&event)) OnEnded(*ended);
         if (auto* arrived = std::get_if<HandoffArrived>(&event)) OnArrived(node, *arrived);
+        if (auto* arrived = std::get_if<InflowArrived>(&event)) OnInflow(node, *arrived);
+        if (auto* failed = std::get_if<InflowFailed>(&event)) OnInflow(node, *failed);
         if (auto* aborted = std::get_if<HandoffAborted>(&event)) {
           Handoff& handoff = handoffs_.at(aborted->ticket_id.high);
+          REQUIRE_FALSE(handoff.inflow());
           REQUIRE_FALSE(handoff.arrived);
           REQUIRE_FALSE(handoff.aborted);
           REQUIRE_FALSE(aborted->status.ok());
@@ -202,8 +245,45 @@ class Run {
     handoff.ended = ended.status;
   }
 
+  void OnInflow(CoreNode& node, const InflowArrived& arrived) {
+    Handoff& handoff = handoffs_.at(arrived.ticket_id.high);
+    REQUIRE(&node == &Sink(handoff.sink));
+    REQUIRE_FALSE(handoff.named.empty());
+    REQUIRE_FALSE(handoff.inflow_over());
+    REQUIRE(arrived.n_planes > handoff.planes_told);
+    handoff.planes_told = arrived.n_planes;
+    ++totals_->planes_told;
+    TestPool& source = Source(handoff.source).pool;
+    for (int32_t plane = 0; plane < arrived.n_planes; ++plane)
+      for (size_t i = 0; i < handoff.named.size(); ++i) {
+        const auto sent = source.cell(handoff.pages[i], plane);
+        REQUIRE(
+            std::equal(sent.begin(), sent.end(), node.pool.cell(handoff.named[i], plane).begin()));
+      }
+    if (arrived.n_planes < int32_t(kPlanes.size())) return;
+    handoff.arrived = true;
+    TakeBack(node, handoff);
+  }
+  void OnInflow(CoreNode& node, const InflowFailed& failed) {
+    Handoff& handoff = handoffs_.at(failed.ticket_id.high);
+    REQUIRE(&node == &Sink(handoff.sink));
+    REQUIRE_FALSE(handoff.named.empty());
+    REQUIRE_FALSE(handoff.inflow_over());
+    REQUIRE_FALSE(failed.status.ok());
+    handoff.aborted = true;
+    TakeBack(node, handoff);
+  }
+  // The last word: the engine uses the pages for something else at once.
+  static void TakeBack(CoreNode& node, const Handoff& handoff) {
+    for (const int32_t page : handoff.named) {
+      node.kept.erase(page);
+      node.Own(page);
+    }
+  }
+
   void OnArrived(CoreNode& node, const HandoffArrived& arrived) {
     Handoff& handoff = handoffs_.at(arrived.ticket_id.high);
+    REQUIRE_FALSE(handoff.inflow());
     REQUIRE_FALSE(handoff.arrived);
     REQUIRE_FALSE(handoff.aborted);
     REQUIRE(handoff.committed);
@@ -233,7 +313,9 @@ TEST_CASE("random interleavings keep every promise") {
                     << totals.arrived << " aborted " << totals.aborted << " no room "
                     << totals.no_room << " crc errors " << totals.crc_errors << " resent "
                     << totals.resent << " refused " << totals.refused << " resumed "
-                    << totals.resumed << " kept " << totals.kept);
+                    << totals.resumed << " kept " << totals.kept << " inflows arrived "
+                    << totals.inflows_arrived << " failed " << totals.inflows_failed
+                    << " planes told " << totals.planes_told);
   // The runs met what they are about.
   CHECK(totals.committed > 1'000);
   CHECK(totals.failed > 1'000);
@@ -245,6 +327,9 @@ TEST_CASE("random interleavings keep every promise") {
   CHECK(totals.refused > 500);
   CHECK(totals.resumed > 100);
   CHECK(totals.kept > 100);
+  CHECK(totals.inflows_arrived > 100);
+  CHECK(totals.inflows_failed > 100);
+  CHECK(totals.planes_told > totals.inflows_arrived);
 }
 
 }  // namespace

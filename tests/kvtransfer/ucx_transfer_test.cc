@@ -48,6 +48,40 @@ TEST_CASE("a handoff over UCX moves every byte") {
   CHECK(sink.Wait<PagesReturned>(0)->pages.size() == 1);
 }
 
+TEST_CASE("an inflow over UCX lands in the pages named for it, which are told plane by plane") {
+  const bool await_first = GENERATE(true, false);
+  UcxNode head(TestOptions(1), 3, {4'000, 200'000, 48});
+  UcxNode tail(TestOptions(2), 12, {4'000, 200'000, 48});
+  for (int32_t page = 0; page < 3; ++page) head.pool().FillPage(page, 3);
+  for (int32_t page = 0; page < 12; ++page) tail.pool().FillCanary(page);
+  const Ticket ticket = MakeTicket(1, 2, 3, 0);
+  const std::vector<int32_t> named = {7, 2, 10};
+  if (await_first) tail.transfer().Post(AwaitInflow{ticket.id, 1, named});
+  head.Open(ticket, tail);
+  if (!await_first) {
+    REQUIRE(head.Wait<HandoffNoRoom>().has_value());
+    tail.transfer().Post(AwaitInflow{ticket.id, 1, named});
+  }
+  REQUIRE(head.Wait<HandoffPromised>().has_value());
+  head.SendAndCommit(ticket, Pages(3));
+  for (int32_t n_planes = 0; n_planes < 3;) {
+    const auto arrived = tail.Wait<InflowArrived>();
+    REQUIRE(arrived.has_value());
+    CHECK(arrived->n_planes > n_planes);
+    n_planes = arrived->n_planes;
+  }
+  for (size_t i = 0; i < named.size(); ++i)
+    CHECK(SamePage(head.pool(), int32_t(i), tail.pool(), named[i]));
+  for (int32_t page = 0; page < 12; ++page)
+    if (std::find(named.begin(), named.end(), page) == named.end())
+      CHECK(tail.pool().HasCanary(page));
+  CHECK(head.Wait<HandoffEnded>()->status.ok());
+  // One that is still awaited ends with the worker.
+  tail.transfer().Post(AwaitInflow{MakeTicket(2, 2, 1, 0).id, 1, {0}});
+  tail.Stop();
+  CHECK(tail.Wait<InflowFailed>(0)->status.code() == absl::StatusCode::kUnavailable);
+}
+
 TEST_CASE("the address is where it listens; a taken port and a foreign address are named") {
   UcxNode node(TestOptions(1), 2, {64});
   REQUIRE(node.status().ok());

@@ -4,118 +4,10 @@
 #include <map>
 #include <set>
 
-#include "prefill_worker/hash_backend.h"
-#include "prefill_worker/sequential_run.h"
-
-// After our headers: both have a CHECK.
-#include <catch2/catch.hpp>
+#include "prefill_worker/scheduler_bench.h"
 
 namespace baton {
 namespace {
-
-// The peer's order is below: the promise comes before pages here.
-constexpr Incarnation kSelf = 5, kPeer = 2, kHighPeer = 9;
-constexpr int kPageTokens = 4;
-
-// A scheduler on its backend; steps run in one go or layer by layer.
-struct Bench {
-  explicit Bench(int n_pages = 200, int chunk = 0, int open_ahead = 4,
-                 TransitionCounts* transitions = nullptr, bool reuse_kv = true) {
-    PrefillOptions options;
-    options.reuse_kv = reuse_kv;
-    options.transitions = transitions;
-    options.self = kSelf;
-    options.vocab = HashBackend::kVocab;
-    options.max_context = 1000;
-    options.chunk_tokens = chunk;
-    options.open_ahead = open_ahead;
-    options.max_prompts = 50;
-    pool = std::move(*KvPool::Create(backend.kv_layout(), n_pages));
-    backend.SetPool(pool.get());
-    scheduler = std::make_unique<PrefillScheduler>(options, pool.get());
-  }
-
-  static PrefillRequest Request(RequestId id, int n_tokens, Incarnation sink = 0) {
-    PrefillRequest request;
-    request.request_id = id;
-    request.epoch = 1;
-    for (int i = 0; i < n_tokens; ++i)
-      request.tokens.push_back(static_cast<int32_t>((id * 31 + i * 7) % HashBackend::kVocab));
-    request.sampling.temperature = 0;
-    request.sink = {.incarnation = sink, .address = "peer:1"};
-    request.ticket.id = {.high = 0, .low = id};
-    request.ticket.epoch = 1;
-    request.ticket.request_id = id;
-    request.ticket.sink = sink;
-    request.ticket.kv_pages = (n_tokens + kPageTokens - 1) / kPageTokens;
-    request.ticket.promise_pages = request.ticket.kv_pages + 2;
-    return request;
-  }
-  void Admit(PrefillRequest request) { scheduler->Admit(std::move(request), now); }
-
-  int Step(int budget, int layers = 1) {
-    builder.Clear();
-    const int n = scheduler->Contribute(budget, 0, now, &builder);
-    if (n > 0) {
-      now += absl::Milliseconds(10);
-      backend.Begin(builder.batch());
-      for (int from = 0; from < 3; from += layers) {
-        backend.RunLayers(from, std::min(3, from + layers));
-        scheduler->LayersDone(from, std::min(3, from + layers));
-      }
-      scheduler->StepDone(backend, &sampler, now);
-    }
-    Collect();
-    return n;
-  }
-  void Collect() {
-    std::vector<PrefillEffect> effects;
-    scheduler->TakeEffects(&effects);
-    for (PrefillEffect& effect : effects) {
-      if (auto* command = std::get_if<TransferCommand>(&effect)) {
-        if (auto* open = std::get_if<OpenHandoff>(command)) opens.push_back(open->ticket.id.low);
-        if (auto* cells = std::get_if<SendCells>(command)) sent.push_back(*cells);
-        if (auto* commit = std::get_if<CommitHandoff>(command)) commits.push_back(*commit);
-        if (auto* cancel = std::get_if<CancelHandoff>(command)) cancels.push_back(*cancel);
-      } else if (auto* event = std::get_if<WorkerEvent>(&effect)) {
-        if (auto* token = std::get_if<TokenOut>(event)) tokens.push_back(*token);
-        if (auto* done = std::get_if<PromptComputed>(event)) computed[done->request_id] = *done;
-        if (auto* part = std::get_if<PartEnded>(event)) ends[part->request_id] = *part;
-        if (std::holds_alternative<NoRoomNotice>(*event)) ++no_room;
-      } else {
-        kept.push_back(std::get<HandoffArrived>(effect));
-      }
-    }
-    REQUIRE(pool->held() + pool->shared() == scheduler->pages_held() + KeptPages());
-  }
-  int KeptPages() const {
-    int n = 0;
-    for (const HandoffArrived& k : kept) n += static_cast<int>(k.pages.size());
-    return n;
-  }
-  static TicketId Id(RequestId id) { return {.high = 0, .low = id}; }
-  void Promise(RequestId id) { scheduler->Promised({.ticket_id = Id(id)}, now); }
-  void EndHandoff(RequestId id, absl::Status status = absl::OkStatus()) {
-    scheduler->Ended({.ticket_id = Id(id), .status = std::move(status), .transfer_us = 5});
-    Collect();
-  }
-
-  HashBackend backend{kPageTokens};
-  std::unique_ptr<KvPool> pool;
-  std::unique_ptr<PrefillScheduler> scheduler;
-  StepBuilder builder;
-  Sampler sampler;
-  absl::Time now = absl::UnixEpoch();
-  std::vector<RequestId> opens;
-  std::vector<SendCells> sent;
-  std::vector<CommitHandoff> commits;
-  std::vector<CancelHandoff> cancels;
-  std::vector<TokenOut> tokens;
-  std::map<RequestId, PromptComputed> computed;
-  std::map<RequestId, PartEnded> ends;
-  std::vector<HandoffArrived> kept;
-  int no_room = 0;
-};
 
 TEST_CASE("the first token is the sequential one, whatever the chunk and budget") {
   const int chunk = GENERATE(1, 3, 4, 7, 0);
@@ -220,11 +112,11 @@ TEST_CASE("nothing is announced layer by layer when nobody waits for it") {
   b.Admit(Bench::Request(1, 8));
   b.Admit(Bench::Request(2, 8, kSelf));
   b.builder.Clear();
-  REQUIRE(b.scheduler->Contribute(100, 0, b.now, &b.builder) == 8);
+  REQUIRE(b.scheduler->Contribute(100, 0, true, b.now, &b.builder) == 8);
   REQUIRE(b.scheduler->AnnouncedBytesPerLayer() == 0);
   b.backend.Begin(b.builder.batch());
   b.backend.RunLayers(0, 3);
-  b.scheduler->LayersDone(0, 3);
+  b.scheduler->LayersDone(3);
   b.scheduler->StepDone(b.backend, &b.sampler, b.now);
   while (b.Step(100) > 0) {
   }
@@ -284,7 +176,7 @@ TEST_CASE("the pages a prompt waits for are named, for the purse to reclaim") {
   PrefillRequest request = Bench::Request(1, 20);
   b.scheduler->Admit(std::move(request), b.now);
   b.builder.Clear();
-  REQUIRE(b.scheduler->Contribute(100, 0, b.now, &b.builder) == 0);
+  REQUIRE(b.scheduler->Contribute(100, 0, true, b.now, &b.builder) == 0);
   REQUIRE(b.scheduler->wanted_pages() == 5);
   b.pool->Give(lent);
   REQUIRE(b.Step(100) == 20);
@@ -416,6 +308,27 @@ TEST_CASE("every state of a prompt has a deadline, and every transition can be t
   b.Step(100);  // without a handoff
   b.Admit(Bench::Request(++id, 12));
   b.scheduler->Cancel(id, 1);
+  // The tail of a relay: its inflow fails while it waits or runs, or is cancelled.
+  enum { kWaiting, kStarted, kAbandoned };
+  for (const int state : {kWaiting, kStarted, kAbandoned})
+    for (const Incarnation sink : {Incarnation{0}, kPeer}) {
+      PrefillRequest tail = Bench::Request(++id, 12, sink);
+      tail.inflow = {.ticket_id = Bench::Id(1000 + id), .tokens = 8};
+      b.Admit(tail);
+      b.Step(0);
+      if (sink != 0) b.Promise(id);
+      b.Step(100);
+      if (state == kStarted)
+        b.scheduler->Arrived({.ticket_id = tail.inflow.ticket_id, .n_planes = 1}, b.now);
+      b.builder.Clear();
+      b.scheduler->Contribute(100, 0, true, b.now, &b.builder);
+      if (state == kAbandoned) b.scheduler->Cancel(id, 1);
+      b.scheduler->Failed(
+          {.ticket_id = tail.inflow.ticket_id, .status = absl::UnavailableError("head lost")});
+      b.Collect();
+      if (sink != 0) b.EndHandoff(id, absl::CancelledError("cancelled"));
+      REQUIRE(b.ends.contains(id));
+    }
   for (const TransitionRow& row : table.transitions) {
     CAPTURE(table.states[row.from].name, table.states[row.to].name);
     REQUIRE(counts.count(table, row) > 0);

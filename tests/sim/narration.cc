@@ -45,6 +45,9 @@ std::string One(const ReclaimPages& m) { return StrFormat("reclaim %d pages", m.
 std::string One(const CancelHandoff& m) {
   return StrFormat("cancel handoff %x/%d", m.ticket_id.high, m.epoch);
 }
+std::string One(const AwaitInflow& m) {
+  return StrFormat("await %x/%d in %d pages", m.ticket_id.high, m.epoch, m.pages.size());
+}
 
 std::string One(const HandoffPromised& m) { return StrFormat("promised %x", m.ticket_id.high); }
 std::string One(const HandoffNoRoom& m) { return StrFormat("no room for %x", m.ticket_id.high); }
@@ -62,6 +65,12 @@ std::string One(const HandoffAborted& m) {
 std::string One(const PagesReturned& m) { return StrFormat("%d pages back", m.pages.size()); }
 std::string One(const StockChanged& m) {
   return StrFormat("stock %d, waiting %d", m.free_pages, m.waiting);
+}
+std::string One(const InflowArrived& m) {
+  return StrFormat("inflow %x/%d: %d planes", m.ticket_id.high, m.epoch, m.n_planes);
+}
+std::string One(const InflowFailed& m) {
+  return StrFormat("inflow %x/%d failed: %s", m.ticket_id.high, m.epoch, m.status.ToString());
 }
 
 template <typename Variant>

@@ -135,6 +135,8 @@ void WorkerCore::Handle(TransferEvent event) {
                  [this](const HandoffAborted& e) { decode_.Aborted(e); },
                  [this](const PagesReturned& e) { purse_.Returned(e); },
                  [this](const StockChanged& e) { purse_.Changed(e); },
+                 [this](const InflowArrived& e) { prefill_.Arrived(e, ports_.clock()); },
+                 [this](const InflowFailed& e) { prefill_.Failed(e); },
              },
              event);
 }
@@ -171,15 +173,44 @@ bool WorkerCore::Turn() {
     prefill_.OnTime(now);
     decode_.OnTime(now);
   }
-  builder_.Clear();
-  const int n_rows = decode_.Contribute(now, purse_.stock(), &builder_);
-  int budget = options_.max_step_tokens - n_rows;
-  if (n_rows > 0) budget = std::min(budget, options_.mixed_prefill_tokens);
-  const int kept = purse_.guests_first() ? pool_->total() : decode_.growth_pages();
-  const int n_prefill = prefill_.Contribute(budget, kept, now, &builder_);
+  if (step_ && !prefill_.in_step()) step_.reset();  // its prompt has ended
+  if (step_ && decode_.has_rows()) {
+    prefill_.GiveWay();
+    step_.reset();
+    ++metrics_.steps_given_way;
+  }
+  if (step_)
+    prefill_.Meanwhile(now);
+  else
+    ComposeStep(now);
   purse_.PromptsTook(prefill_.taken_pages());
   TakeEffects();
+  LendPages();
+  const bool ran = step_ && RunStep();
+  ReportLoad(ports_.clock());
+  SendReport();
+  return ran || lends_more_;
+}
 
+void WorkerCore::ComposeStep(absl::Time now) {
+  builder_.Clear();
+  Step step;
+  step.n_rows = decode_.Contribute(now, purse_.stock(), &builder_);
+  int budget = options_.max_step_tokens - step.n_rows;
+  if (step.n_rows > 0) budget = std::min(budget, options_.mixed_prefill_tokens);
+  const int kept = purse_.guests_first() ? pool_->total() : decode_.growth_pages();
+  step.n_prefill = prefill_.Contribute(budget, kept, step.n_rows == 0, now, &builder_);
+  if (builder_.n_tokens() == 0) return;
+  const int n_layers = backend_->model().n_layers;
+  const int64_t layer_bytes = prefill_.AnnouncedBytesPerLayer();
+  step.layers_at_once = layer_bytes == 0 ? n_layers
+                                         : static_cast<int>(std::clamp<int64_t>(
+                                               options_.announce_bytes / layer_bytes, 1, n_layers));
+  backend_->Begin(builder_.batch());
+  step_ = step;
+}
+
+void WorkerCore::LendPages() {
   commands_.clear();
   PurseNeeds needs;
   if (!Planted(PlantedBug::kPurseIsDeaf)) needs.wanted_pages = prefill_.wanted_pages();
@@ -187,37 +218,41 @@ bool WorkerCore::Turn() {
   needs.guest_pages = decode_.expected_pages();
   needs.expected_wait_us = static_cast<int64_t>(static_cast<float>(decode_.steps_to_first_end()) *
                                                 metrics_.decode_step_ms * 1000.0f);
-  const bool lends_more = purse_.Balance(needs, &commands_);
+  lends_more_ = purse_.Balance(needs, &commands_);
   for (TransferCommand& command : commands_) ports_.transfer(std::move(command));
-
-  const bool has_step = builder_.n_tokens() > 0;
-  if (has_step) RunStep(n_rows, n_prefill);
-  ReportLoad(ports_.clock());
-  SendReport();
-  return has_step || lends_more;
 }
 
-void WorkerCore::RunStep(int n_rows, int n_prefill) {
-  const absl::Time start = ports_.clock();
+// Runs the step's layers as far as they may run. False: none may now.
+bool WorkerCore::RunStep() {
   const int n_layers = backend_->model().n_layers;
-  const int64_t layer_bytes = prefill_.AnnouncedBytesPerLayer();
-  int layers = n_layers;  // that run together
-  if (layer_bytes > 0)
-    layers =
-        static_cast<int>(std::clamp<int64_t>(options_.announce_bytes / layer_bytes, 1, n_layers));
-  backend_->Begin(builder_.batch());
-  for (int from = 0; from < n_layers; from += layers) {
-    const int to = std::min(from + layers, n_layers);
+  const int ready = prefill_.ready_layers();
+  if (ready == step_->layers_done) return false;
+  const absl::Time start = ports_.clock();
+  if (step_->suspended < start)
+    metrics_.step_wait_seconds += absl::ToDoubleSeconds(start - step_->suspended);
+  while (step_->layers_done < ready) {
+    const int from = step_->layers_done;
+    const int to = std::min(from + step_->layers_at_once, ready);
     if (!Planted(PlantedBug::kAnnouncesBeforeCompute)) backend_->RunLayers(from, to);
-    prefill_.LayersDone(from, to);
+    step_->layers_done = to;
+    prefill_.LayersDone(to);
     TakePrefillEffects();
     if (Planted(PlantedBug::kAnnouncesBeforeCompute)) backend_->RunLayers(from, to);
   }
   const absl::Time end = ports_.clock();
+  step_->ran += end - start;
+  if (ready < n_layers) {
+    metrics_.steps_suspended += step_->suspended == absl::InfiniteFuture();
+    step_->suspended = end;
+    return true;
+  }
+  const Step step = *step_;
+  step_.reset();
   decode_.StepDone(*backend_, &sampler_, end);
   prefill_.StepDone(*backend_, &sampler_, end);
   TakeEffects();
-  Measure(n_rows, n_prefill, end - start);
+  Measure(step.n_rows, step.n_prefill, step.ran);
+  return true;
 }
 
 void WorkerCore::Measure(int n_rows, int n_prefill, absl::Duration duration) {

@@ -4,10 +4,13 @@
 //
 // A turn: rows of the decode batch first, then prefill pieces within what is left of the step's
 // budget; beside decode rows the prefill part is bounded so that running streams are not stalled.
+// The step of a relay's tail may be suspended between two layers, until the next plane of its
+// inflow is there: then the turn ends, and a later one goes on with it.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <variant>
 #include <vector>
 
@@ -54,8 +57,8 @@ class WorkerCore {
 
   void Handle(RouterEvent event);
   void Handle(TransferEvent event);
-  // One turn: at most one step. True: there is more to do now; false: sleep until an event or
-  // NextDeadline.
+  // One turn: at most one step, or a part of one. True: there is more to do now; false: sleep until
+  // an event or NextDeadline.
   bool Turn();
   absl::Time NextDeadline() const;
 
@@ -68,7 +71,9 @@ class WorkerCore {
  private:
   void HandleMessage(RouterMessage message);
   void Refuse(RequestId request, Epoch epoch, bool is_prefill, const char* why);
-  void RunStep(int n_rows, int n_prefill);
+  void ComposeStep(absl::Time now);
+  void LendPages();
+  bool RunStep();
   void Measure(int n_rows, int n_prefill, absl::Duration duration);
   void TakeEffects();
   void TakePrefillEffects();
@@ -86,6 +91,14 @@ class WorkerCore {
   PagePurse purse_;
   Sampler sampler_;
   StepBuilder builder_;
+  struct Step {
+    int n_rows = 0, n_prefill = 0;
+    int layers_at_once = 1, layers_done = 0;
+    absl::Duration ran;
+    absl::Time suspended = absl::InfiniteFuture();
+  };
+  std::optional<Step> step_;  // in progress; between turns: suspended
+  bool lends_more_ = false;
   bool connected_ = false, draining_ = false;
   WorkerReport report_;
   WorkerLoad told_load_;

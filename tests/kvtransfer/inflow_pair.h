@@ -1,0 +1,170 @@
+// A relay's head and tail on virtual time and one inflow. The tail's engine names pages that it
+// holds, checks each plane against the head's the moment it hears of it, and uses the pages for
+// something else right after the last word: whoever still writes there is found.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "kvtransfer/core_pair.h"
+
+// Last: its CHECK replaces ours.
+#include <catch2/catch.hpp>
+
+namespace baton {
+
+struct InflowPair : CorePair {
+  static constexpr int32_t kKvPages = 5, kLent = 4, kPlanesInAll = 3;
+  static constexpr int64_t kKvBytes = kKvPages * 400;
+
+  explicit InflowPair(uint64_t seed, int64_t chunk_bytes = 260)
+      : CorePair(seed, kLent, chunk_bytes), sent(16, kPlanes) {
+    for (int32_t page = 0; page < 16; ++page) sent.FillPage(page, 5);  // as CorePair's source
+    for (const int32_t page : named) {
+      sink.owned.erase(page);
+      sink.kept.insert(page);
+    }
+    cluster.network.set_watch({.posted =
+                                   [this](const MemLink* receiver, OperationId operation,
+                                          const std::byte* at, uint64_t n_bytes) {
+                                     if (receiver == sink.link.get())
+                                       posted[operation] = {at, n_bytes};
+                                   },
+                               .landing = nullptr});
+    sink.tap.on_event = [this](LinkEvent* event) {
+      if (const auto* landed = std::get_if<ChunkLanded>(event)) posted.erase(landed->operation);
+      const auto* message = std::get_if<MessageArrived>(event);
+      if (message == nullptr) return;
+      const auto decoded = wire::Decode(message->bytes);
+      open_seen |= decoded.ok() && std::holds_alternative<wire::Open>(*decoded);
+    };
+  }
+
+  void Await(Epoch epoch = 1) {
+    awaited = true;
+    sink.core->Handle(AwaitInflow{ticket.id, epoch, named}, cluster.now_us);
+    Look();
+  }
+  void CancelAtSink() {
+    sink.core->Handle(CancelHandoff{ticket.id, 1}, cluster.now_us);
+    Look();
+  }
+  void OpenSendCommit() {
+    Open(ticket);
+    SendAll(ticket);
+    Commit(ticket);
+  }
+  bool Step() {
+    const bool moved = cluster.Step();
+    Look();
+    return moved;
+  }
+  void RunUntilQuiet() {
+    while (Step()) {
+    }
+  }
+  // Until both ends are idle, or `limit_us` have passed.
+  void RunUntilIdle(int64_t limit_us) {
+    const int64_t end_us = cluster.now_us + limit_us;
+    for (;; cluster.now_us += TransferCore::kTickUs) {
+      RunUntilQuiet();
+      bool busy = false;
+      for (const auto& node : cluster.nodes) busy |= node->core->busy();
+      if (!busy || cluster.now_us >= end_us) return;
+    }
+  }
+
+  // The tail's engine reads its mail.
+  void Look() {
+    for (const TransferEvent& event : std::exchange(sink.events, {})) {
+      REQUIRE_FALSE(std::holds_alternative<HandoffArrived>(event));
+      REQUIRE_FALSE(std::holds_alternative<HandoffAborted>(event));
+      if (const auto* stock = std::get_if<StockChanged>(&event))
+        REQUIRE(*stock == StockChanged{.free_pages = kLent});
+      if (const auto* arrived = std::get_if<InflowArrived>(&event)) OnArrived(*arrived);
+      if (const auto* ended = std::get_if<InflowFailed>(&event)) OnFailed(*ended);
+    }
+    if (!sink.PagesAccounted()) FAIL("a page is lost, or was written that nobody named");
+    REQUIRE(sink.core->bound_pages() == 0);
+    REQUIRE(sink.core->stock().in_stock() == kLent);
+    if (!over()) return;
+    for (const auto& [operation, extent] : posted)
+      for (const int32_t page : named) {
+        const std::byte* begin = sink.pool.page(page).data();
+        REQUIRE((extent.first + extent.second <= begin ||
+                 extent.first >= begin + sink.pool.view().page_stride));
+      }
+  }
+  bool over() const { return n_planes == kPlanesInAll || failed.has_value(); }
+  bool arrived() const { return n_planes == kPlanesInAll; }
+  // Every AwaitInflow has its last word, nothing is left of the handoff.
+  void RequireOver() {
+    REQUIRE(over() == awaited);
+    for (const auto& node : cluster.nodes) {
+      REQUIRE_FALSE(node->core->busy());
+      REQUIRE(node->core->n_operations() == 0);
+      REQUIRE(node->link->idle());
+    }
+    REQUIRE(sink.core->stock().owed() == 0);
+    REQUIRE(sink.core->stock().promises() == 0);
+    REQUIRE(posted.empty());
+  }
+  // How the head heard of the end, once.
+  absl::Status Ended() const {
+    std::optional<absl::Status> status;
+    for (const TransferEvent& event : source.events) {
+      const auto* ended = std::get_if<HandoffEnded>(&event);
+      if (ended == nullptr) continue;
+      REQUIRE_FALSE(status.has_value());
+      status = ended->status;
+    }
+    REQUIRE(status.has_value());
+    return *status;
+  }
+
+  const Ticket ticket = MakeTicket(1, 2, kKvPages, 0);
+  const std::vector<int32_t> named = {9, 4, 15, 6, 11};  // none of the lent ones
+  TestPool sent;                                         // what the head's pages hold
+  std::map<OperationId, std::pair<const std::byte*, uint64_t>> posted;  // the tail's receives
+  bool awaited = false, open_seen = false;
+  int32_t n_planes = 0;
+  std::vector<int32_t> told;  // each n_planes
+  std::optional<absl::Status> failed;
+
+ private:
+  void OnArrived(const InflowArrived& event) {
+    REQUIRE(awaited);
+    REQUIRE_FALSE(over());
+    REQUIRE(event.ticket_id == ticket.id);
+    REQUIRE(event.epoch == 1);
+    REQUIRE(event.n_planes > n_planes);
+    REQUIRE(event.n_planes <= kPlanesInAll);
+    n_planes = event.n_planes;
+    told.push_back(n_planes);
+    for (int32_t plane = 0; plane < n_planes; ++plane)
+      for (int32_t i = 0; i < kKvPages; ++i) {
+        const auto want = sent.cell(i, plane), is = sink.pool.cell(named[size_t(i)], plane);
+        REQUIRE(std::equal(want.begin(), want.end(), is.begin()));
+      }
+    if (arrived()) UseForSomethingElse();
+  }
+  void OnFailed(const InflowFailed& event) {
+    REQUIRE(awaited);
+    REQUIRE_FALSE(over());
+    REQUIRE(event.ticket_id == ticket.id);
+    REQUIRE_FALSE(event.status.ok());
+    failed = event.status;
+    UseForSomethingElse();
+  }
+  void UseForSomethingElse() {
+    for (const int32_t page : named) {
+      sink.kept.erase(page);
+      sink.Own(page);
+    }
+  }
+};
+
+}  // namespace baton

@@ -1,0 +1,125 @@
+// A PrefillScheduler on the hash engine, with all that it says collected.
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "prefill_worker/hash_backend.h"
+#include "prefill_worker/prefill_scheduler.h"
+#include "prefill_worker/sequential_run.h"
+
+// After our headers: both have a CHECK.
+#include <catch2/catch.hpp>
+
+namespace baton {
+
+// The peer's order is below: the promise comes before pages here.
+inline constexpr Incarnation kSelf = 5, kPeer = 2, kHighPeer = 9;
+inline constexpr int kPageTokens = 4;
+
+// A scheduler on its backend; steps run in one go or layer by layer.
+struct Bench {
+  explicit Bench(int n_pages = 200, int chunk = 0, int open_ahead = 4,
+                 TransitionCounts* transitions = nullptr, bool reuse_kv = true) {
+    PrefillOptions options;
+    options.reuse_kv = reuse_kv;
+    options.transitions = transitions;
+    options.self = kSelf;
+    options.vocab = HashBackend::kVocab;
+    options.max_context = 1000;
+    options.chunk_tokens = chunk;
+    options.open_ahead = open_ahead;
+    options.max_prompts = 50;
+    pool = std::move(*KvPool::Create(backend.kv_layout(), n_pages));
+    backend.SetPool(pool.get());
+    scheduler = std::make_unique<PrefillScheduler>(options, pool.get());
+  }
+
+  static PrefillRequest Request(RequestId id, int n_tokens, Incarnation sink = 0) {
+    PrefillRequest request;
+    request.request_id = id;
+    request.epoch = 1;
+    for (int i = 0; i < n_tokens; ++i)
+      request.tokens.push_back(static_cast<int32_t>((id * 31 + i * 7) % HashBackend::kVocab));
+    request.sampling.temperature = 0;
+    request.sink = {.incarnation = sink, .address = "peer:1"};
+    request.ticket.id = {.high = 0, .low = id};
+    request.ticket.epoch = 1;
+    request.ticket.request_id = id;
+    request.ticket.sink = sink;
+    request.ticket.kv_pages = (n_tokens + kPageTokens - 1) / kPageTokens;
+    request.ticket.promise_pages = request.ticket.kv_pages + 2;
+    return request;
+  }
+  void Admit(PrefillRequest request) { scheduler->Admit(std::move(request), now); }
+
+  int Step(int budget, int layers = 1) {
+    builder.Clear();
+    const int n = scheduler->Contribute(budget, 0, true, now, &builder);
+    if (n > 0) {
+      now += absl::Milliseconds(10);
+      backend.Begin(builder.batch());
+      for (int from = 0; from < 3; from += layers) {
+        backend.RunLayers(from, std::min(3, from + layers));
+        scheduler->LayersDone(std::min(3, from + layers));
+      }
+      scheduler->StepDone(backend, &sampler, now);
+    }
+    Collect();
+    return n;
+  }
+  void Collect() {
+    std::vector<PrefillEffect> effects;
+    scheduler->TakeEffects(&effects);
+    for (PrefillEffect& effect : effects) {
+      if (auto* command = std::get_if<TransferCommand>(&effect)) {
+        if (auto* open = std::get_if<OpenHandoff>(command)) opens.push_back(open->ticket.id.low);
+        if (auto* cells = std::get_if<SendCells>(command)) sent.push_back(*cells);
+        if (auto* commit = std::get_if<CommitHandoff>(command)) commits.push_back(*commit);
+        if (auto* await = std::get_if<AwaitInflow>(command)) awaits.push_back(*await);
+        if (auto* cancel = std::get_if<CancelHandoff>(command)) cancels.push_back(*cancel);
+      } else if (auto* event = std::get_if<WorkerEvent>(&effect)) {
+        if (auto* token = std::get_if<TokenOut>(event)) tokens.push_back(*token);
+        if (auto* done = std::get_if<PromptComputed>(event)) computed[done->request_id] = *done;
+        if (auto* part = std::get_if<PartEnded>(event)) ends[part->request_id] = *part;
+        if (std::holds_alternative<NoRoomNotice>(*event)) ++no_room;
+      } else {
+        kept.push_back(std::get<HandoffArrived>(effect));
+      }
+    }
+    REQUIRE(pool->held() + pool->shared() == scheduler->pages_held() + KeptPages());
+  }
+  int KeptPages() const {
+    int n = 0;
+    for (const HandoffArrived& k : kept) n += static_cast<int>(k.pages.size());
+    return n;
+  }
+  static TicketId Id(RequestId id) { return {.high = 0, .low = id}; }
+  void Promise(RequestId id) { scheduler->Promised({.ticket_id = Id(id)}, now); }
+  void EndHandoff(RequestId id, absl::Status status = absl::OkStatus()) {
+    scheduler->Ended({.ticket_id = Id(id), .status = std::move(status), .transfer_us = 5});
+    Collect();
+  }
+
+  HashBackend backend{kPageTokens};
+  std::unique_ptr<KvPool> pool;
+  std::unique_ptr<PrefillScheduler> scheduler;
+  StepBuilder builder;
+  Sampler sampler;
+  absl::Time now = absl::UnixEpoch();
+  std::vector<RequestId> opens;
+  std::vector<SendCells> sent;
+  std::vector<CommitHandoff> commits;
+  std::vector<CancelHandoff> cancels;
+  std::vector<AwaitInflow> awaits;
+  std::vector<TokenOut> tokens;
+  std::map<RequestId, PromptComputed> computed;
+  std::map<RequestId, PartEnded> ends;
+  std::vector<HandoffArrived> kept;
+  int no_room = 0;
+};
+
+}  // namespace baton

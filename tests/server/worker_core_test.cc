@@ -1,0 +1,222 @@
+// Suspended steps of a relay's tail, turn by turn, with router and transfer room played by hand.
+#include "server/worker/worker_core.h"
+
+#include <cstring>
+
+#include "prefill_worker/hash_backend.h"
+#include "prefill_worker/sequential_run.h"
+
+// After our headers: both have a CHECK.
+#include <catch2/catch.hpp>
+
+namespace baton {
+namespace {
+
+constexpr int kPageTokens = 4, kLayers = 3, kPages = 40;
+constexpr Incarnation kSelf = 5;
+constexpr TicketId kInflowTicket{.high = 1, .low = 1}, kGuestTicket{.high = 2, .low = 2};
+
+std::vector<int32_t> Tokens(int n, int seed) {
+  std::vector<int32_t> tokens;
+  for (int i = 0; i < n; ++i) tokens.push_back((seed * 31 + i * 7) % HashBackend::kVocab);
+  return tokens;
+}
+
+SequentialTokens Expected(const std::vector<int32_t>& prompt, int max_tokens) {
+  HashBackend reference(kPageTokens);
+  return SequentialRun(&reference, prompt, max_tokens, {.temperature = 0});
+}
+
+struct Rig {
+  Rig() : pool(std::move(*KvPool::Create(backend.kv_layout(), kPages))) {
+    backend.SetPool(pool.get());
+    WorkerCoreOptions options;
+    options.self = kSelf;
+    options.max_context = 100;
+    options.max_batch = 4;
+    options.max_step_tokens = 64;
+    options.announce_bytes = 1;
+    core = std::make_unique<WorkerCore>(
+        options, &backend, pool.get(),
+        WorkerPorts{.clock = [this] { return now += absl::Microseconds(10); },
+                    .transfer = [this](TransferCommand c) { commands.push_back(std::move(c)); },
+                    .report = [this](WorkerReport r) { Take(r); }});
+    core->Handle(RouterEvent(RouterConnected{}));
+  }
+  ~Rig() {
+    core->Close();
+    for (TransferCommand& command : commands)
+      if (auto* lend = std::get_if<LendPages>(&command))
+        lent.insert(lent.end(), lend->pages.begin(), lend->pages.end());
+    core->Handle(TransferEvent(PagesReturned{lent}));
+    core->Abandon();
+  }
+
+  void Take(const WorkerReport& report) {
+    for (const WorkerEvent& event : report.events) {
+      if (const auto* token = std::get_if<TokenOut>(&event))
+        tokens[token->request_id].push_back(*token);
+      if (const auto* ended = std::get_if<PartEnded>(&event)) ends.push_back(*ended);
+    }
+  }
+  void Say(RouterMessage message) {
+    RouterMessages messages;
+    messages.messages.push_back(std::move(message));
+    core->Handle(RouterEvent(std::move(messages)));
+  }
+  void Turns() {
+    while (core->Turn()) {
+    }
+  }
+  // KV of a prompt as some other worker computed it, of planes [from, to), into pages here.
+  void Land(const std::vector<int32_t>& computed, const std::vector<int32_t>& pages, int from,
+            int to) {
+    HashBackend other(kPageTokens);
+    auto other_pool = std::move(*KvPool::Create(other.kv_layout(), kPages));
+    other.SetPool(other_pool.get());
+    std::vector<int32_t> there;
+    REQUIRE(other_pool->Take(static_cast<int>(pages.size()), &there));
+    StepBuilder builder;
+    builder.AddPiece(computed, 0, there);
+    other.Begin(builder.batch());
+    other.RunLayers(0, kLayers);
+    for (int plane = from; plane < to; ++plane) {
+      const KvPlane& at = pool->layout().planes[static_cast<size_t>(plane)];
+      for (size_t i = 0; i < pages.size(); ++i)
+        std::memcpy(pool->page(pages[i]) + at.offset, other_pool->page(there[i]) + at.offset,
+                    static_cast<size_t>(at.bytes));
+    }
+    other_pool->Give(there);
+  }
+  // A tail's prompt of 20 tokens, the first 12 by inflow, of which one plane has arrived; its step
+  // has begun and is suspended.
+  void Suspend() {
+    PrefillRequest request;
+    request.request_id = 7;
+    request.epoch = 1;
+    request.tokens = prompt;
+    request.sampling.temperature = 0;
+    request.inflow = {.ticket_id = kInflowTicket, .tokens = 12};
+    Say(request);
+    Turns();
+    for (const TransferCommand& command : commands)
+      if (const auto* await = std::get_if<AwaitInflow>(&command)) inflow_pages = await->pages;
+    REQUIRE(inflow_pages.size() == 3);
+    Flow(0, 1);
+    REQUIRE(core->Turn());
+    REQUIRE_FALSE(core->Turn());
+    REQUIRE(core->metrics().steps == 0);
+  }
+  void Flow(int from, int to) {
+    Land({prompt.begin(), prompt.begin() + 12}, inflow_pages, from, to);
+    core->Handle(
+        TransferEvent(InflowArrived{.ticket_id = kInflowTicket, .epoch = 1, .n_planes = to}));
+  }
+  // A request of 6 tokens and 4 to make comes from another worker.
+  void Guest() {
+    Say(DecodeRequest{.request_id = 8,
+                      .epoch = 1,
+                      .ticket_id = kGuestTicket,
+                      .n_prompt = 6,
+                      .max_tokens = 4,
+                      .sampling = {.temperature = 0}});
+    core->Handle(TransferEvent(StockChanged{.free_pages = 0, .waiting = 1}));
+    core->Turn();
+    for (TransferCommand& command : commands)
+      if (auto* lend = std::get_if<LendPages>(&command)) lent = std::exchange(lend->pages, {});
+    REQUIRE(lent.size() >= 3);
+    HandoffArrived arrived;
+    arrived.ticket_id = kGuestTicket;
+    arrived.epoch = 1;
+    arrived.request_id = 8;
+    arrived.pages.assign(lent.end() - 3, lent.end());
+    lent.resize(lent.size() - 3);
+    arrived.record = {.first_token = Expected(guest_prompt, 1).tokens[0], .n_tokens = 6};
+    Land(guest_prompt, {arrived.pages[0], arrived.pages[1]}, 0, kLayers);
+    core->Handle(TransferEvent(std::move(arrived)));
+    core->Handle(TransferEvent(StockChanged{.free_pages = static_cast<int32_t>(lent.size())}));
+  }
+
+  const std::vector<int32_t> prompt = Tokens(20, 3), guest_prompt = Tokens(6, 4);
+  absl::Time now = absl::UnixEpoch();
+  HashBackend backend{kPageTokens};
+  std::unique_ptr<KvPool> pool;
+  std::unique_ptr<WorkerCore> core;
+  std::vector<TransferCommand> commands;
+  std::vector<int32_t> inflow_pages, lent;
+  std::map<RequestId, std::vector<TokenOut>> tokens;
+  std::vector<PartEnded> ends;
+};
+
+TEST_CASE("a suspended step goes on plane by plane") {
+  Rig rig;
+  rig.Suspend();
+  rig.Flow(1, 2);
+  REQUIRE(rig.core->Turn());
+  REQUIRE_FALSE(rig.core->Turn());
+  rig.Flow(2, 3);
+  rig.Turns();
+  REQUIRE(rig.tokens[7].size() == 1);
+  REQUIRE(rig.tokens[7][0].token == Expected(rig.prompt, 1).tokens[0]);
+  const WorkerMetrics metrics = rig.core->metrics();
+  REQUIRE(metrics.steps == 1);
+  REQUIRE(metrics.prefill_tokens == 8);
+  REQUIRE(metrics.step_wait_seconds > 0);
+  REQUIRE(metrics.steps_suspended == 1);
+  REQUIRE(metrics.steps_given_way == 0);
+}
+
+TEST_CASE("rows do not wait for a suspended step") {
+  Rig rig;
+  rig.Suspend();
+  rig.Guest();
+  rig.Turns();
+  REQUIRE(rig.tokens[8].size() == 3);  // all, although no plane came
+  REQUIRE(rig.core->metrics().steps_given_way == 1);
+  REQUIRE(rig.tokens[7].empty());
+  const std::vector<int32_t> expected = Expected(rig.guest_prompt, 4).tokens;
+  for (size_t i = 0; i < 3; ++i) REQUIRE(rig.tokens[8][i].token == expected[i + 1]);
+  rig.Flow(1, 2);
+  rig.Turns();
+  REQUIRE(rig.tokens[7].empty());
+  rig.Flow(2, 3);
+  rig.Turns();
+  REQUIRE(rig.tokens[7].size() == 1);
+  REQUIRE(rig.tokens[7][0].token == Expected(rig.prompt, 1).tokens[0]);
+}
+
+TEST_CASE("a suspended step is dropped with its prompt, and the worker goes on") {
+  Rig rig;
+  rig.Suspend();
+  const bool cancelled = GENERATE(true, false);
+  if (cancelled) rig.Say(CancelRequest{.request_id = 7, .epoch = 1});
+  rig.core->Turn();
+  REQUIRE(rig.ends.empty());  // its pages may still be written
+  rig.core->Handle(TransferEvent(InflowFailed{
+      .ticket_id = kInflowTicket, .epoch = 1, .status = absl::UnavailableError("head lost")}));
+  PrefillRequest next;
+  next.request_id = 9;
+  next.epoch = 1;
+  next.tokens = rig.prompt;
+  next.sampling.temperature = 0;
+  rig.Say(next);
+  rig.Turns();
+  REQUIRE(rig.ends.size() == 2);
+  REQUIRE(rig.ends[0].reason == (cancelled ? EndReason::kCancelled : EndReason::kFailed));
+  REQUIRE(rig.tokens[9].at(0).token == Expected(rig.prompt, 1).tokens[0]);
+  REQUIRE(rig.pool->held() == 0);
+}
+
+TEST_CASE("a worker that closes with a suspended step keeps nothing") {
+  Rig rig;
+  rig.Suspend();
+  rig.core->Close();
+  rig.Turns();
+  REQUIRE_FALSE(rig.core->IsQuiet());
+  rig.core->Handle(TransferEvent(InflowFailed{
+      .ticket_id = kInflowTicket, .epoch = 1, .status = absl::CancelledError("cancelled")}));
+  REQUIRE(rig.core->IsQuiet());
+}
+
+}  // namespace
+}  // namespace baton
