@@ -157,9 +157,11 @@ Candidate Cluster::Consider(const Worker& worker, const AttemptShape& shape, con
                 .fits_prefill = FitsPrefill(worker.about, shape),
                 .fits_decode = FitsDecode(worker.about, shape),
                 .last_chosen = worker.last_chosen};
-  out.prefill_ms =
-      PrefillMs(QueuedTokens(worker), shape.PrefillTokensAt(out.worker),
-                load.prefill_tokens_per_s > 0 ? load.prefill_tokens_per_s : best.tokens_per_s);
+  const double tokens_per_s =
+      load.prefill_tokens_per_s > 0 ? load.prefill_tokens_per_s : best.tokens_per_s;
+  const int32_t own_tokens = shape.PrefillTokensAt(out.worker);
+  out.prefill_ms = PrefillMs(QueuedTokens(worker), own_tokens, tokens_per_s);
+  out.prompt_ms = PrefillMs(0, own_tokens, tokens_per_s);
   const DecodeRoom room{.pages_free = worker.about.pages_total - worker.pages_held,
                         .rows = worker.rows_held,
                         .max_batch = worker.about.max_batch,
@@ -187,23 +189,31 @@ std::optional<Plan> Cluster::Choose(const AttemptShape& shape,
     if (std::find(avoid.begin(), avoid.end(), id) == avoid.end()) candidates.push_back(all.back());
   }
   const std::optional<Plan> plan = ChoosePlan(candidates, shape);
-  return plan || avoid.empty() ? plan : ChoosePlan(all, shape);
+  if (!plan) return avoid.empty() ? plan : ChoosePlan(all, shape);
+  if (!WantsRelay(shape)) return plan;
+  return ShareWithHead(*plan, candidates, shape, workers_.begin()->second.about.page_tokens);
 }
 
-double Cluster::OwnPrefillMs(Incarnation worker, const AttemptShape& shape) const {
-  const double measured = workers_.at(worker).load.prefill_tokens_per_s;
-  return PrefillMs(0, shape.PrefillTokensAt(worker),
-                   measured > 0 ? measured : BestSpeeds().tokens_per_s);
+// KV that an earlier attempt left somewhere is worth more than a second worker.
+bool Cluster::WantsRelay(const AttemptShape& shape) const {
+  return relay_min_tokens_ > 0 && shape.may_relay && shape.n_prompt >= relay_min_tokens_ &&
+         shape.kept_at == 0;
+}
+
+double Cluster::OwnPrefillMs(const Plan& plan, const AttemptShape& shape) const {
+  const auto own_ms = [&](Incarnation worker) {
+    const double measured = workers_.at(worker).load.prefill_tokens_per_s;
+    return PrefillMs(0, plan.PrefillTokensAt(worker, shape),
+                     measured > 0 ? measured : BestSpeeds().tokens_per_s);
+  };
+  return plan.head == 0 ? own_ms(plan.prefill) : std::max(own_ms(plan.prefill), own_ms(plan.head));
 }
 
 void Cluster::Reserve(RequestId request, const Plan& plan, const AttemptShape& shape,
                       absl::Time now) {
   ++choices_;
-  Worker& prefill = workers_.at(plan.prefill);
-  prefill.last_chosen = choices_;
-  Part& part = prefill.parts[request];
-  part.prefill_tokens = shape.PrefillTokensAt(plan.prefill);
-  part.sent = now;
+  ReservePrefill(request, plan.prefill, plan.PrefillTokensAt(plan.prefill, shape), now);
+  if (plan.head != 0) ReservePrefill(request, plan.head, plan.head_tokens, now);
   if (plan.decode == 0) return;
   Worker& decode = workers_.at(plan.decode);
   decode.last_chosen = choices_;
@@ -215,6 +225,15 @@ void Cluster::Reserve(RequestId request, const Plan& plan, const AttemptShape& s
                    .tokens_left = shape.max_tokens};
   decode.pages_held += guest.holding.pages;
   ++decode.rows_held;
+}
+
+void Cluster::ReservePrefill(RequestId request, Incarnation worker, int32_t tokens,
+                             absl::Time now) {
+  Worker& w = workers_.at(worker);
+  w.last_chosen = choices_;
+  Part& part = w.parts[request];
+  part.prefill_tokens = tokens;
+  part.sent = now;
 }
 
 void Cluster::OnPrefillComputed(Incarnation worker, RequestId request) {
@@ -239,6 +258,7 @@ void Cluster::OnTokensLeft(Incarnation worker, RequestId request, int32_t tokens
 void Cluster::Release(RequestId request, const Plan& plan) {
   ReleaseAt(plan.prefill, request);
   if (plan.decode != plan.prefill) ReleaseAt(plan.decode, request);
+  if (plan.head != 0) ReleaseAt(plan.head, request);
 }
 
 void Cluster::ReleaseAt(Incarnation worker, RequestId request) {

@@ -23,7 +23,9 @@ const MachineTable& MembershipTable();
 
 class Cluster {
  public:
-  explicit Cluster(TransitionCounts* transitions) : transitions_(transitions) {}
+  // Prompts of relay_min_tokens and more are shared by two workers; 0 = none.
+  Cluster(int32_t relay_min_tokens, TransitionCounts* transitions)
+      : relay_min_tokens_(relay_min_tokens), transitions_(transitions) {}
 
   // Error: it does not fit to the workers that are here; names the field and both values.
   absl::Status Join(const WorkerAnnounce& worker, absl::Time now);
@@ -45,12 +47,12 @@ class Cluster {
   const WorkerAnnounce* Find(Incarnation worker) const;
   std::vector<Incarnation> Workers() const;  // ascending
 
-  // Least predicted wait; `avoid` are taken only when nobody else can. Nothing: nobody who takes
-  // requests could ever hold it.
+  // Least predicted wait; `avoid` are taken only when nobody else can, and for no relay. Nothing:
+  // nobody who takes requests could ever hold it.
   std::optional<Plan> Choose(const AttemptShape& shape, const std::vector<Incarnation>& avoid,
                              absl::Time now) const;
-  // Predicted milliseconds of the prompt alone on an idle worker.
-  double OwnPrefillMs(Incarnation worker, const AttemptShape& shape) const;
+  // Predicted milliseconds of the prompt alone, its workers idle.
+  double OwnPrefillMs(const Plan& plan, const AttemptShape& shape) const;
 
   // The ledger: what an attempt takes, until released.
   void Reserve(RequestId request, const Plan& plan, const AttemptShape& shape, absl::Time now);
@@ -91,10 +93,13 @@ class Cluster {
 
   Speeds BestSpeeds() const;
   int64_t QueuedTokens(const Worker& worker) const;
+  bool WantsRelay(const AttemptShape& shape) const;
   Candidate Consider(const Worker& worker, const AttemptShape& shape, const Speeds& best,
                      absl::Time now) const;
+  void ReservePrefill(RequestId request, Incarnation worker, int32_t tokens, absl::Time now);
   void ReleaseAt(Incarnation worker, RequestId request);
 
+  const int32_t relay_min_tokens_;
   TransitionCounts* const transitions_;
   absl::btree_map<Incarnation, Worker> workers_;
   uint64_t choices_ = 0;

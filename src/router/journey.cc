@@ -91,11 +91,11 @@ AttemptShape Journey::Shape() const {
           .max_tokens = request_.max_tokens - static_cast<int32_t>(done),
           .covered = preemptions >= kMostPreemptions && !Planted(PlantedBug::kNeverCovered),
           .kept_at = kept_at_,
-          .kept_tokens = kept_tokens_};
+          .kept_tokens = kept_tokens_,
+          .may_relay = may_relay};
 }
 
-void Journey::Aim(const Plan& plan, const std::string& prefill_name, const std::string& decode_name,
-                  absl::Time now) {
+void Journey::Aim(const Plan& plan, const PlanNames& names, absl::Time now) {
   CHECK(!complete_);
   state_ = JourneyState::kPrefilling;
   ++epoch_;
@@ -105,18 +105,20 @@ void Journey::Aim(const Plan& plan, const std::string& prefill_name, const std::
   produced_before_ = produced_.size();
   prefill_open_ = true;
   decode_open_ = plan.decode != 0;
+  head_open_ = plan.head != 0;
   decode_spoke_ = attempt_spoke_ = preempted_ = false;
   failure_ = {};
   timeline_.router_queue += now - waiting_since_;
-  timeline_.prefill_worker = prefill_name;
-  timeline_.decode_worker = decode_name;
+  timeline_.prefill_worker = names.prefill;
+  timeline_.decode_worker = names.decode;
+  timeline_.prefill_head = names.head;
   timeline_.attempts = static_cast<int>(epoch_);
 }
 
 void Journey::Disarm(absl::Time now) {
   state_ = JourneyState::kWaiting;
   waiting_since_ = now;
-  prefill_open_ = decode_open_ = false;
+  prefill_open_ = decode_open_ = head_open_ = false;
   early_.clear();
 }
 
@@ -127,16 +129,25 @@ void Journey::End(absl::Time now) {
   early_.clear();
 }
 
-PrefillRequest Journey::MakePrefillRequest(const Ticket& ticket, const TransferPeer& sink) const {
+PrefillRequest Journey::MakePrefillRequest(const Ticket& ticket, const TransferPeer& sink,
+                                           const Inflow& inflow) const {
   PrefillRequest out{.request_id = id_,
                      .epoch = epoch_,
                      .ticket = ticket,
                      .sink = sink,
                      .tokens = request_.prompt,
                      .sampling = request_.sampling,
-                     .want_digests = request_.want_digests};
+                     .want_digests = request_.want_digests,
+                     .inflow = inflow};
   if (!Planted(PlantedBug::kAimsWithPromptOnly))
     out.tokens.insert(out.tokens.end(), produced_.begin(), produced_.end());
+  return out;
+}
+
+PrefillRequest Journey::MakeHeadRequest(const Ticket& ticket, const TransferPeer& tail) const {
+  PrefillRequest out = MakePrefillRequest(ticket, tail, {});
+  out.tokens.resize(static_cast<size_t>(plan_.head_tokens));
+  out.is_head = true;
   return out;
 }
 
@@ -157,6 +168,7 @@ std::vector<Incarnation> Journey::OpenWorkers() const {
   if (decode_open_) workers.push_back(plan_.decode);
   if (prefill_open_ && !(decode_open_ && plan_.prefill == plan_.decode))
     workers.push_back(plan_.prefill);
+  if (head_open_) workers.push_back(plan_.head);
   return workers;
 }
 
@@ -238,11 +250,12 @@ absl::Status Journey::OnPartEnded(Incarnation from, const PartEnded& ended, absl
     return absl::InvalidArgumentError(absl::StrFormat(
         "the end of attempt %d of a request that was aimed %d times", ended.epoch, epoch_));
   if (ended.epoch < epoch_ || state_ == JourneyState::kWaiting) return absl::OkStatus();
-  if (from != (ended.was_prefill ? plan_.prefill : plan_.decode))
+  const bool of_head = ended.was_prefill && from == plan_.head;
+  if (!of_head && from != (ended.was_prefill ? plan_.prefill : plan_.decode))
     return absl::InvalidArgumentError("the end of a part that was not given to this worker");
   if (ended.was_prefill && ended.reason == EndReason::kPreempted)
     return absl::InvalidArgumentError("a prefill part does not end preempted");
-  bool& open = ended.was_prefill ? prefill_open_ : decode_open_;
+  bool& open = of_head ? head_open_ : ended.was_prefill ? prefill_open_ : decode_open_;
   if (!open) return absl::OkStatus();
   open = false;
   if (!lives()) return absl::OkStatus();
@@ -253,7 +266,7 @@ absl::Status Journey::OnPartEnded(Incarnation from, const PartEnded& ended, absl
     timeline_.decode += absl::Microseconds(ended.compute_us);
   }
   if (ended.reason == EndReason::kPreempted) preempted_ = true;
-  const bool needed = !ended.was_prefill || !first_of_attempt_emitted() || !decode_spoke_;
+  const bool needed = of_head ? needs_head() : !ended.was_prefill || needs_prefill();
   if (needed && (ended.reason == EndReason::kFailed || ended.reason == EndReason::kCancelled)) {
     failure_ = {.cause = CauseOf(ended),
                 .message = ended.message.empty()
@@ -273,11 +286,13 @@ void Journey::OnWorkerLost(Incarnation worker, const std::string& name) {
     return Failure{.cause = FailoverCause::kWorkerLost,
                    .message = absl::StrFormat("%s worker %s was lost", role, name)};
   };
-  // A prefill worker that has handed over, or only has its last acknowledgement to get, is not
-  // needed any more.
+  if (head_open_ && plan_.head == worker) {
+    head_open_ = false;
+    if (needs_head()) failure_ = lost("head");
+  }
   if (prefill_open_ && plan_.prefill == worker) {
     prefill_open_ = false;
-    if (!first_of_attempt_emitted() || !decode_spoke_) failure_ = lost("prefill");
+    if (needs_prefill()) failure_ = lost("prefill");
   }
   if (decode_open_ && plan_.decode == worker && !Planted(PlantedBug::kLostDecodeIgnored)) {
     decode_open_ = false;

@@ -31,6 +31,11 @@ enum class JourneyState {
 };
 const MachineTable& JourneyTable();
 
+// Of the workers of a plan; empty: it has none.
+struct PlanNames {
+  std::string prefill{}, decode{}, head{};
+};
+
 class Journey {
  public:
   struct Failure {
@@ -63,9 +68,10 @@ class Journey {
   AttemptShape Shape() const;
 
   // Starts an attempt; raises the epoch. Then the commands of this attempt can be made.
-  void Aim(const Plan& plan, const std::string& prefill_name, const std::string& decode_name,
-           absl::Time now);
-  PrefillRequest MakePrefillRequest(const Ticket& ticket, const TransferPeer& sink) const;
+  void Aim(const Plan& plan, const PlanNames& names, absl::Time now);
+  PrefillRequest MakePrefillRequest(const Ticket& ticket, const TransferPeer& sink,
+                                    const Inflow& inflow) const;
+  PrefillRequest MakeHeadRequest(const Ticket& ticket, const TransferPeer& tail) const;
   DecodeRequest MakeDecodeRequest(const TicketId& ticket_id) const;
   // Ends the attempt: what it still says is stale.
   void Disarm(absl::Time now);
@@ -73,7 +79,8 @@ class Journey {
   void End(absl::Time now);
   void Close() { state_ = JourneyState::kOver; }
   absl::Time ended() const { return ended_; }
-  // Workers that still hold a part of the running attempt, each once.
+  // Workers that still hold a part of the running attempt, each once: decode worker, prefill worker
+  // (tail), head.
   std::vector<Incarnation> OpenWorkers() const;
 
   // Appends an EmitToken for every token whose turn it is now. Stale tokens are ignored. Error: the
@@ -94,6 +101,8 @@ class Journey {
   bool preempted() const { return preempted_; }
   // The running attempt has brought a token, in its turn or early.
   bool attempt_spoke() const { return attempt_spoke_; }
+  // Its relay's first slice has been handed over, so the prompt is being computed.
+  bool head_ended() const { return plan_.head != 0 && !head_open_; }
   // So far that it was not this request that broke the attempt.
   bool attempt_got_on() const;
 
@@ -107,6 +116,7 @@ class Journey {
   int lost_attempts = 0;           // attempts whose worker or handoff broke, since it last got on
   int moves = 0;                   // attempts given up for a worker with room
   int preemptions = 0;             // attempts that lost their pages
+  bool may_relay = true;           // none of its relays broke
   std::vector<Incarnation> avoid;  // workers that are asked only when nobody else is there
   std::vector<Incarnation> handed_in_vain;  // prefill workers of failed handoffs
   absl::Time alarm;                         // that is set for it
@@ -115,6 +125,10 @@ class Journey {
   void NoteComputed();
   void Emit(const TokenOut& token, absl::Time now, std::vector<RouterEffect>* effects);
   bool first_of_attempt_emitted() const { return produced_.size() > produced_before_; }
+  // A prefill worker that has handed over, or only has its last acknowledgement to get, is not
+  // needed any more; a head neither, once the tail, which had all its KV, has computed a token.
+  bool needs_prefill() const { return !first_of_attempt_emitted() || !decode_spoke_; }
+  bool needs_head() const { return !attempt_spoke_; }
 
   const RequestId id_;
   const uint64_t sequence_;
@@ -132,10 +146,10 @@ class Journey {
   // The attempt.
   Epoch epoch_ = 0;
   Plan plan_;
-  absl::Time silent_until_;                          // when it must have given a sign of life
-  size_t produced_before_ = 0;                       // tokens emitted by earlier attempts
-  bool prefill_open_ = false, decode_open_ = false;  // parts that have not ended
-  bool decode_spoke_ = false;                        // so the handoff is done
+  absl::Time silent_until_;     // when it must have given a sign of life
+  size_t produced_before_ = 0;  // tokens emitted by earlier attempts
+  bool prefill_open_ = false, decode_open_ = false, head_open_ = false;  // parts not ended
+  bool decode_spoke_ = false;                                            // so the handoff is done
   bool attempt_spoke_ = false;
   bool preempted_ = false;
   Failure failure_;

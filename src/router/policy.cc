@@ -38,7 +38,7 @@ std::optional<Option> Least(const std::vector<Option>& options) {
 std::optional<Option> LeastPrefill(std::span<const Candidate> candidates, auto allowed) {
   std::vector<Option> options;
   for (const Candidate& c : candidates)
-    if (c.fits_prefill && allowed(c.role))
+    if (c.fits_prefill && allowed(c))
       options.push_back({{.prefill = c.worker, .predicted_ms = c.prefill_ms}, c.last_chosen});
   return Least(options);
 }
@@ -47,7 +47,7 @@ std::optional<Option> LeastPrefill(std::span<const Candidate> candidates, auto a
 std::optional<Option> LeastDecode(std::span<const Candidate> candidates, auto allowed) {
   std::vector<Option> options;
   for (const Candidate& c : candidates)
-    if (c.fits_decode && allowed(c.role))
+    if (c.fits_decode && allowed(c))
       options.push_back({{.prefill = c.worker, .predicted_ms = c.decode_ms}, c.last_chosen});
   return Least(options);
 }
@@ -55,7 +55,7 @@ std::optional<Option> LeastDecode(std::span<const Candidate> candidates, auto al
 std::vector<Option> LocalOptions(std::span<const Candidate> candidates, auto allowed) {
   std::vector<Option> options;
   for (const Candidate& c : candidates)
-    if (c.fits_prefill && c.fits_decode && allowed(c.role))
+    if (c.fits_prefill && c.fits_decode && allowed(c))
       options.push_back(
           {{.prefill = c.worker, .decode = c.worker, .predicted_ms = c.prefill_ms + c.decode_ms},
            c.last_chosen});
@@ -114,18 +114,18 @@ double DecodeMs(const DecodeRoom& room, double room_wait_ms) {
 }
 
 std::optional<Plan> ChoosePlan(std::span<const Candidate> candidates, const AttemptShape& shape) {
-  const auto prefills = [](Role role) { return role != Role::kDecode; };
-  const auto anyone = [](Role) { return true; };
+  const auto prefills = [](const Candidate& c) { return c.role != Role::kDecode; };
+  const auto anyone = [](const Candidate&) { return true; };
   if (shape.prefill_only()) {
     const std::optional<Option> preferred = LeastPrefill(candidates, prefills);
     return PlanOf(preferred ? preferred : LeastPrefill(candidates, anyone));
   }
   std::vector<Option> options =
-      LocalOptions(candidates, [](Role role) { return role == Role::kBoth; });
+      LocalOptions(candidates, [](const Candidate& c) { return c.role == Role::kBoth; });
   const std::optional<Option> prefill =
-      LeastPrefill(candidates, [](Role role) { return role == Role::kPrefill; });
+      LeastPrefill(candidates, [](const Candidate& c) { return c.role == Role::kPrefill; });
   const std::optional<Option> decode =
-      LeastDecode(candidates, [](Role role) { return role != Role::kPrefill; });
+      LeastDecode(candidates, [](const Candidate& c) { return c.role != Role::kPrefill; });
   if (prefill && decode)
     options.push_back({{.prefill = prefill->plan.prefill,
                         .decode = decode->plan.prefill,
@@ -133,6 +133,48 @@ std::optional<Plan> ChoosePlan(std::span<const Candidate> candidates, const Atte
                        prefill->last_chosen});
   if (options.empty()) options = LocalOptions(candidates, anyone);
   return PlanOf(Least(options));
+}
+
+int32_t Plan::PrefillTokensAt(Incarnation worker, const AttemptShape& shape) const {
+  if (head == 0) return shape.PrefillTokensAt(worker);
+  return worker == head ? head_tokens : shape.n_prompt - head_tokens;
+}
+
+int32_t HeadTokens(int32_t n_prompt, int32_t page_tokens) {
+  const int64_t page = page_tokens;
+  const int64_t nearest = std::max<int64_t>(1, (n_prompt + page) / (2 * page));
+  const int64_t most = (n_prompt - 1) / page;
+  return static_cast<int32_t>(std::min(nearest, most) * page);
+}
+
+Plan ShareWithHead(const Plan& plan, std::span<const Candidate> candidates,
+                   const AttemptShape& shape, int32_t page_tokens) {
+  const int32_t head_tokens = HeadTokens(shape.n_prompt, page_tokens);
+  const auto find = [&](Incarnation worker) -> const Candidate& {
+    const auto it = std::find_if(candidates.begin(), candidates.end(),
+                                 [&](const Candidate& c) { return c.worker == worker; });
+    CHECK(it != candidates.end());
+    return *it;
+  };
+  const Candidate& first = find(plan.prefill);
+  // Of those that ChoosePlan would let prefill in its place.
+  const bool anyone = first.role == Role::kDecode;
+  const std::optional<Option> second = LeastPrefill(candidates, [&](const Candidate& c) {
+    return c.worker != first.worker && (anyone || c.role != Role::kDecode) &&
+           plan.decode <= std::min(c.worker, first.worker);
+  });
+  if (!second || head_tokens == 0) return plan;
+  Plan relay = plan;
+  relay.prefill = std::min(first.worker, second->plan.prefill);
+  relay.head = std::max(first.worker, second->plan.prefill);
+  relay.head_tokens = head_tokens;
+  const auto slice_ms = [&](Incarnation worker) {
+    const Candidate& c = find(worker);
+    return c.prefill_ms - c.prompt_ms +
+           c.prompt_ms * relay.PrefillTokensAt(worker, shape) / shape.n_prompt;
+  };
+  relay.predicted_ms += std::max(slice_ms(relay.head), slice_ms(relay.prefill)) - first.prefill_ms;
+  return relay;
 }
 
 }  // namespace baton

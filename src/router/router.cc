@@ -4,20 +4,12 @@
 #include <cmath>
 #include <utility>
 
-#include "absl/container/btree_map.h"
-#include "absl/container/btree_set.h"
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_format.h"
-#include "common/check.h"
-#include "common/planted_bug.h"
-#include "router/cluster.h"
-#include "router/journey.h"
+#include "router/router_state.h"
 
 namespace baton {
 namespace {
 
-// Moves to a worker with room are no failures, but each throws away a place in a queue.
-constexpr int kMostMoves = 4;
 // Looks at the workers' silence within the time it may last.
 constexpr int kPulses = 4;
 
@@ -37,95 +29,7 @@ absl::Status CheckRequest(const GenerateRequest& request) {
   return absl::OkStatus();
 }
 
-// Whom the next attempt asks last.
-void Blame(Journey& journey, Incarnation worker) {
-  if (std::find(journey.avoid.begin(), journey.avoid.end(), worker) == journey.avoid.end())
-    journey.avoid.push_back(worker);
-}
-
-// A handoff broke: first the receiver is taken to be at fault, the next time the sender too.
-void BlameHandoff(Journey& journey) {
-  const Plan& plan = journey.plan();
-  Blame(journey, plan.decode);
-  std::vector<Incarnation>& in_vain = journey.handed_in_vain;
-  if (std::find(in_vain.begin(), in_vain.end(), plan.prefill) != in_vain.end())
-    Blame(journey, plan.prefill);
-  else
-    in_vain.push_back(plan.prefill);
-}
-
 }  // namespace
-
-struct Router::State {
-  State(const RouterOptions& router_options, const ClusterKey& cluster_key, uint64_t (*ids)())
-      : options(router_options),
-        key(cluster_key),
-        random(ids),
-        cluster(router_options.transitions) {}
-
-  absl::StatusOr<RequestId> Submit(GenerateRequest request, absl::Time now);
-  absl::Status OnReport(Incarnation worker, const WorkerReport& report, absl::Time now);
-  absl::Status OnEvent(Incarnation worker, const WorkerEvent& event, absl::Time now);
-  absl::Status On(Incarnation worker, const WorkerAnnounce& announce, absl::Time now);
-  absl::Status On(Incarnation worker, const WorkerLoad& load, absl::Time now);
-  absl::Status On(Incarnation worker, const TokenOut& token, absl::Time now);
-  absl::Status On(Incarnation worker, const PromptComputed& computed, absl::Time now);
-  absl::Status On(Incarnation worker, const PartEnded& ended, absl::Time now);
-  absl::Status On(Incarnation worker, const NoRoomNotice& notice, absl::Time now);
-  void LoseWorker(Incarnation worker, absl::Time now);
-  void LoseSilentWorkers(absl::Time now);
-  void OnTime(absl::Time now);
-  void OnAlarm(Journey& journey, absl::Time now);
-
-  void TryAim(Journey& journey, absl::Time now);
-  void SendAttempt(const Journey& journey);
-  void Disarm(Journey& journey, absl::Time now);
-  void AimAgain(Journey& journey, const Journey::Failure& failure, absl::Time now);
-  void MoveToRoom(Journey& journey, absl::Duration expected_wait, absl::Time now);
-  void Settle(absl::Time now);
-  void AimWaiting(absl::Time now);
-  void End(Journey& journey, EndReason reason, const absl::Status& status, absl::Time now);
-  void Forget(Journey& journey);
-  void DrainWorkersIfIdle();
-  absl::Status WhyExhausted(Journey& journey, const Journey::Failure& failure) const;
-
-  Journey* Find(RequestId id) {
-    const auto it = journeys.find(id);
-    return it == journeys.end() ? nullptr : it->second.get();
-  }
-  void SetAlarm(Journey& journey) {
-    alarms.erase({journey.alarm, journey.id()});
-    journey.alarm = journey.Alarm();
-    if (journey.alarm != absl::InfiniteFuture()) alarms.insert({journey.alarm, journey.id()});
-  }
-  // The alarm may ring early, and is then set again: moving it with every token would be dear.
-  void KeepAlarm(Journey& journey) {
-    if (journey.Alarm() < journey.alarm) SetAlarm(journey);
-  }
-  void Send(Incarnation worker, RouterMessage message) {
-    effects.push_back(SendToWorker{.worker = worker, .message = std::move(message)});
-  }
-  void SendCancel(Incarnation worker, RequestId id, Epoch epoch) {
-    if (cluster.Find(worker) != nullptr)
-      Send(worker, CancelRequest{.request_id = id, .epoch = epoch});
-  }
-  size_t n_living() const { return journeys.size() - ending.size(); }
-
-  const RouterOptions options;
-  const ClusterKey key;
-  uint64_t (*const random)();
-  Cluster cluster;
-  absl::flat_hash_map<RequestId, std::unique_ptr<Journey>> journeys;
-  absl::btree_map<uint64_t, RequestId> waiting;  // by sequence: not aimed
-  absl::btree_set<RequestId> ending;
-  absl::btree_set<std::pair<absl::Time, RequestId>> alarms;
-  absl::Time next_pulse = absl::InfiniteFuture();  // when silence is looked at
-  std::vector<RequestId> unsettled;                // to be looked at when the report is through
-  std::vector<RouterEffect> effects;
-  std::array<uint64_t, kFailoverCauses> failovers{};
-  uint64_t next_sequence = 1;
-  bool draining = false;
-};
 
 absl::StatusOr<RequestId> Router::State::Submit(GenerateRequest request, absl::Time now) {
   RETURN_IF_ERROR(CheckRequest(request));
@@ -149,106 +53,6 @@ absl::StatusOr<RequestId> Router::State::Submit(GenerateRequest request, absl::T
   SetAlarm(*journey);
   TryAim(*journey, now);
   return id;
-}
-
-// --- aiming -----------------------------------------------------------------------------------
-
-void Router::State::TryAim(Journey& journey, absl::Time now) {
-  const std::optional<Plan> plan = cluster.Choose(journey.Shape(), journey.avoid, now);
-  if (!plan) return;  // it waits, until a worker comes or its alarm rings
-  waiting.erase(journey.sequence());
-  cluster.Reserve(journey.id(), *plan, journey.Shape(), now);
-  journey.Aim(*plan, cluster.Find(plan->prefill)->name,
-              plan->decode == 0 ? "" : cluster.Find(plan->decode)->name, now);
-  SetAlarm(journey);
-  SendAttempt(journey);
-}
-
-// The decode worker hears of its guest before the prefill worker can send OPEN to it; if the wires
-// turn that around, the ticket alone is enough.
-void Router::State::SendAttempt(const Journey& journey) {
-  const Plan& plan = journey.plan();
-  Ticket ticket{.id = {.high = random(), .low = random()},
-                .epoch = journey.epoch(),
-                .request_id = journey.id(),
-                .sink = plan.decode};
-  TransferPeer sink;
-  if (plan.decode != 0) {
-    const WorkerAnnounce& decode = *cluster.Find(plan.decode);
-    const AttemptShape shape = journey.Shape();
-    sink = decode.transfer;
-    ticket.kv_pages = PromptPages(shape, decode.page_tokens);
-    ticket.promise_pages = PromisePages(shape, decode.page_tokens);
-    Send(plan.decode, journey.MakeDecodeRequest(ticket.id));
-  }
-  SignTicket(key, ticket);
-  Send(plan.prefill, journey.MakePrefillRequest(ticket, sink));
-}
-
-// Takes the request away from its workers; it waits from now on.
-void Router::State::Disarm(Journey& journey, absl::Time now) {
-  for (const Incarnation worker : journey.OpenWorkers())
-    if (worker == journey.plan().decode || !Planted(PlantedBug::kPrefillNotCancelled))
-      SendCancel(worker, journey.id(), journey.epoch());
-  if (!Planted(PlantedBug::kLedgerKept)) cluster.Release(journey.id(), journey.plan());
-  journey.Disarm(now);
-  waiting[journey.sequence()] = journey.id();
-  SetAlarm(journey);
-}
-
-// OK while it may be tried again.
-absl::Status Router::State::WhyExhausted(Journey& journey, const Journey::Failure& failure) const {
-  switch (failure.cause) {
-    case FailoverCause::kDraining:  // such workers are not asked again
-      return absl::OkStatus();
-    case FailoverCause::kWorkerLost:
-    case FailoverCause::kHandoffFailed:
-      if (++journey.lost_attempts < options.max_lost_attempts) return absl::OkStatus();
-      return absl::AbortedError(absl::StrFormat(
-          "gave up: %d times in a row a worker was lost while it had this request, which may be "
-          "the cause; the last time: %s",
-          journey.lost_attempts, failure.message));
-    case FailoverCause::kPartFailed:
-    case FailoverCause::kStuck:
-      break;
-  }
-  if (++journey.failures < options.max_attempts) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrFormat("gave up after %d attempts; the last one: %s",
-                                                journey.failures, failure.message));
-}
-
-void Router::State::AimAgain(Journey& journey, const Journey::Failure& failure, absl::Time now) {
-  ++failovers[static_cast<size_t>(failure.cause)];
-  if (journey.attempt_got_on()) journey.failures = journey.lost_attempts = 0;
-  if (failure.cause == FailoverCause::kHandoffFailed) BlameHandoff(journey);
-  Disarm(journey, now);
-  const absl::Status exhausted = WhyExhausted(journey, failure);
-  if (exhausted.ok())
-    TryAim(journey, now);
-  else
-    End(journey, EndReason::kFailed, exhausted, now);
-}
-
-// The decode worker is full. Prefill has not begun (it waits for the promise), so another worker
-// with room loses nothing but the place in the queue; predictions decide whether that is sooner.
-void Router::State::MoveToRoom(Journey& journey, absl::Duration expected_wait, absl::Time now) {
-  if (journey.attempt_spoke() || journey.moves >= kMostMoves) return;
-  const Plan plan = journey.plan();
-  const AttemptShape shape = journey.Shape();
-  cluster.Release(journey.id(), plan);
-  const std::optional<Plan> other = cluster.Choose(shape, journey.avoid, now);
-  cluster.Reserve(journey.id(), plan, shape, now);
-  const double stay_ms =
-      absl::ToDoubleMilliseconds(expected_wait) + cluster.OwnPrefillMs(plan.prefill, shape);
-  if (!other || other->decode == plan.decode || other->predicted_ms >= stay_ms) return;
-  ++journey.moves;
-  Disarm(journey, now);
-  TryAim(journey, now);
-}
-
-void Router::State::AimWaiting(absl::Time now) {
-  const absl::btree_map<uint64_t, RequestId> in_order = waiting;
-  for (const auto& [sequence, id] : in_order) TryAim(*Find(id), now);
 }
 
 // --- reports ----------------------------------------------------------------------------------
@@ -294,9 +98,12 @@ absl::Status Router::State::On(Incarnation worker, const TokenOut& token, absl::
   RETURN_IF_ERROR(journey->OnToken(worker, token, now, &effects));
   if (!journey->aimed()) return absl::OkStatus();
   KeepAlarm(*journey);
-  if (worker == journey->plan().prefill) cluster.OnPrefillComputed(worker, journey->id());
-  if (worker == journey->plan().decode)
-    cluster.OnTokensLeft(worker, journey->id(), journey->tokens_left());
+  const Plan& plan = journey->plan();
+  if (worker == plan.prefill) {
+    cluster.OnPrefillComputed(worker, journey->id());
+    cluster.OnPrefillComputed(plan.head, journey->id());
+  }
+  if (worker == plan.decode) cluster.OnTokensLeft(worker, journey->id(), journey->tokens_left());
   if (journey->complete()) unsettled.push_back(journey->id());
   return absl::OkStatus();
 }
@@ -315,8 +122,10 @@ absl::Status Router::State::On(Incarnation worker, const PartEnded& ended, absl:
   if (failed && ended.fault == PartFault::kDraining) cluster.OnDraining(worker);
   if (journey != nullptr) {
     RETURN_IF_ERROR(journey->OnPartEnded(worker, ended, now));
-    if (failed && ended.epoch == journey->epoch() && ended.fault == PartFault::kOwn)
-      Blame(*journey, worker);
+    const bool of_attempt = ended.epoch == journey->epoch();
+    if (failed && of_attempt && ended.fault == PartFault::kOwn) Blame(*journey, worker);
+    if (of_attempt && worker == journey->plan().head)
+      cluster.OnPrefillComputed(worker, journey->id());
     if (journey->lives()) {
       KeepAlarm(*journey);
       unsettled.push_back(journey->id());
@@ -333,6 +142,7 @@ absl::Status Router::State::On(Incarnation worker, const NoRoomNotice& notice, a
   if (journey == nullptr || !journey->aimed() || journey->epoch() != notice.epoch)
     return absl::OkStatus();
   const Plan& plan = journey->plan();
+  if (worker == plan.head) return absl::OkStatus();  // its tail tells of its own wait
   if (worker != plan.prefill && worker != plan.decode)
     return absl::InvalidArgumentError("no room for a request that was not given to this worker");
   if (plan.decode == 0 || cluster.Find(plan.decode) == nullptr) return absl::OkStatus();
@@ -506,7 +316,8 @@ ClusterView Router::View() const {
   ClusterView view{.waiting = static_cast<int>(state_->waiting.size()),
                    .draining = state_->draining,
                    .ending = static_cast<int>(state_->ending.size()),
-                   .failovers = state_->failovers};
+                   .failovers = state_->failovers,
+                   .relays = state_->relays};
   view.running = static_cast<int>(state_->n_living()) - view.waiting;
   state_->cluster.FillView(&view);
   return view;

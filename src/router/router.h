@@ -40,6 +40,8 @@ struct Timeline {
   absl::Duration total{};  // submitted to end
   absl::Duration unaccounted() const;
   std::string prefill_worker{}, decode_worker{};
+  // Of a relay, whose prefill times are the tail's: computed the first slice meanwhile. Or empty.
+  std::string prefill_head{};
   int attempts = 1;
 };
 
@@ -87,6 +89,11 @@ struct RouterOptions {
   // The same for attempts that ended because a worker was lost or a handoff broke: a request that
   // is there each time may be the cause.
   int max_lost_attempts = 8;
+  // Prompts (after a failover: with the tokens so far) of so many tokens and more are prefilled by
+  // two workers, the head and the tail of a relay, where two can do it; 0 = none. An attempt after
+  // a relay that broke is no relay. One bound for all requests: whether it pays for this one, now,
+  // is not predicted.
+  int relay_min_tokens = 0;
   // How long a request whose workers were lost waits for any worker before it fails.
   absl::Duration worker_wait = absl::Seconds(30);
   // A worker that says nothing for so long is lost: hung, stopped or cut off. Every report counts,
@@ -113,6 +120,7 @@ struct ClusterView {  // what /readyz, /metrics and logs show
   int64_t kv_pages_promised = 0;                      // by tickets of requests that run
   int ending = 0;                                     // ended requests whose parts have not
   std::array<uint64_t, kFailoverCauses> failovers{};  // since the start, by FailoverCause
+  uint64_t relays = 0;                                // attempts that were relays, since the start
 };
 
 class Router {

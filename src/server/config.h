@@ -48,6 +48,7 @@ struct RouterConfig {
   int max_waiting = 1024;
   int max_attempts = 4;
   int max_lost_attempts = 8;
+  int relay_min_tokens = 0;  // 0 = no relays
   absl::Duration worker_wait = absl::Seconds(30);
   absl::Duration worker_silence = absl::Seconds(3);
 };

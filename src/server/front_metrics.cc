@@ -98,6 +98,8 @@ FrontMetrics::FrontMetrics(MetricsRegistry* registry, const std::string& model, 
       overdue_(registry->Counter("baton_cancels_overdue_total",
                                  "Ended requests whose workers never said that they let go.",
                                  labels_)),
+      relays_(registry->Counter("baton_relays_total",
+                                "Attempts whose prompt was given to two workers.", labels_)),
       running_(registry->Gauge("baton_requests_running", "Requests at the workers.", labels_)),
       waiting_(registry->Gauge("baton_queue_depth", "Requests waiting, by stage.",
                                With(labels_, {{"stage", "route"}}))),
@@ -211,6 +213,8 @@ void FrontMetrics::SetView(const ClusterView& view, bool is_ready) {
   for (size_t i = 0; i < failovers_.size(); ++i)
     failovers_[i].Add(static_cast<double>(view.failovers[i] - told_failovers_[i]));
   told_failovers_ = view.failovers;
+  relays_.Add(static_cast<double>(view.relays - told_relays_));
+  told_relays_ = view.relays;
   vllm_running_.Set(view.running);
   vllm_waiting_.Set(view.waiting);
   vllm_kv_usage_.Set(usage);

@@ -50,6 +50,8 @@ class FrontMetrics {
   CounterMetric started_, overdue_;
   std::vector<CounterMetric> failovers_;  // by FailoverCause
   std::array<uint64_t, kFailoverCauses> told_failovers_{};
+  CounterMetric relays_;
+  uint64_t told_relays_ = 0;
   GaugeMetric running_, waiting_, kv_usage_, kv_total_, kv_free_, ready_, prefill_workers_,
       decode_workers_;
 };

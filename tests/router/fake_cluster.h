@@ -43,7 +43,9 @@ class FakeCluster {
       : router(options), faults_(faults), random_(seed) {}
 
   void Join(Role role) {
-    const Incarnation id = next_worker_++;
+    // Decode workers below both below prefill workers, as the processes number themselves.
+    const Incarnation order = role == Role::kDecode ? 0 : role == Role::kBoth ? 1 : 2;
+    const Incarnation id = order << 62 | next_worker_++;
     workers_[id];
     router.Join(id, role);
     PostSent();
@@ -81,6 +83,7 @@ class FakeCluster {
     return n;
   }
 
+  uint64_t relays() const { return router.router.View().relays; }
   int preemptions() const {
     int n = 0;
     for (const auto& [id, count] : preempted_) n += count;
@@ -96,6 +99,10 @@ class FakeCluster {
     bool computed = false;
     bool told_no_room = false;
   };
+  struct Arrived {  // of a relay, from its head
+    TicketId ticket_id;
+    std::vector<int32_t> history;
+  };
   struct Decode {
     std::optional<DecodeRequest> request;
     std::vector<int32_t> history;  // prompt and tokens; empty until the KV is here
@@ -105,6 +112,7 @@ class FakeCluster {
     std::deque<RouterMessage> inbox;
     std::deque<WorkerEvent> outbox;
     std::map<Part, Prefill> prefills;
+    std::map<Part, Arrived> inflows;
     std::map<Part, Decode> decodes;
     std::map<RequestId, Epoch> cancelled;
   };
@@ -181,6 +189,9 @@ class FakeCluster {
 
   static void Cancel(Worker& worker, const CancelRequest& cancel) {
     worker.cancelled[cancel.request_id] = cancel.epoch;
+    std::erase_if(worker.inflows, [&](const auto& entry) {
+      return entry.first.first == cancel.request_id && entry.first.second <= cancel.epoch;
+    });
     const auto sweep = [&](auto& parts, bool is_prefill) {
       for (auto it = parts.begin(); it != parts.end();) {
         if (it->first.first != cancel.request_id || it->first.second > cancel.epoch) {
@@ -221,7 +232,9 @@ class FakeCluster {
     PartEnded ended{.request_id = request.request_id, .epoch = request.epoch, .was_prefill = true};
     if (Chance(faults_.fail_part)) {
       ended.reason = EndReason::kFailed;
+      ended.fault = static_cast<PartFault>(Pick(2));
       ended.message = "prefill failed";
+      worker.cancelled[request.request_id] = request.epoch;  // takes no inflow for it
     } else if (!prefill.computed && !prefill.told_no_room && Chance(faults_.no_room)) {
       prefill.told_no_room = true;
       worker.outbox.push_back(
@@ -229,7 +242,16 @@ class FakeCluster {
                        .epoch = request.epoch,
                        .expected_wait_us = static_cast<int64_t>(Pick(1000000))});
       return;
+    } else if (request.is_head) {
+      if (!HandToTail(request)) {
+        ended.reason = EndReason::kFailed;
+        ended.fault = PartFault::kHandoff;
+        ended.message = "the tail is gone";
+      }
+    } else if (request.inflow.tokens > 0 && !worker.inflows.contains(it->first)) {
+      return;  // its head is not done
     } else if (!prefill.computed) {
+      if (request.inflow.tokens > 0) CheckInflow(request, worker.inflows.at(it->first));
       prefill.computed = true;
       worker.outbox.push_back(TokenOut{.request_id = request.request_id,
                                        .epoch = request.epoch,
@@ -241,18 +263,41 @@ class FakeCluster {
       ended.fault = PartFault::kHandoff;
       ended.message = "the decode worker is gone";
     }
+    worker.inflows.erase(it->first);
     worker.prefills.erase(it);
     worker.outbox.push_back(ended);
   }
 
-  bool HandOver(const PrefillRequest& request) {
+  static void CheckInflow(const PrefillRequest& request, const Arrived& arrived) {
+    REQUIRE(arrived.ticket_id == request.inflow.ticket_id);
+    REQUIRE(arrived.history.size() == static_cast<size_t>(request.inflow.tokens));
+    REQUIRE(std::equal(arrived.history.begin(), arrived.history.end(), request.tokens.begin()));
+  }
+
+  // The worker a handoff goes to; null when it is gone, or lets go of the request.
+  Worker* SinkOf(const PrefillRequest& request) {
     REQUIRE(request.ticket.sink == request.sink.incarnation);
     const auto sink = workers_.find(request.sink.incarnation);
-    if (sink == workers_.end()) return false;
+    if (sink == workers_.end()) return nullptr;
     const auto cancelled = sink->second.cancelled.find(request.request_id);
     if (cancelled != sink->second.cancelled.end() && cancelled->second >= request.epoch)
-      return false;
-    Decode& decode = sink->second.decodes[{request.request_id, request.epoch}];
+      return nullptr;
+    return &sink->second;
+  }
+
+  bool HandToTail(const PrefillRequest& request) {
+    REQUIRE(request.ticket.promise_pages == 0);
+    REQUIRE(request.tokens.size() == static_cast<size_t>(request.ticket.kv_pages * 16));
+    Worker* const tail = SinkOf(request);
+    if (tail == nullptr) return false;
+    tail->inflows[{request.request_id, request.epoch}] = {request.ticket.id, request.tokens};
+    return true;
+  }
+
+  bool HandOver(const PrefillRequest& request) {
+    Worker* const sink = SinkOf(request);
+    if (sink == nullptr) return false;
+    Decode& decode = sink->decodes[{request.request_id, request.epoch}];
     decode.history = request.tokens;
     decode.history.push_back(NextToken(request.tokens, request.sampling.seed));
     return true;
@@ -320,6 +365,7 @@ class FakeCluster {
     REQUIRE(view.ending == 0);
     for (const auto& [id, worker] : workers_) {  // nobody still works on what has ended
       REQUIRE(worker.prefills.empty());
+      REQUIRE(worker.inflows.empty());
       REQUIRE(worker.decodes.empty());
     }
   }

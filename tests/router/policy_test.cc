@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include <algorithm>
+#include <limits>
 #include <random>
 
 namespace baton {
@@ -30,6 +31,18 @@ std::pair<Incarnation, Incarnation> Pair(const std::vector<Candidate>& candidate
 }
 
 using Ids = std::pair<Incarnation, Incarnation>;
+
+// Pages of 16 tokens; each worker's own 100 tokens take 90 ms of its prefill_ms.
+Plan Relay(const Plan& plan, std::vector<Candidate> candidates,
+           const AttemptShape& shape = kShape) {
+  for (Candidate& c : candidates) c.prompt_ms = 90;
+  return ShareWithHead(plan, candidates, shape, 16);
+}
+
+// Decode worker, tail and head.
+std::vector<Incarnation> Ranks(const Plan& plan) { return {plan.decode, plan.prefill, plan.head}; }
+
+using Incarnations = std::vector<Incarnation>;
 
 }  // namespace
 
@@ -97,6 +110,100 @@ TEST_CASE("the order of the candidates does not matter") {
     std::shuffle(candidates.begin(), candidates.end(), random);
     REQUIRE(ChoosePlan(candidates, kShape) == plan);
   }
+}
+
+TEST_CASE("a head's slice is half the prompt in whole pages, and leaves the tail a token") {
+  CHECK(HeadTokens(1, 16) == 0);
+  CHECK(HeadTokens(16, 16) == 0);
+  CHECK(HeadTokens(17, 16) == 16);
+  CHECK(HeadTokens(20, 16) == 16);
+  CHECK(HeadTokens(32, 16) == 16);
+  CHECK(HeadTokens(47, 16) == 16);  // half is nearer to one page than to two
+  CHECK(HeadTokens(48, 16) == 32);
+  CHECK(HeadTokens(49, 16) == 32);
+  CHECK(HeadTokens(1000, 16) == 496);
+  CHECK(HeadTokens(1000, 64) == 512);
+  for (int32_t n = 1; n < 500; ++n) {
+    const int32_t c = HeadTokens(n, 32);
+    REQUIRE(c % 32 == 0);
+    REQUIRE(c < n);
+    REQUIRE((c > 0) == (n > 32));
+    if (n > 64) REQUIRE(std::abs(2 * c - n) <= 32);
+  }
+  CHECK(HeadTokens(std::numeric_limits<int32_t>::max(), 64) == 1 << 30);
+}
+
+TEST_CASE("a relay: the two best prefill workers, the greater one is the head") {
+  const Candidate decode = Worker(1, Role::kDecode, 1, 30);
+  const Candidate a = Worker(5, Role::kPrefill, 100, 10), b = Worker(6, Role::kPrefill, 130, 10),
+                  c = Worker(7, Role::kPrefill, 200, 10);
+  const Plan plan{.prefill = 5, .decode = 1, .predicted_ms = 130};
+  const Plan relay = Relay(plan, {decode, c, b, a});
+  CHECK(Ranks(relay) == Incarnations{1, 5, 6});
+  CHECK(relay.head_tokens == 48);
+  // The head is later: 40 ms of queue and 48 of the 100 tokens.
+  CHECK(relay.predicted_ms == Approx(30 + 40 + 0.48 * 90));
+  CHECK(relay.PrefillTokensAt(6, kShape) == 48);
+  CHECK(relay.PrefillTokensAt(5, kShape) == 52);
+  CHECK(Ranks(Relay({.prefill = 6, .decode = 1}, {decode, a, b, c})) == Incarnations{1, 5, 6});
+  CHECK(Ranks(Relay({.prefill = 7, .decode = 1}, {decode, b, c})) == Incarnations{1, 6, 7});
+  CHECK(Ranks(Relay({.prefill = 5}, {a, b}, kOneToken)) == Incarnations{0, 5, 6});
+}
+
+TEST_CASE("pages are taken in ascending order: decode worker, tail, head; else no relay") {
+  const Candidate a = Worker(5, Role::kPrefill, 100, 10), b = Worker(6, Role::kPrefill, 130, 10);
+  const auto alone = [](const Plan& plan, const std::vector<Candidate>& candidates) {
+    return Relay(plan, candidates) == plan;
+  };
+  CHECK(alone({.prefill = 5, .decode = 9}, {a, b, Worker(9, Role::kDecode, 1, 30)}));
+  // The one in the wrong place is passed over.
+  CHECK(Ranks(Relay({.prefill = 6, .decode = 4},
+                    {Worker(3, Role::kPrefill, 90, 10), Worker(4, Role::kDecode, 1, 30), b,
+                     Worker(8, Role::kPrefill, 300, 10)})) == Incarnations{4, 6, 8});
+  // A tail may decode itself, a head never.
+  const Candidate both_2 = Worker(2, Role::kBoth, 100, 10), both_7 = Worker(7, Role::kBoth, 90, 10);
+  CHECK(Ranks(Relay({.prefill = 2, .decode = 2}, {both_2, both_7})) == Incarnations{2, 2, 7});
+  CHECK(alone({.prefill = 7, .decode = 7}, {both_2, both_7}));
+  CHECK(Ranks(Relay({.prefill = 5, .decode = 2}, {a, both_2})) == Incarnations{2, 2, 5});
+}
+
+TEST_CASE("no relay without a second worker that may prefill, or a page to split off") {
+  const Candidate decode = Worker(1, Role::kDecode, 1, 30), other = Worker(8, Role::kDecode, 1, 99);
+  const Candidate a = Worker(5, Role::kPrefill, 100, 10);
+  Candidate small = Worker(6, Role::kPrefill, 130, 10);
+  small.fits_prefill = false;
+  const Plan plan{.prefill = 5, .decode = 1, .predicted_ms = 130};
+  CHECK(Relay(plan, {decode, other, a}) == plan);
+  CHECK(Relay(plan, {decode, a, small}) == plan);
+  small.fits_prefill = true;
+  CHECK(Relay(plan, {decode, a, small}).head == 6);
+  CHECK(Relay(plan, {decode, a, small}, {.n_prompt = 16, .max_tokens = 2}) == plan);
+  // When decode workers do everything, two of them may.
+  CHECK(Ranks(Relay({.prefill = 1, .decode = 1}, {decode, other})) == Incarnations{1, 1, 8});
+}
+
+TEST_CASE("the order of the candidates does not matter for a relay either") {
+  std::mt19937_64 random(2);
+  int relays = 0;
+  for (int run = 0; run < 2000; ++run) {
+    std::vector<Candidate> candidates;
+    for (Incarnation id = 1; id <= 6; ++id)
+      candidates.push_back(Worker(id, static_cast<Role>(random() % 3),
+                                  static_cast<double>(random() % 4) * 50,
+                                  static_cast<double>(random() % 4) * 50, random() % 3));
+    const std::optional<Plan> plan = ChoosePlan(candidates, kShape);
+    REQUIRE(plan.has_value());
+    const Plan relay = Relay(*plan, candidates);
+    std::shuffle(candidates.begin(), candidates.end(), random);
+    REQUIRE(Relay(*plan, candidates) == relay);
+    if (relay.head == 0) continue;
+    ++relays;
+    REQUIRE(relay.decode <= relay.prefill);
+    REQUIRE(relay.prefill < relay.head);
+    REQUIRE((relay.prefill == plan->prefill || relay.head == plan->prefill));
+  }
+  CHECK(relays > 500);
+  CHECK(relays < 2000);
 }
 
 TEST_CASE("prefill time") {

@@ -164,7 +164,8 @@ inline void CheckIdle(RouterHarness& r) {
   CHECK(view.running == 0);
   CHECK(view.waiting == 0);
   CHECK(view.kv_pages_promised == 0);
-  for (const Incarnation id : {Incarnation{1}, Incarnation{2}, kP1, kP2, kD1, kD2}) r.Lose(id);
+  for (const Incarnation id : {Incarnation{1}, Incarnation{2}, kP1, kP2, Incarnation{13}, kD1, kD2})
+    r.Lose(id);
   CHECK(r.router.View().ending == 0);
   CHECK(r.router.NextDeadline() == absl::InfiniteFuture());
 }

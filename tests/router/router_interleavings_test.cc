@@ -21,6 +21,7 @@ GenerateRequest RandomRequest(std::mt19937_64& random) {
 struct Sums {
   size_t complete = 0, cancelled = 0, failed = 0;
   int attempts = 0, preemptions = 0;
+  uint64_t relays = 0;
 };
 
 Sums RunSeeds(int n_seeds, int n_requests, FaultRates faults, RouterOptions options,
@@ -38,6 +39,7 @@ Sums RunSeeds(int n_seeds, int n_requests, FaultRates faults, RouterOptions opti
     sums.failed += cluster.n_ended(EndReason::kFailed);
     sums.attempts += cluster.attempts();
     sums.preemptions += cluster.preemptions();
+    sums.relays += cluster.relays();
   }
   return sums;
 }
@@ -64,8 +66,8 @@ TEST_CASE("workers lost and joining at any moment: every request is complete") {
 }
 
 TEST_CASE("failed parts and full workers: complete while attempts last") {
-  const Sums sums = RunSeeds(600, 12, {.fail_part = 20, .no_room = 300}, {.max_attempts = 1000},
-                             {kP, kP, kD, kD});
+  const Sums sums = RunSeeds(600, 12, {.fail_part = 20, .no_room = 300},
+                             {.max_attempts = 1000, .max_lost_attempts = 1000}, {kP, kP, kD, kD});
   CHECK(sums.complete == 7200);
   CHECK(sums.attempts > 9000);
 }
@@ -79,6 +81,32 @@ TEST_CASE("preempted rows: every request is complete, and none counts as a failu
   CHECK(sums.attempts > 4600);
 }
 
+TEST_CASE("relays: every request is complete, in one attempt while nothing breaks") {
+  for (const auto& roles :
+       {std::vector{kP, kP, kD}, std::vector{kB, kB, kB}, std::vector{kP, kB, kD}}) {
+    const Sums sums = RunSeeds(200, 12, {}, {.relay_min_tokens = 17}, roles);
+    CHECK(sums.complete == 2400);
+    CHECK(sums.attempts == 2400);
+    CHECK(sums.relays > 300);
+  }
+}
+
+TEST_CASE("relays whose heads, tails and decode workers fail, are lost or full") {
+  const Sums sums =
+      RunSeeds(600, 12,
+               {.lose_worker = 5,
+                .join_worker = 5,
+                .fail_part = 20,
+                .no_room = 200,
+                .preempt = 20,
+                .spare_last_worker = true},
+               {.max_attempts = 1000, .max_lost_attempts = 1000, .relay_min_tokens = 17},
+               {kP, kP, kP, kD, kB});
+  CHECK(sums.complete == 7200);
+  CHECK(sums.attempts > 9000);
+  CHECK(sums.relays > 1000);
+}
+
 TEST_CASE("everything at once, with cancels and few attempts") {
   const Sums sums =
       RunSeeds(1000, 12,
@@ -89,11 +117,13 @@ TEST_CASE("everything at once, with cancels and few attempts") {
                 .cancel = 5,
                 .wait = 20,
                 .preempt = 20},
-               {.max_attempts = 3, .worker_wait = absl::Seconds(1)}, {kP, kP, kD, kB});
+               {.max_attempts = 3, .relay_min_tokens = 30, .worker_wait = absl::Seconds(1)},
+               {kP, kP, kD, kB});
   CHECK(sums.complete + sums.cancelled + sums.failed == 12000);
   CHECK(sums.complete > 6500);
   CHECK(sums.cancelled > 300);
   CHECK(sums.failed > 30);
+  CHECK(sums.relays > 1000);
 }
 
 }  // namespace baton

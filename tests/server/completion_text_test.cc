@@ -26,6 +26,7 @@ struct Answer {
   ApiRequest request;
   GenerateRequest generate;
   std::unique_ptr<CompletionText> text;
+  std::string head{};  // of a relay
 
   explicit Answer(const std::string& body, Endpoint endpoint = Endpoint::kCompletions) {
     REQUIRE_FALSE(ParseApiRequest(endpoint, body, &request).has_value());
@@ -46,6 +47,7 @@ struct Answer {
     end.timeline.prefill = absl::Milliseconds(5);
     end.timeline.total = absl::Milliseconds(20);
     end.timeline.prefill_worker = "prefill0";
+    end.timeline.prefill_head = head;
     return text->OnEnd(end, absl::Milliseconds(1));
   }
 };
@@ -180,7 +182,15 @@ TEST_CASE("ids, digests and timings when asked, in streams and in whole answers"
   CHECK(body.at("timings").at("prefill_ms") == 5.0);
   CHECK(body.at("timings").at("text_ms") == 1.0);
   CHECK(body.at("timings").at("prefill_worker") == "prefill0");
+  CHECK_FALSE(body.at("timings").as_object().contains("prefill_head"));
   CHECK(body.at("usage").at("prompt_tokens_details").at("cached_tokens") == 0);
+
+  Answer relay(R"({"prompt":[5,6],)" + fields + "}");
+  relay.head = "prefill1";
+  relay.Token(7);
+  const json::value timings = json::parse(relay.End(EndReason::kLength)).at("timings");
+  CHECK(timings.at("prefill_head") == "prefill1");
+  CHECK(timings.at("prefill_worker") == "prefill0");
 
   Answer stream(R"({"prompt":[5,6],"stream":true,)" + fields + "}");
   const json::value first = json::parse(Events(stream.Token(7))[0]);

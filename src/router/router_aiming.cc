@@ -1,0 +1,163 @@
+// The Router's aiming: who computes an attempt, what is sent to them, and what becomes of a request
+// whose attempt broke.
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "common/planted_bug.h"
+#include "router/router_state.h"
+
+namespace baton {
+namespace {
+
+// Moves to a worker with room are no failures, but each throws away a place in a queue.
+constexpr int kMostMoves = 4;
+
+}  // namespace
+
+void Router::State::TryAim(Journey& journey, absl::Time now) {
+  const std::optional<Plan> plan = cluster.Choose(journey.Shape(), journey.avoid, now);
+  if (!plan) return;  // it waits, until a worker comes or its alarm rings
+  waiting.erase(journey.sequence());
+  cluster.Reserve(journey.id(), *plan, journey.Shape(), now);
+  const auto name = [this](Incarnation worker) {
+    return worker == 0 ? std::string() : cluster.Find(worker)->name;
+  };
+  journey.Aim(
+      *plan,
+      {.prefill = name(plan->prefill), .decode = name(plan->decode), .head = name(plan->head)},
+      now);
+  SetAlarm(journey);
+  SendAttempt(journey);
+}
+
+Ticket Router::State::MintTicket(const Journey& journey, Incarnation sink, int32_t kv_pages,
+                                 int32_t promise_pages) {
+  Ticket ticket{.id = {.high = random(), .low = random()},
+                .epoch = journey.epoch(),
+                .request_id = journey.id(),
+                .sink = sink,
+                .kv_pages = kv_pages,
+                .promise_pages = promise_pages};
+  SignTicket(key, ticket);
+  return ticket;
+}
+
+// A receiver hears of its part before the sender can send OPEN to it; if the wires turn that
+// around, the decode worker needs no more than the ticket, and a tail's OPEN is answered NO_ROOM
+// until it has heard.
+void Router::State::SendAttempt(const Journey& journey) {
+  const Plan& plan = journey.plan();
+  const AttemptShape shape = journey.Shape();
+  const WorkerAnnounce& prefill = *cluster.Find(plan.prefill);
+  TransferPeer sink;
+  int32_t kv_pages = 0, promise_pages = 0;
+  if (plan.decode != 0) {
+    sink = cluster.Find(plan.decode)->transfer;
+    kv_pages = PromptPages(shape, prefill.page_tokens);
+    promise_pages = PromisePages(shape, prefill.page_tokens);
+  }
+  const Ticket ticket = MintTicket(journey, plan.decode, kv_pages, promise_pages);
+  if (plan.decode != 0) Send(plan.decode, journey.MakeDecodeRequest(ticket.id));
+  if (plan.head == 0) {
+    Send(plan.prefill, journey.MakePrefillRequest(ticket, sink, {}));
+    return;
+  }
+  ++relays;
+  const Ticket inflow =
+      MintTicket(journey, plan.prefill, plan.head_tokens / prefill.page_tokens, 0);
+  Send(plan.prefill, journey.MakePrefillRequest(
+                         ticket, sink, {.ticket_id = inflow.id, .tokens = plan.head_tokens}));
+  Send(plan.head, journey.MakeHeadRequest(inflow, prefill.transfer));
+}
+
+// Takes the request away from its workers; it waits from now on.
+void Router::State::Disarm(Journey& journey, absl::Time now) {
+  for (const Incarnation worker : journey.OpenWorkers())
+    if (worker == journey.plan().decode || !Planted(PlantedBug::kPrefillNotCancelled))
+      SendCancel(worker, journey.id(), journey.epoch());
+  if (!Planted(PlantedBug::kLedgerKept)) cluster.Release(journey.id(), journey.plan());
+  journey.Disarm(now);
+  waiting[journey.sequence()] = journey.id();
+  SetAlarm(journey);
+}
+
+void Router::State::Blame(Journey& journey, Incarnation worker) {
+  if (std::find(journey.avoid.begin(), journey.avoid.end(), worker) == journey.avoid.end())
+    journey.avoid.push_back(worker);
+}
+
+// A handoff broke: first the receiver is taken to be at fault, the next time the sender too. Of a
+// relay that has not brought a token it may have been either handoff: the head's part is the one
+// that the next attempt can do without.
+void Router::State::BlameHandoff(Journey& journey) {
+  const Plan& plan = journey.plan();
+  if (plan.head != 0 && !journey.attempt_spoke()) return Blame(journey, plan.head);
+  Blame(journey, plan.decode);
+  std::vector<Incarnation>& in_vain = journey.handed_in_vain;
+  if (std::find(in_vain.begin(), in_vain.end(), plan.prefill) != in_vain.end())
+    Blame(journey, plan.prefill);
+  else
+    in_vain.push_back(plan.prefill);
+}
+
+// OK while it may be tried again.
+absl::Status Router::State::WhyExhausted(Journey& journey, const Journey::Failure& failure) const {
+  switch (failure.cause) {
+    case FailoverCause::kDraining:  // such workers are not asked again
+      return absl::OkStatus();
+    case FailoverCause::kWorkerLost:
+    case FailoverCause::kHandoffFailed:
+      if (++journey.lost_attempts < options.max_lost_attempts) return absl::OkStatus();
+      return absl::AbortedError(absl::StrFormat(
+          "gave up: %d times in a row a worker was lost while it had this request, which may be "
+          "the cause; the last time: %s",
+          journey.lost_attempts, failure.message));
+    case FailoverCause::kPartFailed:
+    case FailoverCause::kStuck:
+      break;
+  }
+  if (++journey.failures < options.max_attempts) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrFormat("gave up after %d attempts; the last one: %s",
+                                                journey.failures, failure.message));
+}
+
+void Router::State::AimAgain(Journey& journey, const Journey::Failure& failure, absl::Time now) {
+  ++failovers[static_cast<size_t>(failure.cause)];
+  if (journey.attempt_got_on()) journey.failures = journey.lost_attempts = 0;
+  if (failure.cause == FailoverCause::kHandoffFailed) BlameHandoff(journey);
+  if (journey.plan().head != 0) journey.may_relay = false;
+  Disarm(journey, now);
+  const absl::Status exhausted = WhyExhausted(journey, failure);
+  if (exhausted.ok())
+    TryAim(journey, now);
+  else
+    End(journey, EndReason::kFailed, exhausted, now);
+}
+
+// The decode worker is full. Prefill has not begun (it waits for the promise, and a relay's head
+// for the pages of its tail), so another worker with room loses nothing but the place in the queue;
+// predictions decide whether that is sooner.
+void Router::State::MoveToRoom(Journey& journey, absl::Duration expected_wait, absl::Time now) {
+  if (journey.attempt_spoke() || journey.head_ended() || journey.moves >= kMostMoves) return;
+  const Plan plan = journey.plan();
+  const AttemptShape shape = journey.Shape();
+  cluster.Release(journey.id(), plan);
+  const std::optional<Plan> other = cluster.Choose(shape, journey.avoid, now);
+  cluster.Reserve(journey.id(), plan, shape, now);
+  const double stay_ms =
+      absl::ToDoubleMilliseconds(expected_wait) + cluster.OwnPrefillMs(plan, shape);
+  if (!other || other->decode == plan.decode || other->predicted_ms >= stay_ms) return;
+  ++journey.moves;
+  Disarm(journey, now);
+  TryAim(journey, now);
+}
+
+void Router::State::AimWaiting(absl::Time now) {
+  const absl::btree_map<uint64_t, RequestId> in_order = waiting;
+  for (const auto& [sequence, id] : in_order) TryAim(*Find(id), now);
+}
+
+}  // namespace baton

@@ -1,0 +1,97 @@
+// The Router's state, for its own files: router.cc hears reports, ends requests and keeps time,
+// router_aiming.cc chooses workers and starts attempts.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/container/btree_map.h"
+#include "absl/container/btree_set.h"
+#include "absl/container/flat_hash_map.h"
+#include "router/cluster.h"
+#include "router/journey.h"
+#include "router/router.h"
+
+namespace baton {
+
+struct Router::State {
+  State(const RouterOptions& router_options, const ClusterKey& cluster_key, uint64_t (*ids)())
+      : options(router_options),
+        key(cluster_key),
+        random(ids),
+        cluster(router_options.relay_min_tokens, router_options.transitions) {}
+
+  absl::StatusOr<RequestId> Submit(GenerateRequest request, absl::Time now);
+  absl::Status OnReport(Incarnation worker, const WorkerReport& report, absl::Time now);
+  absl::Status OnEvent(Incarnation worker, const WorkerEvent& event, absl::Time now);
+  absl::Status On(Incarnation worker, const WorkerAnnounce& announce, absl::Time now);
+  absl::Status On(Incarnation worker, const WorkerLoad& load, absl::Time now);
+  absl::Status On(Incarnation worker, const TokenOut& token, absl::Time now);
+  absl::Status On(Incarnation worker, const PromptComputed& computed, absl::Time now);
+  absl::Status On(Incarnation worker, const PartEnded& ended, absl::Time now);
+  absl::Status On(Incarnation worker, const NoRoomNotice& notice, absl::Time now);
+  void LoseWorker(Incarnation worker, absl::Time now);
+  void LoseSilentWorkers(absl::Time now);
+  void OnTime(absl::Time now);
+  void OnAlarm(Journey& journey, absl::Time now);
+
+  // Aiming (router_aiming.cc).
+  void TryAim(Journey& journey, absl::Time now);
+  void SendAttempt(const Journey& journey);
+  Ticket MintTicket(const Journey& journey, Incarnation sink, int32_t kv_pages,
+                    int32_t promise_pages);
+  void Disarm(Journey& journey, absl::Time now);
+  void AimAgain(Journey& journey, const Journey::Failure& failure, absl::Time now);
+  void MoveToRoom(Journey& journey, absl::Duration expected_wait, absl::Time now);
+  void AimWaiting(absl::Time now);
+  absl::Status WhyExhausted(Journey& journey, const Journey::Failure& failure) const;
+  static void Blame(Journey& journey, Incarnation worker);  // the next attempt asks it last
+  static void BlameHandoff(Journey& journey);
+
+  void Settle(absl::Time now);
+  void End(Journey& journey, EndReason reason, const absl::Status& status, absl::Time now);
+  void Forget(Journey& journey);
+  void DrainWorkersIfIdle();
+
+  Journey* Find(RequestId id) {
+    const auto it = journeys.find(id);
+    return it == journeys.end() ? nullptr : it->second.get();
+  }
+  void SetAlarm(Journey& journey) {
+    alarms.erase({journey.alarm, journey.id()});
+    journey.alarm = journey.Alarm();
+    if (journey.alarm != absl::InfiniteFuture()) alarms.insert({journey.alarm, journey.id()});
+  }
+  // The alarm may ring early, and is then set again: moving it with every token would be dear.
+  void KeepAlarm(Journey& journey) {
+    if (journey.Alarm() < journey.alarm) SetAlarm(journey);
+  }
+  void Send(Incarnation worker, RouterMessage message) {
+    effects.push_back(SendToWorker{.worker = worker, .message = std::move(message)});
+  }
+  void SendCancel(Incarnation worker, RequestId id, Epoch epoch) {
+    if (cluster.Find(worker) != nullptr)
+      Send(worker, CancelRequest{.request_id = id, .epoch = epoch});
+  }
+  size_t n_living() const { return journeys.size() - ending.size(); }
+
+  const RouterOptions options;
+  const ClusterKey key;
+  uint64_t (*const random)();
+  Cluster cluster;
+  absl::flat_hash_map<RequestId, std::unique_ptr<Journey>> journeys;
+  absl::btree_map<uint64_t, RequestId> waiting;  // by sequence: not aimed
+  absl::btree_set<RequestId> ending;
+  absl::btree_set<std::pair<absl::Time, RequestId>> alarms;
+  absl::Time next_pulse = absl::InfiniteFuture();  // when silence is looked at
+  std::vector<RequestId> unsettled;                // to be looked at when the report is through
+  std::vector<RouterEffect> effects;
+  std::array<uint64_t, kFailoverCauses> failovers{};
+  uint64_t relays = 0;
+  uint64_t next_sequence = 1;
+  bool draining = false;
+};
+
+}  // namespace baton

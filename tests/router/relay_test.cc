@@ -1,0 +1,473 @@
+// Relays at the router: an attempt whose prompt two workers compute, head and tail; whom it takes
+// for them, what each is sent, and what becomes of it when one of its three parts breaks.
+#include <catch2/catch.hpp>
+
+#include "router/router_harness.h"
+
+namespace baton {
+namespace {
+
+// As the processes number themselves: decode workers are less than prefill workers.
+constexpr Incarnation kDecode1 = 1, kDecode2 = 2, kTail = 11, kHead = 12, kThird = 13;
+
+RouterOptions Relays(RouterOptions options = {}) {
+  options.relay_min_tokens = 20;
+  return options;
+}
+
+struct Chain : RouterHarness {  // two prefill workers and a decode worker
+  explicit Chain(RouterOptions options = Relays()) : RouterHarness(options) {
+    Join(kDecode1, Role::kDecode);
+    Join(kTail, Role::kPrefill);
+    Join(kHead, Role::kPrefill);
+  }
+  bool LastIsRelay() const { return LastPrefill().is_head; }
+  std::vector<Incarnation> Cancelled() const {
+    std::vector<Incarnation> workers;
+    for (const auto& [worker, cancel] : Sent<CancelRequest>()) workers.push_back(worker);
+    return workers;
+  }
+};
+
+PartEnded Failed(RequestId id, bool was_prefill, PartFault fault, Epoch epoch = 1) {
+  PartEnded ended = Ended(id, was_prefill, EndReason::kFailed, epoch);
+  ended.fault = fault;
+  return ended;
+}
+
+bool Avoids(const Chain& r, Incarnation worker) { return r.LastPrefillWorker() != worker; }
+
+using Incarnations = std::vector<Incarnation>;
+
+}  // namespace
+
+TEST_CASE("a relay: the head gets the first slice, the tail everything, each its ticket") {
+  Chain r;
+  const RequestId id = r.Submit(100, 3);
+  REQUIRE(r.sent.size() == 3);
+  CHECK(r.sent[0].first == kDecode1);
+  CHECK(r.sent[1].first == kTail);
+  CHECK(r.sent[2].first == kHead);
+  const DecodeRequest decode = std::get<DecodeRequest>(r.sent[0].second);
+  const PrefillRequest tail = std::get<PrefillRequest>(r.sent[1].second);
+  const PrefillRequest head = std::get<PrefillRequest>(r.sent[2].second);
+
+  CHECK_FALSE(tail.is_head);
+  CHECK(tail.tokens.size() == 100);
+  CHECK(tail.inflow == Inflow{.ticket_id = head.ticket.id, .tokens = 48});
+  CHECK(tail.sink == Announce(kDecode1, Role::kDecode).transfer);
+  CHECK(VerifyTicket(TestKey(), tail.ticket));
+  CHECK(tail.ticket.id == decode.ticket_id);
+  CHECK(tail.ticket.sink == kDecode1);
+  CHECK(tail.ticket.kv_pages == 7);
+  CHECK(tail.ticket.promise_pages == 7);
+  CHECK(decode.n_prompt == 100);
+
+  CHECK(head.is_head);
+  CHECK(head.request_id == id);
+  CHECK(head.epoch == 1);
+  CHECK(head.tokens == std::vector<int32_t>(tail.tokens.begin(), tail.tokens.begin() + 48));
+  CHECK(head.inflow == Inflow{});
+  CHECK(head.sink == Announce(kTail, Role::kPrefill).transfer);
+  CHECK(VerifyTicket(TestKey(), head.ticket));
+  CHECK_FALSE(head.ticket.id == tail.ticket.id);
+  CHECK(head.ticket.sink == kTail);
+  CHECK(head.ticket.request_id == id);
+  CHECK(head.ticket.epoch == 1);
+  CHECK(head.ticket.kv_pages == 3);
+  CHECK(head.ticket.promise_pages == 0);
+  CHECK(r.router.View().relays == 1);
+
+  const bool head_ends_first = GENERATE(true, false);
+  if (head_ends_first) REQUIRE(r.Report(kHead, {Ended(id, true)}).ok());
+  r.now += absl::Milliseconds(30);
+  const PromptComputed computed{.request_id = id, .epoch = 1, .queue_us = 3000, .compute_us = 4000};
+  REQUIRE(r.Report(kTail, {computed, Token(id, 100, 7)}).ok());
+  if (!head_ends_first) REQUIRE(r.Report(kHead, {Ended(id, true)}).ok());
+  REQUIRE(r.Report(kTail, {Ended(id, true)}).ok());
+  REQUIRE(r.Report(kDecode1, {Token(id, 101, 8), Token(id, 102, 9), Ended(id, false)}).ok());
+  CHECK(r.tokens[id] == std::vector<int32_t>{7, 8, 9});
+  const EmitEnd& end = r.End(id);
+  CHECK(end.reason == EndReason::kLength);
+  CHECK(end.timeline.ttft == absl::Milliseconds(30));
+  CHECK(end.timeline.prefill == absl::Milliseconds(4));
+  CHECK(end.timeline.prefill_head == "w12");
+  CHECK(end.timeline.prefill_worker == "w11");
+  CHECK(end.timeline.decode_worker == "w1");
+  CHECK(end.timeline.attempts == 1);
+  CHECK(r.sent.size() == 3);  // nothing to cancel
+  CHECK(r.released.empty());
+  CheckIdle(r);
+}
+
+TEST_CASE("no relay where none is asked for or none is possible") {
+  const auto relayed = [](Chain& r, int32_t n_prompt = 100) {
+    const RequestId id = r.Submit(n_prompt, 3);
+    const bool relay = r.LastIsRelay();
+    CHECK(r.sent.size() == (relay ? 3 : 2));
+    CHECK(r.router.View().relays == (relay ? 1 : 0));
+    r.Cancel(id);
+    return relay;
+  };
+  SECTION("as shipped") {
+    Chain r{RouterOptions{}};
+    CHECK_FALSE(relayed(r, 2000));
+  }
+  SECTION("a prompt that is long enough") {
+    Chain r;
+    CHECK(relayed(r, 20));
+  }
+  SECTION("a prompt that is too short") {
+    Chain r;
+    CHECK_FALSE(relayed(r, 19));
+  }
+  SECTION("a prompt of one page") {
+    Chain r(RouterOptions{.relay_min_tokens = 1});
+    CHECK_FALSE(relayed(r, 16));
+  }
+  SECTION("one prefill worker") {
+    Chain r;
+    r.Lose(kHead);
+    CHECK_FALSE(relayed(r));
+  }
+  SECTION("the other one drains") {
+    Chain r;
+    REQUIRE(r.Report(kHead, {WorkerLoad{.draining = true}}).ok());
+    CHECK_FALSE(relayed(r));
+  }
+  SECTION("a decode worker that is greater than the prefill workers") {
+    Chain r;
+    r.Join(kD1, Role::kDecode);
+    r.Lose(kDecode1);
+    CHECK_FALSE(relayed(r));
+  }
+  SECTION("the other one is too small") {
+    Chain r;
+    r.Lose(kHead);
+    WorkerAnnounce small = Announce(kThird, Role::kPrefill);
+    small.pages_total = 6;
+    REQUIRE(r.Report(kThird, {small}).ok());
+    CHECK_FALSE(relayed(r));
+  }
+}
+
+TEST_CASE("a relay of one token ends at the tail; a tail may decode itself") {
+  SECTION("prefill alone") {
+    Chain r;
+    const RequestId id = r.Submit(100, 1);
+    REQUIRE(r.sent.size() == 2);
+    const PrefillRequest tail = std::get<PrefillRequest>(r.sent[0].second);
+    CHECK(tail.ticket.sink == 0);
+    CHECK(tail.inflow.tokens == 48);
+    CHECK(r.LastIsRelay());
+    REQUIRE(r.Report(kTail, {Token(id, 100, 7), Ended(id, true)}).ok());
+    CHECK(r.End(id).reason == EndReason::kLength);
+    // It has not heard of the head's end: nothing may be left there.
+    CHECK(r.Cancelled() == Incarnations{kHead});
+    REQUIRE(r.Report(kHead, {Ended(id, true)}).ok());
+    CheckIdle(r);
+  }
+  SECTION("workers of both roles") {
+    RouterHarness r(Relays());
+    r.Join(1, Role::kBoth);
+    r.Join(2, Role::kBoth);
+    const RequestId id = r.Submit(100, 2);
+    REQUIRE(r.sent.size() == 3);
+    CHECK(r.LastDecodeWorker() == 1);
+    CHECK(r.LastPrefillWorker() == 2);
+    CHECK(r.LastPrefill().is_head);
+    r.Cancel(id);
+    CHECK(r.Sent<CancelRequest>().size() == 2);  // two workers, three parts
+    CheckIdle(r);
+  }
+}
+
+TEST_CASE("head and tail are each charged for their slice until it is computed") {
+  Chain r;
+  REQUIRE(r.Report(kDecode1, {WorkerLoad{.decode_step_ms = 1}}).ok());
+  r.Join(kThird, Role::kPrefill);
+  const RequestId relay = r.Submit(2000, 2);  // 1008 tokens at the head, 992 at the tail
+  REQUIRE(r.LastPrefillWorker() == kHead);
+  REQUIRE(r.LastIsRelay());
+  const auto next = [&] {  // of a prompt too short for a relay
+    const RequestId id = r.Submit(10, 2);
+    const Incarnation worker = r.LastPrefillWorker();
+    r.Cancel(id);
+    return worker;
+  };
+  CHECK(next() == kThird);
+  CHECK(next() == kThird);
+  r.Lose(kThird);
+  r.Cancel(r.Submit(19, 2));
+  SECTION("the head is done") {
+    REQUIRE(r.Report(kHead, {Ended(relay, true)}).ok());
+    CHECK(next() == kHead);
+    CHECK(next() == kHead);
+  }
+  SECTION("the tail is done, and so its head") {
+    REQUIRE(r.Report(kTail, {Token(relay, 2000, 7)}).ok());
+    const Incarnation first = next();
+    CHECK(first != next());  // in turns
+  }
+  SECTION("it ends") {
+    r.Cancel(relay);
+    const Incarnation first = next();
+    CHECK(first != next());
+  }
+}
+
+TEST_CASE("cancel at every point of a relay tells each worker with a part, once") {
+  for (int point = 0; point <= 5; ++point) {
+    Chain r;
+    const RequestId id = r.Submit(100, 4);
+    const std::vector<std::pair<Incarnation, WorkerEvent>> story = {
+        {kHead, NoRoomNotice{.request_id = id, .epoch = 1, .expected_wait_us = 1'000'000}},
+        {kHead, Ended(id, true)},
+        {kTail, Token(id, 100, 7)},
+        {kTail, Ended(id, true)},
+        {kDecode1, Token(id, 101, 8)},
+    };
+    for (int i = 0; i < point; ++i) REQUIRE(r.Report(story[i].first, {story[i].second}).ok());
+    CHECK(r.sent.size() == 3);
+    r.Cancel(id);
+    r.Cancel(id);
+    CHECK(r.End(id).reason == EndReason::kCancelled);
+    Incarnations wanted = {kDecode1};
+    if (point < 4) wanted.push_back(kTail);
+    if (point < 2) wanted.push_back(kHead);
+    CHECK(r.Cancelled() == wanted);
+    CHECK(r.router.View().ending == 1);
+    for (const Incarnation worker : wanted) {
+      CHECK(r.released.empty());
+      const bool was_prefill = worker != kDecode1;
+      REQUIRE(r.Report(worker, {Ended(id, was_prefill, EndReason::kCancelled)}).ok());
+    }
+    CHECK(r.released.count(id) == 1);
+    CHECK(r.router.View().ending == 0);
+    CheckIdle(r);
+  }
+}
+
+TEST_CASE("a lost head matters until the tail has computed") {
+  Chain r;
+  const RequestId id = r.Submit(100, 4);
+  r.sent.clear();
+  SECTION("at once: aimed again, no relay even if it could be one") {
+    r.Join(kThird, Role::kPrefill);
+    r.Lose(kHead);
+    CHECK(r.Cancelled() == Incarnations{kDecode1, kTail});
+    CHECK(r.LastPrefill().epoch == 2);
+    CHECK(r.LastPrefill().inflow == Inflow{});
+    CHECK(r.Sent<PrefillRequest>().size() == 1);
+    CHECK(r.router.View().relays == 1);
+    CHECK(r.router.View().failovers[static_cast<size_t>(FailoverCause::kWorkerLost)] == 1);
+    r.Cancel(id);
+  }
+  SECTION("after its part ended: nothing happens") {
+    REQUIRE(r.Report(kHead, {Ended(id, true)}).ok());
+    r.Lose(kHead);
+    CHECK(r.sent.empty());
+    // The tail may still say that it waits for room, and the place in the queue is worth keeping.
+    r.Join(kDecode2, Role::kDecode);
+    REQUIRE(r.Report(kTail,
+                     {NoRoomNotice{.request_id = id, .epoch = 1, .expected_wait_us = 60'000'000}})
+                .ok());
+    CHECK(r.sent.empty());
+  }
+  SECTION("after the first token: nothing happens") {
+    REQUIRE(r.Report(kTail, {Token(id, 100, 7)}).ok());
+    r.Lose(kHead);
+    CHECK(r.sent.empty());
+    REQUIRE(r.Report(kTail, {Ended(id, true)}).ok());
+  }
+  SECTION("when the decode worker was faster than the first token: nothing happens") {
+    REQUIRE(r.Report(kDecode1, {Token(id, 101, 8)}).ok());
+    r.Lose(kHead);
+    CHECK(r.sent.empty());
+    REQUIRE(r.Report(kTail, {Token(id, 100, 7)}).ok());
+    CHECK(r.tokens[id] == std::vector<int32_t>{7, 8});
+  }
+  r.Cancel(id);
+  CheckIdle(r);
+}
+
+TEST_CASE("a head that fails: the next attempt is no relay, and who is at fault is asked last") {
+  Chain r;
+  const RequestId id = r.Submit(100, 4);
+  r.sent.clear();
+  SECTION("its own fault") {
+    REQUIRE(r.Report(kHead, {Failed(id, true, PartFault::kOwn)}).ok());
+    CHECK(Avoids(r, kHead));
+  }
+  SECTION("a handoff") {
+    REQUIRE(r.Report(kHead, {Failed(id, true, PartFault::kHandoff)}).ok());
+    CHECK(Avoids(r, kHead));
+    CHECK(r.router.View().failovers[static_cast<size_t>(FailoverCause::kHandoffFailed)] == 1);
+  }
+  SECTION("a handoff, as the tail sees it: it may have been the head's") {
+    REQUIRE(r.Report(kTail, {Failed(id, true, PartFault::kHandoff)}).ok());
+    CHECK(Avoids(r, kHead));
+  }
+  SECTION("it drains") {
+    REQUIRE(r.Report(kHead, {Failed(id, true, PartFault::kDraining)}).ok());
+    CHECK(Avoids(r, kHead));
+    CHECK(r.router.View().prefill_workers == 1);
+  }
+  SECTION("it was given up by its worker") {
+    REQUIRE(r.Report(kHead, {Ended(id, true, EndReason::kCancelled)}).ok());
+  }
+  CHECK(r.LastPrefill().epoch == 2);
+  CHECK(r.LastPrefill().tokens.size() == 100);
+  CHECK(r.Sent<PrefillRequest>().size() == 1);
+  CHECK(r.Sent<CancelRequest>().size() == 2);  // those whose parts had not ended
+  const Incarnation prefill = r.LastPrefillWorker();
+  REQUIRE(r.Report(prefill, {Token(id, 100, 7, 2), Ended(id, true, EndReason::kLength, 2)}).ok());
+  REQUIRE(r.Report(kDecode1, {Token(id, 101, 8, 2), Token(id, 102, 8, 2), Token(id, 103, 8, 2),
+                              Ended(id, false, EndReason::kLength, 2)})
+              .ok());
+  CHECK(r.End(id).reason == EndReason::kLength);
+  CHECK(r.End(id).timeline.prefill_head.empty());
+  CheckIdle(r);
+}
+
+TEST_CASE("a head that fails after the first token harms nobody") {
+  for (const PartFault fault : {PartFault::kOwn, PartFault::kHandoff, PartFault::kDraining}) {
+    Chain r;
+    const RequestId id = r.Submit(100, 4);
+    REQUIRE(r.Report(kTail, {Token(id, 100, 7)}).ok());
+    REQUIRE(r.Report(kHead, {Failed(id, true, fault)}).ok());
+    CHECK(r.sent.size() == 3);
+    r.Cancel(id);
+    CHECK(r.Cancelled() == Incarnations{kDecode1, kTail});
+    CheckIdle(r);
+  }
+}
+
+TEST_CASE("a broken handoff of a relay that had brought tokens is the decode worker's") {
+  Chain r;
+  r.Join(kDecode2, Role::kDecode);
+  const RequestId id = r.Submit(100, 4);
+  const Incarnation decode = r.LastDecodeWorker();
+  REQUIRE(r.Report(kTail, {Token(id, 100, 7), Failed(id, true, PartFault::kHandoff)}).ok());
+  CHECK(r.LastDecodeWorker() != decode);
+  CHECK(r.LastPrefillWorker() == kTail);  // it has the KV
+  CHECK_FALSE(r.LastIsRelay());
+  CHECK(r.LastPrefill().tokens.size() == 101);
+  r.Cancel(id);
+  CheckIdle(r);
+}
+
+TEST_CASE("a lost tail or decode worker of a relay: the others are told, and it goes on") {
+  Chain r;
+  r.Join(kDecode2, Role::kDecode);
+  const RequestId id = r.Submit(100, 4);
+  const Incarnation decode = r.LastDecodeWorker();
+  const Incarnation other = decode == kDecode1 ? kDecode2 : kDecode1;
+  r.sent.clear();
+  SECTION("the tail, before the first token") {
+    r.Lose(kTail);
+    CHECK(r.Cancelled() == Incarnations{decode, kHead});
+    CHECK(r.LastPrefillWorker() == kHead);
+    CHECK(r.LastPrefill().tokens.size() == 100);
+  }
+  SECTION("the tail, after the first token, handoff open") {
+    REQUIRE(r.Report(kTail, {Token(id, 100, 7)}).ok());
+    r.Lose(kTail);
+    CHECK(r.LastPrefillWorker() == kHead);
+    CHECK(r.LastPrefill().tokens.size() == 101);
+  }
+  SECTION("the decode worker, before the first token") {
+    r.Lose(decode);
+    CHECK(r.Cancelled() == Incarnations{kTail, kHead});
+    CHECK(r.LastDecodeWorker() == other);
+  }
+  SECTION("the decode worker, after it spoke: the tail has the KV") {
+    REQUIRE(r.Report(kHead, {Ended(id, true)}).ok());
+    REQUIRE(r.Report(kTail, {Token(id, 100, 7), Ended(id, true)}).ok());
+    REQUIRE(r.Report(decode, {Token(id, 101, 8)}).ok());
+    r.Lose(decode);
+    CHECK(r.Cancelled().empty());
+    CHECK(r.LastPrefillWorker() == kTail);
+    CHECK(r.LastPrefill().tokens.size() == 102);
+  }
+  CHECK_FALSE(r.LastIsRelay());
+  CHECK(r.LastPrefill().epoch == 2);
+  r.Cancel(id);
+  CheckIdle(r);
+}
+
+TEST_CASE("a relay that nobody tells of is given up, its three workers asked last") {
+  Chain r(Relays({.attempt_silence = absl::Seconds(60)}));
+  r.Join(kThird, Role::kPrefill);
+  r.Join(kDecode2, Role::kDecode);
+  const RequestId id = r.Submit(100, 4);
+  REQUIRE(r.Sent<PrefillRequest>().size() == 2);
+  r.sent.clear();
+  const std::vector<Incarnation> all = {kDecode1, kDecode2, kTail, kHead, kThird};
+  r.AdvanceWith(absl::Seconds(70), all);
+  REQUIRE(r.Sent<PrefillRequest>().size() == 1);
+  CHECK(r.Sent<CancelRequest>().size() == 3);
+  CHECK(r.LastPrefillWorker() == kThird);
+  r.Cancel(id);
+}
+
+TEST_CASE("a full decode worker: a relay moves while nothing is computed, and stays a relay") {
+  Chain r;
+  r.Join(kDecode2, Role::kDecode);
+  const RequestId id = r.Submit(100, 4);
+  const Incarnation decode = r.LastDecodeWorker();
+  const auto no_room = [&](Incarnation worker) {
+    r.sent.clear();
+    return r.Report(worker,
+                    {NoRoomNotice{.request_id = id, .epoch = 1, .expected_wait_us = 60'000'000}});
+  };
+  REQUIRE(no_room(kHead).ok());  // that the tail has no pages yet says nothing about others
+  CHECK(r.sent.empty());
+  REQUIRE(no_room(kTail).ok());
+  CHECK(r.Cancelled() == Incarnations{decode, kTail, kHead});
+  CHECK(r.LastDecodeWorker() != decode);
+  CHECK(r.LastIsRelay());
+  CHECK(r.LastPrefill().epoch == 2);
+  CHECK(r.router.View().relays == 2);
+  r.Cancel(id);
+  CheckIdle(r);
+}
+
+TEST_CASE("what a head cannot know closes its stream") {
+  Chain r;
+  const RequestId id = r.Submit(100, 4);
+  const auto code = [&](WorkerEvent event) { return r.Report(kHead, {std::move(event)}).code(); };
+  SECTION("a token") {
+    CHECK(code(Token(id, 100, 7)) == absl::StatusCode::kInvalidArgument);
+    CHECK(r.tokens[id].empty());
+  }
+  SECTION("the prompt") {
+    CHECK(code(PromptComputed{.request_id = id, .epoch = 1}) == absl::StatusCode::kInvalidArgument);
+  }
+  SECTION("the end of a decode part") {
+    CHECK(code(Ended(id, false)) == absl::StatusCode::kInvalidArgument);
+  }
+  SECTION("preempted") {
+    CHECK(code(Ended(id, true, EndReason::kPreempted)) == absl::StatusCode::kInvalidArgument);
+  }
+  CHECK(r.LastPrefill().epoch == 2);
+  CHECK(r.LastPrefillWorker() == kTail);
+  CHECK_FALSE(r.LastIsRelay());
+  r.Cancel(id);
+  CheckIdle(r);
+}
+
+TEST_CASE("drain: a relay goes on to its end, then all three workers are told") {
+  Chain r;
+  const RequestId id = r.Submit(100, 2);
+  r.router.Drain();
+  r.Collect();
+  REQUIRE(r.Report(kHead, {Ended(id, true)}).ok());
+  REQUIRE(r.Report(kTail, {Token(id, 100, 7), Ended(id, true)}).ok());
+  CHECK(r.Sent<DrainWorker>().empty());
+  REQUIRE(r.Report(kDecode1, {Token(id, 101, 8), Ended(id, false)}).ok());
+  CHECK(r.End(id).reason == EndReason::kLength);
+  CHECK(r.Sent<DrainWorker>().size() == 3);
+}
+
+}  // namespace baton
