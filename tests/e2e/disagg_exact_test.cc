@@ -94,6 +94,27 @@ TEST_CASE("disaggregated = colocated = local, for any chunk and page size, alone
   }
 }
 
+TEST_CASE("two ranks of a relay = local, for any chunk and page size, alone and in a crowd") {
+  const std::vector<GenerateRequest> requests = Requests(32, 500);
+  static const std::vector<SequentialTokens> expected = Reference(Engine(kTiny), requests);
+  const int page_tokens = GENERATE(16, 64);
+  const int chunk = GENERATE(7, 64, 0);
+  CAPTURE(page_tokens, chunk);
+  InProcessOptions options;
+  options.engine = Engine(kTiny, page_tokens);
+  options.chunk_tokens = chunk;
+  options.relay_min_tokens = 17;
+  InProcessCluster cluster(options);
+  CheckAll(cluster.RunAll(requests), expected);
+  for (const size_t i : {size_t{3}, size_t{7}, size_t{12}})
+    CheckAll(cluster.RunAll({requests[i]}), {expected[i]});
+  REQUIRE(cluster.View().relays > 10);
+  for (const int rank : {0, 1}) {
+    REQUIRE(cluster.worker(rank).metrics().prefill_tokens > 0);
+    REQUIRE(cluster.worker(rank).metrics().parts_failed == 0);
+  }
+}
+
 TEST_CASE("every ISA path of this machine, and cross-checked with the local engine") {
   const std::vector<GenerateRequest> requests = Requests(12, 500);
   const std::vector<SequentialTokens> expected = Reference(Engine(kTiny), requests);

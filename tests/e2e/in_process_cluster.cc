@@ -9,7 +9,9 @@ namespace baton {
 
 InProcessCluster::InProcessCluster(const InProcessOptions& options) {
   const ClusterKey key{1, 2, 3};
-  router_ = std::make_unique<Router>(RouterOptions{}, key, RandomId);
+  RouterOptions router;
+  router.relay_min_tokens = options.relay_min_tokens;
+  router_ = std::make_unique<Router>(router, key, RandomId);
   ControlServerOptions server;
   server.key = key;
   server.wake = [this] {

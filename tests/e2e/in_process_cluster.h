@@ -23,6 +23,7 @@ struct InProcessOptions {
   int kv_pages = 0;        // 0: 4096 tokens' worth times 8
   int max_batch = 40;
   int chunk_tokens = 0;
+  int relay_min_tokens = 0;
   bool withhold_acks = false;
 };
 

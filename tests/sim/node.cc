@@ -137,6 +137,8 @@ void Node::Kill() {
   paused_ = false;
   posted_.clear();
   sending_.clear();
+  engine_inflows_.clear();
+  link_inflows_.clear();
   link.reset();
   transfer_.reset();
   core_.reset();
@@ -213,9 +215,26 @@ void Node::HandleAtEngine(EngineEvent event) {
   };
   if (const auto* arrived = std::get_if<HandoffArrived>(&from_link)) take_back(arrived->pages);
   if (const auto* returned = std::get_if<PagesReturned>(&from_link)) take_back(returned->pages);
+  NoteInflow(from_link, &engine_inflows_, &engine_side_);
   if (const auto* ended = std::get_if<HandoffEnded>(&from_link))
     sending_.erase({ended->ticket_id.high, ended->ticket_id.low});
   core_->Handle(std::move(from_link));
+}
+
+void Node::NoteInflow(const TransferEvent& event, PagesOfTicket* inflows,
+                      std::vector<Holder>* side) {
+  const TicketId* ended = nullptr;
+  if (const auto* arrived = std::get_if<InflowArrived>(&event))
+    ended = arrived->n_planes == swarm_.n_layers ? &arrived->ticket_id : nullptr;
+  if (const auto* failed = std::get_if<InflowFailed>(&event)) ended = &failed->ticket_id;
+  if (ended == nullptr) return;
+  const auto it = inflows->find({ended->high, ended->low});
+  Require(it != inflows->end(), "worker %d: a last word about an inflow that is not open", index_);
+  for (const int32_t page : it->second) {
+    Require((*side)[page] == Holder::kInflow, "worker %d: page %d is no inflow's", index_, page);
+    (*side)[page] = Holder::kEngine;
+  }
+  inflows->erase(it);
 }
 
 // Every page a piece names is held and not lent; one that it writes is in no other piece.
@@ -227,10 +246,12 @@ void Node::CheckStep(const StepBatch& batch) {
       const int32_t page = batch.pages[i];
       Require(page >= 0 && page < plan_.pages, "worker %d: a step names page %d", index_, page);
       Require(pool_->is_held(page), "worker %d: a step uses free page %d", index_, page);
-      Require(engine_side_[page] == Holder::kEngine, "worker %d: a step uses lent page %d", index_,
+      Require(engine_side_[page] != Holder::kLink, "worker %d: a step uses lent page %d", index_,
               page);
       const InStep use =
           i - batch.page_begin[piece] >= first_written ? InStep::kWritten : InStep::kRead;
+      Require(engine_side_[page] == Holder::kEngine || use == InStep::kRead,
+              "worker %d: a step writes page %d, in which an inflow lands", index_, page);
       const bool alone = in_step_[page] == InStep::kNot ||
                          (in_step_[page] == InStep::kRead && use == InStep::kRead);
       Require(alone, "worker %d: page %d is written by one piece and in another", index_, page);
@@ -247,8 +268,12 @@ void Node::CheckEngine() const {
           index_, pool_->held(), pool_->shared(), m.pages_prefill, m.pages_decode, m.pages_lent);
   for (const auto& [ticket, pages] : sending_)
     for (const int32_t page : pages)
-      Require(pool_->is_held(page) && engine_side_[page] == Holder::kEngine,
+      Require(pool_->is_held(page) && engine_side_[page] != Holder::kLink,
               "worker %d: page %d was given away while a handoff may read it", index_, page);
+  for (const auto& [ticket, pages] : engine_inflows_)
+    for (const int32_t page : pages)
+      Require(pool_->is_held(page) && engine_side_[page] == Holder::kInflow,
+              "worker %d: page %d was given away while an inflow may land in it", index_, page);
 }
 
 // --- the link thread
@@ -267,6 +292,15 @@ void Node::OnCommand(TransferCommand command) {
               "worker %d: page %d is lent, but not the engine's", index_, page);
       engine_side_[page] = Holder::kLink;
     }
+  }
+  if (const auto* await = std::get_if<AwaitInflow>(&command)) {
+    for (const int32_t page : await->pages) {
+      Require(pool_->is_held(page) && engine_side_[page] == Holder::kEngine,
+              "worker %d: an inflow is to land in page %d, which is not the engine's", index_,
+              page);
+      engine_side_[page] = Holder::kInflow;
+    }
+    engine_inflows_[{await->ticket_id.high, await->ticket_id.low}] = await->pages;
   }
   if (const auto* cells = std::get_if<SendCells>(&command)) {
     auto& pages = sending_[{cells->ticket_id.high, cells->ticket_id.low}];
@@ -293,6 +327,13 @@ void Node::HandleCommand(TransferCommand command) {
       ++turns_[page];
     }
     link_pages_ += static_cast<int>(lend->pages.size());
+  }
+  if (const auto* await = std::get_if<AwaitInflow>(&command)) {
+    for (const int32_t page : await->pages) {
+      link_side_[page] = Holder::kInflow;
+      ++turns_[page];
+    }
+    link_inflows_[{await->ticket_id.high, await->ticket_id.low}] = await->pages;
   }
   transfer_->Handle(std::move(command), agenda_->now_us());
 }
@@ -342,6 +383,7 @@ void Node::OnTransferEvent(TransferEvent event) {
   };
   if (const auto* arrived = std::get_if<HandoffArrived>(&event)) leave(arrived->pages);
   if (const auto* returned = std::get_if<PagesReturned>(&event)) leave(returned->pages);
+  NoteInflow(event, &link_inflows_, &link_side_);
   engine_inbox_.emplace_back(std::move(event));
   WakeEngine(agenda_->now_us() + WakeDelay());
 }
@@ -363,7 +405,7 @@ void Node::PostedWrite(OperationId operation, const std::byte* at, uint64_t n_by
       static_cast<int32_t>((at - base + static_cast<int64_t>(n_bytes) - 1) / page_bytes);
   auto& pages = posted_[operation];
   for (int32_t page = first; page <= last; ++page) {
-    Require(page < plan_.pages && link_side_[page] == Holder::kLink,
+    Require(page < plan_.pages && link_side_[page] != Holder::kEngine,
             "worker %d: a receive is posted into page %d, which is not lent", index_, page);
     pages.emplace_back(page, turns_[page]);
   }
@@ -373,7 +415,7 @@ void Node::LandingWrite(OperationId operation) {
   const auto it = posted_.find(operation);
   if (it == posted_.end()) return;
   for (const auto& [page, turn] : it->second)
-    Require(link_side_[page] == Holder::kLink && turns_[page] == turn,
+    Require(link_side_[page] != Holder::kEngine && turns_[page] == turn,
             "worker %d: a chunk lands in page %d after it went to another owner", index_, page);
   posted_.erase(it);
 }

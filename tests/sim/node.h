@@ -58,10 +58,15 @@ class Node {
   void CloseTransfer();
   void CollectPages();
   const TransferCounters& transfer_counters() const { return transfer_->counters(); }
+  WorkerMetrics worker_metrics() const { return core_->metrics(); }
   std::string Describe() const;
 
  private:
   using EngineEvent = std::variant<RouterEvent, TransferEvent>;
+  // Who has each page, as seen from outside: by what crosses between the threads. kInflow: the
+  // engine's, but a relay's inflow lands in it.
+  enum class Holder : uint8_t { kEngine, kLink, kInflow };
+  using PagesOfTicket = std::map<std::pair<uint64_t, uint64_t>, std::vector<int32_t>>;
   struct TimedCommand {
     int64_t at_us;
     TransferCommand command;
@@ -73,6 +78,8 @@ class Node {
   void OnCommand(TransferCommand command);  // from the engine
   void HandleCommand(TransferCommand command);
   void OnTransferEvent(TransferEvent event);
+  // An inflow's last word takes its pages from this side's inflows.
+  void NoteInflow(const TransferEvent& event, PagesOfTicket* inflows, std::vector<Holder>* side);
   void HandleAtEngine(EngineEvent event);
   void CheckStep(const StepBatch& batch);
   void CheckEngine() const;
@@ -107,17 +114,16 @@ class Node {
   uint64_t engine_stamp_ = 0, link_stamp_ = 0;
   int idle_ticks_ = 0;
 
-  // Who has each page, as seen from outside: by what crosses between the threads.
-  enum class Holder : uint8_t { kEngine, kLink };
-  std::vector<Holder> engine_side_;  // by page; kLink: lent, as the engine knows
-  std::vector<Holder> link_side_;    // the same as the link thread knows
-  std::vector<uint32_t> turns_;      // how often the page went to the link side
+  std::vector<Holder> engine_side_;              // by page; kLink: lent, as the engine knows
+  std::vector<Holder> link_side_;                // the same as the link thread knows
+  std::vector<uint32_t> turns_;                  // how often the page went to the link side
+  PagesOfTicket engine_inflows_, link_inflows_;  // awaited, and not at their last word
   int link_pages_ = 0;
   std::map<OperationId, std::vector<std::pair<int32_t, uint32_t>>> posted_;  // pages and their turn
   enum class InStep { kNot, kRead, kWritten };
   std::vector<InStep> in_step_;  // by page, while a step is checked
   // Pages a handoff was told to send, by its ticket: untouched until it has ended.
-  std::map<std::pair<uint64_t, uint64_t>, std::vector<int32_t>> sending_;
+  PagesOfTicket sending_;
 };
 
 }  // namespace baton::sim

@@ -1,5 +1,6 @@
-// A small flow of requests through two prefill and two decode workers, disturbed once, at each of
-// its events in turn, in each way: every stream comes out exact, ends once, and nothing is held.
+// A small flow of requests through two prefill and two decode workers, with and without
+// relays, disturbed once, at each of its events in turn, in each way: every stream comes out exact,
+// ends once, and nothing is held.
 #include "sim/world.h"
 
 #include <catch2/catch.hpp>
@@ -9,7 +10,7 @@ namespace {
 
 constexpr int kRequests = 3;
 
-Swarm SmallFlow() {
+Swarm SmallFlow(bool relays) {
   Swarm swarm;
   swarm.seed = 7;
   for (const Role role : {Role::kPrefill, Role::kDecode, Role::kPrefill, Role::kDecode})
@@ -28,16 +29,19 @@ Swarm SmallFlow() {
   swarm.max_prompt = 16;
   swarm.max_tokens = 8;
   swarm.stop_percent = 0;
+  swarm.router.relay_min_tokens = relays ? 8 : 0;
   swarm.router.max_attempts = swarm.router.max_lost_attempts = 1000;
   return swarm;
 }
 
 TEST_CASE("one disturbance at any event harms no stream and leaves nothing behind") {
-  const Swarm swarm = SmallFlow();
+  const bool relays = GENERATE(false, true);
+  const Swarm swarm = SmallFlow(relays);
   const Outcome undisturbed = RunSwarm(swarm);
   REQUIRE(undisturbed.violation == "");
   REQUIRE(undisturbed.clients.complete == kRequests);
   REQUIRE(undisturbed.faults.handoffs > 0);
+  REQUIRE((undisturbed.faults.relays > 0) == relays);
   using Kind = Disturbance::Kind;
   uint64_t n_runs = 0, attempts = 0;
   for (const Kind kind : {Kind::kKill, Kind::kPause, Kind::kBreakControl, Kind::kIsolate,

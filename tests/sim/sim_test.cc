@@ -32,6 +32,8 @@ TEST_CASE("seeds of the whole cluster keep every promise") {
        {sum.faults.kills, sum.faults.pauses, sum.faults.breaks, sum.faults.cuts,
         sum.faults.partitions, sum.faults.clogs, sum.faults.crc_errors, sum.clients.cancelled})
     CHECK(count > 1000);
+  for (const uint64_t count : {sum.faults.relays, sum.faults.suspended_steps}) CHECK(count > 1000);
+  CHECK(sum.faults.steps_given_way > 10);
   CHECK(sum.clients.complete > 30'000);
   CHECK(sum.clients.attempts > sum.clients.submitted + 5'000);
 }

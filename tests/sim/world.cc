@@ -326,7 +326,11 @@ void World::StopWorkers() {
     fault_counts_.refused_chunks += counters.refused();
     fault_counts_.handoffs += counters.handoffs_committed;
     fault_counts_.failed_handoffs += counters.handoffs_failed;
+    const WorkerMetrics worker = node->worker_metrics();
+    fault_counts_.suspended_steps += worker.steps_suspended;
+    fault_counts_.steps_given_way += worker.steps_given_way;
   });
+  fault_counts_.relays = router_.View().relays;
 }
 
 void World::CheckQueues() const {
@@ -378,6 +382,9 @@ void FaultCounts::Add(const FaultCounts& other) {
   refused_chunks += other.refused_chunks;
   handoffs += other.handoffs;
   failed_handoffs += other.failed_handoffs;
+  relays += other.relays;
+  suspended_steps += other.suspended_steps;
+  steps_given_way += other.steps_given_way;
 }
 
 void Outcome::Add(const Outcome& other) {
@@ -393,11 +400,14 @@ std::string Outcome::ToString() const {
   return absl::StrFormat(
       "faults: %d kills, %d pauses, %d streams broken, %d connections cut, %d partitions, %d "
       "clogs, "
-      "%d damaged chunks, %d resent, %d refused\nhandoffs: %d committed, %d failed\nrequests: %d, "
+      "%d damaged chunks, %d resent, %d refused\nhandoffs: %d committed, %d failed\nrelays: %d; "
+      "steps of tails suspended "
+      "%d, given way %d\nrequests: %d, "
       "of them %d complete, %d cancelled, %d late, %d failed; %d attempts, %d tokens\n",
       f.kills, f.pauses, f.breaks, f.cuts, f.partitions, f.clogs, f.crc_errors, f.resent_chunks,
-      f.refused_chunks, f.handoffs, f.failed_handoffs, c.submitted, c.complete, c.cancelled, c.late,
-      c.failed, c.attempts, c.tokens);
+      f.refused_chunks, f.handoffs, f.failed_handoffs, f.relays, f.suspended_steps,
+      f.steps_given_way, c.submitted, c.complete, c.cancelled, c.late, c.failed, c.attempts,
+      c.tokens);
 }
 
 Outcome RunSeed(uint64_t seed, bool tracing) {

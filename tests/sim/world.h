@@ -29,6 +29,8 @@ namespace baton::sim {
 struct FaultCounts {
   uint64_t kills = 0, pauses = 0, breaks = 0, cuts = 0, partitions = 0, clogs = 0;
   uint64_t crc_errors = 0, resent_chunks = 0, refused_chunks = 0, handoffs = 0, failed_handoffs = 0;
+  // Relays aimed; steps of tails that were suspended once at least, and that gave way to rows.
+  uint64_t relays = 0, suspended_steps = 0, steps_given_way = 0;
 
   void Add(const FaultCounts& other);
 };

@@ -5,6 +5,8 @@ namespace {
 
 // Of a client that does not read; short, so that a run sees it often.
 constexpr char kWriteTimeout[] = "--server.write_timeout=3s";
+// Prompts that long are prefilled by two workers.
+constexpr char kRelays[] = "--router.relay_min_tokens=100";
 
 double& Weight(Profile* profile, FaultKind kind) {
   return profile->weights[static_cast<int>(kind)];
@@ -27,7 +29,7 @@ Profile Pause() {
 
 Profile Mixed() {
   Profile profile;
-  profile.server_args = {kWriteTimeout};
+  profile.server_args = {kWriteTimeout, kRelays};
   profile.leaving = 0.1;
   profile.slow = 0.05;
   profile.not_reading = 0.02;
