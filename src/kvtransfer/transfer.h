@@ -57,7 +57,7 @@ struct TransferOptions {
   int64_t peer_timeout_ms = 5000;  // silence after which a peer is given up
   // A handoff that waits for room at the sink, and one promised whose source neither sends nor
   // commits although both ends are well: how long before it ends.
-  int64_t room_timeout_ms = 120'000;
+  int64_t room_timeout_ms = 600'000;
   int64_t idle_timeout_ms = 600'000;
   // Test only: the sink receives but never acknowledges, and so never completes a handoff either.
   bool withhold_acks = false;
