@@ -19,27 +19,41 @@ elseif(BATON_SANITIZE STREQUAL "thread")
   target_link_options(baton_options INTERFACE -fsanitize=thread)
 endif()
 
-# baton_library(NAME SRCS a.cc b.cc DEPS baton_common absl::status [PRIVATE_DEPS ...])
+# HOT targets are those that tests spend their time in: under AddressSanitizer, where all else is
+# compiled for speed of compiling, they are optimised as far as it pays.
+function(baton_hot name)
+  if(BATON_SANITIZE STREQUAL "address")
+    target_compile_options(${name} PRIVATE -O1)
+  endif()
+endfunction()
+
+# baton_library(NAME [HOT] SRCS a.cc b.cc DEPS baton_common absl::status [PRIVATE_DEPS ...])
 function(baton_library name)
-  cmake_parse_arguments(arg "" "" "SRCS;DEPS;PRIVATE_DEPS" ${ARGN})
+  cmake_parse_arguments(arg "HOT" "" "SRCS;DEPS;PRIVATE_DEPS" ${ARGN})
   add_library(${name} STATIC ${arg_SRCS})
   target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(${name} PUBLIC ${arg_DEPS} PRIVATE baton_options ${arg_PRIVATE_DEPS})
+  if(arg_HOT)
+    baton_hot(${name})
+  endif()
 endfunction()
 
 add_custom_target(sanitize_tests)  # the tests of the ASan + UBSan slice
 add_custom_target(tsan_tests)      # the tests of the TSan slice
 
-# baton_test(NAME SRCS a_test.cc DEPS baton_engine [LABELS unit] [TIMEOUT 120])
+# baton_test(NAME [HOT] SRCS a_test.cc DEPS baton_engine [LABELS unit] [TIMEOUT 120])
 # Labels: unit (default), sanitize (also in the ASan/UBSan slice), tsan (also in the TSan slice), e2e.
+# HOT: it computes much itself; other tests are not optimised.
 function(baton_test name)
-  cmake_parse_arguments(arg "" "TIMEOUT" "SRCS;DEPS;LABELS;ARGS" ${ARGN})
+  cmake_parse_arguments(arg "HOT" "TIMEOUT" "SRCS;DEPS;LABELS;ARGS" ${ARGN})
   add_executable(${name} ${arg_SRCS} $<TARGET_OBJECTS:baton_test_main>)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
   target_compile_definitions(${name} PRIVATE BATON_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data"
     BATON_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   target_link_libraries(${name} PRIVATE baton_options Catch2::Catch2 ${arg_DEPS})
-  if(BATON_SANITIZE STREQUAL "address")
+  if(arg_HOT)
+    baton_hot(${name})
+  else()
     target_compile_options(${name} PRIVATE -O0)  # assertions by the hundred: twice as fast to compile
   endif()
   if(NOT arg_TIMEOUT)

@@ -47,7 +47,8 @@ endif()
 
 find_program(BATON_CCACHE ccache)
 if(BATON_CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${BATON_CCACHE})
+  # Depend mode: what is not in the cache is compiled at once, not preprocessed first.
+  set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_DEPEND=1 ${BATON_CCACHE})
 endif()
 find_program(BATON_MOLD mold)
 if(BATON_MOLD)
