@@ -22,16 +22,34 @@ constexpr int64_t kMostVocab = 1 << 22;
 constexpr int64_t kMostPositions = 1 << 21;
 constexpr size_t kMostConfigBytes = 1 << 20;
 
-void ReadArchitecture(JsonFields& fields, ModelDesc& model) {
+// What a family fixes in transformers' code rather than in its config.json.
+struct Family {
+  std::string_view architecture, model_type;
+  bool always_qkv_bias;  // else attention_bias says: q, k, v and o
+  bool qk_norm;
+  bool reads_mlp_bias;   // else there is none, whatever the config says
+  int default_head_dim;  // 0: hidden_size / num_attention_heads
+};
+constexpr Family kFamilies[] = {
+    {"LlamaForCausalLM", "llama", false, false, true, 0},
+    {"Qwen2ForCausalLM", "qwen2", true, false, false, 0},
+    {"Qwen3ForCausalLM", "qwen3", false, true, false, 128},
+};
+
+// By `architectures`, or by model_type where it is absent; the first family after an error.
+const Family& ReadFamily(JsonFields& fields) {
   const boost::json::value* names = fields.Find("architectures");
-  constexpr std::string_view kWanted = "supported: [\"LlamaForCausalLM\"] (Llama 2 and 3.x)";
-  if (names == nullptr) {
-    if (fields.StringOr("model_type", "") != "llama") fields.Refuse("architectures", kWanted);
-  } else if (!names->is_array() || names->get_array().size() != 1 ||
-             names->get_array()[0] != "LlamaForCausalLM") {
-    fields.Refuse("architectures", kWanted);
+  const bool is_one = names != nullptr && names->is_array() && names->get_array().size() == 1 &&
+                      names->get_array()[0].is_string();
+  const std::string type = names == nullptr ? fields.StringOr("model_type", "") : "";
+  std::string known;
+  for (const Family& family : kFamilies) {
+    const boost::json::string_view name(family.architecture.data(), family.architecture.size());
+    if (is_one ? names->get_array()[0] == name : type == family.model_type) return family;
+    absl::StrAppend(&known, known.empty() ? "" : ", ", std::string(family.architecture));
   }
-  model.architecture = "LlamaForCausalLM";
+  fields.Refuse("architectures", absl::StrCat("supported: one of ", known));
+  return kFamilies[0];
 }
 
 // transformers 5 writes "dtype", older versions "torch_dtype".
@@ -49,7 +67,7 @@ void ReadDtype(JsonFields& fields, ModelDesc& model) {
   }
 }
 
-void ReadShape(JsonFields& fields, ModelDesc& model) {
+void ReadShape(JsonFields& fields, const Family& family, ModelDesc& model) {
   model.n_layers = fields.Int("num_hidden_layers", 1, kMostLayers);
   model.hidden = fields.Int("hidden_size", 1, kMostWidth);
   model.n_heads = fields.Int("num_attention_heads", 1, kMostHeads);
@@ -62,8 +80,8 @@ void ReadShape(JsonFields& fields, ModelDesc& model) {
     fields.Refuse("num_key_value_heads",
                   absl::StrFormat("it must divide num_attention_heads, %d", model.n_heads));
   }
-  if (fields.Has("head_dim")) {
-    model.head_dim = fields.Int("head_dim", 2, kMostHeadDim);
+  if (fields.Has("head_dim") || family.default_head_dim > 0) {
+    model.head_dim = fields.IntOr("head_dim", family.default_head_dim, 2, kMostHeadDim);
   } else {
     model.head_dim = model.hidden / model.n_heads;
     if (model.hidden % model.n_heads != 0 || model.head_dim > kMostHeadDim || model.head_dim < 2) {
@@ -86,6 +104,9 @@ void RefuseUnsupported(JsonFields& fields) {
   }
   if (fields.NumberOr("partial_rotary_factor", 1, 0, 1) != 1) {
     fields.Refuse("partial_rotary_factor", "supported: 1");
+  }
+  if (fields.BoolOr("use_sliding_window", false)) {
+    fields.Refuse("use_sliding_window", "supported: false");
   }
   const boost::json::value* types = fields.Find("layer_types");
   if (types == nullptr) return;
@@ -133,12 +154,15 @@ void ReadRope(JsonFields& config, const std::string& origin, ModelDesc& model,
 absl::StatusOr<ModelDesc> Parse(const boost::json::object& object, const std::string& origin) {
   JsonFields fields(object, origin);
   ModelDesc model;
-  ReadArchitecture(fields, model);
+  const Family& family = ReadFamily(fields);
+  model.architecture = family.architecture;
   RefuseUnsupported(fields);
   ReadDtype(fields, model);
-  ReadShape(fields, model);
-  model.attention_bias = fields.BoolOr("attention_bias", false);
-  model.mlp_bias = fields.BoolOr("mlp_bias", false);
+  ReadShape(fields, family, model);
+  model.o_bias = !family.always_qkv_bias && fields.BoolOr("attention_bias", false);
+  model.qkv_bias = family.always_qkv_bias || model.o_bias;
+  model.mlp_bias = family.reads_mlp_bias && fields.BoolOr("mlp_bias", false);
+  model.qk_norm = family.qk_norm;
   model.tied_embeddings = fields.BoolOr("tie_word_embeddings", false);
   absl::Status rope_status;
   ReadRope(fields, origin, model, rope_status);
@@ -185,7 +209,9 @@ absl::StatusOr<ModelDesc> ModelDesc::FromFolder(const std::string& folder) {
 int64_t ModelDesc::n_parameters() const {
   const int64_t h = hidden, q = q_width(), kv = kv_width(), m = intermediate;
   int64_t layer = h * (q + 2 * kv) + q * h + 3 * h * m + 2 * h;
-  if (attention_bias) layer += q + 2 * kv + h;
+  if (qkv_bias) layer += q + 2 * kv;
+  if (o_bias) layer += h;
+  if (qk_norm) layer += 2 * head_dim;
   if (mlp_bias) layer += 2 * m + h;
   return n_layers * layer + h * vocab * (tied_embeddings ? 1 : 2) + h;
 }
@@ -193,9 +219,9 @@ int64_t ModelDesc::n_parameters() const {
 std::string ModelDesc::Canonical() const {
   return absl::StrFormat(
       "%s layers %d hidden %d heads %d kv %d dim %d mlp %d vocab %d positions %d eps %.17g "
-      "biases %d %d tied %d rope %d %.17g %.17g %.17g %.17g %.17g",
+      "biases %d %d %d qk_norm %d tied %d rope %d %.17g %.17g %.17g %.17g %.17g",
       architecture, n_layers, hidden, n_heads, n_kv_heads, head_dim, intermediate, vocab,
-      max_positions, rms_eps, attention_bias, mlp_bias, tied_embeddings,
+      max_positions, rms_eps, qkv_bias, o_bias, mlp_bias, qk_norm, tied_embeddings,
       static_cast<int>(rope.scaling), rope.theta, rope.factor, rope.low_freq_factor,
       rope.high_freq_factor, rope.original_max_position_embeddings);
 }

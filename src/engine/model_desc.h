@@ -25,7 +25,7 @@ struct RopeDesc {
 };
 
 struct ModelDesc {
-  std::string architecture;  // "LlamaForCausalLM"
+  std::string architecture;  // "LlamaForCausalLM", "Qwen2ForCausalLM", ...
   std::string name;          // last component of the folder: the default model id of the API
   Dtype checkpoint_dtype = Dtype::kBf16;
   int n_layers = 0;
@@ -37,8 +37,10 @@ struct ModelDesc {
   int vocab = 0;
   int max_positions = 0;  // context length
   double rms_eps = 1e-5;
-  bool attention_bias = false;  // q, k, v and o
+  bool qkv_bias = false;
+  bool o_bias = false;
   bool mlp_bias = false;
+  bool qk_norm = false;  // RMSNorm of every q and k head before RoPE
   bool tied_embeddings = false;
   RopeDesc rope;
   std::vector<int32_t> eos_tokens;  // generation_config.json first, then config.json

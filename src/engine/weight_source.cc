@@ -23,6 +23,7 @@ constexpr uint32_t kFinalNormId = 1;
 constexpr uint32_t kHeadId = 2;
 constexpr uint32_t kFirstLayerId = 16;
 constexpr uint32_t kIdsPerLayer = 16;
+constexpr uint32_t kFirstHeadNormId = 1 << 16;  // beyond all layers' ids; two of each layer
 
 TensorSpec Matrix(std::string name, int64_t rows, int64_t cols, uint32_t id) {
   return {std::move(name), rows, cols, false, false, id};
@@ -48,12 +49,16 @@ void AddLayer(const ModelDesc& m, int layer, std::vector<TensorSpec>& out) {
   out.push_back(Matrix(mlp + "gate_proj.weight", m.intermediate, m.hidden, id + 6));
   out.push_back(Matrix(mlp + "up_proj.weight", m.intermediate, m.hidden, id + 7));
   out.push_back(Matrix(mlp + "down_proj.weight", m.hidden, m.intermediate, id + 8));
-  if (m.attention_bias) {
+  if (m.qk_norm) {
+    out.push_back(Norm(attn + "q_norm.weight", m.head_dim, kFirstHeadNormId + layer * 2));
+    out.push_back(Norm(attn + "k_norm.weight", m.head_dim, kFirstHeadNormId + layer * 2 + 1));
+  }
+  if (m.qkv_bias) {
     out.push_back(Bias(attn + "q_proj.bias", q, id + 9));
     out.push_back(Bias(attn + "k_proj.bias", kv, id + 10));
     out.push_back(Bias(attn + "v_proj.bias", kv, id + 11));
-    out.push_back(Bias(attn + "o_proj.bias", m.hidden, id + 12));
   }
+  if (m.o_bias) out.push_back(Bias(attn + "o_proj.bias", m.hidden, id + 12));
   if (m.mlp_bias) {
     out.push_back(Bias(mlp + "gate_proj.bias", m.intermediate, id + 13));
     out.push_back(Bias(mlp + "up_proj.bias", m.intermediate, id + 14));

@@ -68,6 +68,9 @@ TEST_CASE("rms_norm equals the scalar form on every path and fills the padding")
       REQUIRE(std::vector<bf16>(y.end() - 8, y.end()) == std::vector<bf16>(8, kPoison));
       y.resize(static_cast<size_t>(padded));
       REQUIRE(y == expected);
+      std::vector<bf16> in_place = x;  // as the norms of heads
+      GetElementwiseKernels(isa).rms_norm(in_place.data(), w.data(), n, n, 1e-5f, in_place.data());
+      REQUIRE(std::equal(in_place.begin(), in_place.end(), expected.begin()));
     }
   }
 }

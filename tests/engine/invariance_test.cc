@@ -18,6 +18,17 @@ const std::string kTinyModel = std::string("random:") + BATON_TEST_DATA + "/shap
 const std::string kDemoModel = std::string(BATON_SOURCE_DIR) + "/models/demo";
 const std::string kGolden = std::string(BATON_TEST_DATA) + "/golden/cpu-x86.json";
 
+// The families and what tells them from Llama, each one of the reference models.
+const std::vector<std::string> kFamilies{"qwen2", "qwen3"};
+// What golden digests are kept of.
+const std::vector<std::string> kGoldenModels{"tiny", "demo", "qwen2", "qwen3"};
+
+std::string ModelOf(const std::string& name) {
+  if (name == "tiny") return kTinyModel;
+  if (name == "demo") return kDemoModel;
+  return std::string(BATON_TEST_DATA) + "/models/" + name;
+}
+
 struct Setting {
   Isa isa = Isa::kAvx2;
   int threads = 1;
@@ -64,6 +75,9 @@ std::vector<LocalRequest> MakeRequests(int vocab) {
   }
   return requests;
 }
+
+// 500 at most: what the digests of the first models were made with.
+int VocabOf(LocalEngine& engine) { return std::min(500, engine.backend().model().vocab); }
 
 // What must be equal, request by request.
 using Trace = std::vector<std::pair<std::vector<int32_t>, std::vector<uint64_t>>>;
@@ -112,12 +126,28 @@ TEST_CASE("logits digests do not depend on chunk, batch, pages, threads or ISA p
   }
 }
 
+TEST_CASE("nor do they in the other families") {
+  const std::string family = GENERATE(from_range(kFamilies));
+  const std::vector<Isa> paths = Paths();
+  const auto first = MakeEngine(ModelOf(family), {paths[0], 1, 64});
+  const std::vector<LocalRequest> requests = MakeRequests(VocabOf(*first));
+  const Trace reference = Run(*first, requests, 1, 0);
+  for (size_t p = 0; p < paths.size(); ++p) {
+    const Setting setting{paths[p], 2, p % 2 == 0 ? 16 : 32};
+    const auto engine = MakeEngine(ModelOf(family), setting);
+    INFO(family << " " << IsaName(paths[p]));
+    CHECK((Run(*engine, requests, 17, 7) == reference));
+    CHECK((Run(*engine, requests, 32, 64) == reference));
+  }
+}
+
 TEST_CASE("a token's logits are the same decoded or read as prompt") {
-  const std::string model = GENERATE(kTinyModel, kDemoModel);
+  const std::string name = GENERATE(from_range(kGoldenModels));
+  const std::string model = ModelOf(name);
   const std::string dtype = GENERATE("bf16", "fp32");
   INFO(model << " " << dtype);
   const auto engine = MakeEngine(model, {Paths().back(), 2, 16}, dtype);
-  LocalRequest request = MakeRequests(500)[5];
+  LocalRequest request = MakeRequests(VocabOf(*engine))[5];
   request.max_tokens = 48;
   const absl::StatusOr<Generation> decoded = engine->Generate(request);
   REQUIRE(decoded.ok());
@@ -154,12 +184,12 @@ TEST_CASE("golden digests") {
   const boost::json::value golden = boost::json::parse(ReadAll(kGolden));
   CHECK(golden.at("numerics_id") == "v1/cpu-x86/bf16/kv-bf16/l2");
   for (const Isa isa : Paths()) {
-    for (const std::string name : {"tiny", "demo"}) {
+    for (const std::string& name : kGoldenModels) {
       INFO(name << " " << IsaName(isa));
-      const auto engine = MakeEngine(name == "tiny" ? kTinyModel : kDemoModel, {isa, 2, 64});
+      const auto engine = MakeEngine(ModelOf(name), {isa, 2, 64});
       const boost::json::array& expected = golden.at(name).as_array();
       REQUIRE(expected.size() == 8);
-      const std::vector<LocalRequest> requests = MakeRequests(500);
+      const std::vector<LocalRequest> requests = MakeRequests(VocabOf(*engine));
       for (size_t i = 0; i < expected.size(); ++i) {
         const absl::StatusOr<Generation> result = engine->Generate(requests[i]);
         REQUIRE(result.ok());
@@ -172,11 +202,10 @@ TEST_CASE("golden digests") {
 // Rewrites the file; what it changes is reviewed like code: invariance_test "[update-golden]".
 TEST_CASE("update the golden digests", "[.][update-golden]") {
   boost::json::object golden{{"numerics_id", "v1/cpu-x86/bf16/kv-bf16/l2"}};
-  for (const std::string name : {"tiny", "demo"}) {
-    const auto engine =
-        MakeEngine(name == "tiny" ? kTinyModel : kDemoModel, {Paths().front(), 1, 64});
+  for (const std::string& name : kGoldenModels) {
+    const auto engine = MakeEngine(ModelOf(name), {Paths().front(), 1, 64});
     boost::json::array digests;
-    const std::vector<LocalRequest> requests = MakeRequests(500);
+    const std::vector<LocalRequest> requests = MakeRequests(VocabOf(*engine));
     for (size_t i = 0; i < 8; ++i) {
       const absl::StatusOr<Generation> result = engine->Generate(requests[i]);
       REQUIRE(result.ok());

@@ -63,7 +63,7 @@ TEST_CASE("a config of transformers 5 is read") {
   CHECK(model->max_positions == 2048);
   CHECK(model->rms_eps == 1e-5);
   CHECK(model->tied_embeddings);
-  CHECK_FALSE(model->attention_bias);
+  CHECK_FALSE((model->qkv_bias || model->o_bias || model->qk_norm));
   CHECK(model->checkpoint_dtype == Dtype::kBf16);
   CHECK(model->rope.scaling == RopeDesc::Scaling::kLlama3);
   CHECK(model->rope.theta == 500000.0);
@@ -73,7 +73,7 @@ TEST_CASE("a config of transformers 5 is read") {
 }
 
 TEST_CASE("both spellings say the same") {
-  for (const std::string name : {"llama2", "llama32", "llama_bias_fp16"}) {
+  for (const std::string name : {"llama2", "llama32", "llama_bias_fp16", "qwen2", "qwen3"}) {
     const std::string folder = kModels + name;
     const absl::StatusOr<ModelDesc> now =
         ModelDesc::FromJson(ReadAll(folder + "/config.json"), "config.json");
@@ -88,10 +88,10 @@ TEST_CASE("both spellings say the same") {
 }
 
 TEST_CASE("published shapes have their published sizes") {
-  const std::pair<std::string, int64_t> shapes[] = {{"llama-3.2-1b", 1'235'814'400},
-                                                    {"llama-3.1-8b", 8'030'261'248},
-                                                    {"tinyllama-1.1b", 1'100'048'384},
-                                                    {"llama-125m", 100'092'672}};
+  const std::pair<std::string, int64_t> shapes[] = {
+      {"llama-3.2-1b", 1'235'814'400},   {"llama-3.1-8b", 8'030'261'248},
+      {"tinyllama-1.1b", 1'100'048'384}, {"llama-125m", 100'092'672},
+      {"qwen2.5-0.5b", 494'032'768},     {"qwen3-0.6b", 596'049'920}};
   for (const auto& [name, parameters] : shapes) {
     INFO(name);
     const std::string path = kShapes + name + ".json";
@@ -114,6 +114,30 @@ TEST_CASE("absent fields take the defaults of transformers") {
   CHECK(model->checkpoint_dtype == Dtype::kFp32);
 }
 
+TEST_CASE("what a family fixes need not be in its config") {
+  const auto read = [](const std::string& architecture, const std::string& more) {
+    std::string text = ConfigWith("architectures", "[\"" + architecture + "\"]");
+    text.insert(1, more);
+    absl::StatusOr<ModelDesc> model = ModelDesc::FromJson(text, "config.json");
+    REQUIRE(model.ok());
+    return *std::move(model);
+  };
+  const ModelDesc llama = read("LlamaForCausalLM", "\"attention_bias\": true, ");
+  CHECK((llama.qkv_bias && llama.o_bias && !llama.qk_norm));
+  const ModelDesc qwen2 = read("Qwen2ForCausalLM", "\"mlp_bias\": true, ");
+  CHECK((qwen2.qkv_bias && !qwen2.o_bias && !qwen2.qk_norm && !qwen2.mlp_bias));
+  CHECK(qwen2.head_dim == 16);
+  const ModelDesc qwen3 = read("Qwen3ForCausalLM", "");
+  CHECK((!qwen3.qkv_bias && !qwen3.o_bias && qwen3.qk_norm));
+  CHECK(qwen3.head_dim == 128);
+  // Without architectures the model type says it.
+  std::string text = ConfigWith("architectures", "");
+  text.insert(1, "\"model_type\": \"qwen2\", ");
+  const absl::StatusOr<ModelDesc> model = ModelDesc::FromJson(text, "config.json");
+  REQUIRE(model.ok());
+  CHECK(model->architecture == "Qwen2ForCausalLM");
+}
+
 TEST_CASE("generation_config.json decides the stop tokens") {
   const TempFolder folder;
   folder.Write("config.json", ConfigWith("eos_token_id", "5"));
@@ -131,8 +155,10 @@ TEST_CASE("an unusable config is an error that names file, field and value") {
     std::string field, value, error;
   };
   const Example examples[] = {
-      {"architectures", "[\"FalconForCausalLM\"]", "supported: [\"LlamaForCausalLM\"]"},
-      {"architectures", "[]", "supported: [\"LlamaForCausalLM\"]"},
+      {"architectures", "[\"FalconForCausalLM\"]", "supported: one of LlamaForCausalLM, Qwen2"},
+      {"architectures", "[]", "supported: one of LlamaForCausalLM"},
+      {"architectures", "[5]", "architectures is [5]; supported: one of LlamaForCausalLM"},
+      {"use_sliding_window", "true", "use_sliding_window is true; supported: false"},
       {"architectures", "", "architectures is missing"},
       {"hidden_size", "", "hidden_size is missing; it must be an integer"},
       {"hidden_size", "0", "hidden_size is 0; it must be an integer from 1"},

@@ -12,6 +12,10 @@ namespace {
 
 constexpr int kMostTokens = 704;  // the longest prompt and its continuation
 
+std::vector<std::string> Cases() {
+  return {"llama2", "llama32", "llama_bias_fp16", "qwen2", "qwen3"};
+}
+
 EngineOptions OptionsFor(const std::string& folder, const std::string& dtype) {
   EngineOptions options;
   options.model = folder;
@@ -54,7 +58,7 @@ int CompareGreedy(SequenceRunner& runner, const OraclePrompt& prompt, double cle
 }  // namespace
 
 TEST_CASE("fp32 logits and greedy tokens equal the reference") {
-  const std::string name = GENERATE("llama2", "llama32", "llama_bias_fp16");
+  const std::string name = GENERATE(from_range(Cases()));
   INFO(name);
   const OracleCase oracle = LoadOracleCase(name);
   const std::unique_ptr<Backend> backend = LoadOrDie(OptionsFor(oracle.folder, "fp32"));
@@ -75,7 +79,7 @@ TEST_CASE("fp32 logits and greedy tokens equal the reference") {
 }
 
 TEST_CASE("bf16 logits and greedy tokens are within the reference's own bf16 error") {
-  const std::string name = GENERATE("llama2", "llama32", "llama_bias_fp16");
+  const std::string name = GENERATE(from_range(Cases()));
   INFO(name);
   const OracleCase oracle = LoadOracleCase(name);
   const std::unique_ptr<Backend> backend = LoadOrDie(OptionsFor(oracle.folder, "bf16"));
@@ -101,7 +105,7 @@ TEST_CASE("bf16 logits and greedy tokens are within the reference's own bf16 err
 }
 
 TEST_CASE("keys after rope and values land where KvLayout says") {
-  const std::string name = GENERATE("llama2", "llama32", "llama_bias_fp16");
+  const std::string name = GENERATE(from_range(Cases()));
   const std::string dtype = GENERATE("fp32", "bf16");
   const int page_tokens = GENERATE(16, 64);
   INFO(name << " " << dtype << " pages of " << page_tokens);
@@ -127,7 +131,7 @@ TEST_CASE("keys after rope and values land where KvLayout says") {
 }
 
 TEST_CASE("both spellings of a config are one model") {
-  const std::string name = GENERATE("llama2", "llama32", "llama_bias_fp16");
+  const std::string name = GENERATE(from_range(Cases()));
   INFO(name);
   const OracleCase oracle = LoadOracleCase(name);
   const TempFolder old_spelling;

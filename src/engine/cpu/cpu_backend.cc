@@ -133,7 +133,7 @@ class CpuBackend : public Backend {
   void RunLayer(int layer, const CpuLayerWeights& w) {
     ForRows(step_.n(), [&](int row) { Norm(x_.row(row), w.input_norm, normed_.row(row)); });
     Linear(normed_, w.qkv, w.qkv_bias, Epilogue::kBf16, qkv_);
-    ForRows(step_.n(), [&](int row) { RotateAndStore(layer, row); });
+    ForRows(step_.n(), [&](int row) { RotateAndStore(layer, w, row); });
     Attend(layer);
     Linear(attended_, w.o, w.o_bias, Epilogue::kResidualAdd, x_);
     ForRows(step_.n(), [&](int row) { Norm(x_.row(row), w.post_norm, normed_.row(row)); });
@@ -191,12 +191,23 @@ class CpuBackend : public Backend {
     linear_->Run(args, *compute_);
   }
 
-  void RotateAndStore(int layer, int row) {
+  void NormHeads(bf16* heads, int n, const float* weight) const {
+    const int d = model_.head_dim;
+    for (int head = 0; head < n; ++head, heads += d) {
+      elementwise_->rms_norm(heads, weight, d, d, static_cast<float>(model_.rms_eps), heads);
+    }
+  }
+
+  void RotateAndStore(int layer, const CpuLayerWeights& w, int row) {
     const int d = model_.head_dim;
     const int64_t angle = static_cast<int64_t>(step_.position(row)) * (d / 2);
     bf16* const q = qkv_.row(row);
     bf16* const k = q + model_.q_width();
     const bf16* const v = k + model_.kv_width();
+    if (model_.qk_norm) {
+      NormHeads(q, model_.n_heads, w.q_norm);
+      NormHeads(k, model_.n_kv_heads, w.k_norm);
+    }
     for (int head = 0; head < model_.n_heads + model_.n_kv_heads; ++head) {  // k follows q
       elementwise_->rope(q + head * d, d, rope_.cos.data() + angle, rope_.sin.data() + angle);
     }

@@ -138,11 +138,15 @@ class Plan {
     AddMatrix(to + "gate_up", model_.hidden,
               Alternating(mlp + "gate_proj.weight", mlp + "up_proj.weight"));
     AddMatrix(to + "down", model_.intermediate, Whole(mlp + "down_proj.weight"));
-    if (model_.attention_bias) {
+    if (model_.qk_norm) {
+      AddVector(to + "q_norm", Whole(attn + "q_norm.weight"));
+      AddVector(to + "k_norm", Whole(attn + "k_norm.weight"));
+    }
+    if (model_.qkv_bias) {
       AddVector(to + "qkv_bias",
                 Stacked({attn + "q_proj.bias", attn + "k_proj.bias", attn + "v_proj.bias"}));
-      AddVector(to + "o_bias", Whole(attn + "o_proj.bias"));
     }
+    if (model_.o_bias) AddVector(to + "o_bias", Whole(attn + "o_proj.bias"));
     if (model_.mlp_bias) {
       AddVector(to + "gate_up_bias", Alternating(mlp + "gate_proj.bias", mlp + "up_proj.bias"));
       AddVector(to + "down_bias", Whole(mlp + "down_proj.bias"));
@@ -224,6 +228,8 @@ absl::StatusOr<CpuWeights> LoadCpuWeights(const ModelDesc& model, const WeightSo
     CpuLayerWeights& w = weights.layers.emplace_back();
     w.input_norm = index.Vector(name + "input_norm");
     w.post_norm = index.Vector(name + "post_norm");
+    w.q_norm = index.Vector(name + "q_norm");
+    w.k_norm = index.Vector(name + "k_norm");
     w.qkv = index.Matrix(name + "qkv");
     w.o = index.Matrix(name + "o");
     w.gate_up = index.Matrix(name + "gate_up");

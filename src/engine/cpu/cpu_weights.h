@@ -1,4 +1,4 @@
-// A Llama's weights as the bf16 CPU backend reads them: packed matrices (engine/cpu/linear.h) and
+// A model's weights as the bf16 CPU backend reads them: packed matrices (engine/cpu/linear.h) and
 // fp32 vectors in one WeightsFile. q, k, v are one matrix; gate and up alternate in blocks of 16
 // outputs, so that SwiGLU happens in the epilogue.
 #pragma once
@@ -16,7 +16,9 @@ namespace baton {
 struct CpuLayerWeights {
   const float* input_norm = nullptr;  // (hidden), like all vectors rounded to bf16 first
   const float* post_norm = nullptr;   // (hidden)
-  PackedWeights qkv;                  // n = q_width + 2 * kv_width
+  const float* q_norm = nullptr;      // (head_dim), null where the model has none
+  const float* k_norm = nullptr;
+  PackedWeights qkv;  // n = q_width + 2 * kv_width
   PackedWeights o;
   PackedWeights gate_up;            // n = 2 * intermediate rounded up to 16
   PackedWeights down;               // k = intermediate

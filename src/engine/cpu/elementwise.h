@@ -11,7 +11,7 @@ namespace baton {
 
 struct ElementwiseKernels {
   // out = bf16((x * inv) * w), inv = 1 / sqrt(sum of squares / n + eps); zero-fills out[n,
-  // n_padded).
+  // n_padded). out may be x.
   void (*rms_norm)(const bf16* x, const float* weight, int64_t n, int64_t n_padded, float eps,
                    bf16* out);
   // Rotates pairs (i, i + d/2) of one head in place (rule N5). cos, sin: (d / 2) of the position.

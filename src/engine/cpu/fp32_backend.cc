@@ -105,6 +105,10 @@ class Fp32Backend : public Backend {
     Linear(normed_, name + "self_attn.q_proj", q_);
     Linear(normed_, name + "self_attn.k_proj", k_);
     Linear(normed_, name + "self_attn.v_proj", v_);
+    if (model_.qk_norm) {
+      NormHeads(q_, name + "self_attn.q_norm.weight");
+      NormHeads(k_, name + "self_attn.k_norm.weight");
+    }
     for (int row = 0; row < step_.n(); ++row) RotateAndStore(layer, row);
     Attend(layer);
     Linear(attended_, name + "self_attn.o_proj", normed_);
@@ -132,11 +136,23 @@ class Fp32Backend : public Backend {
   }
 
   void Norm(const Matrix& x, const std::string& weight_name, Matrix& out) {
-    const std::vector<float>& weight = Weight(weight_name);
-    for (int64_t row = 0; row < static_cast<int64_t>(x.data.size()) / x.cols; ++row) {
-      const float mean = Dot(x.row(row), x.row(row), x.cols) / static_cast<float>(x.cols);
+    NormRows(x.data, Weight(weight_name), out.data);
+  }
+
+  // Every head of every row by itself.
+  void NormHeads(Matrix& x, const std::string& weight_name) {
+    NormRows(x.data, Weight(weight_name), x.data);
+  }
+
+  // Rows as wide as the weight; out may be x.
+  void NormRows(const std::vector<float>& x, const std::vector<float>& weight,
+                std::vector<float>& out) const {
+    const int64_t n = static_cast<int64_t>(weight.size());
+    for (size_t begin = 0; begin < x.size(); begin += weight.size()) {
+      const float* const row = x.data() + begin;
+      const float mean = Dot(row, row, n) / static_cast<float>(n);
       const float scale = 1 / std::sqrt(mean + static_cast<float>(model_.rms_eps));
-      for (int64_t i = 0; i < x.cols; ++i) out.row(row)[i] = x.row(row)[i] * scale * weight[i];
+      for (int64_t i = 0; i < n; ++i) out[begin + i] = row[i] * scale * weight[i];
     }
   }
 
