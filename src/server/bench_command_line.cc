@@ -53,6 +53,24 @@ absl::StatusOr<std::vector<Isa>> ParseIsas(const std::vector<std::string>& names
   return isas;
 }
 
+// Options of several benches.
+
+void AddServer(CLI::App* app, std::string* url, std::string* label, int* vocab) {
+  app->add_option("--url", *url);
+  app->add_option("--label", *label);
+  app->add_option("--vocab", *vocab);
+}
+
+// A list where the bench takes several.
+template <class IsaNames, class Threads>
+void AddCompute(CLI::App* app, IsaNames* isa, Threads* threads, int* spin_us) {
+  app->add_option("--isa", *isa)->delimiter(',');
+  app->add_option("--threads", *threads)->delimiter(',');
+  app->add_option("--spin-us", *spin_us);
+}
+
+void AddSeconds(CLI::App* app, double* seconds) { app->add_option("--seconds", *seconds); }
+
 }  // namespace
 
 struct BenchCommandLine::State {
@@ -106,16 +124,16 @@ std::string BenchCommandLine::Help() { return kHelp; }
 
 void BenchCommandLine::Declare(CLI::App* bench) {
   State& state = *state_;
-  const auto add = [&](const char* name) {
+  const auto add = [&](const char* name, bool* json) {
     CLI::App* app = bench->add_subcommand(name, "");
     app->set_help_flag();
+    app->add_flag("--json", *json);
     return app;
   };
   {
     LoadBenchOptions& options = state.load_options;
-    CLI::App* app = state.load = add("load");
-    app->add_option("--url", options.url);
-    app->add_option("--label", options.label);
+    CLI::App* app = state.load = add("load", &options.json);
+    AddServer(app, &options.url, &options.label, &options.synthetic.vocab);
     app->add_option("--trace", options.trace.path);
     app->add_option("--scale-lengths", options.trace.length_scale);
     app->add_option("--scale-time", options.trace.time_scale);
@@ -124,71 +142,56 @@ void BenchCommandLine::Declare(CLI::App* bench) {
     app->add_option("--prompt-tokens", options.synthetic.prompt_tokens);
     app->add_option("--output-tokens", options.synthetic.output_tokens);
     app->add_option("--request-rate", options.synthetic.request_rate);
-    app->add_option("--vocab", options.synthetic.vocab);
     app->add_option("--seed", options.synthetic.seed);
     app->add_option("--max-concurrency", options.max_concurrency);
     app->add_option("--goodput-ttft", options.goodput_ttft_ms);
     app->add_option("--goodput-tpot", options.goodput_tpot_ms);
     app->add_option("--warmup", options.n_warmup);
-    app->add_flag("--json", options.json);
   }
   {
     InterferenceBenchOptions& options = state.interference_options;
-    CLI::App* app = state.interference = add("interference");
-    app->add_option("--url", options.url);
-    app->add_option("--label", options.label);
+    CLI::App* app = state.interference = add("interference", &options.json);
+    AddServer(app, &options.url, &options.label, &options.vocab);
     app->add_option("--streams", options.n_streams);
     app->add_option("--stream-prompt-tokens", options.stream_prompt_tokens);
     app->add_option("--stream-output-tokens", options.stream_output_tokens);
     app->add_option("--long-prompt-tokens", options.long_prompt_tokens);
     app->add_option("--rounds", options.n_rounds);
-    app->add_option("--vocab", options.vocab);
-    app->add_flag("--json", options.json);
   }
   {
     StepBenchOptions& options = state.step_options;
-    CLI::App* app = state.step = add("step");
+    CLI::App* app = state.step = add("step", &options.json);
+    AddCompute(app, &options.engine.isa, &options.engine.threads, &options.engine.spin_us);
+    AddSeconds(app, &options.seconds);
     app->add_option("MODEL", state.model.path)->required();
     app->add_option("--prompts", options.prompts)->delimiter(',');
     app->add_option("--decode", options.decode)->delimiter(',');
     app->add_option("--context", options.context);
-    app->add_option("--threads", options.engine.threads);
-    app->add_option("--isa", options.engine.isa);
     app->add_option("--dtype", options.engine.dtype);
     app->add_option("--page-tokens", options.engine.page_tokens);
     app->add_option("--chunk", options.engine.max_step_tokens);
-    app->add_option("--spin-us", options.engine.spin_us);
     app->add_option("--cache-dir", options.engine.cache_dir);
-    app->add_option("--seconds", options.seconds);
-    app->add_flag("--json", options.json);
   }
   {
     KernelsBenchOptions& options = state.kernels_options;
-    CLI::App* app = state.kernels = add("kernels");
-    app->add_option("--isa", state.isas)->delimiter(',');
+    CLI::App* app = state.kernels = add("kernels", &options.json);
+    AddCompute(app, &state.isas, &options.threads, &options.spin_us);
+    AddSeconds(app, &options.seconds);
     app->add_option("--rows", options.rows)->delimiter(',');
     app->add_option("--k", options.k);
     app->add_option("--n", options.n);
-    app->add_option("--threads", options.threads);
-    app->add_option("--spin-us", options.spin_us);
-    app->add_option("--seconds", options.seconds);
-    app->add_flag("--json", options.json);
   }
   {
     AttentionBenchOptions& options = state.attention_options;
-    CLI::App* app = state.attention = add("attention");
-    app->add_option("--isa", state.isa);
-    app->add_option("--threads", options.threads)->delimiter(',');
+    CLI::App* app = state.attention = add("attention", &options.json);
+    AddCompute(app, &state.isa, &options.threads, &options.spin_us);
+    AddSeconds(app, &options.seconds);
     app->add_option("--contexts", options.contexts)->delimiter(',');
-    app->add_option("--seconds", options.seconds);
-    app->add_option("--spin-us", options.spin_us);
-    app->add_flag("--json", options.json);
   }
   {
     TransferBenchOptions& options = state.transfer_options;
-    CLI::App* app = state.transfer = add("transfer");
-    app->add_option("--seconds", options.seconds);
-    app->add_flag("--json", options.json);
+    CLI::App* app = state.transfer = add("transfer", &options.json);
+    AddSeconds(app, &options.seconds);
   }
 }
 
