@@ -42,20 +42,20 @@ absl::Status CheckOptions(const EngineOptions& options) {
 }
 
 absl::Status LimitContext(int max_context, ModelDesc& desc) {
-  if (max_context < 0 || max_context > desc.max_positions) {
+  if (max_context < 0 || max_context > desc.most_context()) {
     return absl::InvalidArgumentError(
         absl::StrFormat("engine: max_context is %d; the model %s has %d positions, so it must be "
                         "from 0 (the model's own) to that",
-                        max_context, desc.name, desc.max_positions));
+                        max_context, desc.name, desc.most_context()));
   }
-  if (max_context > 0) desc.max_positions = max_context;
+  if (max_context > 0) desc.ServeContext(max_context);
   return absl::OkStatus();
 }
 
-uint64_t RopeDigest(ModelDesc desc) {
-  constexpr int kSampledPositions = 1024;  // the same whatever max_context is
-  desc.max_positions = std::min(desc.max_positions, kSampledPositions);
-  const RopeTable table = RopeTable::For(desc);
+// The same whatever max_context is, unless the frequencies depend on it.
+uint64_t RopeDigest(const ModelDesc& desc) {
+  constexpr int kSampledPositions = 1024;
+  const RopeTable table = RopeTable::For(desc.rope, desc.head_dim, kSampledPositions);
   const size_t bytes = table.cos.size() * sizeof(float);
   return XXH64(table.sin.data(), bytes, XXH64(table.cos.data(), bytes, 0));
 }
@@ -70,9 +70,9 @@ absl::StatusOr<std::unique_ptr<Backend>> LoadBackend(const EngineOptions& option
   ASSIGN_OR_RETURN(loaded.desc, ReadModelDesc(options.model));
   ASSIGN_OR_RETURN(loaded.source,
                    OpenWeightSource(options.model, loaded.desc, options.random_seed));
-  loaded.rope_digest = RopeDigest(loaded.desc);
   RETURN_IF_ERROR(LimitContext(options.max_context, loaded.desc));
-  loaded.rope = RopeTable::For(loaded.desc);
+  loaded.rope_digest = RopeDigest(loaded.desc);
+  loaded.rope = RopeTable::For(loaded.desc.rope, loaded.desc.head_dim, loaded.desc.max_positions);
   RequestAmxPermission();  // before the threads of the pool
   loaded.pool = std::make_unique<ComputePool>(ComputeThreads(options.threads), options.spin_us);
   if (options.dtype == "fp32") {

@@ -1,11 +1,11 @@
 #include "engine/model_desc.h"
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/check.h"
 #include "engine/json_fields.h"
 #include "engine/text_file.h"
 
@@ -21,6 +21,8 @@ constexpr int64_t kMostHeadDim = 256;
 constexpr int64_t kMostVocab = 1 << 22;
 constexpr int64_t kMostPositions = 1 << 21;
 constexpr size_t kMostConfigBytes = 1 << 20;
+constexpr double kLeastTheta = 2;  // at 1 all pairs would turn alike
+constexpr double kMostTheta = 1e12;
 
 // What a family fixes in transformers' code rather than in its config.json.
 struct Family {
@@ -116,14 +118,73 @@ void RefuseUnsupported(JsonFields& fields) {
   if (!all_full) fields.Refuse("layer_types", "supported: full_attention in every layer");
 }
 
+void ReadLlama3(JsonFields& scaling, RopeDesc& rope) {
+  rope.low_freq_factor = scaling.Number("low_freq_factor", 1e-6, 1e6);
+  rope.high_freq_factor = scaling.Number("high_freq_factor", 1e-6, 1e6);
+  rope.original_max_position_embeddings =
+      scaling.Int("original_max_position_embeddings", 1, kMostPositions);
+  if (scaling.status().ok() && rope.high_freq_factor <= rope.low_freq_factor) {
+    scaling.Refuse("high_freq_factor", "it must be above low_freq_factor");
+  }
+}
+
+// The context is at least what the scaling makes of the original positions: published configs are
+// served with yarn by adding rope_scaling alone.
+void ReadYarn(JsonFields& scaling, ModelDesc& model) {
+  RopeDesc& rope = model.rope;
+  rope.original_max_position_embeddings =
+      scaling.IntOr("original_max_position_embeddings", model.max_positions, 1, kMostPositions);
+  rope.beta_fast = scaling.NumberOr("beta_fast", 32, 1e-6, 1e6);
+  rope.beta_slow = scaling.NumberOr("beta_slow", 1, 1e-6, 1e6);
+  rope.truncate = scaling.BoolOr("truncate", true);
+  const double mscale = scaling.NumberOr("mscale", 0, 0, 1e3);
+  const double mscale_all_dim = scaling.NumberOr("mscale_all_dim", 0, 0, 1e3);
+  rope.attention_factor = scaling.NumberOr(
+      "attention_factor", YarnAttentionFactor(rope.factor, mscale, mscale_all_dim), 1e-6, 1e6);
+  const double scaled = rope.original_max_position_embeddings * rope.factor;
+  model.max_positions = static_cast<int>(std::min<double>(
+      std::max<double>(scaled, model.max_positions), static_cast<double>(kMostPositions)));
+}
+
+// What one rope_scaling or rope_parameters object says.
+void ReadScaling(JsonFields& scaling, ModelDesc& model) {
+  RopeDesc& rope = model.rope;
+  rope.theta = scaling.NumberOr("rope_theta", rope.theta, kLeastTheta, kMostTheta);
+  for (const std::string_view layers : {"full_attention", "sliding_attention"}) {
+    if (scaling.Has(layers)) scaling.Refuse(layers, "supported: one rope for all layers");
+  }
+  if (scaling.NumberOr("partial_rotary_factor", 1, 0, 1) != 1) {
+    scaling.Refuse("partial_rotary_factor", "supported: 1");
+  }
+  const std::string_view type_field = scaling.Has("rope_type") ? "rope_type" : "type";
+  const std::string type = scaling.StringOr(type_field, "default");
+  if (type == "default") return;
+  const std::pair<std::string_view, RopeDesc::Scaling> types[] = {
+      {"llama3", RopeDesc::Scaling::kLlama3},
+      {"linear", RopeDesc::Scaling::kLinear},
+      {"yarn", RopeDesc::Scaling::kYarn},
+      {"dynamic", RopeDesc::Scaling::kDynamic}};
+  for (const auto& [name, kind] : types) {
+    if (type == name) rope.scaling = kind;
+  }
+  if (rope.scaling == RopeDesc::Scaling::kNone) {
+    scaling.Refuse(type_field, "supported: default, llama3, linear, yarn, dynamic");
+    return;
+  }
+  rope.factor = scaling.Number("factor", 1, 1e6);
+  if (rope.scaling == RopeDesc::Scaling::kLlama3) ReadLlama3(scaling, rope);
+  if (rope.scaling == RopeDesc::Scaling::kYarn) ReadYarn(scaling, model);
+  if (rope.scaling == RopeDesc::Scaling::kDynamic) {
+    rope.original_max_position_embeddings = model.max_positions;
+    rope.served_positions = model.max_positions;
+  }
+}
+
 // transformers 5: rope_parameters {rope_theta, rope_type, ...}. Before: rope_theta beside
 // rope_scaling {rope_type or type, ...} or null.
 void ReadRope(JsonFields& config, const std::string& origin, ModelDesc& model,
               absl::Status& status) {
-  constexpr double kLeastTheta = 1;
-  constexpr double kMostTheta = 1e12;
-  RopeDesc& rope = model.rope;
-  rope.theta = config.NumberOr("rope_theta", 10000, kLeastTheta, kMostTheta);
+  model.rope.theta = config.NumberOr("rope_theta", 10000, kLeastTheta, kMostTheta);
   const std::string_view field = config.Has("rope_parameters") ? "rope_parameters" : "rope_scaling";
   const boost::json::value* value = config.Find(field);
   if (value == nullptr) return;
@@ -132,22 +193,7 @@ void ReadRope(JsonFields& config, const std::string& origin, ModelDesc& model,
     return;
   }
   JsonFields scaling(value->get_object(), absl::StrCat(origin, ": ", std::string(field)));
-  rope.theta = scaling.NumberOr("rope_theta", rope.theta, kLeastTheta, kMostTheta);
-  const std::string_view type_field = scaling.Has("rope_type") ? "rope_type" : "type";
-  const std::string type = scaling.StringOr(type_field, "default");
-  if (type == "llama3") {
-    rope.scaling = RopeDesc::Scaling::kLlama3;
-    rope.factor = scaling.Number("factor", 1, 1e6);
-    rope.low_freq_factor = scaling.Number("low_freq_factor", 1e-6, 1e6);
-    rope.high_freq_factor = scaling.Number("high_freq_factor", 1e-6, 1e6);
-    rope.original_max_position_embeddings =
-        scaling.Int("original_max_position_embeddings", 1, kMostPositions);
-    if (scaling.status().ok() && rope.high_freq_factor <= rope.low_freq_factor) {
-      scaling.Refuse("high_freq_factor", "it must be above low_freq_factor");
-    }
-  } else if (type != "default") {
-    scaling.Refuse(type_field, "supported: default, llama3");
-  }
+  ReadScaling(scaling, model);
   status = scaling.status();
 }
 
@@ -206,6 +252,17 @@ absl::StatusOr<ModelDesc> ModelDesc::FromFolder(const std::string& folder) {
   return model;
 }
 
+int ModelDesc::most_context() const {
+  return rope.scaling == RopeDesc::Scaling::kDynamic ? static_cast<int>(kMostPositions)
+                                                     : max_positions;
+}
+
+void ModelDesc::ServeContext(int context) {
+  CHECK(context >= 1 && context <= most_context());
+  max_positions = context;
+  rope.served_positions = context;
+}
+
 int64_t ModelDesc::n_parameters() const {
   const int64_t h = hidden, q = q_width(), kv = kv_width(), m = intermediate;
   int64_t layer = h * (q + 2 * kv) + q * h + 3 * h * m + 2 * h;
@@ -219,46 +276,13 @@ int64_t ModelDesc::n_parameters() const {
 std::string ModelDesc::Canonical() const {
   return absl::StrFormat(
       "%s layers %d hidden %d heads %d kv %d dim %d mlp %d vocab %d positions %d eps %.17g "
-      "biases %d %d %d qk_norm %d tied %d rope %d %.17g %.17g %.17g %.17g %.17g",
+      "biases %d %d %d qk_norm %d tied %d rope %d %.17g %.17g %.17g %.17g %.17g "
+      "%.17g %.17g %d %.17g",
       architecture, n_layers, hidden, n_heads, n_kv_heads, head_dim, intermediate, vocab,
       max_positions, rms_eps, qkv_bias, o_bias, mlp_bias, qk_norm, tied_embeddings,
       static_cast<int>(rope.scaling), rope.theta, rope.factor, rope.low_freq_factor,
-      rope.high_freq_factor, rope.original_max_position_embeddings);
-}
-
-std::vector<double> RopeFrequencies(const RopeDesc& rope, int head_dim) {
-  std::vector<double> frequencies(head_dim / 2);
-  for (int i = 0; i < head_dim / 2; ++i) {
-    double frequency = 1.0 / std::pow(rope.theta, 2.0 * i / head_dim);
-    if (rope.scaling == RopeDesc::Scaling::kLlama3) {
-      // Llama 3.1: long wavelengths are stretched by `factor`, short ones kept, a linear blend
-      // between (transformers, modeling_rope_utils).
-      const double turns =
-          rope.original_max_position_embeddings * frequency / (2 * std::acos(-1.0));
-      const double kept = std::clamp(
-          (turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor), 0.0,
-          1.0);
-      frequency = (1 - kept) * frequency / rope.factor + kept * frequency;
-    }
-    frequencies[i] = frequency;
-  }
-  return frequencies;
-}
-
-RopeTable RopeTable::For(const ModelDesc& model) {
-  const std::vector<double> frequencies = RopeFrequencies(model.rope, model.head_dim);
-  RopeTable table;
-  const size_t size = frequencies.size() * model.max_positions;
-  table.cos.reserve(size);
-  table.sin.reserve(size);
-  for (int position = 0; position < model.max_positions; ++position) {
-    for (const double frequency : frequencies) {
-      const double angle = position * frequency;
-      table.cos.push_back(static_cast<float>(std::cos(angle)));
-      table.sin.push_back(static_cast<float>(std::sin(angle)));
-    }
-  }
-  return table;
+      rope.high_freq_factor, rope.original_max_position_embeddings, rope.beta_fast, rope.beta_slow,
+      rope.truncate, rope.attention_factor);
 }
 
 }  // namespace baton

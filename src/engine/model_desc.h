@@ -9,20 +9,11 @@
 #include <vector>
 
 #include "common/status.h"
+#include "engine/rope.h"
 
 namespace baton {
 
 enum class Dtype { kFp32, kBf16, kFp16 };
-
-// RoPE frequencies are fixed at load: the table is made from these in double precision.
-struct RopeDesc {
-  enum class Scaling { kNone, kLlama3 } scaling = Scaling::kNone;
-  double theta = 10000.0;
-  double factor = 1.0;  // the rest: llama3
-  double low_freq_factor = 1.0;
-  double high_freq_factor = 4.0;
-  double original_max_position_embeddings = 8192;
-};
 
 struct ModelDesc {
   std::string architecture;  // "LlamaForCausalLM", "Qwen2ForCausalLM", ...
@@ -51,6 +42,11 @@ struct ModelDesc {
   static absl::StatusOr<ModelDesc> FromFolder(const std::string& folder);
   // Parses the text of a config.json; `origin` is named in errors.
   static absl::StatusOr<ModelDesc> FromJson(std::string_view text, const std::string& origin);
+  // The longest context that can be asked for: max_positions, or any where RoPE follows (dynamic).
+  int most_context() const;
+  // Serves sequences of at most `context` tokens, 1..most_context(): max_positions, and with it the
+  // frequencies of dynamic RoPE.
+  void ServeContext(int context);
   int64_t n_parameters() const;
   // The fields that decide what the weights compute, as text: equal for both spellings of a config.
   // Part of fingerprints and of the key of packed weights.
@@ -59,14 +55,5 @@ struct ModelDesc {
   int kv_width() const { return n_kv_heads * head_dim; }
   int q_width() const { return n_heads * head_dim; }
 };
-
-// (max_positions, head_dim / 2) cos and sin of position * frequency, fp32 rounded from double (N5).
-struct RopeTable {
-  std::vector<float> cos, sin;
-  static RopeTable For(const ModelDesc& model);
-};
-
-// (head_dim / 2) radians per position, after scaling.
-std::vector<double> RopeFrequencies(const RopeDesc& rope, int head_dim);
 
 }  // namespace baton

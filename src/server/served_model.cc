@@ -168,9 +168,9 @@ absl::StatusOr<std::unique_ptr<ServedModel>> ServedModel::Load(const ModelConfig
   model->eos_tokens = desc.eos_tokens;
   model->max_context = desc.max_positions;
   if (config.max_context > 0) {
-    if (config.max_context > desc.max_positions) {
+    if (config.max_context > desc.most_context()) {
       return absl::InvalidArgumentError(absl::StrCat("model.max_context: ", config.max_context,
-                                                     " is more than the ", desc.max_positions,
+                                                     " is more than the ", desc.most_context(),
                                                      " positions of ", config.path, "; lower it"));
     }
     model->max_context = config.max_context;

@@ -73,7 +73,8 @@ TEST_CASE("a config of transformers 5 is read") {
 }
 
 TEST_CASE("both spellings say the same") {
-  for (const std::string name : {"llama2", "llama32", "llama_bias_fp16", "qwen2", "qwen3"}) {
+  for (const std::string name : {"llama2", "llama32", "llama_bias_fp16", "llama_linear_fp32",
+                                 "llama_yarn", "llama_dynamic", "qwen2", "qwen3"}) {
     const std::string folder = kModels + name;
     const absl::StatusOr<ModelDesc> now =
         ModelDesc::FromJson(ReadAll(folder + "/config.json"), "config.json");
@@ -186,10 +187,16 @@ TEST_CASE("an unusable config is an error that names file, field and value") {
       {"layer_types", "[\"sliding_attention\"]", "supported: full_attention in every layer"},
       {"rope_theta", "0", "rope_theta is 0"},
       {"rope_scaling", "7", "rope_scaling is 7; it must be an object"},
-      {"rope_scaling", "{\"type\": \"linear\", \"factor\": 2}",
-       "rope_scaling: type is \"linear\"; supported: default, llama3"},
-      {"rope_parameters", "{\"rope_type\": \"yarn\"}", "rope_parameters: rope_type is \"yarn\""},
+      {"rope_scaling", "{\"type\": \"longrope\", \"factor\": 2}",
+       "rope_scaling: type is \"longrope\"; supported: default, llama3, linear, yarn, dynamic"},
+      {"rope_parameters", "{\"rope_type\": \"mrope\"}", "rope_parameters: rope_type is \"mrope\""},
       {"rope_scaling", "{\"rope_type\": \"llama3\"}", "rope_scaling: factor is missing"},
+      {"rope_scaling", "{\"type\": \"linear\"}", "rope_scaling: factor is missing"},
+      {"rope_scaling", "{\"type\": \"yarn\", \"factor\": 0.5}", "factor is 5E-1"},
+      {"rope_scaling", "{\"type\": \"yarn\", \"factor\": 2, \"beta_fast\": 0}", "beta_fast is 0"},
+      {"rope_parameters", "{\"sliding_attention\": {\"rope_theta\": 1e4}}",
+       "rope_parameters: sliding_attention is {\"rope_theta\":1E4}; supported: one rope for all"},
+      {"rope_parameters", "{\"partial_rotary_factor\": 0.5}", "partial_rotary_factor is 5E-1"},
       {"rope_scaling",
        "{\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 4, \"high_freq_factor\": 4,"
        " \"original_max_position_embeddings\": 8192}",
@@ -276,10 +283,72 @@ TEST_CASE("rope frequencies follow the llama3 rule") {
   }
 }
 
+TEST_CASE("linear rope divides every frequency") {
+  RopeDesc rope;
+  const std::vector<double> plain = RopeFrequencies(rope, 64);
+  rope.scaling = RopeDesc::Scaling::kLinear;
+  rope.factor = 4;
+  const std::vector<double> scaled = RopeFrequencies(rope, 64);
+  for (int i = 0; i < 32; ++i) CHECK(scaled[i] == plain[i] / 4);
+}
+
+TEST_CASE("yarn keeps fast pairs, stretches slow ones and blends between") {
+  RopeDesc rope;
+  const std::vector<double> plain = RopeFrequencies(rope, 128);
+  rope.scaling = RopeDesc::Scaling::kYarn;
+  rope.factor = 8;
+  rope.original_max_position_embeddings = 4096;
+  const std::vector<double> scaled = RopeFrequencies(rope, 128);
+  // 32 turns in 4,096 positions are made between pairs 20 and 21, one turn between 45 and 46.
+  for (int i = 0; i <= 20; ++i) CHECK(scaled[i] == plain[i]);
+  for (int i = 21; i < 46; ++i) {
+    const double stretched = (i - 20) / 26.0;
+    CHECK(scaled[i] == Approx(plain[i] * (1 - stretched + stretched / 8)).epsilon(1e-14));
+  }
+  for (int i = 46; i < 64; ++i) CHECK(scaled[i] == plain[i] / 8);
+
+  CHECK(YarnAttentionFactor(8, 0, 0) == Approx(0.1 * std::log(8.0) + 1));
+  CHECK(YarnAttentionFactor(8, 0.5, 0) == YarnAttentionFactor(8, 0, 0));  // both or none
+  CHECK(YarnAttentionFactor(8, 0.5, 2) ==
+        Approx((0.05 * std::log(8.0) + 1) / (0.2 * std::log(8.0) + 1)));
+  CHECK(YarnAttentionFactor(1, 0, 0) == 1.0);
+}
+
+TEST_CASE("dynamic rope has the theta of the served context") {
+  RopeDesc rope;
+  rope.original_max_position_embeddings = 128;
+  const std::vector<double> plain = RopeFrequencies(rope, 64);
+  rope.scaling = RopeDesc::Scaling::kDynamic;
+  rope.factor = 2;
+  for (const double served : {0.0, 100.0, 128.0}) {
+    rope.served_positions = served;
+    CHECK(RopeFrequencies(rope, 64) == plain);
+  }
+  rope.served_positions = 512;
+  RopeDesc slower;
+  slower.theta = 10000 * std::pow(7.0, 64.0 / 62.0);  // 2 * 512 / 128 - (2 - 1) = 7
+  CHECK(RopeFrequencies(rope, 64) == RopeFrequencies(slower, 64));
+}
+
+TEST_CASE("what rope scaling makes of the context") {
+  const auto context = [](const std::string& scaling) {
+    const absl::StatusOr<ModelDesc> model =
+        ModelDesc::FromJson(ConfigWith("rope_scaling", scaling), "config.json");
+    REQUIRE(model.ok());
+    return std::pair(model->max_positions, model->most_context());
+  };
+  CHECK(context("null") == std::pair(256, 256));
+  CHECK(context("{\"type\": \"linear\", \"factor\": 2}") == std::pair(256, 256));
+  CHECK(context("{\"type\": \"yarn\", \"factor\": 4}") == std::pair(1024, 1024));
+  CHECK(context("{\"type\": \"yarn\", \"factor\": 4,"
+                " \"original_max_position_embeddings\": 32}") == std::pair(256, 256));
+  CHECK(context("{\"type\": \"dynamic\", \"factor\": 4}") == std::pair(256, 1 << 21));
+}
+
 TEST_CASE("the rope table is the rounded cosine and sine of position times frequency") {
   ModelDesc model = *ModelDesc::FromFolder(kModels + "llama32");
   model.max_positions = 100;
-  const RopeTable table = RopeTable::For(model);
+  const RopeTable table = RopeTable::For(model.rope, model.head_dim, model.max_positions);
   const std::vector<double> frequencies = RopeFrequencies(model.rope, model.head_dim);
   REQUIRE(table.cos.size() == 100 * 32);
   for (int position : {0, 1, 63, 99}) {

@@ -22,8 +22,8 @@ struct OraclePrompt {
   std::vector<int32_t> positions;         // rows of `logits`
   std::vector<float> logits;              // (positions, vocab) fp32 run
   double bound_fp32 = 0, bound_bf16 = 0;  // relative L2
-  std::vector<int32_t> greedy;
-  std::vector<double> margin;  // (greedy)
+  std::vector<int32_t> greedy;  // empty where the frequencies are those of this one sequence
+  std::vector<double> margin;   // (greedy)
   double clear_margin_fp32 = 0, clear_margin_bf16 = 0;
 };
 
@@ -73,6 +73,7 @@ inline OracleCase LoadOracleCase(const std::string& name) {
     prompt.bound_fp32 = entry.at("bound_fp32").at("rel_l2").to_number<double>();
     prompt.bound_bf16 = entry.at("bound_bf16").at("rel_l2").to_number<double>();
     const boost::json::value& greedy = entry.at("greedy");
+    if (greedy.is_null()) continue;
     prompt.greedy = NumbersOf<int32_t>(greedy.at("tokens"));
     prompt.margin = NumbersOf<double>(greedy.at("margin"));
     prompt.clear_margin_fp32 = greedy.at("clear_margin_fp32").to_number<double>();

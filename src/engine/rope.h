@@ -1,0 +1,41 @@
+// Rotary position embedding: which angles a position turns the pairs of a head by, and the scaling
+// rules of transformers (modeling_rope_utils) that stretch them for longer contexts. Frequencies
+// are fixed when a model is loaded: the table is made from them in double precision (rule N5).
+#pragma once
+
+#include <vector>
+
+namespace baton {
+
+struct RopeDesc {
+  enum class Scaling { kNone, kLlama3, kLinear, kYarn, kDynamic } scaling = Scaling::kNone;
+  double theta = 10000.0;
+  double factor = 1.0;  // of every scaling
+  // Positions of the model before scaling: llama3, yarn, dynamic.
+  double original_max_position_embeddings = 8192;
+  double low_freq_factor = 1.0;  // llama3
+  double high_freq_factor = 4.0;
+  double beta_fast = 32.0;  // yarn: turns within the original positions from which a pair is kept,
+  double beta_slow = 1.0;   // and down to which it is stretched by the whole factor
+  bool truncate = true;     // yarn: the range between them in whole pairs
+  double attention_factor = 1.0;  // yarn: cos and sin are multiplied by it
+  // dynamic: the longest sequence served. transformers lets theta grow with each sequence, which
+  // cached keys cannot follow; here every sequence has the theta of the served context.
+  double served_positions = 0;
+};
+
+// (head_dim / 2) radians per position, after scaling.
+std::vector<double> RopeFrequencies(const RopeDesc& rope, int head_dim);
+
+// yarn's attention_factor where the config gives none: 0.1 ln factor + 1, or the ratio of two such
+// terms weighted with mscale and mscale_all_dim where both are given (not 0).
+double YarnAttentionFactor(double factor, double mscale, double mscale_all_dim);
+
+// (positions, head_dim / 2) attention_factor times cos and sin of position * frequency, fp32
+// rounded from double.
+struct RopeTable {
+  std::vector<float> cos, sin;
+  static RopeTable For(const RopeDesc& rope, int head_dim, int n_positions);
+};
+
+}  // namespace baton
