@@ -8,7 +8,8 @@
 //    until ChunkSent, which says nothing about delivery (a refusal ends the same way).
 //  - Accept: `destination` is written until ChunkLanded, never after it, whatever happened.
 //  - A connection ends by Close (no event) or ConnectionLost. Chunks announced on it and not
-//    accepted are gone; those accepted or announced by this end still report, soon, with ok false.
+//    accepted are gone; those accepted or announced by this end still report, soon, before or after
+//    the loss itself: ok only if all of it had landed.
 //  - Calls never fail: trouble arrives as events, always later, from Poll.
 // One thread owns a link.
 #pragma once

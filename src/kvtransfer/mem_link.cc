@@ -94,13 +94,19 @@ bool MemNetwork::Step() {
   std::vector<size_t> movable;
   for (size_t i = 0; i < copies_.size(); ++i)
     if (CanFinish(copies_[i])) movable.push_back(i);
-  const size_t n = deliverable.size() + movable.size();
+  std::vector<size_t> late;
+  for (size_t i = 0; i < stragglers_.size(); ++i)
+    if (Passes(stragglers_[i].receiver, stragglers_[i].receiver)) late.push_back(i);
+  const size_t n = deliverable.size() + movable.size() + late.size();
   if (n == 0) return false;
-  const size_t pick = random_() % n;
-  if (pick < deliverable.size())
+  size_t pick = random_() % n;
+  if (pick < deliverable.size()) {
     DeliverFront(deliverable[pick].first, deliverable[pick].second);
-  else
-    FinishAt(movable[pick - deliverable.size()]);
+  } else if ((pick -= deliverable.size()) < movable.size()) {
+    FinishAt(movable[pick]);
+  } else {
+    FinishStraggler(late[pick - movable.size()]);
+  }
   return true;
 }
 
@@ -111,6 +117,9 @@ int64_t MemNetwork::NextDueUs() const {
       if (CanDeliver(*wire, side)) next_us = std::min(next_us, wire->to[side].front().due_us);
   for (const Copy& copy : copies_)
     if (CanFinish(copy)) next_us = std::min(next_us, copy.due_us);
+  for (const Straggler& straggler : stragglers_)
+    if (Passes(straggler.receiver, straggler.receiver))
+      next_us = std::min(next_us, straggler.due_us);
   return next_us;
 }
 
@@ -129,6 +138,12 @@ bool MemNetwork::Deliver(int64_t now_us) {
   for (size_t i = 0; i < copies_.size(); ++i) {
     if (!CanFinish(copies_[i]) || copies_[i].due_us != due_us) continue;
     FinishAt(i);
+    return true;
+  }
+  for (size_t i = 0; i < stragglers_.size(); ++i) {
+    const Straggler& straggler = stragglers_[i];
+    if (straggler.due_us != due_us || !Passes(straggler.receiver, straggler.receiver)) continue;
+    FinishStraggler(i);
     return true;
   }
   return false;
@@ -155,6 +170,8 @@ void MemNetwork::DeliverAllIfThreaded() {
 }
 
 void MemNetwork::FinishAt(size_t copy_index) {
+  if (Chance(faults_.cut_connection))
+    return CloseBoth(copies_[copy_index].wire, absl::UnavailableError("connection cut"));
   const Copy copy = copies_[copy_index];
   copies_.erase(copies_.begin() + static_cast<std::ptrdiff_t>(copy_index));
   const Offer& offer = copy.offer;
@@ -166,12 +183,57 @@ void MemNetwork::FinishAt(size_t copy_index) {
   offer.sender->Report(ChunkSent{offer.operation});
 }
 
-// A connection that fails under a chunk leaves any part of it behind.
+// A connection that fails under a chunk leaves any part of it behind, or all.
+uint64_t MemNetwork::BytesLeft(const Copy& copy) {
+  return Chance(faults_.late_landing) ? copy.offer.length : random_() % (copy.offer.length + 1);
+}
+
 void MemNetwork::BreakCopy(Copy* copy) {
   if (copy->receiver == nullptr || copy->offer.sender == nullptr) return;
-  const uint64_t n_bytes = random_() % (copy->offer.length + 1);
+  const uint64_t n_bytes = BytesLeft(*copy);
   if (watch_.landing) watch_.landing(copy->receiver, copy->operation, copy->destination, n_bytes);
   std::memcpy(copy->destination, copy->offer.payload, n_bytes);
+  copy->whole = n_bytes == copy->offer.length;
+}
+
+void MemNetwork::AddStraggler(const Copy& copy) {
+  Straggler straggler{.due_us = DueUs(*copy.wire, copy.receiving_side),
+                      .receiver = copy.receiver,
+                      .operation = copy.operation,
+                      .destination = copy.destination,
+                      .length = copy.offer.length,
+                      .whole = copy.whole,
+                      .bytes = {}};
+  if (copy.offer.sender != nullptr) {  // else what landed has landed
+    straggler.bytes = {copy.offer.payload, copy.offer.payload + BytesLeft(copy)};
+    straggler.whole = straggler.bytes.size() == straggler.length;
+  }
+  stragglers_.push_back(std::move(straggler));
+}
+
+void MemNetwork::FinishStraggler(size_t index) {
+  const Straggler straggler = std::move(stragglers_[index]);
+  stragglers_.erase(stragglers_.begin() + static_cast<std::ptrdiff_t>(index));
+  const uint64_t n_bytes = straggler.bytes.size();
+  if (watch_.landing)
+    watch_.landing(straggler.receiver, straggler.operation, straggler.destination, n_bytes);
+  std::memcpy(straggler.destination, straggler.bytes.data(), n_bytes);
+  straggler.receiver->Report(ChunkLanded{straggler.operation, straggler.whole});
+}
+
+// Whether a receive that is posted may write there.
+bool MemNetwork::Shares(const MemLink* link, const std::byte* at, uint64_t n_bytes) const {
+  const auto overlaps = [at, n_bytes](const std::byte* other, uint64_t n_other) {
+    return at < other + n_other && other < at + n_bytes;
+  };
+  return std::any_of(copies_.begin(), copies_.end(),
+                     [&](const Copy& copy) {
+                       return copy.receiver == link &&
+                              overlaps(copy.destination, copy.offer.length);
+                     }) ||
+         std::any_of(stragglers_.begin(), stragglers_.end(), [&](const Straggler& straggler) {
+           return straggler.receiver == link && overlaps(straggler.destination, straggler.length);
+         });
 }
 
 void MemNetwork::EndSide(Wire* wire, int side) {
@@ -182,6 +244,10 @@ void MemNetwork::EndSide(Wire* wire, int side) {
   wire->offers[1 - side].clear();
   for (Copy& copy : copies_) {
     if (copy.wire != wire) continue;
+    if (copy.receiving_side == side && copy.receiver != nullptr && Chance(faults_.late_landing)) {
+      AddStraggler(copy);
+      copy.receiver = nullptr;
+    }
     BreakCopy(&copy);
     if (copy.receiving_side == side) {
       if (copy.receiver != nullptr) copy.receiver->Report(ChunkLanded{copy.operation, false});
@@ -209,7 +275,8 @@ void MemNetwork::CloseSide(Wire* wire, int side, const absl::Status& status) {
 }
 
 void MemNetwork::CloseBoth(Wire* wire, const absl::Status& status) {
-  for (int side = 0; side < 2; ++side) {
+  const int first = static_cast<int>(random_() % 2);
+  for (const int side : {first, 1 - first}) {
     if (!wire->ends[side].open) continue;
     EndSide(wire, side);
     wire->ends[side].link->Put(ConnectionLost{wire->ends[side].id, status});
@@ -263,6 +330,8 @@ MemLink::~MemLink() {
       wire->ends[side].link = nullptr;
     }
   }
+  std::erase_if(network_->stragglers_,
+                [this](const auto& straggler) { return straggler.receiver == this; });
   network_->links_.erase(address_);
   std::erase(network_->frozen_, this);
   std::erase_if(network_->blocked_,
@@ -335,11 +404,7 @@ void MemLink::Accept(AnnouncementId announcement, OperationId operation, std::by
   if (wire == nullptr) return Put(ChunkLanded{operation, false});  // it went with its connection
   const MemNetwork::Offer offer = wire->offers[side].at(announcement);
   wire->offers[side].erase(announcement);
-  for (const MemNetwork::Copy& copy : network_->copies_) {
-    // No two posted receives share memory.
-    CHECK(copy.receiver != this || destination >= copy.destination + copy.offer.length ||
-          copy.destination >= destination + offer.length);
-  }
+  CHECK(!network_->Shares(this, destination, offer.length));  // no two posted receives do
   ++n_operations_;
   if (network_->watch_.posted) network_->watch_.posted(this, operation, destination, offer.length);
   network_->copies_.push_back(

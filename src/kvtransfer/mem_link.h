@@ -29,7 +29,9 @@ class MemNetwork {
   struct Faults {                  // probabilities per opportunity
     double corrupt_payload = 0;    // one bit of a chunk flips on its way
     double duplicate_message = 0;  // a control message arrives twice in a row
-    double cut_connection = 0;     // per delivery
+    double cut_connection = 0;     // per delivery, of a message or a chunk
+    double late_landing = 0;       // a receive outlives its connection: it reports, and may write,
+                                   // some time after the loss
   };
   // Called around every write into memory: when a receive is posted, and just before bytes land
   // (n_bytes of them: a broken connection leaves any part behind).
@@ -100,6 +102,17 @@ class MemNetwork {
     MemLink* receiver;  // the same
     OperationId operation;
     std::byte* destination;
+    bool whole = false;  // all had landed when the sender's end broke
+  };
+
+  struct Straggler {  // a receive whose connection is over
+    int64_t due_us;
+    MemLink* receiver;
+    OperationId operation;
+    std::byte* destination;
+    uint64_t length;               // of the chunk
+    bool whole;                    // all of it will have landed
+    std::vector<std::byte> bytes;  // that land now
   };
 
   // All below with mutex_ held.
@@ -114,7 +127,11 @@ class MemNetwork {
   void FinishAt(size_t copy_index);
   // This end is over and its operations with it; the other end does not know.
   void EndSide(Wire* wire, int side);
+  uint64_t BytesLeft(const Copy& copy);
   void BreakCopy(Copy* copy);
+  void AddStraggler(const Copy& copy);
+  void FinishStraggler(size_t index);
+  bool Shares(const MemLink* link, const std::byte* at, uint64_t n_bytes) const;
   // This end closes, the other will hear of it.
   void CloseSide(Wire* wire, int side, const absl::Status& status);
   void CloseBoth(Wire* wire, const absl::Status& status);
@@ -132,6 +149,7 @@ class MemNetwork {
   std::map<std::string, MemLink*> links_;
   std::vector<std::unique_ptr<Wire>> wires_;
   std::vector<Copy> copies_;
+  std::vector<Straggler> stragglers_;
   std::vector<const MemLink*> frozen_;
   std::set<std::pair<const MemLink*, const MemLink*>> blocked_;
 };

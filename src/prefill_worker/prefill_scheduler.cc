@@ -61,7 +61,8 @@ bool PrefillScheduler::CanRun(const Prompt& prompt) const {
 
 bool PrefillScheduler::IsAged(const Prompt& prompt) const {
   constexpr int64_t kBaseTokens = 256;  // so that short prompts age by a few chunks, not at once
-  return prompt.overtaken > options_.stretch * (prompt.size() + kBaseTokens);
+  return prompt.overtaken > options_.stretch * (prompt.size() + kBaseTokens) &&
+         !Planted(PlantedBug::kNeverAges);
 }
 
 // --- events

@@ -43,6 +43,7 @@ class Run {
     if (Random(2) == 0) faults.corrupt_payload = 0.15;
     if (Random(2) == 0) faults.duplicate_message = 0.3;
     if (Random(3) == 0) faults.cut_connection = 0.01;
+    if (Random(2) == 0) faults.late_landing = 0.5;
     cluster_.network.set_faults(faults);
   }
 

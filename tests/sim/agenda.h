@@ -30,6 +30,9 @@ enum class What : uint8_t {
   kRestart,
   kResume,
   kHeal,
+  kStopping,  // a worker that was told to stop goes on with it
+  kRouterStart,
+  kRouterGone,  // for so long that nobody may work for it any more
 };
 
 class Agenda {

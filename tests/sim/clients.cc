@@ -16,6 +16,7 @@ void ClientCounts::Add(const ClientCounts& other) {
   failed += other.failed;
   attempts += other.attempts;
   tokens += other.tokens;
+  lost += other.lost;
 }
 
 Clients::Clients(const Swarm& swarm, Agenda* agenda, SimRandom* random)
@@ -32,10 +33,16 @@ Clients::~Clients() = default;
 
 GenerateRequest Clients::Draw() {
   GenerateRequest request;
-  const int64_t n = random_->Between(1, swarm_.max_prompt);
+  const bool among_long = swarm_.long_request < 0;
+  const bool is_long = static_cast<int>(requests_.size()) == swarm_.long_request;
+  const auto up_to = [&](int most, int most_of_short) {
+    return is_long ? most : random_->Between(1, among_long ? most : most_of_short);
+  };
+  constexpr int kShortPrompt = 4, kShortTokens = 2;
+  const int64_t n = up_to(swarm_.max_prompt, kShortPrompt);
   for (int64_t i = 0; i < n; ++i)
     request.prompt.push_back(static_cast<int32_t>(random_->Below(HashBackend::kVocab)));
-  request.max_tokens = static_cast<int32_t>(random_->Between(1, swarm_.max_tokens));
+  request.max_tokens = static_cast<int32_t>(up_to(swarm_.max_tokens, kShortTokens));
   request.sampling.temperature = random_->Percent(70) ? 0.0f : 1.0f;
   request.sampling.seed = random_->Next();
   if (random_->Percent(swarm_.stop_percent))
@@ -113,9 +120,29 @@ void Clients::OnToken(const EmitToken& token) {
           "request %x got a wrong digest at %d", request.id, n);
   ++request.n_got;
   ++counts_.tokens;
+  if (n == 0 && swarm_.long_request >= 0) CheckOvertaking(request);
   agenda_->Trace("client %x: token %d is %d", request.id, token.index, token.token);
   if (static_cast<int>(request.n_got) == request.cancel_after)
     agenda_->Add(agenda_->now_us(), What::kCancel, index_.at(request.id));
+}
+
+// The bound of prefill_scheduler.h, of the one long request of a flood.
+void Clients::CheckOvertaking(const Request& request) {
+  const auto the_long = static_cast<size_t>(swarm_.long_request);
+  if (index_.at(request.id) <= swarm_.long_request || requests_[the_long]->n_got > 0) return;
+  overtaking_ += static_cast<int64_t>(request.wanted.prompt.size());
+  Require(overtaking_ <= swarm_.most_overtaking,
+          "the long request waits: %d tokens of prompts that came later were computed",
+          overtaking_);
+}
+
+void Clients::OnRouterLost() {
+  for (const auto& request : requests_) {
+    if (request->ended) continue;
+    request->ended = true;
+    --n_running_;
+    ++counts_.lost;
+  }
 }
 
 void Clients::OnEnd(const EmitEnd& end) {

@@ -20,6 +20,7 @@ namespace baton::sim {
 struct ClientCounts {
   uint64_t submitted = 0, complete = 0, cancelled = 0, late = 0, failed = 0, attempts = 0,
            tokens = 0;
+  uint64_t lost = 0;  // with their router
 
   void Add(const ClientCounts& other);
 };
@@ -34,6 +35,7 @@ class Clients {
   void Arrive(const Submit& submit);
   void OnToken(const EmitToken& token);
   void OnEnd(const EmitEnd& end);
+  void OnRouterLost();  // all that run end with it
   // Of agenda entries: the id to cancel, 0 if the client has changed its mind.
   RequestId IdToCancel(int request);
   RequestId AnyRunning();  // 0: none
@@ -58,6 +60,7 @@ class Clients {
   };
   GenerateRequest Draw();
   void Expect(Request* request);
+  void CheckOvertaking(const Request& request);
   Request& Find(RequestId id);
 
   const Swarm& swarm_;
@@ -69,6 +72,7 @@ class Clients {
   std::map<RequestId, int> index_;
   std::unique_ptr<GenerateRequest> turned_away_;
   int n_running_ = 0;
+  int64_t overtaking_ = 0;  // prompt tokens of requests that came after the long one, before it
   ClientCounts counts_;
 };
 

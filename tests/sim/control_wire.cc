@@ -33,6 +33,7 @@ int64_t ControlWire::Delay(int node) {
   int64_t delay_us =
       random_->Between(swarm_.least_delay_us, swarm_.least_delay_us + 2 * swarm_.mean_delay_us);
   if (random_->Percent(swarm_.slow_percent)) delay_us *= 16;
+  if (node == swarm_.far_worker) delay_us += random_->Between(0, swarm_.far_us);
   return std::max(delay_us, clogged_until_us_[node] - agenda_->now_us());
 }
 
@@ -70,6 +71,11 @@ void ControlWire::Dial(int node, uint64_t stamp) {
   // A stopped process dials when it goes on; a router out of reach is given up and tried again.
   if (worker.paused() || up_blocked_[node] || down_blocked_[node]) {
     agenda_->Add(agenda_->now_us() + kDialTimeoutUs, What::kDial, node, stamp);
+    return;
+  }
+  if (!router_up_) {  // refused
+    dialler.pause_us = std::min(2 * dialler.pause_us, kMostPauseUs);
+    agenda_->Add(agenda_->now_us() + dialler.pause_us, What::kDial, node, stamp);
     return;
   }
   Prune();
@@ -219,6 +225,19 @@ void ControlWire::Send(Incarnation worker, std::vector<RouterMessage> messages) 
 void ControlWire::Close(Incarnation worker) {
   const auto taken = taken_.find(worker);
   if (taken != taken_.end()) EndAtRouter(Find(taken->second));
+}
+
+void ControlWire::OnRouterKilled() {
+  router_up_ = false;
+  for (auto& [id, stream] : streams_) {
+    stream.router_open = false;
+    stream.seen = true;  // or refused
+    stream.up.clear();
+    if (stream.worker_open) LoseDown(&stream);
+  }
+  newest_.clear();
+  taken_.clear();
+  front_.clear();
 }
 
 // --- faults

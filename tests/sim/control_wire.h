@@ -55,6 +55,8 @@ class ControlWire {
   bool TakeFrontEvents(std::deque<FrontEvent>* out);  // all that have come
   void Send(Incarnation worker, std::vector<RouterMessage> messages);
   void Close(Incarnation worker);  // by the router
+  void OnRouterKilled();           // every stream ends, nobody answers until it is started
+  void OnRouterStarted() { router_up_ = true; }
 
   // --- faults
   bool BreakAny();  // false: no stream is open
@@ -110,6 +112,7 @@ class ControlWire {
   std::vector<std::unique_ptr<Node>>* const nodes_;
   const std::function<void()> wake_front_;
 
+  bool router_up_ = true;
   uint64_t next_ = 1;
   std::map<uint64_t, Stream> streams_;
   std::vector<Dialler> diallers_;

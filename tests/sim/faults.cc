@@ -1,6 +1,7 @@
 // World, second part: what goes wrong.
 #include <algorithm>
 
+#include "sim/violation.h"
 #include "sim/world.h"
 
 namespace baton::sim {
@@ -17,17 +18,31 @@ void World::Fault() {
   if (swarm_.kills)
     menu.push_back([](World* w) {
       SimRandom& random = w->random_;
-      const int node = w->AnyNode(false);
       // Some do not come back before all is healed.
-      const int64_t away_us =
-          random.Percent(10) ? 1000 * kLongestOutageUs : random.Magnitude(100, kLongestOutageUs);
-      if (node >= 0) w->Kill(node, away_us);
+      const auto away_us = [&random] {
+        return random.Percent(10) ? 1000 * kLongestOutageUs
+                                  : random.Magnitude(100, kLongestOutageUs);
+      };
+      if (random.Percent(15)) {  // all at once
+        for (size_t i = 0; i < w->nodes_.size(); ++i)
+          if (w->nodes_[i]->alive()) w->Kill(static_cast<int>(i), away_us());
+      } else if (const int node = w->AnyNode(false); node >= 0) {
+        w->Kill(node, away_us());
+      }
     });
   if (swarm_.pauses)
     menu.push_back([](World* w) {
       const int node = w->AnyNode(true);
       if (node >= 0) w->Pause(node, w->random_.Magnitude(100, kLongestOutageUs));
     });
+  if (swarm_.stops)
+    menu.push_back([](World* w) {
+      const int node = w->AnyNode(true);
+      if (node >= 0 && !w->nodes_[node]->stopping())
+        w->Stop(node, w->random_.Magnitude(1'000, kLongestOutageUs));
+    });
+  if (swarm_.router_restarts)
+    menu.push_back([](World* w) { w->KillRouter(w->random_.Magnitude(100, kLongestOutageUs)); });
   if (swarm_.partitions) menu.push_back([](World* w) { w->Partition(); });
   if (swarm_.control_breaks)
     menu.push_back([](World* w) { w->fault_counts_.breaks += w->wire_.BreakAny(); });
@@ -35,7 +50,7 @@ void World::Fault() {
   if (swarm_.clogs)
     menu.push_back([](World* w) {
       const auto node = static_cast<int>(w->random_.Below(w->nodes_.size()));
-      w->wire_.Clog(node, w->agenda_.now_us() + w->random_.Magnitude(100, 2'000'000));
+      w->wire_.Clog(node, w->agenda_.now_us() + w->random_.Magnitude(100, 4'000'000));
       ++w->fault_counts_.clogs;
     });
   if (menu.empty()) return;
@@ -79,6 +94,52 @@ void World::Pause(int node, int64_t away_us) {
   agenda_.Add(agenda_.now_us() + away_us, What::kResume, node, lives_[node]);
 }
 
+void World::Stop(int node, int64_t patience_us) {
+  ++fault_counts_.stops;
+  agenda_.Trace("worker %d: told to stop", node);
+  nodes_[node]->Drain();
+  patience_until_us_[node] = agenda_.now_us() + patience_us;
+  StopOn(node);
+}
+
+void World::StopOn(int node) {
+  constexpr int64_t kLookUs = 20'000;
+  Node* const worker = nodes_[node].get();
+  const bool was_connected = !worker->disconnected();
+  if (!worker->paused() && worker->StopOn(agenda_.now_us() >= patience_until_us_[node])) {
+    agenda_.Happened(What::kStopping, node);
+    return Kill(node, random_.Magnitude(100, kLongestOutageUs));  // nothing is left to kill
+  }
+  if (was_connected && worker->disconnected()) wire_.OnKilled(node);
+  agenda_.Add(agenda_.now_us() + kLookUs, What::kStopping, node, lives_[node]);
+}
+
+// The next one knows nothing. What its clients asked for is lost with it.
+void World::KillRouter(int64_t away_us) {
+  ++fault_counts_.router_kills;
+  agenda_.Trace("router: killed");
+  fault_counts_.relays += router_->View().relays;
+  clients_.OnRouterLost();
+  wire_.OnRouterKilled();
+  router_ = MakeRouter();
+  router_timer_ = absl::InfiniteFuture();
+  ++router_stamp_;
+  sends_.clear();
+  closed_.clear();
+  closing_.clear();
+  cancels_.clear();
+  preemptions_.clear();
+  for (const auto& node : nodes_)
+    if (node->alive()) lost_once_.insert(node->incarnation());
+  agenda_.Add(agenda_.now_us() + away_us, What::kRouterStart);
+}
+
+void World::CheckNobodyWorks() const {
+  for (size_t i = 0; i < nodes_.size(); ++i)
+    Require(!nodes_[i]->alive() || !nodes_[i]->has_work(),
+            "worker %d still has work of a router that is gone", i);
+}
+
 void World::Partition() {
   const size_t n = nodes_.size();
   std::vector<bool> here(n + 1, false);
@@ -111,6 +172,8 @@ void World::Disturb(const Disturbance& disturbance) {
   switch (disturbance.kind) {
     case Disturbance::Kind::kKill:
       return Kill(node, kAwayUs);
+    case Disturbance::Kind::kStop:
+      return Stop(node, kAwayUs);
     case Disturbance::Kind::kPause:
       return Pause(node, kAwayUs);
     case Disturbance::Kind::kBreakControl:
@@ -118,6 +181,10 @@ void World::Disturb(const Disturbance& disturbance) {
     case Disturbance::Kind::kCutTransfer:
       fault_counts_.cuts += network_.CutAny();
       return;
+    case Disturbance::Kind::kKillRouter:
+      // Workers cancel what they have for it within 2 s.
+      agenda_.Add(agenda_.now_us() + 2'000'000, What::kRouterGone);
+      return KillRouter(kAwayUs);
     case Disturbance::Kind::kIsolate: {
       std::vector<bool> here(nodes_.size() + 1, false);
       here[static_cast<size_t>(node)] = true;
@@ -128,7 +195,7 @@ void World::Disturb(const Disturbance& disturbance) {
     case Disturbance::Kind::kCancel:
       if (const RequestId id = clients_.AnyRunning(); id != 0) {
         clients_.NoteCancelled(id);
-        router_.Cancel(id, now());
+        router_->Cancel(id, now());
         CarryOut();
       }
       return;

@@ -54,6 +54,7 @@ Node::~Node() {
 
 void Node::Start(uint64_t random_id) {
   incarnation_ = IncarnationOf(plan_.role, random_id);
+  stage_ = Stage::kServing;
   engine_ = std::make_unique<SimEngine>(
       swarm_.page_tokens, swarm_.n_layers, [this](const StepBatch& batch) { CheckStep(batch); },
       [this](int n_tokens, int n_layers) {
@@ -205,6 +206,7 @@ void Node::EngineTurn(uint64_t stamp) {
 
 void Node::HandleAtEngine(EngineEvent event) {
   if (auto* from_router = std::get_if<RouterEvent>(&event)) {
+    if (stage_ > Stage::kDraining) return;  // as EngineThread, which is closing
     if (agenda_->tracing()) agenda_->Trace("worker %d <- router: %s", index_, Tell(*from_router));
     return core_->Handle(std::move(*from_router));
   }
@@ -269,7 +271,8 @@ void Node::CheckEngine() const {
   for (const auto& [ticket, pages] : sending_)
     for (const int32_t page : pages)
       Require(pool_->is_held(page) && engine_side_[page] != Holder::kLink,
-              "worker %d: page %d was given away while a handoff may read it", index_, page);
+              "worker %d: page %d was given away while handoff %x may read it", index_, page,
+              ticket.first);
   for (const auto& [ticket, pages] : engine_inflows_)
     for (const int32_t page : pages)
       Require(pool_->is_held(page) && engine_side_[page] == Holder::kInflow,
@@ -302,9 +305,13 @@ void Node::OnCommand(TransferCommand command) {
     }
     engine_inflows_[{await->ticket_id.high, await->ticket_id.low}] = await->pages;
   }
+  if (const auto* open = std::get_if<OpenHandoff>(&command))
+    sending_[{open->ticket.id.high, open->ticket.id.low}] = {};
   if (const auto* cells = std::get_if<SendCells>(&command)) {
-    auto& pages = sending_[{cells->ticket_id.high, cells->ticket_id.low}];
-    pages.insert(pages.end(), cells->pages.begin(), cells->pages.end());
+    // Of a handoff whose end has been heard in this turn nothing is sent any more.
+    const auto it = sending_.find({cells->ticket_id.high, cells->ticket_id.low});
+    if (it != sending_.end())
+      it->second.insert(it->second.end(), cells->pages.begin(), cells->pages.end());
   }
   if (swarm_.link_at_once && !in_link_ && link_inbox_.empty()) {
     in_link_ = true;
@@ -440,6 +447,47 @@ std::string Node::Describe() const {
       transfer_->stock().free_pages(), transfer_->bound_pages(), m.handoffs_waiting,
       transfer_->n_operations(), engine_inbox_.size(), link_inbox_.size(),
       transfer_->busy() ? ", handoffs open" : "");
+}
+
+void Node::Enter(Stage stage) {
+  stage_ = stage;
+  stage_since_us_ = agenda_->now_us();
+}
+
+void Node::Drain() {
+  Enter(Stage::kDraining);
+  core_->Drain();
+  WakeEngine(agenda_->now_us());
+}
+
+bool Node::StopOn(bool patience_over) {
+  constexpr int64_t kCloseWaitUs = 2'000'000, kShutDownWaitUs = 1'000'000;
+  const int64_t waited_us = agenda_->now_us() - stage_since_us_;
+  switch (stage_) {
+    case Stage::kServing:
+      break;
+    case Stage::kDraining:
+      if (!core_->IsQuiet() && !patience_over) break;
+      CloseEngine();
+      Enter(Stage::kClosing);
+      break;
+    case Stage::kClosing:
+      if (!core_->IsQuiet() && waited_us < kCloseWaitUs) break;
+      transfer_->ShutDown(agenda_->now_us());
+      WakeLink(agenda_->now_us());
+      Enter(Stage::kShuttingDown);
+      break;
+    case Stage::kShuttingDown:
+      if (transfer_->busy() && waited_us < kShutDownWaitUs) break;
+      CloseTransfer();
+      Enter(Stage::kDisconnecting);
+      break;
+    case Stage::kDisconnecting:
+      if (transfer_->busy() || transfer_->n_operations() > 0 || !link_inbox_.empty()) break;
+      CollectPages();
+      return true;
+  }
+  return false;
 }
 
 void Node::CloseEngine() {

@@ -36,6 +36,12 @@ class Node {
   void Kill();
   void Pause();
   void Resume();
+  // SIGTERM: drains, and then goes on as worker_process and Worker::Stop do, one step per call of
+  // StopOn. patience_over: what runs is ended. True: all came back, the process is over.
+  void Drain();
+  bool StopOn(bool patience_over);
+  bool stopping() const { return stage_ != Stage::kServing; }
+  bool disconnected() const { return stage_ > Stage::kClosing; }  // from the router, by itself
   bool alive() const { return core_ != nullptr; }
   bool paused() const { return paused_; }
   Incarnation incarnation() const { return incarnation_; }
@@ -52,6 +58,7 @@ class Node {
 
   // --- the end
   bool IsQuiet() const;  // no request, no handoff, all pages free or in the stock
+  bool has_work() const { return !core_->IsQuiet(); }
   // As Worker::Stop does, in three parts with time between them.
   void CloseEngine();
   void ShutDownTransfer();
@@ -63,6 +70,9 @@ class Node {
 
  private:
   using EngineEvent = std::variant<RouterEvent, TransferEvent>;
+  // Of a process that was told to stop; a worker serves, drains, ends what is left, and lets go of
+  // its handoffs and connections.
+  enum class Stage { kServing, kDraining, kClosing, kShuttingDown, kDisconnecting };
   // Who has each page, as seen from outside: by what crosses between the threads. kInflow: the
   // engine's, but a relay's inflow lands in it.
   enum class Holder : uint8_t { kEngine, kLink, kInflow };
@@ -81,6 +91,7 @@ class Node {
   // An inflow's last word takes its pages from this side's inflows.
   void NoteInflow(const TransferEvent& event, PagesOfTicket* inflows, std::vector<Holder>* side);
   void HandleAtEngine(EngineEvent event);
+  void Enter(Stage stage);
   void CheckStep(const StepBatch& batch);
   void CheckEngine() const;
   void CheckLink() const;
@@ -97,6 +108,8 @@ class Node {
   // Of this life.
   Incarnation incarnation_ = 0;
   bool paused_ = false;
+  Stage stage_ = Stage::kServing;
+  int64_t stage_since_us_ = 0;
   std::unique_ptr<KvPool> pool_;
   std::unique_ptr<SimEngine> engine_;
   std::unique_ptr<MemLink> link_;

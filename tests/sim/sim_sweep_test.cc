@@ -44,16 +44,18 @@ TEST_CASE("one disturbance at any event harms no stream and leaves nothing behin
   REQUIRE((undisturbed.faults.relays > 0) == relays);
   using Kind = Disturbance::Kind;
   uint64_t n_runs = 0, attempts = 0;
-  for (const Kind kind : {Kind::kKill, Kind::kPause, Kind::kBreakControl, Kind::kIsolate,
-                          Kind::kCutTransfer, Kind::kCancel}) {
-    const bool of_worker = kind != Kind::kCutTransfer && kind != Kind::kCancel;
+  for (const Kind kind : {Kind::kKill, Kind::kStop, Kind::kPause, Kind::kBreakControl,
+                          Kind::kIsolate, Kind::kCutTransfer, Kind::kCancel, Kind::kKillRouter}) {
+    const bool of_worker = kind < Kind::kCutTransfer;
     for (int node = 0; node < (of_worker ? 4 : 1); ++node) {
       for (uint64_t at = 0; at <= undisturbed.n_events_of_requests; ++at) {
         const Disturbance disturbance{.kind = kind, .node = node, .at_event = at};
         const Outcome outcome = RunSwarm(swarm, false, &disturbance);
         INFO("kind " << static_cast<int>(kind) << " worker " << node << " at event " << at);
         REQUIRE(outcome.violation == "");
-        REQUIRE(outcome.clients.complete + outcome.clients.cancelled == kRequests);
+        const ClientCounts& clients = outcome.clients;
+        REQUIRE(clients.complete + clients.cancelled + clients.lost == kRequests);
+        REQUIRE((clients.lost == 0 || kind == Kind::kKillRouter));
         ++n_runs;
         attempts += outcome.clients.attempts;
       }

@@ -3,6 +3,7 @@
 
 #include "common/log.h"
 #include "sim/seeds.h"
+#include "sim/tables.h"
 
 #include <catch2/catch.hpp>
 
@@ -29,13 +30,22 @@ TEST_CASE("seeds of the whole cluster keep every promise") {
   const Outcome& sum = report.sum;
   CHECK(sum.n_events >= 2000 * report.n_seeds);
   for (const uint64_t count :
-       {sum.faults.kills, sum.faults.pauses, sum.faults.breaks, sum.faults.cuts,
-        sum.faults.partitions, sum.faults.clogs, sum.faults.crc_errors, sum.clients.cancelled})
+       {sum.faults.stops, sum.faults.router_kills, sum.faults.releases, sum.faults.kills,
+        sum.faults.pauses, sum.faults.breaks, sum.faults.cuts, sum.faults.partitions,
+        sum.faults.clogs, sum.faults.crc_errors, sum.clients.cancelled})
     CHECK(count > 1000);
   for (const uint64_t count : {sum.faults.relays, sum.faults.suspended_steps}) CHECK(count > 1000);
   CHECK(sum.faults.steps_given_way > 10);
+  CHECK(TakenLessThan(100, sum.transitions) == "");
   CHECK(sum.clients.complete > 30'000);
   CHECK(sum.clients.attempts > sum.clients.submitted + 5'000);
+}
+
+TEST_CASE("seeds that once broke a promise") {
+  for (const uint64_t seed : {5554, 14080}) {
+    INFO(seed);
+    CHECK(RunSeed(seed).violation == "");
+  }
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ WorkerPlan DrawWorker(const Swarm& swarm, Role role, SimRandom& random) {
   plan.mixed_prefill_tokens = static_cast<int>(random.Magnitude(1, 16));
   plan.chunk_tokens = random.Percent(50) ? 0 : static_cast<int>(random.Magnitude(1, 16));
   plan.announce_bytes = random.Percent(50) ? 1 : random.Magnitude(32, 4096);
-  plan.step_us = random.Magnitude(50, 4000);
+  plan.step_us = random.Magnitude(50, 16'000);
   plan.token_us = random.Magnitude(1, 100);
   return plan;
 }
@@ -32,8 +32,8 @@ void DrawCluster(Swarm* swarm, SimRandom& random) {
   std::vector<Role> roles;
   const bool colocated = random.Percent(20);
   if (!colocated) {
-    roles.insert(roles.end(), random.Between(1, 4), Role::kPrefill);
-    roles.insert(roles.end(), random.Between(1, 4), Role::kDecode);
+    roles.insert(roles.end(), random.Magnitude(1, 4), Role::kPrefill);
+    roles.insert(roles.end(), random.Magnitude(1, 4), Role::kDecode);
   }
   if (colocated || random.Percent(20)) roles.insert(roles.end(), random.Between(1, 3), Role::kBoth);
   for (const Role role : roles) swarm->workers.push_back(DrawWorker(*swarm, role, random));
@@ -57,19 +57,23 @@ void DrawWires(Swarm* swarm, SimRandom& random) {
   swarm->wake_us = random.Magnitude(1, 1000);
   swarm->front_us = random.Percent(70) ? swarm->wake_us : random.Magnitude(1, 200'000);
   swarm->keepalive_us = random.Percent(50) ? 4'000'000 : random.Magnitude(300'000, 4'000'000);
+  if (random.Percent(30)) {
+    swarm->far_worker = static_cast<int>(random.Below(swarm->workers.size()));
+    swarm->far_us = random.Magnitude(1'000, 200'000);
+  }
 }
 
 void DrawWork(Swarm* swarm, SimRandom& random) {
   swarm->n_requests = static_cast<int>(random.Between(20, 120));
   swarm->arrival_gap_us = random.Magnitude(100, 60'000);
   swarm->cancel_percent = random.Percent(50) ? 0 : static_cast<int>(random.Between(1, 60));
-  swarm->deadline_percent = random.Percent(70) ? 0 : static_cast<int>(random.Between(1, 30));
+  swarm->deadline_percent = random.Percent(60) ? 0 : static_cast<int>(random.Between(1, 30));
   swarm->stop_percent = static_cast<int>(random.Between(0, 60));
   swarm->must_complete = random.Percent(75);
   swarm->router.max_attempts = swarm->must_complete ? 1'000'000 : 4;
   swarm->router.max_lost_attempts = swarm->must_complete ? 1'000'000 : 8;
   swarm->router.relay_min_tokens =
-      random.Percent(50) ? 0 : static_cast<int32_t>(random.Magnitude(2, 32));
+      random.Percent(25) ? 0 : static_cast<int32_t>(random.Magnitude(2, 32));
   swarm->router.worker_wait = swarm->must_complete ? absl::Hours(10) : absl::Seconds(30);
 }
 
@@ -85,18 +89,26 @@ void DrawFaults(Swarm* swarm, SimRandom& random) {
   swarm->cuts = random.Percent(50);
   swarm->partitions = random.Percent(50);
   swarm->clogs = random.Percent(50);
+  swarm->stops = random.Percent(50);
+  swarm->router_restarts = random.Percent(25);
   constexpr double kThousandth = 1e-3;
   if (random.Percent(50))
     swarm->corrupt_payload = static_cast<double>(random.Magnitude(5, 400)) * kThousandth;
   if (random.Percent(50))
     swarm->duplicate_message = static_cast<double>(random.Magnitude(1, 400)) * kThousandth;
-  swarm->fault_gap_us = random.Magnitude(2'000, 500'000);
-  swarm->most_faults = static_cast<int>(random.Magnitude(1, 100));
+  if (swarm->cuts && random.Percent(75))
+    swarm->cut_connection = static_cast<double>(random.Magnitude(2, 60)) * kThousandth;
+  if (random.Percent(75))
+    swarm->late_landing = static_cast<double>(random.Between(100, 1000)) * kThousandth;
+  swarm->fault_gap_us = random.Magnitude(2'000, 200'000);
+  swarm->most_faults = static_cast<int>(random.Magnitude(4, 150));
 }
 
 }  // namespace
 
 Swarm Swarm::Draw(uint64_t seed) {
+  constexpr uint64_t kFloodEvery = 128;
+  if (seed % kFloodEvery == 0) return Flood(seed);
   SimRandom random(seed ^ 0x5a4d6f7265746162);
   Swarm swarm;
   swarm.seed = seed;
@@ -108,6 +120,39 @@ Swarm Swarm::Draw(uint64_t seed) {
   return swarm;
 }
 
+Swarm Swarm::Flood(uint64_t seed) {
+  SimRandom random(seed ^ 0x666c6f6f64);
+  Swarm swarm;
+  swarm.seed = seed;
+  swarm.page_tokens = 4;
+  swarm.max_prompt = 48;
+  swarm.max_tokens = 8;
+  for (const Role role : {Role::kPrefill, Role::kDecode})
+    swarm.workers.push_back(DrawWorker(swarm, role, random));
+  WorkerPlan& prefill = swarm.workers.front();
+  prefill.step_us = 2000;
+  prefill.max_step_tokens = prefill.max_batch + static_cast<int>(random.Magnitude(1, 16));
+  WorkerPlan& decode = swarm.workers.back();  // nobody waits for it: OPENs would overtake there
+  decode.pages = 1000;
+  decode.max_batch = 64;
+  decode.max_step_tokens = 65;
+  decode.step_us = 100;
+  DrawTransfer(&swarm, random);
+  swarm.least_delay_us = 20;
+  swarm.mean_delay_us = 50;
+  swarm.n_requests = 1000;
+  swarm.arrival_gap_us = 100;
+  swarm.router.max_attempts = swarm.router.max_lost_attempts = 1'000'000;
+  swarm.calm = true;
+  swarm.long_request = static_cast<int>(random.Between(0, 50));
+  // As prefill_scheduler.h says, and what is computed while its OPEN and the answer are on the way.
+  constexpr int kStretch = 3, kBaseTokens = 256, kStepsToPromise = 4;
+  swarm.most_overtaking = kStretch * (swarm.max_prompt + kBaseTokens) +
+                          (1 + kStepsToPromise) * prefill.max_step_tokens +
+                          prefill.pages * swarm.page_tokens;
+  return swarm;
+}
+
 std::string Swarm::ToString() const {
   std::string out = absl::StrFormat(
       "seed %d: page_tokens %d, layers %d, chunk %d, window %d, slots %d, peer timeout %d ms, "
@@ -115,14 +160,16 @@ std::string Swarm::ToString() const {
       "keepalive %d us\n  %d requests "
       "every %d us, prompt <= %d, tokens <= %d, cancel %d%%, deadline %d%%, relay from %d, %s\n  "
       "faults every %d "
-      "us:%s%s%s%s%s%s, corrupt %.3f, duplicate %.3f\n",
+      "us:%s%s%s%s%s%s%s%s, corrupt %.3f, duplicate %.3f, cut %.3f, late %.3f\n",
       seed, page_tokens, n_layers, chunk_bytes, window_bytes, slab_slots, peer_timeout_ms, tick_us,
       link_at_once ? ", link at once" : "", least_delay_us, mean_delay_us, slow_percent, wake_us,
       front_us, keepalive_us, n_requests, arrival_gap_us, max_prompt, max_tokens, cancel_percent,
       deadline_percent, router.relay_min_tokens,
       must_complete ? "all must complete" : "four attempts", fault_gap_us, kills ? " kill" : "",
       pauses ? " pause" : "", control_breaks ? " break" : "", cuts ? " cut" : "",
-      partitions ? " partition" : "", clogs ? " clog" : "", corrupt_payload, duplicate_message);
+      partitions ? " partition" : "", clogs ? " clog" : "", stops ? " stop" : "",
+      router_restarts ? " router" : "", corrupt_payload, duplicate_message, cut_connection,
+      late_landing);
   for (size_t i = 0; i < workers.size(); ++i) {
     const WorkerPlan& w = workers[i];
     const char* role = w.role == Role::kPrefill  ? "prefill"

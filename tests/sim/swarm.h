@@ -36,21 +36,29 @@ struct Swarm {
   int64_t wake_us = 50;   // most a sleeping thread takes to wake
   int64_t front_us = 50;  // the same of the router's front thread, which may be busy
   int64_t keepalive_us = 4'000'000;
+  int far_worker = -1;  // its control stream is slower by up to far_us; -1: nobody's
+  int64_t far_us = 0;
   // Work.
   int n_requests = 20, max_prompt = 32, max_tokens = 12;
   int64_t arrival_gap_us = 1000;
   int cancel_percent = 0, deadline_percent = 0, stop_percent = 30, digest_percent = 10;
+  // One request of the most tokens in a flood of short ones, and the prompt tokens of later ones
+  // that may be computed before it; -1: all are drawn alike.
+  int long_request = -1;
+  int64_t most_overtaking = 0;
   RouterOptions router;
   bool must_complete = true;  // attempts never run out
   // Faults.
   bool calm = false;  // none at all: then no part may fail either
   bool kills = false, pauses = false, control_breaks = false, cuts = false, partitions = false,
-       clogs = false;
-  double corrupt_payload = 0, duplicate_message = 0;
+       clogs = false, stops = false, router_restarts = false;
+  double corrupt_payload = 0, duplicate_message = 0, cut_connection = 0, late_landing = 0;
   int64_t fault_gap_us = 200'000;
   int most_faults = 0;
 
   static Swarm Draw(uint64_t seed);
+  // Two workers, and more short requests than they can serve around a long one.
+  static Swarm Flood(uint64_t seed);
   std::string ToString() const;
   int largest_request_pages() const {
     return (max_prompt + max_tokens + page_tokens - 1) / page_tokens;

@@ -38,12 +38,14 @@ std::vector<const MachineTable*> AllTables() {
 }
 
 std::string TransitionReport(const TransitionCounts& counts) {
-  std::string out;
-  for (const Taken& taken : AllTaken(counts))
-    out += absl::StrFormat("%12d  %s\n", taken.count, taken.text);
-  return out;
+  return TakenLessThan(UINT64_MAX, counts);
 }
 
-uint64_t LeastTaken(const TransitionCounts& counts) { return AllTaken(counts).front().count; }
+std::string TakenLessThan(uint64_t n, const TransitionCounts& counts) {
+  std::string out;
+  for (const Taken& taken : AllTaken(counts))
+    if (taken.count < n) out += absl::StrFormat("%12d  %s\n", taken.count, taken.text);
+  return out;
+}
 
 }  // namespace baton::sim

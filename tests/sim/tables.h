@@ -10,8 +10,9 @@ namespace baton::sim {
 
 std::vector<const MachineTable*> AllTables();
 
-// How often each transition was taken, one line each, the rarest first; and the least of all.
+// How often each transition was taken, one line each, the rarest first.
 std::string TransitionReport(const TransitionCounts& counts);
-uint64_t LeastTaken(const TransitionCounts& counts);
+// Those of them that were taken less than n times; empty: none.
+std::string TakenLessThan(uint64_t n, const TransitionCounts& counts);
 
 }  // namespace baton::sim

@@ -14,6 +14,7 @@ constexpr int64_t kSecondUs = 1'000'000;
 constexpr int64_t kSafetyUs = 60 * kSecondUs, kLivenessUs = 120 * kSecondUs;
 constexpr uint64_t kMostTurns = 5'000'000;  // of the loop; a run has a few thousand
 constexpr int kMostPreemptions = 3;         // of a request (docs/ARCHITECTURE.md)
+constexpr int64_t kReleaseUs = 100'000;
 constexpr size_t kLongestQueue = 20'000;
 
 // Router takes a plain function: ids come from the run of this thread.
@@ -21,11 +22,6 @@ thread_local SimRandom* ids_of_run = nullptr;
 uint64_t NextId() { return ids_of_run->Next(); }
 
 ClusterKey Key() { return {1, 2, 3}; }
-
-RouterOptions CountedBy(TransitionCounts* transitions, RouterOptions options) {
-  options.transitions = transitions;
-  return options;
-}
 
 }  // namespace
 
@@ -36,11 +32,13 @@ World::World(const Swarm& swarm, bool tracing)
       agenda_(&random_, tracing),
       network_(MemNetwork::Mode::kDeterministic, swarm.seed),
       wire_(swarm_, &agenda_, &random_, &nodes_, [this] { WakeFront(); }),
-      router_(CountedBy(&transitions_, swarm.router), Key(), NextId),
+      router_(MakeRouter()),
       clients_(swarm_, &agenda_, &random_) {
   ids_of_run = &router_ids_;
-  network_.set_faults(
-      {.corrupt_payload = swarm_.corrupt_payload, .duplicate_message = swarm_.duplicate_message});
+  network_.set_faults({.corrupt_payload = swarm_.corrupt_payload,
+                       .duplicate_message = swarm_.duplicate_message,
+                       .cut_connection = swarm_.cut_connection,
+                       .late_landing = swarm_.late_landing});
   network_.set_delay([this](const MemLink*, const MemLink*) {
     const int64_t delay_us =
         random_.Between(swarm_.least_delay_us, swarm_.least_delay_us + 2 * swarm_.mean_delay_us);
@@ -62,6 +60,7 @@ World::World(const Swarm& swarm, bool tracing)
            }});
   const size_t n = swarm_.workers.size();
   lives_.assign(n, 0);
+  patience_until_us_.assign(n, 0);
   blocked_.assign(n + 1, std::vector<bool>(n + 1, false));
   for (size_t i = 0; i < n; ++i)
     nodes_.push_back(std::make_unique<Node>(
@@ -73,6 +72,12 @@ World::World(const Swarm& swarm, bool tracing)
 }
 
 World::~World() { nodes_.clear(); }
+
+std::unique_ptr<Router> World::MakeRouter() {
+  RouterOptions options = swarm_.router;
+  options.transitions = &transitions_;
+  return std::make_unique<Router>(options, Key(), NextId);
+}
 
 // ---- time ----
 
@@ -121,19 +126,19 @@ void World::Dispatch(const Agenda::Entry& entry) {
       if (entry.stamp != router_stamp_) return;
       router_timer_ = absl::InfiniteFuture();
       TakeFrontEvents();
-      router_.OnTime(now());
+      router_->OnTime(now());
       agenda_.Happened(entry.what, 0);
       return CarryOut();
     case What::kArrival:
       agenda_.Happened(entry.what, 0);
-      clients_.Arrive([this](GenerateRequest r) { return router_.Submit(std::move(r), now()); });
+      clients_.Arrive([this](GenerateRequest r) { return router_->Submit(std::move(r), now()); });
       return CarryOut();
     case What::kCancel: {
       const RequestId id = clients_.IdToCancel(entry.subject);
       agenda_.Happened(entry.what, entry.subject);
       agenda_.Trace("client %x: cancel", id);
       clients_.NoteCancelled(id);
-      router_.Cancel(id, now());
+      router_->Cancel(id, now());
       return CarryOut();
     }
     case What::kFault:
@@ -149,6 +154,14 @@ void World::Dispatch(const Agenda::Entry& entry) {
       return wire_.OnResumed(entry.subject);
     case What::kHeal:
       return HealPartition();
+    case What::kStopping:
+      if (entry.stamp == lives_[entry.subject]) StopOn(entry.subject);
+      return;
+    case What::kRouterStart:
+      agenda_.Happened(entry.what, 0);
+      return wire_.OnRouterStarted();
+    case What::kRouterGone:
+      return CheckNobodyWorks();
     case What::kDelivery:
       return;
   }
@@ -179,11 +192,11 @@ void World::TakeFrontEvents() {
         closing_.erase(lost->worker);
         CollectEffects();
         sends_.erase(lost->worker);
-        router_.OnWorkerLost(lost->worker, now());
+        router_->OnWorkerLost(lost->worker, now());
       } else if (const auto* reported = std::get_if<StreamReported>(&event);
                  reported != nullptr && !closed_.contains(reported->worker)) {
         CheckReport(*reported);
-        const absl::Status status = router_.OnReport(reported->worker, reported->report, now());
+        const absl::Status status = router_->OnReport(reported->worker, reported->report, now());
         if (agenda_.tracing())
           agenda_.Trace("router <- %x: %s%s", reported->worker, Tell(reported->report),
                         status.ok() ? "" : ", refused: " + status.ToString());
@@ -218,8 +231,25 @@ void World::CheckReport(const StreamReported& reported) {
   }
 }
 
+// Where nothing goes wrong, what an ended request has at workers is gone soon. Its parts hear of it
+// after a wire and at most one step, the two ends of its handoff agree, and the end is told: two
+// more wires between the workers, a step of the other's, and the wire to the router.
+void World::CheckRelease(const EmitReleased& released) {
+  if (!swarm_.calm) return;
+  int64_t step_us = 0;
+  for (const WorkerPlan& worker : swarm_.workers)
+    step_us = std::max(step_us, worker.step_us + worker.token_us * worker.max_step_tokens);
+  const int64_t wire_us = swarm_.least_delay_us + 2 * swarm_.mean_delay_us;
+  const int64_t bound_us = kReleaseUs + 2 * step_us + 4 * wire_us +
+                           2 * (swarm_.far_us + swarm_.front_us) + 6 * swarm_.wake_us;
+  ++fault_counts_.releases;
+  Require(!released.overdue && absl::ToInt64Microseconds(released.after) <= bound_us,
+          "request %x ended, and its parts only %s later; the bound is %d us", released.request_id,
+          absl::FormatDuration(released.after), bound_us);
+}
+
 void World::CollectEffects() {
-  for (RouterEffect& effect : router_.TakeEffects()) {
+  for (RouterEffect& effect : router_->TakeEffects()) {
     if (auto* send = std::get_if<SendToWorker>(&effect)) {
       if (const auto* cancel = std::get_if<CancelRequest>(&send->message))
         cancels_[{send->worker, cancel->request_id}] = cancel->epoch;
@@ -228,6 +258,8 @@ void World::CollectEffects() {
       clients_.OnToken(*token);
     else if (const auto* end = std::get_if<EmitEnd>(&effect))
       clients_.OnEnd(*end);
+    else if (const auto* released = std::get_if<EmitReleased>(&effect))
+      CheckRelease(*released);
     else if (const auto* close = std::get_if<CloseWorker>(&effect)) {
       agenda_.Trace("router: worker %x was silent", close->worker);
       lost_once_.insert(close->worker);
@@ -243,8 +275,8 @@ void World::CarryOut() {
   sends_.clear();
   for (const Incarnation worker : closing_) wire_.Close(worker);
   closing_.clear();
-  if (router_.NextDeadline() != router_timer_) {
-    router_timer_ = router_.NextDeadline();
+  if (router_->NextDeadline() != router_timer_) {
+    router_timer_ = router_->NextDeadline();
     ++router_stamp_;
     if (router_timer_ != absl::InfiniteFuture())
       agenda_.Add(absl::ToUnixMicros(router_timer_) + 1, What::kRouterTime, 0, router_stamp_);
@@ -267,6 +299,7 @@ void World::Run(const Disturbance* disturbance) {
   const int64_t limit_us = agenda_.now_us() + kLivenessUs;
   const bool all_ended =
       RunUntil(limit_us, [this] { return clients_.all_submitted() && clients_.all_ended(); });
+  healing_us_ = agenda_.now_us() - limit_us + kLivenessUs;
   Require(all_ended, "requests do not end although all is healed:%s%s", clients_.DescribeRunning(),
           Describe());
   const bool quiet = RunUntil(limit_us, [this] { return IsQuiet(); });
@@ -280,13 +313,16 @@ void World::Heal() {
   agenda_.Trace("all is healed");
   network_.set_faults({});
   HealPartition();
+  wire_.OnRouterStarted();
   bool any = false;
   for (size_t i = 0; i < nodes_.size(); ++i) {
     const auto node = static_cast<int>(i);
     if (nodes_[i]->alive() && nodes_[i]->paused()) {
       nodes_[i]->Resume();
       wire_.OnResumed(node);
-    } else if (!nodes_[i]->alive()) {
+    }
+    if (nodes_[i]->alive() && nodes_[i]->stopping()) Kill(node, 0);
+    if (!nodes_[i]->alive()) {
       ++lives_[i];  // a restart under way is void
       if (random_.Percent(70) || (!any && i + 1 == nodes_.size())) Start(node);
     }
@@ -295,13 +331,13 @@ void World::Heal() {
 }
 
 bool World::IsQuiet() const {
-  return router_.View().ending == 0 &&
+  return router_->View().ending == 0 &&
          std::all_of(nodes_.begin(), nodes_.end(),
                      [](const auto& node) { return !node->alive() || node->IsQuiet(); });
 }
 
 void World::AuditRouter() const {
-  const ClusterView view = router_.View();
+  const ClusterView view = router_->View();
   Require(view.running == 0 && view.waiting == 0 && view.kv_pages_promised == 0,
           "the router still has %d running, %d waiting, %d pages promised", view.running,
           view.waiting, view.kv_pages_promised);
@@ -330,7 +366,7 @@ void World::StopWorkers() {
     fault_counts_.suspended_steps += worker.steps_suspended;
     fault_counts_.steps_given_way += worker.steps_given_way;
   });
-  fault_counts_.relays = router_.View().relays;
+  fault_counts_.relays += router_->View().relays;
 }
 
 void World::CheckQueues() const {
@@ -339,7 +375,7 @@ void World::CheckQueues() const {
 }
 
 std::string World::Describe() const {
-  const ClusterView view = router_.View();
+  const ClusterView view = router_->View();
   std::string out =
       absl::StrFormat("\n  router: %d running, %d waiting, %d + %d workers", view.running,
                       view.waiting, view.prefill_workers, view.decode_workers);
@@ -364,6 +400,7 @@ Outcome RunSwarm(const Swarm& swarm, bool tracing, const Disturbance* disturbanc
   outcome.n_events = world->agenda().n_events();
   outcome.digest = world->agenda().digest();
   outcome.n_events_of_requests = world->n_events_of_requests();
+  outcome.healing_us = world->healing_us();
   outcome.faults = world->faults();
   outcome.clients = world->clients();
   outcome.transitions = world->transitions();
@@ -377,6 +414,9 @@ void FaultCounts::Add(const FaultCounts& other) {
   cuts += other.cuts;
   partitions += other.partitions;
   clogs += other.clogs;
+  stops += other.stops;
+  router_kills += other.router_kills;
+  releases += other.releases;
   crc_errors += other.crc_errors;
   resent_chunks += other.resent_chunks;
   refused_chunks += other.refused_chunks;
@@ -389,6 +429,7 @@ void FaultCounts::Add(const FaultCounts& other) {
 
 void Outcome::Add(const Outcome& other) {
   n_events += other.n_events;
+  healing_us = std::max(healing_us, other.healing_us);
   faults.Add(other.faults);
   clients.Add(other.clients);
   transitions.Add(other.transitions);
@@ -403,11 +444,14 @@ std::string Outcome::ToString() const {
       "%d damaged chunks, %d resent, %d refused\nhandoffs: %d committed, %d failed\nrelays: %d; "
       "steps of tails suspended "
       "%d, given way %d\nrequests: %d, "
-      "of them %d complete, %d cancelled, %d late, %d failed; %d attempts, %d tokens\n",
+      "of them %d complete, %d cancelled, %d late, %d failed, %d lost with their router; %d "
+      "attempts, "
+      "%d tokens\nworkers told to stop: %d; routers killed: %d; ends of parts timed: %d; the last "
+      "request ended at most %.1f s after all was healed\n",
       f.kills, f.pauses, f.breaks, f.cuts, f.partitions, f.clogs, f.crc_errors, f.resent_chunks,
       f.refused_chunks, f.handoffs, f.failed_handoffs, f.relays, f.suspended_steps,
-      f.steps_given_way, c.submitted, c.complete, c.cancelled, c.late, c.failed, c.attempts,
-      c.tokens);
+      f.steps_given_way, c.submitted, c.complete, c.cancelled, c.late, c.failed, c.lost, c.attempts,
+      c.tokens, f.stops, f.router_kills, f.releases, static_cast<double>(healing_us) * 1e-6);
 }
 
 Outcome RunSeed(uint64_t seed, bool tracing) {

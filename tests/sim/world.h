@@ -28,6 +28,8 @@ namespace baton::sim {
 
 struct FaultCounts {
   uint64_t kills = 0, pauses = 0, breaks = 0, cuts = 0, partitions = 0, clogs = 0;
+  uint64_t stops = 0, router_kills = 0;  // stops: SIGTERM of a worker
+  uint64_t releases = 0;                 // in runs where nothing goes wrong: each checked
   uint64_t crc_errors = 0, resent_chunks = 0, refused_chunks = 0, handoffs = 0, failed_handoffs = 0;
   // Relays aimed; steps of tails that were suspended once at least, and that gave way to rows.
   uint64_t relays = 0, suspended_steps = 0, steps_given_way = 0;
@@ -37,9 +39,18 @@ struct FaultCounts {
 
 // One thing that goes wrong at one event of a run.
 struct Disturbance {
-  enum class Kind { kKill, kPause, kBreakControl, kCutTransfer, kIsolate, kCancel };
+  enum class Kind {
+    kKill,
+    kStop,
+    kPause,
+    kBreakControl,
+    kIsolate,
+    kCutTransfer,
+    kCancel,
+    kKillRouter
+  };
   Kind kind = Kind::kKill;
-  int node = 0;  // of the first three, and kIsolate
+  int node = 0;  // of the first five
   uint64_t at_event = 0;
 };
 
@@ -51,12 +62,14 @@ class World {
   // Throws Violation.
   void Run(const Disturbance* disturbance = nullptr);
   uint64_t n_events_of_requests() const { return n_events_of_requests_; }
+  int64_t healing_us() const { return healing_us_; }
   const Agenda& agenda() const { return agenda_; }
   const FaultCounts& faults() const { return fault_counts_; }
   const TransitionCounts& transitions() const { return transitions_; }
   const ClientCounts& clients() const { return clients_.counts(); }
 
  private:
+  std::unique_ptr<Router> MakeRouter();
   // Events until `done` holds. False: virtual time came to limit_us before.
   bool RunUntil(int64_t limit_us, const std::function<bool()>& done);
   void RunFor(int64_t us);
@@ -66,6 +79,7 @@ class World {
   void WakeFront();
   void FrontTurn();
   void CheckReport(const StreamReported& reported);
+  void CheckRelease(const EmitReleased& released);
   void TakeFrontEvents();
   void CollectEffects();
   void CarryOut();
@@ -75,6 +89,10 @@ class World {
   void Disturb(const Disturbance& disturbance);
   void Kill(int node, int64_t away_us);
   void Pause(int node, int64_t away_us);
+  void Stop(int node, int64_t patience_us);
+  void StopOn(int node);
+  void KillRouter(int64_t away_us);
+  void CheckNobodyWorks() const;
   void Partition();
   // The machines of `here` and the others do not reach each other; the last index is the router.
   void Split(const std::vector<bool>& here, bool with_router, bool out, bool in);
@@ -99,7 +117,7 @@ class World {
   MemNetwork network_;
   std::vector<std::unique_ptr<Node>> nodes_;
   ControlWire wire_;
-  Router router_;
+  std::unique_ptr<Router> router_;
   Clients clients_;
   std::deque<FrontEvent> front_events_;
   bool front_woken_ = false;
@@ -113,11 +131,13 @@ class World {
   std::map<Incarnation, std::vector<RouterMessage>> sends_;  // as in RouterGenerator, the two below
   std::set<Incarnation> closed_, closing_;
   std::vector<uint64_t> lives_;
+  std::vector<int64_t> patience_until_us_;  // of workers that were told to stop
   std::vector<std::vector<bool>> blocked_;  // [from][to], the last index is the router
   bool faults_on_ = true;
   int n_faults_ = 0;
   const Disturbance* disturbance_ = nullptr;  // still to come
   uint64_t n_events_of_requests_ = 0, n_turns_ = 0;
+  int64_t healing_us_ = 0;
   FaultCounts fault_counts_;
 };
 
@@ -125,6 +145,7 @@ class World {
 struct Outcome {
   uint64_t seed = 0, digest = 0, n_events = 0;
   uint64_t n_events_of_requests = 0;  // until the last one ended
+  int64_t healing_us = 0;             // from when all was healed to the end of the last request
   std::string violation;              // empty: all promises held
   FaultCounts faults;
   ClientCounts clients;
