@@ -57,6 +57,12 @@ const boost::json::value* JsonFields::Find(std::string_view field) const {
   return value == nullptr || value->is_null() ? nullptr : value;
 }
 
+bool JsonFields::IsNull(std::string_view field) const {
+  const boost::json::value* value =
+      object_.if_contains(boost::json::string_view(field.data(), field.size()));
+  return value != nullptr && value->is_null();
+}
+
 void JsonFields::Refuse(std::string_view field, std::string_view wanted) {
   if (!status_.ok()) return;
   const boost::json::value* value = Find(field);

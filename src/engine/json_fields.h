@@ -27,6 +27,9 @@ class JsonFields {
   const boost::json::value* Find(std::string_view field) const;
   bool Has(std::string_view field) const { return Find(field) != nullptr; }
 
+  // Written as null, which for some fields is another thing than absent.
+  bool IsNull(std::string_view field) const;
+
   int Int(std::string_view field, int64_t least, int64_t most);
   int IntOr(std::string_view field, int fallback, int64_t least, int64_t most);
   double Number(std::string_view field, double least, double most);

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "common/check.h"
 #include "engine/json_fields.h"
 #include "engine/text_file.h"
@@ -24,18 +25,25 @@ constexpr size_t kMostConfigBytes = 1 << 20;
 constexpr double kLeastTheta = 2;  // at 1 all pairs would turn alike
 constexpr double kMostTheta = 1e12;
 
+enum class Biases { kNone, kConfigured, kQkv };  // of attention; kConfigured: attention_bias
+// Which layers have a sliding window, if layer_types does not say it: none; all; those from
+// max_window_layers on, if use_sliding_window.
+enum class Windows { kNone, kAllLayers, kUpperLayers };
+
 // What a family fixes in transformers' code rather than in its config.json.
 struct Family {
   std::string_view architecture, model_type;
-  bool always_qkv_bias;  // else attention_bias says: q, k, v and o
+  Biases biases;
+  bool reads_mlp_bias;  // else there is none, whatever the config says
   bool qk_norm;
-  bool reads_mlp_bias;   // else there is none, whatever the config says
   int default_head_dim;  // 0: hidden_size / num_attention_heads
+  Windows windows;
 };
 constexpr Family kFamilies[] = {
-    {"LlamaForCausalLM", "llama", false, false, true, 0},
-    {"Qwen2ForCausalLM", "qwen2", true, false, false, 0},
-    {"Qwen3ForCausalLM", "qwen3", false, true, false, 128},
+    {"LlamaForCausalLM", "llama", Biases::kConfigured, true, false, 0, Windows::kNone},
+    {"MistralForCausalLM", "mistral", Biases::kNone, false, false, 0, Windows::kAllLayers},
+    {"Qwen2ForCausalLM", "qwen2", Biases::kQkv, false, false, 0, Windows::kUpperLayers},
+    {"Qwen3ForCausalLM", "qwen3", Biases::kConfigured, false, true, 128, Windows::kUpperLayers},
 };
 
 // By `architectures`, or by model_type where it is absent; the first family after an error.
@@ -107,15 +115,44 @@ void RefuseUnsupported(JsonFields& fields) {
   if (fields.NumberOr("partial_rotary_factor", 1, 0, 1) != 1) {
     fields.Refuse("partial_rotary_factor", "supported: 1");
   }
-  if (fields.BoolOr("use_sliding_window", false)) {
-    fields.Refuse("use_sliding_window", "supported: false");
+}
+
+void ReadLayerTypes(JsonFields& fields, const boost::json::value& types, int window,
+                    ModelDesc& model) {
+  const std::string wanted =
+      absl::StrFormat("supported: full_attention%s, one of %d layers each",
+                      window > 0 ? " and sliding_attention" : "", model.n_layers);
+  if (!types.is_array() || types.get_array().size() != model.windows.size()) {
+    fields.Refuse("layer_types", wanted);
+    return;
   }
+  for (int layer = 0; layer < model.n_layers; ++layer) {
+    const boost::json::value& type = types.get_array()[layer];
+    if (type == "sliding_attention" && window > 0) {
+      model.windows[layer] = window;
+    } else if (type != "full_attention") {
+      fields.Refuse("layer_types", wanted);
+    }
+  }
+}
+
+// sliding_window: absent, it is the default of the families that have one; null, there is none.
+void ReadWindows(JsonFields& fields, const Family& family, ModelDesc& model) {
+  constexpr int kDefaultWindow = 4096, kDefaultFullLayers = 28;
+  model.windows.assign(model.n_layers, 0);
+  const int window = family.windows == Windows::kNone || fields.IsNull("sliding_window")
+                         ? 0
+                         : fields.IntOr("sliding_window", kDefaultWindow, 1, kMostPositions);
   const boost::json::value* types = fields.Find("layer_types");
-  if (types == nullptr) return;
-  const bool all_full =
-      types->is_array() && std::all_of(types->get_array().begin(), types->get_array().end(),
-                                       [](const auto& type) { return type == "full_attention"; });
-  if (!all_full) fields.Refuse("layer_types", "supported: full_attention in every layer");
+  if (types != nullptr) {
+    ReadLayerTypes(fields, *types, window, model);
+  } else if (family.windows == Windows::kAllLayers) {
+    model.windows.assign(model.n_layers, window);
+  } else if (family.windows == Windows::kUpperLayers &&
+             fields.BoolOr("use_sliding_window", false)) {
+    const int first = fields.IntOr("max_window_layers", kDefaultFullLayers, 0, kMostLayers);
+    for (int layer = first; layer < model.n_layers; ++layer) model.windows[layer] = window;
+  }
 }
 
 void ReadLlama3(JsonFields& scaling, RopeDesc& rope) {
@@ -205,8 +242,9 @@ absl::StatusOr<ModelDesc> Parse(const boost::json::object& object, const std::st
   RefuseUnsupported(fields);
   ReadDtype(fields, model);
   ReadShape(fields, family, model);
-  model.o_bias = !family.always_qkv_bias && fields.BoolOr("attention_bias", false);
-  model.qkv_bias = family.always_qkv_bias || model.o_bias;
+  ReadWindows(fields, family, model);
+  model.o_bias = family.biases == Biases::kConfigured && fields.BoolOr("attention_bias", false);
+  model.qkv_bias = family.biases == Biases::kQkv || model.o_bias;
   model.mlp_bias = family.reads_mlp_bias && fields.BoolOr("mlp_bias", false);
   model.qk_norm = family.qk_norm;
   model.tied_embeddings = fields.BoolOr("tie_word_embeddings", false);
@@ -277,12 +315,12 @@ std::string ModelDesc::Canonical() const {
   return absl::StrFormat(
       "%s layers %d hidden %d heads %d kv %d dim %d mlp %d vocab %d positions %d eps %.17g "
       "biases %d %d %d qk_norm %d tied %d rope %d %.17g %.17g %.17g %.17g %.17g "
-      "%.17g %.17g %d %.17g",
+      "%.17g %.17g %d %.17g windows %s",
       architecture, n_layers, hidden, n_heads, n_kv_heads, head_dim, intermediate, vocab,
       max_positions, rms_eps, qkv_bias, o_bias, mlp_bias, qk_norm, tied_embeddings,
       static_cast<int>(rope.scaling), rope.theta, rope.factor, rope.low_freq_factor,
       rope.high_freq_factor, rope.original_max_position_embeddings, rope.beta_fast, rope.beta_slow,
-      rope.truncate, rope.attention_factor);
+      rope.truncate, rope.attention_factor, absl::StrJoin(windows, ","));
 }
 
 }  // namespace baton

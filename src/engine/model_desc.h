@@ -33,6 +33,7 @@ struct ModelDesc {
   bool mlp_bias = false;
   bool qk_norm = false;  // RMSNorm of every q and k head before RoPE
   bool tied_embeddings = false;
+  std::vector<int> windows;  // (n_layers) keys a query sees, its own included; 0 = all before it
   RopeDesc rope;
   std::vector<int32_t> eos_tokens;  // generation_config.json first, then config.json
 

@@ -40,12 +40,13 @@ float SumWeights(const std::array<float, kTile>& p) {
   return lane[0];
 }
 
-void AddTile(const ReferenceKv& kv, const bf16* q, int first_key, int n_keys, float c,
+// Of the tile's n_keys keys the first n_hidden lie before the window.
+void AddTile(const ReferenceKv& kv, const bf16* q, int first_key, int n_keys, int n_hidden, float c,
              ReferenceState* s) {
   const int d_head = kv.head_dim;
   std::array<float, kTile> score, weight{};
   score.fill(kMinusInfinity);
-  for (int j = 0; j < n_keys; ++j) {
+  for (int j = std::max(0, n_hidden); j < n_keys; ++j) {
     const bf16* k = kv.k.data() + static_cast<int64_t>(first_key + j) * d_head;
     float acc = 0;
     for (int g = 0; g < d_head; g += 32)
@@ -58,7 +59,7 @@ void AddTile(const ReferenceKv& kv, const bf16* q, int first_key, int n_keys, fl
   if (max == kMinusInfinity) return;
   const float a = s->max == kMinusInfinity ? 0.0f : Exp2((s->max - max) * c);
   const float shift = -(max * c);
-  for (int j = 0; j < n_keys; ++j) {
+  for (int j = std::max(0, n_hidden); j < n_keys; ++j) {
     const size_t i = static_cast<size_t>(j);
     weight[i] = RoundBf16(Exp2(__builtin_fmaf(score[i], c, shift)));
   }
@@ -80,15 +81,17 @@ void AddTile(const ReferenceKv& kv, const bf16* q, int first_key, int n_keys, fl
 }  // namespace
 
 ReferenceState ReferenceAttentionState(const ReferenceKv& kv, const bf16* q, int position,
-                                       double scale) {
+                                       double scale, int window) {
   const NumericsMxcsrScope mxcsr;
+  const int first_key = window == 0 ? 0 : std::max(0, position + 1 - window);
   const size_t d_head = static_cast<size_t>(kv.head_dim);
   const float c = static_cast<float>(scale * 1.4426950408889634);
   ReferenceState row = EmptyState(d_head);
   for (int segment = 0; segment <= position; segment += kSegment) {
     ReferenceState s = EmptyState(d_head);
     for (int tile = segment; tile < segment + kSegment && tile <= position; tile += kTile)
-      AddTile(kv, q, tile, std::min(kTile, position + 1 - tile), c, &s);
+      if (tile + kTile > first_key)
+        AddTile(kv, q, tile, std::min(kTile, position + 1 - tile), first_key - tile, c, &s);
     const float max = std::max(row.max, s.max);
     if (max == kMinusInfinity) continue;
     const float a = row.max == kMinusInfinity ? 0.0f : Exp2((row.max - max) * c);
@@ -100,10 +103,10 @@ ReferenceState ReferenceAttentionState(const ReferenceKv& kv, const bf16* q, int
   return row;
 }
 
-void ReferenceAttention(const ReferenceKv& kv, const bf16* q, int position, double scale,
-                        bf16* out) {
+void ReferenceAttention(const ReferenceKv& kv, const bf16* q, int position, double scale, bf16* out,
+                        int window) {
   const NumericsMxcsrScope mxcsr;
-  const ReferenceState row = ReferenceAttentionState(kv, q, position, scale);
+  const ReferenceState row = ReferenceAttentionState(kv, q, position, scale, window);
   const float inverse = 1.0f / row.sum;
   for (size_t d = 0; d < row.out.size(); ++d) out[d] = FloatToBf16(row.out[d] * inverse + 0.0f);
 }

@@ -22,12 +22,13 @@ struct ReferenceState {
   std::vector<float> out;  // (head_dim)
 };
 ReferenceState ReferenceAttentionState(const ReferenceKv& kv, const bf16* q, int position,
-                                       double scale);
+                                       double scale, int window = 0);
 
-// One query row at absolute position `position` against keys 0..position. out (head_dim).
+// One query row at absolute position `position` against keys 0..position, of which only the last
+// `window` are visible (0: all). out (head_dim).
 // The unit is compiled with FMA; sets the numerics MXCSR itself.
-void ReferenceAttention(const ReferenceKv& kv, const bf16* q, int position, double scale,
-                        bf16* out);
+void ReferenceAttention(const ReferenceKv& kv, const bf16* q, int position, double scale, bf16* out,
+                        int window = 0);
 
 // The same with softmax and sums in double, nothing rounded.
 std::vector<double> ExactAttention(const ReferenceKv& kv, const bf16* q, int position,

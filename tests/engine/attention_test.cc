@@ -24,12 +24,14 @@ constexpr int kLayers = 2, kLayer = 1;
 
 struct Shape {
   int head_dim, kv_heads, group, page_tokens;
+  int window = 0;
   int heads() const { return kv_heads * group; }
 };
 
 std::string Name(const Shape& s) {
   return "D " + std::to_string(s.head_dim) + ", " + std::to_string(s.kv_heads) + " kv heads x " +
-         std::to_string(s.group) + ", pages of " + std::to_string(s.page_tokens);
+         std::to_string(s.group) + ", pages of " + std::to_string(s.page_tokens) + ", window " +
+         std::to_string(s.window);
 }
 
 bf16 RandomBf16(std::mt19937& rng, float sigma) {
@@ -98,6 +100,7 @@ class Arena {
     args.pool_base = reinterpret_cast<std::byte*>(bytes_.data());
     args.layer = kLayer;
     args.n_heads = shape_.heads();
+    args.window = shape_.window;
     args.scale = Scale();
     args.q = q.data();
     args.q_stride = q_stride;
@@ -123,7 +126,7 @@ class Arena {
       const int64_t at = h * shape_.head_dim;
       ReferenceAttention(s.kv[static_cast<size_t>(h / shape_.group)],
                          s.q.data() + position * shape_.heads() * shape_.head_dim + at, position,
-                         Scale(), row.data() + at);
+                         Scale(), row.data() + at, shape_.window);
     }
     return row;
   }
@@ -268,6 +271,34 @@ TEST_CASE("the bits of a row do not depend on the chunks of its prompt") {
       const int size = round == 0 ? 64 : 1 + static_cast<int>(rng() % 400);
       const int end = std::min(1300, at + size);
       const std::vector<bf16> part = arena.Run(*kernels, pool, {{0, at, end}});
+      rows.insert(rows.end(), part.begin(), part.end());
+      at = end;
+    }
+    REQUIRE(rows == whole);
+  }
+}
+
+TEST_CASE("rows with a sliding window equal the reference") {
+  std::mt19937 rng = FreshRng();
+  for (int window : {1, 2, 16, 48, 127, 128, 129, 500, 513, 700, 5000}) {
+    const Shape shape{32 << rng() % 2, 2, 1 + static_cast<int>(rng() % 4), 16 << rng() % 3, window};
+    Arena arena(shape, {1100, 300, 2600}, rng);
+    CheckAgainstReference(arena, {{0, 900, 1100}, {1, 0, 300}}, 23);
+    CheckAgainstReference(arena, {{0, 1099, 1100}, {2, 2599, 2600}, {1, 140, 141}});
+  }
+}
+
+TEST_CASE("a windowed row's bits do not depend on chunks and threads") {
+  std::mt19937 rng = FreshRng();
+  Arena arena({64, 2, 3, 32, 200}, {1300}, rng);
+  ComputePool pool(2, 0), eight(8, 0);
+  const auto kernels = BestKernels();
+  const std::vector<bf16> whole = arena.Run(*kernels, pool, {{0, 0, 1300}});
+  for (ComputePool* threads : {&pool, &eight}) {
+    std::vector<bf16> rows;
+    for (int at = 0; at < 1300;) {
+      const int end = std::min(1300, at + 1 + static_cast<int>(rng() % 300));
+      const std::vector<bf16> part = arena.Run(*kernels, *threads, {{0, at, end}});
       rows.insert(rows.end(), part.begin(), part.end());
       at = end;
     }

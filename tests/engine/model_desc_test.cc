@@ -73,8 +73,9 @@ TEST_CASE("a config of transformers 5 is read") {
 }
 
 TEST_CASE("both spellings say the same") {
-  for (const std::string name : {"llama2", "llama32", "llama_bias_fp16", "llama_linear_fp32",
-                                 "llama_yarn", "llama_dynamic", "qwen2", "qwen3"}) {
+  for (const std::string name :
+       {"llama2", "llama32", "llama_bias_fp16", "llama_linear_fp32", "llama_yarn", "llama_dynamic",
+        "qwen2", "mistral_window", "qwen3"}) {
     const std::string folder = kModels + name;
     const absl::StatusOr<ModelDesc> now =
         ModelDesc::FromJson(ReadAll(folder + "/config.json"), "config.json");
@@ -92,7 +93,8 @@ TEST_CASE("published shapes have their published sizes") {
   const std::pair<std::string, int64_t> shapes[] = {
       {"llama-3.2-1b", 1'235'814'400},   {"llama-3.1-8b", 8'030'261'248},
       {"tinyllama-1.1b", 1'100'048'384}, {"llama-125m", 100'092'672},
-      {"qwen2.5-0.5b", 494'032'768},     {"qwen3-0.6b", 596'049'920}};
+      {"qwen2.5-0.5b", 494'032'768},     {"qwen3-0.6b", 596'049'920},
+      {"mistral-7b", 7'241'732'096}};
   for (const auto& [name, parameters] : shapes) {
     INFO(name);
     const std::string path = kShapes + name + ".json";
@@ -139,6 +141,29 @@ TEST_CASE("what a family fixes need not be in its config") {
   CHECK(model->architecture == "Qwen2ForCausalLM");
 }
 
+TEST_CASE("which layers have a window") {
+  using Windows = std::vector<int>;
+  const auto windows = [](const std::string& architecture, const std::string& more) {
+    std::string text = ConfigWith("architectures", "[\"" + architecture + "\"]");
+    text.insert(1, more);
+    const absl::StatusOr<ModelDesc> model = ModelDesc::FromJson(text, "config.json");
+    INFO(std::string(model.status().message()));
+    REQUIRE(model.ok());
+    return model->windows;
+  };
+  const std::string window = "\"sliding_window\": 48, ";
+  const std::string types = "\"layer_types\": [\"sliding_attention\", \"full_attention\"], ";
+  CHECK(windows("LlamaForCausalLM", window) == Windows{0, 0});
+  CHECK(windows("MistralForCausalLM", window) == Windows{48, 48});
+  CHECK(windows("MistralForCausalLM", "") == Windows{4096, 4096});
+  CHECK(windows("MistralForCausalLM", "\"sliding_window\": null, ") == Windows{0, 0});
+  const std::string use = "\"use_sliding_window\": true, ", first = "\"max_window_layers\": 1, ";
+  CHECK(windows("Qwen2ForCausalLM", window) == Windows{0, 0});
+  CHECK(windows("Qwen2ForCausalLM", window + use) == Windows{0, 0});  // layers 28 and up
+  CHECK(windows("Qwen2ForCausalLM", window + use + first) == Windows{0, 48});
+  CHECK(windows("Qwen3ForCausalLM", window + use + types) == Windows{48, 0});
+}
+
 TEST_CASE("generation_config.json decides the stop tokens") {
   const TempFolder folder;
   folder.Write("config.json", ConfigWith("eos_token_id", "5"));
@@ -156,10 +181,12 @@ TEST_CASE("an unusable config is an error that names file, field and value") {
     std::string field, value, error;
   };
   const Example examples[] = {
-      {"architectures", "[\"FalconForCausalLM\"]", "supported: one of LlamaForCausalLM, Qwen2"},
+      {"architectures", "[\"FalconForCausalLM\"]", "supported: one of LlamaForCausalLM, Mistral"},
       {"architectures", "[]", "supported: one of LlamaForCausalLM"},
       {"architectures", "[5]", "architectures is [5]; supported: one of LlamaForCausalLM"},
-      {"use_sliding_window", "true", "use_sliding_window is true; supported: false"},
+      {"layer_types", "[\"full_attention\", \"sliding_attention\"]",
+       "supported: full_attention, one"},
+      {"layer_types", "[\"full_attention\"]", "supported: full_attention, one of 2 layers each"},
       {"architectures", "", "architectures is missing"},
       {"hidden_size", "", "hidden_size is missing; it must be an integer"},
       {"hidden_size", "0", "hidden_size is 0; it must be an integer from 1"},
@@ -184,7 +211,7 @@ TEST_CASE("an unusable config is an error that names file, field and value") {
       {"dtype", "\"int8\"", "dtype is \"int8\""},
       {"quantization_config", "{\"bits\": 4}", "quantization_config is {\"bits\":4}"},
       {"partial_rotary_factor", "0.5", "partial_rotary_factor is 5E-1; supported: 1"},
-      {"layer_types", "[\"sliding_attention\"]", "supported: full_attention in every layer"},
+      {"layer_types", "[\"sliding_attention\"]", "supported: full_attention, one of 2 layers each"},
       {"rope_theta", "0", "rope_theta is 0"},
       {"rope_scaling", "7", "rope_scaling is 7; it must be an object"},
       {"rope_scaling", "{\"type\": \"longrope\", \"factor\": 2}",

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 
 #include "engine/oracle_case.h"
@@ -14,8 +15,8 @@ namespace {
 constexpr int kMostTokens = 704;  // the longest prompt and its continuation
 
 std::vector<std::string> Cases() {
-  return {"llama2",     "llama32",       "llama_bias_fp16", "llama_linear_fp32",
-          "llama_yarn", "llama_dynamic", "qwen2",           "qwen3"};
+  return {"llama2",        "llama32", "llama_bias_fp16", "llama_linear_fp32", "llama_yarn",
+          "llama_dynamic", "qwen2",   "qwen3",           "mistral_window"};
 }
 
 EngineOptions OptionsFor(const std::string& folder, const std::string& dtype) {
@@ -163,7 +164,10 @@ TEST_CASE("both spellings of a config are one model") {
   const OracleCase oracle = LoadOracleCase(name);
   const TempFolder old_spelling;
   old_spelling.Link("config.json", oracle.folder + "/config.v4.json");
-  old_spelling.Link("model.safetensors", oracle.folder + "/model.safetensors");
+  for (const auto& file : std::filesystem::directory_iterator(oracle.folder)) {
+    const std::string name_of_file = file.path().filename();
+    if (name_of_file.starts_with("model")) old_spelling.Link(name_of_file, file.path());
+  }
   ServedModel now(OptionsFor(oracle.folder, "bf16")), then(OptionsFor(old_spelling.path(), "bf16"));
   const OraclePrompt& prompt = oracle.prompts.back();
   CHECK(now.For(prompt).FeedLast(prompt.tokens) == then.For(prompt).FeedLast(prompt.tokens));

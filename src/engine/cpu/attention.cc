@@ -66,11 +66,12 @@ struct Unit {
 // One thread's place to work.
 struct Workspace {
   Buffer<float> q;
-  Buffer<int32_t> visible;
+  Buffer<int32_t> visible, hidden;
   StateBuffer segment, rows;
   void Reserve(int64_t n) {
     q.Reserve((n + kPaddingRows) * kRowStride);
     visible.Reserve(n);
+    hidden.Reserve(n);
     segment.Reserve(n);
     rows.Reserve(n);
   }
@@ -107,7 +108,15 @@ class TiledAttention final : public AttentionKernels {
   int Rows(const Block& block) const { return (block.row_end - block.row_begin) * group_; }
   int Position(int row) const { return args_->batch->positions[static_cast<size_t>(row)]; }
   int LastPosition(const Block& block) const { return Position(block.row_end - 1); }
-  int Segments(const Block& block) const { return LastPosition(block) / kSegmentKeys + 1; }
+  // Nothing before the window of the first row is computed.
+  int FirstKey(const Block& block) const {
+    return args_->window == 0 ? 0 : std::max(0, Position(block.row_begin) + 1 - args_->window);
+  }
+  int FirstSegment(const Block& block) const { return FirstKey(block) / kSegmentKeys; }
+  int EndSegment(const Block& block) const { return LastPosition(block) / kSegmentKeys + 1; }
+  int64_t ParkedRow(const Block& block, int segment) const {
+    return block.parked_row + static_cast<int64_t>(segment - FirstSegment(block)) * Rows(block);
+  }
 
   void Plan(int n_threads) {
     const StepBatch& batch = *args_->batch;
@@ -123,7 +132,7 @@ class TiledAttention final : public AttentionKernels {
       for (int row = begin; row < end; row += tokens)
         for (int head = 0; head < args_->layout->n_kv_heads; ++head) {
           blocks_.push_back({piece, head, row, std::min(end, row + tokens), -1});
-          total += Cost(blocks_.back(), 0, Segments(blocks_.back()));
+          total += Cost(blocks_.back(), 0, EndSegment(blocks_.back()));
         }
     }
     for (size_t b = 0; b < blocks_.size(); ++b) AddUnits(static_cast<int>(b), total, n_threads);
@@ -136,28 +145,28 @@ class TiledAttention final : public AttentionKernels {
   // Rows times keys seen, roughly.
   int64_t Cost(const Block& block, int segment_begin, int segment_end) const {
     const int keys = std::min(LastPosition(block) + 1, segment_end * kSegmentKeys) -
-                     segment_begin * kSegmentKeys;
+                     std::max(FirstKey(block), segment_begin * kSegmentKeys);
     return static_cast<int64_t>(keys) * (Rows(block) + 2);
   }
 
   void AddUnits(int index, int64_t total, int n_threads) {
     Block& block = blocks_[static_cast<size_t>(index)];
-    const int segments = Segments(block);
-    const int64_t cost = Cost(block, 0, segments);
+    const int first = FirstSegment(block), end = EndSegment(block), segments = end - first;
+    const int64_t cost = Cost(block, first, end);
     const bool whole = n_threads == 1 || cost * kWholeBlocksPerThread * n_threads <= total;
     const int64_t parts =
         whole ? 1 : std::min<int64_t>(segments, 1 + cost * kUnitsPerThread * n_threads / total);
     const int64_t parked = static_cast<int64_t>(segments) * Rows(block);
     if (parts <= 1 || n_parked_rows_ + parked > kMaxParkedRows) {
-      units_.push_back({index, 0, segments, cost});
+      units_.push_back({index, first, end, cost});
       return;
     }
     block.parked_row = n_parked_rows_;
     n_parked_rows_ += parked;
     split_blocks_.push_back(index);
     for (int64_t part = 0; part < parts; ++part) {
-      const int from = static_cast<int>(segments * part / parts);
-      const int to = static_cast<int>(segments * (part + 1) / parts);
+      const int from = first + static_cast<int>(segments * part / parts);
+      const int to = first + static_cast<int>(segments * (part + 1) / parts);
       units_.push_back({index, from, to, Cost(block, from, to)});
     }
   }
@@ -169,9 +178,8 @@ class TiledAttention final : public AttentionKernels {
     const RowState rows = workspace.rows.From(0);
     if (block.parked_row < 0) Clear(rows, n, head_dim());
     for (int segment = unit.segment_begin; segment < unit.segment_end; ++segment) {
-      const RowState state =
-          block.parked_row < 0 ? workspace.segment.From(0)
-                               : parked_.From(block.parked_row + static_cast<int64_t>(segment) * n);
+      const RowState state = block.parked_row < 0 ? workspace.segment.From(0)
+                                                  : parked_.From(ParkedRow(block, segment));
       Clear(state, n, head_dim());
       RunSegment(block, segment, workspace, state);
       if (block.parked_row < 0) kernels_.fold(state, n, head_dim(), c_, rows);
@@ -184,8 +192,10 @@ class TiledAttention final : public AttentionKernels {
     const int n = Rows(block);
     const int n_keys = LastPosition(block) + 1;
     const int end = std::min(n_keys, (segment + 1) * kSegmentKeys);
+    const int first_tile = FirstKey(block) / kTileKeys * kTileKeys;
     KeyTile tile;
-    for (int first_key = segment * kSegmentKeys; first_key < end; first_key += kTileKeys) {
+    for (int first_key = std::max(segment * kSegmentKeys, first_tile); first_key < end;
+         first_key += kTileKeys) {
       FindGroups(block, first_key, n_keys, tile.k, &tile.v);
       const int next_key = first_key + kTileKeys;
       FindGroups(block, next_key < n_keys ? next_key : first_key, n_keys, tile.next_k, nullptr);
@@ -197,15 +207,26 @@ class TiledAttention final : public AttentionKernels {
           visible[r] = Position(block.row_begin + (from + r) / group_) + 1 - first_key;
         const int seen = std::min(kTileKeys, visible[count - 1]);  // positions ascend
         if (seen <= 0) continue;
+        const int32_t* hidden = nullptr;
+        if (args_->window > 0) {
+          hidden = HiddenKeys(visible, count, workspace.hidden.data());
+          if (hidden[0] >= kTileKeys) continue;
+        }
         tile.n_groups = (seen + kGroupKeys - 1) / kGroupKeys;
         kernels_.attend(
-            {workspace.q.data() + static_cast<int64_t>(from) * kRowStride, visible, count}, tile,
-            head_dim(), c_,
+            {workspace.q.data() + static_cast<int64_t>(from) * kRowStride, visible, count, hidden},
+            tile, head_dim(), c_,
             {state.max + from, state.sum + from,
              state.out + static_cast<int64_t>(from) * kRowStride});
         tile.fresh = false;
       }
     }
+  }
+
+  // Of a tile: keys before the window of each row, ascending as the rows' positions do.
+  const int32_t* HiddenKeys(const int32_t* visible, int n, int32_t* hidden) const {
+    for (int r = 0; r < n; ++r) hidden[r] = visible[r] - args_->window;
+    return hidden;
   }
 
   // Addresses of the groups of the tile at first_key, of which the sequence has n_keys keys in all.
@@ -239,9 +260,8 @@ class TiledAttention final : public AttentionKernels {
     const int n = Rows(block);
     const RowState rows = workspace.rows.From(0);
     Clear(rows, n, head_dim());
-    for (int segment = 0; segment < Segments(block); ++segment)
-      kernels_.fold(parked_.From(block.parked_row + static_cast<int64_t>(segment) * n), n,
-                    head_dim(), c_, rows);
+    for (int segment = FirstSegment(block); segment < EndSegment(block); ++segment)
+      kernels_.fold(parked_.From(ParkedRow(block, segment)), n, head_dim(), c_, rows);
     Finish(block, rows);
   }
 

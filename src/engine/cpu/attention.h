@@ -22,6 +22,7 @@ struct AttentionArgs {
       nullptr;  // pages of the step; K (after rope) and V of the step's rows are already written
   int layer = 0;
   int n_heads = 0;
+  int window = 0;           // keys a row sees at most, its own included; 0 = all before it
   double scale = 0;         // 1 / sqrt(head_dim) by default
   const bf16* q = nullptr;  // (n_tokens, q_stride): n_heads * head_dim, after rope
   int64_t q_stride = 0;

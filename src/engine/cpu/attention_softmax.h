@@ -66,6 +66,13 @@ inline float MaxOfScores(float* s, int visible, int groups) {
   return FoldMax(top);
 }
 
+// Hides the first n scores of a row from the softmax.
+inline void HideFirst(float* s, int n) {
+  const Lanes none = Splat<Lanes>(kMinusInfinity);
+  for (int j = 0; j < kTileKeys && j < n; j += kLanes)
+    Store(s + j, n - j < kLanes ? KeepFirst(none, n - j, Load<Lanes>(s + j)) : none);
+}
+
 // P of the row in all groups of the tile; returns their sum. A row without visible keys, or with
 // scores of -inf only (max = -inf), weighs nothing.
 template <class Dot>
@@ -96,6 +103,7 @@ void Softmax(typename Dot::Scratch* scratch, const TileRows& rows, int n_groups,
   alignas(64) float rescale[RoundedRows(Dot::kMaxRows)] = {};
   for (int r = 0; r < rows.n; ++r) {
     groups[r] = VisibleGroups(rows.visible[r], n_groups);
+    if (rows.hidden != nullptr) HideFirst(scratch->s[r], rows.hidden[r]);
     const float before = state.max[r];
     const float here = MaxOfScores(scratch->s[r], rows.visible[r], groups[r]);
     max[r] = before > here ? before : here;

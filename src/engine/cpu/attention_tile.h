@@ -49,6 +49,9 @@ struct TileRows {
   const void* q;           // (n, kRowStride), packed by pack_query
   const int32_t* visible;  // (n) keys of the tile the row sees: <= 0 none, >= 128 all
   int n;                   // 1..max_rows
+  // (n) keys at the front of the tile that lie before the row's window: <= 0 none, >= 128 all;
+  // null: no windows.
+  const int32_t* hidden = nullptr;
 };
 
 struct AttentionTileKernels {

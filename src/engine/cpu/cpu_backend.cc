@@ -226,6 +226,7 @@ class CpuBackend : public Backend {
     args.pool_base = kv_->base();
     args.layer = layer;
     args.n_heads = model_.n_heads;
+    args.window = model_.windows[layer];
     args.scale = 1.0 / std::sqrt(static_cast<double>(model_.head_dim));
     args.q = qkv_.data;
     args.q_stride = qkv_.stride;

@@ -217,20 +217,22 @@ class Fp32Backend : public Backend {
   void AttendHead(int layer, int row, int head, std::vector<float>& scores) {
     const int d = model_.head_dim, kv_head = head / (model_.n_heads / model_.n_kv_heads);
     const int n_keys = step_.position(row) + 1, page_tokens = layout_.page_tokens;
+    const int window = model_.windows[layer];
+    const int first = window == 0 ? 0 : std::max(0, n_keys - window);
     const int32_t* pages = step_.pages_of_piece(step_.piece(row));
     const float scale = static_cast<float>(1 / std::sqrt(static_cast<double>(d)));
     const float* q = q_.row(row) + head * d;
     scores.resize(n_keys);
-    for (int key = 0; key < n_keys; ++key) {
+    for (int key = first; key < n_keys; ++key) {
       scores[key] =
           scale * Dot(q, KRow(layer, kv_head, pages[key / page_tokens], key % page_tokens), d);
     }
-    const float most = *std::max_element(scores.begin(), scores.end());
+    const float most = *std::max_element(scores.begin() + first, scores.end());
     float sum = 0;
-    for (float& score : scores) sum += score = std::exp(score - most);
+    for (int key = first; key < n_keys; ++key) sum += scores[key] = std::exp(scores[key] - most);
     float* out = attended_.row(row) + head * d;
     std::fill_n(out, d, 0.0f);
-    for (int key = 0; key < n_keys; ++key) {
+    for (int key = first; key < n_keys; ++key) {
       const float* v = VRow(layer, kv_head, pages[key / page_tokens], key % page_tokens);
       for (int i = 0; i < d; ++i) out[i] += scores[key] * v[i];
     }
