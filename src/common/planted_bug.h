@@ -18,7 +18,6 @@ enum class PlantedBug {
   kWaitsAfterAbort,      // an aborted handoff stays in the queue for room
   kPromisesPromptOnly,   // room is checked for the prompt's pages only
   kSinksOfLostPeerStay,  // handoffs from a lost peer wait for it for ever
-  kResumesUnderWrite,    // a handoff goes on while receives of its old connection are posted
   // Decode worker.
   kLateKvDropped,    // KV that comes after its request's cancel is forgotten, pages and all
   kOrphansKept,      // no deadline for KV whose request never comes
@@ -31,7 +30,6 @@ enum class PlantedBug {
   kPagesBackAtCancel,       // a cancelled prompt's pages go back while its handoff is open
   kFailureEndsAll,          // one failed handoff ends every prompt
   kPromiseAfterNoRoom,      // a promise that follows NO_ROOM is ignored
-  kCommittedPromptStays,    // a prompt stays after its handoff is committed
   kNeverAges,               // short prompts pass a long one for ever
   // Worker.
   kSweepNeedsWork,     // timers run only in turns that compute

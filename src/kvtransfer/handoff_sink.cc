@@ -114,8 +114,7 @@ void HandoffSink::Resume(ConnectionId connection, uint32_t resume_from, int64_t 
 }
 
 void HandoffSink::ResumeIfQuiet(int64_t now_us, HandoffEffects* out) {
-  if (state_ != State::kSuspended || !resume_from_) return;
-  if (!claims_.empty() && !Planted(PlantedBug::kResumesUnderWrite)) return;
+  if (state_ != State::kSuspended || !resume_from_ || !claims_.empty()) return;
   state_ = State::kReceiving;
   since_us_ = now_us;
   for (const uint32_t seq : landed_)

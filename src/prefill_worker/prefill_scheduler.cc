@@ -160,7 +160,6 @@ void PrefillScheduler::Ended(const HandoffEnded& event) {
   if (prompt->phase == Phase::kEnding) {
     EndIfReleased(prompt);
   } else if (prompt->phase == Phase::kCommitting && event.status.ok()) {
-    if (Planted(PlantedBug::kCommittedPromptStays)) return;
     End(prompt, EndReason::kLength, {});
   } else {
     prompt->fault = PartFault::kHandoff;

@@ -131,6 +131,7 @@ Swarm Swarm::Flood(uint64_t seed) {
     swarm.workers.push_back(DrawWorker(swarm, role, random));
   WorkerPlan& prefill = swarm.workers.front();
   prefill.step_us = 2000;
+  prefill.chunk_tokens = 0;  // with its turn it has whole steps
   prefill.max_step_tokens = prefill.max_batch + static_cast<int>(random.Magnitude(1, 16));
   WorkerPlan& decode = swarm.workers.back();  // nobody waits for it: OPENs would overtake there
   decode.pages = 1000;
