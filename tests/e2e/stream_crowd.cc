@@ -18,7 +18,8 @@ CrowdStream RunStream(const HttpClient& client, int n, const std::function<void(
   absl::Time last = absl::Now();
   const std::string prompt = absl::StrFormat("Tell me about %d ducks.", n);
   const auto response = client.Post(
-      "/v1/completions", StreamBody(prompt, 300), [&](std::string_view data, absl::Time now) {
+      "/v1/completions", StreamBody(prompt, kCrowdTokens),
+      [&](std::string_view data, absl::Time now) {
         if (chunks > 0) stream.longest_gap = std::max(stream.longest_gap, now - last);
         last = now;
         if (++chunks == 20) on_20th();

@@ -12,6 +12,9 @@
 namespace baton {
 
 inline constexpr int kCrowd = 6;
+// Of a stream: a second's worth and more, so that the streams still run when a client that lags
+// behind has seen its twentieth.
+inline constexpr int kCrowdTokens = 1500;
 
 struct CrowdStream {
   std::string text;  // its chunks' choices; of a failed request the error
@@ -21,8 +24,8 @@ struct CrowdStream {
 // Body of a streamed greedy completion that runs to max_tokens.
 std::string StreamBody(const std::string& prompt, int max_tokens);
 
-// Runs kCrowd streams of 300 tokens to their ends. when_all_run is called once, on the thread of a
-// stream, when each of them has brought 20 tokens.
+// Runs kCrowd streams of kCrowdTokens to their ends. when_all_run is called once, on the thread of
+// a stream, when each of them has brought 20 tokens.
 std::vector<CrowdStream> RunCrowd(const HttpClient& client,
                                   const std::function<void()>& when_all_run);
 
