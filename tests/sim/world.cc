@@ -11,7 +11,10 @@ namespace baton::sim {
 namespace {
 
 constexpr int64_t kSecondUs = 1'000'000;
-constexpr int64_t kSafetyUs = 60 * kSecondUs, kLivenessUs = 120 * kSecondUs;
+constexpr int64_t kSafetyUs = 60 * kSecondUs;
+// Long enough for the slowest wires with the smallest windows, and less than any timer that ends a
+// wait for room, pages or a turn (ten minutes): nobody is saved by one.
+constexpr int64_t kLivenessUs = 400 * kSecondUs;
 constexpr uint64_t kMostTurns = 5'000'000;  // of the loop; a run has a few thousand
 constexpr int kMostPreemptions = 3;         // of a request (docs/ARCHITECTURE.md)
 constexpr int64_t kReleaseUs = 100'000;
@@ -213,13 +216,16 @@ void World::CheckReport(const StreamReported& reported) {
   for (const WorkerEvent& event : reported.report.events) {
     const auto* part = std::get_if<PartEnded>(&event);
     if (part == nullptr) continue;
-    const bool told_to = [&] {
+    const auto is_cancelled = [&] {
       const auto it = cancels_.find({reported.worker, part->request_id});
       return it != cancels_.end() && it->second >= part->epoch;
-    }();
-    if (part->reason == EndReason::kPreempted && !told_to)
-      Require(++preemptions_[part->request_id] <= kMostPreemptions,
+    };
+    const bool told_to = is_cancelled();
+    if (part->reason == EndReason::kPreempted) {
+      CollectEffects();  // the router may have given the attempt up within this very turn
+      Require(is_cancelled() || ++preemptions_[part->request_id] <= kMostPreemptions,
               "request %x was preempted more than %d times", part->request_id, kMostPreemptions);
+    }
     if (part->reason == EndReason::kCancelled)
       Require(told_to || lost_once_.contains(reported.worker),
               "worker %x cancelled attempt %d of request %x by itself", reported.worker,
