@@ -217,7 +217,7 @@ void MemNetwork::FinishStraggler(size_t index) {
   const uint64_t n_bytes = straggler.bytes.size();
   if (watch_.landing)
     watch_.landing(straggler.receiver, straggler.operation, straggler.destination, n_bytes);
-  std::memcpy(straggler.destination, straggler.bytes.data(), n_bytes);
+  std::copy(straggler.bytes.begin(), straggler.bytes.end(), straggler.destination);  // maybe none
   straggler.receiver->Report(ChunkLanded{straggler.operation, straggler.whole});
 }
 
