@@ -54,7 +54,8 @@ class Reader {
     do {
       if (deadline_ != absl::InfiniteFuture()) RETURN_IF_ERROR(LimitWait());
       got = ::recv(fd_, chunk, sizeof(chunk), 0);
-    } while (got < 0 && errno == EINTR);
+      // A kernel tick may end the wait before the exchange's time is up.
+    } while (got < 0 && (errno == EINTR || (errno == EAGAIN && is_limited_)));
     if (got == 0) return absl::NotFoundError("connection closed by the server");
     if (got < 0) return absl::UnavailableError(absl::StrFormat("recv: %s", std::strerror(errno)));
     received_ = absl::Now();
@@ -84,13 +85,14 @@ class Reader {
 
  private:
   // The kernel ends the next recv when the whole exchange has had its time.
-  absl::Status LimitWait() const {
+  absl::Status LimitWait() {
     const absl::Duration left = deadline_ - absl::Now();
     if (left <= absl::ZeroDuration()) return absl::UnavailableError("the exchange's time is up");
     timeval now{};
     socklen_t size = sizeof(now);
     ::getsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &now, &size);
     if (left >= absl::DurationFromTimeval(now)) return absl::OkStatus();
+    is_limited_ = true;
     const timeval limit = absl::ToTimeval(std::max(left, absl::Microseconds(1)));
     ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
     return absl::OkStatus();
@@ -102,6 +104,7 @@ class Reader {
   }
   int fd_;
   absl::Time deadline_;
+  bool is_limited_ = false;  // recv waits until the deadline at most, not for the usual silence
   std::string buffer_;
   size_t at_ = 0;
   absl::Time received_;

@@ -110,9 +110,7 @@ Exchange RunExchange(const HttpUrl& url, const ChaosRequest& request, const Mann
   const auto response = HttpClient(url, limits).Post(request.path, request.body, on_data);
   out.ended = absl::Now();
   if (!response.ok()) {
-    // The kernel's clock of a receive may run out a little before ours.
-    constexpr absl::Duration kClockSlack = absl::Milliseconds(1);
-    out.left = out.left || out.ended - out.sent >= manner.leaves_after - kClockSlack;
+    out.left = out.left || out.ended - out.sent >= manner.leaves_after;
     if (!out.left) out.error = std::string(response.status().message());
     return out;
   }
