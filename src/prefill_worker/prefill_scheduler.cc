@@ -35,6 +35,8 @@ struct PrefillScheduler::Prompt {
   int32_t size() const { return static_cast<int32_t>(request.tokens.size()); }
   int32_t remaining() const { return size() - done; }
   bool has_inflow() const { return request.inflow.tokens > 0; }
+  // A handoff may still read or write its pages.
+  bool in_transfer() const { return handing_over || inflow_open; }
 };
 
 PrefillScheduler::PrefillScheduler(const PrefillOptions& options, KvPool* pool)
@@ -239,7 +241,7 @@ absl::Time PrefillScheduler::NextDeadline() const {
 void PrefillScheduler::Stop(Prompt* prompt, EndReason reason, std::string message) {
   if (prompt->phase == Phase::kEnding) return;
   std::erase_if(pieces_, [prompt](const Piece& piece) { return piece.prompt == prompt; });
-  if (!prompt->handing_over && !prompt->inflow_open) {
+  if (!prompt->in_transfer()) {
     End(prompt, reason, std::move(message));
     return;
   }
@@ -257,8 +259,7 @@ void PrefillScheduler::Stop(Prompt* prompt, EndReason reason, std::string messag
 }
 
 void PrefillScheduler::EndIfReleased(Prompt* prompt) {
-  if (!prompt->handing_over && !prompt->inflow_open)
-    End(prompt, prompt->reason, std::move(prompt->message));
+  if (!prompt->in_transfer()) End(prompt, prompt->reason, std::move(prompt->message));
 }
 
 void PrefillScheduler::End(Prompt* prompt, EndReason reason, std::string message) {
@@ -309,10 +310,9 @@ bool PrefillScheduler::TakePages(Prompt* prompt) {
   }
   const int missing = PagesToStart(*prompt) - static_cast<int>(prompt->pages.size());
   if (missing <= pool_->free() - kept_pages_) {
-    if (!prompt->has_inflow()) {
-      prompt->done = static_cast<int32_t>(prompt->pages.size()) * pool_->layout().page_tokens;
-      reused_tokens_ += prompt->done;
-    }
+    const auto found = static_cast<int32_t>(prompt->pages.size()) * pool_->layout().page_tokens;
+    prompt->done += found;
+    reused_tokens_ += found;
     CHECK(pool_->Take(missing, &prompt->pages));
     taken_pages_ += free_before - pool_->free();
     return true;

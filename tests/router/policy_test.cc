@@ -98,14 +98,19 @@ TEST_CASE("a worker that can never hold the request is not chosen") {
   CHECK_FALSE(ChoosePlan({}, kShape).has_value());
 }
 
+std::vector<Candidate> RandomCandidates(std::mt19937_64& random) {
+  std::vector<Candidate> candidates;
+  for (Incarnation id = 1; id <= 6; ++id)
+    candidates.push_back(Worker(id, static_cast<Role>(random() % 3),
+                                static_cast<double>(random() % 4) * 50,
+                                static_cast<double>(random() % 4) * 50, random() % 3));
+  return candidates;
+}
+
 TEST_CASE("the order of the candidates does not matter") {
   std::mt19937_64 random(1);
   for (int run = 0; run < 2000; ++run) {
-    std::vector<Candidate> candidates;
-    for (Incarnation id = 1; id <= 6; ++id)
-      candidates.push_back(Worker(id, static_cast<Role>(random() % 3),
-                                  static_cast<double>(random() % 4) * 50,
-                                  static_cast<double>(random() % 4) * 50, random() % 3));
+    std::vector<Candidate> candidates = RandomCandidates(random);
     const std::optional<Plan> plan = ChoosePlan(candidates, kShape);
     std::shuffle(candidates.begin(), candidates.end(), random);
     REQUIRE(ChoosePlan(candidates, kShape) == plan);
@@ -186,11 +191,7 @@ TEST_CASE("the order of the candidates does not matter for a relay either") {
   std::mt19937_64 random(2);
   int relays = 0;
   for (int run = 0; run < 2000; ++run) {
-    std::vector<Candidate> candidates;
-    for (Incarnation id = 1; id <= 6; ++id)
-      candidates.push_back(Worker(id, static_cast<Role>(random() % 3),
-                                  static_cast<double>(random() % 4) * 50,
-                                  static_cast<double>(random() % 4) * 50, random() % 3));
+    std::vector<Candidate> candidates = RandomCandidates(random);
     const std::optional<Plan> plan = ChoosePlan(candidates, kShape);
     REQUIRE(plan.has_value());
     const Plan relay = Relay(*plan, candidates);
