@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <random>
+#include <span>
 #include <vector>
 
 #include "engine/cpu/aligned_buffer.h"
@@ -59,6 +60,18 @@ class LinearProblem {
     Outputs out(*this, begin, end);
     kernels.Run(out.args, pool);
     return out.Bits();
+  }
+  // The bits of each of several layers computed together.
+  static std::vector<std::vector<uint32_t>> RunAll(std::span<LinearProblem> problems,
+                                                   LinearKernels& kernels, ComputePool& pool) {
+    std::vector<Outputs> outputs;
+    std::vector<LinearArgs> layers;
+    for (LinearProblem& problem : problems) outputs.emplace_back(problem, 0, problem.shape_.rows);
+    for (const Outputs& out : outputs) layers.push_back(out.args);
+    kernels.RunAll(layers, pool);
+    std::vector<std::vector<uint32_t>> bits;
+    for (const Outputs& out : outputs) bits.push_back(out.Bits());
+    return bits;
   }
   std::vector<uint32_t> Expected() {
     Outputs out(*this, 0, shape_.rows);

@@ -178,6 +178,28 @@ TEST_CASE("a row's bits do not depend on its batch or on threads") {
   }
 }
 
+TEST_CASE("layers computed together have the bits of each alone") {
+  std::vector<Path> paths = AllPaths();
+  ComputePool two(2, 0), three(3, 0);
+  std::mt19937 random(21);
+  for (int round = 0; round < 12; ++round) {
+    std::vector<LinearProblem> problems;
+    std::vector<std::vector<uint32_t>> expected;
+    for (size_t i = 0, n = 1 + random() % 9; i < n; ++i) {
+      Shape shape;
+      shape.rows = i % 3 == 0 ? 1 : i % 5 == 0 ? 600 : 1 + random() % 40;
+      shape.epilogue = kAllEpilogues[random() % 4];
+      shape.n = shape.epilogue == Epilogue::kSwiGlu ? 96 : 1 + random() % 150;
+      shape.k = 1 + random() % 90;
+      expected.push_back(problems.emplace_back(shape, Values::kNormal, random()).Expected());
+    }
+    for (Path& path : paths) {
+      INFO(path.name << " round " << round);
+      REQUIRE(LinearProblem::RunAll(problems, *path.kernels, round % 2 ? two : three) == expected);
+    }
+  }
+}
+
 TEST_CASE("no rows and no outputs are nothing to do") {
   std::vector<Path> paths = AllPaths();
   ComputePool pool(2, 0);

@@ -63,7 +63,36 @@ class TableLinearKernels final : public LinearKernels {
 
   Isa isa() const override { return isa_; }
 
-  void Run(const LinearArgs& args, ComputePool& pool) override {
+  void RunAll(std::span<const LinearArgs> layers, ComputePool& pool) override {
+    parts_.clear();
+    for (const LinearArgs& args : layers) AddParts(args);
+    if (parts_.empty()) return;
+    PlaceRows();
+    const Part& last = parts_.back();
+    ForItems(pool, last.first_pack_item + last.table->pack_items(last.job),
+             packed_elements_ <= kSerialPackElements, &Part::first_pack_item,
+             [](const Part& part, int64_t item, int) { part.table->pack(part.job, item); });
+    // Members' scratch lies in separate 4 KiB pages, an odd number of lines apart.
+    int64_t bytes = 0;
+    for (const Part& part : parts_) bytes = std::max(bytes, part.table->scratch_bytes(part.job));
+    bytes = RoundUp(bytes, 4096) + 64;
+    std::byte* const scratch =
+        static_cast<std::byte*>(scratch_.Reserve(static_cast<size_t>(bytes * pool.n_threads())));
+    ForItems(pool, last.first_run_item + last.table->run_items(last.job), false,
+             &Part::first_run_item, [&](const Part& part, int64_t item, int member) {
+               part.table->run(part.job, item, scratch + bytes * member);
+             });
+  }
+
+ private:
+  // At most max_rows rows of one layer, and where its items lie among those of all parts.
+  struct Part {
+    const LinearKernelTable* table;
+    LinearJob job;
+    int64_t first_pack_item, first_run_item;
+  };
+
+  void AddParts(const LinearArgs& args) {
     if (args.rows <= 0 || args.weights.n <= 0) return;
     CheckArgs(args);
     const LinearJob job = JobOf(args);
@@ -72,31 +101,52 @@ class TableLinearKernels final : public LinearKernels {
     for (int64_t part = 0; part < parts; ++part) {
       const int64_t begin = args.rows * part / parts;
       const int64_t end = args.rows * (part + 1) / parts;
-      RunPart(table, RowsOf(job, begin, end - begin), pool);
+      parts_.push_back({&table, RowsOf(job, begin, end - begin), 0, 0});
     }
   }
 
- private:
-  void RunPart(const LinearKernelTable& table, LinearJob job, ComputePool& pool) {
-    job.packed_rows = packed_rows_.Reserve(static_cast<size_t>(table.packed_rows_bytes(job)));
-    const int64_t pack_items = table.pack_items(job);
-    if (job.rows * job.k_padded <= kSerialPackElements) {
-      for (int64_t item = 0; item < pack_items; ++item) table.pack(job, item);
-    } else {
-      pool.For(pack_items, [&](int64_t item, int) { table.pack(job, item); });
+  // Counts the items and gives every part its place for packed rows.
+  void PlaceRows() {
+    int64_t bytes = 0, pack_items = 0, run_items = 0;
+    packed_elements_ = 0;
+    const auto packed_bytes = [](const Part& part) {
+      return RoundUp(part.table->packed_rows_bytes(part.job), 64);
+    };
+    for (Part& part : parts_) {
+      part.first_pack_item = pack_items;
+      part.first_run_item = run_items;
+      pack_items += part.table->pack_items(part.job);
+      run_items += part.table->run_items(part.job);
+      packed_elements_ += part.job.rows * part.job.k_padded;
+      bytes += packed_bytes(part);
     }
-    // Members' scratch lies in separate 4 KiB pages, an odd number of lines apart.
-    const size_t bytes = static_cast<size_t>(RoundUp(table.scratch_bytes(job), 4096) + 64);
-    std::byte* scratch =
-        static_cast<std::byte*>(scratch_.Reserve(bytes * static_cast<size_t>(pool.n_threads())));
-    pool.For(table.run_items(job), [&](int64_t item, int member) {
-      table.run(job, item, scratch + bytes * static_cast<size_t>(member));
-    });
+    std::byte* place = static_cast<std::byte*>(packed_rows_.Reserve(static_cast<size_t>(bytes)));
+    for (Part& part : parts_) {
+      part.job.packed_rows = place;
+      place += packed_bytes(part);
+    }
+  }
+
+  // fn(part, item of the part, member) for all `items` items, on this thread alone if `serial`.
+  template <typename Fn>
+  void ForItems(ComputePool& pool, int64_t items, bool serial, int64_t Part::*first,
+                const Fn& fn) const {
+    const auto run = [&](int64_t item, int member) {
+      const auto after =
+          std::upper_bound(parts_.begin(), parts_.end(), item,
+                           [&](int64_t i, const Part& part) { return i < part.*first; });
+      const Part& part = *std::prev(after);
+      fn(part, item - part.*first, member);
+    };
+    if (!serial) return pool.For(items, run);
+    for (int64_t item = 0; item < items; ++item) run(item, 0);
   }
 
   Isa isa_;
   const LinearKernelTable& one_row_;
   const LinearKernelTable& rows_;
+  std::vector<Part> parts_;  // of the layers at hand, in their order
+  int64_t packed_elements_ = 0;
   AlignedBuffer packed_rows_;
   AlignedBuffer scratch_;
 };

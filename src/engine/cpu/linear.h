@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "common/status.h"
 #include "engine/cpu/compute_pool.h"
@@ -56,7 +57,10 @@ class LinearKernels {
  public:
   virtual ~LinearKernels() = default;
   virtual Isa isa() const = 0;
-  virtual void Run(const LinearArgs& args, ComputePool& pool) = 0;
+  // All layers in two parallel regions, whatever their number and rows: the experts of a sparse
+  // layer would otherwise be a row of barriers. No layer may read what another writes.
+  virtual void RunAll(std::span<const LinearArgs> layers, ComputePool& pool) = 0;
+  void Run(const LinearArgs& args, ComputePool& pool) { RunAll({&args, 1}, pool); }
 };
 
 // isa: a supported path. Runs a 4,096-element self-test against the FMA form first: a CPU that
