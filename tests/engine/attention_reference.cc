@@ -7,6 +7,7 @@
 
 #include "engine/cpu/mxcsr.h"
 #include "engine/numerics/exp2.h"
+#include "engine/numerics/tanh.h"
 
 namespace baton {
 namespace {
@@ -25,6 +26,11 @@ float TileOrder(float acc, const A& a, const B& b) {
   return acc + (even + odd);
 }
 
+// What a score is multiplied with to be an exponent of two.
+float Exponent(const ReferenceRule& rule) {
+  return static_cast<float>((rule.soft_cap == 0 ? rule.scale : 1.0) * 1.4426950408889634);
+}
+
 ReferenceState EmptyState(size_t head_dim) {
   return {kMinusInfinity, 0.0f, std::vector<float>(head_dim, 0.0f)};
 }
@@ -41,9 +47,10 @@ float SumWeights(const std::array<float, kTile>& p) {
 }
 
 // Of the tile's n_keys keys the first n_hidden lie before the window.
-void AddTile(const ReferenceKv& kv, const bf16* q, int first_key, int n_keys, int n_hidden, float c,
-             ReferenceState* s) {
+void AddTile(const ReferenceKv& kv, const bf16* q, int first_key, int n_keys, int n_hidden,
+             const ReferenceRule& rule, ReferenceState* s) {
   const int d_head = kv.head_dim;
+  const float c = Exponent(rule);
   std::array<float, kTile> score, weight{};
   score.fill(kMinusInfinity);
   for (int j = std::max(0, n_hidden); j < n_keys; ++j) {
@@ -53,6 +60,10 @@ void AddTile(const ReferenceKv& kv, const bf16* q, int first_key, int n_keys, in
       acc = TileOrder(
           acc, [&](int i) { return g + i < d_head ? Bf16ToFloat(q[g + i]) : 0.0f; },
           [&](int i) { return g + i < d_head ? Bf16ToFloat(k[g + i]) : 0.0f; });
+    if (rule.soft_cap != 0) {
+      const float cap = static_cast<float>(rule.soft_cap);
+      acc = cap * Tanh(acc * static_cast<float>(rule.scale / rule.soft_cap));
+    }
     score[static_cast<size_t>(j)] = acc;
   }
   const float max = std::max(s->max, *std::max_element(score.begin(), score.end()));
@@ -81,17 +92,17 @@ void AddTile(const ReferenceKv& kv, const bf16* q, int first_key, int n_keys, in
 }  // namespace
 
 ReferenceState ReferenceAttentionState(const ReferenceKv& kv, const bf16* q, int position,
-                                       double scale, int window) {
+                                       const ReferenceRule& rule) {
   const NumericsMxcsrScope mxcsr;
-  const int first_key = window == 0 ? 0 : std::max(0, position + 1 - window);
+  const int first_key = rule.window == 0 ? 0 : std::max(0, position + 1 - rule.window);
   const size_t d_head = static_cast<size_t>(kv.head_dim);
-  const float c = static_cast<float>(scale * 1.4426950408889634);
+  const float c = Exponent(rule);
   ReferenceState row = EmptyState(d_head);
   for (int segment = 0; segment <= position; segment += kSegment) {
     ReferenceState s = EmptyState(d_head);
     for (int tile = segment; tile < segment + kSegment && tile <= position; tile += kTile)
       if (tile + kTile > first_key)
-        AddTile(kv, q, tile, std::min(kTile, position + 1 - tile), first_key - tile, c, &s);
+        AddTile(kv, q, tile, std::min(kTile, position + 1 - tile), first_key - tile, rule, &s);
     const float max = std::max(row.max, s.max);
     if (max == kMinusInfinity) continue;
     const float a = row.max == kMinusInfinity ? 0.0f : Exp2((row.max - max) * c);
@@ -103,16 +114,16 @@ ReferenceState ReferenceAttentionState(const ReferenceKv& kv, const bf16* q, int
   return row;
 }
 
-void ReferenceAttention(const ReferenceKv& kv, const bf16* q, int position, double scale, bf16* out,
-                        int window) {
+void ReferenceAttention(const ReferenceKv& kv, const bf16* q, int position,
+                        const ReferenceRule& rule, bf16* out) {
   const NumericsMxcsrScope mxcsr;
-  const ReferenceState row = ReferenceAttentionState(kv, q, position, scale, window);
+  const ReferenceState row = ReferenceAttentionState(kv, q, position, rule);
   const float inverse = 1.0f / row.sum;
   for (size_t d = 0; d < row.out.size(); ++d) out[d] = FloatToBf16(row.out[d] * inverse + 0.0f);
 }
 
 std::vector<double> ExactAttention(const ReferenceKv& kv, const bf16* q, int position,
-                                   double scale) {
+                                   const ReferenceRule& rule) {
   const size_t d_head = static_cast<size_t>(kv.head_dim), n = static_cast<size_t>(position) + 1;
   std::vector<double> weight(n);
   double max = -std::numeric_limits<double>::infinity(), sum = 0;
@@ -120,7 +131,8 @@ std::vector<double> ExactAttention(const ReferenceKv& kv, const bf16* q, int pos
     double dot = 0;
     for (size_t d = 0; d < d_head; ++d)
       dot += double{Bf16ToFloat(q[d])} * double{Bf16ToFloat(kv.k[j * d_head + d])};
-    weight[j] = dot * scale;
+    weight[j] = dot * rule.scale;
+    if (rule.soft_cap != 0) weight[j] = rule.soft_cap * std::tanh(weight[j] / rule.soft_cap);
     max = std::max(max, weight[j]);
   }
   std::vector<double> out(d_head, 0.0);

@@ -21,17 +21,21 @@ struct ReferenceState {
   float max = 0, sum = 0;
   std::vector<float> out;  // (head_dim)
 };
+struct ReferenceRule {
+  double scale = 1;
+  int window = 0;       // keys visible, its own included; 0: all
+  double soft_cap = 0;  // 0: none
+};
 ReferenceState ReferenceAttentionState(const ReferenceKv& kv, const bf16* q, int position,
-                                       double scale, int window = 0);
+                                       const ReferenceRule& rule);
 
-// One query row at absolute position `position` against keys 0..position, of which only the last
-// `window` are visible (0: all). out (head_dim).
+// One query row at absolute position `position` against keys 0..position. out (head_dim).
 // The unit is compiled with FMA; sets the numerics MXCSR itself.
-void ReferenceAttention(const ReferenceKv& kv, const bf16* q, int position, double scale, bf16* out,
-                        int window = 0);
+void ReferenceAttention(const ReferenceKv& kv, const bf16* q, int position,
+                        const ReferenceRule& rule, bf16* out);
 
 // The same with softmax and sums in double, nothing rounded.
 std::vector<double> ExactAttention(const ReferenceKv& kv, const bf16* q, int position,
-                                   double scale);
+                                   const ReferenceRule& rule);
 
 }  // namespace baton

@@ -25,13 +25,14 @@ constexpr int kLayers = 2, kLayer = 1;
 struct Shape {
   int head_dim, kv_heads, group, page_tokens;
   int window = 0;
+  double soft_cap = 0;
   int heads() const { return kv_heads * group; }
 };
 
 std::string Name(const Shape& s) {
   return "D " + std::to_string(s.head_dim) + ", " + std::to_string(s.kv_heads) + " kv heads x " +
          std::to_string(s.group) + ", pages of " + std::to_string(s.page_tokens) + ", window " +
-         std::to_string(s.window);
+         std::to_string(s.window) + ", soft cap " + std::to_string(s.soft_cap);
 }
 
 bf16 RandomBf16(std::mt19937& rng, float sigma) {
@@ -100,8 +101,9 @@ class Arena {
     args.pool_base = reinterpret_cast<std::byte*>(bytes_.data());
     args.layer = kLayer;
     args.n_heads = shape_.heads();
-    args.window = shape_.window;
-    args.scale = Scale();
+    args.window = Rule().window;
+    args.scale = Rule().scale;
+    args.soft_cap = Rule().soft_cap;
     args.q = q.data();
     args.q_stride = q_stride;
     args.out = out.data();
@@ -117,7 +119,9 @@ class Arena {
     return rows;
   }
 
-  double Scale() const { return 1.0 / std::sqrt(static_cast<double>(shape_.head_dim)); }
+  ReferenceRule Rule() const {
+    return {1.0 / std::sqrt(static_cast<double>(shape_.head_dim)), shape_.window, shape_.soft_cap};
+  }
 
   std::vector<bf16> Reference(int sequence_index, int position) const {
     const Sequence& s = sequence(sequence_index);
@@ -126,7 +130,7 @@ class Arena {
       const int64_t at = h * shape_.head_dim;
       ReferenceAttention(s.kv[static_cast<size_t>(h / shape_.group)],
                          s.q.data() + position * shape_.heads() * shape_.head_dim + at, position,
-                         Scale(), row.data() + at, shape_.window);
+                         Rule(), row.data() + at);
     }
     return row;
   }
@@ -288,6 +292,20 @@ TEST_CASE("rows with a sliding window equal the reference") {
   }
 }
 
+TEST_CASE("capped scores equal the reference") {
+  std::mt19937 rng = FreshRng();
+  for (double soft_cap : {0.5, 50.0}) {
+    for (int window : {0, 200}) {
+      Arena arena({80, 2, 3, 32, window, soft_cap}, {700, 90, 1300}, rng, 3.0f);
+      CheckAgainstReference(arena, {{0, 450, 700}, {1, 0, 90}, {2, 1299, 1300}}, 37);
+    }
+  }
+  for (float sigma : {1e-20f, 1e4f}) {
+    Arena arena({64, 1, 2, 16, 0, 30.0}, {600}, rng, sigma);
+    CheckAgainstReference(arena, {{0, 560, 600}}, 13);
+  }
+}
+
 TEST_CASE("a windowed row's bits do not depend on chunks and threads") {
   std::mt19937 rng = FreshRng();
   Arena arena({64, 2, 3, 32, 200}, {1300}, rng);
@@ -330,12 +348,14 @@ TEST_CASE("sharp, flat and overflowing scores equal the reference") {
 // Rows of one KV head whose keys lie in groups one after the other, seen by tile kernels directly.
 struct TileCase {
   int head_dim, n_keys;
+  double soft_cap;
   ReferenceKv kv;
   std::vector<bf16> k, v;  // in groups
   std::vector<bf16> q;     // (rows, head_dim)
   std::vector<int> positions;
 
-  TileCase(int dim, int keys, int rows, std::mt19937& rng) : head_dim(dim), n_keys(keys) {
+  TileCase(int dim, int keys, int rows, double cap, std::mt19937& rng)
+      : head_dim(dim), n_keys(keys), soft_cap(cap) {
     KvLayout layout;
     layout.page_tokens = static_cast<int>(RoundUp(keys, 16));
     layout.head_dim = kv.head_dim = dim;
@@ -357,13 +377,13 @@ struct TileCase {
     positions.back() = keys - 1;
   }
 
-  double scale() const { return 1 / std::sqrt(static_cast<double>(head_dim)); }
+  ReferenceRule rule() const { return {1 / std::sqrt(static_cast<double>(head_dim)), 0, soft_cap}; }
 
   std::vector<ReferenceState> Reference() const {
     std::vector<ReferenceState> states;
     for (size_t r = 0; r < positions.size(); ++r)
       states.push_back(ReferenceAttentionState(kv, q.data() + r * static_cast<size_t>(head_dim),
-                                               positions[r], scale()));
+                                               positions[r], rule()));
     return states;
   }
 
@@ -371,7 +391,7 @@ struct TileCase {
     const NumericsMxcsrScope mxcsr;
     const int n = static_cast<int>(positions.size());
     const size_t size = static_cast<size_t>((n + kPaddingRows) * kRowStride);
-    const float c = static_cast<float>(scale() * 1.4426950408889634);
+    const ScoreScale scale = ScoreScaleOf(rule().scale, rule().soft_cap);
     std::vector<float> packed(size), out(size), segment_out(size);
     std::vector<float> max(positions.size(), -INFINITY), sum(positions.size());
     for (int r = 0; r < n; ++r)
@@ -381,8 +401,8 @@ struct TileCase {
       std::vector<float> segment_max(positions.size(), -INFINITY), segment_sum(positions.size());
       const RowState segment = {segment_max.data(), segment_sum.data(), segment_out.data()};
       for (int key = begin; key < std::min(n_keys, begin + kSegmentKeys); key += kTileKeys)
-        AddTile(kernels, packed.data(), key, c, segment);
-      kernels.fold(segment, n, head_dim, c, {max.data(), sum.data(), out.data()});
+        AddTile(kernels, packed.data(), key, scale, segment);
+      kernels.fold(segment, n, head_dim, scale.c, {max.data(), sum.data(), out.data()});
     }
     std::vector<ReferenceState> states;
     for (int r = 0; r < n; ++r)
@@ -393,8 +413,8 @@ struct TileCase {
   }
 
  private:
-  void AddTile(const AttentionTileKernels& kernels, const float* packed, int key, float c,
-               const RowState& segment) const {
+  void AddTile(const AttentionTileKernels& kernels, const float* packed, int key,
+               const ScoreScale& scale, const RowState& segment) const {
     KeyTile tile;
     tile.n_groups = std::min(kTileGroups, (n_keys - key + 15) / 16);
     for (int j = 0; j < tile.n_groups; ++j) {
@@ -409,7 +429,7 @@ struct TileCase {
     for (int r = 0; r < n; r += kernels.max_rows)
       kernels.attend(
           {packed + r * kRowStride, visible.data() + r, std::min(kernels.max_rows, n - r)}, tile,
-          head_dim, c, {segment.max + r, segment.sum + r, segment.out + r * kRowStride});
+          head_dim, scale, {segment.max + r, segment.sum + r, segment.out + r * kRowStride});
   }
 };
 
@@ -444,7 +464,8 @@ TEST_CASE("the fp32 state of every row equals the reference") {
   std::mt19937 rng = FreshRng();
   for (int head_dim : {16, 32, 64, 80, 96, 112, 128, 256})
     for (int rows : {1, 2, 3, 4, 5, 6, 7, 12, 16, 17, 32, 35}) {
-      const TileCase c(head_dim, 1 + static_cast<int>(rng() % 700), rows, rng);
+      const double soft_cap = rows % 2 == 0 ? 0 : 3;
+      const TileCase c(head_dim, 1 + static_cast<int>(rng() % 700), rows, soft_cap, rng);
       const std::vector<ReferenceState> expected = c.Reference();
       for (const TilePath& path : TilePaths()) {
         INFO(path.name << ", D " << head_dim << ", " << rows << " rows, " << c.n_keys << " keys");
@@ -456,19 +477,19 @@ TEST_CASE("the fp32 state of every row equals the reference") {
 TEST_CASE("a sum in another order is noticed") {
   if (SupportedIsas().size() == 1) return;  // the wrong kernel needs AVX-512
   std::mt19937 rng = FreshRng();
-  const TileCase c(64, 300, 6, rng);
+  const TileCase c(64, 300, 6, 0, rng);
   CHECK_FALSE(Same(c.Run(kWrongOrderAttention), c.Reference()));
 }
 
 TEST_CASE("the reference is close to softmax attention in double") {
   std::mt19937 rng = FreshRng();
   for (int head_dim : {64, 80, 128}) {
-    Arena arena({head_dim, 1, 1, 64}, {1200}, rng);
+    Arena arena({head_dim, 1, 1, 64, 0, head_dim == 80 ? 1.5 : 0.0}, {1200}, rng);
     for (int position : {0, 1, 100, 511, 512, 1199}) {
       const Sequence& s = arena.sequence(0);
       const std::vector<bf16> row = arena.Reference(0, position);
       const std::vector<double> exact =
-          ExactAttention(s.kv[0], s.q.data() + position * head_dim, position, arena.Scale());
+          ExactAttention(s.kv[0], s.q.data() + position * head_dim, position, arena.Rule());
       double error = 0, norm = 0;
       for (size_t d = 0; d < exact.size(); ++d) {
         error += std::pow(double{Bf16ToFloat(row[d])} - exact[d], 2);

@@ -13,6 +13,7 @@
 #include "engine/model_desc.h"
 #include "engine/numerics/exp2.h"
 #include "engine/numerics/fold.h"
+#include "engine/numerics/tanh.h"
 
 namespace baton {
 namespace {
@@ -165,6 +166,26 @@ TEST_CASE("exp2 is exact at integers and within 1.8e-7 elsewhere") {
     worst = std::max(worst, std::abs(double{Exp2(x)} - exact) / exact);
   }
   CHECK(worst < 1.8e-7);
+}
+
+TEST_CASE("tanh is within 4e-7, odd, and 1 at the ends") {
+  const NumericsMxcsrScope mxcsr;
+  const float infinity = std::numeric_limits<float>::infinity();
+  CHECK(Tanh(0.0f) == 0.0f);
+  CHECK(std::signbit(Tanh(-0.0f)));
+  for (float x : {9.0f, 12.0f, 1e30f, infinity}) {
+    CHECK(Tanh(x) == Approx(1.0f).epsilon(2e-7));
+    CHECK(Tanh(x) <= 1.0f);
+    CHECK(Tanh(-x) == -Tanh(x));
+  }
+  CHECK(std::isnan(Tanh(std::numeric_limits<float>::quiet_NaN())));
+  double worst = 0;
+  for (float x = 1e-30f; x < 20; x *= 1.00003f) {
+    const double exact = std::tanh(double{x});
+    worst = std::max(worst, std::abs(double{Tanh(x)} - exact) / exact);
+    if (Tanh(-x) != -Tanh(x)) FAIL("not odd at " << x);
+  }
+  CHECK(worst < 4e-7);
 }
 
 TEST_CASE("bounded exp2 gives the bits of exp2 up to 127") {

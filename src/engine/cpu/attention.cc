@@ -84,7 +84,7 @@ class TiledAttention final : public AttentionKernels {
   void Run(const AttentionArgs& args, ComputePool& pool) override {
     args_ = &args;
     group_ = args.n_heads / args.layout->n_kv_heads;
-    c_ = static_cast<float>(args.scale * 1.4426950408889634);
+    scale_ = ScoreScaleOf(args.scale, args.soft_cap);
     CHECK(group_ * args.layout->n_kv_heads == args.n_heads);
     CHECK(args.layout->head_dim % 16 == 0 && args.layout->head_dim <= kMaxHeadDim);
     Plan(pool.n_threads());
@@ -182,7 +182,7 @@ class TiledAttention final : public AttentionKernels {
                                                   : parked_.From(ParkedRow(block, segment));
       Clear(state, n, head_dim());
       RunSegment(block, segment, workspace, state);
-      if (block.parked_row < 0) kernels_.fold(state, n, head_dim(), c_, rows);
+      if (block.parked_row < 0) kernels_.fold(state, n, head_dim(), scale_.c, rows);
     }
     if (block.parked_row < 0) Finish(block, rows);
   }
@@ -215,7 +215,7 @@ class TiledAttention final : public AttentionKernels {
         tile.n_groups = (seen + kGroupKeys - 1) / kGroupKeys;
         kernels_.attend(
             {workspace.q.data() + static_cast<int64_t>(from) * kRowStride, visible, count, hidden},
-            tile, head_dim(), c_,
+            tile, head_dim(), scale_,
             {state.max + from, state.sum + from,
              state.out + static_cast<int64_t>(from) * kRowStride});
         tile.fresh = false;
@@ -261,7 +261,7 @@ class TiledAttention final : public AttentionKernels {
     const RowState rows = workspace.rows.From(0);
     Clear(rows, n, head_dim());
     for (int segment = FirstSegment(block); segment < EndSegment(block); ++segment)
-      kernels_.fold(parked_.From(ParkedRow(block, segment)), n, head_dim(), c_, rows);
+      kernels_.fold(parked_.From(ParkedRow(block, segment)), n, head_dim(), scale_.c, rows);
     Finish(block, rows);
   }
 
@@ -279,7 +279,7 @@ class TiledAttention final : public AttentionKernels {
   const AttentionTileKernels& kernels_;
   const AttentionArgs* args_ = nullptr;  // of the Run in progress
   int group_ = 0;                        // query heads per KV head
-  float c_ = 0;                          // scale * log2 e
+  ScoreScale scale_{};
   std::vector<Block> blocks_;
   std::vector<Unit> units_;
   std::vector<int> split_blocks_;
@@ -303,6 +303,13 @@ const AttentionTileKernels& TileKernels(Isa isa) {
 }
 
 }  // namespace
+
+ScoreScale ScoreScaleOf(double scale, double soft_cap) {
+  constexpr double kLog2E = 1.4426950408889634;
+  if (soft_cap == 0) return {static_cast<float>(scale * kLog2E)};
+  return {static_cast<float>(kLog2E), static_cast<float>(soft_cap),
+          static_cast<float>(scale / soft_cap)};
+}
 
 std::unique_ptr<AttentionKernels> MakeAttentionKernels(Isa isa) {
   return MakeAttentionKernelsOf(TileKernels(isa));

@@ -11,6 +11,7 @@
 #include "engine/cpu/attention_tile.h"
 #include "engine/numerics/exp2.h"
 #include "engine/numerics/fold.h"
+#include "engine/numerics/tanh.h"
 
 namespace baton {
 namespace {
@@ -119,12 +120,21 @@ void Softmax(typename Dot::Scratch* scratch, const TileRows& rows, int n_groups,
   }
 }
 
+// Scores of n rows in n_groups groups, capped.
+inline void CapScores(float (*s)[kTileKeys], int n, int n_groups, const ScoreScale& scale) {
+  const Lanes inner = Splat<Lanes>(scale.inner), cap = Splat<Lanes>(scale.cap);
+  for (int r = 0; r < n; ++r)
+    for (int j = 0; j < n_groups * kLanes; j += kLanes)
+      Store(s[r] + j, SoftCap(Load<Lanes>(s[r] + j), inner, cap));
+}
+
 template <class Dot>
-void Attend(const TileRows& rows, const KeyTile& tile, int head_dim, float c,
+void Attend(const TileRows& rows, const KeyTile& tile, int head_dim, const ScoreScale& scale,
             const RowState& segment) {
   typename Dot::Scratch scratch;
   Dot::Scores(rows, tile, head_dim, &scratch);
-  Softmax<Dot>(&scratch, rows, tile.n_groups, head_dim, c, segment);
+  if (scale.cap != 0) CapScores(scratch.s, rows.n, tile.n_groups, scale);
+  Softmax<Dot>(&scratch, rows, tile.n_groups, head_dim, scale.c, segment);
   Dot::AddValues(&scratch, rows.n, tile, head_dim, segment.out);
 }
 

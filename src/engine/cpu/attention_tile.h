@@ -54,14 +54,22 @@ struct TileRows {
   const int32_t* hidden = nullptr;
 };
 
+// How a score becomes an exponent of two: S * c, or with a soft cap cap * tanh(S * inner) * c.
+struct ScoreScale {
+  float c;          // fp32(scale * log2 e), with a soft cap fp32(log2 e)
+  float cap = 0;    // 0: none
+  float inner = 0;  // fp32(scale / cap)
+};
+ScoreScale ScoreScaleOf(double scale, double soft_cap);
+
 struct AttentionTileKernels {
   int max_rows;
   // One query row (head_dim) as the path wants it, padded with +0 to a multiple of 32.
   void (*pack_query)(const bf16* q, int head_dim, void* packed);
-  // Continues the rows' segment with one tile. c = fp32(scale * log2 e).
-  void (*attend)(const TileRows& rows, const KeyTile& tile, int head_dim, float c,
+  // Continues the rows' segment with one tile.
+  void (*attend)(const TileRows& rows, const KeyTile& tile, int head_dim, const ScoreScale& scale,
                  const RowState& segment);
-  // Folds a finished segment into the rows; segments come in ascending order.
+  // Folds a finished segment into the rows; segments come in ascending order. c: ScoreScale's.
   void (*fold)(const RowState& segment, int n, int head_dim, float c, const RowState& rows);
   // out (head_dim) = bf16 of one row's result.
   void (*finish)(float sum, const float* weighted, int head_dim, bf16* out);
