@@ -1,0 +1,18 @@
+// How long a relay of one chain takes (relay reference 3.9): the longest of its ranks' work and of
+// its links' bytes in every layer, and what the last slice waits for at the ends. Pure function,
+// any thread; the choice of a degree compares these and Alone().
+#pragma once
+
+#include <span>
+
+#include "planner/prefill_cost.h"
+
+namespace baton {
+
+// Seconds until the first token of a prompt cut into `slices` (ranks) behind `prefix` cached
+// tokens, from the moment all ranks begin. speeds: (ranks), 1 = what `cost` says. One slice: as
+// long as one worker alone.
+double ChainSeconds(const PrefillCost& cost, const ChainLink& link, std::span<const double> slices,
+                    double prefix, std::span<const double> speeds);
+
+}  // namespace baton

@@ -1,0 +1,54 @@
+// The estimate of a chain against the event simulations of the relay reference (3.9, 5.3), and its
+// own limits.
+
+#include "planner/chain_estimate.h"
+
+#include <catch2/catch.hpp>
+
+#include "planner/partition.h"
+
+namespace baton {
+namespace {
+
+// Llama-3-8B on an H100, causal kernel.
+PrefillCost SimulatedCost() {
+  PrefillCost cost;
+  cost.n_layers = 32;
+  cost.token = 2 * 218e6 / 550e12;
+  cost.pair = 4 * 4096 / 450e12;
+  cost.extra_tokens = 128;
+  cost.least_linear = 436e6 / 3e12;
+  cost.kv_bytes = 4096;
+  return cost;
+}
+
+double Chain(double tokens, double prefix, int ranks, double bytes_per_second) {
+  const std::vector<double> speeds(static_cast<size_t>(ranks), 1.0);
+  const ChainLink link{bytes_per_second, 10e-6};
+  const PrefillCost cost = SimulatedCost();
+  return ChainSeconds(cost, link, ClosedForm(cost, link, tokens, prefix, speeds), prefix, speeds);
+}
+
+TEST_CASE("within 5 % of the event simulation") {
+  CHECK(Chain(8192, 0, 4, 25e9) == Approx(.0665).epsilon(.05));
+  CHECK(Chain(8192, 0, 8, 25e9) == Approx(.0401).epsilon(.05));
+  CHECK(Chain(32768, 0, 8, 25e9) == Approx(.193).epsilon(.05));
+  CHECK(Chain(8192, 16384, 8, 25e9) == Approx(.0545).epsilon(.05));
+}
+
+TEST_CASE("one rank is one worker alone, and no chain is faster than its share of the work") {
+  const PrefillCost cost = SimulatedCost();
+  CHECK(Chain(8192, 0, 1, 25e9) == Approx(cost.Alone(8192, 0)).epsilon(1e-12));
+  for (const int ranks : {2, 4, 8}) {
+    CHECK(Chain(8192, 0, ranks, 1e15) >= cost.Alone(8192, 0) / ranks);
+    CHECK(Chain(8192, 0, ranks, 1e15) < 1.3 * cost.Alone(8192, 0) / ranks);
+  }
+}
+
+TEST_CASE("behind the bandwidth wall more ranks do not help") {
+  const double two = Chain(16384, 0, 2, 5e8), eight = Chain(16384, 0, 8, 5e8);
+  CHECK(eight == Approx(two).epsilon(.02));
+}
+
+}  // namespace
+}  // namespace baton
