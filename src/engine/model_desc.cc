@@ -301,16 +301,6 @@ void ModelDesc::ServeContext(int context) {
   rope.served_positions = context;
 }
 
-int64_t ModelDesc::n_parameters() const {
-  const int64_t h = hidden, q = q_width(), kv = kv_width(), m = intermediate;
-  int64_t layer = h * (q + 2 * kv) + q * h + 3 * h * m + 2 * h;
-  if (qkv_bias) layer += q + 2 * kv;
-  if (o_bias) layer += h;
-  if (qk_norm) layer += 2 * head_dim;
-  if (mlp_bias) layer += 2 * m + h;
-  return n_layers * layer + h * vocab * (tied_embeddings ? 1 : 2) + h;
-}
-
 std::string ModelDesc::Canonical() const {
   return absl::StrFormat(
       "%s layers %d hidden %d heads %d kv %d dim %d mlp %d vocab %d positions %d eps %.17g "

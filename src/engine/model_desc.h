@@ -10,6 +10,7 @@
 
 #include "common/status.h"
 #include "engine/rope.h"
+#include "engine/tensor_names.h"
 
 namespace baton {
 
@@ -35,6 +36,7 @@ struct ModelDesc {
   bool tied_embeddings = false;
   std::vector<int> windows;  // (n_layers) keys a query sees, its own included; 0 = all before it
   RopeDesc rope;
+  const TensorNames* names = &kLlamaNames;  // of the checkpoint's tensors
   std::vector<int32_t> eos_tokens;  // generation_config.json first, then config.json
 
   // Errors name file, field, value and what is supported.

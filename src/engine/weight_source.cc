@@ -17,55 +17,6 @@
 namespace baton {
 namespace {
 
-// Random ids are part of what a seed means: golden digests depend on them.
-constexpr uint32_t kEmbedId = 0;
-constexpr uint32_t kFinalNormId = 1;
-constexpr uint32_t kHeadId = 2;
-constexpr uint32_t kFirstLayerId = 16;
-constexpr uint32_t kIdsPerLayer = 16;
-constexpr uint32_t kFirstHeadNormId = 1 << 16;  // beyond all layers' ids; two of each layer
-
-TensorSpec Matrix(std::string name, int64_t rows, int64_t cols, uint32_t id) {
-  return {std::move(name), rows, cols, false, false, id};
-}
-TensorSpec Bias(std::string name, int64_t rows, uint32_t id) {
-  return {std::move(name), rows, 1, true, false, id};
-}
-TensorSpec Norm(std::string name, int64_t rows, uint32_t id) {
-  return {std::move(name), rows, 1, true, true, id};
-}
-
-void AddLayer(const ModelDesc& m, int layer, std::vector<TensorSpec>& out) {
-  const std::string base = absl::StrCat("model.layers.", layer, ".");
-  const std::string attn = base + "self_attn.", mlp = base + "mlp.";
-  const uint32_t id = kFirstLayerId + layer * kIdsPerLayer;
-  const int64_t q = m.q_width(), kv = m.kv_width();
-  out.push_back(Norm(base + "input_layernorm.weight", m.hidden, id));
-  out.push_back(Matrix(attn + "q_proj.weight", q, m.hidden, id + 1));
-  out.push_back(Matrix(attn + "k_proj.weight", kv, m.hidden, id + 2));
-  out.push_back(Matrix(attn + "v_proj.weight", kv, m.hidden, id + 3));
-  out.push_back(Matrix(attn + "o_proj.weight", m.hidden, q, id + 4));
-  out.push_back(Norm(base + "post_attention_layernorm.weight", m.hidden, id + 5));
-  out.push_back(Matrix(mlp + "gate_proj.weight", m.intermediate, m.hidden, id + 6));
-  out.push_back(Matrix(mlp + "up_proj.weight", m.intermediate, m.hidden, id + 7));
-  out.push_back(Matrix(mlp + "down_proj.weight", m.hidden, m.intermediate, id + 8));
-  if (m.qk_norm) {
-    out.push_back(Norm(attn + "q_norm.weight", m.head_dim, kFirstHeadNormId + layer * 2));
-    out.push_back(Norm(attn + "k_norm.weight", m.head_dim, kFirstHeadNormId + layer * 2 + 1));
-  }
-  if (m.qkv_bias) {
-    out.push_back(Bias(attn + "q_proj.bias", q, id + 9));
-    out.push_back(Bias(attn + "k_proj.bias", kv, id + 10));
-    out.push_back(Bias(attn + "v_proj.bias", kv, id + 11));
-  }
-  if (m.o_bias) out.push_back(Bias(attn + "o_proj.bias", m.hidden, id + 12));
-  if (m.mlp_bias) {
-    out.push_back(Bias(mlp + "gate_proj.bias", m.intermediate, id + 13));
-    out.push_back(Bias(mlp + "up_proj.bias", m.intermediate, id + 14));
-    out.push_back(Bias(mlp + "down_proj.bias", m.hidden, id + 15));
-  }
-}
-
 uint64_t HashText(std::string_view text, uint64_t seed) {
   return XXH64(text.data(), text.size(), seed);
 }
@@ -96,17 +47,20 @@ class CheckpointSource : public WeightSource {
 
   void ReadBf16(int tensor, int64_t row, int64_t count, bf16* out) const override {
     const Stored& stored = stored_[tensor];
-    const int64_t cols = tensors_[tensor].cols;
-    if (stored.dtype == Dtype::kBf16) {
-      std::memcpy(out, stored.bytes + row * cols * 2, static_cast<size_t>(count * cols * 2));
-      return;
-    }
-    for (int64_t i = 0; i < count * cols; ++i) out[i] = FloatToBf16(Value(stored, row * cols + i));
+    ForStoredRows(tensor, row, count, [&](int64_t first, int64_t n) {
+      if (stored.dtype == Dtype::kBf16) {
+        std::memcpy(out, stored.bytes + first * 2, static_cast<size_t>(n * 2));
+        out += n;
+      } else {
+        for (int64_t i = first; i < first + n; ++i) *out++ = FloatToBf16(Value(stored, i));
+      }
+    });
   }
 
   void ReadFp32(int tensor, int64_t row, int64_t count, float* out) const override {
-    const int64_t cols = tensors_[tensor].cols;
-    for (int64_t i = 0; i < count * cols; ++i) out[i] = Value(stored_[tensor], row * cols + i);
+    ForStoredRows(tensor, row, count, [&](int64_t first, int64_t n) {
+      for (int64_t i = first; i < first + n; ++i) *out++ = Value(stored_[tensor], i);
+    });
   }
 
   uint64_t Fingerprint(ComputePool& pool) const override {
@@ -148,19 +102,31 @@ class CheckpointSource : public WeightSource {
   CheckpointSource(const ModelDesc& model, Checkpoint checkpoint)
       : WeightSource(model), checkpoint_(std::move(checkpoint)) {}
 
+  // fn(first, n): values [first, first + n) of the published tensor, run by run, in our order.
+  template <typename Fn>
+  void ForStoredRows(int tensor, int64_t row, int64_t count, const Fn& fn) const {
+    const int64_t cols = tensors_[tensor].cols;
+    for (const RowRange& range : tensors_[tensor].stored_ranges) {
+      const int64_t n = std::min(range.count - row, count);
+      if (n > 0) fn((range.first + row) * cols, n * cols);
+      count -= std::max<int64_t>(n, 0);
+      row = std::max<int64_t>(row - range.count, 0);
+    }
+  }
+
   absl::Status Resolve(const TensorSpec& spec) {
-    const TensorView* view = checkpoint_.Find(spec.name);
-    std::vector<int64_t> shape{spec.rows};
+    const TensorView* view = checkpoint_.Find(spec.stored_name);
+    std::vector<int64_t> shape{spec.stored_rows};
     if (!spec.is_vector) shape.push_back(spec.cols);
     const std::string wanted =
         absl::StrFormat("config.json asks for shape [%s]", absl::StrJoin(shape, ", "));
     if (view == nullptr) {
       return absl::NotFoundError(absl::StrFormat("%s: tensor \"%s\" is missing; %s",
-                                                 checkpoint_.folder(), spec.name, wanted));
+                                                 checkpoint_.folder(), spec.stored_name, wanted));
     }
     if (view->shape != shape) {
       return absl::InvalidArgumentError(absl::StrFormat("%s: tensor \"%s\" has shape [%s]; %s",
-                                                        checkpoint_.folder(), spec.name,
+                                                        checkpoint_.folder(), spec.stored_name,
                                                         absl::StrJoin(view->shape, ", "), wanted));
     }
     Dtype dtype = Dtype::kBf16;
@@ -171,7 +137,7 @@ class CheckpointSource : public WeightSource {
     } else if (view->dtype != "BF16") {
       return absl::InvalidArgumentError(
           absl::StrFormat("%s: tensor \"%s\" has dtype %s; supported: BF16, F16, F32",
-                          checkpoint_.folder(), spec.name, view->dtype));
+                          checkpoint_.folder(), spec.stored_name, view->dtype));
     }
     stored_.push_back({view->bytes.data(), view->bytes.size(), dtype});
     return absl::OkStatus();
@@ -241,17 +207,6 @@ class RandomSource : public WeightSource {
 };
 
 }  // namespace
-
-std::vector<TensorSpec> TensorsOf(const ModelDesc& model) {
-  std::vector<TensorSpec> tensors;
-  tensors.push_back(Matrix("model.embed_tokens.weight", model.vocab, model.hidden, kEmbedId));
-  for (int layer = 0; layer < model.n_layers; ++layer) AddLayer(model, layer, tensors);
-  tensors.push_back(Norm("model.norm.weight", model.hidden, kFinalNormId));
-  if (!model.tied_embeddings) {
-    tensors.push_back(Matrix("lm_head.weight", model.vocab, model.hidden, kHeadId));
-  }
-  return tensors;
-}
 
 WeightSource::WeightSource(const ModelDesc& model) : model_(model), tensors_(TensorsOf(model)) {}
 

@@ -11,28 +11,16 @@
 #include "common/status.h"
 #include "engine/cpu/compute_pool.h"
 #include "engine/model_desc.h"
+#include "engine/model_tensors.h"
 #include "engine/numerics/bf16.h"
 
 namespace baton {
-
-// A tensor the forward pass needs. Vectors (norms, biases) have one column.
-struct TensorSpec {
-  std::string name;  // as published: "model.layers.0.self_attn.q_proj.weight"
-  int64_t rows = 0;
-  int64_t cols = 1;
-  bool is_vector = false;
-  bool is_norm = false;
-  uint32_t random_id = 0;  // tensor id of the random weights
-};
-
-// Every tensor of the model, in the order of the forward pass; embedding first.
-std::vector<TensorSpec> TensorsOf(const ModelDesc& model);
 
 class WeightSource {
  public:
   virtual ~WeightSource() = default;
   const std::vector<TensorSpec>& tensors() const { return tensors_; }
-  // Index of a tensor in tensors(); it must be there.
+  // Index of a tensor in tensors() by our name; it must be there.
   int IndexOf(const std::string& name) const;
 
   // Rows [row, row + count) of a tensor into out (count * cols). Any thread.

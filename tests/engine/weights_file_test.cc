@@ -299,10 +299,10 @@ TEST_CASE("random weights are the published formula") {
   for (int i = 0; i < desc.hidden; ++i) {
     CHECK(row[i] == FloatToBf16(value(7 * desc.hidden + i, 0, 42)));
   }
-  const int q = source->IndexOf("model.layers.1.self_attn.q_proj.weight");
+  const int q = source->IndexOf("layers.1.q");
   source->ReadBf16(q, 3, 1, row.data());
   CHECK(row[5] == FloatToBf16(value(3 * desc.hidden + 5, 33, 42)));
-  const int norm = source->IndexOf("model.layers.0.input_layernorm.weight");
+  const int norm = source->IndexOf("layers.0.attention_norm");
   std::vector<float> weights(static_cast<size_t>(desc.hidden));
   source->ReadFp32(norm, 0, desc.hidden, weights.data());
   CHECK(weights[9] == Bf16ToFloat(FloatToBf16(1.0f + 3.125f * value(9, 16, 42))));

@@ -131,14 +131,24 @@ class CpuBackend : public Backend {
   }
 
   void RunLayer(int layer, const CpuLayerWeights& w) {
-    ForRows(step_.n(), [&](int row) { Norm(x_.row(row), w.input_norm, normed_.row(row)); });
+    NormRows(x_, w.attention_norm, normed_);
+    RunAttention(layer, w, Epilogue::kResidualAdd, x_);
+    NormRows(x_, w.mlp_norm, normed_);
+    RunMlp(w, Epilogue::kResidualAdd, x_);
+  }
+
+  // y = or += the layer's attention of normed_, as `end` says.
+  void RunAttention(int layer, const CpuLayerWeights& w, Epilogue end, const Activations& y) {
     Linear(normed_, w.qkv, w.qkv_bias, Epilogue::kBf16, qkv_);
     ForRows(step_.n(), [&](int row) { RotateAndStore(layer, w, row); });
     Attend(layer);
-    Linear(attended_, w.o, w.o_bias, Epilogue::kResidualAdd, x_);
-    ForRows(step_.n(), [&](int row) { Norm(x_.row(row), w.post_norm, normed_.row(row)); });
+    Linear(attended_, w.o, w.o_bias, end, y);
+  }
+
+  // y = or += the layer's MLP of normed_, as `end` says.
+  void RunMlp(const CpuLayerWeights& w, Epilogue end, const Activations& y) {
     Linear(normed_, w.gate_up, w.gate_up_bias, Epilogue::kSwiGlu, mlp_);
-    Linear(mlp_, w.down, w.down_bias, Epilogue::kResidualAdd, x_);
+    Linear(mlp_, w.down, w.down_bias, end, y);
   }
 
   void LmHead() {
@@ -166,6 +176,10 @@ class CpuBackend : public Backend {
       const int first = static_cast<int>(item) * kRowsPerItem;
       for (int row = first; row < std::min(first + kRowsPerItem, n); ++row) fn(row);
     });
+  }
+
+  void NormRows(const Activations& x, const float* weight, const Activations& out) {
+    ForRows(step_.n(), [&](int row) { Norm(x.row(row), weight, out.row(row)); });
   }
 
   void Norm(const bf16* x, const float* weight, bf16* out) const {

@@ -60,9 +60,8 @@ class Plan {
  public:
   Plan(const ModelDesc& model, const WeightSource& source) : model_(model), source_(source) {
     // The largest first, so that no thread is left alone with it at the end.
-    AddMatrix("lm_head", model.hidden,
-              Whole(model.tied_embeddings ? "model.embed_tokens.weight" : "lm_head.weight"));
-    AddVector("final_norm", Whole("model.norm.weight"));
+    AddMatrix("lm_head", model.hidden, Whole(model.tied_embeddings ? "embed" : "lm_head"));
+    AddVector("final_norm", Whole("final_norm"));
     for (int layer = 0; layer < model.n_layers; ++layer) AddLayer(layer);
   }
 
@@ -127,29 +126,28 @@ class Plan {
   }
 
   void AddLayer(int layer) {
-    const std::string from = absl::StrCat("model.layers.", layer, ".");
-    const std::string attn = from + "self_attn.", mlp = from + "mlp.";
-    const std::string to = absl::StrCat("layers.", layer, ".");
-    AddVector(to + "input_norm", Whole(from + "input_layernorm.weight"));
-    AddVector(to + "post_norm", Whole(from + "post_attention_layernorm.weight"));
-    AddMatrix(to + "qkv", model_.hidden,
-              Stacked({attn + "q_proj.weight", attn + "k_proj.weight", attn + "v_proj.weight"}));
-    AddMatrix(to + "o", model_.q_width(), Whole(attn + "o_proj.weight"));
-    AddMatrix(to + "gate_up", model_.hidden,
-              Alternating(mlp + "gate_proj.weight", mlp + "up_proj.weight"));
-    AddMatrix(to + "down", model_.intermediate, Whole(mlp + "down_proj.weight"));
-    if (model_.qk_norm) {
-      AddVector(to + "q_norm", Whole(attn + "q_norm.weight"));
-      AddVector(to + "k_norm", Whole(attn + "k_norm.weight"));
-    }
+    const std::string l = absl::StrCat("layers.", layer, ".");
+    AddVector(l + "attention_norm", Whole(l + "attention_norm"));
+    AddMatrix(l + "qkv", model_.hidden, Stacked({l + "q", l + "k", l + "v"}));
     if (model_.qkv_bias) {
-      AddVector(to + "qkv_bias",
-                Stacked({attn + "q_proj.bias", attn + "k_proj.bias", attn + "v_proj.bias"}));
+      AddVector(l + "qkv.bias", Stacked({l + "q.bias", l + "k.bias", l + "v.bias"}));
     }
-    if (model_.o_bias) AddVector(to + "o_bias", Whole(attn + "o_proj.bias"));
+    if (model_.qk_norm) {
+      AddVector(l + "q_norm", Whole(l + "q_norm"));
+      AddVector(l + "k_norm", Whole(l + "k_norm"));
+    }
+    AddMatrix(l + "o", model_.q_width(), Whole(l + "o"));
+    if (model_.o_bias) AddVector(l + "o.bias", Whole(l + "o.bias"));
+    AddVector(l + "mlp_norm", Whole(l + "mlp_norm"));
+    AddMlp(l);
+  }
+
+  void AddMlp(const std::string& l) {
+    AddMatrix(l + "gate_up", model_.hidden, Alternating(l + "gate", l + "up"));
+    AddMatrix(l + "down", model_.intermediate, Whole(l + "down"));
     if (model_.mlp_bias) {
-      AddVector(to + "gate_up_bias", Alternating(mlp + "gate_proj.bias", mlp + "up_proj.bias"));
-      AddVector(to + "down_bias", Whole(mlp + "down_proj.bias"));
+      AddVector(l + "gate_up.bias", Alternating(l + "gate.bias", l + "up.bias"));
+      AddVector(l + "down.bias", Whole(l + "down.bias"));
     }
   }
 
@@ -226,18 +224,18 @@ absl::StatusOr<CpuWeights> LoadCpuWeights(const ModelDesc& model, const WeightSo
   for (int layer = 0; layer < model.n_layers; ++layer) {
     const std::string name = absl::StrCat("layers.", layer, ".");
     CpuLayerWeights& w = weights.layers.emplace_back();
-    w.input_norm = index.Vector(name + "input_norm");
-    w.post_norm = index.Vector(name + "post_norm");
+    w.attention_norm = index.Vector(name + "attention_norm");
+    w.mlp_norm = index.Vector(name + "mlp_norm");
     w.q_norm = index.Vector(name + "q_norm");
     w.k_norm = index.Vector(name + "k_norm");
     w.qkv = index.Matrix(name + "qkv");
     w.o = index.Matrix(name + "o");
     w.gate_up = index.Matrix(name + "gate_up");
     w.down = index.Matrix(name + "down");
-    w.qkv_bias = index.Vector(name + "qkv_bias");
-    w.o_bias = index.Vector(name + "o_bias");
-    w.gate_up_bias = index.Vector(name + "gate_up_bias");
-    w.down_bias = index.Vector(name + "down_bias");
+    w.qkv_bias = index.Vector(name + "qkv.bias");
+    w.o_bias = index.Vector(name + "o.bias");
+    w.gate_up_bias = index.Vector(name + "gate_up.bias");
+    w.down_bias = index.Vector(name + "down.bias");
   }
   return weights;
 }

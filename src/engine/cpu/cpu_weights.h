@@ -14,9 +14,9 @@
 namespace baton {
 
 struct CpuLayerWeights {
-  const float* input_norm = nullptr;  // (hidden), like all vectors rounded to bf16 first
-  const float* post_norm = nullptr;   // (hidden)
-  const float* q_norm = nullptr;      // (head_dim), null where the model has none
+  const float* attention_norm = nullptr;  // (hidden), like all vectors rounded to bf16 first
+  const float* mlp_norm = nullptr;        // (hidden)
+  const float* q_norm = nullptr;          // (head_dim), null where the model has none
   const float* k_norm = nullptr;
   PackedWeights qkv;  // n = q_width + 2 * kv_width
   PackedWeights o;

@@ -74,6 +74,7 @@ class Fp32Backend : public Backend {
     const int64_t rows = step_.n();
     x_.Resize(rows, model_.hidden);
     normed_.Resize(rows, model_.hidden);
+    branch_.Resize(rows, model_.hidden);
     q_.Resize(rows, model_.q_width());
     k_.Resize(rows, model_.kv_width());
     v_.Resize(rows, model_.kv_width());
@@ -87,7 +88,7 @@ class Fp32Backend : public Backend {
   void RunLayers(int from, int to) override {
     CHECK(from == next_layer_ && from <= to && to <= model_.n_layers);
     if (from == 0 && to > 0) {
-      const std::vector<float>& embedding = Weight("model.embed_tokens.weight");
+      const std::vector<float>& embedding = Weight("embed");
       for (int row = 0; row < step_.n(); ++row) {
         std::copy_n(embedding.data() + static_cast<int64_t>(step_.token(row)) * model_.hidden,
                     model_.hidden, x_.row(row));
@@ -100,28 +101,38 @@ class Fp32Backend : public Backend {
 
  private:
   void RunLayer(int layer) {
-    const std::string name = absl::StrCat("model.layers.", layer, ".");
-    Norm(x_, name + "input_layernorm.weight", normed_);
-    Linear(normed_, name + "self_attn.q_proj", q_);
-    Linear(normed_, name + "self_attn.k_proj", k_);
-    Linear(normed_, name + "self_attn.v_proj", v_);
+    const std::string l = absl::StrCat("layers.", layer, ".");
+    Norm(x_, l + "attention_norm", normed_);
+    RunAttention(layer, l, branch_);
+    Add(branch_, x_);
+    Norm(x_, l + "mlp_norm", normed_);
+    RunMlp(l, branch_);
+    Add(branch_, x_);
+  }
+
+  // y = the layer's attention of normed_. l: prefix of the layer's tensors.
+  void RunAttention(int layer, const std::string& l, Matrix& y) {
+    Linear(normed_, l + "q", q_);
+    Linear(normed_, l + "k", k_);
+    Linear(normed_, l + "v", v_);
     if (model_.qk_norm) {
-      NormHeads(q_, name + "self_attn.q_norm.weight");
-      NormHeads(k_, name + "self_attn.k_norm.weight");
+      NormHeads(q_, l + "q_norm");
+      NormHeads(k_, l + "k_norm");
     }
     for (int row = 0; row < step_.n(); ++row) RotateAndStore(layer, row);
     Attend(layer);
-    Linear(attended_, name + "self_attn.o_proj", normed_);
-    Add(normed_, x_);
-    Norm(x_, name + "post_attention_layernorm.weight", normed_);
-    Linear(normed_, name + "mlp.gate_proj", gate_);
-    Linear(normed_, name + "mlp.up_proj", up_);
+    Linear(attended_, l + "o", y);
+  }
+
+  // y = the layer's MLP of normed_.
+  void RunMlp(const std::string& l, Matrix& y) {
+    Linear(normed_, l + "gate", gate_);
+    Linear(normed_, l + "up", up_);
     for (size_t i = 0; i < gate_.data.size(); ++i) {
       const float g = gate_.data[i];
       gate_.data[i] = g / (1 + std::exp(-g)) * up_.data[i];
     }
-    Linear(gate_, name + "mlp.down_proj", normed_);
-    Add(normed_, x_);
+    Linear(gate_, l + "down", y);
   }
 
   void LmHead() {
@@ -131,8 +142,8 @@ class Fp32Backend : public Backend {
     for (int i = 0; i < step_.n_logits(); ++i) {
       std::copy_n(x_.row(step_.batch().logit_rows[i]), model_.hidden, last.row(i));
     }
-    Norm(last, "model.norm.weight", last);
-    Linear(last, model_.tied_embeddings ? "model.embed_tokens" : "lm_head", logits_);
+    Norm(last, "final_norm", last);
+    Linear(last, model_.tied_embeddings ? "embed" : "lm_head", logits_);
   }
 
   void Norm(const Matrix& x, const std::string& weight_name, Matrix& out) {
@@ -157,7 +168,7 @@ class Fp32Backend : public Backend {
   }
 
   void Linear(const Matrix& x, const std::string& name, Matrix& y) {
-    const std::vector<float>& weight = Weight(name + ".weight");
+    const std::vector<float>& weight = Weight(name);
     const auto bias = weights_.find(name + ".bias");
     const int64_t rows = static_cast<int64_t>(x.data.size()) / x.cols;
     compute_->For((y.cols + kOutputsPerItem - 1) / kOutputsPerItem, [&](int64_t item, int) {
@@ -260,12 +271,12 @@ class Fp32Backend : public Backend {
   RopeTable rope_;
   std::unique_ptr<ComputePool> compute_;
   uint64_t fingerprint_;
-  absl::flat_hash_map<std::string, std::vector<float>> weights_;  // by published name
+  absl::flat_hash_map<std::string, std::vector<float>> weights_;  // by our name
   KvPool* kv_ = nullptr;
 
   StepRows step_;
   int next_layer_ = 0;
-  Matrix x_, normed_, q_, k_, v_, attended_, gate_, up_, logits_;
+  Matrix x_, normed_, branch_, q_, k_, v_, attended_, gate_, up_, logits_;
   std::vector<std::vector<float>> scores_;  // (threads)
 };
 

@@ -1,0 +1,39 @@
+// Every tensor of a model: its name here, its shape, and where a checkpoint has it. The rest of the
+// engine knows our names only, the same for all families:
+//
+//   embed, final_norm, lm_head (absent if tied), and of layer N "layers.N." with
+//   attention_norm, q, k, v, o, q_norm, k_norm, mlp_norm, gate, up, down; a bias is
+//   "layers.N.q.bias"
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/model_desc.h"
+
+namespace baton {
+
+struct RowRange {
+  int64_t first = 0;
+  int64_t count = 0;
+};
+
+struct TensorSpec {
+  std::string name;
+  int64_t rows = 0;
+  int64_t cols = 1;
+  bool is_vector = false;  // norms and biases: one column
+  bool is_norm = false;
+  uint32_t random_id = 0;  // tensor id of the random weights
+  // Rows of one published tensor ("model.layers.0.self_attn.q_proj.weight"), which may hold several
+  // of ours.
+  std::string stored_name;
+  int64_t stored_rows = 0;              // of the whole published tensor
+  std::vector<RowRange> stored_ranges;  // `rows` rows, in our order
+};
+
+// In the order of the forward pass; embedding first.
+std::vector<TensorSpec> TensorsOf(const ModelDesc& model);
+
+}  // namespace baton
