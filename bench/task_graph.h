@@ -1,0 +1,39 @@
+// When tasks end that wait for each other and for resources: the event engine of simulated relays.
+// A resource serves tasks in the order in which they become ready (ties: in the order of Add), one
+// after another. Deterministic; one thread.
+#pragma once
+
+#include <span>
+#include <vector>
+
+namespace baton {
+
+class TaskGraph {
+ public:
+  // A resource that a task holds, from its start, for so many seconds.
+  struct Use {
+    int resource;
+    double seconds;
+  };
+
+  // Resources are numbered from 0 by the caller.
+  explicit TaskGraph(int n_resources) : n_resources_(n_resources) {}
+  // A task of `seconds` that starts when every task of `after` has ended and every resource is
+  // free, and ends for those who wait for it `latency` later. Returns its number.
+  int Add(double seconds, std::span<const Use> uses, std::span<const int> after,
+          double latency = 0);
+  // (tasks) when each ends.
+  std::vector<double> Run() const;
+
+ private:
+  struct Task {
+    double seconds, latency;
+    std::vector<Use> uses;
+    std::vector<int> next;
+    int waits_for;
+  };
+  int n_resources_;
+  std::vector<Task> tasks_;
+};
+
+}  // namespace baton
