@@ -1,13 +1,12 @@
 #include "engine/cpu/cpu_backend.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "common/check.h"
+#include "engine/cpu/activations.h"
 #include "engine/cpu/attention.h"
 #include "engine/cpu/cpu_weights.h"
 #include "engine/cpu/elementwise.h"
@@ -20,54 +19,6 @@ namespace {
 // Rows of one element-wise work item: a group of the KV layout, whose cache lines sixteen tokens
 // share.
 constexpr int kRowsPerItem = 16;
-
-// A row-major matrix of activations inside the arena; columns beyond its width stay zero.
-struct Activations {
-  bf16* data = nullptr;
-  int64_t stride = 0;
-  bf16* row(int64_t r) const { return data + r * stride; }
-};
-
-// One mapping for all activations. Untouched pages cost nothing, so logits may be sized for the
-// largest step.
-class Arena {
- public:
-  Arena() = default;
-  ~Arena() {
-    if (base_ != nullptr) ::munmap(base_, static_cast<size_t>(bytes_));
-  }
-  Arena(const Arena&) = delete;
-  Arena& operator=(const Arena&) = delete;
-
-  // Sizes first, memory once, pointers then.
-  int64_t Reserve(int64_t bytes) {
-    const int64_t offset = bytes_;
-    bytes_ += RoundUp(bytes, 4096);
-    return offset;
-  }
-  bool Map() {
-    void* base = ::mmap(nullptr, static_cast<size_t>(bytes_), PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (base == MAP_FAILED) return false;
-    base_ = static_cast<std::byte*>(base);
-    return true;
-  }
-  template <typename T>
-  T* At(int64_t offset) const {
-    return reinterpret_cast<T*>(base_ + offset);
-  }
-  int64_t bytes() const { return bytes_; }
-
- private:
-  std::byte* base_ = nullptr;
-  int64_t bytes_ = 0;
-};
-
-// Padded to whole 32-k groups; rows 4 KiB apart would compete for one cache set.
-int64_t StrideFor(int64_t width) {
-  const int64_t stride = RoundUp(width, 32);
-  return stride % 2048 == 0 ? stride + 32 : stride;
-}
 
 class CpuBackend : public Backend {
  public:
@@ -266,24 +217,16 @@ class CpuBackend : public Backend {
 
   absl::Status MapActivations() {
     const int64_t rows = max_step_tokens_;
-    std::vector<std::pair<Activations*, int64_t>> places;
-    const auto reserve = [&](Activations& a, int64_t width) {
-      a.stride = StrideFor(width);
-      places.emplace_back(&a, arena_.Reserve(rows * a.stride * static_cast<int64_t>(sizeof(bf16))));
-    };
-    reserve(x_, model_.hidden);
-    reserve(normed_, model_.hidden);
-    reserve(qkv_, model_.q_width() + 2 * model_.kv_width());
-    reserve(attended_, model_.q_width());
-    reserve(mlp_, model_.intermediate);
-    const int64_t logits =
-        arena_.Reserve(rows * model_.vocab * static_cast<int64_t>(sizeof(float)));
+    arena_.Ask(x_, rows, model_.hidden);
+    arena_.Ask(normed_, rows, model_.hidden);
+    arena_.Ask(qkv_, rows, model_.q_width() + 2 * model_.kv_width());
+    arena_.Ask(attended_, rows, model_.q_width());
+    arena_.Ask(mlp_, rows, model_.intermediate);
+    arena_.Ask(logits_, rows * model_.vocab);
     if (!arena_.Map()) {
       return absl::ResourceExhaustedError(absl::StrFormat(
           "no memory for %d bytes of activations; lower max_step_tokens", arena_.bytes()));
     }
-    for (const auto& [activations, offset] : places) activations->data = arena_.At<bf16>(offset);
-    logits_ = arena_.At<float>(logits);
     return absl::OkStatus();
   }
 
