@@ -88,7 +88,7 @@ class Workload {
     AttentionArgs args;
     args.batch = &batch;
     args.layout = &layout_;
-    args.pool_base = reinterpret_cast<std::byte*>(arena_);
+    args.planes = {reinterpret_cast<std::byte*>(arena_), layout_.page_bytes};
     args.n_heads = heads_;
     args.scale = 1 / std::sqrt(static_cast<double>(layout_.head_dim));
     args.q = q_.data();

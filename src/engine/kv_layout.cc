@@ -36,12 +36,10 @@ int64_t KvLayout::VHeadBytes() const {
   return static_cast<int64_t>(page_tokens) * head_dim * element_bytes();
 }
 
-int64_t KvLayout::KOffset(int layer, int kv_head) const {
-  return planes[layer].offset + kv_head * KHeadBytes();
-}
+int64_t KvLayout::KOffset(int /*layer*/, int kv_head) const { return kv_head * KHeadBytes(); }
 
-int64_t KvLayout::VOffset(int layer, int kv_head) const {
-  return planes[layer].offset + n_kv_heads * KHeadBytes() + kv_head * VHeadBytes();
+int64_t KvLayout::VOffset(int /*layer*/, int kv_head) const {
+  return n_kv_heads * KHeadBytes() + kv_head * VHeadBytes();
 }
 
 std::string KvLayout::layout_id() const {

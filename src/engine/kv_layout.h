@@ -23,6 +23,13 @@ struct KvPlane {
   int64_t bytes;
 };
 
+// Where one layer's planes lie, by page id.
+struct KvPlaneTable {
+  std::byte* base = nullptr;
+  int64_t stride = 0;  // bytes from one page's plane to the next page's
+  std::byte* At(int32_t page) const { return base + stride * page; }
+};
+
 struct KvLayout {
   KvType type = KvType::kBf16;
   int page_tokens = 64;  // 16, 32 or 64
@@ -36,7 +43,7 @@ struct KvLayout {
   static KvLayout For(const ModelDesc& model, KvType type, int page_tokens);
 
   int element_bytes() const { return type == KvType::kBf16 ? 2 : 4; }
-  // Offset inside the page of one head's K (or V) block of a layer.
+  // Offset inside a plane of one head's K (or V) block.
   int64_t KOffset(int layer, int kv_head) const;
   int64_t VOffset(int layer, int kv_head) const;
   int64_t KHeadBytes() const;  // page_tokens * head_dim_padded * element

@@ -34,6 +34,10 @@ class KvPool {
   std::byte* page(int32_t id) const {
     return base_ + static_cast<int64_t>(id) * layout_.page_bytes;
   }
+  KvPlaneTable planes(int layer) const {
+    return {base_ + layout_.planes[layer].offset, layout_.page_bytes};
+  }
+  std::byte* plane(int32_t page, int layer) const { return planes(layer).At(page); }
   int total() const { return n_pages_; }
   int free() const { return static_cast<int>(free_.size() + idle_.size()); }
   int held() const { return n_pages_ - free(); }

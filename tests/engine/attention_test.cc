@@ -98,7 +98,7 @@ class Arena {
     AttentionArgs args;
     args.batch = &batch;
     args.layout = &layout_;
-    args.pool_base = reinterpret_cast<std::byte*>(bytes_.data());
+    args.planes = {Page(0) + layout_.planes[kLayer].offset, layout_.page_bytes};
     args.layer = kLayer;
     args.n_heads = shape_.heads();
     args.window = Rule().window;
@@ -160,10 +160,11 @@ class Arena {
   }
 
   void WriteSlot(const Sequence& s, const ReferenceKv& kv, int head, int i) {
-    std::byte* const page = Page(s.pages[static_cast<size_t>(i / layout_.page_tokens)]);
+    std::byte* const plane =
+        Page(s.pages[static_cast<size_t>(i / layout_.page_tokens)]) + layout_.planes[kLayer].offset;
     GetElementwiseKernels(Isa::kAvx2)
         .write_kv(layout_, kv.k.data() + i * shape_.head_dim, kv.v.data() + i * shape_.head_dim,
-                  page + layout_.KOffset(kLayer, head), page + layout_.VOffset(kLayer, head),
+                  plane + layout_.KOffset(kLayer, head), plane + layout_.VOffset(kLayer, head),
                   i % layout_.page_tokens);
   }
 

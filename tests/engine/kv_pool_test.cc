@@ -37,15 +37,17 @@ TEST_CASE("the blocks of a page lie one after the other without overlap") {
         int64_t end = 0;
         for (int layer = 0; layer < 3; ++layer) {
           CHECK(layout.planes[layer].offset == end);
+          int64_t in_plane = 0;
           for (int head = 0; head < 2; ++head) {
-            CHECK(layout.KOffset(layer, head) == end);
-            end += layout.KHeadBytes();
+            CHECK(layout.KOffset(layer, head) == in_plane);
+            in_plane += layout.KHeadBytes();
           }
           for (int head = 0; head < 2; ++head) {
-            CHECK(layout.VOffset(layer, head) == end);
-            end += layout.VHeadBytes();
+            CHECK(layout.VOffset(layer, head) == in_plane);
+            in_plane += layout.VHeadBytes();
           }
-          CHECK(layout.planes[layer].offset + layout.planes[layer].bytes == end);
+          CHECK(layout.planes[layer].bytes == in_plane);
+          end += in_plane;
         }
         CHECK(layout.page_bytes >= end);
         CHECK(layout.page_bytes < end + 64);

@@ -66,14 +66,14 @@ class SequenceRunner {
   // What the pool holds for one position: (head_dim) values of K after rope, or of V.
   std::vector<float> Key(int layer, int head, int position) const {
     const KvLayout& layout = pool_->layout();
-    return Read(layout.KOffset(layer, head), position, [&](int i, int slot) {
+    return Read(layer, layout.KOffset(layer, head), position, [&](int i, int slot) {
       if (layout.type == KvType::kFp32) return slot * layout.head_dim_padded + i;
       return slot / 16 * 16 * layout.head_dim_padded + i / 2 * 32 + slot % 16 * 2 + i % 2;
     });
   }
   std::vector<float> Value(int layer, int head, int position) const {
     const KvLayout& layout = pool_->layout();
-    return Read(layout.VOffset(layer, head), position, [&](int i, int slot) {
+    return Read(layer, layout.VOffset(layer, head), position, [&](int i, int slot) {
       if (layout.type == KvType::kFp32) return slot * layout.head_dim + i;
       return slot / 2 * 2 * layout.head_dim + i * 2 + slot % 2;
     });
@@ -82,9 +82,9 @@ class SequenceRunner {
 
  private:
   template <typename Index>
-  std::vector<float> Read(int64_t offset, int position, const Index& index) const {
+  std::vector<float> Read(int layer, int64_t offset, int position, const Index& index) const {
     const KvLayout& layout = pool_->layout();
-    const std::byte* block = pool_->page(pages_[position / layout.page_tokens]) + offset;
+    const std::byte* block = pool_->plane(pages_[position / layout.page_tokens], layer) + offset;
     std::vector<float> values;
     for (int i = 0; i < layout.head_dim; ++i) {
       const int at = index(i, position % layout.page_tokens);

@@ -98,7 +98,7 @@ class HashBackend : public Backend {
   }
   std::byte* Slot(const Row& row, int layer, int position) const {
     const int32_t page = pages_[row.first_page + position / layout_.page_tokens];
-    return pool_->page(page) + layout_.planes[layer].offset + (position % layout_.page_tokens) * 8;
+    return pool_->plane(page, layer) + (position % layout_.page_tokens) * 8;
   }
 
   ModelDesc model_;

@@ -240,12 +240,11 @@ class TiledAttention final : public AttentionKernels {
     const int64_t v_offset = layout.VOffset(args_->layer, block.kv_head);
     for (int j = 0; j < kTileGroups; ++j) {
       const int key = std::min(first_key + j * kGroupKeys, (n_keys - 1) / kGroupKeys * kGroupKeys);
-      const std::byte* const page =
-          args_->pool_base + layout.page_bytes * pages[key / layout.page_tokens];
+      const std::byte* const plane = args_->planes.At(pages[key / layout.page_tokens]);
       const int64_t slot = key % layout.page_tokens;
-      k[j] = reinterpret_cast<const bf16*>(page + k_offset) + slot * layout.head_dim_padded;
+      k[j] = reinterpret_cast<const bf16*>(plane + k_offset) + slot * layout.head_dim_padded;
       if (v != nullptr)
-        (*v)[j] = reinterpret_cast<const bf16*>(page + v_offset) + slot * layout.head_dim;
+        (*v)[j] = reinterpret_cast<const bf16*>(plane + v_offset) + slot * layout.head_dim;
     }
   }
 

@@ -18,8 +18,7 @@ namespace baton {
 struct AttentionArgs {
   const StepBatch* batch = nullptr;
   const KvLayout* layout = nullptr;
-  std::byte* pool_base =
-      nullptr;  // pages of the step; K (after rope) and V of the step's rows are already written
+  KvPlaneTable planes;  // of the layer; K (after rope) and V of the step's rows are written
   int layer = 0;
   int n_heads = 0;
   int window = 0;           // keys a row sees at most, its own included; 0 = all before it

@@ -176,11 +176,11 @@ class CpuBackend : public Backend {
     for (int head = 0; head < model_.n_heads + model_.n_kv_heads; ++head) {  // k follows q
       elementwise_->rope(q + head * d, d, rope_.cos.data() + angle, rope_.sin.data() + angle);
     }
-    std::byte* const page = kv_->page(step_.page(row));
+    std::byte* const plane = kv_->plane(step_.page(row), layer);
     for (int head = 0; head < model_.n_kv_heads; ++head) {
       elementwise_->write_kv(layout_, k + head * d, v + head * d,
-                             page + layout_.KOffset(layer, head),
-                             page + layout_.VOffset(layer, head), step_.slot(row));
+                             plane + layout_.KOffset(layer, head),
+                             plane + layout_.VOffset(layer, head), step_.slot(row));
     }
   }
 
@@ -188,7 +188,7 @@ class CpuBackend : public Backend {
     AttentionArgs args;
     args.batch = &step_.batch();
     args.layout = &layout_;
-    args.pool_base = kv_->base();
+    args.planes = kv_->planes(layer);
     args.layer = layer;
     args.n_heads = model_.n_heads;
     args.window = model_.windows[layer];
