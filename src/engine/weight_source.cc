@@ -3,15 +3,15 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "common/check.h"
 #include "engine/safetensors.h"
+#include "engine/stored_tensor.h"
 #include "engine/text_file.h"
 
 namespace baton {
@@ -19,18 +19,6 @@ namespace {
 
 uint64_t HashText(std::string_view text, uint64_t seed) {
   return XXH64(text.data(), text.size(), seed);
-}
-
-// IEEE half to fp32, exactly.
-float HalfToFloat(uint16_t half) {
-  const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
-  const uint32_t exponent = (half >> 10) & 0x1fu, fraction = half & 0x3ffu;
-  if (exponent == 0) {
-    const float magnitude = static_cast<float>(fraction) * 0x1p-24f;
-    return sign != 0 ? -magnitude : magnitude;
-  }
-  const uint32_t wide = exponent == 31 ? 0xffu : exponent + 112;
-  return __builtin_bit_cast(float, sign | wide << 23 | fraction << 13);
 }
 
 // ---- a checkpoint folder ----
@@ -46,32 +34,28 @@ class CheckpointSource : public WeightSource {
   }
 
   void ReadBf16(int tensor, int64_t row, int64_t count, bf16* out) const override {
-    const Stored& stored = stored_[tensor];
-    ForStoredRows(tensor, row, count, [&](int64_t first, int64_t n) {
-      if (stored.dtype == Dtype::kBf16) {
-        std::memcpy(out, stored.bytes + first * 2, static_cast<size_t>(n * 2));
-        out += n;
-      } else {
-        for (int64_t i = first; i < first + n; ++i) *out++ = FloatToBf16(Value(stored, i));
-      }
+    ForStoredRows(tensor, row, count, [&](const StoredTensor& stored, int64_t first, int64_t n) {
+      stored.ReadBf16(first, n, out);
+      out += n * tensors_[tensor].cols;
     });
   }
 
   void ReadFp32(int tensor, int64_t row, int64_t count, float* out) const override {
-    ForStoredRows(tensor, row, count, [&](int64_t first, int64_t n) {
-      for (int64_t i = first; i < first + n; ++i) *out++ = Value(stored_[tensor], i);
+    ForStoredRows(tensor, row, count, [&](const StoredTensor& stored, int64_t first, int64_t n) {
+      stored.ReadFp32(first, n, out);
+      out += n * tensors_[tensor].cols;
     });
   }
 
-  uint64_t Fingerprint(ComputePool& pool) const override {
-    std::vector<uint64_t> hashes(tensors_.size());
-    pool.For(static_cast<int64_t>(tensors_.size()),
-             [&](int64_t i, int) { hashes[i] = XXH3_64bits(stored_[i].bytes, stored_[i].size); });
+  absl::StatusOr<uint64_t> Fingerprint(ComputePool& pool) const override {
+    const int64_t n = static_cast<int64_t>(stored_.size());
+    std::vector<absl::StatusOr<uint64_t>> digests(stored_.size());
+    pool.For(n, [&](int64_t i, int) { digests[i] = stored_[i].Digest(); });
     uint64_t hash = HashText(model_.Canonical(), 0);
-    for (size_t i = 0; i < tensors_.size(); ++i) {
-      hash = HashText(absl::StrFormat("%s %d %x", tensors_[i].name,
-                                      static_cast<int>(stored_[i].dtype), hashes[i]),
-                      hash);
+    for (int64_t i = 0; i < n; ++i) {
+      RETURN_IF_ERROR(digests[i].status());
+      hash = HashText(
+          absl::StrFormat("%s %s %x", stored_[i].name(), stored_[i].Encoding(), *digests[i]), hash);
     }
     return hash;
   }
@@ -86,77 +70,45 @@ class CheckpointSource : public WeightSource {
       hash =
           HashText(absl::StrCat(file.file().bytes().size(), " ", file.file().modified_ns()), hash);
     }
-    for (const Stored& stored : stored_) {
-      hash = XXH64(stored.bytes, std::min(stored.size, kProbe), hash);
+    for (const StoredTensor& stored : stored_) {
+      const std::span<const std::byte> head = stored.Head(kProbe);
+      hash = XXH64(head.data(), head.size(), hash);
     }
     return hash;
   }
 
  private:
-  struct Stored {
-    const std::byte* bytes;
-    size_t size;
-    Dtype dtype;
-  };
-
   CheckpointSource(const ModelDesc& model, Checkpoint checkpoint)
       : WeightSource(model), checkpoint_(std::move(checkpoint)) {}
 
-  // fn(first, n): values [first, first + n) of the published tensor, run by run, in our order.
+  // fn(stored, first, n): rows [first, first + n) of the published tensor, run by run, in our
+  // order.
   template <typename Fn>
   void ForStoredRows(int tensor, int64_t row, int64_t count, const Fn& fn) const {
-    const int64_t cols = tensors_[tensor].cols;
+    const StoredTensor& stored = stored_[places_[tensor]];
     for (const RowRange& range : tensors_[tensor].stored_ranges) {
       const int64_t n = std::min(range.count - row, count);
-      if (n > 0) fn((range.first + row) * cols, n * cols);
+      if (n > 0) fn(stored, range.first + row, n);
       count -= std::max<int64_t>(n, 0);
       row = std::max<int64_t>(row - range.count, 0);
     }
   }
 
   absl::Status Resolve(const TensorSpec& spec) {
-    const TensorView* view = checkpoint_.Find(spec.stored_name);
+    const auto [place, is_new] = index_of_.try_emplace(spec.stored_name, stored_.size());
+    places_.push_back(place->second);
+    if (!is_new) return absl::OkStatus();
     std::vector<int64_t> shape{spec.stored_rows};
     if (!spec.is_vector) shape.push_back(spec.cols);
-    const std::string wanted =
-        absl::StrFormat("config.json asks for shape [%s]", absl::StrJoin(shape, ", "));
-    if (view == nullptr) {
-      return absl::NotFoundError(absl::StrFormat("%s: tensor \"%s\" is missing; %s",
-                                                 checkpoint_.folder(), spec.stored_name, wanted));
-    }
-    if (view->shape != shape) {
-      return absl::InvalidArgumentError(absl::StrFormat("%s: tensor \"%s\" has shape [%s]; %s",
-                                                        checkpoint_.folder(), spec.stored_name,
-                                                        absl::StrJoin(view->shape, ", "), wanted));
-    }
-    Dtype dtype = Dtype::kBf16;
-    if (view->dtype == "F32") {
-      dtype = Dtype::kFp32;
-    } else if (view->dtype == "F16") {
-      dtype = Dtype::kFp16;
-    } else if (view->dtype != "BF16") {
-      return absl::InvalidArgumentError(
-          absl::StrFormat("%s: tensor \"%s\" has dtype %s; supported: BF16, F16, F32",
-                          checkpoint_.folder(), spec.stored_name, view->dtype));
-    }
-    stored_.push_back({view->bytes.data(), view->bytes.size(), dtype});
+    ASSIGN_OR_RETURN(StoredTensor stored, StoredTensor::Open(checkpoint_, spec.stored_name, shape));
+    stored_.push_back(std::move(stored));
     return absl::OkStatus();
   }
 
-  // memcpy: tensors are not aligned in the file.
-  static float Value(const Stored& stored, int64_t i) {
-    if (stored.dtype == Dtype::kFp32) {
-      float value;
-      std::memcpy(&value, stored.bytes + i * 4, sizeof(value));
-      return value;
-    }
-    uint16_t half;
-    std::memcpy(&half, stored.bytes + i * 2, sizeof(half));
-    return stored.dtype == Dtype::kBf16 ? Bf16ToFloat(half) : HalfToFloat(half);
-  }
-
   Checkpoint checkpoint_;
-  std::vector<Stored> stored_;  // (tensors)
+  std::vector<StoredTensor> stored_;        // published tensors, each once
+  std::map<std::string, size_t> index_of_;  // of stored_ by published name
+  std::vector<size_t> places_;              // (tensors) index into stored_
 };
 
 // ---- random weights (engine reference 6): the same bits in any language ----
@@ -183,7 +135,7 @@ class RandomSource : public WeightSource {
     std::transform(rounded.begin(), rounded.end(), out, [](bf16 v) { return Bf16ToFloat(v); });
   }
 
-  uint64_t Fingerprint(ComputePool&) const override { return Identity(); }
+  absl::StatusOr<uint64_t> Fingerprint(ComputePool&) const override { return Identity(); }
   uint64_t Identity() const override {
     return HashText(absl::StrCat("random weights 1 seed ", seed_, " ", model_.Canonical()), 0);
   }

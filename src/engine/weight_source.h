@@ -26,8 +26,9 @@ class WeightSource {
   // Rows [row, row + count) of a tensor into out (count * cols). Any thread.
   virtual void ReadBf16(int tensor, int64_t row, int64_t count, bf16* out) const = 0;
   virtual void ReadFp32(int tensor, int64_t row, int64_t count, float* out) const = 0;
-  // Hash of config and tensor values: equal wherever the same model lies. Reads everything.
-  virtual uint64_t Fingerprint(ComputePool& pool) const = 0;
+  // Hash of config and tensor values: equal wherever the same model lies. Reads everything, and so
+  // checks it: a value that is NaN or infinite is an error that names tensor and row.
+  virtual absl::StatusOr<uint64_t> Fingerprint(ComputePool& pool) const = 0;
   // Cheap hash that changes when the files do: key of the packed copy.
   virtual uint64_t Identity() const = 0;
 

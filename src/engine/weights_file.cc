@@ -104,11 +104,14 @@ uint64_t WeightsFile::fingerprint() const {
   return header.fingerprint;
 }
 
-void WeightsFile::FillAll(const Fill& fill, ComputePool& pool) {
+absl::Status WeightsFile::FillAll(const Fill& fill, ComputePool& pool) {
   std::vector<std::byte*> places;
   for (const int64_t offset : offsets_) places.push_back(data_ + offset);
-  const uint64_t fingerprint = fill(places);
-  WriteHeader(fingerprint, pool);
+  const absl::StatusOr<uint64_t> fingerprint = fill(places);
+  fill_status_ = fingerprint.status();
+  RETURN_IF_ERROR(fill_status_);
+  WriteHeader(*fingerprint, pool);
+  return absl::OkStatus();
 }
 
 void WeightsFile::WriteHeader(uint64_t fingerprint, ComputePool& pool) {
@@ -189,8 +192,12 @@ absl::Status WeightsFile::BuildFile(const std::string& path, const Fill& fill, C
                       file.get(), 0);
   if (data == MAP_FAILED) return SystemError(temporary, "map");
   data_ = static_cast<std::byte*>(data);
-  FillAll(fill, pool);
+  const absl::Status filled = FillAll(fill, pool);
   Unmap();
+  if (!filled.ok()) {
+    ::unlink(temporary.c_str());
+    return filled;
+  }
   if (::fsync(file.get()) != 0) return SystemError(temporary, "sync");
   if (::rename(temporary.c_str(), path.c_str()) != 0) return SystemError(temporary, "rename");
   const Descriptor folder(
@@ -227,8 +234,7 @@ absl::Status WeightsFile::BuildPrivate(const Fill& fill, ComputePool& pool) {
   }
   data_ = static_cast<std::byte*>(data);
   ::madvise(data_, static_cast<size_t>(bytes_), MADV_HUGEPAGE);  // a wish
-  FillAll(fill, pool);
-  return absl::OkStatus();
+  return FillAll(fill, pool);
 }
 
 absl::StatusOr<std::unique_ptr<WeightsFile>> WeightsFile::Load(std::vector<WeightsEntry> entries,
@@ -240,6 +246,7 @@ absl::StatusOr<std::unique_ptr<WeightsFile>> WeightsFile::Load(std::vector<Weigh
   if (!cache_dir.empty()) {
     const absl::Status shared = file->LoadShared(cache_dir, fill, pool);
     if (shared.ok()) return file;
+    RETURN_IF_ERROR(file->fill_status_);
     LogWarn(
         "packed weights stay in private memory, one copy per worker: %s; set cache_dir to a "
         "writable folder with room",

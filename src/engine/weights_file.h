@@ -27,12 +27,13 @@ struct WeightsEntry {
 
 class WeightsFile {
  public:
-  // Writes every byte of every entry (entry i at data[i]) and returns the model's fingerprint.
-  using Fill = std::function<uint64_t(std::span<std::byte* const> data)>;
+  // Writes every byte of every entry (entry i at data[i]) and returns the model's fingerprint, or
+  // says what is wrong with the model.
+  using Fill = std::function<absl::StatusOr<uint64_t>(std::span<std::byte* const> data)>;
 
   // Maps the file of `key`, building it first where it is missing or damaged. With an empty
   // cache_dir, or one that cannot be written (one warning), the weights live in private memory.
-  // Error: not even memory for them.
+  // Errors: that of `fill`; not even memory for them.
   static absl::StatusOr<std::unique_ptr<WeightsFile>> Load(std::vector<WeightsEntry> entries,
                                                            uint64_t key,
                                                            const std::string& cache_dir,
@@ -50,7 +51,7 @@ class WeightsFile {
   WeightsFile(std::vector<WeightsEntry> entries, uint64_t key);
   void WriteHeader(uint64_t fingerprint, ComputePool& pool);
   bool Verify(ComputePool& pool) const;
-  void FillAll(const Fill& fill, ComputePool& pool);
+  absl::Status FillAll(const Fill& fill, ComputePool& pool);
   bool MapExisting(const std::string& path, ComputePool& pool);
   absl::Status BuildFile(const std::string& path, const Fill& fill, ComputePool& pool);
   absl::Status LoadShared(const std::string& cache_dir, const Fill& fill, ComputePool& pool);
@@ -63,6 +64,7 @@ class WeightsFile {
   int64_t bytes_ = 0;
   std::byte* data_ = nullptr;
   bool is_shared_ = false;
+  absl::Status fill_status_;  // an error: of the model, not of the cache folder
 };
 
 }  // namespace baton

@@ -211,12 +211,12 @@ absl::StatusOr<CpuWeights> LoadCpuWeights(const ModelDesc& model, const WeightSo
   const uint64_t identity[2] = {source.Identity(), kPackVersion};
   const uint64_t key = XXH64(identity, sizeof(identity), 0);
   CpuWeights weights;
-  ASSIGN_OR_RETURN(weights.file, WeightsFile::Load(plan.entries(), key, cache_dir, pool,
-                                                   [&](std::span<std::byte* const> data) {
-                                                     plan.Pack(data, pool, progress,
-                                                               progress_context);
-                                                     return source.Fingerprint(pool);
-                                                   }));
+  const auto fill = [&](std::span<std::byte* const> data) -> absl::StatusOr<uint64_t> {
+    ASSIGN_OR_RETURN(const uint64_t fingerprint, source.Fingerprint(pool));  // checks the values
+    plan.Pack(data, pool, progress, progress_context);
+    return fingerprint;
+  };
+  ASSIGN_OR_RETURN(weights.file, WeightsFile::Load(plan.entries(), key, cache_dir, pool, fill));
   if (progress != nullptr) progress(progress_context, 1.0);
   const EntryIndex index(plan.entries(), *weights.file);
   weights.lm_head = index.Matrix("lm_head");

@@ -42,13 +42,13 @@ struct Matrix {
 
 class Fp32Backend : public Backend {
  public:
-  Fp32Backend(const EngineOptions& options, LoadedModel loaded)
+  Fp32Backend(const EngineOptions& options, LoadedModel loaded, uint64_t fingerprint)
       : model_(std::move(loaded.desc)),
         layout_(KvLayout::For(model_, KvType::kFp32, options.page_tokens)),
         max_step_tokens_(options.max_step_tokens),
         rope_(std::move(loaded.rope)),
         compute_(std::move(loaded.pool)),
-        fingerprint_(loaded.source->Fingerprint(*compute_) ^ loaded.rope_digest),
+        fingerprint_(fingerprint ^ loaded.rope_digest),
         scores_(compute_->n_threads()) {
     Load(*loaded.source);
   }
@@ -282,9 +282,12 @@ class Fp32Backend : public Backend {
 
 }  // namespace
 
-std::unique_ptr<Backend> LoadFp32Backend(const EngineOptions& options, LoadedModel loaded,
-                                         void (*progress)(void*, double), void* progress_context) {
-  auto backend = std::make_unique<Fp32Backend>(options, std::move(loaded));
+absl::StatusOr<std::unique_ptr<Backend>> LoadFp32Backend(const EngineOptions& options,
+                                                         LoadedModel loaded,
+                                                         void (*progress)(void*, double),
+                                                         void* progress_context) {
+  ASSIGN_OR_RETURN(const uint64_t fingerprint, loaded.source->Fingerprint(*loaded.pool));
+  auto backend = std::make_unique<Fp32Backend>(options, std::move(loaded), fingerprint);
   if (progress != nullptr) progress(progress_context, 1.0);
   return backend;
 }

@@ -10,7 +10,9 @@
 
 namespace baton {
 
-std::unique_ptr<Backend> LoadFp32Backend(const EngineOptions& options, LoadedModel loaded,
-                                         void (*progress)(void*, double), void* progress_context);
+absl::StatusOr<std::unique_ptr<Backend>> LoadFp32Backend(const EngineOptions& options,
+                                                         LoadedModel loaded,
+                                                         void (*progress)(void*, double),
+                                                         void* progress_context);
 
 }  // namespace baton
