@@ -1,0 +1,103 @@
+// The online fit finds the constants that layers were made of, through noise, follows a change, and
+// survives input without information.
+
+#include "planner/cost_fit.h"
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <limits>
+#include <random>
+
+namespace baton {
+namespace {
+
+// A 1B shape on two cores.
+PrefillCost Truth() {
+  PrefillCost cost;
+  cost.n_layers = 16;
+  cost.token = 3e-4;
+  cost.pair = 3.3e-8;
+  cost.extra_tokens = 20;
+  return cost;
+}
+
+PrefillCost Guess() {
+  PrefillCost cost = Truth();
+  cost.token *= 5;
+  cost.pair /= 7;
+  cost.extra_tokens = 0;
+  return cost;
+}
+
+// A layer of a random slice of a prompt, as a worker meets them.
+void AddRandomLayer(const PrefillCost& truth, double noise, std::mt19937& random, CostFit& fit) {
+  const double tokens = std::uniform_int_distribution(16, 2048)(random);
+  const double before = 64.0 * std::uniform_int_distribution(0, 255)(random);
+  const double factor = std::exp(noise * std::normal_distribution<double>()(random));
+  fit.Add(tokens, before, truth.Layer(tokens, before) * factor);
+}
+
+double WorstError(const PrefillCost& cost, const PrefillCost& truth) {
+  double worst = 0;
+  for (const double tokens : {64.0, 512.0, 4096.0}) {
+    for (const double before : {0.0, 4096.0, 16384.0}) {
+      worst =
+          std::max(worst, std::abs(cost.Layer(tokens, before) / truth.Layer(tokens, before) - 1));
+    }
+  }
+  return worst;
+}
+
+TEST_CASE("a few exact layers are enough") {
+  std::mt19937 random(1);
+  CostFit fit(Guess());
+  CHECK(WorstError(fit.cost(), Truth()) > 0.5);
+  for (int i = 0; i < 12; ++i) AddRandomLayer(Truth(), 0, random, fit);
+  CHECK(WorstError(fit.cost(), Truth()) < 0.01);
+  CHECK(fit.n_layers_seen() == 12);
+}
+
+TEST_CASE("noise is averaged, and its size is told") {
+  std::mt19937 random(2);
+  CostFit fit(Guess());
+  for (int i = 0; i < 500; ++i) AddRandomLayer(Truth(), 0.1, random, fit);
+  CHECK(WorstError(fit.cost(), Truth()) < 0.15);
+  CHECK(fit.error() > 0.03);
+  CHECK(fit.error() < 0.2);
+}
+
+TEST_CASE("a machine that becomes three times slower is believed") {
+  std::mt19937 random(3);
+  PrefillCost slow = Truth();
+  slow.token *= 3;
+  slow.pair *= 3;
+  CostFit fit(Guess());
+  for (int i = 0; i < 200; ++i) AddRandomLayer(Truth(), 0.05, random, fit);
+  for (int i = 0; i < 200; ++i) AddRandomLayer(slow, 0.05, random, fit);
+  CHECK(WorstError(fit.cost(), slow) < 0.15);
+}
+
+TEST_CASE("layers that are all alike leave nothing unbounded") {
+  CostFit fit(Guess());
+  for (int i = 0; i < 20000; ++i) fit.Add(512, 0, Truth().Layer(512, 0));
+  CHECK(fit.cost().Layer(512, 0) == Approx(Truth().Layer(512, 0)).epsilon(1e-3));
+  std::mt19937 random(4);
+  for (int i = 0; i < 100; ++i) AddRandomLayer(Truth(), 0, random, fit);
+  CHECK(WorstError(fit.cost(), Truth()) < 0.02);
+}
+
+TEST_CASE("nonsense is ignored") {
+  CostFit fit(Guess());
+  const double infinity = std::numeric_limits<double>::infinity();
+  fit.Add(0, 0, 1);
+  fit.Add(10, -1, 1);
+  fit.Add(10, 0, 0);
+  fit.Add(10, 0, -1);
+  fit.Add(infinity, 0, 1);
+  fit.Add(10, 0, std::nan(""));
+  CHECK(fit.n_layers_seen() == 0);
+  CHECK(fit.cost().token == Approx(Guess().token));
+}
+
+}  // namespace
+}  // namespace baton
