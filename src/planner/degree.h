@@ -1,0 +1,64 @@
+// How many workers prefill a prompt: the number with the earliest first token by what is predicted,
+// queues included (relay reference 3.9). One worker alone is always a candidate, and a relay is
+// chosen only when it wins by more than predictions of its kind were wrong by. Plain objects, one
+// thread.
+#pragma once
+
+#include <map>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "planner/prefill_cost.h"
+
+namespace baton {
+
+struct OfferedWorker {
+  double speed = 1;    // 1 = what the cost says
+  double seconds = 0;  // until it could begin
+};
+
+struct Degree {
+  int first = 0;            // of the workers offered: rank 0; the ranks follow it
+  std::vector<int> slices;  // (ranks) tokens
+  double seconds = 0;       // from now to the first token
+  double alone = 0;         // the same of the best worker alone
+};
+
+// How far predictions of relays were off, by prompt length and number of ranks.
+class PlanRecord {
+ public:
+  // Both from the moment the ranks could begin; alone: what one worker was predicted to take.
+  void Add(int tokens, int ranks, double predicted, double actual, double alone);
+  // Mean of |actual / predicted - 1|; of prompts like this one, kFirstError before the first.
+  double error(int tokens, int ranks) const;
+  // The last one took longer than one worker alone would have: none like it until Refitted.
+  bool barred(int tokens, int ranks) const;
+  void Refitted();  // the cost has changed: what was barred may be tried again
+
+  static constexpr double kFirstError = 0.1;
+
+ private:
+  struct Bucket {
+    double error = kFirstError;
+    bool barred = false;
+  };
+  using Key = std::pair<int, int>;  // log2 of tokens, ranks
+  static Key KeyOf(int tokens, int ranks);
+  std::map<Key, Bucket> buckets_;
+};
+
+struct DegreeRequest {
+  int tokens = 0;  // new ones
+  int prefix = 0;  // cached on the first rank
+  int page_tokens = 64;
+  // Prompts waiting per worker: what a relay costs in all, beyond one worker's work, delays them.
+  double waiting = 0;
+};
+
+// offered: in the order of the chain, not empty; candidates are its first 1, 2, 3, ... workers, and
+// each of them alone.
+Degree ChooseDegree(const PrefillCost& cost, const ChainLink& link, const PlanRecord& record,
+                    std::span<const OfferedWorker> offered, const DegreeRequest& request);
+
+}  // namespace baton
