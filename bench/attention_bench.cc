@@ -73,7 +73,7 @@ class Workload {
     kv_bytes_ = static_cast<int64_t>(n_sequences) * context * kKvHeads * head_dim * 4;
   }
 
-  double flops() const { return 4.0 * static_cast<double>(pairs_) * layout_.head_dim; }
+  double flops() const { return 4.0 * static_cast<double>(pairs_) * layout_.shape(0).key_dim; }
   // Of the output; equal on every path and machine.
   std::string Digest() const {
     std::vector<float> values;
@@ -90,10 +90,10 @@ class Workload {
     args.layout = &layout_;
     args.planes = {reinterpret_cast<std::byte*>(arena_), layout_.page_bytes};
     args.n_heads = heads_;
-    args.scale = 1 / std::sqrt(static_cast<double>(layout_.head_dim));
+    args.scale = 1 / std::sqrt(static_cast<double>(layout_.shape(0).key_dim));
     args.q = q_.data();
     args.out = out_.data();
-    args.q_stride = args.out_stride = heads_ * layout_.head_dim;
+    args.q_stride = args.out_stride = heads_ * layout_.shape(0).key_dim;
     kernels.Run(args, pool);
   }
 

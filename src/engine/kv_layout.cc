@@ -1,5 +1,8 @@
 #include "engine/kv_layout.h"
 
+#include <utility>
+
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/check.h"
 #include "engine/model_desc.h"
@@ -9,41 +12,61 @@ namespace {
 
 int64_t RoundUp64(int64_t n) { return (n + 63) / 64 * 64; }
 
+std::string Name(const KvShape& shape) {
+  return absl::StrFormat("h%d-k%d-v%d%s", shape.heads, shape.key_dim, shape.value_dim,
+                         shape.values_in_keys ? "-latent" : "");
+}
+
 }  // namespace
 
 KvLayout KvLayout::For(const ModelDesc& model, KvType type, int page_tokens) {
+  const KvShape shape = {model.n_kv_heads, model.head_dim, model.head_dim};
+  return Of(std::vector<KvShape>(static_cast<size_t>(model.n_layers), shape), type, page_tokens);
+}
+
+KvLayout KvLayout::Of(std::vector<KvShape> shapes, KvType type, int page_tokens) {
   CHECK(page_tokens == 16 || page_tokens == 32 || page_tokens == 64);
   KvLayout layout;
   layout.type = type;
   layout.page_tokens = page_tokens;
-  layout.n_layers = model.n_layers;
-  layout.n_kv_heads = model.n_kv_heads;
-  layout.head_dim = model.head_dim;
-  layout.head_dim_padded = (model.head_dim + 31) / 32 * 32;
-  const int64_t plane_bytes = layout.n_kv_heads * (layout.KHeadBytes() + layout.VHeadBytes());
-  for (int layer = 0; layer < model.n_layers; ++layer) {
-    layout.planes.push_back({layer * plane_bytes, plane_bytes});
+  layout.shapes = std::move(shapes);
+  int64_t end = 0;
+  for (int layer = 0; layer < static_cast<int>(layout.shapes.size()); ++layer) {
+    const int64_t head_bytes = layout.KGroupBytes(layer) + layout.VGroupBytes(layer);
+    const int64_t bytes = layout.shape(layer).heads * layout.groups() * head_bytes;
+    layout.planes.push_back({end, bytes});
+    end += bytes;
   }
-  layout.page_bytes = RoundUp64(model.n_layers * plane_bytes);
+  layout.page_bytes = RoundUp64(end);
   return layout;
 }
 
-int64_t KvLayout::KHeadBytes() const {
-  return static_cast<int64_t>(page_tokens) * head_dim_padded * element_bytes();
+int64_t KvLayout::GroupBytes(int width) const {
+  return int64_t{kGroupTokens} * width * (type == KvType::kFp32 ? 4 : 2);
 }
 
-int64_t KvLayout::VHeadBytes() const {
-  return static_cast<int64_t>(page_tokens) * head_dim * element_bytes();
+int64_t KvLayout::KGroupBytes(int layer) const { return GroupBytes(shape(layer).key_dim_padded()); }
+
+int64_t KvLayout::VGroupBytes(int layer) const {
+  return shape(layer).values_in_keys ? 0 : GroupBytes(shape(layer).value_dim);
 }
 
-int64_t KvLayout::KOffset(int /*layer*/, int kv_head) const { return kv_head * KHeadBytes(); }
+int64_t KvLayout::KOffset(int layer, int kv_head) const {
+  return kv_head * groups() * KGroupBytes(layer);
+}
 
-int64_t KvLayout::VOffset(int /*layer*/, int kv_head) const {
-  return n_kv_heads * KHeadBytes() + kv_head * VHeadBytes();
+int64_t KvLayout::VOffset(int layer, int kv_head) const {
+  CHECK(!shape(layer).values_in_keys);
+  return KOffset(layer, shape(layer).heads) + kv_head * groups() * VGroupBytes(layer);
 }
 
 std::string KvLayout::layout_id() const {
-  return absl::StrFormat("l%d-h%d-d%d-t%d-%s", n_layers, n_kv_heads, head_dim, page_tokens,
+  std::string id;
+  for (size_t at = 0, end; at < shapes.size(); at = end) {  // runs of layers of one shape
+    for (end = at + 1; end < shapes.size() && shapes[end] == shapes[at];) ++end;
+    absl::StrAppend(&id, end - at, "x", Name(shapes[at]), "-");
+  }
+  return absl::StrFormat("%st%d-%s", id, page_tokens,
                          type == KvType::kBf16 ? "bf16-cpu16" : "fp32-plain");
 }
 

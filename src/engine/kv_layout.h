@@ -1,10 +1,10 @@
 // Where the bytes of a KV page lie. Only the engine computes addresses of keys and values; the
 // transfer room sees planes (here: one per layer) as (offset, bytes) inside a page.
 //
-// Arena: [page][layer][K|V][kv_head][page_tokens][head_dim], the inner [page_tokens][head_dim]
-// block permuted in groups of 16 tokens (tag cpu16, numerics v1):
-//   K group: [head_dim_padded / 2][16 tokens][2]     V group: [16 / 2 token pairs][head_dim][2]
+// Arena: [page][layer][K|V][kv_head][group], a group being sixteen tokens (tag cpu16, numerics v1):
+//   K group: [key_dim_padded / 2][16 tokens][2]     V group: [16 / 2 token pairs][value_dim][2]
 // so that the same bytes serve AVX2, AVX-512 and AMX, whatever page_tokens is.
+// fp32 (the plain mode): rows of tokens instead, [16 tokens][key_dim_padded] and [value_dim].
 #pragma once
 
 #include <cstddef>
@@ -17,6 +17,18 @@ namespace baton {
 struct ModelDesc;
 
 enum class KvType { kBf16, kFp32 };  // kFp32 belongs to the plain fp32 mode
+
+// What one layer keeps of a token.
+struct KvShape {
+  int heads = 0;    // KV heads
+  int key_dim = 0;  // per head
+  int value_dim = 0;
+  // Latent attention: the value is the first value_dim elements of the key; there is no V.
+  bool values_in_keys = false;
+
+  int key_dim_padded() const { return (key_dim + 31) / 32 * 32; }  // K stores the zeros too
+  bool operator==(const KvShape&) const = default;
+};
 
 struct KvPlane {
   int64_t offset;  // bytes from the start of the page
@@ -31,26 +43,32 @@ struct KvPlaneTable {
 };
 
 struct KvLayout {
+  static constexpr int kGroupTokens = 16;
+
   KvType type = KvType::kBf16;
-  int page_tokens = 64;  // 16, 32 or 64
-  int n_layers = 0;
-  int n_kv_heads = 0;
-  int head_dim = 0;             // D
-  int head_dim_padded = 0;      // D rounded up to 32: K stores the zeros too
+  int page_tokens = 64;         // 16, 32 or 64
   int64_t page_bytes = 0;       // all layers, rounded up to 64
-  std::vector<KvPlane> planes;  // (n_layers)
+  std::vector<KvShape> shapes;  // (layers)
+  std::vector<KvPlane> planes;  // (layers)
 
   static KvLayout For(const ModelDesc& model, KvType type, int page_tokens);
+  static KvLayout Of(std::vector<KvShape> shapes, KvType type, int page_tokens);
 
-  int element_bytes() const { return type == KvType::kBf16 ? 2 : 4; }
-  // Offset inside a plane of one head's K (or V) block.
+  int n_layers() const { return static_cast<int>(planes.size()); }
+  const KvShape& shape(int layer) const { return shapes[static_cast<size_t>(layer)]; }
+  // Of one head's sixteen tokens.
+  int64_t KGroupBytes(int layer) const;
+  int64_t VGroupBytes(int layer) const;
+  // Offset inside a layer's plane of one head's K (or V) groups.
   int64_t KOffset(int layer, int kv_head) const;
   int64_t VOffset(int layer, int kv_head) const;
-  int64_t KHeadBytes() const;  // page_tokens * head_dim_padded * element
-  int64_t VHeadBytes() const;  // page_tokens * head_dim * element
   int PagesFor(int n_tokens) const { return (n_tokens + page_tokens - 1) / page_tokens; }
-  // Names order, page size, element type and inner tag: two workers exchange KV only if equal.
+  // Names shapes, page size, element type and inner tag: two workers exchange KV only if equal.
   std::string layout_id() const;
+
+ private:
+  int64_t GroupBytes(int width) const;
+  int groups() const { return page_tokens / kGroupTokens; }
 };
 
 }  // namespace baton

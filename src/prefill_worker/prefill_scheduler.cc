@@ -53,7 +53,7 @@ bool PrefillScheduler::IsRemote(const Prompt& prompt) const {
 }
 
 bool PrefillScheduler::MissesInflow(const Prompt& prompt) const {
-  return prompt.has_inflow() && prompt.inflow_planes < pool_->layout().n_layers;
+  return prompt.has_inflow() && prompt.inflow_planes < pool_->layout().n_layers();
 }
 
 bool PrefillScheduler::CanRun(const Prompt& prompt) const {
@@ -440,7 +440,7 @@ int PrefillScheduler::AddPiece(Prompt* prompt, int budget, absl::Time now, StepB
 }
 
 int PrefillScheduler::ready_layers() const {
-  int ready = pool_->layout().n_layers;
+  int ready = pool_->layout().n_layers();
   for (const Piece& piece : pieces_)
     if (MissesInflow(*piece.prompt)) ready = std::min(ready, piece.prompt->inflow_planes);
   return ready;

@@ -145,7 +145,7 @@ void SimTransfer::CopyCells(Flow& flow) {
 
 void SimTransfer::FinishIfComplete(Flows::iterator it) {
   Flow& flow = it->second;
-  const int planes = ends_[flow.sink].pool->layout().n_layers;
+  const int planes = ends_[flow.sink].pool->layout().n_layers();
   // Each cell exactly once: more or fewer never completes, and the test sees it.
   if (!flow.committed || flow.cells_in != planes * flow.ticket.kv_pages || !flow.cells.empty())
     return;

@@ -163,9 +163,8 @@ class Arena {
     std::byte* const plane =
         Page(s.pages[static_cast<size_t>(i / layout_.page_tokens)]) + layout_.planes[kLayer].offset;
     GetElementwiseKernels(Isa::kAvx2)
-        .write_kv(layout_, kv.k.data() + i * shape_.head_dim, kv.v.data() + i * shape_.head_dim,
-                  plane + layout_.KOffset(kLayer, head), plane + layout_.VOffset(kLayer, head),
-                  i % layout_.page_tokens);
+        .write_kv(layout_, kLayer, head, kv.k.data() + i * shape_.head_dim,
+                  kv.v.data() + i * shape_.head_dim, plane, i % layout_.page_tokens);
   }
 
   std::byte* Page(int32_t id) {
@@ -351,27 +350,18 @@ struct TileCase {
   int head_dim, n_keys;
   double soft_cap;
   ReferenceKv kv;
-  std::vector<bf16> k, v;  // in groups
-  std::vector<bf16> q;     // (rows, head_dim)
+  std::vector<bf16> groups;  // a page of 16 tokens (K, V) after the other
+  std::vector<bf16> q;       // (rows, head_dim)
   std::vector<int> positions;
 
   TileCase(int dim, int keys, int rows, double cap, std::mt19937& rng)
       : head_dim(dim), n_keys(keys), soft_cap(cap) {
-    KvLayout layout;
-    layout.page_tokens = static_cast<int>(RoundUp(keys, 16));
-    layout.head_dim = kv.head_dim = dim;
-    layout.head_dim_padded = static_cast<int>(RoundUp(dim, 32));
-    k.resize(static_cast<size_t>(layout.KHeadBytes() / 2));
-    v.resize(static_cast<size_t>(layout.VHeadBytes() / 2));
+    kv.head_dim = dim;
     for (int i = 0; i < keys * dim; ++i) {
       kv.k.push_back(RandomBf16(rng, 1));
       kv.v.push_back(RandomBf16(rng, 1));
     }
-    for (int i = 0; i < keys; ++i)
-      GetElementwiseKernels(Isa::kAvx2)
-          .write_kv(layout, kv.k.data() + i * dim, kv.v.data() + i * dim,
-                    reinterpret_cast<std::byte*>(k.data()), reinterpret_cast<std::byte*>(v.data()),
-                    i);
+    WriteGroups();
     for (int i = 0; i < rows * dim; ++i) q.push_back(RandomBf16(rng, 1));
     for (int r = 0; r < rows; ++r) positions.push_back(static_cast<int>(rng() % keys));
     std::sort(positions.begin(), positions.end());
@@ -414,13 +404,24 @@ struct TileCase {
   }
 
  private:
+  int64_t PageSize() const { return 16 * (RoundUp(head_dim, 32) + head_dim); }
+
+  void WriteGroups() {
+    const KvLayout layout = KvLayout::Of({{1, head_dim, head_dim}}, KvType::kBf16, 16);
+    groups.resize(static_cast<size_t>(PageSize() * layout.PagesFor(n_keys)));
+    for (int i = 0; i < n_keys; ++i)
+      GetElementwiseKernels(Isa::kAvx2)
+          .write_kv(layout, 0, 0, kv.k.data() + i * head_dim, kv.v.data() + i * head_dim,
+                    reinterpret_cast<std::byte*>(groups.data() + i / 16 * PageSize()), i % 16);
+  }
+
   void AddTile(const AttentionTileKernels& kernels, const float* packed, int key,
                const ScoreScale& scale, const RowState& segment) const {
     KeyTile tile;
     tile.n_groups = std::min(kTileGroups, (n_keys - key + 15) / 16);
     for (int j = 0; j < tile.n_groups; ++j) {
-      tile.k[j] = k.data() + (key + 16 * j) * RoundUp(head_dim, 32);
-      tile.v[j] = v.data() + (key + 16 * j) * head_dim;
+      tile.k[j] = groups.data() + (key / 16 + j) * PageSize();
+      tile.v[j] = tile.k[j] + 16 * RoundUp(head_dim, 32);
       tile.next_k[j] = tile.k[j];
     }
     tile.fresh = positions.size() % 2 == 0;

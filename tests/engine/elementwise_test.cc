@@ -121,31 +121,26 @@ TEST_CASE("write_kv puts every element where kv_layout.h says and touches nothin
   std::mt19937 rng(3);
   for (int d : {16, 64, 80, 128}) {
     for (int page_tokens : {16, 32, 64}) {
-      ModelDesc model;
-      model.n_layers = 1;
-      model.n_heads = model.n_kv_heads = 1;
-      model.head_dim = d;
-      const KvLayout layout = KvLayout::For(model, KvType::kBf16, page_tokens);
-      const int padded = layout.head_dim_padded;
-      std::vector<bf16> k_block(static_cast<size_t>(layout.KHeadBytes() / 2), kPoison);
-      std::vector<bf16> v_block(static_cast<size_t>(layout.VHeadBytes() / 2), kPoison);
-      std::vector<bf16> expected_k = k_block, expected_v = v_block;
+      const KvLayout layout = KvLayout::Of({{1, 32, 32}, {2, d, d}}, KvType::kBf16, page_tokens);
+      const int layer = 1, head = 1, padded = layout.shape(layer).key_dim_padded();
+      std::vector<bf16> plane(static_cast<size_t>(layout.planes[layer].bytes / 2), kPoison);
+      std::vector<bf16> expected = plane;
+      const int64_t k_at = layout.KOffset(layer, head) / 2, v_at = layout.VOffset(layer, head) / 2;
       for (int slot = 0; slot < page_tokens; slot += 1 + static_cast<int>(rng() % 3)) {
         const std::vector<bf16> k = RandomRow(rng, d), v = RandomRow(rng, d);
         GetElementwiseKernels(SupportedIsas().back())
-            .write_kv(layout, k.data(), v.data(), reinterpret_cast<std::byte*>(k_block.data()),
-                      reinterpret_cast<std::byte*>(v_block.data()), slot);
+            .write_kv(layout, layer, head, k.data(), v.data(),
+                      reinterpret_cast<std::byte*>(plane.data()), slot);
         const int group = slot / 16, token = slot % 16;
         for (int i = 0; i < padded; ++i)
-          expected_k[static_cast<size_t>(((group * (padded / 2) + i / 2) * 16 + token) * 2 +
-                                         i % 2)] = i < d ? k[static_cast<size_t>(i)] : bf16{0};
+          expected[static_cast<size_t>(k_at + ((group * (padded / 2) + i / 2) * 16 + token) * 2 +
+                                       i % 2)] = i < d ? k[static_cast<size_t>(i)] : bf16{0};
         for (int i = 0; i < d; ++i)
-          expected_v[static_cast<size_t>(((group * 8 + token / 2) * d + i) * 2 + token % 2)] =
+          expected[static_cast<size_t>(v_at + ((group * 8 + token / 2) * d + i) * 2 + token % 2)] =
               v[static_cast<size_t>(i)];
       }
       INFO("d " << d << ", pages of " << page_tokens);
-      REQUIRE(k_block == expected_k);
-      REQUIRE(v_block == expected_v);
+      REQUIRE(plane == expected);
     }
   }
 }

@@ -32,7 +32,8 @@ TEST_CASE("the blocks of a page lie one after the other without overlap") {
     for (const int page_tokens : {16, 32, 64}) {
       for (const KvType type : {KvType::kBf16, KvType::kFp32}) {
         const KvLayout layout = KvLayout::For(Model(head_dim), type, page_tokens);
-        CHECK(layout.head_dim_padded % 32 == 0);
+        CHECK(layout.shape(0).key_dim_padded() % 32 == 0);
+        const int groups = page_tokens / KvLayout::kGroupTokens;
         CHECK(layout.page_bytes % 64 == 0);
         int64_t end = 0;
         for (int layer = 0; layer < 3; ++layer) {
@@ -40,11 +41,11 @@ TEST_CASE("the blocks of a page lie one after the other without overlap") {
           int64_t in_plane = 0;
           for (int head = 0; head < 2; ++head) {
             CHECK(layout.KOffset(layer, head) == in_plane);
-            in_plane += layout.KHeadBytes();
+            in_plane += groups * layout.KGroupBytes(layer);
           }
           for (int head = 0; head < 2; ++head) {
             CHECK(layout.VOffset(layer, head) == in_plane);
-            in_plane += layout.VHeadBytes();
+            in_plane += groups * layout.VGroupBytes(layer);
           }
           CHECK(layout.planes[layer].bytes == in_plane);
           end += in_plane;
@@ -55,7 +56,7 @@ TEST_CASE("the blocks of a page lie one after the other without overlap") {
     }
   }
   const KvLayout layout = KvLayout::For(Model(64), KvType::kBf16, 64);
-  CHECK(layout.KHeadBytes() == 64 * 64 * 2);
+  CHECK(layout.KGroupBytes(0) == 16 * 64 * 2);
   CHECK(layout.PagesFor(0) == 0);
   CHECK(layout.PagesFor(1) == 1);
   CHECK(layout.PagesFor(64) == 1);
@@ -68,6 +69,28 @@ TEST_CASE("layout ids tell apart what must not be mixed") {
   CHECK(id != KvLayout::For(Model(64), KvType::kBf16, 32).layout_id());
   CHECK(id != KvLayout::For(Model(64), KvType::kFp32, 64).layout_id());
   CHECK(id != KvLayout::For(Model(32), KvType::kBf16, 64).layout_id());
+  const auto id_of = [](std::vector<KvShape> shapes) {
+    return KvLayout::Of(std::move(shapes), KvType::kBf16, 64).layout_id();
+  };
+  const KvShape wide = {2, 64, 64}, narrow = {2, 32, 32}, latent = {1, 80, 64, true};
+  CHECK(id == id_of({wide, wide, wide}));
+  CHECK(id_of({wide, narrow, narrow}) != id_of({wide, wide, narrow}));
+  CHECK(id_of({latent}) != id_of({{1, 80, 64, false}}));
+}
+
+TEST_CASE("layers of other widths, and latent ones, follow each other") {
+  const KvLayout layout =
+      KvLayout::Of({{2, 64, 64}, {1, 576, 512, true}, {1, 80, 48}, {4, 32, 32}}, KvType::kBf16, 32);
+  const int64_t bytes[] = {2 * 32 * (64 + 64) * 2, 32 * 576 * 2, 32 * (96 + 48) * 2,
+                           4 * 32 * (32 + 32) * 2};
+  int64_t end = 0;
+  for (int layer = 0; layer < layout.n_layers(); ++layer) {
+    CHECK(layout.planes[layer].offset == end);
+    CHECK(layout.planes[layer].bytes == bytes[layer]);
+    end += bytes[layer];
+  }
+  CHECK(layout.page_bytes == end);
+  CHECK(layout.VGroupBytes(1) == 0);
 }
 
 TEST_CASE("a page is zeros for every new owner") {

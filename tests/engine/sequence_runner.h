@@ -63,30 +63,34 @@ class SequenceRunner {
     return Feed(tokens, std::span(&last, 1));
   }
 
-  // What the pool holds for one position: (head_dim) values of K after rope, or of V.
+  // What the pool holds for one position: (key_dim) values of K after rope, or (value_dim) of V.
   std::vector<float> Key(int layer, int head, int position) const {
     const KvLayout& layout = pool_->layout();
-    return Read(layer, layout.KOffset(layer, head), position, [&](int i, int slot) {
-      if (layout.type == KvType::kFp32) return slot * layout.head_dim_padded + i;
-      return slot / 16 * 16 * layout.head_dim_padded + i / 2 * 32 + slot % 16 * 2 + i % 2;
-    });
+    const int width = layout.shape(layer).key_dim_padded();
+    return Read(layer, layout.KOffset(layer, head), position, layout.shape(layer).key_dim,
+                [&](int i, int slot) {
+                  if (layout.type == KvType::kFp32) return slot * width + i;
+                  return slot / 16 * 16 * width + i / 2 * 32 + slot % 16 * 2 + i % 2;
+                });
   }
   std::vector<float> Value(int layer, int head, int position) const {
     const KvLayout& layout = pool_->layout();
-    return Read(layer, layout.VOffset(layer, head), position, [&](int i, int slot) {
-      if (layout.type == KvType::kFp32) return slot * layout.head_dim + i;
-      return slot / 2 * 2 * layout.head_dim + i * 2 + slot % 2;
+    const int width = layout.shape(layer).value_dim;
+    return Read(layer, layout.VOffset(layer, head), position, width, [&](int i, int slot) {
+      if (layout.type == KvType::kFp32) return slot * width + i;
+      return slot / 2 * 2 * width + i * 2 + slot % 2;
     });
   }
   KvPool& pool() { return *pool_; }
 
  private:
   template <typename Index>
-  std::vector<float> Read(int layer, int64_t offset, int position, const Index& index) const {
+  std::vector<float> Read(int layer, int64_t offset, int position, int width,
+                          const Index& index) const {
     const KvLayout& layout = pool_->layout();
     const std::byte* block = pool_->plane(pages_[position / layout.page_tokens], layer) + offset;
     std::vector<float> values;
-    for (int i = 0; i < layout.head_dim; ++i) {
+    for (int i = 0; i < width; ++i) {
       const int at = index(i, position % layout.page_tokens);
       values.push_back(layout.type == KvType::kFp32
                            ? reinterpret_cast<const float*>(block)[at]

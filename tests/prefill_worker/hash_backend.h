@@ -26,7 +26,6 @@ class HashBackend : public Backend {
     model_.vocab = kVocab;
     model_.max_positions = 4096;
     layout_.page_tokens = page_tokens;
-    layout_.n_layers = n_layers;
     const int64_t plane = int64_t{page_tokens} * 8;
     for (int layer = 0; layer < n_layers; ++layer)
       layout_.planes.push_back({.offset = layer * plane, .bytes = plane});

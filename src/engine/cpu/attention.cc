@@ -83,10 +83,11 @@ class TiledAttention final : public AttentionKernels {
 
   void Run(const AttentionArgs& args, ComputePool& pool) override {
     args_ = &args;
-    group_ = args.n_heads / args.layout->n_kv_heads;
+    shape_ = args.layout->shape(args.layer);
+    group_ = args.n_heads / shape_.heads;
     scale_ = ScoreScaleOf(args.scale, args.soft_cap);
-    CHECK(group_ * args.layout->n_kv_heads == args.n_heads);
-    CHECK(args.layout->head_dim % 16 == 0 && args.layout->head_dim <= kMaxHeadDim);
+    CHECK(group_ * shape_.heads == args.n_heads && shape_.key_dim == shape_.value_dim);
+    CHECK(shape_.key_dim % 16 == 0 && shape_.key_dim <= kMaxHeadDim);
     Plan(pool.n_threads());
     if (workspaces_.size() < static_cast<size_t>(pool.n_threads()))
       workspaces_.resize(static_cast<size_t>(pool.n_threads()));
@@ -104,7 +105,7 @@ class TiledAttention final : public AttentionKernels {
   }
 
  private:
-  int head_dim() const { return args_->layout->head_dim; }
+  int head_dim() const { return shape_.key_dim; }
   int Rows(const Block& block) const { return (block.row_end - block.row_begin) * group_; }
   int Position(int row) const { return args_->batch->positions[static_cast<size_t>(row)]; }
   int LastPosition(const Block& block) const { return Position(block.row_end - 1); }
@@ -130,7 +131,7 @@ class TiledAttention final : public AttentionKernels {
       const int begin = batch.piece_begin[static_cast<size_t>(piece)];
       const int end = batch.piece_begin[static_cast<size_t>(piece) + 1];
       for (int row = begin; row < end; row += tokens)
-        for (int head = 0; head < args_->layout->n_kv_heads; ++head) {
+        for (int head = 0; head < shape_.heads; ++head) {
           blocks_.push_back({piece, head, row, std::min(end, row + tokens), -1});
           total += Cost(blocks_.back(), 0, EndSegment(blocks_.back()));
         }
@@ -238,13 +239,14 @@ class TiledAttention final : public AttentionKernels {
         args_->batch->pages.data() + args_->batch->page_begin[static_cast<size_t>(block.piece)];
     const int64_t k_offset = layout.KOffset(args_->layer, block.kv_head);
     const int64_t v_offset = layout.VOffset(args_->layer, block.kv_head);
+    const int64_t k_bytes = layout.KGroupBytes(args_->layer);
+    const int64_t v_bytes = layout.VGroupBytes(args_->layer);
     for (int j = 0; j < kTileGroups; ++j) {
       const int key = std::min(first_key + j * kGroupKeys, (n_keys - 1) / kGroupKeys * kGroupKeys);
       const std::byte* const plane = args_->planes.At(pages[key / layout.page_tokens]);
-      const int64_t slot = key % layout.page_tokens;
-      k[j] = reinterpret_cast<const bf16*>(plane + k_offset) + slot * layout.head_dim_padded;
-      if (v != nullptr)
-        (*v)[j] = reinterpret_cast<const bf16*>(plane + v_offset) + slot * layout.head_dim;
+      const int64_t group = key % layout.page_tokens / kGroupKeys;
+      k[j] = reinterpret_cast<const bf16*>(plane + k_offset + group * k_bytes);
+      if (v != nullptr) (*v)[j] = reinterpret_cast<const bf16*>(plane + v_offset + group * v_bytes);
     }
   }
 
@@ -277,6 +279,7 @@ class TiledAttention final : public AttentionKernels {
 
   const AttentionTileKernels& kernels_;
   const AttentionArgs* args_ = nullptr;  // of the Run in progress
+  KvShape shape_;                        // of its layer
   int group_ = 0;                        // query heads per KV head
   ScoreScale scale_{};
   std::vector<Block> blocks_;

@@ -178,9 +178,8 @@ class CpuBackend : public Backend {
     }
     std::byte* const plane = kv_->plane(step_.page(row), layer);
     for (int head = 0; head < model_.n_kv_heads; ++head) {
-      elementwise_->write_kv(layout_, k + head * d, v + head * d,
-                             plane + layout_.KOffset(layer, head),
-                             plane + layout_.VOffset(layer, head), step_.slot(row));
+      elementwise_->write_kv(layout_, layer, head, k + head * d, v + head * d, plane,
+                             step_.slot(row));
     }
   }
 

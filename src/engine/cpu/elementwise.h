@@ -16,9 +16,10 @@ struct ElementwiseKernels {
                    bf16* out);
   // Rotates pairs (i, i + d/2) of one head in place (rule N5). cos, sin: (d / 2) of the position.
   void (*rope)(bf16* head, int64_t d, const float* cos, const float* sin);
-  // Writes one token's K (after rope) and V of one KV head into slot `slot` of its page block.
-  void (*write_kv)(const KvLayout& layout, const bf16* k, const bf16* v, std::byte* k_block,
-                   std::byte* v_block, int slot);
+  // Writes one token's K (after rope) and V of one KV head into slot `slot` of the layer's plane of
+  // its page; no V where the layout has values in keys.
+  void (*write_kv)(const KvLayout& layout, int layer, int head, const bf16* k, const bf16* v,
+                   std::byte* plane, int slot);
 };
 
 const ElementwiseKernels& GetElementwiseKernels(Isa isa);

@@ -188,11 +188,11 @@ class Fp32Backend : public Backend {
 
   float* KRow(int layer, int head, int32_t page, int slot) const {
     return reinterpret_cast<float*>(kv_->plane(page, layer) + layout_.KOffset(layer, head)) +
-           slot * layout_.head_dim_padded;
+           slot * layout_.shape(layer).key_dim_padded();
   }
   float* VRow(int layer, int head, int32_t page, int slot) const {
     return reinterpret_cast<float*>(kv_->plane(page, layer) + layout_.VOffset(layer, head)) +
-           slot * layout_.head_dim;
+           slot * layout_.shape(layer).value_dim;
   }
 
   void Rotate(float* head, int position) const {
