@@ -25,10 +25,12 @@ constexpr size_t kMostConfigBytes = 1 << 20;
 constexpr double kLeastTheta = 2;  // at 1 all pairs would turn alike
 constexpr double kMostTheta = 1e12;
 
-enum class Biases { kNone, kConfigured, kQkv };  // of attention; kConfigured: attention_bias
+// Of attention. kConfigured: attention_bias, of all four; kQkvConfigured: qkv_bias.
+enum class Biases { kNone, kConfigured, kQkv, kQkvConfigured };
 // Which layers have a sliding window, if layer_types does not say it: none; all; those from
-// max_window_layers on, if use_sliding_window.
-enum class Windows { kNone, kAllLayers, kUpperLayers };
+// max_window_layers on, if use_sliding_window; all, if use_sliding_window; an error, if
+// use_sliding_window (transformers has had several rules).
+enum class Windows { kNone, kAllLayers, kUpperLayers, kAllIfUsed, kNamedIfUsed };
 
 // What a family fixes in transformers' code rather than in its config.json.
 struct Family {
@@ -38,12 +40,20 @@ struct Family {
   bool qk_norm;
   int default_head_dim;  // 0: hidden_size / num_attention_heads
   Windows windows;
+  ExpertFields experts = ExpertFields::kNone;
+  const TensorNames* names = &kLlamaNames;
 };
 constexpr Family kFamilies[] = {
     {"LlamaForCausalLM", "llama", Biases::kConfigured, true, false, 0, Windows::kNone},
     {"MistralForCausalLM", "mistral", Biases::kNone, false, false, 0, Windows::kAllLayers},
     {"Qwen2ForCausalLM", "qwen2", Biases::kQkv, false, false, 0, Windows::kUpperLayers},
     {"Qwen3ForCausalLM", "qwen3", Biases::kConfigured, false, true, 128, Windows::kUpperLayers},
+    {"MixtralForCausalLM", "mixtral", Biases::kNone, false, false, 0, Windows::kAllLayers,
+     ExpertFields::kMixtral, &kMixtralNames},
+    {"Qwen2MoeForCausalLM", "qwen2_moe", Biases::kQkvConfigured, false, false, 0,
+     Windows::kNamedIfUsed, ExpertFields::kQwen2},
+    {"Qwen3MoeForCausalLM", "qwen3_moe", Biases::kConfigured, false, true, 0, Windows::kAllIfUsed,
+     ExpertFields::kQwen3},
 };
 
 // By `architectures`, or by model_type where it is absent; the first family after an error.
@@ -136,18 +146,27 @@ void ReadLayerTypes(JsonFields& fields, const boost::json::value& types, int win
   }
 }
 
+bool MayHaveWindows(JsonFields& fields, const Family& family) {
+  const bool only_if_used =
+      family.windows == Windows::kAllIfUsed || family.windows == Windows::kNamedIfUsed;
+  return family.windows != Windows::kNone && !fields.IsNull("sliding_window") &&
+         (!only_if_used || fields.BoolOr("use_sliding_window", false));
+}
+
 // sliding_window: absent, it is the default of the families that have one; null, there is none.
 void ReadWindows(JsonFields& fields, const Family& family, ModelDesc& model) {
   constexpr int kDefaultWindow = 4096, kDefaultFullLayers = 28;
   model.windows.assign(model.n_layers, 0);
-  const int window = family.windows == Windows::kNone || fields.IsNull("sliding_window")
-                         ? 0
-                         : fields.IntOr("sliding_window", kDefaultWindow, 1, kMostPositions);
+  const int window = MayHaveWindows(fields, family)
+                         ? fields.IntOr("sliding_window", kDefaultWindow, 1, kMostPositions)
+                         : 0;
   const boost::json::value* types = fields.Find("layer_types");
   if (types != nullptr) {
     ReadLayerTypes(fields, *types, window, model);
-  } else if (family.windows == Windows::kAllLayers) {
+  } else if (family.windows == Windows::kAllLayers || family.windows == Windows::kAllIfUsed) {
     model.windows.assign(model.n_layers, window);
+  } else if (family.windows == Windows::kNamedIfUsed && window > 0) {
+    fields.Refuse("use_sliding_window", "supported: false, or true with layer_types");
   } else if (family.windows == Windows::kUpperLayers &&
              fields.BoolOr("use_sliding_window", false)) {
     const int first = fields.IntOr("max_window_layers", kDefaultFullLayers, 0, kMostLayers);
@@ -244,9 +263,12 @@ absl::StatusOr<ModelDesc> Parse(const boost::json::object& object, const std::st
   ReadShape(fields, family, model);
   ReadWindows(fields, family, model);
   model.o_bias = family.biases == Biases::kConfigured && fields.BoolOr("attention_bias", false);
-  model.qkv_bias = family.biases == Biases::kQkv || model.o_bias;
+  model.qkv_bias = family.biases == Biases::kQkv || model.o_bias ||
+                   (family.biases == Biases::kQkvConfigured && fields.BoolOr("qkv_bias", true));
   model.mlp_bias = family.reads_mlp_bias && fields.BoolOr("mlp_bias", false);
   model.qk_norm = family.qk_norm;
+  model.names = family.names;
+  model.experts = ReadExperts(fields, family.experts, model.n_layers, model.intermediate);
   model.tied_embeddings = fields.BoolOr("tie_word_embeddings", false);
   absl::Status rope_status;
   ReadRope(fields, origin, model, rope_status);
@@ -305,12 +327,12 @@ std::string ModelDesc::Canonical() const {
   return absl::StrFormat(
       "%s layers %d hidden %d heads %d kv %d dim %d mlp %d vocab %d positions %d eps %.17g "
       "biases %d %d %d qk_norm %d tied %d rope %d %.17g %.17g %.17g %.17g %.17g "
-      "%.17g %.17g %d %.17g windows %s",
+      "%.17g %.17g %d %.17g windows %s%s",
       architecture, n_layers, hidden, n_heads, n_kv_heads, head_dim, intermediate, vocab,
       max_positions, rms_eps, qkv_bias, o_bias, mlp_bias, qk_norm, tied_embeddings,
       static_cast<int>(rope.scaling), rope.theta, rope.factor, rope.low_freq_factor,
       rope.high_freq_factor, rope.original_max_position_embeddings, rope.beta_fast, rope.beta_slow,
-      rope.truncate, rope.attention_factor, absl::StrJoin(windows, ","));
+      rope.truncate, rope.attention_factor, absl::StrJoin(windows, ","), experts.Canonical());
 }
 
 }  // namespace baton

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/status.h"
+#include "engine/experts_desc.h"
 #include "engine/rope.h"
 #include "engine/tensor_names.h"
 
@@ -25,7 +26,7 @@ struct ModelDesc {
   int n_heads = 0;
   int n_kv_heads = 0;
   int head_dim = 0;
-  int intermediate = 0;
+  int intermediate = 0;  // of the MLP of a layer that is not sparse
   int vocab = 0;
   int max_positions = 0;  // context length
   double rms_eps = 1e-5;
@@ -35,9 +36,10 @@ struct ModelDesc {
   bool qk_norm = false;  // RMSNorm of every q and k head before RoPE
   bool tied_embeddings = false;
   std::vector<int> windows;  // (n_layers) keys a query sees, its own included; 0 = all before it
+  ExpertsDesc experts;
   RopeDesc rope;
   const TensorNames* names = &kLlamaNames;  // of the checkpoint's tensors
-  std::vector<int32_t> eos_tokens;  // generation_config.json first, then config.json
+  std::vector<int32_t> eos_tokens;          // generation_config.json first, then config.json
 
   // Errors name file, field, value and what is supported.
   // Reads config.json (both spellings, transformers 4 and 5) and generation_config.json in

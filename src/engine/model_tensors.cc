@@ -14,6 +14,9 @@ constexpr uint32_t kHeadId = 2;
 constexpr uint32_t kFirstLayerId = 16;
 constexpr uint32_t kIdsPerLayer = 16;
 constexpr uint32_t kFirstHeadNormId = 1 << 16;  // beyond all layers' ids; two of each layer
+constexpr uint32_t kFirstExpertId = 1 << 20;
+constexpr uint32_t kIdsPerExpert = 4;
+constexpr uint32_t kIdsPerSparseLayer = 2048 * kIdsPerExpert;  // above all experts and what follows
 
 class TensorList {
  public:
@@ -44,9 +47,34 @@ class TensorList {
     }
     Linear("o", n_.o, m_.hidden, q, id + 4, m_.o_bias, id + 12);
     Norm("mlp_norm", n_.mlp_norm, m_.hidden, id + 5);
+    if (m_.experts.is_sparse(layer)) return AddExperts(layer);
     Linear("gate", n_.gate, m_.intermediate, m_.hidden, id + 6, m_.mlp_bias, id + 13);
     Linear("up", n_.up, m_.intermediate, m_.hidden, id + 7, m_.mlp_bias, id + 14);
     Linear("down", n_.down, m_.hidden, m_.intermediate, id + 8, m_.mlp_bias, id + 15);
+  }
+
+  void AddExperts(int layer) {
+    const ExpertsDesc& e = m_.experts;
+    const uint32_t first = kFirstExpertId + layer * kIdsPerSparseLayer;
+    const uint32_t shared = first + e.n * kIdsPerExpert, router = shared + kIdsPerExpert;
+    Matrix("router", n_.router, e.n, m_.hidden, router);
+    for (int i = 0; i < e.n; ++i) {
+      AddExpert(absl::StrCat("experts.", i, "."), absl::StrCat(std::string(n_.experts), i, "."),
+                e.intermediate, first + i * kIdsPerExpert);
+    }
+    if (e.shared_intermediate == 0) return;
+    if (e.shared_gate) Matrix("shared_gate", n_.shared_gate, 1, m_.hidden, router + 1);
+    AddExpert("shared.", std::string(n_.shared), e.shared_intermediate, shared);
+  }
+
+  void AddExpert(const std::string& ours, const std::string& published, int64_t width,
+                 uint32_t id) {
+    const auto matrix = [&](const char* name, std::string_view stored, int64_t rows, int64_t cols) {
+      Matrix(ours + name, published + std::string(stored), rows, cols, id++);
+    };
+    matrix("gate", n_.expert_gate, width, m_.hidden);
+    matrix("up", n_.expert_up, width, m_.hidden);
+    matrix("down", n_.expert_down, m_.hidden, width);
   }
 
   void Linear(std::string_view ours, std::string_view published, int64_t rows, int64_t cols,

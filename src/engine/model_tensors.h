@@ -3,7 +3,8 @@
 //
 //   embed, final_norm, lm_head (absent if tied), and of layer N "layers.N." with
 //   attention_norm, q, k, v, o, q_norm, k_norm, mlp_norm, gate, up, down; a bias is
-//   "layers.N.q.bias"
+//   "layers.N.q.bias". A sparse layer has instead of gate, up and down: router,
+//   experts.E.gate, experts.E.up, experts.E.down, shared_gate, shared.gate, shared.up, shared.down
 #pragma once
 
 #include <cstdint>

@@ -10,6 +10,9 @@ struct TensorNames {
   std::string_view embed, layers, final_norm, lm_head;
   std::string_view attention_norm, q, k, v, o, q_norm, k_norm;
   std::string_view mlp_norm, gate, up, down;
+  // Of a sparse layer: expert N's follow `experts`, N and a dot; the shared expert's follow
+  // `shared`.
+  std::string_view router, experts, expert_gate, expert_up, expert_down, shared, shared_gate;
 };
 
 inline constexpr TensorNames kLlamaNames = {
@@ -28,6 +31,23 @@ inline constexpr TensorNames kLlamaNames = {
     .gate = "mlp.gate_proj",
     .up = "mlp.up_proj",
     .down = "mlp.down_proj",
+    .router = "mlp.gate",
+    .experts = "mlp.experts.",
+    .expert_gate = "gate_proj",
+    .expert_up = "up_proj",
+    .expert_down = "down_proj",
+    .shared = "mlp.shared_expert.",
+    .shared_gate = "mlp.shared_expert_gate",
 };
+
+inline constexpr TensorNames kMixtralNames = [] {
+  TensorNames names = kLlamaNames;
+  names.router = "block_sparse_moe.gate";
+  names.experts = "block_sparse_moe.experts.";
+  names.expert_gate = "w1";
+  names.expert_up = "w3";
+  names.expert_down = "w2";
+  return names;
+}();
 
 }  // namespace baton

@@ -160,13 +160,14 @@ class RandomSource : public WeightSource {
 
 }  // namespace
 
-WeightSource::WeightSource(const ModelDesc& model) : model_(model), tensors_(TensorsOf(model)) {}
+WeightSource::WeightSource(const ModelDesc& model) : model_(model), tensors_(TensorsOf(model)) {
+  for (size_t i = 0; i < tensors_.size(); ++i) places_[tensors_[i].name] = static_cast<int>(i);
+}
 
 int WeightSource::IndexOf(const std::string& name) const {
-  const auto found = std::find_if(tensors_.begin(), tensors_.end(),
-                                  [&](const TensorSpec& spec) { return spec.name == name; });
-  CHECK(found != tensors_.end());
-  return static_cast<int>(found - tensors_.begin());
+  const auto found = places_.find(name);
+  CHECK(found != places_.end());
+  return found->second;
 }
 
 bool IsRandomModel(const std::string& model, std::string* config) {

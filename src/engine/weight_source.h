@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "common/status.h"
@@ -36,6 +37,9 @@ class WeightSource {
   explicit WeightSource(const ModelDesc& model);
   ModelDesc model_;
   std::vector<TensorSpec> tensors_;
+
+ private:
+  std::unordered_map<std::string, int> places_;  // of tensors_, by name
 };
 
 // "random:<config.json>" names no folder but a config; `config` is then its path.

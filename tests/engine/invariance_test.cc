@@ -19,9 +19,11 @@ const std::string kDemoModel = std::string(BATON_SOURCE_DIR) + "/models/demo";
 const std::string kGolden = std::string(BATON_TEST_DATA) + "/golden/cpu-x86.json";
 
 // The families and what tells them from Llama, each one of the reference models.
-const std::vector<std::string> kFamilies{"qwen2", "qwen3", "mistral_window"};
+const std::vector<std::string> kFamilies{"qwen2",   "qwen3",     "mistral_window",
+                                         "mixtral", "qwen2_moe", "qwen3_moe"};
 // What golden digests are kept of.
-const std::vector<std::string> kGoldenModels{"tiny", "demo", "qwen2", "qwen3", "mistral_window"};
+const std::vector<std::string> kGoldenModels{"tiny",           "demo",    "qwen2",     "qwen3",
+                                             "mistral_window", "mixtral", "qwen2_moe", "qwen3_moe"};
 
 std::string ModelOf(const std::string& name) {
   if (name == "tiny") return kTinyModel;

@@ -75,7 +75,7 @@ TEST_CASE("a config of transformers 5 is read") {
 TEST_CASE("both spellings say the same") {
   for (const std::string name :
        {"llama2", "llama32", "llama_bias_fp16", "llama_linear_fp32", "llama_yarn", "llama_dynamic",
-        "qwen2", "mistral_window", "qwen3"}) {
+        "qwen2", "mistral_window", "qwen3", "mixtral", "qwen2_moe", "qwen3_moe"}) {
     const std::string folder = kModels + name;
     const absl::StatusOr<ModelDesc> now =
         ModelDesc::FromJson(ReadAll(folder + "/config.json"), "config.json");

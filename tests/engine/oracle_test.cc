@@ -15,8 +15,9 @@ namespace {
 constexpr int kMostTokens = 704;  // the longest prompt and its continuation
 
 std::vector<std::string> Cases() {
-  return {"llama2",        "llama32", "llama_bias_fp16", "llama_linear_fp32", "llama_yarn",
-          "llama_dynamic", "qwen2",   "qwen3",           "mistral_window"};
+  return {"llama2",         "llama32",       "llama_bias_fp16", "llama_linear_fp32",
+          "llama_yarn",     "llama_dynamic", "qwen2",           "qwen3",
+          "mistral_window", "mixtral",       "qwen2_moe",       "qwen3_moe"};
 }
 
 EngineOptions OptionsFor(const std::string& folder, const std::string& dtype) {

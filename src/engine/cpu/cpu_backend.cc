@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -10,6 +11,7 @@
 #include "engine/cpu/attention.h"
 #include "engine/cpu/cpu_weights.h"
 #include "engine/cpu/elementwise.h"
+#include "engine/cpu/experts.h"
 #include "engine/cpu/linear.h"
 #include "engine/cpu/step_rows.h"
 
@@ -98,6 +100,10 @@ class CpuBackend : public Backend {
 
   // y = or += the layer's MLP of normed_, as `end` says.
   void RunMlp(const CpuLayerWeights& w, Epilogue end, const Activations& y) {
+    if (!w.experts.experts.empty()) {
+      const bool add = end == Epilogue::kResidualAdd;
+      return experts_->Run(w.experts, normed_, step_.n(), add, y, *linear_, *compute_);
+    }
     Linear(normed_, w.gate_up, w.gate_up_bias, Epilogue::kSwiGlu, mlp_);
     Linear(mlp_, w.down, w.down_bias, end, y);
   }
@@ -221,6 +227,9 @@ class CpuBackend : public Backend {
     arena_.Ask(qkv_, rows, model_.q_width() + 2 * model_.kv_width());
     arena_.Ask(attended_, rows, model_.q_width());
     arena_.Ask(mlp_, rows, model_.intermediate);
+    if (model_.experts.n > 0) {
+      experts_.emplace(model_.experts, model_.hidden, max_step_tokens_, arena_);
+    }
     arena_.Ask(logits_, rows * model_.vocab);
     if (!arena_.Map()) {
       return absl::ResourceExhaustedError(absl::StrFormat(
@@ -244,7 +253,8 @@ class CpuBackend : public Backend {
 
   Arena arena_;
   Activations x_, normed_, qkv_, attended_, mlp_;
-  float* logits_ = nullptr;  // (max_step_tokens, vocab)
+  std::optional<Experts> experts_;  // of sparse layers
+  float* logits_ = nullptr;         // (max_step_tokens, vocab)
   StepRows step_;
   int next_layer_ = 0;
 };

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 
@@ -139,15 +140,27 @@ class Plan {
     AddMatrix(l + "o", model_.q_width(), Whole(l + "o"));
     if (model_.o_bias) AddVector(l + "o.bias", Whole(l + "o.bias"));
     AddVector(l + "mlp_norm", Whole(l + "mlp_norm"));
-    AddMlp(l);
-  }
-
-  void AddMlp(const std::string& l) {
-    AddMatrix(l + "gate_up", model_.hidden, Alternating(l + "gate", l + "up"));
-    AddMatrix(l + "down", model_.intermediate, Whole(l + "down"));
+    if (model_.experts.is_sparse(layer)) return AddExperts(l);
+    AddMlp(l, model_.intermediate);
     if (model_.mlp_bias) {
       AddVector(l + "gate_up.bias", Alternating(l + "gate.bias", l + "up.bias"));
       AddVector(l + "down.bias", Whole(l + "down.bias"));
+    }
+  }
+
+  void AddMlp(const std::string& l, int64_t width) {
+    AddMatrix(l + "gate_up", model_.hidden, Alternating(l + "gate", l + "up"));
+    AddMatrix(l + "down", width, Whole(l + "down"));
+  }
+
+  void AddExperts(const std::string& l) {
+    const ExpertsDesc& experts = model_.experts;
+    std::vector<std::string> router{l + "router"};
+    if (experts.shared_gate) router.push_back(l + "shared_gate");
+    AddMatrix(l + "router", model_.hidden, Stacked(router));
+    if (experts.shared_intermediate > 0) AddMlp(l + "shared.", experts.shared_intermediate);
+    for (int i = 0; i < experts.n; ++i) {
+      AddMlp(absl::StrCat(l, "experts.", i, "."), experts.intermediate);
     }
   }
 
@@ -178,29 +191,65 @@ class Plan {
 class EntryIndex {
  public:
   EntryIndex(const std::vector<WeightsEntry>& entries, const WeightsFile& file)
-      : entries_(entries), file_(file) {}
+      : entries_(entries), file_(file) {
+    for (size_t i = 0; i < entries.size(); ++i) places_[entries[i].name] = static_cast<int>(i);
+  }
 
   PackedWeights Matrix(const std::string& name) const {
-    const size_t i = Find(name);
-    CHECK(i < entries_.size());
-    return {reinterpret_cast<const bf16*>(file_.entry(static_cast<int>(i))), entries_[i].n,
-            entries_[i].k};
+    const auto found = places_.find(name);
+    CHECK(found != places_.end());
+    const WeightsEntry& entry = entries_[found->second];
+    return {reinterpret_cast<const bf16*>(file_.entry(found->second)), entry.n, entry.k};
   }
+  // Null where there is none.
   const float* Vector(const std::string& name) const {
-    const size_t i = Find(name);
-    return i == entries_.size() ? nullptr
-                                : reinterpret_cast<const float*>(file_.entry(static_cast<int>(i)));
+    const auto found = places_.find(name);
+    return found == places_.end() ? nullptr
+                                  : reinterpret_cast<const float*>(file_.entry(found->second));
   }
 
  private:
-  size_t Find(const std::string& name) const {
-    return std::find_if(entries_.begin(), entries_.end(),
-                        [&](const WeightsEntry& entry) { return entry.name == name; }) -
-           entries_.begin();
-  }
   const std::vector<WeightsEntry>& entries_;
   const WeightsFile& file_;
+  absl::flat_hash_map<std::string, int> places_;
 };
+
+ExpertWeights ExpertOf(const EntryIndex& index, const std::string& name) {
+  return {index.Matrix(name + "gate_up"), index.Matrix(name + "down")};
+}
+
+ExpertsWeights ExpertsOf(const EntryIndex& index, const ExpertsDesc& desc,
+                         const std::string& layer) {
+  ExpertsWeights w;
+  w.router = index.Matrix(layer + "router");
+  for (int i = 0; i < desc.n; ++i) {
+    w.experts.push_back(ExpertOf(index, absl::StrCat(layer, "experts.", i, ".")));
+  }
+  if (desc.shared_intermediate > 0) w.shared = ExpertOf(index, layer + "shared.");
+  return w;
+}
+
+CpuLayerWeights LayerOf(const EntryIndex& index, const ModelDesc& model, int layer) {
+  const std::string name = absl::StrCat("layers.", layer, ".");
+  CpuLayerWeights w;
+  w.attention_norm = index.Vector(name + "attention_norm");
+  w.mlp_norm = index.Vector(name + "mlp_norm");
+  w.q_norm = index.Vector(name + "q_norm");
+  w.k_norm = index.Vector(name + "k_norm");
+  w.qkv = index.Matrix(name + "qkv");
+  w.o = index.Matrix(name + "o");
+  w.qkv_bias = index.Vector(name + "qkv.bias");
+  w.o_bias = index.Vector(name + "o.bias");
+  if (model.experts.is_sparse(layer)) {
+    w.experts = ExpertsOf(index, model.experts, name);
+    return w;
+  }
+  w.gate_up = index.Matrix(name + "gate_up");
+  w.down = index.Matrix(name + "down");
+  w.gate_up_bias = index.Vector(name + "gate_up.bias");
+  w.down_bias = index.Vector(name + "down.bias");
+  return w;
+}
 
 }  // namespace
 
@@ -222,20 +271,7 @@ absl::StatusOr<CpuWeights> LoadCpuWeights(const ModelDesc& model, const WeightSo
   weights.lm_head = index.Matrix("lm_head");
   weights.final_norm = index.Vector("final_norm");
   for (int layer = 0; layer < model.n_layers; ++layer) {
-    const std::string name = absl::StrCat("layers.", layer, ".");
-    CpuLayerWeights& w = weights.layers.emplace_back();
-    w.attention_norm = index.Vector(name + "attention_norm");
-    w.mlp_norm = index.Vector(name + "mlp_norm");
-    w.q_norm = index.Vector(name + "q_norm");
-    w.k_norm = index.Vector(name + "k_norm");
-    w.qkv = index.Matrix(name + "qkv");
-    w.o = index.Matrix(name + "o");
-    w.gate_up = index.Matrix(name + "gate_up");
-    w.down = index.Matrix(name + "down");
-    w.qkv_bias = index.Vector(name + "qkv.bias");
-    w.o_bias = index.Vector(name + "o.bias");
-    w.gate_up_bias = index.Vector(name + "gate_up.bias");
-    w.down_bias = index.Vector(name + "down.bias");
+    weights.layers.push_back(LayerOf(index, model, layer));
   }
   return weights;
 }

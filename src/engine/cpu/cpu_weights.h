@@ -13,6 +13,18 @@
 
 namespace baton {
 
+struct ExpertWeights {
+  PackedWeights gate_up;  // n = 2 * width rounded up to 16
+  PackedWeights down;     // k = width
+};
+
+// Of a sparse layer; empty in the others.
+struct ExpertsWeights {
+  PackedWeights router;  // n = number of experts, and the shared expert's gate where it has one
+  std::vector<ExpertWeights> experts;
+  ExpertWeights shared;  // n = 0 where there is none
+};
+
 struct CpuLayerWeights {
   const float* attention_norm = nullptr;  // (hidden), like all vectors rounded to bf16 first
   const float* mlp_norm = nullptr;        // (hidden)
@@ -20,12 +32,13 @@ struct CpuLayerWeights {
   const float* k_norm = nullptr;
   PackedWeights qkv;  // n = q_width + 2 * kv_width
   PackedWeights o;
-  PackedWeights gate_up;            // n = 2 * intermediate rounded up to 16
+  PackedWeights gate_up;            // n = 2 * intermediate rounded up to 16; 0 if sparse
   PackedWeights down;               // k = intermediate
   const float* qkv_bias = nullptr;  // null where the model has none
   const float* o_bias = nullptr;
   const float* gate_up_bias = nullptr;
   const float* down_bias = nullptr;
+  ExpertsWeights experts;  // instead of gate_up and down
 };
 
 struct CpuWeights {

@@ -38,7 +38,29 @@ struct Matrix {
   }
   float* row(int64_t r) { return data.data() + r * cols; }
   const float* row(int64_t r) const { return data.data() + r * cols; }
+  int64_t rows() const { return static_cast<int64_t>(data.size()) / cols; }
 };
+
+// Makes a row's router logits the weights of its experts: 0 of those it does not choose.
+void WeighExperts(const ExpertsDesc& experts, float* logits) {
+  std::vector<float> powers(logits, logits + experts.n);
+  const float greatest = *std::max_element(powers.begin(), powers.end());
+  for (float& power : powers) power = std::exp(power - greatest);
+  std::vector<bool> chosen(experts.n);
+  for (int i = 0; i < experts.per_token; ++i) {
+    int best = -1;  // of equal ones the first
+    for (int e = 0; e < experts.n; ++e) {
+      if (!chosen[e] && (best < 0 || logits[e] > logits[best])) best = e;
+    }
+    chosen[best] = true;
+  }
+  float sum = 0;
+  for (int e = 0; e < experts.n; ++e) {
+    if (chosen[e] || !experts.normalised) sum += powers[e];
+  }
+  const float scale = static_cast<float>(experts.scale);
+  for (int e = 0; e < experts.n; ++e) logits[e] = chosen[e] ? powers[e] / sum * scale : 0;
+}
 
 class Fp32Backend : public Backend {
  public:
@@ -79,8 +101,6 @@ class Fp32Backend : public Backend {
     k_.Resize(rows, model_.kv_width());
     v_.Resize(rows, model_.kv_width());
     attended_.Resize(rows, model_.q_width());
-    gate_.Resize(rows, model_.intermediate);
-    up_.Resize(rows, model_.intermediate);
     logits_.Resize(step_.n_logits(), model_.vocab);
     next_layer_ = 0;
   }
@@ -106,7 +126,7 @@ class Fp32Backend : public Backend {
     RunAttention(layer, l, branch_);
     Add(branch_, x_);
     Norm(x_, l + "mlp_norm", normed_);
-    RunMlp(l, branch_);
+    RunMlp(layer, l, branch_);
     Add(branch_, x_);
   }
 
@@ -125,14 +145,63 @@ class Fp32Backend : public Backend {
   }
 
   // y = the layer's MLP of normed_.
-  void RunMlp(const std::string& l, Matrix& y) {
-    Linear(normed_, l + "gate", gate_);
-    Linear(normed_, l + "up", up_);
+  void RunMlp(int layer, const std::string& l, Matrix& y) {
+    if (model_.experts.is_sparse(layer)) return RunExperts(l, y);
+    RunMlp(normed_, l, model_.intermediate, y);
+  }
+
+  // y = the MLP of this name and width of x.
+  void RunMlp(const Matrix& x, const std::string& name, int width, Matrix& y) {
+    gate_.Resize(x.rows(), width);
+    up_.Resize(x.rows(), width);
+    Linear(x, name + "gate", gate_);
+    Linear(x, name + "up", up_);
     for (size_t i = 0; i < gate_.data.size(); ++i) {
       const float g = gate_.data[i];
       gate_.data[i] = g / (1 + std::exp(-g)) * up_.data[i];
     }
-    Linear(gate_, l + "down", y);
+    Linear(gate_, name + "down", y);
+  }
+
+  // y = every row's experts by weight, added in ascending order, the shared one last.
+  void RunExperts(const std::string& l, Matrix& y) {
+    const ExpertsDesc& experts = model_.experts;
+    const int64_t rows = normed_.rows();
+    weights_of_experts_.Resize(rows, experts.n);
+    Linear(normed_, l + "router", weights_of_experts_);
+    for (int64_t row = 0; row < rows; ++row) WeighExperts(experts, weights_of_experts_.row(row));
+    std::fill(y.data.begin(), y.data.end(), 0.0f);
+    for (int expert = 0; expert < experts.n; ++expert) {
+      AddExpert(absl::StrCat(l, "experts.", expert, "."), experts.intermediate, weights_of_experts_,
+                expert, y);
+    }
+    if (experts.shared_intermediate == 0) return;
+    shared_weights_.Resize(rows, 1);
+    std::fill(shared_weights_.data.begin(), shared_weights_.data.end(), 1.0f);
+    if (experts.shared_gate) {
+      Linear(normed_, l + "shared_gate", shared_weights_);
+      for (float& weight : shared_weights_.data) weight = 1 / (1 + std::exp(-weight));
+    }
+    AddExpert(l + "shared.", experts.shared_intermediate, shared_weights_, 0, y);
+  }
+
+  // y += the expert of this name and width, of the rows that give it weight in `column`.
+  void AddExpert(const std::string& name, int width, const Matrix& weights, int column, Matrix& y) {
+    std::vector<int64_t> rows;
+    for (int64_t row = 0; row < weights.rows(); ++row) {
+      if (weights.row(row)[column] != 0) rows.push_back(row);  // NaN too
+    }
+    if (rows.empty()) return;
+    const int64_t n = static_cast<int64_t>(rows.size());
+    expert_.Resize(n, model_.hidden);
+    for (int64_t i = 0; i < n; ++i) {
+      std::copy_n(normed_.row(rows[i]), model_.hidden, expert_.row(i));
+    }
+    RunMlp(expert_, name, width, expert_);
+    for (int64_t i = 0; i < n; ++i) {
+      const float weight = weights.row(rows[i])[column];
+      for (int j = 0; j < model_.hidden; ++j) y.row(rows[i])[j] += weight * expert_.row(i)[j];
+    }
   }
 
   void LmHead() {
@@ -170,7 +239,7 @@ class Fp32Backend : public Backend {
   void Linear(const Matrix& x, const std::string& name, Matrix& y) {
     const std::vector<float>& weight = Weight(name);
     const auto bias = weights_.find(name + ".bias");
-    const int64_t rows = static_cast<int64_t>(x.data.size()) / x.cols;
+    const int64_t rows = x.rows();
     compute_->For((y.cols + kOutputsPerItem - 1) / kOutputsPerItem, [&](int64_t item, int) {
       const int64_t first = item * kOutputsPerItem;
       for (int64_t n = first; n < std::min(first + kOutputsPerItem, y.cols); ++n) {
@@ -277,7 +346,8 @@ class Fp32Backend : public Backend {
   StepRows step_;
   int next_layer_ = 0;
   Matrix x_, normed_, branch_, q_, k_, v_, attended_, gate_, up_, logits_;
-  std::vector<std::vector<float>> scores_;  // (threads)
+  Matrix weights_of_experts_, shared_weights_, expert_;  // of a sparse layer
+  std::vector<std::vector<float>> scores_;               // (threads)
 };
 
 }  // namespace

@@ -1,0 +1,86 @@
+// A kernel unit: see the rules in src/engine/CMakeLists.txt.
+#include "engine/cpu/expert_rows.h"
+
+#include "engine/numerics/exp2.h"
+#include "engine/numerics/fold.h"
+
+namespace baton {
+namespace {
+
+constexpr float kLog2E = 0x1.715476p0f;
+
+template <class L>
+L Power(L logit, L greatest) {
+  return Exp2(Mul(Sub(logit, greatest), Splat<L>(kLog2E)));
+}
+
+// The greatest logits first, each in its route's weight; equal ones in the order of their experts.
+void ChooseExperts(const float* logits, const RouterRule& rule, Route* routes) {
+  int count = 0;
+  for (int expert = 0; expert < rule.n_experts; ++expert) {
+    const float logit = logits[expert];
+    if (count == rule.per_token && !(logit > routes[count - 1].weight)) continue;
+    int place = count < rule.per_token ? count++ : count - 1;
+    for (; place > 0 && logit > routes[place - 1].weight; --place)
+      routes[place] = routes[place - 1];
+    routes[place] = {expert, logit};
+  }
+}
+
+void SortByExpert(Route* routes, int n) {
+  for (int i = 1; i < n; ++i) {
+    const Route route = routes[i];
+    int place = i;
+    for (; place > 0 && routes[place - 1].expert > route.expert; --place)
+      routes[place] = routes[place - 1];
+    routes[place] = route;
+  }
+}
+
+float SumOfPowers(const float* logits, int n, float greatest) {
+  const Lanes top = Splat<Lanes>(greatest);
+  Lanes sum = Splat<Lanes>(0.0f);
+  int i = 0;
+  for (; i + kLanes <= n; i += kLanes) sum = Add(sum, Power(Load<Lanes>(logits + i), top));
+  if (i < n) {
+    float rest[kLanes];
+    for (int lane = 0; lane < kLanes; ++lane)
+      rest[lane] = i + lane < n ? logits[i + lane] : -__builtin_inff();  // weighs nothing
+    sum = Add(sum, Power(Load<Lanes>(rest), top));
+  }
+  return FoldSum(sum);
+}
+
+template <class L>
+void MixAt(const WeightedOutput* outputs, int n_outputs, int64_t i, bool add, bf16* y) {
+  L sum = Splat<L>(0.0f);
+  for (int j = 0; j < n_outputs; ++j)
+    sum = Fma(Splat<L>(outputs[j].weight), LoadBf16<L>(outputs[j].output + i), sum);
+  StoreBf16(y + i, add ? Add(LoadBf16<L>(y + i), RoundBf16(sum)) : sum);
+}
+
+}  // namespace
+
+void RouteRow(const float* logits, const RouterRule& rule, Route* routes) {
+  ChooseExperts(logits, rule, routes);
+  const float greatest = routes[0].weight;
+  SortByExpert(routes, rule.per_token);
+  float sum = 0;
+  for (int i = 0; i < rule.per_token; ++i) {
+    routes[i].weight = Power(routes[i].weight, greatest);
+    sum = Add(sum, routes[i].weight);
+  }
+  if (!rule.normalised) sum = SumOfPowers(logits, rule.n_experts, greatest);
+  for (int i = 0; i < rule.per_token; ++i)
+    routes[i].weight = Mul(Div(routes[i].weight, sum), rule.scale);
+}
+
+float SharedWeight(float logit) { return Div(1.0f, Add(1.0f, Exp2(Mul(logit, -kLog2E)))); }
+
+void MixRow(const WeightedOutput* outputs, int n_outputs, int64_t n, bool add, bf16* y) {
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) MixAt<Lanes>(outputs, n_outputs, i, add, y);
+  for (; i < n; ++i) MixAt<float>(outputs, n_outputs, i, add, y);
+}
+
+}  // namespace baton

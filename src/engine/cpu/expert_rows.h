@@ -1,0 +1,46 @@
+// Row operations of a sparse layer (mixture of experts) in numerics v1, in one unit with vector
+// instructions that serves every ISA path. Needs the compute pool's MXCSR (lanes.h).
+//
+//   chosen: the k experts of the greatest logits, of equal ones those of the lowest index
+//   weight: p / (sum of all p, or of the chosen ones, ascending, where normalised) * scale with
+//           p = 2^((logit - greatest) log2 e); the sum of all in sixteen lanes, folded 8, 4, 2, 1
+//   mixed:  from +0, fma(weight, output, sum) by ascending expert, the shared one last
+//
+// All of it is a function of one row's logits and outputs: nothing depends on other rows' experts.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/numerics/bf16.h"
+
+namespace baton {
+
+struct RouterRule {
+  int n_experts = 0;
+  int per_token = 0;  // experts chosen for a row, 1 to n_experts
+  bool normalised = false;
+  float scale = 1;
+};
+
+// What a row gives one expert.
+struct Route {
+  int32_t expert = 0;
+  float weight = 0;  // NaN where a logit is
+};
+
+// routes: (rule.per_token), by ascending expert.
+void RouteRow(const float* logits, const RouterRule& rule, Route* routes);
+
+// 1 / (1 + e^-x): weight of a shared expert that has a gate.
+float SharedWeight(float logit);
+
+// One expert's (bf16) output for a row, and its weight.
+struct WeightedOutput {
+  const bf16* output;
+  float weight;
+};
+
+// m[i] = bf16(sum of weight * output[i]), i < n; y = m, or y = bf16(y + m) if `add` (rule N3).
+void MixRow(const WeightedOutput* outputs, int n_outputs, int64_t n, bool add, bf16* y);
+
+}  // namespace baton

@@ -1,0 +1,148 @@
+#include "engine/cpu/experts.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "common/check.h"
+
+namespace baton {
+namespace {
+
+constexpr int kRowsPerItem = 16;  // fewer are not worth waking the pool
+
+template <typename Fn>
+void ForRows(ComputePool& pool, int n, const Fn& fn) {
+  pool.For((n + kRowsPerItem - 1) / kRowsPerItem, [&](int64_t item, int) {
+    const int first = static_cast<int>(item) * kRowsPerItem;
+    for (int row = first; row < std::min(first + kRowsPerItem, n); ++row) fn(row);
+  });
+}
+
+LinearArgs LayerOf(const bf16* x, int64_t x_stride, int64_t rows, const PackedWeights& weights,
+                   Epilogue epilogue, bf16* y, int64_t y_stride) {
+  LinearArgs args;
+  args.x = x;
+  args.x_stride = x_stride;
+  args.rows = rows;
+  args.weights = weights;
+  args.epilogue = epilogue;
+  args.y = y;
+  args.y_stride = y_stride;
+  return args;
+}
+
+}  // namespace
+
+Experts::Experts(const ExpertsDesc& desc, int hidden, int max_rows, Arena& arena)
+    : desc_(desc),
+      hidden_(hidden),
+      rule_{desc.n, desc.per_token, desc.normalised, static_cast<float>(desc.scale)},
+      logits_stride_(desc.n + 1),
+      first_slots_(desc.n + 1) {
+  CHECK(desc.n > 0 && desc.per_token >= 1 && desc.per_token <= kMostPerToken);
+  const int64_t rows = max_rows, slots = rows * desc.per_token;
+  arena.Ask(logits_, rows * logits_stride_);
+  arena.Ask(routes_, slots);
+  arena.Ask(slots_, slots);
+  arena.Ask(gathered_, slots, hidden);
+  arena.Ask(inner_, slots, desc.intermediate);
+  if (desc.shared_intermediate > 0) {
+    arena.Ask(shared_inner_, rows, desc.shared_intermediate);
+    arena.Ask(shared_, rows, hidden);
+  }
+  layers_.reserve(static_cast<size_t>(desc.n + 1));
+}
+
+void Experts::Run(const ExpertsWeights& weights, const Activations& x, int rows, bool add,
+                  const Activations& y, LinearKernels& linear, ComputePool& pool) {
+  Choose(weights.router, x, rows, linear, pool);
+  PlaceRows(rows);
+  Gather(x, rows, pool);
+  RunMlps(weights, x, rows, linear, pool);
+  Mix(rows, add, y, pool);
+}
+
+void Experts::Choose(const PackedWeights& router, const Activations& x, int rows,
+                     LinearKernels& linear, ComputePool& pool) {
+  LinearArgs args = LayerOf(x.data, x.stride, rows, router, Epilogue::kFp32, nullptr, 0);
+  args.y_fp32 = logits_;
+  args.y_stride = logits_stride_;
+  linear.Run(args, pool);
+  ForRows(pool, rows, [&](int row) {
+    RouteRow(logits_ + row * logits_stride_, rule_, routes_ + row * rule_.per_token);
+  });
+}
+
+// Gives every expert its rows, in their order, one after the other: a counting sort.
+void Experts::PlaceRows(int rows) {
+  const int n_slots = rows * rule_.per_token;
+  std::fill(first_slots_.begin(), first_slots_.end(), 0);
+  for (int i = 0; i < n_slots; ++i) ++first_slots_[routes_[i].expert + 1];
+  for (int expert = 0; expert < desc_.n; ++expert) {
+    first_slots_[expert + 1] += first_slots_[expert];
+  }
+  // Counting on moves every first slot to the next expert's; then they move back.
+  for (int i = 0; i < n_slots; ++i) slots_[i] = first_slots_[routes_[i].expert]++;
+  std::copy_backward(first_slots_.begin(), first_slots_.end() - 1, first_slots_.end());
+  first_slots_[0] = 0;
+}
+
+void Experts::Gather(const Activations& x, int rows, ComputePool& pool) {
+  const size_t bytes = static_cast<size_t>(RoundUp(hidden_, 32)) * sizeof(bf16);
+  ForRows(pool, rows, [&](int row) {
+    for (int i = 0; i < rule_.per_token; ++i) {
+      std::memcpy(gathered_.row(slots_[row * rule_.per_token + i]), x.row(row), bytes);
+    }
+  });
+}
+
+// Inputs and outputs of the experts share gathered_: nobody reads an input after the first region.
+void Experts::RunMlps(const ExpertsWeights& weights, const Activations& x, int rows,
+                      LinearKernels& linear, ComputePool& pool) {
+  const bool has_shared = desc_.shared_intermediate > 0;
+  layers_.clear();
+  if (has_shared) {
+    layers_.push_back(LayerOf(x.data, x.stride, rows, weights.shared.gate_up, Epilogue::kSwiGlu,
+                              shared_inner_.data, shared_inner_.stride));
+  }
+  const auto for_experts = [&](const auto& fn) {
+    for (int e = 0; e < desc_.n; ++e) {
+      const int64_t first = first_slots_[e], n = first_slots_[e + 1] - first;
+      if (n > 0) fn(weights.experts[e], first, n);
+    }
+  };
+  for_experts([&](const ExpertWeights& expert, int64_t first, int64_t n) {
+    layers_.push_back(LayerOf(gathered_.row(first), gathered_.stride, n, expert.gate_up,
+                              Epilogue::kSwiGlu, inner_.row(first), inner_.stride));
+  });
+  linear.RunAll(layers_, pool);
+
+  layers_.clear();
+  if (has_shared) {
+    layers_.push_back(LayerOf(shared_inner_.data, shared_inner_.stride, rows, weights.shared.down,
+                              Epilogue::kBf16, shared_.data, shared_.stride));
+  }
+  for_experts([&](const ExpertWeights& expert, int64_t first, int64_t n) {
+    layers_.push_back(LayerOf(inner_.row(first), inner_.stride, n, expert.down, Epilogue::kBf16,
+                              gathered_.row(first), gathered_.stride));
+  });
+  linear.RunAll(layers_, pool);
+}
+
+void Experts::Mix(int rows, bool add, const Activations& y, ComputePool& pool) {
+  const int k = rule_.per_token;
+  ForRows(pool, rows, [&](int row) {
+    WeightedOutput outputs[kMostPerToken + 1];
+    for (int i = 0; i < k; ++i) {
+      outputs[i] = {gathered_.row(slots_[row * k + i]), routes_[row * k + i].weight};
+    }
+    int n = k;
+    if (desc_.shared_intermediate > 0) {
+      const float logit = logits_[row * logits_stride_ + desc_.n];
+      outputs[n++] = {shared_.row(row), desc_.shared_gate ? SharedWeight(logit) : 1.0f};
+    }
+    MixRow(outputs, n, hidden_, add, y.row(row));
+  });
+}
+
+}  // namespace baton

@@ -1,0 +1,53 @@
+// The MLP of a sparse layer (mixture of experts) on the bf16 CPU backend. Every row chooses experts
+// by its router logits (expert_rows.h); the rows of each expert are gathered, go through its MLP
+// together, and every row mixes what its experts made of it in a fixed order. So the bits of a row
+// do not depend on which experts the other rows choose.
+//
+// All experts' work is two parallel regions, however few rows each has. Engine thread; allocates
+// nothing in a step: buffers are sized for the worst case.
+#pragma once
+
+#include <vector>
+
+#include "engine/cpu/activations.h"
+#include "engine/cpu/cpu_weights.h"
+#include "engine/cpu/expert_rows.h"
+#include "engine/cpu/linear.h"
+#include "engine/experts_desc.h"
+
+namespace baton {
+
+class Experts {
+ public:
+  // Asks the arena for buffers of steps of at most `max_rows` rows; both outlive this.
+  Experts(const ExpertsDesc& desc, int hidden, int max_rows, Arena& arena);
+
+  // y = the MLP of rows [0, rows) of x, or y = bf16(y + it) if `add`.
+  void Run(const ExpertsWeights& weights, const Activations& x, int rows, bool add,
+           const Activations& y, LinearKernels& linear, ComputePool& pool);
+
+ private:
+  void Choose(const PackedWeights& router, const Activations& x, int rows, LinearKernels& linear,
+              ComputePool& pool);
+  void PlaceRows(int rows);
+  void Gather(const Activations& x, int rows, ComputePool& pool);
+  void RunMlps(const ExpertsWeights& weights, const Activations& x, int rows, LinearKernels& linear,
+               ComputePool& pool);
+  void Mix(int rows, bool add, const Activations& y, ComputePool& pool);
+
+  const ExpertsDesc& desc_;
+  int hidden_;
+  RouterRule rule_;
+  float* logits_ = nullptr;  // (rows, logits_stride_): router, then the shared expert's gate
+  int64_t logits_stride_;
+  Route* routes_ = nullptr;   // (rows, per_token)
+  int32_t* slots_ = nullptr;  // (rows, per_token): where the expert finds the row
+  Activations gathered_;      // (rows * per_token, hidden), by expert: inputs, later outputs
+  Activations inner_;         // (rows * per_token, intermediate)
+  Activations shared_inner_;  // (rows, shared_intermediate)
+  Activations shared_;        // (rows, hidden)
+  std::vector<int32_t> first_slots_;  // (n + 1) of each expert
+  std::vector<LinearArgs> layers_;    // room for all experts
+};
+
+}  // namespace baton
