@@ -15,6 +15,8 @@ namespace baton {
 namespace {
 
 const std::string kTinyModel = std::string("random:") + BATON_TEST_DATA + "/shapes/llama-tiny.json";
+const std::string kTinyMoeModel =
+    std::string("random:") + BATON_SOURCE_DIR + "/configs/shapes/tiny-moe.json";
 const std::string kDemoModel = std::string(BATON_SOURCE_DIR) + "/models/demo";
 const std::string kGolden = std::string(BATON_TEST_DATA) + "/golden/cpu-x86.json";
 
@@ -22,11 +24,13 @@ const std::string kGolden = std::string(BATON_TEST_DATA) + "/golden/cpu-x86.json
 const std::vector<std::string> kFamilies{"qwen2",   "qwen3",     "mistral_window",
                                          "mixtral", "qwen2_moe", "qwen3_moe"};
 // What golden digests are kept of.
-const std::vector<std::string> kGoldenModels{"tiny",           "demo",    "qwen2",     "qwen3",
-                                             "mistral_window", "mixtral", "qwen2_moe", "qwen3_moe"};
+const std::vector<std::string> kGoldenModels{"tiny",    "tiny-moe",  "demo",
+                                             "qwen2",   "qwen3",     "mistral_window",
+                                             "mixtral", "qwen2_moe", "qwen3_moe"};
 
 std::string ModelOf(const std::string& name) {
   if (name == "tiny") return kTinyModel;
+  if (name == "tiny-moe") return kTinyMoeModel;
   if (name == "demo") return kDemoModel;
   return std::string(BATON_TEST_DATA) + "/models/" + name;
 }
@@ -106,20 +110,21 @@ std::string Text(const std::vector<uint64_t>& digests) {
 }  // namespace
 
 TEST_CASE("logits digests do not depend on chunk, batch, pages, threads or ISA path") {
+  const std::string model = GENERATE(kTinyModel, kTinyMoeModel);
   const std::vector<Isa> paths = Paths();
   const std::vector<LocalRequest> requests = MakeRequests(500);
-  const Trace reference = Run(*MakeEngine(kTinyModel, {paths[0], 1, 64}), requests, 1, 0);
+  const Trace reference = Run(*MakeEngine(model, {paths[0], 1, 64}), requests, 1, 0);
   const int chunks[] = {0, 1, 7, 64, 512}, batches[] = {1, 2, 17, 32}, pages[] = {16, 32, 64};
   for (const Isa isa : paths) {
     for (int t = 0; t < 2; ++t) {
       for (int p = 0; p < 3; ++p) {
-        const auto engine = MakeEngine(kTinyModel, {isa, t + 1, pages[p]});
+        const auto engine = MakeEngine(model, {isa, t + 1, pages[p]});
         for (int c = 0; c < 5; ++c) {
           for (int b = 0; b < 4; ++b) {
             // Like the black squares of a chessboard: half the work, and all pairs still meet.
             if ((t + p + c + b) % 2 != 0) continue;
-            INFO(IsaName(isa) << " threads " << t + 1 << " page " << pages[p] << " chunk "
-                              << chunks[c] << " batch " << batches[b]);
+            INFO(model << " " << IsaName(isa) << " threads " << t + 1 << " page " << pages[p]
+                       << " chunk " << chunks[c] << " batch " << batches[b]);
             CHECK((Run(*engine, requests, batches[b], chunks[c]) == reference));
           }
         }

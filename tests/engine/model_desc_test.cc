@@ -94,7 +94,8 @@ TEST_CASE("published shapes have their published sizes") {
       {"llama-3.2-1b", 1'235'814'400},   {"llama-3.1-8b", 8'030'261'248},
       {"tinyllama-1.1b", 1'100'048'384}, {"llama-125m", 100'092'672},
       {"qwen2.5-0.5b", 494'032'768},     {"qwen3-0.6b", 596'049'920},
-      {"mistral-7b", 7'241'732'096}};
+      {"mistral-7b", 7'241'732'096},     {"mixtral-8x7b", 46'702'792'704},
+      {"qwen3-30b-a3b", 30'532'122'624}, {"qwen1.5-moe-a2.7b", 14'315'784'192}};
   for (const auto& [name, parameters] : shapes) {
     INFO(name);
     const std::string path = kShapes + name + ".json";
@@ -162,6 +163,60 @@ TEST_CASE("which layers have a window") {
   CHECK(windows("Qwen2ForCausalLM", window + use) == Windows{0, 0});  // layers 28 and up
   CHECK(windows("Qwen2ForCausalLM", window + use + first) == Windows{0, 48});
   CHECK(windows("Qwen3ForCausalLM", window + use + types) == Windows{48, 0});
+}
+
+TEST_CASE("what a config says about experts") {
+  const auto read = [](const std::string& architecture, const std::string& more) {
+    std::string text = ConfigWith("num_hidden_layers", "6");
+    const std::string llama = "LlamaForCausalLM";
+    text.replace(text.find(llama), llama.size(), architecture);
+    text.insert(1, more + ", \"num_experts_per_tok\": 2, ");
+    absl::StatusOr<ModelDesc> model = ModelDesc::FromJson(text, "config.json");
+    INFO(std::string(model.status().message()));
+    REQUIRE(model.ok());
+    return model->experts;
+  };
+  const ExpertsDesc mixtral = read("MixtralForCausalLM", "\"num_local_experts\": 8");
+  CHECK((mixtral.n == 8 && mixtral.per_token == 2 && mixtral.intermediate == 128));
+  CHECK((mixtral.normalised && mixtral.shared_intermediate == 0 && mixtral.scale == 1));
+  CHECK(mixtral.sparse == std::vector<bool>(6, true));
+
+  const std::string qwen = "\"num_experts\": 8, \"moe_intermediate_size\": 48";
+  const std::string shared = qwen + ", \"shared_expert_intermediate_size\": 96";
+  const ExpertsDesc qwen2 =
+      read("Qwen2MoeForCausalLM", shared + ", \"decoder_sparse_step\": 2, \"sliding_window\": 0");
+  CHECK((qwen2.n == 8 && qwen2.intermediate == 48 && qwen2.shared_intermediate == 96));
+  CHECK((!qwen2.normalised && qwen2.shared_gate));
+  CHECK(qwen2.sparse == std::vector<bool>{false, true, false, true, false, true});
+  const ExpertsDesc qwen3 = read(
+      "Qwen3MoeForCausalLM", qwen + ", \"norm_topk_prob\": true, \"mlp_only_layers\": [0, 4, 99]");
+  CHECK((qwen3.normalised && !qwen3.shared_gate && qwen3.shared_intermediate == 0));
+  CHECK(qwen3.sparse == std::vector<bool>{false, true, true, true, false, true});
+}
+
+TEST_CASE("an unusable field of experts is an error that names it") {
+  const auto error = [](const std::string& architecture, const std::string& more) {
+    std::string text = ConfigWith("architectures", "[\"" + architecture + "\"]");
+    return ErrorOf(text.insert(1, more + ", "));
+  };
+  const std::string mixtral = "MixtralForCausalLM", qwen2 = "Qwen2MoeForCausalLM";
+  const std::string four =
+      "\"num_experts\": 4, \"moe_intermediate_size\": 48, "
+      "\"shared_expert_intermediate_size\": 96, ";
+  const std::string two = "\"num_experts_per_tok\": 2";
+  CHECK_THAT(error(mixtral, two), Catch::Matchers::Contains("num_local_experts is missing"));
+  CHECK_THAT(error(mixtral, "\"num_local_experts\": 4, \"num_experts_per_tok\": 5"),
+             Catch::Matchers::Contains("num_experts_per_tok is 5; it must be at most "
+                                       "num_local_experts, 4"));
+  CHECK_THAT(error(mixtral, "\"num_local_experts\": 4, \"num_experts_per_tok\": 0"),
+             Catch::Matchers::Contains("num_experts_per_tok is 0"));
+  CHECK_THAT(error(qwen2, "\"num_experts\": 4, " + two),
+             Catch::Matchers::Contains("moe_intermediate_size is missing"));
+  CHECK_THAT(error(qwen2, four + two + ", \"decoder_sparse_step\": 0"),
+             Catch::Matchers::Contains("decoder_sparse_step is 0"));
+  CHECK_THAT(error(qwen2, four + two + ", \"use_sliding_window\": true"),
+             Catch::Matchers::Contains("use_sliding_window is true; supported: false, or true"));
+  CHECK(error(qwen2, four + two).empty());
 }
 
 TEST_CASE("generation_config.json decides the stop tokens") {
