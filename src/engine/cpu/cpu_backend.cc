@@ -235,6 +235,9 @@ class CpuBackend : public Backend {
       return absl::ResourceExhaustedError(absl::StrFormat(
           "no memory for %d bytes of activations; lower max_step_tokens", arena_.bytes()));
     }
+    for (const CpuLayerWeights& w : weights_.layers) {
+      if (!w.experts.experts.empty()) experts_->Reserve(w.experts, *linear_, *compute_);
+    }
     return absl::OkStatus();
   }
 

@@ -36,6 +36,7 @@ LinearArgs LayerOf(const bf16* x, int64_t x_stride, int64_t rows, const PackedWe
 Experts::Experts(const ExpertsDesc& desc, int hidden, int max_rows, Arena& arena)
     : desc_(desc),
       hidden_(hidden),
+      max_rows_(max_rows),
       rule_{desc.n, desc.per_token, desc.normalised, static_cast<float>(desc.scale)},
       logits_stride_(desc.n + 1),
       first_slots_(desc.n + 1) {
@@ -51,6 +52,19 @@ Experts::Experts(const ExpertsDesc& desc, int hidden, int max_rows, Arena& arena
     arena.Ask(shared_, rows, hidden);
   }
   layers_.reserve(static_cast<size_t>(desc.n + 1));
+}
+
+void Experts::Reserve(const ExpertsWeights& weights, LinearKernels& linear,
+                      ComputePool& pool) const {
+  for (const PackedWeights ExpertWeights::*matrix :
+       {&ExpertWeights::gate_up, &ExpertWeights::down}) {
+    std::vector<LinearArgs> layers(static_cast<size_t>(desc_.n + 1));
+    for (int e = 0; e < desc_.n; ++e) layers[e].weights = weights.experts[e].*matrix;
+    layers[0].rows = static_cast<int64_t>(max_rows_) * rule_.per_token;
+    layers[desc_.n].weights = weights.shared.*matrix;
+    if (desc_.shared_intermediate > 0) layers[desc_.n].rows = max_rows_;
+    linear.Reserve(layers, pool);
+  }
 }
 
 void Experts::Run(const ExpertsWeights& weights, const Activations& x, int rows, bool add,

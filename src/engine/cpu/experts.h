@@ -22,6 +22,9 @@ class Experts {
   // Asks the arena for buffers of steps of at most `max_rows` rows; both outlive this.
   Experts(const ExpertsDesc& desc, int hidden, int max_rows, Arena& arena);
 
+  // Room in the kernels for whatever rows choose; once, with the weights of any sparse layer.
+  void Reserve(const ExpertsWeights& weights, LinearKernels& linear, ComputePool& pool) const;
+
   // y = the MLP of rows [0, rows) of x, or y = bf16(y + it) if `add`.
   void Run(const ExpertsWeights& weights, const Activations& x, int rows, bool add,
            const Activations& y, LinearKernels& linear, ComputePool& pool);
@@ -37,6 +40,7 @@ class Experts {
 
   const ExpertsDesc& desc_;
   int hidden_;
+  int max_rows_;
   RouterRule rule_;
   float* logits_ = nullptr;  // (rows, logits_stride_): router, then the shared expert's gate
   int64_t logits_stride_;

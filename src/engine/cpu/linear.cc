@@ -72,10 +72,9 @@ class TableLinearKernels final : public LinearKernels {
     ForItems(pool, last.first_pack_item + last.table->pack_items(last.job),
              packed_elements_ <= kSerialPackElements, &Part::first_pack_item,
              [](const Part& part, int64_t item, int) { part.table->pack(part.job, item); });
-    // Members' scratch lies in separate 4 KiB pages, an odd number of lines apart.
     int64_t bytes = 0;
     for (const Part& part : parts_) bytes = std::max(bytes, part.table->scratch_bytes(part.job));
-    bytes = RoundUp(bytes, 4096) + 64;
+    bytes = ScratchOfMember(bytes);
     std::byte* const scratch =
         static_cast<std::byte*>(scratch_.Reserve(static_cast<size_t>(bytes * pool.n_threads())));
     ForItems(pool, last.first_run_item + last.table->run_items(last.job), false,
@@ -84,7 +83,46 @@ class TableLinearKernels final : public LinearKernels {
              });
   }
 
+  // Packed rows take at most what all rows take in one layer and, of each layer, a few rows more
+  // that fill up its tiles.
+  void Reserve(std::span<const LinearArgs> layers, ComputePool& pool) override {
+    int64_t rows = 0, together = 0, filling = 0, scratch = 0;
+    for (const LinearArgs& args : layers) rows += args.rows;
+    for (const LinearArgs& args : layers) {
+      const LinearJob job = JobOf(args);
+      together = std::max(together, PackedBytes(rows_, job, rows));
+      filling += std::max(PackedBytes(rows_, job, kMostTileRows), PackedBytes(one_row_, job, 1));
+      scratch = std::max({scratch, MostScratch(rows_, job, rows), MostScratch(one_row_, job, 1)});
+    }
+    packed_rows_.Reserve(static_cast<size_t>(together + filling));
+    scratch_.Reserve(static_cast<size_t>(ScratchOfMember(scratch) * pool.n_threads()));
+    const int64_t least_max_rows = std::min(rows_.max_rows, one_row_.max_rows);
+    parts_.reserve(layers.size() + static_cast<size_t>(rows / least_max_rows));
+  }
+
  private:
+  static constexpr int64_t kMostTileRows = 32;  // of any kernel's tiles of rows
+
+  // Members' scratch lies in separate 4 KiB pages, an odd number of lines apart.
+  static int64_t ScratchOfMember(int64_t bytes) { return RoundUp(bytes, 4096) + 64; }
+
+  // Of `rows` rows of a layer, in however many parts.
+  static int64_t PackedBytes(const LinearKernelTable& table, LinearJob job, int64_t rows) {
+    job.rows = std::min(rows, table.max_rows);
+    const int64_t parts = (rows + table.max_rows - 1) / table.max_rows;
+    return parts * RoundUp(table.packed_rows_bytes(job), 64);
+  }
+
+  // Of any number of rows up to `rows`: small numbers take other ways than large ones.
+  static int64_t MostScratch(const LinearKernelTable& table, LinearJob job, int64_t rows) {
+    int64_t most = 0;
+    for (job.rows = 1; job.rows <= std::min<int64_t>(rows, 2 * kMostTileRows); ++job.rows) {
+      most = std::max(most, table.scratch_bytes(job));
+    }
+    job.rows = std::min(rows, table.max_rows);
+    return std::max(most, table.scratch_bytes(job));
+  }
+
   // At most max_rows rows of one layer, and where its items lie among those of all parts.
   struct Part {
     const LinearKernelTable* table;

@@ -61,6 +61,9 @@ class LinearKernels {
   // layer would otherwise be a row of barriers. No layer may read what another writes.
   virtual void RunAll(std::span<const LinearArgs> layers, ComputePool& pool) = 0;
   void Run(const LinearArgs& args, ComputePool& pool) { RunAll({&args, 1}, pool); }
+  // Room in advance: RunAll of these layers then allocates nothing, however their rows, in total as
+  // many as here, are spread over them.
+  virtual void Reserve(std::span<const LinearArgs> layers, ComputePool& pool) = 0;
 };
 
 // isa: a supported path. Runs a 4,096-element self-test against the FMA form first: a CPU that
