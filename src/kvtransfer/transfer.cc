@@ -18,6 +18,7 @@
 #include "common/check.h"
 #include "common/log.h"
 #include "common/mailbox.h"
+#include "kvtransfer/paced_link.h"
 #include "kvtransfer/transfer_core.h"
 
 namespace baton {
@@ -81,6 +82,8 @@ class Transfer::Loop {
     absl::StatusOr<std::unique_ptr<Link>> made = make_link();
     if (!made.ok()) return started.set_value(made.status());
     link_ = *std::move(made);
+    if (options_.pace.is_set())
+      link_ = std::make_unique<PacedLink>(std::move(link_), options_.pace, NowUs);
     core_ = std::make_unique<TransferCore>(options_, pool_, link_.get(), on_event_);
     address_ = link_->address();
     started.set_value(absl::OkStatus());

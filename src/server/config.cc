@@ -107,6 +107,10 @@ void DeclareSettings(Config* config, Settings* settings) {
                  "file with the cluster key (64 hex digits), for a single role");
   settings->Text("cluster.worker_host", &cluster.worker_host,
                  "address workers listen on for KV and metrics");
+  settings->Bytes("cluster.link_bytes_per_second", &cluster.link_bytes_per_second, 0, kTiB,
+                  "KV links are slowed to this, for experiments; 0 = not at all");
+  settings->Duration("cluster.link_latency", &cluster.link_latency, absl::ZeroDuration(),
+                     absl::Seconds(1), "added to what KV links carry, for experiments");
   settings->Text("cluster.worker_name", &cluster.worker_name, "name in logs and metrics");
   settings->Int("cluster.metrics_port", &cluster.metrics_port, 0, 65535,
                 "a worker's /metrics, /livez, /readyz; 0 picks one");

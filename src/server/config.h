@@ -71,6 +71,9 @@ struct ClusterConfig {
   std::string worker_host = "127.0.0.1";  // where workers listen for KV and metrics
   std::string worker_name;                // "prefill0"; empty = role and process id
   int metrics_port = 0;
+  // Of an emulated link, for experiments: each worker's port, each direction.
+  int64_t link_bytes_per_second = 0;  // 0 = as fast as the link is
+  absl::Duration link_latency = absl::ZeroDuration();
 };
 
 struct Config {

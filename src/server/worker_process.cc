@@ -91,6 +91,9 @@ WorkerOptions OptionsOf(const RoleStart& start, Role role, int n_cpus, int64_t k
   options.engine.cache_dir = config.model.weight_cache;
   options.engine.random_seed = static_cast<uint64_t>(config.model.random_seed);
   options.transfer.listen_host = config.cluster.worker_host;
+  options.transfer.pace = {
+      .bytes_per_second = static_cast<double>(config.cluster.link_bytes_per_second),
+      .latency_us = absl::ToInt64Microseconds(config.cluster.link_latency)};
   options.router_address = config.cluster.router;
   options.key = start.key;
   options.kv_bytes = kv_bytes;

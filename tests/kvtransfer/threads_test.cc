@@ -160,5 +160,36 @@ TEST_CASE("a Transfer that is destroyed while handoffs run gives all pages back"
   }
 }
 
+TEST_CASE("a paced link: byte-exact, and as slow as it is told") {
+  MemNetwork network(MemNetwork::Mode::kThreaded, 1);
+  constexpr int32_t kPages = 16;
+  TransferOptions options[2] = {TestOptions(1), TestOptions(2)};
+  for (TransferOptions& o : options) {
+    o.chunk_bytes = 3'000;
+    o.pace = {.bytes_per_second = 1e6, .latency_us = 200};
+  }
+  TransferNode source(StarterOver(&network), options[0], kPages, {1'000, 2'500, 700}, 8);
+  TransferNode sink(StarterOver(&network), options[1], kPages, {1'000, 2'500, 700}, 8);
+  std::vector<int32_t> pages(kPages);
+  for (int32_t page = 0; page < kPages; ++page) {
+    source.pool().FillPage(page, 2);
+    pages[size_t(page)] = page;
+  }
+  sink.LendAll();
+  const Ticket ticket = MakeTicket(1, 2, kPages, kPages);
+  const auto begun = std::chrono::steady_clock::now();
+  source.Open(ticket, sink);
+  source.SendAndCommit(ticket, pages);
+  const auto arrived = sink.Wait<HandoffArrived>();
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begun;
+  REQUIRE(arrived.has_value());
+  for (size_t i = 0; i < pages.size(); ++i)
+    CHECK(SamePage(source.pool(), pages[i], sink.pool(), arrived->pages[i]));
+  CHECK(took.count() >= kPages * 4'200 / 1e6);  // never faster; how much slower is the machine's
+  REQUIRE(source.Wait<HandoffEnded>().has_value());
+  source.Stop();
+  sink.Stop();
+}
+
 }  // namespace
 }  // namespace baton
