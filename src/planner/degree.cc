@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <numeric>
+#include <tuple>
+#include <utility>
 
 #include "common/check.h"
 #include "planner/chain_estimate.h"
@@ -13,22 +16,48 @@ namespace {
 
 constexpr double kErrorShare = 0.25;  // of the newest prompt in error()
 
-// The first `ranks` workers together; nothing where the prompt is too short for so many.
+// These workers together, in their order; no ranks where the prompt is too short for so many.
+// Seconds from when all of them could begin.
 Degree Together(const PrefillCost& cost, const ChainLink& link,
-                std::span<const OfferedWorker> workers, const DegreeRequest& request) {
+                std::span<const OfferedWorker> offered, std::vector<int> ranks,
+                const DegreeRequest& request) {
   std::vector<double> speeds;
-  double begin = 0;
-  for (const OfferedWorker& worker : workers) {
-    speeds.push_back(worker.speed);
-    begin = std::max(begin, worker.seconds);
-  }
+  for (const int rank : ranks) speeds.push_back(offered[static_cast<size_t>(rank)].speed);
   const std::vector<double> exact = ClosedForm(cost, link, request.tokens, request.prefix, speeds);
   Degree degree;
   degree.slices = RoundSlices(exact, request.tokens, request.page_tokens);
-  if (degree.slices.size() < workers.size()) return {};
+  if (degree.slices.size() < ranks.size()) return {};
   const std::vector<double> slices(degree.slices.begin(), degree.slices.end());
-  degree.seconds = begin + ChainSeconds(cost, link, slices, request.prefix, speeds);
+  degree.seconds = ChainSeconds(cost, link, slices, request.prefix, speeds);
+  degree.ranks = std::move(ranks);
   return degree;
+}
+
+Degree Alone(const PrefillCost& cost, std::span<const OfferedWorker> offered,
+             const DegreeRequest& request) {
+  const double nominal = cost.Alone(request.tokens, request.prefix);
+  Degree best;
+  for (int i = 0; i < static_cast<int>(offered.size()); ++i) {
+    const OfferedWorker& worker = offered[static_cast<size_t>(i)];
+    if (request.must >= 0 && i != request.must) continue;
+    const double seconds = worker.seconds + nominal / worker.speed;
+    if (best.ranks.empty() || seconds < best.seconds) {
+      best = {.ranks = {i}, .slices = {request.tokens}, .seconds = seconds, .alone = seconds};
+    }
+  }
+  return best;
+}
+
+// The workers in the order in which they could begin, `must` first.
+std::vector<int> SoonestFirst(std::span<const OfferedWorker> offered, int must) {
+  std::vector<int> order(offered.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto rank = [&](int i) {
+    const OfferedWorker& worker = offered[static_cast<size_t>(i)];
+    return std::tuple(i != must, worker.seconds, -worker.speed, worker.place);
+  };
+  std::sort(order.begin(), order.end(), [&](int a, int b) { return rank(a) < rank(b); });
+  return order;
 }
 
 }  // namespace
@@ -61,31 +90,31 @@ void PlanRecord::Refitted() {
 Degree ChooseDegree(const PrefillCost& cost, const ChainLink& link, const PlanRecord& record,
                     std::span<const OfferedWorker> offered, const DegreeRequest& request) {
   CHECK(!offered.empty() && request.tokens > 0);
-  const double nominal = cost.Alone(request.tokens, request.prefix);
-  Degree best;
-  for (size_t i = 0; i < offered.size(); ++i) {
-    const double seconds = offered[i].seconds + nominal / offered[i].speed;
-    if (i > 0 && seconds >= best.seconds) continue;
-    best = {.first = static_cast<int>(i), .slices = {request.tokens}, .seconds = seconds};
-  }
+  Degree best = Alone(cost, offered, request);
   const double alone = best.seconds;
-  double least = alone;
-  for (size_t ranks = 2; ranks <= offered.size(); ++ranks) {
-    const int n = static_cast<int>(ranks);
+  const double alone_work = cost.Alone(request.tokens, request.prefix);
+  double least = alone;  // with doubts
+  const std::vector<int> soonest = SoonestFirst(offered, request.must);
+  const int most = std::min(request.max_ranks, static_cast<int>(offered.size()));
+  for (int n = 2; n <= most; ++n) {
     if (record.barred(request.tokens, n)) continue;
-    const std::span<const OfferedWorker> workers = offered.first(ranks);
-    Degree relay = Together(cost, link, workers, request);
-    if (relay.slices.empty()) break;
-    double waits = 0, work = 0;  // all ranks are taken until the last is done
-    for (const OfferedWorker& worker : workers) waits = std::max(waits, worker.seconds);
-    for (const OfferedWorker& worker : workers) {
-      work += (relay.seconds - std::min(waits, worker.seconds)) * worker.speed;
+    std::vector<int> ranks(soonest.begin(), soonest.begin() + n);
+    std::sort(ranks.begin(), ranks.end(), [&](int a, int b) {
+      return offered[static_cast<size_t>(a)].place < offered[static_cast<size_t>(b)].place;
+    });
+    Degree relay = Together(cost, link, offered, std::move(ranks), request);
+    if (relay.ranks.empty()) break;
+    double begin = 0, work = 0;  // a rank is taken until the last one is done
+    for (const int rank : relay.ranks) {
+      const OfferedWorker& worker = offered[static_cast<size_t>(rank)];
+      begin = std::max(begin, worker.seconds);
+      work += relay.seconds * worker.speed;
     }
-    const double delay = std::max(0.0, work - nominal) * request.waiting;
-    const double doubtful =
-        relay.seconds + (relay.seconds - waits) * record.error(request.tokens, n) + delay;
-    if (doubtful >= least) continue;
-    least = doubtful;
+    const double doubt = relay.seconds * record.error(request.tokens, n) +
+                         std::max(0.0, work - alone_work) * request.waiting;
+    relay.seconds += begin;
+    if (relay.seconds + doubt >= least) continue;
+    least = relay.seconds + doubt;
     best = std::move(relay);
   }
   best.alone = alone;

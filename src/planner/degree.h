@@ -4,6 +4,7 @@
 // thread.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <span>
 #include <utility>
@@ -16,10 +17,11 @@ namespace baton {
 struct OfferedWorker {
   double speed = 1;    // 1 = what the cost says
   double seconds = 0;  // until it could begin
+  uint64_t place = 0;  // ranks stand in ascending order of it
 };
 
 struct Degree {
-  int first = 0;            // of the workers offered: rank 0; the ranks follow it
+  std::vector<int> ranks;   // which of the workers offered; the first slice's first
   std::vector<int> slices;  // (ranks) tokens
   double seconds = 0;       // from now to the first token
   double alone = 0;         // the same of the best worker alone
@@ -28,7 +30,7 @@ struct Degree {
 // How far predictions of relays were off, by prompt length and number of ranks.
 class PlanRecord {
  public:
-  // Both from the moment the ranks could begin; alone: what one worker was predicted to take.
+  // Seconds from now to the first token; alone: what one worker was predicted to take.
   void Add(int tokens, int ranks, double predicted, double actual, double alone);
   // Mean of |actual / predicted - 1|; of prompts like this one, kFirstError before the first.
   double error(int tokens, int ranks) const;
@@ -50,14 +52,15 @@ class PlanRecord {
 
 struct DegreeRequest {
   int tokens = 0;  // new ones
-  int prefix = 0;  // cached on the first rank
+  int prefix = 0;  // cached on every rank
   int page_tokens = 64;
+  int max_ranks = 1;
+  int must = -1;  // this worker is one of the ranks, and the one alone; -1: any
   // Prompts waiting per worker: what a relay costs in all, beyond one worker's work, delays them.
   double waiting = 0;
 };
 
-// offered: in the order of the chain, not empty; candidates are its first 1, 2, 3, ... workers, and
-// each of them alone.
+// offered is not empty. Ranks are those that could begin soonest.
 Degree ChooseDegree(const PrefillCost& cost, const ChainLink& link, const PlanRecord& record,
                     std::span<const OfferedWorker> offered, const DegreeRequest& request);
 

@@ -27,13 +27,16 @@ PrefillCost Cost() {
 constexpr ChainLink kFast{2e9, 1e-4};
 
 std::vector<OfferedWorker> Idle(int n) {
-  return std::vector<OfferedWorker>(static_cast<size_t>(n));
+  std::vector<OfferedWorker> workers(static_cast<size_t>(n));
+  for (size_t i = 0; i < workers.size(); ++i) workers[i].place = i;
+  return workers;
 }
 
 size_t Ranks(int tokens, const std::vector<OfferedWorker>& offered, const ChainLink& link = kFast,
              double waiting = 0) {
-  return ChooseDegree(Cost(), link, PlanRecord(), offered, {.tokens = tokens, .waiting = waiting})
-      .slices.size();
+  return ChooseDegree(Cost(), link, PlanRecord(), offered,
+                      {.tokens = tokens, .max_ranks = 8, .waiting = waiting})
+      .ranks.size();
 }
 
 TEST_CASE("long prompts are shared by all idle workers, short ones by none") {
@@ -55,11 +58,27 @@ TEST_CASE("a slow link: fewer ranks, then one") {
 TEST_CASE("nobody waits for a gang that is not there") {
   std::vector<OfferedWorker> offered = Idle(2);
   offered[1].seconds = 1000;
-  const Degree degree = ChooseDegree(Cost(), kFast, PlanRecord(), offered, {.tokens = 4096});
-  CHECK(degree.slices.size() == 1);
-  CHECK(degree.first == 0);
+  const auto choose = [&](const DegreeRequest& request) {
+    return ChooseDegree(Cost(), kFast, PlanRecord(), offered, request).ranks;
+  };
+  CHECK(choose({.tokens = 4096, .max_ranks = 2}) == std::vector<int>{0});
   std::swap(offered[0], offered[1]);
-  CHECK(ChooseDegree(Cost(), kFast, PlanRecord(), offered, {.tokens = 4096}).first == 1);
+  CHECK(choose({.tokens = 4096, .max_ranks = 2}) == std::vector<int>{1});
+}
+
+TEST_CASE(
+    "ranks: the soonest, as many as are allowed, in their places, the one that must be there") {
+  std::vector<OfferedWorker> offered = Idle(4);
+  const std::vector<double> seconds = {.3, 0, .2, .1};
+  for (size_t i = 0; i < 4; ++i) offered[i] = {1, seconds[i], 10 - i};
+  const auto choose = [&](const DegreeRequest& request) {
+    return ChooseDegree(Cost(), kFast, PlanRecord(), offered, request).ranks;
+  };
+  CHECK(choose({.tokens = 8192, .max_ranks = 2}) == std::vector<int>{3, 1});
+  CHECK(choose({.tokens = 8192, .max_ranks = 3}) == std::vector<int>{3, 2, 1});
+  CHECK(choose({.tokens = 8192, .max_ranks = 2, .must = 0}) == std::vector<int>{1, 0});
+  CHECK(choose({.tokens = 8192, .max_ranks = 1}) == std::vector<int>{1});
+  CHECK(choose({.tokens = 8192, .max_ranks = 9}) == std::vector<int>{3, 2, 1, 0});
 }
 
 TEST_CASE("where prompts wait, the work a relay costs in all counts") {
@@ -70,7 +89,8 @@ TEST_CASE("where prompts wait, the work a relay costs in all counts") {
 TEST_CASE("a kind of relay that was slower than one worker is barred until the cost is refitted") {
   PlanRecord record;
   const auto ranks = [&] {
-    return ChooseDegree(Cost(), kFast, record, Idle(2), {.tokens = 4096}).slices.size();
+    return ChooseDegree(Cost(), kFast, record, Idle(2), {.tokens = 4096, .max_ranks = 2})
+        .ranks.size();
   };
   CHECK(ranks() == 2);
   record.Add(4096, 2, 10, 25, 20);
@@ -95,14 +115,19 @@ TEST_CASE("whatever is offered: slices add up, and the prediction is not above o
   size_t most = 0;
   for (int round = 0; round < 500; ++round) {
     std::vector<OfferedWorker> offered = Idle(1 + static_cast<int>(random() % 8));
-    for (OfferedWorker& worker : offered) worker = {between(.25, 2), between(1e-3, 1)};
+    for (OfferedWorker& worker : offered) worker = {between(.25, 2), between(1e-3, 1), random()};
     const ChainLink link{between(1e5, 1e10), 1e-4};
     const DegreeRequest request{.tokens = static_cast<int>(between(1, 1e5)),
                                 .prefix = 64 * static_cast<int>(random() % 100),
+                                .max_ranks = 8,
                                 .waiting = between(1e-3, 10)};
     const Degree degree = ChooseDegree(Cost(), link, PlanRecord(), offered, request);
     CHECK(std::accumulate(degree.slices.begin(), degree.slices.end(), 0) == request.tokens);
-    CHECK(degree.first + degree.slices.size() <= offered.size());
+    CHECK(degree.slices.size() == degree.ranks.size());
+    for (size_t i = 1; i < degree.ranks.size(); ++i) {
+      CHECK(offered[static_cast<size_t>(degree.ranks[i - 1])].place <
+            offered[static_cast<size_t>(degree.ranks[i])].place);
+    }
     CHECK(degree.seconds <= degree.alone);
     most = std::max(most, degree.slices.size());
   }
