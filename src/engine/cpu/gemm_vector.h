@@ -111,6 +111,8 @@ void AddTile(const uint32_t* a, Weights b, int64_t groups, float* acc, int64_t a
 #pragma GCC unroll 4
       for (int v = 0; v < kVecs; ++v) V::StoreAcc(even[r][v], sums[r][v]);
     }
+    // The compiler would keep them in registers that the other chain needs.
+    __asm__ volatile("" : : "r"(even) : "memory");
     RunChain<V, kRows, kVecs>(a, b, group, 1, sums);
     b.AfterChain();
     a += V::kSteps * kRows;
