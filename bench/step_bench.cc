@@ -159,8 +159,8 @@ class StepBench {
   }
   // As many bytes as a step reads, so that a model that fits the caches is held to their speed.
   double ProbeGbps() const {
-    const double bytes = std::clamp(work_.weight_bytes, 1.0 * (1 << 20), 512.0 * (1 << 20));
-    return ProbeReadGbps(*probe_threads_, static_cast<int64_t>(bytes));
+    const double bytes = std::clamp(work_.weight_bytes, 1.0 * (1 << 20), 1024.0 * (1 << 20));
+    return MemoryProbe(static_cast<int64_t>(bytes)).ReadGbps(*probe_threads_);
   }
 
   StepBenchOptions options_;

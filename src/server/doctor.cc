@@ -66,7 +66,7 @@ void CheckCpu(Report* report) {
   }
   report->Good("memory",
                absl::StrFormat("%.1f GB/s read by all CPUs, %.1f GiB in all",
-                               ProbeReadGbps(pool, kProbeBytes),
+                               MemoryProbe(kProbeBytes).ReadGbps(pool),
                                static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
                                    static_cast<double>(sysconf(_SC_PAGESIZE)) / 1073741824.0));
 }

@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstring>
 
 #include "common/check.h"
-#include "engine/cpu/aligned_buffer.h"
 #include "engine/cpu/roof_kernels.h"
 
 namespace baton {
@@ -69,36 +67,42 @@ double ProbeDotGflops(Isa isa, ComputePool& pool) {
   return flops * pool.n_threads() / seconds / 1e9;
 }
 
-double ProbeReadGbps(ComputePool& pool, int64_t bytes, int rounds) {
-  AlignedBuffer buffer;
-  void* memory = buffer.Reserve(static_cast<size_t>(bytes));
-  std::memset(memory, 0x5a, static_cast<size_t>(bytes));
-  return ProbeReadGbps(pool, memory, bytes, rounds);
-}
-
 double ProbeReadGbps(ComputePool& pool, const void* memory, int64_t bytes, int rounds) {
-  // In pieces of a few milliseconds, so that one interruption does not spoil the whole. Which way
-  // of reading is the fastest differs among machines.
-  constexpr int64_t kPiece = int64_t{64} << 20, kUnit = 2048;
-  uint64_t (*const kWays[])(const void*, int64_t) = {ReadLinear, ReadFourStreams,
-                                                     ReadFourStreamsPrefetched};
+  // In pieces of a few milliseconds, so that one interruption does not spoil the whole.
+  constexpr int64_t kPiece = int64_t{64} << 20;
   const int64_t pieces = std::max<int64_t>(1, bytes / kPiece);
-  const int64_t part = bytes / pieces / pool.n_threads() / kUnit * kUnit;
+  const int64_t part = bytes / pieces / pool.n_threads() / kReadUnit * kReadUnit;
   CHECK(part > 0);
+  const int64_t tries = std::max<int64_t>(pieces * rounds, kReadWays);
   const char* from = static_cast<const char*>(memory);
   double seconds = 1e30;
-  for (int round = 0; round < rounds; ++round) {
-    for (int64_t piece = 0; piece < pieces; ++piece) {
-      const auto read = kWays[(round + piece) % 3];
-      const char* begin = from + bytes / pieces / 64 * 64 * piece;
-      seconds = std::min(seconds, SecondsOf([&] {
-                           pool.For(pool.n_threads(), [&](int64_t item, int) {
-                             Keep(read(begin + item * part, part));
-                           });
-                         }));
-    }
+  for (int64_t i = 0; i < tries; ++i) {
+    const int64_t round = i / pieces, piece = i % pieces;
+    const auto read = kRead[(round + piece) % kReadWays];
+    const char* begin = from + bytes / pieces / 64 * 64 * piece;
+    seconds = std::min(seconds, SecondsOf([&] {
+                         pool.For(pool.n_threads(), [&](int64_t item, int) {
+                           Keep(read(begin + item * part, part));
+                         });
+                       }));
   }
   return static_cast<double>(part * pool.n_threads()) / seconds / 1e9;
+}
+
+MemoryProbe::MemoryProbe(int64_t bytes) : bytes_(bytes) {
+  uint64_t* words = static_cast<uint64_t*>(memory_.Reserve(static_cast<size_t>(bytes)));
+  uint64_t random = 0x9e3779b97f4a7c15u;  // xorshift64
+  for (int64_t i = 0; i < bytes / 8; ++i) {
+    random ^= random << 13;
+    random ^= random >> 7;
+    random ^= random << 17;
+    words[i] = random;
+  }
+  data_ = words;
+}
+
+double MemoryProbe::ReadGbps(ComputePool& pool, int rounds) const {
+  return ProbeReadGbps(pool, data_, bytes_, rounds);
 }
 
 }  // namespace baton

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "engine/cpu/aligned_buffer.h"
 #include "engine/cpu/compute_pool.h"
 #include "engine/cpu/isa.h"
 
@@ -13,12 +14,23 @@ namespace baton {
 // pool together; the best of several short runs.
 double ProbeDotGflops(Isa isa, ComputePool& pool);
 
-// GB/s at which all members together read `bytes` (>= 1 MiB) of pre-faulted memory linearly, each
-// its own part, in the best of several ways and `rounds`. Choose more bytes than the caches hold to
-// see memory. Needs AVX2.
-double ProbeReadGbps(ComputePool& pool, int64_t bytes, int rounds = 3);
+// GB/s at which all members together read `bytes` (>= 1 MiB) of pre-faulted memory of the caller
+// (64-byte aligned), each its own part: the fastest piece of 64 MiB in the best of several ways,
+// each tried on a part of the memory in each of `rounds`. Needs AVX2.
+double ProbeReadGbps(ComputePool& pool, const void* memory, int64_t bytes, int rounds = 5);
 
-// The same on memory of the caller (64-byte aligned), for a limit on the very pages of a benchmark.
-double ProbeReadGbps(ComputePool& pool, const void* memory, int64_t bytes, int rounds = 3);
+// Memory of its own to read: random data, in huge pages where the system gives them. Choose more
+// than the caches hold, 1 GiB or more, to see what weights can be streamed at.
+class MemoryProbe {
+ public:
+  explicit MemoryProbe(int64_t bytes);
+  double ReadGbps(ComputePool& pool, int rounds = 5) const;
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  int64_t bytes_;
+  AlignedBuffer memory_;
+  const void* data_;
+};
 
 }  // namespace baton

@@ -24,12 +24,12 @@ float Run(const float* operands, int64_t iterations) {
 
 template <int kStreams, int kPrefetchBytes>
 uint64_t Read(const void* from, int64_t bytes) {
-  constexpr int64_t kVectors = 16 / kStreams;  // of 32 bytes, per stream and turn
+  constexpr int64_t kVectors = kStreams < 16 ? 16 / kStreams : 2;  // of 32 bytes, stream and turn
   const int64_t stride = bytes / 32 / kStreams;
   const __m256i* vectors = static_cast<const __m256i*>(from);
   __m256i sums[8] = {};
   for (int64_t i = 0; i < stride; i += kVectors) {
-#pragma GCC unroll 4
+#pragma GCC unroll 16
     for (int64_t stream = 0; stream < kStreams; ++stream) {
       const __m256i* at = vectors + stream * stride + i;
 #pragma GCC unroll 16
@@ -51,10 +51,7 @@ uint64_t Read(const void* from, int64_t bytes) {
 
 constexpr RoofKernel kRoofAvx2 = {kChains * 8 * 2, Run};
 
-uint64_t ReadLinear(const void* from, int64_t bytes) { return Read<1, 0>(from, bytes); }
-uint64_t ReadFourStreams(const void* from, int64_t bytes) { return Read<4, 0>(from, bytes); }
-uint64_t ReadFourStreamsPrefetched(const void* from, int64_t bytes) {
-  return Read<4, 2048>(from, bytes);
-}
+uint64_t (*const kRead[kReadWays])(const void*, int64_t) = {Read<1, 0>, Read<4, 0>, Read<16, 0>,
+                                                            Read<4, 2048>, Read<16, 1024>};
 
 }  // namespace baton
