@@ -5,6 +5,8 @@
 #include <fstream>
 #include <thread>
 
+#include "absl/strings/str_format.h"
+
 namespace baton {
 namespace {
 
@@ -18,6 +20,14 @@ std::string CpuModel() {
 double Percent(const KernelResult& r) { return 100 * r.value / r.limit; }
 
 }  // namespace
+
+absl::Status CheckBelowLimit(const KernelResult& result) {
+  if (result.limit <= 0 || result.value <= result.limit) return absl::OkStatus();
+  return absl::InternalError(absl::StrFormat(
+      "%s reached %.1f %s, more than the %.1f that the machine can do by its probe: the probe is "
+      "not the fastest way to read, or the machine changed between them; run it again",
+      result.name, result.value, result.unit, result.limit));
+}
 
 void PrintKernelTable(std::string_view title, const std::vector<KernelResult>& results) {
   std::printf("%s\n", std::string(title).c_str());

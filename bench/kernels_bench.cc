@@ -6,12 +6,15 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <map>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "bench/plain_chain_tables.h"
 #include "engine/cpu/aligned_buffer.h"
 #include "engine/cpu/linear.h"
+#include "engine/cpu/linear_tables.h"
 #include "engine/cpu/machine_probe.h"
 
 namespace baton {
@@ -98,46 +101,72 @@ class Workload {
   std::vector<bf16> x_, y_;
 };
 
-// Seconds of the fastest of the runs that fit into `seconds` (at least three).
-template <typename Body>
-double Fastest(double seconds, const Body& body) {
-  double best = 1e30;
+// Seconds of the fastest run of each body, in turns, of the runs that fit into `seconds` (at least
+// three each).
+std::vector<double> Fastest(double seconds, const std::vector<std::function<void()>>& bodies) {
+  std::vector<double> best(bodies.size(), 1e30);
   const Clock::time_point start = Clock::now();
   for (int i = 0; i < 3 || std::chrono::duration<double>(Clock::now() - start).count() < seconds;
        ++i) {
-    const Clock::time_point begin = Clock::now();
-    body();
-    best = std::min(best, std::chrono::duration<double>(Clock::now() - begin).count());
+    for (size_t body = 0; body < bodies.size(); ++body) {
+      const Clock::time_point begin = Clock::now();
+      bodies[body]();
+      const double run = std::chrono::duration<double>(Clock::now() - begin).count();
+      best[body] = std::min(best[body], run);
+    }
   }
   return best;
 }
 
-KernelResult MeasureOne(LinearKernels& kernels, Workload& workload, int64_t rows, double read_gbps,
-                        ComputePool& pool, double seconds) {
-  KernelResult result;
-  result.name = absl::StrCat("linear_", std::string(IsaName(kernels.isa())), "_m", rows);
+// A path's kernels, and the same with a plain chain where there is one.
+struct Contenders {
+  Isa isa;
+  std::unique_ptr<LinearKernels> exact, plain;
+};
+
+std::unique_ptr<LinearKernels> PlainKernels(Isa isa) {
+  if (isa == Isa::kAvx512) return MakeLinearKernelsOf(isa, kPlainAvx512, kPlainAvx512);
+  if (isa == Isa::kAvx512Bf16) return MakeLinearKernelsOf(isa, kPlainAvx512Bf16, kPlainAvx512Bf16);
+  return nullptr;
+}
+
+void Measure(const Contenders& path, Workload& workload, int64_t rows, ComputePool& pool,
+             double seconds, std::vector<KernelResult>* results) {
+  const std::string name = absl::StrCat(std::string(IsaName(path.isa)), "_m", rows);
   workload.SetRows(rows);
-  const double roof_before = ProbeDotGflops(kernels.isa(), pool);
+  const double read_before = workload.ReadGbps(pool), roof_before = ProbeDotGflops(path.isa, pool);
   // What bounds these rows decides the unit, and whether weights come from memory each time.
-  const bool stream = workload.Gbytes() / read_gbps > workload.Gflop() / roof_before;
-  const double fastest = Fastest(seconds, [&] { workload.Run(kernels, pool, stream); });
+  const bool stream = workload.Gbytes() / read_before > workload.Gflop() / roof_before;
+  std::vector<std::function<void()>> bodies;
+  if (path.plain) bodies.push_back([&] { workload.Run(*path.plain, pool, stream); });
+  bodies.push_back([&] { workload.Run(*path.exact, pool, stream); });
+  const std::vector<double> fastest = Fastest(seconds, bodies);
+  const double work = stream ? workload.Gbytes() : workload.Gflop();
+  KernelResult result;
+  result.unit = stream ? "GB/s" : "GFLOP/s";
+  result.limit = stream ? std::max(read_before, workload.ReadGbps(pool))
+                        : std::max(roof_before, ProbeDotGflops(path.isa, pool));
+  result.name = "linear_" + name;
+  result.value = work / fastest.back();
   result.digest = workload.Digest();
-  if (stream) {
-    result.unit = "GB/s";
-    result.value = workload.Gbytes() / fastest;
-    result.limit = std::max(read_gbps, workload.ReadGbps(pool));
-  } else {
-    result.unit = "GFLOP/s";
-    result.value = workload.Gflop() / fastest;
-    result.limit = std::max(roof_before, ProbeDotGflops(kernels.isa(), pool));
-  }
-  return result;
+  results->push_back(result);
+  if (!path.plain) return;
+  result.name = "plain_" + name;
+  result.value = work / fastest.front();
+  result.digest.clear();
+  results->push_back(result);
+  KernelResult cost;
+  cost.name = "exactness_cost_" + name;
+  cost.value = 100 * (1 - fastest.front() / fastest.back());
+  cost.unit = "%";
+  results->push_back(cost);
 }
 
 // OK if results of the same rows have the same digest.
 absl::Status CheckDigests(const std::vector<KernelResult>& results) {
   std::map<std::string, const KernelResult*> first;  // by the name's part after the path
   for (const KernelResult& result : results) {
+    if (result.digest.empty()) continue;
     const std::string rows = result.name.substr(result.name.rfind('_'));
     const auto [entry, is_new] = first.emplace(rows, &result);
     if (!is_new && entry->second->digest != result.digest) {
@@ -149,13 +178,24 @@ absl::Status CheckDigests(const std::vector<KernelResult>& results) {
   return absl::OkStatus();
 }
 
+// Nothing streams more than the caches hold faster than it can be read.
+absl::Status CheckProbe(const KernelsBenchOptions& options,
+                        const std::vector<KernelResult>& results) {
+  if (options.stream_bytes < kProbeBytes) return absl::OkStatus();
+  for (const KernelResult& result : results) {
+    if (result.unit == "GB/s") RETURN_IF_ERROR(CheckBelowLimit(result));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Run(const KernelsBenchOptions& options) {
   ASSIGN_OR_RETURN(const std::vector<KernelResult> results, MeasureKernels(options));
   PrintKernelTable(absl::StrFormat("linear layers, k %d, n %d, %d threads, %s", options.k,
                                    options.n, options.threads, CpuModelName()),
                    results);
   if (options.json) PrintKernelJson("v1/cpu-x86/bf16/kv-bf16/l2", results);
-  return CheckDigests(results);
+  RETURN_IF_ERROR(CheckDigests(results));
+  return CheckProbe(options, results);
 }
 
 }  // namespace
@@ -171,10 +211,10 @@ absl::StatusOr<std::vector<KernelResult>> MeasureKernels(const KernelsBenchOptio
   Workload workload(options);
   std::vector<KernelResult> results;
   for (const Isa isa : isas) {
-    ASSIGN_OR_RETURN(const std::unique_ptr<LinearKernels> kernels, MakeLinearKernels(isa));
+    Contenders path{isa, nullptr, options.plain ? PlainKernels(isa) : nullptr};
+    ASSIGN_OR_RETURN(path.exact, MakeLinearKernels(isa));
     for (const int64_t rows : options.rows) {
-      const double read_gbps = workload.ReadGbps(pool);
-      results.push_back(MeasureOne(*kernels, workload, rows, read_gbps, pool, options.seconds));
+      Measure(path, workload, rows, pool, options.seconds, &results);
     }
   }
   return results;

@@ -20,7 +20,8 @@ struct KernelsBenchOptions {
   int spin_us = 50;
   double seconds = 1;  // per measurement; the fastest run counts
   // Few rows are measured on copies of the weights of this size together, more than caches hold.
-  int64_t stream_bytes = int64_t{512} << 20;
+  int64_t stream_bytes = kProbeBytes;
+  bool plain = true;  // beside a plain chain of the same instruction: the cost of the exact order
   bool json = false;
 };
 
@@ -29,7 +30,8 @@ struct KernelsBenchOptions {
 absl::StatusOr<std::vector<KernelResult>> MeasureKernels(const KernelsBenchOptions& options);
 
 // Prints the table (and with json one object as the last line). Returns the exit code: 1 with the
-// reason on stderr if a measurement failed or two paths' digests differ.
+// reason on stderr if a measurement failed, two paths' digests differ, or weights were streamed
+// faster than the probe reads.
 int RunKernelsBench(const KernelsBenchOptions& options);
 
 }  // namespace baton

@@ -12,6 +12,7 @@ KernelsBenchOptions SmallOptions() {
   options.rows = {1, 8, 40};
   options.seconds = 0.001;
   options.stream_bytes = 1 << 20;
+  options.plain = false;
   return options;
 }
 
@@ -30,6 +31,36 @@ TEST_CASE("every path gives the published digests, whatever the threads") {
     REQUIRE(result.limit > 0);
     REQUIRE((result.unit == "GB/s" || result.unit == "GFLOP/s"));
   }
+}
+
+TEST_CASE("the cost of the exact order is measured where the path has a plain chain") {
+  KernelsBenchOptions options = SmallOptions();
+  options.isas = {Isa::kAvx512};
+  options.rows = {60};
+  options.plain = true;
+  if (!CheckIsaSupported(Isa::kAvx512).ok()) {
+    WARN("needs AVX-512");
+    return;
+  }
+  const auto results = MeasureKernels(options);
+  REQUIRE(results.ok());
+  REQUIRE(results->size() == 3);
+  const KernelResult &exact = (*results)[0], &plain = (*results)[1], &cost = (*results)[2];
+  REQUIRE(exact.name == "linear_avx512_m60");
+  REQUIRE(plain.name == "plain_avx512_m60");
+  REQUIRE(plain.digest.empty());
+  REQUIRE(cost.name == "exactness_cost_avx512_m60");
+  REQUIRE(cost.value == Approx(100 * (1 - exact.value / plain.value)));
+}
+
+TEST_CASE("a value above its limit is an error that names it") {
+  const KernelResult below{"decode_1", 9.0, "tok/s", 10.0, ""},
+      above{"decode_1", 11.0, "tok/s", 10.0, ""};
+  REQUIRE(CheckBelowLimit(below).ok());
+  const absl::Status status = CheckBelowLimit(above);
+  REQUIRE(!status.ok());
+  REQUIRE_THAT(std::string(status.message()),
+               Catch::Matchers::Contains("decode_1 reached 11.0 tok/s"));
 }
 
 TEST_CASE("a path this machine lacks fails the benchmark") {

@@ -11,6 +11,7 @@ struct Avx2Fma {
   static constexpr int kAccumulators = 12;
   static constexpr int64_t kPrefetchBytes = 0;
   static constexpr int kDirectRows = 36, kDirectTileRows = 6;
+  static constexpr int kDirectVecs = 4, kDirectBlocks = 4;
   static constexpr int kTileRows = 6, kTileVecs = 2;
   static constexpr int64_t kBlockGroups = 8;  // 16 KiB of words
 

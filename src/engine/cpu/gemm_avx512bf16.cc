@@ -1,16 +1,7 @@
 // Linear layers with vdpbf16ps: a word is two k as bf16.
-#include "engine/cpu/gemm_zmm.h"
+#include "engine/cpu/gemm_vdpbf16.h"
 
 namespace baton {
-namespace {
-
-struct Vdpbf16 {
-  static __m512 Dot(__m512 acc, __m512 a, __m512 b) {
-    return _mm512_dpbf16_ps(acc, __builtin_bit_cast(__m512bh, a), __builtin_bit_cast(__m512bh, b));
-  }
-};
-
-}  // namespace
 
 constexpr LinearKernelTable kLinearAvx512Bf16 = VectorGemm<Bf16Pairs<Vdpbf16>>::Table();
 

@@ -10,7 +10,9 @@
 //   V::Weights(block, step, half, chain)   the words of a chain, straight from packed weights
 //   V::kAccumulators            sums that fit in registers beside operands
 //   V::kDirectRows              as many rows go the direct way, in tiles of at most
-//   V::kDirectTileRows          rows
+//   V::kDirectTileRows          rows and, for one row,
+//   V::kDirectVecs              vectors
+//   V::kDirectBlocks            16-output blocks of a direct work item at most: read in parallel
 //   V::kTileRows, kTileVecs     largest register tile for more rows
 //   V::kBlockGroups             groups of a K block: a panel's words fit in L1
 //   V::kPrefetchBytes           how far ahead streamed weights are prefetched; 0: not at all
@@ -35,8 +37,7 @@
 namespace baton {
 namespace {
 
-constexpr int64_t kItemBlocks = 4;  // 16-output blocks of one work item
-constexpr int64_t kItemOutputs = kItemBlocks * 16;
+constexpr int64_t kLeastItemBlocks = 4;  // 16-output blocks of a work item
 
 // Weights of a tile's vectors, read from the packed matrix.
 template <class V>
@@ -72,53 +73,66 @@ struct PanelWeights {
   void AfterChain() const { ahead->Step(); }
 };
 
-// sums = one chain of one group, from +0; a: the words of that chain and group, [row][step].
+// sums += one chain of one group; a: the words of that chain and group, [row][step].
 template <class V, int kRows, int kVecs, class Weights>
-inline __attribute__((always_inline)) void RunChain(const uint32_t* a, const Weights& b,
+inline __attribute__((always_inline)) void AddChain(const uint32_t* a, const Weights& b,
                                                     int64_t group, int chain,
                                                     typename V::Vec (&sums)[kRows][kVecs]) {
-#pragma GCC unroll 16
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-    for (int v = 0; v < kVecs; ++v) sums[r][v] = V::Zero();
-  }
 #pragma GCC unroll 2
   for (int step = 0; step < V::kSteps; ++step) {
     typename V::Vec weights[kVecs];
-#pragma GCC unroll 4
+#pragma GCC unroll 16
     for (int v = 0; v < kVecs; ++v) weights[v] = b.template Get<kVecs>(group, step, v, chain);
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
       const typename V::Vec x = V::Broadcast(a + r * V::kSteps + step);
-#pragma GCC unroll 4
+#pragma GCC unroll 16
       for (int v = 0; v < kVecs; ++v) sums[r][v] = V::Dot(sums[r][v], x, weights[v]);
     }
   }
 }
 
-// acc (kRows rows, kVecs vectors) += `groups` groups of rows a ([group][chain][row][step]) times
-// weights b.
+template <class V, int kRows, int kVecs>
+inline __attribute__((always_inline)) void Clear(typename V::Vec (&sums)[kRows][kVecs]) {
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+    for (int v = 0; v < kVecs; ++v) sums[r][v] = V::Zero();
+  }
+}
+
+// The order of numerics v1. (The benchmarks put a plain chain in its place, to see what it costs.)
+struct TileOrder {
+  // acc (kRows rows, kVecs vectors) += `groups` groups of rows a ([group][chain][row][step]) times
+  // weights b.
+  template <class V, int kRows, int kVecs, class Weights>
+  static void AddTile(const uint32_t* a, Weights b, int64_t groups, float* acc, int64_t acc_stride);
+};
+
 template <class V, int kRows, int kVecs, class Weights>
-void AddTile(const uint32_t* a, Weights b, int64_t groups, float* acc, int64_t acc_stride) {
+void TileOrder::AddTile(const uint32_t* a, Weights b, int64_t groups, float* acc,
+                        int64_t acc_stride) {
   alignas(64) float even[kRows][kVecs][V::kLanes];
   for (int64_t group = 0; group < groups; ++group) {
     typename V::Vec sums[kRows][kVecs];
-    RunChain<V, kRows, kVecs>(a, b, group, 0, sums);
+    Clear<V, kRows, kVecs>(sums);
+    AddChain<V, kRows, kVecs>(a, b, group, 0, sums);
     b.AfterChain();
     a += V::kSteps * kRows;
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
+#pragma GCC unroll 16
       for (int v = 0; v < kVecs; ++v) V::StoreAcc(even[r][v], sums[r][v]);
     }
     // The compiler would keep them in registers that the other chain needs.
     __asm__ volatile("" : : "r"(even) : "memory");
-    RunChain<V, kRows, kVecs>(a, b, group, 1, sums);
+    Clear<V, kRows, kVecs>(sums);
+    AddChain<V, kRows, kVecs>(a, b, group, 1, sums);
     b.AfterChain();
     a += V::kSteps * kRows;
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
+#pragma GCC unroll 16
       for (int v = 0; v < kVecs; ++v) {
         float* out = acc + r * acc_stride + v * V::kLanes;
         const typename V::Vec group_sum = V::Add(V::LoadAcc(even[r][v]), sums[r][v]);
@@ -128,7 +142,7 @@ void AddTile(const uint32_t* a, Weights b, int64_t groups, float* acc, int64_t a
   }
 }
 
-template <class V>
+template <class V, class Order = TileOrder>
 class VectorGemm {
  public:
   static constexpr int64_t kMaxRows = 86 * V::kTileRows;
@@ -139,7 +153,7 @@ class VectorGemm {
  private:
   static constexpr int kVecsPerBlock = 16 / V::kLanes;
   static constexpr int64_t kPanelBlocks = V::kTileVecs / kVecsPerBlock;
-  static constexpr int64_t kPanelsPerItem = kItemBlocks / kPanelBlocks;
+  static constexpr int64_t kPanelsPerItem = kLeastItemBlocks / kPanelBlocks;
   static constexpr int64_t kBlockGroups = V::kBlockGroups;  // groups of a K block
   static constexpr int64_t kGroupWords = V::kSteps * 2 * V::kTileVecs * V::kLanes;
   static constexpr int64_t kPanelWords = kBlockGroups * kGroupWords;
@@ -195,17 +209,25 @@ class VectorGemm {
     }
   }
 
+  // Few rows: as many blocks as leave every member of the pool four items. They are parallel
+  // streams from memory, and many of them are faster than one.
+  static int64_t ItemBlocks(const LinearJob& job) {
+    int64_t blocks = Direct(job) ? V::kDirectBlocks : kLeastItemBlocks;
+    while (blocks > kLeastItemBlocks && job.n_blocks < 4 * job.members * blocks) blocks /= 2;
+    return blocks;
+  }
+  static int64_t ItemOutputs(const LinearJob& job) { return ItemBlocks(job) * 16; }
   static int64_t RunItems(const LinearJob& job) {
-    return (job.n_blocks + kItemBlocks - 1) / kItemBlocks;
+    return (job.n_blocks + ItemBlocks(job) - 1) / ItemBlocks(job);
   }
   static int64_t ScratchBytes(const LinearJob& job) {
-    const int64_t acc = Tiles(job) * TileRows(job) * kItemOutputs;
+    const int64_t acc = Tiles(job) * TileRows(job) * ItemOutputs(job);
     return (Direct(job) ? acc : kPanelWords + acc) * 4;
   }
   static void Run(const LinearJob& job, int64_t item, void* scratch) {
-    const int64_t first = item * kItemBlocks;
+    const int64_t first = item * ItemBlocks(job);
     const int64_t left = job.n_blocks - first;
-    const int64_t blocks = left < kItemBlocks ? left : kItemBlocks;
+    const int64_t blocks = left < ItemBlocks(job) ? left : ItemBlocks(job);
     if (Direct(job)) {
       RunDirect(job, first, blocks, static_cast<float*>(scratch));
     } else {
@@ -215,10 +237,15 @@ class VectorGemm {
 
   // ---- few rows ----
 
-  // Vectors of a direct tile: as many as fit beside `rows` rows, at least a block.
+  // Vectors of a direct tile: as many as fit beside `rows` rows, at least a block. Of several rows
+  // each has an operand, and the weights of a step are used by all.
   static constexpr int DirectVecs(int rows) {
-    int vecs = 4;
-    while (vecs > kVecsPerBlock && vecs * rows > V::kAccumulators) vecs /= 2;
+    const auto fits = [rows](int vecs) {
+      return vecs * rows <= V::kAccumulators &&
+             (rows == 1 || vecs * (rows + 1) <= V::kAccumulators + 4);
+    };
+    int vecs = V::kDirectVecs;
+    while (vecs > kVecsPerBlock && !fits(vecs)) vecs /= 2;
     return vecs;
   }
 
@@ -230,43 +257,48 @@ class VectorGemm {
     const int64_t block_stride = 16 * job.k_padded;
     const DirectWeights<V> weights{job.weights + block * block_stride + group * 512, block_stride};
     for (int64_t tile = 0; tile < Tiles(job); ++tile) {
-      AddTile<V, kRows, kVecs>(TileWords(job, tile, group), weights, groups,
-                               acc + tile * kRows * kItemOutputs, kItemOutputs);
+      Order::template AddTile<V, kRows, kVecs>(TileWords(job, tile, group), weights, groups,
+                                               acc + tile * kRows * ItemOutputs(job),
+                                               ItemOutputs(job));
     }
   }
 
-  template <int kRows>
-  static void DirectBlocks(const LinearJob& job, int64_t first, int64_t blocks, float* acc) {
-    constexpr int kVecs = DirectVecs(kRows);
+  // Tiles of kVecs vectors while there are blocks for them, then of half as many.
+  template <int kRows, int kVecs>
+  static void DirectBlocks(const LinearJob& job, int64_t block, int64_t blocks, int64_t group,
+                           int64_t groups, float* acc) {
     constexpr int64_t kBlocks = kVecs / kVecsPerBlock;
-    // One tile: all of K at once (K blocks of its words follow each other).
-    const int64_t at_once = Tiles(job) == 1 ? Groups(job) : kBlockGroups;
-    for (int64_t group = 0; group < Groups(job); group += at_once) {
-      const int64_t left = Groups(job) - group;
-      const int64_t groups = left < at_once ? left : at_once;
-      int64_t b = 0;
-      for (; b + kBlocks <= blocks; b += kBlocks) {
-        DirectTiles<kRows, kVecs>(job, first + b, group, groups, acc + b * 16);
-      }
-      for (; b < blocks; ++b) {
-        DirectTiles<kRows, kVecsPerBlock>(job, first + b, group, groups, acc + b * 16);
-      }
+    for (; blocks >= kBlocks; block += kBlocks, blocks -= kBlocks, acc += kBlocks * 16) {
+      DirectTiles<kRows, kVecs>(job, block, group, groups, acc);
+    }
+    if constexpr (kBlocks > 1) {
+      DirectBlocks<kRows, kVecs / 2>(job, block, blocks, group, groups, acc);
     }
   }
 
   // Calls DirectBlocks for the size of the job's tiles, at most kRows.
   template <int kRows>
   static void DirectRows(const LinearJob& job, int64_t first, int64_t blocks, float* acc) {
-    if (TileRows(job) == kRows) return DirectBlocks<kRows>(job, first, blocks, acc);
+    if (TileRows(job) == kRows) {
+      // One tile: all of K at once (K blocks of its words follow each other).
+      const int64_t at_once = Tiles(job) == 1 ? Groups(job) : kBlockGroups;
+      for (int64_t group = 0; group < Groups(job); group += at_once) {
+        const int64_t left = Groups(job) - group;
+        DirectBlocks<kRows, DirectVecs(kRows)>(job, first, blocks, group,
+                                               left < at_once ? left : at_once, acc);
+      }
+      return;
+    }
     if constexpr (kRows > 1) DirectRows<kRows - 1>(job, first, blocks, acc);
   }
 
   static void RunDirect(const LinearJob& job, int64_t first, int64_t blocks, float* acc) {
-    for (int64_t i = 0; i < Tiles(job) * TileRows(job) * kItemOutputs; ++i) acc[i] = 0;
+    const int64_t outputs = ItemOutputs(job);
+    for (int64_t i = 0; i < Tiles(job) * TileRows(job) * outputs; ++i) acc[i] = 0;
     DirectRows<V::kDirectTileRows>(job, first, blocks, acc);
     for (int64_t row = 0; row < job.rows; ++row) {
       FinishRow(job, row, first, blocks,
-                [&](int64_t block) { return acc + row * kItemOutputs + (block - first) * 16; });
+                [&](int64_t block) { return acc + row * outputs + (block - first) * 16; });
     }
   }
 
@@ -298,8 +330,9 @@ class VectorGemm {
   static void AddPanel(const LinearJob& job, int64_t group, PanelWeights<V> weights, float* acc) {
     constexpr int64_t kTileOutputs = V::kTileVecs * V::kLanes;
     for (int64_t tile = 0; tile < Tiles(job); ++tile) {
-      AddTile<V, kRows, V::kTileVecs>(TileWords(job, tile, group), weights, GroupsFrom(job, group),
-                                      acc + tile * kRows * kTileOutputs, kTileOutputs);
+      Order::template AddTile<V, kRows, V::kTileVecs>(
+          TileWords(job, tile, group), weights, GroupsFrom(job, group),
+          acc + tile * kRows * kTileOutputs, kTileOutputs);
     }
   }
   // Calls AddPanel for the size of the job's tiles: at most kRows, more than half of the largest.

@@ -1,5 +1,5 @@
-// What the policies of VectorGemm on zmm registers have in common, and the policy for an
-// instruction that takes pairs of bf16 (vdpbf16ps, or its emulation in the tests).
+// The policies of VectorGemm on zmm registers: for the FMA of AVX-512F, and for an instruction that
+// takes pairs of bf16 (vdpbf16ps, or its emulation in the tests).
 #pragma once
 
 #include "engine/cpu/gemm_vector.h"
@@ -27,6 +27,28 @@ struct ZmmRegisters {
   }
 };
 
+// With AVX-512F FMA: a word is one k as fp32.
+struct Avx512Fma : ZmmRegisters {
+  static constexpr int kSteps = 16;
+  static constexpr int64_t kBlockGroups = 4;  // 32 KiB of words
+  static constexpr int64_t kPrefetchBytes = 512;
+  static constexpr int kDirectVecs = 16, kDirectBlocks = 16;
+
+  static Vec Dot(Vec acc, Vec a, Vec b) { return _mm512_fmadd_ps(a, b, acc); }
+  static Vec Weights(const bf16* block, int64_t step, int /*half*/, int chain) {
+    const __m512i line = _mm512_load_si512(block + step * 32);
+    return _mm512_castsi512_ps(
+        chain == 0 ? _mm512_slli_epi32(line, 16)
+                   : _mm512_and_si512(line, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
+  }
+  static void PackGroup(const bf16* x, uint32_t* e, uint32_t* o) {
+    const __m512i pairs = _mm512_loadu_si512(x);
+    _mm512_storeu_si512(e, _mm512_slli_epi32(pairs, 16));
+    _mm512_storeu_si512(o,
+                        _mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
+  }
+};
+
 // DotBf16::Dot(acc, a, b), per lane: acc = fma(a.hi, b.hi, acc); acc = fma(a.lo, b.lo, acc).
 // So that each chain meets its k in ascending order, of every four k the word of chain e is
 // (hi = k0, lo = k2) and that of chain o is (hi = k1, lo = k3).
@@ -35,6 +57,7 @@ struct Bf16Pairs : ZmmRegisters, DotBf16 {
   static constexpr int kSteps = 8;
   static constexpr int64_t kBlockGroups = 4;  // 16 KiB of words
   static constexpr int64_t kPrefetchBytes = 0;
+  static constexpr int kDirectVecs = 4, kDirectBlocks = 4;
 
   static Vec Weights(const bf16* block, int64_t step, int /*half*/, int chain) {
     const __m512i k01 = _mm512_load_si512(block + step * 64);

@@ -65,7 +65,7 @@ class TableLinearKernels final : public LinearKernels {
 
   void RunAll(std::span<const LinearArgs> layers, ComputePool& pool) override {
     parts_.clear();
-    for (const LinearArgs& args : layers) AddParts(args);
+    for (const LinearArgs& args : layers) AddParts(args, pool.n_threads());
     if (parts_.empty()) return;
     PlaceRows();
     const Part& last = parts_.back();
@@ -130,10 +130,11 @@ class TableLinearKernels final : public LinearKernels {
     int64_t first_pack_item, first_run_item;
   };
 
-  void AddParts(const LinearArgs& args) {
+  void AddParts(const LinearArgs& args, int members) {
     if (args.rows <= 0 || args.weights.n <= 0) return;
     CheckArgs(args);
-    const LinearJob job = JobOf(args);
+    LinearJob job = JobOf(args);
+    job.members = members;
     const LinearKernelTable& table = args.rows == 1 ? one_row_ : rows_;
     const int64_t parts = (args.rows + table.max_rows - 1) / table.max_rows;
     for (int64_t part = 0; part < parts; ++part) {

@@ -33,6 +33,7 @@ struct LinearJob {
   int64_t y_stride = 0;
   const bf16* residual = nullptr;
   int64_t residual_stride = 0;
+  int64_t members = 1;          // of the pool: how finely the job is cut, which changes no bit
   void* packed_rows = nullptr;  // packed_rows_bytes, 64-byte aligned: x as the kernels want it
 };
 

@@ -1,0 +1,36 @@
+// The plain chain in the place of TileOrder (gemm_vector.h). For kernel units.
+#pragma once
+
+#include "bench/plain_chain_tables.h"
+#include "engine/cpu/gemm_zmm.h"
+
+namespace baton {
+namespace {
+
+struct PlainChain {
+  template <class V, int kRows, int kVecs, class Weights>
+  static void AddTile(const uint32_t* a, Weights b, int64_t groups, float* acc,
+                      int64_t acc_stride) {
+    typename V::Vec sums[kRows][kVecs];
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+      for (int v = 0; v < kVecs; ++v) sums[r][v] = V::LoadAcc(acc + r * acc_stride + v * V::kLanes);
+    }
+    for (int64_t group = 0; group < groups; ++group) {
+      AddChain<V, kRows, kVecs>(a, b, group, 0, sums);
+      b.AfterChain();
+      AddChain<V, kRows, kVecs>(a + V::kSteps * kRows, b, group, 1, sums);
+      b.AfterChain();
+      a += 2 * V::kSteps * kRows;
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+      for (int v = 0; v < kVecs; ++v) V::StoreAcc(acc + r * acc_stride + v * V::kLanes, sums[r][v]);
+    }
+  }
+};
+
+}  // namespace
+}  // namespace baton

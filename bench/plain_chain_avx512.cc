@@ -1,0 +1,7 @@
+#include "bench/plain_chain.h"
+
+namespace baton {
+
+const LinearKernelTable kPlainAvx512 = VectorGemm<Avx512Fma, PlainChain>::Table();
+
+}  // namespace baton
