@@ -125,9 +125,11 @@ struct Contenders {
 };
 
 std::unique_ptr<LinearKernels> PlainKernels(Isa isa) {
-  if (isa == Isa::kAvx512) return MakeLinearKernelsOf(isa, kPlainAvx512, kPlainAvx512);
-  if (isa == Isa::kAvx512Bf16) return MakeLinearKernelsOf(isa, kPlainAvx512Bf16, kPlainAvx512Bf16);
-  return nullptr;
+  if (isa != Isa::kAvx512 && isa != Isa::kAvx512Bf16) return nullptr;
+  const LinearKernelTable& plain = isa == Isa::kAvx512 ? kPlainAvx512 : kPlainAvx512Bf16;
+  LinearKernelSet set = KernelSetOf(isa);
+  set.bf16 = {&plain, &plain};
+  return MakeLinearKernelsOf(isa, set);
 }
 
 void Measure(const Contenders& path, Workload& workload, int64_t rows, ComputePool& pool,

@@ -79,12 +79,14 @@ set(BATON_AVX2 -O3 -mavx2 -mfma -mf16c)
 # g++ 12's own AVX-512 header trips over -Wuninitialized.
 set(BATON_AVX512 ${BATON_AVX2} -mavx512f -mavx512bw -mavx512dq -mavx512vl
   -mprefer-vector-width=512 -Wno-uninitialized)
-set(BATON_AVX512BF16 ${BATON_AVX512} -mavx512bf16 -mavx512vnni)
+set(BATON_AVX512VNNI ${BATON_AVX512} -mavx512vnni)
+set(BATON_AVX512BF16 ${BATON_AVX512VNNI} -mavx512bf16)
 # Under AddressSanitizer a unit checks what it reads and writes, but neither its registers' stack
 # slots nor undefined arithmetic: those checks take minutes of compile time per unit.
 if(BATON_SANITIZE STREQUAL "address")
   list(APPEND BATON_AVX2 -fno-sanitize=undefined --param=asan-stack=0)
   list(APPEND BATON_AVX512 -fno-sanitize=undefined --param=asan-stack=0)
+  list(APPEND BATON_AVX512VNNI -fno-sanitize=undefined --param=asan-stack=0)
   list(APPEND BATON_AVX512BF16 -fno-sanitize=undefined --param=asan-stack=0)
 endif()
 # baton_kernel_unit("<flags>" FILE...)

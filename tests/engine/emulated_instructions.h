@@ -95,6 +95,24 @@ struct EmulatedTiles {
       }
     }
   }
+  static int32_t Byte(uint32_t word, int64_t i) {
+    return static_cast<int32_t>(word >> 8 * i & 255);
+  }
+  // tdpbsud: signed bytes of a times unsigned bytes of b, sums modulo 2^32.
+  template <int c, int a, int b>
+  static void DotInt8() {
+    CheckConfigured();
+    for (int64_t m = 0; m < 16; ++m) {
+      for (int64_t n = 0; n < 16; ++n) {
+        uint32_t sum = tiles.words[c][m][n];
+        for (int64_t k = 0; k < 64; ++k) {
+          const int32_t x = static_cast<int8_t>(Byte(tiles.words[a][m][k / 4], k % 4));
+          sum += static_cast<uint32_t>(x * Byte(tiles.words[b][k / 4][n], k % 4));
+        }
+        tiles.words[c][m][n] = sum;
+      }
+    }
+  }
   static void Prefetch(const void*) {}
 };
 

@@ -9,6 +9,7 @@ namespace baton {
 
 extern const LinearKernelTable kEmulatedAvx512Bf16;
 extern const LinearKernelTable kEmulatedAmx;
+extern const LinearKernelTable kEmulatedInt8Amx, kEmulatedInt4Amx;
 // vdpbf16ps with its two products exchanged: sums in another order, which a self-test must notice.
 extern const LinearKernelTable kWrongOrder;
 

@@ -10,6 +10,7 @@
 #include "engine/cpu/aligned_buffer.h"
 #include "engine/cpu/linear.h"
 #include "engine/cpu/linear_reference.h"
+#include "engine/cpu/linear_tables.h"
 #include "engine/cpu/mxcsr.h"
 
 namespace baton {
@@ -20,6 +21,7 @@ struct Shape {
   int64_t rows = 1, n = 16, k = 32;
   Epilogue epilogue = Epilogue::kBf16;
   bool bias = false;
+  WeightFormat format = {};
 };
 
 class LinearProblem {
@@ -35,14 +37,14 @@ class LinearProblem {
         x_[static_cast<size_t>(r * x_stride_ + i)] = i < shape.k ? NextBf16() : bf16{0};
       }
     }
-    matrix_.resize(static_cast<size_t>(shape.n * shape.k));
-    for (bf16& w : matrix_) w = NextBf16();
-    bf16* packed = static_cast<bf16*>(
-        packed_.Reserve(static_cast<size_t>(PackedWeights::Bytes(shape.n, shape.k))));
-    for (int64_t block = 0; block < RoundUp(shape.n, 16) / 16; ++block) {
-      PackBlock(matrix_.data(), shape.n, shape.k, block, packed);
+    void* packed =
+        packed_.Reserve(static_cast<size_t>(PackedWeights::Bytes(shape.n, shape.k, shape.format)));
+    weights_ = {packed, shape.n, shape.k, shape.format};
+    if (shape.format.type == WeightType::kBf16) {
+      PackBf16(static_cast<bf16*>(packed));
+    } else {
+      PackIntegers(static_cast<std::byte*>(packed));
     }
-    weights_ = {packed, shape.n, shape.k};
     if (shape.bias) {
       for (int64_t i = 0; i < shape.n; ++i) bias_.push_back(Bf16ToFloat(NextBf16()) * 1.001f);
     }
@@ -75,27 +77,15 @@ class LinearProblem {
   }
   std::vector<uint32_t> Expected() {
     Outputs out(*this, 0, shape_.rows);
-    LinearJob job;
-    job.x = out.args.x;
-    job.x_stride = x_stride_;
-    job.rows = shape_.rows;
-    job.weights = weights_.data;
-    job.n = shape_.n;
-    job.k_padded = weights_.k_padded();
-    job.bias = out.args.bias;
-    job.epilogue = shape_.epilogue;
-    job.y = out.args.y;
-    job.y_fp32 = out.args.y_fp32;
-    job.y_stride = y_stride_;
-    job.residual = out.args.residual;
-    job.residual_stride = y_stride_;
     const NumericsMxcsrScope scope;
-    RunLinearReference(job);
+    RunLinearReference(JobOf(out.args));
     return out.Bits();
   }
 
   int64_t y_stride() const { return y_stride_; }
-  const std::vector<bf16>& matrix() const { return matrix_; }
+  const std::vector<bf16>& matrix() const { return matrix_; }        // bf16 weights
+  const std::vector<int8_t>& integers() const { return integers_; }  // integer weights
+  const std::vector<float>& scales() const { return scales_; }       // (n, groups)
   const PackedWeights& weights() const { return weights_; }
 
  private:
@@ -138,6 +128,32 @@ class LinearProblem {
     LinearArgs args;
   };
 
+  void PackBf16(bf16* packed) {
+    matrix_.resize(static_cast<size_t>(shape_.n * shape_.k));
+    for (bf16& w : matrix_) w = NextBf16();
+    for (int64_t block = 0; block < RoundUp(shape_.n, 16) / 16; ++block) {
+      PackBlock(matrix_.data(), shape_.n, shape_.k, block, packed);
+    }
+  }
+
+  // Every value the format has, the extremes often, so that sums reach their largest.
+  void PackIntegers(std::byte* packed) {
+    const int least = shape_.format.type == WeightType::kInt8 ? -128 : -8;
+    const int64_t groups = shape_.format.Groups(shape_.k);
+    for (int64_t i = 0; i < shape_.n * shape_.k; ++i) {
+      const uint32_t r = static_cast<uint32_t>(random_());
+      integers_.push_back(static_cast<int8_t>(
+          r % 4 == 0 ? least : least + static_cast<int>(r >> 8) % (-2 * least)));
+    }
+    for (int64_t i = 0; i < shape_.n * groups; ++i) scales_.push_back(Bf16ToFloat(NextBf16()));
+    for (int64_t n = 0; n < shape_.n; n += 16) {
+      PackIntegerBlock(&integers_[static_cast<size_t>(n * shape_.k)],
+                       &scales_[static_cast<size_t>(n * groups)],
+                       std::min<int64_t>(16, shape_.n - n), shape_.k, shape_.format,
+                       packed + n / 16 * shape_.format.BlockBytes(shape_.k));
+    }
+  }
+
   bf16 NextBf16() {
     const uint32_t bits = static_cast<uint32_t>(random_());
     const uint32_t sign_mantissa = (bits & 0x807fu);
@@ -164,6 +180,8 @@ class LinearProblem {
   Values values_;
   std::mt19937 random_;
   std::vector<bf16> x_, matrix_, residual_;
+  std::vector<int8_t> integers_;
+  std::vector<float> scales_;
   std::vector<float> bias_;
   AlignedBuffer packed_;
   PackedWeights weights_;

@@ -1,6 +1,7 @@
 #include "engine/cpu/linear.h"
 
 #include <algorithm>
+#include <array>
 #include <catch2/catch.hpp>
 #include <string>
 
@@ -33,8 +34,13 @@ std::vector<Path> AllPaths() {
   if (MachineHas(Isa::kAvx512)) {
     paths.push_back(
         {"emulated avx512bf16",
-         MakeLinearKernelsOf(Isa::kAvx512Bf16, kEmulatedAvx512Bf16, kEmulatedAvx512Bf16)});
-    paths.push_back({"emulated amx", MakeLinearKernelsOf(Isa::kAmx, kEmulatedAmx, kEmulatedAmx)});
+         MakeLinearKernelsOf(Isa::kAvx512Bf16, {{&kEmulatedAvx512Bf16, &kEmulatedAvx512Bf16},
+                                                {&kInt8Avx512, &kInt8Avx512},
+                                                {&kInt4Avx512, &kInt4Avx512}})});
+    paths.push_back(
+        {"emulated amx", MakeLinearKernelsOf(Isa::kAmx, {{&kEmulatedAmx, &kEmulatedAmx},
+                                                         {&kEmulatedInt8Amx, &kEmulatedInt8Amx},
+                                                         {&kEmulatedInt4Amx, &kEmulatedInt4Amx}})});
   }
   REQUIRE(!paths.empty());
   return paths;
@@ -47,7 +53,8 @@ void RequireEqualOnAllPaths(std::vector<Path>& paths, ComputePool& pool, const S
   for (Path& path : paths) {
     INFO(path.name << " rows " << shape.rows << " n " << shape.n << " k " << shape.k << " epilogue "
                    << static_cast<int>(shape.epilogue) << " bias " << shape.bias << " values "
-                   << static_cast<int>(values) << " seed " << seed);
+                   << static_cast<int>(values) << " seed " << seed << " weights "
+                   << shape.format.Name());
     const std::vector<uint32_t> got = problem.Run(*path.kernels, pool);
     const auto [a, b] = std::mismatch(got.begin(), got.end(), expected.begin());
     INFO("first difference in row " << (a - got.begin()) / problem.y_stride() << ", column "
@@ -58,6 +65,9 @@ void RequireEqualOnAllPaths(std::vector<Path>& paths, ComputePool& pool, const S
 
 constexpr Values kAllValues[] = {Values::kNormal, Values::kWideExponents, Values::kTiny,
                                  Values::kSpecial};
+constexpr WeightFormat kBf16{}, kInt8{WeightType::kInt8, 0}, kInt4g32{WeightType::kInt4, 32},
+    kInt4g64{WeightType::kInt4, 64}, kInt4g128{WeightType::kInt4, 128};
+constexpr std::array kAllFormats = {kBf16, kInt8, kInt4g32, kInt4g64, kInt4g128};
 constexpr Epilogue kAllEpilogues[] = {Epilogue::kBf16, Epilogue::kFp32, Epilogue::kResidualAdd,
                                       Epilogue::kSwiGlu};
 
@@ -68,12 +78,10 @@ TEST_CASE("packed weights: every element is where the layout says, padding is +0
     shape.k = k;
     LinearProblem problem(shape, Values::kNormal, 5);
     const int64_t k_padded = RoundUp(k, 32);
-    REQUIRE(problem.weights().k_padded() == k_padded);
+    const bf16* const data = static_cast<const bf16*>(problem.weights().data);
     for (int64_t row = 0; row < RoundUp(n, 16); ++row) {
       for (int64_t i = 0; i < k_padded; ++i) {
-        const bf16 packed =
-            problem.weights()
-                .data[((row / 16 * (k_padded / 2) + i / 2) * 16 + row % 16) * 2 + i % 2];
+        const bf16 packed = data[((row / 16 * (k_padded / 2) + i / 2) * 16 + row % 16) * 2 + i % 2];
         const bf16 expected =
             row < n && i < k ? problem.matrix()[static_cast<size_t>(row * k + i)] : bf16{0};
         REQUIRE(packed == expected);
@@ -82,12 +90,49 @@ TEST_CASE("packed weights: every element is where the layout says, padding is +0
   }
 }
 
-TEST_CASE("every path equals the scalar tile order: all row counts from 1 to 33") {
+TEST_CASE("packed integers: every element is where the layout says, padding is the zero point") {
+  for (const WeightFormat format : {kInt8, kInt4g32, kInt4g64, kInt4g128}) {
+    for (const auto& [n, k] : {std::pair<int64_t, int64_t>{1, 1}, {16, 64}, {37, 75}, {48, 256}}) {
+      Shape shape;
+      shape.n = n;
+      shape.k = k;
+      shape.format = format;
+      LinearProblem problem(shape, Values::kNormal, 5);
+      const bool is_int8 = format.type == WeightType::kInt8;
+      const int64_t k_padded = RoundUp(k, is_int8 ? 64 : format.group);
+      const int64_t group_k = is_int8 ? k_padded : format.group, groups = k_padded / group_k;
+      const int64_t group_bytes = 64 + group_k * (is_int8 ? 16 : 8);
+      const uint8_t* data = static_cast<const uint8_t*>(problem.weights().data);
+      INFO(format.Name() << " n " << n << " k " << k);
+      REQUIRE(PackedWeights::Bytes(n, k, format) == RoundUp(n, 16) / 16 * groups * group_bytes);
+      for (int64_t row = 0; row < RoundUp(n, 16); ++row) {
+        for (int64_t i = 0; i < k_padded; ++i) {
+          const uint8_t* group = data + (row / 16 * groups + i / group_k) * group_bytes;
+          const int64_t at = i % group_k;
+          float scale = -1;
+          std::memcpy(&scale, group + row % 16 * 4, 4);
+          REQUIRE(
+              scale ==
+              (row < n ? problem.scales()[static_cast<size_t>(row * groups + i / group_k)] : 0.0f));
+          const uint8_t byte = group[64 + at / (is_int8 ? 4 : 8) * 64 + row % 16 * 4 + at % 4];
+          const int stored = is_int8 ? byte - 128 : (at / 4 % 2 == 0 ? byte & 15 : byte >> 4) - 8;
+          const int expected =
+              row < n && i < k ? problem.integers()[static_cast<size_t>(row * k + i)] : 0;
+          REQUIRE(stored == expected);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("every path equals the scalar form: all row counts from 1 to 33") {
   std::vector<Path> paths = AllPaths();
   ComputePool pool(2, 0);
+  const WeightFormat format = GENERATE(from_range(kAllFormats));
   for (int64_t rows = 1; rows <= 33; ++rows) {
     for (const Values values : kAllValues) {
       Shape shape;
+      shape.format = format;
       shape.rows = rows;
       shape.n = 16 + 13 * (rows % 7);
       shape.k = 5 + 29 * (rows % 5);
@@ -97,15 +142,17 @@ TEST_CASE("every path equals the scalar tile order: all row counts from 1 to 33"
   }
 }
 
-TEST_CASE("every path equals the scalar tile order: every epilogue, with and without bias") {
+TEST_CASE("every path equals the scalar form: every epilogue, with and without bias") {
   std::vector<Path> paths = AllPaths();
   ComputePool pool(2, 0);
   uint32_t seed = 100;
+  const WeightFormat format = GENERATE(from_range(kAllFormats));
   for (const Epilogue epilogue : kAllEpilogues) {
     for (const bool bias : {false, true}) {
       for (const Values values : kAllValues) {
         for (const int64_t rows : {1, 3, 7, 20, 40}) {
           Shape shape;
+          shape.format = format;
           shape.rows = rows;
           shape.n = epilogue == Epilogue::kSwiGlu ? 96 : 83;
           shape.k = 80;
@@ -118,14 +165,15 @@ TEST_CASE("every path equals the scalar tile order: every epilogue, with and wit
   }
 }
 
-TEST_CASE("every path equals the scalar tile order: random shapes and threads") {
+TEST_CASE("every path equals the scalar form: random shapes and threads") {
   std::vector<Path> paths = AllPaths();
   ComputePool one(1, 0), two(2, 20), three(3, 0);
   ComputePool* pools[] = {&one, &two, &three};
   const uint32_t first_seed = static_cast<uint32_t>(std::random_device()());
-  for (uint32_t seed = first_seed; seed != first_seed + 60; ++seed) {
+  for (uint32_t seed = first_seed; seed != first_seed + 150; ++seed) {
     std::mt19937 random(seed);
     Shape shape;
+    shape.format = kAllFormats[random() % 5];
     shape.rows = 1 + random() % 60;
     shape.epilogue = kAllEpilogues[random() % 4];
     shape.n = 1 + random() % 200;
@@ -141,6 +189,7 @@ TEST_CASE("K in several blocks, more rows than one job takes, a single output") 
   ComputePool pool(2, 0);
   Shape shape;
   shape.epilogue = Epilogue::kFp32;
+  shape.format = GENERATE(from_range(kAllFormats));
   for (const auto& [rows, n, k] : {std::tuple<int64_t, int64_t, int64_t>{5, 40, 1700},
                                    {35, 40, 1700},
                                    {70, 81, 1700},
@@ -181,6 +230,7 @@ TEST_CASE("a row's bits do not depend on its batch or on threads") {
   shape.n = 160;
   shape.k = 600;
   shape.epilogue = Epilogue::kResidualAdd;
+  shape.format = GENERATE(from_range(kAllFormats));
   LinearProblem problem(shape, Values::kNormal, 77);
   const std::vector<uint32_t> all = problem.Run(*paths[0].kernels, one);
   for (Path& path : paths) {
@@ -229,11 +279,14 @@ TEST_CASE("the self-test refuses kernels that sum in another order") {
     WARN("needs AVX-512");
     return;
   }
-  auto wrong = MakeLinearKernelsOf(Isa::kAvx512Bf16, kWrongOrder, kWrongOrder);
+  LinearKernelSet set = KernelSetOf(Isa::kAvx512);
+  set.bf16 = {&kWrongOrder, &kWrongOrder};
+  auto wrong = MakeLinearKernelsOf(Isa::kAvx512Bf16, set);
   const absl::Status status = SelfTestLinear(*wrong);
   REQUIRE(!status.ok());
   REQUIRE(std::string(status.message()).find("avx512bf16") != std::string::npos);
-  auto right = MakeLinearKernelsOf(Isa::kAvx512Bf16, kEmulatedAvx512Bf16, kEmulatedAvx512Bf16);
+  set.bf16 = {&kEmulatedAvx512Bf16, &kEmulatedAvx512Bf16};
+  auto right = MakeLinearKernelsOf(Isa::kAvx512Bf16, set);
   REQUIRE(SelfTestLinear(*right).ok());
 }
 

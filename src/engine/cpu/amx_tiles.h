@@ -1,6 +1,7 @@
 // The AMX tile instructions, as inline assembly: g++ 12's intrinsics for them declare no memory
 // operands, so the compiler may drop or move the stores that fill a tile. Only for kernel units, on
-// machines with Isa::kAmx. Policy of TileGemm (gemm_tile.h says what each operation does).
+// machines with Isa::kAmx. Policy of TileGemm and IntegerTileGemm (their headers say what each
+// operation does).
 #pragma once
 
 #include <immintrin.h>
@@ -38,6 +39,10 @@ struct AmxTiles {
   template <int c, int a, int b>
   static void Dot() {
     __asm__ volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(c), "i"(a), "i"(b));
+  }
+  template <int c, int a, int b>
+  static void DotInt8() {
+    __asm__ volatile("tdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(c), "i"(a), "i"(b));
   }
   static void Prefetch(const void* line) {
     _mm_prefetch(static_cast<const char*>(line), _MM_HINT_T0);

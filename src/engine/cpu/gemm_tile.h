@@ -95,7 +95,7 @@ class TileGemm {
     return static_cast<const bf16*>(job.packed_rows) + (t * Groups(job) + group) * kTile;
   }
   static const bf16* BTile(const LinearJob& job, int64_t block, int64_t group) {
-    return job.weights + (block * Groups(job) + group) * kTile;
+    return static_cast<const bf16*>(job.weights) + (block * Groups(job) + group) * kTile;
   }
 
   // ---- up to 16 rows ----
@@ -189,7 +189,8 @@ class TileGemm {
       const int64_t left = all_groups - group;
       const int64_t groups = left < kBlockGroups ? left : kBlockGroups;
       const int64_t chances = tiles / 2 * ((blocks + 1) / 2) * groups;
-      WeightPrefetch prefetch(job, first, blocks, group + kBlockGroups, kBlockGroups, chances);
+      WeightPrefetch prefetch =
+          WeightPrefetch::OfGroups(job, first, blocks, group + kBlockGroups, kBlockGroups, chances);
       for (int64_t t = 0; t < tiles; t += 2) {
         int64_t b = 0;
         for (; b + 2 <= blocks; b += 2) {

@@ -160,6 +160,9 @@ class VectorGemm {
 
   static bool Direct(const LinearJob& job) { return job.rows <= V::kDirectRows; }
   static int64_t Groups(const LinearJob& job) { return job.k_padded / 32; }
+  static const bf16* Block(const LinearJob& job, int64_t block) {
+    return static_cast<const bf16*>(job.weights) + block * 16 * job.k_padded;
+  }
 
   // Rows are cut into as few tiles as possible, as even as possible, of one size, the last one
   // filled up with zero rows.
@@ -255,7 +258,7 @@ class VectorGemm {
   static void DirectTiles(const LinearJob& job, int64_t block, int64_t group, int64_t groups,
                           float* acc) {
     const int64_t block_stride = 16 * job.k_padded;
-    const DirectWeights<V> weights{job.weights + block * block_stride + group * 512, block_stride};
+    const DirectWeights<V> weights{Block(job, block) + group * 512, block_stride};
     for (int64_t tile = 0; tile < Tiles(job); ++tile) {
       Order::template AddTile<V, kRows, kVecs>(TileWords(job, tile, group), weights, groups,
                                                acc + tile * kRows * ItemOutputs(job),
@@ -307,9 +310,8 @@ class VectorGemm {
   // Words of `groups` groups from `group` on, of the blocks of a panel that exist.
   static void LayOutPanel(const LinearJob& job, int64_t block, int64_t blocks, int64_t group,
                           int64_t groups, uint32_t* words) {
-    const int64_t block_stride = 16 * job.k_padded;
     for (int64_t b = 0; b < blocks; ++b) {
-      const bf16* from = job.weights + (block + b) * block_stride + group * 512;
+      const bf16* from = Block(job, block + b) + group * 512;
       for (int64_t g = 0; g < groups; ++g, from += 512) {
         uint32_t* e = words + g * kGroupWords + b * 16;
         uint32_t* o = e + kGroupWords / 2;
@@ -356,8 +358,9 @@ class VectorGemm {
         const int64_t block = panel * kPanelBlocks;
         const int64_t present = blocks - block < kPanelBlocks ? blocks - block : kPanelBlocks;
         LayOutPanel(job, first + block, present, group, GroupsFrom(job, group), words);
-        WeightPrefetch ahead(job, first + block, present, group + kBlockGroups, kBlockGroups,
-                             Tiles(job) * GroupsFrom(job, group) * 2);
+        WeightPrefetch ahead =
+            WeightPrefetch::OfGroups(job, first + block, present, group + kBlockGroups,
+                                     kBlockGroups, Tiles(job) * GroupsFrom(job, group) * 2);
         AddPanelRows<V::kTileRows>(job, group, {words, &ahead}, acc + panel * panel_acc);
       }
     }

@@ -50,7 +50,7 @@ bool HasAmxPermission() {
 }
 
 struct CpuFeatures {
-  bool avx2 = false, avx512 = false, avx512bf16 = false, amx = false;
+  bool avx2 = false, avx512 = false, vnni = false, avx512bf16 = false, amx = false;
 };
 
 CpuFeatures DetectFeatures() {
@@ -64,8 +64,10 @@ CpuFeatures DetectFeatures() {
              Bit(leaf7.ebx, 5);
   has.avx512 = has.avx2 && zmm_saved && Bit(leaf7.ebx, 16) && Bit(leaf7.ebx, 17) &&
                Bit(leaf7.ebx, 30) && Bit(leaf7.ebx, 31);
-  has.avx512bf16 = has.avx512 && Bit(leaf7_1.eax, 5) && Bit(leaf7.ecx, 11);
-  has.amx = has.avx512bf16 && tiles_saved && Bit(leaf7.edx, 22) && Bit(leaf7.edx, 24);
+  has.vnni = has.avx512 && Bit(leaf7.ecx, 11);
+  has.avx512bf16 = has.vnni && Bit(leaf7_1.eax, 5);
+  has.amx = has.avx512bf16 && tiles_saved && Bit(leaf7.edx, 22) && Bit(leaf7.edx, 24) &&
+            Bit(leaf7.edx, 25);
   return has;
 }
 
@@ -135,6 +137,8 @@ absl::Status CheckIsaSupported(Isa isa) {
       absl::StrCat("this machine (", CpuModelName(), ") cannot run the CPU path ",
                    std::string(IsaName(isa)), "; it supports ", JoinNames(supported)));
 }
+
+bool HasVnni() { return DetectFeatures().vnni; }
 
 bool RequestAmxPermission() {
   if (!DetectFeatures().amx) return false;

@@ -14,7 +14,7 @@ namespace baton {
 //   kAvx2        AVX2, FMA, F16C
 //   kAvx512      AVX-512 F, BW, DQ, VL
 //   kAvx512Bf16  + AVX512_BF16, AVX512_VNNI
-//   kAmx         + AMX-TILE, AMX-BF16
+//   kAmx         + AMX-TILE, AMX-BF16, AMX-INT8
 enum class Isa { kAvx2, kAvx512, kAvx512Bf16, kAmx };
 
 std::string_view IsaName(Isa isa);                    // "avx2", "avx512", "avx512bf16", "amx"
@@ -25,6 +25,9 @@ absl::StatusOr<Isa> ParseIsa(std::string_view name);  // error lists the names
 std::vector<Isa> SupportedIsas();
 // OK, or an error that names the paths this machine has.
 absl::Status CheckIsaSupported(Isa isa);
+
+// AVX512_VNNI, which some machines of kAvx512 have too.
+bool HasVnni();
 
 // Asks the kernel for AMX tiles; call after exec (which clears the permission), before threads.
 // False where there are none or the kernel refuses. Calling it again is harmless.

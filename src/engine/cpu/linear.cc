@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -18,27 +19,8 @@ namespace {
 // Packing fewer words than this is not worth waking the pool.
 constexpr int64_t kSerialPackElements = 16 * 1024;
 
-LinearJob JobOf(const LinearArgs& args) {
-  LinearJob job;
-  job.x = args.x;
-  job.x_stride = args.x_stride;
-  job.rows = args.rows;
-  job.weights = args.weights.data;
-  job.n = args.weights.n;
-  job.n_blocks = args.weights.n_padded() / 16;
-  job.k_padded = args.weights.k_padded();
-  job.bias = args.bias;
-  job.epilogue = args.epilogue;
-  job.y = args.y;
-  job.y_fp32 = args.y_fp32;
-  job.y_stride = args.y_stride;
-  job.residual = args.residual;
-  job.residual_stride = args.residual_stride;
-  return job;
-}
-
 void CheckArgs(const LinearArgs& args) {
-  CHECK(args.x_stride >= args.weights.k_padded());
+  CHECK(args.x_stride >= RoundUp(args.weights.k, 32));
   CHECK(reinterpret_cast<uintptr_t>(args.weights.data) % 64 == 0);
   CHECK(args.epilogue == Epilogue::kFp32 ? args.y_fp32 != nullptr : args.y != nullptr);
   CHECK(args.epilogue != Epilogue::kResidualAdd || args.residual != nullptr);
@@ -58,8 +40,7 @@ LinearJob RowsOf(const LinearJob& job, int64_t begin, int64_t rows) {
 
 class TableLinearKernels final : public LinearKernels {
  public:
-  TableLinearKernels(Isa isa, const LinearKernelTable& one_row, const LinearKernelTable& rows)
-      : isa_(isa), one_row_(one_row), rows_(rows) {}
+  TableLinearKernels(Isa isa, const LinearKernelSet& set) : isa_(isa), set_(set) {}
 
   Isa isa() const override { return isa_; }
 
@@ -87,16 +68,20 @@ class TableLinearKernels final : public LinearKernels {
   // that fill up its tiles.
   void Reserve(std::span<const LinearArgs> layers, ComputePool& pool) override {
     int64_t rows = 0, together = 0, filling = 0, scratch = 0;
+    int64_t least_max_rows = std::numeric_limits<int64_t>::max();
     for (const LinearArgs& args : layers) rows += args.rows;
     for (const LinearArgs& args : layers) {
       const LinearJob job = JobOf(args);
-      together = std::max(together, PackedBytes(rows_, job, rows));
-      filling += std::max(PackedBytes(rows_, job, kMostTileRows), PackedBytes(one_row_, job, 1));
-      scratch = std::max({scratch, MostScratch(rows_, job, rows), MostScratch(one_row_, job, 1)});
+      const auto& [one_row_table, rows_table] = PairOf(args.weights.format.type);
+      together = std::max(together, PackedBytes(*rows_table, job, rows));
+      filling += std::max(PackedBytes(*rows_table, job, kMostTileRows),
+                          PackedBytes(*one_row_table, job, 1));
+      scratch = std::max(
+          {scratch, MostScratch(*rows_table, job, rows), MostScratch(*one_row_table, job, 1)});
+      least_max_rows = std::min({least_max_rows, rows_table->max_rows, one_row_table->max_rows});
     }
     packed_rows_.Reserve(static_cast<size_t>(together + filling));
     scratch_.Reserve(static_cast<size_t>(ScratchOfMember(scratch) * pool.n_threads()));
-    const int64_t least_max_rows = std::min(rows_.max_rows, one_row_.max_rows);
     parts_.reserve(layers.size() + static_cast<size_t>(rows / least_max_rows));
   }
 
@@ -130,12 +115,18 @@ class TableLinearKernels final : public LinearKernels {
     int64_t first_pack_item, first_run_item;
   };
 
+  const LinearKernelSet::Pair& PairOf(WeightType type) const {
+    if (type == WeightType::kInt8) return set_.int8;
+    return type == WeightType::kInt4 ? set_.int4 : set_.bf16;
+  }
+
   void AddParts(const LinearArgs& args, int members) {
     if (args.rows <= 0 || args.weights.n <= 0) return;
     CheckArgs(args);
     LinearJob job = JobOf(args);
     job.members = members;
-    const LinearKernelTable& table = args.rows == 1 ? one_row_ : rows_;
+    const LinearKernelSet::Pair& pair = PairOf(args.weights.format.type);
+    const LinearKernelTable& table = args.rows == 1 ? *pair.one_row : *pair.rows;
     const int64_t parts = (args.rows + table.max_rows - 1) / table.max_rows;
     for (int64_t part = 0; part < parts; ++part) {
       const int64_t begin = args.rows * part / parts;
@@ -182,44 +173,42 @@ class TableLinearKernels final : public LinearKernels {
   }
 
   Isa isa_;
-  const LinearKernelTable& one_row_;
-  const LinearKernelTable& rows_;
+  LinearKernelSet set_;
   std::vector<Part> parts_;  // of the layers at hand, in their order
   int64_t packed_elements_ = 0;
   AlignedBuffer packed_rows_;
   AlignedBuffer scratch_;
 };
 
-std::unique_ptr<LinearKernels> KernelsOf(Isa isa) {
-  switch (isa) {
-    case Isa::kAvx2:
-      return MakeLinearKernelsOf(isa, kLinearAvx2, kLinearAvx2);
-    case Isa::kAvx512:
-      return MakeLinearKernelsOf(isa, kLinearAvx512, kLinearAvx512);
-    case Isa::kAvx512Bf16:
-      return MakeLinearKernelsOf(isa, kLinearAvx512Bf16, kLinearAvx512Bf16);
-    case Isa::kAmx:  // one row is bound by memory, and simplest there without tiles
-      return MakeLinearKernelsOf(isa, kLinearAvx512, kLinearAmx);
-  }
-  return nullptr;
-}
-
 // A linear layer with inputs of its own, for the self-test and the choice of a path.
 struct Sample {
-  Sample(int64_t rows_in, int64_t n, int64_t k) : rows(rows_in) {
-    weights = {static_cast<const bf16*>(
-                   weight_memory.Reserve(static_cast<size_t>(PackedWeights::Bytes(n, k)))),
-               n, k};
+  Sample(int64_t rows_in, int64_t n, int64_t k, WeightFormat format) : rows(rows_in) {
+    void* packed = weight_memory.Reserve(static_cast<size_t>(PackedWeights::Bytes(n, k, format)));
+    weights = {packed, n, k, format};
     uint64_t state = 0x9e3779b97f4a7c15u;
-    x.resize(static_cast<size_t>(rows * weights.k_padded()));
+    x.resize(static_cast<size_t>(rows * RoundUp(k, 32)));
     std::generate(x.begin(), x.end(), [&] { return NextValue(state); });
-    std::vector<bf16> matrix(static_cast<size_t>(n * k));
-    std::generate(matrix.begin(), matrix.end(), [&] { return NextValue(state); });
-    bf16* packed = const_cast<bf16*>(weights.data);
     for (int64_t block = 0; block < weights.n_padded() / 16; ++block) {
-      PackBlock(matrix.data(), n, k, block, packed);
+      FillBlock(state, static_cast<std::byte*>(packed) + block * format.BlockBytes(k));
     }
     y.resize(static_cast<size_t>(rows * n));
+  }
+
+  // Sixteen outputs; n is a multiple of 16.
+  void FillBlock(uint64_t& state, std::byte* packed) const {
+    const int64_t k = weights.k;
+    if (weights.format.type == WeightType::kBf16) {
+      std::vector<bf16> values(static_cast<size_t>(16 * k));
+      std::generate(values.begin(), values.end(), [&] { return NextValue(state); });
+      return PackBlock(values.data(), 16, k, 0, static_cast<bf16*>(static_cast<void*>(packed)));
+    }
+    const int least = weights.format.type == WeightType::kInt8 ? -128 : -8;
+    std::vector<int8_t> values(static_cast<size_t>(16 * k));
+    std::generate(values.begin(), values.end(),
+                  [&] { return static_cast<int8_t>(least + NextValue(state) % (-2 * least)); });
+    std::vector<float> scales(static_cast<size_t>(16 * weights.format.Groups(k)));
+    std::generate(scales.begin(), scales.end(), [&] { return Bf16ToFloat(NextValue(state)); });
+    PackIntegerBlock(values.data(), scales.data(), 16, k, weights.format, packed);
   }
 
   // Any sign and mantissa; exponents from 2^-70 to 2^57, so that products and sums pass through
@@ -235,7 +224,7 @@ struct Sample {
   LinearArgs Args(float* out) const {
     LinearArgs args;
     args.x = x.data();
-    args.x_stride = weights.k_padded();
+    args.x_stride = RoundUp(weights.k, 32);
     args.rows = rows;
     args.weights = weights;
     args.epilogue = Epilogue::kFp32;
@@ -259,16 +248,66 @@ double Seconds(LinearKernels& kernels, Sample& sample, ComputePool& pool) {
 
 }  // namespace
 
-std::unique_ptr<LinearKernels> MakeLinearKernelsOf(Isa isa, const LinearKernelTable& one_row,
-                                                   const LinearKernelTable& rows) {
-  return std::make_unique<TableLinearKernels>(isa, one_row, rows);
+LinearJob JobOf(const LinearArgs& args) {
+  const PackedWeights& weights = args.weights;
+  LinearJob job;
+  job.x = args.x;
+  job.x_stride = args.x_stride;
+  job.rows = args.rows;
+  job.weights = weights.data;
+  job.weight_type = weights.format.type;
+  job.n = weights.n;
+  job.n_blocks = weights.n_padded() / 16;
+  job.k = weights.k;
+  job.k_padded = weights.format.KPadded(weights.k);
+  job.group_k = weights.format.GroupK(weights.k);
+  job.group_bytes = weights.format.GroupBytes(weights.k);
+  job.block_bytes = weights.format.BlockBytes(weights.k);
+  job.bias = args.bias;
+  job.epilogue = args.epilogue;
+  job.y = args.y;
+  job.y_fp32 = args.y_fp32;
+  job.y_stride = args.y_stride;
+  job.residual = args.residual;
+  job.residual_stride = args.residual_stride;
+  return job;
+}
+
+LinearKernelSet KernelSetOf(Isa isa) {
+  constexpr LinearKernelSet::Pair kInt8Bytes{&kInt8Vnni, &kInt8Vnni};
+  constexpr LinearKernelSet::Pair kInt4Bytes{&kInt4Vnni, &kInt4Vnni};
+  switch (isa) {
+    case Isa::kAvx2:
+      break;
+    case Isa::kAvx512:
+      if (HasVnni()) return {{&kLinearAvx512, &kLinearAvx512}, kInt8Bytes, kInt4Bytes};
+      return {{&kLinearAvx512, &kLinearAvx512},
+              {&kInt8Avx512, &kInt8Avx512},
+              {&kInt4Avx512, &kInt4Avx512}};
+    case Isa::kAvx512Bf16:
+      return {{&kLinearAvx512Bf16, &kLinearAvx512Bf16}, kInt8Bytes, kInt4Bytes};
+    case Isa::kAmx:  // one row is bound by memory, and simplest there without tiles
+      return {{&kLinearAvx512, &kLinearAmx}, {&kInt8Vnni, &kInt8Amx}, {&kInt4Vnni, &kInt4Amx}};
+  }
+  return {{&kLinearAvx2, &kLinearAvx2}, {&kInt8Avx2, &kInt8Avx2}, {&kInt4Avx2, &kInt4Avx2}};
+}
+
+std::unique_ptr<LinearKernels> MakeLinearKernelsOf(Isa isa, const LinearKernelSet& set) {
+  return std::make_unique<TableLinearKernels>(isa, set);
 }
 
 absl::Status SelfTestLinear(LinearKernels& kernels) {
   ComputePool pool(1, 0);
   // 2,048 outputs each through the kernels for few and for many rows.
-  for (const int64_t rows : {8, 32}) {
-    Sample sample(rows, 2048 / rows, 160);
+  constexpr WeightFormat kFormats[] = {
+      {}, {WeightType::kInt8, 0}, {WeightType::kInt4, 32}, {WeightType::kInt4, 128}};
+  for (const auto& [format, rows] : {std::pair{kFormats[0], 8},
+                                     {kFormats[0], 32},
+                                     {kFormats[1], 8},
+                                     {kFormats[1], 64},
+                                     {kFormats[2], 64},
+                                     {kFormats[3], 8}}) {
+    Sample sample(rows, 2048 / rows, 160, format);
     std::vector<float> expected(sample.y.size());
     {
       const NumericsMxcsrScope scope;
@@ -276,9 +315,10 @@ absl::Status SelfTestLinear(LinearKernels& kernels) {
     }
     kernels.Run(sample.Args(sample.y.data()), pool);
     if (std::memcmp(sample.y.data(), expected.data(), expected.size() * sizeof(float)) != 0) {
-      return absl::InternalError(absl::StrCat(
-          "the CPU path ", std::string(IsaName(kernels.isa())), " of ", CpuModelName(),
-          " does not sum in the order of numerics v1; use another path (engine.cpu.isa)"));
+      return absl::InternalError(
+          absl::StrCat("the CPU path ", std::string(IsaName(kernels.isa())), " of ", CpuModelName(),
+                       " does not sum ", format.Name(),
+                       " weights in the order of numerics v1; use another path (engine.cpu.isa)"));
     }
   }
   return absl::OkStatus();
@@ -286,7 +326,7 @@ absl::Status SelfTestLinear(LinearKernels& kernels) {
 
 absl::StatusOr<std::unique_ptr<LinearKernels>> MakeLinearKernels(Isa isa) {
   RETURN_IF_ERROR(CheckIsaSupported(isa));
-  std::unique_ptr<LinearKernels> kernels = KernelsOf(isa);
+  std::unique_ptr<LinearKernels> kernels = MakeLinearKernelsOf(isa, KernelSetOf(isa));
   RETURN_IF_ERROR(SelfTestLinear(*kernels));
   return kernels;
 }
@@ -295,7 +335,7 @@ absl::StatusOr<std::unique_ptr<LinearKernels>> MakeFastestLinearKernels(ComputeP
   RETURN_IF_ERROR(CheckIsaSupported(Isa::kAvx2));
   std::unique_ptr<LinearKernels> fastest;
   double fastest_seconds = 0;
-  Sample sample(96, 512, 512);  // 50 MFLOP: about a millisecond a run where it is slowest
+  Sample sample(96, 512, 512, {});  // 50 MFLOP: about a millisecond a run where it is slowest
   for (const Isa isa : SupportedIsas()) {
     absl::StatusOr<std::unique_ptr<LinearKernels>> kernels = MakeLinearKernels(isa);
     if (!kernels.ok()) continue;  // sums differently here: not a candidate

@@ -1,14 +1,21 @@
-// Linear layers of numerics v1 on x86: y[r][n] = sum over k of x[r][k] * w[n][k] in the tile order
-// (engine reference 5.5), the same bits on every ISA path, for any number of rows, threads or
-// tiles:
+// Linear layers of numerics v1 on x86: y[r][n] = sum over k of x[r][k] * w[n][k], the same bits on
+// every ISA path, for any number of rows, threads or tiles. bf16 weights in the tile order (engine
+// reference 5.5):
 //
 //   acc = +0;  for each 32-k group, ascending, zero padding takes part:
 //     e = o = +0;  for p = 0..15: e = fma(x[2p], w[2p], e); o = fma(x[2p+1], w[2p+1], o)
 //     acc = acc + (e + o)                                 all round-to-nearest-even, FTZ + DAZ
 //
-// Weights are packed once for all x86 machines: [N/16][Kp/2][16 outputs][2] bf16; one 64-byte line
-// = 16 outputs x one k pair = one zmm; 16 lines = one AMX B tile. Rows come in logical order;
-// a kernel set that wants them permuted does so in its own scratch.
+// Integer weights (engine reference 7.2): x as int8 with one scale per row, absmax / 127 rounded to
+// nearest even (integer_rows.h); sums of integers are exact, so they have no order:
+//
+//   int8   y = fp32(sum over k) * (row scale * output scale)
+//   int4   acc = +0;  for each group of k, ascending: acc = fma(fp32(sum), output's scale, acc)
+//          y = acc * row scale
+//
+// Weights are packed once for all x86 machines (weight_format.h): one 64-byte line = 16 outputs x
+// one k pair of bf16 (or quad of int8) = one zmm; 16 lines = one AMX B tile. Rows come in logical
+// order; a kernel set that wants them permuted does so in its own scratch.
 #pragma once
 
 #include <cstdint>
@@ -19,27 +26,33 @@
 #include "engine/cpu/compute_pool.h"
 #include "engine/cpu/isa.h"
 #include "engine/cpu/linear_job.h"
+#include "engine/cpu/weight_format.h"
 #include "engine/numerics/bf16.h"
 
 namespace baton {
 
-inline int64_t RoundUp(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
-
 // A packed matrix, not owned (it lies in the mapped weights file).
 struct PackedWeights {
-  const bf16* data = nullptr;  // (n_padded / 16, k_padded / 2, 16, 2), 64-byte aligned
+  const void* data = nullptr;  // 64-byte aligned
   int64_t n = 0, k = 0;        // logical
+  WeightFormat format = {};
   int64_t n_padded() const { return RoundUp(n, 16); }
-  int64_t k_padded() const { return RoundUp(k, 32); }
-  static int64_t Bytes(int64_t n, int64_t k) { return RoundUp(n, 16) * RoundUp(k, 32) * 2; }
+  int64_t k_padded() const { return format.KPadded(k); }
+  static int64_t Bytes(int64_t n, int64_t k, WeightFormat format = {}) {
+    return RoundUp(n, 16) / 16 * format.BlockBytes(k);
+  }
 };
 
 // Packs outputs [16 * block, 16 * block + 16) of a row-major (n, k) bf16 matrix into `packed`
 // (the whole matrix's buffer). Blocks are independent: call them in parallel.
 void PackBlock(const bf16* weights, int64_t n, int64_t k, int64_t block, bf16* packed);
+// Packs one block of up to 16 outputs of integer weights: values (outputs, k), scales (outputs,
+// groups); the places of missing outputs hold zeros. packed: the block, BlockBytes.
+void PackIntegerBlock(const int8_t* values, const float* scales, int64_t outputs, int64_t k,
+                      WeightFormat format, void* packed);
 
 struct LinearArgs {
-  const bf16* x = nullptr;  // (rows, x_stride), x_stride >= k_padded, zeros from k to k_padded
+  const bf16* x = nullptr;  // (rows, x_stride), x_stride >= k rounded up to 32, zeros from k on
   int64_t x_stride = 0;
   int64_t rows = 0;
   PackedWeights weights;

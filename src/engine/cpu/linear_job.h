@@ -19,13 +19,17 @@ enum class Epilogue {
             // * u) of the bf16-rounded g and u (rule N6)
 };
 
+enum class WeightType { kBf16, kInt8, kInt4 };
+
 // At most max_rows rows of one linear layer.
 struct LinearJob {
   const bf16* x = nullptr;  // (rows, x_stride), k_padded of each row are read
   int64_t x_stride = 0;
   int64_t rows = 0;
-  const bf16* weights = nullptr;  // (n_blocks, k_padded / 2, 16, 2)
-  int64_t n = 0, n_blocks = 0, k_padded = 0;
+  const void* weights = nullptr;  // blocks as weight_format.h says
+  WeightType weight_type = WeightType::kBf16;
+  int64_t n = 0, n_blocks = 0, k = 0, k_padded = 0;
+  int64_t group_k = 0, group_bytes = 0, block_bytes = 0;  // of integer weights
   const float* bias = nullptr;
   Epilogue epilogue = Epilogue::kBf16;
   bf16* y = nullptr;
@@ -52,5 +56,10 @@ extern const LinearKernelTable kLinearAvx2;
 extern const LinearKernelTable kLinearAvx512;
 extern const LinearKernelTable kLinearAvx512Bf16;
 extern const LinearKernelTable kLinearAmx;
+// Integer weights; Vnni needs AVX-512 VNNI.
+extern const LinearKernelTable kInt8Avx2, kInt4Avx2;
+extern const LinearKernelTable kInt8Avx512, kInt4Avx512;
+extern const LinearKernelTable kInt8Vnni, kInt4Vnni;
+extern const LinearKernelTable kInt8Amx, kInt4Amx;
 
 }  // namespace baton

@@ -1,0 +1,438 @@
+// The linear layer on integer weights and vector registers: exact int32 sums per group of k, so
+// their order is free, then in ascending order of groups
+//
+//   int8   y = fp32(sum) * (row scale * output scale)                         one group of all k
+//   int4   acc = fma(fp32(sum), output's scale of the group, acc);  y = acc * row scale
+//
+// Stored weights are unsigned (zero point 128 or 8), activations signed, and
+// sum = sum of stored * x - zero point * sum of x, from where every sum starts.
+//
+// The policy V names the instructions on int32 lanes:
+//   V::Vec, V::kLanes          16 or 8 outputs
+//   V::kWords                  32-bit words per row and k quad: 1 (four bytes) or 2 (two shorts
+//   each) V::Dot(acc, weights, x)    acc + the products of one word V::Word(quads, word)       the
+//   weights of a word, from the bytes of a k quad V::PackStep(values, words) 32 k of a row as
+//   [word][8 quads] V::LowHalves(x), V::HighHalves(x)   of every byte, as bytes V::FoldGroup(sum,
+//   scales, acc), V::ScaleRow<is grouped>(acc, scales, row scale)   see above V::kSums sums that
+//   fit in registers beside operands V::kDirectRows, V::kDirectTileRows, V::kTileRows,
+//   V::kTileBlocks, V::kPrefetchBytes
+//                              as in gemm_vector.h
+// and W how weights are stored: bytes, or halves of bytes.
+//
+// Few rows ("direct"): block after block, each read once from memory in ascending order. Many rows
+// ("panels"): the words of a few blocks and a K block are laid out in L1 and used by all rows.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+#include "engine/cpu/gemm_epilogue.h"
+#include "engine/cpu/integer_rows.h"
+#include "engine/cpu/linear_job.h"
+#include "engine/cpu/weight_prefetch.h"
+
+namespace baton {
+namespace {
+
+struct Int8Weights {
+  static constexpr bool kIsGrouped = false;
+  static constexpr int32_t kZeroPoint = 128;
+  static constexpr int64_t kQuadBytes = 64;
+  // Bytes of k quad `quad` of a block, half `half` of its outputs where a vector holds eight.
+  template <class V>
+  static inline typename V::Vec Quad(const char* lines, int64_t quad, int half) {
+    return V::Load(lines + quad * 64 + half * 32);
+  }
+};
+
+struct Int4Weights {
+  static constexpr bool kIsGrouped = true;
+  static constexpr int32_t kZeroPoint = 8;
+  static constexpr int64_t kQuadBytes = 32;
+  template <class V>
+  static inline typename V::Vec Quad(const char* lines, int64_t quad, int half) {
+    const typename V::Vec line = V::Load(lines + quad / 2 * 64 + half * 32);
+    return quad % 2 == 0 ? V::LowHalves(line) : V::HighHalves(line);
+  }
+};
+
+constexpr int64_t kScaleBytes = 64;  // of a group of a block
+constexpr int64_t kStepQuads = 8;    // a step is 32 k
+constexpr int64_t kStepK = 32;
+
+// Weights of one block, read from the packed matrix.
+template <class V, class W>
+struct BlockWeights {
+  const char* lines;
+  template <int kVecs>
+  inline __attribute__((always_inline)) typename V::Vec Get(int64_t quad, int v, int word) const {
+    if (V::kPrefetchBytes > 0 && v == 0 && word == 0 && quad * W::kQuadBytes % 64 == 0) {
+      _mm_prefetch(lines + quad * W::kQuadBytes + V::kPrefetchBytes, _MM_HINT_T0);
+    }
+    return V::Word(W::template Quad<V>(lines, quad, v), word);
+  }
+};
+
+// Weights laid out as words: [quad][word][vec][lane].
+template <class V>
+struct WordWeights {
+  const char* words;
+  template <int kVecs>
+  inline __attribute__((always_inline)) typename V::Vec Get(int64_t quad, int v, int word) const {
+    return V::Load(words + ((quad * V::kWords + word) * kVecs + v) * V::kLanes * 4);
+  }
+};
+
+// sums[r][v][quad % kSplit] += `steps` steps of rows a ([step][row][word][8 quads]) times weights.
+template <class V, int kRows, int kVecs, int kSplit, class Weights>
+inline __attribute__((always_inline)) void AddSteps(const int32_t* a, const Weights& weights,
+                                                    int64_t steps,
+                                                    typename V::Vec (&sums)[kRows][kVecs][kSplit]) {
+  for (int64_t step = 0; step < steps; ++step, a += kRows * V::kWords * kStepQuads) {
+#pragma GCC unroll 8
+    for (int q = 0; q < kStepQuads; ++q) {
+#pragma GCC unroll 2
+      for (int word = 0; word < V::kWords; ++word) {
+        typename V::Vec w[kVecs];
+#pragma GCC unroll 4
+        for (int v = 0; v < kVecs; ++v) {
+          w[v] = weights.template Get<kVecs>(step * kStepQuads + q, v, word);
+        }
+#pragma GCC unroll 24
+        for (int r = 0; r < kRows; ++r) {
+          const typename V::Vec x = V::Splat(a[(r * V::kWords + word) * kStepQuads + q]);
+#pragma GCC unroll 4
+          for (int v = 0; v < kVecs; ++v) {
+            sums[r][v][q % kSplit] = V::Dot(sums[r][v][q % kSplit], w[v], x);
+          }
+        }
+      }
+    }
+  }
+}
+
+// One group, or a part of one, of kRows rows and kVecs vectors. int8: acc (int32) += the sums.
+// int4: acc (fp32) = fma(sums from `starts` on, scales, acc); scales: [vec][lane], fp32. acc:
+// [row][vec][lane], rows acc_stride apart.
+template <class V, class W, int kRows, int kVecs, int kSplit, class Weights>
+inline __attribute__((always_inline)) void AddGroup(const int32_t* a, const Weights& weights,
+                                                    int64_t steps, const int32_t* starts,
+                                                    const char* scales, float* acc,
+                                                    int64_t acc_stride) {
+  typename V::Vec sums[kRows][kVecs][kSplit];
+#pragma GCC unroll 24
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVecs; ++v) {
+      sums[r][v][0] =
+          W::kIsGrouped ? V::Splat(starts[r]) : V::Load(acc + r * acc_stride + v * V::kLanes);
+#pragma GCC unroll 8
+      for (int s = 1; s < kSplit; ++s) sums[r][v][s] = V::Splat(0);
+    }
+  }
+  AddSteps<V, kRows, kVecs, kSplit>(a, weights, steps, sums);
+#pragma GCC unroll 24
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVecs; ++v) {
+      float* const out = acc + r * acc_stride + v * V::kLanes;
+#pragma GCC unroll 8
+      for (int s = 1; s < kSplit; ++s) sums[r][v][0] = V::Add(sums[r][v][0], sums[r][v][s]);
+      if constexpr (W::kIsGrouped) {
+        V::FoldGroup(sums[r][v][0], scales + v * V::kLanes * 4, out);
+      } else {
+        V::Store(out, sums[r][v][0]);
+      }
+    }
+  }
+}
+
+template <class V, class W>
+class IntegerGemm {
+ public:
+  static constexpr LinearKernelTable Table() {
+    return {kMaxRows, PackedRowsBytes, PackItems, Pack, ScratchBytes, RunItems, Run};
+  }
+
+ private:
+  static constexpr int64_t kMaxRows = 86 * V::kTileRows;
+  static constexpr int64_t kItemBlocks = 4;
+  static constexpr int64_t kItemOutputs = kItemBlocks * 16;
+  static constexpr int kVecsPerBlock = 16 / V::kLanes;
+  static constexpr int64_t kBlockSteps = 8;  // of a K block: 256 k
+  static constexpr int kTileVecs = V::kTileBlocks * kVecsPerBlock;
+  static constexpr int64_t kTileOutputs = V::kTileBlocks * 16;
+  static constexpr int64_t kQuadWordBytes = V::kWords * kTileOutputs * 4;  // of a panel
+  static constexpr int64_t kPanelWordBytes = kBlockSteps * kStepQuads * kQuadWordBytes;
+  static constexpr int64_t kPanelScaleBytes = V::kTileBlocks * kScaleBytes;  // of a group
+  static constexpr int64_t kPanelBytes = kPanelWordBytes + kBlockSteps * kPanelScaleBytes;
+
+  static bool Direct(const LinearJob& job) { return job.rows <= V::kDirectRows; }
+  static int64_t Steps(const LinearJob& job) { return job.k_padded / kStepK; }
+  static int64_t Groups(const LinearJob& job) { return job.k_padded / job.group_k; }
+  static int64_t TileRows(const LinearJob& job) {
+    const int64_t largest = Direct(job) ? V::kDirectTileRows : V::kTileRows;
+    const int64_t tiles = (job.rows + largest - 1) / largest;
+    return (job.rows + tiles - 1) / tiles;
+  }
+  static int64_t Tiles(const LinearJob& job) {
+    return (job.rows + TileRows(job) - 1) / TileRows(job);
+  }
+  static int64_t AllRows(const LinearJob& job) { return Tiles(job) * TileRows(job); }
+  // Steps of the K block that begins with `step`.
+  static int64_t StepsFrom(const LinearJob& job, int64_t step) {
+    const int64_t left = Steps(job) - step;
+    return left < kBlockSteps ? left : kBlockSteps;
+  }
+
+  // ---- packed rows: words [K block][tile][step][row][word][8 quads], row scales, starts ----
+
+  static constexpr int64_t kRowStepWords = V::kWords * kStepQuads;
+  static int32_t* TileWords(const LinearJob& job, int64_t tile, int64_t step) {
+    const int64_t row_steps = (step * Tiles(job) + StepsFrom(job, step) * tile) * TileRows(job);
+    return static_cast<int32_t*>(job.packed_rows) + row_steps * kRowStepWords;
+  }
+  static float* RowScales(const LinearJob& job) {
+    return static_cast<float*>(job.packed_rows) + AllRows(job) * Steps(job) * kRowStepWords;
+  }
+  // [tile][group][row]: the start of each sum.
+  static int32_t* Starts(const LinearJob& job, int64_t tile, int64_t group) {
+    int32_t* const all = static_cast<int32_t*>(static_cast<void*>(RowScales(job) + AllRows(job)));
+    return all + (tile * Groups(job) + group) * TileRows(job);
+  }
+  static int64_t PackedRowsBytes(const LinearJob& job) {
+    return AllRows(job) * (Steps(job) * kRowStepWords + 1 + Groups(job)) * 4;
+  }
+  static int64_t PackItems(const LinearJob& job) { return Tiles(job); }
+  static void Pack(const LinearJob& job, int64_t tile) {
+    const int64_t rows = TileRows(job);
+    for (int64_t r = 0; r < rows; ++r) PackRow(job, tile, r, rows);
+  }
+  static void PackRow(const LinearJob& job, int64_t tile, int64_t r, int64_t rows) {
+    const int64_t row = tile * rows + r, group_steps = job.group_k / kStepK;
+    const bf16* x = job.x + row * job.x_stride;
+    const RowScale scale = row < job.rows ? ScaleOfRow(x, job.k) : RowScale{};
+    RowScales(job)[row] = scale.scale;
+    int32_t sum = 0;
+    for (int64_t step = 0; step < Steps(job); ++step) {
+      alignas(64) int8_t values[kStepK];
+      QuantizeStep<Lanes>(x, step * kStepK, row < job.rows ? job.k : 0, scale, values);
+      sum += SumOfStep(values);
+      if ((step + 1) % group_steps == 0) {
+        Starts(job, tile, step / group_steps)[r] = -W::kZeroPoint * sum;
+        sum = 0;
+      }
+      const int64_t block = step / kBlockSteps * kBlockSteps;
+      V::PackStep(values,
+                  TileWords(job, tile, block) + ((step - block) * rows + r) * kRowStepWords);
+    }
+  }
+
+  // ---- one item: kItemBlocks blocks of outputs, all rows ----
+
+  static int64_t RunItems(const LinearJob& job) {
+    return (job.n_blocks + kItemBlocks - 1) / kItemBlocks;
+  }
+  static int64_t ScratchBytes(const LinearJob& job) {
+    return (Direct(job) ? 0 : kPanelBytes) + AllRows(job) * kItemOutputs * 4;
+  }
+  static void Run(const LinearJob& job, int64_t item, void* scratch) {
+    const int64_t first = item * kItemBlocks;
+    const int64_t left = job.n_blocks - first;
+    const int64_t blocks = left < kItemBlocks ? left : kItemBlocks;
+    if (Direct(job)) {
+      RunDirect(job, first, blocks, static_cast<float*>(scratch));
+    } else {
+      RunPanels(job, first, blocks, static_cast<char*>(scratch));
+    }
+  }
+  static const char* Block(const LinearJob& job, int64_t block) {
+    return static_cast<const char*>(job.weights) + block * job.block_bytes;
+  }
+  // Lines of a block from `step`, the first one of a K block or group, on.
+  static const char* Lines(const LinearJob& job, int64_t block, int64_t step) {
+    const int64_t group = step * kStepK / job.group_k;
+    const int64_t in_group = step - group * job.group_k / kStepK;
+    return Block(job, block) + group * job.group_bytes + kScaleBytes +
+           in_group * kStepQuads * W::kQuadBytes;
+  }
+  static const char* Scales(const LinearJob& job, int64_t block, int64_t group) {
+    return Block(job, block) + group * job.group_bytes;
+  }
+  // int8 sums begin in the accumulators, int4 sums in registers and accumulators with zero.
+  static void StartRow(const LinearJob& job, int64_t row, float* acc, int64_t outputs) {
+    const int64_t rows = TileRows(job);
+    const int32_t start = W::kIsGrouped ? 0 : Starts(job, row / rows, 0)[row % rows];
+    for (int64_t i = 0; i < outputs; i += V::kLanes) V::Store(acc + i, V::Splat(start));
+  }
+  // Accumulators of a block and row to values before the epilogue, in place.
+  static void ScaleBlock(const LinearJob& job, int64_t row, int64_t block, float* acc) {
+    for (int v = 0; v < kVecsPerBlock; ++v) {
+      const char* scales = Scales(job, block, 0) + v * V::kLanes * 4;
+      V::template ScaleRow<W::kIsGrouped>(acc + v * V::kLanes, scales, RowScales(job)[row]);
+    }
+  }
+
+  // Steps of a group that `steps` steps have.
+  static int64_t GroupSteps(const LinearJob& job, int64_t steps) {
+    return W::kIsGrouped ? job.group_k / kStepK : steps;
+  }
+  // Calls AddGroup for each group, or what there is of it, of steps [step, step + steps).
+  // weights_at(s) and scales_at(s) give what belongs to the group of step + s, its first step.
+  template <int kRows, int kVecs, int kSplit, class WeightsAt, class ScalesAt>
+  static inline __attribute__((always_inline)) void AddBlock(const LinearJob& job, int64_t tile,
+                                                             int64_t step, int64_t steps,
+                                                             const WeightsAt& weights_at,
+                                                             const ScalesAt& scales_at, float* acc,
+                                                             int64_t acc_stride) {
+    const int32_t* a = TileWords(job, tile, step);
+    const int64_t at_once = GroupSteps(job, steps);
+    int64_t group = W::kIsGrouped ? step / at_once : 0;
+    for (int64_t s = 0; s < steps; s += at_once, ++group) {
+      AddGroup<V, W, kRows, kVecs, kSplit>(a + s * kRows * kRowStepWords, weights_at(s), at_once,
+                                           Starts(job, tile, group), scales_at(s), acc, acc_stride);
+    }
+  }
+
+  // ---- few rows ----
+
+  // Independent sums per output, so that a chain's latency is hidden where rows are few.
+  static constexpr int DirectSplit(int rows) {
+    int split = 4;
+    while (split > 1 && split * rows * kVecsPerBlock > V::kSums) split /= 2;
+    return split;
+  }
+
+  template <int kRows>
+  static void DirectBlock(const LinearJob& job, int64_t block, float* acc) {
+    // One tile: all of K at once (K blocks of its words follow each other).
+    const int64_t at_once = Tiles(job) == 1 ? Steps(job) : kBlockSteps;
+    for (int64_t step = 0; step < Steps(job); step += at_once) {
+      const int64_t left = Steps(job) - step;
+      for (int64_t tile = 0; tile < Tiles(job); ++tile) {
+        AddBlock<kRows, kVecsPerBlock, DirectSplit(kRows)>(
+            job, tile, step, left < at_once ? left : at_once,
+            [&](int64_t s) { return BlockWeights<V, W>{Lines(job, block, step + s)}; },
+            [&](int64_t s) { return Lines(job, block, step + s) - kScaleBytes; },
+            acc + tile * kRows * kItemOutputs, kItemOutputs);
+      }
+    }
+  }
+  // Calls DirectBlock for the size of the job's tiles, at most kRows.
+  template <int kRows>
+  static void DirectRows(const LinearJob& job, int64_t block, float* acc) {
+    if (TileRows(job) == kRows) return DirectBlock<kRows>(job, block, acc);
+    if constexpr (kRows > 1) DirectRows<kRows - 1>(job, block, acc);
+  }
+
+  static void RunDirect(const LinearJob& job, int64_t first, int64_t blocks, float* acc) {
+    for (int64_t row = 0; row < AllRows(job); ++row) {
+      StartRow(job, row, acc + row * kItemOutputs, kItemOutputs);
+    }
+    for (int64_t b = 0; b < blocks; ++b) {
+      DirectRows<V::kDirectTileRows>(job, first + b, acc + b * 16);
+    }
+    for (int64_t row = 0; row < job.rows; ++row) {
+      float* const row_acc = acc + row * kItemOutputs;
+      for (int64_t b = 0; b < blocks; ++b) ScaleBlock(job, row, first + b, row_acc + b * 16);
+      FinishRow(job, row, first, blocks,
+                [&](int64_t block) { return row_acc + (block - first) * 16; });
+    }
+  }
+
+  // ---- many rows ----
+
+  // Words of a K block of the blocks of a panel that exist, then scales: [group][block][16].
+  static void LayOutPanel(const LinearJob& job, int64_t block, int64_t blocks, int64_t step,
+                          int64_t steps, char* words) {
+    const int64_t at_once = GroupSteps(job, steps);
+    for (int64_t b = 0; b < blocks; ++b) {
+      char* out = words + b * 64;
+      char* scales = words + kPanelWordBytes + b * kScaleBytes;
+      for (int64_t s = 0; s < steps; s += at_once, scales += kPanelScaleBytes) {
+        const char* lines = Lines(job, block + b, step + s);
+        for (int64_t i = 0; W::kIsGrouped && i < kScaleBytes; i += 32) {
+          V::Copy32(scales + i, lines - kScaleBytes + i);
+        }
+#pragma GCC unroll 2
+        for (int64_t quad = 0; quad < at_once * kStepQuads; ++quad, out += kQuadWordBytes) {
+          for (int half = 0; half < kVecsPerBlock; ++half) {
+            const typename V::Vec bytes = W::template Quad<V>(lines, quad, half);
+            for (int word = 0; word < V::kWords; ++word) {
+              V::Store(out + word * kTileOutputs * 4 + half * 32, V::Word(bytes, word));
+            }
+          }
+        }
+      }
+    }
+  }
+
+  template <int kRows>
+  static void AddPanel(const LinearJob& job, int64_t step, const char* words, WeightPrefetch& ahead,
+                       float* acc) {
+    const int64_t steps = StepsFrom(job, step), group_steps = GroupSteps(job, steps);
+    for (int64_t tile = 0; tile < Tiles(job); ++tile) {
+      AddBlock<kRows, kTileVecs, 1>(
+          job, tile, step, steps,
+          [&](int64_t s) { return WordWeights<V>{words + s * kStepQuads * kQuadWordBytes}; },
+          [&](int64_t s) { return words + kPanelWordBytes + s / group_steps * kPanelScaleBytes; },
+          acc + tile * kRows * kTileOutputs, kTileOutputs);
+      ahead.Step();
+    }
+  }
+  // Calls AddPanel for the size of the job's tiles: at most kRows, more than half of the largest.
+  template <int kRows>
+  static void AddPanelRows(const LinearJob& job, int64_t step, const char* words,
+                           WeightPrefetch& ahead, float* acc) {
+    if (TileRows(job) == kRows) return AddPanel<kRows>(job, step, words, ahead, acc);
+    if constexpr (2 * kRows > V::kTileRows + 2) {
+      AddPanelRows<kRows - 1>(job, step, words, ahead, acc);
+    }
+  }
+
+  // Prefetches what the next K block reads of `blocks` blocks from `block` on.
+  static WeightPrefetch Ahead(const LinearJob& job, int64_t block, int64_t blocks, int64_t step) {
+    const int64_t next = step + kBlockSteps;
+    if (next >= Steps(job)) return {};
+    const char* from = Lines(job, block, next);
+    const char* end =
+        Lines(job, block, next + StepsFrom(job, next) - 1) + kStepQuads * W::kQuadBytes;
+    return {from, end - from, blocks, job.block_bytes, Tiles(job)};
+  }
+
+  static void RunPanels(const LinearJob& job, int64_t first, int64_t blocks, char* scratch) {
+    char* const words = scratch;
+    float* const acc = static_cast<float*>(static_cast<void*>(scratch + kPanelBytes));
+    const int64_t panel_acc = AllRows(job) * kTileOutputs;
+    const int64_t panels = (blocks + V::kTileBlocks - 1) / V::kTileBlocks;
+    for (int64_t panel = 0; panel < panels; ++panel) {
+      for (int64_t row = 0; row < AllRows(job); ++row) {
+        StartRow(job, row, acc + panel * panel_acc + row * kTileOutputs, kTileOutputs);
+      }
+    }
+    for (int64_t step = 0; step < Steps(job); step += kBlockSteps) {
+      for (int64_t panel = 0; panel < panels; ++panel) {
+        const int64_t b = panel * V::kTileBlocks;
+        const int64_t present = blocks - b < V::kTileBlocks ? blocks - b : V::kTileBlocks;
+        // A panel that lacks blocks computes with what lies there; nobody looks at it. Scales are
+        // read from as many blocks as a panel has: the last one's stand for those that lack.
+        LayOutPanel(job, first + b, present, step, StepsFrom(job, step), words);
+        WeightPrefetch ahead = Ahead(job, first + b, present, step);
+        AddPanelRows<V::kTileRows>(job, step, words, ahead, acc + panel * panel_acc);
+      }
+    }
+    for (int64_t row = 0; row < job.rows; ++row) {
+      const auto acc_of = [&](int64_t block) {
+        const int64_t panel = (block - first) / V::kTileBlocks;
+        const int64_t b = (block - first) % V::kTileBlocks;
+        return acc + panel * panel_acc + (row * V::kTileBlocks + b) * 16;
+      };
+      for (int64_t b = first; b < first + blocks; ++b) ScaleBlock(job, row, b, acc_of(b));
+      FinishRow(job, row, first, blocks, acc_of);
+    }
+  }
+};
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,69 @@
+// Integers on ymm registers (AVX2) for IntegerGemm.
+#pragma once
+
+#include "engine/cpu/gemm_integer.h"
+
+namespace baton {
+namespace {
+
+struct YmmIntegers {
+  using Vec = __m256i;
+  static constexpr int kLanes = 8;
+  static constexpr int kSums = 12;
+  static constexpr int kDirectRows = 36, kDirectTileRows = 6;
+  static constexpr int kTileRows = 6, kTileBlocks = 1;
+  static constexpr int64_t kPrefetchBytes = 2048;
+
+  static Vec Load(const void* from) {
+    return _mm256_loadu_si256(static_cast<const __m256i*>(from));
+  }
+  static void Store(void* to, Vec x) { _mm256_storeu_si256(static_cast<__m256i*>(to), x); }
+  static void Copy32(void* to, const void* from) { Store(to, Load(from)); }
+  static Vec Splat(int32_t x) { return _mm256_set1_epi32(x); }
+  static Vec Add(Vec a, Vec b) { return _mm256_add_epi32(a, b); }
+  static Vec LowHalves(Vec x) { return _mm256_and_si256(x, _mm256_set1_epi8(15)); }
+  static Vec HighHalves(Vec x) { return LowHalves(_mm256_srli_epi32(x, 4)); }
+
+  static __m256 Floats(const void* from) { return _mm256_castsi256_ps(Load(from)); }
+  static void FoldGroup(Vec sum, const char* scales, float* acc) {
+    _mm256_storeu_ps(
+        acc, _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), Floats(scales), _mm256_loadu_ps(acc)));
+  }
+  template <bool kIsGrouped>
+  static void ScaleRow(float* acc, const char* scales, float row) {
+    const __m256 row_scale = _mm256_set1_ps(row);
+    const __m256 y = kIsGrouped ? _mm256_mul_ps(Floats(acc), row_scale)
+                                : _mm256_mul_ps(_mm256_cvtepi32_ps(Load(acc)),
+                                                _mm256_mul_ps(row_scale, Floats(scales)));
+    _mm256_storeu_ps(acc, y);
+  }
+};
+
+// A word is two shorts: products of stored bytes up to 255 with signed bytes would saturate
+// vpmaddubsw. Word 0 has k 0 and 2 of a quad, word 1 k 1 and 3.
+struct YmmShorts : YmmIntegers {
+  static constexpr int kWords = 2;
+  static Vec Word(Vec bytes, int word) {
+    return word == 0 ? _mm256_and_si256(bytes, _mm256_set1_epi16(255))
+                     : _mm256_srli_epi16(bytes, 8);
+  }
+  static Vec Dot(Vec acc, Vec weights, Vec x) { return Add(acc, _mm256_madd_epi16(weights, x)); }
+  static void PackStep(const int8_t* values, int32_t* words) {
+    const Vec bytes = Load(values);
+    Store(words, _mm256_srai_epi16(_mm256_slli_epi16(bytes, 8), 8));
+    Store(words + 8, _mm256_srai_epi16(bytes, 8));
+  }
+};
+
+// A word is four bytes; stored values up to 15 saturate nothing: 2 * 15 * 127 < 2^15.
+struct YmmBytes : YmmIntegers {
+  static constexpr int kWords = 1;
+  static Vec Word(Vec bytes, int /*word*/) { return bytes; }
+  static Vec Dot(Vec acc, Vec weights, Vec x) {
+    return Add(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(weights, x), _mm256_set1_epi16(1)));
+  }
+  static void PackStep(const int8_t* values, int32_t* words) { Store(words, Load(values)); }
+};
+
+}  // namespace
+}  // namespace baton

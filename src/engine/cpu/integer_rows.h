@@ -1,0 +1,51 @@
+// Rows of activations as int8 with one scale per row, for the integer linear layers: the same
+// integers on every path. For kernel units.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/numerics/lanes.h"
+
+namespace baton {
+namespace {
+
+struct RowScale {
+  float scale = 0;    // x ~ integer * scale
+  float inverse = 0;  // integer = x * inverse to the nearest, ties to even; 0: all are 0
+};
+
+// absmax / 127. A row with NaN or infinity has the scale NaN, and so all its outputs are NaN; one
+// whose absmax is below 2^-100 (where the inverse would overflow) is all zeros.
+inline RowScale ScaleOfRow(const bf16* x, int64_t k) {
+  constexpr uint16_t kInfinity = 0x7f80, kSmallest = 27 << 7;
+  uint16_t most = 0;  // bf16s without sign are ordered as integers are
+  for (int64_t i = 0; i < k; ++i) {
+    const uint16_t magnitude = static_cast<uint16_t>(x[i] & 0x7fff);
+    most = magnitude > most ? magnitude : most;
+  }
+  if (most >= kInfinity) return {__builtin_bit_cast(float, kCanonicalNan), 0};
+  if (most < kSmallest) return {};
+  return {Bf16ToFloat(most) / 127.0f, 127.0f / Bf16ToFloat(most)};
+}
+
+// Integers of x[begin, begin + 32), zeros from `k` on. Reads whole pieces of 32 that begin below k.
+template <class L>
+inline void QuantizeStep(const bf16* x, int64_t begin, int64_t k, RowScale row, int8_t* out) {
+  if (begin >= k || row.inverse == 0) {
+    for (int64_t i = 0; i < 32; ++i) out[i] = 0;
+    return;
+  }
+  constexpr int64_t kLanes = sizeof(L) / sizeof(float);
+  for (int64_t i = 0; i < 32; i += kLanes) {
+    StoreInt8(out + i, Mul(LoadBf16<L>(x + begin + i), Splat<L>(row.inverse)));
+  }
+}
+
+inline int32_t SumOfStep(const int8_t* values) {
+  int32_t sum = 0;
+  for (int64_t i = 0; i < 32; ++i) sum += values[i];
+  return sum;
+}
+
+}  // namespace
+}  // namespace baton
