@@ -38,6 +38,14 @@ absl::Status CheckOptions(const EngineOptions& options) {
     return absl::InvalidArgumentError(
         absl::StrFormat("engine: dtype is \"%s\"; supported: auto, bf16, fp32", options.dtype));
   }
+  if (options.kv_dtype != "bf16" && options.kv_dtype != "int8") {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("engine: kv_dtype is \"%s\"; supported: bf16, int8", options.kv_dtype));
+  }
+  if (options.kv_dtype == "int8" && options.dtype == "fp32") {
+    return absl::InvalidArgumentError(
+        "engine: dtype fp32 keeps its KV in fp32; kv_dtype int8 goes with bf16");
+  }
   return absl::OkStatus();
 }
 
@@ -61,6 +69,10 @@ uint64_t RopeDigest(const ModelDesc& desc) {
 }
 
 }  // namespace
+
+KvType EngineOptions::kv_type() const {
+  return dtype == "fp32" ? KvType::kFp32 : kv_dtype == "int8" ? KvType::kInt8 : KvType::kBf16;
+}
 
 absl::StatusOr<std::unique_ptr<Backend>> LoadBackend(const EngineOptions& options,
                                                      void (*progress)(void*, double),

@@ -17,9 +17,10 @@
 namespace baton {
 
 struct EngineOptions {
-  std::string model;           // folder in Hugging Face layout, or random:<config.json>
-  std::string dtype = "auto";  // auto = bf16; bf16; fp32 (plain reference mode)
-  std::string isa = "auto";    // auto, avx2, avx512, avx512bf16, amx
+  std::string model;              // folder in Hugging Face layout, or random:<config.json>
+  std::string dtype = "auto";     // auto = bf16; bf16; fp32 (plain reference mode)
+  std::string kv_dtype = "bf16";  // bf16, int8; fp32 in the plain mode whatever this says
+  std::string isa = "auto";       // auto, avx2, avx512, avx512bf16, amx
   int threads = 0;  // compute threads, the engine thread included; 0 = cores of the process
   int spin_us =
       0;  // how long a compute thread spins for work inside a step; 0 when cores are shared
@@ -28,6 +29,8 @@ struct EngineOptions {
   int max_context = 0;       // 0 = the model's own
   std::string cache_dir;     // packed weights; empty = private memory
   uint64_t random_seed = 1;  // of random: weights
+
+  KvType kv_type() const;
 };
 
 class Backend {
@@ -35,7 +38,7 @@ class Backend {
   virtual ~Backend() = default;
   virtual const ModelDesc& model() const = 0;
   virtual const KvLayout& kv_layout() const = 0;
-  // v1/cpu-x86/bf16/kv-bf16/l2. Workers of one id give bit-identical logits.
+  // v1/cpu-x86/bf16/kv-bf16/l2: weights, KV. Workers of one id give bit-identical logits.
   virtual std::string numerics_id() const = 0;
   // Of config and checkpoint tensor bytes; workers exchange KV only if equal.
   virtual uint64_t model_fingerprint() const = 0;

@@ -12,6 +12,16 @@ namespace {
 
 int64_t RoundUp64(int64_t n) { return (n + 63) / 64 * 64; }
 
+int64_t GroupBytes(KvType type, int64_t width) {
+  constexpr int64_t kTokens = KvLayout::kGroupTokens;
+  if (type == KvType::kInt8) return kTokens * (4 + width);
+  return kTokens * width * (type == KvType::kFp32 ? 4 : 2);
+}
+
+const char* Name(KvType type) {
+  return type == KvType::kBf16 ? "bf16-cpu16" : type == KvType::kInt8 ? "int8-cpu16" : "fp32-plain";
+}
+
 std::string Name(const KvShape& shape) {
   return absl::StrFormat("h%d-k%d-v%d%s", shape.heads, shape.key_dim, shape.value_dim,
                          shape.values_in_keys ? "-latent" : "");
@@ -41,14 +51,13 @@ KvLayout KvLayout::Of(std::vector<KvShape> shapes, KvType type, int page_tokens)
   return layout;
 }
 
-int64_t KvLayout::GroupBytes(int width) const {
-  return int64_t{kGroupTokens} * width * (type == KvType::kFp32 ? 4 : 2);
+int64_t KvLayout::KGroupBytes(int layer) const {
+  const bool is_padded = type != KvType::kInt8;
+  return GroupBytes(type, is_padded ? shape(layer).key_dim_padded() : shape(layer).key_dim);
 }
 
-int64_t KvLayout::KGroupBytes(int layer) const { return GroupBytes(shape(layer).key_dim_padded()); }
-
 int64_t KvLayout::VGroupBytes(int layer) const {
-  return shape(layer).values_in_keys ? 0 : GroupBytes(shape(layer).value_dim);
+  return shape(layer).values_in_keys ? 0 : GroupBytes(type, shape(layer).value_dim);
 }
 
 int64_t KvLayout::KOffset(int layer, int kv_head) const {
@@ -66,8 +75,7 @@ std::string KvLayout::layout_id() const {
     for (end = at + 1; end < shapes.size() && shapes[end] == shapes[at];) ++end;
     absl::StrAppend(&id, end - at, "x", Name(shapes[at]), "-");
   }
-  return absl::StrFormat("%st%d-%s", id, page_tokens,
-                         type == KvType::kBf16 ? "bf16-cpu16" : "fp32-plain");
+  return absl::StrFormat("%st%d-%s", id, page_tokens, Name(type));
 }
 
 }  // namespace baton

@@ -4,7 +4,9 @@
 // Arena: [page][layer][K|V][kv_head][group], a group being sixteen tokens (tag cpu16, numerics v1):
 //   K group: [key_dim_padded / 2][16 tokens][2]     V group: [16 / 2 token pairs][value_dim][2]
 // so that the same bytes serve AVX2, AVX-512 and AMX, whatever page_tokens is.
-// fp32 (the plain mode): rows of tokens instead, [16 tokens][key_dim_padded] and [value_dim].
+// int8: sixteen fp32 scales, one per token, then K [key_dim][16 tokens], V [16 tokens][value_dim];
+// an element is bf16(number * scale).
+// fp32 (the plain mode): rows of tokens, K [16 tokens][key_dim_padded], V [16 tokens][value_dim].
 #pragma once
 
 #include <cstddef>
@@ -16,7 +18,7 @@ namespace baton {
 
 struct ModelDesc;
 
-enum class KvType { kBf16, kFp32 };  // kFp32 belongs to the plain fp32 mode
+enum class KvType { kBf16, kInt8, kFp32 };  // kFp32 belongs to the plain fp32 mode
 
 // What one layer keeps of a token.
 struct KvShape {
@@ -67,7 +69,6 @@ struct KvLayout {
   std::string layout_id() const;
 
  private:
-  int64_t GroupBytes(int width) const;
   int groups() const { return page_tokens / kGroupTokens; }
 };
 

@@ -168,6 +168,7 @@ void BenchCommandLine::Declare(CLI::App* bench) {
     app->add_option("--decode", options.decode)->delimiter(',');
     app->add_option("--context", options.context);
     app->add_option("--dtype", options.engine.dtype);
+    app->add_option("--kv-dtype", options.engine.kv_dtype);
     app->add_option("--page-tokens", options.engine.page_tokens);
     app->add_option("--chunk", options.engine.max_step_tokens);
     app->add_option("--cache-dir", options.engine.cache_dir);

@@ -70,6 +70,8 @@ void DeclareSettings(Config* config, Settings* settings) {
   settings->Text("model.hf_cache", &model.hf_cache,
                  "Hugging Face hub cache; empty = ~/.cache/huggingface/hub");
   settings->Choice("model.dtype", &model.dtype, {"auto", "bf16", "fp32"}, "compute type");
+  settings->Choice("kv.dtype", &model.kv_dtype, {"bf16", "int8"},
+                   "type of cached keys and values; int8 has a scale per token and head");
   settings->Choice("model.isa", &model.isa, {"auto", "avx2", "avx512", "avx512bf16", "amx"},
                    "instruction set of the kernels");
   settings->Text("model.weight_cache", &model.weight_cache,

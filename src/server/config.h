@@ -17,6 +17,7 @@ struct ModelConfig {
   std::string name;      // id in the API; empty = name of the folder
   std::string hf_cache;  // hub cache folder; empty = ~/.cache/huggingface/hub
   std::string dtype = "auto";
+  std::string kv_dtype = "bf16";
   std::string isa = "auto";
   std::string weight_cache;  // folder of packed weights; empty = ~/.cache/baton
   int max_context = 0;

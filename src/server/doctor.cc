@@ -121,6 +121,7 @@ void CheckModel(const Config& config, Report* report) {
   EngineOptions options;
   options.model = model.path;
   options.dtype = model.dtype;
+  options.kv_dtype = model.kv_dtype;
   options.isa = model.isa;
   options.page_tokens = model.page_tokens;
   options.random_seed = static_cast<uint64_t>(model.random_seed);

@@ -63,8 +63,10 @@ absl::StatusOr<int64_t> KvBytes(const Config& config, Role role) {
   const WorkerConfig& worker = ConfigOf(config, role);
   if (worker.kv_memory > 0) return worker.kv_memory;
   ASSIGN_OR_RETURN(const ModelDesc model, Describe(config.model.path));
-  const KvType type = config.model.dtype == "fp32" ? KvType::kFp32 : KvType::kBf16;
-  const KvLayout layout = KvLayout::For(model, type, config.model.page_tokens);
+  EngineOptions engine;
+  engine.dtype = config.model.dtype;
+  engine.kv_dtype = config.model.kv_dtype;
+  const KvLayout layout = KvLayout::For(model, engine.kv_type(), config.model.page_tokens);
   KvWish wish;
   wish.page_bytes = layout.page_bytes;
   wish.pages_per_context = layout.PagesFor(config.model.max_context > 0 ? config.model.max_context
@@ -83,6 +85,7 @@ WorkerOptions OptionsOf(const RoleStart& start, Role role, int n_cpus, int64_t k
   options.role = config.cluster.colocated ? Role::kBoth : role;
   options.engine.model = config.model.path;
   options.engine.dtype = config.model.dtype;
+  options.engine.kv_dtype = config.model.kv_dtype;
   options.engine.isa = config.model.isa;
   options.engine.threads = worker.threads > 0 ? worker.threads : n_cpus;
   options.engine.page_tokens = config.model.page_tokens;

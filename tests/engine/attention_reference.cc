@@ -122,6 +122,21 @@ void ReferenceAttention(const ReferenceKv& kv, const bf16* q, int position,
   for (size_t d = 0; d < row.out.size(); ++d) out[d] = FloatToBf16(row.out[d] * inverse + 0.0f);
 }
 
+ReferenceInt8 EncodeInt8(const bf16* x, int n) {
+  const NumericsMxcsrScope mxcsr;
+  float largest = 0;
+  for (int i = 0; i < n; ++i) largest = std::max(largest, std::abs(Bf16ToFloat(x[i])));
+  ReferenceInt8 result{std::min(largest, 0x1.fep127f) / 127.0f, {}, {}};
+  const float inverse = result.scale > 0 ? 1.0f / result.scale : 0.0f;
+  for (int i = 0; i < n; ++i) {
+    const float quotient = Bf16ToFloat(x[i]) * inverse;
+    const float bounded = quotient > -127.0f ? std::min(quotient, 127.0f) : -127.0f;
+    result.numbers.push_back(static_cast<int8_t>(std::nearbyint(bounded)));
+    result.read.push_back(FloatToBf16(static_cast<float>(result.numbers.back()) * result.scale));
+  }
+  return result;
+}
+
 std::vector<double> ExactAttention(const ReferenceKv& kv, const bf16* q, int position,
                                    const ReferenceRule& rule) {
   const size_t d_head = static_cast<size_t>(kv.head_dim), n = static_cast<size_t>(position) + 1;

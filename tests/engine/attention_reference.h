@@ -15,6 +15,14 @@ struct ReferenceKv {
   std::vector<bf16> k, v;  // (n_keys, head_dim)
 };
 
+// n elements (a multiple of 16) as an int8 page keeps them: their scale and what is read back.
+struct ReferenceInt8 {
+  float scale;
+  std::vector<int8_t> numbers;
+  std::vector<bf16> read;
+};
+ReferenceInt8 EncodeInt8(const bf16* x, int n);
+
 // A row after all segments are folded: what the result is divided from. fp32, so that a sum in
 // another order shows (bf16 results hide nearly all of it).
 struct ReferenceState {

@@ -26,13 +26,15 @@ struct Shape {
   int head_dim, kv_heads, group, page_tokens;
   int window = 0;
   double soft_cap = 0;
+  KvType type = KvType::kBf16;
   int heads() const { return kv_heads * group; }
 };
 
 std::string Name(const Shape& s) {
-  return "D " + std::to_string(s.head_dim) + ", " + std::to_string(s.kv_heads) + " kv heads x " +
-         std::to_string(s.group) + ", pages of " + std::to_string(s.page_tokens) + ", window " +
-         std::to_string(s.window) + ", soft cap " + std::to_string(s.soft_cap);
+  return (s.type == KvType::kInt8 ? "int8, D " : "bf16, D ") + std::to_string(s.head_dim) + ", " +
+         std::to_string(s.kv_heads) + " kv heads x " + std::to_string(s.group) + ", pages of " +
+         std::to_string(s.page_tokens) + ", window " + std::to_string(s.window) + ", soft cap " +
+         std::to_string(s.soft_cap);
 }
 
 bf16 RandomBf16(std::mt19937& rng, float sigma) {
@@ -61,7 +63,7 @@ class Arena {
     model.n_heads = shape.heads();
     model.n_kv_heads = shape.kv_heads;
     model.head_dim = shape.head_dim;
-    layout_ = KvLayout::For(model, KvType::kBf16, shape.page_tokens);
+    layout_ = KvLayout::For(model, shape.type, shape.page_tokens);
     int n_pages = 3;
     for (int length : lengths) n_pages += layout_.PagesFor(length);
     std::vector<int32_t> ids(static_cast<size_t>(n_pages));
@@ -155,6 +157,7 @@ class Arena {
         kv.v.push_back(RandomBf16(rng, 1.0f));
       }
       for (int i = 0; i < length; ++i) WriteSlot(s, kv, head, i);
+      if (shape_.type == KvType::kInt8) RoundToInt8(&kv);
     }
     sequences_.push_back(std::move(s));
   }
@@ -165,6 +168,15 @@ class Arena {
     GetElementwiseKernels(Isa::kAvx2)
         .write_kv(layout_, kLayer, head, kv.k.data() + i * shape_.head_dim,
                   kv.v.data() + i * shape_.head_dim, plane, i % layout_.page_tokens);
+  }
+
+  // What the pages of an int8 layout hold of it.
+  static void RoundToInt8(ReferenceKv* kv) {
+    for (std::vector<bf16>* values : {&kv->k, &kv->v})
+      for (size_t at = 0; at < values->size(); at += static_cast<size_t>(kv->head_dim)) {
+        const ReferenceInt8 row = EncodeInt8(values->data() + at, kv->head_dim);
+        std::copy(row.read.begin(), row.read.end(), values->begin() + static_cast<int64_t>(at));
+      }
   }
 
   std::byte* Page(int32_t id) {
@@ -306,9 +318,24 @@ TEST_CASE("capped scores equal the reference") {
   }
 }
 
+TEST_CASE("int8 keys and values equal the reference on what they hold") {
+  std::mt19937 rng = FreshRng();
+  for (int head_dim : {16, 64, 80, 128, 256})
+    for (int group : {1, 4, 13}) {
+      const int page_tokens = 16 << rng() % 3, window = rng() % 2 == 0 ? 0 : 150;
+      Arena arena({head_dim, 2, group, page_tokens, window, 0, KvType::kInt8}, {400, 700, 33}, rng);
+      CheckAgainstReference(arena, {{0, 0, 400}, {1, 699, 700}, {2, 32, 33}}, 61);
+    }
+  for (float sigma : {0.0f, 1e-37f, 1e-20f, 1e4f}) {
+    Arena arena({64, 1, 2, 16, 0, 0, KvType::kInt8}, {300}, rng, sigma);
+    CheckAgainstReference(arena, {{0, 270, 300}}, 13);
+  }
+}
+
 TEST_CASE("a windowed row's bits do not depend on chunks and threads") {
   std::mt19937 rng = FreshRng();
-  Arena arena({64, 2, 3, 32, 200}, {1300}, rng);
+  const KvType type = GENERATE(KvType::kBf16, KvType::kInt8);
+  Arena arena({64, 2, 3, 32, 200, 0, type}, {1300}, rng);
   ComputePool pool(2, 0), eight(8, 0);
   const auto kernels = BestKernels();
   const std::vector<bf16> whole = arena.Run(*kernels, pool, {{0, 0, 1300}});
@@ -418,6 +445,7 @@ struct TileCase {
   void AddTile(const AttentionTileKernels& kernels, const float* packed, int key,
                const ScoreScale& scale, const RowState& segment) const {
     KeyTile tile;
+    tile.key_dim = tile.value_dim = head_dim;
     tile.n_groups = std::min(kTileGroups, (n_keys - key + 15) / 16);
     for (int j = 0; j < tile.n_groups; ++j) {
       tile.k[j] = groups.data() + (key / 16 + j) * PageSize();
@@ -431,7 +459,7 @@ struct TileCase {
     for (int r = 0; r < n; r += kernels.max_rows)
       kernels.attend(
           {packed + r * kRowStride, visible.data() + r, std::min(kernels.max_rows, n - r)}, tile,
-          head_dim, scale, {segment.max + r, segment.sum + r, segment.out + r * kRowStride});
+          scale, {segment.max + r, segment.sum + r, segment.out + r * kRowStride});
   }
 };
 

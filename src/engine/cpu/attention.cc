@@ -7,17 +7,20 @@
 #include "common/check.h"
 #include "engine/cpu/aligned_buffer.h"
 #include "engine/cpu/attention_tile.h"
+#include "engine/cpu/key_tiles.h"
 
 namespace baton {
 namespace {
 
 // Query rows of a block: K and V of a tile are read into L2 once for so many.
 constexpr int kBlockRows = 48;
+// The same of a layer whose tiles are copied first: for more rows, as the copy costs more.
+constexpr int kCopiedBlockRows = 192;
 // A block that is more than half of a thread's share is split by segments, into units of at least a
 // quarter of that share: else threads would wait for the last block (decode of few sequences).
 constexpr int64_t kWholeBlocksPerThread = 2, kUnitsPerThread = 4;
 // Bound of the parking place of split segments; a block that would not fit is not split.
-constexpr int64_t kMaxParkedRows = 64 << 10;  // about 70 MB
+constexpr int64_t kMaxParkedRows = 32 << 10;  // about 78 MB
 
 template <typename T>
 class Buffer {
@@ -45,11 +48,13 @@ struct StateBuffer {
   }
 };
 
-void Clear(const RowState& state, int n, int head_dim) {
+void Clear(const RowState& state, int n, int value_dim) {
   std::fill_n(state.max, n, -std::numeric_limits<float>::infinity());
   std::fill_n(state.sum, n, 0.0f);
-  for (int r = 0; r < n; ++r) std::fill_n(state.out + r * kRowStride, head_dim, 0.0f);
+  for (int r = 0; r < n; ++r) std::fill_n(state.out + r * kRowStride, value_dim, 0.0f);
 }
+
+int GroupsOf(int n_keys) { return (n_keys + kGroupKeys - 1) / kGroupKeys; }
 
 // Rows [row_begin, row_end) of one piece against one KV head.
 struct Block {
@@ -68,6 +73,7 @@ struct Workspace {
   Buffer<float> q;
   Buffer<int32_t> visible, hidden;
   StateBuffer segment, rows;
+  TileCopy copy;
   void Reserve(int64_t n) {
     q.Reserve((n + kPaddingRows) * kRowStride);
     visible.Reserve(n);
@@ -86,12 +92,17 @@ class TiledAttention final : public AttentionKernels {
     shape_ = args.layout->shape(args.layer);
     group_ = args.n_heads / shape_.heads;
     scale_ = ScoreScaleOf(args.scale, args.soft_cap);
-    CHECK(group_ * shape_.heads == args.n_heads && shape_.key_dim == shape_.value_dim);
-    CHECK(shape_.key_dim % 16 == 0 && shape_.key_dim <= kMaxHeadDim);
+    block_rows_ = KeyTiles::AreCopied(*args.layout, args.layer) ? kCopiedBlockRows : kBlockRows;
+    CHECK(group_ * shape_.heads == args.n_heads);
+    CHECK(shape_.key_dim % 16 == 0 && shape_.key_dim <= kMaxKeyDim);
+    CHECK(shape_.value_dim % 16 == 0 && shape_.value_dim <= kMaxValueDim);
     Plan(pool.n_threads());
     if (workspaces_.size() < static_cast<size_t>(pool.n_threads()))
       workspaces_.resize(static_cast<size_t>(pool.n_threads()));
-    for (Workspace& workspace : workspaces_) workspace.Reserve(std::max(kBlockRows, group_));
+    for (Workspace& workspace : workspaces_) {
+      workspace.Reserve(std::max(block_rows_, group_));
+      workspace.copy.Reserve(*args.layout, args.layer);
+    }
     parked_.Reserve(n_parked_rows_);
 
     pool.For(static_cast<int64_t>(units_.size()), [this](int64_t i, int member) {
@@ -105,8 +116,15 @@ class TiledAttention final : public AttentionKernels {
   }
 
  private:
-  int head_dim() const { return shape_.key_dim; }
+  int value_dim() const { return shape_.value_dim; }
   int Rows(const Block& block) const { return (block.row_end - block.row_begin) * group_; }
+  std::span<const int32_t> PagesOf(int piece) const {
+    const std::span<const int32_t> begin = args_->batch->page_begin;
+    const int32_t first = begin[static_cast<size_t>(piece)];
+    return args_->batch->pages.subspan(
+        static_cast<size_t>(first),
+        static_cast<size_t>(begin[static_cast<size_t>(piece) + 1] - first));
+  }
   int Position(int row) const { return args_->batch->positions[static_cast<size_t>(row)]; }
   int LastPosition(const Block& block) const { return Position(block.row_end - 1); }
   // Nothing before the window of the first row is computed.
@@ -121,7 +139,7 @@ class TiledAttention final : public AttentionKernels {
 
   void Plan(int n_threads) {
     const StepBatch& batch = *args_->batch;
-    const int tokens = std::max(1, kBlockRows / group_);
+    const int tokens = std::max(1, block_rows_ / group_);
     blocks_.clear();
     units_.clear();
     split_blocks_.clear();
@@ -177,13 +195,13 @@ class TiledAttention final : public AttentionKernels {
     const int n = Rows(block);
     PackQueries(block, workspace.q.data());
     const RowState rows = workspace.rows.From(0);
-    if (block.parked_row < 0) Clear(rows, n, head_dim());
+    if (block.parked_row < 0) Clear(rows, n, value_dim());
     for (int segment = unit.segment_begin; segment < unit.segment_end; ++segment) {
       const RowState state = block.parked_row < 0 ? workspace.segment.From(0)
                                                   : parked_.From(ParkedRow(block, segment));
-      Clear(state, n, head_dim());
+      Clear(state, n, value_dim());
       RunSegment(block, segment, workspace, state);
-      if (block.parked_row < 0) kernels_.fold(state, n, head_dim(), scale_.c, rows);
+      if (block.parked_row < 0) kernels_.fold(state, n, value_dim(), scale_.c, rows);
     }
     if (block.parked_row < 0) Finish(block, rows);
   }
@@ -194,13 +212,13 @@ class TiledAttention final : public AttentionKernels {
     const int n_keys = LastPosition(block) + 1;
     const int end = std::min(n_keys, (segment + 1) * kSegmentKeys);
     const int first_tile = FirstKey(block) / kTileKeys * kTileKeys;
+    const KeyTiles tiles(*args_->layout, args_->layer, block.kv_head, args_->planes,
+                         PagesOf(block.piece), n_keys, kernels_.expand);
     KeyTile tile;
     for (int first_key = std::max(segment * kSegmentKeys, first_tile); first_key < end;
          first_key += kTileKeys) {
-      FindGroups(block, first_key, n_keys, tile.k, &tile.v);
-      const int next_key = first_key + kTileKeys;
-      FindGroups(block, next_key < n_keys ? next_key : first_key, n_keys, tile.next_k, nullptr);
-      tile.fresh = true;
+      tiles.Read(first_key, GroupsOf(std::min(kTileKeys, n_keys - first_key)), workspace.copy,
+                 &tile);
       for (int from = 0; from < n; from += kernels_.max_rows) {
         const int count = std::min(n - from, kernels_.max_rows);
         int32_t* const visible = workspace.visible.data();
@@ -213,10 +231,10 @@ class TiledAttention final : public AttentionKernels {
           hidden = HiddenKeys(visible, count, workspace.hidden.data());
           if (hidden[0] >= kTileKeys) continue;
         }
-        tile.n_groups = (seen + kGroupKeys - 1) / kGroupKeys;
+        tile.n_groups = GroupsOf(seen);
         kernels_.attend(
             {workspace.q.data() + static_cast<int64_t>(from) * kRowStride, visible, count, hidden},
-            tile, head_dim(), scale_,
+            tile, scale_,
             {state.max + from, state.sum + from,
              state.out + static_cast<int64_t>(from) * kRowStride});
         tile.fresh = false;
@@ -230,57 +248,36 @@ class TiledAttention final : public AttentionKernels {
     return hidden;
   }
 
-  // Addresses of the groups of the tile at first_key, of which the sequence has n_keys keys in all.
-  // No page beyond those keys is looked up: groups without a key get the address of the last one.
-  void FindGroups(const Block& block, int first_key, int n_keys, const bf16* (&k)[kTileGroups],
-                  const bf16* (*v)[kTileGroups]) const {
-    const KvLayout& layout = *args_->layout;
-    const int32_t* const pages =
-        args_->batch->pages.data() + args_->batch->page_begin[static_cast<size_t>(block.piece)];
-    const int64_t k_offset = layout.KOffset(args_->layer, block.kv_head);
-    const int64_t v_offset = layout.VOffset(args_->layer, block.kv_head);
-    const int64_t k_bytes = layout.KGroupBytes(args_->layer);
-    const int64_t v_bytes = layout.VGroupBytes(args_->layer);
-    for (int j = 0; j < kTileGroups; ++j) {
-      const int key = std::min(first_key + j * kGroupKeys, (n_keys - 1) / kGroupKeys * kGroupKeys);
-      const std::byte* const plane = args_->planes.At(pages[key / layout.page_tokens]);
-      const int64_t group = key % layout.page_tokens / kGroupKeys;
-      k[j] = reinterpret_cast<const bf16*>(plane + k_offset + group * k_bytes);
-      if (v != nullptr) (*v)[j] = reinterpret_cast<const bf16*>(plane + v_offset + group * v_bytes);
-    }
-  }
-
   void PackQueries(const Block& block, float* packed) const {
     for (int row = block.row_begin; row < block.row_end; ++row)
       for (int h = 0; h < group_; ++h, packed += kRowStride)
-        kernels_.pack_query(args_->q + row * args_->q_stride + HeadOffset(block, h), head_dim(),
-                            packed);
+        kernels_.pack_query(args_->q + row * args_->q_stride + Head(block, h) * shape_.key_dim,
+                            shape_.key_dim, packed);
   }
 
   void FoldParked(const Block& block, Workspace& workspace) const {
     const int n = Rows(block);
     const RowState rows = workspace.rows.From(0);
-    Clear(rows, n, head_dim());
+    Clear(rows, n, value_dim());
     for (int segment = FirstSegment(block); segment < EndSegment(block); ++segment)
-      kernels_.fold(parked_.From(ParkedRow(block, segment)), n, head_dim(), scale_.c, rows);
+      kernels_.fold(parked_.From(ParkedRow(block, segment)), n, value_dim(), scale_.c, rows);
     Finish(block, rows);
   }
 
   void Finish(const Block& block, const RowState& rows) const {
     for (int r = 0; r < Rows(block); ++r)
-      kernels_.finish(rows.sum[r], rows.out + r * kRowStride, head_dim(),
+      kernels_.finish(rows.sum[r], rows.out + r * kRowStride, value_dim(),
                       args_->out + (block.row_begin + r / group_) * args_->out_stride +
-                          HeadOffset(block, r % group_));
+                          Head(block, r % group_) * value_dim());
   }
 
-  int64_t HeadOffset(const Block& block, int h) const {
-    return static_cast<int64_t>(block.kv_head * group_ + h) * head_dim();
-  }
+  int64_t Head(const Block& block, int h) const { return block.kv_head * group_ + h; }
 
   const AttentionTileKernels& kernels_;
   const AttentionArgs* args_ = nullptr;  // of the Run in progress
   KvShape shape_;                        // of its layer
   int group_ = 0;                        // query heads per KV head
+  int block_rows_ = kBlockRows;
   ScoreScale scale_{};
   std::vector<Block> blocks_;
   std::vector<Unit> units_;

@@ -24,9 +24,9 @@ struct AttentionArgs {
   int window = 0;           // keys a row sees at most, its own included; 0 = all before it
   double scale = 0;         // 1 / sqrt(head_dim) by default
   double soft_cap = 0;      // of scaled scores: cap * tanh(score / cap); 0 = none
-  const bf16* q = nullptr;  // (n_tokens, q_stride): n_heads * head_dim, after rope
+  const bf16* q = nullptr;  // (n_tokens, q_stride): n_heads * key_dim, after rope
   int64_t q_stride = 0;
-  bf16* out = nullptr;  // (n_tokens, out_stride): n_heads * head_dim
+  bf16* out = nullptr;  // (n_tokens, out_stride): n_heads * value_dim
   int64_t out_stride = 0;
 };
 

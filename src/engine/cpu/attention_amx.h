@@ -12,11 +12,11 @@ template <class Tiles>
 struct TileDot {
   static constexpr int kTileRows = 16;
   static constexpr int kMaxRows = 2 * kTileRows;
-  static constexpr int kMaxSteps = kMaxHeadDim / 32;
+  static constexpr int kMaxSteps = kMaxKeyDim / 32;
   struct Scratch {
     alignas(64) float s[kMaxRows][kTileKeys];
     alignas(64) bf16 p[kMaxRows][kTileKeys];
-    alignas(64) bf16 v[kTileKeys * kMaxHeadDim];   // groups that do not lie beside each other
+    alignas(64) bf16 v[kTileKeys * kMaxValueDim];  // groups that do not lie beside each other
     alignas(64) float out[kMaxRows * kRowStride];  // rows of a tile that has fewer than 16
   };
 
@@ -27,8 +27,8 @@ struct TileDot {
   }
 
   // Rows of a tile beyond the last compute something that nobody reads.
-  static void Scores(const TileRows& rows, const KeyTile& tile, int head_dim, Scratch* scratch) {
-    const int n_steps = (head_dim + 31) / 32;
+  static void Scores(const TileRows& rows, const KeyTile& tile, Scratch* scratch) {
+    const int n_steps = (tile.key_dim + 31) / 32;
     Tiles::Configure();
     for (int j = 0; j < tile.n_groups; j += 2) {
       const bool pair = j + 1 < tile.n_groups;
@@ -48,32 +48,33 @@ struct TileDot {
                        _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(p.v), 16)));
   }
 
-  static void AddValues(Scratch* scratch, int n, const KeyTile& tile, int head_dim, float* out) {
+  static void AddValues(Scratch* scratch, int n, const KeyTile& tile, float* out) {
+    const int value_dim = tile.value_dim;
     const int n_steps = (tile.n_groups + 1) / 2;
     const bf16* pairs[kTileGroups / 2];
-    for (int g = 0; g < n_steps; ++g) pairs[g] = GroupPair(tile, 2 * g, head_dim, scratch);
+    for (int g = 0; g < n_steps; ++g) pairs[g] = GroupPair(tile, 2 * g, scratch);
     if (tile.n_groups % 2 != 0)
       for (int r = 0; r < n; ++r) StoreWeights(scratch, r, tile.n_groups, Splat<Lanes>(0.0f));
     // A tile is stored whole: rows that are not ours must not be written.
     const bool whole = n % kTileRows == 0;
     float* const to = whole ? out : scratch->out;
-    if (!whole) CopyRows(out, n, head_dim, to);
+    if (!whole) CopyRows(out, n, value_dim, to);
     Tiles::Configure();
-    for (int d = 0; d < head_dim; d += 2 * kTileRows) {
-      const bool second = d + kTileRows < head_dim;
+    for (int d = 0; d < value_dim; d += 2 * kTileRows) {
+      const bool second = d + kTileRows < value_dim;
       const bf16* b[2][kMaxSteps];
       for (int g = 0; g < n_steps; ++g) {
         b[0][g] = pairs[g] + 2 * d;
         b[1][g] = pairs[g] + 2 * (second ? d + kTileRows : d);
       }
-      Product(reinterpret_cast<const char*>(scratch->p[0]), kTileKeys * 2, b, 4 * head_dim, n_steps,
-              n > kTileRows, second, false, to + d, kRowStride);
+      Product(reinterpret_cast<const char*>(scratch->p[0]), kTileKeys * 2, b, 4 * value_dim,
+              n_steps, n > kTileRows, second, false, to + d, kRowStride);
       const int j = d / kTileRows;
       if (tile.fresh && j < tile.n_groups)
-        PrefetchGroups(tile.next_k, j, j + 1 < tile.n_groups, head_dim);
+        PrefetchGroups(tile.next_k, j, j + 1 < tile.n_groups, tile.key_dim);
     }
     Tiles::Release();
-    if (!whole) CopyRows(to, n, head_dim, out);
+    if (!whole) CopyRows(to, n, value_dim, out);
   }
 
  private:
@@ -119,8 +120,8 @@ struct TileDot {
 
   // Sixteen V lines (of every sixteen dims) of the groups j and j + 1, in the page if they lie
   // beside each other; a missing second group is zero.
-  static const bf16* GroupPair(const KeyTile& tile, int j, int head_dim, Scratch* scratch) {
-    const int64_t size = static_cast<int64_t>(kGroupKeys) * head_dim;
+  static const bf16* GroupPair(const KeyTile& tile, int j, Scratch* scratch) {
+    const int64_t size = static_cast<int64_t>(kGroupKeys) * tile.value_dim;
     const bool pair = j + 1 < tile.n_groups;
     if (pair && tile.v[j + 1] == tile.v[j] + size) return tile.v[j];
     bf16* const copy = scratch->v + j * size;
@@ -133,16 +134,16 @@ struct TileDot {
   }
 
   static void PrefetchGroups(const bf16* const (&groups)[kTileGroups], int j, bool pair,
-                             int head_dim) {
-    for (int i = 0; i < head_dim * kGroupKeys; i += 32) {
+                             int key_dim) {
+    for (int i = 0; i < key_dim * kGroupKeys; i += 32) {
       Tiles::Prefetch(groups[j] + i);
       if (pair) Tiles::Prefetch(groups[j + 1] + i);
     }
   }
 
-  static void CopyRows(const float* from, int n, int head_dim, float* to) {
+  static void CopyRows(const float* from, int n, int width, float* to) {
     for (int r = 0; r < n; ++r)
-      for (int d = 0; d < head_dim; d += kLanes)
+      for (int d = 0; d < width; d += kLanes)
         Store(to + r * kRowStride + d, Load<Lanes>(from + r * kRowStride + d));
   }
 };

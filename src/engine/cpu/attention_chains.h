@@ -82,15 +82,14 @@ struct ChainDot {
   static void PackQuery(const bf16* q, int head_dim, void* packed) {
     V::PackQuery(q, head_dim, static_cast<Word*>(packed));
   }
-  static void Scores(const TileRows& rows, const KeyTile& tile, int head_dim, Scratch* scratch) {
-    kTable.score[Ahead(tile)][rows.n](static_cast<const Word*>(rows.q), tile, head_dim,
-                                      scratch->s[0]);
+  static void Scores(const TileRows& rows, const KeyTile& tile, Scratch* scratch) {
+    kTable.score[Ahead(tile)][rows.n](static_cast<const Word*>(rows.q), tile, scratch->s[0]);
   }
   static void StoreWeights(Scratch* scratch, int row, int group, Lanes p) {
     V::StoreWeights(p, scratch->p[row] + group * kGroupWords);
   }
-  static void AddValues(Scratch* scratch, int n, const KeyTile& tile, int head_dim, float* out) {
-    kTable.value[Ahead(tile)][n](scratch->p[0], tile, head_dim, out);
+  static void AddValues(Scratch* scratch, int n, const KeyTile& tile, float* out) {
+    kTable.value[Ahead(tile)][n](scratch->p[0], tile, out);
   }
 
  private:
@@ -99,9 +98,9 @@ struct ChainDot {
   // S of R rows x C columns, the first of which is `column` (in vectors from the start of the
   // tile).
   template <bool kAhead, int R, int C>
-  static void ScoreColumns(const Word* q, const KeyTile& tile, int column, int head_dim, float* s) {
+  static void ScoreColumns(const Word* q, const KeyTile& tile, int column, float* s) {
     alignas(64) float even[R * C * V::kWidth];
-    for (int k = 0; k < head_dim; k += 32, q += V::kWords) {
+    for (int k = 0; k < tile.key_dim; k += 32, q += V::kWords) {
       const auto run = [&]<int chain>(Chain<V, R, C>* sums) {
         const bf16* lines[C];
         for (int c = 0; c < C; ++c)
@@ -129,7 +128,8 @@ struct ChainDot {
   // out.
   template <bool kAhead, int R, int C>
   static void ValueColumns(const Word* p, const KeyTile& tile, int group, int n_halves, int column,
-                           int head_dim, float* out) {
+                           float* out) {
+    const int value_dim = tile.value_dim;
     alignas(64) float even[R * C * V::kWidth];
     const auto run = [&]<int chain>(Chain<V, R, C>* sums) {
       sums->Clear();
@@ -138,9 +138,9 @@ struct ChainDot {
         for (int c = 0; c < C; ++c) lines[c] = tile.v[half] + (column + c) * V::kWidth * 2;
         const Word* words = p + half * kGroupWords;
         for (int i = 0; i < kGroupLines; i += V::kStepLines, words += 2) {
-          sums->template Step<chain>(words, kTileWords, lines, 2 * head_dim);
+          sums->template Step<chain>(words, kTileWords, lines, 2 * value_dim);
           for (int c = 0; c < C; ++c) {
-            lines[c] += V::kStepLines * 2 * head_dim;
+            lines[c] += V::kStepLines * 2 * value_dim;
             const int line = (column + c) / kLineColumns * kGroupLines + i;
             if (kAhead && chain == kEven) Prefetch(tile.next_k[half] + line * kLineElements);
           }
@@ -165,18 +165,18 @@ struct ChainDot {
   }
 
   template <bool kAhead, int R>
-  static void ScoreRows(const Word* q, const KeyTile& tile, int head_dim, float* s) {
+  static void ScoreRows(const Word* q, const KeyTile& tile, float* s) {
     InRuns<V::Columns(R)>(tile.n_groups * kLineColumns, [&]<int C>(int column) {
-      ScoreColumns<kAhead, R, C>(q, tile, column, head_dim, s);
+      ScoreColumns<kAhead, R, C>(q, tile, column, s);
     });
   }
 
   template <bool kAhead, int R>
-  static void ValueRows(const Word* p, const KeyTile& tile, int head_dim, float* out) {
+  static void ValueRows(const Word* p, const KeyTile& tile, float* out) {
     for (int group = 0; group < tile.n_groups; group += 2) {
       const int n_halves = tile.n_groups - group < 2 ? 1 : 2;
-      InRuns<V::Columns(R)>(head_dim / V::kWidth, [&]<int C>(int column) {
-        ValueColumns<kAhead, R, C>(p, tile, group, n_halves, column, head_dim, out);
+      InRuns<V::Columns(R)>(tile.value_dim / V::kWidth, [&]<int C>(int column) {
+        ValueColumns<kAhead, R, C>(p, tile, group, n_halves, column, out);
       });
     }
   }
@@ -187,7 +187,7 @@ struct ChainDot {
 
   // The row count is a template argument of the loops: one entry for each, without and with
   // prefetch.
-  using Loop = void (*)(const Word*, const KeyTile&, int, float*);
+  using Loop = void (*)(const Word*, const KeyTile&, float*);
   struct Table {
     Loop score[2][kMaxRows + 1] = {}, value[2][kMaxRows + 1] = {};
   };

@@ -3,11 +3,12 @@
 //
 // Dot is the path's way to the tile order (attention_chains.h):
 //   Dot::kMaxRows, Dot::Scratch (holds S as float s[kMaxRows][kTileKeys]; P where the path wants
-//   it) Dot::Scores(rows, tile, head_dim, &scratch)     S of the tile's groups, all rows
+//   it) Dot::Scores(rows, tile, &scratch)     S of the tile's groups, all rows
 //   Dot::StoreWeights(&scratch, row, group, lanes)  P of sixteen keys, already rounded to bf16
-//   Dot::AddValues(&scratch, n, tile, head_dim, out) out += P V
+//   Dot::AddValues(&scratch, n, tile, out)          out += P V
 #pragma once
 
+#include "engine/cpu/attention_expand.h"
 #include "engine/cpu/attention_tile.h"
 #include "engine/numerics/exp2.h"
 #include "engine/numerics/fold.h"
@@ -97,8 +98,9 @@ float Weigh(typename Dot::Scratch* scratch, int row, int groups, int n_groups, f
 // S -> P of all rows; running maxima and sums, outputs rescaled. Step by step for all rows, so that
 // the latencies of one row hide behind the others.
 template <class Dot>
-void Softmax(typename Dot::Scratch* scratch, const TileRows& rows, int n_groups, int head_dim,
-             float c, const RowState& state) {
+void Softmax(typename Dot::Scratch* scratch, const TileRows& rows, const KeyTile& tile, float c,
+             const RowState& state) {
+  const int n_groups = tile.n_groups;
   int groups[Dot::kMaxRows];
   float max[Dot::kMaxRows], sum[Dot::kMaxRows];
   alignas(64) float rescale[RoundedRows(Dot::kMaxRows)] = {};
@@ -116,7 +118,7 @@ void Softmax(typename Dot::Scratch* scratch, const TileRows& rows, int n_groups,
   for (int r = 0; r < rows.n; ++r) sum[r] = Weigh<Dot>(scratch, r, groups[r], n_groups, max[r], c);
   for (int r = 0; r < rows.n; ++r) {
     state.sum[r] = Fma(state.sum[r], rescale[r], sum[r]);
-    ScaleRow(state.out + r * kRowStride, head_dim, rescale[r]);
+    ScaleRow(state.out + r * kRowStride, tile.value_dim, rescale[r]);
   }
 }
 
@@ -129,16 +131,16 @@ inline void CapScores(float (*s)[kTileKeys], int n, int n_groups, const ScoreSca
 }
 
 template <class Dot>
-void Attend(const TileRows& rows, const KeyTile& tile, int head_dim, const ScoreScale& scale,
+void Attend(const TileRows& rows, const KeyTile& tile, const ScoreScale& scale,
             const RowState& segment) {
   typename Dot::Scratch scratch;
-  Dot::Scores(rows, tile, head_dim, &scratch);
+  Dot::Scores(rows, tile, &scratch);
   if (scale.cap != 0) CapScores(scratch.s, rows.n, tile.n_groups, scale);
-  Softmax<Dot>(&scratch, rows, tile.n_groups, head_dim, scale.c, segment);
-  Dot::AddValues(&scratch, rows.n, tile, head_dim, segment.out);
+  Softmax<Dot>(&scratch, rows, tile, scale.c, segment);
+  Dot::AddValues(&scratch, rows.n, tile, segment.out);
 }
 
-void FoldSegment(const RowState& segment, int n, int head_dim, float c, const RowState& rows) {
+void FoldSegment(const RowState& segment, int n, int value_dim, float c, const RowState& rows) {
   for (int r = 0; r < n; ++r) {
     const float m = segment.max[r], before = rows.max[r];
     if (m == kMinusInfinity) continue;
@@ -149,21 +151,22 @@ void FoldSegment(const RowState& segment, int n, int head_dim, float c, const Ro
     rows.max[r] = max;
     float* const out = rows.out + r * kRowStride;
     const float* const add = segment.out + r * kRowStride;
-    for (int d = 0; d < head_dim; d += kLanes)
+    for (int d = 0; d < value_dim; d += kLanes)
       Store(out + d,
             Fma(Load<Lanes>(out + d), Splat<Lanes>(a), Mul(Load<Lanes>(add + d), Splat<Lanes>(b))));
   }
 }
 
-void FinishRow(float sum, const float* weighted, int head_dim, bf16* out) {
+void FinishRow(float sum, const float* weighted, int value_dim, bf16* out) {
   const Lanes inverse = Splat<Lanes>(1.0f / sum);
-  for (int d = 0; d < head_dim; d += kLanes)
+  for (int d = 0; d < value_dim; d += kLanes)
     StoreBf16(out + d, Add(Mul(Load<Lanes>(weighted + d), inverse), Splat<Lanes>(0.0f)));
 }
 
 template <class Dot>
 constexpr AttentionTileKernels TileKernelsOf() {
-  return {Dot::kMaxRows, Dot::PackQuery, Attend<Dot>, FoldSegment, FinishRow};
+  return {Dot::kMaxRows, Dot::PackQuery, Attend<Dot>,
+          FoldSegment,   FinishRow,      {ExpandKeys, ExpandValues, ValuesOfKeys}};
 }
 
 }  // namespace

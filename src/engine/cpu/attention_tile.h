@@ -16,23 +16,26 @@ inline constexpr int kGroupKeys = 16;     // of the cpu16 page layout
 inline constexpr int kTileKeys = 128;     // of one softmax step
 inline constexpr int kSegmentKeys = 512;  // of one running maximum
 inline constexpr int kTileGroups = kTileKeys / kGroupKeys;
-inline constexpr int kMaxHeadDim = 256;  // and a multiple of 16
+// Widths of a key and a value at most: those of a latent of 512 with 64 dims of rope. Both are
+// multiples of 16.
+inline constexpr int kMaxKeyDim = 576, kMaxValueDim = 512;
 
 // Stride of query, output and state rows in 4-byte units: a constant, so that kernels address
-// twelve rows from one register; 17 cache lines, so that rows do not share L1 sets.
-inline constexpr int kRowStride = kMaxHeadDim + 16;
+// twelve rows from one register; 37 cache lines, so that rows do not share L1 sets.
+inline constexpr int kRowStride = kMaxKeyDim + 16;
 
 // A path may read (never write) so many rows of q beyond the last.
 inline constexpr int kPaddingRows = 15;
 
-// The keys of a tile by groups of 16: K group (head_dim_padded / 2, 16, 2), V group
-// (8, head_dim, 2), bf16. Groups from n_groups on are not read.
+// The keys of a tile by groups of 16: K group (key_dim_padded / 2, 16, 2), V group
+// (8, value_dim, 2), bf16. Groups from n_groups on are not read.
 //
 // fresh: nobody has read the tile just now. A path may then prefetch V while it reads K, and the
 // groups of next_k (as many as this tile's) while it reads V.
 struct KeyTile {
   const bf16* k[kTileGroups];
   const bf16* v[kTileGroups];
+  int key_dim, value_dim;
   int n_groups;
   bool fresh;
   const bf16* next_k[kTileGroups];
@@ -42,7 +45,7 @@ struct KeyTile {
 struct RowState {
   float* max;  // (n)
   float* sum;  // (n)
-  float* out;  // (n, kRowStride), head_dim used
+  float* out;  // (n, kRowStride), value_dim used
 };
 
 struct TileRows {
@@ -62,17 +65,28 @@ struct ScoreScale {
 };
 ScoreScale ScoreScaleOf(double scale, double soft_cap);
 
+// An int8 group has sixteen fp32 scales, one per key, and then whole numbers: K (key_dim, 16),
+// V (16, value_dim). An element is bf16(number * scale).
+struct GroupExpansion {
+  void (*keys)(const void* group, int key_dim, bf16* k);  // zeros beyond key_dim
+  void (*values)(const void* group, int value_dim, bf16* v);
+  // The first value_dim dims of a K group as a V group.
+  void (*values_of_keys)(const bf16* k, int value_dim, bf16* v);
+};
+
 struct AttentionTileKernels {
   int max_rows;
-  // One query row (head_dim) as the path wants it, padded with +0 to a multiple of 32.
-  void (*pack_query)(const bf16* q, int head_dim, void* packed);
+  // One query row (key_dim) as the path wants it, padded with +0 to a multiple of 32.
+  void (*pack_query)(const bf16* q, int key_dim, void* packed);
   // Continues the rows' segment with one tile.
-  void (*attend)(const TileRows& rows, const KeyTile& tile, int head_dim, const ScoreScale& scale,
+  void (*attend)(const TileRows& rows, const KeyTile& tile, const ScoreScale& scale,
                  const RowState& segment);
   // Folds a finished segment into the rows; segments come in ascending order. c: ScoreScale's.
-  void (*fold)(const RowState& segment, int n, int head_dim, float c, const RowState& rows);
-  // out (head_dim) = bf16 of one row's result.
-  void (*finish)(float sum, const float* weighted, int head_dim, bf16* out);
+  void (*fold)(const RowState& segment, int n, int value_dim, float c, const RowState& rows);
+  // out (value_dim) = bf16 of one row's result.
+  void (*finish)(float sum, const float* weighted, int value_dim, bf16* out);
+  // What a page holds in another form, as groups of a KeyTile.
+  GroupExpansion expand;
 };
 
 extern const AttentionTileKernels kAttentionTileAvx2;

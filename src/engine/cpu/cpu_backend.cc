@@ -26,7 +26,7 @@ class CpuBackend : public Backend {
  public:
   CpuBackend(const EngineOptions& options, LoadedModel loaded)
       : model_(std::move(loaded.desc)),
-        layout_(KvLayout::For(model_, KvType::kBf16, options.page_tokens)),
+        layout_(KvLayout::For(model_, options.kv_type(), options.page_tokens)),
         max_step_tokens_(options.max_step_tokens),
         rope_(std::move(loaded.rope)),
         rope_digest_(loaded.rope_digest),
@@ -47,7 +47,10 @@ class CpuBackend : public Backend {
 
   const ModelDesc& model() const override { return model_; }
   const KvLayout& kv_layout() const override { return layout_; }
-  std::string numerics_id() const override { return "v1/cpu-x86/bf16/kv-bf16/l2"; }
+  std::string numerics_id() const override {
+    return layout_.type == KvType::kInt8 ? "v1/cpu-x86/bf16/kv-int8/l2"
+                                         : "v1/cpu-x86/bf16/kv-bf16/l2";
+  }
   uint64_t model_fingerprint() const override {
     return weights_.file->fingerprint() ^ rope_digest_;
   }

@@ -3,7 +3,7 @@
 namespace baton {
 
 const ElementwiseRows& ElementwiseRowsAvx2() {
-  static constexpr ElementwiseRows kRows = {RmsNorm, Rope};
+  static constexpr ElementwiseRows kRows = {RmsNorm, Rope, Quantize};
   return kRows;
 }
 

@@ -3,7 +3,7 @@
 namespace baton {
 
 const ElementwiseRows& ElementwiseRowsAvx512() {
-  static constexpr ElementwiseRows kRows = {RmsNorm, Rope};
+  static constexpr ElementwiseRows kRows = {RmsNorm, Rope, Quantize};
   return kRows;
 }
 

@@ -10,6 +10,9 @@ struct ElementwiseRows {
   void (*rms_norm)(const bf16* x, const float* weight, int64_t n, int64_t n_padded, float eps,
                    bf16* out);
   void (*rope)(bf16* head, int64_t d, const float* cos, const float* sin);
+  // numbers[i] = x[i] / scale to the nearest (even) whole number; the scale, always finite, is
+  // returned. n: a multiple of 16.
+  float (*quantize)(const bf16* x, int64_t n, int8_t* numbers);
 };
 
 const ElementwiseRows& ElementwiseRowsAvx2();
@@ -73,6 +76,26 @@ void Rope(bf16* head, int64_t d, const float* cos, const float* sin) {
   RotatePairs(low.values, high.values, c.values, s.values);
   low.CopyTo(head + whole, rest);
   high.CopyTo(head + half + whole, rest);
+}
+
+float Quantize(const bf16* x, int64_t n, int8_t* numbers) {
+  const Lanes most = Splat<Lanes>(127.0f), least = Splat<Lanes>(-127.0f);
+  Lanes top = Splat<Lanes>(0.0f);
+  for (int64_t i = 0; i < n; i += kLanes) {
+    const Lanes v = LoadBf16<Lanes>(x + i);
+    top = Max(Max(v, Sub(Splat<Lanes>(0.0f), v)), top);
+  }
+  constexpr float kLargestBf16 = 0x1.fep127f;
+  const float largest = FoldMax(top);
+  const float scale = (largest < kLargestBf16 ? largest : kLargestBf16) / 127.0f;
+  const Lanes inverse = Splat<Lanes>(scale > 0 ? 1.0f / scale : 0.0f);
+  for (int64_t i = 0; i < n; i += kLanes) {
+    const Lanes bounded = Min(Max(Mul(LoadBf16<Lanes>(x + i), inverse), least), most);
+    alignas(64) uint32_t bits[kLanes];  // the whole number is in the low bits of the sum
+    Store(reinterpret_cast<float*>(bits), Add(bounded, Splat<Lanes>(0x1.8p23f)));
+    for (int lane = 0; lane < kLanes; ++lane) numbers[i + lane] = static_cast<int8_t>(bits[lane]);
+  }
+  return scale;
 }
 
 }  // namespace
