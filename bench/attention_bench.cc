@@ -10,6 +10,7 @@
 #include "engine/backend.h"
 #include "engine/cpu/aligned_buffer.h"
 #include "engine/cpu/attention.h"
+#include "engine/cpu/elementwise.h"
 #include "engine/cpu/machine_probe.h"
 #include "engine/model_desc.h"
 #include "engine/sampler.h"
@@ -39,25 +40,29 @@ double Fastest(double seconds, const Fn& fn) {
 class Workload {
  public:
   // q_tokens rows at the end of each sequence.
-  Workload(int head_dim, int group, int context, int n_sequences, int q_tokens)
+  Workload(KvType type, int head_dim, int group, int context, int n_sequences, int q_tokens)
       : heads_(kKvHeads * group) {
     ModelDesc model;
     model.n_layers = 1;
     model.n_heads = heads_;
     model.n_kv_heads = kKvHeads;
     model.head_dim = head_dim;
-    layout_ = KvLayout::For(model, KvType::kBf16, 64);
+    layout_ = KvLayout::For(model, type, 64);
     std::vector<bf16> noise(1 << 16);
     std::mt19937 rng(7);
     std::normal_distribution<float> normal;
     for (bf16& x : noise) x = FloatToBf16(normal(rng));
+    const auto noise_at = [&](int64_t i) { return noise[(i * 7 + i / 60000) % noise.size()]; };
     const auto fill = [&](bf16* to, int64_t n) {
-      for (int64_t i = 0; i < n; ++i) to[i] = noise[(i * 7 + i / 60000) % noise.size()];
+      for (int64_t i = 0; i < n; ++i) to[i] = noise_at(i);
     };
     const int pages = layout_.PagesFor(context);
     const int64_t arena_bytes = layout_.page_bytes * pages * n_sequences;
     arena_ = static_cast<bf16*>(arena_memory_.Reserve(static_cast<size_t>(arena_bytes)));
-    fill(arena_, arena_bytes / 2);
+    if (type == KvType::kBf16)
+      fill(arena_, arena_bytes / 2);
+    else
+      WriteTokens(noise, pages * n_sequences);
     const int64_t rows = static_cast<int64_t>(n_sequences) * q_tokens;
     q_.resize(static_cast<size_t>(rows * heads_ * head_dim));
     fill(q_.data(), static_cast<int64_t>(q_.size()));
@@ -70,7 +75,7 @@ class Workload {
     }
     for (int i = context - q_tokens; i < context; ++i) pairs_ += i + 1;
     pairs_ *= static_cast<int64_t>(n_sequences) * heads_;
-    kv_bytes_ = static_cast<int64_t>(n_sequences) * context * kKvHeads * head_dim * 4;
+    kv_bytes_ = arena_bytes * context / (pages * layout_.page_tokens);
   }
 
   double flops() const { return 4.0 * static_cast<double>(pairs_) * layout_.shape(0).key_dim; }
@@ -98,6 +103,17 @@ class Workload {
   }
 
  private:
+  void WriteTokens(const std::vector<bf16>& noise, int n_pages) {
+    const ElementwiseKernels& kernels = GetElementwiseKernels(Isa::kAvx2);
+    const int64_t most = static_cast<int64_t>(noise.size()) - layout_.shape(0).key_dim;
+    int64_t at = 0;
+    for (int page = 0; page < n_pages; ++page)
+      for (int slot = 0; slot < layout_.page_tokens; ++slot)
+        for (int head = 0; head < kKvHeads; ++head, at = (at + 1021) % most)
+          kernels.write_kv(layout_, 0, head, noise.data() + at, noise.data() + (at * 7) % most,
+                           reinterpret_cast<std::byte*>(arena_) + page * layout_.page_bytes, slot);
+  }
+
   int heads_;
   KvLayout layout_;
   AlignedBuffer arena_memory_;
@@ -107,38 +123,40 @@ class Workload {
   int64_t pairs_ = 0, kv_bytes_ = 0;
 };
 
-void MeasurePrefill(const AttentionBenchOptions& o, int threads, int head_dim,
+const char* Suffix(KvType type) { return type == KvType::kInt8 ? "_int8" : ""; }
+
+void MeasurePrefill(const AttentionBenchOptions& o, KvType type, int threads, int head_dim,
                     std::vector<KernelResult>* results) {
   const auto kernels = MakeAttentionKernels(o.isa);
   ComputePool pool(threads, o.spin_us);
   for (int context : o.contexts) {
-    Workload work(head_dim, kGroup, context, 1, std::min(context, kChunk));
+    Workload work(type, head_dim, kGroup, context, 1, std::min(context, kChunk));
     const double before = ProbeDotGflops(o.isa, pool);
     const double s = Fastest(o.seconds, [&] { work.Run(*kernels, pool); });
     const double limit = std::max(before, ProbeDotGflops(o.isa, pool));
-    results->push_back(
-        {absl::StrFormat("attention_prefill_d%d_ctx%d_t%d", head_dim, context, threads),
-         work.flops() / s / 1e9, "GFLOP/s", limit, work.Digest()});
+    results->push_back({absl::StrFormat("attention_prefill%s_d%d_ctx%d_t%d", Suffix(type), head_dim,
+                                        context, threads),
+                        work.flops() / s / 1e9, "GFLOP/s", limit, work.Digest()});
   }
 }
 
-void MeasureDecode(const AttentionBenchOptions& o, int threads, int head_dim,
+void MeasureDecode(const AttentionBenchOptions& o, KvType type, int threads, int head_dim,
                    std::vector<KernelResult>* results) {
   const auto kernels = MakeAttentionKernels(o.isa);
   ComputePool pool(threads, o.spin_us);
   for (int context : o.contexts) {
     // Enough sequences that K and V do not stay in the caches.
     const int n = std::max(1, (256 << 20) / (context * kKvHeads * head_dim * 4));
-    Workload work(head_dim, kGroup, context, n, 1);
+    Workload work(type, head_dim, kGroup, context, n, 1);
     const auto probe = [&] {
       return ProbeReadGbps(pool, work.arena(), static_cast<int64_t>(work.kv_bytes()));
     };
     const double before = probe();
     const double s = Fastest(o.seconds, [&] { work.Run(*kernels, pool); });
     const double limit = std::max(before, probe());
-    results->push_back(
-        {absl::StrFormat("attention_decode_d%d_ctx%d_t%d", head_dim, context, threads),
-         work.kv_bytes() / s / 1e9, "GB/s", limit, work.Digest()});
+    results->push_back({absl::StrFormat("attention_decode%s_d%d_ctx%d_t%d", Suffix(type), head_dim,
+                                        context, threads),
+                        work.kv_bytes() / s / 1e9, "GB/s", limit, work.Digest()});
   }
 }
 
@@ -166,10 +184,11 @@ void MeasureSampler(const AttentionBenchOptions& o, std::vector<KernelResult>* r
 std::vector<KernelResult> MeasureAttention(const AttentionBenchOptions& options) {
   std::vector<KernelResult> results;
   for (int head_dim : {64, 128})
-    for (int threads : options.threads) {
-      MeasurePrefill(options, threads, head_dim, &results);
-      MeasureDecode(options, threads, head_dim, &results);
-    }
+    for (int threads : options.threads)
+      for (KvType type : {KvType::kBf16, KvType::kInt8}) {
+        MeasurePrefill(options, type, threads, head_dim, &results);
+        MeasureDecode(options, type, threads, head_dim, &results);
+      }
   MeasureSampler(options, &results);
   return results;
 }

@@ -1,5 +1,6 @@
 // Speed of the attention and the sampler: prefill in GFLOP/s of visible (query, key) pairs, decode
-// in GB/s of K and V read, beside the limits measured in the same run.
+// in GB/s of K and V read (bf16, and int8 with its scales), beside the limits measured in the same
+// run.
 #pragma once
 
 #include <vector>

@@ -5,7 +5,7 @@
 //   K group: [key_dim_padded / 2][16 tokens][2]     V group: [16 / 2 token pairs][value_dim][2]
 // so that the same bytes serve AVX2, AVX-512 and AMX, whatever page_tokens is.
 // int8: sixteen fp32 scales, one per token, then K [key_dim][16 tokens], V [16 tokens][value_dim];
-// an element is bf16(number * scale).
+// an element is number * scale.
 // fp32 (the plain mode): rows of tokens, K [16 tokens][key_dim_padded], V [16 tokens][value_dim].
 #pragma once
 

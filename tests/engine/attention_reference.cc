@@ -51,7 +51,8 @@ void AddTile(const ReferenceKv& kv, const bf16* q, int first_key, int n_keys, in
              const ReferenceRule& rule, ReferenceState* s) {
   const int d_head = kv.head_dim;
   const float c = Exponent(rule);
-  std::array<float, kTile> score, weight{};
+  const bool is_int8 = !kv.k_scale.empty();
+  std::array<float, kTile> score, weight{}, value_weight{};
   score.fill(kMinusInfinity);
   for (int j = std::max(0, n_hidden); j < n_keys; ++j) {
     const bf16* k = kv.k.data() + static_cast<int64_t>(first_key + j) * d_head;
@@ -60,6 +61,7 @@ void AddTile(const ReferenceKv& kv, const bf16* q, int first_key, int n_keys, in
       acc = TileOrder(
           acc, [&](int i) { return g + i < d_head ? Bf16ToFloat(q[g + i]) : 0.0f; },
           [&](int i) { return g + i < d_head ? Bf16ToFloat(k[g + i]) : 0.0f; });
+    if (is_int8) acc = acc * kv.k_scale[static_cast<size_t>(first_key + j)];
     if (rule.soft_cap != 0) {
       const float cap = static_cast<float>(rule.soft_cap);
       acc = cap * Tanh(acc * static_cast<float>(rule.scale / rule.soft_cap));
@@ -72,14 +74,17 @@ void AddTile(const ReferenceKv& kv, const bf16* q, int first_key, int n_keys, in
   const float shift = -(max * c);
   for (int j = std::max(0, n_hidden); j < n_keys; ++j) {
     const size_t i = static_cast<size_t>(j);
-    weight[i] = RoundBf16(Exp2(__builtin_fmaf(score[i], c, shift)));
+    const float p = Exp2(__builtin_fmaf(score[i], c, shift));
+    weight[i] = RoundBf16(p);
+    value_weight[i] =
+        is_int8 ? RoundBf16(p * kv.v_scale[static_cast<size_t>(first_key + j)]) : weight[i];
   }
   s->sum = __builtin_fmaf(s->sum, a, SumWeights(weight));
   for (int d = 0; d < d_head; ++d) {
     float acc = s->out[static_cast<size_t>(d)] * a;
     for (int g = 0; g < n_keys; g += 32)
       acc = TileOrder(
-          acc, [&](int i) { return weight[static_cast<size_t>(g + i)]; },
+          acc, [&](int i) { return value_weight[static_cast<size_t>(g + i)]; },
           [&](int i) {
             const int64_t key = first_key + g + i;
             return g + i < n_keys ? Bf16ToFloat(kv.v[static_cast<size_t>(key * d_head + d)]) : 0.0f;
@@ -126,13 +131,12 @@ ReferenceInt8 EncodeInt8(const bf16* x, int n) {
   const NumericsMxcsrScope mxcsr;
   float largest = 0;
   for (int i = 0; i < n; ++i) largest = std::max(largest, std::abs(Bf16ToFloat(x[i])));
-  ReferenceInt8 result{std::min(largest, 0x1.fep127f) / 127.0f, {}, {}};
+  ReferenceInt8 result{std::min(largest, 0x1.fep127f) / 127.0f, {}};
   const float inverse = result.scale > 0 ? 1.0f / result.scale : 0.0f;
   for (int i = 0; i < n; ++i) {
     const float quotient = Bf16ToFloat(x[i]) * inverse;
     const float bounded = quotient > -127.0f ? std::min(quotient, 127.0f) : -127.0f;
     result.numbers.push_back(static_cast<int8_t>(std::nearbyint(bounded)));
-    result.read.push_back(FloatToBf16(static_cast<float>(result.numbers.back()) * result.scale));
   }
   return result;
 }

@@ -13,13 +13,14 @@ namespace baton {
 struct ReferenceKv {
   int head_dim = 0;
   std::vector<bf16> k, v;  // (n_keys, head_dim)
+  // Of an int8 layout: k and v are whole numbers, to be multiplied with these (n_keys).
+  std::vector<float> k_scale, v_scale;
 };
 
-// n elements (a multiple of 16) as an int8 page keeps them: their scale and what is read back.
+// n elements (a multiple of 16) as an int8 page keeps them: a scale and whole numbers.
 struct ReferenceInt8 {
   float scale;
   std::vector<int8_t> numbers;
-  std::vector<bf16> read;
 };
 ReferenceInt8 EncodeInt8(const bf16* x, int n);
 

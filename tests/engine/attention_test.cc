@@ -175,7 +175,9 @@ class Arena {
     for (std::vector<bf16>* values : {&kv->k, &kv->v})
       for (size_t at = 0; at < values->size(); at += static_cast<size_t>(kv->head_dim)) {
         const ReferenceInt8 row = EncodeInt8(values->data() + at, kv->head_dim);
-        std::copy(row.read.begin(), row.read.end(), values->begin() + static_cast<int64_t>(at));
+        (values == &kv->k ? kv->k_scale : kv->v_scale).push_back(row.scale);
+        for (size_t i = 0; i < row.numbers.size(); ++i)
+          (*values)[at + i] = FloatToBf16(static_cast<float>(row.numbers[i]));
       }
   }
 

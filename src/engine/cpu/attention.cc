@@ -14,8 +14,8 @@ namespace {
 
 // Query rows of a block: K and V of a tile are read into L2 once for so many.
 constexpr int kBlockRows = 48;
-// The same of a layer whose tiles are copied first: for more rows, as the copy costs more.
-constexpr int kCopiedBlockRows = 192;
+// The same where tiles are made from what the pages hold: for more rows, as that costs more.
+constexpr int kMadeBlockRows = 192;
 // A block that is more than half of a thread's share is split by segments, into units of at least a
 // quarter of that share: else threads would wait for the last block (decode of few sequences).
 constexpr int64_t kWholeBlocksPerThread = 2, kUnitsPerThread = 4;
@@ -54,8 +54,6 @@ void Clear(const RowState& state, int n, int value_dim) {
   for (int r = 0; r < n; ++r) std::fill_n(state.out + r * kRowStride, value_dim, 0.0f);
 }
 
-int GroupsOf(int n_keys) { return (n_keys + kGroupKeys - 1) / kGroupKeys; }
-
 // Rows [row_begin, row_end) of one piece against one KV head.
 struct Block {
   int piece, kv_head, row_begin, row_end;
@@ -73,7 +71,7 @@ struct Workspace {
   Buffer<float> q;
   Buffer<int32_t> visible, hidden;
   StateBuffer segment, rows;
-  TileCopy copy;
+  TileRoom tile;
   void Reserve(int64_t n) {
     q.Reserve((n + kPaddingRows) * kRowStride);
     visible.Reserve(n);
@@ -92,7 +90,7 @@ class TiledAttention final : public AttentionKernels {
     shape_ = args.layout->shape(args.layer);
     group_ = args.n_heads / shape_.heads;
     scale_ = ScoreScaleOf(args.scale, args.soft_cap);
-    block_rows_ = KeyTiles::AreCopied(*args.layout, args.layer) ? kCopiedBlockRows : kBlockRows;
+    block_rows_ = KeyTiles::AreMade(*args.layout, args.layer) ? kMadeBlockRows : kBlockRows;
     CHECK(group_ * shape_.heads == args.n_heads);
     CHECK(shape_.key_dim % 16 == 0 && shape_.key_dim <= kMaxKeyDim);
     CHECK(shape_.value_dim % 16 == 0 && shape_.value_dim <= kMaxValueDim);
@@ -101,7 +99,7 @@ class TiledAttention final : public AttentionKernels {
       workspaces_.resize(static_cast<size_t>(pool.n_threads()));
     for (Workspace& workspace : workspaces_) {
       workspace.Reserve(std::max(block_rows_, group_));
-      workspace.copy.Reserve(*args.layout, args.layer);
+      workspace.tile.Reserve(*args.layout, args.layer);
     }
     parked_.Reserve(n_parked_rows_);
 
@@ -213,12 +211,11 @@ class TiledAttention final : public AttentionKernels {
     const int end = std::min(n_keys, (segment + 1) * kSegmentKeys);
     const int first_tile = FirstKey(block) / kTileKeys * kTileKeys;
     const KeyTiles tiles(*args_->layout, args_->layer, block.kv_head, args_->planes,
-                         PagesOf(block.piece), n_keys, kernels_.expand);
+                         PagesOf(block.piece), n_keys);
     KeyTile tile;
     for (int first_key = std::max(segment * kSegmentKeys, first_tile); first_key < end;
          first_key += kTileKeys) {
-      tiles.Read(first_key, GroupsOf(std::min(kTileKeys, n_keys - first_key)), workspace.copy,
-                 &tile);
+      tiles.Read(first_key, &workspace.tile, &tile);
       for (int from = 0; from < n; from += kernels_.max_rows) {
         const int count = std::min(n - from, kernels_.max_rows);
         int32_t* const visible = workspace.visible.data();
@@ -231,7 +228,7 @@ class TiledAttention final : public AttentionKernels {
           hidden = HiddenKeys(visible, count, workspace.hidden.data());
           if (hidden[0] >= kTileKeys) continue;
         }
-        tile.n_groups = GroupsOf(seen);
+        tile.n_groups = (seen + kGroupKeys - 1) / kGroupKeys;
         kernels_.attend(
             {workspace.q.data() + static_cast<int64_t>(from) * kRowStride, visible, count, hidden},
             tile, scale_,

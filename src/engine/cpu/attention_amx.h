@@ -12,6 +12,7 @@ template <class Tiles>
 struct TileDot {
   static constexpr int kTileRows = 16;
   static constexpr int kMaxRows = 2 * kTileRows;
+  static constexpr bool kPrefetch = true;
   static constexpr int kMaxSteps = kMaxKeyDim / 32;
   struct Scratch {
     alignas(64) float s[kMaxRows][kTileKeys];
@@ -70,7 +71,7 @@ struct TileDot {
       Product(reinterpret_cast<const char*>(scratch->p[0]), kTileKeys * 2, b, 4 * value_dim,
               n_steps, n > kTileRows, second, false, to + d, kRowStride);
       const int j = d / kTileRows;
-      if (tile.fresh && j < tile.n_groups)
+      if (tile.fresh && tile.source == nullptr && j < tile.n_groups)
         PrefetchGroups(tile.next_k, j, j + 1 < tile.n_groups, tile.key_dim);
     }
     Tiles::Release();

@@ -71,6 +71,7 @@ template <class V>
 struct ChainDot {
   using Word = typename V::Word;
   static constexpr int kMaxRows = V::kMaxRows;
+  static constexpr bool kPrefetch = V::kPrefetch;
   static constexpr int kLineColumns = kLanes / V::kWidth;        // vectors of a line
   static constexpr int kTileWords = kTileKeys / 32 * V::kWords;  // of a row of P
   static constexpr int kGroupWords = kTileWords / kTileGroups;
@@ -93,7 +94,9 @@ struct ChainDot {
   }
 
  private:
-  static bool Ahead(const KeyTile& tile) { return V::kPrefetch && tile.fresh; }
+  static bool Ahead(const KeyTile& tile) {
+    return kPrefetch && tile.fresh && tile.source == nullptr;
+  }
 
   // S of R rows x C columns, the first of which is `column` (in vectors from the start of the
   // tile).

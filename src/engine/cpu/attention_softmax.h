@@ -3,7 +3,8 @@
 //
 // Dot is the path's way to the tile order (attention_chains.h):
 //   Dot::kMaxRows, Dot::Scratch (holds S as float s[kMaxRows][kTileKeys]; P where the path wants
-//   it) Dot::Scores(rows, tile, &scratch)     S of the tile's groups, all rows
+//   it); Dot::kPrefetch: whether fresh tiles are worth prefetching
+//   Dot::Scores(rows, tile, &scratch)     S of the tile's groups, all rows
 //   Dot::StoreWeights(&scratch, row, group, lanes)  P of sixteen keys, already rounded to bf16
 //   Dot::AddValues(&scratch, n, tile, out)          out += P V
 #pragma once
@@ -75,21 +76,35 @@ inline void HideFirst(float* s, int n) {
     Store(s + j, n - j < kLanes ? KeepFirst(none, n - j, Load<Lanes>(s + j)) : none);
 }
 
-// P of the row in all groups of the tile; returns their sum. A row without visible keys, or with
-// scores of -inf only (max = -inf), weighs nothing.
+// Of an int8 tile.
+inline const float* KeyScales(const TileSource& source, int group) {
+  return reinterpret_cast<const float*>(source.k[group]);
+}
+inline const float* ValueScales(const TileSource& source, int group) {
+  return reinterpret_cast<const float*>(source.v[group] == nullptr ? source.k[group]
+                                                                   : source.v[group]);
+}
+
+// P of the row in all groups of the tile, times the scales of their values; returns the sum of P. A
+// row without visible keys, or with scores of -inf only (max = -inf), weighs nothing.
 template <class Dot>
-float Weigh(typename Dot::Scratch* scratch, int row, int groups, int n_groups, float max, float c) {
+float Weigh(typename Dot::Scratch* scratch, int row, int groups, const KeyTile& tile, float max,
+            float c) {
   const float* const s = scratch->s[row];
   const Lanes zero = Splat<Lanes>(0.0f);
   if (max == kMinusInfinity) groups = 0;
   const Lanes factor = Splat<Lanes>(c), shift = Splat<Lanes>(-(max * c));
   Lanes p[kTileGroups];
+  const bool is_int8 = tile.source != nullptr && tile.source->is_int8;
   for (int j = 0; j < groups; ++j) {
-    p[j] = RoundWeight(Exp2Bounded(Fma(Load<Lanes>(s + j * kLanes), factor, shift)));
-    Dot::StoreWeights(scratch, row, j, p[j]);
+    const Lanes weight = Exp2Bounded(Fma(Load<Lanes>(s + j * kLanes), factor, shift));
+    p[j] = RoundWeight(weight);
+    Dot::StoreWeights(
+        scratch, row, j,
+        is_int8 ? RoundWeight(Mul(weight, Load<Lanes>(ValueScales(*tile.source, j)))) : p[j]);
   }
   for (int j = groups; j < kTileGroups; ++j) p[j] = zero;
-  for (int j = groups; j < n_groups; ++j) Dot::StoreWeights(scratch, row, j, zero);
+  for (int j = groups; j < tile.n_groups; ++j) Dot::StoreWeights(scratch, row, j, zero);
   const Lanes low = Add(Add(p[0], p[1]), Add(p[2], p[3]));
   const Lanes high = Add(Add(p[4], p[5]), Add(p[6], p[7]));
   return FoldSum(Add(low, high));
@@ -115,7 +130,7 @@ void Softmax(typename Dot::Scratch* scratch, const TileRows& rows, const KeyTile
   }
   for (int r = 0; r < rows.n; r += kLanes)
     Store(rescale + r, Exp2(Load<Lanes>(rescale + r)));  // 0 where `before` was -inf
-  for (int r = 0; r < rows.n; ++r) sum[r] = Weigh<Dot>(scratch, r, groups[r], n_groups, max[r], c);
+  for (int r = 0; r < rows.n; ++r) sum[r] = Weigh<Dot>(scratch, r, groups[r], tile, max[r], c);
   for (int r = 0; r < rows.n; ++r) {
     state.sum[r] = Fma(state.sum[r], rescale[r], sum[r]);
     ScaleRow(state.out + r * kRowStride, tile.value_dim, rescale[r]);
@@ -130,13 +145,26 @@ inline void CapScores(float (*s)[kTileKeys], int n, int n_groups, const ScoreSca
       Store(s[r] + j, SoftCap(Load<Lanes>(s[r] + j), inner, cap));
 }
 
+// Scores of n rows over numbers, times the scales of their keys.
+inline void ScaleScores(float (*s)[kTileKeys], int n, const KeyTile& tile) {
+  for (int j = 0; j < tile.n_groups; ++j) {
+    const Lanes scale = Load<Lanes>(KeyScales(*tile.source, j));
+    for (int r = 0; r < n; ++r)
+      Store(s[r] + j * kLanes, Mul(Load<Lanes>(s[r] + j * kLanes), scale));
+  }
+}
+
 template <class Dot>
 void Attend(const TileRows& rows, const KeyTile& tile, const ScoreScale& scale,
             const RowState& segment) {
   typename Dot::Scratch scratch;
+  const bool make = tile.source != nullptr && tile.fresh;
+  if (make) MakeKeys<Dot::kPrefetch>(tile);
   Dot::Scores(rows, tile, &scratch);
+  if (tile.source != nullptr && tile.source->is_int8) ScaleScores(scratch.s, rows.n, tile);
   if (scale.cap != 0) CapScores(scratch.s, rows.n, tile.n_groups, scale);
   Softmax<Dot>(&scratch, rows, tile, scale.c, segment);
+  if (make) MakeValues<Dot::kPrefetch>(tile);
   Dot::AddValues(&scratch, rows.n, tile, segment.out);
 }
 
@@ -165,8 +193,7 @@ void FinishRow(float sum, const float* weighted, int value_dim, bf16* out) {
 
 template <class Dot>
 constexpr AttentionTileKernels TileKernelsOf() {
-  return {Dot::kMaxRows, Dot::PackQuery, Attend<Dot>,
-          FoldSegment,   FinishRow,      {ExpandKeys, ExpandValues, ValuesOfKeys}};
+  return {Dot::kMaxRows, Dot::PackQuery, Attend<Dot>, FoldSegment, FinishRow};
 }
 
 }  // namespace

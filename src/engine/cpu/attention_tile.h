@@ -6,6 +6,7 @@
 // one KV head. See engine reference 5.4 for the arithmetic.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "engine/numerics/bf16.h"
@@ -27,11 +28,29 @@ inline constexpr int kRowStride = kMaxKeyDim + 16;
 // A path may read (never write) so many rows of q beyond the last.
 inline constexpr int kPaddingRows = 15;
 
+// A tile that the pages hold in another form: int8, or values in keys, or both. The first rows that
+// meet the tile make new_k and new_v, which its k and v point to.
+//
+// An int8 group has sixteen fp32 scales, one per key, and then whole numbers: K (key_dim, 16),
+// V (16, value_dim). The chains run over the numbers; a key's scale multiplies its score, a value's
+// scale its weight (before the weight is rounded to bf16, and not in the sum of weights).
+struct TileSource {
+  bool is_int8;
+  int n_groups;                     // of all rows that will meet the tile
+  const std::byte* k[kTileGroups];  // groups in the pages
+  const std::byte* v[kTileGroups];  // null: the values are the first value_dim dims of the keys
+  const std::byte* next_k[kTileGroups];  // worth prefetching: of the tile after this one
+  const std::byte* next_v[kTileGroups];
+  bf16* new_k[kTileGroups];  // int8 only
+  bf16* new_v[kTileGroups];
+};
+inline constexpr int kInt8ScaleBytes = 4 * kGroupKeys;  // in front of the numbers
+
 // The keys of a tile by groups of 16: K group (key_dim_padded / 2, 16, 2), V group
 // (8, value_dim, 2), bf16. Groups from n_groups on are not read.
 //
 // fresh: nobody has read the tile just now. A path may then prefetch V while it reads K, and the
-// groups of next_k (as many as this tile's) while it reads V.
+// groups of next_k (as many as this tile's) while it reads V; a source is used.
 struct KeyTile {
   const bf16* k[kTileGroups];
   const bf16* v[kTileGroups];
@@ -39,6 +58,7 @@ struct KeyTile {
   int n_groups;
   bool fresh;
   const bf16* next_k[kTileGroups];
+  const TileSource* source = nullptr;  // null: k and v lie in the pages
 };
 
 // Softmax state of rows: running maximum, sum of weights, weighted sum of values.
@@ -65,15 +85,6 @@ struct ScoreScale {
 };
 ScoreScale ScoreScaleOf(double scale, double soft_cap);
 
-// An int8 group has sixteen fp32 scales, one per key, and then whole numbers: K (key_dim, 16),
-// V (16, value_dim). An element is bf16(number * scale).
-struct GroupExpansion {
-  void (*keys)(const void* group, int key_dim, bf16* k);  // zeros beyond key_dim
-  void (*values)(const void* group, int value_dim, bf16* v);
-  // The first value_dim dims of a K group as a V group.
-  void (*values_of_keys)(const bf16* k, int value_dim, bf16* v);
-};
-
 struct AttentionTileKernels {
   int max_rows;
   // One query row (key_dim) as the path wants it, padded with +0 to a multiple of 32.
@@ -85,8 +96,6 @@ struct AttentionTileKernels {
   void (*fold)(const RowState& segment, int n, int value_dim, float c, const RowState& rows);
   // out (value_dim) = bf16 of one row's result.
   void (*finish)(float sum, const float* weighted, int value_dim, bf16* out);
-  // What a page holds in another form, as groups of a KeyTile.
-  GroupExpansion expand;
 };
 
 extern const AttentionTileKernels kAttentionTileAvx2;
