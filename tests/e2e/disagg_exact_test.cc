@@ -115,6 +115,21 @@ TEST_CASE("two ranks of a relay = local, for any chunk and page size, alone and 
   }
 }
 
+TEST_CASE("KV in int8: two workers, and two ranks of a relay = local") {
+  const std::vector<GenerateRequest> requests = Requests(16, 500);
+  EngineOptions engine = Engine(kTiny, 16);
+  engine.kv_dtype = "int8";
+  static const std::vector<SequentialTokens> expected = Reference(engine, requests);
+  InProcessOptions options;
+  options.engine = engine;
+  options.chunk_tokens = 64;
+  options.relay_min_tokens = GENERATE(0, 17);
+  CAPTURE(options.relay_min_tokens);
+  InProcessCluster cluster(options);
+  CheckAll(cluster.RunAll(requests), expected);
+  REQUIRE((cluster.View().relays > 0) == (options.relay_min_tokens > 0));
+}
+
 TEST_CASE("every ISA path of this machine, and cross-checked with the local engine") {
   const std::vector<GenerateRequest> requests = Requests(12, 500);
   const std::vector<SequentialTokens> expected = Reference(Engine(kTiny), requests);

@@ -53,6 +53,26 @@ struct Piece {
   int sequence, begin, end;
 };
 
+// What the pages of an int8 layout hold of it.
+void RoundToInt8(ReferenceKv* kv) {
+  for (std::vector<bf16>* values : {&kv->k, &kv->v})
+    for (size_t at = 0; at < values->size(); at += static_cast<size_t>(kv->head_dim)) {
+      const ReferenceInt8 row = EncodeInt8(values->data() + at, kv->head_dim);
+      (values == &kv->k ? kv->k_scale : kv->v_scale).push_back(row.scale);
+      for (size_t i = 0; i < row.numbers.size(); ++i)
+        (*values)[at + i] = FloatToBf16(static_cast<float>(row.numbers[i]));
+    }
+}
+
+double RelativeError(const std::vector<bf16>& row, const std::vector<double>& exact) {
+  double error = 0, norm = 0;
+  for (size_t d = 0; d < exact.size(); ++d) {
+    error += std::pow(double{Bf16ToFloat(row[d])} - exact[d], 2);
+    norm += exact[d] * exact[d];
+  }
+  return std::sqrt(error / norm);
+}
+
 // Sequences in an arena whose other pages hold NaN.
 class Arena {
  public:
@@ -168,17 +188,6 @@ class Arena {
     GetElementwiseKernels(Isa::kAvx2)
         .write_kv(layout_, kLayer, head, kv.k.data() + i * shape_.head_dim,
                   kv.v.data() + i * shape_.head_dim, plane, i % layout_.page_tokens);
-  }
-
-  // What the pages of an int8 layout hold of it.
-  static void RoundToInt8(ReferenceKv* kv) {
-    for (std::vector<bf16>* values : {&kv->k, &kv->v})
-      for (size_t at = 0; at < values->size(); at += static_cast<size_t>(kv->head_dim)) {
-        const ReferenceInt8 row = EncodeInt8(values->data() + at, kv->head_dim);
-        (values == &kv->k ? kv->k_scale : kv->v_scale).push_back(row.scale);
-        for (size_t i = 0; i < row.numbers.size(); ++i)
-          (*values)[at + i] = FloatToBf16(static_cast<float>(row.numbers[i]));
-      }
   }
 
   std::byte* Page(int32_t id) {
@@ -513,6 +522,26 @@ TEST_CASE("a sum in another order is noticed") {
   CHECK_FALSE(Same(c.Run(kWrongOrderAttention), c.Reference()));
 }
 
+TEST_CASE("int8 keys and values are close to softmax attention in double on what was written") {
+  std::mt19937 rng = FreshRng();
+  for (int head_dim : {64, 128}) {
+    Arena exact({head_dim, 1, 1, 64}, {1200}, rng);
+    const Sequence& s = exact.sequence(0);
+    ReferenceKv rounded = s.kv[0];
+    RoundToInt8(&rounded);
+    for (int position : {0, 100, 1199}) {
+      const bf16* const q = s.q.data() + position * head_dim;
+      std::vector<bf16> row(static_cast<size_t>(head_dim));
+      ReferenceAttention(rounded, q, position, exact.Rule(), row.data());
+      const double error = RelativeError(row, ExactAttention(s.kv[0], q, position, exact.Rule()));
+      INFO("D " << head_dim << ", position " << position << ", error " << error);
+      // A number is off by at most half of max / 127; of normal values about 0.7 % of their size.
+      CHECK(error < 0.02);
+      CHECK(error > 1e-3);
+    }
+  }
+}
+
 TEST_CASE("the reference is close to softmax attention in double") {
   std::mt19937 rng = FreshRng();
   for (int head_dim : {64, 80, 128}) {
@@ -522,13 +551,8 @@ TEST_CASE("the reference is close to softmax attention in double") {
       const std::vector<bf16> row = arena.Reference(0, position);
       const std::vector<double> exact =
           ExactAttention(s.kv[0], s.q.data() + position * head_dim, position, arena.Rule());
-      double error = 0, norm = 0;
-      for (size_t d = 0; d < exact.size(); ++d) {
-        error += std::pow(double{Bf16ToFloat(row[d])} - exact[d], 2);
-        norm += exact[d] * exact[d];
-      }
       INFO("D " << head_dim << ", position " << position);
-      CHECK(std::sqrt(error / norm) < 5e-3);  // bf16 has 2^-9 per rounding
+      CHECK(RelativeError(row, exact) < 5e-3);  // bf16 has 2^-9 per rounding
     }
   }
 }

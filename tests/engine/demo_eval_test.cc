@@ -30,9 +30,10 @@ struct Score {
   int n = 0, correct = 0, correct_fp32 = 0;
 };
 
-Score Evaluate(int stride) {
-  absl::StatusOr<std::unique_ptr<LocalEngine>> engine =
-      LocalEngine::Create(DemoOptions("bf16"), kBatch * 40);
+Score Evaluate(int stride, const std::string& kv_dtype) {
+  EngineOptions options = DemoOptions("bf16");
+  options.kv_dtype = kv_dtype;
+  absl::StatusOr<std::unique_ptr<LocalEngine>> engine = LocalEngine::Create(options, kBatch * 40);
   REQUIRE(engine.ok());
   std::vector<EvalPrompt> prompts;
   int index = 0;
@@ -56,15 +57,15 @@ Score Evaluate(int stride) {
       score.correct_fp32 += prompts[first + i].is_correct_fp32;
     }
   }
-  std::printf("every %d. prompt: %d of %d right, transformers fp32 %d\n", stride, score.correct,
-              score.n, score.correct_fp32);
+  std::printf("every %d. prompt, KV %s: %d of %d right, transformers fp32 %d\n", stride,
+              kv_dtype.c_str(), score.correct, score.n, score.correct_fp32);
   return score;
 }
 
 }  // namespace
 
 TEST_CASE("the demo model answers every eighth evaluation prompt as well as the reference") {
-  const Score score = Evaluate(8);
+  const Score score = Evaluate(8, GENERATE("bf16", "int8"));
   CHECK(score.n > 100);
   // One point of about a hundred.
   CHECK(std::abs(score.correct - score.correct_fp32) <= 1);
@@ -72,9 +73,15 @@ TEST_CASE("the demo model answers every eighth evaluation prompt as well as the 
 
 TEST_CASE("the demo model answers all evaluation prompts within a point of the reference",
           "[.][full]") {
-  const Score score = Evaluate(1);
+  const Score score = Evaluate(1, "bf16");
   CHECK(score.n == 850);
   CHECK(100.0 * std::abs(score.correct - score.correct_fp32) / score.n <= 1.0);
+}
+
+TEST_CASE("KV in int8 loses at most 1.5 points of all evaluation prompts", "[.][full]") {
+  const Score score = Evaluate(1, "int8");
+  CHECK(score.n == 850);
+  CHECK(100.0 * (score.correct_fp32 - score.correct) / score.n <= 1.5);
 }
 
 TEST_CASE("the demo model's greedy tokens equal the reference step by step") {

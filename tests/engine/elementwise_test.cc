@@ -145,6 +145,71 @@ TEST_CASE("write_kv puts every element where kv_layout.h says and touches nothin
   }
 }
 
+// As write_kv encodes: the scale is the largest magnitude / 127.
+struct Encoded {
+  float scale = 0;
+  std::vector<int8_t> numbers;
+};
+Encoded Int8Of(const std::vector<bf16>& x) {
+  Encoded result;
+  float largest = 0;
+  for (bf16 v : x) largest = std::max(largest, std::abs(Bf16ToFloat(v)));
+  result.scale = largest / 127.0f;
+  for (bf16 v : x) {
+    const float quotient = Bf16ToFloat(v) * (1.0f / result.scale);
+    result.numbers.push_back(static_cast<int8_t>(std::nearbyint(std::min(quotient, 127.0f))));
+  }
+  return result;
+}
+
+TEST_CASE("write_kv encodes int8 with a scale per token and head, alike on every path") {
+  const NumericsMxcsrScope mxcsr;
+  std::mt19937 rng(std::random_device{}());
+  for (int d : {16, 64, 80, 128}) {
+    const KvLayout layout = KvLayout::Of({{3, d, d}}, KvType::kInt8, 32);
+    std::vector<std::byte> expected(static_cast<size_t>(layout.planes[0].bytes), std::byte{0x7f});
+    std::vector<std::vector<std::byte>> planes(SupportedIsas().size(), expected);
+    for (int slot : {0, 1, 5, 15, 16, 31}) {
+      const std::vector<bf16> k = RandomRow(rng, d), v = RandomRow(rng, d);
+      for (size_t i = 0; i < planes.size(); ++i)
+        GetElementwiseKernels(SupportedIsas()[i])
+            .write_kv(layout, 0, 1, k.data(), v.data(), planes[i].data(), slot);
+      const Encoded key = Int8Of(k), value = Int8Of(v);
+      std::byte* const k_group =
+          expected.data() + layout.KOffset(0, 1) + slot / 16 * layout.KGroupBytes(0);
+      std::byte* const v_group =
+          expected.data() + layout.VOffset(0, 1) + slot / 16 * layout.VGroupBytes(0);
+      std::memcpy(k_group + slot % 16 * 4, &key.scale, 4);
+      std::memcpy(v_group + slot % 16 * 4, &value.scale, 4);
+      for (int i = 0; i < d; ++i) {
+        k_group[64 + i * 16 + slot % 16] = static_cast<std::byte>(key.numbers[i]);
+        v_group[64 + slot % 16 * d + i] = static_cast<std::byte>(value.numbers[i]);
+      }
+    }
+    for (const auto& plane : planes) REQUIRE(plane == expected);
+  }
+}
+
+TEST_CASE("int8 of zeros and of what is not finite has a finite scale") {
+  const NumericsMxcsrScope mxcsr;
+  const KvLayout layout = KvLayout::Of({{1, 16, 16}}, KvType::kInt8, 16);
+  for (const bf16 odd :
+       {bf16{0}, bf16{0x8000}, bf16{0x0001}, bf16{0x7f80}, bf16{0xff80}, bf16{0x7fc0}}) {
+    std::vector<bf16> k(16, 0), v(16, 0);
+    k[3] = v[7] = odd;
+    std::vector<std::byte> first;
+    for (Isa isa : SupportedIsas()) {
+      std::vector<std::byte> plane(static_cast<size_t>(layout.planes[0].bytes));
+      GetElementwiseKernels(isa).write_kv(layout, 0, 0, k.data(), v.data(), plane.data(), 0);
+      const float scale = *reinterpret_cast<const float*>(plane.data());
+      CHECK(std::isfinite(scale));
+      CHECK((scale == 0) == ((odd & 0x7f80) != 0x7f80 || odd == 0x7fc0));
+      if (first.empty()) first = plane;
+      CHECK(plane == first);
+    }
+  }
+}
+
 TEST_CASE("exp2 is exact at integers and within 1.8e-7 elsewhere") {
   const NumericsMxcsrScope mxcsr;
   CHECK(Exp2(0.0f) == 1.0f);

@@ -39,6 +39,7 @@ struct Setting {
   Isa isa = Isa::kAvx2;
   int threads = 1;
   int page_tokens = 64;
+  std::string kv_dtype = "bf16";
 };
 
 std::vector<Isa> Paths() {
@@ -51,6 +52,7 @@ std::unique_ptr<LocalEngine> MakeEngine(const std::string& model, const Setting&
   EngineOptions options;
   options.model = model;
   options.dtype = dtype;
+  options.kv_dtype = dtype == "fp32" ? "bf16" : setting.kv_dtype;
   options.isa = dtype == "fp32" ? "auto" : std::string(IsaName(setting.isa));
   options.threads = setting.threads;
   options.page_tokens = setting.page_tokens;
@@ -148,12 +150,33 @@ TEST_CASE("nor do they in the other families") {
   }
 }
 
+TEST_CASE("nor do they with KV in int8") {
+  const std::string name = GENERATE("tiny", "qwen3", "mistral_window");
+  const std::vector<Isa> paths = Paths();
+  const auto engine_of = [&](Isa isa, int threads, int page_tokens) {
+    return MakeEngine(ModelOf(name), {isa, threads, page_tokens, "int8"});
+  };
+  const auto first = engine_of(paths[0], 1, 64);
+  CHECK(first->backend().numerics_id() == "v1/cpu-x86/bf16/kv-int8/l2");
+  const std::vector<LocalRequest> requests = MakeRequests(VocabOf(*first));
+  const Trace reference = Run(*first, requests, 1, 0);
+  CHECK(Run(*MakeEngine(ModelOf(name), {paths[0], 1, 64}), requests, 1, 0) != reference);
+  const int pages[] = {16, 32, 64}, chunks[] = {1, 7, 64, 0}, batches[] = {17, 32, 2, 1};
+  for (size_t p = 0; p < paths.size(); ++p)
+    for (int i = 0; i < 4; ++i) {
+      INFO(name << " " << IsaName(paths[p]) << " chunk " << chunks[i]);
+      const auto engine = engine_of(paths[p], 1 + i % 2, pages[(p + i) % 3]);
+      CHECK((Run(*engine, requests, batches[i], chunks[i]) == reference));
+    }
+}
+
 TEST_CASE("a token's logits are the same decoded or read as prompt") {
   const std::string name = GENERATE(from_range(kGoldenModels));
   const std::string model = ModelOf(name);
-  const std::string dtype = GENERATE("bf16", "fp32");
+  const std::string dtype = GENERATE("bf16", "fp32", "int8 KV");
   INFO(model << " " << dtype);
-  const auto engine = MakeEngine(model, {Paths().back(), 2, 16}, dtype);
+  const Setting setting{Paths().back(), 2, 16, dtype == "int8 KV" ? "int8" : "bf16"};
+  const auto engine = MakeEngine(model, setting, dtype == "fp32" ? "fp32" : "bf16");
   LocalRequest request = MakeRequests(VocabOf(*engine))[5];
   request.max_tokens = 48;
   const absl::StatusOr<Generation> decoded = engine->Generate(request);

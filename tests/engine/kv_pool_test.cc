@@ -30,7 +30,7 @@ std::unique_ptr<KvPool> MakePool(int n_pages) {
 TEST_CASE("the blocks of a page lie one after the other without overlap") {
   for (const int head_dim : {16, 64, 80, 128}) {
     for (const int page_tokens : {16, 32, 64}) {
-      for (const KvType type : {KvType::kBf16, KvType::kFp32}) {
+      for (const KvType type : {KvType::kBf16, KvType::kInt8, KvType::kFp32}) {
         const KvLayout layout = KvLayout::For(Model(head_dim), type, page_tokens);
         CHECK(layout.shape(0).key_dim_padded() % 32 == 0);
         const int groups = page_tokens / KvLayout::kGroupTokens;
@@ -57,6 +57,9 @@ TEST_CASE("the blocks of a page lie one after the other without overlap") {
   }
   const KvLayout layout = KvLayout::For(Model(64), KvType::kBf16, 64);
   CHECK(layout.KGroupBytes(0) == 16 * 64 * 2);
+  const KvLayout int8 = KvLayout::For(Model(80), KvType::kInt8, 64);  // keys are not padded
+  CHECK(int8.KGroupBytes(0) == 16 * (4 + 80));
+  CHECK(int8.VGroupBytes(0) == 16 * (4 + 80));
   CHECK(layout.PagesFor(0) == 0);
   CHECK(layout.PagesFor(1) == 1);
   CHECK(layout.PagesFor(64) == 1);
@@ -68,6 +71,7 @@ TEST_CASE("layout ids tell apart what must not be mixed") {
   CHECK(id == KvLayout::For(Model(64), KvType::kBf16, 64).layout_id());
   CHECK(id != KvLayout::For(Model(64), KvType::kBf16, 32).layout_id());
   CHECK(id != KvLayout::For(Model(64), KvType::kFp32, 64).layout_id());
+  CHECK(id != KvLayout::For(Model(64), KvType::kInt8, 64).layout_id());
   CHECK(id != KvLayout::For(Model(32), KvType::kBf16, 64).layout_id());
   const auto id_of = [](std::vector<KvShape> shapes) {
     return KvLayout::Of(std::move(shapes), KvType::kBf16, 64).layout_id();
