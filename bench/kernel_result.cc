@@ -34,6 +34,7 @@ void PrintKernelTable(std::string_view title, const std::vector<KernelResult>& r
   for (const KernelResult& r : results) {
     std::printf("  %-44s %9.1f %-8s", r.name.c_str(), r.value, r.unit.c_str());
     if (r.limit > 0) std::printf(" %5.1f %% of %.1f", Percent(r), r.limit);
+    if (!r.note.empty()) std::printf("  %s", r.note.c_str());
     std::printf("\n");
   }
 }

@@ -17,8 +17,9 @@ struct KernelResult {
   std::string name;
   double value = 0;
   std::string unit;
-  double limit = 0;    // in the same unit, measured in the same run; 0 = not known
-  std::string digest;  // of the output, where equal bits are promised
+  double limit = 0;         // in the same unit, measured in the same run; 0 = not known
+  std::string digest = {};  // of the output, where equal bits are promised
+  std::string note = {};    // for the table's reader
 };
 
 // An error if the value is above its limit: then the limit was not measured right.

@@ -5,10 +5,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <numeric>
+#include <cstdlib>
+#include <fstream>
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "bench/step_work.h"
 #include "common/check.h"
 #include "engine/cpu/isa.h"
 #include "engine/cpu/machine_probe.h"
@@ -21,28 +24,39 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kDigestSteps = 8;  // decode steps that a digest covers
-constexpr int kMostSteps = 256;  // decode steps of one measurement
+// Decode steps of one sample: as many as fit into the time, at most kSampleSteps.
+constexpr int kSampleSteps = 8;
+constexpr double kSampleSeconds = 0.1;
+constexpr int64_t kLeastProbeBytes = int64_t{1} << 20;
+constexpr double kTwoStates = 1.25;    // bandwidths this far apart are two states of the machine
+constexpr double kMostMemoryMb = 300;  // of a worker, beside weights and KV
 
 double SecondsSince(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// Multiply-adds count twice. Linear layers of one token, LM head of one row, and attention of one
-// (query, key) pair over all layers and heads.
-struct Work {
-  double token, head, pair;
-  double weight_bytes;    // read by a decode step
-  double kv_token_bytes;  // of one position in all layers
+int MostDecodeSteps(const StepBenchOptions& options) {
+  return std::max(kDigestSteps, options.samples * kSampleSteps);
+}
 
-  explicit Work(const ModelDesc& m) {
-    const double h = m.hidden, q = m.q_width(), kv = m.kv_width();
-    const double layer = h * (q + 2 * kv) + q * h + 3 * h * m.intermediate;
-    token = 2 * layer * m.n_layers;
-    head = 2 * h * m.vocab;
-    pair = 4 * q * m.n_layers;
-    weight_bytes = 2 * (layer * m.n_layers + h * m.vocab);
-    kv_token_bytes = 2 * 2 * kv * m.n_layers;
+// Of this process. Pages of files do not count.
+absl::StatusOr<int64_t> ResidentAnonymousBytes() {
+  std::ifstream status("/proc/self/status");
+  int64_t kib = 0, found = 0;
+  for (std::string line; std::getline(status, line);) {
+    if (line.rfind("RssAnon:", 0) != 0 && line.rfind("RssShmem:", 0) != 0) continue;
+    kib += std::atoll(line.c_str() + line.find(':') + 1);
+    ++found;
   }
+  if (found != 2) return absl::UnavailableError("/proc/self/status does not tell resident memory");
+  return kib * 1024;
+}
+
+// A decode measurement: steps between two probes of the bandwidth.
+struct DecodeSample {
+  double rate, limit;  // tokens per second
+  double gbps;         // of the faster probe
+  double share() const { return rate / limit; }
 };
 
 // One sequence of made-up tokens.
@@ -59,56 +73,88 @@ class StepBench {
         backend_(std::move(backend)),
         pool_(std::move(pool)),
         probe_threads_(std::move(probe_threads)),
-        work_(backend_->model()) {
+        work_(backend_->model(), backend_->kv_layout(), backend_->weight_memory().bytes),
+        probe_(std::clamp(backend_->weight_memory().bytes, kLeastProbeBytes, kProbeBytes)) {
     backend_->SetPool(pool_.get());
   }
 
-  KernelResult Prefill(int n) {
-    const double gflops = ProbeGflops();
+  // The chunks take turns, so that what changes on the machine changes for all.
+  std::vector<KernelResult> Prefill(int n) {
+    double roof = ProbeGflops();
     Sequence sequence = Make(0, n);
-    double best = 1e30;
-    uint64_t digest = 0;
+    std::vector<double> best(options_.chunks.size(), 1e30);
+    std::vector<uint64_t> digests(options_.chunks.size());
     const Clock::time_point begin = Clock::now();
     do {
-      const Clock::time_point run = Clock::now();
-      RunPrompt(sequence, n, true);
-      best = std::min(best, SecondsSince(run));
-      digest = LogitsDigest(backend_->logits(0), 0);
-    } while (SecondsSince(begin) < options_.seconds);
+      for (size_t i = 0; i < options_.chunks.size(); ++i) {
+        const Clock::time_point run = Clock::now();
+        RunPrompt(sequence, n, options_.chunks[i], true);
+        best[i] = std::min(best[i], SecondsSince(run));
+        digests[i] = LogitsDigest(backend_->logits(0), 0);
+      }
+    } while (SecondsSince(begin) < options_.seconds * static_cast<double>(best.size()));
     pool_->Give(sequence.pages);
-    const double flops = n * work_.token + work_.head + work_.pair * n * (n + 1.0) / 2;
-    return {absl::StrFormat("prefill_%d", n), n / best, "tok/s", n * gflops * 1e9 / flops,
-            absl::StrFormat("%016x", digest)};
+    roof = std::max(roof, ProbeGflops());
+    const double limit = n * roof * 1e9 / work_.PrefillFlops(n);
+    std::vector<KernelResult> results;
+    for (size_t i = 0; i < best.size(); ++i) {
+      const std::string chunk =
+          best.size() > 1 ? absl::StrFormat("_chunk_%d", options_.chunks[i]) : "";
+      results.push_back({absl::StrFormat("prefill_%d%s", n, chunk), n / best[i], "tok/s", limit,
+                         absl::StrFormat("%016x", digests[i]),
+                         absl::StrFormat("roof %.0f GFLOP/s", roof)});
+    }
+    return results;
   }
 
   KernelResult Decode(int batch) {
-    const double gbps = ProbeGbps();
     std::vector<Sequence> sequences;
     for (int i = 0; i < batch; ++i) {
-      sequences.push_back(Make(i, options_.context + kMostSteps));
-      RunPrompt(sequences.back(), options_.context, false);
+      sequences.push_back(Make(i, options_.context + MostSteps()));
+      RunPrompt(sequences.back(), options_.context, options_.chunks[0], false);
     }
-    std::vector<double> steps;
+    const double roof = ProbeGflops();
+    std::vector<DecodeSample> samples;
     uint64_t digest = 0;
-    const Clock::time_point begin = Clock::now();
-    while (
-        static_cast<int>(steps.size()) < kMostSteps &&
-        (static_cast<int>(steps.size()) < kDigestSteps || SecondsSince(begin) < options_.seconds)) {
-      const Clock::time_point step = Clock::now();
-      RunDecodeStep(sequences, options_.context + static_cast<int>(steps.size()));
-      steps.push_back(SecondsSince(step));
-      if (static_cast<int>(steps.size()) <= kDigestSteps) {
-        digest = LogitsDigest(backend_->logits(0), digest);
-      }
+    int step = 0;
+    double before = ProbeGbps();
+    for (int i = 0; i < options_.samples; ++i) {
+      const int first = step;
+      const Clock::time_point begin = Clock::now();
+      do {
+        RunDecodeStep(sequences, options_.context + step);
+        if (step++ < kDigestSteps) digest = LogitsDigest(backend_->logits(0), digest);
+      } while (step < first + kSampleSteps && SecondsSince(begin) < kSampleSeconds);
+      const double seconds = SecondsSince(begin) / (step - first);
+      const double after = ProbeGbps();
+      samples.push_back(
+          SampleOf(batch, batch / seconds, (first + step) / 2.0, std::max(before, after), roof));
+      before = after;
     }
-    const double keys = options_.context + static_cast<double>(steps.size()) / 2;
+    while (step < kDigestSteps) {
+      RunDecodeStep(sequences, options_.context + step++);
+      digest = LogitsDigest(backend_->logits(0), digest);
+    }
     for (const Sequence& sequence : sequences) pool_->Give(sequence.pages);
-    std::nth_element(steps.begin(), steps.begin() + steps.size() / 2, steps.end());
-    const double median = steps[steps.size() / 2];
-    const double bytes = work_.weight_bytes + batch * keys * work_.kv_token_bytes;
-    return {absl::StrFormat("decode_%d", batch), batch / median, "tok/s",
-            batch * gbps * 1e9 / bytes, absl::StrFormat("%016x", digest)};
+    return ResultOf(absl::StrFormat("decode_%d", batch), samples, digest);
   }
+
+  // Of this process, beside packed weights, KV pool and the memory that the probe reads.
+  absl::StatusOr<KernelResult> Memory() const {
+    ASSIGN_OR_RETURN(const int64_t resident, ResidentAnonymousBytes());
+    const WeightMemory weights = backend_->weight_memory();
+    const int64_t beside = resident - pool_->layout().page_bytes * pool_->total() - probe_.bytes() -
+                           (weights.is_shared ? 0 : weights.bytes);
+    return KernelResult{"memory_beside_weights_and_kv",
+                        static_cast<double>(beside) / 1e6,
+                        "MB",
+                        kMostMemoryMb,
+                        "",
+                        ""};
+  }
+
+  // Whether decoding has to read more than the caches of any machine hold.
+  bool IsLarge() const { return backend_->weight_memory().bytes > kProbeBytes; }
 
   const Backend& backend() const { return *backend_; }
 
@@ -127,9 +173,9 @@ class StepBench {
   }
 
   // The first n tokens in chunks; the logits of the last one if wanted.
-  void RunPrompt(const Sequence& sequence, int n, bool wants_logits) {
-    for (int begin = 0; begin < n; begin += options_.engine.max_step_tokens) {
-      const int size = std::min(options_.engine.max_step_tokens, n - begin);
+  void RunPrompt(const Sequence& sequence, int n, int chunk, bool wants_logits) {
+    for (int begin = 0; begin < n; begin += chunk) {
+      const int size = std::min(chunk, n - begin);
       step_.Clear();
       step_.AddPiece(std::span(sequence.tokens).subspan(begin, size), begin, sequence.pages);
       if (wants_logits && begin + size == n) step_.WantLogits(size - 1);
@@ -157,51 +203,83 @@ class StepBench {
     const absl::StatusOr<Isa> isa = ParseIsa(backend_->isa());
     return isa.ok() ? ProbeDotGflops(*isa, *probe_threads_) : 0;
   }
-  // As many bytes as a step reads, so that a model that fits the caches is held to their speed.
-  double ProbeGbps() const {
-    const double bytes = std::clamp(work_.weight_bytes, 1.0 * (1 << 20), 1024.0 * (1 << 20));
-    return MemoryProbe(static_cast<int64_t>(bytes)).ReadGbps(*probe_threads_);
+  double ProbeGbps() const { return probe_.ReadGbps(*probe_threads_, 1); }
+
+  DecodeSample SampleOf(int batch, double rate, double steps, double gbps, double roof) const {
+    const double keys = options_.context + steps;
+    double limit = batch * gbps * 1e9 / work_.DecodeBytes(batch, keys);
+    if (roof > 0) limit = std::min(limit, batch * roof * 1e9 / work_.DecodeFlops(batch, keys));
+    return {rate, limit, gbps};
   }
+
+  // The median sample, and in which state of the machine it was taken: shared machines jump between
+  // two bandwidths.
+  static KernelResult ResultOf(const std::string& name, std::vector<DecodeSample>& samples,
+                               uint64_t digest) {
+    const auto [low, high] = std::minmax_element(
+        samples.begin(), samples.end(),
+        [](const DecodeSample& a, const DecodeSample& b) { return a.gbps < b.gbps; });
+    const double lowest = low->gbps, highest = high->gbps;
+    const auto middle = samples.begin() + static_cast<std::ptrdiff_t>(samples.size() / 2);
+    std::nth_element(
+        samples.begin(), middle, samples.end(),
+        [](const DecodeSample& a, const DecodeSample& b) { return a.share() < b.share(); });
+    const char* state = "steady";
+    if (highest > kTwoStates * lowest) {
+      state = middle->gbps * middle->gbps > lowest * highest ? "high" : "low";
+    }
+    return {name,
+            middle->rate,
+            "tok/s",
+            middle->limit,
+            absl::StrFormat("%016x", digest),
+            absl::StrFormat("%.1f GB/s beside it, %s (%.1f to %.1f in %d samples)", middle->gbps,
+                            state, lowest, highest, samples.size())};
+  }
+
+  int MostSteps() const { return MostDecodeSteps(options_); }
 
   StepBenchOptions options_;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<KvPool> pool_;
   std::unique_ptr<ComputePool> probe_threads_;  // idle while the backend computes
-  Work work_;
+  StepWork work_;
+  MemoryProbe probe_;  // a model that fits the caches is held to their speed
   StepBuilder step_;
 };
 
 absl::Status CheckSizes(const StepBenchOptions& options, int max_positions) {
-  const auto refuse = [&](const char* name, int value, int most) {
+  const auto check = [](const char* name, int value, int most) -> absl::Status {
+    if (value >= 1 && value <= most) return absl::OkStatus();
     return absl::InvalidArgumentError(
         absl::StrFormat("bench step: %s is %d; it must be from 1 to %d", name, value, most));
   };
-  for (const int n : options.prompts) {
-    if (n < 1 || n > max_positions) return refuse("a prompt", n, max_positions);
-  }
-  for (const int n : options.decode) {
-    const int most = options.engine.max_step_tokens;
-    if (n < 1 || n > most) return refuse("a decode batch", n, most);
-  }
-  const int most = max_positions - kMostSteps;
-  if (!options.decode.empty() && (options.context < 1 || options.context > most)) {
-    return refuse("context", options.context, most);
-  }
-  return absl::OkStatus();
+  for (const int n : options.prompts) RETURN_IF_ERROR(check("a prompt", n, max_positions));
+  for (const int n : options.decode) RETURN_IF_ERROR(check("a decode batch", n, 4096));
+  for (const int n : options.chunks) RETURN_IF_ERROR(check("a chunk", n, 65536));
+  if (options.chunks.empty()) return check("the number of chunks", 0, 16);
+  RETURN_IF_ERROR(check("samples", options.samples, 1000));
+  if (options.decode.empty()) return absl::OkStatus();
+  return check("context", options.context, max_positions - MostDecodeSteps(options));
 }
 
 absl::StatusOr<std::unique_ptr<StepBench>> MakeBench(const StepBenchOptions& options) {
-  ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, LoadBackend(options.engine));
+  EngineOptions engine = options.engine;
+  engine.max_step_tokens = 1;
+  for (const int n : options.chunks) engine.max_step_tokens = std::max(engine.max_step_tokens, n);
+  for (const int n : options.decode) engine.max_step_tokens = std::max(engine.max_step_tokens, n);
+  ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, LoadBackend(engine));
   RETURN_IF_ERROR(CheckSizes(options, backend->model().max_positions));
   const KvLayout& layout = backend->kv_layout();
   int n_pages = 1;
   for (const int n : options.prompts) n_pages = std::max(n_pages, layout.PagesFor(n));
   for (const int n : options.decode) {
-    n_pages = std::max(n_pages, n * layout.PagesFor(options.context + kMostSteps));
+    const int tokens = options.context + MostDecodeSteps(options);
+    n_pages = std::max(n_pages, n * layout.PagesFor(tokens));
   }
   ASSIGN_OR_RETURN(std::unique_ptr<KvPool> pool, KvPool::Create(layout, n_pages));
   auto probe_threads =
-      std::make_unique<ComputePool>(ComputeThreads(options.engine.threads), options.engine.spin_us);
+      std::make_unique<ComputePool>(ComputeThreads(engine.threads), engine.spin_us);
   return std::make_unique<StepBench>(options, std::move(backend), std::move(pool),
                                      std::move(probe_threads));
 }
@@ -227,18 +305,27 @@ class Progress {
   bool is_terminal_;
 };
 
-std::vector<KernelResult> MeasureAll(const StepBenchOptions& options, StepBench& bench) {
+absl::StatusOr<std::vector<KernelResult>> MeasureAll(const StepBenchOptions& options,
+                                                     StepBench& bench) {
   std::vector<KernelResult> results;
   Progress progress(options.prompts.size() + options.decode.size());
   for (const int n : options.prompts) {
     progress.Next(absl::StrFormat("prefill of %d tokens", n));
-    results.push_back(bench.Prefill(n));
+    for (KernelResult& result : bench.Prefill(n)) results.push_back(std::move(result));
   }
   for (const int n : options.decode) {
     progress.Next(absl::StrFormat("decode of %d sequences", n));
     results.push_back(bench.Decode(n));
   }
+  ASSIGN_OR_RETURN(results.emplace_back(), bench.Memory());
   return results;
+}
+
+absl::Status CheckDecodes(const std::vector<KernelResult>& results) {
+  for (const KernelResult& result : results) {
+    if (result.name.rfind("decode", 0) == 0) RETURN_IF_ERROR(CheckBelowLimit(result));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -250,17 +337,18 @@ absl::StatusOr<std::vector<KernelResult>> MeasureSteps(const StepBenchOptions& o
 
 absl::Status RunStepBench(const StepBenchOptions& options) {
   ASSIGN_OR_RETURN(const std::unique_ptr<StepBench> bench, MakeBench(options));
-  const std::vector<KernelResult> results = MeasureAll(options, *bench);
+  ASSIGN_OR_RETURN(const std::vector<KernelResult> results, MeasureAll(options, *bench));
   const Backend& backend = bench->backend();
   PrintKernelTable(
-      absl::StrFormat("%s (%.1f M parameters), %s, %d threads, chunk %d, decode at context %d",
+      absl::StrFormat("%s (%.1f M parameters), %s, %s, %d threads, chunks of %s, decode at context "
+                      "%d",
                       backend.model().name,
-                      static_cast<double>(backend.model().n_parameters()) / 1e6, backend.isa(),
-                      ComputeThreads(options.engine.threads), options.engine.max_step_tokens,
-                      options.context),
+                      static_cast<double>(backend.model().n_parameters()) / 1e6,
+                      backend.numerics_id(), backend.isa(), ComputeThreads(options.engine.threads),
+                      absl::StrJoin(options.chunks, " and "), options.context),
       results);
   if (options.json) PrintKernelJson(backend.numerics_id(), results);
-  return absl::OkStatus();
+  return bench->IsLarge() ? CheckDecodes(results) : absl::OkStatus();
 }
 
 }  // namespace baton

@@ -1,6 +1,7 @@
 // `baton bench step`: speed of whole forward passes of a model on this machine, without server or
-// wire: prefill of one prompt in chunks, and decode steps of a batch, beside the limits measured in
-// the same run (multiply-adds for prefill, memory bandwidth for decode).
+// wire, beside the limits measured in the same run: prefill of one prompt in chunks against the
+// multiply-add roof of the path; decode steps of a batch against what the weights and the KV take
+// to read, or the roof where that is lower; and the memory of an engine beside weights and KV pool.
 #pragma once
 
 #include <vector>
@@ -12,18 +13,20 @@
 namespace baton {
 
 struct StepBenchOptions {
-  EngineOptions engine;  // model, threads, isa, max_step_tokens (= chunk), cache_dir, ...
+  EngineOptions engine;  // model, threads, isa, dtype, cache_dir, ...; max_step_tokens is set here
   std::vector<int> prompts = {512, 2048};
+  std::vector<int> chunks = {512};       // tokens of a step; several are measured in turns
   std::vector<int> decode = {1, 8, 32};  // batch sizes
-  int context = 512;                     // tokens before the decode steps of each sequence
-  double seconds = 2;                    // per measurement; the fastest run (prefill), the median
-                                         // step (decode) counts
+  int context = 128;                     // tokens before the decode steps of each sequence
+  int samples = 21;    // of decode, each between two probes of the bandwidth; the median counts
+  double seconds = 2;  // per prefill measurement; the fastest run counts
   bool json = false;
 };
 
 // Digests depend on the model and the options alone, never on the machine.
 absl::StatusOr<std::vector<KernelResult>> MeasureSteps(const StepBenchOptions& options);
-// Prints the table (and with json one object as the last line).
+// Prints the table (and with json one object as the last line). An error also when a decode of more
+// than 1 GiB of weights is faster than the bandwidth beside it allows.
 absl::Status RunStepBench(const StepBenchOptions& options);
 
 }  // namespace baton

@@ -33,6 +33,12 @@ struct EngineOptions {
   KvType kv_type() const;
 };
 
+// Packed weights. Shared: mapped from the cache folder, one copy for all workers of the host.
+struct WeightMemory {
+  int64_t bytes = 0;
+  bool is_shared = false;
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -43,6 +49,8 @@ class Backend {
   // Of config and checkpoint tensor bytes; workers exchange KV only if equal.
   virtual uint64_t model_fingerprint() const = 0;
   virtual std::string isa() const = 0;  // the path chosen, for logs and doctor
+
+  virtual WeightMemory weight_memory() const = 0;
 
   // The pool whose pages the step's page tables name; set once before the first step.
   virtual void SetPool(KvPool* pool) = 0;

@@ -27,9 +27,11 @@ baton bench interference  do long prompts move the latency of running streams?
   --url URL --streams 4 --stream-output-tokens 400 --long-prompt-tokens 4000
   --rounds 3 --vocab 2048
 baton bench step MODEL    whole forward passes, without server or wire
-  --prompts 512,2048 --decode 1,8,32 --context 512 --threads 0 --isa auto
-  --chunk 512 --seconds 2
-baton bench kernels       linear layers on every path of this machine
+  --prompt 512,2048 --chunk 512 --seconds 2   several chunks take turns
+  --decode 1,8,32 --context 128 --samples 21
+  --threads 0 --isa auto --dtype auto --cache-dir DIR
+baton bench kernels       linear layers on every path of this machine, beside a
+                          plain chain (what the exact order costs)
   --isa avx2,avx512 --rows 1,8,512 --k 2048 --n 8192 --threads 2 --seconds 1
 baton bench attention     attention and sampler: --isa avx2 --threads 1,2
   --contexts 512,4096 --seconds 0.5
@@ -164,13 +166,14 @@ void BenchCommandLine::Declare(CLI::App* bench) {
     AddCompute(app, &options.engine.isa, &options.engine.threads, &options.engine.spin_us);
     AddSeconds(app, &options.seconds);
     app->add_option("MODEL", state.model.path)->required();
-    app->add_option("--prompts", options.prompts)->delimiter(',');
+    app->add_option("--prompt", options.prompts)->delimiter(',');
     app->add_option("--decode", options.decode)->delimiter(',');
     app->add_option("--context", options.context);
     app->add_option("--dtype", options.engine.dtype);
     app->add_option("--kv-dtype", options.engine.kv_dtype);
     app->add_option("--page-tokens", options.engine.page_tokens);
-    app->add_option("--chunk", options.engine.max_step_tokens);
+    app->add_option("--chunk", options.chunks)->delimiter(',');
+    app->add_option("--samples", options.samples);
     app->add_option("--cache-dir", options.engine.cache_dir);
   }
   {

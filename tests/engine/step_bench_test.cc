@@ -2,7 +2,12 @@
 // batch or chunk, and sizes that cannot be are errors.
 #include "bench/step_bench.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <fstream>
+#include <sstream>
+
+#include "bench/step_work.h"
 
 namespace baton {
 namespace {
@@ -15,6 +20,7 @@ StepBenchOptions TinyOptions() {
   options.decode = {1, 5};
   options.context = 30;
   options.seconds = 0.01;
+  options.samples = 2;
   return options;
 }
 
@@ -24,7 +30,7 @@ TEST_CASE("a step benchmark measures what it was asked for") {
   StepBenchOptions options = TinyOptions();
   const auto results = MeasureSteps(options);
   REQUIRE(results.ok());
-  REQUIRE(results->size() == 4);
+  REQUIRE(results->size() == 5);
   const char* names[] = {"prefill_40", "prefill_200", "decode_1", "decode_5"};
   for (int i = 0; i < 4; ++i) {
     const KernelResult& result = (*results)[i];
@@ -37,10 +43,49 @@ TEST_CASE("a step benchmark measures what it was asked for") {
   CHECK((*results)[0].digest != (*results)[1].digest);
   CHECK((*results)[2].digest == (*results)[3].digest);  // the same first sequence, alone or not
 
-  options.engine.max_step_tokens = 7;
+  const KernelResult& memory = results->back();
+  CHECK(memory.name == "memory_beside_weights_and_kv");
+  CHECK((memory.unit == "MB" && memory.value > 0 && memory.value < memory.limit));
+
+  options.chunks = {7, 64};
+  options.prompts = {200};
   const auto chunked = MeasureSteps(options);
   REQUIRE(chunked.ok());
-  for (int i = 0; i < 4; ++i) CHECK((*chunked)[i].digest == (*results)[i].digest);
+  REQUIRE(chunked->size() == 5);
+  CHECK((*chunked)[0].name == "prefill_200_chunk_7");
+  CHECK((*chunked)[1].name == "prefill_200_chunk_64");
+  for (int i = 0; i < 4; ++i) {
+    CHECK((*chunked)[i].digest == (*results)[std::max(i, 1)].digest);
+  }
+}
+
+TEST_CASE("a step's work is what its shapes say") {
+  // Figures worked out by hand for the published shape: 16 layers, hidden 2048, 32 and 8 heads of
+  // 64, ffn 8192, vocabulary 128,256, tied.
+  const std::string shapes = std::string(BATON_SOURCE_DIR) + "/configs/shapes/";
+  std::ifstream file(shapes + "llama-3.2-1b.json");
+  std::stringstream text;
+  text << file.rdbuf();
+  auto model = ModelDesc::FromJson(text.str(), "llama-3.2-1b.json");
+  REQUIRE(model.ok());
+  const KvLayout layout = KvLayout::For(*model, KvType::kBf16, 64);
+  const StepWork work(*model, layout, 2'470'000'000);
+  CHECK(work.token_flops() == Approx(1.946e9).epsilon(1e-3));
+  CHECK(work.head_flops() == Approx(0.5253e9).epsilon(1e-3));
+  CHECK(work.pair_flops() == 131072);
+  // Causal: 512 tokens see 512 * 513 / 2 keys.
+  const double prefill = 512 * work.token_flops() + work.head_flops() + 131072.0 * 131328;
+  CHECK(work.PrefillFlops(512) == Approx(prefill));
+  CHECK(work.DecodeFlops(8, 100) ==
+        Approx(8 * (work.token_flops() + work.head_flops() + 100 * 131072.0)));
+  CHECK(work.DecodeBytes(8, 100) == Approx(2.47e9 + 8 * 100 * 32768.0));
+
+  // With a window of 10 in half of the layers, token i sees min(i + 1, 10) keys there.
+  for (int layer = 0; layer < 8; ++layer) model->windows[layer] = 10;
+  const double pairs = 8 * 20 * 21 / 2 + 8 * (10 * 11 / 2 + 10 * 10);
+  CHECK(work.PrefillFlops(20) ==
+        Approx(20 * work.token_flops() + work.head_flops() + pairs * 131072 / 16));
+  CHECK(work.DecodeBytes(1, 100) == Approx(2.47e9 + (8 * 100 + 8 * 10) * 2048.0));
 }
 
 TEST_CASE("step benchmarks of impossible sizes are errors") {
@@ -52,7 +97,7 @@ TEST_CASE("step benchmarks of impossible sizes are errors") {
   };
   CHECK_THAT(error([](StepBenchOptions& o) { o.prompts = {2049}; }), Contains("a prompt is 2049"));
   CHECK_THAT(error([](StepBenchOptions& o) { o.decode = {0}; }), Contains("a decode batch is 0"));
-  CHECK_THAT(error([](StepBenchOptions& o) { o.context = 2000; }), Contains("context is 2000"));
+  CHECK_THAT(error([](StepBenchOptions& o) { o.context = 2040; }), Contains("context is 2040"));
   CHECK_THAT(error([](StepBenchOptions& o) { o.engine.model = "/nowhere"; }),
              Contains("/nowhere: no such folder"));
 }

@@ -37,6 +37,7 @@ class HashBackend : public Backend {
   std::string numerics_id() const override { return "hash"; }
   uint64_t model_fingerprint() const override { return 1; }
   std::string isa() const override { return "hash"; }
+  WeightMemory weight_memory() const override { return {}; }
   void SetPool(KvPool* pool) override { pool_ = pool; }
 
   void Begin(const StepBatch& batch) override {

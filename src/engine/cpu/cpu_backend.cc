@@ -55,6 +55,9 @@ class CpuBackend : public Backend {
     return weights_.file->fingerprint() ^ rope_digest_;
   }
   std::string isa() const override { return std::string(IsaName(linear_->isa())); }
+  WeightMemory weight_memory() const override {
+    return {weights_.file->bytes(), weights_.file->is_shared()};
+  }
   std::span<const float> logits(int i) const override {
     CHECK(i >= 0 && i < step_.n_logits() && next_layer_ == model_.n_layers);
     return {logits_ + static_cast<int64_t>(i) * model_.vocab, static_cast<size_t>(model_.vocab)};

@@ -80,6 +80,13 @@ class Fp32Backend : public Backend {
   std::string numerics_id() const override { return "plain/cpu-x86/fp32/kv-fp32"; }
   uint64_t model_fingerprint() const override { return fingerprint_; }
   std::string isa() const override { return "plain"; }
+  WeightMemory weight_memory() const override {
+    WeightMemory memory;
+    for (const auto& [name, data] : weights_) {
+      memory.bytes += static_cast<int64_t>(data.size() * sizeof(float));
+    }
+    return memory;
+  }
   std::span<const float> logits(int i) const override {
     CHECK(i >= 0 && i < step_.n_logits() && next_layer_ == model_.n_layers);
     return {logits_.row(i), static_cast<size_t>(model_.vocab)};

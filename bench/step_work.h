@@ -1,0 +1,39 @@
+// What a step of a model has to do at least: multiply-adds (counted twice) and bytes read. The
+// limits of `bench step` are these against the machine's roof and bandwidth.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/kv_layout.h"
+#include "engine/model_desc.h"
+
+namespace baton {
+
+class StepWork {
+ public:
+  // weight_bytes: of all packed weights. model and layout outlive the object.
+  StepWork(const ModelDesc& model, const KvLayout& layout, int64_t weight_bytes);
+
+  // Of a prompt of n tokens, the LM head for its last one. Causal: token i attends to i + 1 keys,
+  // or to the window's; what lies beyond is not counted.
+  double PrefillFlops(int n) const;
+  // Of `rows` sequences' next tokens, each attending to `keys` keys.
+  double DecodeFlops(int rows, double keys) const;
+  // The weights once (of experts those that so many rows choose on average), and the rows' KV.
+  double DecodeBytes(int rows, double keys) const;
+
+  double token_flops() const { return token_flops_; }  // linear layers of one token
+  double head_flops() const { return head_flops_; }    // LM head of one row
+  double pair_flops() const;                           // one query, one key, all layers
+
+ private:
+  double PairFlops(int layer) const;
+  double KeysSeen(int layer, double keys) const;
+
+  const ModelDesc& model_;
+  const KvLayout& layout_;
+  double token_flops_, head_flops_;
+  double weight_bytes_, expert_share_ = 0;  // the share of the weights that are routed experts
+};
+
+}  // namespace baton
