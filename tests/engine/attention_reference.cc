@@ -49,18 +49,18 @@ float SumWeights(const std::array<float, kTile>& p) {
 // Of the tile's n_keys keys the first n_hidden lie before the window.
 void AddTile(const ReferenceKv& kv, const bf16* q, int first_key, int n_keys, int n_hidden,
              const ReferenceRule& rule, ReferenceState* s) {
-  const int d_head = kv.head_dim;
+  const int key_dim = kv.key_dim, value_dim = kv.value_dim;
   const float c = Exponent(rule);
   const bool is_int8 = !kv.k_scale.empty();
   std::array<float, kTile> score, weight{}, value_weight{};
   score.fill(kMinusInfinity);
   for (int j = std::max(0, n_hidden); j < n_keys; ++j) {
-    const bf16* k = kv.k.data() + static_cast<int64_t>(first_key + j) * d_head;
+    const bf16* k = kv.k.data() + static_cast<int64_t>(first_key + j) * key_dim;
     float acc = 0;
-    for (int g = 0; g < d_head; g += 32)
+    for (int g = 0; g < key_dim; g += 32)
       acc = TileOrder(
-          acc, [&](int i) { return g + i < d_head ? Bf16ToFloat(q[g + i]) : 0.0f; },
-          [&](int i) { return g + i < d_head ? Bf16ToFloat(k[g + i]) : 0.0f; });
+          acc, [&](int i) { return g + i < key_dim ? Bf16ToFloat(q[g + i]) : 0.0f; },
+          [&](int i) { return g + i < key_dim ? Bf16ToFloat(k[g + i]) : 0.0f; });
     if (is_int8) acc = acc * kv.k_scale[static_cast<size_t>(first_key + j)];
     if (rule.soft_cap != 0) {
       const float cap = static_cast<float>(rule.soft_cap);
@@ -80,14 +80,15 @@ void AddTile(const ReferenceKv& kv, const bf16* q, int first_key, int n_keys, in
         is_int8 ? RoundBf16(p * kv.v_scale[static_cast<size_t>(first_key + j)]) : weight[i];
   }
   s->sum = __builtin_fmaf(s->sum, a, SumWeights(weight));
-  for (int d = 0; d < d_head; ++d) {
+  for (int d = 0; d < value_dim; ++d) {
     float acc = s->out[static_cast<size_t>(d)] * a;
     for (int g = 0; g < n_keys; g += 32)
       acc = TileOrder(
           acc, [&](int i) { return value_weight[static_cast<size_t>(g + i)]; },
           [&](int i) {
             const int64_t key = first_key + g + i;
-            return g + i < n_keys ? Bf16ToFloat(kv.v[static_cast<size_t>(key * d_head + d)]) : 0.0f;
+            return g + i < n_keys ? Bf16ToFloat(kv.v[static_cast<size_t>(key * value_dim + d)])
+                                  : 0.0f;
           });
     s->out[static_cast<size_t>(d)] = acc;
   }
@@ -100,7 +101,7 @@ ReferenceState ReferenceAttentionState(const ReferenceKv& kv, const bf16* q, int
                                        const ReferenceRule& rule) {
   const NumericsMxcsrScope mxcsr;
   const int first_key = rule.window == 0 ? 0 : std::max(0, position + 1 - rule.window);
-  const size_t d_head = static_cast<size_t>(kv.head_dim);
+  const size_t d_head = static_cast<size_t>(kv.value_dim);
   const float c = Exponent(rule);
   ReferenceState row = EmptyState(d_head);
   for (int segment = 0; segment <= position; segment += kSegment) {
@@ -143,23 +144,24 @@ ReferenceInt8 EncodeInt8(const bf16* x, int n) {
 
 std::vector<double> ExactAttention(const ReferenceKv& kv, const bf16* q, int position,
                                    const ReferenceRule& rule) {
-  const size_t d_head = static_cast<size_t>(kv.head_dim), n = static_cast<size_t>(position) + 1;
+  const size_t key_dim = static_cast<size_t>(kv.key_dim);
+  const size_t value_dim = static_cast<size_t>(kv.value_dim), n = static_cast<size_t>(position) + 1;
   std::vector<double> weight(n);
   double max = -std::numeric_limits<double>::infinity(), sum = 0;
   for (size_t j = 0; j < n; ++j) {
     double dot = 0;
-    for (size_t d = 0; d < d_head; ++d)
-      dot += double{Bf16ToFloat(q[d])} * double{Bf16ToFloat(kv.k[j * d_head + d])};
+    for (size_t d = 0; d < key_dim; ++d)
+      dot += double{Bf16ToFloat(q[d])} * double{Bf16ToFloat(kv.k[j * key_dim + d])};
     weight[j] = dot * rule.scale;
     if (rule.soft_cap != 0) weight[j] = rule.soft_cap * std::tanh(weight[j] / rule.soft_cap);
     max = std::max(max, weight[j]);
   }
-  std::vector<double> out(d_head, 0.0);
+  std::vector<double> out(value_dim, 0.0);
   for (size_t j = 0; j < n; ++j) {
     weight[j] = std::exp(weight[j] - max);
     sum += weight[j];
-    for (size_t d = 0; d < d_head; ++d)
-      out[d] += weight[j] * double{Bf16ToFloat(kv.v[j * d_head + d])};
+    for (size_t d = 0; d < value_dim; ++d)
+      out[d] += weight[j] * double{Bf16ToFloat(kv.v[j * value_dim + d])};
   }
   for (double& x : out) x /= sum;
   return out;

@@ -11,8 +11,8 @@ namespace baton {
 
 // Keys and values of one sequence and one KV head, in logical order.
 struct ReferenceKv {
-  int head_dim = 0;
-  std::vector<bf16> k, v;  // (n_keys, head_dim)
+  int key_dim = 0, value_dim = 0;
+  std::vector<bf16> k, v;  // (n_keys, key_dim), (n_keys, value_dim)
   // Of an int8 layout: k and v are whole numbers, to be multiplied with these (n_keys).
   std::vector<float> k_scale, v_scale;
 };
@@ -28,7 +28,7 @@ ReferenceInt8 EncodeInt8(const bf16* x, int n);
 // another order shows (bf16 results hide nearly all of it).
 struct ReferenceState {
   float max = 0, sum = 0;
-  std::vector<float> out;  // (head_dim)
+  std::vector<float> out;  // (value_dim)
 };
 struct ReferenceRule {
   double scale = 1;
@@ -38,7 +38,7 @@ struct ReferenceRule {
 ReferenceState ReferenceAttentionState(const ReferenceKv& kv, const bf16* q, int position,
                                        const ReferenceRule& rule);
 
-// One query row at absolute position `position` against keys 0..position. out (head_dim).
+// One query row at absolute position `position` against keys 0..position. out (value_dim).
 // The unit is compiled with FMA; sets the numerics MXCSR itself.
 void ReferenceAttention(const ReferenceKv& kv, const bf16* q, int position,
                         const ReferenceRule& rule, bf16* out);
