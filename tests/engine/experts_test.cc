@@ -77,6 +77,7 @@ std::vector<bf16> Compute(const Layer& layer, std::vector<bf16> x, int rows,
   Arena arena;
   Experts experts(layer.desc, layer.hidden, kMostRows, arena);
   REQUIRE(arena.Map());
+  experts.Reserve(layer.weights, linear, pool);
   std::vector<bf16> y = before;
   y.resize(static_cast<size_t>(rows * layer.stride()));
   experts.Run(layer.weights, {x.data(), layer.stride()}, rows, !before.empty(),

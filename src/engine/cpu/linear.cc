@@ -71,7 +71,9 @@ class TableLinearKernels final : public LinearKernels {
     int64_t least_max_rows = std::numeric_limits<int64_t>::max();
     for (const LinearArgs& args : layers) rows += args.rows;
     for (const LinearArgs& args : layers) {
-      const LinearJob job = JobOf(args);
+      if (args.weights.n == 0) continue;
+      LinearJob job = JobOf(args);
+      job.members = pool.n_threads();
       const auto& [one_row_table, rows_table] = PairOf(args.weights.format.type);
       together = std::max(together, PackedBytes(*rows_table, job, rows));
       filling += std::max(PackedBytes(*rows_table, job, kMostTileRows),
