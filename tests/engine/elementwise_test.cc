@@ -13,6 +13,7 @@
 #include "engine/model_desc.h"
 #include "engine/numerics/exp2.h"
 #include "engine/numerics/fold.h"
+#include "engine/numerics/gelu.h"
 #include "engine/numerics/tanh.h"
 
 namespace baton {
@@ -91,6 +92,92 @@ TEST_CASE("rms_norm is close to the norm in double") {
     CHECK(
         double{Bf16ToFloat(y[i])} ==
         Approx(double{Bf16ToFloat(x[i])} * inverse * double{w[i]}).epsilon(0.00392).margin(1e-30));
+}
+
+std::vector<bf16> ReferenceLayerNorm(const std::vector<bf16>& x, const std::vector<float>& w,
+                                     const std::vector<float>& b, float eps) {
+  const auto fold = [&](const auto& term) {
+    std::array<float, 16> lanes{};
+    for (size_t i = 0; i < x.size(); ++i) lanes[i % 16] = term(lanes[i % 16], Bf16ToFloat(x[i]));
+    return FoldSum(lanes.data()) / static_cast<float>(x.size());
+  };
+  const float mean = fold([](float sum, float v) { return sum + v; });
+  const float variance =
+      fold([&](float sum, float v) { return __builtin_fmaf(v - mean, v - mean, sum); });
+  const float inverse = 1.0f / std::sqrt(variance + eps);
+  std::vector<bf16> y;
+  for (size_t i = 0; i < x.size(); ++i)
+    y.push_back(FloatToBf16(__builtin_fmaf((Bf16ToFloat(x[i]) - mean) * inverse, w[i], b[i])));
+  return y;
+}
+
+TEST_CASE("layer_norm equals the scalar form on every path and fills the padding") {
+  const NumericsMxcsrScope mxcsr;
+  std::mt19937 rng(std::random_device{}());
+  for (int64_t n : {1, 8, 15, 16, 17, 64, 96, 172, 4544}) {
+    const std::vector<bf16> x = RandomRow(rng, n);
+    const std::vector<float> w = RandomFloats(rng, n), b = RandomFloats(rng, n);
+    const int64_t padded = RoundUp(n, 32);
+    std::vector<bf16> expected = ReferenceLayerNorm(x, w, b, 1e-5f);
+    expected.resize(static_cast<size_t>(padded), 0);
+    expected.resize(static_cast<size_t>(padded) + 8, kPoison);
+    for (Isa isa : SupportedIsas()) {
+      std::vector<bf16> y(static_cast<size_t>(padded) + 8, kPoison);
+      GetElementwiseKernels(isa).layer_norm(x.data(), w.data(), b.data(), n, padded, 1e-5f,
+                                            y.data());
+      INFO(IsaName(isa) << ", n " << n);
+      REQUIRE(y == expected);
+    }
+  }
+}
+
+TEST_CASE("layer_norm is close to the norm in double") {
+  const NumericsMxcsrScope mxcsr;
+  std::mt19937 rng(6);
+  std::vector<bf16> x = RandomRow(rng, 2048);
+  for (bf16& v : x) v = FloatToBf16(Bf16ToFloat(v) + 5);  // far from 0, where one pass would fail
+  const std::vector<float> w = RandomFloats(rng, 2048), b = RandomFloats(rng, 2048);
+  double mean = 0, squares = 0;
+  for (bf16 v : x) mean += double{Bf16ToFloat(v)} / 2048;
+  for (bf16 v : x) squares += std::pow(double{Bf16ToFloat(v)} - mean, 2);
+  const double inverse = 1 / std::sqrt(squares / 2048 + 1e-5);
+  std::vector<bf16> y(2048);
+  GetElementwiseKernels(SupportedIsas().back())
+      .layer_norm(x.data(), w.data(), b.data(), 2048, 2048, 1e-5f, y.data());
+  for (size_t i = 0; i < y.size(); ++i) {
+    const double exact = (double{Bf16ToFloat(x[i])} - mean) * inverse * double{w[i]} + double{b[i]};
+    CHECK(double{Bf16ToFloat(y[i])} == Approx(exact).epsilon(0.00392).margin(2e-6));
+  }
+}
+
+TEST_CASE("add, scale and soft_cap equal their scalar forms on every path") {
+  const NumericsMxcsrScope mxcsr;
+  std::mt19937 rng(std::random_device{}());
+  for (size_t n : {1u, 15u, 16u, 17u, 96u, 331u}) {
+    const std::vector<bf16> x = RandomRow(rng, static_cast<int64_t>(n));
+    const std::vector<bf16> y = RandomRow(rng, static_cast<int64_t>(n));
+    std::vector<float> logits = RandomFloats(rng, static_cast<int64_t>(n));
+    for (float& v : logits) v *= 40;
+    logits[n / 2] = std::numeric_limits<float>::quiet_NaN();
+    for (Isa isa : SupportedIsas()) {
+      const ElementwiseKernels& kernels = GetElementwiseKernels(isa);
+      std::vector<bf16> sum = x, scaled = x;
+      std::vector<float> capped = logits;
+      for (std::vector<bf16>* row : {&sum, &scaled}) row->push_back(kPoison);
+      capped.push_back(77);
+      kernels.add(y.data(), static_cast<int64_t>(n), sum.data());
+      kernels.scale(11.3125f, static_cast<int64_t>(n), scaled.data());
+      kernels.soft_cap(30.0f, static_cast<int64_t>(n), capped.data());
+      INFO(IsaName(isa) << ", n " << n);
+      for (size_t i = 0; i < n; ++i) {
+        REQUIRE(sum[i] == FloatToBf16(Bf16ToFloat(x[i]) + Bf16ToFloat(y[i])));
+        REQUIRE(scaled[i] == FloatToBf16(Bf16ToFloat(x[i]) * 11.3125f));
+        const float expected = CanonicalizeNan(30.0f * Tanh(logits[i] * (1.0f / 30.0f)));
+        REQUIRE(std::memcmp(&capped[i], &expected, sizeof(float)) == 0);
+      }
+      REQUIRE((sum[n] == kPoison && scaled[n] == kPoison && capped[n] == 77));
+    }
+  }
 }
 
 TEST_CASE("rope equals rule N5 on every path") {
@@ -246,6 +333,35 @@ TEST_CASE("tanh is within 4e-7, odd, and 1 at the ends") {
     if (Tanh(-x) != -Tanh(x)) FAIL("not odd at " << x);
   }
   CHECK(worst < 4e-7);
+}
+
+TEST_CASE("gelu in both forms is close to double") {
+  const NumericsMxcsrScope mxcsr;
+  const double root = std::sqrt(2 / std::acos(-1.0));
+  double worst = 0, worst_beyond = 0, worst_tanh = 0;
+  for (float a = 1e-6f; a < 40; a *= 1.0003f) {
+    for (const float x : {a, -a}) {
+      const double exact = 0.5 * double{x} * std::erfc(-double{x} / std::sqrt(2.0));
+      const double error = std::abs(double{Gelu(x)} - exact);
+      if (a <= 5) worst = std::max(worst, error / std::abs(exact));
+      if (a > 5) worst_beyond = std::max(worst_beyond, error / double{std::max(x, 1.0f)});
+      const double u = root * (double{x} + 0.044715 * std::pow(double{x}, 3));
+      const double exact_tanh = double{x} / (1 + std::exp(-2 * u));
+      if (a <= 4) {
+        const double relative = std::abs(double{GeluTanh(x)} - exact_tanh) / std::abs(exact_tanh);
+        worst_tanh = std::max(worst_tanh, relative);
+      }
+    }
+  }
+  CHECK(worst < 4e-6);
+  CHECK(worst_beyond < 1e-6);
+  CHECK(worst_tanh < 2e-6);
+  const float infinity = std::numeric_limits<float>::infinity();
+  CHECK((Gelu(0.0f) == 0 && GeluTanh(0.0f) == 0));
+  CHECK((Gelu(infinity) == infinity && GeluTanh(infinity) == infinity));
+  CHECK((Gelu(-infinity) == 0 && Gelu(-1e30f) == 0 && GeluTanh(-1e30f) == 0));
+  CHECK(std::isnan(Gelu(std::numeric_limits<float>::quiet_NaN())));
+  CHECK(std::isnan(GeluTanh(std::numeric_limits<float>::quiet_NaN())));
 }
 
 TEST_CASE("bounded exp2 gives the bits of exp2 up to 127") {

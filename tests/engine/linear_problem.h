@@ -48,7 +48,7 @@ class LinearProblem {
     if (shape.bias) {
       for (int64_t i = 0; i < shape.n; ++i) bias_.push_back(Bf16ToFloat(NextBf16()) * 1.001f);
     }
-    columns_ = shape.epilogue == Epilogue::kSwiGlu ? shape.n / 2 : shape.n;
+    columns_ = IsGated(shape.epilogue) ? shape.n / 2 : shape.n;
     y_stride_ = columns_ + 3;
     for (int64_t i = 0; i < shape.rows * y_stride_; ++i) residual_.push_back(NextBf16());
   }

@@ -68,8 +68,8 @@ constexpr Values kAllValues[] = {Values::kNormal, Values::kWideExponents, Values
 constexpr WeightFormat kBf16{}, kInt8{WeightType::kInt8, 0}, kInt4g32{WeightType::kInt4, 32},
     kInt4g64{WeightType::kInt4, 64}, kInt4g128{WeightType::kInt4, 128};
 constexpr std::array kAllFormats = {kBf16, kInt8, kInt4g32, kInt4g64, kInt4g128};
-constexpr Epilogue kAllEpilogues[] = {Epilogue::kBf16, Epilogue::kFp32, Epilogue::kResidualAdd,
-                                      Epilogue::kSwiGlu};
+constexpr Epilogue kAllEpilogues[] = {Epilogue::kBf16, Epilogue::kFp32,   Epilogue::kResidualAdd,
+                                      Epilogue::kGelu, Epilogue::kSwiGlu, Epilogue::kGeGlu};
 
 TEST_CASE("packed weights: every element is where the layout says, padding is +0") {
   for (const auto& [n, k] : {std::pair<int64_t, int64_t>{1, 1}, {16, 32}, {37, 75}, {48, 64}}) {
@@ -154,7 +154,7 @@ TEST_CASE("every path equals the scalar form: every epilogue, with and without b
           Shape shape;
           shape.format = format;
           shape.rows = rows;
-          shape.n = epilogue == Epilogue::kSwiGlu ? 96 : 83;
+          shape.n = IsGated(epilogue) ? 96 : 83;
           shape.k = 80;
           shape.epilogue = epilogue;
           shape.bias = bias;
@@ -175,9 +175,9 @@ TEST_CASE("every path equals the scalar form: random shapes and threads") {
     Shape shape;
     shape.format = kAllFormats[random() % 5];
     shape.rows = 1 + random() % 60;
-    shape.epilogue = kAllEpilogues[random() % 4];
+    shape.epilogue = kAllEpilogues[random() % std::size(kAllEpilogues)];
     shape.n = 1 + random() % 200;
-    if (shape.epilogue == Epilogue::kSwiGlu) shape.n = RoundUp(shape.n, 32);
+    if (IsGated(shape.epilogue)) shape.n = RoundUp(shape.n, 32);
     shape.k = 1 + random() % 300;
     shape.bias = random() % 2 == 0;
     RequireEqualOnAllPaths(paths, *pools[random() % 3], shape, kAllValues[random() % 4], seed);
@@ -256,8 +256,8 @@ TEST_CASE("layers computed together have the bits of each alone") {
     for (size_t i = 0, n = 1 + random() % 9; i < n; ++i) {
       Shape shape;
       shape.rows = i % 3 == 0 ? 1 : i % 5 == 0 ? 600 : 1 + random() % 40;
-      shape.epilogue = kAllEpilogues[random() % 4];
-      shape.n = shape.epilogue == Epilogue::kSwiGlu ? 96 : 1 + random() % 150;
+      shape.epilogue = kAllEpilogues[random() % std::size(kAllEpilogues)];
+      shape.n = IsGated(shape.epilogue) ? 96 : 1 + random() % 150;
       shape.k = 1 + random() % 90;
       expected.push_back(problems.emplace_back(shape, Values::kNormal, random()).Expected());
     }

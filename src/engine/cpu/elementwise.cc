@@ -63,7 +63,9 @@ void WriteKv(const KvLayout& layout, int layer, int head, const bf16* k, const b
 
 template <const ElementwiseRows& (*kRows)()>
 ElementwiseKernels Kernels() {
-  return {kRows().rms_norm, kRows().rope, WriteKv<kRows>};
+  const ElementwiseRows& rows = kRows();
+  return {rows.rms_norm, rows.layer_norm, rows.add,      rows.scale,
+          rows.soft_cap, rows.rope,       WriteKv<kRows>};
 }
 
 }  // namespace

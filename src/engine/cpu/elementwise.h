@@ -1,5 +1,5 @@
 // The element-wise operations of numerics v1, one operation order on 16 virtual lanes for every
-// ISA path: norm, rope + KV write, embedding. Functions work on one row; callers spread rows.
+// ISA path: norms, rope + KV write, sums, scales. Functions work on one row; callers spread rows.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,14 @@ struct ElementwiseKernels {
   // n_padded). out may be x.
   void (*rms_norm)(const bf16* x, const float* weight, int64_t n, int64_t n_padded, float eps,
                    bf16* out);
+  // The same of x - mean, plus bias: bf16(fma((x - mean) * inv, w, bias)), inv of the mean square
+  // of x - mean.
+  void (*layer_norm)(const bf16* x, const float* weight, const float* bias, int64_t n,
+                     int64_t n_padded, float eps, bf16* out);
+  // x = bf16(x + y), bf16(x * by), (n); x = cap * tanh(x / cap) of fp32.
+  void (*add)(const bf16* y, int64_t n, bf16* x);
+  void (*scale)(float by, int64_t n, bf16* x);
+  void (*soft_cap)(float cap, int64_t n, float* x);
   // Rotates pairs (i, i + d/2) of one head in place (rule N5). cos, sin: (d / 2) of the position.
   void (*rope)(bf16* head, int64_t d, const float* cos, const float* sin);
   // Writes one token's K (after rope) and V of one KV head into slot `slot` of the layer's plane of

@@ -3,7 +3,8 @@
 namespace baton {
 
 const ElementwiseRows& ElementwiseRowsAvx2() {
-  static constexpr ElementwiseRows kRows = {RmsNorm, Rope, Quantize};
+  static constexpr ElementwiseRows kRows = {RmsNorm,    LayerNorm, AddRow,  ScaleRow,
+                                            SoftCapRow, Rope,      Quantize};
   return kRows;
 }
 

@@ -1,14 +1,20 @@
-// Norm and rope of one row on the sixteen virtual lanes, once for every path. For kernel units; the
-// public functions are in elementwise.h.
+// Norms, sums, scales and rope of one row on the sixteen virtual lanes, once for every path. For
+// kernel units; the public functions are in elementwise.h.
 #pragma once
 
 #include "engine/numerics/fold.h"
+#include "engine/numerics/tanh.h"
 
 namespace baton {
 
 struct ElementwiseRows {
   void (*rms_norm)(const bf16* x, const float* weight, int64_t n, int64_t n_padded, float eps,
                    bf16* out);
+  void (*layer_norm)(const bf16* x, const float* weight, const float* bias, int64_t n,
+                     int64_t n_padded, float eps, bf16* out);
+  void (*add)(const bf16* y, int64_t n, bf16* x);
+  void (*scale)(float by, int64_t n, bf16* x);
+  void (*soft_cap)(float cap, int64_t n, float* x);
   void (*rope)(bf16* head, int64_t d, const float* cos, const float* sin);
   // numbers[i] = x[i] / scale to the nearest (even) whole number; the scale, always finite, is
   // returned. n: a multiple of 16.
@@ -33,6 +39,12 @@ struct Tail {
   }
 };
 
+// 1 / sqrt(sum of lanes / n + eps), in every lane.
+Lanes InverseRoot(Lanes squares, int64_t n, float eps) {
+  const float mean = FoldSum(squares) / static_cast<float>(n);
+  return Splat<Lanes>(1.0f / _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(mean + eps))));
+}
+
 void RmsNorm(const bf16* x, const float* weight, int64_t n, int64_t n_padded, float eps,
              bf16* out) {
   const int64_t whole = n / kLanes * kLanes, rest = n - whole;
@@ -45,8 +57,7 @@ void RmsNorm(const bf16* x, const float* weight, int64_t n, int64_t n_padded, fl
   const Lanes last = LoadBf16<Lanes>(x_tail.values);
   if (rest > 0) squares = Fma(last, last, squares);
 
-  const float mean = FoldSum(squares) / static_cast<float>(n);
-  const Lanes inverse = Splat<Lanes>(1.0f / _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(mean + eps))));
+  const Lanes inverse = InverseRoot(squares, n, eps);
   for (int64_t i = 0; i < whole; i += kLanes)
     StoreBf16(out + i, Mul(Mul(LoadBf16<Lanes>(x + i), inverse), Load<Lanes>(weight + i)));
   if (rest > 0) {
@@ -56,6 +67,72 @@ void RmsNorm(const bf16* x, const float* weight, int64_t n, int64_t n_padded, fl
     y.CopyTo(out + whole, rest);
   }
   for (int64_t i = n; i < n_padded; ++i) out[i] = 0;
+}
+
+void LayerNorm(const bf16* x, const float* weight, const float* bias, int64_t n, int64_t n_padded,
+               float eps, bf16* out) {
+  const int64_t whole = n / kLanes * kLanes;
+  const int rest = static_cast<int>(n - whole);
+  const Lanes last = LoadBf16<Lanes>(Tail<bf16>(x + whole, rest).values);
+  const Lanes zero = Splat<Lanes>(0.0f);
+  Lanes sum = zero;
+  for (int64_t i = 0; i < whole; i += kLanes) sum = Add(sum, LoadBf16<Lanes>(x + i));
+  if (rest > 0) sum = Add(sum, last);
+  const Lanes mean = Splat<Lanes>(FoldSum(sum) / static_cast<float>(n));
+
+  Lanes squares = zero;
+  for (int64_t i = 0; i < whole; i += kLanes) {
+    const Lanes v = Sub(LoadBf16<Lanes>(x + i), mean);
+    squares = Fma(v, v, squares);
+  }
+  const Lanes last_centred = KeepFirst(Sub(last, mean), rest, zero);
+  if (rest > 0) squares = Fma(last_centred, last_centred, squares);
+
+  const Lanes inverse = InverseRoot(squares, n, eps);
+  for (int64_t i = 0; i < whole; i += kLanes) {
+    const Lanes v = Mul(Sub(LoadBf16<Lanes>(x + i), mean), inverse);
+    StoreBf16(out + i, Fma(v, Load<Lanes>(weight + i), Load<Lanes>(bias + i)));
+  }
+  if (rest > 0) {
+    const Tail<float> w(weight + whole, rest), b(bias + whole, rest);
+    Tail<bf16> y(nullptr, 0);
+    StoreBf16(y.values,
+              Fma(Mul(last_centred, inverse), Load<Lanes>(w.values), Load<Lanes>(b.values)));
+    y.CopyTo(out + whole, rest);
+  }
+  for (int64_t i = n; i < n_padded; ++i) out[i] = 0;
+}
+
+void AddRow(const bf16* y, int64_t n, bf16* x) {
+  const int64_t whole = n / kLanes * kLanes, rest = n - whole;
+  for (int64_t i = 0; i < whole; i += kLanes)
+    StoreBf16(x + i, Add(LoadBf16<Lanes>(x + i), LoadBf16<Lanes>(y + i)));
+  if (rest == 0) return;
+  Tail<bf16> a(x + whole, rest);
+  const Tail<bf16> b(y + whole, rest);
+  StoreBf16(a.values, Add(LoadBf16<Lanes>(a.values), LoadBf16<Lanes>(b.values)));
+  a.CopyTo(x + whole, rest);
+}
+
+void ScaleRow(float by, int64_t n, bf16* x) {
+  const int64_t whole = n / kLanes * kLanes, rest = n - whole;
+  const Lanes factor = Splat<Lanes>(by);
+  for (int64_t i = 0; i < whole; i += kLanes) StoreBf16(x + i, Mul(LoadBf16<Lanes>(x + i), factor));
+  if (rest == 0) return;
+  Tail<bf16> a(x + whole, rest);
+  StoreBf16(a.values, Mul(LoadBf16<Lanes>(a.values), factor));
+  a.CopyTo(x + whole, rest);
+}
+
+void SoftCapRow(float cap, int64_t n, float* x) {
+  const int64_t whole = n / kLanes * kLanes, rest = n - whole;
+  const Lanes by = Splat<Lanes>(1.0f / cap), limit = Splat<Lanes>(cap);
+  for (int64_t i = 0; i < whole; i += kLanes)
+    Store(x + i, CanonicalizeNan(SoftCap(Load<Lanes>(x + i), by, limit)));
+  if (rest == 0) return;
+  Tail<float> a(x + whole, rest);
+  Store(a.values, CanonicalizeNan(SoftCap(Load<Lanes>(a.values), by, limit)));
+  a.CopyTo(x + whole, rest);
 }
 
 // Sixteen pairs: x0' = fma(x0, cos, -(x1 sin)), x1' = fma(x1, cos, x0 sin).

@@ -1,11 +1,11 @@
-// From accumulators to outputs: bias, rounding, residual, SwiGLU (rules N1, N2, N3, N6), sixteen
-// outputs of one row at a time. Shared by all kernel units, one copy per unit.
+// From accumulators to outputs: bias, rounding, residual, activation (rules N1, N2, N3, N6),
+// sixteen outputs of one row at a time. Shared by all kernel units, one copy per unit.
 #pragma once
 
 #include <cstdint>
 
 #include "engine/cpu/linear_job.h"
-#include "engine/numerics/exp2.h"
+#include "engine/numerics/gelu.h"
 #include "engine/numerics/lanes.h"
 
 namespace baton {
@@ -43,8 +43,8 @@ inline Lanes BiasedSum(const LinearJob& job, int64_t block, const float* acc) {
   return Add(sum, LoadSome(job.bias + block * 16, job.n - block * 16));
 }
 
-// Writes outputs [16 * block, 16 * block + 16) of a row. acc: their accumulators; for kSwiGlu
-// `block` is the gate block and acc_up belongs to block + 1.
+// Writes outputs [16 * block, 16 * block + 16) of a row. acc: their accumulators; where they are
+// gated `block` is the gate block and acc_up belongs to block + 1.
 inline void FinishBlock(const LinearJob& job, int64_t row, int64_t block, const float* acc,
                         const float* acc_up) {
   const int64_t column = block * 16;
@@ -62,9 +62,14 @@ inline void FinishBlock(const LinearJob& job, int64_t row, int64_t block, const 
       StoreSomeBf16(job.y + row * job.y_stride + column, Add(residual, RoundBf16(sum)), valid);
       return;
     }
-    case Epilogue::kSwiGlu: {
-      const Lanes up = RoundBf16(BiasedSum(job, block + 1, acc_up));
-      StoreBf16(job.y + row * job.y_stride + column / 2, Mul(Silu(RoundBf16(sum)), up));
+    case Epilogue::kGelu:
+      StoreSomeBf16(job.y + row * job.y_stride + column, Gelu(RoundBf16(sum)), valid);
+      return;
+    case Epilogue::kSwiGlu:
+    case Epilogue::kGeGlu: {
+      const Lanes gate = RoundBf16(sum), up = RoundBf16(BiasedSum(job, block + 1, acc_up));
+      const Lanes open = job.epilogue == Epilogue::kSwiGlu ? Silu(gate) : GeluTanh(gate);
+      StoreBf16(job.y + row * job.y_stride + column / 2, Mul(open, up));
       return;
     }
   }
@@ -74,7 +79,7 @@ inline void FinishBlock(const LinearJob& job, int64_t row, int64_t block, const 
 template <typename AccOf>
 inline void FinishRow(const LinearJob& job, int64_t row, int64_t first, int64_t blocks,
                       const AccOf& acc_of) {
-  if (job.epilogue == Epilogue::kSwiGlu) {
+  if (IsGated(job.epilogue)) {
     for (int64_t b = first; b < first + blocks; b += 2) {
       FinishBlock(job, row, b, acc_of(b), acc_of(b + 1));
     }

@@ -24,7 +24,7 @@ void CheckArgs(const LinearArgs& args) {
   CHECK(reinterpret_cast<uintptr_t>(args.weights.data) % 64 == 0);
   CHECK(args.epilogue == Epilogue::kFp32 ? args.y_fp32 != nullptr : args.y != nullptr);
   CHECK(args.epilogue != Epilogue::kResidualAdd || args.residual != nullptr);
-  CHECK(args.epilogue != Epilogue::kSwiGlu || args.weights.n % 32 == 0);
+  CHECK(!IsGated(args.epilogue) || args.weights.n % 32 == 0);
 }
 
 // The part of a job from row `begin` on.

@@ -15,9 +15,16 @@ enum class Epilogue {
   kFp32,         // y_fp32 = acc [+ bias]: LM head (rule N2), plain
   kResidualAdd,  // y = bf16(float(residual) + float(bf16(acc [+ bias])))   (rule N3), residual may
                  // be y
-  kSwiGlu,  // weights alternate 16 gate and 16 up outputs, n % 32 == 0; y (n/2 wide) = bf16(silu(g)
-            // * u) of the bf16-rounded g and u (rule N6)
+  kGelu,         // y = bf16(gelu(bf16(acc [+ bias]))), the exact form
+  // Gated: weights alternate 16 gate and 16 up outputs, n % 32 == 0; y (n/2 wide) = bf16(f(g) * u)
+  // of the bf16-rounded g and u (rule N6).
+  kSwiGlu,  // f = silu
+  kGeGlu,   // f = gelu, the tanh form
 };
+
+constexpr bool IsGated(Epilogue epilogue) {
+  return epilogue == Epilogue::kSwiGlu || epilogue == Epilogue::kGeGlu;
+}
 
 enum class WeightType { kBf16, kInt8, kInt4 };
 

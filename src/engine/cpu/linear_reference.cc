@@ -1,7 +1,7 @@
 #include "engine/cpu/linear_reference.h"
 
 #include "engine/cpu/integer_rows.h"
-#include "engine/numerics/exp2.h"
+#include "engine/numerics/gelu.h"
 #include "engine/numerics/tile_order.h"
 
 namespace baton {
@@ -57,7 +57,7 @@ void RunLinearReference(const LinearJob& job) {
   for (int64_t row = 0; row < job.rows; ++row) {
     bf16* y = job.y == nullptr ? nullptr : job.y + row * job.y_stride;
     for (int64_t n = 0; n < job.n; ++n) {
-      if (job.epilogue == Epilogue::kSwiGlu && n % 32 >= 16) continue;
+      if (IsGated(job.epilogue) && n % 32 >= 16) continue;
       const float sum = Accumulate(job, row, n);
       switch (job.epilogue) {
         case Epilogue::kBf16:
@@ -71,9 +71,14 @@ void RunLinearReference(const LinearJob& job) {
           y[n] = FloatToBf16(Add(residual, RoundBf16(sum)));
           break;
         }
-        case Epilogue::kSwiGlu: {
-          const float up = RoundBf16(Accumulate(job, row, n + 16));
-          y[n / 32 * 16 + n % 32] = FloatToBf16(Mul(Silu(RoundBf16(sum)), up));
+        case Epilogue::kGelu:
+          y[n] = FloatToBf16(Gelu(RoundBf16(sum)));
+          break;
+        case Epilogue::kSwiGlu:
+        case Epilogue::kGeGlu: {
+          const float gate = RoundBf16(sum), up = RoundBf16(Accumulate(job, row, n + 16));
+          const float open = job.epilogue == Epilogue::kSwiGlu ? Silu(gate) : GeluTanh(gate);
+          y[n / 32 * 16 + n % 32] = FloatToBf16(Mul(open, up));
           break;
         }
       }
