@@ -1,13 +1,16 @@
 #include "engine/model_desc.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
+#include <span>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/check.h"
 #include "engine/json_fields.h"
+#include "engine/model_families.h"
 #include "engine/text_file.h"
 
 namespace baton {
@@ -15,8 +18,8 @@ namespace {
 
 // Far above every published model, low enough that no product of them overflows or asks for an
 // absurd allocation before the weights prove the size.
-constexpr int64_t kMostLayers = 1024;
-constexpr int64_t kMostWidth = 1 << 18;
+constexpr int kMostLayers = 1024;
+constexpr int kMostWidth = 1 << 18;
 constexpr int64_t kMostHeads = 4096;
 constexpr int64_t kMostHeadDim = 256;
 constexpr int64_t kMostVocab = 1 << 22;
@@ -24,37 +27,6 @@ constexpr int64_t kMostPositions = 1 << 21;
 constexpr size_t kMostConfigBytes = 1 << 20;
 constexpr double kLeastTheta = 2;  // at 1 all pairs would turn alike
 constexpr double kMostTheta = 1e12;
-
-// Of attention. kConfigured: attention_bias, of all four; kQkvConfigured: qkv_bias.
-enum class Biases { kNone, kConfigured, kQkv, kQkvConfigured };
-// Which layers have a sliding window, if layer_types does not say it: none; all; those from
-// max_window_layers on, if use_sliding_window; all, if use_sliding_window; an error, if
-// use_sliding_window (transformers has had several rules).
-enum class Windows { kNone, kAllLayers, kUpperLayers, kAllIfUsed, kNamedIfUsed };
-
-// What a family fixes in transformers' code rather than in its config.json.
-struct Family {
-  std::string_view architecture, model_type;
-  Biases biases;
-  bool reads_mlp_bias;  // else there is none, whatever the config says
-  bool qk_norm;
-  int default_head_dim;  // 0: hidden_size / num_attention_heads
-  Windows windows;
-  ExpertFields experts = ExpertFields::kNone;
-  const TensorNames* names = &kLlamaNames;
-};
-constexpr Family kFamilies[] = {
-    {"LlamaForCausalLM", "llama", Biases::kConfigured, true, false, 0, Windows::kNone},
-    {"MistralForCausalLM", "mistral", Biases::kNone, false, false, 0, Windows::kAllLayers},
-    {"Qwen2ForCausalLM", "qwen2", Biases::kQkv, false, false, 0, Windows::kUpperLayers},
-    {"Qwen3ForCausalLM", "qwen3", Biases::kConfigured, false, true, 128, Windows::kUpperLayers},
-    {"MixtralForCausalLM", "mixtral", Biases::kNone, false, false, 0, Windows::kAllLayers,
-     ExpertFields::kMixtral, &kMixtralNames},
-    {"Qwen2MoeForCausalLM", "qwen2_moe", Biases::kQkvConfigured, false, false, 0,
-     Windows::kNamedIfUsed, ExpertFields::kQwen2},
-    {"Qwen3MoeForCausalLM", "qwen3_moe", Biases::kConfigured, false, true, 0, Windows::kAllIfUsed,
-     ExpertFields::kQwen3},
-};
 
 // By `architectures`, or by model_type where it is absent; the first family after an error.
 const Family& ReadFamily(JsonFields& fields) {
@@ -87,19 +59,15 @@ void ReadDtype(JsonFields& fields, ModelDesc& model) {
   }
 }
 
-void ReadShape(JsonFields& fields, const Family& family, ModelDesc& model) {
-  model.n_layers = fields.Int("num_hidden_layers", 1, kMostLayers);
-  model.hidden = fields.Int("hidden_size", 1, kMostWidth);
-  model.n_heads = fields.Int("num_attention_heads", 1, kMostHeads);
-  model.n_kv_heads = fields.IntOr("num_key_value_heads", model.n_heads, 1, kMostHeads);
-  model.intermediate = fields.Int("intermediate_size", 1, kMostWidth);
-  model.vocab = fields.Int("vocab_size", 1, kMostVocab);
-  model.max_positions = fields.Int("max_position_embeddings", 1, kMostPositions);
-  model.rms_eps = fields.NumberOr("rms_norm_eps", 1e-6, 0, 1);
-  if (model.n_heads % model.n_kv_heads != 0) {
-    fields.Refuse("num_key_value_heads",
-                  absl::StrFormat("it must divide num_attention_heads, %d", model.n_heads));
+// Falcon 7B: one KV head; 40B (new_decoder_architecture): as many as num_kv_heads says.
+int ReadKvHeads(JsonFields& fields, const Family& family, int n_heads) {
+  if (family.is_falcon && !fields.BoolOr("new_decoder_architecture", false)) {
+    return fields.BoolOr("multi_query", true) ? 1 : n_heads;
   }
+  return fields.IntOr(family.kv_heads, n_heads, 1, kMostHeads);
+}
+
+void ReadHeadDim(JsonFields& fields, const Family& family, ModelDesc& model) {
   if (fields.Has("head_dim") || family.default_head_dim > 0) {
     model.head_dim = fields.IntOr("head_dim", family.default_head_dim, 2, kMostHeadDim);
   } else {
@@ -115,15 +83,101 @@ void ReadShape(JsonFields& fields, const Family& family, ModelDesc& model) {
   }
 }
 
+void ReadShape(JsonFields& fields, const Family& family, ModelDesc& model) {
+  model.n_layers = fields.Int("num_hidden_layers", 1, kMostLayers);
+  model.hidden = fields.Int("hidden_size", 1, kMostWidth);
+  model.n_heads = fields.Int("num_attention_heads", 1, kMostHeads);
+  model.n_kv_heads = ReadKvHeads(fields, family, model.n_heads);
+  if (model.n_heads % model.n_kv_heads != 0) {
+    fields.Refuse(family.kv_heads,
+                  absl::StrFormat("it must divide num_attention_heads, %d", model.n_heads));
+  }
+  ReadHeadDim(fields, family, model);
+  model.vocab = fields.Int("vocab_size", 1, kMostVocab);
+  if (family.is_falcon) {  // published configs have neither
+    model.intermediate = fields.IntOr(family.intermediate, 4 * model.hidden, 1, 4 * kMostWidth);
+    model.max_positions = fields.IntOr("max_position_embeddings", 2048, 1, kMostPositions);
+  } else {
+    model.intermediate = fields.Int(family.intermediate, 1, kMostWidth);
+    model.max_positions = fields.Int("max_position_embeddings", 1, kMostPositions);
+  }
+}
+
+void ReadNorms(JsonFields& fields, const Family& family, ModelDesc& model) {
+  model.norm_eps = fields.NumberOr(family.norm_eps, family.is_falcon ? 1e-5 : 1e-6, 0, 1);
+  model.qk_norm = family.qk_norm;
+  model.layer_norm = family.is_falcon;
+  model.norm_plus_one = family.is_gemma;
+  model.output_norms = family.output_norms;
+}
+
+// A cap that is absent has its family's default; null, there is none.
+double ReadCap(JsonFields& fields, std::string_view field, double fallback) {
+  return fields.IsNull(field) ? 0 : fields.NumberOr(field, fallback, 1e-3, 1e6);
+}
+
+void ReadScales(JsonFields& fields, const Family& family, ModelDesc& model) {
+  const int scalar =
+      family.default_query_scalar == 0
+          ? model.head_dim
+          : fields.IntOr("query_pre_attn_scalar", family.default_query_scalar, 1, kMostWidth);
+  model.score_scale = 1.0 / std::sqrt(static_cast<double>(scalar));
+  if (family.is_gemma) model.embedding_scale = std::sqrt(static_cast<double>(model.hidden));
+  if (!family.reads_caps) return;
+  model.score_cap = ReadCap(fields, "attn_logit_softcapping", family.default_score_cap);
+  model.logit_cap = ReadCap(fields, "final_logit_softcapping", family.default_logit_cap);
+}
+
+void ReadBiases(JsonFields& fields, const Family& family, ModelDesc& model) {
+  if (family.is_falcon) {
+    model.o_bias = model.qkv_bias = model.mlp_bias = fields.BoolOr("bias", false);
+    return;
+  }
+  model.o_bias =
+      family.biases == Family::Biases::kConfigured && fields.BoolOr("attention_bias", false);
+  model.qkv_bias =
+      family.biases == Family::Biases::kQkv || model.o_bias ||
+      (family.biases == Family::Biases::kQkvConfigured && fields.BoolOr("qkv_bias", true));
+  model.mlp_bias = family.reads_mlp_bias && fields.BoolOr("mlp_bias", false);
+}
+
+// Attention and MLP side by side, after one norm or (new_decoder_architecture) one each.
+void ReadFalcon(JsonFields& fields, ModelDesc& model) {
+  if (fields.BoolOr("alibi", false)) fields.Refuse("alibi", "supported: false");
+  const bool is_new = fields.BoolOr("new_decoder_architecture", false);
+  if (!is_new && !fields.BoolOr("parallel_attn", true)) {
+    fields.Refuse("parallel_attn", "supported: true");
+  }
+  model.parallel_mlp = true;
+  model.gated_mlp = false;
+  model.mlp_norm = is_new && fields.IntOr("num_ln_in_parallel_attn", 2, 1, 2) == 2;
+  if (model.mlp_norm) model.names = &kFalconTwoNormNames;
+}
+
+// The tanh form of GELU is what transformers computes for Gemma even where a config says "gelu".
+void ReadActivation(JsonFields& fields, const Family& family, ModelDesc& model) {
+  model.activation = family.activation;
+  static constexpr std::string_view kSilu[] = {"silu", "swish"}, kGelu[] = {"gelu"},
+                                    kGeluTanh[] = {"gelu_pytorch_tanh", "gelu"};
+  std::span<const std::string_view> names = kSilu;
+  if (family.activation == Activation::kGelu) names = kGelu;
+  if (family.activation == Activation::kGeluTanh) names = kGeluTanh;
+  const std::string name = fields.StringOr(family.activation_field, names[0]);
+  if (std::find(names.begin(), names.end(), name) == names.end()) {
+    fields.Refuse(family.activation_field, absl::StrCat("supported: ", std::string(names[0])));
+  }
+}
+
 // What would change the computation and is not built: better an error than wrong tokens.
 void RefuseUnsupported(JsonFields& fields) {
-  const std::string activation = fields.StringOr("hidden_act", "silu");
-  if (activation != "silu" && activation != "swish") fields.Refuse("hidden_act", "supported: silu");
   if (fields.Has("quantization_config")) {
     fields.Refuse("quantization_config", "supported: unquantised checkpoints");
   }
   if (fields.NumberOr("partial_rotary_factor", 1, 0, 1) != 1) {
     fields.Refuse("partial_rotary_factor", "supported: 1");
+  }
+  if (fields.BoolOr("use_bidirectional_attention", false)) {
+    fields.Refuse("use_bidirectional_attention", "supported: false");
   }
 }
 
@@ -147,6 +201,7 @@ void ReadLayerTypes(JsonFields& fields, const boost::json::value& types, int win
 }
 
 bool MayHaveWindows(JsonFields& fields, const Family& family) {
+  using Windows = Family::Windows;
   const bool only_if_used =
       family.windows == Windows::kAllIfUsed || family.windows == Windows::kNamedIfUsed;
   return family.windows != Windows::kNone && !fields.IsNull("sliding_window") &&
@@ -155,22 +210,28 @@ bool MayHaveWindows(JsonFields& fields, const Family& family) {
 
 // sliding_window: absent, it is the default of the families that have one; null, there is none.
 void ReadWindows(JsonFields& fields, const Family& family, ModelDesc& model) {
-  constexpr int kDefaultWindow = 4096, kDefaultFullLayers = 28;
+  using Windows = Family::Windows;
+  constexpr int kDefaultFullLayers = 28;
   model.windows.assign(model.n_layers, 0);
   const int window = MayHaveWindows(fields, family)
-                         ? fields.IntOr("sliding_window", kDefaultWindow, 1, kMostPositions)
+                         ? fields.IntOr("sliding_window", family.default_window, 1, kMostPositions)
                          : 0;
-  const boost::json::value* types = fields.Find("layer_types");
-  if (types != nullptr) {
-    ReadLayerTypes(fields, *types, window, model);
-  } else if (family.windows == Windows::kAllLayers || family.windows == Windows::kAllIfUsed) {
-    model.windows.assign(model.n_layers, window);
-  } else if (family.windows == Windows::kNamedIfUsed && window > 0) {
+  if (const boost::json::value* types = fields.Find("layer_types")) {
+    return ReadLayerTypes(fields, *types, window, model);
+  }
+  if (family.windows == Windows::kNamedIfUsed && window > 0) {
     fields.Refuse("use_sliding_window", "supported: false, or true with layer_types");
-  } else if (family.windows == Windows::kUpperLayers &&
-             fields.BoolOr("use_sliding_window", false)) {
-    const int first = fields.IntOr("max_window_layers", kDefaultFullLayers, 0, kMostLayers);
-    for (int layer = first; layer < model.n_layers; ++layer) model.windows[layer] = window;
+  }
+  int first = 0, pattern = kMostLayers + 1;
+  if (family.windows == Windows::kUpperLayers) {
+    first = fields.BoolOr("use_sliding_window", false)
+                ? fields.IntOr("max_window_layers", kDefaultFullLayers, 0, kMostLayers)
+                : model.n_layers;
+  } else if (family.windows == Windows::kPattern) {
+    pattern = fields.IntOr("sliding_window_pattern", family.default_window_pattern, 1, kMostLayers);
+  }
+  for (int layer = first; layer < model.n_layers; ++layer) {
+    if ((layer + 1) % pattern != 0) model.windows[layer] = window;
   }
 }
 
@@ -258,18 +319,18 @@ absl::StatusOr<ModelDesc> Parse(const boost::json::object& object, const std::st
   ModelDesc model;
   const Family& family = ReadFamily(fields);
   model.architecture = family.architecture;
+  model.names = family.names;
   RefuseUnsupported(fields);
+  ReadActivation(fields, family, model);
   ReadDtype(fields, model);
   ReadShape(fields, family, model);
   ReadWindows(fields, family, model);
-  model.o_bias = family.biases == Biases::kConfigured && fields.BoolOr("attention_bias", false);
-  model.qkv_bias = family.biases == Biases::kQkv || model.o_bias ||
-                   (family.biases == Biases::kQkvConfigured && fields.BoolOr("qkv_bias", true));
-  model.mlp_bias = family.reads_mlp_bias && fields.BoolOr("mlp_bias", false);
-  model.qk_norm = family.qk_norm;
-  model.names = family.names;
+  ReadNorms(fields, family, model);
+  ReadBiases(fields, family, model);
+  ReadScales(fields, family, model);
+  if (family.is_falcon) ReadFalcon(fields, model);
   model.experts = ReadExperts(fields, family.experts, model.n_layers, model.intermediate);
-  model.tied_embeddings = fields.BoolOr("tie_word_embeddings", false);
+  model.tied_embeddings = fields.BoolOr("tie_word_embeddings", family.tied_by_default);
   absl::Status rope_status;
   ReadRope(fields, origin, model, rope_status);
   model.eos_tokens = fields.IntsOr("eos_token_id", 0, model.vocab - 1);
@@ -326,13 +387,16 @@ void ModelDesc::ServeContext(int context) {
 std::string ModelDesc::Canonical() const {
   return absl::StrFormat(
       "%s layers %d hidden %d heads %d kv %d dim %d mlp %d vocab %d positions %d eps %.17g "
+      "norms %d %d %d parallel %d %d gated %d %d scales %.17g %.17g caps %.17g %.17g "
       "biases %d %d %d qk_norm %d tied %d rope %d %.17g %.17g %.17g %.17g %.17g "
       "%.17g %.17g %d %.17g windows %s%s",
       architecture, n_layers, hidden, n_heads, n_kv_heads, head_dim, intermediate, vocab,
-      max_positions, rms_eps, qkv_bias, o_bias, mlp_bias, qk_norm, tied_embeddings,
-      static_cast<int>(rope.scaling), rope.theta, rope.factor, rope.low_freq_factor,
-      rope.high_freq_factor, rope.original_max_position_embeddings, rope.beta_fast, rope.beta_slow,
-      rope.truncate, rope.attention_factor, absl::StrJoin(windows, ","), experts.Canonical());
+      max_positions, norm_eps, layer_norm, norm_plus_one, output_norms, parallel_mlp, mlp_norm,
+      gated_mlp, static_cast<int>(activation), embedding_scale, score_scale, score_cap, logit_cap,
+      qkv_bias, o_bias, mlp_bias, qk_norm, tied_embeddings, static_cast<int>(rope.scaling),
+      rope.theta, rope.factor, rope.low_freq_factor, rope.high_freq_factor,
+      rope.original_max_position_embeddings, rope.beta_fast, rope.beta_slow, rope.truncate,
+      rope.attention_factor, absl::StrJoin(windows, ","), experts.Canonical());
 }
 
 }  // namespace baton

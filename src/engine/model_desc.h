@@ -16,6 +16,7 @@
 namespace baton {
 
 enum class Dtype { kFp32, kBf16, kFp16 };
+enum class Activation { kSilu, kGelu, kGeluTanh };  // kGelu: exact, by erf
 
 struct ModelDesc {
   std::string architecture;  // "LlamaForCausalLM", "Qwen2ForCausalLM", ...
@@ -29,7 +30,18 @@ struct ModelDesc {
   int intermediate = 0;  // of the MLP of a layer that is not sparse
   int vocab = 0;
   int max_positions = 0;  // context length
-  double rms_eps = 1e-5;
+  double norm_eps = 1e-5;
+  bool layer_norm = false;     // LayerNorm with biases instead of RMSNorm
+  bool norm_plus_one = false;  // norms multiply by 1 + weight
+  bool output_norms = false;   // norms of what attention and MLP give, before it is added
+  bool parallel_mlp = false;   // x + attention(norm(x)) + MLP(norm(x)), both of the same x
+  bool mlp_norm = true;        // else (parallel_mlp) the MLP reads what attention reads
+  bool gated_mlp = true;       // down(activation(gate(x)) * up(x)), else down(activation(up(x)))
+  Activation activation = Activation::kSilu;
+  double embedding_scale = 1;  // the bf16 engine rounds it to bf16
+  double score_scale = 0;      // of q k
+  double score_cap = 0;        // scores become cap * tanh(score / cap); 0 = none
+  double logit_cap = 0;        // the same of logits
   bool qkv_bias = false;
   bool o_bias = false;
   bool mlp_bias = false;

@@ -2,9 +2,10 @@
 // engine knows our names only, the same for all families:
 //
 //   embed, final_norm, lm_head (absent if tied), and of layer N "layers.N." with
-//   attention_norm, q, k, v, o, q_norm, k_norm, mlp_norm, gate, up, down; a bias is
-//   "layers.N.q.bias". A sparse layer has instead of gate, up and down: router,
-//   experts.E.gate, experts.E.up, experts.E.down, shared_gate, shared.gate, shared.up, shared.down
+//   attention_norm, q, k, v, o, q_norm, k_norm, mlp_norm, gate, up, down, attention_out_norm,
+//   mlp_out_norm, of which a family may lack some; a bias is "layers.N.q.bias".
+//   A sparse layer has instead of gate, up and down: router, experts.E.gate, experts.E.up,
+//   experts.E.down, shared_gate, shared.gate, shared.up, shared.down
 #pragma once
 
 #include <cstdint>
@@ -26,6 +27,7 @@ struct TensorSpec {
   int64_t cols = 1;
   bool is_vector = false;  // norms and biases: one column
   bool is_norm = false;
+  float norm_offset = 0;   // what the engine adds to a norm's stored weights
   uint32_t random_id = 0;  // tensor id of the random weights
   // Rows of one published tensor ("model.layers.0.self_attn.q_proj.weight"), which may hold several
   // of ours.

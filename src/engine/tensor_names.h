@@ -7,12 +7,18 @@
 namespace baton {
 
 struct TensorNames {
-  std::string_view embed, layers, final_norm, lm_head;
-  std::string_view attention_norm, q, k, v, o, q_norm, k_norm;
-  std::string_view mlp_norm, gate, up, down;
+  std::string_view embed = {}, layers = {}, final_norm = {}, lm_head = {};
+  std::string_view attention_norm = {}, q = {}, k = {}, v = {}, o = {}, q_norm = {}, k_norm = {};
+  std::string_view mlp_norm = {}, gate = {}, up = {}, down = {};
+  std::string_view attention_out_norm = {}, mlp_out_norm = {};
   // Of a sparse layer: expert N's follow `experts`, N and a dot; the shared expert's follow
   // `shared`.
-  std::string_view router, experts, expert_gate, expert_up, expert_down, shared, shared_gate;
+  std::string_view router = {}, experts = {}, expert_gate = {}, expert_up = {}, expert_down = {},
+                   shared = {}, shared_gate = {};
+  // q, k and v as rows of one tensor: first all of q, then k, then v, or so for each KV head with
+  // its query heads.
+  std::string_view qkv = {};
+  bool qkv_by_kv_head = false;
 };
 
 inline constexpr TensorNames kLlamaNames = {
@@ -49,5 +55,29 @@ inline constexpr TensorNames kMixtralNames = [] {
   names.expert_down = "w2";
   return names;
 }();
+
+inline constexpr TensorNames kGemma2Names = [] {
+  TensorNames names = kLlamaNames;
+  names.attention_out_norm = "post_attention_layernorm";
+  names.mlp_norm = "pre_feedforward_layernorm";
+  names.mlp_out_norm = "post_feedforward_layernorm";
+  return names;
+}();
+
+constexpr TensorNames FalconNames(std::string_view attention_norm, std::string_view mlp_norm) {
+  return {.embed = "transformer.word_embeddings",
+          .layers = "transformer.h.",
+          .final_norm = "transformer.ln_f",
+          .lm_head = "lm_head",
+          .attention_norm = attention_norm,
+          .o = "self_attention.dense",
+          .mlp_norm = mlp_norm,
+          .up = "mlp.dense_h_to_4h",
+          .down = "mlp.dense_4h_to_h",
+          .qkv = "self_attention.query_key_value",
+          .qkv_by_kv_head = true};
+}
+inline constexpr TensorNames kFalconNames = FalconNames("input_layernorm", "");
+inline constexpr TensorNames kFalconTwoNormNames = FalconNames("ln_attn", "ln_mlp");
 
 }  // namespace baton

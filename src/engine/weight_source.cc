@@ -124,7 +124,7 @@ class RandomSource : public WeightSource {
     const uint32_t salt = spec.random_id * 0x85EBCA77u + seed_;
     const int64_t n = count * spec.cols;
     for (int64_t i = 0; i < n; ++i) {
-      out[i] = FloatToBf16(Value(first + static_cast<uint32_t>(i), salt, spec.is_norm));
+      out[i] = FloatToBf16(Value(first + static_cast<uint32_t>(i), salt, spec));
     }
   }
 
@@ -141,7 +141,7 @@ class RandomSource : public WeightSource {
   }
 
  private:
-  static float Value(uint32_t index, uint32_t salt, bool is_norm) {
+  static float Value(uint32_t index, uint32_t salt, const TensorSpec& spec) {
     uint32_t h = index * 0x9E3779B1u + salt;
     h ^= h >> 16;
     h *= 0x85EBCA6Bu;
@@ -152,7 +152,7 @@ class RandomSource : public WeightSource {
     // Four bytes sum to 510 on average with deviation 147.8: mean 0, deviation 0.02.
     const float value =
         static_cast<float>(static_cast<int32_t>(sum) - 510) * static_cast<float>(0.02 / 147.8);
-    return is_norm ? 1.0f + 3.125f * value : value;
+    return spec.is_norm ? 1.0f - spec.norm_offset + 3.125f * value : value;
   }
 
   uint32_t seed_;

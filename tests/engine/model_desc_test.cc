@@ -61,7 +61,7 @@ TEST_CASE("a config of transformers 5 is read") {
   CHECK(model->intermediate == 320);
   CHECK(model->vocab == 1000);
   CHECK(model->max_positions == 2048);
-  CHECK(model->rms_eps == 1e-5);
+  CHECK(model->norm_eps == 1e-5);
   CHECK(model->tied_embeddings);
   CHECK_FALSE((model->qkv_bias || model->o_bias || model->qk_norm));
   CHECK(model->checkpoint_dtype == Dtype::kBf16);
@@ -75,7 +75,8 @@ TEST_CASE("a config of transformers 5 is read") {
 TEST_CASE("both spellings say the same") {
   for (const std::string name :
        {"llama2", "llama32", "llama_bias_fp16", "llama_linear_fp32", "llama_yarn", "llama_dynamic",
-        "qwen2", "mistral_window", "qwen3", "mixtral", "qwen2_moe", "qwen3_moe"}) {
+        "qwen2", "mistral_window", "qwen3", "mixtral", "qwen2_moe", "qwen3_moe", "falcon7b",
+        "falcon40b", "gemma", "gemma2"}) {
     const std::string folder = kModels + name;
     const absl::StatusOr<ModelDesc> now =
         ModelDesc::FromJson(ReadAll(folder + "/config.json"), "config.json");
@@ -95,7 +96,9 @@ TEST_CASE("published shapes have their published sizes") {
       {"tinyllama-1.1b", 1'100'048'384}, {"llama-125m", 100'092'672},
       {"qwen2.5-0.5b", 494'032'768},     {"qwen3-0.6b", 596'049'920},
       {"mistral-7b", 7'241'732'096},     {"mixtral-8x7b", 46'702'792'704},
-      {"qwen3-30b-a3b", 30'532'122'624}, {"qwen1.5-moe-a2.7b", 14'315'784'192}};
+      {"qwen3-30b-a3b", 30'532'122'624}, {"qwen1.5-moe-a2.7b", 14'315'784'192},
+      {"falcon-7b", 6'921'720'704},      {"falcon-40b", 41'303'293'952},
+      {"gemma-2b", 2'506'172'416},       {"gemma-2-2b", 2'614'341'888}};
   for (const auto& [name, parameters] : shapes) {
     INFO(name);
     const std::string path = kShapes + name + ".json";
@@ -111,7 +114,7 @@ TEST_CASE("absent fields take the defaults of transformers") {
   REQUIRE(model.ok());
   CHECK(model->n_kv_heads == 4);
   CHECK(model->head_dim == 16);
-  CHECK(model->rms_eps == 1e-6);
+  CHECK(model->norm_eps == 1e-6);
   CHECK(model->rope.theta == 10000.0);
   CHECK_FALSE(model->tied_embeddings);
   CHECK(model->eos_tokens.empty());
@@ -140,6 +143,53 @@ TEST_CASE("what a family fixes need not be in its config") {
   const absl::StatusOr<ModelDesc> model = ModelDesc::FromJson(text, "config.json");
   REQUIRE(model.ok());
   CHECK(model->architecture == "Qwen2ForCausalLM");
+}
+
+TEST_CASE("falcon: one norm or two, one KV head or several, all biases or none") {
+  const auto read = [](const std::string& more) {
+    absl::StatusOr<ModelDesc> model = ModelDesc::FromJson(
+        "{\"model_type\": \"falcon\", \"hidden_size\": 96, \"num_hidden_layers\": 2, "
+        "\"num_attention_heads\": 6, \"vocab_size\": 100" +
+            more + "}",
+        "config.json");
+    INFO(std::string(model.status().message()));
+    REQUIRE(model.ok());
+    return *std::move(model);
+  };
+  const ModelDesc old = read("");
+  CHECK((old.parallel_mlp && old.layer_norm && !old.mlp_norm && !old.gated_mlp));
+  CHECK((old.n_kv_heads == 1 && old.head_dim == 16 && old.intermediate == 384));
+  CHECK((old.max_positions == 2048 && old.norm_eps == 1e-5 && old.tied_embeddings));
+  CHECK((old.activation == Activation::kGelu && !old.qkv_bias));
+  CHECK(read(", \"num_kv_heads\": 6").n_kv_heads == 1);
+  CHECK(read(", \"multi_query\": false").n_kv_heads == 6);
+  const std::string is_new = ", \"new_decoder_architecture\": true, \"num_kv_heads\": 2";
+  CHECK((read(is_new).n_kv_heads == 2 && read(is_new).mlp_norm));
+  CHECK_FALSE(read(is_new + ", \"num_ln_in_parallel_attn\": 1").mlp_norm);
+  const ModelDesc biased = read(", \"bias\": true");
+  CHECK((biased.qkv_bias && biased.o_bias && biased.mlp_bias));
+}
+
+TEST_CASE("gemma: scales, caps and norms that its configs leave out") {
+  const auto read = [](const std::string& architecture, const std::string& more) {
+    std::string text = ConfigWith("architectures", "[\"" + architecture + "\"]");
+    text.insert(1, more);
+    absl::StatusOr<ModelDesc> model = ModelDesc::FromJson(text, "config.json");
+    INFO(std::string(model.status().message()));
+    REQUIRE(model.ok());
+    return *std::move(model);
+  };
+  const ModelDesc gemma = read("GemmaForCausalLM", "\"hidden_act\": \"gelu\", ");
+  CHECK((gemma.norm_plus_one && gemma.tied_embeddings && !gemma.output_norms));
+  CHECK((gemma.activation == Activation::kGeluTanh && gemma.embedding_scale == 8));
+  CHECK((gemma.head_dim == 256 && gemma.score_scale == 1.0 / 16));
+  CHECK((gemma.score_cap == 0 && gemma.logit_cap == 0));
+  const ModelDesc gemma2 = read("Gemma2ForCausalLM", "\"query_pre_attn_scalar\": 144, ");
+  CHECK((gemma2.output_norms && gemma2.score_scale == 1.0 / 12));
+  CHECK((gemma2.score_cap == 50 && gemma2.logit_cap == 30));
+  CHECK(gemma2.windows == std::vector<int>{4096, 0});
+  const ModelDesc uncapped = read("Gemma2ForCausalLM", "\"final_logit_softcapping\": null, ");
+  CHECK((uncapped.score_cap == 50 && uncapped.logit_cap == 0));
 }
 
 TEST_CASE("which layers have a window") {
@@ -236,7 +286,7 @@ TEST_CASE("an unusable config is an error that names file, field and value") {
     std::string field, value, error;
   };
   const Example examples[] = {
-      {"architectures", "[\"FalconForCausalLM\"]", "supported: one of LlamaForCausalLM, Mistral"},
+      {"architectures", "[\"BloomForCausalLM\"]", "supported: one of LlamaForCausalLM, Mistral"},
       {"architectures", "[]", "supported: one of LlamaForCausalLM"},
       {"architectures", "[5]", "architectures is [5]; supported: one of LlamaForCausalLM"},
       {"layer_types", "[\"full_attention\", \"sliding_attention\"]",
@@ -293,6 +343,30 @@ TEST_CASE("an unusable config is an error that names file, field and value") {
     CHECK_THAT(error, Catch::Matchers::Contains(example.error));
   }
   CHECK(ErrorOf(ConfigWith("rope_scaling", "null")).empty());
+}
+
+TEST_CASE("what a family cannot do is an error that names the field") {
+  const auto error = [](const std::string& architecture, const std::string& more) {
+    std::string text = ConfigWith("architectures", "[\"" + architecture + "\"]");
+    text.insert(1, more);
+    return ErrorOf(text);
+  };
+  using Catch::Matchers::Contains;
+  CHECK_THAT(error("FalconForCausalLM", "\"alibi\": true, "),
+             Contains("alibi is true; supported: false"));
+  CHECK_THAT(error("FalconForCausalLM", "\"parallel_attn\": false, "),
+             Contains("parallel_attn is false; supported: true"));
+  CHECK_THAT(error("FalconForCausalLM", "\"activation\": \"relu\", "),
+             Contains("activation is \"relu\"; supported: gelu"));
+  CHECK_THAT(
+      error("FalconForCausalLM", "\"new_decoder_architecture\": true, \"num_kv_heads\": 3, "),
+      Contains("num_kv_heads is 3; it must divide num_attention_heads, 4"));
+  CHECK_THAT(error("GemmaForCausalLM", "\"hidden_act\": \"silu\", "),
+             Contains("hidden_act is \"silu\"; supported: gelu_pytorch_tanh"));
+  CHECK_THAT(error("Gemma2ForCausalLM", "\"attn_logit_softcapping\": 0, "),
+             Contains("attn_logit_softcapping is 0; it must be a number"));
+  CHECK_THAT(error("Gemma2ForCausalLM", "\"use_bidirectional_attention\": true, "),
+             Contains("use_bidirectional_attention is true; supported: false"));
 }
 
 TEST_CASE("what is no JSON object is an error") {

@@ -1,7 +1,6 @@
 #include "engine/cpu/cpu_backend.h"
 
 #include <algorithm>
-#include <cmath>
 #include <optional>
 #include <utility>
 
@@ -26,6 +25,7 @@ class CpuBackend : public Backend {
  public:
   CpuBackend(const EngineOptions& options, LoadedModel loaded)
       : model_(std::move(loaded.desc)),
+        activation_(ActivationOf(model_)),
         layout_(KvLayout::For(model_, options.kv_type(), options.page_tokens)),
         max_step_tokens_(options.max_step_tokens),
         rope_(std::move(loaded.rope)),
@@ -86,14 +86,40 @@ class CpuBackend : public Backend {
   // ---- the forward pass: x is the residual stream (tokens, hidden), bf16 ----
 
   void Embed() {
-    ForRows(step_.n(), [&](int row) { source_->ReadBf16(0, step_.token(row), 1, x_.row(row)); });
+    const float scale =
+        Bf16ToFloat(FloatToBf16(static_cast<float>(model_.embedding_scale)));  // 1 changes nothing
+    ForRows(step_.n(), [&](int row) {
+      source_->ReadBf16(0, step_.token(row), 1, x_.row(row));
+      if (scale != 1.0f) elementwise_->scale(scale, model_.hidden, x_.row(row));
+    });
   }
 
   void RunLayer(int layer, const CpuLayerWeights& w) {
+    if (model_.parallel_mlp) return RunParallelLayer(layer, w);
+    if (model_.output_norms) return RunLayerWithOutputNorms(layer, w);
     NormRows(x_, w.attention_norm, normed_);
     RunAttention(layer, w, Epilogue::kResidualAdd, x_);
     NormRows(x_, w.mlp_norm, normed_);
     RunMlp(w, Epilogue::kResidualAdd, x_);
+  }
+
+  // x + (attention + MLP), both of the same x.
+  void RunParallelLayer(int layer, const CpuLayerWeights& w) {
+    NormRows(x_, w.attention_norm, normed_);
+    RunAttention(layer, w, Epilogue::kBf16, branch_);
+    if (model_.mlp_norm) NormRows(x_, w.mlp_norm, normed_);
+    RunMlp(w, Epilogue::kResidualAdd, branch_);
+    ForRows(step_.n(), [&](int row) { AddBranch(row); });
+  }
+
+  // What attention and MLP give is normed before it is added.
+  void RunLayerWithOutputNorms(int layer, const CpuLayerWeights& w) {
+    NormRows(x_, w.attention_norm, normed_);
+    RunAttention(layer, w, Epilogue::kBf16, branch_);
+    AddNormedBranch(w.attention_out_norm);
+    NormRows(x_, w.mlp_norm, normed_);
+    RunMlp(w, Epilogue::kBf16, branch_);
+    AddNormedBranch(w.mlp_out_norm);
   }
 
   // y = or += the layer's attention of normed_, as `end` says.
@@ -110,7 +136,7 @@ class CpuBackend : public Backend {
       const bool add = end == Epilogue::kResidualAdd;
       return experts_->Run(w.experts, normed_, step_.n(), add, y, *linear_, *compute_);
     }
-    Linear(normed_, w.gate_up, w.gate_up_bias, Epilogue::kSwiGlu, mlp_);
+    Linear(normed_, w.gate_up, w.gate_up_bias, activation_, mlp_);
     Linear(mlp_, w.down, w.down_bias, end, y);
   }
 
@@ -118,7 +144,7 @@ class CpuBackend : public Backend {
     const int n = step_.n_logits();
     if (n == 0) return;
     ForRows(n, [&](int i) {
-      Norm(x_.row(step_.batch().logit_rows[i]), weights_.final_norm, normed_.row(i));
+      Norm(x_.row(step_.batch().logit_rows[i]), weights_.final_norm, model_.hidden, normed_.row(i));
     });
     LinearArgs args;
     args.x = normed_.data;
@@ -129,6 +155,7 @@ class CpuBackend : public Backend {
     args.y_fp32 = logits_;
     args.y_stride = model_.vocab;
     linear_->Run(args, *compute_);
+    if (model_.logit_cap > 0) CapLogits(n * static_cast<int64_t>(model_.vocab));
   }
 
   // ---- its pieces ----
@@ -141,13 +168,37 @@ class CpuBackend : public Backend {
     });
   }
 
-  void NormRows(const Activations& x, const float* weight, const Activations& out) {
-    ForRows(step_.n(), [&](int row) { Norm(x.row(row), weight, out.row(row)); });
+  void NormRows(const Activations& x, const NormWeights& w, const Activations& out) {
+    ForRows(step_.n(), [&](int row) { Norm(x.row(row), w, model_.hidden, out.row(row)); });
   }
 
-  void Norm(const bf16* x, const float* weight, bf16* out) const {
-    elementwise_->rms_norm(x, weight, model_.hidden, RoundUp(model_.hidden, 32),
-                           static_cast<float>(model_.rms_eps), out);
+  // n values, zeros behind them up to whole 32-k groups. out may be x.
+  void Norm(const bf16* x, const NormWeights& w, int n, bf16* out) const {
+    const int64_t n_padded = RoundUp(n, 32);
+    const float eps = static_cast<float>(model_.norm_eps);
+    if (model_.layer_norm) {
+      elementwise_->layer_norm(x, w.weight, w.bias, n, n_padded, eps, out);
+    } else {
+      elementwise_->rms_norm(x, w.weight, n, n_padded, eps, out);
+    }
+  }
+
+  void AddBranch(int row) const { elementwise_->add(branch_.row(row), model_.hidden, x_.row(row)); }
+
+  void AddNormedBranch(const NormWeights& w) {
+    ForRows(step_.n(), [&](int row) {
+      Norm(branch_.row(row), w, model_.hidden, branch_.row(row));
+      AddBranch(row);
+    });
+  }
+
+  void CapLogits(int64_t n) {
+    constexpr int64_t kItem = 4096;
+    compute_->For((n + kItem - 1) / kItem, [&](int64_t item, int) {
+      const int64_t first = item * kItem;
+      elementwise_->soft_cap(static_cast<float>(model_.logit_cap), std::min(kItem, n - first),
+                             logits_ + first);
+    });
   }
 
   void Linear(const Activations& x, const PackedWeights& w, const float* bias, Epilogue epilogue,
@@ -168,10 +219,10 @@ class CpuBackend : public Backend {
     linear_->Run(args, *compute_);
   }
 
-  void NormHeads(bf16* heads, int n, const float* weight) const {
+  void NormHeads(bf16* heads, int n, const NormWeights& w) const {
     const int d = model_.head_dim;
     for (int head = 0; head < n; ++head, heads += d) {
-      elementwise_->rms_norm(heads, weight, d, d, static_cast<float>(model_.rms_eps), heads);
+      elementwise_->rms_norm(heads, w.weight, d, d, static_cast<float>(model_.norm_eps), heads);
     }
   }
 
@@ -203,7 +254,8 @@ class CpuBackend : public Backend {
     args.layer = layer;
     args.n_heads = model_.n_heads;
     args.window = model_.windows[layer];
-    args.scale = 1.0 / std::sqrt(static_cast<double>(model_.head_dim));
+    args.scale = model_.score_scale;
+    args.soft_cap = model_.score_cap;
     args.q = qkv_.data;
     args.q_stride = qkv_.stride;
     args.out = attended_.data;
@@ -230,6 +282,7 @@ class CpuBackend : public Backend {
     const int64_t rows = max_step_tokens_;
     arena_.Ask(x_, rows, model_.hidden);
     arena_.Ask(normed_, rows, model_.hidden);
+    if (model_.parallel_mlp || model_.output_norms) arena_.Ask(branch_, rows, model_.hidden);
     arena_.Ask(qkv_, rows, model_.q_width() + 2 * model_.kv_width());
     arena_.Ask(attended_, rows, model_.q_width());
     arena_.Ask(mlp_, rows, model_.intermediate);
@@ -247,7 +300,13 @@ class CpuBackend : public Backend {
     return absl::OkStatus();
   }
 
+  static Epilogue ActivationOf(const ModelDesc& model) {
+    if (model.activation == Activation::kSilu) return Epilogue::kSwiGlu;
+    return model.activation == Activation::kGelu ? Epilogue::kGelu : Epilogue::kGeGlu;
+  }
+
   ModelDesc model_;
+  Epilogue activation_;  // of the MLP
   KvLayout layout_;
   int max_step_tokens_;
   RopeTable rope_;
@@ -261,7 +320,7 @@ class CpuBackend : public Backend {
   KvPool* kv_ = nullptr;
 
   Arena arena_;
-  Activations x_, normed_, qkv_, attended_, mlp_;
+  Activations x_, normed_, branch_, qkv_, attended_, mlp_;
   std::optional<Experts> experts_;  // of sparse layers
   float* logits_ = nullptr;         // (max_step_tokens, vocab)
   StepRows step_;

@@ -62,7 +62,7 @@ class Plan {
   Plan(const ModelDesc& model, const WeightSource& source) : model_(model), source_(source) {
     // The largest first, so that no thread is left alone with it at the end.
     AddMatrix("lm_head", model.hidden, Whole(model.tied_embeddings ? "embed" : "lm_head"));
-    AddVector("final_norm", Whole("final_norm"));
+    AddNorm("final_norm");
     for (int layer = 0; layer < model.n_layers; ++layer) AddLayer(layer);
   }
 
@@ -95,11 +95,13 @@ class Plan {
     const int64_t n = recipe.rows();
     entries_.push_back({name, n, k, PackedWeights::Bytes(n, k)});
     recipes_.push_back(std::move(recipe));
+    offsets_.push_back(0.0f);
   }
   void AddVector(const std::string& name, Recipe recipe) {
     const int64_t n = recipe.rows();
     entries_.push_back({name, n, 0, n * static_cast<int64_t>(sizeof(float))});
     recipes_.push_back(std::move(recipe));
+    offsets_.push_back(0.0f);
   }
 
   Recipe Whole(const std::string& tensor) const { return Stacked({tensor}); }
@@ -128,29 +130,35 @@ class Plan {
 
   void AddLayer(int layer) {
     const std::string l = absl::StrCat("layers.", layer, ".");
-    AddVector(l + "attention_norm", Whole(l + "attention_norm"));
+    AddNorm(l + "attention_norm");
     AddMatrix(l + "qkv", model_.hidden, Stacked({l + "q", l + "k", l + "v"}));
     if (model_.qkv_bias) {
       AddVector(l + "qkv.bias", Stacked({l + "q.bias", l + "k.bias", l + "v.bias"}));
     }
     if (model_.qk_norm) {
-      AddVector(l + "q_norm", Whole(l + "q_norm"));
-      AddVector(l + "k_norm", Whole(l + "k_norm"));
+      AddNorm(l + "q_norm");
+      AddNorm(l + "k_norm");
     }
     AddMatrix(l + "o", model_.q_width(), Whole(l + "o"));
     if (model_.o_bias) AddVector(l + "o.bias", Whole(l + "o.bias"));
-    AddVector(l + "mlp_norm", Whole(l + "mlp_norm"));
+    if (model_.output_norms) AddNorm(l + "attention_out_norm");
+    if (model_.mlp_norm) AddNorm(l + "mlp_norm");
     if (model_.experts.is_sparse(layer)) return AddExperts(l);
     AddMlp(l, model_.intermediate);
     if (model_.mlp_bias) {
-      AddVector(l + "gate_up.bias", Alternating(l + "gate.bias", l + "up.bias"));
+      AddVector(l + "gate_up.bias", GateUp(l, ".bias"));
       AddVector(l + "down.bias", Whole(l + "down.bias"));
     }
+    if (model_.output_norms) AddNorm(l + "mlp_out_norm");
   }
 
   void AddMlp(const std::string& l, int64_t width) {
-    AddMatrix(l + "gate_up", model_.hidden, Alternating(l + "gate", l + "up"));
+    AddMatrix(l + "gate_up", model_.hidden, GateUp(l, ""));
     AddMatrix(l + "down", width, Whole(l + "down"));
+  }
+  // The weights or (end) the biases of both, of `up` alone if the MLP is not gated.
+  Recipe GateUp(const std::string& l, const std::string& end) const {
+    return model_.gated_mlp ? Alternating(l + "gate" + end, l + "up" + end) : Whole(l + "up" + end);
   }
 
   void AddExperts(const std::string& l) {
@@ -164,12 +172,19 @@ class Plan {
     }
   }
 
+  void AddNorm(const std::string& name) {
+    AddVector(name, Whole(name));
+    offsets_.back() = source_.tensors()[source_.IndexOf(name)].norm_offset;
+    if (model_.layer_norm) AddVector(name + ".bias", Whole(name + ".bias"));
+  }
+
   void PackItem(size_t index, int64_t first_block, std::byte* data) const {
     const WeightsEntry& entry = entries_[index];
     if (entry.k == 0) {
       std::vector<bf16> values(static_cast<size_t>(entry.n));
       recipes_[index].Read(source_, 0, entry.n, 1, values.data());
-      std::transform(values.begin(), values.end(), reinterpret_cast<float*>(data), Bf16ToFloat);
+      std::transform(values.begin(), values.end(), reinterpret_cast<float*>(data),
+                     [&](bf16 v) { return Bf16ToFloat(v) + offsets_[index]; });
       return;
     }
     std::vector<bf16> rows(static_cast<size_t>(kBlock * entry.k));
@@ -185,6 +200,7 @@ class Plan {
   const WeightSource& source_;
   std::vector<WeightsEntry> entries_;
   std::vector<Recipe> recipes_;  // (entries)
+  std::vector<float> offsets_;   // (entries) added to the values of a vector
 };
 
 // Reads the entries back by name.
@@ -207,6 +223,7 @@ class EntryIndex {
     return found == places_.end() ? nullptr
                                   : reinterpret_cast<const float*>(file_.entry(found->second));
   }
+  NormWeights Norm(const std::string& name) const { return {Vector(name), Vector(name + ".bias")}; }
 
  private:
   const std::vector<WeightsEntry>& entries_;
@@ -232,10 +249,12 @@ ExpertsWeights ExpertsOf(const EntryIndex& index, const ExpertsDesc& desc,
 CpuLayerWeights LayerOf(const EntryIndex& index, const ModelDesc& model, int layer) {
   const std::string name = absl::StrCat("layers.", layer, ".");
   CpuLayerWeights w;
-  w.attention_norm = index.Vector(name + "attention_norm");
-  w.mlp_norm = index.Vector(name + "mlp_norm");
-  w.q_norm = index.Vector(name + "q_norm");
-  w.k_norm = index.Vector(name + "k_norm");
+  w.attention_norm = index.Norm(name + "attention_norm");
+  w.mlp_norm = index.Norm(name + "mlp_norm");
+  w.attention_out_norm = index.Norm(name + "attention_out_norm");
+  w.mlp_out_norm = index.Norm(name + "mlp_out_norm");
+  w.q_norm = index.Norm(name + "q_norm");
+  w.k_norm = index.Norm(name + "k_norm");
   w.qkv = index.Matrix(name + "qkv");
   w.o = index.Matrix(name + "o");
   w.qkv_bias = index.Vector(name + "qkv.bias");
@@ -269,7 +288,7 @@ absl::StatusOr<CpuWeights> LoadCpuWeights(const ModelDesc& model, const WeightSo
   if (progress != nullptr) progress(progress_context, 1.0);
   const EntryIndex index(plan.entries(), *weights.file);
   weights.lm_head = index.Matrix("lm_head");
-  weights.final_norm = index.Vector("final_norm");
+  weights.final_norm = index.Norm("final_norm");
   for (int layer = 0; layer < model.n_layers; ++layer) {
     weights.layers.push_back(LayerOf(index, model, layer));
   }

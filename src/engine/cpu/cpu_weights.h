@@ -25,14 +25,20 @@ struct ExpertsWeights {
   ExpertWeights shared;  // n = 0 where there is none
 };
 
+// Null where the model has none. Like all vectors rounded to bf16 first.
+struct NormWeights {
+  const float* weight = nullptr;  // what the normed values are multiplied by: 1 + the stored weight
+                                  // where the model says so
+  const float* bias = nullptr;    // of LayerNorm
+};
+
 struct CpuLayerWeights {
-  const float* attention_norm = nullptr;  // (hidden), like all vectors rounded to bf16 first
-  const float* mlp_norm = nullptr;        // (hidden)
-  const float* q_norm = nullptr;          // (head_dim), null where the model has none
-  const float* k_norm = nullptr;
+  NormWeights attention_norm, mlp_norm, attention_out_norm, mlp_out_norm;  // (hidden)
+  NormWeights q_norm, k_norm;                                              // (head_dim)
   PackedWeights qkv;  // n = q_width + 2 * kv_width
   PackedWeights o;
-  PackedWeights gate_up;            // n = 2 * intermediate rounded up to 16; 0 if sparse
+  PackedWeights gate_up;            // n = 2 * intermediate rounded up to 16; up alone if not gated;
+                                    // 0 if sparse
   PackedWeights down;               // k = intermediate
   const float* qkv_bias = nullptr;  // null where the model has none
   const float* o_bias = nullptr;
@@ -45,7 +51,7 @@ struct CpuWeights {
   std::unique_ptr<WeightsFile> file;  // owns all that the pointers see
   std::vector<CpuLayerWeights> layers;
   PackedWeights lm_head;
-  const float* final_norm = nullptr;
+  NormWeights final_norm;
 };
 
 // Maps or packs. progress(context, fraction) runs on the calling thread while packing.

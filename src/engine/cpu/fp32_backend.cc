@@ -104,6 +104,7 @@ class Fp32Backend : public Backend {
     x_.Resize(rows, model_.hidden);
     normed_.Resize(rows, model_.hidden);
     branch_.Resize(rows, model_.hidden);
+    attention_.Resize(rows, model_.hidden);
     q_.Resize(rows, model_.q_width());
     k_.Resize(rows, model_.kv_width());
     v_.Resize(rows, model_.kv_width());
@@ -120,6 +121,7 @@ class Fp32Backend : public Backend {
         std::copy_n(embedding.data() + static_cast<int64_t>(step_.token(row)) * model_.hidden,
                     model_.hidden, x_.row(row));
       }
+      for (float& value : x_.data) value *= static_cast<float>(model_.embedding_scale);
     }
     for (int layer = from; layer < to; ++layer) RunLayer(layer);
     next_layer_ = to;
@@ -131,9 +133,13 @@ class Fp32Backend : public Backend {
     const std::string l = absl::StrCat("layers.", layer, ".");
     Norm(x_, l + "attention_norm", normed_);
     RunAttention(layer, l, branch_);
-    Add(branch_, x_);
-    Norm(x_, l + "mlp_norm", normed_);
+    if (model_.output_norms) Norm(branch_, l + "attention_out_norm", branch_);
+    if (model_.parallel_mlp) std::swap(branch_, attention_);  // added below, with the MLP
+    if (!model_.parallel_mlp) Add(branch_, x_);
+    if (model_.mlp_norm) Norm(x_, l + "mlp_norm", normed_);
     RunMlp(layer, l, branch_);
+    if (model_.output_norms) Norm(branch_, l + "mlp_out_norm", branch_);
+    if (model_.parallel_mlp) Add(attention_, branch_);
     Add(branch_, x_);
   }
 
@@ -159,15 +165,16 @@ class Fp32Backend : public Backend {
 
   // y = the MLP of this name and width of x.
   void RunMlp(const Matrix& x, const std::string& name, int width, Matrix& y) {
-    gate_.Resize(x.rows(), width);
     up_.Resize(x.rows(), width);
-    Linear(x, name + "gate", gate_);
     Linear(x, name + "up", up_);
-    for (size_t i = 0; i < gate_.data.size(); ++i) {
-      const float g = gate_.data[i];
-      gate_.data[i] = g / (1 + std::exp(-g)) * up_.data[i];
+    if (model_.gated_mlp) {
+      gate_.Resize(x.rows(), width);
+      Linear(x, name + "gate", gate_);
+      for (size_t i = 0; i < up_.data.size(); ++i) up_.data[i] *= Activate(gate_.data[i]);
+    } else {
+      for (float& value : up_.data) value = Activate(value);
     }
-    Linear(gate_, name + "down", y);
+    Linear(up_, name + "down", y);
   }
 
   // y = every row's experts by weight, added in ascending order, the shared one last.
@@ -211,6 +218,23 @@ class Fp32Backend : public Backend {
     }
   }
 
+  float Activate(float x) const {
+    constexpr float kRootOf2 = 1.41421356f, kRootOf2ByPi = 0.797884561f;
+    switch (model_.activation) {
+      case Activation::kSilu:
+        return x / (1 + std::exp(-x));
+      case Activation::kGelu:
+        return 0.5f * x * (1 + std::erf(x / kRootOf2));
+      case Activation::kGeluTanh:
+        return 0.5f * x * (1 + std::tanh(kRootOf2ByPi * (x + 0.044715f * x * x * x)));
+    }
+    CHECK(false);
+  }
+
+  static float SoftCap(float x, double cap) {
+    return cap == 0 ? x : static_cast<float>(cap) * std::tanh(x / static_cast<float>(cap));
+  }
+
   void LmHead() {
     if (step_.n_logits() == 0) return;
     Matrix last;
@@ -220,27 +244,42 @@ class Fp32Backend : public Backend {
     }
     Norm(last, "final_norm", last);
     Linear(last, model_.tied_embeddings ? "embed" : "lm_head", logits_);
+    for (float& logit : logits_.data) logit = SoftCap(logit, model_.logit_cap);
   }
 
   void Norm(const Matrix& x, const std::string& weight_name, Matrix& out) {
-    NormRows(x.data, Weight(weight_name), out.data);
+    NormRows(x.data, weight_name, out.data);
   }
 
   // Every head of every row by itself.
   void NormHeads(Matrix& x, const std::string& weight_name) {
-    NormRows(x.data, Weight(weight_name), x.data);
+    NormRows(x.data, weight_name, x.data);
   }
 
   // Rows as wide as the weight; out may be x.
-  void NormRows(const std::vector<float>& x, const std::vector<float>& weight,
+  void NormRows(const std::vector<float>& x, const std::string& name,
                 std::vector<float>& out) const {
-    const int64_t n = static_cast<int64_t>(weight.size());
-    for (size_t begin = 0; begin < x.size(); begin += weight.size()) {
-      const float* const row = x.data() + begin;
-      const float mean = Dot(row, row, n) / static_cast<float>(n);
-      const float scale = 1 / std::sqrt(mean + static_cast<float>(model_.rms_eps));
-      for (int64_t i = 0; i < n; ++i) out[begin + i] = row[i] * scale * weight[i];
+    const std::vector<float>& weight = Weight(name);
+    const float* const bias = model_.layer_norm ? Weight(name + ".bias").data() : nullptr;
+    const size_t n = weight.size();
+    std::vector<float> centred(n);
+    for (size_t begin = 0; begin < x.size(); begin += n) {
+      std::copy_n(x.data() + begin, n, centred.data());
+      if (model_.layer_norm) Centre(centred);
+      const float square = Dot(centred.data(), centred.data(), static_cast<int64_t>(n));
+      const float scale =
+          1 / std::sqrt(square / static_cast<float>(n) + static_cast<float>(model_.norm_eps));
+      for (size_t i = 0; i < n; ++i) {
+        out[begin + i] = centred[i] * scale * weight[i] + (bias == nullptr ? 0.0f : bias[i]);
+      }
     }
+  }
+
+  static void Centre(std::vector<float>& x) {
+    double sum = 0;
+    for (const float value : x) sum += static_cast<double>(value);
+    const float mean = static_cast<float>(sum / static_cast<double>(x.size()));
+    for (float& value : x) value -= mean;
   }
 
   void Linear(const Matrix& x, const std::string& name, Matrix& y) {
@@ -307,12 +346,12 @@ class Fp32Backend : public Backend {
     const int window = model_.windows[layer];
     const int first = window == 0 ? 0 : std::max(0, n_keys - window);
     const int32_t* pages = step_.pages_of_piece(step_.piece(row));
-    const float scale = static_cast<float>(1 / std::sqrt(static_cast<double>(d)));
+    const float scale = static_cast<float>(model_.score_scale);
     const float* q = q_.row(row) + head * d;
     scores.resize(n_keys);
     for (int key = first; key < n_keys; ++key) {
-      scores[key] =
-          scale * Dot(q, KRow(layer, kv_head, pages[key / page_tokens], key % page_tokens), d);
+      const float* k = KRow(layer, kv_head, pages[key / page_tokens], key % page_tokens);
+      scores[key] = SoftCap(scale * Dot(q, k, d), model_.score_cap);
     }
     const float most = *std::max_element(scores.begin() + first, scores.end());
     float sum = 0;
@@ -338,6 +377,7 @@ class Fp32Backend : public Backend {
       std::vector<float>& data = weights_[spec.name];
       data.resize(static_cast<size_t>(spec.rows * spec.cols));
       source.ReadFp32(static_cast<int>(i), 0, spec.rows, data.data());
+      for (float& value : data) value += spec.norm_offset;
     }
   }
 
@@ -352,7 +392,7 @@ class Fp32Backend : public Backend {
 
   StepRows step_;
   int next_layer_ = 0;
-  Matrix x_, normed_, branch_, q_, k_, v_, attended_, gate_, up_, logits_;
+  Matrix x_, normed_, branch_, attention_, q_, k_, v_, attended_, gate_, up_, logits_;
   Matrix weights_of_experts_, shared_weights_, expert_;  // of a sparse layer
   std::vector<std::vector<float>> scores_;               // (threads)
 };

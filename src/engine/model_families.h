@@ -1,0 +1,119 @@
+// What each family fixes in transformers' code rather than in its config.json, as data: how a
+// config is read. What the model then computes is said by ModelDesc.
+#pragma once
+
+#include <string_view>
+
+#include "engine/model_desc.h"
+
+namespace baton {
+
+struct Family {
+  std::string_view architecture, model_type;
+  const TensorNames* names = &kLlamaNames;
+
+  // Fields of other names.
+  std::string_view kv_heads = "num_key_value_heads";
+  std::string_view intermediate = "intermediate_size";
+  std::string_view norm_eps = "rms_norm_eps";
+  std::string_view activation_field = "hidden_act";
+
+  // Of attention. kConfigured: attention_bias, of all four; kQkvConfigured: qkv_bias.
+  enum class Biases { kNone, kConfigured, kQkv, kQkvConfigured } biases = Biases::kNone;
+  bool reads_mlp_bias = false;  // else there is none, whatever the config says
+  bool qk_norm = false;
+  int default_head_dim = 0;  // 0: hidden_size / num_attention_heads
+  bool tied_by_default = false;
+  Activation activation = Activation::kSilu;
+
+  // Which layers have a sliding window, if layer_types does not say it: none; all; those from
+  // max_window_layers on, if use_sliding_window; all, if use_sliding_window; an error, if
+  // use_sliding_window (transformers has had several rules); all but every n-th
+  // (sliding_window_pattern).
+  enum class Windows { kNone, kAllLayers, kUpperLayers, kAllIfUsed, kNamedIfUsed, kPattern };
+  Windows windows = Windows::kNone;
+  int default_window = 4096;
+  int default_window_pattern = 0;
+
+  ExpertFields experts = ExpertFields::kNone;
+
+  // Gemma: embeddings times sqrt(hidden_size), norms times 1 + weight.
+  bool is_gemma = false;
+  bool output_norms = false;
+  int default_query_scalar = 0;  // scores by query_pre_attn_scalar^-1/2; 0: by head_dim^-1/2
+  bool reads_caps = false;       // attn_logit_softcapping, final_logit_softcapping
+  double default_score_cap = 0, default_logit_cap = 0;
+
+  bool is_falcon = false;  // multi_query, new_decoder_architecture, num_ln_in_parallel_attn
+};
+
+inline constexpr Family kFamilies[] = {
+    {.architecture = "LlamaForCausalLM",
+     .model_type = "llama",
+     .biases = Family::Biases::kConfigured,
+     .reads_mlp_bias = true},
+    {.architecture = "MistralForCausalLM",
+     .model_type = "mistral",
+     .windows = Family::Windows::kAllLayers},
+    {.architecture = "Qwen2ForCausalLM",
+     .model_type = "qwen2",
+     .biases = Family::Biases::kQkv,
+     .windows = Family::Windows::kUpperLayers},
+    {.architecture = "Qwen3ForCausalLM",
+     .model_type = "qwen3",
+     .biases = Family::Biases::kConfigured,
+     .qk_norm = true,
+     .default_head_dim = 128,
+     .windows = Family::Windows::kUpperLayers},
+    {.architecture = "MixtralForCausalLM",
+     .model_type = "mixtral",
+     .names = &kMixtralNames,
+     .windows = Family::Windows::kAllLayers,
+     .experts = ExpertFields::kMixtral},
+    {.architecture = "Qwen2MoeForCausalLM",
+     .model_type = "qwen2_moe",
+     .biases = Family::Biases::kQkvConfigured,
+     .windows = Family::Windows::kNamedIfUsed,
+     .experts = ExpertFields::kQwen2},
+    {.architecture = "Qwen3MoeForCausalLM",
+     .model_type = "qwen3_moe",
+     .biases = Family::Biases::kConfigured,
+     .qk_norm = true,
+     .windows = Family::Windows::kAllIfUsed,
+     .experts = ExpertFields::kQwen3},
+    {.architecture = "FalconForCausalLM",
+     .model_type = "falcon",
+     .names = &kFalconNames,
+     .kv_heads = "num_kv_heads",
+     .intermediate = "ffn_hidden_size",
+     .norm_eps = "layer_norm_epsilon",
+     .activation_field = "activation",
+     .tied_by_default = true,
+     .activation = Activation::kGelu,
+     .is_falcon = true},
+    {.architecture = "GemmaForCausalLM",
+     .model_type = "gemma",
+     .biases = Family::Biases::kConfigured,
+     .default_head_dim = 256,
+     .tied_by_default = true,
+     .activation = Activation::kGeluTanh,
+     .is_gemma = true},
+    {.architecture = "Gemma2ForCausalLM",
+     .model_type = "gemma2",
+     .names = &kGemma2Names,
+     .activation_field = "hidden_activation",
+     .biases = Family::Biases::kConfigured,
+     .default_head_dim = 256,
+     .tied_by_default = true,
+     .activation = Activation::kGeluTanh,
+     .windows = Family::Windows::kPattern,
+     .default_window_pattern = 2,
+     .is_gemma = true,
+     .output_norms = true,
+     .default_query_scalar = 256,
+     .reads_caps = true,
+     .default_score_cap = 50,
+     .default_logit_cap = 30},
+};
+
+}  // namespace baton
