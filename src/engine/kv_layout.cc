@@ -30,7 +30,9 @@ std::string Name(const KvShape& shape) {
 }  // namespace
 
 KvLayout KvLayout::For(const ModelDesc& model, KvType type, int page_tokens) {
-  const KvShape shape = {model.n_kv_heads, model.head_dim, model.head_dim};
+  const LatentDesc& latent = model.latent;
+  const KvShape shape = latent.rank > 0 ? KvShape{1, latent.key_dim(), latent.rank, true}
+                                        : KvShape{model.n_kv_heads, model.head_dim, model.head_dim};
   return Of(std::vector<KvShape>(static_cast<size_t>(model.n_layers), shape), type, page_tokens);
 }
 

@@ -83,6 +83,13 @@ void ReadHeadDim(JsonFields& fields, const Family& family, ModelDesc& model) {
   }
 }
 
+// One KV head, the latent; RoPE sees a part of each query.
+void ReadLatentHeads(JsonFields& fields, ModelDesc& model) {
+  model.latent = ReadLatent(fields);
+  model.n_kv_heads = 1;
+  model.head_dim = model.latent.rotated_dim;
+}
+
 void ReadShape(JsonFields& fields, const Family& family, ModelDesc& model) {
   model.n_layers = fields.Int("num_hidden_layers", 1, kMostLayers);
   model.hidden = fields.Int("hidden_size", 1, kMostWidth);
@@ -92,7 +99,11 @@ void ReadShape(JsonFields& fields, const Family& family, ModelDesc& model) {
     fields.Refuse(family.kv_heads,
                   absl::StrFormat("it must divide num_attention_heads, %d", model.n_heads));
   }
-  ReadHeadDim(fields, family, model);
+  if (family.is_latent) {
+    ReadLatentHeads(fields, model);
+  } else {
+    ReadHeadDim(fields, family, model);
+  }
   model.vocab = fields.Int("vocab_size", 1, kMostVocab);
   if (family.is_falcon) {  // published configs have neither
     model.intermediate = fields.IntOr(family.intermediate, 4 * model.hidden, 1, 4 * kMostWidth);
@@ -119,7 +130,7 @@ double ReadCap(JsonFields& fields, std::string_view field, double fallback) {
 void ReadScales(JsonFields& fields, const Family& family, ModelDesc& model) {
   const int scalar =
       family.default_query_scalar == 0
-          ? model.head_dim
+          ? family.is_latent ? model.latent.query_dim() : model.head_dim
           : fields.IntOr("query_pre_attn_scalar", family.default_query_scalar, 1, kMostWidth);
   model.score_scale = 1.0 / std::sqrt(static_cast<double>(scalar));
   if (family.is_gemma) model.embedding_scale = std::sqrt(static_cast<double>(model.hidden));
@@ -256,6 +267,9 @@ void ReadYarn(JsonFields& scaling, ModelDesc& model) {
   rope.truncate = scaling.BoolOr("truncate", true);
   const double mscale = scaling.NumberOr("mscale", 0, 0, 1e3);
   const double mscale_all_dim = scaling.NumberOr("mscale_all_dim", 0, 0, 1e3);
+  if (model.latent.rank > 0 && mscale_all_dim != 0) {
+    model.score_scale *= std::pow(YarnScale(rope.factor, mscale_all_dim), 2);
+  }
   rope.attention_factor = scaling.NumberOr(
       "attention_factor", YarnAttentionFactor(rope.factor, mscale, mscale_all_dim), 1e-6, 1e6);
   const double scaled = rope.original_max_position_embeddings * rope.factor;
@@ -396,7 +410,7 @@ std::string ModelDesc::Canonical() const {
       qkv_bias, o_bias, mlp_bias, qk_norm, tied_embeddings, static_cast<int>(rope.scaling),
       rope.theta, rope.factor, rope.low_freq_factor, rope.high_freq_factor,
       rope.original_max_position_embeddings, rope.beta_fast, rope.beta_slow, rope.truncate,
-      rope.attention_factor, absl::StrJoin(windows, ","), experts.Canonical());
+      rope.attention_factor, absl::StrJoin(windows, ","), latent.Canonical() + experts.Canonical());
 }
 
 }  // namespace baton

@@ -10,6 +10,7 @@
 
 #include "common/status.h"
 #include "engine/experts_desc.h"
+#include "engine/latent_desc.h"
 #include "engine/rope.h"
 #include "engine/tensor_names.h"
 
@@ -26,7 +27,7 @@ struct ModelDesc {
   int hidden = 0;
   int n_heads = 0;
   int n_kv_heads = 0;
-  int head_dim = 0;
+  int head_dim = 0;      // of latent attention: what RoPE rotates
   int intermediate = 0;  // of the MLP of a layer that is not sparse
   int vocab = 0;
   int max_positions = 0;  // context length
@@ -48,6 +49,7 @@ struct ModelDesc {
   bool qk_norm = false;  // RMSNorm of every q and k head before RoPE
   bool tied_embeddings = false;
   std::vector<int> windows;  // (n_layers) keys a query sees, its own included; 0 = all before it
+  LatentDesc latent;
   ExpertsDesc experts;
   RopeDesc rope;
   const TensorNames* names = &kLlamaNames;  // of the checkpoint's tensors
@@ -70,7 +72,9 @@ struct ModelDesc {
   std::string Canonical() const;
   // kv_heads * head_dim: width of K (and V) of one token in one layer.
   int kv_width() const { return n_kv_heads * head_dim; }
-  int q_width() const { return n_heads * head_dim; }
+  // Of the queries as projected, and of what attention gives to the output projection.
+  int q_width() const { return n_heads * (latent.rank > 0 ? latent.query_dim() : head_dim); }
+  int attended_width() const { return n_heads * (latent.rank > 0 ? latent.value_dim : head_dim); }
 };
 
 }  // namespace baton

@@ -36,6 +36,7 @@ struct Family {
   int default_window_pattern = 0;
 
   ExpertFields experts = ExpertFields::kNone;
+  bool is_latent = false;  // DeepSeek's attention
 
   // Gemma: embeddings times sqrt(hidden_size), norms times 1 + weight.
   bool is_gemma = false;
@@ -81,6 +82,11 @@ inline constexpr Family kFamilies[] = {
      .qk_norm = true,
      .windows = Family::Windows::kAllIfUsed,
      .experts = ExpertFields::kQwen3},
+    {.architecture = "DeepseekV2ForCausalLM",
+     .model_type = "deepseek_v2",
+     .names = &kDeepSeekNames,
+     .experts = ExpertFields::kDeepSeek,
+     .is_latent = true},
     {.architecture = "FalconForCausalLM",
      .model_type = "falcon",
      .names = &kFalconNames,

@@ -63,13 +63,17 @@ class TensorList {
     const uint32_t id = kFirstLayerId + layer * kIdsPerLayer;
     const uint32_t further = kFirstFurtherId + layer * kIdsPerLayer;
     Norm("attention_norm", n_.attention_norm, m_.hidden, id, further);
-    AddQkv(id);
+    if (m_.latent.rank > 0) {
+      AddLatent(id);
+    } else {
+      AddQkv(id);
+    }
     if (m_.qk_norm) {
       const uint32_t head_norm_id = kFirstHeadNormId + layer * 2;
       Norm("q_norm", n_.q_norm, m_.head_dim, head_norm_id, 0);
       Norm("k_norm", n_.k_norm, m_.head_dim, head_norm_id + 1, 0);
     }
-    Linear("o", Whole(n_.o, m_.hidden), m_.q_width(), id + 4, m_.o_bias, id + 12);
+    Linear("o", Whole(n_.o, m_.hidden), m_.attended_width(), id + 4, m_.o_bias, id + 12);
     if (m_.output_norms) {
       Norm("attention_out_norm", n_.attention_out_norm, m_.hidden, further + 2, 0);
     }
@@ -89,6 +93,31 @@ class TensorList {
     Linear("q", place(n_.q, 0, q), m_.hidden, id + 1, m_.qkv_bias, id + 9);
     Linear("k", place(n_.k, q, kv), m_.hidden, id + 2, m_.qkv_bias, id + 10);
     Linear("v", place(n_.v, q + kv, kv), m_.hidden, id + 3, m_.qkv_bias, id + 11);
+  }
+
+  // Checkpoints have the pairs of RoPE side by side; here the second halves follow the first ones,
+  // as everywhere. A score is a sum over the pairs, so their order is nobody's business.
+  void AddLatent(uint32_t id) {
+    const LatentDesc& l = m_.latent;
+    const int64_t heads = m_.n_heads, up = l.plain_dim + l.value_dim;
+    Place q{n_.q, m_.q_width(), {}};
+    for (int64_t head = 0; head < heads; ++head) {
+      q.ranges.push_back({head * l.query_dim(), l.plain_dim});
+      AddPairs(head * l.query_dim() + l.plain_dim, q);
+    }
+    Place latent{n_.latent, l.key_dim(), {{0, l.rank}}};
+    AddPairs(l.rank, latent);
+    Matrix("q", q, m_.hidden, id + 1);
+    Matrix("latent", latent, m_.hidden, id + 2);
+    Norm("latent_norm", n_.latent_norm, l.rank, id + 9, 0);
+    Matrix("key_up", OfEachPart(n_.latent_up, heads * up, heads, 0, l.plain_dim), l.rank, id + 3);
+    Matrix("value_up", OfEachPart(n_.latent_up, heads * up, heads, l.plain_dim, l.value_dim),
+           l.rank, id + 10);
+  }
+  void AddPairs(int64_t first, Place& place) const {
+    for (const int half : {0, 1}) {
+      for (int i = half; i < m_.latent.rotated_dim; i += 2) place.ranges.push_back({first + i, 1});
+    }
   }
 
   void AddMlp(uint32_t id) {

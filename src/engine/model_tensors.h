@@ -5,7 +5,8 @@
 //   attention_norm, q, k, v, o, q_norm, k_norm, mlp_norm, gate, up, down, attention_out_norm,
 //   mlp_out_norm, of which a family may lack some; a bias is "layers.N.q.bias".
 //   A sparse layer has instead of gate, up and down: router, experts.E.gate, experts.E.up,
-//   experts.E.down, shared_gate, shared.gate, shared.up, shared.down
+//   experts.E.down, shared_gate, shared.gate, shared.up, shared.down. Latent attention has instead
+//   of k and v: latent, latent_norm, key_up, value_up
 #pragma once
 
 #include <cstdint>

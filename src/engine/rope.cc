@@ -61,11 +61,14 @@ std::vector<double> RopeFrequencies(const RopeDesc& rope, int head_dim) {
   return frequencies;
 }
 
+double YarnScale(double factor, double weight) {
+  return factor <= 1 ? 1.0 : 0.1 * weight * std::log(factor) + 1.0;
+}
+
 double YarnAttentionFactor(double factor, double mscale, double mscale_all_dim) {
-  const auto term = [&](double weight) {
-    return factor <= 1 ? 1.0 : 0.1 * weight * std::log(factor) + 1.0;
-  };
-  return mscale != 0 && mscale_all_dim != 0 ? term(mscale) / term(mscale_all_dim) : term(1);
+  return mscale != 0 && mscale_all_dim != 0
+             ? YarnScale(factor, mscale) / YarnScale(factor, mscale_all_dim)
+             : YarnScale(factor, 1);
 }
 
 RopeTable RopeTable::For(const RopeDesc& rope, int head_dim, int n_positions) {

@@ -29,6 +29,7 @@ std::vector<double> RopeFrequencies(const RopeDesc& rope, int head_dim);
 
 // yarn's attention_factor where the config gives none: 0.1 ln factor + 1, or the ratio of two such
 // terms weighted with mscale and mscale_all_dim where both are given (not 0).
+double YarnScale(double factor, double weight);  // one term: 0.1 weight ln(factor) + 1
 double YarnAttentionFactor(double factor, double mscale, double mscale_all_dim);
 
 // (positions, head_dim / 2) attention_factor times cos and sin of position * frequency, fp32

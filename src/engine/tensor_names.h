@@ -19,6 +19,9 @@ struct TensorNames {
   // its query heads.
   std::string_view qkv = {};
   bool qkv_by_kv_head = false;
+  // Of latent attention: the projection to the latent and the shared key part, the latent's norm,
+  // and of every head the projections to its key and its value.
+  std::string_view latent = {}, latent_norm = {}, latent_up = {};
 };
 
 inline constexpr TensorNames kLlamaNames = {
@@ -53,6 +56,15 @@ inline constexpr TensorNames kMixtralNames = [] {
   names.expert_gate = "w1";
   names.expert_up = "w3";
   names.expert_down = "w2";
+  return names;
+}();
+
+inline constexpr TensorNames kDeepSeekNames = [] {
+  TensorNames names = kLlamaNames;
+  names.latent = "self_attn.kv_a_proj_with_mqa";
+  names.latent_norm = "self_attn.kv_a_layernorm";
+  names.latent_up = "self_attn.kv_b_proj";
+  names.shared = "mlp.shared_experts.";
   return names;
 }();
 

@@ -21,13 +21,13 @@ const std::string kDemoModel = std::string(BATON_SOURCE_DIR) + "/models/demo";
 const std::string kGolden = std::string(BATON_TEST_DATA) + "/golden/cpu-x86.json";
 
 // The families and what tells them from Llama, each one of the reference models.
-const std::vector<std::string> kFamilies{"qwen2",    "qwen3",     "mistral_window",
-                                         "mixtral",  "qwen2_moe", "qwen3_moe",
-                                         "falcon7b", "falcon40b", "gemma2"};
+const std::vector<std::string> kFamilies{
+    "qwen2",     "qwen3",    "mistral_window", "mixtral", "qwen2_moe",
+    "qwen3_moe", "falcon7b", "falcon40b",      "gemma2",  "deepseek_v2_lite"};
 // What golden digests are kept of.
 const std::vector<std::string> kGoldenModels{
-    "tiny",    "tiny-moe",  "demo",      "qwen2",    "qwen3",     "mistral_window",
-    "mixtral", "qwen2_moe", "qwen3_moe", "falcon7b", "falcon40b", "gemma2"};
+    "tiny",      "tiny-moe",  "demo",     "qwen2",     "qwen3",  "mistral_window",  "mixtral",
+    "qwen2_moe", "qwen3_moe", "falcon7b", "falcon40b", "gemma2", "deepseek_v2_lite"};
 
 std::string ModelOf(const std::string& name) {
   if (name == "tiny") return kTinyModel;

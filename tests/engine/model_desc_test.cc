@@ -3,6 +3,7 @@
 #include <cmath>
 #include <random>
 
+#include "engine/kv_layout.h"
 #include "engine/model_desc.h"
 #include "engine/temp_folder.h"
 
@@ -75,8 +76,8 @@ TEST_CASE("a config of transformers 5 is read") {
 TEST_CASE("both spellings say the same") {
   for (const std::string name :
        {"llama2", "llama32", "llama_bias_fp16", "llama_linear_fp32", "llama_yarn", "llama_dynamic",
-        "qwen2", "mistral_window", "qwen3", "mixtral", "qwen2_moe", "qwen3_moe", "falcon7b",
-        "falcon40b", "gemma", "gemma2"}) {
+        "qwen2", "mistral_window", "qwen3", "mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v2_lite",
+        "falcon7b", "falcon40b", "gemma", "gemma2"}) {
     const std::string folder = kModels + name;
     const absl::StatusOr<ModelDesc> now =
         ModelDesc::FromJson(ReadAll(folder + "/config.json"), "config.json");
@@ -92,13 +93,14 @@ TEST_CASE("both spellings say the same") {
 
 TEST_CASE("published shapes have their published sizes") {
   const std::pair<std::string, int64_t> shapes[] = {
-      {"llama-3.2-1b", 1'235'814'400},   {"llama-3.1-8b", 8'030'261'248},
-      {"tinyllama-1.1b", 1'100'048'384}, {"llama-125m", 100'092'672},
-      {"qwen2.5-0.5b", 494'032'768},     {"qwen3-0.6b", 596'049'920},
-      {"mistral-7b", 7'241'732'096},     {"mixtral-8x7b", 46'702'792'704},
-      {"qwen3-30b-a3b", 30'532'122'624}, {"qwen1.5-moe-a2.7b", 14'315'784'192},
-      {"falcon-7b", 6'921'720'704},      {"falcon-40b", 41'303'293'952},
-      {"gemma-2b", 2'506'172'416},       {"gemma-2-2b", 2'614'341'888}};
+      {"llama-3.2-1b", 1'235'814'400},      {"llama-3.1-8b", 8'030'261'248},
+      {"tinyllama-1.1b", 1'100'048'384},    {"llama-125m", 100'092'672},
+      {"qwen2.5-0.5b", 494'032'768},        {"qwen3-0.6b", 596'049'920},
+      {"mistral-7b", 7'241'732'096},        {"mixtral-8x7b", 46'702'792'704},
+      {"qwen3-30b-a3b", 30'532'122'624},    {"qwen1.5-moe-a2.7b", 14'315'784'192},
+      {"deepseek-v2-lite", 15'706'484'224}, {"falcon-7b", 6'921'720'704},
+      {"falcon-40b", 41'303'293'952},       {"gemma-2b", 2'506'172'416},
+      {"gemma-2-2b", 2'614'341'888}};
   for (const auto& [name, parameters] : shapes) {
     INFO(name);
     const std::string path = kShapes + name + ".json";
@@ -242,6 +244,49 @@ TEST_CASE("what a config says about experts") {
       "Qwen3MoeForCausalLM", qwen + ", \"norm_topk_prob\": true, \"mlp_only_layers\": [0, 4, 99]");
   CHECK((qwen3.normalised && !qwen3.shared_gate && qwen3.shared_intermediate == 0));
   CHECK(qwen3.sparse == std::vector<bool>{false, true, true, true, false, true});
+}
+
+TEST_CASE("what a config says about latent attention") {
+  const absl::StatusOr<ModelDesc> model = ModelDesc::FromFolder(kModels + "deepseek_v2_lite");
+  REQUIRE(model.ok());
+  const LatentDesc& latent = model->latent;
+  CHECK((latent.rank == 64 && latent.plain_dim == 32 && latent.rotated_dim == 16));
+  CHECK((latent.query_dim() == 48 && latent.key_dim() == 80 && latent.value_dim == 32));
+  CHECK((model->n_kv_heads == 1 && model->head_dim == 16));
+  CHECK((model->q_width() == 4 * 48 && model->attended_width() == 4 * 32));
+  const double yarn = 0.1 * 0.707 * std::log(8.0) + 1;
+  CHECK(model->score_scale == Approx(yarn * yarn / std::sqrt(48.0)).epsilon(1e-14));
+  CHECK(model->rope.attention_factor == 1);  // mscale is mscale_all_dim
+  const ExpertsDesc& experts = model->experts;
+  CHECK((experts.n == 8 && experts.per_token == 3 && experts.intermediate == 48));
+  CHECK((experts.shared_intermediate == 96 && !experts.shared_gate && !experts.normalised));
+  CHECK(experts.sparse == std::vector<bool>{false, true, true});
+
+  const KvLayout layout = KvLayout::For(*model, KvType::kBf16, 16);
+  CHECK(layout.shape(0) == KvShape{1, 80, 64, true});
+  CHECK(layout.planes[0].bytes == 16 * 96 * 2);  // keys padded to 96, no values
+}
+
+TEST_CASE("an unusable field of DeepSeek is an error that names it") {
+  const std::string good = ReadAll(kModels + "deepseek_v2_lite/config.v4.json");
+  const auto error = [&](const std::string& from, const std::string& to) {
+    std::string text = good;
+    REQUIRE(text.find(from) != std::string::npos);
+    return ErrorOf(text.replace(text.find(from), from.size(), to));
+  };
+  using Catch::Matchers::Contains;
+  CHECK_THAT(error("\"q_lora_rank\": null", "\"q_lora_rank\": 1536"),
+             Contains("q_lora_rank is 1536; supported: null"));
+  CHECK_THAT(error("\"kv_lora_rank\": 64", "\"kv_lora_rank\": 1024"),
+             Contains("kv_lora_rank is 1024"));
+  CHECK_THAT(error("\"qk_rope_head_dim\": 16", "\"qk_rope_head_dim\": 15"),
+             Contains("qk_rope_head_dim is 15; it must be even"));
+  CHECK_THAT(error("\"topk_method\": \"greedy\"", "\"topk_method\": \"group_limited_greedy\""),
+             Contains("topk_method is \"group_limited_greedy\"; supported: greedy"));
+  CHECK_THAT(error("\"num_experts_per_tok\": 3", "\"num_experts_per_tok\": 9"),
+             Contains("num_experts_per_tok is 9; it must be at most n_routed_experts, 8"));
+  CHECK_THAT(error("\"moe_layer_freq\": 1", "\"moe_layer_freq\": 2"),
+             Contains("moe_layer_freq is 2; supported: 1"));
 }
 
 TEST_CASE("an unusable field of experts is an error that names it") {

@@ -34,11 +34,7 @@ class CpuBackend : public Backend {
         compute_(std::move(loaded.pool)) {}
 
   absl::Status Load(const EngineOptions& options, void (*progress)(void*, double), void* context) {
-    if (model_.head_dim % 16 != 0) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "%s: head_dim is %d; the bf16 engine needs a multiple of 16 (dtype fp32 takes any)",
-          options.model, model_.head_dim));
-    }
+    RETURN_IF_ERROR(CheckWidths(options.model));
     RETURN_IF_ERROR(ChooseKernels(options.isa));
     ASSIGN_OR_RETURN(weights_, LoadCpuWeights(model_, *source_, options.cache_dir, *compute_,
                                               progress, context));
@@ -124,10 +120,22 @@ class CpuBackend : public Backend {
 
   // y = or += the layer's attention of normed_, as `end` says.
   void RunAttention(int layer, const CpuLayerWeights& w, Epilogue end, const Activations& y) {
+    if (model_.latent.rank > 0) return RunLatentAttention(layer, w, end, y);
     Linear(normed_, w.qkv, w.qkv_bias, Epilogue::kBf16, qkv_);
     ForRows(step_.n(), [&](int row) { RotateAndStore(layer, w, row); });
-    Attend(layer);
+    Attend(layer, qkv_);
     Linear(attended_, w.o, w.o_bias, end, y);
+  }
+
+  // The same in the absorbed form (latent_desc.h): queries go to the latent's side, values back.
+  void RunLatentAttention(int layer, const CpuLayerWeights& w, Epilogue end, const Activations& y) {
+    const LatentDesc& latent = model_.latent;
+    Linear(normed_, w.qkv, nullptr, Epilogue::kBf16, qkv_);
+    LinearOfHeads(qkv_, latent.query_dim(), w.latent.key_up, moved_, latent.key_dim());
+    ForRows(step_.n(), [&](int row) { RotateAndStoreLatent(layer, w.latent, row); });
+    Attend(layer, moved_);
+    LinearOfHeads(attended_, latent.rank, w.latent.value_up, values_, latent.value_dim);
+    Linear(values_, w.o, nullptr, end, y);
   }
 
   // y = or += the layer's MLP of normed_, as `end` says.
@@ -219,6 +227,41 @@ class CpuBackend : public Backend {
     linear_->Run(args, *compute_);
   }
 
+  // Columns of every head, x_width apart in x and y_width in y, by its own matrix.
+  void LinearOfHeads(const Activations& x, int64_t x_width, const std::vector<PackedWeights>& heads,
+                     const Activations& y, int64_t y_width) {
+    head_layers_.clear();
+    for (const PackedWeights& w : heads) {
+      const int64_t head = static_cast<int64_t>(head_layers_.size());
+      LinearArgs& args = head_layers_.emplace_back();
+      args.x = x.data + head * x_width;
+      args.x_stride = x.stride;
+      args.rows = step_.n();
+      args.weights = w;
+      args.y = y.data + head * y_width;
+      args.y_stride = y.stride;
+    }
+    linear_->RunAll(head_layers_, *compute_);
+  }
+
+  void RotateAndStoreLatent(int layer, const LatentWeights& w, int row) {
+    const LatentDesc& d = model_.latent;
+    const int64_t angle = static_cast<int64_t>(step_.position(row)) * (d.rotated_dim / 2);
+    const float* const cos = rope_.cos.data() + angle;
+    const float* const sin = rope_.sin.data() + angle;
+    for (int head = 0; head < model_.n_heads; ++head) {
+      const bf16* const from = qkv_.row(row) + head * d.query_dim() + d.plain_dim;
+      bf16* const to = moved_.row(row) + head * d.key_dim() + d.rank;
+      std::copy_n(from, d.rotated_dim, to);
+      elementwise_->rope(to, d.rotated_dim, cos, sin);
+    }
+    bf16* const key = qkv_.row(row) + model_.q_width();
+    elementwise_->rms_norm(key, w.norm.weight, d.rank, d.rank, kLatentNormEps, key);
+    elementwise_->rope(key + d.rank, d.rotated_dim, cos, sin);
+    elementwise_->write_kv(layout_, layer, 0, key, nullptr, kv_->plane(step_.page(row), layer),
+                           step_.slot(row));
+  }
+
   void NormHeads(bf16* heads, int n, const NormWeights& w) const {
     const int d = model_.head_dim;
     for (int head = 0; head < n; ++head, heads += d) {
@@ -246,7 +289,7 @@ class CpuBackend : public Backend {
     }
   }
 
-  void Attend(int layer) {
+  void Attend(int layer, const Activations& q) {
     AttentionArgs args;
     args.batch = &step_.batch();
     args.layout = &layout_;
@@ -256,14 +299,29 @@ class CpuBackend : public Backend {
     args.window = model_.windows[layer];
     args.scale = model_.score_scale;
     args.soft_cap = model_.score_cap;
-    args.q = qkv_.data;
-    args.q_stride = qkv_.stride;
+    args.q = q.data;
+    args.q_stride = q.stride;
     args.out = attended_.data;
     args.out_stride = attended_.stride;
     attention_->Run(args, *compute_);
   }
 
   // ---- loading ----
+
+  // What the kernels can cut into their tiles.
+  absl::Status CheckWidths(const std::string& name) const {
+    const auto check = [&](const char* field, int width, int unit) {
+      return width % unit == 0 ? absl::OkStatus()
+                               : absl::InvalidArgumentError(
+                                     absl::StrFormat("%s: %s is %d; the bf16 engine needs a "
+                                                     "multiple of %d (dtype fp32 takes any)",
+                                                     name, field, width, unit));
+    };
+    if (model_.latent.rank == 0) return check("head_dim", model_.head_dim, 16);
+    RETURN_IF_ERROR(check("qk_rope_head_dim", model_.latent.rotated_dim, 16));
+    RETURN_IF_ERROR(check("qk_nope_head_dim", model_.latent.plain_dim, 32));
+    return check("kv_lora_rank", model_.latent.rank, 32);
+  }
 
   absl::Status ChooseKernels(const std::string& isa) {
     if (isa == "auto") {
@@ -283,8 +341,16 @@ class CpuBackend : public Backend {
     arena_.Ask(x_, rows, model_.hidden);
     arena_.Ask(normed_, rows, model_.hidden);
     if (model_.parallel_mlp || model_.output_norms) arena_.Ask(branch_, rows, model_.hidden);
-    arena_.Ask(qkv_, rows, model_.q_width() + 2 * model_.kv_width());
-    arena_.Ask(attended_, rows, model_.q_width());
+    if (model_.latent.rank > 0) {
+      const LatentDesc& latent = model_.latent;
+      arena_.Ask(qkv_, rows, model_.q_width() + latent.key_dim());
+      arena_.Ask(moved_, rows, model_.n_heads * latent.key_dim());
+      arena_.Ask(attended_, rows, model_.n_heads * latent.rank);
+      arena_.Ask(values_, rows, model_.attended_width());
+    } else {
+      arena_.Ask(qkv_, rows, model_.q_width() + 2 * model_.kv_width());
+      arena_.Ask(attended_, rows, model_.attended_width());
+    }
     arena_.Ask(mlp_, rows, model_.intermediate);
     if (model_.experts.n > 0) {
       experts_.emplace(model_.experts, model_.hidden, max_step_tokens_, arena_);
@@ -321,8 +387,10 @@ class CpuBackend : public Backend {
 
   Arena arena_;
   Activations x_, normed_, branch_, qkv_, attended_, mlp_;
-  std::optional<Experts> experts_;  // of sparse layers
-  float* logits_ = nullptr;         // (max_step_tokens, vocab)
+  Activations moved_, values_;           // of latent attention: queries, what it gives
+  std::vector<LinearArgs> head_layers_;  // and room for its heads
+  std::optional<Experts> experts_;       // of sparse layers
+  float* logits_ = nullptr;              // (max_step_tokens, vocab)
   StepRows step_;
   int next_layer_ = 0;
 };

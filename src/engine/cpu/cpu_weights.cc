@@ -31,6 +31,11 @@ class Recipe {
     parts_.push_back({tensor, first, count});
     rows_ += count;
   }
+  // Instead of rows: columns of some rows of one tensor of `width` columns.
+  void AppendTransposed(int tensor, int64_t first, int64_t width) {
+    Append(tensor, first, width);
+    is_transposed_ = true;
+  }
   int64_t rows() const { return rows_; }
 
   // Rows [first, first + count), zeros beyond the last; `cols` values each.
@@ -38,6 +43,7 @@ class Recipe {
             bf16* out) const {
     std::fill(out, out + count * cols, bf16{0});
     const int64_t end = std::min(first + count, rows_);
+    if (is_transposed_) return ReadColumns(source, first, end, cols, out);
     size_t part = std::upper_bound(begins_.begin(), begins_.end(), first) - begins_.begin() - 1;
     for (int64_t row = first; row < end; ++part) {
       const int64_t skip = row - begins_[part];
@@ -51,9 +57,19 @@ class Recipe {
   }
 
  private:
+  void ReadColumns(const WeightSource& source, int64_t first, int64_t end, int64_t cols,
+                   bf16* out) const {
+    std::vector<bf16> stored(static_cast<size_t>(cols * rows_));
+    source.ReadBf16(parts_[0].tensor, parts_[0].first, cols, stored.data());
+    for (int64_t row = first; row < end; ++row) {
+      for (int64_t i = 0; i < cols; ++i) *out++ = stored[i * rows_ + row];
+    }
+  }
+
   std::vector<Rows> parts_;
   std::vector<int64_t> begins_;  // (parts) first row of each
   int64_t rows_ = 0;
+  bool is_transposed_ = false;
 };
 
 // Every entry of the file in order, with its recipe.
@@ -131,7 +147,11 @@ class Plan {
   void AddLayer(int layer) {
     const std::string l = absl::StrCat("layers.", layer, ".");
     AddNorm(l + "attention_norm");
-    AddMatrix(l + "qkv", model_.hidden, Stacked({l + "q", l + "k", l + "v"}));
+    if (model_.latent.rank > 0) {
+      AddLatent(l);
+    } else {
+      AddMatrix(l + "qkv", model_.hidden, Stacked({l + "q", l + "k", l + "v"}));
+    }
     if (model_.qkv_bias) {
       AddVector(l + "qkv.bias", Stacked({l + "q.bias", l + "k.bias", l + "v.bias"}));
     }
@@ -139,7 +159,7 @@ class Plan {
       AddNorm(l + "q_norm");
       AddNorm(l + "k_norm");
     }
-    AddMatrix(l + "o", model_.q_width(), Whole(l + "o"));
+    AddMatrix(l + "o", model_.attended_width(), Whole(l + "o"));
     if (model_.o_bias) AddVector(l + "o.bias", Whole(l + "o.bias"));
     if (model_.output_norms) AddNorm(l + "attention_out_norm");
     if (model_.mlp_norm) AddNorm(l + "mlp_norm");
@@ -150,6 +170,20 @@ class Plan {
       AddVector(l + "down.bias", Whole(l + "down.bias"));
     }
     if (model_.output_norms) AddNorm(l + "mlp_out_norm");
+  }
+
+  void AddLatent(const std::string& l) {
+    const LatentDesc& latent = model_.latent;
+    AddMatrix(l + "qkv", model_.hidden, Stacked({l + "q", l + "latent"}));
+    AddNorm(l + "latent_norm");
+    const int keys = source_.IndexOf(l + "key_up"), values = source_.IndexOf(l + "value_up");
+    for (int head = 0; head < model_.n_heads; ++head) {
+      Recipe key, value;
+      key.AppendTransposed(keys, head * latent.plain_dim, latent.rank);
+      value.Append(values, head * latent.value_dim, latent.value_dim);
+      AddMatrix(absl::StrCat(l, "key_up.", head), latent.plain_dim, std::move(key));
+      AddMatrix(absl::StrCat(l, "value_up.", head), latent.rank, std::move(value));
+    }
   }
 
   void AddMlp(const std::string& l, int64_t width) {
@@ -246,6 +280,16 @@ ExpertsWeights ExpertsOf(const EntryIndex& index, const ExpertsDesc& desc,
   return w;
 }
 
+LatentWeights LatentOf(const EntryIndex& index, int n_heads, const std::string& layer) {
+  LatentWeights w;
+  w.norm = index.Norm(layer + "latent_norm");
+  for (int head = 0; head < n_heads; ++head) {
+    w.key_up.push_back(index.Matrix(absl::StrCat(layer, "key_up.", head)));
+    w.value_up.push_back(index.Matrix(absl::StrCat(layer, "value_up.", head)));
+  }
+  return w;
+}
+
 CpuLayerWeights LayerOf(const EntryIndex& index, const ModelDesc& model, int layer) {
   const std::string name = absl::StrCat("layers.", layer, ".");
   CpuLayerWeights w;
@@ -257,6 +301,7 @@ CpuLayerWeights LayerOf(const EntryIndex& index, const ModelDesc& model, int lay
   w.k_norm = index.Norm(name + "k_norm");
   w.qkv = index.Matrix(name + "qkv");
   w.o = index.Matrix(name + "o");
+  if (model.latent.rank > 0) w.latent = LatentOf(index, model.n_heads, name);
   w.qkv_bias = index.Vector(name + "qkv.bias");
   w.o_bias = index.Vector(name + "o.bias");
   if (model.experts.is_sparse(layer)) {

@@ -32,10 +32,17 @@ struct NormWeights {
   const float* bias = nullptr;    // of LayerNorm
 };
 
+// Of latent attention (latent_desc.h): of every head the way to the latent and back.
+struct LatentWeights {
+  NormWeights norm;                     // (rank)
+  std::vector<PackedWeights> key_up;    // (heads) n = rank, k = plain_dim: transposed
+  std::vector<PackedWeights> value_up;  // (heads) n = value_dim, k = rank
+};
+
 struct CpuLayerWeights {
   NormWeights attention_norm, mlp_norm, attention_out_norm, mlp_out_norm;  // (hidden)
   NormWeights q_norm, k_norm;                                              // (head_dim)
-  PackedWeights qkv;  // n = q_width + 2 * kv_width
+  PackedWeights qkv;  // n = q_width + 2 * kv_width, or q_width + key_dim of latent attention
   PackedWeights o;
   PackedWeights gate_up;            // n = 2 * intermediate rounded up to 16; up alone if not gated;
                                     // 0 if sparse
@@ -44,6 +51,7 @@ struct CpuLayerWeights {
   const float* o_bias = nullptr;
   const float* gate_up_bias = nullptr;
   const float* down_bias = nullptr;
+  LatentWeights latent;
   ExpertsWeights experts;  // instead of gate_up and down
 };
 

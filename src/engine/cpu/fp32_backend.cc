@@ -105,10 +105,15 @@ class Fp32Backend : public Backend {
     normed_.Resize(rows, model_.hidden);
     branch_.Resize(rows, model_.hidden);
     attention_.Resize(rows, model_.hidden);
-    q_.Resize(rows, model_.q_width());
-    k_.Resize(rows, model_.kv_width());
-    v_.Resize(rows, model_.kv_width());
-    attended_.Resize(rows, model_.q_width());
+    const KvShape& shape = layout_.shape(0);
+    q_.Resize(rows, model_.n_heads * shape.key_dim);
+    k_.Resize(rows, shape.heads * shape.key_dim);
+    v_.Resize(rows, shape.heads * shape.value_dim);
+    attended_.Resize(rows, model_.n_heads * shape.value_dim);
+    if (model_.latent.rank > 0) {
+      projected_.Resize(rows, model_.q_width());
+      values_.Resize(rows, model_.attended_width());
+    }
     logits_.Resize(step_.n_logits(), model_.vocab);
     next_layer_ = 0;
   }
@@ -145,6 +150,7 @@ class Fp32Backend : public Backend {
 
   // y = the layer's attention of normed_. l: prefix of the layer's tensors.
   void RunAttention(int layer, const std::string& l, Matrix& y) {
+    if (model_.latent.rank > 0) return RunLatentAttention(layer, l, y);
     Linear(normed_, l + "q", q_);
     Linear(normed_, l + "k", k_);
     Linear(normed_, l + "v", v_);
@@ -155,6 +161,49 @@ class Fp32Backend : public Backend {
     for (int row = 0; row < step_.n(); ++row) RotateAndStore(layer, row);
     Attend(layer);
     Linear(attended_, l + "o", y);
+  }
+
+  // The absorbed form (latent_desc.h).
+  void RunLatentAttention(int layer, const std::string& l, Matrix& y) {
+    const LatentDesc& d = model_.latent;
+    Linear(normed_, l + "q", projected_);
+    Linear(normed_, l + "latent", k_);
+    const std::vector<float>&norm = Weight(l + "latent_norm"), &key_up = Weight(l + "key_up");
+    const std::vector<float>& value_up = Weight(l + "value_up");
+    ForRows([&](int row) {
+      for (int head = 0; head < model_.n_heads; ++head) {
+        MoveQuery(projected_.row(row) + head * d.query_dim(),
+                  key_up.data() + static_cast<int64_t>(head) * d.plain_dim * d.rank,
+                  step_.position(row), q_.row(row) + head * d.key_dim());
+      }
+      NormRow(k_.row(row), norm, kLatentNormEps, k_.row(row));
+      Rotate(k_.row(row) + d.rank, step_.position(row));
+      std::copy_n(k_.row(row), d.key_dim(), KRow(layer, 0, step_.page(row), step_.slot(row)));
+    });
+    Attend(layer);
+    ForRows([&](int row) {
+      for (int i = 0; i < model_.attended_width(); ++i) {
+        values_.row(row)[i] = Dot(attended_.row(row) + i / d.value_dim * d.rank,
+                                  value_up.data() + static_cast<int64_t>(i) * d.rank, d.rank);
+      }
+    });
+    Linear(values_, l + "o", y);
+  }
+
+  // A head's query on the latent's side. key_up: (plain_dim, rank).
+  void MoveQuery(const float* query, const float* key_up, int position, float* moved) const {
+    const LatentDesc& d = model_.latent;
+    std::fill_n(moved, d.rank, 0.0f);
+    for (int i = 0; i < d.plain_dim; ++i, key_up += d.rank) {
+      for (int j = 0; j < d.rank; ++j) moved[j] += query[i] * key_up[j];
+    }
+    std::copy_n(query + d.plain_dim, d.rotated_dim, moved + d.rank);
+    Rotate(moved + d.rank, position);
+  }
+
+  template <typename Fn>
+  void ForRows(const Fn& fn) {
+    compute_->For(step_.n(), [&](int64_t row, int) { fn(static_cast<int>(row)); });
   }
 
   // y = the layer's MLP of normed_.
@@ -262,24 +311,27 @@ class Fp32Backend : public Backend {
     const std::vector<float>& weight = Weight(name);
     const float* const bias = model_.layer_norm ? Weight(name + ".bias").data() : nullptr;
     const size_t n = weight.size();
-    std::vector<float> centred(n);
     for (size_t begin = 0; begin < x.size(); begin += n) {
-      std::copy_n(x.data() + begin, n, centred.data());
-      if (model_.layer_norm) Centre(centred);
-      const float square = Dot(centred.data(), centred.data(), static_cast<int64_t>(n));
-      const float scale =
-          1 / std::sqrt(square / static_cast<float>(n) + static_cast<float>(model_.norm_eps));
-      for (size_t i = 0; i < n; ++i) {
-        out[begin + i] = centred[i] * scale * weight[i] + (bias == nullptr ? 0.0f : bias[i]);
-      }
+      std::copy_n(x.data() + begin, n, out.data() + begin);
+      if (model_.layer_norm) Centre(out.data() + begin, n);
+      NormRow(out.data() + begin, weight, static_cast<float>(model_.norm_eps), out.data() + begin);
+      for (size_t i = 0; bias != nullptr && i < n; ++i) out[begin + i] += bias[i];
     }
   }
 
-  static void Centre(std::vector<float>& x) {
+  // As many values as the weight has; out may be x.
+  static void NormRow(const float* x, const std::vector<float>& weight, float eps, float* out) {
+    const size_t n = weight.size();
+    const float mean = Dot(x, x, static_cast<int64_t>(n)) / static_cast<float>(n);
+    const float scale = 1 / std::sqrt(mean + eps);
+    for (size_t i = 0; i < n; ++i) out[i] = x[i] * scale * weight[i];
+  }
+
+  static void Centre(float* x, size_t n) {
     double sum = 0;
-    for (const float value : x) sum += static_cast<double>(value);
-    const float mean = static_cast<float>(sum / static_cast<double>(x.size()));
-    for (float& value : x) value -= mean;
+    for (size_t i = 0; i < n; ++i) sum += static_cast<double>(x[i]);
+    const float mean = static_cast<float>(sum / static_cast<double>(n));
+    for (size_t i = 0; i < n; ++i) x[i] -= mean;
   }
 
   void Linear(const Matrix& x, const std::string& name, Matrix& y) {
@@ -306,6 +358,7 @@ class Fp32Backend : public Backend {
            slot * layout_.shape(layer).key_dim_padded();
   }
   float* VRow(int layer, int head, int32_t page, int slot) const {
+    if (layout_.shape(layer).values_in_keys) return KRow(layer, head, page, slot);
     return reinterpret_cast<float*>(kv_->plane(page, layer) + layout_.VOffset(layer, head)) +
            slot * layout_.shape(layer).value_dim;
   }
@@ -341,28 +394,30 @@ class Fp32Backend : public Backend {
   }
 
   void AttendHead(int layer, int row, int head, std::vector<float>& scores) {
-    const int d = model_.head_dim, kv_head = head / (model_.n_heads / model_.n_kv_heads);
+    const KvShape& shape = layout_.shape(layer);
+    const int kv_head = head / (model_.n_heads / shape.heads);
     const int n_keys = step_.position(row) + 1, page_tokens = layout_.page_tokens;
     const int window = model_.windows[layer];
     const int first = window == 0 ? 0 : std::max(0, n_keys - window);
     const int32_t* pages = step_.pages_of_piece(step_.piece(row));
     const float scale = static_cast<float>(model_.score_scale);
-    const float* q = q_.row(row) + head * d;
+    const float* q = q_.row(row) + head * shape.key_dim;
     scores.resize(n_keys);
     for (int key = first; key < n_keys; ++key) {
       const float* k = KRow(layer, kv_head, pages[key / page_tokens], key % page_tokens);
-      scores[key] = SoftCap(scale * Dot(q, k, d), model_.score_cap);
+      scores[key] = SoftCap(scale * Dot(q, k, shape.key_dim), model_.score_cap);
     }
     const float most = *std::max_element(scores.begin() + first, scores.end());
     float sum = 0;
     for (int key = first; key < n_keys; ++key) sum += scores[key] = std::exp(scores[key] - most);
-    float* out = attended_.row(row) + head * d;
-    std::fill_n(out, d, 0.0f);
+    const int n_values = shape.value_dim;
+    float* out = attended_.row(row) + head * n_values;
+    std::fill_n(out, n_values, 0.0f);
     for (int key = first; key < n_keys; ++key) {
       const float* v = VRow(layer, kv_head, pages[key / page_tokens], key % page_tokens);
-      for (int i = 0; i < d; ++i) out[i] += scores[key] * v[i];
+      for (int i = 0; i < n_values; ++i) out[i] += scores[key] * v[i];
     }
-    for (int i = 0; i < d; ++i) out[i] /= sum;
+    for (int i = 0; i < n_values; ++i) out[i] /= sum;
   }
 
   const std::vector<float>& Weight(const std::string& name) const {
@@ -393,6 +448,7 @@ class Fp32Backend : public Backend {
   StepRows step_;
   int next_layer_ = 0;
   Matrix x_, normed_, branch_, attention_, q_, k_, v_, attended_, gate_, up_, logits_;
+  Matrix projected_, values_;                            // of latent attention
   Matrix weights_of_experts_, shared_weights_, expert_;  // of a sparse layer
   std::vector<std::vector<float>> scores_;               // (threads)
 };

@@ -1,0 +1,29 @@
+#include "engine/latent_desc.h"
+
+#include "absl/strings/str_format.h"
+#include "engine/json_fields.h"
+
+namespace baton {
+
+LatentDesc ReadLatent(JsonFields& fields) {
+  constexpr int kMostRank = 512, kMostRotated = 64, kMostDim = 512;  // the attention kernels' room
+  LatentDesc latent;
+  latent.rank = fields.Int("kv_lora_rank", 1, kMostRank);
+  latent.plain_dim = fields.Int("qk_nope_head_dim", 1, kMostDim);
+  latent.rotated_dim = fields.Int("qk_rope_head_dim", 2, kMostRotated);
+  latent.value_dim = fields.Int("v_head_dim", 1, kMostDim);
+  if (latent.rotated_dim % 2 != 0) {
+    fields.Refuse("qk_rope_head_dim", "it must be even: RoPE rotates pairs");
+  }
+  if (fields.Has("q_lora_rank")) fields.Refuse("q_lora_rank", "supported: null");
+  if (fields.BoolOr("attention_bias", false)) fields.Refuse("attention_bias", "supported: false");
+  return latent;
+}
+
+std::string LatentDesc::Canonical() const {
+  if (rank == 0) return "";
+  return absl::StrFormat(" latent %d plain %d rotated %d value %d", rank, plain_dim, rotated_dim,
+                         value_dim);
+}
+
+}  // namespace baton
