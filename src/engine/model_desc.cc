@@ -181,9 +181,6 @@ void ReadActivation(JsonFields& fields, const Family& family, ModelDesc& model) 
 
 // What would change the computation and is not built: better an error than wrong tokens.
 void RefuseUnsupported(JsonFields& fields) {
-  if (fields.Has("quantization_config")) {
-    fields.Refuse("quantization_config", "supported: unquantised checkpoints");
-  }
   if (fields.NumberOr("partial_rotary_factor", 1, 0, 1) != 1) {
     fields.Refuse("partial_rotary_factor", "supported: 1");
   }
@@ -350,6 +347,7 @@ absl::StatusOr<ModelDesc> Parse(const boost::json::object& object, const std::st
   model.eos_tokens = fields.IntsOr("eos_token_id", 0, model.vocab - 1);
   RETURN_IF_ERROR(fields.status());
   RETURN_IF_ERROR(rope_status);
+  ASSIGN_OR_RETURN(model.quantization, ReadQuantization(object, origin));
   return model;
 }
 

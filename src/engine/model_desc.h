@@ -11,6 +11,7 @@
 #include "common/status.h"
 #include "engine/experts_desc.h"
 #include "engine/latent_desc.h"
+#include "engine/quantization_desc.h"
 #include "engine/rope.h"
 #include "engine/tensor_names.h"
 
@@ -53,6 +54,7 @@ struct ModelDesc {
   ExpertsDesc experts;
   RopeDesc rope;
   const TensorNames* names = &kLlamaNames;  // of the checkpoint's tensors
+  QuantizationDesc quantization;            // how the checkpoint stores its matrices
   std::vector<int32_t> eos_tokens;          // generation_config.json first, then config.json
 
   // Errors name file, field, value and what is supported.

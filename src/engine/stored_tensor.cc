@@ -4,33 +4,19 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <memory>
+#include <string_view>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "engine/numerics/half.h"
 
 namespace baton {
 namespace {
 
 constexpr size_t kChunkBytes = 64 << 10;  // stays in the nearest caches between check and hash
-
-FiniteRule RuleOf(Dtype dtype) {
-  if (dtype == Dtype::kFp32) return kFiniteFp32;
-  return dtype == Dtype::kFp16 ? kFiniteFp16 : kFiniteBf16;
-}
-
-// IEEE half to fp32, exactly.
-float HalfToFloat(uint16_t half) {
-  const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
-  const uint32_t exponent = (half >> 10) & 0x1fu, fraction = half & 0x3ffu;
-  if (exponent == 0) {
-    const float magnitude = static_cast<float>(fraction) * 0x1p-24f;
-    return sign != 0 ? -magnitude : magnitude;
-  }
-  const uint32_t wide = exponent == 31 ? 0xffu : exponent + 112;
-  return __builtin_bit_cast(float, sign | wide << 23 | fraction << 13);
-}
 
 // memcpy: tensors are not aligned in the file.
 template <typename Out, typename Stored, typename Convert>
@@ -42,11 +28,76 @@ void ReadValues(const std::byte* from, int64_t n, Out* out, const Convert& conve
   }
 }
 
+// fn(row, n_rows, col, n_cols, tile): rows [row, row + count) in tiles of fp32.
+template <typename Fn>
+void ForTiles(const QuantizedTensor& tensor, int64_t row, int64_t count, const Fn& fn) {
+  float tile[kTileRows * kTileCols];
+  for (int64_t end = row + count; row < end; row += kTileRows) {
+    const int64_t n_rows = std::min(kTileRows, end - row);
+    for (int64_t col = 0; col < tensor.cols; col += kTileCols) {
+      const int64_t n_cols = std::min(kTileCols, tensor.cols - col);
+      DequantizeTile(tensor, row, n_rows, col, n_cols, tile);
+      fn(row, n_rows, col, n_cols, tile);
+    }
+  }
+}
+
+template <typename Out, typename Convert>
+void ReadQuantized(const QuantizedTensor& tensor, int64_t row, int64_t count, Out* out,
+                   const Convert& convert) {
+  ForTiles(tensor, row, count,
+           [&](int64_t first, int64_t n_rows, int64_t col, int64_t n_cols, const float* tile) {
+             for (int64_t r = 0; r < n_rows; ++r) {
+               Out* to = out + (first - row + r) * tensor.cols + col;
+               for (int64_t c = 0; c < n_cols; ++c) to[c] = convert(tile[r * kTileCols + c]);
+             }
+           });
+}
+
+// What quantised modules have beside or instead of "weight".
+constexpr std::string_view kQuantizedSuffixes[] = {".qweight", ".qzeros", ".weight_packed",
+                                                   ".weight_scale", ".weight_scale_inv"};
+
+bool LooksQuantized(const Checkpoint& checkpoint, const std::string& module) {
+  return std::any_of(std::begin(kQuantizedSuffixes), std::end(kQuantizedSuffixes),
+                     [&](std::string_view suffix) {
+                       return checkpoint.Find(absl::StrCat(module, std::string(suffix))) != nullptr;
+                     });
+}
+
 }  // namespace
 
 absl::StatusOr<StoredTensor> StoredTensor::Open(const Checkpoint& checkpoint,
+                                                const QuantizationDesc& quantization,
                                                 const std::string& name,
                                                 const std::vector<int64_t>& shape) {
+  constexpr std::string_view kWeight = ".weight";
+  const TensorView* view = checkpoint.Find(name);
+  Dtype dtype;
+  const bool is_plain = view != nullptr && IsFloatDtype(*view, &dtype);
+  const bool is_matrix = shape.size() == 2 && name.ends_with(kWeight);
+  const std::string module =
+      is_matrix ? name.substr(0, name.size() - kWeight.size()) : std::string();
+  const bool has_codes = view != nullptr && !is_plain && !quantization.schemes.empty();
+  if (!is_matrix || !(has_codes || LooksQuantized(checkpoint, module))) {
+    return OpenPlain(checkpoint, name, shape);
+  }
+  if (is_plain) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s: tensor \"%s\" is there both with its values and quantised",
+                        checkpoint.folder(), name));
+  }
+  if (quantization.schemes.empty()) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: tensor \"%s\" is quantised, but config.json has no quantization_config that says how",
+        checkpoint.folder(), name));
+  }
+  return OpenQuantized(checkpoint, quantization, name, shape[0], shape[1]);
+}
+
+absl::StatusOr<StoredTensor> StoredTensor::OpenPlain(const Checkpoint& checkpoint,
+                                                     const std::string& name,
+                                                     const std::vector<int64_t>& shape) {
   const TensorView* view = checkpoint.Find(name);
   const std::string wanted =
       absl::StrFormat("config.json asks for shape [%s]", absl::StrJoin(shape, ", "));
@@ -61,21 +112,41 @@ absl::StatusOr<StoredTensor> StoredTensor::Open(const Checkpoint& checkpoint,
   }
   StoredTensor tensor;
   tensor.folder_ = checkpoint.folder();
+  tensor.name_ = name;
   tensor.cols_ = shape.size() == 2 ? shape[1] : 1;
-  if (view->dtype == "F32") {
-    tensor.dtype_ = Dtype::kFp32;
-  } else if (view->dtype == "F16") {
-    tensor.dtype_ = Dtype::kFp16;
-  } else if (view->dtype != "BF16") {
+  if (!IsFloatDtype(*view, &tensor.dtype_)) {
     return absl::InvalidArgumentError(
         absl::StrFormat("%s: tensor \"%s\" has dtype %s; supported: BF16, F16, F32",
                         checkpoint.folder(), name, view->dtype));
   }
-  tensor.parts_.push_back({name, view->bytes, tensor.cols_, RuleOf(tensor.dtype_)});
+  tensor.parts_.push_back({name, view->bytes, tensor.cols_, FiniteRuleOf(tensor.dtype_)});
   return tensor;
 }
 
+absl::StatusOr<StoredTensor> StoredTensor::OpenQuantized(const Checkpoint& checkpoint,
+                                                         const QuantizationDesc& quantization,
+                                                         const std::string& name, int64_t rows,
+                                                         int64_t cols) {
+  const std::string module = name.substr(0, name.rfind('.'));
+  absl::Status status;
+  for (const QuantScheme& scheme : quantization.schemes) {
+    absl::StatusOr<QuantizedParts> found =
+        FindQuantizedParts(checkpoint, scheme, module, rows, cols);
+    status.Update(found.status());
+    if (!found.ok()) continue;
+    StoredTensor tensor;
+    tensor.folder_ = checkpoint.folder();
+    tensor.name_ = name;
+    tensor.cols_ = cols;
+    tensor.quantized_ = std::move(found->tensor);
+    tensor.parts_ = std::move(found->parts);
+    return tensor;
+  }
+  return status;
+}
+
 void StoredTensor::ReadBf16(int64_t row, int64_t count, bf16* out) const {
+  if (quantized_) return ReadQuantized(*quantized_, row, count, out, FloatToBf16);
   const std::byte* from = parts_[0].bytes.data() + row * cols_ * parts_[0].rule.bytes;
   const int64_t n = count * cols_;
   if (dtype_ == Dtype::kBf16) {
@@ -89,6 +160,9 @@ void StoredTensor::ReadBf16(int64_t row, int64_t count, bf16* out) const {
 }
 
 void StoredTensor::ReadFp32(int64_t row, int64_t count, float* out) const {
+  if (quantized_) {
+    return ReadQuantized(*quantized_, row, count, out, [](float value) { return value; });
+  }
   const std::byte* from = parts_[0].bytes.data() + row * cols_ * parts_[0].rule.bytes;
   const int64_t n = count * cols_;
   if (dtype_ == Dtype::kFp32) {
@@ -98,7 +172,8 @@ void StoredTensor::ReadFp32(int64_t row, int64_t count, float* out) const {
   }
 }
 
-absl::Status StoredTensor::CheckPart(const Part& part, size_t offset, size_t size) const {
+absl::Status StoredTensor::CheckPart(const TensorPart& part, size_t offset, size_t size) const {
+  if (part.rule.bytes == 0) return absl::OkStatus();
   const int64_t bad = FirstBadValue(part.bytes.subspan(offset, size), part.rule);
   if (bad < 0) return absl::OkStatus();
   const int64_t index = static_cast<int64_t>(offset) / part.rule.bytes + bad;
@@ -112,7 +187,7 @@ absl::StatusOr<uint64_t> StoredTensor::Digest() const {
   const std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state(XXH3_createState(),
                                                                               XXH3_freeState);
   XXH3_64bits_reset(state.get());
-  for (const Part& part : parts_) {
+  for (const TensorPart& part : parts_) {
     for (size_t at = 0; at < part.bytes.size(); at += kChunkBytes) {
       const size_t n = std::min(kChunkBytes, part.bytes.size() - at);
       RETURN_IF_ERROR(CheckPart(part, at, n));
@@ -122,7 +197,14 @@ absl::StatusOr<uint64_t> StoredTensor::Digest() const {
   return XXH3_64bits_digest(state.get());
 }
 
-std::string StoredTensor::Encoding() const { return absl::StrCat(static_cast<int>(dtype_)); }
+std::string StoredTensor::Encoding() const {
+  if (!quantized_) return absl::StrCat(static_cast<int>(dtype_));
+  const QuantizedTensor& q = *quantized_;
+  return absl::StrFormat("codes %d %d blocks %d %d zeros %d %d scales %d index %d",
+                         static_cast<int>(q.layout), q.bits, q.block_rows, q.group,
+                         q.zeros != nullptr, q.zeros_less_one, static_cast<int>(q.scale_dtype),
+                         !q.group_index.empty());
+}
 
 std::span<const std::byte> StoredTensor::Head(size_t most_bytes) const {
   return parts_[0].bytes.first(std::min(parts_[0].bytes.size(), most_bytes));

@@ -5,28 +5,32 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "common/status.h"
-#include "engine/finite_check.h"
 #include "engine/model_desc.h"
 #include "engine/numerics/bf16.h"
+#include "engine/quantized_parts.h"
 #include "engine/safetensors.h"
 
 namespace baton {
 
 class StoredTensor {
  public:
-  // Finds tensor `name` of shape [rows, cols] ([rows] for a vector). Errors name folder, tensor and
-  // the shape wanted. Reads no values.
-  static absl::StatusOr<StoredTensor> Open(const Checkpoint& checkpoint, const std::string& name,
+  // Finds tensor `name` of shape [rows, cols] ([rows] for a vector). A matrix "<module>.weight" may
+  // be stored quantised instead, by any of the schemes. Errors name folder, tensor and the shape
+  // wanted. Reads no values.
+  static absl::StatusOr<StoredTensor> Open(const Checkpoint& checkpoint,
+                                           const QuantizationDesc& quantization,
+                                           const std::string& name,
                                            const std::vector<int64_t>& shape);
 
-  const std::string& name() const { return parts_[0].name; }
+  const std::string& name() const { return name_; }
 
-  // Rows [row, row + count) into out (count * cols).
+  // Rows [row, row + count) into out (count * cols). No allocation.
   void ReadBf16(int64_t row, int64_t count, bf16* out) const;
   void ReadFp32(int64_t row, int64_t count, float* out) const;
 
@@ -39,20 +43,20 @@ class StoredTensor {
   std::span<const std::byte> Head(size_t most_bytes) const;
 
  private:
-  // The bytes of one tensor of the file.
-  struct Part {
-    std::string name;
-    std::span<const std::byte> bytes;
-    int64_t cols;
-    FiniteRule rule;
-  };
+  static absl::StatusOr<StoredTensor> OpenPlain(const Checkpoint& checkpoint,
+                                                const std::string& name,
+                                                const std::vector<int64_t>& shape);
+  static absl::StatusOr<StoredTensor> OpenQuantized(const Checkpoint& checkpoint,
+                                                    const QuantizationDesc& quantization,
+                                                    const std::string& name, int64_t rows,
+                                                    int64_t cols);
+  absl::Status CheckPart(const TensorPart& part, size_t offset, size_t size) const;
 
-  absl::Status CheckPart(const Part& part, size_t offset, size_t size) const;
-
-  std::string folder_;
+  std::string folder_, name_;
   int64_t cols_ = 1;
-  Dtype dtype_ = Dtype::kBf16;
-  std::vector<Part> parts_;
+  Dtype dtype_ = Dtype::kBf16;                // of an unquantised one
+  std::optional<QuantizedTensor> quantized_;  // null: unquantised
+  std::vector<TensorPart> parts_;             // the values or codes first
 };
 
 }  // namespace baton

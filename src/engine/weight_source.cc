@@ -72,6 +72,7 @@ class CheckpointSource : public WeightSource {
     }
     for (const StoredTensor& stored : stored_) {
       const std::span<const std::byte> head = stored.Head(kProbe);
+      hash = HashText(stored.Encoding(), hash);
       hash = XXH64(head.data(), head.size(), hash);
     }
     return hash;
@@ -100,7 +101,8 @@ class CheckpointSource : public WeightSource {
     if (!is_new) return absl::OkStatus();
     std::vector<int64_t> shape{spec.stored_rows};
     if (!spec.is_vector) shape.push_back(spec.cols);
-    ASSIGN_OR_RETURN(StoredTensor stored, StoredTensor::Open(checkpoint_, spec.stored_name, shape));
+    ASSIGN_OR_RETURN(StoredTensor stored,
+                     StoredTensor::Open(checkpoint_, model_.quantization, spec.stored_name, shape));
     stored_.push_back(std::move(stored));
     return absl::OkStatus();
   }

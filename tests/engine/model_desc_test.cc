@@ -359,7 +359,7 @@ TEST_CASE("an unusable config is an error that names file, field and value") {
       {"attention_bias", "1", "attention_bias is 1; it must be true or false"},
       {"torch_dtype", "\"float64\"", "torch_dtype is \"float64\"; supported: bfloat16"},
       {"dtype", "\"int8\"", "dtype is \"int8\""},
-      {"quantization_config", "{\"bits\": 4}", "quantization_config is {\"bits\":4}"},
+      {"quantization_config", "{\"bits\": 4}", "quantization_config: quant_method is missing"},
       {"partial_rotary_factor", "0.5", "partial_rotary_factor is 5E-1; supported: 1"},
       {"layer_types", "[\"sliding_attention\"]", "supported: full_attention, one of 2 layers each"},
       {"rope_theta", "0", "rope_theta is 0"},

@@ -30,7 +30,7 @@ struct OneTensor {
   OneTensor(const std::string& dtype, std::vector<int64_t> shape, const std::string& bytes) {
     folder.Write("model.safetensors", SafetensorsText({{"t", {dtype, shape, bytes}}}));
     checkpoint = *Checkpoint::Open(folder.path());
-    tensor = StoredTensor::Open(checkpoint, "t", shape);
+    tensor = StoredTensor::Open(checkpoint, {}, "t", shape);
     REQUIRE(tensor.ok());
   }
   TempFolder folder;
