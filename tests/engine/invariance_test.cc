@@ -152,7 +152,7 @@ TEST_CASE("nor do they in the other families") {
 }
 
 TEST_CASE("nor do they with KV in int8") {
-  const std::string name = GENERATE("tiny", "qwen3", "mistral_window");
+  const std::string name = GENERATE("tiny", "qwen3", "mistral_window", "deepseek_v2_lite");
   const std::vector<Isa> paths = Paths();
   const auto engine_of = [&](Isa isa, int threads, int page_tokens) {
     return MakeEngine(ModelOf(name), {isa, threads, page_tokens, "int8"});

@@ -63,12 +63,15 @@ void BuildStep(StepBuilder& step, int n_sequences, int prompt_tokens, int positi
 TEST_CASE("a warm backend allocates nothing inside a step") {
   const std::string folder(BATON_SOURCE_DIR);
   const std::string model =
-      GENERATE_COPY(folder + "/models/demo", "random:" + folder + "/configs/shapes/tiny-moe.json");
+      GENERATE_COPY(folder + "/models/demo", "random:" + folder + "/configs/shapes/tiny-moe.json",
+                    std::string(BATON_TEST_DATA) + "/models/deepseek_v2_lite");
+  const std::string kv_dtype = GENERATE("bf16", "int8");
   RequestAmxPermission();
   for (const Isa isa : SupportedIsas()) {
     EngineOptions options;
     options.model = model;
     options.isa = std::string(IsaName(isa));
+    options.kv_dtype = kv_dtype;
     options.threads = 2;
     options.max_step_tokens = 256;
     const std::unique_ptr<Backend> backend = LoadOrDie(options);
@@ -97,7 +100,7 @@ TEST_CASE("a warm backend allocates nothing inside a step") {
     run_all();
     const int64_t after = g_allocations;
     const size_t heap_after = HeapBytes();
-    INFO(model << " " << options.isa);
+    INFO(model << " " << options.isa << " KV " << kv_dtype);
     CHECK(after == before);
     CHECK(heap_after == heap_before);
     CHECK(before > 0);  // the counter counts

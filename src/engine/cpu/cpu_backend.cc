@@ -129,12 +129,11 @@ class CpuBackend : public Backend {
 
   // The same in the absorbed form (latent_desc.h): queries go to the latent's side, values back.
   void RunLatentAttention(int layer, const CpuLayerWeights& w, Epilogue end, const Activations& y) {
-    const LatentDesc& latent = model_.latent;
     Linear(normed_, w.qkv, nullptr, Epilogue::kBf16, qkv_);
-    LinearOfHeads(qkv_, latent.query_dim(), w.latent.key_up, moved_, latent.key_dim());
+    linear_->RunAll(QueriesToLatents(w.latent, step_.n()), *compute_);
     ForRows(step_.n(), [&](int row) { RotateAndStoreLatent(layer, w.latent, row); });
     Attend(layer, moved_);
-    LinearOfHeads(attended_, latent.rank, w.latent.value_up, values_, latent.value_dim);
+    linear_->RunAll(LatentsToValues(w.latent, step_.n()), *compute_);
     Linear(values_, w.o, nullptr, end, y);
   }
 
@@ -227,21 +226,31 @@ class CpuBackend : public Backend {
     linear_->Run(args, *compute_);
   }
 
+  std::span<const LinearArgs> QueriesToLatents(const LatentWeights& w, int rows) {
+    const LatentDesc& d = model_.latent;
+    return LayersOfHeads(w.key_up, rows, qkv_, d.query_dim(), moved_, d.key_dim());
+  }
+  std::span<const LinearArgs> LatentsToValues(const LatentWeights& w, int rows) {
+    const LatentDesc& d = model_.latent;
+    return LayersOfHeads(w.value_up, rows, attended_, d.rank, values_, d.value_dim);
+  }
+
   // Columns of every head, x_width apart in x and y_width in y, by its own matrix.
-  void LinearOfHeads(const Activations& x, int64_t x_width, const std::vector<PackedWeights>& heads,
-                     const Activations& y, int64_t y_width) {
+  std::span<const LinearArgs> LayersOfHeads(const std::vector<PackedWeights>& heads, int rows,
+                                            const Activations& x, int64_t x_width,
+                                            const Activations& y, int64_t y_width) {
     head_layers_.clear();
     for (const PackedWeights& w : heads) {
       const int64_t head = static_cast<int64_t>(head_layers_.size());
       LinearArgs& args = head_layers_.emplace_back();
       args.x = x.data + head * x_width;
       args.x_stride = x.stride;
-      args.rows = step_.n();
+      args.rows = rows;
       args.weights = w;
       args.y = y.data + head * y_width;
       args.y_stride = y.stride;
     }
-    linear_->RunAll(head_layers_, *compute_);
+    return head_layers_;
   }
 
   void RotateAndStoreLatent(int layer, const LatentWeights& w, int row) {
@@ -362,6 +371,9 @@ class CpuBackend : public Backend {
     }
     for (const CpuLayerWeights& w : weights_.layers) {
       if (!w.experts.experts.empty()) experts_->Reserve(w.experts, *linear_, *compute_);
+      if (model_.latent.rank == 0) continue;
+      linear_->Reserve(QueriesToLatents(w.latent, max_step_tokens_), *compute_);
+      linear_->Reserve(LatentsToValues(w.latent, max_step_tokens_), *compute_);
     }
     return absl::OkStatus();
   }
