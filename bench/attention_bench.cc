@@ -179,6 +179,33 @@ void MeasureSampler(const AttentionBenchOptions& o, std::vector<KernelResult>* r
   }
 }
 
+// A decode batch: rows of logits of their own, spread over the pool.
+void MeasureSampledRows(const AttentionBenchOptions& o, int threads,
+                        std::vector<KernelResult>* results) {
+  constexpr size_t kRows = 32, kVocab = 128256;
+  std::mt19937 rng(5);
+  std::normal_distribution<float> normal(0, 3);
+  std::vector<float> logits(kRows * kVocab);
+  for (float& x : logits) x = normal(rng);
+  ComputePool pool(threads, o.spin_us);
+  Sampler sampler(&pool);
+  std::vector<SampledToken> sampled(kRows);
+  const auto time = [&](const char* name, const SamplingParams& params) {
+    std::vector<SampleRow> rows;
+    for (size_t i = 0; i < kRows; ++i) {
+      rows.push_back({std::span(logits).subspan(i * kVocab, kVocab), params, 7});
+    }
+    const double s = Fastest(o.seconds / 2, [&] { sampler.SampleRows(rows, sampled); });
+    std::vector<float> tokens;
+    for (const SampledToken& token : sampled) tokens.push_back(static_cast<float>(token.token));
+    results->push_back({absl::StrFormat("sample_%d_rows_%s_v%d_t%d", kRows, name, kVocab, threads),
+                        s * 1e6, "us", 0, absl::StrFormat("%016x", LogitsDigest(tokens, 0))});
+  };
+  time("greedy", {.temperature = 0});
+  time("top_k40_top_p0.9", {.top_k = 40, .top_p = 0.9f});
+  time("top_p0.9", {.top_p = 0.9f});
+}
+
 }  // namespace
 
 std::vector<KernelResult> MeasureAttention(const AttentionBenchOptions& options) {
@@ -190,6 +217,7 @@ std::vector<KernelResult> MeasureAttention(const AttentionBenchOptions& options)
         MeasureDecode(options, type, threads, head_dim, &results);
       }
   MeasureSampler(options, &results);
+  for (int threads : options.threads) MeasureSampledRows(options, threads, &results);
   return results;
 }
 

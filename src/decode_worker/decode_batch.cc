@@ -311,13 +311,23 @@ int DecodeBatch::Contribute(absl::Time now, int reclaimable, StepBuilder* builde
 }
 
 void DecodeBatch::StepDone(const Backend& backend, Sampler* sampler, absl::Time now) {
-  std::vector<std::pair<Guest*, EndReason>> ended;
+  sample_rows_.clear();
   for (size_t i = 0; i < logits_.size(); ++i) {
+    if (logits_[i] < 0) continue;
+    sample_rows_.push_back({.logits = backend.logits(logits_[i]),
+                            .params = rows_[i]->request->sampling,
+                            .position = rows_[i]->position + 1});
+  }
+  sampled_.resize(sample_rows_.size());
+  sampler->SampleRows(sample_rows_, sampled_);
+
+  std::vector<std::pair<Guest*, EndReason>> ended;
+  for (size_t i = 0, row = 0; i < logits_.size(); ++i) {
     if (logits_[i] < 0) continue;
     Guest* guest = rows_[i];
     const DecodeRequest& request = *guest->request;
-    const std::span<const float> logits = backend.logits(logits_[i]);
-    const SampledToken sampled = sampler->Sample(logits, request.sampling, guest->position + 1);
+    const std::span<const float> logits = sample_rows_[row].logits;
+    const SampledToken sampled = sampled_[row++];
     guest->token = sampled.token;
     ++guest->position;
     ++guest->made;

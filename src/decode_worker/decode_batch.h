@@ -119,6 +119,8 @@ class DecodeBatch {
   std::deque<Guest*> ready_;  // complete, in order, waiting for a row
   std::vector<Guest*> rows_;  // in order of joining
   std::vector<int> logits_;   // of the step in progress: index of each row's logits; -1: no room
+  std::vector<SampleRow> sample_rows_;  // scratch of StepDone
+  std::vector<SampledToken> sampled_;
   // Cancels remembered so that KV arriving after them is given back at once.
   absl::flat_hash_map<RequestId, Epoch> cancelled_;
   std::deque<RequestId> cancelled_order_;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/status.h"
+#include "engine/cpu/compute_pool.h"
 #include "engine/kv_pool.h"
 #include "engine/model_desc.h"
 #include "engine/step.h"
@@ -51,6 +52,8 @@ class Backend {
   virtual std::string isa() const = 0;  // the path chosen, for logs and doctor
 
   virtual WeightMemory weight_memory() const = 0;
+  // For work on the logits between steps; null where there is none.
+  virtual ComputePool* compute_pool() { return nullptr; }
 
   // The pool whose pages the step's page tables name; set once before the first step.
   virtual void SetPool(KvPool* pool) = 0;

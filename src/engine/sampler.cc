@@ -9,6 +9,7 @@
 #include "engine/numerics/log.h"
 #include "engine/numerics/philox.h"
 #include "engine/sampler_rows.h"
+#include "engine/token_filter.h"
 
 namespace baton {
 namespace {
@@ -24,15 +25,53 @@ float FloatBelow(double x) {
 
 }  // namespace
 
+// Needs the numerics MXCSR.
+class Sampler::Member {
+ public:
+  SampledToken Sample(const SampleRow& row);
+
+ private:
+  int32_t Draw(std::span<const float> logits, float top, const SamplingParams& params,
+               int64_t position);
+  int32_t DrawFromAll(double target) const;
+  int32_t DrawFrom(std::span<const int32_t> tokens, double uniform) const;
+
+  std::vector<float> weights_;  // (vocab)
+  std::vector<double> block_sums_;
+  TokenFilter filter_;
+};
+
+Sampler::Sampler(ComputePool* pool)
+    : pool_(pool), members_(static_cast<size_t>(pool != nullptr ? pool->n_threads() : 1)) {}
+Sampler::~Sampler() = default;
+
 SampledToken Sampler::Sample(std::span<const float> logits, const SamplingParams& params,
                              int64_t position) {
-  CHECK(!logits.empty());
   const NumericsMxcsrScope mxcsr;
+  return members_[0].Sample({logits, params, position});
+}
+
+void Sampler::SampleRows(std::span<const SampleRow> rows, std::span<SampledToken> sampled) {
+  CHECK(rows.size() == sampled.size());
+  const auto sample = [&](int64_t row, int member) {
+    const size_t i = static_cast<size_t>(row);
+    sampled[i] = members_[static_cast<size_t>(member)].Sample(rows[i]);
+  };
+  const int64_t n = static_cast<int64_t>(rows.size());
+  if (pool_ != nullptr) return pool_->For(n, sample);
+  const NumericsMxcsrScope mxcsr;
+  for (int64_t row = 0; row < n; ++row) sample(row, 0);
+}
+
+SampledToken Sampler::Member::Sample(const SampleRow& row) {
+  const std::span<const float> logits = row.logits;
+  const SamplingParams& params = row.params;
+  CHECK(!logits.empty());
   const int64_t n = static_cast<int64_t>(logits.size());
   const TopLogit top = FindTopLogit(logits.data(), n);
   if (top.value == kMinusInfinity) return {0, kMinusInfinity};
   const int32_t token =
-      params.temperature > 0 ? Draw(logits, top.value, params, position) : top.token;
+      params.temperature > 0 ? Draw(logits, top.value, params, row.position) : top.token;
   const double total =
       WeighLogits(logits.data(), n, top.value, static_cast<float>(kLog2E), nullptr, nullptr);
   const float logit =
@@ -41,8 +80,8 @@ SampledToken Sampler::Sample(std::span<const float> logits, const SamplingParams
   return {token, static_cast<float>(gap - NaturalLog(total))};
 }
 
-int32_t Sampler::Draw(std::span<const float> logits, float top, const SamplingParams& params,
-                      int64_t position) {
+int32_t Sampler::Member::Draw(std::span<const float> logits, float top,
+                              const SamplingParams& params, int64_t position) {
   const size_t n = logits.size();
   const double c = std::min(kLog2E / static_cast<double>(params.temperature), 1e30);
   weights_.resize(n);
@@ -60,7 +99,7 @@ int32_t Sampler::Draw(std::span<const float> logits, float top, const SamplingPa
 }
 
 // The token whose share of [0, total) contains target.
-int32_t Sampler::DrawFromAll(double target) const {
+int32_t Sampler::Member::DrawFromAll(double target) const {
   double below = 0;
   size_t block = 0;
   while (block + 1 < block_sums_.size() && below + block_sums_[block] <= target)
@@ -77,7 +116,7 @@ int32_t Sampler::DrawFromAll(double target) const {
   return static_cast<int32_t>(i);
 }
 
-int32_t Sampler::DrawFrom(std::span<const int32_t> tokens, double uniform) const {
+int32_t Sampler::Member::DrawFrom(std::span<const int32_t> tokens, double uniform) const {
   double total = 0;
   for (const int32_t token : tokens)
     total += static_cast<double>(weights_[static_cast<size_t>(token)]);

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "common/sampling_params.h"
-#include "engine/token_filter.h"
+#include "engine/cpu/compute_pool.h"
 
 namespace baton {
 
@@ -21,23 +21,32 @@ struct SampledToken {
   float logprob = 0;  // of the token under the unscaled softmax
 };
 
-// Scratch is reused between calls; one Sampler per thread.
+struct SampleRow {
+  std::span<const float> logits;  // at least one
+  SamplingParams params;
+  int64_t position = 0;  // the absolute position the new token will take
+};
+
+// Scratch is reused between calls. For the engine thread: one Sampler per thread.
 class Sampler {
  public:
-  // position: the absolute position the new token will take. logits: at least one; if all are -inf
-  // or NaN the result is token 0 with logprob -inf.
+  // Rows are spread over the pool's members; it is not in use meanwhile. Null: the calling thread
+  // alone.
+  explicit Sampler(ComputePool* pool = nullptr);
+  ~Sampler();
+  Sampler(const Sampler&) = delete;
+  Sampler& operator=(const Sampler&) = delete;
+
+  // If all logits are -inf or NaN the result is token 0 with logprob -inf.
   SampledToken Sample(std::span<const float> logits, const SamplingParams& params,
                       int64_t position);
+  // sampled[i] belongs to rows[i], and is what Sample gives for it alone.
+  void SampleRows(std::span<const SampleRow> rows, std::span<SampledToken> sampled);
 
  private:
-  int32_t Draw(std::span<const float> logits, float top, const SamplingParams& params,
-               int64_t position);
-  int32_t DrawFromAll(double target) const;
-  int32_t DrawFrom(std::span<const int32_t> tokens, double uniform) const;
-
-  std::vector<float> weights_;  // (vocab)
-  std::vector<double> block_sums_;
-  TokenFilter filter_;
+  class Member;  // what one member of the pool needs
+  ComputePool* pool_;
+  std::vector<Member> members_;
 };
 
 }  // namespace baton

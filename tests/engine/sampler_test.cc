@@ -258,5 +258,109 @@ TEST_CASE("the filter keeps what a full sort would keep") {
   }
 }
 
+// The token of a full sort and sums from the first token on, in double. `is_close`: so near to a
+// border, of top_p or of the draw, that another order of the sums may give a neighbour.
+struct Drawn {
+  int32_t token;
+  bool is_close;
+};
+
+Drawn NaiveDraw(const std::vector<float>& logits, const SamplingParams& params, int64_t position) {
+  constexpr double kClose = 1e-5;
+  if (params.temperature == 0) return {Sorted(logits)[0], false};
+  const std::vector<double> p = Probabilities(logits, double{params.temperature});
+  std::vector<int32_t> ids = Sorted(logits);
+  if (params.top_k > 0 && static_cast<size_t>(params.top_k) < ids.size())
+    ids.resize(static_cast<size_t>(params.top_k));
+  double mass = 0, reached = 0;
+  for (const int32_t id : ids) mass += p[static_cast<size_t>(id)];
+  bool is_close = false;
+  size_t n = 0;
+  while (n < ids.size() && (n == 0 || params.top_p >= 1 || reached < params.top_p * mass)) {
+    reached += p[static_cast<size_t>(ids[n++])];
+    is_close |= params.top_p < 1 && std::abs(reached / mass - params.top_p) < kClose;
+  }
+  ids.resize(n);
+  std::sort(ids.begin(), ids.end());
+  const double target = UniformAt(params.seed, position, 0) * reached;
+  double below = 0;
+  for (const int32_t id : ids) {
+    below += p[static_cast<size_t>(id)];
+    is_close |= std::abs(below - target) < kClose * reached && p[static_cast<size_t>(id)] > 0;
+    if (below > target) return {id, is_close};
+  }
+  return {ids.back(), true};
+}
+
+// Rows with and without equal logits, every combination of filters.
+std::vector<SampleRow> RowsOfAllKinds(const std::vector<std::vector<float>>& logits) {
+  std::vector<SampleRow> rows;
+  for (const float temperature : {0.0f, 0.3f, 1.0f, 2.5f}) {
+    for (const int32_t top_k : {0, 1, 5, 64, 1 << 20}) {
+      for (const float top_p : {1.0f, 0.95f, 0.5f, 0.01f}) {
+        const int64_t i = static_cast<int64_t>(rows.size());
+        rows.push_back({.logits = logits[rows.size() % logits.size()],
+                        .params = {.temperature = temperature,
+                                   .top_k = top_k,
+                                   .top_p = top_p,
+                                   .seed = static_cast<uint64_t>(31 * i)},
+                        .position = 1000 + i});
+      }
+    }
+  }
+  return rows;
+}
+
+TEST_CASE("tokens are those of a full sort, whatever the filters and the ties") {
+  std::mt19937 rng(29);
+  Sampler sampler;
+  int close = 0, all = 0;
+  for (int round = 0; round < 12; ++round) {
+    std::vector<std::vector<float>> logits;
+    for (int kind = 0; kind < 4; ++kind) {
+      logits.push_back(RandomLogits(1 + rng() % 1200, 2, static_cast<unsigned>(rng())));
+      if (kind == 1)  // few values
+        for (float& x : logits.back()) x = std::round(x);
+      if (kind == 2)  // pairs of equals far apart
+        for (size_t i = 0; i < logits[2].size() / 2; ++i)
+          logits[2][logits[2].size() - 1 - i] = logits[2][i];
+      if (kind == 3)  // all equal
+        for (float& x : logits.back()) x = -1.5f;
+    }
+    for (const SampleRow& row : RowsOfAllKinds(logits)) {
+      const std::vector<float> copy(row.logits.begin(), row.logits.end());
+      const Drawn expected = NaiveDraw(copy, row.params, row.position);
+      const int32_t token = sampler.Sample(row.logits, row.params, row.position).token;
+      ++all;
+      close += expected.is_close;
+      INFO("n " << copy.size() << ", temperature " << row.params.temperature << ", top_k "
+                << row.params.top_k << ", top_p " << row.params.top_p);
+      if (!expected.is_close) REQUIRE(token == expected.token);
+    }
+  }
+  CHECK(close < all / 10);
+}
+
+TEST_CASE("rows sampled together, on any number of threads, are those sampled alone") {
+  std::vector<std::vector<float>> logits;
+  for (unsigned i = 0; i < 7; ++i) logits.push_back(RandomLogits(900 + 50 * i, 3, i));
+  const std::vector<SampleRow> rows = RowsOfAllKinds(logits);
+  Sampler alone;
+  for (const int threads : {1, 2, 3}) {
+    ComputePool pool(threads, 0);
+    Sampler together(&pool);
+    std::vector<SampledToken> sampled(rows.size());
+    together.SampleRows(rows, sampled);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const SampledToken one = alone.Sample(rows[i].logits, rows[i].params, rows[i].position);
+      REQUIRE(one.token == sampled[i].token);
+      REQUIRE(std::memcmp(&one.logprob, &sampled[i].logprob, sizeof(float)) == 0);
+    }
+  }
+  std::vector<SampledToken> sampled(rows.size());
+  alone.SampleRows(rows, sampled);  // without a pool
+  CHECK(sampled[9].token == alone.Sample(rows[9].logits, rows[9].params, rows[9].position).token);
+}
+
 }  // namespace
 }  // namespace baton

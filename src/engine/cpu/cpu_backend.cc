@@ -54,6 +54,7 @@ class CpuBackend : public Backend {
   WeightMemory weight_memory() const override {
     return {weights_.file->bytes(), weights_.file->is_shared()};
   }
+  ComputePool* compute_pool() override { return compute_.get(); }
   std::span<const float> logits(int i) const override {
     CHECK(i >= 0 && i < step_.n_logits() && next_layer_ == model_.n_layers);
     return {logits_ + static_cast<int64_t>(i) * model_.vocab, static_cast<size_t>(model_.vocab)};

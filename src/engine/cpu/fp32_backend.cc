@@ -87,6 +87,7 @@ class Fp32Backend : public Backend {
     }
     return memory;
   }
+  ComputePool* compute_pool() override { return compute_.get(); }
   std::span<const float> logits(int i) const override {
     CHECK(i >= 0 && i < step_.n_logits() && next_layer_ == model_.n_layers);
     return {logits_.row(i), static_cast<size_t>(model_.vocab)};

@@ -59,7 +59,8 @@ WorkerCore::WorkerCore(const WorkerCoreOptions& options, Backend* backend, KvPoo
       ports_(std::move(ports)),
       prefill_(PrefillPart(options, *backend), pool),
       decode_(DecodePart(options, *backend), pool),
-      purse_(pool, options.role == Role::kDecode, LentPerTurn(options, *pool)) {
+      purse_(pool, options.role == Role::kDecode, LentPerTurn(options, *pool)),
+      sampler_(backend->compute_pool()) {
   CHECK(options.self != 0 && options.max_context > 0);
   // A step with every row still has a place for prefill.
   CHECK(options.max_batch > 0 && options.max_batch < options.max_step_tokens);
