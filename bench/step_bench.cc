@@ -52,6 +52,19 @@ absl::StatusOr<int64_t> ResidentAnonymousBytes() {
   return kib * 1024;
 }
 
+// GFLOP/s of the path's instruction: for linear layers by the type of the weights, for attention
+// bf16. 0: unknown, and no limit.
+struct Roof {
+  double linear = 0, attention = 0;
+
+  double Seconds(const StepFlops& flops) const {
+    return linear > 0 ? (flops.linear / linear + flops.attention / attention) / 1e9 : 0;
+  }
+  Roof Max(const Roof& other) const {
+    return {std::max(linear, other.linear), std::max(attention, other.attention)};
+  }
+};
+
 // A decode measurement: steps between two probes of the bandwidth.
 struct DecodeSample {
   double rate, limit;  // tokens per second
@@ -80,7 +93,7 @@ class StepBench {
 
   // The chunks take turns, so that what changes on the machine changes for all.
   std::vector<KernelResult> Prefill(int n) {
-    double roof = ProbeGflops();
+    Roof roof = ProbeRoof();
     Sequence sequence = Make(0, n);
     std::vector<double> best(options_.chunks.size(), 1e30);
     std::vector<uint64_t> digests(options_.chunks.size());
@@ -94,15 +107,16 @@ class StepBench {
       }
     } while (SecondsSince(begin) < options_.seconds * static_cast<double>(best.size()));
     pool_->Give(sequence.pages);
-    roof = std::max(roof, ProbeGflops());
-    const double limit = n * roof * 1e9 / work_.PrefillFlops(n);
+    roof = roof.Max(ProbeRoof());
+    const double seconds = roof.Seconds(work_.PrefillFlops(n));
+    const double limit = seconds > 0 ? n / seconds : 0;
     std::vector<KernelResult> results;
     for (size_t i = 0; i < best.size(); ++i) {
       const std::string chunk =
           best.size() > 1 ? absl::StrFormat("_chunk_%d", options_.chunks[i]) : "";
       results.push_back({absl::StrFormat("prefill_%d%s", n, chunk), n / best[i], "tok/s", limit,
                          absl::StrFormat("%016x", digests[i]),
-                         absl::StrFormat("roof %.0f GFLOP/s", roof)});
+                         absl::StrFormat("roof %.0f GFLOP/s", roof.linear)});
     }
     return results;
   }
@@ -113,7 +127,7 @@ class StepBench {
       sequences.push_back(Make(i, options_.context + MostSteps()));
       RunPrompt(sequences.back(), options_.context, options_.chunks[0], false);
     }
-    const double roof = ProbeGflops();
+    const Roof roof = ProbeRoof();
     std::vector<DecodeSample> samples;
     uint64_t digest = 0;
     int step = 0;
@@ -199,16 +213,20 @@ class StepBench {
   }
 
   // The fp32 mode has no roof of its own: it is a reference, not a way to serve.
-  double ProbeGflops() const {
+  Roof ProbeRoof() const {
     const absl::StatusOr<Isa> isa = ParseIsa(backend_->isa());
-    return isa.ok() ? ProbeDotGflops(*isa, *probe_threads_) : 0;
+    if (!isa.ok()) return {};
+    const std::string& dtype = options_.engine.dtype;
+    const double dot = ProbeDotGflops(*isa, *probe_threads_);
+    if (dtype != "int8" && dtype != "int4") return {dot, dot};
+    return {ProbeIntegerGops(*isa, *probe_threads_), dot};
   }
   double ProbeGbps() const { return probe_.ReadGbps(*probe_threads_, 1); }
 
-  DecodeSample SampleOf(int batch, double rate, double steps, double gbps, double roof) const {
+  DecodeSample SampleOf(int batch, double rate, double steps, double gbps, const Roof& roof) const {
     const double keys = options_.context + steps;
     double limit = batch * gbps * 1e9 / work_.DecodeBytes(batch, keys);
-    if (roof > 0) limit = std::min(limit, batch * roof * 1e9 / work_.DecodeFlops(batch, keys));
+    limit = std::min(limit, batch / roof.Seconds(work_.DecodeFlops(batch, keys)));
     return {rate, limit, gbps};
   }
 

@@ -49,20 +49,20 @@ double StepWork::KeysSeen(int layer, double keys) const {
   return window > 0 ? std::min<double>(keys, window) : keys;
 }
 
-double StepWork::PrefillFlops(int n) const {
-  double flops = n * token_flops_ + head_flops_;
+StepFlops StepWork::PrefillFlops(int n) const {
+  StepFlops flops{.linear = n * token_flops_ + head_flops_};
   for (int layer = 0; layer < model_.n_layers; ++layer) {
     const double growing = KeysSeen(layer, n);  // tokens that see all before them
     const double pairs = growing * (growing + 1) / 2 + (n - growing) * growing;
-    flops += pairs * PairFlops(layer);
+    flops.attention += pairs * PairFlops(layer);
   }
   return flops;
 }
 
-double StepWork::DecodeFlops(int rows, double keys) const {
-  double flops = rows * (token_flops_ + head_flops_);
+StepFlops StepWork::DecodeFlops(int rows, double keys) const {
+  StepFlops flops{.linear = rows * (token_flops_ + head_flops_)};
   for (int layer = 0; layer < model_.n_layers; ++layer) {
-    flops += rows * KeysSeen(layer, keys) * PairFlops(layer);
+    flops.attention += rows * KeysSeen(layer, keys) * PairFlops(layer);
   }
   return flops;
 }

@@ -9,6 +9,11 @@
 
 namespace baton {
 
+// Multiply-adds, counted twice.
+struct StepFlops {
+  double linear = 0, attention = 0;
+};
+
 class StepWork {
  public:
   // weight_bytes: of all packed weights. model and layout outlive the object.
@@ -16,9 +21,9 @@ class StepWork {
 
   // Of a prompt of n tokens, the LM head for its last one. Causal: token i attends to i + 1 keys,
   // or to the window's; what lies beyond is not counted.
-  double PrefillFlops(int n) const;
+  StepFlops PrefillFlops(int n) const;
   // Of `rows` sequences' next tokens, each attending to `keys` keys.
-  double DecodeFlops(int rows, double keys) const;
+  StepFlops DecodeFlops(int rows, double keys) const;
   // The weights once (of experts those that so many rows choose on average), and the rows' KV.
   double DecodeBytes(int rows, double keys) const;
 

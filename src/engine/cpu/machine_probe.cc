@@ -26,6 +26,20 @@ const RoofKernel& RoofOf(Isa isa) {
   return kRoofAvx2;
 }
 
+const RoofKernel& IntegerRoofOf(Isa isa) {
+  switch (isa) {
+    case Isa::kAvx2:
+      return kRoofIntegerAvx2;
+    case Isa::kAvx512:
+      return HasVnni() ? kRoofIntegerVnni : kRoofIntegerAvx512;
+    case Isa::kAvx512Bf16:
+      return kRoofIntegerVnni;
+    case Isa::kAmx:
+      return kRoofIntegerAmx;
+  }
+  return kRoofIntegerAvx2;
+}
+
 template <typename Body>
 double SecondsOf(const Body& body) {
   const Clock::time_point begin = Clock::now();
@@ -39,10 +53,7 @@ void Keep(const T& value) {
   __asm__ volatile("" : : "r,m"(value) : "memory");
 }
 
-}  // namespace
-
-double ProbeDotGflops(Isa isa, ComputePool& pool) {
-  const RoofKernel& roof = RoofOf(isa);
+double ProbeRoof(const RoofKernel& roof, ComputePool& pool) {
   constexpr int64_t kFloats = 1024;
   AlignedBuffer buffer;
   uint16_t* halves = static_cast<uint16_t*>(buffer.Reserve(kFloats * 4));
@@ -66,6 +77,11 @@ double ProbeDotGflops(Isa isa, ComputePool& pool) {
   const double flops = static_cast<double>(roof.flops_per_iteration * iterations);
   return flops * pool.n_threads() / seconds / 1e9;
 }
+
+}  // namespace
+
+double ProbeDotGflops(Isa isa, ComputePool& pool) { return ProbeRoof(RoofOf(isa), pool); }
+double ProbeIntegerGops(Isa isa, ComputePool& pool) { return ProbeRoof(IntegerRoofOf(isa), pool); }
 
 double ProbeReadGbps(ComputePool& pool, const void* memory, int64_t bytes, int rounds) {
   // In pieces of a few milliseconds, so that one interruption does not spoil the whole.

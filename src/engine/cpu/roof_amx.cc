@@ -4,7 +4,17 @@
 namespace baton {
 namespace {
 
+template <bool kIntegers, int c, int a, int b>
+inline void Dot() {
+  if constexpr (kIntegers) {
+    AmxTiles::DotInt8<c, a, b>();
+  } else {
+    AmxTiles::Dot<c, a, b>();
+  }
+}
+
 // The operands' upper halves are bf16 of the same range; the lower halves are any finite bf16.
+template <bool kIntegers>
 float Run(const float* operands, int64_t iterations) {
   alignas(64) float sums[4][256];
   AmxTiles::Configure();
@@ -17,10 +27,10 @@ float Run(const float* operands, int64_t iterations) {
   AmxTiles::Load<6>(operands + 512, 64);
   AmxTiles::Load<7>(operands + 768, 64);
   for (int64_t iteration = 0; iteration < iterations; ++iteration) {
-    AmxTiles::Dot<0, 4, 6>();
-    AmxTiles::Dot<1, 4, 7>();
-    AmxTiles::Dot<2, 5, 6>();
-    AmxTiles::Dot<3, 5, 7>();
+    Dot<kIntegers, 0, 4, 6>();
+    Dot<kIntegers, 1, 4, 7>();
+    Dot<kIntegers, 2, 5, 6>();
+    Dot<kIntegers, 3, 5, 7>();
   }
   AmxTiles::Store<0>(sums[0], 64);
   AmxTiles::Store<1>(sums[1], 64);
@@ -32,6 +42,7 @@ float Run(const float* operands, int64_t iterations) {
 
 }  // namespace
 
-constexpr RoofKernel kRoofAmx = {4 * 16 * 16 * 32 * 2, Run};
+constexpr RoofKernel kRoofAmx = {4 * 16 * 16 * 32 * 2, Run<false>};
+constexpr RoofKernel kRoofIntegerAmx = {4 * 16 * 16 * 64 * 2, Run<true>};
 
 }  // namespace baton

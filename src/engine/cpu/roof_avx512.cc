@@ -5,8 +5,15 @@ namespace {
 
 inline __m512 Dot(__m512 acc, __m512 a, __m512 b) { return _mm512_fmadd_ps(a, b, acc); }
 
+// Pairs of 16-bit products: what int8 weights take where there is no VNNI.
+inline __m512 DotIntegers(__m512 acc, __m512 a, __m512 b) {
+  const __m512i products = _mm512_madd_epi16(_mm512_castps_si512(a), _mm512_castps_si512(b));
+  return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(acc), products));
+}
+
 }  // namespace
 
 constexpr RoofKernel kRoofAvx512 = {kZmmChains * 16 * 2, RunZmmRoof<Dot>};
+constexpr RoofKernel kRoofIntegerAvx512 = {kZmmChains * 16 * 4, RunZmmRoof<DotIntegers>};
 
 }  // namespace baton

@@ -9,7 +9,7 @@ namespace baton {
 // Multiplies and adds `iterations` times on registers; operands: 1,024 floats, 64-byte aligned,
 // random (zeros are faster on some machines). Returns something that depends on every sum.
 struct RoofKernel {
-  int64_t flops_per_iteration;
+  int64_t flops_per_iteration;  // multiply-adds, counted twice
   float (*run)(const float* operands, int64_t iterations);
 };
 
@@ -17,6 +17,11 @@ extern const RoofKernel kRoofAvx2;
 extern const RoofKernel kRoofAvx512;
 extern const RoofKernel kRoofAvx512Bf16;
 extern const RoofKernel kRoofAmx;
+// Of integer products; Vnni needs AVX-512 VNNI.
+extern const RoofKernel kRoofIntegerAvx2;
+extern const RoofKernel kRoofIntegerAvx512;
+extern const RoofKernel kRoofIntegerVnni;
+extern const RoofKernel kRoofIntegerAmx;
 
 // Ways of reading [from, from + bytes), 64-byte aligned, bytes a multiple of kReadUnit, with AVX2
 // loads: as so many parallel streams, some with prefetches ahead. Which is the fastest differs
