@@ -22,15 +22,19 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Element i of a random matrix, the same on every machine: the sum of a hash's four bytes, near to
-// normal, with standard deviation `scale`.
-bf16 RandomElement(uint32_t i, uint32_t seed, float scale) {
+// Element i of a random matrix, the same on every machine.
+uint32_t RandomBits(uint32_t i, uint32_t seed) {
   uint32_t h = i * 0x9e3779b1u + seed * 0x85ebca77u;
   h ^= h >> 16;
   h *= 0x85ebca6bu;
   h ^= h >> 13;
   h *= 0xc2b2ae35u;
-  h ^= h >> 16;
+  return h ^ h >> 16;
+}
+
+// The sum of four random bytes: near to normal, with standard deviation `scale`.
+bf16 RandomElement(uint32_t i, uint32_t seed, float scale) {
+  const uint32_t h = RandomBits(i, seed);
   const uint32_t sum = (h & 255) + (h >> 8 & 255) + (h >> 16 & 255) + (h >> 24);
   return FloatToBf16((static_cast<float>(sum) - 510.0f) * (scale / 147.8f));
 }
@@ -38,23 +42,24 @@ bf16 RandomElement(uint32_t i, uint32_t seed, float scale) {
 // A linear layer with random inputs; weights in as many copies as are streamed through.
 class Workload {
  public:
-  explicit Workload(const KernelsBenchOptions& options)
-      : n_(options.n),
+  Workload(const KernelsBenchOptions& options, WeightFormat format)
+      : format_(format),
+        n_(options.n),
         k_(options.k),
-        copy_bytes_(PackedWeights::Bytes(options.n, options.k)),
+        copy_bytes_(PackedWeights::Bytes(options.n, options.k, format)),
         copies_(std::max<int64_t>(1, options.stream_bytes / copy_bytes_)) {
-    std::vector<bf16> matrix(static_cast<size_t>(n_ * k_));
-    for (size_t i = 0; i < matrix.size(); ++i) {
-      matrix[i] = RandomElement(static_cast<uint32_t>(i), 1, 0.02f);
-    }
     weights_ = static_cast<char*>(memory_.Reserve(static_cast<size_t>(copy_bytes_ * copies_)));
-    for (int64_t block = 0; block < RoundUp(n_, 16) / 16; ++block) {
-      PackBlock(matrix.data(), n_, k_, block, static_cast<bf16*>(static_cast<void*>(weights_)));
+    if (format_.type == WeightType::kBf16) {
+      PackRandom();
+    } else {
+      PackRandomIntegers();
     }
     for (int64_t copy = 1; copy < copies_; ++copy) {
       std::memcpy(weights_ + copy * copy_bytes_, weights_, static_cast<size_t>(copy_bytes_));
     }
   }
+
+  const WeightFormat& format() const { return format_; }
 
   // Rows of activations; call before Run.
   void SetRows(int64_t rows) {
@@ -77,8 +82,7 @@ class Workload {
     args.x_stride = x_stride_;
     args.rows = rows_;
     const int64_t copy = stream ? next_copy_++ % copies_ : 0;
-    args.weights = {static_cast<const bf16*>(static_cast<void*>(weights_ + copy * copy_bytes_)), n_,
-                    k_};
+    args.weights = {weights_ + copy * copy_bytes_, n_, k_, format_};
     args.y = y_.data();
     args.y_stride = n_;
     kernels.Run(args, pool);
@@ -92,8 +96,40 @@ class Workload {
   double ReadGbps(ComputePool& pool) const {
     return ProbeReadGbps(pool, weights_, copy_bytes_ * copies_);
   }
+  double RoofGops(Isa isa, ComputePool& pool) const {
+    return format_.type == WeightType::kBf16 ? ProbeDotGflops(isa, pool)
+                                             : ProbeIntegerGops(isa, pool);
+  }
 
  private:
+  void PackRandom() {
+    std::vector<bf16> matrix(static_cast<size_t>(n_ * k_));
+    for (size_t i = 0; i < matrix.size(); ++i) {
+      matrix[i] = RandomElement(static_cast<uint32_t>(i), 1, 0.02f);
+    }
+    for (int64_t block = 0; block < RoundUp(n_, 16) / 16; ++block) {
+      PackBlock(matrix.data(), n_, k_, block, static_cast<bf16*>(static_cast<void*>(weights_)));
+    }
+  }
+  void PackRandomIntegers() {
+    const int64_t groups = format_.Groups(k_), block_bytes = format_.BlockBytes(k_);
+    const int most = format_.type == WeightType::kInt8 ? 127 : 7;
+    std::vector<int8_t> values(static_cast<size_t>(16 * k_));
+    const std::vector<float> scales(static_cast<size_t>(16 * groups),
+                                    0.04f / static_cast<float>(most));
+    for (int64_t first = 0; first < n_; first += 16) {
+      const int64_t outputs = std::min<int64_t>(16, n_ - first);
+      for (int64_t i = 0; i < outputs * k_; ++i) {
+        const uint32_t bits = RandomBits(static_cast<uint32_t>(first * k_ + i), 3) >> 8;
+        values[static_cast<size_t>(i)] =
+            static_cast<int8_t>(static_cast<int>(bits % (2 * most + 1)) - most);
+      }
+      PackIntegerBlock(values.data(), scales.data(), outputs, k_, format_,
+                       weights_ + first / 16 * block_bytes);
+    }
+  }
+
+  WeightFormat format_;
   int64_t n_, k_, copy_bytes_, copies_;
   int64_t rows_ = 0, x_stride_ = 0, next_copy_ = 0;
   AlignedBuffer memory_;
@@ -134,25 +170,30 @@ std::unique_ptr<LinearKernels> PlainKernels(Isa isa) {
 
 void Measure(const Contenders& path, Workload& workload, int64_t rows, ComputePool& pool,
              double seconds, std::vector<KernelResult>* results) {
-  const std::string name = absl::StrCat(std::string(IsaName(path.isa)), "_m", rows);
+  const bool is_bf16 = workload.format().type == WeightType::kBf16;
+  const std::string name =
+      absl::StrCat(std::string(IsaName(path.isa)),
+                   is_bf16 ? "" : absl::StrCat("_", workload.format().Name()), "_m", rows);
+  LinearKernels* const plain = is_bf16 ? path.plain.get() : nullptr;
   workload.SetRows(rows);
-  const double read_before = workload.ReadGbps(pool), roof_before = ProbeDotGflops(path.isa, pool);
+  const double read_before = workload.ReadGbps(pool);
+  const double roof_before = workload.RoofGops(path.isa, pool);
   // What bounds these rows decides the unit, and whether weights come from memory each time.
   const bool stream = workload.Gbytes() / read_before > workload.Gflop() / roof_before;
   std::vector<std::function<void()>> bodies;
-  if (path.plain) bodies.push_back([&] { workload.Run(*path.plain, pool, stream); });
+  if (plain != nullptr) bodies.push_back([&] { workload.Run(*plain, pool, stream); });
   bodies.push_back([&] { workload.Run(*path.exact, pool, stream); });
   const std::vector<double> fastest = Fastest(seconds, bodies);
   const double work = stream ? workload.Gbytes() : workload.Gflop();
   KernelResult result;
-  result.unit = stream ? "GB/s" : "GFLOP/s";
+  result.unit = stream ? "GB/s" : is_bf16 ? "GFLOP/s" : "GOP/s";
   result.limit = stream ? std::max(read_before, workload.ReadGbps(pool))
-                        : std::max(roof_before, ProbeDotGflops(path.isa, pool));
+                        : std::max(roof_before, workload.RoofGops(path.isa, pool));
   result.name = "linear_" + name;
   result.value = work / fastest.back();
   result.digest = workload.Digest();
   results->push_back(result);
-  if (!path.plain) return;
+  if (plain == nullptr) return;
   result.name = "plain_" + name;
   result.value = work / fastest.front();
   result.digest.clear();
@@ -169,8 +210,8 @@ absl::Status CheckDigests(const std::vector<KernelResult>& results) {
   std::map<std::string, const KernelResult*> first;  // by the name's part after the path
   for (const KernelResult& result : results) {
     if (result.digest.empty()) continue;
-    const std::string rows = result.name.substr(result.name.rfind('_'));
-    const auto [entry, is_new] = first.emplace(rows, &result);
+    const std::string work = result.name.substr(result.name.find('_', sizeof "linear"));
+    const auto [entry, is_new] = first.emplace(work, &result);
     if (!is_new && entry->second->digest != result.digest) {
       return absl::InternalError(absl::StrCat("bits differ: ", entry->second->name, " gives ",
                                               entry->second->digest, ", ", result.name, " gives ",
@@ -210,13 +251,15 @@ absl::StatusOr<std::vector<KernelResult>> MeasureKernels(const KernelsBenchOptio
   }
   RETURN_IF_ERROR(CheckIsaSupported(isas.empty() ? Isa::kAvx2 : isas.front()));
   ComputePool pool(options.threads, options.spin_us);
-  Workload workload(options);
   std::vector<KernelResult> results;
-  for (const Isa isa : isas) {
-    Contenders path{isa, nullptr, options.plain ? PlainKernels(isa) : nullptr};
-    ASSIGN_OR_RETURN(path.exact, MakeLinearKernels(isa));
-    for (const int64_t rows : options.rows) {
-      Measure(path, workload, rows, pool, options.seconds, &results);
+  for (const WeightFormat& format : options.formats) {
+    Workload workload(options, format);
+    for (const Isa isa : isas) {
+      Contenders path{isa, nullptr, options.plain ? PlainKernels(isa) : nullptr};
+      ASSIGN_OR_RETURN(path.exact, MakeLinearKernels(isa));
+      for (const int64_t rows : options.rows) {
+        Measure(path, workload, rows, pool, options.seconds, &results);
+      }
     }
   }
   return results;

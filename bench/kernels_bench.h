@@ -1,6 +1,7 @@
 // `baton bench kernels`, the linear layers: every path of this machine at few and many rows, beside
 // the limits measured right before and after. Few rows stream the weights, so their limit is memory
-// (GB/s of weights); many rows are bound by multiply-adds (GFLOP/s of the path's own instruction).
+// (GB/s of weights); many rows are bound by multiply-adds (GFLOP/s of the path's own instruction;
+// 10^9 integer operations of int8 and int4 weights).
 #pragma once
 
 #include <cstdint>
@@ -9,11 +10,13 @@
 #include "bench/kernel_result.h"
 #include "common/status.h"
 #include "engine/cpu/isa.h"
+#include "engine/cpu/weight_format.h"
 
 namespace baton {
 
 struct KernelsBenchOptions {
-  std::vector<Isa> isas;  // empty: all that this machine has
+  std::vector<Isa> isas;                     // empty: all that this machine has
+  std::vector<WeightFormat> formats = {{}};  // of the weights; {} is bf16
   std::vector<int64_t> rows = {1, 8, 512};
   int64_t k = 2048, n = 8192;
   int threads = 2;

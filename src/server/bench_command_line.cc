@@ -16,6 +16,8 @@
 namespace baton {
 namespace {
 
+constexpr int kInt4Group = 128;  // k of one scale
+
 constexpr char kHelp[] =
     R"(baton bench load          requests against a running server, with latencies
   --url http://127.0.0.1:8000  --label NAME  --requests 100  --warmup 4
@@ -32,7 +34,7 @@ baton bench step MODEL    whole forward passes, without server or wire
   --threads 0 --isa auto --dtype auto --cache-dir DIR
 baton bench kernels       linear layers on every path of this machine, beside a
                           plain chain (what the exact order costs)
-  --isa avx2,avx512 --rows 1,8,512 --k 2048 --n 8192 --threads 2 --seconds 1
+  --isa avx2,avx512 --weights bf16,int8,int4 --rows 1,8,512 --k 2048 --n 8192 --threads 2 --seconds 1
 baton bench attention     attention and sampler: --isa avx2 --threads 1,2
   --contexts 512,4096 --seconds 0.5
 baton bench transfer      KV handoffs over UCX on loopback, beside bare TCP
@@ -53,6 +55,23 @@ absl::StatusOr<std::vector<Isa>> ParseIsas(const std::vector<std::string>& names
     isas.push_back(isa);
   }
   return isas;
+}
+
+// Formats of the weights of linear layers, by name.
+absl::StatusOr<std::vector<WeightFormat>> ParseFormats(const std::vector<std::string>& names) {
+  std::vector<WeightFormat> formats;
+  for (const std::string& name : names) {
+    if (name == "bf16") {
+      formats.push_back({});
+    } else if (name == "int8") {
+      formats.push_back({.type = WeightType::kInt8});
+    } else if (name == "int4") {
+      formats.push_back({.type = WeightType::kInt4, .group = kInt4Group});
+    } else {
+      return absl::InvalidArgumentError("--weights is \"" + name + "\"; use bf16, int8 or int4");
+    }
+  }
+  return formats;
 }
 
 // Options of several benches.
@@ -85,7 +104,7 @@ struct BenchCommandLine::State {
   AttentionBenchOptions attention_options;
   TransferBenchOptions transfer_options;
   ModelConfig model;
-  std::vector<std::string> isas;
+  std::vector<std::string> isas, weights = {"bf16"};
   std::string isa = "avx2";
 
   int RunLoad() {
@@ -105,6 +124,9 @@ struct BenchCommandLine::State {
     auto parsed = ParseIsas(isas);
     if (!parsed.ok()) return Fail(parsed.status());
     kernels_options.isas = *std::move(parsed);
+    auto formats = ParseFormats(weights);
+    if (!formats.ok()) return Fail(formats.status());
+    kernels_options.formats = *std::move(formats);
     return RunKernelsBench(kernels_options);
   }
   int RunAttention() {
@@ -182,6 +204,7 @@ void BenchCommandLine::Declare(CLI::App* bench) {
     AddCompute(app, &state.isas, &options.threads, &options.spin_us);
     AddSeconds(app, &options.seconds);
     app->add_option("--rows", options.rows)->delimiter(',');
+    app->add_option("--weights", state.weights)->delimiter(',');
     app->add_option("--k", options.k);
     app->add_option("--n", options.n);
   }

@@ -1,6 +1,7 @@
 #include "bench/kernels_bench.h"
 
 #include <catch2/catch.hpp>
+#include <set>
 
 namespace baton {
 namespace {
@@ -31,6 +32,26 @@ TEST_CASE("every path gives the published digests, whatever the threads") {
     REQUIRE(result.limit > 0);
     REQUIRE((result.unit == "GB/s" || result.unit == "GFLOP/s"));
   }
+}
+
+TEST_CASE("integer weights: every path gives one digest per format and rows") {
+  KernelsBenchOptions options = SmallOptions();
+  options.formats = {{.type = WeightType::kInt8}, {.type = WeightType::kInt4, .group = 64}};
+  const auto results = MeasureKernels(options);
+  REQUIRE(results.ok());
+  const size_t paths = SupportedIsas().size();
+  REQUIRE(results->size() == 2 * 3 * paths);
+  std::set<std::string> digests;
+  for (size_t i = 0; i < results->size(); ++i) {
+    const KernelResult& result = (*results)[i];
+    INFO(result.name);
+    const size_t of_first_path = i / (3 * paths) * (3 * paths) + i % 3;
+    REQUIRE(result.digest == (*results)[of_first_path].digest);
+    REQUIRE((result.unit == "GB/s" || result.unit == "GOP/s"));
+    REQUIRE((result.value > 0 && result.limit > 0));
+    digests.insert(result.digest);
+  }
+  REQUIRE(digests.size() == 6);
 }
 
 TEST_CASE("the cost of the exact order is measured where the path has a plain chain") {
