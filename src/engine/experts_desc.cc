@@ -10,13 +10,14 @@ namespace baton {
 namespace {
 
 // Above every published model, low enough for the ids of random weights (model_tensors.cc).
-constexpr int64_t kMostExperts = 1024;
+constexpr int64_t kMostExperts = 1024, kMostExpertsOfLayers = 1 << 17;
 constexpr int64_t kMostWidth = 1 << 18;
 constexpr int64_t kMostLayers = 1024;
 
 // How many experts there are, in the field `name`, and how many a row chooses.
 void ReadCounts(JsonFields& fields, std::string_view name, ExpertsDesc& experts) {
-  experts.n = fields.Int(name, 1, kMostExperts);
+  const int64_t n_layers = static_cast<int64_t>(experts.sparse.size());
+  experts.n = fields.Int(name, 1, std::min(kMostExperts, kMostExpertsOfLayers / n_layers));
   experts.per_token = fields.Int("num_experts_per_tok", 1, kMostPerToken);
   if (experts.per_token > experts.n) {
     fields.Refuse("num_experts_per_tok",

@@ -426,7 +426,8 @@ TEST_CASE("what is no JSON object is an error") {
 }
 
 TEST_CASE("random damage of a config is an error or a model within the limits") {
-  const std::string good = ReadAll(kModels + "llama32/config.v4.json");
+  const std::string name = GENERATE("llama32", "qwen2_moe", "deepseek_v2_lite");
+  const std::string good = ReadAll(kModels + name + "/config.v4.json");
   std::mt19937 random(5);
   int n_errors = 0;
   for (int round = 0; round < 3000; ++round) {
@@ -443,6 +444,8 @@ TEST_CASE("random damage of a config is an error or a model within the limits") 
     CHECK(model->head_dim % 2 == 0);
     CHECK((model->vocab > 0 && model->hidden > 0 && model->n_parameters() > 0));
     for (const int32_t token : model->eos_tokens) CHECK((token >= 0 && token < model->vocab));
+    CHECK((model->experts.n == 0 || model->experts.per_token <= model->experts.n));
+    CHECK(model->latent.rotated_dim % 2 == 0);
   }
   CHECK(n_errors > 500);
 }
