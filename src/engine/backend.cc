@@ -4,6 +4,8 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <iterator>
+#include <string_view>
 
 #include "absl/strings/str_format.h"
 #include "engine/cpu/compute_pool.h"
@@ -34,9 +36,13 @@ absl::Status CheckOptions(const EngineOptions& options) {
   if (options.max_step_tokens < 1 || options.max_step_tokens > kMostStepTokens) {
     return refuse("max_step_tokens", options.max_step_tokens, "from 1 to 65536");
   }
-  if (options.dtype != "auto" && options.dtype != "bf16" && options.dtype != "fp32") {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("engine: dtype is \"%s\"; supported: auto, bf16, fp32", options.dtype));
+  constexpr std::string_view kDtypes[] = {"auto", "bf16", "int8", "int4", "fp32"};
+  if (std::find(std::begin(kDtypes), std::end(kDtypes), options.dtype) == std::end(kDtypes)) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "engine: dtype is \"%s\"; supported: auto, bf16, int8, int4, fp32", options.dtype));
+  }
+  if (options.int4_group != 32 && options.int4_group != 64 && options.int4_group != 128) {
+    return refuse("int4_group", options.int4_group, "32, 64 or 128");
   }
   if (options.kv_dtype != "bf16" && options.kv_dtype != "int8") {
     return absl::InvalidArgumentError(

@@ -18,8 +18,11 @@
 namespace baton {
 
 struct EngineOptions {
-  std::string model;              // folder in Hugging Face layout, or random:<config.json>
-  std::string dtype = "auto";     // auto = bf16; bf16; fp32 (plain reference mode)
+  std::string model;  // folder in Hugging Face layout, or random:<config.json>
+  // Of weights: auto = bf16; bf16; int8 (per output, activations int8 per token); int4 (in groups,
+  // the LM head int8); fp32 (plain reference mode)
+  std::string dtype = "auto";
+  int int4_group = 128;           // k of one scale: 32, 64, 128
   std::string kv_dtype = "bf16";  // bf16, int8; fp32 in the plain mode whatever this says
   std::string isa = "auto";       // auto, avx2, avx512, avx512bf16, amx
   int threads = 0;  // compute threads, the engine thread included; 0 = cores of the process
@@ -45,7 +48,8 @@ class Backend {
   virtual ~Backend() = default;
   virtual const ModelDesc& model() const = 0;
   virtual const KvLayout& kv_layout() const = 0;
-  // v1/cpu-x86/bf16/kv-bf16/l2: weights, KV. Workers of one id give bit-identical logits.
+  // v1/cpu-x86/bf16/kv-bf16/l2: weights (bf16, int8, int4g128), KV. Workers of one id give
+  // bit-identical logits.
   virtual std::string numerics_id() const = 0;
   // Of config and checkpoint tensor bytes; workers exchange KV only if equal.
   virtual uint64_t model_fingerprint() const = 0;

@@ -193,6 +193,7 @@ void BenchCommandLine::Declare(CLI::App* bench) {
     app->add_option("--context", options.context);
     app->add_option("--dtype", options.engine.dtype);
     app->add_option("--kv-dtype", options.engine.kv_dtype);
+    app->add_option("--int4-group", options.engine.int4_group);
     app->add_option("--page-tokens", options.engine.page_tokens);
     app->add_option("--chunk", options.chunks)->delimiter(',');
     app->add_option("--samples", options.samples);

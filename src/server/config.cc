@@ -69,9 +69,12 @@ void DeclareSettings(Config* config, Settings* settings) {
   settings->Text("model.name", &model.name, "model id in the API; empty = name of the folder");
   settings->Text("model.hf_cache", &model.hf_cache,
                  "Hugging Face hub cache; empty = ~/.cache/huggingface/hub");
-  settings->Choice("model.dtype", &model.dtype, {"auto", "bf16", "fp32"}, "compute type");
   settings->Choice("kv.dtype", &model.kv_dtype, {"bf16", "int8"},
                    "type of cached keys and values; int8 has a scale per token and head");
+  settings->Choice("model.dtype", &model.dtype, {"auto", "bf16", "int8", "int4", "fp32"},
+                   "type of the weights; auto = bf16");
+  settings->Int("model.int4_group", &model.int4_group, 32, 128,
+                "weights that share a scale with dtype int4: 32, 64, 128");
   settings->Choice("model.isa", &model.isa, {"auto", "avx2", "avx512", "avx512bf16", "amx"},
                    "instruction set of the kernels");
   settings->Text("model.weight_cache", &model.weight_cache,

@@ -18,6 +18,7 @@ struct ModelConfig {
   std::string hf_cache;  // hub cache folder; empty = ~/.cache/huggingface/hub
   std::string dtype = "auto";
   std::string kv_dtype = "bf16";
+  int int4_group = 128;
   std::string isa = "auto";
   std::string weight_cache;  // folder of packed weights; empty = ~/.cache/baton
   int max_context = 0;

@@ -86,6 +86,7 @@ WorkerOptions OptionsOf(const RoleStart& start, Role role, int n_cpus, int64_t k
   options.engine.model = config.model.path;
   options.engine.dtype = config.model.dtype;
   options.engine.kv_dtype = config.model.kv_dtype;
+  options.engine.int4_group = config.model.int4_group;
   options.engine.isa = config.model.isa;
   options.engine.threads = worker.threads > 0 ? worker.threads : n_cpus;
   options.engine.page_tokens = config.model.page_tokens;

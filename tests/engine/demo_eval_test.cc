@@ -15,8 +15,9 @@ namespace {
 constexpr int kBatch = 16;
 constexpr int kChunk = 256;
 
-EngineOptions DemoOptions(const std::string& dtype) {
+EngineOptions DemoOptions(const std::string& dtype, const std::string& kv_dtype = "bf16") {
   EngineOptions options;
+  options.kv_dtype = kv_dtype;
   options.model = std::string(BATON_SOURCE_DIR) + "/models/demo";
   options.dtype = dtype;
   options.threads = 2;
@@ -30,9 +31,7 @@ struct Score {
   int n = 0, correct = 0, correct_fp32 = 0;
 };
 
-Score Evaluate(int stride, const std::string& kv_dtype) {
-  EngineOptions options = DemoOptions("bf16");
-  options.kv_dtype = kv_dtype;
+Score Evaluate(const EngineOptions& options, int stride) {
   absl::StatusOr<std::unique_ptr<LocalEngine>> engine = LocalEngine::Create(options, kBatch * 40);
   REQUIRE(engine.ok());
   std::vector<EvalPrompt> prompts;
@@ -57,31 +56,49 @@ Score Evaluate(int stride, const std::string& kv_dtype) {
       score.correct_fp32 += prompts[first + i].is_correct_fp32;
     }
   }
-  std::printf("every %d. prompt, KV %s: %d of %d right, transformers fp32 %d\n", stride,
-              kv_dtype.c_str(), score.correct, score.n, score.correct_fp32);
+  std::printf("%s, every %d. prompt: %d of %d right, transformers fp32 %d\n",
+              (*engine)->backend().numerics_id().c_str(), stride, score.correct, score.n,
+              score.correct_fp32);
   return score;
 }
 
 }  // namespace
 
 TEST_CASE("the demo model answers every eighth evaluation prompt as well as the reference") {
-  const Score score = Evaluate(8, GENERATE("bf16", "int8"));
+  const Score score = Evaluate(DemoOptions("bf16", GENERATE("bf16", "int8")), 8);
   CHECK(score.n > 100);
   // One point of about a hundred.
   CHECK(std::abs(score.correct - score.correct_fp32) <= 1);
 }
 
+TEST_CASE("with integer weights it answers as many of every eighth, but for a few") {
+  const auto [dtype, most_lost] = GENERATE(table<std::string, int>({{"int8", 2}, {"int4", 5}}));
+  const Score score = Evaluate(DemoOptions(dtype), 8);
+  CHECK(score.n > 100);
+  CHECK(score.correct_fp32 - score.correct <= most_lost);
+}
+
 TEST_CASE("the demo model answers all evaluation prompts within a point of the reference",
           "[.][full]") {
-  const Score score = Evaluate(1, "bf16");
+  const Score score = Evaluate(DemoOptions("bf16"), 1);
   CHECK(score.n == 850);
   CHECK(100.0 * std::abs(score.correct - score.correct_fp32) / score.n <= 1.0);
 }
 
 TEST_CASE("KV in int8 loses at most 1.5 points of all evaluation prompts", "[.][full]") {
-  const Score score = Evaluate(1, "int8");
+  const Score score = Evaluate(DemoOptions("bf16", "int8"), 1);
   CHECK(score.n == 850);
   CHECK(100.0 * (score.correct_fp32 - score.correct) / score.n <= 1.5);
+}
+
+TEST_CASE("integer weights lose at most 1.5 points (int8) and 5 points (int4)", "[.][full]") {
+  const auto [dtype, group, most] = GENERATE(table<std::string, int, double>(
+      {{"int8", 128, 1.5}, {"int4", 128, 5.0}, {"int4", 64, 5.0}, {"int4", 32, 5.0}}));
+  EngineOptions options = DemoOptions(dtype);
+  options.int4_group = group;
+  const Score score = Evaluate(options, 1);
+  CHECK(score.n == 850);
+  CHECK(100.0 * (score.correct_fp32 - score.correct) / score.n <= most);
 }
 
 TEST_CASE("the demo model's greedy tokens equal the reference step by step") {

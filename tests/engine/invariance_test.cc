@@ -18,16 +18,27 @@ const std::string kTinyModel = std::string("random:") + BATON_TEST_DATA + "/shap
 const std::string kTinyMoeModel =
     std::string("random:") + BATON_SOURCE_DIR + "/configs/shapes/tiny-moe.json";
 const std::string kDemoModel = std::string(BATON_SOURCE_DIR) + "/models/demo";
-const std::string kGolden = std::string(BATON_TEST_DATA) + "/golden/cpu-x86.json";
+// Of each type of weights: its golden digests, and the models they are kept of.
+struct Golden {
+  std::string dtype, id;
+  std::vector<std::string> models;
+  std::string path() const {
+    return BATON_TEST_DATA + ("/golden/cpu-x86" + (dtype == "bf16" ? "" : "-" + id) + ".json");
+  }
+  std::string numerics_id() const { return "v1/cpu-x86/" + id + "/kv-bf16/l2"; }
+};
 
 // The families and what tells them from Llama, each one of the reference models.
 const std::vector<std::string> kFamilies{
     "qwen2",     "qwen3",    "mistral_window", "mixtral", "qwen2_moe",
     "qwen3_moe", "falcon7b", "falcon40b",      "gemma2",  "deepseek_v2_lite"};
-// What golden digests are kept of.
 const std::vector<std::string> kGoldenModels{
     "tiny",      "tiny-moe",  "demo",     "qwen2",     "qwen3",  "mistral_window",  "mixtral",
     "qwen2_moe", "qwen3_moe", "falcon7b", "falcon40b", "gemma2", "deepseek_v2_lite"};
+const std::vector<std::string> kIntegerModels{"tiny", "tiny-moe", "demo", "qwen2"};
+const std::vector<Golden> kGoldens{{"bf16", "bf16", kGoldenModels},
+                                   {"int8", "int8", kIntegerModels},
+                                   {"int4", "int4g128", kIntegerModels}};
 
 std::string ModelOf(const std::string& name) {
   if (name == "tiny") return kTinyModel;
@@ -49,8 +60,9 @@ std::vector<Isa> Paths() {
 }
 
 std::unique_ptr<LocalEngine> MakeEngine(const std::string& model, const Setting& setting,
-                                        const std::string& dtype = "bf16") {
+                                        const std::string& dtype = "bf16", int int4_group = 128) {
   EngineOptions options;
+  options.int4_group = int4_group;
   options.model = model;
   options.dtype = dtype;
   options.kv_dtype = dtype == "fp32" ? "bf16" : setting.kv_dtype;
@@ -171,6 +183,24 @@ TEST_CASE("nor do they with KV in int8") {
     }
 }
 
+TEST_CASE("nor do they with integer weights") {
+  const auto [dtype, group] =
+      GENERATE(table<std::string, int>({{"int8", 128}, {"int4", 128}, {"int4", 64}, {"int4", 32}}));
+  const std::string model = GENERATE(kTinyModel, kTinyMoeModel);
+  const std::vector<Isa> paths = Paths();
+  const std::vector<LocalRequest> requests = MakeRequests(500);
+  const Trace reference = Run(*MakeEngine(model, {paths[0], 1, 64}, dtype, group), requests, 1, 0);
+  for (size_t p = 0; p < paths.size(); ++p) {
+    const Setting setting{paths[p], 2, p % 2 == 0 ? 16 : 32};
+    const auto engine = MakeEngine(model, setting, dtype, group);
+    INFO(model << " " << dtype << " " << group << " " << IsaName(paths[p]));
+    CHECK((Run(*engine, requests, 2, 1) == reference));
+    CHECK((Run(*engine, requests, 17, 7) == reference));
+    CHECK((Run(*engine, requests, 32, 64) == reference));
+    CHECK((Run(*engine, requests, 32, 512) == reference));
+  }
+}
+
 TEST_CASE("a token's logits are the same decoded or read as prompt") {
   const std::string name = GENERATE(from_range(kGoldenModels));
   const std::string model = ModelOf(name);
@@ -212,13 +242,15 @@ TEST_CASE("layers may be run in any cut") {
 }
 
 TEST_CASE("golden digests") {
-  const boost::json::value golden = boost::json::parse(ReadAll(kGolden));
-  CHECK(golden.at("numerics_id") == "v1/cpu-x86/bf16/kv-bf16/l2");
+  const Golden golden = GENERATE(from_range(kGoldens));
+  const boost::json::value stored = boost::json::parse(ReadAll(golden.path()));
+  CHECK(stored.at("numerics_id").as_string() == golden.numerics_id());
   for (const Isa isa : Paths()) {
-    for (const std::string& name : kGoldenModels) {
-      INFO(name << " " << IsaName(isa));
-      const auto engine = MakeEngine(ModelOf(name), {isa, 2, 64});
-      const boost::json::array& expected = golden.at(name).as_array();
+    for (const std::string& name : golden.models) {
+      INFO(name << " " << golden.dtype << " " << IsaName(isa));
+      const auto engine = MakeEngine(ModelOf(name), {isa, 2, 64}, golden.dtype);
+      CHECK(engine->backend().numerics_id() == golden.numerics_id());
+      const boost::json::array& expected = stored.at(name).as_array();
       REQUIRE(expected.size() == 8);
       const std::vector<LocalRequest> requests = MakeRequests(VocabOf(*engine));
       for (size_t i = 0; i < expected.size(); ++i) {
@@ -230,11 +262,12 @@ TEST_CASE("golden digests") {
   }
 }
 
-// Rewrites the file; what it changes is reviewed like code: invariance_test "[update-golden]".
+// Rewrites the files; what it changes is reviewed like code: invariance_test "[update-golden]".
 TEST_CASE("update the golden digests", "[.][update-golden]") {
-  std::string golden = "{\"numerics_id\":\"v1/cpu-x86/bf16/kv-bf16/l2\"";
-  for (const std::string& name : kGoldenModels) {
-    const auto engine = MakeEngine(ModelOf(name), {Paths().front(), 1, 64});
+  const Golden golden = GENERATE(from_range(kGoldens));
+  std::string stored = "{\"numerics_id\":\"" + golden.numerics_id() + "\"";
+  for (const std::string& name : golden.models) {
+    const auto engine = MakeEngine(ModelOf(name), {Paths().front(), 1, 64}, golden.dtype);
     boost::json::array digests;
     const std::vector<LocalRequest> requests = MakeRequests(VocabOf(*engine));
     for (size_t i = 0; i < 8; ++i) {
@@ -242,9 +275,9 @@ TEST_CASE("update the golden digests", "[.][update-golden]") {
       REQUIRE(result.ok());
       digests.emplace_back(Text(result->digests));
     }
-    golden += ",\n\"" + name + "\":" + boost::json::serialize(digests);
+    stored += ",\n\"" + name + "\":" + boost::json::serialize(digests);
   }
-  std::ofstream(kGolden) << golden << "}\n";
+  std::ofstream(golden.path()) << stored << "}\n";
 }
 
 }  // namespace baton

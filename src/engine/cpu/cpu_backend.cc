@@ -21,12 +21,21 @@ namespace {
 // share.
 constexpr int kRowsPerItem = 16;
 
+// The LM head of an int4 model is int8: its errors reach the tokens directly.
+WeightFormats FormatsOf(const EngineOptions& options) {
+  constexpr WeightFormat kInt8{WeightType::kInt8, 0};
+  if (options.dtype == "int8") return {kInt8, kInt8};
+  if (options.dtype == "int4") return {{WeightType::kInt4, options.int4_group}, kInt8};
+  return {};
+}
+
 class CpuBackend : public Backend {
  public:
   CpuBackend(const EngineOptions& options, LoadedModel loaded)
       : model_(std::move(loaded.desc)),
         activation_(ActivationOf(model_)),
         layout_(KvLayout::For(model_, options.kv_type(), options.page_tokens)),
+        formats_(FormatsOf(options)),
         max_step_tokens_(options.max_step_tokens),
         rope_(std::move(loaded.rope)),
         rope_digest_(loaded.rope_digest),
@@ -36,16 +45,16 @@ class CpuBackend : public Backend {
   absl::Status Load(const EngineOptions& options, void (*progress)(void*, double), void* context) {
     RETURN_IF_ERROR(CheckWidths(options.model));
     RETURN_IF_ERROR(ChooseKernels(options.isa));
-    ASSIGN_OR_RETURN(weights_, LoadCpuWeights(model_, *source_, options.cache_dir, *compute_,
-                                              progress, context));
+    ASSIGN_OR_RETURN(weights_, LoadCpuWeights(model_, *source_, formats_, options.cache_dir,
+                                              *compute_, progress, context));
     return MapActivations();
   }
 
   const ModelDesc& model() const override { return model_; }
   const KvLayout& kv_layout() const override { return layout_; }
   std::string numerics_id() const override {
-    return layout_.type == KvType::kInt8 ? "v1/cpu-x86/bf16/kv-int8/l2"
-                                         : "v1/cpu-x86/bf16/kv-bf16/l2";
+    return absl::StrFormat("v1/cpu-x86/%s/kv-%s/l2", formats_.layers.Name(),
+                           layout_.type == KvType::kInt8 ? "int8" : "bf16");
   }
   uint64_t model_fingerprint() const override {
     return weights_.file->fingerprint() ^ rope_digest_;
@@ -387,6 +396,7 @@ class CpuBackend : public Backend {
   ModelDesc model_;
   Epilogue activation_;  // of the MLP
   KvLayout layout_;
+  WeightFormats formats_;
   int max_step_tokens_;
   RopeTable rope_;
   uint64_t rope_digest_;

@@ -1,4 +1,4 @@
-// The bf16 CPU backend: numerics v1 on x86. Weights and KV bf16, accumulation fp32; the bits of a
+// The CPU backend of numerics v1 on x86. Weights bf16, int8 or int4; activations and KV bf16; the bits of a
 // row's logits depend on (model, tokens, position) alone, on every ISA path.
 #pragma once
 

@@ -8,13 +8,14 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "engine/cpu/weight_quantizer.h"
 
 namespace baton {
 namespace {
 
 constexpr int64_t kBlock = 16;         // outputs of a packed block
 constexpr int64_t kBlocksPerItem = 8;  // blocks one thread packs at a time
-constexpr uint64_t kPackVersion = 1;   // raise when the bytes of an entry change their meaning
+constexpr uint64_t kPackVersion = 2;   // raise when the bytes of an entry change their meaning
 
 // Consecutive rows of one tensor; tensor -1 = rows of zeros.
 struct Rows {
@@ -38,10 +39,11 @@ class Recipe {
   }
   int64_t rows() const { return rows_; }
 
-  // Rows [first, first + count), zeros beyond the last; `cols` values each.
+  // Rows [first, first + count), zeros beyond the last; `cols` values each, bf16 or fp32.
+  template <typename Value>
   void Read(const WeightSource& source, int64_t first, int64_t count, int64_t cols,
-            bf16* out) const {
-    std::fill(out, out + count * cols, bf16{0});
+            Value* out) const {
+    std::fill(out, out + count * cols, Value{0});
     const int64_t end = std::min(first + count, rows_);
     if (is_transposed_) return ReadColumns(source, first, end, cols, out);
     size_t part = std::upper_bound(begins_.begin(), begins_.end(), first) - begins_.begin() - 1;
@@ -49,21 +51,28 @@ class Recipe {
       const int64_t skip = row - begins_[part];
       const int64_t n = std::min(parts_[part].count - skip, end - row);
       if (parts_[part].tensor >= 0) {
-        source.ReadBf16(parts_[part].tensor, parts_[part].first + skip, n,
-                        out + (row - first) * cols);
+        ReadRows(source, parts_[part].tensor, parts_[part].first + skip, n,
+                 out + (row - first) * cols);
       }
       row += n;
     }
   }
 
  private:
+  template <typename Value>
   void ReadColumns(const WeightSource& source, int64_t first, int64_t end, int64_t cols,
-                   bf16* out) const {
-    std::vector<bf16> stored(static_cast<size_t>(cols * rows_));
-    source.ReadBf16(parts_[0].tensor, parts_[0].first, cols, stored.data());
+                   Value* out) const {
+    std::vector<Value> stored(static_cast<size_t>(cols * rows_));
+    ReadRows(source, parts_[0].tensor, parts_[0].first, cols, stored.data());
     for (int64_t row = first; row < end; ++row) {
       for (int64_t i = 0; i < cols; ++i) *out++ = stored[i * rows_ + row];
     }
+  }
+  static void ReadRows(const WeightSource& source, int tensor, int64_t row, int64_t n, bf16* out) {
+    source.ReadBf16(tensor, row, n, out);
+  }
+  static void ReadRows(const WeightSource& source, int tensor, int64_t row, int64_t n, float* out) {
+    source.ReadFp32(tensor, row, n, out);
   }
 
   std::vector<Rows> parts_;
@@ -75,14 +84,17 @@ class Recipe {
 // Every entry of the file in order, with its recipe.
 class Plan {
  public:
-  Plan(const ModelDesc& model, const WeightSource& source) : model_(model), source_(source) {
+  Plan(const ModelDesc& model, const WeightSource& source, const WeightFormats& formats)
+      : model_(model), source_(source), formats_(formats) {
     // The largest first, so that no thread is left alone with it at the end.
-    AddMatrix("lm_head", model.hidden, Whole(model.tied_embeddings ? "embed" : "lm_head"));
+    AddMatrix("lm_head", formats.lm_head, model.hidden,
+              Whole(model.tied_embeddings ? "embed" : "lm_head"));
     AddNorm("final_norm");
     for (int layer = 0; layer < model.n_layers; ++layer) AddLayer(layer);
   }
 
   const std::vector<WeightsEntry>& entries() const { return entries_; }
+  const std::vector<WeightFormat>& format_of() const { return format_of_; }
 
   void Pack(std::span<std::byte* const> data, ComputePool& pool, void (*progress)(void*, double),
             void* progress_context) const {
@@ -107,15 +119,17 @@ class Plan {
   }
 
  private:
-  void AddMatrix(const std::string& name, int64_t k, Recipe recipe) {
+  void AddMatrix(const std::string& name, WeightFormat format, int64_t k, Recipe recipe) {
     const int64_t n = recipe.rows();
-    entries_.push_back({name, n, k, PackedWeights::Bytes(n, k)});
+    entries_.push_back({name, n, k, PackedWeights::Bytes(n, k, format)});
+    format_of_.push_back(format);
     recipes_.push_back(std::move(recipe));
     offsets_.push_back(0.0f);
   }
   void AddVector(const std::string& name, Recipe recipe) {
     const int64_t n = recipe.rows();
     entries_.push_back({name, n, 0, n * static_cast<int64_t>(sizeof(float))});
+    format_of_.emplace_back();
     recipes_.push_back(std::move(recipe));
     offsets_.push_back(0.0f);
   }
@@ -150,7 +164,7 @@ class Plan {
     if (model_.latent.rank > 0) {
       AddLatent(l);
     } else {
-      AddMatrix(l + "qkv", model_.hidden, Stacked({l + "q", l + "k", l + "v"}));
+      AddMatrix(l + "qkv", formats_.layers, model_.hidden, Stacked({l + "q", l + "k", l + "v"}));
     }
     if (model_.qkv_bias) {
       AddVector(l + "qkv.bias", Stacked({l + "q.bias", l + "k.bias", l + "v.bias"}));
@@ -159,7 +173,7 @@ class Plan {
       AddNorm(l + "q_norm");
       AddNorm(l + "k_norm");
     }
-    AddMatrix(l + "o", model_.attended_width(), Whole(l + "o"));
+    AddMatrix(l + "o", formats_.layers, model_.attended_width(), Whole(l + "o"));
     if (model_.o_bias) AddVector(l + "o.bias", Whole(l + "o.bias"));
     if (model_.output_norms) AddNorm(l + "attention_out_norm");
     if (model_.mlp_norm) AddNorm(l + "mlp_norm");
@@ -174,21 +188,21 @@ class Plan {
 
   void AddLatent(const std::string& l) {
     const LatentDesc& latent = model_.latent;
-    AddMatrix(l + "qkv", model_.hidden, Stacked({l + "q", l + "latent"}));
+    AddMatrix(l + "qkv", formats_.layers, model_.hidden, Stacked({l + "q", l + "latent"}));
     AddNorm(l + "latent_norm");
     const int keys = source_.IndexOf(l + "key_up"), values = source_.IndexOf(l + "value_up");
     for (int head = 0; head < model_.n_heads; ++head) {
       Recipe key, value;
       key.AppendTransposed(keys, head * latent.plain_dim, latent.rank);
       value.Append(values, head * latent.value_dim, latent.value_dim);
-      AddMatrix(absl::StrCat(l, "key_up.", head), latent.plain_dim, std::move(key));
-      AddMatrix(absl::StrCat(l, "value_up.", head), latent.rank, std::move(value));
+      AddMatrix(absl::StrCat(l, "key_up.", head), WeightFormat{}, latent.plain_dim, std::move(key));
+      AddMatrix(absl::StrCat(l, "value_up.", head), WeightFormat{}, latent.rank, std::move(value));
     }
   }
 
   void AddMlp(const std::string& l, int64_t width) {
-    AddMatrix(l + "gate_up", model_.hidden, GateUp(l, ""));
-    AddMatrix(l + "down", width, Whole(l + "down"));
+    AddMatrix(l + "gate_up", formats_.layers, model_.hidden, GateUp(l, ""));
+    AddMatrix(l + "down", formats_.layers, width, Whole(l + "down"));
   }
   // The weights or (end) the biases of both, of `up` alone if the MLP is not gated.
   Recipe GateUp(const std::string& l, const std::string& end) const {
@@ -199,7 +213,7 @@ class Plan {
     const ExpertsDesc& experts = model_.experts;
     std::vector<std::string> router{l + "router"};
     if (experts.shared_gate) router.push_back(l + "shared_gate");
-    AddMatrix(l + "router", model_.hidden, Stacked(router));
+    AddMatrix(l + "router", WeightFormat{}, model_.hidden, Stacked(router));
     if (experts.shared_intermediate > 0) AddMlp(l + "shared.", experts.shared_intermediate);
     for (int i = 0; i < experts.n; ++i) {
       AddMlp(absl::StrCat(l, "experts.", i, "."), experts.intermediate);
@@ -221,35 +235,58 @@ class Plan {
                      [&](bf16 v) { return Bf16ToFloat(v) + offsets_[index]; });
       return;
     }
-    std::vector<bf16> rows(static_cast<size_t>(kBlock * entry.k));
+    const WeightFormat format = format_of_[index];
     const int64_t blocks = RoundUp(entry.n, kBlock) / kBlock;
-    const int64_t block_values = kBlock * RoundUp(entry.k, 32);
     for (int64_t b = first_block; b < std::min(first_block + kBlocksPerItem, blocks); ++b) {
-      recipes_[index].Read(source_, b * kBlock, kBlock, entry.k, rows.data());
-      PackBlock(rows.data(), kBlock, entry.k, 0, reinterpret_cast<bf16*>(data) + b * block_values);
+      std::byte* const packed = data + b * format.BlockBytes(entry.k);
+      if (format.type == WeightType::kBf16) {
+        PackBf16(index, b, packed);
+      } else {
+        PackIntegers(index, b, packed);
+      }
     }
+  }
+  void PackBf16(size_t index, int64_t block, std::byte* packed) const {
+    const int64_t k = entries_[index].k;
+    std::vector<bf16> rows(static_cast<size_t>(kBlock * k));
+    recipes_[index].Read(source_, block * kBlock, kBlock, k, rows.data());
+    PackBlock(rows.data(), kBlock, k, 0, reinterpret_cast<bf16*>(packed));
+  }
+  void PackIntegers(size_t index, int64_t block, std::byte* packed) const {
+    const int64_t k = entries_[index].k;
+    const WeightFormat format = format_of_[index];
+    std::vector<float> rows(static_cast<size_t>(kBlock * k));
+    recipes_[index].Read(source_, block * kBlock, kBlock, k, rows.data());
+    std::vector<int8_t> values(rows.size());
+    std::vector<float> scales(static_cast<size_t>(kBlock * format.Groups(k)));
+    for (int64_t i = 0; i < kBlock; ++i) {
+      QuantizeOutput(&rows[i * k], k, format, &values[i * k], &scales[i * format.Groups(k)]);
+    }
+    PackIntegerBlock(values.data(), scales.data(), kBlock, k, format, packed);
   }
 
   const ModelDesc& model_;
   const WeightSource& source_;
+  const WeightFormats formats_;
   std::vector<WeightsEntry> entries_;
-  std::vector<Recipe> recipes_;  // (entries)
-  std::vector<float> offsets_;   // (entries) added to the values of a vector
+  std::vector<WeightFormat> format_of_;  // (entries) of matrices
+  std::vector<Recipe> recipes_;          // (entries)
+  std::vector<float> offsets_;           // (entries) added to the values of a vector
 };
 
 // Reads the entries back by name.
 class EntryIndex {
  public:
-  EntryIndex(const std::vector<WeightsEntry>& entries, const WeightsFile& file)
-      : entries_(entries), file_(file) {
+  EntryIndex(const Plan& plan, const WeightsFile& file) : plan_(plan), file_(file) {
+    const std::vector<WeightsEntry>& entries = plan.entries();
     for (size_t i = 0; i < entries.size(); ++i) places_[entries[i].name] = static_cast<int>(i);
   }
 
   PackedWeights Matrix(const std::string& name) const {
     const auto found = places_.find(name);
     CHECK(found != places_.end());
-    const WeightsEntry& entry = entries_[found->second];
-    return {reinterpret_cast<const bf16*>(file_.entry(found->second)), entry.n, entry.k};
+    const WeightsEntry& entry = plan_.entries()[found->second];
+    return {file_.entry(found->second), entry.n, entry.k, plan_.format_of()[found->second]};
   }
   // Null where there is none.
   const float* Vector(const std::string& name) const {
@@ -260,7 +297,7 @@ class EntryIndex {
   NormWeights Norm(const std::string& name) const { return {Vector(name), Vector(name + ".bias")}; }
 
  private:
-  const std::vector<WeightsEntry>& entries_;
+  const Plan& plan_;
   const WeightsFile& file_;
   absl::flat_hash_map<std::string, int> places_;
 };
@@ -318,11 +355,13 @@ CpuLayerWeights LayerOf(const EntryIndex& index, const ModelDesc& model, int lay
 }  // namespace
 
 absl::StatusOr<CpuWeights> LoadCpuWeights(const ModelDesc& model, const WeightSource& source,
+                                          const WeightFormats& formats,
                                           const std::string& cache_dir, ComputePool& pool,
                                           void (*progress)(void*, double), void* progress_context) {
-  const Plan plan(model, source);
+  const Plan plan(model, source, formats);
   const uint64_t identity[2] = {source.Identity(), kPackVersion};
-  const uint64_t key = XXH64(identity, sizeof(identity), 0);
+  const std::string name = formats.Name();
+  const uint64_t key = XXH64(name.data(), name.size(), XXH64(identity, sizeof(identity), 0));
   CpuWeights weights;
   const auto fill = [&](std::span<std::byte* const> data) -> absl::StatusOr<uint64_t> {
     ASSIGN_OR_RETURN(const uint64_t fingerprint, source.Fingerprint(pool));  // checks the values
@@ -331,7 +370,7 @@ absl::StatusOr<CpuWeights> LoadCpuWeights(const ModelDesc& model, const WeightSo
   };
   ASSIGN_OR_RETURN(weights.file, WeightsFile::Load(plan.entries(), key, cache_dir, pool, fill));
   if (progress != nullptr) progress(progress_context, 1.0);
-  const EntryIndex index(plan.entries(), *weights.file);
+  const EntryIndex index(plan, *weights.file);
   weights.lm_head = index.Matrix("lm_head");
   weights.final_norm = index.Norm("final_norm");
   for (int layer = 0; layer < model.n_layers; ++layer) {

@@ -1,6 +1,6 @@
-// A model's weights as the bf16 CPU backend reads them: packed matrices (engine/cpu/linear.h) and
-// fp32 vectors in one WeightsFile. q, k, v are one matrix; gate and up alternate in blocks of 16
-// outputs, so that SwiGLU happens in the epilogue.
+// A model's weights as the CPU backend reads them: packed matrices (engine/cpu/linear.h), bf16 or
+// integers, and fp32 vectors in one WeightsFile. q, k, v are one matrix; gate and up alternate in
+// blocks of 16 outputs, so that SwiGLU happens in the epilogue.
 #pragma once
 
 #include <memory>
@@ -62,8 +62,17 @@ struct CpuWeights {
   NormWeights final_norm;
 };
 
+// What matrices are stored as. Bf16 are always routers of experts (what they choose decides too
+// much) and the matrices between latents and heads (small, and some of them transposed).
+struct WeightFormats {
+  WeightFormat layers;
+  WeightFormat lm_head;
+  std::string Name() const { return layers.Name() + " " + lm_head.Name(); }
+};
+
 // Maps or packs. progress(context, fraction) runs on the calling thread while packing.
 absl::StatusOr<CpuWeights> LoadCpuWeights(const ModelDesc& model, const WeightSource& source,
+                                          const WeightFormats& formats,
                                           const std::string& cache_dir, ComputePool& pool,
                                           void (*progress)(void*, double), void* progress_context);
 
