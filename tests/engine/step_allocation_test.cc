@@ -65,12 +65,14 @@ TEST_CASE("a warm backend allocates nothing inside a step") {
   const std::string model =
       GENERATE_COPY(folder + "/models/demo", "random:" + folder + "/configs/shapes/tiny-moe.json",
                     std::string(BATON_TEST_DATA) + "/models/deepseek_v2_lite");
-  const std::string kv_dtype = GENERATE("bf16", "int8");
+  const auto [dtype, kv_dtype] = GENERATE(table<std::string, std::string>(
+      {{"bf16", "bf16"}, {"bf16", "int8"}, {"int8", "bf16"}, {"int4", "bf16"}}));
   RequestAmxPermission();
   for (const Isa isa : SupportedIsas()) {
     EngineOptions options;
     options.model = model;
     options.isa = std::string(IsaName(isa));
+    options.dtype = dtype;
     options.kv_dtype = kv_dtype;
     options.threads = 2;
     options.max_step_tokens = 256;
@@ -100,7 +102,7 @@ TEST_CASE("a warm backend allocates nothing inside a step") {
     run_all();
     const int64_t after = g_allocations;
     const size_t heap_after = HeapBytes();
-    INFO(model << " " << options.isa << " KV " << kv_dtype);
+    INFO(model << " " << options.isa << " " << dtype << " KV " << kv_dtype);
     CHECK(after == before);
     CHECK(heap_after == heap_before);
     CHECK(before > 0);  // the counter counts
