@@ -23,6 +23,8 @@ enum class PlantedBug {
   kOrphansKept,      // no deadline for KV whose request never comes
   kCancelsEveryone,  // cancelling one request ends all
   kRowKeepsPages,    // a row that ends by a stop token keeps its pages
+  kTrimsTooMuch,     // one page more than has fallen out of the window is given back
+  kTrimsShared,      // so are planes that another holder of the page still reads
   // Prefill worker.
   kCachedBeforeComputed,    // pages are found by other prompts before they are computed
   kAnnouncesBeforeCompute,  // layers are announced before they are computed

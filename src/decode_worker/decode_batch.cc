@@ -22,6 +22,7 @@ struct DecodeBatch::Guest {
   int32_t token = 0;     // the newest, not yet in the KV
   int32_t position = 0;  // of `token`
   int32_t made = 0;      // tokens so far, the first one included
+  int32_t trimmed = 0;   // leading pages of the table, which fell out of the window
 };
 
 DecodeBatch::DecodeBatch(const DecodeOptions& options, KvPool* pool)
@@ -38,6 +39,15 @@ int DecodeBatch::PagesOf(const DecodeRequest& request) const {
 
 bool DecodeBatch::IsCovered(const Guest& guest) const {
   return static_cast<int>(guest.kv->pages.size()) >= PagesOf(*guest.request);
+}
+
+// Gives back what no further token sees.
+void DecodeBatch::Trim(Guest* guest) {
+  int passed = pool_->layout().PagesPassed(guest->position);
+  if (Planted(PlantedBug::kTrimsTooMuch) && passed > 0) ++passed;
+  if (passed <= guest->trimmed) return;
+  pool_->Trim(std::span(guest->kv->pages).first(passed).subspan(guest->trimmed));
+  guest->trimmed = passed;
 }
 
 // Tokens it can write into the pages it has.
@@ -134,6 +144,7 @@ void DecodeBatch::Complete(Guest* guest, absl::Time now) {
   } else {
     guest->state = GuestState::kReady;
     guest->progress = now;
+    Trim(guest);
     ready_.push_back(guest);
   }
 }
@@ -332,6 +343,7 @@ void DecodeBatch::StepDone(const Backend& backend, Sampler* sampler, absl::Time 
     ++guest->position;
     ++guest->made;
     guest->progress = now;
+    Trim(guest);
     effects_.emplace_back(
         WorkerEvent(TokenOut{.request_id = request.request_id,
                              .epoch = request.epoch,
@@ -372,7 +384,7 @@ int DecodeBatch::expected_pages() const {
 int DecodeBatch::pages_held() const {
   int pages = 0;
   for (const auto& [key, guest] : guests_)
-    if (guest->kv.has_value()) pages += static_cast<int>(guest->kv->pages.size());
+    if (guest->kv.has_value()) pages += CountPages(guest->kv->pages);
   return pages;
 }
 

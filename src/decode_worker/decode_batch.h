@@ -6,12 +6,13 @@
 // in the very step that ends it.
 //
 // Pages: a guest comes with those of its prompt and a little room to grow; a row takes further ones
-// as it needs them. When the pool has none, the youngest guest that is not covered to its end is
-// preempted: its pages go back and the router aims the request anew (it is computed again, with the
-// tokens so far). Nobody waits for pages while holding some, so there is no deadlock; the oldest
-// row is the last to go, so rows that are not covered do not preempt each other in turn for ever;
-// and the router asks for cover to the end for a request that was preempted kMostPreemptions times,
-// so each ends. A row waits only while pages that the transfer room has free are on their way back.
+// as it needs them, and gives back what fell out of the model's window. When the pool has none, the
+// youngest guest that is not covered to its end is preempted: its pages go back and the router aims
+// the request anew (it is computed again, with the tokens so far). Nobody waits for pages while
+// holding some, so there is no deadlock; the oldest row is the last to go, so rows that are not
+// covered do not preempt each other in turn for ever; and the router asks for cover to the end for
+// a request that was preempted kMostPreemptions times, so each ends. A row waits only while pages
+// that the transfer room has free are on their way back.
 //
 // The table of its states, with deadlines, is in guest_state.cc.
 //
@@ -108,6 +109,7 @@ class DecodeBatch {
   bool WasCancelled(RequestId request, Epoch epoch) const;
   int PagesOf(const DecodeRequest& request) const;
   bool IsCovered(const Guest& guest) const;
+  void Trim(Guest* guest);
   int RoomLeft(const Guest& guest) const;
   void Grow(absl::Time now, int reclaimable);
   Guest* YoungestToPreempt() const;

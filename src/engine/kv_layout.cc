@@ -1,5 +1,6 @@
 #include "engine/kv_layout.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -33,7 +34,13 @@ KvLayout KvLayout::For(const ModelDesc& model, KvType type, int page_tokens) {
   const LatentDesc& latent = model.latent;
   const KvShape shape = latent.rank > 0 ? KvShape{1, latent.key_dim(), latent.rank, true}
                                         : KvShape{model.n_kv_heads, model.head_dim, model.head_dim};
-  return Of(std::vector<KvShape>(static_cast<size_t>(model.n_layers), shape), type, page_tokens);
+  KvLayout layout =
+      Of(std::vector<KvShape>(static_cast<size_t>(model.n_layers), shape), type, page_tokens);
+  std::vector<int> windows = model.windows;
+  for (int& window : windows)
+    if (window >= model.max_positions) window = 0;  // nothing ever falls out of it
+  layout.SetWindows(windows);
+  return layout;
 }
 
 KvLayout KvLayout::Of(std::vector<KvShape> shapes, KvType type, int page_tokens) {
@@ -51,6 +58,24 @@ KvLayout KvLayout::Of(std::vector<KvShape> shapes, KvType type, int page_tokens)
   }
   layout.page_bytes = RoundUp64(end);
   return layout;
+}
+
+void KvLayout::SetWindows(std::span<const int> windows) {
+  for (size_t layer = 0; layer < windows.size(); ++layer) {
+    planes[layer].has_window = windows[layer] > 0;
+    window = std::max(window, windows[layer]);
+  }
+  if (!planes_apart()) return;
+  int64_t frame = 0;
+  for (const KvPlane& plane : planes) frame = std::max(frame, RoundUp64(plane.bytes));
+  for (size_t layer = 0; layer < planes.size(); ++layer)
+    planes[layer].offset = static_cast<int64_t>(layer) * frame;
+  page_bytes = frame * n_layers();
+}
+
+int KvLayout::n_windows() const {
+  return static_cast<int>(std::count_if(planes.begin(), planes.end(),
+                                        [](const KvPlane& plane) { return plane.has_window; }));
 }
 
 int64_t KvLayout::KGroupBytes(int layer) const {

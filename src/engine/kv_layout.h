@@ -1,7 +1,8 @@
 // Where the bytes of a KV page lie. Only the engine computes addresses of keys and values; the
 // transfer room sees planes (here: one per layer) as (offset, bytes) inside a page.
 //
-// Arena: [page][layer][K|V][kv_head][group], a group being sixteen tokens (tag cpu16, numerics v1):
+// Arena, unless planes lie apart: [page][layer][K|V][kv_head][group], a group being sixteen tokens
+// (tag cpu16, numerics v1):
 //   K group: [key_dim_padded / 2][16 tokens][2]     V group: [16 / 2 token pairs][value_dim][2]
 // so that the same bytes serve AVX2, AVX-512 and AMX, whatever page_tokens is.
 // int8: sixteen fp32 scales, one per token, then K [key_dim][16 tokens], V [16 tokens][value_dim];
@@ -11,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -35,13 +37,19 @@ struct KvShape {
 struct KvPlane {
   int64_t offset;  // bytes from the start of the page
   int64_t bytes;
+  bool has_window = false;  // of its layer
 };
 
 // Where one layer's planes lie, by page id.
 struct KvPlaneTable {
   std::byte* base = nullptr;
-  int64_t stride = 0;  // bytes from one page's plane to the next page's
-  std::byte* At(int32_t page) const { return base + stride * page; }
+  int64_t stride = 0;  // bytes from one page's plane to the next page's, or of a frame
+  // Not null: every plane has a frame of its own, frames[page * frames_per_page].
+  const int32_t* frames = nullptr;
+  int frames_per_page = 0;
+  std::byte* At(int32_t page) const {
+    return base + stride * (frames == nullptr ? page : frames[int64_t{page} * frames_per_page]);
+  }
 };
 
 struct KvLayout {
@@ -52,6 +60,9 @@ struct KvLayout {
   int64_t page_bytes = 0;       // all layers, rounded up to 64
   std::vector<KvShape> shapes;  // (layers)
   std::vector<KvPlane> planes;  // (layers)
+  // Keys a query sees at most, its own included, in layers with a window (the largest, should they
+  // differ); 0: no layer has one.
+  int window = 0;
 
   static KvLayout For(const ModelDesc& model, KvType type, int page_tokens);
   static KvLayout Of(std::vector<KvShape> shapes, KvType type, int page_tokens);
@@ -65,6 +76,17 @@ struct KvLayout {
   int64_t KOffset(int layer, int kv_head) const;
   int64_t VOffset(int layer, int kv_head) const;
   int PagesFor(int n_tokens) const { return (n_tokens + page_tokens - 1) / page_tokens; }
+  // Of each layer, 0: none. Some have one and some have not: a page's planes then lie apart, each
+  // in a frame as large as the largest plane, so that those with a window can be given back alone.
+  void SetWindows(std::span<const int> windows);
+  int n_windows() const;  // layers that have one
+  bool planes_apart() const { return n_windows() > 0 && n_windows() < n_layers(); }
+  int64_t frame_bytes() const { return page_bytes / n_layers(); }
+  // Leading pages of a sequence in which no query from `position` on sees a key, in layers with a
+  // window.
+  int PagesPassed(int position) const {
+    return window == 0 || position < window ? 0 : (position + 1 - window) / page_tokens;
+  }
   // Names shapes, page size, element type and inner tag: two workers exchange KV only if equal.
   std::string layout_id() const;
 

@@ -2,11 +2,13 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
 #include "absl/strings/str_format.h"
 #include "common/check.h"
+#include "common/planted_bug.h"
 
 namespace baton {
 namespace {
@@ -50,32 +52,48 @@ absl::StatusOr<std::unique_ptr<KvPool>> KvPool::Create(const KvLayout& layout, i
 KvPool::KvPool(const KvLayout& layout, int n_pages, std::byte* base, int64_t bytes)
     : layout_(layout),
       n_pages_(n_pages),
+      planes_apart_(layout.planes_apart()),
+      n_windows_(layout.n_windows()),
       base_(base),
-      arena_bytes_(bytes),
-      holders_(n_pages),
-      is_cached_(n_pages),
-      idle_at_(n_pages) {
-  free_.reserve(n_pages);
-  for (int32_t id = n_pages; id-- > 0;) free_.push_back(id);  // low ids are taken first
+      arena_bytes_(bytes) {
+  // A page that is not free has at least the frames of its layers without a window.
+  const int n_frames = planes_apart_ ? n_pages * layout.n_layers() : 0;
+  const auto n_ids =
+      static_cast<size_t>(planes_apart_ ? n_frames / (layout.n_layers() - n_windows_) : n_pages);
+  holders_.resize(n_ids);
+  trims_.resize(n_ids);
+  is_cached_.resize(n_ids);
+  spare_at_.resize(n_ids);
+  // Low ones are taken first.
+  free_.reserve(n_ids);
+  for (auto id = static_cast<int32_t>(n_ids); id-- > 0;) free_.push_back(id);
+  if (planes_apart_) frames_.resize(n_ids * static_cast<size_t>(layout.n_layers()), -1);
+  free_frames_.reserve(static_cast<size_t>(n_frames));
+  for (int32_t frame = n_frames; frame-- > 0;) free_frames_.push_back(frame);
 }
 
 KvPool::~KvPool() {
-  CHECK(held() == 0);
+  CHECK(n_held_ == 0);
   ::munmap(base_, static_cast<size_t>(arena_bytes_));
 }
 
-int32_t KvPool::TakeOne() {
-  if (!free_.empty()) {
-    const int32_t id = free_.back();
-    free_.pop_back();
-    return id;
-  }
-  const int32_t id = idle_.front();
-  idle_.pop_front();
-  is_cached_[id] = false;
-  on_evict(id);
-  return id;
+KvPlaneTable KvPool::planes(int layer) const {
+  if (!planes_apart_) return {base_ + layout_.planes[layer].offset, layout_.page_bytes};
+  return {base_, layout_.frame_bytes(), frames_.data() + layer, layout_.n_layers()};
 }
+
+int KvPool::free() const {
+  if (!planes_apart_) return static_cast<int>(free_.size() + spare_.size());
+  return (static_cast<int>(free_frames_.size()) + n_spare_frames_) / layout_.n_layers();
+}
+
+bool KvPool::is_whole(int32_t id) const {
+  if (!planes_apart_) return true;
+  const auto first = frames_.begin() + int64_t{id} * layout_.n_layers();
+  return std::find(first, first + layout_.n_layers(), -1) == first + layout_.n_layers();
+}
+
+// --- taking
 
 bool KvPool::Take(int n, std::vector<int32_t>* out) {
   CHECK(n >= 0);
@@ -85,38 +103,122 @@ bool KvPool::Take(int n, std::vector<int32_t>* out) {
     CHECK(holders_[id] == 0);
     holders_[id] = 1;
     ++n_holders_;
-    std::memset(page(id), 0, static_cast<size_t>(layout_.page_bytes));
+    ++n_held_;
     out->push_back(id);
   }
   return true;
 }
 
-void KvPool::Give(std::span<const int32_t> pages) {
-  for (size_t i = pages.size(); i-- > 0;) {
-    const int32_t id = pages[i];
-    CHECK(id >= 0 && id < n_pages_);
-    CHECK(holders_[id] > 0);
-    --n_holders_;
-    if (--holders_[id] > 0) continue;
-    if (is_cached_[id])
-      idle_at_[id] = idle_.insert(idle_.end(), id);
-    else
-      free_.push_back(id);
+int32_t KvPool::TakeOne() {
+  while (planes_apart_ ? free_frames_.size() < layout_.planes.size() : free_.empty()) Evict();
+  const int32_t id = free_.back();
+  free_.pop_back();
+  if (!planes_apart_) {
+    std::memset(base_ + id * layout_.page_bytes, 0, static_cast<size_t>(layout_.page_bytes));
+    return id;
   }
+  for (int layer = 0; layer < layout_.n_layers(); ++layer) {
+    frames_[int64_t{id} * layout_.n_layers() + layer] = free_frames_.back();
+    free_frames_.pop_back();
+    std::memset(plane(id, layer), 0, static_cast<size_t>(layout_.frame_bytes()));
+  }
+  return id;
+}
+
+// The bytes of the first spare page that nobody needs are lost.
+void KvPool::Evict() {
+  const int32_t id = spare_.front();
+  LeaveSpare(id);
+  is_cached_[id] = false;
+  on_evict(id);
+  FreeUnneeded(id);
+}
+
+// --- holders
+
+void KvPool::Give(std::span<const int32_t> entries) {
+  for (size_t i = entries.size(); i-- > 0;) Release(entries[i]);
+}
+
+void KvPool::Release(int32_t entry) {
+  if (entry == kNoPage) return;
+  const int32_t id = PageOf(entry);
+  CHECK(id >= 0 && id < n_ids());
+  CHECK(IsWhole(entry) ? NeedsAll(id) : trims_[id] > 0);
+  LeaveSpare(id);
+  if (!IsWhole(entry)) --trims_[id];
+  --n_holders_;
+  if (--holders_[id] == 0) --n_held_;
+  Settle(id);
 }
 
 void KvPool::Hold(std::span<const int32_t> pages) {
   for (const int32_t id : pages) {
-    CHECK(id >= 0 && id < n_pages_);
-    CHECK(holders_[id] > 0 || is_cached_[id]);
-    if (holders_[id]++ == 0) idle_.erase(idle_at_[id]);
+    CHECK(id >= 0 && id < n_ids());
+    CHECK(NeedsAll(id) || is_cached_[id]);
+    LeaveSpare(id);
+    if (holders_[id]++ == 0) ++n_held_;
     ++n_holders_;
   }
 }
 
+void KvPool::Trim(std::span<int32_t> entries) {
+  CHECK(layout_.window > 0);
+  for (size_t i = entries.size(); i-- > 0;) {
+    int32_t& entry = entries[i];
+    if (!IsWhole(entry)) continue;
+    ++n_trimmed_;
+    if (!planes_apart_) {
+      Release(entry);
+      entry = kNoPage;
+      continue;
+    }
+    CHECK(NeedsAll(entry));
+    trims_[entry] += Planted(PlantedBug::kTrimsShared) ? holders_[entry] - trims_[entry] : 1;
+    Settle(entry);
+    entry = TrimmedEntry(entry);
+  }
+}
+
 void KvPool::Cache(int32_t page) {
-  CHECK(holders_[page] > 0 && !is_cached_[page] && on_evict != nullptr);
+  CHECK(NeedsAll(page) && !is_cached_[page] && on_evict != nullptr);
   is_cached_[page] = true;
+}
+
+// --- planes nobody needs
+
+int KvPool::UnneededFrames(int32_t id) const {
+  if (!planes_apart_ || NeedsAll(id)) return 0;
+  return holders_[id] == 0 ? layout_.n_layers() : n_windows_;
+}
+
+// Before holders or trims of the page change.
+void KvPool::LeaveSpare(int32_t id) {
+  if (!is_cached_[id] || NeedsAll(id)) return;
+  spare_.erase(spare_at_[id]);
+  n_spare_frames_ -= UnneededFrames(id);
+}
+
+// After they have changed: what nobody needs is spare if it is cached, else free.
+void KvPool::Settle(int32_t id) {
+  if (NeedsAll(id)) return;
+  if (!is_cached_[id]) return FreeUnneeded(id);
+  spare_at_[id] = spare_.insert(spare_.end(), id);
+  n_spare_frames_ += UnneededFrames(id);
+}
+
+void KvPool::FreeUnneeded(int32_t id) {
+  for (int layer = 0; planes_apart_ && layer < layout_.n_layers(); ++layer) {
+    int32_t& frame = frames_[int64_t{id} * layout_.n_layers() + layer];
+    if (frame < 0 || (holders_[id] > 0 && !layout_.planes[layer].has_window)) continue;
+    free_frames_.push_back(frame);
+    frame = -1;
+  }
+  if (holders_[id] == 0) free_.push_back(id);
+}
+
+int CountPages(std::span<const int32_t> entries) {
+  return static_cast<int>(entries.size() - std::count(entries.begin(), entries.end(), kNoPage));
 }
 
 }  // namespace baton

@@ -14,7 +14,8 @@ struct StepBatch {
   std::span<const int32_t> positions;    // (n_tokens) absolute, consecutive within a piece
   std::span<const int32_t> piece_begin;  // (n_pieces + 1) first row of each piece
   std::span<const int32_t> page_begin;   // (n_pieces + 1) first entry of each piece in `pages`
-  // (page_begin.back()) page ids in sequence order; a piece's table covers its last position.
+  // (page_begin.back()) page table entries (kv_pool.h) in sequence order; a piece's table covers
+  // its last position.
   std::span<const int32_t> pages;
   std::span<const int32_t> logit_rows;  // (n_logits) ascending rows whose logits are wanted
 

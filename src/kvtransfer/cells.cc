@@ -34,14 +34,19 @@ int64_t LargestPlane(const PoolView& pool) {
 
 std::byte* CellAt(const PoolView& pool, int32_t page_id, int32_t plane) {
   DCHECK(page_id >= 0 && page_id < pool.n_pages);
-  return pool.base + page_id * pool.page_stride + pool.planes[plane].offset;
+  if (pool.frames == nullptr)
+    return pool.base + page_id * pool.page_stride + pool.planes[plane].offset;
+  const int32_t frame = pool.frames[page_id * static_cast<int64_t>(pool.planes.size()) + plane];
+  DCHECK(frame >= 0);
+  return pool.base + frame * pool.frame_bytes;
 }
 
 std::byte* DirectExtent(const PoolView& pool, const CellRect& rect,
                         std::span<const int32_t> page_ids) {
   if (rect.n_pages != 1) return nullptr;
   for (int32_t i = rect.plane; i + 1 < rect.plane + rect.n_planes; ++i) {
-    if (pool.planes[i].offset + pool.planes[i].bytes != pool.planes[i + 1].offset) return nullptr;
+    if (CellAt(pool, page_ids[0], i) + pool.planes[i].bytes != CellAt(pool, page_ids[0], i + 1))
+      return nullptr;
   }
   return CellAt(pool, page_ids[0], rect.plane);
 }

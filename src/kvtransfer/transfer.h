@@ -35,12 +35,17 @@ struct PoolPlane {
   int64_t offset = 0, bytes = 0;  // inside a page
 };
 
-// The arena both ends address by (page id, plane). Constant while the Transfer lives.
+// The arena both ends address by (page id, plane). Constant while the Transfer lives, but for the
+// frames of pages that no handoff works on.
 struct PoolView {
   std::byte* base = nullptr;
   int64_t page_stride = 0;
-  int32_t n_pages = 0;
+  int32_t n_pages = 0;  // ids are below
   std::vector<PoolPlane> planes;
+  // Not null, (n_pages, planes): the planes of a page lie apart, each at a multiple of frame_bytes.
+  const int32_t* frames = nullptr;
+  int64_t frame_bytes = 0;
+  int64_t arena_bytes = 0;  // 0: n_pages * page_stride
 };
 
 struct TransferOptions {

@@ -61,7 +61,8 @@ TransferCore::TransferCore(const TransferOptions& options, const PoolView& pool,
       identity_(IdentityOf(options, pool)),
       send_slab_(limits_.chunk_bytes, SlotsOf(options, limits_)),
       receive_slab_(limits_.chunk_bytes, SlotsOf(options, limits_)) {
-  link_->Register(pool_.base, pool_.page_stride * pool_.n_pages);
+  link_->Register(pool_.base,
+                  pool_.arena_bytes > 0 ? pool_.arena_bytes : pool_.page_stride * pool_.n_pages);
   link_->Register(send_slab_.base(), send_slab_.bytes());
   link_->Register(receive_slab_.base(), receive_slab_.bytes());
 }

@@ -333,6 +333,13 @@ void PrefillScheduler::EnterPages(Prompt* prompt) {
                   prompt->pages[page], &prompt->chain);
 }
 
+// Gives back what no further token sees, if no other worker is to get it.
+void PrefillScheduler::Trim(Prompt* prompt) {
+  if (IsRemote(*prompt)) return;
+  const int passed = pool_->layout().PagesPassed(prompt->done);
+  if (passed > 0) pool_->Trim(std::span(prompt->pages).first(passed));
+}
+
 PrefillScheduler::Prompt* PrefillScheduler::NextToOpen(bool may_take_pages) const {
   Prompt* next = nullptr;
   for (const auto& prompt : prompts_) {
@@ -548,6 +555,7 @@ void PrefillScheduler::StepDone(const Backend& backend, Sampler* sampler, absl::
     piece.prompt->done = piece.end;
     piece.prompt->progress = now;
     EnterPages(piece.prompt);
+    Trim(piece.prompt);
     if (piece.end < piece.prompt->size()) continue;
     if (piece.prompt->request.is_head)
       Commit(piece.prompt, 0);
@@ -578,7 +586,7 @@ int PrefillScheduler::n_running() const {
 
 int PrefillScheduler::pages_held() const {
   int pages = 0;
-  for (const auto& prompt : prompts_) pages += static_cast<int>(prompt->pages.size());
+  for (const auto& prompt : prompts_) pages += CountPages(prompt->pages);
   return pages;
 }
 

@@ -159,6 +159,7 @@ class PrefillScheduler {
   bool TakesPagesFirst(const Prompt& prompt) const;
   bool TakePages(Prompt* prompt);
   void EnterPages(Prompt* prompt);
+  void Trim(Prompt* prompt);
   void AwaitPages(Prompt* prompt, absl::Time now);
   int AddPiece(Prompt* prompt, int budget, absl::Time now, StepBuilder* builder);
   void Announce(const Prompt& prompt, int plane, int n_planes, int first_page, int end_page);

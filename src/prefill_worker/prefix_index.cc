@@ -14,7 +14,7 @@ uint64_t PrefixIndex::DefaultHash(uint64_t salt, uint64_t before, std::span<cons
 }
 
 PrefixIndex::PrefixIndex(KvPool* pool, Hash hash)
-    : pool_(pool), hash_(hash), key_of_(static_cast<size_t>(pool->total())) {
+    : pool_(pool), hash_(hash), key_of_(static_cast<size_t>(pool->n_ids())) {
   CHECK(pool->on_evict == nullptr);
   pool_->on_evict = [this](int32_t page) { Forget(page); };
 }

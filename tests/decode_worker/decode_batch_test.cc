@@ -15,7 +15,9 @@ namespace {
 constexpr int kPageTokens = 4;
 
 struct Bench {
-  explicit Bench(int max_batch = 8, int n_pages = 200, TransitionCounts* transitions = nullptr) {
+  explicit Bench(int max_batch = 8, int n_pages = 200, TransitionCounts* transitions = nullptr,
+                 const std::vector<int>& windows = {})
+      : backend(kPageTokens, 3, windows) {
     DecodeOptions options;
     options.transitions = transitions;
     options.vocab = HashBackend::kVocab;
@@ -93,7 +95,7 @@ struct Bench {
   // Everything but the first token, which the prefill brought.
   void CheckExact(RequestId id, int n_prompt, int max_tokens,
                   const std::vector<int32_t>& stops = {}) {
-    HashBackend reference(kPageTokens);
+    HashBackend reference(kPageTokens, 3, backend.model().windows);
     SequentialTokens expected =
         SequentialRun(&reference, Prompt(id, n_prompt), max_tokens, {.temperature = 0}, stops);
     expected.tokens.erase(expected.tokens.begin());
@@ -102,7 +104,7 @@ struct Bench {
     REQUIRE(digests[id] == expected.digests);
   }
 
-  HashBackend backend{kPageTokens};
+  HashBackend backend;
   std::unique_ptr<KvPool> pool;
   std::unique_ptr<DecodeBatch> batch;
   StepBuilder builder;
@@ -453,6 +455,32 @@ TEST_CASE("purse: not eager, it lends what waiting guests need and no more") {
   REQUIRE(out.size() == 1);
   purse.Returned({.pages = std::get<LendPages>(out[0]).pages});
   REQUIRE(pool->held() == 0);
+}
+
+TEST_CASE("rows give back what fell out of the window, and go on in what others gave back") {
+  constexpr int kPrompt = 30, kTokens = 60, kWindow = 10;
+  const bool all_layers = GENERATE(true, false);
+  // Of each row: a page the window begins in, and those of its tokens, the row's own among them;
+  // with a window in two of three layers a third of all pages besides.
+  const int in_window = kWindow / kPageTokens + 2, whole = (kPrompt + kTokens) / kPageTokens + 1;
+  const int n_pages = all_layers ? 8 + in_window : 2 * ((whole + 2 * in_window) / 3 + 1);
+  Bench b(8, n_pages, nullptr, {all_layers ? 3 : 0, kWindow, kWindow});
+  REQUIRE(n_pages < whole);
+  for (const RequestId id : {1, 2}) {
+    b.batch->Expect(Bench::Request(id, kPrompt, kTokens), b.now);
+    b.batch->Arrived(b.Kv(id, kPrompt, 8), b.now);
+    if (all_layers) REQUIRE(b.pool->held() <= in_window * static_cast<int>(id));
+  }
+  while (b.Step() > 0) {
+    REQUIRE(b.batch->n_rows() != 1);  // neither was preempted
+    if (all_layers) REQUIRE(b.pool->held() <= 2 * in_window);
+  }
+  for (const RequestId id : {1, 2}) {
+    REQUIRE(b.ends[id].reason == EndReason::kLength);
+    b.CheckExact(id, kPrompt, kTokens);
+  }
+  REQUIRE(b.pool->held() == 0);
+  REQUIRE(b.pool->free() == n_pages);
 }
 
 }  // namespace

@@ -136,9 +136,9 @@ void SimTransfer::CopyCells(Flow& flow) {
   for (size_t i = 0; i < cells.pages.size(); ++i)
     for (int plane = cells.plane; plane < cells.plane + cells.n_planes; ++plane) {
       CHECK(cells.first_page + static_cast<int>(i) < flow.ticket.kv_pages);
-      const KvPlane& at = from.layout().planes[plane];
-      std::memcpy(to.page(flow.pages[cells.first_page + i]) + at.offset,
-                  from.page(cells.pages[i]) + at.offset, static_cast<size_t>(at.bytes));
+      std::memcpy(to.plane(flow.pages[cells.first_page + i], plane),
+                  from.plane(cells.pages[i], plane),
+                  static_cast<size_t>(from.layout().planes[plane].bytes));
       ++flow.cells_in;
     }
 }

@@ -104,9 +104,9 @@ TEST_CASE("a page is zeros for every new owner") {
     std::vector<int32_t> pages;
     REQUIRE(pool->Take(2, &pages));
     for (const int32_t id : pages) {
-      CHECK(std::all_of(pool->page(id), pool->page(id) + bytes,
+      CHECK(std::all_of(pool->plane(id, 0), pool->plane(id, 0) + bytes,
                         [](std::byte b) { return b == std::byte{0}; }));
-      std::memset(pool->page(id), 0xff, bytes);  // NaN as bf16 and as fp32
+      std::memset(pool->plane(id, 0), 0xff, bytes);  // NaN as bf16 and as fp32
     }
     pool->Give(pages);
   }
@@ -173,7 +173,7 @@ TEST_CASE(
   REQUIRE(pool->Take(2, &first));
   REQUIRE(pool->Take(1, &second));
   for (const int32_t page : {first[0], first[1], second[0]}) {
-    std::memset(pool->page(page), page + 1, 1);
+    std::memset(pool->plane(page, 0), page + 1, 1);
     pool->Cache(page);
   }
   pool->Give(first);
@@ -184,11 +184,11 @@ TEST_CASE(
   REQUIRE(pool->Take(2, &other));  // the plain one, then the one given back first
   CHECK(evicted == std::vector<int32_t>{first[1]});
   pool->Hold(std::span(first).first(1));  // again in use
-  CHECK(*pool->page(first[0]) == static_cast<std::byte>(first[0] + 1));
+  CHECK(*pool->plane(first[0], 0) == static_cast<std::byte>(first[0] + 1));
   CHECK(pool->cached() == 1);
   REQUIRE(pool->Take(1, &other));
   CHECK(evicted == std::vector<int32_t>{first[1], second[0]});
-  CHECK(*pool->page(second[0]) == std::byte{0});
+  CHECK(*pool->plane(second[0], 0) == std::byte{0});
   CHECK_FALSE(pool->Take(1, &other));
   pool->Give(other);
   pool->Give(std::span(first).first(1));

@@ -1,13 +1,15 @@
 // A tiny deterministic engine for scheduler tests: "attention" hashes every KV slot of the sequence
 // that it actually reads through the page table, so a token comes out right only if every earlier
 // position's KV, of every layer, is in the right page, and was written in the right order. A slot
-// that was never written (zero) ends the test.
+// that was never written (zero) ends the test, and so does a page table without a page it reads.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/check.h"
@@ -20,16 +22,20 @@ class HashBackend : public Backend {
  public:
   static constexpr int kVocab = 61;
 
-  explicit HashBackend(int page_tokens = 4, int n_layers = 3) {
+  // windows: of each layer, tokens; 0 or none given: none.
+  explicit HashBackend(int page_tokens = 4, int n_layers = 3, std::vector<int> windows = {}) {
     model_.name = "hash";
     model_.n_layers = n_layers;
     model_.vocab = kVocab;
     model_.max_positions = 4096;
     layout_.page_tokens = page_tokens;
     const int64_t plane = int64_t{page_tokens} * 8;
+    windows.resize(static_cast<size_t>(n_layers));
     for (int layer = 0; layer < n_layers; ++layer)
       layout_.planes.push_back({.offset = layer * plane, .bytes = plane});
     layout_.page_bytes = n_layers * plane;
+    layout_.SetWindows(windows);
+    model_.windows = std::move(windows);
   }
 
   const ModelDesc& model() const override { return model_; }
@@ -66,7 +72,9 @@ class HashBackend : public Backend {
       }
       for (Row& row : rows_) {
         uint64_t hidden = row.hidden;
-        for (int position = 0; position <= row.position; ++position) {
+        const int window = model_.windows[static_cast<size_t>(layer)];
+        const int first = window == 0 ? 0 : std::max(0, row.position + 1 - window);
+        for (int position = first; position <= row.position; ++position) {
           uint64_t value = 0;
           std::memcpy(&value, Slot(row, layer, position), 8);
           CHECK(value != 0);
@@ -97,8 +105,9 @@ class HashBackend : public Backend {
     return x ^ (x >> 32);
   }
   std::byte* Slot(const Row& row, int layer, int position) const {
-    const int32_t page = pages_[row.first_page + position / layout_.page_tokens];
-    return pool_->plane(page, layer) + (position % layout_.page_tokens) * 8;
+    const int32_t entry = pages_[row.first_page + position / layout_.page_tokens];
+    CHECK(IsWhole(entry) || (PageOf(entry) >= 0 && !layout_.planes[layer].has_window));
+    return pool_->plane(PageOf(entry), layer) + (position % layout_.page_tokens) * 8;
   }
 
   ModelDesc model_;

@@ -69,9 +69,9 @@ struct Relay {
           if (plane < arrived || plane >= planes) continue;
           const auto page = static_cast<size_t>(sent.first_page) + i;
           REQUIRE(cells.emplace(plane, page).second);
-          const KvPlane& at = tail.pool->layout().planes[static_cast<size_t>(plane)];
-          std::memcpy(tail.pool->page(tail.awaits[0].pages.at(page)) + at.offset,
-                      head.pool->page(sent.pages[i]) + at.offset, static_cast<size_t>(at.bytes));
+          const int64_t bytes = tail.pool->layout().planes[static_cast<size_t>(plane)].bytes;
+          std::memcpy(tail.pool->plane(tail.awaits[0].pages.at(page), plane),
+                      head.pool->plane(sent.pages[i], plane), static_cast<size_t>(bytes));
         }
     REQUIRE(static_cast<int>(cells.size()) == (planes - arrived) * (c / kPageTokens));
     arrived = planes;

@@ -81,10 +81,10 @@ struct Rig {
     other.Begin(builder.batch());
     other.RunLayers(0, kLayers);
     for (int plane = from; plane < to; ++plane) {
-      const KvPlane& at = pool->layout().planes[static_cast<size_t>(plane)];
+      const int64_t bytes = pool->layout().planes[static_cast<size_t>(plane)].bytes;
       for (size_t i = 0; i < pages.size(); ++i)
-        std::memcpy(pool->page(pages[i]) + at.offset, other_pool->page(there[i]) + at.offset,
-                    static_cast<size_t>(at.bytes));
+        std::memcpy(pool->plane(pages[i], plane), other_pool->plane(there[i], plane),
+                    static_cast<size_t>(bytes));
     }
     other_pool->Give(there);
   }

@@ -11,6 +11,7 @@
 #include "prefill_worker/hash_backend.h"
 #include "prefill_worker/sequential_run.h"
 #include "server/worker/engine_thread.h"
+#include "server/worker/pool_view.h"
 
 // After our headers: both have a CHECK.
 #include <catch2/catch.hpp>
@@ -39,19 +40,13 @@ class Node {
         options, &backend_, pool_.get(),
         [this](TransferCommand command) { transfer_->Post(std::move(command)); },
         std::move(on_report));
-    PoolView view;
-    view.base = pool_->base();
-    view.page_stride = pool_->layout().page_bytes;
-    view.n_pages = pool_->total();
-    for (const KvPlane& plane : pool_->layout().planes)
-      view.planes.push_back({.offset = plane.offset, .bytes = plane.bytes});
     TransferOptions transfer;
     transfer.incarnation = self;
     transfer.model_fingerprint = 1;
     transfer.numerics_id = transfer.layout_id = "hash";
     auto started = Transfer::StartOver(
         [network] { return absl::StatusOr<std::unique_ptr<Link>>(network->MakeLink()); }, transfer,
-        view, [this](TransferEvent event) { engine_->Post(std::move(event)); });
+        ViewOf(*pool_), [this](TransferEvent event) { engine_->Post(std::move(event)); });
     REQUIRE(started.ok());
     transfer_ = std::move(*started);
     engine_->Start();

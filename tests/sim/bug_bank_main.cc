@@ -42,6 +42,8 @@ constexpr BugRow kBugs[] = {
     {PlantedBug::kOrphansKept, "no deadline for KV whose request never comes"},
     {PlantedBug::kCancelsEveryone, "cancelling one request cancels all on the worker"},
     {PlantedBug::kRowKeepsPages, "a row that ends by a stop token keeps its pages"},
+    {PlantedBug::kTrimsTooMuch, "a page is given back that the window still reaches"},
+    {PlantedBug::kTrimsShared, "planes are given back that another holder of the page reads"},
     {PlantedBug::kCachedBeforeComputed, "pages are found in the cache before they are computed"},
     {PlantedBug::kAnnouncesBeforeCompute, "layers are announced before they are computed"},
     {PlantedBug::kLastPageNotSent, "the last, partial page is not sent"},

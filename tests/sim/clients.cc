@@ -23,7 +23,7 @@ Clients::Clients(const Swarm& swarm, Agenda* agenda, SimRandom* random)
     : swarm_(swarm),
       agenda_(agenda),
       random_(random),
-      reference_(swarm.page_tokens, swarm.n_layers) {
+      reference_(swarm.page_tokens, swarm.n_layers, swarm.windows) {
   auto pool = KvPool::Create(reference_.kv_layout(), swarm.largest_request_pages() + 1);
   CHECK(pool.ok());
   reference_pool_ = *std::move(pool);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "server/worker/pool_view.h"
 #include "sim/narration.h"
 #include "sim/violation.h"
 
@@ -21,16 +22,6 @@ ClusterKey Key() { return {1, 2, 3}; }
 Incarnation IncarnationOf(Role role, uint64_t random_id) {
   const uint64_t order = role == Role::kDecode ? 0 : role == Role::kBoth ? 1 : 2;
   return order << 62 | random_id >> 2 | 1;
-}
-
-PoolView ViewOf(const KvPool& pool) {
-  PoolView view{.base = pool.base(),
-                .page_stride = pool.layout().page_bytes,
-                .n_pages = pool.total(),
-                .planes = {}};
-  for (const KvPlane& plane : pool.layout().planes)
-    view.planes.push_back({.offset = plane.offset, .bytes = plane.bytes});
-  return view;
 }
 
 }  // namespace
@@ -56,7 +47,8 @@ void Node::Start(uint64_t random_id) {
   incarnation_ = IncarnationOf(plan_.role, random_id);
   stage_ = Stage::kServing;
   engine_ = std::make_unique<SimEngine>(
-      swarm_.page_tokens, swarm_.n_layers, [this](const StepBatch& batch) { CheckStep(batch); },
+      swarm_.page_tokens, swarm_.n_layers, swarm_.windows,
+      [this](const StepBatch& batch) { CheckStep(batch); },
       [this](int n_tokens, int n_layers) {
         const int64_t step_us = plan_.step_us + plan_.token_us * n_tokens;
         clock_us_ += std::max<int64_t>(1, step_us * n_layers / swarm_.n_layers);
@@ -65,7 +57,7 @@ void Node::Start(uint64_t random_id) {
   CHECK(pool.ok());
   pool_ = *std::move(pool);
   engine_->SetPool(pool_.get());
-  const auto n_pages = static_cast<size_t>(plan_.pages);
+  const auto n_pages = static_cast<size_t>(pool_->n_ids());
   engine_side_.assign(n_pages, Holder::kEngine);
   link_side_.assign(n_pages, Holder::kEngine);
   turns_.assign(n_pages, 0);
@@ -147,8 +139,11 @@ void Node::Kill() {
   link_inbox_.clear();
   engine_at_us_ = link_at_us_ = INT64_MAX;
   engine_stamp_ = link_stamp_ = ++stamp_;
-  for (int32_t page = 0; page < plan_.pages; ++page)
-    while (pool_->is_held(page)) pool_->Give(std::span(&page, 1));
+  for (int32_t page = 0; page < pool_->n_ids(); ++page)
+    while (pool_->is_held(page)) {
+      const int32_t entry = pool_->NeedsAll(page) ? page : TrimmedEntry(page);
+      pool_->Give(std::span(&entry, 1));
+    }
   pool_.reset();
   engine_.reset();
 }
@@ -239,14 +234,28 @@ void Node::NoteInflow(const TransferEvent& event, PagesOfTicket* inflows,
   inflows->erase(it);
 }
 
+// What the queries from first_position on see of the index-th page of their sequence is there.
+void Node::CheckEntry(int32_t entry, int index, int first_position) const {
+  const int64_t end = (int64_t{index} + 1) * swarm_.page_tokens;
+  Require(IsWhole(entry) || (!swarm_.windows.empty() &&
+                             end <= int64_t{first_position} + 1 - swarm_.largest_window()),
+          "worker %d: page %d of a sequence at %d is trimmed, window %d", index_, index,
+          first_position, swarm_.largest_window());
+  Require(!IsWhole(entry) || pool_->is_whole(entry), "worker %d: page %d lacks planes", index_,
+          entry);
+}
+
 // Every page a piece names is held and not lent; one that it writes is in no other piece.
 void Node::CheckStep(const StepBatch& batch) {
   const int page_tokens = pool_->layout().page_tokens;
   for (int piece = 0; piece < batch.n_pieces(); ++piece) {
-    const int first_written = batch.positions[batch.piece_begin[piece]] / page_tokens;
+    const int first_position = batch.positions[batch.piece_begin[piece]];
+    const int first_written = first_position / page_tokens;
     for (int i = batch.page_begin[piece]; i < batch.page_begin[piece + 1]; ++i) {
-      const int32_t page = batch.pages[i];
-      Require(page >= 0 && page < plan_.pages, "worker %d: a step names page %d", index_, page);
+      CheckEntry(batch.pages[i], i - batch.page_begin[piece], first_position);
+      const int32_t page = PageOf(batch.pages[i]);
+      if (page == kNoPage) continue;
+      Require(page >= 0 && page < pool_->n_ids(), "worker %d: a step names page %d", index_, page);
       Require(pool_->is_held(page), "worker %d: a step uses free page %d", index_, page);
       Require(engine_side_[page] != Holder::kLink, "worker %d: a step uses lent page %d", index_,
               page);
@@ -260,7 +269,8 @@ void Node::CheckStep(const StepBatch& batch) {
       in_step_[page] = use;
     }
   }
-  for (const int32_t page : batch.pages) in_step_[page] = InStep::kNot;
+  for (const int32_t entry : batch.pages)
+    if (entry != kNoPage) in_step_[PageOf(entry)] = InStep::kNot;
 }
 
 void Node::CheckEngine() const {
@@ -270,7 +280,7 @@ void Node::CheckEngine() const {
           index_, pool_->held(), pool_->shared(), m.pages_prefill, m.pages_decode, m.pages_lent);
   for (const auto& [ticket, pages] : sending_)
     for (const int32_t page : pages)
-      Require(pool_->is_held(page) && engine_side_[page] != Holder::kLink,
+      Require(pool_->is_held(page) && pool_->is_whole(page) && engine_side_[page] != Holder::kLink,
               "worker %d: page %d was given away while handoff %x may read it", index_, page,
               ticket.first);
   for (const auto& [ticket, pages] : engine_inflows_)
@@ -403,18 +413,33 @@ void Node::CheckLink() const {
           "worker %d: stock oversold", index_);
 }
 
-void Node::PostedWrite(OperationId operation, const std::byte* at, uint64_t n_bytes) {
+// Those whose bytes these are; none: of a bounce slot.
+std::vector<int32_t> Node::PagesAt(const std::byte* at, uint64_t n_bytes) const {
+  const KvLayout& layout = pool_->layout();
   const std::byte* const base = pool_->base();
-  const int64_t page_bytes = pool_->layout().page_bytes;
-  if (at < base || at >= base + page_bytes * plan_.pages) return;  // a bounce slot
-  const auto first = static_cast<int32_t>((at - base) / page_bytes);
-  const auto last =
-      static_cast<int32_t>((at - base + static_cast<int64_t>(n_bytes) - 1) / page_bytes);
-  auto& pages = posted_[operation];
-  for (int32_t page = first; page <= last; ++page) {
-    Require(page < plan_.pages && link_side_[page] != Holder::kEngine,
+  if (at < base || at >= base + layout.page_bytes * plan_.pages) return {};
+  const int32_t* const frames = pool_->frames();
+  const int64_t stride = frames == nullptr ? layout.page_bytes : layout.frame_bytes();
+  const auto last = static_cast<int32_t>((at - base + static_cast<int64_t>(n_bytes) - 1) / stride);
+  std::vector<int32_t> pages;
+  for (auto i = static_cast<int32_t>((at - base) / stride); i <= last; ++i) {
+    if (frames == nullptr) {
+      pages.push_back(i);
+      continue;
+    }
+    const int32_t* const end = frames + int64_t{pool_->n_ids()} * layout.n_layers();
+    const int32_t* const found = std::find(frames, end, i);
+    Require(found != end, "worker %d: a receive is posted into a free frame", index_);
+    pages.push_back(static_cast<int32_t>((found - frames) / layout.n_layers()));
+  }
+  return pages;
+}
+
+void Node::PostedWrite(OperationId operation, const std::byte* at, uint64_t n_bytes) {
+  for (const int32_t page : PagesAt(at, n_bytes)) {
+    Require(page < pool_->n_ids() && link_side_[page] != Holder::kEngine,
             "worker %d: a receive is posted into page %d, which is not lent", index_, page);
-    pages.emplace_back(page, turns_[page]);
+    posted_[operation].emplace_back(page, turns_[page]);
   }
 }
 
@@ -516,6 +541,8 @@ void Node::CollectPages() {
   }
   core_->Abandon();
   Require(pool_->held() == 0, "worker %d: %d pages held after the end", index_, pool_->held());
+  Require(pool_->free() == plan_.pages, "worker %d: %d of %d pages free after the end", index_,
+          pool_->free(), plan_.pages);
 }
 
 }  // namespace baton::sim

@@ -93,6 +93,8 @@ class Node {
   void HandleAtEngine(EngineEvent event);
   void Enter(Stage stage);
   void CheckStep(const StepBatch& batch);
+  void CheckEntry(int32_t entry, int index, int first_position) const;
+  std::vector<int32_t> PagesAt(const std::byte* at, uint64_t n_bytes) const;
   void CheckEngine() const;
   void CheckLink() const;
 

@@ -12,9 +12,12 @@ class SimEngine : public HashBackend {
  public:
   // begin sees every batch before it runs; ran is called when layers are done, with the tokens of
   // the step and the share of it that they are.
-  SimEngine(int page_tokens, int n_layers, std::function<void(const StepBatch&)> begin,
+  SimEngine(int page_tokens, int n_layers, const std::vector<int>& windows,
+            std::function<void(const StepBatch&)> begin,
             std::function<void(int n_tokens, int n_layers)> ran)
-      : HashBackend(page_tokens, n_layers), begin_(std::move(begin)), ran_(std::move(ran)) {}
+      : HashBackend(page_tokens, n_layers, windows),
+        begin_(std::move(begin)),
+        ran_(std::move(ran)) {}
 
   void Begin(const StepBatch& batch) override {
     begin_(batch);

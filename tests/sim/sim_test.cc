@@ -36,6 +36,7 @@ TEST_CASE("seeds of the whole cluster keep every promise") {
     CHECK(count > 1000);
   for (const uint64_t count : {sum.faults.relays, sum.faults.suspended_steps}) CHECK(count > 1000);
   CHECK(sum.faults.steps_given_way > 10);
+  CHECK(sum.faults.trimmed_pages > 10'000);
   CHECK(TakenLessThan(100, sum.transitions) == "");
   CHECK(sum.clients.complete > 30'000);
   CHECK(sum.clients.attempts > sum.clients.submitted + 5'000);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 
 namespace baton::sim {
 namespace {
@@ -37,6 +38,18 @@ void DrawCluster(Swarm* swarm, SimRandom& random) {
   }
   if (colocated || random.Percent(20)) roles.insert(roles.end(), random.Between(1, 3), Role::kBoth);
   for (const Role role : roles) swarm->workers.push_back(DrawWorker(*swarm, role, random));
+}
+
+// From a random source of its own: the rest of a run is as without windows.
+void DrawWindows(Swarm* swarm) {
+  constexpr uint64_t kEvery = 4;
+  if (swarm->seed % kEvery != 1) return;
+  SimRandom random(swarm->seed ^ 0x77696e646f7773);
+  const bool in_all = random.Percent(50);
+  const int64_t largest = random.Magnitude(1, 24);
+  for (int layer = 0; layer < swarm->n_layers; ++layer)
+    swarm->windows.push_back(
+        in_all || random.Percent(50) ? static_cast<int>(random.Between(1, largest)) : 0);
 }
 
 void DrawTransfer(Swarm* swarm, SimRandom& random) {
@@ -113,6 +126,7 @@ Swarm Swarm::Draw(uint64_t seed) {
   Swarm swarm;
   swarm.seed = seed;
   DrawCluster(&swarm, random);
+  DrawWindows(&swarm);
   DrawTransfer(&swarm, random);
   DrawWires(&swarm, random);
   DrawWork(&swarm, random);
@@ -154,18 +168,23 @@ Swarm Swarm::Flood(uint64_t seed) {
   return swarm;
 }
 
+int Swarm::largest_window() const {
+  return windows.empty() ? 0 : *std::max_element(windows.begin(), windows.end());
+}
+
 std::string Swarm::ToString() const {
   std::string out = absl::StrFormat(
-      "seed %d: page_tokens %d, layers %d, chunk %d, window %d, slots %d, peer timeout %d ms, "
+      "seed %d: page_tokens %d, layers %d, attention windows (%s), chunk %d, window %d, slots %d, "
+      "peer timeout %d ms, "
       "tick %d us%s\n  wires %d..%d us, slow %d%%, wake %d us, front %d us, "
       "keepalive %d us\n  %d requests "
       "every %d us, prompt <= %d, tokens <= %d, cancel %d%%, deadline %d%%, relay from %d, %s\n  "
       "faults every %d "
       "us:%s%s%s%s%s%s%s%s, corrupt %.3f, duplicate %.3f, cut %.3f, late %.3f\n",
-      seed, page_tokens, n_layers, chunk_bytes, window_bytes, slab_slots, peer_timeout_ms, tick_us,
-      link_at_once ? ", link at once" : "", least_delay_us, mean_delay_us, slow_percent, wake_us,
-      front_us, keepalive_us, n_requests, arrival_gap_us, max_prompt, max_tokens, cancel_percent,
-      deadline_percent, router.relay_min_tokens,
+      seed, page_tokens, n_layers, absl::StrJoin(windows, " "), chunk_bytes, window_bytes,
+      slab_slots, peer_timeout_ms, tick_us, link_at_once ? ", link at once" : "", least_delay_us,
+      mean_delay_us, slow_percent, wake_us, front_us, keepalive_us, n_requests, arrival_gap_us,
+      max_prompt, max_tokens, cancel_percent, deadline_percent, router.relay_min_tokens,
       must_complete ? "all must complete" : "four attempts", fault_gap_us, kills ? " kill" : "",
       pauses ? " pause" : "", control_breaks ? " break" : "", cuts ? " cut" : "",
       partitions ? " partition" : "", clogs ? " clog" : "", stops ? " stop" : "",

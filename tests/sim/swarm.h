@@ -1,6 +1,7 @@
 // What one seed decides before its run begins: the cluster, its sizes, the work, and which faults
 // there are. Each class of faults is on in half of the runs ("swarm testing": leaving classes out
 // finds more than having all of them always).
+// The models of a quarter of the seeds have windows, in all layers or in some.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +25,8 @@ struct Swarm {
   uint64_t seed = 0;
   std::vector<WorkerPlan> workers;
   int page_tokens = 4, n_layers = 2;
+  std::vector<int> windows;  // of each layer, tokens, 0: none; empty: no layer has one
+  int largest_window() const;
   // Transfer.
   int64_t chunk_bytes = 0, window_bytes = 0;
   int slab_slots = 0;

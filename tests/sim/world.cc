@@ -371,6 +371,7 @@ void World::StopWorkers() {
     const WorkerMetrics worker = node->worker_metrics();
     fault_counts_.suspended_steps += worker.steps_suspended;
     fault_counts_.steps_given_way += worker.steps_given_way;
+    fault_counts_.trimmed_pages += worker.pages_trimmed;
   });
   fault_counts_.relays += router_->View().relays;
 }
@@ -431,6 +432,7 @@ void FaultCounts::Add(const FaultCounts& other) {
   relays += other.relays;
   suspended_steps += other.suspended_steps;
   steps_given_way += other.steps_given_way;
+  trimmed_pages += other.trimmed_pages;
 }
 
 void Outcome::Add(const Outcome& other) {
@@ -449,15 +451,16 @@ std::string Outcome::ToString() const {
       "clogs, "
       "%d damaged chunks, %d resent, %d refused\nhandoffs: %d committed, %d failed\nrelays: %d; "
       "steps of tails suspended "
-      "%d, given way %d\nrequests: %d, "
+      "%d, given way %d\npages trimmed: %d\nrequests: %d, "
       "of them %d complete, %d cancelled, %d late, %d failed, %d lost with their router; %d "
       "attempts, "
       "%d tokens\nworkers told to stop: %d; routers killed: %d; ends of parts timed: %d; the last "
       "request ended at most %.1f s after all was healed\n",
       f.kills, f.pauses, f.breaks, f.cuts, f.partitions, f.clogs, f.crc_errors, f.resent_chunks,
       f.refused_chunks, f.handoffs, f.failed_handoffs, f.relays, f.suspended_steps,
-      f.steps_given_way, c.submitted, c.complete, c.cancelled, c.late, c.failed, c.lost, c.attempts,
-      c.tokens, f.stops, f.router_kills, f.releases, static_cast<double>(healing_us) * 1e-6);
+      f.steps_given_way, f.trimmed_pages, c.submitted, c.complete, c.cancelled, c.late, c.failed,
+      c.lost, c.attempts, c.tokens, f.stops, f.router_kills, f.releases,
+      static_cast<double>(healing_us) * 1e-6);
 }
 
 Outcome RunSeed(uint64_t seed, bool tracing) {

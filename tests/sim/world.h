@@ -33,6 +33,8 @@ struct FaultCounts {
   uint64_t crc_errors = 0, resent_chunks = 0, refused_chunks = 0, handoffs = 0, failed_handoffs = 0;
   // Relays aimed; steps of tails that were suspended once at least, and that gave way to rows.
   uint64_t relays = 0, suspended_steps = 0, steps_given_way = 0;
+  uint64_t trimmed_pages =
+      0;  // pages given back, whole or in part, since they fell out of a window
 
   void Add(const FaultCounts& other);
 };

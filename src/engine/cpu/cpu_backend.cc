@@ -310,7 +310,7 @@ class CpuBackend : public Backend {
 
   void Attend(int layer, const Activations& q) {
     AttentionArgs args;
-    args.batch = &step_.batch();
+    args.batch = layout_.planes[layer].has_window ? &step_.windowed_batch() : &step_.batch();
     args.layout = &layout_;
     args.planes = kv_->planes(layer);
     args.layer = layer;

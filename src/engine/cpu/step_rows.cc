@@ -1,5 +1,7 @@
 #include "engine/cpu/step_rows.h"
 
+#include <algorithm>
+
 #include "common/check.h"
 
 namespace baton {
@@ -9,16 +11,16 @@ void StepRows::Assign(const StepBatch& batch, const KvPool& pool, int vocab, int
   positions_.assign(batch.positions.begin(), batch.positions.end());
   piece_begin_.assign(batch.piece_begin.begin(), batch.piece_begin.end());
   page_begin_.assign(batch.page_begin.begin(), batch.page_begin.end());
-  pages_.assign(batch.pages.begin(), batch.pages.end());
   logit_rows_.assign(batch.logit_rows.begin(), batch.logit_rows.end());
-  batch_ = {tokens_, positions_, piece_begin_, page_begin_, pages_, logit_rows_};
   page_tokens_ = pool.layout().page_tokens;
   pages_of_rows_.clear();
   pieces_of_rows_.clear();
 
   CHECK(positions_.size() == tokens_.size());
   CHECK(piece_begin_.size() == page_begin_.size() && piece_begin_.front() == 0);
-  CHECK(piece_begin_.back() == n() && page_begin_.back() == static_cast<int>(pages_.size()));
+  CHECK(piece_begin_.back() == static_cast<int>(tokens_.size()));
+  CHECK(page_begin_.back() == static_cast<int>(batch.pages.size()));
+  ResolveTables(batch, pool);
   for (int piece = 0; piece < batch_.n_pieces(); ++piece) {
     const int first_row = piece_begin_[piece];
     const int n_pages = page_begin_[piece + 1] - page_begin_[piece];
@@ -29,12 +31,37 @@ void StepRows::Assign(const StepBatch& batch, const KvPool& pool, int vocab, int
       CHECK(position == positions_[first_row] + row - first_row);
       CHECK(position / page_tokens_ < n_pages);
       const int32_t page = pages_of_piece(piece)[position / page_tokens_];
-      CHECK(page >= 0 && page < pool.total());
       pages_of_rows_.push_back(page);
       pieces_of_rows_.push_back(piece);
     }
   }
   for (const int32_t row : logit_rows_) CHECK(row >= 0 && row < n());
+}
+
+void StepRows::ResolveTables(const StepBatch& batch, const KvPool& pool) {
+  const KvLayout& layout = pool.layout();
+  const bool all_windows = layout.n_windows() == layout.n_layers();
+  pages_.clear();
+  windowed_pages_.clear();
+  for (int piece = 0; piece < batch.n_pieces(); ++piece) {
+    const auto entries =
+        batch.pages.subspan(static_cast<size_t>(page_begin_[piece]),
+                            static_cast<size_t>(page_begin_[piece + 1] - page_begin_[piece]));
+    CHECK(piece_begin_[piece] < piece_begin_[piece + 1]);
+    const int passed = layout.PagesPassed(positions_[piece_begin_[piece]]);
+    const auto stand_in = std::find_if(entries.begin(), entries.end(), IsWhole);
+    CHECK(stand_in != entries.end() && stand_in - entries.begin() <= passed);
+    for (size_t i = 0; i < entries.size(); ++i) {
+      const int32_t entry = entries[i];
+      CHECK(PageOf(entry) < pool.n_ids() && (entry != kNoPage || all_windows));
+      CHECK(IsWhole(entry) || static_cast<int>(i) < passed);
+      pages_.push_back(PageOf(entry));
+      windowed_pages_.push_back(IsWhole(entry) ? entry : *stand_in);
+    }
+  }
+  batch_ = {tokens_, positions_, piece_begin_, page_begin_, pages_, logit_rows_};
+  windowed_batch_ = batch_;
+  windowed_batch_.pages = windowed_pages_;
 }
 
 }  // namespace baton

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "common/check.h"
 #include "common/log.h"
+#include "server/worker/pool_view.h"
 
 namespace baton {
 namespace {
@@ -24,16 +25,6 @@ int ContextOf(const WorkerOptions& options, const Backend& backend, const KvPool
     context = std::min<int64_t>(context, options.engine.max_context);
   context = std::min<int64_t>(context, int64_t{pool.total()} * pool.layout().page_tokens);
   return static_cast<int>(context);
-}
-
-PoolView ViewOf(const KvPool& pool) {
-  PoolView view;
-  view.base = pool.base();
-  view.page_stride = pool.layout().page_bytes;
-  view.n_pages = pool.total();
-  for (const KvPlane& plane : pool.layout().planes)
-    view.planes.push_back(PoolPlane{.offset = plane.offset, .bytes = plane.bytes});
-  return view;
 }
 
 }  // namespace

@@ -363,6 +363,7 @@ WorkerMetrics WorkerCore::metrics() const {
   metrics.pages_decode = decode_.pages_held();
   metrics.pages_cached = pool_->cached();
   metrics.pages_shared = pool_->shared();
+  metrics.pages_trimmed = pool_->trimmed();
   metrics.pages_lent = purse_.lent();
   metrics.pages_promised = purse_.lent() - purse_.stock();
   metrics.handoffs_waiting = purse_.waiting();

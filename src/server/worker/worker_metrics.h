@@ -26,6 +26,7 @@ struct WorkerMetrics {
   uint64_t steps = 0, mixed_steps = 0;
   uint64_t prefill_tokens = 0, decode_tokens = 0;
   uint64_t reused_tokens = 0;  // of prompts, whose KV was there
+  uint64_t pages_trimmed = 0;  // that fell out of a window and were given back, whole or in part
   uint64_t parts_ended = 0, parts_cancelled = 0, parts_failed = 0;
   uint64_t preemptions = 0;    // rows whose pages others needed more: their requests start anew
   double step_seconds = 0;     // inside steps
