@@ -205,6 +205,24 @@ void Measure(const Contenders& path, Workload& workload, int64_t rows, ComputePo
   results->push_back(cost);
 }
 
+// What a parallel region costs beside its work: the compute pool spinning, and asleep.
+void MeasureRegions(int threads, std::vector<KernelResult>* results) {
+  for (const int spin_us : {50, 0}) {
+    ComputePool pool(threads, spin_us);
+    constexpr int kRegions = 200;
+    const double seconds = Fastest(0.2, {[&] {
+                                     for (int i = 0; i < kRegions; ++i) {
+                                       pool.For(threads, [](int64_t, int) {});
+                                     }
+                                   }})[0];
+    KernelResult result;
+    result.name = absl::StrFormat("region_spin_%d", spin_us);
+    result.value = seconds / kRegions * 1e6;
+    result.unit = "us";
+    results->push_back(result);
+  }
+}
+
 // OK if results of the same rows have the same digest.
 absl::Status CheckDigests(const std::vector<KernelResult>& results) {
   std::map<std::string, const KernelResult*> first;  // by the name's part after the path
@@ -232,7 +250,8 @@ absl::Status CheckProbe(const KernelsBenchOptions& options,
 }
 
 absl::Status Run(const KernelsBenchOptions& options) {
-  ASSIGN_OR_RETURN(const std::vector<KernelResult> results, MeasureKernels(options));
+  ASSIGN_OR_RETURN(std::vector<KernelResult> results, MeasureKernels(options));
+  MeasureRegions(options.threads, &results);
   PrintKernelTable(absl::StrFormat("linear layers, k %d, n %d, %d threads, %s", options.k,
                                    options.n, options.threads, CpuModelName()),
                    results);

@@ -20,6 +20,10 @@ void DeclareWorkers(const std::string& section, WorkerConfig* workers, Settings*
   settings->Int(key("threads"), &workers->threads, 0, 1024,
                 "compute threads of a worker; 0 = one per CPU");
   settings->Int(key("nice"), &workers->nice, -20, 19, "scheduling priority, higher yields more");
+  settings->Int(
+      key("spin_us"), &workers->spin_us, -1, 1000,
+      "how long a compute thread waits awake for work inside a step; -1 = 50 on CPUs that "
+      "no other worker uses, else 0");
   settings->Bytes(key("kv_memory"), &workers->kv_memory, 0, kTiB,
                   "KV cache of a worker; 0 = chosen from model and memory");
   settings->Int(key("max_batch"), &workers->max_batch, 1, 4096, "sequences decoded at once");

@@ -60,6 +60,7 @@ struct WorkerConfig {
   std::string cpus;  // "0-3,8"; empty = chosen
   int threads = 0;   // 0 = as many as its cpus
   int nice = 0;
+  int spin_us = -1;       // -1 = chosen
   int64_t kv_memory = 0;  // per worker; 0 = chosen
   int max_batch = 64;     // decode rows
   int step_tokens = 512;  // tokens of one step, prefill chunks and decode rows together

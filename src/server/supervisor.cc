@@ -24,6 +24,7 @@
 namespace baton {
 namespace {
 
+constexpr int kSpinUs = 50;                              // of compute threads on CPUs of their own
 constexpr absl::Duration kSettled = absl::Seconds(10);   // a life so long resets the pause
 constexpr absl::Duration kLastGrace = absl::Seconds(3);  // beyond shutdown_timeout, then SIGKILL
 
@@ -49,6 +50,7 @@ std::vector<int> OwnCpus() {
 
 struct RoleProcess {
   std::string name, subcommand, cpus;
+  bool shares_cpus = false;  // with another worker
   std::optional<ChildProcess> process;
   absl::Time started, start_at = absl::InfinitePast();
   absl::Duration pause;
@@ -100,6 +102,7 @@ void Supervisor::AddRoles() {
     role.name = std::move(name);
     role.subcommand = std::move(subcommand);
     role.cpus = std::move(cpus);
+    role.shares_cpus = SharesCpus(placement, role.cpus);
     role.pause = options_.least_pause;
     roles_.push_back(std::move(role));
   };
@@ -118,6 +121,9 @@ absl::Status Supervisor::Start(RoleProcess* role) {
   config.cluster.worker_name = role->name;
   config.cluster.metrics_port = 0;
   config.prefill.cpus = config.decode.cpus = role->cpus;
+  for (WorkerConfig* worker : {&config.prefill, &config.decode}) {
+    if (worker->spin_us < 0) worker->spin_us = role->shares_cpus ? 0 : kSpinUs;
+  }
   Settings settings;
   DeclareSettings(&config, &settings);
   StartOrder order;

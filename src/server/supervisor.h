@@ -30,5 +30,7 @@ struct Placement {
   std::vector<std::string> decode, prefill;
 };
 Placement PlaceWorkers(const Config& config, const std::vector<int>& cpus);
+// Whether more than one of the placed workers uses a CPU of this list.
+bool SharesCpus(const Placement& placement, const std::string& cpus);
 
 }  // namespace baton

@@ -24,7 +24,24 @@ std::vector<std::string> Share(const Cpus& cpus, int n_workers) {
   return shares;
 }
 
+bool Overlap(const Cpus& a, const Cpus& b) {
+  return std::any_of(a.begin(), a.end(),
+                     [&](int cpu) { return std::binary_search(b.begin(), b.end(), cpu); });
+}
+
 }  // namespace
+
+bool SharesCpus(const Placement& placement, const std::string& cpus) {
+  const absl::StatusOr<Cpus> own = ParseCpuList(cpus);
+  int users = 0;
+  for (const auto* role : {&placement.decode, &placement.prefill}) {
+    for (const std::string& list : *role) {
+      const absl::StatusOr<Cpus> other = ParseCpuList(list);
+      users += own.ok() && other.ok() && Overlap(*own, *other);
+    }
+  }
+  return users > 1;
+}
 
 Placement PlaceWorkers(const Config& config, const std::vector<int>& cpus) {
   const int n_decode = config.decode.workers;

@@ -89,6 +89,7 @@ WorkerOptions OptionsOf(const RoleStart& start, Role role, int n_cpus, int64_t k
   options.engine.int4_group = config.model.int4_group;
   options.engine.isa = config.model.isa;
   options.engine.threads = worker.threads > 0 ? worker.threads : n_cpus;
+  options.engine.spin_us = std::max(0, worker.spin_us);  // without a supervisor: who knows
   options.engine.page_tokens = config.model.page_tokens;
   options.engine.max_step_tokens = worker.step_tokens;
   options.engine.max_context = config.model.max_context;
