@@ -50,8 +50,11 @@ void ReadQwen(JsonFields& fields, bool has_shared, ExpertsDesc& experts) {
 void ReadDeepSeek(JsonFields& fields, ExpertsDesc& experts) {
   ReadCounts(fields, "n_routed_experts", experts);
   experts.intermediate = fields.Int("moe_intermediate_size", 1, kMostWidth);
-  experts.shared_intermediate =
-      experts.intermediate * fields.IntOr("n_shared_experts", 0, 0, kMostPerToken);
+  constexpr int kDefaultShared = 2;  // null: none
+  const int shared = fields.IsNull("n_shared_experts")
+                         ? 0
+                         : fields.IntOr("n_shared_experts", kDefaultShared, 0, kMostPerToken);
+  experts.shared_intermediate = experts.intermediate * shared;
   experts.scale = fields.NumberOr("routed_scaling_factor", 1, 1e-6, 1e6);
   const int dense = fields.IntOr("first_k_dense_replace", 0, 0, kMostLayers);
   std::fill_n(experts.sparse.begin(), std::min<size_t>(dense, experts.sparse.size()), false);

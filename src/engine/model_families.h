@@ -70,6 +70,7 @@ inline constexpr Family kFamilies[] = {
      .model_type = "mixtral",
      .names = &kMixtralNames,
      .windows = Family::Windows::kAllLayers,
+     .default_window = 0,
      .experts = ExpertFields::kMixtral},
     {.architecture = "Qwen2MoeForCausalLM",
      .model_type = "qwen2_moe",

@@ -210,11 +210,20 @@ TEST_CASE("which layers have a window") {
   CHECK(windows("MistralForCausalLM", window) == Windows{48, 48});
   CHECK(windows("MistralForCausalLM", "") == Windows{4096, 4096});
   CHECK(windows("MistralForCausalLM", "\"sliding_window\": null, ") == Windows{0, 0});
+  const std::string experts =
+      "\"num_local_experts\": 8, \"num_experts_per_tok\": 2, \"num_experts\": 8, "
+      "\"moe_intermediate_size\": 48, \"shared_expert_intermediate_size\": 96, ";
+  CHECK(windows("MixtralForCausalLM", experts) == Windows{0, 0});
+  CHECK(windows("MixtralForCausalLM", experts + window) == Windows{48, 48});
+  CHECK(windows("Qwen2MoeForCausalLM", experts + window) == Windows{0, 0});
+  CHECK(windows("Qwen3MoeForCausalLM", experts + window) == Windows{0, 0});
   const std::string use = "\"use_sliding_window\": true, ", first = "\"max_window_layers\": 1, ";
   CHECK(windows("Qwen2ForCausalLM", window) == Windows{0, 0});
   CHECK(windows("Qwen2ForCausalLM", window + use) == Windows{0, 0});  // layers 28 and up
   CHECK(windows("Qwen2ForCausalLM", window + use + first) == Windows{0, 48});
   CHECK(windows("Qwen3ForCausalLM", window + use + types) == Windows{48, 0});
+  CHECK(windows("Qwen2MoeForCausalLM", experts + window + use + types) == Windows{48, 0});
+  CHECK(windows("Qwen3MoeForCausalLM", experts + window + use) == Windows{48, 48});
 }
 
 TEST_CASE("what a config says about experts") {
@@ -265,6 +274,22 @@ TEST_CASE("what a config says about latent attention") {
   const KvLayout layout = KvLayout::For(*model, KvType::kBf16, 16);
   CHECK(layout.shape(0) == KvShape{1, 80, 64, true});
   CHECK(layout.planes[0].bytes == 16 * 96 * 2);  // keys padded to 96, no values
+}
+
+TEST_CASE("how many shared experts DeepSeek has") {
+  const std::string good = ReadAll(kModels + "deepseek_v2_lite/config.v4.json");
+  const auto width = [&](const std::string& field) {
+    std::string text = good;
+    const std::string from = "\"n_shared_experts\": 2,";
+    REQUIRE(text.find(from) != std::string::npos);
+    text.replace(text.find(from), from.size(), field);
+    const absl::StatusOr<ModelDesc> model = ModelDesc::FromJson(text, "config.json");
+    REQUIRE(model.ok());
+    return model->experts.shared_intermediate;
+  };
+  CHECK(width("\"n_shared_experts\": 3,") == 3 * 48);
+  CHECK(width("\"n_shared_experts\": null,") == 0);
+  CHECK(width("") == 2 * 48);
 }
 
 TEST_CASE("an unusable field of DeepSeek is an error that names it") {
