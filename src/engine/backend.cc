@@ -84,6 +84,7 @@ absl::StatusOr<std::unique_ptr<Backend>> LoadBackend(const EngineOptions& option
                                                      void (*progress)(void*, double),
                                                      void* progress_context) {
   RETURN_IF_ERROR(CheckOptions(options));
+  RETURN_IF_ERROR(CheckIsaSupported(Isa::kAvx2));  // any dtype: the sampler is compiled for it
   LoadedModel loaded;
   ASSIGN_OR_RETURN(loaded.desc, ReadModelDesc(options.model));
   ASSIGN_OR_RETURN(loaded.source,

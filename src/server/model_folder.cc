@@ -3,13 +3,18 @@
 #include <pwd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <optional>
+#include <string_view>
+#include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "absl/strings/strip.h"
+#include "absl/strings/str_split.h"
 
 namespace baton {
 namespace {
@@ -28,26 +33,78 @@ std::string Absolute(const fs::path& path) {
   return (error ? path : absolute).string();
 }
 
-// The snapshot folder of hub id `owner/name`: refs/main names it, else the only snapshot.
-absl::StatusOr<fs::path> HubSnapshot(const fs::path& cache, const std::string& id) {
-  const fs::path repo = cache / absl::StrCat("models--", absl::StrReplaceAll(id, {{"/", "--"}}));
+// "org/name", "name" or either with "@revision": a branch, a tag or a commit.
+struct HubId {
+  std::string id, revision = "main";
+};
+
+bool IsHubName(std::string_view name) {
+  const auto is_plain = [](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.';
+  };
+  return !name.empty() && name[0] != '.' && std::all_of(name.begin(), name.end(), is_plain);
+}
+
+// Null where `given` can only be a path. Nothing in it may lead out of the cache.
+std::optional<HubId> ParseHubId(const std::string& given) {
+  HubId hub;
+  const size_t at = given.find('@');
+  hub.id = given.substr(0, at);
+  if (at != std::string::npos) hub.revision = given.substr(at + 1);
+  const size_t slash = hub.id.find('/');
+  const std::string owner = slash == std::string::npos ? "" : hub.id.substr(0, slash);
+  const std::string name = hub.id.substr(slash == std::string::npos ? 0 : slash + 1);
+  if ((slash != std::string::npos && !IsHubName(owner)) || !IsHubName(name)) return std::nullopt;
+  const std::vector<std::string> parts = absl::StrSplit(hub.revision, '/');
+  if (!std::all_of(parts.begin(), parts.end(), IsHubName)) return std::nullopt;
+  return hub;
+}
+
+// What downloads it.
+std::string DownloadHint(const HubId& hub) {
+  return absl::StrCat("run: hf download ", hub.id,
+                      hub.revision == "main" ? "" : " --revision " + hub.revision);
+}
+
+// The only snapshot there is, or an empty path.
+fs::path OnlySnapshot(const fs::path& snapshots) {
+  std::vector<fs::path> found;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(snapshots, error)) found.push_back(entry.path());
+  return found.size() == 1 ? found[0] : fs::path();
+}
+
+// The cache has models--OWNER--NAME/refs/REVISION with the commit, and snapshots/COMMIT
+// (huggingface_hub, "Understand caching").
+absl::StatusOr<fs::path> HubSnapshot(const fs::path& cache, const HubId& hub) {
+  const fs::path repo =
+      cache / absl::StrCat("models--", absl::StrReplaceAll(hub.id, {{"/", "--"}}));
   std::error_code error;
   if (!fs::is_directory(repo, error)) {
     return absl::NotFoundError(absl::StrCat(
-        "model ", id, ": neither a folder nor in the Hugging Face cache ", cache.string(),
-        "; give a folder with config.json, download the model, or set --model.hf_cache"));
+        "model ", hub.id, ": neither a folder nor in the Hugging Face cache ", cache.string(), "; ",
+        DownloadHint(hub), ", give a folder with config.json, or set --model.hf_cache"));
   }
-  std::string revision;
-  std::ifstream(repo / "refs" / "main") >> revision;
-  if (!revision.empty() && revision.find('/') == std::string::npos &&
-      HasConfig(repo / "snapshots" / revision)) {
-    return repo / "snapshots" / revision;
+  const fs::path snapshots = repo / "snapshots";
+  std::string commit;
+  std::ifstream(repo / "refs" / hub.revision) >> commit;
+  fs::path snapshot;
+  if (IsHubName(commit)) {
+    snapshot = snapshots / commit;
+  } else if (IsHubName(hub.revision) && fs::is_directory(snapshots / hub.revision, error)) {
+    snapshot = snapshots / hub.revision;  // a commit by its own name
+  } else if (hub.revision == "main") {
+    snapshot = OnlySnapshot(snapshots);  // downloaded by commit: no name points to it
   }
-  for (const auto& entry : fs::directory_iterator(repo / "snapshots", error)) {
-    if (HasConfig(entry.path())) return entry.path();
+  if (snapshot.empty()) {
+    return absl::NotFoundError(absl::StrCat("model ", hub.id, ": ", repo.string(),
+                                            " has no revision ", hub.revision, "; ",
+                                            DownloadHint(hub)));
   }
-  return absl::NotFoundError(absl::StrCat("model ", id, ": ", repo.string(),
-                                          " has no snapshot with a config.json; download it anew"));
+  if (HasConfig(snapshot)) return snapshot;
+  return absl::NotFoundError(absl::StrCat("model ", hub.id, ": ", snapshot.string(),
+                                          " has no config.json, so the download is not complete; ",
+                                          DownloadHint(hub)));
 }
 
 }  // namespace
@@ -97,11 +154,16 @@ absl::Status ResolveModel(ModelConfig* model) {
     if (model->name.empty()) model->name = fs::path(model->path).filename().string();
     return absl::OkStatus();
   }
+  const std::optional<HubId> hub = ParseHubId(given);
+  if (!hub) {
+    return absl::NotFoundError(absl::StrCat(
+        "model ", given, ": no such folder; give a folder with config.json or a hub id org/name"));
+  }
   const fs::path cache = model->hf_cache.empty() ? fs::path(HomeFolder()) / ".cache/huggingface/hub"
                                                  : fs::path(model->hf_cache);
-  ASSIGN_OR_RETURN(const fs::path snapshot, HubSnapshot(cache, given));
+  ASSIGN_OR_RETURN(const fs::path snapshot, HubSnapshot(cache, *hub));
   model->path = Absolute(snapshot);
-  if (model->name.empty()) model->name = given;
+  if (model->name.empty()) model->name = hub->id;
   return absl::OkStatus();
 }
 

@@ -15,8 +15,9 @@ std::string HomeFolder();
 absl::StatusOr<std::string> DemoFolder();
 
 // Sets model->path to an absolute folder with a config.json (or random:<absolute file>) and
-// model->name when it is empty. A folder, a hub id in the local Hugging Face cache, or
-// random:<config.json>. Errors say where was looked and what to change.
+// model->name when it is empty. A folder, a hub id in the local Hugging Face cache (org/name, or
+// org/name@revision), or random:<config.json>. Nothing is downloaded: errors say where was looked
+// and what to run or change.
 absl::Status ResolveModel(ModelConfig* model);
 
 }  // namespace baton

@@ -123,22 +123,23 @@ std::vector<Isa> SupportedIsas() {
 }
 
 absl::Status CheckIsaSupported(Isa isa) {
-  const std::vector<Isa> supported = SupportedIsas();
+  return CheckIsaAmong(isa, SupportedIsas(), CpuModelName());
+}
+
+absl::Status CheckIsaAmong(Isa isa, const std::vector<Isa>& supported, const std::string& cpu) {
   if (std::find(supported.begin(), supported.end(), isa) != supported.end()) {
     return absl::OkStatus();
   }
   if (supported.empty()) {
     return absl::FailedPreconditionError(
-        absl::StrCat("this CPU (", CpuModelName(),
+        absl::StrCat("this CPU (", cpu,
                      ") lacks AVX2, FMA and F16C, which the CPU engine needs; use a machine from "
                      "2013 or later"));
   }
   return absl::FailedPreconditionError(
-      absl::StrCat("this machine (", CpuModelName(), ") cannot run the CPU path ",
-                   std::string(IsaName(isa)), "; it supports ", JoinNames(supported)));
+      absl::StrCat("this machine (", cpu, ") cannot run the CPU path ", std::string(IsaName(isa)),
+                   "; it supports ", JoinNames(supported)));
 }
-
-bool HasVnni() { return DetectFeatures().vnni; }
 
 bool RequestAmxPermission() {
   if (!DetectFeatures().amx) return false;

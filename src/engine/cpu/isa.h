@@ -25,6 +25,8 @@ absl::StatusOr<Isa> ParseIsa(std::string_view name);  // error lists the names
 std::vector<Isa> SupportedIsas();
 // OK, or an error that names the paths this machine has.
 absl::Status CheckIsaSupported(Isa isa);
+// The same for a machine called `cpu` that has the paths `supported`.
+absl::Status CheckIsaAmong(Isa isa, const std::vector<Isa>& supported, const std::string& cpu);
 
 // AVX512_VNNI, which some machines of kAvx512 have too.
 bool HasVnni();
