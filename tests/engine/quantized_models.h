@@ -129,6 +129,13 @@ inline std::vector<float> ValuesOf(const FileTensor& fp32) {
   return values;
 }
 
+// Linear layers of the model's layers, their routers excepted.
+inline bool IsLinear(const std::string& name, const FileTensor& tensor) {
+  const bool is_of_layer =
+      name.find(".layers.") != std::string::npos || name.find(".h.") != std::string::npos;
+  return tensor.shape.size() == 2 && is_of_layer && !name.ends_with("gate.weight");
+}
+
 // Every linear layer but the LM head quantised, and the same values as fp32.
 struct Twins {
   FileTensors quantised, plain;
@@ -138,7 +145,7 @@ inline Twins MakeTwins(const Format& format, FileTensors tensors) {
   Twins twins{tensors, std::move(tensors)};
   uint32_t seed = 1;
   for (auto& [name, tensor] : twins.plain) {
-    if (name.find("_proj.weight") == std::string::npos) continue;
+    if (!IsLinear(name, tensor)) continue;
     const auto make = format.is_fp8 ? MakeFp8Grid : MakeGrid;
     const Grid grid = make(ValuesOf(tensor), tensor.shape[0], tensor.shape[1], format.grid, seed++);
     twins.quantised.erase(name);

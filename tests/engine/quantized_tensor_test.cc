@@ -149,6 +149,26 @@ TEST_CASE("groups of several schemes are told apart by their tensors") {
   CHECK(Logits(config, mixed.quantised, "bf16") == Logits(ConfigWith(""), mixed.plain, "bf16"));
 }
 
+TEST_CASE("fused tensors and experts of other families may be quantised") {
+  const std::string model = GENERATE("falcon7b", "falcon40b", "mixtral");
+  const std::string path = std::string(BATON_TEST_DATA) + "/models/" + model + "/config.json";
+  const FileTensors plain = RandomCheckpoint(path, 3);
+  const std::string config = ReadFileText(path);
+  for (const std::string name : {"gptq", "awq", "packed int4", "int8 per channel"}) {
+    Format format = FormatCalled(name);
+    if (name == "awq") {  // groups of 64 do not divide 96
+      format.config = R"({"quant_method": "awq", "bits": 4, "group_size": 32})";
+      format.grid.group = 32;
+    }
+    INFO(model << " " << name);
+    const Twins twins = MakeTwins(format, plain);
+    const std::string quantised =
+        "{\"quantization_config\": " + format.config + "," + config.substr(config.find('{') + 1);
+    CHECK(Logits(quantised, twins.quantised, "bf16") == Logits(config, twins.plain, "bf16"));
+    CHECK(twins.quantised.size() > twins.plain.size());
+  }
+}
+
 TEST_CASE("fingerprints tell quantised models apart by codes, scales and configuration") {
   const Twins twins = MakeTwins(FormatCalled("gptq"), PlainModel());
   const auto fingerprint = [](const std::string& config, const FileTensors& tensors) {
