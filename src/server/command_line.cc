@@ -20,6 +20,8 @@ constexpr char kHelp[] =
   baton router|prefill|decode  one role of a cluster
   baton bench [--help]         load, step, kernels, ... with hardware limits
   baton doctor [MODEL]         checks CPU, limits, links and model
+  baton quantize MODEL --to int8|int4 [--group 128] [--out DIR]
+                               a checkpoint with integer weights
   baton config [--keys]        the resolved configuration; --keys explains each
   baton version
 
@@ -117,7 +119,8 @@ struct Parser {
   std::string config_file, model;
   bool demo = false, help = false, version = false;
   CLI::App *serve = nullptr, *router = nullptr, *prefill = nullptr, *decode = nullptr,
-           *config = nullptr, *doctor = nullptr, *bench = nullptr, *version_command = nullptr;
+           *config = nullptr, *doctor = nullptr, *quantize = nullptr, *bench = nullptr,
+           *version_command = nullptr;
 
   CLI::App* AddCommand(CLI::App* parent, const char* name, bool takes_settings) {
     CLI::App* command = parent->add_subcommand(name, "");
@@ -147,6 +150,12 @@ struct Parser {
     config->add_flag("--keys", out.list_keys);
     doctor = AddCommand(&app, "doctor", true);
     version_command = AddCommand(&app, "version", false);
+    quantize = AddCommand(&app, "quantize", false);
+    quantize->add_option("MODEL", out.quantize.model.path);
+    quantize->add_option("--to", out.quantize.to)->check(CLI::IsMember({"int8", "int4"}));
+    quantize->add_option("--group", out.quantize.group)->check(CLI::IsMember({32, 64, 128}));
+    quantize->add_option("--out", out.quantize.out);
+    quantize->add_option("--hf_cache", out.quantize.model.hf_cache);
     bench = AddCommand(&app, "bench", false);
     bench_line.Declare(bench);
   }
@@ -163,8 +172,8 @@ absl::Status UnknownArgument(const std::vector<std::string>& extras,
                      nearest.empty() ? "; see baton --help and baton config --keys"
                                      : absl::StrCat("; did you mean ", nearest, "?")));
   }
-  const std::string nearest = NearestWord(
-      name, {"serve", "router", "prefill", "decode", "bench", "doctor", "config", "version"});
+  const std::string nearest = NearestWord(name, {"serve", "router", "prefill", "decode", "quantize",
+                                                 "bench", "doctor", "config", "version"});
   return absl::InvalidArgumentError(
       absl::StrCat("unexpected argument ", word,
                    nearest.empty() ? "; see baton --help"
@@ -201,6 +210,7 @@ Command ChosenCommand(const Parser& parser) {
   if (parser.prefill->parsed()) return Command::kPrefill;
   if (parser.decode->parsed()) return Command::kDecode;
   if (parser.doctor->parsed()) return Command::kDoctor;
+  if (parser.quantize->parsed()) return Command::kQuantize;
   if (parser.bench_line.Chosen()) return Command::kBench;
   return parser.config->parsed() ? Command::kConfig : Command::kPrint;
 }
@@ -235,6 +245,10 @@ absl::StatusOr<std::unique_ptr<CommandLine>> ParseCommandLine(
     line->command = Command::kPrint;
     line->text = parser.bench->parsed() ? BenchCommandLine::Help() : kHelp;
     return line;
+  }
+  if (line->command == Command::kQuantize) {
+    if (!line->quantize.model.path.empty() && !line->quantize.to.empty()) return line;
+    return absl::InvalidArgumentError("baton quantize MODEL --to int8|int4: both are needed");
   }
   if (line->command == Command::kBench) {
     line->bench = parser.bench_line.Chosen();

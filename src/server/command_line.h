@@ -12,7 +12,25 @@
 
 namespace baton {
 
-enum class Command { kServe, kRouter, kPrefill, kDecode, kConfig, kDoctor, kBench, kPrint };
+enum class Command {
+  kServe,
+  kRouter,
+  kPrefill,
+  kDecode,
+  kConfig,
+  kDoctor,
+  kQuantize,
+  kBench,
+  kPrint
+};
+
+// baton quantize MODEL --to int8|int4 [--group 128] [--out DIR]
+struct QuantizeCommand {
+  ModelConfig model;  // path as given
+  std::string to;
+  int group = 128;
+  std::string out;  // empty: MODEL with -int8 or -int4 behind it, in this folder
+};
 
 struct CommandLine {
   Command command = Command::kPrint;
@@ -22,6 +40,7 @@ struct CommandLine {
   bool list_keys = false;      // baton config --keys
   int start_descriptor = -1;   // a supervised role: where its start order lies
   int report_descriptor = -1;  // and where it reports to
+  QuantizeCommand quantize;    // of kQuantize
   std::function<int()> bench;  // of kBench
 
   CommandLine() = default;

@@ -13,6 +13,7 @@
 #include "server/command_line.h"
 #include "server/doctor.h"
 #include "server/model_folder.h"
+#include "server/quantize.h"
 #include "server/role_process.h"
 #include "server/supervisor.h"
 
@@ -129,6 +130,8 @@ int Run(CommandLine* line) {
       return RunRole(line, "decode");
     case Command::kDoctor:
       return RunDoctor(line->config);
+    case Command::kQuantize:
+      return RunQuantize(line->quantize);
     case Command::kBench:
       return line->bench();
   }

@@ -142,7 +142,8 @@ TEST_CASE("the scale is better than that of the largest weight") {
 }
 
 TEST_CASE("weights that are integers times a scale come out as they were") {
-  const WeightFormat format = GENERATE(kInt8, Int4(128), Int4(64), Int4(32));
+  const WeightFormat format =
+      GENERATE(values<WeightFormat>({kInt8, Int4(128), Int4(64), Int4(32)}));
   for (uint32_t seed = 0; seed < 400; ++seed) {
     const int64_t k = 32 + seed % 5 * 67;
     const Quantized once =
