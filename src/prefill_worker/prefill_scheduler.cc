@@ -482,7 +482,7 @@ int64_t PrefillScheduler::AnnouncedBytesPerLayer() const {
     pages += (last ? layout.PagesFor(piece.end) : piece.end / layout.page_tokens) -
              piece.begin / layout.page_tokens;
   }
-  return pages * layout.planes[0].bytes;
+  return pages * (layout.page_bytes / layout.n_layers());  // layers may differ in width
 }
 
 void PrefillScheduler::LayersDone(int to) {

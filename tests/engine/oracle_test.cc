@@ -1,6 +1,7 @@
 // Logits, tokens and KV against Hugging Face transformers (tests/data/models/README.md).
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -162,6 +163,63 @@ TEST_CASE("bf16 logits and greedy tokens are within the reference's own bf16 err
   std::printf("%s bf16 (%s): worst last row %.2f of its bound, median %.2f, %d greedy steps\n",
               name.c_str(), served.backend().isa().c_str(), worst,
               median / oracle.bound_bf16_median, compared);
+}
+
+// KL divergence of softmax(b) from softmax(a), of n logits.
+double Divergence(const float* a, const float* b, int n) {
+  const auto log_sum = [n](const float* x) {
+    const double most = double{*std::max_element(x, x + n)};
+    double sum = 0;
+    for (int i = 0; i < n; ++i) sum += std::exp(double{x[i]} - most);
+    return most + std::log(sum);
+  };
+  const double log_a = log_sum(a), log_b = log_sum(b);
+  double divergence = 0;
+  for (int i = 0; i < n; ++i) {
+    const double of_a = double{a[i]} - log_a, of_b = double{b[i]} - log_b;
+    divergence += std::exp(of_a) * (of_a - of_b);
+  }
+  return divergence;
+}
+
+TEST_CASE("KV in int8 moves the logits little more than bf16 does") {
+  const std::string name = GENERATE(from_range(Cases()));
+  INFO(name);
+  const OracleCase oracle = LoadOracleCase(name);
+  std::vector<double> divergences[2], errors[2];
+  int agreeing = 0, rows = 0;
+  for (int int8 : {0, 1}) {
+    EngineOptions options = OptionsFor(oracle.folder, "bf16");
+    options.kv_dtype = int8 == 1 ? "int8" : "bf16";
+    ServedModel served(options);
+    for (const OraclePrompt& prompt : oracle.prompts) {
+      SequenceRunner& runner = served.For(prompt);
+      runner.Restart();
+      const std::vector<float> logits = runner.Feed(prompt.tokens, prompt.positions);
+      const int vocab = served.backend().model().vocab;
+      for (size_t row = 0; row < prompt.positions.size(); ++row) {
+        const float* const ours = &logits[row * vocab];
+        const float* const exact = &prompt.logits[row * vocab];
+        divergences[int8].push_back(Divergence(exact, ours, vocab));
+        errors[int8].push_back(RelativeError(ours, exact, vocab));
+        if (int8 == 0) continue;
+        ++rows;
+        agreeing += std::max_element(ours, ours + vocab) - ours ==
+                    std::max_element(exact, exact + vocab) - exact;
+      }
+    }
+  }
+  const auto median = [](std::vector<double>& x) {
+    std::sort(x.begin(), x.end());
+    return x[x.size() / 2];
+  };
+  const double error = median(errors[1]), divergence = median(divergences[1]);
+  CHECK(error < 2 * median(errors[0]));
+  CHECK(divergence < 2e-3);
+  CHECK(agreeing > 0.94 * rows);
+  std::printf("%s KV int8: median error %.4f (bf16 %.4f), divergence %.2g (%.2g), top-1 %d of %d\n",
+              name.c_str(), error, median(errors[0]), divergence, median(divergences[0]), agreeing,
+              rows);
 }
 
 TEST_CASE("keys after rope and values land where KvLayout says") {

@@ -367,6 +367,12 @@ TEST_CASE("engine options out of range are errors that name the option") {
   CHECK_THAT(error([](EngineOptions& o) { o.threads = -1; }), Contains("threads is -1"));
   CHECK_THAT(error([](EngineOptions& o) { o.max_step_tokens = 0; }), Contains("max_step_tokens"));
   CHECK_THAT(error([](EngineOptions& o) { o.dtype = "int3"; }), Contains("dtype is \"int3\""));
+  CHECK_THAT(error([](EngineOptions& o) { o.kv_dtype = "fp8"; }), Contains("kv_dtype is \"fp8\""));
+  CHECK_THAT(error([](EngineOptions& o) {
+               o.kv_dtype = "int8";
+               o.dtype = "fp32";
+             }),
+             Contains("kv_dtype int8 goes with bf16"));
   CHECK_THAT(error([](EngineOptions& o) { o.isa = "sse"; }), Contains("sse"));
   const std::vector<Isa> supported = SupportedIsas();
   for (const Isa isa : {Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16, Isa::kAmx}) {

@@ -64,13 +64,45 @@ void WidenValues(const void* group, const void* next, int value_dim, bf16* v) {
     }
 }
 
-// The first value_dim dims of a K group as a V group. A K line has of each pair of keys the words
-// (k0d0, k0d1), (k1d0, k1d1), where a V line wants (k0d0, k1d0), (k0d1, k1d1): the middle halves
-// change places, and then the eight pairs go to the eight V lines.
-inline void ValuesOfKeys(const bf16* k, int value_dim, bf16* v) {
+// Of each pair of keys a K line has the words (k0d0, k0d1), (k1d0, k1d1), where a V line wants
+// (k0d0, k1d0), (k0d1, k1d1): the middle halves change places, and then the eight pairs of the K
+// lines of two dims each go to the eight V lines of a group.
+#if defined(__AVX512F__)
+inline __m512i SwapMiddles(const bf16* line) {
+  const __m512i order =
+      _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15));
+  return _mm512_shuffle_epi8(_mm512_loadu_si512(line), order);
+}
+
+// Eight K lines become sixteen dims of the V lines: their pairs, eight bytes each, transposed.
+inline void TurnDims(const bf16* k, int value_dim, bf16* v) {
+  __m512i twos[8];  // pair p of lines 2i and 2i + 1 in 128 bits: even p in twos[i], odd in [4 + i]
+  for (int i = 0; i < 4; ++i) {
+    const __m512i low = SwapMiddles(k + 4 * i * kLanes);
+    const __m512i high = SwapMiddles(k + (4 * i + 2) * kLanes);
+    twos[i] = _mm512_unpacklo_epi64(low, high);
+    twos[4 + i] = _mm512_unpackhi_epi64(low, high);
+  }
+  const auto store = [&](int pair, __m512i line) {
+    _mm512_storeu_si512(v + static_cast<int64_t>(pair) * 2 * value_dim, line);
+  };
+  for (int odd = 0; odd < 2; ++odd) {
+    const __m512i* const t = twos + 4 * odd;
+    const __m512i a = _mm512_shuffle_i64x2(t[0], t[1], 0x44);  // pairs 0, 1 of each four
+    const __m512i b = _mm512_shuffle_i64x2(t[2], t[3], 0x44);
+    const __m512i c = _mm512_shuffle_i64x2(t[0], t[1], 0xee);  // and 2, 3
+    const __m512i d = _mm512_shuffle_i64x2(t[2], t[3], 0xee);
+    store(odd, _mm512_shuffle_i64x2(a, b, 0x88));
+    store(2 + odd, _mm512_shuffle_i64x2(a, b, 0xdd));
+    store(4 + odd, _mm512_shuffle_i64x2(c, d, 0x88));
+    store(6 + odd, _mm512_shuffle_i64x2(c, d, 0xdd));
+  }
+}
+#else
+inline void TurnDims(const bf16* k, int value_dim, bf16* v) {
   const __m256i order = _mm256_broadcastsi128_si256(
       _mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15));
-  for (int d = 0; d < value_dim; d += 2, k += 2 * kLanes) {
+  for (int d = 0; d < kLanes; d += 2, k += 2 * kLanes) {
     alignas(32) uint64_t pairs[kGroupKeys / 2];
     for (int half = 0; half < 2; ++half) {
       const __m256i words = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(k) + half);
@@ -80,6 +112,12 @@ inline void ValuesOfKeys(const bf16* k, int value_dim, bf16* v) {
     for (int pair = 0; pair < kGroupKeys / 2; ++pair)
       __builtin_memcpy(v + (pair * value_dim + d) * 2, &pairs[pair], sizeof(uint64_t));
   }
+}
+#endif
+
+// The first value_dim dims of a K group as a V group.
+inline void ValuesOfKeys(const bf16* k, int value_dim, bf16* v) {
+  for (int d = 0; d < value_dim; d += kLanes) TurnDims(k + d * kLanes, value_dim, v + 2 * d);
 }
 
 template <bool kAhead>
