@@ -141,6 +141,8 @@ absl::Status CheckIsaAmong(Isa isa, const std::vector<Isa>& supported, const std
                    "; it supports ", JoinNames(supported)));
 }
 
+bool HasVnni() { return DetectFeatures().vnni; }
+
 bool RequestAmxPermission() {
   if (!DetectFeatures().amx) return false;
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0 && HasAmxPermission();
