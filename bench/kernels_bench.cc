@@ -22,6 +22,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr int kMoreProbes = 5;
+
 // Element i of a random matrix, the same on every machine.
 uint32_t RandomBits(uint32_t i, uint32_t seed) {
   uint32_t h = i * 0x9e3779b1u + seed * 0x85ebca77u;
@@ -187,8 +189,15 @@ void Measure(const Contenders& path, Workload& workload, int64_t rows, ComputePo
   const double work = stream ? workload.Gbytes() : workload.Gflop();
   KernelResult result;
   result.unit = stream ? "GB/s" : is_bf16 ? "GFLOP/s" : "GOP/s";
-  result.limit = stream ? std::max(read_before, workload.ReadGbps(pool))
-                        : std::max(roof_before, workload.RoofGops(path.isa, pool));
+  const auto probe = [&] {
+    return stream ? workload.ReadGbps(pool) : workload.RoofGops(path.isa, pool);
+  };
+  result.limit = std::max(stream ? read_before : roof_before, probe());
+  const double best = work / *std::min_element(fastest.begin(), fastest.end());
+  // The fastest of hundreds of runs may meet a better moment than the probe's few tries.
+  for (int i = 0; i < kMoreProbes && best > result.limit; ++i) {
+    result.limit = std::max(result.limit, probe());
+  }
   result.name = "linear_" + name;
   result.value = work / fastest.back();
   result.digest = workload.Digest();
@@ -203,24 +212,6 @@ void Measure(const Contenders& path, Workload& workload, int64_t rows, ComputePo
   cost.value = 100 * (1 - fastest.front() / fastest.back());
   cost.unit = "%";
   results->push_back(cost);
-}
-
-// What a parallel region costs beside its work: the compute pool spinning, and asleep.
-void MeasureRegions(int threads, std::vector<KernelResult>* results) {
-  for (const int spin_us : {50, 0}) {
-    ComputePool pool(threads, spin_us);
-    constexpr int kRegions = 200;
-    const double seconds = Fastest(0.2, {[&] {
-                                     for (int i = 0; i < kRegions; ++i) {
-                                       pool.For(threads, [](int64_t, int) {});
-                                     }
-                                   }})[0];
-    KernelResult result;
-    result.name = absl::StrFormat("region_spin_%d", spin_us);
-    result.value = seconds / kRegions * 1e6;
-    result.unit = "us";
-    results->push_back(result);
-  }
 }
 
 // OK if results of the same rows have the same digest.
@@ -250,8 +241,7 @@ absl::Status CheckProbe(const KernelsBenchOptions& options,
 }
 
 absl::Status Run(const KernelsBenchOptions& options) {
-  ASSIGN_OR_RETURN(std::vector<KernelResult> results, MeasureKernels(options));
-  MeasureRegions(options.threads, &results);
+  ASSIGN_OR_RETURN(const std::vector<KernelResult> results, MeasureKernels(options));
   PrintKernelTable(absl::StrFormat("linear layers, k %d, n %d, %d threads, %s", options.k,
                                    options.n, options.threads, CpuModelName()),
                    results);
