@@ -460,5 +460,32 @@ TEST_CASE("what can never run is refused by name, and repeats are ignored") {
   REQUIRE(why(Bench::Request(200, 4)) == "prefill queue full (50 prompts)");
 }
 
+TEST_CASE("what fell out of the window is given back, unless it is handed over") {
+  constexpr int kPages = 20, kPrompt = 40, kPromptPages = kPrompt / kPageTokens, kWindow = 6;
+  const bool all_layers = GENERATE(true, false), handed_over = GENERATE(true, false);
+  const std::vector<int> windows{all_layers ? kWindow : 0, kWindow, kWindow};
+  Bench b(kPages, 8, 4, nullptr, true, windows);
+  b.Admit(Bench::Request(1, kPrompt, handed_over ? kPeer : 0));
+  REQUIRE(b.Step(8) == (handed_over ? 0 : 8));
+  b.Promise(1);
+  for (int done = handed_over ? 0 : 8; done < kPrompt; done += b.Step(8)) {
+    if (done == 0) continue;
+    const int passed = handed_over ? 0 : b.pool->layout().PagesPassed(done);
+    REQUIRE(b.scheduler->pages_held() == kPromptPages - (all_layers ? passed : 0));
+    REQUIRE(b.pool->free() == kPages - kPromptPages + passed * (all_layers ? 3 : 2) / 3);
+  }
+  REQUIRE(b.pool->held() == (handed_over ? kPromptPages : 0));
+  if (handed_over) {
+    REQUIRE(b.commits.size() == 1);
+    b.EndHandoff(1);
+  }
+  REQUIRE(b.pool->free() == kPages);
+  HashBackend reference(kPageTokens, 3, windows);
+  const SequentialTokens expected =
+      SequentialRun(&reference, Bench::Request(1, kPrompt).tokens, 1, {.temperature = 0});
+  REQUIRE(b.tokens.size() == 1);
+  REQUIRE(b.tokens[0].token == expected.tokens[0]);
+}
+
 }  // namespace
 }  // namespace baton

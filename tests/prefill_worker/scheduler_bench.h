@@ -23,7 +23,9 @@ inline constexpr int kPageTokens = 4;
 // A scheduler on its backend; steps run in one go or layer by layer.
 struct Bench {
   explicit Bench(int n_pages = 200, int chunk = 0, int open_ahead = 4,
-                 TransitionCounts* transitions = nullptr, bool reuse_kv = true) {
+                 TransitionCounts* transitions = nullptr, bool reuse_kv = true,
+                 const std::vector<int>& windows = {})
+      : backend(kPageTokens, 3, windows) {
     PrefillOptions options;
     options.reuse_kv = reuse_kv;
     options.transitions = transitions;
@@ -94,7 +96,7 @@ struct Bench {
   }
   int KeptPages() const {
     int n = 0;
-    for (const HandoffArrived& k : kept) n += static_cast<int>(k.pages.size());
+    for (const HandoffArrived& k : kept) n += CountPages(k.pages);
     return n;
   }
   static TicketId Id(RequestId id) { return {.high = 0, .low = id}; }
@@ -104,7 +106,7 @@ struct Bench {
     Collect();
   }
 
-  HashBackend backend{kPageTokens};
+  HashBackend backend;
   std::unique_ptr<KvPool> pool;
   std::unique_ptr<PrefillScheduler> scheduler;
   StepBuilder builder;
