@@ -19,7 +19,8 @@
 //                              as in gemm_vector.h
 // and W how weights are stored: bytes, or halves of bytes.
 //
-// Few rows ("direct"): block after block, each read once from memory in ascending order. Many rows
+// Few rows ("direct"): weights are read once from memory, up to four blocks in parallel, each in
+// ascending order: parallel streams are faster than one. Many rows
 // ("panels"): the words of a few blocks and a K block are laid out in L1 and used by all rows.
 #pragma once
 
@@ -61,16 +62,20 @@ constexpr int64_t kScaleBytes = 64;  // of a group of a block
 constexpr int64_t kStepQuads = 8;    // a step is 32 k
 constexpr int64_t kStepK = 32;
 
-// Weights of one block, read from the packed matrix.
+// Weights of a few blocks, read from the packed matrix: parallel streams.
 template <class V, class W>
 struct BlockWeights {
   const char* lines;
+  int64_t block_bytes;
   template <int kVecs>
   inline __attribute__((always_inline)) typename V::Vec Get(int64_t quad, int v, int word) const {
-    if (V::kPrefetchBytes > 0 && v == 0 && word == 0 && quad * W::kQuadBytes % 64 == 0) {
-      _mm_prefetch(lines + quad * W::kQuadBytes + V::kPrefetchBytes, _MM_HINT_T0);
+    constexpr int kVecsPerBlock = 16 / V::kLanes;
+    const int half = v % kVecsPerBlock;
+    const char* const block = lines + v / kVecsPerBlock * block_bytes;
+    if (V::kPrefetchBytes > 0 && half == 0 && word == 0 && quad * W::kQuadBytes % 64 == 0) {
+      _mm_prefetch(block + quad * W::kQuadBytes + V::kPrefetchBytes, _MM_HINT_T0);
     }
-    return V::Word(W::template Quad<V>(lines, quad, v), word);
+    return V::Word(W::template Quad<V>(block, quad, half), word);
   }
 };
 
@@ -113,13 +118,14 @@ inline __attribute__((always_inline)) void AddSteps(const int32_t* a, const Weig
 }
 
 // One group, or a part of one, of kRows rows and kVecs vectors. int8: acc (int32) += the sums.
-// int4: acc (fp32) = fma(sums from `starts` on, scales, acc); scales: [vec][lane], fp32. acc:
-// [row][vec][lane], rows acc_stride apart.
+// int4: acc (fp32) = fma(sums from `starts` on, scales, acc); scales: fp32, those of blocks
+// scale_stride bytes apart. acc: [row][vec][lane], rows acc_stride apart.
 template <class V, class W, int kRows, int kVecs, int kSplit, class Weights>
 inline __attribute__((always_inline)) void AddGroup(const int32_t* a, const Weights& weights,
                                                     int64_t steps, const int32_t* starts,
-                                                    const char* scales, float* acc,
-                                                    int64_t acc_stride) {
+                                                    const char* scales, int64_t scale_stride,
+                                                    float* acc, int64_t acc_stride) {
+  constexpr int kVecsPerBlock = 16 / V::kLanes;
   typename V::Vec sums[kRows][kVecs][kSplit];
 #pragma GCC unroll 24
   for (int r = 0; r < kRows; ++r) {
@@ -140,7 +146,8 @@ inline __attribute__((always_inline)) void AddGroup(const int32_t* a, const Weig
 #pragma GCC unroll 8
       for (int s = 1; s < kSplit; ++s) sums[r][v][0] = V::Add(sums[r][v][0], sums[r][v][s]);
       if constexpr (W::kIsGrouped) {
-        V::FoldGroup(sums[r][v][0], scales + v * V::kLanes * 4, out);
+        const char* const block = scales + v / kVecsPerBlock * scale_stride;
+        V::FoldGroup(sums[r][v][0], block + v % kVecsPerBlock * V::kLanes * 4, out);
       } else {
         V::Store(out, sums[r][v][0]);
       }
@@ -281,58 +288,74 @@ class IntegerGemm {
   // Calls AddGroup for each group, or what there is of it, of steps [step, step + steps).
   // weights_at(s) and scales_at(s) give what belongs to the group of step + s, its first step.
   template <int kRows, int kVecs, int kSplit, class WeightsAt, class ScalesAt>
-  static inline __attribute__((always_inline)) void AddBlock(const LinearJob& job, int64_t tile,
-                                                             int64_t step, int64_t steps,
-                                                             const WeightsAt& weights_at,
-                                                             const ScalesAt& scales_at, float* acc,
-                                                             int64_t acc_stride) {
+  static inline __attribute__((always_inline)) void AddBlock(
+      const LinearJob& job, int64_t tile, int64_t step, int64_t steps, const WeightsAt& weights_at,
+      const ScalesAt& scales_at, int64_t scale_stride, float* acc, int64_t acc_stride) {
     const int32_t* a = TileWords(job, tile, step);
     const int64_t at_once = GroupSteps(job, steps);
     int64_t group = W::kIsGrouped ? step / at_once : 0;
     for (int64_t s = 0; s < steps; s += at_once, ++group) {
       AddGroup<V, W, kRows, kVecs, kSplit>(a + s * kRows * kRowStepWords, weights_at(s), at_once,
-                                           Starts(job, tile, group), scales_at(s), acc, acc_stride);
+                                           Starts(job, tile, group), scales_at(s), scale_stride,
+                                           acc, acc_stride);
     }
   }
 
   // ---- few rows ----
 
-  // Independent sums per output, so that a chain's latency is hidden where rows are few.
-  static constexpr int DirectSplit(int rows) {
+  // Blocks of a direct tile: as many as fit beside `rows` rows.
+  static constexpr int DirectBlocks(int rows) {
+    int blocks = kItemBlocks;
+    while (blocks > 1 && blocks * rows * kVecsPerBlock > V::kSums) blocks /= 2;
+    return blocks;
+  }
+  // Independent sums per output, so that a chain's latency is hidden where sums are few.
+  static constexpr int DirectSplit(int sums) {
     int split = 4;
-    while (split > 1 && split * rows * kVecsPerBlock > V::kSums) split /= 2;
+    while (split > 1 && split * sums > V::kSums) split /= 2;
     return split;
   }
 
-  template <int kRows>
-  static void DirectBlock(const LinearJob& job, int64_t block, float* acc) {
+  template <int kRows, int kBlocks>
+  static void DirectTile(const LinearJob& job, int64_t block, float* acc) {
+    constexpr int kVecs = kBlocks * kVecsPerBlock;
     // One tile: all of K at once (K blocks of its words follow each other).
     const int64_t at_once = Tiles(job) == 1 ? Steps(job) : kBlockSteps;
     for (int64_t step = 0; step < Steps(job); step += at_once) {
       const int64_t left = Steps(job) - step;
       for (int64_t tile = 0; tile < Tiles(job); ++tile) {
-        AddBlock<kRows, kVecsPerBlock, DirectSplit(kRows)>(
+        AddBlock<kRows, kVecs, DirectSplit(kRows * kVecs)>(
             job, tile, step, left < at_once ? left : at_once,
-            [&](int64_t s) { return BlockWeights<V, W>{Lines(job, block, step + s)}; },
-            [&](int64_t s) { return Lines(job, block, step + s) - kScaleBytes; },
+            [&](int64_t s) {
+              return BlockWeights<V, W>{Lines(job, block, step + s), job.block_bytes};
+            },
+            [&](int64_t s) { return Lines(job, block, step + s) - kScaleBytes; }, job.block_bytes,
             acc + tile * kRows * kItemOutputs, kItemOutputs);
       }
     }
   }
-  // Calls DirectBlock for the size of the job's tiles, at most kRows.
+  // Tiles of kBlocks blocks while there are so many, then of half as many.
+  template <int kRows, int kBlocks>
+  static void DirectTiles(const LinearJob& job, int64_t block, int64_t blocks, float* acc) {
+    for (; blocks >= kBlocks; block += kBlocks, blocks -= kBlocks, acc += kBlocks * 16) {
+      DirectTile<kRows, kBlocks>(job, block, acc);
+    }
+    if constexpr (kBlocks > 1) DirectTiles<kRows, kBlocks / 2>(job, block, blocks, acc);
+  }
+  // Calls DirectTiles for the size of the job's tiles, at most kRows.
   template <int kRows>
-  static void DirectRows(const LinearJob& job, int64_t block, float* acc) {
-    if (TileRows(job) == kRows) return DirectBlock<kRows>(job, block, acc);
-    if constexpr (kRows > 1) DirectRows<kRows - 1>(job, block, acc);
+  static void DirectRows(const LinearJob& job, int64_t block, int64_t blocks, float* acc) {
+    if (TileRows(job) == kRows) {
+      return DirectTiles<kRows, DirectBlocks(kRows)>(job, block, blocks, acc);
+    }
+    if constexpr (kRows > 1) DirectRows<kRows - 1>(job, block, blocks, acc);
   }
 
   static void RunDirect(const LinearJob& job, int64_t first, int64_t blocks, float* acc) {
     for (int64_t row = 0; row < AllRows(job); ++row) {
       StartRow(job, row, acc + row * kItemOutputs, kItemOutputs);
     }
-    for (int64_t b = 0; b < blocks; ++b) {
-      DirectRows<V::kDirectTileRows>(job, first + b, acc + b * 16);
-    }
+    DirectRows<V::kDirectTileRows>(job, first, blocks, acc);
     for (int64_t row = 0; row < job.rows; ++row) {
       float* const row_acc = acc + row * kItemOutputs;
       for (int64_t b = 0; b < blocks; ++b) ScaleBlock(job, row, first + b, row_acc + b * 16);
@@ -377,7 +400,7 @@ class IntegerGemm {
           job, tile, step, steps,
           [&](int64_t s) { return WordWeights<V>{words + s * kStepQuads * kQuadWordBytes}; },
           [&](int64_t s) { return words + kPanelWordBytes + s / group_steps * kPanelScaleBytes; },
-          acc + tile * kRows * kTileOutputs, kTileOutputs);
+          kScaleBytes, acc + tile * kRows * kTileOutputs, kTileOutputs);
       ahead.Step();
     }
   }
