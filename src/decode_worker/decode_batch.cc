@@ -312,8 +312,11 @@ int DecodeBatch::Contribute(absl::Time now, int reclaimable, StepBuilder* builde
       continue;
     }
     const std::span<const int32_t> pages(guest->kv->pages);
-    const int row = builder->AddPiece(std::span(&guest->token, 1), guest->position,
-                                      pages.first(pool_->layout().PagesFor(guest->position + 1)));
+    const DecodeRequest& request = *guest->request;
+    const int row =
+        builder->AddPiece(std::span(&guest->token, 1), guest->position,
+                          pages.first(pool_->layout().PagesFor(guest->position + 1)),
+                          options_.rope.RangeOf(int64_t{request.n_prompt} + request.max_tokens));
     logits_.push_back(builder->WantLogits(row));
     ++n;
   }

@@ -44,6 +44,7 @@ namespace baton {
 struct DecodeOptions {
   int32_t vocab = 0;      // token ids are in [0, vocab)
   int32_t max_batch = 0;  // rows of one step
+  RopeDesc rope{};        // of the model: which range a request has
   int32_t max_guests = 8192;
   absl::Duration orphan_timeout = absl::Seconds(10);
   // Last bounds, when no other timer has ended the wait: an expected guest whose KV does not come

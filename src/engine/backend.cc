@@ -69,9 +69,7 @@ absl::Status LimitContext(int max_context, ModelDesc& desc) {
 // The same whatever max_context is, unless the frequencies depend on it.
 uint64_t RopeDigest(const ModelDesc& desc) {
   constexpr int kSampledPositions = 1024;
-  const RopeTable table = RopeTable::For(desc.rope, desc.head_dim, kSampledPositions);
-  const size_t bytes = table.cos.size() * sizeof(float);
-  return XXH64(table.sin.data(), bytes, XXH64(table.cos.data(), bytes, 0));
+  return RopeTables(desc, kSampledPositions).Digest();
 }
 
 }  // namespace
@@ -91,7 +89,7 @@ absl::StatusOr<std::unique_ptr<Backend>> LoadBackend(const EngineOptions& option
                    OpenWeightSource(options.model, loaded.desc, options.random_seed));
   RETURN_IF_ERROR(LimitContext(options.max_context, loaded.desc));
   loaded.rope_digest = RopeDigest(loaded.desc);
-  loaded.rope = RopeTable::For(loaded.desc.rope, loaded.desc.head_dim, loaded.desc.max_positions);
+  loaded.ropes = RopeTables(loaded.desc, loaded.desc.max_positions);
   RequestAmxPermission();  // before the threads of the pool
   loaded.pool = std::make_unique<ComputePool>(ComputeThreads(options.threads), options.spin_us);
   if (options.dtype == "fp32") {

@@ -143,4 +143,20 @@ std::vector<int32_t> JsonFields::IntsOr(std::string_view field, int64_t least, i
   return numbers;
 }
 
+std::vector<double> JsonFields::Numbers(std::string_view field, size_t count, double least,
+                                        double most) {
+  const boost::json::value* value = Find(field);
+  std::vector<double> numbers;
+  if (value != nullptr && value->is_array()) {
+    for (const boost::json::value& item : value->get_array()) {
+      const double number = item.is_number() ? item.to_number<double>() : least - 1;
+      if (number >= least && number <= most) numbers.push_back(number);
+    }
+    if (numbers.size() == count && value->get_array().size() == count) return numbers;
+  }
+  Refuse(field,
+         absl::StrFormat("it must be a list of %d numbers from %g to %g", count, least, most));
+  return std::vector<double>(count, least);
+}
+
 }  // namespace baton

@@ -38,6 +38,8 @@ class JsonFields {
   std::string StringOr(std::string_view field, std::string_view fallback);
   // An integer or a list of them; empty where absent.
   std::vector<int32_t> IntsOr(std::string_view field, int64_t least, int64_t most);
+  // A list of exactly `count` numbers; as many `least` after an error.
+  std::vector<double> Numbers(std::string_view field, size_t count, double least, double most);
 
   // Remembers an error: "<where>: <field> is <value>; <wanted>".
   void Refuse(std::string_view field, std::string_view wanted);

@@ -12,6 +12,7 @@ struct LocalEngine::Sequence {
   Generation result;
   std::vector<int32_t> tokens;  // prompt and generated
   std::vector<int32_t> pages;
+  RopeRange rope = RopeRange::kShort;
   int n_computed = 0;     // positions whose KV is in the pool
   int logits_index = -1;  // of this step; -1 = none wanted
   bool is_finished = false;
@@ -63,8 +64,9 @@ absl::StatusOr<std::vector<Generation>> LocalEngine::Generate(
     status = Check(requests[i]);
     if (!status.ok()) break;
     sequence.tokens = requests[i].prompt;
-    const int n_pages = pool_->layout().PagesFor(static_cast<int>(requests[i].prompt.size()) +
-                                                 requests[i].max_tokens);
+    const int most_tokens = static_cast<int>(requests[i].prompt.size()) + requests[i].max_tokens;
+    sequence.rope = backend_->model().rope.RangeOf(most_tokens);
+    const int n_pages = pool_->layout().PagesFor(most_tokens);
     if (!pool_->Take(n_pages, &sequence.pages)) {
       status = absl::ResourceExhaustedError(absl::StrFormat(
           "the KV pool of %d pages has no %d left for request %d", pool_->total(), n_pages, i));
@@ -97,7 +99,8 @@ void LocalEngine::RunStep(std::vector<Sequence>& sequences, int chunk) {
     const std::span<const int32_t> left = std::span(sequence.tokens).subspan(sequence.n_computed);
     int n = std::min<int>(static_cast<int>(left.size()), room);
     if (chunk > 0) n = std::min(n, chunk);
-    const int first_row = step_.AddPiece(left.first(n), sequence.n_computed, sequence.pages);
+    const int first_row =
+        step_.AddPiece(left.first(n), sequence.n_computed, sequence.pages, sequence.rope);
     sequence.n_computed += n;
     if (n == static_cast<int>(left.size())) {
       sequence.logits_index = step_.WantLogits(first_row + n - 1);

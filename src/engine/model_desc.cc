@@ -11,6 +11,7 @@
 #include "common/check.h"
 #include "engine/json_fields.h"
 #include "engine/model_families.h"
+#include "engine/rope_fields.h"
 #include "engine/text_file.h"
 
 namespace baton {
@@ -23,10 +24,7 @@ constexpr int kMostWidth = 1 << 18;
 constexpr int64_t kMostHeads = 4096;
 constexpr int64_t kMostHeadDim = 256;
 constexpr int64_t kMostVocab = 1 << 22;
-constexpr int64_t kMostPositions = 1 << 21;
 constexpr size_t kMostConfigBytes = 1 << 20;
-constexpr double kLeastTheta = 2;  // at 1 all pairs would turn alike
-constexpr double kMostTheta = 1e12;
 
 // By `architectures`, or by model_type where it is absent; the first family after an error.
 const Family& ReadFamily(JsonFields& fields) {
@@ -181,9 +179,6 @@ void ReadActivation(JsonFields& fields, const Family& family, ModelDesc& model) 
 
 // What would change the computation and is not built: better an error than wrong tokens.
 void RefuseUnsupported(JsonFields& fields) {
-  if (fields.NumberOr("partial_rotary_factor", 1, 0, 1) != 1) {
-    fields.Refuse("partial_rotary_factor", "supported: 1");
-  }
   if (fields.BoolOr("use_bidirectional_attention", false)) {
     fields.Refuse("use_bidirectional_attention", "supported: false");
   }
@@ -213,6 +208,7 @@ bool MayHaveWindows(JsonFields& fields, const Family& family) {
   const bool only_if_used =
       family.windows == Windows::kAllIfUsed || family.windows == Windows::kNamedIfUsed;
   return family.windows != Windows::kNone && !fields.IsNull("sliding_window") &&
+         (family.default_window > 0 || fields.Has("sliding_window")) &&
          (!only_if_used || fields.BoolOr("use_sliding_window", false));
 }
 
@@ -243,88 +239,6 @@ void ReadWindows(JsonFields& fields, const Family& family, ModelDesc& model) {
   }
 }
 
-void ReadLlama3(JsonFields& scaling, RopeDesc& rope) {
-  rope.low_freq_factor = scaling.Number("low_freq_factor", 1e-6, 1e6);
-  rope.high_freq_factor = scaling.Number("high_freq_factor", 1e-6, 1e6);
-  rope.original_max_position_embeddings =
-      scaling.Int("original_max_position_embeddings", 1, kMostPositions);
-  if (scaling.status().ok() && rope.high_freq_factor <= rope.low_freq_factor) {
-    scaling.Refuse("high_freq_factor", "it must be above low_freq_factor");
-  }
-}
-
-// The context is at least what the scaling makes of the original positions: published configs are
-// served with yarn by adding rope_scaling alone.
-void ReadYarn(JsonFields& scaling, ModelDesc& model) {
-  RopeDesc& rope = model.rope;
-  rope.original_max_position_embeddings =
-      scaling.IntOr("original_max_position_embeddings", model.max_positions, 1, kMostPositions);
-  rope.beta_fast = scaling.NumberOr("beta_fast", 32, 1e-6, 1e6);
-  rope.beta_slow = scaling.NumberOr("beta_slow", 1, 1e-6, 1e6);
-  rope.truncate = scaling.BoolOr("truncate", true);
-  const double mscale = scaling.NumberOr("mscale", 0, 0, 1e3);
-  const double mscale_all_dim = scaling.NumberOr("mscale_all_dim", 0, 0, 1e3);
-  if (model.latent.rank > 0 && mscale_all_dim != 0) {
-    model.score_scale *= std::pow(YarnScale(rope.factor, mscale_all_dim), 2);
-  }
-  rope.attention_factor = scaling.NumberOr(
-      "attention_factor", YarnAttentionFactor(rope.factor, mscale, mscale_all_dim), 1e-6, 1e6);
-  const double scaled = rope.original_max_position_embeddings * rope.factor;
-  model.max_positions = static_cast<int>(std::min<double>(
-      std::max<double>(scaled, model.max_positions), static_cast<double>(kMostPositions)));
-}
-
-// What one rope_scaling or rope_parameters object says.
-void ReadScaling(JsonFields& scaling, ModelDesc& model) {
-  RopeDesc& rope = model.rope;
-  rope.theta = scaling.NumberOr("rope_theta", rope.theta, kLeastTheta, kMostTheta);
-  for (const std::string_view layers : {"full_attention", "sliding_attention"}) {
-    if (scaling.Has(layers)) scaling.Refuse(layers, "supported: one rope for all layers");
-  }
-  if (scaling.NumberOr("partial_rotary_factor", 1, 0, 1) != 1) {
-    scaling.Refuse("partial_rotary_factor", "supported: 1");
-  }
-  const std::string_view type_field = scaling.Has("rope_type") ? "rope_type" : "type";
-  const std::string type = scaling.StringOr(type_field, "default");
-  if (type == "default") return;
-  const std::pair<std::string_view, RopeDesc::Scaling> types[] = {
-      {"llama3", RopeDesc::Scaling::kLlama3},
-      {"linear", RopeDesc::Scaling::kLinear},
-      {"yarn", RopeDesc::Scaling::kYarn},
-      {"dynamic", RopeDesc::Scaling::kDynamic}};
-  for (const auto& [name, kind] : types) {
-    if (type == name) rope.scaling = kind;
-  }
-  if (rope.scaling == RopeDesc::Scaling::kNone) {
-    scaling.Refuse(type_field, "supported: default, llama3, linear, yarn, dynamic");
-    return;
-  }
-  rope.factor = scaling.Number("factor", 1, 1e6);
-  if (rope.scaling == RopeDesc::Scaling::kLlama3) ReadLlama3(scaling, rope);
-  if (rope.scaling == RopeDesc::Scaling::kYarn) ReadYarn(scaling, model);
-  if (rope.scaling == RopeDesc::Scaling::kDynamic) {
-    rope.original_max_position_embeddings = model.max_positions;
-    rope.served_positions = model.max_positions;
-  }
-}
-
-// transformers 5: rope_parameters {rope_theta, rope_type, ...}. Before: rope_theta beside
-// rope_scaling {rope_type or type, ...} or null.
-void ReadRope(JsonFields& config, const std::string& origin, ModelDesc& model,
-              absl::Status& status) {
-  model.rope.theta = config.NumberOr("rope_theta", 10000, kLeastTheta, kMostTheta);
-  const std::string_view field = config.Has("rope_parameters") ? "rope_parameters" : "rope_scaling";
-  const boost::json::value* value = config.Find(field);
-  if (value == nullptr) return;
-  if (!value->is_object()) {
-    config.Refuse(field, "it must be an object with rope_type");
-    return;
-  }
-  JsonFields scaling(value->get_object(), absl::StrCat(origin, ": ", std::string(field)));
-  ReadScaling(scaling, model);
-  status = scaling.status();
-}
-
 absl::StatusOr<ModelDesc> Parse(const boost::json::object& object, const std::string& origin) {
   JsonFields fields(object, origin);
   ModelDesc model;
@@ -342,8 +256,7 @@ absl::StatusOr<ModelDesc> Parse(const boost::json::object& object, const std::st
   if (family.is_falcon) ReadFalcon(fields, model);
   model.experts = ReadExperts(fields, family.experts, model.n_layers, model.intermediate);
   model.tied_embeddings = fields.BoolOr("tie_word_embeddings", family.tied_by_default);
-  absl::Status rope_status;
-  ReadRope(fields, origin, model, rope_status);
+  const absl::Status rope_status = ReadRope(fields, family, origin, model);
   model.eos_tokens = fields.IntsOr("eos_token_id", 0, model.vocab - 1);
   RETURN_IF_ERROR(fields.status());
   RETURN_IF_ERROR(rope_status);
@@ -394,21 +307,20 @@ void ModelDesc::ServeContext(int context) {
   CHECK(context >= 1 && context <= most_context());
   max_positions = context;
   rope.served_positions = context;
+  if (window_rope) window_rope->served_positions = context;
 }
 
 std::string ModelDesc::Canonical() const {
   return absl::StrFormat(
       "%s layers %d hidden %d heads %d kv %d dim %d mlp %d vocab %d positions %d eps %.17g "
       "norms %d %d %d parallel %d %d gated %d %d scales %.17g %.17g caps %.17g %.17g "
-      "biases %d %d %d qk_norm %d tied %d rope %d %.17g %.17g %.17g %.17g %.17g "
-      "%.17g %.17g %d %.17g windows %s%s",
+      "biases %d %d %d qk_norm %d tied %d rotary %d rope %s windows %s rope %s%s",
       architecture, n_layers, hidden, n_heads, n_kv_heads, head_dim, intermediate, vocab,
       max_positions, norm_eps, layer_norm, norm_plus_one, output_norms, parallel_mlp, mlp_norm,
       gated_mlp, static_cast<int>(activation), embedding_scale, score_scale, score_cap, logit_cap,
-      qkv_bias, o_bias, mlp_bias, qk_norm, tied_embeddings, static_cast<int>(rope.scaling),
-      rope.theta, rope.factor, rope.low_freq_factor, rope.high_freq_factor,
-      rope.original_max_position_embeddings, rope.beta_fast, rope.beta_slow, rope.truncate,
-      rope.attention_factor, absl::StrJoin(windows, ","), latent.Canonical() + experts.Canonical());
+      qkv_bias, o_bias, mlp_bias, qk_norm, tied_embeddings, rotary_dim, rope.Canonical(),
+      absl::StrJoin(windows, ","), window_rope ? window_rope->Canonical() : "of all",
+      latent.Canonical() + experts.Canonical());
 }
 
 }  // namespace baton

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -52,7 +53,9 @@ struct ModelDesc {
   std::vector<int> windows;  // (n_layers) keys a query sees, its own included; 0 = all before it
   LatentDesc latent;
   ExpertsDesc experts;
+  int rotary_dim = 0;  // of a head's first values, what RoPE rotates: pairs (i, i + rotary_dim / 2)
   RopeDesc rope;
+  std::optional<RopeDesc> window_rope;      // of the layers with a window, where it is another one
   const TensorNames* names = &kLlamaNames;  // of the checkpoint's tensors
   QuantizationDesc quantization;            // how the checkpoint stores its matrices
   std::vector<int32_t> eos_tokens;          // generation_config.json first, then config.json

@@ -45,6 +45,10 @@ struct Family {
   bool reads_caps = false;       // attn_logit_softcapping, final_logit_softcapping
   double default_score_cap = 0, default_logit_cap = 0;
 
+  double default_theta = 10000;
+  bool window_rope = false;  // layers with a window have a rope of their own
+  bool reads_partial_rotary = false;
+
   bool is_falcon = false;  // multi_query, new_decoder_architecture, num_ln_in_parallel_attn
 };
 
@@ -121,6 +125,29 @@ inline constexpr Family kFamilies[] = {
      .reads_caps = true,
      .default_score_cap = 50,
      .default_logit_cap = 30},
+    {.architecture = "Gemma3ForCausalLM",
+     .model_type = "gemma3_text",
+     .names = &kGemma2Names,
+     .activation_field = "hidden_activation",
+     .biases = Family::Biases::kConfigured,
+     .qk_norm = true,
+     .default_head_dim = 256,
+     .tied_by_default = true,
+     .activation = Activation::kGeluTanh,
+     .windows = Family::Windows::kPattern,
+     .default_window_pattern = 6,
+     .is_gemma = true,
+     .output_norms = true,
+     .default_query_scalar = 256,
+     .reads_caps = true,
+     .default_theta = 1e6,
+     .window_rope = true},
+    {.architecture = "Phi3ForCausalLM",
+     .model_type = "phi3",
+     .names = &kPhi3Names,
+     .windows = Family::Windows::kAllLayers,
+     .default_window = 0,
+     .reads_partial_rotary = true},
 };
 
 }  // namespace baton

@@ -121,7 +121,12 @@ class TensorList {
   }
 
   void AddMlp(uint32_t id) {
-    const Place gate = Whole(n_.gate, m_.intermediate), up = Whole(n_.up, m_.intermediate);
+    const int64_t width = m_.intermediate;
+    const bool fused = !n_.gate_up.empty();
+    const Place gate =
+        fused ? OfEachPart(n_.gate_up, 2 * width, 1, 0, width) : Whole(n_.gate, width);
+    const Place up =
+        fused ? OfEachPart(n_.gate_up, 2 * width, 1, width, width) : Whole(n_.up, width);
     if (m_.gated_mlp) Linear("gate", gate, m_.hidden, id + 6, m_.mlp_bias, id + 13);
     Linear("up", up, m_.hidden, id + 7, m_.mlp_bias, id + 14);
     Linear("down", Whole(n_.down, m_.hidden), m_.intermediate, id + 8, m_.mlp_bias, id + 15);

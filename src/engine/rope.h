@@ -3,40 +3,65 @@
 // are fixed when a model is loaded: the table is made from them in double precision (rule N5).
 #pragma once
 
+#include <cstdint>
+#include <string>
 #include <vector>
 
 namespace baton {
 
+// Which factors of longrope a sequence has. Chosen once, by the most tokens it may come to, and
+// never changed: keys in the cache cannot follow. Without longrope there is but one.
+enum class RopeRange : uint8_t { kShort, kLong };
+
 struct RopeDesc {
-  enum class Scaling { kNone, kLlama3, kLinear, kYarn, kDynamic } scaling = Scaling::kNone;
+  enum class Scaling { kNone, kLlama3, kLinear, kYarn, kDynamic, kLongrope };
+  Scaling scaling = Scaling::kNone;
   double theta = 10000.0;
   double factor = 1.0;  // of every scaling
-  // Positions of the model before scaling: llama3, yarn, dynamic.
+  // Positions of the model before scaling: llama3, yarn, dynamic; longrope: the longest sequence
+  // of the short range.
   double original_max_position_embeddings = 8192;
   double low_freq_factor = 1.0;  // llama3
   double high_freq_factor = 4.0;
   double beta_fast = 32.0;  // yarn: turns within the original positions from which a pair is kept,
   double beta_slow = 1.0;   // and down to which it is stretched by the whole factor
   bool truncate = true;     // yarn: the range between them in whole pairs
-  double attention_factor = 1.0;  // yarn: cos and sin are multiplied by it
+  double attention_factor = 1.0;  // yarn, longrope: cos and sin are multiplied by it
   // dynamic: the longest sequence served. transformers lets theta grow with each sequence, which
   // cached keys cannot follow; here every sequence has the theta of the served context.
   double served_positions = 0;
+  // longrope: what the plain frequency of each pair is divided by.
+  std::vector<double> short_factors, long_factors;
+
+  // Of a sequence of at most `most_tokens`, those to come included.
+  RopeRange RangeOf(int64_t most_tokens) const {
+    return scaling == Scaling::kLongrope &&
+                   static_cast<double>(most_tokens) > original_max_position_embeddings
+               ? RopeRange::kLong
+               : RopeRange::kShort;
+  }
+  // All fields, as text.
+  std::string Canonical() const;
 };
 
-// (head_dim / 2) radians per position, after scaling.
-std::vector<double> RopeFrequencies(const RopeDesc& rope, int head_dim);
+// (rotary_dim / 2) radians per position, after scaling. rotary_dim: how much of a head is rotated.
+std::vector<double> RopeFrequencies(const RopeDesc& rope, int rotary_dim,
+                                    RopeRange range = RopeRange::kShort);
 
 // yarn's attention_factor where the config gives none: 0.1 ln factor + 1, or the ratio of two such
 // terms weighted with mscale and mscale_all_dim where both are given (not 0).
 double YarnScale(double factor, double weight);  // one term: 0.1 weight ln(factor) + 1
 double YarnAttentionFactor(double factor, double mscale, double mscale_all_dim);
 
-// (positions, head_dim / 2) attention_factor times cos and sin of position * frequency, fp32
+// longrope's attention_factor where the config gives none; factor: longest over original context.
+double LongropeAttentionFactor(double factor, double original_positions);
+
+// (positions, rotary_dim / 2) attention_factor times cos and sin of position * frequency, fp32
 // rounded from double.
 struct RopeTable {
   std::vector<float> cos, sin;
-  static RopeTable For(const RopeDesc& rope, int head_dim, int n_positions);
+  static RopeTable For(const RopeDesc& rope, int rotary_dim, int n_positions,
+                       RopeRange range = RopeRange::kShort);
 };
 
 }  // namespace baton

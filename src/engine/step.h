@@ -7,6 +7,8 @@
 #include <span>
 #include <vector>
 
+#include "engine/rope.h"
+
 namespace baton {
 
 struct StepBatch {
@@ -18,6 +20,7 @@ struct StepBatch {
   // its last position.
   std::span<const int32_t> pages;
   std::span<const int32_t> logit_rows;  // (n_logits) ascending rows whose logits are wanted
+  std::span<const RopeRange> ropes;     // (n_pieces) of each piece's sequence, for all its life
 
   int n_tokens() const { return static_cast<int>(tokens.size()); }
   int n_pieces() const { return static_cast<int>(piece_begin.size()) - 1; }
@@ -30,7 +33,8 @@ class StepBuilder {
   void Clear();
   // Appends the tokens at positions [first_position, first_position + tokens.size()) of a sequence
   // whose page table is `pages`. Returns the step's row index of the first one.
-  int AddPiece(std::span<const int32_t> tokens, int first_position, std::span<const int32_t> pages);
+  int AddPiece(std::span<const int32_t> tokens, int first_position, std::span<const int32_t> pages,
+               RopeRange rope = RopeRange::kShort);
   // Asks for the logits of row `row`; rows must be asked for in ascending order.
   // Returns the index of the row in the step's logits.
   int WantLogits(int row);
@@ -39,6 +43,7 @@ class StepBuilder {
 
  private:
   std::vector<int32_t> tokens_, positions_, piece_begin_{0}, page_begin_{0}, pages_, logit_rows_;
+  std::vector<RopeRange> ropes_;
 };
 
 }  // namespace baton

@@ -22,6 +22,7 @@ struct TensorNames {
   // Of latent attention: the projection to the latent and the shared key part, the latent's norm,
   // and of every head the projections to its key and its value.
   std::string_view latent = {}, latent_norm = {}, latent_up = {};
+  std::string_view gate_up = {};  // gate and up as rows of one tensor
 };
 
 inline constexpr TensorNames kLlamaNames = {
@@ -73,6 +74,13 @@ inline constexpr TensorNames kGemma2Names = [] {
   names.attention_out_norm = "post_attention_layernorm";
   names.mlp_norm = "pre_feedforward_layernorm";
   names.mlp_out_norm = "post_feedforward_layernorm";
+  return names;
+}();
+
+inline constexpr TensorNames kPhi3Names = [] {
+  TensorNames names = kLlamaNames;
+  names.qkv = "self_attn.qkv_proj";
+  names.gate_up = "mlp.gate_up_proj";
   return names;
 }();
 

@@ -52,6 +52,10 @@ bool PrefillScheduler::IsRemote(const Prompt& prompt) const {
   return sink != 0 && sink != options_.self;
 }
 
+RopeRange PrefillScheduler::RangeOf(const Prompt& prompt) const {
+  return options_.rope.RangeOf(std::max(prompt.request.most_tokens, prompt.size()));
+}
+
 bool PrefillScheduler::MissesInflow(const Prompt& prompt) const {
   return prompt.has_inflow() && prompt.inflow_planes < pool_->layout().n_layers();
 }
@@ -301,7 +305,9 @@ bool PrefillScheduler::TakesPagesFirst(const Prompt& prompt) const {
 bool PrefillScheduler::TakePages(Prompt* prompt) {
   if (!prompt->pages.empty()) return true;
   const int free_before = pool_->free();
-  prompt->chain = {.salt = prompt->request.cache_salt};
+  const bool is_long = RangeOf(*prompt) == RopeRange::kLong;
+  prompt->chain = {.salt = prompt->request.cache_salt,
+                   .last = is_long ? PrefixChain::kLongBeginning : PrefixChain::kBeginning};
   // Pages of an inflow are written, so they are nobody else's.
   if (index_ != nullptr && !prompt->has_inflow()) {
     // The last token is computed in any case, for its logits.
@@ -438,8 +444,9 @@ int PrefillScheduler::AddPiece(Prompt* prompt, int budget, absl::Time now, StepB
   Piece piece{prompt, prompt->done, prompt->done + n, -1, 0};
   const std::span<const int32_t> tokens(prompt->request.tokens);
   const std::span<const int32_t> pages(prompt->pages);
-  const int row = builder->AddPiece(tokens.subspan(piece.begin, n), piece.begin,
-                                    pages.first(pool_->layout().PagesFor(piece.end)));
+  const int row =
+      builder->AddPiece(tokens.subspan(piece.begin, n), piece.begin,
+                        pages.first(pool_->layout().PagesFor(piece.end)), RangeOf(*prompt));
   if (piece.end == prompt->size() && !prompt->request.is_head)
     piece.logits = builder->WantLogits(row + n - 1);
   pieces_.push_back(piece);

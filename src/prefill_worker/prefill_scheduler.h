@@ -69,6 +69,7 @@ struct PrefillOptions {
   int32_t open_ahead = 4;    // prompts with an OPEN out or a promise in hand that do not run yet
   int32_t max_prompts = 4096;
   int32_t stretch = 3;
+  RopeDesc rope{};       // of the model: which range a request has
   bool reuse_kv = true;  // prompts begin with pages of earlier ones that are still there
   // A prompt that gets nowhere for so long ends with kFailed: the last bound, when no other timer
   // has ended the wait for its turn, its promise, its pages or the end of its handoff.
@@ -148,6 +149,7 @@ class PrefillScheduler {
   };
 
   bool IsRemote(const Prompt& prompt) const;
+  RopeRange RangeOf(const Prompt& prompt) const;
   bool MissesInflow(const Prompt& prompt) const;
   bool CanRun(const Prompt& prompt) const;
   bool IsAged(const Prompt& prompt) const;

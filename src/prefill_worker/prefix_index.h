@@ -2,10 +2,11 @@
 // of an earlier attempt at the same request, or of any prompt with the same beginning. Engine
 // thread.
 //
-// An entry is a whole page of tokens after another entry (or at the beginning, under a salt: what
-// has different salts never meets). An entry is named by a serial number that is never used again,
-// and its key is (salt, serial of the entry before, its tokens). A hit compares all three, so by
-// induction the whole beginning is the same; hashes only find candidates.
+// An entry is a whole page of tokens after another entry (or at one of two beginnings, for RoPE's
+// two ranges, under a salt: what has different ranges or salts never meets). An entry is named by a
+// serial number that is never used again, and its key is (salt, serial of the entry before, its
+// tokens). A hit compares all three, so by induction the whole beginning is the same; hashes only
+// find candidates.
 //
 // Its pages are "cached" ones of the pool: while free they may be taken away at any time, the
 // leaves first, and the index forgets them then. Entered are only pages whose KV is computed; a
@@ -24,7 +25,10 @@ namespace baton {
 // How far a prompt has been followed through the index.
 struct PrefixChain {
   uint64_t salt = 0;
-  uint64_t last = 0;  // serial of the entry reached; 0: the beginning
+  // Serial of the entry reached, or the beginning: there are two, of RoPE's two ranges, which
+  // nothing that follows has in common.
+  static constexpr uint64_t kBeginning = 0, kLongBeginning = ~uint64_t{0};
+  uint64_t last = kBeginning;
   int32_t pages = 0;  // entries from the beginning
 };
 

@@ -144,6 +144,7 @@ void Encode(const PrefillRequest& in, wire::RouterMessage* out) {
   Encode(in.sampling, prefill->mutable_sampling());
   prefill->set_want_digests(in.want_digests);
   prefill->set_cache_salt(in.cache_salt);
+  prefill->set_most_tokens(in.most_tokens);
   if (in.inflow.tokens > 0) Encode(in.inflow, prefill->mutable_inflow());
   prefill->set_is_head(in.is_head);
 }
@@ -163,6 +164,9 @@ absl::StatusOr<RouterMessage> Decode(const wire::PrefillRequest& in) {
   out.tokens.assign(in.tokens().begin(), in.tokens().end());
   out.want_digests = in.want_digests();
   out.cache_salt = in.cache_salt();
+  RETURN_IF_ERROR(CheckRange("prefill.most_tokens", in.most_tokens(), 0,
+                             2 * int64_t{ControlLimits::kPromptTokens}));
+  out.most_tokens = in.most_tokens();
   ASSIGN_OR_RETURN(out.inflow, Decode(in.inflow(), in.tokens_size()));
   out.is_head = in.is_head();
   return RouterMessage(std::move(out));

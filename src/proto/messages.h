@@ -49,6 +49,8 @@ struct PrefillRequest {
   SamplingParams sampling{};
   bool want_digests = false;
   uint64_t cache_salt = 0;  // KV is reused only among requests of one salt
+  int32_t most_tokens =
+      0;  // of the request: prompt and all that may come; chooses longrope's range
   Inflow inflow{};
   bool is_head = false;  // of a relay: KV alone, no first token; `sink` is the next rank
 };

@@ -131,14 +131,16 @@ void Journey::End(absl::Time now) {
 
 PrefillRequest Journey::MakePrefillRequest(const Ticket& ticket, const TransferPeer& sink,
                                            const Inflow& inflow) const {
-  PrefillRequest out{.request_id = id_,
-                     .epoch = epoch_,
-                     .ticket = ticket,
-                     .sink = sink,
-                     .tokens = request_.prompt,
-                     .sampling = request_.sampling,
-                     .want_digests = request_.want_digests,
-                     .inflow = inflow};
+  PrefillRequest out{
+      .request_id = id_,
+      .epoch = epoch_,
+      .ticket = ticket,
+      .sink = sink,
+      .tokens = request_.prompt,
+      .sampling = request_.sampling,
+      .want_digests = request_.want_digests,
+      .most_tokens = static_cast<int32_t>(request_.prompt.size()) + request_.max_tokens,
+      .inflow = inflow};
   if (!Planted(PlantedBug::kAimsWithPromptOnly))
     out.tokens.insert(out.tokens.end(), produced_.begin(), produced_.end());
   return out;

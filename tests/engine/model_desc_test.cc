@@ -74,10 +74,26 @@ TEST_CASE("a config of transformers 5 is read") {
 }
 
 TEST_CASE("both spellings say the same") {
-  for (const std::string name :
-       {"llama2", "llama32", "llama_bias_fp16", "llama_linear_fp32", "llama_yarn", "llama_dynamic",
-        "qwen2", "mistral_window", "qwen3", "mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v2_lite",
-        "falcon7b", "falcon40b", "gemma", "gemma2"}) {
+  for (const std::string name : {"llama2",
+                                 "llama32",
+                                 "llama_bias_fp16",
+                                 "llama_linear_fp32",
+                                 "llama_yarn",
+                                 "llama_dynamic",
+                                 "qwen2",
+                                 "mistral_window",
+                                 "qwen3",
+                                 "mixtral",
+                                 "qwen2_moe",
+                                 "qwen3_moe",
+                                 "deepseek_v2_lite",
+                                 "falcon7b",
+                                 "falcon40b",
+                                 "gemma",
+                                 "gemma2",
+                                 "gemma3",
+                                 "phi3_short",
+                                 "phi3_long"}) {
     const std::string folder = kModels + name;
     const absl::StatusOr<ModelDesc> now =
         ModelDesc::FromJson(ReadAll(folder + "/config.json"), "config.json");
@@ -390,7 +406,7 @@ TEST_CASE("an unusable config is an error that names file, field and value") {
       {"rope_theta", "0", "rope_theta is 0"},
       {"rope_scaling", "7", "rope_scaling is 7; it must be an object"},
       {"rope_scaling", "{\"type\": \"longrope\", \"factor\": 2}",
-       "rope_scaling: type is \"longrope\"; supported: default, llama3, linear, yarn, dynamic"},
+       "rope_scaling: short_factor is missing; it must be a list of 8 numbers"},
       {"rope_parameters", "{\"rope_type\": \"mrope\"}", "rope_parameters: rope_type is \"mrope\""},
       {"rope_scaling", "{\"rope_type\": \"llama3\"}", "rope_scaling: factor is missing"},
       {"rope_scaling", "{\"type\": \"linear\"}", "rope_scaling: factor is missing"},

@@ -24,6 +24,8 @@ struct OraclePrompt {
   double bound_fp32 = 0, bound_bf16 = 0;  // relative L2
   std::vector<int32_t> greedy;  // empty where the frequencies are those of this one sequence
   std::vector<double> margin;   // (greedy)
+  // First greedy step computed, from the beginning, with the long factors of longrope; -1: none.
+  int rope_switch_step = -1;
   double clear_margin_fp32 = 0, clear_margin_bf16 = 0;
 };
 
@@ -76,6 +78,9 @@ inline OracleCase LoadOracleCase(const std::string& name) {
     if (greedy.is_null()) continue;
     prompt.greedy = NumbersOf<int32_t>(greedy.at("tokens"));
     prompt.margin = NumbersOf<double>(greedy.at("margin"));
+    if (const auto* step = greedy.as_object().if_contains("rope_switch_step")) {
+      prompt.rope_switch_step = step->to_number<int>();
+    }
     prompt.clear_margin_fp32 = greedy.at("clear_margin_fp32").to_number<double>();
     prompt.clear_margin_bf16 = greedy.at("clear_margin_bf16").to_number<double>();
   }

@@ -16,23 +16,11 @@ namespace {
 constexpr int kMostTokens = 704;  // the longest prompt and its continuation
 
 std::vector<std::string> Cases() {
-  return {"llama2",
-          "llama32",
-          "llama_bias_fp16",
-          "llama_linear_fp32",
-          "llama_yarn",
-          "llama_dynamic",
-          "qwen2",
-          "qwen3",
-          "mistral_window",
-          "mixtral",
-          "qwen2_moe",
-          "qwen3_moe",
-          "deepseek_v2_lite",
-          "falcon7b",
-          "falcon40b",
-          "gemma",
-          "gemma2"};
+  return {"llama2",           "llama32",       "llama_bias_fp16", "llama_linear_fp32",
+          "llama_yarn",       "llama_dynamic", "qwen2",           "qwen3",
+          "mistral_window",   "mixtral",       "qwen2_moe",       "qwen3_moe",
+          "deepseek_v2_lite", "falcon7b",      "falcon40b",       "gemma",
+          "gemma2",           "gemma3",        "phi3_short",      "phi3_long"};
 }
 
 EngineOptions OptionsFor(const std::string& folder, const std::string& dtype) {
@@ -70,7 +58,7 @@ class ServedModel {
 
 // Relative error of every stored row of a prompt, in the order of its positions.
 std::vector<double> RowErrors(SequenceRunner& runner, const OraclePrompt& prompt, int vocab) {
-  runner.Restart();
+  runner.Restart(static_cast<int>(prompt.tokens.size()));
   const std::vector<float> logits = runner.Feed(prompt.tokens, prompt.positions);
   std::vector<double> errors;
   for (size_t row = 0; row < prompt.positions.size(); ++row) {
@@ -81,19 +69,29 @@ std::vector<double> RowErrors(SequenceRunner& runner, const OraclePrompt& prompt
 }
 
 // Feeds the expected tokens one by one; the argmax must be the expected one wherever the margin
-// says that this precision can tell. Returns the number of steps compared.
+// says that this precision can tell. Returns the number of steps compared. Where the reference goes
+// over to longrope's long factors, a sequence of that range begins anew, as it did.
 int CompareGreedy(SequenceRunner& runner, const OraclePrompt& prompt, double clear_margin) {
   if (prompt.greedy.empty()) return 0;
-  runner.Restart();
+  const int n_prompt = static_cast<int>(prompt.tokens.size());
+  const int most_tokens = n_prompt + static_cast<int>(prompt.greedy.size());
+  runner.Restart(prompt.rope_switch_step < 0 ? most_tokens : n_prompt);
   std::vector<float> logits = runner.FeedLast(prompt.tokens);
   int compared = 0;
   for (size_t i = 0; i < prompt.greedy.size(); ++i) {
+    if (static_cast<int>(i) == prompt.rope_switch_step) {
+      std::vector<int32_t> tokens = prompt.tokens;
+      tokens.insert(tokens.end(), prompt.greedy.begin(), prompt.greedy.begin() + i);
+      runner.Restart(most_tokens);
+      logits = runner.FeedLast(tokens);
+    }
     const auto best = std::max_element(logits.begin(), logits.end()) - logits.begin();
     if (prompt.margin[i] >= clear_margin) {
       INFO(prompt.name << " step " << i);
       CHECK(best == prompt.greedy[i]);
       ++compared;
     }
+    if (static_cast<int>(i) + 1 == prompt.rope_switch_step) continue;
     logits = runner.FeedLast(std::span(&prompt.greedy[i], 1));
   }
   return compared;

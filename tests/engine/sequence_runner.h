@@ -35,14 +35,18 @@ class SequenceRunner {
   SequenceRunner(const SequenceRunner&) = delete;
   SequenceRunner& operator=(const SequenceRunner&) = delete;
 
-  void Restart() { position_ = 0; }
+  // The next sequence, of at most `most_tokens` in all.
+  void Restart(int most_tokens = 0) {
+    position_ = 0;
+    rope_ = backend_.model().rope.RangeOf(most_tokens);
+  }
 
   // Computes the next tokens as one piece; logits of the piece's rows in `wanted` (ascending), one
   // after the other. Layers run in cuts of `layers_per_run` (0 = all at once).
   std::vector<float> Feed(std::span<const int32_t> tokens, std::span<const int32_t> wanted,
                           int layers_per_run = 0) {
     step_.Clear();
-    step_.AddPiece(tokens, position_, pages_);
+    step_.AddPiece(tokens, position_, pages_, rope_);
     for (const int32_t row : wanted) step_.WantLogits(row);
     backend_.Begin(step_.batch());
     const int n_layers = backend_.model().n_layers;
@@ -104,6 +108,7 @@ class SequenceRunner {
   std::vector<int32_t> pages_;
   StepBuilder step_;
   int position_ = 0;
+  RopeRange rope_ = RopeRange::kShort;
 };
 
 }  // namespace baton

@@ -37,7 +37,7 @@ class CpuBackend : public Backend {
         layout_(KvLayout::For(model_, options.kv_type(), options.page_tokens)),
         formats_(FormatsOf(options)),
         max_step_tokens_(options.max_step_tokens),
-        rope_(std::move(loaded.rope)),
+        ropes_(std::move(loaded.ropes)),
         rope_digest_(loaded.rope_digest),
         source_(std::move(loaded.source)),
         compute_(std::move(loaded.pool)) {}
@@ -265,18 +265,16 @@ class CpuBackend : public Backend {
 
   void RotateAndStoreLatent(int layer, const LatentWeights& w, int row) {
     const LatentDesc& d = model_.latent;
-    const int64_t angle = static_cast<int64_t>(step_.position(row)) * (d.rotated_dim / 2);
-    const float* const cos = rope_.cos.data() + angle;
-    const float* const sin = rope_.sin.data() + angle;
+    const RopeTables::Angles angles = ropes_.At(layer, step_.rope(row), step_.position(row));
     for (int head = 0; head < model_.n_heads; ++head) {
       const bf16* const from = qkv_.row(row) + head * d.query_dim() + d.plain_dim;
       bf16* const to = moved_.row(row) + head * d.key_dim() + d.rank;
       std::copy_n(from, d.rotated_dim, to);
-      elementwise_->rope(to, d.rotated_dim, cos, sin);
+      elementwise_->rope(to, d.rotated_dim, angles.cos, angles.sin);
     }
     bf16* const key = qkv_.row(row) + model_.q_width();
     elementwise_->rms_norm(key, w.norm.weight, d.rank, d.rank, kLatentNormEps, key);
-    elementwise_->rope(key + d.rank, d.rotated_dim, cos, sin);
+    elementwise_->rope(key + d.rank, d.rotated_dim, angles.cos, angles.sin);
     elementwise_->write_kv(layout_, layer, 0, key, nullptr, kv_->plane(step_.page(row), layer),
                            step_.slot(row));
   }
@@ -290,7 +288,7 @@ class CpuBackend : public Backend {
 
   void RotateAndStore(int layer, const CpuLayerWeights& w, int row) {
     const int d = model_.head_dim;
-    const int64_t angle = static_cast<int64_t>(step_.position(row)) * (d / 2);
+    const RopeTables::Angles angles = ropes_.At(layer, step_.rope(row), step_.position(row));
     bf16* const q = qkv_.row(row);
     bf16* const k = q + model_.q_width();
     const bf16* const v = k + model_.kv_width();
@@ -299,7 +297,7 @@ class CpuBackend : public Backend {
       NormHeads(k, model_.n_kv_heads, w.k_norm);
     }
     for (int head = 0; head < model_.n_heads + model_.n_kv_heads; ++head) {  // k follows q
-      elementwise_->rope(q + head * d, d, rope_.cos.data() + angle, rope_.sin.data() + angle);
+      elementwise_->rope(q + head * d, model_.rotary_dim, angles.cos, angles.sin);
     }
     std::byte* const plane = kv_->plane(step_.page(row), layer);
     for (int head = 0; head < model_.n_kv_heads; ++head) {
@@ -398,7 +396,7 @@ class CpuBackend : public Backend {
   KvLayout layout_;
   WeightFormats formats_;
   int max_step_tokens_;
-  RopeTable rope_;
+  RopeTables ropes_;
   uint64_t rope_digest_;
   std::unique_ptr<WeightSource> source_;  // embedding rows are read from it
   std::unique_ptr<ComputePool> compute_;

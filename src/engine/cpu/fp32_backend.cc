@@ -68,7 +68,7 @@ class Fp32Backend : public Backend {
       : model_(std::move(loaded.desc)),
         layout_(KvLayout::For(model_, KvType::kFp32, options.page_tokens)),
         max_step_tokens_(options.max_step_tokens),
-        rope_(std::move(loaded.rope)),
+        ropes_(std::move(loaded.ropes)),
         compute_(std::move(loaded.pool)),
         fingerprint_(fingerprint ^ loaded.rope_digest),
         scores_(compute_->n_threads()) {
@@ -172,13 +172,14 @@ class Fp32Backend : public Backend {
     const std::vector<float>&norm = Weight(l + "latent_norm"), &key_up = Weight(l + "key_up");
     const std::vector<float>& value_up = Weight(l + "value_up");
     ForRows([&](int row) {
+      const RopeTables::Angles angles = ropes_.At(layer, step_.rope(row), step_.position(row));
       for (int head = 0; head < model_.n_heads; ++head) {
         MoveQuery(projected_.row(row) + head * d.query_dim(),
-                  key_up.data() + static_cast<int64_t>(head) * d.plain_dim * d.rank,
-                  step_.position(row), q_.row(row) + head * d.key_dim());
+                  key_up.data() + static_cast<int64_t>(head) * d.plain_dim * d.rank, angles,
+                  q_.row(row) + head * d.key_dim());
       }
       NormRow(k_.row(row), norm, kLatentNormEps, k_.row(row));
-      Rotate(k_.row(row) + d.rank, step_.position(row));
+      Rotate(k_.row(row) + d.rank, angles);
       std::copy_n(k_.row(row), d.key_dim(), KRow(layer, 0, step_.page(row), step_.slot(row)));
     });
     Attend(layer);
@@ -192,14 +193,15 @@ class Fp32Backend : public Backend {
   }
 
   // A head's query on the latent's side. key_up: (plain_dim, rank).
-  void MoveQuery(const float* query, const float* key_up, int position, float* moved) const {
+  void MoveQuery(const float* query, const float* key_up, const RopeTables::Angles& angles,
+                 float* moved) const {
     const LatentDesc& d = model_.latent;
     std::fill_n(moved, d.rank, 0.0f);
     for (int i = 0; i < d.plain_dim; ++i, key_up += d.rank) {
       for (int j = 0; j < d.rank; ++j) moved[j] += query[i] * key_up[j];
     }
     std::copy_n(query + d.plain_dim, d.rotated_dim, moved + d.rank);
-    Rotate(moved + d.rank, position);
+    Rotate(moved + d.rank, angles);
   }
 
   template <typename Fn>
@@ -364,24 +366,21 @@ class Fp32Backend : public Backend {
            slot * layout_.shape(layer).value_dim;
   }
 
-  void Rotate(float* head, int position) const {
-    const int half = model_.head_dim / 2;
-    const float* cos = rope_.cos.data() + static_cast<int64_t>(position) * half;
-    const float* sin = rope_.sin.data() + static_cast<int64_t>(position) * half;
+  void Rotate(float* head, const RopeTables::Angles& angles) const {
+    const int half = model_.rotary_dim / 2;
     for (int i = 0; i < half; ++i) {
       const float a = head[i], b = head[i + half];
-      head[i] = a * cos[i] - b * sin[i];
-      head[i + half] = b * cos[i] + a * sin[i];
+      head[i] = a * angles.cos[i] - b * angles.sin[i];
+      head[i + half] = b * angles.cos[i] + a * angles.sin[i];
     }
   }
 
   void RotateAndStore(int layer, int row) {
     const int d = model_.head_dim;
-    for (int head = 0; head < model_.n_heads; ++head) {
-      Rotate(q_.row(row) + head * d, step_.position(row));
-    }
+    const RopeTables::Angles angles = ropes_.At(layer, step_.rope(row), step_.position(row));
+    for (int head = 0; head < model_.n_heads; ++head) Rotate(q_.row(row) + head * d, angles);
     for (int head = 0; head < model_.n_kv_heads; ++head) {
-      Rotate(k_.row(row) + head * d, step_.position(row));
+      Rotate(k_.row(row) + head * d, angles);
       std::copy_n(k_.row(row) + head * d, d, KRow(layer, head, step_.page(row), step_.slot(row)));
       std::copy_n(v_.row(row) + head * d, d, VRow(layer, head, step_.page(row), step_.slot(row)));
     }
@@ -440,7 +439,7 @@ class Fp32Backend : public Backend {
   ModelDesc model_;
   KvLayout layout_;
   int max_step_tokens_;
-  RopeTable rope_;
+  RopeTables ropes_;
   std::unique_ptr<ComputePool> compute_;
   uint64_t fingerprint_;
   absl::flat_hash_map<std::string, std::vector<float>> weights_;  // by our name

@@ -6,14 +6,15 @@
 
 #include "engine/cpu/compute_pool.h"
 #include "engine/model_desc.h"
+#include "engine/rope_tables.h"
 #include "engine/weight_source.h"
 
 namespace baton {
 
 struct LoadedModel {
   ModelDesc desc;  // max_positions already limited to EngineOptions::max_context
-  RopeTable rope;  // of desc
-  // Hash of the table's first positions, part of the model fingerprint: a C library that rounds
+  RopeTables ropes;  // of desc
+  // Hash of the tables' first positions, part of the model fingerprint: a C library that rounds
   // sines differently makes other keys, and such workers must not share KV.
   uint64_t rope_digest = 0;
   std::unique_ptr<WeightSource> source;

@@ -12,11 +12,13 @@ void StepRows::Assign(const StepBatch& batch, const KvPool& pool, int vocab, int
   piece_begin_.assign(batch.piece_begin.begin(), batch.piece_begin.end());
   page_begin_.assign(batch.page_begin.begin(), batch.page_begin.end());
   logit_rows_.assign(batch.logit_rows.begin(), batch.logit_rows.end());
+  ropes_.assign(batch.ropes.begin(), batch.ropes.end());
   page_tokens_ = pool.layout().page_tokens;
   pages_of_rows_.clear();
   pieces_of_rows_.clear();
 
   CHECK(positions_.size() == tokens_.size());
+  CHECK(ropes_.size() + 1 == piece_begin_.size());
   CHECK(piece_begin_.size() == page_begin_.size() && piece_begin_.front() == 0);
   CHECK(piece_begin_.back() == static_cast<int>(tokens_.size()));
   CHECK(page_begin_.back() == static_cast<int>(batch.pages.size()));
@@ -59,7 +61,7 @@ void StepRows::ResolveTables(const StepBatch& batch, const KvPool& pool) {
       windowed_pages_.push_back(IsWhole(entry) ? entry : *stand_in);
     }
   }
-  batch_ = {tokens_, positions_, piece_begin_, page_begin_, pages_, logit_rows_};
+  batch_ = {tokens_, positions_, piece_begin_, page_begin_, pages_, logit_rows_, ropes_};
   windowed_batch_ = batch_;
   windowed_batch_.pages = windowed_pages_;
 }

@@ -28,6 +28,7 @@ class StepRows {
   int position(int row) const { return batch_.positions[row]; }
   int32_t page(int row) const { return pages_of_rows_[row]; }  // page that holds the row's K and V
   int slot(int row) const { return batch_.positions[row] % page_tokens_; }  // and its place there
+  RopeRange rope(int row) const { return ropes_[pieces_of_rows_[row]]; }
   int piece(int row) const { return pieces_of_rows_[row]; }
   // Page table of a piece, for every key that its queries see.
   const int32_t* pages_of_piece(int piece) const {
@@ -39,6 +40,7 @@ class StepRows {
   void ResolveTables(const StepBatch& batch, const KvPool& pool);
 
   std::vector<int32_t> windowed_pages_, pages_of_rows_, pieces_of_rows_;
+  std::vector<RopeRange> ropes_;
   StepBatch batch_, windowed_batch_;  // views of the arrays above
   int page_tokens_ = 0;
 };

@@ -24,6 +24,7 @@ PrefillOptions PrefillPart(const WorkerCoreOptions& options, const Backend& back
   prefill.self = options.self;
   prefill.vocab = backend.model().vocab;
   prefill.max_context = options.max_context;
+  prefill.rope = backend.model().rope;
   prefill.chunk_tokens = options.chunk_tokens;
   prefill.reuse_kv = options.reuse_kv;
   prefill.transitions = options.transitions;
@@ -34,6 +35,7 @@ DecodeOptions DecodePart(const WorkerCoreOptions& options, const Backend& backen
   DecodeOptions decode;
   decode.vocab = backend.model().vocab;
   decode.max_batch = options.max_batch;
+  decode.rope = backend.model().rope;
   decode.transitions = options.transitions;
   return decode;
 }
