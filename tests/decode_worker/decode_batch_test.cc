@@ -16,9 +16,10 @@ constexpr int kPageTokens = 4;
 
 struct Bench {
   explicit Bench(int max_batch = 8, int n_pages = 200, TransitionCounts* transitions = nullptr,
-                 const std::vector<int>& windows = {})
-      : backend(kPageTokens, 3, windows) {
+                 const std::vector<int>& windows = {}, const RopeDesc& rope = {})
+      : backend(kPageTokens, 3, windows, rope) {
     DecodeOptions options;
+    options.rope = rope;
     options.transitions = transitions;
     options.vocab = HashBackend::kVocab;
     options.max_batch = max_batch;
@@ -117,6 +118,19 @@ struct Bench {
   int reclaimable = 0;
   int n_lent = 0;
 };
+
+TEST_CASE("a row's range of longrope follows from its prompt and the tokens wanted") {
+  Bench b(8, 200, nullptr, {}, LongropeFrom(9));
+  for (const auto& [id, max_tokens] : {std::pair<RequestId, int>{1, 4}, {2, 5}}) {
+    b.batch->Expect(Bench::Request(id, 5, max_tokens), b.now);
+    b.batch->Arrived(b.Kv(id, 5, 3), b.now);
+  }
+  REQUIRE(b.Step() == 2);
+  const StepBatch batch = b.builder.batch();
+  REQUIRE((batch.ropes[0] == RopeRange::kShort && batch.ropes[1] == RopeRange::kLong));
+  while (b.Step() > 0) {
+  }
+}
 
 TEST_CASE("a guest joins at the next step, whichever of request and KV comes first") {
   Bench b;

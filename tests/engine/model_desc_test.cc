@@ -116,7 +116,8 @@ TEST_CASE("published shapes have their published sizes") {
       {"qwen3-30b-a3b", 30'532'122'624},    {"qwen1.5-moe-a2.7b", 14'315'784'192},
       {"deepseek-v2-lite", 15'706'484'224}, {"falcon-7b", 6'921'720'704},
       {"falcon-40b", 41'303'293'952},       {"gemma-2b", 2'506'172'416},
-      {"gemma-2-2b", 2'614'341'888}};
+      {"gemma-2-2b", 2'614'341'888},        {"gemma-3-1b", 999'885'952},
+      {"phi-3-mini-4k", 3'821'079'552}};
   for (const auto& [name, parameters] : shapes) {
     INFO(name);
     const std::string path = kShapes + name + ".json";
@@ -208,6 +209,70 @@ TEST_CASE("gemma: scales, caps and norms that its configs leave out") {
   CHECK(gemma2.windows == std::vector<int>{4096, 0});
   const ModelDesc uncapped = read("Gemma2ForCausalLM", "\"final_logit_softcapping\": null, ");
   CHECK((uncapped.score_cap == 50 && uncapped.logit_cap == 0));
+}
+
+TEST_CASE("gemma 3: layers with a window have a rope of their own, in both spellings") {
+  const auto read = [](const std::string& field, const std::string& value) {
+    std::string text = ConfigWith(field, value);
+    const std::string llama = "LlamaForCausalLM";
+    text.replace(text.find(llama), llama.size(), "Gemma3ForCausalLM");
+    absl::StatusOr<ModelDesc> model = ModelDesc::FromJson(text, "config.json");
+    INFO(std::string(model.status().message()));
+    REQUIRE(model.ok());
+    REQUIRE(model->window_rope);
+    return *std::move(model);
+  };
+  const ModelDesc plain = read("rope_local_base_freq", "5000");
+  CHECK((plain.rope.theta == 1e6 && plain.window_rope->theta == 5000));
+  CHECK(plain.windows == std::vector<int>{4096, 4096});  // the sixth layer would see all
+  CHECK((plain.qk_norm && plain.output_norms && plain.score_cap == 0 && plain.logit_cap == 0));
+  CHECK(read("sliding_window_pattern", "2").windows == std::vector<int>{4096, 0});
+  const ModelDesc scaled = read("rope_scaling", "{\"type\": \"linear\", \"factor\": 8}");
+  CHECK((scaled.rope.factor == 8 && scaled.window_rope->scaling == RopeDesc::Scaling::kNone));
+  const ModelDesc named =
+      read("rope_parameters",
+           "{\"full_attention\": {\"rope_type\": \"linear\", \"factor\": 4, \"rope_theta\": 7e5},"
+           " \"sliding_attention\": {\"rope_type\": \"default\", \"rope_theta\": 3e4}}");
+  CHECK((named.rope.theta == 7e5 && named.rope.factor == 4 && named.window_rope->theta == 3e4));
+}
+
+TEST_CASE("longrope: factors by pair, the range by the most tokens") {
+  const auto text = [](const std::string& more) {
+    std::string config = ConfigWith(
+        "rope_scaling",
+        "{\"type\": \"longrope\", \"short_factor\": [1, 2, 3, 4], \"long_factor\": [5, 6, 7, 8]" +
+            more + "}");
+    const std::string llama = "LlamaForCausalLM";
+    config.replace(config.find(llama), llama.size(), "Phi3ForCausalLM");
+    config.insert(1, "\"partial_rotary_factor\": 0.5, ");
+    return config;
+  };
+  const absl::StatusOr<ModelDesc> model =
+      ModelDesc::FromJson(text(", \"original_max_position_embeddings\": 64"), "config.json");
+  INFO(std::string(model.status().message()));
+  REQUIRE(model.ok());
+  CHECK(model->rotary_dim == 8);
+  CHECK(model->windows == std::vector<int>{0, 0});
+  CHECK(model->rope.attention_factor == Approx(std::sqrt(1 + std::log(4.0) / std::log(64.0))));
+  CHECK(model->rope.RangeOf(64) == RopeRange::kShort);
+  CHECK(model->rope.RangeOf(65) == RopeRange::kLong);
+  CHECK(RopeDesc().RangeOf(1 << 20) == RopeRange::kShort);
+  const std::vector<double> plain = RopeFrequencies(RopeDesc(), 8);
+  const std::vector<double> near = RopeFrequencies(model->rope, 8);
+  const std::vector<double> far = RopeFrequencies(model->rope, 8, RopeRange::kLong);
+  for (int i = 0; i < 4; ++i) {
+    CHECK(near[i] == plain[i] / (1 + i));
+    CHECK(far[i] == plain[i] / (5 + i));
+  }
+  using Catch::Matchers::Contains;
+  CHECK_THAT(ErrorOf(text("")), Contains("original_max_position_embeddings is missing"));
+  std::string short_list = text(", \"original_max_position_embeddings\": 64");
+  short_list.replace(short_list.find("[5, 6, 7, 8]"), 12, "[5, 6, 7]");
+  CHECK_THAT(ErrorOf(short_list),
+             Contains("long_factor is [5,6,7]; it must be a list of 4 numbers"));
+  std::string odd = text(", \"original_max_position_embeddings\": 64");
+  odd.replace(odd.find("0.5"), 3, "0.2");
+  CHECK_THAT(ErrorOf(odd), Contains("it must leave an even part of head_dim, 16"));
 }
 
 TEST_CASE("which layers have a window") {

@@ -2,6 +2,7 @@
 // that it actually reads through the page table, so a token comes out right only if every earlier
 // position's KV, of every layer, is in the right page, and was written in the right order. A slot
 // that was never written (zero) ends the test, and so does a page table without a page it reads.
+// What a sequence makes depends on its range of rope.
 #pragma once
 
 #include <algorithm>
@@ -18,12 +19,22 @@
 
 namespace baton {
 
+// longrope whose short range is of sequences up to so many tokens.
+inline RopeDesc LongropeFrom(int most_short_tokens) {
+  RopeDesc rope;
+  rope.scaling = RopeDesc::Scaling::kLongrope;
+  rope.original_max_position_embeddings = most_short_tokens;
+  return rope;
+}
+
 class HashBackend : public Backend {
  public:
   static constexpr int kVocab = 61;
 
   // windows: of each layer, tokens; 0 or none given: none.
-  explicit HashBackend(int page_tokens = 4, int n_layers = 3, std::vector<int> windows = {}) {
+  explicit HashBackend(int page_tokens = 4, int n_layers = 3, std::vector<int> windows = {},
+                       const RopeDesc& rope = {}) {
+    model_.rope = rope;
     model_.name = "hash";
     model_.n_layers = n_layers;
     model_.vocab = kVocab;
@@ -56,9 +67,10 @@ class HashBackend : public Backend {
       for (int row = batch.piece_begin[piece]; row < batch.piece_begin[piece + 1]; ++row) {
         CHECK(batch.positions[row] / layout_.page_tokens <
               batch.page_begin[piece + 1] - batch.page_begin[piece]);
-        rows_.push_back({.first_page = batch.page_begin[piece],
-                         .position = batch.positions[row],
-                         .hidden = Mix(0x5eed, batch.tokens[row])});
+        rows_.push_back(
+            {.first_page = batch.page_begin[piece],
+             .position = batch.positions[row],
+             .hidden = Mix(0x5eed + static_cast<uint64_t>(batch.ropes[piece]), batch.tokens[row])});
       }
   }
 

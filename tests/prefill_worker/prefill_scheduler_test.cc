@@ -390,6 +390,28 @@ TEST_CASE("KV is not reused across salts, nor when that is switched off") {
   REQUIRE(b.pool->cached() == (reuse_kv ? 10 : 0));
 }
 
+TEST_CASE("KV is not reused across the ranges of longrope, which the most tokens decide") {
+  const RopeDesc rope = LongropeFrom(40);
+  Bench b(200, 0, 4, nullptr, true, {}, rope);
+  const auto computed = [&](RequestId id, int most_tokens) {
+    PrefillRequest request = Same(id, 22);
+    request.most_tokens = most_tokens;
+    b.Admit(request);
+    const int n = b.Step(100);
+    HashBackend reference(kPageTokens, 3, {}, rope);
+    const SequentialTokens expected =
+        SequentialRun(&reference, request.tokens, most_tokens - 22, request.sampling);
+    REQUIRE(b.tokens.back().request_id == id);
+    REQUIRE(b.tokens.back().token == expected.tokens[0]);
+    REQUIRE(b.tokens.back().digest == expected.digests[0]);
+    return n;
+  };
+  REQUIRE(computed(1, 40) == 22);
+  REQUIRE(computed(2, 41) == 22);
+  REQUIRE(computed(3, 41) == 2);
+  REQUIRE(computed(4, 23) == 2);
+}
+
 TEST_CASE("an attempt goes on where the one before was: only the handoff is repeated") {
   Bench b;
   const bool failed = GENERATE(false, true);  // or cancelled

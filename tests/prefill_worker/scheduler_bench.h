@@ -24,9 +24,10 @@ inline constexpr int kPageTokens = 4;
 struct Bench {
   explicit Bench(int n_pages = 200, int chunk = 0, int open_ahead = 4,
                  TransitionCounts* transitions = nullptr, bool reuse_kv = true,
-                 const std::vector<int>& windows = {})
-      : backend(kPageTokens, 3, windows) {
+                 const std::vector<int>& windows = {}, const RopeDesc& rope = {})
+      : backend(kPageTokens, 3, windows, rope) {
     PrefillOptions options;
+    options.rope = rope;
     options.reuse_kv = reuse_kv;
     options.transitions = transitions;
     options.self = kSelf;

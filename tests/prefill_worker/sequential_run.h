@@ -35,7 +35,9 @@ inline SequentialTokens SequentialRun(Backend* backend, KvPool* pool,
   while (static_cast<int>(out.tokens.size()) < max_tokens) {
     builder.Clear();
     const int n = static_cast<int>(input.size());
-    const int row = builder.AddPiece(input, position, pages);
+    const RopeRange rope =
+        backend->model().rope.RangeOf(static_cast<int64_t>(prompt.size()) + max_tokens);
+    const int row = builder.AddPiece(input, position, pages, rope);
     builder.WantLogits(row + n - 1);
     backend->Begin(builder.batch());
     backend->RunLayers(0, backend->model().n_layers);

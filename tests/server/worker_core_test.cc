@@ -22,13 +22,16 @@ std::vector<int32_t> Tokens(int n, int seed) {
   return tokens;
 }
 
-SequentialTokens Expected(const std::vector<int32_t>& prompt, int max_tokens) {
-  HashBackend reference(kPageTokens);
+SequentialTokens Expected(const std::vector<int32_t>& prompt, int max_tokens,
+                          const RopeDesc& rope = {}) {
+  HashBackend reference(kPageTokens, kLayers, {}, rope);
   return SequentialRun(&reference, prompt, max_tokens, {.temperature = 0});
 }
 
 struct Rig {
-  Rig() : pool(std::move(*KvPool::Create(backend.kv_layout(), kPages))) {
+  explicit Rig(const RopeDesc& rope = {})
+      : backend(kPageTokens, kLayers, {}, rope),
+        pool(std::move(*KvPool::Create(backend.kv_layout(), kPages))) {
     backend.SetPool(pool.get());
     WorkerCoreOptions options;
     options.self = kSelf;
@@ -139,7 +142,7 @@ struct Rig {
 
   const std::vector<int32_t> prompt = Tokens(20, 3), guest_prompt = Tokens(6, 4);
   absl::Time now = absl::UnixEpoch();
-  HashBackend backend{kPageTokens};
+  HashBackend backend;
   std::unique_ptr<KvPool> pool;
   std::unique_ptr<WorkerCore> core;
   std::vector<TransferCommand> commands;
@@ -147,6 +150,36 @@ struct Rig {
   std::map<RequestId, std::vector<TokenOut>> tokens;
   std::vector<PartEnded> ends;
 };
+
+TEST_CASE("a request has one range of longrope in prefill and decode") {
+  const RopeDesc rope = LongropeFrom(23);
+  for (const int max_tokens : {3, 4}) {  // the most of the short range, and one more
+    Rig rig(rope);
+    rig.Say(DecodeRequest{.request_id = 9,
+                          .epoch = 1,
+                          .ticket_id = kGuestTicket,
+                          .n_prompt = 20,
+                          .max_tokens = max_tokens,
+                          .sampling = {.temperature = 0}});
+    PrefillRequest request;
+    request.request_id = 9;
+    request.epoch = 1;
+    request.tokens = rig.prompt;
+    request.sampling.temperature = 0;
+    request.most_tokens = 20 + max_tokens;
+    request.sink = {.incarnation = kSelf};
+    request.ticket.id = kGuestTicket;
+    request.ticket.kv_pages = 5;
+    request.ticket.promise_pages = 6;
+    rig.Say(request);
+    rig.Turns();
+    std::vector<int32_t> tokens;
+    for (const TokenOut& token : rig.tokens[9]) tokens.push_back(token.token);
+    CHECK(tokens == Expected(rig.prompt, max_tokens, rope).tokens);
+    CHECK(tokens !=
+          Expected(rig.prompt, max_tokens, LongropeFrom(max_tokens == 3 ? 22 : 24)).tokens);
+  }
+}
 
 TEST_CASE("a suspended step goes on plane by plane") {
   Rig rig;

@@ -1,4 +1,5 @@
 #include "sim/clients.h"
+#include "sim/sim_engine.h"
 
 #include <algorithm>
 #include <utility>
@@ -23,7 +24,8 @@ Clients::Clients(const Swarm& swarm, Agenda* agenda, SimRandom* random)
     : swarm_(swarm),
       agenda_(agenda),
       random_(random),
-      reference_(swarm.page_tokens, swarm.n_layers, swarm.windows) {
+      reference_(swarm.page_tokens, swarm.n_layers, swarm.windows,
+                 LongropeFrom(kShortRangeTokens)) {
   auto pool = KvPool::Create(reference_.kv_layout(), swarm.largest_request_pages() + 1);
   CHECK(pool.ok());
   reference_pool_ = *std::move(pool);

@@ -8,6 +8,9 @@
 
 namespace baton::sim {
 
+// Longer requests have the long range: what one range computes, the other must not find.
+inline constexpr int kShortRangeTokens = 24;
+
 class SimEngine : public HashBackend {
  public:
   // begin sees every batch before it runs; ran is called when layers are done, with the tokens of
@@ -15,7 +18,7 @@ class SimEngine : public HashBackend {
   SimEngine(int page_tokens, int n_layers, const std::vector<int>& windows,
             std::function<void(const StepBatch&)> begin,
             std::function<void(int n_tokens, int n_layers)> ran)
-      : HashBackend(page_tokens, n_layers, windows),
+      : HashBackend(page_tokens, n_layers, windows, LongropeFrom(kShortRangeTokens)),
         begin_(std::move(begin)),
         ran_(std::move(ran)) {}
 
