@@ -192,7 +192,7 @@ TEST_CASE("KV in int8 moves the logits little more than bf16 does") {
     ServedModel served(options);
     for (const OraclePrompt& prompt : oracle.prompts) {
       SequenceRunner& runner = served.For(prompt);
-      runner.Restart();
+      runner.Restart(static_cast<int>(prompt.tokens.size()));
       const std::vector<float> logits = runner.Feed(prompt.tokens, prompt.positions);
       const int vocab = served.backend().model().vocab;
       for (size_t row = 0; row < prompt.positions.size(); ++row) {
