@@ -54,7 +54,7 @@ std::vector<int> SoonestFirst(std::span<const OfferedWorker> offered, int must) 
   std::iota(order.begin(), order.end(), 0);
   const auto rank = [&](int i) {
     const OfferedWorker& worker = offered[static_cast<size_t>(i)];
-    return std::tuple(i != must, worker.seconds, -worker.speed, worker.place);
+    return std::tuple(i != must, worker.seconds, -worker.speed, i);
   };
   std::sort(order.begin(), order.end(), [&](int a, int b) { return rank(a) < rank(b); });
   return order;

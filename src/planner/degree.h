@@ -60,7 +60,7 @@ struct DegreeRequest {
   double waiting = 0;
 };
 
-// offered is not empty. Ranks are those that could begin soonest.
+// offered is not empty. Ranks are those that could begin soonest, of equals the earlier ones.
 Degree ChooseDegree(const PrefillCost& cost, const ChainLink& link, const PlanRecord& record,
                     std::span<const OfferedWorker> offered, const DegreeRequest& request);
 

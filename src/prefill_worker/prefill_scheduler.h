@@ -27,15 +27,16 @@
 //    and what had started when it became the first. The wait for its promise is in order of arrival
 //    at the sink. A preempted request comes back as a new prompt: at most three times.
 //
-// Ranks of a relay (KV-Runahead, two ranks as yet): the head computes its slice, hands it to the
-// tail as any prompt is handed over, and has no first token. The tail takes pages for the whole
-// prompt, the first of them for its inflow, passes on each plane that arrives, and may compute a
-// layer when that layer of the inflow is there: a step of its slice starts with the first plane and
-// is suspended where the next one is missing. A plane is there when the head is through it with its
-// last chunk, so the tail waits within one step of the head. Such a step carries nothing else, and
-// gives way to decode rows: it is thrown away, and the slice waits for all of its inflow. What is
-// computed twice has the same bits. Of three pools, decode worker's, tail's and head's, pages are
-// taken in this order; the router aims so that it is the order of incarnations too.
+// Ranks of a relay (KV-Runahead): a head computes its slice, hands all KV up to its end to the next
+// rank as any prompt is handed over, and has no first token; the tail is the last rank. A rank that
+// is not the first takes pages for all tokens up to its slice's end, the first of them for its
+// inflow, passes on each plane that arrives, and may compute a layer when that layer of the inflow
+// is there: a step of its slice starts with the first plane and is suspended where the next one is
+// missing. A plane is there when the rank before is through it with its last chunk, so a rank waits
+// within one step of it. Such a step carries nothing else, and gives way to decode rows: it is
+// thrown away, and the slice waits for all of its inflow. What is computed twice has the same bits.
+// Pages are taken from the decode worker's pool first, then the tail's, last the first head's; the
+// router aims so that it is the order of incarnations too.
 //
 // A step: Contribute, LayersDone after each run of layers until all are done, StepDone. Events come
 // between steps, or while one is suspended; then they may end it (in_step).

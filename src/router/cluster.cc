@@ -160,6 +160,7 @@ Candidate Cluster::Consider(const Worker& worker, const AttemptShape& shape, con
   const double tokens_per_s =
       load.prefill_tokens_per_s > 0 ? load.prefill_tokens_per_s : best.tokens_per_s;
   const int32_t own_tokens = shape.PrefillTokensAt(out.worker);
+  out.tokens_per_s = tokens_per_s;
   out.prefill_ms = PrefillMs(QueuedTokens(worker), own_tokens, tokens_per_s);
   out.prompt_ms = PrefillMs(0, own_tokens, tokens_per_s);
   const DecodeRoom room{.pages_free = worker.about.pages_total - worker.pages_held,
@@ -191,12 +192,13 @@ std::optional<Plan> Cluster::Choose(const AttemptShape& shape,
   const std::optional<Plan> plan = ChoosePlan(candidates, shape);
   if (!plan) return avoid.empty() ? plan : ChoosePlan(all, shape);
   if (!WantsRelay(shape)) return plan;
-  return ShareWithHead(*plan, candidates, shape, workers_.begin()->second.about.page_tokens);
+  return ShareWithHeads(*plan, candidates, shape, workers_.begin()->second.about.page_tokens,
+                        relays_, plan_record_);
 }
 
-// KV that an earlier attempt left somewhere is worth more than a second worker.
+// KV that an earlier attempt left somewhere is worth more than further workers.
 bool Cluster::WantsRelay(const AttemptShape& shape) const {
-  return relay_min_tokens_ > 0 && shape.may_relay && shape.n_prompt >= relay_min_tokens_ &&
+  return relays_.min_tokens > 0 && shape.may_relay && shape.n_prompt >= relays_.min_tokens &&
          shape.kept_at == 0;
 }
 
@@ -206,14 +208,16 @@ double Cluster::OwnPrefillMs(const Plan& plan, const AttemptShape& shape) const 
     return PrefillMs(0, plan.PrefillTokensAt(worker, shape),
                      measured > 0 ? measured : BestSpeeds().tokens_per_s);
   };
-  return plan.head == 0 ? own_ms(plan.prefill) : std::max(own_ms(plan.prefill), own_ms(plan.head));
+  double longest_ms = own_ms(plan.prefill);
+  for (const Plan::Head& head : plan.heads) longest_ms = std::max(longest_ms, own_ms(head.worker));
+  return longest_ms;
 }
 
 void Cluster::Reserve(RequestId request, const Plan& plan, const AttemptShape& shape,
                       absl::Time now) {
   ++choices_;
   ReservePrefill(request, plan.prefill, plan.PrefillTokensAt(plan.prefill, shape), now);
-  if (plan.head != 0) ReservePrefill(request, plan.head, plan.head_tokens, now);
+  for (const Plan::Head& head : plan.heads) ReservePrefill(request, head.worker, head.tokens, now);
   if (plan.decode == 0) return;
   Worker& decode = workers_.at(plan.decode);
   decode.last_chosen = choices_;
@@ -258,7 +262,7 @@ void Cluster::OnTokensLeft(Incarnation worker, RequestId request, int32_t tokens
 void Cluster::Release(RequestId request, const Plan& plan) {
   ReleaseAt(plan.prefill, request);
   if (plan.decode != plan.prefill) ReleaseAt(plan.decode, request);
-  if (plan.head != 0) ReleaseAt(plan.head, request);
+  for (const Plan::Head& head : plan.heads) ReleaseAt(head.worker, request);
 }
 
 void Cluster::ReleaseAt(Incarnation worker, RequestId request) {

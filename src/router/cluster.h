@@ -23,9 +23,8 @@ const MachineTable& MembershipTable();
 
 class Cluster {
  public:
-  // Prompts of relay_min_tokens and more are shared by two workers; 0 = none.
-  Cluster(int32_t relay_min_tokens, TransitionCounts* transitions)
-      : relay_min_tokens_(relay_min_tokens), transitions_(transitions) {}
+  Cluster(const RelayRules& relays, TransitionCounts* transitions)
+      : relays_(relays), transitions_(transitions) {}
 
   // Error: it does not fit to the workers that are here; names the field and both values.
   absl::Status Join(const WorkerAnnounce& worker, absl::Time now);
@@ -99,7 +98,8 @@ class Cluster {
   void ReservePrefill(RequestId request, Incarnation worker, int32_t tokens, absl::Time now);
   void ReleaseAt(Incarnation worker, RequestId request);
 
-  const int32_t relay_min_tokens_;
+  const RelayRules relays_;
+  PlanRecord plan_record_;
   TransitionCounts* const transitions_;
   absl::btree_map<Incarnation, Worker> workers_;
   uint64_t choices_ = 0;

@@ -105,20 +105,22 @@ void Journey::Aim(const Plan& plan, const PlanNames& names, absl::Time now) {
   produced_before_ = produced_.size();
   prefill_open_ = true;
   decode_open_ = plan.decode != 0;
-  head_open_ = plan.head != 0;
+  open_heads_.clear();
+  for (const Plan::Head& head : plan.heads) open_heads_.push_back(head.worker);
   decode_spoke_ = attempt_spoke_ = preempted_ = false;
   failure_ = {};
   timeline_.router_queue += now - waiting_since_;
   timeline_.prefill_worker = names.prefill;
   timeline_.decode_worker = names.decode;
-  timeline_.prefill_head = names.head;
+  timeline_.prefill_heads = names.heads;
   timeline_.attempts = static_cast<int>(epoch_);
 }
 
 void Journey::Disarm(absl::Time now) {
   state_ = JourneyState::kWaiting;
   waiting_since_ = now;
-  prefill_open_ = decode_open_ = head_open_ = false;
+  prefill_open_ = decode_open_ = false;
+  open_heads_.clear();
   early_.clear();
 }
 
@@ -146,9 +148,10 @@ PrefillRequest Journey::MakePrefillRequest(const Ticket& ticket, const TransferP
   return out;
 }
 
-PrefillRequest Journey::MakeHeadRequest(const Ticket& ticket, const TransferPeer& tail) const {
-  PrefillRequest out = MakePrefillRequest(ticket, tail, {});
-  out.tokens.resize(static_cast<size_t>(plan_.head_tokens));
+PrefillRequest Journey::MakeHeadRequest(size_t head, const Ticket& ticket, const TransferPeer& next,
+                                        const Inflow& inflow) const {
+  PrefillRequest out = MakePrefillRequest(ticket, next, inflow);
+  out.tokens.resize(static_cast<size_t>(plan_.TokensOfHeads(head + 1)));
   out.is_head = true;
   return out;
 }
@@ -170,7 +173,7 @@ std::vector<Incarnation> Journey::OpenWorkers() const {
   if (decode_open_) workers.push_back(plan_.decode);
   if (prefill_open_ && !(decode_open_ && plan_.prefill == plan_.decode))
     workers.push_back(plan_.prefill);
-  if (head_open_) workers.push_back(plan_.head);
+  workers.insert(workers.end(), open_heads_.begin(), open_heads_.end());
   return workers;
 }
 
@@ -252,14 +255,18 @@ absl::Status Journey::OnPartEnded(Incarnation from, const PartEnded& ended, absl
     return absl::InvalidArgumentError(absl::StrFormat(
         "the end of attempt %d of a request that was aimed %d times", ended.epoch, epoch_));
   if (ended.epoch < epoch_ || state_ == JourneyState::kWaiting) return absl::OkStatus();
-  const bool of_head = ended.was_prefill && from == plan_.head;
+  const bool of_head = ended.was_prefill && plan_.IsHead(from);
   if (!of_head && from != (ended.was_prefill ? plan_.prefill : plan_.decode))
     return absl::InvalidArgumentError("the end of a part that was not given to this worker");
   if (ended.was_prefill && ended.reason == EndReason::kPreempted)
     return absl::InvalidArgumentError("a prefill part does not end preempted");
-  bool& open = of_head ? head_open_ : ended.was_prefill ? prefill_open_ : decode_open_;
-  if (!open) return absl::OkStatus();
-  open = false;
+  if (of_head) {
+    if (std::erase(open_heads_, from) == 0) return absl::OkStatus();
+  } else {
+    bool& open = ended.was_prefill ? prefill_open_ : decode_open_;
+    if (!open) return absl::OkStatus();
+    open = false;
+  }
   if (!lives()) return absl::OkStatus();
   silent_until_ = now + options_.attempt_silence;
   if (!ended.was_prefill) {
@@ -268,7 +275,7 @@ absl::Status Journey::OnPartEnded(Incarnation from, const PartEnded& ended, absl
     timeline_.decode += absl::Microseconds(ended.compute_us);
   }
   if (ended.reason == EndReason::kPreempted) preempted_ = true;
-  const bool needed = of_head ? needs_head() : !ended.was_prefill || needs_prefill();
+  const bool needed = of_head ? needs_heads() : !ended.was_prefill || needs_prefill();
   if (needed && (ended.reason == EndReason::kFailed || ended.reason == EndReason::kCancelled)) {
     failure_ = {.cause = CauseOf(ended),
                 .message = ended.message.empty()
@@ -288,10 +295,7 @@ void Journey::OnWorkerLost(Incarnation worker, const std::string& name) {
     return Failure{.cause = FailoverCause::kWorkerLost,
                    .message = absl::StrFormat("%s worker %s was lost", role, name)};
   };
-  if (head_open_ && plan_.head == worker) {
-    head_open_ = false;
-    if (needs_head()) failure_ = lost("head");
-  }
+  if (std::erase(open_heads_, worker) > 0 && needs_heads()) failure_ = lost("head");
   if (prefill_open_ && plan_.prefill == worker) {
     prefill_open_ = false;
     if (needs_prefill()) failure_ = lost("prefill");

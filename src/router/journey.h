@@ -33,7 +33,7 @@ const MachineTable& JourneyTable();
 
 // Of the workers of a plan; empty: it has none.
 struct PlanNames {
-  std::string prefill{}, decode{}, head{};
+  std::string prefill{}, decode{}, heads{};  // heads: commas between them
 };
 
 class Journey {
@@ -71,7 +71,9 @@ class Journey {
   void Aim(const Plan& plan, const PlanNames& names, absl::Time now);
   PrefillRequest MakePrefillRequest(const Ticket& ticket, const TransferPeer& sink,
                                     const Inflow& inflow) const;
-  PrefillRequest MakeHeadRequest(const Ticket& ticket, const TransferPeer& tail) const;
+  // Of the plan's heads[head]; next: the rank after it.
+  PrefillRequest MakeHeadRequest(size_t head, const Ticket& ticket, const TransferPeer& next,
+                                 const Inflow& inflow) const;
   DecodeRequest MakeDecodeRequest(const TicketId& ticket_id) const;
   // Ends the attempt: what it still says is stale.
   void Disarm(absl::Time now);
@@ -80,7 +82,7 @@ class Journey {
   void Close() { state_ = JourneyState::kOver; }
   absl::Time ended() const { return ended_; }
   // Workers that still hold a part of the running attempt, each once: decode worker, prefill worker
-  // (tail), head.
+  // (tail), heads.
   std::vector<Incarnation> OpenWorkers() const;
 
   // Appends an EmitToken for every token whose turn it is now. Stale tokens are ignored. Error: the
@@ -101,8 +103,8 @@ class Journey {
   bool preempted() const { return preempted_; }
   // The running attempt has brought a token, in its turn or early.
   bool attempt_spoke() const { return attempt_spoke_; }
-  // Its relay's first slice has been handed over, so the prompt is being computed.
-  bool head_ended() const { return plan_.head != 0 && !head_open_; }
+  // A slice of its relay has been handed over, so the prompt is being computed.
+  bool a_head_ended() const { return open_heads_.size() < plan_.heads.size(); }
   // So far that it was not this request that broke the attempt.
   bool attempt_got_on() const;
 
@@ -126,9 +128,9 @@ class Journey {
   void Emit(const TokenOut& token, absl::Time now, std::vector<RouterEffect>* effects);
   bool first_of_attempt_emitted() const { return produced_.size() > produced_before_; }
   // A prefill worker that has handed over, or only has its last acknowledgement to get, is not
-  // needed any more; a head neither, once the tail, which had all its KV, has computed a token.
+  // needed any more; heads neither, once the tail, which had all their KV, has computed a token.
   bool needs_prefill() const { return !first_of_attempt_emitted() || !decode_spoke_; }
-  bool needs_head() const { return !attempt_spoke_; }
+  bool needs_heads() const { return !attempt_spoke_; }
 
   const RequestId id_;
   const uint64_t sequence_;
@@ -146,10 +148,11 @@ class Journey {
   // The attempt.
   Epoch epoch_ = 0;
   Plan plan_;
-  absl::Time silent_until_;     // when it must have given a sign of life
-  size_t produced_before_ = 0;  // tokens emitted by earlier attempts
-  bool prefill_open_ = false, decode_open_ = false, head_open_ = false;  // parts not ended
-  bool decode_spoke_ = false;                                            // so the handoff is done
+  absl::Time silent_until_;                          // when it must have given a sign of life
+  size_t produced_before_ = 0;                       // tokens emitted by earlier attempts
+  bool prefill_open_ = false, decode_open_ = false;  // parts not ended
+  std::vector<Incarnation> open_heads_;
+  bool decode_spoke_ = false;  // so the handoff is done
   bool attempt_spoke_ = false;
   bool preempted_ = false;
   Failure failure_;

@@ -135,45 +135,65 @@ std::optional<Plan> ChoosePlan(std::span<const Candidate> candidates, const Atte
   return PlanOf(Least(options));
 }
 
+bool Plan::IsHead(Incarnation worker) const {
+  return std::any_of(heads.begin(), heads.end(),
+                     [worker](const Head& head) { return head.worker == worker; });
+}
+
+int32_t Plan::TokensOfHeads(size_t n) const {
+  int32_t tokens = 0;
+  for (const Head& head : std::span(heads).first(n)) tokens += head.tokens;
+  return tokens;
+}
+
 int32_t Plan::PrefillTokensAt(Incarnation worker, const AttemptShape& shape) const {
-  if (head == 0) return shape.PrefillTokensAt(worker);
-  return worker == head ? head_tokens : shape.n_prompt - head_tokens;
+  if (!is_relay()) return shape.PrefillTokensAt(worker);
+  for (const Head& head : heads)
+    if (head.worker == worker) return head.tokens;
+  return shape.n_prompt - TokensOfHeads(heads.size());
 }
 
-int32_t HeadTokens(int32_t n_prompt, int32_t page_tokens) {
-  const int64_t page = page_tokens;
-  const int64_t nearest = std::max<int64_t>(1, (n_prompt + page) / (2 * page));
-  const int64_t most = (n_prompt - 1) / page;
-  return static_cast<int32_t>(std::min(nearest, most) * page);
-}
-
-Plan ShareWithHead(const Plan& plan, std::span<const Candidate> candidates,
-                   const AttemptShape& shape, int32_t page_tokens) {
-  const int32_t head_tokens = HeadTokens(shape.n_prompt, page_tokens);
-  const auto find = [&](Incarnation worker) -> const Candidate& {
-    const auto it = std::find_if(candidates.begin(), candidates.end(),
-                                 [&](const Candidate& c) { return c.worker == worker; });
-    CHECK(it != candidates.end());
-    return *it;
-  };
-  const Candidate& first = find(plan.prefill);
-  // Of those that ChoosePlan would let prefill in its place.
-  const bool anyone = first.role == Role::kDecode;
-  const std::optional<Option> second = LeastPrefill(candidates, [&](const Candidate& c) {
-    return c.worker != first.worker && (anyone || c.role != Role::kDecode) &&
-           plan.decode <= std::min(c.worker, first.worker);
+Plan ShareWithHeads(const Plan& plan, std::span<const Candidate> candidates,
+                    const AttemptShape& shape, int32_t page_tokens, const RelayRules& rules,
+                    const PlanRecord& record) {
+  const auto first = std::find_if(candidates.begin(), candidates.end(),
+                                  [&](const Candidate& c) { return c.worker == plan.prefill; });
+  CHECK(first != candidates.end());
+  if (first->worker < plan.decode) return plan;
+  double fastest = 0;
+  for (const Candidate& c : candidates) fastest = std::max(fastest, c.tokens_per_s);
+  CHECK(fastest > 0);
+  // Those that ChoosePlan would let prefill in its place.
+  const bool anyone = first->role == Role::kDecode;
+  DegreeRequest request{
+      .tokens = shape.n_prompt, .page_tokens = page_tokens, .max_ranks = rules.max_ranks};
+  std::vector<Candidate> may_prefill;
+  for (const Candidate& c : candidates)
+    if (c.fits_prefill && c.worker >= plan.decode && (anyone || c.role != Role::kDecode))
+      may_prefill.push_back(c);
+  std::sort(may_prefill.begin(), may_prefill.end(), [](const Candidate& a, const Candidate& b) {
+    return std::pair(a.last_chosen, a.worker) < std::pair(b.last_chosen, b.worker);
   });
-  if (!second || head_tokens == 0) return plan;
-  Plan relay = plan;
-  relay.prefill = std::min(first.worker, second->plan.prefill);
-  relay.head = std::max(first.worker, second->plan.prefill);
-  relay.head_tokens = head_tokens;
-  const auto slice_ms = [&](Incarnation worker) {
-    const Candidate& c = find(worker);
-    return c.prefill_ms - c.prompt_ms +
-           c.prompt_ms * relay.PrefillTokensAt(worker, shape) / shape.n_prompt;
+  std::vector<OfferedWorker> offered;
+  for (const Candidate& c : may_prefill) {
+    if (c.worker == plan.prefill) request.must = static_cast<int>(offered.size());
+    offered.push_back({.speed = c.tokens_per_s / fastest,
+                       .seconds = (c.prefill_ms - c.prompt_ms) / 1e3,
+                       .place = ~c.worker});
+  }
+  CHECK(request.must >= 0);
+  PrefillCost cost;
+  cost.token = 1 / fastest;
+  const Degree degree = ChooseDegree(cost, rules.link, record, offered, request);
+  if (degree.ranks.size() < 2) return plan;
+  const auto worker_of = [&](size_t rank) {
+    return may_prefill[static_cast<size_t>(degree.ranks[rank])].worker;
   };
-  relay.predicted_ms += std::max(slice_ms(relay.head), slice_ms(relay.prefill)) - first.prefill_ms;
+  Plan relay = plan;
+  for (size_t rank = 0; rank + 1 < degree.ranks.size(); ++rank)
+    relay.heads.push_back({worker_of(rank), degree.slices[rank]});
+  relay.prefill = worker_of(degree.ranks.size() - 1);
+  relay.predicted_ms += degree.seconds * 1e3 - first->prefill_ms;
   return relay;
 }
 

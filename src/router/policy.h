@@ -4,7 +4,7 @@
 //   prefill_ms = (tokens queued before + own prompt) / measured tokens per second
 //   decode_ms  = wait for pages and a row + one step, dearer the fuller the batch is
 //   plan       = prefill_ms + decode_ms, smallest; ties (2 %, 1 ms) to the least recently chosen
-//   relay      = the later of head and tail: queue before + own slice, instead of prefill_ms
+//   relay      = the longest queue of its ranks + the chain of their slices, instead of prefill_ms
 #pragma once
 
 #include <algorithm>
@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "common/ids.h"
+#include "planner/degree.h"
+#include "planner/prefill_cost.h"
 #include "proto/messages.h"
 
 namespace baton {
@@ -27,7 +29,7 @@ struct AttemptShape {
   // kept there. 0 = nowhere.
   Incarnation kept_at = 0;
   int32_t kept_tokens = 0;
-  bool may_relay = false;  // two workers may share the prefill
+  bool may_relay = false;  // several workers may share the prefill
   bool prefill_only() const { return max_tokens == 1; }
   // What `worker` has to compute: one token at least, for its logits.
   int32_t PrefillTokensAt(Incarnation worker) const {
@@ -71,6 +73,7 @@ struct Candidate {
   bool fits_prefill = false, fits_decode = false;  // could ever hold it
   double prefill_ms = 0, decode_ms = 0;
   double prompt_ms = 0;      // the part of prefill_ms that is the prompt's own
+  double tokens_per_s = 0;   // of prefill
   uint64_t last_chosen = 0;  // a counter; 0 = never
 };
 
@@ -78,10 +81,20 @@ struct Plan {
   Incarnation prefill = 0;  // computes the first token; of a relay the tail
   Incarnation decode = 0;   // 0 = prefill only; equal to prefill = KV stays where it is
   double predicted_ms = 0;
-  Incarnation head = 0;     // computes the first slice and hands it to the tail; 0 = no relay
-  int32_t head_tokens = 0;  // of the first slice, whole pages
+  // A rank of a relay before its tail: computes its slice, in whole pages, and hands all KV up to
+  // its end to the next rank.
+  struct Head {
+    Incarnation worker = 0;
+    int32_t tokens = 0;
+    bool operator==(const Head&) const = default;
+  };
+  std::vector<Head> heads{};  // the first slice's first; empty: no relay
   bool operator==(const Plan&) const = default;
 
+  bool is_relay() const { return !heads.empty(); }
+  bool IsHead(Incarnation worker) const;
+  // Tokens of the slices of the first n heads.
+  int32_t TokensOfHeads(size_t n) const;
   // What `worker`, head or tail or alone, has to compute.
   int32_t PrefillTokensAt(Incarnation worker, const AttemptShape& shape) const;
 };
@@ -91,16 +104,19 @@ struct Plan {
 // Nothing: no worker could ever hold it.
 std::optional<Plan> ChoosePlan(std::span<const Candidate> candidates, const AttemptShape& shape);
 
-// Tokens of the head's slice: half the prompt in whole pages, one at least, and one token at least
-// left to the tail. 0 = there is no such slice.
-int32_t HeadTokens(int32_t n_prompt, int32_t page_tokens);
+struct RelayRules {
+  int32_t min_tokens = 0;  // of a prompt that is shared; 0: none is
+  int max_ranks = 2;
+  ChainLink link{.bytes_per_second = 1e12, .latency = 0};  // between two ranks; not measured yet
+};
 
-// `plan`, its prefill shared with the candidate that would prefill next soonest; the same plan when
-// there is none. Of the two the greater incarnation is the head, and the decode worker is less than
-// both or the tail itself: an attempt takes pages of its pools in ascending order of incarnation
-// (the promise, the tail's, the head's), so workers that wait for each other never wait in a
-// circle.
-Plan ShareWithHead(const Plan& plan, std::span<const Candidate> candidates,
-                   const AttemptShape& shape, int32_t page_tokens);
+// `plan`, its prefill shared with the candidates that could begin soonest where that is predicted
+// to pay; else the same plan. Ranks stand in descending order of incarnation, the head's the
+// greatest, and the decode worker is less than all or the tail itself: an attempt takes pages of
+// its pools in ascending order (the promise, the tail's, ..., the head's), so workers that wait for
+// each other never wait in a circle.
+Plan ShareWithHeads(const Plan& plan, std::span<const Candidate> candidates,
+                    const AttemptShape& shape, int32_t page_tokens, const RelayRules& rules,
+                    const PlanRecord& record);
 
 }  // namespace baton

@@ -101,7 +101,7 @@ absl::Status Router::State::On(Incarnation worker, const TokenOut& token, absl::
   const Plan& plan = journey->plan();
   if (worker == plan.prefill) {
     cluster.OnPrefillComputed(worker, journey->id());
-    cluster.OnPrefillComputed(plan.head, journey->id());
+    for (const Plan::Head& head : plan.heads) cluster.OnPrefillComputed(head.worker, journey->id());
   }
   if (worker == plan.decode) cluster.OnTokensLeft(worker, journey->id(), journey->tokens_left());
   if (journey->complete()) unsettled.push_back(journey->id());
@@ -124,7 +124,7 @@ absl::Status Router::State::On(Incarnation worker, const PartEnded& ended, absl:
     RETURN_IF_ERROR(journey->OnPartEnded(worker, ended, now));
     const bool of_attempt = ended.epoch == journey->epoch();
     if (failed && of_attempt && ended.fault == PartFault::kOwn) Blame(*journey, worker);
-    if (of_attempt && worker == journey->plan().head)
+    if (of_attempt && journey->plan().IsHead(worker))
       cluster.OnPrefillComputed(worker, journey->id());
     if (journey->lives()) {
       KeepAlarm(*journey);
@@ -142,7 +142,7 @@ absl::Status Router::State::On(Incarnation worker, const NoRoomNotice& notice, a
   if (journey == nullptr || !journey->aimed() || journey->epoch() != notice.epoch)
     return absl::OkStatus();
   const Plan& plan = journey->plan();
-  if (worker == plan.head) return absl::OkStatus();  // its tail tells of its own wait
+  if (plan.IsHead(worker)) return absl::OkStatus();  // the tail tells of its own wait
   if (worker != plan.prefill && worker != plan.decode)
     return absl::InvalidArgumentError("no room for a request that was not given to this worker");
   if (plan.decode == 0 || cluster.Find(plan.decode) == nullptr) return absl::OkStatus();

@@ -40,8 +40,9 @@ struct Timeline {
   absl::Duration total{};  // submitted to end
   absl::Duration unaccounted() const;
   std::string prefill_worker{}, decode_worker{};
-  // Of a relay, whose prefill times are the tail's: computed the first slice meanwhile. Or empty.
-  std::string prefill_head{};
+  // Of a relay, whose prefill times are the tail's: computed the slices before the tail's
+  // meanwhile. In order of slices, commas between them; or empty.
+  std::string prefill_heads{};
   int attempts = 1;
 };
 
@@ -90,10 +91,10 @@ struct RouterOptions {
   // is there each time may be the cause.
   int max_lost_attempts = 8;
   // Prompts (after a failover: with the tokens so far) of so many tokens and more are prefilled by
-  // two workers, the head and the tail of a relay, where two can do it; 0 = none. An attempt after
-  // a relay that broke is no relay. One bound for all requests: whether it pays for this one, now,
-  // is not predicted.
+  // several workers, the ranks of a relay, where that is predicted to be sooner; 0 = none. An
+  // attempt after a relay that broke is no relay.
   int relay_min_tokens = 0;
+  int relay_max_ranks = 2;
   // How long a request whose workers were lost waits for any worker before it fails.
   absl::Duration worker_wait = absl::Seconds(30);
   // A worker that says nothing for so long is lost: hung, stopped or cut off. Every report counts,

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/planted_bug.h"
 #include "router/router_state.h"
@@ -25,10 +26,10 @@ void Router::State::TryAim(Journey& journey, absl::Time now) {
   const auto name = [this](Incarnation worker) {
     return worker == 0 ? std::string() : cluster.Find(worker)->name;
   };
-  journey.Aim(
-      *plan,
-      {.prefill = name(plan->prefill), .decode = name(plan->decode), .head = name(plan->head)},
-      now);
+  PlanNames names{.prefill = name(plan->prefill), .decode = name(plan->decode), .heads = {}};
+  for (const Plan::Head& head : plan->heads)
+    absl::StrAppend(&names.heads, names.heads.empty() ? "" : ",", name(head.worker));
+  journey.Aim(*plan, names, now);
   SetAlarm(journey);
   SendAttempt(journey);
 }
@@ -46,7 +47,7 @@ Ticket Router::State::MintTicket(const Journey& journey, Incarnation sink, int32
 }
 
 // A receiver hears of its part before the sender can send OPEN to it; if the wires turn that
-// around, the decode worker needs no more than the ticket, and a tail's OPEN is answered NO_ROOM
+// around, the decode worker needs no more than the ticket, and OPEN to a rank is answered NO_ROOM
 // until it has heard.
 void Router::State::SendAttempt(const Journey& journey) {
   const Plan& plan = journey.plan();
@@ -61,16 +62,29 @@ void Router::State::SendAttempt(const Journey& journey) {
   }
   const Ticket ticket = MintTicket(journey, plan.decode, kv_pages, promise_pages);
   if (plan.decode != 0) Send(plan.decode, journey.MakeDecodeRequest(ticket.id));
-  if (plan.head == 0) {
-    Send(plan.prefill, journey.MakePrefillRequest(ticket, sink, {}));
-    return;
+  relays += plan.is_relay();
+  // From the tail to the first head: each is the receiver of the one before it.
+  const size_t n_heads = plan.heads.size();
+  Incarnation receiver = plan.prefill;
+  Ticket inflow_ticket = InflowTicket(journey, receiver, n_heads);
+  Inflow inflow{.ticket_id = inflow_ticket.id, .tokens = plan.TokensOfHeads(n_heads)};
+  Send(plan.prefill, journey.MakePrefillRequest(ticket, sink, inflow));
+  for (size_t head = n_heads; head-- > 0;) {
+    const Ticket own_ticket = inflow_ticket;
+    inflow_ticket = InflowTicket(journey, plan.heads[head].worker, head);
+    inflow = {.ticket_id = inflow_ticket.id, .tokens = plan.TokensOfHeads(head)};
+    Send(plan.heads[head].worker,
+         journey.MakeHeadRequest(head, own_ticket, cluster.Find(receiver)->transfer, inflow));
+    receiver = plan.heads[head].worker;
   }
-  ++relays;
-  const Ticket inflow =
-      MintTicket(journey, plan.prefill, plan.head_tokens / prefill.page_tokens, 0);
-  Send(plan.prefill, journey.MakePrefillRequest(
-                         ticket, sink, {.ticket_id = inflow.id, .tokens = plan.head_tokens}));
-  Send(plan.head, journey.MakeHeadRequest(inflow, prefill.transfer));
+}
+
+// Of the KV that the first n_heads heads compute, into pages of the receiver's own; none: no
+// ticket.
+Ticket Router::State::InflowTicket(const Journey& journey, Incarnation receiver, size_t n_heads) {
+  if (n_heads == 0) return {};
+  const int32_t page_tokens = cluster.Find(receiver)->page_tokens;
+  return MintTicket(journey, receiver, journey.plan().TokensOfHeads(n_heads) / page_tokens, 0);
 }
 
 // Takes the request away from its workers; it waits from now on.
@@ -90,11 +104,14 @@ void Router::State::Blame(Journey& journey, Incarnation worker) {
 }
 
 // A handoff broke: first the receiver is taken to be at fault, the next time the sender too. Of a
-// relay that has not brought a token it may have been either handoff: the head's part is the one
-// that the next attempt can do without.
+// relay that has not brought a token it may have been any handoff: the heads' parts are those that
+// the next attempt can do without.
 void Router::State::BlameHandoff(Journey& journey) {
   const Plan& plan = journey.plan();
-  if (plan.head != 0 && !journey.attempt_spoke()) return Blame(journey, plan.head);
+  if (plan.is_relay() && !journey.attempt_spoke()) {
+    for (const Plan::Head& head : plan.heads) Blame(journey, head.worker);
+    return;
+  }
   Blame(journey, plan.decode);
   std::vector<Incarnation>& in_vain = journey.handed_in_vain;
   if (std::find(in_vain.begin(), in_vain.end(), plan.prefill) != in_vain.end())
@@ -128,7 +145,7 @@ void Router::State::AimAgain(Journey& journey, const Journey::Failure& failure, 
   ++failovers[static_cast<size_t>(failure.cause)];
   if (journey.attempt_got_on()) journey.failures = journey.lost_attempts = 0;
   if (failure.cause == FailoverCause::kHandoffFailed) BlameHandoff(journey);
-  if (journey.plan().head != 0) journey.may_relay = false;
+  if (journey.plan().is_relay()) journey.may_relay = false;
   Disarm(journey, now);
   const absl::Status exhausted = WhyExhausted(journey, failure);
   if (exhausted.ok())
@@ -141,7 +158,7 @@ void Router::State::AimAgain(Journey& journey, const Journey::Failure& failure, 
 // for the pages of its tail), so another worker with room loses nothing but the place in the queue;
 // predictions decide whether that is sooner.
 void Router::State::MoveToRoom(Journey& journey, absl::Duration expected_wait, absl::Time now) {
-  if (journey.attempt_spoke() || journey.head_ended() || journey.moves >= kMostMoves) return;
+  if (journey.attempt_spoke() || journey.a_head_ended() || journey.moves >= kMostMoves) return;
   const Plan plan = journey.plan();
   const AttemptShape shape = journey.Shape();
   cluster.Release(journey.id(), plan);

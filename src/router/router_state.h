@@ -21,7 +21,9 @@ struct Router::State {
       : options(router_options),
         key(cluster_key),
         random(ids),
-        cluster(router_options.relay_min_tokens, router_options.transitions) {}
+        cluster({.min_tokens = router_options.relay_min_tokens,
+                 .max_ranks = router_options.relay_max_ranks},
+                router_options.transitions) {}
 
   absl::StatusOr<RequestId> Submit(GenerateRequest request, absl::Time now);
   absl::Status OnReport(Incarnation worker, const WorkerReport& report, absl::Time now);
@@ -42,6 +44,7 @@ struct Router::State {
   void SendAttempt(const Journey& journey);
   Ticket MintTicket(const Journey& journey, Incarnation sink, int32_t kv_pages,
                     int32_t promise_pages);
+  Ticket InflowTicket(const Journey& journey, Incarnation receiver, size_t n_heads);
   void Disarm(Journey& journey, absl::Time now);
   void AimAgain(Journey& journey, const Journey::Failure& failure, absl::Time now);
   void MoveToRoom(Journey& journey, absl::Duration expected_wait, absl::Time now);

@@ -451,7 +451,7 @@ void ApiFront::Forget(Running* running, const FinishedRequest& f) {
         Ms(t.router_queue), Ms(t.prefill_queue), Ms(t.prefill), Ms(t.transfer), Ms(t.decode_queue),
         Ms(t.decode), Ms(t.ttft), Ms(f.total),
         Ms(t.unaccounted() + f.total - f.text_time - t.total),
-        t.prefill_head.empty() ? "" : t.prefill_head + "+",
+        t.prefill_heads.empty() ? "" : t.prefill_heads + "+",
         t.prefill_worker.empty() ? "-" : t.prefill_worker,
         t.decode_worker.empty() ? "-" : t.decode_worker, t.attempts);
   }

@@ -213,9 +213,9 @@ std::string CompletionText::Timings(const Timeline& timeline, absl::Duration tex
       ",\"decode_queue_ms\":", ms(timeline.decode_queue), ",\"decode_ms\":", ms(timeline.decode),
       ",\"ttft_ms\":", ms(timeline.ttft), ",\"total_ms\":", ms(timeline.total),
       ",\"unaccounted_ms\":", ms(timeline.unaccounted()),
-      timeline.prefill_head.empty()
+      timeline.prefill_heads.empty()
           ? ""
-          : absl::StrCat(",\"prefill_head\":", JsonString(timeline.prefill_head)),
+          : absl::StrCat(",\"prefill_heads\":", JsonString(timeline.prefill_heads)),
       ",\"prefill_worker\":", JsonString(timeline.prefill_worker),
       ",\"decode_worker\":", JsonString(timeline.decode_worker),
       ",\"attempts\":", timeline.attempts, "}");

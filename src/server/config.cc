@@ -100,7 +100,9 @@ void DeclareSettings(Config* config, Settings* settings) {
   settings->Int("router.max_lost_attempts", &router.max_lost_attempts, 1, 1000,
                 "attempts in a row that lose a worker before the request is taken for the cause");
   settings->Int("router.relay_min_tokens", &router.relay_min_tokens, 0, 1 << 24,
-                "prompts from so many tokens on are prefilled by two workers; 0 = none");
+                "prompts from so many tokens on may be prefilled by several workers; 0 = none");
+  settings->Int("router.relay_max_ranks", &router.relay_max_ranks, 1, 64,
+                "most workers that share a prompt");
   settings->Duration("router.worker_wait", &router.worker_wait, absl::ZeroDuration(),
                      absl::Hours(1), "a request without any worker left waits before it fails");
   settings->Duration("router.worker_silence", &router.worker_silence, absl::Seconds(2),

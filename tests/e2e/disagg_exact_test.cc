@@ -94,22 +94,25 @@ TEST_CASE("disaggregated = colocated = local, for any chunk and page size, alone
   }
 }
 
-TEST_CASE("two ranks of a relay = local, for any chunk and page size, alone and in a crowd") {
+TEST_CASE("ranks of a relay = local, for any chunk and page size, alone and in a crowd") {
   const std::vector<GenerateRequest> requests = Requests(32, 500);
   static const std::vector<SequentialTokens> expected = Reference(Engine(kTiny), requests);
   const int page_tokens = GENERATE(16, 64);
   const int chunk = GENERATE(7, 64, 0);
-  CAPTURE(page_tokens, chunk);
+  const int ranks = page_tokens == 16 ? 3 : 2;
+  CAPTURE(page_tokens, chunk, ranks);
   InProcessOptions options;
   options.engine = Engine(kTiny, page_tokens);
   options.chunk_tokens = chunk;
+  options.prefill_workers = ranks;
   options.relay_min_tokens = 17;
+  options.relay_max_ranks = ranks;
   InProcessCluster cluster(options);
   CheckAll(cluster.RunAll(requests), expected);
   for (const size_t i : {size_t{3}, size_t{7}, size_t{12}})
     CheckAll(cluster.RunAll({requests[i]}), {expected[i]});
   REQUIRE(cluster.View().relays > 10);
-  for (const int rank : {0, 1}) {
+  for (int rank = 0; rank < ranks; ++rank) {
     REQUIRE(cluster.worker(rank).metrics().prefill_tokens > 0);
     REQUIRE(cluster.worker(rank).metrics().parts_failed == 0);
   }

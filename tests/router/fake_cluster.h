@@ -242,14 +242,15 @@ class FakeCluster {
                        .epoch = request.epoch,
                        .expected_wait_us = static_cast<int64_t>(Pick(1000000))});
       return;
+    } else if (request.inflow.tokens > 0 && !worker.inflows.contains(it->first)) {
+      return;  // the rank before it is not done
     } else if (request.is_head) {
-      if (!HandToTail(request)) {
+      if (request.inflow.tokens > 0) CheckInflow(request, worker.inflows.at(it->first));
+      if (!HandToRank(request)) {
         ended.reason = EndReason::kFailed;
         ended.fault = PartFault::kHandoff;
-        ended.message = "the tail is gone";
+        ended.message = "the next rank is gone";
       }
-    } else if (request.inflow.tokens > 0 && !worker.inflows.contains(it->first)) {
-      return;  // its head is not done
     } else if (!prefill.computed) {
       if (request.inflow.tokens > 0) CheckInflow(request, worker.inflows.at(it->first));
       prefill.computed = true;
@@ -285,12 +286,12 @@ class FakeCluster {
     return &sink->second;
   }
 
-  bool HandToTail(const PrefillRequest& request) {
+  bool HandToRank(const PrefillRequest& request) {
     REQUIRE(request.ticket.promise_pages == 0);
     REQUIRE(request.tokens.size() == static_cast<size_t>(request.ticket.kv_pages * 16));
-    Worker* const tail = SinkOf(request);
-    if (tail == nullptr) return false;
-    tail->inflows[{request.request_id, request.epoch}] = {request.ticket.id, request.tokens};
+    Worker* const next = SinkOf(request);
+    if (next == nullptr) return false;
+    next->inflows[{request.request_id, request.epoch}] = {request.ticket.id, request.tokens};
     return true;
   }
 

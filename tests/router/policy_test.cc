@@ -33,14 +33,21 @@ std::pair<Incarnation, Incarnation> Pair(const std::vector<Candidate>& candidate
 using Ids = std::pair<Incarnation, Incarnation>;
 
 // Pages of 16 tokens; each worker's own 100 tokens take 90 ms of its prefill_ms.
-Plan Relay(const Plan& plan, std::vector<Candidate> candidates,
-           const AttemptShape& shape = kShape) {
-  for (Candidate& c : candidates) c.prompt_ms = 90;
-  return ShareWithHead(plan, candidates, shape, 16);
+Plan Relay(const Plan& plan, std::vector<Candidate> candidates, const AttemptShape& shape = kShape,
+           int max_ranks = 2) {
+  for (Candidate& c : candidates) {
+    c.prompt_ms = 0.9 * shape.n_prompt;
+    c.tokens_per_s = 1000 / 0.9;
+  }
+  return ShareWithHeads(plan, candidates, shape, 16, {.min_tokens = 1, .max_ranks = max_ranks}, {});
 }
 
-// Decode worker, tail and head.
-std::vector<Incarnation> Ranks(const Plan& plan) { return {plan.decode, plan.prefill, plan.head}; }
+// Decode worker, tail, and heads from the last to the first.
+std::vector<Incarnation> Ranks(const Plan& plan) {
+  std::vector<Incarnation> ranks = {plan.decode, plan.prefill};
+  for (size_t head = plan.heads.size(); head-- > 0;) ranks.push_back(plan.heads[head].worker);
+  return ranks;
+}
 
 using Incarnations = std::vector<Incarnation>;
 
@@ -117,27 +124,6 @@ TEST_CASE("the order of the candidates does not matter") {
   }
 }
 
-TEST_CASE("a head's slice is half the prompt in whole pages, and leaves the tail a token") {
-  CHECK(HeadTokens(1, 16) == 0);
-  CHECK(HeadTokens(16, 16) == 0);
-  CHECK(HeadTokens(17, 16) == 16);
-  CHECK(HeadTokens(20, 16) == 16);
-  CHECK(HeadTokens(32, 16) == 16);
-  CHECK(HeadTokens(47, 16) == 16);  // half is nearer to one page than to two
-  CHECK(HeadTokens(48, 16) == 32);
-  CHECK(HeadTokens(49, 16) == 32);
-  CHECK(HeadTokens(1000, 16) == 496);
-  CHECK(HeadTokens(1000, 64) == 512);
-  for (int32_t n = 1; n < 500; ++n) {
-    const int32_t c = HeadTokens(n, 32);
-    REQUIRE(c % 32 == 0);
-    REQUIRE(c < n);
-    REQUIRE((c > 0) == (n > 32));
-    if (n > 64) REQUIRE(std::abs(2 * c - n) <= 32);
-  }
-  CHECK(HeadTokens(std::numeric_limits<int32_t>::max(), 64) == 1 << 30);
-}
-
 TEST_CASE("a relay: the two best prefill workers, the greater one is the head") {
   const Candidate decode = Worker(1, Role::kDecode, 1, 30);
   const Candidate a = Worker(5, Role::kPrefill, 100, 10), b = Worker(6, Role::kPrefill, 130, 10),
@@ -145,14 +131,32 @@ TEST_CASE("a relay: the two best prefill workers, the greater one is the head") 
   const Plan plan{.prefill = 5, .decode = 1, .predicted_ms = 130};
   const Plan relay = Relay(plan, {decode, c, b, a});
   CHECK(Ranks(relay) == Incarnations{1, 5, 6});
-  CHECK(relay.head_tokens == 48);
-  // The head is later: 40 ms of queue and 48 of the 100 tokens.
-  CHECK(relay.predicted_ms == Approx(30 + 40 + 0.48 * 90));
+  CHECK(relay.heads == std::vector<Plan::Head>{{6, 48}});
+  // Both can begin after 40 ms of queue; the tail has 52 of the 100 tokens.
+  CHECK(relay.predicted_ms == Approx(30 + 40 + 0.52 * 90));
   CHECK(relay.PrefillTokensAt(6, kShape) == 48);
   CHECK(relay.PrefillTokensAt(5, kShape) == 52);
   CHECK(Ranks(Relay({.prefill = 6, .decode = 1}, {decode, a, b, c})) == Incarnations{1, 5, 6});
   CHECK(Ranks(Relay({.prefill = 7, .decode = 1}, {decode, b, c})) == Incarnations{1, 6, 7});
   CHECK(Ranks(Relay({.prefill = 5}, {a, b}, kOneToken)) == Incarnations{0, 5, 6});
+}
+
+TEST_CASE("a relay of more ranks: those that can begin soonest, as many as are sooner") {
+  std::vector<Candidate> candidates = {Worker(1, Role::kDecode, 1, 30)};
+  const AttemptShape shape{.n_prompt = 400, .max_tokens = 2};
+  for (Incarnation worker = 5; worker < 10; ++worker)
+    candidates.push_back(Worker(worker, Role::kPrefill, 360, 10));  // 360 ms: all its own
+  const Plan plan{.prefill = 7, .decode = 1, .predicted_ms = 390};
+  CHECK(Ranks(Relay(plan, candidates, shape, 3)) == Incarnations{1, 5, 6, 7});
+  const Plan five = Relay(plan, candidates, shape, 9);
+  CHECK(Ranks(five) == Incarnations{1, 5, 6, 7, 8, 9});
+  CHECK(five.heads == std::vector<Plan::Head>{{9, 80}, {8, 80}, {7, 80}, {6, 80}});
+  CHECK(five.predicted_ms == Approx(30 + 80 * 0.9));
+  CHECK(five.PrefillTokensAt(5, shape) == 80);
+  CHECK(five.TokensOfHeads(2) == 160);
+  // One that is busy is not waited for.
+  candidates[2] = Worker(6, Role::kPrefill, 360 + 100, 10);
+  CHECK(Ranks(Relay(plan, candidates, shape, 9)) == Incarnations{1, 5, 7, 8, 9});
 }
 
 TEST_CASE("pages are taken in ascending order: decode worker, tail, head; else no relay") {
@@ -164,7 +168,7 @@ TEST_CASE("pages are taken in ascending order: decode worker, tail, head; else n
   // The one in the wrong place is passed over.
   CHECK(Ranks(Relay({.prefill = 6, .decode = 4},
                     {Worker(3, Role::kPrefill, 90, 10), Worker(4, Role::kDecode, 1, 30), b,
-                     Worker(8, Role::kPrefill, 300, 10)})) == Incarnations{4, 6, 8});
+                     Worker(8, Role::kPrefill, 140, 10)})) == Incarnations{4, 6, 8});
   // A tail may decode itself, a head never.
   const Candidate both_2 = Worker(2, Role::kBoth, 100, 10), both_7 = Worker(7, Role::kBoth, 90, 10);
   CHECK(Ranks(Relay({.prefill = 2, .decode = 2}, {both_2, both_7})) == Incarnations{2, 2, 7});
@@ -173,7 +177,8 @@ TEST_CASE("pages are taken in ascending order: decode worker, tail, head; else n
 }
 
 TEST_CASE("no relay without a second worker that may prefill, or a page to split off") {
-  const Candidate decode = Worker(1, Role::kDecode, 1, 30), other = Worker(8, Role::kDecode, 1, 99);
+  const Candidate decode = Worker(1, Role::kDecode, 100, 30);
+  const Candidate other = Worker(8, Role::kDecode, 100, 99);
   const Candidate a = Worker(5, Role::kPrefill, 100, 10);
   Candidate small = Worker(6, Role::kPrefill, 130, 10);
   small.fits_prefill = false;
@@ -181,7 +186,7 @@ TEST_CASE("no relay without a second worker that may prefill, or a page to split
   CHECK(Relay(plan, {decode, other, a}) == plan);
   CHECK(Relay(plan, {decode, a, small}) == plan);
   small.fits_prefill = true;
-  CHECK(Relay(plan, {decode, a, small}).head == 6);
+  CHECK(Relay(plan, {decode, a, small}).IsHead(6));
   CHECK(Relay(plan, {decode, a, small}, {.n_prompt = 16, .max_tokens = 2}) == plan);
   // When decode workers do everything, two of them may.
   CHECK(Ranks(Relay({.prefill = 1, .decode = 1}, {decode, other})) == Incarnations{1, 1, 8});
@@ -194,16 +199,22 @@ TEST_CASE("the order of the candidates does not matter for a relay either") {
     std::vector<Candidate> candidates = RandomCandidates(random);
     const std::optional<Plan> plan = ChoosePlan(candidates, kShape);
     REQUIRE(plan.has_value());
-    const Plan relay = Relay(*plan, candidates);
+    const Plan relay = Relay(*plan, candidates, kShape, 4);
     std::shuffle(candidates.begin(), candidates.end(), random);
-    REQUIRE(Relay(*plan, candidates) == relay);
-    if (relay.head == 0) continue;
+    REQUIRE(Relay(*plan, candidates, kShape, 4) == relay);
+    if (!relay.is_relay()) continue;
     ++relays;
     REQUIRE(relay.decode <= relay.prefill);
-    REQUIRE(relay.prefill < relay.head);
-    REQUIRE((relay.prefill == plan->prefill || relay.head == plan->prefill));
+    REQUIRE(relay.heads.size() < 4);
+    REQUIRE((relay.prefill == plan->prefill || relay.IsHead(plan->prefill)));
+    Incarnation before = relay.prefill;
+    for (size_t head = relay.heads.size(); head-- > 0; before = relay.heads[head].worker) {
+      REQUIRE(before < relay.heads[head].worker);
+      REQUIRE(relay.heads[head].tokens % 16 == 0);
+    }
+    REQUIRE(relay.TokensOfHeads(relay.heads.size()) < kShape.n_prompt);
   }
-  CHECK(relays > 500);
+  CHECK(relays > 150);
   CHECK(relays < 2000);
 }
 

@@ -11,7 +11,7 @@ namespace {
 constexpr Incarnation kDecode1 = 1, kDecode2 = 2, kTail = 11, kHead = 12, kThird = 13;
 
 RouterOptions Relays(RouterOptions options = {}) {
-  options.relay_min_tokens = 20;
+  options.relay_min_tokens = 40;
   return options;
 }
 
@@ -91,13 +91,80 @@ TEST_CASE("a relay: the head gets the first slice, the tail everything, each its
   CHECK(end.reason == EndReason::kLength);
   CHECK(end.timeline.ttft == absl::Milliseconds(30));
   CHECK(end.timeline.prefill == absl::Milliseconds(4));
-  CHECK(end.timeline.prefill_head == "w12");
+  CHECK(end.timeline.prefill_heads == "w12");
   CHECK(end.timeline.prefill_worker == "w11");
   CHECK(end.timeline.decode_worker == "w1");
   CHECK(end.timeline.attempts == 1);
   CHECK(r.sent.size() == 3);  // nothing to cancel
   CHECK(r.released.empty());
   CheckIdle(r);
+}
+
+TEST_CASE("a relay of three ranks: each hands all KV up to its slice's end to the next") {
+  RouterOptions options = Relays();
+  options.relay_max_ranks = 3;
+  Chain r(options);
+  r.Join(kThird, Role::kPrefill);
+  const RequestId id = r.Submit(96, 3);
+  REQUIRE(r.sent.size() == 4);
+  CHECK(r.sent[0].first == kDecode1);
+  CHECK(r.sent[1].first == kTail);
+  CHECK(r.sent[2].first == kHead);
+  CHECK(r.sent[3].first == kThird);
+  const PrefillRequest tail = std::get<PrefillRequest>(r.sent[1].second);
+  const PrefillRequest second = std::get<PrefillRequest>(r.sent[2].second);
+  const PrefillRequest first = std::get<PrefillRequest>(r.sent[3].second);
+  CHECK(tail.inflow == Inflow{.ticket_id = second.ticket.id, .tokens = 64});
+  CHECK(second.is_head);
+  CHECK(second.tokens.size() == 64);
+  CHECK(second.inflow == Inflow{.ticket_id = first.ticket.id, .tokens = 32});
+  CHECK(second.sink == Announce(kTail, Role::kPrefill).transfer);
+  CHECK(second.ticket.sink == kTail);
+  CHECK(second.ticket.kv_pages == 4);
+  CHECK(second.ticket.promise_pages == 0);
+  CHECK(first.is_head);
+  CHECK(first.tokens.size() == 32);
+  CHECK(first.inflow == Inflow{});
+  CHECK(first.sink == Announce(kHead, Role::kPrefill).transfer);
+  CHECK(first.ticket.kv_pages == 2);
+  for (const PrefillRequest& request : {tail, second, first})
+    CHECK(VerifyTicket(TestKey(), request.ticket));
+
+  SECTION("to its end") {
+    REQUIRE(r.Report(kThird, {Ended(id, true)}).ok());
+    REQUIRE(r.Report(kTail, {Token(id, 96, 7)}).ok());
+    REQUIRE(r.Report(kHead, {Ended(id, true)}).ok());
+    REQUIRE(r.Report(kTail, {Ended(id, true)}).ok());
+    REQUIRE(r.Report(kDecode1, {Token(id, 97, 8), Token(id, 98, 9), Ended(id, false)}).ok());
+    CHECK(r.tokens[id] == std::vector<int32_t>{7, 8, 9});
+    CHECK(r.End(id).timeline.prefill_heads == "w13,w12");
+    CHECK(r.sent.size() == 4);
+    CheckIdle(r);
+  }
+  SECTION("cancelled: every rank hears of it") {
+    r.Cancel(id);
+    CHECK(r.Cancelled() == Incarnations{kDecode1, kTail, kThird, kHead});
+    for (const Incarnation rank : {kTail, kHead, kThird})
+      REQUIRE(r.Report(rank, {Ended(id, true, EndReason::kCancelled)}).ok());
+    REQUIRE(r.Report(kDecode1, {Ended(id, false, EndReason::kCancelled)}).ok());
+    CheckIdle(r);
+  }
+  SECTION("any head lost: aimed anew at one worker, the others hear of it") {
+    const Incarnation lost = GENERATE(kHead, kThird);
+    r.Lose(lost);
+    const PrefillRequest again = r.LastPrefill();
+    CHECK(again.epoch == 2);
+    CHECK(again.inflow == Inflow{});
+    CHECK_FALSE(again.is_head);
+    CHECK(r.Cancelled().size() == 3);
+  }
+  SECTION("heads are no longer needed once the tail has computed a token") {
+    REQUIRE(r.Report(kTail, {Token(id, 96, 7)}).ok());
+    r.Lose(kHead);
+    r.Lose(kThird);
+    CHECK(r.Cancelled().empty());
+    CHECK(r.sent.size() == 4);
+  }
 }
 
 TEST_CASE("no relay where none is asked for or none is possible") {
@@ -115,15 +182,21 @@ TEST_CASE("no relay where none is asked for or none is possible") {
   }
   SECTION("a prompt that is long enough") {
     Chain r;
-    CHECK(relayed(r, 20));
+    CHECK(relayed(r, 40));
   }
   SECTION("a prompt that is too short") {
     Chain r;
-    CHECK_FALSE(relayed(r, 19));
+    CHECK_FALSE(relayed(r, 39));
   }
-  SECTION("a prompt of one page") {
+  SECTION("a prompt of less than two pages") {
     Chain r(RouterOptions{.relay_min_tokens = 1});
-    CHECK_FALSE(relayed(r, 16));
+    CHECK_FALSE(relayed(r, 31));
+    Chain two(RouterOptions{.relay_min_tokens = 1});
+    CHECK(relayed(two, 32));
+  }
+  SECTION("one worker is allowed") {
+    Chain r(RouterOptions{.relay_min_tokens = 1, .relay_max_ranks = 1});
+    CHECK_FALSE(relayed(r));
   }
   SECTION("one prefill worker") {
     Chain r;
@@ -326,7 +399,7 @@ TEST_CASE("a head that fails: the next attempt is no relay, and who is at fault 
                               Ended(id, false, EndReason::kLength, 2)})
               .ok());
   CHECK(r.End(id).reason == EndReason::kLength);
-  CHECK(r.End(id).timeline.prefill_head.empty());
+  CHECK(r.End(id).timeline.prefill_heads.empty());
   CheckIdle(r);
 }
 

@@ -47,7 +47,7 @@ struct Answer {
     end.timeline.prefill = absl::Milliseconds(5);
     end.timeline.total = absl::Milliseconds(20);
     end.timeline.prefill_worker = "prefill0";
-    end.timeline.prefill_head = head;
+    end.timeline.prefill_heads = head;
     return text->OnEnd(end, absl::Milliseconds(1));
   }
 };
@@ -182,14 +182,14 @@ TEST_CASE("ids, digests and timings when asked, in streams and in whole answers"
   CHECK(body.at("timings").at("prefill_ms") == 5.0);
   CHECK(body.at("timings").at("text_ms") == 1.0);
   CHECK(body.at("timings").at("prefill_worker") == "prefill0");
-  CHECK_FALSE(body.at("timings").as_object().contains("prefill_head"));
+  CHECK_FALSE(body.at("timings").as_object().contains("prefill_heads"));
   CHECK(body.at("usage").at("prompt_tokens_details").at("cached_tokens") == 0);
 
   Answer relay(R"({"prompt":[5,6],)" + fields + "}");
   relay.head = "prefill1";
   relay.Token(7);
   const json::value timings = json::parse(relay.End(EndReason::kLength)).at("timings");
-  CHECK(timings.at("prefill_head") == "prefill1");
+  CHECK(timings.at("prefill_heads") == "prefill1");
   CHECK(timings.at("prefill_worker") == "prefill0");
 
   Answer stream(R"({"prompt":[5,6],"stream":true,)" + fields + "}");

@@ -1,6 +1,6 @@
-// A small flow of requests through two prefill and two decode workers, with and without
-// relays, disturbed once, at each of its events in turn, in each way: every stream comes out exact,
-// ends once, and nothing is held.
+// A small flow of requests through two prefill and two decode workers, or relays through three
+// prefill workers and one decode worker, disturbed once, at each of its events in turn, in each
+// way: every stream comes out exact, ends once, and nothing is held.
 #include "sim/world.h"
 
 #include <catch2/catch.hpp>
@@ -13,7 +13,9 @@ constexpr int kRequests = 3;
 Swarm SmallFlow(bool relays) {
   Swarm swarm;
   swarm.seed = 7;
-  for (const Role role : {Role::kPrefill, Role::kDecode, Role::kPrefill, Role::kDecode})
+  // A relay has three ranks.
+  const Role fourth = relays ? Role::kPrefill : Role::kDecode;
+  for (const Role role : {Role::kPrefill, Role::kDecode, Role::kPrefill, fourth})
     swarm.workers.push_back({.role = role,
                              .pages = 8,
                              .max_batch = 2,
@@ -30,6 +32,7 @@ Swarm SmallFlow(bool relays) {
   swarm.max_tokens = 8;
   swarm.stop_percent = 0;
   swarm.router.relay_min_tokens = relays ? 8 : 0;
+  swarm.router.relay_max_ranks = 3;
   swarm.router.max_attempts = swarm.router.max_lost_attempts = 1000;
   return swarm;
 }

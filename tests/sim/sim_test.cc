@@ -15,7 +15,7 @@ TEST_CASE("seeds of the whole cluster keep every promise") {
   std::string first;
   const SeedReport report =
       RunSeeds({.first = 1,
-                .last = 3000,
+                .last = 6000,
                 .threads = 2,
                 .twice_every = 10,
                 .began = {},
@@ -35,7 +35,7 @@ TEST_CASE("seeds of the whole cluster keep every promise") {
         sum.faults.clogs, sum.faults.crc_errors, sum.clients.cancelled})
     CHECK(count > 1000);
   for (const uint64_t count : {sum.faults.relays, sum.faults.suspended_steps}) CHECK(count > 1000);
-  CHECK(sum.faults.steps_given_way > 10);
+  CHECK(sum.faults.steps_given_way > 5);
   CHECK(sum.faults.trimmed_pages > 10'000);
   CHECK(TakenLessThan(100, sum.transitions) == "");
   CHECK(sum.clients.complete > 30'000);

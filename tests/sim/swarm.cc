@@ -86,7 +86,8 @@ void DrawWork(Swarm* swarm, SimRandom& random) {
   swarm->router.max_attempts = swarm->must_complete ? 1'000'000 : 4;
   swarm->router.max_lost_attempts = swarm->must_complete ? 1'000'000 : 8;
   swarm->router.relay_min_tokens =
-      random.Percent(25) ? 0 : static_cast<int32_t>(random.Magnitude(2, 32));
+      random.Percent(8) ? 0 : static_cast<int32_t>(random.Magnitude(2, 32));
+  swarm->router.relay_max_ranks = 2 + static_cast<int>(swarm->seed % 3);
   swarm->router.worker_wait = swarm->must_complete ? absl::Hours(10) : absl::Seconds(30);
 }
 
@@ -178,18 +179,19 @@ std::string Swarm::ToString() const {
       "peer timeout %d ms, "
       "tick %d us%s\n  wires %d..%d us, slow %d%%, wake %d us, front %d us, "
       "keepalive %d us\n  %d requests "
-      "every %d us, prompt <= %d, tokens <= %d, cancel %d%%, deadline %d%%, relay from %d, %s\n  "
+      "every %d us, prompt <= %d, tokens <= %d, cancel %d%%, deadline %d%%, relay from %d of <= "
+      "%d, %s\n  "
       "faults every %d "
       "us:%s%s%s%s%s%s%s%s, corrupt %.3f, duplicate %.3f, cut %.3f, late %.3f\n",
       seed, page_tokens, n_layers, absl::StrJoin(windows, " "), chunk_bytes, window_bytes,
       slab_slots, peer_timeout_ms, tick_us, link_at_once ? ", link at once" : "", least_delay_us,
       mean_delay_us, slow_percent, wake_us, front_us, keepalive_us, n_requests, arrival_gap_us,
       max_prompt, max_tokens, cancel_percent, deadline_percent, router.relay_min_tokens,
-      must_complete ? "all must complete" : "four attempts", fault_gap_us, kills ? " kill" : "",
-      pauses ? " pause" : "", control_breaks ? " break" : "", cuts ? " cut" : "",
-      partitions ? " partition" : "", clogs ? " clog" : "", stops ? " stop" : "",
-      router_restarts ? " router" : "", corrupt_payload, duplicate_message, cut_connection,
-      late_landing);
+      router.relay_max_ranks, must_complete ? "all must complete" : "four attempts", fault_gap_us,
+      kills ? " kill" : "", pauses ? " pause" : "", control_breaks ? " break" : "",
+      cuts ? " cut" : "", partitions ? " partition" : "", clogs ? " clog" : "",
+      stops ? " stop" : "", router_restarts ? " router" : "", corrupt_payload, duplicate_message,
+      cut_connection, late_landing);
   for (size_t i = 0; i < workers.size(); ++i) {
     const WorkerPlan& w = workers[i];
     const char* role = w.role == Role::kPrefill  ? "prefill"
