@@ -6,7 +6,7 @@ packages=(
   build-essential cmake ninja-build ccache mold clang-format-14 pkg-config git ca-certificates
   libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler libabsl-dev libucx-dev
   prometheus-cpp-dev libyaml-cpp-dev catch2 libboost1.81-dev libboost-json1.81-dev
-  libboost-system1.81-dev libssl-dev libcli11-dev libxxhash-dev libzstd-dev zlib1g-dev curl
+  libboost-system1.81-dev libssl-dev libcli11-dev libxxhash-dev libzstd-dev zlib1g-dev libdnnl-dev curl
 )
 # Any cargo of at least this version serves; Debian's plain rustc is older, rustc-web is not.
 least_rust=1.87

@@ -130,8 +130,7 @@ absl::Status CheckPromise(const wire::PrefillRequest& in) {
     return CheckRange("ticket.promise_pages", ticket.promise_pages(), ticket.kv_pages(),
                       kMostCount);
   RETURN_IF_ERROR(CheckRange("ticket.kv_pages of a head", ticket.kv_pages(), 1, kMostCount));
-  RETURN_IF_ERROR(CheckRange("ticket.promise_pages of a head", ticket.promise_pages(), 0, 0));
-  return CheckRange("prefill.inflow.tokens of a head", in.inflow().tokens(), 0, 0);
+  return CheckRange("ticket.promise_pages of a head", ticket.promise_pages(), 0, 0);
 }
 
 void Encode(const PrefillRequest& in, wire::RouterMessage* out) {
