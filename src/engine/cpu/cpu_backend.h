@@ -1,5 +1,5 @@
-// The CPU backend of numerics v1 on x86. Weights bf16, int8 or int4; activations and KV bf16; the bits of a
-// row's logits depend on (model, tokens, position) alone, on every ISA path.
+// The CPU backend of numerics v1 on x86. Weights bf16, int8 or int4; activations and KV bf16; the
+// bits of a row's logits depend on (model, tokens, position) alone, on every ISA path.
 #pragma once
 
 #include <memory>

@@ -12,7 +12,7 @@
 namespace baton {
 
 struct LoadedModel {
-  ModelDesc desc;  // max_positions already limited to EngineOptions::max_context
+  ModelDesc desc;    // max_positions already limited to EngineOptions::max_context
   RopeTables ropes;  // of desc
   // Hash of the tables' first positions, part of the model fingerprint: a C library that rounds
   // sines differently makes other keys, and such workers must not share KV.
