@@ -34,7 +34,7 @@ baton bench step MODEL    whole forward passes, without server or wire
   --threads 0 --isa auto --dtype auto --cache-dir DIR
 baton bench kernels       linear layers on every path of this machine, beside a
                           plain chain (what the exact order costs)
-  --isa avx2,avx512 --weights bf16,int8,int4 --rows 1,8,512 --k 2048 --n 8192 --threads 2 --seconds 1
+  --isa avx2,avx512 --weights bf16,int8,int4 --rows 1,8,512 --k 2048 --n 8192
 baton bench attention     attention and sampler: --isa avx2 --threads 1,2
   --contexts 512,4096 --seconds 0.5
 baton bench transfer      KV handoffs over UCX on loopback, beside bare TCP
