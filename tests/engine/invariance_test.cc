@@ -18,14 +18,15 @@ const std::string kTinyModel = std::string("random:") + BATON_TEST_DATA + "/shap
 const std::string kTinyMoeModel =
     std::string("random:") + BATON_SOURCE_DIR + "/configs/shapes/tiny-moe.json";
 const std::string kDemoModel = std::string(BATON_SOURCE_DIR) + "/models/demo";
-// Of each type of weights: its golden digests, and the models they are kept of.
+// Of each type of weights and KV: its golden digests, and the models they are kept of.
 struct Golden {
-  std::string dtype, id;
+  std::string dtype, id, kv_dtype;
   std::vector<std::string> models;
   std::string path() const {
-    return BATON_TEST_DATA + ("/golden/cpu-x86" + (dtype == "bf16" ? "" : "-" + id) + ".json");
+    return BATON_TEST_DATA + ("/golden/cpu-x86" + (dtype == "bf16" ? "" : "-" + id) +
+                              (kv_dtype == "bf16" ? "" : "-kv-" + kv_dtype) + ".json");
   }
-  std::string numerics_id() const { return "v1/cpu-x86/" + id + "/kv-bf16/l2"; }
+  std::string numerics_id() const { return "v1/cpu-x86/" + id + "/kv-" + kv_dtype + "/l2"; }
 };
 
 // The families and what tells them from Llama, each one of the reference models.
@@ -38,9 +39,11 @@ const std::vector<std::string> kGoldenModels{
     "mixtral", "qwen2_moe",  "qwen3_moe", "falcon7b",        "falcon40b", "gemma2",
     "gemma3",  "phi3_short", "phi3_long", "deepseek_v2_lite"};
 const std::vector<std::string> kIntegerModels{"tiny", "tiny-moe", "demo", "qwen2"};
-const std::vector<Golden> kGoldens{{"bf16", "bf16", kGoldenModels},
-                                   {"int8", "int8", kIntegerModels},
-                                   {"int4", "int4g128", kIntegerModels}};
+const std::vector<Golden> kGoldens{
+    {"bf16", "bf16", "bf16", kGoldenModels},
+    {"int8", "int8", "bf16", kIntegerModels},
+    {"int4", "int4g128", "bf16", kIntegerModels},
+    {"bf16", "bf16", "int8", {"tiny", "demo", "gemma2", "mistral_window", "deepseek_v2_lite"}}};
 
 std::string ModelOf(const std::string& name) {
   if (name == "tiny") return kTinyModel;
@@ -249,8 +252,8 @@ TEST_CASE("golden digests") {
   CHECK(stored.at("numerics_id").as_string() == golden.numerics_id());
   for (const Isa isa : Paths()) {
     for (const std::string& name : golden.models) {
-      INFO(name << " " << golden.dtype << " " << IsaName(isa));
-      const auto engine = MakeEngine(ModelOf(name), {isa, 2, 64}, golden.dtype);
+      INFO(name << " " << golden.numerics_id() << " " << IsaName(isa));
+      const auto engine = MakeEngine(ModelOf(name), {isa, 2, 64, golden.kv_dtype}, golden.dtype);
       CHECK(engine->backend().numerics_id() == golden.numerics_id());
       const boost::json::array& expected = stored.at(name).as_array();
       REQUIRE(expected.size() == 8);
@@ -269,7 +272,8 @@ TEST_CASE("update the golden digests", "[.][update-golden]") {
   const Golden golden = GENERATE(from_range(kGoldens));
   std::string stored = "{\"numerics_id\":\"" + golden.numerics_id() + "\"";
   for (const std::string& name : golden.models) {
-    const auto engine = MakeEngine(ModelOf(name), {Paths().front(), 1, 64}, golden.dtype);
+    const auto engine =
+        MakeEngine(ModelOf(name), {Paths().front(), 1, 64, golden.kv_dtype}, golden.dtype);
     boost::json::array digests;
     const std::vector<LocalRequest> requests = MakeRequests(VocabOf(*engine));
     for (size_t i = 0; i < 8; ++i) {
