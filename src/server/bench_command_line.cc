@@ -185,6 +185,7 @@ void BenchCommandLine::Declare(CLI::App* bench) {
   {
     StepBenchOptions& options = state.step_options;
     CLI::App* app = state.step = add("step", &options.json);
+    options.engine.spin_us = 50;  // as workers on CPUs of their own
     AddCompute(app, &options.engine.isa, &options.engine.threads, &options.engine.spin_us);
     AddSeconds(app, &options.seconds);
     app->add_option("MODEL", state.model.path)->required();

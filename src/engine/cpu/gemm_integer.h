@@ -8,18 +8,20 @@
 // sum = sum of stored * x - zero point * sum of x, from where every sum starts.
 //
 // The policy V names the instructions on int32 lanes:
-//   V::Vec, V::kLanes          16 or 8 outputs
-//   V::kWords                  32-bit words per row and k quad: 1 (four bytes) or 2 (two shorts
-//   each) V::Dot(acc, weights, x)    acc + the products of one word V::Word(quads, word)       the
-//   weights of a word, from the bytes of a k quad V::PackStep(values, words) 32 k of a row as
-//   [word][8 quads] V::LowHalves(x), V::HighHalves(x)   of every byte, as bytes V::FoldGroup(sum,
-//   scales, acc), V::ScaleRow<is grouped>(acc, scales, row scale)   see above V::kSums sums that
-//   fit in registers beside operands V::kDirectRows, V::kDirectTileRows, V::kTileRows,
-//   V::kTileBlocks, V::kPrefetchBytes
-//                              as in gemm_vector.h
+//   V::Vec, V::kLanes           16 or 8 outputs
+//   V::kWords                   32-bit words per row and k quad: 1 (four bytes) or 2 (two shorts)
+//   V::Dot(acc, weights, x)     acc + the products of one word
+//   V::Word(quads, word)        the weights of a word, from the bytes of a k quad
+//   V::PackStep(values, words)  32 k of a row as [word][8 quads]
+//   V::LowHalves(x), V::HighHalves(x)   of every byte, as bytes
+//   V::FoldGroup(sum, scales, acc), V::ScaleRow<is grouped>(acc, scales, row scale)   see above
+//   V::kSums                    sums that fit in registers beside operands
+//   V::kDirectBlocks            blocks that one row reads in parallel, more rows fewer
+//   V::kDirectRows, V::kDirectTileRows, V::kTileRows, V::kTileBlocks, V::kPrefetchBytes
+//                               as in gemm_vector.h
 // and W how weights are stored: bytes, or halves of bytes.
 //
-// Few rows ("direct"): weights are read once from memory, up to four blocks in parallel, each in
+// Few rows ("direct"): weights are read once from memory, several blocks in parallel, each in
 // ascending order: parallel streams are faster than one. Many rows
 // ("panels"): the words of a few blocks and a K block are laid out in L1 and used by all rows.
 #pragma once
@@ -100,14 +102,14 @@ inline __attribute__((always_inline)) void AddSteps(const int32_t* a, const Weig
 #pragma GCC unroll 2
       for (int word = 0; word < V::kWords; ++word) {
         typename V::Vec w[kVecs];
-#pragma GCC unroll 4
+#pragma GCC unroll 16
         for (int v = 0; v < kVecs; ++v) {
           w[v] = weights.template Get<kVecs>(step * kStepQuads + q, v, word);
         }
 #pragma GCC unroll 24
         for (int r = 0; r < kRows; ++r) {
           const typename V::Vec x = V::Splat(a[(r * V::kWords + word) * kStepQuads + q]);
-#pragma GCC unroll 4
+#pragma GCC unroll 16
           for (int v = 0; v < kVecs; ++v) {
             sums[r][v][q % kSplit] = V::Dot(sums[r][v][q % kSplit], w[v], x);
           }
@@ -129,7 +131,7 @@ inline __attribute__((always_inline)) void AddGroup(const int32_t* a, const Weig
   typename V::Vec sums[kRows][kVecs][kSplit];
 #pragma GCC unroll 24
   for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
+#pragma GCC unroll 16
     for (int v = 0; v < kVecs; ++v) {
       sums[r][v][0] =
           W::kIsGrouped ? V::Splat(starts[r]) : V::Load(acc + r * acc_stride + v * V::kLanes);
@@ -140,7 +142,7 @@ inline __attribute__((always_inline)) void AddGroup(const int32_t* a, const Weig
   AddSteps<V, kRows, kVecs, kSplit>(a, weights, steps, sums);
 #pragma GCC unroll 24
   for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
+#pragma GCC unroll 16
     for (int v = 0; v < kVecs; ++v) {
       float* const out = acc + r * acc_stride + v * V::kLanes;
 #pragma GCC unroll 8
@@ -164,8 +166,7 @@ class IntegerGemm {
 
  private:
   static constexpr int64_t kMaxRows = 86 * V::kTileRows;
-  static constexpr int64_t kItemBlocks = 4;
-  static constexpr int64_t kItemOutputs = kItemBlocks * 16;
+  static constexpr int64_t kLeastItemBlocks = 4;
   static constexpr int kVecsPerBlock = 16 / V::kLanes;
   static constexpr int64_t kBlockSteps = 8;  // of a K block: 256 k
   static constexpr int kTileVecs = V::kTileBlocks * kVecsPerBlock;
@@ -236,18 +237,25 @@ class IntegerGemm {
     }
   }
 
-  // ---- one item: kItemBlocks blocks of outputs, all rows ----
+  // ---- one item: a few blocks of outputs, all rows ----
 
+  // Few rows read many blocks in parallel, as long as every thread has several items.
+  static int64_t ItemBlocks(const LinearJob& job) {
+    int64_t blocks = Direct(job) ? V::kDirectBlocks : kLeastItemBlocks;
+    while (blocks > kLeastItemBlocks && job.n_blocks < 4 * job.members * blocks) blocks /= 2;
+    return blocks;
+  }
+  static int64_t ItemOutputs(const LinearJob& job) { return ItemBlocks(job) * 16; }
   static int64_t RunItems(const LinearJob& job) {
-    return (job.n_blocks + kItemBlocks - 1) / kItemBlocks;
+    return (job.n_blocks + ItemBlocks(job) - 1) / ItemBlocks(job);
   }
   static int64_t ScratchBytes(const LinearJob& job) {
-    return (Direct(job) ? 0 : kPanelBytes) + AllRows(job) * kItemOutputs * 4;
+    return (Direct(job) ? 0 : kPanelBytes) + AllRows(job) * ItemOutputs(job) * 4;
   }
   static void Run(const LinearJob& job, int64_t item, void* scratch) {
-    const int64_t first = item * kItemBlocks;
+    const int64_t first = item * ItemBlocks(job);
     const int64_t left = job.n_blocks - first;
-    const int64_t blocks = left < kItemBlocks ? left : kItemBlocks;
+    const int64_t blocks = left < ItemBlocks(job) ? left : ItemBlocks(job);
     if (Direct(job)) {
       RunDirect(job, first, blocks, static_cast<float*>(scratch));
     } else {
@@ -305,7 +313,7 @@ class IntegerGemm {
 
   // Blocks of a direct tile: as many as fit beside `rows` rows.
   static constexpr int DirectBlocks(int rows) {
-    int blocks = kItemBlocks;
+    int blocks = V::kDirectBlocks;
     while (blocks > 1 && blocks * rows * kVecsPerBlock > V::kSums) blocks /= 2;
     return blocks;
   }
@@ -330,7 +338,7 @@ class IntegerGemm {
               return BlockWeights<V, W>{Lines(job, block, step + s), job.block_bytes};
             },
             [&](int64_t s) { return Lines(job, block, step + s) - kScaleBytes; }, job.block_bytes,
-            acc + tile * kRows * kItemOutputs, kItemOutputs);
+            acc + tile * kRows * ItemOutputs(job), ItemOutputs(job));
       }
     }
   }
@@ -353,11 +361,11 @@ class IntegerGemm {
 
   static void RunDirect(const LinearJob& job, int64_t first, int64_t blocks, float* acc) {
     for (int64_t row = 0; row < AllRows(job); ++row) {
-      StartRow(job, row, acc + row * kItemOutputs, kItemOutputs);
+      StartRow(job, row, acc + row * ItemOutputs(job), ItemOutputs(job));
     }
     DirectRows<V::kDirectTileRows>(job, first, blocks, acc);
     for (int64_t row = 0; row < job.rows; ++row) {
-      float* const row_acc = acc + row * kItemOutputs;
+      float* const row_acc = acc + row * ItemOutputs(job);
       for (int64_t b = 0; b < blocks; ++b) ScaleBlock(job, row, first + b, row_acc + b * 16);
       FinishRow(job, row, first, blocks,
                 [&](int64_t block) { return row_acc + (block - first) * 16; });

@@ -11,6 +11,7 @@ struct YmmIntegers {
   static constexpr int kLanes = 8;
   static constexpr int kSums = 12;
   static constexpr int kDirectRows = 36, kDirectTileRows = 6;
+  static constexpr int kDirectBlocks = 4;
   static constexpr int kTileRows = 6, kTileBlocks = 1;
   static constexpr int64_t kPrefetchBytes = 2048;
 
