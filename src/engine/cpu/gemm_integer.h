@@ -31,6 +31,7 @@
 #include <cstdint>
 
 #include "engine/cpu/gemm_epilogue.h"
+#include "engine/cpu/gemm_items.h"
 #include "engine/cpu/integer_rows.h"
 #include "engine/cpu/linear_job.h"
 #include "engine/cpu/weight_prefetch.h"
@@ -166,7 +167,6 @@ class IntegerGemm {
 
  private:
   static constexpr int64_t kMaxRows = 86 * V::kTileRows;
-  static constexpr int64_t kLeastItemBlocks = 4;
   static constexpr int kVecsPerBlock = 16 / V::kLanes;
   static constexpr int64_t kBlockSteps = 8;  // of a K block: 256 k
   static constexpr int kTileVecs = V::kTileBlocks * kVecsPerBlock;
@@ -239,11 +239,8 @@ class IntegerGemm {
 
   // ---- one item: a few blocks of outputs, all rows ----
 
-  // Few rows read many blocks in parallel, as long as every thread has several items.
   static int64_t ItemBlocks(const LinearJob& job) {
-    int64_t blocks = Direct(job) ? V::kDirectBlocks : kLeastItemBlocks;
-    while (blocks > kLeastItemBlocks && job.n_blocks < 4 * job.members * blocks) blocks /= 2;
-    return blocks;
+    return baton::ItemBlocks(job, Direct(job) ? V::kDirectBlocks : kLeastItemBlocks);
   }
   static int64_t ItemOutputs(const LinearJob& job) { return ItemBlocks(job) * 16; }
   static int64_t RunItems(const LinearJob& job) {

@@ -31,13 +31,12 @@
 #include <cstdint>
 
 #include "engine/cpu/gemm_epilogue.h"
+#include "engine/cpu/gemm_items.h"
 #include "engine/cpu/linear_job.h"
 #include "engine/cpu/weight_prefetch.h"
 
 namespace baton {
 namespace {
-
-constexpr int64_t kLeastItemBlocks = 4;  // 16-output blocks of a work item
 
 // Weights of a tile's vectors, read from the packed matrix.
 template <class V>
@@ -212,12 +211,8 @@ class VectorGemm {
     }
   }
 
-  // Few rows: as many blocks as leave every member of the pool four items. They are parallel
-  // streams from memory, and many of them are faster than one.
   static int64_t ItemBlocks(const LinearJob& job) {
-    int64_t blocks = Direct(job) ? V::kDirectBlocks : kLeastItemBlocks;
-    while (blocks > kLeastItemBlocks && job.n_blocks < 4 * job.members * blocks) blocks /= 2;
-    return blocks;
+    return baton::ItemBlocks(job, Direct(job) ? V::kDirectBlocks : kLeastItemBlocks);
   }
   static int64_t ItemOutputs(const LinearJob& job) { return ItemBlocks(job) * 16; }
   static int64_t RunItems(const LinearJob& job) {
