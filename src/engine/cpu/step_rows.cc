@@ -42,6 +42,7 @@ void StepRows::Assign(const StepBatch& batch, const KvPool& pool, int vocab, int
 
 void StepRows::ResolveTables(const StepBatch& batch, const KvPool& pool) {
   const KvLayout& layout = pool.layout();
+  const bool has_windows = layout.n_windows() > 0;
   const bool all_windows = layout.n_windows() == layout.n_layers();
   pages_.clear();
   windowed_pages_.clear();
@@ -58,7 +59,7 @@ void StepRows::ResolveTables(const StepBatch& batch, const KvPool& pool) {
       CHECK(PageOf(entry) < pool.n_ids() && (entry != kNoPage || all_windows));
       CHECK(IsWhole(entry) || static_cast<int>(i) < passed);
       pages_.push_back(PageOf(entry));
-      windowed_pages_.push_back(IsWhole(entry) ? entry : *stand_in);
+      if (has_windows) windowed_pages_.push_back(IsWhole(entry) ? entry : *stand_in);
     }
   }
   batch_ = {tokens_, positions_, piece_begin_, page_begin_, pages_, logit_rows_, ropes_};
