@@ -193,7 +193,7 @@ std::optional<Plan> Cluster::Choose(const AttemptShape& shape,
   if (!plan) return avoid.empty() ? plan : ChoosePlan(all, shape);
   if (!WantsRelay(shape)) return plan;
   return ShareWithHeads(*plan, candidates, shape, workers_.begin()->second.about.page_tokens,
-                        relays_, plan_record_);
+                        relays_);
 }
 
 // KV that an earlier attempt left somewhere is worth more than further workers.

@@ -99,7 +99,6 @@ class Cluster {
   void ReleaseAt(Incarnation worker, RequestId request);
 
   const RelayRules relays_;
-  PlanRecord plan_record_;
   TransitionCounts* const transitions_;
   absl::btree_map<Incarnation, Worker> workers_;
   uint64_t choices_ = 0;

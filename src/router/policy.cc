@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "common/check.h"
+#include "planner/degree.h"
 
 namespace baton {
 namespace {
@@ -154,8 +155,7 @@ int32_t Plan::PrefillTokensAt(Incarnation worker, const AttemptShape& shape) con
 }
 
 Plan ShareWithHeads(const Plan& plan, std::span<const Candidate> candidates,
-                    const AttemptShape& shape, int32_t page_tokens, const RelayRules& rules,
-                    const PlanRecord& record) {
+                    const AttemptShape& shape, int32_t page_tokens, const RelayRules& rules) {
   const auto first = std::find_if(candidates.begin(), candidates.end(),
                                   [&](const Candidate& c) { return c.worker == plan.prefill; });
   CHECK(first != candidates.end());
@@ -184,7 +184,8 @@ Plan ShareWithHeads(const Plan& plan, std::span<const Candidate> candidates,
   CHECK(request.must >= 0);
   PrefillCost cost;
   cost.token = 1 / fastest;
-  const Degree degree = ChooseDegree(cost, rules.link, record, offered, request);
+  // What relays took is not recorded yet: every prediction is doubted alike.
+  const Degree degree = ChooseDegree(cost, rules.link, PlanRecord(), offered, request);
   if (degree.ranks.size() < 2) return plan;
   const auto worker_of = [&](size_t rank) {
     return may_prefill[static_cast<size_t>(degree.ranks[rank])].worker;

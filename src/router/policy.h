@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "common/ids.h"
-#include "planner/degree.h"
 #include "planner/prefill_cost.h"
 #include "proto/messages.h"
 
@@ -116,7 +115,6 @@ struct RelayRules {
 // its pools in ascending order (the promise, the tail's, ..., the head's), so workers that wait for
 // each other never wait in a circle.
 Plan ShareWithHeads(const Plan& plan, std::span<const Candidate> candidates,
-                    const AttemptShape& shape, int32_t page_tokens, const RelayRules& rules,
-                    const PlanRecord& record);
+                    const AttemptShape& shape, int32_t page_tokens, const RelayRules& rules);
 
 }  // namespace baton

@@ -39,7 +39,7 @@ Plan Relay(const Plan& plan, std::vector<Candidate> candidates, const AttemptSha
     c.prompt_ms = 0.9 * shape.n_prompt;
     c.tokens_per_s = 1000 / 0.9;
   }
-  return ShareWithHeads(plan, candidates, shape, 16, {.min_tokens = 1, .max_ranks = max_ranks}, {});
+  return ShareWithHeads(plan, candidates, shape, 16, {.min_tokens = 1, .max_ranks = max_ranks});
 }
 
 // Decode worker, tail, and heads from the last to the first.
