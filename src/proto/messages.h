@@ -1,5 +1,5 @@
 // What router and workers say to each other, as plain values. control.proto is the same on the
-// wire; control_codec converts. Cores and simulation use these structs and never see protobuf.
+// wire; control_codec and the codecs below it convert. Cores and simulation use these structs and never see protobuf.
 //
 // A worker dials its router and announces itself; then both sides talk over one bidirectional
 // stream: RouterMessage down, WorkerReport up. A step's tokens of all requests travel in one

@@ -1,0 +1,33 @@
+// What the codecs of both directions share: checks of fields, whose errors name field and value,
+// and the parts that travel both ways. Pure functions, any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+
+#include "common/status.h"
+#include "proto/messages.h"
+
+namespace baton {
+
+namespace wire {
+class TransferPeer;
+}  // namespace wire
+
+inline constexpr int64_t kMostCount = std::numeric_limits<int32_t>::max();
+
+absl::Status CheckRange(const char* field, int64_t value, int64_t least, int64_t most);
+absl::Status CheckFloat(const char* field, double value, double least, double most);
+absl::Status CheckLength(const char* field, size_t length, size_t most);
+// Names travel into logs and metrics: printable ASCII.
+absl::Status CheckName(const char* field, const std::string& name);
+absl::Status CheckPresent(const char* field, bool present);
+absl::Status CheckTokens(const char* field, std::span<const int32_t> tokens);
+
+void EncodePeer(const TransferPeer& in, wire::TransferPeer* out);
+absl::StatusOr<TransferPeer> DecodePeer(const wire::TransferPeer& in);
+
+}  // namespace baton

@@ -1,0 +1,183 @@
+#include "proto/router_message_codec.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_format.h"
+#include "control.pb.h"
+#include "proto/control_codec.h"
+#include "proto/control_fields.h"
+
+namespace baton {
+namespace {
+
+void Encode(const SamplingParams& in, wire::SamplingParams* out) {
+  out->set_temperature(in.temperature);
+  out->set_top_k(in.top_k);
+  out->set_top_p(in.top_p);
+  out->set_seed(in.seed);
+}
+
+absl::StatusOr<SamplingParams> Decode(const wire::SamplingParams& in) {
+  constexpr float kMost = std::numeric_limits<float>::max();
+  RETURN_IF_ERROR(CheckFloat("sampling.temperature", in.temperature(), 0, kMost));
+  RETURN_IF_ERROR(
+      CheckFloat("sampling.top_p", in.top_p(), std::numeric_limits<float>::denorm_min(), 1));
+  return SamplingParams{
+      .temperature = in.temperature(), .top_k = in.top_k(), .top_p = in.top_p(), .seed = in.seed()};
+}
+
+void Encode(const Ticket& in, wire::Ticket* out) {
+  out->set_id_high(in.id.high);
+  out->set_id_low(in.id.low);
+  out->set_epoch(in.epoch);
+  out->set_request_id(in.request_id);
+  out->set_sink(in.sink);
+  out->set_kv_pages(in.kv_pages);
+  out->set_promise_pages(in.promise_pages);
+  out->set_mac(in.mac.data(), in.mac.size());
+}
+
+absl::StatusOr<Ticket> Decode(const wire::Ticket& in) {
+  RETURN_IF_ERROR(CheckRange("ticket.kv_pages", in.kv_pages(), 0, kMostCount));
+  Ticket out{.id = {.high = in.id_high(), .low = in.id_low()},
+             .epoch = in.epoch(),
+             .request_id = in.request_id(),
+             .sink = in.sink(),
+             .kv_pages = in.kv_pages(),
+             .promise_pages = in.promise_pages()};
+  if (in.mac().size() != out.mac.size())
+    return absl::InvalidArgumentError(
+        absl::StrFormat("ticket.mac has %d bytes, must have %d", in.mac().size(), out.mac.size()));
+  std::copy(in.mac().begin(), in.mac().end(), out.mac.begin());
+  return out;
+}
+
+void Encode(const Inflow& in, wire::Inflow* out) {
+  out->set_ticket_id_high(in.ticket_id.high);
+  out->set_ticket_id_low(in.ticket_id.low);
+  out->set_tokens(in.tokens);
+}
+
+absl::StatusOr<Inflow> Decode(const wire::Inflow& in, int n_tokens) {
+  RETURN_IF_ERROR(CheckRange("prefill.inflow.tokens", in.tokens(), 0, n_tokens - 1));
+  return Inflow{.ticket_id = {.high = in.ticket_id_high(), .low = in.ticket_id_low()},
+                .tokens = in.tokens()};
+}
+
+// A head's ticket promises nothing: its pages are the tail's own. Every other one covers at least
+// what the handoff fills.
+absl::Status CheckPromise(const wire::PrefillRequest& in) {
+  const wire::Ticket& ticket = in.ticket();
+  if (!in.is_head())
+    return CheckRange("ticket.promise_pages", ticket.promise_pages(), ticket.kv_pages(),
+                      kMostCount);
+  RETURN_IF_ERROR(CheckRange("ticket.kv_pages of a head", ticket.kv_pages(), 1, kMostCount));
+  return CheckRange("ticket.promise_pages of a head", ticket.promise_pages(), 0, 0);
+}
+
+void Encode(const PrefillRequest& in, wire::RouterMessage* out) {
+  wire::PrefillRequest* prefill = out->mutable_prefill();
+  prefill->set_request_id(in.request_id);
+  prefill->set_epoch(in.epoch);
+  Encode(in.ticket, prefill->mutable_ticket());
+  EncodePeer(in.sink, prefill->mutable_sink());
+  prefill->mutable_tokens()->Add(in.tokens.begin(), in.tokens.end());
+  Encode(in.sampling, prefill->mutable_sampling());
+  prefill->set_want_digests(in.want_digests);
+  prefill->set_cache_salt(in.cache_salt);
+  prefill->set_most_tokens(in.most_tokens);
+  if (in.inflow.tokens > 0) Encode(in.inflow, prefill->mutable_inflow());
+  prefill->set_is_head(in.is_head);
+}
+
+absl::StatusOr<RouterMessage> Decode(const wire::PrefillRequest& in) {
+  RETURN_IF_ERROR(CheckPresent("prefill.ticket", in.has_ticket()));
+  RETURN_IF_ERROR(CheckPresent("prefill.sink", in.has_sink()));
+  RETURN_IF_ERROR(CheckPresent("prefill.sampling", in.has_sampling()));
+  RETURN_IF_ERROR(
+      CheckRange("prefill.tokens count", in.tokens_size(), 1, ControlLimits::kPromptTokens));
+  RETURN_IF_ERROR(CheckTokens("prefill.tokens", {in.tokens().data(), size_t(in.tokens_size())}));
+  RETURN_IF_ERROR(CheckPromise(in));
+  PrefillRequest out{.request_id = in.request_id(), .epoch = in.epoch()};
+  ASSIGN_OR_RETURN(out.ticket, Decode(in.ticket()));
+  ASSIGN_OR_RETURN(out.sink, DecodePeer(in.sink()));
+  ASSIGN_OR_RETURN(out.sampling, Decode(in.sampling()));
+  out.tokens.assign(in.tokens().begin(), in.tokens().end());
+  out.want_digests = in.want_digests();
+  out.cache_salt = in.cache_salt();
+  RETURN_IF_ERROR(CheckRange("prefill.most_tokens", in.most_tokens(), 0,
+                             2 * int64_t{ControlLimits::kPromptTokens}));
+  out.most_tokens = in.most_tokens();
+  ASSIGN_OR_RETURN(out.inflow, Decode(in.inflow(), in.tokens_size()));
+  out.is_head = in.is_head();
+  return RouterMessage(std::move(out));
+}
+
+void Encode(const DecodeRequest& in, wire::RouterMessage* out) {
+  wire::DecodeRequest* decode = out->mutable_decode();
+  decode->set_request_id(in.request_id);
+  decode->set_epoch(in.epoch);
+  decode->set_ticket_id_high(in.ticket_id.high);
+  decode->set_ticket_id_low(in.ticket_id.low);
+  decode->set_n_prompt(in.n_prompt);
+  decode->set_max_tokens(in.max_tokens);
+  Encode(in.sampling, decode->mutable_sampling());
+  decode->mutable_stop_tokens()->Add(in.stop_tokens.begin(), in.stop_tokens.end());
+  decode->set_want_digests(in.want_digests);
+}
+
+absl::StatusOr<RouterMessage> Decode(const wire::DecodeRequest& in) {
+  RETURN_IF_ERROR(CheckPresent("decode.sampling", in.has_sampling()));
+  RETURN_IF_ERROR(CheckRange("decode.n_prompt", in.n_prompt(), 1, ControlLimits::kPromptTokens));
+  RETURN_IF_ERROR(
+      CheckRange("decode.max_tokens", in.max_tokens(), 1, ControlLimits::kPromptTokens));
+  RETURN_IF_ERROR(
+      CheckLength("decode.stop_tokens", in.stop_tokens_size(), ControlLimits::kStopTokens));
+  RETURN_IF_ERROR(
+      CheckTokens("decode.stop_tokens", {in.stop_tokens().data(), size_t(in.stop_tokens_size())}));
+  DecodeRequest out{.request_id = in.request_id(),
+                    .epoch = in.epoch(),
+                    .ticket_id = {.high = in.ticket_id_high(), .low = in.ticket_id_low()},
+                    .n_prompt = in.n_prompt(),
+                    .max_tokens = in.max_tokens()};
+  ASSIGN_OR_RETURN(out.sampling, Decode(in.sampling()));
+  out.stop_tokens.assign(in.stop_tokens().begin(), in.stop_tokens().end());
+  out.want_digests = in.want_digests();
+  return RouterMessage(std::move(out));
+}
+
+void Encode(const CancelRequest& in, wire::RouterMessage* out) {
+  out->mutable_cancel()->set_request_id(in.request_id);
+  out->mutable_cancel()->set_epoch(in.epoch);
+}
+
+void Encode(const DrainWorker&, wire::RouterMessage* out) { out->mutable_drain(); }
+
+}  // namespace
+
+void EncodeMessage(const RouterMessage& in, wire::RouterMessage* out) {
+  std::visit([out](const auto& value) { Encode(value, out); }, in);
+}
+
+absl::StatusOr<RouterMessage> DecodeMessage(const wire::RouterMessage& in) {
+  switch (in.kind_case()) {
+    case wire::RouterMessage::kPrefill:
+      return Decode(in.prefill());
+    case wire::RouterMessage::kDecode:
+      return Decode(in.decode());
+    case wire::RouterMessage::kCancel:
+      return RouterMessage(
+          CancelRequest{.request_id = in.cancel().request_id(), .epoch = in.cancel().epoch()});
+    case wire::RouterMessage::kDrain:
+      return RouterMessage(DrainWorker{});
+    case wire::RouterMessage::KIND_NOT_SET:
+      break;
+  }
+  return absl::InvalidArgumentError(
+      "router message of an unknown kind: run the same version of baton everywhere");
+}
+
+}  // namespace baton

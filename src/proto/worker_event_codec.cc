@@ -1,0 +1,278 @@
+#include "proto/worker_event_codec.h"
+
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_format.h"
+#include "control.pb.h"
+#include "proto/control_codec.h"
+#include "proto/control_fields.h"
+
+namespace baton {
+namespace {
+
+constexpr int64_t kMostMicroseconds = int64_t{1} << 50;  // 35 years
+
+wire::Role WireRole(Role role) {
+  switch (role) {
+    case Role::kPrefill:
+      return wire::ROLE_PREFILL;
+    case Role::kDecode:
+      return wire::ROLE_DECODE;
+    case Role::kBoth:
+      break;
+  }
+  return wire::ROLE_BOTH;
+}
+
+absl::StatusOr<Role> DecodeRole(int role) {
+  switch (role) {
+    case wire::ROLE_PREFILL:
+      return Role::kPrefill;
+    case wire::ROLE_DECODE:
+      return Role::kDecode;
+    case wire::ROLE_BOTH:
+      return Role::kBoth;
+    default:
+      return absl::InvalidArgumentError(absl::StrFormat("announce.role %d is unknown", role));
+  }
+}
+
+wire::EndReason WireReason(EndReason reason) {
+  switch (reason) {
+    case EndReason::kStopToken:
+      return wire::END_REASON_STOP_TOKEN;
+    case EndReason::kLength:
+      return wire::END_REASON_LENGTH;
+    case EndReason::kCancelled:
+      return wire::END_REASON_CANCELLED;
+    case EndReason::kPreempted:
+      return wire::END_REASON_PREEMPTED;
+    case EndReason::kFailed:
+      break;
+  }
+  return wire::END_REASON_FAILED;
+}
+
+absl::StatusOr<EndReason> DecodeReason(int reason) {
+  switch (reason) {
+    case wire::END_REASON_STOP_TOKEN:
+      return EndReason::kStopToken;
+    case wire::END_REASON_LENGTH:
+      return EndReason::kLength;
+    case wire::END_REASON_CANCELLED:
+      return EndReason::kCancelled;
+    case wire::END_REASON_FAILED:
+      return EndReason::kFailed;
+    case wire::END_REASON_PREEMPTED:
+      return EndReason::kPreempted;
+    default:
+      return absl::InvalidArgumentError(absl::StrFormat("part_ended.reason %d is unknown", reason));
+  }
+}
+
+wire::PartFault WireFault(PartFault fault) {
+  switch (fault) {
+    case PartFault::kHandoff:
+      return wire::PART_FAULT_HANDOFF;
+    case PartFault::kDraining:
+      return wire::PART_FAULT_DRAINING;
+    case PartFault::kOwn:
+      break;
+  }
+  return wire::PART_FAULT_OWN;
+}
+
+absl::StatusOr<PartFault> DecodeFault(int fault) {
+  switch (fault) {
+    case wire::PART_FAULT_OWN:
+      return PartFault::kOwn;
+    case wire::PART_FAULT_HANDOFF:
+      return PartFault::kHandoff;
+    case wire::PART_FAULT_DRAINING:
+      return PartFault::kDraining;
+    default:
+      return absl::InvalidArgumentError(absl::StrFormat("part_ended.fault %d is unknown", fault));
+  }
+}
+
+void Encode(const WorkerAnnounce& in, wire::WorkerEvent* out) {
+  wire::WorkerAnnounce* announce = out->mutable_announce();
+  announce->set_incarnation(in.incarnation);
+  announce->set_name(in.name);
+  announce->set_role(WireRole(in.role));
+  EncodePeer(in.transfer, announce->mutable_transfer());
+  announce->set_model_fingerprint(in.model_fingerprint);
+  announce->set_numerics_id(in.numerics_id);
+  announce->set_layout_id(in.layout_id);
+  announce->set_page_tokens(in.page_tokens);
+  announce->set_pages_total(in.pages_total);
+  announce->set_max_context(in.max_context);
+  announce->set_max_batch(in.max_batch);
+}
+
+absl::StatusOr<WorkerEvent> Decode(const wire::WorkerAnnounce& in) {
+  RETURN_IF_ERROR(CheckPresent("announce.incarnation", in.incarnation() != 0));
+  RETURN_IF_ERROR(CheckPresent("announce.transfer", in.has_transfer()));
+  RETURN_IF_ERROR(CheckName("announce.name", in.name()));
+  RETURN_IF_ERROR(CheckName("announce.numerics_id", in.numerics_id()));
+  RETURN_IF_ERROR(CheckName("announce.layout_id", in.layout_id()));
+  RETURN_IF_ERROR(
+      CheckRange("announce.page_tokens", in.page_tokens(), 1, ControlLimits::kPageTokens));
+  RETURN_IF_ERROR(CheckRange("announce.pages_total", in.pages_total(), 0, kMostCount));
+  RETURN_IF_ERROR(
+      CheckRange("announce.max_context", in.max_context(), 1, ControlLimits::kPromptTokens));
+  RETURN_IF_ERROR(CheckRange("announce.max_batch", in.max_batch(), 0, kMostCount));
+  WorkerAnnounce out{.incarnation = in.incarnation(), .name = in.name()};
+  ASSIGN_OR_RETURN(out.role, DecodeRole(in.role()));
+  ASSIGN_OR_RETURN(out.transfer, DecodePeer(in.transfer()));
+  out.model_fingerprint = in.model_fingerprint();
+  out.numerics_id = in.numerics_id();
+  out.layout_id = in.layout_id();
+  out.page_tokens = in.page_tokens();
+  out.pages_total = in.pages_total();
+  out.max_context = in.max_context();
+  out.max_batch = in.max_batch();
+  return WorkerEvent(std::move(out));
+}
+
+void Encode(const WorkerLoad& in, wire::WorkerEvent* out) {
+  wire::WorkerLoad* load = out->mutable_load();
+  load->set_prefill_queued_tokens(in.prefill_queued_tokens);
+  load->set_decode_rows(in.decode_rows);
+  load->set_decode_waiting(in.decode_waiting);
+  load->set_pages_free(in.pages_free);
+  load->set_prefill_tokens_per_s(in.prefill_tokens_per_s);
+  load->set_decode_step_ms(in.decode_step_ms);
+  load->set_draining(in.draining);
+}
+
+absl::StatusOr<WorkerEvent> Decode(const wire::WorkerLoad& in) {
+  RETURN_IF_ERROR(
+      CheckRange("load.prefill_queued_tokens", in.prefill_queued_tokens(), 0, kMostCount));
+  RETURN_IF_ERROR(CheckRange("load.decode_rows", in.decode_rows(), 0, kMostCount));
+  RETURN_IF_ERROR(CheckRange("load.decode_waiting", in.decode_waiting(), 0, kMostCount));
+  RETURN_IF_ERROR(CheckRange("load.pages_free", in.pages_free(), 0, kMostCount));
+  RETURN_IF_ERROR(CheckFloat("load.prefill_tokens_per_s", in.prefill_tokens_per_s(), 0, 1e12f));
+  RETURN_IF_ERROR(CheckFloat("load.decode_step_ms", in.decode_step_ms(), 0, 1e9f));
+  return WorkerEvent(WorkerLoad{.prefill_queued_tokens = in.prefill_queued_tokens(),
+                                .decode_rows = in.decode_rows(),
+                                .decode_waiting = in.decode_waiting(),
+                                .pages_free = in.pages_free(),
+                                .prefill_tokens_per_s = in.prefill_tokens_per_s(),
+                                .decode_step_ms = in.decode_step_ms(),
+                                .draining = in.draining()});
+}
+
+void Encode(const TokenOut& in, wire::WorkerEvent* out) {
+  wire::TokenOut* token = out->mutable_token();
+  token->set_request_id(in.request_id);
+  token->set_epoch(in.epoch);
+  token->set_position(in.position);
+  token->set_token(in.token);
+  token->set_logprob(in.logprob);
+  token->set_digest(in.digest);
+}
+
+absl::StatusOr<WorkerEvent> Decode(const wire::TokenOut& in) {
+  RETURN_IF_ERROR(
+      CheckRange("token.position", in.position(), 1, 2 * int64_t{ControlLimits::kPromptTokens}));
+  RETURN_IF_ERROR(CheckRange("token.token", in.token(), 0, kMostCount));
+  return WorkerEvent(TokenOut{.request_id = in.request_id(),
+                              .epoch = in.epoch(),
+                              .position = in.position(),
+                              .token = in.token(),
+                              .logprob = in.logprob(),
+                              .digest = in.digest()});
+}
+
+void Encode(const PromptComputed& in, wire::WorkerEvent* out) {
+  wire::PromptComputed* computed = out->mutable_prompt_computed();
+  computed->set_request_id(in.request_id);
+  computed->set_epoch(in.epoch);
+  computed->set_queue_us(in.queue_us);
+  computed->set_compute_us(in.compute_us);
+}
+
+absl::StatusOr<WorkerEvent> Decode(const wire::PromptComputed& in) {
+  RETURN_IF_ERROR(CheckRange("prompt_computed.queue_us", in.queue_us(), 0, kMostMicroseconds));
+  RETURN_IF_ERROR(CheckRange("prompt_computed.compute_us", in.compute_us(), 0, kMostMicroseconds));
+  return WorkerEvent(PromptComputed{.request_id = in.request_id(),
+                                    .epoch = in.epoch(),
+                                    .queue_us = in.queue_us(),
+                                    .compute_us = in.compute_us()});
+}
+
+void Encode(const PartEnded& in, wire::WorkerEvent* out) {
+  wire::PartEnded* ended = out->mutable_part_ended();
+  ended->set_request_id(in.request_id);
+  ended->set_epoch(in.epoch);
+  ended->set_was_prefill(in.was_prefill);
+  ended->set_reason(WireReason(in.reason));
+  ended->set_message(in.message.substr(0, ControlLimits::kReasonBytes));
+  ended->set_queue_us(in.queue_us);
+  ended->set_compute_us(in.compute_us);
+  ended->set_transfer_us(in.transfer_us);
+  ended->set_fault(WireFault(in.fault));
+}
+
+absl::StatusOr<WorkerEvent> Decode(const wire::PartEnded& in) {
+  RETURN_IF_ERROR(
+      CheckLength("part_ended.message", in.message().size(), ControlLimits::kReasonBytes));
+  RETURN_IF_ERROR(CheckRange("part_ended.queue_us", in.queue_us(), 0, kMostMicroseconds));
+  RETURN_IF_ERROR(CheckRange("part_ended.compute_us", in.compute_us(), 0, kMostMicroseconds));
+  RETURN_IF_ERROR(CheckRange("part_ended.transfer_us", in.transfer_us(), 0, kMostMicroseconds));
+  PartEnded out{
+      .request_id = in.request_id(), .epoch = in.epoch(), .was_prefill = in.was_prefill()};
+  ASSIGN_OR_RETURN(out.reason, DecodeReason(in.reason()));
+  out.message = in.message();
+  out.queue_us = in.queue_us();
+  out.compute_us = in.compute_us();
+  out.transfer_us = in.transfer_us();
+  ASSIGN_OR_RETURN(out.fault, DecodeFault(in.fault()));
+  return WorkerEvent(std::move(out));
+}
+
+void Encode(const NoRoomNotice& in, wire::WorkerEvent* out) {
+  wire::NoRoomNotice* notice = out->mutable_no_room();
+  notice->set_request_id(in.request_id);
+  notice->set_epoch(in.epoch);
+  notice->set_expected_wait_us(in.expected_wait_us);
+}
+
+absl::StatusOr<WorkerEvent> Decode(const wire::NoRoomNotice& in) {
+  RETURN_IF_ERROR(
+      CheckRange("no_room.expected_wait_us", in.expected_wait_us(), 0, kMostMicroseconds));
+  return WorkerEvent(NoRoomNotice{.request_id = in.request_id(),
+                                  .epoch = in.epoch(),
+                                  .expected_wait_us = in.expected_wait_us()});
+}
+
+}  // namespace
+
+void EncodeEvent(const WorkerEvent& in, wire::WorkerEvent* out) {
+  std::visit([out](const auto& value) { Encode(value, out); }, in);
+}
+
+absl::StatusOr<WorkerEvent> DecodeEvent(const wire::WorkerEvent& in) {
+  switch (in.kind_case()) {
+    case wire::WorkerEvent::kAnnounce:
+      return Decode(in.announce());
+    case wire::WorkerEvent::kLoad:
+      return Decode(in.load());
+    case wire::WorkerEvent::kToken:
+      return Decode(in.token());
+    case wire::WorkerEvent::kPromptComputed:
+      return Decode(in.prompt_computed());
+    case wire::WorkerEvent::kPartEnded:
+      return Decode(in.part_ended());
+    case wire::WorkerEvent::kNoRoom:
+      return Decode(in.no_room());
+    case wire::WorkerEvent::KIND_NOT_SET:
+      break;
+  }
+  return absl::InvalidArgumentError(
+      "worker event of an unknown kind: run the same version of baton everywhere");
+}
+
+}  // namespace baton
