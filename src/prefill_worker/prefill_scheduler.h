@@ -43,8 +43,8 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -56,27 +56,13 @@
 #include "engine/sampler.h"
 #include "engine/step.h"
 #include "kvtransfer/transfer.h"
-#include "prefill_worker/prefix_index.h"
-#include "prefill_worker/prompt_state.h"
+#include "prefill_worker/prefill_options.h"
+#include "prefill_worker/prompt.h"
+#include "prefill_worker/prompt_pages.h"
+#include "prefill_worker/prompt_queue.h"
 #include "proto/messages.h"
 
 namespace baton {
-
-struct PrefillOptions {
-  Incarnation self = 0;      // a sink of this incarnation is this worker
-  int32_t vocab = 0;         // token ids are in [0, vocab)
-  int32_t max_context = 0;   // tokens
-  int32_t chunk_tokens = 0;  // most tokens of one prompt in a step; 0 = as the step's budget allows
-  int32_t open_ahead = 4;    // prompts with an OPEN out or a promise in hand that do not run yet
-  int32_t max_prompts = 4096;
-  int32_t stretch = 3;
-  RopeDesc rope{};       // of the model: which range a request has
-  bool reuse_kv = true;  // prompts begin with pages of earlier ones that are still there
-  // A prompt that gets nowhere for so long ends with kFailed: the last bound, when no other timer
-  // has ended the wait for its turn, its promise, its pages or the end of its handoff.
-  absl::Duration wait_timeout = absl::Minutes(10);
-  TransitionCounts* transitions = nullptr;  // counts transitions; tests only
-};
 
 // TransferCommand: to the transfer room. WorkerEvent: to the router. HandoffArrived: the finished
 // KV of a prompt whose sink is this worker, for its decode batch; the pages are the batch's from
@@ -86,7 +72,6 @@ using PrefillEffect = std::variant<TransferCommand, WorkerEvent, HandoffArrived>
 class PrefillScheduler {
  public:
   PrefillScheduler(const PrefillOptions& options, KvPool* pool);
-  ~PrefillScheduler();
   PrefillScheduler(const PrefillScheduler&) = delete;
   PrefillScheduler& operator=(const PrefillScheduler&) = delete;
 
@@ -129,19 +114,17 @@ class PrefillScheduler {
 
   // --- what the worker reports and the purse must know
   int64_t queued_tokens() const;  // still to be computed
-  int n_prompts() const { return static_cast<int>(prompts_.size()); }
+  int n_prompts() const { return queue_.size(); }
   int n_running() const;
   // Pages the first prompt that could start lacks room for; 0: none waits for pages.
-  int wanted_pages() const { return wanted_pages_; }
+  int wanted_pages() const { return pages_.wanted(); }
   // Free ones, by the last Contribute or Meanwhile.
-  int taken_pages() const { return taken_pages_; }
+  int taken_pages() const { return pages_.taken(); }
 
   int pages_held() const;
-  int64_t reused_tokens() const { return reused_tokens_; }  // since the start
+  int64_t reused_tokens() const { return pages_.reused_tokens(); }  // since the start
 
  private:
-  using Phase = PromptState;
-  struct Prompt;
   struct Piece {
     Prompt* prompt;
     int32_t begin, end;  // positions
@@ -149,42 +132,26 @@ class PrefillScheduler {
     int announced;       // layers
   };
 
-  bool IsRemote(const Prompt& prompt) const;
-  RopeRange RangeOf(const Prompt& prompt) const;
   bool MissesInflow(const Prompt& prompt) const;
-  bool CanRun(const Prompt& prompt) const;
-  bool IsAged(const Prompt& prompt) const;
-  std::string WhyRefused(const PrefillRequest& request) const;
-  Prompt* Find(const TicketId& ticket);
-  Prompt* FindInflow(const TicketId& ticket);
   bool MayChange() const;
-  int PagesToStart(const Prompt& prompt) const;
   bool TakesPagesFirst(const Prompt& prompt) const;
-  bool TakePages(Prompt* prompt);
-  void EnterPages(Prompt* prompt);
-  void Trim(Prompt* prompt);
   void AwaitPages(Prompt* prompt, absl::Time now);
   int AddPiece(Prompt* prompt, int budget, absl::Time now, StepBuilder* builder);
   void Announce(const Prompt& prompt, int plane, int n_planes, int first_page, int end_page);
-  Prompt* NextToOpen(bool may_take_pages) const;
   void SendOpens(absl::Time now);
-  void CountOvertaking();
   void FirstToken(const Piece& piece, const Backend& backend, Sampler* sampler, absl::Time now);
   void Commit(Prompt* prompt, int32_t first_token);
   void Stop(Prompt* prompt, EndReason reason, std::string message);
   void End(Prompt* prompt, EndReason reason, std::string message);
   void EndIfReleased(Prompt* prompt);
-  void GivePages(Prompt* prompt);
+  void Say(TransferCommand command) { effects_.emplace_back(std::move(command)); }
+  void Say(WorkerEvent event) { effects_.emplace_back(std::move(event)); }
 
   const PrefillOptions options_;
-  KvPool* const pool_;
-  std::unique_ptr<PrefixIndex> index_;            // nullptr: KV is not reused
-  std::vector<std::unique_ptr<Prompt>> prompts_;  // in order of admission
+  PromptPages pages_;
+  PromptQueue queue_;
   int64_t next_serial_ = 0;
-  std::vector<Piece> pieces_;   // of the step in progress
-  std::vector<Prompt*> order_;  // scratch
-  int wanted_pages_ = 0, kept_pages_ = 0, taken_pages_ = 0;
-  int64_t reused_tokens_ = 0;
+  std::vector<Piece> pieces_;  // of the step in progress
   std::vector<PrefillEffect> effects_;
 };
 

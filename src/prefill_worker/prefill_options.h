@@ -1,0 +1,29 @@
+// What a prefill scheduler is told once, at its start.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/time/time.h"
+#include "common/ids.h"
+#include "common/state_machine.h"
+#include "engine/rope.h"
+
+namespace baton {
+
+struct PrefillOptions {
+  Incarnation self = 0;      // a sink of this incarnation is this worker
+  int32_t vocab = 0;         // token ids are in [0, vocab)
+  int32_t max_context = 0;   // tokens
+  int32_t chunk_tokens = 0;  // most tokens of one prompt in a step; 0 = as the step's budget allows
+  int32_t open_ahead = 4;    // prompts with an OPEN out or a promise in hand that do not run yet
+  int32_t max_prompts = 4096;
+  int32_t stretch = 3;
+  RopeDesc rope{};       // of the model: which range a request has
+  bool reuse_kv = true;  // prompts begin with pages of earlier ones that are still there
+  // A prompt that gets nowhere for so long ends with kFailed: the last bound, when no other timer
+  // has ended the wait for its turn, its promise, its pages or the end of its handoff.
+  absl::Duration wait_timeout = absl::Minutes(10);
+  TransitionCounts* transitions = nullptr;  // counts transitions; tests only
+};
+
+}  // namespace baton

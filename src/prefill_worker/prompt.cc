@@ -1,0 +1,70 @@
+#include "prefill_worker/prompt.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+
+namespace baton {
+namespace {
+
+int64_t SizeOf(const PrefillRequest& request) {
+  return static_cast<int64_t>(request.tokens.size());
+}
+
+std::string WhyNotThisRank(const PrefillRequest& request, const PrefillOptions& options,
+                           const KvLayout& layout) {
+  const int64_t n = SizeOf(request);
+  const int32_t inflow = request.inflow.tokens;
+  if (inflow < 0 || inflow >= n || inflow % layout.page_tokens != 0)
+    return absl::StrFormat("an inflow of %d tokens before a prompt of %d, pages of %d", inflow, n,
+                           layout.page_tokens);
+  const Incarnation sink = request.sink.incarnation;
+  if (request.is_head && (n % layout.page_tokens != 0 || sink == 0 || sink == options.self))
+    return absl::StrFormat("a head's slice of %d tokens for worker %016x", n, sink);
+  return {};
+}
+
+std::string WhyNoPages(const PrefillRequest& request, const PrefillOptions& options,
+                       const KvLayout& layout, int pool_pages) {
+  const int kv_pages = layout.PagesFor(static_cast<int>(SizeOf(request)));
+  int pages = kv_pages;
+  if (request.sink.incarnation != 0) {
+    const bool too_few = !request.is_head && request.ticket.promise_pages < kv_pages;
+    if (request.ticket.kv_pages != kv_pages || too_few)
+      return absl::StrFormat("ticket of %d KV pages, %d promised; the prompt has %d",
+                             request.ticket.kv_pages, request.ticket.promise_pages, kv_pages);
+    if (request.sink.incarnation == options.self) pages = request.ticket.promise_pages;
+  }
+  if (pages > pool_pages)
+    return absl::StrFormat("needs %d KV pages, this worker has %d", pages, pool_pages);
+  return {};
+}
+
+}  // namespace
+
+Prompt::Prompt(const PrefillOptions& options, PrefillRequest prefill, int64_t number,
+               absl::Time now)
+    : request(std::move(prefill)),
+      serial(number),
+      is_remote(request.sink.incarnation != 0 && request.sink.incarnation != options.self),
+      range(options.rope.RangeOf(std::max(int64_t{request.most_tokens}, SizeOf(request)))),
+      admitted(now),
+      phase(PromptTable(), options.transitions),
+      done(request.inflow.tokens),
+      progress(now) {}
+
+std::string WhyRefused(const PrefillRequest& request, const PrefillOptions& options,
+                       const KvLayout& layout, int pool_pages) {
+  const int64_t n = SizeOf(request);
+  if (n == 0) return "empty prompt";
+  if (n > options.max_context)
+    return absl::StrFormat("prompt of %d tokens, context of %d", n, options.max_context);
+  for (const int32_t token : request.tokens)
+    if (token < 0 || token >= options.vocab)
+      return absl::StrFormat("token id %d, vocabulary of %d", token, options.vocab);
+  std::string refusal = WhyNotThisRank(request, options, layout);
+  return refusal.empty() ? WhyNoPages(request, options, layout, pool_pages) : refusal;
+}
+
+}  // namespace baton

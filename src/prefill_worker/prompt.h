@@ -1,0 +1,60 @@
+// A prompt of the PrefillScheduler, from its admission to its end, and what makes one impossible.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "common/state_machine.h"
+#include "engine/kv_layout.h"
+#include "engine/rope.h"
+#include "prefill_worker/prefill_options.h"
+#include "prefill_worker/prefix_index.h"
+#include "prefill_worker/prompt_state.h"
+#include "proto/messages.h"
+
+namespace baton {
+
+struct Prompt {
+  Prompt(const PrefillOptions& options, PrefillRequest request, int64_t serial, absl::Time now);
+
+  const PrefillRequest request;
+  const int64_t serial;   // order of admission
+  const bool is_remote;   // its KV goes to another worker
+  const RopeRange range;  // of its request, in every attempt
+  const absl::Time admitted;
+  MachineState<PromptState> phase;
+  bool no_room = false;   // of kOpening: the sink has no pages yet
+  int32_t done = 0;       // tokens whose KV is in `pages`
+  int64_t overtaken = 0;  // tokens computed for prompts admitted later while this one could run
+  std::vector<int32_t> pages;
+  PrefixChain chain;  // of the pages found in or entered into the index
+  absl::Time first_step;
+  absl::Time progress;         // since then it has got nowhere
+  bool handing_over = false;   // OPEN went out, and the handoff has not ended
+  bool inflow_open = false;    // its pages may still be written by it
+  int32_t inflow_planes = 0;   // that have arrived
+  bool waits_for_all = false;  // of its inflow, before it runs
+  // Of kEnding.
+  EndReason reason = EndReason::kLength;
+  PartFault fault = PartFault::kOwn;
+  std::string message;
+  int64_t transfer_us = 0;
+
+  int32_t size() const { return static_cast<int32_t>(request.tokens.size()); }
+  int32_t remaining() const { return size() - done; }
+  bool has_inflow() const { return request.inflow.tokens > 0; }
+  // A handoff may still read or write its pages.
+  bool in_transfer() const { return handing_over || inflow_open; }
+  bool CanRun() const {
+    return phase == PromptState::kPromised || phase == PromptState::kInflow ||
+           phase == PromptState::kRunning || (phase == PromptState::kQueued && !is_remote);
+  }
+};
+
+// Why a worker with such a pool can never run it; empty: it can.
+std::string WhyRefused(const PrefillRequest& request, const PrefillOptions& options,
+                       const KvLayout& layout, int pool_pages);
+
+}  // namespace baton

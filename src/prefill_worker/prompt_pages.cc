@@ -1,0 +1,73 @@
+#include "prefill_worker/prompt_pages.h"
+
+#include <span>
+
+#include "common/check.h"
+#include "common/planted_bug.h"
+
+namespace baton {
+
+PromptPages::PromptPages(KvPool* pool, bool reuse_kv) : pool_(pool) {
+  if (reuse_kv) index_ = std::make_unique<PrefixIndex>(pool);
+}
+
+void PromptPages::BeginTurn(int kept) {
+  wanted_ = taken_ = 0;
+  kept_ = kept;
+}
+
+int PromptPages::PagesToStart(const Prompt& prompt) const {
+  // Its tokens follow here: what was promised to them is taken up front too.
+  if (!prompt.is_remote && prompt.request.sink.incarnation != 0)
+    return prompt.request.ticket.promise_pages;
+  return pool_->layout().PagesFor(prompt.size());
+}
+
+bool PromptPages::Take(Prompt* prompt) {
+  if (!prompt->pages.empty()) return true;
+  const int free_before = pool_->free();
+  const bool is_long = prompt->range == RopeRange::kLong;
+  prompt->chain = {.salt = prompt->request.cache_salt,
+                   .last = is_long ? PrefixChain::kLongBeginning : PrefixChain::kBeginning};
+  // Pages of an inflow are written, so they are nobody else's.
+  if (index_ != nullptr && !prompt->has_inflow()) {
+    // The last token is computed in any case, for its logits.
+    index_->Hold(std::span(prompt->request.tokens).first(prompt->request.tokens.size() - 1),
+                 &prompt->chain, &prompt->pages);
+  }
+  const int missing = PagesToStart(*prompt) - static_cast<int>(prompt->pages.size());
+  if (missing <= pool_->free() - kept_) {
+    const auto found = static_cast<int32_t>(prompt->pages.size()) * pool_->layout().page_tokens;
+    prompt->done += found;
+    reused_tokens_ += found;
+    CHECK(pool_->Take(missing, &prompt->pages));
+    taken_ += free_before - pool_->free();
+    return true;
+  }
+  if (wanted_ == 0) wanted_ = missing + free_before - pool_->free();
+  Give(prompt);
+  return false;
+}
+
+void PromptPages::Enter(Prompt* prompt) {
+  if (index_ == nullptr) return;
+  const int page_tokens = pool_->layout().page_tokens;
+  const std::span<const int32_t> tokens(prompt->request.tokens);
+  const int done = Planted(PlantedBug::kCachedBeforeComputed) ? prompt->size() : prompt->done;
+  for (int page = prompt->chain.pages; (page + 1) * page_tokens <= done; ++page)
+    index_->Enter(tokens.subspan(static_cast<size_t>(page) * page_tokens, page_tokens),
+                  prompt->pages[page], &prompt->chain);
+}
+
+void PromptPages::Trim(Prompt* prompt) {
+  if (prompt->is_remote) return;
+  const int passed = pool_->layout().PagesPassed(prompt->done);
+  if (passed > 0) pool_->Trim(std::span(prompt->pages).first(passed));
+}
+
+void PromptPages::Give(Prompt* prompt) {
+  pool_->Give(prompt->pages);
+  prompt->pages.clear();
+}
+
+}  // namespace baton

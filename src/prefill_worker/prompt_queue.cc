@@ -1,0 +1,87 @@
+#include "prefill_worker/prompt_queue.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "common/check.h"
+#include "common/planted_bug.h"
+
+namespace baton {
+
+Prompt* PromptQueue::Add(std::unique_ptr<Prompt> prompt) {
+  prompts_.push_back(std::move(prompt));
+  return prompts_.back().get();
+}
+
+void PromptQueue::Remove(const Prompt* prompt) {
+  const auto it = std::find_if(prompts_.begin(), prompts_.end(),
+                               [prompt](const auto& p) { return p.get() == prompt; });
+  CHECK(it != prompts_.end());
+  prompts_.erase(it);
+}
+
+Prompt* PromptQueue::Find(const TicketId& ticket) const {
+  for (const auto& prompt : prompts_)
+    if (prompt->phase != PromptState::kQueued && prompt->is_remote &&
+        prompt->request.ticket.id == ticket)
+      return prompt.get();
+  return nullptr;
+}
+
+Prompt* PromptQueue::FindInflow(const TicketId& ticket) const {
+  for (const auto& prompt : prompts_)
+    if (prompt->inflow_open && prompt->request.inflow.ticket_id == ticket) return prompt.get();
+  return nullptr;
+}
+
+const std::vector<Prompt*>& PromptQueue::Select(const std::function<bool(const Prompt&)>& which) {
+  selected_.clear();
+  for (const auto& prompt : prompts_)
+    if (which(*prompt)) selected_.push_back(prompt.get());
+  return selected_;
+}
+
+const std::vector<Prompt*>& PromptQueue::InOrder() {
+  Select([](const Prompt& prompt) { return prompt.CanRun(); });
+  const auto rank = [this](const Prompt* prompt) {
+    const bool aged = IsAged(*prompt);
+    return std::tuple(!aged, aged ? 0 : prompt->remaining(), prompt->serial);
+  };
+  std::sort(selected_.begin(), selected_.end(),
+            [&rank](const Prompt* a, const Prompt* b) { return rank(a) < rank(b); });
+  return selected_;
+}
+
+bool PromptQueue::IsAged(const Prompt& prompt) const {
+  constexpr int64_t kBaseTokens = 256;  // so that short prompts age by a few chunks, not at once
+  return prompt.overtaken > stretch_ * (prompt.size() + kBaseTokens) &&
+         !Planted(PlantedBug::kNeverAges);
+}
+
+void PromptQueue::CountOvertaking(const Prompt& computed, int n_tokens) {
+  for (const auto& prompt : prompts_) {
+    if (prompt->serial >= computed.serial) return;  // they are in this order
+    // Also those whose turn to send OPEN has not come.
+    if (prompt->CanRun() || prompt->phase == PromptState::kQueued) prompt->overtaken += n_tokens;
+  }
+}
+
+Prompt* PromptQueue::NextToOpen(const std::function<bool(const Prompt&)>& may) const {
+  Prompt* next = nullptr;
+  for (const auto& prompt : prompts_) {
+    if (prompt->phase != PromptState::kQueued || !prompt->is_remote || !may(*prompt)) continue;
+    if (next == nullptr || (!IsAged(*next) && (IsAged(*prompt) || prompt->size() < next->size())))
+      next = prompt.get();
+  }
+  return next;
+}
+
+int PromptQueue::OpenedAhead() const {
+  return static_cast<int>(std::count_if(prompts_.begin(), prompts_.end(), [](const auto& prompt) {
+    return prompt->is_remote && (prompt->phase == PromptState::kPromised ||
+                                 (prompt->phase == PromptState::kOpening && !prompt->no_room));
+  }));
+}
+
+}  // namespace baton
