@@ -140,7 +140,7 @@ HandoffSink::Decision HandoffSink::Check(const wire::ChunkHeader& header) const 
   int64_t n_here = 0;
   for (int32_t page = 0; page < rect.n_pages; ++page)
     for (int32_t plane = 0; plane < rect.n_planes; ++plane)
-      n_here += here_[IndexOf(rect, page, plane)];
+      n_here += here_[CellIndex(rect.first_page + page, rect.plane + plane)];
   if (n_here == int64_t{rect.n_pages} * rect.n_planes) return {.verdict = Verdict::kAlreadyHere};
   if (std::find(claims_.begin(), claims_.end(), rect) != claims_.end())
     return {.verdict = Verdict::kAlreadyComing};
@@ -187,26 +187,30 @@ void HandoffSink::Landed(const wire::ChunkHeader& header, Landing landing, int64
   since_us_ = state_ == State::kReceiving ? now_us : since_us_;
   for (int32_t page = 0; page < rect.n_pages; ++page)
     for (int32_t plane = 0; plane < rect.n_planes; ++plane)
-      here_[IndexOf(rect, page, plane)] = true;
+      here_[CellIndex(rect.first_page + page, rect.plane + plane)] = true;
   n_missing_ -= int64_t{header.n_pages} * header.n_planes;
   digest_ += wire::ChunkDigest(header.chunk_seq, header.payload_crc);
   landed_.push_back(header.chunk_seq);
-  if (inflow()) CountPlanes(rect, out);
+  if (inflow()) TellProgress(rect, out);
   if (answer) out->messages.emplace_back(wire::Ack{handoff(), header.chunk_seq});
   CompleteIfAll(now_us, stock, out);
   ResumeIfQuiet(now_us, out);
 }
 
-void HandoffSink::CountPlanes(const CellRect& rect, HandoffEffects* out) {
+void HandoffSink::TellProgress(const CellRect& rect, HandoffEffects* out) {
   for (int32_t plane = rect.plane; plane < rect.plane + rect.n_planes; ++plane)
     missing_of_plane_[plane] -= rect.n_pages;
   const auto n_planes = static_cast<int32_t>(missing_of_plane_.size());
-  const int32_t told = planes_told_;
-  while (planes_told_ < n_planes && missing_of_plane_[planes_told_] == 0) ++planes_told_;
-  if (planes_told_ == told) return;
-  CHECK(planes_told_ < n_planes || claims_.empty());  // with the last of them, no more writes
-  out->events.emplace_back(
-      InflowArrived{.ticket_id = ticket_.id, .epoch = ticket_.epoch, .n_planes = planes_told_});
+  int32_t planes = planes_told_, pages = pages_told_;
+  for (; planes < n_planes && missing_of_plane_[planes] == 0; ++planes) pages = 0;
+  if (planes < n_planes)  // not all of its pages are here
+    while (here_[CellIndex(pages, planes)]) ++pages;
+  if (planes == planes_told_ && pages == pages_told_) return;
+  CHECK(planes < n_planes || claims_.empty());  // with the last of them, no more writes
+  planes_told_ = planes;
+  pages_told_ = pages;
+  out->events.emplace_back(InflowArrived{
+      .ticket_id = ticket_.id, .epoch = ticket_.epoch, .n_planes = planes, .n_pages = pages});
 }
 
 void HandoffSink::Handle(const wire::Done& done, int64_t now_us, PageStock* stock,
@@ -317,9 +321,8 @@ void HandoffSink::Tick(int64_t now_us, HandoffEffects* out) {
     out->close_connection = true;
 }
 
-size_t HandoffSink::IndexOf(const CellRect& rect, int32_t page, int32_t plane) const {
-  return static_cast<size_t>(rect.first_page + page) * pool_->planes.size() +
-         static_cast<size_t>(rect.plane + plane);
+size_t HandoffSink::CellIndex(int32_t page, int32_t plane) const {
+  return static_cast<size_t>(page) * pool_->planes.size() + static_cast<size_t>(plane);
 }
 
 }  // namespace baton

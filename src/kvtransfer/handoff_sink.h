@@ -4,9 +4,9 @@
 // still write them. Sans-IO: events and the time in, effects out; owner: TransferCore, link thread.
 //
 // An inflow (a ticket with promise_pages 0) waits for the engine instead of the stock, has the
-// pages the engine names bound from the start, and tells it of planes as they become complete. With
-// the last of them nothing can write those pages any more, so the engine hears nothing of what
-// follows.
+// pages the engine names bound from the start, and tells it how far planes are complete, plane
+// after plane, page after page. With the last of them nothing can write those pages any more, so
+// the engine hears nothing of what follows.
 //
 // When its connection breaks it keeps what it has, and goes on over the next one its source opens:
 // it acknowledges again what the source may not know of, and promises again, but only when no
@@ -99,9 +99,9 @@ class HandoffSink {
   int32_t bound_pages() const { return n_bound_; }  // of the stock
 
  private:
-  size_t IndexOf(const CellRect& rect, int32_t page, int32_t plane) const;
+  size_t CellIndex(int32_t page, int32_t plane) const;
   void SetAside(std::vector<int32_t> page_ids);
-  void CountPlanes(const CellRect& rect, HandoffEffects* out);
+  void TellProgress(const CellRect& rect, HandoffEffects* out);
   void CompleteIfAll(int64_t now_us, PageStock* stock, HandoffEffects* out);
   void ResumeIfQuiet(int64_t now_us, HandoffEffects* out);
   void FinishAbortIfQuiet(PageStock* stock, HandoffEffects* out);
@@ -122,9 +122,10 @@ class HandoffSink {
   std::vector<bool> here_;         // (kv_pages, n_planes): the cell is verified and in place
   int32_t n_bound_ = 0;
   int64_t n_missing_ = 0;  // cells not here
-  // Inflows: cells of each plane not here, and how many planes the engine knows to be complete.
+  // Inflows: cells of each plane not here; what the engine was told last, planes that are complete
+  // and pages of the plane after them.
   std::vector<int32_t> missing_of_plane_;
-  int32_t planes_told_ = 0;
+  int32_t planes_told_ = 0, pages_told_ = 0;
   std::vector<CellRect> claims_;  // accepted and not landed: a window's worth at most
   int64_t claimed_bytes_ = 0;
   std::vector<uint32_t> landed_;  // numbers of the chunks in place

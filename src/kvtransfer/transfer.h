@@ -112,7 +112,7 @@ struct CancelHandoff {
 };
 // As sink of a relay's inflow, a ticket with promise_pages 0: its KV lands in these pages of the
 // engine's own, nothing of the stock. OPEN is answered NO_ROOM until this command is here. Answered
-// by InflowArrived with rising counts; exactly one InflowArrived with all planes, or one
+// by InflowArrived as it gets on; exactly one InflowArrived with all planes, or one
 // InflowFailed, is the last word: from then on nothing writes the pages. A ticket and epoch is
 // awaited at most once; of one ticket the latest epoch lives, opened or awaited. An OPEN that never
 // comes has no deadline here: the engine bounds its prompt's wait and cancels.
@@ -163,12 +163,14 @@ struct StockChanged {  // lent pages not promised, and tickets waiting for room
   uint64_t promises = 0;  // made so far
   bool operator==(const StockChanged&) const = default;
 };
-// Planes [0, n_planes) of all pages of an inflow are verified and in place. With all of them the
-// engine hears no more of it; the handoff goes on to its COMMIT by itself.
+// Of an inflow planes [0, n_planes) of all pages and plane n_planes of pages [0, n_pages) are
+// verified and in place: told when either has risen, at most once per chunk that lands. With all
+// planes (n_pages is 0) the engine hears no more of it; the handoff goes on to its COMMIT by
+// itself.
 struct InflowArrived {
   TicketId ticket_id;
   Epoch epoch = 0;
-  int32_t n_planes = 0;
+  int32_t n_planes = 0, n_pages = 0;
 };
 struct InflowFailed {  // cancelled, refused, source lost, aimed anew, shutting down
   TicketId ticket_id;

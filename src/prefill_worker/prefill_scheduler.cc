@@ -82,8 +82,9 @@ void PrefillScheduler::Arrived(const InflowArrived& event, absl::Time now) {
   Prompt* prompt = queue_.FindInflow(event.ticket_id);
   if (prompt == nullptr) return;
   const int32_t before = std::exchange(prompt->inflow_planes, event.n_planes);
-  CHECK(before < event.n_planes);
+  CHECK(before <= event.n_planes);
   prompt->progress = now;
+  if (before == event.n_planes) return;
   prompt->inflow_open = MissesInflow(*prompt);
   if (prompt->phase == Phase::kEnding)
     EndIfReleased(prompt);

@@ -3,6 +3,7 @@
 // something else right after the last word: whoever still writes there is found.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <utility>
@@ -131,7 +132,7 @@ struct InflowPair : CorePair {
   TestPool sent;                                         // what the head's pages hold
   std::map<OperationId, std::pair<const std::byte*, uint64_t>> posted;  // the tail's receives
   bool awaited = false, open_seen = false;
-  int32_t n_planes = 0;
+  int32_t n_planes = 0, n_pages = 0;
   std::vector<int32_t> told;  // each n_planes
   std::optional<absl::Status> failed;
 
@@ -141,12 +142,14 @@ struct InflowPair : CorePair {
     REQUIRE_FALSE(over());
     REQUIRE(event.ticket_id == ticket.id);
     REQUIRE(event.epoch == 1);
-    REQUIRE(event.n_planes > n_planes);
+    REQUIRE(std::pair(event.n_planes, event.n_pages) > std::pair(n_planes, n_pages));
     REQUIRE(event.n_planes <= kPlanesInAll);
+    REQUIRE(event.n_pages < (event.n_planes < kPlanesInAll ? kKvPages : 1));
+    if (event.n_planes > n_planes) told.push_back(event.n_planes);
     n_planes = event.n_planes;
-    told.push_back(n_planes);
-    for (int32_t plane = 0; plane < n_planes; ++plane)
-      for (int32_t i = 0; i < kKvPages; ++i) {
+    n_pages = event.n_pages;
+    for (int32_t plane = 0; plane < std::min(n_planes + 1, kPlanesInAll); ++plane)
+      for (int32_t i = 0; i < (plane < n_planes ? kKvPages : n_pages); ++i) {
         const auto want = sent.cell(i, plane), is = sink.pool.cell(named[size_t(i)], plane);
         if (!std::equal(want.begin(), want.end(), is.begin())) FAIL("other bytes than were sent");
       }

@@ -13,7 +13,8 @@ namespace {
 
 using absl::StatusCode;
 
-TEST_CASE("inflow: planes are told in ascending order, once per rise, however chunks arrive") {
+TEST_CASE("inflow: progress is told in ascending order, once per rise, however chunks arrive") {
+  using Progress = std::pair<int32_t, int32_t>;  // (planes, pages of the next one)
   TestPool pool(4, {10, 20, 30});
   std::vector<std::pair<uint32_t, uint32_t>> order;  // (plane, page)
   for (uint32_t plane = 0; plane < 3; ++plane)
@@ -23,8 +24,8 @@ TEST_CASE("inflow: planes are told in ascending order, once per rise, however ch
     PageStock stock;
     HandoffEffects effects;
     sink.Await({3, 1}, 0, &effects);
-    int32_t left[3] = {2, 2, 2};
-    std::vector<int32_t> expected, told;
+    std::vector<bool> here(6);  // (plane, page)
+    std::vector<Progress> expected, told;
     uint32_t seq = 0;
     for (const auto& [plane, page] : order) {
       const wire::ChunkHeader header{.handoff = sink.handoff(),
@@ -39,16 +40,18 @@ TEST_CASE("inflow: planes are told in ascending order, once per rise, however ch
       REQUIRE(sink.PageIds(header)[0] == (page == 0 ? 3 : 1));
       const size_t before = effects.events.size();
       sink.Landed(header, HandoffSink::Landing::kVerified, 0, &stock, &effects);
-      --left[plane];
-      const auto complete =
-          int32_t(std::find_if(left, left + 3, [](int n) { return n > 0; }) - left);
-      if (complete > (expected.empty() ? 0 : expected.back())) expected.push_back(complete);
+      here[2 * plane + page] = true;
+      const auto prefix = int32_t(std::find(here.begin(), here.end(), false) - here.begin());
+      const Progress now{prefix / 2, prefix % 2};
+      if (now > (expected.empty() ? Progress{} : expected.back())) expected.push_back(now);
       REQUIRE(effects.events.size() <= before + 1);
     }
-    for (const TransferEvent& event : effects.events)
-      told.push_back(std::get<InflowArrived>(event).n_planes);
+    for (const TransferEvent& event : effects.events) {
+      const auto& arrived = std::get<InflowArrived>(event);
+      told.emplace_back(arrived.n_planes, arrived.n_pages);
+    }
     REQUIRE(told == expected);
-    REQUIRE(told.back() == 3);
+    REQUIRE(told.back() == Progress{3, 0});
   } while (std::next_permutation(order.begin(), order.end()));
 }
 
@@ -90,7 +93,34 @@ TEST_CASE("inflow: each plane is told as soon as its cells are in, before any CO
   CHECK(pair.told == std::vector<int32_t>{1});
   send(1);
   CHECK(pair.told == std::vector<int32_t>{1, 3});
+  CHECK(pair.n_pages == 0);
   CHECK(pair.sink.core->busy());  // on its own, until its COMMIT
+  pair.Commit(pair.ticket);
+  pair.RunUntilQuiet();
+  CHECK(pair.Ended().ok());
+  pair.RequireOver();
+}
+
+TEST_CASE("inflow: pages of a plane are told as they follow on, also where a later plane is here") {
+  InflowPair pair(2);
+  pair.Await();
+  pair.Open(pair.ticket);
+  const auto send = [&](int32_t plane, int32_t first_page, std::vector<int32_t> pages) {
+    pair.source.core->Handle(SendCells{.ticket_id = pair.ticket.id,
+                                       .plane = plane,
+                                       .first_page = first_page,
+                                       .pages = std::move(pages)},
+                             pair.cluster.now_us);
+    pair.RunUntilQuiet();
+    return std::pair(pair.n_planes, pair.n_pages);
+  };
+  using Progress = std::pair<int32_t, int32_t>;
+  CHECK(send(0, 0, {0, 1}) == Progress{0, 2});
+  CHECK(send(1, 0, {0, 1, 2}) == Progress{0, 2});
+  CHECK(send(0, 3, {3, 4}) == Progress{0, 2});
+  CHECK(send(0, 2, {2}) == Progress{1, 3});
+  CHECK(send(1, 3, {3, 4}) == Progress{2, 0});
+  CHECK(send(2, 0, {0, 1, 2, 3, 4}) == Progress{3, 0});
   pair.Commit(pair.ticket);
   pair.RunUntilQuiet();
   CHECK(pair.Ended().ok());

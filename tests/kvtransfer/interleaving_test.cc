@@ -18,7 +18,7 @@ constexpr int32_t kPages = 12;
 
 struct Totals {
   int committed = 0, failed = 0, arrived = 0, aborted = 0, no_room = 0;
-  int inflows_arrived = 0, inflows_failed = 0, planes_told = 0;
+  int inflows_arrived = 0, inflows_failed = 0, planes_told = 0, pages_told = 0;
   uint64_t crc_errors = 0, resent = 0, refused = 0, resumed = 0, kept = 0;
 };
 
@@ -112,8 +112,8 @@ class Run {
     bool committed = false;
     std::optional<absl::Status> ended;
     bool opened_at_sink = false, arrived = false, aborted = false;
-    std::vector<int32_t> named;  // inflow: pages at the sink, since it is awaited
-    int32_t planes_told = 0;
+    std::vector<int32_t> named;        // inflow: pages at the sink, since it is awaited
+    std::pair<int32_t, int32_t> told;  // planes, pages of the next one
 
     bool inflow() const { return ticket.promise_pages == 0; }
     bool inflow_over() const { return arrived || aborted; }
@@ -251,17 +251,21 @@ class Run {
     REQUIRE(&node == &Sink(handoff.sink));
     REQUIRE_FALSE(handoff.named.empty());
     REQUIRE_FALSE(handoff.inflow_over());
-    REQUIRE(arrived.n_planes > handoff.planes_told);
-    handoff.planes_told = arrived.n_planes;
-    ++totals_->planes_told;
+    const std::pair told(arrived.n_planes, arrived.n_pages);
+    REQUIRE(told > handoff.told);
+    totals_->planes_told += arrived.n_planes - handoff.told.first;
+    totals_->pages_told += arrived.n_pages > 0;
+    handoff.told = told;
     TestPool& source = Source(handoff.source).pool;
-    for (int32_t plane = 0; plane < arrived.n_planes; ++plane)
-      for (size_t i = 0; i < handoff.named.size(); ++i) {
+    const auto n_planes = int32_t(kPlanes.size());
+    for (int32_t plane = 0; plane < std::min(arrived.n_planes + 1, n_planes); ++plane)
+      for (size_t i = 0;
+           i < (plane < arrived.n_planes ? handoff.named.size() : size_t(arrived.n_pages)); ++i) {
         const auto sent = source.cell(handoff.pages[i], plane);
         REQUIRE(
             std::equal(sent.begin(), sent.end(), node.pool.cell(handoff.named[i], plane).begin()));
       }
-    if (arrived.n_planes < int32_t(kPlanes.size())) return;
+    if (arrived.n_planes < n_planes) return;
     handoff.arrived = true;
     TakeBack(node, handoff);
   }
@@ -316,7 +320,8 @@ TEST_CASE("random interleavings keep every promise") {
                     << totals.resent << " refused " << totals.refused << " resumed "
                     << totals.resumed << " kept " << totals.kept << " inflows arrived "
                     << totals.inflows_arrived << " failed " << totals.inflows_failed
-                    << " planes told " << totals.planes_told);
+                    << " planes told " << totals.planes_told << " pages told "
+                    << totals.pages_told);
   // The runs met what they are about.
   CHECK(totals.committed > 1'000);
   CHECK(totals.failed > 1'000);
@@ -331,6 +336,7 @@ TEST_CASE("random interleavings keep every promise") {
   CHECK(totals.inflows_arrived > 100);
   CHECK(totals.inflows_failed > 100);
   CHECK(totals.planes_told > totals.inflows_arrived);
+  CHECK(totals.pages_told > 100);
 }
 
 }  // namespace

@@ -64,11 +64,12 @@ TEST_CASE("an inflow over UCX lands in the pages named for it, which are told pl
   }
   REQUIRE(head.Wait<HandoffPromised>().has_value());
   head.SendAndCommit(ticket, Pages(3));
-  for (int32_t n_planes = 0; n_planes < 3;) {
+  for (std::pair told(0, 0); told.first < 3;) {
     const auto arrived = tail.Wait<InflowArrived>();
     REQUIRE(arrived.has_value());
-    CHECK(arrived->n_planes > n_planes);
-    n_planes = arrived->n_planes;
+    const std::pair now(arrived->n_planes, arrived->n_pages);
+    CHECK(now > told);
+    told = now;
   }
   for (size_t i = 0; i < named.size(); ++i)
     CHECK(SamePage(head.pool(), int32_t(i), tail.pool(), named[i]));

@@ -67,7 +67,8 @@ std::string One(const StockChanged& m) {
   return StrFormat("stock %d, waiting %d", m.free_pages, m.waiting);
 }
 std::string One(const InflowArrived& m) {
-  return StrFormat("inflow %x/%d: %d planes", m.ticket_id.high, m.epoch, m.n_planes);
+  return StrFormat("inflow %x/%d: %d planes, %d pages", m.ticket_id.high, m.epoch, m.n_planes,
+                   m.n_pages);
 }
 std::string One(const InflowFailed& m) {
   return StrFormat("inflow %x/%d failed: %s", m.ticket_id.high, m.epoch, m.status.ToString());
