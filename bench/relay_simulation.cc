@@ -1,228 +1,281 @@
 #include "bench/relay_simulation.h"
 
 #include <algorithm>
-#include <limits>
+#include <numeric>
 
-#include "bench/task_graph.h"
 #include "common/check.h"
 #include "planner/partition.h"
 
 namespace baton {
 namespace {
 
-// Workers and links of one simulated chain; the decode worker comes behind the ranks.
-class Chain {
- public:
-  Chain(const SimulatedCluster& cluster, std::span<const double> slices, double prefix)
-      : cluster_(cluster),
-        cost_(cluster.cost),
-        slices_(slices),
-        prefix_(prefix),
-        graph_(3 * (static_cast<int>(slices.size()) + 1)) {
-    double before = 0;
-    for (const double slice : slices) {
-      before_.push_back(before);
-      before += slice;
-    }
-  }
-
-  int ranks() const { return static_cast<int>(slices_.size()); }
-  double slice(int rank) const { return slices_[static_cast<size_t>(rank)]; }
-  double before(int rank) const { return before_[static_cast<size_t>(rank)]; }  // without prefix
-  double prefix() const { return prefix_; }
-  const PrefillCost& cost() const { return cost_; }
-  const SimulatedCluster& cluster() const { return cluster_; }
-
-  int Compute(int rank, double seconds, const std::vector<int>& after) {
-    const TaskGraph::Use use[] = {{3 * rank, seconds}};
-    return graph_.Add(seconds, use, after);
-  }
-  // KV of `tokens` of one layer, from one worker to another.
-  int Send(int from, int to, double tokens, const std::vector<int>& after) {
-    const double seconds = tokens * cost_.kv_bytes / cluster_.link.bytes_per_second;
-    const TaskGraph::Use uses[] = {{3 * from + 1, seconds}, {3 * to + 2, seconds}};
-    return graph_.Add(seconds, uses, after, cluster_.link.latency);
-  }
-  // The part of the linear layers that makes K and V, and the rest.
-  double Projection(int rank) const { return cost_.Linear(slice(rank)) * cluster_.qkv_share; }
-  double Rest(int rank) const { return cost_.Linear(slice(rank)) * (1 - cluster_.qkv_share); }
-  double Pairs(double queries, double keys) const { return cost_.pair * queries * keys; }
-  double Own(int rank) const { return cost_.pair * cost_.Pairs(slice(rank), 0); }
-
-  RelayTimes Times(int last_task, const std::vector<int>& pushes) const {
-    const std::vector<double> ends = graph_.Run();
-    RelayTimes times;
-    times.first_token = ends[static_cast<size_t>(last_task)] + cost_.head;
-    times.kv_complete = times.first_token;
-    for (const int push : pushes) {
-      times.kv_complete = std::max(times.kv_complete, ends[static_cast<size_t>(push)]);
-    }
-    return times;
-  }
-
- private:
-  const SimulatedCluster& cluster_;
-  const PrefillCost& cost_;
-  std::span<const double> slices_;
-  double prefix_;
-  std::vector<double> before_;
-  TaskGraph graph_;
-};
-
 struct Arrival {
   double tokens;
   int task;
 };
 
-// Attention of one rank and layer; the tasks that end it.
-std::vector<int> Attend(Chain& chain, int rank, int projected, const std::vector<Arrival>& arrivals,
-                        SegmentOrder order) {
-  const double queries = chain.slice(rank);
-  const double cached = chain.Pairs(queries, chain.prefix());
-  switch (order) {
-    case SegmentOrder::kAscending: {
-      int last = chain.Compute(rank, cached, {projected});
-      for (const Arrival& arrival : arrivals) {
-        last = chain.Compute(rank, chain.Pairs(queries, arrival.tokens), {last, arrival.task});
-      }
-      return {chain.Compute(rank, chain.Own(rank), {last})};
-    }
-    case SegmentOrder::kArrival: {
-      std::vector<int> parts = {chain.Compute(rank, chain.Own(rank) + cached, {projected})};
-      for (const Arrival& arrival : arrivals) {
-        parts.push_back(
-            chain.Compute(rank, chain.Pairs(queries, arrival.tokens), {projected, arrival.task}));
-      }
-      return parts;
-    }
-    case SegmentOrder::kWhole: {
-      std::vector<int> after = {projected};
-      for (const Arrival& arrival : arrivals) after.push_back(arrival.task);
-      const double all = cached + chain.Own(rank) + chain.Pairs(queries, chain.before(rank));
-      return {chain.Compute(rank, all, after)};
-    }
-  }
-  CHECK(false);
-}
+// The ranks of one simulated relay; the decode worker stands behind them.
+class Ranks {
+ public:
+  Ranks(const SimulatedCluster& cluster, int n)
+      : cluster_(cluster), cost_(cluster.cost), n_(n), workers_(n, cluster.link, Noise(n)) {}
 
-// Sends the pieces of rank `from` down the chain; each hop waits for the one before it.
-void Forward(Chain& chain, int from, int projected, int pieces,
-             std::vector<std::vector<Arrival>>& arrivals) {
-  const double tokens = chain.slice(from) / pieces;
-  for (int piece = 0; piece < pieces; ++piece) {
-    int landed = projected;
-    for (int to = from + 1; to < chain.ranks(); ++to) {
-      landed = chain.Send(to - 1, to, tokens, {landed});
-      arrivals[static_cast<size_t>(to)].push_back({tokens, landed});
+  // The part of a layer's linear layers that makes K and V, and the rest.
+  int Project(int rank, double tokens, const std::vector<int>& after) {
+    return Compute(rank, cost_.Linear(tokens) * cluster_.qkv_share, after);
+  }
+  int Rest(int rank, double tokens, double more, const std::vector<int>& after) {
+    return Compute(rank, more + cost_.Linear(tokens) * (1 - cluster_.qkv_share), after);
+  }
+  int Compute(int rank, double seconds, const std::vector<int>& after) {
+    return workers_.Compute(rank, seconds, after);
+  }
+  // KV of `tokens` of one layer.
+  int SendKv(int from, int to, double tokens, const std::vector<int>& after) {
+    return workers_.Send(from, to, tokens * cost_.kv_bytes, after);
+  }
+  int SendRows(int from, int to, double tokens, const std::vector<int>& after) {
+    return workers_.Send(from, to, tokens * cluster_.row_bytes, after);
+  }
+  // A slice's KV to the decode worker in pieces.
+  void PushKv(int rank, double slice, const CutThrough& options, int after) {
+    for (int piece = 0; piece < options.pieces; ++piece) {
+      const double tokens = slice / options.pieces;
+      if (options.push == DecodePush::kFair) {
+        pushes_.push_back(SendKv(rank, n_, tokens, {after}));
+      } else if (options.push == DecodePush::kAfterChain) {
+        workers_.Push(rank, tokens * cost_.kv_bytes, after);
+      }
     }
   }
-}
+
+  // Attention of `queries` tokens that are projected, behind `prefix` tokens that are there after
+  // `cached`, and arrivals; the tasks that end it.
+  std::vector<int> Attend(int rank, double queries, double prefix, std::vector<int> cached,
+                          int projected, const std::vector<Arrival>& arrivals, SegmentOrder order) {
+    const double own = cost_.pair * cost_.Pairs(queries, 0);
+    const auto pairs = [&](double keys) { return cost_.pair * queries * keys; };
+    cached.push_back(projected);
+    switch (order) {
+      case SegmentOrder::kAscending: {
+        int last = Compute(rank, pairs(prefix), cached);
+        for (const Arrival& arrival : arrivals) {
+          last = Compute(rank, pairs(arrival.tokens), {last, arrival.task});
+        }
+        return {Compute(rank, own, {last})};
+      }
+      case SegmentOrder::kArrival: {
+        std::vector<int> parts = {Compute(rank, own, {projected})};
+        if (prefix > 0) parts.push_back(Compute(rank, pairs(prefix), cached));
+        for (const Arrival& arrival : arrivals) {
+          parts.push_back(Compute(rank, pairs(arrival.tokens), {projected, arrival.task}));
+        }
+        return parts;
+      }
+      case SegmentOrder::kWhole: {
+        double seconds = own + pairs(prefix);
+        for (const Arrival& arrival : arrivals) {
+          seconds += pairs(arrival.tokens);
+          cached.push_back(arrival.task);
+        }
+        return {Compute(rank, seconds, cached)};
+      }
+    }
+    CHECK(false);
+  }
+
+  RelayTimes Times(int last_task) const {
+    const SimulatedWorkers::Times run = workers_.Run();
+    RelayTimes times;
+    times.first_token = run.ends[static_cast<size_t>(last_task)] + cost_.head;
+    times.kv_complete = std::max(times.first_token, run.pushed);
+    for (const int push : pushes_) {
+      times.kv_complete = std::max(times.kv_complete, run.ends[static_cast<size_t>(push)]);
+    }
+    times.link_bytes = workers_.sent_bytes();
+    return times;
+  }
+
+ private:
+  LinkNoise Noise(int n) const {
+    LinkNoise noise = cluster_.noise;
+    noise.workers = std::min(noise.workers, n);
+    return noise;
+  }
+
+  const SimulatedCluster& cluster_;
+  const PrefillCost& cost_;
+  int n_;
+  SimulatedWorkers workers_;
+  std::vector<int> pushes_;
+};
+
+// A relay in rounds and stages under way. Rank `member` of `stage` is stage * members + member.
+class ShapedRelay {
+ public:
+  ShapedRelay(const SimulatedCluster& cluster, const RelayShape& shape, const CutThrough& options)
+      : cluster_(cluster),
+        shape_(shape),
+        options_(options),
+        ranks_(cluster, shape.members * shape.stages),
+        last_(static_cast<size_t>(shape.members * shape.stages), -1),
+        late_(static_cast<size_t>(cluster.cost.n_layers * shape.members)) {}
+
+  // One part of the prompt through all stages.
+  void Round(double tokens, double before, bool is_last) {
+    const std::vector<double> nominal(static_cast<size_t>(shape_.members), 1.0);
+    slices_ = ClosedForm(cluster_.cost, cluster_.link, tokens, before, nominal);
+    before_ = before;
+    is_last_ = is_last;
+    std::vector<int> rows(slices_.size(), -1);  // activations that arrived
+    int layer = 0;
+    for (int stage = 0; stage < shape_.stages; ++stage) {
+      // Layers in equal numbers; the first stages take the rest.
+      const int n_layers = cluster_.cost.n_layers / shape_.stages +
+                           (stage < cluster_.cost.n_layers % shape_.stages ? 1 : 0);
+      for (int i = 0; i < n_layers; ++i, ++layer) {
+        Layer(stage, layer, i == 0 ? rows : std::vector<int>(slices_.size(), -1));
+      }
+      if (stage + 1 == shape_.stages) continue;
+      for (int member = 0; member < shape_.members; ++member) {
+        rows[At(member)] = ranks_.SendRows(Rank(stage, member), Rank(stage + 1, member),
+                                           slices_[At(member)], {last_[At(Rank(stage, member))]});
+      }
+    }
+  }
+  RelayTimes Times() const { return ranks_.Times(last_.back()); }
+
+ private:
+  static size_t At(int i) { return static_cast<size_t>(i); }
+  int Rank(int stage, int member) const { return stage * shape_.members + member; }
+  // KV of this layer that this member needs, and gets only in time for the next round.
+  std::vector<Arrival>& Late(int layer, int member) {
+    return late_[At(layer * shape_.members + member)];
+  }
+
+  void Layer(int stage, int layer, const std::vector<int>& rows) {
+    std::vector<int> projected;
+    for (int member = 0; member < shape_.members; ++member) {
+      int& last = last_[At(Rank(stage, member))];
+      last = ranks_.Project(Rank(stage, member), slices_[At(member)], {last, rows[At(member)]});
+      projected.push_back(last);
+    }
+    std::vector<std::vector<Arrival>> arrivals(slices_.size()), late(slices_.size());
+    for (int member = 0; member < shape_.members; ++member) {
+      Forward(stage, member, projected[At(member)], arrivals, late);
+    }
+    for (int member = 0; member < shape_.members; ++member) {
+      std::vector<int> cached;
+      for (const Arrival& arrival : Late(layer, member)) cached.push_back(arrival.task);
+      const int rank = Rank(stage, member);
+      const double tokens = slices_[At(member)];
+      last_[At(rank)] =
+          ranks_.Rest(rank, tokens, 0,
+                      ranks_.Attend(rank, tokens, before_, cached, projected[At(member)],
+                                    arrivals[At(member)], options_.order));
+      Late(layer, member) = late[At(member)];
+    }
+  }
+
+  // A member's KV piece by piece: to those behind it now, then around to those before it; in the
+  // last round nobody before it needs it. A hop waits for the one before it.
+  void Forward(int stage, int member, int projected, std::vector<std::vector<Arrival>>& arrivals,
+               std::vector<std::vector<Arrival>>& late) {
+    const double tokens = slices_[At(member)] / options_.pieces;
+    const int hops = is_last_ ? shape_.members - 1 - member : shape_.members - 1;
+    for (int piece = 0; piece < options_.pieces; ++piece) {
+      int landed = projected;
+      for (int hop = 1; hop <= hops; ++hop) {
+        const int from = (member + hop - 1) % shape_.members, to = (member + hop) % shape_.members;
+        landed = ranks_.SendKv(Rank(stage, from), Rank(stage, to), tokens, {landed});
+        (to > member ? arrivals : late)[At(to)].push_back({tokens, landed});
+      }
+    }
+    ranks_.PushKv(Rank(stage, member), slices_[At(member)], options_, projected);
+  }
+
+  const SimulatedCluster& cluster_;
+  const RelayShape shape_;
+  const CutThrough options_;
+  Ranks ranks_;
+  std::vector<double> slices_;  // of this round
+  double before_ = 0;           // tokens before this round
+  bool is_last_ = true;
+  std::vector<int> last_;                   // (ranks) a rank's last task
+  std::vector<std::vector<Arrival>> late_;  // (layers, members)
+};
 
 }  // namespace
 
 RelayTimes SimulateAccumulating(const SimulatedCluster& cluster, std::span<const double> slices,
                                 double prefix) {
-  Chain chain(cluster, slices, prefix);
+  const int n = static_cast<int>(slices.size());
+  const PrefillCost& cost = cluster.cost;
+  Ranks ranks(cluster, n);
   std::vector<int> done(slices.size(), -1);  // a rank's last task
-  for (int layer = 0; layer < cluster.cost.n_layers; ++layer) {
+  for (int layer = 0; layer < cost.n_layers; ++layer) {
     int received = -1;
-    for (int rank = 0; rank < chain.ranks(); ++rank) {
+    double held = 0;
+    for (int rank = 0; rank < n; ++rank) {
       int& last = done[static_cast<size_t>(rank)];
-      int ready = chain.Compute(rank, chain.Projection(rank),
-                                last < 0 ? std::vector<int>{} : std::vector<int>{last});
-      const double held = chain.before(rank) + chain.slice(rank);
-      if (rank > 0) ready = chain.Compute(rank, cluster.append_seconds * held, {ready, received});
-      if (rank + 1 < chain.ranks()) received = chain.Send(rank, rank + 1, held, {ready});
-      const double attention =
-          cluster.cost.pair * cluster.cost.Pairs(chain.slice(rank), prefix + chain.before(rank));
-      last = chain.Compute(rank, attention + chain.Rest(rank), {ready});
+      const double slice = slices[static_cast<size_t>(rank)], before = held;
+      held += slice;
+      int ready = ranks.Project(rank, slice, {last});
+      if (rank > 0) ready = ranks.Compute(rank, cluster.append_seconds * held, {ready, received});
+      if (rank + 1 < n) received = ranks.SendKv(rank, rank + 1, held, {ready});
+      last = ranks.Rest(rank, slice, cost.pair * cost.Pairs(slice, prefix + before), {ready});
     }
   }
-  return chain.Times(done.back(), {});
+  return ranks.Times(done.back());
 }
 
 RelayTimes SimulateCutThrough(const SimulatedCluster& cluster, std::span<const double> slices,
                               double prefix, const CutThrough& options) {
-  Chain chain(cluster, slices, prefix);
+  const int n = static_cast<int>(slices.size());
+  Ranks ranks(cluster, n);
   std::vector<int> done(slices.size(), -1);
-  std::vector<int> pushes;
   for (int layer = 0; layer < cluster.cost.n_layers; ++layer) {
     std::vector<int> projected;
-    for (int rank = 0; rank < chain.ranks(); ++rank) {
-      const int last = done[static_cast<size_t>(rank)];
-      projected.push_back(chain.Compute(rank, chain.Projection(rank),
-                                        last < 0 ? std::vector<int>{} : std::vector<int>{last}));
+    for (int rank = 0; rank < n; ++rank) {
+      const size_t at = static_cast<size_t>(rank);
+      projected.push_back(ranks.Project(rank, slices[at], {done[at]}));
     }
     std::vector<std::vector<Arrival>> arrivals(slices.size());
-    for (int rank = 0; rank < chain.ranks(); ++rank) {
-      const int ready = projected[static_cast<size_t>(rank)];
-      Forward(chain, rank, ready, options.pieces, arrivals);
-      for (int piece = 0; options.decode_push && piece < options.pieces; ++piece) {
-        pushes.push_back(
-            chain.Send(rank, chain.ranks(), chain.slice(rank) / options.pieces, {ready}));
-      }
-    }
-    for (int rank = 0; rank < chain.ranks(); ++rank) {
+    for (int rank = 0; rank < n; ++rank) {
       const size_t at = static_cast<size_t>(rank);
-      const std::vector<int> attended =
-          Attend(chain, rank, projected[at], arrivals[at], options.order);
-      done[at] = chain.Compute(rank, chain.Rest(rank), attended);
-    }
-  }
-  return chain.Times(done.back(), pushes);
-}
-
-double SimulateAllGather(const SimulatedCluster& cluster, double tokens, int ranks, bool zigzag) {
-  const PrefillCost& cost = cluster.cost;
-  const double slice = tokens / ranks;
-  const double wire = slice * cost.kv_bytes / cluster.link.bytes_per_second;
-  const double gather = (ranks - 1) * (cluster.link.latency + wire);
-  double pairs = cost.Pairs(slice, tokens - slice);  // of the last rank, which has the most
-  if (cost.kernel == PairKernel::kDenseMask) pairs = slice * tokens;
-  if (cost.kernel == PairKernel::kCausal && zigzag) pairs = tokens * tokens / 2 / ranks;
-  return cost.n_layers * (cost.Linear(slice) + gather + cost.pair * pairs) + cost.head;
-}
-
-double SimulateRing(const SimulatedCluster& cluster, double tokens, int ranks) {
-  const PrefillCost& cost = cluster.cost;
-  const double slice = tokens / ranks, half = slice / 2;
-  const double own = cost.kernel == PairKernel::kDenseMask ? 3 : 2;  // half-slice squares
-  const double transfer =
-      cluster.link.latency + slice * cost.kv_bytes / cluster.link.bytes_per_second;
-  double layer = cost.Linear(slice);
-  for (int step = 0; step < ranks; ++step) {
-    const double attention = cost.pair * (step == 0 ? own : 2) * half * half;
-    layer += std::max(attention, step + 1 < ranks ? transfer : 0);
-  }
-  return cost.n_layers * layer + cost.head;
-}
-
-double SimulatePipeline(const SimulatedCluster& cluster, double tokens, int stages) {
-  constexpr int kLeastChunk = 64;
-  const PrefillCost& cost = cluster.cost;
-  double best = std::numeric_limits<double>::infinity();
-  for (const int chunks : {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256}) {
-    if (tokens / chunks < kLeastChunk) break;
-    const std::vector<double> nominal(static_cast<size_t>(chunks), 1.0);
-    std::vector<double> stage_free(static_cast<size_t>(stages), 0.0);
-    std::vector<double> port_free(static_cast<size_t>(stages), 0.0);
-    double before = 0;
-    for (const double chunk : EqualWork(cost, tokens, 0, nominal)) {
-      const double work = cost.n_layers * cost.Layer(chunk, before) / stages;
-      before += chunk;
-      double time = 0;
-      for (size_t stage = 0; stage < stage_free.size(); ++stage) {
-        time = stage_free[stage] = std::max(time, stage_free[stage]) + work;
-        if (stage + 1 == stage_free.size()) continue;
-        const double sent = std::max(time, port_free[stage]) +
-                            chunk * cluster.row_bytes / cluster.link.bytes_per_second;
-        port_free[stage] = sent;
-        time = sent + cluster.link.latency;
+      const double tokens = slices[at] / options.pieces;
+      for (int piece = 0; piece < options.pieces; ++piece) {
+        int landed = projected[at];
+        for (int to = rank + 1; to < n; ++to) {
+          landed = ranks.SendKv(to - 1, to, tokens, {landed});
+          arrivals[static_cast<size_t>(to)].push_back({tokens, landed});
+        }
       }
+      ranks.PushKv(rank, slices[at], options, projected[at]);
     }
-    best = std::min(best, stage_free.back() + cost.head);
+    for (int rank = 0; rank < n; ++rank) {
+      const size_t at = static_cast<size_t>(rank);
+      done[at] = ranks.Rest(
+          rank, slices[at], 0,
+          ranks.Attend(rank, slices[at], prefix, {}, projected[at], arrivals[at], options.order));
+    }
   }
-  return best;
+  return ranks.Times(done.back());
+}
+
+RelayTimes SimulateShape(const SimulatedCluster& cluster, double tokens, double prefix,
+                         const RelayShape& shape, const CutThrough& options) {
+  CHECK(shape.members > 0 && shape.stages > 0 && shape.rounds > 0);
+  CHECK(shape.stages <= cluster.cost.n_layers);
+  ShapedRelay relay(cluster, shape, options);
+  const std::vector<double> nominal(static_cast<size_t>(shape.rounds), 1.0);
+  const std::vector<double> parts = EqualWork(cluster.cost, tokens, prefix, nominal);
+  double before = prefix;
+  for (size_t round = 0; round < parts.size(); ++round) {
+    relay.Round(parts[round], before, round + 1 == parts.size());
+    before += parts[round];
+  }
+  return relay.Times();
 }
 
 }  // namespace baton

@@ -1,7 +1,5 @@
 #include "bench/step_bench.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -11,6 +9,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "bench/progress.h"
 #include "bench/step_work.h"
 #include "common/check.h"
 #include "engine/cpu/isa.h"
@@ -301,27 +300,6 @@ absl::StatusOr<std::unique_ptr<StepBench>> MakeBench(const StepBenchOptions& opt
   return std::make_unique<StepBench>(options, std::move(backend), std::move(pool),
                                      std::move(probe_threads));
 }
-
-// A line that is overwritten, on a terminal only.
-class Progress {
- public:
-  explicit Progress(size_t total) : total_(total), is_terminal_(::isatty(STDERR_FILENO) == 1) {}
-  ~Progress() {
-    if (is_terminal_) std::fprintf(stderr, "\r\033[K");
-  }
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
-  void Next(const std::string& name) {
-    if (!is_terminal_) return;
-    const std::string bar(done_ * 20 / total_, '#');
-    std::fprintf(stderr, "\r\033[K[%-20s] %s", bar.c_str(), name.c_str());
-    ++done_;
-  }
-
- private:
-  size_t total_, done_ = 0;
-  bool is_terminal_;
-};
 
 absl::StatusOr<std::vector<KernelResult>> MeasureAll(const StepBenchOptions& options,
                                                      StepBench& bench) {

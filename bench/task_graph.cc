@@ -21,7 +21,7 @@ int TaskGraph::Add(double seconds, std::span<const Use> uses, std::span<const in
   return number;
 }
 
-std::vector<double> TaskGraph::Run() const {
+std::vector<double> TaskGraph::Run(const Pace& pace, std::vector<double>* starts) const {
   using Ready = std::pair<double, int>;  // time, task
   std::priority_queue<Ready, std::vector<Ready>, std::greater<>> ready;
   std::vector<int> waits_for;
@@ -31,6 +31,7 @@ std::vector<double> TaskGraph::Run() const {
     if (task.waits_for == 0) ready.emplace(0.0, static_cast<int>(waits_for.size()));
     waits_for.push_back(task.waits_for);
   }
+  if (starts != nullptr) starts->assign(tasks_.size(), 0.0);
   while (!ready.empty()) {
     auto [time, number] = ready.top();
     ready.pop();
@@ -38,10 +39,15 @@ std::vector<double> TaskGraph::Run() const {
     for (const Use& use : task.uses) {
       time = std::max(time, free_at[static_cast<size_t>(use.resource)]);
     }
+    if (starts != nullptr) (*starts)[static_cast<size_t>(number)] = time;
+    double longer = 1;
     for (const Use& use : task.uses) {
-      free_at[static_cast<size_t>(use.resource)] = time + use.seconds;
+      if (pace) longer = std::max(longer, pace(use.resource, time));
     }
-    end[static_cast<size_t>(number)] = time + task.seconds + task.latency;
+    for (const Use& use : task.uses) {
+      free_at[static_cast<size_t>(use.resource)] = time + use.seconds * longer;
+    }
+    end[static_cast<size_t>(number)] = time + task.seconds * longer + task.latency;
     for (const int next : task.next) {
       double& earliest = begin[static_cast<size_t>(next)];
       earliest = std::max(earliest, end[static_cast<size_t>(number)]);

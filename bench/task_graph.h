@@ -3,6 +3,7 @@
 // after another. Deterministic; one thread.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -16,14 +17,18 @@ class TaskGraph {
     double seconds;
   };
 
+  // How many times longer than planned a resource works for what starts at this time: noise.
+  using Pace = std::function<double(int resource, double start)>;
+
   // Resources are numbered from 0 by the caller.
   explicit TaskGraph(int n_resources) : n_resources_(n_resources) {}
   // A task of `seconds` that starts when every task of `after` has ended and every resource is
   // free, and ends for those who wait for it `latency` later. Returns its number.
   int Add(double seconds, std::span<const Use> uses, std::span<const int> after,
           double latency = 0);
-  // (tasks) when each ends.
-  std::vector<double> Run() const;
+  // (tasks) when each ends. A task is as slow as the slowest resource it uses; no pace: all of them
+  // work as planned. starts: when each started, if asked.
+  std::vector<double> Run(const Pace& pace = nullptr, std::vector<double>* starts = nullptr) const;
 
  private:
   struct Task {

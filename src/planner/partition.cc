@@ -15,19 +15,35 @@ constexpr int kHalvings = 100;
 constexpr int kTileTokens = 128, kSegmentTokens = 512;  // of attention, numerics v1
 constexpr int kTileSlices = 2048, kSegmentSlices = 16384;
 
+// Tokens whose work is square * tokens^2 + linear * tokens.
+double PositiveRoot(double square, double linear, double work) {
+  if (work <= 0) return 0;
+  if (square <= 0) return work / linear;
+  return (std::sqrt(linear * linear + 4 * square * work) - linear) / (2 * square);
+}
+
+// Tokens behind `before` whose layer takes so long; none where it takes longer whatever they are.
+double SliceOfTime(const PrefillCost& cost, double before, double time) {
+  const double square = cost.pair * (cost.kernel == PairKernel::kCausal ? 0.5 : 1.0);
+  const double linear = cost.token + cost.pair * before;
+  const double slice = PositiveRoot(square, linear, time - cost.token * cost.extra_tokens);
+  // Up to so many the linear layers take least_linear, and only pairs count.
+  const double free = cost.least_linear / cost.token - cost.extra_tokens;
+  if (slice >= free) return slice;
+  const double work = time - cost.least_linear;
+  if (work <= 0) return 0;
+  if (square <= 0 && before <= 0) return free;
+  return std::min(free, PositiveRoot(square, cost.pair * before, work));
+}
+
 // The slices that take `time` per layer each, one behind the other.
 std::vector<double> SlicesOfTime(const PrefillCost& cost, double prefix,
                                  std::span<const double> speeds, double time) {
-  const double square = cost.pair * (cost.kernel == PairKernel::kCausal ? 0.5 : 1.0);
   std::vector<double> slices;
   slices.reserve(speeds.size());
   double before = prefix;
   for (const double speed : speeds) {
-    const double linear = cost.token + cost.pair * before;
-    const double work = time * speed;
-    const double slice =
-        square <= 0 ? work / linear
-                    : (std::sqrt(linear * linear + 4 * square * work) - linear) / (2 * square);
+    const double slice = SliceOfTime(cost, before, time * speed);
     slices.push_back(slice);
     before += slice;
   }
@@ -63,8 +79,7 @@ std::vector<double> EqualWork(const PrefillCost& cost, double tokens, double pre
                               std::span<const double> speeds) {
   CHECK(!speeds.empty() && cost.token > 0 && cost.pair >= 0);
   double low = 0;
-  double high = cost.Pairs(tokens, prefix) * cost.pair + cost.token * tokens;
-  high /= *std::min_element(speeds.begin(), speeds.end());
+  double high = cost.Layer(tokens, prefix) / *std::min_element(speeds.begin(), speeds.end());
   for (int i = 0; i < kHalvings; ++i) {
     const double time = (low + high) / 2;
     (Sum(SlicesOfTime(cost, prefix, speeds, time)) > tokens ? high : low) = time;

@@ -7,6 +7,7 @@
 #include "bench/interference_bench.h"
 #include "bench/kernels_bench.h"
 #include "bench/load_bench.h"
+#include "bench/relay_bench.h"
 #include "bench/step_bench.h"
 #include "bench/transfer_bench.h"
 #include "engine/cpu/isa.h"
@@ -37,8 +38,9 @@ baton bench kernels       linear layers on every path of this machine, beside a
   --isa avx2,avx512 --weights bf16,int8,int4 --rows 1,8,512 --k 2048 --n 8192
 baton bench attention     attention and sampler: --isa avx2 --threads 1,2
   --contexts 512,4096 --seconds 0.5
-baton bench transfer      KV handoffs over UCX on loopback, beside bare TCP
-  --seconds 2
+baton bench relay --simulate   prefill by several workers, modelled: --no-claims
+  --shape a100-llama-7b --link 300e9,1e9 (bytes/s) --ranks 2,4 --tokens 4096
+baton bench transfer      KV handoffs over UCX beside bare TCP: --seconds 2
 All: --json prints one JSON object as the last line.
 )";
 
@@ -96,12 +98,14 @@ void AddSeconds(CLI::App* app, double* seconds) { app->add_option("--seconds", *
 
 struct BenchCommandLine::State {
   CLI::App *load = nullptr, *interference = nullptr, *step = nullptr, *kernels = nullptr,
-           *attention = nullptr, *transfer = nullptr;
+           *attention = nullptr, *relay = nullptr, *transfer = nullptr;
   LoadBenchOptions load_options;
   InterferenceBenchOptions interference_options;
   StepBenchOptions step_options;
   KernelsBenchOptions kernels_options;
   AttentionBenchOptions attention_options;
+  RelaySimulationOptions relay_options;
+  bool simulate_relay = false;
   TransferBenchOptions transfer_options;
   ModelConfig model;
   std::vector<std::string> isas, weights = {"bf16"};
@@ -218,6 +222,16 @@ void BenchCommandLine::Declare(CLI::App* bench) {
     app->add_option("--contexts", options.contexts)->delimiter(',');
   }
   {
+    RelaySimulationOptions& options = state.relay_options;
+    CLI::App* app = state.relay = add("relay", &options.json);
+    app->add_flag("--simulate", state.simulate_relay)->required();
+    app->add_option("--shape", options.shapes)->delimiter(',');
+    app->add_option("--link", options.links)->delimiter(',');
+    app->add_option("--ranks", options.ranks)->delimiter(',');
+    app->add_option("--tokens", options.tokens)->delimiter(',');
+    app->add_flag("--claims,!--no-claims", options.claims);
+  }
+  {
     TransferBenchOptions& options = state.transfer_options;
     CLI::App* app = state.transfer = add("transfer", &options.json);
     AddSeconds(app, &options.seconds);
@@ -233,6 +247,9 @@ std::function<int()> BenchCommandLine::Chosen() const {
   if (state->step->parsed()) return [state] { return state->RunStep(); };
   if (state->kernels->parsed()) return [state] { return state->RunKernels(); };
   if (state->attention->parsed()) return [state] { return state->RunAttention(); };
+  if (state->relay->parsed()) {
+    return [state] { return Fail(RunRelaySimulation(state->relay_options)); };
+  }
   if (state->transfer->parsed()) {
     return [state] { return Fail(RunTransferBench(state->transfer_options)); };
   }

@@ -120,6 +120,27 @@ TEST_CASE("equal work: slices add up, are positive, and take the same time") {
   }
 }
 
+TEST_CASE("equal work where the least time of the linear layers or small batches count") {
+  std::mt19937 random(5);
+  int floors = 0;
+  for (int round = 0; round < 500; ++round) {
+    Problem problem = RandomProblem(random);
+    problem.cost.extra_tokens = static_cast<double>(random() % 300);
+    problem.cost.least_linear = problem.cost.token * static_cast<double>(random() % 5000);
+    const std::vector<double> slices = EqualWork(problem.cost, problem.tokens, problem.prefix,
+                                                 Nominal(static_cast<int>(problem.speeds.size())));
+    problem.speeds = Nominal(static_cast<int>(slices.size()));
+    CHECK(Sum(slices) == Approx(problem.tokens).epsilon(1e-12));
+    const std::vector<double> times = LayerTimes(problem, slices);
+    for (size_t i = 0; i < slices.size(); ++i) {
+      CHECK(slices[i] > 0);
+      CHECK(times[i] == Approx(times[0]).epsilon(1e-6));
+      floors += problem.cost.Linear(slices[i]) == problem.cost.least_linear;
+    }
+  }
+  CHECK(floors > 100);
+}
+
 TEST_CASE("equal speeds: later slices are shorter, and even behind a long prefix") {
   std::mt19937 random(2);
   for (int round = 0; round < 200; ++round) {

@@ -1,0 +1,87 @@
+#include "bench/baseline_simulation.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "planner/partition.h"
+
+namespace baton {
+namespace {
+
+// A step in which every rank sends to its neighbour is as slow as the slowest of them.
+double SlowestPort(const SimulatedCluster& cluster, int ranks, double time) {
+  LinkNoise noise = cluster.noise;
+  noise.workers = std::min(noise.workers, ranks);
+  double longest = 1;
+  for (int rank = 0; rank < ranks; ++rank) longest = std::max(longest, noise.Longer(rank, time));
+  return longest;
+}
+
+}  // namespace
+
+double SimulateAllGather(const SimulatedCluster& cluster, double tokens, int ranks, bool zigzag) {
+  const PrefillCost& cost = cluster.cost;
+  const double slice = tokens / ranks;
+  const double wire = slice * cost.kv_bytes / cluster.link.bytes_per_second;
+  double pairs = cost.Pairs(slice, tokens - slice);  // of the last rank, which has the most
+  if (cost.kernel == PairKernel::kDenseMask) pairs = slice * tokens;
+  if (cost.kernel == PairKernel::kCausal && zigzag) pairs = tokens * tokens / 2 / ranks;
+  const double linear = cost.Linear(slice);
+  double time = 0;
+  for (int layer = 0; layer < cost.n_layers; ++layer) {
+    time += linear * cluster.qkv_share;
+    time += (ranks - 1) * (cluster.link.latency + wire * SlowestPort(cluster, ranks, time));
+    time += cost.pair * pairs + linear * (1 - cluster.qkv_share);
+  }
+  return time + cost.head;
+}
+
+double SimulateRing(const SimulatedCluster& cluster, double tokens, int ranks) {
+  const PrefillCost& cost = cluster.cost;
+  const double slice = tokens / ranks, half = slice / 2;
+  const double own = cost.kernel == PairKernel::kDenseMask ? 3 : 2;  // half-slice squares
+  const double wire = slice * cost.kv_bytes / cluster.link.bytes_per_second;
+  const double linear = cost.Linear(slice);
+  double time = 0;
+  for (int layer = 0; layer < cost.n_layers; ++layer) {
+    time += linear * cluster.qkv_share;
+    for (int step = 0; step < ranks; ++step) {
+      const double attention = cost.pair * (step == 0 ? own : 2) * half * half;
+      const double transfer =
+          step + 1 < ranks ? cluster.link.latency + wire * SlowestPort(cluster, ranks, time) : 0;
+      time += std::max(attention, transfer);
+    }
+    time += linear * (1 - cluster.qkv_share);
+  }
+  return time + cost.head;
+}
+
+double SimulatePipeline(const SimulatedCluster& cluster, double tokens, int stages) {
+  constexpr int kLeastChunk = 64;
+  const PrefillCost& cost = cluster.cost;
+  double best = std::numeric_limits<double>::infinity();
+  for (const int chunks : {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256}) {
+    if (tokens / chunks < kLeastChunk) break;
+    const std::vector<double> nominal(static_cast<size_t>(chunks), 1.0);
+    std::vector<double> stage_free(static_cast<size_t>(stages), 0.0);
+    std::vector<double> port_free(static_cast<size_t>(stages), 0.0);
+    double before = 0;
+    for (const double chunk : EqualWork(cost, tokens, 0, nominal)) {
+      const double work = cost.n_layers * cost.Layer(chunk, before) / stages;
+      before += chunk;
+      double time = 0;
+      for (size_t stage = 0; stage < stage_free.size(); ++stage) {
+        time = stage_free[stage] = std::max(time, stage_free[stage]) + work;
+        if (stage + 1 == stage_free.size()) continue;
+        const double sent = std::max(time, port_free[stage]) +
+                            chunk * cluster.row_bytes / cluster.link.bytes_per_second;
+        port_free[stage] = sent;
+        time = sent + cluster.link.latency;
+      }
+    }
+    best = std::min(best, stage_free.back() + cost.head);
+  }
+  return best;
+}
+
+}  // namespace baton

@@ -1,0 +1,23 @@
+// How far a long benchmark is: one line on stderr that is overwritten, on a terminal only.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace baton {
+
+class Progress {
+ public:
+  explicit Progress(size_t total);
+  ~Progress();  // clears the line
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void Next(const std::string& name);  // what begins now
+
+ private:
+  size_t total_, done_ = 0;
+  bool is_terminal_;
+};
+
+}  // namespace baton
