@@ -18,6 +18,7 @@ namespace {
 
 constexpr int kMostThreads = 1024;
 constexpr int kMostStepTokens = 1 << 16;
+constexpr int kMostSliceTokens = 1 << 20;
 
 absl::Status CheckOptions(const EngineOptions& options) {
   const auto refuse = [](const char* name, int value, const char* wanted) {
@@ -35,6 +36,9 @@ absl::Status CheckOptions(const EngineOptions& options) {
   }
   if (options.max_step_tokens < 1 || options.max_step_tokens > kMostStepTokens) {
     return refuse("max_step_tokens", options.max_step_tokens, "from 1 to 65536");
+  }
+  if (options.max_slice_tokens < 1 || options.max_slice_tokens > kMostSliceTokens) {
+    return refuse("max_slice_tokens", options.max_slice_tokens, "from 1 to 1048576");
   }
   constexpr std::string_view kDtypes[] = {"auto", "bf16", "int8", "int4", "fp32"};
   if (std::find(std::begin(kDtypes), std::end(kDtypes), options.dtype) == std::end(kDtypes)) {

@@ -1,7 +1,8 @@
 // One engine behind one interface: the CPU here, CUDA beside it later. Called by the engine thread
 // only. A step is Begin, RunLayers in ascending runs that cover all layers, then the results are
-// read; a relay rank and a prefill that announces KV run it layer by layer. Inside a step there is
-// no Status, allocation, time, network or log.
+// read; a prefill that announces KV runs it layer by layer. A slice is one long piece that is
+// computed layer by layer, each layer in parts, while steps run in between. Inside a step or a part
+// of a slice there is no Status, allocation, time, network or log.
 #pragma once
 
 #include <memory>
@@ -30,12 +31,16 @@ struct EngineOptions {
       0;  // how long a compute thread spins for work inside a step; 0 when cores are shared
   int page_tokens = 64;
   int max_step_tokens = 512;
-  int max_context = 0;       // 0 = the model's own
-  std::string cache_dir;     // packed weights; empty = private memory
-  uint64_t random_seed = 1;  // of random: weights
+  int max_slice_tokens = 8192;  // memory is touched only as far as slices use it
+  int max_context = 0;          // 0 = the model's own
+  std::string cache_dir;        // packed weights; empty = private memory
+  uint64_t random_seed = 1;     // of random: weights
 
   KvType kv_type() const;
 };
+
+// Rows of a slice may stop after so many keys and go on later: a segment of the attention.
+inline constexpr int kSliceKeys = 512;
 
 // Packed weights. Shared: mapped from the cache folder, one copy for all workers of the host.
 struct WeightMemory {
@@ -67,6 +72,28 @@ class Backend {
   virtual void RunLayers(int from, int to) = 0;
   // (vocab) fp32 logits of the i-th logit row; valid until the next Begin.
   virtual std::span<const float> logits(int i) const = 0;
+
+  // ---- slices: what a rank of a relay computes ----
+  //
+  // One at a time, with activations of its own: steps may run between any two of these calls, and
+  // between the layers of a step any of these. The bits are those of steps. Rows [from, to) are at
+  // most max_step_tokens. All rows of a layer are projected before one is attended, and finished
+  // before the next layer is projected; parts that come in another order are CHECKed.
+
+  // batch: one piece of at most max_slice_tokens; logit_rows is empty or names its last row. Copies
+  // what it needs, and forgets a slice in progress. The pages of its table stay the caller's, who
+  // may abandon a slice at any time.
+  virtual void BeginSlice(const StepBatch& batch) = 0;
+  // Norm, queries, keys and values of the rows; afterwards their KV of this layer is final.
+  virtual void ProjectSlice(int layer, int from, int to) = 0;
+  // For those who wait for keys: the rows meet the keys before end_key, a multiple of
+  // kSliceKeys, as far as they see them and have not met them yet. What they made of them is kept.
+  virtual void AttendSlice(int layer, int from, int to, int end_key) = 0;
+  // The rest of the layer: the keys not met yet, output projection, MLP. Of the last layer only
+  // rows with logits are computed (others need no call), and the logits are there afterwards.
+  virtual void FinishSlice(int layer, int from, int to) = 0;
+  // (vocab) of the slice's last row; valid until the next BeginSlice.
+  virtual std::span<const float> slice_logits() const = 0;
 };
 
 // progress(fraction) is called now and then while weights load, on the calling thread.

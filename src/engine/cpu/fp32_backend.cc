@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "engine/cpu/step_rows.h"
+#include "engine/slice_progress.h"
 
 namespace baton {
 namespace {
@@ -39,6 +41,13 @@ struct Matrix {
   float* row(int64_t r) { return data.data() + r * cols; }
   const float* row(int64_t r) const { return data.data() + r * cols; }
   int64_t rows() const { return static_cast<int64_t>(data.size()) / cols; }
+  // Some rows of it as a matrix of their own.
+  void Read(const std::vector<int32_t>& rows, Matrix& to) const {
+    for (size_t i = 0; i < rows.size(); ++i) std::copy_n(row(rows[i]), cols, to.row(i));
+  }
+  void Write(const std::vector<int32_t>& rows, const Matrix& from) {
+    for (size_t i = 0; i < rows.size(); ++i) std::copy_n(from.row(i), cols, row(rows[i]));
+  }
 };
 
 // Makes a row's router logits the weights of its experts: 0 of those it does not choose.
@@ -68,6 +77,7 @@ class Fp32Backend : public Backend {
       : model_(std::move(loaded.desc)),
         layout_(KvLayout::For(model_, KvType::kFp32, options.page_tokens)),
         max_step_tokens_(options.max_step_tokens),
+        max_slice_tokens_(options.max_slice_tokens),
         ropes_(std::move(loaded.ropes)),
         compute_(std::move(loaded.pool)),
         fingerprint_(fingerprint ^ loaded.rope_digest),
@@ -88,70 +98,157 @@ class Fp32Backend : public Backend {
     return memory;
   }
   ComputePool* compute_pool() override { return compute_.get(); }
-  std::span<const float> logits(int i) const override {
-    CHECK(i >= 0 && i < step_.n_logits() && next_layer_ == model_.n_layers);
-    return {logits_.row(i), static_cast<size_t>(model_.vocab)};
-  }
-
   void SetPool(KvPool* pool) override {
     CHECK(pool->layout().layout_id() == layout_.layout_id());
     kv_ = pool;
   }
 
+  // ---- steps ----
+
   void Begin(const StepBatch& batch) override {
-    CHECK(kv_ != nullptr && batch.n_tokens() > 0 && batch.n_tokens() <= max_step_tokens_);
-    step_.Assign(batch, *kv_, model_.vocab, model_.max_positions);
-    const int64_t rows = step_.n();
-    x_.Resize(rows, model_.hidden);
-    normed_.Resize(rows, model_.hidden);
-    branch_.Resize(rows, model_.hidden);
-    attention_.Resize(rows, model_.hidden);
-    const KvShape& shape = layout_.shape(0);
-    q_.Resize(rows, model_.n_heads * shape.key_dim);
-    k_.Resize(rows, shape.heads * shape.key_dim);
-    v_.Resize(rows, shape.heads * shape.value_dim);
-    attended_.Resize(rows, model_.n_heads * shape.value_dim);
-    if (model_.latent.rank > 0) {
-      projected_.Resize(rows, model_.q_width());
-      values_.Resize(rows, model_.attended_width());
-    }
-    logits_.Resize(step_.n_logits(), model_.vocab);
+    CHECK(batch.n_tokens() <= max_step_tokens_);
+    Begin(batch, step_);
     next_layer_ = 0;
   }
 
   void RunLayers(int from, int to) override {
     CHECK(from == next_layer_ && from <= to && to <= model_.n_layers);
-    if (from == 0 && to > 0) {
-      const std::vector<float>& embedding = Weight("embed");
-      for (int row = 0; row < step_.n(); ++row) {
-        std::copy_n(embedding.data() + static_cast<int64_t>(step_.token(row)) * model_.hidden,
-                    model_.hidden, x_.row(row));
+    for (int layer = from; layer < to; ++layer) {
+      Project(layer, step_, Range(0, step_.batch.n()));
+      if (layer + 1 < model_.n_layers) {
+        Finish(layer, step_, Range(0, step_.batch.n()));
+      } else {
+        FinishLogitRows(step_);
       }
-      for (float& value : x_.data) value *= static_cast<float>(model_.embedding_scale);
     }
-    for (int layer = from; layer < to; ++layer) RunLayer(layer);
     next_layer_ = to;
-    if (to == model_.n_layers) LmHead();
+  }
+
+  std::span<const float> logits(int i) const override {
+    CHECK(i >= 0 && i < step_.batch.n_logits() && next_layer_ == model_.n_layers);
+    return {step_.logits.row(i), static_cast<size_t>(model_.vocab)};
+  }
+
+  // ---- slices ----
+
+  void BeginSlice(const StepBatch& batch) override {
+    CHECK(batch.n_pieces() == 1 && batch.n_tokens() <= max_slice_tokens_);
+    Begin(batch, slice_);
+    CHECK(batch.logit_rows.size() <= 1);
+    CHECK(batch.logit_rows.empty() || batch.logit_rows[0] == batch.n_tokens() - 1);
+    progress_.Begin(model_.n_layers, batch.n_tokens(), max_step_tokens_, !batch.logit_rows.empty());
+  }
+  void ProjectSlice(int layer, int from, int to) override {
+    progress_.Project(layer, from, to);
+    Project(layer, slice_, Range(from, to));
+  }
+  // Keeps nothing: rows meet all their keys when they are finished.
+  void AttendSlice(int layer, int from, int to, int end_key) override {
+    progress_.Attend(layer, from, to);
+    CHECK(end_key % kSliceKeys == 0);
+  }
+  void FinishSlice(int layer, int from, int to) override {
+    progress_.Finish(layer, from, to);
+    if (layer + 1 < model_.n_layers) return Finish(layer, slice_, Range(from, to));
+    if (progress_.IsLogitRow(to)) FinishLogitRows(slice_);
+  }
+  std::span<const float> slice_logits() const override {
+    CHECK(progress_.has_logits());
+    return {slice_.logits.row(0), static_cast<size_t>(model_.vocab)};
   }
 
  private:
-  void RunLayer(int layer) {
+  // A step or a slice, and what is computed of it. The other matrices belong to the rows that are
+  // computed just now, [chosen_ of rows_.
+  struct Computed {
+    StepRows batch;
+    Matrix x, queries;  // of all rows, between the parts of a layer
+    Matrix logits;
+  };
+
+  void Begin(const StepBatch& batch, Computed& c) {
+    CHECK(kv_ != nullptr && batch.n_tokens() > 0);
+    c.batch.Assign(batch, *kv_, model_.vocab, model_.max_positions);
+    c.x.Resize(c.batch.n(), model_.hidden);
+    c.queries.Resize(c.batch.n(), model_.n_heads * layout_.shape(0).key_dim);
+    c.logits.Resize(c.batch.n_logits(), model_.vocab);
+  }
+
+  static std::vector<int32_t> Range(int from, int to) {
+    std::vector<int32_t> rows(to - from);
+    std::iota(rows.begin(), rows.end(), from);
+    return rows;
+  }
+
+  // Room for these rows of a step or slice.
+  void Choose(const Computed& c, std::vector<int32_t> rows) {
+    rows_ = &c.batch;
+    chosen_ = std::move(rows);
+    const int64_t n = static_cast<int64_t>(chosen_.size());
+    const KvShape& shape = layout_.shape(0);
+    x_.Resize(n, model_.hidden);
+    normed_.Resize(n, model_.hidden);
+    branch_.Resize(n, model_.hidden);
+    attention_.Resize(n, model_.hidden);
+    q_.Resize(n, model_.n_heads * shape.key_dim);
+    k_.Resize(n, shape.heads * shape.key_dim);
+    v_.Resize(n, shape.heads * shape.value_dim);
+    attended_.Resize(n, model_.n_heads * shape.value_dim);
+    if (model_.latent.rank > 0) {
+      projected_.Resize(n, model_.q_width());
+      values_.Resize(n, model_.attended_width());
+    }
+  }
+
+  // Norm, queries, keys and values.
+  void Project(int layer, Computed& c, std::vector<int32_t> rows) {
+    Choose(c, std::move(rows));
+    layer == 0 ? Embed() : c.x.Read(chosen_, x_);
     const std::string l = absl::StrCat("layers.", layer, ".");
     Norm(x_, l + "attention_norm", normed_);
+    model_.latent.rank > 0 ? ProjectLatent(layer, l) : ProjectHeads(layer, l);
+    c.x.Write(chosen_, x_);
+    c.queries.Write(chosen_, q_);
+  }
+
+  void Embed() {
+    const std::vector<float>& embedding = Weight("embed");
+    for (int row = 0; row < x_.rows(); ++row) {
+      std::copy_n(embedding.data() + int64_t{rows_->token(chosen_[row])} * model_.hidden,
+                  model_.hidden, x_.row(row));
+    }
+    for (float& value : x_.data) value *= static_cast<float>(model_.embedding_scale);
+  }
+
+  // The rest of the layer for the same rows.
+  void Finish(int layer, Computed& c, std::vector<int32_t> rows) {
+    Choose(c, std::move(rows));
+    c.x.Read(chosen_, x_);
+    c.queries.Read(chosen_, q_);
+    const std::string l = absl::StrCat("layers.", layer, ".");
     RunAttention(layer, l, branch_);
     if (model_.output_norms) Norm(branch_, l + "attention_out_norm", branch_);
     if (model_.parallel_mlp) std::swap(branch_, attention_);  // added below, with the MLP
     if (!model_.parallel_mlp) Add(branch_, x_);
-    if (model_.mlp_norm) Norm(x_, l + "mlp_norm", normed_);
+    Norm(x_, l + (model_.mlp_norm ? "mlp_norm" : "attention_norm"), normed_);
     RunMlp(layer, l, branch_);
     if (model_.output_norms) Norm(branch_, l + "mlp_out_norm", branch_);
     if (model_.parallel_mlp) Add(attention_, branch_);
     Add(branch_, x_);
+    c.x.Write(chosen_, x_);
   }
 
-  // y = the layer's attention of normed_. l: prefix of the layer's tensors.
-  void RunAttention(int layer, const std::string& l, Matrix& y) {
-    if (model_.latent.rank > 0) return RunLatentAttention(layer, l, y);
+  // The last layer of the rows whose logits are wanted, and their logits.
+  void FinishLogitRows(Computed& c) {
+    if (c.batch.n_logits() == 0) return;
+    const std::span<const int32_t> rows = c.batch.batch().logit_rows;
+    Finish(model_.n_layers - 1, c, {rows.begin(), rows.end()});
+    Norm(x_, "final_norm", x_);
+    Linear(x_, model_.tied_embeddings ? "embed" : "lm_head", c.logits);
+    for (float& logit : c.logits.data) logit = SoftCap(logit, model_.logit_cap);
+  }
+
+  void ProjectHeads(int layer, const std::string& l) {
     Linear(normed_, l + "q", q_);
     Linear(normed_, l + "k", k_);
     Linear(normed_, l + "v", v_);
@@ -159,20 +256,17 @@ class Fp32Backend : public Backend {
       NormHeads(q_, l + "q_norm");
       NormHeads(k_, l + "k_norm");
     }
-    for (int row = 0; row < step_.n(); ++row) RotateAndStore(layer, row);
-    Attend(layer);
-    Linear(attended_, l + "o", y);
+    for (int row = 0; row < x_.rows(); ++row) RotateAndStore(layer, row);
   }
 
   // The absorbed form (latent_desc.h).
-  void RunLatentAttention(int layer, const std::string& l, Matrix& y) {
+  void ProjectLatent(int layer, const std::string& l) {
     const LatentDesc& d = model_.latent;
     Linear(normed_, l + "q", projected_);
     Linear(normed_, l + "latent", k_);
     const std::vector<float>&norm = Weight(l + "latent_norm"), &key_up = Weight(l + "key_up");
-    const std::vector<float>& value_up = Weight(l + "value_up");
     ForRows([&](int row) {
-      const RopeTables::Angles angles = ropes_.At(layer, step_.rope(row), step_.position(row));
+      const RopeTables::Angles angles = AnglesOf(layer, row);
       for (int head = 0; head < model_.n_heads; ++head) {
         MoveQuery(projected_.row(row) + head * d.query_dim(),
                   key_up.data() + static_cast<int64_t>(head) * d.plain_dim * d.rank, angles,
@@ -180,9 +274,16 @@ class Fp32Backend : public Backend {
       }
       NormRow(k_.row(row), norm, kLatentNormEps, k_.row(row));
       Rotate(k_.row(row) + d.rank, angles);
-      std::copy_n(k_.row(row), d.key_dim(), KRow(layer, 0, step_.page(row), step_.slot(row)));
+      std::copy_n(k_.row(row), d.key_dim(), KRow(layer, 0, PageOfRow(row), SlotOfRow(row)));
     });
+  }
+
+  // y = what the layer's attention finds for q_.
+  void RunAttention(int layer, const std::string& l, Matrix& y) {
     Attend(layer);
+    if (model_.latent.rank == 0) return Linear(attended_, l + "o", y);
+    const LatentDesc& d = model_.latent;
+    const std::vector<float>& value_up = Weight(l + "value_up");
     ForRows([&](int row) {
       for (int i = 0; i < model_.attended_width(); ++i) {
         values_.row(row)[i] = Dot(attended_.row(row) + i / d.value_dim * d.rank,
@@ -206,7 +307,7 @@ class Fp32Backend : public Backend {
 
   template <typename Fn>
   void ForRows(const Fn& fn) {
-    compute_->For(step_.n(), [&](int64_t row, int) { fn(static_cast<int>(row)); });
+    compute_->For(x_.rows(), [&](int64_t row, int) { fn(static_cast<int>(row)); });
   }
 
   // y = the layer's MLP of normed_.
@@ -287,18 +388,6 @@ class Fp32Backend : public Backend {
     return cap == 0 ? x : static_cast<float>(cap) * std::tanh(x / static_cast<float>(cap));
   }
 
-  void LmHead() {
-    if (step_.n_logits() == 0) return;
-    Matrix last;
-    last.Resize(step_.n_logits(), model_.hidden);
-    for (int i = 0; i < step_.n_logits(); ++i) {
-      std::copy_n(x_.row(step_.batch().logit_rows[i]), model_.hidden, last.row(i));
-    }
-    Norm(last, "final_norm", last);
-    Linear(last, model_.tied_embeddings ? "embed" : "lm_head", logits_);
-    for (float& logit : logits_.data) logit = SoftCap(logit, model_.logit_cap);
-  }
-
   void Norm(const Matrix& x, const std::string& weight_name, Matrix& out) {
     NormRows(x.data, weight_name, out.data);
   }
@@ -356,6 +445,14 @@ class Fp32Backend : public Backend {
     for (size_t i = 0; i < x.data.size(); ++i) x.data[i] += y.data[i];
   }
 
+  // Of the rows computed just now.
+  int PositionOf(int row) const { return rows_->position(chosen_[row]); }
+  int32_t PageOfRow(int row) const { return rows_->page(chosen_[row]); }
+  int SlotOfRow(int row) const { return rows_->slot(chosen_[row]); }
+  RopeTables::Angles AnglesOf(int layer, int row) const {
+    return ropes_.At(layer, rows_->rope(chosen_[row]), PositionOf(row));
+  }
+
   float* KRow(int layer, int head, int32_t page, int slot) const {
     return reinterpret_cast<float*>(kv_->plane(page, layer) + layout_.KOffset(layer, head)) +
            slot * layout_.shape(layer).key_dim_padded();
@@ -377,17 +474,17 @@ class Fp32Backend : public Backend {
 
   void RotateAndStore(int layer, int row) {
     const int d = model_.head_dim;
-    const RopeTables::Angles angles = ropes_.At(layer, step_.rope(row), step_.position(row));
+    const RopeTables::Angles angles = AnglesOf(layer, row);
     for (int head = 0; head < model_.n_heads; ++head) Rotate(q_.row(row) + head * d, angles);
     for (int head = 0; head < model_.n_kv_heads; ++head) {
       Rotate(k_.row(row) + head * d, angles);
-      std::copy_n(k_.row(row) + head * d, d, KRow(layer, head, step_.page(row), step_.slot(row)));
-      std::copy_n(v_.row(row) + head * d, d, VRow(layer, head, step_.page(row), step_.slot(row)));
+      std::copy_n(k_.row(row) + head * d, d, KRow(layer, head, PageOfRow(row), SlotOfRow(row)));
+      std::copy_n(v_.row(row) + head * d, d, VRow(layer, head, PageOfRow(row), SlotOfRow(row)));
     }
   }
 
   void Attend(int layer) {
-    compute_->For(static_cast<int64_t>(step_.n()) * model_.n_heads, [&](int64_t item, int member) {
+    compute_->For(x_.rows() * model_.n_heads, [&](int64_t item, int member) {
       AttendHead(layer, static_cast<int>(item / model_.n_heads),
                  static_cast<int>(item % model_.n_heads), scores_[member]);
     });
@@ -396,10 +493,10 @@ class Fp32Backend : public Backend {
   void AttendHead(int layer, int row, int head, std::vector<float>& scores) {
     const KvShape& shape = layout_.shape(layer);
     const int kv_head = head / (model_.n_heads / shape.heads);
-    const int n_keys = step_.position(row) + 1, page_tokens = layout_.page_tokens;
+    const int n_keys = PositionOf(row) + 1, page_tokens = layout_.page_tokens;
     const int window = model_.windows[layer];
     const int first = window == 0 ? 0 : std::max(0, n_keys - window);
-    const int32_t* pages = step_.pages_of_piece(step_.piece(row));
+    const int32_t* pages = rows_->pages_of_piece(rows_->piece(chosen_[row]));
     const float scale = static_cast<float>(model_.score_scale);
     const float* q = q_.row(row) + head * shape.key_dim;
     scores.resize(n_keys);
@@ -438,15 +535,19 @@ class Fp32Backend : public Backend {
 
   ModelDesc model_;
   KvLayout layout_;
-  int max_step_tokens_;
+  int max_step_tokens_, max_slice_tokens_;
   RopeTables ropes_;
   std::unique_ptr<ComputePool> compute_;
   uint64_t fingerprint_;
   absl::flat_hash_map<std::string, std::vector<float>> weights_;  // by our name
   KvPool* kv_ = nullptr;
 
-  StepRows step_;
-  int next_layer_ = 0;
+  Computed step_, slice_;
+  int next_layer_ = 0;      // of the step
+  SliceProgress progress_;  // of the slice
+
+  const StepRows* rows_ = nullptr;
+  std::vector<int32_t> chosen_;
   Matrix x_, normed_, branch_, attention_, q_, k_, v_, attended_, gate_, up_, logits_;
   Matrix projected_, values_;                            // of latent attention
   Matrix weights_of_experts_, shared_weights_, expert_;  // of a sparse layer

@@ -23,7 +23,7 @@ void StepRows::Assign(const StepBatch& batch, const KvPool& pool, int vocab, int
   CHECK(piece_begin_.back() == static_cast<int>(tokens_.size()));
   CHECK(page_begin_.back() == static_cast<int>(batch.pages.size()));
   ResolveTables(batch, pool);
-  for (int piece = 0; piece < batch_.n_pieces(); ++piece) {
+  for (int piece = 0; piece < batch.n_pieces(); ++piece) {
     const int first_row = piece_begin_[piece];
     const int n_pages = page_begin_[piece + 1] - page_begin_[piece];
     for (int row = first_row; row < piece_begin_[piece + 1]; ++row) {
@@ -37,7 +37,10 @@ void StepRows::Assign(const StepBatch& batch, const KvPool& pool, int vocab, int
       pieces_of_rows_.push_back(piece);
     }
   }
-  for (const int32_t row : logit_rows_) CHECK(row >= 0 && row < n());
+  for (size_t i = 0; i < logit_rows_.size(); ++i) {
+    CHECK(logit_rows_[i] >= 0 && logit_rows_[i] < n());
+    CHECK(i == 0 || logit_rows_[i - 1] < logit_rows_[i]);
+  }
 }
 
 void StepRows::ResolveTables(const StepBatch& batch, const KvPool& pool) {
@@ -62,9 +65,59 @@ void StepRows::ResolveTables(const StepBatch& batch, const KvPool& pool) {
       if (has_windows) windowed_pages_.push_back(IsWhole(entry) ? entry : *stand_in);
     }
   }
-  batch_ = {tokens_, positions_, piece_begin_, page_begin_, pages_, logit_rows_, ropes_};
-  windowed_batch_ = batch_;
-  windowed_batch_.pages = windowed_pages_;
+  batch_.plain = {tokens_, positions_, piece_begin_, page_begin_, pages_, logit_rows_, ropes_};
+  batch_.windowed = batch_.plain;
+  batch_.windowed.pages = windowed_pages_;
+}
+
+void ChosenRows::Clear() {
+  last_row_ = last_piece_ = -1;
+  positions_.clear();
+  piece_begin_.resize(1);
+  page_begin_.resize(1);
+  pages_.clear();
+  windowed_pages_.clear();
+}
+
+void ChosenRows::Add(const StepRows& step, int from, int to) {
+  while (from < to) {
+    const int end = std::min(to, step.batch().piece_begin[step.piece(from) + 1]);
+    AddRun(step, from, end);
+    from = end;
+  }
+}
+
+void ChosenRows::AddRun(const StepRows& step, int from, int to) {
+  const auto append = [](std::span<const int32_t> values, int begin, int end,
+                         std::vector<int32_t>& out) {
+    out.insert(out.end(), values.begin() + begin, values.begin() + end);
+  };
+  const auto& [plain, windowed] = step.attention_batch();
+  const int piece = step.piece(from);
+  const bool goes_on = piece == last_piece_ && from == last_row_ + 1;
+  last_piece_ = piece;
+  last_row_ = to - 1;
+  append(plain.positions, from, to, positions_);
+  if (goes_on) {
+    piece_begin_.back() = n();
+    return;
+  }
+  const int first_page = plain.page_begin[piece], end_page = plain.page_begin[piece + 1];
+  append(plain.pages, first_page, end_page, pages_);
+  if (!windowed.pages.empty()) append(windowed.pages, first_page, end_page, windowed_pages_);
+  piece_begin_.push_back(n());
+  page_begin_.push_back(static_cast<int32_t>(pages_.size()));
+}
+
+AttentionBatch ChosenRows::batch() const {
+  AttentionBatch batch;
+  batch.plain.positions = positions_;
+  batch.plain.piece_begin = piece_begin_;
+  batch.plain.page_begin = page_begin_;
+  batch.plain.pages = pages_;
+  batch.windowed = batch.plain;
+  batch.windowed.pages = windowed_pages_;
+  return batch;
 }
 
 }  // namespace baton

@@ -1,0 +1,82 @@
+// The forward pass of numerics v1 on x86. A layer has three parts, project, attend and finish,
+// which a step runs one after the other and a slice (backend.h) part by part, with rows of its
+// choice. Families are told apart by the fields of ModelDesc. What a part leaves for the next one
+// is in the caller's RowActivations; all else is shared by everybody's parts. Engine thread;
+// allocates nothing.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "engine/cpu/activations.h"
+#include "engine/cpu/cpu_model.h"
+#include "engine/cpu/experts.h"
+#include "engine/cpu/step_rows.h"
+#include "engine/kv_pool.h"
+
+namespace baton {
+
+// Rows of a step or a slice from one part of a layer to the next.
+struct RowActivations {
+  Activations x;        // (rows, hidden) the residual stream
+  Activations queries;  // (rows, ...) queries after rope; keys and values may lie behind them
+  RowActivations From(int row) const {
+    return {{x.row(row), x.stride}, {queries.row(row), queries.stride}};
+  }
+};
+
+class ForwardPass {
+ public:
+  // Asks the arena for what parts of at most max_rows rows need; both outlive this.
+  ForwardPass(CpuModel& model, int max_rows, Arena& arena);
+  void Ask(RowActivations& to, int rows, Arena& arena) const;
+  // Room in the kernels; once, when the arena is mapped.
+  void Reserve();
+  void SetPool(KvPool* pool) { kv_ = pool; }
+
+  // The embeddings of rows [first, first + n) of a step; a.x begins with the first of them.
+  void Embed(const StepRows& step, int first, int n, const RowActivations& a);
+  // Of the same rows: norm, queries, keys and values; K and V are written to the pages.
+  void Project(int layer, const StepRows& step, int first, int n, const RowActivations& a);
+  // The queries of a batch's rows meet all keys they see.
+  void Attend(int layer, const AttentionBatch& batch, const Activations& queries);
+  // The n rows attended last: output projection and MLP, added to x.
+  void Finish(int layer, int n, const Activations& x);
+  // logits (n, vocab) of n rows of x.
+  void LmHead(int n, const Activations& x, float* logits);
+
+ private:
+  void ProjectLatent(int layer, const StepRows& step, int first, int n, const RowActivations& a);
+  void AddAttention(const CpuLayerWeights& w, int n, Epilogue end, const Activations& y);
+  void AddMlp(const CpuLayerWeights& w, int n, Epilogue end, const Activations& y);
+  void AddNormedBranch(const NormWeights& w, int n, const Activations& x);
+  void RotateAndStore(int layer, const StepRows& step, int row, bf16* qkv);
+  void RotateAndStoreLatent(int layer, const StepRows& step, int row, bf16* projected, bf16* moved);
+  void NormHeads(bf16* heads, int n, const NormWeights& w) const;
+  void Norm(const bf16* x, const NormWeights& w, bf16* out) const;
+  void NormRows(int n, const Activations& x, const NormWeights& w, const Activations& out);
+  void CapLogits(int64_t n, float* logits);
+  void Linear(int n, const Activations& x, const PackedWeights& w, const float* bias,
+              Epilogue epilogue, const Activations& y);
+  std::span<const LinearArgs> QueriesToLatents(const LatentWeights& w, int n,
+                                               const Activations& moved);
+  std::span<const LinearArgs> LatentsToValues(const LatentWeights& w, int n);
+  std::span<const LinearArgs> LayersOfHeads(const std::vector<PackedWeights>& heads, int n,
+                                            const Activations& x, int64_t x_width,
+                                            const Activations& y, int64_t y_width);
+  template <typename Fn>
+  void ForRows(int n, const Fn& fn);
+
+  CpuModel& m_;
+  const ModelDesc& desc_;
+  Epilogue activation_;  // of the MLP
+  int max_rows_;
+  KvPool* kv_ = nullptr;
+  Activations normed_, branch_, attended_, mlp_;
+  Activations projected_, values_;       // of latent attention: queries and latent, what it gives
+  std::vector<LinearArgs> head_layers_;  // and room for its heads
+  std::optional<Experts> experts_;       // of sparse layers
+};
+
+}  // namespace baton

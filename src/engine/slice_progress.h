@@ -1,0 +1,52 @@
+// How far a backend's slice is. CHECKs that its parts come in the order that Backend prescribes.
+#pragma once
+
+#include "common/check.h"
+
+namespace baton {
+
+class SliceProgress {
+ public:
+  // rows of the slice; most_rows of a part.
+  void Begin(int n_layers, int rows, int most_rows, bool wants_logits) {
+    *this = SliceProgress{};
+    n_layers_ = n_layers;
+    rows_ = rows;
+    most_rows_ = most_rows;
+    wants_logits_ = wants_logits;
+  }
+  void Project(int layer, int from, int to) {
+    CheckRows(from, to);
+    if (projected_ == rows_ && finished_ == rows_) {
+      ++layer_;
+      projected_ = finished_ = 0;
+    }
+    CHECK(layer == layer_ && layer < n_layers_);
+    projected_ += to - from;
+    CHECK(projected_ <= rows_);
+  }
+  void Attend(int layer, int from, int to) const {
+    CheckRows(from, to);
+    CHECK(layer == layer_ && projected_ == rows_);
+  }
+  void Finish(int layer, int from, int to) {
+    Attend(layer, from, to);
+    finished_ += to - from;
+    CHECK(finished_ <= rows_);
+    has_logits_ |= layer == n_layers_ - 1 && to == rows_ && wants_logits_;
+  }
+  // Whether the last row of a layer's rows [from, to) is the one whose logits are wanted.
+  bool IsLogitRow(int to) const { return wants_logits_ && to == rows_; }
+  bool has_logits() const { return has_logits_; }
+
+ private:
+  void CheckRows(int from, int to) const {
+    CHECK(0 <= from && from < to && to <= rows_ && to - from <= most_rows_);
+  }
+
+  int n_layers_ = 0, rows_ = 0, most_rows_ = 0;
+  bool wants_logits_ = false, has_logits_ = false;
+  int layer_ = 0, projected_ = 0, finished_ = 0;  // rows of this layer
+};
+
+}  // namespace baton
