@@ -44,14 +44,31 @@ double StepWork::pair_flops() const {
   return flops;
 }
 
+// Output projection and MLP of one token.
+double StepWork::AfterAttentionFlops(int layer) const {
+  double width = model_.attended_width();  // the parameters are so many by `hidden`
+  if (model_.experts.is_sparse(layer)) {
+    const ExpertsDesc& experts = model_.experts;
+    width += experts.n + 3.0 * (experts.per_token * experts.intermediate +  // the router first
+                                experts.shared_intermediate);
+  } else {
+    width += (model_.gated_mlp ? 3.0 : 2.0) * model_.intermediate;
+  }
+  double flops = 2 * width * model_.hidden;
+  if (model_.latent.rank > 0) flops += 2.0 * model_.attended_width() * model_.latent.rank;
+  return flops;
+}
+
 double StepWork::KeysSeen(int layer, double keys) const {
   const int window = model_.windows[static_cast<size_t>(layer)];
   return window > 0 ? std::min<double>(keys, window) : keys;
 }
 
 StepFlops StepWork::PrefillFlops(int n) const {
-  StepFlops flops{.linear = n * token_flops_ + head_flops_};
-  for (int layer = 0; layer < model_.n_layers; ++layer) {
+  const int last = model_.n_layers - 1;
+  StepFlops flops{.linear = n * token_flops_ + head_flops_ - (n - 1) * AfterAttentionFlops(last),
+                  .attention = KeysSeen(last, n) * PairFlops(last)};
+  for (int layer = 0; layer < last; ++layer) {
     const double growing = KeysSeen(layer, n);  // tokens that see all before them
     const double pairs = growing * (growing + 1) / 2 + (n - growing) * growing;
     flops.attention += pairs * PairFlops(layer);

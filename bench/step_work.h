@@ -20,7 +20,8 @@ class StepWork {
   StepWork(const ModelDesc& model, const KvLayout& layout, int64_t weight_bytes);
 
   // Of a prompt of n tokens, the LM head for its last one. Causal: token i attends to i + 1 keys,
-  // or to the window's; what lies beyond is not counted.
+  // or to the window's; what lies beyond is not counted. Nor is what the last layer need not do
+  // and the engine does not: all tokens but the last end with its keys and values.
   StepFlops PrefillFlops(int n) const;
   // Of `rows` sequences' next tokens, each attending to `keys` keys.
   StepFlops DecodeFlops(int rows, double keys) const;
@@ -33,6 +34,7 @@ class StepWork {
 
  private:
   double PairFlops(int layer) const;
+  double AfterAttentionFlops(int layer) const;
   double KeysSeen(int layer, double keys) const;
 
   const ModelDesc& model_;

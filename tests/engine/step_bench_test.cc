@@ -73,16 +73,22 @@ TEST_CASE("a step's work is what its shapes say") {
   CHECK(work.token_flops() == Approx(1.946e9).epsilon(1e-3));
   CHECK(work.head_flops() == Approx(0.5253e9).epsilon(1e-3));
   CHECK(work.pair_flops() == 131072);
-  // Causal: 512 tokens see 512 * 513 / 2 keys.
-  CHECK(work.PrefillFlops(512).linear == Approx(512 * work.token_flops() + work.head_flops()));
-  CHECK(work.PrefillFlops(512).attention == Approx(131072.0 * 131328));
+  // Causal: 512 tokens see 512 * 513 / 2 keys, in all layers but the last. There only the last
+  // token goes on from its keys and values: 511 tokens have no output projection (2048 x 2048) and
+  // no MLP (3 x 2048 x 8192).
+  const double saved = 511 * 2.0 * 2048 * (2048 + 3 * 8192);
+  CHECK(work.PrefillFlops(512).linear ==
+        Approx(512 * work.token_flops() + work.head_flops() - saved));
+  CHECK(work.PrefillFlops(512).attention == Approx(8192.0 * (15 * 131328 + 512)));
+  CHECK(work.PrefillFlops(1).linear == Approx(work.DecodeFlops(1, 1).linear));
+  CHECK(work.PrefillFlops(1).attention == Approx(work.DecodeFlops(1, 1).attention));
   CHECK(work.DecodeFlops(8, 100).linear == Approx(8 * (work.token_flops() + work.head_flops())));
   CHECK(work.DecodeFlops(8, 100).attention == Approx(8 * 100 * 131072.0));
   CHECK(work.DecodeBytes(8, 100) == Approx(2.47e9 + 8 * 100 * 32768.0));
 
   // With a window of 10 in half of the layers, token i sees min(i + 1, 10) keys there.
   for (int layer = 0; layer < 8; ++layer) model->windows[layer] = 10;
-  const double pairs = 8 * 20 * 21 / 2 + 8 * (10 * 11 / 2 + 10 * 10);
+  const double pairs = 7 * 20 * 21 / 2 + 20 + 8 * (10 * 11 / 2 + 10 * 10);
   CHECK(work.PrefillFlops(20).attention == Approx(pairs * 131072 / 16));
   CHECK(work.DecodeBytes(1, 100) == Approx(2.47e9 + (8 * 100 + 8 * 10) * 2048.0));
 }
