@@ -121,6 +121,33 @@ class SliceRunner {
     }
   }
 
+  // The tail's slice prompt[from, n) as a relay computes it whose inflow comes in two halves: in
+  // each layer the keys before `half` are there first, and are gone when the others are. kv: of the
+  // whole prompt.
+  void SliceOfLateKeys(std::span<const int32_t> prompt, int from, int half,
+                       const std::vector<std::byte>& kv) {
+    const int n = static_cast<int>(prompt.size()) - from;
+    const int page_tokens = pool_->layout().page_tokens;
+    step_.Clear();
+    step_.AddPiece(prompt.subspan(from), from, pages_, rope_);
+    step_.WantLogits(n - 1);
+    backend_->BeginSlice(step_.batch());
+    for (int layer = 0; layer < backend_->model().n_layers; ++layer) {
+      const auto each_block = [&](const auto& block) {
+        for (int a = 0; a < n; a += max_part_) block(a, std::min(n, a + max_part_));
+      };
+      each_block([&](int a, int b) { backend_->ProjectSlice(layer, a, b); });
+      for (int page = 0; page < from / page_tokens; ++page) {
+        page < half / page_tokens ? SetPlane(page, layer, kv) : SpoilPlane(page, layer);
+      }
+      each_block([&](int a, int b) { backend_->AttendSlice(layer, a, b, half); });
+      for (int page = 0; page < from / page_tokens; ++page) {
+        page < half / page_tokens ? SpoilPlane(page, layer) : SetPlane(page, layer, kv);
+      }
+      each_block([&](int a, int b) { backend_->FinishSlice(layer, a, b); });
+    }
+  }
+
   Backend& backend() { return *backend_; }
   std::vector<float> slice_logits() const {
     const std::span<const float> logits = backend_->slice_logits();
@@ -139,6 +166,21 @@ class SliceRunner {
   }
 
  private:
+  void SetPlane(int page, int layer, const std::vector<std::byte>& kv) {
+    const KvLayout& layout = pool_->layout();
+    int64_t offset = page * layout.page_bytes;
+    for (int l = 0; l < layer; ++l) offset += layout.planes[l].bytes;
+    std::memcpy(pool_->plane(pages_[page], layer), kv.data() + offset,
+                static_cast<size_t>(layout.planes[layer].bytes));
+  }
+  // Numbers that would be seen: large, and another one in each byte.
+  void SpoilPlane(int page, int layer) {
+    std::byte* const plane = pool_->plane(pages_[page], layer);
+    for (int64_t i = 0; i < pool_->layout().planes[layer].bytes; ++i) {
+      plane[i] = static_cast<std::byte>(0x40 + i % 7);
+    }
+  }
+
   std::vector<float> Step(std::span<const int32_t> tokens, int first,
                           std::span<const int32_t> pages) {
     step_.Clear();
@@ -188,9 +230,7 @@ struct Setting {
   std::string dtype = "bf16", kv_dtype = "bf16";
 };
 
-// Prompts of some 700 to 1,200 tokens, p slices each, against steps.
-void CheckSlices(const std::string& model, const Setting& setting, const std::vector<int>& ps,
-                 uint32_t seed) {
+EngineOptions OptionsOf(const std::string& model, const Setting& setting) {
   EngineOptions options;
   options.model = ModelOf(model);
   options.dtype = setting.dtype;
@@ -200,10 +240,16 @@ void CheckSlices(const std::string& model, const Setting& setting, const std::ve
   options.page_tokens = setting.page_tokens;
   options.max_step_tokens = 192;
   options.max_slice_tokens = 1300;
+  return options;
+}
+
+// Prompts of some 700 to 1,200 tokens, p slices each, against steps.
+void CheckSlices(const std::string& model, const Setting& setting, const std::vector<int>& ps,
+                 uint32_t seed) {
   INFO(model << " " << IsaName(setting.isa) << " threads " << setting.threads << " page "
              << setting.page_tokens << " " << setting.dtype << " KV " << setting.kv_dtype);
   constexpr int kMostTokens = 1300;
-  SliceRunner runner(options, kMostTokens);
+  SliceRunner runner(OptionsOf(model, setting), kMostTokens);
   Dice dice(seed);
   const std::vector<int32_t> prompt = Prompt(700 + dice(500), runner.backend().model().vocab, dice);
   const int n = static_cast<int>(prompt.size());
@@ -246,6 +292,25 @@ TEST_CASE("slices give the bits of steps in every family") {
   for (size_t i = 0; i < paths.size(); ++i)
     CheckSlices(model, {paths[i], 1 + static_cast<int>(i) % 2, pages[i % 3]}, {1, 3},
                 static_cast<uint32_t>(17 + i));
+}
+
+TEST_CASE("a slice meets keys while others are still to come, and reads them once") {
+  const auto [model, kv_dtype] = GENERATE(table<std::string, std::string>(
+      {{"tiny", "bf16"}, {"tiny", "int8"}, {"gemma2", "bf16"}, {"deepseek_v2_lite", "bf16"}}));
+  RequestAmxPermission();
+  for (const Isa isa : SupportedIsas()) {
+    EngineOptions options = OptionsOf(model, {isa, 2, 32, "bf16", kv_dtype});
+    SliceRunner runner(options, 1216);
+    Dice dice(3);
+    const std::vector<int32_t> prompt = Prompt(1200, runner.backend().model().vocab, dice);
+    const std::vector<float> expected = runner.Steps(prompt, 192);
+    const std::vector<std::byte> kv = runner.Kv();
+    for (const int half : {512, 1024}) {
+      runner.SliceOfLateKeys(prompt, 1120, half, kv);
+      INFO(model << " " << options.isa << " KV " << kv_dtype << " " << half);
+      CHECK((runner.slice_logits() == expected));
+    }
+  }
 }
 
 TEST_CASE("slices of any number of ranks") {

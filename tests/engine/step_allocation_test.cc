@@ -1,4 +1,4 @@
-// Once it has seen its largest step, a backend computes steps without allocating memory.
+// Once it has seen its largest step, a backend computes steps and slices without allocating memory.
 #include <malloc.h>
 
 #include <atomic>
@@ -57,10 +57,27 @@ void BuildStep(StepBuilder& step, int n_sequences, int prompt_tokens, int positi
   }
 }
 
+// A slice in blocks of at most 200 rows, of which some stop on the way and all go on.
+constexpr int kSliceTokens = 300;
+void RunSlice(Backend& backend, StepBuilder& step, int position, const std::vector<int32_t>& tokens,
+              const std::vector<int32_t>& pages) {
+  step.Clear();
+  step.AddPiece(std::span(tokens).first(kSliceTokens), position, pages);
+  step.WantLogits(kSliceTokens - 1);
+  backend.BeginSlice(step.batch());
+  for (int layer = 0; layer < backend.model().n_layers; ++layer) {
+    backend.ProjectSlice(layer, 0, 100);
+    backend.ProjectSlice(layer, 100, kSliceTokens);
+    backend.AttendSlice(layer, 50, 200, kSliceKeys);
+    backend.FinishSlice(layer, 0, 200);
+    backend.FinishSlice(layer, 200, kSliceTokens);
+  }
+}
+
 }  // namespace
 
 // Rows that are all alike go to the same experts; those of the steps counted do not.
-TEST_CASE("a warm backend allocates nothing inside a step") {
+TEST_CASE("a warm backend allocates nothing inside a step or a slice") {
   const std::string folder(BATON_SOURCE_DIR);
   const std::string model =
       GENERATE_COPY(folder + "/models/demo", "random:" + folder + "/configs/shapes/tiny-moe.json",
@@ -79,7 +96,7 @@ TEST_CASE("a warm backend allocates nothing inside a step") {
     const std::unique_ptr<Backend> backend = LoadOrDie(options);
     const auto pool = *KvPool::Create(backend->kv_layout(), 9 * 16);
     backend->SetPool(pool.get());
-    std::vector<int32_t> pages, tokens(200, 5);
+    std::vector<int32_t> pages, tokens(kSliceTokens, 5);
     REQUIRE(pool->Take(pool->total(), &pages));
     StepBuilder step;
     const auto run = [&](int prompt_tokens, int position) {
@@ -93,6 +110,7 @@ TEST_CASE("a warm backend allocates nothing inside a step") {
         run(1, 800 + i);
         run(100 + i, 900);
         run(200, 1000 - i);
+        RunSlice(*backend, step, 700 - i, tokens, pages);
       }
     };
     run_all();

@@ -92,6 +92,7 @@ class TiledAttention final : public AttentionKernels {
     scale_ = ScoreScaleOf(args.scale, args.soft_cap);
     block_rows_ = KeyTiles::AreMade(*args.layout, args.layer) ? kMadeBlockRows : kBlockRows;
     CHECK(group_ * shape_.heads == args.n_heads);
+    CHECK(args.keys.first % kSegmentKeys == 0);
     CHECK(shape_.key_dim % 16 == 0 && shape_.key_dim <= kMaxKeyDim);
     CHECK(shape_.value_dim % 16 == 0 && shape_.value_dim <= kMaxValueDim);
     Plan(pool.n_threads());
@@ -129,8 +130,13 @@ class TiledAttention final : public AttentionKernels {
   int FirstKey(const Block& block) const {
     return args_->window == 0 ? 0 : std::max(0, Position(block.row_begin) + 1 - args_->window);
   }
-  int FirstSegment(const Block& block) const { return FirstKey(block) / kSegmentKeys; }
-  int EndSegment(const Block& block) const { return LastPosition(block) / kSegmentKeys + 1; }
+  // Of what is met in this call; there may be none.
+  int FirstSegment(const Block& block) const {
+    return std::max(FirstKey(block), args_->keys.first) / kSegmentKeys;
+  }
+  int EndSegment(const Block& block) const {
+    return (std::min(LastPosition(block) + 1, args_->keys.end) + kSegmentKeys - 1) / kSegmentKeys;
+  }
   int64_t ParkedRow(const Block& block, int segment) const {
     return block.parked_row + static_cast<int64_t>(segment - FirstSegment(block)) * Rows(block);
   }
@@ -149,7 +155,7 @@ class TiledAttention final : public AttentionKernels {
       for (int row = begin; row < end; row += tokens)
         for (int head = 0; head < shape_.heads; ++head) {
           blocks_.push_back({piece, head, row, std::min(end, row + tokens), -1});
-          total += Cost(blocks_.back(), 0, EndSegment(blocks_.back()));
+          total += Cost(blocks_.back(), FirstSegment(blocks_.back()), EndSegment(blocks_.back()));
         }
     }
     for (size_t b = 0; b < blocks_.size(); ++b) AddUnits(static_cast<int>(b), total, n_threads);
@@ -163,7 +169,7 @@ class TiledAttention final : public AttentionKernels {
   int64_t Cost(const Block& block, int segment_begin, int segment_end) const {
     const int keys = std::min(LastPosition(block) + 1, segment_end * kSegmentKeys) -
                      std::max(FirstKey(block), segment_begin * kSegmentKeys);
-    return static_cast<int64_t>(keys) * (Rows(block) + 2);
+    return static_cast<int64_t>(std::max(0, keys)) * (Rows(block) + 2);
   }
 
   void AddUnits(int index, int64_t total, int n_threads) {
@@ -193,7 +199,7 @@ class TiledAttention final : public AttentionKernels {
     const int n = Rows(block);
     PackQueries(block, workspace.q.data());
     const RowState rows = workspace.rows.From(0);
-    if (block.parked_row < 0) Clear(rows, n, value_dim());
+    if (block.parked_row < 0) Open(block, rows);
     for (int segment = unit.segment_begin; segment < unit.segment_end; ++segment) {
       const RowState state = block.parked_row < 0 ? workspace.segment.From(0)
                                                   : parked_.From(ParkedRow(block, segment));
@@ -201,7 +207,7 @@ class TiledAttention final : public AttentionKernels {
       RunSegment(block, segment, workspace, state);
       if (block.parked_row < 0) kernels_.fold(state, n, value_dim(), scale_.c, rows);
     }
-    if (block.parked_row < 0) Finish(block, rows);
+    if (block.parked_row < 0) Close(block, rows);
   }
 
   void RunSegment(const Block& block, int segment, Workspace& workspace,
@@ -253,12 +259,37 @@ class TiledAttention final : public AttentionKernels {
   }
 
   void FoldParked(const Block& block, Workspace& workspace) const {
-    const int n = Rows(block);
     const RowState rows = workspace.rows.From(0);
-    Clear(rows, n, value_dim());
+    Open(block, rows);
     for (int segment = FirstSegment(block); segment < EndSegment(block); ++segment)
-      kernels_.fold(parked_.From(ParkedRow(block, segment)), n, value_dim(), scale_.c, rows);
-    Finish(block, rows);
+      kernels_.fold(parked_.From(ParkedRow(block, segment)), Rows(block), value_dim(), scale_.c,
+                    rows);
+    Close(block, rows);
+  }
+
+  // The rows' state before this call, and after it.
+  void Open(const Block& block, const RowState& rows) const {
+    if (!args_->keys.resumes) return Clear(rows, Rows(block), value_dim());
+    for (int r = 0; r < Rows(block); ++r) {
+      const auto [max, sum, out] = Kept(block, r);
+      rows.max[r] = *max;
+      rows.sum[r] = *sum;
+      std::copy_n(out, value_dim(), rows.out + r * kRowStride);
+    }
+  }
+  void Close(const Block& block, const RowState& rows) const {
+    if (args_->keys.finishes) return Finish(block, rows);
+    for (int r = 0; r < Rows(block); ++r) {
+      const auto [max, sum, out] = Kept(block, r);
+      *max = rows.max[r];
+      *sum = rows.sum[r];
+      std::copy_n(rows.out + r * kRowStride, value_dim(), out);
+    }
+  }
+  RowState Kept(const Block& block, int r) const {
+    const KeptRows row = args_->kept.From(block.row_begin + r / group_);
+    const int64_t head = Head(block, r % group_);
+    return {row.max + head, row.sum + head, row.out + head * value_dim()};
   }
 
   void Finish(const Block& block, const RowState& rows) const {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 
@@ -14,6 +15,25 @@
 #include "engine/step.h"
 
 namespace baton {
+
+// Softmax state of rows that have not met all their keys yet; memory of the caller.
+struct KeptRows {
+  float* max = nullptr;  // (rows, n_heads)
+  float* sum = nullptr;  // (rows, n_heads)
+  float* out = nullptr;  // (rows, out_stride): n_heads * value_dim weighted values
+  int64_t n_heads = 0, out_stride = 0;
+  KeptRows From(int64_t row) const {
+    return {max + row * n_heads, sum + row * n_heads, out + row * out_stride, n_heads, out_stride};
+  }
+};
+
+// Rows may meet their keys in several calls: now those of [first, end) that they see, multiples of
+// 512 (an end beyond the last key: all). They are kept from one call to the next: read if they
+// resume, written if they do not finish. Ranges in ascending order give the bits of a single call.
+struct KeyRange {
+  int first = 0, end = std::numeric_limits<int>::max();
+  bool resumes = false, finishes = true;
+};
 
 struct AttentionArgs {
   const StepBatch* batch = nullptr;
@@ -28,6 +48,8 @@ struct AttentionArgs {
   int64_t q_stride = 0;
   bf16* out = nullptr;  // (n_tokens, out_stride): n_heads * value_dim
   int64_t out_stride = 0;
+  KeyRange keys;
+  KeptRows kept;  // row 0: row 0 of the batch
 };
 
 class AttentionKernels {

@@ -27,6 +27,8 @@ class CpuBackend : public Backend {
     pass_.Ask(step_.rows, max_step_tokens_, arena_);
     arena_.Ask(step_.logits, int64_t{max_step_tokens_} * desc().vocab);
     pass_.Ask(slice_.rows, max_slice_tokens_, arena_);
+    pass_.Ask(slice_.rows.kept, max_slice_tokens_, arena_);
+    met_.reserve(static_cast<size_t>(max_slice_tokens_));
     arena_.Ask(slice_.logits, desc().vocab);
     if (!arena_.Map()) {
       return absl::ResourceExhaustedError(
@@ -74,7 +76,8 @@ class CpuBackend : public Backend {
     for (int layer = from; layer < to; ++layer) {
       pass_.Project(layer, batch, 0, batch.n(), step_.rows);
       if (layer + 1 < desc().n_layers) {
-        AttendAndFinish(layer, batch.attention_batch(), batch.n(), step_.rows);
+        pass_.Attend(layer, batch.attention_batch(), step_.rows);
+        pass_.Finish(layer, batch.n(), step_.rows.x);
       } else {
         RunLogitRows(layer);
       }
@@ -94,6 +97,7 @@ class CpuBackend : public Backend {
     slice_.batch.Assign(batch, *kv_, desc().vocab, desc().max_positions);
     CHECK(batch.logit_rows.size() <= 1);
     CHECK(batch.logit_rows.empty() || batch.logit_rows[0] == batch.n_tokens() - 1);
+    met_.resize(batch.tokens.size());
     progress_.Begin(desc().n_layers, batch.n_tokens(), max_step_tokens_, !batch.logit_rows.empty());
   }
 
@@ -102,22 +106,22 @@ class CpuBackend : public Backend {
     const RowActivations rows = slice_.rows.From(from);
     if (layer == 0) pass_.Embed(slice_.batch, from, to - from, rows);
     pass_.Project(layer, slice_.batch, from, to - from, rows);
+    std::fill(met_.begin() + from, met_.begin() + to, 0);
   }
 
   void AttendSlice(int layer, int from, int to, int end_key) override {
     progress_.Attend(layer, from, to);
     CHECK(end_key % kSliceKeys == 0);
+    if (KeepRowsOfUse(layer, to, &from)) MeetKeys(layer, from, to, end_key);
   }
 
   void FinishSlice(int layer, int from, int to) override {
     progress_.Finish(layer, from, to);
-    const bool is_last = layer + 1 == desc().n_layers;
-    if (is_last && !progress_.IsLogitRow(to)) return;
-    if (is_last) from = to - 1;
-    chosen_.Clear();
-    chosen_.Add(slice_.batch, from, to);
-    AttendAndFinish(layer, chosen_.batch(), to - from, slice_.rows.From(from));
-    if (is_last) pass_.LmHead(1, slice_.rows.From(from).x, slice_.logits);
+    if (!KeepRowsOfUse(layer, to, &from)) return;
+    MeetKeys(layer, from, to, KeyRange{}.end);
+    const Activations& x = slice_.rows.From(from).x;
+    pass_.Finish(layer, to - from, x);
+    if (layer + 1 == desc().n_layers) pass_.LmHead(1, x, slice_.logits);
   }
 
   std::span<const float> slice_logits() const override {
@@ -138,15 +142,35 @@ class CpuBackend : public Backend {
     return {logits, static_cast<size_t>(desc().vocab)};
   }
 
-  void AttendAndFinish(int layer, const AttentionBatch& batch, int n, const RowActivations& rows) {
-    pass_.Attend(layer, batch, rows.queries);
-    pass_.Finish(layer, n, rows.x);
+  // Of the last layer only a row with logits is of use: false where rows [*from, to) lack it, else
+  // *from is that row.
+  bool KeepRowsOfUse(int layer, int to, int* from) const {
+    if (layer + 1 < desc().n_layers) return true;
+    *from = to - 1;
+    return progress_.IsLogitRow(to);
+  }
+
+  // Rows [from, to) of the slice meet the keys before `end` that they have not met. With keys left
+  // they are kept, else their results wait for Finish. Rows that are equally far go together.
+  void MeetKeys(int layer, int from, int to, int end) {
+    const bool finishes = end == KeyRange{}.end;
+    for (int row = from, next; row < to; row = next) {
+      const int met = met_[row];
+      for (next = row; next < to && met_[next] == met; ++next) {
+      }
+      if (met >= end) continue;
+      chosen_.Clear();
+      chosen_.Add(slice_.batch, row, next);
+      pass_.Attend(layer, chosen_.batch(), slice_.rows.From(row), {met, end, met > 0, finishes},
+                   row - from);
+      std::fill(met_.begin() + row, met_.begin() + next, end);
+    }
   }
 
   // The step's last layer is for its logits: rows without are done when their K and V are written.
   // The others move to the front.
   void RunLogitRows(int layer) {
-    const auto& [x, queries] = step_.rows;
+    const Activations &x = step_.rows.x, &queries = step_.rows.queries;
     chosen_.Clear();
     for (const int32_t row : step_.batch.batch().logit_rows) {
       const int to = chosen_.n();
@@ -156,7 +180,8 @@ class CpuBackend : public Backend {
       std::copy_n(queries.row(row), queries.stride, queries.row(to));
     }
     if (chosen_.n() == 0) return;
-    AttendAndFinish(layer, chosen_.batch(), chosen_.n(), step_.rows);
+    pass_.Attend(layer, chosen_.batch(), step_.rows);
+    pass_.Finish(layer, chosen_.n(), x);
     pass_.LmHead(chosen_.n(), x, step_.logits);
   }
 
@@ -169,6 +194,7 @@ class CpuBackend : public Backend {
   Computed step_, slice_;
   int next_layer_ = 0;      // of the step
   SliceProgress progress_;  // of the slice
+  std::vector<int> met_;    // and keys that each of its rows has met in this layer
   ChosenRows chosen_;       // of either
 };
 

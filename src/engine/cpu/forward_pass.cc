@@ -41,6 +41,16 @@ void ForwardPass::Ask(RowActivations& to, int rows, Arena& arena) const {
                                   : desc_.q_width() + 2 * desc_.kv_width());
 }
 
+void ForwardPass::Ask(KeptRows& to, int rows, Arena& arena) const {
+  to.n_heads = desc_.n_heads;
+  for (int layer = 0; layer < desc_.n_layers; ++layer) {
+    to.out_stride = std::max(to.out_stride, to.n_heads * int64_t{m_.layout.shape(layer).value_dim});
+  }
+  arena.Ask(to.max, rows * to.n_heads);
+  arena.Ask(to.sum, rows * to.n_heads);
+  arena.Ask(to.out, rows * to.out_stride);
+}
+
 void ForwardPass::Reserve() {
   for (const CpuLayerWeights& w : m_.weights.layers) {
     if (!w.experts.experts.empty()) experts_->Reserve(w.experts, *m_.linear, *m_.compute);
@@ -82,7 +92,8 @@ void ForwardPass::ProjectLatent(int layer, const StepRows& step, int first, int 
   });
 }
 
-void ForwardPass::Attend(int layer, const AttentionBatch& batch, const Activations& queries) {
+void ForwardPass::Attend(int layer, const AttentionBatch& batch, const RowActivations& a,
+                         KeyRange keys, int first_row) {
   AttentionArgs args;
   args.batch = &batch.of(m_.layout.planes[layer].has_window);
   args.layout = &m_.layout;
@@ -92,10 +103,12 @@ void ForwardPass::Attend(int layer, const AttentionBatch& batch, const Activatio
   args.window = desc_.windows[layer];
   args.scale = desc_.score_scale;
   args.soft_cap = desc_.score_cap;
-  args.q = queries.data;
-  args.q_stride = queries.stride;
-  args.out = attended_.data;
+  args.q = a.queries.data;
+  args.q_stride = a.queries.stride;
+  args.out = attended_.row(first_row);
   args.out_stride = attended_.stride;
+  args.keys = keys;
+  args.kept = a.kept;
   m_.attention->Run(args, *m_.compute);
 }
 

@@ -21,8 +21,9 @@ namespace baton {
 struct RowActivations {
   Activations x;        // (rows, hidden) the residual stream
   Activations queries;  // (rows, ...) queries after rope; keys and values may lie behind them
+  KeptRows kept;        // of a slice: what the queries made of the keys they met so far
   RowActivations From(int row) const {
-    return {{x.row(row), x.stride}, {queries.row(row), queries.stride}};
+    return {{x.row(row), x.stride}, {queries.row(row), queries.stride}, kept.From(row)};
   }
 };
 
@@ -31,6 +32,7 @@ class ForwardPass {
   // Asks the arena for what parts of at most max_rows rows need; both outlive this.
   ForwardPass(CpuModel& model, int max_rows, Arena& arena);
   void Ask(RowActivations& to, int rows, Arena& arena) const;
+  void Ask(KeptRows& to, int rows, Arena& arena) const;
   // Room in the kernels; once, when the arena is mapped.
   void Reserve();
   void SetPool(KvPool* pool) { kv_ = pool; }
@@ -39,9 +41,11 @@ class ForwardPass {
   void Embed(const StepRows& step, int first, int n, const RowActivations& a);
   // Of the same rows: norm, queries, keys and values; K and V are written to the pages.
   void Project(int layer, const StepRows& step, int first, int n, const RowActivations& a);
-  // The queries of a batch's rows meet all keys they see.
-  void Attend(int layer, const AttentionBatch& batch, const Activations& queries);
-  // The n rows attended last: output projection and MLP, added to x.
+  // The queries of a batch's rows meet these keys. What those that finish found waits for Finish in
+  // rows from first_row on.
+  void Attend(int layer, const AttentionBatch& batch, const RowActivations& a, KeyRange keys = {},
+              int first_row = 0);
+  // Output projection and MLP of n attended rows, added to x.
   void Finish(int layer, int n, const Activations& x);
   // logits (n, vocab) of n rows of x.
   void LmHead(int n, const Activations& x, float* logits);
