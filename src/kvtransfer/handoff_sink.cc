@@ -14,11 +14,12 @@ using State = HandoffSink::State;
 
 constexpr StateRow kStates[] = {
     {"waiting", "room_timeout", "CANCEL, aborts, ResourceExhausted"},
-    {"receiving", "idle_timeout without a chunk, DONE or COMMIT",
+    {"receiving", "idle_timeout without a chunk, DONE or COMMIT, or a part's chunk",
      "CANCEL, aborts, DeadlineExceeded"},
     {"suspended", "reconnect_timeout", "aborts, Unavailable"},
     {"complete", "", ""},
-    {"aborting", "kDrainTimeoutUs while receives are posted", "the connection is closed"},
+    {"aborting", "kDrainTimeoutUs while receives are posted; its parts' end",
+     "the connection is closed"},
     {"aborted", "", ""}};
 constexpr TransitionRow kTransitions[] = {
     Move(State::kWaiting, State::kReceiving),  Move(State::kWaiting, State::kSuspended),
@@ -50,27 +51,30 @@ HandoffSink::HandoffSink(const Ticket& ticket, Incarnation source, ConnectionId 
       opened_us_(now_us),
       state_(HandoffSinkTable(), limits.transitions),
       since_us_(now_us),
-      connection_(connection) {}
+      connection_(connection),
+      pages_of_parts_missing_(ticket.first_own_page()) {}
 
 void HandoffSink::NoRoom(int64_t expected_wait_us, HandoffEffects* out) {
-  const int64_t wait_us = inflow() ? 0 : std::max<int64_t>(expected_wait_us, 0);
+  const int64_t wait_us = ticket_.promise_pages == 0 ? 0 : std::max<int64_t>(expected_wait_us, 0);
   out->messages.emplace_back(wire::NoRoom{handoff(), static_cast<uint64_t>(wait_us)});
 }
 
 void HandoffSink::Promise(int64_t now_us, PageStock* stock, HandoffEffects* out) {
-  CHECK(state_ == State::kWaiting && !inflow());
+  CHECK(state_ == State::kWaiting && ticket_.promise_pages > 0);
   stock->Promise(ticket_.promise_pages);
   SetAside(std::vector<int32_t>(static_cast<size_t>(ticket_.kv_pages), -1));
+  for (int32_t page = 0; page < ticket_.first_page; ++page) Bind(page, stock);  // for its parts
   state_ = State::kReceiving;
   since_us_ = now_us;
   OpenAgain(0, out);
 }
 
 void HandoffSink::Await(std::vector<int32_t> pages, int64_t now_us, HandoffEffects* out) {
-  CHECK(inflow() && !promised_ && pages.size() == static_cast<size_t>(ticket_.kv_pages));
+  CHECK(ticket_.promise_pages == 0 && !promised_);
+  CHECK(pages.size() == static_cast<size_t>(ticket_.kv_pages));
   CHECK(state_ == State::kWaiting || state_ == State::kSuspended);
   SetAside(std::move(pages));
-  missing_of_plane_.assign(pool_->planes.size(), ticket_.kv_pages);
+  if (inflow()) missing_of_plane_.assign(pool_->planes.size(), ticket_.kv_pages);
   if (state_ == State::kSuspended) return;  // Resume promises
   state_ = State::kReceiving;
   since_us_ = now_us;
@@ -81,7 +85,13 @@ void HandoffSink::SetAside(std::vector<int32_t> page_ids) {
   promised_ = true;
   page_ids_ = std::move(page_ids);
   here_.assign(page_ids_.size() * pool_->planes.size(), false);
-  n_missing_ = static_cast<int64_t>(here_.size());
+  n_missing_ = int64_t{ticket_.kv_pages - ticket_.first_own_page()} *
+               static_cast<int64_t>(pool_->planes.size());
+}
+
+void HandoffSink::Bind(int32_t page, PageStock* stock) {
+  page_ids_[page] = stock->Bind();
+  ++n_bound_;
 }
 
 void HandoffSink::OpenAgain(int64_t expected_wait_us, HandoffEffects* out) {
@@ -131,7 +141,8 @@ HandoffSink::Decision HandoffSink::Check(const wire::ChunkHeader& header) const 
   const uint64_t plane_end = uint64_t{header.plane} + header.n_planes;
   const uint64_t page_end = uint64_t{header.first_page} + header.n_pages;
   if (header.n_planes == 0 || header.n_pages == 0 || plane_end > pool_->planes.size() ||
-      page_end > page_ids_.size())
+      page_end > page_ids_.size() ||
+      header.first_page < static_cast<uint32_t>(ticket_.first_own_page()))
     return refuse(NackReason::kBadRange);
   const CellRect rect = RectOf(header);
   if (RectBytes(*pool_, rect) != header.length) return refuse(NackReason::kBadRange);
@@ -154,13 +165,10 @@ HandoffSink::Decision HandoffSink::Check(const wire::ChunkHeader& header) const 
 
 void HandoffSink::Claim(const wire::ChunkHeader& header, PageStock* stock) {
   DCHECK(Check(header).verdict == Verdict::kAccept);
-  for (uint32_t page = 0; page < header.n_pages; ++page) {
-    int32_t& id = page_ids_[header.first_page + page];
-    if (id >= 0) continue;
-    id = stock->Bind();
-    ++n_bound_;
-  }
-  claims_.push_back(RectOf(header));
+  const CellRect rect = RectOf(header);
+  for (int32_t page = rect.first_page; page < rect.first_page + rect.n_pages; ++page)
+    if (page_ids_[page] < 0) Bind(page, stock);
+  claims_.push_back(rect);
   claimed_bytes_ += header.length;
 }
 
@@ -216,7 +224,7 @@ void HandoffSink::TellProgress(const CellRect& rect, HandoffEffects* out) {
 void HandoffSink::Handle(const wire::Done& done, int64_t now_us, PageStock* stock,
                          HandoffEffects* out) {
   if (state_ != State::kReceiving) return;
-  since_us_ = now_us;
+  if (!done_) since_us_ = now_us;  // it comes again and again while parts are missing
   done_ = done;
   CompleteIfAll(now_us, stock, out);
 }
@@ -224,26 +232,29 @@ void HandoffSink::Handle(const wire::Done& done, int64_t now_us, PageStock* stoc
 void HandoffSink::Handle(const wire::Commit& commit, int64_t now_us, PageStock* stock,
                          HandoffEffects* out) {
   if (state_ != State::kReceiving) return;
-  since_us_ = now_us;
+  if (!commit_) since_us_ = now_us;
   commit_ = commit;
   CompleteIfAll(now_us, stock, out);
+  if (state_ == State::kReceiving && all_own_here() && !limits_.withhold_acks)
+    out->messages.emplace_back(wire::AwaitingParts{handoff()});
 }
 
 void HandoffSink::CompleteIfAll(int64_t now_us, PageStock* stock, HandoffEffects* out) {
   // Completing is an acknowledgement too.
-  if (n_missing_ > 0 || !done_ || !commit_ || limits_.withhold_acks) return;
+  if (!all_own_here() || limits_.withhold_acks) return;
   if (done_->digest != digest_)
     return Abort(absl::DataLossError("the chunks that arrived are not those that were sent "
                                      "(digests differ)"),
                  Tell::kCancel, now_us, stock, out);
-  CHECK(claims_.empty());  // every cell is here, so none can be claimed
+  if (pages_of_parts_missing_ > 0) return;
+  CHECK(claims_.empty() && n_parts_open_ == 0);  // every cell is here, so none can be claimed
   std::vector<int32_t> pages = std::move(page_ids_);
   for (int32_t left = ticket_.promise_pages - n_bound_; left > 0; --left)
     pages.push_back(stock->Bind());
   n_bound_ = 0;
   state_ = State::kComplete;
   out->messages.emplace_back(wire::Committed{handoff()});
-  if (inflow()) return;
+  if (ticket_.promise_pages == 0) return;
   out->events.emplace_back(
       HandoffArrived{.ticket_id = ticket_.id,
                      .epoch = ticket_.epoch,
@@ -251,6 +262,40 @@ void HandoffSink::CompleteIfAll(int64_t now_us, PageStock* stock, HandoffEffects
                      .pages = std::move(pages),
                      .record = {.first_token = commit_->first_token, .n_tokens = commit_->n_tokens},
                      .transfer_us = now_us - opened_us_});
+}
+
+absl::Status HandoffSink::CheckPart(const Ticket& part) const {
+  const CellRect range{.n_planes = 1, .first_page = part.first_page, .n_pages = part.kv_pages};
+  const bool fits = ticket_.promise_pages > 0 && part.request_id == ticket_.request_id &&
+                    int64_t{part.first_page} + part.kv_pages <= ticket_.first_page;
+  const auto overlaps = [&range](const CellRect& other) { return Overlap(other, range); };
+  if (fits && std::none_of(parts_.begin(), parts_.end(), overlaps)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("a part brings ", part.kv_pages, " pages from ", part.first_page,
+                   " on, of a handoff that has parts before ", ticket_.first_page,
+                   fits ? "; another part has some of these too" : ""));
+}
+
+std::vector<int32_t> HandoffSink::BeginPart(const Ticket& part) {
+  CHECK(promised_ && gathering());
+  parts_.push_back({.n_planes = 1, .first_page = part.first_page, .n_pages = part.kv_pages});
+  ++n_parts_open_;
+  const auto begin = page_ids_.begin() + part.first_page;
+  return {begin, begin + part.kv_pages};
+}
+
+void HandoffSink::PartLanded(int64_t now_us) {
+  if (state_ == State::kReceiving) since_us_ = now_us;
+}
+
+void HandoffSink::PartEnded(const HandoffSink& part, int64_t now_us, PageStock* stock,
+                            HandoffEffects* out) {
+  CHECK(part.ended() && n_parts_open_ > 0);
+  --n_parts_open_;
+  if (state_ == State::kAborting) return FinishAbortIfQuiet(stock, out);
+  if (!part.complete()) return;
+  pages_of_parts_missing_ -= part.ticket().kv_pages;
+  CompleteIfAll(now_us, stock, out);
 }
 
 void HandoffSink::Abort(absl::Status status, Tell tell, int64_t now_us, PageStock* stock,
@@ -270,10 +315,11 @@ void HandoffSink::Abort(absl::Status status, Tell tell, int64_t now_us, PageStoc
 }
 
 void HandoffSink::FinishAbortIfQuiet(PageStock* stock, HandoffEffects* out) {
-  if (!claims_.empty() && !Planted(PlantedBug::kPagesBackUnderWrite)) return;
+  const bool written = !claims_.empty() || n_parts_open_ > 0;
+  if (written && !Planted(PlantedBug::kPagesBackUnderWrite)) return;
   state_ = State::kAborted;
   std::erase(page_ids_, -1);
-  if (!inflow() && !Planted(PlantedBug::kBoundPagesLost)) stock->Lend(page_ids_);
+  if (ticket_.promise_pages > 0 && !Planted(PlantedBug::kBoundPagesLost)) stock->Lend(page_ids_);
   page_ids_.clear();
   n_bound_ = 0;
   if (answer_cancel_)
@@ -284,6 +330,7 @@ void HandoffSink::FinishAbortIfQuiet(PageStock* stock, HandoffEffects* out) {
 }
 
 void HandoffSink::TellAborted(HandoffEffects* out) const {
+  if (part()) return;  // its main handoff tells
   if (!inflow()) {
     out->events.emplace_back(HandoffAborted{.ticket_id = ticket_.id,
                                             .epoch = ticket_.epoch,
@@ -300,8 +347,10 @@ absl::Status HandoffSink::Overdue(int64_t now_us) const {
   switch (state_) {
     case State::kWaiting:
       if (waited_us < limits_.room_timeout_us) break;
-      return absl::ResourceExhaustedError(inflow() ? "no pages were named for the inflow in time"
-                                                   : "there was no room in time");
+      return absl::ResourceExhaustedError(
+          inflow() ? "no pages were named for the inflow in time"
+          : part() ? "the handoff that this is a part of was not promised in time"
+                   : "there was no room in time");
     case State::kReceiving:
       if (waited_us < limits_.idle_timeout_us) break;
       return absl::DeadlineExceededError("the source sent nothing in time");
@@ -317,7 +366,7 @@ absl::Status HandoffSink::Overdue(int64_t now_us) const {
 }
 
 void HandoffSink::Tick(int64_t now_us, HandoffEffects* out) {
-  if (state_ == State::kAborting && now_us - since_us_ >= kDrainTimeoutUs)
+  if (state_ == State::kAborting && !claims_.empty() && now_us - since_us_ >= kDrainTimeoutUs)
     out->close_connection = true;
 }
 

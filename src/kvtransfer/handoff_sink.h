@@ -8,6 +8,10 @@
 // after plane, page after page. With the last of them nothing can write those pages any more, so
 // the engine hears nothing of what follows.
 //
+// A part (its ticket says of which handoff) has pages of that one, the main handoff, bound when it
+// is promised. The main one lends them to it, from its promise on, and is complete only with all
+// its parts; while a part is open on its pages it does not end.
+//
 // When its connection breaks it keeps what it has, and goes on over the next one its source opens:
 // it acknowledges again what the source may not know of, and promises again, but only when no
 // receive of the old connection can write any more.
@@ -45,7 +49,7 @@ class HandoffSink {
   void NoRoom(int64_t expected_wait_us, HandoffEffects* out);
   // The stock has promise_pages free pages: takes them.
   void Promise(int64_t now_us, PageStock* stock, HandoffEffects* out);
-  // An inflow's pages, (kv_pages), once: promises now, or over the next connection.
+  // An inflow's or a part's pages, (kv_pages), once: promises now, or over the next connection.
   void Await(std::vector<int32_t> pages, int64_t now_us, HandoffEffects* out);
   void OpenAgain(int64_t expected_wait_us, HandoffEffects* out);  // OPEN came twice: same answer
 
@@ -77,6 +81,14 @@ class HandoffSink {
   void Handle(const wire::Done& done, int64_t now_us, PageStock* stock, HandoffEffects* out);
   void Handle(const wire::Commit& commit, int64_t now_us, PageStock* stock, HandoffEffects* out);
 
+  // --- a main handoff's parts
+  // Not OK: it has no such part.
+  absl::Status CheckPart(const Ticket& part) const;
+  // It has, and is promised: the pages that the part may write until PartEnded. (part.kv_pages)
+  std::vector<int32_t> BeginPart(const Ticket& part);
+  void PartLanded(int64_t now_us);  // a chunk of it
+  void PartEnded(const HandoffSink& part, int64_t now_us, PageStock* stock, HandoffEffects* out);
+
   enum class Tell { kNothing, kCancel, kCancelled };  // the source, of the end
   void Abort(absl::Status status, Tell tell, int64_t now_us, PageStock* stock, HandoffEffects* out);
   // Not OK: the present state is past its deadline, and the owner aborts the handoff with this.
@@ -85,7 +97,9 @@ class HandoffSink {
 
   const Ticket& ticket() const { return ticket_; }
   wire::Handoff handoff() const { return {ticket_.id, ticket_.epoch}; }
-  bool inflow() const { return ticket_.promise_pages == 0; }
+  bool inflow() const { return ticket_.is_inflow(); }
+  bool part() const { return ticket_.is_part(); }
+  bool promised() const { return promised_; }
   ConnectionId connection() const { return connection_; }
   Incarnation source() const { return source_; }
   State state() const { return state_; }
@@ -94,6 +108,7 @@ class HandoffSink {
   // A chunk that lands counts.
   bool gathering() const { return state_ == State::kReceiving || state_ == State::kSuspended; }
   bool complete() const { return state_ == State::kComplete; }
+  bool failed() const { return state_ == State::kAborting || state_ == State::kAborted; }
   bool ended() const { return state_ == State::kComplete || state_ == State::kAborted; }
   const absl::Status& status() const { return status_; }
   int32_t bound_pages() const { return n_bound_; }  // of the stock
@@ -101,8 +116,11 @@ class HandoffSink {
  private:
   size_t CellIndex(int32_t page, int32_t plane) const;
   void SetAside(std::vector<int32_t> page_ids);
+  void Bind(int32_t page, PageStock* stock);
   void TellProgress(const CellRect& rect, HandoffEffects* out);
   void CompleteIfAll(int64_t now_us, PageStock* stock, HandoffEffects* out);
+  // All of this handoff itself, but for its parts.
+  bool all_own_here() const { return n_missing_ == 0 && done_ && commit_; }
   void ResumeIfQuiet(int64_t now_us, HandoffEffects* out);
   void FinishAbortIfQuiet(PageStock* stock, HandoffEffects* out);
   void TellAborted(HandoffEffects* out) const;
@@ -121,7 +139,10 @@ class HandoffSink {
   std::vector<int32_t> page_ids_;  // (kv_pages), -1: not bound yet
   std::vector<bool> here_;         // (kv_pages, n_planes): the cell is verified and in place
   int32_t n_bound_ = 0;
-  int64_t n_missing_ = 0;  // cells not here
+  int64_t n_missing_ = 0;  // cells not here that it brings itself
+  // Parts: pages that complete ones have not brought, those that may write now, the ranges of both.
+  int32_t pages_of_parts_missing_ = 0, n_parts_open_ = 0;
+  std::vector<CellRect> parts_;  // of pages
   // Inflows: cells of each plane not here; what the engine was told last, planes that are complete
   // and pages of the plane after them.
   std::vector<int32_t> missing_of_plane_;

@@ -92,7 +92,8 @@ void HandoffSource::ConnectionLost(absl::Status status, int64_t now_us, HandoffE
 void HandoffSource::Add(SendCells cells) {
   if (ending()) return;
   const auto n_pages = static_cast<int32_t>(cells.pages.size());
-  CHECK(cells.plane >= 0 && cells.n_planes >= 0 && cells.first_page >= 0);
+  CHECK(cells.plane >= 0 && cells.n_planes >= 0);
+  CHECK(n_pages == 0 || cells.first_page >= ticket_.first_own_page());
   CHECK(size_t(cells.plane + cells.n_planes) <= pool_->planes.size());
   CHECK(cells.first_page + n_pages <= ticket_.kv_pages);
   cells_given_ += int64_t{cells.n_planes} * n_pages;
@@ -101,7 +102,8 @@ void HandoffSource::Add(SendCells cells) {
 
 void HandoffSource::Commit(const CommitRecord& record, int64_t now_us, HandoffEffects* out) {
   if (ending() || commit_) return;
-  CHECK(cells_given_ == int64_t{ticket_.kv_pages} * static_cast<int64_t>(pool_->planes.size()));
+  CHECK(cells_given_ == int64_t{ticket_.kv_pages - ticket_.first_own_page()} *
+                            static_cast<int64_t>(pool_->planes.size()));
   commit_ = record;
   if (state_ == State::kSending && all_announced()) SendCommit(now_us, out);
 }
@@ -127,6 +129,8 @@ void HandoffSource::Handle(const wire::Message& message, int64_t now_us, Handoff
     OnAck(ack->chunk_seq, now_us);
   } else if (const auto* nack = std::get_if<wire::Nack>(&message)) {
     OnNack(*nack, now_us, out);
+  } else if (std::holds_alternative<wire::AwaitingParts>(message)) {
+    if (commit_sent_us_) progress_us_ = now_us;
   } else if (std::holds_alternative<wire::Committed>(message)) {
     if (commit_sent_us_) End(absl::OkStatus(), false, now_us, out);
   }

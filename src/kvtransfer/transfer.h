@@ -10,6 +10,12 @@
 // request and promises when pages come back) -> DATA/ACK per chunk -> DONE -> COMMIT -> COMMITTED.
 // The sink, owner of the memory, posts every receive itself (owner-initiated push). A handoff whose
 // connection breaks goes on over the next one and sends only what is missing.
+//
+// A handoff may come in parts from several sources (Ticket::part_of), each of which opens, sends
+// and commits its own. The main one is promised all pages and alone makes events at the sink: it
+// has arrived when its own cells and all parts are there. OPENs come in any order; a part is
+// answered NO_ROOM until the main one is promised. If one of them fails all do, and no page comes
+// back while any may still be written.
 #pragma once
 
 #include <array>
@@ -85,14 +91,15 @@ struct OpenHandoff {
   std::string peer_address;
 };
 // Planes [plane, plane + n_planes) of the ticket's pages [first_page, first_page + pages.size())
-// are final; `pages` are their ids here and stay untouched until the handoff ends.
+// are final; `pages` are their ids here and stay untouched until the handoff ends. A main handoff
+// with parts sends only its pages from ticket.first_page on; a part's pages count from 0.
 struct SendCells {
   TicketId ticket_id;
   int32_t plane = 0, n_planes = 1;
   int32_t first_page = 0;
   std::vector<int32_t> pages;
 };
-struct CommitHandoff {  // all cells were given to SendCells
+struct CommitHandoff {  // all cells were given to SendCells; a part's record is not looked at
   TicketId ticket_id;
   CommitRecord record;
 };
@@ -105,7 +112,8 @@ struct LendPages {
 struct ReclaimPages {  // gives back at most n unpromised pages
   int32_t n = 0;
 };
-// Either side; idempotent; unknown tickets are remembered so that a late OPEN is refused.
+// Either side; idempotent; unknown tickets are remembered so that a late OPEN is refused. At the
+// sink a main handoff takes its parts along, and a part the main one.
 struct CancelHandoff {
   TicketId ticket_id;
   Epoch epoch = 0;

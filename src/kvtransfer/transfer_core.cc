@@ -139,6 +139,7 @@ void TransferCore::On(CancelHandoff& command, int64_t now_us) {
   if (const auto it = sink_of_.find(command.ticket_id);
       it != sink_of_.end() && sinks_.at(it->second).ticket().epoch <= command.epoch)
     AbortSink(it->second, status, HandoffSink::Tell::kCancel, now_us);
+  AbortParts(command.ticket_id, command.epoch, status, now_us);
   FailAwaited(command.ticket_id, command.epoch, status);
   tombstones_.Add(command.ticket_id, command.epoch, status);
 }
@@ -208,6 +209,7 @@ void TransferCore::AbortSink(SinkKey key, absl::Status status, HandoffSink::Tell
 }
 
 void TransferCore::PromiseWaiting(int64_t now_us) {
+  std::vector<SinkKey> promised;
   for (auto it = waiting_.begin(); it != waiting_.end();) {
     const SinkKey key = *it;
     HandoffSink& sink = sinks_.at(key);
@@ -218,12 +220,14 @@ void TransferCore::PromiseWaiting(int64_t now_us) {
     const Ticket& ticket = sink.ticket();
     if ((Planted(PlantedBug::kPromisesPromptOnly) ? ticket.kv_pages : ticket.promise_pages) >
         stock_.free_pages())
-      return;
+      break;
     it = waiting_.erase(it);
     HandoffEffects effects;
     sink.Promise(now_us, &stock_, &effects);
     ApplySink(key, std::move(effects), now_us);
+    promised.push_back(key);
   }
+  for (const SinkKey key : promised) BindParts(key, now_us);
 }
 
 void TransferCore::ApplySource(SourceKey key, HandoffEffects effects, int64_t now_us) {
@@ -247,17 +251,21 @@ void TransferCore::ApplySource(SourceKey key, HandoffEffects effects, int64_t no
 }
 
 void TransferCore::ApplySink(SinkKey key, HandoffEffects effects, int64_t now_us) {
-  HandoffSink& sink = sinks_.at(key);
+  const HandoffSink& sink = sinks_.at(key);
   const ConnectionId connection = sink.connection();
+  const Ticket ticket = sink.ticket();
+  const bool failed = sink.failed();
+  const absl::Status status = sink.status();
   for (const wire::Message& message : effects.messages) Send(connection, message);
+  for (TransferEvent& event : effects.events) Emit(std::move(event));
   if (sink.ended()) {
-    const Ticket& ticket = sink.ticket();
-    tombstones_.Add(ticket.id, ticket.epoch, sink.complete() ? absl::OkStatus() : sink.status());
+    tombstones_.Add(ticket.id, ticket.epoch, status);
     if (const auto it = sink_of_.find(ticket.id); it != sink_of_.end() && it->second == key)
       sink_of_.erase(it);
-    sinks_.erase(key);
+    const auto ended = sinks_.extract(key);
+    if (ticket.is_part()) OnPartEnded(key, ended.mapped(), now_us);
   }
-  for (TransferEvent& event : effects.events) Emit(std::move(event));
+  if (failed) FailTogether(ticket, status, now_us);
   if (effects.close_connection)
     Drop(connection, absl::UnavailableError("a chunk of an ended handoff does not land"),
          Loss::kBroken, now_us);
@@ -316,7 +324,7 @@ void TransferCore::ShutDown(int64_t now_us) {
   const absl::Status status = absl::UnavailableError("this worker is shutting down");
   for (const SourceKey key : KeysOf(sources_)) EndSource(key, status, true, now_us);
   for (const SinkKey key : KeysOf(sinks_))
-    AbortSink(key, status, HandoffSink::Tell::kCancel, now_us);
+    if (sinks_.contains(key)) AbortSink(key, status, HandoffSink::Tell::kCancel, now_us);
   while (!awaited_.empty()) FailAwaited(awaited_.front().ticket_id, awaited_.front().epoch, status);
   Settle(now_us);
 }

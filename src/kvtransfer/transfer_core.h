@@ -28,6 +28,9 @@ namespace baton {
 
 const MachineTable& ConnectionTable();
 
+// How what is left of an attempt ends when a later one comes.
+inline absl::Status AimedAnew() { return absl::AbortedError("the request was aimed anew"); }
+
 class TransferCore {
  public:
   // `link` outlives the core's last call; on_event must not call back into the core.
@@ -164,6 +167,28 @@ class TransferCore {
   // Ends every turn: promises what there is room for, tells of a changed stock.
   void Settle(int64_t now_us);
 
+  // Parts.
+  struct OpenPart {
+    SinkKey key;
+    SinkKey main = 0;  // since it has pages of that handoff
+  };
+  // The main handoff of a part; 0: it is not open.
+  SinkKey FindMain(const Ticket& part) const;
+  // Not OK: its main handoff has ended, or belongs to another attempt.
+  absl::Status CheckMain(const Ticket& part) const;
+  bool HasLaterPart(const TicketId& main, Epoch epoch) const;
+  // A new sink: promises pages of its main handoff, or says that it has to wait for that.
+  void BeginPart(SinkKey key, int64_t now_us);
+  // The main handoff is promised: so are its parts.
+  void BindParts(SinkKey main, int64_t now_us);
+  void BindPart(SinkKey key, SinkKey main, int64_t now_us);
+  // The part's sink is out of sinks_.
+  void OnPartEnded(SinkKey key, const HandoffSink& part, int64_t now_us);
+  // A main handoff and its parts fail together.
+  void FailTogether(const Ticket& ticket, const absl::Status& status, int64_t now_us);
+  // All up to this epoch.
+  void AbortParts(const TicketId& main, Epoch epoch, const absl::Status& status, int64_t now_us);
+
   // Inflows.
   std::vector<AwaitInflow>::iterator FindAwaited(const TicketId& id);
   // Not OK: no OPEN for it can be taken any more.
@@ -191,7 +216,9 @@ class TransferCore {
   std::map<SinkKey, HandoffSink> sinks_;
   absl::flat_hash_map<TicketId, SourceKey> source_of_;
   absl::flat_hash_map<TicketId, SinkKey> sink_of_;  // the latest epoch's; older ones only drain
-  std::deque<SinkKey> waiting_;                     // for room, first come first served
+  // By their main handoff's ticket, in order of OPEN; it may not be open, or not any more.
+  absl::flat_hash_map<TicketId, std::vector<OpenPart>> parts_of_;
+  std::deque<SinkKey> waiting_;  // for room, first come first served
   Tombstones tombstones_;
   // Inflows without an OPEN so far, one per ticket id, in order of asking; of this epoch or a later
   // one nothing is open or has ended. No deadline: the engine bounds its prompt's wait and cancels.

@@ -145,6 +145,8 @@ void TransferCore::On(const ChunkLanded& event, int64_t now_us) {
     }
   }
   if (receive.slot != nullptr) receive_slab_.Return(receive.slot);
+  if (const SinkKey main = sink.part() ? FindMain(sink.ticket()) : 0; main != 0)
+    sinks_.at(main).PartLanded(now_us);
   HandoffEffects effects;
   sink.Landed(receive.header, landing, now_us, &stock_, &effects);
   ApplySink(receive.sink, std::move(effects), now_us);

@@ -98,6 +98,7 @@ void TransferCore::Forget(ConnectionId id, const absl::Status& status, Loss loss
     ApplySource(key, std::move(effects), now_us);
   }
   for (const SinkKey key : sinks) {
+    if (!sinks_.contains(key)) continue;  // failed with one before it
     sinks_.at(key).ConnectionLost(now_us);
     if (!resumes) AbortSink(key, status, HandoffSink::Tell::kNothing, now_us);
     RefuseHeld(key, now_us);
@@ -211,6 +212,7 @@ bool TransferCore::OnSourceMessage(ConnectionId id, const wire::Message& message
         using M = std::decay_t<decltype(m)>;
         if constexpr (std::is_same_v<M, wire::Promise> || std::is_same_v<M, wire::NoRoom> ||
                       std::is_same_v<M, wire::Ack> || std::is_same_v<M, wire::Nack> ||
+                      std::is_same_v<M, wire::AwaitingParts> ||
                       std::is_same_v<M, wire::Committed> || std::is_same_v<M, wire::Cancel> ||
                       std::is_same_v<M, wire::Cancelled>) {
           SourceKey key;
@@ -285,10 +287,14 @@ absl::Status TransferCore::CheckTicket(const Ticket& ticket) const {
   if (ticket.sink != options_.incarnation)
     return absl::FailedPreconditionError("the ticket is for another worker");
   if (shutting_down_) return absl::UnavailableError("this worker is shutting down");
-  const bool inflow = ticket.promise_pages == 0;
+  const bool promises = ticket.promise_pages > 0;
   if (ticket.kv_pages < 0 || ticket.promise_pages < 0 ||
-      (inflow ? ticket.kv_pages == 0 : ticket.promise_pages < ticket.kv_pages))
+      (promises ? ticket.promise_pages < ticket.kv_pages : ticket.kv_pages == 0))
     return absl::InvalidArgumentError("the ticket's page counts make no sense");
+  if (ticket.is_part()
+          ? promises || ticket.first_page < 0 || ticket.part_of == ticket.id
+          : ticket.first_page < 0 || ticket.first_page > (promises ? ticket.kv_pages : 0))
+    return absl::InvalidArgumentError("the ticket's parts make no sense");
   if (const int32_t n_pages = std::max(ticket.promise_pages, ticket.kv_pages);
       n_pages > pool_.n_pages)
     return absl::ResourceExhaustedError(
@@ -313,8 +319,12 @@ void TransferCore::OnOpen(ConnectionId id, const wire::Open& open, int64_t now_u
       return Send(id, CancelledOf(handoff, absl::AbortedError("the ticket is already open")));
   }
   EndEarlier(ticket.id, ticket.epoch, now_us);
+  if (ticket.is_part()) EndEarlier(ticket.part_of, ticket.epoch, now_us);
   if (open.resume_from != wire::kNewHandoff) return AnswerEnded(id, handoff);
-  if (const absl::Status status = CheckAwaited(ticket); !status.ok()) {
+  absl::Status status = CheckAwaited(ticket);
+  if (status.ok() && ticket.is_part()) status = CheckMain(ticket);
+  if (status.ok() && HasLaterPart(ticket.id, ticket.epoch)) status = AimedAnew();
+  if (!status.ok()) {
     FailAwaited(ticket.id, ticket.epoch, status);
     tombstones_.Add(ticket.id, ticket.epoch, status);
     return Send(id, CancelledOf(handoff, status));
@@ -324,11 +334,13 @@ void TransferCore::OnOpen(ConnectionId id, const wire::Open& open, int64_t now_u
       sinks_.try_emplace(key, ticket, source, id, &pool_, limits_, now_us).first->second;
   sink_of_[ticket.id] = key;
   if (sink.inflow()) return BeginInflow(key, now_us);
+  if (sink.part()) return BeginPart(key, now_us);
   waiting_.push_back(key);
   PromiseWaiting(now_us);
-  if (!sink.waiting()) return;
+  const auto it = sinks_.find(key);
+  if (it == sinks_.end() || !it->second.waiting()) return;
   HandoffEffects effects;
-  sink.NoRoom(expected_wait_us_, &effects);
+  it->second.NoRoom(expected_wait_us_, &effects);
   ApplySink(key, std::move(effects), now_us);
 }
 

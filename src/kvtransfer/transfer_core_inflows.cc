@@ -10,14 +10,12 @@
 namespace baton {
 namespace {
 
-absl::Status AimedAnew() { return absl::AbortedError("the request was aimed anew"); }
-
 absl::Status CheckPages(const Ticket& ticket, const AwaitInflow& await) {
-  if (ticket.promise_pages == 0 && static_cast<size_t>(ticket.kv_pages) == await.pages.size())
+  if (ticket.is_inflow() && static_cast<size_t>(ticket.kv_pages) == await.pages.size())
     return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("the ticket is for ", ticket.kv_pages, " KV pages and a promise of ",
-                   ticket.promise_pages, ", the worker awaits an inflow of ", await.pages.size()));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the ticket is for ", ticket.kv_pages, " KV pages and a promise of ", ticket.promise_pages,
+      ticket.is_part() ? ", a part" : "", ", the worker awaits an inflow of ", await.pages.size()));
 }
 
 }  // namespace
@@ -82,6 +80,7 @@ void TransferCore::EndEarlier(const TicketId& id, Epoch epoch, int64_t now_us) {
   if (const auto it = sink_of_.find(id);
       it != sink_of_.end() && sinks_.at(it->second).ticket().epoch < epoch)
     AbortSink(it->second, AimedAnew(), HandoffSink::Tell::kCancel, now_us);
+  AbortParts(id, epoch - 1, AimedAnew(), now_us);
   FailAwaited(id, epoch - 1, AimedAnew());
 }
 

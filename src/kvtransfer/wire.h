@@ -4,8 +4,8 @@
 // the owner of the memory can check it before it posts a receive.
 //
 //   source -> sink   HELLO  OPEN  DATA  DONE  COMMIT  CANCEL  CANCELLED  PING  PONG
-//   sink -> source   HELLO_ACK  PROMISE  NO_ROOM  ACK  NACK  COMMITTED  CANCEL  CANCELLED  PING
-//   PONG
+//   sink -> source   HELLO_ACK  PROMISE  NO_ROOM  ACK  NACK  AWAITING_PARTS  COMMITTED  CANCEL
+//                    CANCELLED  PING  PONG
 //
 // Every field that comes from a peer is data, not truth: Decode checks form (magic, version, CRC,
 // exact length, string bounds), the state machines check meaning.
@@ -25,7 +25,7 @@
 namespace baton::wire {
 
 inline constexpr uint32_t kMagic = 0x314e5442;  // "BTN1"
-inline constexpr uint16_t kVersion = 2;
+inline constexpr uint16_t kVersion = 3;
 inline constexpr size_t kMaxControlBytes = 8000;  // fits UCX's eager path on tcp (8037 bytes)
 inline constexpr size_t kMaxTextBytes = 1024;     // longer texts are cut when encoded
 
@@ -127,6 +127,10 @@ struct Cancelled {  // it ended here, and no operation of this end for it is out
   std::string reason;
   bool operator==(const Cancelled&) const = default;
 };
+struct AwaitingParts {  // COMMIT and all of this handoff is here; parts of it are still to come
+  Handoff handoff;
+  bool operator==(const AwaitingParts&) const = default;
+};
 struct Ping {
   uint64_t seq = 0;
   bool operator==(const Ping&) const = default;
@@ -138,7 +142,7 @@ struct Pong {
 
 // The type on the wire is the place in this list plus one: append only.
 using Message = std::variant<Hello, HelloAck, Open, Promise, NoRoom, Ack, Nack, Done, Commit,
-                             Committed, Cancel, Cancelled, Ping, Pong>;
+                             Committed, Cancel, Cancelled, Ping, Pong, AwaitingParts>;
 
 std::string Encode(const Message& message);
 // InvalidArgument names what is wrong; DataLoss: damaged on the way. Bytes left over are wrong.

@@ -37,17 +37,25 @@ void Encode(const Ticket& in, wire::Ticket* out) {
   out->set_sink(in.sink);
   out->set_kv_pages(in.kv_pages);
   out->set_promise_pages(in.promise_pages);
+  out->set_part_of_high(in.part_of.high);
+  out->set_part_of_low(in.part_of.low);
+  out->set_first_page(in.first_page);
   out->set_mac(in.mac.data(), in.mac.size());
 }
 
 absl::StatusOr<Ticket> Decode(const wire::Ticket& in) {
   RETURN_IF_ERROR(CheckRange("ticket.kv_pages", in.kv_pages(), 0, kMostCount));
+  const bool has_parts = in.part_of_high() == 0 && in.part_of_low() == 0;  // may have
+  RETURN_IF_ERROR(
+      CheckRange("ticket.first_page", in.first_page(), 0, has_parts ? in.kv_pages() : kMostCount));
   Ticket out{.id = {.high = in.id_high(), .low = in.id_low()},
              .epoch = in.epoch(),
              .request_id = in.request_id(),
              .sink = in.sink(),
              .kv_pages = in.kv_pages(),
-             .promise_pages = in.promise_pages()};
+             .promise_pages = in.promise_pages(),
+             .part_of = {.high = in.part_of_high(), .low = in.part_of_low()},
+             .first_page = in.first_page()};
   if (in.mac().size() != out.mac.size())
     return absl::InvalidArgumentError(
         absl::StrFormat("ticket.mac has %d bytes, must have %d", in.mac().size(), out.mac.size()));

@@ -64,17 +64,21 @@ struct SourceRig {
   HandoffEffects effects;
 };
 
-// A sink with `n_pages` pages of two planes, promised from a stock of 8; an inflow: into pages of
-// the engine's own from 8 on.
+// A sink with `n_pages` pages of two planes, promised from a stock of 8; an inflow or a part: into
+// pages of others' from 8 on.
 struct SinkRig {
-  explicit SinkRig(int32_t n_pages, bool promised = true, bool inflow = false)
-      : pool(16, {60, 40}),
-        sink(MakeTicket(1, 2, n_pages, inflow ? 0 : n_pages + 1), 1, 3, &pool.view(), kLimits, 0) {
+  enum class Kind { kOrdinary, kInflow, kPart };
+  explicit SinkRig(int32_t n_pages, bool promised = true, Kind kind = Kind::kOrdinary)
+      : pool(16, {60, 40}), sink(TicketOf(kind, n_pages), 1, 3, &pool.view(), kLimits, 0) {
     stock.Lend({0, 1, 2, 3, 4, 5, 6, 7});
     std::vector<int32_t> named(size_t(n_pages), 8);
     std::iota(named.begin(), named.end(), 8);
-    if (promised && inflow) sink.Await(std::move(named), 0, &effects);
-    if (promised && !inflow) sink.Promise(0, &stock, &effects);
+    if (promised && kind != Kind::kOrdinary) sink.Await(std::move(named), 0, &effects);
+    if (promised && kind == Kind::kOrdinary) sink.Promise(0, &stock, &effects);
+  }
+  static Ticket TicketOf(Kind kind, int32_t n_pages) {
+    const Ticket ticket = MakeTicket(1, 2, n_pages, kind == Kind::kInflow ? 0 : n_pages + 1);
+    return kind == Kind::kPart ? MakePart(ticket, 2, 0, n_pages) : ticket;
   }
   wire::ChunkHeader Header(uint32_t plane, uint32_t n_planes, uint32_t first_page, uint32_t n_pages,
                            uint32_t length, uint32_t seq) {

@@ -26,9 +26,9 @@ std::unique_ptr<SourceRig> SourceIn(HandoffSource::State state) {
   return rig;
 }
 
-std::unique_ptr<SinkRig> SinkIn(HandoffSink::State state, bool inflow) {
+std::unique_ptr<SinkRig> SinkIn(HandoffSink::State state, SinkRig::Kind kind) {
   using State = HandoffSink::State;
-  auto rig = std::make_unique<SinkRig>(2, state != State::kWaiting, inflow);
+  auto rig = std::make_unique<SinkRig>(2, state != State::kWaiting, kind);
   if (state == State::kSuspended) rig->sink.ConnectionLost(0);
   if (state == State::kAborting) {
     rig->sink.Claim(rig->Page(0), &rig->stock);
@@ -55,7 +55,8 @@ void RequireSound(const MachineTable& table) {
 }
 
 TEST_CASE("every state but the last has a deadline and is left when nothing but time passes") {
-  const bool inflow = GENERATE(false, true);
+  using Kind = SinkRig::Kind;
+  const Kind kind = GENERATE(Kind::kOrdinary, Kind::kInflow, Kind::kPart);
   RequireSound(HandoffSourceTable());
   RequireSound(HandoffSinkTable());
   RequireSound(ConnectionTable());
@@ -78,7 +79,7 @@ TEST_CASE("every state but the last has a deadline and is left when nothing but 
     if (HandoffSinkTable().states[i].deadline.empty()) continue;
     INFO("sink " << HandoffSinkTable().states[i].name);
     const auto state = static_cast<HandoffSink::State>(i);
-    const auto rig = SinkIn(state, inflow);
+    const auto rig = SinkIn(state, kind);
     REQUIRE(rig->sink.state() == state);
     int64_t now_us = 0;
     absl::Status overdue;
@@ -90,8 +91,9 @@ TEST_CASE("every state but the last has a deadline and is left when nothing but 
       rig->sink.Abort(overdue, HandoffSink::Tell::kCancel, now_us, &rig->stock, &rig->effects);
     if (rig->effects.close_connection) rig->Land(rig->Page(0), HandoffSink::Landing::kLost);
     REQUIRE(rig->sink.ended());
-    if (!inflow) CHECK_FALSE(FindEvent<HandoffAborted>(rig->effects)->status.ok());
-    if (inflow) {  // the engine that did not ask hears nothing
+    if (kind == Kind::kOrdinary) CHECK_FALSE(FindEvent<HandoffAborted>(rig->effects)->status.ok());
+    if (kind == Kind::kPart) CHECK(rig->effects.events.empty());
+    if (kind == Kind::kInflow) {  // the engine that did not ask hears nothing
       CHECK(rig->effects.events.size() == (state == HandoffSink::State::kWaiting ? 0 : 1));
       for (const TransferEvent& event : rig->effects.events)
         CHECK_FALSE(std::get<InflowFailed>(event).status.ok());

@@ -1,8 +1,8 @@
 // Thousands of random runs of two sources and two sinks over a network that delays, duplicates,
-// damages and cuts, with cancels and stock changes at any moment; a quarter of the handoffs are
-// inflows, awaited at any moment. Held after every single event: no page is lost, doubled or
-// written without a promise or a name. Held at the end: every handoff ended exactly once at each
-// end, what arrived is byte-exact, nothing is left open.
+// damages and cuts, with cancels and stock changes at any moment; some of the handoffs are inflows,
+// awaited at any moment, some come in parts, opened in any order. Held after every single event: no
+// page is lost, doubled or written without a promise or a name. Held at the end: every handoff
+// ended exactly once at each end, what arrived is byte-exact, nothing is left open.
 #include <map>
 
 #include "kvtransfer/core_cluster.h"
@@ -18,6 +18,7 @@ constexpr int32_t kPages = 12;
 
 struct Totals {
   int committed = 0, failed = 0, arrived = 0, aborted = 0, no_room = 0;
+  int parts_arrived = 0, parts_failed = 0;  // handoffs that have some
   int inflows_arrived = 0, inflows_failed = 0, planes_told = 0, pages_told = 0;
   uint64_t crc_errors = 0, resent = 0, refused = 0, resumed = 0, kept = 0;
 };
@@ -50,7 +51,8 @@ class Run {
   void Play() {
     const int n_handoffs = 1 + int(Random(6));
     for (int i = 0; i < 400; ++i) {
-      if (int(handoffs_.size()) < n_handoffs && Random(10) == 0) OpenOne();
+      if (int(handoffs_.size()) < n_handoffs && Random(10) == 0) PlanOne();
+      if (Random(10) == 0) OpenOne();
       if (Random(6) == 0) Feed();
       if (Random(8) == 0) ChangeStock();
       if (Random(10) == 0) AwaitOne();
@@ -62,6 +64,7 @@ class Run {
     // Then everything is given what it needs, or cancelled.
     cluster_.network.set_faults({});
     for (int i = 0; i < 3'000 && Open(); ++i) {
+      OpenOne();
       Feed();
       if (i % 20 == 0) ChangeStock();
       if (i % 10 == 0) AwaitOne();
@@ -90,14 +93,18 @@ class Run {
     }
     for (const auto& [n, handoff] : handoffs_) {
       REQUIRE(handoff.ended.has_value());
-      if (handoff.ended->ok()) REQUIRE(handoff.arrived);
-      if (handoff.opened_at_sink) REQUIRE(handoff.arrived != handoff.aborted);
+      if (handoff.ended->ok() && !handoff.part()) REQUIRE(handoff.arrived);
+      if (handoff.opened_at_sink && !handoff.part()) REQUIRE(handoff.arrived != handoff.aborted);
       if (handoff.inflow()) {
         REQUIRE(handoff.inflow_over() == !handoff.named.empty());
         totals_->inflows_arrived += handoff.arrived;
         totals_->inflows_failed += handoff.aborted;
       }
-      ++(handoff.ended->ok() ? totals_->committed : totals_->failed);
+      if (handoff.has_parts()) {
+        totals_->parts_arrived += handoff.arrived;
+        totals_->parts_failed += handoff.aborted;
+      }
+      if (!handoff.part()) ++(handoff.ended->ok() ? totals_->committed : totals_->failed);
       totals_->arrived += handoff.arrived;
       totals_->aborted += handoff.aborted;
     }
@@ -109,13 +116,15 @@ class Run {
     size_t source, sink;
     std::vector<int32_t> pages;                           // at the source
     std::vector<std::pair<int32_t, int32_t>> cells_left;  // (plane, page), in sending order
-    bool committed = false;
+    bool opened = false, committed = false;
     std::optional<absl::Status> ended;
     bool opened_at_sink = false, arrived = false, aborted = false;
     std::vector<int32_t> named;        // inflow: pages at the sink, since it is awaited
     std::pair<int32_t, int32_t> told;  // planes, pages of the next one
 
-    bool inflow() const { return ticket.promise_pages == 0; }
+    bool inflow() const { return ticket.is_inflow(); }
+    bool part() const { return ticket.is_part(); }
+    bool has_parts() const { return !part() && ticket.first_page > 0; }
     bool inflow_over() const { return arrived || aborted; }
   };
 
@@ -130,20 +139,41 @@ class Run {
     return false;
   }
 
-  void OpenOne() {
-    const uint64_t n = handoffs_.size() + 1;
-    Handoff& handoff = handoffs_[n];
-    handoff.source = Random(2);
-    handoff.sink = Random(2);
+  void PlanOne() {
+    const size_t sink = Random(2);
+    const Incarnation incarnation = Sink(sink).options.incarnation;
     const auto kv_pages = int32_t(Random(6));
     const bool inflow = kv_pages > 0 && Random(4) == 0;
-    handoff.ticket = MakeTicket(n, Sink(handoff.sink).options.incarnation, kv_pages,
-                                inflow ? 0 : std::max(kv_pages, 1) + int32_t(Random(3)));
+    const int32_t in_parts = inflow || Random(2) == 0 ? 0 : int32_t(Random(uint64_t(kv_pages) + 1));
+    const Ticket main = MakeMain(handoffs_.size() + 1, incarnation, kv_pages,
+                                 inflow ? 0 : std::max(kv_pages, 1) + int32_t(Random(3)), in_parts);
+    Handoff& handoff = Plan(main, sink);
     if (inflow && Random(3) == 0) Await(handoff);  // before its OPEN
-    for (int32_t i = 0; i < kv_pages; ++i) handoff.pages.push_back(int32_t(Random(kPages)));
+    for (int32_t page = 0; page < in_parts;) {
+      const auto n_pages = 1 + int32_t(Random(uint64_t(in_parts - page)));
+      Plan(MakePart(main, handoffs_.size() + 1, page, n_pages), sink);
+      page += n_pages;
+    }
+  }
+  Handoff& Plan(const Ticket& ticket, size_t sink) {
+    Handoff& handoff = handoffs_[ticket.id.high];
+    handoff.ticket = ticket;
+    handoff.source = Random(2);
+    handoff.sink = sink;
+    for (int32_t i = 0; i < ticket.kv_pages; ++i) handoff.pages.push_back(int32_t(Random(kPages)));
     // Plane after plane as prefill does, the pages of a plane in one to three pieces.
     for (int32_t plane = 0; plane < int32_t(kPlanes.size()); ++plane)
-      for (int32_t page = 0; page < kv_pages; ++page) handoff.cells_left.emplace_back(plane, page);
+      for (int32_t page = ticket.first_own_page(); page < ticket.kv_pages; ++page)
+        handoff.cells_left.emplace_back(plane, page);
+    return handoff;
+  }
+  void OpenOne() {
+    std::vector<Handoff*> planned;
+    for (auto& [n, handoff] : handoffs_)
+      if (!handoff.opened) planned.push_back(&handoff);
+    if (planned.empty()) return;
+    Handoff& handoff = *planned[Random(planned.size())];
+    handoff.opened = true;
     Source(handoff.source)
         .core->Handle(OpenHandoff{handoff.ticket, Sink(handoff.sink).options.incarnation,
                                   Sink(handoff.sink).link->address()},
@@ -154,6 +184,7 @@ class Run {
   void Feed() {
     if (handoffs_.empty()) return;
     Handoff& handoff = std::next(handoffs_.begin(), int64_t(Random(handoffs_.size())))->second;
+    if (!handoff.opened) return;
     TransferCore& core = *Source(handoff.source).core;
     auto& left = handoff.cells_left;
     if (!left.empty()) {
@@ -221,7 +252,7 @@ class Run {
         if (auto* failed = std::get_if<InflowFailed>(&event)) OnInflow(node, *failed);
         if (auto* aborted = std::get_if<HandoffAborted>(&event)) {
           Handoff& handoff = handoffs_.at(aborted->ticket_id.high);
-          REQUIRE_FALSE(handoff.inflow());
+          REQUIRE(handoff.ticket.promise_pages > 0);
           REQUIRE_FALSE(handoff.arrived);
           REQUIRE_FALSE(handoff.aborted);
           REQUIRE_FALSE(aborted->status.ok());
@@ -288,16 +319,21 @@ class Run {
 
   void OnArrived(CoreNode& node, const HandoffArrived& arrived) {
     Handoff& handoff = handoffs_.at(arrived.ticket_id.high);
-    REQUIRE_FALSE(handoff.inflow());
+    REQUIRE(handoff.ticket.promise_pages > 0);
     REQUIRE_FALSE(handoff.arrived);
     REQUIRE_FALSE(handoff.aborted);
-    REQUIRE(handoff.committed);
     REQUIRE(&node == &Sink(handoff.sink));
     REQUIRE(arrived.request_id == handoff.ticket.request_id);
     REQUIRE(arrived.record.first_token == int32_t(handoff.ticket.request_id));
     REQUIRE(arrived.pages.size() == size_t(handoff.ticket.promise_pages));
-    for (size_t i = 0; i < handoff.pages.size(); ++i)
-      REQUIRE(SamePage(Source(handoff.source).pool, handoff.pages[i], node.pool, arrived.pages[i]));
+    for (const auto& [n, piece] : handoffs_) {
+      if (&piece != &handoff && piece.ticket.part_of != handoff.ticket.id) continue;
+      REQUIRE(piece.committed);
+      const auto first = size_t(piece.ticket.first_page);
+      for (size_t i = size_t(piece.ticket.first_own_page()); i < piece.pages.size(); ++i)
+        REQUIRE(SamePage(Source(piece.source).pool, piece.pages[i], node.pool,
+                         arrived.pages[piece.part() ? first + i : i]));
+    }
     handoff.arrived = handoff.opened_at_sink = true;
     // The request is over at once: its pages are the engine's again.
     for (const int32_t page : arrived.pages) node.Own(page);
@@ -320,8 +356,10 @@ TEST_CASE("random interleavings keep every promise") {
                     << totals.resent << " refused " << totals.refused << " resumed "
                     << totals.resumed << " kept " << totals.kept << " inflows arrived "
                     << totals.inflows_arrived << " failed " << totals.inflows_failed
-                    << " planes told " << totals.planes_told << " pages told "
-                    << totals.pages_told);
+
+                    << " in parts arrived " << totals.parts_arrived << " failed "
+                    << totals.parts_failed << " planes told " << totals.planes_told
+                    << " pages told " << totals.pages_told);
   // The runs met what they are about.
   CHECK(totals.committed > 1'000);
   CHECK(totals.failed > 1'000);
@@ -333,6 +371,8 @@ TEST_CASE("random interleavings keep every promise") {
   CHECK(totals.refused > 500);
   CHECK(totals.resumed > 100);
   CHECK(totals.kept > 100);
+  CHECK(totals.parts_arrived > 50);
+  CHECK(totals.parts_failed > 100);
   CHECK(totals.inflows_arrived > 100);
   CHECK(totals.inflows_failed > 100);
   CHECK(totals.planes_told > totals.inflows_arrived);

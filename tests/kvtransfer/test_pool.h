@@ -85,6 +85,26 @@ inline Ticket MakeTicket(uint64_t n, Incarnation sink, int32_t kv_pages, int32_t
   return ticket;
 }
 
+// Of `main`, its pages [first_page, first_page + kv_pages).
+inline Ticket MakePart(const Ticket& main, uint64_t n, int32_t first_page, int32_t kv_pages) {
+  Ticket ticket = main;
+  ticket.id = {n, ~n};
+  ticket.kv_pages = kv_pages;
+  ticket.promise_pages = 0;
+  ticket.part_of = main.id;
+  ticket.first_page = first_page;
+  SignTicket(kTestKey, ticket);
+  return ticket;
+}
+// A main ticket whose pages before first_page come in parts.
+inline Ticket MakeMain(uint64_t n, Incarnation sink, int32_t kv_pages, int32_t promise_pages,
+                       int32_t first_page, Epoch epoch = 1) {
+  Ticket ticket = MakeTicket(n, sink, kv_pages, promise_pages, epoch);
+  ticket.first_page = first_page;
+  SignTicket(kTestKey, ticket);
+  return ticket;
+}
+
 inline TransferOptions TestOptions(Incarnation incarnation) {
   TransferOptions options;
   options.incarnation = incarnation;

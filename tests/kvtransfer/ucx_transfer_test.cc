@@ -48,6 +48,40 @@ TEST_CASE("a handoff over UCX moves every byte") {
   CHECK(sink.Wait<PagesReturned>(0)->pages.size() == 1);
 }
 
+TEST_CASE("a handoff in parts over UCX is whole, whoever opens first") {
+  const std::vector<int64_t> planes = {4'000, 200'000, 48};
+  UcxNode tail(TestOptions(1), 7, planes), sink(TestOptions(2), 12, planes);
+  UcxNode head(TestOptions(3), 7, planes);
+  for (int32_t page = 0; page < 7; ++page) {
+    tail.pool().FillPage(page, 3);
+    head.pool().FillPage(page, 4);
+  }
+  sink.LendAll();
+  const Ticket main = MakeMain(1, 2, 7, 8, 4), part = MakePart(main, 2, 0, 4);
+  const bool part_first = GENERATE(true, false);
+  if (part_first) {
+    head.Open(part, sink);
+    REQUIRE(head.Wait<HandoffNoRoom>().has_value());
+  }
+  tail.Open(main, sink);
+  REQUIRE(tail.Wait<HandoffPromised>().has_value());
+  if (!part_first) head.Open(part, sink);
+  REQUIRE(head.Wait<HandoffPromised>().has_value());
+  for (int32_t plane = 0; plane < 3; ++plane)
+    tail.transfer().Post(
+        SendCells{.ticket_id = main.id, .plane = plane, .first_page = 4, .pages = {4, 5, 6}});
+  tail.Commit(main);
+  head.SendAndCommit(part, Pages(4));
+  const auto arrived = sink.Wait<HandoffArrived>();
+  REQUIRE(arrived.has_value());
+  CHECK(arrived->ticket_id == main.id);
+  REQUIRE(arrived->pages.size() == 8);
+  for (int32_t i = 0; i < 7; ++i)
+    CHECK(SamePage((i < 4 ? head : tail).pool(), i, sink.pool(), arrived->pages[size_t(i)]));
+  CHECK(head.Wait<HandoffEnded>()->status.ok());
+  CHECK(tail.Wait<HandoffEnded>()->status.ok());
+}
+
 TEST_CASE("an inflow over UCX lands in the pages named for it, which are told plane by plane") {
   const bool await_first = GENERATE(true, false);
   UcxNode head(TestOptions(1), 3, {4'000, 200'000, 48});

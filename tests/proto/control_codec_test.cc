@@ -21,7 +21,9 @@ std::vector<RouterMessage> EveryMessage() {
                     .request_id = prefill.request_id,
                     .sink = 9,
                     .kv_pages = 2,
-                    .promise_pages = 7};
+                    .promise_pages = 7,
+                    .part_of = {.high = 3, .low = ~1ull},
+                    .first_page = 8};
   SignTicket(ClusterKey{1}, prefill.ticket);
   prefill.sink = {.incarnation = 9, .address = "127.0.0.1:7"};
   prefill.tokens = {0, 1, std::numeric_limits<int32_t>::max()};
@@ -30,6 +32,8 @@ std::vector<RouterMessage> EveryMessage() {
   prefill.inflow = {.ticket_id = {.high = ~0ull, .low = 6}, .tokens = 2};
   PrefillRequest head = prefill;
   head.ticket.promise_pages = 0;
+  head.ticket.part_of = {};
+  head.ticket.first_page = 2;
   head.inflow = {.ticket_id = {.high = 5, .low = ~0ull}, .tokens = 1};  // of a head before it
   head.is_head = true;
   DecodeRequest decode{.request_id = 2,
@@ -263,6 +267,10 @@ TEST_CASE("a relay's inflow and its head's ticket are refused out of range") {
                m->mutable_messages(0)->mutable_prefill()->mutable_inflow()->set_tokens(-1);
              }),
              Contains("prefill.inflow.tokens"));
+  CHECK_THAT(Refusal([](M* m) {
+               m->mutable_messages(4)->mutable_prefill()->mutable_ticket()->set_first_page(3);
+             }),
+             Contains("ticket.first_page"));
   // Only a head's ticket may promise nothing, and it must.
   CHECK_THAT(Refusal([](M* m) {
                m->mutable_messages(0)->mutable_prefill()->mutable_ticket()->set_promise_pages(0);
