@@ -14,7 +14,8 @@
 //   V::Word(quads, word)        the weights of a word, from the bytes of a k quad
 //   V::PackStep(values, words)  32 k of a row as [word][8 quads]
 //   V::LowHalves(x), V::HighHalves(x)   of every byte, as bytes
-//   V::FoldGroup(sum, scales, acc), V::ScaleRow<is grouped>(acc, scales, row scale)   see above
+//   V::FoldGroup(sum, scales, before, after), V::ScaleRow<is grouped>(acc, scales, row scale)
+//                               see above
 //   V::kSums                    sums that fit in registers beside operands
 //   V::kDirectBlocks            blocks that one row reads in parallel, more rows fewer
 //   V::kDirectRows, V::kDirectTileRows, V::kTileRows, V::kTileBlocks, V::kPrefetchBytes
@@ -32,6 +33,7 @@
 
 #include "engine/cpu/gemm_epilogue.h"
 #include "engine/cpu/gemm_items.h"
+#include "engine/cpu/gemm_sums.h"
 #include "engine/cpu/integer_rows.h"
 #include "engine/cpu/linear_job.h"
 #include "engine/cpu/weight_prefetch.h"
@@ -97,60 +99,72 @@ template <class V, int kRows, int kVecs, int kSplit, class Weights>
 inline __attribute__((always_inline)) void AddSteps(const int32_t* a, const Weights& weights,
                                                     int64_t steps,
                                                     typename V::Vec (&sums)[kRows][kVecs][kSplit]) {
-  for (int64_t step = 0; step < steps; ++step, a += kRows * V::kWords * kStepQuads) {
-#pragma GCC unroll 8
-    for (int q = 0; q < kStepQuads; ++q) {
+  constexpr int kUnrolled = 4;
+  for (int64_t quad = 0; quad < steps * kStepQuads; quad += kStepQuads) {
+#pragma GCC unroll 1
+    for (int part = 0; part < kStepQuads; part += kUnrolled, a += kUnrolled) {
+#pragma GCC unroll 4
+      for (int q = 0; q < kUnrolled; ++q) {
 #pragma GCC unroll 2
-      for (int word = 0; word < V::kWords; ++word) {
-        typename V::Vec w[kVecs];
-#pragma GCC unroll 16
-        for (int v = 0; v < kVecs; ++v) {
-          w[v] = weights.template Get<kVecs>(step * kStepQuads + q, v, word);
-        }
-#pragma GCC unroll 24
-        for (int r = 0; r < kRows; ++r) {
-          const typename V::Vec x = V::Splat(a[(r * V::kWords + word) * kStepQuads + q]);
+        for (int word = 0; word < V::kWords; ++word) {
+          typename V::Vec w[kVecs];
 #pragma GCC unroll 16
           for (int v = 0; v < kVecs; ++v) {
-            sums[r][v][q % kSplit] = V::Dot(sums[r][v][q % kSplit], w[v], x);
+            w[v] = weights.template Get<kVecs>(quad + part + q, v, word);
+          }
+#pragma GCC unroll 24
+          for (int r = 0; r < kRows; ++r) {
+            const typename V::Vec x = V::Splat(a[(r * V::kWords + word) * kStepQuads + q]);
+#pragma GCC unroll 16
+            for (int v = 0; v < kVecs; ++v) {
+              sums[r][v][q % kSplit] = V::Dot(sums[r][v][q % kSplit], w[v], x);
+            }
           }
         }
       }
     }
+    a += (kRows * V::kWords - 1) * kStepQuads;
   }
 }
 
-// One group, or a part of one, of kRows rows and kVecs vectors. int8: acc (int32) += the sums.
-// int4: acc (fp32) = fma(sums from `starts` on, scales, acc); scales: fp32, those of blocks
-// scale_stride bytes apart. acc: [row][vec][lane], rows acc_stride apart.
+// One group, or a part of one, of kRows rows and kVecs vectors. int8: acc (int32) += the sums, or =
+// `starts` and the sums. int4: acc (fp32) = fma(sums from `starts` on, scales, acc or +0); scales:
+// fp32, those of blocks scale_stride bytes apart. acc: [row][vec][lane].
 template <class V, class W, int kRows, int kVecs, int kSplit, class Weights>
 inline __attribute__((always_inline)) void AddGroup(const int32_t* a, const Weights& weights,
                                                     int64_t steps, const int32_t* starts,
                                                     const char* scales, int64_t scale_stride,
-                                                    float* acc, int64_t acc_stride) {
+                                                    TileSums acc) {
   constexpr int kVecsPerBlock = 16 / V::kLanes;
   typename V::Vec sums[kRows][kVecs][kSplit];
+  const bool from_starts = W::kIsGrouped || acc.start;
 #pragma GCC unroll 24
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 16
     for (int v = 0; v < kVecs; ++v) {
       sums[r][v][0] =
-          W::kIsGrouped ? V::Splat(starts[r]) : V::Load(acc + r * acc_stride + v * V::kLanes);
+          from_starts ? V::Splat(starts[r]) : V::Load(acc.sums + r * acc.stride + v * V::kLanes);
 #pragma GCC unroll 8
       for (int s = 1; s < kSplit; ++s) sums[r][v][s] = V::Splat(0);
     }
   }
+  // Loads of what follows would take the registers that the sums need.
+  __asm__ volatile("" : : : "memory");
   AddSteps<V, kRows, kVecs, kSplit>(a, weights, steps, sums);
+  __asm__ volatile("" : : : "memory");
+  const float* const before = acc.Before();
+  const int64_t before_stride = acc.BeforeStride();
 #pragma GCC unroll 24
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 16
     for (int v = 0; v < kVecs; ++v) {
-      float* const out = acc + r * acc_stride + v * V::kLanes;
+      float* const out = acc.sums + r * acc.stride + v * V::kLanes;
 #pragma GCC unroll 8
       for (int s = 1; s < kSplit; ++s) sums[r][v][0] = V::Add(sums[r][v][0], sums[r][v][s]);
       if constexpr (W::kIsGrouped) {
         const char* const block = scales + v / kVecsPerBlock * scale_stride;
-        V::FoldGroup(sums[r][v][0], block + v % kVecsPerBlock * V::kLanes * 4, out);
+        V::FoldGroup(sums[r][v][0], block + v % kVecsPerBlock * V::kLanes * 4,
+                     before + r * before_stride + v * V::kLanes, out);
       } else {
         V::Store(out, sums[r][v][0]);
       }
@@ -269,20 +283,11 @@ class IntegerGemm {
     return Block(job, block) + group * job.group_bytes + kScaleBytes +
            in_group * kStepQuads * W::kQuadBytes;
   }
-  static const char* Scales(const LinearJob& job, int64_t block, int64_t group) {
-    return Block(job, block) + group * job.group_bytes;
-  }
-  // int8 sums begin in the accumulators, int4 sums in registers and accumulators with zero.
-  static void StartRow(const LinearJob& job, int64_t row, float* acc, int64_t outputs) {
-    const int64_t rows = TileRows(job);
-    const int32_t start = W::kIsGrouped ? 0 : Starts(job, row / rows, 0)[row % rows];
-    for (int64_t i = 0; i < outputs; i += V::kLanes) V::Store(acc + i, V::Splat(start));
-  }
   // Accumulators of a block and row to values before the epilogue, in place.
-  static void ScaleBlock(const LinearJob& job, int64_t row, int64_t block, float* acc) {
+  static void ScaleBlock(const LinearJob& job, float row_scale, int64_t block, float* acc) {
     for (int v = 0; v < kVecsPerBlock; ++v) {
-      const char* scales = Scales(job, block, 0) + v * V::kLanes * 4;
-      V::template ScaleRow<W::kIsGrouped>(acc + v * V::kLanes, scales, RowScales(job)[row]);
+      const char* scales = Block(job, block) + v * V::kLanes * 4;
+      V::template ScaleRow<W::kIsGrouped>(acc + v * V::kLanes, scales, row_scale);
     }
   }
 
@@ -290,19 +295,37 @@ class IntegerGemm {
   static int64_t GroupSteps(const LinearJob& job, int64_t steps) {
     return W::kIsGrouped ? job.group_k / kStepK : steps;
   }
-  // Calls AddGroup for each group, or what there is of it, of steps [step, step + steps).
-  // weights_at(s) and scales_at(s) give what belongs to the group of step + s, its first step.
+  // What a tile meets in steps [step, step + steps): its words, and the starts of its sums.
+  struct TileRowsAt {
+    const int32_t* words;
+    const int32_t* starts;  // [group][row]
+    int64_t steps, group_steps;
+  };
+  // Of tile 0; those of others by NextTile. (Divisions are as slow
+  // as a step of a tile, so loops over tiles do without.)
+  static TileRowsAt FirstTile(const LinearJob& job, int64_t step, int64_t steps) {
+    const int64_t group_steps = GroupSteps(job, steps);
+    const int64_t group = W::kIsGrouped ? step / group_steps : 0;
+    return {TileWords(job, 0, step), Starts(job, 0, group), steps, group_steps};
+  }
+  template <int kRows>
+  static void NextTile(int64_t groups, TileRowsAt* tile) {
+    tile->words += tile->steps * kRows * kRowStepWords;
+    tile->starts += groups * kRows;
+  }
+  // Calls AddGroup for each group, or what there is of it, of a tile's steps. weights_at(s) and
+  // scales_at(s) give what belongs to the group that begins s steps after the tile's first step.
   template <int kRows, int kVecs, int kSplit, class WeightsAt, class ScalesAt>
-  static inline __attribute__((always_inline)) void AddBlock(
-      const LinearJob& job, int64_t tile, int64_t step, int64_t steps, const WeightsAt& weights_at,
-      const ScalesAt& scales_at, int64_t scale_stride, float* acc, int64_t acc_stride) {
-    const int32_t* a = TileWords(job, tile, step);
-    const int64_t at_once = GroupSteps(job, steps);
-    int64_t group = W::kIsGrouped ? step / at_once : 0;
-    for (int64_t s = 0; s < steps; s += at_once, ++group) {
-      AddGroup<V, W, kRows, kVecs, kSplit>(a + s * kRows * kRowStepWords, weights_at(s), at_once,
-                                           Starts(job, tile, group), scales_at(s), scale_stride,
-                                           acc, acc_stride);
+  static inline __attribute__((always_inline)) void AddBlock(const TileRowsAt& tile,
+                                                             const WeightsAt& weights_at,
+                                                             const ScalesAt& scales_at,
+                                                             int64_t scale_stride, TileSums acc) {
+    const int32_t* starts = tile.starts;
+    for (int64_t s = 0; s < tile.steps; s += tile.group_steps, starts += kRows) {
+      AddGroup<V, W, kRows, kVecs, kSplit>(tile.words + s * kRows * kRowStepWords, weights_at(s),
+                                           tile.group_steps, starts, scales_at(s), scale_stride,
+                                           acc);
+      acc.start = false;
     }
   }
 
@@ -324,18 +347,21 @@ class IntegerGemm {
   template <int kRows, int kBlocks>
   static void DirectTile(const LinearJob& job, int64_t block, float* acc) {
     constexpr int kVecs = kBlocks * kVecsPerBlock;
+    const int64_t outputs = ItemOutputs(job), tiles = Tiles(job), groups = Groups(job);
     // One tile: all of K at once (K blocks of its words follow each other).
-    const int64_t at_once = Tiles(job) == 1 ? Steps(job) : kBlockSteps;
+    const int64_t at_once = tiles == 1 ? Steps(job) : kBlockSteps;
     for (int64_t step = 0; step < Steps(job); step += at_once) {
       const int64_t left = Steps(job) - step;
-      for (int64_t tile = 0; tile < Tiles(job); ++tile) {
+      TileRowsAt at = FirstTile(job, step, left < at_once ? left : at_once);
+      for (int64_t tile = 0; tile < tiles; ++tile) {
         AddBlock<kRows, kVecs, DirectSplit(kRows * kVecs)>(
-            job, tile, step, left < at_once ? left : at_once,
+            at,
             [&](int64_t s) {
               return BlockWeights<V, W>{Lines(job, block, step + s), job.block_bytes};
             },
             [&](int64_t s) { return Lines(job, block, step + s) - kScaleBytes; }, job.block_bytes,
-            acc + tile * kRows * ItemOutputs(job), ItemOutputs(job));
+            {acc + tile * kRows * outputs, outputs, step == 0});
+        NextTile<kRows>(groups, &at);
       }
     }
   }
@@ -357,13 +383,14 @@ class IntegerGemm {
   }
 
   static void RunDirect(const LinearJob& job, int64_t first, int64_t blocks, float* acc) {
-    for (int64_t row = 0; row < AllRows(job); ++row) {
-      StartRow(job, row, acc + row * ItemOutputs(job), ItemOutputs(job));
-    }
     DirectRows<V::kDirectTileRows>(job, first, blocks, acc);
+    const int64_t outputs = ItemOutputs(job);
+    const float* const row_scales = RowScales(job);
     for (int64_t row = 0; row < job.rows; ++row) {
-      float* const row_acc = acc + row * ItemOutputs(job);
-      for (int64_t b = 0; b < blocks; ++b) ScaleBlock(job, row, first + b, row_acc + b * 16);
+      float* const row_acc = acc + row * outputs;
+      for (int64_t b = 0; b < blocks; ++b) {
+        ScaleBlock(job, row_scales[row], first + b, row_acc + b * 16);
+      }
       FinishRow(job, row, first, blocks,
                 [&](int64_t block) { return row_acc + (block - first) * 16; });
     }
@@ -396,26 +423,54 @@ class IntegerGemm {
     }
   }
 
+  // What all tiles of rows do with one K block of a panel.
+  struct PanelBlock {
+    int64_t step;  // the K block's first
+    const char* words;
+    WeightPrefetch* ahead;
+    float* acc;             // of the panel: [tile][row][vec][lane]
+    float* item_acc;        // of all panels of the item, where this ends it; null elsewhere
+    int64_t first, blocks;  // of the item
+  };
+
   template <int kRows>
-  static void AddPanel(const LinearJob& job, int64_t step, const char* words, WeightPrefetch& ahead,
-                       float* acc) {
-    const int64_t steps = StepsFrom(job, step), group_steps = GroupSteps(job, steps);
-    for (int64_t tile = 0; tile < Tiles(job); ++tile) {
+  static void AddPanel(const LinearJob& job, const PanelBlock& panel) {
+    const int64_t tiles = Tiles(job), groups = Groups(job);
+    TileRowsAt at = FirstTile(job, panel.step, StepsFrom(job, panel.step));
+    TileSums acc{panel.acc, kTileOutputs, panel.step == 0};
+    for (int64_t tile = 0; tile < tiles; ++tile) {
+      const char* scales = panel.words + kPanelWordBytes - kPanelScaleBytes;
       AddBlock<kRows, kTileVecs, 1>(
-          job, tile, step, steps,
-          [&](int64_t s) { return WordWeights<V>{words + s * kStepQuads * kQuadWordBytes}; },
-          [&](int64_t s) { return words + kPanelWordBytes + s / group_steps * kPanelScaleBytes; },
-          kScaleBytes, acc + tile * kRows * kTileOutputs, kTileOutputs);
-      ahead.Step();
+          at,
+          [&](int64_t s) { return WordWeights<V>{panel.words + s * kStepQuads * kQuadWordBytes}; },
+          [&](int64_t) { return scales += kPanelScaleBytes; }, kScaleBytes, acc);
+      panel.ahead->Step();
+      if (panel.item_acc != nullptr) FinishTile<kRows>(job, tile, tiles, panel);
+      NextTile<kRows>(groups, &at);
+      acc.sums += kRows * kTileOutputs;
     }
   }
   // Calls AddPanel for the size of the job's tiles: at most kRows, more than half of the largest.
   template <int kRows>
-  static void AddPanelRows(const LinearJob& job, int64_t step, const char* words,
-                           WeightPrefetch& ahead, float* acc) {
-    if (TileRows(job) == kRows) return AddPanel<kRows>(job, step, words, ahead, acc);
-    if constexpr (2 * kRows > V::kTileRows + 2) {
-      AddPanelRows<kRows - 1>(job, step, words, ahead, acc);
+  static void AddPanelRows(const LinearJob& job, const PanelBlock& panel) {
+    if (TileRows(job) == kRows) return AddPanel<kRows>(job, panel);
+    if constexpr (2 * kRows > V::kTileRows + 2) AddPanelRows<kRows - 1>(job, panel);
+  }
+  // The rows of a tile, all blocks of the item, while the last panel's sums are still in L1.
+  template <int kRows>
+  static void FinishTile(const LinearJob& job, int64_t tile, int64_t tiles,
+                         const PanelBlock& panel) {
+    const float* const row_scales = RowScales(job);
+    for (int64_t row = tile * kRows; row < (tile + 1) * kRows && row < job.rows; ++row) {
+      const auto acc_of = [&](int64_t block) {
+        const int64_t of_item = block - panel.first;
+        return panel.item_acc + of_item / V::kTileBlocks * tiles * kRows * kTileOutputs +
+               (row * V::kTileBlocks + of_item % V::kTileBlocks) * 16;
+      };
+      for (int64_t b = panel.first; b < panel.first + panel.blocks; ++b) {
+        ScaleBlock(job, row_scales[row], b, acc_of(b));
+      }
+      FinishRow(job, row, panel.first, panel.blocks, acc_of);
     }
   }
 
@@ -433,31 +488,17 @@ class IntegerGemm {
     char* const words = scratch;
     float* const acc = static_cast<float*>(static_cast<void*>(scratch + kPanelBytes));
     const int64_t panel_acc = AllRows(job) * kTileOutputs;
-    const int64_t panels = (blocks + V::kTileBlocks - 1) / V::kTileBlocks;
-    for (int64_t panel = 0; panel < panels; ++panel) {
-      for (int64_t row = 0; row < AllRows(job); ++row) {
-        StartRow(job, row, acc + panel * panel_acc + row * kTileOutputs, kTileOutputs);
-      }
-    }
     for (int64_t step = 0; step < Steps(job); step += kBlockSteps) {
-      for (int64_t panel = 0; panel < panels; ++panel) {
-        const int64_t b = panel * V::kTileBlocks;
+      const bool is_last = step + kBlockSteps >= Steps(job);
+      for (int64_t b = 0; b < blocks; b += V::kTileBlocks) {
         const int64_t present = blocks - b < V::kTileBlocks ? blocks - b : V::kTileBlocks;
-        // A panel that lacks blocks computes with what lies there; nobody looks at it. Scales are
-        // read from as many blocks as a panel has: the last one's stand for those that lack.
+        // A panel that lacks blocks computes with what lies there; nobody looks at it.
         LayOutPanel(job, first + b, present, step, StepsFrom(job, step), words);
         WeightPrefetch ahead = Ahead(job, first + b, present, step);
-        AddPanelRows<V::kTileRows>(job, step, words, ahead, acc + panel * panel_acc);
+        AddPanelRows<V::kTileRows>(
+            job, {step, words, &ahead, acc + b / V::kTileBlocks * panel_acc,
+                  is_last && b + present == blocks ? acc : nullptr, first, blocks});
       }
-    }
-    for (int64_t row = 0; row < job.rows; ++row) {
-      const auto acc_of = [&](int64_t block) {
-        const int64_t panel = (block - first) / V::kTileBlocks;
-        const int64_t b = (block - first) % V::kTileBlocks;
-        return acc + panel * panel_acc + (row * V::kTileBlocks + b) * 16;
-      };
-      for (int64_t b = first; b < first + blocks; ++b) ScaleBlock(job, row, b, acc_of(b));
-      FinishRow(job, row, first, blocks, acc_of);
     }
   }
 };

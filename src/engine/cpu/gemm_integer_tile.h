@@ -282,7 +282,7 @@ class IntegerTileGemm {
     for (int64_t r = 0; r < 16; ++r) {
       const __m512i start = _mm512_set1_epi32(Starts(job, t * 16 + r)[g]);
       ZmmIntegers::FoldGroup(_mm512_add_epi32(_mm512_loadu_si512(c + r * 64), start), scales,
-                             out + r * 16);
+                             out + r * 16, out + r * 16);
     }
   }
 };

@@ -26,9 +26,9 @@ struct YmmIntegers {
   static Vec HighHalves(Vec x) { return LowHalves(_mm256_srli_epi32(x, 4)); }
 
   static __m256 Floats(const void* from) { return _mm256_castsi256_ps(Load(from)); }
-  static void FoldGroup(Vec sum, const char* scales, float* acc) {
+  static void FoldGroup(Vec sum, const char* scales, const float* before, float* after) {
     _mm256_storeu_ps(
-        acc, _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), Floats(scales), _mm256_loadu_ps(acc)));
+        after, _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), Floats(scales), _mm256_loadu_ps(before)));
   }
   template <bool kIsGrouped>
   static void ScaleRow(float* acc, const char* scales, float row) {

@@ -27,8 +27,9 @@ struct ZmmIntegers {
   static Vec HighHalves(Vec x) { return LowHalves(_mm512_srli_epi32(x, 4)); }
 
   static __m512 Floats(const void* from) { return _mm512_loadu_ps(from); }
-  static void FoldGroup(Vec sum, const char* scales, float* acc) {
-    _mm512_storeu_ps(acc, _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), Floats(scales), Floats(acc)));
+  static void FoldGroup(Vec sum, const char* scales, const float* before, float* after) {
+    _mm512_storeu_ps(after,
+                     _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), Floats(scales), Floats(before)));
   }
   template <bool kIsGrouped>
   static void ScaleRow(float* acc, const char* scales, float row) {

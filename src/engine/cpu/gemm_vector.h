@@ -32,6 +32,7 @@
 
 #include "engine/cpu/gemm_epilogue.h"
 #include "engine/cpu/gemm_items.h"
+#include "engine/cpu/gemm_sums.h"
 #include "engine/cpu/linear_job.h"
 #include "engine/cpu/weight_prefetch.h"
 
@@ -102,16 +103,17 @@ inline __attribute__((always_inline)) void Clear(typename V::Vec (&sums)[kRows][
 
 // The order of numerics v1. (The benchmarks put a plain chain in its place, to see what it costs.)
 struct TileOrder {
-  // acc (kRows rows, kVecs vectors) += `groups` groups of rows a ([group][chain][row][step]) times
-  // weights b.
+  // acc (kRows rows, kVecs vectors) = or += `groups` groups of rows a ([group][chain][row][step])
+  // times weights b.
   template <class V, int kRows, int kVecs, class Weights>
-  static void AddTile(const uint32_t* a, Weights b, int64_t groups, float* acc, int64_t acc_stride);
+  static void AddTile(const uint32_t* a, Weights b, int64_t groups, TileSums acc);
 };
 
 template <class V, int kRows, int kVecs, class Weights>
-void TileOrder::AddTile(const uint32_t* a, Weights b, int64_t groups, float* acc,
-                        int64_t acc_stride) {
+void TileOrder::AddTile(const uint32_t* a, Weights b, int64_t groups, TileSums acc) {
   alignas(64) float even[kRows][kVecs][V::kLanes];
+  const float* before = acc.Before();
+  int64_t before_stride = acc.BeforeStride();
   for (int64_t group = 0; group < groups; ++group) {
     typename V::Vec sums[kRows][kVecs];
     Clear<V, kRows, kVecs>(sums);
@@ -133,11 +135,13 @@ void TileOrder::AddTile(const uint32_t* a, Weights b, int64_t groups, float* acc
     for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 16
       for (int v = 0; v < kVecs; ++v) {
-        float* out = acc + r * acc_stride + v * V::kLanes;
         const typename V::Vec group_sum = V::Add(V::LoadAcc(even[r][v]), sums[r][v]);
-        V::StoreAcc(out, V::Add(V::LoadAcc(out), group_sum));
+        const typename V::Vec sum = V::LoadAcc(before + r * before_stride + v * V::kLanes);
+        V::StoreAcc(acc.sums + r * acc.stride + v * V::kLanes, V::Add(sum, group_sum));
       }
     }
+    before = acc.sums;
+    before_stride = acc.stride;
   }
 }
 
@@ -255,9 +259,9 @@ class VectorGemm {
     const int64_t block_stride = 16 * job.k_padded;
     const DirectWeights<V> weights{Block(job, block) + group * 512, block_stride};
     for (int64_t tile = 0; tile < Tiles(job); ++tile) {
-      Order::template AddTile<V, kRows, kVecs>(TileWords(job, tile, group), weights, groups,
-                                               acc + tile * kRows * ItemOutputs(job),
-                                               ItemOutputs(job));
+      Order::template AddTile<V, kRows, kVecs>(
+          TileWords(job, tile, group), weights, groups,
+          {acc + tile * kRows * ItemOutputs(job), ItemOutputs(job), group == 0});
     }
   }
 
@@ -292,7 +296,6 @@ class VectorGemm {
 
   static void RunDirect(const LinearJob& job, int64_t first, int64_t blocks, float* acc) {
     const int64_t outputs = ItemOutputs(job);
-    for (int64_t i = 0; i < Tiles(job) * TileRows(job) * outputs; ++i) acc[i] = 0;
     DirectRows<V::kDirectTileRows>(job, first, blocks, acc);
     for (int64_t row = 0; row < job.rows; ++row) {
       FinishRow(job, row, first, blocks,
@@ -322,47 +325,68 @@ class VectorGemm {
     }
   }
 
-  // acc [tile][row][vec][lane] += a K block of all tiles times a panel.
+  static constexpr int64_t kTileOutputs = V::kTileVecs * V::kLanes;
+
+  // What all tiles of rows do with one K block of a panel. (Divisions are as slow as a step of a
+  // tile, so the numbers of tiles and rows are not asked for in the loop over tiles.)
+  struct PanelBlock {
+    int64_t group;  // the K block's first
+    const uint32_t* words;
+    WeightPrefetch* ahead;
+    float* acc;             // of the panel: [tile][row][vec][lane]
+    const float* item_acc;  // of all panels of the item, where this ends it; null elsewhere
+    int64_t first, blocks;  // of the item
+  };
+
   template <int kRows>
-  static void AddPanel(const LinearJob& job, int64_t group, PanelWeights<V> weights, float* acc) {
-    constexpr int64_t kTileOutputs = V::kTileVecs * V::kLanes;
-    for (int64_t tile = 0; tile < Tiles(job); ++tile) {
-      Order::template AddTile<V, kRows, V::kTileVecs>(
-          TileWords(job, tile, group), weights, GroupsFrom(job, group),
-          acc + tile * kRows * kTileOutputs, kTileOutputs);
+  static void AddPanel(const LinearJob& job, const PanelBlock& at) {
+    const int64_t tiles = Tiles(job), groups = GroupsFrom(job, at.group);
+    const uint32_t* a = TileWords(job, 0, at.group);
+    float* acc = at.acc;
+    for (int64_t tile = 0; tile < tiles; ++tile) {
+      Order::template AddTile<V, kRows, V::kTileVecs>(a, PanelWeights<V>{at.words, at.ahead},
+                                                      groups, {acc, kTileOutputs, at.group == 0});
+      if (at.item_acc != nullptr) FinishTile<kRows>(job, tile, tiles, at);
+      a += groups * 2 * V::kSteps * kRows;
+      acc += kRows * kTileOutputs;
     }
   }
   // Calls AddPanel for the size of the job's tiles: at most kRows, more than half of the largest.
   template <int kRows>
-  static void AddPanelRows(const LinearJob& job, int64_t group, PanelWeights<V> weights,
-                           float* acc) {
-    if (TileRows(job) == kRows) return AddPanel<kRows>(job, group, weights, acc);
-    if constexpr (2 * kRows > V::kTileRows + 2) AddPanelRows<kRows - 1>(job, group, weights, acc);
+  static void AddPanelRows(const LinearJob& job, const PanelBlock& at) {
+    if (TileRows(job) == kRows) return AddPanel<kRows>(job, at);
+    if constexpr (2 * kRows > V::kTileRows + 2) AddPanelRows<kRows - 1>(job, at);
   }
 
   static void RunPanels(const LinearJob& job, int64_t first, int64_t blocks, void* scratch) {
-    uint32_t* words = static_cast<uint32_t*>(scratch);
-    float* acc = static_cast<float*>(scratch) + kPanelWords;
-    const int64_t panel_acc = Tiles(job) * TileRows(job) * V::kTileVecs * V::kLanes;
-    const int64_t panels = (blocks + kPanelBlocks - 1) / kPanelBlocks;
-    for (int64_t i = 0; i < panels * panel_acc; ++i) acc[i] = 0;
+    uint32_t* const words = static_cast<uint32_t*>(scratch);
+    float* const acc = static_cast<float*>(scratch) + kPanelWords;
+    const int64_t panel_acc = Tiles(job) * TileRows(job) * kTileOutputs;
     // A panel that lacks a block computes with what lies in `words` there; nobody looks at it.
     for (int64_t i = 0; i < kPanelWords; ++i) words[i] = 0;
     for (int64_t group = 0; group < Groups(job); group += kBlockGroups) {
-      for (int64_t panel = 0; panel < panels; ++panel) {
-        const int64_t block = panel * kPanelBlocks;
+      const bool is_last = group + kBlockGroups >= Groups(job);
+      for (int64_t block = 0; block < blocks; block += kPanelBlocks) {
         const int64_t present = blocks - block < kPanelBlocks ? blocks - block : kPanelBlocks;
         LayOutPanel(job, first + block, present, group, GroupsFrom(job, group), words);
         WeightPrefetch ahead =
             WeightPrefetch::OfGroups(job, first + block, present, group + kBlockGroups,
                                      kBlockGroups, Tiles(job) * GroupsFrom(job, group) * 2);
-        AddPanelRows<V::kTileRows>(job, group, {words, &ahead}, acc + panel * panel_acc);
+        AddPanelRows<V::kTileRows>(
+            job, {group, words, &ahead, acc + block / kPanelBlocks * panel_acc,
+                  is_last && block + present == blocks ? acc : nullptr, first, blocks});
       }
     }
-    for (int64_t row = 0; row < job.rows; ++row) {
-      FinishRow(job, row, first, blocks, [&](int64_t block) {
-        const int64_t panel = (block - first) / kPanelBlocks, b = (block - first) % kPanelBlocks;
-        return acc + panel * panel_acc + (row * kPanelBlocks + b) * 16;
+  }
+
+  // The rows of a tile, all blocks of the item, while the last panel's sums are still in L1.
+  template <int kRows>
+  static void FinishTile(const LinearJob& job, int64_t tile, int64_t tiles, const PanelBlock& at) {
+    for (int64_t row = tile * kRows; row < (tile + 1) * kRows && row < job.rows; ++row) {
+      FinishRow(job, row, at.first, at.blocks, [&](int64_t block) {
+        const int64_t panel = (block - at.first) / kPanelBlocks;
+        const int64_t b = (block - at.first) % kPanelBlocks;
+        return at.item_acc + panel * tiles * kRows * kTileOutputs + (row * kPanelBlocks + b) * 16;
       });
     }
   }
