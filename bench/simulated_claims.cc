@@ -311,16 +311,17 @@ std::vector<RelayClaim> ClosedFormClaims(std::span<const RelayResult> results) {
 Regret PlannerRegret(const NamedCluster& named, std::span<const double> links,
                      std::span<const double> tokens, int max_ranks) {
   Regret regret;
-  const std::vector<OfferedWorker> workers(static_cast<size_t>(max_ranks));
   for (const double link : links) {
     SimulatedCluster cluster = named.cluster;
     cluster.link = {link, kLatency};
+    const std::vector<OfferedWorker> workers(static_cast<size_t>(max_ranks),
+                                             OfferedWorker{.link = cluster.link});
     PlanRecord record;
     const auto choose = [&](double n) {
       DegreeRequest request;
       request.tokens = static_cast<int>(n);
       request.max_ranks = max_ranks;
-      const Degree degree = ChooseDegree(cluster.cost, cluster.link, record, workers, request);
+      const Degree degree = ChooseDegree(cluster.cost, record, workers, request);
       const double seconds =
           RelayTime(cluster, std::vector<double>(degree.slices.begin(), degree.slices.end()));
       record.Add(request.tokens, static_cast<int>(degree.ranks.size()), degree.seconds, seconds,

@@ -81,6 +81,8 @@ struct KvLayout {
   void SetWindows(std::span<const int> windows);
   int n_windows() const;  // layers that have one
   bool planes_apart() const { return n_windows() > 0 && n_windows() < n_layers(); }
+  // K and V of one token in one layer, on average.
+  int64_t token_bytes() const { return std::max<int64_t>(1, frame_bytes() / page_tokens); }
   int64_t frame_bytes() const { return page_bytes / n_layers(); }
   // Leading pages of a sequence in which no query from `position` on sees a key, in layers with a
   // window.

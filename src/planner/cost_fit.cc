@@ -27,16 +27,17 @@ CostFit::CostFit(const PrefillCost& begin)
   CHECK(begin.token > 0 && begin.pair >= 0);
 }
 
-void CostFit::Add(double tokens, double before, double seconds) {
-  if (!(tokens > 0 && before >= 0 && seconds > 0)) return;
-  if (!std::isfinite(tokens + before + seconds)) return;
-  const double wrong = std::abs(seconds / cost_.Layer(tokens, before) - 1);
+void CostFit::Add(double tokens, double pairs, double seconds) {
+  if (!(tokens > 0 && pairs >= 0 && seconds > 0)) return;
+  if (!std::isfinite(tokens + pairs + seconds)) return;
+  const double predicted = cost_.Linear(tokens) + cost_.pair * pairs;
+  const double wrong = std::abs(seconds / predicted - 1);
   error_ = n_seen_ == 0 ? wrong : error_ + kErrorShare * (wrong - error_);
   ++n_seen_;
 
   // Errors count in relation to the layer's time: short slices as much as long ones.
   const Terms features = {unit_[0] / seconds, tokens * unit_[1] / seconds,
-                          cost_.Pairs(tokens, before) * unit_[2] / seconds};
+                          pairs * unit_[2] / seconds};
   for (int i = 0; i < kTerms; ++i) {
     for (int j = 0; j < kTerms; ++j) {
       products_[i][j] = kKeep * products_[i][j] + features[i] * features[j];

@@ -16,9 +16,9 @@ class CostFit {
   // kept as they are.
   explicit CostFit(const PrefillCost& begin);
 
-  // A layer of a slice of `tokens` behind `before` took so long. Ignored unless all are finite and
-  // tokens and seconds positive.
-  void Add(double tokens, double before, double seconds);
+  // A layer of so many tokens, of one prompt or several, and so many pairs (PrefillCost::Pairs)
+  // took so long. Ignored unless all are finite, tokens and seconds positive.
+  void Add(double tokens, double pairs, double seconds);
 
   const PrefillCost& cost() const { return cost_; }
   int n_layers_seen() const { return n_seen_; }

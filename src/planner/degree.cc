@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <tuple>
 #include <utility>
@@ -16,17 +17,30 @@ namespace {
 
 constexpr double kErrorShare = 0.25;  // of the newest prompt in error()
 
-// These workers together, in their order; no ranks where the prompt is too short for so many.
+// The slowest of the links that the ranks but the last send over.
+ChainLink SlowestLink(std::span<const OfferedWorker> offered, std::span<const int> ranks) {
+  ChainLink slowest;
+  for (const int rank : ranks.first(ranks.size() - 1)) {
+    const ChainLink& link = offered[static_cast<size_t>(rank)].link;
+    slowest.bytes_per_second = std::min(slowest.bytes_per_second, link.bytes_per_second);
+    slowest.latency = std::max(slowest.latency, link.latency);
+  }
+  return slowest;
+}
+
+// These workers together, in their order; no ranks where a slice would be too short or too long.
 // Seconds from when all of them could begin.
-Degree Together(const PrefillCost& cost, const ChainLink& link,
-                std::span<const OfferedWorker> offered, std::vector<int> ranks,
-                const DegreeRequest& request) {
+Degree Together(const PrefillCost& cost, std::span<const OfferedWorker> offered,
+                std::vector<int> ranks, const DegreeRequest& request) {
   std::vector<double> speeds;
   for (const int rank : ranks) speeds.push_back(offered[static_cast<size_t>(rank)].speed);
+  const ChainLink link = SlowestLink(offered, ranks);
   const std::vector<double> exact = ClosedForm(cost, link, request.tokens, request.prefix, speeds);
   Degree degree;
   degree.slices = RoundSlices(exact, request.tokens, request.page_tokens);
   if (degree.slices.size() < ranks.size()) return {};
+  for (size_t i = 0; i < ranks.size(); ++i)
+    if (degree.slices[i] > offered[static_cast<size_t>(ranks[i])].most_tokens) return {};
   const std::vector<double> slices(degree.slices.begin(), degree.slices.end());
   degree.seconds = ChainSeconds(cost, link, slices, request.prefix, speeds);
   degree.ranks = std::move(ranks);
@@ -87,23 +101,24 @@ void PlanRecord::Refitted() {
   for (auto& [key, bucket] : buckets_) bucket.barred = false;
 }
 
-Degree ChooseDegree(const PrefillCost& cost, const ChainLink& link, const PlanRecord& record,
+Degree ChooseDegree(const PrefillCost& cost, const PlanRecord& record,
                     std::span<const OfferedWorker> offered, const DegreeRequest& request) {
   CHECK(!offered.empty() && request.tokens > 0);
   Degree best = Alone(cost, offered, request);
   const double alone = best.seconds;
   const double alone_work = cost.Alone(request.tokens, request.prefix);
-  double least = alone;  // with doubts
+  const bool forced = request.min_ranks > 1;
+  double least = forced ? std::numeric_limits<double>::infinity() : alone;  // with doubts
   const std::vector<int> soonest = SoonestFirst(offered, request.must);
   const int most = std::min(request.max_ranks, static_cast<int>(offered.size()));
-  for (int n = 2; n <= most; ++n) {
-    if (record.barred(request.tokens, n)) continue;
+  for (int n = std::max(2, request.min_ranks); n <= most; ++n) {
+    if (!forced && record.barred(request.tokens, n)) continue;
     std::vector<int> ranks(soonest.begin(), soonest.begin() + n);
     std::sort(ranks.begin(), ranks.end(), [&](int a, int b) {
       return offered[static_cast<size_t>(a)].place < offered[static_cast<size_t>(b)].place;
     });
-    Degree relay = Together(cost, link, offered, std::move(ranks), request);
-    if (relay.ranks.empty()) break;
+    Degree relay = Together(cost, offered, std::move(ranks), request);
+    if (relay.ranks.empty()) continue;
     double begin = 0, work = 0;  // a rank is taken until the last one is done
     for (const int rank : relay.ranks) {
       const OfferedWorker& worker = offered[static_cast<size_t>(rank)];

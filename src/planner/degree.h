@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <span>
 #include <utility>
@@ -15,9 +16,11 @@
 namespace baton {
 
 struct OfferedWorker {
-  double speed = 1;    // 1 = what the cost says
-  double seconds = 0;  // until it could begin
-  uint64_t place = 0;  // ranks stand in ascending order of it
+  double speed = 1;                                   // 1 = what the cost says
+  double seconds = 0;                                 // until it could begin
+  uint64_t place = 0;                                 // ranks stand in ascending order of it
+  ChainLink link{};                                   // that it sends over
+  int most_tokens = std::numeric_limits<int>::max();  // of its slice
 };
 
 struct Degree {
@@ -55,13 +58,14 @@ struct DegreeRequest {
   int prefix = 0;  // cached on every rank
   int page_tokens = 64;
   int max_ranks = 1;
+  int min_ranks = 1;  // more than one: a relay wherever one is possible, whatever is predicted
   int must = -1;  // this worker is one of the ranks, and the one alone; -1: any
   // Prompts waiting per worker: what a relay costs in all, beyond one worker's work, delays them.
   double waiting = 0;
 };
 
 // offered is not empty. Ranks are those that could begin soonest, of equals the earlier ones.
-Degree ChooseDegree(const PrefillCost& cost, const ChainLink& link, const PlanRecord& record,
+Degree ChooseDegree(const PrefillCost& cost, const PlanRecord& record,
                     std::span<const OfferedWorker> offered, const DegreeRequest& request);
 
 }  // namespace baton

@@ -4,13 +4,15 @@
 
 namespace baton {
 
+double CausalPairs(double tokens, double before) { return tokens * (before + tokens / 2); }
+
 double PrefillCost::Linear(double tokens) const {
   return std::max(token * (tokens + extra_tokens), least_linear);
 }
 
 double PrefillCost::Pairs(double tokens, double before) const {
-  const double own = tokens * tokens;
-  return tokens * before + (kernel == PairKernel::kCausal ? own / 2 : own);
+  const double own = kernel == PairKernel::kDenseMask ? tokens * tokens / 2 : 0;
+  return CausalPairs(tokens, before) + own;
 }
 
 double PrefillCost::Layer(double tokens, double before) const {

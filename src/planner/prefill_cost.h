@@ -3,11 +3,16 @@
 // tokens and bytes; pure functions, any thread.
 #pragma once
 
+#include <limits>
+
 namespace baton {
 
 // Which (query, key) pairs the attention kernel computes: those a query sees, or all of them with a
 // mask (the paper's kernel, for reproduction).
 enum class PairKernel { kCausal, kDenseMask };
+
+// Pairs of `tokens` queries and the keys they see behind `before` keys.
+double CausalPairs(double tokens, double before);
 
 struct PrefillCost {
   int n_layers = 1;
@@ -28,9 +33,9 @@ struct PrefillCost {
   double Alone(double tokens, double prefix) const;
 };
 
-struct ChainLink {
-  double bytes_per_second = 0;  // of one direction
-  double latency = 0;           // seconds per message
+struct ChainLink {  // free, unless it is known better
+  double bytes_per_second = std::numeric_limits<double>::infinity();  // of one direction
+  double latency = 0;                                                 // seconds per message
 };
 
 }  // namespace baton

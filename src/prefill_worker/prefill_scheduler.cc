@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "common/check.h"
 #include "common/planted_bug.h"
+#include "planner/prefill_cost.h"
 #include "prefill_worker/prompt_messages.h"
 
 namespace baton {
@@ -352,6 +353,13 @@ int64_t PrefillScheduler::queued_tokens() const {
   for (const auto& prompt : queue_.prompts())
     if (prompt->phase != Phase::kEnding) tokens += prompt->remaining();
   return tokens;
+}
+
+double PrefillScheduler::queued_pairs() const {
+  double pairs = 0;
+  for (const auto& prompt : queue_.prompts())
+    if (prompt->phase != Phase::kEnding) pairs += CausalPairs(prompt->remaining(), prompt->done);
+  return pairs;
 }
 
 int PrefillScheduler::n_running() const {

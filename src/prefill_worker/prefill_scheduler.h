@@ -114,6 +114,7 @@ class PrefillScheduler {
 
   // --- what the worker reports and the purse must know
   int64_t queued_tokens() const;  // still to be computed
+  double queued_pairs() const;    // of queries and the keys they see, of these tokens
   int n_prompts() const { return queue_.size(); }
   int n_running() const;
   // Pages the first prompt that could start lacks room for; 0: none waits for pages.

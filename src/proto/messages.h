@@ -90,17 +90,32 @@ struct WorkerAnnounce {
   int32_t pages_total = 0;
   int32_t max_context = 0;  // tokens
   int32_t max_batch = 0;    // decode rows
+  int32_t n_layers = 0;
+  int32_t kv_token_bytes = 0;    // K and V of one token in one layer, on average
+  int32_t max_slice_tokens = 0;  // of a relay's rank; 0 = as many as fit
+};
+
+// What prefill costs a worker, fitted to its recent steps: each token so many seconds in the linear
+// layers, each pair of a query and a key it sees so many, all layers together; a prompt `floor`
+// more.
+struct PrefillFit {
+  double token = 0, pair = 0, floor = 0;  // seconds
+  double error = 0;                       // mean of |actual / predicted - 1| lately
+  int32_t n_seen = 0;                     // steps; 0: nothing is known yet
+  bool operator==(const PrefillFit&) const = default;
 };
 
 // Sent on change, at most every 20 ms, and every second while idle.
 struct WorkerLoad {
-  int32_t prefill_queued_tokens = 0;  // tokens still to be computed of admitted prompts
+  // Of admitted prompts, still to be computed: tokens, and the pairs of a query and a key they see.
+  int32_t prefill_queued_tokens = 0;
+  double prefill_queued_pairs = 0;
   int32_t decode_rows = 0;
   int32_t decode_waiting = 0;  // guests promised or waiting for room
   int32_t pages_free = 0;
-  float prefill_tokens_per_s = 0;  // measured, 0 = not yet
-  float decode_step_ms = 0;        // measured, 0 = not yet
-  bool draining = false;           // finishes what it has, refuses what comes
+  PrefillFit prefill_fit{};
+  float decode_step_ms = 0;  // measured, 0 = not yet
+  bool draining = false;     // finishes what it has, refuses what comes
 };
 
 struct TokenOut {

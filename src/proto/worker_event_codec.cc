@@ -12,6 +12,9 @@ namespace baton {
 namespace {
 
 constexpr int64_t kMostMicroseconds = int64_t{1} << 50;  // 35 years
+constexpr int64_t kMostLayers = 1 << 16;
+// What is predicted from a fit stays finite and more than nothing.
+constexpr double kLeastTokenSeconds = 1e-15, kMostSeconds = 1e6, kMostPairs = 1e18;
 
 wire::Role WireRole(Role role) {
   switch (role) {
@@ -109,6 +112,9 @@ void Encode(const WorkerAnnounce& in, wire::WorkerEvent* out) {
   announce->set_pages_total(in.pages_total);
   announce->set_max_context(in.max_context);
   announce->set_max_batch(in.max_batch);
+  announce->set_n_layers(in.n_layers);
+  announce->set_kv_token_bytes(in.kv_token_bytes);
+  announce->set_max_slice_tokens(in.max_slice_tokens);
 }
 
 absl::StatusOr<WorkerEvent> Decode(const wire::WorkerAnnounce& in) {
@@ -123,6 +129,9 @@ absl::StatusOr<WorkerEvent> Decode(const wire::WorkerAnnounce& in) {
   RETURN_IF_ERROR(
       CheckRange("announce.max_context", in.max_context(), 1, ControlLimits::kPromptTokens));
   RETURN_IF_ERROR(CheckRange("announce.max_batch", in.max_batch(), 0, kMostCount));
+  RETURN_IF_ERROR(CheckRange("announce.n_layers", in.n_layers(), 1, kMostLayers));
+  RETURN_IF_ERROR(CheckRange("announce.kv_token_bytes", in.kv_token_bytes(), 1, kMostCount));
+  RETURN_IF_ERROR(CheckRange("announce.max_slice_tokens", in.max_slice_tokens(), 0, kMostCount));
   WorkerAnnounce out{.incarnation = in.incarnation(), .name = in.name()};
   ASSIGN_OR_RETURN(out.role, DecodeRole(in.role()));
   ASSIGN_OR_RETURN(out.transfer, DecodePeer(in.transfer()));
@@ -133,7 +142,32 @@ absl::StatusOr<WorkerEvent> Decode(const wire::WorkerAnnounce& in) {
   out.pages_total = in.pages_total();
   out.max_context = in.max_context();
   out.max_batch = in.max_batch();
+  out.n_layers = in.n_layers();
+  out.kv_token_bytes = in.kv_token_bytes();
+  out.max_slice_tokens = in.max_slice_tokens();
   return WorkerEvent(std::move(out));
+}
+
+void Encode(const PrefillFit& in, wire::PrefillFit* out) {
+  out->set_token(in.token);
+  out->set_pair(in.pair);
+  out->set_floor(in.floor);
+  out->set_error(in.error);
+  out->set_n_seen(in.n_seen);
+}
+
+absl::StatusOr<PrefillFit> Decode(const wire::PrefillFit& in) {
+  RETURN_IF_ERROR(CheckRange("load.prefill_fit.n_seen", in.n_seen(), 0, kMostCount));
+  const double least_token = in.n_seen() > 0 ? kLeastTokenSeconds : 0;
+  RETURN_IF_ERROR(CheckFloat("load.prefill_fit.token", in.token(), least_token, kMostSeconds));
+  RETURN_IF_ERROR(CheckFloat("load.prefill_fit.pair", in.pair(), 0, kMostSeconds));
+  RETURN_IF_ERROR(CheckFloat("load.prefill_fit.floor", in.floor(), 0, kMostSeconds));
+  RETURN_IF_ERROR(CheckFloat("load.prefill_fit.error", in.error(), 0, kMostSeconds));
+  return PrefillFit{.token = in.token(),
+                    .pair = in.pair(),
+                    .floor = in.floor(),
+                    .error = in.error(),
+                    .n_seen = in.n_seen()};
 }
 
 void Encode(const WorkerLoad& in, wire::WorkerEvent* out) {
@@ -142,7 +176,8 @@ void Encode(const WorkerLoad& in, wire::WorkerEvent* out) {
   load->set_decode_rows(in.decode_rows);
   load->set_decode_waiting(in.decode_waiting);
   load->set_pages_free(in.pages_free);
-  load->set_prefill_tokens_per_s(in.prefill_tokens_per_s);
+  load->set_prefill_queued_pairs(in.prefill_queued_pairs);
+  if (in.prefill_fit.n_seen > 0) Encode(in.prefill_fit, load->mutable_prefill_fit());
   load->set_decode_step_ms(in.decode_step_ms);
   load->set_draining(in.draining);
 }
@@ -153,15 +188,18 @@ absl::StatusOr<WorkerEvent> Decode(const wire::WorkerLoad& in) {
   RETURN_IF_ERROR(CheckRange("load.decode_rows", in.decode_rows(), 0, kMostCount));
   RETURN_IF_ERROR(CheckRange("load.decode_waiting", in.decode_waiting(), 0, kMostCount));
   RETURN_IF_ERROR(CheckRange("load.pages_free", in.pages_free(), 0, kMostCount));
-  RETURN_IF_ERROR(CheckFloat("load.prefill_tokens_per_s", in.prefill_tokens_per_s(), 0, 1e12f));
+  RETURN_IF_ERROR(
+      CheckFloat("load.prefill_queued_pairs", in.prefill_queued_pairs(), 0, kMostPairs));
   RETURN_IF_ERROR(CheckFloat("load.decode_step_ms", in.decode_step_ms(), 0, 1e9f));
-  return WorkerEvent(WorkerLoad{.prefill_queued_tokens = in.prefill_queued_tokens(),
-                                .decode_rows = in.decode_rows(),
-                                .decode_waiting = in.decode_waiting(),
-                                .pages_free = in.pages_free(),
-                                .prefill_tokens_per_s = in.prefill_tokens_per_s(),
-                                .decode_step_ms = in.decode_step_ms(),
-                                .draining = in.draining()});
+  WorkerLoad out{.prefill_queued_tokens = in.prefill_queued_tokens(),
+                 .prefill_queued_pairs = in.prefill_queued_pairs(),
+                 .decode_rows = in.decode_rows(),
+                 .decode_waiting = in.decode_waiting(),
+                 .pages_free = in.pages_free(),
+                 .decode_step_ms = in.decode_step_ms(),
+                 .draining = in.draining()};
+  ASSIGN_OR_RETURN(out.prefill_fit, Decode(in.prefill_fit()));
+  return WorkerEvent(out);
 }
 
 void Encode(const TokenOut& in, wire::WorkerEvent* out) {

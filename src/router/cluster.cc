@@ -1,6 +1,8 @@
 #include "router/cluster.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -126,47 +128,64 @@ std::vector<Incarnation> Cluster::Workers() const {
   return ids;
 }
 
-Cluster::Speeds Cluster::BestSpeeds() const {
-  Speeds best;
-  for (const auto& [id, worker] : workers_) {
-    best.tokens_per_s = std::max<double>(best.tokens_per_s, worker.load.prefill_tokens_per_s);
-    const double step_ms = worker.load.decode_step_ms;
-    if (step_ms > 0 && (best.step_ms == 0 || step_ms < best.step_ms)) best.step_ms = step_ms;
-  }
-  if (best.tokens_per_s == 0) best.tokens_per_s = kUnknownTokensPerS;
-  if (best.step_ms == 0) best.step_ms = kUnknownStepMs;
-  return best;
+// Its own, or of the fastest that has measured itself.
+PrefillCost Cluster::CostAt(const Worker& worker) const {
+  const PrefillFit* fit = &worker.load.prefill_fit;
+  if (fit->n_seen == 0)
+    for (const auto& [id, other] : workers_)
+      if (other.load.prefill_fit.n_seen > 0 &&
+          (fit->n_seen == 0 || other.load.prefill_fit.token < fit->token))
+        fit = &other.load.prefill_fit;
+  return fit->n_seen > 0 ? CostOf(worker.about, *fit) : CostOf(worker.about, kUnknownTokensPerS);
+}
+
+double Cluster::StepMsAt(const Worker& worker) const {
+  if (worker.load.decode_step_ms > 0) return worker.load.decode_step_ms;
+  double best_ms = std::numeric_limits<double>::infinity();
+  for (const auto& [id, other] : workers_)
+    if (other.load.decode_step_ms > 0)
+      best_ms = std::min<double>(best_ms, other.load.decode_step_ms);
+  return std::isfinite(best_ms) ? best_ms : kUnknownStepMs;
 }
 
 // Never more than the ledger; less by what the worker reports as done, without trusting the report
 // about parts it may not have seen.
-int64_t Cluster::QueuedTokens(const Worker& worker) const {
-  int64_t outstanding = 0, unseen = 0;
+PrefillWork Cluster::Queued(const Worker& worker) {
+  PrefillWork outstanding;
+  PrefillWork reported{.tokens = worker.load.prefill_queued_tokens,
+                       .pairs = worker.load.prefill_queued_pairs};
   for (const auto& [request, part] : worker.parts) {
-    outstanding += part.prefill_tokens;
-    if (part.sent > worker.load_at - kReportLag) unseen += part.prefill_tokens;
+    outstanding += part.prefill;
+    if (part.sent > worker.load_at - kReportLag) reported += part.prefill;
   }
-  return std::min(outstanding, worker.load.prefill_queued_tokens + unseen);
+  return outstanding.tokens < reported.tokens ? outstanding : reported;
 }
 
-Candidate Cluster::Consider(const Worker& worker, const AttemptShape& shape, const Speeds& best,
-                            absl::Time now) const {
-  const WorkerLoad& load = worker.load;
+// At a prefill worker, on average.
+double Cluster::WaitingPrompts() const {
+  int prompts = 0, workers = 0;
+  for (const auto& [id, worker] : workers_) {
+    workers += worker.about.role != Role::kDecode;
+    for (const auto& [request, part] : worker.parts) prompts += part.prefill.tokens > 0;
+  }
+  return static_cast<double>(prompts) / std::max(1, workers);
+}
+
+Candidate Cluster::Consider(const Worker& worker, const AttemptShape& shape, absl::Time now) const {
   Candidate out{.worker = worker.about.incarnation,
                 .role = worker.about.role,
                 .fits_prefill = FitsPrefill(worker.about, shape),
                 .fits_decode = FitsDecode(worker.about, shape),
                 .last_chosen = worker.last_chosen};
-  const double tokens_per_s =
-      load.prefill_tokens_per_s > 0 ? load.prefill_tokens_per_s : best.tokens_per_s;
+  out.cost = CostAt(worker);
   const int32_t own_tokens = shape.PrefillTokensAt(out.worker);
-  out.tokens_per_s = tokens_per_s;
-  out.prefill_ms = PrefillMs(QueuedTokens(worker), own_tokens, tokens_per_s);
-  out.prompt_ms = PrefillMs(0, own_tokens, tokens_per_s);
+  out.prompt_ms = 1e3 * out.cost.Alone(own_tokens, shape.n_prompt - own_tokens);
+  out.prefill_ms = WorkMs(out.cost, Queued(worker)) + out.prompt_ms;
+  if (worker.about.max_slice_tokens > 0) out.max_slice_tokens = worker.about.max_slice_tokens;
   const DecodeRoom room{.pages_free = worker.about.pages_total - worker.pages_held,
                         .rows = worker.rows_held,
                         .max_batch = worker.about.max_batch,
-                        .step_ms = load.decode_step_ms > 0 ? load.decode_step_ms : best.step_ms};
+                        .step_ms = StepMsAt(worker)};
   const int32_t pages = PromisePages(shape, worker.about.page_tokens);
   double wait_ms = 0;
   if (room.pages_free < pages || room.rows >= room.max_batch) {
@@ -182,18 +201,17 @@ Candidate Cluster::Consider(const Worker& worker, const AttemptShape& shape, con
 
 std::optional<Plan> Cluster::Choose(const AttemptShape& shape,
                                     const std::vector<Incarnation>& avoid, absl::Time now) const {
-  const Speeds best = BestSpeeds();
   std::vector<Candidate> candidates, all;
   for (const auto& [id, worker] : workers_) {
     if (worker.state == MemberState::kDraining) continue;
-    all.push_back(Consider(worker, shape, best, now));
+    all.push_back(Consider(worker, shape, now));
     if (std::find(avoid.begin(), avoid.end(), id) == avoid.end()) candidates.push_back(all.back());
   }
   const std::optional<Plan> plan = ChoosePlan(candidates, shape);
   if (!plan) return avoid.empty() ? plan : ChoosePlan(all, shape);
   if (!WantsRelay(shape)) return plan;
   return ShareWithHeads(*plan, candidates, shape, workers_.begin()->second.about.page_tokens,
-                        relays_);
+                        WaitingPrompts(), relays_);
 }
 
 // KV that an earlier attempt left somewhere is worth more than further workers.
@@ -204,9 +222,7 @@ bool Cluster::WantsRelay(const AttemptShape& shape) const {
 
 double Cluster::OwnPrefillMs(const Plan& plan, const AttemptShape& shape) const {
   const auto own_ms = [&](Incarnation worker) {
-    const double measured = workers_.at(worker).load.prefill_tokens_per_s;
-    return PrefillMs(0, plan.PrefillTokensAt(worker, shape),
-                     measured > 0 ? measured : BestSpeeds().tokens_per_s);
+    return WorkMs(CostAt(workers_.at(worker)), plan.PrefillWorkAt(worker, shape));
   };
   double longest_ms = own_ms(plan.prefill);
   for (const Plan::Head& head : plan.heads) longest_ms = std::max(longest_ms, own_ms(head.worker));
@@ -216,8 +232,9 @@ double Cluster::OwnPrefillMs(const Plan& plan, const AttemptShape& shape) const 
 void Cluster::Reserve(RequestId request, const Plan& plan, const AttemptShape& shape,
                       absl::Time now) {
   ++choices_;
-  ReservePrefill(request, plan.prefill, plan.PrefillTokensAt(plan.prefill, shape), now);
-  for (const Plan::Head& head : plan.heads) ReservePrefill(request, head.worker, head.tokens, now);
+  ReservePrefill(request, plan.prefill, plan.PrefillWorkAt(plan.prefill, shape), now);
+  for (const Plan::Head& head : plan.heads)
+    ReservePrefill(request, head.worker, plan.PrefillWorkAt(head.worker, shape), now);
   if (plan.decode == 0) return;
   Worker& decode = workers_.at(plan.decode);
   decode.last_chosen = choices_;
@@ -231,12 +248,12 @@ void Cluster::Reserve(RequestId request, const Plan& plan, const AttemptShape& s
   ++decode.rows_held;
 }
 
-void Cluster::ReservePrefill(RequestId request, Incarnation worker, int32_t tokens,
+void Cluster::ReservePrefill(RequestId request, Incarnation worker, const PrefillWork& work,
                              absl::Time now) {
   Worker& w = workers_.at(worker);
   w.last_chosen = choices_;
   Part& part = w.parts[request];
-  part.prefill_tokens = tokens;
+  part.prefill = work;
   part.sent = now;
 }
 
@@ -244,7 +261,7 @@ void Cluster::OnPrefillComputed(Incarnation worker, RequestId request) {
   const auto w = workers_.find(worker);
   if (w == workers_.end()) return;
   if (const auto part = w->second.parts.find(request); part != w->second.parts.end())
-    part->second.prefill_tokens = 0;
+    part->second.prefill = {};
 }
 
 void Cluster::OnTokensLeft(Incarnation worker, RequestId request, int32_t tokens_left) {

@@ -14,6 +14,7 @@
 #include "common/state_machine.h"
 #include "common/status.h"
 #include "router/policy.h"
+#include "router/prefill_work.h"
 #include "router/router.h"
 
 namespace baton {
@@ -65,7 +66,7 @@ class Cluster {
  private:
   // A request's parts on one worker; both when it prefills and decodes there.
   struct Part {
-    int32_t prefill_tokens = 0;  // still to be computed
+    PrefillWork prefill;  // still to be computed
     absl::Time sent;
     bool decodes = false;
     AttemptShape shape;  // of the decode part
@@ -85,17 +86,15 @@ class Cluster {
     int32_t rows_held = 0;
     absl::flat_hash_map<RequestId, Part> parts;
   };
-  // Used for workers that have not measured themselves yet.
-  struct Speeds {
-    double tokens_per_s = 0, step_ms = 0;
-  };
 
-  Speeds BestSpeeds() const;
-  int64_t QueuedTokens(const Worker& worker) const;
+  PrefillCost CostAt(const Worker& worker) const;
+  double StepMsAt(const Worker& worker) const;
+  static PrefillWork Queued(const Worker& worker);
+  double WaitingPrompts() const;
   bool WantsRelay(const AttemptShape& shape) const;
-  Candidate Consider(const Worker& worker, const AttemptShape& shape, const Speeds& best,
-                     absl::Time now) const;
-  void ReservePrefill(RequestId request, Incarnation worker, int32_t tokens, absl::Time now);
+  Candidate Consider(const Worker& worker, const AttemptShape& shape, absl::Time now) const;
+  void ReservePrefill(RequestId request, Incarnation worker, const PrefillWork& work,
+                      absl::Time now);
   void ReleaseAt(Incarnation worker, RequestId request);
 
   const RelayRules relays_;

@@ -68,6 +68,25 @@ std::optional<Plan> PlanOf(const std::optional<Option>& option) {
   return option->plan;
 }
 
+int IndexOf(std::span<const Candidate> candidates, Incarnation worker) {
+  int index = 0;
+  while (candidates[static_cast<size_t>(index)].worker != worker) ++index;
+  return index;
+}
+
+// The ranks that a relay may have. Of two workers the one that takes half the time for the prompt
+// is twice as fast, whether by its linear layers or by its attention.
+std::vector<OfferedWorker> Offer(std::span<const Candidate> candidates, double nominal_ms) {
+  std::vector<OfferedWorker> offered;
+  for (const Candidate& c : candidates)
+    offered.push_back({.speed = nominal_ms / c.prompt_ms,
+                       .seconds = (c.prefill_ms - c.prompt_ms) / 1e3,
+                       .place = ~c.worker,
+                       .link = c.link,
+                       .most_tokens = c.max_slice_tokens});
+  return offered;
+}
+
 }  // namespace
 
 int32_t PromptPages(const AttemptShape& shape, int32_t page_tokens) {
@@ -102,11 +121,6 @@ double RoomWaitMs(const DecodeRoom& room, std::vector<Holding> holdings, int32_t
     if (pages_free >= pages && rows < room.max_batch) break;
   }
   return wait_ms;
-}
-
-double PrefillMs(int64_t queued_tokens, int32_t n_prompt, double tokens_per_s) {
-  CHECK(tokens_per_s > 0);
-  return 1e3 * static_cast<double>(queued_tokens + n_prompt) / tokens_per_s;
 }
 
 double DecodeMs(const DecodeRoom& room, double room_wait_ms) {
@@ -147,26 +161,23 @@ int32_t Plan::TokensOfHeads(size_t n) const {
   return tokens;
 }
 
-int32_t Plan::PrefillTokensAt(Incarnation worker, const AttemptShape& shape) const {
-  if (!is_relay()) return shape.PrefillTokensAt(worker);
-  for (const Head& head : heads)
-    if (head.worker == worker) return head.tokens;
-  return shape.n_prompt - TokensOfHeads(heads.size());
+PrefillWork Plan::PrefillWorkAt(Incarnation worker, const AttemptShape& shape) const {
+  for (size_t i = 0; i < heads.size(); ++i)
+    if (heads[i].worker == worker) return PrefillWork::Of(heads[i].tokens, TokensOfHeads(i));
+  const int32_t tokens =
+      is_relay() ? shape.n_prompt - TokensOfHeads(heads.size()) : shape.PrefillTokensAt(worker);
+  return PrefillWork::Of(tokens, shape.n_prompt - tokens);
 }
 
 Plan ShareWithHeads(const Plan& plan, std::span<const Candidate> candidates,
-                    const AttemptShape& shape, int32_t page_tokens, const RelayRules& rules) {
+                    const AttemptShape& shape, int32_t page_tokens, double waiting,
+                    const RelayRules& rules) {
   const auto first = std::find_if(candidates.begin(), candidates.end(),
                                   [&](const Candidate& c) { return c.worker == plan.prefill; });
   CHECK(first != candidates.end());
   if (first->worker < plan.decode) return plan;
-  double fastest = 0;
-  for (const Candidate& c : candidates) fastest = std::max(fastest, c.tokens_per_s);
-  CHECK(fastest > 0);
   // Those that ChoosePlan would let prefill in its place.
   const bool anyone = first->role == Role::kDecode;
-  DegreeRequest request{
-      .tokens = shape.n_prompt, .page_tokens = page_tokens, .max_ranks = rules.max_ranks};
   std::vector<Candidate> may_prefill;
   for (const Candidate& c : candidates)
     if (c.fits_prefill && c.worker >= plan.decode && (anyone || c.role != Role::kDecode))
@@ -174,18 +185,16 @@ Plan ShareWithHeads(const Plan& plan, std::span<const Candidate> candidates,
   std::sort(may_prefill.begin(), may_prefill.end(), [](const Candidate& a, const Candidate& b) {
     return std::pair(a.last_chosen, a.worker) < std::pair(b.last_chosen, b.worker);
   });
-  std::vector<OfferedWorker> offered;
-  for (const Candidate& c : may_prefill) {
-    if (c.worker == plan.prefill) request.must = static_cast<int>(offered.size());
-    offered.push_back({.speed = c.tokens_per_s / fastest,
-                       .seconds = (c.prefill_ms - c.prompt_ms) / 1e3,
-                       .place = ~c.worker});
-  }
-  CHECK(request.must >= 0);
-  PrefillCost cost;
-  cost.token = 1 / fastest;
+  const DegreeRequest request{.tokens = shape.n_prompt,
+                              .page_tokens = page_tokens,
+                              .max_ranks = rules.max_ranks,
+                              .min_ranks = rules.min_ranks,
+                              .must = IndexOf(may_prefill, plan.prefill),
+                              .waiting = waiting};
+  const Candidate& nominal = may_prefill[static_cast<size_t>(request.must)];
   // What relays took is not recorded yet: every prediction is doubted alike.
-  const Degree degree = ChooseDegree(cost, rules.link, PlanRecord(), offered, request);
+  const Degree degree =
+      ChooseDegree(nominal.cost, PlanRecord(), Offer(may_prefill, nominal.prompt_ms), request);
   if (degree.ranks.size() < 2) return plan;
   const auto worker_of = [&](size_t rank) {
     return may_prefill[static_cast<size_t>(degree.ranks[rank])].worker;

@@ -1,7 +1,7 @@
 // Who computes: the least predicted wait, in milliseconds. Pure functions of numbers; the same
 // inputs in any order give the same choice.
 //
-//   prefill_ms = (tokens queued before + own prompt) / measured tokens per second
+//   prefill_ms = work queued before + own prompt, by what the worker's steps cost it (a fit)
 //   decode_ms  = wait for pages and a row + one step, dearer the fuller the batch is
 //   plan       = prefill_ms + decode_ms, smallest; ties (2 %, 1 ms) to the least recently chosen
 //   relay      = the longest queue of its ranks + the chain of their slices, instead of prefill_ms
@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "common/ids.h"
 #include "planner/prefill_cost.h"
 #include "proto/messages.h"
+#include "router/prefill_work.h"
 
 namespace baton {
 
@@ -62,7 +64,6 @@ struct DecodeRoom {
 // room now; the wait for the last holding when even that would not do.
 double RoomWaitMs(const DecodeRoom& room, std::vector<Holding> holdings, int32_t pages);
 
-double PrefillMs(int64_t queued_tokens, int32_t n_prompt, double tokens_per_s);
 double DecodeMs(const DecodeRoom& room, double room_wait_ms);
 
 // One worker as seen for one attempt.
@@ -71,8 +72,10 @@ struct Candidate {
   Role role = Role::kBoth;
   bool fits_prefill = false, fits_decode = false;  // could ever hold it
   double prefill_ms = 0, decode_ms = 0;
-  double prompt_ms = 0;      // the part of prefill_ms that is the prompt's own
-  double tokens_per_s = 0;   // of prefill
+  double prompt_ms = 0;  // the part of prefill_ms that is the prompt's own
+  PrefillCost cost{};    // of the worker
+  ChainLink link{};      // that it sends KV over
+  int32_t max_slice_tokens = std::numeric_limits<int32_t>::max();
   uint64_t last_chosen = 0;  // a counter; 0 = never
 };
 
@@ -95,7 +98,7 @@ struct Plan {
   // Tokens of the slices of the first n heads.
   int32_t TokensOfHeads(size_t n) const;
   // What `worker`, head or tail or alone, has to compute.
-  int32_t PrefillTokensAt(Incarnation worker, const AttemptShape& shape) const;
+  PrefillWork PrefillWorkAt(Incarnation worker, const AttemptShape& shape) const;
 };
 
 // A prefill worker hands over to the best decode worker; a worker of both roles keeps its KV and
@@ -106,15 +109,17 @@ std::optional<Plan> ChoosePlan(std::span<const Candidate> candidates, const Atte
 struct RelayRules {
   int32_t min_tokens = 0;  // of a prompt that is shared; 0: none is
   int max_ranks = 2;
-  ChainLink link{.bytes_per_second = 1e12, .latency = 0};  // between two ranks; not measured yet
+  int min_ranks = 1;  // more than one: whatever is predicted
 };
 
+// waiting: prompts in the queue of a prefill worker, on average.
 // `plan`, its prefill shared with the candidates that could begin soonest where that is predicted
 // to pay; else the same plan. Ranks stand in descending order of incarnation, the head's the
 // greatest, and the decode worker is less than all or the tail itself: an attempt takes pages of
 // its pools in ascending order (the promise, the tail's, ..., the head's), so workers that wait for
 // each other never wait in a circle.
 Plan ShareWithHeads(const Plan& plan, std::span<const Candidate> candidates,
-                    const AttemptShape& shape, int32_t page_tokens, const RelayRules& rules);
+                    const AttemptShape& shape, int32_t page_tokens, double waiting,
+                    const RelayRules& rules);
 
 }  // namespace baton

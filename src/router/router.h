@@ -95,6 +95,7 @@ struct RouterOptions {
   // attempt after a relay that broke is no relay.
   int relay_min_tokens = 0;
   int relay_max_ranks = 2;
+  int relay_min_ranks = 1;  // more than one: so many where they are there, whatever is predicted
   // How long a request whose workers were lost waits for any worker before it fails.
   absl::Duration worker_wait = absl::Seconds(30);
   // A worker that says nothing for so long is lost: hung, stopped or cut off. Every report counts,

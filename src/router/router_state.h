@@ -22,7 +22,8 @@ struct Router::State {
         key(cluster_key),
         random(ids),
         cluster({.min_tokens = router_options.relay_min_tokens,
-                 .max_ranks = router_options.relay_max_ranks},
+                 .max_ranks = router_options.relay_max_ranks,
+                 .min_ranks = router_options.relay_min_ranks},
                 router_options.transitions) {}
 
   absl::StatusOr<RequestId> Submit(GenerateRequest request, absl::Time now);

@@ -103,6 +103,8 @@ void DeclareSettings(Config* config, Settings* settings) {
                 "prompts from so many tokens on may be prefilled by several workers; 0 = none");
   settings->Int("router.relay_max_ranks", &router.relay_max_ranks, 1, 64,
                 "most workers that share a prompt");
+  settings->Int("router.relay_min_ranks", &router.relay_min_ranks, 1, 64,
+                "share such prompts among so many where they are there, whatever is predicted");
   settings->Duration("router.worker_wait", &router.worker_wait, absl::ZeroDuration(),
                      absl::Hours(1), "a request without any worker left waits before it fails");
   settings->Duration("router.worker_silence", &router.worker_silence, absl::Seconds(2),

@@ -102,6 +102,7 @@ int RunRouter(const RoleStart& start) {
   router_options.max_lost_attempts = config.router.max_lost_attempts;
   router_options.relay_min_tokens = config.router.relay_min_tokens;
   router_options.relay_max_ranks = config.router.relay_max_ranks;
+  router_options.relay_min_ranks = config.router.relay_min_ranks;
   router_options.worker_wait = config.router.worker_wait;
   router_options.worker_silence = config.router.worker_silence;
   // First of all: workers dial while the tokenizer loads.

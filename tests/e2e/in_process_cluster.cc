@@ -11,7 +11,7 @@ InProcessCluster::InProcessCluster(const InProcessOptions& options) {
   const ClusterKey key{1, 2, 3};
   RouterOptions router;
   router.relay_min_tokens = options.relay_min_tokens;
-  router.relay_max_ranks = options.relay_max_ranks;
+  router.relay_max_ranks = router.relay_min_ranks = options.relay_max_ranks;
   router_ = std::make_unique<Router>(router, key, RandomId);
   ControlServerOptions server;
   server.key = key;

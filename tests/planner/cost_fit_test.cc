@@ -34,7 +34,7 @@ void AddRandomLayer(const PrefillCost& truth, double noise, std::mt19937& random
   const double tokens = std::uniform_int_distribution(16, 2048)(random);
   const double before = 64.0 * std::uniform_int_distribution(0, 255)(random);
   const double factor = std::exp(noise * std::normal_distribution<double>()(random));
-  fit.Add(tokens, before, truth.Layer(tokens, before) * factor);
+  fit.Add(tokens, truth.Pairs(tokens, before), truth.Layer(tokens, before) * factor);
 }
 
 double WorstError(const PrefillCost& cost, const PrefillCost& truth) {
@@ -79,7 +79,7 @@ TEST_CASE("a machine that becomes three times slower is believed") {
 
 TEST_CASE("layers that are all alike leave nothing unbounded") {
   CostFit fit(Guess());
-  for (int i = 0; i < 20000; ++i) fit.Add(512, 0, Truth().Layer(512, 0));
+  for (int i = 0; i < 20000; ++i) fit.Add(512, CausalPairs(512, 0), Truth().Layer(512, 0));
   CHECK(fit.cost().Layer(512, 0) == Approx(Truth().Layer(512, 0)).epsilon(1e-3));
   std::mt19937 random(4);
   for (int i = 0; i < 100; ++i) AddRandomLayer(Truth(), 0, random, fit);

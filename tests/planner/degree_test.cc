@@ -26,15 +26,14 @@ PrefillCost Cost() {
 }
 constexpr ChainLink kFast{2e9, 1e-4};
 
-std::vector<OfferedWorker> Idle(int n) {
+std::vector<OfferedWorker> Idle(int n, const ChainLink& link = kFast) {
   std::vector<OfferedWorker> workers(static_cast<size_t>(n));
-  for (size_t i = 0; i < workers.size(); ++i) workers[i].place = i;
+  for (size_t i = 0; i < workers.size(); ++i) workers[i] = {.place = i, .link = link};
   return workers;
 }
 
-size_t Ranks(int tokens, const std::vector<OfferedWorker>& offered, const ChainLink& link = kFast,
-             double waiting = 0) {
-  return ChooseDegree(Cost(), link, PlanRecord(), offered,
+size_t Ranks(int tokens, const std::vector<OfferedWorker>& offered, double waiting = 0) {
+  return ChooseDegree(Cost(), PlanRecord(), offered,
                       {.tokens = tokens, .max_ranks = 8, .waiting = waiting})
       .ranks.size();
 }
@@ -48,18 +47,34 @@ TEST_CASE("long prompts are shared by all idle workers, short ones by none") {
 }
 
 TEST_CASE("a slow link: fewer ranks, then one") {
-  const size_t fast = Ranks(8192, Idle(8), {1e9, 1e-4});
-  const size_t slow = Ranks(8192, Idle(8), {2e6, 1e-4});
+  const size_t fast = Ranks(8192, Idle(8, {1e9, 1e-4}));
+  const size_t slow = Ranks(8192, Idle(8, {2e6, 1e-4}));
   CHECK(fast == 8);
   CHECK(slow < fast);
-  CHECK(Ranks(8192, Idle(8), {1e4, 1e-4}) == 1);
+  CHECK(Ranks(8192, Idle(8, {1e4, 1e-4})) == 1);
+}
+
+TEST_CASE("the link of the last rank carries nothing of the chain") {
+  std::vector<OfferedWorker> offered = Idle(2);
+  offered[1].link = {1e4, 1e-4};
+  CHECK(Ranks(8192, offered) == 2);
+  std::swap(offered[0].link, offered[1].link);
+  CHECK(Ranks(8192, offered) == 1);
+}
+
+TEST_CASE("no rank gets a slice longer than it takes") {
+  std::vector<OfferedWorker> offered = Idle(4);
+  for (OfferedWorker& worker : offered) worker.most_tokens = 3000;
+  CHECK(Ranks(4096, {offered.begin(), offered.begin() + 2}) == 2);
+  CHECK(Ranks(8192, {offered.begin(), offered.begin() + 2}) == 1);
+  CHECK(Ranks(8192, offered) == 4);
 }
 
 TEST_CASE("nobody waits for a gang that is not there") {
   std::vector<OfferedWorker> offered = Idle(2);
   offered[1].seconds = 1000;
   const auto choose = [&](const DegreeRequest& request) {
-    return ChooseDegree(Cost(), kFast, PlanRecord(), offered, request).ranks;
+    return ChooseDegree(Cost(), PlanRecord(), offered, request).ranks;
   };
   CHECK(choose({.tokens = 4096, .max_ranks = 2}) == std::vector<int>{0});
   std::swap(offered[0], offered[1]);
@@ -70,9 +85,9 @@ TEST_CASE(
     "ranks: the soonest, as many as are allowed, in their places, the one that must be there") {
   std::vector<OfferedWorker> offered = Idle(4);
   const std::vector<double> seconds = {.3, 0, .2, .1};
-  for (size_t i = 0; i < 4; ++i) offered[i] = {1, seconds[i], 10 - i};
+  for (size_t i = 0; i < 4; ++i) offered[i] = {1, seconds[i], 10 - i, kFast};
   const auto choose = [&](const DegreeRequest& request) {
-    return ChooseDegree(Cost(), kFast, PlanRecord(), offered, request).ranks;
+    return ChooseDegree(Cost(), PlanRecord(), offered, request).ranks;
   };
   CHECK(choose({.tokens = 8192, .max_ranks = 2}) == std::vector<int>{3, 1});
   CHECK(choose({.tokens = 8192, .max_ranks = 3}) == std::vector<int>{3, 2, 1});
@@ -82,15 +97,27 @@ TEST_CASE(
 }
 
 TEST_CASE("where prompts wait, the work a relay costs in all counts") {
-  CHECK(Ranks(256, Idle(4), kFast, 0) > 1);
-  CHECK(Ranks(256, Idle(4), kFast, 100) == 1);
+  CHECK(Ranks(256, Idle(4), 0) > 1);
+  CHECK(Ranks(256, Idle(4), 100) == 1);
+}
+
+TEST_CASE("so many ranks are taken whatever is predicted, where they are there") {
+  const auto ranks = [](int tokens, int offered, int least) {
+    return ChooseDegree(Cost(), PlanRecord(), Idle(offered),
+                        {.tokens = tokens, .max_ranks = 4, .min_ranks = least, .waiting = 1e4})
+        .ranks.size();
+  };
+  CHECK(ranks(8192, 4, 1) == 1);
+  CHECK(ranks(8192, 4, 2) == 2);
+  CHECK(ranks(8192, 4, 3) >= 3);
+  CHECK(ranks(8192, 2, 3) == 1);
+  CHECK(ranks(100, 4, 2) == 1);
 }
 
 TEST_CASE("a kind of relay that was slower than one worker is barred until the cost is refitted") {
   PlanRecord record;
   const auto ranks = [&] {
-    return ChooseDegree(Cost(), kFast, record, Idle(2), {.tokens = 4096, .max_ranks = 2})
-        .ranks.size();
+    return ChooseDegree(Cost(), record, Idle(2), {.tokens = 4096, .max_ranks = 2}).ranks.size();
   };
   CHECK(ranks() == 2);
   record.Add(4096, 2, 10, 25, 20);
@@ -115,19 +142,23 @@ TEST_CASE("whatever is offered: slices add up, and the prediction is not above o
   size_t most = 0;
   for (int round = 0; round < 500; ++round) {
     std::vector<OfferedWorker> offered = Idle(1 + static_cast<int>(random() % 8));
-    for (OfferedWorker& worker : offered) worker = {between(.25, 2), between(1e-3, 1), random()};
-    const ChainLink link{between(1e5, 1e10), 1e-4};
+    for (OfferedWorker& worker : offered) {
+      worker = {between(.25, 2), between(1e-3, 1), random(), {between(1e5, 1e10), 1e-4}};
+      worker.most_tokens = static_cast<int>(between(1e3, 1e6));
+    }
     const DegreeRequest request{.tokens = static_cast<int>(between(1, 1e5)),
                                 .prefix = 64 * static_cast<int>(random() % 100),
                                 .max_ranks = 8,
                                 .waiting = between(1e-3, 10)};
-    const Degree degree = ChooseDegree(Cost(), link, PlanRecord(), offered, request);
+    const Degree degree = ChooseDegree(Cost(), PlanRecord(), offered, request);
     CHECK(std::accumulate(degree.slices.begin(), degree.slices.end(), 0) == request.tokens);
     CHECK(degree.slices.size() == degree.ranks.size());
     for (size_t i = 1; i < degree.ranks.size(); ++i) {
       CHECK(offered[static_cast<size_t>(degree.ranks[i - 1])].place <
             offered[static_cast<size_t>(degree.ranks[i])].place);
     }
+    for (size_t i = 0; i < degree.ranks.size() && degree.ranks.size() > 1; ++i)
+      CHECK(degree.slices[i] <= offered[static_cast<size_t>(degree.ranks[i])].most_tokens);
     CHECK(degree.seconds <= degree.alone);
     most = std::max(most, degree.slices.size());
   }

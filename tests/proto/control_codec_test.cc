@@ -57,11 +57,16 @@ WorkerReport EveryEvent() {
   announce.pages_total = 100;
   announce.max_context = 4096;
   announce.max_batch = 32;
+  announce.n_layers = 28;
+  announce.kv_token_bytes = 2048;
+  announce.max_slice_tokens = 8192;
+  const PrefillFit fit{.token = 1e-3, .pair = 2e-8, .floor = 0.25, .error = 0.125, .n_seen = 9};
   const WorkerLoad load{.prefill_queued_tokens = 1,
+                        .prefill_queued_pairs = 1e7,
                         .decode_rows = 2,
                         .decode_waiting = 3,
                         .pages_free = 4,
-                        .prefill_tokens_per_s = 5.5f,
+                        .prefill_fit = fit,
                         .decode_step_ms = 6.5f,
                         .draining = true};
   const TokenOut token{
@@ -156,12 +161,16 @@ TEST_CASE("worker events survive the wire field by field") {
   CHECK(announce.pages_total == 100);
   CHECK(announce.max_context == 4096);
   CHECK(announce.max_batch == 32);
+  CHECK(announce.n_layers == 28);
+  CHECK(announce.kv_token_bytes == 2048);
+  CHECK(announce.max_slice_tokens == 8192);
   const auto& load = std::get<WorkerLoad>(out->events[1]);
   CHECK(load.prefill_queued_tokens == 1);
   CHECK(load.decode_rows == 2);
   CHECK(load.decode_waiting == 3);
   CHECK(load.pages_free == 4);
-  CHECK(load.prefill_tokens_per_s == 5.5f);
+  CHECK(load.prefill_queued_pairs == 1e7);
+  CHECK(load.prefill_fit == std::get<WorkerLoad>(in.events[1]).prefill_fit);
   CHECK(load.decode_step_ms == 6.5f);
   CHECK(load.draining);
   const auto& token = std::get<TokenOut>(out->events[2]);
@@ -306,8 +315,34 @@ TEST_CASE("a worker event out of range is refused by the name of its field") {
              Contains("announce.name"));
   CHECK_THAT(Refusal([](R* r) { r->mutable_events(0)->mutable_announce()->set_name("a\nb"); }),
              Contains("announce.name"));
+  CHECK_THAT(Refusal([](R* r) { r->mutable_events(0)->mutable_announce()->set_n_layers(0); }),
+             Contains("announce.n_layers"));
+  CHECK_THAT(
+      Refusal([](R* r) { r->mutable_events(0)->mutable_announce()->clear_kv_token_bytes(); }),
+      Contains("announce.kv_token_bytes"));
+  CHECK_THAT(
+      Refusal([](R* r) { r->mutable_events(0)->mutable_announce()->set_max_slice_tokens(-1); }),
+      Contains("announce.max_slice_tokens"));
   CHECK_THAT(Refusal([](R* r) { r->mutable_events(1)->mutable_load()->set_pages_free(-1); }),
              Contains("load.pages_free"));
+  CHECK_THAT(Refusal([](R* r) {
+               r->mutable_events(1)->mutable_load()->mutable_prefill_fit()->set_token(0);
+             }),
+             Contains("load.prefill_fit.token"));
+  CHECK_THAT(Refusal([](R* r) {
+               r->mutable_events(1)->mutable_load()->mutable_prefill_fit()->set_pair(-1e-9);
+             }),
+             Contains("load.prefill_fit.pair"));
+  CHECK_THAT(Refusal([](R* r) {
+               r->mutable_events(1)->mutable_load()->mutable_prefill_fit()->set_error(
+                   std::numeric_limits<double>::quiet_NaN());
+             }),
+             Contains("load.prefill_fit.error"));
+  CHECK_THAT(Refusal([](R* r) {
+               r->mutable_events(1)->mutable_load()->set_prefill_queued_pairs(
+                   std::numeric_limits<double>::infinity());
+             }),
+             Contains("load.prefill_queued_pairs"));
   CHECK_THAT(Refusal([](R* r) {
                r->mutable_events(1)->mutable_load()->set_decode_step_ms(
                    std::numeric_limits<float>::infinity());

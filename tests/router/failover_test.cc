@@ -92,8 +92,8 @@ TEST_CASE("the worker that computed the prompt computes it again, if it still ha
   const Incarnation prefill = r.LastPrefillWorker(), decode = r.LastDecodeWorker();
   const Incarnation other = prefill == kP1 ? kP2 : kP1;
   // The other prefill worker looks better, but for the KV.
-  REQUIRE(r.Report(prefill, {WorkerLoad{.prefill_tokens_per_s = 1000}}).ok());
-  REQUIRE(r.Report(other, {WorkerLoad{.prefill_tokens_per_s = 4000}}).ok());
+  REQUIRE(r.Report(prefill, {MeasuredLoad(1000)}).ok());
+  REQUIRE(r.Report(other, {MeasuredLoad(4000)}).ok());
   SECTION("before the prompt is computed nothing is known to be there") {
     r.Lose(decode);
     CHECK(r.LastPrefillWorker() == other);

@@ -37,9 +37,9 @@ Plan Relay(const Plan& plan, std::vector<Candidate> candidates, const AttemptSha
            int max_ranks = 2) {
   for (Candidate& c : candidates) {
     c.prompt_ms = 0.9 * shape.n_prompt;
-    c.tokens_per_s = 1000 / 0.9;
+    c.cost.token = 0.9e-3;
   }
-  return ShareWithHeads(plan, candidates, shape, 16, {.min_tokens = 1, .max_ranks = max_ranks});
+  return ShareWithHeads(plan, candidates, shape, 16, 0, {.min_tokens = 1, .max_ranks = max_ranks});
 }
 
 // Decode worker, tail, and heads from the last to the first.
@@ -134,8 +134,9 @@ TEST_CASE("a relay: the two best prefill workers, the greater one is the head") 
   CHECK(relay.heads == std::vector<Plan::Head>{{6, 48}});
   // Both can begin after 40 ms of queue; the tail has 52 of the 100 tokens.
   CHECK(relay.predicted_ms == Approx(30 + 40 + 0.52 * 90));
-  CHECK(relay.PrefillTokensAt(6, kShape) == 48);
-  CHECK(relay.PrefillTokensAt(5, kShape) == 52);
+  CHECK(relay.PrefillWorkAt(6, kShape).tokens == 48);
+  CHECK(relay.PrefillWorkAt(5, kShape).tokens == 52);
+  CHECK(relay.PrefillWorkAt(5, kShape).pairs == 52 * 48 + 52 * 26);
   CHECK(Ranks(Relay({.prefill = 6, .decode = 1}, {decode, a, b, c})) == Incarnations{1, 5, 6});
   CHECK(Ranks(Relay({.prefill = 7, .decode = 1}, {decode, b, c})) == Incarnations{1, 6, 7});
   CHECK(Ranks(Relay({.prefill = 5}, {a, b}, kOneToken)) == Incarnations{0, 5, 6});
@@ -152,7 +153,7 @@ TEST_CASE("a relay of more ranks: those that can begin soonest, as many as are s
   CHECK(Ranks(five) == Incarnations{1, 5, 6, 7, 8, 9});
   CHECK(five.heads == std::vector<Plan::Head>{{9, 80}, {8, 80}, {7, 80}, {6, 80}});
   CHECK(five.predicted_ms == Approx(30 + 80 * 0.9));
-  CHECK(five.PrefillTokensAt(5, shape) == 80);
+  CHECK(five.PrefillWorkAt(5, shape).tokens == 80);
   CHECK(five.TokensOfHeads(2) == 160);
   // One that is busy is not waited for.
   candidates[2] = Worker(6, Role::kPrefill, 360 + 100, 10);
@@ -218,10 +219,21 @@ TEST_CASE("the order of the candidates does not matter for a relay either") {
   CHECK(relays < 2000);
 }
 
-TEST_CASE("prefill time") {
-  CHECK(PrefillMs(0, 100, 1000) == Approx(100));
-  CHECK(PrefillMs(400, 100, 1000) == Approx(500));
-  CHECK(PrefillMs(400, 100, 2000) == Approx(250));
+TEST_CASE("prefill work is priced by what a worker's steps cost it") {
+  const WorkerAnnounce about{.n_layers = 4, .kv_token_bytes = 100};
+  CHECK(WorkMs(CostOf(about, 1000), PrefillWork::Of(100, 0)) == Approx(100));
+  CHECK(WorkMs(CostOf(about, 2000), PrefillWork::Of(500, 9999)) == Approx(250));
+  const PrefillCost cost =
+      CostOf(about, PrefillFit{.token = 1e-3, .pair = 1e-5, .floor = 7e-3, .n_seen = 1});
+  CHECK(cost.kv_bytes == 100);
+  // Long prompts cost more per token, and so do tokens behind others.
+  PrefillWork work = PrefillWork::Of(100, 0);
+  CHECK(WorkMs(cost, work) == Approx(100 + 50));
+  CHECK(WorkMs(cost, PrefillWork::Of(200, 0)) == Approx(200 + 200));
+  CHECK(WorkMs(cost, PrefillWork::Of(100, 100)) == Approx(100 + 150));
+  CHECK(1e3 * cost.Alone(200, 0) == Approx(200 + 200 + 7));
+  work += PrefillWork::Of(100, 100);
+  CHECK(WorkMs(cost, work) == Approx(WorkMs(cost, PrefillWork::Of(200, 0))));
 }
 
 TEST_CASE("the wait for room follows the holdings that end first") {

@@ -34,7 +34,14 @@ inline WorkerAnnounce Announce(Incarnation id, Role role) {
   announce.pages_total = 1000;
   announce.max_context = 2048;
   announce.max_batch = 8;
+  announce.n_layers = 4;
+  announce.kv_token_bytes = 2048;
   return announce;
+}
+
+// Of a worker whose prompts cost so much per token, however long they are.
+inline WorkerLoad MeasuredLoad(double tokens_per_s) {
+  return {.prefill_fit = {.token = 1 / tokens_per_s, .n_seen = 1}};
 }
 
 struct RouterHarness {

@@ -85,8 +85,9 @@ TEST_CASE("relays: every request is complete, in one attempt while nothing break
   for (const auto& roles : {std::vector{kP, kP, kD}, std::vector{kB, kB, kB},
                             std::vector{kP, kB, kD}, std::vector{kP, kP, kP, kP, kD}}) {
     const int max_ranks = 2 + static_cast<int>(roles.size()) % 3;
-    const Sums sums =
-        RunSeeds(200, 12, {}, {.relay_min_tokens = 17, .relay_max_ranks = max_ranks}, roles);
+    const Sums sums = RunSeeds(
+        200, 12, {}, {.relay_min_tokens = 17, .relay_max_ranks = max_ranks, .relay_min_ranks = 2},
+        roles);
     CHECK(sums.complete == 2400);
     CHECK(sums.attempts == 2400);
     CHECK(sums.relays > 250);
@@ -104,7 +105,8 @@ TEST_CASE("relays whose heads, tails and decode workers fail, are lost or full")
                              {.max_attempts = 1000,
                               .max_lost_attempts = 1000,
                               .relay_min_tokens = 17,
-                              .relay_max_ranks = 4},
+                              .relay_max_ranks = 4,
+                              .relay_min_ranks = 2},
                              {kP, kP, kP, kD, kB});
   CHECK(sums.complete == 7200);
   CHECK(sums.attempts > 9000);
@@ -112,17 +114,19 @@ TEST_CASE("relays whose heads, tails and decode workers fail, are lost or full")
 }
 
 TEST_CASE("everything at once, with cancels and few attempts") {
-  const Sums sums =
-      RunSeeds(1000, 12,
-               {.lose_worker = 5,
-                .join_worker = 5,
-                .fail_part = 10,
-                .no_room = 200,
-                .cancel = 5,
-                .wait = 20,
-                .preempt = 20},
-               {.max_attempts = 3, .relay_min_tokens = 30, .worker_wait = absl::Seconds(1)},
-               {kP, kP, kD, kB});
+  const Sums sums = RunSeeds(1000, 12,
+                             {.lose_worker = 5,
+                              .join_worker = 5,
+                              .fail_part = 10,
+                              .no_room = 200,
+                              .cancel = 5,
+                              .wait = 20,
+                              .preempt = 20},
+                             {.max_attempts = 3,
+                              .relay_min_tokens = 30,
+                              .relay_min_ranks = 2,
+                              .worker_wait = absl::Seconds(1)},
+                             {kP, kP, kD, kB});
   CHECK(sums.complete + sums.cancelled + sums.failed == 12000);
   CHECK(sums.complete > 6500);
   CHECK(sums.cancelled > 300);

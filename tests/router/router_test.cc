@@ -413,8 +413,8 @@ TEST_CASE("measured speed and queue decide") {
   r.Join(kP1, Role::kPrefill);
   r.Join(kP2, Role::kPrefill);
   r.Join(kD1, Role::kDecode);
-  REQUIRE(r.Report(kP1, {WorkerLoad{.prefill_tokens_per_s = 1000}}).ok());
-  REQUIRE(r.Report(kP2, {WorkerLoad{.prefill_tokens_per_s = 4000}}).ok());
+  REQUIRE(r.Report(kP1, {MeasuredLoad(1000)}).ok());
+  REQUIRE(r.Report(kP2, {MeasuredLoad(4000)}).ok());
   std::map<Incarnation, int> count;
   for (int i = 0; i < 10; ++i) {
     r.Submit(100, 10);

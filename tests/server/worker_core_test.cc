@@ -60,6 +60,7 @@ struct Rig {
       if (const auto* token = std::get_if<TokenOut>(&event))
         tokens[token->request_id].push_back(*token);
       if (const auto* ended = std::get_if<PartEnded>(&event)) ends.push_back(*ended);
+      if (const auto* told = std::get_if<WorkerLoad>(&event)) load = *told;
     }
   }
   void Say(RouterMessage message) {
@@ -149,6 +150,7 @@ struct Rig {
   std::vector<int32_t> inflow_pages, lent;
   std::map<RequestId, std::vector<TokenOut>> tokens;
   std::vector<PartEnded> ends;
+  WorkerLoad load;  // the last one told
 };
 
 TEST_CASE("a request has one range of longrope in prefill and decode") {
@@ -179,6 +181,28 @@ TEST_CASE("a request has one range of longrope in prefill and decode") {
     CHECK(tokens !=
           Expected(rig.prompt, max_tokens, LongropeFrom(max_tokens == 3 ? 22 : 24)).tokens);
   }
+}
+
+TEST_CASE("a worker tells what prefill costs it, by steps without decode rows, and what waits") {
+  Rig rig;
+  rig.Suspend();
+  CHECK(rig.load.prefill_fit == PrefillFit{});
+  CHECK(rig.load.prefill_queued_tokens == 8);
+  CHECK(rig.load.prefill_queued_pairs == 8 * 12 + 8 * 8 / 2);
+  rig.Flow(1, 3);
+  rig.Turns();
+  rig.now += absl::Seconds(2);  // loads are told again
+  rig.Turns();
+  CHECK(rig.load.prefill_fit.n_seen == 1);
+  // What was computed of the step, without the waits between its layers.
+  CHECK(rig.load.prefill_fit.token * 8 + rig.load.prefill_fit.pair * 128 == Approx(2 * 10e-6));
+  CHECK(rig.load.prefill_queued_pairs == 0);
+  rig.Guest();
+  rig.Turns();
+  rig.now += absl::Seconds(2);
+  rig.Turns();
+  CHECK(rig.core->metrics().steps > 1);
+  CHECK(rig.load.prefill_fit.n_seen == 1);
 }
 
 TEST_CASE("a suspended step goes on plane by plane") {

@@ -33,6 +33,7 @@ Swarm SmallFlow(bool relays) {
   swarm.stop_percent = 0;
   swarm.router.relay_min_tokens = relays ? 8 : 0;
   swarm.router.relay_max_ranks = 3;
+  swarm.router.relay_min_ranks = 2;
   swarm.router.max_attempts = swarm.router.max_lost_attempts = 1000;
   return swarm;
 }

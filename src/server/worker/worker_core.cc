@@ -45,6 +45,16 @@ int LentPerTurn(const WorkerCoreOptions& options, const KvPool& pool) {
       std::max<int64_t>(1, options.zeroed_bytes_per_turn / pool.layout().page_bytes));
 }
 
+// Pairs of queries and keys of a step's pieces from `first` on.
+double PairsOf(const StepBatch& batch, int first) {
+  double pairs = 0;
+  for (int piece = first; piece < batch.n_pieces(); ++piece) {
+    const int begin = batch.piece_begin[piece];
+    pairs += CausalPairs(batch.piece_begin[piece + 1] - begin, batch.positions[begin]);
+  }
+  return pairs;
+}
+
 bool SameLoad(const WorkerLoad& a, const WorkerLoad& b) {
   return a.prefill_queued_tokens == b.prefill_queued_tokens && a.decode_rows == b.decode_rows &&
          a.decode_waiting == b.decode_waiting && a.pages_free == b.pages_free &&
@@ -62,7 +72,8 @@ WorkerCore::WorkerCore(const WorkerCoreOptions& options, Backend* backend, KvPoo
       prefill_(PrefillPart(options, *backend), pool),
       decode_(DecodePart(options, *backend), pool),
       purse_(pool, options.role == Role::kDecode, LentPerTurn(options, *pool)),
-      sampler_(backend->compute_pool()) {
+      sampler_(backend->compute_pool()),
+      prefill_meter_(backend->model().n_layers, options.max_step_tokens) {
   CHECK(options.self != 0 && options.max_context > 0);
   // A step with every row still has a place for prefill.
   CHECK(options.max_batch > 0 && options.max_batch < options.max_step_tokens);
@@ -204,6 +215,7 @@ void WorkerCore::ComposeStep(absl::Time now) {
   const int kept = purse_.guests_first() ? pool_->total() : decode_.growth_pages();
   step.n_prefill = prefill_.Contribute(budget, kept, step.n_rows == 0, now, &builder_);
   if (builder_.n_tokens() == 0) return;
+  step.prefill_pairs = PairsOf(builder_.batch(), step.n_rows);
   const int n_layers = backend_->model().n_layers;
   const int64_t layer_bytes = prefill_.AnnouncedBytesPerLayer();
   step.layers_at_once = layer_bytes == 0 ? n_layers
@@ -254,13 +266,14 @@ bool WorkerCore::RunStep() {
   decode_.StepDone(*backend_, &sampler_, end);
   prefill_.StepDone(*backend_, &sampler_, end);
   TakeEffects();
-  Measure(step.n_rows, step.n_prefill, step.ran);
+  Measure(step);
   return true;
 }
 
-void WorkerCore::Measure(int n_rows, int n_prefill, absl::Duration duration) {
+void WorkerCore::Measure(const Step& step) {
   constexpr float kNew = 0.2f;  // weight of the newest step
-  const double seconds = absl::ToDoubleSeconds(duration);
+  const int n_rows = step.n_rows, n_prefill = step.n_prefill;
+  const double seconds = absl::ToDoubleSeconds(step.ran);
   const auto mix = [](float& average, double value) {
     const auto v = static_cast<float>(value);
     average = average == 0 ? v : average + kNew * (v - average);
@@ -273,7 +286,7 @@ void WorkerCore::Measure(int n_rows, int n_prefill, absl::Duration duration) {
   metrics_.last_step_seconds = seconds;
   if (n_prefill > 0) metrics_.prefill_seconds += seconds;
   if (n_rows > 0) metrics_.decode_seconds += seconds;
-  if (n_rows == 0 && seconds > 0) mix(metrics_.prefill_tokens_per_s, n_prefill / seconds);
+  if (n_rows == 0) prefill_meter_.Add(n_prefill, step.prefill_pairs, seconds);
   if (n_prefill == 0) mix(metrics_.decode_step_ms, seconds * 1e3);
 }
 
@@ -320,7 +333,8 @@ WorkerLoad WorkerCore::Load() const {
   load.decode_rows = decode_.n_rows();
   load.decode_waiting = decode_.n_waiting();
   load.pages_free = pool_->free() + purse_.stock();
-  load.prefill_tokens_per_s = metrics_.prefill_tokens_per_s;
+  load.prefill_queued_pairs = prefill_.queued_pairs();
+  load.prefill_fit = prefill_meter_.fit();
   load.decode_step_ms = metrics_.decode_step_ms;
   load.draining = draining_;
   return load;

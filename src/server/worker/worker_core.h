@@ -25,6 +25,7 @@
 #include "prefill_worker/prefill_scheduler.h"
 #include "proto/control_client.h"
 #include "proto/messages.h"
+#include "server/worker/prefill_meter.h"
 #include "server/worker/worker_metrics.h"
 
 namespace baton {
@@ -74,7 +75,6 @@ class WorkerCore {
   void ComposeStep(absl::Time now);
   void LendPages();
   bool RunStep();
-  void Measure(int n_rows, int n_prefill, absl::Duration duration);
   void TakeEffects();
   void TakePrefillEffects();
   void Note(WorkerEvent event);
@@ -93,10 +93,12 @@ class WorkerCore {
   StepBuilder builder_;
   struct Step {
     int n_rows = 0, n_prefill = 0;
+    double prefill_pairs = 0;  // of queries and keys
     int layers_at_once = 1, layers_done = 0;
     absl::Duration ran;
     absl::Time suspended = absl::InfiniteFuture();
   };
+  void Measure(const Step& step);
   std::optional<Step> step_;  // in progress; between turns: suspended
   bool lends_more_ = false;
   bool connected_ = false, draining_ = false;
@@ -105,6 +107,7 @@ class WorkerCore {
   absl::Time load_told_ = absl::InfinitePast();
   bool load_changed_ = false;
   WorkerMetrics metrics_;
+  PrefillMeter prefill_meter_;
   std::vector<PrefillEffect> prefill_effects_;  // scratch
   std::vector<DecodeEffect> decode_effects_;
   std::vector<TransferCommand> commands_;

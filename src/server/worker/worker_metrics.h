@@ -35,8 +35,8 @@ struct WorkerMetrics {
   double last_step_seconds = 0;
   // Of a relay's tail: steps that were suspended for a plane, and of these, thrown away for rows.
   uint64_t steps_suspended = 0, steps_given_way = 0;
-  double step_wait_seconds = 0;                        // between the layers of steps that went on
-  float prefill_tokens_per_s = 0, decode_step_ms = 0;  // recent averages, 0 = not yet
+  double step_wait_seconds = 0;  // between the layers of steps that went on
+  float decode_step_ms = 0;      // recent average, 0 = not yet
   TransferCounters transfer;
 };
 

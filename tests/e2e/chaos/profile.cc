@@ -7,6 +7,7 @@ namespace {
 constexpr char kWriteTimeout[] = "--server.write_timeout=3s";
 // Prompts that long are prefilled by two workers.
 constexpr char kRelays[] = "--router.relay_min_tokens=100";
+constexpr char kRelaysAlways[] = "--router.relay_min_ranks=2";
 
 double& Weight(Profile* profile, FaultKind kind) {
   return profile->weights[static_cast<int>(kind)];
@@ -29,7 +30,7 @@ Profile Pause() {
 
 Profile Mixed() {
   Profile profile;
-  profile.server_args = {kWriteTimeout, kRelays};
+  profile.server_args = {kWriteTimeout, kRelays, kRelaysAlways};
   profile.leaving = 0.1;
   profile.slow = 0.05;
   profile.not_reading = 0.02;

@@ -1,0 +1,28 @@
+// Prefill that is still to be done, and what it costs a worker by the fit the worker reports. Pure
+// functions.
+#pragma once
+
+#include <cstdint>
+
+#include "planner/prefill_cost.h"
+#include "proto/messages.h"
+
+namespace baton {
+
+struct PrefillWork {
+  int64_t tokens = 0;
+  double pairs = 0;  // of queries and the keys they see
+
+  // `tokens` of a prompt behind `before` that are there or computed elsewhere.
+  static PrefillWork Of(int32_t tokens, int32_t before);
+  PrefillWork& operator+=(const PrefillWork& other);
+};
+
+// The worker has measured itself: fit.n_seen > 0.
+PrefillCost CostOf(const WorkerAnnounce& worker, const PrefillFit& fit);
+// Of a worker like this one that computes so many tokens per second, however long the prompt is.
+PrefillCost CostOf(const WorkerAnnounce& worker, double tokens_per_s);
+
+double WorkMs(const PrefillCost& cost, const PrefillWork& work);
+
+}  // namespace baton

@@ -1,0 +1,67 @@
+// What a worker reports of its steps predicts whole prompts.
+#include "server/worker/prefill_meter.h"
+
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+namespace baton {
+namespace {
+
+constexpr int kLayers = 16, kStepTokens = 512;
+
+// Seconds of a step of a 1B shape on two cores; every step costs 30 ms on top of its tokens.
+double StepSeconds(double tokens, double pairs) {
+  return 0.03 + 16 * (3e-4 * tokens + 3.3e-8 * pairs);
+}
+
+// A prompt alone, in steps.
+double PromptSeconds(int tokens) {
+  double seconds = 0;
+  for (int begin = 0; begin < tokens; begin += kStepTokens) {
+    const int n = std::min(kStepTokens, tokens - begin);
+    seconds += StepSeconds(n, CausalPairs(n, begin));
+  }
+  return seconds;
+}
+
+double Predict(const PrefillFit& fit, int tokens) {
+  return fit.floor + fit.token * tokens + fit.pair * CausalPairs(tokens, 0);
+}
+
+}  // namespace
+
+TEST_CASE("nothing is told before the first step, and that is believed at once") {
+  PrefillMeter meter(kLayers, kStepTokens);
+  CHECK(meter.fit() == PrefillFit{});
+  meter.Add(0, 0, 1);
+  meter.Add(10, 0, 0);
+  CHECK(meter.fit() == PrefillFit{});
+  meter.Add(100, CausalPairs(100, 0), 0.5);
+  CHECK(meter.fit().n_seen == 1);
+  CHECK(meter.fit().token == Approx(0.005));
+}
+
+TEST_CASE("whole prompts are predicted from steps of several prompts") {
+  PrefillMeter meter(kLayers, kStepTokens);
+  std::mt19937 random(1);
+  std::normal_distribution<double> normal;
+  for (int i = 0; i < 200; ++i) {
+    double tokens = 0, pairs = 0;
+    while (tokens < 64) {  // pieces of one step
+      const double n = std::uniform_int_distribution(8, 400)(random);
+      tokens += n;
+      pairs += CausalPairs(n, 64.0 * std::uniform_int_distribution(0, 128)(random));
+    }
+    meter.Add(tokens, pairs, StepSeconds(tokens, pairs) * std::exp(0.02 * normal(random)));
+  }
+  const PrefillFit fit = meter.fit();
+  CHECK(fit.n_seen == 200);
+  CHECK(fit.error < 0.05);
+  for (const int tokens : {64, 512, 2048, 8192, 32768})
+    CHECK(Predict(fit, tokens) == Approx(PromptSeconds(tokens)).epsilon(0.05));
+}
+
+}  // namespace baton
