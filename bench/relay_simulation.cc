@@ -207,6 +207,11 @@ class ShapedRelay {
 
 }  // namespace
 
+double SimulatedCluster::Alone(double tokens) const {
+  if (!saves_last_layer) return cost.Alone(tokens, 0);
+  return (cost.n_layers - 1) * cost.Layer(tokens, 0) + qkv_share * cost.Linear(tokens) + cost.head;
+}
+
 RelayTimes SimulateAccumulating(const SimulatedCluster& cluster, std::span<const double> slices,
                                 double prefix) {
   const int n = static_cast<int>(slices.size());
@@ -223,7 +228,9 @@ RelayTimes SimulateAccumulating(const SimulatedCluster& cluster, std::span<const
       int ready = ranks.Project(rank, slice, {last});
       if (rank > 0) ready = ranks.Compute(rank, cluster.append_seconds * held, {ready, received});
       if (rank + 1 < n) received = ranks.SendKv(rank, rank + 1, held, {ready});
-      last = ranks.Rest(rank, slice, cost.pair * cost.Pairs(slice, prefix + before), {ready});
+      last = cluster.saves_last_layer && layer + 1 == cost.n_layers
+                 ? ready
+                 : ranks.Rest(rank, slice, cost.pair * cost.Pairs(slice, prefix + before), {ready});
     }
   }
   return ranks.Times(done.back());
@@ -255,6 +262,12 @@ RelayTimes SimulateCutThrough(const SimulatedCluster& cluster, std::span<const d
     }
     for (int rank = 0; rank < n; ++rank) {
       const size_t at = static_cast<size_t>(rank);
+      if (cluster.saves_last_layer && layer + 1 == cluster.cost.n_layers) {
+        std::vector<int> keys = {projected[at]};  // the last row meets all of them
+        for (const Arrival& arrival : arrivals[at]) keys.push_back(arrival.task);
+        done[at] = ranks.Compute(rank, 0, keys);
+        continue;
+      }
       done[at] = ranks.Rest(
           rank, slices[at], 0,
           ranks.Attend(rank, slices[at], prefix, {}, projected[at], arrivals[at], options.order));

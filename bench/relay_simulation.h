@@ -22,6 +22,12 @@ struct SimulatedCluster {
       0;                 // per token and layer: copying the received cache together (the paper)
   double row_bytes = 0;  // of one activation row, between the stages of a pipeline
   LinkNoise noise;       // other traffic; none as it stands
+  // Of the last layer only keys and values, and the last row's rest (neither the paper nor its
+  // rivals do so).
+  bool saves_last_layer = false;
+
+  // A whole prompt on one worker.
+  double Alone(double tokens) const;
 };
 
 // Seconds from the moment all workers begin.

@@ -8,6 +8,8 @@
 #include "bench/kernels_bench.h"
 #include "bench/load_bench.h"
 #include "bench/relay_bench.h"
+#include "bench/relay_measurement.h"
+#include "bench/relay_rank.h"
 #include "bench/step_bench.h"
 #include "bench/transfer_bench.h"
 #include "engine/cpu/isa.h"
@@ -98,14 +100,17 @@ void AddSeconds(CLI::App* app, double* seconds) { app->add_option("--seconds", *
 
 struct BenchCommandLine::State {
   CLI::App *load = nullptr, *interference = nullptr, *step = nullptr, *kernels = nullptr,
-           *attention = nullptr, *relay = nullptr, *transfer = nullptr;
+           *attention = nullptr, *relay = nullptr, *relay_rank = nullptr, *transfer = nullptr;
   LoadBenchOptions load_options;
   InterferenceBenchOptions interference_options;
   StepBenchOptions step_options;
   KernelsBenchOptions kernels_options;
   AttentionBenchOptions attention_options;
-  RelaySimulationOptions relay_options;
-  bool simulate_relay = false;
+  RelaySimulationOptions relay_simulation;
+  RelayMeasurementOptions relay_measurement;
+  bool simulate_relay = false, relay_json = false;
+  std::vector<double> relay_tokens, relay_links;
+  std::vector<int> relay_ranks;
   TransferBenchOptions transfer_options;
   ModelConfig model;
   std::vector<std::string> isas, weights = {"bf16"};
@@ -122,6 +127,30 @@ struct BenchCommandLine::State {
     if (!resolved.ok()) return Fail(resolved);
     step_options.engine.model = model.path;
     return Fail(RunStepBench(step_options));
+  }
+  int RunRelay() { return Fail(simulate_relay ? SimulateRelay() : MeasureRelay()); }
+  absl::Status SimulateRelay() {
+    relay_simulation.json = relay_json;
+    if (!relay_links.empty()) relay_simulation.links = relay_links;
+    if (!relay_ranks.empty()) relay_simulation.ranks = relay_ranks;
+    if (!relay_tokens.empty()) relay_simulation.tokens = relay_tokens;
+    return RunRelaySimulation(relay_simulation);
+  }
+  absl::Status MeasureRelay() {
+    if (model.path.empty() || relay_ranks.size() > 1 || relay_tokens.size() > 1) {
+      return absl::InvalidArgumentError(
+          "bench relay needs --simulate, or a MODEL and one of --ranks and --tokens");
+    }
+    RETURN_IF_ERROR(ResolveModel(&model));
+    relay_measurement.rig.engine.model = model.path;
+    if (relay_measurement.rig.engine.cache_dir.empty()) {
+      relay_measurement.rig.engine.cache_dir = HomeFolder() + "/.cache/baton";
+    }
+    relay_measurement.json = relay_json;
+    if (!relay_links.empty()) relay_measurement.links = relay_links;
+    if (!relay_ranks.empty()) relay_measurement.rig.ranks = relay_ranks[0];
+    if (!relay_tokens.empty()) relay_measurement.tokens = static_cast<int>(relay_tokens[0]);
+    return RunRelayMeasurement(relay_measurement);
   }
   int RunKernels() {
     RequestAmxPermission();
@@ -222,14 +251,25 @@ void BenchCommandLine::Declare(CLI::App* bench) {
     app->add_option("--contexts", options.contexts)->delimiter(',');
   }
   {
-    RelaySimulationOptions& options = state.relay_options;
-    CLI::App* app = state.relay = add("relay", &options.json);
-    app->add_flag("--simulate", state.simulate_relay)->required();
-    app->add_option("--shape", options.shapes)->delimiter(',');
-    app->add_option("--link", options.links)->delimiter(',');
-    app->add_option("--ranks", options.ranks)->delimiter(',');
-    app->add_option("--tokens", options.tokens)->delimiter(',');
-    app->add_flag("--claims,!--no-claims", options.claims);
+    RelayMeasurementOptions& options = state.relay_measurement;
+    CLI::App* app = state.relay = add("relay", &state.relay_json);
+    app->add_option("MODEL", state.model.path);
+    app->add_flag("--simulate", state.simulate_relay);
+    app->add_option("--shape", state.relay_simulation.shapes)->delimiter(',');
+    app->add_flag("--claims,!--no-claims", state.relay_simulation.claims);
+    app->add_option("--link,--link-bytes-per-second", state.relay_links)->delimiter(',');
+    app->add_option("--ranks", state.relay_ranks)->delimiter(',');
+    app->add_option("--tokens", state.relay_tokens)->delimiter(',');
+    app->add_option("--schemes", options.schemes)->delimiter(',');
+    app->add_option("--rounds", options.rounds);
+    app->add_option("--threads-per-rank", options.rig.threads_per_rank);
+    app->add_option("--link-latency-us", options.rig.pace.latency_us);
+    app->add_option("--isa", options.rig.engine.isa);
+    app->add_option("--dtype", options.rig.engine.dtype);
+    app->add_option("--page-tokens", options.rig.engine.page_tokens);
+    app->add_option("--part-tokens", options.rig.engine.max_step_tokens);
+    app->add_option("--cache-dir", options.rig.engine.cache_dir);
+    state.relay_rank = bench->add_subcommand("relay-rank", "")->group("");
   }
   {
     TransferBenchOptions& options = state.transfer_options;
@@ -248,8 +288,9 @@ std::function<int()> BenchCommandLine::Chosen() const {
   if (state->kernels->parsed()) return [state] { return state->RunKernels(); };
   if (state->attention->parsed()) return [state] { return state->RunAttention(); };
   if (state->relay->parsed()) {
-    return [state] { return Fail(RunRelaySimulation(state->relay_options)); };
+    return [state] { return state->RunRelay(); };
   }
+  if (state->relay_rank->parsed()) return [] { return RunRelayRank(); };
   if (state->transfer->parsed()) {
     return [state] { return Fail(RunTransferBench(state->transfer_options)); };
   }

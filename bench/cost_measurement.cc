@@ -1,0 +1,107 @@
+#include "bench/cost_measurement.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "absl/strings/str_format.h"
+#include "planner/cost_fit.h"
+
+namespace baton {
+namespace {
+
+constexpr int kFitPasses = 40;  // over all slices: a fit that forgets weighs them alike then
+
+struct Share {
+  double before, tokens;  // of a prompt
+};
+constexpr Share kShares[] = {{0, 0.25}, {0.75, 0.25}, {0, 0.125}};
+constexpr Share kMoreShares[] = {{0, 0.5}, {0.5, 0.5}, {0.875, 0.125}, {0, 0.0625}};
+
+std::vector<Share> SharesOf(bool detail) {
+  std::vector<Share> shares(std::begin(kShares), std::end(kShares));
+  if (detail) shares.insert(shares.end(), std::begin(kMoreShares), std::end(kMoreShares));
+  return shares;
+}
+
+int WholePages(double tokens, int page_tokens) {
+  return static_cast<int>(std::lround(tokens / page_tokens)) * page_tokens;
+}
+
+PrefillCost Fitted(const std::vector<MeasuredSlice>& slices, PrefillCost begin) {
+  // Something to start from: the longest slice as if all its time were the linear layers'.
+  const auto longest = std::max_element(
+      slices.begin(), slices.end(),
+      [](const MeasuredSlice& a, const MeasuredSlice& b) { return a.tokens < b.tokens; });
+  begin.token = longest->layer_seconds / longest->tokens;
+  CostFit fit(begin);
+  for (int pass = 0; pass < kFitPasses; ++pass) {
+    for (const MeasuredSlice& slice : slices)
+      fit.Add(slice.tokens, slice.before, slice.layer_seconds);
+  }
+  return fit.cost();
+}
+
+}  // namespace
+
+size_t CostMeasurements(const std::vector<int>& tokens, int rounds, bool detail) {
+  return tokens.size() * SharesOf(detail).size() * static_cast<size_t>(rounds);
+}
+
+absl::StatusOr<MeasuredCost> MeasureCost(RelayRig& rig, const std::vector<int>& tokens, int rounds,
+                                         bool detail, Progress* progress) {
+  MeasuredCost measured;
+  const int n_layers = rig.started().n_layers;
+  double projections = 0, linear = 0;
+  double head = std::numeric_limits<double>::infinity();
+  struct Tail {
+    double tokens, seconds;
+  };
+  std::vector<Tail> tails;  // what the last layer and the head took
+  for (const int n : tokens) {
+    for (const Share& share : SharesOf(detail)) {
+      std::vector<RankRun> runs = rig.Runs(n, 1);
+      runs[0].begin = WholePages(share.before * n, rig.page_tokens());
+      runs[0].end = share.before + share.tokens >= 1
+                        ? n
+                        : WholePages((share.before + share.tokens) * n, rig.page_tokens());
+      if (runs[0].end <= runs[0].begin) continue;
+      double best = std::numeric_limits<double>::infinity(), tail = best;
+      for (int round = 0; round < rounds; ++round) {
+        if (progress != nullptr) {
+          progress->Next(absl::StrFormat("tokens %d to %d of %d", runs[0].begin, runs[0].end, n));
+        }
+        ASSIGN_OR_RETURN(const RelayRig::Outcome outcome, rig.Run(runs));
+        const RankDone& done = outcome.ranks[0];
+        if (done.layers < best) projections = done.projections;
+        best = std::min(best, done.layers);
+        tail = std::min(tail, done.computed - outcome.begin - done.layers);
+      }
+      const int length = runs[0].end - runs[0].begin;
+      measured.slices.push_back({length, runs[0].begin, best / (n_layers - 1), 0});
+      if (runs[0].begin == 0) linear += projections / (n_layers - 1) / length;
+      if (runs[0].end == n) tails.push_back({static_cast<double>(length), tail});
+    }
+  }
+  PrefillCost& cost = measured.cluster.cost;
+  cost.n_layers = n_layers;
+  cost.kv_bytes = static_cast<double>(rig.started().page_bytes) / n_layers / rig.page_tokens();
+  cost = Fitted(measured.slices, cost);
+  const auto firsts = std::count_if(measured.slices.begin(), measured.slices.end(),
+                                    [](const MeasuredSlice& slice) { return slice.before == 0; });
+  measured.cluster.qkv_share =
+      std::clamp(linear / static_cast<double>(firsts) / cost.token, 0.0, 1.0);
+  measured.cluster.saves_last_layer = true;
+  for (const Tail& tail : tails) {
+    head = std::min(head, tail.seconds - measured.cluster.qkv_share * cost.Linear(tail.tokens));
+  }
+  cost.head = std::max(head, 0.0);
+  for (MeasuredSlice& slice : measured.slices) {
+    slice.fitted_seconds = cost.Layer(slice.tokens, slice.before);
+    measured.error += std::abs(slice.fitted_seconds / slice.layer_seconds - 1);
+  }
+  measured.error /= static_cast<double>(measured.slices.size());
+  return measured;
+}
+
+}  // namespace baton

@@ -1,0 +1,32 @@
+// What prefill costs this machine: slices of a model timed through the engine, and the constants
+// fitted to them. One thread.
+#pragma once
+
+#include <vector>
+
+#include "bench/progress.h"
+#include "bench/relay_rig.h"
+#include "bench/relay_simulation.h"
+
+namespace baton {
+
+struct MeasuredSlice {
+  int tokens = 0, before = 0;
+  double layer_seconds = 0;   // measured, mean over the layers but the last
+  double fitted_seconds = 0;  // by the constants
+};
+
+struct MeasuredCost {
+  // Cost, share of the projections and the last layer's saving; links are to be set.
+  SimulatedCluster cluster;
+  std::vector<MeasuredSlice> slices;
+  double error = 0;  // mean of |fitted / measured - 1|
+};
+
+// Slices of prompts of `tokens` on process 0 of the rig, each timed `rounds` times, the fastest of
+// them fitted. detail: also short slices, for the constants of small batches.
+absl::StatusOr<MeasuredCost> MeasureCost(RelayRig& rig, const std::vector<int>& tokens, int rounds,
+                                         bool detail, Progress* progress);
+size_t CostMeasurements(const std::vector<int>& tokens, int rounds, bool detail);
+
+}  // namespace baton

@@ -1,0 +1,160 @@
+#include "bench/rank_orders.h"
+
+#include <boost/json.hpp>
+
+#include "absl/strings/str_cat.h"
+
+namespace baton {
+namespace {
+
+namespace json = boost::json;
+
+// One walk over the fields serves both directions.
+class Writer {
+ public:
+  template <typename T>
+  void Field(const char* name, const T& value) {
+    object_[name] = json::value_from(value);
+  }
+  void Links(const char* name, const std::vector<RankLink>& links) {
+    json::array array;
+    for (const RankLink& link : links) {
+      array.push_back({{"ticket", link.ticket},
+                       {"sink", link.sink},
+                       {"address", link.address},
+                       {"first_page", link.first_page},
+                       {"n_pages", link.n_pages}});
+    }
+    object_[name] = std::move(array);
+  }
+  std::string Line() const { return json::serialize(object_); }
+
+ private:
+  json::object object_;
+};
+
+class Reader {
+ public:
+  explicit Reader(const std::string& line) : object_(json::parse(line).as_object()) {}
+
+  template <typename T>
+  void Field(const char* name, T& value) {
+    value = json::value_to<T>(object_.at(name));
+  }
+  void Links(const char* name, std::vector<RankLink>& links) {
+    for (const json::value& link : object_.at(name).as_array()) {
+      links.push_back({json::value_to<uint64_t>(link.at("ticket")),
+                       json::value_to<Incarnation>(link.at("sink")),
+                       json::value_to<std::string>(link.at("address")),
+                       json::value_to<int>(link.at("first_page")),
+                       json::value_to<int>(link.at("n_pages"))});
+    }
+  }
+
+ private:
+  json::object object_;
+};
+
+template <typename Walker, typename Start>
+void WalkStart(Walker& walker, Start& start) {
+  walker.Field("model", start.engine.model);
+  walker.Field("dtype", start.engine.dtype);
+  walker.Field("kv_dtype", start.engine.kv_dtype);
+  walker.Field("isa", start.engine.isa);
+  walker.Field("threads", start.engine.threads);
+  walker.Field("spin_us", start.engine.spin_us);
+  walker.Field("page_tokens", start.engine.page_tokens);
+  walker.Field("max_step_tokens", start.engine.max_step_tokens);
+  walker.Field("max_slice_tokens", start.engine.max_slice_tokens);
+  walker.Field("cache_dir", start.engine.cache_dir);
+  walker.Field("cpus", start.cpus);
+  walker.Field("max_tokens", start.max_tokens);
+  walker.Field("incarnation", start.incarnation);
+  walker.Field("bytes_per_second", start.pace.bytes_per_second);
+  walker.Field("latency_us", start.pace.latency_us);
+}
+
+template <typename Walker, typename Started>
+void WalkStarted(Walker& walker, Started& started) {
+  walker.Field("address", started.address);
+  walker.Field("numerics_id", started.numerics_id);
+  walker.Field("isa", started.isa);
+  walker.Field("model", started.model);
+  walker.Field("n_layers", started.n_layers);
+  walker.Field("page_tokens", started.page_tokens);
+  walker.Field("page_bytes", started.page_bytes);
+}
+
+template <typename Walker, typename Run>
+void WalkRun(Walker& walker, Run& run) {
+  walker.Field("tokens", run.tokens);
+  walker.Field("begin", run.begin);
+  walker.Field("end", run.end);
+  walker.Field("seed", run.seed);
+  walker.Field("by_steps", run.by_steps);
+  walker.Field("streams", run.streams);
+  walker.Field("cuts_through", run.cuts_through);
+  walker.Links("in", run.in);
+  walker.Links("out", run.out);
+}
+
+template <typename Walker, typename Done>
+void WalkDone(Walker& walker, Done& done) {
+  walker.Field("computed", done.computed);
+  walker.Field("arrived", done.arrived);
+  walker.Field("waited", done.waited);
+  walker.Field("layers", done.layers);
+  walker.Field("projections", done.projections);
+  walker.Field("digest", done.digest);
+  walker.Field("bytes_sent", done.bytes_sent);
+  walker.Field("kv_bytes", done.kv_bytes);
+  walker.Field("peak_memory", done.peak_memory);
+}
+
+template <typename T, typename Walk>
+std::string Written(const T& value, const Walk& walk) {
+  Writer writer;
+  walk(writer, value);
+  return writer.Line();
+}
+
+template <typename T, typename Walk>
+absl::Status Read(const std::string& line, T* value, const Walk& walk) {
+  try {  // the JSON library reports by exceptions; none leaves this function
+    Reader reader(line);
+    walk(reader, *value);
+    return absl::OkStatus();
+  } catch (const std::exception& error) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a process of the relay benchmark said \"", line, "\": ", error.what()));
+  }
+}
+
+}  // namespace
+
+std::string ToLine(const RankStart& start) {
+  return Written(start, [](auto& walker, auto& value) { WalkStart(walker, value); });
+}
+std::string ToLine(const RankStarted& started) {
+  return Written(started, [](auto& walker, auto& value) { WalkStarted(walker, value); });
+}
+std::string ToLine(const RankRun& run) {
+  return Written(run, [](auto& walker, auto& value) { WalkRun(walker, value); });
+}
+std::string ToLine(const RankDone& done) {
+  return Written(done, [](auto& walker, auto& value) { WalkDone(walker, value); });
+}
+absl::Status FromLine(const std::string& line, RankStart* start) {
+  return Read(line, start, [](auto& walker, auto& value) { WalkStart(walker, value); });
+}
+absl::Status FromLine(const std::string& line, RankStarted* started) {
+  return Read(line, started, [](auto& walker, auto& value) { WalkStarted(walker, value); });
+}
+absl::Status FromLine(const std::string& line, RankRun* run) {
+  return Read(line, run, [](auto& walker, auto& value) { WalkRun(walker, value); });
+}
+absl::Status FromLine(const std::string& line, RankDone* done) {
+  return Read(line, done, [](auto& walker, auto& value) { WalkDone(walker, value); });
+}
+
+}  // namespace baton

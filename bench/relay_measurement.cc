@@ -1,0 +1,384 @@
+#include "bench/relay_measurement.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <numeric>
+#include <optional>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "bench/baseline_simulation.h"
+#include "bench/cost_measurement.h"
+#include "bench/relay_result.h"
+#include "bench/simulated_schemes.h"
+#include "planner/partition.h"
+#include "planner/partition_search.h"
+
+namespace baton {
+namespace {
+
+constexpr char kMeasured[] = "measured";
+// What loopback carries at least, for partitions; a machine's own figure: baton bench transfer.
+constexpr double kLoopbackBytesPerSecond = 1e9;
+constexpr double kLoopbackLatency = 50e-6;
+constexpr double kGridStride = 64;
+
+double Median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+double Least(const std::vector<double>& values) {
+  return *std::min_element(values.begin(), values.end());
+}
+
+// How a scheme divides a prompt and what its processes do.
+struct Scheme {
+  enum class Kind { kOne, kWide, kChain, kGather };
+  Kind kind = Kind::kChain;
+  bool by_steps = false, cuts_through = false, streams = false;
+  enum class Sink { kNone, kEveryRank, kLastRank } sink = Sink::kNone;
+  std::vector<int> slices;
+};
+
+// What was seen of a scheme, a value per round.
+struct Samples {
+  std::vector<double> first_token, kv_complete, waited;
+  int64_t bytes_sent = 0, bytes_due = 0;  // of the last round, all links
+  std::vector<int64_t> kv_bytes;          // (ranks) of the pages each held
+  std::string digest;
+  bool same_digests = true;
+  double predicted = 0;  // simulated with the fitted constants
+};
+
+// One rig, one link.
+class Measurement {
+ public:
+  Measurement(const RelayMeasurementOptions& options, double link, RelayRig& rig)
+      : options_(options), link_(link), rig_(rig) {}
+
+  absl::Status Run(Progress* progress) {
+    ASSIGN_OR_RETURN(cost_, MeasureCost(rig_, {options_.tokens}, 1, false, progress));
+    cost_.cluster.link = {
+        link_ > 0 ? link_ : kLoopbackBytesPerSecond,
+        kLoopbackLatency + 1e-6 * static_cast<double>(options_.rig.pace.latency_us)};
+    for (const std::string& name : options_.schemes) {
+      ASSIGN_OR_RETURN(schemes_[name], Make(name));
+      samples_[name].predicted = Predict(schemes_[name]);
+    }
+    for (int round = 0; round < options_.rounds; ++round) {
+      for (const std::string& name : options_.schemes) {
+        progress->Next(absl::StrFormat("%s, round %d", name, round + 1));
+        RETURN_IF_ERROR(RunOnce(schemes_[name], &samples_[name]));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  std::string Table() const {
+    const RankStarted& started = rig_.started();
+    std::string table = absl::StrFormat(
+        "measured: %s, %s, %s, %d tokens, %d ranks of %d threads, %s; constants of a layer: %.4g s "
+        "per token, %.4g s per pair, +%.0f tokens (error of the fit %.1f %%), KV share %.2f, head "
+        "%.3g s\n",
+        started.model, started.numerics_id, started.isa, options_.tokens, rig_.ranks(),
+        options_.rig.threads_per_rank, LinkText(), cost_.cluster.cost.token,
+        cost_.cluster.cost.pair, cost_.cluster.cost.extra_tokens, 100 * cost_.error,
+        cost_.cluster.qkv_share, cost_.cluster.cost.head);
+    absl::StrAppendFormat(&table, "%-9s %-12s %9s %9s %9s %8s %9s %9s %10s %9s  %s\n", "", "scheme",
+                          "best s", "median s", "simulated", "one/this", "waited s", "link MB",
+                          "KV after s", "KV MB/rank", "slices");
+    for (const std::string& name : options_.schemes) {
+      const Samples& samples = samples_.at(name);
+      const Scheme& scheme = schemes_.at(name);
+      std::vector<std::string> held;
+      for (const int64_t bytes : samples.kv_bytes) {
+        held.push_back(absl::StrFormat("%.0f", static_cast<double>(bytes) / 1e6));
+      }
+      absl::StrAppendFormat(
+          &table, "%-9s %-12s %9.4f %9.4f %9.4f %8.3f %9.4f %9.2f %10s %9s  %s\n", kMeasured, name,
+          Least(samples.first_token), Median(samples.first_token), samples.predicted,
+          OneSeconds() / Least(samples.first_token), Median(samples.waited),
+          static_cast<double>(samples.bytes_sent) / 1e6,
+          samples.kv_complete.empty() ? "-" : absl::StrFormat("%+.4f", Median(samples.kv_complete)),
+          absl::StrJoin(held, "/"), absl::StrJoin(scheme.slices, " "));
+    }
+    return table + "\n";
+  }
+
+  void AddResults(std::vector<RelayResult>* results) const {
+    const RankStarted& started = rig_.started();
+    const std::string shape = absl::StrFormat("%s, %s, %d threads a rank", started.model,
+                                              started.isa, options_.rig.threads_per_rank);
+    for (const std::string& name : options_.schemes) {
+      const Samples& samples = samples_.at(name);
+      const Scheme& scheme = schemes_.at(name);
+      const double complete =
+          samples.kv_complete.empty()
+              ? 0
+              : Least(samples.first_token) + std::max(0.0, Median(samples.kv_complete));
+      results->push_back({kMeasured, shape, name, link_, rig_.ranks(),
+                          static_cast<double>(options_.tokens), Least(samples.first_token),
+                          complete,
+                          std::vector<double>(scheme.slices.begin(), scheme.slices.end())});
+      results->push_back({kSimulation, shape, name, link_, rig_.ranks(),
+                          static_cast<double>(options_.tokens), samples.predicted, 0,
+                          std::vector<double>(scheme.slices.begin(), scheme.slices.end())});
+    }
+  }
+
+  void AddClaims(std::vector<RelayClaim>* claims) const {
+    const std::string where =
+        absl::StrFormat("p = %d, %d tokens, %s", rig_.ranks(), options_.tokens, LinkText());
+    const auto best = [&](const char* name) {
+      const auto found = samples_.find(name);
+      return found == samples_.end() ? 0 : Least(found->second.first_token);
+    };
+    if (best("streaming") > 0 && OneSeconds() > 0 && rig_.ranks() == 2) {
+      claims->push_back({kMeasured, "relay", "one worker over the relay, " + where,
+                         OneSeconds() / best("streaming"), true, 1.85});
+    }
+    const double wide = best("wide");
+    if (best("streaming") > 0 && wide > 0) {
+      claims->push_back({kMeasured, "relay",
+                         "the relay over one worker with the threads of all, " + where,
+                         best("streaming") / wide, false, 1.07});
+    }
+    if (best("tsp") > 0 && best("kvr-s") > 0) {
+      claims->push_back({kMeasured, "R4", "TSP / KVR-S, causal kernel, " + where,
+                         best("tsp") / best("kvr-s"), true, 1.05});
+    }
+    double worst_bytes = 0, different = 0;
+    std::string digest;
+    for (const auto& [name, samples] : samples_) {
+      worst_bytes = std::max(worst_bytes,
+                             std::abs(static_cast<double>(samples.bytes_sent - samples.bytes_due)));
+      if (digest.empty()) digest = samples.digest;
+      different += !samples.same_digests || samples.digest != digest;
+    }
+    claims->push_back({kMeasured, "R9",
+                       "bytes of any scheme's links away from their formula, " + where, worst_bytes,
+                       false, 0});
+    claims->push_back({kMeasured, "R14", "schemes with other logits than one worker, " + where,
+                       different, false, 0, digest});
+    if (best("tsp") > 0 && best("kvr-s") > 0 && rig_.ranks() > 1) {
+      claims->push_back({kMeasured, "R13",
+                         "KV of TSP on the first rank over that of KVR-S, " + where,
+                         static_cast<double>(samples_.at("tsp").kv_bytes[0]) /
+                             static_cast<double>(samples_.at("kvr-s").kv_bytes[0]),
+                         true, 1.05});
+    }
+    const auto pushed = samples_.find("push");
+    if (pushed != samples_.end() && !pushed->second.kv_complete.empty()) {
+      const double layer =
+          cost_.cluster.cost.kv_bytes * options_.tokens / cost_.cluster.link.bytes_per_second;
+      claims->push_back({kMeasured, "push",
+                         "KV complete after the first token, in transfers of one layer, " + where,
+                         Median(pushed->second.kv_complete) / layer, false, 1});
+    }
+  }
+
+ private:
+  std::string LinkText() const {
+    return link_ > 0 ? absl::StrFormat("links emulated at %.4g MB/s", link_ / 1e6) : "loopback";
+  }
+  // The faster way of one worker.
+  double OneSeconds() const {
+    double seconds = 0;
+    for (const char* name : {"one", "steps"}) {
+      const auto found = samples_.find(name);
+      if (found == samples_.end()) continue;
+      const double least = Least(found->second.first_token);
+      seconds = seconds == 0 ? least : std::min(seconds, least);
+    }
+    return seconds;
+  }
+
+  std::vector<int> Rounded(const std::vector<double>& slices) const {
+    return RoundSlices(slices, options_.tokens, rig_.page_tokens());
+  }
+  std::vector<int> Searched() const {
+    const PartitionTime time = [&](std::span<const double> slices) {
+      return SimulateAccumulating(cost_.cluster, slices, 0).first_token;
+    };
+    if (rig_.ranks() <= 4) {
+      return Rounded(GridSearch(time, options_.tokens, rig_.ranks(), kGridStride).slices);
+    }
+    return Rounded(SearchedChain(cost_.cluster, options_.tokens, rig_.ranks()));
+  }
+
+  absl::StatusOr<Scheme> Make(const std::string& name) const {
+    const std::vector<int> even = Rounded(EvenSlices(options_.tokens, rig_.ranks()));
+    const std::vector<int> closed =
+        Rounded(ClosedSlices(cost_.cluster, options_.tokens, rig_.ranks()));
+    Scheme scheme;
+    if (name == "steps" || name == "one" || name == "wide") {
+      scheme.kind = name == "wide" ? Scheme::Kind::kWide : Scheme::Kind::kOne;
+      scheme.by_steps = name != "one";
+      scheme.slices = {options_.tokens};
+      return scheme;
+    }
+    scheme.slices = closed;
+    scheme.cuts_through = true;
+    scheme.streams = true;
+    if (name == "streaming") return scheme;
+    if (name == "push" || name == "last") {
+      scheme.sink = name == "push" ? Scheme::Sink::kEveryRank : Scheme::Sink::kLastRank;
+      return scheme;
+    }
+    scheme.streams = false;
+    if (name == "cut-through") return scheme;
+    if (name == "tsp") {
+      scheme.kind = Scheme::Kind::kGather;
+      scheme.slices = even;
+      return scheme;
+    }
+    scheme.cuts_through = false;
+    if (name == "closed") return scheme;
+    if (name == "kvr-e" || name == "kvr-s") {
+      scheme.slices = name == "kvr-e" ? even : Searched();
+      return scheme;
+    }
+    return absl::InvalidArgumentError(
+        absl::StrFormat("bench relay: --schemes %s; there are %s", name,
+                        absl::StrJoin(RelayMeasurementOptions{}.schemes, ", ")));
+  }
+
+  double Predict(const Scheme& scheme) const {
+    const SimulatedCluster& cluster = cost_.cluster;
+    const std::vector<double> slices(scheme.slices.begin(), scheme.slices.end());
+    switch (scheme.kind) {
+      case Scheme::Kind::kOne:
+        return cluster.Alone(options_.tokens);
+      case Scheme::Kind::kWide:
+        return cluster.Alone(options_.tokens) / rig_.ranks();
+      case Scheme::Kind::kGather:
+        return SimulateAllGather(cluster, options_.tokens, rig_.ranks(), false);
+      case Scheme::Kind::kChain:
+        break;
+    }
+    if (!scheme.cuts_through) return SimulateAccumulating(cluster, slices, 0).first_token;
+    CutThrough options;
+    options.order = scheme.streams ? SegmentOrder::kAscending : SegmentOrder::kWhole;
+    return SimulateCutThrough(cluster, slices, 0, options).first_token;
+  }
+
+  // What each process does for a prompt of a scheme, and the bytes of all links in *due.
+  std::vector<RankRun> Plan(const Scheme& scheme, int64_t* due) {
+    std::vector<RankRun> runs = rig_.Runs(options_.tokens, 1);
+    for (RankRun& run : runs) {
+      run.by_steps = scheme.by_steps;
+      run.cuts_through = scheme.cuts_through;
+      run.streams = scheme.streams;
+    }
+    const auto connect = [&](int from, int to, int begin, int end) {
+      rig_.Connect(from, to, begin, end, runs);
+      *due += rig_.started().page_bytes * (rig_.PagesOf(end) - begin / rig_.page_tokens());
+    };
+    int begin = 0;
+    const int n = static_cast<int>(scheme.slices.size());
+    for (int i = 0; i < n; ++i) {
+      const int process = scheme.kind == Scheme::Kind::kWide ? rig_.wide() : i;
+      RankRun& run = runs[static_cast<size_t>(process)];
+      run.begin = begin;
+      run.end = begin + scheme.slices[static_cast<size_t>(i)];
+      if (scheme.kind == Scheme::Kind::kChain && i + 1 < n) connect(i, i + 1, 0, run.end);
+      for (int other = 0; scheme.kind == Scheme::Kind::kGather && other < n; ++other) {
+        if (other != i) connect(i, other, begin, run.end);
+      }
+      if (scheme.sink == Scheme::Sink::kEveryRank) connect(i, rig_.sink(), begin, run.end);
+      if (scheme.sink == Scheme::Sink::kLastRank && i + 1 == n) {
+        connect(i, rig_.sink(), 0, run.end);
+      }
+      begin = run.end;
+    }
+    return runs;
+  }
+
+  absl::Status RunOnce(const Scheme& scheme, Samples* samples) {
+    int64_t due = 0;
+    const std::vector<RankRun> runs = Plan(scheme, &due);
+    ASSIGN_OR_RETURN(const RelayRig::Outcome outcome, rig_.Run(runs));
+    const int n = static_cast<int>(scheme.slices.size());
+    const auto tail = static_cast<size_t>(scheme.kind == Scheme::Kind::kWide ? rig_.wide() : n - 1);
+    const double first_token = outcome.ranks[tail].computed - outcome.begin;
+    samples->first_token.push_back(first_token);
+    samples->waited.push_back(outcome.ranks[tail].waited);
+    if (scheme.sink != Scheme::Sink::kNone) {
+      const double arrived = outcome.ranks[static_cast<size_t>(rig_.sink())].arrived;
+      samples->kv_complete.push_back(arrived - outcome.begin - first_token);
+    }
+    samples->bytes_sent = 0;
+    for (const RankDone& done : outcome.ranks) samples->bytes_sent += done.bytes_sent;
+    samples->bytes_due = due;
+    samples->kv_bytes.clear();
+    for (int i = 0; i < n; ++i) {
+      samples->kv_bytes.push_back(outcome.ranks[n == 1 ? tail : static_cast<size_t>(i)].kv_bytes);
+    }
+    const std::string& digest = outcome.ranks[tail].digest;
+    if (samples->digest.empty()) samples->digest = digest;
+    samples->same_digests = samples->same_digests && samples->digest == digest;
+    return absl::OkStatus();
+  }
+
+  const RelayMeasurementOptions& options_;
+  const double link_;
+  RelayRig& rig_;
+  MeasuredCost cost_;
+  std::map<std::string, Scheme> schemes_;
+  std::map<std::string, Samples> samples_;
+};
+
+absl::Status CheckOptions(const RelayMeasurementOptions& options) {
+  const auto check = [](const char* name, int value, int least, int most) -> absl::Status {
+    if (value >= least && value <= most) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "bench relay: %s is %d; it must be from %d to %d", name, value, least, most));
+  };
+  RETURN_IF_ERROR(check("--ranks", options.rig.ranks, 1, 16));
+  RETURN_IF_ERROR(check("--threads-per-rank", options.rig.threads_per_rank, 1, 256));
+  RETURN_IF_ERROR(check("--rounds", options.rounds, 1, 1000));
+  const int page = options.rig.engine.page_tokens;
+  RETURN_IF_ERROR(check("--tokens", options.tokens, 2 * page * options.rig.ranks, 1 << 20));
+  if (options.tokens % page == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrFormat("bench relay: --tokens %d; it must be a multiple of the %d tokens of a page",
+                      options.tokens, page));
+}
+
+}  // namespace
+
+absl::StatusOr<RelayMeasured> MeasureRelay(const RelayMeasurementOptions& options) {
+  RETURN_IF_ERROR(CheckOptions(options));
+  RelayMeasured measured;
+  for (const double link : options.links) {
+    RelayRigOptions rig_options = options.rig;
+    rig_options.max_tokens = options.tokens;
+    rig_options.pace.bytes_per_second = link;
+    ASSIGN_OR_RETURN(const std::unique_ptr<RelayRig> rig, RelayRig::Start(rig_options));
+    Measurement measurement(options, link, *rig);
+    Progress progress(CostMeasurements({options.tokens}, 1, false) +
+                      options.schemes.size() * static_cast<size_t>(options.rounds));
+    RETURN_IF_ERROR(measurement.Run(&progress));
+    measured.table += measurement.Table();
+    measurement.AddResults(&measured.results);
+    measurement.AddClaims(&measured.claims);
+  }
+  return measured;
+}
+
+absl::Status RunRelayMeasurement(const RelayMeasurementOptions& options) {
+  ASSIGN_OR_RETURN(const RelayMeasured measured, MeasureRelay(options));
+  std::printf("%s", measured.table.c_str());
+  PrintRelayClaims(measured.claims);
+  if (options.json) PrintRelayJson(measured.results, measured.claims);
+  for (const RelayClaim& claim : measured.claims) {
+    if ((claim.id == "R9" || claim.id == "R14") && !claim.holds()) {
+      return absl::InternalError("bench relay: wrong bits or bytes, see above");
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace baton

@@ -1,0 +1,40 @@
+// `baton bench relay MODEL`: prefill by several real processes of this machine, scheme beside
+// scheme in turns: seconds to the first token, the bytes of the links beside their formula, when
+// the KV was complete on a decode worker, and whether all of them gave the same logits. Links are
+// emulated where --link says so. One thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "bench/relay_result.h"
+#include "bench/relay_rig.h"
+
+namespace baton {
+
+struct RelayMeasurementOptions {
+  RelayRigOptions rig;
+  int tokens = 4096;
+  std::vector<double> links = {0};  // bytes/s per direction; 0: as fast as loopback is
+  // steps: one worker, chunk by chunk; one: the same as a slice; wide: one worker with the threads
+  // of all ranks; kvr-e, kvr-s, closed: the paper's chain with those slices; cut-through, then
+  // streaming, then push (to a decode worker, every rank its slice); last: streaming, the last rank
+  // pushes all; tsp: even slices, everything gathered by everyone.
+  std::vector<std::string> schemes = {"steps", "one",    "wide",        "kvr-e",
+                                      "kvr-s", "closed", "cut-through", "streaming",
+                                      "push",  "last",   "tsp"};
+  int rounds = 3;  // all schemes once in each
+  bool json = false;
+};
+
+struct RelayMeasured {
+  std::string table;                 // for people
+  std::vector<RelayResult> results;  // also those simulated with the fitted constants
+  std::vector<RelayClaim> claims;
+};
+absl::StatusOr<RelayMeasured> MeasureRelay(const RelayMeasurementOptions& options);
+// Prints them. An error also when a scheme that promises the bits of one worker has others, or a
+// link carried other bytes than it should.
+absl::Status RunRelayMeasurement(const RelayMeasurementOptions& options);
+
+}  // namespace baton

@@ -1,0 +1,114 @@
+#include "bench/relay_rig.h"
+
+#include <sched.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "bench/rank_inflows.h"
+#include "common/check.h"
+
+namespace baton {
+namespace {
+
+constexpr double kStartSeconds = 600;  // packing the weights of a large model takes minutes
+constexpr double kRunSeconds = 600;
+
+std::vector<int> UsableCpus() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  std::vector<int> cpus;
+  if (::sched_getaffinity(0, sizeof set, &set) != 0) return cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+  }
+  return cpus;
+}
+
+bool TakesPart(const RankRun& run) { return run.end > run.begin || !run.in.empty(); }
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RelayRig>> RelayRig::Start(const RelayRigOptions& options) {
+  std::unique_ptr<RelayRig> rig(new RelayRig(options));
+  RETURN_IF_ERROR(rig->StartProcesses());
+  return rig;
+}
+
+absl::Status RelayRig::StartProcesses() {
+  const std::vector<int> cpus = UsableCpus();
+  const int needed = options_.ranks * options_.threads_per_rank;
+  const bool has_own = needed <= static_cast<int>(cpus.size());
+  for (int i = 0; i <= sink(); ++i) {
+    started_.emplace_back();
+    processes_.emplace_back();
+    if ((i == wide() && !options_.with_wide) || (i == sink() && !options_.with_sink)) continue;
+    RankStart start;
+    start.engine = options_.engine;
+    start.engine.threads = i == wide() ? needed : options_.threads_per_rank;
+    start.engine.spin_us = has_own ? 50 : 0;
+    start.engine.max_slice_tokens = options_.max_tokens;
+    start.max_tokens = options_.max_tokens;
+    start.incarnation = static_cast<Incarnation>(i) + 1;
+    start.pace = options_.pace;
+    if (has_own && i < ranks()) {  // CPUs of its own; the other two have those of all ranks
+      const auto first = cpus.begin() + i * options_.threads_per_rank;
+      start.cpus.assign(first, first + options_.threads_per_rank);
+    } else if (has_own) {
+      start.cpus.assign(cpus.begin(), cpus.begin() + needed);
+    }
+    ASSIGN_OR_RETURN(processes_.back(), RankProcess::Start(options_.program));
+    RETURN_IF_ERROR(processes_.back()->Say(ToLine(start)));
+    // One after another: the first one packs the weights, the others map them.
+    ASSIGN_OR_RETURN(const std::string line, processes_.back()->Hear(kStartSeconds));
+    RETURN_IF_ERROR(FromLine(line, &started_.back()));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<RankRun> RelayRig::Runs(int tokens, uint64_t seed) const {
+  RankRun run;
+  run.tokens = tokens;
+  run.seed = seed;
+  return std::vector<RankRun>(processes_.size(), run);
+}
+
+void RelayRig::Connect(int from_process, int to_process, int from, int to,
+                       std::vector<RankRun>& runs) {
+  CHECK(from % page_tokens() == 0 && to > from);
+  const auto at = [](int i) { return static_cast<size_t>(i); };
+  RankLink link;
+  link.ticket = next_ticket_++;
+  link.sink = static_cast<Incarnation>(to_process) + 1;
+  link.address = started_[at(to_process)].address;
+  link.first_page = from / page_tokens();
+  link.n_pages = PagesOf(to) - link.first_page;
+  runs[at(from_process)].out.push_back(link);
+  runs[at(to_process)].in.push_back(link);
+}
+
+absl::StatusOr<RelayRig::Outcome> RelayRig::Run(const std::vector<RankRun>& runs) {
+  CHECK(runs.size() == processes_.size());
+  for (size_t i = 0; i < runs.size(); ++i) {
+    if (!TakesPart(runs[i])) continue;
+    RETURN_IF_ERROR(processes_[i]->Say(ToLine(runs[i])));
+    ASSIGN_OR_RETURN(const std::string line, processes_[i]->Hear(kRunSeconds));
+    if (line != "ready") {
+      return absl::InternalError(absl::StrCat("a process of the relay benchmark said ", line));
+    }
+  }
+  Outcome outcome;
+  outcome.ranks.resize(runs.size());
+  outcome.begin = MonotonicSeconds();
+  for (size_t i = 0; i < runs.size(); ++i) {
+    if (TakesPart(runs[i])) RETURN_IF_ERROR(processes_[i]->Say("go"));
+  }
+  for (size_t i = 0; i < runs.size(); ++i) {
+    if (!TakesPart(runs[i])) continue;
+    ASSIGN_OR_RETURN(const std::string line, processes_[i]->Hear(kRunSeconds));
+    RETURN_IF_ERROR(FromLine(line, &outcome.ranks[i]));
+  }
+  return outcome;
+}
+
+}  // namespace baton
