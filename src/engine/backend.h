@@ -26,6 +26,9 @@ struct EngineOptions {
   int int4_group = 128;           // k of one scale: 32, 64, 128
   std::string kv_dtype = "bf16";  // bf16, int8; fp32 in the plain mode whatever this says
   std::string isa = "auto";       // auto, avx2, avx512, avx512bf16, amx
+  // dense_mask: every query is computed against all keys its page table has room for, and what it
+  // does not see is masked. The same bits, slower: for comparisons with engines that do so.
+  std::string attention = "causal";
   int threads = 0;  // compute threads, the engine thread included; 0 = cores of the process
   int spin_us =
       0;  // how long a compute thread spins for work inside a step; 0 when cores are shared

@@ -34,7 +34,7 @@ baton bench interference  do long prompts move the latency of running streams?
 baton bench step MODEL    whole forward passes, without server or wire
   --prompt 512,2048 --chunk 512 --seconds 2   several chunks take turns
   --decode 1,8,32 --context 128 --samples 21
-  --threads 0 --isa auto --dtype auto --cache-dir DIR
+  --threads 0 --isa auto --dtype auto --attention causal --cache-dir DIR
 baton bench kernels       linear layers on every path of this machine, beside a
                           plain chain (what the exact order costs)
   --isa avx2,avx512 --weights bf16,int8,int4 --rows 1,8,512 --k 2048 --n 8192
@@ -227,6 +227,7 @@ void BenchCommandLine::Declare(CLI::App* bench) {
     app->add_option("--context", options.context);
     app->add_option("--dtype", options.engine.dtype);
     app->add_option("--kv-dtype", options.engine.kv_dtype);
+    app->add_option("--attention", options.engine.attention);
     app->add_option("--int4-group", options.engine.int4_group);
     app->add_option("--page-tokens", options.engine.page_tokens);
     app->add_option("--chunk", options.chunks)->delimiter(',');

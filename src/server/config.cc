@@ -82,6 +82,9 @@ void DeclareSettings(Config* config, Settings* settings) {
                 "weights that share a scale with dtype int4: 32, 64, 128");
   settings->Choice("model.isa", &model.isa, {"auto", "avx2", "avx512", "avx512bf16", "amx"},
                    "instruction set of the kernels");
+  settings->Choice("model.attention", &model.attention, {"causal", "dense_mask"},
+                   "dense_mask computes what a query does not see and masks it: the same tokens, "
+                   "slower, to compare with engines that do so");
   settings->Text("model.weight_cache", &model.weight_cache,
                  "folder of packed weights; empty = ~/.cache/baton");
   settings->Int("model.max_context", &model.max_context, 0, 1 << 24,

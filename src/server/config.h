@@ -20,6 +20,7 @@ struct ModelConfig {
   std::string kv_dtype = "bf16";
   int int4_group = 128;
   std::string isa = "auto";
+  std::string attention = "causal";
   std::string weight_cache;  // folder of packed weights; empty = ~/.cache/baton
   int max_context = 0;
   int page_tokens = 64;

@@ -88,6 +88,7 @@ WorkerOptions OptionsOf(const RoleStart& start, Role role, int n_cpus, int64_t k
   options.engine.kv_dtype = config.model.kv_dtype;
   options.engine.int4_group = config.model.int4_group;
   options.engine.isa = config.model.isa;
+  options.engine.attention = config.model.attention;
   options.engine.threads = worker.threads > 0 ? worker.threads : n_cpus;
   options.engine.spin_us = std::max(0, worker.spin_us);  // without a supervisor: who knows
   options.engine.page_tokens = config.model.page_tokens;

@@ -85,6 +85,23 @@ inline double RelativeError(const std::vector<bf16>& row, const std::vector<doub
   return std::sqrt(error / norm);
 }
 
+// What a run does otherwise than once over all keys.
+struct RunOptions {
+  std::vector<KeyRange> ranges{KeyRange{}};  // one after the other, with rows kept in between
+  bool dense_mask = false;
+  bool whole_tables = false;  // page tables of whole sequences, not only up to the piece's end
+};
+
+// The ranges between these keys (multiples of 512, ascending), each once, in the order of `order`.
+inline std::vector<KeyRange> RangesOf(std::vector<int> cuts, const std::vector<size_t>& order) {
+  cuts.insert(cuts.begin(), 0);
+  cuts.push_back(KeyRange{}.end);
+  std::vector<KeyRange> ranges;
+  for (size_t i = 0; i < order.size(); ++i)
+    ranges.push_back({cuts[order[i]], cuts[order[i] + 1], i > 0, i + 1 == order.size()});
+  return ranges;
+}
+
 // Sequences in an arena whose other pages hold NaN.
 class AttentionArena {
  public:
@@ -107,7 +124,7 @@ class AttentionArena {
 
   // Output rows of the pieces, one after the other (heads x value_dim each).
   std::vector<bf16> Run(AttentionKernels& kernels, ComputePool& pool,
-                        const std::vector<Piece>& pieces) {
+                        const std::vector<Piece>& pieces, const RunOptions& options = {}) {
     StepBuilder builder;
     const int64_t q_width = shape_.heads() * shape_.head_dim;
     const int64_t width = shape_.heads() * shape_.value_dim();
@@ -116,8 +133,9 @@ class AttentionArena {
     for (const Piece& piece : pieces) {
       const Sequence& s = sequence(piece.sequence);
       // The table ends with the piece: the engine must not need more.
-      const std::span<const int32_t> table(s.pages.data(),
-                                           static_cast<size_t>(layout_.PagesFor(piece.end)));
+      const std::span<const int32_t> table(
+          s.pages.data(),
+          static_cast<size_t>(layout_.PagesFor(options.whole_tables ? s.length : piece.end)));
       builder.AddPiece(std::vector<int32_t>(static_cast<size_t>(piece.end - piece.begin), 0),
                        piece.begin, table);
       for (int i = piece.begin; i < piece.end; ++i) {
@@ -140,7 +158,14 @@ class AttentionArena {
     args.q_stride = q_stride;
     args.out = out.data();
     args.out_stride = out_stride;
-    kernels.Run(args, pool);
+    std::vector<float> max(batch.tokens.size() * static_cast<size_t>(shape_.heads())), sum(max);
+    std::vector<float> weighted(batch.tokens.size() * static_cast<size_t>(width));
+    args.kept = {max.data(), sum.data(), weighted.data(), shape_.heads(), width};
+    args.dense_mask = options.dense_mask;
+    for (const KeyRange& range : options.ranges) {
+      args.keys = range;
+      kernels.Run(args, pool);
+    }
 
     std::vector<bf16> rows;
     for (int r = 0; r < batch.n_tokens(); ++r) {

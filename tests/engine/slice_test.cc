@@ -313,6 +313,24 @@ TEST_CASE("a slice meets keys while others are still to come, and reads them onc
   }
 }
 
+TEST_CASE("a dense mask changes no bit of any model's logits") {
+  const std::string model = GENERATE(from_range(kModels));
+  RequestAmxPermission();
+  for (const Isa isa : SupportedIsas()) {
+    EngineOptions options = OptionsOf(model, {isa, 2, 32});
+    std::vector<std::vector<float>> logits;
+    for (const char* attention : {"causal", "dense_mask"}) {
+      options.attention = attention;
+      SliceRunner runner(options, 1216);
+      Dice dice(11);
+      const std::vector<int32_t> prompt = Prompt(700, runner.backend().model().vocab, dice);
+      logits.push_back(runner.Steps(prompt, 192));
+    }
+    INFO(model << " " << options.isa);
+    CHECK((logits[0] == logits[1]));
+  }
+}
+
 TEST_CASE("slices of any number of ranks") {
   const int threads = GENERATE(1, 2), page_tokens = GENERATE(16, 32, 64);
   RequestAmxPermission();

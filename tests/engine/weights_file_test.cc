@@ -366,6 +366,14 @@ TEST_CASE("engine options out of range are errors that name the option") {
   CHECK_THAT(error([](EngineOptions& o) { o.page_tokens = 48; }), Contains("page_tokens is 48"));
   CHECK_THAT(error([](EngineOptions& o) { o.threads = -1; }), Contains("threads is -1"));
   CHECK_THAT(error([](EngineOptions& o) { o.max_step_tokens = 0; }), Contains("max_step_tokens"));
+  CHECK_THAT(error([](EngineOptions& o) { o.max_slice_tokens = 0; }), Contains("max_slice_tokens"));
+  CHECK_THAT(error([](EngineOptions& o) { o.attention = "full"; }),
+             Contains("attention is \"full\"; supported: causal, dense_mask"));
+  CHECK_THAT(error([](EngineOptions& o) {
+               o.attention = "dense_mask";
+               o.dtype = "fp32";
+             }),
+             Contains("attention dense_mask goes with bf16"));
   CHECK_THAT(error([](EngineOptions& o) { o.dtype = "int3"; }), Contains("dtype is \"int3\""));
   CHECK_THAT(error([](EngineOptions& o) { o.kv_dtype = "fp8"; }), Contains("kv_dtype is \"fp8\""));
   CHECK_THAT(error([](EngineOptions& o) {

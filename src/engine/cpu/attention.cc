@@ -125,17 +125,21 @@ class TiledAttention final : public AttentionKernels {
         static_cast<size_t>(begin[static_cast<size_t>(piece) + 1] - first));
   }
   int Position(int row) const { return args_->batch->positions[static_cast<size_t>(row)]; }
-  int LastPosition(const Block& block) const { return Position(block.row_end - 1); }
-  // Nothing before the window of the first row is computed.
+  // Nothing before the window of the first row is computed, and nothing after the last row.
   int FirstKey(const Block& block) const {
-    return args_->window == 0 ? 0 : std::max(0, Position(block.row_begin) + 1 - args_->window);
+    if (args_->window == 0 || args_->dense_mask) return 0;
+    return std::max(0, Position(block.row_begin) + 1 - args_->window);
+  }
+  int EndKey(const Block& block) const {
+    if (!args_->dense_mask) return Position(block.row_end - 1) + 1;
+    return static_cast<int>(PagesOf(block.piece).size()) * args_->layout->page_tokens;
   }
   // Of what is met in this call; there may be none.
   int FirstSegment(const Block& block) const {
     return std::max(FirstKey(block), args_->keys.first) / kSegmentKeys;
   }
   int EndSegment(const Block& block) const {
-    return (std::min(LastPosition(block) + 1, args_->keys.end) + kSegmentKeys - 1) / kSegmentKeys;
+    return (std::min(EndKey(block), args_->keys.end) + kSegmentKeys - 1) / kSegmentKeys;
   }
   int64_t ParkedRow(const Block& block, int segment) const {
     return block.parked_row + static_cast<int64_t>(segment - FirstSegment(block)) * Rows(block);
@@ -167,7 +171,7 @@ class TiledAttention final : public AttentionKernels {
 
   // Rows times keys seen, roughly.
   int64_t Cost(const Block& block, int segment_begin, int segment_end) const {
-    const int keys = std::min(LastPosition(block) + 1, segment_end * kSegmentKeys) -
+    const int keys = std::min(EndKey(block), segment_end * kSegmentKeys) -
                      std::max(FirstKey(block), segment_begin * kSegmentKeys);
     return static_cast<int64_t>(std::max(0, keys)) * (Rows(block) + 2);
   }
@@ -213,7 +217,7 @@ class TiledAttention final : public AttentionKernels {
   void RunSegment(const Block& block, int segment, Workspace& workspace,
                   const RowState& state) const {
     const int n = Rows(block);
-    const int n_keys = LastPosition(block) + 1;
+    const int n_keys = EndKey(block);
     const int end = std::min(n_keys, (segment + 1) * kSegmentKeys);
     const int first_tile = FirstKey(block) / kTileKeys * kTileKeys;
     const KeyTiles tiles(*args_->layout, args_->layer, block.kv_head, args_->planes,
@@ -227,19 +231,20 @@ class TiledAttention final : public AttentionKernels {
         int32_t* const visible = workspace.visible.data();
         for (int r = 0; r < count; ++r)
           visible[r] = Position(block.row_begin + (from + r) / group_) + 1 - first_key;
-        const int seen = std::min(kTileKeys, visible[count - 1]);  // positions ascend
+        const int last = args_->dense_mask ? end - first_key : visible[count - 1];  // they ascend
+        const int seen = std::min(kTileKeys, last);
         if (seen <= 0) continue;
         const int32_t* hidden = nullptr;
         if (args_->window > 0) {
           hidden = HiddenKeys(visible, count, workspace.hidden.data());
-          if (hidden[0] >= kTileKeys) continue;
+          if (hidden[0] >= kTileKeys && !args_->dense_mask) continue;
         }
         tile.n_groups = (seen + kGroupKeys - 1) / kGroupKeys;
-        kernels_.attend(
-            {workspace.q.data() + static_cast<int64_t>(from) * kRowStride, visible, count, hidden},
-            tile, scale_,
-            {state.max + from, state.sum + from,
-             state.out + static_cast<int64_t>(from) * kRowStride});
+        kernels_.attend({workspace.q.data() + static_cast<int64_t>(from) * kRowStride, visible,
+                         count, hidden, args_->dense_mask},
+                        tile, scale_,
+                        {state.max + from, state.sum + from,
+                         state.out + static_cast<int64_t>(from) * kRowStride});
         tile.fresh = false;
       }
     }

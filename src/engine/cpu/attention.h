@@ -49,6 +49,9 @@ struct AttentionArgs {
   bf16* out = nullptr;  // (n_tokens, out_stride): n_heads * value_dim
   int64_t out_stride = 0;
   KeyRange keys;
+  // Every row is computed against all keys that its page table has room for, and those it does not
+  // see are masked: the same bits at the cost of engines that do so, for comparisons with them.
+  bool dense_mask = false;
   KeptRows kept;  // row 0: row 0 of the batch
 };
 

@@ -76,6 +76,14 @@ inline void HideFirst(float* s, int n) {
     Store(s + j, n - j < kLanes ? KeepFirst(none, n - j, Load<Lanes>(s + j)) : none);
 }
 
+// Hides all but the first n scores of a row in n_groups groups.
+inline void HideRest(float* s, int n, int n_groups) {
+  const Lanes none = Splat<Lanes>(kMinusInfinity);
+  for (int j = 0; j < n_groups * kLanes; j += kLanes) {
+    if (n - j < kLanes) Store(s + j, n <= j ? none : KeepFirst(Load<Lanes>(s + j), n - j, none));
+  }
+}
+
 // Of an int8 tile.
 inline const float* KeyScales(const TileSource& source, int group) {
   return reinterpret_cast<const float*>(source.k[group]);
@@ -120,17 +128,23 @@ void Softmax(typename Dot::Scratch* scratch, const TileRows& rows, const KeyTile
   float max[Dot::kMaxRows], sum[Dot::kMaxRows];
   alignas(64) float rescale[RoundedRows(Dot::kMaxRows)] = {};
   for (int r = 0; r < rows.n; ++r) {
-    groups[r] = VisibleGroups(rows.visible[r], n_groups);
+    const int visible = rows.dense ? kTileKeys : rows.visible[r];
+    groups[r] = VisibleGroups(visible, n_groups);
+    if (rows.dense) HideRest(scratch->s[r], rows.visible[r], n_groups);
     if (rows.hidden != nullptr) HideFirst(scratch->s[r], rows.hidden[r]);
     const float before = state.max[r];
-    const float here = MaxOfScores(scratch->s[r], rows.visible[r], groups[r]);
+    const float here = MaxOfScores(scratch->s[r], visible, groups[r]);
     max[r] = before > here ? before : here;
     rescale[r] = max[r] == kMinusInfinity ? 0.0f : (before - max[r]) * c;
     state.max[r] = max[r];
   }
   for (int r = 0; r < rows.n; r += kLanes)
     Store(rescale + r, Exp2(Load<Lanes>(rescale + r)));  // 0 where `before` was -inf
-  for (int r = 0; r < rows.n; ++r) sum[r] = Weigh<Dot>(scratch, r, groups[r], tile, max[r], c);
+  for (int r = 0; r < rows.n; ++r) {
+    // Dense: the weights of a row that sees nothing yet are computed too, and are 0 by any maximum.
+    const float top = rows.dense && max[r] == kMinusInfinity ? 0.0f : max[r];
+    sum[r] = Weigh<Dot>(scratch, r, groups[r], tile, top, c);
+  }
   for (int r = 0; r < rows.n; ++r) {
     state.sum[r] = Fma(state.sum[r], rescale[r], sum[r]);
     ScaleRow(state.out + r * kRowStride, tile.value_dim, rescale[r]);

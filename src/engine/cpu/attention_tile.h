@@ -75,6 +75,9 @@ struct TileRows {
   // (n) keys at the front of the tile that lie before the row's window: <= 0 none, >= 128 all;
   // null: no windows.
   const int32_t* hidden = nullptr;
+  // Every row is computed against all groups of the tile, whatever it sees: what a kernel with a
+  // dense mask does. Keys it does not see weigh nothing, so the result is the same.
+  bool dense = false;
 };
 
 // How a score becomes an exponent of two: S * c, or with a soft cap cap * tanh(S * inner) * c.

@@ -23,6 +23,7 @@ struct CpuModel {
   ModelDesc desc;
   KvLayout layout;
   WeightFormats formats;
+  bool dense_mask;  // of the attention
   RopeTables ropes;
   uint64_t rope_digest;
   std::unique_ptr<WeightSource> source;  // embedding rows are read from it
