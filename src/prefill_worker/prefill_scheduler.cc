@@ -19,10 +19,6 @@ PrefillScheduler::PrefillScheduler(const PrefillOptions& options, KvPool* pool)
   CHECK(options.vocab > 0 && options.max_context > 0 && options.open_ahead > 0);
 }
 
-bool PrefillScheduler::MissesInflow(const Prompt& prompt) const {
-  return prompt.has_inflow() && prompt.inflow_planes < pages_.layout().n_layers();
-}
-
 // --- events
 
 void PrefillScheduler::Admit(PrefillRequest request, absl::Time now) {
@@ -36,11 +32,6 @@ void PrefillScheduler::Admit(PrefillRequest request, absl::Time now) {
   Prompt* prompt =
       queue_.Add(std::make_unique<Prompt>(options_, std::move(request), next_serial_++, now));
   if (!refusal.empty()) End(prompt, EndReason::kFailed, std::move(refusal));
-}
-
-// No step is in progress but a suspended one.
-bool PrefillScheduler::MayChange() const {
-  return pieces_.empty() || (pieces_.size() == 1 && pieces_[0].prompt->has_inflow());
 }
 
 void PrefillScheduler::Promised(const HandoffPromised& event, absl::Time now) {
@@ -63,7 +54,7 @@ void PrefillScheduler::NoRoom(const HandoffNoRoom& event) {
 }
 
 void PrefillScheduler::Ended(const HandoffEnded& event) {
-  DCHECK(MayChange());
+  DCHECK(pieces_.empty());
   Prompt* prompt = queue_.Find(event.ticket_id);
   if (prompt == nullptr) return;
   prompt->transfer_us = event.transfer_us;
@@ -79,23 +70,8 @@ void PrefillScheduler::Ended(const HandoffEnded& event) {
   }
 }
 
-void PrefillScheduler::Arrived(const InflowArrived& event, absl::Time now) {
-  Prompt* prompt = queue_.FindInflow(event.ticket_id);
-  if (prompt == nullptr) return;
-  const int32_t before = std::exchange(prompt->inflow_planes, event.n_planes);
-  CHECK(before <= event.n_planes);
-  prompt->progress = now;
-  if (before == event.n_planes) return;
-  prompt->inflow_open = MissesInflow(*prompt);
-  if (prompt->phase == Phase::kEnding)
-    EndIfReleased(prompt);
-  else if (prompt->is_remote)
-    Announce(*prompt, before, event.n_planes - before, 0,
-             prompt->request.inflow.tokens / pages_.layout().page_tokens);
-}
-
 void PrefillScheduler::Failed(const InflowFailed& event) {
-  DCHECK(MayChange());
+  DCHECK(pieces_.empty());
   Prompt* prompt = queue_.FindInflow(event.ticket_id);
   if (prompt == nullptr) return;
   prompt->inflow_open = false;
@@ -105,7 +81,7 @@ void PrefillScheduler::Failed(const InflowFailed& event) {
 }
 
 void PrefillScheduler::Cancel(RequestId request, Epoch up_to) {
-  DCHECK(MayChange());
+  DCHECK(pieces_.empty());
   for (Prompt* prompt : queue_.Select([&](const Prompt& p) {
          return p.request.request_id == request && p.request.epoch <= up_to;
        }))
@@ -118,13 +94,12 @@ void PrefillScheduler::CancelAll() {
 }
 
 void PrefillScheduler::Abandon() {
-  DCHECK(MayChange());
-  pieces_.clear();
+  DCHECK(pieces_.empty());
   while (n_prompts() > 0) End(queue_.prompts().back().get(), EndReason::kCancelled, {});
 }
 
 void PrefillScheduler::OnTime(absl::Time now) {
-  DCHECK(MayChange());
+  DCHECK(pieces_.empty());
   for (Prompt* prompt : queue_.Select([&](const Prompt& p) {
          return p.phase != Phase::kEnding && now - p.progress >= options_.wait_timeout;
        }))
@@ -145,7 +120,7 @@ absl::Time PrefillScheduler::NextDeadline() const {
 // Ends a prompt now, or when its handoffs have: until then pages may still be read or written.
 void PrefillScheduler::Stop(Prompt* prompt, EndReason reason, std::string message) {
   if (prompt->phase == Phase::kEnding) return;
-  std::erase_if(pieces_, [prompt](const Piece& piece) { return piece.prompt == prompt; });
+  if (slice_ == prompt) slice_ = nullptr;
   if (!prompt->in_transfer()) {
     End(prompt, reason, std::move(message));
     return;
@@ -166,6 +141,7 @@ void PrefillScheduler::EndIfReleased(Prompt* prompt) {
 }
 
 void PrefillScheduler::End(Prompt* prompt, EndReason reason, std::string message) {
+  if (slice_ == prompt) slice_ = nullptr;
   prompt->phase = Phase::kEnded;
   pages_.Give(prompt);
   Say(MakeEnded(*prompt, reason, std::move(message)));
@@ -194,51 +170,55 @@ void PrefillScheduler::SendOpens(absl::Time now) {
   }
 }
 
-int PrefillScheduler::Contribute(int budget, int kept_pages, bool may_wait, absl::Time now,
-                                 StepBuilder* builder) {
+int PrefillScheduler::Contribute(int budget, int kept_pages, absl::Time now, StepBuilder* builder) {
   DCHECK(pieces_.empty());
   pages_.BeginTurn(kept_pages);
   const int before = budget;
-  bool may_start = true;
-  Prompt* waiting = nullptr;  // a slice whose step would be suspended
+  bool may_start = true, slice_is_next = false;
   for (Prompt* prompt : queue_.InOrder()) {
     if (budget <= 0) break;
+    // What comes after a slice that goes on waits for it; but other ranks may await their inflow.
+    if (slice_is_next && !prompt->is_rank()) continue;
     if (prompt->phase != Phase::kRunning && prompt->phase != Phase::kInflow) {
       if (!may_start) continue;
-      if (!pages_.Take(prompt)) {
+      if (!TakePages(prompt, now)) {
         // Smaller prompts may pass one that waits for pages, but not for ever.
         if (queue_.IsAged(*prompt)) may_start = false;
         continue;
       }
-      if (prompt->has_inflow()) AwaitPages(prompt, now);
     }
-    if (!MissesInflow(*prompt))
+    if (prompt->is_rank()) {
+      ChooseSlice(prompt, now);
+      slice_is_next |= prompt == slice_ && NextBlock(1).has_value();
+    } else {
       budget -= AddPiece(prompt, budget, now, builder);
-    else if (waiting == nullptr && prompt->inflow_planes > 0 && !prompt->waits_for_all)
-      waiting = prompt;
+    }
   }
-  if (pieces_.empty() && may_wait && waiting != nullptr)
-    budget -= AddPiece(waiting, budget, now, builder);
   for (const Piece& piece : pieces_) queue_.CountOvertaking(*piece.prompt, piece.end - piece.begin);
   SendOpens(now);
   return before - budget;
 }
 
-void PrefillScheduler::AwaitPages(Prompt* prompt, absl::Time now) {
+bool PrefillScheduler::TakePages(Prompt* prompt, absl::Time now) {
+  if (!pages_.Take(prompt)) return false;
+  if (!prompt->has_inflow()) return true;
   prompt->phase = Phase::kInflow;
   prompt->progress = now;
   prompt->inflow_open = true;
   Say(MakeAwait(*prompt, pages_.layout().page_tokens));
+  return true;
+}
+
+// Its first chunk or block follows.
+void PrefillScheduler::Run(Prompt* prompt, absl::Time now) {
+  prompt->phase = Phase::kRunning;
+  prompt->first_step = now;
+  if (prompt->is_remote && !prompt->has_inflow() && !WaitsForPrefixes(*prompt))
+    AnnounceTokens(*prompt, 0, pages_.layout().n_layers(), 0, prompt->done);
 }
 
 int PrefillScheduler::AddPiece(Prompt* prompt, int budget, absl::Time now, StepBuilder* builder) {
-  if (prompt->phase != Phase::kRunning) {
-    prompt->phase = Phase::kRunning;
-    prompt->first_step = now;
-    if (prompt->is_remote && !prompt->has_inflow())
-      Announce(*prompt, 0, pages_.layout().n_layers(), 0,
-               prompt->done / pages_.layout().page_tokens);
-  }
+  if (prompt->phase != Phase::kRunning) Run(prompt, now);
   int n = std::min(prompt->remaining(), budget);
   if (options_.chunk_tokens > 0) n = std::min(n, options_.chunk_tokens);
   Piece piece{prompt, prompt->done, prompt->done + n, -1, 0};
@@ -247,28 +227,9 @@ int PrefillScheduler::AddPiece(Prompt* prompt, int budget, absl::Time now, StepB
   const int row =
       builder->AddPiece(tokens.subspan(piece.begin, n), piece.begin,
                         pages.first(pages_.layout().PagesFor(piece.end)), prompt->range);
-  if (piece.end == prompt->size() && !prompt->request.is_head)
-    piece.logits = builder->WantLogits(row + n - 1);
+  if (piece.end == prompt->size()) piece.logits = builder->WantLogits(row + n - 1);
   pieces_.push_back(piece);
   return n;
-}
-
-int PrefillScheduler::ready_layers() const {
-  int ready = pages_.layout().n_layers();
-  for (const Piece& piece : pieces_)
-    if (MissesInflow(*piece.prompt)) ready = std::min(ready, piece.prompt->inflow_planes);
-  return ready;
-}
-
-void PrefillScheduler::Meanwhile(absl::Time now) {
-  pages_.ForgetTaken();
-  SendOpens(now);
-}
-
-void PrefillScheduler::GiveWay() {
-  CHECK(in_step() && MayChange());
-  pieces_[0].prompt->waits_for_all = true;
-  pieces_.clear();
 }
 
 int64_t PrefillScheduler::AnnouncedBytesPerLayer() const {
@@ -284,30 +245,31 @@ int64_t PrefillScheduler::AnnouncedBytesPerLayer() const {
 }
 
 void PrefillScheduler::LayersDone(int to) {
-  const KvLayout& layout = pages_.layout();
   for (Piece& piece : pieces_) {
-    // What may be thrown away is not final.
-    if (!piece.prompt->is_remote || MissesInflow(*piece.prompt)) continue;
+    if (!piece.prompt->is_remote) continue;
     const int from = std::exchange(piece.announced, to);
-    // Full pages only: a page begun in an earlier chunk is announced when a chunk fills it.
-    const bool last = piece.end == piece.prompt->size() && !Planted(PlantedBug::kLastPageNotSent);
-    const int first_page = piece.begin / layout.page_tokens;
-    const int end_page = last ? layout.PagesFor(piece.end) : piece.end / layout.page_tokens;
-    Announce(*piece.prompt, from, to - from, first_page, end_page);
+    AnnounceTokens(*piece.prompt, from, to - from, piece.begin, piece.end);
   }
+}
+
+// Full pages only: a page begun in an earlier chunk is announced when a chunk fills it.
+void PrefillScheduler::AnnounceTokens(const Prompt& prompt, int plane, int n_planes, int begin,
+                                      int end) {
+  const KvLayout& layout = pages_.layout();
+  const bool last = end == prompt.size() && !Planted(PlantedBug::kLastPageNotSent);
+  Announce(prompt, plane, n_planes, begin / layout.page_tokens,
+           last ? layout.PagesFor(end) : end / layout.page_tokens);
 }
 
 void PrefillScheduler::Announce(const Prompt& prompt, int plane, int n_planes, int first_page,
                                 int end_page) {
-  if (end_page == first_page) return;
+  if (end_page == first_page || n_planes == 0) return;
   Say(MakeCells(prompt, plane, n_planes, first_page, end_page));
 }
 
-void PrefillScheduler::FirstToken(const Piece& piece, const Backend& backend, Sampler* sampler,
+void PrefillScheduler::FirstToken(Prompt* prompt, std::span<const float> logits, Sampler* sampler,
                                   absl::Time now) {
-  Prompt* prompt = piece.prompt;
   const PrefillRequest& request = prompt->request;
-  const std::span<const float> logits = backend.logits(piece.logits);
   const SampledToken sampled = sampler->Sample(logits, request.sampling, prompt->size());
   Say(MakeComputed(*prompt, now));
   Say(TokenOut{.request_id = request.request_id,
@@ -332,11 +294,8 @@ void PrefillScheduler::StepDone(const Backend& backend, Sampler* sampler, absl::
     piece.prompt->progress = now;
     pages_.Enter(piece.prompt);
     pages_.Trim(piece.prompt);
-    if (piece.end < piece.prompt->size()) continue;
-    if (piece.prompt->request.is_head)
-      Commit(piece.prompt, 0);
-    else
-      FirstToken(piece, backend, sampler, now);  // may end the prompt
+    if (piece.end == piece.prompt->size())
+      FirstToken(piece.prompt, backend.logits(piece.logits), sampler, now);  // may end the prompt
   }
   pieces_.clear();
 }
@@ -358,7 +317,10 @@ int64_t PrefillScheduler::queued_tokens() const {
 double PrefillScheduler::queued_pairs() const {
   double pairs = 0;
   for (const auto& prompt : queue_.prompts())
-    if (prompt->phase != Phase::kEnding) pairs += CausalPairs(prompt->remaining(), prompt->done);
+    if (prompt->phase != Phase::kEnding && prompt->remaining() > 0) {
+      const int whole = prompt->size() - prompt->done;  // a slice is there in part, layer by layer
+      pairs += CausalPairs(whole, prompt->done) * prompt->remaining() / whole;
+    }
   return pairs;
 }
 

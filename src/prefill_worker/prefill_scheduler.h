@@ -30,19 +30,24 @@
 // Ranks of a relay (KV-Runahead): a head computes its slice, hands all KV up to its end to the next
 // rank as any prompt is handed over, and has no first token; the tail is the last rank. A rank that
 // is not the first takes pages for all tokens up to its slice's end, the first of them for its
-// inflow, passes on each plane that arrives, and may compute a layer when that layer of the inflow
-// is there: a step of its slice starts with the first plane and is suspended where the next one is
-// missing. A plane is there when the rank before is through it with its last chunk, so a rank waits
-// within one step of it. Such a step carries nothing else, and gives way to decode rows: it is
-// thrown away, and the slice waits for all of its inflow. What is computed twice has the same bits.
-// Pages are taken from the decode worker's pool first, then the tail's, last the first head's; the
-// router aims so that it is the order of incarnations too.
+// inflow, and passes on at once what arrives. Its slice runs layer by layer (slice_run.h): the KV
+// of a block of rows is announced when the block is projected, and a layer goes on when that layer
+// of the inflow is there. Pages are taken from the decode worker's pool first, then the tail's,
+// last the first head's; the router aims so that it is the order of incarnations too.
 //
-// A step: Contribute, LayersDone after each run of layers until all are done, StepDone. Events come
-// between steps, or while one is suspended; then they may end it (in_step).
+// One slice at a time: it is kept until it is done, and other ranks wait for it; other prompts do
+// not: those before it in the order run as if it were not there, the others when it waits for its
+// inflow. A rank begins when the first of its inflow is there (or it has none), and passes on what
+// has arrived from when it begins: so a slice waits only for one that has begun and is kept, and
+// the first head's waits for nobody. No circle, however many relays share workers.
+//
+// A step: Contribute, LayersDone after each run of layers until all are done, StepDone. Of the
+// slice: NextBlock, BeginSlice if it is the first, BlockDone. Events come between steps and blocks.
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <variant>
@@ -69,6 +74,10 @@ namespace baton {
 // now.
 using PrefillEffect = std::variant<TransferCommand, WorkerEvent, HandoffArrived>;
 
+struct ComputedSlice {
+  int tokens = 0, before = 0;
+};
+
 class PrefillScheduler {
  public:
   PrefillScheduler(const PrefillOptions& options, KvPool* pool);
@@ -92,22 +101,24 @@ class PrefillScheduler {
   absl::Time NextDeadline() const;  // when OnTime must be called next
 
   // --- one step
-  // Adds pieces of at most `budget` tokens in all; returns how many. Also sends due OPENs.
-  // kept_pages: free pages that are others', not to be taken. The step's layers may then be run as
-  // far as ready_layers says; only if may_wait is that less than all.
-  int Contribute(int budget, int kept_pages, bool may_wait, absl::Time now, StepBuilder* builder);
-  bool in_step() const { return !pieces_.empty(); }
-  int ready_layers() const;
-  // The step is suspended: sends due OPENs.
-  void Meanwhile(absl::Time now);
-  // The suspended step is thrown away.
-  void GiveWay();
+  // Adds pieces of at most `budget` tokens in all; returns how many. Also chooses the slice, and
+  // sends due OPENs. kept_pages: free pages that are others', not to be taken.
+  int Contribute(int budget, int kept_pages, absl::Time now, StepBuilder* builder);
   // Bytes per layer that this step makes final for handoffs; 0: nobody waits for single layers.
   int64_t AnnouncedBytesPerLayer() const;
-  // Layers [0, to) of the step are done: their finished pages are announced, those of a step that
-  // may be thrown away when it cannot be any more.
+  // Layers [0, to) of the step are done: their finished pages are announced.
   void LayersDone(int to);
   void StepDone(const Backend& backend, Sampler* sampler, absl::Time now);
+
+  // --- the slice, between steps
+  bool has_slice() const { return slice_ != nullptr; }
+  // Its next block, of at most max_rows rows; none: there is no slice, or it waits for its inflow.
+  std::optional<SliceBlock> NextBlock(int max_rows) const;
+  // The whole of it, for Backend::BeginSlice before its first block.
+  void DescribeSlice(StepBuilder* builder) const;
+  // Its KV is announced. The slice, if it is done with this block; else of no tokens.
+  ComputedSlice BlockDone(const SliceBlock& block, const Backend& backend, Sampler* sampler,
+                          absl::Time now);
 
   // Effects since the last call, appended in order.
   void TakeEffects(std::vector<PrefillEffect>* out);
@@ -119,7 +130,7 @@ class PrefillScheduler {
   int n_running() const;
   // Pages the first prompt that could start lacks room for; 0: none waits for pages.
   int wanted_pages() const { return pages_.wanted(); }
-  // Free ones, by the last Contribute or Meanwhile.
+  // Free ones, by the last Contribute.
   int taken_pages() const { return pages_.taken(); }
 
   int pages_held() const;
@@ -134,13 +145,21 @@ class PrefillScheduler {
   };
 
   bool MissesInflow(const Prompt& prompt) const;
-  bool MayChange() const;
   bool TakesPagesFirst(const Prompt& prompt) const;
-  void AwaitPages(Prompt* prompt, absl::Time now);
+  bool TakePages(Prompt* prompt, absl::Time now);
+  void Run(Prompt* prompt, absl::Time now);
+  void ChooseSlice(Prompt* prompt, absl::Time now);
   int AddPiece(Prompt* prompt, int budget, absl::Time now, StepBuilder* builder);
-  void Announce(const Prompt& prompt, int plane, int n_planes, int first_page, int end_page);
   void SendOpens(absl::Time now);
-  void FirstToken(const Piece& piece, const Backend& backend, Sampler* sampler, absl::Time now);
+  void Announce(const Prompt& prompt, int plane, int n_planes, int first_page, int end_page);
+  // Positions [begin, end) of the planes are final.
+  void AnnounceTokens(const Prompt& prompt, int plane, int n_planes, int begin, int end);
+  void PassOn(Prompt* prompt, const InflowProgress& before);
+  bool WaitsForPrefixes(const Prompt& prompt) const;
+  void AnnouncePrefixes(Prompt* head);
+  void SliceDone(const Backend& backend, Sampler* sampler, absl::Time now);
+  void CommitIfComplete(Prompt* prompt);
+  void FirstToken(Prompt* prompt, std::span<const float> logits, Sampler* sampler, absl::Time now);
   void Commit(Prompt* prompt, int32_t first_token);
   void Stop(Prompt* prompt, EndReason reason, std::string message);
   void End(Prompt* prompt, EndReason reason, std::string message);
@@ -153,6 +172,7 @@ class PrefillScheduler {
   PromptQueue queue_;
   int64_t next_serial_ = 0;
   std::vector<Piece> pieces_;  // of the step in progress
+  Prompt* slice_ = nullptr;    // whose slice runs
   std::vector<PrefillEffect> effects_;
 };
 

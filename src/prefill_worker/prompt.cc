@@ -22,6 +22,11 @@ std::string WhyNotThisRank(const PrefillRequest& request, const PrefillOptions& 
   const Incarnation sink = request.sink.incarnation;
   if (request.is_head && (n % layout.page_tokens != 0 || sink == 0 || sink == options.self))
     return absl::StrFormat("a head's slice of %d tokens for worker %016x", n, sink);
+  const bool is_rank = request.is_head || inflow > 0;
+  if (is_rank && n - inflow > options.max_slice_tokens)
+    return absl::StrFormat(
+        "a slice of %d tokens; this worker computes at most %d (prefill.max_slice_tokens)",
+        n - inflow, options.max_slice_tokens);
   return {};
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "prefill_worker/prefill_options.h"
 #include "prefill_worker/prefix_index.h"
 #include "prefill_worker/prompt_state.h"
+#include "prefill_worker/slice_run.h"
 #include "proto/messages.h"
 
 namespace baton {
@@ -31,11 +33,12 @@ struct Prompt {
   std::vector<int32_t> pages;
   PrefixChain chain;  // of the pages found in or entered into the index
   absl::Time first_step;
-  absl::Time progress;         // since then it has got nowhere
-  bool handing_over = false;   // OPEN went out, and the handoff has not ended
-  bool inflow_open = false;    // its pages may still be written by it
-  int32_t inflow_planes = 0;   // that have arrived
-  bool waits_for_all = false;  // of its inflow, before it runs
+  absl::Time progress;            // since then it has got nowhere
+  bool handing_over = false;      // OPEN went out, and the handoff has not ended
+  bool inflow_open = false;       // its pages may still be written by it
+  InflowProgress inflow;          // that has arrived
+  std::optional<SliceRun> slice;  // of a rank, once it runs
+  int32_t announced_layers = 0;   // of it, where whole prefixes are forwarded
   // Of kEnding.
   EndReason reason = EndReason::kLength;
   PartFault fault = PartFault::kOwn;
@@ -43,8 +46,10 @@ struct Prompt {
   int64_t transfer_us = 0;
 
   int32_t size() const { return static_cast<int32_t>(request.tokens.size()); }
-  int32_t remaining() const { return size() - done; }
+  // To be computed, in tokens.
+  int32_t remaining() const { return slice ? slice->remaining() : size() - done; }
   bool has_inflow() const { return request.inflow.tokens > 0; }
+  bool is_rank() const { return request.is_head || has_inflow(); }  // of a relay
   // A handoff may still read or write its pages.
   bool in_transfer() const { return handing_over || inflow_open; }
   bool CanRun() const {

@@ -32,6 +32,15 @@ void DeclareWorkers(const std::string& section, WorkerConfig* workers, Settings*
                  "prompts reuse KV of earlier ones with the same beginning");
 }
 
+void DeclareSlices(SliceConfig* slices, Settings* settings) {
+  settings->Int("prefill.max_slice_tokens", &slices->max_slice_tokens, 64, 1 << 20,
+                "most tokens of a prompt that a worker computes as one of several");
+  settings->Choice("prefill.streaming", &slices->streaming, {"ordered", "off"},
+                   "KV of the workers before is attended to as it comes, or layer by layer");
+  settings->Choice("prefill.forwarding", &slices->forwarding, {"cut_through", "accumulated"},
+                   "KV is passed on as it comes, or when all of a layer is there (KV-Runahead)");
+}
+
 void DeclareServer(ServerConfig* server, Settings* settings) {
   const absl::Duration least = absl::Milliseconds(10), day = absl::Hours(24);
   settings->Text("server.host", &server->host, "address the HTTP API binds");
@@ -114,6 +123,7 @@ void DeclareSettings(Config* config, Settings* settings) {
                      absl::Hours(1), "without a word of a worker before it counts as lost");
 
   DeclareWorkers("prefill", &config->prefill, settings);
+  DeclareSlices(&config->slices, settings);
   DeclareWorkers("decode", &config->decode, settings);
 
   ClusterConfig& cluster = config->cluster;

@@ -70,6 +70,13 @@ struct WorkerConfig {
   bool reuse_kv = true;   // of earlier prompts with the same beginning
 };
 
+// Of prompts that several workers prefill.
+struct SliceConfig {
+  int max_slice_tokens = 8192;
+  std::string streaming = "ordered";       // off
+  std::string forwarding = "cut_through";  // accumulated
+};
+
 struct ClusterConfig {
   bool colocated = false;
   std::string router;    // host:port of the router's control address (single roles)
@@ -87,6 +94,7 @@ struct Config {
   ServerConfig server;
   RouterConfig router;
   WorkerConfig prefill, decode;
+  SliceConfig slices;
   ClusterConfig cluster;
   std::string log_level = "info";
 

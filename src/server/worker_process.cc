@@ -93,6 +93,7 @@ WorkerOptions OptionsOf(const RoleStart& start, Role role, int n_cpus, int64_t k
   options.engine.spin_us = std::max(0, worker.spin_us);  // without a supervisor: who knows
   options.engine.page_tokens = config.model.page_tokens;
   options.engine.max_step_tokens = worker.step_tokens;
+  options.engine.max_slice_tokens = config.slices.max_slice_tokens;
   options.engine.max_context = config.model.max_context;
   options.engine.cache_dir = config.model.weight_cache;
   options.engine.random_seed = static_cast<uint64_t>(config.model.random_seed);
@@ -105,6 +106,8 @@ WorkerOptions OptionsOf(const RoleStart& start, Role role, int n_cpus, int64_t k
   options.kv_bytes = kv_bytes;
   options.max_batch = worker.max_batch;
   options.reuse_kv = worker.reuse_kv;
+  options.streaming = config.slices.streaming == "ordered";
+  options.cut_through = config.slices.forwarding == "cut_through";
   return options;
 }
 

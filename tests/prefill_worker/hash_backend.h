@@ -58,6 +58,9 @@ class HashBackend : public Backend {
   WeightMemory weight_memory() const override { return {}; }
   void SetPool(KvPool* pool) override { pool_ = pool; }
 
+  // kSliceKeys unless set: tests have short prompts.
+  void set_slice_keys(int keys) { slice_keys_ = keys; }
+
   void Begin(const StepBatch& batch) override {
     step_.Assign(batch, layout_.page_tokens);
     next_layer_ = 0;
@@ -92,7 +95,7 @@ class HashBackend : public Backend {
   // What the keys are is looked at: they have to be there.
   void AttendSlice(int layer, int from, int to, int end_key) override {
     progress_.Attend(layer, from, to);
-    CHECK(end_key % kSliceKeys == 0);
+    CHECK(end_key % slice_keys_ == 0);
     for (int row = from; row < to; ++row) AttendTo(slice_, slice_.rows[row], layer, end_key);
   }
   void FinishSlice(int layer, int from, int to) override {
@@ -181,6 +184,7 @@ class HashBackend : public Backend {
   Computed step_, slice_;
   int next_layer_ = 0;      // of the step
   SliceProgress progress_;  // of the slice
+  int slice_keys_ = kSliceKeys;
 };
 
 }  // namespace baton

@@ -112,7 +112,7 @@ TEST_CASE("nothing is announced layer by layer when nobody waits for it") {
   b.Admit(Bench::Request(1, 8));
   b.Admit(Bench::Request(2, 8, kSelf));
   b.builder.Clear();
-  REQUIRE(b.scheduler->Contribute(100, 0, true, b.now, &b.builder) == 8);
+  REQUIRE(b.scheduler->Contribute(100, 0, b.now, &b.builder) == 8);
   REQUIRE(b.scheduler->AnnouncedBytesPerLayer() == 0);
   b.backend.Begin(b.builder.batch());
   b.backend.RunLayers(0, 3);
@@ -176,7 +176,7 @@ TEST_CASE("the pages a prompt waits for are named, for the purse to reclaim") {
   PrefillRequest request = Bench::Request(1, 20);
   b.scheduler->Admit(std::move(request), b.now);
   b.builder.Clear();
-  REQUIRE(b.scheduler->Contribute(100, 0, true, b.now, &b.builder) == 0);
+  REQUIRE(b.scheduler->Contribute(100, 0, b.now, &b.builder) == 0);
   REQUIRE(b.scheduler->wanted_pages() == 5);
   b.pool->Give(lent);
   REQUIRE(b.Step(100) == 20);
@@ -321,7 +321,7 @@ TEST_CASE("every state of a prompt has a deadline, and every transition can be t
       if (state == kStarted)
         b.scheduler->Arrived({.ticket_id = tail.inflow.ticket_id, .n_planes = 1}, b.now);
       b.builder.Clear();
-      b.scheduler->Contribute(100, 0, true, b.now, &b.builder);
+      b.scheduler->Contribute(100, 0, b.now, &b.builder);
       if (state == kAbandoned) b.scheduler->Cancel(id, 1);
       b.scheduler->Failed(
           {.ticket_id = tail.inflow.ticket_id, .status = absl::UnavailableError("head lost")});

@@ -1,362 +1,519 @@
-// Two schedulers as the ranks of a relay, the transfer between them played by hand: plane by plane,
-// late, never, or failing at every step.
-#include <algorithm>
-#include <cstring>
-#include <set>
+// Schedulers as the ranks of relays: their slices run block by block while their inflows arrive
+// late, in any order, never, or fail.
+#include <random>
 
-#include "prefill_worker/scheduler_bench.h"
+#include "prefill_worker/relay_bench.h"
 
 namespace baton {
 namespace {
 
-constexpr int kLayers = 3;
-constexpr Incarnation kTail = 3;
-
-// Ids of tickets: of request r the decode handoff is r, the inflow 1000 + r.
-constexpr RequestId kInflow = 1000;
-
-PrefillRequest HeadRequest(RequestId id, int n_tokens, int slice) {
-  PrefillRequest request = Bench::Request(id, n_tokens, kTail);
-  request.tokens.resize(static_cast<size_t>(slice));
-  request.ticket.id = Bench::Id(kInflow + id);
-  request.ticket.kv_pages = slice / kPageTokens;
-  request.ticket.promise_pages = 0;
-  request.is_head = true;
-  return request;
-}
-PrefillRequest TailRequest(RequestId id, int n_tokens, int slice, Incarnation sink) {
-  PrefillRequest request = Bench::Request(id, n_tokens, sink);
-  request.inflow = {.ticket_id = Bench::Id(kInflow + id), .tokens = slice};
-  return request;
+PrefillOptions With(int segment_keys, bool cut_through = true, TransitionCounts* counts = nullptr) {
+  PrefillOptions options;
+  options.segment_keys = segment_keys;
+  options.cut_through = cut_through;
+  options.transitions = counts;
+  options.open_ahead = 4;
+  return options;
 }
 
-SequentialTokens Expected(RequestId id, int n_tokens) {
-  HashBackend reference(kPageTokens);
-  const PrefillRequest request = Bench::Request(id, n_tokens);
-  return SequentialRun(&reference, request.tokens, 1, request.sampling);
+std::unique_ptr<Bench> MakeWorker(const PrefillOptions& options = With(4)) {
+  return std::make_unique<Bench>(200, 0, 4, options.transitions, true, std::vector<int>{},
+                                 RopeDesc{}, options);
 }
 
-struct Relay {
-  Relay(RequestId request, int n_tokens, int slice, Incarnation sink, int chunk = 0)
-      : id(request), n(n_tokens), c(slice), head(200, chunk), tail(200, chunk, 4, &counts) {
-    head.Admit(HeadRequest(id, n, c));
-    tail.Admit(TailRequest(id, n, c, sink));
-    tail.Step(1);  // sends OPEN, if there is somebody to send it to
-    if (sink != 0 && sink != kSelf) tail.Promise(id);
-    tail.Collect();
+// One relay whose ranks are workers of their own.
+struct Chain {
+  Chain(std::vector<int> ends, Incarnation sink, const PrefillOptions& options = With(4)) {
+    std::vector<Bench*> ranks;
+    for (size_t i = 0; i < ends.size(); ++i) {
+      workers.push_back(MakeWorker(options));
+      ranks.push_back(workers.back().get());
+    }
+    relay = std::make_unique<Relay>(7, std::move(ends), ranks, sink);
+    relay->AdmitAll();
+    for (int round = 0; round < relay->n_ranks(); ++round) Turn();
   }
-
-  ~Relay() {
-    head.scheduler->Abandon();
-    tail.scheduler->Abandon();
-    for (const HandoffArrived& kept : tail.kept) tail.pool->Give(kept.pages);
-  }
-
-  // The head computes all of its slice.
-  void RunHead(int budget = 1000) {
-    head.Step(budget);
-    head.Promise(kInflow + id);
-    while (head.Step(budget) > 0) {
+  ~Chain() {
+    for (auto& worker : workers) {
+      worker->scheduler->Abandon();
+      for (const HandoffArrived& kept : worker->kept) worker->pool->Give(kept.pages);
     }
   }
-  // Copies planes [arrived, planes) of the slice and tells the tail.
-  void Flow(int planes) {
-    REQUIRE(tail.awaits.size() == 1);
-    std::set<std::pair<int, int>> cells;
-    for (const SendCells& sent : head.sent)
-      for (int plane = sent.plane; plane < sent.plane + sent.n_planes; ++plane)
-        for (size_t i = 0; i < sent.pages.size(); ++i) {
-          if (plane < arrived || plane >= planes) continue;
-          const auto page = static_cast<size_t>(sent.first_page) + i;
-          REQUIRE(cells.emplace(plane, page).second);
-          const int64_t bytes = tail.pool->layout().planes[static_cast<size_t>(plane)].bytes;
-          std::memcpy(tail.pool->plane(tail.awaits[0].pages.at(page), plane),
-                      head.pool->plane(sent.pages[i], plane), static_cast<size_t>(bytes));
-        }
-    REQUIRE(static_cast<int>(cells.size()) == (planes - arrived) * (c / kPageTokens));
-    arrived = planes;
-    tail.scheduler->Arrived({.ticket_id = Bench::Id(kInflow + id), .n_planes = planes}, tail.now);
-    tail.Collect();
-  }
-  void FailInflow() {
-    tail.scheduler->Failed(
-        {.ticket_id = Bench::Id(kInflow + id), .status = absl::UnavailableError("head lost")});
-    tail.Collect();
-  }
-  // Begins a step at the tail: its tokens, 0 if there is none to begin.
-  int Begin(int budget = 1000, bool may_wait = true) {
-    tail.builder.Clear();
-    const int tokens = tail.scheduler->Contribute(budget, 0, may_wait, tail.now, &tail.builder);
-    layers = 0;
-    if (tokens > 0) tail.backend.Begin(tail.builder.batch());
-    tail.Collect();
-    return tokens;
-  }
-  // Runs its layers as far as may be. True: the step is done.
-  bool Go() {
-    const int ready = tail.scheduler->ready_layers();
-    for (; layers < ready; ++layers) {
-      tail.backend.RunLayers(layers, layers + 1);
-      tail.scheduler->LayersDone(layers + 1);
+  // Pages and promises, without computing.
+  void Turn() {
+    for (auto it = workers.rbegin(); it != workers.rend(); ++it) {
+      (*it)->builder.Clear();
+      (*it)->scheduler->Contribute(1000, 0, (*it)->now, &(*it)->builder);
+      (*it)->Collect();
     }
-    if (layers == kLayers) tail.scheduler->StepDone(tail.backend, &tail.sampler, tail.now);
-    tail.Collect();
-    return layers == kLayers;
+    relay->PromiseAll();
   }
-  // Every cell of the prompt was told to the transfer room, each once.
-  void RequireAllPassedOn() const {
-    std::set<std::pair<int, int>> cells;
-    for (const SendCells& sent : tail.sent)
-      for (int plane = sent.plane; plane < sent.plane + sent.n_planes; ++plane)
-        for (size_t i = 0; i < sent.pages.size(); ++i)
-          REQUIRE(cells.emplace(plane, sent.first_page + static_cast<int>(i)).second);
-    REQUIRE(static_cast<int>(cells.size()) == (n + kPageTokens - 1) / kPageTokens * kLayers);
-    REQUIRE(tail.commits.size() == 1);
-  }
-  void RequireFirstToken() const {
-    REQUIRE(tail.tokens.size() == 1);
-    REQUIRE(tail.tokens[0].position == n);
-    REQUIRE(tail.tokens[0].token == Expected(id, n).tokens[0]);
-    REQUIRE(head.tokens.empty());
-  }
+  Bench& head() { return *workers.front(); }
+  Bench& tail() { return *workers.back(); }
 
-  const RequestId id;
-  const int n, c;
-  TransitionCounts counts;
-  Bench head, tail;
-  int arrived = 0, layers = 0;
+  std::vector<std::unique_ptr<Bench>> workers;
+  std::unique_ptr<Relay> relay;
 };
 
-TEST_CASE("the tail's first token is the sequential one, plane by plane, and all KV is passed on") {
+TEST_CASE("the tail's first token is the sequential one, and all KV is passed on") {
   const auto [n, c] = GENERATE(table<int, int>({{9, 4}, {16, 8}, {41, 20}, {41, 40}, {41, 4}}));
-  const int chunk = GENERATE(0, 3, 4, 7);
-  const int budget = GENERATE(2, 5, 1000);
+  const int rows = GENERATE(2, 5, 1000);
+  const int segment = GENERATE(0, 4, 8);
+  const bool cut_through = GENERATE(true, false);
   const Incarnation sink = GENERATE(as<Incarnation>{}, 0, kPeer, kSelf);
-  Relay relay(7, n, c, sink, chunk);
-  REQUIRE(relay.tail.awaits.size() <= 1);
-  if (relay.tail.awaits.empty()) REQUIRE(relay.Begin(budget) == 0);
-  REQUIRE(relay.Begin(budget) == 0);  // nothing has arrived
-  relay.RunHead(budget);
-  REQUIRE(relay.head.computed.empty());
+  Chain chain({c, n}, sink, With(segment, cut_through));
+  Relay& relay = *chain.relay;
+  while (chain.head().Step(rows) > 0) {
+  }
+  REQUIRE(chain.head().computed.empty());
+  REQUIRE(chain.tail().Step(rows) == 0);  // nothing has arrived
   for (int planes = 1; planes <= kLayers; ++planes) {
-    relay.Flow(planes);
-    if (planes == 1) REQUIRE(relay.Begin(budget) > 0);
-    REQUIRE(relay.Go() == (planes == kLayers));
+    relay.Flow(0, planes);
+    while (chain.tail().Step(rows) > 0) {
+    }
+    REQUIRE(chain.tail().tokens.size() == (planes == kLayers ? 1u : 0u));
   }
-  while (relay.Begin(budget) > 0) REQUIRE(relay.Go());
   relay.RequireFirstToken();
-  REQUIRE(relay.tail.computed.count(7) == 1);
+  relay.EndAll();
+  REQUIRE(chain.head().tokens.empty());
+  for (const auto& worker : chain.workers) REQUIRE(worker->pool->held() == worker->KeptPages());
+}
 
-  if (sink == kPeer) {
-    relay.RequireAllPassedOn();
-    relay.tail.EndHandoff(7);
+TEST_CASE("KV is announced as soon as a block of rows is projected") {
+  Chain chain({24, 40}, kPeer);
+  Bench& head = chain.head();
+  REQUIRE(head.Step(10) == 10);
+  REQUIRE(head.blocks.back() == SliceBlock{SliceBlock::Kind::kProject, 0, 0, 10});
+  REQUIRE(chain.relay->Waiting(0).size() == 2);  // the third page is not full
+  REQUIRE(head.Step(10) == 10);
+  REQUIRE(chain.relay->Waiting(0).size() == 5);
+  // They are taken up at the other end before the layer is complete.
+  chain.relay->Flow(0);
+  Bench& tail = chain.tail();
+  while (tail.Step(1000) > 0) {
   }
-  REQUIRE(relay.tail.ends.at(7).reason == EndReason::kLength);
-  REQUIRE(relay.tail.pool->held() == relay.tail.KeptPages());
-
-  REQUIRE(relay.head.commits.size() == 1);
-  REQUIRE(relay.head.commits[0].record.n_tokens == c);
-  REQUIRE(relay.head.ends.empty());
-  relay.head.EndHandoff(kInflow + 7);
-  REQUIRE(relay.head.ends.at(7).reason == EndReason::kLength);
-  REQUIRE(relay.head.ends.at(7).was_prefill);
-  REQUIRE(relay.head.pool->held() == 0);
+  REQUIRE(tail.blocks == std::vector<SliceBlock>{{SliceBlock::Kind::kProject, 0, 0, 16},
+                                                 {SliceBlock::Kind::kAttend, 0, 0, 16, 20}});
+  REQUIRE(tail.sent.back().first_page == 6);  // 16 own tokens from the seventh page on
+  REQUIRE(tail.sent.back().pages.size() == 4);
 }
 
-TEST_CASE("a suspended step gives way, and the slice waits for all of its inflow") {
-  Relay relay(7, 23, 12, kPeer);
-  relay.Begin();
-  relay.RunHead();
+TEST_CASE("as in KV-Runahead a head sends a layer when all of it is there") {
+  Chain chain({16, 32, 40}, kPeer, With(0, false));
+  Relay& relay = *chain.relay;
+  Bench& head = chain.head();
+  Bench& middle = *chain.workers[1];
+  REQUIRE(head.Step(10) == 10);
+  REQUIRE(relay.Waiting(0).empty());
+  REQUIRE(head.Step(10) == 6);
+  REQUIRE(relay.Waiting(0).size() == 4);
+  const auto cells = relay.Waiting(0);
+  for (int i = 0; i < 3; ++i) relay.Land(0, cells[static_cast<size_t>(i)]);
+  while (middle.Step(1000) > 0) {
+  }
+  REQUIRE(relay.Waiting(1).empty());
+  relay.Land(0, cells[3]);
+  REQUIRE(relay.Waiting(1).size() == 8);
+}
+
+TEST_CASE("a rank in the middle passes on what arrives, and ends with the last of it") {
+  Chain chain({16, 32, 41}, kPeer);
+  Relay& relay = *chain.relay;
+  Bench& middle = *chain.workers[1];
+  while (chain.head().Step(1000) > 0) {
+  }
+  relay.Flow(0, 2);
+  while (middle.Step(1000) > 0) {
+  }
+  // It needs none of the last layer's inflow: there it only projects.
+  REQUIRE(middle.blocks.back() == SliceBlock{SliceBlock::Kind::kProject, 2, 0, 16});
+  REQUIRE_FALSE(middle.scheduler->has_slice());
+  REQUIRE(middle.commits.empty());
+  REQUIRE(relay.Waiting(1).size() == 8 * 2 + 4);
+  relay.Land(0, relay.Waiting(0).front());
+  REQUIRE(relay.Waiting(1).size() == 8 * 2 + 5);
+  relay.Flow(0);
+  REQUIRE(middle.commits.size() == 1);
+  relay.RequireAllPassedOn(1);
   relay.Flow(1);
-  REQUIRE(relay.Begin(1000, false) == 0);  // beside rows: not before all is there
-  REQUIRE(relay.Begin() == 11);
-  REQUIRE_FALSE(relay.Go());
-  relay.Flow(2);
-  REQUIRE_FALSE(relay.Go());
-  relay.tail.scheduler->GiveWay();
-  REQUIRE_FALSE(relay.tail.scheduler->in_step());
-  REQUIRE(relay.Begin() == 0);
-  relay.Flow(3);
-  REQUIRE(relay.Begin(1000, false) == 11);
-  REQUIRE(relay.Go());
+  while (chain.tail().Step(1000) > 0) {
+  }
   relay.RequireFirstToken();
-  relay.RequireAllPassedOn();
-  relay.tail.EndHandoff(7);
-  REQUIRE(relay.tail.pool->held() == 0);
+  relay.EndAll();
 }
 
-TEST_CASE("other prompts run while a slice waits, and never share its suspended step") {
-  Relay relay(7, 23, 12, kPeer);
-  relay.Begin();
-  relay.RunHead();
-  relay.Flow(1);
-  relay.tail.Admit(Bench::Request(8, 40));
-  REQUIRE(relay.Begin() == 40);
-  REQUIRE(relay.tail.scheduler->ready_layers() == kLayers);
-  REQUIRE(relay.Go());
-  REQUIRE(relay.Begin() == 11);
-  relay.tail.Admit(Bench::Request(9, 5, kPeer));
-  relay.tail.scheduler->Meanwhile(relay.tail.now);
-  relay.tail.Collect();
-  REQUIRE(relay.tail.opens.back() == 9);
-  REQUIRE_FALSE(relay.Go());
-  relay.Flow(3);
-  REQUIRE(relay.Go());
-  REQUIRE(relay.tail.tokens.back().token == Expected(7, 23).tokens[0]);
+// Everything a relay's ranks, their links and other prompts may do, in any order.
+TEST_CASE("relays that share workers end in any interleaving, with the right tokens") {
+  for (unsigned seed = 0; seed < 60; ++seed) {
+    INFO(seed);
+    std::mt19937 random(seed);
+    const auto below = [&random](int n) { return static_cast<int>(random() % unsigned(n)); };
+    const PrefillOptions options = With(4 * below(3), below(4) > 0);
+    std::vector<std::unique_ptr<Bench>> workers;
+    for (int i = 0; i < 4; ++i) workers.push_back(MakeWorker(options));
+    std::vector<Relay> relays;
+    for (int i = 0; i < 6; ++i) {
+      std::vector<Bench*> ranks;
+      for (auto& worker : workers) ranks.push_back(worker.get());
+      std::shuffle(ranks.begin(), ranks.end(), random);  // any order: circles too
+      ranks.resize(static_cast<size_t>(2 + below(3)));
+      std::vector<int> ends;
+      for (size_t rank = 0; rank < ranks.size(); ++rank)
+        ends.push_back((rank == 0 ? 0 : ends.back()) + kPageTokens * (1 + below(4)));
+      ends.back() -= below(4);
+      relays.emplace_back(static_cast<RequestId>(i + 1), ends, ranks, below(2) ? kPeer : 0);
+    }
+    std::vector<std::pair<int, int>> to_admit;
+    for (int i = 0; i < 6; ++i)
+      for (int rank = 0; rank < relays[i].n_ranks(); ++rank) to_admit.emplace_back(i, rank);
+    std::shuffle(to_admit.begin(), to_admit.end(), random);
+    RequestId next_prompt = 100;
+    const auto act = [&] {
+      if (!to_admit.empty() && below(4) == 0) {
+        relays[static_cast<size_t>(to_admit.back().first)].Admit(to_admit.back().second);
+        to_admit.pop_back();
+      }
+      Bench& worker = *workers[static_cast<size_t>(below(4))];
+      if (next_prompt < 140 && below(20) == 0)
+        worker.Admit(Bench::Request(next_prompt++, 1 + below(30)));
+      worker.Step(1 + below(12));
+      Relay& relay = relays[static_cast<size_t>(below(6))];
+      relay.PromiseAll();
+      const int hop = below(relay.n_ranks() - 1);
+      if (relay.Pages(hop) == nullptr) return;
+      for (int cells = below(8); cells > 0; --cells) {
+        const std::vector<Relay::Cell> waiting = relay.Waiting(hop);
+        if (waiting.empty()) break;
+        relay.Land(hop, waiting[static_cast<size_t>(below(static_cast<int>(waiting.size())))]);
+      }
+    };
+    const auto all_computed = [&] {
+      return std::all_of(relays.begin(), relays.end(),
+                         [](const Relay& r) { return r.tail().computed.contains(r.id); });
+    };
+    for (int n = 0; n < 20'000 && !all_computed(); ++n) act();
+    REQUIRE(all_computed());
+    for (Relay& relay : relays) {
+      relay.RequireFirstToken();
+      for (int hop = 0; hop + 1 < relay.n_ranks(); ++hop) relay.Flow(hop);
+      relay.EndAll();
+    }
+    for (auto& worker : workers) {
+      while (worker->Step(100) > 0) {
+      }
+      REQUIRE(worker->pool->held() == 0);
+    }
+  }
 }
 
-// Stages: 0 before pages, 1 awaited, 2 one plane, 3 suspended after one, 4 suspended after two.
-void RunTo(Relay& relay, int stage) {
-  if (stage == 0) return;
-  relay.Begin();
-  if (stage == 1) return;
-  relay.RunHead();
-  relay.Flow(1);
-  if (stage == 2) return;
-  REQUIRE(relay.Begin() == relay.n - relay.c);
-  REQUIRE_FALSE(relay.Go());
-  if (stage == 3) return;
-  relay.Flow(2);
-  REQUIRE_FALSE(relay.Go());
+TEST_CASE("relays in opposite directions over the same two workers do not wait in a circle") {
+  auto a = MakeWorker(), b = MakeWorker();
+  Relay there(1, {20, 40}, {a.get(), b.get()}, 0), back(2, {20, 40}, {b.get(), a.get()}, 0);
+  // Both tails come first and have their pages: neither takes the place of a slice.
+  there.Admit(1);
+  back.Admit(1);
+  for (Bench* worker : {a.get(), b.get()}) {
+    REQUIRE(worker->Step(1000) == 0);
+    REQUIRE(worker->awaits.size() == 1);
+    REQUIRE_FALSE(worker->scheduler->has_slice());
+  }
+  there.Admit(0);
+  back.Admit(0);
+  for (int round = 0; round < 50; ++round)
+    for (Bench* worker : {a.get(), b.get()}) {
+      worker->Step(1000);
+      for (Relay* relay : {&there, &back}) {
+        relay->PromiseAll();
+        relay->Flow(0);
+      }
+    }
+  there.RequireFirstToken();
+  back.RequireFirstToken();
+  for (Relay* relay : {&there, &back}) relay->EndAll();
 }
 
-TEST_CASE(
-    "a tail that is cancelled ends when nothing can read or write its pages, at every stage") {
-  const int stage = GENERATE(0, 1, 2, 3, 4);
+TEST_CASE("one slice at a time: the next rank begins when it is done") {
+  auto worker = MakeWorker();
+  std::vector<std::unique_ptr<Bench>> tails;
+  std::vector<Relay> relays;
+  for (const RequestId id : {1u, 2u}) {
+    tails.push_back(MakeWorker());
+    relays.emplace_back(id, std::vector<int>{16, 20},
+                        std::vector<Bench*>{worker.get(), tails.back().get()}, kPeer);
+    relays.back().AdmitAll();
+    for (int round = 0; round < 2; ++round) {
+      tails.back()->Step(1000);
+      relays.back().PromiseAll();
+    }
+  }
+  worker->Step(1000);
+  for (Relay& relay : relays) relay.PromiseAll();
+  REQUIRE(worker->Step(1000) == 16);
+  REQUIRE_FALSE(relays[0].Waiting(0).empty());
+  REQUIRE(relays[1].Waiting(0).empty());
+  while (worker->commits.empty()) {
+    REQUIRE(relays[1].Waiting(0).empty());
+    REQUIRE(worker->Step(1000) == 16);
+  }
+  while (worker->Step(1000) > 0) {
+  }
+  REQUIRE(worker->commits.size() == 2);
+  for (Relay& relay : relays) relay.ranks[1]->scheduler->Abandon();
+  for (const RequestId hop : {HopId(1, 0), HopId(2, 0)}) worker->EndHandoff(hop);
+}
+
+TEST_CASE("prompts before a slice run beside it, the others when it waits") {
+  Chain chain({40, 60}, kPeer);
+  Bench& tail = chain.tail();
+  while (chain.head().Step(1000) > 0) {
+  }
+  tail.Admit(Bench::Request(8, 40));
+  REQUIRE(tail.ChunkStep(10) == 10);  // nothing of the inflow is there
+  chain.relay->Flow(0, 1);
+  REQUIRE(tail.ChunkStep(10) == 0);  // 30 tokens are left, 20 of the slice
+  REQUIRE(tail.Block(1000) == 20);
+  tail.Admit(Bench::Request(9, 5));
+  REQUIRE(tail.ChunkStep(1000) == 5);
+  REQUIRE(tail.tokens.back().request_id == 9);
+  REQUIRE(tail.Block(1000) == 20);  // finishes the first layer, 14 are left
+  REQUIRE(tail.Block(1000) == 20);
+  REQUIRE(tail.Block(1000) == 0);  // waits
+  REQUIRE(tail.ChunkStep(10) == 10);
+  chain.relay->Flow(0);
+  REQUIRE(tail.ChunkStep(10) == 0);
+  while (tail.Step(1000) > 0) {
+  }
+  chain.relay->RequireFirstToken();
+}
+
+TEST_CASE("a slice that is overtaken too long goes before shorter prompts") {
+  Chain chain({40, 60}, kPeer);
+  Bench& tail = chain.tail();
+  while (chain.head().Step(1000) > 0) {
+  }
+  chain.relay->Flow(0, 1);
+  int overtaken = 0;
+  for (RequestId id = 1000;; ++id) {
+    tail.Admit(Bench::Request(id, 8));
+    const int n = tail.ChunkStep(8);
+    if (n == 0) break;
+    overtaken += n;
+    REQUIRE(overtaken < 4 * (60 + 256));
+  }
+  REQUIRE(overtaken > 3 * (60 + 256));
+}
+
+TEST_CASE("what others are told is left shrinks layer by layer") {
+  Chain chain({40, 60}, kPeer);
+  while (chain.head().Step(1000) > 0) {
+  }
+  REQUIRE(chain.head().scheduler->queued_tokens() == 0);
+  REQUIRE(chain.tail().scheduler->queued_tokens() == 20);
+  chain.relay->Flow(0, 1);
+  while (chain.tail().Step(1000) > 0) {
+  }
+  REQUIRE(chain.tail().scheduler->queued_tokens() == 14);
+}
+
+// Stages: 0 before pages, 1 awaited, 2 one plane, 3 and more: blocks computed.
+void RunTo(Chain& chain, int stage) {
+  if (stage <= 1) return;
+  while (chain.head().Step(5) > 0) {
+  }
+  chain.relay->Flow(0, 1);
+  for (int blocks = 2; blocks < stage; ++blocks) {
+    if (blocks == 6) chain.relay->Flow(0, 2);
+    REQUIRE(chain.tail().Step(5) > 0);
+  }
+}
+constexpr int kStages = 12;
+
+TEST_CASE("a cancel reaches a slice at every block, and ends it when nothing touches its pages") {
+  const int stage = GENERATE(range(0, kStages));
   const bool inflow_last = GENERATE(false, true);
-  Relay relay(7, 23, 12, kPeer);
-  RunTo(relay, stage);
-  const bool awaited = !relay.tail.awaits.empty();
-  relay.tail.scheduler->Cancel(7, 1);
-  relay.tail.Collect();
-  REQUIRE_FALSE(relay.tail.scheduler->in_step());
-  REQUIRE(relay.tail.ends.empty());
-  REQUIRE(relay.tail.cancels.size() == (awaited ? 2u : 1u));
-  REQUIRE(relay.Begin() == 0);
-  if (inflow_last) {
-    relay.tail.EndHandoff(7, absl::CancelledError("cancelled"));
-    REQUIRE(relay.tail.ends.empty() == awaited);
-    if (awaited) relay.FailInflow();
-  } else {
-    if (awaited) relay.FailInflow();
-    REQUIRE(relay.tail.ends.empty());
-    relay.tail.EndHandoff(7, absl::CancelledError("cancelled"));
+  Chain chain({12, 23}, kPeer);
+  if (stage == 0) {
+    auto alone = MakeWorker();
+    alone->Admit(chain.relay->RequestOf(1));
+    alone->scheduler->Cancel(7, 1);
+    alone->Collect();
+    REQUIRE(alone->ends.at(7).reason == EndReason::kCancelled);
+    return;
   }
-  REQUIRE(relay.tail.ends.at(7).reason == EndReason::kCancelled);
-  REQUIRE(relay.tail.pool->held() == 0);
-  REQUIRE(relay.tail.tokens.empty());
+  RunTo(chain, stage);
+  Bench& tail = chain.tail();
+  tail.scheduler->Cancel(7, 1);
+  tail.Collect();
+  REQUIRE_FALSE(tail.scheduler->has_slice());
+  REQUIRE(tail.ends.empty());
+  REQUIRE(tail.cancels.size() == 2);
+  REQUIRE(tail.Step(1000) == 0);
+  if (inflow_last) {
+    tail.EndHandoff(7, absl::CancelledError("cancelled"));
+    REQUIRE(tail.ends.empty());
+    chain.relay->FailInflow(1);
+  } else {
+    chain.relay->FailInflow(1);
+    REQUIRE(tail.ends.empty());
+    tail.EndHandoff(7, absl::CancelledError("cancelled"));
+  }
+  REQUIRE(tail.ends.at(7).reason == EndReason::kCancelled);
+  REQUIRE(tail.pool->held() == 0);
+  REQUIRE(tail.tokens.empty());
+  // The next slice begins anew.
+  Relay next(9, {12, 23}, {&chain.head(), &tail}, 0);
+  next.AdmitAll();
+  for (int round = 0; round < 40; ++round) {
+    tail.Step(5);
+    next.PromiseAll();
+    chain.head().Step(5);
+    if (next.Pages(0) != nullptr) next.Flow(0);
+  }
+  next.RequireFirstToken();
 }
 
 TEST_CASE("a tail cancelled while its last planes land ends with them") {
-  Relay relay(7, 23, 12, kSelf);
-  RunTo(relay, 3);
-  relay.tail.scheduler->Cancel(7, 1);
-  relay.tail.Collect();
-  REQUIRE(relay.tail.ends.empty());
-  relay.Flow(3);
-  REQUIRE(relay.tail.ends.at(7).reason == EndReason::kCancelled);
-  REQUIRE(relay.tail.pool->held() == 0);
+  Chain chain({12, 23}, kSelf);
+  RunTo(chain, 4);
+  chain.tail().scheduler->Cancel(7, 1);
+  chain.tail().Collect();
+  REQUIRE(chain.tail().ends.empty());
+  chain.relay->Flow(0);
+  REQUIRE(chain.tail().ends.at(7).reason == EndReason::kCancelled);
+  REQUIRE(chain.tail().pool->held() == 0);
 }
 
-TEST_CASE("an inflow that fails ends the tail's part, with the handoff at fault") {
-  const int stage = GENERATE(1, 2, 3, 4);
+TEST_CASE("an inflow that fails ends the rank's part, with the handoff at fault") {
+  const int stage = GENERATE(range(1, kStages));
   const Incarnation sink = GENERATE(as<Incarnation>{}, 0, kPeer, kSelf);
-  Relay relay(7, 23, 12, sink);
-  RunTo(relay, stage);
-  relay.FailInflow();
-  REQUIRE_FALSE(relay.tail.scheduler->in_step());
+  Chain chain({12, 23}, sink);
+  RunTo(chain, stage);
+  Bench& tail = chain.tail();
+  chain.relay->FailInflow(1);
+  REQUIRE_FALSE(tail.scheduler->has_slice());
   if (sink == kPeer) {
-    REQUIRE(relay.tail.ends.empty());
-    REQUIRE(relay.tail.cancels.size() == 1);
-    relay.tail.EndHandoff(7, absl::CancelledError("cancelled"));
+    REQUIRE(tail.ends.empty());
+    REQUIRE(tail.cancels.size() == 1);
+    tail.EndHandoff(7, absl::CancelledError("cancelled"));
   }
-  const PartEnded& end = relay.tail.ends.at(7);
+  const PartEnded& end = tail.ends.at(7);
   REQUIRE(end.reason == EndReason::kFailed);
   REQUIRE(end.fault == PartFault::kHandoff);
-  REQUIRE(relay.tail.pool->held() == 0);
+  REQUIRE(tail.pool->held() == 0);
 }
 
 TEST_CASE("when the decode handoff fails, the tail's pages are kept until its inflow has ended") {
-  const int stage = GENERATE(1, 2, 3, 4);
-  Relay relay(7, 23, 12, kPeer);
-  RunTo(relay, stage);
-  relay.tail.EndHandoff(7, absl::UnavailableError("decode worker lost"));
-  REQUIRE(relay.tail.ends.empty());
-  REQUIRE(relay.tail.pool->held() > 0);
-  relay.FailInflow();
-  REQUIRE(relay.tail.ends.at(7).reason == EndReason::kFailed);
-  REQUIRE(relay.tail.pool->held() == 0);
+  const int stage = GENERATE(range(1, kStages));
+  Chain chain({12, 23}, kPeer);
+  RunTo(chain, stage);
+  Bench& tail = chain.tail();
+  tail.EndHandoff(7, absl::UnavailableError("decode worker lost"));
+  REQUIRE(tail.ends.empty());
+  REQUIRE(tail.pool->held() > 0);
+  chain.relay->FailInflow(1);
+  REQUIRE(tail.ends.at(7).reason == EndReason::kFailed);
+  REQUIRE(tail.pool->held() == 0);
 }
 
 TEST_CASE("after all planes have come, the end of the inflow's handoff says nothing any more") {
-  Relay relay(7, 23, 12, kPeer);
-  RunTo(relay, 4);
-  relay.Flow(3);
-  relay.FailInflow();  // the head died before its COMMIT
-  REQUIRE(relay.Go());
-  relay.RequireFirstToken();
-  relay.tail.EndHandoff(7);
-  REQUIRE(relay.tail.ends.at(7).reason == EndReason::kLength);
+  Chain chain({12, 23}, kPeer);
+  RunTo(chain, 5);
+  chain.relay->Flow(0);
+  chain.relay->FailInflow(1);  // the head died before its COMMIT
+  while (chain.tail().Step(5) > 0) {
+  }
+  chain.relay->RequireFirstToken();
+  chain.tail().EndHandoff(7);
+  REQUIRE(chain.tail().ends.at(7).reason == EndReason::kLength);
 }
 
 TEST_CASE("a head that waits for the tail's pages tells the router of no want of room") {
-  Relay relay(7, 23, 12, kPeer);
-  relay.head.Step(1000);
-  relay.head.scheduler->NoRoom({.ticket_id = Bench::Id(kInflow + 7), .expected_wait_us = 5});
-  relay.head.Collect();
-  REQUIRE(relay.head.no_room == 0);
-  relay.head.scheduler->CancelAll();
-  relay.head.EndHandoff(kInflow + 7, absl::CancelledError("cancelled"));
-  REQUIRE(relay.head.ends.at(7).reason == EndReason::kCancelled);
+  auto head = MakeWorker();
+  Relay relay(7, {12, 23}, {head.get(), head.get()}, kPeer);
+  relay.Admit(0);
+  head->Step(1000);
+  head->scheduler->NoRoom({.ticket_id = Bench::Id(HopId(7, 0)), .expected_wait_us = 5});
+  head->Collect();
+  REQUIRE(head->no_room == 0);
+  head->scheduler->CancelAll();
+  head->EndHandoff(HopId(7, 0), absl::CancelledError("cancelled"));
+  REQUIRE(head->ends.at(7).reason == EndReason::kCancelled);
 }
 
-TEST_CASE("KV that came by an inflow is found by later prompts, and never overwritten by one") {
-  Relay relay(7, 24, 12, 0);
-  RunTo(relay, 4);
-  relay.Flow(3);
-  REQUIRE(relay.Go());
-  relay.RequireFirstToken();
-  relay.tail.Admit(Bench::Request(7, 25));
-  relay.tail.Step(1000);
-  REQUIRE(relay.tail.tokens.back().token == Expected(7, 25).tokens[0]);
-  REQUIRE(relay.tail.scheduler->reused_tokens() == 24);
+TEST_CASE("a slice's KV is found by later prompts at every rank, and never landed upon") {
+  Chain chain({12, 24}, 0);
+  while (chain.head().Step(5) > 0) {
+  }
+  chain.relay->Flow(0);
+  Bench& tail = chain.tail();
+  while (tail.Step(5) > 0) {
+  }
+  chain.relay->RequireFirstToken();
+  tail.Admit(Bench::Request(7, 25));
+  tail.Step(1000);
+  REQUIRE(tail.tokens.back().token == Expected(7, 25).tokens[0]);
+  REQUIRE(tail.scheduler->reused_tokens() == 24);
+  // A head begins with what it has.
+  Bench& head = chain.head();
+  const size_t n_blocks = head.blocks.size();
+  PrefillRequest longer = Bench::Request(7, 20, kNextRank);
+  longer.epoch = 2;
+  longer.is_head = true;
+  longer.ticket.id = Bench::Id(55);
+  longer.ticket.promise_pages = 0;
+  head.Admit(longer);
+  head.EndHandoff(HopId(7, 0), absl::CancelledError("cancelled"));
+  head.Step(1000);
+  head.Promise(55);
+  while (head.Step(1000) > 0) {
+  }
+  REQUIRE(head.scheduler->reused_tokens() == 12);
+  REQUIRE(head.blocks[n_blocks].to == 8);
   // A tail does not land its inflow in pages that others may hold.
-  PrefillRequest again = TailRequest(7, 24, 12, 0);
+  PrefillRequest again = chain.relay->RequestOf(1);
   again.epoch = 2;
-  relay.tail.Admit(again);
-  REQUIRE(relay.Begin() == 0);
-  REQUIRE(relay.tail.awaits.size() == 2);
-  for (const int32_t page : relay.tail.awaits[1].pages) {
-    REQUIRE(relay.tail.pool->is_held(page));
-    const auto& first = relay.tail.awaits[0].pages;
+  tail.Admit(again);
+  REQUIRE(tail.Step(1000) == 0);
+  REQUIRE(tail.awaits.size() == 2);
+  for (const int32_t page : tail.awaits[1].pages) {
+    REQUIRE(tail.pool->is_held(page));
+    const auto& first = tail.awaits[0].pages;
     REQUIRE(std::find(first.begin(), first.end(), page) == first.end());
   }
-  relay.tail.scheduler->CancelAll();
-  relay.FailInflow();
-  REQUIRE(relay.tail.pool->held() == 0);
+  tail.scheduler->CancelAll();
+  chain.relay->FailInflow(1);
+  REQUIRE(tail.pool->held() == 0);
 }
 
 TEST_CASE("ranks that make no sense are refused with the reason") {
-  Bench b;
+  PrefillOptions options = With(4);
+  options.max_slice_tokens = 20;
+  auto b = MakeWorker(options);
   const auto refusal = [&b](PrefillRequest request) {
     const RequestId id = request.request_id;
-    b.Admit(std::move(request));
-    b.Collect();
-    REQUIRE(b.ends.at(id).reason == EndReason::kFailed);
-    REQUIRE(b.pool->held() == 0);
-    return b.ends.at(id).message;
+    b->Admit(std::move(request));
+    b->Collect();
+    REQUIRE(b->ends.at(id).reason == EndReason::kFailed);
+    REQUIRE(b->pool->held() == 0);
+    return b->ends.at(id).message;
   };
-  REQUIRE(refusal(TailRequest(1, 23, 10, kPeer)) ==
-          "an inflow of 10 tokens before a prompt of 23, pages of 4");
-  REQUIRE(refusal(TailRequest(2, 24, 24, kPeer)).find("an inflow of 24") == 0);
-  REQUIRE(refusal(TailRequest(3, 24, -4, kPeer)).find("an inflow of -4") == 0);
-  REQUIRE(refusal(HeadRequest(4, 24, 10)).find("a head's slice of 10 tokens") == 0);
-  PrefillRequest to_itself = HeadRequest(5, 24, 12);
-  to_itself.sink.incarnation = kSelf;
-  REQUIRE(refusal(to_itself).find("a head's slice") == 0);
-  PrefillRequest to_nobody = HeadRequest(6, 24, 12);
-  to_nobody.sink.incarnation = 0;
-  REQUIRE(refusal(to_nobody).find("a head's slice") == 0);
+  const auto tail = [&b](RequestId id, int n, int slice) {
+    return Relay(id, {slice, n}, {b.get(), b.get()}, kPeer).RequestOf(1);
+  };
+  const auto head = [&b](RequestId id, int slice, Incarnation next) {
+    PrefillRequest request = Relay(id, {slice, 24}, {b.get(), b.get()}, kPeer).RequestOf(0);
+    request.sink.incarnation = next;
+    return request;
+  };
+  REQUIRE(refusal(tail(1, 23, 10)) == "an inflow of 10 tokens before a prompt of 23, pages of 4");
+  REQUIRE(refusal(tail(2, 24, 24)).find("an inflow of 24") == 0);
+  REQUIRE(refusal(tail(3, 24, -4)).find("an inflow of -4") == 0);
+  REQUIRE(refusal(head(4, 10, kNextRank)).find("a head's slice of 10 tokens") == 0);
+  REQUIRE(refusal(head(5, 12, kSelf)).find("a head's slice") == 0);
+  REQUIRE(refusal(head(6, 12, 0)).find("a head's slice") == 0);
+  REQUIRE(refusal(tail(7, 33, 12)) ==
+          "a slice of 21 tokens; this worker computes at most 20 (prefill.max_slice_tokens)");
+  REQUIRE(refusal(head(8, 24, kNextRank)).find("a slice of 24 tokens") == 0);
 }
 
 }  // namespace

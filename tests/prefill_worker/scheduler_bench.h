@@ -24,9 +24,10 @@ inline constexpr int kPageTokens = 4;
 struct Bench {
   explicit Bench(int n_pages = 200, int chunk = 0, int open_ahead = 4,
                  TransitionCounts* transitions = nullptr, bool reuse_kv = true,
-                 const std::vector<int>& windows = {}, const RopeDesc& rope = {})
+                 const std::vector<int>& windows = {}, const RopeDesc& rope = {},
+                 PrefillOptions options = {})
       : backend(kPageTokens, 3, windows, rope) {
-    PrefillOptions options;
+    backend.set_slice_keys(options.segment_keys);
     options.rope = rope;
     options.reuse_kv = reuse_kv;
     options.transitions = transitions;
@@ -59,9 +60,11 @@ struct Bench {
   }
   void Admit(PrefillRequest request) { scheduler->Admit(std::move(request), now); }
 
-  int Step(int budget, int layers = 1) {
+  // A step and a block of the slice; what they computed, in tokens and rows.
+  int Step(int budget, int layers = 1) { return ChunkStep(budget, layers) + Block(budget); }
+  int ChunkStep(int budget, int layers = 1) {
     builder.Clear();
-    const int n = scheduler->Contribute(budget, 0, true, now, &builder);
+    const int n = scheduler->Contribute(budget, 0, now, &builder);
     if (n > 0) {
       now += absl::Milliseconds(10);
       backend.Begin(builder.batch());
@@ -73,6 +76,25 @@ struct Bench {
     }
     Collect();
     return n;
+  }
+  int Block(int max_rows) {
+    const std::optional<SliceBlock> block = scheduler->NextBlock(max_rows);
+    if (!block) return 0;
+    now += absl::Milliseconds(10);
+    if (block->is_first()) {
+      scheduler->DescribeSlice(&builder);
+      backend.BeginSlice(builder.batch());
+    }
+    if (block->kind == SliceBlock::Kind::kProject)
+      backend.ProjectSlice(block->layer, block->from, block->to);
+    else if (block->kind == SliceBlock::Kind::kAttend)
+      backend.AttendSlice(block->layer, block->from, block->to, block->end_key);
+    else
+      backend.FinishSlice(block->layer, block->from, block->to);
+    blocks.push_back(*block);
+    scheduler->BlockDone(*block, backend, &sampler, now);
+    Collect();
+    return block->to - block->from;
   }
   void Collect() {
     std::vector<PrefillEffect> effects;
@@ -115,6 +137,7 @@ struct Bench {
   absl::Time now = absl::UnixEpoch();
   std::vector<RequestId> opens;
   std::vector<SendCells> sent;
+  std::vector<SliceBlock> blocks;
   std::vector<CommitHandoff> commits;
   std::vector<CancelHandoff> cancels;
   std::vector<AwaitInflow> awaits;

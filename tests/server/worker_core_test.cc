@@ -1,4 +1,4 @@
-// Suspended steps of a relay's tail, turn by turn, with router and transfer room played by hand.
+// A relay's slice among steps, turn by turn, with router and transfer room played by hand.
 #include "server/worker/worker_core.h"
 
 #include <cstring>
@@ -28,6 +28,20 @@ SequentialTokens Expected(const std::vector<int32_t>& prompt, int max_tokens,
   return SequentialRun(&reference, prompt, max_tokens, {.temperature = 0});
 }
 
+// Notes the blocks of slices that it computes.
+struct NotingBackend : HashBackend {
+  using HashBackend::HashBackend;
+  void ProjectSlice(int layer, int from, int to) override {
+    HashBackend::ProjectSlice(layer, from, to);
+    block_rows.push_back(to - from);
+  }
+  void FinishSlice(int layer, int from, int to) override {
+    HashBackend::FinishSlice(layer, from, to);
+    block_rows.push_back(to - from);
+  }
+  std::vector<int> block_rows;
+};
+
 struct Rig {
   explicit Rig(const RopeDesc& rope = {})
       : backend(kPageTokens, kLayers, {}, rope),
@@ -39,6 +53,7 @@ struct Rig {
     options.max_batch = 4;
     options.max_step_tokens = 64;
     options.announce_bytes = 1;
+    options.mixed_prefill_tokens = 2;
     core = std::make_unique<WorkerCore>(
         options, &backend, pool.get(),
         WorkerPorts{.clock = [this] { return now += absl::Microseconds(10); },
@@ -92,9 +107,9 @@ struct Rig {
     }
     other_pool->Give(there);
   }
-  // A tail's prompt of 20 tokens, the first 12 by inflow, of which one plane has arrived; its step
-  // has begun and is suspended.
-  void Suspend() {
+  // A tail's prompt of 20 tokens, the first 12 by inflow, of which one plane has arrived; its slice
+  // has gone as far as that, or has not begun.
+  void Tail(bool has_run = true) {
     PrefillRequest request;
     request.request_id = 7;
     request.epoch = 1;
@@ -107,9 +122,10 @@ struct Rig {
       if (const auto* await = std::get_if<AwaitInflow>(&command)) inflow_pages = await->pages;
     REQUIRE(inflow_pages.size() == 3);
     Flow(0, 1);
-    REQUIRE(core->Turn());
+    if (!has_run) return;
+    for (int block = 0; block < 3; ++block) REQUIRE(core->Turn());
     REQUIRE_FALSE(core->Turn());
-    REQUIRE(core->metrics().steps == 0);
+    REQUIRE(backend.block_rows == std::vector<int>{8, 8, 8});
   }
   void Flow(int from, int to) {
     Land({prompt.begin(), prompt.begin() + 12}, inflow_pages, from, to);
@@ -143,7 +159,7 @@ struct Rig {
 
   const std::vector<int32_t> prompt = Tokens(20, 3), guest_prompt = Tokens(6, 4);
   absl::Time now = absl::UnixEpoch();
-  HashBackend backend;
+  NotingBackend backend;
   std::unique_ptr<KvPool> pool;
   std::unique_ptr<WorkerCore> core;
   std::vector<TransferCommand> commands;
@@ -183,9 +199,11 @@ TEST_CASE("a request has one range of longrope in prefill and decode") {
   }
 }
 
-TEST_CASE("a worker tells what prefill costs it, by steps without decode rows, and what waits") {
+TEST_CASE(
+    "a worker tells what prefill costs it, by steps without decode rows and by slices, and what "
+    "waits") {
   Rig rig;
-  rig.Suspend();
+  rig.Tail(false);
   CHECK(rig.load.prefill_fit == PrefillFit{});
   CHECK(rig.load.prefill_queued_tokens == 8);
   CHECK(rig.load.prefill_queued_pairs == 8 * 12 + 8 * 8 / 2);
@@ -194,8 +212,8 @@ TEST_CASE("a worker tells what prefill costs it, by steps without decode rows, a
   rig.now += absl::Seconds(2);  // loads are told again
   rig.Turns();
   CHECK(rig.load.prefill_fit.n_seen == 1);
-  // What was computed of the step, without the waits between its layers.
-  CHECK(rig.load.prefill_fit.token * 8 + rig.load.prefill_fit.pair * 128 == Approx(2 * 10e-6));
+  // Its six blocks, without what was between them.
+  CHECK(rig.load.prefill_fit.token * 8 + rig.load.prefill_fit.pair * 128 == Approx(6 * 10e-6));
   CHECK(rig.load.prefill_queued_pairs == 0);
   rig.Guest();
   rig.Turns();
@@ -205,46 +223,74 @@ TEST_CASE("a worker tells what prefill costs it, by steps without decode rows, a
   CHECK(rig.load.prefill_fit.n_seen == 1);
 }
 
-TEST_CASE("a suspended step goes on plane by plane") {
+TEST_CASE("a slice goes on plane by plane") {
   Rig rig;
-  rig.Suspend();
+  rig.Tail();
+  REQUIRE(rig.core->metrics().slice_blocks == 3);
+  REQUIRE(rig.core->metrics().slice_wait_seconds == 0);
   rig.Flow(1, 2);
+  REQUIRE(rig.core->Turn());
   REQUIRE(rig.core->Turn());
   REQUIRE_FALSE(rig.core->Turn());
   rig.Flow(2, 3);
   rig.Turns();
+  REQUIRE(rig.backend.block_rows.back() == 1);  // of the last layer
   REQUIRE(rig.tokens[7].size() == 1);
   REQUIRE(rig.tokens[7][0].token == Expected(rig.prompt, 1).tokens[0]);
   const WorkerMetrics metrics = rig.core->metrics();
-  REQUIRE(metrics.steps == 1);
+  REQUIRE(metrics.steps == 0);
   REQUIRE(metrics.prefill_tokens == 8);
-  REQUIRE(metrics.step_wait_seconds > 0);
-  REQUIRE(metrics.steps_suspended == 1);
-  REQUIRE(metrics.steps_given_way == 0);
+  REQUIRE(metrics.slice_blocks == 6);
+  REQUIRE(metrics.slice_seconds > 0);
+  REQUIRE(metrics.slice_wait_seconds > 0);
 }
 
-TEST_CASE("rows do not wait for a suspended step") {
+TEST_CASE("rows do not wait for a slice, and it goes on beside them") {
   Rig rig;
-  rig.Suspend();
+  rig.Tail(false);
   rig.Guest();
-  rig.Turns();
-  REQUIRE(rig.tokens[8].size() == 3);  // all, although no plane came
-  REQUIRE(rig.core->metrics().steps_given_way == 1);
-  REQUIRE(rig.tokens[7].empty());
   const std::vector<int32_t> expected = Expected(rig.guest_prompt, 4).tokens;
-  for (size_t i = 0; i < 3; ++i) REQUIRE(rig.tokens[8][i].token == expected[i + 1]);
-  rig.Flow(1, 2);
-  rig.Turns();
+  rig.backend.block_rows.clear();
+  for (size_t i = 0; i < 3; ++i) {
+    REQUIRE(rig.core->Turn());
+    REQUIRE(rig.tokens[8].size() == i + 1);  // a token in every turn
+    REQUIRE(rig.tokens[8][i].token == expected[i + 1]);
+    REQUIRE(rig.backend.block_rows.size() <= i + 1);
+  }
+  // Beside rows: what two prompt tokens cost in a step, six rows of one of three layers.
+  for (const int rows : rig.backend.block_rows) REQUIRE(rows <= 6);
   REQUIRE(rig.tokens[7].empty());
-  rig.Flow(2, 3);
+  rig.Flow(1, 3);
   rig.Turns();
-  REQUIRE(rig.tokens[7].size() == 1);
-  REQUIRE(rig.tokens[7][0].token == Expected(rig.prompt, 1).tokens[0]);
+  REQUIRE(rig.tokens[7].at(0).token == Expected(rig.prompt, 1).tokens[0]);
 }
 
-TEST_CASE("a suspended step is dropped with its prompt, and the worker goes on") {
+TEST_CASE("shorter prompts pass a slice, and a cancel reaches it, within one block") {
   Rig rig;
-  rig.Suspend();
+  rig.Tail(false);
+  REQUIRE(rig.core->Turn());
+  const size_t blocks = rig.backend.block_rows.size();
+  PrefillRequest next;
+  next.request_id = 9;
+  next.epoch = 1;
+  next.tokens = rig.guest_prompt;
+  next.sampling.temperature = 0;
+  rig.Say(next);
+  REQUIRE(rig.core->Turn());
+  REQUIRE(rig.tokens[9].at(0).token == Expected(rig.guest_prompt, 1).tokens[0]);
+  REQUIRE(rig.backend.block_rows.size() == blocks + 1);
+  rig.Say(CancelRequest{.request_id = 7, .epoch = 1});
+  rig.Turns();
+  REQUIRE(rig.backend.block_rows.size() == blocks + 1);
+  rig.core->Handle(TransferEvent(InflowFailed{
+      .ticket_id = kInflowTicket, .epoch = 1, .status = absl::CancelledError("cancelled")}));
+  rig.core->Turn();
+  REQUIRE(rig.ends.back().reason == EndReason::kCancelled);
+}
+
+TEST_CASE("a slice is dropped with its prompt, and the worker goes on") {
+  Rig rig;
+  rig.Tail();
   const bool cancelled = GENERATE(true, false);
   if (cancelled) rig.Say(CancelRequest{.request_id = 7, .epoch = 1});
   rig.core->Turn();
@@ -264,9 +310,9 @@ TEST_CASE("a suspended step is dropped with its prompt, and the worker goes on")
   REQUIRE(rig.pool->held() == 0);
 }
 
-TEST_CASE("a worker that closes with a suspended step keeps nothing") {
+TEST_CASE("a worker that closes with a slice keeps nothing") {
   Rig rig;
-  rig.Suspend();
+  rig.Tail();
   rig.core->Close();
   rig.Turns();
   REQUIRE_FALSE(rig.core->IsQuiet());

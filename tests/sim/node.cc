@@ -49,10 +49,12 @@ void Node::Start(uint64_t random_id) {
   engine_ = std::make_unique<SimEngine>(
       swarm_.page_tokens, swarm_.n_layers, swarm_.windows,
       [this](const StepBatch& batch) { CheckStep(batch); },
-      [this](int n_tokens, int n_layers) {
-        const int64_t step_us = plan_.step_us + plan_.token_us * n_tokens;
-        clock_us_ += std::max<int64_t>(1, step_us * n_layers / swarm_.n_layers);
+      [this](int n_tokens, double n_layers) {
+        const auto step_us = static_cast<double>(plan_.step_us + plan_.token_us * n_tokens);
+        clock_us_ +=
+            std::max<int64_t>(1, static_cast<int64_t>(step_us * n_layers) / swarm_.n_layers);
       });
+  engine_->set_slice_keys(std::max(1, swarm_.segment_keys));
   auto pool = KvPool::Create(engine_->kv_layout(), plan_.pages);
   CHECK(pool.ok());
   pool_ = *std::move(pool);
@@ -96,6 +98,8 @@ void Node::Start(uint64_t random_id) {
   core.mixed_prefill_tokens = plan_.mixed_prefill_tokens;
   core.chunk_tokens = plan_.chunk_tokens;
   core.announce_bytes = plan_.announce_bytes;
+  core.segment_keys = swarm_.segment_keys;
+  core.cut_through = swarm_.cut_through;
   core.zeroed_bytes_per_turn = pool_->layout().page_bytes * 16;
   core.transitions = transitions_;
   clock_us_ = agenda_->now_us();

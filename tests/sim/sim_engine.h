@@ -1,5 +1,5 @@
-// The hash engine of a simulated worker: steps cost virtual time, and a step may write only pages
-// that are its sequences' own.
+// The hash engine of a simulated worker: steps and slices cost virtual time, and may write only
+// pages that are their sequences' own.
 #pragma once
 
 #include <functional>
@@ -13,17 +13,17 @@ inline constexpr int kShortRangeTokens = 24;
 
 class SimEngine : public HashBackend {
  public:
-  // begin sees every batch before it runs; ran is called when layers are done, with the tokens of
-  // the step and the share of it that they are.
+  // uses sees every step before it runs, and a slice before each of its blocks; ran is called when
+  // something was computed: tokens, times layers.
   SimEngine(int page_tokens, int n_layers, const std::vector<int>& windows,
-            std::function<void(const StepBatch&)> begin,
-            std::function<void(int n_tokens, int n_layers)> ran)
+            std::function<void(const StepBatch&)> uses,
+            std::function<void(int n_tokens, double n_layers)> ran)
       : HashBackend(page_tokens, n_layers, windows, LongropeFrom(kShortRangeTokens)),
-        begin_(std::move(begin)),
+        uses_(std::move(uses)),
         ran_(std::move(ran)) {}
 
   void Begin(const StepBatch& batch) override {
-    begin_(batch);
+    uses_(batch);
     n_tokens_ = batch.n_tokens();
     HashBackend::Begin(batch);
   }
@@ -32,10 +32,34 @@ class SimEngine : public HashBackend {
     ran_(n_tokens_, to - from);
   }
 
+  void BeginSlice(const StepBatch& batch) override {
+    slice_.Clear();
+    slice_.AddPiece(batch.tokens, batch.positions[0], batch.pages, batch.ropes[0]);
+    HashBackend::BeginSlice(batch);
+  }
+  void ProjectSlice(int layer, int from, int to) override {
+    uses_(slice_.batch());
+    HashBackend::ProjectSlice(layer, from, to);
+    ran_(to - from, kProjection);
+  }
+  void AttendSlice(int layer, int from, int to, int end_key) override {
+    uses_(slice_.batch());
+    HashBackend::AttendSlice(layer, from, to, end_key);
+    ran_(to - from, kProjection);
+  }
+  void FinishSlice(int layer, int from, int to) override {
+    uses_(slice_.batch());
+    HashBackend::FinishSlice(layer, from, to);
+    ran_(to - from, 1 - kProjection);
+  }
+
  private:
-  const std::function<void(const StepBatch&)> begin_;
-  const std::function<void(int, int)> ran_;
+  static constexpr double kProjection = 0.25;  // of a layer's time
+
+  const std::function<void(const StepBatch&)> uses_;
+  const std::function<void(int, double)> ran_;
   int n_tokens_ = 0;
+  StepBuilder slice_;
 };
 
 }  // namespace baton::sim

@@ -52,6 +52,13 @@ void DrawWindows(Swarm* swarm) {
         in_all || random.Percent(50) ? static_cast<int>(random.Between(1, largest)) : 0);
 }
 
+// From a random source of its own, as windows.
+void DrawSlices(Swarm* swarm) {
+  SimRandom random(swarm->seed ^ 0x736c69636573);
+  swarm->segment_keys = random.Percent(25) ? 0 : static_cast<int>(random.Magnitude(1, 16));
+  swarm->cut_through = random.Percent(80);
+}
+
 void DrawTransfer(Swarm* swarm, SimRandom& random) {
   const int64_t plane = swarm->page_tokens * kSlotBytes;
   swarm->chunk_bytes = random.Magnitude(plane, plane * 32);
@@ -129,6 +136,7 @@ Swarm Swarm::Draw(uint64_t seed) {
   swarm.seed = seed;
   DrawCluster(&swarm, random);
   DrawWindows(&swarm);
+  DrawSlices(&swarm);
   DrawTransfer(&swarm, random);
   DrawWires(&swarm, random);
   DrawWork(&swarm, random);
@@ -176,7 +184,9 @@ int Swarm::largest_window() const {
 
 std::string Swarm::ToString() const {
   std::string out = absl::StrFormat(
-      "seed %d: page_tokens %d, layers %d, attention windows (%s), chunk %d, window %d, slots %d, "
+      "seed %d: page_tokens %d, layers %d, attention windows (%s), segments of %d keys%s, chunk "
+      "%d, "
+      "window %d, slots %d, "
       "peer timeout %d ms, "
       "tick %d us%s\n  wires %d..%d us, slow %d%%, wake %d us, front %d us, "
       "keepalive %d us\n  %d requests "
@@ -184,15 +194,16 @@ std::string Swarm::ToString() const {
       "%d, %s\n  "
       "faults every %d "
       "us:%s%s%s%s%s%s%s%s, corrupt %.3f, duplicate %.3f, cut %.3f, late %.3f\n",
-      seed, page_tokens, n_layers, absl::StrJoin(windows, " "), chunk_bytes, window_bytes,
-      slab_slots, peer_timeout_ms, tick_us, link_at_once ? ", link at once" : "", least_delay_us,
-      mean_delay_us, slow_percent, wake_us, front_us, keepalive_us, n_requests, arrival_gap_us,
-      max_prompt, max_tokens, cancel_percent, deadline_percent, router.relay_min_tokens,
-      router.relay_max_ranks, must_complete ? "all must complete" : "four attempts", fault_gap_us,
-      kills ? " kill" : "", pauses ? " pause" : "", control_breaks ? " break" : "",
-      cuts ? " cut" : "", partitions ? " partition" : "", clogs ? " clog" : "",
-      stops ? " stop" : "", router_restarts ? " router" : "", corrupt_payload, duplicate_message,
-      cut_connection, late_landing);
+      seed, page_tokens, n_layers, absl::StrJoin(windows, " "), segment_keys,
+      cut_through ? "" : ", whole prefixes forwarded", chunk_bytes, window_bytes, slab_slots,
+      peer_timeout_ms, tick_us, link_at_once ? ", link at once" : "", least_delay_us, mean_delay_us,
+      slow_percent, wake_us, front_us, keepalive_us, n_requests, arrival_gap_us, max_prompt,
+      max_tokens, cancel_percent, deadline_percent, router.relay_min_tokens, router.relay_max_ranks,
+      must_complete ? "all must complete" : "four attempts", fault_gap_us, kills ? " kill" : "",
+      pauses ? " pause" : "", control_breaks ? " break" : "", cuts ? " cut" : "",
+      partitions ? " partition" : "", clogs ? " clog" : "", stops ? " stop" : "",
+      router_restarts ? " router" : "", corrupt_payload, duplicate_message, cut_connection,
+      late_landing);
   for (size_t i = 0; i < workers.size(); ++i) {
     const WorkerPlan& w = workers[i];
     const char* role = w.role == Role::kPrefill  ? "prefill"

@@ -369,8 +369,8 @@ void World::StopWorkers() {
     fault_counts_.handoffs += counters.handoffs_committed;
     fault_counts_.failed_handoffs += counters.handoffs_failed;
     const WorkerMetrics worker = node->worker_metrics();
-    fault_counts_.suspended_steps += worker.steps_suspended;
-    fault_counts_.steps_given_way += worker.steps_given_way;
+    fault_counts_.slice_blocks += worker.slice_blocks;
+    fault_counts_.slice_wait_seconds += worker.slice_wait_seconds;
     fault_counts_.trimmed_pages += worker.pages_trimmed;
   });
   fault_counts_.relays += router_->View().relays;
@@ -430,8 +430,8 @@ void FaultCounts::Add(const FaultCounts& other) {
   handoffs += other.handoffs;
   failed_handoffs += other.failed_handoffs;
   relays += other.relays;
-  suspended_steps += other.suspended_steps;
-  steps_given_way += other.steps_given_way;
+  slice_blocks += other.slice_blocks;
+  slice_wait_seconds += other.slice_wait_seconds;
   trimmed_pages += other.trimmed_pages;
 }
 
@@ -450,15 +450,15 @@ std::string Outcome::ToString() const {
       "faults: %d kills, %d pauses, %d streams broken, %d connections cut, %d partitions, %d "
       "clogs, "
       "%d damaged chunks, %d resent, %d refused\nhandoffs: %d committed, %d failed\nrelays: %d; "
-      "steps of tails suspended "
-      "%d, given way %d\npages trimmed: %d\nrequests: %d, "
+      "blocks of slices %d, which waited %.0f s for their inflows\npages trimmed: %d\nrequests: "
+      "%d, "
       "of them %d complete, %d cancelled, %d late, %d failed, %d lost with their router; %d "
       "attempts, "
       "%d tokens\nworkers told to stop: %d; routers killed: %d; ends of parts timed: %d; the last "
       "request ended at most %.1f s after all was healed\n",
       f.kills, f.pauses, f.breaks, f.cuts, f.partitions, f.clogs, f.crc_errors, f.resent_chunks,
-      f.refused_chunks, f.handoffs, f.failed_handoffs, f.relays, f.suspended_steps,
-      f.steps_given_way, f.trimmed_pages, c.submitted, c.complete, c.cancelled, c.late, c.failed,
+      f.refused_chunks, f.handoffs, f.failed_handoffs, f.relays, f.slice_blocks,
+      f.slice_wait_seconds, f.trimmed_pages, c.submitted, c.complete, c.cancelled, c.late, c.failed,
       c.lost, c.attempts, c.tokens, f.stops, f.router_kills, f.releases,
       static_cast<double>(healing_us) * 1e-6);
 }

@@ -31,8 +31,10 @@ struct FaultCounts {
   uint64_t stops = 0, router_kills = 0;  // stops: SIGTERM of a worker
   uint64_t releases = 0;                 // in runs where nothing goes wrong: each checked
   uint64_t crc_errors = 0, resent_chunks = 0, refused_chunks = 0, handoffs = 0, failed_handoffs = 0;
-  // Relays aimed; steps of tails that were suspended once at least, and that gave way to rows.
-  uint64_t relays = 0, suspended_steps = 0, steps_given_way = 0;
+  uint64_t relays = 0;  // aimed
+  // Blocks of their slices that were computed, and how long slices waited for their inflows.
+  uint64_t slice_blocks = 0;
+  double slice_wait_seconds = 0;
   uint64_t trimmed_pages =
       0;  // pages given back, whole or in part, since they fell out of a window
 

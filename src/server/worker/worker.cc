@@ -83,6 +83,9 @@ Worker::Worker(const WorkerOptions& options, std::unique_ptr<Backend> backend,
   core.mixed_prefill_tokens = options.mixed_prefill_tokens;
   core.chunk_tokens = options.chunk_tokens;
   core.reuse_kv = options.reuse_kv;
+  core.max_slice_tokens = options.engine.max_slice_tokens;
+  core.segment_keys = options.streaming ? kSliceKeys : 0;
+  core.cut_through = options.cut_through;
   engine_ = std::make_unique<EngineThread>(
       core, backend_.get(), pool_.get(),
       [this](TransferCommand command) { transfer_->Post(std::move(command)); },

@@ -30,6 +30,8 @@ struct WorkerOptions {
   int chunk_tokens = 0;
   int mixed_prefill_tokens = 64;
   bool reuse_kv = true;
+  bool streaming = true;    // slices meet their inflow's keys as they come
+  bool cut_through = true;  // heads pass on KV as it comes
 };
 
 class Worker {

@@ -26,6 +26,9 @@ PrefillOptions PrefillPart(const WorkerCoreOptions& options, const Backend& back
   prefill.max_context = options.max_context;
   prefill.rope = backend.model().rope;
   prefill.chunk_tokens = options.chunk_tokens;
+  prefill.max_slice_tokens = options.max_slice_tokens;
+  prefill.segment_keys = options.segment_keys;
+  prefill.cut_through = options.cut_through;
   prefill.reuse_kv = options.reuse_kv;
   prefill.transitions = options.transitions;
   return prefill;
@@ -53,6 +56,13 @@ double PairsOf(const StepBatch& batch, int first) {
     pairs += CausalPairs(batch.piece_begin[piece + 1] - begin, batch.positions[begin]);
   }
   return pairs;
+}
+
+// Into a recent average.
+void Mix(float* average, double value) {
+  constexpr float kNew = 0.2f;  // weight of the newest
+  const auto v = static_cast<float>(value);
+  *average = *average == 0 ? v : *average + kNew * (v - *average);
 }
 
 bool SameLoad(const WorkerLoad& a, const WorkerLoad& b) {
@@ -187,34 +197,27 @@ bool WorkerCore::Turn() {
     prefill_.OnTime(now);
     decode_.OnTime(now);
   }
-  if (step_ && !prefill_.in_step()) step_.reset();  // its prompt has ended
-  if (step_ && decode_.has_rows()) {
-    prefill_.GiveWay();
-    step_.reset();
-    ++metrics_.steps_given_way;
-  }
-  if (step_)
-    prefill_.Meanwhile(now);
-  else
-    ComposeStep(now);
+  const Step step = ComposeStep(now);
   purse_.PromptsTook(prefill_.taken_pages());
   TakeEffects();
   LendPages();
-  const bool ran = step_ && RunStep();
+  const bool has_step = step.n_rows + step.n_prefill > 0;
+  if (has_step) RunStep(step);
+  const bool has_block = RunSliceBlock(RowsBeside(step));
   ReportLoad(ports_.clock());
   SendReport();
-  return ran || lends_more_;
+  return has_step || has_block || lends_more_;
 }
 
-void WorkerCore::ComposeStep(absl::Time now) {
+WorkerCore::Step WorkerCore::ComposeStep(absl::Time now) {
   builder_.Clear();
   Step step;
   step.n_rows = decode_.Contribute(now, purse_.stock(), &builder_);
   int budget = options_.max_step_tokens - step.n_rows;
   if (step.n_rows > 0) budget = std::min(budget, options_.mixed_prefill_tokens);
   const int kept = purse_.guests_first() ? pool_->total() : decode_.growth_pages();
-  step.n_prefill = prefill_.Contribute(budget, kept, step.n_rows == 0, now, &builder_);
-  if (builder_.n_tokens() == 0) return;
+  step.n_prefill = prefill_.Contribute(budget, kept, now, &builder_);
+  if (builder_.n_tokens() == 0) return step;
   step.prefill_pairs = PairsOf(builder_.batch(), step.n_rows);
   const int n_layers = backend_->model().n_layers;
   const int64_t layer_bytes = prefill_.AnnouncedBytesPerLayer();
@@ -222,7 +225,7 @@ void WorkerCore::ComposeStep(absl::Time now) {
                                          : static_cast<int>(std::clamp<int64_t>(
                                                options_.announce_bytes / layer_bytes, 1, n_layers));
   backend_->Begin(builder_.batch());
-  step_ = step;
+  return step;
 }
 
 void WorkerCore::LendPages() {
@@ -237,47 +240,81 @@ void WorkerCore::LendPages() {
   for (TransferCommand& command : commands_) ports_.transfer(std::move(command));
 }
 
-// Runs the step's layers as far as they may run. False: none may now.
-bool WorkerCore::RunStep() {
+void WorkerCore::RunStep(const Step& step) {
   const int n_layers = backend_->model().n_layers;
-  const int ready = prefill_.ready_layers();
-  if (ready == step_->layers_done) return false;
   const absl::Time start = ports_.clock();
-  if (step_->suspended < start)
-    metrics_.step_wait_seconds += absl::ToDoubleSeconds(start - step_->suspended);
-  while (step_->layers_done < ready) {
-    const int from = step_->layers_done;
-    const int to = std::min(from + step_->layers_at_once, ready);
+  for (int from = 0; from < n_layers; from += step.layers_at_once) {
+    const int to = std::min(from + step.layers_at_once, n_layers);
     if (!Planted(PlantedBug::kAnnouncesBeforeCompute)) backend_->RunLayers(from, to);
-    step_->layers_done = to;
     prefill_.LayersDone(to);
     TakePrefillEffects();
     if (Planted(PlantedBug::kAnnouncesBeforeCompute)) backend_->RunLayers(from, to);
   }
   const absl::Time end = ports_.clock();
-  step_->ran += end - start;
-  if (ready < n_layers) {
-    metrics_.steps_suspended += step_->suspended == absl::InfiniteFuture();
-    step_->suspended = end;
-    return true;
-  }
-  const Step step = *step_;
-  step_.reset();
   decode_.StepDone(*backend_, &sampler_, end);
   prefill_.StepDone(*backend_, &sampler_, end);
   TakeEffects();
-  Measure(step);
+  Measure(step, end - start);
+}
+
+// Rows of a slice's block in the turn of such a step. Those of one layer cost a layer's share of as
+// many prompt tokens, and rows of the batch wait for no more of these than beside chunks.
+int WorkerCore::RowsBeside(const Step& step) const {
+  if (step.n_rows == 0) return options_.max_step_tokens;
+  const int tokens = options_.mixed_prefill_tokens - step.n_prefill;
+  return std::min(options_.max_step_tokens, tokens * backend_->model().n_layers);
+}
+
+// False: there is no slice, or it waits.
+bool WorkerCore::RunSliceBlock(int max_rows) {
+  if (!prefill_.has_slice()) {
+    slice_waits_since_ = absl::InfiniteFuture();
+    return false;
+  }
+  if (max_rows <= 0) return true;
+  const absl::Time start = ports_.clock();
+  const std::optional<SliceBlock> block = prefill_.NextBlock(max_rows);
+  if (!block) {
+    slice_waits_since_ = std::min(slice_waits_since_, start);
+    return false;
+  }
+  if (slice_waits_since_ < start && !block->is_first())
+    metrics_.slice_wait_seconds += absl::ToDoubleSeconds(start - slice_waits_since_);
+  slice_waits_since_ = absl::InfiniteFuture();
+  if (block->is_first()) {
+    slice_ran_ = absl::ZeroDuration();
+    prefill_.DescribeSlice(&builder_);
+    backend_->BeginSlice(builder_.batch());
+  }
+  Compute(*block);
+  const absl::Time end = ports_.clock();
+  slice_ran_ += end - start;
+  ++metrics_.slice_blocks;
+  metrics_.slice_seconds += absl::ToDoubleSeconds(end - start);
+  const ComputedSlice done = prefill_.BlockDone(*block, *backend_, &sampler_, end);
+  if (done.tokens > 0) {
+    metrics_.prefill_tokens += done.tokens;
+    prefill_meter_.Add(done.tokens, CausalPairs(done.tokens, done.before),
+                       absl::ToDoubleSeconds(slice_ran_));
+  }
+  TakeEffects();
   return true;
 }
 
-void WorkerCore::Measure(const Step& step) {
-  constexpr float kNew = 0.2f;  // weight of the newest step
+void WorkerCore::Compute(const SliceBlock& block) {
+  switch (block.kind) {
+    case SliceBlock::Kind::kProject:
+      return backend_->ProjectSlice(block.layer, block.from, block.to);
+    case SliceBlock::Kind::kAttend:
+      return backend_->AttendSlice(block.layer, block.from, block.to, block.end_key);
+    case SliceBlock::Kind::kFinish:
+      return backend_->FinishSlice(block.layer, block.from, block.to);
+  }
+}
+
+void WorkerCore::Measure(const Step& step, absl::Duration duration) {
   const int n_rows = step.n_rows, n_prefill = step.n_prefill;
-  const double seconds = absl::ToDoubleSeconds(step.ran);
-  const auto mix = [](float& average, double value) {
-    const auto v = static_cast<float>(value);
-    average = average == 0 ? v : average + kNew * (v - average);
-  };
+  const double seconds = absl::ToDoubleSeconds(duration);
   ++metrics_.steps;
   metrics_.mixed_steps += n_rows > 0 && n_prefill > 0;
   metrics_.prefill_tokens += n_prefill;
@@ -287,7 +324,7 @@ void WorkerCore::Measure(const Step& step) {
   if (n_prefill > 0) metrics_.prefill_seconds += seconds;
   if (n_rows > 0) metrics_.decode_seconds += seconds;
   if (n_rows == 0) prefill_meter_.Add(n_prefill, step.prefill_pairs, seconds);
-  if (n_prefill == 0) mix(metrics_.decode_step_ms, seconds * 1e3);
+  if (n_prefill == 0) Mix(&metrics_.decode_step_ms, seconds * 1e3);
 }
 
 // --- effects and reports

@@ -4,8 +4,8 @@
 //
 // A turn: rows of the decode batch first, then prefill pieces within what is left of the step's
 // budget; beside decode rows the prefill part is bounded so that running streams are not stalled.
-// The step of a relay's tail may be suspended between two layers, until the next plane of its
-// inflow is there: then the turn ends, and a later one goes on with it.
+// Then at most one block of a relay's slice, some rows in one layer: so rows, shorter prompts
+// and cancels wait no longer for a slice than for a step.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,10 @@ struct WorkerCoreOptions {
   int max_step_tokens = 512;      // rows and prefill tokens of one step
   int mixed_prefill_tokens = 64;  // prefill tokens of a step that carries decode rows
   int chunk_tokens = 0;           // most tokens of one prompt in a step; 0 = the budget
-  bool reuse_kv = true;           // prompts begin with pages of earlier ones that are still there
+  int max_slice_tokens = 8192;    // of a relay's rank
+  int segment_keys = kSliceKeys;  // as in PrefillOptions, the two of these
+  bool cut_through = true;
+  bool reuse_kv = true;  // prompts begin with pages of earlier ones that are still there
   // Layers run together until this much KV is final, then it is announced: small chunks do not pay
   // for one message per layer.
   int64_t announce_bytes = 256 << 10;
@@ -58,8 +61,8 @@ class WorkerCore {
 
   void Handle(RouterEvent event);
   void Handle(TransferEvent event);
-  // One turn: at most one step, or a part of one. True: there is more to do now; false: sleep until
-  // an event or NextDeadline.
+  // One turn: at most one step and one block of a slice. True: there is more to do now; false:
+  // sleep until an event or NextDeadline.
   bool Turn();
   absl::Time NextDeadline() const;
 
@@ -72,9 +75,18 @@ class WorkerCore {
  private:
   void HandleMessage(RouterMessage message);
   void Refuse(RequestId request, Epoch epoch, bool is_prefill, const char* why);
-  void ComposeStep(absl::Time now);
+  struct Step {
+    int n_rows = 0, n_prefill = 0;
+    double prefill_pairs = 0;  // of queries and keys
+    int layers_at_once = 1;
+  };
+  Step ComposeStep(absl::Time now);  // of nothing: no step
   void LendPages();
-  bool RunStep();
+  void RunStep(const Step& step);
+  bool RunSliceBlock(int max_rows);
+  void Compute(const SliceBlock& block);
+  int RowsBeside(const Step& step) const;
+  void Measure(const Step& step, absl::Duration duration);
   void TakeEffects();
   void TakePrefillEffects();
   void Note(WorkerEvent event);
@@ -91,15 +103,8 @@ class WorkerCore {
   PagePurse purse_;
   Sampler sampler_;
   StepBuilder builder_;
-  struct Step {
-    int n_rows = 0, n_prefill = 0;
-    double prefill_pairs = 0;  // of queries and keys
-    int layers_at_once = 1, layers_done = 0;
-    absl::Duration ran;
-    absl::Time suspended = absl::InfiniteFuture();
-  };
-  void Measure(const Step& step);
-  std::optional<Step> step_;  // in progress; between turns: suspended
+  absl::Duration slice_ran_;                               // of the slice in progress
+  absl::Time slice_waits_since_ = absl::InfiniteFuture();  // for its inflow
   bool lends_more_ = false;
   bool connected_ = false, draining_ = false;
   WorkerReport report_;

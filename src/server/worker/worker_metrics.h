@@ -33,10 +33,11 @@ struct WorkerMetrics {
   double prefill_seconds = 0;  // of which: steps that carried prefill tokens
   double decode_seconds = 0;   // of which: steps that carried rows
   double last_step_seconds = 0;
-  // Of a relay's tail: steps that were suspended for a plane, and of these, thrown away for rows.
-  uint64_t steps_suspended = 0, steps_given_way = 0;
-  double step_wait_seconds = 0;  // between the layers of steps that went on
-  float decode_step_ms = 0;      // recent average, 0 = not yet
+  // Slices of relays: beside steps, not inside.
+  uint64_t slice_blocks = 0;
+  double slice_seconds = 0;       // computing
+  double slice_wait_seconds = 0;  // for inflows, until they went on
+  float decode_step_ms = 0;       // recent average, 0 = not yet
   TransferCounters transfer;
 };
 

@@ -1,0 +1,186 @@
+// Workers that are ranks of relays, the transfer between them played by hand, cell by cell: late,
+// in any order, or never.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "prefill_worker/scheduler_bench.h"
+
+namespace baton {
+
+inline constexpr int kLayers = 3;
+inline constexpr Incarnation kNextRank = 3;
+
+// Of request r the handoff of rank i to the next is 1000 * (i + 1) + r, the tail's to decode r.
+inline RequestId HopId(RequestId request, int rank) { return 1000u * (rank + 1u) + request; }
+
+inline SequentialTokens Expected(RequestId id, int n_tokens) {
+  HashBackend reference(kPageTokens);
+  const PrefillRequest request = Bench::Request(id, n_tokens);
+  return SequentialRun(&reference, request.tokens, 1, request.sampling);
+}
+
+// Rank i computes tokens [ends[i - 1], ends[i]) of a request.
+struct Relay {
+  Relay(RequestId request, std::vector<int> slice_ends, std::vector<Bench*> ranks_in_order,
+        Incarnation decode)
+      : id(request),
+        ends(std::move(slice_ends)),
+        ranks(std::move(ranks_in_order)),
+        sink(decode),
+        hops(ranks.size() - 1) {
+    REQUIRE(ends.size() == ranks.size());
+  }
+
+  int n_ranks() const { return static_cast<int>(ranks.size()); }
+  Bench& tail() const { return *ranks.back(); }
+  PrefillRequest RequestOf(int rank) const {
+    const bool is_head = rank + 1 < n_ranks();
+    PrefillRequest request = Bench::Request(id, ends.back(), is_head ? kNextRank : sink);
+    if (is_head) {
+      request.tokens.resize(static_cast<size_t>(ends[rank]));
+      request.ticket.id = Bench::Id(HopId(id, rank));
+      request.ticket.kv_pages = ends[rank] / kPageTokens;
+      request.ticket.promise_pages = 0;
+      request.is_head = true;
+    }
+    if (rank > 0)
+      request.inflow = {.ticket_id = Bench::Id(HopId(id, rank - 1)), .tokens = ends[rank - 1]};
+    return request;
+  }
+  void Admit(int rank) { ranks[rank]->Admit(RequestOf(rank)); }
+  void AdmitAll() {
+    for (int rank = n_ranks() - 1; rank >= 0; --rank) Admit(rank);
+  }
+
+  // What the transfer room says to an OPEN, once the next rank awaits; and the decode worker.
+  void PromiseAll() {
+    for (int rank = 0; rank < n_ranks(); ++rank) {
+      const bool is_tail = rank + 1 == n_ranks();
+      const RequestId handoff = is_tail ? id : HopId(id, rank);
+      if (std::count(ranks[rank]->opens.begin(), ranks[rank]->opens.end(), handoff) == 0) continue;
+      if (is_tail || Pages(rank) != nullptr)
+        ranks[rank]->Promise(handoff);
+      else
+        ranks[rank]->scheduler->NoRoom({.ticket_id = Bench::Id(handoff), .expected_wait_us = 0});
+    }
+  }
+  // Where hop `hop` lands; nullptr: not awaited yet.
+  const std::vector<int32_t>* Pages(int hop) const {
+    for (const AwaitInflow& await : ranks[hop + 1]->awaits)
+      if (await.ticket_id == Bench::Id(HopId(id, hop))) return &await.pages;
+    return nullptr;
+  }
+
+  struct Cell {
+    int plane, page;
+    int32_t from;  // page id at the source
+    auto operator<=>(const Cell&) const = default;
+  };
+  // Told to the transfer room and not landed, in the order in which they were told.
+  std::vector<Cell> Waiting(int hop) const {
+    std::vector<Cell> cells;
+    for (const SendCells& sent : ranks[hop]->sent) {
+      if (sent.ticket_id != Bench::Id(HopId(id, hop))) continue;
+      for (int plane = sent.plane; plane < sent.plane + sent.n_planes; ++plane)
+        for (size_t i = 0; i < sent.pages.size(); ++i) {
+          const int page = sent.first_page + static_cast<int>(i);
+          if (!hops[hop].landed.contains({plane, page}))
+            cells.push_back({plane, page, sent.pages[i]});
+        }
+    }
+    return cells;
+  }
+  // One cell lands at the rank after the hop, which hears of it as from a handoff's sink.
+  void Land(int hop, const Cell& cell) {
+    REQUIRE(Pages(hop) != nullptr);
+    Bench& from = *ranks[hop];
+    Bench& to = *ranks[hop + 1];
+    const int64_t bytes = to.pool->layout().planes[static_cast<size_t>(cell.plane)].bytes;
+    std::memcpy(to.pool->plane(Pages(hop)->at(static_cast<size_t>(cell.page)), cell.plane),
+                from.pool->plane(cell.from, cell.plane), static_cast<size_t>(bytes));
+    REQUIRE(hops[hop].landed.emplace(cell.plane, cell.page).second);
+    Tell(hop);
+  }
+  // All that waits, of planes below n_planes.
+  void Flow(int hop, int n_planes = kLayers) {
+    for (const Cell& cell : Waiting(hop))
+      if (cell.plane < n_planes) Land(hop, cell);
+  }
+  void Tell(int hop) {
+    const int n_pages = ends[hop] / kPageTokens;
+    InflowProgress now;
+    const auto is_there = [&](int plane, int page) {
+      return hops[hop].landed.contains({plane, page});
+    };
+    while (now.planes < kLayers && is_there(now.planes, now.pages))
+      if (++now.pages == n_pages) now = {now.planes + 1, 0};
+    if (std::exchange(hops[hop].told, now) == now) return;
+    ranks[hop + 1]->scheduler->Arrived(
+        {.ticket_id = Bench::Id(HopId(id, hop)), .n_planes = now.planes, .n_pages = now.pages},
+        ranks[hop + 1]->now);
+    ranks[hop + 1]->Collect();
+  }
+  void FailInflow(int rank) {
+    ranks[rank]->scheduler->Failed({.ticket_id = Bench::Id(HopId(id, rank - 1)),
+                                    .status = absl::UnavailableError("head lost")});
+    ranks[rank]->Collect();
+  }
+
+  void RequireFirstToken() const {
+    std::vector<TokenOut> tokens;
+    for (const TokenOut& token : tail().tokens)
+      if (token.request_id == id) tokens.push_back(token);
+    REQUIRE(tokens.size() == 1);
+    REQUIRE(tokens[0].position == ends.back());
+    REQUIRE(tokens[0].token == Expected(id, ends.back()).tokens[0]);
+    REQUIRE(tail().computed.count(id) == 1);
+  }
+  // Every cell up to the rank's end was told to the transfer room, each once, and committed.
+  void RequireAllPassedOn(int rank) const {
+    const TicketId ticket = Bench::Id(rank + 1 == n_ranks() ? id : HopId(id, rank));
+    std::set<std::pair<int, int>> cells;
+    for (const SendCells& sent : ranks[rank]->sent) {
+      if (sent.ticket_id != ticket) continue;
+      for (int plane = sent.plane; plane < sent.plane + sent.n_planes; ++plane)
+        for (size_t i = 0; i < sent.pages.size(); ++i)
+          REQUIRE(cells.emplace(plane, sent.first_page + static_cast<int>(i)).second);
+    }
+    REQUIRE(static_cast<int>(cells.size()) ==
+            (ends[rank] + kPageTokens - 1) / kPageTokens * kLayers);
+    const auto& commits = ranks[rank]->commits;
+    REQUIRE(std::count_if(commits.begin(), commits.end(), [&](const CommitHandoff& commit) {
+              return commit.ticket_id == ticket && commit.record.n_tokens == ends[rank];
+            }) == 1);
+  }
+  // Their handoffs are over, and so are their parts.
+  void EndAll() const {
+    for (int rank = 0; rank < n_ranks(); ++rank) {
+      const bool is_tail = rank + 1 == n_ranks();
+      if (!is_tail || (sink != 0 && sink != kSelf)) {
+        RequireAllPassedOn(rank);
+        ranks[rank]->EndHandoff(is_tail ? id : HopId(id, rank));
+      }
+      REQUIRE(ranks[rank]->ends.at(id).reason == EndReason::kLength);
+      REQUIRE(ranks[rank]->ends.at(id).was_prefill);
+    }
+  }
+
+  struct Hop {
+    std::set<std::pair<int, int>> landed;  // (plane, page)
+    InflowProgress told;
+  };
+  const RequestId id;
+  const std::vector<int> ends;
+  const std::vector<Bench*> ranks;
+  const Incarnation sink;
+  std::vector<Hop> hops;
+};
+
+}  // namespace baton

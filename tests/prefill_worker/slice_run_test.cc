@@ -1,0 +1,101 @@
+// What a slice computes next, block by block, as its inflow arrives.
+#include "prefill_worker/slice_run.h"
+
+#include <vector>
+
+// After our headers: both have a CHECK.
+#include <catch2/catch.hpp>
+
+namespace baton {
+namespace {
+
+constexpr auto kProject = SliceBlock::Kind::kProject;
+constexpr auto kAttend = SliceBlock::Kind::kAttend;
+constexpr auto kFinish = SliceBlock::Kind::kFinish;
+
+// All blocks until none is left for now.
+std::vector<SliceBlock> RunOn(SliceRun* run, int max_rows, const InflowProgress& inflow) {
+  std::vector<SliceBlock> blocks;
+  while (const auto block = run->Next(max_rows, inflow)) {
+    blocks.push_back(*block);
+    run->Computed(*block);
+  }
+  return blocks;
+}
+
+TEST_CASE("a first head projects and finishes layer by layer, and only projects the last") {
+  SliceRun run({.n_layers = 3, .n_rows = 5});
+  REQUIRE(run.remaining() == 5);
+  REQUIRE(RunOn(&run, 2, {}) == std::vector<SliceBlock>{{kProject, 0, 0, 2},
+                                                        {kProject, 0, 2, 4},
+                                                        {kProject, 0, 4, 5},
+                                                        {kFinish, 0, 0, 2},
+                                                        {kFinish, 0, 2, 4},
+                                                        {kFinish, 0, 4, 5},
+                                                        {kProject, 1, 0, 2},
+                                                        {kProject, 1, 2, 4},
+                                                        {kProject, 1, 4, 5},
+                                                        {kFinish, 1, 0, 2},
+                                                        {kFinish, 1, 2, 4},
+                                                        {kFinish, 1, 4, 5},
+                                                        {kProject, 2, 0, 2},
+                                                        {kProject, 2, 2, 4},
+                                                        {kProject, 2, 4, 5}});
+  REQUIRE(run.done());
+  REQUIRE(run.remaining() == 0);
+  REQUIRE(run.projected_layers() == 3);
+}
+
+TEST_CASE("a tail finishes the last row only of its last layer") {
+  for (const int n_layers : {1, 2}) {
+    SliceRun run({.n_layers = n_layers, .n_rows = 4, .wants_logits = true});
+    const std::vector<SliceBlock> blocks = RunOn(&run, 4, {});
+    REQUIRE(blocks.size() == 2u * static_cast<unsigned>(n_layers));
+    REQUIRE(blocks.back() == SliceBlock{kFinish, n_layers - 1, 3, 4});
+    REQUIRE(run.done());
+  }
+}
+
+TEST_CASE("a layer is finished when that plane of the inflow is there") {
+  SliceRun run(
+      {.n_layers = 2, .n_rows = 4, .wants_logits = true, .inflow_pages = 4, .page_tokens = 4});
+  REQUIRE(RunOn(&run, 4, {}) == std::vector<SliceBlock>{{kProject, 0, 0, 4}});
+  REQUIRE(run.projected_layers() == 1);
+  REQUIRE(RunOn(&run, 4, {0, 3}).empty());
+  REQUIRE(RunOn(&run, 3, {1, 0}) ==
+          std::vector<SliceBlock>{
+              {kFinish, 0, 0, 3}, {kFinish, 0, 3, 4}, {kProject, 1, 0, 3}, {kProject, 1, 3, 4}});
+  REQUIRE(run.remaining() == 2);
+  REQUIRE(RunOn(&run, 3, {1, 3}).empty());
+  REQUIRE(RunOn(&run, 3, {2, 0}) == std::vector<SliceBlock>{{kFinish, 1, 3, 4}});
+  REQUIRE(run.done());
+}
+
+TEST_CASE("streaming: all rows meet the whole segments that are there, ascending") {
+  SliceRun run({.n_layers = 2,
+                .n_rows = 4,
+                .wants_logits = true,
+                .inflow_pages = 10,
+                .page_tokens = 4,
+                .segment_keys = 8});
+  REQUIRE(RunOn(&run, 3, {0, 1}) ==
+          std::vector<SliceBlock>{{kProject, 0, 0, 3}, {kProject, 0, 3, 4}});
+  REQUIRE(RunOn(&run, 3, {0, 3}) ==
+          std::vector<SliceBlock>{{kAttend, 0, 0, 3, 8}, {kAttend, 0, 3, 4, 8}});
+  REQUIRE(RunOn(&run, 3, {0, 3}).empty());
+  // What arrives while rows meet keys waits for the next round; a plane that is there does not.
+  const SliceBlock block = *run.Next(3, {0, 5});
+  REQUIRE(block == SliceBlock{kAttend, 0, 0, 3, 16});
+  run.Computed(block);
+  REQUIRE(*run.Next(3, {0, 9}) == SliceBlock{kAttend, 0, 3, 4, 16});
+  REQUIRE(RunOn(&run, 3, {1, 4}) == std::vector<SliceBlock>{{kFinish, 0, 0, 3},
+                                                            {kFinish, 0, 3, 4},
+                                                            {kProject, 1, 0, 3},
+                                                            {kProject, 1, 3, 4},
+                                                            {kAttend, 1, 3, 4, 16}});
+  REQUIRE(RunOn(&run, 3, {2, 0}) == std::vector<SliceBlock>{{kFinish, 1, 3, 4}});
+  REQUIRE(run.done());
+}
+
+}  // namespace
+}  // namespace baton
