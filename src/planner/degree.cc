@@ -1,7 +1,6 @@
 #include "planner/degree.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -15,8 +14,6 @@
 namespace baton {
 namespace {
 
-constexpr double kErrorShare = 0.25;  // of the newest prompt in error()
-
 // The slowest of the links that the ranks but the last send over.
 ChainLink SlowestLink(std::span<const OfferedWorker> offered, std::span<const int> ranks) {
   ChainLink slowest;
@@ -28,6 +25,21 @@ ChainLink SlowestLink(std::span<const OfferedWorker> offered, std::span<const in
   return slowest;
 }
 
+// Real-valued; none where the table has none.
+std::vector<double> Slices(const PrefillCost& cost, const ChainLink& link,
+                           const DegreeRequest& request, std::span<const double> speeds) {
+  switch (request.mode) {
+    case PartitionMode::kTable:
+      return request.table->Slices(request.tokens, static_cast<int>(speeds.size()));
+    case PartitionMode::kEven:
+      return std::vector<double>(speeds.size(),
+                                 request.tokens / static_cast<double>(speeds.size()));
+    case PartitionMode::kClosed:
+      break;
+  }
+  return ClosedForm(cost, link, request.tokens, request.prefix, speeds);
+}
+
 // These workers together, in their order; no ranks where a slice would be too short or too long.
 // Seconds from when all of them could begin.
 Degree Together(const PrefillCost& cost, std::span<const OfferedWorker> offered,
@@ -35,7 +47,8 @@ Degree Together(const PrefillCost& cost, std::span<const OfferedWorker> offered,
   std::vector<double> speeds;
   for (const int rank : ranks) speeds.push_back(offered[static_cast<size_t>(rank)].speed);
   const ChainLink link = SlowestLink(offered, ranks);
-  const std::vector<double> exact = ClosedForm(cost, link, request.tokens, request.prefix, speeds);
+  const std::vector<double> exact = Slices(cost, link, request, speeds);
+  if (exact.empty()) return {};
   Degree degree;
   degree.slices = RoundSlices(exact, request.tokens, request.page_tokens);
   if (degree.slices.size() < ranks.size()) return {};
@@ -56,7 +69,11 @@ Degree Alone(const PrefillCost& cost, std::span<const OfferedWorker> offered,
     if (request.must >= 0 && i != request.must) continue;
     const double seconds = worker.seconds + nominal / worker.speed;
     if (best.ranks.empty() || seconds < best.seconds) {
-      best = {.ranks = {i}, .slices = {request.tokens}, .seconds = seconds, .alone = seconds};
+      best = {.ranks = {i},
+              .slices = {request.tokens},
+              .seconds = seconds,
+              .begin = worker.seconds,
+              .alone = seconds};
     }
   }
   return best;
@@ -76,31 +93,6 @@ std::vector<int> SoonestFirst(std::span<const OfferedWorker> offered, int must) 
 
 }  // namespace
 
-PlanRecord::Key PlanRecord::KeyOf(int tokens, int ranks) {
-  return {std::bit_width(static_cast<unsigned>(tokens)), ranks};
-}
-
-void PlanRecord::Add(int tokens, int ranks, double predicted, double actual, double alone) {
-  CHECK(tokens > 0 && predicted > 0);
-  Bucket& bucket = buckets_[KeyOf(tokens, ranks)];
-  bucket.error += kErrorShare * (std::abs(actual / predicted - 1) - bucket.error);
-  bucket.barred = ranks > 1 && actual > alone;
-}
-
-double PlanRecord::error(int tokens, int ranks) const {
-  const auto bucket = buckets_.find(KeyOf(tokens, ranks));
-  return bucket == buckets_.end() ? kFirstError : bucket->second.error;
-}
-
-bool PlanRecord::barred(int tokens, int ranks) const {
-  const auto bucket = buckets_.find(KeyOf(tokens, ranks));
-  return bucket != buckets_.end() && bucket->second.barred;
-}
-
-void PlanRecord::Refitted() {
-  for (auto& [key, bucket] : buckets_) bucket.barred = false;
-}
-
 Degree ChooseDegree(const PrefillCost& cost, const PlanRecord& record,
                     std::span<const OfferedWorker> offered, const DegreeRequest& request) {
   CHECK(!offered.empty() && request.tokens > 0);
@@ -119,15 +111,15 @@ Degree ChooseDegree(const PrefillCost& cost, const PlanRecord& record,
     });
     Degree relay = Together(cost, offered, std::move(ranks), request);
     if (relay.ranks.empty()) continue;
-    double begin = 0, work = 0;  // a rank is taken until the last one is done
+    double work = 0;  // a rank is taken until the last one is done
     for (const int rank : relay.ranks) {
       const OfferedWorker& worker = offered[static_cast<size_t>(rank)];
-      begin = std::max(begin, worker.seconds);
+      relay.begin = std::max(relay.begin, worker.seconds);
       work += relay.seconds * worker.speed;
     }
     const double doubt = relay.seconds * record.error(request.tokens, n) +
                          std::max(0.0, work - alone_work) * request.waiting;
-    relay.seconds += begin;
+    relay.seconds += relay.begin;
     if (relay.seconds + doubt >= least) continue;
     least = relay.seconds + doubt;
     best = std::move(relay);

@@ -6,11 +6,11 @@
 
 #include <cstdint>
 #include <limits>
-#include <map>
 #include <span>
-#include <utility>
 #include <vector>
 
+#include "planner/partition_table.h"
+#include "planner/plan_record.h"
 #include "planner/prefill_cost.h"
 
 namespace baton {
@@ -27,31 +27,12 @@ struct Degree {
   std::vector<int> ranks;   // which of the workers offered; the first slice's first
   std::vector<int> slices;  // (ranks) tokens
   double seconds = 0;       // from now to the first token
+  double begin = 0;         // of which: until all ranks can begin
   double alone = 0;         // the same of the best worker alone
 };
 
-// How far predictions of relays were off, by prompt length and number of ranks.
-class PlanRecord {
- public:
-  // Seconds from now to the first token; alone: what one worker was predicted to take.
-  void Add(int tokens, int ranks, double predicted, double actual, double alone);
-  // Mean of |actual / predicted - 1|; of prompts like this one, kFirstError before the first.
-  double error(int tokens, int ranks) const;
-  // The last one took longer than one worker alone would have: none like it until Refitted.
-  bool barred(int tokens, int ranks) const;
-  void Refitted();  // the cost has changed: what was barred may be tried again
-
-  static constexpr double kFirstError = 0.1;
-
- private:
-  struct Bucket {
-    double error = kFirstError;
-    bool barred = false;
-  };
-  using Key = std::pair<int, int>;  // log2 of tokens, ranks
-  static Key KeyOf(int tokens, int ranks);
-  std::map<Key, Bucket> buckets_;
-};
+// Slices by the closed form, by a tuned table, or even ones (both for reproduction).
+enum class PartitionMode { kClosed, kTable, kEven };
 
 struct DegreeRequest {
   int tokens = 0;  // new ones
@@ -59,9 +40,11 @@ struct DegreeRequest {
   int page_tokens = 64;
   int max_ranks = 1;
   int min_ranks = 1;  // more than one: a relay wherever one is possible, whatever is predicted
-  int must = -1;  // this worker is one of the ranks, and the one alone; -1: any
+  int must = -1;      // this worker is one of the ranks, and the one alone; -1: any
   // Prompts waiting per worker: what a relay costs in all, beyond one worker's work, delays them.
   double waiting = 0;
+  PartitionMode mode = PartitionMode::kClosed;
+  const PartitionTable* table = nullptr;  // of kTable: no relay of ranks it has nothing for
 };
 
 // offered is not empty. Ranks are those that could begin soonest, of equals the earlier ones.

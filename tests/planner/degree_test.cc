@@ -114,24 +114,40 @@ TEST_CASE("so many ranks are taken whatever is predicted, where they are there")
   CHECK(ranks(100, 4, 2) == 1);
 }
 
-TEST_CASE("a kind of relay that was slower than one worker is barred until the cost is refitted") {
+TEST_CASE("a kind of relay that was slower than one worker is not chosen, nor one in doubt") {
   PlanRecord record;
   const auto ranks = [&] {
     return ChooseDegree(Cost(), record, Idle(2), {.tokens = 4096, .max_ranks = 2}).ranks.size();
   };
   CHECK(ranks() == 2);
   record.Add(4096, 2, 10, 25, 20);
-  CHECK(record.barred(4096, 2));
   CHECK(ranks() == 1);
-  CHECK_FALSE(record.barred(1024, 2));
   record.Refitted();
-  CHECK_FALSE(record.barred(4096, 2));
   for (int i = 0; i < 50; ++i) record.Add(4096, 2, 10, 10.1, 20);
-  CHECK(record.error(4096, 2) == Approx(.01).margin(1e-3));
   CHECK(ranks() == 2);
   // Predictions that are off by more than a relay gains: not worth the risk.
   for (int i = 0; i < 50; ++i) record.Add(4096, 2, 8, 19.9, 20);
   CHECK(ranks() == 1);
+}
+
+TEST_CASE("slices by a table, or even ones, where that is asked for") {
+  PartitionTable table;
+  table.of_ranks[2] = {{4096, {.75, .25}}};
+  const auto slices = [&](PartitionMode mode, int max_ranks) {
+    return ChooseDegree(Cost(), PlanRecord(), Idle(4),
+                        {.tokens = 4096,
+                         .max_ranks = max_ranks,
+                         .min_ranks = max_ranks,
+                         .mode = mode,
+                         .table = &table})
+        .slices;
+  };
+  CHECK(slices(PartitionMode::kTable, 2) == std::vector<int>{3072, 1024});
+  CHECK(slices(PartitionMode::kTable, 4) == std::vector<int>{4096});  // it has none
+  CHECK(slices(PartitionMode::kEven, 4) == std::vector<int>(4, 1024));
+  const std::vector<int> closed = slices(PartitionMode::kClosed, 2);
+  CHECK(closed[0] > closed[1]);
+  CHECK(closed[0] < 3072);
 }
 
 TEST_CASE("whatever is offered: slices add up, and the prediction is not above one worker's") {

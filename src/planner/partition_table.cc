@@ -1,0 +1,117 @@
+#include "planner/partition_table.h"
+
+#include <yaml-cpp/yaml.h>
+
+#include <cmath>
+#include <numeric>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+
+namespace baton {
+namespace {
+
+constexpr size_t kMostBytes = 1 << 20;
+constexpr int kMostRanks = 64;
+constexpr double kSumSlack = 1e-3;  // ratios are written with few digits
+
+// Throws YAML::Exception at the field's line.
+[[noreturn]] void Refuse(const YAML::Node& node, const std::string& what) {
+  throw YAML::Exception(node.Mark(), what);
+}
+
+template <typename Value>
+Value Field(const YAML::Node& map, const char* field) {
+  const YAML::Node node = map[field];
+  if (!node) Refuse(map, absl::StrCat(field, " is missing"));
+  try {
+    return node.as<Value>();
+  } catch (const YAML::Exception&) {
+    Refuse(node, absl::StrCat(field, " has the wrong type"));
+  }
+}
+
+PartitionEntry ReadEntry(const YAML::Node& node, int ranks, double after) {
+  if (!node.IsMap()) Refuse(node, "an entry is {tokens: ..., ratios: [...]}");
+  PartitionEntry entry{.tokens = Field<double>(node, "tokens"),
+                       .ratios = Field<std::vector<double>>(node, "ratios")};
+  if (!(entry.tokens > after && std::isfinite(entry.tokens)))
+    Refuse(node, absl::StrFormat("tokens is %g, must be more than %g, of the entry before it",
+                                 entry.tokens, after));
+  if (entry.ratios.size() != static_cast<size_t>(ranks))
+    Refuse(node, absl::StrFormat("%d ratios of %d ranks", entry.ratios.size(), ranks));
+  double sum = 0;
+  for (const double ratio : entry.ratios) {
+    if (!(ratio > 0)) Refuse(node, absl::StrFormat("a ratio is %g, must be more than 0", ratio));
+    sum += ratio;
+  }
+  if (!(std::abs(sum - 1) <= kSumSlack))
+    Refuse(node, absl::StrFormat("the ratios add up to %g, must be 1", sum));
+  for (double& ratio : entry.ratios) ratio /= sum;
+  return entry;
+}
+
+PartitionTable ReadTable(const YAML::Node& file) {
+  if (!file.IsMap()) Refuse(file, "a partition table has model_fingerprint, numerics_id, ranks");
+  PartitionTable table;
+  table.model = Field<std::string>(file, "model");
+  const auto fingerprint = Field<std::string>(file, "model_fingerprint");
+  if (!absl::SimpleHexAtoi(fingerprint, &table.model_fingerprint))
+    Refuse(file["model_fingerprint"], "model_fingerprint must be hex digits");
+  table.numerics_id = Field<std::string>(file, "numerics_id");
+  const YAML::Node of_ranks = file["ranks"];
+  if (!of_ranks || !of_ranks.IsMap()) Refuse(file, "ranks is missing, or has no numbers of ranks");
+  for (const auto& group : of_ranks) {
+    const int ranks = group.first.as<int>(0);
+    if (ranks < 2 || ranks > kMostRanks || !group.second.IsSequence() || group.second.size() == 0)
+      Refuse(group.first, absl::StrFormat("ranks must be from 2 to %d, with entries", kMostRanks));
+    std::vector<PartitionEntry>& entries = table.of_ranks[ranks];
+    for (const YAML::Node& entry : group.second)
+      entries.push_back(ReadEntry(entry, ranks, entries.empty() ? 0 : entries.back().tokens));
+  }
+  return table;
+}
+
+}  // namespace
+
+std::vector<double> PartitionTable::Slices(double tokens, int ranks) const {
+  const auto entries = of_ranks.find(ranks);
+  if (entries == of_ranks.end()) return {};
+  std::vector<double> slices = InterpolateRatios(entries->second, tokens);
+  for (double& slice : slices) slice *= tokens;
+  return slices;
+}
+
+absl::StatusOr<PartitionTable> ParsePartitionTable(const std::string& yaml,
+                                                   const std::string& origin) {
+  if (yaml.size() > kMostBytes)
+    return absl::InvalidArgumentError(absl::StrCat(origin, ": longer than 1 MiB"));
+  try {  // yaml-cpp reports by exceptions; none leaves this function
+    return ReadTable(YAML::Load(yaml));
+  } catch (const YAML::Exception& error) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(origin, ":", error.mark.line + 1, ": ", error.msg));
+  }
+}
+
+std::string PartitionTableText(const PartitionTable& table) {
+  YAML::Emitter out;
+  out << YAML::BeginMap << YAML::Key << "model" << YAML::Value << table.model;
+  out << YAML::Key << "model_fingerprint" << YAML::Value << YAML::DoubleQuoted
+      << absl::StrFormat("%016x", table.model_fingerprint);
+  out << YAML::Key << "numerics_id" << YAML::Value << table.numerics_id;
+  out << YAML::Key << "ranks" << YAML::Value << YAML::BeginMap;
+  for (const auto& [ranks, entries] : table.of_ranks) {
+    out << YAML::Key << ranks << YAML::Value << YAML::BeginSeq;
+    for (const PartitionEntry& entry : entries)
+      out << YAML::Flow << YAML::BeginMap << YAML::Key << "tokens" << YAML::Value << entry.tokens
+          << YAML::Key << "ratios" << YAML::Value << YAML::Flow << entry.ratios << YAML::EndMap;
+    out << YAML::EndSeq;
+  }
+  out << YAML::EndMap << YAML::EndMap;
+  return absl::StrCat(out.c_str(), "\n");
+}
+
+}  // namespace baton

@@ -1,0 +1,93 @@
+// Tuned tables: what is written is read again, what is wrong is refused by line and field.
+#include "planner/partition_table.h"
+
+#include <catch2/catch.hpp>
+
+#include <random>
+
+namespace baton {
+namespace {
+
+using Catch::Contains;
+
+PartitionTable Table() {
+  PartitionTable table{.model = "llama: 1b", .model_fingerprint = 0xFEDCBA9876543210};
+  table.numerics_id = "cpu-x86";
+  table.of_ranks[2] = {{2048, {.55, .45}}, {4096, {.53, .47}}};
+  table.of_ranks[4] = {{8192, {.35, .255, .21, .185}}};
+  return table;
+}
+
+std::string Refusal(const std::string& yaml) {
+  const auto table = ParsePartitionTable(yaml, "t.yaml");
+  CHECK(table.status().code() == absl::StatusCode::kInvalidArgument);
+  return std::string(table.status().message());
+}
+
+constexpr char kHead[] = "model: m\nmodel_fingerprint: 'ab'\nnumerics_id: cpu-x86\n";
+
+}  // namespace
+
+TEST_CASE("a table survives its file") {
+  const auto read = ParsePartitionTable(PartitionTableText(Table()), "t.yaml");
+  REQUIRE(read.ok());
+  CHECK(read->model == "llama: 1b");
+  CHECK(read->model_fingerprint == 0xFEDCBA9876543210);
+  CHECK(read->numerics_id == "cpu-x86");
+  REQUIRE(read->of_ranks.size() == 2);
+  REQUIRE(read->of_ranks.at(2).size() == 2);
+  CHECK(read->of_ranks.at(2)[1].tokens == 4096);
+  CHECK(read->of_ranks.at(4)[0].ratios[3] == Approx(.185));
+}
+
+TEST_CASE("slices between the entries of a table") {
+  const PartitionTable table = Table();
+  const std::vector<double> slices = table.Slices(3072, 2);
+  REQUIRE(slices.size() == 2);
+  CHECK(slices[0] == Approx(.54 * 3072));
+  CHECK(slices[0] + slices[1] == Approx(3072));
+  CHECK(table.Slices(100, 4)[0] == Approx(35));
+  CHECK(table.Slices(100, 3).empty());
+}
+
+TEST_CASE("what is wrong in a table is named with its line") {
+  CHECK_THAT(Refusal("{"), Contains("t.yaml:"));
+  CHECK_THAT(Refusal("[1]"), Contains("model_fingerprint"));
+  CHECK_THAT(Refusal("model: m\n"), Contains("model_fingerprint is missing"));
+  CHECK_THAT(Refusal("model: m\nmodel_fingerprint: xyz\n"),
+             Contains("t.yaml:2: model_fingerprint"));
+  CHECK_THAT(Refusal(kHead), Contains("ranks is missing"));
+  const auto entries = [](const std::string& text) { return Refusal(kHead + text); };
+  CHECK_THAT(entries("ranks: {1: [{tokens: 9, ratios: [1]}]}"), Contains("from 2 to 64"));
+  CHECK_THAT(entries("ranks: {2: []}"), Contains("with entries"));
+  CHECK_THAT(entries("ranks:\n  2:\n  - {tokens: 9, ratios: [0.5, 0.2, 0.3]}"),
+             Contains("t.yaml:6: 3 ratios of 2 ranks"));
+  CHECK_THAT(entries("ranks:\n  2:\n  - {tokens: 9, ratios: [0.5, 0.3]}"),
+             Contains("add up to 0.8"));
+  CHECK_THAT(entries("ranks:\n  2:\n  - {tokens: 9, ratios: [1.5, -0.5]}"),
+             Contains("more than 0"));
+  CHECK_THAT(entries("ranks:\n  2:\n  - {tokens: 9, ratios: [.nan, 1]}"), Contains("more than 0"));
+  CHECK_THAT(entries("ranks:\n  2:\n  - {tokens: x, ratios: [0.5, 0.5]}"), Contains("wrong type"));
+  CHECK_THAT(entries("ranks:\n  2:\n  - {tokens: 9, ratios: [0.5, 0.5]}\n  - {tokens: 9, ratios: "
+                     "[0.5, 0.5]}"),
+             Contains("t.yaml:7: tokens is 9, must be more than 9"));
+}
+
+TEST_CASE("changed bytes are read or refused, never worse") {
+  const std::string text = PartitionTableText(Table());
+  std::mt19937_64 random(7);
+  int refused = 0;
+  for (int run = 0; run < 3000; ++run) {
+    std::string bytes = text;
+    for (uint64_t n = 1 + random() % 4; n > 0; --n)
+      bytes[random() % bytes.size()] = static_cast<char>(random() % 127);
+    const auto table = ParsePartitionTable(bytes, "t.yaml");
+    refused += !table.ok();
+    if (!table.ok()) continue;
+    for (const auto& [ranks, entries] : table->of_ranks)
+      CHECK(table->Slices(1000, ranks).size() == static_cast<size_t>(ranks));
+  }
+  CHECK(refused > 1000);
+}
+
+}  // namespace baton
