@@ -10,14 +10,12 @@ namespace {
 struct PlainChain {
   template <class V, int kRows, int kVecs, class Weights>
   static void AddTile(const uint32_t* a, Weights b, int64_t groups, TileSums acc) {
-    const float* const before = acc.Before();
-    const int64_t before_stride = acc.BeforeStride();
     typename V::Vec sums[kRows][kVecs];
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 16
       for (int v = 0; v < kVecs; ++v)
-        sums[r][v] = V::LoadAcc(before + r * before_stride + v * V::kLanes);
+        sums[r][v] = acc.start ? V::Zero() : V::LoadAcc(acc.sums + r * acc.stride + v * V::kLanes);
     }
     for (int64_t group = 0; group < groups; ++group) {
       AddChain<V, kRows, kVecs>(a, b, group, 0, sums);

@@ -37,55 +37,68 @@ inline void StoreSomeBf16(bf16* to, Lanes x, int64_t valid) {
   for (int64_t i = 0; i < valid; ++i) to[i] = padded[i];
 }
 
+// A block's accumulators, and the bias.
 inline Lanes BiasedSum(const LinearJob& job, int64_t block, const float* acc) {
   const Lanes sum = Load<Lanes>(acc);
   if (job.bias == nullptr) return sum;
   return Add(sum, LoadSome(job.bias + block * 16, job.n - block * 16));
 }
 
-// Writes outputs [16 * block, 16 * block + 16) of a row. acc: their accumulators; where they are
-// gated `block` is the gate block and acc_up belongs to block + 1.
-inline void FinishBlock(const LinearJob& job, int64_t row, int64_t block, const float* acc,
-                        const float* acc_up) {
-  const int64_t column = block * 16;
-  const int64_t valid = job.n - column;
-  const Lanes sum = BiasedSum(job, block, acc);
-  switch (job.epilogue) {
-    case Epilogue::kBf16:
-      StoreSomeBf16(job.y + row * job.y_stride + column, sum, valid);
-      return;
-    case Epilogue::kFp32:
-      StoreSome(job.y_fp32 + row * job.y_stride + column, CanonicalizeNan(sum), valid);
-      return;
-    case Epilogue::kResidualAdd: {
-      const Lanes residual = LoadSomeBf16(job.residual + row * job.residual_stride + column, valid);
-      StoreSomeBf16(job.y + row * job.y_stride + column, Add(residual, RoundBf16(sum)), valid);
-      return;
-    }
-    case Epilogue::kGelu:
-      StoreSomeBf16(job.y + row * job.y_stride + column, Gelu(RoundBf16(sum)), valid);
-      return;
-    case Epilogue::kSwiGlu:
-    case Epilogue::kGeGlu: {
-      const Lanes gate = RoundBf16(sum), up = RoundBf16(BiasedSum(job, block + 1, acc_up));
-      const Lanes open = job.epilogue == Epilogue::kSwiGlu ? Silu(gate) : GeluTanh(gate);
-      StoreBf16(job.y + row * job.y_stride + column / 2, Mul(open, up));
-      return;
-    }
+// Writes outputs [16 * block, 16 * block + 16) of a row, whose sums these are.
+template <Epilogue kEpilogue>
+inline void FinishBlock(const LinearJob& job, int64_t row, int64_t block, Lanes sum) {
+  const int64_t column = block * 16, valid = job.n - column;
+  if constexpr (kEpilogue == Epilogue::kFp32) {
+    StoreSome(job.y_fp32 + row * job.y_stride + column, CanonicalizeNan(sum), valid);
+    return;
+  }
+  bf16* const y = job.y + row * job.y_stride + column;
+  if constexpr (kEpilogue == Epilogue::kBf16) StoreSomeBf16(y, sum, valid);
+  if constexpr (kEpilogue == Epilogue::kGelu) StoreSomeBf16(y, Gelu(RoundBf16(sum)), valid);
+  if constexpr (kEpilogue == Epilogue::kResidualAdd) {
+    const Lanes residual = LoadSomeBf16(job.residual + row * job.residual_stride + column, valid);
+    StoreSomeBf16(y, Add(residual, RoundBf16(sum)), valid);
   }
 }
 
-// All blocks [first, first + blocks) of a row; acc_of(block) gives the accumulators of a block.
-template <typename AccOf>
-inline void FinishRow(const LinearJob& job, int64_t row, int64_t first, int64_t blocks,
-                      const AccOf& acc_of) {
-  if (IsGated(job.epilogue)) {
-    for (int64_t b = first; b < first + blocks; b += 2) {
-      FinishBlock(job, row, b, acc_of(b), acc_of(b + 1));
-    }
-    return;
+template <Epilogue kEpilogue>
+inline void FinishBlocks(const LinearJob& job, int64_t row, int64_t first, int64_t blocks,
+                         const float* acc, int64_t acc_stride) {
+  for (int64_t b = 0; b < blocks; ++b, acc += acc_stride) {
+    FinishBlock<kEpilogue>(job, row, first + b, BiasedSum(job, first + b, acc));
   }
-  for (int64_t b = first; b < first + blocks; ++b) FinishBlock(job, row, b, acc_of(b), nullptr);
+}
+
+// Blocks come in pairs, gate and up.
+template <Epilogue kEpilogue>
+inline void FinishGatedBlocks(const LinearJob& job, int64_t row, int64_t first, int64_t blocks,
+                              const float* acc, int64_t acc_stride) {
+  bf16* y = job.y + row * job.y_stride + first * 8;
+  for (int64_t b = first; b < first + blocks; b += 2, acc += 2 * acc_stride, y += 16) {
+    const Lanes gate = RoundBf16(BiasedSum(job, b, acc));
+    const Lanes up = RoundBf16(BiasedSum(job, b + 1, acc + acc_stride));
+    StoreBf16(y, Mul(kEpilogue == Epilogue::kSwiGlu ? Silu(gate) : GeluTanh(gate), up));
+  }
+}
+
+// Outputs of blocks [first, first + blocks) of a row, from their accumulators, those of the next
+// block acc_stride further on.
+void FinishRow(const LinearJob& job, int64_t row, int64_t first, int64_t blocks, const float* acc,
+               int64_t acc_stride) {
+  switch (job.epilogue) {
+    case Epilogue::kBf16:
+      return FinishBlocks<Epilogue::kBf16>(job, row, first, blocks, acc, acc_stride);
+    case Epilogue::kFp32:
+      return FinishBlocks<Epilogue::kFp32>(job, row, first, blocks, acc, acc_stride);
+    case Epilogue::kResidualAdd:
+      return FinishBlocks<Epilogue::kResidualAdd>(job, row, first, blocks, acc, acc_stride);
+    case Epilogue::kGelu:
+      return FinishBlocks<Epilogue::kGelu>(job, row, first, blocks, acc, acc_stride);
+    case Epilogue::kSwiGlu:
+      return FinishGatedBlocks<Epilogue::kSwiGlu>(job, row, first, blocks, acc, acc_stride);
+    case Epilogue::kGeGlu:
+      return FinishGatedBlocks<Epilogue::kGeGlu>(job, row, first, blocks, acc, acc_stride);
+  }
 }
 
 }  // namespace

@@ -127,6 +127,30 @@ inline __attribute__((always_inline)) void AddSteps(const int32_t* a, const Weig
   }
 }
 
+// acc = the sums (int8), or = or += what they are worth (int4).
+template <class V, class W, bool kStart, int kRows, int kVecs, int kSplit>
+inline __attribute__((always_inline)) void StoreGroup(typename V::Vec (&sums)[kRows][kVecs][kSplit],
+                                                      const char* scales, int64_t scale_stride,
+                                                      TileSums acc) {
+  constexpr int kVecsPerBlock = 16 / V::kLanes;
+#pragma GCC unroll 24
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+    for (int v = 0; v < kVecs; ++v) {
+      float* const out = acc.sums + r * acc.stride + v * V::kLanes;
+#pragma GCC unroll 8
+      for (int s = 1; s < kSplit; ++s) sums[r][v][0] = V::Add(sums[r][v][0], sums[r][v][s]);
+      if constexpr (W::kIsGrouped) {
+        const char* const block = scales + v / kVecsPerBlock * scale_stride;
+        V::FoldGroup(sums[r][v][0], block + v % kVecsPerBlock * V::kLanes * 4,
+                     kStart ? kNothing : out, out);
+      } else {
+        V::Store(out, sums[r][v][0]);
+      }
+    }
+  }
+}
+
 // One group, or a part of one, of kRows rows and kVecs vectors. int8: acc (int32) += the sums, or =
 // `starts` and the sums. int4: acc (fp32) = fma(sums from `starts` on, scales, acc or +0); scales:
 // fp32, those of blocks scale_stride bytes apart. acc: [row][vec][lane].
@@ -135,7 +159,6 @@ inline __attribute__((always_inline)) void AddGroup(const int32_t* a, const Weig
                                                     int64_t steps, const int32_t* starts,
                                                     const char* scales, int64_t scale_stride,
                                                     TileSums acc) {
-  constexpr int kVecsPerBlock = 16 / V::kLanes;
   typename V::Vec sums[kRows][kVecs][kSplit];
   const bool from_starts = W::kIsGrouped || acc.start;
 #pragma GCC unroll 24
@@ -152,23 +175,10 @@ inline __attribute__((always_inline)) void AddGroup(const int32_t* a, const Weig
   __asm__ volatile("" : : : "memory");
   AddSteps<V, kRows, kVecs, kSplit>(a, weights, steps, sums);
   __asm__ volatile("" : : : "memory");
-  const float* const before = acc.Before();
-  const int64_t before_stride = acc.BeforeStride();
-#pragma GCC unroll 24
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 16
-    for (int v = 0; v < kVecs; ++v) {
-      float* const out = acc.sums + r * acc.stride + v * V::kLanes;
-#pragma GCC unroll 8
-      for (int s = 1; s < kSplit; ++s) sums[r][v][0] = V::Add(sums[r][v][0], sums[r][v][s]);
-      if constexpr (W::kIsGrouped) {
-        const char* const block = scales + v / kVecsPerBlock * scale_stride;
-        V::FoldGroup(sums[r][v][0], block + v % kVecsPerBlock * V::kLanes * 4,
-                     before + r * before_stride + v * V::kLanes, out);
-      } else {
-        V::Store(out, sums[r][v][0]);
-      }
-    }
+  if (acc.start) {
+    StoreGroup<V, W, true>(sums, scales, scale_stride, acc);
+  } else {
+    StoreGroup<V, W, false>(sums, scales, scale_stride, acc);
   }
 }
 
@@ -391,8 +401,7 @@ class IntegerGemm {
       for (int64_t b = 0; b < blocks; ++b) {
         ScaleBlock(job, row_scales[row], first + b, row_acc + b * 16);
       }
-      FinishRow(job, row, first, blocks,
-                [&](int64_t block) { return row_acc + (block - first) * 16; });
+      FinishRow(job, row, first, blocks, row_acc, 16);
     }
   }
 
@@ -460,17 +469,16 @@ class IntegerGemm {
   template <int kRows>
   static void FinishTile(const LinearJob& job, int64_t tile, int64_t tiles,
                          const PanelBlock& panel) {
+    // An item is one panel, or its panels have a block each.
+    static_assert(V::kTileBlocks == kLeastItemBlocks || V::kTileBlocks == 1);
+    const int64_t next_block = V::kTileBlocks > 1 ? 16 : tiles * kRows * kTileOutputs;
     const float* const row_scales = RowScales(job);
     for (int64_t row = tile * kRows; row < (tile + 1) * kRows && row < job.rows; ++row) {
-      const auto acc_of = [&](int64_t block) {
-        const int64_t of_item = block - panel.first;
-        return panel.item_acc + of_item / V::kTileBlocks * tiles * kRows * kTileOutputs +
-               (row * V::kTileBlocks + of_item % V::kTileBlocks) * 16;
-      };
-      for (int64_t b = panel.first; b < panel.first + panel.blocks; ++b) {
-        ScaleBlock(job, row_scales[row], b, acc_of(b));
+      float* const acc = panel.item_acc + row * kTileOutputs;
+      for (int64_t b = 0; b < panel.blocks; ++b) {
+        ScaleBlock(job, row_scales[row], panel.first + b, acc + b * next_block);
       }
-      FinishRow(job, row, panel.first, panel.blocks, acc_of);
+      FinishRow(job, row, panel.first, panel.blocks, acc, next_block);
     }
   }
 

@@ -119,11 +119,9 @@ class IntegerTileGemm {
     }
     T::Release();
     for (int64_t row = 0; row < job.rows; ++row) {
-      const auto acc_of = [&](int64_t block) {
-        return AccTile(job, acc, row / 16, block - first) + row % 16 * 16;
-      };
-      for (int64_t b = first; b < first + blocks; ++b) ScaleBlock(job, row, b, acc_of(b));
-      FinishRow(job, row, first, blocks, acc_of);
+      float* const row_acc = AccTile(job, acc, row / 16, 0) + row % 16 * 16;
+      for (int64_t b = 0; b < blocks; ++b) ScaleBlock(job, row, first + b, row_acc + b * kAccTile);
+      FinishRow(job, row, first, blocks, row_acc, kAccTile);
     }
   }
   static void ScaleBlock(const LinearJob& job, int64_t row, int64_t block, float* acc) {

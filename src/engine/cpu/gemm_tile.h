@@ -81,9 +81,7 @@ class TileGemm {
     }
     T::Release();
     for (int64_t row = 0; row < job.rows; ++row) {
-      FinishRow(job, row, first, blocks, [&](int64_t block) {
-        return AccTile(job, acc, row / 16, block - first) + row % 16 * 16;
-      });
+      FinishRow(job, row, first, blocks, AccTile(job, acc, row / 16, 0) + row % 16 * 16, kAccTile);
     }
   }
 

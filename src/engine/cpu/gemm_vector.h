@@ -107,13 +107,26 @@ struct TileOrder {
   // times weights b.
   template <class V, int kRows, int kVecs, class Weights>
   static void AddTile(const uint32_t* a, Weights b, int64_t groups, TileSums acc);
+  // acc = or += even + odd, the sums of a group.
+  template <class V, bool kStart, int kRows, int kVecs>
+  static inline __attribute__((always_inline)) void AddGroup(
+      const float (&even)[kRows][kVecs][V::kLanes], const typename V::Vec (&odd)[kRows][kVecs],
+      TileSums acc) {
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+      for (int v = 0; v < kVecs; ++v) {
+        float* const out = acc.sums + r * acc.stride + v * V::kLanes;
+        const typename V::Vec group_sum = V::Add(V::LoadAcc(even[r][v]), odd[r][v]);
+        V::StoreAcc(out, V::Add(kStart ? V::Zero() : V::LoadAcc(out), group_sum));
+      }
+    }
+  }
 };
 
 template <class V, int kRows, int kVecs, class Weights>
 void TileOrder::AddTile(const uint32_t* a, Weights b, int64_t groups, TileSums acc) {
   alignas(64) float even[kRows][kVecs][V::kLanes];
-  const float* before = acc.Before();
-  int64_t before_stride = acc.BeforeStride();
   for (int64_t group = 0; group < groups; ++group) {
     typename V::Vec sums[kRows][kVecs];
     Clear<V, kRows, kVecs>(sums);
@@ -131,17 +144,12 @@ void TileOrder::AddTile(const uint32_t* a, Weights b, int64_t groups, TileSums a
     AddChain<V, kRows, kVecs>(a, b, group, 1, sums);
     b.AfterChain();
     a += V::kSteps * kRows;
-#pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 16
-      for (int v = 0; v < kVecs; ++v) {
-        const typename V::Vec group_sum = V::Add(V::LoadAcc(even[r][v]), sums[r][v]);
-        const typename V::Vec sum = V::LoadAcc(before + r * before_stride + v * V::kLanes);
-        V::StoreAcc(acc.sums + r * acc.stride + v * V::kLanes, V::Add(sum, group_sum));
-      }
+    if (acc.start) {
+      AddGroup<V, true>(even, sums, acc);
+    } else {
+      AddGroup<V, false>(even, sums, acc);
     }
-    before = acc.sums;
-    before_stride = acc.stride;
+    acc.start = false;
   }
 }
 
@@ -298,8 +306,7 @@ class VectorGemm {
     const int64_t outputs = ItemOutputs(job);
     DirectRows<V::kDirectTileRows>(job, first, blocks, acc);
     for (int64_t row = 0; row < job.rows; ++row) {
-      FinishRow(job, row, first, blocks,
-                [&](int64_t block) { return acc + row * outputs + (block - first) * 16; });
+      FinishRow(job, row, first, blocks, acc + row * outputs, 16);
     }
   }
 
@@ -382,12 +389,11 @@ class VectorGemm {
   // The rows of a tile, all blocks of the item, while the last panel's sums are still in L1.
   template <int kRows>
   static void FinishTile(const LinearJob& job, int64_t tile, int64_t tiles, const PanelBlock& at) {
+    // An item is one panel, or its panels have a block each.
+    static_assert(kPanelsPerItem == 1 || kPanelBlocks == 1);
+    const int64_t next_block = kPanelBlocks > 1 ? 16 : tiles * kRows * kTileOutputs;
     for (int64_t row = tile * kRows; row < (tile + 1) * kRows && row < job.rows; ++row) {
-      FinishRow(job, row, at.first, at.blocks, [&](int64_t block) {
-        const int64_t panel = (block - at.first) / kPanelBlocks;
-        const int64_t b = (block - at.first) % kPanelBlocks;
-        return at.item_acc + panel * tiles * kRows * kTileOutputs + (row * kPanelBlocks + b) * 16;
-      });
+      FinishRow(job, row, at.first, at.blocks, at.item_acc + row * kTileOutputs, next_block);
     }
   }
 };
