@@ -14,6 +14,7 @@
 #include "engine/cpu/compute_pool.h"
 #include "engine/kv_pool.h"
 #include "engine/model_desc.h"
+#include "engine/rival_slices.h"
 #include "engine/step.h"
 
 namespace baton {
@@ -83,9 +84,9 @@ class Backend {
   // most max_step_tokens. All rows of a layer are projected before one is attended, and finished
   // before the next layer is projected; parts that come in another order are CHECKed.
 
-  // batch: one piece of at most max_slice_tokens; logit_rows is empty or names its last row. Copies
-  // what it needs, and forgets a slice in progress. The pages of its table stay the caller's, who
-  // may abandon a slice at any time.
+  // batch: one piece (rival_slices.h: or more) of at most max_slice_tokens; logit_rows is empty or
+  // names the last row. Copies what it needs, and forgets a slice in progress. The pages of its
+  // table stay the caller's, who may abandon a slice at any time.
   virtual void BeginSlice(const StepBatch& batch) = 0;
   // Norm, queries, keys and values of the rows; afterwards their KV of this layer is final.
   virtual void ProjectSlice(int layer, int from, int to) = 0;
@@ -97,6 +98,8 @@ class Backend {
   virtual void FinishSlice(int layer, int from, int to) = 0;
   // (vocab) of the slice's last row; valid until the next BeginSlice.
   virtual std::span<const float> slice_logits() const = 0;
+  // For benchmarks of other schemes; null: not with this backend.
+  virtual RivalSlices* rival_slices() { return nullptr; }
 };
 
 // progress(fraction) is called now and then while weights load, on the calling thread.

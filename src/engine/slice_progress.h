@@ -15,6 +15,11 @@ class SliceProgress {
     most_rows_ = most_rows;
     wants_logits_ = wants_logits;
   }
+  // The slice's first layer is this one, not 0.
+  void StartAt(int layer) {
+    CHECK(projected_ == 0 && finished_ == 0 && (layer_ == 0 || layer_ == layer));
+    layer_ = layer;
+  }
   void Project(int layer, int from, int to) {
     CheckRows(from, to);
     if (projected_ == rows_ && finished_ == rows_) {
@@ -39,11 +44,11 @@ class SliceProgress {
   bool IsLogitRow(int to) const { return wants_logits_ && to == rows_; }
   bool has_logits() const { return has_logits_; }
 
- private:
   void CheckRows(int from, int to) const {
     CHECK(0 <= from && from < to && to <= rows_ && to - from <= most_rows_);
   }
 
+ private:
   int n_layers_ = 0, rows_ = 0, most_rows_ = 0;
   bool wants_logits_ = false, has_logits_ = false;
   int layer_ = 0, projected_ = 0, finished_ = 0;  // rows of this layer

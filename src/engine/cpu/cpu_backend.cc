@@ -1,6 +1,8 @@
 #include "engine/cpu/cpu_backend.h"
 
 #include <algorithm>
+#include <cstring>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -14,7 +16,10 @@
 namespace baton {
 namespace {
 
-class CpuBackend : public Backend {
+// Keys a row has met that needs no more.
+constexpr int kAllKeys = std::numeric_limits<int>::max() / kSliceKeys * kSliceKeys;
+
+class CpuBackend : public Backend, public RivalSlices {
  public:
   CpuBackend(const EngineOptions& options, LoadedModel loaded)
       : max_step_tokens_(options.max_step_tokens),
@@ -93,7 +98,7 @@ class CpuBackend : public Backend {
   // ---- slices ----
 
   void BeginSlice(const StepBatch& batch) override {
-    CHECK(kv_ != nullptr && batch.n_pieces() == 1 && batch.n_tokens() <= max_slice_tokens_);
+    CHECK(kv_ != nullptr && batch.n_tokens() <= max_slice_tokens_);
     slice_.batch.Assign(batch, *kv_, desc().vocab, desc().max_positions);
     CHECK(batch.logit_rows.size() <= 1);
     CHECK(batch.logit_rows.empty() || batch.logit_rows[0] == batch.n_tokens() - 1);
@@ -112,13 +117,13 @@ class CpuBackend : public Backend {
   void AttendSlice(int layer, int from, int to, int end_key) override {
     progress_.Attend(layer, from, to);
     CHECK(end_key % kSliceKeys == 0);
-    if (KeepRowsOfUse(layer, to, &from)) MeetKeys(layer, from, to, end_key);
+    if (KeepRowsOfUse(layer, to, &from)) KeepKeys(layer, from, to, end_key);
   }
 
   void FinishSlice(int layer, int from, int to) override {
     progress_.Finish(layer, from, to);
     if (!KeepRowsOfUse(layer, to, &from)) return;
-    MeetKeys(layer, from, to, KeyRange{}.end);
+    FinishKeys(layer, from, to);
     const Activations& x = slice_.rows.From(from).x;
     pass_.Finish(layer, to - from, x);
     if (layer + 1 == desc().n_layers) pass_.LmHead(1, x, slice_.logits);
@@ -127,6 +132,39 @@ class CpuBackend : public Backend {
   std::span<const float> slice_logits() const override {
     CHECK(progress_.has_logits());
     return LogitsAt(slice_.logits);
+  }
+
+  // ---- rivals ----
+
+  RivalSlices* rival_slices() override { return this; }
+
+  void AttendKeys(int layer, int from, int to, int first_key, int end_key) override {
+    progress_.Attend(layer, from, to);
+    CHECK(first_key % kSliceKeys == 0 && end_key % kSliceKeys == 0);
+    if (!KeepRowsOfUse(layer, to, &from)) return;
+    ForRuns(from, to, [&](int first, int end, int met) {
+      Attend(layer, first, end, {first_key, end_key, met > 0, false}, 0);
+    });
+    std::fill(met_.begin() + from, met_.begin() + to, kAllKeys);
+  }
+
+  int64_t residual_bytes() const override { return desc().hidden * int64_t{sizeof(bf16)}; }
+  void ReadResidual(int from, int to, std::span<std::byte> out) const override {
+    progress_.CheckRows(from, to);
+    CHECK(static_cast<int64_t>(out.size()) == (to - from) * residual_bytes());
+    for (int row = from; row < to; ++row) {
+      std::memcpy(out.data() + (row - from) * residual_bytes(), slice_.rows.x.row(row),
+                  static_cast<size_t>(residual_bytes()));
+    }
+  }
+  void SetResidual(int layer, int from, int to, std::span<const std::byte> in) override {
+    progress_.CheckRows(from, to);
+    progress_.StartAt(layer);
+    CHECK(static_cast<int64_t>(in.size()) == (to - from) * residual_bytes());
+    for (int row = from; row < to; ++row) {
+      std::memcpy(slice_.rows.x.row(row), in.data() + (row - from) * residual_bytes(),
+                  static_cast<size_t>(residual_bytes()));
+    }
   }
 
  private:
@@ -150,21 +188,38 @@ class CpuBackend : public Backend {
     return progress_.IsLogitRow(to);
   }
 
-  // Rows [from, to) of the slice meet the keys before `end` that they have not met. With keys left
-  // they are kept, else their results wait for Finish. Rows that are equally far go together.
-  void MeetKeys(int layer, int from, int to, int end) {
-    const bool finishes = end == KeyRange{}.end;
-    for (int row = from, next; row < to; row = next) {
-      const int met = met_[row];
-      for (next = row; next < to && met_[next] == met; ++next) {
-      }
-      if (met >= end) continue;
-      chosen_.Clear();
-      chosen_.Add(slice_.batch, row, next);
-      pass_.Attend(layer, chosen_.batch(), slice_.rows.From(row), {met, end, met > 0, finishes},
-                   row - from);
-      std::fill(met_.begin() + row, met_.begin() + next, end);
+  // Calls run(first, end, met) for each run [first, end) of rows that have met equally many keys.
+  template <typename Run>
+  void ForRuns(int from, int to, const Run& run) {
+    while (from < to) {
+      const int met = met_[from];
+      int end = from;
+      while (end < to && met_[end] == met) ++end;
+      run(from, end, met);
+      from = end;
     }
+  }
+
+  // Rows [from, to) of the slice meet the keys before end_key that they have not met, and are kept.
+  void KeepKeys(int layer, int from, int to, int end_key) {
+    ForRuns(from, to, [&](int first, int end, int met) {
+      if (met >= end_key) return;
+      Attend(layer, first, end, {met, end_key, met > 0, false}, 0);
+      std::fill(met_.begin() + first, met_.begin() + end, end_key);
+    });
+  }
+
+  // And the rest; what they found waits for ForwardPass::Finish.
+  void FinishKeys(int layer, int from, int to) {
+    ForRuns(from, to, [&](int first, int end, int met) {
+      Attend(layer, first, end, {met, KeyRange{}.end, met > 0, true}, first - from);
+    });
+  }
+
+  void Attend(int layer, int from, int to, const KeyRange& keys, int first_row) {
+    chosen_.Clear();
+    chosen_.Add(slice_.batch, from, to);
+    pass_.Attend(layer, chosen_.batch(), slice_.rows.From(from), keys, first_row);
   }
 
   // The step's last layer is for its logits: rows without are done when their K and V are written.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -71,7 +72,7 @@ void WeighExperts(const ExpertsDesc& experts, float* logits) {
   for (int e = 0; e < experts.n; ++e) logits[e] = chosen[e] ? powers[e] / sum * scale : 0;
 }
 
-class Fp32Backend : public Backend {
+class Fp32Backend : public Backend, public RivalSlices {
  public:
   Fp32Backend(const EngineOptions& options, LoadedModel loaded, uint64_t fingerprint)
       : model_(std::move(loaded.desc)),
@@ -132,7 +133,7 @@ class Fp32Backend : public Backend {
   // ---- slices ----
 
   void BeginSlice(const StepBatch& batch) override {
-    CHECK(batch.n_pieces() == 1 && batch.n_tokens() <= max_slice_tokens_);
+    CHECK(batch.n_tokens() <= max_slice_tokens_);
     Begin(batch, slice_);
     CHECK(batch.logit_rows.size() <= 1);
     CHECK(batch.logit_rows.empty() || batch.logit_rows[0] == batch.n_tokens() - 1);
@@ -157,12 +158,40 @@ class Fp32Backend : public Backend {
     return {slice_.logits.row(0), static_cast<size_t>(model_.vocab)};
   }
 
+  // ---- rivals ----
+
+  RivalSlices* rival_slices() override { return this; }
+  void AttendKeys(int layer, int from, int to, int first_key, int end_key) override {
+    progress_.Attend(layer, from, to);
+    CHECK(first_key % kSliceKeys == 0 && end_key % kSliceKeys == 0);
+    Choose(slice_, Range(from, to));
+    slice_.queries.Read(chosen_, q_);
+    slice_.kept.Read(chosen_, kept_);
+    MeetKeys(layer, first_key, end_key);
+    slice_.kept.Write(chosen_, kept_);
+    std::fill(slice_.is_kept.begin() + from, slice_.is_kept.begin() + to, true);
+  }
+  int64_t residual_bytes() const override { return model_.hidden * int64_t{sizeof(float)}; }
+  void ReadResidual(int from, int to, std::span<std::byte> out) const override {
+    progress_.CheckRows(from, to);
+    CHECK(static_cast<int64_t>(out.size()) == (to - from) * residual_bytes());
+    std::memcpy(out.data(), slice_.x.row(from), out.size());
+  }
+  void SetResidual(int layer, int from, int to, std::span<const std::byte> in) override {
+    progress_.CheckRows(from, to);
+    progress_.StartAt(layer);
+    CHECK(static_cast<int64_t>(in.size()) == (to - from) * residual_bytes());
+    std::memcpy(slice_.x.row(from), in.data(), in.size());
+  }
+
  private:
   // A step or a slice, and what is computed of it. The other matrices belong to the rows that are
   // computed just now, [chosen_ of rows_.
   struct Computed {
     StepRows batch;
-    Matrix x, queries;  // of all rows, between the parts of a layer
+    Matrix x, queries;          // of all rows, between the parts of a layer
+    Matrix kept;                // of each head of rows that is_kept: max, sum, weighted values
+    std::vector<bool> is_kept;  // rows that met their keys before they are finished
     Matrix logits;
   };
 
@@ -171,6 +200,8 @@ class Fp32Backend : public Backend {
     c.batch.Assign(batch, *kv_, model_.vocab, model_.max_positions);
     c.x.Resize(c.batch.n(), model_.hidden);
     c.queries.Resize(c.batch.n(), model_.n_heads * layout_.shape(0).key_dim);
+    c.kept.Resize(c.batch.n(), KeptWidth());
+    c.is_kept.assign(c.batch.n(), false);
     c.logits.Resize(c.batch.n_logits(), model_.vocab);
   }
 
@@ -193,6 +224,7 @@ class Fp32Backend : public Backend {
     q_.Resize(n, model_.n_heads * shape.key_dim);
     k_.Resize(n, shape.heads * shape.key_dim);
     v_.Resize(n, shape.heads * shape.value_dim);
+    kept_.Resize(n, KeptWidth());
     attended_.Resize(n, model_.n_heads * shape.value_dim);
     if (model_.latent.rank > 0) {
       projected_.Resize(n, model_.q_width());
@@ -209,6 +241,9 @@ class Fp32Backend : public Backend {
     model_.latent.rank > 0 ? ProjectLatent(layer, l) : ProjectHeads(layer, l);
     c.x.Write(chosen_, x_);
     c.queries.Write(chosen_, q_);
+    Clear(kept_);
+    c.kept.Write(chosen_, kept_);
+    for (const int32_t row : chosen_) c.is_kept[row] = false;
   }
 
   void Embed() {
@@ -225,8 +260,11 @@ class Fp32Backend : public Backend {
     Choose(c, std::move(rows));
     c.x.Read(chosen_, x_);
     c.queries.Read(chosen_, q_);
+    c.kept.Read(chosen_, kept_);
+    MeetKeys(layer, 0, std::numeric_limits<int>::max(), &c.is_kept);
+    TakeAttended(layer);
     const std::string l = absl::StrCat("layers.", layer, ".");
-    RunAttention(layer, l, branch_);
+    ProjectOutput(l, branch_);
     if (model_.output_norms) Norm(branch_, l + "attention_out_norm", branch_);
     if (model_.parallel_mlp) std::swap(branch_, attention_);  // added below, with the MLP
     if (!model_.parallel_mlp) Add(branch_, x_);
@@ -278,9 +316,8 @@ class Fp32Backend : public Backend {
     });
   }
 
-  // y = what the layer's attention finds for q_.
-  void RunAttention(int layer, const std::string& l, Matrix& y) {
-    Attend(layer);
+  // y = what the layer's attention makes of attended_.
+  void ProjectOutput(const std::string& l, Matrix& y) {
     if (model_.latent.rank == 0) return Linear(attended_, l + "o", y);
     const LatentDesc& d = model_.latent;
     const std::vector<float>& value_up = Weight(l + "value_up");
@@ -483,38 +520,66 @@ class Fp32Backend : public Backend {
     }
   }
 
-  void Attend(int layer) {
+  int64_t KeptWidth() const { return model_.n_heads * int64_t{2 + layout_.shape(0).value_dim}; }
+
+  void Clear(Matrix& kept) const {
+    const int width = 2 + layout_.shape(0).value_dim;
+    std::fill(kept.data.begin(), kept.data.end(), 0.0f);
+    for (size_t i = 0; i < kept.data.size(); i += width) {
+      kept.data[i] = -std::numeric_limits<float>::infinity();
+    }
+  }
+
+  // The chosen rows but those of `but` meet the keys of [first, end) that they see.
+  void MeetKeys(int layer, int first, int end, const std::vector<bool>* but = nullptr) {
     compute_->For(x_.rows() * model_.n_heads, [&](int64_t item, int member) {
-      AttendHead(layer, static_cast<int>(item / model_.n_heads),
-                 static_cast<int>(item % model_.n_heads), scores_[member]);
+      const int row = static_cast<int>(item / model_.n_heads);
+      if (but != nullptr && (*but)[chosen_[row]]) return;
+      MeetKeys(layer, row, static_cast<int>(item % model_.n_heads), first, end, scores_[member]);
     });
   }
 
-  void AttendHead(int layer, int row, int head, std::vector<float>& scores) {
+  void MeetKeys(int layer, int row, int head, int first, int end, std::vector<float>& scores) {
     const KvShape& shape = layout_.shape(layer);
     const int kv_head = head / (model_.n_heads / shape.heads);
     const int n_keys = PositionOf(row) + 1, page_tokens = layout_.page_tokens;
     const int window = model_.windows[layer];
-    const int first = window == 0 ? 0 : std::max(0, n_keys - window);
+    first = std::max(first, window == 0 ? 0 : n_keys - window);
+    end = std::min(end, n_keys);
+    if (first >= end) return;
     const int32_t* pages = rows_->pages_of_piece(rows_->piece(chosen_[row]));
     const float scale = static_cast<float>(model_.score_scale);
     const float* q = q_.row(row) + head * shape.key_dim;
     scores.resize(n_keys);
-    for (int key = first; key < n_keys; ++key) {
+    for (int key = first; key < end; ++key) {
       const float* k = KRow(layer, kv_head, pages[key / page_tokens], key % page_tokens);
       scores[key] = SoftCap(scale * Dot(q, k, shape.key_dim), model_.score_cap);
     }
-    const float most = *std::max_element(scores.begin() + first, scores.end());
-    float sum = 0;
-    for (int key = first; key < n_keys; ++key) sum += scores[key] = std::exp(scores[key] - most);
-    const int n_values = shape.value_dim;
-    float* out = attended_.row(row) + head * n_values;
-    std::fill_n(out, n_values, 0.0f);
-    for (int key = first; key < n_keys; ++key) {
+    float* const kept = kept_.row(row) + head * (2 + shape.value_dim);
+    float &max = kept[0], &sum = kept[1], *const out = kept + 2;
+    const float most =
+        std::max(max, *std::max_element(scores.begin() + first, scores.begin() + end));
+    const float rescale = std::exp(max - most);  // 0 before the first keys
+    max = most;
+    sum *= rescale;
+    for (int key = first; key < end; ++key) sum += scores[key] = std::exp(scores[key] - most);
+    for (int i = 0; i < shape.value_dim; ++i) out[i] *= rescale;
+    for (int key = first; key < end; ++key) {
       const float* v = VRow(layer, kv_head, pages[key / page_tokens], key % page_tokens);
-      for (int i = 0; i < n_values; ++i) out[i] += scores[key] * v[i];
+      for (int i = 0; i < shape.value_dim; ++i) out[i] += scores[key] * v[i];
     }
-    for (int i = 0; i < n_values; ++i) out[i] /= sum;
+  }
+
+  // attended_ = the weighted values of the chosen rows by their sums.
+  void TakeAttended(int layer) {
+    const int n_values = layout_.shape(layer).value_dim;
+    ForRows([&](int row) {
+      for (int head = 0; head < model_.n_heads; ++head) {
+        const float* const kept = kept_.row(row) + head * (2 + n_values);
+        float* const out = attended_.row(row) + head * n_values;
+        for (int i = 0; i < n_values; ++i) out[i] = kept[2 + i] / kept[1];
+      }
+    });
   }
 
   const std::vector<float>& Weight(const std::string& name) const {
@@ -548,7 +613,7 @@ class Fp32Backend : public Backend {
 
   const StepRows* rows_ = nullptr;
   std::vector<int32_t> chosen_;
-  Matrix x_, normed_, branch_, attention_, q_, k_, v_, attended_, gate_, up_, logits_;
+  Matrix x_, normed_, branch_, attention_, q_, k_, v_, kept_, attended_, gate_, up_, logits_;
   Matrix projected_, values_;                            // of latent attention
   Matrix weights_of_experts_, shared_weights_, expert_;  // of a sparse layer
   std::vector<std::vector<float>> scores_;               // (threads)
