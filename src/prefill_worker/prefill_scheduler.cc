@@ -56,13 +56,13 @@ void PrefillScheduler::NoRoom(const HandoffNoRoom& event) {
 void PrefillScheduler::Ended(const HandoffEnded& event) {
   DCHECK(pieces_.empty());
   Prompt* prompt = queue_.Find(event.ticket_id);
-  if (prompt == nullptr) return;
+  if (prompt == nullptr) return PushEnded(queue_.FindPush(event.ticket_id), event);
   prompt->transfer_us = event.transfer_us;
   prompt->handing_over = false;
   if (prompt->phase == Phase::kEnding) {
     EndIfReleased(prompt);
   } else if (prompt->phase == Phase::kCommitting && event.status.ok()) {
-    End(prompt, EndReason::kLength, {});
+    if (!prompt->pushing) End(prompt, EndReason::kLength, {});
   } else {
     prompt->fault = PartFault::kHandoff;
     Stop(prompt, EndReason::kFailed, absl::StrFormat("handoff: %s", event.status.ToString()));
@@ -131,6 +131,8 @@ void PrefillScheduler::Stop(Prompt* prompt, EndReason reason, std::string messag
   const PrefillRequest& request = prompt->request;
   if (prompt->handing_over)
     Say(CancelHandoff{.ticket_id = request.ticket.id, .epoch = request.epoch});
+  if (prompt->pushing)
+    Say(CancelHandoff{.ticket_id = request.push.ticket.id, .epoch = request.epoch});
   if (prompt->inflow_open)
     Say(CancelHandoff{.ticket_id = request.inflow.ticket_id, .epoch = request.epoch});
   if (Planted(PlantedBug::kPagesBackAtCancel)) pages_.Give(prompt);
@@ -213,6 +215,10 @@ bool PrefillScheduler::TakePages(Prompt* prompt, absl::Time now) {
 void PrefillScheduler::Run(Prompt* prompt, absl::Time now) {
   prompt->phase = Phase::kRunning;
   prompt->first_step = now;
+  if (prompt->has_push()) {
+    prompt->pushing = true;
+    Say(MakeOpenPush(*prompt));
+  }
   if (prompt->is_remote && !prompt->has_inflow() && !WaitsForPrefixes(*prompt))
     AnnounceTokens(*prompt, 0, pages_.layout().n_layers(), 0, prompt->done);
 }
@@ -263,8 +269,14 @@ void PrefillScheduler::AnnounceTokens(const Prompt& prompt, int plane, int n_pla
 
 void PrefillScheduler::Announce(const Prompt& prompt, int plane, int n_planes, int first_page,
                                 int end_page) {
-  if (end_page == first_page || n_planes == 0) return;
-  Say(MakeCells(prompt, plane, n_planes, first_page, end_page));
+  const auto after = [&](int page) { return std::min(std::max(first_page, page), end_page); };
+  if (n_planes == 0) return;
+  // Others bring the pages before to the decode worker.
+  if (const int first = after(prompt.request.ticket.first_page); first < end_page)
+    Say(MakeCells(prompt, plane, n_planes, first, end_page));
+  if (!prompt.pushing) return;
+  if (const int first = after(prompt.request.push.ticket.first_page); first < end_page)
+    Say(MakePushedCells(prompt, plane, n_planes, first, end_page));
 }
 
 void PrefillScheduler::FirstToken(Prompt* prompt, std::span<const float> logits, Sampler* sampler,

@@ -30,10 +30,12 @@
 // Ranks of a relay (KV-Runahead): a head computes its slice, hands all KV up to its end to the next
 // rank as any prompt is handed over, and has no first token; the tail is the last rank. A rank that
 // is not the first takes pages for all tokens up to its slice's end, the first of them for its
-// inflow, and passes on at once what arrives. Its slice runs layer by layer (slice_run.h): the KV
-// of a block of rows is announced when the block is projected, and a layer goes on when that layer
-// of the inflow is there. Pages are taken from the decode worker's pool first, then the tail's,
-// last the first head's; the router aims so that it is the order of incarnations too.
+// inflow, and passes on at once what arrives. A head may hand its own slice to the decode worker
+// too (Push), by a second handoff, so that the tail sends only its own. Its slice runs layer by
+// layer (slice_run.h): the KV of a block of rows is announced when the block is projected, and a
+// layer goes on when that layer of the inflow is there. Pages are taken from the decode worker's
+// pool first, then the tail's, last the first head's; the router aims so that it is the order of
+// incarnations too.
 //
 // One slice at a time: it is kept until it is done, and other ranks wait for it; other prompts do
 // not: those before it in the order run as if it were not there, the others when it waits for its
@@ -159,6 +161,7 @@ class PrefillScheduler {
   void AnnouncePrefixes(Prompt* head);
   void SliceDone(const Backend& backend, Sampler* sampler, absl::Time now);
   void CommitIfComplete(Prompt* prompt);
+  void PushEnded(Prompt* prompt, const HandoffEnded& event);
   void FirstToken(Prompt* prompt, std::span<const float> logits, Sampler* sampler, absl::Time now);
   void Commit(Prompt* prompt, int32_t first_token);
   void Stop(Prompt* prompt, EndReason reason, std::string message);

@@ -2,8 +2,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_format.h"
 #include "common/check.h"
 #include "prefill_worker/prefill_scheduler.h"
+#include "prefill_worker/prompt_messages.h"
 
 namespace baton {
 
@@ -105,6 +107,7 @@ ComputedSlice PrefillScheduler::BlockDone(const SliceBlock& block, const Backend
 void PrefillScheduler::SliceDone(const Backend& backend, Sampler* sampler, absl::Time now) {
   Prompt* prompt = std::exchange(slice_, nullptr);
   prompt->done = prompt->size();
+  if (prompt->pushing) Say(MakeCommitPush(*prompt));
   if (prompt->request.is_head) return CommitIfComplete(prompt);
   pages_.Enter(prompt);
   pages_.Trim(prompt);
@@ -117,6 +120,18 @@ void PrefillScheduler::CommitIfComplete(Prompt* prompt) {
   if (!prompt->request.is_head || prompt->done < prompt->size() || MissesInflow(*prompt)) return;
   pages_.Enter(prompt);
   Commit(prompt, 0);
+}
+
+void PrefillScheduler::PushEnded(Prompt* prompt, const HandoffEnded& event) {
+  if (prompt == nullptr) return;
+  prompt->pushing = false;
+  if (prompt->phase == Phase::kEnding) return EndIfReleased(prompt);
+  if (!event.status.ok()) {
+    prompt->fault = PartFault::kHandoff;
+    return Stop(prompt, EndReason::kFailed, absl::StrFormat("push: %s", event.status.ToString()));
+  }
+  if (prompt->phase == Phase::kCommitting && !prompt->handing_over)
+    End(prompt, EndReason::kLength, {});
 }
 
 }  // namespace baton

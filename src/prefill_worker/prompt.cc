@@ -12,6 +12,23 @@ int64_t SizeOf(const PrefillRequest& request) {
   return static_cast<int64_t>(request.tokens.size());
 }
 
+// Who brings which pages of a handoff to the decode worker.
+std::string WhyNotInParts(const PrefillRequest& request, int page_tokens) {
+  const int inflow_pages = request.inflow.tokens / page_tokens;
+  const Ticket& ticket = request.ticket;
+  if (ticket.is_part() || ticket.first_page > (request.is_head ? 0 : inflow_pages))
+    return absl::StrFormat("pages before %d come in parts, those of its inflow are %d",
+                           ticket.first_page, inflow_pages);
+  const Ticket& push = request.push.ticket;
+  if (push.kv_pages == 0) return {};
+  const int end = static_cast<int>(SizeOf(request)) / page_tokens;
+  if (!request.is_head || !push.is_part() || push.first_page != inflow_pages ||
+      push.first_page + push.kv_pages != end)
+    return absl::StrFormat("a push of %d pages from %d on, of a slice from %d to %d", push.kv_pages,
+                           push.first_page, inflow_pages, end);
+  return {};
+}
+
 std::string WhyNotThisRank(const PrefillRequest& request, const PrefillOptions& options,
                            const KvLayout& layout) {
   const int64_t n = SizeOf(request);
@@ -27,7 +44,7 @@ std::string WhyNotThisRank(const PrefillRequest& request, const PrefillOptions& 
     return absl::StrFormat(
         "a slice of %d tokens; this worker computes at most %d (prefill.max_slice_tokens)",
         n - inflow, options.max_slice_tokens);
-  return {};
+  return WhyNotInParts(request, layout.page_tokens);
 }
 
 std::string WhyNoPages(const PrefillRequest& request, const PrefillOptions& options,

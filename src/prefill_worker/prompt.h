@@ -35,6 +35,7 @@ struct Prompt {
   absl::Time first_step;
   absl::Time progress;            // since then it has got nowhere
   bool handing_over = false;      // OPEN went out, and the handoff has not ended
+  bool pushing = false;           // the same of its push
   bool inflow_open = false;       // its pages may still be written by it
   InflowProgress inflow;          // that has arrived
   std::optional<SliceRun> slice;  // of a rank, once it runs
@@ -50,8 +51,9 @@ struct Prompt {
   int32_t remaining() const { return slice ? slice->remaining() : size() - done; }
   bool has_inflow() const { return request.inflow.tokens > 0; }
   bool is_rank() const { return request.is_head || has_inflow(); }  // of a relay
+  bool has_push() const { return request.push.ticket.kv_pages > 0; }
   // A handoff may still read or write its pages.
-  bool in_transfer() const { return handing_over || inflow_open; }
+  bool in_transfer() const { return handing_over || pushing || inflow_open; }
   bool CanRun() const {
     return phase == PromptState::kPromised || phase == PromptState::kInflow ||
            phase == PromptState::kRunning || (phase == PromptState::kQueued && !is_remote);

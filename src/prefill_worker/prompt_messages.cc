@@ -10,6 +10,11 @@ OpenHandoff MakeOpen(const Prompt& prompt) {
           .peer_address = prompt.request.sink.address};
 }
 
+OpenHandoff MakeOpenPush(const Prompt& prompt) {
+  const Push& push = prompt.request.push;
+  return {.ticket = push.ticket, .peer = push.sink.incarnation, .peer_address = push.sink.address};
+}
+
 AwaitInflow MakeAwait(const Prompt& prompt, int page_tokens) {
   const Inflow& inflow = prompt.request.inflow;
   AwaitInflow await{.ticket_id = inflow.ticket_id, .epoch = prompt.request.epoch, .pages = {}};
@@ -27,9 +32,22 @@ SendCells MakeCells(const Prompt& prompt, int plane, int n_planes, int first_pag
   return cells;
 }
 
+SendCells MakePushedCells(const Prompt& prompt, int plane, int n_planes, int first_page,
+                          int end_page) {
+  SendCells cells = MakeCells(prompt, plane, n_planes, first_page, end_page);
+  cells.ticket_id = prompt.request.push.ticket.id;
+  cells.first_page -= prompt.request.push.ticket.first_page;
+  return cells;
+}
+
 CommitHandoff MakeCommit(const Prompt& prompt, int32_t first_token) {
   return {.ticket_id = prompt.request.ticket.id,
           .record = {.first_token = first_token, .n_tokens = prompt.size()}};
+}
+
+CommitHandoff MakeCommitPush(const Prompt& prompt) {
+  return {.ticket_id = prompt.request.push.ticket.id,
+          .record = {.first_token = 0, .n_tokens = prompt.size()}};
 }
 
 HandoffArrived MakeArrived(Prompt* prompt, int32_t first_token) {

@@ -13,11 +13,16 @@
 namespace baton {
 
 OpenHandoff MakeOpen(const Prompt& prompt);
+OpenHandoff MakeOpenPush(const Prompt& prompt);
 // Its inflow may land in its first pages from now on.
 AwaitInflow MakeAwait(const Prompt& prompt, int page_tokens);
 // Planes [plane, plane + n_planes) of its pages [first_page, end_page) are final.
 SendCells MakeCells(const Prompt& prompt, int plane, int n_planes, int first_page, int end_page);
+// The same to its push, whose pages count from its slice's first.
+SendCells MakePushedCells(const Prompt& prompt, int plane, int n_planes, int first_page,
+                          int end_page);
 CommitHandoff MakeCommit(const Prompt& prompt, int32_t first_token);
+CommitHandoff MakeCommitPush(const Prompt& prompt);
 // Its pages go to the decode batch of this worker.
 HandoffArrived MakeArrived(Prompt* prompt, int32_t first_token);
 

@@ -29,6 +29,12 @@ Prompt* PromptQueue::Find(const TicketId& ticket) const {
   return nullptr;
 }
 
+Prompt* PromptQueue::FindPush(const TicketId& ticket) const {
+  for (const auto& prompt : prompts_)
+    if (prompt->pushing && prompt->request.push.ticket.id == ticket) return prompt.get();
+  return nullptr;
+}
+
 Prompt* PromptQueue::FindInflow(const TicketId& ticket) const {
   for (const auto& prompt : prompts_)
     if (prompt->inflow_open && prompt->request.inflow.ticket_id == ticket) return prompt.get();

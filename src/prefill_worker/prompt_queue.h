@@ -28,6 +28,8 @@ class PromptQueue {
   const std::vector<std::unique_ptr<Prompt>>& prompts() const { return prompts_; }  // as admitted
   // Of the ticket's handoff, which was opened; nullptr: none.
   Prompt* Find(const TicketId& ticket) const;
+  // Of the ticket's push, which has not ended.
+  Prompt* FindPush(const TicketId& ticket) const;
   // Whose inflow may still arrive.
   Prompt* FindInflow(const TicketId& ticket) const;
   // Valid until the next call.

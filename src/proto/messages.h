@@ -1,5 +1,6 @@
 // What router and workers say to each other, as plain values. control.proto is the same on the
-// wire; control_codec and the codecs below it convert. Cores and simulation use these structs and never see protobuf.
+// wire; control_codec and the codecs below it convert. Cores and simulation use these structs and
+// never see protobuf.
 //
 // A worker dials its router and announces itself; then both sides talk over one bidirectional
 // stream: RouterMessage down, WorkerReport up. A step's tokens of all requests travel in one
@@ -35,11 +36,18 @@ struct Inflow {
   bool operator==(const Inflow&) const = default;
 };
 
+// Of a relay's head: it hands its slice to the decode worker too, a part of the tail's handoff.
+struct Push {
+  Ticket ticket{};  // is_part(); kv_pages are those of the slice; 0: none
+  TransferPeer sink{};
+  bool operator==(const Push&) const = default;
+};
+
 // Turn the tokens into KV and a first token; hand the KV to `sink`, or keep it when sink is this
 // worker itself (colocated) or when max_tokens is 1 (nothing follows; sink.incarnation is 0).
 // In a relay of two ranks the head gets the first slice's tokens and is to hand their KV to the
 // tail; the tail gets all tokens, computes those of its slice and hands all KV to the decode
-// worker.
+// worker, or its own slice only if its ticket says that the others come in parts.
 struct PrefillRequest {
   RequestId request_id = 0;
   Epoch epoch = 0;
@@ -53,6 +61,7 @@ struct PrefillRequest {
       0;  // of the request: prompt and all that may come; chooses longrope's range
   Inflow inflow{};
   bool is_head = false;  // of a relay: KV alone, no first token; `sink` is the next rank
+  Push push{};
 };
 
 // A guest is coming: its KV by handoff, its first token in the handoff's COMMIT; or, when the

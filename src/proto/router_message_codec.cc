@@ -75,6 +75,22 @@ absl::StatusOr<Inflow> Decode(const wire::Inflow& in, int n_tokens) {
                 .tokens = in.tokens()};
 }
 
+void Encode(const Push& in, wire::Push* out) {
+  Encode(in.ticket, out->mutable_ticket());
+  EncodePeer(in.sink, out->mutable_sink());
+}
+
+absl::StatusOr<Push> Decode(const wire::Push& in) {
+  RETURN_IF_ERROR(CheckPresent("prefill.push.ticket", in.has_ticket()));
+  RETURN_IF_ERROR(CheckPresent("prefill.push.sink", in.has_sink()));
+  RETURN_IF_ERROR(
+      CheckRange("prefill.push.ticket.kv_pages", in.ticket().kv_pages(), 1, kMostCount));
+  Push out;
+  ASSIGN_OR_RETURN(out.ticket, Decode(in.ticket()));
+  ASSIGN_OR_RETURN(out.sink, DecodePeer(in.sink()));
+  return out;
+}
+
 // A head's ticket promises nothing: its pages are the tail's own. Every other one covers at least
 // what the handoff fills.
 absl::Status CheckPromise(const wire::PrefillRequest& in) {
@@ -99,6 +115,7 @@ void Encode(const PrefillRequest& in, wire::RouterMessage* out) {
   prefill->set_most_tokens(in.most_tokens);
   if (in.inflow.tokens > 0) Encode(in.inflow, prefill->mutable_inflow());
   prefill->set_is_head(in.is_head);
+  if (in.push.ticket.kv_pages > 0) Encode(in.push, prefill->mutable_push());
 }
 
 absl::StatusOr<RouterMessage> Decode(const wire::PrefillRequest& in) {
@@ -121,6 +138,9 @@ absl::StatusOr<RouterMessage> Decode(const wire::PrefillRequest& in) {
   out.most_tokens = in.most_tokens();
   ASSIGN_OR_RETURN(out.inflow, Decode(in.inflow(), in.tokens_size()));
   out.is_head = in.is_head();
+  if (in.has_push()) {
+    ASSIGN_OR_RETURN(out.push, Decode(in.push()));
+  }
   return RouterMessage(std::move(out));
 }
 

@@ -17,8 +17,10 @@ namespace baton {
 inline constexpr int kLayers = 3;
 inline constexpr Incarnation kNextRank = 3;
 
-// Of request r the handoff of rank i to the next is 1000 * (i + 1) + r, the tail's to decode r.
+// Of request r the handoff of rank i to the next is 1000 * (i + 1) + r, the tail's to decode r, and
+// rank i's push 100'000 * (i + 1) + r.
 inline RequestId HopId(RequestId request, int rank) { return 1000u * (rank + 1u) + request; }
+inline RequestId PushId(RequestId request, int rank) { return 100'000u * (rank + 1u) + request; }
 
 inline SequentialTokens Expected(RequestId id, int n_tokens) {
   HashBackend reference(kPageTokens);
@@ -29,11 +31,12 @@ inline SequentialTokens Expected(RequestId id, int n_tokens) {
 // Rank i computes tokens [ends[i - 1], ends[i]) of a request.
 struct Relay {
   Relay(RequestId request, std::vector<int> slice_ends, std::vector<Bench*> ranks_in_order,
-        Incarnation decode)
+        Incarnation decode, bool every_rank_pushes = false)
       : id(request),
         ends(std::move(slice_ends)),
         ranks(std::move(ranks_in_order)),
         sink(decode),
+        pushes(every_rank_pushes),
         hops(ranks.size() - 1) {
     REQUIRE(ends.size() == ranks.size());
   }
@@ -49,10 +52,23 @@ struct Relay {
       request.ticket.kv_pages = ends[rank] / kPageTokens;
       request.ticket.promise_pages = 0;
       request.is_head = true;
+      if (pushes) request.push = PushOf(rank);
+    } else if (pushes) {
+      request.ticket.first_page = FirstPage(rank);
     }
     if (rank > 0)
       request.inflow = {.ticket_id = Bench::Id(HopId(id, rank - 1)), .tokens = ends[rank - 1]};
     return request;
+  }
+  int FirstPage(int rank) const { return rank == 0 ? 0 : ends[rank - 1] / kPageTokens; }
+  Push PushOf(int rank) const {
+    Push push{.ticket = {}, .sink = {.incarnation = sink, .address = "peer:1"}};
+    push.ticket.id = Bench::Id(PushId(id, rank));
+    push.ticket.epoch = 1;
+    push.ticket.part_of = Bench::Id(id);
+    push.ticket.first_page = FirstPage(rank);
+    push.ticket.kv_pages = ends[rank] / kPageTokens - FirstPage(rank);
+    return push;
   }
   void Admit(int rank) { ranks[rank]->Admit(RequestOf(rank)); }
   void AdmitAll() {
@@ -142,22 +158,33 @@ struct Relay {
     REQUIRE(tokens[0].token == Expected(id, ends.back()).tokens[0]);
     REQUIRE(tail().computed.count(id) == 1);
   }
-  // Every cell up to the rank's end was told to the transfer room, each once, and committed.
-  void RequireAllPassedOn(int rank) const {
-    const TicketId ticket = Bench::Id(rank + 1 == n_ranks() ? id : HopId(id, rank));
+  // Every cell of the handoff's n_pages from `first` on was told to the transfer room, each once,
+  // and committed.
+  void RequireSent(int rank, RequestId handoff, int first, int n_pages) const {
     std::set<std::pair<int, int>> cells;
     for (const SendCells& sent : ranks[rank]->sent) {
-      if (sent.ticket_id != ticket) continue;
+      if (sent.ticket_id != Bench::Id(handoff)) continue;
       for (int plane = sent.plane; plane < sent.plane + sent.n_planes; ++plane)
-        for (size_t i = 0; i < sent.pages.size(); ++i)
-          REQUIRE(cells.emplace(plane, sent.first_page + static_cast<int>(i)).second);
+        for (size_t i = 0; i < sent.pages.size(); ++i) {
+          const int page = sent.first_page + static_cast<int>(i);
+          REQUIRE(page >= first);
+          REQUIRE(page < first + n_pages);
+          REQUIRE(cells.emplace(plane, page).second);
+        }
     }
-    REQUIRE(static_cast<int>(cells.size()) ==
-            (ends[rank] + kPageTokens - 1) / kPageTokens * kLayers);
+    REQUIRE(static_cast<int>(cells.size()) == n_pages * kLayers);
     const auto& commits = ranks[rank]->commits;
     REQUIRE(std::count_if(commits.begin(), commits.end(), [&](const CommitHandoff& commit) {
-              return commit.ticket_id == ticket && commit.record.n_tokens == ends[rank];
+              return commit.ticket_id == Bench::Id(handoff) && commit.record.n_tokens == ends[rank];
             }) == 1);
+  }
+  void RequireAllPassedOn(int rank) const {
+    const bool is_tail = rank + 1 == n_ranks();
+    const int first = is_tail && pushes ? FirstPage(rank) : 0;
+    RequireSent(rank, is_tail ? id : HopId(id, rank), first,
+                (ends[rank] + kPageTokens - 1) / kPageTokens - first);
+    if (!is_tail && pushes)
+      RequireSent(rank, PushId(id, rank), 0, ends[rank] / kPageTokens - FirstPage(rank));
   }
   // Their handoffs are over, and so are their parts.
   void EndAll() const {
@@ -166,6 +193,10 @@ struct Relay {
       if (!is_tail || (sink != 0 && sink != kSelf)) {
         RequireAllPassedOn(rank);
         ranks[rank]->EndHandoff(is_tail ? id : HopId(id, rank));
+        if (!is_tail && pushes) {
+          REQUIRE(ranks[rank]->ends.count(id) == 0);
+          ranks[rank]->EndHandoff(PushId(id, rank));
+        }
       }
       REQUIRE(ranks[rank]->ends.at(id).reason == EndReason::kLength);
       REQUIRE(ranks[rank]->ends.at(id).was_prefill);
@@ -180,6 +211,7 @@ struct Relay {
   const std::vector<int> ends;
   const std::vector<Bench*> ranks;
   const Incarnation sink;
+  const bool pushes;
   std::vector<Hop> hops;
 };
 

@@ -23,13 +23,14 @@ std::unique_ptr<Bench> MakeWorker(const PrefillOptions& options = With(4)) {
 
 // One relay whose ranks are workers of their own.
 struct Chain {
-  Chain(std::vector<int> ends, Incarnation sink, const PrefillOptions& options = With(4)) {
+  Chain(std::vector<int> ends, Incarnation sink, const PrefillOptions& options = With(4),
+        bool pushes = false) {
     std::vector<Bench*> ranks;
     for (size_t i = 0; i < ends.size(); ++i) {
       workers.push_back(MakeWorker(options));
       ranks.push_back(workers.back().get());
     }
-    relay = std::make_unique<Relay>(7, std::move(ends), ranks, sink);
+    relay = std::make_unique<Relay>(7, std::move(ends), ranks, sink, pushes);
     relay->AdmitAll();
     for (int round = 0; round < relay->n_ranks(); ++round) Turn();
   }
@@ -61,7 +62,8 @@ TEST_CASE("the tail's first token is the sequential one, and all KV is passed on
   const int segment = GENERATE(0, 4, 8);
   const bool cut_through = GENERATE(true, false);
   const Incarnation sink = GENERATE(as<Incarnation>{}, 0, kPeer, kSelf);
-  Chain chain({c, n}, sink, With(segment, cut_through));
+  const bool pushes = sink == kPeer && GENERATE(false, true);
+  Chain chain({c, n}, sink, With(segment, cut_through), pushes);
   Relay& relay = *chain.relay;
   while (chain.head().Step(rows) > 0) {
   }
@@ -161,7 +163,9 @@ TEST_CASE("relays that share workers end in any interleaving, with the right tok
       for (size_t rank = 0; rank < ranks.size(); ++rank)
         ends.push_back((rank == 0 ? 0 : ends.back()) + kPageTokens * (1 + below(4)));
       ends.back() -= below(4);
-      relays.emplace_back(static_cast<RequestId>(i + 1), ends, ranks, below(2) ? kPeer : 0);
+      const bool is_remote = below(2) > 0;
+      relays.emplace_back(static_cast<RequestId>(i + 1), ends, ranks, is_remote ? kPeer : 0,
+                          is_remote && below(2) > 0);
     }
     std::vector<std::pair<int, int>> to_admit;
     for (int i = 0; i < 6; ++i)
@@ -260,6 +264,69 @@ TEST_CASE("one slice at a time: the next rank begins when it is done") {
   REQUIRE(worker->commits.size() == 2);
   for (Relay& relay : relays) relay.ranks[1]->scheduler->Abandon();
   for (const RequestId hop : {HopId(1, 0), HopId(2, 0)}) worker->EndHandoff(hop);
+}
+
+TEST_CASE("a head's part ends when both its handoffs have, in either order") {
+  const bool push_first = GENERATE(true, false);
+  Chain chain({16, 32, 41}, kPeer, With(4), true);
+  for (Bench* head : {&chain.head(), chain.workers[1].get()}) {
+    while (head->Step(1000) > 0) {
+    }
+    if (head == &chain.head()) chain.relay->Flow(0);
+  }
+  for (int rank = 0; rank < 2; ++rank) {
+    Bench& head = *chain.workers[static_cast<size_t>(rank)];
+    chain.relay->RequireAllPassedOn(rank);
+    head.EndHandoff(push_first ? PushId(7, rank) : HopId(7, rank));
+    REQUIRE(head.ends.empty());
+    REQUIRE(head.pool->held() > 0);
+    head.EndHandoff(push_first ? HopId(7, rank) : PushId(7, rank));
+    REQUIRE(head.ends.at(7).reason == EndReason::kLength);
+    REQUIRE(head.pool->held() == 0);
+  }
+}
+
+TEST_CASE("a push may be committed and over before the last of the inflow is passed on") {
+  Chain chain({16, 32, 41}, kPeer, With(4), true);
+  Bench& middle = *chain.workers[1];
+  while (chain.head().Step(1000) > 0) {
+  }
+  chain.relay->Flow(0, 2);
+  while (middle.Step(1000) > 0) {
+  }
+  REQUIRE(middle.commits.size() == 1);
+  middle.EndHandoff(PushId(7, 1));
+  REQUIRE(middle.ends.empty());
+  chain.relay->Flow(0);
+  chain.relay->RequireAllPassedOn(1);
+  middle.EndHandoff(HopId(7, 1));
+  REQUIRE(middle.ends.at(7).reason == EndReason::kLength);
+}
+
+TEST_CASE("a push that fails ends the head's part, and a cancel ends the push") {
+  const bool cancelled = GENERATE(true, false);
+  const bool is_computed = GENERATE(true, false);
+  Chain chain({16, 41}, kPeer, With(4), true);
+  Bench& head = chain.head();
+  REQUIRE(head.opens == std::vector<RequestId>{HopId(7, 0)});
+  REQUIRE(head.Step(5) == 5);
+  REQUIRE(head.opens.back() == PushId(7, 0));
+  while (is_computed && head.Step(5) > 0) {
+  }
+  if (cancelled)
+    head.scheduler->Cancel(7, 1);
+  else
+    head.EndHandoff(PushId(7, 0), absl::UnavailableError("decode worker lost"));
+  head.Collect();
+  REQUIRE(head.cancels.size() == (cancelled ? 2u : 1u));
+  REQUIRE(head.ends.empty());
+  if (cancelled) head.EndHandoff(PushId(7, 0), absl::CancelledError("cancelled"));
+  REQUIRE(head.ends.empty());
+  head.EndHandoff(HopId(7, 0), absl::CancelledError("cancelled"));
+  const PartEnded& end = head.ends.at(7);
+  REQUIRE(end.reason == (cancelled ? EndReason::kCancelled : EndReason::kFailed));
+  REQUIRE(end.fault == (cancelled ? PartFault::kOwn : PartFault::kHandoff));
+  REQUIRE(head.pool->held() == 0);
 }
 
 TEST_CASE("prompts before a slice run beside it, the others when it waits") {
@@ -514,6 +581,21 @@ TEST_CASE("ranks that make no sense are refused with the reason") {
   REQUIRE(refusal(tail(7, 33, 12)) ==
           "a slice of 21 tokens; this worker computes at most 20 (prefill.max_slice_tokens)");
   REQUIRE(refusal(head(8, 24, kNextRank)).find("a slice of 24 tokens") == 0);
+  const Relay pushing(9, {12, 24}, {b.get(), b.get()}, kPeer, true);
+  const auto pushed = [&pushing](RequestId id, auto spoil) {
+    PrefillRequest request = pushing.RequestOf(0);
+    request.request_id = id;
+    spoil(&request.push.ticket);
+    return request;
+  };
+  REQUIRE(refusal(pushed(9, [](Ticket* t) { t->kv_pages = 2; })) ==
+          "a push of 2 pages from 0 on, of a slice from 0 to 3");
+  REQUIRE(refusal(pushed(10, [](Ticket* t) { t->part_of = {}; })).find("a push") == 0);
+  REQUIRE(refusal(pushed(11, [](Ticket* t) { t->first_page = 1; })).find("a push") == 0);
+  PrefillRequest too_few = pushing.RequestOf(1);
+  too_few.request_id = 12;
+  too_few.ticket.first_page = 4;
+  REQUIRE(refusal(too_few) == "pages before 4 come in parts, those of its inflow are 3");
 }
 
 }  // namespace

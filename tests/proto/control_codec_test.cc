@@ -36,6 +36,8 @@ std::vector<RouterMessage> EveryMessage() {
   head.ticket.first_page = 2;
   head.inflow = {.ticket_id = {.high = 5, .low = ~0ull}, .tokens = 1};  // of a head before it
   head.is_head = true;
+  head.push = {.ticket = prefill.ticket, .sink = {.incarnation = 8, .address = "decode:3"}};
+  head.push.ticket.part_of = {.high = 1, .low = ~0ull};
   DecodeRequest decode{.request_id = 2,
                        .epoch = 1,
                        .ticket_id = {.high = 1, .low = 2},
@@ -97,6 +99,7 @@ void CheckPrefill(const PrefillRequest& a, const PrefillRequest& b) {
   CHECK(a.most_tokens == b.most_tokens);
   CHECK(a.inflow == b.inflow);
   CHECK(a.is_head == b.is_head);
+  CHECK(a.push == b.push);
 }
 
 void CheckDecode(const DecodeRequest& a, const DecodeRequest& b) {
