@@ -71,6 +71,14 @@ struct DecodeSample {
   double share() const { return rate / limit; }
 };
 
+// A prompt in steps of `chunk` tokens, or as one slice in parts of so many.
+struct PrefillWay {
+  int chunk;
+  bool is_slice;
+  double best = 1e30;  // seconds
+  uint64_t digest = 0;
+};
+
 // One sequence of made-up tokens.
 struct Sequence {
   std::vector<int32_t> tokens;
@@ -90,31 +98,36 @@ class StepBench {
     backend_->SetPool(pool_.get());
   }
 
-  // The chunks take turns, so that what changes on the machine changes for all.
+  // The ways take turns, so that what changes on the machine changes for all.
   std::vector<KernelResult> Prefill(int n) {
     Roof roof = ProbeRoof();
     Sequence sequence = Make(0, n);
-    std::vector<double> best(options_.chunks.size(), 1e30);
-    std::vector<uint64_t> digests(options_.chunks.size());
+    std::vector<PrefillWay> ways = Ways();
     const Clock::time_point begin = Clock::now();
     do {
-      for (size_t i = 0; i < options_.chunks.size(); ++i) {
+      for (PrefillWay& way : ways) {
         const Clock::time_point run = Clock::now();
-        RunPrompt(sequence, n, options_.chunks[i], true);
-        best[i] = std::min(best[i], SecondsSince(run));
-        digests[i] = LogitsDigest(backend_->logits(0), 0);
+        if (way.is_slice) {
+          RunSlice(sequence, n, way.chunk);
+        } else {
+          RunPrompt(sequence, n, way.chunk, true);
+        }
+        way.best = std::min(way.best, SecondsSince(run));
+        way.digest = LogitsDigest(way.is_slice ? backend_->slice_logits() : backend_->logits(0), 0);
       }
-    } while (SecondsSince(begin) < options_.seconds * static_cast<double>(best.size()));
+    } while (SecondsSince(begin) < options_.seconds * static_cast<double>(ways.size()));
     pool_->Give(sequence.pages);
     roof = roof.Max(ProbeRoof());
     const double seconds = roof.Seconds(work_.PrefillFlops(n));
     const double limit = seconds > 0 ? n / seconds : 0;
     std::vector<KernelResult> results;
-    for (size_t i = 0; i < best.size(); ++i) {
-      const std::string chunk =
-          best.size() > 1 ? absl::StrFormat("_chunk_%d", options_.chunks[i]) : "";
-      results.push_back({absl::StrFormat("prefill_%d%s", n, chunk), n / best[i], "tok/s", limit,
-                         absl::StrFormat("%016x", digests[i]),
+    for (const PrefillWay& way : ways) {
+      const std::string name =
+          way.is_slice || options_.chunks.size() > 1
+              ? absl::StrFormat("_%s_%d", way.is_slice ? "slice" : "chunk", way.chunk)
+              : "";
+      results.push_back({absl::StrFormat("prefill_%d%s", n, name), n / way.best, "tok/s", limit,
+                         absl::StrFormat("%016x", way.digest),
                          absl::StrFormat("roof %.0f GFLOP/s", roof.linear)});
     }
     return results;
@@ -172,6 +185,30 @@ class StepBench {
   const Backend& backend() const { return *backend_; }
 
  private:
+  std::vector<PrefillWay> Ways() const {
+    std::vector<PrefillWay> ways;
+    for (const int chunk : options_.chunks) {
+      ways.push_back({chunk, false});
+      if (options_.slices) ways.push_back({chunk, true});
+    }
+    return ways;
+  }
+
+  void RunSlice(const Sequence& sequence, int n, int part) {
+    step_.Clear();
+    step_.AddPiece(std::span(sequence.tokens).first(static_cast<size_t>(n)), 0, sequence.pages);
+    step_.WantLogits(n - 1);
+    backend_->BeginSlice(step_.batch());
+    const int n_layers = backend_->model().n_layers;
+    for (int layer = 0; layer < n_layers; ++layer) {
+      for (int from = 0; from < n; from += part)
+        backend_->ProjectSlice(layer, from, std::min(n, from + part));
+      const int first = layer + 1 < n_layers ? 0 : (n - 1) / part * part;  // the rest is for nobody
+      for (int from = first; from < n; from += part)
+        backend_->FinishSlice(layer, from, std::min(n, from + part));
+    }
+  }
+
   Sequence Make(int index, int n) {
     Sequence sequence;
     uint32_t state = 777u + static_cast<uint32_t>(index) * 7919u;
@@ -285,6 +322,10 @@ absl::StatusOr<std::unique_ptr<StepBench>> MakeBench(const StepBenchOptions& opt
   engine.max_step_tokens = 1;
   for (const int n : options.chunks) engine.max_step_tokens = std::max(engine.max_step_tokens, n);
   for (const int n : options.decode) engine.max_step_tokens = std::max(engine.max_step_tokens, n);
+  if (options.slices && !options.prompts.empty()) {
+    engine.max_slice_tokens =
+        std::max(1, *std::max_element(options.prompts.begin(), options.prompts.end()));
+  }
   ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, LoadBackend(engine));
   RETURN_IF_ERROR(CheckSizes(options, backend->model().max_positions));
   const KvLayout& layout = backend->kv_layout();

@@ -15,7 +15,8 @@ namespace baton {
 struct StepBenchOptions {
   EngineOptions engine;  // model, threads, isa, dtype, cache_dir, ...; max_step_tokens is set here
   std::vector<int> prompts = {512, 2048};
-  std::vector<int> chunks = {512};       // tokens of a step; several are measured in turns
+  std::vector<int> chunks = {512};  // tokens of a step; several are measured in turns
+  bool slices = false;              // each prompt also as one slice, in parts of every such chunk
   std::vector<int> decode = {1, 8, 32};  // batch sizes
   int context = 128;                     // tokens before the decode steps of each sequence
   int samples = 21;    // of decode, each between two probes of the bandwidth; the median counts

@@ -33,6 +33,7 @@ baton bench interference  do long prompts move the latency of running streams?
   --rounds 3 --vocab 2048
 baton bench step MODEL    whole forward passes, without server or wire
   --prompt 512,2048 --chunk 512 --seconds 2   several chunks take turns
+  --slices                                    and slices in parts of the chunk
   --decode 1,8,32 --context 128 --samples 21
   --threads 0 --isa auto --dtype auto --attention causal --cache-dir DIR
 baton bench kernels       linear layers on every path of this machine, beside a
@@ -231,6 +232,7 @@ void BenchCommandLine::Declare(CLI::App* bench) {
     app->add_option("--int4-group", options.engine.int4_group);
     app->add_option("--page-tokens", options.engine.page_tokens);
     app->add_option("--chunk", options.chunks)->delimiter(',');
+    app->add_flag("--slices", options.slices);
     app->add_option("--samples", options.samples);
     app->add_option("--cache-dir", options.engine.cache_dir);
   }

@@ -49,13 +49,16 @@ TEST_CASE("a step benchmark measures what it was asked for") {
 
   options.chunks = {7, 64};
   options.prompts = {200};
+  options.slices = true;
   const auto chunked = MeasureSteps(options);
   REQUIRE(chunked.ok());
-  REQUIRE(chunked->size() == 5);
+  REQUIRE(chunked->size() == 7);
   CHECK((*chunked)[0].name == "prefill_200_chunk_7");
-  CHECK((*chunked)[1].name == "prefill_200_chunk_64");
-  for (int i = 0; i < 4; ++i) {
-    CHECK((*chunked)[i].digest == (*results)[std::max(i, 1)].digest);
+  CHECK((*chunked)[1].name == "prefill_200_slice_7");
+  CHECK((*chunked)[2].name == "prefill_200_chunk_64");
+  CHECK((*chunked)[3].name == "prefill_200_slice_64");
+  for (int i = 0; i < 6; ++i) {
+    CHECK((*chunked)[i].digest == (*results)[std::max(i - 2, 1)].digest);
   }
 }
 
