@@ -10,67 +10,14 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "engine/cpu/fp32_matrix.h"
 #include "engine/cpu/step_rows.h"
 #include "engine/slice_progress.h"
 
 namespace baton {
 namespace {
 
-constexpr int kLanes = 16;
 constexpr int64_t kOutputsPerItem = 16;
-
-// Sixteen partial sums, then their sum in ascending order: fixed for a given n.
-float Dot(const float* a, const float* b, int64_t n) {
-  float lanes[kLanes] = {};
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    for (int lane = 0; lane < kLanes; ++lane) lanes[lane] += a[i + lane] * b[i + lane];
-  }
-  for (int lane = 0; i < n; ++i, ++lane) lanes[lane] += a[i] * b[i];
-  float sum = 0;
-  for (const float value : lanes) sum += value;
-  return sum;
-}
-
-struct Matrix {
-  std::vector<float> data;
-  int64_t cols = 0;
-  void Resize(int64_t rows, int64_t width) {
-    cols = width;
-    data.resize(static_cast<size_t>(rows * width));
-  }
-  float* row(int64_t r) { return data.data() + r * cols; }
-  const float* row(int64_t r) const { return data.data() + r * cols; }
-  int64_t rows() const { return static_cast<int64_t>(data.size()) / cols; }
-  // Some rows of it as a matrix of their own.
-  void Read(const std::vector<int32_t>& rows, Matrix& to) const {
-    for (size_t i = 0; i < rows.size(); ++i) std::copy_n(row(rows[i]), cols, to.row(i));
-  }
-  void Write(const std::vector<int32_t>& rows, const Matrix& from) {
-    for (size_t i = 0; i < rows.size(); ++i) std::copy_n(from.row(i), cols, row(rows[i]));
-  }
-};
-
-// Makes a row's router logits the weights of its experts: 0 of those it does not choose.
-void WeighExperts(const ExpertsDesc& experts, float* logits) {
-  std::vector<float> powers(logits, logits + experts.n);
-  const float greatest = *std::max_element(powers.begin(), powers.end());
-  for (float& power : powers) power = std::exp(power - greatest);
-  std::vector<bool> chosen(experts.n);
-  for (int i = 0; i < experts.per_token; ++i) {
-    int best = -1;  // of equal ones the first
-    for (int e = 0; e < experts.n; ++e) {
-      if (!chosen[e] && (best < 0 || logits[e] > logits[best])) best = e;
-    }
-    chosen[best] = true;
-  }
-  float sum = 0;
-  for (int e = 0; e < experts.n; ++e) {
-    if (chosen[e] || !experts.normalised) sum += powers[e];
-  }
-  const float scale = static_cast<float>(experts.scale);
-  for (int e = 0; e < experts.n; ++e) logits[e] = chosen[e] ? powers[e] / sum * scale : 0;
-}
 
 class Fp32Backend : public Backend, public RivalSlices {
  public:
