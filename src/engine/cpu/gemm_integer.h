@@ -242,22 +242,27 @@ class IntegerGemm {
     for (int64_t r = 0; r < rows; ++r) PackRow(job, tile, r, rows);
   }
   static void PackRow(const LinearJob& job, int64_t tile, int64_t r, int64_t rows) {
-    const int64_t row = tile * rows + r, group_steps = job.group_k / kStepK;
+    const int64_t row = tile * rows + r, steps = Steps(job), group_steps = job.group_k / kStepK;
+    const int64_t k = row < job.rows ? job.k : 0;
     const bf16* x = job.x + row * job.x_stride;
-    const RowScale scale = row < job.rows ? ScaleOfRow(x, job.k) : RowScale{};
+    const RowScale scale = ScaleOfRow(x, k);
     RowScales(job)[row] = scale.scale;
+    int32_t* start = Starts(job, tile, 0) + r;
+    int32_t* words = nullptr;
     int32_t sum = 0;
-    for (int64_t step = 0; step < Steps(job); ++step) {
+    for (int64_t step = 0, left_in_group = group_steps; step < steps; ++step) {
+      if (step % kBlockSteps == 0) words = TileWords(job, tile, step) + r * kRowStepWords;
       alignas(64) int8_t values[kStepK];
-      QuantizeStep<Lanes>(x, step * kStepK, row < job.rows ? job.k : 0, scale, values);
+      QuantizeStep<Lanes>(x, step * kStepK, k, scale, values);
+      V::PackStep(values, words);
+      words += rows * kRowStepWords;
       sum += SumOfStep(values);
-      if ((step + 1) % group_steps == 0) {
-        Starts(job, tile, step / group_steps)[r] = -W::kZeroPoint * sum;
+      if (--left_in_group == 0) {
+        *start = -W::kZeroPoint * sum;
+        start += rows;
         sum = 0;
+        left_in_group = group_steps;
       }
-      const int64_t block = step / kBlockSteps * kBlockSteps;
-      V::PackStep(values,
-                  TileWords(job, tile, block) + ((step - block) * rows + r) * kRowStepWords);
     }
   }
 

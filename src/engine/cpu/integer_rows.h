@@ -17,15 +17,27 @@ struct RowScale {
 // absmax / 127. A row with NaN or infinity has the scale NaN, and so all its outputs are NaN; one
 // whose absmax is below 2^-100 (where the inverse would overflow) is all zeros.
 inline RowScale ScaleOfRow(const bf16* x, int64_t k) {
-  constexpr uint16_t kInfinity = 0x7f80, kSmallest = 27 << 7;
-  uint16_t most = 0;  // bf16s without sign are ordered as integers are
-  for (int64_t i = 0; i < k; ++i) {
-    const uint16_t magnitude = static_cast<uint16_t>(x[i] & 0x7fff);
+  constexpr int16_t kInfinity = 0x7f80, kSmallest = 27 << 7;
+  constexpr int64_t kAtOnce = 16;
+  typedef int16_t Magnitudes __attribute__((vector_size(2 * kAtOnce)));
+  Magnitudes all = {};  // bf16s without sign are ordered as integers are
+  int64_t i = 0;
+  for (; i + kAtOnce <= k; i += kAtOnce) {
+    Magnitudes next;
+    __builtin_memcpy(&next, x + i, sizeof next);
+    next &= 0x7fff;
+    all = next > all ? next : all;
+  }
+  int16_t most = 0;
+  for (int64_t lane = 0; lane < kAtOnce; ++lane) most = all[lane] > most ? all[lane] : most;
+  for (; i < k; ++i) {
+    const int16_t magnitude = static_cast<int16_t>(x[i] & 0x7fff);
     most = magnitude > most ? magnitude : most;
   }
   if (most >= kInfinity) return {__builtin_bit_cast(float, kCanonicalNan), 0};
   if (most < kSmallest) return {};
-  return {Bf16ToFloat(most) / 127.0f, 127.0f / Bf16ToFloat(most)};
+  const float largest = Bf16ToFloat(static_cast<bf16>(most));
+  return {largest / 127.0f, 127.0f / largest};
 }
 
 // Integers of x[begin, begin + 32), zeros from `k` on. Reads whole pieces of 32 that begin below k.
@@ -36,8 +48,10 @@ inline void QuantizeStep(const bf16* x, int64_t begin, int64_t k, RowScale row, 
     return;
   }
   constexpr int64_t kLanes = sizeof(L) / sizeof(float);
-  for (int64_t i = 0; i < 32; i += kLanes) {
-    StoreInt8(out + i, Mul(LoadBf16<L>(x + begin + i), Splat<L>(row.inverse)));
+  const L inverse = Splat<L>(row.inverse);
+  for (int64_t i = 0; i < 32; i += 2 * kLanes) {
+    const bf16* from = x + begin + i;
+    StoreInt8(out + i, Mul(LoadBf16<L>(from), inverse), Mul(LoadBf16<L>(from + kLanes), inverse));
   }
 }
 

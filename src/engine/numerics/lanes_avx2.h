@@ -49,12 +49,14 @@ inline void StoreBf16(bf16* to, LanesAvx2 x) {
   const __m256i packed = _mm256_packus_epi32(Bf16Bits(x.lo), Bf16Bits(x.hi));
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_permute4x64_epi64(packed, 0xd8));
 }
-inline void StoreInt8(int8_t* to, LanesAvx2 x) {
-  const __m256i pairs = _mm256_packs_epi32(_mm256_cvtps_epi32(x.lo), _mm256_cvtps_epi32(x.hi));
-  const __m256i words = _mm256_permute4x64_epi64(pairs, 0xd8);
-  _mm_storeu_si128(
-      reinterpret_cast<__m128i*>(to),
-      _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
+inline void StoreInt8(int8_t* to, LanesAvx2 low, LanesAvx2 high) {
+  const auto words = [](LanesAvx2 x) {
+    return _mm256_packs_epi32(_mm256_cvtps_epi32(x.lo), _mm256_cvtps_epi32(x.hi));
+  };
+  const __m256i halves = _mm256_packs_epi16(words(low), words(high));  // of every four values
+  _mm256_storeu_si256(
+      reinterpret_cast<__m256i*>(to),
+      _mm256_permutevar8x32_epi32(halves, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)));
 }
 inline LanesAvx2 RoundBf16(LanesAvx2 x) {
   return {_mm256_castsi256_ps(_mm256_slli_epi32(Bf16Bits(x.lo), 16)),

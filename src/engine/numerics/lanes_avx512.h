@@ -41,8 +41,11 @@ inline __m512i Bf16Bits(LanesAvx512 x) {
 inline void StoreBf16(bf16* to, LanesAvx512 x) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtepi32_epi16(Bf16Bits(x)));
 }
-inline void StoreInt8(int8_t* to, LanesAvx512 x) {
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(x.v)));
+inline void StoreInt8(int8_t* to, LanesAvx512 low, LanesAvx512 high) {
+  const __m128i bytes = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(low.v));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
+                      _mm256_inserti128_si256(_mm256_castsi128_si256(bytes),
+                                              _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(high.v)), 1));
 }
 inline LanesAvx512 RoundBf16(LanesAvx512 x) {
   return {_mm512_castsi512_ps(_mm512_slli_epi32(Bf16Bits(x), 16))};

@@ -5,7 +5,7 @@
 //   ZeroBelow(x, limit, y)    x < limit ? +0 : y
 //   RoundBf16(x)              x rounded to bf16, still as fp32
 //   CanonicalizeNan(x)        the one NaN for any NaN
-//   StoreInt8(to, x)          x rounded to the nearest integer, ties to even; |x| <= 127
+//   StoreInt8(to, x, y)       x, then y, rounded to the nearest integers, ties to even; at most 127
 #pragma once
 
 #include "engine/numerics/bf16.h"
@@ -35,9 +35,10 @@ template <>
 
 [[maybe_unused]] inline void Store(float* to, float x) { *to = x; }
 [[maybe_unused]] inline void StoreBf16(bf16* to, float x) { *to = FloatToBf16(x); }
-[[maybe_unused]] inline void StoreInt8(int8_t* to, float x) {
+[[maybe_unused]] inline void StoreInt8(int8_t* to, float x, float y) {
   constexpr float kInteger = 0x1.8p23f;  // beside it fp32 has no fraction bits
-  *to = static_cast<int8_t>((x + kInteger) - kInteger);
+  to[0] = static_cast<int8_t>((x + kInteger) - kInteger);
+  to[1] = static_cast<int8_t>((y + kInteger) - kInteger);
 }
 [[maybe_unused]] inline float RoundBf16(float x) { return Bf16ToFloat(FloatToBf16(x)); }
 [[maybe_unused]] inline float CanonicalizeNan(float x) {
