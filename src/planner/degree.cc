@@ -14,11 +14,13 @@
 namespace baton {
 namespace {
 
-// The slowest of the links that the ranks but the last send over.
+// The slowest of the links from each rank to the next.
 ChainLink SlowestLink(std::span<const OfferedWorker> offered, std::span<const int> ranks) {
   ChainLink slowest;
-  for (const int rank : ranks.first(ranks.size() - 1)) {
-    const ChainLink& link = offered[static_cast<size_t>(rank)].link;
+  for (size_t i = 0; i + 1 < ranks.size(); ++i) {
+    const OfferedWorker& from = offered[static_cast<size_t>(ranks[i])];
+    const ChainLink& link =
+        from.links.empty() ? from.link : from.links[static_cast<size_t>(ranks[i + 1])];
     slowest.bytes_per_second = std::min(slowest.bytes_per_second, link.bytes_per_second);
     slowest.latency = std::max(slowest.latency, link.latency);
   }

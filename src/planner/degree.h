@@ -16,10 +16,11 @@
 namespace baton {
 
 struct OfferedWorker {
-  double speed = 1;                                   // 1 = what the cost says
-  double seconds = 0;                                 // until it could begin
-  uint64_t place = 0;                                 // ranks stand in ascending order of it
-  ChainLink link{};                                   // that it sends over
+  double speed = 1;                // 1 = what the cost says
+  double seconds = 0;              // until it could begin
+  uint64_t place = 0;              // ranks stand in ascending order of it
+  ChainLink link{};                // that it sends over
+  std::vector<ChainLink> links{};  // to each of the workers offered; empty: `link` to all
   int most_tokens = std::numeric_limits<int>::max();  // of its slice
 };
 

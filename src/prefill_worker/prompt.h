@@ -29,6 +29,7 @@ struct Prompt {
   MachineState<PromptState> phase;
   bool no_room = false;   // of kOpening: the sink has no pages yet
   int32_t done = 0;       // tokens whose KV is in `pages`
+  int32_t reused = 0;     // of them: whose KV was there
   int64_t overtaken = 0;  // tokens computed for prompts admitted later while this one could run
   std::vector<int32_t> pages;
   PrefixChain chain;  // of the pages found in or entered into the index

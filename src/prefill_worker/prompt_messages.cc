@@ -64,7 +64,8 @@ PromptComputed MakeComputed(const Prompt& prompt, absl::Time now) {
   return {.request_id = prompt.request.request_id,
           .epoch = prompt.request.epoch,
           .queue_us = absl::ToInt64Microseconds(prompt.first_step - prompt.admitted),
-          .compute_us = absl::ToInt64Microseconds(now - prompt.first_step)};
+          .compute_us = absl::ToInt64Microseconds(now - prompt.first_step),
+          .reused_tokens = prompt.reused};
 }
 
 PartEnded MakeEnded(const Prompt& prompt, EndReason reason, std::string message) {

@@ -39,6 +39,7 @@ bool PromptPages::Take(Prompt* prompt) {
   if (missing <= pool_->free() - kept_) {
     const auto found = static_cast<int32_t>(prompt->pages.size()) * pool_->layout().page_tokens;
     prompt->done += found;
+    prompt->reused = found;
     reused_tokens_ += found;
     CHECK(pool_->Take(missing, &prompt->pages));
     taken_ += free_before - pool_->free();

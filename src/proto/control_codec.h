@@ -29,6 +29,7 @@ struct ControlLimits {
                                                        // request's
   static constexpr int32_t kPromptTokens = 4 << 20;    // also the largest position and context
   static constexpr size_t kStopTokens = 1024;
+  static constexpr size_t kLinks = 1024;
   static constexpr size_t kNameBytes = 256;  // names, addresses, ids
   static constexpr size_t kReasonBytes = 4096;
   static constexpr int32_t kPageTokens = 4096;

@@ -100,8 +100,9 @@ struct WorkerAnnounce {
   int32_t max_context = 0;  // tokens
   int32_t max_batch = 0;    // decode rows
   int32_t n_layers = 0;
-  int32_t kv_token_bytes = 0;    // K and V of one token in one layer, on average
-  int32_t max_slice_tokens = 0;  // of a relay's rank; 0 = as many as fit
+  int32_t kv_token_bytes = 0;        // K and V of one token in one layer, on average
+  int32_t max_slice_tokens = 0;      // of a relay's rank; 0 = as many as fit
+  double link_bytes_per_second = 0;  // that its KV link is held to; 0 = as fast as it is
 };
 
 // What prefill costs a worker, fitted to its recent steps: each token so many seconds in the linear
@@ -114,6 +115,14 @@ struct PrefillFit {
   bool operator==(const PrefillFit&) const = default;
 };
 
+// The way from a worker to one that it hands KV over to, as measured by it.
+struct LinkRate {
+  Incarnation peer = 0;
+  double bytes_per_second = 0;
+  int64_t round_trip_us = 0;  // of a message and its answer; 0 = not known
+  bool operator==(const LinkRate&) const = default;
+};
+
 // Sent on change, at most every 20 ms, and every second while idle.
 struct WorkerLoad {
   // Of admitted prompts, still to be computed: tokens, and the pairs of a query and a key they see.
@@ -123,8 +132,9 @@ struct WorkerLoad {
   int32_t decode_waiting = 0;  // guests promised or waiting for room
   int32_t pages_free = 0;
   PrefillFit prefill_fit{};
-  float decode_step_ms = 0;  // measured, 0 = not yet
-  bool draining = false;     // finishes what it has, refuses what comes
+  std::vector<LinkRate> links{};  // those known
+  float decode_step_ms = 0;       // measured, 0 = not yet
+  bool draining = false;          // finishes what it has, refuses what comes
 };
 
 struct TokenOut {
@@ -145,8 +155,9 @@ enum class EndReason { kStopToken, kLength, kCancelled, kFailed, kPreempted };
 struct PromptComputed {
   RequestId request_id = 0;
   Epoch epoch = 0;
-  int64_t queue_us = 0;    // admitted to first step: the wait for a promise included
-  int64_t compute_us = 0;  // first step to the end of the last one
+  int64_t queue_us = 0;       // admitted to first step: the wait for a promise included
+  int64_t compute_us = 0;     // first step to the end of the last one
+  int32_t reused_tokens = 0;  // whose KV was there, of an earlier prompt
 };
 
 // Of a failed part: where the fault lies, for the choice of workers that are asked next.

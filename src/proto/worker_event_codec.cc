@@ -15,6 +15,7 @@ constexpr int64_t kMostMicroseconds = int64_t{1} << 50;  // 35 years
 constexpr int64_t kMostLayers = 1 << 16;
 // What is predicted from a fit stays finite and more than nothing.
 constexpr double kLeastTokenSeconds = 1e-15, kMostSeconds = 1e6, kMostPairs = 1e18;
+constexpr double kMostRate = 1e15;  // bytes per second
 
 wire::Role WireRole(Role role) {
   switch (role) {
@@ -115,6 +116,7 @@ void Encode(const WorkerAnnounce& in, wire::WorkerEvent* out) {
   announce->set_n_layers(in.n_layers);
   announce->set_kv_token_bytes(in.kv_token_bytes);
   announce->set_max_slice_tokens(in.max_slice_tokens);
+  announce->set_link_bytes_per_second(in.link_bytes_per_second);
 }
 
 absl::StatusOr<WorkerEvent> Decode(const wire::WorkerAnnounce& in) {
@@ -132,6 +134,8 @@ absl::StatusOr<WorkerEvent> Decode(const wire::WorkerAnnounce& in) {
   RETURN_IF_ERROR(CheckRange("announce.n_layers", in.n_layers(), 1, kMostLayers));
   RETURN_IF_ERROR(CheckRange("announce.kv_token_bytes", in.kv_token_bytes(), 1, kMostCount));
   RETURN_IF_ERROR(CheckRange("announce.max_slice_tokens", in.max_slice_tokens(), 0, kMostCount));
+  RETURN_IF_ERROR(
+      CheckFloat("announce.link_bytes_per_second", in.link_bytes_per_second(), 0, kMostRate));
   WorkerAnnounce out{.incarnation = in.incarnation(), .name = in.name()};
   ASSIGN_OR_RETURN(out.role, DecodeRole(in.role()));
   ASSIGN_OR_RETURN(out.transfer, DecodePeer(in.transfer()));
@@ -145,6 +149,7 @@ absl::StatusOr<WorkerEvent> Decode(const wire::WorkerAnnounce& in) {
   out.n_layers = in.n_layers();
   out.kv_token_bytes = in.kv_token_bytes();
   out.max_slice_tokens = in.max_slice_tokens();
+  out.link_bytes_per_second = in.link_bytes_per_second();
   return WorkerEvent(std::move(out));
 }
 
@@ -170,6 +175,20 @@ absl::StatusOr<PrefillFit> Decode(const wire::PrefillFit& in) {
                     .n_seen = in.n_seen()};
 }
 
+void Encode(const LinkRate& in, wire::LinkRate* out) {
+  out->set_peer(in.peer);
+  out->set_bytes_per_second(in.bytes_per_second);
+  out->set_round_trip_us(in.round_trip_us);
+}
+
+absl::StatusOr<LinkRate> Decode(const wire::LinkRate& in) {
+  RETURN_IF_ERROR(CheckFloat("load.links.bytes_per_second", in.bytes_per_second(), 1, kMostRate));
+  RETURN_IF_ERROR(CheckRange("load.links.round_trip_us", in.round_trip_us(), 0, kMostMicroseconds));
+  return LinkRate{.peer = in.peer(),
+                  .bytes_per_second = in.bytes_per_second(),
+                  .round_trip_us = in.round_trip_us()};
+}
+
 void Encode(const WorkerLoad& in, wire::WorkerEvent* out) {
   wire::WorkerLoad* load = out->mutable_load();
   load->set_prefill_queued_tokens(in.prefill_queued_tokens);
@@ -177,6 +196,7 @@ void Encode(const WorkerLoad& in, wire::WorkerEvent* out) {
   load->set_decode_waiting(in.decode_waiting);
   load->set_pages_free(in.pages_free);
   load->set_prefill_queued_pairs(in.prefill_queued_pairs);
+  for (const LinkRate& link : in.links) Encode(link, load->add_links());
   if (in.prefill_fit.n_seen > 0) Encode(in.prefill_fit, load->mutable_prefill_fit());
   load->set_decode_step_ms(in.decode_step_ms);
   load->set_draining(in.draining);
@@ -199,7 +219,11 @@ absl::StatusOr<WorkerEvent> Decode(const wire::WorkerLoad& in) {
                  .decode_step_ms = in.decode_step_ms(),
                  .draining = in.draining()};
   ASSIGN_OR_RETURN(out.prefill_fit, Decode(in.prefill_fit()));
-  return WorkerEvent(out);
+  RETURN_IF_ERROR(CheckLength("load.links", in.links_size(), ControlLimits::kLinks));
+  for (const wire::LinkRate& link : in.links()) {
+    ASSIGN_OR_RETURN(out.links.emplace_back(), Decode(link));
+  }
+  return WorkerEvent(std::move(out));
 }
 
 void Encode(const TokenOut& in, wire::WorkerEvent* out) {
@@ -230,15 +254,18 @@ void Encode(const PromptComputed& in, wire::WorkerEvent* out) {
   computed->set_epoch(in.epoch);
   computed->set_queue_us(in.queue_us);
   computed->set_compute_us(in.compute_us);
+  computed->set_reused_tokens(in.reused_tokens);
 }
 
 absl::StatusOr<WorkerEvent> Decode(const wire::PromptComputed& in) {
   RETURN_IF_ERROR(CheckRange("prompt_computed.queue_us", in.queue_us(), 0, kMostMicroseconds));
   RETURN_IF_ERROR(CheckRange("prompt_computed.compute_us", in.compute_us(), 0, kMostMicroseconds));
+  RETURN_IF_ERROR(CheckRange("prompt_computed.reused_tokens", in.reused_tokens(), 0, kMostCount));
   return WorkerEvent(PromptComputed{.request_id = in.request_id(),
                                     .epoch = in.epoch(),
                                     .queue_us = in.queue_us(),
-                                    .compute_us = in.compute_us()});
+                                    .compute_us = in.compute_us(),
+                                    .reused_tokens = in.reused_tokens()});
 }
 
 void Encode(const PartEnded& in, wire::WorkerEvent* out) {

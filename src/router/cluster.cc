@@ -16,6 +16,10 @@ constexpr absl::Duration kReportLag = absl::Milliseconds(50);
 // Before any worker has measured itself.
 constexpr double kUnknownTokensPerS = 1000, kUnknownStepMs = 20;
 
+// A fit that changes what such a prompt costs by so much is another one.
+constexpr int32_t kNotedTokens = 1024;
+constexpr double kNotedChange = 0.05;
+
 constexpr StateRow kMemberStates[] = {
     {"present", "worker_silence since it was heard of",
      "gone: its stream is closed, its requests are aimed anew"},
@@ -62,6 +66,7 @@ absl::Status Cluster::Join(const WorkerAnnounce& worker, absl::Time now) {
   if (workers_.contains(worker.incarnation))
     return absl::FailedPreconditionError(
         absl::StrFormat("worker %s announced itself twice on one stream", worker.name));
+  RETURN_IF_ERROR(CheckTable(worker));
   if (!workers_.empty()) {
     const WorkerAnnounce& here = workers_.begin()->second.about;
     RETURN_IF_ERROR(CheckSame("model_fingerprint", here,
@@ -74,6 +79,18 @@ absl::Status Cluster::Join(const WorkerAnnounce& worker, absl::Time now) {
   }
   workers_.try_emplace(worker.incarnation, worker, now, transitions_);
   return absl::OkStatus();
+}
+
+absl::Status Cluster::CheckTable(const WorkerAnnounce& worker) const {
+  const PartitionTable* const table = relays_.table.get();
+  if (table == nullptr || (table->model_fingerprint == worker.model_fingerprint &&
+                           table->numerics_id == worker.numerics_id))
+    return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "the partition table was tuned for model %s (%016x, %s), worker %s has %016x, %s: tune it "
+      "with this model (baton tune), or set router.partition to closed",
+      table->model, table->model_fingerprint, table->numerics_id, worker.name,
+      worker.model_fingerprint, worker.numerics_id));
 }
 
 std::vector<RequestId> Cluster::Leave(Incarnation worker) {
@@ -111,6 +128,22 @@ void Cluster::OnLoad(Incarnation worker, const WorkerLoad& load, absl::Time now)
   w.load = load;
   w.load_at = now;
   if (load.draining) w.state = MemberState::kDraining;
+  if (load.prefill_fit.n_seen > 0) NoteFit(&w);
+}
+
+// Relays that did not pay may, by another cost.
+void Cluster::NoteFit(Worker* worker) {
+  const double prompt_ms =
+      WorkMs(CostOf(worker->about, worker->load.prefill_fit), PrefillWork::Of(kNotedTokens, 0));
+  if (std::abs(prompt_ms - worker->noted_prompt_ms) <= kNotedChange * worker->noted_prompt_ms)
+    return;
+  worker->noted_prompt_ms = prompt_ms;
+  record_.Refitted();
+}
+
+void Cluster::OnFirstToken(const FirstTokenOutcome& outcome) {
+  record_.Add(outcome.n_tokens, outcome.n_ranks, absl::ToDoubleSeconds(outcome.predicted),
+              absl::ToDoubleSeconds(outcome.actual), absl::ToDoubleSeconds(outcome.alone));
 }
 
 void Cluster::OnNoRoom(Incarnation worker, absl::Duration expected_wait, absl::Time now) {
@@ -181,6 +214,9 @@ Candidate Cluster::Consider(const Worker& worker, const AttemptShape& shape, abs
   const int32_t own_tokens = shape.PrefillTokensAt(out.worker);
   out.prompt_ms = 1e3 * out.cost.Alone(own_tokens, shape.n_prompt - own_tokens);
   out.prefill_ms = WorkMs(out.cost, Queued(worker)) + out.prompt_ms;
+  if (worker.about.link_bytes_per_second > 0)
+    out.link.bytes_per_second = worker.about.link_bytes_per_second;
+  out.links = worker.load.links;
   if (worker.about.max_slice_tokens > 0) out.max_slice_tokens = worker.about.max_slice_tokens;
   const DecodeRoom room{.pages_free = worker.about.pages_total - worker.pages_held,
                         .rows = worker.rows_held,
@@ -195,6 +231,7 @@ Candidate Cluster::Consider(const Worker& worker, const AttemptShape& shape, abs
     wait_ms = RoomWaitMs(room, std::move(holdings), pages);
   }
   wait_ms = std::max(wait_ms, absl::ToDoubleMilliseconds(worker.no_room_until - now));
+  out.room_wait_ms = wait_ms;
   out.decode_ms = DecodeMs(room, wait_ms);
   return out;
 }
@@ -207,11 +244,17 @@ std::optional<Plan> Cluster::Choose(const AttemptShape& shape,
     all.push_back(Consider(worker, shape, now));
     if (std::find(avoid.begin(), avoid.end(), id) == avoid.end()) candidates.push_back(all.back());
   }
-  const std::optional<Plan> plan = ChoosePlan(candidates, shape);
-  if (!plan) return avoid.empty() ? plan : ChoosePlan(all, shape);
-  if (!WantsRelay(shape)) return plan;
+  std::optional<Plan> plan = ChoosePlan(candidates, shape);
+  const bool of_all = !plan && !avoid.empty();
+  if (of_all) plan = ChoosePlan(all, shape);
+  if (!plan) return plan;
+  const Candidate& first = *std::find_if(
+      all.begin(), all.end(), [&](const Candidate& c) { return c.worker == plan->prefill; });
+  plan->first_token_ms = plan->alone_ms =
+      FirstTokenMs(all, plan->decode, first.prefill_ms - first.prompt_ms, first.prompt_ms);
+  if (of_all || !WantsRelay(shape)) return plan;
   return ShareWithHeads(*plan, candidates, shape, workers_.begin()->second.about.page_tokens,
-                        WaitingPrompts(), relays_);
+                        WaitingPrompts(), relays_, record_);
 }
 
 // KV that an earlier attempt left somewhere is worth more than further workers.

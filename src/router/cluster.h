@@ -24,10 +24,11 @@ const MachineTable& MembershipTable();
 
 class Cluster {
  public:
-  Cluster(const RelayRules& relays, TransitionCounts* transitions)
-      : relays_(relays), transitions_(transitions) {}
+  Cluster(RelayRules relays, TransitionCounts* transitions)
+      : relays_(std::move(relays)), transitions_(transitions) {}
 
-  // Error: it does not fit to the workers that are here; names the field and both values.
+  // Error: it does not fit to the workers that are here, or to the partition table; names the field
+  // and both values.
   absl::Status Join(const WorkerAnnounce& worker, absl::Time now);
   // Forgets the worker; returns the requests that had a part there, in no order.
   std::vector<RequestId> Leave(Incarnation worker);
@@ -37,6 +38,8 @@ class Cluster {
   void ForgiveSilence(absl::Time now);
   std::vector<Incarnation> NotHeardSince(absl::Time time) const;  // ascending
   void OnLoad(Incarnation worker, const WorkerLoad& load, absl::Time now);
+  // How right a plan's prediction was: what follows is planned with it.
+  void OnFirstToken(const FirstTokenOutcome& outcome);
   // The worker says that a guest must wait this long for room.
   void OnNoRoom(Incarnation worker, absl::Duration expected_wait, absl::Time now);
   // It takes nothing new from now on.
@@ -79,6 +82,7 @@ class Cluster {
     MachineState<MemberState> state;
     absl::Time heard_at;
     WorkerLoad load;
+    double noted_prompt_ms = 0;  // of a prompt by its fit, when that changed last
     absl::Time load_at = absl::InfinitePast();
     absl::Time no_room_until = absl::InfinitePast();
     uint64_t last_chosen = 0;
@@ -97,7 +101,11 @@ class Cluster {
                       absl::Time now);
   void ReleaseAt(Incarnation worker, RequestId request);
 
+  absl::Status CheckTable(const WorkerAnnounce& worker) const;
+  void NoteFit(Worker* worker);
+
   const RelayRules relays_;
+  PlanRecord record_;
   TransitionCounts* const transitions_;
   absl::btree_map<Incarnation, Worker> workers_;
   uint64_t choices_ = 0;

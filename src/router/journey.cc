@@ -103,6 +103,9 @@ void Journey::Aim(const Plan& plan, const PlanNames& names, absl::Time now) {
   silent_until_ =
       now + options_.attempt_silence + kPredictionSlack * absl::Milliseconds(plan.predicted_ms);
   produced_before_ = produced_.size();
+  aimed_at_ = now;
+  surprised_ = false;
+  outcome_.reset();
   prefill_open_ = true;
   decode_open_ = plan.decode != 0;
   open_heads_.clear();
@@ -114,6 +117,12 @@ void Journey::Aim(const Plan& plan, const PlanNames& names, absl::Time now) {
   timeline_.decode_worker = names.decode;
   timeline_.prefill_heads = names.heads;
   timeline_.attempts = static_cast<int>(epoch_);
+  timeline_.slices.clear();
+  for (const Plan::Head& head : plan.heads) timeline_.slices.push_back(head.tokens);
+  timeline_.slices.push_back(
+      static_cast<int32_t>(plan.PrefillWorkAt(plan.prefill, Shape()).tokens));
+  timeline_.predicted = absl::Milliseconds(plan.first_token_ms);
+  timeline_.took = absl::ZeroDuration();
 }
 
 void Journey::Disarm(absl::Time now) {
@@ -215,9 +224,26 @@ void Journey::NoteComputed() {
   kept_tokens_ = static_cast<int32_t>(request_.prompt.size() + produced_before_);
 }
 
+void Journey::NoteFirstToken(absl::Time now) {
+  timeline_.took = now - aimed_at_;
+  if (surprised_ || plan_.first_token_ms <= 0) return;
+  outcome_ = {.n_tokens = Shape().n_prompt,
+              .n_ranks = static_cast<int>(plan_.heads.size()) + 1,
+              .predicted = timeline_.predicted,
+              .actual = timeline_.took,
+              .alone = absl::Milliseconds(plan_.alone_ms)};
+}
+
+std::optional<FirstTokenOutcome> Journey::TakeOutcome() {
+  return std::exchange(outcome_, std::nullopt);
+}
+
 void Journey::Emit(const TokenOut& token, absl::Time now, std::vector<RouterEffect>* effects) {
   if (produced_.empty()) timeline_.ttft = now - submitted_;
-  if (state_ == JourneyState::kPrefilling) NoteComputed();
+  if (state_ == JourneyState::kPrefilling) {
+    NoteFirstToken(now);
+    NoteComputed();
+  }
   state_ = JourneyState::kStreaming;
   effects->push_back(EmitToken{.request_id = id_,
                                .index = static_cast<int32_t>(produced_.size()),
@@ -244,6 +270,7 @@ absl::Status Journey::OnPromptComputed(Incarnation from, const PromptComputed& c
   if (from != plan_.prefill)
     return absl::InvalidArgumentError("the prompt of a request that was not given to this worker");
   NoteComputed();
+  if (computed.reused_tokens > 0) surprised_ = true;
   silent_until_ = now + options_.attempt_silence;
   timeline_.prefill_queue += absl::Microseconds(computed.queue_us);
   timeline_.prefill += absl::Microseconds(computed.compute_us);
@@ -287,6 +314,7 @@ absl::Status Journey::OnPartEnded(Incarnation from, const PartEnded& ended, absl
 }
 
 void Journey::OnNoRoom(absl::Duration expected_wait, absl::Time now) {
+  surprised_ = true;
   silent_until_ = now + options_.attempt_silence + kPredictionSlack * expected_wait;
 }
 

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -92,6 +93,9 @@ class Journey {
   absl::Status OnPromptComputed(Incarnation from, const PromptComputed& computed, absl::Time now);
   absl::Status OnPartEnded(Incarnation from, const PartEnded& ended, absl::Time now);
   void OnNoRoom(absl::Duration expected_wait, absl::Time now);
+  // Once after the running attempt's first token, if its prediction could know what was to be
+  // computed: no decode worker was full, and no KV was found that nobody knew of.
+  std::optional<FirstTokenOutcome> TakeOutcome();
   void OnWorkerLost(Incarnation worker, const std::string& name);
 
   // The last token has been emitted; end_reason says which kind it was.
@@ -125,6 +129,7 @@ class Journey {
 
  private:
   void NoteComputed();
+  void NoteFirstToken(absl::Time now);
   void Emit(const TokenOut& token, absl::Time now, std::vector<RouterEffect>* effects);
   bool first_of_attempt_emitted() const { return produced_.size() > produced_before_; }
   // A prefill worker that has handed over, or only has its last acknowledgement to get, is not
@@ -147,6 +152,9 @@ class Journey {
 
   // The attempt.
   Epoch epoch_ = 0;
+  absl::Time aimed_at_;
+  bool surprised_ = false;  // its prediction could not be right
+  std::optional<FirstTokenOutcome> outcome_;
   Plan plan_;
   absl::Time silent_until_;                          // when it must have given a sign of life
   size_t produced_before_ = 0;                       // tokens emitted by earlier attempts

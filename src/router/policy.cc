@@ -4,7 +4,6 @@
 #include <limits>
 
 #include "common/check.h"
-#include "planner/degree.h"
 
 namespace baton {
 namespace {
@@ -74,6 +73,17 @@ int IndexOf(std::span<const Candidate> candidates, Incarnation worker) {
   return index;
 }
 
+// From `from` to each of the candidates.
+std::vector<ChainLink> LinksTo(std::span<const Candidate> candidates, const Candidate& from) {
+  std::vector<ChainLink> links(candidates.size(), from.link);
+  for (size_t i = 0; i < candidates.size(); ++i)
+    for (const LinkRate& rate : from.links)
+      if (rate.peer == candidates[i].worker)
+        links[i] = {.bytes_per_second = rate.bytes_per_second,
+                    .latency = static_cast<double>(rate.round_trip_us) / 2e6};
+  return links;
+}
+
 // The ranks that a relay may have. Of two workers the one that takes half the time for the prompt
 // is twice as fast, whether by its linear layers or by its attention.
 std::vector<OfferedWorker> Offer(std::span<const Candidate> candidates, double nominal_ms) {
@@ -82,7 +92,7 @@ std::vector<OfferedWorker> Offer(std::span<const Candidate> candidates, double n
     offered.push_back({.speed = nominal_ms / c.prompt_ms,
                        .seconds = (c.prefill_ms - c.prompt_ms) / 1e3,
                        .place = ~c.worker,
-                       .link = c.link,
+                       .links = LinksTo(candidates, c),
                        .most_tokens = c.max_slice_tokens});
   return offered;
 }
@@ -128,6 +138,14 @@ double DecodeMs(const DecodeRoom& room, double room_wait_ms) {
   return room_wait_ms + room.step_ms * (1 + fullness);
 }
 
+double FirstTokenMs(std::span<const Candidate> candidates, Incarnation decode, double queue_ms,
+                    double compute_ms) {
+  const auto sink = std::find_if(candidates.begin(), candidates.end(),
+                                 [decode](const Candidate& c) { return c.worker == decode; });
+  const double promise_ms = sink == candidates.end() ? 0 : sink->room_wait_ms;
+  return std::max(queue_ms, promise_ms) + compute_ms;
+}
+
 std::optional<Plan> ChoosePlan(std::span<const Candidate> candidates, const AttemptShape& shape) {
   const auto prefills = [](const Candidate& c) { return c.role != Role::kDecode; };
   const auto anyone = [](const Candidate&) { return true; };
@@ -171,7 +189,7 @@ PrefillWork Plan::PrefillWorkAt(Incarnation worker, const AttemptShape& shape) c
 
 Plan ShareWithHeads(const Plan& plan, std::span<const Candidate> candidates,
                     const AttemptShape& shape, int32_t page_tokens, double waiting,
-                    const RelayRules& rules) {
+                    const RelayRules& rules, const PlanRecord& record) {
   const auto first = std::find_if(candidates.begin(), candidates.end(),
                                   [&](const Candidate& c) { return c.worker == plan.prefill; });
   CHECK(first != candidates.end());
@@ -190,11 +208,12 @@ Plan ShareWithHeads(const Plan& plan, std::span<const Candidate> candidates,
                               .max_ranks = rules.max_ranks,
                               .min_ranks = rules.min_ranks,
                               .must = IndexOf(may_prefill, plan.prefill),
-                              .waiting = waiting};
+                              .waiting = waiting,
+                              .mode = rules.mode,
+                              .table = rules.table.get()};
   const Candidate& nominal = may_prefill[static_cast<size_t>(request.must)];
-  // What relays took is not recorded yet: every prediction is doubted alike.
   const Degree degree =
-      ChooseDegree(nominal.cost, PlanRecord(), Offer(may_prefill, nominal.prompt_ms), request);
+      ChooseDegree(nominal.cost, record, Offer(may_prefill, nominal.prompt_ms), request);
   if (degree.ranks.size() < 2) return plan;
   const auto worker_of = [&](size_t rank) {
     return may_prefill[static_cast<size_t>(degree.ranks[rank])].worker;
@@ -204,6 +223,8 @@ Plan ShareWithHeads(const Plan& plan, std::span<const Candidate> candidates,
     relay.heads.push_back({worker_of(rank), degree.slices[rank]});
   relay.prefill = worker_of(degree.ranks.size() - 1);
   relay.predicted_ms += degree.seconds * 1e3 - first->prefill_ms;
+  relay.first_token_ms = FirstTokenMs(candidates, plan.decode, degree.begin * 1e3,
+                                      (degree.seconds - degree.begin) * 1e3);
   return relay;
 }
 

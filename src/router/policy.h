@@ -10,11 +10,14 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "common/ids.h"
+#include "planner/degree.h"
 #include "planner/prefill_cost.h"
 #include "proto/messages.h"
 #include "router/prefill_work.h"
@@ -48,6 +51,14 @@ int32_t PromisePages(const AttemptShape& shape, int32_t page_tokens);
 // Pages held once `made` tokens are there.
 int32_t HeldPages(const AttemptShape& shape, int32_t made, int32_t page_tokens);
 
+// What became of an attempt's prediction.
+struct FirstTokenOutcome {
+  int32_t n_tokens = 0;
+  int n_ranks = 1;
+  absl::Duration predicted{}, actual{};  // from when the attempt was sent
+  absl::Duration alone{};                // predicted of one worker
+};
+
 // A request's place on a decode worker.
 struct Holding {
   int32_t pages = 0;
@@ -72,17 +83,30 @@ struct Candidate {
   Role role = Role::kBoth;
   bool fits_prefill = false, fits_decode = false;  // could ever hold it
   double prefill_ms = 0, decode_ms = 0;
-  double prompt_ms = 0;  // the part of prefill_ms that is the prompt's own
-  PrefillCost cost{};    // of the worker
-  ChainLink link{};      // that it sends KV over
+  double prompt_ms = 0;     // the part of prefill_ms that is the prompt's own
+  double room_wait_ms = 0;  // the part of decode_ms until its promise
+  PrefillCost cost{};       // of the worker
+  ChainLink link{};         // that it sends KV over to others than those in `links`
+  std::vector<LinkRate> links{};
   int32_t max_slice_tokens = std::numeric_limits<int32_t>::max();
   uint64_t last_chosen = 0;  // a counter; 0 = never
+};
+
+// How the ranks of a relay share a prompt.
+struct RelayRules {
+  int32_t min_tokens = 0;  // of a prompt that is shared; 0: none is
+  int max_ranks = 2;
+  int min_ranks = 1;  // more than one: whatever is predicted
+  PartitionMode mode = PartitionMode::kClosed;
+  std::shared_ptr<const PartitionTable> table{};  // of kTable
 };
 
 struct Plan {
   Incarnation prefill = 0;  // computes the first token; of a relay the tail
   Incarnation decode = 0;   // 0 = prefill only; equal to prefill = KV stays where it is
   double predicted_ms = 0;
+  double first_token_ms = 0;  // predicted, from now on
+  double alone_ms = 0;        // the same, were `prefill` no relay's
   // A rank of a relay before its tail: computes its slice, in whole pages, and hands all KV up to
   // its end to the next rank.
   struct Head {
@@ -101,16 +125,14 @@ struct Plan {
   PrefillWork PrefillWorkAt(Incarnation worker, const AttemptShape& shape) const;
 };
 
+// Compute starts with the decode worker's promise in hand.
+double FirstTokenMs(std::span<const Candidate> candidates, Incarnation decode, double queue_ms,
+                    double compute_ms);
+
 // A prefill worker hands over to the best decode worker; a worker of both roles keeps its KV and
 // decodes itself. Roles are preferences: when nobody of a role is there, the others do both.
 // Nothing: no worker could ever hold it.
 std::optional<Plan> ChoosePlan(std::span<const Candidate> candidates, const AttemptShape& shape);
-
-struct RelayRules {
-  int32_t min_tokens = 0;  // of a prompt that is shared; 0: none is
-  int max_ranks = 2;
-  int min_ranks = 1;  // more than one: whatever is predicted
-};
 
 // waiting: prompts in the queue of a prefill worker, on average.
 // `plan`, its prefill shared with the candidates that could begin soonest where that is predicted
@@ -120,6 +142,6 @@ struct RelayRules {
 // each other never wait in a circle.
 Plan ShareWithHeads(const Plan& plan, std::span<const Candidate> candidates,
                     const AttemptShape& shape, int32_t page_tokens, double waiting,
-                    const RelayRules& rules);
+                    const RelayRules& rules, const PlanRecord& record);
 
 }  // namespace baton

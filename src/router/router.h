@@ -16,6 +16,7 @@
 #include "common/state_machine.h"
 #include "common/status.h"
 #include "common/ticket.h"
+#include "planner/degree.h"
 #include "proto/messages.h"
 
 namespace baton {
@@ -43,6 +44,10 @@ struct Timeline {
   // Of a relay, whose prefill times are the tail's: computed the slices before the tail's
   // meanwhile. In order of slices, commas between them; or empty.
   std::string prefill_heads{};
+  // Of the attempt that ran last: what each of its ranks computed, and how long it was to take, and
+  // took, from when it was sent to its first token. took: zero, unless it brought one.
+  std::vector<int32_t> slices{};
+  absl::Duration predicted{}, took{};
   int attempts = 1;
 };
 
@@ -96,6 +101,8 @@ struct RouterOptions {
   int relay_min_tokens = 0;
   int relay_max_ranks = 2;
   int relay_min_ranks = 1;  // more than one: so many where they are there, whatever is predicted
+  PartitionMode partition = PartitionMode::kClosed;
+  std::shared_ptr<const PartitionTable> partition_table{};  // of kTable
   // How long a request whose workers were lost waits for any worker before it fails.
   absl::Duration worker_wait = absl::Seconds(30);
   // A worker that says nothing for so long is lost: hung, stopped or cut off. Every report counts,

@@ -23,7 +23,9 @@ struct Router::State {
         random(ids),
         cluster({.min_tokens = router_options.relay_min_tokens,
                  .max_ranks = router_options.relay_max_ranks,
-                 .min_ranks = router_options.relay_min_ranks},
+                 .min_ranks = router_options.relay_min_ranks,
+                 .mode = router_options.partition,
+                 .table = router_options.partition_table},
                 router_options.transitions) {}
 
   absl::StatusOr<RequestId> Submit(GenerateRequest request, absl::Time now);

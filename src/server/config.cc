@@ -117,6 +117,10 @@ void DeclareSettings(Config* config, Settings* settings) {
                 "most workers that share a prompt");
   settings->Int("router.relay_min_ranks", &router.relay_min_ranks, 1, 64,
                 "share such prompts among so many where they are there, whatever is predicted");
+  settings->Choice("router.partition", &router.partition, {"closed", "table", "even"},
+                   "how their slices are found: from measured costs, from a tuned table, all even");
+  settings->Text("router.partition_table", &router.partition_table,
+                 "file of baton tune, for router.partition: table");
   settings->Duration("router.worker_wait", &router.worker_wait, absl::ZeroDuration(),
                      absl::Hours(1), "a request without any worker left waits before it fails");
   settings->Duration("router.worker_silence", &router.worker_silence, absl::Seconds(2),

@@ -54,6 +54,8 @@ struct RouterConfig {
   int relay_min_tokens = 0;  // 0 = no relays
   int relay_max_ranks = 2;
   int relay_min_ranks = 1;  // 1 = as many as are predicted to be soonest
+  std::string partition = "closed";
+  std::string partition_table;  // file
   absl::Duration worker_wait = absl::Seconds(30);
   absl::Duration worker_silence = absl::Seconds(3);
 };

@@ -1,6 +1,7 @@
 #include "server/front_metrics.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "absl/strings/str_cat.h"
 
@@ -11,6 +12,8 @@ MetricLabels With(MetricLabels labels, const MetricLabels& more) {
   labels.insert(labels.end(), more.begin(), more.end());
   return labels;
 }
+
+std::vector<double> PlanErrorBounds() { return {.01, .02, .05, .1, .2, .3, .5, 1, 2, 5, 10}; }
 
 const char* OutcomeOf(int http_status) {
   if (http_status < 400) return "ok";
@@ -26,6 +29,9 @@ constexpr const char* kFailoverCauseNames[kFailoverCauses] = {
 constexpr char kEndedHelp[] = "Requests that were started and have ended, by reason.";
 constexpr char kSuccessHelp[] = "Requests that ran to their end, by reason.";
 constexpr char kRequestsHelp[] = "Requests by endpoint, status and outcome.";
+constexpr char kPlanErrorHelp[] =
+    "How far the predicted time to the first token was off, |actual / predicted - 1|, by ranks.";
+constexpr char kSliceHelp[] = "Tokens of the slices of the last relay, by rank.";
 constexpr char kStageHelp[] = "Time of a request in each part of its life.";
 
 }  // namespace
@@ -100,6 +106,9 @@ FrontMetrics::FrontMetrics(MetricsRegistry* registry, const std::string& model, 
                                  labels_)),
       relays_(registry->Counter("baton_relays_total",
                                 "Attempts whose prompt was given to two workers.", labels_)),
+      ranks_(registry->Histogram("baton_prefill_chain_processes",
+                                 "Workers that prefilled a prompt together.", labels_,
+                                 {1, 2, 3, 4, 6, 8, 12, 16, 32, 64})),
       running_(registry->Gauge("baton_requests_running", "Requests at the workers.", labels_)),
       waiting_(registry->Gauge("baton_queue_depth", "Requests waiting, by stage.",
                                With(labels_, {{"stage", "route"}}))),
@@ -128,6 +137,8 @@ FrontMetrics::FrontMetrics(MetricsRegistry* registry, const std::string& model, 
     registry->Histogram("baton_request_stage_seconds", kStageHelp,
                         With(labels_, {{"stage", stage}}), StageBounds());
   }
+  registry->Histogram("baton_prefill_plan_error_ratio", kPlanErrorHelp,
+                      With(labels_, {{"ranks", "1"}}), PlanErrorBounds());
   for (const char* endpoint : {"completions", "chat"}) {
     for (const char* stream : {"false", "true"}) {
       registry->Counter(
@@ -178,6 +189,23 @@ void FrontMetrics::ObserveStages(const FinishedRequest& request) {
   }
 }
 
+// Of requests whose last attempt brought a token.
+void FrontMetrics::ObservePlan(const Timeline& timeline) {
+  if (timeline.took <= absl::ZeroDuration() || timeline.predicted <= absl::ZeroDuration()) return;
+  const size_t n_ranks = timeline.slices.size();
+  ranks_.Observe(static_cast<double>(n_ranks));
+  registry_
+      ->Histogram("baton_prefill_plan_error_ratio", kPlanErrorHelp,
+                  With(labels_, {{"ranks", absl::StrCat(n_ranks)}}), PlanErrorBounds())
+      .Observe(std::abs(absl::FDivDuration(timeline.took, timeline.predicted) - 1));
+  for (size_t slot = 0; n_ranks > 1 && slot < n_ranks; ++slot) {
+    registry_
+        ->Gauge("baton_prefill_partition_tokens", kSliceHelp,
+                With(labels_, {{"slot", absl::StrCat(slot)}}))
+        .Set(timeline.slices[slot]);
+  }
+}
+
 void FrontMetrics::OnFinished(const FinishedRequest& request) {
   const bool is_chat = request.endpoint == Endpoint::kChat;
   registry_
@@ -203,7 +231,10 @@ void FrontMetrics::OnFinished(const FinishedRequest& request) {
   vllm_prompt_size_.Observe(static_cast<double>(request.n_prompt));
   vllm_output_size_.Observe(static_cast<double>(request.n_tokens));
   vllm_max_tokens_.Observe(static_cast<double>(request.max_tokens));
-  if (request.n_tokens > 0) ObserveStages(request);
+  if (request.n_tokens > 0) {
+    ObserveStages(request);
+    ObservePlan(request.timeline);
+  }
 }
 
 void FrontMetrics::SetView(const ClusterView& view, bool is_ready) {

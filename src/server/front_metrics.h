@@ -38,6 +38,7 @@ class FrontMetrics {
 
  private:
   void ObserveStages(const FinishedRequest& request);
+  void ObservePlan(const Timeline& timeline);
 
   MetricsRegistry* registry_;
   const MetricLabels vllm_labels_, labels_;
@@ -52,6 +53,7 @@ class FrontMetrics {
   std::array<uint64_t, kFailoverCauses> told_failovers_{};
   CounterMetric relays_;
   uint64_t told_relays_ = 0;
+  HistogramMetric ranks_;
   GaugeMetric running_, waiting_, kv_usage_, kv_total_, kv_free_, ready_, prefill_workers_,
       decode_workers_;
 };

@@ -1,8 +1,11 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "engine/text_file.h"
+#include "planner/partition_table.h"
 #include "server/api_front.h"
 #include "server/role_process.h"
 #include "server/router_generator.h"
@@ -33,6 +36,27 @@ HttpServerOptions HttpOptions(const ServerConfig& server, int64_t max_context) {
   options.finish_half_closed = server.half_close == "finish";
   options.max_unsent = static_cast<size_t>(server.max_unsent);
   return options;
+}
+
+constexpr size_t kMostTableBytes = 1 << 20;
+
+// The table fits to the setting of ranks; whether it fits to the model is seen when workers join.
+absl::Status ReadPartition(const RouterConfig& config, RouterOptions* options) {
+  if (config.partition == "even") options->partition = PartitionMode::kEven;
+  if (config.partition != "table") return absl::OkStatus();
+  const std::string& path = config.partition_table;
+  if (path.empty())
+    return absl::InvalidArgumentError("router.partition is table: set router.partition_table");
+  ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kMostTableBytes));
+  ASSIGN_OR_RETURN(PartitionTable table, ParsePartitionTable(text, path));
+  if (!table.of_ranks.contains(config.relay_max_ranks))
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s has nothing for %d ranks (router.relay_max_ranks): tune it for so many workers "
+        "(baton tune), or change router.relay_max_ranks",
+        path, config.relay_max_ranks));
+  options->partition = PartitionMode::kTable;
+  options->partition_table = std::make_shared<const PartitionTable>(std::move(table));
+  return absl::OkStatus();
 }
 
 int ExpectedWorkers(const Config& config) {
@@ -103,6 +127,8 @@ int RunRouter(const RoleStart& start) {
   router_options.relay_min_tokens = config.router.relay_min_tokens;
   router_options.relay_max_ranks = config.router.relay_max_ranks;
   router_options.relay_min_ranks = config.router.relay_min_ranks;
+  if (const absl::Status read = ReadPartition(config.router, &router_options); !read.ok())
+    return Fail(read);
   router_options.worker_wait = config.router.worker_wait;
   router_options.worker_silence = config.router.worker_silence;
   // First of all: workers dial while the tokenizer loads.

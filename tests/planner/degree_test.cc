@@ -62,6 +62,21 @@ TEST_CASE("the link of the last rank carries nothing of the chain") {
   CHECK(Ranks(8192, offered) == 1);
 }
 
+TEST_CASE("a slow link between two ranks that do not hand over to each other is not met") {
+  std::vector<OfferedWorker> offered = Idle(3);
+  const std::vector<ChainLink> fast(3, kFast);
+  for (OfferedWorker& worker : offered) worker.links = fast;
+  offered[0].links[2] = {1e4, 1e-4};
+  const auto ranks = [&] {
+    return ChooseDegree(Cost(), PlanRecord(), offered,
+                        {.tokens = 8192, .max_ranks = 3, .min_ranks = 3})
+        .ranks.size();
+  };
+  CHECK(ranks() == 3);
+  offered[1].links[2] = {1e4, 1e-4};
+  CHECK(ranks() == 1);
+}
+
 TEST_CASE("no rank gets a slice longer than it takes") {
   std::vector<OfferedWorker> offered = Idle(4);
   for (OfferedWorker& worker : offered) worker.most_tokens = 3000;

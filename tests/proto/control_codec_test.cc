@@ -62,6 +62,7 @@ WorkerReport EveryEvent() {
   announce.n_layers = 28;
   announce.kv_token_bytes = 2048;
   announce.max_slice_tokens = 8192;
+  announce.link_bytes_per_second = 1.5e9;
   const PrefillFit fit{.token = 1e-3, .pair = 2e-8, .floor = 0.25, .error = 0.125, .n_seen = 9};
   const WorkerLoad load{.prefill_queued_tokens = 1,
                         .prefill_queued_pairs = 1e7,
@@ -69,6 +70,8 @@ WorkerReport EveryEvent() {
                         .decode_waiting = 3,
                         .pages_free = 4,
                         .prefill_fit = fit,
+                        .links = {{.peer = ~0ull, .bytes_per_second = 2e9, .round_trip_us = 50},
+                                  {.peer = 2, .bytes_per_second = 3e9}},
                         .decode_step_ms = 6.5f,
                         .draining = true};
   const TokenOut token{
@@ -82,9 +85,12 @@ WorkerReport EveryEvent() {
                         .queue_us = 1,
                         .compute_us = 2,
                         .transfer_us = 3};
-  return {.events = {announce, load, token, ended,
-                     NoRoomNotice{.request_id = 1, .epoch = 2, .expected_wait_us = 3},
-                     PromptComputed{.request_id = 4, .epoch = 5, .queue_us = 6, .compute_us = 7}}};
+  return {
+      .events = {
+          announce, load, token, ended,
+          NoRoomNotice{.request_id = 1, .epoch = 2, .expected_wait_us = 3},
+          PromptComputed{
+              .request_id = 4, .epoch = 5, .queue_us = 6, .compute_us = 7, .reused_tokens = 8}}};
 }
 
 void CheckPrefill(const PrefillRequest& a, const PrefillRequest& b) {
@@ -167,6 +173,7 @@ TEST_CASE("worker events survive the wire field by field") {
   CHECK(announce.n_layers == 28);
   CHECK(announce.kv_token_bytes == 2048);
   CHECK(announce.max_slice_tokens == 8192);
+  CHECK(announce.link_bytes_per_second == 1.5e9);
   const auto& load = std::get<WorkerLoad>(out->events[1]);
   CHECK(load.prefill_queued_tokens == 1);
   CHECK(load.decode_rows == 2);
@@ -174,6 +181,7 @@ TEST_CASE("worker events survive the wire field by field") {
   CHECK(load.pages_free == 4);
   CHECK(load.prefill_queued_pairs == 1e7);
   CHECK(load.prefill_fit == std::get<WorkerLoad>(in.events[1]).prefill_fit);
+  CHECK(load.links == std::get<WorkerLoad>(in.events[1]).links);
   CHECK(load.decode_step_ms == 6.5f);
   CHECK(load.draining);
   const auto& token = std::get<TokenOut>(out->events[2]);
@@ -197,6 +205,7 @@ TEST_CASE("worker events survive the wire field by field") {
   CHECK(computed.epoch == 5);
   CHECK(computed.queue_us == 6);
   CHECK(computed.compute_us == 7);
+  CHECK(computed.reused_tokens == 8);
 }
 
 TEST_CASE("every role, every end reason and every fault survives") {
@@ -341,6 +350,15 @@ TEST_CASE("a worker event out of range is refused by the name of its field") {
                    std::numeric_limits<double>::quiet_NaN());
              }),
              Contains("load.prefill_fit.error"));
+  CHECK_THAT(Refusal([](R* r) {
+               r->mutable_events(1)->mutable_load()->mutable_links(0)->set_bytes_per_second(0);
+             }),
+             Contains("load.links.bytes_per_second"));
+  CHECK_THAT(Refusal([](R* r) {
+               for (int i = 0; i < 2000; ++i)
+                 r->mutable_events(1)->mutable_load()->add_links()->set_bytes_per_second(5);
+             }),
+             Contains("load.links"));
   CHECK_THAT(Refusal([](R* r) {
                r->mutable_events(1)->mutable_load()->set_prefill_queued_pairs(
                    std::numeric_limits<double>::infinity());

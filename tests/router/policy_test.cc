@@ -39,7 +39,8 @@ Plan Relay(const Plan& plan, std::vector<Candidate> candidates, const AttemptSha
     c.prompt_ms = 0.9 * shape.n_prompt;
     c.cost.token = 0.9e-3;
   }
-  return ShareWithHeads(plan, candidates, shape, 16, 0, {.min_tokens = 1, .max_ranks = max_ranks});
+  return ShareWithHeads(plan, candidates, shape, 16, 0, {.min_tokens = 1, .max_ranks = max_ranks},
+                        PlanRecord());
 }
 
 // Decode worker, tail, and heads from the last to the first.

@@ -124,6 +124,7 @@ WorkerAnnounce Node::announce() const {
   announce.pages_total = plan_.pages;
   announce.max_context = plan_.pages * swarm_.page_tokens;
   announce.max_batch = plan_.max_batch;
+  announce.max_slice_tokens = WorkerCoreOptions{}.max_slice_tokens;
   announce.n_layers = engine_->model().n_layers;
   announce.kv_token_bytes = static_cast<int32_t>(pool_->layout().token_bytes());
   return announce;

@@ -71,6 +71,8 @@ Worker::Worker(const WorkerOptions& options, std::unique_ptr<Backend> backend,
   announce_.pages_total = pool_->total();
   announce_.max_context = ContextOf(options, *backend_, *pool_);
   announce_.max_batch = options.max_batch;
+  announce_.max_slice_tokens = options.engine.max_slice_tokens;
+  announce_.link_bytes_per_second = options.transfer.pace.bytes_per_second;
   announce_.n_layers = backend_->model().n_layers;
   announce_.kv_token_bytes = static_cast<int32_t>(pool_->layout().token_bytes());
 

@@ -1,0 +1,262 @@
+// Which prompts become relays: by what workers and links were measured to do, by what predictions
+// were worth, and by what a partition table says.
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+
+#include "router/router_harness.h"
+
+namespace baton {
+namespace {
+
+using Catch::Contains;
+
+constexpr Incarnation kDecode = 1, kTail = 11, kHead = 12;
+
+// 100,000 tokens per second in short prompts, half of that in prompts of 8,192.
+PrefillFit Fit(double slowness = 1) {
+  return {.token = 1e-5 * slowness, .pair = slowness * 1e-5 / 4096, .n_seen = 100};
+}
+
+double AloneMs(double tokens) { return 1e-2 * (tokens + tokens * tokens / 8192); }
+
+RouterOptions Relays() {
+  RouterOptions options;
+  options.relay_min_tokens = 40;
+  return options;
+}
+
+struct Chain : RouterHarness {  // two prefill workers and a decode worker
+  explicit Chain(const RouterOptions& options = Relays()) : RouterHarness(options) {
+    JoinWide(kDecode, Role::kDecode);
+    JoinWide(kTail, Role::kPrefill);
+    JoinWide(kHead, Role::kPrefill);
+    Tell(kTail, {.prefill_fit = Fit()});
+    Tell(kHead, {.prefill_fit = Fit()});
+  }
+  void JoinWide(Incarnation id, Role role) {
+    WorkerAnnounce announce = Announce(id, role);
+    announce.max_context = 1 << 20;
+    announce.pages_total = 1 << 20;
+    REQUIRE(Report(id, {announce}).ok());
+  }
+  void Tell(Incarnation id, const WorkerLoad& load) { REQUIRE(Report(id, {load}).ok()); }
+
+  // A prompt that takes so long to its first token and has no other; its timeline.
+  Timeline Run(int32_t n_prompt, double took_ms, int32_t reused_tokens = 0) {
+    sent.clear();
+    const RequestId id = Submit(n_prompt, 1);
+    now += absl::Milliseconds(took_ms);
+    const auto prefills = Sent<PrefillRequest>();
+    for (const auto& [worker, request] : prefills) {
+      if (request.is_head) {
+        REQUIRE(Report(worker, {baton::Ended(id, true)}).ok());
+        continue;
+      }
+      const PromptComputed computed{.request_id = id, .epoch = 1, .reused_tokens = reused_tokens};
+      REQUIRE(Report(worker, {computed, Token(id, n_prompt, 7), baton::Ended(id, true)}).ok());
+    }
+    return End(id).timeline;
+  }
+  // Slices of a prompt that is cancelled at once.
+  std::vector<int32_t> Slices(int32_t n_prompt) {
+    const RequestId id = Submit(n_prompt, 1);
+    Cancel(id);
+    return End(id).timeline.slices;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a relay's slices follow what long prompts cost each worker") {
+  Chain r;
+  const std::vector<int32_t> even = r.Slices(8192);
+  REQUIRE(even.size() == 2);
+  CHECK(even[0] + even[1] == 8192);
+  // Equal work: x + x^2 / 8192 of the first is half of 8192 + 8192.
+  CHECK(even[0] == Approx(8192 * 0.618).margin(64));
+  r.Tell(kHead, {.prefill_fit = Fit(3)});  // the head of the chain became slow
+  CHECK(r.Slices(8192)[0] < 8192 * 0.4);
+  r.Tell(kHead, {.prefill_fit = Fit(1e4)});
+  CHECK(r.Slices(8192) == std::vector<int32_t>{8192});
+}
+
+TEST_CASE("predicted and actual time to the first token are in the timeline") {
+  Chain r;
+  const Timeline relay = r.Run(8192, 90);
+  CHECK(relay.slices.size() == 2);
+  CHECK(absl::ToDoubleMilliseconds(relay.predicted) == Approx(AloneMs(8192) / 2).epsilon(0.02));
+  CHECK(relay.took == absl::Milliseconds(90));
+  const Timeline alone = r.Run(39, 3);
+  CHECK(alone.slices == std::vector<int32_t>{39});
+  CHECK(absl::ToDoubleMilliseconds(alone.predicted) == Approx(AloneMs(39)).epsilon(0.01));
+}
+
+TEST_CASE("relays that take longer than one worker would are not repeated, but tried again") {
+  Chain r;
+  REQUIRE(r.Run(8192, 200).slices.size() == 2);
+  REQUIRE(r.Run(8192, 170).slices.size() == 1);
+  CHECK(r.Run(2048, 18).slices.size() == 2);  // of another length
+  for (int i = 1; i < PlanRecord::kBarredPrompts; ++i) REQUIRE(r.Run(8192, 165).slices.size() == 1);
+  CHECK(r.Slices(8192).size() == 2);
+  REQUIRE(r.Run(8192, 170).slices.size() == 2);
+  REQUIRE(r.Slices(8192).size() == 1);
+  // What it costs has changed.
+  r.Tell(kTail, {.prefill_fit = Fit(1.2)});
+  CHECK(r.Slices(8192).size() == 2);
+}
+
+TEST_CASE("predictions that are off by more than a relay gains make none") {
+  Chain r;
+  r.Tell(kHead, {.prefill_fit = Fit(3)});  // it takes a quarter of the time away
+  REQUIRE(r.Slices(8192).size() == 2);
+  for (int i = 0; i < 30; ++i) r.Run(8192, i % 2 == 0 ? 130 : 20);
+  CHECK(r.Slices(8192).size() == 1);
+}
+
+TEST_CASE("KV that was found says nothing about predictions") {
+  Chain r;
+  for (int i = 0; i < 20; ++i) REQUIRE(r.Run(8192, 1000, 64).slices.size() == 2);
+}
+
+TEST_CASE("a link that falls to a hundredth: prompts that come are planned anew") {
+  Chain r;
+  const auto link = [&](double bytes_per_second) {
+    r.Tell(kHead, {.prefill_fit = Fit(),
+                   .links = {{.peer = kTail, .bytes_per_second = bytes_per_second}}});
+  };
+  // 2,048 bytes per token in each of 4 layers: 5,000 tokens are 10 MB per layer of 20 ms.
+  link(1e9);
+  const std::vector<int32_t> fast = r.Slices(8192);
+  REQUIRE(fast.size() == 2);
+  link(1e7);
+  const std::vector<int32_t> slow = r.Slices(8192);
+  CHECK((slow.size() == 1 || slow[0] < fast[0] / 10));
+  CHECK(r.Run(8192, 164).took == absl::Milliseconds(164));
+  link(1e9);
+  CHECK(r.Slices(8192) == fast);
+}
+
+TEST_CASE("a link that is held to a rate is planned with before it was measured") {
+  const auto slices = [](double bytes_per_second) {
+    Chain r;
+    WorkerAnnounce third = Announce(13, Role::kPrefill);
+    third.max_context = 1 << 20;
+    third.pages_total = 1 << 20;
+    third.link_bytes_per_second = bytes_per_second;
+    REQUIRE(r.Report(13, {third}).ok());
+    r.Lose(kHead);
+    return r.Slices(8192);
+  };
+  CHECK(slices(0).size() == 2);
+  CHECK(slices(1e9) == slices(0));
+  CHECK((slices(1e6).size() == 1 || slices(1e6)[0] < slices(0)[0] / 10));
+}
+
+TEST_CASE("no slice is longer than its worker takes") {
+  Chain r;
+  WorkerAnnounce third = Announce(13, Role::kPrefill);
+  third.max_context = 1 << 20;
+  third.pages_total = 1 << 20;
+  third.max_slice_tokens = 4096;
+  REQUIRE(r.Report(13, {third}).ok());
+  r.Lose(kHead);
+  CHECK(r.Slices(4096).size() == 2);
+  CHECK(r.Slices(8192).size() == 1);  // the first slice would have 5,056
+}
+
+namespace {
+
+RouterOptions WithTable(PartitionMode mode) {
+  auto table = std::make_shared<PartitionTable>();
+  table->model = "tuned";
+  table->model_fingerprint = 7;
+  table->numerics_id = "cpu-x86";
+  table->of_ranks[2] = {{8192, {.75, .25}}};
+  RouterOptions options = Relays();
+  options.partition = mode;
+  options.partition_table = std::move(table);
+  return options;
+}
+
+}  // namespace
+
+TEST_CASE("slices by a tuned table, and even ones") {
+  CHECK(Chain(WithTable(PartitionMode::kTable)).Slices(8192) == std::vector<int32_t>{6144, 2048});
+  CHECK(Chain(WithTable(PartitionMode::kEven)).Slices(8192) == std::vector<int32_t>{4096, 4096});
+}
+
+TEST_CASE("a table of another model or numerics is refused when the first worker joins") {
+  RouterHarness r(WithTable(PartitionMode::kTable));
+  WorkerAnnounce announce = Announce(kTail, Role::kPrefill);
+  announce.model_fingerprint = 8;
+  const absl::Status model = r.Report(kTail, {announce});
+  CHECK(model.code() == absl::StatusCode::kFailedPrecondition);
+  CHECK_THAT(std::string(model.message()),
+             Contains("tuned for model tuned (0000000000000007, cpu-x86)") &&
+                 Contains("has 0000000000000008") && Contains("router.partition"));
+  announce.model_fingerprint = 7;
+  announce.numerics_id = "cuda-sm90";
+  CHECK_THAT(std::string(r.Report(kTail, {announce}).message()), Contains("cuda-sm90"));
+  r.Join(kTail, Role::kPrefill);
+  CHECK(r.router.View().prefill_workers == 1);
+}
+
+// Prompts that arrive faster than they can be computed: relays would cost more in all.
+TEST_CASE("at saturation with short prompts total tokens per second are those without relays") {
+  // Milliseconds until 400 prompts of 256 tokens are through, each rank busy for its slice, with
+  // 0.5 ms on top of each; and how many were relays.
+  const auto run = [](bool relays) {
+    RouterOptions options = Relays();
+    if (!relays) options.relay_min_tokens = 0;
+    Chain r(options);
+    PrefillFit fit = Fit();
+    fit.floor = 5e-4;
+    for (const Incarnation worker : {kTail, kHead}) r.Tell(worker, {.prefill_fit = fit});
+    std::map<Incarnation, double> busy_until;
+    constexpr int kPrompts = 400, kAhead = 16;
+    std::vector<std::pair<double, RequestId>> running;
+    double now_ms = 0;
+    std::map<RequestId, std::vector<std::pair<Incarnation, bool>>> ranks;
+    const auto finish_first = [&] {
+      const auto first = std::min_element(running.begin(), running.end());
+      const auto [end_ms, id] = *first;
+      running.erase(first);
+      r.now += absl::Milliseconds(std::max(0.0, end_ms - now_ms));
+      now_ms = std::max(now_ms, end_ms);
+      for (const auto& [worker, is_head] : ranks[id]) {
+        std::vector<WorkerEvent> events;
+        if (!is_head) events.push_back(Token(id, 256, 7));
+        events.push_back(Ended(id, true));
+        REQUIRE(r.Report(worker, std::move(events)).ok());
+      }
+      REQUIRE(r.Report(kDecode, {}).ok());
+    };
+    for (int i = 0; i < kPrompts; ++i) {
+      if (running.size() == kAhead) finish_first();
+      r.sent.clear();
+      const RequestId id = r.Submit(256, 1);
+      double end_ms = 0;
+      for (const auto& [worker, request] : r.Sent<PrefillRequest>()) {
+        const double before = request.inflow.tokens;
+        const double tokens = static_cast<double>(request.tokens.size()) - before;
+        const double ms = 0.5 + 1e-2 * (tokens + tokens * (before + tokens / 2) / 4096);
+        busy_until[worker] = std::max(busy_until[worker], now_ms) + ms;
+        end_ms = std::max(end_ms, busy_until[worker]);
+        ranks[id].emplace_back(worker, request.is_head);
+      }
+      running.emplace_back(end_ms, id);
+    }
+    while (!running.empty()) finish_first();
+    return std::pair(now_ms, r.router.View().relays);
+  };
+  const auto [without_ms, none] = run(false);
+  const auto [with_ms, n_relays] = run(true);
+  CHECK(none == 0);
+  CHECK(with_ms < 1.02 * without_ms);
+  CHECK(n_relays <= 4);  // while the queues fill
+}
+
+}  // namespace baton
