@@ -28,7 +28,9 @@ int WholePages(double tokens, int page_tokens) {
   return static_cast<int>(std::lround(tokens / page_tokens)) * page_tokens;
 }
 
-PrefillCost Fitted(const std::vector<MeasuredSlice>& slices, PrefillCost begin) {
+}  // namespace
+
+PrefillCost FitSlices(const std::vector<MeasuredSlice>& slices, PrefillCost begin) {
   // Something to start from: the longest slice as if all its time were the linear layers'.
   const auto longest = std::max_element(
       slices.begin(), slices.end(),
@@ -36,13 +38,12 @@ PrefillCost Fitted(const std::vector<MeasuredSlice>& slices, PrefillCost begin) 
   begin.token = longest->layer_seconds / longest->tokens;
   CostFit fit(begin);
   for (int pass = 0; pass < kFitPasses; ++pass) {
-    for (const MeasuredSlice& slice : slices)
-      fit.Add(slice.tokens, slice.before, slice.layer_seconds);
+    for (const MeasuredSlice& slice : slices) {
+      fit.Add(slice.tokens, begin.Pairs(slice.tokens, slice.before), slice.layer_seconds);
+    }
   }
   return fit.cost();
 }
-
-}  // namespace
 
 size_t CostMeasurements(const std::vector<int>& tokens, int rounds, bool detail) {
   return tokens.size() * SharesOf(detail).size() * static_cast<size_t>(rounds);
@@ -58,6 +59,11 @@ absl::StatusOr<MeasuredCost> MeasureCost(RelayRig& rig, const std::vector<int>& 
     double tokens, seconds;
   };
   std::vector<Tail> tails;  // what the last layer and the head took
+  {                         // memory is touched and caches are filled
+    std::vector<RankRun> runs = rig.Runs(tokens.front(), 1);
+    runs[0].end = std::max(rig.page_tokens(), WholePages(tokens.front() / 8.0, rig.page_tokens()));
+    RETURN_IF_ERROR(rig.Run(runs).status());
+  }
   for (const int n : tokens) {
     for (const Share& share : SharesOf(detail)) {
       std::vector<RankRun> runs = rig.Runs(n, 1);
@@ -85,8 +91,9 @@ absl::StatusOr<MeasuredCost> MeasureCost(RelayRig& rig, const std::vector<int>& 
   }
   PrefillCost& cost = measured.cluster.cost;
   cost.n_layers = n_layers;
+  if (rig.options().engine.attention == "dense_mask") cost.kernel = PairKernel::kDenseMask;
   cost.kv_bytes = static_cast<double>(rig.started().page_bytes) / n_layers / rig.page_tokens();
-  cost = Fitted(measured.slices, cost);
+  cost = FitSlices(measured.slices, cost);
   const auto firsts = std::count_if(measured.slices.begin(), measured.slices.end(),
                                     [](const MeasuredSlice& slice) { return slice.before == 0; });
   measured.cluster.qkv_share =

@@ -23,6 +23,9 @@ struct MeasuredCost {
   double error = 0;  // mean of |fitted / measured - 1|
 };
 
+// Token, pair and extra tokens that fit the measured times; all else is `begin`'s.
+PrefillCost FitSlices(const std::vector<MeasuredSlice>& slices, PrefillCost begin);
+
 // Slices of prompts of `tokens` on process 0 of the rig, each timed `rounds` times, the fastest of
 // them fitted. detail: also short slices, for the constants of small batches.
 absl::StatusOr<MeasuredCost> MeasureCost(RelayRig& rig, const std::vector<int>& tokens, int rounds,

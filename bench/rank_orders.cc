@@ -61,6 +61,7 @@ void WalkStart(Walker& walker, Start& start) {
   walker.Field("dtype", start.engine.dtype);
   walker.Field("kv_dtype", start.engine.kv_dtype);
   walker.Field("isa", start.engine.isa);
+  walker.Field("attention", start.engine.attention);
   walker.Field("threads", start.engine.threads);
   walker.Field("spin_us", start.engine.spin_us);
   walker.Field("page_tokens", start.engine.page_tokens);
@@ -83,6 +84,7 @@ void WalkStarted(Walker& walker, Started& started) {
   walker.Field("n_layers", started.n_layers);
   walker.Field("page_tokens", started.page_tokens);
   walker.Field("page_bytes", started.page_bytes);
+  walker.Field("model_fingerprint", started.model_fingerprint);
 }
 
 template <typename Walker, typename Run>

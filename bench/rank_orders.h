@@ -29,6 +29,7 @@ struct RankStarted {
   std::string numerics_id, isa, model;
   int n_layers = 0, page_tokens = 0;
   int64_t page_bytes = 0;
+  uint64_t model_fingerprint = 0;
 };
 
 // KV of pages [first_page, first_page + n_pages) of the prompt, layer by layer, from one process to

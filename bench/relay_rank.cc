@@ -307,6 +307,7 @@ class RelayRank {
     started.n_layers = parts_.backend->model().n_layers;
     started.page_tokens = layout.page_tokens;
     started.page_bytes = layout.page_bytes;
+    started.model_fingerprint = parts_.backend->model_fingerprint();
     Say(ToLine(started));
     return absl::OkStatus();
   }

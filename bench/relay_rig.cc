@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "bench/rank_inflows.h"
@@ -71,6 +72,19 @@ std::vector<RankRun> RelayRig::Runs(int tokens, uint64_t seed) const {
   run.tokens = tokens;
   run.seed = seed;
   return std::vector<RankRun>(processes_.size(), run);
+}
+
+std::vector<RankRun> RelayRig::ChainRuns(const std::vector<int>& slices, uint64_t seed) {
+  CHECK(!slices.empty() && static_cast<int>(slices.size()) <= ranks());
+  std::vector<RankRun> runs = Runs(std::accumulate(slices.begin(), slices.end(), 0), seed);
+  int begin = 0;
+  for (int i = 0; i < static_cast<int>(slices.size()); ++i) {
+    RankRun& run = runs[static_cast<size_t>(i)];
+    run.begin = begin;
+    run.end = begin += slices[static_cast<size_t>(i)];
+    if (i + 1 < static_cast<int>(slices.size())) Connect(i, i + 1, 0, run.end, runs);
+  }
+  return runs;
 }
 
 void RelayRig::Connect(int from_process, int to_process, int from, int to,

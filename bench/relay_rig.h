@@ -30,6 +30,7 @@ class RelayRig {
   int ranks() const { return options_.ranks; }
   int wide() const { return options_.ranks; }  // numbers of the processes behind the ranks
   int sink() const { return options_.ranks + 1; }
+  const RelayRigOptions& options() const { return options_; }
   const RankStarted& started() const { return started_[0]; }
   int page_tokens() const { return started_[0].page_tokens; }
   int PagesOf(int tokens) const { return (tokens + page_tokens() - 1) / page_tokens(); }
@@ -44,6 +45,8 @@ class RelayRig {
   // runs: (processes); of those that take part. All begin at once.
   absl::StatusOr<Outcome> Run(const std::vector<RankRun>& runs);
   std::vector<RankRun> Runs(int tokens, uint64_t seed) const;  // (processes), nothing to do yet
+  // A chain: slice i on rank i, all KV before a slice's end to the next rank.
+  std::vector<RankRun> ChainRuns(const std::vector<int>& slices, uint64_t seed);
 
  private:
   explicit RelayRig(const RelayRigOptions& options) : options_(options) {}

@@ -53,6 +53,49 @@ PartitionEntry ReadEntry(const YAML::Node& node, int ranks, double after) {
   return entry;
 }
 
+// Not negative and finite.
+double Amount(const YAML::Node& map, const char* field) {
+  const double value = Field<double>(map, field);
+  if (!(value >= 0 && std::isfinite(value)))
+    Refuse(map[field], absl::StrFormat("%s is %g, must be 0 or more", field, value));
+  return value;
+}
+
+PrefillCost ReadCost(const YAML::Node& node) {
+  if (!node.IsMap()) Refuse(node, "cost is {layers: ..., token: ..., pair: ..., ...}");
+  PrefillCost cost;
+  cost.n_layers = Field<int>(node, "layers");
+  if (cost.n_layers < 1) Refuse(node["layers"], "layers must be 1 or more");
+  cost.token = Amount(node, "token");
+  if (!(cost.token > 0)) Refuse(node["token"], "token must be more than 0");
+  cost.pair = Amount(node, "pair");
+  cost.extra_tokens = Amount(node, "extra_tokens");
+  cost.least_linear = Amount(node, "least_linear");
+  cost.head = Amount(node, "head");
+  cost.kv_bytes = Amount(node, "kv_bytes");
+  const auto kernel = Field<std::string>(node, "attention");
+  if (kernel != "causal" && kernel != "dense_mask")
+    Refuse(node["attention"], "attention must be causal or dense_mask");
+  cost.kernel = kernel == "causal" ? PairKernel::kCausal : PairKernel::kDenseMask;
+  return cost;
+}
+
+void WriteCost(const PrefillCost& cost, YAML::Emitter& out) {
+  const auto field = [&](const char* name, const auto& value) {
+    out << YAML::Key << name << YAML::Value << value;
+  };
+  out << YAML::Key << "cost" << YAML::Value << YAML::Flow << YAML::BeginMap;
+  field("layers", cost.n_layers);
+  field("token", cost.token);
+  field("pair", cost.pair);
+  field("extra_tokens", cost.extra_tokens);
+  field("least_linear", cost.least_linear);
+  field("head", cost.head);
+  field("kv_bytes", cost.kv_bytes);
+  field("attention", cost.kernel == PairKernel::kCausal ? "causal" : "dense_mask");
+  out << YAML::EndMap;
+}
+
 PartitionTable ReadTable(const YAML::Node& file) {
   if (!file.IsMap()) Refuse(file, "a partition table has model_fingerprint, numerics_id, ranks");
   PartitionTable table;
@@ -61,6 +104,7 @@ PartitionTable ReadTable(const YAML::Node& file) {
   if (!absl::SimpleHexAtoi(fingerprint, &table.model_fingerprint))
     Refuse(file["model_fingerprint"], "model_fingerprint must be hex digits");
   table.numerics_id = Field<std::string>(file, "numerics_id");
+  if (file["cost"]) table.cost = ReadCost(file["cost"]);
   const YAML::Node of_ranks = file["ranks"];
   if (!of_ranks || !of_ranks.IsMap()) Refuse(file, "ranks is missing, or has no numbers of ranks");
   for (const auto& group : of_ranks) {
@@ -102,6 +146,7 @@ std::string PartitionTableText(const PartitionTable& table) {
   out << YAML::Key << "model_fingerprint" << YAML::Value << YAML::DoubleQuoted
       << absl::StrFormat("%016x", table.model_fingerprint);
   out << YAML::Key << "numerics_id" << YAML::Value << table.numerics_id;
+  if (table.cost.has_value()) WriteCost(*table.cost, out);
   out << YAML::Key << "ranks" << YAML::Value << YAML::BeginMap;
   for (const auto& [ranks, entries] : table.of_ranks) {
     out << YAML::Key << ranks << YAML::Value << YAML::BeginSeq;

@@ -4,6 +4,7 @@
 //   model: llama-3.2-1b
 //   model_fingerprint: 0123456789abcdef
 //   numerics_id: cpu-x86
+//   cost: {layers: 16, token: 1.2e-05, pair: 3.4e-10, ...}   of a layer, in seconds; may be missing
 //   ranks:
 //     2:
 //       - {tokens: 2048, ratios: [0.55, 0.45]}
@@ -14,11 +15,13 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "common/status.h"
 #include "planner/partition.h"
+#include "planner/prefill_cost.h"
 
 namespace baton {
 
@@ -26,6 +29,7 @@ struct PartitionTable {
   std::string model{};  // its name, for people
   uint64_t model_fingerprint = 0;
   std::string numerics_id{};
+  std::optional<PrefillCost> cost{};                      // of the worker it was tuned on
   std::map<int, std::vector<PartitionEntry>> of_ranks{};  // ascending in tokens
 
   // Real-valued slices; none where the table has nothing for so many ranks.

@@ -269,6 +269,7 @@ void BenchCommandLine::Declare(CLI::App* bench) {
     app->add_option("--link-latency-us", options.rig.pace.latency_us);
     app->add_option("--isa", options.rig.engine.isa);
     app->add_option("--dtype", options.rig.engine.dtype);
+    app->add_option("--attention", options.rig.engine.attention);
     app->add_option("--page-tokens", options.rig.engine.page_tokens);
     app->add_option("--part-tokens", options.rig.engine.max_step_tokens);
     app->add_option("--cache-dir", options.rig.engine.cache_dir);

@@ -22,6 +22,7 @@ constexpr char kHelp[] =
   baton doctor [MODEL]         checks CPU, limits, links and model
   baton quantize MODEL --to int8|int4 [--group 128] [--out DIR]
                                a checkpoint with integer weights
+  baton tune MODEL --out FILE  how ranks of a relay should share its prompts
   baton config [--keys]        the resolved configuration; --keys explains each
   baton version
 
@@ -119,8 +120,8 @@ struct Parser {
   std::string config_file, model;
   bool demo = false, help = false, version = false;
   CLI::App *serve = nullptr, *router = nullptr, *prefill = nullptr, *decode = nullptr,
-           *config = nullptr, *doctor = nullptr, *quantize = nullptr, *bench = nullptr,
-           *version_command = nullptr;
+           *config = nullptr, *doctor = nullptr, *quantize = nullptr, *tune = nullptr,
+           *bench = nullptr, *version_command = nullptr;
 
   CLI::App* AddCommand(CLI::App* parent, const char* name, bool takes_settings) {
     CLI::App* command = parent->add_subcommand(name, "");
@@ -156,10 +157,30 @@ struct Parser {
     quantize->add_option("--group", out.quantize.group)->check(CLI::IsMember({32, 64, 128}));
     quantize->add_option("--out", out.quantize.out);
     quantize->add_option("--hf_cache", out.quantize.model.hf_cache);
+    DeclareTune();
     bench = AddCommand(&app, "bench", false);
     bench_line.Declare(bench);
   }
+  void DeclareTune();
 };
+
+void Parser::DeclareTune() {
+  RelayTuningOptions& options = out.tune.options;
+  tune = AddCommand(&app, "tune", false);
+  tune->add_option("MODEL", out.tune.model.path);
+  tune->add_option("--hf_cache", out.tune.model.hf_cache);
+  tune->add_option("--out", options.out);
+  tune->add_option("--ranks", options.ranks)->delimiter(',');
+  tune->add_option("--tokens", options.tokens)->delimiter(',');
+  tune->add_option("--link", options.link);
+  tune->add_option("--rounds", options.rounds);
+  tune->add_flag("--measure", options.measure);
+  tune->add_option("--threads-per-rank", options.rig.threads_per_rank);
+  tune->add_option("--dtype", options.rig.engine.dtype);
+  tune->add_option("--isa", options.rig.engine.isa);
+  tune->add_option("--page-tokens", options.rig.engine.page_tokens);
+  tune->add_option("--cache-dir", options.rig.engine.cache_dir);
+}
 
 absl::Status UnknownArgument(const std::vector<std::string>& extras,
                              const std::vector<std::string>& flags) {
@@ -173,7 +194,7 @@ absl::Status UnknownArgument(const std::vector<std::string>& extras,
                                      : absl::StrCat("; did you mean ", nearest, "?")));
   }
   const std::string nearest = NearestWord(name, {"serve", "router", "prefill", "decode", "quantize",
-                                                 "bench", "doctor", "config", "version"});
+                                                 "tune", "bench", "doctor", "config", "version"});
   return absl::InvalidArgumentError(
       absl::StrCat("unexpected argument ", word,
                    nearest.empty() ? "; see baton --help"
@@ -211,6 +232,7 @@ Command ChosenCommand(const Parser& parser) {
   if (parser.decode->parsed()) return Command::kDecode;
   if (parser.doctor->parsed()) return Command::kDoctor;
   if (parser.quantize->parsed()) return Command::kQuantize;
+  if (parser.tune->parsed()) return Command::kTune;
   if (parser.bench_line.Chosen()) return Command::kBench;
   return parser.config->parsed() ? Command::kConfig : Command::kPrint;
 }
@@ -249,6 +271,10 @@ absl::StatusOr<std::unique_ptr<CommandLine>> ParseCommandLine(
   if (line->command == Command::kQuantize) {
     if (!line->quantize.model.path.empty() && !line->quantize.to.empty()) return line;
     return absl::InvalidArgumentError("baton quantize MODEL --to int8|int4: both are needed");
+  }
+  if (line->command == Command::kTune) {
+    if (!line->tune.model.path.empty() && !line->tune.options.out.empty()) return line;
+    return absl::InvalidArgumentError("baton tune MODEL --out FILE: both are needed");
   }
   if (line->command == Command::kBench) {
     line->bench = parser.bench_line.Chosen();

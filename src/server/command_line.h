@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/relay_tuning.h"
 #include "common/settings.h"
 #include "common/status.h"
 #include "server/config.h"
@@ -20,6 +21,7 @@ enum class Command {
   kConfig,
   kDoctor,
   kQuantize,
+  kTune,
   kBench,
   kPrint
 };
@@ -32,6 +34,12 @@ struct QuantizeCommand {
   std::string out;  // empty: MODEL with -int8 or -int4 behind it, in this folder
 };
 
+// baton tune MODEL --out FILE [--ranks 2,3,4] [--tokens 1024,2048,4096] [--link 1e9] [--measure]
+struct TuneCommand {
+  ModelConfig model;  // path as given
+  RelayTuningOptions options;
+};
+
 struct CommandLine {
   Command command = Command::kPrint;
   std::string text;  // of kPrint: help or version
@@ -41,6 +49,7 @@ struct CommandLine {
   int start_descriptor = -1;   // a supervised role: where its start order lies
   int report_descriptor = -1;  // and where it reports to
   QuantizeCommand quantize;    // of kQuantize
+  TuneCommand tune;            // of kTune
   std::function<int()> bench;  // of kBench
 
   CommandLine() = default;

@@ -45,6 +45,19 @@ absl::Status ResolvePaths(Config* config) {
   return absl::OkStatus();
 }
 
+int RunTune(TuneCommand* tune) {
+  absl::Status status = ResolveModel(&tune->model);
+  if (status.ok()) {
+    EngineOptions& engine = tune->options.rig.engine;
+    engine.model = tune->model.path;
+    if (engine.cache_dir.empty()) engine.cache_dir = absl::StrCat(HomeFolder(), "/.cache/baton");
+    status = RunRelayTuning(tune->options);
+  }
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "baton: %s\n", std::string(status.message()).c_str());
+  return 1;
+}
+
 absl::StatusOr<ClusterKey> KeyFromFile(const std::string& path) {
   if (path.empty()) {
     return absl::InvalidArgumentError(
@@ -132,6 +145,8 @@ int Run(CommandLine* line) {
       return RunDoctor(line->config);
     case Command::kQuantize:
       return RunQuantize(line->quantize);
+    case Command::kTune:
+      return RunTune(&line->tune);
     case Command::kBench:
       return line->bench();
   }

@@ -1,8 +1,9 @@
-// The processes of `baton bench relay MODEL`: every scheme of prefill on two and three ranks gives
-// the bits of one worker, and every link carries the bytes of its formula, on a wide link and on a
-// narrow one, with parts that are no whole pages.
+// The processes of `baton bench relay MODEL` and `baton tune`: every scheme of prefill on two and
+// three ranks gives the bits of one worker, and every link carries the bytes of its formula, on a
+// wide link and on a narrow one, with parts that are no whole pages.
 
 #include "bench/relay_measurement.h"
+#include "bench/relay_tuning.h"
 
 #include <catch2/catch.hpp>
 #include <set>
@@ -77,6 +78,74 @@ TEST_CASE("what cannot be measured is refused") {
   options = Tiny(2);
   options.rig.engine.model = "random:/nowhere.json";
   CHECK(!MeasureRelay(options).ok());
+}
+
+TEST_CASE("a dense mask changes no bits") {
+  RelayMeasurementOptions options = Tiny(2);
+  options.schemes = {"one", "kvr-e", "streaming", "tsp"};
+  const auto digest = [&](const char* attention) {
+    options.rig.engine.attention = attention;
+    const absl::StatusOr<RelayMeasured> measured = MeasureRelay(options);
+    INFO(measured.status());
+    REQUIRE(measured.ok());
+    std::string found;
+    for (const RelayClaim& claim : measured->claims) {
+      if (claim.id != "R14") continue;
+      CHECK(claim.holds());
+      found = claim.detail;
+    }
+    return found;
+  };
+  const std::string causal = digest("causal");
+  CHECK(causal.size() == 16);
+  CHECK(digest("dense_mask") == causal);
+}
+
+TEST_CASE("constants are found in the times of slices") {
+  for (const PairKernel kernel : {PairKernel::kCausal, PairKernel::kDenseMask}) {
+    const PrefillCost real{.token = 2e-4, .pair = 5e-8, .extra_tokens = 30, .kernel = kernel};
+    std::vector<MeasuredSlice> slices;
+    for (const auto& [tokens, before] :
+         {std::pair(256, 0), {256, 768}, {128, 0}, {1024, 0}, {1024, 1024}, {512, 1536}}) {
+      slices.push_back({tokens, before, real.Layer(tokens, before), 0});
+    }
+    const PrefillCost fitted = FitSlices(slices, {.n_layers = 8, .kernel = kernel});
+    CHECK(fitted.token == Approx(real.token).epsilon(1e-3));
+    CHECK(fitted.pair == Approx(real.pair).epsilon(1e-3));
+    CHECK(fitted.extra_tokens == Approx(real.extra_tokens).epsilon(1e-2));
+    CHECK(fitted.n_layers == 8);
+  }
+}
+
+TEST_CASE("tuning measures costs and finds partitions that a table takes") {
+  RelayTuningOptions options;
+  options.rig = Tiny(2).rig;
+  options.ranks = {2, 5};
+  options.tokens = {512, 1024};
+  options.rounds = 1;
+  for (const bool measure : {false, true}) {
+    options.measure = measure;
+    if (measure) options.ranks = {2};
+    const absl::StatusOr<RelayTuned> tuned = TuneRelay(options);
+    INFO(tuned.status());
+    REQUIRE(tuned.ok());
+    CHECK(tuned->cost.cluster.cost.token > 0);
+    CHECK(tuned->cost.slices.size() == 14);
+    const absl::StatusOr<PartitionTable> read =
+        ParsePartitionTable(PartitionTableText(tuned->table), "tuned");
+    INFO(read.status());
+    REQUIRE(read.ok());
+    CHECK(read->model_fingerprint != 0);
+    CHECK(read->cost->n_layers == tuned->cost.cluster.cost.n_layers);
+    CHECK(read->cost->token == Approx(tuned->cost.cluster.cost.token));
+    REQUIRE(read->of_ranks.size() == options.ranks.size());
+    for (const int ranks : options.ranks) {
+      CHECK(read->of_ranks.at(ranks).size() == 2);
+      CHECK(read->Slices(768, ranks).size() == static_cast<size_t>(ranks));
+    }
+  }
+  options.tokens = {100};
+  CHECK(TuneRelay(options).status().code() == absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

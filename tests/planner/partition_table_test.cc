@@ -40,6 +40,30 @@ TEST_CASE("a table survives its file") {
   CHECK(read->of_ranks.at(4)[0].ratios[3] == Approx(.185));
 }
 
+TEST_CASE("a table may have the costs it was tuned with") {
+  CHECK(!ParsePartitionTable(PartitionTableText(Table()), "t.yaml")->cost.has_value());
+  PartitionTable table = Table();
+  table.cost = PrefillCost{.n_layers = 16,
+                           .token = 1.25e-5,
+                           .pair = 3e-10,
+                           .extra_tokens = 40,
+                           .least_linear = 1e-4,
+                           .head = 0.01,
+                           .kv_bytes = 2048,
+                           .kernel = PairKernel::kDenseMask};
+  const auto read = ParsePartitionTable(PartitionTableText(table), "t.yaml");
+  REQUIRE(read.ok());
+  REQUIRE(read->cost.has_value());
+  CHECK(read->cost->n_layers == 16);
+  CHECK(read->cost->Layer(100, 200) == Approx(table.cost->Layer(100, 200)));
+  CHECK(read->cost->Alone(9000, 0) == Approx(table.cost->Alone(9000, 0)));
+  CHECK(read->cost->kv_bytes == 2048);
+  const std::string head = std::string(kHead) + "cost: {layers: 2, token: ";
+  CHECK_THAT(Refusal(head + "0, pair: 0}"), Contains("token"));
+  CHECK_THAT(Refusal(head + "1e-5, pair: -1}"), Contains("t.yaml:4: pair is -1"));
+  CHECK_THAT(Refusal(head + "1e-5}"), Contains("pair is missing"));
+}
+
 TEST_CASE("slices between the entries of a table") {
   const PartitionTable table = Table();
   const std::vector<double> slices = table.Slices(3072, 2);
