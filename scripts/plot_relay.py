@@ -53,7 +53,7 @@ def times(all_groups, source, shape, ranks, links, path):
     axes[0][-1].legend(fontsize=7)
     figure.suptitle(f"{source}: {shape}, {ranks} workers", fontsize=10)
     figure.tight_layout()
-    figure.savefig(path, dpi=80)
+    figure.savefig(path, dpi=64)
     plt.close(figure)
 
 
@@ -76,7 +76,7 @@ def partitions(all_groups, source, shape, ranks, links, path):
     axes[0][-1].legend(fontsize=7)
     figure.suptitle(f"{source}: partitions, {shape}, {ranks} workers", fontsize=10)
     figure.tight_layout()
-    figure.savefig(path, dpi=80)
+    figure.savefig(path, dpi=64)
     plt.close(figure)
 
 
