@@ -107,7 +107,7 @@ ComputedSlice PrefillScheduler::BlockDone(const SliceBlock& block, const Backend
 void PrefillScheduler::SliceDone(const Backend& backend, Sampler* sampler, absl::Time now) {
   Prompt* prompt = std::exchange(slice_, nullptr);
   prompt->done = prompt->size();
-  if (prompt->pushing) Say(MakeCommitPush(*prompt));
+  if (prompt->pushing && !WaitsForPrefixes(*prompt)) Say(MakeCommitPush(*prompt));
   if (prompt->request.is_head) return CommitIfComplete(prompt);
   pages_.Enter(prompt);
   pages_.Trim(prompt);
@@ -119,6 +119,7 @@ void PrefillScheduler::SliceDone(const Backend& backend, Sampler* sampler, absl:
 void PrefillScheduler::CommitIfComplete(Prompt* prompt) {
   if (!prompt->request.is_head || prompt->done < prompt->size() || MissesInflow(*prompt)) return;
   pages_.Enter(prompt);
+  if (prompt->pushing && WaitsForPrefixes(*prompt)) Say(MakeCommitPush(*prompt));
   Commit(prompt, 0);
 }
 

@@ -103,6 +103,8 @@ struct RouterOptions {
   int relay_min_ranks = 1;  // more than one: so many where they are there, whatever is predicted
   PartitionMode partition = PartitionMode::kClosed;
   std::shared_ptr<const PartitionTable> partition_table{};  // of kTable
+  // Every rank of a relay hands its own slice to the decode worker; false: the tail hands over all.
+  bool relay_pushes = true;
   // How long a request whose workers were lost waits for any worker before it fails.
   absl::Duration worker_wait = absl::Seconds(30);
   // A worker that says nothing for so long is lost: hung, stopped or cut off. Every report counts,

@@ -34,14 +34,11 @@ void Router::State::TryAim(Journey& journey, absl::Time now) {
   SendAttempt(journey);
 }
 
-Ticket Router::State::MintTicket(const Journey& journey, Incarnation sink, int32_t kv_pages,
-                                 int32_t promise_pages) {
-  Ticket ticket{.id = {.high = random(), .low = random()},
-                .epoch = journey.epoch(),
-                .request_id = journey.id(),
-                .sink = sink,
-                .kv_pages = kv_pages,
-                .promise_pages = promise_pages};
+Ticket Router::State::MintTicket(const Journey& journey, Incarnation sink, Ticket ticket) {
+  ticket.id = {.high = random(), .low = random()};
+  ticket.epoch = journey.epoch();
+  ticket.request_id = journey.id();
+  ticket.sink = sink;
   SignTicket(key, ticket);
   return ticket;
 }
@@ -54,17 +51,19 @@ void Router::State::SendAttempt(const Journey& journey) {
   const AttemptShape shape = journey.Shape();
   const WorkerAnnounce& prefill = *cluster.Find(plan.prefill);
   TransferPeer sink;
-  int32_t kv_pages = 0, promise_pages = 0;
+  const size_t n_heads = plan.heads.size();
+  Ticket handoff;
   if (plan.decode != 0) {
     sink = cluster.Find(plan.decode)->transfer;
-    kv_pages = PromptPages(shape, prefill.page_tokens);
-    promise_pages = PromisePages(shape, prefill.page_tokens);
+    handoff.kv_pages = PromptPages(shape, prefill.page_tokens);
+    handoff.promise_pages = PromisePages(shape, prefill.page_tokens);
   }
-  const Ticket ticket = MintTicket(journey, plan.decode, kv_pages, promise_pages);
+  const bool all_push = EveryRankPushes(plan);
+  if (all_push) handoff.first_page = plan.TokensOfHeads(n_heads) / prefill.page_tokens;
+  const Ticket ticket = MintTicket(journey, plan.decode, handoff);
   if (plan.decode != 0) Send(plan.decode, journey.MakeDecodeRequest(ticket.id));
   relays += plan.is_relay();
   // From the tail to the first head: each is the receiver of the one before it.
-  const size_t n_heads = plan.heads.size();
   Incarnation receiver = plan.prefill;
   Ticket inflow_ticket = InflowTicket(journey, receiver, n_heads);
   Inflow inflow{.ticket_id = inflow_ticket.id, .tokens = plan.TokensOfHeads(n_heads)};
@@ -73,8 +72,10 @@ void Router::State::SendAttempt(const Journey& journey) {
     const Ticket own_ticket = inflow_ticket;
     inflow_ticket = InflowTicket(journey, plan.heads[head].worker, head);
     inflow = {.ticket_id = inflow_ticket.id, .tokens = plan.TokensOfHeads(head)};
-    Send(plan.heads[head].worker,
-         journey.MakeHeadRequest(head, own_ticket, cluster.Find(receiver)->transfer, inflow));
+    PrefillRequest request =
+        journey.MakeHeadRequest(head, own_ticket, cluster.Find(receiver)->transfer, inflow);
+    if (all_push) request.push = PushOf(journey, head, ticket);
+    Send(plan.heads[head].worker, std::move(request));
     receiver = plan.heads[head].worker;
   }
 }
@@ -84,7 +85,25 @@ void Router::State::SendAttempt(const Journey& journey) {
 Ticket Router::State::InflowTicket(const Journey& journey, Incarnation receiver, size_t n_heads) {
   if (n_heads == 0) return {};
   const int32_t page_tokens = cluster.Find(receiver)->page_tokens;
-  return MintTicket(journey, receiver, journey.plan().TokensOfHeads(n_heads) / page_tokens, 0);
+  return MintTicket(journey, receiver,
+                    {.kv_pages = journey.plan().TokensOfHeads(n_heads) / page_tokens});
+}
+
+// None sends to itself.
+bool Router::State::EveryRankPushes(const Plan& plan) const {
+  return options.relay_pushes && plan.is_relay() && plan.decode != 0 &&
+         plan.decode != plan.prefill && !plan.IsHead(plan.decode);
+}
+
+// The head's slice, as a part of the main handoff.
+Push Router::State::PushOf(const Journey& journey, size_t head, const Ticket& main) {
+  const Plan& plan = journey.plan();
+  const WorkerAnnounce& decode = *cluster.Find(plan.decode);
+  return {.ticket = MintTicket(journey, plan.decode,
+                               {.kv_pages = plan.heads[head].tokens / decode.page_tokens,
+                                .part_of = main.id,
+                                .first_page = plan.TokensOfHeads(head) / decode.page_tokens}),
+          .sink = decode.transfer};
 }
 
 // Takes the request away from its workers; it waits from now on.

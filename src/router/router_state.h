@@ -45,9 +45,11 @@ struct Router::State {
   // Aiming (router_aiming.cc).
   void TryAim(Journey& journey, absl::Time now);
   void SendAttempt(const Journey& journey);
-  Ticket MintTicket(const Journey& journey, Incarnation sink, int32_t kv_pages,
-                    int32_t promise_pages);
+  // What is the handoff's own in `ticket`, the rest filled in.
+  Ticket MintTicket(const Journey& journey, Incarnation sink, Ticket ticket);
   Ticket InflowTicket(const Journey& journey, Incarnation receiver, size_t n_heads);
+  bool EveryRankPushes(const Plan& plan) const;
+  Push PushOf(const Journey& journey, size_t head, const Ticket& main);
   void Disarm(Journey& journey, absl::Time now);
   void AimAgain(Journey& journey, const Journey::Failure& failure, absl::Time now);
   void MoveToRoom(Journey& journey, absl::Duration expected_wait, absl::Time now);

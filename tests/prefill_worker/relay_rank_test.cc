@@ -303,6 +303,22 @@ TEST_CASE("a push may be committed and over before the last of the inflow is pas
   REQUIRE(middle.ends.at(7).reason == EndReason::kLength);
 }
 
+TEST_CASE("where whole prefixes are sent, a push is committed with the last of them") {
+  Chain chain({16, 32, 41}, kPeer, With(0, false), true);
+  Bench& middle = *chain.workers[1];
+  while (chain.head().Step(1000) > 0) {
+  }
+  chain.relay->Flow(0, 2);
+  while (middle.Step(1000) > 0) {
+  }
+  REQUIRE_FALSE(middle.scheduler->has_slice());
+  REQUIRE(middle.commits.empty());
+  chain.relay->Flow(0);
+  chain.relay->RequireAllPassedOn(1);
+  for (const RequestId handoff : {PushId(7, 1), HopId(7, 1)}) middle.EndHandoff(handoff);
+  REQUIRE(middle.ends.at(7).reason == EndReason::kLength);
+}
+
 TEST_CASE("a push that fails ends the head's part, and a cancel ends the push") {
   const bool cancelled = GENERATE(true, false);
   const bool is_computed = GENERATE(true, false);

@@ -127,6 +127,21 @@ TEST_CASE("a relay of three ranks: each hands all KV up to its slice's end to th
   CHECK(first.inflow == Inflow{});
   CHECK(first.sink == Announce(kHead, Role::kPrefill).transfer);
   CHECK(first.ticket.kv_pages == 2);
+  // Each hands its own slice to the decode worker.
+  CHECK(tail.ticket.first_page == 4);
+  CHECK(second.push.ticket.part_of == tail.ticket.id);
+  CHECK(second.push.ticket.first_page == 2);
+  CHECK(second.push.ticket.kv_pages == 2);
+  CHECK(first.push.ticket.part_of == tail.ticket.id);
+  CHECK(first.push.ticket.first_page == 0);
+  CHECK(first.push.ticket.kv_pages == 2);
+  CHECK(tail.push == Push{});
+  for (const PrefillRequest& head : {second, first}) {
+    CHECK(head.push.sink == Announce(kDecode1, Role::kDecode).transfer);
+    CHECK(head.push.ticket.sink == kDecode1);
+    CHECK(head.push.ticket.promise_pages == 0);
+    CHECK(VerifyTicket(TestKey(), head.push.ticket));
+  }
   for (const PrefillRequest& request : {tail, second, first})
     CHECK(VerifyTicket(TestKey(), request.ticket));
 
@@ -165,6 +180,21 @@ TEST_CASE("a relay of three ranks: each hands all KV up to its slice's end to th
     CHECK(r.Cancelled().empty());
     CHECK(r.sent.size() == 4);
   }
+}
+
+TEST_CASE("the tail alone hands KV to the decode worker where that is asked for, or none does") {
+  const bool asked = GENERATE(true, false);
+  RouterOptions options = Relays();
+  options.relay_pushes = !asked;
+  Chain r(options);
+  r.Submit(96, asked ? 3 : 1);  // of one token nothing is decoded
+  for (const auto& [worker, message] : r.sent) {
+    const auto* request = std::get_if<PrefillRequest>(&message);
+    if (request == nullptr) continue;
+    CHECK(request->push == Push{});
+    CHECK(request->ticket.first_page == 0);
+  }
+  CHECK(r.LastIsRelay());
 }
 
 TEST_CASE("no relay where none is asked for or none is possible") {

@@ -99,6 +99,7 @@ void Node::Start(uint64_t random_id) {
   core.chunk_tokens = plan_.chunk_tokens;
   core.announce_bytes = plan_.announce_bytes;
   core.segment_keys = swarm_.segment_keys;
+  if (swarm_.max_slice_tokens > 0) core.max_slice_tokens = swarm_.max_slice_tokens;
   core.cut_through = swarm_.cut_through;
   core.zeroed_bytes_per_turn = pool_->layout().page_bytes * 16;
   core.transitions = transitions_;
@@ -124,8 +125,8 @@ WorkerAnnounce Node::announce() const {
   announce.pages_total = plan_.pages;
   announce.max_context = plan_.pages * swarm_.page_tokens;
   announce.max_batch = plan_.max_batch;
-  announce.max_slice_tokens = WorkerCoreOptions{}.max_slice_tokens;
   announce.n_layers = engine_->model().n_layers;
+  announce.max_slice_tokens = swarm_.max_slice_tokens;
   announce.kv_token_bytes = static_cast<int32_t>(pool_->layout().token_bytes());
   return announce;
 }

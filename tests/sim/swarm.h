@@ -28,8 +28,9 @@ struct Swarm {
   std::vector<int> windows;  // of each layer, tokens, 0: none; empty: no layer has one
   int largest_window() const;
   // Transfer.
-  int segment_keys = 0;     // of slices that stream; 0: they do not
-  bool cut_through = true;  // heads pass on what they have as it comes
+  int max_slice_tokens = 0;  // 0: as many as a prompt has
+  int segment_keys = 0;      // of slices that stream; 0: they do not
+  bool cut_through = true;   // heads pass on what they have as it comes
   int64_t chunk_bytes = 0, window_bytes = 0;
   int slab_slots = 0;
   int64_t peer_timeout_ms = 5000, hello_timeout_ms = 2000;
