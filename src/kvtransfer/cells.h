@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "kvtransfer/transfer.h"
@@ -49,6 +50,8 @@ class ChunkCutter {
   };
   // Nothing: all was cut. No plane is longer than chunk_bytes.
   std::optional<Cut> Next(const PoolView& pool, int64_t chunk_bytes);
+  using Place = std::pair<int32_t, int32_t>;  // (plane, page) of the handoff
+  Place place() const { return {cells_.plane + plane_, cells_.first_page + page_}; }  // of the next
   bool finished() const { return cells_.n_planes == 0 || size_t(page_) == cells_.pages.size(); }
 
  private:

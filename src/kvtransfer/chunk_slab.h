@@ -34,6 +34,8 @@ class ChunkSlab {
   }
   void Return(std::byte* slot) { free_.push_back(slot); }
   bool empty() const { return free_.empty(); }
+  int32_t n_free() const { return static_cast<int32_t>(free_.size()); }
+  int32_t n_slots() const { return n_slots_; }
   bool all_free() const { return free_.size() == static_cast<size_t>(n_slots_); }
 
   std::byte* base() const { return memory_.get(); }

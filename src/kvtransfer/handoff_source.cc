@@ -97,7 +97,18 @@ void HandoffSource::Add(SendCells cells) {
   CHECK(size_t(cells.plane + cells.n_planes) <= pool_->planes.size());
   CHECK(cells.first_page + n_pages <= ticket_.kv_pages);
   cells_given_ += int64_t{cells.n_planes} * n_pages;
-  to_cut_.emplace_back(std::move(cells));
+  if (!ticket_.is_inflow()) return Queue(std::move(cells));
+  // A rank needs one plane after the other.
+  for (int32_t plane = cells.plane; plane < cells.plane + cells.n_planes; ++plane)
+    Queue({.ticket_id = cells.ticket_id,
+           .plane = plane,
+           .first_page = cells.first_page,
+           .pages = cells.pages});
+}
+
+void HandoffSource::Queue(SendCells cells) {
+  ChunkCutter cutter(std::move(cells));
+  if (!cutter.finished()) to_cut_.emplace(cutter.place(), std::move(cutter));
 }
 
 void HandoffSource::Commit(const CommitRecord& record, int64_t now_us, HandoffEffects* out) {
@@ -132,7 +143,9 @@ void HandoffSource::Handle(const wire::Message& message, int64_t now_us, Handoff
   } else if (std::holds_alternative<wire::AwaitingParts>(message)) {
     if (commit_sent_us_) progress_us_ = now_us;
   } else if (std::holds_alternative<wire::Committed>(message)) {
-    if (commit_sent_us_) End(absl::OkStatus(), false, now_us, out);
+    if (!commit_sent_us_) return;
+    arrived_bytes_ += std::exchange(unacked_bytes_, 0);  // the ACKs were lost with a connection
+    End(absl::OkStatus(), false, now_us, out);
   }
 }
 
@@ -176,6 +189,7 @@ void HandoffSource::OnAck(uint32_t seq, int64_t now_us) {
   n_connects_ = 0;
   it->second.acked = true;
   unacked_bytes_ -= it->second.bytes;
+  arrived_bytes_ += it->second.bytes;
   std::erase(to_resend_, seq);
   if (!it->second.being_read) open_.erase(it);
 }
@@ -201,14 +215,13 @@ const HandoffSource::Chunk* HandoffSource::NextChunk() {
     const Chunk& chunk = open_.at(seq);
     if (!chunk.being_read) return &chunk;  // its bytes already count in the window
   }
-  while (!next_ && !to_cut_.empty()) {
-    std::optional<ChunkCutter::Cut> cut = to_cut_.front().Next(*pool_, limits_.chunk_bytes);
-    if (!cut) {
-      to_cut_.pop_front();
-      continue;
-    }
-    const int64_t bytes = RectBytes(*pool_, cut->rect);
-    next_ = Chunk{.seq = n_chunks_, .cut = *std::move(cut), .bytes = bytes};
+  if (!next_ && !to_cut_.empty()) {
+    auto first = to_cut_.extract(to_cut_.begin());
+    ChunkCutter& cutter = first.mapped();
+    next_ = Chunk{.seq = n_chunks_, .cut = *cutter.Next(*pool_, limits_.chunk_bytes)};
+    next_->bytes = RectBytes(*pool_, next_->cut.rect);
+    first.key() = cutter.place();
+    if (!cutter.finished()) to_cut_.insert(std::move(first));
   }
   if (!next_) return nullptr;
   const bool fits = unacked_bytes_ == 0 || unacked_bytes_ + next_->bytes <= limits_.window_bytes;
@@ -235,12 +248,6 @@ void HandoffSource::Announced(uint32_t payload_crc, int64_t now_us, HandoffEffec
   chunk->announced = true;
   ++n_reads_;
   if (commit_ && !commit_sent_us_ && all_announced()) SendCommit(now_us, out);
-}
-
-bool HandoffSource::all_announced() const {
-  if (next_) return false;
-  return std::all_of(to_cut_.begin(), to_cut_.end(),
-                     [](const ChunkCutter& cutter) { return cutter.finished(); });
 }
 
 void HandoffSource::ChunkSent(uint32_t seq, HandoffEffects* out, int64_t now_us) {

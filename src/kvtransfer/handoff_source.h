@@ -1,4 +1,5 @@
-// One handoff at the end that has the KV: announces chunks within the window, sends a damaged one
+// One handoff at the end that has the KV: announces chunks within the window, of what it was given
+// and has not sent the first plane's first page first, sends a damaged one
 // again, goes on over a new connection with what is missing when the old one broke, and holds on to
 // its pages until the sink has committed and nothing reads them any more.
 // Sans-IO: events and the time in, effects out; the owner (TransferCore, link thread) asks for the
@@ -62,6 +63,10 @@ class HandoffSource {
   wire::Handoff handoff() const { return {ticket_.id, ticket_.epoch}; }
   State state() const { return state_; }
   bool ended() const { return state_ == State::kEnded; }  // HandoffEnded is out
+  // Bytes that the peer has, and that are announced over the present connection and wait for its
+  // word.
+  int64_t arrived_bytes() const { return arrived_bytes_; }
+  int64_t bytes_under_way() const { return state_ == State::kSending ? unacked_bytes_ : 0; }
 
  private:
   bool ending() const { return state_ == State::kEnding || state_ == State::kEnded; }
@@ -71,8 +76,9 @@ class HandoffSource {
   void SendCommit(int64_t now_us, HandoffEffects* out);
   void ResendWhatIsMissing(HandoffEffects* out);
   void FinishIfQuiet(int64_t now_us, HandoffEffects* out);
-  // Every cell was given and announced once.
-  bool all_announced() const;
+  void Queue(SendCells cells);
+  // Every cell that was given was announced.
+  bool all_announced() const { return !next_ && to_cut_.empty(); }
 
   const Ticket ticket_;
   const PoolView* const pool_;
@@ -87,11 +93,11 @@ class HandoffSource {
   absl::Status lost_;      // why the last connection ended
   bool promised_ = false;  // once; from then on OPEN asks to resume
 
-  std::deque<ChunkCutter> to_cut_;
-  std::optional<Chunk> next_;  // cut, not announced
+  std::multimap<ChunkCutter::Place, ChunkCutter> to_cut_;  // by the first cell not cut
+  std::optional<Chunk> next_;                              // cut, not announced
   std::deque<uint32_t> to_resend_;
   std::map<uint32_t, Chunk> open_;  // announced, and not both acknowledged and out of the link
-  int64_t unacked_bytes_ = 0;
+  int64_t unacked_bytes_ = 0, arrived_bytes_ = 0;
   int64_t cells_given_ = 0;
   int n_reads_ = 0;  // operations of the link that read our pages or their copies
   uint32_t n_chunks_ = 0;

@@ -71,6 +71,10 @@ class Transfer::Loop {
     std::lock_guard lock(counters_mutex_);
     return counters_;
   }
+  std::vector<LinkReport> links() const {
+    std::lock_guard lock(counters_mutex_);
+    return links_;
+  }
 
  private:
   void Wake() {
@@ -139,6 +143,9 @@ class Transfer::Loop {
   void PublishCounters() {
     std::lock_guard lock(counters_mutex_);
     counters_ = core_->counters();
+    if (links_version_ == core_->links_version()) return;
+    links_version_ = core_->links_version();
+    links_ = core_->links();
   }
 
   const TransferOptions options_;
@@ -150,9 +157,11 @@ class Transfer::Loop {
   std::string address_;
   mutable std::mutex counters_mutex_;
   TransferCounters counters_;
+  std::vector<LinkReport> links_;
   std::thread thread_;
 
   // Link thread only.
+  uint64_t links_version_ = 0;
   std::unique_ptr<Link> link_;
   std::unique_ptr<TransferCore> core_;
   std::vector<TransferCommand> commands_;
@@ -173,6 +182,7 @@ Transfer::~Transfer() = default;
 
 const std::string& Transfer::address() const { return loop_->address(); }
 void Transfer::Post(TransferCommand command) { loop_->Post(std::move(command)); }
+std::vector<LinkReport> Transfer::links() const { return loop_->links(); }
 TransferCounters Transfer::counters() const { return loop_->counters(); }
 
 }  // namespace baton

@@ -219,6 +219,20 @@ struct TransferCounters {  // for metrics; any thread
   }
 };
 
+// What a link carries: KV for the next rank of a relay, or for a decode worker.
+enum class Traffic { kChain, kDecode };
+inline constexpr size_t kTraffics = 2;
+std::string_view NameOf(Traffic traffic);  // "chain", "decode"
+
+// The way to one peer that this worker hands over to, as measured here.
+struct LinkReport {
+  Incarnation peer = 0;
+  std::string address;
+  double bytes_per_second = 0;  // while there was something to carry; 0: not known
+  int64_t round_trip_us = 0;    // of a message and its answer on an idle link; 0: not known
+  std::array<uint64_t, kTraffics> bytes{};  // of cells that arrived, each once; by Traffic
+};
+
 class Link;
 using LinkMaker = std::function<absl::StatusOr<std::unique_ptr<Link>>()>;
 
@@ -241,6 +255,9 @@ class Transfer {
   const std::string& address() const;  // host:port that peers open
   void Post(TransferCommand command);  // any thread; bounded by the pages and tickets that exist
   TransferCounters counters() const;   // any thread
+  // Peers handed over to so far, in order of incarnation; bounded, the idle are forgotten. Any
+  // thread.
+  std::vector<LinkReport> links() const;
 
  private:
   class Loop;

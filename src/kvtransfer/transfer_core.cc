@@ -101,6 +101,7 @@ void TransferCore::On(OpenHandoff& command, int64_t now_us) {
   source_of_[command.ticket.id] = key;
   sources_.try_emplace(key, Source{HandoffSource(command.ticket, &pool_, limits_, now_us),
                                    command.peer, std::move(command.peer_address)});
+  BeginPeer(command.peer, sources_.at(key).address);
   if (shutting_down_)
     return EndSource(key, absl::UnavailableError("this worker is shutting down"), false, now_us);
   ConnectSource(key, now_us);
@@ -234,6 +235,7 @@ void TransferCore::ApplySource(SourceKey key, HandoffEffects effects, int64_t no
   Source& source = sources_.at(key);
   const ConnectionId connection = source.connection;
   for (const wire::Message& message : effects.messages) Send(connection, message);
+  Measure(source, now_us);
   counters_.handoffs_resumed += effects.resumed;
   counters_.kept_chunks += effects.kept_chunks;
   if (source.machine.ended()) {

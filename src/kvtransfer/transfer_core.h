@@ -8,6 +8,7 @@
 // its peer is silent or breaks the protocol, they end. Owner: the link thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -21,6 +22,7 @@
 #include "kvtransfer/handoff_sink.h"
 #include "kvtransfer/handoff_source.h"
 #include "kvtransfer/link.h"
+#include "kvtransfer/link_meter.h"
 #include "kvtransfer/page_stock.h"
 #include "kvtransfer/tombstones.h"
 
@@ -44,6 +46,9 @@ class TransferCore {
   // Timers, at a grain of kTickUs; cheap in between.
   void Tick(int64_t now_us);
   // Announces chunks: one of each source in turn, at most kPumpBytes. True: there is more.
+  // Those of relays' chains go first: others only when no chain has a chunk to announce, and while
+  // one has bytes under way a chunk at a time among them all. So a chain waits for one chunk at
+  // most, and the others still get on.
   bool Pump(int64_t now_us);
 
   // Ends every handoff and refuses new ones. When busy() is false all lent pages can be given back.
@@ -54,6 +59,8 @@ class TransferCore {
   // A handoff is open or awaited, so something may happen at any time.
   bool busy() const { return !sources_.empty() || !sinks_.empty() || !awaited_.empty(); }
   const TransferCounters& counters() const { return counters_; }
+  std::vector<LinkReport> links() const;
+  uint64_t links_version() const { return links_version_; }  // raised when links() changes
   const PageStock& stock() const { return stock_; }
   // Pages of the stock bound to sinks: with those in it, all that were lent and have not come out.
   int32_t bound_pages() const;
@@ -64,6 +71,7 @@ class TransferCore {
   static constexpr int64_t kPumpBytes = 4 << 20;
   static constexpr size_t kMaxOpenHandoffs = 65'536;
   static constexpr size_t kMaxConnections = 1'024;
+  static constexpr size_t kMaxPeers = 1'024;
 
  private:
   using SourceKey = uint64_t;
@@ -86,7 +94,18 @@ class TransferCore {
     HandoffSource machine;
     Incarnation peer;
     std::string address;
-    ConnectionId connection = 0;  // 0: none
+    ConnectionId connection = 0;                     // 0: none
+    int64_t bytes_arrived = 0, bytes_under_way = 0;  // as measured last
+
+    Traffic traffic() const {
+      return machine.ticket().is_inflow() ? Traffic::kChain : Traffic::kDecode;
+    }
+  };
+  struct Peer {
+    std::string address;
+    LinkMeter meter;
+    int64_t bytes_under_way = 0;
+    std::array<uint64_t, kTraffics> bytes_arrived{};
   };
   struct SendOperation {
     SourceKey source;
@@ -144,7 +163,16 @@ class TransferCore {
   void TickConnections(int64_t now_us);
   void Send(ConnectionId id, const wire::Message& message);
 
+  // Links.
+  void BeginPeer(Incarnation peer, const std::string& address);
+  // What the source has brought and has under way, since it was measured last.
+  void Measure(Source& source, int64_t now_us);
+  void OnPong(Incarnation peer, int64_t round_trip_us);
+  int64_t UnderWay(Traffic traffic) const { return under_way_[static_cast<size_t>(traffic)]; }
+
   // Chunks.
+  // False: there is no chunk of this kind to announce now, or no slot for it.
+  bool PumpTraffic(Traffic traffic, int64_t* bytes_left, int64_t now_us);
   bool AnnounceNext(SourceKey key, Source& source, int64_t now_us);
   void Refuse(AnnouncementId announcement, ChunkRefusal why);
   void Post(Receive receive);
@@ -227,8 +255,11 @@ class TransferCore {
   absl::flat_hash_map<OperationId, SendOperation> sends_;
   absl::flat_hash_map<OperationId, Receive> receives_;
   std::deque<Receive> held_;
-  uint64_t next_id_ = 1;  // of sources, sinks, operations
-  SourceKey pump_after_ = 0;
+  uint64_t next_id_ = 1;                           // of sources, sinks, operations
+  std::array<SourceKey, kTraffics> pump_after_{};  // whose turn was last
+  std::array<int64_t, kTraffics> under_way_{};     // bytes
+  std::map<Incarnation, Peer> peers_;
+  uint64_t links_version_ = 0;
 
   PageStock stock_;
   int64_t expected_wait_us_ = 0;

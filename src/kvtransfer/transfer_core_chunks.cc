@@ -154,25 +154,33 @@ void TransferCore::On(const ChunkLanded& event, int64_t now_us) {
 }
 
 bool TransferCore::Pump(int64_t now_us) {
-  int64_t bytes = 0;
-  bool any = true;
-  while (any && bytes < kPumpBytes) {  // one round per pass: a chunk of each source in turn
-    any = false;
-    auto it = sources_.upper_bound(pump_after_);
-    for (size_t n = sources_.size(); n > 0 && bytes < kPumpBytes; --n) {
-      if (it == sources_.end()) it = sources_.begin();
-      const auto [key, source] = std::pair<const SourceKey, Source*>(it->first, &it->second);
-      ++it;  // announcing changes no other source
-      const HandoffSource::Chunk* chunk = source->machine.NextChunk();
-      if (chunk == nullptr) continue;
-      const int64_t chunk_bytes = chunk->bytes;
-      if (!AnnounceNext(key, *source, now_us)) return false;  // no slot: ChunkSent will free one
-      pump_after_ = key;
-      bytes += chunk_bytes;
-      any = true;
-    }
+  int64_t bytes_left = kPumpBytes;
+  while (bytes_left > 0)
+    if (!PumpTraffic(Traffic::kChain, &bytes_left, now_us) &&
+        !PumpTraffic(Traffic::kDecode, &bytes_left, now_us))
+      return false;
+  return true;
+}
+
+bool TransferCore::PumpTraffic(Traffic traffic, int64_t* bytes_left, int64_t now_us) {
+  if (traffic != Traffic::kChain && UnderWay(Traffic::kChain) > 0 && UnderWay(traffic) > 0)
+    return false;
+  SourceKey& after = pump_after_[static_cast<size_t>(traffic)];
+  auto it = sources_.upper_bound(after);
+  for (size_t n = sources_.size(); n > 0; --n, ++it) {
+    if (it == sources_.end()) it = sources_.begin();
+    Source& source = it->second;
+    if (source.traffic() != traffic) continue;
+    const HandoffSource::Chunk* chunk = source.machine.NextChunk();
+    if (chunk == nullptr) continue;
+    const int64_t chunk_bytes = chunk->bytes;
+    const SourceKey key = it->first;
+    if (!AnnounceNext(key, source, now_us)) return false;  // no slot: ChunkSent will free one
+    after = key;
+    *bytes_left -= chunk_bytes;
+    return true;
   }
-  return any;
+  return false;
 }
 
 bool TransferCore::AnnounceNext(SourceKey key, Source& source, int64_t now_us) {
@@ -193,8 +201,10 @@ bool TransferCore::AnnounceNext(SourceKey key, Source& source, int64_t now_us) {
   if (payload != nullptr) {
     header.payload_crc = ExtendCrc32c(identity_crc, payload, header.length);
   } else {
+    // A few are kept for chains, however slow the sinks are that the others wait for.
+    const bool chain = source.traffic() == Traffic::kChain;
+    if (send_slab_.n_free() <= (chain ? 0 : send_slab_.n_slots() / 8)) return false;
     slot = send_slab_.Take();
-    if (slot == nullptr) return false;
     header.payload_crc = GatherCells(pool_, rect, chunk.cut.page_ids, slot, identity_crc);
     payload = slot;
   }

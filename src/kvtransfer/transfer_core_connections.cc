@@ -148,7 +148,10 @@ bool TransferCore::OnMessage(ConnectionId id, Connection& connection, const wire
     Send(id, wire::Pong{ping->seq});
     return true;
   }
-  if (std::holds_alternative<wire::Pong>(message)) return true;
+  if (const auto* pong = std::get_if<wire::Pong>(&message)) {
+    if (connection.outgoing) OnPong(connection.peer, now_us - static_cast<int64_t>(pong->seq));
+    return true;
+  }
   return connection.outgoing ? OnSourceMessage(id, message, now_us)
                              : OnSinkMessage(id, message, now_us);
 }

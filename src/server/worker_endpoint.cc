@@ -71,19 +71,23 @@ const WorkerEndpoint::Series WorkerEndpoint::kSeries[] = {
      [](const WorkerMetrics& m) { return static_cast<double>(m.transfer.handoffs_failed); }, true},
 };
 
+void WorkerEndpoint::Tell(ToldCounter& counter, double value) {
+  counter.first.Add(value - counter.second);
+  counter.second = value;
+}
+
 WorkerEndpoint::WorkerEndpoint(const std::string& worker_name, const std::string& model,
                                std::function<WorkerMetrics()> read)
-    : read_(std::move(read)) {
-  const MetricLabels labels = {{"worker", worker_name}, {"model", model}};
+    : read_(std::move(read)), labels_{{"worker", worker_name}, {"model", model}} {
   for (const Series& series : kSeries) {
     if (series.is_counter) {
-      counters_.emplace_back(registry_.Counter(series.name, series.help, labels), 0.0);
+      counters_.emplace_back(registry_.Counter(series.name, series.help, labels_), 0.0);
     } else {
-      gauges_.push_back(registry_.Gauge(series.name, series.help, labels));
+      gauges_.push_back(registry_.Gauge(series.name, series.help, labels_));
     }
   }
   for (size_t why = 0; why < kChunkRefusals; ++why) {
-    MetricLabels reason = labels;
+    MetricLabels reason = labels_;
     reason.emplace_back("reason", NameOf(static_cast<ChunkRefusal>(why)));
     refused_.emplace_back(registry_.Counter("baton_kv_chunks_refused_total",
                                             "KV chunks that came and were not taken.", reason),
@@ -93,22 +97,49 @@ WorkerEndpoint::WorkerEndpoint(const std::string& worker_name, const std::string
 
 std::string WorkerEndpoint::Text() {
   const WorkerMetrics metrics = read_();
-  const auto tell = [](ToldCounter& counter, double value) {
-    counter.first.Add(value - counter.second);
-    counter.second = value;
-  };
   size_t gauge = 0, counter = 0;
   for (const Series& series : kSeries) {
     const double value = series.value(metrics);
     if (series.is_counter) {
-      tell(counters_[counter++], value);
+      Tell(counters_[counter++], value);
     } else {
       gauges_[gauge++].Set(value);
     }
   }
   for (size_t why = 0; why < kChunkRefusals; ++why)
-    tell(refused_[why], static_cast<double>(metrics.transfer.refused_chunks[why]));
+    Tell(refused_[why], static_cast<double>(metrics.transfer.refused_chunks[why]));
+  for (const LinkReport& link : metrics.links) TellLink(link);
   return registry_.Text();
+}
+
+void WorkerEndpoint::TellLink(const LinkReport& link) {
+  auto it = links_.find(link.peer);
+  if (it == links_.end()) {
+    MetricLabels labels = labels_;
+    labels.emplace_back("link", link.address);
+    LinkSeries series{
+        .bytes = {},
+        .rate = registry_.Gauge(
+            "baton_kv_link_bytes_per_second",
+            "What the link to a worker carried while it was busy; 0: not known.", labels),
+        .round_trip = registry_.Gauge("baton_kv_link_round_trip_seconds",
+                                      "Of a message on an idle link; 0: not known.", labels)};
+    for (size_t i = 0; i < kTraffics; ++i) {
+      MetricLabels kind = labels;
+      kind.emplace_back("kind", NameOf(static_cast<Traffic>(i)));
+      series.bytes.emplace_back(
+          registry_.Counter("baton_relay_bytes_total",
+                            "KV that arrived at a worker, for a relay's next rank (chain) or to "
+                            "decode with (decode); each byte once.",
+                            kind),
+          0.0);
+    }
+    it = links_.emplace(link.peer, std::move(series)).first;
+  }
+  for (size_t i = 0; i < kTraffics; ++i)
+    Tell(it->second.bytes[i], static_cast<double>(link.bytes[i]));
+  it->second.rate.Set(link.bytes_per_second);
+  it->second.round_trip.Set(static_cast<double>(link.round_trip_us) * 1e-6);
 }
 
 std::optional<HttpReply> WorkerEndpoint::OnHead(const HttpRequest& request) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -33,11 +34,20 @@ class WorkerEndpoint : public HttpHandler {
   };
   static const Series kSeries[];
   using ToldCounter = std::pair<CounterMetric, double>;  // and the value told before
+  struct LinkSeries {
+    std::vector<ToldCounter> bytes;  // by Traffic
+    GaugeMetric rate, round_trip;
+  };
+  static void Tell(ToldCounter& counter, double value);
+  void TellLink(const LinkReport& link);
+
   std::function<WorkerMetrics()> read_;
+  const MetricLabels labels_;
   MetricsRegistry registry_;
   std::vector<GaugeMetric> gauges_;
   std::vector<ToldCounter> counters_;
-  std::vector<ToldCounter> refused_;  // by ChunkRefusal
+  std::vector<ToldCounter> refused_;         // by ChunkRefusal
+  std::map<Incarnation, LinkSeries> links_;  // since a handoff was first sent there
   HttpServer* server_ = nullptr;
 };
 

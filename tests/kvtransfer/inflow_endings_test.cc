@@ -116,6 +116,8 @@ TEST_CASE("inflow: its connection cut at any step, it goes on with what is missi
     REQUIRE(pair.arrived());
     REQUIRE(pair.Ended().ok());
     REQUIRE(pair.sink.core->counters().bytes_received == uint64_t(pair.kKvBytes));  // once
+    REQUIRE(pair.source.core->links().at(0).bytes[size_t(Traffic::kChain)] ==
+            uint64_t(pair.kKvBytes));
     const TransferCounters& sent = pair.source.core->counters();
     REQUIRE(sent.bytes_sent <= uint64_t(pair.kKvBytes) + 1'000);  // a window on its way at most
     n_resumed += sent.handoffs_resumed > 0;

@@ -87,8 +87,11 @@ TEST_CASE("parts: connections cut at any step, each goes on with what is missing
   Sweep(trouble, [&](const PartsRig& rig) {
     REQUIRE(rig.arrived);
     REQUIRE(rig.sink.core->counters().bytes_received == uint64_t(PartsRig::kKvBytes));  // once
-    for (const PartsRig::Source& source : rig.sources)
+    for (const PartsRig::Source& source : rig.sources) {
       n_resumed += source.node->core->counters().handoffs_resumed;
+      REQUIRE(source.node->core->links().at(0).bytes ==
+              std::array<uint64_t, kTraffics>{0, uint64_t(source.n_pages) * 400});
+    }
   });
   CHECK(n_resumed > 50);
 }

@@ -82,6 +82,30 @@ TEST_CASE("a handoff in parts over UCX is whole, whoever opens first") {
   CHECK(tail.Wait<HandoffEnded>()->status.ok());
 }
 
+TEST_CASE("a slow link's rate and latency are known after a handoff and a silence") {
+  TransferOptions options = TestOptions(1);
+  options.pace = {.bytes_per_second = 2e7, .latency_us = 5'000};
+  options.chunk_bytes = 100'000;
+  UcxNode source(options, 16, {500'000, 500'000}), sink(TestOptions(2), 16, {500'000, 500'000});
+  sink.LendAll();
+  const Ticket ticket = MakeTicket(1, 2, 16, 16);
+  source.Open(ticket, sink);
+  source.SendAndCommit(ticket, Pages(16));
+  REQUIRE(source.Wait<HandoffEnded>()->status.ok());
+  LinkReport link;
+  for (int i = 0; i < 2'000 && link.round_trip_us == 0; ++i) {  // a PING comes after a second
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    link = source.transfer().links().at(0);
+  }
+  CHECK(link.peer == 2);
+  CHECK(link.address == sink.transfer().address());
+  CHECK(link.bytes == std::array<uint64_t, kTraffics>{0, 16'000'000});
+  CHECK(link.bytes_per_second < 2.5e7);
+  CHECK(link.bytes_per_second > 1e7);
+  CHECK(link.round_trip_us >= 5'000);
+  CHECK(link.round_trip_us < 1'000'000);
+}
+
 TEST_CASE("an inflow over UCX lands in the pages named for it, which are told plane by plane") {
   const bool await_first = GENERATE(true, false);
   UcxNode head(TestOptions(1), 3, {4'000, 200'000, 48});

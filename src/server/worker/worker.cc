@@ -120,7 +120,9 @@ Worker::~Worker() { Stop(); }
 
 WorkerMetrics Worker::metrics() const {
   WorkerMetrics metrics = engine_->metrics();
-  if (transfer_ != nullptr) metrics.transfer = transfer_->counters();
+  if (transfer_ == nullptr) return metrics;
+  metrics.transfer = transfer_->counters();
+  metrics.links = transfer_->links();
   return metrics;
 }
 

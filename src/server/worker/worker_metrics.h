@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "kvtransfer/transfer.h"
 
@@ -39,6 +40,7 @@ struct WorkerMetrics {
   double slice_wait_seconds = 0;  // for inflows, until they went on
   float decode_step_ms = 0;       // recent average, 0 = not yet
   TransferCounters transfer;
+  std::vector<LinkReport> links;  // to workers handed over to
 };
 
 }  // namespace baton

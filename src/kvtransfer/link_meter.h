@@ -1,0 +1,55 @@
+// How fast a link to one peer is, as its source sees it: bytes acknowledged over the time in which
+// there were bytes to carry. Inside a busy spell the time between two acknowledgements is what the
+// bytes of the second took, whatever the latency; the first of a spell took what was left of its
+// wait after a round trip. Where the window is too small for the latency the link reads as slower
+// than it is, as slow as a handoff finds it. Old samples fade. Plain object; owner: TransferCore,
+// link thread.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+namespace baton {
+
+class LinkMeter {
+ public:
+  // From nothing under way to something.
+  void Began(int64_t now_us) {
+    since_us_ = now_us;
+    first_ = true;
+  }
+  // So many bytes were acknowledged while something was under way.
+  void Acked(int64_t bytes, int64_t now_us) {
+    int64_t took_us = now_us - since_us_;
+    since_us_ = now_us;
+    if (std::exchange(first_, false)) {
+      if (bytes < kLeastFirstBytes) return;  // says more about latency
+      took_us -= round_trip_us();
+    }
+    bytes_ += static_cast<double>(bytes);
+    time_us_ += static_cast<double>(std::max<int64_t>(took_us, 0));
+    if (time_us_ < kMemoryUs) return;
+    bytes_ /= 2;
+    time_us_ /= 2;
+  }
+  // A message was answered on a link that was silent before.
+  void Answered(int64_t round_trip_us) {
+    const auto sample = static_cast<double>(round_trip_us);
+    round_trip_us_ += round_trip_us_ == 0 ? sample : (sample - round_trip_us_) / 8;  // RFC 6298
+  }
+
+  double bytes_per_second() const { return time_us_ > 0 ? bytes_ / time_us_ * 1e6 : 0; }
+  int64_t round_trip_us() const { return static_cast<int64_t>(round_trip_us_); }
+
+ private:
+  static constexpr int64_t kLeastFirstBytes = 64 << 10;
+  static constexpr double kMemoryUs = 500'000;  // of busy time
+
+  int64_t since_us_ = 0;  // start of the spell, or the last acknowledgement in it
+  bool first_ = true;     // none in this spell so far
+  double bytes_ = 0, time_us_ = 0;
+  double round_trip_us_ = 0;
+};
+
+}  // namespace baton
