@@ -86,6 +86,16 @@ absl::Status RankInflows::AwaitPlane(int plane) {
   });
 }
 
+absl::Status RankInflows::AwaitPages(int plane, int first, int n) {
+  return Wait([&] {
+    return std::all_of(inflows_.begin(), inflows_.end(), [&](const Inflow& inflow) {
+      const RankLink& link = inflow.link;
+      const bool is_apart = link.first_page >= first + n || link.first_page + link.n_pages <= first;
+      return is_apart || inflow.n_planes > plane;
+    });
+  });
+}
+
 absl::Status RankInflows::AwaitMore(int plane, int pages) {
   return Wait([&] { return PagesThereLocked(plane) > pages; });
 }

@@ -28,6 +28,8 @@ class RankInflows {
   int PagesThere(int plane);
   // All inflows have the plane. An error if one failed.
   absl::Status AwaitPlane(int plane);
+  // Those of them with pages of [first, first + n) have.
+  absl::Status AwaitPages(int plane, int first, int n);
   // More than `pages` of a plane's pages are there, counted as PagesThere.
   absl::Status AwaitMore(int plane, int pages);
   // Nothing comes or goes any more; seconds (monotonic) of the last inflow's end in *arrived.

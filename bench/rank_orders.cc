@@ -93,6 +93,8 @@ void WalkRun(Walker& walker, Run& run) {
   walker.Field("begin", run.begin);
   walker.Field("end", run.end);
   walker.Field("seed", run.seed);
+  walker.Field("pieces", run.pieces);
+  walker.Field("key_ranges", run.key_ranges);
   walker.Field("by_steps", run.by_steps);
   walker.Field("streams", run.streams);
   walker.Field("cuts_through", run.cuts_through);

@@ -46,8 +46,13 @@ struct RankRun {
   int tokens = 0;          // of the prompt
   int begin = 0, end = 0;  // its slice, in whole pages but for the prompt's end; empty: a mere sink
   uint64_t seed = 1;       // of the made-up prompt
-  bool by_steps = false;   // chunks of steps instead of a slice
-  bool streams = false;    // attention reads keys as they come
+  // Not empty: begin and end of several pieces instead, ascending, from `begin` to `end`.
+  std::vector<int> pieces = {};
+  // Not empty: begin and end of ranges of keys, in the order in which attention meets them, each as
+  // soon as it is there; whole segments. The bits are then others.
+  std::vector<int> key_ranges = {};
+  bool by_steps = false;      // chunks of steps instead of a slice
+  bool streams = false;       // attention reads keys as they come
   bool cuts_through = false;  // pages go on as they are there, else layers when they are whole
   std::vector<RankLink> in, out;
 };

@@ -36,9 +36,10 @@ double Least(const std::vector<double>& values) {
 
 // How a scheme divides a prompt and what its processes do.
 struct Scheme {
-  enum class Kind { kOne, kWide, kChain, kGather };
+  enum class Kind { kOne, kWide, kChain, kGather, kZigzag };
   Kind kind = Kind::kChain;
   bool by_steps = false, cuts_through = false, streams = false;
+  bool rotates = false;  // keys are met in the ring's order: other bits
   enum class Sink { kNone, kEveryRank, kLastRank } sink = Sink::kNone;
   std::vector<int> slices;
 };
@@ -159,6 +160,10 @@ class Measurement {
     for (const auto& [name, samples] : samples_) {
       worst_bytes = std::max(worst_bytes,
                              std::abs(static_cast<double>(samples.bytes_sent - samples.bytes_due)));
+      if (schemes_.at(name).rotates) {
+        different += !samples.same_digests;  // but the same bits in every round
+        continue;
+      }
       if (digest.empty()) digest = samples.digest;
       different += !samples.same_digests || samples.digest != digest;
     }
@@ -239,6 +244,18 @@ class Measurement {
       scheme.slices = even;
       return scheme;
     }
+    if (name == "zigzag" || name == "ring") {
+      const int piece = options_.tokens / (2 * rig_.ranks());
+      if (options_.tokens % (2 * rig_.ranks()) != 0 || piece % kSliceKeys != 0) {
+        return absl::InvalidArgumentError(
+            absl::StrFormat("bench relay: --schemes %s needs --tokens in multiples of %d", name,
+                            2 * rig_.ranks() * kSliceKeys));
+      }
+      scheme.kind = Scheme::Kind::kZigzag;
+      scheme.rotates = name == "ring";
+      scheme.slices = std::vector<int>(static_cast<size_t>(rig_.ranks()), 2 * piece);
+      return scheme;
+    }
     scheme.cuts_through = false;
     if (name == "closed") return scheme;
     if (name == "kvr-e" || name == "kvr-s") {
@@ -260,6 +277,9 @@ class Measurement {
         return cluster.Alone(options_.tokens) / rig_.ranks();
       case Scheme::Kind::kGather:
         return SimulateAllGather(cluster, options_.tokens, rig_.ranks(), false);
+      case Scheme::Kind::kZigzag:
+        return scheme.rotates ? SimulateRing(cluster, options_.tokens, rig_.ranks())
+                              : SimulateAllGather(cluster, options_.tokens, rig_.ranks(), true);
       case Scheme::Kind::kChain:
         break;
     }
@@ -278,6 +298,7 @@ class Measurement {
     } else {
       runs = rig_.Runs(options_.tokens, 1);
     }
+    if (scheme.kind == Scheme::Kind::kZigzag) PlanZigzag(scheme, runs);
     int begin = 0;
     for (int i = 0; i < n; ++i) {
       const int end = begin + scheme.slices[static_cast<size_t>(i)];
@@ -304,6 +325,31 @@ class Measurement {
     return runs;
   }
 
+  // Rank r has pieces r and 2p - 1 - r, and passes on to the next rank what it has or gets of all
+  // others but that one.
+  void PlanZigzag(const Scheme& scheme, std::vector<RankRun>& runs) {
+    const int n = rig_.ranks(), piece = options_.tokens / (2 * n);
+    const auto pieces_of = [&](int rank) {
+      const int other = 2 * n - 1 - rank;
+      return std::vector<int>{rank * piece, (rank + 1) * piece, other * piece, (other + 1) * piece};
+    };
+    for (int rank = 0; rank < n; ++rank) {
+      RankRun& run = runs[static_cast<size_t>(rank)];
+      run.pieces = pieces_of(rank);
+      run.begin = run.pieces.front();
+      run.end = run.pieces.back();
+      for (int turn = 0; turn < n; ++turn) {
+        const std::vector<int> owned = pieces_of((rank - turn + n) % n);
+        if (scheme.rotates) {
+          run.key_ranges.insert(run.key_ranges.end(), owned.begin(), owned.end());
+        }
+        if (turn + 1 == n) continue;
+        rig_.Connect(rank, (rank + 1) % n, owned[0], owned[1], runs);
+        rig_.Connect(rank, (rank + 1) % n, owned[2], owned[3], runs);
+      }
+    }
+  }
+
   // By the formulas: a chain's link behind rank i carries all tokens before the end of slice i
   // once, a gather every slice to all others, a sink every token once.
   int64_t BytesDue(const Scheme& scheme) const {
@@ -313,7 +359,8 @@ class Measurement {
     if (scheme.kind == Scheme::Kind::kChain) {
       for (const int64_t carried : LinkTokens(scheme.slices)) tokens += carried;
     }
-    if (scheme.kind == Scheme::Kind::kGather) tokens = (n - 1) * options_.tokens;
+    if (scheme.kind == Scheme::Kind::kGather || scheme.kind == Scheme::Kind::kZigzag)
+      tokens = (n - 1) * options_.tokens;
     if (scheme.sink != Scheme::Sink::kNone) tokens += options_.tokens;
     return tokens * token;
   }
@@ -323,7 +370,10 @@ class Measurement {
     const std::vector<RankRun> runs = Plan(scheme, &due);
     ASSIGN_OR_RETURN(const RelayRig::Outcome outcome, rig_.Run(runs));
     const int n = static_cast<int>(scheme.slices.size());
-    const auto tail = static_cast<size_t>(scheme.kind == Scheme::Kind::kWide ? rig_.wide() : n - 1);
+    int last = n - 1;  // who has the prompt's end
+    if (scheme.kind == Scheme::Kind::kWide) last = rig_.wide();
+    if (scheme.kind == Scheme::Kind::kZigzag) last = 0;
+    const auto tail = static_cast<size_t>(last);
     const double first_token = outcome.ranks[tail].computed - outcome.begin;
     samples->first_token.push_back(first_token);
     samples->waited.push_back(outcome.ranks[tail].waited);

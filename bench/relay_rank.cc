@@ -71,6 +71,7 @@ class PromptPart {
         n_layers_(parts.backend->model().n_layers),
         page_tokens_(parts.pool->layout().page_tokens),
         part_tokens_(parts.start.engine.max_step_tokens),
+        pieces_(PiecesOf(run)),
         inflows_(run.in, run.out, n_layers_,
                  [this](int plane, int first, int n) { Forward(plane, first, n); }) {}
 
@@ -116,7 +117,22 @@ class PromptPart {
   void OnEvent(const TransferEvent& event) { inflows_.OnEvent(event); }  // link thread
 
  private:
-  int rows() const { return run_.end - run_.begin; }
+  struct Range {
+    int begin, end;  // tokens
+  };
+  static std::vector<Range> RangesOf(const std::vector<int>& ends) {
+    std::vector<Range> ranges;
+    for (size_t i = 0; i + 1 < ends.size(); i += 2) ranges.push_back({ends[i], ends[i + 1]});
+    return ranges;
+  }
+  static std::vector<Range> PiecesOf(const RankRun& run) {
+    return run.pieces.empty() ? std::vector<Range>{{run.begin, run.end}} : RangesOf(run.pieces);
+  }
+  int rows() const {
+    int n = 0;
+    for (const Range& piece : pieces_) n += piece.end - piece.begin;
+    return n;
+  }
   bool is_tail() const { return run_.end == run_.tokens; }
   std::vector<int32_t> Pages(int first, int n) const {
     return {pages_.begin() + first, pages_.begin() + first + n};
@@ -160,9 +176,14 @@ class PromptPart {
     const std::vector<int32_t> prompt =
         MadeUpPrompt(run_.tokens, run_.seed, parts_.backend->model().vocab);
     step_.Clear();
-    step_.AddPiece(std::span(prompt).subspan(run_.begin, rows()), run_.begin, pages_,
-                   parts_.backend->model().rope.RangeOf(run_.tokens));
+    for (const Range& piece : pieces_) {
+      step_.AddPiece(std::span(prompt).subspan(piece.begin, piece.end - piece.begin), piece.begin,
+                     pages_, parts_.backend->model().rope.RangeOf(run_.tokens));
+    }
     if (is_tail()) step_.WantLogits(rows() - 1);
+    if (!run_.key_ranges.empty() && parts_.backend->rival_slices() == nullptr) {
+      return absl::UnimplementedError("this engine meets keys in their order only");
+    }
     parts_.backend->BeginSlice(step_.batch());
     const double begin = MonotonicSeconds();
     for (int layer = 0; layer + 1 < n_layers_; ++layer) RETURN_IF_ERROR(ComputeLayer(layer));
@@ -182,11 +203,19 @@ class PromptPart {
       const bool is_end = to == rows();
       const int end =
           is_end ? parts_.pool->layout().PagesFor(run_.end) : (run_.begin + to) / page_tokens_;
-      if (!run_.cuts_through) return;
+      if (!run_.cuts_through || pieces_.size() > 1) return;
       Send(layer, sent, end - sent);
       sent = end;
     });
-    if (run_.streams) {
+    for (const Range& piece : pieces_) {
+      if (pieces_.size() == 1) break;
+      const KvLayout& layout = parts_.pool->layout();
+      Send(layer, piece.begin / page_tokens_,
+           layout.PagesFor(piece.end) - piece.begin / page_tokens_);
+    }
+    if (!run_.key_ranges.empty()) {
+      RETURN_IF_ERROR(AttendInRotation(layer));
+    } else if (run_.streams) {
       RETURN_IF_ERROR(AttendAsKeysCome(layer));
     } else if (!run_.in.empty()) {
       RETURN_IF_ERROR(inflows_.AwaitPlane(layer));
@@ -218,6 +247,24 @@ class PromptPart {
     }
   }
 
+  // Keys of each owner as they come around the ring.
+  absl::Status AttendInRotation(int layer) {
+    const bool is_last = layer + 1 == n_layers_;
+    for (const Range& keys : RangesOf(run_.key_ranges)) {
+      const int first = keys.begin / page_tokens_;
+      RETURN_IF_ERROR(inflows_.AwaitPages(layer, first, keys.end / page_tokens_ - first));
+      const auto attend = [&](int from, int to) {
+        parts_.backend->rival_slices()->AttendKeys(layer, from, to, keys.begin, keys.end);
+      };
+      if (!is_last) {
+        ForParts(attend);
+      } else if (is_tail()) {
+        attend(rows() - 1, rows());
+      }
+    }
+    return absl::OkStatus();
+  }
+
   // As a worker computes a prompt of its own.
   absl::Status ComputeBySteps() {
     const std::vector<int32_t> prompt =
@@ -244,6 +291,7 @@ class PromptPart {
   RankParts& parts_;
   const RankRun run_;
   const int n_layers_, page_tokens_, part_tokens_;
+  const std::vector<Range> pieces_;
   std::vector<int32_t> pages_;
   StepBuilder step_;
   double layers_ = 0, projections_ = 0;  // seconds
