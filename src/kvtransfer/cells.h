@@ -52,6 +52,8 @@ class ChunkCutter {
   std::optional<Cut> Next(const PoolView& pool, int64_t chunk_bytes);
   using Place = std::pair<int32_t, int32_t>;  // (plane, page) of the handoff
   Place place() const { return {cells_.plane + plane_, cells_.first_page + page_}; }  // of the next
+  // Cells of one plane: those before `place` are not to be cut.
+  void SkipTo(const Place& place);
   bool finished() const { return cells_.n_planes == 0 || size_t(page_) == cells_.pages.size(); }
 
  private:

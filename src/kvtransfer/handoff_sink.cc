@@ -70,11 +70,30 @@ void HandoffSink::Promise(int64_t now_us, PageStock* stock, HandoffEffects* out)
 }
 
 void HandoffSink::Await(std::vector<int32_t> pages, int64_t now_us, HandoffEffects* out) {
-  CHECK(ticket_.promise_pages == 0 && !promised_);
-  CHECK(pages.size() == static_cast<size_t>(ticket_.kv_pages));
-  CHECK(state_ == State::kWaiting || state_ == State::kSuspended);
+  CHECK(part());
   SetAside(std::move(pages));
-  if (inflow()) missing_of_plane_.assign(pool_->planes.size(), ticket_.kv_pages);
+  PromiseNamed(now_us, out);
+}
+
+void HandoffSink::Await(AwaitInflow await, int64_t now_us, HandoffEffects* out) {
+  CHECK(inflow());
+  SetAside(std::move(await.pages));
+  const auto n_planes = static_cast<int32_t>(pool_->planes.size());
+  CHECK(await.n_planes < n_planes && await.n_pages < ticket_.kv_pages);  // not all of it
+  planes_before_ = planes_told_ = await.n_planes;
+  pages_before_ = pages_told_ = await.n_pages;
+  missing_of_plane_.assign(pool_->planes.size(), ticket_.kv_pages);
+  for (int32_t plane = 0; plane <= planes_before_; ++plane) {
+    const int32_t n_here = plane < planes_before_ ? ticket_.kv_pages : pages_before_;
+    for (int32_t page = 0; page < n_here; ++page) here_[CellIndex(page, plane)] = true;
+    missing_of_plane_[plane] -= n_here;
+    n_missing_ -= n_here;
+  }
+  PromiseNamed(now_us, out);
+}
+
+void HandoffSink::PromiseNamed(int64_t now_us, HandoffEffects* out) {
+  CHECK(state_ == State::kWaiting || state_ == State::kSuspended);
   if (state_ == State::kSuspended) return;  // Resume promises
   state_ = State::kReceiving;
   since_us_ = now_us;
@@ -82,6 +101,7 @@ void HandoffSink::Await(std::vector<int32_t> pages, int64_t now_us, HandoffEffec
 }
 
 void HandoffSink::SetAside(std::vector<int32_t> page_ids) {
+  CHECK(!promised_ && page_ids.size() == static_cast<size_t>(ticket_.kv_pages));
   promised_ = true;
   page_ids_ = std::move(page_ids);
   here_.assign(page_ids_.size() * pool_->planes.size(), false);
@@ -101,7 +121,9 @@ void HandoffSink::OpenAgain(int64_t expected_wait_us, HandoffEffects* out) {
   out->messages.emplace_back(
       wire::Promise{.handoff = handoff(),
                     .chunk_bytes = static_cast<uint64_t>(limits_.chunk_bytes),
-                    .window_bytes = static_cast<uint64_t>(limits_.window_bytes)});
+                    .window_bytes = static_cast<uint64_t>(limits_.window_bytes),
+                    .here_planes = static_cast<uint32_t>(planes_before_),
+                    .here_pages = static_cast<uint32_t>(pages_before_)});
 }
 
 void HandoffSink::ConnectionLost(int64_t now_us) {

@@ -49,8 +49,10 @@ class HandoffSink {
   void NoRoom(int64_t expected_wait_us, HandoffEffects* out);
   // The stock has promise_pages free pages: takes them.
   void Promise(int64_t now_us, PageStock* stock, HandoffEffects* out);
-  // An inflow's or a part's pages, (kv_pages), once: promises now, or over the next connection.
+  // A part's pages, (kv_pages), once: promises now, or over the next connection.
   void Await(std::vector<int32_t> pages, int64_t now_us, HandoffEffects* out);
+  // The same of an inflow, which fits its ticket.
+  void Await(AwaitInflow await, int64_t now_us, HandoffEffects* out);
   void OpenAgain(int64_t expected_wait_us, HandoffEffects* out);  // OPEN came twice: same answer
 
   void ConnectionLost(int64_t now_us);
@@ -116,6 +118,7 @@ class HandoffSink {
  private:
   size_t CellIndex(int32_t page, int32_t plane) const;
   void SetAside(std::vector<int32_t> page_ids);
+  void PromiseNamed(int64_t now_us, HandoffEffects* out);
   void Bind(int32_t page, PageStock* stock);
   void TellProgress(const CellRect& rect, HandoffEffects* out);
   void CompleteIfAll(int64_t now_us, PageStock* stock, HandoffEffects* out);
@@ -144,8 +147,9 @@ class HandoffSink {
   int32_t pages_of_parts_missing_ = 0, n_parts_open_ = 0;
   std::vector<CellRect> parts_;  // of pages
   // Inflows: cells of each plane not here; what the engine was told last, planes that are complete
-  // and pages of the plane after them.
+  // and pages of the plane after them. What was there before it.
   std::vector<int32_t> missing_of_plane_;
+  int32_t planes_before_ = 0, pages_before_ = 0;
   int32_t planes_told_ = 0, pages_told_ = 0;
   std::vector<CellRect> claims_;  // accepted and not landed: a window's worth at most
   int64_t claimed_bytes_ = 0;

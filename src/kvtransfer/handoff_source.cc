@@ -108,6 +108,7 @@ void HandoffSource::Add(SendCells cells) {
 
 void HandoffSource::Queue(SendCells cells) {
   ChunkCutter cutter(std::move(cells));
+  if (ticket_.is_inflow()) cutter.SkipTo(first_missing_);
   if (!cutter.finished()) to_cut_.emplace(cutter.place(), std::move(cutter));
 }
 
@@ -168,9 +169,25 @@ void HandoffSource::OnPromise(const wire::Promise& promise, int64_t now_us, Hand
   } else {
     promised_ = true;
     n_connects_ = 0;
+    SkipWhatIsThere(promise);
     out->events.emplace_back(HandoffPromised{ticket_.id});
   }
   if (commit_ && all_announced()) SendCommit(now_us, out);
+}
+
+// Of an inflow; all cells before the promise's place are there, of whatever earlier handoff.
+void HandoffSource::SkipWhatIsThere(const wire::Promise& promise) {
+  if (!ticket_.is_inflow()) return;
+  const auto at_most = [](size_t n, uint32_t theirs) {
+    return static_cast<int32_t>(std::min(n, size_t{theirs}));
+  };
+  first_missing_ = {at_most(pool_->planes.size(), promise.here_planes),
+                    at_most(static_cast<size_t>(ticket_.kv_pages), promise.here_pages)};
+  auto given = std::exchange(to_cut_, {});
+  for (auto& [place, cutter] : given) {
+    cutter.SkipTo(first_missing_);
+    if (!cutter.finished()) to_cut_.emplace(cutter.place(), std::move(cutter));
+  }
 }
 
 // The sink has acknowledged what it has: all else that was announced is lost or was never taken.

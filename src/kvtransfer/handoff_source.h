@@ -77,6 +77,7 @@ class HandoffSource {
   void ResendWhatIsMissing(HandoffEffects* out);
   void FinishIfQuiet(int64_t now_us, HandoffEffects* out);
   void Queue(SendCells cells);
+  void SkipWhatIsThere(const wire::Promise& promise);
   // Every cell that was given was announced.
   bool all_announced() const { return !next_ && to_cut_.empty(); }
 
@@ -92,6 +93,8 @@ class HandoffSource {
   int64_t next_connect_us_, disconnected_us_;
   absl::Status lost_;      // why the last connection ended
   bool promised_ = false;  // once; from then on OPEN asks to resume
+  // Of an inflow: the cells before it are not sent. What was there before the promise.
+  ChunkCutter::Place first_missing_;
 
   std::multimap<ChunkCutter::Place, ChunkCutter> to_cut_;  // by the first cell not cut
   std::optional<Chunk> next_;                              // cut, not announced

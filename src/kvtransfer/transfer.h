@@ -124,10 +124,13 @@ struct CancelHandoff {
 // InflowFailed, is the last word: from then on nothing writes the pages. A ticket and epoch is
 // awaited at most once; of one ticket the latest epoch lives, opened or awaited. An OPEN that never
 // comes has no deadline here: the engine bounds its prompt's wait and cancels.
+// What an earlier inflow brought into these pages may be there already, all but one cell at most:
+// the source is told with the promise and sends the rest.
 struct AwaitInflow {
   TicketId ticket_id;
   Epoch epoch = 0;
-  std::vector<int32_t> pages;  // (ticket.kv_pages)
+  std::vector<int32_t> pages;         // (ticket.kv_pages)
+  int32_t n_planes = 0, n_pages = 0;  // there, as InflowArrived counts them
 };
 using TransferCommand = std::variant<OpenHandoff, SendCells, CommitHandoff, LendPages, ReclaimPages,
                                      CancelHandoff, AwaitInflow>;

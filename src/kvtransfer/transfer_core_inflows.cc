@@ -40,7 +40,7 @@ void TransferCore::On(AwaitInflow& command, int64_t now_us) {
     return fail(std::move(status));
   }
   HandoffEffects effects;
-  sink.Await(std::move(command.pages), now_us, &effects);
+  sink.Await(std::move(command), now_us, &effects);
   ApplySink(key, std::move(effects), now_us);
 }
 
@@ -88,9 +88,9 @@ void TransferCore::BeginInflow(SinkKey key, int64_t now_us) {
   HandoffSink& sink = sinks_.at(key);
   HandoffEffects effects;
   if (const auto it = FindAwaited(sink.ticket().id); it != awaited_.end()) {
-    std::vector<int32_t> pages = std::move(it->pages);
+    AwaitInflow await = std::move(*it);
     awaited_.erase(it);
-    sink.Await(std::move(pages), now_us, &effects);
+    sink.Await(std::move(await), now_us, &effects);
   } else {
     sink.NoRoom(expected_wait_us_, &effects);
   }

@@ -99,7 +99,8 @@ void Visit(A& a, M& m) {
     a(m.seq);
   } else {
     handoff(m.handoff);
-    if constexpr (std::is_same_v<T, Promise>) a(m.chunk_bytes), a(m.window_bytes);
+    if constexpr (std::is_same_v<T, Promise>)
+      a(m.chunk_bytes), a(m.window_bytes), a(m.here_planes), a(m.here_pages);
     if constexpr (std::is_same_v<T, NoRoom>) a(m.expected_wait_us);
     if constexpr (std::is_same_v<T, Ack>) a(m.chunk_seq);
     if constexpr (std::is_same_v<T, Nack>) a(m.chunk_seq), a(m.reason);

@@ -25,7 +25,7 @@
 namespace baton::wire {
 
 inline constexpr uint32_t kMagic = 0x314e5442;  // "BTN1"
-inline constexpr uint16_t kVersion = 3;
+inline constexpr uint16_t kVersion = 4;
 inline constexpr size_t kMaxControlBytes = 8000;  // fits UCX's eager path on tcp (8037 bytes)
 inline constexpr size_t kMaxTextBytes = 1024;     // longer texts are cut when encoded
 
@@ -74,6 +74,9 @@ struct Promise {
   Handoff handoff;
   uint64_t chunk_bytes = 0;   // the longest chunk the sink takes
   uint64_t window_bytes = 0;  // most bytes announced and not acknowledged
+  // Inflows: planes [0, here_planes) of all pages and plane here_planes of pages [0, here_pages)
+  // are in place since an earlier handoff: they are not sent.
+  uint32_t here_planes = 0, here_pages = 0;
   bool operator==(const Promise&) const = default;
 };
 struct NoRoom {

@@ -73,7 +73,9 @@ struct SinkRig {
     stock.Lend({0, 1, 2, 3, 4, 5, 6, 7});
     std::vector<int32_t> named(size_t(n_pages), 8);
     std::iota(named.begin(), named.end(), 8);
-    if (promised && kind != Kind::kOrdinary) sink.Await(std::move(named), 0, &effects);
+    if (promised && kind == Kind::kInflow)
+      sink.Await(AwaitInflow{{}, 1, std::move(named)}, 0, &effects);
+    if (promised && kind == Kind::kPart) sink.Await(std::move(named), 0, &effects);
     if (promised && kind == Kind::kOrdinary) sink.Promise(0, &stock, &effects);
   }
   static Ticket TicketOf(Kind kind, int32_t n_pages) {

@@ -46,8 +46,21 @@ struct InflowPair : CorePair {
 
   void Await(Epoch epoch = 1) {
     awaited = true;
-    sink.core->Handle(AwaitInflow{ticket.id, epoch, named}, cluster.now_us);
+    sink.core->Handle(AwaitInflow{ticket.id, epoch, named, n_planes, n_pages}, cluster.now_us);
     Look();
+  }
+  // An earlier inflow brought so much into the pages that Await names. Returns its bytes.
+  int64_t BringBefore(int32_t planes, int32_t pages) {
+    n_planes = planes;
+    n_pages = pages;
+    int64_t bytes = 0;
+    for (int32_t plane = 0; plane <= planes; ++plane)
+      for (int32_t i = 0; i < (plane < planes ? kKvPages : pages); ++i) {
+        const auto from = sent.cell(i, plane), to = sink.pool.cell(named[size_t(i)], plane);
+        std::copy(from.begin(), from.end(), to.begin());
+        bytes += static_cast<int64_t>(from.size());
+      }
+    return bytes;
   }
   void CancelAtSink() {
     sink.core->Handle(CancelHandoff{ticket.id, 1}, cluster.now_us);

@@ -23,7 +23,7 @@ TEST_CASE("inflow: progress is told in ascending order, once per rise, however c
     HandoffSink sink(MakeTicket(1, 2, 2, 0), 1, 3, &pool.view(), kLimits, 0);
     PageStock stock;
     HandoffEffects effects;
-    sink.Await({3, 1}, 0, &effects);
+    sink.Await(AwaitInflow{{}, 1, {3, 1}}, 0, &effects);
     std::vector<bool> here(6);  // (plane, page)
     std::vector<Progress> expected, told;
     uint32_t seq = 0;
@@ -184,6 +184,33 @@ TEST_CASE("inflow: the wait for the engine ends at room_timeout, and who asks th
   REQUIRE(tail.events.size() == 1);
   CHECK(std::get<InflowFailed>(tail.events[0]).status.code() == StatusCode::kResourceExhausted);
   CHECK_FALSE(tail.core->busy());
+}
+
+TEST_CASE("inflow: what an earlier one brought is not sent again") {
+  const bool await_first = GENERATE(true, false);
+  const bool breaks = GENERATE(true, false);
+  for (const int64_t chunk_bytes : {260, 400, 2'000})
+    for (int32_t place = 0; place < InflowPair::kPlanesInAll * InflowPair::kKvPages; ++place) {
+      InflowPair pair(uint64_t(place), chunk_bytes);
+      const int64_t there =
+          pair.BringBefore(place / InflowPair::kKvPages, place % InflowPair::kKvPages);
+      if (await_first) pair.Await();
+      pair.OpenSendCommit();
+      if (!await_first) {
+        pair.RunUntilQuiet();
+        pair.Await();
+      }
+      for (int steps = breaks ? place + 8 : 0; steps > 0 && pair.Step(); --steps) {
+      }
+      if (breaks) pair.cluster.CutConnections(pair.source);
+      pair.RunUntilIdle(3'000'000);
+      REQUIRE(pair.arrived());
+      REQUIRE(pair.Ended().ok());
+      const uint64_t received = pair.sink.core->counters().bytes_received;
+      if (!breaks) REQUIRE(received == uint64_t(pair.kKvBytes - there));
+      REQUIRE(received >= uint64_t(pair.kKvBytes - there));
+      pair.RequireOver();
+    }
 }
 
 TEST_CASE("inflow: awaited and cancelled before its OPEN, which is then refused") {
