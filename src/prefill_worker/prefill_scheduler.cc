@@ -25,12 +25,12 @@ void PrefillScheduler::Admit(PrefillRequest request, absl::Time now) {
   for (const auto& prompt : queue_.prompts())
     if (prompt->request.request_id == request.request_id && prompt->request.epoch >= request.epoch)
       return;  // said twice, or late
-  if (request.epoch > 1) Cancel(request.request_id, request.epoch - 1);
+  auto next = std::make_unique<Prompt>(options_, std::move(request), next_serial_++, now);
+  EndEarlier(*next);
   std::string refusal = n_prompts() >= options_.max_prompts
                             ? absl::StrFormat("prefill queue full (%d prompts)", n_prompts())
-                            : WhyRefused(request, options_, pages_.layout(), pages_.total());
-  Prompt* prompt =
-      queue_.Add(std::make_unique<Prompt>(options_, std::move(request), next_serial_++, now));
+                            : WhyRefused(next->request, options_, pages_.layout(), pages_.total());
+  Prompt* prompt = queue_.Add(std::move(next));
   if (!refusal.empty()) End(prompt, EndReason::kFailed, std::move(refusal));
 }
 
@@ -53,10 +53,11 @@ void PrefillScheduler::NoRoom(const HandoffNoRoom& event) {
                    .expected_wait_us = event.expected_wait_us});
 }
 
-void PrefillScheduler::Ended(const HandoffEnded& event) {
+void PrefillScheduler::Ended(const HandoffEnded& event, absl::Time now) {
   DCHECK(pieces_.empty());
   Prompt* prompt = queue_.Find(event.ticket_id);
-  if (prompt == nullptr) return PushEnded(queue_.FindPush(event.ticket_id), event);
+  if (prompt == nullptr) return PushEnded(queue_.FindPush(event.ticket_id), event, now);
+  prompt->progress = now;
   prompt->transfer_us = event.transfer_us;
   prompt->handing_over = false;
   if (prompt->phase == Phase::kEnding) {
@@ -65,18 +66,21 @@ void PrefillScheduler::Ended(const HandoffEnded& event) {
     if (!prompt->pushing) End(prompt, EndReason::kLength, {});
   } else {
     prompt->fault = PartFault::kHandoff;
+    prompt->keep = prompt->has_work();
     Stop(prompt, EndReason::kFailed, absl::StrFormat("handoff: %s", event.status.ToString()));
     if (Planted(PlantedBug::kFailureEndsAll)) CancelAll();
   }
 }
 
-void PrefillScheduler::Failed(const InflowFailed& event) {
+void PrefillScheduler::Failed(const InflowFailed& event, absl::Time now) {
   DCHECK(pieces_.empty());
   Prompt* prompt = queue_.FindInflow(event.ticket_id);
   if (prompt == nullptr) return;
+  prompt->progress = now;
   prompt->inflow_open = false;
   if (prompt->phase == Phase::kEnding) return EndIfReleased(prompt);
   prompt->fault = PartFault::kHandoff;
+  prompt->keep = prompt->has_work();
   Stop(prompt, EndReason::kFailed, absl::StrFormat("inflow: %s", event.status.ToString()));
 }
 
@@ -85,24 +89,30 @@ void PrefillScheduler::Cancel(RequestId request, Epoch up_to) {
   for (Prompt* prompt : queue_.Select([&](const Prompt& p) {
          return p.request.request_id == request && p.request.epoch <= up_to;
        }))
-    Stop(prompt, EndReason::kCancelled, {});
+    GiveUp(prompt);
 }
 
 void PrefillScheduler::CancelAll() {
-  for (Prompt* prompt : queue_.Select([](const Prompt&) { return true; }))
-    Stop(prompt, EndReason::kCancelled, {});
+  for (Prompt* prompt : queue_.Select([](const Prompt&) { return true; })) GiveUp(prompt);
+}
+
+void PrefillScheduler::GiveUp(Prompt* prompt) {
+  prompt->keep = false;
+  Stop(prompt, EndReason::kCancelled, {});
 }
 
 void PrefillScheduler::Abandon() {
   DCHECK(pieces_.empty());
-  while (n_prompts() > 0) End(queue_.prompts().back().get(), EndReason::kCancelled, {});
+  while (n_prompts() > 0) {
+    queue_.prompts().back()->keep = false;
+    End(queue_.prompts().back().get(), EndReason::kCancelled, {});
+  }
 }
 
 void PrefillScheduler::OnTime(absl::Time now) {
   DCHECK(pieces_.empty());
-  for (Prompt* prompt : queue_.Select([&](const Prompt& p) {
-         return p.phase != Phase::kEnding && now - p.progress >= options_.wait_timeout;
-       }))
+  for (Prompt* prompt : queue_.Select(
+           [&](const Prompt& p) { return p.phase != Phase::kEnding && now >= Deadline(p); }))
     Stop(prompt, EndReason::kFailed,
          absl::StrFormat("prefill: %s for %s without progress",
                          PromptTable().states[static_cast<int>(Phase(prompt->phase))].name,
@@ -112,16 +122,21 @@ void PrefillScheduler::OnTime(absl::Time now) {
 absl::Time PrefillScheduler::NextDeadline() const {
   absl::Time next = absl::InfiniteFuture();
   for (const auto& prompt : queue_.prompts())
-    if (prompt->phase != Phase::kEnding)
-      next = std::min(next, prompt->progress + options_.wait_timeout);
+    if (prompt->phase != Phase::kEnding) next = std::min(next, Deadline(*prompt));
   return next;
+}
+
+absl::Time PrefillScheduler::Deadline(const Prompt& prompt) const {
+  return prompt.progress +
+         (prompt.phase == Phase::kKept ? options_.kept_slice_time : options_.wait_timeout);
 }
 
 // Ends a prompt now, or when its handoffs have: until then pages may still be read or written.
 void PrefillScheduler::Stop(Prompt* prompt, EndReason reason, std::string message) {
   if (prompt->phase == Phase::kEnding) return;
-  if (slice_ == prompt) slice_ = nullptr;
+  ParkSlice(prompt);
   if (!prompt->in_transfer()) {
+    if (prompt->keep) prompt->phase = Phase::kEnding;
     End(prompt, reason, std::move(message));
     return;
   }
@@ -143,10 +158,18 @@ void PrefillScheduler::EndIfReleased(Prompt* prompt) {
 }
 
 void PrefillScheduler::End(Prompt* prompt, EndReason reason, std::string message) {
-  if (slice_ == prompt) slice_ = nullptr;
+  ParkSlice(prompt);
+  if (prompt->phase != Phase::kKept) Say(MakeEnded(*prompt, reason, std::move(message)));
+  if (std::exchange(prompt->keep, false)) {
+    prompt->phase = Phase::kKept;
+    return;
+  }
   prompt->phase = Phase::kEnded;
+  if (parked_ == prompt) parked_ = nullptr;
+  // Not before: an inflow of a later attempt could still land in them.
+  if (prompt->request.is_head && !prompt->pages.empty() && IsComplete(*prompt))
+    pages_.Enter(prompt);
   pages_.Give(prompt);
-  Say(MakeEnded(*prompt, reason, std::move(message)));
   queue_.Remove(prompt);
 }
 
@@ -160,10 +183,11 @@ void PrefillScheduler::SendOpens(absl::Time now) {
   int ahead = queue_.OpenedAhead();
   while (ahead < options_.open_ahead) {
     // Prompts that could start and lack pages come before those that would only wait with them.
-    Prompt* next = queue_.NextToOpen(
-        [this](const Prompt& p) { return pages_.wanted() == 0 || !TakesPagesFirst(p); });
+    Prompt* next = queue_.NextToOpen([this](const Prompt& p) {
+      return !TakesPagesFirst(p) || (pages_.wanted() == 0 && !AwaitsKept(p));
+    });
     if (next == nullptr) return;
-    if (TakesPagesFirst(*next) && !pages_.Take(next)) continue;
+    if (TakesPagesFirst(*next) && !HoldPages(next)) continue;
     next->phase = Phase::kOpening;
     next->progress = now;
     next->handing_over = true;
@@ -202,7 +226,7 @@ int PrefillScheduler::Contribute(int budget, int kept_pages, absl::Time now, Ste
 }
 
 bool PrefillScheduler::TakePages(Prompt* prompt, absl::Time now) {
-  if (!pages_.Take(prompt)) return false;
+  if (!HoldPages(prompt)) return false;
   if (!prompt->has_inflow()) return true;
   prompt->phase = Phase::kInflow;
   prompt->progress = now;
@@ -220,7 +244,7 @@ void PrefillScheduler::Run(Prompt* prompt, absl::Time now) {
     Say(MakeOpenPush(*prompt));
   }
   if (prompt->is_remote && !prompt->has_inflow() && !WaitsForPrefixes(*prompt))
-    AnnounceTokens(*prompt, 0, pages_.layout().n_layers(), 0, prompt->done);
+    AnnounceTokens(*prompt, 0, pages_.layout().n_layers(), 0, prompt->slice_begin());
 }
 
 int PrefillScheduler::AddPiece(Prompt* prompt, int budget, absl::Time now, StepBuilder* builder) {
@@ -322,14 +346,14 @@ void PrefillScheduler::TakeEffects(std::vector<PrefillEffect>* out) {
 int64_t PrefillScheduler::queued_tokens() const {
   int64_t tokens = 0;
   for (const auto& prompt : queue_.prompts())
-    if (prompt->phase != Phase::kEnding) tokens += prompt->remaining();
+    if (!prompt->gave_up()) tokens += prompt->remaining();
   return tokens;
 }
 
 double PrefillScheduler::queued_pairs() const {
   double pairs = 0;
   for (const auto& prompt : queue_.prompts())
-    if (prompt->phase != Phase::kEnding && prompt->remaining() > 0) {
+    if (!prompt->gave_up() && prompt->remaining() > 0) {
       const int whole = prompt->size() - prompt->done;  // a slice is there in part, layer by layer
       pairs += CausalPairs(whole, prompt->done) * prompt->remaining() / whole;
     }

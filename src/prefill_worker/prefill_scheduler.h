@@ -43,6 +43,14 @@
 // has arrived from when it begins: so a slice waits only for one that has begun and is kept, and
 // the first head's waits for nobody. No circle, however many relays share workers.
 //
+// A slice outlives an attempt that a peer broke: when a handoff of its rank fails, or a later
+// attempt comes for the same slice, what there is of it is kept (the pages, how far slice and
+// inflow are), and the later attempt takes it over in place of new pages, in its turn for pages; of
+// its inflow it awaits only what is missing. So of a relay that lost a rank the others compute
+// nothing again, but where another slice ran on the engine since. Nobody waits for what is kept: it
+// is given back when a prompt lacks pages, or when nobody came for it. And a slice that goes on
+// waits for its inflow to move, as one that begins does, before it keeps others waiting.
+//
 // A step: Contribute, LayersDone after each run of layers until all are done, StepDone. Of the
 // slice: NextBlock, BeginSlice if it is the first, BlockDone. Events come between steps and blocks.
 #pragma once
@@ -92,9 +100,9 @@ class PrefillScheduler {
   void Admit(PrefillRequest request, absl::Time now);
   void Promised(const HandoffPromised& event, absl::Time now);
   void NoRoom(const HandoffNoRoom& event);
-  void Ended(const HandoffEnded& event);
+  void Ended(const HandoffEnded& event, absl::Time now);
   void Arrived(const InflowArrived& event, absl::Time now);
-  void Failed(const InflowFailed& event);
+  void Failed(const InflowFailed& event, absl::Time now);
   void Cancel(RequestId request, Epoch up_to);
   void CancelAll();
   // The transfer room is gone, nothing reads pages any more: everything ends now.
@@ -148,7 +156,12 @@ class PrefillScheduler {
 
   bool MissesInflow(const Prompt& prompt) const;
   bool TakesPagesFirst(const Prompt& prompt) const;
+  bool HoldPages(Prompt* prompt);
   bool TakePages(Prompt* prompt, absl::Time now);
+  void EndEarlier(const Prompt& next);
+  bool AwaitsKept(const Prompt& prompt) const;
+  void TakeOver(Prompt* prompt, Prompt* kept);
+  bool InflowMoves(const Prompt& prompt) const;
   void Run(Prompt* prompt, absl::Time now);
   void ChooseSlice(Prompt* prompt, absl::Time now);
   int AddPiece(Prompt* prompt, int budget, absl::Time now, StepBuilder* builder);
@@ -159,13 +172,18 @@ class PrefillScheduler {
   void PassOn(Prompt* prompt, const InflowProgress& before);
   bool WaitsForPrefixes(const Prompt& prompt) const;
   void AnnouncePrefixes(Prompt* head);
+  void AnnounceProjected(Prompt* prompt);
   void SliceDone(const Backend& backend, Sampler* sampler, absl::Time now);
+  bool IsComplete(const Prompt& prompt) const;
   void CommitIfComplete(Prompt* prompt);
-  void PushEnded(Prompt* prompt, const HandoffEnded& event);
+  void PushEnded(Prompt* prompt, const HandoffEnded& event, absl::Time now);
   void FirstToken(Prompt* prompt, std::span<const float> logits, Sampler* sampler, absl::Time now);
   void Commit(Prompt* prompt, int32_t first_token);
+  void GiveUp(Prompt* prompt);
+  absl::Time Deadline(const Prompt& prompt) const;
   void Stop(Prompt* prompt, EndReason reason, std::string message);
   void End(Prompt* prompt, EndReason reason, std::string message);
+  void ParkSlice(const Prompt* prompt);
   void EndIfReleased(Prompt* prompt);
   void Say(TransferCommand command) { effects_.emplace_back(std::move(command)); }
   void Say(WorkerEvent event) { effects_.emplace_back(std::move(event)); }
@@ -176,6 +194,7 @@ class PrefillScheduler {
   int64_t next_serial_ = 0;
   std::vector<Piece> pieces_;  // of the step in progress
   Prompt* slice_ = nullptr;    // whose slice runs
+  Prompt* parked_ = nullptr;   // whose slice the engine still has, though it does not run
   std::vector<PrefillEffect> effects_;
 };
 

@@ -41,6 +41,15 @@ void PrefillScheduler::PassOn(Prompt* prompt, const InflowProgress& before) {
   Announce(*prompt, now.planes, 1, 0, now.pages);
 }
 
+// What an earlier attempt has computed of the slice.
+void PrefillScheduler::AnnounceProjected(Prompt* prompt) {
+  if (!prompt->is_remote) return;
+  if (WaitsForPrefixes(*prompt)) return AnnouncePrefixes(prompt);
+  const int begin = prompt->slice_begin(), layers = prompt->slice->projected_layers();
+  AnnounceTokens(*prompt, 0, layers, begin, prompt->size());
+  AnnounceTokens(*prompt, layers, 1, begin, begin + prompt->slice->projected_rows());
+}
+
 bool PrefillScheduler::WaitsForPrefixes(const Prompt& prompt) const {
   return prompt.request.is_head && !options_.cut_through;
 }
@@ -53,15 +62,91 @@ void PrefillScheduler::AnnouncePrefixes(Prompt* head) {
     AnnounceTokens(*head, layer, 1, 0, head->size());
 }
 
+bool PrefillScheduler::InflowMoves(const Prompt& prompt) const {
+  return !prompt.has_inflow() || prompt.inflow > prompt.inflow_before;
+}
+
+// --- slices that outlive their attempt
+
+// Of the attempts before `next` what it can go on with is kept.
+void PrefillScheduler::EndEarlier(const Prompt& next) {
+  for (Prompt* earlier : queue_.Select([&](const Prompt& p) {
+         return p.request.request_id == next.request.request_id &&
+                p.request.epoch < next.request.epoch;
+       })) {
+    if (!HasSameSlice(next, *earlier)) {
+      GiveUp(earlier);
+    } else if (!earlier->gave_up()) {
+      earlier->keep = earlier->has_work();
+      earlier->progress = next.admitted;
+      Stop(earlier, EndReason::kCancelled, {});
+    }
+  }
+}
+
+// The pages it will have are not free of the earlier attempt's handoffs yet.
+bool PrefillScheduler::AwaitsKept(const Prompt& prompt) const {
+  const Prompt* const kept = queue_.FindKeptFor(prompt);
+  return kept != nullptr && kept->phase != Phase::kKept;
+}
+
+bool PrefillScheduler::HoldPages(Prompt* prompt) {
+  if (!prompt->pages.empty()) return true;
+  if (AwaitsKept(*prompt)) return false;
+  if (Prompt* const kept = queue_.FindKeptFor(*prompt)) {
+    TakeOver(prompt, kept);
+    return true;
+  }
+  const int wanted = pages_.wanted();
+  while (!pages_.Take(prompt)) {
+    Prompt* const kept = queue_.FirstKept();
+    if (kept == nullptr) return false;
+    pages_.ForgetWanted(wanted);
+    End(kept, EndReason::kCancelled, {});
+  }
+  return true;
+}
+
+void PrefillScheduler::TakeOver(Prompt* prompt, Prompt* kept) {
+  prompt->pages = std::exchange(kept->pages, {});
+  prompt->chain = kept->chain;
+  prompt->done = kept->done;
+  if (kept->slice) prompt->slice.emplace(*kept->slice);
+  prompt->inflow = kept->inflow;
+  // An inflow has a last word, so its last cell comes again.
+  if (prompt->has_inflow() && !MissesInflow(*prompt))
+    prompt->inflow = {.planes = pages_.layout().n_layers() - 1,
+                      .pages = prompt->request.inflow.tokens / pages_.layout().page_tokens - 1};
+  prompt->inflow_before = prompt->inflow;
+  if (parked_ == kept) parked_ = prompt;
+  End(kept, EndReason::kCancelled, {});
+}
+
+// It does not run any more; the engine has it until another begins.
+void PrefillScheduler::ParkSlice(const Prompt* prompt) {
+  if (slice_ == prompt) parked_ = std::exchange(slice_, nullptr);
+}
+
 // --- the slice
 
 void PrefillScheduler::ChooseSlice(Prompt* prompt, absl::Time now) {
-  if (slice_ != nullptr || prompt->slice) return;
-  if (prompt->has_inflow() && !prompt->inflow.has_begun()) return;
-  const int page_tokens = pages_.layout().page_tokens;
-  slice_ = prompt;
+  if (prompt->phase == Phase::kRunning || !InflowMoves(*prompt)) return;
+  const bool done = prompt->slice && prompt->slice->done();
+  if (!done) {
+    if (slice_ != nullptr) return;
+    if (parked_ != prompt) prompt->slice.reset();  // the engine has another by now
+    slice_ = prompt;
+    parked_ = nullptr;
+  }
   Run(prompt, now);
   if (prompt->is_remote && prompt->has_inflow()) PassOn(prompt, {});
+  if (prompt->slice) AnnounceProjected(prompt);
+  if (done) {
+    if (prompt->pushing && !WaitsForPrefixes(*prompt)) Say(MakeCommitPush(*prompt));
+    return CommitIfComplete(prompt);
+  }
+  if (prompt->slice) return;
+  const int page_tokens = pages_.layout().page_tokens;
   prompt->slice.emplace(SliceRun::Shape{.n_layers = pages_.layout().n_layers(),
                                         .n_rows = prompt->size() - prompt->done,
                                         .wants_logits = !prompt->request.is_head,
@@ -114,21 +199,27 @@ void PrefillScheduler::SliceDone(const Backend& backend, Sampler* sampler, absl:
   FirstToken(prompt, backend.slice_logits(), sampler, now);  // may end the prompt
 }
 
+bool PrefillScheduler::IsComplete(const Prompt& prompt) const {
+  return prompt.done == prompt.size() && !MissesInflow(prompt);
+}
+
 // A head in the middle may be done before the last layer of its inflow is there: it only passes
 // that on.
 void PrefillScheduler::CommitIfComplete(Prompt* prompt) {
-  if (!prompt->request.is_head || prompt->done < prompt->size() || MissesInflow(*prompt)) return;
-  pages_.Enter(prompt);
+  // One that takes a computed slice over has to begin first.
+  if (!prompt->request.is_head || prompt->phase != Phase::kRunning || !IsComplete(*prompt)) return;
   if (prompt->pushing && WaitsForPrefixes(*prompt)) Say(MakeCommitPush(*prompt));
   Commit(prompt, 0);
 }
 
-void PrefillScheduler::PushEnded(Prompt* prompt, const HandoffEnded& event) {
+void PrefillScheduler::PushEnded(Prompt* prompt, const HandoffEnded& event, absl::Time now) {
   if (prompt == nullptr) return;
+  prompt->progress = now;
   prompt->pushing = false;
   if (prompt->phase == Phase::kEnding) return EndIfReleased(prompt);
   if (!event.status.ok()) {
     prompt->fault = PartFault::kHandoff;
+    prompt->keep = prompt->has_work();
     return Stop(prompt, EndReason::kFailed, absl::StrFormat("push: %s", event.status.ToString()));
   }
   if (prompt->phase == Phase::kCommitting && !prompt->handing_over)

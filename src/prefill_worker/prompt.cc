@@ -76,6 +76,16 @@ Prompt::Prompt(const PrefillOptions& options, PrefillRequest prefill, int64_t nu
       done(request.inflow.tokens),
       progress(now) {}
 
+bool HasSameSlice(const Prompt& next, const Prompt& earlier) {
+  const PrefillRequest& a = next.request;
+  const PrefillRequest& b = earlier.request;
+  return a.request_id == b.request_id && a.epoch > b.epoch && a.is_head == b.is_head &&
+         a.inflow.tokens == b.inflow.tokens && a.tokens == b.tokens &&
+         a.cache_salt == b.cache_salt && next.range == earlier.range &&
+         next.is_remote == earlier.is_remote &&
+         (next.is_remote || a.ticket.promise_pages == b.ticket.promise_pages);
+}
+
 std::string WhyRefused(const PrefillRequest& request, const PrefillOptions& options,
                        const KvLayout& layout, int pool_pages) {
   const int64_t n = SizeOf(request);

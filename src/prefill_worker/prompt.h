@@ -39,8 +39,10 @@ struct Prompt {
   bool pushing = false;           // the same of its push
   bool inflow_open = false;       // its pages may still be written by it
   InflowProgress inflow;          // that has arrived
+  InflowProgress inflow_before;   // of it, in the attempt whose slice it goes on with
   std::optional<SliceRun> slice;  // of a rank, once it runs
   int32_t announced_layers = 0;   // of it, where whole prefixes are forwarded
+  bool keep = false;              // when it ends, its slice is kept for a later attempt
   // Of kEnding.
   EndReason reason = EndReason::kLength;
   PartFault fault = PartFault::kOwn;
@@ -53,13 +55,24 @@ struct Prompt {
   bool has_inflow() const { return request.inflow.tokens > 0; }
   bool is_rank() const { return request.is_head || has_inflow(); }  // of a relay
   bool has_push() const { return request.push.ticket.kv_pages > 0; }
+  // The first token of its slice, or to be computed.
+  int32_t slice_begin() const { return slice ? size() - slice->n_rows() : done; }
+  // A relay's slice of which there is something; a tail that is done has another end.
+  bool has_work() const {
+    return is_rank() && (slice || inflow.has_begun()) && (request.is_head || done < size());
+  }
   // A handoff may still read or write its pages.
   bool in_transfer() const { return handing_over || pushing || inflow_open; }
+  bool gave_up() const { return phase == PromptState::kEnding || phase == PromptState::kKept; }
   bool CanRun() const {
     return phase == PromptState::kPromised || phase == PromptState::kInflow ||
            phase == PromptState::kRunning || (phase == PromptState::kQueued && !is_remote);
   }
 };
+
+// `next` is a later attempt's, and computes the very slice that `earlier` does. Then its KV and
+// pages are worth the same to it.
+bool HasSameSlice(const Prompt& next, const Prompt& earlier);
 
 // Why a worker with such a pool can never run it; empty: it can.
 std::string WhyRefused(const PrefillRequest& request, const PrefillOptions& options,

@@ -17,7 +17,11 @@ OpenHandoff MakeOpenPush(const Prompt& prompt) {
 
 AwaitInflow MakeAwait(const Prompt& prompt, int page_tokens) {
   const Inflow& inflow = prompt.request.inflow;
-  AwaitInflow await{.ticket_id = inflow.ticket_id, .epoch = prompt.request.epoch, .pages = {}};
+  AwaitInflow await{.ticket_id = inflow.ticket_id,
+                    .epoch = prompt.request.epoch,
+                    .pages = {},
+                    .n_planes = prompt.inflow.planes,
+                    .n_pages = prompt.inflow.pages};
   await.pages.assign(prompt.pages.begin(), prompt.pages.begin() + inflow.tokens / page_tokens);
   return await;
 }

@@ -21,6 +21,8 @@ class PromptPages {
   void ForgetTaken() { taken_ = 0; }
   // False: too few are free; then `wanted` says what it lacks, if nobody lacked any before.
   bool Take(Prompt* prompt);
+  // Others give pages back in this turn, before Take is tried again.
+  void ForgetWanted(int wanted_before) { wanted_ = wanted_before; }
   // Those that are full are found by others from now on.
   void Enter(Prompt* prompt);
   // Gives back what no further token sees, if no other worker is to get it.

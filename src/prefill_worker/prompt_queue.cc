@@ -41,6 +41,22 @@ Prompt* PromptQueue::FindInflow(const TicketId& ticket) const {
   return nullptr;
 }
 
+Prompt* PromptQueue::FindKeptFor(const Prompt& prompt) const {
+  for (const auto& earlier : prompts_)
+    if ((earlier->keep || earlier->phase == PromptState::kKept) && HasSameSlice(prompt, *earlier))
+      return earlier.get();
+  return nullptr;
+}
+
+Prompt* PromptQueue::FirstKept() const {
+  Prompt* first = nullptr;
+  for (const auto& prompt : prompts_)
+    if (prompt->phase == PromptState::kKept &&
+        (first == nullptr || prompt->progress < first->progress))
+      first = prompt.get();
+  return first;
+}
+
 const std::vector<Prompt*>& PromptQueue::Select(const std::function<bool(const Prompt&)>& which) {
   selected_.clear();
   for (const auto& prompt : prompts_)

@@ -32,6 +32,10 @@ class PromptQueue {
   Prompt* FindPush(const TicketId& ticket) const;
   // Whose inflow may still arrive.
   Prompt* FindInflow(const TicketId& ticket) const;
+  // Whose slice is kept, or is to be, for this prompt; nullptr: none.
+  Prompt* FindKeptFor(const Prompt& prompt) const;
+  // The one that is kept the longest; nullptr: none.
+  Prompt* FirstKept() const;
   // Valid until the next call.
   const std::vector<Prompt*>& Select(const std::function<bool(const Prompt&)>& which);
 

@@ -70,6 +70,8 @@ void SliceRun::NextLayer() {
 
 int SliceRun::projected_layers() const { return layer_ + (projected_ == shape_.n_rows ? 1 : 0); }
 
+int SliceRun::projected_rows() const { return projected_ == shape_.n_rows ? 0 : projected_; }
+
 int SliceRun::remaining() const {
   const auto left = static_cast<int64_t>(shape_.n_layers - layer_);
   return static_cast<int>((left * shape_.n_rows + shape_.n_layers - 1) / shape_.n_layers);

@@ -50,6 +50,7 @@ class SliceRun {
   bool done() const { return layer_ == shape_.n_layers; }
   int n_rows() const { return shape_.n_rows; }
   int projected_layers() const;  // with all rows
+  int projected_rows() const;    // of the layer after these
   int remaining() const;         // rows that the layers to come are worth
 
  private:

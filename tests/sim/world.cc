@@ -259,6 +259,9 @@ void World::CollectEffects() {
     if (auto* send = std::get_if<SendToWorker>(&effect)) {
       if (const auto* cancel = std::get_if<CancelRequest>(&send->message))
         cancels_[{send->worker, cancel->request_id}] = cancel->epoch;
+      // A later attempt ends the ones before.
+      if (const auto* next = std::get_if<PrefillRequest>(&send->message); next && next->epoch > 1)
+        cancels_[{send->worker, next->request_id}] = next->epoch - 1;
       sends_[send->worker].push_back(std::move(send->message));
     } else if (const auto* token = std::get_if<EmitToken>(&effect))
       clients_.OnToken(*token);

@@ -151,7 +151,7 @@ void WorkerCore::Handle(TransferEvent event) {
   std::visit(Overloaded{
                  [this](const HandoffPromised& e) { prefill_.Promised(e, ports_.clock()); },
                  [this](const HandoffNoRoom& e) { prefill_.NoRoom(e); },
-                 [this](const HandoffEnded& e) { prefill_.Ended(e); },
+                 [this](const HandoffEnded& e) { prefill_.Ended(e, ports_.clock()); },
                  [this](HandoffArrived& e) {
                    purse_.Arrived(static_cast<int>(e.pages.size()));
                    decode_.Arrived(std::move(e), ports_.clock());
@@ -160,7 +160,7 @@ void WorkerCore::Handle(TransferEvent event) {
                  [this](const PagesReturned& e) { purse_.Returned(e); },
                  [this](const StockChanged& e) { purse_.Changed(e); },
                  [this](const InflowArrived& e) { prefill_.Arrived(e, ports_.clock()); },
-                 [this](const InflowFailed& e) { prefill_.Failed(e); },
+                 [this](const InflowFailed& e) { prefill_.Failed(e, ports_.clock()); },
              },
              event);
 }

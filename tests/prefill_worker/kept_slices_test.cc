@@ -1,0 +1,184 @@
+// Slices that outlive their attempt: a rank of a relay is lost between any two blocks, another
+// worker takes its place, and the others go on where they were.
+#include <algorithm>
+#include <random>
+#include <set>
+#include <tuple>
+
+#include "prefill_worker/relay_bench.h"
+
+namespace baton {
+namespace {
+
+constexpr int kRanks = 3;
+
+std::unique_ptr<Bench> MakeWorker(const PrefillOptions& options = {}, int n_pages = 200) {
+  return std::make_unique<Bench>(n_pages, 0, 4, options.transitions, true, std::vector<int>{},
+                                 RopeDesc{}, options);
+}
+
+// Answers what was cancelled as the transfer room does when nothing touches the pages any more.
+void AnswerCancels(Bench* worker) {
+  for (const CancelHandoff& cancel : std::exchange(worker->cancels, {})) {
+    worker->scheduler->Ended({cancel.ticket_id, absl::CancelledError("cancelled"), 0}, worker->now);
+    worker->scheduler->Failed({cancel.ticket_id, 0, absl::CancelledError("cancelled")},
+                              worker->now);
+    worker->Collect();
+  }
+}
+
+// No row of a slice was projected or finished twice, in all attempts together.
+void RequireEachRowOnce(const Bench& worker) {
+  std::set<std::tuple<SliceBlock::Kind, int, int>> rows;
+  for (const SliceBlock& block : worker.blocks)
+    for (int row = block.from; row < block.to && block.kind != SliceBlock::Kind::kAttend; ++row)
+      REQUIRE(rows.emplace(block.kind, block.layer, row).second);
+}
+
+struct Rig {
+  explicit Rig(unsigned seed) : random(seed) {
+    PrefillOptions options;
+    options.segment_keys = 4 * Below(3);
+    options.cut_through = Below(4) > 0;
+    for (int i = 0; i <= kRanks; ++i) workers.push_back(MakeWorker(options));
+    relay = std::make_unique<Relay>(
+        7, std::vector<int>{12, 24, 35},
+        std::vector<Bench*>{workers[0].get(), workers[1].get(), workers[2].get()},
+        Below(2) ? kPeer : 0, false);
+  }
+  ~Rig() {
+    for (auto& worker : workers) worker->scheduler->Abandon();
+  }
+  int Below(int n) { return static_cast<int>(random() % unsigned(n)); }
+  void Act(Relay* of) {
+    Bench* const worker = of->ranks[static_cast<size_t>(Below(kRanks))];
+    if (Below(2)) AnswerCancels(worker);
+    worker->Step(1 + Below(12));
+    of->PromiseAll();
+    const int hop = Below(kRanks - 1);
+    if (of->Pages(hop) == nullptr) return;
+    for (int cells = Below(8); cells > 0; --cells) {
+      const std::vector<Relay::Cell> waiting = of->Waiting(hop);
+      if (waiting.empty()) break;
+      of->Land(hop, waiting[static_cast<size_t>(Below(static_cast<int>(waiting.size())))]);
+    }
+  }
+  bool IsComputed() const { return relay->tail().computed.contains(7); }
+  // Another takes its place; those beside it may have noticed before they hear of that.
+  void Lose(int lost) {
+    relay->ranks[static_cast<size_t>(lost)]->scheduler->Abandon();
+    if (lost > 0 && Below(2))
+      relay->ranks[static_cast<size_t>(lost - 1)]->EndHandoff(relay->HandoffOf(lost - 1),
+                                                              absl::UnavailableError("lost"));
+    if (lost + 1 < kRanks && Below(2)) relay->FailInflow(lost + 1);
+    mended = std::make_unique<Relay>(relay->Mended(lost, workers.back().get()));
+    mended->AdmitAll();
+  }
+  // A slice of another relay begins there.
+  void Intrude(Bench* worker, RequestId id) {
+    Relay other(id, {8, 12}, {worker, worker}, 0);
+    other.Admit(0);
+    worker->Step(1000);
+    worker->Promise(other.HandoffOf(0));
+    while (worker->Step(1000) > 0) {
+    }
+    worker->EndHandoff(other.HandoffOf(0));
+  }
+  void Finish() {
+    const auto computed = [&] { return mended->tail().computed.contains(7); };
+    for (int n = 0; n < 20'000 && !computed(); ++n) Act(mended.get());
+    REQUIRE(computed());
+    mended->RequireFirstToken();
+    for (int hop = 0; hop + 1 < kRanks; ++hop) mended->Flow(hop);
+    mended->EndAll();
+    for (Bench* worker : mended->ranks) {
+      AnswerCancels(worker);
+      worker->ForgetKept();
+      REQUIRE(worker->pool->held() == 0);
+    }
+  }
+
+  std::mt19937 random;
+  std::vector<std::unique_ptr<Bench>> workers;  // the ranks, and the one that takes over
+  std::unique_ptr<Relay> relay, mended;
+};
+
+TEST_CASE("a rank lost at any time: only its slice is computed again") {
+  int n_lost = 0;
+  for (unsigned seed = 0; seed < 300; ++seed) {
+    INFO(seed);
+    Rig rig(seed);
+    rig.relay->AdmitAll();
+    for (int n = rig.Below(80); n > 0; --n) rig.Act(rig.relay.get());
+    if (rig.IsComputed()) continue;
+    const int lost = rig.Below(kRanks);
+    rig.Lose(lost);
+    rig.Finish();
+    for (int rank = 0; rank < kRanks; ++rank) RequireEachRowOnce(*rig.mended->ranks[size_t(rank)]);
+    ++n_lost;
+  }
+  REQUIRE(n_lost > 200);
+}
+
+TEST_CASE("a slice that another has pushed off the engine begins anew, with the same tokens") {
+  for (unsigned seed = 0; seed < 60; ++seed) {
+    INFO(seed);
+    Rig rig(seed);
+    rig.relay->AdmitAll();
+    for (int n = 20 + rig.Below(40); n > 0; --n) rig.Act(rig.relay.get());
+    if (rig.IsComputed()) continue;
+    rig.Lose(0);
+    for (int rank = 1; rank < kRanks; ++rank)
+      rig.Intrude(rig.relay->ranks[size_t(rank)], 100u + unsigned(rank));
+    rig.Finish();
+  }
+}
+
+// The first rank has computed some of its slice when its handoff breaks.
+void BreakHandoff(const Relay& relay) {
+  Bench& head = *relay.ranks[0];
+  relay.ranks[1]->Step(0);
+  head.Step(0);
+  head.Promise(relay.HandoffOf(0));
+  while (head.blocks.size() < 3) head.Step(5);
+  head.EndHandoff(relay.HandoffOf(0), absl::UnavailableError("tail lost"));
+  REQUIRE(head.ends.at(7).fault == PartFault::kHandoff);
+  REQUIRE(head.pool->held() == 3);
+  REQUIRE(head.scheduler->queued_tokens() == 0);
+}
+
+enum Why { kTime, kCancel, kOtherSlice, kPagesWanted, kAbandon };
+
+TEST_CASE("what is kept makes nobody wait, and is kept for a while only") {
+  const Why why = GENERATE(kTime, kCancel, kOtherSlice, kPagesWanted, kAbandon);
+  auto head = MakeWorker({}, 6), tail = MakeWorker();
+  Relay relay(7, {12, 23}, {head.get(), tail.get()}, 0);
+  relay.AdmitAll();
+  BreakHandoff(relay);
+  head->ends.clear();
+  if (why == kTime) {
+    REQUIRE(head->scheduler->NextDeadline() == head->now + PrefillOptions().kept_slice_time);
+    head->ForgetKept();
+  }
+  if (why == kCancel) head->scheduler->Cancel(7, 1);
+  if (why == kOtherSlice) {
+    PrefillRequest alone = Bench::Request(7, 23);
+    alone.epoch = 2;
+    head->Admit(alone);
+    head->scheduler->Cancel(7, 2);
+  }
+  if (why == kPagesWanted) {
+    head->Admit(Bench::Request(9, 24));
+    REQUIRE(head->Step(100) == 24);
+    REQUIRE(head->scheduler->wanted_pages() == 0);
+  }
+  if (why == kAbandon) head->scheduler->Abandon();
+  head->Collect();
+  REQUIRE(head->pool->held() == 0);
+  REQUIRE(head->scheduler->n_prompts() == 0);
+  REQUIRE(head->ends.count(7) == (why == kOtherSlice ? 1u : 0u));  // it was told to have ended
+  tail->scheduler->Abandon();
+}
+
+}  // namespace
+}  // namespace baton
