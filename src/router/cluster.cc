@@ -257,6 +257,16 @@ std::optional<Plan> Cluster::Choose(const AttemptShape& shape,
                         WaitingPrompts(), relays_, record_);
 }
 
+std::optional<Plan> Cluster::Replace(const Plan& relay, Incarnation lost, const AttemptShape& shape,
+                                     const std::vector<Incarnation>& avoid, absl::Time now) const {
+  std::vector<Candidate> candidates;
+  for (const auto& [id, worker] : workers_)
+    if (worker.state != MemberState::kDraining &&
+        std::find(avoid.begin(), avoid.end(), id) == avoid.end())
+      candidates.push_back(Consider(worker, shape, now));
+  return ReplaceRank(relay, lost, candidates, shape);
+}
+
 // KV that an earlier attempt left somewhere is worth more than further workers.
 bool Cluster::WantsRelay(const AttemptShape& shape) const {
   return relays_.min_tokens > 0 && shape.may_relay && shape.n_prompt >= relays_.min_tokens &&

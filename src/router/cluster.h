@@ -54,6 +54,9 @@ class Cluster {
   // nobody who takes requests could ever hold it.
   std::optional<Plan> Choose(const AttemptShape& shape, const std::vector<Incarnation>& avoid,
                              absl::Time now) const;
+  // The relay with another worker, who takes requests and is none of `avoid`, in place of this one.
+  std::optional<Plan> Replace(const Plan& relay, Incarnation lost, const AttemptShape& shape,
+                              const std::vector<Incarnation>& avoid, absl::Time now) const;
   // Predicted milliseconds of the prompt alone, its workers idle.
   double OwnPrefillMs(const Plan& plan, const AttemptShape& shape) const;
 

@@ -123,6 +123,7 @@ class Journey {
   int moves = 0;                   // attempts given up for a worker with room
   int preemptions = 0;             // attempts that lost their pages
   bool may_relay = true;           // none of its relays broke
+  bool mended = false;             // one of its relays went on with another worker for a lost rank
   std::vector<Incarnation> avoid;  // workers that are asked only when nobody else is there
   std::vector<Incarnation> handed_in_vain;  // prefill workers of failed handoffs
   absl::Time alarm;                         // that is set for it

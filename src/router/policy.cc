@@ -187,6 +187,33 @@ PrefillWork Plan::PrefillWorkAt(Incarnation worker, const AttemptShape& shape) c
   return PrefillWork::Of(tokens, shape.n_prompt - tokens);
 }
 
+std::optional<Plan> ReplaceRank(const Plan& relay, Incarnation lost,
+                                std::span<const Candidate> candidates, const AttemptShape& shape) {
+  // In ascending order of incarnation.
+  std::vector<Incarnation> ranks = {relay.prefill};
+  for (auto head = relay.heads.rbegin(); head != relay.heads.rend(); ++head)
+    ranks.push_back(head->worker);
+  const auto at = std::find(ranks.begin(), ranks.end(), lost);
+  CHECK(at != ranks.end());
+  const Incarnation below = at == ranks.begin() ? relay.decode : *(at - 1);
+  const Incarnation above =
+      at + 1 == ranks.end() ? std::numeric_limits<Incarnation>::max() : *(at + 1);
+  const int64_t tokens = relay.PrefillWorkAt(lost, shape).tokens;
+  const Candidate* best = nullptr;
+  const auto queue_ms = [](const Candidate& c) { return c.prefill_ms - c.prompt_ms; };
+  for (const Candidate& c : candidates)
+    if (c.worker > below && c.worker < above && c.fits_prefill && c.role != Role::kDecode &&
+        c.max_slice_tokens >= tokens && (best == nullptr || queue_ms(c) < queue_ms(*best)))
+      best = &c;
+  if (best == nullptr) return std::nullopt;
+  Plan mended = relay;
+  mended.first_token_ms = 0;  // nobody knows how much of it is there
+  if (lost == mended.prefill) mended.prefill = best->worker;
+  for (Plan::Head& head : mended.heads)
+    if (head.worker == lost) head.worker = best->worker;
+  return mended;
+}
+
 Plan ShareWithHeads(const Plan& plan, std::span<const Candidate> candidates,
                     const AttemptShape& shape, int32_t page_tokens, double waiting,
                     const RelayRules& rules, const PlanRecord& record) {

@@ -129,6 +129,12 @@ struct Plan {
 double FirstTokenMs(std::span<const Candidate> candidates, Incarnation decode, double queue_ms,
                     double compute_ms);
 
+// `relay` with another of `candidates` in place of the rank `lost`, the one that could begin
+// soonest: it has no part in the relay yet, and the ranks still stand in their order. Nothing:
+// there is none.
+std::optional<Plan> ReplaceRank(const Plan& relay, Incarnation lost,
+                                std::span<const Candidate> candidates, const AttemptShape& shape);
+
 // A prefill worker hands over to the best decode worker; a worker of both roles keeps its KV and
 // decodes itself. Roles are preferences: when nobody of a role is there, the others do both.
 // Nothing: no worker could ever hold it.

@@ -318,7 +318,8 @@ ClusterView Router::View() const {
                    .draining = state_->draining,
                    .ending = static_cast<int>(state_->ending.size()),
                    .failovers = state_->failovers,
-                   .relays = state_->relays};
+                   .relays = state_->relays,
+                   .ranks_replaced = state_->ranks_replaced};
   view.running = static_cast<int>(state_->n_living()) - view.waiting;
   state_->cluster.FillView(&view);
   return view;

@@ -132,6 +132,7 @@ struct ClusterView {  // what /readyz, /metrics and logs show
   int ending = 0;                                     // ended requests whose parts have not
   std::array<uint64_t, kFailoverCauses> failovers{};  // since the start, by FailoverCause
   uint64_t relays = 0;                                // attempts that were relays, since the start
+  uint64_t ranks_replaced = 0;  // of relays that went on with the slices of the others
 };
 
 class Router {

@@ -20,16 +20,19 @@ constexpr int kMostMoves = 4;
 
 void Router::State::TryAim(Journey& journey, absl::Time now) {
   const std::optional<Plan> plan = cluster.Choose(journey.Shape(), journey.avoid, now);
-  if (!plan) return;  // it waits, until a worker comes or its alarm rings
+  if (plan) AimAt(journey, *plan, now);  // else it waits for a worker, until its alarm rings
+}
+
+void Router::State::AimAt(Journey& journey, const Plan& plan, absl::Time now) {
   waiting.erase(journey.sequence());
-  cluster.Reserve(journey.id(), *plan, journey.Shape(), now);
+  cluster.Reserve(journey.id(), plan, journey.Shape(), now);
   const auto name = [this](Incarnation worker) {
     return worker == 0 ? std::string() : cluster.Find(worker)->name;
   };
-  PlanNames names{.prefill = name(plan->prefill), .decode = name(plan->decode), .heads = {}};
-  for (const Plan::Head& head : plan->heads)
+  PlanNames names{.prefill = name(plan.prefill), .decode = name(plan.decode), .heads = {}};
+  for (const Plan::Head& head : plan.heads)
     absl::StrAppend(&names.heads, names.heads.empty() ? "" : ",", name(head.worker));
-  journey.Aim(*plan, names, now);
+  journey.Aim(plan, names, now);
   SetAlarm(journey);
   SendAttempt(journey);
 }
@@ -107,9 +110,14 @@ Push Router::State::PushOf(const Journey& journey, size_t head, const Ticket& ma
 }
 
 // Takes the request away from its workers; it waits from now on.
-void Router::State::Disarm(Journey& journey, absl::Time now) {
+void Router::State::Disarm(Journey& journey, absl::Time now, const std::optional<Plan>& next) {
+  const auto goes_on = [&](Incarnation worker) {
+    return next && (next->prefill == worker || next->IsHead(worker));
+  };
   for (const Incarnation worker : journey.OpenWorkers())
-    if (worker == journey.plan().decode || !Planted(PlantedBug::kPrefillNotCancelled))
+    if (goes_on(worker))
+      continue;  // the next attempt ends this one there
+    else if (worker == journey.plan().decode || !Planted(PlantedBug::kPrefillNotCancelled))
       SendCancel(worker, journey.id(), journey.epoch());
   if (!Planted(PlantedBug::kLedgerKept)) cluster.Release(journey.id(), journey.plan());
   journey.Disarm(now);
@@ -165,12 +173,34 @@ void Router::State::AimAgain(Journey& journey, const Journey::Failure& failure, 
   if (journey.attempt_got_on()) journey.failures = journey.lost_attempts = 0;
   if (failure.cause == FailoverCause::kHandoffFailed) BlameHandoff(journey);
   if (journey.plan().is_relay()) journey.may_relay = false;
-  Disarm(journey, now);
   const absl::Status exhausted = WhyExhausted(journey, failure);
-  if (exhausted.ok())
-    TryAim(journey, now);
-  else
-    End(journey, EndReason::kFailed, exhausted, now);
+  const std::optional<Plan> mended =
+      exhausted.ok() ? Mend(journey, failure, now) : std::optional<Plan>();
+  Disarm(journey, now, mended);
+  if (!exhausted.ok()) return End(journey, EndReason::kFailed, exhausted, now);
+  if (!mended) return TryAim(journey, now);
+  journey.mended = true;
+  ++ranks_replaced;
+  AimAt(journey, *mended, now);
+}
+
+// A relay that has not brought a token lost one rank: the others have kept their slices, and go on
+// with them if another worker computes the lost one's. Once per request: who loses ranks again and
+// again is better off alone. What is kept makes nobody wait (prefill_scheduler.h), and the ranks of
+// the new attempt take pages in the order of any attempt's: so it waits in no circle either.
+std::optional<Plan> Router::State::Mend(const Journey& journey, const Journey::Failure& failure,
+                                        absl::Time now) {
+  const Plan& plan = journey.plan();
+  if (!plan.is_relay() || plan.decode == plan.prefill || journey.mended ||
+      journey.attempt_spoke() || failure.cause != FailoverCause::kWorkerLost)
+    return std::nullopt;
+  if (plan.decode != 0 && cluster.Find(plan.decode) == nullptr) return std::nullopt;
+  std::vector<Incarnation> lost;
+  if (cluster.Find(plan.prefill) == nullptr) lost.push_back(plan.prefill);
+  for (const Plan::Head& head : plan.heads)
+    if (cluster.Find(head.worker) == nullptr) lost.push_back(head.worker);
+  if (lost.size() != 1) return std::nullopt;
+  return cluster.Replace(plan, lost.front(), journey.Shape(), journey.avoid, now);
 }
 
 // The decode worker is full. Prefill has not begun (it waits for the promise, and a relay's head

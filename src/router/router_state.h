@@ -4,6 +4,7 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -50,7 +51,10 @@ struct Router::State {
   Ticket InflowTicket(const Journey& journey, Incarnation receiver, size_t n_heads);
   bool EveryRankPushes(const Plan& plan) const;
   Push PushOf(const Journey& journey, size_t head, const Ticket& main);
-  void Disarm(Journey& journey, absl::Time now);
+  void AimAt(Journey& journey, const Plan& plan, absl::Time now);
+  // next: what follows at once; its ranks are not told to give up what they have.
+  void Disarm(Journey& journey, absl::Time now, const std::optional<Plan>& next = std::nullopt);
+  std::optional<Plan> Mend(const Journey& journey, const Journey::Failure& failure, absl::Time now);
   void AimAgain(Journey& journey, const Journey::Failure& failure, absl::Time now);
   void MoveToRoom(Journey& journey, absl::Duration expected_wait, absl::Time now);
   void AimWaiting(absl::Time now);
@@ -97,7 +101,7 @@ struct Router::State {
   std::vector<RequestId> unsettled;                // to be looked at when the report is through
   std::vector<RouterEffect> effects;
   std::array<uint64_t, kFailoverCauses> failovers{};
-  uint64_t relays = 0;
+  uint64_t relays = 0, ranks_replaced = 0;
   uint64_t next_sequence = 1;
   bool draining = false;
 };

@@ -109,6 +109,9 @@ FrontMetrics::FrontMetrics(MetricsRegistry* registry, const std::string& model, 
       ranks_(registry->Histogram("baton_prefill_chain_processes",
                                  "Workers that prefilled a prompt together.", labels_,
                                  {1, 2, 3, 4, 6, 8, 12, 16, 32, 64})),
+      ranks_replaced_(registry->Counter("baton_relay_ranks_replaced_total",
+                                        "Lost ranks of relays whose slice alone was aimed anew.",
+                                        labels_)),
       running_(registry->Gauge("baton_requests_running", "Requests at the workers.", labels_)),
       waiting_(registry->Gauge("baton_queue_depth", "Requests waiting, by stage.",
                                With(labels_, {{"stage", "route"}}))),
@@ -246,6 +249,8 @@ void FrontMetrics::SetView(const ClusterView& view, bool is_ready) {
   told_failovers_ = view.failovers;
   relays_.Add(static_cast<double>(view.relays - told_relays_));
   told_relays_ = view.relays;
+  ranks_replaced_.Add(static_cast<double>(view.ranks_replaced - told_ranks_replaced_));
+  told_ranks_replaced_ = view.ranks_replaced;
   vllm_running_.Set(view.running);
   vllm_waiting_.Set(view.waiting);
   vllm_kv_usage_.Set(usage);

@@ -54,6 +54,8 @@ class FrontMetrics {
   CounterMetric relays_;
   uint64_t told_relays_ = 0;
   HistogramMetric ranks_;
+  CounterMetric ranks_replaced_;
+  uint64_t told_ranks_replaced_ = 0;
   GaugeMetric running_, waiting_, kv_usage_, kv_total_, kv_free_, ready_, prefill_workers_,
       decode_workers_;
 };

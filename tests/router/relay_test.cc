@@ -355,14 +355,14 @@ TEST_CASE("a lost head matters until the tail has computed") {
   Chain r;
   const RequestId id = r.Submit(100, 4);
   r.sent.clear();
-  SECTION("at once: aimed again, no relay even if it could be one") {
-    r.Join(kThird, Role::kPrefill);
+  SECTION("at once, and nobody can take its place: aimed again, at one worker") {
     r.Lose(kHead);
     CHECK(r.Cancelled() == Incarnations{kDecode1, kTail});
     CHECK(r.LastPrefill().epoch == 2);
     CHECK(r.LastPrefill().inflow == Inflow{});
     CHECK(r.Sent<PrefillRequest>().size() == 1);
     CHECK(r.router.View().relays == 1);
+    CHECK(r.router.View().ranks_replaced == 0);
     CHECK(r.router.View().failovers[static_cast<size_t>(FailoverCause::kWorkerLost)] == 1);
     r.Cancel(id);
   }
@@ -392,6 +392,112 @@ TEST_CASE("a lost head matters until the tail has computed") {
   }
   r.Cancel(id);
   CheckIdle(r);
+}
+
+// Three ranks of 32 tokens each, and a request that has been aimed at them.
+struct LongChain : Chain {
+  LongChain() : Chain(Three()) {
+    Join(kThird, Role::kPrefill);
+    id = Submit(96, 3);
+    REQUIRE(sent.size() == 4);
+    sent.clear();
+  }
+  static RouterOptions Three() {
+    RouterOptions options = Relays();
+    options.relay_max_ranks = 3;
+    return options;
+  }
+  // To whom prefill parts were sent.
+  Incarnations Ranks() const {
+    Incarnations ranks;
+    for (const auto& [worker, request] : Sent<PrefillRequest>()) ranks.push_back(worker);
+    return ranks;
+  }
+  RequestId id = 0;
+};
+
+TEST_CASE("a lost rank is replaced: the same slices, the others keep theirs") {
+  const auto [lost, other] = GENERATE(
+      table<Incarnation, Incarnation>({{kTail, 10}, {kThird, 20}, {kTail, 5}, {kThird, 14}}));
+  LongChain r;
+  r.Join(other, Role::kPrefill);
+  r.Lose(lost);
+  CHECK(r.Cancelled() == Incarnations{kDecode1});
+  const Incarnations ranks =
+      lost == kTail ? Incarnations{other, kHead, kThird} : Incarnations{kTail, kHead, other};
+  REQUIRE(r.Ranks() == ranks);
+  const auto requests = r.Sent<PrefillRequest>();
+  const PrefillRequest tail = requests[0].second, second = requests[1].second,
+                       first = requests[2].second;
+  CHECK(tail.tokens.size() == 96);
+  CHECK(tail.inflow == Inflow{.ticket_id = second.ticket.id, .tokens = 64});
+  CHECK(second.tokens.size() == 64);
+  CHECK(second.inflow == Inflow{.ticket_id = first.ticket.id, .tokens = 32});
+  CHECK(first.tokens.size() == 32);
+  for (const PrefillRequest& request : {tail, second, first}) {
+    CHECK(request.epoch == 2);
+    CHECK(request.ticket.epoch == 2);
+    CHECK(VerifyTicket(TestKey(), request.ticket));
+  }
+  CHECK(r.Sent<DecodeRequest>().size() == 1);
+  CHECK(r.router.View().ranks_replaced == 1);
+  CHECK(r.router.View().failovers[static_cast<size_t>(FailoverCause::kWorkerLost)] == 1);
+  SECTION("to its end") {
+    // What survivors still say of the first attempt is stale.
+    REQUIRE(r.Report(kHead, {Failed(r.id, true, PartFault::kHandoff)}).ok());
+    REQUIRE(
+        r.Report(ranks[0], {Token(r.id, 96, 7, 2), Ended(r.id, true, EndReason::kLength, 2)}).ok());
+    REQUIRE(r.Report(kDecode1, {Token(r.id, 97, 8, 2), Token(r.id, 98, 9, 2),
+                                Ended(r.id, false, EndReason::kLength, 2)})
+                .ok());
+    CHECK(r.tokens[r.id] == std::vector<int32_t>{7, 8, 9});
+    CHECK(r.End(r.id).timeline.attempts == 2);
+  }
+  SECTION("once: the next time it is aimed at one worker") {
+    r.Join(other + 1, Role::kPrefill);
+    r.sent.clear();
+    r.Lose(other);
+    CHECK(r.Sent<PrefillRequest>().size() == 1);
+    CHECK(r.LastPrefill().epoch == 3);
+    CHECK(r.LastPrefill().inflow == Inflow{});
+    CHECK(r.Cancelled().size() == 3);
+    CHECK(r.router.View().ranks_replaced == 1);
+    r.Cancel(r.id);
+  }
+}
+
+TEST_CASE(
+    "a lost rank is replaced by nobody who would break the order of pages, or takes nothing") {
+  const auto alone = [](Incarnation lost, auto prepare) {
+    LongChain r;
+    prepare(r);
+    r.Lose(lost);
+    const bool is_alone = r.Ranks().size() == 1;
+    CHECK(r.router.View().ranks_replaced == (is_alone ? 0u : 1u));
+    r.Cancel(r.id);
+    return is_alone;
+  };
+  const auto joins = [](Incarnation worker, Role role = Role::kPrefill) {
+    return [=](LongChain& r) { r.Join(worker, role); };
+  };
+  CHECK_FALSE(alone(kThird, joins(30)));
+  CHECK(alone(kTail, joins(30)));
+  CHECK(alone(kHead, joins(30)));
+  CHECK(alone(kThird, joins(10)));
+  CHECK(alone(kThird, joins(30, Role::kDecode)));
+  CHECK(alone(kThird, [](LongChain& r) {
+    r.Join(30, Role::kPrefill);
+    REQUIRE(r.Report(30, {WorkerLoad{.draining = true}}).ok());
+  }));
+  CHECK(alone(kThird, [](LongChain& r) {
+    WorkerAnnounce small = Announce(30, Role::kPrefill);
+    small.max_slice_tokens = 31;
+    REQUIRE(r.Report(30, {small}).ok());
+  }));
+  CHECK(alone(kDecode1, [](LongChain& r) {
+    r.Join(kDecode2, Role::kDecode);
+    r.Join(30, Role::kPrefill);
+  }));
 }
 
 TEST_CASE("a head that fails: the next attempt is no relay, and who is at fault is asked last") {

@@ -523,6 +523,7 @@ TEST_CASE("metrics count what happened under both families' names") {
   served.On([&] { return served.generator->view.relays = 2; });
   served.Metrics();
   served.On([&] { return served.generator->view.relays = 3; });
+  served.On([&] { return served.generator->view.ranks_replaced = 1; });
   const std::string text = served.Metrics();
   for (const char* line : {
            "vllm:prompt_tokens_total{engine=\"0\",model_name=\"demo\"} 2\n",
@@ -532,6 +533,7 @@ TEST_CASE("metrics count what happened under both families' names") {
            "vllm:time_to_first_token_seconds_count{engine=\"0\",model_name=\"demo\"} 1\n",
            "vllm:inter_token_latency_seconds_count{engine=\"0\",model_name=\"demo\"} 3\n",
            "baton_relays_total{model=\"demo\",role=\"router\"} 3\n",
+           "baton_relay_ranks_replaced_total{model=\"demo\",role=\"router\"} 1\n",
            "baton_ready{component=\"cluster\",model=\"demo\",role=\"router\"} 1\n",
            "# TYPE vllm:e2e_request_latency_seconds histogram\n",
            "le=\"1.0\"",
