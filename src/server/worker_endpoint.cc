@@ -139,7 +139,7 @@ void WorkerEndpoint::TellLink(const LinkReport& link) {
   for (size_t i = 0; i < kTraffics; ++i)
     Tell(it->second.bytes[i], static_cast<double>(link.bytes[i]));
   it->second.rate.Set(link.bytes_per_second);
-  it->second.round_trip.Set(static_cast<double>(link.round_trip_us) * 1e-6);
+  it->second.round_trip.Set(static_cast<double>(link.round_trip_us) / 1e6);
 }
 
 std::optional<HttpReply> WorkerEndpoint::OnHead(const HttpRequest& request) {
