@@ -41,8 +41,9 @@ baton bench kernels       linear layers on every path of this machine, beside a
   --isa avx2,avx512 --weights bf16,int8,int4 --rows 1,8,512 --k 2048 --n 8192
 baton bench attention     attention and sampler: --isa avx2 --threads 1,2
   --contexts 512,4096 --seconds 0.5
-baton bench relay --simulate   prefill by several workers, modelled: --no-claims
-  --shape a100-llama-7b --link 300e9,1e9 (bytes/s) --ranks 2,4 --tokens 4096
+baton bench relay MODEL        prefill shared by processes of this machine
+  --ranks 2 --tokens 4096 --link 94e6 (bytes/s; 0: as it is) --rounds 3
+baton bench relay --simulate   by modelled workers: --shape a100-llama-7b
 baton bench transfer      KV handoffs over UCX beside bare TCP: --seconds 2
 All: --json prints one JSON object as the last line.
 )";
