@@ -1,6 +1,8 @@
 #include "bench/rank_orders.h"
 
 #include <boost/json.hpp>
+#include <concepts>
+#include <type_traits>
 
 #include "absl/strings/str_cat.h"
 
@@ -55,8 +57,12 @@ class Reader {
   json::object object_;
 };
 
-template <typename Walker, typename Start>
-void WalkStart(Walker& walker, Start& start) {
+// To write it is const, to read it is not.
+template <typename T, typename Order>
+concept Either = std::same_as<std::remove_const_t<T>, Order>;
+
+template <typename Walker, Either<RankStart> Start>
+void Walk(Walker& walker, Start& start) {
   walker.Field("model", start.engine.model);
   walker.Field("dtype", start.engine.dtype);
   walker.Field("kv_dtype", start.engine.kv_dtype);
@@ -75,8 +81,8 @@ void WalkStart(Walker& walker, Start& start) {
   walker.Field("latency_us", start.pace.latency_us);
 }
 
-template <typename Walker, typename Started>
-void WalkStarted(Walker& walker, Started& started) {
+template <typename Walker, Either<RankStarted> Started>
+void Walk(Walker& walker, Started& started) {
   walker.Field("address", started.address);
   walker.Field("numerics_id", started.numerics_id);
   walker.Field("isa", started.isa);
@@ -87,8 +93,8 @@ void WalkStarted(Walker& walker, Started& started) {
   walker.Field("model_fingerprint", started.model_fingerprint);
 }
 
-template <typename Walker, typename Run>
-void WalkRun(Walker& walker, Run& run) {
+template <typename Walker, Either<RankRun> Run>
+void Walk(Walker& walker, Run& run) {
   walker.Field("tokens", run.tokens);
   walker.Field("begin", run.begin);
   walker.Field("end", run.end);
@@ -102,8 +108,8 @@ void WalkRun(Walker& walker, Run& run) {
   walker.Links("out", run.out);
 }
 
-template <typename Walker, typename Done>
-void WalkDone(Walker& walker, Done& done) {
+template <typename Walker, Either<RankDone> Done>
+void Walk(Walker& walker, Done& done) {
   walker.Field("computed", done.computed);
   walker.Field("arrived", done.arrived);
   walker.Field("waited", done.waited);
@@ -115,18 +121,18 @@ void WalkDone(Walker& walker, Done& done) {
   walker.Field("peak_memory", done.peak_memory);
 }
 
-template <typename T, typename Walk>
-std::string Written(const T& value, const Walk& walk) {
+template <typename T>
+std::string Written(const T& value) {
   Writer writer;
-  walk(writer, value);
+  Walk(writer, value);
   return writer.Line();
 }
 
-template <typename T, typename Walk>
-absl::Status Read(const std::string& line, T* value, const Walk& walk) {
+template <typename T>
+absl::Status Read(const std::string& line, T* value) {
   try {  // the JSON library reports by exceptions; none leaves this function
     Reader reader(line);
-    walk(reader, *value);
+    Walk(reader, *value);
     return absl::OkStatus();
   } catch (const std::exception& error) {
     return absl::InvalidArgumentError(
@@ -136,29 +142,13 @@ absl::Status Read(const std::string& line, T* value, const Walk& walk) {
 
 }  // namespace
 
-std::string ToLine(const RankStart& start) {
-  return Written(start, [](auto& walker, auto& value) { WalkStart(walker, value); });
-}
-std::string ToLine(const RankStarted& started) {
-  return Written(started, [](auto& walker, auto& value) { WalkStarted(walker, value); });
-}
-std::string ToLine(const RankRun& run) {
-  return Written(run, [](auto& walker, auto& value) { WalkRun(walker, value); });
-}
-std::string ToLine(const RankDone& done) {
-  return Written(done, [](auto& walker, auto& value) { WalkDone(walker, value); });
-}
-absl::Status FromLine(const std::string& line, RankStart* start) {
-  return Read(line, start, [](auto& walker, auto& value) { WalkStart(walker, value); });
-}
-absl::Status FromLine(const std::string& line, RankStarted* started) {
-  return Read(line, started, [](auto& walker, auto& value) { WalkStarted(walker, value); });
-}
-absl::Status FromLine(const std::string& line, RankRun* run) {
-  return Read(line, run, [](auto& walker, auto& value) { WalkRun(walker, value); });
-}
-absl::Status FromLine(const std::string& line, RankDone* done) {
-  return Read(line, done, [](auto& walker, auto& value) { WalkDone(walker, value); });
-}
+std::string ToLine(const RankStart& start) { return Written(start); }
+std::string ToLine(const RankStarted& started) { return Written(started); }
+std::string ToLine(const RankRun& run) { return Written(run); }
+std::string ToLine(const RankDone& done) { return Written(done); }
+absl::Status FromLine(const std::string& line, RankStart* start) { return Read(line, start); }
+absl::Status FromLine(const std::string& line, RankStarted* started) { return Read(line, started); }
+absl::Status FromLine(const std::string& line, RankRun* run) { return Read(line, run); }
+absl::Status FromLine(const std::string& line, RankDone* done) { return Read(line, done); }
 
 }  // namespace baton

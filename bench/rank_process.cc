@@ -11,21 +11,10 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 
 namespace baton {
-namespace {
-
-std::vector<char*> Pointers(std::vector<std::string>* texts) {
-  std::vector<char*> pointers;
-  for (std::string& text : *texts) pointers.push_back(text.data());
-  pointers.push_back(nullptr);
-  return pointers;
-}
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<RankProcess>> RankProcess::Start(const std::string& program) {
   std::array<int, 2> in{}, out{};
@@ -41,8 +30,8 @@ absl::StatusOr<std::unique_ptr<RankProcess>> RankProcess::Start(const std::strin
   ::posix_spawn_file_actions_adddup2(&actions, out[1], kAnswerDescriptor);
   // Libraries write what they like to stdout.
   ::posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
-  std::vector<std::string> args = {"baton", "bench", "relay-rank"};
-  const std::vector<char*> argv = Pointers(&args);
+  std::array<std::string, 3> args = {"baton", "bench", "relay-rank"};
+  const std::array<char*, 4> argv = {args[0].data(), args[1].data(), args[2].data(), nullptr};
   pid_t pid = -1;
   const int failed =
       ::posix_spawn(&pid, program.c_str(), &actions, nullptr, argv.data(), ::environ);

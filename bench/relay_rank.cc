@@ -1,7 +1,5 @@
 #include "bench/relay_rank.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
@@ -11,9 +9,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "bench/made_up_prompt.h"
 #include "bench/rank_inflows.h"
 #include "bench/rank_orders.h"
 #include "bench/rank_process.h"
+#include "common/cpus.h"
 #include "engine/backend.h"
 #include "engine/kv_pool.h"
 #include "engine/step.h"
@@ -33,25 +33,6 @@ int64_t PeakMemory() {
     if (line.rfind("RssFile:", 0) == 0) file = std::atoll(line.c_str() + 8);
   }
   return (peak - file) * 1024;
-}
-
-std::vector<int32_t> MadeUpPrompt(int n, uint64_t seed, int vocab) {
-  std::vector<int32_t> tokens;
-  uint32_t state = 777u + static_cast<uint32_t>(seed) * 7919u;
-  for (int i = 0; i < n; ++i) {
-    state = state * 1664525u + 1013904223u;
-    tokens.push_back(static_cast<int32_t>((state >> 8) % static_cast<uint32_t>(vocab)));
-  }
-  return tokens;
-}
-
-absl::Status Pin(const std::vector<int>& cpus) {
-  if (cpus.empty()) return absl::OkStatus();
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  for (const int cpu : cpus) CPU_SET(cpu, &set);
-  if (::sched_setaffinity(0, sizeof set, &set) == 0) return absl::OkStatus();
-  return absl::InvalidArgumentError("bench relay: a rank cannot be pinned to its CPUs");
 }
 
 // What the process has for all its prompts.
@@ -207,11 +188,11 @@ class PromptPart {
       Send(layer, sent, end - sent);
       sent = end;
     });
-    for (const Range& piece : pieces_) {
-      if (pieces_.size() == 1) break;
-      const KvLayout& layout = parts_.pool->layout();
-      Send(layer, piece.begin / page_tokens_,
-           layout.PagesFor(piece.end) - piece.begin / page_tokens_);
+    if (pieces_.size() > 1) {
+      for (const Range& piece : pieces_) {
+        const int first = piece.begin / page_tokens_;
+        Send(layer, first, parts_.pool->layout().PagesFor(piece.end) - first);
+      }
     }
     if (!run_.key_ranges.empty()) {
       RETURN_IF_ERROR(AttendInRotation(layer));
@@ -333,7 +314,9 @@ class RelayRank {
   absl::Status Start(const std::string& line) {
     RETURN_IF_ERROR(FromLine(line, &parts_.start));
     const RankStart& start = parts_.start;
-    RETURN_IF_ERROR(Pin(start.cpus));
+    if (!start.cpus.empty() && !StayOnCpus(start.cpus)) {
+      return absl::InvalidArgumentError("bench relay: a rank cannot be pinned to its CPUs");
+    }
     ASSIGN_OR_RETURN(parts_.backend, LoadBackend(start.engine));
     const KvLayout& layout = parts_.backend->kv_layout();
     ASSIGN_OR_RETURN(parts_.pool, KvPool::Create(layout, layout.PagesFor(start.max_tokens)));

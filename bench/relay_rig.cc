@@ -1,30 +1,18 @@
 #include "bench/relay_rig.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "bench/rank_inflows.h"
 #include "common/check.h"
+#include "common/cpus.h"
 
 namespace baton {
 namespace {
 
 constexpr double kStartSeconds = 600;  // packing the weights of a large model takes minutes
 constexpr double kRunSeconds = 600;
-
-std::vector<int> UsableCpus() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  std::vector<int> cpus;
-  if (::sched_getaffinity(0, sizeof set, &set) != 0) return cpus;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
-  }
-  return cpus;
-}
 
 bool TakesPart(const RankRun& run) { return run.end > run.begin || !run.in.empty(); }
 
@@ -37,7 +25,7 @@ absl::StatusOr<std::unique_ptr<RelayRig>> RelayRig::Start(const RelayRigOptions&
 }
 
 absl::Status RelayRig::StartProcesses() {
-  const std::vector<int> cpus = UsableCpus();
+  const std::vector<int> cpus = OwnCpus();
   const int needed = options_.ranks * options_.threads_per_rank;
   const bool has_own = needed <= static_cast<int>(cpus.size());
   for (int i = 0; i <= sink(); ++i) {

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "bench/made_up_prompt.h"
 #include "bench/progress.h"
 #include "bench/step_work.h"
 #include "common/check.h"
@@ -211,12 +212,7 @@ class StepBench {
 
   Sequence Make(int index, int n) {
     Sequence sequence;
-    uint32_t state = 777u + static_cast<uint32_t>(index) * 7919u;
-    for (int i = 0; i < n; ++i) {
-      state = state * 1664525u + 1013904223u;
-      sequence.tokens.push_back(
-          static_cast<int32_t>((state >> 8) % static_cast<uint32_t>(backend_->model().vocab)));
-    }
+    sequence.tokens = MadeUpPrompt(n, static_cast<uint64_t>(index), backend_->model().vocab);
     // MakeBench sized the pool for the largest measurement.
     CHECK(pool_->Take(pool_->layout().PagesFor(n), &sequence.pages));
     return sequence;

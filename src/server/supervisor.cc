@@ -1,7 +1,6 @@
 #include "server/supervisor.h"
 
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
@@ -15,6 +14,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "common/check.h"
+#include "common/cpus.h"
 #include "common/ids.h"
 #include "common/log.h"
 #include "server/child_process.h"
@@ -35,17 +35,6 @@ ClusterKey NewKey() {
     for (size_t j = 0; j < 8; ++j) key[i + j] = static_cast<uint8_t>(bits >> (8 * j));
   }
   return key;
-}
-
-std::vector<int> OwnCpus() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  std::vector<int> cpus;
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return cpus;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
-  }
-  return cpus;
 }
 
 struct RoleProcess {

@@ -1,4 +1,3 @@
-#include <sched.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -8,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/cpus.h"
 #include "common/log.h"
 #include "engine/kv_layout.h"
 #include "engine/model_desc.h"
@@ -29,16 +29,11 @@ const WorkerConfig& ConfigOf(const Config& config, Role role) {
 // Binds the process to its CPUs before any thread exists, so that all inherit it.
 absl::Status TakePlace(const WorkerConfig& worker, int* n_cpus) {
   ASSIGN_OR_RETURN(const std::vector<int> cpus, ParseCpuList(worker.cpus));
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  for (const int cpu : cpus) {
-    if (cpu < CPU_SETSIZE) CPU_SET(cpu, &set);
-  }
-  if (!cpus.empty() && sched_setaffinity(0, sizeof set, &set) != 0) {
+  if (!cpus.empty() && !StayOnCpus(cpus)) {
     return absl::InvalidArgumentError(
         absl::StrCat("cannot run on the CPUs ", worker.cpus, "; change the setting cpus"));
   }
-  if (sched_getaffinity(0, sizeof set, &set) == 0) *n_cpus = CPU_COUNT(&set);
+  if (const size_t n = OwnCpus().size(); n > 0) *n_cpus = static_cast<int>(n);
   if (setpriority(PRIO_PROCESS, 0, worker.nice) != 0) {
     LogWarn("cannot set priority %d; it stays as it was", worker.nice);
   }
