@@ -57,7 +57,13 @@ Degree Together(const PrefillCost& cost, std::span<const OfferedWorker> offered,
   for (size_t i = 0; i < ranks.size(); ++i)
     if (degree.slices[i] > offered[static_cast<size_t>(ranks[i])].most_tokens) return {};
   const std::vector<double> slices(degree.slices.begin(), degree.slices.end());
-  degree.seconds = ChainSeconds(cost, link, slices, request.prefix, speeds);
+  std::vector<ChainLink> sinks;
+  for (const int rank : ranks) sinks.push_back(offered[static_cast<size_t>(rank)].sink);
+  const PushedChain chain{slices, static_cast<double>(request.prefix), speeds, link, sinks};
+  const PushChoice push =
+      request.push ? PushBy(*request.push, cost, chain) : ChoosePush(cost, chain);
+  degree.push = push.push;
+  degree.seconds = ChainSeconds(cost, link, slices, request.prefix, speeds) + push.delay;
   degree.ranks = std::move(ranks);
   return degree;
 }

@@ -6,12 +6,14 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "planner/partition_table.h"
 #include "planner/plan_record.h"
 #include "planner/prefill_cost.h"
+#include "planner/push_choice.h"
 
 namespace baton {
 
@@ -21,15 +23,17 @@ struct OfferedWorker {
   uint64_t place = 0;              // ranks stand in ascending order of it
   ChainLink link{};                // that it sends over
   std::vector<ChainLink> links{};  // to each of the workers offered; empty: `link` to all
+  ChainLink sink{};                // to the decode worker
   int most_tokens = std::numeric_limits<int>::max();  // of its slice
 };
 
 struct Degree {
-  std::vector<int> ranks;   // which of the workers offered; the first slice's first
-  std::vector<int> slices;  // (ranks) tokens
-  double seconds = 0;       // from now to the first token
-  double begin = 0;         // of which: until all ranks can begin
-  double alone = 0;         // the same of the best worker alone
+  std::vector<int> ranks;            // which of the workers offered; the first slice's first
+  std::vector<int> slices;           // (ranks) tokens
+  double seconds = 0;                // from now to the first token
+  double begin = 0;                  // of which: until all ranks can begin
+  double alone = 0;                  // the same of the best worker alone
+  RelayPush push = RelayPush::kAll;  // of several ranks, where KV is handed over
 };
 
 // Slices by the closed form, by a tuned table, or even ones (both for reproduction).
@@ -44,6 +48,7 @@ struct DegreeRequest {
   int must = -1;      // this worker is one of the ranks, and the one alone; -1: any
   // Prompts waiting per worker: what a relay costs in all, beyond one worker's work, delays them.
   double waiting = 0;
+  std::optional<RelayPush> push{};  // nothing: what is sooner
   PartitionMode mode = PartitionMode::kClosed;
   const PartitionTable* table = nullptr;  // of kTable: no relay of ranks it has nothing for
 };

@@ -122,6 +122,7 @@ void Journey::Aim(const Plan& plan, const PlanNames& names, absl::Time now) {
   timeline_.slices.push_back(
       static_cast<int32_t>(plan.PrefillWorkAt(plan.prefill, Shape()).tokens));
   timeline_.predicted = absl::Milliseconds(plan.first_token_ms);
+  timeline_.push = plan.push;
   timeline_.took = absl::ZeroDuration();
 }
 

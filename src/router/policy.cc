@@ -73,26 +73,32 @@ int IndexOf(std::span<const Candidate> candidates, Incarnation worker) {
   return index;
 }
 
+ChainLink LinkTo(Incarnation worker, const Candidate& from) {
+  for (const LinkRate& rate : from.links)
+    if (rate.peer == worker)
+      return {.bytes_per_second = rate.bytes_per_second,
+              .latency = static_cast<double>(rate.round_trip_us) / 2e6};
+  return from.link;
+}
+
 // From `from` to each of the candidates.
 std::vector<ChainLink> LinksTo(std::span<const Candidate> candidates, const Candidate& from) {
-  std::vector<ChainLink> links(candidates.size(), from.link);
-  for (size_t i = 0; i < candidates.size(); ++i)
-    for (const LinkRate& rate : from.links)
-      if (rate.peer == candidates[i].worker)
-        links[i] = {.bytes_per_second = rate.bytes_per_second,
-                    .latency = static_cast<double>(rate.round_trip_us) / 2e6};
+  std::vector<ChainLink> links;
+  for (const Candidate& to : candidates) links.push_back(LinkTo(to.worker, from));
   return links;
 }
 
 // The ranks that a relay may have. Of two workers the one that takes half the time for the prompt
 // is twice as fast, whether by its linear layers or by its attention.
-std::vector<OfferedWorker> Offer(std::span<const Candidate> candidates, double nominal_ms) {
+std::vector<OfferedWorker> Offer(std::span<const Candidate> candidates, double nominal_ms,
+                                 Incarnation decode) {
   std::vector<OfferedWorker> offered;
   for (const Candidate& c : candidates)
     offered.push_back({.speed = nominal_ms / c.prompt_ms,
                        .seconds = (c.prefill_ms - c.prompt_ms) / 1e3,
                        .place = ~c.worker,
                        .links = LinksTo(candidates, c),
+                       .sink = LinkTo(decode, c),
                        .most_tokens = c.max_slice_tokens});
   return offered;
 }
@@ -236,11 +242,12 @@ Plan ShareWithHeads(const Plan& plan, std::span<const Candidate> candidates,
                               .min_ranks = rules.min_ranks,
                               .must = IndexOf(may_prefill, plan.prefill),
                               .waiting = waiting,
+                              .push = rules.push,
                               .mode = rules.mode,
                               .table = rules.table.get()};
   const Candidate& nominal = may_prefill[static_cast<size_t>(request.must)];
-  const Degree degree =
-      ChooseDegree(nominal.cost, record, Offer(may_prefill, nominal.prompt_ms), request);
+  const Degree degree = ChooseDegree(nominal.cost, record,
+                                     Offer(may_prefill, nominal.prompt_ms, plan.decode), request);
   if (degree.ranks.size() < 2) return plan;
   const auto worker_of = [&](size_t rank) {
     return may_prefill[static_cast<size_t>(degree.ranks[rank])].worker;
@@ -249,6 +256,10 @@ Plan ShareWithHeads(const Plan& plan, std::span<const Candidate> candidates,
   for (size_t rank = 0; rank + 1 < degree.ranks.size(); ++rank)
     relay.heads.push_back({worker_of(rank), degree.slices[rank]});
   relay.prefill = worker_of(degree.ranks.size() - 1);
+  // None sends to itself.
+  const bool handed_over =
+      plan.decode != 0 && plan.decode != relay.prefill && !relay.IsHead(plan.decode);
+  if (handed_over) relay.push = degree.push;
   relay.predicted_ms += degree.seconds * 1e3 - first->prefill_ms;
   relay.first_token_ms = FirstTokenMs(candidates, plan.decode, degree.begin * 1e3,
                                       (degree.seconds - degree.begin) * 1e3);

@@ -96,7 +96,8 @@ struct Candidate {
 struct RelayRules {
   int32_t min_tokens = 0;  // of a prompt that is shared; 0: none is
   int max_ranks = 2;
-  int min_ranks = 1;  // more than one: whatever is predicted
+  int min_ranks = 1;                // more than one: whatever is predicted
+  std::optional<RelayPush> push{};  // kAll or kTail; nothing: what is sooner
   PartitionMode mode = PartitionMode::kClosed;
   std::shared_ptr<const PartitionTable> table{};  // of kTable
 };
@@ -114,7 +115,8 @@ struct Plan {
     int32_t tokens = 0;
     bool operator==(const Head&) const = default;
   };
-  std::vector<Head> heads{};  // the first slice's first; empty: no relay
+  std::vector<Head> heads{};          // the first slice's first; empty: no relay
+  RelayPush push = RelayPush::kNone;  // of a relay
   bool operator==(const Plan&) const = default;
 
   bool is_relay() const { return !heads.empty(); }

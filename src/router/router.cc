@@ -319,6 +319,7 @@ ClusterView Router::View() const {
                    .ending = static_cast<int>(state_->ending.size()),
                    .failovers = state_->failovers,
                    .relays = state_->relays,
+                   .relays_by_push = state_->relays_by_push,
                    .ranks_replaced = state_->ranks_replaced};
   view.running = static_cast<int>(state_->n_living()) - view.waiting;
   state_->cluster.FillView(&view);

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -48,6 +49,7 @@ struct Timeline {
   // took, from when it was sent to its first token. took: zero, unless it brought one.
   std::vector<int32_t> slices{};
   absl::Duration predicted{}, took{};
+  RelayPush push = RelayPush::kNone;  // of a relay: who hands its KV over
   int attempts = 1;
 };
 
@@ -103,8 +105,7 @@ struct RouterOptions {
   int relay_min_ranks = 1;  // more than one: so many where they are there, whatever is predicted
   PartitionMode partition = PartitionMode::kClosed;
   std::shared_ptr<const PartitionTable> partition_table{};  // of kTable
-  // Every rank of a relay hands its own slice to the decode worker; false: the tail hands over all.
-  bool relay_pushes = true;
+  std::optional<RelayPush> relay_push{};  // kAll or kTail; nothing: what is predicted to be sooner
   // How long a request whose workers were lost waits for any worker before it fails.
   absl::Duration worker_wait = absl::Seconds(30);
   // A worker that says nothing for so long is lost: hung, stopped or cut off. Every report counts,
@@ -132,6 +133,7 @@ struct ClusterView {  // what /readyz, /metrics and logs show
   int ending = 0;                                     // ended requests whose parts have not
   std::array<uint64_t, kFailoverCauses> failovers{};  // since the start, by FailoverCause
   uint64_t relays = 0;                                // attempts that were relays, since the start
+  std::array<uint64_t, kRelayPushes> relays_by_push{};
   uint64_t ranks_replaced = 0;  // of relays that went on with the slices of the others
 };
 

@@ -61,11 +61,12 @@ void Router::State::SendAttempt(const Journey& journey) {
     handoff.kv_pages = PromptPages(shape, prefill.page_tokens);
     handoff.promise_pages = PromisePages(shape, prefill.page_tokens);
   }
-  const bool all_push = EveryRankPushes(plan);
+  const bool all_push = plan.is_relay() && plan.push == RelayPush::kAll;
   if (all_push) handoff.first_page = plan.TokensOfHeads(n_heads) / prefill.page_tokens;
   const Ticket ticket = MintTicket(journey, plan.decode, handoff);
   if (plan.decode != 0) Send(plan.decode, journey.MakeDecodeRequest(ticket.id));
   relays += plan.is_relay();
+  if (plan.is_relay()) ++relays_by_push[static_cast<size_t>(plan.push)];
   // From the tail to the first head: each is the receiver of the one before it.
   Incarnation receiver = plan.prefill;
   Ticket inflow_ticket = InflowTicket(journey, receiver, n_heads);
@@ -90,12 +91,6 @@ Ticket Router::State::InflowTicket(const Journey& journey, Incarnation receiver,
   const int32_t page_tokens = cluster.Find(receiver)->page_tokens;
   return MintTicket(journey, receiver,
                     {.kv_pages = journey.plan().TokensOfHeads(n_heads) / page_tokens});
-}
-
-// None sends to itself.
-bool Router::State::EveryRankPushes(const Plan& plan) const {
-  return options.relay_pushes && plan.is_relay() && plan.decode != 0 &&
-         plan.decode != plan.prefill && !plan.IsHead(plan.decode);
 }
 
 // The head's slice, as a part of the main handoff.

@@ -25,6 +25,7 @@ struct Router::State {
         cluster({.min_tokens = router_options.relay_min_tokens,
                  .max_ranks = router_options.relay_max_ranks,
                  .min_ranks = router_options.relay_min_ranks,
+                 .push = router_options.relay_push,
                  .mode = router_options.partition,
                  .table = router_options.partition_table},
                 router_options.transitions) {}
@@ -49,7 +50,6 @@ struct Router::State {
   // What is the handoff's own in `ticket`, the rest filled in.
   Ticket MintTicket(const Journey& journey, Incarnation sink, Ticket ticket);
   Ticket InflowTicket(const Journey& journey, Incarnation receiver, size_t n_heads);
-  bool EveryRankPushes(const Plan& plan) const;
   Push PushOf(const Journey& journey, size_t head, const Ticket& main);
   void AimAt(Journey& journey, const Plan& plan, absl::Time now);
   // next: what follows at once; its ranks are not told to give up what they have.
@@ -102,6 +102,7 @@ struct Router::State {
   std::vector<RouterEffect> effects;
   std::array<uint64_t, kFailoverCauses> failovers{};
   uint64_t relays = 0, ranks_replaced = 0;
+  std::array<uint64_t, kRelayPushes> relays_by_push{};
   uint64_t next_sequence = 1;
   bool draining = false;
 };

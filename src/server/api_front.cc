@@ -447,8 +447,8 @@ void ApiFront::Forget(Running* running, const FinishedRequest& f) {
     LogInfo(
         "request %s %d %s  prompt %d  output %d  ms: text %.2f  route %.2f  prefill queue %.2f  "
         "prefill %.2f  transfer %.2f  decode queue %.2f  decode %.2f  ttft %.2f  total %.2f  "
-        "unaccounted %.2f  via %s%s %s  attempts %d  ranks %d  slices %s  first token %.2f "
-        "predicted %.2f",
+        "unaccounted %.2f  via %s%s %s  attempts %d  ranks %d  slices %s  push %s  "
+        "first token %.2f predicted %.2f",
         running->id, f.http_status, std::string(f.finish), f.n_prompt, f.n_tokens, Ms(f.text_time),
         Ms(t.router_queue), Ms(t.prefill_queue), Ms(t.prefill), Ms(t.transfer), Ms(t.decode_queue),
         Ms(t.decode), Ms(t.ttft), Ms(f.total),
@@ -456,7 +456,8 @@ void ApiFront::Forget(Running* running, const FinishedRequest& f) {
         t.prefill_heads.empty() ? "" : t.prefill_heads + "+",
         t.prefill_worker.empty() ? "-" : t.prefill_worker,
         t.decode_worker.empty() ? "-" : t.decode_worker, t.attempts, t.slices.size(),
-        t.slices.empty() ? "-" : absl::StrJoin(t.slices, ","), Ms(t.took), Ms(t.predicted));
+        t.slices.empty() ? "-" : absl::StrJoin(t.slices, ","), std::string(NameOf(t.push)),
+        Ms(t.took), Ms(t.predicted));
   }
   const RequestId request = running->request;
   if (request != 0) by_request_.erase(request);

@@ -115,9 +115,9 @@ void DeclareSettings(Config* config, Settings* settings) {
                 "prompts from so many tokens on may be prefilled by several workers; 0 = none");
   settings->Int("router.relay_max_ranks", &router.relay_max_ranks, 1, 64,
                 "most workers that share a prompt");
-  settings->Choice("router.relay_push", &router.relay_push, {"all", "tail"},
+  settings->Choice("router.relay_push", &router.relay_push, {"auto", "all", "tail"},
                    "which workers that share a prompt hand KV to the decode worker: each its own, "
-                   "or the last all of it");
+                   "the last all of it, or what is sooner by their links");
   settings->Int("router.relay_min_ranks", &router.relay_min_ranks, 1, 64,
                 "share such prompts among so many where they are there, whatever is predicted");
   settings->Choice("router.partition", &router.partition, {"closed", "table", "even"},

@@ -55,8 +55,8 @@ struct RouterConfig {
   int relay_max_ranks = 2;
   int relay_min_ranks = 1;  // 1 = as many as are predicted to be soonest
   std::string partition = "closed";
-  std::string partition_table;     // file
-  std::string relay_push = "all";  // tail
+  std::string partition_table;      // file
+  std::string relay_push = "auto";  // all, tail
   absl::Duration worker_wait = absl::Seconds(30);
   absl::Duration worker_silence = absl::Seconds(3);
 };

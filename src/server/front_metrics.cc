@@ -31,6 +31,9 @@ constexpr char kSuccessHelp[] = "Requests that ran to their end, by reason.";
 constexpr char kRequestsHelp[] = "Requests by endpoint, status and outcome.";
 constexpr char kPlanErrorHelp[] =
     "How far the predicted time to the first token was off, |actual / predicted - 1|, by ranks.";
+constexpr char kRelaysHelp[] =
+    "Attempts whose prompt was shared by several workers, by who hands its KV to the decode "
+    "worker: all of them, the tail alone, or nobody.";
 constexpr char kSliceHelp[] = "Tokens of the slices of the last relay, by rank.";
 constexpr char kStageHelp[] = "Time of a request in each part of its life.";
 
@@ -104,8 +107,6 @@ FrontMetrics::FrontMetrics(MetricsRegistry* registry, const std::string& model, 
       overdue_(registry->Counter("baton_cancels_overdue_total",
                                  "Ended requests whose workers never said that they let go.",
                                  labels_)),
-      relays_(registry->Counter("baton_relays_total",
-                                "Attempts whose prompt was shared by several workers.", labels_)),
       ranks_(registry->Histogram("baton_prefill_chain_processes",
                                  "Workers that prefilled a prompt together.", labels_,
                                  {1, 2, 3, 4, 6, 8, 12, 16, 32, 64})),
@@ -135,6 +136,11 @@ FrontMetrics::FrontMetrics(MetricsRegistry* registry, const std::string& model, 
     failovers_.push_back(registry->Counter("baton_failovers_total",
                                            "Attempts that broke and were made anew, by cause.",
                                            With(labels_, {{"cause", cause}})));
+  }
+  for (int push = 0; push < kRelayPushes; ++push) {
+    relays_.push_back(registry->Counter(
+        "baton_relays_total", kRelaysHelp,
+        With(labels_, {{"push", std::string(NameOf(static_cast<RelayPush>(push)))}})));
   }
   for (const char* stage : kStages) {
     registry->Histogram("baton_request_stage_seconds", kStageHelp,
@@ -247,8 +253,9 @@ void FrontMetrics::SetView(const ClusterView& view, bool is_ready) {
   for (size_t i = 0; i < failovers_.size(); ++i)
     failovers_[i].Add(static_cast<double>(view.failovers[i] - told_failovers_[i]));
   told_failovers_ = view.failovers;
-  relays_.Add(static_cast<double>(view.relays - told_relays_));
-  told_relays_ = view.relays;
+  for (size_t i = 0; i < relays_.size(); ++i)
+    relays_[i].Add(static_cast<double>(view.relays_by_push[i] - told_relays_[i]));
+  told_relays_ = view.relays_by_push;
   ranks_replaced_.Add(static_cast<double>(view.ranks_replaced - told_ranks_replaced_));
   told_ranks_replaced_ = view.ranks_replaced;
   vllm_running_.Set(view.running);

@@ -51,8 +51,8 @@ class FrontMetrics {
   CounterMetric started_, overdue_;
   std::vector<CounterMetric> failovers_;  // by FailoverCause
   std::array<uint64_t, kFailoverCauses> told_failovers_{};
-  CounterMetric relays_;
-  uint64_t told_relays_ = 0;
+  std::vector<CounterMetric> relays_;  // by RelayPush
+  std::array<uint64_t, kRelayPushes> told_relays_{};
   HistogramMetric ranks_;
   CounterMetric ranks_replaced_;
   uint64_t told_ranks_replaced_ = 0;

@@ -126,7 +126,8 @@ int RunRouter(const RoleStart& start) {
   router_options.max_lost_attempts = config.router.max_lost_attempts;
   router_options.relay_min_tokens = config.router.relay_min_tokens;
   router_options.relay_max_ranks = config.router.relay_max_ranks;
-  router_options.relay_pushes = config.router.relay_push == "all";
+  if (config.router.relay_push == "all") router_options.relay_push = RelayPush::kAll;
+  if (config.router.relay_push == "tail") router_options.relay_push = RelayPush::kTail;
   router_options.relay_min_ranks = config.router.relay_min_ranks;
   if (const absl::Status read = ReadPartition(config.router, &router_options); !read.ok())
     return Fail(read);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "router/router_harness.h"
 
@@ -153,6 +154,33 @@ TEST_CASE("a link that is held to a rate is planned with before it was measured"
   CHECK(slices(0).size() == 2);
   CHECK(slices(1e9) == slices(0));
   CHECK((slices(1e6).size() == 1 || slices(1e6)[0] < slices(0)[0] / 10));
+}
+
+TEST_CASE("who hands a relay's KV to the decode worker follows the links, unless it is said") {
+  const auto push = [](double bytes_per_second, std::optional<RelayPush> said = {}) {
+    RouterOptions options = Relays();
+    options.relay_push = said;
+    Chain r(options);
+    r.Tell(kHead, {.prefill_fit = Fit(),
+                   .links = {{.peer = kTail, .bytes_per_second = bytes_per_second},
+                             {.peer = kDecode, .bytes_per_second = bytes_per_second}}});
+    r.Tell(kTail, {.prefill_fit = Fit(),
+                   .links = {{.peer = kDecode, .bytes_per_second = bytes_per_second}}});
+    const RequestId id = r.Submit(8192, 2);
+    const auto prefills = r.Sent<PrefillRequest>();
+    REQUIRE(prefills.size() == 2);
+    REQUIRE(prefills[1].second.is_head);
+    r.Cancel(id);
+    const RelayPush of_request = r.End(id).timeline.push;
+    CHECK((prefills[1].second.push != Push{}) == (of_request == RelayPush::kAll));
+    CHECK(r.router.View().relays_by_push[static_cast<size_t>(of_request)] == 1);
+    return of_request;
+  };
+  CHECK(push(1e12) == RelayPush::kAll);
+  CHECK(push(1e12, RelayPush::kTail) == RelayPush::kTail);
+  // The chain alone takes 12 of the 20 ms a layer takes; twice as much does not fit.
+  CHECK(push(8e8) == RelayPush::kTail);
+  CHECK(push(8e8, RelayPush::kAll) == RelayPush::kAll);
 }
 
 TEST_CASE("no slice is longer than its worker takes") {

@@ -185,7 +185,7 @@ TEST_CASE("a relay of three ranks: each hands all KV up to its slice's end to th
 TEST_CASE("the tail alone hands KV to the decode worker where that is asked for, or none does") {
   const bool asked = GENERATE(true, false);
   RouterOptions options = Relays();
-  options.relay_pushes = !asked;
+  if (asked) options.relay_push = RelayPush::kTail;
   Chain r(options);
   r.Submit(96, asked ? 3 : 1);  // of one token nothing is decoded
   for (const auto& [worker, message] : r.sent) {

@@ -272,9 +272,9 @@ TEST_CASE("metrics count what happened under both families' names") {
   const HttpClient client = served.Client();
   REQUIRE(client.Post("/v1/completions", R"({"prompt":[5,6],"max_tokens":4})")->status == 200);
   REQUIRE(client.Post("/v1/completions", R"({"prompt":7})")->status == 400);
-  served.On([&] { return served.generator->view.relays = 2; });
+  served.On([&] { return served.generator->view.relays_by_push = {2, 0, 0}; });
   served.Metrics();
-  served.On([&] { return served.generator->view.relays = 3; });
+  served.On([&] { return served.generator->view.relays_by_push = {2, 1, 0}; });
   served.On([&] { return served.generator->view.ranks_replaced = 1; });
   const std::string text = served.Metrics();
   for (const char* line : {
@@ -284,7 +284,8 @@ TEST_CASE("metrics count what happened under both families' names") {
            " 1\n",
            "vllm:time_to_first_token_seconds_count{engine=\"0\",model_name=\"demo\"} 1\n",
            "vllm:inter_token_latency_seconds_count{engine=\"0\",model_name=\"demo\"} 3\n",
-           "baton_relays_total{model=\"demo\",role=\"router\"} 3\n",
+           "baton_relays_total{model=\"demo\",push=\"all\",role=\"router\"} 2\n",
+           "baton_relays_total{model=\"demo\",push=\"tail\",role=\"router\"} 1\n",
            "baton_relay_ranks_replaced_total{model=\"demo\",role=\"router\"} 1\n",
            "baton_ready{component=\"cluster\",model=\"demo\",role=\"router\"} 1\n",
            "# TYPE vllm:e2e_request_latency_seconds histogram\n",

@@ -57,7 +57,9 @@ void DrawSlices(Swarm* swarm) {
   SimRandom random(swarm->seed ^ 0x736c69636573);
   swarm->segment_keys = random.Percent(25) ? 0 : static_cast<int>(random.Magnitude(1, 16));
   swarm->cut_through = random.Percent(80);
-  swarm->router.relay_pushes = random.Percent(70);
+  const uint64_t push = random.Below(100);
+  if (push < 40) swarm->router.relay_push = RelayPush::kAll;
+  if (push >= 70) swarm->router.relay_push = RelayPush::kTail;
   if (random.Percent(30)) swarm->max_slice_tokens = static_cast<int>(random.Magnitude(1, 48));
 }
 

@@ -1,0 +1,79 @@
+#include "planner/push_choice.h"
+
+#include <algorithm>
+
+#include "common/check.h"
+
+namespace baton {
+namespace {
+
+// Of times. What kAll is estimated to take is too much rather than too little.
+constexpr double kTie = 1.05;
+
+// Seconds from when all ranks begin.
+struct PushTimes {
+  double chain = 0;        // to the first token, if nobody pushed
+  double first_token = 0;  // and as it is
+  double kv_complete = 0;  // at the decode worker
+};
+
+PushTimes Estimate(RelayPush push, const PrefillCost& cost, const PushedChain& chain) {
+  const size_t n = chain.slices.size();
+  CHECK(n > 1 && chain.speeds.size() == n && chain.sinks.size() == n);
+  const auto seconds = [&](double tokens, const ChainLink& link) {
+    return cost.kv_bytes * tokens / link.bytes_per_second;
+  };
+  // Of one layer: the longest of all ranks' work, of what they send on, and of that beside pushes.
+  double work = 0, wire = 0, shared = 0;
+  double into_sink = 0;  // the layer's pushes, one after the other
+  double before = chain.prefix;
+  for (size_t i = 0; i < n; ++i) {
+    work = std::max(work, cost.Layer(chain.slices[i], before) / chain.speeds[i]);
+    before += chain.slices[i];
+    const double pushed = seconds(chain.slices[i], chain.sinks[i]);
+    into_sink += pushed;
+    if (i + 1 == n) break;
+    const double handed_on = seconds(before - chain.prefix, chain.link);
+    wire = std::max(wire, handed_on);
+    shared = std::max(shared, handed_on + pushed);
+  }
+  const double last_push = seconds(chain.slices.back(), chain.sinks.back());
+  PushTimes times;
+  times.chain = cost.n_layers * std::max(work, wire);
+  if (push == RelayPush::kAll) {
+    times.first_token = cost.n_layers * std::max(work, shared);
+  } else {
+    times.first_token = times.chain;
+    into_sink = seconds(before - chain.prefix, chain.sinks.back());
+  }
+  // The pushes of a layer begin when it was computed, and those of all layers stand in one queue.
+  const double layer = times.first_token / cost.n_layers;
+  times.kv_complete = std::max(times.first_token + last_push, layer + cost.n_layers * into_sink);
+  return times;
+}
+
+PushChoice Choice(RelayPush push, const PushTimes& times) {
+  return {.push = push, .delay = times.first_token - times.chain};
+}
+
+}  // namespace
+
+std::string_view NameOf(RelayPush push) {
+  constexpr std::string_view kNames[kRelayPushes] = {"all", "tail", "none"};
+  return kNames[static_cast<size_t>(push)];
+}
+
+PushChoice PushBy(RelayPush push, const PrefillCost& cost, const PushedChain& chain) {
+  return Choice(push, Estimate(push, cost, chain));
+}
+
+PushChoice ChoosePush(const PrefillCost& cost, const PushedChain& chain) {
+  const PushTimes all = Estimate(RelayPush::kAll, cost, chain);
+  const PushTimes tail = Estimate(RelayPush::kTail, cost, chain);
+  // The tail's first token is never the later one.
+  const bool by_tail =
+      all.first_token > kTie * tail.first_token || all.kv_complete > kTie * tail.kv_complete;
+  return by_tail ? Choice(RelayPush::kTail, tail) : Choice(RelayPush::kAll, all);
+}
+
+}  // namespace baton

@@ -1,0 +1,93 @@
+// Who hands a relay's KV over, against the event simulations of the relay reference (3.6), and in
+// the clear cases.
+
+#include "planner/push_choice.h"
+
+#include <catch2/catch.hpp>
+#include <limits>
+#include <vector>
+
+#include "planner/partition.h"
+
+namespace baton {
+namespace {
+
+// Llama-3-8B on an H100, causal kernel.
+PrefillCost SimulatedCost() {
+  PrefillCost cost;
+  cost.n_layers = 32;
+  cost.token = 2 * 218e6 / 550e12;
+  cost.pair = 4 * 4096 / 450e12;
+  cost.extra_tokens = 128;
+  cost.least_linear = 436e6 / 3e12;
+  cost.kv_bytes = 4096;
+  return cost;
+}
+
+struct Chain {
+  Chain(double tokens, size_t ranks, double chain_rate, double sink_rate)
+      : speeds(ranks, 1.0),
+        sinks(ranks, ChainLink{sink_rate, 10e-6}),
+        link{chain_rate, 10e-6},
+        slices(ClosedForm(SimulatedCost(), link, tokens, 0, speeds)) {}
+  PushedChain view() const { return {slices, 0, speeds, link, sinks}; }
+  PushChoice Choose() const { return ChoosePush(SimulatedCost(), view()); }
+  double Delay(RelayPush push) const { return PushBy(push, SimulatedCost(), view()).delay; }
+
+  std::vector<double> speeds;
+  std::vector<ChainLink> sinks;
+  ChainLink link;
+  std::vector<double> slices;
+};
+
+}  // namespace
+
+TEST_CASE("who pushes is who was sooner in the event simulation") {
+  struct Row {
+    double rate;
+    size_t ranks;
+    double tokens;
+    RelayPush sooner;
+  };
+  constexpr Row kRows[] = {
+      {50e9, 4, 8192, RelayPush::kAll},   {50e9, 8, 32768, RelayPush::kAll},
+      {50e9, 8, 131072, RelayPush::kAll}, {25e9, 4, 8192, RelayPush::kAll},
+      {25e9, 8, 32768, RelayPush::kAll},  {25e9, 8, 131072, RelayPush::kAll},
+      {10e9, 4, 8192, RelayPush::kTail},  {10e9, 8, 32768, RelayPush::kTail},
+      {10e9, 8, 131072, RelayPush::kAll},
+  };
+  for (const Row& row : kRows) {
+    CAPTURE(row.rate, row.ranks, row.tokens);
+    CHECK(Chain(row.tokens, row.ranks, row.rate, row.rate).Choose().push == row.sooner);
+  }
+}
+
+TEST_CASE("free links delay nothing, and all push") {
+  constexpr double kFree = std::numeric_limits<double>::infinity();
+  const Chain chain(8192, 4, kFree, kFree);
+  CHECK(chain.Choose().push == RelayPush::kAll);
+  CHECK(chain.Choose().delay == 0);
+}
+
+TEST_CASE("pushes of heads delay a chain whose links are busy; the tail's never do") {
+  const Chain slow(8192, 4, 5e9, 5e9);
+  CHECK(slow.Delay(RelayPush::kAll) > 0);
+  CHECK(slow.Delay(RelayPush::kTail) == 0);
+  CHECK(slow.Choose().push == RelayPush::kTail);
+  CHECK(slow.Choose().delay == 0);
+  // The heads' links to the decode worker are no hindrance: it is only the chain's that is slow.
+  const Chain slow_chain(8192, 4, 5e9, 1e12);
+  CHECK(slow_chain.Choose().push == RelayPush::kAll);
+}
+
+TEST_CASE("a tail that is badly connected to the decode worker gets help") {
+  Chain chain(32768, 4, 50e9, 50e9);
+  chain.sinks.back().bytes_per_second = 5e9;
+  CHECK(chain.Choose().push == RelayPush::kAll);
+  // Heads that are, leave it alone: their pushes would end last.
+  Chain heads(32768, 4, 50e9, 50e9);
+  for (size_t i = 0; i + 1 < 4; ++i) heads.sinks[i].bytes_per_second = 2e9;
+  CHECK(heads.Choose().push == RelayPush::kTail);
+}
+
+}  // namespace baton
