@@ -5,6 +5,12 @@
 #include "common/check.h"
 
 namespace baton {
+namespace {
+
+// Rows of a block come in multiples of this, where they are that many: whole tiles of every kernel.
+constexpr int kBlockRows = 32;
+
+}  // namespace
 
 SliceRun::SliceRun(const Shape& shape) : shape_(shape) {
   CHECK(shape.n_layers > 0 && shape.n_rows > 0 && shape.segment_keys >= 0);
@@ -16,11 +22,21 @@ std::optional<SliceBlock> SliceRun::Next(int max_rows, const InflowProgress& inf
   CHECK(max_rows > 0);
   if (done()) return std::nullopt;
   const auto block = [&](SliceBlock::Kind kind, int from) {
-    return SliceBlock{kind, layer_, from, std::min(from + max_rows, shape_.n_rows), 0};
+    return SliceBlock{kind, layer_, from, EndOfBlock(from, max_rows), 0};
   };
   if (projected_ < shape_.n_rows) return block(SliceBlock::Kind::kProject, projected_);
   if (IsThere(inflow)) return block(SliceBlock::Kind::kFinish, finished_);
   return NextMeeting(max_rows, inflow);
+}
+
+// The rows left are cut evenly: a last block of few rows would read all weights of the layer for
+// little work.
+int SliceRun::EndOfBlock(int from, int max_rows) const {
+  const int left = shape_.n_rows - from;
+  const int n_blocks = (left + max_rows - 1) / max_rows;
+  const int rows = (left + n_blocks - 1) / n_blocks;
+  const int whole = (rows + kBlockRows - 1) / kBlockRows * kBlockRows;
+  return from + std::min({whole, max_rows, left});
 }
 
 bool SliceRun::IsThere(const InflowProgress& inflow) const {
@@ -36,8 +52,7 @@ std::optional<SliceBlock> SliceRun::NextMeeting(int max_rows, const InflowProgre
     keys = there / shape_.segment_keys * shape_.segment_keys;
     if (keys == met_keys_) return std::nullopt;
   }
-  return SliceBlock{SliceBlock::Kind::kAttend, layer_, from,
-                    std::min(from + max_rows, shape_.n_rows), keys};
+  return SliceBlock{SliceBlock::Kind::kAttend, layer_, from, EndOfBlock(from, max_rows), keys};
 }
 
 bool SliceRun::Computed(const SliceBlock& block) {

@@ -42,7 +42,8 @@ class SliceRun {
   };
   explicit SliceRun(const Shape& shape);
 
-  // The next block, of at most max_rows rows; none: it is done, or waits for its inflow.
+  // The next block, of at most max_rows rows: as few blocks as that allows, of equally many rows.
+  // None: it is done, or waits for its inflow.
   std::optional<SliceBlock> Next(int max_rows, const InflowProgress& inflow) const;
   // The block that Next gave was computed. True: a layer ends with it.
   bool Computed(const SliceBlock& block);
@@ -57,6 +58,7 @@ class SliceRun {
   bool is_last_layer() const { return layer_ + 1 == shape_.n_layers; }
   // The first row that is attended and finished in this layer.
   int first_row() const { return is_last_layer() ? shape_.n_rows - 1 : 0; }
+  int EndOfBlock(int from, int max_rows) const;
   bool IsThere(const InflowProgress& inflow) const;
   std::optional<SliceBlock> NextMeeting(int max_rows, const InflowProgress& inflow) const;
   void NextLayer();

@@ -1,6 +1,9 @@
 // What a slice computes next, block by block, as its inflow arrives.
 #include "prefill_worker/slice_run.h"
 
+#include <algorithm>
+#include <numeric>
+#include <utility>
 #include <vector>
 
 // After our headers: both have a CHECK.
@@ -54,6 +57,42 @@ TEST_CASE("a tail finishes the last row only of its last layer") {
     REQUIRE(blocks.back() == SliceBlock{kFinish, n_layers - 1, 3, 4});
     REQUIRE(run.done());
   }
+}
+
+// Rows of the blocks of one layer's projection.
+std::vector<int> RowsOfBlocks(int n_rows, int max_rows) {
+  SliceRun run({.n_layers = 1, .n_rows = n_rows});
+  std::vector<int> rows;
+  for (const SliceBlock& block : RunOn(&run, max_rows, {})) rows.push_back(block.to - block.from);
+  return rows;
+}
+
+TEST_CASE("blocks have equally many rows, in whole tiles, and are as few as can be") {
+  using Rows = std::vector<int>;
+  REQUIRE(RowsOfBlocks(2112, 512) == Rows{448, 416, 416, 416, 416});
+  REQUIRE(RowsOfBlocks(576, 512) == Rows{288, 288});
+  REQUIRE(RowsOfBlocks(513, 512) == Rows{288, 225});
+  REQUIRE(RowsOfBlocks(1024, 512) == Rows{512, 512});
+  REQUIRE(RowsOfBlocks(512, 512) == Rows{512});
+  REQUIRE(RowsOfBlocks(100, 60) == Rows{60, 40});  // 50, in whole tiles 64, are too many
+  for (int n_rows = 1; n_rows < 700; n_rows += 7)
+    for (const int max_rows : {1, 5, 32, 100, 512}) {
+      const Rows rows = RowsOfBlocks(n_rows, max_rows);
+      REQUIRE(std::accumulate(rows.begin(), rows.end(), 0) == n_rows);
+      REQUIRE(*std::max_element(rows.begin(), rows.end()) <= max_rows);
+      REQUIRE(static_cast<int>(rows.size()) == (n_rows + max_rows - 1) / max_rows);
+    }
+}
+
+TEST_CASE("a turn that leaves room for fewer rows cuts the rest anew") {
+  SliceRun run({.n_layers = 1, .n_rows = 2112});
+  for (const auto& [max_rows, to] :
+       {std::pair(512, 448), {64, 512}, {512, 928}, {512, 1344}, {512, 1728}, {512, 2112}}) {
+    const SliceBlock block = *run.Next(max_rows, {});
+    REQUIRE(block.to == to);
+    run.Computed(block);
+  }
+  REQUIRE(run.done());
 }
 
 TEST_CASE("a layer is finished when that plane of the inflow is there") {
