@@ -53,19 +53,20 @@ void RankInflows::OnEvent(const TransferEvent& event) {
   changed_.notify_all();
 }
 
-int RankInflows::PagesThereLocked(int plane) const {
-  int there = 0;
+InflowProgress RankInflows::ProgressLocked() const {
+  InflowProgress there{.planes = n_planes_};
+  for (const Inflow& inflow : inflows_) there.planes = std::min(there.planes, inflow.n_planes);
   for (const Inflow& inflow : inflows_) {
-    if (inflow.link.first_page != there) break;
-    there += inflow.Pages(plane);
-    if (inflow.Pages(plane) < inflow.link.n_pages) break;
+    if (inflow.link.first_page != there.pages) break;
+    there.pages += inflow.Pages(there.planes);
+    if (inflow.Pages(there.planes) < inflow.link.n_pages) break;
   }
   return there;
 }
 
-int RankInflows::PagesThere(int plane) {
+InflowProgress RankInflows::progress() {
   std::lock_guard lock(mutex_);
-  return PagesThereLocked(plane);
+  return ProgressLocked();
 }
 
 absl::Status RankInflows::Wait(const std::function<bool()>& is_done) {
@@ -96,8 +97,8 @@ absl::Status RankInflows::AwaitPages(int plane, int first, int n) {
   });
 }
 
-absl::Status RankInflows::AwaitMore(int plane, int pages) {
-  return Wait([&] { return PagesThereLocked(plane) > pages; });
+absl::Status RankInflows::AwaitMore(const InflowProgress& there) {
+  return Wait([&] { return ProgressLocked() > there; });
 }
 
 absl::Status RankInflows::AwaitEnd(double* arrived) {
@@ -106,10 +107,7 @@ absl::Status RankInflows::AwaitEnd(double* arrived) {
     std::lock_guard lock(mutex_);
     *arrived = inflows_.empty() ? 0 : arrived_;
   }
-  const double waited = waited_;  // the end is no part of the prompt
-  const absl::Status status = Wait([&] { return outgoing_.empty(); });
-  waited_ = waited;
-  return status;
+  return Wait([&] { return outgoing_.empty(); });
 }
 
 }  // namespace baton

@@ -10,6 +10,7 @@
 
 #include "bench/rank_orders.h"
 #include "kvtransfer/transfer.h"
+#include "prefill_worker/slice_run.h"
 
 namespace baton {
 
@@ -24,17 +25,16 @@ class RankInflows {
 
   void OnEvent(const TransferEvent& event);  // link thread
 
-  // Engine thread. Pages [0, n) of a plane that are there, as far as they come in.
-  int PagesThere(int plane);
+  // Engine thread. Planes of which all inflows are there, and leading pages of the next one.
+  InflowProgress progress();
   // All inflows have the plane. An error if one failed.
   absl::Status AwaitPlane(int plane);
   // Those of them with pages of [first, first + n) have.
   absl::Status AwaitPages(int plane, int first, int n);
-  // More than `pages` of a plane's pages are there, counted as PagesThere.
-  absl::Status AwaitMore(int plane, int pages);
+  absl::Status AwaitMore(const InflowProgress& there);
   // Nothing comes or goes any more; seconds (monotonic) of the last inflow's end in *arrived.
   absl::Status AwaitEnd(double* arrived);
-  double waited() const { return waited_; }  // seconds
+  double waited() const { return waited_; }  // seconds, so far
 
  private:
   struct Inflow {
@@ -45,7 +45,7 @@ class RankInflows {
     }
   };
   void Advance(Inflow& inflow, const InflowArrived& arrived);
-  int PagesThereLocked(int plane) const;
+  InflowProgress ProgressLocked() const;
   absl::Status Wait(const std::function<bool()>& is_done);
 
   const int n_planes_;
