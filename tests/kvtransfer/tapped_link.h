@@ -29,6 +29,8 @@ class TappedLink final : public Link {
 
   // Any thread: every connection ends, and the owner hears of it, as if the network had failed.
   void BreakConnections() { breaks_ = true; }
+  // Any thread: how often the owner has looked.
+  uint64_t polls() const { return polls_; }
 
   // Called before each announcement, which goes out as it leaves it.
   std::function<void(Announced*)> on_announce;
@@ -73,6 +75,7 @@ class TappedLink final : public Link {
     link_->Close(connection);
   }
   bool Poll(std::vector<LinkEvent>* events) override {
+    ++polls_;
     std::vector<LinkEvent> polled;
     link_->Poll(&polled);
     if (breaks_.exchange(false)) {
@@ -109,6 +112,7 @@ class TappedLink final : public Link {
  private:
   const std::unique_ptr<Link> owned_;
   Link* const link_;
+  std::atomic<uint64_t> polls_ = 0;
   std::atomic<bool> breaks_ = false;
   std::set<ConnectionId> connections_;
   std::vector<LinkEvent> losses_;

@@ -22,6 +22,19 @@ TransferStarter StarterOver(MemNetwork* network) {
   };
 }
 
+// The link is tapped, and the tap to be found in *tap.
+TransferStarter StarterOver(MemNetwork* network, std::atomic<TappedLink*>* tap) {
+  return [network, tap](const TransferOptions& options, const PoolView& pool, auto on_event) {
+    return Transfer::StartOver(
+        [network, tap]() -> absl::StatusOr<std::unique_ptr<Link>> {
+          auto link = std::make_unique<TappedLink>(std::unique_ptr<Link>(network->MakeLink()));
+          *tap = link.get();
+          return link;
+        },
+        options, pool, std::move(on_event));
+  };
+}
+
 TEST_CASE("many handoffs between two link threads, with cancels from other threads") {
   MemNetwork network(MemNetwork::Mode::kThreaded, 1);
   const TransferStarter start = StarterOver(&network);
@@ -87,20 +100,10 @@ TEST_CASE("many handoffs between two link threads, with cancels from other threa
 TEST_CASE("connections that another thread breaks: handoffs go on, byte-exact") {
   MemNetwork network(MemNetwork::Mode::kThreaded, 1);
   std::atomic<TappedLink*> tap = nullptr;
-  const TransferStarter start_tapped = [&](const TransferOptions& options, const PoolView& pool,
-                                           auto on_event) {
-    return Transfer::StartOver(
-        [&]() -> absl::StatusOr<std::unique_ptr<Link>> {
-          auto link = std::make_unique<TappedLink>(std::unique_ptr<Link>(network.MakeLink()));
-          tap = link.get();
-          return link;
-        },
-        options, pool, std::move(on_event));
-  };
   constexpr int32_t kPages = 16;
   TransferOptions options[2] = {TestOptions(1), TestOptions(2)};
   for (TransferOptions& o : options) o.chunk_bytes = 3'000;
-  TransferNode source(start_tapped, options[0], kPages, {1'000, 2'500, 700}, 8);
+  TransferNode source(StarterOver(&network, &tap), options[0], kPages, {1'000, 2'500, 700}, 8);
   TransferNode sink(StarterOver(&network), options[1], kPages, {1'000, 2'500, 700}, 8);
   for (int32_t page = 0; page < kPages; ++page) source.pool().FillPage(page, 2);
   sink.LendAll();
@@ -139,6 +142,21 @@ TEST_CASE("connections that another thread breaks: handoffs go on, byte-exact") 
   source.Stop();
   sink.Stop();
   CHECK(sink.Wait<PagesReturned>(0)->pages.size() == size_t(kPages));
+}
+
+TEST_CASE("the longer nothing comes, the more rarely a link thread looks") {
+  MemNetwork network(MemNetwork::Mode::kThreaded, 1);
+  std::atomic<TappedLink*> tap = nullptr;
+  TransferNode sink(StarterOver(&network, &tap), TestOptions(1), 8, {5'000});
+  sink.transfer().Post(AwaitInflow{{1, 1}, 1, {0, 1}});
+  REQUIRE_FALSE(sink.Wait<InflowFailed>(200).has_value());
+  const uint64_t before = tap.load()->polls();
+  CHECK(before >= 10);  // at first it does look often
+  REQUIRE_FALSE(sink.Wait<InflowFailed>(1'000).has_value());
+  CHECK(tap.load()->polls() - before <= 110);
+  sink.transfer().Post(CancelHandoff{{1, 1}, 1});
+  CHECK(sink.Wait<InflowFailed>().has_value());
+  sink.Stop();
 }
 
 TEST_CASE("a Transfer that is destroyed while handoffs run gives all pages back") {
