@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "planner/partition.h"
 
@@ -56,32 +57,47 @@ double SimulateRing(const SimulatedCluster& cluster, double tokens, int ranks) {
   return time + cost.head;
 }
 
-double SimulatePipeline(const SimulatedCluster& cluster, double tokens, int stages) {
+std::vector<double> PipelineChunks(const SimulatedCluster& cluster, double tokens, int stages) {
   constexpr int kLeastChunk = 64;
-  const PrefillCost& cost = cluster.cost;
-  double best = std::numeric_limits<double>::infinity();
+  std::vector<double> best;
+  double least = std::numeric_limits<double>::infinity();
   for (const int chunks : {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256}) {
     if (tokens / chunks < kLeastChunk) break;
     const std::vector<double> nominal(static_cast<size_t>(chunks), 1.0);
-    std::vector<double> stage_free(static_cast<size_t>(stages), 0.0);
-    std::vector<double> port_free(static_cast<size_t>(stages), 0.0);
-    double before = 0;
-    for (const double chunk : EqualWork(cost, tokens, 0, nominal)) {
-      const double work = cost.n_layers * cost.Layer(chunk, before) / stages;
-      before += chunk;
-      double time = 0;
-      for (size_t stage = 0; stage < stage_free.size(); ++stage) {
-        time = stage_free[stage] = std::max(time, stage_free[stage]) + work;
-        if (stage + 1 == stage_free.size()) continue;
-        const double sent = std::max(time, port_free[stage]) +
-                            chunk * cluster.row_bytes / cluster.link.bytes_per_second;
-        port_free[stage] = sent;
-        time = sent + cluster.link.latency;
-      }
-    }
-    best = std::min(best, stage_free.back() + cost.head);
+    std::vector<double> cut = EqualWork(cluster.cost, tokens, 0, nominal);
+    const double time = SimulatePipeline(cluster, cut, stages);
+    if (time >= least) continue;
+    least = time;
+    best = std::move(cut);
   }
   return best;
+}
+
+double SimulatePipeline(const SimulatedCluster& cluster, std::span<const double> chunks,
+                        int stages) {
+  const PrefillCost& cost = cluster.cost;
+  const auto n = static_cast<size_t>(stages);
+  std::vector<double> stage_free(n, 0.0), port_free(n, 0.0);
+  double before = 0;
+  for (const double chunk : chunks) {
+    const double layer = cost.Layer(chunk, before);
+    const double saved =
+        cluster.saves_last_layer ? layer - cluster.qkv_share * cost.Linear(chunk) : 0;
+    before += chunk;
+    double time = 0;
+    for (size_t stage = 0; stage < n; ++stage) {
+      const bool is_last = stage + 1 == n;
+      time = std::max(time, stage_free[stage]) + cost.n_layers * layer / stages;
+      if (is_last) time -= saved;
+      stage_free[stage] = time;
+      if (is_last) continue;
+      const double sent = std::max(time, port_free[stage]) +
+                          chunk * cluster.row_bytes / cluster.link.bytes_per_second;
+      port_free[stage] = sent;
+      time = sent + cluster.link.latency;
+    }
+  }
+  return stage_free.back() + cost.head;
 }
 
 }  // namespace baton

@@ -3,6 +3,9 @@
 // the first token. Pure functions, any thread; whatever they say is a simulation.
 #pragma once
 
+#include <span>
+#include <vector>
+
 #include "bench/relay_simulation.h"
 
 namespace baton {
@@ -12,7 +15,10 @@ namespace baton {
 double SimulateAllGather(const SimulatedCluster& cluster, double tokens, int ranks, bool zigzag);
 // Ring attention over zigzag slices: a step's transfer hides behind a step's attention.
 double SimulateRing(const SimulatedCluster& cluster, double tokens, int ranks);
-// Layers cut into stages, the prompt into chunks of equal work; the best number of chunks.
-double SimulatePipeline(const SimulatedCluster& cluster, double tokens, int stages);
+// Layers cut into stages, the prompt into chunks: of equal work, R(P + c) - R(P) = R(c0), the best
+// number of them for so many stages.
+std::vector<double> PipelineChunks(const SimulatedCluster& cluster, double tokens, int stages);
+double SimulatePipeline(const SimulatedCluster& cluster, std::span<const double> chunks,
+                        int stages);
 
 }  // namespace baton

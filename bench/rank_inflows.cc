@@ -101,6 +101,13 @@ absl::Status RankInflows::AwaitMore(const InflowProgress& there) {
   return Wait([&] { return ProgressLocked() > there; });
 }
 
+absl::Status RankInflows::AwaitCells(int64_t n) {
+  return Wait([&] {
+    const Inflow& inflow = inflows_.front();
+    return int64_t{inflow.n_planes} * inflow.link.n_pages + inflow.n_pages >= n;
+  });
+}
+
 absl::Status RankInflows::AwaitEnd(double* arrived) {
   RETURN_IF_ERROR(AwaitPlane(n_planes_ - 1));
   {

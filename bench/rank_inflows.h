@@ -32,6 +32,8 @@ class RankInflows {
   // Those of them with pages of [first, first + n) have.
   absl::Status AwaitPages(int plane, int first, int n);
   absl::Status AwaitMore(const InflowProgress& there);
+  // So many cells of the only inflow are there, in the order in which they are sent.
+  absl::Status AwaitCells(int64_t n);
   // Nothing comes or goes any more; seconds (monotonic) of the last inflow's end in *arrived.
   absl::Status AwaitEnd(double* arrived);
   double waited() const { return waited_; }  // seconds, so far

@@ -76,6 +76,7 @@ void Walk(Walker& walker, Start& start) {
   walker.Field("cache_dir", start.engine.cache_dir);
   walker.Field("cpus", start.cpus);
   walker.Field("max_tokens", start.max_tokens);
+  walker.Field("with_residuals", start.with_residuals);
   walker.Field("incarnation", start.incarnation);
   walker.Field("bytes_per_second", start.pace.bytes_per_second);
   walker.Field("latency_us", start.pace.latency_us);
@@ -90,6 +91,7 @@ void Walk(Walker& walker, Started& started) {
   walker.Field("n_layers", started.n_layers);
   walker.Field("page_tokens", started.page_tokens);
   walker.Field("page_bytes", started.page_bytes);
+  walker.Field("residual_bytes", started.residual_bytes);
   walker.Field("model_fingerprint", started.model_fingerprint);
 }
 
@@ -101,6 +103,9 @@ void Walk(Walker& walker, Run& run) {
   walker.Field("seed", run.seed);
   walker.Field("pieces", run.pieces);
   walker.Field("key_ranges", run.key_ranges);
+  walker.Field("chunks", run.chunks);
+  walker.Field("first_layer", run.first_layer);
+  walker.Field("end_layer", run.end_layer);
   walker.Field("by_steps", run.by_steps);
   walker.Field("streams", run.streams);
   walker.Field("cuts_through", run.cuts_through);

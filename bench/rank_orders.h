@@ -17,8 +17,9 @@ namespace baton {
 // First line: what the process is.
 struct RankStart {
   EngineOptions engine;
-  std::vector<int> cpus;  // that it is pinned to
-  int max_tokens = 0;     // of a prompt
+  std::vector<int> cpus;        // that it is pinned to
+  int max_tokens = 0;           // of a prompt
+  bool with_residuals = false;  // its pool has room for two residual streams of a prompt, too
   Incarnation incarnation = 0;
   LinkPace pace;
 };
@@ -29,11 +30,13 @@ struct RankStarted {
   std::string numerics_id, isa, model;
   int n_layers = 0, page_tokens = 0;
   int64_t page_bytes = 0;
+  int64_t residual_bytes = 0;  // of a token; 0: it cannot be a stage of a pipeline
   uint64_t model_fingerprint = 0;
 };
 
 // KV of pages [first_page, first_page + n_pages) of the prompt, layer by layer, from one process to
-// another.
+// another. Pages behind the prompt's carry the residual stream of a pipeline, and may have other
+// places here and there.
 struct RankLink {
   uint64_t ticket = 0;
   Incarnation sink = 0;
@@ -51,6 +54,10 @@ struct RankRun {
   // Not empty: begin and end of ranges of keys, in the order in which attention meets them, each as
   // soon as it is there; whole segments. The bits are then others.
   std::vector<int> key_ranges = {};
+  // Not empty: a stage of a pipeline, layers [first_layer, end_layer) of chunks of so many tokens;
+  // the links carry the residual stream.
+  std::vector<int> chunks = {};
+  int first_layer = 0, end_layer = 0;
   bool by_steps = false;      // chunks of steps instead of a slice
   bool streams = false;       // attention reads keys as they come
   bool cuts_through = false;  // pages go on as they are there, else layers when they are whole

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_format.h"
 #include "bench/made_up_prompt.h"
+#include "bench/rank_stage.h"
 #include "common/check.h"
 
 namespace baton {
@@ -53,7 +54,9 @@ int RankPrompt::rows() const {
 
 absl::Status RankPrompt::Prepare() {
   int n_pages = parts_.pool->layout().PagesFor(run_.end);
-  for (const RankLink& link : run_.in) n_pages = std::max(n_pages, link.first_page + link.n_pages);
+  for (const auto* links : {&run_.in, &run_.out}) {
+    for (const RankLink& link : *links) n_pages = std::max(n_pages, link.first_page + link.n_pages);
+  }
   if (parts_.pool->Take(n_pages, &pages_)) return absl::OkStatus();
   return absl::ResourceExhaustedError("a rank's pool is smaller than the prompt");
 }
@@ -67,12 +70,9 @@ absl::StatusOr<RankDone> RankPrompt::Run() {
   }
   RankDone done;
   if (run_.end > run_.begin) {
-    if (run_.by_steps)
-      ComputeBySteps();
-    else
-      RETURN_IF_ERROR(ComputeSlice());
+    RETURN_IF_ERROR(Compute());
     done.computed = MonotonicSeconds();
-    if (run_.end == run_.tokens) done.digest = absl::StrFormat("%016x", Digest());
+    if (has_logits()) done.digest = absl::StrFormat("%016x", Digest());
   }
   done.waited = inflows_.waited();
   // A head may be done before all that it only passes on is here.
@@ -88,6 +88,13 @@ absl::StatusOr<RankDone> RankPrompt::Run() {
   done.peak_memory = PeakMemory();
   parts_.pool->Give(pages_);
   return done;
+}
+
+absl::Status RankPrompt::Compute() {
+  if (!run_.chunks.empty()) return RankStage(parts_, run_, pages_, inflows_).Compute();
+  if (!run_.by_steps) return ComputeSlice();
+  ComputeBySteps();
+  return absl::OkStatus();
 }
 
 std::vector<int32_t> RankPrompt::Pages(int first, int n) const {
@@ -188,7 +195,7 @@ absl::Status RankPrompt::ComputeBlocks(SliceRun& run) {
       ++rotated;
     }
     const double start = MonotonicSeconds();
-    Compute(*block);
+    ComputeBlock(*block);
     const bool is_last = block->layer + 1 == n_layers_;
     if (block->kind == Kind::kProject && !is_last) projections_ += MonotonicSeconds() - start;
     if (run.Computed(*block) && block->layer + 2 == n_layers_) layers_ = MonotonicSeconds() - begin;
@@ -197,7 +204,7 @@ absl::Status RankPrompt::ComputeBlocks(SliceRun& run) {
   return absl::OkStatus();
 }
 
-void RankPrompt::Compute(const SliceBlock& block) {
+void RankPrompt::ComputeBlock(const SliceBlock& block) {
   Backend& backend = *parts_.backend;
   switch (block.kind) {
     case SliceBlock::Kind::kProject:

@@ -3,27 +3,17 @@
 // and what comes from them. Engine thread, but for OnEvent.
 #pragma once
 
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "bench/rank_inflows.h"
 #include "bench/rank_orders.h"
-#include "engine/backend.h"
-#include "engine/kv_pool.h"
+#include "bench/rank_parts.h"
 #include "engine/step.h"
 #include "kvtransfer/transfer.h"
 #include "prefill_worker/slice_run.h"
 
 namespace baton {
-
-// What a process has for all its prompts.
-struct RankParts {
-  RankStart start;
-  std::unique_ptr<Backend> backend;
-  std::unique_ptr<KvPool> pool;
-  std::unique_ptr<Transfer> transfer;
-};
 
 class RankPrompt {
  public:
@@ -42,14 +32,18 @@ class RankPrompt {
 
   int rows() const;
   bool is_tail() const { return run_.end == run_.tokens; }
+  bool has_logits() const {
+    return is_tail() && (run_.chunks.empty() || run_.end_layer == n_layers_);
+  }
   std::vector<int32_t> Pages(int first, int n) const;
   void Open(const RankLink& link);
   void Send(int plane, int first, int n);
   void SendProjected(const SliceBlock& block);
   void SendPrefixes(const SliceRun& run);
+  absl::Status Compute();
   absl::Status ComputeSlice();
   absl::Status ComputeBlocks(SliceRun& run);
-  void Compute(const SliceBlock& block);
+  void ComputeBlock(const SliceBlock& block);
   absl::Status AttendInRotation(int layer);
   void ComputeBySteps();
   uint64_t Digest() const;

@@ -3,17 +3,13 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
-#include <numeric>
-#include <optional>
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "bench/baseline_simulation.h"
 #include "bench/cost_measurement.h"
 #include "bench/relay_result.h"
+#include "bench/relay_schemes.h"
 #include "bench/simulated_schemes.h"
-#include "planner/partition.h"
-#include "planner/partition_search.h"
 
 namespace baton {
 namespace {
@@ -22,7 +18,6 @@ constexpr char kMeasured[] = "measured";
 // What loopback carries at least, for partitions; a machine's own figure: baton bench transfer.
 constexpr double kLoopbackBytesPerSecond = 1e9;
 constexpr double kLoopbackLatency = 50e-6;
-constexpr double kGridStride = 64;
 constexpr int kMostFittedTokens = 2048;
 
 double Median(std::vector<double> values) {
@@ -34,21 +29,12 @@ double Least(const std::vector<double>& values) {
   return *std::min_element(values.begin(), values.end());
 }
 
-// How a scheme divides a prompt and what its processes do.
-struct Scheme {
-  enum class Kind { kOne, kWide, kChain, kGather, kZigzag };
-  Kind kind = Kind::kChain;
-  bool by_steps = false, cuts_through = false, streams = false;
-  bool rotates = false;  // keys are met in the ring's order: other bits
-  enum class Sink { kNone, kEveryRank, kLastRank } sink = Sink::kNone;
-  std::vector<int> slices;
-};
-
 // What was seen of a scheme, a value per round.
 struct Samples {
   std::vector<double> first_token, kv_complete, waited;
   int64_t bytes_sent = 0, bytes_due = 0;  // of the last round, all links
   std::vector<int64_t> kv_bytes;          // (ranks) of the pages each held
+  std::vector<double> computed;           // (ranks) seconds until each had computed its part
   std::string digest;
   bool same_digests = true;
   double predicted = 0;  // simulated with the fitted constants
@@ -64,12 +50,13 @@ class Measurement {
     // Constants do not depend on the prompt's length; a shorter one tells them sooner.
     const int fitted = std::min(options_.tokens, kMostFittedTokens);
     ASSIGN_OR_RETURN(cost_, MeasureCost(rig_, {fitted}, 1, false, progress));
+    cost_.cluster.row_bytes = static_cast<double>(rig_.started().residual_bytes);
     cost_.cluster.link = {
         link_ > 0 ? link_ : kLoopbackBytesPerSecond,
         kLoopbackLatency + 1e-6 * static_cast<double>(options_.rig.pace.latency_us)};
     for (const std::string& name : options_.schemes) {
-      ASSIGN_OR_RETURN(schemes_[name], Make(name));
-      samples_[name].predicted = Predict(schemes_[name]);
+      ASSIGN_OR_RETURN(schemes_[name], MakeScheme(name, cost_.cluster, rig_, options_.tokens));
+      samples_[name].predicted = PredictScheme(schemes_[name], cost_.cluster, rig_.ranks());
     }
     for (int round = 0; round < options_.rounds; ++round) {
       for (const std::string& name : options_.schemes) {
@@ -90,23 +77,27 @@ class Measurement {
         options_.rig.threads_per_rank, LinkText(), cost_.cluster.cost.token,
         cost_.cluster.cost.pair, cost_.cluster.cost.extra_tokens, 100 * cost_.error,
         cost_.cluster.qkv_share, cost_.cluster.cost.head);
-    absl::StrAppendFormat(&table, "%-9s %-12s %9s %9s %9s %8s %9s %9s %10s %9s  %s\n", "", "scheme",
-                          "best s", "median s", "simulated", "one/this", "waited s", "link MB",
-                          "KV after s", "KV MB/rank", "slices");
+    absl::StrAppendFormat(&table, "%-9s %-12s %9s %9s %9s %8s %9s %9s %10s %9s  %-15s  %s\n", "",
+                          "scheme", "best s", "median s", "simulated", "one/this", "waited s",
+                          "link MB", "KV after s", "KV MB/rank", "ranks done s", "slices");
     for (const std::string& name : options_.schemes) {
       const Samples& samples = samples_.at(name);
       const Scheme& scheme = schemes_.at(name);
-      std::vector<std::string> held;
+      std::vector<std::string> held, computed;
+      for (const double seconds : samples.computed) {
+        computed.push_back(absl::StrFormat("%.4g", seconds));
+      }
       for (const int64_t bytes : samples.kv_bytes) {
         held.push_back(absl::StrFormat("%.0f", static_cast<double>(bytes) / 1e6));
       }
       absl::StrAppendFormat(
-          &table, "%-9s %-12s %9.4f %9.4f %9.4f %8.3f %9.4f %9.2f %10s %9s  %s\n", kMeasured, name,
-          Least(samples.first_token), Median(samples.first_token), samples.predicted,
+          &table, "%-9s %-12s %9.4f %9.4f %9.4f %8.3f %9.4f %9.2f %10s %9s  %-15s  %s\n", kMeasured,
+          name, Least(samples.first_token), Median(samples.first_token), samples.predicted,
           OneSeconds() / Least(samples.first_token), Median(samples.waited),
           static_cast<double>(samples.bytes_sent) / 1e6,
           samples.kv_complete.empty() ? "-" : absl::StrFormat("%+.4f", Median(samples.kv_complete)),
-          absl::StrJoin(held, "/"), absl::StrJoin(scheme.slices, " "));
+          absl::StrJoin(held, "/"), absl::StrJoin(computed, "/"),
+          absl::StrJoin(scheme.cuts(), " "));
     }
     return table + "\n";
   }
@@ -125,10 +116,10 @@ class Measurement {
       results->push_back({kMeasured, shape, name, link_, rig_.ranks(),
                           static_cast<double>(options_.tokens), Least(samples.first_token),
                           complete,
-                          std::vector<double>(scheme.slices.begin(), scheme.slices.end())});
+                          std::vector<double>(scheme.cuts().begin(), scheme.cuts().end())});
       results->push_back({kSimulation, shape, name, link_, rig_.ranks(),
                           static_cast<double>(options_.tokens), samples.predicted, 0,
-                          std::vector<double>(scheme.slices.begin(), scheme.slices.end())});
+                          std::vector<double>(scheme.cuts().begin(), scheme.cuts().end())});
     }
   }
 
@@ -205,175 +196,10 @@ class Measurement {
     return seconds;
   }
 
-  std::vector<int> Rounded(const std::vector<double>& slices) const {
-    return RoundSlices(slices, options_.tokens, rig_.page_tokens());
-  }
-  std::vector<int> Searched() const {
-    const PartitionTime time = [&](std::span<const double> slices) {
-      return SimulateAccumulating(cost_.cluster, slices, 0).first_token;
-    };
-    if (rig_.ranks() <= 4) {
-      return Rounded(GridSearch(time, options_.tokens, rig_.ranks(), kGridStride).slices);
-    }
-    return Rounded(SearchedChain(cost_.cluster, options_.tokens, rig_.ranks()));
-  }
-
-  absl::StatusOr<Scheme> Make(const std::string& name) const {
-    const std::vector<int> even = Rounded(EvenSlices(options_.tokens, rig_.ranks()));
-    const std::vector<int> closed =
-        Rounded(ClosedSlices(cost_.cluster, options_.tokens, rig_.ranks()));
-    Scheme scheme;
-    if (name == "steps" || name == "one" || name == "wide") {
-      scheme.kind = name == "wide" ? Scheme::Kind::kWide : Scheme::Kind::kOne;
-      scheme.by_steps = name != "one";
-      scheme.slices = {options_.tokens};
-      return scheme;
-    }
-    scheme.slices = closed;
-    scheme.cuts_through = true;
-    scheme.streams = true;
-    if (name == "streaming") return scheme;
-    if (name == "push" || name == "last") {
-      scheme.sink = name == "push" ? Scheme::Sink::kEveryRank : Scheme::Sink::kLastRank;
-      return scheme;
-    }
-    scheme.streams = false;
-    if (name == "cut-through") return scheme;
-    if (name == "tsp") {
-      scheme.kind = Scheme::Kind::kGather;
-      scheme.slices = even;
-      return scheme;
-    }
-    if (name == "zigzag" || name == "ring") {
-      const int piece = options_.tokens / (2 * rig_.ranks());
-      if (options_.tokens % (2 * rig_.ranks()) != 0 || piece % kSliceKeys != 0) {
-        return absl::InvalidArgumentError(
-            absl::StrFormat("bench relay: --schemes %s needs --tokens in multiples of %d", name,
-                            2 * rig_.ranks() * kSliceKeys));
-      }
-      scheme.kind = Scheme::Kind::kZigzag;
-      scheme.rotates = name == "ring";
-      scheme.slices = std::vector<int>(static_cast<size_t>(rig_.ranks()), 2 * piece);
-      return scheme;
-    }
-    scheme.cuts_through = false;
-    if (name == "closed") return scheme;
-    if (name == "kvr-e" || name == "kvr-s") {
-      scheme.slices = name == "kvr-e" ? even : Searched();
-      return scheme;
-    }
-    return absl::InvalidArgumentError(
-        absl::StrFormat("bench relay: --schemes %s; there are %s", name,
-                        absl::StrJoin(RelayMeasurementOptions{}.schemes, ", ")));
-  }
-
-  double Predict(const Scheme& scheme) const {
-    const SimulatedCluster& cluster = cost_.cluster;
-    const std::vector<double> slices(scheme.slices.begin(), scheme.slices.end());
-    switch (scheme.kind) {
-      case Scheme::Kind::kOne:
-        return cluster.Alone(options_.tokens);
-      case Scheme::Kind::kWide:
-        return cluster.Alone(options_.tokens) / rig_.ranks();
-      case Scheme::Kind::kGather:
-        return SimulateAllGather(cluster, options_.tokens, rig_.ranks(), false);
-      case Scheme::Kind::kZigzag:
-        return scheme.rotates ? SimulateRing(cluster, options_.tokens, rig_.ranks())
-                              : SimulateAllGather(cluster, options_.tokens, rig_.ranks(), true);
-      case Scheme::Kind::kChain:
-        break;
-    }
-    if (!scheme.cuts_through) return SimulateAccumulating(cluster, slices, 0).first_token;
-    CutThrough options;
-    options.order = scheme.streams ? SegmentOrder::kAscending : SegmentOrder::kWhole;
-    return SimulateCutThrough(cluster, slices, 0, options).first_token;
-  }
-
-  // What each process does for a prompt of a scheme, and the bytes of all links in *due.
-  std::vector<RankRun> Plan(const Scheme& scheme, int64_t* due) {
-    const int n = static_cast<int>(scheme.slices.size());
-    std::vector<RankRun> runs;
-    if (scheme.kind == Scheme::Kind::kChain || scheme.kind == Scheme::Kind::kOne) {
-      runs = rig_.ChainRuns(scheme.slices, 1);
-    } else {
-      runs = rig_.Runs(options_.tokens, 1);
-    }
-    if (scheme.kind == Scheme::Kind::kZigzag) PlanZigzag(scheme, runs);
-    int begin = 0;
-    for (int i = 0; i < n; ++i) {
-      const int end = begin + scheme.slices[static_cast<size_t>(i)];
-      if (scheme.kind == Scheme::Kind::kWide) runs[static_cast<size_t>(rig_.wide())].end = end;
-      if (scheme.kind == Scheme::Kind::kGather) {
-        runs[static_cast<size_t>(i)].begin = begin;
-        runs[static_cast<size_t>(i)].end = end;
-        for (int other = 0; other < n; ++other) {
-          if (other != i) rig_.Connect(i, other, begin, end, runs);
-        }
-      }
-      if (scheme.sink == Scheme::Sink::kEveryRank) rig_.Connect(i, rig_.sink(), begin, end, runs);
-      if (scheme.sink == Scheme::Sink::kLastRank && i + 1 == n) {
-        rig_.Connect(i, rig_.sink(), 0, end, runs);
-      }
-      begin = end;
-    }
-    for (RankRun& run : runs) {
-      run.by_steps = scheme.by_steps;
-      run.cuts_through = scheme.cuts_through;
-      run.streams = scheme.streams;
-    }
-    *due = BytesDue(scheme);
-    return runs;
-  }
-
-  // Rank r has pieces r and 2p - 1 - r, and passes on to the next rank what it has or gets of all
-  // others but that one.
-  void PlanZigzag(const Scheme& scheme, std::vector<RankRun>& runs) {
-    const int n = rig_.ranks(), piece = options_.tokens / (2 * n);
-    const auto pieces_of = [&](int rank) {
-      const int other = 2 * n - 1 - rank;
-      return std::vector<int>{rank * piece, (rank + 1) * piece, other * piece, (other + 1) * piece};
-    };
-    for (int rank = 0; rank < n; ++rank) {
-      RankRun& run = runs[static_cast<size_t>(rank)];
-      run.pieces = pieces_of(rank);
-      run.begin = run.pieces.front();
-      run.end = run.pieces.back();
-      for (int turn = 0; turn < n; ++turn) {
-        const std::vector<int> owned = pieces_of((rank - turn + n) % n);
-        if (scheme.rotates) {
-          run.key_ranges.insert(run.key_ranges.end(), owned.begin(), owned.end());
-        }
-        if (turn + 1 == n) continue;
-        rig_.Connect(rank, (rank + 1) % n, owned[0], owned[1], runs);
-        rig_.Connect(rank, (rank + 1) % n, owned[2], owned[3], runs);
-      }
-    }
-  }
-
-  // By the formulas: a chain's link behind rank i carries all tokens before the end of slice i
-  // once, a gather every slice to all others, a sink every token once.
-  int64_t BytesDue(const Scheme& scheme) const {
-    const int64_t token = rig_.started().page_bytes / rig_.page_tokens();
-    const auto n = static_cast<int64_t>(scheme.slices.size());
-    int64_t tokens = 0;
-    if (scheme.kind == Scheme::Kind::kChain) {
-      for (const int64_t carried : LinkTokens(scheme.slices)) tokens += carried;
-    }
-    if (scheme.kind == Scheme::Kind::kGather || scheme.kind == Scheme::Kind::kZigzag)
-      tokens = (n - 1) * options_.tokens;
-    if (scheme.sink != Scheme::Sink::kNone) tokens += options_.tokens;
-    return tokens * token;
-  }
-
   absl::Status RunOnce(const Scheme& scheme, Samples* samples) {
-    int64_t due = 0;
-    const std::vector<RankRun> runs = Plan(scheme, &due);
-    ASSIGN_OR_RETURN(const RelayRig::Outcome outcome, rig_.Run(runs));
-    const int n = static_cast<int>(scheme.slices.size());
-    int last = n - 1;  // who has the prompt's end
-    if (scheme.kind == Scheme::Kind::kWide) last = rig_.wide();
-    if (scheme.kind == Scheme::Kind::kZigzag) last = 0;
-    const auto tail = static_cast<size_t>(last);
+    ASSIGN_OR_RETURN(const RelayRig::Outcome outcome, rig_.Run(PlanScheme(scheme, rig_)));
+    const int n = scheme.ranks();
+    const auto tail = static_cast<size_t>(TailOf(scheme, rig_));
     const double first_token = outcome.ranks[tail].computed - outcome.begin;
     samples->first_token.push_back(first_token);
     samples->waited.push_back(outcome.ranks[tail].waited);
@@ -383,10 +209,13 @@ class Measurement {
     }
     samples->bytes_sent = 0;
     for (const RankDone& done : outcome.ranks) samples->bytes_sent += done.bytes_sent;
-    samples->bytes_due = due;
+    samples->bytes_due = BytesDue(scheme, rig_);
     samples->kv_bytes.clear();
+    samples->computed.clear();
     for (int i = 0; i < n; ++i) {
-      samples->kv_bytes.push_back(outcome.ranks[n == 1 ? tail : static_cast<size_t>(i)].kv_bytes);
+      const RankDone& done = outcome.ranks[n == 1 ? tail : static_cast<size_t>(i)];
+      samples->kv_bytes.push_back(done.kv_bytes);
+      samples->computed.push_back(done.computed - outcome.begin);
     }
     const std::string& digest = outcome.ranks[tail].digest;
     if (samples->digest.empty()) samples->digest = digest;
@@ -428,6 +257,8 @@ absl::StatusOr<RelayMeasured> MeasureRelay(const RelayMeasurementOptions& option
     RelayRigOptions rig_options = options.rig;
     rig_options.max_tokens = options.tokens;
     rig_options.pace.bytes_per_second = link;
+    rig_options.with_residuals =
+        std::count(options.schemes.begin(), options.schemes.end(), std::string("pipeline")) > 0;
     ASSIGN_OR_RETURN(const std::unique_ptr<RelayRig> rig, RelayRig::Start(rig_options));
     Measurement measurement(options, link, *rig);
     Progress progress(CostMeasurements({options.tokens}, 1, false) +

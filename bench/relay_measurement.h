@@ -20,10 +20,11 @@ struct RelayMeasurementOptions {
   // of all ranks; kvr-e, kvr-s, closed: the paper's chain with those slices; cut-through, then
   // streaming, then push (to a decode worker, every rank its slice); last: streaming, the last rank
   // pushes all; tsp: even slices, everything gathered by everyone; zigzag: the same with two pieces
-  // a rank, as much work for each; ring: keys go around, and are met in that order (other bits).
-  std::vector<std::string> schemes = {"steps",  "one",         "wide",      "kvr-e", "kvr-s",
-                                      "closed", "cut-through", "streaming", "push",  "last",
-                                      "tsp",    "zigzag",      "ring"};
+  // a rank, as much work for each; ring: keys go around, and are met in that order (other bits);
+  // pipeline: every rank has a part of the layers, the prompt comes in chunks of equal work.
+  std::vector<std::string> schemes = {"steps",  "one",         "wide",      "kvr-e",   "kvr-s",
+                                      "closed", "cut-through", "streaming", "push",    "last",
+                                      "tsp",    "zigzag",      "ring",      "pipeline"};
   int rounds = 3;  // all schemes once in each
   bool json = false;
 };

@@ -8,6 +8,7 @@
 
 #include "bench/rank_process.h"
 #include "bench/rank_prompt.h"
+#include "bench/rank_stage.h"
 #include "common/cpus.h"
 #include "server/worker/pool_view.h"
 
@@ -54,7 +55,12 @@ class RelayRank {
     }
     ASSIGN_OR_RETURN(parts_.backend, LoadBackend(start.engine));
     const KvLayout& layout = parts_.backend->kv_layout();
-    ASSIGN_OR_RETURN(parts_.pool, KvPool::Create(layout, layout.PagesFor(start.max_tokens)));
+    RivalSlices* const rivals = parts_.backend->rival_slices();
+    const int64_t residual_bytes = rivals == nullptr ? 0 : rivals->residual_bytes();
+    int n_pages = layout.PagesFor(start.max_tokens);
+    if (start.with_residuals)
+      n_pages += 2 * PagesOfResiduals(start.max_tokens, residual_bytes, layout.page_bytes);
+    ASSIGN_OR_RETURN(parts_.pool, KvPool::Create(layout, n_pages));
     parts_.backend->SetPool(parts_.pool.get());
     TransferOptions options;
     options.incarnation = start.incarnation;
@@ -73,6 +79,7 @@ class RelayRank {
     started.n_layers = parts_.backend->model().n_layers;
     started.page_tokens = layout.page_tokens;
     started.page_bytes = layout.page_bytes;
+    started.residual_bytes = residual_bytes;
     started.model_fingerprint = parts_.backend->model_fingerprint();
     Say(ToLine(started));
     return absl::OkStatus();

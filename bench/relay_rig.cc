@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "bench/rank_inflows.h"
+#include "bench/rank_stage.h"
 #include "common/check.h"
 #include "common/cpus.h"
 
@@ -38,6 +39,7 @@ absl::Status RelayRig::StartProcesses() {
     start.engine.spin_us = has_own ? 50 : 0;
     start.engine.max_slice_tokens = options_.max_tokens;
     start.max_tokens = options_.max_tokens;
+    start.with_residuals = options_.with_residuals;
     start.incarnation = static_cast<Incarnation>(i) + 1;
     start.pace = options_.pace;
     if (has_own && i < ranks()) {  // CPUs of its own; the other two have those of all ranks
@@ -78,15 +80,29 @@ std::vector<RankRun> RelayRig::ChainRuns(const std::vector<int>& slices, uint64_
 void RelayRig::Connect(int from_process, int to_process, int from, int to,
                        std::vector<RankRun>& runs) {
   CHECK(from % page_tokens() == 0 && to > from);
+  const int first = from / page_tokens();
+  Link(from_process, first, to_process, first, PagesOf(to) - first, runs);
+}
+
+void RelayRig::ConnectStages(int from_process, int to_process, int tokens,
+                             std::vector<RankRun>& runs) {
+  const int n_pages = PagesOfResiduals(tokens, started().residual_bytes, started().page_bytes);
+  // What comes in lies behind the prompt's KV, what goes out behind that.
+  const int in = PagesOf(tokens);
+  Link(from_process, in + n_pages, to_process, in, n_pages, runs);
+}
+
+void RelayRig::Link(int from_process, int from_page, int to_process, int to_page, int n_pages,
+                    std::vector<RankRun>& runs) {
   const auto at = [](int i) { return static_cast<size_t>(i); };
-  RankLink link;
-  link.ticket = next_ticket_++;
-  link.sink = static_cast<Incarnation>(to_process) + 1;
-  link.address = started_[at(to_process)].address;
-  link.first_page = from / page_tokens();
-  link.n_pages = PagesOf(to) - link.first_page;
+  RankLink link{.ticket = next_ticket_++,
+                .sink = static_cast<Incarnation>(to_process) + 1,
+                .address = started_[at(to_process)].address,
+                .first_page = from_page,
+                .n_pages = n_pages};
   runs[at(from_process)].out.push_back(link);
-  runs[at(to_process)].in.push_back(link);
+  link.first_page = to_page;
+  runs[at(to_process)].in.push_back(std::move(link));
 }
 
 absl::StatusOr<RelayRig::Outcome> RelayRig::Run(const std::vector<RankRun>& runs) {

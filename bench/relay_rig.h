@@ -20,7 +20,7 @@ struct RelayRigOptions {
   int threads_per_rank = 1;
   int max_tokens = 4096;  // of a prompt, whole pages
   LinkPace pace;
-  bool with_wide = true, with_sink = true;
+  bool with_wide = true, with_sink = true, with_residuals = false;
 };
 
 class RelayRig {
@@ -38,6 +38,9 @@ class RelayRig {
   // KV of tokens [from, to), from in whole pages, from one process to another, into both runs.
   void Connect(int from_process, int to_process, int from, int to, std::vector<RankRun>& runs);
 
+  // The residual stream of all tokens from a stage of a pipeline to the next, behind their KV.
+  void ConnectStages(int from_process, int to_process, int tokens, std::vector<RankRun>& runs);
+
   struct Outcome {
     double begin = 0;             // monotonic seconds
     std::vector<RankDone> ranks;  // (processes)
@@ -51,6 +54,8 @@ class RelayRig {
  private:
   explicit RelayRig(const RelayRigOptions& options) : options_(options) {}
   absl::Status StartProcesses();
+  void Link(int from_process, int from_page, int to_process, int to_page, int n_pages,
+            std::vector<RankRun>& runs);
 
   const RelayRigOptions options_;
   std::vector<std::unique_ptr<RankProcess>> processes_;  // ranks, wide, sink; null: not there

@@ -104,7 +104,8 @@ class Schemes {
     const SimulatedCluster& cluster = named_.cluster;
     Add("zigzag", tokens, SimulateAllGather(cluster, tokens, ranks_, true));
     Add("ring", tokens, SimulateRing(cluster, tokens, ranks_));
-    Add("pipeline", tokens, SimulatePipeline(cluster, tokens, ranks_));
+    Add("pipeline", tokens,
+        SimulatePipeline(cluster, PipelineChunks(cluster, tokens, ranks_), ranks_));
   }
 
   std::vector<RelayResult> Take() { return std::move(results_); }

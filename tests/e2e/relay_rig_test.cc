@@ -5,17 +5,36 @@
 #include "bench/relay_measurement.h"
 #include "bench/relay_tuning.h"
 
-#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <set>
+#include <string>
+
+#include <catch2/catch.hpp>
 
 namespace baton {
 namespace {
 
+// The tiny shape with other numbers of layers.
+std::string ShapeOf(int n_layers) {
+  std::ifstream in(std::string(BATON_SOURCE_DIR) + "/configs/shapes/tiny.json");
+  std::string config{std::istreambuf_iterator<char>(in), {}};
+  const std::string field = "\"num_hidden_layers\": ";
+  const size_t at = config.find(field);
+  REQUIRE(at != std::string::npos);
+  config.replace(at + field.size(), config.find(',', at) - at - field.size(),
+                 std::to_string(n_layers));
+  const std::filesystem::path path = std::filesystem::temp_directory_path() /
+                                     ("relay-rig-" + std::to_string(n_layers) + "-layers.json");
+  std::ofstream(path) << config;
+  return path;
+}
+
 RelayMeasurementOptions Tiny(int ranks) {
   RelayMeasurementOptions options;
   options.rig.program = BATON_BINARY;
-  options.rig.engine.model =
-      std::string("random:") + BATON_SOURCE_DIR + "/configs/shapes/tiny.json";
+  options.rig.engine.model = "random:" + ShapeOf(4);  // stages of two, or of one and two
   options.rig.engine.page_tokens = 16;
   options.rig.engine.max_step_tokens = 100;
   options.rig.ranks = ranks;
@@ -80,9 +99,18 @@ TEST_CASE("what cannot be measured is refused") {
   CHECK(!MeasureRelay(options).ok());
 }
 
+TEST_CASE("a pipeline needs a layer per rank") {
+  RelayMeasurementOptions options = Tiny(3);
+  options.rig.engine.model = "random:" + ShapeOf(2);
+  options.schemes = {"pipeline"};
+  const absl::Status status = MeasureRelay(options).status();
+  CHECK(status.code() == absl::StatusCode::kInvalidArgument);
+  CHECK(status.message().find("no layers for 3 ranks, but 2") != std::string::npos);
+}
+
 TEST_CASE("a dense mask changes no bits") {
   RelayMeasurementOptions options = Tiny(2);
-  options.schemes = {"one", "kvr-e", "streaming", "tsp"};
+  options.schemes = {"one", "kvr-e", "streaming", "tsp", "pipeline"};
   const auto digest = [&](const char* attention) {
     options.rig.engine.attention = attention;
     const absl::StatusOr<RelayMeasured> measured = MeasureRelay(options);

@@ -57,6 +57,10 @@ double CutThroughSeconds(const SimulatedCluster& cluster, double tokens, int ran
   return SimulateCutThrough(cluster, Closed(cluster, tokens, ranks), 0, options).first_token;
 }
 
+double PipelineSeconds(const SimulatedCluster& cluster, double tokens, int stages) {
+  return SimulatePipeline(cluster, PipelineChunks(cluster, tokens, stages), stages);
+}
+
 TEST_CASE("tasks wait for tasks and for resources") {
   TaskGraph graph(2);
   const TaskGraph::Use first[] = {{0, 2.0}}, both[] = {{0, 1.0}, {1, 3.0}}, second[] = {{1, 1.0}};
@@ -87,8 +91,23 @@ TEST_CASE("the reference's figures: a causal kernel at 25 GB/s") {
   CHECK(SimulateAllGather(cluster, 8192, 4, false) == Approx(0.1054749544));
   CHECK(SimulateAllGather(cluster, 8192, 4, true) == Approx(0.0981448769));
   CHECK(SimulateRing(cluster, 8192, 4) == Approx(0.0908147993));
-  CHECK(SimulatePipeline(cluster, 8192, 4) == Approx(0.0893423391));
-  CHECK(SimulatePipeline(cluster, 32768, 8) == Approx(0.2329127526));
+  CHECK(PipelineSeconds(cluster, 8192, 4) == Approx(0.0893423391));
+  CHECK(PipelineSeconds(cluster, 32768, 8) == Approx(0.2329127526));
+}
+
+TEST_CASE("chunks of a pipeline are of equal work, and few where there is one stage") {
+  const SimulatedCluster cluster = Modern(10e9);
+  const std::vector<double> chunks = PipelineChunks(cluster, 16384, 4);
+  REQUIRE(chunks.size() > 4);
+  double before = 0;
+  for (const double chunk : chunks) {
+    CHECK(cluster.cost.Layer(chunk, before) ==
+          Approx(cluster.cost.Layer(chunks[0], 0)).epsilon(0.01));
+    before += chunk;
+  }
+  CHECK(before == Approx(16384));
+  CHECK(chunks.back() < chunks.front());
+  CHECK(PipelineChunks(cluster, 16384, 1).size() == 1);
 }
 
 TEST_CASE("the reference's figures: the paper's kernel at 10 GB/s") {
@@ -104,7 +123,7 @@ TEST_CASE("the reference's figures: the paper's kernel at 10 GB/s") {
   // The reference's closed form knows no least time of the linear layers; chunks come near it.
   SimulatedCluster without_launches = cluster;
   without_launches.cost.least_linear = 0;
-  CHECK(SimulatePipeline(without_launches, 16384, 2) == Approx(1.9742315768));
+  CHECK(PipelineSeconds(without_launches, 16384, 2) == Approx(1.9742315768));
 }
 
 TEST_CASE("the reference's figures: rounds and stages") {
