@@ -1,8 +1,8 @@
 // The link thread: the only place where this room meets threads, clocks and descriptors. One turn:
 // commands, link events, timers, chunks to announce; then sleep until the mailbox or the link wakes
-// it. UCX 1.13 can lose a wake-up, so the sleep is bounded while handoffs are open: by a part of the
-// time in which nothing happened, since whoever looks up more often takes time from the computing
-// on the same CPU (2 % of it, every 2 ms).
+// it. UCX 1.13 can lose a wake-up, so the sleep is bounded while handoffs are open: by a part of
+// the time in which nothing happened, since whoever looks up more often takes time from the
+// computing on the same CPU (2 % of it, every 2 ms).
 #include "kvtransfer/transfer.h"
 
 #include <poll.h>
@@ -28,7 +28,7 @@ namespace baton {
 namespace {
 
 constexpr int64_t kLeastSleepMs = 2, kMostSleepMs = 20, kIdleSleepMs = 100;
-constexpr int64_t kQuietPart = 4;  // a fourth
+constexpr int64_t kQuietPart = 4;                // a fourth
 constexpr int64_t kShutDownGraceUs = 1'500'000;  // for peers to let go of what is under way
 
 int64_t NowUs() {
