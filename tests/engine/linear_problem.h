@@ -63,6 +63,20 @@ class LinearProblem {
     kernels.Run(out.args, pool);
     return out.Bits();
   }
+  // The bits with the norm of every row in its place, taken by the layer as it packs the row.
+  std::vector<uint32_t> RunNormed(LinearKernels& kernels, ComputePool& pool, const RowNorm& norm) {
+    Outputs out(*this, 0, shape_.rows);
+    out.args.norm = norm;
+    kernels.Run(out.args, pool);
+    return out.Bits();
+  }
+  // Puts the norm of every row in its place beforehand.
+  void TakeNorms(const RowNorm& norm) {
+    const NumericsMxcsrScope scope;
+    for (int64_t r = 0; r < shape_.rows; ++r) {
+      norm.apply(norm, x_.data() + r * x_stride_, x_.data() + r * x_stride_);
+    }
+  }
   // The bits of each of several layers computed together.
   static std::vector<std::vector<uint32_t>> RunAll(std::span<LinearProblem> problems,
                                                    LinearKernels& kernels, ComputePool& pool) {

@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 #include <string>
 
+#include "engine/cpu/elementwise.h"
 #include "engine/cpu/linear_tables.h"
 #include "engine/emulated_kernels.h"
 #include "engine/linear_problem.h"
@@ -85,6 +86,47 @@ TEST_CASE("packed weights: every element is where the layout says, padding is +0
         const bf16 expected =
             row < n && i < k ? problem.matrix()[static_cast<size_t>(row * k + i)] : bf16{0};
         REQUIRE(packed == expected);
+      }
+    }
+  }
+}
+
+TEST_CASE("a norm taken while rows are packed gives the bits of one taken before") {
+  std::vector<Path> paths = AllPaths();
+  ComputePool pool(2, 0);
+  std::mt19937 random(77);
+  std::vector<float> weight(200), bias(200);
+  for (float& w : weight) w = std::normal_distribution<float>(1, 0.3f)(random);
+  for (float& b : bias) b = std::normal_distribution<float>(0, 0.1f)(random);
+  uint32_t seed = 500;
+  for (const WeightFormat& format : kAllFormats) {
+    for (const int64_t rows : {1, 7, 14, 31, 90}) {  // serial and parallel, direct and panels
+      for (const bool centred : {false, true}) {
+        Shape shape;
+        shape.rows = rows;
+        shape.n = 144;
+        shape.k = seed % 2 == 0 ? 200 : 160;
+        shape.format = format;
+        RowNorm norm;
+        norm.weight = weight.data();
+        norm.bias = bias.data();
+        norm.n = shape.k;
+        norm.n_padded = RoundUp(shape.k, 32);
+        norm.eps = 1e-5f;
+        LinearProblem problem(shape, Values::kNormal, ++seed);
+        std::vector<std::vector<uint32_t>> got;
+        for (Path& path : paths) {
+          const ElementwiseKernels& kernels = GetElementwiseKernels(path.kernels->isa());
+          norm.apply = centred ? kernels.apply_layer_norm : kernels.apply_rms_norm;
+          got.push_back(problem.RunNormed(*path.kernels, pool, norm));
+        }
+        problem.TakeNorms(norm);
+        const std::vector<uint32_t> expected = problem.Expected();
+        for (size_t i = 0; i < paths.size(); ++i) {
+          INFO(paths[i].name << " rows " << rows << " weights " << format.Name() << " centred "
+                             << centred);
+          REQUIRE(got[i] == expected);
+        }
       }
     }
   }

@@ -62,10 +62,19 @@ void WriteKv(const KvLayout& layout, int layer, int head, const bf16* k, const b
 }
 
 template <const ElementwiseRows& (*kRows)()>
+void ApplyRmsNorm(const RowNorm& norm, const bf16* x, bf16* out) {
+  kRows().rms_norm(x, norm.weight, norm.n, norm.n_padded, norm.eps, out);
+}
+template <const ElementwiseRows& (*kRows)()>
+void ApplyLayerNorm(const RowNorm& norm, const bf16* x, bf16* out) {
+  kRows().layer_norm(x, norm.weight, norm.bias, norm.n, norm.n_padded, norm.eps, out);
+}
+
+template <const ElementwiseRows& (*kRows)()>
 ElementwiseKernels Kernels() {
   const ElementwiseRows& rows = kRows();
-  return {rows.rms_norm, rows.layer_norm, rows.add,      rows.scale,
-          rows.soft_cap, rows.rope,       WriteKv<kRows>};
+  return {rows.rms_norm, rows.layer_norm, ApplyRmsNorm<kRows>, ApplyLayerNorm<kRows>, rows.add,
+          rows.scale,    rows.soft_cap,   rows.rope,           WriteKv<kRows>};
 }
 
 }  // namespace

@@ -18,6 +18,9 @@ struct ElementwiseKernels {
   // of x - mean.
   void (*layer_norm)(const bf16* x, const float* weight, const float* bias, int64_t n,
                      int64_t n_padded, float eps, bf16* out);
+  // Either as the norm of rows on their way into a linear layer (RowNorm::apply).
+  void (*apply_rms_norm)(const RowNorm& norm, const bf16* x, bf16* out);
+  void (*apply_layer_norm)(const RowNorm& norm, const bf16* x, bf16* out);
   // x = bf16(x + y), bf16(x * by), (n); x = cap * tanh(x / cap) of fp32.
   void (*add)(const bf16* y, int64_t n, bf16* x);
   void (*scale)(float by, int64_t n, bf16* x);

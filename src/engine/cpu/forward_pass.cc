@@ -22,7 +22,7 @@ ForwardPass::ForwardPass(CpuModel& model, int max_rows, Arena& arena)
     : m_(model), desc_(model.desc), activation_(ActivationOf(model.desc)), max_rows_(max_rows) {
   const LatentDesc& latent = desc_.latent;
   const bool is_latent = latent.rank > 0;
-  arena.Ask(normed_, max_rows, desc_.hidden);
+  if (desc_.experts.n > 0) arena.Ask(normed_, max_rows, desc_.hidden);
   if (desc_.parallel_mlp || desc_.output_norms) arena.Ask(branch_, max_rows, desc_.hidden);
   arena.Ask(attended_, max_rows, is_latent ? desc_.n_heads * latent.rank : desc_.attended_width());
   if (is_latent) {
@@ -74,9 +74,8 @@ void ForwardPass::Embed(const StepRows& step, int first, int n, const RowActivat
 void ForwardPass::Project(int layer, const StepRows& step, int first, int n,
                           const RowActivations& a) {
   const CpuLayerWeights& w = m_.weights.layers[layer];
-  NormRows(n, a.x, w.attention_norm, normed_);
   if (desc_.latent.rank > 0) return ProjectLatent(layer, step, first, n, a);
-  Linear(n, normed_, w.qkv, w.qkv_bias, Epilogue::kBf16, a.queries);
+  Linear(n, a.x, NormOf(w.attention_norm), w.qkv, w.qkv_bias, Epilogue::kBf16, a.queries);
   ForRows(n, [&](int row) { RotateAndStore(layer, step, first + row, a.queries.row(row)); });
 }
 
@@ -85,7 +84,7 @@ void ForwardPass::Project(int layer, const StepRows& step, int first, int n,
 void ForwardPass::ProjectLatent(int layer, const StepRows& step, int first, int n,
                                 const RowActivations& a) {
   const CpuLayerWeights& w = m_.weights.layers[layer];
-  Linear(n, normed_, w.qkv, nullptr, Epilogue::kBf16, projected_);
+  Linear(n, a.x, NormOf(w.attention_norm), w.qkv, nullptr, Epilogue::kBf16, projected_);
   m_.linear->RunAll(QueriesToLatents(w.latent, n, a.queries), *m_.compute);
   ForRows(n, [&](int row) {
     RotateAndStoreLatent(layer, step, first + row, projected_.row(row), a.queries.row(row));
@@ -117,46 +116,48 @@ void ForwardPass::Finish(int layer, int n, const Activations& x) {
   const CpuLayerWeights& w = m_.weights.layers[layer];
   if (desc_.parallel_mlp) {  // x + (attention + MLP), both of the same x
     AddAttention(w, n, Epilogue::kBf16, branch_);
-    NormRows(n, x, desc_.mlp_norm ? w.mlp_norm : w.attention_norm, normed_);
-    AddMlp(w, n, Epilogue::kResidualAdd, branch_);
+    AddMlp(w, n, x, desc_.mlp_norm ? w.mlp_norm : w.attention_norm, Epilogue::kResidualAdd,
+           branch_);
     ForRows(n, [&](int row) { m_.elementwise->add(branch_.row(row), desc_.hidden, x.row(row)); });
   } else if (desc_.output_norms) {  // what attention and MLP give is normed before it is added
     AddAttention(w, n, Epilogue::kBf16, branch_);
     AddNormedBranch(w.attention_out_norm, n, x);
-    NormRows(n, x, w.mlp_norm, normed_);
-    AddMlp(w, n, Epilogue::kBf16, branch_);
+    AddMlp(w, n, x, w.mlp_norm, Epilogue::kBf16, branch_);
     AddNormedBranch(w.mlp_out_norm, n, x);
   } else {
     AddAttention(w, n, Epilogue::kResidualAdd, x);
-    NormRows(n, x, w.mlp_norm, normed_);
-    AddMlp(w, n, Epilogue::kResidualAdd, x);
+    AddMlp(w, n, x, w.mlp_norm, Epilogue::kResidualAdd, x);
   }
 }
 
 // y = or += the output projection of attended_, as `end` says.
 void ForwardPass::AddAttention(const CpuLayerWeights& w, int n, Epilogue end,
                                const Activations& y) {
-  if (desc_.latent.rank == 0) return Linear(n, attended_, w.o, w.o_bias, end, y);
+  if (desc_.latent.rank == 0) return Linear(n, attended_, {}, w.o, w.o_bias, end, y);
   m_.linear->RunAll(LatentsToValues(w.latent, n), *m_.compute);
-  Linear(n, values_, w.o, nullptr, end, y);
+  Linear(n, values_, {}, w.o, nullptr, end, y);
 }
 
-// y = or += the layer's MLP of normed_, as `end` says.
-void ForwardPass::AddMlp(const CpuLayerWeights& w, int n, Epilogue end, const Activations& y) {
+// y = or += the layer's MLP of the norms of x, as `end` says. y may be x. Experts read a norm
+// several times, so theirs goes through memory.
+void ForwardPass::AddMlp(const CpuLayerWeights& w, int n, const Activations& x,
+                         const NormWeights& norm, Epilogue end, const Activations& y) {
+  const RowNorm row_norm = NormOf(norm);
   if (!w.experts.experts.empty()) {
+    ForRows(n, [&](int row) { row_norm.apply(row_norm, x.row(row), normed_.row(row)); });
     const bool add = end == Epilogue::kResidualAdd;
     return experts_->Run(w.experts, normed_, n, add, y, *m_.linear, *m_.compute);
   }
-  Linear(n, normed_, w.gate_up, w.gate_up_bias, activation_, mlp_);
-  Linear(n, mlp_, w.down, w.down_bias, end, y);
+  Linear(n, x, row_norm, w.gate_up, w.gate_up_bias, activation_, mlp_);
+  Linear(n, mlp_, {}, w.down, w.down_bias, end, y);
 }
 
 void ForwardPass::LmHead(int n, const Activations& x, float* logits) {
   if (n == 0) return;
-  NormRows(n, x, m_.weights.final_norm, normed_);
   LinearArgs args;
-  args.x = normed_.data;
-  args.x_stride = normed_.stride;
+  args.x = x.data;
+  args.x_stride = x.stride;
+  args.norm = NormOf(m_.weights.final_norm);
   args.rows = n;
   args.weights = m_.weights.lm_head;
   args.epilogue = Epilogue::kFp32;
@@ -176,26 +177,21 @@ void ForwardPass::ForRows(int n, const Fn& fn) {
   });
 }
 
-void ForwardPass::NormRows(int n, const Activations& x, const NormWeights& w,
-                           const Activations& out) {
-  ForRows(n, [&](int row) { Norm(x.row(row), w, out.row(row)); });
-}
-
-// (hidden), zeros behind them up to whole 32-k groups. out may be x.
-void ForwardPass::Norm(const bf16* x, const NormWeights& w, bf16* out) const {
-  const int n = desc_.hidden;
-  const int64_t n_padded = RoundUp(n, 32);
-  const float eps = static_cast<float>(desc_.norm_eps);
-  if (desc_.layer_norm) {
-    m_.elementwise->layer_norm(x, w.weight, w.bias, n, n_padded, eps, out);
-  } else {
-    m_.elementwise->rms_norm(x, w.weight, n, n_padded, eps, out);
-  }
+RowNorm ForwardPass::NormOf(const NormWeights& w) const {
+  RowNorm norm;
+  norm.apply = desc_.layer_norm ? m_.elementwise->apply_layer_norm : m_.elementwise->apply_rms_norm;
+  norm.weight = w.weight;
+  norm.bias = w.bias;
+  norm.n = desc_.hidden;
+  norm.n_padded = RoundUp(desc_.hidden, 32);
+  norm.eps = static_cast<float>(desc_.norm_eps);
+  return norm;
 }
 
 void ForwardPass::AddNormedBranch(const NormWeights& w, int n, const Activations& x) {
+  const RowNorm norm = NormOf(w);
   ForRows(n, [&](int row) {
-    Norm(branch_.row(row), w, branch_.row(row));
+    norm.apply(norm, branch_.row(row), branch_.row(row));
     m_.elementwise->add(branch_.row(row), desc_.hidden, x.row(row));
   });
 }
@@ -209,11 +205,12 @@ void ForwardPass::CapLogits(int64_t n, float* logits) {
   });
 }
 
-void ForwardPass::Linear(int n, const Activations& x, const PackedWeights& w, const float* bias,
-                         Epilogue epilogue, const Activations& y) {
+void ForwardPass::Linear(int n, const Activations& x, const RowNorm& norm, const PackedWeights& w,
+                         const float* bias, Epilogue epilogue, const Activations& y) {
   LinearArgs args;
   args.x = x.data;
   args.x_stride = x.stride;
+  args.norm = norm;
   args.rows = n;
   args.weights = w;
   args.bias = bias;

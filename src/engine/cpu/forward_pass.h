@@ -53,16 +53,17 @@ class ForwardPass {
  private:
   void ProjectLatent(int layer, const StepRows& step, int first, int n, const RowActivations& a);
   void AddAttention(const CpuLayerWeights& w, int n, Epilogue end, const Activations& y);
-  void AddMlp(const CpuLayerWeights& w, int n, Epilogue end, const Activations& y);
+  void AddMlp(const CpuLayerWeights& w, int n, const Activations& x, const NormWeights& norm,
+              Epilogue end, const Activations& y);
   void AddNormedBranch(const NormWeights& w, int n, const Activations& x);
   void RotateAndStore(int layer, const StepRows& step, int row, bf16* qkv);
   void RotateAndStoreLatent(int layer, const StepRows& step, int row, bf16* projected, bf16* moved);
   void NormHeads(bf16* heads, int n, const NormWeights& w) const;
-  void Norm(const bf16* x, const NormWeights& w, bf16* out) const;
-  void NormRows(int n, const Activations& x, const NormWeights& w, const Activations& out);
+  RowNorm NormOf(const NormWeights& w) const;
   void CapLogits(int64_t n, float* logits);
-  void Linear(int n, const Activations& x, const PackedWeights& w, const float* bias,
-              Epilogue epilogue, const Activations& y);
+  // Of x, or of the norms of its rows.
+  void Linear(int n, const Activations& x, const RowNorm& norm, const PackedWeights& w,
+              const float* bias, Epilogue epilogue, const Activations& y);
   std::span<const LinearArgs> QueriesToLatents(const LatentWeights& w, int n,
                                                const Activations& moved);
   std::span<const LinearArgs> LatentsToValues(const LatentWeights& w, int n);
@@ -77,7 +78,8 @@ class ForwardPass {
   Epilogue activation_;  // of the MLP
   int max_rows_;
   KvPool* kv_ = nullptr;
-  Activations normed_, branch_, attended_, mlp_;
+  Activations branch_, attended_, mlp_;
+  Activations normed_;                   // of sparse layers
   Activations projected_, values_;       // of latent attention: queries and latent, what it gives
   std::vector<LinearArgs> head_layers_;  // and room for its heads
   std::optional<Experts> experts_;       // of sparse layers

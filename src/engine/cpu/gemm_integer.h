@@ -34,6 +34,7 @@
 #include "engine/cpu/gemm_epilogue.h"
 #include "engine/cpu/gemm_items.h"
 #include "engine/cpu/gemm_sums.h"
+#include "engine/cpu/input_row.h"
 #include "engine/cpu/integer_rows.h"
 #include "engine/cpu/linear_job.h"
 #include "engine/cpu/weight_prefetch.h"
@@ -237,14 +238,14 @@ class IntegerGemm {
     return AllRows(job) * (Steps(job) * kRowStepWords + 1 + Groups(job)) * 4;
   }
   static int64_t PackItems(const LinearJob& job) { return Tiles(job); }
-  static void Pack(const LinearJob& job, int64_t tile) {
+  static void Pack(const LinearJob& job, int64_t tile, bf16* room) {
     const int64_t rows = TileRows(job);
-    for (int64_t r = 0; r < rows; ++r) PackRow(job, tile, r, rows);
+    for (int64_t r = 0; r < rows; ++r) PackRow(job, tile, r, rows, room);
   }
-  static void PackRow(const LinearJob& job, int64_t tile, int64_t r, int64_t rows) {
+  static void PackRow(const LinearJob& job, int64_t tile, int64_t r, int64_t rows, bf16* room) {
     const int64_t row = tile * rows + r, steps = Steps(job), group_steps = job.group_k / kStepK;
     const int64_t k = row < job.rows ? job.k : 0;
-    const bf16* x = job.x + row * job.x_stride;
+    const bf16* const x = k > 0 ? InputRow(job, row, room) : nullptr;
     const RowScale scale = ScaleOfRow(x, k);
     RowScales(job)[row] = scale.scale;
     int32_t* start = Starts(job, tile, 0) + r;

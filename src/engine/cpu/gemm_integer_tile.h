@@ -62,12 +62,12 @@ class IntegerTileGemm {
     return RowTiles(job) * KTiles(job) * kTile + AllRows(job) * (1 + Groups(job)) * 4;
   }
   static int64_t PackItems(const LinearJob& job) { return RowTiles(job); }
-  static void Pack(const LinearJob& job, int64_t row_tile) {
-    for (int64_t r = 0; r < 16; ++r) PackRow(job, row_tile, r);
+  static void Pack(const LinearJob& job, int64_t row_tile, bf16* room) {
+    for (int64_t r = 0; r < 16; ++r) PackRow(job, row_tile, r, room);
   }
-  static void PackRow(const LinearJob& job, int64_t row_tile, int64_t r) {
+  static void PackRow(const LinearJob& job, int64_t row_tile, int64_t r, bf16* room) {
     const int64_t row = row_tile * 16 + r, k = row < job.rows ? job.k : 0;
-    const bf16* x = job.x + row * job.x_stride;
+    const bf16* const x = k > 0 ? InputRow(job, row, room) : nullptr;
     const RowScale scale = ScaleOfRow(x, k);
     RowScales(job)[row] = scale.scale;
     int32_t sum = 0;

@@ -16,6 +16,7 @@
 #include <cstdint>
 
 #include "engine/cpu/gemm_epilogue.h"
+#include "engine/cpu/input_row.h"
 #include "engine/cpu/linear_job.h"
 #include "engine/cpu/weight_prefetch.h"
 
@@ -50,14 +51,14 @@ class TileGemm {
     return RowTiles(job) * 16 * job.k_padded * 2;
   }
   static int64_t PackItems(const LinearJob& job) { return RowTiles(job); }
-  static void Pack(const LinearJob& job, int64_t tile) {
+  static void Pack(const LinearJob& job, int64_t tile, bf16* room) {
     const int64_t groups = Groups(job);
     __m512i* out = static_cast<__m512i*>(job.packed_rows) + tile * groups * 16;
     for (int64_t r = 0; r < 16; ++r) {
       const int64_t row = tile * 16 + r;
-      const bf16* x = job.x + row * job.x_stride;
+      const bf16* const x = row < job.rows ? InputRow(job, row, room) : nullptr;
       for (int64_t g = 0; g < groups; ++g) {
-        out[g * 16 + r] = row < job.rows ? _mm512_loadu_si512(x + g * 32) : _mm512_setzero_si512();
+        out[g * 16 + r] = x != nullptr ? _mm512_loadu_si512(x + g * 32) : _mm512_setzero_si512();
       }
     }
   }

@@ -33,6 +33,7 @@
 #include "engine/cpu/gemm_epilogue.h"
 #include "engine/cpu/gemm_items.h"
 #include "engine/cpu/gemm_sums.h"
+#include "engine/cpu/input_row.h"
 #include "engine/cpu/linear_job.h"
 #include "engine/cpu/weight_prefetch.h"
 
@@ -204,17 +205,17 @@ class VectorGemm {
     return static_cast<uint32_t*>(job.packed_rows) + row_groups * V::kSteps * 2;
   }
 
-  static void Pack(const LinearJob& job, int64_t tile) {
+  static void Pack(const LinearJob& job, int64_t tile, bf16* room) {
     const int64_t rows = TileRows(job);
-    for (int64_t first = 0; first < Groups(job); first += kBlockGroups) {
-      uint32_t* words = TileWords(job, tile, first);
-      for (int64_t r = 0; r < rows; ++r) {
-        const int64_t row = tile * rows + r;
-        for (int64_t g = 0; g < GroupsFrom(job, first); ++g) {
-          uint32_t* e = words + (g * 2 * rows + r) * V::kSteps;
-          uint32_t* o = e + rows * V::kSteps;
-          if (row < job.rows) {
-            V::PackGroup(job.x + row * job.x_stride + (first + g) * 32, e, o);
+    for (int64_t r = 0; r < rows; ++r) {
+      const int64_t row = tile * rows + r;
+      const bf16* const x = row < job.rows ? InputRow(job, row, room) : nullptr;
+      for (int64_t first = 0; first < Groups(job); first += kBlockGroups) {
+        uint32_t* e = TileWords(job, tile, first) + r * V::kSteps;
+        for (int64_t g = 0; g < GroupsFrom(job, first); ++g, e += 2 * rows * V::kSteps) {
+          uint32_t* const o = e + rows * V::kSteps;
+          if (x != nullptr) {
+            V::PackGroup(x + (first + g) * 32, e, o);
           } else {
             for (int64_t i = 0; i < V::kSteps; ++i) e[i] = o[i] = 0;
           }

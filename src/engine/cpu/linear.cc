@@ -21,6 +21,8 @@ constexpr int64_t kSerialPackElements = 16 * 1024;
 
 void CheckArgs(const LinearArgs& args) {
   CHECK(args.x_stride >= RoundUp(args.weights.k, 32));
+  CHECK(args.norm.apply == nullptr ||
+        (args.norm.n == args.weights.k && args.norm.n_padded == RoundUp(args.weights.k, 32)));
   CHECK(reinterpret_cast<uintptr_t>(args.weights.data) % 64 == 0);
   CHECK(args.epilogue == Epilogue::kFp32 ? args.y_fp32 != nullptr : args.y != nullptr);
   CHECK(args.epilogue != Epilogue::kResidualAdd || args.residual != nullptr);
@@ -49,15 +51,18 @@ class TableLinearKernels final : public LinearKernels {
     for (const LinearArgs& args : layers) AddParts(args, pool.n_threads());
     if (parts_.empty()) return;
     PlaceRows();
-    const Part& last = parts_.back();
-    ForItems(pool, last.first_pack_item + last.table->pack_items(last.job),
-             packed_elements_ <= kSerialPackElements, &Part::first_pack_item,
-             [](const Part& part, int64_t item, int) { part.table->pack(part.job, item); });
     int64_t bytes = 0;
-    for (const Part& part : parts_) bytes = std::max(bytes, part.table->scratch_bytes(part.job));
+    for (const Part& part : parts_) bytes = std::max(bytes, ScratchBytes(*part.table, part.job));
     bytes = ScratchOfMember(bytes);
     std::byte* const scratch =
         static_cast<std::byte*>(scratch_.Reserve(static_cast<size_t>(bytes * pool.n_threads())));
+    const Part& last = parts_.back();
+    ForItems(pool, last.first_pack_item + last.table->pack_items(last.job),
+             packed_elements_ <= kSerialPackElements, &Part::first_pack_item,
+             [&](const Part& part, int64_t item, int member) {
+               void* const row = scratch + bytes * member;
+               part.table->pack(part.job, item, static_cast<bf16*>(row));
+             });
     ForItems(pool, last.first_run_item + last.table->run_items(last.job), false,
              &Part::first_run_item, [&](const Part& part, int64_t item, int member) {
                part.table->run(part.job, item, scratch + bytes * member);
@@ -93,6 +98,12 @@ class TableLinearKernels final : public LinearKernels {
   // Members' scratch lies in separate 4 KiB pages, an odd number of lines apart.
   static int64_t ScratchOfMember(int64_t bytes) { return RoundUp(bytes, 4096) + 64; }
 
+  // Of a member: for items, and before them for the row that is packed.
+  static int64_t ScratchBytes(const LinearKernelTable& table, const LinearJob& job) {
+    const int64_t row_bytes = RoundUp(job.k, 32) * static_cast<int64_t>(sizeof(bf16));
+    return std::max(table.scratch_bytes(job), row_bytes);
+  }
+
   // Of `rows` rows of a layer, in however many parts.
   static int64_t PackedBytes(const LinearKernelTable& table, LinearJob job, int64_t rows) {
     job.rows = std::min(rows, table.max_rows);
@@ -104,10 +115,10 @@ class TableLinearKernels final : public LinearKernels {
   static int64_t MostScratch(const LinearKernelTable& table, LinearJob job, int64_t rows) {
     int64_t most = 0;
     for (job.rows = 1; job.rows <= std::min<int64_t>(rows, 2 * kMostTileRows); ++job.rows) {
-      most = std::max(most, table.scratch_bytes(job));
+      most = std::max(most, ScratchBytes(table, job));
     }
     job.rows = std::min(rows, table.max_rows);
-    return std::max(most, table.scratch_bytes(job));
+    return std::max(most, ScratchBytes(table, job));
   }
 
   // At most max_rows rows of one layer, and where its items lie among those of all parts.
@@ -171,6 +182,7 @@ class TableLinearKernels final : public LinearKernels {
       fn(part, item - part.*first, member);
     };
     if (!serial) return pool.For(items, run);
+    const NumericsMxcsrScope scope;
     for (int64_t item = 0; item < items; ++item) run(item, 0);
   }
 
@@ -255,6 +267,7 @@ LinearJob JobOf(const LinearArgs& args) {
   LinearJob job;
   job.x = args.x;
   job.x_stride = args.x_stride;
+  job.norm = args.norm;
   job.rows = args.rows;
   job.weights = weights.data;
   job.weight_type = weights.format.type;

@@ -28,10 +28,21 @@ constexpr bool IsGated(Epilogue epilogue) {
 
 enum class WeightType { kBf16, kInt8, kInt4 };
 
+// A norm of one row (elementwise.h): out (n, then zeros up to n_padded) = that of x (n). Without
+// `apply`, rows are as they are.
+struct RowNorm {
+  void (*apply)(const RowNorm& norm, const bf16* x, bf16* out) = nullptr;
+  const float* weight = nullptr;  // (n)
+  const float* bias = nullptr;    // (n), of a LayerNorm
+  int64_t n = 0, n_padded = 0;
+  float eps = 0;
+};
+
 // At most max_rows rows of one linear layer.
 struct LinearJob {
-  const bf16* x = nullptr;  // (rows, x_stride), k_padded of each row are read
+  const bf16* x = nullptr;  // (rows, x_stride), k rounded up to 32 of each row are read
   int64_t x_stride = 0;
+  RowNorm norm;  // of every row of x, while it is packed: n is k, n_padded k rounded up to 32
   int64_t rows = 0;
   const void* weights = nullptr;  // blocks as weight_format.h says
   WeightType weight_type = WeightType::kBf16;
@@ -53,7 +64,8 @@ struct LinearKernelTable {
   int64_t max_rows;
   int64_t (*packed_rows_bytes)(const LinearJob& job);
   int64_t (*pack_items)(const LinearJob& job);
-  void (*pack)(const LinearJob& job, int64_t item);
+  // row: room for a row of x of which a norm is taken first, 64-byte aligned; it stays in L1.
+  void (*pack)(const LinearJob& job, int64_t item, bf16* row);
   int64_t (*scratch_bytes)(const LinearJob& job);  // of each member of the pool
   int64_t (*run_items)(const LinearJob& job);
   void (*run)(const LinearJob& job, int64_t item, void* scratch);  // scratch 64-byte aligned

@@ -7,7 +7,8 @@
 
 namespace baton {
 
-// Fields of the job as for a kernel, except that packed_rows and n_blocks are not used.
+// Fields of the job as for a kernel, except that packed_rows and n_blocks are not used, and that x
+// holds the rows themselves: no norm.
 void RunLinearReference(const LinearJob& job);
 
 }  // namespace baton

@@ -1,0 +1,20 @@
+// The row that a linear layer packs. For kernel units.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/cpu/linear_job.h"
+
+namespace baton {
+namespace {
+
+// Row `row` of x, or its norm, made in `room`: packed from there, it never goes through memory.
+inline const bf16* InputRow(const LinearJob& job, int64_t row, bf16* room) {
+  const bf16* const x = job.x + row * job.x_stride;
+  if (job.norm.apply == nullptr) return x;
+  job.norm.apply(job.norm, x, room);
+  return room;
+}
+
+}  // namespace
+}  // namespace baton
