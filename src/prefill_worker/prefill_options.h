@@ -31,8 +31,8 @@ struct PrefillOptions {
   // A prompt that gets nowhere for so long ends with kFailed: the last bound, when no other timer
   // has ended the wait for its turn, its promise, its pages or the end of its handoff.
   absl::Duration wait_timeout = absl::Minutes(10);
-  // What a rank has of its slice is kept so long after its attempt broke, if nobody wants its
-  // pages.
+  // What a rank has of its slice is kept so long after it has handed over or its attempt broke, and
+  // as long as it had taken, if nobody wants its pages.
   absl::Duration kept_slice_time = absl::Seconds(3);
   TransitionCounts* transitions = nullptr;  // counts transitions; tests only
 };

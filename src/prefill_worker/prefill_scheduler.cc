@@ -63,13 +63,27 @@ void PrefillScheduler::Ended(const HandoffEnded& event, absl::Time now) {
   if (prompt->phase == Phase::kEnding) {
     EndIfReleased(prompt);
   } else if (prompt->phase == Phase::kCommitting && event.status.ok()) {
-    if (!prompt->pushing) End(prompt, EndReason::kLength, {});
+    if (!prompt->pushing) HandedOver(prompt);
   } else {
-    prompt->fault = PartFault::kHandoff;
-    prompt->keep = prompt->has_work();
-    Stop(prompt, EndReason::kFailed, absl::StrFormat("handoff: %s", event.status.ToString()));
+    Break(prompt, PartFault::kHandoff, event.status);
     if (Planted(PlantedBug::kFailureEndsAll)) CancelAll();
   }
+}
+
+void PrefillScheduler::HandedOver(Prompt* prompt) {
+  prompt->keep = prompt->has_work();
+  End(prompt, EndReason::kLength, {});
+}
+
+// A handoff that its other end gave up says nothing about that end: it may have had to.
+void PrefillScheduler::Break(Prompt* prompt, PartFault which, const absl::Status& status) {
+  const char* const name = which == PartFault::kInflow ? "inflow"
+                           : which == PartFault::kPush ? "push"
+                                                       : "handoff";
+  const bool given_up = absl::IsCancelled(status) || absl::IsAborted(status);
+  prompt->fault = given_up ? PartFault::kPeer : which;
+  prompt->keep = prompt->has_work();
+  Stop(prompt, EndReason::kFailed, absl::StrFormat("%s: %s", name, status.ToString()));
 }
 
 void PrefillScheduler::Failed(const InflowFailed& event, absl::Time now) {
@@ -79,9 +93,7 @@ void PrefillScheduler::Failed(const InflowFailed& event, absl::Time now) {
   prompt->progress = now;
   prompt->inflow_open = false;
   if (prompt->phase == Phase::kEnding) return EndIfReleased(prompt);
-  prompt->fault = PartFault::kHandoff;
-  prompt->keep = prompt->has_work();
-  Stop(prompt, EndReason::kFailed, absl::StrFormat("inflow: %s", event.status.ToString()));
+  Break(prompt, PartFault::kInflow, event.status);
 }
 
 void PrefillScheduler::Cancel(RequestId request, Epoch up_to) {
@@ -127,8 +139,10 @@ absl::Time PrefillScheduler::NextDeadline() const {
 }
 
 absl::Time PrefillScheduler::Deadline(const Prompt& prompt) const {
-  return prompt.progress +
-         (prompt.phase == Phase::kKept ? options_.kept_slice_time : options_.wait_timeout);
+  if (prompt.phase != Phase::kKept) return prompt.progress + options_.wait_timeout;
+  const absl::Duration took =
+      prompt.slice ? prompt.progress - prompt.first_step : absl::ZeroDuration();
+  return prompt.progress + took + options_.kept_slice_time;
 }
 
 // Ends a prompt now, or when its handoffs have: until then pages may still be read or written.
@@ -175,8 +189,10 @@ void PrefillScheduler::End(Prompt* prompt, EndReason reason, std::string message
 
 // --- one step
 
+// Heads in their turn, wherever they stand (prefill_scheduler.h).
 bool PrefillScheduler::TakesPagesFirst(const Prompt& prompt) const {
-  return prompt.is_remote && options_.self < prompt.request.sink.incarnation;
+  return prompt.is_remote && !prompt.request.is_head &&
+         options_.self < prompt.request.sink.incarnation;
 }
 
 void PrefillScheduler::SendOpens(absl::Time now) {
@@ -206,10 +222,9 @@ int PrefillScheduler::Contribute(int budget, int kept_pages, absl::Time now, Ste
     // What comes after a slice that goes on waits for it; but other ranks may await their inflow.
     if (slice_is_next && !prompt->is_rank()) continue;
     if (prompt->phase != Phase::kRunning && prompt->phase != Phase::kInflow) {
-      if (!may_start) continue;
-      if (!TakePages(prompt, now)) {
+      if (!TakePagesInTurn(prompt, may_start, now)) {
         // Smaller prompts may pass one that waits for pages, but not for ever.
-        if (queue_.IsAged(*prompt)) may_start = false;
+        if (queue_.IsAged(*prompt) && !prompt->gave_up()) may_start = false;
         continue;
       }
     }
@@ -223,6 +238,20 @@ int PrefillScheduler::Contribute(int budget, int kept_pages, absl::Time now, Ste
   for (const Piece& piece : pieces_) queue_.CountOvertaking(*piece.prompt, piece.end - piece.begin);
   SendOpens(now);
   return before - budget;
+}
+
+// may_start: nobody who is before it waits for pages.
+bool PrefillScheduler::TakePagesInTurn(Prompt* prompt, bool may_start, absl::Time now) {
+  const int wanted = pages_.wanted();
+  if (may_start && TakePages(prompt, now)) return true;
+  if (!prompt->request.pages_at_once || AwaitsKept(*prompt)) return false;
+  pages_.ForgetWanted(wanted);
+  prompt->fault = PartFault::kPages;
+  Stop(prompt, EndReason::kFailed,
+       absl::StrFormat("%d pages of KV are not free at once, and a rank that stands out of the "
+                       "order of workers may not wait for them",
+                       pages_.layout().PagesFor(prompt->size())));
+  return false;
 }
 
 bool PrefillScheduler::TakePages(Prompt* prompt, absl::Time now) {
@@ -327,6 +356,7 @@ void PrefillScheduler::Commit(Prompt* prompt, int32_t first_token) {
 void PrefillScheduler::StepDone(const Backend& backend, Sampler* sampler, absl::Time now) {
   for (const Piece& piece : pieces_) {
     piece.prompt->done = piece.end;
+    if (piece.prompt->request.epoch > 1) piece.prompt->recomputed += piece.end - piece.begin;
     piece.prompt->progress = now;
     pages_.Enter(piece.prompt);
     pages_.Trim(piece.prompt);

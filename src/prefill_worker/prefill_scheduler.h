@@ -33,9 +33,16 @@
 // inflow, and passes on at once what arrives. A head may hand its own slice to the decode worker
 // too (Push), by a second handoff, so that the tail sends only its own. Its slice runs layer by
 // layer (slice_run.h): the KV of a block of rows is announced when the block is projected, and a
-// layer goes on when that layer of the inflow is there. Pages are taken from the decode worker's
-// pool first, then the tail's, last the first head's; the router aims so that it is the order of
-// incarnations too.
+// layer goes on when that layer of the inflow is there.
+//
+// Pages are taken from the decode worker's pool first, then the tail's, last the first head's (a
+// tail that is less than its decode worker goes first); the router aims so that it is the order of
+// incarnations too. A head that another worker stands in for may break that order; the router then
+// marks it and whoever takes pages after it of a pool that is less than one before
+// (PrefillRequest::pages_at_once): when its turn comes it takes its pages or fails, it never waits
+// for them. So who waits for pages of a pool holds pages of lesser pools only. In a circle of
+// attempts, each waiting for pages that the next one holds, every next pool would be greater than
+// the one before, up to the first again: there is none.
 //
 // One slice at a time: it is kept until it is done, and other ranks wait for it; other prompts do
 // not: those before it in the order run as if it were not there, the others when it waits for its
@@ -43,13 +50,15 @@
 // has arrived from when it begins: so a slice waits only for one that has begun and is kept, and
 // the first head's waits for nobody. No circle, however many relays share workers.
 //
-// A slice outlives an attempt that a peer broke: when a handoff of its rank fails, or a later
-// attempt comes for the same slice, what there is of it is kept (the pages, how far slice and
-// inflow are), and the later attempt takes it over in place of new pages, in its turn for pages; of
-// its inflow it awaits only what is missing. So of a relay that lost a rank the others compute
-// nothing again, but where another slice ran on the engine since. Nobody waits for what is kept: it
-// is given back when a prompt lacks pages, or when nobody came for it. And a slice that goes on
-// waits for its inflow to move, as one that begins does, before it keeps others waiting.
+// A slice outlives an attempt that a peer broke: when a handoff of its rank fails, a later attempt
+// comes for the same slice, or a head has handed over (the ranks after it may still be lost), what
+// there is of it is kept (the pages, how far slice and inflow are), and the later attempt takes it
+// over in place of new pages, in its turn for pages; of its inflow it awaits only what is missing.
+// So of a relay that lost a rank or its decode worker the others compute nothing again, but where
+// another slice ran on the engine since. Nobody waits for what is kept: it is given back when a
+// prompt, a row or a guest lacks pages (ForgetKept), or when nobody came for it for
+// kept_slice_time and as long as it had taken. And a slice that goes on waits for its inflow to
+// move, as one that begins does, before it keeps others waiting.
 //
 // A step: Contribute, LayersDone after each run of layers until all are done, StepDone. Of the
 // slice: NextBlock, BeginSlice if it is the first, BlockDone. Events come between steps and blocks.
@@ -140,6 +149,8 @@ class PrefillScheduler {
   int n_running() const;
   // Pages the first prompt that could start lacks room for; 0: none waits for pages.
   int wanted_pages() const { return pages_.wanted(); }
+  // Gives back the pages of the slice that is kept the longest; false: none is.
+  bool ForgetKept();
   // Free ones, by the last Contribute.
   int taken_pages() const { return pages_.taken(); }
 
@@ -158,6 +169,7 @@ class PrefillScheduler {
   bool TakesPagesFirst(const Prompt& prompt) const;
   bool HoldPages(Prompt* prompt);
   bool TakePages(Prompt* prompt, absl::Time now);
+  bool TakePagesInTurn(Prompt* prompt, bool may_start, absl::Time now);
   void EndEarlier(const Prompt& next);
   bool AwaitsKept(const Prompt& prompt) const;
   void TakeOver(Prompt* prompt, Prompt* kept);
@@ -182,6 +194,9 @@ class PrefillScheduler {
   void GiveUp(Prompt* prompt);
   absl::Time Deadline(const Prompt& prompt) const;
   void Stop(Prompt* prompt, EndReason reason, std::string message);
+  // One of its handoffs: `which` of them broke, what there is of its slice is kept.
+  void Break(Prompt* prompt, PartFault which, const absl::Status& status);
+  void HandedOver(Prompt* prompt);
   void End(Prompt* prompt, EndReason reason, std::string message);
   void ParkSlice(const Prompt* prompt);
   void EndIfReleased(Prompt* prompt);

@@ -99,12 +99,16 @@ bool PrefillScheduler::HoldPages(Prompt* prompt) {
   }
   const int wanted = pages_.wanted();
   while (!pages_.Take(prompt)) {
-    Prompt* const kept = queue_.FirstKept();
-    if (kept == nullptr) return false;
+    if (!ForgetKept()) return false;
     pages_.ForgetWanted(wanted);
-    End(kept, EndReason::kCancelled, {});
   }
   return true;
+}
+
+bool PrefillScheduler::ForgetKept() {
+  Prompt* const kept = queue_.FirstKept();
+  if (kept != nullptr) End(kept, EndReason::kCancelled, {});
+  return kept != nullptr;
 }
 
 void PrefillScheduler::TakeOver(Prompt* prompt, Prompt* kept) {
@@ -112,6 +116,7 @@ void PrefillScheduler::TakeOver(Prompt* prompt, Prompt* kept) {
   prompt->chain = kept->chain;
   prompt->done = kept->done;
   if (kept->slice) prompt->slice.emplace(*kept->slice);
+  prompt->first_step = kept->first_step;
   prompt->inflow = kept->inflow;
   // An inflow has a last word, so its last cell comes again.
   if (prompt->has_inflow() && !MissesInflow(*prompt))
@@ -153,6 +158,7 @@ void PrefillScheduler::ChooseSlice(Prompt* prompt, absl::Time now) {
                                         .inflow_pages = prompt->request.inflow.tokens / page_tokens,
                                         .page_tokens = page_tokens,
                                         .segment_keys = options_.segment_keys});
+  if (prompt->request.epoch > 1) prompt->recomputed = prompt->slice->n_rows();
 }
 
 std::optional<SliceBlock> PrefillScheduler::NextBlock(int max_rows) const {
@@ -193,7 +199,10 @@ void PrefillScheduler::SliceDone(const Backend& backend, Sampler* sampler, absl:
   Prompt* prompt = std::exchange(slice_, nullptr);
   prompt->done = prompt->size();
   if (prompt->pushing && !WaitsForPrefixes(*prompt)) Say(MakeCommitPush(*prompt));
-  if (prompt->request.is_head) return CommitIfComplete(prompt);
+  if (prompt->request.is_head) {
+    if (!prompt->has_inflow()) pages_.Enter(prompt);  // nothing writes them any more
+    return CommitIfComplete(prompt);
+  }
   pages_.Enter(prompt);
   pages_.Trim(prompt);
   FirstToken(prompt, backend.slice_logits(), sampler, now);  // may end the prompt
@@ -217,13 +226,8 @@ void PrefillScheduler::PushEnded(Prompt* prompt, const HandoffEnded& event, absl
   prompt->progress = now;
   prompt->pushing = false;
   if (prompt->phase == Phase::kEnding) return EndIfReleased(prompt);
-  if (!event.status.ok()) {
-    prompt->fault = PartFault::kHandoff;
-    prompt->keep = prompt->has_work();
-    return Stop(prompt, EndReason::kFailed, absl::StrFormat("push: %s", event.status.ToString()));
-  }
-  if (prompt->phase == Phase::kCommitting && !prompt->handing_over)
-    End(prompt, EndReason::kLength, {});
+  if (!event.status.ok()) return Break(prompt, PartFault::kPush, event.status);
+  if (prompt->phase == Phase::kCommitting && !prompt->handing_over) HandedOver(prompt);
 }
 
 }  // namespace baton

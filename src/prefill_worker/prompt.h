@@ -27,10 +27,11 @@ struct Prompt {
   const RopeRange range;  // of its request, in every attempt
   const absl::Time admitted;
   MachineState<PromptState> phase;
-  bool no_room = false;   // of kOpening: the sink has no pages yet
-  int32_t done = 0;       // tokens whose KV is in `pages`
-  int32_t reused = 0;     // of them: whose KV was there
-  int64_t overtaken = 0;  // tokens computed for prompts admitted later while this one could run
+  bool no_room = false;    // of kOpening: the sink has no pages yet
+  int32_t done = 0;        // tokens whose KV is in `pages`
+  int32_t reused = 0;      // of them: whose KV was there
+  int32_t recomputed = 0;  // of a later attempt: computed tokens, but of slices it went on with
+  int64_t overtaken = 0;   // tokens computed for prompts admitted later while this one could run
   std::vector<int32_t> pages;
   PrefixChain chain;  // of the pages found in or entered into the index
   absl::Time first_step;

@@ -81,6 +81,7 @@ PartEnded MakeEnded(const Prompt& prompt, EndReason reason, std::string message)
   part.fault = prompt.fault;
   part.message = std::move(message);
   part.transfer_us = prompt.transfer_us;
+  part.recomputed_tokens = prompt.recomputed;
   return part;
 }
 

@@ -62,6 +62,9 @@ struct PrefillRequest {
   Inflow inflow{};
   bool is_head = false;  // of a relay: KV alone, no first token; `sink` is the next rank
   Push push{};
+  // Of a head that stands out of the order in which attempts wait for pages: when its turn comes
+  // and its pages are not free, it fails (PartFault::kPages).
+  bool pages_at_once = false;
 };
 
 // A guest is coming: its KV by handoff, its first token in the handoff's COMMIT; or, when the
@@ -163,7 +166,11 @@ struct PromptComputed {
 // Of a failed part: where the fault lies, for the choice of workers that are asked next.
 enum class PartFault {
   kOwn,      // with this worker or this request
-  kHandoff,  // with the handoff's other end, or the way to it
+  kHandoff,  // with the other end of its handoff, or the way to it
+  kInflow,   // the same of the handoff by which a rank gets its inflow
+  kPush,     // the same of a head's push
+  kPeer,     // not known: a handoff was given up by its other end
+  kPages,    // nowhere: its pages were to be taken at once, and too few are free
   kDraining  // nowhere: the worker takes nothing new
 };
 
@@ -179,6 +186,8 @@ struct PartEnded {
   // Decode: transfer (OPEN seen to complete), queue (complete to first step), compute (first step
   // to end).
   int64_t queue_us = 0, compute_us = 0, transfer_us = 0;
+  // Prefill, of a later attempt: tokens it computed, but for slices that it went on with.
+  int32_t recomputed_tokens = 0;
 };
 
 // The decode worker has no room for this ticket's pages yet; the request waits there in order. The

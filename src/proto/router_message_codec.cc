@@ -116,6 +116,7 @@ void Encode(const PrefillRequest& in, wire::RouterMessage* out) {
   if (in.inflow.tokens > 0) Encode(in.inflow, prefill->mutable_inflow());
   prefill->set_is_head(in.is_head);
   if (in.push.ticket.kv_pages > 0) Encode(in.push, prefill->mutable_push());
+  prefill->set_pages_at_once(in.pages_at_once);
 }
 
 absl::StatusOr<RouterMessage> Decode(const wire::PrefillRequest& in) {
@@ -138,6 +139,7 @@ absl::StatusOr<RouterMessage> Decode(const wire::PrefillRequest& in) {
   out.most_tokens = in.most_tokens();
   ASSIGN_OR_RETURN(out.inflow, Decode(in.inflow(), in.tokens_size()));
   out.is_head = in.is_head();
+  out.pages_at_once = in.pages_at_once();
   if (in.has_push()) {
     ASSIGN_OR_RETURN(out.push, Decode(in.push()));
   }

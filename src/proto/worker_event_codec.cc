@@ -75,29 +75,25 @@ absl::StatusOr<EndReason> DecodeReason(int reason) {
   }
 }
 
+constexpr std::pair<PartFault, wire::PartFault> kFaults[] = {
+    {PartFault::kOwn, wire::PART_FAULT_OWN},
+    {PartFault::kHandoff, wire::PART_FAULT_HANDOFF},
+    {PartFault::kInflow, wire::PART_FAULT_INFLOW},
+    {PartFault::kPush, wire::PART_FAULT_PUSH},
+    {PartFault::kPeer, wire::PART_FAULT_PEER},
+    {PartFault::kPages, wire::PART_FAULT_PAGES},
+    {PartFault::kDraining, wire::PART_FAULT_DRAINING}};
+
 wire::PartFault WireFault(PartFault fault) {
-  switch (fault) {
-    case PartFault::kHandoff:
-      return wire::PART_FAULT_HANDOFF;
-    case PartFault::kDraining:
-      return wire::PART_FAULT_DRAINING;
-    case PartFault::kOwn:
-      break;
-  }
+  for (const auto& [ours, wires] : kFaults)
+    if (ours == fault) return wires;
   return wire::PART_FAULT_OWN;
 }
 
 absl::StatusOr<PartFault> DecodeFault(int fault) {
-  switch (fault) {
-    case wire::PART_FAULT_OWN:
-      return PartFault::kOwn;
-    case wire::PART_FAULT_HANDOFF:
-      return PartFault::kHandoff;
-    case wire::PART_FAULT_DRAINING:
-      return PartFault::kDraining;
-    default:
-      return absl::InvalidArgumentError(absl::StrFormat("part_ended.fault %d is unknown", fault));
-  }
+  for (const auto& [ours, wires] : kFaults)
+    if (wires == fault) return ours;
+  return absl::InvalidArgumentError(absl::StrFormat("part_ended.fault %d is unknown", fault));
 }
 
 void Encode(const WorkerAnnounce& in, wire::WorkerEvent* out) {
@@ -279,6 +275,7 @@ void Encode(const PartEnded& in, wire::WorkerEvent* out) {
   ended->set_compute_us(in.compute_us);
   ended->set_transfer_us(in.transfer_us);
   ended->set_fault(WireFault(in.fault));
+  ended->set_recomputed_tokens(in.recomputed_tokens);
 }
 
 absl::StatusOr<WorkerEvent> Decode(const wire::PartEnded& in) {
@@ -295,6 +292,9 @@ absl::StatusOr<WorkerEvent> Decode(const wire::PartEnded& in) {
   out.compute_us = in.compute_us();
   out.transfer_us = in.transfer_us();
   ASSIGN_OR_RETURN(out.fault, DecodeFault(in.fault()));
+  RETURN_IF_ERROR(CheckRange("part_ended.recomputed_tokens", in.recomputed_tokens(), 0,
+                             ControlLimits::kPromptTokens));
+  out.recomputed_tokens = in.recomputed_tokens();
   return WorkerEvent(std::move(out));
 }
 

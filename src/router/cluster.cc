@@ -236,22 +236,32 @@ Candidate Cluster::Consider(const Worker& worker, const AttemptShape& shape, abs
   return out;
 }
 
+std::vector<Candidate> Cluster::Candidates(const AttemptShape& shape,
+                                           const std::vector<Incarnation>& avoid,
+                                           absl::Time now) const {
+  std::vector<Candidate> candidates;
+  for (const auto& [id, worker] : workers_)
+    if (worker.state != MemberState::kDraining &&
+        std::find(avoid.begin(), avoid.end(), id) == avoid.end())
+      candidates.push_back(Consider(worker, shape, now));
+  return candidates;
+}
+
 std::optional<Plan> Cluster::Choose(const AttemptShape& shape,
                                     const std::vector<Incarnation>& avoid, absl::Time now) const {
-  std::vector<Candidate> candidates, all;
-  for (const auto& [id, worker] : workers_) {
-    if (worker.state == MemberState::kDraining) continue;
-    all.push_back(Consider(worker, shape, now));
-    if (std::find(avoid.begin(), avoid.end(), id) == avoid.end()) candidates.push_back(all.back());
-  }
+  std::vector<Candidate> candidates = Candidates(shape, avoid, now);
   std::optional<Plan> plan = ChoosePlan(candidates, shape);
   const bool of_all = !plan && !avoid.empty();
-  if (of_all) plan = ChoosePlan(all, shape);
+  if (of_all) {
+    candidates = Candidates(shape, {}, now);
+    plan = ChoosePlan(candidates, shape);
+  }
   if (!plan) return plan;
-  const Candidate& first = *std::find_if(
-      all.begin(), all.end(), [&](const Candidate& c) { return c.worker == plan->prefill; });
+  const Candidate& first =
+      *std::find_if(candidates.begin(), candidates.end(),
+                    [&](const Candidate& c) { return c.worker == plan->prefill; });
   plan->first_token_ms = plan->alone_ms =
-      FirstTokenMs(all, plan->decode, first.prefill_ms - first.prompt_ms, first.prompt_ms);
+      FirstTokenMs(candidates, plan->decode, first.prefill_ms - first.prompt_ms, first.prompt_ms);
   if (of_all || !WantsRelay(shape)) return plan;
   return ShareWithHeads(*plan, candidates, shape, workers_.begin()->second.about.page_tokens,
                         WaitingPrompts(), relays_, record_);
@@ -259,12 +269,7 @@ std::optional<Plan> Cluster::Choose(const AttemptShape& shape,
 
 std::optional<Plan> Cluster::Replace(const Plan& relay, Incarnation lost, const AttemptShape& shape,
                                      const std::vector<Incarnation>& avoid, absl::Time now) const {
-  std::vector<Candidate> candidates;
-  for (const auto& [id, worker] : workers_)
-    if (worker.state != MemberState::kDraining &&
-        std::find(avoid.begin(), avoid.end(), id) == avoid.end())
-      candidates.push_back(Consider(worker, shape, now));
-  return ReplaceRank(relay, lost, candidates, shape);
+  return ReplaceWorker(relay, lost, Candidates(shape, avoid, now), shape);
 }
 
 // KV that an earlier attempt left somewhere is worth more than further workers.

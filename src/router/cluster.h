@@ -54,7 +54,8 @@ class Cluster {
   // nobody who takes requests could ever hold it.
   std::optional<Plan> Choose(const AttemptShape& shape, const std::vector<Incarnation>& avoid,
                              absl::Time now) const;
-  // The relay with another worker, who takes requests and is none of `avoid`, in place of this one.
+  // The relay with another worker, who takes requests and is none of `avoid`, in place of this rank
+  // or decode worker.
   std::optional<Plan> Replace(const Plan& relay, Incarnation lost, const AttemptShape& shape,
                               const std::vector<Incarnation>& avoid, absl::Time now) const;
   // Predicted milliseconds of the prompt alone, its workers idle.
@@ -100,6 +101,9 @@ class Cluster {
   double WaitingPrompts() const;
   bool WantsRelay(const AttemptShape& shape) const;
   Candidate Consider(const Worker& worker, const AttemptShape& shape, absl::Time now) const;
+  // Those who take requests and are none of `avoid`.
+  std::vector<Candidate> Candidates(const AttemptShape& shape,
+                                    const std::vector<Incarnation>& avoid, absl::Time now) const;
   void ReservePrefill(RequestId request, Incarnation worker, const PrefillWork& work,
                       absl::Time now);
   void ReleaseAt(Incarnation worker, RequestId request);

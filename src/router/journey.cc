@@ -20,10 +20,14 @@ FailoverCause CauseOf(const PartEnded& ended) {
   if (ended.reason != EndReason::kFailed) return FailoverCause::kPartFailed;
   switch (ended.fault) {
     case PartFault::kHandoff:
+    case PartFault::kInflow:
+    case PartFault::kPush:
+    case PartFault::kPeer:
       return FailoverCause::kHandoffFailed;
     case PartFault::kDraining:
       return FailoverCause::kDraining;
     case PartFault::kOwn:
+    case PartFault::kPages:
       break;
   }
   return FailoverCause::kPartFailed;
@@ -76,6 +80,8 @@ absl::Time Journey::Alarm() const {
       return std::min(deadline_, waiting_since_ + options_.worker_wait);
     case JourneyState::kPrefilling:
     case JourneyState::kStreaming:
+      if (failure_.cause == FailoverCause::kHandoffFailed && !failure_.message.empty())
+        return std::min({deadline_, silent_until_, failed_at_ + options_.blame_wait});
       return std::min(deadline_, silent_until_);
     case JourneyState::kEnding:
       return ended_ + options_.end_wait;
@@ -112,6 +118,7 @@ void Journey::Aim(const Plan& plan, const PlanNames& names, absl::Time now) {
   for (const Plan::Head& head : plan.heads) open_heads_.push_back(head.worker);
   decode_spoke_ = attempt_spoke_ = preempted_ = false;
   failure_ = {};
+  broken_hops_.clear();
   timeline_.router_queue += now - waiting_since_;
   timeline_.prefill_worker = names.prefill;
   timeline_.decode_worker = names.decode;
@@ -305,13 +312,52 @@ absl::Status Journey::OnPartEnded(Incarnation from, const PartEnded& ended, absl
   if (ended.reason == EndReason::kPreempted) preempted_ = true;
   const bool needed = of_head ? needs_heads() : !ended.was_prefill || needs_prefill();
   if (needed && (ended.reason == EndReason::kFailed || ended.reason == EndReason::kCancelled)) {
+    if (failure_.message.empty()) failed_at_ = now;
+    if (ended.reason == EndReason::kFailed && ended.was_prefill) NoteBroken(from, ended.fault);
     failure_ = {.cause = CauseOf(ended),
                 .message = ended.message.empty()
                                ? absl::StrCat(ended.was_prefill ? "prefill" : "decode",
                                               " was given up by its worker")
-                               : ended.message};
+                               : ended.message,
+                .worker = from};
   }
   return absl::OkStatus();
+}
+
+void Journey::NoteBroken(Incarnation from, PartFault fault) {
+  size_t rank = 0;  // in the order of slices
+  while (rank < plan_.heads.size() && plan_.heads[rank].worker != from) ++rank;
+  const auto worker_of = [this](size_t i) {
+    return i < plan_.heads.size() ? plan_.heads[i].worker : plan_.prefill;
+  };
+  const bool is_tail = rank == plan_.heads.size();
+  std::pair<Incarnation, Incarnation> hop;
+  if (fault == PartFault::kPush || (fault == PartFault::kHandoff && is_tail))
+    hop = {from, plan_.decode};
+  else if (fault == PartFault::kHandoff)
+    hop = {from, worker_of(rank + 1)};
+  else if (fault == PartFault::kInflow && rank > 0)
+    hop = {worker_of(rank - 1), from};
+  else
+    return;
+  if (std::find(broken_hops_.begin(), broken_hops_.end(), hop) == broken_hops_.end())
+    broken_hops_.push_back(hop);
+}
+
+Incarnation Journey::Culprit() const {
+  if (failure_.cause != FailoverCause::kHandoffFailed) return failure_.worker;
+  std::vector<Incarnation> ends;
+  for (const auto& [source, sink] : broken_hops_)
+    for (const Incarnation end : {sink, source}) {
+      if (std::find(ends.begin(), ends.end(), end) != ends.end()) return end;
+      ends.push_back(end);
+    }
+  return ends.empty() ? 0 : ends.front();
+}
+
+bool Journey::MayHearMore(absl::Time now) const {
+  return failure_.cause == FailoverCause::kHandoffFailed && broken_hops_.size() < 2 &&
+         now < failed_at_ + options_.blame_wait;
 }
 
 void Journey::OnNoRoom(absl::Duration expected_wait, absl::Time now) {
@@ -320,9 +366,10 @@ void Journey::OnNoRoom(absl::Duration expected_wait, absl::Time now) {
 }
 
 void Journey::OnWorkerLost(Incarnation worker, const std::string& name) {
-  const auto lost = [&name](const char* role) {
+  const auto lost = [&](const char* role) {
     return Failure{.cause = FailoverCause::kWorkerLost,
-                   .message = absl::StrFormat("%s worker %s was lost", role, name)};
+                   .message = absl::StrFormat("%s worker %s was lost", role, name),
+                   .worker = worker};
   };
   if (std::erase(open_heads_, worker) > 0 && needs_heads()) failure_ = lost("head");
   if (prefill_open_ && plan_.prefill == worker) {

@@ -13,6 +13,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -41,7 +42,8 @@ class Journey {
  public:
   struct Failure {
     FailoverCause cause = FailoverCause::kPartFailed;
-    std::string message;  // empty: all is well
+    std::string message;     // empty: all is well
+    Incarnation worker = 0;  // that was lost or said so
   };
 
   // options outlive it.
@@ -103,6 +105,11 @@ class Journey {
   EndReason end_reason() const { return end_reason_; }
   // Why no part that runs can bring the next token.
   Failure Broken() const;
+  // Whom the broken attempt could have done without: who was lost or failed; of handoffs who was
+  // at an end of several, or else the receiver of the first. 0: that was not said.
+  Incarnation Culprit() const;
+  // Handoffs of a relay broke, and one more report may tell whose fault it was.
+  bool MayHearMore(absl::Time now) const;
   // The running attempt's row was preempted: nothing failed, it only must be aimed anew.
   bool preempted() const { return preempted_; }
   // The running attempt has brought a token, in its turn or early.
@@ -123,13 +130,15 @@ class Journey {
   int moves = 0;                   // attempts given up for a worker with room
   int preemptions = 0;             // attempts that lost their pages
   bool may_relay = true;           // none of its relays broke
-  bool mended = false;             // one of its relays went on with another worker for a lost rank
+  bool mended = false;             // one of its relays went on with another worker for a lost one
+  int recompute_reason = 0;        // of the running attempt: why there was one before
   std::vector<Incarnation> avoid;  // workers that are asked only when nobody else is there
   std::vector<Incarnation> handed_in_vain;  // prefill workers of failed handoffs
   absl::Time alarm;                         // that is set for it
 
  private:
   void NoteComputed();
+  void NoteBroken(Incarnation from, PartFault fault);
   void NoteFirstToken(absl::Time now);
   void Emit(const TokenOut& token, absl::Time now, std::vector<RouterEffect>* effects);
   bool first_of_attempt_emitted() const { return produced_.size() > produced_before_; }
@@ -165,6 +174,9 @@ class Journey {
   bool attempt_spoke_ = false;
   bool preempted_ = false;
   Failure failure_;
+  absl::Time failed_at_;
+  // Handoffs of the attempt that broke by themselves: from whom to whom.
+  std::vector<std::pair<Incarnation, Incarnation>> broken_hops_;
   std::map<int32_t, TokenOut> early_;  // by position: decode was faster than the first token
 
   Timeline timeline_;

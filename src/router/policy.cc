@@ -179,6 +179,13 @@ bool Plan::IsHead(Incarnation worker) const {
                      [worker](const Head& head) { return head.worker == worker; });
 }
 
+std::vector<Incarnation> Plan::Workers() const {
+  std::vector<Incarnation> workers = {prefill};
+  if (decode != 0 && decode != prefill) workers.push_back(decode);
+  for (const Head& head : heads) workers.push_back(head.worker);
+  return workers;
+}
+
 int32_t Plan::TokensOfHeads(size_t n) const {
   int32_t tokens = 0;
   for (const Head& head : std::span(heads).first(n)) tokens += head.tokens;
@@ -193,31 +200,45 @@ PrefillWork Plan::PrefillWorkAt(Incarnation worker, const AttemptShape& shape) c
   return PrefillWork::Of(tokens, shape.n_prompt - tokens);
 }
 
-std::optional<Plan> ReplaceRank(const Plan& relay, Incarnation lost,
-                                std::span<const Candidate> candidates, const AttemptShape& shape) {
-  // In ascending order of incarnation.
-  std::vector<Incarnation> ranks = {relay.prefill};
-  for (auto head = relay.heads.rbegin(); head != relay.heads.rend(); ++head)
-    ranks.push_back(head->worker);
-  const auto at = std::find(ranks.begin(), ranks.end(), lost);
-  CHECK(at != ranks.end());
-  const Incarnation below = at == ranks.begin() ? relay.decode : *(at - 1);
-  const Incarnation above =
-      at + 1 == ranks.end() ? std::numeric_limits<Incarnation>::max() : *(at + 1);
-  const int64_t tokens = relay.PrefillWorkAt(lost, shape).tokens;
+bool Plan::TakesPagesAtOnce(size_t head) const {
+  Incarnation before = std::max(decode, prefill);
+  for (size_t i = head + 1; i < heads.size(); ++i) before = std::max(before, heads[i].worker);
+  return heads[head].worker < before;
+}
+
+std::optional<Plan> ReplaceWorker(const Plan& relay, Incarnation lost,
+                                  std::span<const Candidate> candidates,
+                                  const AttemptShape& shape) {
+  const bool decodes = lost == relay.decode, is_rank = lost == relay.prefill || relay.IsHead(lost);
+  CHECK(decodes || is_rank);
+  const int64_t tokens = is_rank ? relay.PrefillWorkAt(lost, shape).tokens : 0;
+  const auto may_stand_in = [&](const Candidate& c) {
+    const bool computes = c.fits_prefill && c.role != Role::kDecode && c.max_slice_tokens >= tokens;
+    return c.worker != relay.prefill && c.worker != relay.decode && !relay.IsHead(c.worker) &&
+           (!is_rank || computes) && (!decodes || (c.fits_decode && c.role != Role::kPrefill));
+  };
+  const auto with = [&](Incarnation worker) {
+    Plan mended = relay;
+    if (decodes) mended.decode = worker;
+    if (lost == relay.prefill) mended.prefill = worker;
+    for (Plan::Head& head : mended.heads)
+      if (head.worker == lost) head.worker = worker;
+    mended.first_token_ms = 0;  // nobody knows how much of it is there
+    return mended;
+  };
+  const auto price = [&](const Candidate& c) {
+    const Plan mended = with(c.worker);
+    int at_once = 0;
+    for (size_t head = 0; head < mended.heads.size(); ++head)
+      at_once += mended.TakesPagesAtOnce(head);
+    const double queue_ms = is_rank ? c.prefill_ms - c.prompt_ms : 0;
+    return std::pair(queue_ms + (decodes ? c.decode_ms : 0), at_once);
+  };
   const Candidate* best = nullptr;
-  const auto queue_ms = [](const Candidate& c) { return c.prefill_ms - c.prompt_ms; };
   for (const Candidate& c : candidates)
-    if (c.worker > below && c.worker < above && c.fits_prefill && c.role != Role::kDecode &&
-        c.max_slice_tokens >= tokens && (best == nullptr || queue_ms(c) < queue_ms(*best)))
-      best = &c;
+    if (may_stand_in(c) && (best == nullptr || price(c) < price(*best))) best = &c;
   if (best == nullptr) return std::nullopt;
-  Plan mended = relay;
-  mended.first_token_ms = 0;  // nobody knows how much of it is there
-  if (lost == mended.prefill) mended.prefill = best->worker;
-  for (Plan::Head& head : mended.heads)
-    if (head.worker == lost) head.worker = best->worker;
-  return mended;
+  return with(best->worker);
 }
 
 Plan ShareWithHeads(const Plan& plan, std::span<const Candidate> candidates,

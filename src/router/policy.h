@@ -121,21 +121,26 @@ struct Plan {
 
   bool is_relay() const { return !heads.empty(); }
   bool IsHead(Incarnation worker) const;
+  std::vector<Incarnation> Workers() const;  // each once; no order
   // Tokens of the slices of the first n heads.
   int32_t TokensOfHeads(size_t n) const;
   // What `worker`, head or tail or alone, has to compute.
   PrefillWork PrefillWorkAt(Incarnation worker, const AttemptShape& shape) const;
+  // Pages of the pools are taken in order: decode worker and tail, the lesser first, then heads
+  // from the last to the first. This head's is less than one before it, so it must not wait for
+  // pages (prefill_scheduler.h has why).
+  bool TakesPagesAtOnce(size_t head) const;
 };
 
 // Compute starts with the decode worker's promise in hand.
 double FirstTokenMs(std::span<const Candidate> candidates, Incarnation decode, double queue_ms,
                     double compute_ms);
 
-// `relay` with another of `candidates` in place of the rank `lost`, the one that could begin
-// soonest: it has no part in the relay yet, and the ranks still stand in their order. Nothing:
-// there is none.
-std::optional<Plan> ReplaceRank(const Plan& relay, Incarnation lost,
-                                std::span<const Candidate> candidates, const AttemptShape& shape);
+// `relay` with another of `candidates`, who has no part in it yet, in place of its rank or decode
+// worker `lost`: the one that could begin soonest, of equals one that keeps the order in which
+// pages are taken. Nothing: there is none.
+std::optional<Plan> ReplaceWorker(const Plan& relay, Incarnation lost,
+                                  std::span<const Candidate> candidates, const AttemptShape& shape);
 
 // A prefill worker hands over to the best decode worker; a worker of both roles keeps its KV and
 // decodes itself. Roles are preferences: when nobody of a role is there, the others do both.

@@ -125,6 +125,7 @@ absl::Status Router::State::On(Incarnation worker, const PartEnded& ended, absl:
     RETURN_IF_ERROR(journey->OnPartEnded(worker, ended, now));
     const bool of_attempt = ended.epoch == journey->epoch();
     if (failed && of_attempt && ended.fault == PartFault::kOwn) Blame(*journey, worker);
+    NoteRecomputed(*journey, ended);
     if (of_attempt && journey->plan().IsHead(worker))
       cluster.OnPrefillComputed(worker, journey->id());
     if (journey->lives()) {
@@ -147,12 +148,18 @@ absl::Status Router::State::On(Incarnation worker, const NoRoomNotice& notice, a
   if (worker != plan.prefill && worker != plan.decode)
     return absl::InvalidArgumentError("no room for a request that was not given to this worker");
   if (plan.decode == 0 || cluster.Find(plan.decode) == nullptr) return absl::OkStatus();
+  if (!journey->Broken().message.empty()) return absl::OkStatus();
   const absl::Duration wait = absl::Microseconds(notice.expected_wait_us);
   journey->OnNoRoom(wait, now);
   KeepAlarm(*journey);
   cluster.OnNoRoom(plan.decode, wait, now);
   MoveToRoom(*journey, wait, now);
   return absl::OkStatus();
+}
+
+void Router::State::NoteRecomputed(const Journey& journey, const PartEnded& ended) {
+  recomputed_tokens[static_cast<size_t>(journey.recompute_reason)] +=
+      static_cast<uint64_t>(ended.recomputed_tokens);
 }
 
 void Router::State::LoseWorker(Incarnation worker, absl::Time now) {
@@ -188,10 +195,14 @@ void Router::State::Settle(absl::Time now) {
     } else if (journey->preempted()) {
       // Its attempts are bounded by Journey::kMostPreemptions.
       ++journey->preemptions;
+      journey->recompute_reason = kFailoverCauses;
       Disarm(*journey, now);
       TryAim(*journey, now);
     } else if (const Journey::Failure failure = journey->Broken(); !failure.message.empty()) {
-      AimAgain(*journey, failure, now);
+      if (journey->MayHearMore(now) && MayMend(*journey, now))
+        SetAlarm(*journey);
+      else
+        AimAgain(*journey, failure, now);
     }
   }
 }
@@ -267,6 +278,8 @@ void Router::State::OnAlarm(Journey& journey, absl::Time now) {
   } else if (!journey.aimed()) {
     End(journey, EndReason::kFailed,
         absl::UnavailableError("its workers were lost and none came back"), now);
+  } else if (const Journey::Failure failure = journey.Broken(); !failure.message.empty()) {
+    AimAgain(journey, failure, now);
   } else {
     for (const Incarnation worker : journey.OpenWorkers()) Blame(journey, worker);
     AimAgain(journey,
@@ -320,7 +333,9 @@ ClusterView Router::View() const {
                    .failovers = state_->failovers,
                    .relays = state_->relays,
                    .relays_by_push = state_->relays_by_push,
-                   .ranks_replaced = state_->ranks_replaced};
+                   .ranks_replaced = state_->ranks_replaced,
+                   .sinks_replaced = state_->sinks_replaced,
+                   .recomputed_tokens = state_->recomputed_tokens};
   view.running = static_cast<int>(state_->n_living()) - view.waiting;
   state_->cluster.FillView(&view);
   return view;

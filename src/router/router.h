@@ -114,6 +114,9 @@ struct RouterOptions {
   // An attempt that gives no sign of life (a token, the end of a part or of the prompt) for so
   // long, and 20 times the predicted wait before the first one, is given up and aimed anew.
   absl::Duration attempt_silence = absl::Minutes(5);
+  // A handoff of a relay broke: how long the reports of its other ranks, or the loss of a worker,
+  // are awaited to tell whose fault it was, if it can be replaced.
+  absl::Duration blame_wait = absl::Milliseconds(200);
   // How long an ended request is remembered for its parts to end.
   absl::Duration end_wait = absl::Seconds(30);
   TransitionCounts* transitions = nullptr;  // counts transitions; tests only
@@ -122,6 +125,8 @@ struct RouterOptions {
 // Why a request was aimed anew.
 enum class FailoverCause { kWorkerLost, kPartFailed, kHandoffFailed, kStuck, kDraining };
 inline constexpr int kFailoverCauses = 5;
+// Why tokens of a prompt were computed again: by FailoverCause, or since it was preempted or moved.
+inline constexpr int kRecomputeReasons = kFailoverCauses + 1;
 
 struct ClusterView {  // what /readyz, /metrics and logs show
   int prefill_workers = 0, decode_workers = 0;
@@ -134,7 +139,9 @@ struct ClusterView {  // what /readyz, /metrics and logs show
   std::array<uint64_t, kFailoverCauses> failovers{};  // since the start, by FailoverCause
   uint64_t relays = 0;                                // attempts that were relays, since the start
   std::array<uint64_t, kRelayPushes> relays_by_push{};
-  uint64_t ranks_replaced = 0;  // of relays that went on with the slices of the others
+  // Of relays that went on with the slices of the others: their ranks, and their decode workers.
+  uint64_t ranks_replaced = 0, sinks_replaced = 0;
+  std::array<uint64_t, kRecomputeReasons> recomputed_tokens{};
 };
 
 class Router {

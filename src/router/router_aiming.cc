@@ -79,6 +79,7 @@ void Router::State::SendAttempt(const Journey& journey) {
     PrefillRequest request =
         journey.MakeHeadRequest(head, own_ticket, cluster.Find(receiver)->transfer, inflow);
     if (all_push) request.push = PushOf(journey, head, ticket);
+    request.pages_at_once = plan.TakesPagesAtOnce(head);
     Send(plan.heads[head].worker, std::move(request));
     receiver = plan.heads[head].worker;
   }
@@ -166,36 +167,45 @@ absl::Status Router::State::WhyExhausted(Journey& journey, const Journey::Failur
 void Router::State::AimAgain(Journey& journey, const Journey::Failure& failure, absl::Time now) {
   ++failovers[static_cast<size_t>(failure.cause)];
   if (journey.attempt_got_on()) journey.failures = journey.lost_attempts = 0;
-  if (failure.cause == FailoverCause::kHandoffFailed) BlameHandoff(journey);
-  if (journey.plan().is_relay()) journey.may_relay = false;
   const absl::Status exhausted = WhyExhausted(journey, failure);
-  const std::optional<Plan> mended =
-      exhausted.ok() ? Mend(journey, failure, now) : std::optional<Plan>();
+  const std::optional<Plan> mended = exhausted.ok() ? Mend(journey, now) : std::optional<Plan>();
+  if (mended)
+    Blame(journey, journey.Culprit());
+  else if (failure.cause == FailoverCause::kHandoffFailed)
+    BlameHandoff(journey);
+  if (journey.plan().is_relay()) journey.may_relay = false;
+  journey.recompute_reason = static_cast<int>(failure.cause);
+  const bool same_sink = mended && mended->decode == journey.plan().decode;
   Disarm(journey, now, mended);
   if (!exhausted.ok()) return End(journey, EndReason::kFailed, exhausted, now);
   if (!mended) return TryAim(journey, now);
   journey.mended = true;
-  ++ranks_replaced;
+  ++(same_sink ? ranks_replaced : sinks_replaced);
   AimAt(journey, *mended, now);
 }
 
-// A relay that has not brought a token lost one rank: the others have kept their slices, and go on
-// with them if another worker computes the lost one's. Once per request: who loses ranks again and
-// again is better off alone. What is kept makes nobody wait (prefill_scheduler.h), and the ranks of
-// the new attempt take pages in the order of any attempt's: so it waits in no circle either.
-std::optional<Plan> Router::State::Mend(const Journey& journey, const Journey::Failure& failure,
-                                        absl::Time now) {
+// A relay that has not brought a token lost one rank, or its decode worker: the ranks that are left
+// have kept their slices, and go on with them if another worker takes the lost one's place. Once
+// per request: who loses workers again and again is better off alone. What is kept makes nobody
+// wait, and whoever stands out of the order of pages does not wait either (prefill_scheduler.h).
+std::optional<Plan> Router::State::Mend(const Journey& journey, absl::Time now) {
   const Plan& plan = journey.plan();
-  if (!plan.is_relay() || plan.decode == plan.prefill || journey.mended ||
-      journey.attempt_spoke() || failure.cause != FailoverCause::kWorkerLost)
+  const Incarnation culprit = journey.Culprit();
+  if (!plan.is_relay() || journey.mended || journey.attempt_spoke() || culprit == 0)
     return std::nullopt;
-  if (plan.decode != 0 && cluster.Find(plan.decode) == nullptr) return std::nullopt;
-  std::vector<Incarnation> lost;
-  if (cluster.Find(plan.prefill) == nullptr) lost.push_back(plan.prefill);
-  for (const Plan::Head& head : plan.heads)
-    if (cluster.Find(head.worker) == nullptr) lost.push_back(head.worker);
-  if (lost.size() != 1) return std::nullopt;
-  return cluster.Replace(plan, lost.front(), journey.Shape(), journey.avoid, now);
+  for (const Incarnation worker : plan.Workers())
+    if (worker != culprit && cluster.Find(worker) == nullptr) return std::nullopt;
+  return cluster.Replace(plan, culprit, journey.Shape(), journey.avoid, now);
+}
+
+// Whoever is at fault.
+bool Router::State::MayMend(const Journey& journey, absl::Time now) {
+  const Plan& plan = journey.plan();
+  if (!plan.is_relay() || journey.mended || journey.attempt_spoke()) return false;
+  const std::vector<Incarnation> workers = plan.Workers();
+  return std::any_of(workers.begin(), workers.end(), [&](Incarnation worker) {
+    return cluster.Replace(plan, worker, journey.Shape(), journey.avoid, now).has_value();
+  });
 }
 
 // The decode worker is full. Prefill has not begun (it waits for the promise, and a relay's head
@@ -212,6 +222,7 @@ void Router::State::MoveToRoom(Journey& journey, absl::Duration expected_wait, a
       absl::ToDoubleMilliseconds(expected_wait) + cluster.OwnPrefillMs(plan, shape);
   if (!other || other->decode == plan.decode || other->predicted_ms >= stay_ms) return;
   ++journey.moves;
+  journey.recompute_reason = kFailoverCauses;
   Disarm(journey, now);
   TryAim(journey, now);
 }

@@ -54,7 +54,9 @@ struct Router::State {
   void AimAt(Journey& journey, const Plan& plan, absl::Time now);
   // next: what follows at once; its ranks are not told to give up what they have.
   void Disarm(Journey& journey, absl::Time now, const std::optional<Plan>& next = std::nullopt);
-  std::optional<Plan> Mend(const Journey& journey, const Journey::Failure& failure, absl::Time now);
+  std::optional<Plan> Mend(const Journey& journey, absl::Time now);
+  bool MayMend(const Journey& journey, absl::Time now);
+  void NoteRecomputed(const Journey& journey, const PartEnded& ended);
   void AimAgain(Journey& journey, const Journey::Failure& failure, absl::Time now);
   void MoveToRoom(Journey& journey, absl::Duration expected_wait, absl::Time now);
   void AimWaiting(absl::Time now);
@@ -101,7 +103,8 @@ struct Router::State {
   std::vector<RequestId> unsettled;                // to be looked at when the report is through
   std::vector<RouterEffect> effects;
   std::array<uint64_t, kFailoverCauses> failovers{};
-  uint64_t relays = 0, ranks_replaced = 0;
+  std::array<uint64_t, kRecomputeReasons> recomputed_tokens{};
+  uint64_t relays = 0, ranks_replaced = 0, sinks_replaced = 0;
   std::array<uint64_t, kRelayPushes> relays_by_push{};
   uint64_t next_sequence = 1;
   bool draining = false;

@@ -26,6 +26,11 @@ constexpr const char* kStages[] = {"text",        "route",        "prefill_queue
                                    "kv_transfer", "decode_queue", "decode"};
 constexpr const char* kFailoverCauseNames[kFailoverCauses] = {
     "worker_lost", "part_failed", "handoff_failed", "stuck", "draining"};
+constexpr const char* kRecomputeReasonNames[kRecomputeReasons] = {
+    "worker_lost", "part_failed", "handoff_failed", "stuck", "draining", "preempted"};
+constexpr char kRecomputedHelp[] =
+    "Tokens of prompts (and generated so far) computed by attempts after the first one, but for "
+    "slices they went on with.";
 constexpr char kEndedHelp[] = "Requests that were started and have ended, by reason.";
 constexpr char kSuccessHelp[] = "Requests that ran to their end, by reason.";
 constexpr char kRequestsHelp[] = "Requests by endpoint, status and outcome.";
@@ -113,6 +118,9 @@ FrontMetrics::FrontMetrics(MetricsRegistry* registry, const std::string& model, 
       ranks_replaced_(registry->Counter("baton_relay_ranks_replaced_total",
                                         "Lost ranks of relays whose slice alone was aimed anew.",
                                         labels_)),
+      sinks_replaced_(registry->Counter(
+          "baton_relay_sinks_replaced_total",
+          "Lost decode workers of relays whose slices were handed to another.", labels_)),
       running_(registry->Gauge("baton_requests_running", "Requests at the workers.", labels_)),
       waiting_(registry->Gauge("baton_queue_depth", "Requests waiting, by stage.",
                                With(labels_, {{"stage", "route"}}))),
@@ -142,6 +150,9 @@ FrontMetrics::FrontMetrics(MetricsRegistry* registry, const std::string& model, 
         "baton_relays_total", kRelaysHelp,
         With(labels_, {{"push", std::string(NameOf(static_cast<RelayPush>(push)))}})));
   }
+  for (const char* reason : kRecomputeReasonNames)
+    recomputed_.push_back(registry->Counter("baton_recompute_tokens_total", kRecomputedHelp,
+                                            With(labels_, {{"reason", reason}})));
   for (const char* stage : kStages) {
     registry->Histogram("baton_request_stage_seconds", kStageHelp,
                         With(labels_, {{"stage", stage}}), StageBounds());
@@ -258,6 +269,11 @@ void FrontMetrics::SetView(const ClusterView& view, bool is_ready) {
   told_relays_ = view.relays_by_push;
   ranks_replaced_.Add(static_cast<double>(view.ranks_replaced - told_ranks_replaced_));
   told_ranks_replaced_ = view.ranks_replaced;
+  sinks_replaced_.Add(static_cast<double>(view.sinks_replaced - told_sinks_replaced_));
+  told_sinks_replaced_ = view.sinks_replaced;
+  for (size_t i = 0; i < recomputed_.size(); ++i)
+    recomputed_[i].Add(static_cast<double>(view.recomputed_tokens[i] - told_recomputed_[i]));
+  told_recomputed_ = view.recomputed_tokens;
   vllm_running_.Set(view.running);
   vllm_waiting_.Set(view.waiting);
   vllm_kv_usage_.Set(usage);

@@ -54,8 +54,10 @@ class FrontMetrics {
   std::vector<CounterMetric> relays_;  // by RelayPush
   std::array<uint64_t, kRelayPushes> told_relays_{};
   HistogramMetric ranks_;
-  CounterMetric ranks_replaced_;
-  uint64_t told_ranks_replaced_ = 0;
+  CounterMetric ranks_replaced_, sinks_replaced_;
+  uint64_t told_ranks_replaced_ = 0, told_sinks_replaced_ = 0;
+  std::vector<CounterMetric> recomputed_;  // by reason
+  std::array<uint64_t, kRecomputeReasons> told_recomputed_{};
   GaugeMetric running_, waiting_, kv_usage_, kv_total_, kv_free_, ready_, prefill_workers_,
       decode_workers_;
 };

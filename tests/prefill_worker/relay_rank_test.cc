@@ -78,7 +78,10 @@ TEST_CASE("the tail's first token is the sequential one, and all KV is passed on
   relay.RequireFirstToken();
   relay.EndAll();
   REQUIRE(chain.head().tokens.empty());
-  for (const auto& worker : chain.workers) REQUIRE(worker->pool->held() == worker->KeptPages());
+  for (const auto& worker : chain.workers) {
+    worker->ForgetKept();
+    REQUIRE(worker->pool->held() == worker->KeptPages());
+  }
 }
 
 TEST_CASE("KV is announced as soon as a block of rows is projected") {
@@ -205,6 +208,7 @@ TEST_CASE("relays that share workers end in any interleaving, with the right tok
     for (auto& worker : workers) {
       while (worker->Step(100) > 0) {
       }
+      worker->ForgetKept();
       REQUIRE(worker->pool->held() == 0);
     }
   }
@@ -282,6 +286,7 @@ TEST_CASE("a head's part ends when both its handoffs have, in either order") {
     REQUIRE(head.pool->held() > 0);
     head.EndHandoff(push_first ? HopId(7, rank) : PushId(7, rank));
     REQUIRE(head.ends.at(7).reason == EndReason::kLength);
+    head.ForgetKept();
     REQUIRE(head.pool->held() == 0);
   }
 }
@@ -341,7 +346,7 @@ TEST_CASE("a push that fails ends the head's part, and a cancel ends the push") 
   head.EndHandoff(HopId(7, 0), absl::CancelledError("cancelled"));
   const PartEnded& end = head.ends.at(7);
   REQUIRE(end.reason == (cancelled ? EndReason::kCancelled : EndReason::kFailed));
-  REQUIRE(end.fault == (cancelled ? PartFault::kOwn : PartFault::kHandoff));
+  REQUIRE(end.fault == (cancelled ? PartFault::kOwn : PartFault::kPush));
   if (!cancelled) head.ForgetKept();
   REQUIRE(head.pool->held() == 0);
 }
@@ -482,7 +487,7 @@ TEST_CASE("an inflow that fails ends the rank's part, with the handoff at fault"
   }
   const PartEnded& end = tail.ends.at(7);
   REQUIRE(end.reason == EndReason::kFailed);
-  REQUIRE(end.fault == PartFault::kHandoff);
+  REQUIRE(end.fault == PartFault::kInflow);
   tail.ForgetKept();
   REQUIRE(tail.pool->held() == 0);
 }

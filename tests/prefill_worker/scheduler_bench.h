@@ -41,6 +41,10 @@ struct Bench {
     backend.SetPool(pool.get());
     scheduler = std::make_unique<PrefillScheduler>(options, pool.get());
   }
+  ~Bench() {
+    while (scheduler->ForgetKept()) {
+    }
+  }
 
   static PrefillRequest Request(RequestId id, int n_tokens, Incarnation sink = 0) {
     PrefillRequest request;
@@ -131,8 +135,10 @@ struct Bench {
 
   // What is kept of slices whose attempt broke is kept no more.
   void ForgetKept() {
-    now += PrefillOptions().kept_slice_time;
-    scheduler->OnTime(now);
+    while (scheduler->NextDeadline() < now + absl::Minutes(1)) {
+      now = scheduler->NextDeadline();
+      scheduler->OnTime(now);
+    }
     Collect();
   }
 

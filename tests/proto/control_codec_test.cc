@@ -38,6 +38,7 @@ std::vector<RouterMessage> EveryMessage() {
   head.is_head = true;
   head.push = {.ticket = prefill.ticket, .sink = {.incarnation = 8, .address = "decode:3"}};
   head.push.ticket.part_of = {.high = 1, .low = ~0ull};
+  head.pages_at_once = true;
   DecodeRequest decode{.request_id = 2,
                        .epoch = 1,
                        .ticket_id = {.high = 1, .low = 2},
@@ -84,7 +85,8 @@ WorkerReport EveryEvent() {
                         .message = "bytes that are no UTF-8: \xFF\xC0",
                         .queue_us = 1,
                         .compute_us = 2,
-                        .transfer_us = 3};
+                        .transfer_us = 3,
+                        .recomputed_tokens = 4};
   return {
       .events = {
           announce, load, token, ended,
@@ -106,6 +108,7 @@ void CheckPrefill(const PrefillRequest& a, const PrefillRequest& b) {
   CHECK(a.inflow == b.inflow);
   CHECK(a.is_head == b.is_head);
   CHECK(a.push == b.push);
+  CHECK(a.pages_at_once == b.pages_at_once);
 }
 
 void CheckDecode(const DecodeRequest& a, const DecodeRequest& b) {
@@ -197,6 +200,7 @@ TEST_CASE("worker events survive the wire field by field") {
   CHECK(ended.fault == PartFault::kHandoff);
   CHECK(ended.message == "bytes that are no UTF-8: \xFF\xC0");
   CHECK(ended.queue_us == 1);
+  CHECK(ended.recomputed_tokens == 4);
   CHECK(ended.compute_us == 2);
   CHECK(ended.transfer_us == 3);
   CHECK(std::get<NoRoomNotice>(out->events[4]).expected_wait_us == 3);
@@ -222,7 +226,9 @@ TEST_CASE("every role, every end reason and every fault survives") {
     REQUIRE(out.ok());
     CHECK(std::get<PartEnded>(out->events[0]).reason == reason);
   }
-  for (const PartFault fault : {PartFault::kOwn, PartFault::kHandoff, PartFault::kDraining}) {
+  for (const PartFault fault :
+       {PartFault::kOwn, PartFault::kHandoff, PartFault::kInflow, PartFault::kPush,
+        PartFault::kPeer, PartFault::kPages, PartFault::kDraining}) {
     const auto out = ParseReport(SerializeReport({.events = {PartEnded{.fault = fault}}}));
     REQUIRE(out.ok());
     CHECK(std::get<PartEnded>(out->events[0]).fault == fault);
@@ -377,6 +383,9 @@ TEST_CASE("a worker event out of range is refused by the name of its field") {
              Contains("part_ended.reason"));
   CHECK_THAT(Refusal([](R* r) { r->mutable_events(3)->mutable_part_ended()->clear_fault(); }),
              Contains("part_ended.fault"));
+  CHECK_THAT(
+      Refusal([](R* r) { r->mutable_events(3)->mutable_part_ended()->set_recomputed_tokens(-1); }),
+      Contains("part_ended.recomputed_tokens"));
   CHECK_THAT(Refusal([](R* r) { r->mutable_events(3)->mutable_part_ended()->set_queue_us(-1); }),
              Contains("part_ended.queue_us"));
   CHECK_THAT(

@@ -181,6 +181,9 @@ class FakeCluster {
       const Part part(prefill->request_id, prefill->epoch);
       worker.prefills[part].request = std::move(*prefill);
     } else if (auto* decode = std::get_if<DecodeRequest>(&message)) {
+      // It ends what an earlier attempt still has there.
+      if (decode->epoch > 1)
+        Cancel(worker, {.request_id = decode->request_id, .epoch = decode->epoch - 1});
       worker.decodes[{decode->request_id, decode->epoch}].request = std::move(*decode);
     } else if (const auto* cancel = std::get_if<CancelRequest>(&message)) {
       Cancel(worker, *cancel);

@@ -276,6 +276,8 @@ TEST_CASE("metrics count what happened under both families' names") {
   served.Metrics();
   served.On([&] { return served.generator->view.relays_by_push = {2, 1, 0}; });
   served.On([&] { return served.generator->view.ranks_replaced = 1; });
+  served.On([&] { return served.generator->view.sinks_replaced = 2; });
+  served.On([&] { return served.generator->view.recomputed_tokens[0] = 64; });
   const std::string text = served.Metrics();
   for (const char* line : {
            "vllm:prompt_tokens_total{engine=\"0\",model_name=\"demo\"} 2\n",
@@ -287,6 +289,10 @@ TEST_CASE("metrics count what happened under both families' names") {
            "baton_relays_total{model=\"demo\",push=\"all\",role=\"router\"} 2\n",
            "baton_relays_total{model=\"demo\",push=\"tail\",role=\"router\"} 1\n",
            "baton_relay_ranks_replaced_total{model=\"demo\",role=\"router\"} 1\n",
+           "baton_relay_sinks_replaced_total{model=\"demo\",role=\"router\"} 2\n",
+           "baton_recompute_tokens_total{model=\"demo\",reason=\"worker_lost\",role=\"router\"} "
+           "64\n",
+           "baton_recompute_tokens_total{model=\"demo\",reason=\"preempted\",role=\"router\"} 0\n",
            "baton_ready{component=\"cluster\",model=\"demo\",role=\"router\"} 1\n",
            "# TYPE vllm:e2e_request_latency_seconds histogram\n",
            "le=\"1.0\"",

@@ -309,7 +309,7 @@ TEST_CASE("a slice is dropped with its prompt, and the worker goes on") {
   REQUIRE(rig.tokens[9].at(0).token == Expected(rig.prompt, 1).tokens[0]);
   // What a broken attempt has of its slice is kept for a while.
   REQUIRE((rig.pool->held() == 0) == cancelled);
-  rig.now += PrefillOptions().kept_slice_time;
+  rig.now += 2 * PrefillOptions().kept_slice_time;
   rig.Turns();
   REQUIRE(rig.pool->held() == 0);
 }

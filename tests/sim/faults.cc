@@ -118,7 +118,7 @@ void World::StopOn(int node) {
 void World::KillRouter(int64_t away_us) {
   ++fault_counts_.router_kills;
   agenda_.Trace("router: killed");
-  fault_counts_.relays += router_->View().relays;
+  CountRelays();
   clients_.OnRouterLost();
   wire_.OnRouterKilled();
   router_ = MakeRouter();

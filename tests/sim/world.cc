@@ -376,7 +376,15 @@ void World::StopWorkers() {
     fault_counts_.slice_wait_seconds += worker.slice_wait_seconds;
     fault_counts_.trimmed_pages += worker.pages_trimmed;
   });
-  fault_counts_.relays += router_->View().relays;
+  CountRelays();
+}
+
+// Before its router is gone.
+void World::CountRelays() {
+  const ClusterView view = router_->View();
+  fault_counts_.relays += view.relays;
+  fault_counts_.ranks_replaced += view.ranks_replaced;
+  fault_counts_.sinks_replaced += view.sinks_replaced;
 }
 
 void World::CheckQueues() const {
@@ -433,6 +441,8 @@ void FaultCounts::Add(const FaultCounts& other) {
   handoffs += other.handoffs;
   failed_handoffs += other.failed_handoffs;
   relays += other.relays;
+  ranks_replaced += other.ranks_replaced;
+  sinks_replaced += other.sinks_replaced;
   slice_blocks += other.slice_blocks;
   slice_wait_seconds += other.slice_wait_seconds;
   trimmed_pages += other.trimmed_pages;
@@ -452,17 +462,18 @@ std::string Outcome::ToString() const {
   return absl::StrFormat(
       "faults: %d kills, %d pauses, %d streams broken, %d connections cut, %d partitions, %d "
       "clogs, "
-      "%d damaged chunks, %d resent, %d refused\nhandoffs: %d committed, %d failed\nrelays: %d; "
-      "blocks of slices %d, which waited %.0f s for their inflows\npages trimmed: %d\nrequests: "
+      "%d damaged chunks, %d resent, %d refused\nhandoffs: %d committed, %d failed\nrelays: %d, "
+      "of which %d went on with another rank, %d with another decode worker; blocks of slices %d, "
+      "which waited %.0f s for their inflows\npages trimmed: %d\nrequests: "
       "%d, "
       "of them %d complete, %d cancelled, %d late, %d failed, %d lost with their router; %d "
       "attempts, "
       "%d tokens\nworkers told to stop: %d; routers killed: %d; ends of parts timed: %d; the last "
       "request ended at most %.1f s after all was healed\n",
       f.kills, f.pauses, f.breaks, f.cuts, f.partitions, f.clogs, f.crc_errors, f.resent_chunks,
-      f.refused_chunks, f.handoffs, f.failed_handoffs, f.relays, f.slice_blocks,
-      f.slice_wait_seconds, f.trimmed_pages, c.submitted, c.complete, c.cancelled, c.late, c.failed,
-      c.lost, c.attempts, c.tokens, f.stops, f.router_kills, f.releases,
+      f.refused_chunks, f.handoffs, f.failed_handoffs, f.relays, f.ranks_replaced, f.sinks_replaced,
+      f.slice_blocks, f.slice_wait_seconds, f.trimmed_pages, c.submitted, c.complete, c.cancelled,
+      c.late, c.failed, c.lost, c.attempts, c.tokens, f.stops, f.router_kills, f.releases,
       static_cast<double>(healing_us) * 1e-6);
 }
 

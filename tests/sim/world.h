@@ -32,6 +32,8 @@ struct FaultCounts {
   uint64_t releases = 0;                 // in runs where nothing goes wrong: each checked
   uint64_t crc_errors = 0, resent_chunks = 0, refused_chunks = 0, handoffs = 0, failed_handoffs = 0;
   uint64_t relays = 0;  // aimed
+  // Workers of relays that others took the place of: ranks, decode workers.
+  uint64_t ranks_replaced = 0, sinks_replaced = 0;
   // Blocks of their slices that were computed, and how long slices waited for their inflows.
   uint64_t slice_blocks = 0;
   double slice_wait_seconds = 0;
@@ -108,6 +110,7 @@ class World {
   void Heal();
   bool IsQuiet() const;
   void AuditRouter() const;
+  void CountRelays();
   void StopWorkers();
   void CheckQueues() const;
   std::string Describe() const;

@@ -236,6 +236,10 @@ void WorkerCore::LendPages() {
   needs.guest_pages = decode_.expected_pages();
   needs.expected_wait_us = static_cast<int64_t>(static_cast<float>(decode_.steps_to_first_end()) *
                                                 metrics_.decode_step_ms * 1000.0f);
+  // What is kept of slices makes neither rows nor guests wait, nor a worker that is to go.
+  const int guests = purse_.waiting() > 0 ? needs.guest_pages - purse_.lent() : 0;
+  while ((draining_ || pool_->free() < needs.growth_pages + guests) && prefill_.ForgetKept()) {
+  }
   lends_more_ = purse_.Balance(needs, &commands_);
   for (TransferCommand& command : commands_) ports_.transfer(std::move(command));
 }

@@ -1,0 +1,62 @@
+// A router with relays, and workers for them, played by hand.
+#pragma once
+
+#include <vector>
+
+#include "router/router_harness.h"
+
+namespace baton {
+
+using Incarnations = std::vector<Incarnation>;
+
+// As the processes number themselves: decode workers are less than prefill workers.
+inline constexpr Incarnation kDecode1 = 1, kDecode2 = 2, kTail = 11, kHead = 12, kThird = 13;
+
+inline RouterOptions Relays(RouterOptions options = {}) {
+  options.relay_min_tokens = 40;
+  return options;
+}
+
+struct Chain : RouterHarness {  // two prefill workers and a decode worker
+  explicit Chain(RouterOptions options = Relays()) : RouterHarness(options) {
+    Join(kDecode1, Role::kDecode);
+    Join(kTail, Role::kPrefill);
+    Join(kHead, Role::kPrefill);
+  }
+  bool LastIsRelay() const { return LastPrefill().is_head; }
+  std::vector<Incarnation> Cancelled() const {
+    std::vector<Incarnation> workers;
+    for (const auto& [worker, cancel] : Sent<CancelRequest>()) workers.push_back(worker);
+    return workers;
+  }
+};
+
+inline PartEnded Failed(RequestId id, bool was_prefill, PartFault fault, Epoch epoch = 1) {
+  PartEnded ended = Ended(id, was_prefill, EndReason::kFailed, epoch);
+  ended.fault = fault;
+  return ended;
+}
+
+// Three ranks of 32 tokens each, and a request that has been aimed at them.
+struct LongChain : Chain {
+  LongChain() : Chain(Three()) {
+    Join(kThird, Role::kPrefill);
+    id = Submit(96, 3);
+    REQUIRE(sent.size() == 4);
+    sent.clear();
+  }
+  static RouterOptions Three() {
+    RouterOptions options = Relays();
+    options.relay_max_ranks = 3;
+    return options;
+  }
+  // To whom prefill parts were sent.
+  Incarnations Ranks() const {
+    Incarnations ranks;
+    for (const auto& [worker, request] : Sent<PrefillRequest>()) ranks.push_back(worker);
+    return ranks;
+  }
+  RequestId id = 0;
+};
+
+}  // namespace baton

@@ -1,0 +1,205 @@
+// Relays that lose a worker and go on with another in its place: which one, in which order of
+// pages, what each rank is told, and whose fault a broken handoff is.
+#include <algorithm>
+
+#include "router/relay_harness.h"
+
+#include <catch2/catch.hpp>
+
+namespace baton {
+namespace {
+
+TEST_CASE("a lost rank is replaced: the same slices, the others keep theirs") {
+  const auto [lost, other] = GENERATE(
+      table<Incarnation, Incarnation>({{kTail, 10}, {kThird, 20}, {kTail, 5}, {kThird, 14}}));
+  LongChain r;
+  r.Join(other, Role::kPrefill);
+  r.Lose(lost);
+  CHECK(r.Cancelled() == Incarnations{kDecode1});
+  const Incarnations ranks =
+      lost == kTail ? Incarnations{other, kHead, kThird} : Incarnations{kTail, kHead, other};
+  REQUIRE(r.Ranks() == ranks);
+  const auto requests = r.Sent<PrefillRequest>();
+  const PrefillRequest tail = requests[0].second, second = requests[1].second,
+                       first = requests[2].second;
+  CHECK(tail.tokens.size() == 96);
+  CHECK(tail.inflow == Inflow{.ticket_id = second.ticket.id, .tokens = 64});
+  CHECK(second.tokens.size() == 64);
+  CHECK(second.inflow == Inflow{.ticket_id = first.ticket.id, .tokens = 32});
+  CHECK(first.tokens.size() == 32);
+  for (const PrefillRequest& request : {tail, second, first}) {
+    CHECK(request.epoch == 2);
+    CHECK(request.ticket.epoch == 2);
+    CHECK(VerifyTicket(TestKey(), request.ticket));
+  }
+  CHECK(r.Sent<DecodeRequest>().size() == 1);
+  CHECK(r.router.View().ranks_replaced == 1);
+  CHECK(r.router.View().failovers[static_cast<size_t>(FailoverCause::kWorkerLost)] == 1);
+  SECTION("to its end") {
+    // What survivors still say of the first attempt is stale.
+    REQUIRE(r.Report(kHead, {Failed(r.id, true, PartFault::kHandoff)}).ok());
+    REQUIRE(
+        r.Report(ranks[0], {Token(r.id, 96, 7, 2), Ended(r.id, true, EndReason::kLength, 2)}).ok());
+    REQUIRE(r.Report(kDecode1, {Token(r.id, 97, 8, 2), Token(r.id, 98, 9, 2),
+                                Ended(r.id, false, EndReason::kLength, 2)})
+                .ok());
+    CHECK(r.tokens[r.id] == std::vector<int32_t>{7, 8, 9});
+    CHECK(r.End(r.id).timeline.attempts == 2);
+  }
+  SECTION("once: the next time it is aimed at one worker") {
+    r.Join(other + 1, Role::kPrefill);
+    r.sent.clear();
+    r.Lose(other);
+    CHECK(r.Sent<PrefillRequest>().size() == 1);
+    CHECK(r.LastPrefill().epoch == 3);
+    CHECK(r.LastPrefill().inflow == Inflow{});
+    CHECK(r.Cancelled().size() == 3);
+    CHECK(r.router.View().ranks_replaced == 1);
+    r.Cancel(r.id);
+  }
+}
+
+TEST_CASE("a lost rank is replaced in any order, but not by who takes nothing or has a part") {
+  const auto alone = [](Incarnation lost, auto prepare) {
+    LongChain r;
+    prepare(r);
+    r.Lose(lost);
+    const bool is_alone = r.Ranks().size() == 1;
+    CHECK(r.router.View().ranks_replaced == (is_alone ? 0u : 1u));
+    r.Cancel(r.id);
+    return is_alone;
+  };
+  const auto joins = [](Incarnation worker, Role role = Role::kPrefill) {
+    return [=](LongChain& r) { r.Join(worker, role); };
+  };
+  for (const Incarnation lost : {kTail, kHead, kThird})
+    for (const Incarnation other : {10, 30}) CHECK_FALSE(alone(lost, joins(other)));
+  CHECK(alone(kThird, [](LongChain&) {}));
+  CHECK(alone(kThird, joins(30, Role::kDecode)));
+  CHECK(alone(kThird, [](LongChain& r) {
+    r.Join(30, Role::kPrefill);
+    REQUIRE(r.Report(30, {WorkerLoad{.draining = true}}).ok());
+  }));
+  CHECK(alone(kThird, [](LongChain& r) {
+    WorkerAnnounce small = Announce(30, Role::kPrefill);
+    small.max_slice_tokens = 31;
+    REQUIRE(r.Report(30, {small}).ok());
+  }));
+}
+
+TEST_CASE("who stands out of the order of pages in a mended relay does not wait for them") {
+  const auto at_once = [](Incarnation lost, Incarnation other) {
+    LongChain r;
+    r.Join(other, Role::kPrefill);
+    r.Lose(lost);
+    Incarnations workers;
+    for (const auto& [worker, request] : r.Sent<PrefillRequest>())
+      if (request.pages_at_once) workers.push_back(worker);
+    r.Cancel(r.id);
+    return workers;
+  };
+  CHECK(at_once(kTail, 10) == Incarnations{});
+  CHECK(at_once(kThird, 30) == Incarnations{});
+  CHECK(at_once(kTail, 30) == Incarnations{kHead, kThird});
+  CHECK(at_once(kHead, 30) == Incarnations{kThird});
+  CHECK(at_once(kHead, 10) == Incarnations{10});
+  CHECK(at_once(kThird, 10) == Incarnations{10});
+  LongChain r;
+  for (const auto& [worker, request] : r.Sent<PrefillRequest>()) CHECK_FALSE(request.pages_at_once);
+}
+
+TEST_CASE("a lost decode worker of a relay is replaced: every rank keeps its slice") {
+  const Incarnation other = GENERATE(Incarnation{kDecode2 + 0},
+                                     Incarnation{40});  // a process of another role may be greater
+  LongChain r;
+  r.Join(other, Role::kDecode);
+  r.Lose(kDecode1);
+  CHECK(r.Cancelled().empty());
+  CHECK(r.Ranks() == Incarnations{kTail, kHead, kThird});
+  CHECK(r.LastDecodeWorker() == other);
+  for (const auto& [worker, request] : r.Sent<PrefillRequest>()) {
+    CHECK(request.epoch == 2);
+    INFO(worker);
+    CHECK(request.pages_at_once == (other == 40 && request.is_head));
+    const TransferPeer& sink = request.is_head ? request.push.sink : request.sink;
+    CHECK(sink.incarnation == other);
+  }
+  CHECK(r.router.View().sinks_replaced == 1);
+  CHECK(r.router.View().ranks_replaced == 0);
+  r.Cancel(r.id);
+}
+
+TEST_CASE("a broken handoff of a relay: whoever is at fault by all that was said is replaced") {
+  LongChain r;
+  r.Join(30, Role::kPrefill);
+  r.Join(kDecode2, Role::kDecode);
+  const auto breaks = [&](Incarnation worker, PartFault fault) {
+    REQUIRE(r.Report(worker, {Failed(r.id, true, fault)}).ok());
+  };
+  const auto lacks = [&](Incarnation worker) {
+    const Incarnations ranks = r.Ranks();
+    return std::find(ranks.begin(), ranks.end(), worker) == ranks.end();
+  };
+  SECTION("the one that two handoffs have in common, at once") {
+    breaks(kThird, PartFault::kHandoff);
+    CHECK(r.Ranks().empty());
+    breaks(kTail, PartFault::kInflow);
+    CHECK(r.Ranks().size() == 3);
+    CHECK(lacks(kHead));
+    CHECK(r.Cancelled() == Incarnations{kDecode1, kHead});
+  }
+  SECTION("of one handoff the receiver, in a while") {
+    breaks(kThird, PartFault::kHandoff);
+    breaks(kHead, PartFault::kInflow);  // of the same
+    CHECK(r.Ranks().empty());
+    r.Advance(RouterOptions().blame_wait);
+    CHECK(lacks(kHead));
+    CHECK(r.Cancelled() == Incarnations{kDecode1});  // its own part has ended
+  }
+  SECTION("who was lost meanwhile") {
+    breaks(kTail, PartFault::kInflow);
+    r.Lose(kHead);
+    CHECK(lacks(kHead));
+    CHECK(r.Ranks().size() == 3);
+  }
+  SECTION("the decode worker") {
+    breaks(kThird, PartFault::kPush);
+    breaks(kTail, PartFault::kHandoff);
+    CHECK(r.LastDecodeWorker() == kDecode2);
+    CHECK(r.Ranks() == Incarnations{kTail, kHead, kThird});
+    CHECK(r.router.View().sinks_replaced == 1);
+    r.Cancel(r.id);
+    return;
+  }
+  SECTION("a rank that drains, or failed by itself") {
+    breaks(kHead, GENERATE(PartFault::kDraining, PartFault::kOwn));
+    CHECK(lacks(kHead));
+    CHECK(r.Ranks().size() == 3);
+  }
+  SECTION("of handoffs that were given up nobody: one worker goes on") {
+    breaks(kHead, PartFault::kPeer);
+    CHECK(r.Ranks().empty());
+    r.Advance(RouterOptions().blame_wait);
+    CHECK(r.Ranks().size() == 1);
+    CHECK(r.router.View().ranks_replaced == 0);
+    r.Cancel(r.id);
+    return;
+  }
+  CHECK(r.router.View().ranks_replaced == 1);
+  r.Cancel(r.id);
+}
+
+TEST_CASE("tokens that later attempts computed are counted by why there was an attempt before") {
+  LongChain r;
+  r.Join(30, Role::kPrefill);
+  r.Lose(kHead);
+  const Incarnation stand_in = r.Ranks().at(1);
+  PartEnded ended = Ended(r.id, true, EndReason::kLength, 2);
+  ended.recomputed_tokens = 32;
+  REQUIRE(r.Report(stand_in, {ended}).ok());
+  CHECK(r.router.View().recomputed_tokens[static_cast<size_t>(FailoverCause::kWorkerLost)] == 32);
+  r.Cancel(r.id);
+}
+
+}  // namespace
+}  // namespace baton
