@@ -15,8 +15,9 @@ constexpr int kFitPasses = 40;  // over all slices: a fit that forgets weighs th
 struct Share {
   double before, tokens;  // of a prompt
 };
-constexpr Share kShares[] = {{0, 0.25}, {0.75, 0.25}, {0, 0.125}};
-constexpr Share kMoreShares[] = {{0, 0.5}, {0.5, 0.5}, {0.875, 0.125}, {0, 0.0625}};
+// Pairs are half of the time of the last one, so its share is well determined.
+constexpr Share kShares[] = {{0, 0.25}, {0, 0.125}, {0.875, 0.125}};
+constexpr Share kMoreShares[] = {{0, 0.5}, {0.5, 0.5}, {0.75, 0.25}, {0, 0.0625}};
 
 std::vector<Share> SharesOf(bool detail) {
   std::vector<Share> shares(std::begin(kShares), std::end(kShares));
@@ -26,6 +27,16 @@ std::vector<Share> SharesOf(bool detail) {
 
 int WholePages(double tokens, int page_tokens) {
   return static_cast<int>(std::lround(tokens / page_tokens)) * page_tokens;
+}
+
+// In every process memory is touched, and pages of the weights' file are mapped.
+absl::Status WarmUp(RelayRig& rig, int tokens) {
+  std::vector<RankRun> runs = rig.Runs(tokens, 1);
+  for (int i = 0; i < rig.ranks() + (rig.options().with_wide ? 1 : 0); ++i) {
+    runs[static_cast<size_t>(i)].end =
+        std::max(rig.page_tokens(), WholePages(tokens / 8.0, rig.page_tokens()));
+  }
+  return rig.Run(runs).status();
 }
 
 }  // namespace
@@ -59,11 +70,7 @@ absl::StatusOr<MeasuredCost> MeasureCost(RelayRig& rig, const std::vector<int>& 
     double tokens, seconds;
   };
   std::vector<Tail> tails;  // what the last layer and the head took
-  {                         // memory is touched and caches are filled
-    std::vector<RankRun> runs = rig.Runs(tokens.front(), 1);
-    runs[0].end = std::max(rig.page_tokens(), WholePages(tokens.front() / 8.0, rig.page_tokens()));
-    RETURN_IF_ERROR(rig.Run(runs).status());
-  }
+  RETURN_IF_ERROR(WarmUp(rig, tokens.front()));
   for (const int n : tokens) {
     for (const Share& share : SharesOf(detail)) {
       std::vector<RankRun> runs = rig.Runs(n, 1);
@@ -72,20 +79,21 @@ absl::StatusOr<MeasuredCost> MeasureCost(RelayRig& rig, const std::vector<int>& 
                         ? n
                         : WholePages((share.before + share.tokens) * n, rig.page_tokens());
       if (runs[0].end <= runs[0].begin) continue;
-      double best = std::numeric_limits<double>::infinity(), tail = best;
+      double best = std::numeric_limits<double>::infinity(), tail = best;  // of a layer; the rest
       for (int round = 0; round < rounds; ++round) {
         if (progress != nullptr) {
           progress->Next(absl::StrFormat("tokens %d to %d of %d", runs[0].begin, runs[0].end, n));
         }
         ASSIGN_OR_RETURN(const RelayRig::Outcome outcome, rig.Run(runs));
         const RankDone& done = outcome.ranks[0];
-        if (done.layers < best) projections = done.projections;
-        best = std::min(best, done.layers);
+        // The median: other work on the machine disturbs some of the layers.
+        best = std::min(best, done.median_layer);
+        projections = done.projections / done.layers * best;
         tail = std::min(tail, done.computed - outcome.begin - done.layers);
       }
       const int length = runs[0].end - runs[0].begin;
-      measured.slices.push_back({length, runs[0].begin, best / (n_layers - 1), 0});
-      if (runs[0].begin == 0) linear += projections / (n_layers - 1) / length;
+      measured.slices.push_back({length, runs[0].begin, best, 0});
+      if (runs[0].begin == 0) linear += projections / length;
       if (runs[0].end == n) tails.push_back({static_cast<double>(length), tail});
     }
   }

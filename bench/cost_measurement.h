@@ -12,7 +12,7 @@ namespace baton {
 
 struct MeasuredSlice {
   int tokens = 0, before = 0;
-  double layer_seconds = 0;   // measured, mean over the layers but the last
+  double layer_seconds = 0;   // measured, median of the layers but the last
   double fitted_seconds = 0;  // by the constants
 };
 

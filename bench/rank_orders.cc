@@ -120,6 +120,7 @@ void Walk(Walker& walker, Done& done) {
   walker.Field("waited", done.waited);
   walker.Field("layers", done.layers);
   walker.Field("projections", done.projections);
+  walker.Field("median_layer", done.median_layer);
   walker.Field("digest", done.digest);
   walker.Field("bytes_sent", done.bytes_sent);
   walker.Field("kv_bytes", done.kv_bytes);

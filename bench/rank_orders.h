@@ -69,8 +69,9 @@ struct RankDone {
   double computed = 0;  // when its part of the prompt was, the first token included
   double arrived = 0;   // when the last inflow had; 0: none
   double waited = 0;    // seconds that it had nothing to compute in between
-  // Seconds of a slice's layers but the last, and of the norm, queries, keys and values in them.
-  double layers = 0, projections = 0;
+  // Seconds of a slice's layers but the last, of the norm, queries, keys and values in them, and of
+  // the median of these layers.
+  double layers = 0, projections = 0, median_layer = 0;
   std::string digest;       // of the last token's logits, where it has them
   int64_t bytes_sent = 0;   // payload
   int64_t kv_bytes = 0;     // of pages it held

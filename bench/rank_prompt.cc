@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <fstream>
+#include <numeric>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "bench/made_up_prompt.h"
@@ -81,8 +83,7 @@ absl::StatusOr<RankDone> RankPrompt::Run() {
     parts_.transfer->Post(CommitHandoff{TicketOf(link), {.n_tokens = run_.tokens}});
   }
   RETURN_IF_ERROR(inflows_.AwaitEnd(&done.arrived));
-  done.layers = layers_;
-  done.projections = projections_;
+  DescribeLayers(&done);
   done.bytes_sent = static_cast<int64_t>(parts_.transfer->counters().bytes_sent - sent);
   done.kv_bytes = static_cast<int64_t>(pages_.size()) * parts_.pool->layout().page_bytes;
   done.peak_memory = PeakMemory();
@@ -180,7 +181,7 @@ absl::Status RankPrompt::ComputeSlice() {
 
 absl::Status RankPrompt::ComputeBlocks(SliceRun& run) {
   using Kind = SliceBlock::Kind;
-  const double begin = MonotonicSeconds();
+  double layer_begin = MonotonicSeconds();
   int rotated = 0;  // layers
   while (!run.done()) {
     const InflowProgress there = inflows_.progress();
@@ -196,9 +197,11 @@ absl::Status RankPrompt::ComputeBlocks(SliceRun& run) {
     }
     const double start = MonotonicSeconds();
     ComputeBlock(*block);
+    const double end = MonotonicSeconds();
     const bool is_last = block->layer + 1 == n_layers_;
-    if (block->kind == Kind::kProject && !is_last) projections_ += MonotonicSeconds() - start;
-    if (run.Computed(*block) && block->layer + 2 == n_layers_) layers_ = MonotonicSeconds() - begin;
+    if (block->kind == Kind::kProject && !is_last) projections_ += end - start;
+    if (run.Computed(*block) && !is_last)
+      layer_seconds_.push_back(end - std::exchange(layer_begin, end));
     if (block->kind == Kind::kProject && run_.cuts_through) SendProjected(*block);
   }
   return absl::OkStatus();
@@ -246,6 +249,15 @@ void RankPrompt::ComputeBySteps() {
       Send(layer, begin / page_tokens_, (n + page_tokens_ - 1) / page_tokens_);
     }
   }
+}
+
+void RankPrompt::DescribeLayers(RankDone* done) {
+  done->projections = projections_;
+  if (layer_seconds_.empty()) return;
+  done->layers = std::accumulate(layer_seconds_.begin(), layer_seconds_.end(), 0.0);
+  const auto middle = layer_seconds_.begin() + std::ssize(layer_seconds_) / 2;
+  std::nth_element(layer_seconds_.begin(), middle, layer_seconds_.end());
+  done->median_layer = *middle;
 }
 
 uint64_t RankPrompt::Digest() const {

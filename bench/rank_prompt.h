@@ -46,6 +46,7 @@ class RankPrompt {
   void ComputeBlock(const SliceBlock& block);
   absl::Status AttendInRotation(int layer);
   void ComputeBySteps();
+  void DescribeLayers(RankDone* done);
   uint64_t Digest() const;
 
   RankParts& parts_;
@@ -54,8 +55,9 @@ class RankPrompt {
   const std::vector<Range> pieces_;
   std::vector<int32_t> pages_;
   StepBuilder step_;
-  int sent_planes_ = 0;                  // of whole prefixes
-  double layers_ = 0, projections_ = 0;  // seconds
+  int sent_planes_ = 0;                // of whole prefixes
+  std::vector<double> layer_seconds_;  // of the layers but the last
+  double projections_ = 0;             // seconds in them
   RankInflows inflows_;
 };
 

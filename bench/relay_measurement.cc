@@ -18,7 +18,7 @@ constexpr char kMeasured[] = "measured";
 // What loopback carries at least, for partitions; a machine's own figure: baton bench transfer.
 constexpr double kLoopbackBytesPerSecond = 1e9;
 constexpr double kLoopbackLatency = 50e-6;
-constexpr int kMostFittedTokens = 2048;
+constexpr int kMostFittedTokens = 4096;
 
 double Median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -47,7 +47,8 @@ class Measurement {
       : options_(options), link_(link), rig_(rig) {}
 
   absl::Status Run(Progress* progress) {
-    // Constants do not depend on the prompt's length; a shorter one tells them sooner.
+    // Constants do not depend on the prompt's length; a shorter one tells them sooner, but among
+    // few pairs noise hides what a pair costs.
     const int fitted = std::min(options_.tokens, kMostFittedTokens);
     ASSIGN_OR_RETURN(cost_, MeasureCost(rig_, {fitted}, 1, false, progress));
     cost_.cluster.row_bytes = static_cast<double>(rig_.started().residual_bytes);
