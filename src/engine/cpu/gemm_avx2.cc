@@ -8,10 +8,10 @@ struct Avx2Fma {
   using Vec = __m256;
   static constexpr int kLanes = 8;
   static constexpr int kSteps = 16;
-  static constexpr int kAccumulators = 12;
   static constexpr int64_t kPrefetchBytes = 0;
-  static constexpr int kDirectRows = 36, kDirectTileRows = 6;
-  static constexpr int kDirectVecs = 4, kDirectBlocks = 4;
+  static constexpr int kDirectRows = 36, kDirectTileRows = 6, kDirectTilesRows = 6;
+  static constexpr int kDirectBlocks = 4;
+  static constexpr int DirectVecs(int rows) { return rows <= 3 ? 4 : 2; }
   static constexpr int kTileRows = 6, kTileVecs = 2;
   static constexpr int64_t kBlockGroups = 8;  // 16 KiB of words
 

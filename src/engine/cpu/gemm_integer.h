@@ -17,9 +17,9 @@
 //   V::FoldGroup(sum, scales, before, after), V::ScaleRow<is grouped>(acc, scales, row scale)
 //                               see above
 //   V::kSums                    sums that fit in registers beside operands
-//   V::kDirectBlocks            blocks that one row reads in parallel, more rows fewer
-//   V::kDirectRows, V::kDirectTileRows, V::kTileRows, V::kTileBlocks, V::kPrefetchBytes
-//                               as in gemm_vector.h
+//   V::DirectTileBlocks(rows)   blocks of a direct tile, whose sums do
+//   V::kDirectRows, V::kDirectTileRows, V::kDirectTilesRows, V::kDirectBlocks, V::kTileRows,
+//   V::kTileBlocks, V::kPrefetchBytes     as in gemm_vector.h
 // and W how weights are stored: bytes, or halves of bytes.
 //
 // Few rows ("direct"): weights are read once from memory, several blocks in parallel, each in
@@ -205,7 +205,8 @@ class IntegerGemm {
   static int64_t Steps(const LinearJob& job) { return job.k_padded / kStepK; }
   static int64_t Groups(const LinearJob& job) { return job.k_padded / job.group_k; }
   static int64_t TileRows(const LinearJob& job) {
-    const int64_t largest = Direct(job) ? V::kDirectTileRows : V::kTileRows;
+    if (job.rows <= V::kDirectTileRows) return job.rows;
+    const int64_t largest = Direct(job) ? V::kDirectTilesRows : V::kTileRows;
     const int64_t tiles = (job.rows + largest - 1) / largest;
     return (job.rows + tiles - 1) / tiles;
   }
@@ -270,7 +271,9 @@ class IntegerGemm {
   // ---- one item: a few blocks of outputs, all rows ----
 
   static int64_t ItemBlocks(const LinearJob& job) {
-    return baton::ItemBlocks(job, Direct(job) ? V::kDirectBlocks : kLeastItemBlocks);
+    if (!Direct(job)) return kLeastItemBlocks;
+    return baton::ItemBlocks(job, V::DirectTileBlocks(static_cast<int>(TileRows(job))),
+                             V::kDirectBlocks);
   }
   static int64_t ItemOutputs(const LinearJob& job) { return ItemBlocks(job) * 16; }
   static int64_t RunItems(const LinearJob& job) {
@@ -347,12 +350,6 @@ class IntegerGemm {
 
   // ---- few rows ----
 
-  // Blocks of a direct tile: as many as fit beside `rows` rows.
-  static constexpr int DirectBlocks(int rows) {
-    int blocks = V::kDirectBlocks;
-    while (blocks > 1 && blocks * rows * kVecsPerBlock > V::kSums) blocks /= 2;
-    return blocks;
-  }
   // Independent sums per output, so that a chain's latency is hidden where sums are few.
   static constexpr int DirectSplit(int sums) {
     int split = 4;
@@ -393,7 +390,7 @@ class IntegerGemm {
   template <int kRows>
   static void DirectRows(const LinearJob& job, int64_t block, int64_t blocks, float* acc) {
     if (TileRows(job) == kRows) {
-      return DirectTiles<kRows, DirectBlocks(kRows)>(job, block, blocks, acc);
+      return DirectTiles<kRows, V::DirectTileBlocks(kRows)>(job, block, blocks, acc);
     }
     if constexpr (kRows > 1) DirectRows<kRows - 1>(job, block, blocks, acc);
   }

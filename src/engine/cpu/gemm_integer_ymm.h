@@ -10,8 +10,9 @@ struct YmmIntegers {
   using Vec = __m256i;
   static constexpr int kLanes = 8;
   static constexpr int kSums = 12;
-  static constexpr int kDirectRows = 36, kDirectTileRows = 6;
+  static constexpr int kDirectRows = 36, kDirectTileRows = 6, kDirectTilesRows = 6;
   static constexpr int kDirectBlocks = 4;
+  static constexpr int DirectTileBlocks(int rows) { return rows == 1 ? 4 : rows <= 3 ? 2 : 1; }
   static constexpr int kTileRows = 6, kTileBlocks = 1;
   static constexpr int64_t kPrefetchBytes = 2048;
 

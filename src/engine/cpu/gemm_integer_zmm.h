@@ -10,8 +10,9 @@ struct ZmmIntegers {
   using Vec = __m512i;
   static constexpr int kLanes = 16;
   static constexpr int kSums = 24;
-  static constexpr int kDirectRows = 48, kDirectTileRows = 12;
+  static constexpr int kDirectRows = 48, kDirectTileRows = 12, kDirectTilesRows = 8;
   static constexpr int kDirectBlocks = 16;
+  static constexpr int DirectTileBlocks(int rows) { return ZmmTileBlocks(rows); }
   static constexpr int kTileRows = 6, kTileBlocks = 4;
   static constexpr int64_t kPrefetchBytes = 2048;
 

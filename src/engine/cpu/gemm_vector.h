@@ -8,10 +8,10 @@
 //   V::Dot(acc, a, b)           acc + the products of one word
 //   V::PackGroup(x, e, o)       the words of one row and group, kSteps per chain, from 32 k of x
 //   V::Weights(block, step, half, chain)   the words of a chain, straight from packed weights
-//   V::kAccumulators            sums that fit in registers beside operands
-//   V::kDirectRows              as many rows go the direct way, in tiles of at most
-//   V::kDirectTileRows          rows and, for one row,
-//   V::kDirectVecs              vectors
+//   V::kDirectRows              as many rows go the direct way, in one tile of at most
+//   V::kDirectTileRows          rows or several of at most
+//   V::kDirectTilesRows         rows, with
+//   V::DirectVecs(rows)         vectors: sums fit in registers beside operands
 //   V::kDirectBlocks            16-output blocks of a direct work item at most: read in parallel
 //   V::kTileRows, kTileVecs     largest register tile for more rows
 //   V::kBlockGroups             groups of a K block: a panel's words fit in L1
@@ -179,7 +179,8 @@ class VectorGemm {
   // Rows are cut into as few tiles as possible, as even as possible, of one size, the last one
   // filled up with zero rows.
   static int64_t TileRows(const LinearJob& job) {
-    const int64_t largest = Direct(job) ? V::kDirectTileRows : V::kTileRows;
+    if (job.rows <= V::kDirectTileRows) return job.rows;
+    const int64_t largest = Direct(job) ? V::kDirectTilesRows : V::kTileRows;
     const int64_t tiles = (job.rows + largest - 1) / largest;
     return (job.rows + tiles - 1) / tiles;
   }
@@ -225,7 +226,9 @@ class VectorGemm {
   }
 
   static int64_t ItemBlocks(const LinearJob& job) {
-    return baton::ItemBlocks(job, Direct(job) ? V::kDirectBlocks : kLeastItemBlocks);
+    if (!Direct(job)) return kLeastItemBlocks;
+    return baton::ItemBlocks(job, V::DirectVecs(static_cast<int>(TileRows(job))) / kVecsPerBlock,
+                             V::kDirectBlocks);
   }
   static int64_t ItemOutputs(const LinearJob& job) { return ItemBlocks(job) * 16; }
   static int64_t RunItems(const LinearJob& job) {
@@ -247,18 +250,6 @@ class VectorGemm {
   }
 
   // ---- few rows ----
-
-  // Vectors of a direct tile: as many as fit beside `rows` rows, at least a block. Of several rows
-  // each has an operand, and the weights of a step are used by all.
-  static constexpr int DirectVecs(int rows) {
-    const auto fits = [rows](int vecs) {
-      return vecs * rows <= V::kAccumulators &&
-             (rows == 1 || vecs * (rows + 1) <= V::kAccumulators + 4);
-    };
-    int vecs = V::kDirectVecs;
-    while (vecs > kVecsPerBlock && !fits(vecs)) vecs /= 2;
-    return vecs;
-  }
 
   // acc [tile][row][output of the item] += groups [group, group + groups) of blocks from `block`
   // on.
@@ -295,8 +286,8 @@ class VectorGemm {
       const int64_t at_once = Tiles(job) == 1 ? Groups(job) : kBlockGroups;
       for (int64_t group = 0; group < Groups(job); group += at_once) {
         const int64_t left = Groups(job) - group;
-        DirectBlocks<kRows, DirectVecs(kRows)>(job, first, blocks, group,
-                                               left < at_once ? left : at_once, acc);
+        DirectBlocks<kRows, V::DirectVecs(kRows)>(job, first, blocks, group,
+                                                  left < at_once ? left : at_once, acc);
       }
       return;
     }

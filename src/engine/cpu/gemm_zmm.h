@@ -10,8 +10,6 @@ namespace {
 struct ZmmRegisters {
   using Vec = __m512;
   static constexpr int kLanes = 16;
-  static constexpr int kAccumulators = 24;
-  static constexpr int kDirectRows = 48, kDirectTileRows = 12;
   static constexpr int kTileRows = 6, kTileVecs = 4;
 
   static Vec Zero() { return _mm512_setzero_ps(); }
@@ -32,7 +30,9 @@ struct Avx512Fma : ZmmRegisters {
   static constexpr int kSteps = 16;
   static constexpr int64_t kBlockGroups = 4;  // 32 KiB of words
   static constexpr int64_t kPrefetchBytes = 512;
-  static constexpr int kDirectVecs = 16, kDirectBlocks = 16;
+  static constexpr int kDirectRows = 40, kDirectTileRows = 12, kDirectTilesRows = 8;
+  static constexpr int kDirectBlocks = 16;
+  static constexpr int DirectVecs(int rows) { return ZmmTileBlocks(rows); }
 
   static Vec Dot(Vec acc, Vec a, Vec b) { return _mm512_fmadd_ps(a, b, acc); }
   static Vec Weights(const bf16* block, int64_t step, int /*half*/, int chain) {
@@ -57,7 +57,9 @@ struct Bf16Pairs : ZmmRegisters, DotBf16 {
   static constexpr int kSteps = 8;
   static constexpr int64_t kBlockGroups = 4;  // 16 KiB of words
   static constexpr int64_t kPrefetchBytes = 0;
-  static constexpr int kDirectVecs = 4, kDirectBlocks = 4;
+  static constexpr int kDirectRows = 48, kDirectTileRows = 12, kDirectTilesRows = 12;
+  static constexpr int kDirectBlocks = 4;
+  static constexpr int DirectVecs(int rows) { return rows <= 6 ? 4 : 2; }
 
   static Vec Weights(const bf16* block, int64_t step, int /*half*/, int chain) {
     const __m512i k01 = _mm512_load_si512(block + step * 64);
