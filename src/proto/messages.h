@@ -123,6 +123,7 @@ struct LinkRate {
   Incarnation peer = 0;
   double bytes_per_second = 0;
   int64_t round_trip_us = 0;  // of a message and its answer; 0 = not known
+  int64_t chain_bytes = 0;    // of KV for next ranks of relays that have arrived, ever
   bool operator==(const LinkRate&) const = default;
 };
 

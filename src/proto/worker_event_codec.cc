@@ -13,6 +13,7 @@ namespace {
 
 constexpr int64_t kMostMicroseconds = int64_t{1} << 50;  // 35 years
 constexpr int64_t kMostLayers = 1 << 16;
+constexpr int64_t kMostBytes = int64_t{1} << 60;
 // What is predicted from a fit stays finite and more than nothing.
 constexpr double kLeastTokenSeconds = 1e-15, kMostSeconds = 1e6, kMostPairs = 1e18;
 constexpr double kMostRate = 1e15;  // bytes per second
@@ -175,14 +176,17 @@ void Encode(const LinkRate& in, wire::LinkRate* out) {
   out->set_peer(in.peer);
   out->set_bytes_per_second(in.bytes_per_second);
   out->set_round_trip_us(in.round_trip_us);
+  out->set_chain_bytes(in.chain_bytes);
 }
 
 absl::StatusOr<LinkRate> Decode(const wire::LinkRate& in) {
   RETURN_IF_ERROR(CheckFloat("load.links.bytes_per_second", in.bytes_per_second(), 1, kMostRate));
   RETURN_IF_ERROR(CheckRange("load.links.round_trip_us", in.round_trip_us(), 0, kMostMicroseconds));
+  RETURN_IF_ERROR(CheckRange("load.links.chain_bytes", in.chain_bytes(), 0, kMostBytes));
   return LinkRate{.peer = in.peer(),
                   .bytes_per_second = in.bytes_per_second(),
-                  .round_trip_us = in.round_trip_us()};
+                  .round_trip_us = in.round_trip_us(),
+                  .chain_bytes = in.chain_bytes()};
 }
 
 void Encode(const WorkerLoad& in, wire::WorkerEvent* out) {

@@ -161,6 +161,13 @@ std::vector<Incarnation> Cluster::Workers() const {
   return ids;
 }
 
+LinkRate Cluster::LinkOf(Incarnation from, Incarnation to) const {
+  if (const auto it = workers_.find(from); it != workers_.end())
+    for (const LinkRate& link : it->second.load.links)
+      if (link.peer == to) return link;
+  return {.peer = to};
+}
+
 // Its own, or of the fastest that has measured itself.
 PrefillCost Cluster::CostAt(const Worker& worker) const {
   const PrefillFit* fit = &worker.load.prefill_fit;

@@ -49,6 +49,8 @@ class Cluster {
   bool serves() const;  // somebody takes requests
   const WorkerAnnounce* Find(Incarnation worker) const;
   std::vector<Incarnation> Workers() const;  // ascending
+  // As `from` measured it lately; nothing is known: only the peer is set.
+  LinkRate LinkOf(Incarnation from, Incarnation to) const;
 
   // Least predicted wait; `avoid` are taken only when nobody else can, and for no relay. Nothing:
   // nobody who takes requests could ever hold it.

@@ -7,12 +7,16 @@
 #include "absl/strings/str_format.h"
 #include "common/check.h"
 #include "common/planted_bug.h"
+#include "router/relay_watch.h"
 
 namespace baton {
 namespace {
 
 // An attempt that brought so many tokens died of something else than its request.
 constexpr size_t kGotOn = 8;
+// A late relay is looked at again after a quarter of its life so far.
+constexpr int kLooksPerLife = 4;
+constexpr absl::Duration kLeastLook = absl::Milliseconds(100);
 // How far a prediction may be off before an attempt counts as stuck.
 constexpr double kPredictionSlack = 20;
 
@@ -82,7 +86,7 @@ absl::Time Journey::Alarm() const {
     case JourneyState::kStreaming:
       if (failure_.cause == FailoverCause::kHandoffFailed && !failure_.message.empty())
         return std::min({deadline_, silent_until_, failed_at_ + options_.blame_wait});
-      return std::min(deadline_, silent_until_);
+      return std::min({deadline_, silent_until_, look_at_});
     case JourneyState::kEnding:
       return ended_ + options_.end_wait;
     case JourneyState::kOver:
@@ -110,6 +114,9 @@ void Journey::Aim(const Plan& plan, const PlanNames& names, absl::Time now) {
       now + options_.attempt_silence + kPredictionSlack * absl::Milliseconds(plan.predicted_ms);
   produced_before_ = produced_.size();
   aimed_at_ = now;
+  look_at_ = plan.is_relay() && plan.first_token_ms > 0
+                 ? now + LateAfter(absl::Milliseconds(plan.first_token_ms))
+                 : absl::InfiniteFuture();
   surprised_ = false;
   outcome_.reset();
   prefill_open_ = true;
@@ -209,6 +216,7 @@ absl::Status Journey::OnToken(Incarnation from, const TokenOut& token, absl::Tim
         absl::StrFormat("a token at position %d of an attempt that covers [%d, %d)", token.position,
                         shape.n_prompt, shape.n_prompt + shape.max_tokens));
   attempt_spoke_ = true;
+  look_at_ = absl::InfiniteFuture();
   silent_until_ = now + options_.attempt_silence;
   if (from == plan_.decode && token.position > shape.n_prompt) decode_spoke_ = true;
   const auto next = [this] {
@@ -230,6 +238,15 @@ absl::Status Journey::OnToken(Incarnation from, const TokenOut& token, absl::Tim
 void Journey::NoteComputed() {
   kept_at_ = plan_.prefill;
   kept_tokens_ = static_cast<int32_t>(request_.prompt.size() + produced_before_);
+}
+
+void Journey::NoteFirstSlice() {
+  kept_at_ = plan_.heads.front().worker;
+  kept_tokens_ = plan_.heads.front().tokens;
+}
+
+void Journey::Looked(absl::Time now) {
+  look_at_ = now + std::max(kLeastLook, (now - aimed_at_) / kLooksPerLife);
 }
 
 void Journey::NoteFirstToken(absl::Time now) {

@@ -110,6 +110,12 @@ class Journey {
   Incarnation Culprit() const;
   // Handoffs of a relay broke, and one more report may tell whose fault it was.
   bool MayHearMore(absl::Time now) const;
+  // A relay that has brought no token is late, and its links are to be looked at; then again in a
+  // while.
+  bool MustLook(absl::Time now) const { return look_at_ <= now; }
+  void Looked(absl::Time now);
+  // One worker may have the KV of the first slice, and is predicted to have it.
+  void NoteFirstSlice();
   // The running attempt's row was preempted: nothing failed, it only must be aimed anew.
   bool preempted() const { return preempted_; }
   // The running attempt has brought a token, in its turn or early.
@@ -125,14 +131,15 @@ class Journey {
   Timeline MakeTimeline(absl::Time now) const;
 
   // Written by the Router alone.
-  int failures = 0;                // attempts that broke, since the request last got on
-  int lost_attempts = 0;           // attempts whose worker or handoff broke, since it last got on
-  int moves = 0;                   // attempts given up for a worker with room
-  int preemptions = 0;             // attempts that lost their pages
-  bool may_relay = true;           // none of its relays broke
-  bool mended = false;             // one of its relays went on with another worker for a lost one
-  int recompute_reason = 0;        // of the running attempt: why there was one before
-  std::vector<Incarnation> avoid;  // workers that are asked only when nobody else is there
+  int failures = 0;       // attempts that broke, since the request last got on
+  int lost_attempts = 0;  // attempts whose worker or handoff broke, since it last got on
+  int moves = 0;          // attempts given up for a worker with room
+  int preemptions = 0;    // attempts that lost their pages
+  bool may_relay = true;  // none of its relays broke
+  bool mended = false;    // one of its relays went on with another worker for a lost one
+  std::vector<int64_t> crossed_before;      // of the running relay's hops: LinkRate::chain_bytes
+  int recompute_reason = 0;                 // of the running attempt: why there was one before
+  std::vector<Incarnation> avoid;           // workers that are asked only when nobody else is there
   std::vector<Incarnation> handed_in_vain;  // prefill workers of failed handoffs
   absl::Time alarm;                         // that is set for it
 
@@ -166,6 +173,7 @@ class Journey {
   bool surprised_ = false;  // its prediction could not be right
   std::optional<FirstTokenOutcome> outcome_;
   Plan plan_;
+  absl::Time look_at_ = absl::InfiniteFuture();      // of a relay without a token
   absl::Time silent_until_;                          // when it must have given a sign of life
   size_t produced_before_ = 0;                       // tokens emitted by earlier attempts
   bool prefill_open_ = false, decode_open_ = false;  // parts not ended

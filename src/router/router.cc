@@ -280,6 +280,8 @@ void Router::State::OnAlarm(Journey& journey, absl::Time now) {
         absl::UnavailableError("its workers were lost and none came back"), now);
   } else if (const Journey::Failure failure = journey.Broken(); !failure.message.empty()) {
     AimAgain(journey, failure, now);
+  } else if (journey.MustLook(now)) {
+    LookAtRelay(journey, now);
   } else {
     for (const Incarnation worker : journey.OpenWorkers()) Blame(journey, worker);
     AimAgain(journey,

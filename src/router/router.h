@@ -123,8 +123,8 @@ struct RouterOptions {
 };
 
 // Why a request was aimed anew.
-enum class FailoverCause { kWorkerLost, kPartFailed, kHandoffFailed, kStuck, kDraining };
-inline constexpr int kFailoverCauses = 5;
+enum class FailoverCause { kWorkerLost, kPartFailed, kHandoffFailed, kStuck, kDraining, kSlowLink };
+inline constexpr int kFailoverCauses = 6;
 // Why tokens of a prompt were computed again: by FailoverCause, or since it was preempted or moved.
 inline constexpr int kRecomputeReasons = kFailoverCauses + 1;
 

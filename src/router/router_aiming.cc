@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/log.h"
 #include "common/planted_bug.h"
 #include "router/router_state.h"
 
@@ -33,6 +34,8 @@ void Router::State::AimAt(Journey& journey, const Plan& plan, absl::Time now) {
   for (const Plan::Head& head : plan.heads)
     absl::StrAppend(&names.heads, names.heads.empty() ? "" : ",", name(head.worker));
   journey.Aim(plan, names, now);
+  journey.crossed_before.clear();
+  for (const HopProgress& hop : HopsOf(journey)) journey.crossed_before.push_back(hop.crossed);
   SetAlarm(journey);
   SendAttempt(journey);
 }
@@ -147,6 +150,7 @@ void Router::State::BlameHandoff(Journey& journey) {
 absl::Status Router::State::WhyExhausted(Journey& journey, const Journey::Failure& failure) const {
   switch (failure.cause) {
     case FailoverCause::kDraining:  // such workers are not asked again
+    case FailoverCause::kSlowLink:  // once: no relay follows
       return absl::OkStatus();
     case FailoverCause::kWorkerLost:
     case FailoverCause::kHandoffFailed:
@@ -196,6 +200,57 @@ std::optional<Plan> Router::State::Mend(const Journey& journey, absl::Time now) 
   for (const Incarnation worker : plan.Workers())
     if (worker != culprit && cluster.Find(worker) == nullptr) return std::nullopt;
   return cluster.Replace(plan, culprit, journey.Shape(), journey.avoid, now);
+}
+
+// Of what crosses in all relays that share a link; so what is left is never overstated.
+std::vector<HopProgress> Router::State::HopsOf(const Journey& journey) const {
+  const Plan& plan = journey.plan();
+  std::vector<HopProgress> hops;
+  for (size_t i = 0; i < plan.heads.size(); ++i) {
+    const Incarnation next = i + 1 < plan.heads.size() ? plan.heads[i + 1].worker : plan.prefill;
+    const WorkerAnnounce* const sender = cluster.Find(plan.heads[i].worker);
+    if (sender == nullptr || cluster.Find(next) == nullptr) {
+      hops.push_back({});  // lost, after its part had ended
+      continue;
+    }
+    const LinkRate link = cluster.LinkOf(sender->incarnation, next);
+    const int64_t before = i < journey.crossed_before.size() ? journey.crossed_before[i] : 0;
+    hops.push_back(
+        {.bytes = int64_t{plan.TokensOfHeads(i + 1)} * sender->kv_token_bytes * sender->n_layers,
+         .crossed = std::max<int64_t>(0, link.chain_bytes - before),
+         .bytes_per_second = link.bytes_per_second});
+  }
+  return hops;
+}
+
+// It is late. Where a link has become so slow that one worker alone would be sooner, from what the
+// first rank has, that is what follows; once, for no relay comes after it.
+void Router::State::LookAtRelay(Journey& journey, absl::Time now) {
+  journey.Looked(now);
+  const Plan& plan = journey.plan();
+  AttemptShape shape = journey.Shape();
+  shape.may_relay = false;
+  shape.kept_at = plan.heads.front().worker;
+  shape.kept_tokens = plan.heads.front().tokens;
+  const std::optional<Plan> alone = cluster.Choose(shape, journey.avoid, now);
+  const std::vector<HopProgress> hops = HopsOf(journey);
+  const std::optional<size_t> slow =
+      alone ? HopToLeave(hops, absl::Milliseconds(alone->first_token_ms)) : std::nullopt;
+  if (!slow) return SetAlarm(journey);
+  const Incarnation to =
+      *slow + 1 < plan.heads.size() ? plan.heads[*slow + 1].worker : plan.prefill;
+  const std::string message = absl::StrFormat(
+      "relay: the link from worker %s to %s carries %.3g MB/s, %.3g MB of KV are left: %s, and one "
+      "worker alone is predicted to take %s",
+      cluster.Find(plan.heads[*slow].worker)->name, cluster.Find(to)->name,
+      hops[*slow].bytes_per_second / 1e6,
+      static_cast<double>(hops[*slow].bytes - hops[*slow].crossed) / 1e6,
+      absl::FormatDuration(absl::Trunc(TimeLeft(hops[*slow]), absl::Milliseconds(1))),
+      absl::FormatDuration(absl::Milliseconds(
+          absl::ToInt64Milliseconds(absl::Milliseconds(alone->first_token_ms)))));
+  LogWarn("request %016x is aimed anew: %s", journey.id(), message);
+  journey.NoteFirstSlice();
+  AimAgain(journey, {.cause = FailoverCause::kSlowLink, .message = message}, now);
 }
 
 // Whoever is at fault.

@@ -13,6 +13,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "router/cluster.h"
 #include "router/journey.h"
+#include "router/relay_watch.h"
 #include "router/router.h"
 
 namespace baton {
@@ -55,6 +56,8 @@ struct Router::State {
   // next: what follows at once; its ranks are not told to give up what they have.
   void Disarm(Journey& journey, absl::Time now, const std::optional<Plan>& next = std::nullopt);
   std::optional<Plan> Mend(const Journey& journey, absl::Time now);
+  void LookAtRelay(Journey& journey, absl::Time now);
+  std::vector<HopProgress> HopsOf(const Journey& journey) const;
   bool MayMend(const Journey& journey, absl::Time now);
   void NoteRecomputed(const Journey& journey, const PartEnded& ended);
   void AimAgain(Journey& journey, const Journey::Failure& failure, absl::Time now);

@@ -25,9 +25,9 @@ const char* OutcomeOf(int http_status) {
 constexpr const char* kStages[] = {"text",        "route",        "prefill_queue", "prefill",
                                    "kv_transfer", "decode_queue", "decode"};
 constexpr const char* kFailoverCauseNames[kFailoverCauses] = {
-    "worker_lost", "part_failed", "handoff_failed", "stuck", "draining"};
+    "worker_lost", "part_failed", "handoff_failed", "stuck", "draining", "slow_link"};
 constexpr const char* kRecomputeReasonNames[kRecomputeReasons] = {
-    "worker_lost", "part_failed", "handoff_failed", "stuck", "draining", "preempted"};
+    "worker_lost", "part_failed", "handoff_failed", "stuck", "draining", "slow_link", "preempted"};
 constexpr char kRecomputedHelp[] =
     "Tokens of prompts (and generated so far) computed by attempts after the first one, but for "
     "slices they went on with.";

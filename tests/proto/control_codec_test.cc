@@ -71,7 +71,7 @@ WorkerReport EveryEvent() {
                         .decode_waiting = 3,
                         .pages_free = 4,
                         .prefill_fit = fit,
-                        .links = {{.peer = ~0ull, .bytes_per_second = 2e9, .round_trip_us = 50},
+                        .links = {{.peer = ~0ull, .bytes_per_second = 2e9, .round_trip_us = 50, .chain_bytes = 7},
                                   {.peer = 2, .bytes_per_second = 3e9}},
                         .decode_step_ms = 6.5f,
                         .draining = true};

@@ -53,6 +53,11 @@ void World::Fault() {
       w->wire_.Clog(node, w->agenda_.now_us() + w->random_.Magnitude(100, 4'000'000));
       ++w->fault_counts_.clogs;
     });
+  if (swarm_.slow_links)
+    menu.push_back([](World* w) {
+      w->SlowDown(static_cast<int>(w->random_.Below(w->nodes_.size())),
+                  w->random_.Magnitude(10'000, kLongestOutageUs));
+    });
   if (menu.empty()) return;
   const size_t pick = random_.Below(menu.size());
   agenda_.Happened(What::kFault, static_cast<int>(pick));
@@ -100,6 +105,13 @@ void World::Stop(int node, int64_t patience_us) {
   nodes_[node]->Drain();
   patience_until_us_[node] = agenda_.now_us() + patience_us;
   StopOn(node);
+}
+
+// What is sent to it takes a hundred times as long.
+void World::SlowDown(int node, int64_t for_us) {
+  ++fault_counts_.slow_links;
+  agenda_.Trace("worker %d: its link is slow", node);
+  slow_until_us_[static_cast<size_t>(node)] = agenda_.now_us() + for_us;
 }
 
 void World::StopOn(int node) {
@@ -178,6 +190,8 @@ void World::Disturb(const Disturbance& disturbance) {
       return Pause(node, kAwayUs);
     case Disturbance::Kind::kBreakControl:
       return wire_.Break(node);
+    case Disturbance::Kind::kSlowLink:
+      return SlowDown(node, kAwayUs);
     case Disturbance::Kind::kCutTransfer:
       fault_counts_.cuts += network_.CutAny();
       return;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "server/worker/link_rates.h"
 #include "server/worker/pool_view.h"
 #include "sim/narration.h"
 #include "sim/violation.h"
@@ -108,7 +109,11 @@ void Node::Start(uint64_t random_id) {
       core, engine_.get(), pool_.get(),
       WorkerPorts{.clock = [this] { return TimeOf(clock_us_); },
                   .transfer = [this](TransferCommand c) { OnCommand(std::move(c)); },
-                  .report = [this](WorkerReport r) { report_(std::move(r), clock_us_); }});
+                  .report =
+                      [this](WorkerReport r) {
+                        AddLinks(transfer_->links(), &r);
+                        report_(std::move(r), clock_us_);
+                      }});
   WakeEngine(agenda_->now_us());
 }
 

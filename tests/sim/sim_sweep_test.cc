@@ -48,8 +48,9 @@ TEST_CASE("one disturbance at any event harms no stream and leaves nothing behin
   REQUIRE((undisturbed.faults.relays > 0) == relays);
   using Kind = Disturbance::Kind;
   uint64_t n_runs = 0, attempts = 0;
-  for (const Kind kind : {Kind::kKill, Kind::kStop, Kind::kPause, Kind::kBreakControl,
-                          Kind::kIsolate, Kind::kCutTransfer, Kind::kCancel, Kind::kKillRouter}) {
+  for (const Kind kind :
+       {Kind::kKill, Kind::kStop, Kind::kPause, Kind::kBreakControl, Kind::kIsolate,
+        Kind::kSlowLink, Kind::kCutTransfer, Kind::kCancel, Kind::kKillRouter}) {
     const bool of_worker = kind < Kind::kCutTransfer;
     for (int node = 0; node < (of_worker ? 4 : 1); ++node) {
       for (uint64_t at = 0; at <= undisturbed.n_events_of_requests; ++at) {

@@ -61,6 +61,7 @@ void DrawSlices(Swarm* swarm) {
   if (push < 40) swarm->router.relay_push = RelayPush::kAll;
   if (push >= 70) swarm->router.relay_push = RelayPush::kTail;
   if (random.Percent(30)) swarm->max_slice_tokens = static_cast<int>(random.Magnitude(1, 48));
+  swarm->slow_links = random.Percent(40);
 }
 
 void DrawTransfer(Swarm* swarm, SimRandom& random) {
@@ -107,6 +108,7 @@ void DrawFaults(Swarm* swarm, SimRandom& random) {
   swarm->calm = random.Percent(10);
   if (swarm->calm) {
     swarm->slow_percent = 0;
+    swarm->slow_links = false;
     return;
   }
   swarm->kills = random.Percent(50);
@@ -197,7 +199,7 @@ std::string Swarm::ToString() const {
       "every %d us, prompt <= %d, tokens <= %d, cancel %d%%, deadline %d%%, relay from %d of <= "
       "%d, %s\n  "
       "faults every %d "
-      "us:%s%s%s%s%s%s%s%s, corrupt %.3f, duplicate %.3f, cut %.3f, late %.3f\n",
+      "us:%s%s%s%s%s%s%s%s%s, corrupt %.3f, duplicate %.3f, cut %.3f, late %.3f\n",
       seed, page_tokens, n_layers, absl::StrJoin(windows, " "), segment_keys,
       cut_through ? "" : ", whole prefixes forwarded", chunk_bytes, window_bytes, slab_slots,
       peer_timeout_ms, tick_us, link_at_once ? ", link at once" : "", least_delay_us, mean_delay_us,
@@ -206,8 +208,8 @@ std::string Swarm::ToString() const {
       must_complete ? "all must complete" : "four attempts", fault_gap_us, kills ? " kill" : "",
       pauses ? " pause" : "", control_breaks ? " break" : "", cuts ? " cut" : "",
       partitions ? " partition" : "", clogs ? " clog" : "", stops ? " stop" : "",
-      router_restarts ? " router" : "", corrupt_payload, duplicate_message, cut_connection,
-      late_landing);
+      router_restarts ? " router" : "", slow_links ? " slow" : "", corrupt_payload,
+      duplicate_message, cut_connection, late_landing);
   for (size_t i = 0; i < workers.size(); ++i) {
     const WorkerPlan& w = workers[i];
     const char* role = w.role == Role::kPrefill  ? "prefill"

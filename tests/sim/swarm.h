@@ -57,7 +57,7 @@ struct Swarm {
   // Faults.
   bool calm = false;  // none at all: then no part may fail either
   bool kills = false, pauses = false, control_breaks = false, cuts = false, partitions = false,
-       clogs = false, stops = false, router_restarts = false;
+       clogs = false, stops = false, router_restarts = false, slow_links = false;
   double corrupt_payload = 0, duplicate_message = 0, cut_connection = 0, late_landing = 0;
   int64_t fault_gap_us = 200'000;
   int most_faults = 0;

@@ -42,9 +42,12 @@ World::World(const Swarm& swarm, bool tracing)
                        .duplicate_message = swarm_.duplicate_message,
                        .cut_connection = swarm_.cut_connection,
                        .late_landing = swarm_.late_landing});
-  network_.set_delay([this](const MemLink*, const MemLink*) {
-    const int64_t delay_us =
+  network_.set_delay([this](const MemLink*, const MemLink* to) {
+    constexpr int kSlower = 100;
+    int64_t delay_us =
         random_.Between(swarm_.least_delay_us, swarm_.least_delay_us + 2 * swarm_.mean_delay_us);
+    for (size_t i = 0; i < nodes_.size(); ++i)
+      if (slow_until_us_[i] > agenda_.now_us() && nodes_[i]->link() == to) delay_us *= kSlower;
     return random_.Percent(swarm_.slow_percent) ? 16 * delay_us : delay_us;
   });
   const auto node_of = [this](const MemLink* link) -> Node* {
@@ -64,6 +67,7 @@ World::World(const Swarm& swarm, bool tracing)
   const size_t n = swarm_.workers.size();
   lives_.assign(n, 0);
   patience_until_us_.assign(n, 0);
+  slow_until_us_.assign(n, 0);
   blocked_.assign(n + 1, std::vector<bool>(n + 1, false));
   for (size_t i = 0; i < n; ++i)
     nodes_.push_back(std::make_unique<Node>(
@@ -321,6 +325,7 @@ void World::Heal() {
   faults_on_ = false;
   agenda_.Trace("all is healed");
   network_.set_faults({});
+  slow_until_us_.assign(nodes_.size(), 0);
   HealPartition();
   wire_.OnRouterStarted();
   bool any = false;
@@ -385,6 +390,7 @@ void World::CountRelays() {
   fault_counts_.relays += view.relays;
   fault_counts_.ranks_replaced += view.ranks_replaced;
   fault_counts_.sinks_replaced += view.sinks_replaced;
+  fault_counts_.relays_left += view.failovers[static_cast<size_t>(FailoverCause::kSlowLink)];
 }
 
 void World::CheckQueues() const {
@@ -443,6 +449,8 @@ void FaultCounts::Add(const FaultCounts& other) {
   relays += other.relays;
   ranks_replaced += other.ranks_replaced;
   sinks_replaced += other.sinks_replaced;
+  slow_links += other.slow_links;
+  relays_left += other.relays_left;
   slice_blocks += other.slice_blocks;
   slice_wait_seconds += other.slice_wait_seconds;
   trimmed_pages += other.trimmed_pages;
@@ -463,7 +471,8 @@ std::string Outcome::ToString() const {
       "faults: %d kills, %d pauses, %d streams broken, %d connections cut, %d partitions, %d "
       "clogs, "
       "%d damaged chunks, %d resent, %d refused\nhandoffs: %d committed, %d failed\nrelays: %d, "
-      "of which %d went on with another rank, %d with another decode worker; blocks of slices %d, "
+      "of which %d went on with another rank, %d with another decode worker, %d left a link that "
+      "had become slow (%d were); blocks of slices %d, "
       "which waited %.0f s for their inflows\npages trimmed: %d\nrequests: "
       "%d, "
       "of them %d complete, %d cancelled, %d late, %d failed, %d lost with their router; %d "
@@ -472,9 +481,9 @@ std::string Outcome::ToString() const {
       "request ended at most %.1f s after all was healed\n",
       f.kills, f.pauses, f.breaks, f.cuts, f.partitions, f.clogs, f.crc_errors, f.resent_chunks,
       f.refused_chunks, f.handoffs, f.failed_handoffs, f.relays, f.ranks_replaced, f.sinks_replaced,
-      f.slice_blocks, f.slice_wait_seconds, f.trimmed_pages, c.submitted, c.complete, c.cancelled,
-      c.late, c.failed, c.lost, c.attempts, c.tokens, f.stops, f.router_kills, f.releases,
-      static_cast<double>(healing_us) * 1e-6);
+      f.relays_left, f.slow_links, f.slice_blocks, f.slice_wait_seconds, f.trimmed_pages,
+      c.submitted, c.complete, c.cancelled, c.late, c.failed, c.lost, c.attempts, c.tokens, f.stops,
+      f.router_kills, f.releases, static_cast<double>(healing_us) * 1e-6);
 }
 
 Outcome RunSeed(uint64_t seed, bool tracing) {

@@ -34,6 +34,7 @@ struct FaultCounts {
   uint64_t relays = 0;  // aimed
   // Workers of relays that others took the place of: ranks, decode workers.
   uint64_t ranks_replaced = 0, sinks_replaced = 0;
+  uint64_t slow_links = 0, relays_left = 0;  // left: aimed anew, since a link had become slow
   // Blocks of their slices that were computed, and how long slices waited for their inflows.
   uint64_t slice_blocks = 0;
   double slice_wait_seconds = 0;
@@ -50,13 +51,14 @@ struct Disturbance {
     kStop,
     kPause,
     kBreakControl,
+    kSlowLink,
     kIsolate,
     kCutTransfer,
     kCancel,
     kKillRouter
   };
   Kind kind = Kind::kKill;
-  int node = 0;  // of the first five
+  int node = 0;  // of the first six
   uint64_t at_event = 0;
 };
 
@@ -97,6 +99,7 @@ class World {
   void Pause(int node, int64_t away_us);
   void Stop(int node, int64_t patience_us);
   void StopOn(int node);
+  void SlowDown(int node, int64_t for_us);
   void KillRouter(int64_t away_us);
   void CheckNobodyWorks() const;
   void Partition();
@@ -138,6 +141,7 @@ class World {
   std::map<Incarnation, std::vector<RouterMessage>> sends_;  // as in RouterGenerator, the two below
   std::set<Incarnation> closed_, closing_;
   std::vector<uint64_t> lives_;
+  std::vector<int64_t> slow_until_us_;      // links to these workers
   std::vector<int64_t> patience_until_us_;  // of workers that were told to stop
   std::vector<std::vector<bool>> blocked_;  // [from][to], the last index is the router
   bool faults_on_ = true;

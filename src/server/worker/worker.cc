@@ -8,6 +8,7 @@
 #include "common/check.h"
 #include "common/log.h"
 #include "proto/control_codec.h"
+#include "server/worker/link_rates.h"
 #include "server/worker/pool_view.h"
 
 namespace baton {
@@ -93,21 +94,9 @@ Worker::Worker(const WorkerOptions& options, std::unique_ptr<Backend> backend,
       core, backend_.get(), pool_.get(),
       [this](TransferCommand command) { transfer_->Post(std::move(command)); },
       [this](WorkerReport report) {
-        AddLinks(&report);
+        AddLinks(transfer_->links(), &report);
         client_->Send(std::move(report));
       });
-}
-
-void Worker::AddLinks(WorkerReport* report) const {
-  for (WorkerEvent& event : report->events) {
-    auto* load = std::get_if<WorkerLoad>(&event);
-    if (load == nullptr) continue;
-    for (const LinkReport& link : transfer_->links())
-      if (link.bytes_per_second >= 1 && load->links.size() < ControlLimits::kLinks)
-        load->links.push_back({.peer = link.peer,
-                               .bytes_per_second = link.bytes_per_second,
-                               .round_trip_us = link.round_trip_us});
-  }
 }
 
 absl::Status Worker::Connect(const WorkerOptions& options) {

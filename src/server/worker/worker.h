@@ -64,8 +64,6 @@ class Worker {
   Worker(const WorkerOptions& options, std::unique_ptr<Backend> backend,
          std::unique_ptr<KvPool> pool);
   absl::Status Connect(const WorkerOptions& options);
-  // What the link thread has measured travels with the engine thread's load.
-  void AddLinks(WorkerReport* report) const;
 
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<KvPool> pool_;

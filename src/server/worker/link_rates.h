@@ -1,0 +1,27 @@
+// What a worker tells the router of its links: with every load report it sends.
+#pragma once
+
+#include <variant>
+#include <vector>
+
+#include "kvtransfer/transfer.h"
+#include "proto/control_codec.h"
+#include "proto/messages.h"
+
+namespace baton {
+
+inline void AddLinks(const std::vector<LinkReport>& links, WorkerReport* report) {
+  for (WorkerEvent& event : report->events) {
+    auto* load = std::get_if<WorkerLoad>(&event);
+    if (load == nullptr) continue;
+    for (const LinkReport& link : links)
+      if (link.bytes_per_second >= 1 && load->links.size() < ControlLimits::kLinks)
+        load->links.push_back(
+            {.peer = link.peer,
+             .bytes_per_second = link.bytes_per_second,
+             .round_trip_us = link.round_trip_us,
+             .chain_bytes = static_cast<int64_t>(link.bytes[size_t(Traffic::kChain)])});
+  }
+}
+
+}  // namespace baton
