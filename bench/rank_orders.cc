@@ -76,6 +76,7 @@ void Walk(Walker& walker, Start& start) {
   walker.Field("cache_dir", start.engine.cache_dir);
   walker.Field("cpus", start.cpus);
   walker.Field("max_tokens", start.max_tokens);
+  walker.Field("pool_pages", start.pool_pages);
   walker.Field("with_residuals", start.with_residuals);
   walker.Field("incarnation", start.incarnation);
   walker.Field("bytes_per_second", start.pace.bytes_per_second);
@@ -106,6 +107,7 @@ void Walk(Walker& walker, Run& run) {
   walker.Field("chunks", run.chunks);
   walker.Field("first_layer", run.first_layer);
   walker.Field("end_layer", run.end_layer);
+  walker.Field("wants_logits", run.wants_logits);
   walker.Field("by_steps", run.by_steps);
   walker.Field("streams", run.streams);
   walker.Field("cuts_through", run.cuts_through);
@@ -122,6 +124,7 @@ void Walk(Walker& walker, Done& done) {
   walker.Field("projections", done.projections);
   walker.Field("median_layer", done.median_layer);
   walker.Field("digest", done.digest);
+  walker.Field("logits", done.logits);
   walker.Field("bytes_sent", done.bytes_sent);
   walker.Field("kv_bytes", done.kv_bytes);
   walker.Field("peak_memory", done.peak_memory);

@@ -19,6 +19,7 @@ struct RankStart {
   EngineOptions engine;
   std::vector<int> cpus;        // that it is pinned to
   int max_tokens = 0;           // of a prompt
+  int pool_pages = 0;           // 0: for a prompt of max_tokens
   bool with_residuals = false;  // its pool has room for two residual streams of a prompt, too
   Incarnation incarnation = 0;
   LinkPace pace;
@@ -58,6 +59,7 @@ struct RankRun {
   // the links carry the residual stream.
   std::vector<int> chunks = {};
   int first_layer = 0, end_layer = 0;
+  bool wants_logits = false;  // the last token's are to be told, beside their digest
   bool by_steps = false;      // chunks of steps instead of a slice
   bool streams = false;       // attention reads keys as they come
   bool cuts_through = false;  // pages go on as they are there, else layers when they are whole
@@ -72,10 +74,11 @@ struct RankDone {
   // Seconds of a slice's layers but the last, of the norm, queries, keys and values in them, and of
   // the median of these layers.
   double layers = 0, projections = 0, median_layer = 0;
-  std::string digest;       // of the last token's logits, where it has them
-  int64_t bytes_sent = 0;   // payload
-  int64_t kv_bytes = 0;     // of pages it held
-  int64_t peak_memory = 0;  // of the process so far: anonymous and shared pages
+  std::string digest;              // of the last token's logits, where it has them
+  std::vector<float> logits = {};  // of the last token, where they are wanted
+  int64_t bytes_sent = 0;          // payload
+  int64_t kv_bytes = 0;            // of pages it held
+  int64_t peak_memory = 0;         // of the process so far: anonymous and shared pages
 };
 
 std::string ToLine(const RankStart& start);

@@ -55,6 +55,7 @@ int RankPrompt::rows() const {
 }
 
 absl::Status RankPrompt::Prepare() {
+  std::ofstream("/proc/self/clear_refs") << "5";  // peaks are counted anew
   int n_pages = parts_.pool->layout().PagesFor(run_.end);
   for (const auto* links : {&run_.in, &run_.out}) {
     for (const RankLink& link : *links) n_pages = std::max(n_pages, link.first_page + link.n_pages);
@@ -74,7 +75,11 @@ absl::StatusOr<RankDone> RankPrompt::Run() {
   if (run_.end > run_.begin) {
     RETURN_IF_ERROR(Compute());
     done.computed = MonotonicSeconds();
-    if (has_logits()) done.digest = absl::StrFormat("%016x", Digest());
+    if (has_logits()) {
+      const std::span<const float> logits = Logits();
+      done.digest = absl::StrFormat("%016x", LogitsDigest(logits, 0));
+      if (run_.wants_logits) done.logits.assign(logits.begin(), logits.end());
+    }
   }
   done.waited = inflows_.waited();
   // A head may be done before all that it only passes on is here.
@@ -260,9 +265,9 @@ void RankPrompt::DescribeLayers(RankDone* done) {
   done->median_layer = *middle;
 }
 
-uint64_t RankPrompt::Digest() const {
+std::span<const float> RankPrompt::Logits() const {
   const Backend& backend = *parts_.backend;
-  return LogitsDigest(run_.by_steps ? backend.logits(0) : backend.slice_logits(), 0);
+  return run_.by_steps ? backend.logits(0) : backend.slice_logits();
 }
 
 }  // namespace baton

@@ -47,7 +47,7 @@ class RankPrompt {
   absl::Status AttendInRotation(int layer);
   void ComputeBySteps();
   void DescribeLayers(RankDone* done);
-  uint64_t Digest() const;
+  std::span<const float> Logits() const;
 
   RankParts& parts_;
   const RankRun run_;

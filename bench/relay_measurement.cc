@@ -18,6 +18,9 @@ constexpr char kMeasured[] = "measured";
 // What loopback carries at least, for partitions; a machine's own figure: baton bench transfer.
 constexpr double kLoopbackBytesPerSecond = 1e9;
 constexpr double kLoopbackLatency = 50e-6;
+// How far a ring's logits may be from one worker's: of fp32, and of bf16 as a share of the largest
+// logit, a few units of its last place.
+constexpr double kRingApartFp32 = 1e-3, kRingApart = 0.03;
 constexpr int kMostFittedTokens = 4096;
 
 double Median(std::vector<double> values) {
@@ -29,12 +32,20 @@ double Least(const std::vector<double>& values) {
   return *std::min_element(values.begin(), values.end());
 }
 
+std::string Megabytes(const std::vector<int64_t>& bytes) {
+  return absl::StrJoin(bytes, "/", [](std::string* out, int64_t n) {
+    absl::StrAppendFormat(out, "%.0f", static_cast<double>(n) / 1e6);
+  });
+}
+
 // What was seen of a scheme, a value per round.
 struct Samples {
   std::vector<double> first_token, kv_complete, waited;
   int64_t bytes_sent = 0, bytes_due = 0;  // of the last round, all links
   std::vector<int64_t> kv_bytes;          // (ranks) of the pages each held
   std::vector<double> computed;           // (ranks) seconds until each had computed its part
+  std::vector<int64_t> peak_memory;       // (ranks) bytes, where it was measured
+  std::vector<float> logits;              // of the last token, where they are compared
   std::string digest;
   bool same_digests = true;
   double predicted = 0;  // simulated with the fitted constants
@@ -59,10 +70,33 @@ class Measurement {
       ASSIGN_OR_RETURN(schemes_[name], MakeScheme(name, cost_.cluster, rig_, options_.tokens));
       samples_[name].predicted = PredictScheme(schemes_[name], cost_.cluster, rig_.ranks());
     }
+    compares_logits_ = std::any_of(schemes_.begin(), schemes_.end(),
+                                   [](const auto& entry) { return entry.second.rotates; });
     for (int round = 0; round < options_.rounds; ++round) {
       for (const std::string& name : options_.schemes) {
         progress->Next(absl::StrFormat("%s, round %d", name, round + 1));
         RETURN_IF_ERROR(RunOnce(schemes_[name], &samples_[name]));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status MeasureMemory() {
+    for (const std::string& name : options_.schemes) {
+      const Scheme& scheme = schemes_[name];
+      if (scheme.kind == Scheme::Kind::kWide) continue;
+      RelayRigOptions options = rig_.options();
+      options.with_wide = false;
+      options.with_sink = scheme.sink != Scheme::Sink::kNone;
+      options.pool_pages.assign(static_cast<size_t>(rig_.ranks()), 1);
+      for (size_t i = 0; i < samples_[name].kv_bytes.size(); ++i) {
+        options.pool_pages[i] =
+            static_cast<int>(samples_[name].kv_bytes[i] / rig_.started().page_bytes);
+      }
+      ASSIGN_OR_RETURN(const std::unique_ptr<RelayRig> rig, RelayRig::Start(options));
+      ASSIGN_OR_RETURN(const RelayRig::Outcome outcome, rig->Run(PlanScheme(scheme, *rig)));
+      for (int i = 0; i < scheme.ranks(); ++i) {
+        samples_[name].peak_memory.push_back(outcome.ranks[static_cast<size_t>(i)].peak_memory);
       }
     }
     return absl::OkStatus();
@@ -78,26 +112,24 @@ class Measurement {
         options_.rig.threads_per_rank, LinkText(), cost_.cluster.cost.token,
         cost_.cluster.cost.pair, cost_.cluster.cost.extra_tokens, 100 * cost_.error,
         cost_.cluster.qkv_share, cost_.cluster.cost.head);
-    absl::StrAppendFormat(&table, "%-9s %-12s %9s %9s %9s %8s %9s %9s %10s %9s  %-15s  %s\n", "",
-                          "scheme", "best s", "median s", "simulated", "one/this", "waited s",
-                          "link MB", "KV after s", "KV MB/rank", "ranks done s", "slices");
+    absl::StrAppendFormat(&table, "%-9s %-12s %9s %9s %9s %8s %9s %9s %10s %10s %9s  %-15s  %s\n",
+                          "", "scheme", "best s", "median s", "simulated", "one/this", "waited s",
+                          "link MB", "KV after s", "KV MB/rank", "peak MB", "ranks done s",
+                          "slices");
     for (const std::string& name : options_.schemes) {
       const Samples& samples = samples_.at(name);
       const Scheme& scheme = schemes_.at(name);
-      std::vector<std::string> held, computed;
+      std::vector<std::string> computed;
       for (const double seconds : samples.computed) {
         computed.push_back(absl::StrFormat("%.4g", seconds));
       }
-      for (const int64_t bytes : samples.kv_bytes) {
-        held.push_back(absl::StrFormat("%.0f", static_cast<double>(bytes) / 1e6));
-      }
       absl::StrAppendFormat(
-          &table, "%-9s %-12s %9.4f %9.4f %9.4f %8.3f %9.4f %9.2f %10s %9s  %-15s  %s\n", kMeasured,
-          name, Least(samples.first_token), Median(samples.first_token), samples.predicted,
-          OneSeconds() / Least(samples.first_token), Median(samples.waited),
+          &table, "%-9s %-12s %9.4f %9.4f %9.4f %8.3f %9.4f %9.2f %10s %10s %9s  %-15s  %s\n",
+          kMeasured, name, Least(samples.first_token), Median(samples.first_token),
+          samples.predicted, OneSeconds() / Least(samples.first_token), Median(samples.waited),
           static_cast<double>(samples.bytes_sent) / 1e6,
           samples.kv_complete.empty() ? "-" : absl::StrFormat("%+.4f", Median(samples.kv_complete)),
-          absl::StrJoin(held, "/"), absl::StrJoin(computed, "/"),
+          Megabytes(samples.kv_bytes), Megabytes(samples.peak_memory), absl::StrJoin(computed, "/"),
           absl::StrJoin(scheme.cuts(), " "));
     }
     return table + "\n";
@@ -152,7 +184,7 @@ class Measurement {
     for (const auto& [name, samples] : samples_) {
       worst_bytes = std::max(worst_bytes,
                              std::abs(static_cast<double>(samples.bytes_sent - samples.bytes_due)));
-      if (schemes_.at(name).rotates) {
+      if (!schemes_.at(name).has_bits_of_one()) {
         different += !samples.same_digests;  // but the same bits in every round
         continue;
       }
@@ -171,6 +203,12 @@ class Measurement {
                              static_cast<double>(samples_.at("kvr-s").kv_bytes[0]),
                          true, 1.05});
     }
+    if (best("stubbed") > 0 && best("kvr-s") > 0) {
+      claims->push_back({kMeasured, "R5", "KVR-S over the same without transfers, " + where,
+                         best("kvr-s") / best("stubbed"), false, 1.17});
+    }
+    AddMemoryClaim(where, claims);
+    AddRingClaim(where, claims);
     const auto pushed = samples_.find("push");
     if (pushed != samples_.end() && !pushed->second.kv_complete.empty()) {
       const double layer =
@@ -185,6 +223,31 @@ class Measurement {
   std::string LinkText() const {
     return link_ > 0 ? absl::StrFormat("links emulated at %.4g MB/s", link_ / 1e6) : "loopback";
   }
+  void AddMemoryClaim(const std::string& where, std::vector<RelayClaim>* claims) const {
+    const auto tsp = samples_.find("tsp"), kvr = samples_.find("kvr-s");
+    if (tsp == samples_.end() || kvr == samples_.end() || tsp->second.peak_memory.size() < 2)
+      return;
+    const double first = static_cast<double>(tsp->second.peak_memory[0]);
+    claims->push_back({kMeasured, "R13", "peak memory of TSP's first rank over KVR-S's, " + where,
+                       first / static_cast<double>(kvr->second.peak_memory[0]), true, 1});
+  }
+  // Attention that meets keys in another order gives other bits: how far apart the logits are.
+  void AddRingClaim(const std::string& where, std::vector<RelayClaim>* claims) const {
+    const auto ring = samples_.find("ring"), one = samples_.find("one");
+    if (ring == samples_.end() || one == samples_.end()) return;
+    double apart = 0, largest = 0;
+    for (size_t i = 0; i < one->second.logits.size(); ++i) {
+      const double logit = one->second.logits[i];
+      apart = std::max(apart, std::abs(ring->second.logits[i] - logit));
+      largest = std::max(largest, std::abs(logit));
+    }
+    const bool is_fp32 = options_.rig.engine.dtype == "fp32";
+    claims->push_back({kMeasured, "R14",
+                       absl::StrFormat("the ring's logits away from one worker's, %s, %s",
+                                       rig_.started().numerics_id, where),
+                       apart, false, is_fp32 ? kRingApartFp32 : kRingApart * largest,
+                       absl::StrFormat("the largest logit is %.3g", largest)});
+  }
   // The faster way of one worker.
   double OneSeconds() const {
     double seconds = 0;
@@ -198,9 +261,12 @@ class Measurement {
   }
 
   absl::Status RunOnce(const Scheme& scheme, Samples* samples) {
-    ASSIGN_OR_RETURN(const RelayRig::Outcome outcome, rig_.Run(PlanScheme(scheme, rig_)));
     const int n = scheme.ranks();
     const auto tail = static_cast<size_t>(TailOf(scheme, rig_));
+    std::vector<RankRun> runs = PlanScheme(scheme, rig_);
+    runs[tail].wants_logits = compares_logits_ && samples->logits.empty();
+    ASSIGN_OR_RETURN(const RelayRig::Outcome outcome, rig_.Run(runs));
+    if (runs[tail].wants_logits) samples->logits = outcome.ranks[tail].logits;
     const double first_token = outcome.ranks[tail].computed - outcome.begin;
     samples->first_token.push_back(first_token);
     samples->waited.push_back(outcome.ranks[tail].waited);
@@ -227,6 +293,7 @@ class Measurement {
   const RelayMeasurementOptions& options_;
   const double link_;
   RelayRig& rig_;
+  bool compares_logits_ = false;
   MeasuredCost cost_;
   std::map<std::string, Scheme> schemes_;
   std::map<std::string, Samples> samples_;
@@ -265,6 +332,7 @@ absl::StatusOr<RelayMeasured> MeasureRelay(const RelayMeasurementOptions& option
     Progress progress(CostMeasurements({options.tokens}, 1, false) +
                       options.schemes.size() * static_cast<size_t>(options.rounds));
     RETURN_IF_ERROR(measurement.Run(&progress));
+    if (options.memory) RETURN_IF_ERROR(measurement.MeasureMemory());
     measured.table += measurement.Table();
     measurement.AddResults(&measured.results);
     measurement.AddClaims(&measured.claims);

@@ -21,11 +21,15 @@ struct RelayMeasurementOptions {
   // streaming, then push (to a decode worker, every rank its slice); last: streaming, the last rank
   // pushes all; tsp: even slices, everything gathered by everyone; zigzag: the same with two pieces
   // a rank, as much work for each; ring: keys go around, and are met in that order (other bits);
-  // pipeline: every rank has a part of the layers, the prompt comes in chunks of equal work.
-  std::vector<std::string> schemes = {"steps",  "one",         "wide",      "kvr-e",   "kvr-s",
-                                      "closed", "cut-through", "streaming", "push",    "last",
-                                      "tsp",    "zigzag",      "ring",      "pipeline"};
+  // pipeline: every rank has a part of the layers, the prompt comes in chunks of equal work;
+  // stubbed: kvr-s that sends nothing and waits for nothing.
+  std::vector<std::string> schemes = {"steps",  "one",         "wide",      "kvr-e",    "kvr-s",
+                                      "closed", "cut-through", "streaming", "push",     "last",
+                                      "tsp",    "zigzag",      "ring",      "pipeline", "stubbed"};
   int rounds = 3;  // all schemes once in each
+  // Each scheme once more on processes of its own, whose pools have the pages that it needs: how
+  // much memory each takes.
+  bool memory = false;
   bool json = false;
 };
 

@@ -57,8 +57,8 @@ class RelayRank {
     const KvLayout& layout = parts_.backend->kv_layout();
     RivalSlices* const rivals = parts_.backend->rival_slices();
     const int64_t residual_bytes = rivals == nullptr ? 0 : rivals->residual_bytes();
-    int n_pages = layout.PagesFor(start.max_tokens);
-    if (start.with_residuals)
+    int n_pages = start.pool_pages > 0 ? start.pool_pages : layout.PagesFor(start.max_tokens);
+    if (start.pool_pages == 0 && start.with_residuals)
       n_pages += 2 * PagesOfResiduals(start.max_tokens, residual_bytes, layout.page_bytes);
     ASSIGN_OR_RETURN(parts_.pool, KvPool::Create(layout, n_pages));
     parts_.backend->SetPool(parts_.pool.get());

@@ -39,6 +39,8 @@ absl::Status RelayRig::StartProcesses() {
     start.engine.spin_us = has_own ? 50 : 0;
     start.engine.max_slice_tokens = options_.max_tokens;
     start.max_tokens = options_.max_tokens;
+    const auto place = static_cast<size_t>(i);
+    if (place < options_.pool_pages.size()) start.pool_pages = options_.pool_pages[place];
     start.with_residuals = options_.with_residuals;
     start.incarnation = static_cast<Incarnation>(i) + 1;
     start.pace = options_.pace;

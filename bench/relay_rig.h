@@ -19,6 +19,8 @@ struct RelayRigOptions {
   int ranks = 2;
   int threads_per_rank = 1;
   int max_tokens = 4096;  // of a prompt, whole pages
+  std::vector<int> pool_pages =
+      {};  // of the first processes, as many as this names; else as needed
   LinkPace pace;
   bool with_wide = true, with_sink = true, with_residuals = false;
 };

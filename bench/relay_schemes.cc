@@ -128,7 +128,8 @@ absl::StatusOr<Scheme> MakeScheme(const std::string& name, const SimulatedCluste
     RETURN_IF_ERROR(CutPipeline(cluster, rig, &scheme));
     return scheme;
   }
-  if (name == "kvr-e" || name == "kvr-s") {
+  if (name == "kvr-e" || name == "kvr-s" || name == "stubbed") {
+    scheme.stubbed = name == "stubbed";
     scheme.slices =
         rounded(name == "kvr-e" ? EvenSlices(tokens, ranks) : Searched(cluster, tokens, ranks));
     return scheme;
@@ -174,6 +175,11 @@ double PredictScheme(const Scheme& scheme, const SimulatedCluster& cluster, int 
     case Scheme::Kind::kChain:
       break;
   }
+  if (scheme.stubbed) {
+    SimulatedCluster free = cluster;
+    free.cost.kv_bytes = 0;
+    return SimulateAccumulating(free, cuts, 0).first_token;
+  }
   if (!scheme.cuts_through) return SimulateAccumulating(cluster, cuts, 0).first_token;
   CutThrough options;
   options.order = scheme.streams ? SegmentOrder::kAscending : SegmentOrder::kWhole;
@@ -192,6 +198,7 @@ std::vector<RankRun> PlanScheme(const Scheme& scheme, RelayRig& rig) {
   if (scheme.kind == Kind::kPipeline) PlanPipeline(scheme, rig, runs);
   PlanSink(scheme, rig, runs);
   for (RankRun& run : runs) {
+    if (scheme.stubbed) run.in = run.out = {};
     run.by_steps = scheme.by_steps;
     run.cuts_through = scheme.cuts_through;
     run.streams = scheme.streams;
@@ -211,6 +218,7 @@ int64_t BytesDue(const Scheme& scheme, const RelayRig& rig) {
     return others * started.page_bytes *
            PagesOfResiduals(scheme.tokens, started.residual_bytes, started.page_bytes);
   }
+  if (scheme.stubbed) return 0;
   int64_t tokens = scheme.sink == Scheme::Sink::kNone ? 0 : scheme.tokens;
   if (scheme.kind == Scheme::Kind::kChain) {
     for (const int64_t carried : LinkTokens(scheme.slices)) tokens += carried;

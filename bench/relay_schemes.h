@@ -16,6 +16,7 @@ struct Scheme {
   int tokens = 0;
   bool by_steps = false, cuts_through = false, streams = false;
   bool rotates = false;  // keys are met in the ring's order: other bits
+  bool stubbed = false;  // nothing is sent or waited for: the bits of no prompt
   enum class Sink { kNone, kEveryRank, kLastRank } sink = Sink::kNone;
   std::vector<int> slices = {};      // (ranks); of one worker: the prompt
   std::vector<int> chunks = {};      // of a pipeline, instead
@@ -24,6 +25,7 @@ struct Scheme {
   int ranks() const {
     return static_cast<int>(kind == Kind::kPipeline ? layer_ends.size() : slices.size());
   }
+  bool has_bits_of_one() const { return !rotates && !stubbed; }
   const std::vector<int>& cuts() const { return kind == Kind::kPipeline ? chunks : slices; }
 };
 
