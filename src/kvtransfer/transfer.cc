@@ -2,7 +2,7 @@
 // commands, link events, timers, chunks to announce; then sleep until the mailbox or the link wakes
 // it. UCX 1.13 can lose a wake-up, so the sleep is bounded while handoffs are open: by a part of
 // the time in which nothing happened, since whoever looks up more often takes time from the
-// computing on the same CPU (2 % of it, every 2 ms).
+// computing on the same CPU (1.5 % of it, every 2 ms).
 #include "kvtransfer/transfer.h"
 
 #include <poll.h>
