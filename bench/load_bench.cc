@@ -115,7 +115,19 @@ void PrintTable(const LoadBenchOptions& options, const Summary& sum, double dura
               static_cast<unsigned long long>(sum.digest));
 }
 
-void PrintJson(const LoadBenchOptions& options, const Summary& sum, double duration_s) {
+// In the order in which they were sent; a request that failed has a TTFT of 0.
+void AddDetails(const std::vector<LoadRequest>& requests, const std::vector<Outcome>& outcomes,
+                boost::json::object* object) {
+  boost::json::array lengths, ttfts;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    lengths.push_back(requests[i].prompt.size());
+    ttfts.push_back(outcomes[i].ok ? outcomes[i].ttft_ms() / 1e3 : 0.0);
+  }
+  (*object)["input_lens"] = std::move(lengths);
+  (*object)["ttfts"] = std::move(ttfts);
+}
+
+boost::json::object Json(const LoadBenchOptions& options, const Summary& sum, double duration_s) {
   boost::json::object object{
       {"label", options.label},
       {"num_prompts", sum.completed + sum.failed},
@@ -136,7 +148,7 @@ void PrintJson(const LoadBenchOptions& options, const Summary& sum, double durat
     object["median_" + name + "_ms"] = metric.values.percentile(50);
     object["p99_" + name + "_ms"] = metric.values.percentile(99);
   }
-  std::printf("%s\n", boost::json::serialize(object).c_str());
+  return object;
 }
 
 }  // namespace
@@ -163,7 +175,11 @@ int RunLoadBench(const LoadBenchOptions& options) {
   const double duration_s = absl::ToDoubleSeconds(absl::Now() - start);
   const Summary sum = Summarize(options, *requests, outcomes);
   PrintTable(options, sum, duration_s);
-  if (options.json) PrintJson(options, sum, duration_s);
+  if (options.json) {
+    boost::json::object object = Json(options, sum, duration_s);
+    if (options.detailed) AddDetails(*requests, outcomes, &object);
+    std::printf("%s\n", boost::json::serialize(object).c_str());
+  }
   return sum.failed == 0 ? 0 : 1;
 }
 

@@ -35,7 +35,11 @@ int Scaled(int64_t length, double scale) {
 // One line of the trace; the prefix structure survives scaling because blocks shrink with it.
 LoadRequest ToRequest(const boost::json::object& line, const TraceOptions& options, int number) {
   LoadRequest request;
-  request.start_s = line.at("timestamp").to_number<double>() / 1000.0 * options.time_scale;
+  constexpr double kUnit = 1.0 / (uint64_t{1} << 53);
+  const uint64_t random = Mix(Mix(options.seed) + static_cast<uint64_t>(number)) >> 11;
+  const double later = options.spread_s * static_cast<double>(random) * kUnit;
+  request.start_s =
+      (line.at("timestamp").to_number<double>() / 1000.0 + later) * options.time_scale;
   request.max_tokens = Scaled(line.at("output_length").to_number<int64_t>(), options.length_scale);
   request.max_tokens = std::min(request.max_tokens, options.max_context / 2);
   const int n_prompt =
@@ -73,6 +77,9 @@ absl::StatusOr<std::vector<LoadRequest>> ReadTrace(const TraceOptions& options) 
     }
   }
   if (requests.empty()) return absl::InvalidArgumentError("trace " + options.path + " is empty");
+  std::stable_sort(
+      requests.begin(), requests.end(),
+      [](const LoadRequest& a, const LoadRequest& b) { return a.start_s < b.start_s; });
   return requests;
 }
 

@@ -21,6 +21,8 @@ struct TraceOptions {
   int n_requests = 300;
   double length_scale = 1;  // of prompt and output lengths
   double time_scale = 1;    // > 1 stretches arrivals
+  double spread_s = 0;      // of trace time: arrivals are later by up to this, evenly, as they were
+                            // before the trace was quantised
   int max_context = 4096;   // prompts are clipped so that prompt + output fit
   int vocab = 2048;
   uint64_t seed = 1;
@@ -28,6 +30,7 @@ struct TraceOptions {
 
 // Token i of the block with hash id h is a function of (h, i): equal ids give equal prefixes, as in
 // the trace. Tokens past the last whole block depend on the request.
+// Ascending in start_s.
 absl::StatusOr<std::vector<LoadRequest>> ReadTrace(const TraceOptions& options);
 
 struct SyntheticOptions {

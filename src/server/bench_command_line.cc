@@ -24,10 +24,12 @@ constexpr int kInt4Group = 128;  // k of one scale
 constexpr char kHelp[] =
     R"(baton bench load          requests against a running server, with latencies
   --url http://127.0.0.1:8000  --label NAME  --requests 100  --warmup 4
-  --trace FILE --scale-lengths 1 --scale-time 1 --max-context 4096, or
+  --trace FILE --scale-lengths 1 --scale-time 1 --max-context 4096
+  --spread 0 (seconds of the trace by which arrivals are later, at random), or
   --prompt-tokens 512 --output-tokens 64 --request-rate 0 (0 = all at once)
   --max-concurrency 256  --vocab 2048  --seed 1
   --goodput-ttft 1000 --goodput-tpot 100    limits of a good request, in ms
+  --detailed                                --json tells of every request
 baton bench interference  do long prompts move the latency of running streams?
   --url URL --streams 4 --stream-output-tokens 400 --long-prompt-tokens 4000
   --rounds 3 --vocab 2048
@@ -197,6 +199,8 @@ void BenchCommandLine::Declare(CLI::App* bench) {
     app->add_option("--trace", options.trace.path);
     app->add_option("--scale-lengths", options.trace.length_scale);
     app->add_option("--scale-time", options.trace.time_scale);
+    app->add_option("--spread", options.trace.spread_s);
+    app->add_flag("--detailed", options.detailed);
     app->add_option("--max-context", options.trace.max_context);
     app->add_option("--requests", options.synthetic.n_requests);
     app->add_option("--prompt-tokens", options.synthetic.prompt_tokens);
