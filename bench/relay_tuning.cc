@@ -122,6 +122,7 @@ absl::StatusOr<RelayTuned> TuneRelay(const RelayTuningOptions& options) {
   SimulatedCluster& cluster = tuned.cost.cluster;
   cluster.link = {options.link, kLatency};
   tuned.table.cost = cluster.cost;
+  tuned.table.cost_threads = options.rig.threads_per_rank;
   for (const int ranks : options.ranks) {
     std::unique_ptr<RelayRig> rig;
     if (options.measure) {

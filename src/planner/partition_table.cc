@@ -61,11 +61,16 @@ double Amount(const YAML::Node& map, const char* field) {
   return value;
 }
 
+// 1 or more.
+int Count(const YAML::Node& map, const char* field) {
+  const int value = Field<int>(map, field);
+  if (value < 1) Refuse(map[field], absl::StrCat(field, " must be 1 or more"));
+  return value;
+}
+
 PrefillCost ReadCost(const YAML::Node& node) {
-  if (!node.IsMap()) Refuse(node, "cost is {layers: ..., token: ..., pair: ..., ...}");
   PrefillCost cost;
-  cost.n_layers = Field<int>(node, "layers");
-  if (cost.n_layers < 1) Refuse(node["layers"], "layers must be 1 or more");
+  cost.n_layers = Count(node, "layers");
   cost.token = Amount(node, "token");
   if (!(cost.token > 0)) Refuse(node["token"], "token must be more than 0");
   cost.pair = Amount(node, "pair");
@@ -80,11 +85,12 @@ PrefillCost ReadCost(const YAML::Node& node) {
   return cost;
 }
 
-void WriteCost(const PrefillCost& cost, YAML::Emitter& out) {
+void WriteCost(const PrefillCost& cost, int threads, YAML::Emitter& out) {
   const auto field = [&](const char* name, const auto& value) {
     out << YAML::Key << name << YAML::Value << value;
   };
   out << YAML::Key << "cost" << YAML::Value << YAML::Flow << YAML::BeginMap;
+  field("threads", threads);
   field("layers", cost.n_layers);
   field("token", cost.token);
   field("pair", cost.pair);
@@ -104,7 +110,11 @@ PartitionTable ReadTable(const YAML::Node& file) {
   if (!absl::SimpleHexAtoi(fingerprint, &table.model_fingerprint))
     Refuse(file["model_fingerprint"], "model_fingerprint must be hex digits");
   table.numerics_id = Field<std::string>(file, "numerics_id");
-  if (file["cost"]) table.cost = ReadCost(file["cost"]);
+  if (const YAML::Node cost = file["cost"]) {
+    if (!cost.IsMap()) Refuse(cost, "cost is {threads: ..., layers: ..., token: ..., ...}");
+    table.cost = ReadCost(cost);
+    table.cost_threads = Count(cost, "threads");
+  }
   const YAML::Node of_ranks = file["ranks"];
   if (!of_ranks || !of_ranks.IsMap()) Refuse(file, "ranks is missing, or has no numbers of ranks");
   for (const auto& group : of_ranks) {
@@ -128,6 +138,30 @@ std::vector<double> PartitionTable::Slices(double tokens, int ranks) const {
   return slices;
 }
 
+absl::StatusOr<PrefillCost> CostFor(const CostUser& user, const PartitionTable& table,
+                                    const std::string& origin) {
+  const auto refuse = [&](const std::string& why, const std::string& change) {
+    return absl::FailedPreconditionError(absl::StrCat(origin, ": its costs ", why, ": ", change,
+                                                      ", or leave prefill.cost_file empty"));
+  };
+  if (!table.cost.has_value()) return refuse("are missing", "write it with baton tune");
+  if (table.model_fingerprint != user.model_fingerprint || table.numerics_id != user.numerics_id ||
+      table.cost->n_layers != user.n_layers)
+    return refuse(absl::StrFormat(
+                      "are of model %s (%016x, %s, %d layers), this worker has %016x, %s, %d "
+                      "layers",
+                      table.model, table.model_fingerprint, table.numerics_id, table.cost->n_layers,
+                      user.model_fingerprint, user.numerics_id, user.n_layers),
+                  "tune it with this model and its dtype (baton tune)");
+  if (table.cost_threads != user.threads)
+    return refuse(absl::StrFormat("are of a worker with %d threads, this one has %d",
+                                  table.cost_threads, user.threads),
+                  absl::StrFormat("tune it for so many (baton tune --threads-per-rank %d), or "
+                                  "change prefill.threads",
+                                  user.threads));
+  return *table.cost;
+}
+
 absl::StatusOr<PartitionTable> ParsePartitionTable(const std::string& yaml,
                                                    const std::string& origin) {
   if (yaml.size() > kMostBytes)
@@ -146,7 +180,7 @@ std::string PartitionTableText(const PartitionTable& table) {
   out << YAML::Key << "model_fingerprint" << YAML::Value << YAML::DoubleQuoted
       << absl::StrFormat("%016x", table.model_fingerprint);
   out << YAML::Key << "numerics_id" << YAML::Value << table.numerics_id;
-  if (table.cost.has_value()) WriteCost(*table.cost, out);
+  if (table.cost.has_value()) WriteCost(*table.cost, table.cost_threads, out);
   out << YAML::Key << "ranks" << YAML::Value << YAML::BeginMap;
   for (const auto& [ranks, entries] : table.of_ranks) {
     out << YAML::Key << ranks << YAML::Value << YAML::BeginSeq;

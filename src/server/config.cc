@@ -39,6 +39,9 @@ void DeclareSlices(SliceConfig* slices, Settings* settings) {
                    "KV of the workers before is attended to as it comes, or layer by layer");
   settings->Choice("prefill.forwarding", &slices->forwarding, {"cut_through", "accumulated"},
                    "KV is passed on as it comes, or when all of a layer is there (KV-Runahead)");
+  settings->Text("prefill.cost_file", &slices->cost_file,
+                 "file of baton tune whose costs are believed before prefill was measured; empty = "
+                 "none");
 }
 
 void DeclareServer(ServerConfig* server, Settings* settings) {

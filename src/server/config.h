@@ -78,6 +78,7 @@ struct SliceConfig {
   int max_slice_tokens = 8192;
   std::string streaming = "ordered";       // off
   std::string forwarding = "cut_through";  // accumulated
+  std::string cost_file;                   // of baton tune; empty: measured from the first step on
 };
 
 struct ClusterConfig {

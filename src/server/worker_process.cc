@@ -11,6 +11,7 @@
 #include "common/log.h"
 #include "engine/kv_layout.h"
 #include "engine/model_desc.h"
+#include "engine/text_file.h"
 #include "server/model_folder.h"
 #include "server/role_process.h"
 #include "server/worker/worker.h"
@@ -20,6 +21,7 @@ namespace baton {
 namespace {
 
 constexpr char kRandom[] = "random:";
+constexpr size_t kMostTableBytes = 1 << 20;
 constexpr int kDecodeContexts = 32, kPrefillContexts = 8;
 
 const WorkerConfig& ConfigOf(const Config& config, Role role) {
@@ -70,6 +72,15 @@ absl::StatusOr<int64_t> KvBytes(const Config& config, Role role) {
   wish.memory_bytes = MachineMemory();
   wish.n_workers = config.decode.workers + (config.cluster.colocated ? 0 : config.prefill.workers);
   return ChooseKvBytes(wish);
+}
+
+absl::Status ReadCosts(const std::string& path, WorkerOptions* options) {
+  if (path.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kMostTableBytes));
+  ASSIGN_OR_RETURN(PartitionTable table, ParsePartitionTable(text, path));
+  options->costs = std::make_shared<const PartitionTable>(std::move(table));
+  options->costs_file = path;
+  return absl::OkStatus();
 }
 
 WorkerOptions OptionsOf(const RoleStart& start, Role role, int n_cpus, int64_t kv_bytes) {
@@ -146,7 +157,12 @@ int RunWorker(const RoleStart& start, Role role) {
   if (!kv_bytes.ok()) return Fail(kv_bytes.status());
 
   StartReporter reporter = start.reporter;
-  auto worker = Worker::Start(OptionsOf(start, role, n_cpus, *kv_bytes), ReportProgress, &reporter);
+  WorkerOptions options = OptionsOf(start, role, n_cpus, *kv_bytes);
+  if (options.role != Role::kDecode) {
+    const absl::Status read = ReadCosts(config.slices.cost_file, &options);
+    if (!read.ok()) return Fail(read);
+  }
+  auto worker = Worker::Start(options, ReportProgress, &reporter);
   if (!worker.ok()) return Fail(worker.status());
   ReportKvCache(reporter, **worker);
 

@@ -307,6 +307,17 @@ TEST_CASE("what cannot be served ends with a message that names file, field and 
     CHECK(message.find("max_bach") != std::string::npos);
     CHECK(message.find("max_batch") != std::string::npos);
   }
+  SECTION("costs of prefill that were measured with another model") {
+    std::ofstream(folder / "tuned.yaml")
+        << "model: other\nmodel_fingerprint: '7'\nnumerics_id: n\nranks: {}\n"
+           "cost: {threads: 1, layers: 4, token: 1e-5, pair: 0, extra_tokens: 0, least_linear: 0, "
+           "head: 0, kv_bytes: 512, attention: causal}\n";
+    const std::string message =
+        RefusedStart({"--demo", "--prefill.cost_file", (folder / "tuned.yaml").string()});
+    INFO(message);
+    CHECK(message.find("tuned.yaml: its costs are of model other") != std::string::npos);
+    CHECK(message.find("prefill.cost_file") != std::string::npos);
+  }
   SECTION("a folder that is not there") {
     const std::string message = RefusedStart({"/no/such/model"});
     INFO(message);

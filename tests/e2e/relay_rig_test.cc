@@ -203,6 +203,7 @@ TEST_CASE("tuning measures costs and finds partitions that a table takes") {
     REQUIRE(read.ok());
     CHECK(read->model_fingerprint != 0);
     CHECK(read->cost->n_layers == tuned->cost.cluster.cost.n_layers);
+    CHECK(read->cost_threads == options.rig.threads_per_rank);
     CHECK(read->cost->token == Approx(tuned->cost.cluster.cost.token));
     REQUIRE(read->of_ranks.size() == options.ranks.size());
     for (const int ranks : options.ranks) {

@@ -51,6 +51,7 @@ TEST_CASE("a table may have the costs it was tuned with") {
                            .head = 0.01,
                            .kv_bytes = 2048,
                            .kernel = PairKernel::kDenseMask};
+  table.cost_threads = 3;
   const auto read = ParsePartitionTable(PartitionTableText(table), "t.yaml");
   REQUIRE(read.ok());
   REQUIRE(read->cost.has_value());
@@ -58,10 +59,45 @@ TEST_CASE("a table may have the costs it was tuned with") {
   CHECK(read->cost->Layer(100, 200) == Approx(table.cost->Layer(100, 200)));
   CHECK(read->cost->Alone(9000, 0) == Approx(table.cost->Alone(9000, 0)));
   CHECK(read->cost->kv_bytes == 2048);
+  CHECK(read->cost_threads == 3);
   const std::string head = std::string(kHead) + "cost: {layers: 2, token: ";
   CHECK_THAT(Refusal(head + "0, pair: 0}"), Contains("token"));
   CHECK_THAT(Refusal(head + "1e-5, pair: -1}"), Contains("t.yaml:4: pair is -1"));
   CHECK_THAT(Refusal(head + "1e-5}"), Contains("pair is missing"));
+  const std::string rest =
+      "1e-5, pair: 0, extra_tokens: 0, least_linear: 0, head: 0, kv_bytes: 1, attention: causal";
+  CHECK_THAT(Refusal(head + rest + "}"), Contains("threads is missing"));
+  CHECK_THAT(Refusal(head + rest + ", threads: 0}"), Contains("threads must be 1 or more"));
+}
+
+TEST_CASE("costs are for workers of the same model with as many threads") {
+  PartitionTable table = Table();
+  const auto refusal = [&](const CostUser& user) {
+    const auto cost = CostFor(user, table, "t.yaml");
+    CHECK(cost.status().code() == absl::StatusCode::kFailedPrecondition);
+    return std::string(cost.status().message());
+  };
+  const CostUser same{table.model_fingerprint, table.numerics_id, 16, 2};
+  CHECK_THAT(refusal(same), Contains("t.yaml: its costs are missing"));
+  table.cost = PrefillCost{.n_layers = 16, .token = 1e-5};
+  table.cost_threads = 2;
+  REQUIRE(CostFor(same, table, "t.yaml").ok());
+  CHECK(CostFor(same, table, "t.yaml")->token == 1e-5);
+  CostUser other = same;
+  other.model_fingerprint = 7;
+  CHECK_THAT(refusal(other), Contains("llama: 1b (fedcba9876543210") &&
+                                 Contains("has 0000000000000007") && Contains("baton tune"));
+  other = same;
+  other.numerics_id = "cuda-sm90";
+  CHECK_THAT(refusal(other), Contains("has fedcba9876543210, cuda-sm90"));
+  other = same;
+  other.n_layers = 12;
+  CHECK_THAT(refusal(other), Contains("12 layers"));
+  other = same;
+  other.threads = 1;
+  CHECK_THAT(refusal(other), Contains("with 2 threads, this one has 1") &&
+                                 Contains("--threads-per-rank 1") && Contains("prefill.threads") &&
+                                 Contains("prefill.cost_file"));
 }
 
 TEST_CASE("slices between the entries of a table") {

@@ -44,6 +44,20 @@ TEST_CASE("nothing is told before the first step, and that is believed at once")
   CHECK(meter.fit().token == Approx(0.005));
 }
 
+TEST_CASE("first costs are told before the first step, and keep what steps do not show") {
+  PrefillCost first{.n_layers = kLayers, .token = 3e-4, .pair = 3.3e-8, .extra_tokens = 6};
+  PrefillMeter meter(kLayers, kStepTokens, first);
+  CHECK(meter.fit().n_seen == 1);
+  CHECK(Predict(meter.fit(), 8192) == Approx(PromptSeconds(8192)).epsilon(0.02));
+  // Of a machine that is half as fast: short prompts say so at once, long ones were not seen.
+  for (int i = 0; i < 20; ++i) {
+    const int tokens = 20 + 10 * i;
+    meter.Add(tokens, CausalPairs(tokens, 0), 2 * StepSeconds(tokens, CausalPairs(tokens, 0)));
+  }
+  CHECK(Predict(meter.fit(), 128) == Approx(2 * PromptSeconds(128)).epsilon(0.05));
+  CHECK(meter.fit().pair >= 0.5 * kLayers * first.pair);
+}
+
 TEST_CASE("whole prompts are predicted from steps of several prompts") {
   PrefillMeter meter(kLayers, kStepTokens);
   std::mt19937 random(1);

@@ -1,6 +1,17 @@
 #include "server/worker/prefill_meter.h"
 
+#include <algorithm>
+
+#include "common/check.h"
+
 namespace baton {
+
+PrefillMeter::PrefillMeter(int n_layers, int step_tokens, const std::optional<PrefillCost>& first)
+    : n_layers_(n_layers), step_tokens_(step_tokens) {
+  if (!first) return;
+  CHECK(first->n_layers == n_layers);
+  fit_.emplace(*first);
+}
 
 void PrefillMeter::Add(double tokens, double pairs, double seconds) {
   if (!(tokens > 0 && seconds > 0)) return;
@@ -22,7 +33,7 @@ PrefillFit PrefillMeter::fit() const {
           .pair = n_layers_ * cost.pair,
           .floor = step_seconds,
           .error = fit_->error(),
-          .n_seen = fit_->n_layers_seen()};
+          .n_seen = std::max(1, fit_->n_layers_seen())};  // a first cost is as good as one step
 }
 
 }  // namespace baton

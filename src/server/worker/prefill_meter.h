@@ -11,8 +11,10 @@ namespace baton {
 
 class PrefillMeter {
  public:
-  // step_tokens: prompts are computed in steps of so many tokens.
-  PrefillMeter(int n_layers, int step_tokens) : n_layers_(n_layers), step_tokens_(step_tokens) {}
+  // step_tokens: prompts are computed in steps of so many tokens. first: what is believed before
+  // the first step, and of what steps do not show (long prompts, before there was one); nothing:
+  // nothing.
+  PrefillMeter(int n_layers, int step_tokens, const std::optional<PrefillCost>& first = {});
 
   // All layers of so many prompt tokens, which see so many pairs of query and key, took so long;
   // nothing else was computed meanwhile.
@@ -23,7 +25,8 @@ class PrefillMeter {
 
  private:
   const int n_layers_, step_tokens_;
-  std::optional<CostFit> fit_;  // from the first step on, which it begins with
+  std::optional<CostFit>
+      fit_;  // without a first cost: from the first step on, which it begins with
 };
 
 }  // namespace baton

@@ -53,13 +53,22 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(const WorkerOptions& optio
         absl::StrFormat("KV memory of %d bytes makes %d pages of %d bytes; change kv_memory",
                         options.kv_bytes, pages, layout.page_bytes));
   ASSIGN_OR_RETURN(std::unique_ptr<KvPool> pool, KvPool::Create(layout, static_cast<int>(pages)));
-  std::unique_ptr<Worker> worker(new Worker(options, std::move(backend), std::move(pool)));
+  std::optional<PrefillCost> first_cost;
+  if (options.costs != nullptr) {
+    ASSIGN_OR_RETURN(first_cost, CostFor({.model_fingerprint = backend->model_fingerprint(),
+                                          .numerics_id = backend->numerics_id(),
+                                          .n_layers = backend->model().n_layers,
+                                          .threads = options.engine.threads},
+                                         *options.costs, options.costs_file));
+  }
+  std::unique_ptr<Worker> worker(
+      new Worker(options, first_cost, std::move(backend), std::move(pool)));
   RETURN_IF_ERROR(worker->Connect(options));
   return worker;
 }
 
-Worker::Worker(const WorkerOptions& options, std::unique_ptr<Backend> backend,
-               std::unique_ptr<KvPool> pool)
+Worker::Worker(const WorkerOptions& options, const std::optional<PrefillCost>& first_cost,
+               std::unique_ptr<Backend> backend, std::unique_ptr<KvPool> pool)
     : backend_(std::move(backend)), pool_(std::move(pool)) {
   backend_->SetPool(pool_.get());
   announce_.incarnation = options.transfer.incarnation != 0 ? options.transfer.incarnation
@@ -87,6 +96,7 @@ Worker::Worker(const WorkerOptions& options, std::unique_ptr<Backend> backend,
   core.mixed_prefill_tokens = options.mixed_prefill_tokens;
   core.chunk_tokens = options.chunk_tokens;
   core.reuse_kv = options.reuse_kv;
+  core.first_cost = first_cost;
   core.max_slice_tokens = options.engine.max_slice_tokens;
   core.segment_keys = options.streaming ? kSliceKeys : 0;
   core.cut_through = options.cut_through;

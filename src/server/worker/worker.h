@@ -4,12 +4,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "common/status.h"
 #include "engine/backend.h"
 #include "engine/kv_pool.h"
 #include "kvtransfer/transfer.h"
+#include "planner/partition_table.h"
 #include "proto/control_client.h"
 #include "server/worker/engine_thread.h"
 #include "server/worker/worker_metrics.h"
@@ -32,6 +34,9 @@ struct WorkerOptions {
   bool reuse_kv = true;
   bool streaming = true;    // slices meet their inflow's keys as they come
   bool cut_through = true;  // heads pass on KV as it comes
+  // Of `baton tune`, whose costs of prefill are believed before they were measured; may be null.
+  std::shared_ptr<const PartitionTable> costs{};
+  std::string costs_file;  // its name, for errors
 };
 
 class Worker {
@@ -61,8 +66,8 @@ class Worker {
   void Stop();
 
  private:
-  Worker(const WorkerOptions& options, std::unique_ptr<Backend> backend,
-         std::unique_ptr<KvPool> pool);
+  Worker(const WorkerOptions& options, const std::optional<PrefillCost>& first_cost,
+         std::unique_ptr<Backend> backend, std::unique_ptr<KvPool> pool);
   absl::Status Connect(const WorkerOptions& options);
 
   std::unique_ptr<Backend> backend_;

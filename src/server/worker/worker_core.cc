@@ -83,7 +83,7 @@ WorkerCore::WorkerCore(const WorkerCoreOptions& options, Backend* backend, KvPoo
       decode_(DecodePart(options, *backend), pool),
       purse_(pool, options.role == Role::kDecode, LentPerTurn(options, *pool)),
       sampler_(backend->compute_pool()),
-      prefill_meter_(backend->model().n_layers, options.max_step_tokens) {
+      prefill_meter_(backend->model().n_layers, options.max_step_tokens, options.first_cost) {
   CHECK(options.self != 0 && options.max_context > 0);
   // A step with every row still has a place for prefill.
   CHECK(options.max_batch > 0 && options.max_batch < options.max_step_tokens);

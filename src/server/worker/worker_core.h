@@ -41,6 +41,7 @@ struct WorkerCoreOptions {
   int max_slice_tokens = 8192;    // of a relay's rank
   int segment_keys = kSliceKeys;  // as in PrefillOptions, the two of these
   bool cut_through = true;
+  std::optional<PrefillCost> first_cost{};  // of prefill, believed before it was measured
   bool reuse_kv = true;  // prompts begin with pages of earlier ones that are still there
   // Layers run together until this much KV is final, then it is announced: small chunks do not pay
   // for one message per layer.
