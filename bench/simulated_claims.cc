@@ -324,8 +324,8 @@ Regret PlannerRegret(const NamedCluster& named, std::span<const double> links,
       const Degree degree = ChooseDegree(cluster.cost, record, workers, request);
       const double seconds =
           RelayTime(cluster, std::vector<double>(degree.slices.begin(), degree.slices.end()));
-      record.Add(request.tokens, static_cast<int>(degree.ranks.size()), degree.seconds, seconds,
-                 degree.alone);
+      record.Add(request.tokens, static_cast<int>(degree.ranks.size()),
+                 {.predicted = degree.seconds, .actual = seconds, .alone = degree.alone});
       return std::pair(static_cast<int>(degree.ranks.size()), seconds);
     };
     constexpr int kLearned = 8;  // prompts of each length before the one that counts

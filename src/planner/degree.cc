@@ -93,7 +93,7 @@ std::vector<int> SoonestFirst(std::span<const OfferedWorker> offered, int must) 
   std::iota(order.begin(), order.end(), 0);
   const auto rank = [&](int i) {
     const OfferedWorker& worker = offered[static_cast<size_t>(i)];
-    return std::tuple(i != must, worker.seconds, -worker.speed, i);
+    return std::tuple(i != must, worker.slice_seconds, -worker.speed, i);
   };
   std::sort(order.begin(), order.end(), [&](int a, int b) { return rank(a) < rank(b); });
   return order;
@@ -107,6 +107,8 @@ Degree ChooseDegree(const PrefillCost& cost, const PlanRecord& record,
   Degree best = Alone(cost, offered, request);
   const double alone = best.seconds;
   const double alone_work = cost.Alone(request.tokens, request.prefix);
+  const OfferedWorker& single = offered[static_cast<size_t>(best.ranks.front())];
+  const double alone_delayed = alone_work / single.speed * single.passed;
   const bool forced = request.min_ranks > 1;
   double least = forced ? std::numeric_limits<double>::infinity() : alone;  // with doubts
   const std::vector<int> soonest = SoonestFirst(offered, request.must);
@@ -119,14 +121,18 @@ Degree ChooseDegree(const PrefillCost& cost, const PlanRecord& record,
     });
     Degree relay = Together(cost, offered, std::move(ranks), request);
     if (relay.ranks.empty()) continue;
-    double work = 0;  // a rank is taken until the last one is done
+    const double slowness = record.slowness(request.tokens, n);
+    double work = 0;     // a rank is taken until the last one is done
+    double delayed = 0;  // of what others wait because of it, in all
     for (const int rank : relay.ranks) {
       const OfferedWorker& worker = offered[static_cast<size_t>(rank)];
-      relay.begin = std::max(relay.begin, worker.seconds);
-      work += relay.seconds * worker.speed;
+      relay.begin = std::max(relay.begin, worker.slice_seconds);
+      work += relay.seconds * slowness * worker.speed;
+      delayed += relay.seconds * slowness * worker.passed;
     }
     const double doubt = relay.seconds * record.error(request.tokens, n) +
-                         std::max(0.0, work - alone_work) * request.waiting;
+                         std::max(0.0, work - alone_work) * request.waiting +
+                         std::max(0.0, delayed - alone_delayed);
     relay.seconds += relay.begin;
     if (relay.seconds + doubt >= least) continue;
     least = relay.seconds + doubt;

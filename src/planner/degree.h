@@ -19,7 +19,9 @@ namespace baton {
 
 struct OfferedWorker {
   double speed = 1;                // 1 = what the cost says
-  double seconds = 0;              // until it could begin
+  double seconds = 0;              // until it could begin with the whole prompt
+  double slice_seconds = 0;        // and with a slice of it
+  int passed = 0;                  // prompts that are later for it
   uint64_t place = 0;              // ranks stand in ascending order of it
   ChainLink link{};                // that it sends over
   std::vector<ChainLink> links{};  // to each of the workers offered; empty: `link` to all
@@ -53,7 +55,7 @@ struct DegreeRequest {
   const PartitionTable* table = nullptr;  // of kTable: no relay of ranks it has nothing for
 };
 
-// offered is not empty. Ranks are those that could begin soonest, of equals the earlier ones.
+// offered is not empty. Ranks are those that could begin a slice soonest, of equals the earlier.
 Degree ChooseDegree(const PrefillCost& cost, const PlanRecord& record,
                     std::span<const OfferedWorker> offered, const DegreeRequest& request);
 

@@ -20,6 +20,8 @@ constexpr double kUnknownTokensPerS = 1000, kUnknownStepMs = 20;
 constexpr int32_t kNotedTokens = 1024;
 constexpr double kNotedChange = 0.05;
 
+constexpr double kNewestFound = 0.1;  // of the newest prompt in what recent ones found
+
 constexpr StateRow kMemberStates[] = {
     {"present", "worker_silence since it was heard of",
      "gone: its stream is closed, its requests are aimed anew"},
@@ -141,9 +143,21 @@ void Cluster::NoteFit(Worker* worker) {
   record_.Refitted();
 }
 
-void Cluster::OnFirstToken(const FirstTokenOutcome& outcome) {
-  record_.Add(outcome.n_tokens, outcome.n_ranks, absl::ToDoubleSeconds(outcome.predicted),
-              absl::ToDoubleSeconds(outcome.actual), absl::ToDoubleSeconds(outcome.alone));
+void Cluster::OnFirstToken(RequestId request, const Plan& plan, const FirstTokenOutcome& outcome) {
+  const auto was_shared = [&](Incarnation worker) {
+    const auto w = workers_.find(worker);
+    if (w == workers_.end()) return true;
+    const auto part = w->second.parts.find(request);
+    return part == w->second.parts.end() || part->second.was_shared;
+  };
+  record_.Add(
+      outcome.n_tokens, outcome.n_ranks,
+      {.predicted = absl::ToDoubleSeconds(outcome.predicted),
+       .actual = absl::ToDoubleSeconds(outcome.actual),
+       .alone = absl::ToDoubleSeconds(outcome.alone),
+       .was_shared = was_shared(plan.prefill) ||
+                     std::any_of(plan.heads.begin(), plan.heads.end(),
+                                 [&](const auto& head) { return was_shared(head.worker); })});
 }
 
 void Cluster::OnNoRoom(Incarnation worker, absl::Duration expected_wait, absl::Time now) {
@@ -201,14 +215,39 @@ PrefillWork Cluster::Queued(const Worker& worker) {
   return outstanding.tokens < reported.tokens ? outstanding : reported;
 }
 
-// At a prefill worker, on average.
-double Cluster::WaitingPrompts() const {
-  int prompts = 0, workers = 0;
-  for (const auto& [id, worker] : workers_) {
-    workers += worker.about.role != Role::kDecode;
-    for (const auto& [request, part] : worker.parts) prompts += part.prefill.tokens > 0;
+// A slice waits for those that are there, and so for what passes them. What the worker has done
+// already was of what goes before, as far as that reaches.
+double Cluster::AheadMs(const Worker& worker, const PrefillCost& cost, int32_t tokens,
+                        bool is_slice) {
+  int64_t longest = tokens;
+  for (const auto& [request, part] : worker.parts)
+    if (is_slice && part.is_slice) longest = std::max(longest, part.prefill.tokens);
+  PrefillWork all, ahead;
+  for (const auto& [request, part] : worker.parts) {
+    all += part.prefill;
+    if (part.prefill.tokens <= longest) ahead += part.prefill;
   }
-  return static_cast<double>(prompts) / std::max(1, workers);
+  const double done_ms = WorkMs(cost, all) - WorkMs(cost, Queued(worker));
+  return std::max(0.0, WorkMs(cost, ahead) - done_ms);
+}
+
+int Cluster::Passed(const Worker& worker, int32_t tokens) {
+  int passed = 0;
+  for (const auto& [request, part] : worker.parts) passed += part.prefill.tokens > tokens;
+  return passed;
+}
+
+int Cluster::WaitingPrompts() const {
+  int prompts = 0;
+  for (const auto& [id, worker] : workers_)
+    for (const auto& [request, part] : worker.parts) prompts += part.prefill.tokens > 0;
+  return prompts;
+}
+
+int Cluster::PrefillWorkers() const {
+  int workers = 0;
+  for (const auto& [id, worker] : workers_) workers += worker.about.role != Role::kDecode;
+  return std::max(1, workers);
 }
 
 Candidate Cluster::Consider(const Worker& worker, const AttemptShape& shape, absl::Time now) const {
@@ -220,7 +259,10 @@ Candidate Cluster::Consider(const Worker& worker, const AttemptShape& shape, abs
   out.cost = CostAt(worker);
   const int32_t own_tokens = shape.PrefillTokensAt(out.worker);
   out.prompt_ms = 1e3 * out.cost.Alone(own_tokens, shape.n_prompt - own_tokens);
-  out.prefill_ms = WorkMs(out.cost, Queued(worker)) + out.prompt_ms;
+  out.passed = Passed(worker, own_tokens);
+  out.ahead_ms = AheadMs(worker, out.cost, own_tokens, false);
+  out.slice_ahead_ms = AheadMs(worker, out.cost, shape.n_prompt, true);
+  out.prefill_ms = out.ahead_ms + out.prompt_ms * (1 + out.passed);
   if (worker.about.link_bytes_per_second > 0)
     out.link.bytes_per_second = worker.about.link_bytes_per_second;
   out.links = worker.load.links;
@@ -268,10 +310,13 @@ std::optional<Plan> Cluster::Choose(const AttemptShape& shape,
       *std::find_if(candidates.begin(), candidates.end(),
                     [&](const Candidate& c) { return c.worker == plan->prefill; });
   plan->first_token_ms = plan->alone_ms =
-      FirstTokenMs(candidates, plan->decode, first.prefill_ms - first.prompt_ms, first.prompt_ms);
+      FirstTokenMs(candidates, plan->decode, first.ahead_ms, first.prompt_ms);
   if (of_all || !WantsRelay(shape)) return plan;
+  // Those that come later will wait too, as recent ones did.
+  const double waiting =
+      std::max<double>(WaitingPrompts(), found_waiting_) / static_cast<double>(PrefillWorkers());
   return ShareWithHeads(*plan, candidates, shape, workers_.begin()->second.about.page_tokens,
-                        WaitingPrompts(), relays_, record_);
+                        waiting, relays_, record_);
 }
 
 std::optional<Plan> Cluster::Replace(const Plan& relay, Incarnation lost, const AttemptShape& shape,
@@ -297,9 +342,9 @@ double Cluster::OwnPrefillMs(const Plan& plan, const AttemptShape& shape) const 
 void Cluster::Reserve(RequestId request, const Plan& plan, const AttemptShape& shape,
                       absl::Time now) {
   ++choices_;
-  ReservePrefill(request, plan.prefill, plan.PrefillWorkAt(plan.prefill, shape), now);
-  for (const Plan::Head& head : plan.heads)
-    ReservePrefill(request, head.worker, plan.PrefillWorkAt(head.worker, shape), now);
+  found_waiting_ += kNewestFound * (WaitingPrompts() - found_waiting_);
+  ReservePrefill(request, plan.prefill, plan, shape, now);
+  for (const Plan::Head& head : plan.heads) ReservePrefill(request, head.worker, plan, shape, now);
   if (plan.decode == 0) return;
   Worker& decode = workers_.at(plan.decode);
   decode.last_chosen = choices_;
@@ -313,13 +358,18 @@ void Cluster::Reserve(RequestId request, const Plan& plan, const AttemptShape& s
   ++decode.rows_held;
 }
 
-void Cluster::ReservePrefill(RequestId request, Incarnation worker, const PrefillWork& work,
-                             absl::Time now) {
+void Cluster::ReservePrefill(RequestId request, Incarnation worker, const Plan& plan,
+                             const AttemptShape& shape, absl::Time now) {
   Worker& w = workers_.at(worker);
   w.last_chosen = choices_;
   Part& part = w.parts[request];
-  part.prefill = work;
+  part.prefill = plan.PrefillWorkAt(worker, shape);
+  part.is_slice = plan.is_relay();
   part.sent = now;
+  for (auto& [other_request, other] : w.parts) {
+    if (other_request == request || other.prefill.tokens == 0) continue;
+    other.was_shared = part.was_shared = true;
+  }
 }
 
 void Cluster::OnPrefillComputed(Incarnation worker, RequestId request) {

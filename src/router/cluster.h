@@ -39,7 +39,7 @@ class Cluster {
   std::vector<Incarnation> NotHeardSince(absl::Time time) const;  // ascending
   void OnLoad(Incarnation worker, const WorkerLoad& load, absl::Time now);
   // How right a plan's prediction was: what follows is planned with it.
-  void OnFirstToken(const FirstTokenOutcome& outcome);
+  void OnFirstToken(RequestId request, const Plan& plan, const FirstTokenOutcome& outcome);
   // The worker says that a guest must wait this long for room.
   void OnNoRoom(Incarnation worker, absl::Duration expected_wait, absl::Time now);
   // It takes nothing new from now on.
@@ -75,7 +75,9 @@ class Cluster {
  private:
   // A request's parts on one worker; both when it prefills and decodes there.
   struct Part {
-    PrefillWork prefill;  // still to be computed
+    PrefillWork prefill;      // still to be computed
+    bool is_slice = false;    // of a relay
+    bool was_shared = false;  // the worker had other prompts meanwhile
     absl::Time sent;
     bool decodes = false;
     AttemptShape shape;  // of the decode part
@@ -100,14 +102,20 @@ class Cluster {
   PrefillCost CostAt(const Worker& worker) const;
   double StepMsAt(const Worker& worker) const;
   static PrefillWork Queued(const Worker& worker);
-  double WaitingPrompts() const;
+  // Milliseconds of it that go before a prompt of so many tokens, or before a slice of it.
+  static double AheadMs(const Worker& worker, const PrefillCost& cost, int32_t tokens,
+                        bool is_slice);
+  // Prompts and slices that one of so many tokens passes.
+  static int Passed(const Worker& worker, int32_t tokens);
+  int WaitingPrompts() const;
+  int PrefillWorkers() const;
   bool WantsRelay(const AttemptShape& shape) const;
   Candidate Consider(const Worker& worker, const AttemptShape& shape, absl::Time now) const;
   // Those who take requests and are none of `avoid`.
   std::vector<Candidate> Candidates(const AttemptShape& shape,
                                     const std::vector<Incarnation>& avoid, absl::Time now) const;
-  void ReservePrefill(RequestId request, Incarnation worker, const PrefillWork& work,
-                      absl::Time now);
+  void ReservePrefill(RequestId request, Incarnation worker, const Plan& plan,
+                      const AttemptShape& shape, absl::Time now);
   void ReleaseAt(Incarnation worker, RequestId request);
 
   absl::Status CheckTable(const WorkerAnnounce& worker) const;
@@ -118,6 +126,7 @@ class Cluster {
   TransitionCounts* const transitions_;
   absl::btree_map<Incarnation, Worker> workers_;
   uint64_t choices_ = 0;
+  double found_waiting_ = 0;  // prompts that recent ones found, at all prefill workers
 };
 
 }  // namespace baton

@@ -95,7 +95,9 @@ std::vector<OfferedWorker> Offer(std::span<const Candidate> candidates, double n
   std::vector<OfferedWorker> offered;
   for (const Candidate& c : candidates)
     offered.push_back({.speed = nominal_ms / c.prompt_ms,
-                       .seconds = (c.prefill_ms - c.prompt_ms) / 1e3,
+                       .seconds = c.ahead_ms / 1e3,
+                       .slice_seconds = c.slice_ahead_ms / 1e3,
+                       .passed = c.passed,
                        .place = ~c.worker,
                        .links = LinksTo(candidates, c),
                        .sink = LinkTo(decode, c),
@@ -231,7 +233,7 @@ std::optional<Plan> ReplaceWorker(const Plan& relay, Incarnation lost,
     int at_once = 0;
     for (size_t head = 0; head < mended.heads.size(); ++head)
       at_once += mended.TakesPagesAtOnce(head);
-    const double queue_ms = is_rank ? c.prefill_ms - c.prompt_ms : 0;
+    const double queue_ms = is_rank ? c.slice_ahead_ms : 0;
     return std::pair(queue_ms + (decodes ? c.decode_ms : 0), at_once);
   };
   const Candidate* best = nullptr;
@@ -281,7 +283,7 @@ Plan ShareWithHeads(const Plan& plan, std::span<const Candidate> candidates,
   const bool handed_over =
       plan.decode != 0 && plan.decode != relay.prefill && !relay.IsHead(plan.decode);
   if (handed_over) relay.push = degree.push;
-  relay.predicted_ms += degree.seconds * 1e3 - first->prefill_ms;
+  relay.predicted_ms += (degree.seconds - degree.alone) * 1e3;
   relay.first_token_ms = FirstTokenMs(candidates, plan.decode, degree.begin * 1e3,
                                       (degree.seconds - degree.begin) * 1e3);
   return relay;

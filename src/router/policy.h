@@ -1,10 +1,12 @@
 // Who computes: the least predicted wait, in milliseconds. Pure functions of numbers; the same
 // inputs in any order give the same choice.
 //
-//   prefill_ms = work queued before + own prompt, by what the worker's steps cost it (a fit)
+//   prefill_ms = queued work that goes before + own prompt, by what the worker's steps cost it (a
+//                fit), + own prompt for each longer one that it passes and so delays
 //   decode_ms  = wait for pages and a row + one step, dearer the fuller the batch is
 //   plan       = prefill_ms + decode_ms, smallest; ties (2 %, 1 ms) to the least recently chosen
-//   relay      = the longest queue of its ranks + the chain of their slices, instead of prefill_ms
+//   relay      = the longest queue of its ranks + the chain of their slices, instead of prefill_ms,
+//                and what it delays others beyond what one worker would
 #pragma once
 
 #include <algorithm>
@@ -83,7 +85,12 @@ struct Candidate {
   Role role = Role::kBoth;
   bool fits_prefill = false, fits_decode = false;  // could ever hold it
   double prefill_ms = 0, decode_ms = 0;
-  double prompt_ms = 0;     // the part of prefill_ms that is the prompt's own
+  double prompt_ms = 0;  // the part of prefill_ms that is the prompt's own
+  // The part that goes before the prompt: those that are not longer; and what goes before a slice
+  // of it: other slices too (prefill_scheduler.h). That a slice passes prompts that its prompt
+  // would not is no gain: these are later. What comes later, and is shorter, nobody knows.
+  double ahead_ms = 0, slice_ahead_ms = 0;
+  int passed = 0;           // longer ones, which it delays
   double room_wait_ms = 0;  // the part of decode_ms until its promise
   PrefillCost cost{};       // of the worker
   ChainLink link{};         // that it sends KV over to others than those in `links`

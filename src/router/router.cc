@@ -98,7 +98,8 @@ absl::Status Router::State::On(Incarnation worker, const TokenOut& token, absl::
   RETURN_IF_ERROR(journey->OnToken(worker, token, now, &effects));
   if (!journey->aimed()) return absl::OkStatus();
   KeepAlarm(*journey);
-  if (const auto outcome = journey->TakeOutcome()) cluster.OnFirstToken(*outcome);
+  if (const auto outcome = journey->TakeOutcome())
+    cluster.OnFirstToken(journey->id(), journey->plan(), *outcome);
   const Plan& plan = journey->plan();
   if (worker == plan.prefill) {
     cluster.OnPrefillComputed(worker, journey->id());

@@ -87,7 +87,7 @@ TEST_CASE("no rank gets a slice longer than it takes") {
 
 TEST_CASE("nobody waits for a gang that is not there") {
   std::vector<OfferedWorker> offered = Idle(2);
-  offered[1].seconds = 1000;
+  offered[1].seconds = offered[1].slice_seconds = 1000;
   const auto choose = [&](const DegreeRequest& request) {
     return ChooseDegree(Cost(), PlanRecord(), offered, request).ranks;
   };
@@ -100,7 +100,7 @@ TEST_CASE(
     "ranks: the soonest, as many as are allowed, in their places, the one that must be there") {
   std::vector<OfferedWorker> offered = Idle(4);
   const std::vector<double> seconds = {.3, 0, .2, .1};
-  for (size_t i = 0; i < 4; ++i) offered[i] = {1, seconds[i], 10 - i, kFast};
+  for (size_t i = 0; i < 4; ++i) offered[i] = {1, seconds[i], seconds[i], 0, 10 - i, kFast};
   const auto choose = [&](const DegreeRequest& request) {
     return ChooseDegree(Cost(), PlanRecord(), offered, request).ranks;
   };
@@ -109,6 +109,35 @@ TEST_CASE(
   CHECK(choose({.tokens = 8192, .max_ranks = 2, .must = 0}) == std::vector<int>{1, 0});
   CHECK(choose({.tokens = 8192, .max_ranks = 1}) == std::vector<int>{1});
   CHECK(choose({.tokens = 8192, .max_ranks = 9}) == std::vector<int>{3, 2, 1, 0});
+}
+
+TEST_CASE("a slice may have to wait where a prompt need not, and need not where a prompt has to") {
+  const auto ranks = [](double seconds, double slice_seconds) {
+    std::vector<OfferedWorker> offered = Idle(2);
+    for (OfferedWorker& worker : offered) {
+      worker.seconds = seconds;
+      worker.slice_seconds = slice_seconds;
+    }
+    return ChooseDegree(Cost(), PlanRecord(), offered, {.tokens = 512, .max_ranks = 2})
+        .ranks.size();
+  };
+  CHECK(ranks(0, 0) == 2);
+  CHECK(ranks(0, 100) == 1);
+  CHECK(ranks(100, 100) == 2);
+  CHECK(ranks(100, 0) == 2);
+}
+
+TEST_CASE("what a relay makes others wait counts, as far as one worker would not") {
+  const auto ranks = [](int passed, int passed_by_helper) {
+    std::vector<OfferedWorker> offered = Idle(2);
+    offered[0].passed = passed;
+    offered[1].passed = passed_by_helper;
+    return ChooseDegree(Cost(), PlanRecord(), offered, {.tokens = 4096, .max_ranks = 2, .must = 0})
+        .ranks.size();
+  };
+  CHECK(ranks(0, 0) == 2);
+  CHECK(ranks(1, 1) == 2);  // each waits half as long
+  CHECK(ranks(0, 3) == 1);
 }
 
 TEST_CASE("where prompts wait, the work a relay costs in all counts") {
@@ -135,13 +164,13 @@ TEST_CASE("a kind of relay that was slower than one worker is not chosen, nor on
     return ChooseDegree(Cost(), record, Idle(2), {.tokens = 4096, .max_ranks = 2}).ranks.size();
   };
   CHECK(ranks() == 2);
-  record.Add(4096, 2, 10, 25, 20);
+  record.Add(4096, 2, {10, 25, 20});
   CHECK(ranks() == 1);
   record.Refitted();
-  for (int i = 0; i < 50; ++i) record.Add(4096, 2, 10, 10.1, 20);
+  for (int i = 0; i < 50; ++i) record.Add(4096, 2, {10, 10.1, 20});
   CHECK(ranks() == 2);
   // Predictions that are off by more than a relay gains: not worth the risk.
-  for (int i = 0; i < 50; ++i) record.Add(4096, 2, 8, 19.9, 20);
+  for (int i = 0; i < 50; ++i) record.Add(4096, 2, {8, 19.9, 20});
   CHECK(ranks() == 1);
 }
 
@@ -174,7 +203,12 @@ TEST_CASE("whatever is offered: slices add up, and the prediction is not above o
   for (int round = 0; round < 500; ++round) {
     std::vector<OfferedWorker> offered = Idle(1 + static_cast<int>(random() % 8));
     for (OfferedWorker& worker : offered) {
-      worker = {between(.25, 2), between(1e-3, 1), random(), {between(1e5, 1e10), 1e-4}};
+      worker = {.speed = between(.25, 2),
+                .seconds = between(1e-3, 1),
+                .slice_seconds = between(1e-3, 1),
+                .passed = static_cast<int>(random() % 3),
+                .place = random(),
+                .link = {between(1e5, 1e10), 1e-4}};
       worker.most_tokens = static_cast<int>(between(1e3, 1e6));
     }
     const DegreeRequest request{.tokens = static_cast<int>(between(1, 1e5)),

@@ -38,6 +38,7 @@ Plan Relay(const Plan& plan, std::vector<Candidate> candidates, const AttemptSha
   for (Candidate& c : candidates) {
     c.prompt_ms = 0.9 * shape.n_prompt;
     c.cost.token = 0.9e-3;
+    c.ahead_ms = c.slice_ahead_ms = c.prefill_ms - c.prompt_ms;
   }
   return ShareWithHeads(plan, candidates, shape, 16, 0, {.min_tokens = 1, .max_ranks = max_ranks},
                         PlanRecord());

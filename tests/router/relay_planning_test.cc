@@ -156,6 +156,69 @@ TEST_CASE("a link that is held to a rate is planned with before it was measured"
   CHECK((slices(1e6).size() == 1 || slices(1e6)[0] < slices(0)[0] / 10));
 }
 
+TEST_CASE("shorter prompts go before a prompt, longer ones do not; of relays every slice does") {
+  Chain r;
+  const auto predicted_ms = [&](int32_t n_prompt) {
+    const RequestId id = r.Submit(n_prompt, 1);
+    r.Cancel(id);
+    return absl::ToDoubleMilliseconds(r.End(id).timeline.predicted);
+  };
+  r.Submit(30, 1);
+  r.Submit(30, 1);  // too short for relays: one on each worker
+  const double alone = predicted_ms(8192);
+  CHECK(alone == Approx(AloneMs(30) + AloneMs(8192) / 2).epsilon(0.02));
+  r.Submit(8192, 1);  // on both
+  CHECK(predicted_ms(20) == Approx(AloneMs(20)).margin(0.01));
+  CHECK(predicted_ms(39) == Approx(AloneMs(30) + AloneMs(39)).margin(0.01));
+  // It passes the slices alone; as a relay it would wait for them.
+  const RequestId half = r.Submit(3000, 1);
+  r.Cancel(half);
+  const Timeline timeline = r.End(half).timeline;
+  CHECK(timeline.slices == std::vector<int32_t>{3000});
+  CHECK(absl::ToDoubleMilliseconds(timeline.predicted) == Approx(AloneMs(30) + AloneMs(3000)));
+}
+
+TEST_CASE("what a relay costs in all counts for prompts to come where recent ones had to wait") {
+  Chain r;
+  PrefillFit fit = Fit();
+  fit.floor = 20e-3;  // of each slice
+  for (const Incarnation worker : {kTail, kHead}) r.Tell(worker, {.prefill_fit = fit});
+  REQUIRE(r.Slices(8192).size() == 2);
+  std::vector<RequestId> burst;
+  for (int i = 0; i < 60; ++i) burst.push_back(r.Submit(30, 1));
+  for (const RequestId id : burst) r.Cancel(id);
+  CHECK(r.Slices(8192).size() == 1);
+  for (int i = 0; i < 40; ++i) r.Slices(30);
+  CHECK(r.Slices(8192).size() == 2);
+}
+
+TEST_CASE("what others cost a prompt says nothing about its prediction, and bars no relay") {
+  Chain r;
+  const auto finish = [&](RequestId id, int32_t n_prompt, size_t n_sent) {
+    for (; n_sent < r.sent.size(); ++n_sent) {
+      const auto* request = std::get_if<PrefillRequest>(&r.sent[n_sent].second);
+      if (request == nullptr || request->request_id != id) continue;
+      std::vector<WorkerEvent> events;
+      if (!request->is_head) events.push_back(Token(id, n_prompt, 7));
+      events.push_back(baton::Ended(id, true));
+      REQUIRE(r.Report(r.sent[n_sent].first, std::move(events)).ok());
+    }
+  };
+  // Beside one of the same length that came first, each takes longer than it would alone.
+  for (int i = 0; i < 12; ++i) {
+    r.sent.clear();
+    const RequestId shorter = r.Submit(39, 1);
+    r.now += absl::Milliseconds(1);
+    const RequestId id = r.Submit(4200, 1);
+    REQUIRE(r.Sent<PrefillRequest>().size() == 3);
+    r.now += absl::Milliseconds(25);
+    finish(shorter, 39, 0);
+    r.now += absl::Milliseconds(25);
+    finish(id, 4200, 0);
+  }
+  CHECK(r.Slices(4200).size() == 2);
+}
+
 TEST_CASE("who hands a relay's KV to the decode worker follows the links, unless it is said") {
   const auto push = [](double bytes_per_second, std::optional<RelayPush> said = {}) {
     RouterOptions options = Relays();
