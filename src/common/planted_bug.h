@@ -33,6 +33,13 @@ enum class PlantedBug {
   kFailureEndsAll,          // one failed handoff ends every prompt
   kPromiseAfterNoRoom,      // a promise that follows NO_ROOM is ignored
   kNeverAges,               // short prompts pass a long one for ever
+  // Ranks of relays.
+  kAnnouncedUnprojected,  // a slice's first layer is announced before its rows are projected
+  kPartNotPushed,         // a head does not hand the last page of its slice to the decode worker
+  kInflowAssumed,         // a layer is finished before that layer of the inflow is there
+  kKeptTooFar,            // a slice is gone on with as if one more page of its inflow were there
+  kKeptPageSkipped,       // so much more of it is said to be there with the promise
+  kKeptOffEngine,         // it is gone on with although the engine has another slice
   // Worker.
   kSweepNeedsWork,     // timers run only in turns that compute
   kPurseIsDeaf,        // lent pages are not asked back for a prompt that waits for them

@@ -328,6 +328,8 @@ void PrefillScheduler::Announce(const Prompt& prompt, int plane, int n_planes, i
   if (const int first = after(prompt.request.ticket.first_page); first < end_page)
     Say(MakeCells(prompt, plane, n_planes, first, end_page));
   if (!prompt.pushing) return;
+  const int last = pages_.layout().PagesFor(prompt.size());
+  if (Planted(PlantedBug::kPartNotPushed) && end_page == last) --end_page;
   if (const int first = after(prompt.request.push.ticket.first_page); first < end_page)
     Say(MakePushedCells(prompt, plane, n_planes, first, end_page));
 }

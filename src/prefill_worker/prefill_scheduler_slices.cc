@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_format.h"
 #include "common/check.h"
+#include "common/planted_bug.h"
 #include "prefill_worker/prefill_scheduler.h"
 #include "prefill_worker/prompt_messages.h"
 
@@ -122,6 +123,7 @@ void PrefillScheduler::TakeOver(Prompt* prompt, Prompt* kept) {
   if (prompt->has_inflow() && !MissesInflow(*prompt))
     prompt->inflow = {.planes = pages_.layout().n_layers() - 1,
                       .pages = prompt->request.inflow.tokens / pages_.layout().page_tokens - 1};
+  if (Planted(PlantedBug::kKeptTooFar) && MissesInflow(*prompt)) ++prompt->inflow.pages;
   prompt->inflow_before = prompt->inflow;
   if (parked_ == kept) parked_ = prompt;
   End(kept, EndReason::kCancelled, {});
@@ -139,7 +141,8 @@ void PrefillScheduler::ChooseSlice(Prompt* prompt, absl::Time now) {
   const bool done = prompt->slice && prompt->slice->done();
   if (!done) {
     if (slice_ != nullptr) return;
-    if (parked_ != prompt) prompt->slice.reset();  // the engine has another by now
+    if (parked_ != prompt && !Planted(PlantedBug::kKeptOffEngine))
+      prompt->slice.reset();  // the engine has another by now
     slice_ = prompt;
     parked_ = nullptr;
   }
@@ -159,6 +162,8 @@ void PrefillScheduler::ChooseSlice(Prompt* prompt, absl::Time now) {
                                         .page_tokens = page_tokens,
                                         .segment_keys = options_.segment_keys});
   if (prompt->request.epoch > 1) prompt->recomputed = prompt->slice->n_rows();
+  if (Planted(PlantedBug::kAnnouncedUnprojected) && prompt->is_remote)
+    AnnounceTokens(*prompt, 0, 1, prompt->done, prompt->size());
 }
 
 std::optional<SliceBlock> PrefillScheduler::NextBlock(int max_rows) const {
@@ -187,7 +192,8 @@ ComputedSlice PrefillScheduler::BlockDone(const SliceBlock& block, const Backend
   }
   if (WaitsForPrefixes(*prompt))
     AnnouncePrefixes(prompt);
-  else if (prompt->is_remote && block.kind == SliceBlock::Kind::kProject)
+  else if (prompt->is_remote && block.kind == SliceBlock::Kind::kProject &&
+           (block.layer > 0 || !Planted(PlantedBug::kAnnouncedUnprojected)))
     AnnounceTokens(*prompt, block.layer, 1, prompt->done + block.from, prompt->done + block.to);
   if (!prompt->slice->done()) return {};
   const ComputedSlice done{.tokens = n_rows, .before = prompt->done};

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "common/planted_bug.h"
+
 namespace baton {
 
 OpenHandoff MakeOpen(const Prompt& prompt) {
@@ -22,6 +24,9 @@ AwaitInflow MakeAwait(const Prompt& prompt, int page_tokens) {
                     .pages = {},
                     .n_planes = prompt.inflow.planes,
                     .n_pages = prompt.inflow.pages};
+  if (Planted(PlantedBug::kKeptPageSkipped) && prompt.inflow_before.has_begun() &&
+      await.n_pages + 1 < inflow.tokens / page_tokens)
+    ++await.n_pages;
   await.pages.assign(prompt.pages.begin(), prompt.pages.begin() + inflow.tokens / page_tokens);
   return await;
 }
