@@ -7,7 +7,6 @@
 #include "absl/strings/str_format.h"
 #include "common/check.h"
 #include "common/planted_bug.h"
-#include "planner/prefill_cost.h"
 #include "prefill_worker/prompt_messages.h"
 
 namespace baton {
@@ -25,7 +24,8 @@ void PrefillScheduler::Admit(PrefillRequest request, absl::Time now) {
   for (const auto& prompt : queue_.prompts())
     if (prompt->request.request_id == request.request_id && prompt->request.epoch >= request.epoch)
       return;  // said twice, or late
-  auto next = std::make_unique<Prompt>(options_, std::move(request), next_serial_++, now);
+  auto next = std::make_unique<Prompt>(options_, pages_.layout().page_tokens, std::move(request),
+                                       next_serial_++, now);
   EndEarlier(*next);
   std::string refusal = n_prompts() >= options_.max_prompts
                             ? absl::StrFormat("prefill queue full (%d prompts)", n_prompts())
@@ -35,7 +35,7 @@ void PrefillScheduler::Admit(PrefillRequest request, absl::Time now) {
 }
 
 void PrefillScheduler::Promised(const HandoffPromised& event, absl::Time now) {
-  Prompt* prompt = queue_.Find(event.ticket_id);
+  Prompt* prompt = queue_.Find(event.ticket_id).prompt;
   if (prompt == nullptr || prompt->phase != Phase::kOpening) return;
   if (prompt->no_room && Planted(PlantedBug::kPromiseAfterNoRoom)) return;
   prompt->phase = Phase::kPromised;
@@ -44,7 +44,7 @@ void PrefillScheduler::Promised(const HandoffPromised& event, absl::Time now) {
 }
 
 void PrefillScheduler::NoRoom(const HandoffNoRoom& event) {
-  Prompt* prompt = queue_.Find(event.ticket_id);
+  Prompt* prompt = queue_.Find(event.ticket_id).prompt;
   if (prompt == nullptr || prompt->phase != Phase::kOpening) return;
   prompt->no_room = true;
   if (prompt->request.is_head) return;  // the tail takes its pages in its own time
@@ -55,24 +55,22 @@ void PrefillScheduler::NoRoom(const HandoffNoRoom& event) {
 
 void PrefillScheduler::Ended(const HandoffEnded& event, absl::Time now) {
   DCHECK(pieces_.empty());
-  Prompt* prompt = queue_.Find(event.ticket_id);
-  if (prompt == nullptr) return PushEnded(queue_.FindPush(event.ticket_id), event, now);
+  const auto [prompt, round] = queue_.Find(event.ticket_id);
+  if (prompt == nullptr) return PushEnded(event, now);
   prompt->progress = now;
   prompt->transfer_us = event.transfer_us;
-  prompt->handing_over = false;
+  round->handing_over = false;
+  // A tail that has its token needs those no more that compute slices before its last.
+  const bool in_vain = prompt->phase == Phase::kCommitting && !prompt->request.is_head &&
+                       round != &prompt->rounds.back();
   if (prompt->phase == Phase::kEnding) {
     EndIfReleased(prompt);
-  } else if (prompt->phase == Phase::kCommitting && event.status.ok()) {
-    if (!prompt->pushing) HandedOver(prompt);
+  } else if ((round->committed && event.status.ok()) || in_vain) {
+    EndIfHandedOver(prompt);
   } else {
     Break(prompt, PartFault::kHandoff, event.status);
     if (Planted(PlantedBug::kFailureEndsAll)) CancelAll();
   }
-}
-
-void PrefillScheduler::HandedOver(Prompt* prompt) {
-  prompt->keep = prompt->has_work();
-  End(prompt, EndReason::kLength, {});
 }
 
 // A handoff that its other end gave up says nothing about that end: it may have had to.
@@ -88,10 +86,10 @@ void PrefillScheduler::Break(Prompt* prompt, PartFault which, const absl::Status
 
 void PrefillScheduler::Failed(const InflowFailed& event, absl::Time now) {
   DCHECK(pieces_.empty());
-  Prompt* prompt = queue_.FindInflow(event.ticket_id);
+  const auto [prompt, round] = queue_.FindInflow(event.ticket_id);
   if (prompt == nullptr) return;
   prompt->progress = now;
-  prompt->inflow_open = false;
+  round->inflow_open = false;
   if (prompt->phase == Phase::kEnding) return EndIfReleased(prompt);
   Break(prompt, PartFault::kInflow, event.status);
 }
@@ -157,18 +155,28 @@ void PrefillScheduler::Stop(Prompt* prompt, EndReason reason, std::string messag
   prompt->phase = Phase::kEnding;
   prompt->reason = reason;
   prompt->message = std::move(message);
-  const PrefillRequest& request = prompt->request;
-  if (prompt->handing_over)
-    Say(CancelHandoff{.ticket_id = request.ticket.id, .epoch = request.epoch});
-  if (prompt->pushing)
-    Say(CancelHandoff{.ticket_id = request.push.ticket.id, .epoch = request.epoch});
-  if (prompt->inflow_open)
-    Say(CancelHandoff{.ticket_id = request.inflow.ticket_id, .epoch = request.epoch});
+  const auto cancel = [&](const TicketId& ticket) {
+    Say(CancelHandoff{.ticket_id = ticket, .epoch = prompt->request.epoch});
+  };
+  for (const PromptRound& round : prompt->rounds) {
+    if (round.handing_over) cancel(round.ticket.id);
+    if (round.pushing) cancel(round.push.ticket.id);
+    if (round.inflow_open) cancel(round.inflow_ticket);
+  }
   if (Planted(PlantedBug::kPagesBackAtCancel)) pages_.Give(prompt);
 }
 
 void PrefillScheduler::EndIfReleased(Prompt* prompt) {
   if (!prompt->in_transfer()) End(prompt, prompt->reason, std::move(prompt->message));
+}
+
+// The pages of one whose tokens follow here go to the decode batch then.
+void PrefillScheduler::EndIfHandedOver(Prompt* prompt) {
+  if (prompt->phase != Phase::kCommitting || prompt->in_transfer()) return;
+  if (!prompt->is_remote && prompt->request.sink.incarnation != 0)
+    effects_.emplace_back(MakeArrived(prompt));
+  prompt->keep = prompt->has_work();
+  End(prompt, EndReason::kLength, {});
 }
 
 void PrefillScheduler::End(Prompt* prompt, EndReason reason, std::string message) {
@@ -206,10 +214,14 @@ void PrefillScheduler::SendOpens(absl::Time now) {
     if (TakesPagesFirst(*next) && !HoldPages(next)) continue;
     next->phase = Phase::kOpening;
     next->progress = now;
-    next->handing_over = true;
     ++ahead;
-    Say(MakeOpen(*next));
+    Open(&next->first_opened());
   }
+}
+
+void PrefillScheduler::Open(PromptRound* round) {
+  round->handing_over = true;
+  Say(MakeOpen(*round));
 }
 
 int PrefillScheduler::Contribute(int budget, int kept_pages, absl::Time now, StepBuilder* builder) {
@@ -256,23 +268,29 @@ bool PrefillScheduler::TakePagesInTurn(Prompt* prompt, bool may_start, absl::Tim
 
 bool PrefillScheduler::TakePages(Prompt* prompt, absl::Time now) {
   if (!HoldPages(prompt)) return false;
-  if (!prompt->has_inflow()) return true;
+  if (std::exchange(prompt->awaits, true)) return true;
+  for (PromptRound& round : prompt->rounds) {
+    if (!round.has_inflow()) continue;
+    round.inflow_open = true;
+    Say(MakeAwait(*prompt, round, pages_.layout().page_tokens));
+  }
+  if (!prompt->round().has_inflow()) return true;
   prompt->phase = Phase::kInflow;
   prompt->progress = now;
-  prompt->inflow_open = true;
-  Say(MakeAwait(*prompt, pages_.layout().page_tokens));
   return true;
 }
 
 // Its first chunk or block follows.
 void PrefillScheduler::Run(Prompt* prompt, absl::Time now) {
   prompt->phase = Phase::kRunning;
-  prompt->first_step = now;
-  if (prompt->has_push()) {
-    prompt->pushing = true;
-    Say(MakeOpenPush(*prompt));
+  if (prompt->at == 0) prompt->first_step = now;
+  PromptRound& round = prompt->round();
+  if (round.is_remote && !round.handing_over) Open(&round);  // a later round's
+  if (round.has_push()) {
+    round.pushing = true;
+    Say(MakeOpenPush(round));
   }
-  if (prompt->is_remote && !prompt->has_inflow() && !WaitsForPrefixes(*prompt))
+  if (round.is_remote && !round.has_inflow() && !WaitsForPrefixes(*prompt))
     AnnounceTokens(*prompt, 0, pages_.layout().n_layers(), 0, prompt->slice_begin());
 }
 
@@ -324,14 +342,24 @@ void PrefillScheduler::Announce(const Prompt& prompt, int plane, int n_planes, i
                                 int end_page) {
   const auto after = [&](int page) { return std::min(std::max(first_page, page), end_page); };
   if (n_planes == 0) return;
-  // Others bring the pages before to the decode worker.
-  if (const int first = after(prompt.request.ticket.first_page); first < end_page)
-    Say(MakeCells(prompt, plane, n_planes, first, end_page));
-  if (!prompt.pushing) return;
-  const int last = pages_.layout().PagesFor(prompt.size());
-  if (Planted(PlantedBug::kPartNotPushed) && end_page == last) --end_page;
-  if (const int first = after(prompt.request.push.ticket.first_page); first < end_page)
-    Say(MakePushedCells(prompt, plane, n_planes, first, end_page));
+  const auto announce = [&](const TicketId& ticket, int least, int from, int end) {
+    if (const int first = after(least); first < end)
+      Say(MakeCells(prompt, ticket, from, plane, n_planes, first, end));
+  };
+  // What the next rank has is not sent; others may bring pages before to the decode worker.
+  const auto hand_over = [&](const PromptRound& round) {
+    if (round.is_remote)
+      announce(round.ticket.id, round.first_page + round.ticket.first_page, round.first_page,
+               end_page);
+  };
+  const PromptRound& round = prompt.round();
+  hand_over(round);
+  if (!prompt.request.is_head && !prompt.is_last_round()) hand_over(prompt.rounds.back());
+  if (!round.pushing) return;
+  const bool skips_last = Planted(PlantedBug::kPartNotPushed) &&
+                          end_page == pages_.layout().PagesFor(prompt.round().end);
+  announce(round.push.ticket.id, round.push.ticket.first_page, round.push.ticket.first_page,
+           end_page - skips_last);
 }
 
 void PrefillScheduler::FirstToken(Prompt* prompt, std::span<const float> logits, Sampler* sampler,
@@ -345,14 +373,15 @@ void PrefillScheduler::FirstToken(Prompt* prompt, std::span<const float> logits,
                .token = sampled.token,
                .logprob = sampled.logprob,
                .digest = request.want_digests ? LogitsDigest(logits, 0) : 0});
-  if (prompt->is_remote) return Commit(prompt, sampled.token);
-  if (request.sink.incarnation != 0) effects_.emplace_back(MakeArrived(prompt, sampled.token));
-  End(prompt, EndReason::kLength, {});
+  prompt->first_token = sampled.token;
+  prompt->phase = Phase::kCommitting;
+  if (prompt->is_remote) return Commit(&prompt->round(), sampled.token);
+  EndIfHandedOver(prompt);
 }
 
-void PrefillScheduler::Commit(Prompt* prompt, int32_t first_token) {
-  prompt->phase = Phase::kCommitting;
-  Say(MakeCommit(*prompt, first_token));
+void PrefillScheduler::Commit(PromptRound* round, int32_t first_token) {
+  round->committed = true;
+  Say(MakeCommit(*round, first_token));
 }
 
 void PrefillScheduler::StepDone(const Backend& backend, Sampler* sampler, absl::Time now) {
@@ -385,10 +414,7 @@ int64_t PrefillScheduler::queued_tokens() const {
 double PrefillScheduler::queued_pairs() const {
   double pairs = 0;
   for (const auto& prompt : queue_.prompts())
-    if (!prompt->gave_up() && prompt->remaining() > 0) {
-      const int whole = prompt->size() - prompt->done;  // a slice is there in part, layer by layer
-      pairs += CausalPairs(whole, prompt->done) * prompt->remaining() / whole;
-    }
+    if (!prompt->gave_up()) pairs += prompt->remaining_pairs();
   return pairs;
 }
 

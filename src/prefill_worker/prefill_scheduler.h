@@ -50,6 +50,16 @@
 // has arrived from when it begins: so a slice waits only for one that has begun and is kept, and
 // the first head's waits for nobody. No circle, however many relays share workers.
 //
+// Rounds: of a prompt that is too long for one slice per rank (prefill.max_slice_tokens), a rank
+// computes several, one after the other in the order of the prompt: of p ranks slices i, p + i, ...
+// It takes pages for all of them at once, when it would for the first, so pages make no new circle;
+// what it lacks between two slices comes around the ring of ranks (the tail hands over to the first
+// head), an inflow and a handoff of their own for each slice, and may come while the slice before
+// runs. Of what a rank gets it hands on only what the next one lacks. Between two slices the engine
+// is free for others. A slice begins as any does, and not before all the inflow of this rank's
+// slice before is there; so again it waits only for the one before it in the prompt, which has
+// begun: of all slices that have begun and are not done the first ones of their prompts get on.
+//
 // A slice outlives an attempt that a peer broke: when a handoff of its rank fails, a later attempt
 // comes for the same slice, or a head has handed over (the ranks after it may still be lost), what
 // there is of it is kept (the pages, how far slice and inflow are), and the later attempt takes it
@@ -58,7 +68,7 @@
 // another slice ran on the engine since. Nobody waits for what is kept: it is given back when a
 // prompt, a row or a guest lacks pages (ForgetKept), or when nobody came for it for
 // kept_slice_time and as long as it had taken. And a slice that goes on waits for its inflow to
-// move, as one that begins does, before it keeps others waiting.
+// move, as one that begins does, before it keeps others waiting. Slices in rounds are not kept.
 //
 // A step: Contribute, LayersDone after each run of layers until all are done, StepDone. Of the
 // slice: NextBlock, BeginSlice if it is the first, BlockDone. Events come between steps and blocks.
@@ -165,7 +175,7 @@ class PrefillScheduler {
     int announced;       // layers
   };
 
-  bool MissesInflow(const Prompt& prompt) const;
+  bool MissesInflow(const PromptRound& round) const;
   bool TakesPagesFirst(const Prompt& prompt) const;
   bool HoldPages(Prompt* prompt);
   bool TakePages(Prompt* prompt, absl::Time now);
@@ -173,11 +183,12 @@ class PrefillScheduler {
   void EndEarlier(const Prompt& next);
   bool AwaitsKept(const Prompt& prompt) const;
   void TakeOver(Prompt* prompt, Prompt* kept);
-  bool InflowMoves(const Prompt& prompt) const;
+  static bool InflowMoves(const PromptRound& round);
   void Run(Prompt* prompt, absl::Time now);
   void ChooseSlice(Prompt* prompt, absl::Time now);
   int AddPiece(Prompt* prompt, int budget, absl::Time now, StepBuilder* builder);
   void SendOpens(absl::Time now);
+  void Open(PromptRound* round);
   void Announce(const Prompt& prompt, int plane, int n_planes, int first_page, int end_page);
   // Positions [begin, end) of the planes are final.
   void AnnounceTokens(const Prompt& prompt, int plane, int n_planes, int begin, int end);
@@ -188,18 +199,19 @@ class PrefillScheduler {
   void SliceDone(const Backend& backend, Sampler* sampler, absl::Time now);
   bool IsComplete(const Prompt& prompt) const;
   void CommitIfComplete(Prompt* prompt);
-  void PushEnded(Prompt* prompt, const HandoffEnded& event, absl::Time now);
+  void AwaitNextRound(Prompt* prompt);
+  void PushEnded(const HandoffEnded& event, absl::Time now);
   void FirstToken(Prompt* prompt, std::span<const float> logits, Sampler* sampler, absl::Time now);
-  void Commit(Prompt* prompt, int32_t first_token);
+  void Commit(PromptRound* round, int32_t first_token);
   void GiveUp(Prompt* prompt);
   absl::Time Deadline(const Prompt& prompt) const;
   void Stop(Prompt* prompt, EndReason reason, std::string message);
   // One of its handoffs: `which` of them broke, what there is of its slice is kept.
   void Break(Prompt* prompt, PartFault which, const absl::Status& status);
-  void HandedOver(Prompt* prompt);
   void End(Prompt* prompt, EndReason reason, std::string message);
   void ParkSlice(const Prompt* prompt);
   void EndIfReleased(Prompt* prompt);
+  void EndIfHandedOver(Prompt* prompt);
   void Say(TransferCommand command) { effects_.emplace_back(std::move(command)); }
   void Say(WorkerEvent event) { effects_.emplace_back(std::move(event)); }
 

@@ -12,59 +12,63 @@ namespace baton {
 
 using Phase = PromptState;
 
-bool PrefillScheduler::MissesInflow(const Prompt& prompt) const {
-  return prompt.has_inflow() && prompt.inflow.planes < pages_.layout().n_layers();
+bool PrefillScheduler::MissesInflow(const PromptRound& round) const {
+  return round.has_inflow() && round.inflow.planes < pages_.layout().n_layers();
 }
 
 void PrefillScheduler::Arrived(const InflowArrived& event, absl::Time now) {
-  Prompt* prompt = queue_.FindInflow(event.ticket_id);
+  const auto [prompt, round] = queue_.FindInflow(event.ticket_id);
   if (prompt == nullptr) return;
   const InflowProgress arrived{.planes = event.n_planes, .pages = event.n_pages};
-  const InflowProgress before = std::exchange(prompt->inflow, arrived);
+  const InflowProgress before = std::exchange(round->inflow, arrived);
   CHECK(before < arrived);
   prompt->progress = now;
-  prompt->inflow_open = MissesInflow(*prompt);
+  round->inflow_open = MissesInflow(*round);
   if (prompt->phase == Phase::kEnding) return EndIfReleased(prompt);
   // Before it runs it passes on nothing: the next rank must not begin before it
   // (prefill_scheduler.h)
-  if (prompt->is_remote && prompt->phase == Phase::kRunning) PassOn(prompt, before);
+  if (prompt->phase != Phase::kRunning || round != &prompt->round()) return;
+  PassOn(prompt, before);
   CommitIfComplete(prompt);
 }
 
 // What has arrived since `before`.
 void PrefillScheduler::PassOn(Prompt* prompt, const InflowProgress& before) {
   if (WaitsForPrefixes(*prompt)) return AnnouncePrefixes(prompt);
-  const InflowProgress& now = prompt->inflow;
-  const int n_pages = prompt->request.inflow.tokens / pages_.layout().page_tokens;
-  if (now.planes == before.planes) return Announce(*prompt, now.planes, 1, before.pages, now.pages);
-  Announce(*prompt, before.planes, 1, before.pages, n_pages);
-  Announce(*prompt, before.planes + 1, now.planes - before.planes - 1, 0, n_pages);
-  Announce(*prompt, now.planes, 1, 0, now.pages);
+  const PromptRound& round = prompt->round();
+  const InflowProgress& now = round.inflow;
+  const int from = round.lacks_from / pages_.layout().page_tokens;
+  const int end = round.begin / pages_.layout().page_tokens;
+  if (now.planes == before.planes)
+    return Announce(*prompt, now.planes, 1, from + before.pages, from + now.pages);
+  Announce(*prompt, before.planes, 1, from + before.pages, end);
+  Announce(*prompt, before.planes + 1, now.planes - before.planes - 1, from, end);
+  Announce(*prompt, now.planes, 1, from, from + now.pages);
 }
 
 // What an earlier attempt has computed of the slice.
 void PrefillScheduler::AnnounceProjected(Prompt* prompt) {
-  if (!prompt->is_remote) return;
   if (WaitsForPrefixes(*prompt)) return AnnouncePrefixes(prompt);
   const int begin = prompt->slice_begin(), layers = prompt->slice->projected_layers();
-  AnnounceTokens(*prompt, 0, layers, begin, prompt->size());
+  AnnounceTokens(*prompt, 0, layers, begin, prompt->round().end);
   AnnounceTokens(*prompt, layers, 1, begin, begin + prompt->slice->projected_rows());
 }
 
 bool PrefillScheduler::WaitsForPrefixes(const Prompt& prompt) const {
-  return prompt.request.is_head && !options_.cut_through;
+  return prompt.is_for_rank() && !options_.cut_through;
 }
 
 // Of each layer all up to the slice's end at once.
 void PrefillScheduler::AnnouncePrefixes(Prompt* head) {
+  PromptRound& round = head->round();
   const int projected = head->slice ? head->slice->projected_layers() : 0;
-  const int there = head->has_inflow() ? head->inflow.planes : pages_.layout().n_layers();
-  for (int& layer = head->announced_layers; layer < std::min(projected, there); ++layer)
-    AnnounceTokens(*head, layer, 1, 0, head->size());
+  const int there = round.has_inflow() ? round.inflow.planes : pages_.layout().n_layers();
+  for (int& layer = round.announced_layers; layer < std::min(projected, there); ++layer)
+    AnnounceTokens(*head, layer, 1, round.lacks_from, round.end);
 }
 
-bool PrefillScheduler::InflowMoves(const Prompt& prompt) const {
-  return !prompt.has_inflow() || prompt.inflow > prompt.inflow_before;
+bool PrefillScheduler::InflowMoves(const PromptRound& round) {
+  return !round.has_inflow() || round.inflow > round.inflow_before;
 }
 
 // --- slices that outlive their attempt
@@ -118,13 +122,14 @@ void PrefillScheduler::TakeOver(Prompt* prompt, Prompt* kept) {
   prompt->done = kept->done;
   if (kept->slice) prompt->slice.emplace(*kept->slice);
   prompt->first_step = kept->first_step;
-  prompt->inflow = kept->inflow;
+  PromptRound& round = prompt->round();
+  round.inflow = kept->round().inflow;
   // An inflow has a last word, so its last cell comes again.
-  if (prompt->has_inflow() && !MissesInflow(*prompt))
-    prompt->inflow = {.planes = pages_.layout().n_layers() - 1,
-                      .pages = prompt->request.inflow.tokens / pages_.layout().page_tokens - 1};
-  if (Planted(PlantedBug::kKeptTooFar) && MissesInflow(*prompt)) ++prompt->inflow.pages;
-  prompt->inflow_before = prompt->inflow;
+  if (round.has_inflow() && !MissesInflow(round))
+    round.inflow = {.planes = pages_.layout().n_layers() - 1,
+                    .pages = round.begin / pages_.layout().page_tokens - 1};
+  if (Planted(PlantedBug::kKeptTooFar) && MissesInflow(round)) ++round.inflow.pages;
+  round.inflow_before = round.inflow;
   if (parked_ == kept) parked_ = prompt;
   End(kept, EndReason::kCancelled, {});
 }
@@ -137,7 +142,8 @@ void PrefillScheduler::ParkSlice(const Prompt* prompt) {
 // --- the slice
 
 void PrefillScheduler::ChooseSlice(Prompt* prompt, absl::Time now) {
-  if (prompt->phase == Phase::kRunning || !InflowMoves(*prompt)) return;
+  PromptRound& round = prompt->round();
+  if (prompt->phase == Phase::kRunning || !InflowMoves(round)) return;
   const bool done = prompt->slice && prompt->slice->done();
   if (!done) {
     if (slice_ != nullptr) return;
@@ -147,36 +153,41 @@ void PrefillScheduler::ChooseSlice(Prompt* prompt, absl::Time now) {
     parked_ = nullptr;
   }
   Run(prompt, now);
-  if (prompt->is_remote && prompt->has_inflow()) PassOn(prompt, {});
+  if (round.has_inflow()) PassOn(prompt, {});
   if (prompt->slice) AnnounceProjected(prompt);
   if (done) {
-    if (prompt->pushing && !WaitsForPrefixes(*prompt)) Say(MakeCommitPush(*prompt));
+    if (round.pushing && !WaitsForPrefixes(*prompt)) Say(MakeCommitPush(round));
     return CommitIfComplete(prompt);
   }
   if (prompt->slice) return;
   const int page_tokens = pages_.layout().page_tokens;
-  prompt->slice.emplace(SliceRun::Shape{.n_layers = pages_.layout().n_layers(),
-                                        .n_rows = prompt->size() - prompt->done,
-                                        .wants_logits = !prompt->request.is_head,
-                                        .inflow_pages = prompt->request.inflow.tokens / page_tokens,
-                                        .page_tokens = page_tokens,
-                                        .segment_keys = options_.segment_keys});
-  if (prompt->request.epoch > 1) prompt->recomputed = prompt->slice->n_rows();
-  if (Planted(PlantedBug::kAnnouncedUnprojected) && prompt->is_remote)
-    AnnounceTokens(*prompt, 0, 1, prompt->done, prompt->size());
+  prompt->slice.emplace(
+      SliceRun::Shape{.n_layers = pages_.layout().n_layers(),
+                      .n_rows = round.end - prompt->done,
+                      .wants_logits = !prompt->is_for_rank(),
+                      .inflow_pages = round.has_inflow() ? round.begin / page_tokens : 0,
+                      .page_tokens = page_tokens,
+                      .segment_keys = options_.segment_keys});
+  if (prompt->request.epoch > 1) prompt->recomputed += prompt->slice->n_rows();
+  if (Planted(PlantedBug::kAnnouncedUnprojected))
+    AnnounceTokens(*prompt, 0, 1, prompt->done, round.end);
 }
 
+// For its rows everything before the slice is inflow, of which the earlier rounds' part is there.
 std::optional<SliceBlock> PrefillScheduler::NextBlock(int max_rows) const {
-  return has_slice() ? slice_->slice->Next(max_rows, slice_->inflow) : std::nullopt;
+  if (!has_slice()) return std::nullopt;
+  InflowProgress inflow = slice_->round().inflow;
+  inflow.pages += slice_->round().lacks_from / pages_.layout().page_tokens;
+  return slice_->slice->Next(max_rows, inflow);
 }
 
 void PrefillScheduler::DescribeSlice(StepBuilder* builder) const {
   const std::span<const int32_t> tokens(slice_->request.tokens);
   builder->Clear();
-  builder->AddPiece(tokens.subspan(static_cast<size_t>(slice_->done)), slice_->done,
-                    std::span(slice_->pages).first(pages_.layout().PagesFor(slice_->size())),
-                    slice_->range);
-  if (!slice_->request.is_head) builder->WantLogits(builder->n_tokens() - 1);
+  const int end = slice_->round().end;
+  builder->AddPiece(tokens.subspan(slice_->done, end - slice_->done), slice_->done,
+                    std::span(slice_->pages).first(pages_.layout().PagesFor(end)), slice_->range);
+  if (!slice_->is_for_rank()) builder->WantLogits(builder->n_tokens() - 1);
 }
 
 ComputedSlice PrefillScheduler::BlockDone(const SliceBlock& block, const Backend& backend,
@@ -192,7 +203,7 @@ ComputedSlice PrefillScheduler::BlockDone(const SliceBlock& block, const Backend
   }
   if (WaitsForPrefixes(*prompt))
     AnnouncePrefixes(prompt);
-  else if (prompt->is_remote && block.kind == SliceBlock::Kind::kProject &&
+  else if (block.kind == SliceBlock::Kind::kProject &&
            (block.layer > 0 || !Planted(PlantedBug::kAnnouncedUnprojected)))
     AnnounceTokens(*prompt, block.layer, 1, prompt->done + block.from, prompt->done + block.to);
   if (!prompt->slice->done()) return {};
@@ -203,10 +214,11 @@ ComputedSlice PrefillScheduler::BlockDone(const SliceBlock& block, const Backend
 
 void PrefillScheduler::SliceDone(const Backend& backend, Sampler* sampler, absl::Time now) {
   Prompt* prompt = std::exchange(slice_, nullptr);
-  prompt->done = prompt->size();
-  if (prompt->pushing && !WaitsForPrefixes(*prompt)) Say(MakeCommitPush(*prompt));
-  if (prompt->request.is_head) {
-    if (!prompt->has_inflow()) pages_.Enter(prompt);  // nothing writes them any more
+  const PromptRound& round = prompt->round();
+  prompt->done = round.end;
+  if (round.pushing && !WaitsForPrefixes(*prompt)) Say(MakeCommitPush(round));
+  if (prompt->is_for_rank()) {
+    if (!round.has_inflow()) pages_.Enter(prompt);  // nothing writes them any more
     return CommitIfComplete(prompt);
   }
   pages_.Enter(prompt);
@@ -215,25 +227,40 @@ void PrefillScheduler::SliceDone(const Backend& backend, Sampler* sampler, absl:
 }
 
 bool PrefillScheduler::IsComplete(const Prompt& prompt) const {
-  return prompt.done == prompt.size() && !MissesInflow(prompt);
+  return prompt.done == prompt.round().end && !MissesInflow(prompt.round());
 }
 
 // A head in the middle may be done before the last layer of its inflow is there: it only passes
 // that on.
 void PrefillScheduler::CommitIfComplete(Prompt* prompt) {
   // One that takes a computed slice over has to begin first.
-  if (!prompt->request.is_head || prompt->phase != Phase::kRunning || !IsComplete(*prompt)) return;
-  if (prompt->pushing && WaitsForPrefixes(*prompt)) Say(MakeCommitPush(*prompt));
-  Commit(prompt, 0);
+  if (!prompt->is_for_rank() || prompt->phase != Phase::kRunning || !IsComplete(*prompt)) return;
+  PromptRound& round = prompt->round();
+  if (round.pushing && WaitsForPrefixes(*prompt)) Say(MakeCommitPush(round));
+  Commit(&round, 0);
+  if (prompt->is_last_round())
+    prompt->phase = Phase::kCommitting;
+  else
+    AwaitNextRound(prompt);
 }
 
-void PrefillScheduler::PushEnded(Prompt* prompt, const HandoffEnded& event, absl::Time now) {
+// All before its next slice that this rank did not wait for already is in its inflow. The engine is
+// free for others.
+void PrefillScheduler::AwaitNextRound(Prompt* prompt) {
+  ++prompt->at;
+  prompt->phase = Phase::kInflow;
+  prompt->done = prompt->round().begin;
+  prompt->slice.reset();
+}
+
+void PrefillScheduler::PushEnded(const HandoffEnded& event, absl::Time now) {
+  const auto [prompt, round] = queue_.FindPush(event.ticket_id);
   if (prompt == nullptr) return;
   prompt->progress = now;
-  prompt->pushing = false;
+  round->pushing = false;
   if (prompt->phase == Phase::kEnding) return EndIfReleased(prompt);
   if (!event.status.ok()) return Break(prompt, PartFault::kPush, event.status);
-  if (prompt->phase == Phase::kCommitting && !prompt->handing_over) HandedOver(prompt);
+  EndIfHandedOver(prompt);
 }
 
 }  // namespace baton

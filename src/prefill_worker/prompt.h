@@ -12,6 +12,7 @@
 #include "engine/rope.h"
 #include "prefill_worker/prefill_options.h"
 #include "prefill_worker/prefix_index.h"
+#include "prefill_worker/prompt_round.h"
 #include "prefill_worker/prompt_state.h"
 #include "prefill_worker/slice_run.h"
 #include "proto/messages.h"
@@ -19,16 +20,19 @@
 namespace baton {
 
 struct Prompt {
-  Prompt(const PrefillOptions& options, PrefillRequest request, int64_t serial, absl::Time now);
+  Prompt(const PrefillOptions& options, int page_tokens, PrefillRequest request, int64_t serial,
+         absl::Time now);
 
   const PrefillRequest request;
   const int64_t serial;   // order of admission
-  const bool is_remote;   // its KV goes to another worker
+  const bool is_remote;   // all its KV goes to another worker
   const RopeRange range;  // of its request, in every attempt
   const absl::Time admitted;
   MachineState<PromptState> phase;
-  bool no_room = false;    // of kOpening: the sink has no pages yet
-  int32_t done = 0;        // tokens whose KV is in `pages`
+  bool no_room = false;  // of kOpening: the sink has no pages yet
+  std::vector<PromptRound> rounds;
+  size_t at = 0;           // of them: the one that runs, or is next
+  int32_t done = 0;        // tokens whose KV is in `pages`, or will be before the round runs
   int32_t reused = 0;      // of them: whose KV was there
   int32_t recomputed = 0;  // of a later attempt: computed tokens, but of slices it went on with
   int64_t overtaken = 0;   // tokens computed for prompts admitted later while this one could run
@@ -36,14 +40,10 @@ struct Prompt {
   PrefixChain chain;  // of the pages found in or entered into the index
   absl::Time first_step;
   absl::Time progress;            // since then it has got nowhere
-  bool handing_over = false;      // OPEN went out, and the handoff has not ended
-  bool pushing = false;           // the same of its push
-  bool inflow_open = false;       // its pages may still be written by it
-  InflowProgress inflow;          // that has arrived
-  InflowProgress inflow_before;   // of it, in the attempt whose slice it goes on with
-  std::optional<SliceRun> slice;  // of a rank, once it runs
-  int32_t announced_layers = 0;   // of it, where whole prefixes are forwarded
+  bool awaits = false;            // the transfer room was told where its inflows land
+  std::optional<SliceRun> slice;  // of a rank's round, once it runs
   bool keep = false;              // when it ends, its slice is kept for a later attempt
+  int32_t first_token = 0;        // of kCommitting, where tokens follow on this worker
   // Of kEnding.
   EndReason reason = EndReason::kLength;
   PartFault fault = PartFault::kOwn;
@@ -51,19 +51,30 @@ struct Prompt {
   int64_t transfer_us = 0;
 
   int32_t size() const { return static_cast<int32_t>(request.tokens.size()); }
-  // To be computed, in tokens.
-  int32_t remaining() const { return slice ? slice->remaining() : size() - done; }
-  bool has_inflow() const { return request.inflow.tokens > 0; }
-  bool is_rank() const { return request.is_head || has_inflow(); }  // of a relay
-  bool has_push() const { return request.push.ticket.kv_pages > 0; }
-  // The first token of its slice, or to be computed.
-  int32_t slice_begin() const { return slice ? size() - slice->n_rows() : done; }
-  // A relay's slice of which there is something; a tail that is done has another end.
+  PromptRound& round() { return rounds[at]; }
+  const PromptRound& round() const { return rounds[at]; }
+  bool is_last_round() const { return at + 1 == rounds.size(); }
+  // Whose promise it needs before it runs: a head's next rank, else the decode worker.
+  PromptRound& first_opened() { return request.is_head ? rounds.front() : rounds.back(); }
+  const PromptRound& first_opened() const {
+    return request.is_head ? rounds.front() : rounds.back();
+  }
+  // To be computed, in tokens, and the pairs of queries and keys they see.
+  int32_t remaining() const;
+  double remaining_pairs() const;
+  bool is_rank() const { return request.is_head || request.inflow.tokens > 0; }  // of a relay
+  // Another rank waits for the round's slice, which gives no token.
+  bool is_for_rank() const { return request.is_head || !is_last_round(); }
+  // The first token of the round's slice, or to be computed.
+  int32_t slice_begin() const { return slice ? round().end - slice->n_rows() : done; }
+  // A relay's slice of which there is something; a tail that is done has another end. In rounds
+  // it is not worth to be kept.
   bool has_work() const {
-    return is_rank() && (slice || inflow.has_begun()) && (request.is_head || done < size());
+    return is_rank() && rounds.size() == 1 && (slice || round().inflow.has_begun()) &&
+           (request.is_head || done < size());
   }
   // A handoff may still read or write its pages.
-  bool in_transfer() const { return handing_over || pushing || inflow_open; }
+  bool in_transfer() const;
   bool gave_up() const { return phase == PromptState::kEnding || phase == PromptState::kKept; }
   bool CanRun() const {
     return phase == PromptState::kPromised || phase == PromptState::kInflow ||

@@ -6,66 +6,57 @@
 
 namespace baton {
 
-OpenHandoff MakeOpen(const Prompt& prompt) {
-  return {.ticket = prompt.request.ticket,
-          .peer = prompt.request.sink.incarnation,
-          .peer_address = prompt.request.sink.address};
+OpenHandoff MakeOpen(const PromptRound& round) {
+  return {
+      .ticket = round.ticket, .peer = round.sink.incarnation, .peer_address = round.sink.address};
 }
 
-OpenHandoff MakeOpenPush(const Prompt& prompt) {
-  const Push& push = prompt.request.push;
+OpenHandoff MakeOpenPush(const PromptRound& round) {
+  const Push& push = round.push;
   return {.ticket = push.ticket, .peer = push.sink.incarnation, .peer_address = push.sink.address};
 }
 
-AwaitInflow MakeAwait(const Prompt& prompt, int page_tokens) {
-  const Inflow& inflow = prompt.request.inflow;
-  AwaitInflow await{.ticket_id = inflow.ticket_id,
+AwaitInflow MakeAwait(const Prompt& prompt, const PromptRound& round, int page_tokens) {
+  AwaitInflow await{.ticket_id = round.inflow_ticket,
                     .epoch = prompt.request.epoch,
                     .pages = {},
-                    .n_planes = prompt.inflow.planes,
-                    .n_pages = prompt.inflow.pages};
-  if (Planted(PlantedBug::kKeptPageSkipped) && prompt.inflow_before.has_begun() &&
-      await.n_pages + 1 < inflow.tokens / page_tokens)
+                    .n_planes = round.inflow.planes,
+                    .n_pages = round.inflow.pages};
+  if (Planted(PlantedBug::kKeptPageSkipped) && round.inflow_before.has_begun() &&
+      await.n_pages + 1 < (round.begin - round.lacks_from) / page_tokens)
     ++await.n_pages;
-  await.pages.assign(prompt.pages.begin(), prompt.pages.begin() + inflow.tokens / page_tokens);
+  await.pages.assign(prompt.pages.begin() + round.lacks_from / page_tokens,
+                     prompt.pages.begin() + round.begin / page_tokens);
   return await;
 }
 
-SendCells MakeCells(const Prompt& prompt, int plane, int n_planes, int first_page, int end_page) {
-  SendCells cells{.ticket_id = prompt.request.ticket.id,
+SendCells MakeCells(const Prompt& prompt, const TicketId& ticket, int from, int plane, int n_planes,
+                    int first_page, int end_page) {
+  SendCells cells{.ticket_id = ticket,
                   .plane = plane,
                   .n_planes = n_planes,
-                  .first_page = first_page,
+                  .first_page = first_page - from,
                   .pages = {}};
   cells.pages.assign(prompt.pages.begin() + first_page, prompt.pages.begin() + end_page);
   return cells;
 }
 
-SendCells MakePushedCells(const Prompt& prompt, int plane, int n_planes, int first_page,
-                          int end_page) {
-  SendCells cells = MakeCells(prompt, plane, n_planes, first_page, end_page);
-  cells.ticket_id = prompt.request.push.ticket.id;
-  cells.first_page -= prompt.request.push.ticket.first_page;
-  return cells;
+CommitHandoff MakeCommit(const PromptRound& round, int32_t first_token) {
+  return {.ticket_id = round.ticket.id,
+          .record = {.first_token = first_token, .n_tokens = round.end}};
 }
 
-CommitHandoff MakeCommit(const Prompt& prompt, int32_t first_token) {
-  return {.ticket_id = prompt.request.ticket.id,
-          .record = {.first_token = first_token, .n_tokens = prompt.size()}};
+CommitHandoff MakeCommitPush(const PromptRound& round) {
+  return {.ticket_id = round.push.ticket.id, .record = {.first_token = 0, .n_tokens = round.end}};
 }
 
-CommitHandoff MakeCommitPush(const Prompt& prompt) {
-  return {.ticket_id = prompt.request.push.ticket.id,
-          .record = {.first_token = 0, .n_tokens = prompt.size()}};
-}
-
-HandoffArrived MakeArrived(Prompt* prompt, int32_t first_token) {
+HandoffArrived MakeArrived(Prompt* prompt) {
   HandoffArrived arrived;
   arrived.ticket_id = prompt->request.ticket.id;
   arrived.epoch = prompt->request.epoch;
   arrived.request_id = prompt->request.request_id;
   arrived.pages = std::exchange(prompt->pages, {});
-  arrived.record = {.first_token = first_token, .n_tokens = prompt->size()};
+  arrived.record = {.first_token = prompt->first_token, .n_tokens = prompt->size()};
   return arrived;
 }
 

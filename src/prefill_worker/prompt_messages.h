@@ -12,19 +12,18 @@
 
 namespace baton {
 
-OpenHandoff MakeOpen(const Prompt& prompt);
-OpenHandoff MakeOpenPush(const Prompt& prompt);
-// Its inflow may land in its first pages from now on.
-AwaitInflow MakeAwait(const Prompt& prompt, int page_tokens);
-// Planes [plane, plane + n_planes) of its pages [first_page, end_page) are final.
-SendCells MakeCells(const Prompt& prompt, int plane, int n_planes, int first_page, int end_page);
-// The same to its push, whose pages count from its slice's first.
-SendCells MakePushedCells(const Prompt& prompt, int plane, int n_planes, int first_page,
-                          int end_page);
-CommitHandoff MakeCommit(const Prompt& prompt, int32_t first_token);
-CommitHandoff MakeCommitPush(const Prompt& prompt);
+OpenHandoff MakeOpen(const PromptRound& round);
+OpenHandoff MakeOpenPush(const PromptRound& round);
+// The round's inflow may land in its pages from now on.
+AwaitInflow MakeAwait(const Prompt& prompt, const PromptRound& round, int page_tokens);
+// Planes [plane, plane + n_planes) of the prompt's pages [first_page, end_page) are final. Those of
+// the handoff count from `from` on.
+SendCells MakeCells(const Prompt& prompt, const TicketId& ticket, int from, int plane, int n_planes,
+                    int first_page, int end_page);
+CommitHandoff MakeCommit(const PromptRound& round, int32_t first_token);
+CommitHandoff MakeCommitPush(const PromptRound& round);
 // Its pages go to the decode batch of this worker.
-HandoffArrived MakeArrived(Prompt* prompt, int32_t first_token);
+HandoffArrived MakeArrived(Prompt* prompt);
 
 PromptComputed MakeComputed(const Prompt& prompt, absl::Time now);
 PartEnded MakeEnded(const Prompt& prompt, EndReason reason, std::string message);

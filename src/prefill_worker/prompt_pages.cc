@@ -30,9 +30,9 @@ bool PromptPages::Take(Prompt* prompt) {
   prompt->chain = {.salt = prompt->request.cache_salt,
                    .last = is_long ? PrefixChain::kLongBeginning : PrefixChain::kBeginning};
   // Pages of an inflow are written, so they are nobody else's.
-  if (index_ != nullptr && !prompt->has_inflow()) {
-    // The last token is computed in any case, for its logits.
-    index_->Hold(std::span(prompt->request.tokens).first(prompt->request.tokens.size() - 1),
+  if (const PromptRound& first = prompt->rounds.front(); index_ != nullptr && !first.has_inflow()) {
+    // The last token is computed in any case, for its logits; in rounds an inflow may follow.
+    index_->Hold(std::span(prompt->request.tokens).first(static_cast<size_t>(first.end) - 1),
                  &prompt->chain, &prompt->pages);
   }
   const int missing = PagesToStart(*prompt) - static_cast<int>(prompt->pages.size());
@@ -61,7 +61,7 @@ void PromptPages::Enter(Prompt* prompt) {
 }
 
 void PromptPages::Trim(Prompt* prompt) {
-  if (prompt->is_remote) return;
+  if (prompt->is_remote || prompt->in_transfer()) return;
   const int passed = pool_->layout().PagesPassed(prompt->done);
   if (passed > 0) pool_->Trim(std::span(prompt->pages).first(passed));
 }

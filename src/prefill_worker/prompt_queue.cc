@@ -21,24 +21,25 @@ void PromptQueue::Remove(const Prompt* prompt) {
   prompts_.erase(it);
 }
 
-Prompt* PromptQueue::Find(const TicketId& ticket) const {
+PromptQueue::Found PromptQueue::FindRound(
+    const std::function<bool(const PromptRound&)>& which) const {
   for (const auto& prompt : prompts_)
-    if (prompt->phase != PromptState::kQueued && prompt->is_remote &&
-        prompt->request.ticket.id == ticket)
-      return prompt.get();
-  return nullptr;
+    for (PromptRound& round : prompt->rounds)
+      if (which(round)) return {prompt.get(), &round};
+  return {};
 }
 
-Prompt* PromptQueue::FindPush(const TicketId& ticket) const {
-  for (const auto& prompt : prompts_)
-    if (prompt->pushing && prompt->request.push.ticket.id == ticket) return prompt.get();
-  return nullptr;
+PromptQueue::Found PromptQueue::Find(const TicketId& ticket) const {
+  return FindRound([&](const PromptRound& r) { return r.handing_over && r.ticket.id == ticket; });
 }
 
-Prompt* PromptQueue::FindInflow(const TicketId& ticket) const {
-  for (const auto& prompt : prompts_)
-    if (prompt->inflow_open && prompt->request.inflow.ticket_id == ticket) return prompt.get();
-  return nullptr;
+PromptQueue::Found PromptQueue::FindPush(const TicketId& ticket) const {
+  return FindRound([&](const PromptRound& r) { return r.pushing && r.push.ticket.id == ticket; });
+}
+
+PromptQueue::Found PromptQueue::FindInflow(const TicketId& ticket) const {
+  return FindRound(
+      [&](const PromptRound& r) { return r.inflow_open && r.inflow_ticket == ticket; });
 }
 
 Prompt* PromptQueue::FindKeptFor(const Prompt& prompt) const {

@@ -26,12 +26,16 @@ class PromptQueue {
 
   int size() const { return static_cast<int>(prompts_.size()); }
   const std::vector<std::unique_ptr<Prompt>>& prompts() const { return prompts_; }  // as admitted
-  // Of the ticket's handoff, which was opened; nullptr: none.
-  Prompt* Find(const TicketId& ticket) const;
-  // Of the ticket's push, which has not ended.
-  Prompt* FindPush(const TicketId& ticket) const;
+  struct Found {                                                                    // nullptr: none
+    Prompt* prompt = nullptr;
+    PromptRound* round = nullptr;
+  };
+  // Of the ticket's handoff, which was opened and has not ended.
+  Found Find(const TicketId& ticket) const;
+  // The same of a push.
+  Found FindPush(const TicketId& ticket) const;
   // Whose inflow may still arrive.
-  Prompt* FindInflow(const TicketId& ticket) const;
+  Found FindInflow(const TicketId& ticket) const;
   // Whose slice is kept, or is to be, for this prompt; nullptr: none.
   Prompt* FindKeptFor(const Prompt& prompt) const;
   // The one that is kept the longest; nullptr: none.
@@ -51,6 +55,8 @@ class PromptQueue {
   int OpenedAhead() const;
 
  private:
+  Found FindRound(const std::function<bool(const PromptRound&)>& which) const;
+
   const int stretch_;
   std::vector<std::unique_ptr<Prompt>> prompts_;
   std::vector<Prompt*> selected_;  // scratch

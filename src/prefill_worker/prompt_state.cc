@@ -19,18 +19,18 @@ constexpr StateRow kStates[] = {
     {"kept", "kept_slice_time and the time it took; sooner when its pages are wanted", "ended"},
     {"ended", "", ""}};
 constexpr TransitionRow kTransitions[] = {
-    Move(S::kQueued, S::kOpening),   Move(S::kQueued, S::kRunning),
-    Move(S::kQueued, S::kEnded),     Move(S::kOpening, S::kPromised),
-    Move(S::kOpening, S::kEnding),   Move(S::kOpening, S::kEnded),
-    Move(S::kPromised, S::kRunning), Move(S::kPromised, S::kEnding),
-    Move(S::kPromised, S::kEnded),   Move(S::kRunning, S::kCommitting),
-    Move(S::kRunning, S::kEnding),   Move(S::kRunning, S::kEnded),
-    Move(S::kQueued, S::kInflow),    Move(S::kPromised, S::kInflow),
-    Move(S::kInflow, S::kRunning),   Move(S::kInflow, S::kEnding),
-    Move(S::kInflow, S::kEnded),     Move(S::kCommitting, S::kEnding),
-    Move(S::kCommitting, S::kEnded), Move(S::kCommitting, S::kKept),
-    Move(S::kEnding, S::kEnded),     Move(S::kEnding, S::kKept),
-    Move(S::kKept, S::kEnded)};
+    Move(S::kQueued, S::kOpening),    Move(S::kQueued, S::kRunning),
+    Move(S::kQueued, S::kEnded),      Move(S::kOpening, S::kPromised),
+    Move(S::kOpening, S::kEnding),    Move(S::kOpening, S::kEnded),
+    Move(S::kPromised, S::kRunning),  Move(S::kPromised, S::kEnding),
+    Move(S::kPromised, S::kEnded),    Move(S::kRunning, S::kCommitting),
+    Move(S::kRunning, S::kEnding),    Move(S::kRunning, S::kEnded),
+    Move(S::kQueued, S::kInflow),     Move(S::kPromised, S::kInflow),
+    Move(S::kInflow, S::kRunning),    Move(S::kInflow, S::kEnding),
+    Move(S::kInflow, S::kEnded),      Move(S::kRunning, S::kInflow),
+    Move(S::kCommitting, S::kEnding), Move(S::kCommitting, S::kEnded),
+    Move(S::kCommitting, S::kKept),   Move(S::kEnding, S::kEnded),
+    Move(S::kEnding, S::kKept),       Move(S::kKept, S::kEnded)};
 
 }  // namespace
 

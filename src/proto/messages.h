@@ -29,10 +29,11 @@ struct TransferPeer {
 
 // --- router to worker -------------------------------------------------------------------------
 
-// A rank of a relay that is not its head: the KV of the tokens before its slice comes by handoff.
+// A rank of a relay that is not its head: the KV of the tokens before its slice comes by handoff,
+// in rounds that of the tokens between its slice before and this one.
 struct Inflow {
   TicketId ticket_id{};  // its promise_pages is 0: the pages are the prompt's own
-  int32_t tokens = 0;    // whole pages; 0 = none, this worker computes from the beginning
+  int32_t tokens = 0;  // before the slice, whole pages; 0 = this worker computes from the beginning
   bool operator==(const Inflow&) const = default;
 };
 
@@ -41,6 +42,17 @@ struct Push {
   Ticket ticket{};  // is_part(); kv_pages are those of the slice; 0: none
   TransferPeer sink{};
   bool operator==(const Push&) const = default;
+};
+
+// Of a relay in rounds, where a rank computes several slices of the prompt: one that is not its
+// last. Its KV, and what else the next rank of the ring lacks up to its end, go to that rank.
+struct RelayRound {
+  int32_t tokens = 0;  // up to the slice's end, whole pages
+  Inflow inflow{};
+  Ticket ticket{};      // of the last kv_pages up to the slice's end; promise_pages is 0
+  TransferPeer sink{};  // the next rank; of the tail the first one
+  Push push{};          // of the slice
+  bool operator==(const RelayRound&) const = default;
 };
 
 // Turn the tokens into KV and a first token; hand the KV to `sink`, or keep it when sink is this
@@ -65,6 +77,8 @@ struct PrefillRequest {
   // Of a head that stands out of the order in which attempts wait for pages: when its turn comes
   // and its pages are not free, it fails (PartFault::kPages).
   bool pages_at_once = false;
+  // Of a relay in rounds: this rank's slices before its last, which the fields above are about.
+  std::vector<RelayRound> earlier{};
 };
 
 // A guest is coming: its KV by handoff, its first token in the handoff's COMMIT; or, when the

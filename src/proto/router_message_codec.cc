@@ -91,15 +91,40 @@ absl::StatusOr<Push> Decode(const wire::Push& in) {
   return out;
 }
 
-// A head's ticket promises nothing: its pages are the tail's own. Every other one covers at least
-// what the handoff fills.
-absl::Status CheckPromise(const wire::PrefillRequest& in) {
-  const wire::Ticket& ticket = in.ticket();
-  if (!in.is_head())
-    return CheckRange("ticket.promise_pages", ticket.promise_pages(), ticket.kv_pages(),
-                      kMostCount);
+// A ticket for another rank promises nothing: its pages are that rank's own.
+absl::Status CheckHeadTicket(const wire::Ticket& ticket) {
   RETURN_IF_ERROR(CheckRange("ticket.kv_pages of a head", ticket.kv_pages(), 1, kMostCount));
   return CheckRange("ticket.promise_pages of a head", ticket.promise_pages(), 0, 0);
+}
+
+// Every other one covers at least what the handoff fills.
+absl::Status CheckPromise(const wire::PrefillRequest& in) {
+  if (in.is_head()) return CheckHeadTicket(in.ticket());
+  return CheckRange("ticket.promise_pages", in.ticket().promise_pages(), in.ticket().kv_pages(),
+                    kMostCount);
+}
+
+void Encode(const RelayRound& in, wire::RelayRound* out) {
+  out->set_tokens(in.tokens);
+  if (in.inflow.tokens > 0) Encode(in.inflow, out->mutable_inflow());
+  Encode(in.ticket, out->mutable_ticket());
+  EncodePeer(in.sink, out->mutable_sink());
+  if (in.push.ticket.kv_pages > 0) Encode(in.push, out->mutable_push());
+}
+
+absl::StatusOr<RelayRound> Decode(const wire::RelayRound& in, int n_tokens) {
+  RETURN_IF_ERROR(CheckRange("prefill.earlier.tokens", in.tokens(), 1, n_tokens - 1));
+  RETURN_IF_ERROR(CheckPresent("prefill.earlier.ticket", in.has_ticket()));
+  RETURN_IF_ERROR(CheckPresent("prefill.earlier.sink", in.has_sink()));
+  RETURN_IF_ERROR(CheckHeadTicket(in.ticket()));
+  RelayRound out{.tokens = in.tokens()};
+  ASSIGN_OR_RETURN(out.inflow, Decode(in.inflow(), n_tokens));
+  ASSIGN_OR_RETURN(out.ticket, Decode(in.ticket()));
+  ASSIGN_OR_RETURN(out.sink, DecodePeer(in.sink()));
+  if (in.has_push()) {
+    ASSIGN_OR_RETURN(out.push, Decode(in.push()));
+  }
+  return out;
 }
 
 void Encode(const PrefillRequest& in, wire::RouterMessage* out) {
@@ -117,6 +142,7 @@ void Encode(const PrefillRequest& in, wire::RouterMessage* out) {
   prefill->set_is_head(in.is_head);
   if (in.push.ticket.kv_pages > 0) Encode(in.push, prefill->mutable_push());
   prefill->set_pages_at_once(in.pages_at_once);
+  for (const RelayRound& round : in.earlier) Encode(round, prefill->add_earlier());
 }
 
 absl::StatusOr<RouterMessage> Decode(const wire::PrefillRequest& in) {
@@ -142,6 +168,11 @@ absl::StatusOr<RouterMessage> Decode(const wire::PrefillRequest& in) {
   out.pages_at_once = in.pages_at_once();
   if (in.has_push()) {
     ASSIGN_OR_RETURN(out.push, Decode(in.push()));
+  }
+  RETURN_IF_ERROR(CheckLength("prefill.earlier", in.earlier_size(), ControlLimits::kRelayRounds));
+  for (const wire::RelayRound& earlier : in.earlier()) {
+    ASSIGN_OR_RETURN(RelayRound round, Decode(earlier, in.tokens_size()));
+    out.earlier.push_back(std::move(round));
   }
   return RouterMessage(std::move(out));
 }

@@ -349,6 +349,25 @@ TEST_CASE("every state of a prompt has a deadline, and every transition can be t
                  epoch == 5 ? absl::OkStatus() : absl::UnavailableError("next rank lost"));
     REQUIRE(b.pool->held() > 0);
   }
+  // A head with a slice in each of two rounds.
+  PrefillRequest head = Bench::Request(++id, 12, kPeer);
+  head.is_head = true;
+  head.ticket.promise_pages = 0;
+  head.ticket.kv_pages = 2;
+  head.ticket.id = Bench::Id(20'000);
+  head.inflow = {.ticket_id = Bench::Id(21'000), .tokens = 8};
+  head.earlier.push_back({.tokens = 4, .inflow = {}, .ticket = head.ticket, .sink = head.sink});
+  head.earlier[0].ticket.id = Bench::Id(22'000);
+  head.earlier[0].ticket.kv_pages = 1;
+  b.Admit(head);
+  b.Step(0);
+  b.Promise(22'000);
+  while (b.Step(100) > 0) {
+  }
+  b.scheduler->Failed(
+      {.ticket_id = head.inflow.ticket_id, .status = absl::UnavailableError("tail lost")}, b.now);
+  b.EndHandoff(22'000);
+  REQUIRE(b.ends.contains(id));
   // Two tails, of which one runs.
   std::vector<TicketId> inflows;
   for (int i = 0; i < 2; ++i) {

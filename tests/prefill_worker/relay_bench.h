@@ -17,10 +17,10 @@ namespace baton {
 inline constexpr int kLayers = 3;
 inline constexpr Incarnation kNextRank = 3;
 
-// Of request r the handoff of rank i to the next is 1000 * (i + 1) + r, the tail's to decode r, and
-// rank i's push 100'000 * (i + 1) + r.
-inline RequestId HopId(RequestId request, int rank) { return 1000u * (rank + 1u) + request; }
-inline RequestId PushId(RequestId request, int rank) { return 100'000u * (rank + 1u) + request; }
+// Of request r the handoff of slice i to the next is 1000 * (i + 1) + r, the last one's to decode
+// r, and slice i's push 100'000 * (i + 1) + r.
+inline RequestId HopId(RequestId request, int slice) { return 1000u * (slice + 1u) + request; }
+inline RequestId PushId(RequestId request, int slice) { return 100'000u * (slice + 1u) + request; }
 
 inline SequentialTokens Expected(RequestId id, int n_tokens) {
   HashBackend reference(kPageTokens);
@@ -28,7 +28,8 @@ inline SequentialTokens Expected(RequestId id, int n_tokens) {
   return SequentialRun(&reference, request.tokens, 1, request.sampling);
 }
 
-// Rank i computes tokens [ends[i - 1], ends[i]) of a request.
+// Slice i is tokens [ends[i - 1], ends[i]) of a request, and hop i hands over what the rank of the
+// slice after it lacks. Of p ranks rank i computes slice i; in rounds slices p + i, 2 p + i... too.
 struct Relay {
   Relay(RequestId request, std::vector<int> slice_ends, std::vector<Bench*> ranks_in_order,
         Incarnation decode, bool every_rank_pushes = false)
@@ -37,8 +38,8 @@ struct Relay {
         ranks(std::move(ranks_in_order)),
         sink(decode),
         pushes(every_rank_pushes),
-        hops(ranks.size() - 1) {
-    REQUIRE(ends.size() == ranks.size());
+        hops(ends.size() - 1) {
+    REQUIRE(ends.size() % ranks.size() == 0);
   }
 
   // The same slices in the next attempt, `bench` in place of rank `lost`.
@@ -49,40 +50,65 @@ struct Relay {
     next.epoch = epoch + 1;
     return next;
   }
-  RequestId HandoffOf(int rank) const {
-    return (rank + 1 == n_ranks() ? id : HopId(id, rank)) + 10'000'000u * (epoch - 1u);
+  RequestId HandoffOf(int slice) const {
+    return (is_last(slice) ? id : HopId(id, slice)) + 10'000'000u * (epoch - 1u);
   }
-  RequestId PushIdOf(int rank) const { return PushId(id, rank) + 10'000'000u * (epoch - 1u); }
+  RequestId PushIdOf(int slice) const { return PushId(id, slice) + 10'000'000u * (epoch - 1u); }
 
   int n_ranks() const { return static_cast<int>(ranks.size()); }
+  int n_slices() const { return static_cast<int>(ends.size()); }
+  bool is_last(int slice) const { return slice + 1 == n_slices(); }
+  Bench& worker(int slice) const { return *ranks[static_cast<size_t>(slice % n_ranks())]; }
   Bench& tail() const { return *ranks.back(); }
   PrefillRequest RequestOf(int rank) const {
     const bool is_head = rank + 1 < n_ranks();
+    const int last = n_slices() - n_ranks() + rank;
     PrefillRequest request = Bench::Request(id, ends.back(), is_head ? kNextRank : sink);
     if (is_head) {
-      request.tokens.resize(static_cast<size_t>(ends[rank]));
-      request.ticket.id = Bench::Id(HandoffOf(rank));
-      request.ticket.kv_pages = ends[rank] / kPageTokens;
-      request.ticket.promise_pages = 0;
+      const RelayRound round = RoundOf(last);
+      request.tokens.resize(static_cast<size_t>(round.tokens));
+      request.ticket = round.ticket;
+      request.push = round.push;
       request.is_head = true;
-      if (pushes) request.push = PushOf(rank);
-    } else if (pushes) {
-      request.ticket.first_page = FirstPage(rank);
+    } else {
+      if (pushes) request.ticket.first_page = FirstPage(last);
+      request.ticket.id = Bench::Id(HandoffOf(last));
     }
-    if (!is_head) request.ticket.id = Bench::Id(HandoffOf(rank));
     request.epoch = request.ticket.epoch = epoch;
-    if (rank > 0)
-      request.inflow = {.ticket_id = Bench::Id(HandoffOf(rank - 1)), .tokens = ends[rank - 1]};
+    request.inflow = InflowOf(last);
+    for (int slice = rank; slice < last; slice += n_ranks())
+      request.earlier.push_back(RoundOf(slice));
     return request;
   }
-  int FirstPage(int rank) const { return rank == 0 ? 0 : ends[rank - 1] / kPageTokens; }
-  Push PushOf(int rank) const {
+  Inflow InflowOf(int slice) const {
+    if (slice == 0) return {};
+    return {.ticket_id = Bench::Id(HandoffOf(slice - 1)), .tokens = ends[slice - 1]};
+  }
+  RelayRound RoundOf(int slice) const {
+    RelayRound round{.tokens = ends[slice],
+                     .inflow = InflowOf(slice),
+                     .ticket = Bench::Request(id, 1, kNextRank).ticket,
+                     .sink = {.incarnation = kNextRank, .address = "peer:1"}};
+    round.ticket.id = Bench::Id(HandoffOf(slice));
+    round.ticket.epoch = epoch;
+    round.ticket.kv_pages = HopPages(slice);
+    round.ticket.promise_pages = 0;
+    if (pushes) round.push = PushOf(slice);
+    return round;
+  }
+  int FirstPage(int slice) const { return slice == 0 ? 0 : ends[slice - 1] / kPageTokens; }
+  // What the rank of the next slice has not computed or got before.
+  int HopPages(int hop) const {
+    const int before = hop + 1 - n_ranks();
+    return (ends[hop] - (before < 0 ? 0 : ends[before])) / kPageTokens;
+  }
+  Push PushOf(int slice) const {
     Push push{.ticket = {}, .sink = {.incarnation = sink, .address = "peer:1"}};
-    push.ticket.id = Bench::Id(PushIdOf(rank));
+    push.ticket.id = Bench::Id(PushIdOf(slice));
     push.ticket.epoch = 1;
-    push.ticket.part_of = Bench::Id(HandoffOf(n_ranks() - 1));
-    push.ticket.first_page = FirstPage(rank);
-    push.ticket.kv_pages = ends[rank] / kPageTokens - FirstPage(rank);
+    push.ticket.part_of = Bench::Id(HandoffOf(n_slices() - 1));
+    push.ticket.first_page = FirstPage(slice);
+    push.ticket.kv_pages = ends[slice] / kPageTokens - FirstPage(slice);
     return push;
   }
   void Admit(int rank) { ranks[rank]->Admit(RequestOf(rank)); }
@@ -92,19 +118,19 @@ struct Relay {
 
   // What the transfer room says to an OPEN, once the next rank awaits; and the decode worker.
   void PromiseAll() {
-    for (int rank = 0; rank < n_ranks(); ++rank) {
-      const bool is_tail = rank + 1 == n_ranks();
-      const RequestId handoff = HandoffOf(rank);
-      if (std::count(ranks[rank]->opens.begin(), ranks[rank]->opens.end(), handoff) == 0) continue;
-      if (is_tail || Pages(rank) != nullptr)
-        ranks[rank]->Promise(handoff);
+    for (int slice = 0; slice < n_slices(); ++slice) {
+      const RequestId handoff = HandoffOf(slice);
+      const std::vector<RequestId>& opens = worker(slice).opens;
+      if (std::count(opens.begin(), opens.end(), handoff) == 0) continue;
+      if (is_last(slice) || Pages(slice) != nullptr)
+        worker(slice).Promise(handoff);
       else
-        ranks[rank]->scheduler->NoRoom({.ticket_id = Bench::Id(handoff), .expected_wait_us = 0});
+        worker(slice).scheduler->NoRoom({.ticket_id = Bench::Id(handoff), .expected_wait_us = 0});
     }
   }
   // nullptr: not awaited yet.
   const AwaitInflow* Awaited(int hop) const {
-    for (const AwaitInflow& await : ranks[hop + 1]->awaits)
+    for (const AwaitInflow& await : worker(hop + 1).awaits)
       if (await.ticket_id == Bench::Id(HandoffOf(hop))) return &await;
     return nullptr;
   }
@@ -128,7 +154,7 @@ struct Relay {
   // Told to the transfer room and not landed, in the order in which they were told.
   std::vector<Cell> Waiting(int hop) const {
     std::vector<Cell> cells;
-    for (const SendCells& sent : ranks[hop]->sent) {
+    for (const SendCells& sent : worker(hop).sent) {
       if (sent.ticket_id != Bench::Id(HandoffOf(hop))) continue;
       for (int plane = sent.plane; plane < sent.plane + sent.n_planes; ++plane)
         for (size_t i = 0; i < sent.pages.size(); ++i) {
@@ -141,8 +167,8 @@ struct Relay {
   // One cell lands at the rank after the hop, which hears of it as from a handoff's sink.
   void Land(int hop, const Cell& cell) {
     REQUIRE(Pages(hop) != nullptr);
-    Bench& from = *ranks[hop];
-    Bench& to = *ranks[hop + 1];
+    Bench& from = worker(hop);
+    Bench& to = worker(hop + 1);
     const int64_t bytes = to.pool->layout().planes[static_cast<size_t>(cell.plane)].bytes;
     std::memcpy(to.pool->plane(Pages(hop)->at(static_cast<size_t>(cell.page)), cell.plane),
                 from.pool->plane(cell.from, cell.plane), static_cast<size_t>(bytes));
@@ -155,22 +181,24 @@ struct Relay {
       if (cell.plane < n_planes) Land(hop, cell);
   }
   void Tell(int hop) {
-    const int n_pages = ends[hop] / kPageTokens;
+    const int n_pages = HopPages(hop);
     InflowProgress now;
     while (now.planes < kLayers && IsThere(hop, now.planes, now.pages))
       if (++now.pages == n_pages) now = {now.planes + 1, 0};
     const InflowProgress before{.planes = Awaited(hop)->n_planes, .pages = Awaited(hop)->n_pages};
     if (now == std::max(before, std::exchange(hops[hop].told, now))) return;
-    ranks[hop + 1]->scheduler->Arrived(
+    Bench& to = worker(hop + 1);
+    to.scheduler->Arrived(
         {.ticket_id = Bench::Id(HandoffOf(hop)), .n_planes = now.planes, .n_pages = now.pages},
-        ranks[hop + 1]->now);
-    ranks[hop + 1]->Collect();
+        to.now);
+    to.Collect();
   }
-  void FailInflow(int rank) {
-    ranks[rank]->scheduler->Failed({.ticket_id = Bench::Id(HandoffOf(rank - 1)),
-                                    .status = absl::UnavailableError("head lost")},
-                                   ranks[rank]->now);
-    ranks[rank]->Collect();
+  void FailInflow(int slice) {
+    Bench& to = worker(slice);
+    to.scheduler->Failed({.ticket_id = Bench::Id(HandoffOf(slice - 1)),
+                          .status = absl::UnavailableError("head lost")},
+                         to.now);
+    to.Collect();
   }
 
   void RequireFirstToken() const {
@@ -184,9 +212,9 @@ struct Relay {
   }
   // Every cell of the handoff's n_pages from `first` on was told to the transfer room, each once,
   // and committed.
-  void RequireSent(int rank, RequestId handoff, int first, int n_pages) const {
+  void RequireSent(int slice, RequestId handoff, int first, int n_pages) const {
     std::set<std::pair<int, int>> cells;
-    for (const SendCells& sent : ranks[rank]->sent) {
+    for (const SendCells& sent : worker(slice).sent) {
       if (sent.ticket_id != Bench::Id(handoff)) continue;
       for (int plane = sent.plane; plane < sent.plane + sent.n_planes; ++plane)
         for (size_t i = 0; i < sent.pages.size(); ++i) {
@@ -197,32 +225,36 @@ struct Relay {
         }
     }
     REQUIRE(static_cast<int>(cells.size()) == n_pages * kLayers);
-    const auto& commits = ranks[rank]->commits;
+    const auto& commits = worker(slice).commits;
     REQUIRE(std::count_if(commits.begin(), commits.end(), [&](const CommitHandoff& commit) {
-              return commit.ticket_id == Bench::Id(handoff) && commit.record.n_tokens == ends[rank];
+              return commit.ticket_id == Bench::Id(handoff) &&
+                     commit.record.n_tokens == ends[slice];
             }) == 1);
   }
-  void RequireAllPassedOn(int rank) const {
-    const bool is_tail = rank + 1 == n_ranks();
-    const int first = is_tail && pushes ? FirstPage(rank) : 0;
-    RequireSent(rank, HandoffOf(rank), first, (ends[rank] + kPageTokens - 1) / kPageTokens - first);
-    if (!is_tail && pushes)
-      RequireSent(rank, PushIdOf(rank), 0, ends[rank] / kPageTokens - FirstPage(rank));
+  void RequireAllPassedOn(int slice) const {
+    if (!is_last(slice)) {
+      RequireSent(slice, HandoffOf(slice), 0, HopPages(slice));
+      if (pushes)
+        RequireSent(slice, PushIdOf(slice), 0, ends[slice] / kPageTokens - FirstPage(slice));
+      return;
+    }
+    const int first = pushes ? FirstPage(slice) : 0;
+    RequireSent(slice, HandoffOf(slice), first,
+                (ends[slice] + kPageTokens - 1) / kPageTokens - first);
   }
   // Their handoffs are over, and so are their parts.
   void EndAll() const {
-    for (int rank = 0; rank < n_ranks(); ++rank) {
-      const bool is_tail = rank + 1 == n_ranks();
-      if (!is_tail || (sink != 0 && sink != kSelf)) {
-        RequireAllPassedOn(rank);
-        ranks[rank]->EndHandoff(HandoffOf(rank));
-        if (!is_tail && pushes) {
-          REQUIRE(ranks[rank]->ends.count(id) == 0);
-          ranks[rank]->EndHandoff(PushIdOf(rank));
-        }
-      }
-      REQUIRE(ranks[rank]->ends.at(id).reason == EndReason::kLength);
-      REQUIRE(ranks[rank]->ends.at(id).was_prefill);
+    for (int slice = 0; slice < n_slices(); ++slice) {
+      if (is_last(slice) && (sink == 0 || sink == kSelf)) continue;
+      RequireAllPassedOn(slice);
+      worker(slice).EndHandoff(HandoffOf(slice));
+      if (is_last(slice) || !pushes) continue;
+      REQUIRE(worker(slice).ends.count(id) == 0);
+      worker(slice).EndHandoff(PushIdOf(slice));
+    }
+    for (const Bench* rank : ranks) {
+      REQUIRE(rank->ends.at(id).reason == EndReason::kLength);
+      REQUIRE(rank->ends.at(id).was_prefill);
     }
   }
 

@@ -16,8 +16,8 @@ PrefillOptions With(int segment_keys, bool cut_through = true, TransitionCounts*
   return options;
 }
 
-std::unique_ptr<Bench> MakeWorker(const PrefillOptions& options = With(4)) {
-  return std::make_unique<Bench>(200, 0, 4, options.transitions, true, std::vector<int>{},
+std::unique_ptr<Bench> MakeWorker(const PrefillOptions& options = With(4), int n_pages = 200) {
+  return std::make_unique<Bench>(n_pages, 0, 4, options.transitions, true, std::vector<int>{},
                                  RopeDesc{}, options);
 }
 
@@ -155,7 +155,7 @@ TEST_CASE("relays that share workers end in any interleaving, with the right tok
     const auto below = [&random](int n) { return static_cast<int>(random() % unsigned(n)); };
     const PrefillOptions options = With(4 * below(3), below(4) > 0);
     std::vector<std::unique_ptr<Bench>> workers;
-    for (int i = 0; i < 4; ++i) workers.push_back(MakeWorker(options));
+    for (int i = 0; i < 4; ++i) workers.push_back(MakeWorker(options, 400));
     std::vector<Relay> relays;
     for (int i = 0; i < 6; ++i) {
       std::vector<Bench*> ranks;
@@ -163,8 +163,8 @@ TEST_CASE("relays that share workers end in any interleaving, with the right tok
       std::shuffle(ranks.begin(), ranks.end(), random);  // any order: circles too
       ranks.resize(static_cast<size_t>(2 + below(3)));
       std::vector<int> ends;
-      for (size_t rank = 0; rank < ranks.size(); ++rank)
-        ends.push_back((rank == 0 ? 0 : ends.back()) + kPageTokens * (1 + below(4)));
+      for (size_t slice = ranks.size() * size_t(1 + below(3)); slice > 0; --slice)
+        ends.push_back((ends.empty() ? 0 : ends.back()) + kPageTokens * (1 + below(4)));
       ends.back() -= below(4);
       const bool is_remote = below(2) > 0;
       relays.emplace_back(static_cast<RequestId>(i + 1), ends, ranks, is_remote ? kPeer : 0,
@@ -186,7 +186,7 @@ TEST_CASE("relays that share workers end in any interleaving, with the right tok
       worker.Step(1 + below(12));
       Relay& relay = relays[static_cast<size_t>(below(6))];
       relay.PromiseAll();
-      const int hop = below(relay.n_ranks() - 1);
+      const int hop = below(relay.n_slices() - 1);
       if (relay.Pages(hop) == nullptr) return;
       for (int cells = below(8); cells > 0; --cells) {
         const std::vector<Relay::Cell> waiting = relay.Waiting(hop);
@@ -202,7 +202,7 @@ TEST_CASE("relays that share workers end in any interleaving, with the right tok
     REQUIRE(all_computed());
     for (Relay& relay : relays) {
       relay.RequireFirstToken();
-      for (int hop = 0; hop + 1 < relay.n_ranks(); ++hop) relay.Flow(hop);
+      for (int hop = 0; hop + 1 < relay.n_slices(); ++hop) relay.Flow(hop);
       relay.EndAll();
     }
     for (auto& worker : workers) {

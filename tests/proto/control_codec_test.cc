@@ -39,6 +39,12 @@ std::vector<RouterMessage> EveryMessage() {
   head.push = {.ticket = prefill.ticket, .sink = {.incarnation = 8, .address = "decode:3"}};
   head.push.ticket.part_of = {.high = 1, .low = ~0ull};
   head.pages_at_once = true;
+  head.earlier = {{.tokens = 1, .inflow = {}, .ticket = head.ticket, .sink = head.sink, .push = {}},
+                  {.tokens = 2,
+                   .inflow = head.inflow,
+                   .ticket = head.ticket,
+                   .sink = prefill.sink,
+                   .push = head.push}};
   DecodeRequest decode{.request_id = 2,
                        .epoch = 1,
                        .ticket_id = {.high = 1, .low = 2},
@@ -109,6 +115,7 @@ void CheckPrefill(const PrefillRequest& a, const PrefillRequest& b) {
   CHECK(a.is_head == b.is_head);
   CHECK(a.push == b.push);
   CHECK(a.pages_at_once == b.pages_at_once);
+  CHECK(a.earlier == b.earlier);
 }
 
 void CheckDecode(const DecodeRequest& a, const DecodeRequest& b) {
@@ -317,6 +324,25 @@ TEST_CASE("a relay's inflow and its head's ticket are refused out of range") {
                m->mutable_messages(4)->mutable_prefill()->mutable_ticket()->set_kv_pages(0);
              }),
              Contains("ticket.kv_pages of a head"));
+  const auto earlier = [](M* m) {
+    return m->mutable_messages(4)->mutable_prefill()->mutable_earlier(1);
+  };
+  CHECK_THAT(Refusal([&](M* m) { earlier(m)->set_tokens(3); }), Contains("prefill.earlier.tokens"));
+  CHECK_THAT(Refusal([&](M* m) { earlier(m)->set_tokens(0); }), Contains("prefill.earlier.tokens"));
+  CHECK_THAT(Refusal([&](M* m) { earlier(m)->clear_ticket(); }),
+             Contains("prefill.earlier.ticket"));
+  CHECK_THAT(Refusal([&](M* m) { earlier(m)->clear_sink(); }), Contains("prefill.earlier.sink"));
+  CHECK_THAT(Refusal([&](M* m) { earlier(m)->mutable_ticket()->set_promise_pages(1); }),
+             Contains("ticket.promise_pages of a head"));
+  CHECK_THAT(Refusal([&](M* m) { earlier(m)->mutable_inflow()->set_tokens(3); }),
+             Contains("prefill.inflow.tokens"));
+  CHECK_THAT(Refusal([&](M* m) { earlier(m)->mutable_push()->clear_sink(); }),
+             Contains("prefill.push.sink"));
+  CHECK_THAT(Refusal([&](M* m) {
+               for (int i = 0; i < 64; ++i)
+                 *m->mutable_messages(4)->mutable_prefill()->add_earlier() = *earlier(m);
+             }),
+             Contains("prefill.earlier has 66 entries"));
 }
 
 TEST_CASE("a worker event out of range is refused by the name of its field") {

@@ -1,0 +1,48 @@
+// What a worker computes of a prompt in one go, what comes before it and where it goes. A prompt
+// has one round, but for a rank of a relay in rounds, which computes a slice in each of several.
+// Engine thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/ids.h"
+#include "common/ticket.h"
+#include "prefill_worker/slice_run.h"
+#include "proto/messages.h"
+
+namespace baton {
+
+struct PromptRound {
+  // Tokens: an inflow brings [lacks_from, begin), those before are there; [begin, end) is computed.
+  int32_t lacks_from = 0, begin = 0, end = 0;
+  TicketId inflow_ticket{};
+  Ticket ticket{};  // of the handoff to `sink`: the last kv_pages up to `end`
+  TransferPeer sink{};
+  Push push{};
+  bool is_remote = false;  // `sink` is another worker
+  int32_t first_page = 0;  // of the prompt's pages, the first of the handoff's
+
+  bool handing_over = false;       // OPEN went out, and the handoff has not ended
+  bool pushing = false;            // the same of the push
+  bool inflow_open = false;        // pages may still be written by it
+  bool committed = false;          // all of the handoff was given to the transfer room
+  InflowProgress inflow{};         // that has arrived
+  InflowProgress inflow_before{};  // of it, in the attempt whose slice it goes on with
+  int32_t announced_layers = 0;    // where whole prefixes are forwarded
+
+  bool has_inflow() const { return begin > lacks_from; }
+  bool has_push() const { return push.ticket.kv_pages > 0; }
+  int32_t size() const { return end - begin; }
+  bool in_transfer() const { return handing_over || pushing || inflow_open; }
+};
+
+// Those of a request, in order; one at least. `self` is the worker's own incarnation.
+std::vector<PromptRound> RoundsOf(const PrefillRequest& request, int page_tokens, Incarnation self);
+
+// Why they are no rounds of a relay's rank, or of a prompt alone; empty: they are.
+std::string WhyNotRounds(const PrefillRequest& request, const std::vector<PromptRound>& rounds,
+                         int page_tokens, int max_slice_tokens);
+
+}  // namespace baton

@@ -1,0 +1,338 @@
+// Relays in rounds: each rank computes several slices of a prompt, and what it lacks between two of
+// them comes around the ring of ranks.
+#include <random>
+
+#include "prefill_worker/relay_bench.h"
+
+namespace baton {
+namespace {
+
+constexpr int kMostSlice = 16;
+
+PrefillOptions With(int segment_keys, bool cut_through) {
+  PrefillOptions options;
+  options.segment_keys = segment_keys;
+  options.cut_through = cut_through;
+  options.max_slice_tokens = kMostSlice;
+  return options;
+}
+
+std::unique_ptr<Bench> MakeWorker(const PrefillOptions& options = With(4, true),
+                                  int n_pages = 600) {
+  return std::make_unique<Bench>(n_pages, 0, 4, nullptr, true, std::vector<int>{}, RopeDesc{},
+                                 options);
+}
+
+void RequireClean(const Bench& worker) { REQUIRE(worker.pool->held() == worker.KeptPages()); }
+
+// A ring of workers and one relay over them.
+struct Ring {
+  Ring(int n_ranks, std::vector<int> ends, Incarnation sink, bool pushes = false,
+       const PrefillOptions& options = With(4, true)) {
+    std::vector<Bench*> ranks;
+    for (int i = 0; i < n_ranks; ++i) {
+      workers.push_back(MakeWorker(options));
+      ranks.push_back(workers.back().get());
+    }
+    relay = std::make_unique<Relay>(7, std::move(ends), ranks, sink, pushes);
+  }
+  ~Ring() {
+    for (auto& worker : workers) {
+      worker->scheduler->Abandon();
+      for (const HandoffArrived& kept : worker->kept) worker->pool->Give(kept.pages);
+    }
+  }
+  // Pages and promises, without computing.
+  void Start() {
+    relay->AdmitAll();
+    for (int i = 0; i < relay->n_ranks(); ++i) {
+      for (auto it = workers.rbegin(); it != workers.rend(); ++it) {
+        (*it)->builder.Clear();
+        (*it)->scheduler->Contribute(1000, 0, (*it)->now, &(*it)->builder);
+        (*it)->Collect();
+      }
+      relay->PromiseAll();
+    }
+  }
+  // A block of each worker, then all that waits lands. False: nothing was computed.
+  bool Turn(int rows) {
+    int n = 0;
+    for (auto& worker : workers) n += worker->Step(rows);
+    relay->PromiseAll();
+    for (int hop = 0; hop + 1 < relay->n_slices(); ++hop)
+      if (relay->Pages(hop) != nullptr) relay->Flow(hop);
+    return n > 0;
+  }
+  void Run(int rows) {
+    for (int idle = 0; idle < 2;) idle = Turn(rows) ? 0 : idle + 1;
+  }
+  // Whatever was cancelled has ended, as the transfer room says it.
+  void AnswerCancels() {
+    for (auto& worker : workers)
+      for (const CancelHandoff& cancel : std::exchange(worker->cancels, {})) {
+        worker->scheduler->Ended({cancel.ticket_id, absl::CancelledError("cancelled"), 0},
+                                 worker->now);
+        worker->scheduler->Failed({cancel.ticket_id, 0, absl::CancelledError("cancelled")},
+                                  worker->now);
+        worker->Collect();
+      }
+  }
+  Bench& head() { return *workers.front(); }
+  Bench& tail() { return *workers.back(); }
+
+  std::vector<std::unique_ptr<Bench>> workers;
+  std::unique_ptr<Relay> relay;
+};
+
+TEST_CASE("in rounds the first token is the sequential one, and each hop is what is lacking") {
+  const auto [n_ranks, ends] = GENERATE(table<int, std::vector<int>>(
+      {{2, {8, 16, 24, 33}}, {2, {4, 20, 24, 40, 52, 53}}, {3, {16, 28, 36, 40, 44, 50}}}));
+  const int rows = GENERATE(3, 1000);
+  const int segment = GENERATE(0, 4, 8);
+  const bool cut_through = GENERATE(true, false);
+  const Incarnation sink = GENERATE(as<Incarnation>{}, 0, kPeer, kSelf);
+  const bool pushes = sink == kPeer && GENERATE(false, true);
+  Ring ring(n_ranks, ends, sink, pushes, With(segment, cut_through));
+  ring.Start();
+  ring.Run(rows);
+  ring.relay->RequireFirstToken();
+  REQUIRE(ring.tail().kept.empty());  // its pages are still read by the ring
+  ring.relay->EndAll();
+  for (const auto& worker : ring.workers) {
+    RequireClean(*worker);
+    REQUIRE(worker->tokens.size() == (worker.get() == &ring.tail() ? 1u : 0u));
+  }
+  if (sink == kSelf) REQUIRE(ring.tail().kept.size() == 1);
+  // Of all slices those of the receiver before its last stay at home.
+  for (int rank = 0; rank < n_ranks; ++rank) {
+    int carried = 0, own = 0;
+    const auto n_slices = static_cast<int>(ends.size());
+    const int last = n_slices - n_ranks + rank;
+    for (int hop = 0; hop < last; ++hop)
+      if ((hop + 1) % n_ranks == rank) carried += ring.relay->HopPages(hop);
+    for (int slice = rank; slice < last; slice += n_ranks)
+      own += ends[slice] - (slice == 0 ? 0 : ends[slice - 1]);
+    REQUIRE(carried * kPageTokens == (last == 0 ? 0 : ends[last - 1]) - own);
+  }
+}
+
+TEST_CASE("a rank's next slice runs while the ring is still on the one before") {
+  Ring ring(2, {16, 32, 48, 60}, kPeer);
+  ring.Start();
+  Relay& relay = *ring.relay;
+  while (ring.head().Step(1000) > 0) {
+  }
+  REQUIRE(ring.head().awaits.size() == 1);  // of the second round, from the beginning on
+  REQUIRE(ring.head().awaits[0].pages.size() == 4);
+  REQUIRE(ring.head().commits.size() == 1);
+  REQUIRE_FALSE(ring.head().scheduler->has_slice());
+  relay.PromiseAll();
+  relay.Flow(0, 1);
+  REQUIRE(ring.tail().Step(1000) == 16);  // projects its first layer, and passes that on
+  REQUIRE(ring.tail().opens.size() == 2);
+  relay.PromiseAll();
+  relay.Flow(1);
+  REQUIRE(ring.head().Step(1000) == 16);
+  REQUIRE(ring.head().blocks.back() == SliceBlock{SliceBlock::Kind::kProject, 0, 0, 16});
+  ring.Run(1000);
+  relay.RequireFirstToken();
+  relay.EndAll();
+}
+
+TEST_CASE("rows meet the keys of earlier rounds before the inflow is there") {
+  Ring ring(2, {16, 32, 48, 60}, kPeer);
+  ring.Start();
+  Relay& relay = *ring.relay;
+  while (ring.head().Step(1000) > 0) {
+  }
+  relay.PromiseAll();
+  relay.Flow(0);
+  ring.tail().Step(1000);
+  relay.PromiseAll();
+  relay.Land(1, relay.Waiting(1).front());
+  REQUIRE(ring.head().Step(1000) == 16);
+  ring.head().Step(1000);
+  REQUIRE(ring.head().blocks.back() == SliceBlock{SliceBlock::Kind::kAttend, 0, 0, 16, 20});
+  ring.Run(1000);
+  relay.RequireFirstToken();
+  relay.EndAll();
+}
+
+TEST_CASE("a round begins when all of the inflow before it is there, its last layer too") {
+  Ring ring(3, {8, 16, 24, 32, 40, 48}, kPeer);
+  ring.Start();
+  Relay& relay = *ring.relay;
+  Bench& middle = *ring.workers[1];
+  while (ring.head().Step(1000) > 0) {
+  }
+  // Of the last layer it needs nothing for its own slice.
+  const auto cells = relay.Waiting(0);
+  for (size_t i = 0; i + 1 < cells.size(); ++i) relay.Land(0, cells[i]);
+  for (int i = 0; i < 20; ++i) {
+    for (auto& worker : ring.workers) worker->Step(1000);
+    relay.PromiseAll();
+    for (int hop = 1; hop < 4; ++hop)
+      if (relay.Pages(hop) != nullptr) relay.Flow(hop);
+  }
+  REQUIRE(relay.hops[3].landed.size() > 0);  // so the next round could begin but for that
+  REQUIRE(middle.commits.empty());
+  REQUIRE(middle.blocks.back() == SliceBlock{SliceBlock::Kind::kProject, 2, 0, 8});
+  relay.Land(0, cells.back());
+  REQUIRE(middle.commits.size() == 1);
+  ring.Run(1000);
+  relay.RequireFirstToken();
+  relay.EndAll();
+}
+
+TEST_CASE("between two slices of a prompt the worker computes others") {
+  Ring ring(2, {16, 32, 48, 60}, kPeer);
+  ring.Start();
+  Bench& head = ring.head();
+  auto other_tail = MakeWorker();
+  Relay other(8, {16, 20}, {&head, other_tail.get()}, kPeer);
+  other.AdmitAll();
+  for (int i = 0; i < 2; ++i) {
+    other_tail->Step(1000);
+    other.PromiseAll();
+    head.builder.Clear();
+    head.scheduler->Contribute(0, 0, head.now, &head.builder);
+    head.Collect();
+  }
+  while (head.Step(1000) > 0) {
+  }
+  other.RequireAllPassedOn(0);  // although the first prompt has more to come
+  head.Admit(Bench::Request(9, 30));
+  head.Step(1000);
+  REQUIRE(head.ends.contains(9));
+  ring.Run(1000);
+  ring.relay->RequireFirstToken();
+  ring.relay->EndAll();
+  other.Flow(0);
+  while (other_tail->Step(1000) > 0) {
+  }
+  other.RequireFirstToken();
+  other.EndAll();
+}
+
+TEST_CASE("a cancel between any two blocks of any round leaves nothing behind") {
+  const bool pushes = GENERATE(false, true);
+  const Incarnation sink = pushes ? kPeer : GENERATE(as<Incarnation>{}, 0, kPeer, kSelf);
+  for (int n = 0;; ++n) {
+    Ring ring(2, {8, 16, 24, 33}, sink, pushes);
+    ring.Start();
+    for (int i = 0; i < n; ++i) ring.Turn(5);
+    const bool is_computed = ring.tail().computed.contains(7);
+    for (auto& worker : ring.workers) worker->scheduler->Cancel(7, 1);
+    for (auto& worker : ring.workers) worker->Collect();
+    ring.AnswerCancels();
+    for (auto& worker : ring.workers) {
+      REQUIRE(worker->ends.contains(7));
+      REQUIRE(worker->scheduler->n_prompts() == 0);
+      RequireClean(*worker);
+      worker->Admit(Bench::Request(9, 30));
+      while (worker->Step(1000) > 0) {
+      }
+      REQUIRE(worker->tokens.back().token == Expected(9, 30).tokens[0]);
+    }
+    if (is_computed) break;
+    REQUIRE(n < 1000);
+  }
+}
+
+TEST_CASE("what becomes of a hop that breaks") {
+  const bool is_computed = GENERATE(false, true);
+  Ring ring(2, {8, 16, 24, 33}, kPeer);
+  ring.Start();
+  while (is_computed && ring.Turn(1000)) {
+  }
+  for (int i = 0; i < 5 && !is_computed; ++i) ring.Turn(1000);
+  REQUIRE(ring.tail().computed.contains(7) == is_computed);
+  const RequestId ring_hop = HopId(7, 1);
+  REQUIRE(std::count(ring.tail().opens.begin(), ring.tail().opens.end(), ring_hop) == 1);
+  ring.tail().EndHandoff(ring_hop, absl::UnavailableError("first rank lost"));
+  REQUIRE(ring.tail().ends.empty());  // its other handoff has not ended
+  // The tail needs the head until it has its token.
+  REQUIRE(ring.tail().cancels.empty() == is_computed);
+  ring.AnswerCancels();
+  if (is_computed) ring.tail().EndHandoff(7);
+  REQUIRE(ring.tail().ends.at(7).reason == (is_computed ? EndReason::kLength : EndReason::kFailed));
+  // To the head its first slice's hop is as good as its last one's; nothing of rounds is kept.
+  ring.head().EndHandoff(HopId(7, 0), absl::UnavailableError("next rank lost"));
+  ring.AnswerCancels();
+  REQUIRE(ring.head().ends.at(7).reason == EndReason::kFailed);
+  for (auto& worker : ring.workers) {
+    REQUIRE(worker->scheduler->n_prompts() == 0);
+    REQUIRE(worker->pool->held() == 0);
+  }
+}
+
+TEST_CASE("of KV that is there already a first rank uses no more than its first slice") {
+  Ring ring(2, {8, 16, 24, 33}, kPeer);
+  ring.head().Admit(Bench::Request(7, 33));
+  while (ring.head().Step(1000) > 0) {
+  }
+  ring.head().ends.clear();
+  ring.head().tokens.clear();
+  ring.head().computed.clear();
+  ring.Start();
+  ring.Run(1000);
+  REQUIRE(ring.head().scheduler->reused_tokens() == 4);  // its last token's page is computed anew
+  ring.relay->RequireFirstToken();
+  ring.relay->EndAll();
+}
+
+TEST_CASE("all tokens to come in rounds are told, with the keys they see") {
+  Ring ring(2, {8, 16, 24, 33}, kPeer);
+  ring.Start();
+  const auto pairs = [](double tokens, double before) { return tokens * (before + tokens / 2); };
+  REQUIRE(ring.head().scheduler->queued_tokens() == 16);
+  REQUIRE(ring.head().scheduler->queued_pairs() == Approx(pairs(8, 0) + pairs(8, 16)));
+  REQUIRE(ring.tail().scheduler->queued_tokens() == 17);
+  while (ring.head().Step(1000) > 0) {
+  }
+  REQUIRE(ring.head().scheduler->queued_tokens() == 8);
+  REQUIRE(ring.head().scheduler->queued_pairs() == Approx(pairs(8, 16)));
+}
+
+TEST_CASE("rounds that make no sense are refused with the reason") {
+  auto worker = MakeWorker();
+  const Relay relay(7, {8, 16, 24, 33}, {worker.get(), worker.get()}, kPeer, true);
+  RequestId id = 100;
+  const auto refusal = [&](int rank, auto spoil) {
+    PrefillRequest request = relay.RequestOf(rank);
+    request.request_id = ++id;
+    spoil(&request);
+    worker->Admit(std::move(request));
+    worker->Collect();
+    REQUIRE(worker->ends.at(id).reason == EndReason::kFailed);
+    REQUIRE(worker->pool->held() == 0);
+    return worker->ends.at(id).message;
+  };
+  using Request = PrefillRequest*;
+  REQUIRE(refusal(0, [](Request r) { r->earlier[0].tokens = 24; }) ==
+          "a slice of 24 tokens; this worker computes at most 16 (prefill.max_slice_tokens)");
+  REQUIRE(refusal(0, [](Request r) { r->earlier[0].tokens = 10; }).find("a head's slice of 10") ==
+          0);
+  REQUIRE(refusal(0, [](Request r) { r->earlier[0].tokens = 12; }).find("ticket of 2 KV pages") ==
+          0);
+  REQUIRE(refusal(0, [](Request r) { r->inflow = {}; }).find("an inflow of -8 tokens") == 0);
+  REQUIRE(refusal(0, [](Request r) { r->inflow.tokens = 8; }).find("an inflow of 0 tokens") == 0);
+  REQUIRE(refusal(0, [](Request r) {
+            r->earlier.push_back(r->earlier[0]);
+          }).find("an inflow of -8 tokens") == 0);
+  REQUIRE(refusal(1, [](Request r) {
+            r->earlier[0].sink.incarnation = kSelf;
+          }).find("a head's slice") == 0);
+  REQUIRE(refusal(1, [](Request r) {
+            r->earlier[0].ticket.promise_pages = 4;
+          }).find("ticket of 2 KV pages, 4 promised") == 0);
+  REQUIRE(refusal(1, [](Request r) {
+            r->earlier[0].ticket.kv_pages = 1;
+          }).find("ticket of 1 KV pages") == 0);
+  REQUIRE(refusal(1, [](Request r) {
+            r->earlier[0].push.ticket.kv_pages = 1;
+          }).find("a push of 1") == 0);
+}
+
+}  // namespace
+}  // namespace baton
