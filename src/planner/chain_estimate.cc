@@ -8,17 +8,29 @@ namespace baton {
 
 double ChainSeconds(const PrefillCost& cost, const ChainLink& link, std::span<const double> slices,
                     double prefix, std::span<const double> speeds) {
-  CHECK(!slices.empty() && slices.size() == speeds.size());
-  double work = 0, before = prefix;
-  for (size_t i = 0; i < slices.size(); ++i) {
-    work = std::max(work, cost.Layer(slices[i], before) / speeds[i]);
-    before += slices[i];
+  const size_t n_ranks = speeds.size();
+  CHECK(!slices.empty() && slices.size() % n_ranks == 0);
+  const bool in_rounds = slices.size() > n_ranks;
+  double seconds = cost.head, before = prefix;
+  for (; !slices.empty(); slices = slices.subspan(n_ranks)) {
+    const std::span<const double> round = slices.first(n_ranks);
+    double work = 0, tokens = 0;
+    for (size_t i = 0; i < n_ranks; ++i) {
+      work = std::max(work, cost.Layer(round[i], before + tokens) / speeds[i]);
+      tokens += round[i];
+    }
+    before += tokens;
+    // A chain's last link carries all slices but the last; each of a ring's all but the receiver's.
+    const double own = in_rounds ? *std::min_element(round.begin(), round.end()) : round.back();
+    const double wire = cost.kv_bytes * (tokens - own) / link.bytes_per_second;
+    seconds += cost.n_layers * std::max(work, wire);
+    if (n_ranks == 1) continue;
+    if (slices.size() > n_ranks)
+      seconds += wire / static_cast<double>(n_ranks - 1) + link.latency;
+    else
+      seconds += wire / 2 + static_cast<double>(n_ranks) * link.latency;
   }
-  if (slices.size() == 1) return cost.n_layers * work + cost.head;
-  const double carried = before - prefix - slices.back();  // tokens over the last link
-  const double wire = cost.kv_bytes * carried / link.bytes_per_second;
-  const double latency = static_cast<double>(slices.size()) * link.latency;
-  return cost.n_layers * std::max(work, wire) + wire / 2 + latency + cost.head;
+  return seconds;
 }
 
 }  // namespace baton

@@ -1,6 +1,6 @@
-// How long a relay of one chain takes (relay reference 3.9): the longest of its ranks' work and of
-// its links' bytes in every layer, and what the last slice waits for at the ends. Pure function,
-// any thread; the choice of a degree compares these and Alone().
+// How long a relay of one chain takes, in one round or in several (relay reference 3.9): the
+// longest of its ranks' work and of its links' bytes in every layer, and what the last slice waits
+// for at the ends. Pure function, any thread; the choice of a degree compares these and Alone().
 #pragma once
 
 #include <span>
@@ -9,9 +9,9 @@
 
 namespace baton {
 
-// Seconds until the first token of a prompt cut into `slices` (ranks) behind `prefix` cached
-// tokens, from the moment all ranks begin. speeds: (ranks), 1 = what `cost` says. One slice: as
-// long as one worker alone.
+// Seconds until the first token of a prompt cut into `slices` (rounds x ranks, in the order of the
+// prompt) behind `prefix` cached tokens, from the moment all ranks begin. speeds: (ranks), 1 = what
+// `cost` says. One slice: as long as one worker alone.
 double ChainSeconds(const PrefillCost& cost, const ChainLink& link, std::span<const double> slices,
                     double prefix, std::span<const double> speeds);
 

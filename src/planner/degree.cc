@@ -14,58 +14,115 @@
 namespace baton {
 namespace {
 
-// The slowest of the links from each rank to the next.
-ChainLink SlowestLink(std::span<const OfferedWorker> offered, std::span<const int> ranks) {
+// Of a relay; and the share of its time that one round more must save.
+constexpr int kMostRounds = 64;
+constexpr double kRoundSaves = .02;
+
+// The slowest of the links from each rank to the next; in a ring from the last to the first, too.
+ChainLink SlowestLink(std::span<const OfferedWorker> offered, std::span<const int> ranks,
+                      bool is_ring) {
   ChainLink slowest;
-  for (size_t i = 0; i + 1 < ranks.size(); ++i) {
+  for (size_t i = 0; i + (is_ring ? 0 : 1) < ranks.size(); ++i) {
     const OfferedWorker& from = offered[static_cast<size_t>(ranks[i])];
-    const ChainLink& link =
-        from.links.empty() ? from.link : from.links[static_cast<size_t>(ranks[i + 1])];
+    const auto next = static_cast<size_t>(ranks[(i + 1) % ranks.size()]);
+    const ChainLink& link = from.links.empty() ? from.link : from.links[next];
     slowest.bytes_per_second = std::min(slowest.bytes_per_second, link.bytes_per_second);
     slowest.latency = std::max(slowest.latency, link.latency);
   }
   return slowest;
 }
 
-// Real-valued; none where the table has none.
+// Of `tokens` behind `prefix`; real-valued; none where the table has none.
 std::vector<double> Slices(const PrefillCost& cost, const ChainLink& link,
-                           const DegreeRequest& request, std::span<const double> speeds) {
+                           const DegreeRequest& request, int tokens, int prefix,
+                           std::span<const double> speeds) {
   switch (request.mode) {
     case PartitionMode::kTable:
-      return request.table->Slices(request.tokens, static_cast<int>(speeds.size()));
+      return request.table->Slices(tokens, static_cast<int>(speeds.size()));
     case PartitionMode::kEven:
-      return std::vector<double>(speeds.size(),
-                                 request.tokens / static_cast<double>(speeds.size()));
+      return std::vector<double>(speeds.size(), tokens / static_cast<double>(speeds.size()));
     case PartitionMode::kClosed:
       break;
   }
-  return ClosedForm(cost, link, request.tokens, request.prefix, speeds);
+  return ClosedForm(cost, link, tokens, prefix, speeds);
 }
 
-// These workers together, in their order; no ranks where a slice would be too short or too long.
-// Seconds from when all of them could begin.
+// (rounds x ranks), in the order of the prompt: rounds of equal work, each shared by all ranks;
+// none where a slice would be too short.
+std::vector<int> SlicesInRounds(const PrefillCost& cost, const ChainLink& link,
+                                const DegreeRequest& request, std::span<const double> speeds,
+                                int n_rounds) {
+  const std::vector<double> alike(static_cast<size_t>(n_rounds), 1.0);
+  const std::vector<int> rounds = RoundSlices(
+      EqualWork(cost, request.tokens, request.prefix, alike), request.tokens, request.page_tokens);
+  if (rounds.size() < alike.size()) return {};
+  std::vector<int> slices;
+  int prefix = request.prefix;
+  for (const int tokens : rounds) {
+    const std::vector<double> exact = Slices(cost, link, request, tokens, prefix, speeds);
+    if (exact.empty()) return {};
+    const std::vector<int> round = RoundSlices(exact, tokens, request.page_tokens);
+    if (round.size() < speeds.size()) return {};
+    slices.insert(slices.end(), round.begin(), round.end());
+    prefix += tokens;
+  }
+  return slices;
+}
+
+// No fewer would do.
+int LeastRounds(std::span<const OfferedWorker> offered, std::span<const int> ranks, int tokens) {
+  int64_t most_tokens = 0;  // of a round
+  for (const int rank : ranks) most_tokens += offered[static_cast<size_t>(rank)].most_tokens;
+  return static_cast<int>(1 + (tokens - 1) / most_tokens);
+}
+
+bool Fits(std::span<const int> slices, std::span<const OfferedWorker> offered,
+          std::span<const int> ranks) {
+  for (size_t i = 0; i < slices.size(); ++i)
+    if (slices[i] > offered[static_cast<size_t>(ranks[i % ranks.size()])].most_tokens) return false;
+  return true;
+}
+
+// all: its slices are those of all rounds. What is sooner for the last round is done in all.
+PushChoice PushInRounds(const PrefillCost& cost, const DegreeRequest& request, PushedChain all) {
+  const size_t n_ranks = all.speeds.size();
+  PushedChain last = all;
+  last.slices = all.slices.last(n_ranks);
+  last.prefix = std::accumulate(all.slices.begin(), all.slices.end() - int(n_ranks), all.prefix);
+  PushChoice choice{.push = request.push ? *request.push : ChoosePush(cost, last).push};
+  for (PushedChain round = all; !all.slices.empty(); all.slices = all.slices.subspan(n_ranks)) {
+    round.slices = all.slices.first(n_ranks);
+    choice.delay += PushBy(choice.push, cost, round).delay;
+    round.prefix = std::accumulate(round.slices.begin(), round.slices.end(), round.prefix);
+  }
+  return choice;
+}
+
+// These workers together, in their order and in as few rounds as their slices allow, by the closed
+// form in more where that is sooner; no ranks where a slice would be too short or too long. Seconds
+// from when all of them could begin.
 Degree Together(const PrefillCost& cost, std::span<const OfferedWorker> offered,
-                std::vector<int> ranks, const DegreeRequest& request) {
+                const std::vector<int>& ranks, const DegreeRequest& request) {
   std::vector<double> speeds;
   for (const int rank : ranks) speeds.push_back(offered[static_cast<size_t>(rank)].speed);
-  const ChainLink link = SlowestLink(offered, ranks);
-  const std::vector<double> exact = Slices(cost, link, request, speeds);
-  if (exact.empty()) return {};
-  Degree degree;
-  degree.slices = RoundSlices(exact, request.tokens, request.page_tokens);
-  if (degree.slices.size() < ranks.size()) return {};
-  for (size_t i = 0; i < ranks.size(); ++i)
-    if (degree.slices[i] > offered[static_cast<size_t>(ranks[i])].most_tokens) return {};
-  const std::vector<double> slices(degree.slices.begin(), degree.slices.end());
   std::vector<ChainLink> sinks;
   for (const int rank : ranks) sinks.push_back(offered[static_cast<size_t>(rank)].sink);
-  const PushedChain chain{slices, static_cast<double>(request.prefix), speeds, link, sinks};
-  const PushChoice push =
-      request.push ? PushBy(*request.push, cost, chain) : ChoosePush(cost, chain);
-  degree.push = push.push;
-  degree.seconds = ChainSeconds(cost, link, slices, request.prefix, speeds) + push.delay;
-  degree.ranks = std::move(ranks);
-  return degree;
+  Degree best;
+  for (int n_rounds = LeastRounds(offered, ranks, request.tokens); n_rounds <= kMostRounds;
+       ++n_rounds) {
+    const ChainLink link = SlowestLink(offered, ranks, n_rounds > 1);
+    std::vector<int> slices = SlicesInRounds(cost, link, request, speeds, n_rounds);
+    if (slices.empty()) break;
+    if (!Fits(slices, offered, ranks)) continue;
+    const std::vector<double> exact(slices.begin(), slices.end());
+    const PushChoice push =
+        PushInRounds(cost, request, {exact, double(request.prefix), speeds, link, sinks});
+    const double seconds = ChainSeconds(cost, link, exact, request.prefix, speeds) + push.delay;
+    if (!best.ranks.empty() && seconds >= best.seconds * (1 - kRoundSaves)) break;
+    best = {.ranks = ranks, .slices = std::move(slices), .seconds = seconds, .push = push.push};
+    if (request.mode != PartitionMode::kClosed) break;
+  }
+  return best;
 }
 
 Degree Alone(const PrefillCost& cost, std::span<const OfferedWorker> offered,
@@ -119,7 +176,7 @@ Degree ChooseDegree(const PrefillCost& cost, const PlanRecord& record,
     std::sort(ranks.begin(), ranks.end(), [&](int a, int b) {
       return offered[static_cast<size_t>(a)].place < offered[static_cast<size_t>(b)].place;
     });
-    Degree relay = Together(cost, offered, std::move(ranks), request);
+    Degree relay = Together(cost, offered, ranks, request);
     if (relay.ranks.empty()) continue;
     const double slowness = record.slowness(request.tokens, n);
     double work = 0;     // a rank is taken until the last one is done

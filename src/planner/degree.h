@@ -1,6 +1,7 @@
 // How many workers prefill a prompt: the number with the earliest first token by what is predicted,
 // queues included (relay reference 3.9). One worker alone is always a candidate, and a relay is
-// chosen only when it wins by more than predictions of its kind were wrong by. Plain objects, one
+// chosen only when it wins by more than predictions of its kind were wrong by. Where slices would
+// be longer than a worker takes, the ranks share the prompt in several rounds. Plain objects, one
 // thread.
 #pragma once
 
@@ -31,7 +32,7 @@ struct OfferedWorker {
 
 struct Degree {
   std::vector<int> ranks;            // which of the workers offered; the first slice's first
-  std::vector<int> slices;           // (ranks) tokens
+  std::vector<int> slices;           // (rounds x ranks) tokens, in the order of the prompt
   double seconds = 0;                // from now to the first token
   double begin = 0;                  // of which: until all ranks can begin
   double alone = 0;                  // the same of the best worker alone

@@ -60,15 +60,15 @@ void PrefillScheduler::Ended(const HandoffEnded& event, absl::Time now) {
   prompt->progress = now;
   prompt->transfer_us = event.transfer_us;
   round->handing_over = false;
-  // A tail that has its token needs those no more that compute slices before its last.
-  const bool in_vain = prompt->phase == Phase::kCommitting && !prompt->request.is_head &&
-                       round != &prompt->rounds.back();
+  // A tail's to the first rank of the ring; when it has its token, that one needs it no more.
+  const bool to_ring = !prompt->request.is_head && round != &prompt->rounds.back();
   if (prompt->phase == Phase::kEnding) {
     EndIfReleased(prompt);
-  } else if ((round->committed && event.status.ok()) || in_vain) {
+  } else if ((round->committed && event.status.ok()) ||
+             (to_ring && prompt->phase == Phase::kCommitting)) {
     EndIfHandedOver(prompt);
   } else {
-    Break(prompt, PartFault::kHandoff, event.status);
+    Break(prompt, to_ring ? PartFault::kPeer : PartFault::kHandoff, event.status);
     if (Planted(PlantedBug::kFailureEndsAll)) CancelAll();
   }
 }

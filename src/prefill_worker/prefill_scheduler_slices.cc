@@ -244,8 +244,8 @@ void PrefillScheduler::CommitIfComplete(Prompt* prompt) {
     AwaitNextRound(prompt);
 }
 
-// All before its next slice that this rank did not wait for already is in its inflow. The engine is
-// free for others.
+// What it lacks before its next slice is that one's inflow. Until then the engine is free for
+// others.
 void PrefillScheduler::AwaitNextRound(Prompt* prompt) {
   ++prompt->at;
   prompt->phase = Phase::kInflow;

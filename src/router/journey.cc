@@ -132,9 +132,10 @@ void Journey::Aim(const Plan& plan, const PlanNames& names, absl::Time now) {
   timeline_.prefill_heads = names.heads;
   timeline_.attempts = static_cast<int>(epoch_);
   timeline_.slices.clear();
-  for (const Plan::Head& head : plan.heads) timeline_.slices.push_back(head.tokens);
-  timeline_.slices.push_back(
-      static_cast<int32_t>(plan.PrefillWorkAt(plan.prefill, Shape()).tokens));
+  for (size_t rank = 0; rank < plan.n_ranks(); ++rank)
+    timeline_.slices.push_back(
+        static_cast<int32_t>(plan.PrefillWorkAt(plan.WorkerOf(rank), Shape()).tokens));
+  timeline_.rounds = static_cast<int>(plan.n_rounds());
   timeline_.predicted = absl::Milliseconds(plan.first_token_ms);
   timeline_.push = plan.push;
   timeline_.took = absl::ZeroDuration();
@@ -172,10 +173,10 @@ PrefillRequest Journey::MakePrefillRequest(const Ticket& ticket, const TransferP
   return out;
 }
 
-PrefillRequest Journey::MakeHeadRequest(size_t head, const Ticket& ticket, const TransferPeer& next,
-                                        const Inflow& inflow) const {
-  PrefillRequest out = MakePrefillRequest(ticket, next, inflow);
-  out.tokens.resize(static_cast<size_t>(plan_.TokensOfHeads(head + 1)));
+PrefillRequest Journey::MakeHeadRequest(const RelayRound& slice) const {
+  PrefillRequest out = MakePrefillRequest(slice.ticket, slice.sink, slice.inflow);
+  out.tokens.resize(static_cast<size_t>(slice.tokens));
+  out.push = slice.push;
   out.is_head = true;
   return out;
 }

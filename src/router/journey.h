@@ -74,9 +74,8 @@ class Journey {
   void Aim(const Plan& plan, const PlanNames& names, absl::Time now);
   PrefillRequest MakePrefillRequest(const Ticket& ticket, const TransferPeer& sink,
                                     const Inflow& inflow) const;
-  // Of the plan's heads[head]; next: the rank after it.
-  PrefillRequest MakeHeadRequest(size_t head, const Ticket& ticket, const TransferPeer& next,
-                                 const Inflow& inflow) const;
+  // Of one of the plan's heads, and its last slice.
+  PrefillRequest MakeHeadRequest(const RelayRound& slice) const;
   DecodeRequest MakeDecodeRequest(const TicketId& ticket_id) const;
   // Ends the attempt: what it still says is stale.
   void Disarm(absl::Time now);

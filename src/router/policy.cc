@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 #include "common/check.h"
 
@@ -188,18 +189,36 @@ std::vector<Incarnation> Plan::Workers() const {
   return workers;
 }
 
+Incarnation Plan::WorkerOf(size_t slice) const {
+  const size_t rank = slice % n_ranks();
+  return rank < heads.size() ? heads[rank].worker : prefill;
+}
+
+std::vector<int32_t> Plan::SliceEnds(const AttemptShape& shape) const {
+  std::vector<int32_t> ends(earlier);
+  for (const Head& head : heads) ends.push_back(head.tokens);
+  std::partial_sum(ends.begin(), ends.end(), ends.begin());
+  ends.push_back(shape.n_prompt);
+  return ends;
+}
+
 int32_t Plan::TokensOfHeads(size_t n) const {
-  int32_t tokens = 0;
+  int32_t tokens = std::accumulate(earlier.begin(), earlier.end(), 0);
   for (const Head& head : std::span(heads).first(n)) tokens += head.tokens;
   return tokens;
 }
 
 PrefillWork Plan::PrefillWorkAt(Incarnation worker, const AttemptShape& shape) const {
-  for (size_t i = 0; i < heads.size(); ++i)
-    if (heads[i].worker == worker) return PrefillWork::Of(heads[i].tokens, TokensOfHeads(i));
-  const int32_t tokens =
-      is_relay() ? shape.n_prompt - TokensOfHeads(heads.size()) : shape.PrefillTokensAt(worker);
-  return PrefillWork::Of(tokens, shape.n_prompt - tokens);
+  if (!is_relay()) {
+    const int32_t tokens = shape.PrefillTokensAt(worker);
+    return PrefillWork::Of(tokens, shape.n_prompt - tokens);
+  }
+  PrefillWork work;
+  int32_t before = 0;
+  const std::vector<int32_t> ends = SliceEnds(shape);
+  for (size_t slice = 0; slice < ends.size(); before = ends[slice++])
+    if (WorkerOf(slice) == worker) work += PrefillWork::Of(ends[slice] - before, before);
+  return work;
 }
 
 bool Plan::TakesPagesAtOnce(size_t head) const {
@@ -211,6 +230,7 @@ bool Plan::TakesPagesAtOnce(size_t head) const {
 std::optional<Plan> ReplaceWorker(const Plan& relay, Incarnation lost,
                                   std::span<const Candidate> candidates,
                                   const AttemptShape& shape) {
+  if (relay.n_rounds() > 1) return std::nullopt;  // ranks keep nothing of rounds
   const bool decodes = lost == relay.decode, is_rank = lost == relay.prefill || relay.IsHead(lost);
   CHECK(decodes || is_rank);
   const int64_t tokens = is_rank ? relay.PrefillWorkAt(lost, shape).tokens : 0;
@@ -276,8 +296,10 @@ Plan ShareWithHeads(const Plan& plan, std::span<const Candidate> candidates,
     return may_prefill[static_cast<size_t>(degree.ranks[rank])].worker;
   };
   Plan relay = plan;
+  const size_t n_earlier = degree.slices.size() - degree.ranks.size();
+  relay.earlier.assign(degree.slices.begin(), degree.slices.begin() + static_cast<int>(n_earlier));
   for (size_t rank = 0; rank + 1 < degree.ranks.size(); ++rank)
-    relay.heads.push_back({worker_of(rank), degree.slices[rank]});
+    relay.heads.push_back({worker_of(rank), degree.slices[n_earlier + rank]});
   relay.prefill = worker_of(degree.ranks.size() - 1);
   // None sends to itself.
   const bool handed_over =

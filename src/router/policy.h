@@ -119,17 +119,26 @@ struct Plan {
   // its end to the next rank.
   struct Head {
     Incarnation worker = 0;
-    int32_t tokens = 0;
+    int32_t tokens = 0;  // of its slice; in rounds of its last one
     bool operator==(const Head&) const = default;
   };
   std::vector<Head> heads{};          // the first slice's first; empty: no relay
   RelayPush push = RelayPush::kNone;  // of a relay
+  // Of a relay in rounds: tokens of all slices of the rounds before the last, in the order of the
+  // prompt.
+  std::vector<int32_t> earlier{};
   bool operator==(const Plan&) const = default;
 
   bool is_relay() const { return !heads.empty(); }
   bool IsHead(Incarnation worker) const;
   std::vector<Incarnation> Workers() const;  // each once; no order
-  // Tokens of the slices of the first n heads.
+  size_t n_ranks() const { return heads.size() + 1; }
+  size_t n_rounds() const { return earlier.size() / n_ranks() + 1; }
+  // Rank i computes slice i, and in rounds n_ranks() + i, ...
+  Incarnation WorkerOf(size_t slice) const;
+  // Tokens up to the end of each slice.
+  std::vector<int32_t> SliceEnds(const AttemptShape& shape) const;
+  // Tokens up to the end of head n - 1's last slice, so before rank n's.
   int32_t TokensOfHeads(size_t n) const;
   // What `worker`, head or tail or alone, has to compute.
   PrefillWork PrefillWorkAt(Incarnation worker, const AttemptShape& shape) const;

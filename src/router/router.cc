@@ -335,6 +335,7 @@ ClusterView Router::View() const {
                    .ending = static_cast<int>(state_->ending.size()),
                    .failovers = state_->failovers,
                    .relays = state_->relays,
+                   .relays_in_rounds = state_->relays_in_rounds,
                    .relays_by_push = state_->relays_by_push,
                    .ranks_replaced = state_->ranks_replaced,
                    .sinks_replaced = state_->sinks_replaced,

@@ -51,6 +51,7 @@ struct Timeline {
   absl::Duration predicted{}, took{};
   RelayPush push = RelayPush::kNone;  // of a relay: who hands its KV over
   int attempts = 1;
+  int rounds = 1;  // of that attempt's relay
 };
 
 // --- effects ----------------------------------------------------------------------------------
@@ -138,6 +139,7 @@ struct ClusterView {  // what /readyz, /metrics and logs show
   int ending = 0;                                     // ended requests whose parts have not
   std::array<uint64_t, kFailoverCauses> failovers{};  // since the start, by FailoverCause
   uint64_t relays = 0;                                // attempts that were relays, since the start
+  uint64_t relays_in_rounds = 0;                      // of these
   std::array<uint64_t, kRelayPushes> relays_by_push{};
   // Of relays that went on with the slices of the others: their ranks, and their decode workers.
   uint64_t ranks_replaced = 0, sinks_replaced = 0;

@@ -50,61 +50,69 @@ Ticket Router::State::MintTicket(const Journey& journey, Incarnation sink, Ticke
 }
 
 // A receiver hears of its part before the sender can send OPEN to it; if the wires turn that
-// around, the decode worker needs no more than the ticket, and OPEN to a rank is answered NO_ROOM
-// until it has heard.
+// around, or the ranks are a ring, the decode worker needs no more than the ticket, and OPEN to a
+// rank is answered NO_ROOM until it has heard.
 void Router::State::SendAttempt(const Journey& journey) {
   const Plan& plan = journey.plan();
   const AttemptShape shape = journey.Shape();
   const WorkerAnnounce& prefill = *cluster.Find(plan.prefill);
   TransferPeer sink;
-  const size_t n_heads = plan.heads.size();
   Ticket handoff;
   if (plan.decode != 0) {
     sink = cluster.Find(plan.decode)->transfer;
     handoff.kv_pages = PromptPages(shape, prefill.page_tokens);
     handoff.promise_pages = PromisePages(shape, prefill.page_tokens);
   }
-  const bool all_push = plan.is_relay() && plan.push == RelayPush::kAll;
-  if (all_push) handoff.first_page = plan.TokensOfHeads(n_heads) / prefill.page_tokens;
+  if (plan.push == RelayPush::kAll)
+    handoff.first_page = plan.TokensOfHeads(plan.heads.size()) / prefill.page_tokens;
   const Ticket ticket = MintTicket(journey, plan.decode, handoff);
   if (plan.decode != 0) Send(plan.decode, journey.MakeDecodeRequest(ticket.id));
   relays += plan.is_relay();
+  relays_in_rounds += plan.n_rounds() > 1;
   if (plan.is_relay()) ++relays_by_push[static_cast<size_t>(plan.push)];
+  const std::vector<RelayRound> slices = MintSlices(journey, ticket);
+  const size_t n_ranks = plan.n_ranks();
   // From the tail to the first head: each is the receiver of the one before it.
-  Incarnation receiver = plan.prefill;
-  Ticket inflow_ticket = InflowTicket(journey, receiver, n_heads);
-  Inflow inflow{.ticket_id = inflow_ticket.id, .tokens = plan.TokensOfHeads(n_heads)};
-  Send(plan.prefill, journey.MakePrefillRequest(ticket, sink, inflow));
-  for (size_t head = n_heads; head-- > 0;) {
-    const Ticket own_ticket = inflow_ticket;
-    inflow_ticket = InflowTicket(journey, plan.heads[head].worker, head);
-    inflow = {.ticket_id = inflow_ticket.id, .tokens = plan.TokensOfHeads(head)};
-    PrefillRequest request =
-        journey.MakeHeadRequest(head, own_ticket, cluster.Find(receiver)->transfer, inflow);
-    if (all_push) request.push = PushOf(journey, head, ticket);
-    request.pages_at_once = plan.TakesPagesAtOnce(head);
-    Send(plan.heads[head].worker, std::move(request));
-    receiver = plan.heads[head].worker;
+  for (size_t rank = n_ranks; rank-- > 0;) {
+    const size_t last = slices.size() - n_ranks + rank;
+    PrefillRequest request = rank + 1 == n_ranks
+                                 ? journey.MakePrefillRequest(ticket, sink, slices[last].inflow)
+                                 : journey.MakeHeadRequest(slices[last]);
+    for (size_t slice = rank; slice < last; slice += n_ranks)
+      request.earlier.push_back(slices[slice]);
+    if (request.is_head) request.pages_at_once = plan.TakesPagesAtOnce(rank);
+    Send(plan.WorkerOf(rank), std::move(request));
   }
 }
 
-// Of the KV that the first n_heads heads compute, into pages of the receiver's own; none: no
-// ticket.
-Ticket Router::State::InflowTicket(const Journey& journey, Incarnation receiver, size_t n_heads) {
-  if (n_heads == 0) return {};
-  const int32_t page_tokens = cluster.Find(receiver)->page_tokens;
-  return MintTicket(journey, receiver,
-                    {.kv_pages = journey.plan().TokensOfHeads(n_heads) / page_tokens});
+// Of each slice of the plan: the inflow before it, and whom its KV goes to but for the last one's.
+std::vector<RelayRound> Router::State::MintSlices(const Journey& journey, const Ticket& main) {
+  const Plan& plan = journey.plan();
+  const std::vector<int32_t> ends = plan.SliceEnds(journey.Shape());
+  const int32_t page_tokens = cluster.Find(plan.prefill)->page_tokens;
+  std::vector<RelayRound> slices(ends.size());
+  for (size_t slice = 0; slice + 1 < slices.size(); ++slice) {
+    RelayRound& round = slices[slice];
+    const Incarnation next = plan.WorkerOf(slice + 1);
+    // The next rank has all up to the end of its slice before.
+    const int32_t has = slice + 1 < plan.n_ranks() ? 0 : ends[slice + 1 - plan.n_ranks()];
+    round.tokens = ends[slice];
+    round.ticket = MintTicket(journey, next, {.kv_pages = (ends[slice] - has) / page_tokens});
+    round.sink = cluster.Find(next)->transfer;
+    if (plan.push == RelayPush::kAll)
+      round.push = PushOf(journey, main, slice == 0 ? 0 : ends[slice - 1], ends[slice]);
+    slices[slice + 1].inflow = {.ticket_id = round.ticket.id, .tokens = ends[slice]};
+  }
+  return slices;
 }
 
-// The head's slice, as a part of the main handoff.
-Push Router::State::PushOf(const Journey& journey, size_t head, const Ticket& main) {
-  const Plan& plan = journey.plan();
-  const WorkerAnnounce& decode = *cluster.Find(plan.decode);
-  return {.ticket = MintTicket(journey, plan.decode,
-                               {.kv_pages = plan.heads[head].tokens / decode.page_tokens,
+// A slice, tokens [begin, end), as a part of the main handoff.
+Push Router::State::PushOf(const Journey& journey, const Ticket& main, int32_t begin, int32_t end) {
+  const WorkerAnnounce& decode = *cluster.Find(journey.plan().decode);
+  return {.ticket = MintTicket(journey, decode.incarnation,
+                               {.kv_pages = (end - begin) / decode.page_tokens,
                                 .part_of = main.id,
-                                .first_page = plan.TokensOfHeads(head) / decode.page_tokens}),
+                                .first_page = begin / decode.page_tokens}),
           .sink = decode.transfer};
 }
 
@@ -228,6 +236,7 @@ std::vector<HopProgress> Router::State::HopsOf(const Journey& journey) const {
 void Router::State::LookAtRelay(Journey& journey, absl::Time now) {
   journey.Looked(now);
   const Plan& plan = journey.plan();
+  if (plan.n_rounds() > 1) return SetAlarm(journey);  // what crosses its ring is not counted
   AttemptShape shape = journey.Shape();
   shape.may_relay = false;
   shape.kept_at = plan.heads.front().worker;

@@ -50,8 +50,8 @@ struct Router::State {
   void SendAttempt(const Journey& journey);
   // What is the handoff's own in `ticket`, the rest filled in.
   Ticket MintTicket(const Journey& journey, Incarnation sink, Ticket ticket);
-  Ticket InflowTicket(const Journey& journey, Incarnation receiver, size_t n_heads);
-  Push PushOf(const Journey& journey, size_t head, const Ticket& main);
+  std::vector<RelayRound> MintSlices(const Journey& journey, const Ticket& main);
+  Push PushOf(const Journey& journey, const Ticket& main, int32_t begin, int32_t end);
   void AimAt(Journey& journey, const Plan& plan, absl::Time now);
   // next: what follows at once; its ranks are not told to give up what they have.
   void Disarm(Journey& journey, absl::Time now, const std::optional<Plan>& next = std::nullopt);
@@ -107,7 +107,7 @@ struct Router::State {
   std::vector<RouterEffect> effects;
   std::array<uint64_t, kFailoverCauses> failovers{};
   std::array<uint64_t, kRecomputeReasons> recomputed_tokens{};
-  uint64_t relays = 0, ranks_replaced = 0, sinks_replaced = 0;
+  uint64_t relays = 0, relays_in_rounds = 0, ranks_replaced = 0, sinks_replaced = 0;
   std::array<uint64_t, kRelayPushes> relays_by_push{};
   uint64_t next_sequence = 1;
   bool draining = false;

@@ -447,7 +447,7 @@ void ApiFront::Forget(Running* running, const FinishedRequest& f) {
     LogInfo(
         "request %s %d %s  prompt %d  output %d  ms: text %.2f  route %.2f  prefill queue %.2f  "
         "prefill %.2f  transfer %.2f  decode queue %.2f  decode %.2f  ttft %.2f  total %.2f  "
-        "unaccounted %.2f  via %s%s %s  attempts %d  ranks %d  slices %s  push %s  "
+        "unaccounted %.2f  via %s%s %s  attempts %d  ranks %d  rounds %d  slices %s  push %s  "
         "first token %.2f predicted %.2f",
         running->id, f.http_status, std::string(f.finish), f.n_prompt, f.n_tokens, Ms(f.text_time),
         Ms(t.router_queue), Ms(t.prefill_queue), Ms(t.prefill), Ms(t.transfer), Ms(t.decode_queue),
@@ -455,7 +455,7 @@ void ApiFront::Forget(Running* running, const FinishedRequest& f) {
         Ms(t.unaccounted() + f.total - f.text_time - t.total),
         t.prefill_heads.empty() ? "" : t.prefill_heads + "+",
         t.prefill_worker.empty() ? "-" : t.prefill_worker,
-        t.decode_worker.empty() ? "-" : t.decode_worker, t.attempts, t.slices.size(),
+        t.decode_worker.empty() ? "-" : t.decode_worker, t.attempts, t.slices.size(), t.rounds,
         t.slices.empty() ? "-" : absl::StrJoin(t.slices, ","), std::string(NameOf(t.push)),
         Ms(t.took), Ms(t.predicted));
   }

@@ -34,7 +34,7 @@ void DeclareWorkers(const std::string& section, WorkerConfig* workers, Settings*
 
 void DeclareSlices(SliceConfig* slices, Settings* settings) {
   settings->Int("prefill.max_slice_tokens", &slices->max_slice_tokens, 64, 1 << 20,
-                "most tokens of a prompt that a worker computes as one of several");
+                "most tokens of a prompt that a worker computes at once as one of several");
   settings->Choice("prefill.streaming", &slices->streaming, {"ordered", "off"},
                    "KV of the workers before is attended to as it comes, or layer by layer");
   settings->Choice("prefill.forwarding", &slices->forwarding, {"cut_through", "accumulated"},

@@ -118,6 +118,62 @@ TEST_CASE("ranks of a relay = local, for any chunk and page size, alone and in a
   }
 }
 
+TEST_CASE("in rounds a link carries what the next rank lacks, to the byte") {
+  InProcessOptions options;
+  options.engine = Engine(kTiny, 16);
+  options.engine.max_slice_tokens = 64;
+  options.relay_min_tokens = 17;
+  InProcessCluster cluster(options);
+  GenerateRequest request = Requests(13, 500).back();
+  request.prompt.resize(600, 7);
+  const Timeline timeline = cluster.RunAll({request})[0].end.timeline;
+  REQUIRE(timeline.rounds >= 5);
+  REQUIRE(timeline.slices.size() == 2);
+  std::vector<int64_t> tokens;  // of KV that each worker handed to the other
+  for (int i = 0; i < 2; ++i) {
+    Worker& worker = cluster.worker(i);
+    worker.Drain();
+    REQUIRE(worker.WaitDrained(absl::Seconds(20)));
+    const WorkerMetrics metrics = worker.metrics();
+    const int64_t token_bytes =
+        int64_t{worker.announce().kv_token_bytes} * worker.announce().n_layers;
+    uint64_t chain = 0;
+    for (const LinkReport& link : metrics.links)
+      chain += link.bytes[static_cast<size_t>(Traffic::kChain)];
+    REQUIRE(chain % token_bytes == 0);
+    tokens.push_back(static_cast<int64_t>(chain) / token_bytes);
+  }
+  // The head comes after the tail in the order of incarnations. All that it computes goes to the
+  // tail, and all that the tail does but for its last slice to the head.
+  if (cluster.worker(0).announce().incarnation < cluster.worker(1).announce().incarnation)
+    std::swap(tokens[0], tokens[1]);
+  CHECK(tokens[0] == timeline.slices[0]);
+  const int64_t last_slice = timeline.slices[1] - tokens[1];
+  CHECK(last_slice > 0);
+  CHECK(last_slice <= 64);
+  CHECK(last_slice % 16 == 600 % 16);
+}
+
+TEST_CASE("a relay in rounds = local") {
+  const std::vector<GenerateRequest> requests = Requests(32, 500);
+  static const std::vector<SequentialTokens> expected = Reference(Engine(kTiny), requests);
+  const int ranks = GENERATE(2, 3);
+  CAPTURE(ranks);
+  InProcessOptions options;
+  options.engine = Engine(kTiny, 16);
+  options.engine.max_slice_tokens = 64;
+  options.prefill_workers = ranks;
+  options.relay_min_tokens = 17;
+  options.relay_max_ranks = ranks;
+  InProcessCluster cluster(options);
+  CheckAll(cluster.RunAll(requests), expected);
+  REQUIRE(cluster.View().relays_in_rounds > 10);
+  for (int rank = 0; rank < ranks; ++rank) {
+    REQUIRE(cluster.worker(rank).metrics().prefill_tokens > 0);
+    REQUIRE(cluster.worker(rank).metrics().parts_failed == 0);
+  }
+}
+
 TEST_CASE("KV in int8: two workers, and two ranks of a relay = local") {
   const std::vector<GenerateRequest> requests = Requests(16, 500);
   EngineOptions engine = Engine(kTiny, 16);

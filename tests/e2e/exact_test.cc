@@ -1,6 +1,6 @@
 // The promise "exact", seen from outside: the same requests give the same tokens and the same
-// logits digests from a disaggregated server and from a colocated one, alone and 32 at once, and
-// every request of the crowd is answered.
+// logits digests from a disaggregated server, from a colocated one and from relays in rounds, alone
+// and 32 at once, and every request of the crowd is answered.
 
 #include <boost/json.hpp>
 #include <catch2/catch.hpp>
@@ -80,6 +80,27 @@ TEST_CASE("disaggregated = colocated, alone = in a crowd, byte for byte") {
   auto colocated = ServedBaton::Start({"--demo", "--colocated"});
   REQUIRE(colocated.ok());
   CHECK(AllAtOnce((*colocated)->client()) == alone);
+}
+
+TEST_CASE("prompts of several slices per worker = one worker alone, byte for byte") {
+  const std::vector<std::string> common = {"--demo", "--prefill.workers=2",
+                                           "--model.page_tokens=16"};
+  const auto start = [&common](std::vector<std::string> args) {
+    args.insert(args.begin(), common.begin(), common.end());
+    auto served = ServedBaton::Start(args);
+    INFO((served.ok() ? std::string() : std::string(served.status().message())));
+    REQUIRE(served.ok());
+    return *std::move(served);
+  };
+  const std::vector<std::string> alone =
+      AllAtOnce(start({"--router.relay_min_tokens=0"})->client());
+  const auto relays = start({"--router.relay_min_tokens=100", "--router.relay_min_ranks=2",
+                             "--prefill.max_slice_tokens=64"});
+  CHECK(AllAtOnce(relays->client()) == alone);
+  CHECK(relays->log().find("ranks 2  rounds 8") != std::string::npos);
+  const absl::StatusOr<int> status = relays->Terminate();
+  REQUIRE(status.ok());
+  CHECK(*status == 0);
 }
 
 }  // namespace

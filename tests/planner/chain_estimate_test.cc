@@ -45,6 +45,21 @@ TEST_CASE("one rank is one worker alone, and no chain is faster than its share o
   }
 }
 
+TEST_CASE("rounds: their longest slices one after the other, and what each begins with") {
+  PrefillCost cost = SimulatedCost();
+  const ChainLink link{25e9, 10e-6};
+  const std::vector<double> speeds = {1, 1};
+  const auto seconds = [&](std::vector<double> slices) {
+    return ChainSeconds(cost, link, slices, 0, speeds);
+  };
+  cost.extra_tokens = cost.least_linear = 0;
+  const double layer = cost.Layer(4096, 0);
+  const double second = cost.Layer(1000, 6000);
+  const double wire = 4096 / link.bytes_per_second;
+  CHECK(seconds({4096, 1904, 1000, 500}) ==
+        Approx(32 * (layer + second) + (4096 + 500) * wire + 3 * link.latency).epsilon(1e-9));
+}
+
 TEST_CASE("behind the bandwidth wall more ranks do not help") {
   const double two = Chain(16384, 0, 2, 5e8), eight = Chain(16384, 0, 8, 5e8);
   CHECK(eight == Approx(two).epsilon(.02));

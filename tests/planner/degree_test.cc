@@ -3,6 +3,7 @@
 
 #include "planner/degree.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <numeric>
@@ -80,9 +81,61 @@ TEST_CASE("a slow link between two ranks that do not hand over to each other is 
 TEST_CASE("no rank gets a slice longer than it takes") {
   std::vector<OfferedWorker> offered = Idle(4);
   for (OfferedWorker& worker : offered) worker.most_tokens = 3000;
-  CHECK(Ranks(4096, {offered.begin(), offered.begin() + 2}) == 2);
-  CHECK(Ranks(8192, {offered.begin(), offered.begin() + 2}) == 1);
-  CHECK(Ranks(8192, offered) == 4);
+  const auto slices = [&](int tokens, int max_ranks) {
+    return ChooseDegree(Cost(), PlanRecord(), offered, {.tokens = tokens, .max_ranks = max_ranks})
+        .slices;
+  };
+  CHECK(slices(4096, 2).size() == 2);
+  CHECK(slices(8192, 4).size() == 4);
+  // In rounds, as few as will do.
+  const std::vector<int> rounds = slices(8192, 2);
+  REQUIRE(rounds.size() == 4);
+  CHECK(*std::max_element(rounds.begin(), rounds.end()) <= 3000);
+  CHECK(std::accumulate(rounds.begin(), rounds.end(), 0) == 8192);
+}
+
+TEST_CASE("32,768 tokens on two workers that take slices of 8,192: rounds of equal work") {
+  std::vector<OfferedWorker> offered = Idle(2);
+  for (OfferedWorker& worker : offered) worker.most_tokens = 8192;
+  const DegreeRequest request{.tokens = 32768, .max_ranks = 2};
+  const Degree degree = ChooseDegree(Cost(), PlanRecord(), offered, request);
+  REQUIRE(degree.ranks == std::vector<int>{0, 1});
+  REQUIRE(degree.slices.size() == 8);  // the first of six would have 10,000 tokens
+  CHECK(std::accumulate(degree.slices.begin(), degree.slices.end(), 0) == 32768);
+  double before = 0;
+  std::vector<double> works;
+  for (const int tokens : degree.slices) {
+    CHECK(tokens <= 8192);
+    CHECK(tokens % 64 == 0);
+    works.push_back(Cost().Layer(tokens, before));
+    before += tokens;
+  }
+  for (const double work : works) CHECK(work == Approx(works[0]).epsilon(.05));
+  CHECK(degree.seconds < .52 * degree.alone);
+  // Where one round fits, there is one.
+  for (OfferedWorker& worker : offered) worker.most_tokens = 32768;
+  CHECK(ChooseDegree(Cost(), PlanRecord(), offered, request).slices.size() == 2);
+}
+
+TEST_CASE("more rounds than slices need, where that is sooner: masked keys cost time too") {
+  PrefillCost cost = Cost();
+  cost.kernel = PairKernel::kDenseMask;
+  const auto n_slices = [&cost](int tokens) {
+    return ChooseDegree(cost, PlanRecord(), Idle(2), {.tokens = tokens, .max_ranks = 2})
+        .slices.size();
+  };
+  CHECK(n_slices(32768) > 2);
+  CHECK(n_slices(1024) == 2);
+}
+
+TEST_CASE("in rounds the last rank hands on to the first, over a link that counts") {
+  std::vector<OfferedWorker> offered = Idle(2);
+  for (OfferedWorker& worker : offered) worker.most_tokens = 3000;
+  offered[1].link = {1e4, 1e-4};
+  CHECK(Ranks(4096, offered) == 2);
+  CHECK(Ranks(8192, offered) == 1);
+  offered[1].link = kFast;
+  CHECK(Ranks(8192, offered) == 2);
 }
 
 TEST_CASE("nobody waits for a gang that is not there") {
@@ -199,7 +252,7 @@ TEST_CASE("whatever is offered: slices add up, and the prediction is not above o
   const auto between = [&](double low, double high) {
     return std::exp(std::uniform_real_distribution(std::log(low), std::log(high))(random));
   };
-  size_t most = 0;
+  size_t most = 0, in_rounds = 0;
   for (int round = 0; round < 500; ++round) {
     std::vector<OfferedWorker> offered = Idle(1 + static_cast<int>(random() % 8));
     for (OfferedWorker& worker : offered) {
@@ -217,17 +270,21 @@ TEST_CASE("whatever is offered: slices add up, and the prediction is not above o
                                 .waiting = between(1e-3, 10)};
     const Degree degree = ChooseDegree(Cost(), PlanRecord(), offered, request);
     CHECK(std::accumulate(degree.slices.begin(), degree.slices.end(), 0) == request.tokens);
-    CHECK(degree.slices.size() == degree.ranks.size());
+    CHECK(degree.slices.size() % degree.ranks.size() == 0);
+    in_rounds += degree.slices.size() > degree.ranks.size();
     for (size_t i = 1; i < degree.ranks.size(); ++i) {
       CHECK(offered[static_cast<size_t>(degree.ranks[i - 1])].place <
             offered[static_cast<size_t>(degree.ranks[i])].place);
     }
-    for (size_t i = 0; i < degree.ranks.size() && degree.ranks.size() > 1; ++i)
-      CHECK(degree.slices[i] <= offered[static_cast<size_t>(degree.ranks[i])].most_tokens);
+    for (size_t i = 0; i < degree.slices.size() && degree.ranks.size() > 1; ++i) {
+      const int rank = degree.ranks[i % degree.ranks.size()];
+      CHECK(degree.slices[i] <= offered[static_cast<size_t>(rank)].most_tokens);
+    }
     CHECK(degree.seconds <= degree.alone);
-    most = std::max(most, degree.slices.size());
+    most = std::max(most, degree.ranks.size());
   }
   CHECK(most >= 4);
+  CHECK(in_rounds >= 20);
 }
 
 }  // namespace

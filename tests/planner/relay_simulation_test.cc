@@ -212,6 +212,25 @@ TEST_CASE("noise makes nothing faster, and the same seed the same time") {
   }
 }
 
+TEST_CASE("rounds take as long in the event simulation as they are estimated to") {
+  const SimulatedCluster cluster = Modern(25e9);
+  for (const int ranks : {2, 4}) {
+    for (const int rounds : {2, 3, 4}) {
+      std::vector<double> slices;
+      double before = 0;
+      for (const double part : EqualWork(cluster.cost, 32768, 0, Nominal(rounds))) {
+        for (const double slice :
+             ClosedForm(cluster.cost, cluster.link, part, before, Nominal(ranks)))
+          slices.push_back(slice);
+        before += part;
+      }
+      CHECK(
+          ChainSeconds(cluster.cost, cluster.link, slices, 0, Nominal(ranks)) ==
+          Approx(SimulateShape(cluster, 32768, 0, {ranks, 1, rounds}, {}).first_token).epsilon(.1));
+    }
+  }
+}
+
 TEST_CASE("no schedule beats its share of the work, and links of no cost lose nothing") {
   for (const SimulatedCluster& cluster : {Modern(1e15), Paper(1e15, 0)}) {
     for (const int ranks : {1, 2, 4, 8}) {

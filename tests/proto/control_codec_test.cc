@@ -147,6 +147,11 @@ std::string Refusal(void (*change)(wire::WorkerReport*)) {
   return std::string(decoded.status().message());
 }
 
+// A head's second round.
+wire::RelayRound* Earlier(wire::RouterMessages* messages) {
+  return messages->mutable_messages(4)->mutable_prefill()->mutable_earlier(1);
+}
+
 }  // namespace
 
 TEST_CASE("router messages survive the wire field by field") {
@@ -324,23 +329,19 @@ TEST_CASE("a relay's inflow and its head's ticket are refused out of range") {
                m->mutable_messages(4)->mutable_prefill()->mutable_ticket()->set_kv_pages(0);
              }),
              Contains("ticket.kv_pages of a head"));
-  const auto earlier = [](M* m) {
-    return m->mutable_messages(4)->mutable_prefill()->mutable_earlier(1);
-  };
-  CHECK_THAT(Refusal([&](M* m) { earlier(m)->set_tokens(3); }), Contains("prefill.earlier.tokens"));
-  CHECK_THAT(Refusal([&](M* m) { earlier(m)->set_tokens(0); }), Contains("prefill.earlier.tokens"));
-  CHECK_THAT(Refusal([&](M* m) { earlier(m)->clear_ticket(); }),
-             Contains("prefill.earlier.ticket"));
-  CHECK_THAT(Refusal([&](M* m) { earlier(m)->clear_sink(); }), Contains("prefill.earlier.sink"));
-  CHECK_THAT(Refusal([&](M* m) { earlier(m)->mutable_ticket()->set_promise_pages(1); }),
+  CHECK_THAT(Refusal([](M* m) { Earlier(m)->set_tokens(3); }), Contains("prefill.earlier.tokens"));
+  CHECK_THAT(Refusal([](M* m) { Earlier(m)->set_tokens(0); }), Contains("prefill.earlier.tokens"));
+  CHECK_THAT(Refusal([](M* m) { Earlier(m)->clear_ticket(); }), Contains("prefill.earlier.ticket"));
+  CHECK_THAT(Refusal([](M* m) { Earlier(m)->clear_sink(); }), Contains("prefill.earlier.sink"));
+  CHECK_THAT(Refusal([](M* m) { Earlier(m)->mutable_ticket()->set_promise_pages(1); }),
              Contains("ticket.promise_pages of a head"));
-  CHECK_THAT(Refusal([&](M* m) { earlier(m)->mutable_inflow()->set_tokens(3); }),
+  CHECK_THAT(Refusal([](M* m) { Earlier(m)->mutable_inflow()->set_tokens(3); }),
              Contains("prefill.inflow.tokens"));
-  CHECK_THAT(Refusal([&](M* m) { earlier(m)->mutable_push()->clear_sink(); }),
+  CHECK_THAT(Refusal([](M* m) { Earlier(m)->mutable_push()->clear_sink(); }),
              Contains("prefill.push.sink"));
-  CHECK_THAT(Refusal([&](M* m) {
+  CHECK_THAT(Refusal([](M* m) {
                for (int i = 0; i < 64; ++i)
-                 *m->mutable_messages(4)->mutable_prefill()->add_earlier() = *earlier(m);
+                 *m->mutable_messages(4)->mutable_prefill()->add_earlier() = *Earlier(m);
              }),
              Contains("prefill.earlier has 66 entries"));
 }

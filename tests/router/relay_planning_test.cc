@@ -255,7 +255,17 @@ TEST_CASE("no slice is longer than its worker takes") {
   REQUIRE(r.Report(13, {third}).ok());
   r.Lose(kHead);
   CHECK(r.Slices(4096).size() == 2);
-  CHECK(r.Slices(8192).size() == 1);  // the first slice would have 5,056
+  CHECK(r.Sent<PrefillRequest>().back().second.earlier.empty());
+  // In one round the first slice would have 5,056.
+  const std::vector<int32_t> shares = r.Slices(8192);
+  REQUIRE(shares.size() == 2);
+  CHECK(shares[0] + shares[1] == 8192);
+  const PrefillRequest head = r.Sent<PrefillRequest>().back().second;
+  REQUIRE(head.is_head);
+  REQUIRE(head.earlier.size() == 1);
+  const auto last = static_cast<int32_t>(head.tokens.size()) - head.inflow.tokens;
+  CHECK(head.earlier[0].tokens <= 4096);
+  CHECK(head.earlier[0].tokens + last == shares[0]);
 }
 
 namespace {

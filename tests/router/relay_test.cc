@@ -1,6 +1,7 @@
 // Relays at the router: an attempt whose prompt two workers compute, head and tail; whom it takes
 // for them, what each is sent, and what becomes of it when one of its three parts breaks.
 #include <catch2/catch.hpp>
+#include <map>
 
 #include "router/relay_harness.h"
 
@@ -362,6 +363,105 @@ TEST_CASE("a lost head matters until the tail has computed") {
   }
   r.Cancel(id);
   CheckIdle(r);
+}
+
+namespace {
+
+// Prompts on three workers that take slices of two pages: 176 tokens are two rounds of them.
+struct Ring : RouterHarness {
+  explicit Ring(RelayPush push) : RouterHarness(Options(push)) {
+    for (const Incarnation worker : {kDecode1, kTail, kHead, kThird}) {
+      WorkerAnnounce announce =
+          Announce(worker, worker == kDecode1 ? Role::kDecode : Role::kPrefill);
+      announce.max_slice_tokens = 32;
+      REQUIRE(Report(worker, {announce}).ok());
+    }
+    id = Submit(176, 3);
+    for (const auto& [worker, request] : Sent<PrefillRequest>()) requests[worker] = request;
+  }
+  static RouterOptions Options(RelayPush push) {
+    RouterOptions options = Relays();
+    options.relay_max_ranks = options.relay_min_ranks = 3;
+    options.relay_push = push;
+    return options;
+  }
+  RequestId id = 0;
+  std::map<Incarnation, PrefillRequest> requests;
+};
+
+}  // namespace
+
+TEST_CASE("in rounds each rank gets all its slices, and what it lacks comes around the ring") {
+  const RelayPush push = GENERATE(RelayPush::kAll, RelayPush::kTail);
+  Ring r(push);
+  REQUIRE(r.requests.size() == 3);
+  CHECK(r.router.View().relays_in_rounds == 1);
+  const std::vector<Incarnation> ranks = {kThird, kHead, kTail};
+  const PrefillRequest tail = r.requests.at(kTail);
+  CHECK(tail.tokens.size() == 176);
+  CHECK_FALSE(tail.is_head);
+  CHECK(tail.ticket.kv_pages == 11);
+  // Slice by slice in the order of the prompt.
+  std::vector<int32_t> ends;
+  TicketId before{};
+  for (size_t slice = 0; slice < 6; ++slice) {
+    const PrefillRequest& request = r.requests.at(ranks[slice % 3]);
+    REQUIRE(request.earlier.size() == 1);
+    CHECK(request.is_head == (slice % 3 < 2));
+    const RelayRound round = slice < 3
+                                 ? request.earlier[0]
+                                 : RelayRound{.tokens = static_cast<int32_t>(request.tokens.size()),
+                                              .inflow = request.inflow,
+                                              .ticket = request.ticket,
+                                              .sink = request.sink,
+                                              .push = request.push};
+    const int32_t begin = ends.empty() ? 0 : ends.back();
+    CHECK(round.tokens > begin);
+    CHECK(round.tokens - begin <= 32);
+    CHECK(round.inflow == Inflow{.ticket_id = before, .tokens = begin});
+    ends.push_back(round.tokens);
+    CHECK(VerifyTicket(TestKey(), round.ticket));
+    if (slice == 5) break;
+    before = round.ticket.id;
+    const Incarnation next = ranks[(slice + 1) % 3];
+    CHECK(round.sink == Announce(next, Role::kPrefill).transfer);
+    CHECK(round.ticket.sink == next);
+    CHECK(round.ticket.promise_pages == 0);
+    CHECK(round.ticket.kv_pages == (round.tokens - (slice < 2 ? 0 : ends[slice - 2])) / 16);
+    if (push == RelayPush::kTail) {
+      CHECK(round.push == Push{});
+      continue;
+    }
+    CHECK(VerifyTicket(TestKey(), round.push.ticket));
+    CHECK(round.push.ticket.part_of == tail.ticket.id);
+    CHECK(round.push.ticket.first_page == begin / 16);
+    CHECK(round.push.ticket.kv_pages == (round.tokens - begin) / 16);
+    CHECK(round.push.sink == Announce(kDecode1, Role::kDecode).transfer);
+  }
+  CHECK(tail.ticket.first_page == (push == RelayPush::kAll ? ends[4] / 16 : 0));
+
+  for (const Incarnation head : {kThird, kHead}) REQUIRE(r.Report(head, {Ended(r.id, true)}).ok());
+  REQUIRE(r.Report(kTail, {Token(r.id, 176, 7), Ended(r.id, true)}).ok());
+  REQUIRE(r.Report(kDecode1, {Token(r.id, 177, 8), Token(r.id, 178, 9), Ended(r.id, false)}).ok());
+  const Timeline& timeline = r.End(r.id).timeline;
+  CHECK(timeline.rounds == 2);
+  CHECK(timeline.slices == std::vector<int32_t>{ends[0] + ends[3] - ends[2],
+                                                ends[1] - ends[0] + ends[4] - ends[3],
+                                                ends[2] - ends[1] + 176 - ends[4]});
+  CheckIdle(r);
+}
+
+TEST_CASE("of a relay in rounds that lost a rank nothing is kept: one worker alone follows") {
+  Ring r(RelayPush::kAll);
+  r.Join(14, Role::kPrefill);
+  r.sent.clear();
+  r.Lose(kHead);
+  CHECK(r.router.View().ranks_replaced == 0);
+  const auto next = r.Sent<PrefillRequest>();
+  REQUIRE(next.size() == 1);
+  CHECK(next[0].second.earlier.empty());
+  CHECK(next[0].second.inflow == Inflow{});
+  CHECK(next[0].second.tokens.size() == 176);
 }
 
 TEST_CASE("a head that fails: the next attempt is no relay, and who is at fault is asked last") {

@@ -1,6 +1,6 @@
-// A small flow of requests through two prefill and two decode workers, or relays through three
-// prefill workers and one decode worker, disturbed once, at each of its events in turn, in each
-// way: every stream comes out exact, ends once, and nothing is held.
+// A small flow of requests through two prefill and two decode workers, or relays, also in rounds,
+// through three prefill workers and one decode worker, disturbed once, at each of its events in
+// turn, in each way: every stream comes out exact, ends once, and nothing is held.
 #include "sim/world.h"
 
 #include <catch2/catch.hpp>
@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kRequests = 3;
 
-Swarm SmallFlow(bool relays) {
+Swarm SmallFlow(bool relays, bool in_rounds) {
   Swarm swarm;
   swarm.seed = 7;
   // A relay has three ranks.
@@ -32,20 +32,23 @@ Swarm SmallFlow(bool relays) {
   swarm.max_tokens = 8;
   swarm.stop_percent = 0;
   swarm.router.relay_min_tokens = relays ? 8 : 0;
-  swarm.router.relay_max_ranks = 3;
+  swarm.router.relay_max_ranks = in_rounds ? 2 : 3;
+  if (in_rounds) swarm.max_slice_tokens = 4;
   swarm.router.relay_min_ranks = 2;
   swarm.router.max_attempts = swarm.router.max_lost_attempts = 1000;
   return swarm;
 }
 
 TEST_CASE("one disturbance at any event harms no stream and leaves nothing behind") {
-  const bool relays = GENERATE(false, true);
-  const Swarm swarm = SmallFlow(relays);
+  const auto [relays, in_rounds] =
+      GENERATE(table<bool, bool>({{false, false}, {true, false}, {true, true}}));
+  const Swarm swarm = SmallFlow(relays, in_rounds);
   const Outcome undisturbed = RunSwarm(swarm);
   REQUIRE(undisturbed.violation == "");
   REQUIRE(undisturbed.clients.complete == kRequests);
   REQUIRE(undisturbed.faults.handoffs > 0);
   REQUIRE((undisturbed.faults.relays > 0) == relays);
+  REQUIRE((undisturbed.faults.relays_in_rounds > 0) == in_rounds);
   using Kind = Disturbance::Kind;
   uint64_t n_runs = 0, attempts = 0;
   for (const Kind kind :

@@ -38,6 +38,7 @@ TEST_CASE("seeds of the whole cluster keep every promise") {
   CHECK(sum.faults.ranks_replaced > 500);
   CHECK(sum.faults.sinks_replaced > 500);
   CHECK(sum.faults.relays_left > 100);
+  CHECK(sum.faults.relays_in_rounds > 1000);
   CHECK(sum.faults.slice_blocks > 100'000);
   CHECK(sum.faults.slice_wait_seconds > 100);
   CHECK(sum.faults.trimmed_pages > 10'000);

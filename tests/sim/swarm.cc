@@ -62,6 +62,10 @@ void DrawSlices(Swarm* swarm) {
   if (push >= 70) swarm->router.relay_push = RelayPush::kTail;
   if (random.Percent(30)) swarm->max_slice_tokens = static_cast<int>(random.Magnitude(1, 48));
   swarm->slow_links = random.Percent(40);
+  // So few that most relays need rounds.
+  constexpr uint64_t kRoundsEvery = 3;
+  if (swarm->seed % kRoundsEvery == 0)
+    swarm->max_slice_tokens = swarm->page_tokens * static_cast<int>(random.Magnitude(1, 4));
 }
 
 void DrawTransfer(Swarm* swarm, SimRandom& random) {
@@ -190,7 +194,8 @@ int Swarm::largest_window() const {
 
 std::string Swarm::ToString() const {
   std::string out = absl::StrFormat(
-      "seed %d: page_tokens %d, layers %d, attention windows (%s), segments of %d keys%s, chunk "
+      "seed %d: page_tokens %d, layers %d, attention windows (%s), segments of %d keys%s, slices "
+      "<= %d, chunk "
       "%d, "
       "window %d, slots %d, "
       "peer timeout %d ms, "
@@ -201,15 +206,15 @@ std::string Swarm::ToString() const {
       "faults every %d "
       "us:%s%s%s%s%s%s%s%s%s, corrupt %.3f, duplicate %.3f, cut %.3f, late %.3f\n",
       seed, page_tokens, n_layers, absl::StrJoin(windows, " "), segment_keys,
-      cut_through ? "" : ", whole prefixes forwarded", chunk_bytes, window_bytes, slab_slots,
-      peer_timeout_ms, tick_us, link_at_once ? ", link at once" : "", least_delay_us, mean_delay_us,
-      slow_percent, wake_us, front_us, keepalive_us, n_requests, arrival_gap_us, max_prompt,
-      max_tokens, cancel_percent, deadline_percent, router.relay_min_tokens, router.relay_max_ranks,
-      must_complete ? "all must complete" : "four attempts", fault_gap_us, kills ? " kill" : "",
-      pauses ? " pause" : "", control_breaks ? " break" : "", cuts ? " cut" : "",
-      partitions ? " partition" : "", clogs ? " clog" : "", stops ? " stop" : "",
-      router_restarts ? " router" : "", slow_links ? " slow" : "", corrupt_payload,
-      duplicate_message, cut_connection, late_landing);
+      cut_through ? "" : ", whole prefixes forwarded", max_slice_tokens, chunk_bytes, window_bytes,
+      slab_slots, peer_timeout_ms, tick_us, link_at_once ? ", link at once" : "", least_delay_us,
+      mean_delay_us, slow_percent, wake_us, front_us, keepalive_us, n_requests, arrival_gap_us,
+      max_prompt, max_tokens, cancel_percent, deadline_percent, router.relay_min_tokens,
+      router.relay_max_ranks, must_complete ? "all must complete" : "four attempts", fault_gap_us,
+      kills ? " kill" : "", pauses ? " pause" : "", control_breaks ? " break" : "",
+      cuts ? " cut" : "", partitions ? " partition" : "", clogs ? " clog" : "",
+      stops ? " stop" : "", router_restarts ? " router" : "", slow_links ? " slow" : "",
+      corrupt_payload, duplicate_message, cut_connection, late_landing);
   for (size_t i = 0; i < workers.size(); ++i) {
     const WorkerPlan& w = workers[i];
     const char* role = w.role == Role::kPrefill  ? "prefill"

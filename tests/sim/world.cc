@@ -391,6 +391,7 @@ void World::CountRelays() {
   fault_counts_.ranks_replaced += view.ranks_replaced;
   fault_counts_.sinks_replaced += view.sinks_replaced;
   fault_counts_.relays_left += view.failovers[static_cast<size_t>(FailoverCause::kSlowLink)];
+  fault_counts_.relays_in_rounds += view.relays_in_rounds;
 }
 
 void World::CheckQueues() const {
@@ -451,6 +452,7 @@ void FaultCounts::Add(const FaultCounts& other) {
   sinks_replaced += other.sinks_replaced;
   slow_links += other.slow_links;
   relays_left += other.relays_left;
+  relays_in_rounds += other.relays_in_rounds;
   slice_blocks += other.slice_blocks;
   slice_wait_seconds += other.slice_wait_seconds;
   trimmed_pages += other.trimmed_pages;
@@ -471,7 +473,8 @@ std::string Outcome::ToString() const {
       "faults: %d kills, %d pauses, %d streams broken, %d connections cut, %d partitions, %d "
       "clogs, "
       "%d damaged chunks, %d resent, %d refused\nhandoffs: %d committed, %d failed\nrelays: %d, "
-      "of which %d went on with another rank, %d with another decode worker, %d left a link that "
+      "of which %d were in rounds, %d went on with another rank, %d with another decode worker, %d "
+      "left a link that "
       "had become slow (%d were); blocks of slices %d, "
       "which waited %.0f s for their inflows\npages trimmed: %d\nrequests: "
       "%d, "
@@ -480,10 +483,11 @@ std::string Outcome::ToString() const {
       "%d tokens\nworkers told to stop: %d; routers killed: %d; ends of parts timed: %d; the last "
       "request ended at most %.1f s after all was healed\n",
       f.kills, f.pauses, f.breaks, f.cuts, f.partitions, f.clogs, f.crc_errors, f.resent_chunks,
-      f.refused_chunks, f.handoffs, f.failed_handoffs, f.relays, f.ranks_replaced, f.sinks_replaced,
-      f.relays_left, f.slow_links, f.slice_blocks, f.slice_wait_seconds, f.trimmed_pages,
-      c.submitted, c.complete, c.cancelled, c.late, c.failed, c.lost, c.attempts, c.tokens, f.stops,
-      f.router_kills, f.releases, static_cast<double>(healing_us) * 1e-6);
+      f.refused_chunks, f.handoffs, f.failed_handoffs, f.relays, f.relays_in_rounds,
+      f.ranks_replaced, f.sinks_replaced, f.relays_left, f.slow_links, f.slice_blocks,
+      f.slice_wait_seconds, f.trimmed_pages, c.submitted, c.complete, c.cancelled, c.late, c.failed,
+      c.lost, c.attempts, c.tokens, f.stops, f.router_kills, f.releases,
+      static_cast<double>(healing_us) * 1e-6);
 }
 
 Outcome RunSeed(uint64_t seed, bool tracing) {

@@ -31,7 +31,7 @@ struct FaultCounts {
   uint64_t stops = 0, router_kills = 0;  // stops: SIGTERM of a worker
   uint64_t releases = 0;                 // in runs where nothing goes wrong: each checked
   uint64_t crc_errors = 0, resent_chunks = 0, refused_chunks = 0, handoffs = 0, failed_handoffs = 0;
-  uint64_t relays = 0;  // aimed
+  uint64_t relays = 0, relays_in_rounds = 0;  // aimed
   // Workers of relays that others took the place of: ranks, decode workers.
   uint64_t ranks_replaced = 0, sinks_replaced = 0;
   uint64_t slow_links = 0, relays_left = 0;  // left: aimed anew, since a link had become slow
