@@ -1,0 +1,104 @@
+// Real processes: a relay of three prefill workers loses each of its workers in turn, in the middle
+// of the prompt, while a fourth is there to stand in. The tokens and the digests of their logits
+// are those of an undisturbed run.
+#include <sys/wait.h>
+
+#include <boost/json.hpp>
+#include <csignal>
+#include <fstream>
+#include <future>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "e2e/served_baton.h"
+#include "e2e/stream_crowd.h"
+
+#include <catch2/catch.hpp>
+
+namespace baton {
+namespace {
+
+namespace json = boost::json;
+
+constexpr int kPromptTokens = 2048, kVocab = 32000, kPrefillWorkers = 4;
+
+std::string Body() {
+  std::mt19937 random(7);
+  json::array prompt;
+  for (int i = 0; i < kPromptTokens; ++i) prompt.push_back(int(random() % kVocab));
+  return json::serialize(json::object{{"prompt", std::move(prompt)},
+                                      {"max_tokens", 12},
+                                      {"temperature", 0},
+                                      {"ignore_eos", true},
+                                      {"return_token_ids", true},
+                                      {"baton_digest", true}});
+}
+
+// Tokens and digests; of a failed request the error.
+std::string Answer(const HttpClient& client) {
+  const auto response = client.Post("/v1/completions", Body());
+  if (!response.ok()) return std::string(response.status().message());
+  if (response->status != 200) return response->body;
+  const json::value parsed = json::parse(response->body);
+  const json::value& choice = parsed.at("choices").at(0);
+  return absl::StrCat(json::serialize(choice.at("token_ids")),
+                      json::serialize(choice.at("baton_digests")));
+}
+
+// Of the worker processes of this role, in the order of their ids.
+std::vector<pid_t> Workers(const ServedBaton& served, const std::string& role) {
+  std::vector<pid_t> workers;
+  for (const pid_t child : served.Children()) {
+    std::ifstream file(absl::StrCat("/proc/", child, "/cmdline"), std::ios::binary);
+    const std::string line((std::istreambuf_iterator<char>(file)), {});
+    if (line.find(role) != std::string::npos) workers.push_back(child);
+  }
+  std::sort(workers.begin(), workers.end());
+  return workers;
+}
+
+TEST_CASE("a killed rank of a relay is replaced: the same tokens, the others keep their slices") {
+  auto started = ServedBaton::Start(
+      {"random:" BATON_SOURCE_DIR "/configs/shapes/llama-125m.json", "--prefill=4", "--decode=1",
+       "--prefill.threads=1", "--decode.threads=1", "--prefill.reuse_kv=false",
+       "--decode.reuse_kv=false", "--router.relay_min_tokens=512", "--router.relay_max_ranks=3",
+       "--router.relay_min_ranks=3"},
+      absl::Seconds(180));
+  INFO((started.ok() ? std::string() : std::string(started.status().message())));
+  REQUIRE(started.ok());
+  const std::unique_ptr<ServedBaton> served = *std::move(started);
+  const HttpClient client = served->client();
+  const auto all_here = [&] { return MetricSum(client, "baton_workers") == kPrefillWorkers + 1; };
+  REQUIRE(WaitUntil(absl::Seconds(60), all_here));
+  const std::string undisturbed = Answer(client);
+  REQUIRE(undisturbed.find("error") == std::string::npos);
+  const double relays = MetricSum(client, "baton_relays_total");
+  REQUIRE(relays >= 1);
+  for (int victim = 0; victim < kPrefillWorkers; ++victim) {
+    INFO(victim);
+    const double before = MetricSum(client, "baton_relays_total");
+    std::future<std::string> answer =
+        std::async(std::launch::async, [&] { return Answer(client); });
+    REQUIRE(WaitUntil(absl::Seconds(60),
+                      [&] { return MetricSum(client, "baton_relays_total") > before; }));
+    absl::SleepFor(absl::Milliseconds(150));  // into the prompt
+    const std::vector<pid_t> workers = Workers(*served, "prefill");
+    REQUIRE(workers.size() == size_t(kPrefillWorkers));
+    // Those that come back have the highest ids: so each of the first four is killed once.
+    REQUIRE(::kill(workers.front(), SIGKILL) == 0);
+    CHECK(answer.get() == undisturbed);
+    REQUIRE(WaitUntil(absl::Seconds(60), all_here));
+  }
+  INFO(served->log());
+  const double replaced = MetricSum(client, "baton_relay_ranks_replaced_total");
+  CHECK(replaced >= 2);  // three of the four had a slice each time
+  const double recomputed = MetricSum(client, "baton_recompute_tokens_total");
+  CHECK(recomputed > 0);
+  CHECK(recomputed <= replaced * kPromptTokens / 2);  // the lost slices alone
+  REQUIRE(served->Terminate().ok());
+  CHECK(served->log().find("CHECK failed") == std::string::npos);
+}
+
+}  // namespace
+}  // namespace baton
