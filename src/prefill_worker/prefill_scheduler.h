@@ -5,18 +5,15 @@
 // whole table, with deadlines, is in prompt_state.cc.
 // A prompt whose sink is this very worker, or nobody, needs no promise and starts from Queued.
 //  * OPEN goes out while a prompt is among the next `open_ahead`; compute starts with the promise
-//  in
-//    hand. NO_ROOM takes the prompt out of that window: it waits while others go on.
+//    in hand. NO_ROOM takes the prompt out of that window: it waits while others go on.
 //  * Pages are taken, all at once, when a prompt starts, and kept until its handoff has ended.
-//  Those
-//    whose KV is there already, whole pages of the same tokens, are shared with who holds them and
-//    not computed again; so an attempt that follows one that was cancelled, or whose handoff
-//    failed, goes on where that one was, and only hands over again.
+//    Those whose KV is there already, whole pages of the same tokens, are shared with who holds
+//    them and not computed again; so an attempt that follows one that was cancelled, or whose
+//    handoff failed, goes on where that one was, and only hands over again.
 //  * A prompt waits for pages of two pools, its sink's (the promise) and this one, and takes them
-//  in
-//    the order of the workers' incarnations: so workers that hand over to each other never wait in
-//    a circle. Workers make incarnations that order decode workers below prefill workers; then the
-//    promise comes first and no page here is held idle.
+//    in the order of the workers' incarnations: so workers that hand over to each other never wait
+//    in a circle. Workers make incarnations that order decode workers below prefill workers; then
+//    the promise comes first and no page here is held idle.
 //  * Order: least remaining tokens first, so a short prompt passes a long one at the next step. A
 //    prompt overtaken by more than `stretch` times its own length goes first and stays first, and
 //    if it lacks pages nobody starts before it: every prompt ends (scheduling.md 6, rule 1, with

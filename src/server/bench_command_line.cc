@@ -25,21 +25,18 @@ constexpr char kHelp[] =
     R"(baton bench load          requests against a running server, with latencies
   --url http://127.0.0.1:8000  --label NAME  --requests 100  --warmup 4
   --trace FILE --scale-lengths 1 --scale-time 1 --max-context 4096
-  --spread 0 (seconds of the trace by which arrivals are later, at random), or
+  --spread 0 (seconds by which arrivals are later, at random), or no trace:
   --prompt-tokens 512 --output-tokens 64 --request-rate 0 (0 = all at once)
-  --max-concurrency 256  --vocab 2048  --seed 1
+  --max-concurrency 256 --vocab 2048 --seed 1 --detailed (every request)
   --goodput-ttft 1000 --goodput-tpot 100    limits of a good request, in ms
-  --detailed                                --json tells of every request
 baton bench interference  do long prompts move the latency of running streams?
   --url URL --streams 4 --stream-output-tokens 400 --long-prompt-tokens 4000
   --rounds 3 --vocab 2048
 baton bench step MODEL    whole forward passes, without server or wire
   --prompt 512,2048 --chunk 512 --seconds 2   several chunks take turns
-  --slices                                    and slices in parts of the chunk
-  --decode 1,8,32 --context 128 --samples 21
+  --decode 1,8,32 --context 128 --samples 21 --slices (in parts of the chunk)
   --threads 0 --isa auto --dtype auto --attention causal --cache-dir DIR
-baton bench kernels       linear layers on every path of this machine, beside a
-                          plain chain (what the exact order costs)
+baton bench kernels       linear layers on every path, beside a plain chain
   --isa avx2,avx512 --weights bf16,int8,int4 --rows 1,8,512 --k 2048 --n 8192
 baton bench attention     attention and sampler: --isa avx2 --threads 1,2
   --contexts 512,4096 --seconds 0.5

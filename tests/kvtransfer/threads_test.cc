@@ -151,7 +151,7 @@ TEST_CASE("the longer nothing comes, the more rarely a link thread looks") {
   sink.transfer().Post(AwaitInflow{{1, 1}, 1, {0, 1}});
   REQUIRE_FALSE(sink.Wait<InflowFailed>(200).has_value());
   const uint64_t before = tap.load()->polls();
-  CHECK(before >= 10);  // at first it does look often
+  CHECK(before >= 3);  // at first it does look often, even beside others
   REQUIRE_FALSE(sink.Wait<InflowFailed>(1'000).has_value());
   CHECK(tap.load()->polls() - before <= 110);
   sink.transfer().Post(CancelHandoff{{1, 1}, 1});

@@ -253,7 +253,7 @@ TEST_CASE("whatever is offered: slices add up, and the prediction is not above o
     return std::exp(std::uniform_real_distribution(std::log(low), std::log(high))(random));
   };
   size_t most = 0, in_rounds = 0;
-  for (int round = 0; round < 500; ++round) {
+  for (int round = 0; round < 1000; ++round) {
     std::vector<OfferedWorker> offered = Idle(1 + static_cast<int>(random() % 8));
     for (OfferedWorker& worker : offered) {
       worker = {.speed = between(.25, 2),
