@@ -19,9 +19,8 @@ class PlanRecord {
     bool was_shared = false;  // its workers had other prompts meanwhile
   };
   void Add(int tokens, int ranks, const Outcome& outcome);
-  // Mean of |actual / predicted - 1|, the newest a quarter of it; of prompts like this one that had
-  // their workers to themselves,
-  // kFirstError before the first.
+  // Mean of |actual / predicted - 1|, the newest a quarter of it, of prompts like this one that had
+  // their workers to themselves; kFirstError before the first.
   double error(int tokens, int ranks) const;
   // What predictions of such prompts are to be multiplied with: relays that had their workers to
   // themselves took so much longer, on such an average; 1 before the first.

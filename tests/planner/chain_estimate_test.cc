@@ -6,21 +6,10 @@
 #include <catch2/catch.hpp>
 
 #include "planner/partition.h"
+#include "planner/simulated_cost.h"
 
 namespace baton {
 namespace {
-
-// Llama-3-8B on an H100, causal kernel.
-PrefillCost SimulatedCost() {
-  PrefillCost cost;
-  cost.n_layers = 32;
-  cost.token = 2 * 218e6 / 550e12;
-  cost.pair = 4 * 4096 / 450e12;
-  cost.extra_tokens = 128;
-  cost.least_linear = 436e6 / 3e12;
-  cost.kv_bytes = 4096;
-  return cost;
-}
 
 double Chain(double tokens, double prefix, int ranks, double bytes_per_second) {
   const std::vector<double> speeds(static_cast<size_t>(ranks), 1.0);

@@ -8,21 +8,10 @@
 #include <vector>
 
 #include "planner/partition.h"
+#include "planner/simulated_cost.h"
 
 namespace baton {
 namespace {
-
-// Llama-3-8B on an H100, causal kernel.
-PrefillCost SimulatedCost() {
-  PrefillCost cost;
-  cost.n_layers = 32;
-  cost.token = 2 * 218e6 / 550e12;
-  cost.pair = 4 * 4096 / 450e12;
-  cost.extra_tokens = 128;
-  cost.least_linear = 436e6 / 3e12;
-  cost.kv_bytes = 4096;
-  return cost;
-}
 
 struct Chain {
   Chain(double tokens, size_t ranks, double chain_rate, double sink_rate)
