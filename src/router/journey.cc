@@ -345,17 +345,14 @@ absl::Status Journey::OnPartEnded(Incarnation from, const PartEnded& ended, absl
 void Journey::NoteBroken(Incarnation from, PartFault fault) {
   size_t rank = 0;  // in the order of slices
   while (rank < plan_.heads.size() && plan_.heads[rank].worker != from) ++rank;
-  const auto worker_of = [this](size_t i) {
-    return i < plan_.heads.size() ? plan_.heads[i].worker : plan_.prefill;
-  };
   const bool is_tail = rank == plan_.heads.size();
   std::pair<Incarnation, Incarnation> hop;
   if (fault == PartFault::kPush || (fault == PartFault::kHandoff && is_tail))
     hop = {from, plan_.decode};
   else if (fault == PartFault::kHandoff)
-    hop = {from, worker_of(rank + 1)};
+    hop = {from, plan_.WorkerOf(rank + 1)};
   else if (fault == PartFault::kInflow && rank > 0)
-    hop = {worker_of(rank - 1), from};
+    hop = {plan_.WorkerOf(rank - 1), from};
   else
     return;
   if (std::find(broken_hops_.begin(), broken_hops_.end(), hop) == broken_hops_.end())

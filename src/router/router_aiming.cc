@@ -215,7 +215,7 @@ std::vector<HopProgress> Router::State::HopsOf(const Journey& journey) const {
   const Plan& plan = journey.plan();
   std::vector<HopProgress> hops;
   for (size_t i = 0; i < plan.heads.size(); ++i) {
-    const Incarnation next = i + 1 < plan.heads.size() ? plan.heads[i + 1].worker : plan.prefill;
+    const Incarnation next = plan.WorkerOf(i + 1);
     const WorkerAnnounce* const sender = cluster.Find(plan.heads[i].worker);
     if (sender == nullptr || cluster.Find(next) == nullptr) {
       hops.push_back({});  // lost, after its part had ended
@@ -246,17 +246,15 @@ void Router::State::LookAtRelay(Journey& journey, absl::Time now) {
   const std::optional<size_t> slow =
       alone ? HopToLeave(hops, absl::Milliseconds(alone->first_token_ms)) : std::nullopt;
   if (!slow) return SetAlarm(journey);
-  const Incarnation to =
-      *slow + 1 < plan.heads.size() ? plan.heads[*slow + 1].worker : plan.prefill;
   const std::string message = absl::StrFormat(
       "relay: the link from worker %s to %s carries %.3g MB/s, %.3g MB of KV are left: %s, and one "
       "worker alone is predicted to take %s",
-      cluster.Find(plan.heads[*slow].worker)->name, cluster.Find(to)->name,
+      cluster.Find(plan.WorkerOf(*slow))->name, cluster.Find(plan.WorkerOf(*slow + 1))->name,
       hops[*slow].bytes_per_second / 1e6,
       static_cast<double>(hops[*slow].bytes - hops[*slow].crossed) / 1e6,
       absl::FormatDuration(absl::Trunc(TimeLeft(hops[*slow]), absl::Milliseconds(1))),
-      absl::FormatDuration(absl::Milliseconds(
-          absl::ToInt64Milliseconds(absl::Milliseconds(alone->first_token_ms)))));
+      absl::FormatDuration(
+          absl::Trunc(absl::Milliseconds(alone->first_token_ms), absl::Milliseconds(1))));
   LogWarn("request %016x is aimed anew: %s", journey.id(), message);
   journey.NoteFirstSlice();
   AimAgain(journey, {.cause = FailoverCause::kSlowLink, .message = message}, now);

@@ -25,8 +25,8 @@ class PrefillMeter {
 
  private:
   const int n_layers_, step_tokens_;
-  std::optional<CostFit>
-      fit_;  // without a first cost: from the first step on, which it begins with
+  // Without a first cost: from the first step on, which it begins with.
+  std::optional<CostFit> fit_;
 };
 
 }  // namespace baton
