@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -330,13 +331,14 @@ absl::Time Router::NextDeadline() const {
 std::vector<RouterEffect> Router::TakeEffects() { return std::exchange(state_->effects, {}); }
 
 ClusterView Router::View() const {
+  const auto& by_push = state_->relays_by_push;
   ClusterView view{.waiting = static_cast<int>(state_->waiting.size()),
                    .draining = state_->draining,
                    .ending = static_cast<int>(state_->ending.size()),
                    .failovers = state_->failovers,
-                   .relays = state_->relays,
+                   .relays = std::accumulate(by_push.begin(), by_push.end(), uint64_t{0}),
                    .relays_in_rounds = state_->relays_in_rounds,
-                   .relays_by_push = state_->relays_by_push,
+                   .relays_by_push = by_push,
                    .ranks_replaced = state_->ranks_replaced,
                    .sinks_replaced = state_->sinks_replaced,
                    .recomputed_tokens = state_->recomputed_tokens};

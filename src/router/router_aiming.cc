@@ -67,7 +67,6 @@ void Router::State::SendAttempt(const Journey& journey) {
     handoff.first_page = plan.TokensOfHeads(plan.heads.size()) / prefill.page_tokens;
   const Ticket ticket = MintTicket(journey, plan.decode, handoff);
   if (plan.decode != 0) Send(plan.decode, journey.MakeDecodeRequest(ticket.id));
-  relays += plan.is_relay();
   relays_in_rounds += plan.n_rounds() > 1;
   if (plan.is_relay()) ++relays_by_push[static_cast<size_t>(plan.push)];
   const std::vector<RelayRound> slices = MintSlices(journey, ticket);
