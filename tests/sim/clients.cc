@@ -33,7 +33,25 @@ Clients::Clients(const Swarm& swarm, Agenda* agenda, SimRandom* random)
 
 Clients::~Clients() = default;
 
+GenerateRequest Clients::NextOfScript() const {
+  const ScriptedRequest& next = swarm_.script[requests_.size()];
+  GenerateRequest request;
+  request.prompt = next.prompt;
+  request.max_tokens = next.max_tokens;
+  request.sampling.temperature = 0;
+  return request;
+}
+
+int64_t Clients::NextArrivalUs() {
+  if (swarm_.script.empty())
+    return agenda_->now_us() + random_->Between(0, 2 * swarm_.arrival_gap_us);
+  const auto next = requests_.size();
+  return requests_.front()->arrived_us + swarm_.script[next].arrives_us -
+         swarm_.script.front().arrives_us;
+}
+
 GenerateRequest Clients::Draw() {
+  if (!swarm_.script.empty()) return NextOfScript();
   GenerateRequest request;
   const bool among_long = swarm_.long_request < 0;
   const bool is_long = static_cast<int>(requests_.size()) == swarm_.long_request;
@@ -83,6 +101,7 @@ void Clients::Arrive(const Submit& submit) {
     return;
   }
   request->id = *id;
+  request->arrived_us = agenda_->now_us();
   if (wanted.timeout != absl::InfiniteDuration())
     request->deadline_us = agenda_->now_us() + absl::ToInt64Microseconds(wanted.timeout);
   const auto index = static_cast<int>(requests_.size());
@@ -96,9 +115,7 @@ void Clients::Arrive(const Submit& submit) {
   requests_.push_back(std::move(request));
   ++n_running_;
   ++counts_.submitted;
-  if (!all_submitted())
-    agenda_->Add(agenda_->now_us() + random_->Between(0, 2 * swarm_.arrival_gap_us),
-                 What::kArrival);
+  if (!all_submitted()) agenda_->Add(NextArrivalUs(), What::kArrival);
 }
 
 Clients::Request& Clients::Find(RequestId id) {
@@ -122,6 +139,7 @@ void Clients::OnToken(const EmitToken& token) {
           "request %x got a wrong digest at %d", request.id, n);
   ++request.n_got;
   ++counts_.tokens;
+  if (n == 0) request.first_token_us = agenda_->now_us();
   if (n == 0 && swarm_.long_request >= 0) CheckOvertaking(request);
   agenda_->Trace("client %x: token %d is %d", request.id, token.index, token.token);
   if (static_cast<int>(request.n_got) == request.cancel_after)
@@ -189,6 +207,14 @@ void Clients::OnEnd(const EmitEnd& end) {
       ++counts_.failed;
       return;
   }
+}
+
+std::vector<double> Clients::TimesToFirstToken() const {
+  std::vector<double> seconds;
+  for (const auto& request : requests_)
+    if (request->first_token_us > 0)
+      seconds.push_back(static_cast<double>(request->first_token_us - request->arrived_us) / 1e6);
+  return seconds;
 }
 
 RequestId Clients::IdToCancel(int request) { return requests_[static_cast<size_t>(request)]->id; }

@@ -45,6 +45,8 @@ class Clients {
   bool all_submitted() const { return requests_.size() >= static_cast<size_t>(swarm_.n_requests); }
   bool all_ended() const { return n_running_ == 0; }
   const ClientCounts& counts() const { return counts_; }
+  // Seconds, of the requests that got one, in order of arrival.
+  std::vector<double> TimesToFirstToken() const;
   std::string DescribeRunning() const;
 
  private:
@@ -57,8 +59,11 @@ class Clients {
     int cancel_after = -1;  // tokens
     bool cancelled = false, ended = false;
     int64_t deadline_us = INT64_MAX;
+    int64_t arrived_us = 0, first_token_us = 0;  // 0: none
   };
   GenerateRequest Draw();
+  GenerateRequest NextOfScript() const;
+  int64_t NextArrivalUs();
   void Expect(Request* request);
   void CheckOvertaking(const Request& request);
   Request& Find(RequestId id);

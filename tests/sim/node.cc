@@ -50,10 +50,10 @@ void Node::Start(uint64_t random_id) {
   engine_ = std::make_unique<SimEngine>(
       swarm_.page_tokens, swarm_.n_layers, swarm_.windows,
       [this](const StepBatch& batch) { CheckStep(batch); },
-      [this](int n_tokens, double n_layers) {
+      [this](int n_tokens, double n_layers, double n_pairs) {
         const auto step_us = static_cast<double>(plan_.step_us + plan_.token_us * n_tokens);
-        clock_us_ +=
-            std::max<int64_t>(1, static_cast<int64_t>(step_us * n_layers) / swarm_.n_layers);
+        const double us = step_us * n_layers + plan_.pair_us * n_pairs;
+        clock_us_ += std::max<int64_t>(1, static_cast<int64_t>(us) / swarm_.n_layers);
       });
   engine_->set_slice_keys(std::max(1, swarm_.segment_keys));
   auto pool = KvPool::Create(engine_->kv_layout(), plan_.pages);

@@ -14,10 +14,10 @@ inline constexpr int kShortRangeTokens = 24;
 class SimEngine : public HashBackend {
  public:
   // uses sees every step before it runs, and a slice before each of its blocks; ran is called when
-  // something was computed: tokens, times layers.
+  // something was computed: tokens, times layers, and the pairs of them and keys, times layers.
   SimEngine(int page_tokens, int n_layers, const std::vector<int>& windows,
             std::function<void(const StepBatch&)> uses,
-            std::function<void(int n_tokens, double n_layers)> ran)
+            std::function<void(int n_tokens, double n_layers, double n_pairs)> ran)
       : HashBackend(page_tokens, n_layers, windows, LongropeFrom(kShortRangeTokens)),
         uses_(std::move(uses)),
         ran_(std::move(ran)) {}
@@ -25,11 +25,13 @@ class SimEngine : public HashBackend {
   void Begin(const StepBatch& batch) override {
     uses_(batch);
     n_tokens_ = batch.n_tokens();
+    n_pairs_ = 0;
+    for (const int32_t position : batch.positions) n_pairs_ += position + 1;
     HashBackend::Begin(batch);
   }
   void RunLayers(int from, int to) override {
     HashBackend::RunLayers(from, to);
-    ran_(n_tokens_, to - from);
+    ran_(n_tokens_, to - from, n_pairs_ * (to - from));
   }
 
   void BeginSlice(const StepBatch& batch) override {
@@ -40,25 +42,27 @@ class SimEngine : public HashBackend {
   void ProjectSlice(int layer, int from, int to) override {
     uses_(slice_.batch());
     HashBackend::ProjectSlice(layer, from, to);
-    ran_(to - from, kProjection);
+    ran_(to - from, kProjection, 0);
   }
   void AttendSlice(int layer, int from, int to, int end_key) override {
     uses_(slice_.batch());
     HashBackend::AttendSlice(layer, from, to, end_key);
-    ran_(to - from, kProjection);
+    ran_(to - from, kProjection, 0);
   }
   void FinishSlice(int layer, int from, int to) override {
     uses_(slice_.batch());
     HashBackend::FinishSlice(layer, from, to);
-    ran_(to - from, 1 - kProjection);
+    const double first = slice_.batch().positions[0] + from + 1.0, n = to - from;
+    ran_(to - from, 1 - kProjection, n * first + n * (n - 1) / 2);
   }
 
  private:
   static constexpr double kProjection = 0.25;  // of a layer's time
 
   const std::function<void(const StepBatch&)> uses_;
-  const std::function<void(int, double)> ran_;
+  const std::function<void(int, double, double)> ran_;
   int n_tokens_ = 0;
+  double n_pairs_ = 0;
   StepBuilder slice_;
 };
 

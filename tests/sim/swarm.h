@@ -19,6 +19,14 @@ struct WorkerPlan {
   int pages = 0, max_batch = 1, max_step_tokens = 2, mixed_prefill_tokens = 1, chunk_tokens = 0;
   int64_t announce_bytes = 1;
   int64_t step_us = 1000, token_us = 10;  // virtual cost of a step, and of a token in it
+  double pair_us = 0;                     // and of a key that a token sees
+};
+
+// A request that is not drawn.
+struct ScriptedRequest {
+  int64_t arrives_us = 0;  // after the first moment of requests
+  std::vector<int32_t> prompt;
+  int max_tokens = 1;
 };
 
 struct Swarm {
@@ -47,6 +55,7 @@ struct Swarm {
   // Work.
   int n_requests = 20, max_prompt = 32, max_tokens = 12;
   int64_t arrival_gap_us = 1000;
+  std::vector<ScriptedRequest> script;  // n_requests of them, in order of arrival; empty: drawn
   int cancel_percent = 0, deadline_percent = 0, stop_percent = 30, digest_percent = 10;
   // One request of the most tokens in a flood of short ones, and the prompt tokens of later ones
   // that may be computed before it; -1: all are drawn alike.

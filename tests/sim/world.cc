@@ -244,11 +244,17 @@ void World::CheckReport(const StreamReported& reported) {
 // Where nothing goes wrong, what an ended request has at workers is gone soon. Its parts hear of it
 // after a wire and at most one step, the two ends of its handoff agree, and the end is told: two
 // more wires between the workers, a step of the other's, and the wire to the router.
+int64_t World::LongestStepUs(const WorkerPlan& worker) const {
+  const double pairs = worker.max_step_tokens * (swarm_.max_prompt + swarm_.max_tokens);
+  return worker.step_us + worker.token_us * worker.max_step_tokens +
+         static_cast<int64_t>(worker.pair_us * pairs);
+}
+
 void World::CheckRelease(const EmitReleased& released) {
   if (!swarm_.calm) return;
   int64_t step_us = 0;
   for (const WorkerPlan& worker : swarm_.workers)
-    step_us = std::max(step_us, worker.step_us + worker.token_us * worker.max_step_tokens);
+    step_us = std::max(step_us, LongestStepUs(worker));
   const int64_t wire_us = swarm_.least_delay_us + 2 * swarm_.mean_delay_us;
   const int64_t bound_us = kReleaseUs + 2 * step_us + 4 * wire_us +
                            2 * (swarm_.far_us + swarm_.front_us) + 6 * swarm_.wake_us;
@@ -304,7 +310,8 @@ void World::Run(const Disturbance* disturbance) {
   for (size_t i = 0; i < nodes_.size(); ++i) Start(static_cast<int>(i));
   agenda_.Add(agenda_.now_us() + random_.Between(0, 100'000), What::kArrival);
   agenda_.Add(agenda_.now_us() + random_.Between(0, 2 * swarm_.fault_gap_us), What::kFault);
-  RunUntil(agenda_.now_us() + kSafetyUs, [this] { return clients_.all_submitted(); });
+  const int64_t script_us = swarm_.script.empty() ? 0 : swarm_.script.back().arrives_us;
+  RunUntil(agenda_.now_us() + script_us + kSafetyUs, [this] { return clients_.all_submitted(); });
   RunUntil(agenda_.now_us() + random_.Magnitude(1, 5 * kSecondUs),
            [this] { return clients_.all_ended() && disturbance_ == nullptr; });
   n_events_of_requests_ = agenda_.n_events();
@@ -414,8 +421,12 @@ std::string World::Describe() const {
 // ---- one seed ----
 
 Outcome RunSwarm(const Swarm& swarm, bool tracing, const Disturbance* disturbance) {
-  Outcome outcome{
-      .seed = swarm.seed, .violation = {}, .faults = {}, .clients = {}, .transitions = {}};
+  Outcome outcome{.seed = swarm.seed,
+                  .ttfts = {},
+                  .violation = {},
+                  .faults = {},
+                  .clients = {},
+                  .transitions = {}};
   auto world = std::make_unique<World>(swarm, tracing);
   try {
     world->Run(disturbance);
@@ -428,6 +439,7 @@ Outcome RunSwarm(const Swarm& swarm, bool tracing, const Disturbance* disturbanc
   outcome.healing_us = world->healing_us();
   outcome.faults = world->faults();
   outcome.clients = world->clients();
+  outcome.ttfts = world->TimesToFirstToken();
   outcome.transitions = world->transitions();
   return outcome;
 }

@@ -75,6 +75,7 @@ class World {
   const FaultCounts& faults() const { return fault_counts_; }
   const TransitionCounts& transitions() const { return transitions_; }
   const ClientCounts& clients() const { return clients_.counts(); }
+  std::vector<double> TimesToFirstToken() const { return clients_.TimesToFirstToken(); }
 
  private:
   std::unique_ptr<Router> MakeRouter();
@@ -87,6 +88,7 @@ class World {
   void WakeFront();
   void FrontTurn();
   void CheckReport(const StreamReported& reported);
+  int64_t LongestStepUs(const WorkerPlan& worker) const;
   void CheckRelease(const EmitReleased& released);
   void TakeFrontEvents();
   void CollectEffects();
@@ -157,6 +159,7 @@ struct Outcome {
   uint64_t seed = 0, digest = 0, n_events = 0;
   uint64_t n_events_of_requests = 0;  // until the last one ended
   int64_t healing_us = 0;             // from when all was healed to the end of the last request
+  std::vector<double> ttfts;          // seconds, in order of arrival; of this run alone
   std::string violation;              // empty: all promises held
   FaultCounts faults;
   ClientCounts clients;

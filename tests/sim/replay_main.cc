@@ -1,0 +1,116 @@
+// baton_replay: relays on and off beside each other, a trace on a modelled cluster (replay.h).
+//   baton_replay TRACE [--scale-lengths 1/32] [--scale-time 0.4,0.6,1,2] [--seeds N] [--requests N]
+//                [--prefill N] [--ranks N] [--relay-from TOKENS]
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "common/log.h"
+#include "prefill_worker/hash_backend.h"
+#include "sim/replay.h"
+
+namespace baton::sim {
+namespace {
+
+constexpr char kUsage[] =
+    "usage: baton_replay TRACE [--scale-lengths X] [--scale-time X,X..] [--seeds N]\n"
+    "                    [--requests N] [--prefill N] [--ranks N] [--relay-from TOKENS]\n";
+
+struct Arguments {
+  TraceOptions trace;
+  std::vector<double> time_scales = {0.4, 0.6, 1, 2};
+  int seeds = 3;
+  int relay_from = 256;
+  ReplayCluster cluster;
+};
+
+bool ParseScales(const std::string& text, std::vector<double>* out) {
+  out->clear();
+  for (const auto& item : absl::StrSplit(text, ',')) {
+    if (!absl::SimpleAtod(item, &out->emplace_back()) || out->back() <= 0) return false;
+  }
+  return true;
+}
+
+bool Parse(int argc, char** argv, Arguments* out) {
+  out->trace.length_scale = 1.0 / 32;
+  out->trace.n_requests = 400;
+  out->trace.spread_s = 3;  // arrivals of the trace come in threes of seconds
+  out->trace.vocab = HashBackend::kVocab;
+  const std::vector<std::pair<std::string, int*>> numbers = {
+      {"--seeds", &out->seeds},
+      {"--requests", &out->trace.n_requests},
+      {"--prefill", &out->cluster.prefill_workers},
+      {"--ranks", &out->cluster.router.relay_max_ranks},
+      {"--relay-from", &out->relay_from}};
+  for (int i = 1; i < argc; ++i) {
+    const std::string name = argv[i];
+    if (!name.starts_with("--")) {
+      out->trace.path = name;
+      continue;
+    }
+    if (++i == argc) return false;
+    bool known = false;
+    for (const auto& [flag, value] : numbers)
+      if (name == flag && (known = true) && (!absl::SimpleAtoi(argv[i], value) || *value <= 0))
+        return false;
+    if (name == "--scale-time") known = ParseScales(argv[i], &out->time_scales);
+    if (name == "--scale-lengths") known = absl::SimpleAtod(argv[i], &out->trace.length_scale);
+    if (!known) return false;
+  }
+  return !out->trace.path.empty();
+}
+
+std::string Figures(const ReplayResult& result) {
+  return absl::StrFormat(" %8.3f %8.3f %8.3f ", result.mean(), result.Percentile(50),
+                         result.Percentile(99));
+}
+
+int Main(int argc, char** argv) {
+  Arguments arguments;
+  if (!Parse(argc, argv, &arguments)) {
+    std::fputs(kUsage, stderr);
+    return 1;
+  }
+  SetLog(LogLevel::kError, "replay");
+  std::printf("simulation: seconds to the first token\n%24s%27s%28s\n", "", "relays off",
+              "relays on");
+  std::printf("%8s%8s%8s %s %s   on / off: mean, p99\n", "time x", "seed", "relays",
+              "    mean      p50      p99 ", "    mean      p50      p99 ");
+  for (const double time_scale : arguments.time_scales) {
+    for (int seed = 1; seed <= arguments.seeds; ++seed) {
+      TraceOptions trace = arguments.trace;
+      trace.time_scale = time_scale;
+      trace.seed = static_cast<uint64_t>(seed);
+      const auto requests = ReadTrace(trace);
+      if (!requests.ok()) {
+        std::fprintf(stderr, "%s\n", requests.status().ToString().c_str());
+        return 1;
+      }
+      ReplayCluster cluster = arguments.cluster;
+      const ReplayResult off = Replay(*requests, cluster);
+      cluster.router.relay_min_tokens = arguments.relay_from;
+      const ReplayResult on = Replay(*requests, cluster);
+      for (const ReplayResult* result : {&off, &on}) {
+        if (result->violation.empty()) continue;
+        std::fprintf(stderr, "%s\n", result->violation.c_str());
+        return 2;
+      }
+      std::printf("%8.2f%8d%8d %s %s   %.3f %.3f\n", time_scale, seed, static_cast<int>(on.relays),
+                  Figures(off).c_str(), Figures(on).c_str(), on.mean() / off.mean(),
+                  on.Percentile(99) / off.Percentile(99));
+      std::fflush(stdout);
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace baton::sim
+
+int main(int argc, char** argv) { return baton::sim::Main(argc, argv); }
