@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Relays on and off beside each other, on a real trace with real processes.
 
-  scripts/bench_relay_trace.py [--rounds 3] [--parts low,high,saturated]
+  scripts/bench_relay_trace.py [--rounds 3] [--parts low,trace,high,saturated]
 
 Two clusters of a router, two prefill workers and a decode worker, of one compute thread each, serve the
-same random model on this machine; in one of them prompts may be shared by both prefill workers. Each
+same random model on this machine; in one of them, as shipped, prompts may be shared by both prefill
+workers, in the other not. Each
 round sends the same requests to one and then to the other, the order changing from round to round, and
 compares the digests of all texts. Parts:
   low        the Mooncake conversation trace, lengths / 32, arrivals stretched: workers are mostly idle
+  trace      the same as it was recorded
   high       the same with arrivals near what the workers can do
   saturated  short prompts, all at once: tokens per second in all
 Prints time to first token of every round, relays on over relays off, and exits 1 where texts differ.
@@ -94,8 +96,8 @@ def part_arguments(part, options, seed):
         return ["--requests", str(options.short_requests), "--prompt-tokens", str(options.short_tokens),
                 "--output-tokens", "4", "--max-concurrency", "64", "--warmup", "0", "--seed", str(seed)]
     return ["--trace", TRACE, "--scale-lengths", str(1 / 32), "--max-context", str(MAX_CONTEXT), "--spread", "3",
-            "--requests", str(options.low_requests if part == "low" else options.high_requests),
-            "--scale-time", str(options.low if part == "low" else options.high),
+            "--requests", str(options.requests),
+            "--scale-time", str({"low": options.low, "trace": 1, "high": options.high}[part]),
             "--warmup", "0", "--seed", str(seed)]
 
 
@@ -103,8 +105,9 @@ def run_part(part, clusters, options):
     print(f"\n{part}: {' '.join(part_arguments(part, options, 0)[2:])}")
     print(f"{'':24}{'off':>27}   {'on':>27}   {'on / off':>20}")
     print(f"{'round':8}{'relays':>8}{'':8}" + 2 * f"{'mean ms':>9}{'p50':>9}{'p99':>9}   " +
-          f"{'mean':>6} {'p50':>6} {'p99':>6} {'tok/s':>7}")
+          f"{'mean':>6} {'p50':>6} {'p99':>6} {'tok/s':>6}")
     pooled, speeds, all_equal = {"off": [], "on": []}, {"off": [], "on": []}, True
+    rounds, relays_before = [], clusters["on"].relays()
     for number in range(options.rounds):
         relays = clusters["on"].relays()
         results = {}
@@ -114,25 +117,33 @@ def run_part(part, clusters, options):
         for name, result in results.items():
             pooled[name] += [1e3 * ttft for ttft in result["ttfts"]]
             speeds[name].append(result["total_token_throughput"])
-        show(number + 1, clusters["on"].relays() - relays,
-             {name: [1e3 * ttft for ttft in result["ttfts"]] for name, result in results.items()},
-             speeds["on"][-1] / speeds["off"][-1])
-    show("all", clusters["on"].relays(), pooled,
+        rounds.append(show(number + 1, clusters["on"].relays() - relays,
+                           {name: [1e3 * ttft for ttft in result["ttfts"]] for name, result in results.items()},
+                           speeds["on"][-1] / speeds["off"][-1]))
+    show("all", clusters["on"].relays() - relays_before, pooled,
          statistics.fmean(speeds["on"]) / statistics.fmean(speeds["off"]))
+    # The host gives more or less of its cores from minute to minute: one slow round is most of the means.
+    print(f"{'median of the rounds':84}" + line_of([statistics.median(column) for column in zip(*rounds)]))
     print("texts: " + ("equal" if all_equal else "DIFFERENT"))
     return all_equal
 
 
+def line_of(ratios):
+    return " ".join(f"{ratio:6.3f}" for ratio in ratios)
+
+
 def show(name, relays, ttfts, speed):
+    """A line of times to first token; returns the ratios at its end."""
     off, on = figures(ttfts["off"]), figures(ttfts["on"])
     columns = "".join(f"{value:9.1f}" for value in off) + "   " + "".join(f"{value:9.1f}" for value in on)
-    ratios = " ".join(f"{b / a:6.3f}" for a, b in zip(off, on))
-    print(f"{name!s:8}{relays:>8}{'':8}{columns}   {ratios} {speed:7.3f}", flush=True)
+    ratios = [b / a for a, b in zip(off, on)] + [speed]
+    print(f"{name!s:8}{relays:>8}{'':8}{columns}   {line_of(ratios)}", flush=True)
+    return ratios
 
 
 def parse_options():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--parts", default="low,high,saturated")
+    parser.add_argument("--parts", default="low,trace,high,saturated")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--model", default="random:configs/shapes/llama-125m.json")
     parser.add_argument("--dtype", default="int8")
@@ -140,13 +151,12 @@ def parse_options():
     parser.add_argument("--cpus", default="0-1", help="CPUs that all workers share")
     parser.add_argument("--nice", type=int, default=0, help="of decode workers; prefill workers yield to them")
     parser.add_argument("--low", type=float, default=1.5, help="arrivals of `low` are stretched by this")
-    parser.add_argument("--high", type=float, default=0.5)
-    parser.add_argument("--low-requests", type=int, default=120)
-    parser.add_argument("--high-requests", type=int, default=300)
+    parser.add_argument("--high", type=float, default=0.6)
+    parser.add_argument("--requests", type=int, default=100, help="of the trace, in each round")
     parser.add_argument("--short-requests", type=int, default=400)
     parser.add_argument("--short-tokens", type=int, default=128)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--on", default="--router.relay_min_tokens=128", help="what switches relays on")
+    parser.add_argument("--on", default="", help="settings of the cluster with relays; they are on as shipped")
     parser.add_argument("--off", default="--router.relay_min_tokens=0")
     parser.add_argument("--keep-logs", action="store_true")
     return parser.parse_args()
