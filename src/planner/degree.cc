@@ -125,14 +125,19 @@ Degree Together(const PrefillCost& cost, std::span<const OfferedWorker> offered,
   return best;
 }
 
+double AloneSeconds(const PrefillCost& cost, const OfferedWorker& worker,
+                    const DegreeRequest& request) {
+  if (worker.alone_seconds > 0) return worker.alone_seconds;
+  return cost.Alone(request.tokens, request.prefix) / worker.speed;
+}
+
 Degree Alone(const PrefillCost& cost, std::span<const OfferedWorker> offered,
              const DegreeRequest& request) {
-  const double nominal = cost.Alone(request.tokens, request.prefix);
   Degree best;
   for (int i = 0; i < static_cast<int>(offered.size()); ++i) {
     const OfferedWorker& worker = offered[static_cast<size_t>(i)];
     if (request.must >= 0 && i != request.must) continue;
-    const double seconds = worker.seconds + nominal / worker.speed;
+    const double seconds = worker.seconds + AloneSeconds(cost, worker, request);
     if (best.ranks.empty() || seconds < best.seconds) {
       best = {.ranks = {i},
               .slices = {request.tokens},
@@ -163,8 +168,8 @@ Degree ChooseDegree(const PrefillCost& cost, const PlanRecord& record,
   CHECK(!offered.empty() && request.tokens > 0);
   Degree best = Alone(cost, offered, request);
   const double alone = best.seconds;
-  const double alone_work = cost.Alone(request.tokens, request.prefix);
   const OfferedWorker& single = offered[static_cast<size_t>(best.ranks.front())];
+  const double alone_work = AloneSeconds(cost, single, request) * single.speed;
   const double alone_delayed = alone_work / single.speed * single.passed;
   const bool forced = request.min_ranks > 1;
   double least = forced ? std::numeric_limits<double>::infinity() : alone;  // with doubts

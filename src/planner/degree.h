@@ -28,6 +28,8 @@ struct OfferedWorker {
   std::vector<ChainLink> links{};  // to each of the workers offered; empty: `link` to all
   ChainLink sink{};                // to the decode worker
   int most_tokens = std::numeric_limits<int>::max();  // of its slice
+  // That the whole prompt takes on it alone, from when it could begin; 0: what the cost says.
+  double alone_seconds = 0;
 };
 
 struct Degree {

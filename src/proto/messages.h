@@ -120,6 +120,7 @@ struct WorkerAnnounce {
   int32_t kv_token_bytes = 0;        // K and V of one token in one layer, on average
   int32_t max_slice_tokens = 0;      // of a relay's rank; 0 = as many as fit
   double link_bytes_per_second = 0;  // that its KV link is held to; 0 = as fast as it is
+  bool reuses_kv = false;            // of prompts with the same beginning
 };
 
 // What prefill costs a worker, fitted to its recent steps: each token so many seconds in the linear

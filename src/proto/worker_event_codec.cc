@@ -114,6 +114,7 @@ void Encode(const WorkerAnnounce& in, wire::WorkerEvent* out) {
   announce->set_kv_token_bytes(in.kv_token_bytes);
   announce->set_max_slice_tokens(in.max_slice_tokens);
   announce->set_link_bytes_per_second(in.link_bytes_per_second);
+  announce->set_reuses_kv(in.reuses_kv);
 }
 
 absl::StatusOr<WorkerEvent> Decode(const wire::WorkerAnnounce& in) {
@@ -147,6 +148,7 @@ absl::StatusOr<WorkerEvent> Decode(const wire::WorkerAnnounce& in) {
   out.kv_token_bytes = in.kv_token_bytes();
   out.max_slice_tokens = in.max_slice_tokens();
   out.link_bytes_per_second = in.link_bytes_per_second();
+  out.reuses_kv = in.reuses_kv();
   return WorkerEvent(std::move(out));
 }
 

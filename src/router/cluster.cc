@@ -259,6 +259,7 @@ Candidate Cluster::Consider(const Worker& worker, const AttemptShape& shape, abs
   out.cost = CostAt(worker);
   const int32_t own_tokens = shape.PrefillTokensAt(out.worker);
   out.prompt_ms = 1e3 * out.cost.Alone(own_tokens, shape.n_prompt - own_tokens);
+  out.uncached_ms = 1e3 * out.cost.Alone(shape.n_prompt, 0);
   out.passed = Passed(worker, own_tokens);
   out.ahead_ms = AheadMs(worker, out.cost, own_tokens, false);
   out.slice_ahead_ms = AheadMs(worker, out.cost, shape.n_prompt, true);
@@ -315,13 +316,36 @@ std::optional<Plan> Cluster::Choose(const AttemptShape& shape,
   // Those that come later will wait too, as recent ones did.
   const double waiting =
       std::max<double>(WaitingPrompts(), found_waiting_) / static_cast<double>(PrefillWorkers());
-  return ShareWithHeads(*plan, candidates, shape, workers_.begin()->second.about.page_tokens,
-                        waiting, relays_, record_);
+  return ShareWithHeads(*plan, candidates, shape, page_tokens(), waiting, relays_, record_);
 }
 
 std::optional<Plan> Cluster::Replace(const Plan& relay, Incarnation lost, const AttemptShape& shape,
                                      const std::vector<Incarnation>& avoid, absl::Time now) const {
   return ReplaceWorker(relay, lost, Candidates(shape, avoid, now), shape);
+}
+
+int32_t Cluster::page_tokens() const {
+  return workers_.empty() ? 0 : workers_.begin()->second.about.page_tokens;
+}
+
+std::vector<CachedPrefix> Cluster::Cached(const std::vector<uint64_t>& pages) const {
+  std::vector<CachedPrefix> cached;
+  for (const auto& [id, worker] : workers_)
+    if (const size_t n = worker.prefixes.Find(pages); n > 0)
+      cached.push_back({id, static_cast<int32_t>(n) * page_tokens()});
+  return cached;
+}
+
+// A rank has all up to the end of its last slice.
+void Cluster::OnPromptCached(const Plan& plan, const AttemptShape& shape,
+                             const std::vector<uint64_t>& pages) {
+  const std::vector<int32_t> ends = plan.SliceEnds(shape);
+  for (size_t slice = ends.size() - plan.n_ranks(); slice < ends.size(); ++slice) {
+    const auto worker = workers_.find(plan.WorkerOf(slice));
+    if (worker == workers_.end()) continue;
+    const auto n_pages = static_cast<size_t>(ends[slice] / page_tokens());
+    worker->second.prefixes.Add(std::span(pages).first(std::min(n_pages, pages.size())));
+  }
 }
 
 // KV that an earlier attempt left somewhere is worth more than further workers.

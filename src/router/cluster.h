@@ -15,6 +15,7 @@
 #include "common/status.h"
 #include "router/policy.h"
 #include "router/prefill_work.h"
+#include "router/prefix_memory.h"
 #include "router/router.h"
 
 namespace baton {
@@ -60,6 +61,13 @@ class Cluster {
   // or decode worker.
   std::optional<Plan> Replace(const Plan& relay, Incarnation lost, const AttemptShape& shape,
                               const std::vector<Incarnation>& avoid, absl::Time now) const;
+  // Of a prompt with these pages (PageHashes), what is taken to be in prefix caches; and its plan's
+  // workers have computed it. page_tokens: of all workers, nobody's: 0.
+  int32_t page_tokens() const;
+  std::vector<CachedPrefix> Cached(const std::vector<uint64_t>& pages) const;
+  void OnPromptCached(const Plan& plan, const AttemptShape& shape,
+                      const std::vector<uint64_t>& pages);
+
   // Predicted milliseconds of the prompt alone, its workers idle.
   double OwnPrefillMs(const Plan& plan, const AttemptShape& shape) const;
 
@@ -85,7 +93,10 @@ class Cluster {
   };
   struct Worker {
     Worker(const WorkerAnnounce& announce, absl::Time now, TransitionCounts* transitions)
-        : about(announce), state(MembershipTable(), transitions), heard_at(now) {}
+        : about(announce),
+          state(MembershipTable(), transitions),
+          heard_at(now),
+          prefixes(announce.reuses_kv ? static_cast<size_t>(announce.pages_total) : 0) {}
     WorkerAnnounce about;
     MachineState<MemberState> state;
     absl::Time heard_at;
@@ -93,6 +104,7 @@ class Cluster {
     double noted_prompt_ms = 0;  // of a prompt by its fit, when that changed last
     absl::Time load_at = absl::InfinitePast();
     absl::Time no_room_until = absl::InfinitePast();
+    PrefixMemory prefixes;
     uint64_t last_chosen = 0;
     int64_t pages_held = 0;  // sums over parts
     int32_t rows_held = 0;

@@ -95,6 +95,11 @@ absl::Time Journey::Alarm() const {
   return absl::InfiniteFuture();
 }
 
+const std::vector<uint64_t>& Journey::Pages(int32_t page_tokens) {
+  if (!pages_) pages_ = PageHashes(request_.prompt, page_tokens);
+  return *pages_;
+}
+
 AttemptShape Journey::Shape() const {
   const size_t done = aimed() ? produced_before_ : produced_.size();
   return {.n_prompt = static_cast<int32_t>(request_.prompt.size() + done),
@@ -102,6 +107,7 @@ AttemptShape Journey::Shape() const {
           .covered = preemptions >= kMostPreemptions && !Planted(PlantedBug::kNeverCovered),
           .kept_at = kept_at_,
           .kept_tokens = kept_tokens_,
+          .cached = cached,
           .may_relay = may_relay};
 }
 
@@ -295,8 +301,9 @@ absl::Status Journey::OnPromptComputed(Incarnation from, const PromptComputed& c
   if (computed.epoch < epoch_ || !aimed() || !prefill_open_) return absl::OkStatus();
   if (from != plan_.prefill)
     return absl::InvalidArgumentError("the prompt of a request that was not given to this worker");
+  const AttemptShape shape = Shape();
+  if (computed.reused_tokens > 0 || shape.PrefillTokensAt(from) < shape.n_prompt) surprised_ = true;
   NoteComputed();
-  if (computed.reused_tokens > 0) surprised_ = true;
   silent_until_ = now + options_.attempt_silence;
   timeline_.prefill_queue += absl::Microseconds(computed.queue_us);
   timeline_.prefill += absl::Microseconds(computed.compute_us);

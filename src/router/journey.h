@@ -20,6 +20,7 @@
 #include "common/state_machine.h"
 #include "common/status.h"
 #include "router/policy.h"
+#include "router/prefix_memory.h"
 #include "router/router.h"
 
 namespace baton {
@@ -67,6 +68,8 @@ class Journey {
 
   // A request that was preempted so often gets pages to its end, and is preempted no more.
   static constexpr int kMostPreemptions = 3;
+  // Of its prompt (prefix_memory.h); page_tokens is the same in every call.
+  const std::vector<uint64_t>& Pages(int32_t page_tokens);
   // What the next attempt must do, or the running one does.
   AttemptShape Shape() const;
 
@@ -137,6 +140,7 @@ class Journey {
   bool may_relay = true;  // none of its relays broke
   bool mended = false;    // one of its relays went on with another worker for a lost one
   std::vector<int64_t> crossed_before;      // of the running relay's hops: LinkRate::chain_bytes
+  std::vector<CachedPrefix> cached;         // when it was aimed last
   int recompute_reason = 0;                 // of the running attempt: why there was one before
   std::vector<Incarnation> avoid;           // workers that are asked only when nobody else is there
   std::vector<Incarnation> handed_in_vain;  // prefill workers of failed handoffs
@@ -163,6 +167,7 @@ class Journey {
   bool complete_ = false;
   EndReason end_reason_ = EndReason::kLength;
   absl::Time waiting_since_, ended_;
+  std::optional<std::vector<uint64_t>> pages_;
   Incarnation kept_at_ = 0;  // the worker that computed the prompt last, and how much of it
   int32_t kept_tokens_ = 0;
 

@@ -95,18 +95,26 @@ std::vector<OfferedWorker> Offer(std::span<const Candidate> candidates, double n
                                  Incarnation decode) {
   std::vector<OfferedWorker> offered;
   for (const Candidate& c : candidates)
-    offered.push_back({.speed = nominal_ms / c.prompt_ms,
+    offered.push_back({.speed = nominal_ms / c.uncached_ms,
                        .seconds = c.ahead_ms / 1e3,
                        .slice_seconds = c.slice_ahead_ms / 1e3,
                        .passed = c.passed,
                        .place = ~c.worker,
                        .links = LinksTo(candidates, c),
                        .sink = LinkTo(decode, c),
-                       .most_tokens = c.max_slice_tokens});
+                       .most_tokens = c.max_slice_tokens,
+                       .alone_seconds = c.prompt_ms / 1e3});
   return offered;
 }
 
 }  // namespace
+
+int32_t AttemptShape::PrefillTokensAt(Incarnation worker) const {
+  int32_t there = worker == kept_at ? kept_tokens : 0;
+  for (const CachedPrefix& prefix : cached)
+    if (prefix.worker == worker) there = std::max(there, prefix.tokens);
+  return std::max(1, n_prompt - there);
+}
 
 int32_t PromptPages(const AttemptShape& shape, int32_t page_tokens) {
   return PagesFor(shape.n_prompt, page_tokens);
@@ -290,7 +298,7 @@ Plan ShareWithHeads(const Plan& plan, std::span<const Candidate> candidates,
                               .table = rules.table.get()};
   const Candidate& nominal = may_prefill[static_cast<size_t>(request.must)];
   const Degree degree = ChooseDegree(nominal.cost, record,
-                                     Offer(may_prefill, nominal.prompt_ms, plan.decode), request);
+                                     Offer(may_prefill, nominal.uncached_ms, plan.decode), request);
   if (degree.ranks.size() < 2) return plan;
   const auto worker_of = [&](size_t rank) {
     return may_prefill[static_cast<size_t>(degree.ranks[rank])].worker;

@@ -26,6 +26,13 @@
 
 namespace baton {
 
+// KV of so many of a prompt's first tokens is taken to be in a worker's prefix cache.
+struct CachedPrefix {
+  Incarnation worker = 0;
+  int32_t tokens = 0;
+  bool operator==(const CachedPrefix&) const = default;
+};
+
 // What one attempt at a request asks of the workers.
 struct AttemptShape {
   int32_t n_prompt = 0;    // tokens to prefill
@@ -35,12 +42,11 @@ struct AttemptShape {
   // kept there. 0 = nowhere.
   Incarnation kept_at = 0;
   int32_t kept_tokens = 0;
-  bool may_relay = false;  // several workers may share the prefill
+  std::vector<CachedPrefix> cached{};  // by other prompts with the same beginning
+  bool may_relay = false;              // several workers may share the prefill
   bool prefill_only() const { return max_tokens == 1; }
   // What `worker` has to compute: one token at least, for its logits.
-  int32_t PrefillTokensAt(Incarnation worker) const {
-    return worker == kept_at ? std::max(1, n_prompt - kept_tokens) : n_prompt;
-  }
+  int32_t PrefillTokensAt(Incarnation worker) const;
 };
 
 // Pages of the prompt's KV, and of all KV the attempt can write: the last token's is never written,
@@ -85,7 +91,8 @@ struct Candidate {
   Role role = Role::kBoth;
   bool fits_prefill = false, fits_decode = false;  // could ever hold it
   double prefill_ms = 0, decode_ms = 0;
-  double prompt_ms = 0;  // the part of prefill_ms that is the prompt's own
+  double prompt_ms = 0;    // the part of prefill_ms that is the prompt's own
+  double uncached_ms = 0;  // the same if nothing of it were there: of a relay's ranks all count so
   // The part that goes before the prompt: those that are not longer; and what goes before a slice
   // of it: other slices too (prefill_scheduler.h). That a slice passes prompts that its prompt
   // would not is no gain: these are later. What comes later, and is shorter, nobody knows.

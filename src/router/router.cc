@@ -115,6 +115,9 @@ absl::Status Router::State::On(Incarnation worker, const PromptComputed& compute
   Journey* const journey = Find(computed.request_id);
   if (journey == nullptr) return absl::OkStatus();
   RETURN_IF_ERROR(journey->OnPromptComputed(worker, computed, now));
+  if (computed.epoch == journey->epoch() && journey->aimed())
+    cluster.OnPromptCached(journey->plan(), journey->Shape(),
+                           journey->Pages(cluster.page_tokens()));
   KeepAlarm(*journey);
   return absl::OkStatus();
 }

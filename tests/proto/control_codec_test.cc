@@ -70,6 +70,7 @@ WorkerReport EveryEvent() {
   announce.kv_token_bytes = 2048;
   announce.max_slice_tokens = 8192;
   announce.link_bytes_per_second = 1.5e9;
+  announce.reuses_kv = true;
   const PrefillFit fit{.token = 1e-3, .pair = 2e-8, .floor = 0.25, .error = 0.125, .n_seen = 9};
   const WorkerLoad load{
       .prefill_queued_tokens = 1,
@@ -190,6 +191,7 @@ TEST_CASE("worker events survive the wire field by field") {
   CHECK(announce.kv_token_bytes == 2048);
   CHECK(announce.max_slice_tokens == 8192);
   CHECK(announce.link_bytes_per_second == 1.5e9);
+  CHECK(announce.reuses_kv);
   const auto& load = std::get<WorkerLoad>(out->events[1]);
   CHECK(load.prefill_queued_tokens == 1);
   CHECK(load.decode_rows == 2);

@@ -36,7 +36,7 @@ using Ids = std::pair<Incarnation, Incarnation>;
 Plan Relay(const Plan& plan, std::vector<Candidate> candidates, const AttemptShape& shape = kShape,
            int max_ranks = 2) {
   for (Candidate& c : candidates) {
-    c.prompt_ms = 0.9 * shape.n_prompt;
+    c.prompt_ms = c.uncached_ms = 0.9 * shape.n_prompt;
     c.cost.token = 0.9e-3;
     c.ahead_ms = c.slice_ahead_ms = c.prefill_ms - c.prompt_ms;
   }

@@ -132,6 +132,7 @@ WorkerAnnounce Node::announce() const {
   announce.max_batch = plan_.max_batch;
   announce.n_layers = engine_->model().n_layers;
   announce.max_slice_tokens = swarm_.max_slice_tokens;
+  announce.reuses_kv = true;
   announce.kv_token_bytes = static_cast<int32_t>(pool_->layout().token_bytes());
   return announce;
 }

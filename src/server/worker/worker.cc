@@ -83,6 +83,7 @@ Worker::Worker(const WorkerOptions& options, const std::optional<PrefillCost>& f
   announce_.max_context = ContextOf(options, *backend_, *pool_);
   announce_.max_batch = options.max_batch;
   announce_.max_slice_tokens = options.engine.max_slice_tokens;
+  announce_.reuses_kv = options.reuse_kv;
   announce_.link_bytes_per_second = options.transfer.pace.bytes_per_second;
   announce_.n_layers = backend_->model().n_layers;
   announce_.kv_token_bytes = static_cast<int32_t>(pool_->layout().token_bytes());

@@ -1,0 +1,51 @@
+#include "router/prefix_memory.h"
+
+#include <algorithm>
+
+#include "absl/hash/hash.h"
+#include "absl/types/span.h"
+
+namespace baton {
+namespace {
+
+constexpr size_t kMostPages = 1 << 16;
+
+}  // namespace
+
+std::vector<uint64_t> PageHashes(std::span<const int32_t> prompt, int32_t page_tokens) {
+  const auto page = static_cast<size_t>(page_tokens);
+  std::vector<uint64_t> hashes;
+  uint64_t before = 0;
+  for (size_t begin = 0; begin + page < prompt.size(); begin += page) {
+    before = absl::HashOf(before, absl::Span<const int32_t>(prompt.data() + begin, page));
+    hashes.push_back(before);
+  }
+  return hashes;
+}
+
+PrefixMemory::PrefixMemory(size_t most_pages) : most_pages_(std::min(most_pages, kMostPages)) {}
+
+// From the last page to the first: so the first ones are the newest, and no page is remembered
+// whose beginning is not.
+void PrefixMemory::Add(std::span<const uint64_t> pages) {
+  pages = pages.first(std::min(pages.size(), most_pages_));
+  for (size_t i = pages.size(); i-- > 0;) {
+    const auto [place, is_new] = places_.try_emplace(pages[i]);
+    if (is_new)
+      place->second = by_use_.insert(by_use_.begin(), pages[i]);
+    else
+      by_use_.splice(by_use_.begin(), by_use_, place->second);
+  }
+  while (places_.size() > most_pages_) {
+    places_.erase(by_use_.back());
+    by_use_.pop_back();
+  }
+}
+
+size_t PrefixMemory::Find(std::span<const uint64_t> pages) const {
+  const auto end = std::partition_point(pages.begin(), pages.end(),
+                                        [this](uint64_t page) { return places_.contains(page); });
+  return static_cast<size_t>(end - pages.begin());
+}
+
+}  // namespace baton

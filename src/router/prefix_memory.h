@@ -1,0 +1,41 @@
+// Which beginnings of prompts a worker has computed lately, as far as the router knows: what it was
+// sent and said it had computed. A hint: the worker may have given those pages away since, and
+// looks for itself; nothing but predictions depends on it. Part of the Router, on its thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <span>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+
+namespace baton {
+
+// Of each whole page of a prompt, the first one's first: a hash of its tokens and of all before
+// them. The last token is computed in any case, so its page is not among them.
+std::vector<uint64_t> PageHashes(std::span<const int32_t> prompt, int32_t page_tokens);
+
+class PrefixMemory {
+ public:
+  // As many as the worker's pool has, or fewer: 64 Ki pages of 64 tokens are 4 million tokens.
+  explicit PrefixMemory(size_t most_pages);
+  PrefixMemory(PrefixMemory&&) = default;
+  PrefixMemory& operator=(PrefixMemory&&) = default;
+
+  // The worker has the KV of these pages now. Those used the longest ago are forgotten, of one
+  // prompt its last pages first, as pools do.
+  void Add(std::span<const uint64_t> pages);
+  // How many of them, from the first on, it has.
+  size_t Find(std::span<const uint64_t> pages) const;
+  size_t size() const { return places_.size(); }
+
+ private:
+  using Order = std::list<uint64_t>;
+  size_t most_pages_;
+  Order by_use_;  // the newest first
+  absl::flat_hash_map<uint64_t, Order::iterator> places_;
+};
+
+}  // namespace baton

@@ -1,0 +1,102 @@
+// Prompts go where their beginnings were computed, where that is predicted to be soonest; and what
+// the router takes to be cached is never more than a prediction.
+#include <catch2/catch.hpp>
+
+#include "router/router_harness.h"
+
+namespace baton {
+namespace {
+
+constexpr Incarnation kDecode = 1, kFirst = 11, kSecond = 12;
+
+struct Pair : RouterHarness {  // two prefill workers and a decode worker
+  explicit Pair(int relay_min_tokens = 0, bool reuses_kv = true)
+      : RouterHarness(RouterOptions{.relay_min_tokens = relay_min_tokens}) {
+    JoinReusing(kDecode, Role::kDecode, reuses_kv);
+    JoinReusing(kFirst, Role::kPrefill, reuses_kv);
+    JoinReusing(kSecond, Role::kPrefill, reuses_kv);
+    for (const Incarnation worker : {kFirst, kSecond})
+      REQUIRE(Report(worker, {MeasuredLoad(10'000)}).ok());
+  }
+  void JoinReusing(Incarnation id, Role role, bool reuses_kv) {
+    WorkerAnnounce announce = Announce(id, role);
+    announce.reuses_kv = reuses_kv;
+    REQUIRE(Report(id, {announce}).ok());
+  }
+  // A prompt of consecutive tokens is computed and has its one token. Its ranks, the tail last.
+  std::vector<Incarnation> Run(int32_t n_prompt, int32_t reused_tokens = 0) {
+    sent.clear();
+    const RequestId id = Submit(n_prompt, 1);
+    std::vector<Incarnation> ranks;
+    for (const auto& [worker, request] : Sent<PrefillRequest>()) {
+      ranks.insert(ranks.begin(), worker);
+      if (request.is_head) {
+        REQUIRE(Report(worker, {baton::Ended(id, true)}).ok());
+        continue;
+      }
+      const PromptComputed computed{.request_id = id, .epoch = 1, .reused_tokens = reused_tokens};
+      REQUIRE(Report(worker, {computed, Token(id, n_prompt, 7), baton::Ended(id, true)}).ok());
+    }
+    REQUIRE(Ended(id));
+    return ranks;
+  }
+};
+
+TEST_CASE("a prompt goes to the worker that has computed its beginning") {
+  Pair r;
+  const std::vector<Incarnation> first = r.Run(500);
+  REQUIRE(first.size() == 1);
+  for (const int32_t n_prompt : {600, 700, 500, 1000})
+    CHECK(r.Run(n_prompt, n_prompt - 20) == first);  // else they would take turns
+}
+
+TEST_CASE("not if the other one is sooner: what is cached is a part of the prediction") {
+  Pair r;
+  const std::vector<Incarnation> first = r.Run(500);
+  REQUIRE(r.Report(first.front(), {MeasuredLoad(100)}).ok());
+  CHECK(r.Run(520) != first);  // 20 tokens take it 200 ms, 520 take the other one 52 ms
+}
+
+TEST_CASE("a worker that reuses nothing, or is gone, is not waited for") {
+  Pair none(0, false);
+  const std::vector<Incarnation> first = none.Run(500);
+  CHECK(none.Run(500) != first);  // in turns
+
+  Pair r;
+  const std::vector<Incarnation> computed = r.Run(500);
+  r.Lose(computed.front());
+  const std::vector<Incarnation> other = r.Run(500);
+  CHECK(other != computed);
+  r.JoinReusing(computed.front(), Role::kPrefill, true);  // it has an empty pool
+  CHECK(r.Run(500, 480) == other);
+}
+
+TEST_CASE("no relay where one worker has most of the prompt; a relay's ranks have it afterwards") {
+  Pair r(64);
+  const std::vector<Incarnation> ranks = r.Run(1024);
+  REQUIRE(ranks.size() == 2);
+  CHECK(r.Run(1060, 1008) == std::vector<Incarnation>{ranks.back()});  // the tail has all of it
+  CHECK(r.Run(1900, 1008).size() == 1);  // of 1900 tokens 1008 are there: half of it, by itself
+  // The head has what it computed, and nobody the end of a longer prompt.
+  Pair other(64);
+  REQUIRE(other.Run(300).size() == 2);
+  CHECK(other.Run(2000).size() == 2);
+}
+
+TEST_CASE("a wrong hint costs time, no more") {
+  Pair r(64);
+  const std::vector<Incarnation> ranks = r.Run(1024);
+  for (int i = 0; i < 3; ++i) {
+    const RequestId id = r.Submit(1024, 1);
+    const Incarnation worker = r.LastPrefillWorker();
+    CHECK(worker == ranks.back());
+    r.now += absl::Milliseconds(100);  // all was computed, though 1 ms was predicted
+    REQUIRE(r.Report(worker, {PromptComputed{.request_id = id, .epoch = 1}, Token(id, 1024, 7),
+                              Ended(id, true)})
+                .ok());
+    CHECK(r.End(id).timeline.predicted < absl::Milliseconds(10));
+  }
+}
+
+}  // namespace
+}  // namespace baton
