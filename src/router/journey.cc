@@ -302,7 +302,9 @@ absl::Status Journey::OnPromptComputed(Incarnation from, const PromptComputed& c
   if (from != plan_.prefill)
     return absl::InvalidArgumentError("the prompt of a request that was not given to this worker");
   const AttemptShape shape = Shape();
-  if (computed.reused_tokens > 0 || shape.PrefillTokensAt(from) < shape.n_prompt) surprised_ = true;
+  const bool hoped = !plan_.is_relay() && shape.PrefillTokensAt(from) < shape.n_prompt;
+  if (computed.reused_tokens > 0 || hoped) surprised_ = true;
+  if (epoch_ == 1) timeline_.reused_tokens = computed.reused_tokens;
   NoteComputed();
   silent_until_ = now + options_.attempt_silence;
   timeline_.prefill_queue += absl::Microseconds(computed.queue_us);

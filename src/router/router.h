@@ -42,6 +42,7 @@ struct Timeline {
   absl::Duration total{};  // submitted to end
   absl::Duration unaccounted() const;
   std::string prefill_worker{}, decode_worker{};
+  int32_t reused_tokens = 0;  // of the prompt, whose KV was there when its first attempt began
   // Of a relay, whose prefill times are the tail's: computed the slices before the tail's
   // meanwhile. In order of slices, commas between them; or empty.
   std::string prefill_heads{};

@@ -153,7 +153,8 @@ std::string CompletionText::FinishEvents(const std::string& rest, const EmitEnd&
   events += TextEvent(rest, JsonString(FinishReason(end.reason)), StopReason(end.reason),
                       held_extras_, tail);
   if (include_usage_) {
-    absl::StrAppend(&events, "data: ", envelope_, ",\"choices\":[],\"usage\":", Usage(), "}\n\n");
+    absl::StrAppend(&events, "data: ", envelope_,
+                    ",\"choices\":[],\"usage\":", Usage(end.timeline.reused_tokens), "}\n\n");
   }
   return events + "data: [DONE]\n\n";
 }
@@ -175,8 +176,8 @@ std::string CompletionText::Body(const EmitEnd& end, const std::string& tail) co
   if (digests_) absl::StrAppend(&extras, ",\"baton_digests\":", DigestList(all_digests_));
   return absl::StrCat(envelope_, ",\"choices\":[{\"index\":0,", content,
                       ",\"logprobs\":null,\"finish_reason\":", JsonString(FinishReason(end.reason)),
-                      ",\"stop_reason\":", StopReason(end.reason), extras, "}],\"usage\":", Usage(),
-                      tail, "}");
+                      ",\"stop_reason\":", StopReason(end.reason), extras,
+                      "}],\"usage\":", Usage(end.timeline.reused_tokens), tail, "}");
 }
 
 std::string_view CompletionText::FinishReason(EndReason reason) const {
@@ -194,11 +195,14 @@ std::string CompletionText::StopReason(EndReason reason) const {
   return is_eos ? "null" : absl::StrCat(*stop_token_);
 }
 
-std::string CompletionText::Usage() const {
-  return absl::StrCat("{\"prompt_tokens\":", n_prompt_, ",\"completion_tokens\":", n_tokens_,
-                      ",\"total_tokens\":", n_prompt_ + n_tokens_,
-                      ",\"prompt_tokens_details\":{\"cached_tokens\":0},"
-                      "\"completion_tokens_details\":{\"reasoning_tokens\":0}}");
+std::string CompletionText::Usage(std::optional<int32_t> reused_tokens) const {
+  return absl::StrCat(
+      "{\"prompt_tokens\":", n_prompt_, ",\"completion_tokens\":", n_tokens_,
+      ",\"total_tokens\":", n_prompt_ + n_tokens_,
+      reused_tokens
+          ? absl::StrCat(",\"prompt_tokens_details\":{\"cached_tokens\":", *reused_tokens, "}")
+          : "",
+      ",\"completion_tokens_details\":{\"reasoning_tokens\":0}}");
 }
 
 std::string CompletionText::Timings(const Timeline& timeline, absl::Duration text_time) const {

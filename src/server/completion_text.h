@@ -55,7 +55,8 @@ class CompletionText {
   std::string FinishEvents(const std::string& rest, const EmitEnd& end, const std::string& tail);
   std::string Body(const EmitEnd& end, const std::string& tail) const;
   std::string StopReason(EndReason reason) const;
-  std::string Usage() const;
+  // reused_tokens: of the prompt, whose KV was there; nothing: nobody knows yet.
+  std::string Usage(std::optional<int32_t> reused_tokens = std::nullopt) const;
   std::string Timings(const Timeline& timeline, absl::Duration text_time) const;
   bool is_chat() const { return endpoint_ == Endpoint::kChat; }
 

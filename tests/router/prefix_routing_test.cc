@@ -37,7 +37,7 @@ struct Pair : RouterHarness {  // two prefill workers and a decode worker
       const PromptComputed computed{.request_id = id, .epoch = 1, .reused_tokens = reused_tokens};
       REQUIRE(Report(worker, {computed, Token(id, n_prompt, 7), baton::Ended(id, true)}).ok());
     }
-    REQUIRE(Ended(id));
+    CHECK(End(id).timeline.reused_tokens == reused_tokens);
     return ranks;
   }
 };

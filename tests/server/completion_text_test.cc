@@ -27,6 +27,7 @@ struct Answer {
   GenerateRequest generate;
   std::unique_ptr<CompletionText> text;
   std::string head{};  // of a relay
+  int32_t reused_tokens = 0;
 
   explicit Answer(const std::string& body, Endpoint endpoint = Endpoint::kCompletions) {
     REQUIRE_FALSE(ParseApiRequest(endpoint, body, &request).has_value());
@@ -48,6 +49,7 @@ struct Answer {
     end.timeline.total = absl::Milliseconds(20);
     end.timeline.prefill_worker = "prefill0";
     end.timeline.prefill_heads = head;
+    end.timeline.reused_tokens = reused_tokens;
     return text->OnEnd(end, absl::Milliseconds(1));
   }
 };
@@ -184,6 +186,14 @@ TEST_CASE("ids, digests and timings when asked, in streams and in whole answers"
   CHECK(body.at("timings").at("prefill_worker") == "prefill0");
   CHECK_FALSE(body.at("timings").as_object().contains("prefill_heads"));
   CHECK(body.at("usage").at("prompt_tokens_details").at("cached_tokens") == 0);
+
+  Answer again(R"({"prompt":[5,6]})");
+  again.reused_tokens = 1;
+  again.Token(7);
+  CHECK(json::parse(again.End(EndReason::kLength))
+            .at("usage")
+            .at("prompt_tokens_details")
+            .at("cached_tokens") == 1);
 
   Answer relay(R"({"prompt":[5,6],)" + fields + "}");
   relay.head = "prefill1";
