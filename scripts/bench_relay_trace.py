@@ -11,7 +11,7 @@ compares the digests of all texts. Parts:
   low        the Mooncake conversation trace, lengths / 32, arrivals stretched: workers are mostly idle
   trace      the same as it was recorded
   high       the same with arrivals near what the workers can do
-  saturated  short prompts, all at once: tokens per second in all
+  saturated  short prompts, 64 at once: tokens per second in all
 Prints time to first token of every round, relays on over relays off, and exits 1 where texts differ.
 Wants the release build, two free cores and nothing else. Python's own library is enough.
 """
@@ -154,7 +154,7 @@ def parse_options():
     parser.add_argument("--high", type=float, default=0.6)
     parser.add_argument("--requests", type=int, default=100, help="of the trace, in each round")
     parser.add_argument("--short-requests", type=int, default=400)
-    parser.add_argument("--short-tokens", type=int, default=128)
+    parser.add_argument("--short-tokens", type=int, default=300, help="so many that they may be shared")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--on", default="", help="settings of the cluster with relays; they are on as shipped")
     parser.add_argument("--off", default="--router.relay_min_tokens=0")

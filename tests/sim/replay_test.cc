@@ -2,6 +2,8 @@
 // virtual time: the planner's choices are better or no worse at every load.
 #include "sim/replay.h"
 
+#include <algorithm>
+
 #include "prefill_worker/hash_backend.h"
 
 #include <catch2/catch.hpp>  // last
@@ -13,8 +15,24 @@ struct Pair {
   ReplayResult off, on;
 };
 
+// The same requests without relays, and as shipped.
+Pair Both(const std::vector<LoadRequest>& requests, int prefill_workers) {
+  ReplayCluster cluster{.prefill_workers = prefill_workers};
+  Pair both;
+  both.off = Replay(requests, cluster);
+  cluster.router.relay_min_tokens = 256;
+  both.on = Replay(requests, cluster);
+  for (const ReplayResult* result : {&both.off, &both.on}) {
+    INFO(result->violation);
+    REQUIRE(result->violation.empty());
+    REQUIRE(result->ttfts.size() == requests.size());
+  }
+  CHECK(both.off.relays == 0);
+  return both;
+}
+
 // The Mooncake conversation trace, lengths / 32, arrivals stretched by `time_scale`.
-Pair Both(double time_scale, int prefill_workers) {
+Pair OfTrace(double time_scale) {
   TraceOptions trace;
   trace.path = BATON_SOURCE_DIR "/bench/traces/mooncake_conversation_400.jsonl";
   trace.n_requests = 200;
@@ -24,29 +42,18 @@ Pair Both(double time_scale, int prefill_workers) {
   trace.vocab = HashBackend::kVocab;
   const auto requests = ReadTrace(trace);
   REQUIRE(requests.ok());
-  ReplayCluster cluster{.prefill_workers = prefill_workers};
-  Pair both;
-  both.off = Replay(*requests, cluster);
-  cluster.router.relay_min_tokens = 256;
-  both.on = Replay(*requests, cluster);
-  for (const ReplayResult* result : {&both.off, &both.on}) {
-    INFO(result->violation);
-    REQUIRE(result->violation.empty());
-    REQUIRE(result->ttfts.size() == 200);
-  }
-  CHECK(both.off.relays == 0);
-  return both;
+  return Both(*requests, 2);
 }
 
 TEST_CASE("at low load relays bring the first token sooner") {
-  const Pair both = Both(1.5, 2);
+  const Pair both = OfTrace(1.5);
   CHECK(both.on.relays >= 20);
   CHECK(both.on.mean() < 0.85 * both.off.mean());
   CHECK(both.on.Percentile(99) < both.off.Percentile(99));
 }
 
 TEST_CASE("near saturation they are no worse, neither on average nor for the last percent") {
-  const Pair both = Both(0.6, 2);
+  const Pair both = OfTrace(0.6);
   CHECK(both.on.relays > 0);
   CHECK(both.on.mean() < both.off.mean());
   CHECK(both.on.Percentile(99) < 1.02 * both.off.Percentile(99));
@@ -54,10 +61,29 @@ TEST_CASE("near saturation they are no worse, neither on average nor for the las
 
 // The queues grow to the end, and what is served in which order decides who waits how long.
 TEST_CASE("where more comes than workers can do, few prompts are shared and nothing is lost") {
-  const Pair both = Both(0.3, 2);
+  const Pair both = OfTrace(0.3);
   CHECK(both.on.relays <= 20);
   CHECK(both.on.mean() < 1.05 * both.off.mean());
   CHECK(both.on.Percentile(99) < 1.1 * both.off.Percentile(99));
+}
+
+TEST_CASE("short prompts faster than workers can do: as many tokens per second as without relays") {
+  const int prefill_workers = GENERATE(2, 4);
+  const std::vector<LoadRequest> requests =
+      MakeSynthetic({.n_requests = 300,
+                     .prompt_tokens = 300,
+                     .output_tokens = 2,
+                     .request_rate = 8.0 * prefill_workers,  // they can do three
+                     .vocab = HashBackend::kVocab});
+  const Pair both = Both(requests, prefill_workers);
+  const auto seconds = [&](const ReplayResult& result) {
+    double last = 0;
+    for (size_t i = 0; i < requests.size(); ++i)
+      last = std::max(last, requests[i].start_s + result.ttfts[i]);
+    return last;
+  };
+  CHECK(seconds(both.on) < 1.02 * seconds(both.off));
+  CHECK(both.on.mean() < 1.02 * both.off.mean());
 }
 
 }  // namespace
