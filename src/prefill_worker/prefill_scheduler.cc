@@ -26,7 +26,7 @@ void PrefillScheduler::Admit(PrefillRequest request, absl::Time now) {
       return;  // said twice, or late
   auto next = std::make_unique<Prompt>(options_, pages_.layout().page_tokens, std::move(request),
                                        next_serial_++, now);
-  EndEarlier(*next);
+  EndEarlier(next.get());
   std::string refusal = n_prompts() >= options_.max_prompts
                             ? absl::StrFormat("prefill queue full (%d prompts)", n_prompts())
                             : WhyRefused(next->request, options_, pages_.layout(), pages_.total());
@@ -68,7 +68,7 @@ void PrefillScheduler::Ended(const HandoffEnded& event, absl::Time now) {
              (to_ring && prompt->phase == Phase::kCommitting)) {
     EndIfHandedOver(prompt);
   } else {
-    Break(prompt, to_ring ? PartFault::kPeer : PartFault::kHandoff, event.status);
+    Break(prompt, to_ring ? PartFault::kRing : PartFault::kHandoff, event.status);
     if (Planted(PlantedBug::kFailureEndsAll)) CancelAll();
   }
 }
@@ -77,6 +77,7 @@ void PrefillScheduler::Ended(const HandoffEnded& event, absl::Time now) {
 void PrefillScheduler::Break(Prompt* prompt, PartFault which, const absl::Status& status) {
   const char* const name = which == PartFault::kInflow ? "inflow"
                            : which == PartFault::kPush ? "push"
+                           : which == PartFault::kRing ? "handoff around the ring"
                                                        : "handoff";
   const bool given_up = absl::IsCancelled(status) || absl::IsAborted(status);
   prompt->fault = given_up ? PartFault::kPeer : which;
@@ -139,7 +140,7 @@ absl::Time PrefillScheduler::NextDeadline() const {
 absl::Time PrefillScheduler::Deadline(const Prompt& prompt) const {
   if (prompt.phase != Phase::kKept) return prompt.progress + options_.wait_timeout;
   const absl::Duration took =
-      prompt.slice ? prompt.progress - prompt.first_step : absl::ZeroDuration();
+      prompt.rounds.front().slice ? prompt.progress - prompt.first_step : absl::ZeroDuration();
   return prompt.progress + took + options_.kept_slice_time;
 }
 
@@ -189,8 +190,7 @@ void PrefillScheduler::End(Prompt* prompt, EndReason reason, std::string message
   prompt->phase = Phase::kEnded;
   if (parked_ == prompt) parked_ = nullptr;
   // Not before: an inflow of a later attempt could still land in them.
-  if (prompt->request.is_head && !prompt->pages.empty() && IsComplete(*prompt))
-    pages_.Enter(prompt);
+  if (prompt->is_rank() && !prompt->pages.empty()) pages_.Enter(prompt);
   pages_.Give(prompt);
   queue_.Remove(prompt);
 }
@@ -291,14 +291,15 @@ void PrefillScheduler::Run(Prompt* prompt, absl::Time now) {
     Say(MakeOpenPush(round));
   }
   if (round.is_remote && !round.has_inflow() && !WaitsForPrefixes(*prompt))
-    AnnounceTokens(*prompt, 0, pages_.layout().n_layers(), 0, prompt->slice_begin());
+    AnnounceTokens(*prompt, 0, pages_.layout().n_layers(), 0, round.slice_begin());
 }
 
 int PrefillScheduler::AddPiece(Prompt* prompt, int budget, absl::Time now, StepBuilder* builder) {
   if (prompt->phase != Phase::kRunning) Run(prompt, now);
   int n = std::min(prompt->remaining(), budget);
   if (options_.chunk_tokens > 0) n = std::min(n, options_.chunk_tokens);
-  Piece piece{prompt, prompt->done, prompt->done + n, -1, 0};
+  const int32_t done = prompt->round().done;
+  Piece piece{prompt, done, done + n, -1, 0};
   const std::span<const int32_t> tokens(prompt->request.tokens);
   const std::span<const int32_t> pages(prompt->pages);
   const int row =
@@ -386,7 +387,7 @@ void PrefillScheduler::Commit(PromptRound* round, int32_t first_token) {
 
 void PrefillScheduler::StepDone(const Backend& backend, Sampler* sampler, absl::Time now) {
   for (const Piece& piece : pieces_) {
-    piece.prompt->done = piece.end;
+    piece.prompt->round().done = piece.end;
     if (piece.prompt->request.epoch > 1) piece.prompt->recomputed += piece.end - piece.begin;
     piece.prompt->progress = now;
     pages_.Enter(piece.prompt);

@@ -57,15 +57,21 @@
 // slice before is there; so again it waits only for the one before it in the prompt, which has
 // begun: of all slices that have begun and are not done the first ones of their prompts get on.
 //
-// A slice outlives an attempt that a peer broke: when a handoff of its rank fails, a later attempt
-// comes for the same slice, or a head has handed over (the ranks after it may still be lost), what
-// there is of it is kept (the pages, how far slice and inflow are), and the later attempt takes it
-// over in place of new pages, in its turn for pages; of its inflow it awaits only what is missing.
-// So of a relay that lost a rank or its decode worker the others compute nothing again, but where
-// another slice ran on the engine since. Nobody waits for what is kept: it is given back when a
-// prompt, a row or a guest lacks pages (ForgetKept), or when nobody came for it for
-// kept_slice_time and as long as it had taken. And a slice that goes on waits for its inflow to
-// move, as one that begins does, before it keeps others waiting. Slices in rounds are not kept.
+// Slices outlive an attempt that a peer broke: when a handoff of their rank fails, a later attempt
+// comes for the same slices, or a head has handed over (the ranks after it may still be lost), what
+// there is of them is kept (the pages, how far each slice and its inflow are), and the later
+// attempt takes it over in place of new pages, in its turn for pages; of its inflows it awaits only
+// what is missing. So of a relay that lost a rank or its decode worker the others compute nothing
+// again, but where another slice ran on the engine since. Nobody waits for what is kept: it is
+// given back when a prompt, a row or a guest lacks pages (ForgetKept), or when nobody came for it
+// for kept_slice_time and as long as it had taken. And a slice that goes on waits for its inflow to
+// move, as one that begins does, before it keeps others waiting.
+// In rounds the later attempt goes through all of them again, from the first: those whose slice is
+// done pass on what the next rank lacks, of a rank that stayed nothing but the last cell. So a
+// slice begins, or goes on, only when the one before it has in this very attempt, and the order in
+// which slices wait for each other is that of the prompt as ever: no circle. Who stands in for a
+// lost rank computes all its slices, those of earlier rounds too: the ranks after it have their KV,
+// but the one before it, which hands over to it, may not, and the decode worker lacks it.
 //
 // A step: Contribute, LayersDone after each run of layers until all are done, StepDone. Of the
 // slice: NextBlock, BeginSlice if it is the first, BlockDone. Events come between steps and blocks.
@@ -177,7 +183,7 @@ class PrefillScheduler {
   bool HoldPages(Prompt* prompt);
   bool TakePages(Prompt* prompt, absl::Time now);
   bool TakePagesInTurn(Prompt* prompt, bool may_start, absl::Time now);
-  void EndEarlier(const Prompt& next);
+  void EndEarlier(Prompt* next);
   bool AwaitsKept(const Prompt& prompt) const;
   void TakeOver(Prompt* prompt, Prompt* kept);
   static bool InflowMoves(const PromptRound& round);

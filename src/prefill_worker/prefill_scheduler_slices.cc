@@ -49,9 +49,10 @@ void PrefillScheduler::PassOn(Prompt* prompt, const InflowProgress& before) {
 // What an earlier attempt has computed of the slice.
 void PrefillScheduler::AnnounceProjected(Prompt* prompt) {
   if (WaitsForPrefixes(*prompt)) return AnnouncePrefixes(prompt);
-  const int begin = prompt->slice_begin(), layers = prompt->slice->projected_layers();
-  AnnounceTokens(*prompt, 0, layers, begin, prompt->round().end);
-  AnnounceTokens(*prompt, layers, 1, begin, begin + prompt->slice->projected_rows());
+  const PromptRound& round = prompt->round();
+  const int begin = round.slice_begin(), layers = round.slice->projected_layers();
+  AnnounceTokens(*prompt, 0, layers, begin, round.end);
+  AnnounceTokens(*prompt, layers, 1, begin, begin + round.slice->projected_rows());
 }
 
 bool PrefillScheduler::WaitsForPrefixes(const Prompt& prompt) const {
@@ -61,7 +62,7 @@ bool PrefillScheduler::WaitsForPrefixes(const Prompt& prompt) const {
 // Of each layer all up to the slice's end at once.
 void PrefillScheduler::AnnouncePrefixes(Prompt* head) {
   PromptRound& round = head->round();
-  const int projected = head->slice ? head->slice->projected_layers() : 0;
+  const int projected = round.slice ? round.slice->projected_layers() : 0;
   const int there = round.has_inflow() ? round.inflow.planes : pages_.layout().n_layers();
   for (int& layer = round.announced_layers; layer < std::min(projected, there); ++layer)
     AnnounceTokens(*head, layer, 1, round.lacks_from, round.end);
@@ -74,16 +75,19 @@ bool PrefillScheduler::InflowMoves(const PromptRound& round) {
 // --- slices that outlive their attempt
 
 // Of the attempts before `next` what it can go on with is kept.
-void PrefillScheduler::EndEarlier(const Prompt& next) {
+void PrefillScheduler::EndEarlier(Prompt* next) {
   for (Prompt* earlier : queue_.Select([&](const Prompt& p) {
-         return p.request.request_id == next.request.request_id &&
-                p.request.epoch < next.request.epoch;
+         return p.request.request_id == next->request.request_id &&
+                p.request.epoch < next->request.epoch;
        })) {
-    if (!HasSameSlice(next, *earlier)) {
+    if (!HasSameSlices(*next, *earlier)) {
       GiveUp(earlier);
-    } else if (!earlier->gave_up()) {
+      continue;
+    }
+    next->goes_on = !earlier->has_work();  // with nothing
+    if (!earlier->gave_up()) {
       earlier->keep = earlier->has_work();
-      earlier->progress = next.admitted;
+      earlier->progress = next->admitted;
       Stop(earlier, EndReason::kCancelled, {});
     }
   }
@@ -119,17 +123,22 @@ bool PrefillScheduler::ForgetKept() {
 void PrefillScheduler::TakeOver(Prompt* prompt, Prompt* kept) {
   prompt->pages = std::exchange(kept->pages, {});
   prompt->chain = kept->chain;
-  prompt->done = kept->done;
-  if (kept->slice) prompt->slice.emplace(*kept->slice);
+  prompt->goes_on = true;
   prompt->first_step = kept->first_step;
-  PromptRound& round = prompt->round();
-  round.inflow = kept->round().inflow;
-  // An inflow has a last word, so its last cell comes again.
-  if (round.has_inflow() && !MissesInflow(round))
-    round.inflow = {.planes = pages_.layout().n_layers() - 1,
-                    .pages = round.begin / pages_.layout().page_tokens - 1};
-  if (Planted(PlantedBug::kKeptTooFar) && MissesInflow(round)) ++round.inflow.pages;
-  round.inflow_before = round.inflow;
+  const KvLayout& layout = pages_.layout();
+  for (size_t i = 0; i < prompt->rounds.size(); ++i) {
+    PromptRound& round = prompt->rounds[i];
+    const PromptRound& before = kept->rounds[i];
+    round.done = before.done;
+    if (before.slice) round.slice.emplace(*before.slice);
+    round.inflow = before.inflow;
+    // An inflow has a last word, so its last cell comes again.
+    if (round.has_inflow() && !MissesInflow(round))
+      round.inflow = {.planes = layout.n_layers() - 1,
+                      .pages = round.inflow_pages(layout.page_tokens) - 1};
+    if (Planted(PlantedBug::kKeptTooFar) && MissesInflow(round)) ++round.inflow.pages;
+    round.inflow_before = round.inflow;
+  }
   if (parked_ == kept) parked_ = prompt;
   End(kept, EndReason::kCancelled, {});
 }
@@ -144,58 +153,67 @@ void PrefillScheduler::ParkSlice(const Prompt* prompt) {
 void PrefillScheduler::ChooseSlice(Prompt* prompt, absl::Time now) {
   PromptRound& round = prompt->round();
   if (prompt->phase == Phase::kRunning || !InflowMoves(round)) return;
-  const bool done = prompt->slice && prompt->slice->done();
+  const bool done = round.slice && round.slice->done();
+  bool again = prompt->request.epoch > 1 && !prompt->goes_on;
   if (!done) {
     if (slice_ != nullptr) return;
-    if (parked_ != prompt && !Planted(PlantedBug::kKeptOffEngine))
-      prompt->slice.reset();  // the engine has another by now
+    if (parked_ != prompt && !Planted(PlantedBug::kKeptOffEngine)) {
+      again |= round.slice.has_value();
+      round.slice.reset();  // the engine has another by now
+    }
     slice_ = prompt;
     parked_ = nullptr;
   }
   Run(prompt, now);
   if (round.has_inflow()) PassOn(prompt, {});
-  if (prompt->slice) AnnounceProjected(prompt);
+  if (round.slice) AnnounceProjected(prompt);
   if (done) {
     if (round.pushing && !WaitsForPrefixes(*prompt)) Say(MakeCommitPush(round));
-    return CommitIfComplete(prompt);
+    CommitIfComplete(prompt);
+    // What comes before the next slice may be there already.
+    if (prompt->phase == Phase::kInflow) ChooseSlice(prompt, now);
+    return;
   }
-  if (prompt->slice) return;
+  if (round.slice) return;
   const int page_tokens = pages_.layout().page_tokens;
-  prompt->slice.emplace(
+  round.slice.emplace(
       SliceRun::Shape{.n_layers = pages_.layout().n_layers(),
-                      .n_rows = round.end - prompt->done,
+                      .n_rows = round.end - round.done,
                       .wants_logits = !prompt->is_for_rank(),
                       .inflow_pages = round.has_inflow() ? round.begin / page_tokens : 0,
                       .page_tokens = page_tokens,
                       .segment_keys = options_.segment_keys});
-  if (prompt->request.epoch > 1) prompt->recomputed += prompt->slice->n_rows();
+  if (again) prompt->recomputed += round.slice->n_rows();
   if (Planted(PlantedBug::kAnnouncedUnprojected))
-    AnnounceTokens(*prompt, 0, 1, prompt->done, round.end);
+    AnnounceTokens(*prompt, 0, 1, round.done, round.end);
 }
 
 // For its rows everything before the slice is inflow, of which the earlier rounds' part is there.
 std::optional<SliceBlock> PrefillScheduler::NextBlock(int max_rows) const {
   if (!has_slice()) return std::nullopt;
-  InflowProgress inflow = slice_->round().inflow;
-  inflow.pages += slice_->round().lacks_from / pages_.layout().page_tokens;
-  return slice_->slice->Next(max_rows, inflow);
+  const PromptRound& round = slice_->round();
+  InflowProgress inflow = round.inflow;
+  inflow.pages += round.lacks_from / pages_.layout().page_tokens;
+  return round.slice->Next(max_rows, inflow);
 }
 
 void PrefillScheduler::DescribeSlice(StepBuilder* builder) const {
   const std::span<const int32_t> tokens(slice_->request.tokens);
   builder->Clear();
-  const int end = slice_->round().end;
-  builder->AddPiece(tokens.subspan(slice_->done, end - slice_->done), slice_->done,
-                    std::span(slice_->pages).first(pages_.layout().PagesFor(end)), slice_->range);
+  const PromptRound& round = slice_->round();
+  builder->AddPiece(tokens.subspan(round.done, round.end - round.done), round.done,
+                    std::span(slice_->pages).first(pages_.layout().PagesFor(round.end)),
+                    slice_->range);
   if (!slice_->is_for_rank()) builder->WantLogits(builder->n_tokens() - 1);
 }
 
 ComputedSlice PrefillScheduler::BlockDone(const SliceBlock& block, const Backend& backend,
                                           Sampler* sampler, absl::Time now) {
   Prompt* prompt = slice_;
+  const PromptRound& round = prompt->round();
   prompt->progress = now;
-  const bool layer_ends = prompt->slice->Computed(block);
-  const int n_rows = prompt->slice->n_rows();
+  const bool layer_ends = prompt->round().slice->Computed(block);
+  const int n_rows = round.slice->n_rows();
   if (layer_ends) {
     // A layer of the slice is worth so many tokens.
     const int n_layers = pages_.layout().n_layers();
@@ -205,17 +223,17 @@ ComputedSlice PrefillScheduler::BlockDone(const SliceBlock& block, const Backend
     AnnouncePrefixes(prompt);
   else if (block.kind == SliceBlock::Kind::kProject &&
            (block.layer > 0 || !Planted(PlantedBug::kAnnouncedUnprojected)))
-    AnnounceTokens(*prompt, block.layer, 1, prompt->done + block.from, prompt->done + block.to);
-  if (!prompt->slice->done()) return {};
-  const ComputedSlice done{.tokens = n_rows, .before = prompt->done};
+    AnnounceTokens(*prompt, block.layer, 1, round.done + block.from, round.done + block.to);
+  if (!round.slice->done()) return {};
+  const ComputedSlice done{.tokens = n_rows, .before = round.done};
   SliceDone(backend, sampler, now);
   return done;
 }
 
 void PrefillScheduler::SliceDone(const Backend& backend, Sampler* sampler, absl::Time now) {
   Prompt* prompt = std::exchange(slice_, nullptr);
-  const PromptRound& round = prompt->round();
-  prompt->done = round.end;
+  PromptRound& round = prompt->round();
+  round.done = round.end;
   if (round.pushing && !WaitsForPrefixes(*prompt)) Say(MakeCommitPush(round));
   if (prompt->is_for_rank()) {
     if (!round.has_inflow()) pages_.Enter(prompt);  // nothing writes them any more
@@ -227,7 +245,7 @@ void PrefillScheduler::SliceDone(const Backend& backend, Sampler* sampler, absl:
 }
 
 bool PrefillScheduler::IsComplete(const Prompt& prompt) const {
-  return prompt.done == prompt.round().end && !MissesInflow(prompt.round());
+  return prompt.round().done == prompt.round().end && !MissesInflow(prompt.round());
 }
 
 // A head in the middle may be done before the last layer of its inflow is there: it only passes
@@ -249,8 +267,6 @@ void PrefillScheduler::CommitIfComplete(Prompt* prompt) {
 void PrefillScheduler::AwaitNextRound(Prompt* prompt) {
   ++prompt->at;
   prompt->phase = Phase::kInflow;
-  prompt->done = prompt->round().begin;
-  prompt->slice.reset();
 }
 
 void PrefillScheduler::PushEnded(const HandoffEnded& event, absl::Time now) {

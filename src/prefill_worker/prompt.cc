@@ -40,23 +40,19 @@ Prompt::Prompt(const PrefillOptions& options, int page_tokens, PrefillRequest pr
       admitted(now),
       phase(PromptTable(), options.transitions),
       rounds(RoundsOf(request, page_tokens, options.self)),
-      done(rounds.front().begin),
       progress(now) {}
 
 int32_t Prompt::remaining() const {
-  int32_t tokens = slice ? slice->remaining() : round().end - done;
-  for (size_t i = at + 1; i < rounds.size(); ++i) tokens += rounds[i].size();
+  int32_t tokens = 0;
+  for (const PromptRound& round : rounds) tokens += round.remaining();
   return tokens;
 }
 
 double Prompt::remaining_pairs() const {
   double pairs = 0;
-  if (const int whole = round().end - done; whole > 0) {
-    const int left = slice ? slice->remaining() : whole;  // it is there in part, layer by layer
-    pairs = CausalPairs(whole, done) * left / whole;
-  }
-  for (size_t i = at + 1; i < rounds.size(); ++i)
-    pairs += CausalPairs(rounds[i].size(), rounds[i].begin);
+  for (const PromptRound& round : rounds)
+    if (const int whole = round.end - round.done; whole > 0)  // there in part, layer by layer
+      pairs += CausalPairs(whole, round.done) * round.remaining() / whole;
   return pairs;
 }
 
@@ -65,11 +61,21 @@ bool Prompt::in_transfer() const {
                      [](const PromptRound& round) { return round.in_transfer(); });
 }
 
-bool HasSameSlice(const Prompt& next, const Prompt& earlier) {
+bool Prompt::has_work() const {
+  return is_rank() && (request.is_head || rounds.back().done < size()) &&
+         std::any_of(rounds.begin(), rounds.end(),
+                     [](const PromptRound& round) { return round.has_begun(); });
+}
+
+bool HasSameSlices(const Prompt& next, const Prompt& earlier) {
   const PrefillRequest& a = next.request;
   const PrefillRequest& b = earlier.request;
-  return a.earlier.empty() && b.earlier.empty() && a.request_id == b.request_id &&
-         a.epoch > b.epoch && a.is_head == b.is_head && a.inflow.tokens == b.inflow.tokens &&
+  const auto same = [](const PromptRound& one, const PromptRound& other) {
+    return one.begin == other.begin && one.end == other.end;
+  };
+  return a.request_id == b.request_id && a.epoch > b.epoch && a.is_head == b.is_head &&
+         std::equal(next.rounds.begin(), next.rounds.end(), earlier.rounds.begin(),
+                    earlier.rounds.end(), same) &&
          a.tokens == b.tokens && a.cache_salt == b.cache_salt && next.range == earlier.range &&
          next.is_remote == earlier.is_remote &&
          (next.is_remote || a.ticket.promise_pages == b.ticket.promise_pages);

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,7 +13,6 @@
 #include "prefill_worker/prefix_index.h"
 #include "prefill_worker/prompt_round.h"
 #include "prefill_worker/prompt_state.h"
-#include "prefill_worker/slice_run.h"
 #include "proto/messages.h"
 
 namespace baton {
@@ -32,18 +30,17 @@ struct Prompt {
   bool no_room = false;  // of kOpening: the sink has no pages yet
   std::vector<PromptRound> rounds;
   size_t at = 0;           // of them: the one that runs, or is next
-  int32_t done = 0;        // tokens whose KV is in `pages`, or will be before the round runs
-  int32_t reused = 0;      // of them: whose KV was there
+  int32_t reused = 0;      // tokens whose KV was there
+  bool goes_on = false;    // with all that an earlier attempt has computed here of its slices
   int32_t recomputed = 0;  // of a later attempt: computed tokens, but of slices it went on with
   int64_t overtaken = 0;   // tokens computed for prompts admitted later while this one could run
   std::vector<int32_t> pages;
   PrefixChain chain;  // of the pages found in or entered into the index
   absl::Time first_step;
-  absl::Time progress;            // since then it has got nowhere
-  bool awaits = false;            // the transfer room was told where its inflows land
-  std::optional<SliceRun> slice;  // of a rank's round, once it runs
-  bool keep = false;              // when it ends, its slice is kept for a later attempt
-  int32_t first_token = 0;        // of kCommitting, where tokens follow on this worker
+  absl::Time progress;      // since then it has got nowhere
+  bool awaits = false;      // the transfer room was told where its inflows land
+  bool keep = false;        // when it ends, its slices are kept for a later attempt
+  int32_t first_token = 0;  // of kCommitting, where tokens follow on this worker
   // Of kEnding.
   EndReason reason = EndReason::kLength;
   PartFault fault = PartFault::kOwn;
@@ -65,14 +62,8 @@ struct Prompt {
   bool is_rank() const { return request.is_head || request.inflow.tokens > 0; }  // of a relay
   // Another rank waits for the round's slice, which gives no token.
   bool is_for_rank() const { return request.is_head || !is_last_round(); }
-  // The first token of the round's slice, or to be computed.
-  int32_t slice_begin() const { return slice ? round().end - slice->n_rows() : done; }
-  // A relay's slice of which there is something; a tail that is done has another end. In rounds
-  // it is not worth to be kept.
-  bool has_work() const {
-    return is_rank() && rounds.size() == 1 && (slice || round().inflow.has_begun()) &&
-           (request.is_head || done < size());
-  }
+  // Slices of a relay of which there is something; a tail that is done has another end.
+  bool has_work() const;
   // A handoff may still read or write its pages.
   bool in_transfer() const;
   bool gave_up() const { return phase == PromptState::kEnding || phase == PromptState::kKept; }
@@ -82,9 +73,9 @@ struct Prompt {
   }
 };
 
-// `next` is a later attempt's, and computes the very slice that `earlier` does. Then its KV and
+// `next` is a later attempt's, and computes the very slices that `earlier` does. Then their KV and
 // pages are worth the same to it.
-bool HasSameSlice(const Prompt& next, const Prompt& earlier);
+bool HasSameSlices(const Prompt& next, const Prompt& earlier);
 
 // Why a worker with such a pool can never run it; empty: it can.
 std::string WhyRefused(const PrefillRequest& request, const PrefillOptions& options,

@@ -38,7 +38,7 @@ bool PromptPages::Take(Prompt* prompt) {
   const int missing = PagesToStart(*prompt) - static_cast<int>(prompt->pages.size());
   if (missing <= pool_->free() - kept_) {
     const auto found = static_cast<int32_t>(prompt->pages.size()) * pool_->layout().page_tokens;
-    prompt->done += found;
+    prompt->rounds.front().done += found;
     prompt->reused = found;
     reused_tokens_ += found;
     CHECK(pool_->Take(missing, &prompt->pages));
@@ -54,7 +54,11 @@ void PromptPages::Enter(Prompt* prompt) {
   if (index_ == nullptr) return;
   const int page_tokens = pool_->layout().page_tokens;
   const std::span<const int32_t> tokens(prompt->request.tokens);
-  const int done = Planted(PlantedBug::kCachedBeforeComputed) ? prompt->size() : prompt->done;
+  const PromptRound& round = prompt->round();
+  const bool misses = round.has_inflow() && round.inflow.planes < layout().n_layers();
+  const int done = Planted(PlantedBug::kCachedBeforeComputed) ? prompt->size()
+                   : misses                                   ? round.lacks_from
+                                                              : round.done;
   for (int page = prompt->chain.pages; (page + 1) * page_tokens <= done; ++page)
     index_->Enter(tokens.subspan(static_cast<size_t>(page) * page_tokens, page_tokens),
                   prompt->pages[page], &prompt->chain);
@@ -62,7 +66,7 @@ void PromptPages::Enter(Prompt* prompt) {
 
 void PromptPages::Trim(Prompt* prompt) {
   if (prompt->is_remote || prompt->in_transfer()) return;
-  const int passed = pool_->layout().PagesPassed(prompt->done);
+  const int passed = pool_->layout().PagesPassed(prompt->round().done);
   if (passed > 0) pool_->Trim(std::span(prompt->pages).first(passed));
 }
 

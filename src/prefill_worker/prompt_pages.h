@@ -23,7 +23,8 @@ class PromptPages {
   bool Take(Prompt* prompt);
   // Others give pages back in this turn, before Take is tried again.
   void ForgetWanted(int wanted_before) { wanted_ = wanted_before; }
-  // Those that are full are found by others from now on.
+  // Those that are full, and in which no inflow of its round may land, are found by others from now
+  // on.
   void Enter(Prompt* prompt);
   // Gives back what no further token sees, if no other worker is to get it.
   void Trim(Prompt* prompt);

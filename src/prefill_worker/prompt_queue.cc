@@ -44,7 +44,7 @@ PromptQueue::Found PromptQueue::FindInflow(const TicketId& ticket) const {
 
 Prompt* PromptQueue::FindKeptFor(const Prompt& prompt) const {
   for (const auto& earlier : prompts_)
-    if ((earlier->keep || earlier->phase == PromptState::kKept) && HasSameSlice(prompt, *earlier))
+    if ((earlier->keep || earlier->phase == PromptState::kKept) && HasSameSlices(prompt, *earlier))
       return earlier.get();
   return nullptr;
 }

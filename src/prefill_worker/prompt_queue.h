@@ -36,7 +36,7 @@ class PromptQueue {
   Found FindPush(const TicketId& ticket) const;
   // Whose inflow may still arrive.
   Found FindInflow(const TicketId& ticket) const;
-  // Whose slice is kept, or is to be, for this prompt; nullptr: none.
+  // Whose slices are kept, or are to be, for this prompt; nullptr: none.
   Prompt* FindKeptFor(const Prompt& prompt) const;
   // The one that is kept the longest; nullptr: none.
   Prompt* FirstKept() const;

@@ -48,6 +48,7 @@ std::vector<PromptRound> RoundsOf(const PrefillRequest& request, int page_tokens
     rounds.push_back({.lacks_from = before,
                       .begin = inflow.tokens,
                       .end = end,
+                      .done = inflow.tokens,
                       .inflow_ticket = inflow.ticket_id,
                       .ticket = ticket,
                       .sink = sink,

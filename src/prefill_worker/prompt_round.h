@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@ namespace baton {
 struct PromptRound {
   // Tokens: an inflow brings [lacks_from, begin), those before are there; [begin, end) is computed.
   int32_t lacks_from = 0, begin = 0, end = 0;
+  int32_t done = 0;  // tokens up to which KV is in the pages, or will be before the round runs
   TicketId inflow_ticket{};
   Ticket ticket{};  // of the handoff to `sink`: the last kv_pages up to `end`
   TransferPeer sink{};
@@ -24,17 +26,24 @@ struct PromptRound {
   bool is_remote = false;  // `sink` is another worker
   int32_t first_page = 0;  // of the prompt's pages, the first of the handoff's
 
-  bool handing_over = false;       // OPEN went out, and the handoff has not ended
-  bool pushing = false;            // the same of the push
-  bool inflow_open = false;        // pages may still be written by it
-  bool committed = false;          // all of the handoff was given to the transfer room
-  InflowProgress inflow{};         // that has arrived
-  InflowProgress inflow_before{};  // of it, in the attempt whose slice it goes on with
-  int32_t announced_layers = 0;    // where whole prefixes are forwarded
+  std::optional<SliceRun> slice{};  // of a rank, once it has begun, be it in an earlier attempt
+  bool handing_over = false;        // OPEN went out, and the handoff has not ended
+  bool pushing = false;             // the same of the push
+  bool inflow_open = false;         // pages may still be written by it
+  bool committed = false;           // all of the handoff was given to the transfer room
+  InflowProgress inflow{};          // that has arrived
+  InflowProgress inflow_before{};   // of it, in the attempt whose slice it goes on with
+  int32_t announced_layers = 0;     // where whole prefixes are forwarded
 
   bool has_inflow() const { return begin > lacks_from; }
   bool has_push() const { return push.ticket.kv_pages > 0; }
   int32_t size() const { return end - begin; }
+  int inflow_pages(int page_tokens) const { return (begin - lacks_from) / page_tokens; }
+  // The first token of its slice, or to be computed.
+  int32_t slice_begin() const { return slice ? end - slice->n_rows() : done; }
+  // To be computed, in tokens.
+  int32_t remaining() const { return slice ? slice->remaining() : end - done; }
+  bool has_begun() const { return slice || inflow.has_begun(); }
   bool in_transfer() const { return handing_over || pushing || inflow_open; }
 };
 

@@ -185,6 +185,7 @@ enum class PartFault {
   kHandoff,  // with the other end of its handoff, or the way to it
   kInflow,   // the same of the handoff by which a rank gets its inflow
   kPush,     // the same of a head's push
+  kRing,     // the same of a tail's handoff to the first rank, in rounds
   kPeer,     // not known: a handoff was given up by its other end
   kPages,    // nowhere: its pages were to be taken at once, and too few are free
   kDraining  // nowhere: the worker takes nothing new

@@ -81,6 +81,7 @@ constexpr std::pair<PartFault, wire::PartFault> kFaults[] = {
     {PartFault::kHandoff, wire::PART_FAULT_HANDOFF},
     {PartFault::kInflow, wire::PART_FAULT_INFLOW},
     {PartFault::kPush, wire::PART_FAULT_PUSH},
+    {PartFault::kRing, wire::PART_FAULT_RING},
     {PartFault::kPeer, wire::PART_FAULT_PEER},
     {PartFault::kPages, wire::PART_FAULT_PAGES},
     {PartFault::kDraining, wire::PART_FAULT_DRAINING}};

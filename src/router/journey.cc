@@ -26,6 +26,7 @@ FailoverCause CauseOf(const PartEnded& ended) {
     case PartFault::kHandoff:
     case PartFault::kInflow:
     case PartFault::kPush:
+    case PartFault::kRing:
     case PartFault::kPeer:
       return FailoverCause::kHandoffFailed;
     case PartFault::kDraining:
@@ -249,7 +250,7 @@ void Journey::NoteComputed() {
 
 void Journey::NoteFirstSlice() {
   kept_at_ = plan_.heads.front().worker;
-  kept_tokens_ = plan_.heads.front().tokens;
+  kept_tokens_ = plan_.SliceEnds(Shape()).front();
 }
 
 void Journey::Looked(absl::Time now) {
@@ -358,10 +359,10 @@ void Journey::NoteBroken(Incarnation from, PartFault fault) {
   std::pair<Incarnation, Incarnation> hop;
   if (fault == PartFault::kPush || (fault == PartFault::kHandoff && is_tail))
     hop = {from, plan_.decode};
-  else if (fault == PartFault::kHandoff)
+  else if (fault == PartFault::kHandoff || fault == PartFault::kRing)
     hop = {from, plan_.WorkerOf(rank + 1)};
-  else if (fault == PartFault::kInflow && rank > 0)
-    hop = {plan_.WorkerOf(rank - 1), from};
+  else if (fault == PartFault::kInflow)
+    hop = {plan_.WorkerOf(rank + plan_.heads.size()), from};
   else
     return;
   if (std::find(broken_hops_.begin(), broken_hops_.end(), hop) == broken_hops_.end())

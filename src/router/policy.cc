@@ -216,6 +216,23 @@ int32_t Plan::TokensOfHeads(size_t n) const {
   return tokens;
 }
 
+std::vector<int32_t> Plan::HopTokens(const AttemptShape& shape) const {
+  const std::vector<int32_t> ends = SliceEnds(shape);
+  std::vector<int32_t> tokens(ends.begin(), ends.end() - 1);
+  // It has all up to the end of its slice before.
+  for (size_t hop = n_ranks() - 1; hop < tokens.size(); ++hop)
+    tokens[hop] -= ends[hop + 1 - n_ranks()];
+  return tokens;
+}
+
+int32_t Plan::LongestSliceAt(Incarnation worker, const AttemptShape& shape) const {
+  int32_t longest = 0, before = 0;
+  const std::vector<int32_t> ends = SliceEnds(shape);
+  for (size_t slice = 0; slice < ends.size(); before = ends[slice++])
+    if (WorkerOf(slice) == worker) longest = std::max(longest, ends[slice] - before);
+  return longest;
+}
+
 PrefillWork Plan::PrefillWorkAt(Incarnation worker, const AttemptShape& shape) const {
   if (!is_relay()) {
     const int32_t tokens = shape.PrefillTokensAt(worker);
@@ -238,10 +255,9 @@ bool Plan::TakesPagesAtOnce(size_t head) const {
 std::optional<Plan> ReplaceWorker(const Plan& relay, Incarnation lost,
                                   std::span<const Candidate> candidates,
                                   const AttemptShape& shape) {
-  if (relay.n_rounds() > 1) return std::nullopt;  // ranks keep nothing of rounds
   const bool decodes = lost == relay.decode, is_rank = lost == relay.prefill || relay.IsHead(lost);
   CHECK(decodes || is_rank);
-  const int64_t tokens = is_rank ? relay.PrefillWorkAt(lost, shape).tokens : 0;
+  const int32_t tokens = relay.LongestSliceAt(lost, shape);
   const auto may_stand_in = [&](const Candidate& c) {
     const bool computes = c.fits_prefill && c.role != Role::kDecode && c.max_slice_tokens >= tokens;
     return c.worker != relay.prefill && c.worker != relay.decode && !relay.IsHead(c.worker) &&

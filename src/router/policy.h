@@ -147,6 +147,9 @@ struct Plan {
   std::vector<int32_t> SliceEnds(const AttemptShape& shape) const;
   // Tokens up to the end of head n - 1's last slice, so before rank n's.
   int32_t TokensOfHeads(size_t n) const;
+  // Of each slice but the last: what the rank of the next one lacks, of the tokens up to its end.
+  std::vector<int32_t> HopTokens(const AttemptShape& shape) const;
+  int32_t LongestSliceAt(Incarnation worker, const AttemptShape& shape) const;
   // What `worker`, head or tail or alone, has to compute.
   PrefillWork PrefillWorkAt(Incarnation worker, const AttemptShape& shape) const;
   // Pages of the pools are taken in order: decode worker and tail, the lesser first, then heads

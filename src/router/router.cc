@@ -344,6 +344,7 @@ ClusterView Router::View() const {
                    .relays_by_push = by_push,
                    .ranks_replaced = state_->ranks_replaced,
                    .sinks_replaced = state_->sinks_replaced,
+                   .replaced_in_rounds = state_->replaced_in_rounds,
                    .recomputed_tokens = state_->recomputed_tokens};
   view.running = static_cast<int>(state_->n_living()) - view.waiting;
   state_->cluster.FillView(&view);

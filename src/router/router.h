@@ -144,6 +144,7 @@ struct ClusterView {  // what /readyz, /metrics and logs show
   std::array<uint64_t, kRelayPushes> relays_by_push{};
   // Of relays that went on with the slices of the others: their ranks, and their decode workers.
   uint64_t ranks_replaced = 0, sinks_replaced = 0;
+  uint64_t replaced_in_rounds = 0;  // of both
   std::array<uint64_t, kRecomputeReasons> recomputed_tokens{};
 };
 

@@ -89,15 +89,14 @@ void Router::State::SendAttempt(const Journey& journey) {
 std::vector<RelayRound> Router::State::MintSlices(const Journey& journey, const Ticket& main) {
   const Plan& plan = journey.plan();
   const std::vector<int32_t> ends = plan.SliceEnds(journey.Shape());
+  const std::vector<int32_t> hops = plan.HopTokens(journey.Shape());
   const int32_t page_tokens = cluster.Find(plan.prefill)->page_tokens;
   std::vector<RelayRound> slices(ends.size());
   for (size_t slice = 0; slice + 1 < slices.size(); ++slice) {
     RelayRound& round = slices[slice];
     const Incarnation next = plan.WorkerOf(slice + 1);
-    // The next rank has all up to the end of its slice before.
-    const int32_t has = slice + 1 < plan.n_ranks() ? 0 : ends[slice + 1 - plan.n_ranks()];
     round.tokens = ends[slice];
-    round.ticket = MintTicket(journey, next, {.kv_pages = (ends[slice] - has) / page_tokens});
+    round.ticket = MintTicket(journey, next, {.kv_pages = hops[slice] / page_tokens});
     round.sink = cluster.Find(next)->transfer;
     if (plan.push == RelayPush::kAll)
       round.push = PushOf(journey, main, slice == 0 ? 0 : ends[slice - 1], ends[slice]);
@@ -193,6 +192,7 @@ void Router::State::AimAgain(Journey& journey, const Journey::Failure& failure, 
   if (!mended) return TryAim(journey, now);
   journey.mended = true;
   ++(same_sink ? ranks_replaced : sinks_replaced);
+  replaced_in_rounds += mended->n_rounds() > 1;
   AimAt(journey, *mended, now);
 }
 
@@ -213,22 +213,20 @@ std::optional<Plan> Router::State::Mend(const Journey& journey, absl::Time now) 
 // Of what crosses in all relays that share a link; so what is left is never overstated.
 std::vector<HopProgress> Router::State::HopsOf(const Journey& journey) const {
   const Plan& plan = journey.plan();
-  std::vector<HopProgress> hops;
-  for (size_t i = 0; i < plan.heads.size(); ++i) {
+  const std::vector<int32_t> tokens = plan.HopTokens(journey.Shape());
+  std::vector<HopProgress> links(std::min(plan.n_ranks(), tokens.size()));
+  for (size_t i = 0; i < links.size(); ++i) {
     const Incarnation next = plan.WorkerOf(i + 1);
-    const WorkerAnnounce* const sender = cluster.Find(plan.heads[i].worker);
-    if (sender == nullptr || cluster.Find(next) == nullptr) {
-      hops.push_back({});  // lost, after its part had ended
-      continue;
-    }
+    const WorkerAnnounce* const sender = cluster.Find(plan.WorkerOf(i));
+    if (sender == nullptr || cluster.Find(next) == nullptr) continue;  // lost, its part had ended
     const LinkRate link = cluster.LinkOf(sender->incarnation, next);
     const int64_t before = i < journey.crossed_before.size() ? journey.crossed_before[i] : 0;
-    hops.push_back(
-        {.bytes = int64_t{plan.TokensOfHeads(i + 1)} * sender->kv_token_bytes * sender->n_layers,
-         .crossed = std::max<int64_t>(0, link.chain_bytes - before),
-         .bytes_per_second = link.bytes_per_second});
+    links[i].crossed = std::max<int64_t>(0, link.chain_bytes - before);
+    links[i].bytes_per_second = link.bytes_per_second;
+    for (size_t hop = i; hop < tokens.size(); hop += plan.n_ranks())
+      links[i].bytes += int64_t{tokens[hop]} * sender->kv_token_bytes * sender->n_layers;
   }
-  return hops;
+  return links;
 }
 
 // It is late. Where a link has become so slow that one worker alone would be sooner, from what the
@@ -236,11 +234,10 @@ std::vector<HopProgress> Router::State::HopsOf(const Journey& journey) const {
 void Router::State::LookAtRelay(Journey& journey, absl::Time now) {
   journey.Looked(now);
   const Plan& plan = journey.plan();
-  if (plan.n_rounds() > 1) return SetAlarm(journey);  // what crosses its ring is not counted
   AttemptShape shape = journey.Shape();
   shape.may_relay = false;
   shape.kept_at = plan.heads.front().worker;
-  shape.kept_tokens = plan.heads.front().tokens;
+  shape.kept_tokens = plan.SliceEnds(shape).front();
   const std::optional<Plan> alone = cluster.Choose(shape, journey.avoid, now);
   const std::vector<HopProgress> hops = HopsOf(journey);
   const std::optional<size_t> slow =

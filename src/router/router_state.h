@@ -107,7 +107,7 @@ struct Router::State {
   std::vector<RouterEffect> effects;
   std::array<uint64_t, kFailoverCauses> failovers{};
   std::array<uint64_t, kRecomputeReasons> recomputed_tokens{};
-  uint64_t relays_in_rounds = 0, ranks_replaced = 0, sinks_replaced = 0;
+  uint64_t relays_in_rounds = 0, ranks_replaced = 0, sinks_replaced = 0, replaced_in_rounds = 0;
   std::array<uint64_t, kRelayPushes> relays_by_push{};
   uint64_t next_sequence = 1;
   bool draining = false;

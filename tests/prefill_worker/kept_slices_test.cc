@@ -1,5 +1,5 @@
-// Slices that outlive their attempt: a rank of a relay is lost between any two blocks, another
-// worker takes its place, and the others go on where they were.
+// Slices that outlive their attempt: a rank of a relay, also in rounds, is lost between any two
+// blocks, another worker takes its place, and the others go on where they were.
 #include <algorithm>
 #include <random>
 #include <set>
@@ -27,24 +27,35 @@ void AnswerCancels(Bench* worker) {
   }
 }
 
-// No row of a slice was projected or finished twice, in all attempts together.
-void RequireEachRowOnce(const Bench& worker) {
-  std::set<std::tuple<SliceBlock::Kind, int, int>> rows;
-  for (const SliceBlock& block : worker.blocks)
+// No row of n_slices slices was projected or finished twice, in all attempts together.
+void RequireEachRowOnce(const Bench& worker, int n_slices) {
+  std::set<std::tuple<int, SliceBlock::Kind, int, int>> rows;
+  int n_begun = 0;
+  for (const SliceBlock& block : worker.blocks) {
+    n_begun += block.is_first();
     for (int row = block.from; row < block.to && block.kind != SliceBlock::Kind::kAttend; ++row)
-      REQUIRE(rows.emplace(block.kind, block.layer, row).second);
+      REQUIRE(rows.emplace(n_begun, block.kind, block.layer, row).second);
+  }
+  REQUIRE(n_begun == n_slices);
+}
+
+// In one round, and in several.
+std::vector<int> SliceEnds() {
+  return GENERATE(as<std::vector<int>>{}, std::vector<int>{12, 24, 35},
+                  std::vector<int>{8, 16, 24, 36, 44, 53},
+                  std::vector<int>{4, 12, 20, 28, 32, 40, 44, 56, 61});
 }
 
 struct Rig {
-  explicit Rig(unsigned seed) : random(seed) {
+  Rig(unsigned seed, const std::vector<int>& ends) : random(seed) {
     PrefillOptions options;
     options.segment_keys = 4 * Below(3);
     options.cut_through = Below(4) > 0;
     for (int i = 0; i <= kRanks; ++i) workers.push_back(MakeWorker(options));
     relay = std::make_unique<Relay>(
-        7, std::vector<int>{12, 24, 35},
-        std::vector<Bench*>{workers[0].get(), workers[1].get(), workers[2].get()},
+        7, ends, std::vector<Bench*>{workers[0].get(), workers[1].get(), workers[2].get()},
         Below(2) ? kPeer : 0, false);
+    n_rounds = relay->n_slices() / kRanks;
   }
   ~Rig() {
     for (auto& worker : workers) worker->scheduler->Abandon();
@@ -55,7 +66,10 @@ struct Rig {
     if (Below(2)) AnswerCancels(worker);
     worker->Step(1 + Below(12));
     of->PromiseAll();
-    const int hop = Below(kRanks - 1);
+    for (int hop = Below(kRanks - 1); hop + 1 < of->n_slices(); hop += kRanks - 1)
+      LandSome(of, hop);
+  }
+  void LandSome(Relay* of, int hop) {
     if (of->Pages(hop) == nullptr) return;
     for (int cells = Below(8); cells > 0; --cells) {
       const std::vector<Relay::Cell> waiting = of->Waiting(hop);
@@ -67,10 +81,11 @@ struct Rig {
   // Another takes its place; those beside it may have noticed before they hear of that.
   void Lose(int lost) {
     relay->ranks[static_cast<size_t>(lost)]->scheduler->Abandon();
-    if (lost > 0 && Below(2))
-      relay->ranks[static_cast<size_t>(lost - 1)]->EndHandoff(relay->HandoffOf(lost - 1),
-                                                              absl::UnavailableError("lost"));
-    if (lost + 1 < kRanks && Below(2)) relay->FailInflow(lost + 1);
+    const int slice = lost + kRanks * Below(n_rounds);
+    if (slice > 0 && Below(2))
+      relay->worker(slice - 1).EndHandoff(relay->HandoffOf(slice - 1),
+                                          absl::UnavailableError("lost"));
+    if (!relay->is_last(slice) && Below(2)) relay->FailInflow(slice + 1);
     mended = std::make_unique<Relay>(relay->Mended(lost, workers.back().get()));
     mended->AdmitAll();
   }
@@ -99,33 +114,37 @@ struct Rig {
   }
 
   std::mt19937 random;
+  int n_rounds = 1;
   std::vector<std::unique_ptr<Bench>> workers;  // the ranks, and the one that takes over
   std::unique_ptr<Relay> relay, mended;
 };
 
-TEST_CASE("a rank lost at any time: only its slice is computed again") {
+TEST_CASE("a rank lost at any time: only its slices are computed again") {
+  const std::vector<int> ends = SliceEnds();
   int n_lost = 0;
   for (unsigned seed = 0; seed < 300; ++seed) {
     INFO(seed);
-    Rig rig(seed);
+    Rig rig(seed, ends);
     rig.relay->AdmitAll();
-    for (int n = rig.Below(80); n > 0; --n) rig.Act(rig.relay.get());
+    for (int n = rig.Below(60 + 20 * rig.n_rounds); n > 0; --n) rig.Act(rig.relay.get());
     if (rig.IsComputed()) continue;
     const int lost = rig.Below(kRanks);
     rig.Lose(lost);
     rig.Finish();
-    for (int rank = 0; rank < kRanks; ++rank) RequireEachRowOnce(*rig.mended->ranks[size_t(rank)]);
+    for (int rank = 0; rank < kRanks; ++rank)
+      RequireEachRowOnce(*rig.mended->ranks[size_t(rank)], rig.n_rounds);
     ++n_lost;
   }
-  REQUIRE(n_lost > 200);
+  REQUIRE(n_lost > 150);
 }
 
 TEST_CASE("a slice that another has pushed off the engine begins anew, with the same tokens") {
+  const std::vector<int> ends = SliceEnds();
   for (unsigned seed = 0; seed < 60; ++seed) {
     INFO(seed);
-    Rig rig(seed);
+    Rig rig(seed, ends);
     rig.relay->AdmitAll();
-    for (int n = 20 + rig.Below(40); n > 0; --n) rig.Act(rig.relay.get());
+    for (int n = 20 + rig.Below(40 * rig.n_rounds); n > 0; --n) rig.Act(rig.relay.get());
     if (rig.IsComputed()) continue;
     rig.Lose(0);
     for (int rank = 1; rank < kRanks; ++rank)
@@ -134,24 +153,24 @@ TEST_CASE("a slice that another has pushed off the engine begins anew, with the 
   }
 }
 
-TEST_CASE("a head that has handed over keeps its slice for a rank that is lost after it") {
+TEST_CASE("a head that has handed over keeps its slices for a rank that is lost after it") {
+  const std::vector<int> ends = SliceEnds();
   for (int lost = 1; lost < kRanks; ++lost) {
     INFO(lost);
-    Rig rig(100u + unsigned(lost));
+    Rig rig(100u + unsigned(lost), ends);
     Relay& relay = *rig.relay;
     relay.AdmitAll();
     Bench& first = *relay.ranks[0];
-    for (int n = 0; n < 20'000 && !first.commits.size(); ++n) {
-      AnswerCancels(&first);
-      first.Step(5);
-      relay.ranks[1]->Step(1);
-      relay.ranks[2]->Step(1);
+    for (int n = 0; n < 20'000 && first.commits.size() < size_t(rig.n_rounds); ++n) {
+      for (Bench* rank : relay.ranks) rank->Step(5);
       relay.PromiseAll();
-      relay.Flow(0);
+      for (int hop = 0; hop + 2 < relay.n_slices(); ++hop)  // the tail lacks the last one
+        if (relay.Pages(hop) != nullptr) relay.Flow(hop);
     }
-    first.EndHandoff(relay.HandoffOf(0));
+    for (int slice = 0; slice < relay.n_slices(); slice += kRanks)
+      first.EndHandoff(relay.HandoffOf(slice));
     REQUIRE(first.ends.at(7).reason == EndReason::kLength);
-    REQUIRE(first.pool->held() == 3);
+    REQUIRE(first.pool->held() == ends[ends.size() - kRanks] / kPageTokens);
     const size_t blocks = first.blocks.size();
     rig.Lose(lost);
     rig.Finish();
@@ -160,11 +179,12 @@ TEST_CASE("a head that has handed over keeps its slice for a rank that is lost a
 }
 
 TEST_CASE("a later attempt says what it computed but for slices it went on with") {
+  const std::vector<int> ends = SliceEnds();
   int went_on = 0;
   for (unsigned seed = 0; seed < 20; ++seed) {
-    Rig rig(seed);
+    Rig rig(seed, ends);
     rig.relay->AdmitAll();
-    for (int n = 10 + rig.Below(20); n > 0; --n) rig.Act(rig.relay.get());
+    for (int n = 10 + rig.Below(20 * rig.n_rounds); n > 0; --n) rig.Act(rig.relay.get());
     if (rig.IsComputed()) continue;
     const int lost = rig.Below(kRanks);
     rig.Lose(lost);
@@ -172,7 +192,9 @@ TEST_CASE("a later attempt says what it computed but for slices it went on with"
     for (int rank = 0; rank < kRanks; ++rank) {
       INFO(seed << " lost " << lost << " rank " << rank);
       const Relay& relay = *rig.mended;
-      const int tokens = relay.ends[size_t(rank)] - (rank > 0 ? relay.ends[size_t(rank - 1)] : 0);
+      int tokens = 0;
+      for (int slice = rank; slice < relay.n_slices(); slice += kRanks)
+        tokens += ends[size_t(slice)] - (slice > 0 ? ends[size_t(slice - 1)] : 0);
       const int recomputed = relay.ranks[size_t(rank)]->ends.at(7).recomputed_tokens;
       // One that had not begun when the rank was lost has nothing to go on with.
       if (rank == lost)

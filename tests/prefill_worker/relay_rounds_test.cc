@@ -23,7 +23,11 @@ std::unique_ptr<Bench> MakeWorker(const PrefillOptions& options = With(4, true),
                                  options);
 }
 
-void RequireClean(const Bench& worker) { REQUIRE(worker.pool->held() == worker.KeptPages()); }
+// Of an attempt that is over.
+void RequireClean(Bench* worker) {
+  worker->ForgetKept();
+  REQUIRE(worker->pool->held() == worker->KeptPages());
+}
 
 // A ring of workers and one relay over them.
 struct Ring {
@@ -99,7 +103,7 @@ TEST_CASE("in rounds the first token is the sequential one, and each hop is what
   REQUIRE(ring.tail().kept.empty());  // its pages are still read by the ring
   ring.relay->EndAll();
   for (const auto& worker : ring.workers) {
-    RequireClean(*worker);
+    RequireClean(worker.get());
     REQUIRE(worker->tokens.size() == (worker.get() == &ring.tail() ? 1u : 0u));
   }
   if (sink == kSelf) REQUIRE(ring.tail().kept.size() == 1);
@@ -228,7 +232,7 @@ TEST_CASE("a cancel between any two blocks of any round leaves nothing behind") 
     for (auto& worker : ring.workers) {
       REQUIRE(worker->ends.contains(7));
       REQUIRE(worker->scheduler->n_prompts() == 0);
-      RequireClean(*worker);
+      RequireClean(worker.get());
       worker->Admit(Bench::Request(9, 30));
       while (worker->Step(1000) > 0) {
       }
@@ -256,11 +260,17 @@ TEST_CASE("what becomes of a hop that breaks") {
   ring.AnswerCancels();
   if (is_computed) ring.tail().EndHandoff(7);
   REQUIRE(ring.tail().ends.at(7).reason == (is_computed ? EndReason::kLength : EndReason::kFailed));
-  // To the head its first slice's hop is as good as its last one's; nothing of rounds is kept.
+  if (!is_computed) REQUIRE(ring.tail().ends.at(7).fault == PartFault::kRing);
+  // To the head its first slice's hop is as good as its last one's.
   ring.head().EndHandoff(HopId(7, 0), absl::UnavailableError("next rank lost"));
   ring.AnswerCancels();
   REQUIRE(ring.head().ends.at(7).reason == EndReason::kFailed);
+  REQUIRE(ring.head().ends.at(7).fault == PartFault::kHandoff);
+  // What they have is kept for another attempt, but not if there is the token.
+  REQUIRE(ring.head().scheduler->n_prompts() == 1);
+  REQUIRE(ring.tail().scheduler->n_prompts() == (is_computed ? 0 : 1));
   for (auto& worker : ring.workers) {
+    worker->ForgetKept();
     REQUIRE(worker->scheduler->n_prompts() == 0);
     REQUIRE(worker->pool->held() == 0);
   }

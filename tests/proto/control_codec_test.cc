@@ -243,7 +243,7 @@ TEST_CASE("every role, every end reason and every fault survives") {
   }
   for (const PartFault fault :
        {PartFault::kOwn, PartFault::kHandoff, PartFault::kInflow, PartFault::kPush,
-        PartFault::kPeer, PartFault::kPages, PartFault::kDraining}) {
+        PartFault::kRing, PartFault::kPeer, PartFault::kPages, PartFault::kDraining}) {
     const auto out = ParseReport(SerializeReport({.events = {PartEnded{.fault = fault}}}));
     REQUIRE(out.ok());
     CHECK(std::get<PartEnded>(out->events[0]).fault == fault);

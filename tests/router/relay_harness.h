@@ -1,6 +1,7 @@
 // A router with relays, and workers for them, played by hand.
 #pragma once
 
+#include <map>
 #include <vector>
 
 #include "router/router_harness.h"
@@ -57,6 +58,36 @@ struct LongChain : Chain {
     return ranks;
   }
   RequestId id = 0;
+};
+
+// Prompts on three workers that take slices of two pages: 176 tokens are two rounds of them, by
+// kThird, kHead and kTail.
+struct Ring : RouterHarness {
+  explicit Ring(RelayPush push) : RouterHarness(Options(push)) {
+    for (const Incarnation worker : {kDecode1, kTail, kHead, kThird})
+      JoinWith(worker, worker == kDecode1 ? Role::kDecode : Role::kPrefill, 32);
+    id = Submit(176, 3);
+    requests = Requests();
+    sent.clear();
+  }
+  static RouterOptions Options(RelayPush push) {
+    RouterOptions options = Relays();
+    options.relay_max_ranks = options.relay_min_ranks = 3;
+    options.relay_push = push;
+    return options;
+  }
+  void JoinWith(Incarnation worker, Role role, int max_slice_tokens) {
+    WorkerAnnounce announce = Announce(worker, role);
+    announce.max_slice_tokens = max_slice_tokens;
+    REQUIRE(Report(worker, {announce}).ok());
+  }
+  std::map<Incarnation, PrefillRequest> Requests() const {
+    std::map<Incarnation, PrefillRequest> to;
+    for (const auto& [worker, request] : Sent<PrefillRequest>()) to[worker] = request;
+    return to;
+  }
+  RequestId id = 0;
+  std::map<Incarnation, PrefillRequest> requests;  // of the first attempt
 };
 
 }  // namespace baton

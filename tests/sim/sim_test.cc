@@ -37,6 +37,7 @@ TEST_CASE("seeds of the whole cluster keep every promise") {
   CHECK(sum.faults.relays > 1000);
   CHECK(sum.faults.ranks_replaced > 500);
   CHECK(sum.faults.sinks_replaced > 500);
+  CHECK(sum.faults.replaced_in_rounds > 300);
   CHECK(sum.faults.relays_left > 100);
   CHECK(sum.faults.relays_in_rounds > 1000);
   CHECK(sum.faults.slice_blocks > 100'000);

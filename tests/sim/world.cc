@@ -384,6 +384,7 @@ void World::StopWorkers() {
     fault_counts_.handoffs += counters.handoffs_committed;
     fault_counts_.failed_handoffs += counters.handoffs_failed;
     const WorkerMetrics worker = node->worker_metrics();
+    fault_counts_.prefill_tokens += worker.prefill_tokens;
     fault_counts_.slice_blocks += worker.slice_blocks;
     fault_counts_.slice_wait_seconds += worker.slice_wait_seconds;
     fault_counts_.trimmed_pages += worker.pages_trimmed;
@@ -397,6 +398,7 @@ void World::CountRelays() {
   fault_counts_.relays += view.relays;
   fault_counts_.ranks_replaced += view.ranks_replaced;
   fault_counts_.sinks_replaced += view.sinks_replaced;
+  fault_counts_.replaced_in_rounds += view.replaced_in_rounds;
   fault_counts_.relays_left += view.failovers[static_cast<size_t>(FailoverCause::kSlowLink)];
   fault_counts_.relays_in_rounds += view.relays_in_rounds;
 }
@@ -442,64 +444,6 @@ Outcome RunSwarm(const Swarm& swarm, bool tracing, const Disturbance* disturbanc
   outcome.ttfts = world->TimesToFirstToken();
   outcome.transitions = world->transitions();
   return outcome;
-}
-
-void FaultCounts::Add(const FaultCounts& other) {
-  kills += other.kills;
-  pauses += other.pauses;
-  breaks += other.breaks;
-  cuts += other.cuts;
-  partitions += other.partitions;
-  clogs += other.clogs;
-  stops += other.stops;
-  router_kills += other.router_kills;
-  releases += other.releases;
-  crc_errors += other.crc_errors;
-  resent_chunks += other.resent_chunks;
-  refused_chunks += other.refused_chunks;
-  handoffs += other.handoffs;
-  failed_handoffs += other.failed_handoffs;
-  relays += other.relays;
-  ranks_replaced += other.ranks_replaced;
-  sinks_replaced += other.sinks_replaced;
-  slow_links += other.slow_links;
-  relays_left += other.relays_left;
-  relays_in_rounds += other.relays_in_rounds;
-  slice_blocks += other.slice_blocks;
-  slice_wait_seconds += other.slice_wait_seconds;
-  trimmed_pages += other.trimmed_pages;
-}
-
-void Outcome::Add(const Outcome& other) {
-  n_events += other.n_events;
-  healing_us = std::max(healing_us, other.healing_us);
-  faults.Add(other.faults);
-  clients.Add(other.clients);
-  transitions.Add(other.transitions);
-}
-
-std::string Outcome::ToString() const {
-  const FaultCounts& f = faults;
-  const ClientCounts& c = clients;
-  return absl::StrFormat(
-      "faults: %d kills, %d pauses, %d streams broken, %d connections cut, %d partitions, %d "
-      "clogs, "
-      "%d damaged chunks, %d resent, %d refused\nhandoffs: %d committed, %d failed\nrelays: %d, "
-      "of which %d were in rounds, %d went on with another rank, %d with another decode worker, %d "
-      "left a link that "
-      "had become slow (%d were); blocks of slices %d, "
-      "which waited %.0f s for their inflows\npages trimmed: %d\nrequests: "
-      "%d, "
-      "of them %d complete, %d cancelled, %d late, %d failed, %d lost with their router; %d "
-      "attempts, "
-      "%d tokens\nworkers told to stop: %d; routers killed: %d; ends of parts timed: %d; the last "
-      "request ended at most %.1f s after all was healed\n",
-      f.kills, f.pauses, f.breaks, f.cuts, f.partitions, f.clogs, f.crc_errors, f.resent_chunks,
-      f.refused_chunks, f.handoffs, f.failed_handoffs, f.relays, f.relays_in_rounds,
-      f.ranks_replaced, f.sinks_replaced, f.relays_left, f.slow_links, f.slice_blocks,
-      f.slice_wait_seconds, f.trimmed_pages, c.submitted, c.complete, c.cancelled, c.late, c.failed,
-      c.lost, c.attempts, c.tokens, f.stops, f.router_kills, f.releases,
-      static_cast<double>(healing_us) * 1e-6);
 }
 
 Outcome RunSeed(uint64_t seed, bool tracing) {
