@@ -364,16 +364,38 @@ TEST_CASE("gelu in both forms is close to double") {
   CHECK(std::isnan(GeluTanh(std::numeric_limits<float>::quiet_NaN())));
 }
 
-TEST_CASE("bounded exp2 gives the bits of exp2 up to 127") {
+// What DAZ makes of it.
+float Daz(float x) { return std::fabs(x) < 0x1p-126f ? 0.0f : x; }
+
+TEST_CASE("the exp2 of weights gives the bits of exp2 up to 100") {
   const NumericsMxcsrScope mxcsr;
   std::mt19937 rng(1);
-  for (int i = 0; i < 1000000; ++i) {
-    const uint32_t bits = static_cast<uint32_t>(rng());
-    const float x = __builtin_bit_cast(float, bits);
-    if (!(x <= 127.0f)) continue;
-    const float a = Exp2(x), b = Exp2Bounded(x);
+  const auto check = [](float x) {
+    const float a = Exp2(x), b = Daz(Exp2Weight(x));
     if (std::memcmp(&a, &b, sizeof a) != 0) FAIL(x << " gives " << a << " and " << b);
+  };
+  for (int i = 0; i < 1000000; ++i) {
+    const float x = __builtin_bit_cast(float, static_cast<uint32_t>(rng()));
+    if (x <= 100.0f) check(x);
   }
+  for (float x = -130; x < -120; x += 0x1p-14f) check(x);
+  CHECK(std::isnan(Exp2Weight(std::numeric_limits<float>::quiet_NaN())));
+}
+
+TEST_CASE("weights are rounded to bf16 to the nearest, ties to even") {
+  const NumericsMxcsrScope mxcsr;
+  const auto check = [](uint32_t bits) {
+    const float x = __builtin_bit_cast(float, bits);
+    const float a = RoundBf16(x), b = RoundWeight(x);
+    if (std::memcmp(&a, &b, sizeof a) != 0) FAIL(x << " gives " << a << " and " << b);
+  };
+  check(0);
+  for (const uint32_t exponent : {1u, 127u, 237u})
+    for (uint32_t mantissa = 0; mantissa < 1u << 23; ++mantissa) check(exponent << 23 | mantissa);
+  std::mt19937 rng(2);
+  for (int i = 0; i < 1000000; ++i) check(0x800000 + static_cast<uint32_t>(rng()) % (237u << 23));
+  CHECK(RoundWeight(__builtin_bit_cast(float, 0x7fffu)) == 0.0f);
+  CHECK(std::isnan(RoundWeight(std::numeric_limits<float>::quiet_NaN())));
 }
 
 }  // namespace

@@ -14,8 +14,11 @@ namespace {
 
 // Query rows of a block: K and V of a tile are read into L2 once for so many.
 constexpr int kBlockRows = 48;
-// The same where tiles are made from what the pages hold: for more rows, as that costs more.
-constexpr int kMadeBlockRows = 192;
+// The same where tiles are made from what the pages hold, or laid out: for more rows, as that costs
+// more.
+constexpr int kMadeBlockRows = 384;
+// Laying a tile out pays for so many rows, and while it fits L2: keys and values this wide.
+constexpr int kLeastLaidOutRows = 24, kMostLaidOutWidth = 512;
 // A block that is more than half of a thread's share is split by segments, into units of at least a
 // quarter of that share: else threads would wait for the last block (decode of few sequences).
 constexpr int64_t kWholeBlocksPerThread = 2, kUnitsPerThread = 4;
@@ -69,11 +72,12 @@ struct Unit {
 // One thread's place to work.
 struct Workspace {
   Buffer<float> q;
-  Buffer<int32_t> visible, hidden;
+  Buffer<int32_t> positions, visible, hidden;
   StateBuffer segment, rows;
   TileRoom tile;
   void Reserve(int64_t n) {
     q.Reserve((n + kPaddingRows) * kRowStride);
+    positions.Reserve(n);
     visible.Reserve(n);
     hidden.Reserve(n);
     segment.Reserve(n);
@@ -90,7 +94,10 @@ class TiledAttention final : public AttentionKernels {
     shape_ = args.layout->shape(args.layer);
     group_ = args.n_heads / shape_.heads;
     scale_ = ScoreScaleOf(args.scale, args.soft_cap);
-    block_rows_ = KeyTiles::AreMade(*args.layout, args.layer) ? kMadeBlockRows : kBlockRows;
+    const bool lays_out = shape_.key_dim_padded() + shape_.value_dim <= kMostLaidOutWidth;
+    laid_out_floats_ = lays_out ? kernels_.laid_out_floats : 0;
+    const bool are_made = KeyTiles::AreMade(*args.layout, args.layer);
+    block_rows_ = are_made || laid_out_floats_ > 0 ? kMadeBlockRows : kBlockRows;
     CHECK(group_ * shape_.heads == args.n_heads);
     CHECK(args.keys.first % kSegmentKeys == 0);
     CHECK(shape_.key_dim % 16 == 0 && shape_.key_dim <= kMaxKeyDim);
@@ -100,7 +107,7 @@ class TiledAttention final : public AttentionKernels {
       workspaces_.resize(static_cast<size_t>(pool.n_threads()));
     for (Workspace& workspace : workspaces_) {
       workspace.Reserve(std::max(block_rows_, group_));
-      workspace.tile.Reserve(*args.layout, args.layer);
+      workspace.tile.Reserve(*args.layout, args.layer, laid_out_floats_);
     }
     parked_.Reserve(n_parked_rows_);
 
@@ -202,6 +209,8 @@ class TiledAttention final : public AttentionKernels {
     const Block& block = blocks_[static_cast<size_t>(unit.block)];
     const int n = Rows(block);
     PackQueries(block, workspace.q.data());
+    for (int r = 0; r < n; ++r)
+      workspace.positions.data()[r] = Position(block.row_begin + r / group_);
     const RowState rows = workspace.rows.From(0);
     if (block.parked_row < 0) Open(block, rows);
     for (int segment = unit.segment_begin; segment < unit.segment_end; ++segment) {
@@ -223,14 +232,16 @@ class TiledAttention final : public AttentionKernels {
     const KeyTiles tiles(*args_->layout, args_->layer, block.kv_head, args_->planes,
                          PagesOf(block.piece), n_keys);
     KeyTile tile;
+    if (laid_out_floats_ > 0 && n >= kLeastLaidOutRows) workspace.tile.LayOut(&tile);
     for (int first_key = std::max(segment * kSegmentKeys, first_tile); first_key < end;
          first_key += kTileKeys) {
       tiles.Read(first_key, &workspace.tile, &tile);
-      for (int from = 0; from < n; from += kernels_.max_rows) {
-        const int count = std::min(n - from, kernels_.max_rows);
+      for (int from = 0, count = 0; from < n; from += count) {
+        const bool is_edge = workspace.positions.data()[from] + 1 - first_key < kTileKeys;
+        count = std::min(n - from, is_edge ? kernels_.edge_rows : kernels_.max_rows);
         int32_t* const visible = workspace.visible.data();
         for (int r = 0; r < count; ++r)
-          visible[r] = Position(block.row_begin + (from + r) / group_) + 1 - first_key;
+          visible[r] = workspace.positions.data()[from + r] + 1 - first_key;
         const int last = args_->dense_mask ? end - first_key : visible[count - 1];  // they ascend
         const int seen = std::min(kTileKeys, last);
         if (seen <= 0) continue;
@@ -310,7 +321,7 @@ class TiledAttention final : public AttentionKernels {
   const AttentionArgs* args_ = nullptr;  // of the Run in progress
   KvShape shape_;                        // of its layer
   int group_ = 0;                        // query heads per KV head
-  int block_rows_ = kBlockRows;
+  int block_rows_ = kBlockRows, laid_out_floats_ = 0;
   ScoreScale scale_{};
   std::vector<Block> blocks_;
   std::vector<Unit> units_;

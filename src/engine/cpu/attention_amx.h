@@ -11,7 +11,8 @@ namespace {
 template <class Tiles>
 struct TileDot {
   static constexpr int kTileRows = 16;
-  static constexpr int kMaxRows = 2 * kTileRows;
+  static constexpr int kMaxRows = 2 * kTileRows, kEdgeRows = kMaxRows;
+  static constexpr int kLaidOutFloats = 0;
   static constexpr bool kPrefetch = true;
   static constexpr int kMaxSteps = kMaxKeyDim / 32;
   struct Scratch {

@@ -3,25 +3,24 @@
 // group. K lines are sixteen keys x one pair of dims, V lines sixteen dims x one pair of keys, so S
 // and P V are the same loop. For kernel units.
 //
+// Many rows read a tile laid out (attention_lines.h).
+//
 // V is the path's vector (attention_fma.h, attention_pairs.h):
 //   V::Float, V::kWidth lanes, V::Zero, Load, Store, Add, Dot(word, b, chain)
 //   V::Word: what is broadcast over the lanes, V::kWords of them per 32 k of a row, even and odd in
 //     turn
 //   V::kStepLines lines make one step of a chain: V::LoadStep<chain>(line, line_stride)
-//   V::kMaxRows, V::Columns(rows): the register tile
+//   V::kTileRows, V::Columns(rows): the register tile
+//   V::kLaysOut: whether tiles are worth laying out for many rows
 //   V::kPrefetch: whether fresh tiles are worth prefetching
 //   V::PackQuery(q, head_dim, words), V::StoreWeights(lanes, words): bf16 -> words
 #pragma once
 
+#include "engine/cpu/attention_lines.h"
 #include "engine/cpu/attention_softmax.h"
 
 namespace baton {
 namespace {
-
-inline constexpr int kLineElements = 2 * kLanes;
-inline constexpr int kGroupLines = kGroupKeys / 2;  // V lines of a group per sixteen dims
-
-enum { kEven = 0, kOdd = 1 };
 
 // One chain of R rows x C columns through one 32-k group.
 template <class V, int R, int C>
@@ -34,16 +33,15 @@ struct Chain {
 #pragma GCC unroll 8
       for (int c = 0; c < C; ++c) sum[r][c] = V::Zero();
   }
-  // words: those of row 0, rows `stride` apart; the lines of column c begin at lines[c].
-  template <int chain>
-  void Step(const typename V::Word* words, int64_t stride, const bf16* const (&lines)[C],
-            int64_t line_stride) {
+  // word: of row 0, those of the others `stride` apart.
+  template <int chain, class Lines>
+  void Step(const typename V::Word* word, int64_t stride, const Lines& lines) {
     typename V::Float b[C];
 #pragma GCC unroll 8
-    for (int c = 0; c < C; ++c) b[c] = V::template LoadStep<chain>(lines[c], line_stride);
+    for (int c = 0; c < C; ++c) b[c] = lines.template Load<chain>(c);
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
-      const typename V::Float a = V::Broadcast(words[r * stride + chain]);
+      const typename V::Float a = V::Broadcast(word + r * stride + chain);
 #pragma GCC unroll 8
       for (int c = 0; c < C; ++c) sum[r][c] = V::Dot(a, b[c], sum[r][c]);
     }
@@ -70,91 +68,167 @@ struct Chain {
 template <class V>
 struct ChainDot {
   using Word = typename V::Word;
-  static constexpr int kMaxRows = V::kMaxRows;
+  static constexpr int kMaxRows = 8 * V::kTileRows, kEdgeRows = 2 * V::kTileRows;
   static constexpr bool kPrefetch = V::kPrefetch;
-  static constexpr int kLineColumns = kLanes / V::kWidth;        // vectors of a line
-  static constexpr int kTileWords = kTileKeys / 32 * V::kWords;  // of a row of P
-  static constexpr int kGroupWords = kTileWords / kTileGroups;
+  // Floats per dim of a laid out tile; 0: none is.
+  static constexpr int kLaidOutFloats = V::kLaysOut ? kTileGroups * kChainSteps<V> : 0;
   struct Scratch {
-    alignas(64) float s[kMaxRows][kTileKeys];
-    alignas(64) Word p[kMaxRows][kTileWords];
+    alignas(64) float s[kMaxRows][kTileKeys];  // S, and in its place P as words
   };
 
   static void PackQuery(const bf16* q, int head_dim, void* packed) {
     V::PackQuery(q, head_dim, static_cast<Word*>(packed));
   }
   static void Scores(const TileRows& rows, const KeyTile& tile, Scratch* scratch) {
-    kTable.score[Ahead(tile)][rows.n](static_cast<const Word*>(rows.q), tile, scratch->s[0]);
+    if (IsLaidOut(tile) && tile.fresh) LayOutKeys<V>(tile);
+    const Word* const q = static_cast<const Word*>(rows.q);
+    InRowTiles(rows.n, [&](int row, int n, int n_tiles) {
+      kTable.score[SourceOf(tile)][n](q + int64_t{row} * kRowStride, tile, n_tiles,
+                                      scratch->s[row]);
+    });
   }
   static void StoreWeights(Scratch* scratch, int row, int group, Lanes p) {
-    V::StoreWeights(p, scratch->p[row] + group * kGroupWords);
+    V::StoreWeights(p, Weights(scratch, row) + group * kGroupWords);
   }
-  static void AddValues(Scratch* scratch, int n, const KeyTile& tile, float* out) {
-    kTable.value[Ahead(tile)][n](scratch->p[0], tile, out);
+  static void AddValues(Scratch* scratch, int n_rows, const KeyTile& tile, float* out) {
+    if (IsLaidOut(tile) && tile.fresh) LayOutValues<V>(tile);
+    InRowTiles(n_rows, [&](int row, int n, int n_tiles) {
+      kTable.value[SourceOf(tile)][n](Weights(scratch, row), tile, n_tiles,
+                                      out + int64_t{row} * kRowStride);
+    });
   }
 
  private:
-  static bool Ahead(const KeyTile& tile) {
-    return kPrefetch && tile.fresh && tile.source == nullptr;
+  static constexpr int kLineColumns = kLanes / V::kWidth;          // vectors of a line
+  static constexpr int kRunColumns = kRunLines * kLineColumns;     // and of a run of laid out ones
+  static constexpr int kGroupWords = V::kWords * kGroupKeys / 32;  // of a row of P
+
+  static Word* Weights(Scratch* scratch, int row) {
+    static_assert(sizeof(Word) == sizeof(float));
+    return static_cast<Word*>(static_cast<void*>(scratch->s[row]));
   }
 
-  // S of R rows x C columns, the first of which is `column` (in vectors from the start of the
-  // tile).
-  template <bool kAhead, int R, int C>
+  // How the lines of a tile are read. Ahead: with prefetch of what comes next from memory.
+  enum Source { kPages, kPagesAhead, kLaidOut, kLaidOutAhead, kSources };
+  static constexpr bool InPages(Source source) { return source <= kPagesAhead; }
+  static bool IsLaidOut(const KeyTile& tile) {
+    return kLaidOutFloats > 0 && tile.k_laid_out != nullptr;
+  }
+  static Source SourceOf(const KeyTile& tile) {
+    const bool ahead = kPrefetch && tile.fresh && tile.source == nullptr;
+    if (IsLaidOut(tile)) return ahead ? kLaidOutAhead : kLaidOut;
+    return ahead ? kPagesAhead : kPages;
+  }
+
+  // Register tiles as even as can be: tiles(first row, rows of each, number), at most twice.
+  template <typename Tiles>
+  static void InRowTiles(int n, const Tiles& tiles) {
+    const int n_tiles = (n + V::kTileRows - 1) / V::kTileRows;
+    const int rows = n / n_tiles, larger = n % n_tiles;
+    if (larger > 0) tiles(0, rows + 1, larger);
+    tiles(larger * (rows + 1), rows, n_tiles - larger);
+  }
+
+  // The lines of C columns from `column` on (in vectors): of keys from the start of the tile, their
+  // dims from k on; of the dims of values, whose keys are those of `group` and on.
+  template <Source kSource, int C, int chain>
+  static auto KeyLines(const KeyTile& tile, int k, int column) {
+    if constexpr (!InPages(kSource)) {
+      return LaidOut(tile.k_laid_out + KeyRun<V>(k, column / kLineColumns), chain, column);
+    } else {
+      PageLines<V, C> lines{{}, kLineElements};
+      for (int c = 0; c < C; ++c)
+        lines.at[c] = tile.k[(column + c) / kLineColumns] + k * kLanes +
+                      (column + c) % kLineColumns * V::kWidth * 2;
+      return lines;
+    }
+  }
+  template <Source kSource, int C, int chain>
+  static auto ValueLines(const KeyTile& tile, int group, int column) {
+    if constexpr (!InPages(kSource)) {
+      const int64_t run = ValueRun<V>(tile.value_dim, group, column / kLineColumns);
+      return LaidOut(tile.v_laid_out + run, chain, column);
+    } else {
+      PageLines<V, C> lines{{}, 2 * tile.value_dim};
+      for (int c = 0; c < C; ++c) lines.at[c] = tile.v[group] + (column + c) * V::kWidth * 2;
+      return lines;
+    }
+  }
+  static LaidOutColumns<V> LaidOut(const float* run, int chain, int column) {
+    return {{run + chain * kChainFloats<V> + column % kRunColumns * V::kWidth}};
+  }
+
+  // S of R rows x C columns.
+  template <Source kSource, int R, int C>
   static void ScoreColumns(const Word* q, const KeyTile& tile, int column, float* s) {
-    alignas(64) float even[R * C * V::kWidth];
     for (int k = 0; k < tile.key_dim; k += 32, q += V::kWords) {
       const auto run = [&]<int chain>(Chain<V, R, C>* sums) {
-        const bf16* lines[C];
-        for (int c = 0; c < C; ++c)
-          lines[c] = tile.k[(column + c) / kLineColumns] + k * kLanes +
-                     (column + c) % kLineColumns * V::kWidth * 2;
-        sums->Clear();
+        auto lines = KeyLines<kSource, C, chain>(tile, k, column);
         for (int w = 0; w < V::kWords; w += 2) {
-          sums->template Step<chain>(q + w, kRowStride, lines, kLineElements);
+          sums->template Step<chain>(q + w, kRowStride, lines);
+          lines.Next();
+          if (chain != kEven) continue;
           for (int c = 0; c < C; ++c) {
-            lines[c] += V::kStepLines * kLineElements;
-            if (kAhead && chain == kEven)
-              Prefetch(tile.v[(column + c) / kLineColumns] + (k + w) * kLanes);
+            const int group = (column + c) / kLineColumns, at = (k + w) * kLanes;
+            if (kSource == kPagesAhead) PrefetchLine(tile.v[group] + at);
+            if (kSource == kLaidOutAhead) PrefetchToL2(tile.next_k[group] + at);
           }
         }
       };
-      Chain<V, R, C> sums;
-      run.template operator()<kEven>(&sums);
-      sums.StoreTo(even);
-      run.template operator()<kOdd>(&sums);
-      sums.AddTo(even, s + column * V::kWidth, kTileKeys, k == 0);
+      AddChains<R, C>(run, s + column * V::kWidth, kTileKeys, k == 0);
     }
   }
 
   // Adds P V of one 32-key group (n_halves groups of 16, from `group`) to R rows x C columns of
   // out.
-  template <bool kAhead, int R, int C>
+  template <Source kSource, int R, int C>
   static void ValueColumns(const Word* p, const KeyTile& tile, int group, int n_halves, int column,
                            float* out) {
-    const int value_dim = tile.value_dim;
-    alignas(64) float even[R * C * V::kWidth];
     const auto run = [&]<int chain>(Chain<V, R, C>* sums) {
-      sums->Clear();
+      const Word* words = p + group * kGroupWords;
+      if constexpr (!InPages(kSource)) {  // both halves lie in a row
+        auto lines = ValueLines<kSource, C, chain>(tile, group, column);
+        const Word* const end = words + n_halves * kGroupWords;
+        const bf16* ahead = nullptr;
+        if (kSource == kLaidOutAhead)
+          ahead = tile.next_v[group] + column * 2 * kGroupKeys * V::kWidth;
+        for (; words < end; words += 2, lines.Next()) {
+          sums->template Step<chain>(words, kTileKeys, lines);
+          if (kSource != kLaidOutAhead || chain != kEven) continue;
+          for (int c = 0; c < C; ++c, ahead += kLineElements) PrefetchToL2(ahead);
+        }
+        return;
+      }
       for (int half = group; half < group + n_halves; ++half) {
-        const bf16* lines[C];
-        for (int c = 0; c < C; ++c) lines[c] = tile.v[half] + (column + c) * V::kWidth * 2;
-        const Word* words = p + half * kGroupWords;
-        for (int i = 0; i < kGroupLines; i += V::kStepLines, words += 2) {
-          sums->template Step<chain>(words, kTileWords, lines, 2 * value_dim);
+        auto lines = ValueLines<kSource, C, chain>(tile, half, column);
+        for (int i = 0; i < kGroupLines; i += V::kStepLines, words += 2, lines.Next()) {
+          sums->template Step<chain>(words, kTileKeys, lines);
+          if (kSource != kPagesAhead || chain != kEven) continue;
           for (int c = 0; c < C; ++c) {
-            lines[c] += V::kStepLines * 2 * value_dim;
             const int line = (column + c) / kLineColumns * kGroupLines + i;
-            if (kAhead && chain == kEven) Prefetch(tile.next_k[half] + line * kLineElements);
+            PrefetchLine(tile.next_k[half] + line * kLineElements);
           }
         }
       }
     };
-    Chain<V, R, C> sums;
-    run.template operator()<kEven>(&sums);
-    sums.StoreTo(even);
-    run.template operator()<kOdd>(&sums);
-    sums.AddTo(even, out + column * V::kWidth, kRowStride, false);
+    AddChains<R, C>(run, out + column * V::kWidth, kRowStride, false);
+  }
+
+  // acc = or += what run<chain>(sums) adds to the sums of both chains.
+  template <int R, int C, typename Run>
+  static inline __attribute__((always_inline)) void AddChains(const Run& run, float* acc,
+                                                              int64_t acc_stride, bool first) {
+    alignas(64) float waiting[R * C * V::kWidth];
+    Chain<V, R, C> even;
+    even.Clear();
+    run.template operator()<kEven>(&even);
+    even.StoreTo(waiting);
+    // The compiler would keep them in registers that the other chain needs.
+    __asm__ volatile("" : : "r"(waiting) : "memory");
+    Chain<V, R, C> odd;
+    odd.Clear();
+    run.template operator()<kOdd>(&odd);
+    odd.AddTo(waiting, acc, acc_stride, first);
   }
 
   // Calls columns<C>(first) for runs of C = kColumns, then 2, then 1 columns that cover [0, n).
@@ -167,44 +241,55 @@ struct ChainDot {
     for (; at < n; ++at) columns.template operator()<1>(at);
   }
 
-  template <bool kAhead, int R>
-  static void ScoreRows(const Word* q, const KeyTile& tile, float* s) {
-    InRuns<V::Columns(R)>(tile.n_groups * kLineColumns, [&]<int C>(int column) {
-      ScoreColumns<kAhead, R, C>(q, tile, column, s);
+  // Of n_tiles register tiles of R rows: those lines that one has read, the next finds in L1.
+  template <Source kSource, int R>
+  static void ScoreRows(const Word* q, const KeyTile& tile, int n_tiles, float* s) {
+    InRuns<Columns<kSource>(R)>(tile.n_groups * kLineColumns, [&]<int C>(int column) {
+      ScoreColumns<kSource, R, C>(q, tile, column, s);
+      for (int i = R; i < n_tiles * R; i += R)
+        ScoreColumns<After(kSource), R, C>(q + i * kRowStride, tile, column, s + i * kTileKeys);
     });
   }
-
-  template <bool kAhead, int R>
-  static void ValueRows(const Word* p, const KeyTile& tile, float* out) {
+  template <Source kSource, int R>
+  static void ValueRows(const Word* p, const KeyTile& tile, int n_tiles, float* out) {
     for (int group = 0; group < tile.n_groups; group += 2) {
       const int n_halves = tile.n_groups - group < 2 ? 1 : 2;
-      InRuns<V::Columns(R)>(tile.value_dim / V::kWidth, [&]<int C>(int column) {
-        ValueColumns<kAhead, R, C>(p, tile, group, n_halves, column, out);
+      InRuns<Columns<kSource>(R)>(tile.value_dim / V::kWidth, [&]<int C>(int column) {
+        ValueColumns<kSource, R, C>(p, tile, group, n_halves, column, out);
+        for (int i = R; i < n_tiles * R; i += R)
+          ValueColumns<After(kSource), R, C>(p + i * kTileKeys, tile, group, n_halves, column,
+                                             out + i * kRowStride);
       });
     }
   }
-
-  static void Prefetch(const bf16* line) {
-    _mm_prefetch(reinterpret_cast<const char*>(line), _MM_HINT_T0);
+  template <Source kSource>
+  static constexpr int Columns(int rows) {
+    const int columns = V::Columns(rows);
+    return !InPages(kSource) && columns > kRunColumns ? kRunColumns : columns;
   }
+  static constexpr Source After(Source first) { return InPages(first) ? kPages : kLaidOut; }
 
-  // The row count is a template argument of the loops: one entry for each, without and with
-  // prefetch.
-  using Loop = void (*)(const Word*, const KeyTile&, float*);
+  // The row count is a template argument of the loops: one entry for each, by source.
+  using Loop = void (*)(const Word*, const KeyTile&, int, float*);
   struct Table {
-    Loop score[2][kMaxRows + 1] = {}, value[2][kMaxRows + 1] = {};
+    Loop score[kSources][V::kTileRows + 1] = {}, value[kSources][V::kTileRows + 1] = {};
   };
   template <int R>
   static constexpr void Fill(Table* table) {
-    table->score[0][R] = ScoreRows<false, R>;
-    table->value[0][R] = ValueRows<false, R>;
-    table->score[1][R] = ScoreRows<V::kPrefetch, R>;
-    table->value[1][R] = ValueRows<V::kPrefetch, R>;
+    FillSource<kPages, R>(table);
+    if constexpr (V::kPrefetch) FillSource<kPagesAhead, R>(table);
+    if constexpr (V::kLaysOut) FillSource<kLaidOut, R>(table);
+    if constexpr (V::kLaysOut && V::kPrefetch) FillSource<kLaidOutAhead, R>(table);
     if constexpr (R > 1) Fill<R - 1>(table);
+  }
+  template <Source kSource, int R>
+  static constexpr void FillSource(Table* table) {
+    table->score[kSource][R] = ScoreRows<kSource, R>;
+    table->value[kSource][R] = ValueRows<kSource, R>;
   }
   static constexpr Table MakeTable() {
     Table table;
-    Fill<kMaxRows>(&table);
+    Fill<V::kTileRows>(&table);
     return table;
   }
   static constexpr Table kTable = MakeTable();

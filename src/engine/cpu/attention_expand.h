@@ -124,14 +124,14 @@ template <bool kAhead>
 void MakeKeys(const KeyTile& tile) {
   const TileSource& source = *tile.source;
   if (!source.is_int8) return;
-  for (int j = 0; j < source.n_groups; ++j)
+  for (int j = 0; j < tile.all_groups; ++j)
     WidenKeys<kAhead>(source.k[j], source.next_k[j], tile.key_dim, source.new_k[j]);
 }
 
 template <bool kAhead>
 void MakeValues(const KeyTile& tile) {
   const TileSource& source = *tile.source;
-  for (int j = 0; j < source.n_groups; ++j) {
+  for (int j = 0; j < tile.all_groups; ++j) {
     if (source.v[j] == nullptr)
       ValuesOfKeys(tile.k[j], tile.value_dim, source.new_v[j]);
     else

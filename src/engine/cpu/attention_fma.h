@@ -12,13 +12,13 @@ struct FmaRegisters {
   using Float = __m512;
   static constexpr int kWidth = 16;
   // 24 chains: a broadcast serves four columns, a line six rows (L1 loads are the limit otherwise).
-  static constexpr int kMaxRows = 6;
+  static constexpr int kTileRows = 6;
   static constexpr int Columns(int rows) { return rows == 1 ? 8 : 4; }
   static Float Zero() { return _mm512_setzero_ps(); }
   static Float Load(const float* from) { return _mm512_loadu_ps(from); }
   static void Store(float* to, Float x) { _mm512_storeu_ps(to, x); }
   static Float Add(Float a, Float b) { return _mm512_add_ps(a, b); }
-  static Float Broadcast(float a) { return _mm512_set1_ps(a); }
+  static Float Broadcast(const float* word) { return _mm512_set1_ps(*word); }
   static Float Dot(Float a, Float b, Float c) { return _mm512_fmadd_ps(a, b, c); }
   template <int chain>
   static Float LoadStep(const bf16* line, int64_t /*line_stride*/) {
@@ -32,13 +32,13 @@ struct FmaRegisters {
 struct FmaRegisters {
   using Float = __m256;
   static constexpr int kWidth = 8;
-  static constexpr int kMaxRows = 6;
+  static constexpr int kTileRows = 6;
   static constexpr int Columns(int rows) { return rows <= 2 ? 4 : 2; }
   static Float Zero() { return _mm256_setzero_ps(); }
   static Float Load(const float* from) { return _mm256_loadu_ps(from); }
   static void Store(float* to, Float x) { _mm256_storeu_ps(to, x); }
   static Float Add(Float a, Float b) { return _mm256_add_ps(a, b); }
-  static Float Broadcast(float a) { return _mm256_set1_ps(a); }
+  static Float Broadcast(const float* word) { return _mm256_set1_ps(*word); }
   static Float Dot(Float a, Float b, Float c) { return _mm256_fmadd_ps(a, b, c); }
   template <int chain>
   static Float LoadStep(const bf16* line, int64_t /*line_stride*/) {
@@ -54,6 +54,7 @@ struct FmaVector : FmaRegisters {
   using Word = float;
   static constexpr int kWords = 32;
   static constexpr int kStepLines = 1;
+  static constexpr bool kLaysOut = true;
   static constexpr bool kPrefetch = true;
 
   static void PackQuery(const bf16* q, int head_dim, float* words) {

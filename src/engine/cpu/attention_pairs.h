@@ -15,18 +15,21 @@ struct PairVector {
   using Float = __m512;
   using Word = uint32_t;
   static constexpr int kWidth = 16;
-  static constexpr int kMaxRows = 6;
+  static constexpr int kTileRows = 6;
   static constexpr int Columns(int rows) { return rows == 1 ? 8 : 4; }
   static constexpr int kWords = 16;
   static constexpr int kStepLines = 2;
+  static constexpr bool kLaysOut = false;
   static constexpr bool kPrefetch = false;  // for Zen 4, where it slows linear reads down
 
   static Float Zero() { return _mm512_setzero_ps(); }
   static Float Load(const float* from) { return _mm512_loadu_ps(from); }
   static void Store(float* to, Float x) { _mm512_storeu_ps(to, x); }
   static Float Add(Float a, Float b) { return _mm512_add_ps(a, b); }
-  static Float Broadcast(uint32_t word) {
-    return _mm512_castsi512_ps(_mm512_set1_epi32(static_cast<int>(word)));
+  static Float Broadcast(const uint32_t* word) {
+    int32_t bits;
+    __builtin_memcpy(&bits, word, sizeof bits);
+    return _mm512_castsi512_ps(_mm512_set1_epi32(bits));
   }
   static Float Dot(Float a, Float b, Float acc) { return DotBf16::Dot(acc, a, b); }
   template <int chain>

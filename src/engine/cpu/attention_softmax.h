@@ -2,9 +2,9 @@
 // lanes; and Attend, which puts them together with the chains of a path. For kernel units.
 //
 // Dot is the path's way to the tile order (attention_chains.h):
-//   Dot::kMaxRows, Dot::Scratch (holds S as float s[kMaxRows][kTileKeys]; P where the path wants
-//   it); Dot::kPrefetch: whether fresh tiles are worth prefetching
-//   Dot::Scores(rows, tile, &scratch)     S of the tile's groups, all rows
+//   Dot::kMaxRows, Dot::kEdgeRows, Dot::Scratch (holds S as float s[kMaxRows][kTileKeys]; P where
+//   the path wants it); Dot::kPrefetch: whether fresh tiles are worth prefetching;
+//   Dot::kLaidOutFloats Dot::Scores(rows, tile, &scratch)     S of the tile's groups, all rows
 //   Dot::StoreWeights(&scratch, row, group, lanes)  P of sixteen keys, already rounded to bf16
 //   Dot::AddValues(&scratch, n, tile, out)          out += P V
 #pragma once
@@ -20,9 +20,9 @@ namespace {
 
 inline constexpr float kMinusInfinity = -__builtin_inff();
 
-// RoundBf16 of a number that is no NaN.
+// RoundBf16 of a weight times a scale, which is no NaN.
 #if defined(__AVX512F__)
-inline Lanes RoundWeight(Lanes x) {
+inline Lanes RoundScaled(Lanes x) {
   const __m512i bits = _mm512_castps_si512(x.v);
   const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
   const __m512i up = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
@@ -30,19 +30,15 @@ inline Lanes RoundWeight(Lanes x) {
       _mm512_castsi512_ps(_mm512_and_si512(up, _mm512_set1_epi32(static_cast<int>(0xffff0000u))))};
 }
 #else
-inline __m256 RoundWeight(__m256 x) {
+inline __m256 RoundScaled(__m256 x) {
   const __m256i bits = _mm256_castps_si256(x);
   const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
   const __m256i up = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
   return _mm256_castsi256_ps(
       _mm256_and_si256(up, _mm256_set1_epi32(static_cast<int>(0xffff0000u))));
 }
-inline Lanes RoundWeight(Lanes x) { return {RoundWeight(x.lo), RoundWeight(x.hi)}; }
+inline Lanes RoundScaled(Lanes x) { return {RoundScaled(x.lo), RoundScaled(x.hi)}; }
 #endif
-
-constexpr int RoundedRows(int n) { return (n + kLanes - 1) / kLanes * kLanes; }
-
-inline float Exp2One(float x) { return FirstLane(Exp2(Splat<Lanes>(x))); }
 
 inline void ScaleRow(float* row, int n, float by) {
   if (by == 1.0f) return;  // exact: x * 1 = x
@@ -57,16 +53,17 @@ inline int VisibleGroups(int visible, int n_groups) {
                                           : (visible + kGroupKeys - 1) / kGroupKeys;
 }
 
-// Largest of the row's visible scores (-inf if none); hides the others of the last group.
-inline float MaxOfScores(float* s, int visible, int groups) {
-  if (groups == 0) return kMinusInfinity;
+// Largest of the row's visible scores, lane by lane (-inf if none); hides the others of the last
+// group.
+inline Lanes MaxOfScores(float* s, int visible, int groups) {
+  if (groups == 0) return Splat<Lanes>(kMinusInfinity);
   float* const last = s + (groups - 1) * kLanes;
   const int in_last = visible - (groups - 1) * kLanes;
   if (in_last < kLanes)
     Store(last, KeepFirst(Load<Lanes>(last), in_last, Splat<Lanes>(kMinusInfinity)));
   Lanes top = Load<Lanes>(s);
   for (int j = 1; j < groups; ++j) top = Max(top, Load<Lanes>(s + j * kLanes));
-  return FoldMax(top);
+  return top;
 }
 
 // Hides the first n scores of a row from the softmax.
@@ -93,61 +90,93 @@ inline const float* ValueScales(const TileSource& source, int group) {
                                                                    : source.v[group]);
 }
 
-// P of the row in all groups of the tile, times the scales of their values; returns the sum of P. A
-// row without visible keys, or with scores of -inf only (max = -inf), weighs nothing.
+inline Lanes SumOfGroups(const Lanes (&p)[kTileGroups]) {
+  return Add(Add(Add(p[0], p[1]), Add(p[2], p[3])), Add(Add(p[4], p[5]), Add(p[6], p[7])));
+}
+
+// P of a row that sees the whole of a tile without scales; returns the sum of P, lane by lane.
 template <class Dot>
-float Weigh(typename Dot::Scratch* scratch, int row, int groups, const KeyTile& tile, float max,
+inline Lanes WeighAll(typename Dot::Scratch* scratch, int row, Lanes factor, Lanes shift) {
+  const float* const s = scratch->s[row];
+  Lanes p[kTileGroups];
+#pragma GCC unroll 8
+  for (int j = 0; j < kTileGroups; ++j) {
+    p[j] = RoundWeight(Exp2Weight(Fma(Load<Lanes>(s + j * kLanes), factor, shift)));
+    Dot::StoreWeights(scratch, row, j, p[j]);
+  }
+  return SumOfGroups(p);
+}
+
+// P of the row in all groups of the tile, times the scales of their values; returns the sum of P,
+// lane by lane. A row without visible keys, or with scores of -inf only (max = -inf), weighs
+// nothing.
+template <class Dot>
+Lanes Weigh(typename Dot::Scratch* scratch, int row, int groups, const KeyTile& tile, float max,
             float c) {
+  const Lanes factor = Splat<Lanes>(c), shift = Splat<Lanes>(-(max * c));
+  const bool is_int8 = tile.source != nullptr && tile.source->is_int8;
+  if (max == kMinusInfinity) groups = 0;
+  if (groups == kTileGroups && !is_int8) return WeighAll<Dot>(scratch, row, factor, shift);
   const float* const s = scratch->s[row];
   const Lanes zero = Splat<Lanes>(0.0f);
-  if (max == kMinusInfinity) groups = 0;
-  const Lanes factor = Splat<Lanes>(c), shift = Splat<Lanes>(-(max * c));
   Lanes p[kTileGroups];
-  const bool is_int8 = tile.source != nullptr && tile.source->is_int8;
   for (int j = 0; j < groups; ++j) {
-    const Lanes weight = Exp2Bounded(Fma(Load<Lanes>(s + j * kLanes), factor, shift));
+    const Lanes weight = Exp2Weight(Fma(Load<Lanes>(s + j * kLanes), factor, shift));
     p[j] = RoundWeight(weight);
     Dot::StoreWeights(
         scratch, row, j,
-        is_int8 ? RoundWeight(Mul(weight, Load<Lanes>(ValueScales(*tile.source, j)))) : p[j]);
+        is_int8 ? RoundScaled(Mul(weight, Load<Lanes>(ValueScales(*tile.source, j)))) : p[j]);
   }
   for (int j = groups; j < kTileGroups; ++j) p[j] = zero;
   for (int j = groups; j < tile.n_groups; ++j) Dot::StoreWeights(scratch, row, j, zero);
-  const Lanes low = Add(Add(p[0], p[1]), Add(p[2], p[3]));
-  const Lanes high = Add(Add(p[4], p[5]), Add(p[6], p[7]));
-  return FoldSum(Add(low, high));
+  return SumOfGroups(p);
 }
 
-// S -> P of all rows; running maxima and sums, outputs rescaled. Step by step for all rows, so that
-// the latencies of one row hide behind the others.
+// S -> P of n rows from `first` on, at most sixteen; running maxima and sums, outputs rescaled.
+// Step by step for all rows, so that the latencies of one row hide behind the others.
 template <class Dot>
-void Softmax(typename Dot::Scratch* scratch, const TileRows& rows, const KeyTile& tile, float c,
-             const RowState& state) {
+void SoftmaxRows(typename Dot::Scratch* scratch, const TileRows& rows, int first, int n,
+                 const KeyTile& tile, float c, const RowState& all) {
+  const RowState state = {all.max + first, all.sum + first, all.out + first * kRowStride};
   const int n_groups = tile.n_groups;
-  int groups[Dot::kMaxRows];
-  float max[Dot::kMaxRows], sum[Dot::kMaxRows];
-  alignas(64) float rescale[RoundedRows(Dot::kMaxRows)] = {};
-  for (int r = 0; r < rows.n; ++r) {
-    const int visible = rows.dense ? kTileKeys : rows.visible[r];
+  int groups[kLanes];
+  Lanes lanes[kLanes];  // of rows that are not there: anything
+  for (Lanes& row : lanes) row = Splat<Lanes>(0.0f);
+  alignas(64) float max[kLanes], sum[kLanes], rescale[kLanes] = {};
+  for (int r = 0; r < n; ++r) {
+    float* const s = scratch->s[first + r];
+    const int seen = rows.visible[first + r], visible = rows.dense ? kTileKeys : seen;
     groups[r] = VisibleGroups(visible, n_groups);
-    if (rows.dense) HideRest(scratch->s[r], rows.visible[r], n_groups);
-    if (rows.hidden != nullptr) HideFirst(scratch->s[r], rows.hidden[r]);
+    if (rows.dense) HideRest(s, seen, n_groups);
+    if (rows.hidden != nullptr) HideFirst(s, rows.hidden[first + r]);
+    lanes[r] = MaxOfScores(s, visible, groups[r]);
+  }
+  Store(max, FoldMaxima(lanes));
+  for (int r = 0; r < n; ++r) {
     const float before = state.max[r];
-    const float here = MaxOfScores(scratch->s[r], visible, groups[r]);
-    max[r] = before > here ? before : here;
+    max[r] = before > max[r] ? before : max[r];
     rescale[r] = max[r] == kMinusInfinity ? 0.0f : (before - max[r]) * c;
     state.max[r] = max[r];
   }
-  for (int r = 0; r < rows.n; r += kLanes)
-    Store(rescale + r, Exp2(Load<Lanes>(rescale + r)));  // 0 where `before` was -inf
-  for (int r = 0; r < rows.n; ++r) {
+  Store(rescale, Exp2(Load<Lanes>(rescale)));  // 0 where `before` was -inf
+  for (int r = 0; r < n; ++r) {
     // Dense: the weights of a row that sees nothing yet are computed too, and are 0 by any maximum.
     const float top = rows.dense && max[r] == kMinusInfinity ? 0.0f : max[r];
-    sum[r] = Weigh<Dot>(scratch, r, groups[r], tile, top, c);
+    lanes[r] = Weigh<Dot>(scratch, first + r, groups[r], tile, top, c);
   }
-  for (int r = 0; r < rows.n; ++r) {
+  Store(sum, FoldSums(lanes));
+  for (int r = 0; r < n; ++r) {
     state.sum[r] = Fma(state.sum[r], rescale[r], sum[r]);
     ScaleRow(state.out + r * kRowStride, tile.value_dim, rescale[r]);
+  }
+}
+
+template <class Dot>
+void Softmax(typename Dot::Scratch* scratch, const TileRows& rows, const KeyTile& tile, float c,
+             const RowState& state) {
+  for (int first = 0; first < rows.n; first += kLanes) {
+    const int n = rows.n - first < kLanes ? rows.n - first : kLanes;
+    SoftmaxRows<Dot>(scratch, rows, first, n, tile, c, state);
   }
 }
 
@@ -182,21 +211,35 @@ void Attend(const TileRows& rows, const KeyTile& tile, const ScoreScale& scale,
   Dot::AddValues(&scratch, rows.n, tile, segment.out);
 }
 
-void FoldSegment(const RowState& segment, int n, int value_dim, float c, const RowState& rows) {
+// Of at most sixteen rows, so that their exponentials are one.
+inline void FoldRows(const RowState& segment, int n, int value_dim, float c, const RowState& rows) {
+  alignas(64) float a[kLanes] = {}, b[kLanes] = {};
   for (int r = 0; r < n; ++r) {
     const float m = segment.max[r], before = rows.max[r];
     if (m == kMinusInfinity) continue;
     const float max = before > m ? before : m;
-    const float a = before == kMinusInfinity ? 0.0f : Exp2One((before - max) * c);
-    const float b = Exp2One((m - max) * c);
-    rows.sum[r] = Fma(rows.sum[r], a, segment.sum[r] * b);
+    a[r] = (before - max) * c;
+    b[r] = (m - max) * c;
     rows.max[r] = max;
+  }
+  Store(a, Exp2(Load<Lanes>(a)));  // 0 where `before` was -inf
+  Store(b, Exp2(Load<Lanes>(b)));
+  for (int r = 0; r < n; ++r) {
+    if (segment.max[r] == kMinusInfinity) continue;
+    rows.sum[r] = Fma(rows.sum[r], a[r], segment.sum[r] * b[r]);
+    const Lanes keep = Splat<Lanes>(a[r]), take = Splat<Lanes>(b[r]);
     float* const out = rows.out + r * kRowStride;
     const float* const add = segment.out + r * kRowStride;
     for (int d = 0; d < value_dim; d += kLanes)
-      Store(out + d,
-            Fma(Load<Lanes>(out + d), Splat<Lanes>(a), Mul(Load<Lanes>(add + d), Splat<Lanes>(b))));
+      Store(out + d, Fma(Load<Lanes>(out + d), keep, Mul(Load<Lanes>(add + d), take)));
   }
+}
+
+void FoldSegment(const RowState& segment, int n, int value_dim, float c, const RowState& rows) {
+  for (int r = 0; r < n; r += kLanes)
+    FoldRows({segment.max + r, segment.sum + r, segment.out + r * kRowStride},
+             n - r < kLanes ? n - r : kLanes, value_dim, c,
+             {rows.max + r, rows.sum + r, rows.out + r * kRowStride});
 }
 
 void FinishRow(float sum, const float* weighted, int value_dim, bf16* out) {
@@ -207,7 +250,8 @@ void FinishRow(float sum, const float* weighted, int value_dim, bf16* out) {
 
 template <class Dot>
 constexpr AttentionTileKernels TileKernelsOf() {
-  return {Dot::kMaxRows, Dot::PackQuery, Attend<Dot>, FoldSegment, FinishRow};
+  return {Dot::kMaxRows, Dot::kEdgeRows, Dot::kLaidOutFloats, Dot::PackQuery, Attend<Dot>,
+          FoldSegment,   FinishRow};
 }
 
 }  // namespace

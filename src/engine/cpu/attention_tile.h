@@ -36,7 +36,6 @@ inline constexpr int kPaddingRows = 15;
 // scale its weight (before the weight is rounded to bf16, and not in the sum of weights).
 struct TileSource {
   bool is_int8;
-  int n_groups;                     // of all rows that will meet the tile
   const std::byte* k[kTileGroups];  // groups in the pages
   const std::byte* v[kTileGroups];  // null: the values are the first value_dim dims of the keys
   const std::byte* next_k[kTileGroups];  // worth prefetching: of the tile after this one
@@ -50,15 +49,22 @@ inline constexpr int kInt8ScaleBytes = 4 * kGroupKeys;  // in front of the numbe
 // (8, value_dim, 2), bf16. Groups from n_groups on are not read.
 //
 // fresh: nobody has read the tile just now. A path may then prefetch V while it reads K, and the
-// groups of next_k (as many as this tile's) while it reads V; a source is used.
+// groups of next_k (as many as this tile's) while it reads V; a source is used; or the tile is laid
+// out where there is room for that, and next_k and next_v prefetched.
 struct KeyTile {
   const bf16* k[kTileGroups];
   const bf16* v[kTileGroups];
   int key_dim, value_dim;
   int n_groups;
+  int all_groups;  // of all rows that will meet the tile
   bool fresh;
   const bf16* next_k[kTileGroups];
+  const bf16* next_v[kTileGroups];
   const TileSource* source = nullptr;  // null: k and v lie in the pages
+  // Room for the tile as the path lays it out, 64-byte aligned: laid_out_floats for each dim of K
+  // padded to 32, and of V to 64. Null: rows are too few for that to pay.
+  float* k_laid_out = nullptr;
+  float* v_laid_out = nullptr;
 };
 
 // Softmax state of rows: running maximum, sum of weights, weighted sum of values.
@@ -90,6 +96,8 @@ ScoreScale ScoreScaleOf(double scale, double soft_cap);
 
 struct AttentionTileKernels {
   int max_rows;
+  int edge_rows;        // worth taking at a time where rows see the tile up to different keys
+  int laid_out_floats;  // 0: the path lays nothing out
   // One query row (key_dim) as the path wants it, padded with +0 to a multiple of 32.
   void (*pack_query)(const bf16* q, int key_dim, void* packed);
   // Continues the rows' segment with one tile.

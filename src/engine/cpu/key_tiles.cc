@@ -4,7 +4,7 @@
 
 namespace baton {
 
-void TileRoom::Reserve(const KvLayout& layout, int layer) {
+void TileRoom::Reserve(const KvLayout& layout, int layer, int laid_out_floats) {
   const KvShape& shape = layout.shape(layer);
   const auto reserve = [](AlignedBuffer& memory, int width) {
     return static_cast<bf16*>(
@@ -12,6 +12,16 @@ void TileRoom::Reserve(const KvLayout& layout, int layer) {
   };
   if (layout.type == KvType::kInt8) keys_ = reserve(keys_memory_, shape.key_dim_padded());
   if (KeyTiles::AreMade(layout, layer)) values_ = reserve(values_memory_, shape.value_dim);
+  const int64_t k_floats = int64_t{shape.key_dim_padded()} * laid_out_floats;
+  const int64_t v_floats = (shape.value_dim + 63) / 64 * int64_t{64} * laid_out_floats;
+  k_laid_out_ = static_cast<float*>(
+      laid_out_memory_.Reserve(sizeof(float) * static_cast<size_t>(k_floats + v_floats)));
+  v_laid_out_ = k_laid_out_ + k_floats;
+}
+
+void TileRoom::LayOut(KeyTile* tile) const {
+  tile->k_laid_out = k_laid_out_;
+  tile->v_laid_out = v_laid_out_;
 }
 
 KeyTiles::KeyTiles(const KvLayout& layout, int layer, int kv_head, const KvPlaneTable& planes,
@@ -39,21 +49,23 @@ void KeyTiles::Read(int first_key, TileRoom* room, KeyTile* tile) const {
   tile->key_dim = shape_.key_dim;
   tile->value_dim = shape_.value_dim;
   tile->fresh = true;
+  const int n_keys = std::min(kTileKeys, n_keys_ - first_key);
+  tile->all_groups = (n_keys + kGroupKeys - 1) / kGroupKeys;
   const int next_key = first_key + kTileKeys < n_keys_ ? first_key + kTileKeys : first_key;
   if (are_made_) return SetSource(first_key, next_key, room, tile);
   for (int j = 0; j < kTileGroups; ++j) {
     const Group group = Find(first_key + j * kGroupKeys);
     tile->k[j] = reinterpret_cast<const bf16*>(group.k);
     tile->v[j] = reinterpret_cast<const bf16*>(group.v);
-    tile->next_k[j] = reinterpret_cast<const bf16*>(Find(next_key + j * kGroupKeys).k);
+    const Group next = Find(next_key + j * kGroupKeys);
+    tile->next_k[j] = reinterpret_cast<const bf16*>(next.k);
+    tile->next_v[j] = reinterpret_cast<const bf16*>(next.v);
   }
 }
 
 void KeyTiles::SetSource(int first_key, int next_key, TileRoom* room, KeyTile* tile) const {
   TileSource& source = room->source_;
   source.is_int8 = layout_.type == KvType::kInt8;
-  const int n_keys = std::min(kTileKeys, n_keys_ - first_key);
-  source.n_groups = (n_keys + kGroupKeys - 1) / kGroupKeys;
   for (int j = 0; j < kTileGroups; ++j) {
     const Group group = Find(first_key + j * kGroupKeys), next = Find(next_key + j * kGroupKeys);
     source.k[j] = group.k;

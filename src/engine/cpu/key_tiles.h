@@ -11,16 +11,20 @@
 
 namespace baton {
 
-// One thread's room for a tile that is made from its source.
+// One thread's room for a tile that is made from its source, or laid out.
 class TileRoom {
  public:
-  void Reserve(const KvLayout& layout, int layer);
+  // laid_out_floats: AttentionTileKernels'; 0: no tile will be laid out.
+  void Reserve(const KvLayout& layout, int layer, int laid_out_floats);
+  // Has the tile laid out here by the first rows that meet it.
+  void LayOut(KeyTile* tile) const;
 
  private:
   friend class KeyTiles;
-  AlignedBuffer keys_memory_, values_memory_;
+  AlignedBuffer keys_memory_, values_memory_, laid_out_memory_;
   bf16 *keys_ = nullptr, *values_ = nullptr;  // (kTileGroups) groups
-  TileSource source_;                         // of the tile read last
+  float *k_laid_out_ = nullptr, *v_laid_out_ = nullptr;
+  TileSource source_;  // of the tile read last
 };
 
 class KeyTiles {

@@ -11,9 +11,9 @@
 namespace baton {
 namespace {
 
-// Exp2 of x <= 127 and no NaN, of which anything below -126 is +0 (what the clamp would let pass).
+// Exp2 of -127 <= x <= 127; below -126 anything that DAZ reads as +0.
 template <class L>
-inline L Exp2Bounded(L x) {
+inline L Exp2Between(L x) {
   // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits of the sum.
   const L magic = Splat<L>(0x1.8p23f);
   const L shifted = Add(x, magic);
@@ -24,12 +24,28 @@ inline L Exp2Bounded(L x) {
   p = Fma(p, f, Splat<L>(0x1.ebf9bcp-3f));
   p = Fma(p, f, Splat<L>(0x1.62e42ap-1f));
   p = Fma(p, f, Splat<L>(1.0f));
-  return ZeroBelow(x, Splat<L>(-126.0f), AddExponent(p, shifted));
+  return AddExponent(p, shifted);
 }
 
 template <class L>
 inline L Exp2(L x) {
-  return Exp2Bounded(Min(Splat<L>(128.0f), Max(Splat<L>(-127.0f), x)));  // NaN passes
+  x = Min(Splat<L>(128.0f), Max(Splat<L>(-127.0f), x));  // NaN passes
+  return ZeroBelow(x, Splat<L>(-126.0f), Exp2Between(x));
+}
+
+// Exp2 of x <= 100, which DAZ must read: it may be a denormal where Exp2 is +0.
+template <class L>
+inline L Exp2Weight(L x) {
+  return Exp2Between(Max(Splat<L>(-127.0f), x));  // NaN passes
+}
+
+// RoundBf16 of a weight: 0 <= x < 2^111, NaN stays one. x - 2^16 x is rounded to whole units in the
+// last place of bf16, as those are what an fp32 of its size has; 2^16 x is a whole number of them,
+// and an even one where x lies in the middle of two bf16s, so that ties go to the even one.
+template <class L>
+inline L RoundWeight(L x) {
+  const L up = Splat<L>(0x1p16f);
+  return Fma(x, up, Fma(x, Splat<L>(-0x1p16f), x));
 }
 
 // x / (1 + e^-x), divided by IEEE rules.
