@@ -19,7 +19,8 @@
 //   V::kSums                    sums that fit in registers beside operands
 //   V::DirectTileBlocks(rows)   blocks of a direct tile, whose sums do
 //   V::kDirectRows, V::kDirectTileRows, V::kDirectTilesRows, V::kDirectBlocks, V::kTileRows,
-//   V::kTileBlocks, V::kPrefetchBytes     as in gemm_vector.h
+//   V::kTileBlocks              as in gemm_vector.h
+//   V::kPrefetchBytes           how far ahead a streamed block is prefetched at most
 // and W how weights are stored: bytes, or halves of bytes.
 //
 // Few rows ("direct"): weights are read once from memory, several blocks in parallel, each in
@@ -68,6 +69,14 @@ constexpr int64_t kScaleBytes = 64;  // of a group of a block
 constexpr int64_t kStepQuads = 8;    // a step is 32 k
 constexpr int64_t kStepK = 32;
 
+// How far ahead each of so many parallel streams is prefetched: together they leave room in L1.
+template <class V>
+constexpr int64_t PrefetchBytes(int streams) {
+  constexpr int64_t kInL1 = 8192;
+  const int64_t share = kInL1 / streams / 64 * 64;
+  return share < V::kPrefetchBytes ? share : V::kPrefetchBytes;
+}
+
 // Weights of a few blocks, read from the packed matrix: parallel streams.
 template <class V, class W>
 struct BlockWeights {
@@ -77,9 +86,10 @@ struct BlockWeights {
   inline __attribute__((always_inline)) typename V::Vec Get(int64_t quad, int v, int word) const {
     constexpr int kVecsPerBlock = 16 / V::kLanes;
     const int half = v % kVecsPerBlock;
+    constexpr int64_t kAhead = PrefetchBytes<V>(kVecs / kVecsPerBlock);
     const char* const block = lines + v / kVecsPerBlock * block_bytes;
-    if (V::kPrefetchBytes > 0 && half == 0 && word == 0 && quad * W::kQuadBytes % 64 == 0) {
-      _mm_prefetch(block + quad * W::kQuadBytes + V::kPrefetchBytes, _MM_HINT_T0);
+    if (kAhead > 0 && half == 0 && word == 0 && quad * W::kQuadBytes % 64 == 0) {
+      _mm_prefetch(block + quad * W::kQuadBytes + kAhead, _MM_HINT_T0);
     }
     return V::Word(W::template Quad<V>(block, quad, half), word);
   }
