@@ -9,13 +9,13 @@
 namespace baton {
 namespace {
 
-// A step in which every rank sends to its neighbour is as slow as the slowest of them.
-double SlowestPort(const SimulatedCluster& cluster, int ranks, double time) {
-  LinkNoise noise = cluster.noise;
-  noise.workers = std::min(noise.workers, ranks);
-  double longest = 1;
-  for (int rank = 0; rank < ranks; ++rank) longest = std::max(longest, noise.Longer(rank, time));
-  return longest;
+// What a step takes in which every rank sends to its neighbour: as long as the slowest of them.
+double SlowestPort(const SimulatedCluster& cluster, int ranks, double time, double seconds) {
+  double end = time + seconds;
+  for (int rank = 0; rank < ranks; ++rank) {
+    end = std::max(end, cluster.noise.Through(rank, time, seconds));
+  }
+  return end - time;
 }
 
 }  // namespace
@@ -31,7 +31,9 @@ double SimulateAllGather(const SimulatedCluster& cluster, double tokens, int ran
   double time = 0;
   for (int layer = 0; layer < cost.n_layers; ++layer) {
     time += linear * cluster.qkv_share;
-    time += (ranks - 1) * (cluster.link.latency + wire * SlowestPort(cluster, ranks, time));
+    for (int step = 1; step < ranks; ++step) {
+      time += cluster.link.latency + SlowestPort(cluster, ranks, time, wire);
+    }
     time += cost.pair * pairs + linear * (1 - cluster.qkv_share);
   }
   return time + cost.head;
@@ -49,7 +51,7 @@ double SimulateRing(const SimulatedCluster& cluster, double tokens, int ranks) {
     for (int step = 0; step < ranks; ++step) {
       const double attention = cost.pair * (step == 0 ? own : 2) * half * half;
       const double transfer =
-          step + 1 < ranks ? cluster.link.latency + wire * SlowestPort(cluster, ranks, time) : 0;
+          step + 1 < ranks ? cluster.link.latency + SlowestPort(cluster, ranks, time, wire) : 0;
       time += std::max(attention, transfer);
     }
     time += linear * (1 - cluster.qkv_share);

@@ -81,6 +81,11 @@ void Walk(Walker& walker, Start& start) {
   walker.Field("incarnation", start.incarnation);
   walker.Field("bytes_per_second", start.pace.bytes_per_second);
   walker.Field("latency_us", start.pace.latency_us);
+  walker.Field("worker", start.pace.worker);
+  walker.Field("noise_workers", start.pace.noise.workers);
+  walker.Field("noise_factor", start.pace.noise.factor);
+  walker.Field("noise_period", start.pace.noise.period);
+  walker.Field("noise_seed", start.pace.noise.seed);
 }
 
 template <typename Walker, Either<RankStarted> Started>
@@ -107,6 +112,7 @@ void Walk(Walker& walker, Run& run) {
   walker.Field("chunks", run.chunks);
   walker.Field("first_layer", run.first_layer);
   walker.Field("end_layer", run.end_layer);
+  walker.Field("noisy", run.noisy);
   walker.Field("wants_logits", run.wants_logits);
   walker.Field("by_steps", run.by_steps);
   walker.Field("streams", run.streams);

@@ -22,7 +22,7 @@ struct RankStart {
   int pool_pages = 0;           // 0: for a prompt of max_tokens
   bool with_residuals = false;  // its pool has room for two residual streams of a prompt, too
   Incarnation incarnation = 0;
-  LinkPace pace;
+  LinkPace pace;  // its noise is there in noisy prompts
 };
 
 // Its answer.
@@ -59,6 +59,7 @@ struct RankRun {
   // the links carry the residual stream.
   std::vector<int> chunks = {};
   int first_layer = 0, end_layer = 0;
+  bool noisy = false;         // with other traffic on its links
   bool wants_logits = false;  // the last token's are to be told, beside their digest
   bool by_steps = false;      // chunks of steps instead of a slice
   bool streams = false;       // attention reads keys as they come

@@ -22,6 +22,8 @@ constexpr double kLoopbackLatency = 50e-6;
 // logit, a few units of its last place.
 constexpr double kRingApartFp32 = 1e-3, kRingApart = 0.03;
 constexpr int kMostFittedTokens = 4096;
+// What noise adds to the time of TSP at least, and of the chains at most, in the paper.
+constexpr double kTspNoise = 0.1, kChainNoise = 0.037;
 
 double Median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -38,7 +40,25 @@ std::string Megabytes(const std::vector<int64_t>& bytes) {
   });
 }
 
-// What was seen of a scheme, a value per round.
+// A scheme's place in a round.
+struct Turn {
+  std::string scheme;
+  bool noisy = false;
+  std::string name() const { return noisy ? scheme + ", noise" : scheme; }
+};
+
+// Of a round. One worker alone has no links.
+std::vector<Turn> TurnsOf(const RelayMeasurementOptions& options) {
+  std::vector<Turn> turns;
+  for (const std::string& scheme : options.schemes) {
+    turns.push_back({scheme, false});
+    const bool has_links = scheme != "steps" && scheme != "one" && scheme != "wide";
+    if (options.noise.is_set() && has_links) turns.push_back({scheme, true});
+  }
+  return turns;
+}
+
+// What was seen of a scheme in its turns, a value per round.
 struct Samples {
   std::vector<double> first_token, kv_complete, waited;
   int64_t bytes_sent = 0, bytes_due = 0;  // of the last round, all links
@@ -55,7 +75,7 @@ struct Samples {
 class Measurement {
  public:
   Measurement(const RelayMeasurementOptions& options, double link, RelayRig& rig)
-      : options_(options), link_(link), rig_(rig) {}
+      : options_(options), link_(link), rig_(rig), turns_(TurnsOf(options)) {}
 
   absl::Status Run(Progress* progress) {
     // Constants do not depend on the prompt's length; a shorter one tells them sooner, but among
@@ -68,14 +88,14 @@ class Measurement {
         kLoopbackLatency + 1e-6 * static_cast<double>(options_.rig.pace.latency_us)};
     for (const std::string& name : options_.schemes) {
       ASSIGN_OR_RETURN(schemes_[name], MakeScheme(name, cost_.cluster, rig_, options_.tokens));
-      samples_[name].predicted = PredictScheme(schemes_[name], cost_.cluster, rig_.ranks());
     }
+    for (const Turn& turn : turns_) samples_[turn.name()].predicted = Predict(turn);
     compares_logits_ = std::any_of(schemes_.begin(), schemes_.end(),
                                    [](const auto& entry) { return entry.second.rotates; });
     for (int round = 0; round < options_.rounds; ++round) {
-      for (const std::string& name : options_.schemes) {
-        progress->Next(absl::StrFormat("%s, round %d", name, round + 1));
-        RETURN_IF_ERROR(RunOnce(schemes_[name], &samples_[name]));
+      for (const Turn& turn : turns_) {
+        progress->Next(absl::StrFormat("%s, round %d", turn.name(), round + 1));
+        RETURN_IF_ERROR(RunOnce(turn));
       }
     }
     return absl::OkStatus();
@@ -112,20 +132,20 @@ class Measurement {
         options_.rig.threads_per_rank, LinkText(), cost_.cluster.cost.token,
         cost_.cluster.cost.pair, cost_.cluster.cost.extra_tokens, 100 * cost_.error,
         cost_.cluster.qkv_share, cost_.cluster.cost.head);
-    absl::StrAppendFormat(&table, "%-9s %-12s %9s %9s %9s %8s %9s %9s %10s %10s %9s  %-15s  %s\n",
+    absl::StrAppendFormat(&table, "%-9s %-18s %9s %9s %9s %8s %9s %9s %10s %10s %9s  %-15s  %s\n",
                           "", "scheme", "best s", "median s", "simulated", "one/this", "waited s",
                           "link MB", "KV after s", "KV MB/rank", "peak MB", "ranks done s",
                           "slices");
-    for (const std::string& name : options_.schemes) {
-      const Samples& samples = samples_.at(name);
-      const Scheme& scheme = schemes_.at(name);
+    for (const Turn& turn : turns_) {
+      const Samples& samples = samples_.at(turn.name());
+      const Scheme& scheme = schemes_.at(turn.scheme);
       std::vector<std::string> computed;
       for (const double seconds : samples.computed) {
         computed.push_back(absl::StrFormat("%.4g", seconds));
       }
       absl::StrAppendFormat(
-          &table, "%-9s %-12s %9.4f %9.4f %9.4f %8.3f %9.4f %9.2f %10s %10s %9s  %-15s  %s\n",
-          kMeasured, name, Least(samples.first_token), Median(samples.first_token),
+          &table, "%-9s %-18s %9.4f %9.4f %9.4f %8.3f %9.4f %9.2f %10s %10s %9s  %-15s  %s\n",
+          kMeasured, turn.name(), Least(samples.first_token), Median(samples.first_token),
           samples.predicted, OneSeconds() / Least(samples.first_token), Median(samples.waited),
           static_cast<double>(samples.bytes_sent) / 1e6,
           samples.kv_complete.empty() ? "-" : absl::StrFormat("%+.4f", Median(samples.kv_complete)),
@@ -139,18 +159,18 @@ class Measurement {
     const RankStarted& started = rig_.started();
     const std::string shape = absl::StrFormat("%s, %s, %d threads a rank", started.model,
                                               started.isa, options_.rig.threads_per_rank);
-    for (const std::string& name : options_.schemes) {
-      const Samples& samples = samples_.at(name);
-      const Scheme& scheme = schemes_.at(name);
+    for (const Turn& turn : turns_) {
+      const Samples& samples = samples_.at(turn.name());
+      const Scheme& scheme = schemes_.at(turn.scheme);
       const double complete =
           samples.kv_complete.empty()
               ? 0
               : Least(samples.first_token) + std::max(0.0, Median(samples.kv_complete));
-      results->push_back({kMeasured, shape, name, link_, rig_.ranks(),
+      results->push_back({kMeasured, shape, turn.name(), link_, rig_.ranks(),
                           static_cast<double>(options_.tokens), Least(samples.first_token),
                           complete,
                           std::vector<double>(scheme.cuts().begin(), scheme.cuts().end())});
-      results->push_back({kSimulation, shape, name, link_, rig_.ranks(),
+      results->push_back({kSimulation, shape, turn.name(), link_, rig_.ranks(),
                           static_cast<double>(options_.tokens), samples.predicted, 0,
                           std::vector<double>(scheme.cuts().begin(), scheme.cuts().end())});
     }
@@ -181,10 +201,11 @@ class Measurement {
     }
     double worst_bytes = 0, different = 0;
     std::string digest;
-    for (const auto& [name, samples] : samples_) {
+    for (const Turn& turn : turns_) {
+      const Samples& samples = samples_.at(turn.name());
       worst_bytes = std::max(worst_bytes,
                              std::abs(static_cast<double>(samples.bytes_sent - samples.bytes_due)));
-      if (!schemes_.at(name).has_bits_of_one()) {
+      if (!schemes_.at(turn.scheme).has_bits_of_one()) {
         different += !samples.same_digests;  // but the same bits in every round
         continue;
       }
@@ -207,6 +228,7 @@ class Measurement {
       claims->push_back({kMeasured, "R5", "KVR-S over the same without transfers, " + where,
                          best("kvr-s") / best("stubbed"), false, 1.17});
     }
+    AddNoiseClaims(where, claims);
     AddMemoryClaim(where, claims);
     AddRingClaim(where, claims);
     const auto pushed = samples_.find("push");
@@ -222,6 +244,46 @@ class Measurement {
  private:
   std::string LinkText() const {
     return link_ > 0 ? absl::StrFormat("links emulated at %.4g MB/s", link_ / 1e6) : "loopback";
+  }
+  // Of the simulation the mean of some times, since the measured prompts begin at any time too.
+  double Predict(const Turn& turn) const {
+    constexpr int kSeeds = 16;
+    const Scheme& scheme = schemes_.at(turn.scheme);
+    if (!turn.noisy) return PredictScheme(scheme, cost_.cluster, rig_.ranks());
+    SimulatedCluster noisy = cost_.cluster;
+    noisy.noise = rig_.options().pace.noise;
+    double sum = 0;
+    for (int i = 0; i < kSeeds; ++i, ++noisy.noise.seed) {
+      sum += PredictScheme(scheme, noisy, rig_.ranks());
+    }
+    return sum / kSeeds;
+  }
+  // The median of the rounds, of what noise adds to a prompt that ran just before without it.
+  double LongerByNoise(const std::string& scheme) const {
+    const std::vector<double>& quiet = samples_.at(scheme).first_token;
+    std::vector<double> longer = samples_.at(Turn{scheme, true}.name()).first_token;
+    for (size_t i = 0; i < longer.size(); ++i) longer[i] = longer[i] / quiet[i] - 1;
+    return Median(longer);
+  }
+  void AddNoiseClaims(const std::string& where, std::vector<RelayClaim>* claims) const {
+    const LinkNoise& noise = rig_.options().pace.noise;
+    for (const Turn& turn : turns_) {
+      const bool is_tsp = turn.scheme == "tsp";
+      const bool is_claimed =
+          is_tsp || turn.scheme.starts_with("kvr") || turn.scheme == "streaming";
+      if (!turn.noisy || !is_claimed) continue;
+      const double simulated =
+          samples_.at(turn.name()).predicted / samples_.at(turn.scheme).predicted - 1;
+      claims->push_back(
+          {kMeasured, "R10",
+           absl::StrFormat(
+               "%s longer by noise, ports of one pair in %d workers at 1/%g for %g ms, %s",
+               turn.scheme, noise.workers, noise.factor, noise.period * 1e3, where),
+           LongerByNoise(turn.scheme), is_tsp, is_tsp ? kTspNoise : kChainNoise,
+           absl::StrFormat("simulated %+.4f; waited %.3g s for KV, %.3g s without noise", simulated,
+                           Median(samples_.at(turn.name()).waited),
+                           Median(samples_.at(turn.scheme).waited))});
+    }
   }
   void AddMemoryClaim(const std::string& where, std::vector<RelayClaim>* claims) const {
     const auto tsp = samples_.find("tsp"), kvr = samples_.find("kvr-s");
@@ -260,10 +322,13 @@ class Measurement {
     return seconds;
   }
 
-  absl::Status RunOnce(const Scheme& scheme, Samples* samples) {
+  absl::Status RunOnce(const Turn& turn) {
+    const Scheme& scheme = schemes_.at(turn.scheme);
+    Samples* const samples = &samples_.at(turn.name());
     const int n = scheme.ranks();
     const auto tail = static_cast<size_t>(TailOf(scheme, rig_));
     std::vector<RankRun> runs = PlanScheme(scheme, rig_);
+    for (RankRun& run : runs) run.noisy = turn.noisy;
     runs[tail].wants_logits = compares_logits_ && samples->logits.empty();
     ASSIGN_OR_RETURN(const RelayRig::Outcome outcome, rig_.Run(runs));
     if (runs[tail].wants_logits) samples->logits = outcome.ranks[tail].logits;
@@ -295,9 +360,26 @@ class Measurement {
   RelayRig& rig_;
   bool compares_logits_ = false;
   MeasuredCost cost_;
+  const std::vector<Turn> turns_;
   std::map<std::string, Scheme> schemes_;
-  std::map<std::string, Samples> samples_;
+  std::map<std::string, Samples> samples_;  // by name of the turn
 };
+
+absl::Status CheckNoise(const RelayMeasurementOptions& options) {
+  const LinkNoise& noise = options.noise;
+  if (!(noise.factor >= 1 && noise.factor <= 1e4)) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "bench relay: --noise %g; it must be from 1 (none) to 10000 times slower", noise.factor));
+  }
+  if (!(noise.period >= 1e-4 && noise.period <= 1e3)) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "bench relay: --noise-period %g; it must be from 1e-4 to 1e3 seconds", noise.period));
+  }
+  const auto& links = options.links;
+  if (!noise.is_set() || std::count(links.begin(), links.end(), 0) == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "bench relay: --noise is for emulated links; --link says how fast they are without it");
+}
 
 absl::Status CheckOptions(const RelayMeasurementOptions& options) {
   const auto check = [](const char* name, int value, int least, int most) -> absl::Status {
@@ -308,6 +390,8 @@ absl::Status CheckOptions(const RelayMeasurementOptions& options) {
   RETURN_IF_ERROR(check("--ranks", options.rig.ranks, 1, 16));
   RETURN_IF_ERROR(check("--threads-per-rank", options.rig.threads_per_rank, 1, 256));
   RETURN_IF_ERROR(check("--rounds", options.rounds, 1, 1000));
+  RETURN_IF_ERROR(check("--noise-workers", options.noise.workers, 0, 1000));
+  RETURN_IF_ERROR(CheckNoise(options));
   const int page = options.rig.engine.page_tokens;
   RETURN_IF_ERROR(check("--tokens", options.tokens, 2 * page * options.rig.ranks, 1 << 20));
   if (options.tokens % page == 0) return absl::OkStatus();
@@ -325,12 +409,14 @@ absl::StatusOr<RelayMeasured> MeasureRelay(const RelayMeasurementOptions& option
     RelayRigOptions rig_options = options.rig;
     rig_options.max_tokens = options.tokens;
     rig_options.pace.bytes_per_second = link;
+    rig_options.pace.noise = options.noise;
+    rig_options.pace.noise.workers = std::max(options.noise.workers, options.rig.ranks);
     rig_options.with_residuals =
         std::count(options.schemes.begin(), options.schemes.end(), std::string("pipeline")) > 0;
     ASSIGN_OR_RETURN(const std::unique_ptr<RelayRig> rig, RelayRig::Start(rig_options));
     Measurement measurement(options, link, *rig);
     Progress progress(CostMeasurements({options.tokens}, 1, false) +
-                      options.schemes.size() * static_cast<size_t>(options.rounds));
+                      TurnsOf(options).size() * static_cast<size_t>(options.rounds));
     RETURN_IF_ERROR(measurement.Run(&progress));
     if (options.memory) RETURN_IF_ERROR(measurement.MeasureMemory());
     measured.table += measurement.Table();

@@ -27,6 +27,10 @@ struct RelayMeasurementOptions {
                                       "closed", "cut-through", "streaming", "push",     "last",
                                       "tsp",    "zigzag",      "ring",      "pipeline", "stubbed"};
   int rounds = 3;  // all schemes once in each
+  // Where it is set, each scheme runs twice in a round, without this noise and with it, on slices
+  // found for quiet links. Its workers are as many as the ranks at least, which are the first of
+  // them. (Two alone would be the one pair that there is, slow all the time.)
+  LinkNoise noise = {.workers = 4};
   // Each scheme once more on processes of its own, whose pools have the pages that it needs: how
   // much memory each takes.
   bool memory = false;

@@ -27,6 +27,7 @@ class RelayRank {
     while (std::getline(std::cin, line)) {
       RankRun run;
       RETURN_IF_ERROR(FromLine(line, &run));
+      SetNoise(run.noisy);
       RankPrompt part(parts_, run);
       SetPart(&part);
       absl::Status prepared = part.Prepare();
@@ -45,6 +46,13 @@ class RelayRank {
   void Say(const std::string& line) {
     std::fprintf(answers_, "%s\n", line.c_str());
     std::fflush(answers_);
+  }
+
+  void SetNoise(bool noisy) {
+    LinkPace pace = parts_.start.pace;
+    if (!pace.is_set()) return;
+    if (!noisy) pace.noise = {};
+    parts_.transfer->SetPace(pace);
   }
 
   absl::Status Start(const std::string& line) {

@@ -44,6 +44,8 @@ absl::Status RelayRig::StartProcesses() {
     start.with_residuals = options_.with_residuals;
     start.incarnation = static_cast<Incarnation>(i) + 1;
     start.pace = options_.pace;
+    start.pace.worker = i;
+    if (i >= ranks()) start.pace.noise = {};
     if (has_own && i < ranks()) {  // CPUs of its own; the other two have those of all ranks
       const auto first = cpus.begin() + i * options_.threads_per_rank;
       start.cpus.assign(first, first + options_.threads_per_rank);

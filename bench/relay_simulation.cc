@@ -18,7 +18,7 @@ struct Arrival {
 class Ranks {
  public:
   Ranks(const SimulatedCluster& cluster, int n)
-      : cluster_(cluster), cost_(cluster.cost), n_(n), workers_(n, cluster.link, Noise(n)) {}
+      : cluster_(cluster), cost_(cluster.cost), n_(n), workers_(n, cluster.link, cluster.noise) {}
 
   // The part of a layer's linear layers that makes K and V, and the rest.
   int Project(int rank, double tokens, const std::vector<int>& after) {
@@ -97,12 +97,6 @@ class Ranks {
   }
 
  private:
-  LinkNoise Noise(int n) const {
-    LinkNoise noise = cluster_.noise;
-    noise.workers = std::min(noise.workers, n);
-    return noise;
-  }
-
   const SimulatedCluster& cluster_;
   const PrefillCost& cost_;
   int n_;

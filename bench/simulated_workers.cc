@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <random>
 
 namespace baton {
 namespace {
@@ -58,16 +57,6 @@ struct PushPort {
 
 }  // namespace
 
-double LinkNoise::Longer(int worker, double time) const {
-  if (workers < 2 || factor <= 1) return 1;
-  // A generator per period, so that what is slow at a time does not depend on who asks when.
-  std::minstd_rand random(
-      static_cast<uint32_t>(seed * 7919 + 1 + static_cast<uint64_t>(time / period) * 104729));
-  random.discard(3);
-  const int first = static_cast<int>(random() % static_cast<unsigned>(workers - 1));
-  return worker == first || worker == first + 1 ? factor : 1;
-}
-
 std::span<const int> SimulatedWorkers::Present(std::span<const int> after) {
   waits_for_.clear();
   for (const int task : after) {
@@ -97,9 +86,11 @@ void SimulatedWorkers::Push(int from, double bytes, int after) {
 
 SimulatedWorkers::Times SimulatedWorkers::Run() const {
   TaskGraph::Pace pace;
-  if (noise_.workers >= 2) {
-    pace = [this](int resource, double start) {
-      return resource % kParts == kComputer ? 1.0 : noise_.Longer(resource / kParts, start);
+  if (noise_.is_set()) {
+    pace = [this](int resource, double start, double seconds) {
+      const int worker = resource / kParts;
+      const bool is_quiet = resource % kParts == kComputer || worker == n_;
+      return is_quiet ? start + seconds : noise_.Through(worker, start, seconds);
     };
   }
   Times times;

@@ -9,20 +9,10 @@
 #include <vector>
 
 #include "bench/task_graph.h"
+#include "kvtransfer/link_noise.h"
 #include "planner/prefill_cost.h"
 
 namespace baton {
-
-// Other traffic on the links: ports of one random pair of neighbours are slower by `factor`;
-// another pair every `period`. Deterministic in (seed, time).
-struct LinkNoise {
-  int workers = 0;  // of which neighbours are drawn; fewer than two: no noise
-  double factor = 1;
-  double period = 10e-3;  // seconds
-  uint64_t seed = 0;
-
-  double Longer(int worker, double time) const;
-};
 
 // n workers, and the decode worker, number n, which only receives.
 class SimulatedWorkers {

@@ -42,7 +42,8 @@ std::vector<double> TaskGraph::Run(const Pace& pace, std::vector<double>* starts
     if (starts != nullptr) (*starts)[static_cast<size_t>(number)] = time;
     double longer = 1;
     for (const Use& use : task.uses) {
-      if (pace) longer = std::max(longer, pace(use.resource, time));
+      if (!pace || use.seconds <= 0) continue;
+      longer = std::max(longer, (pace(use.resource, time, use.seconds) - time) / use.seconds);
     }
     for (const Use& use : task.uses) {
       free_at[static_cast<size_t>(use.resource)] = time + use.seconds * longer;

@@ -17,8 +17,8 @@ class TaskGraph {
     double seconds;
   };
 
-  // How many times longer than planned a resource works for what starts at this time: noise.
-  using Pace = std::function<double(int resource, double start)>;
+  // When a resource is through with what starts now and was planned to take so long: noise.
+  using Pace = std::function<double(int resource, double start, double seconds)>;
 
   // Resources are numbered from 0 by the caller.
   explicit TaskGraph(int n_resources) : n_resources_(n_resources) {}

@@ -10,6 +10,11 @@
 #include "common/check.h"
 
 namespace baton {
+namespace {
+
+constexpr double kFall = 100;  // LinkPace::falls_after
+
+}  // namespace
 
 PacedLink::PacedLink(std::unique_ptr<Link> link, const LinkPace& pace,
                      std::function<int64_t()> now_us)
@@ -30,12 +35,20 @@ PacedLink::~PacedLink() {
   ::close(timer_fd_);
 }
 
-int64_t PacedLink::Pass(uint64_t length, int64_t* free_us) const {
-  const int64_t begin = std::max(now_us_(), *free_us);
-  if (pace_.bytes_per_second <= 0) return begin;
-  *free_us =
-      begin + static_cast<int64_t>(static_cast<double>(length) * 1e6 / pace_.bytes_per_second);
+int64_t PacedLink::Pass(uint64_t length, double bytes_per_second, int64_t* free_us) const {
+  const int64_t begin_us = std::max(now_us_(), *free_us);
+  if (bytes_per_second <= 0) return begin_us;
+  const double begin = static_cast<double>(begin_us) * 1e-6;
+  const double end =
+      pace_.noise.Through(pace_.worker, begin, static_cast<double>(length) / bytes_per_second);
+  *free_us = begin_us + static_cast<int64_t>((end - begin) * 1e6 + 0.5);
   return *free_us;
+}
+
+int64_t PacedLink::PassIn(uint64_t length) {
+  const bool has_fallen = pace_.falls_after > 0 && taken_in_ >= pace_.falls_after;
+  taken_in_ += static_cast<int64_t>(length);
+  return Pass(length, pace_.bytes_per_second / (has_fallen ? kFall : 1), &in_free_us_);
 }
 
 // Nothing overtakes what its connection holds already.
@@ -54,7 +67,7 @@ void PacedLink::Send(ConnectionId connection, std::string message) {
 void PacedLink::Announce(ConnectionId connection, OperationId operation,
                          const wire::ChunkHeaderBytes& header, const std::byte* payload,
                          uint64_t length) {
-  Hold(connection, Pass(length, &out_free_us_) + pace_.latency_us,
+  Hold(connection, Pass(length, pace_.bytes_per_second, &out_free_us_) + pace_.latency_us,
        Chunk{operation, header, payload, length});
   SendDue(now_us_());
 }
@@ -91,7 +104,7 @@ void PacedLink::Accept(AnnouncementId announcement, OperationId operation, std::
     ended_.push_back(ChunkLanded{operation, false});
     return;
   }
-  const int64_t due_us = Pass(offer->second.length, &in_free_us_);
+  const int64_t due_us = PassIn(offer->second.length);
   receives_.push_back({due_us, offer->second.connection, announcement, operation, destination});
   offers_.erase(offer);
   SendDue(now_us_());

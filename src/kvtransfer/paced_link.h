@@ -4,7 +4,8 @@
 // network card. Messages are small and wait only for what was sent before them on their connection.
 //
 // Out: an announcement goes when the port has sent it. In: a receive is posted when the port has
-// taken it. Both are the first in, first out of their port.
+// taken it. Both are the first in, first out of their port. Where the pace has noise, a port is
+// slower at times.
 #pragma once
 
 #include <deque>
@@ -70,7 +71,8 @@ class PacedLink final : public Link {
     std::byte* destination;
   };
   // When a port that takes chunks one after another is through with one more.
-  int64_t Pass(uint64_t length, int64_t* free_us) const;
+  int64_t Pass(uint64_t length, double bytes_per_second, int64_t* free_us) const;
+  int64_t PassIn(uint64_t length);
   void Hold(ConnectionId connection, int64_t due_us, std::variant<std::string, Chunk> what);
   bool SendDue(int64_t now_us);
   void Dispatch(ConnectionId connection, std::variant<std::string, Chunk> what);
@@ -82,6 +84,7 @@ class PacedLink final : public Link {
   const std::function<int64_t()> now_us_;
   int timer_fd_ = -1, wake_fd_ = -1;
   int64_t out_free_us_ = 0, in_free_us_ = 0;
+  int64_t taken_in_ = 0;                                   // bytes
   std::map<ConnectionId, std::deque<Outgoing>> outgoing_;  // none is empty
   std::deque<Receive> receives_;                           // in order of due_us
   std::map<AnnouncementId, Offer> offers_;

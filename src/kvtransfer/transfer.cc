@@ -15,6 +15,7 @@
 #include <chrono>
 #include <future>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -71,6 +72,14 @@ class Transfer::Loop {
 
   const std::string& address() const { return address_; }
   void Post(TransferCommand command) { CHECK(mailbox_.TryPost(std::move(command))); }
+  void SetPace(const LinkPace& pace) {
+    CHECK(options_.pace.is_set());
+    {
+      std::lock_guard lock(pace_mutex_);
+      new_pace_ = pace;
+    }
+    Wake();
+  }
   TransferCounters counters() const {
     std::lock_guard lock(counters_mutex_);
     return counters_;
@@ -90,8 +99,11 @@ class Transfer::Loop {
     absl::StatusOr<std::unique_ptr<Link>> made = make_link();
     if (!made.ok()) return started.set_value(made.status());
     link_ = *std::move(made);
-    if (options_.pace.is_set())
-      link_ = std::make_unique<PacedLink>(std::move(link_), options_.pace, NowUs);
+    if (options_.pace.is_set()) {
+      auto paced = std::make_unique<PacedLink>(std::move(link_), options_.pace, NowUs);
+      paced_link_ = paced.get();
+      link_ = std::move(paced);
+    }
     core_ = std::make_unique<TransferCore>(options_, pool_, link_.get(), on_event_);
     address_ = link_->address();
     started.set_value(absl::OkStatus());
@@ -99,6 +111,12 @@ class Transfer::Loop {
     Leave();
     link_.reset();  // before the slabs its operations may name
     core_.reset();
+  }
+
+  void TakePace() {
+    if (paced_link_ == nullptr) return;
+    std::lock_guard lock(pace_mutex_);
+    if (const auto pace = std::exchange(new_pace_, std::nullopt)) paced_link_->SetPace(*pace);
   }
 
   void Turn() {
@@ -115,6 +133,7 @@ class Transfer::Loop {
 
   bool DrainMail() {
     const bool any = mailbox_.Drain(&commands_);
+    TakePace();  // between the two: commands posted after it find it
     for (TransferCommand& command : commands_) core_->Handle(std::move(command), NowUs());
     commands_.clear();
     return any;
@@ -169,12 +188,15 @@ class Transfer::Loop {
   mutable std::mutex counters_mutex_;
   TransferCounters counters_;
   std::vector<LinkReport> links_;
+  std::mutex pace_mutex_;
+  std::optional<LinkPace> new_pace_;
   std::thread thread_;
 
   // Link thread only.
   int64_t moved_us_ = 0;  // when something happened last
   uint64_t links_version_ = 0;
   std::unique_ptr<Link> link_;
+  PacedLink* paced_link_ = nullptr;  // link_, where there is a pace
   std::unique_ptr<TransferCore> core_;
   std::vector<TransferCommand> commands_;
   std::vector<LinkEvent> link_events_;
@@ -196,5 +218,6 @@ const std::string& Transfer::address() const { return loop_->address(); }
 void Transfer::Post(TransferCommand command) { loop_->Post(std::move(command)); }
 std::vector<LinkReport> Transfer::links() const { return loop_->links(); }
 TransferCounters Transfer::counters() const { return loop_->counters(); }
+void Transfer::SetPace(const LinkPace& pace) { loop_->SetPace(pace); }
 
 }  // namespace baton

@@ -258,6 +258,9 @@ class Transfer {
   const std::string& address() const;  // host:port that peers open
   void Post(TransferCommand command);  // any thread; bounded by the pages and tickets that exist
   TransferCounters counters() const;   // any thread
+  // Of a Transfer that was started with a pace: another one, from now on. Any thread; what is
+  // posted after it finds it.
+  void SetPace(const LinkPace& pace);
   // Peers handed over to so far, in order of incarnation; bounded, the idle are forgotten. Any
   // thread.
   std::vector<LinkReport> links() const;

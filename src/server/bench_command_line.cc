@@ -42,7 +42,7 @@ baton bench attention     attention and sampler: --isa avx2 --threads 1,2
   --contexts 512,4096 --seconds 0.5
 baton bench relay MODEL        prefill shared by processes of this machine
   --ranks 2 --tokens 4096 --link 94e6 (bytes/s; 0: as it is) --rounds 3
-  --schemes one,kvr-s,streaming,pipeline --memory (peaks, on other processes)
+  --schemes one,kvr-s,streaming --memory (peaks) --noise 8 (links at 1/8, too)
 baton bench relay --simulate   by modelled workers: --shape a100-llama-7b
 baton bench transfer      KV handoffs over UCX beside bare TCP: --seconds 2
 All: --json prints one JSON object as the last line.
@@ -270,6 +270,10 @@ void BenchCommandLine::Declare(CLI::App* bench) {
     app->add_option("--rounds", options.rounds);
     app->add_flag("--memory", options.memory);
     app->add_option("--threads-per-rank", options.rig.threads_per_rank);
+    app->add_option("--noise", options.noise.factor);
+    app->add_option("--noise-workers", options.noise.workers);
+    app->add_option("--noise-period", options.noise.period);
+    app->add_option("--noise-seed", options.noise.seed);
     app->add_option("--link-latency-us", options.rig.pace.latency_us);
     app->add_option("--isa", options.rig.engine.isa);
     app->add_option("--dtype", options.rig.engine.dtype);

@@ -148,6 +148,10 @@ void DeclareSettings(Config* config, Settings* settings) {
                   "KV links are slowed to this, for experiments; 0 = not at all");
   settings->Duration("cluster.link_latency", &cluster.link_latency, absl::ZeroDuration(),
                      absl::Seconds(1), "added to what KV links carry, for experiments");
+  settings->Bytes(
+      "cluster.link_falls_after", &cluster.link_falls_after, 0, kTiB,
+      "a worker's KV link carries a hundredth of link_bytes_per_second once so much has "
+      "come in over it, for experiments; 0 = never");
   settings->Text("cluster.worker_name", &cluster.worker_name, "name in logs and metrics");
   settings->Int("cluster.metrics_port", &cluster.metrics_port, 0, 65535,
                 "a worker's /metrics, /livez, /readyz; 0 picks one");

@@ -91,6 +91,7 @@ struct ClusterConfig {
   // Of an emulated link, for experiments: each worker's port, each direction.
   int64_t link_bytes_per_second = 0;  // 0 = as fast as the link is
   absl::Duration link_latency = absl::ZeroDuration();
+  int64_t link_falls_after = 0;  // bytes that come in, then it carries a hundredth; 0 = never
 };
 
 struct Config {

@@ -106,7 +106,8 @@ WorkerOptions OptionsOf(const RoleStart& start, Role role, int n_cpus, int64_t k
   options.transfer.listen_host = config.cluster.worker_host;
   options.transfer.pace = {
       .bytes_per_second = static_cast<double>(config.cluster.link_bytes_per_second),
-      .latency_us = absl::ToInt64Microseconds(config.cluster.link_latency)};
+      .latency_us = absl::ToInt64Microseconds(config.cluster.link_latency),
+      .falls_after = config.cluster.link_falls_after};
   options.router_address = config.cluster.router;
   options.key = start.key;
   options.kv_bytes = kv_bytes;

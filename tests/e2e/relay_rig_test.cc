@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <set>
 #include <string>
 
@@ -87,12 +88,47 @@ TEST_CASE("a narrow link is felt, and the closed form leaves the prompt to the l
   CHECK(relay < even / 2);
 }
 
+TEST_CASE("other traffic on the links: scheme by scheme without and with it, the same bits") {
+  RelayMeasurementOptions options = Tiny(2);
+  options.schemes = {"one", "kvr-s", "streaming", "tsp"};
+  options.links = {2e6};
+  options.noise = {.workers = 2, .factor = 8, .period = 5e-3};  // the one pair there is
+  const absl::StatusOr<RelayMeasured> measured = MeasureRelay(options);
+  INFO(measured.status());
+  REQUIRE(measured.ok());
+  std::map<std::string, double> seconds, simulated;
+  for (const RelayResult& result : measured->results) {
+    (result.source == "measured" ? seconds : simulated)[result.scheme] = result.seconds;
+  }
+  CHECK(seconds.size() == 7);  // one worker has no links
+  CHECK(seconds.count("one, noise") == 0);
+  // All of TSP's transfers are waited for: a quarter of a second, and eight times that.
+  CHECK(seconds.at("tsp, noise") > seconds.at("tsp") + 0.2);
+  CHECK(simulated.at("tsp, noise") > simulated.at("tsp") + 0.2);
+  CHECK(measured->table.find("streaming, noise") != std::string::npos);
+  int noise = 0;
+  for (const RelayClaim& claim : measured->claims) {
+    INFO(claim.what << " " << claim.value);
+    if (claim.id == "R9" || claim.id == "R14") CHECK(claim.holds());
+    if (claim.id != "R10") continue;
+    ++noise;
+    if (claim.what.starts_with("tsp")) CHECK(claim.value > 1);
+  }
+  CHECK(noise == 3);
+}
+
 TEST_CASE("what cannot be measured is refused") {
   RelayMeasurementOptions options = Tiny(2);
   options.tokens = 1000;
   CHECK(MeasureRelay(options).status().code() == absl::StatusCode::kInvalidArgument);
   options = Tiny(2);
   options.schemes = {"kvr"};
+  CHECK(MeasureRelay(options).status().code() == absl::StatusCode::kInvalidArgument);
+  options = Tiny(2);
+  options.noise.factor = 8;  // of links that are not emulated
+  CHECK(MeasureRelay(options).status().code() == absl::StatusCode::kInvalidArgument);
+  options.links = {1e6};
+  options.noise.factor = 0.5;
   CHECK(MeasureRelay(options).status().code() == absl::StatusCode::kInvalidArgument);
   options = Tiny(2);
   options.rig.engine.model = "random:/nowhere.json";

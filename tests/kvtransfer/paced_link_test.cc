@@ -121,6 +121,93 @@ TEST_CASE("a link that becomes slow: from then on") {
   CHECK(pair.Count<ChunkAnnounced>(1) == 2);
 }
 
+TEST_CASE("noise: as long as the model says, whoever asks") {
+  const LinkNoise noise{.workers = 4, .factor = 8, .period = 10e-3, .seed = 3};
+  CHECK_FALSE(LinkNoise{}.is_set());
+  CHECK(LinkNoise{}.Through(0, 5, 1.5) == 6.5);
+  int slow[4] = {};
+  for (int turn = 0; turn < 3000; ++turn) {
+    const double time = (turn + 0.5) * noise.period;
+    int first = -1, n = 0;
+    for (int worker = 0; worker < 4; ++worker) {
+      const double longer = noise.Longer(worker, time);
+      REQUIRE((longer == 1 || longer == 8));
+      CHECK(longer == noise.Longer(worker, time + 0.4 * noise.period));
+      if (longer == 1) continue;
+      if (n++ == 0) first = worker;
+      ++slow[worker];
+      CHECK(worker - first < 2);  // neighbours
+      // What begins and ends in this period is as much longer.
+      CHECK(noise.Through(worker, time, 1e-4) == Approx(time + 8e-4));
+    }
+    CHECK(n == 2);
+  }
+  // Every pair a third of the time: those in the middle are in two.
+  for (const int at_end : {0, 3}) CHECK(slow[at_end] == Approx(1000).margin(150));
+  for (const int in_middle : {1, 2}) CHECK(slow[in_middle] == Approx(2000).margin(150));
+  // Over many periods: what is begun is what every period's rate lets through.
+  for (const double seconds : {1e-3, 0.05, 0.7}) {
+    const double begin = 0.123;
+    const double end = noise.Through(1, begin, seconds);
+    double carried = 0, step = 1e-5;
+    for (double time = begin; time < end; time += step)
+      carried += step / noise.Longer(1, time + step / 2);
+    CHECK(carried == Approx(seconds).margin(2 * step));
+  }
+  // Begun in two parts it ends when it does in one.
+  CHECK(noise.Through(2, noise.Through(2, 1, 0.02), 0.03) == Approx(noise.Through(2, 1, 0.05)));
+}
+
+TEST_CASE("a noisy link: its chunks in order and whole, when the model says") {
+  const LinkPace pace{.bytes_per_second = 1e6,
+                      .noise = {.workers = 3, .factor = 5, .period = 3e-3, .seed = 11},
+                      .worker = 1};
+  // Worker 1 is in every pair of three; worker 0 in half of them, worker 7 in none.
+  for (const int worker : {1, 0, 7}) {
+    LinkPace own = pace;
+    own.worker = worker;
+    PacedPair pair(own);
+    double due = 1e-3;
+    for (OperationId chunk = 1; chunk <= 8; ++chunk) {
+      const auto length = static_cast<uint64_t>(500 * chunk);
+      pair.payload[0] = std::byte(chunk);
+      pair.Announce(chunk, length);
+      due = pace.noise.Through(worker, due, static_cast<double>(length) * 1e-6);
+      const auto due_us = static_cast<int64_t>(due * 1e6);
+      pair.RunUntil(due_us - 10);
+      CHECK(pair.Count<ChunkAnnounced>(1) == int(chunk) - 1);
+      pair.RunUntil(due_us + 10);
+      CHECK(pair.Count<ChunkAnnounced>(1) == int(chunk));
+      pair.AcceptAll();
+      pair.RunUntil(pair.now_us + 40'000);  // the receiving port
+      CHECK(pair.Count<ChunkLanded>(1) == int(chunk));
+      CHECK(pair.landing[0] == std::byte(chunk));
+      due = static_cast<double>(pair.now_us) * 1e-6;
+    }
+    CHECK(pair.ends[0]->idle());
+  }
+}
+
+TEST_CASE("a link that falls to a hundredth: once enough has come in") {
+  PacedPair pair({.bytes_per_second = 1e6, .falls_after = 5'000});
+  const auto arrive = [&](uint64_t length) {  // how long the receiving port takes
+    pair.Announce(length, length);
+    pair.RunUntil(pair.now_us + static_cast<int64_t>(length));  // sent at the full rate
+    const int landed = pair.Count<ChunkLanded>(1);
+    pair.AcceptAll();
+    const int64_t begin_us = pair.now_us;
+    while (pair.Count<ChunkLanded>(1) == landed) {
+      REQUIRE(pair.ends[1]->next_due_us() != PacedLink::kNever);
+      pair.RunUntil(pair.ends[1]->next_due_us());
+    }
+    return pair.now_us - begin_us;
+  };
+  CHECK(arrive(4'000) == 4'000);
+  CHECK(arrive(3'000) == 3'000);
+  CHECK(arrive(2'000) == 200'000);
+  CHECK(arrive(1'000) == 100'000);
+}
+
 TEST_CASE("without a pace nothing is held") {
   PacedPair pair({});
   pair.Announce(1, 10'000);
