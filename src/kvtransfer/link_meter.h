@@ -2,11 +2,13 @@
 // there were bytes to carry. Inside a busy spell the time between two acknowledgements is what the
 // bytes of the second took, whatever the latency; the first of a spell took what was left of its
 // wait after a round trip. Where the window is too small for the latency the link reads as slower
-// than it is, as slow as a handoff finds it. Old samples fade. Plain object; owner: TransferCore,
+// than it is, as slow as a handoff finds it. Old samples fade with busy time, not with their
+// number: one late answer may tell of a link that became slow. Plain object; owner: TransferCore,
 // link thread.
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <utility>
 
@@ -27,11 +29,13 @@ class LinkMeter {
       if (bytes < kLeastFirstBytes) return;  // says more about latency
       took_us -= round_trip_us();
     }
-    bytes_ += static_cast<double>(bytes);
-    time_us_ += static_cast<double>(std::max<int64_t>(took_us, 0));
-    if (time_us_ < kMemoryUs) return;
-    bytes_ /= 2;
-    time_us_ /= 2;
+    const auto took = static_cast<double>(std::max<int64_t>(took_us, 0));
+    const double kept = std::exp(-took / kMemoryUs);
+    bytes_ = bytes_ * kept + static_cast<double>(bytes);
+    time_us_ = time_us_ * kept + took;
+    if (time_us_ <= kMemoryUs) return;
+    bytes_ *= kMemoryUs / time_us_;  // one long wait is not remembered for long
+    time_us_ = kMemoryUs;
   }
   // A message was answered on a link that was silent before.
   void Answered(int64_t round_trip_us) {

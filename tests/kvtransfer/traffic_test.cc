@@ -226,6 +226,17 @@ TEST_CASE("a link that becomes slow is soon known to be") {
   CHECK(link.meter.bytes_per_second() < 2e7);
 }
 
+TEST_CASE("one late answer tells of a link that became slow, and a stall is soon forgotten") {
+  MeteredLink link(1e9);
+  link.Carry(1'000, 8, 0);
+  link.bytes_per_us /= 4'000;  // a chunk in four seconds
+  link.Carry(1, 1, 0);
+  CHECK(link.meter.bytes_per_second() < 1e6);
+  link.bytes_per_us *= 4'000;
+  link.Carry(500, 8, 0);  // half a second
+  CHECK(link.meter.bytes_per_second() > 5e8);
+}
+
 TEST_CASE("round trips of a link are smoothed") {
   LinkMeter meter;
   CHECK(meter.round_trip_us() == 0);
