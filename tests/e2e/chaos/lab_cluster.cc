@@ -37,15 +37,16 @@ bool WaitUntil(absl::Duration limit, const std::function<bool()>& condition) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<LabCluster>> LabCluster::Start(std::vector<std::string> args,
-                                                              const std::string& folder,
-                                                              Wires wires) {
+absl::StatusOr<std::unique_ptr<LabCluster>> LabCluster::Start(
+    std::vector<std::string> args, const std::string& folder, Wires wires,
+    std::vector<std::string> prefill_args) {
   std::unique_ptr<LabCluster> cluster(new LabCluster(folder));
   if (wires == Wires::kNamespaces) {
     ASSIGN_OR_RETURN(cluster->lab_, NetworkLab::Build(WorkerNames()));
   }
   std::ofstream(folder + "/key") << std::string(64, 'a') << "\n";
   cluster->args_ = std::move(args);
+  cluster->prefill_args_ = std::move(prefill_args);
   cluster->args_.insert(
       cluster->args_.end(),
       {"--cluster.key_file=" + folder + "/key", "--prefill.threads=1", "--decode.threads=1",
@@ -94,8 +95,10 @@ absl::Status LabCluster::StartWorker(const std::string& name) {
     // Namespaces of networks alone leave shared memory between the "hosts", which UCX would find.
     command.insert(command.end(), {"env", "UCX_TLS=tcp"});
   }
-  command.insert(command.end(), {BATON_BINARY, name.starts_with("prefill") ? "prefill" : "decode"});
+  const bool is_prefill = name.starts_with("prefill");
+  command.insert(command.end(), {BATON_BINARY, is_prefill ? "prefill" : "decode"});
   command.insert(command.end(), args_.begin(), args_.end());
+  if (is_prefill) command.insert(command.end(), prefill_args_.begin(), prefill_args_.end());
   command.insert(command.end(),
                  {absl::StrCat("--cluster.router=127.0.0.1:", relay->port()),
                   "--cluster.worker_name=" + name, "--cluster.worker_host=" + address,

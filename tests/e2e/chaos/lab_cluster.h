@@ -19,9 +19,10 @@ enum class Wires {
 
 class LabCluster : public Cluster {
  public:
-  // args: model and settings. folder: for the logs and the key.
-  static absl::StatusOr<std::unique_ptr<LabCluster>> Start(std::vector<std::string> args,
-                                                           const std::string& folder, Wires wires);
+  // args: model and settings, and those of prefill workers alone. folder: for the logs and the key.
+  static absl::StatusOr<std::unique_ptr<LabCluster>> Start(
+      std::vector<std::string> args, const std::string& folder, Wires wires,
+      std::vector<std::string> prefill_args = {});
   ~LabCluster() override;  // kills what runs
 
   HttpUrl url() const override { return url_; }
@@ -40,7 +41,7 @@ class LabCluster : public Cluster {
   std::string LogOf(const std::string& name) const;
 
   const std::string folder_;
-  std::vector<std::string> args_;
+  std::vector<std::string> args_, prefill_args_;
   HttpUrl control_;  // what the relays of the workers dial: the router, or its own relay
   HttpUrl url_;
   std::unique_ptr<NetworkLab> lab_;  // null: all on the loopback
