@@ -1,6 +1,6 @@
-// Real processes: a relay of three prefill workers loses each of its workers in turn, in the middle
-// of the prompt, while a fourth is there to stand in. The tokens and the digests of their logits
-// are those of an undisturbed run.
+// Real processes: a relay of three prefill workers, in one round or in several, loses each of its
+// workers in turn, in the middle of the prompt, while a fourth is there to stand in. The tokens and
+// the digests of their logits are those of an undisturbed run.
 #include <sys/wait.h>
 
 #include <boost/json.hpp>
@@ -59,11 +59,13 @@ std::vector<pid_t> Workers(const ServedBaton& served, const std::string& role) {
 }
 
 TEST_CASE("a killed rank of a relay is replaced: the same tokens, the others keep their slices") {
+  const int max_slice_tokens = GENERATE(kPromptTokens / 8, kPromptTokens);
   auto started = ServedBaton::Start(
       {"random:" BATON_SOURCE_DIR "/configs/shapes/llama-125m.json", "--prefill=4", "--decode=1",
        "--prefill.threads=1", "--decode.threads=1", "--prefill.reuse_kv=false",
        "--decode.reuse_kv=false", "--router.relay_min_tokens=512", "--router.relay_max_ranks=3",
-       "--router.relay_min_ranks=3"},
+       "--router.relay_min_ranks=3", "--router.partition=even",
+       absl::StrCat("--prefill.max_slice_tokens=", max_slice_tokens)},
       absl::Seconds(180));
   INFO((started.ok() ? std::string() : std::string(started.status().message())));
   REQUIRE(started.ok());
