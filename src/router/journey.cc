@@ -257,6 +257,10 @@ void Journey::Looked(absl::Time now) {
   look_at_ = now + std::max(kLeastLook, (now - aimed_at_) / kLooksPerLife);
 }
 
+double Journey::Lateness(absl::Time now) const {
+  return std::max(1.0, absl::ToDoubleMilliseconds(now - aimed_at_) / plan_.first_token_ms);
+}
+
 void Journey::NoteFirstToken(absl::Time now) {
   timeline_.took = now - aimed_at_;
   if (surprised_ || plan_.first_token_ms <= 0) return;

@@ -116,6 +116,8 @@ class Journey {
   // while.
   bool MustLook(absl::Time now) const { return look_at_ <= now; }
   void Looked(absl::Time now);
+  // Of the running relay: how many times as long as predicted it has taken so far; 1 at least.
+  double Lateness(absl::Time now) const;
   // One worker may have the KV of the first slice, and is predicted to have it.
   void NoteFirstSlice();
   // The running attempt's row was preempted: nothing failed, it only must be aimed anew.

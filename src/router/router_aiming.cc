@@ -240,8 +240,11 @@ void Router::State::LookAtRelay(Journey& journey, absl::Time now) {
   shape.kept_tokens = plan.SliceEnds(shape).front();
   const std::optional<Plan> alone = cluster.Choose(shape, journey.avoid, now);
   const std::vector<HopProgress> hops = HopsOf(journey);
-  const std::optional<size_t> slow =
-      alone ? HopToLeave(hops, absl::Milliseconds(alone->first_token_ms)) : std::nullopt;
+  // What else makes the relay late, a busy machine say, would make one worker late too.
+  const absl::Duration alone_takes =
+      alone ? journey.Lateness(now) * absl::Milliseconds(alone->first_token_ms)
+            : absl::InfiniteDuration();
+  const std::optional<size_t> slow = HopToLeave(hops, alone_takes);
   if (!slow) return SetAlarm(journey);
   const std::string message = absl::StrFormat(
       "relay: the link from worker %s to %s carries %.3g MB/s, %.3g MB of KV are left: %s, and one "
@@ -250,8 +253,7 @@ void Router::State::LookAtRelay(Journey& journey, absl::Time now) {
       hops[*slow].bytes_per_second / 1e6,
       static_cast<double>(hops[*slow].bytes - hops[*slow].crossed) / 1e6,
       absl::FormatDuration(absl::Trunc(TimeLeft(hops[*slow]), absl::Milliseconds(1))),
-      absl::FormatDuration(
-          absl::Trunc(absl::Milliseconds(alone->first_token_ms), absl::Milliseconds(1))));
+      absl::FormatDuration(absl::Trunc(alone_takes, absl::Milliseconds(1))));
   LogWarn("request %016x is aimed anew: %s", journey.id(), message);
   journey.NoteFirstSlice();
   AimAgain(journey, {.cause = FailoverCause::kSlowLink, .message = message}, now);

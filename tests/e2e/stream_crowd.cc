@@ -55,7 +55,7 @@ std::vector<CrowdStream> RunCrowd(const HttpClient& client,
   return streams;
 }
 
-double MetricSum(const HttpClient& client, const std::string& name) {
+double MetricSum(const HttpClient& client, const std::string& name, const std::string& label) {
   const absl::StatusOr<HttpResponse> response = client.Get("/metrics");
   if (!response.ok() || response->status != 200) return -1;
   std::istringstream lines(response->body);
@@ -63,7 +63,7 @@ double MetricSum(const HttpClient& client, const std::string& name) {
   for (std::string line; std::getline(lines, line);) {
     if (!line.starts_with(name) || line.size() == name.size()) continue;
     const char next = line[name.size()];
-    if (next != '{' && next != ' ') continue;
+    if ((next != '{' && next != ' ') || line.find(label) == std::string::npos) continue;
     sum = std::max(sum, 0.0) + std::stod(line.substr(line.rfind(' ') + 1));
   }
   return sum;

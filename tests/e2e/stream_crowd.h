@@ -29,8 +29,9 @@ std::string StreamBody(const std::string& prompt, int max_tokens);
 std::vector<CrowdStream> RunCrowd(const HttpClient& client,
                                   const std::function<void()>& when_all_run);
 
-// Value of a metric line "name{labels} value" or "name value"; sums over label sets; -1 = absent.
-double MetricSum(const HttpClient& client, const std::string& name);
+// Value of a metric line "name{labels} value" or "name value"; sums over label sets, if one is
+// given those with this label; -1 = absent.
+double MetricSum(const HttpClient& client, const std::string& name, const std::string& label = "");
 
 // True when the condition held within `limit`.
 bool WaitUntil(absl::Duration limit, const std::function<bool()>& condition);

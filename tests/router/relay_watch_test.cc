@@ -103,5 +103,19 @@ TEST_CASE("a relay that is late for other reasons than its links goes on") {
   r.Cancel(r.id);
 }
 
+// What is left takes 2 s, and one worker would take 52 ms by itself; but for 2 s nothing got on.
+TEST_CASE("where everything is late, a link that looks slow is not left") {
+  SlowChain r;
+  r.AdvanceWith(absl::Seconds(2), {kDecode1, kTail, kHead});
+  REQUIRE(r.Report(kHead, {LoadWith(2e5, SlowChain::kEarlier)}).ok());
+  r.AdvanceWith(absl::Seconds(5), {kDecode1, kTail, kHead});
+  CHECK(r.SlowLinks() == 0);
+  CHECK(r.sent.empty());
+  REQUIRE(r.Report(kHead, {LoadWith(1e3, SlowChain::kEarlier)}).ok());
+  r.AdvanceWith(absl::Seconds(5), {kDecode1, kTail, kHead});
+  CHECK(r.SlowLinks() == 1);  // 400 s
+  r.Cancel(r.id);
+}
+
 }  // namespace
 }  // namespace baton
