@@ -5,9 +5,8 @@
 
 Two clusters of a router, two prefill workers and a decode worker, of one compute thread each, serve the
 same random model on this machine; in one of them, as shipped, prompts may be shared by both prefill
-workers, in the other not. Each
-round sends the same requests to one and then to the other, the order changing from round to round, and
-compares the digests of all texts. Parts:
+workers, in the other not. Each round sends the same requests to one and then to the other, the order
+changing from round to round, and compares the digests of all texts. Parts:
   low        the Mooncake conversation trace, lengths / 32, arrivals stretched: workers are mostly idle
   trace      the same as it was recorded
   high       the same with arrivals near what the workers can do

@@ -13,7 +13,7 @@ namespace baton {
 using Phase = PromptState;
 
 bool PrefillScheduler::MissesInflow(const PromptRound& round) const {
-  return round.has_inflow() && round.inflow.planes < pages_.layout().n_layers();
+  return round.misses_inflow(pages_.layout().n_layers());
 }
 
 void PrefillScheduler::Arrived(const InflowArrived& event, absl::Time now) {
@@ -210,9 +210,9 @@ void PrefillScheduler::DescribeSlice(StepBuilder* builder) const {
 ComputedSlice PrefillScheduler::BlockDone(const SliceBlock& block, const Backend& backend,
                                           Sampler* sampler, absl::Time now) {
   Prompt* prompt = slice_;
-  const PromptRound& round = prompt->round();
+  PromptRound& round = prompt->round();
   prompt->progress = now;
-  const bool layer_ends = prompt->round().slice->Computed(block);
+  const bool layer_ends = round.slice->Computed(block);
   const int n_rows = round.slice->n_rows();
   if (layer_ends) {
     // A layer of the slice is worth so many tokens.

@@ -55,9 +55,8 @@ void PromptPages::Enter(Prompt* prompt) {
   const int page_tokens = pool_->layout().page_tokens;
   const std::span<const int32_t> tokens(prompt->request.tokens);
   const PromptRound& round = prompt->round();
-  const bool misses = round.has_inflow() && round.inflow.planes < layout().n_layers();
   const int done = Planted(PlantedBug::kCachedBeforeComputed) ? prompt->size()
-                   : misses                                   ? round.lacks_from
+                   : round.misses_inflow(layout().n_layers()) ? round.lacks_from
                                                               : round.done;
   for (int page = prompt->chain.pages; (page + 1) * page_tokens <= done; ++page)
     index_->Enter(tokens.subspan(static_cast<size_t>(page) * page_tokens, page_tokens),

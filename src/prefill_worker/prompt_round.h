@@ -37,6 +37,7 @@ struct PromptRound {
 
   bool has_inflow() const { return begin > lacks_from; }
   bool has_push() const { return push.ticket.kv_pages > 0; }
+  bool misses_inflow(int n_layers) const { return has_inflow() && inflow.planes < n_layers; }
   int32_t size() const { return end - begin; }
   int inflow_pages(int page_tokens) const { return (begin - lacks_from) / page_tokens; }
   // The first token of its slice, or to be computed.

@@ -88,8 +88,8 @@ void Router::State::SendAttempt(const Journey& journey) {
 // Of each slice of the plan: the inflow before it, and whom its KV goes to but for the last one's.
 std::vector<RelayRound> Router::State::MintSlices(const Journey& journey, const Ticket& main) {
   const Plan& plan = journey.plan();
-  const std::vector<int32_t> ends = plan.SliceEnds(journey.Shape());
-  const std::vector<int32_t> hops = plan.HopTokens(journey.Shape());
+  const AttemptShape shape = journey.Shape();
+  const std::vector<int32_t> ends = plan.SliceEnds(shape), hops = plan.HopTokens(shape);
   const int32_t page_tokens = cluster.Find(plan.prefill)->page_tokens;
   std::vector<RelayRound> slices(ends.size());
   for (size_t slice = 0; slice + 1 < slices.size(); ++slice) {

@@ -445,10 +445,10 @@ void ApiFront::Forget(Running* running, const FinishedRequest& f) {
   if (!f.finish.empty() && LogEnabled(LogLevel::kInfo)) {
     const Timeline& t = f.timeline;
     LogInfo(
-        "request %s %d %s  prompt %d  reused %d  output %d  ms: text %.2f  route %.2f  prefill "
-        "queue %.2f  "
-        "prefill %.2f  transfer %.2f  decode queue %.2f  decode %.2f  ttft %.2f  total %.2f  "
-        "unaccounted %.2f  via %s%s %s  attempts %d  ranks %d  rounds %d  slices %s  push %s  "
+        "request %s %d %s  prompt %d  reused %d  output %d  ms: text %.2f  route %.2f  "
+        "prefill queue %.2f  prefill %.2f  transfer %.2f  decode queue %.2f  decode %.2f  "
+        "ttft %.2f  total %.2f  unaccounted %.2f  via %s%s %s  attempts %d  ranks %d  rounds %d  "
+        "slices %s  push %s  "
         "first token %.2f predicted %.2f",
         running->id, f.http_status, std::string(f.finish), f.n_prompt, t.reused_tokens, f.n_tokens,
         Ms(f.text_time), Ms(t.router_queue), Ms(t.prefill_queue), Ms(t.prefill), Ms(t.transfer),

@@ -1,7 +1,7 @@
 #include "sim/replay.h"
 
 #include <algorithm>
-#include <numeric>
+#include <utility>
 
 #include "sim/swarm.h"
 #include "sim/world.h"
@@ -57,19 +57,6 @@ ReplayResult Replay(const std::vector<LoadRequest>& requests, const ReplayCluste
   return {.ttfts = std::move(outcome.ttfts),
           .relays = outcome.faults.relays,
           .violation = std::move(outcome.violation)};
-}
-
-double ReplayResult::mean() const {
-  return std::accumulate(ttfts.begin(), ttfts.end(), 0.0) / static_cast<double>(ttfts.size());
-}
-
-double ReplayResult::Percentile(double percent) const {
-  std::vector<double> sorted = ttfts;
-  std::sort(sorted.begin(), sorted.end());
-  const double place = percent / 100 * static_cast<double>(sorted.size() - 1);
-  const auto low = static_cast<size_t>(place);
-  const double high = sorted[std::min(low + 1, sorted.size() - 1)];
-  return sorted[low] + (high - sorted[low]) * (place - static_cast<double>(low));
 }
 
 }  // namespace baton::sim

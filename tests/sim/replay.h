@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/load_client.h"
 #include "bench/load_trace.h"
 #include "router/router.h"
 
@@ -26,8 +27,7 @@ struct ReplayResult {
   std::vector<double> ttfts;  // seconds, in order of arrival
   uint64_t relays = 0;
   std::string violation;  // empty: every stream was right
-  double mean() const;
-  double Percentile(double percent) const;
+  Distribution distribution() const { return Distribution(ttfts); }
 };
 
 // requests: in order of arrival.

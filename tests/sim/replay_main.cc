@@ -66,9 +66,9 @@ bool Parse(int argc, char** argv, Arguments* out) {
   return !out->trace.path.empty();
 }
 
-std::string Figures(const ReplayResult& result) {
-  return absl::StrFormat(" %8.3f %8.3f %8.3f ", result.mean(), result.Percentile(50),
-                         result.Percentile(99));
+std::string Figures(const Distribution& ttfts) {
+  return absl::StrFormat(" %8.3f %8.3f %8.3f ", ttfts.mean(), ttfts.percentile(50),
+                         ttfts.percentile(99));
 }
 
 int Main(int argc, char** argv) {
@@ -101,9 +101,10 @@ int Main(int argc, char** argv) {
         std::fprintf(stderr, "%s\n", result->violation.c_str());
         return 2;
       }
+      const Distribution without = off.distribution(), with = on.distribution();
       std::printf("%8.2f%8d%8d %s %s   %.3f %.3f\n", time_scale, seed, static_cast<int>(on.relays),
-                  Figures(off).c_str(), Figures(on).c_str(), on.mean() / off.mean(),
-                  on.Percentile(99) / off.Percentile(99));
+                  Figures(without).c_str(), Figures(with).c_str(), with.mean() / without.mean(),
+                  with.percentile(99) / without.percentile(99));
       std::fflush(stdout);
     }
   }

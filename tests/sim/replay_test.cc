@@ -48,23 +48,23 @@ Pair OfTrace(double time_scale) {
 TEST_CASE("at low load relays bring the first token sooner") {
   const Pair both = OfTrace(1.5);
   CHECK(both.on.relays >= 20);
-  CHECK(both.on.mean() < 0.85 * both.off.mean());
-  CHECK(both.on.Percentile(99) < both.off.Percentile(99));
+  CHECK(both.on.distribution().mean() < 0.85 * both.off.distribution().mean());
+  CHECK(both.on.distribution().percentile(99) < both.off.distribution().percentile(99));
 }
 
 TEST_CASE("near saturation they are no worse, neither on average nor for the last percent") {
   const Pair both = OfTrace(0.6);
   CHECK(both.on.relays > 0);
-  CHECK(both.on.mean() < both.off.mean());
-  CHECK(both.on.Percentile(99) < 1.02 * both.off.Percentile(99));
+  CHECK(both.on.distribution().mean() < both.off.distribution().mean());
+  CHECK(both.on.distribution().percentile(99) < 1.02 * both.off.distribution().percentile(99));
 }
 
 // The queues grow to the end, and what is served in which order decides who waits how long.
 TEST_CASE("where more comes than workers can do, few prompts are shared and nothing is lost") {
   const Pair both = OfTrace(0.3);
   CHECK(both.on.relays <= 20);
-  CHECK(both.on.mean() < 1.05 * both.off.mean());
-  CHECK(both.on.Percentile(99) < 1.1 * both.off.Percentile(99));
+  CHECK(both.on.distribution().mean() < 1.05 * both.off.distribution().mean());
+  CHECK(both.on.distribution().percentile(99) < 1.1 * both.off.distribution().percentile(99));
 }
 
 TEST_CASE("short prompts faster than workers can do: as many tokens per second as without relays") {
@@ -83,7 +83,7 @@ TEST_CASE("short prompts faster than workers can do: as many tokens per second a
     return last;
   };
   CHECK(seconds(both.on) < 1.02 * seconds(both.off));
-  CHECK(both.on.mean() < 1.02 * both.off.mean());
+  CHECK(both.on.distribution().mean() < 1.02 * both.off.distribution().mean());
 }
 
 }  // namespace
