@@ -82,6 +82,15 @@ TEST_CASE("disaggregated = colocated, alone = in a crowd, byte for byte") {
   CHECK(AllAtOnce((*colocated)->client()) == alone);
 }
 
+// Requests by the log of a server whose ranks computed several slices each.
+int RelaysInRounds(const std::string& log) {
+  const std::string ranks = "ranks 2  rounds ";
+  int relays = 0;
+  for (size_t at = log.find(ranks); at != std::string::npos; at = log.find(ranks, at + 1))
+    if (std::stoi(log.substr(at + ranks.size())) > 1) ++relays;
+  return relays;
+}
+
 TEST_CASE("prompts of several slices per worker = one worker alone, byte for byte") {
   const std::vector<std::string> common = {"--demo", "--prefill.workers=2",
                                            "--model.page_tokens=16"};
@@ -97,7 +106,8 @@ TEST_CASE("prompts of several slices per worker = one worker alone, byte for byt
   const auto relays = start({"--router.relay_min_tokens=100", "--router.relay_min_ranks=2",
                              "--prefill.max_slice_tokens=64"});
   CHECK(AllAtOnce(relays->client()) == alone);
-  CHECK(relays->log().find("ranks 2  rounds 8") != std::string::npos);
+  // Which of them are relays, and in how many rounds, is the planner's choice by what it measured.
+  CHECK(RelaysInRounds(relays->log()) >= 4);  // 18 to 26 seen
   const absl::StatusOr<int> status = relays->Terminate();
   REQUIRE(status.ok());
   CHECK(*status == 0);

@@ -12,22 +12,29 @@
 namespace baton {
 namespace {
 
-CrowdStream RunStream(const HttpClient& client, int n, const std::function<void()>& on_20th) {
-  CrowdStream stream;
+constexpr absl::Duration kLongestCrowd = absl::Seconds(30);
+
+void RunOnce(const HttpClient& client, int n, const std::function<void()>& on_20th,
+             CrowdStream& stream) {
+  std::string text;
   int chunks = 0;
   absl::Time last = absl::Now();
   const std::string prompt = absl::StrFormat("Tell me about %d ducks.", n);
   const auto response = client.Post(
       "/v1/completions", StreamBody(prompt, kCrowdTokens),
       [&](std::string_view data, absl::Time now) {
-        if (chunks > 0) stream.longest_gap = std::max(stream.longest_gap, now - last);
+        stream.longest_gap = std::max(stream.longest_gap, now - last);
         last = now;
         if (++chunks == 20) on_20th();
-        stream.text += std::string(data.substr(std::min(data.size(), data.find("\"choices\""))));
+        text += std::string(data.substr(std::min(data.size(), data.find("\"choices\""))));
         return data != "[DONE]";
       });
-  if (!response.ok()) stream.text = std::string(response.status().message());
-  return stream;
+  if (!response.ok()) text = std::string(response.status().message());
+  if (stream.answers++ == 0) {
+    stream.text = text;
+  } else if (text != stream.text) {
+    stream.text += "\nand another time\n" + text;
+  }
 }
 
 }  // namespace
@@ -41,18 +48,32 @@ std::string StreamBody(const std::string& prompt, int max_tokens) {
 }
 
 std::vector<CrowdStream> RunCrowd(const HttpClient& client,
-                                  const std::function<void()>& when_all_run) {
+                                  const std::function<void()>& when_all_run,
+                                  const std::function<bool()>& over) {
   std::atomic<int> running = 0;
+  std::atomic<bool> all_ran = false;
   std::vector<CrowdStream> streams(kCrowd);
   std::vector<std::thread> threads;
+  const absl::Time end = absl::Now() + kLongestCrowd;
   for (int i = 0; i < kCrowd; ++i)
     threads.emplace_back([&, i] {
-      streams[i] = RunStream(client, i, [&] {
-        if (++running == kCrowd) when_all_run();
-      });
+      const auto on_20th = [&] {
+        if (streams[i].answers > 0 || ++running < kCrowd) return;
+        when_all_run();
+        all_ran = true;
+      };
+      do {
+        RunOnce(client, i, on_20th, streams[i]);
+      } while ((!all_ran || !over()) && absl::Now() < end);
     });
   for (std::thread& thread : threads) thread.join();
   return streams;
+}
+
+int AnswersOf(const std::vector<CrowdStream>& streams) {
+  int answers = 0;
+  for (const CrowdStream& stream : streams) answers += stream.answers;
+  return answers;
 }
 
 double MetricSum(const HttpClient& client, const std::string& name, const std::string& label) {
