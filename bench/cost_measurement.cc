@@ -16,7 +16,7 @@ struct Share {
   double before, tokens;  // of a prompt
 };
 // Pairs are half of the time of the last one, so its share is well determined.
-constexpr Share kShares[] = {{0, 0.25}, {0, 0.125}, {0.875, 0.125}};
+constexpr Share kShares[] = {{0, 0.25}, {0, 0.125}, {0.5, 0.125}, {0.875, 0.125}};
 constexpr Share kMoreShares[] = {{0, 0.5}, {0.5, 0.5}, {0.75, 0.25}, {0, 0.0625}};
 
 std::vector<Share> SharesOf(bool detail) {
@@ -37,6 +37,39 @@ absl::Status WarmUp(RelayRig& rig, int tokens) {
         std::max(rig.page_tokens(), WholePages(tokens / 8.0, rig.page_tokens()));
   }
   return rig.Run(runs).status();
+}
+
+// Of a prompt, and the best of what it took so far.
+struct TimedSlice {
+  int begin, end;
+  double layer = std::numeric_limits<double>::infinity(), projections = 0;  // of a layer
+  double tail = std::numeric_limits<double>::infinity();  // the last layer and the head
+};
+
+std::vector<TimedSlice> SlicesOf(int n, bool detail, int page_tokens) {
+  std::vector<TimedSlice> slices;
+  for (const Share& share : SharesOf(detail)) {
+    const double end = share.before + share.tokens;
+    const TimedSlice slice = {WholePages(share.before * n, page_tokens),
+                              end >= 1 ? n : WholePages(end * n, page_tokens)};
+    if (slice.end > slice.begin) slices.push_back(slice);
+  }
+  return slices;
+}
+
+absl::Status Time(RelayRig& rig, int n, TimedSlice* slice) {
+  std::vector<RankRun> runs = rig.Runs(n, 1);
+  runs[0].begin = slice->begin;
+  runs[0].end = slice->end;
+  ASSIGN_OR_RETURN(const RelayRig::Outcome outcome, rig.Run(runs));
+  const RankDone& done = outcome.ranks[0];
+  // The median: other work on the machine disturbs some of the layers.
+  if (done.median_layer < slice->layer) {
+    slice->layer = done.median_layer;
+    slice->projections = done.projections / done.layers * done.median_layer;
+  }
+  slice->tail = std::min(slice->tail, done.computed - outcome.begin - done.layers);
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -64,7 +97,7 @@ absl::StatusOr<MeasuredCost> MeasureCost(RelayRig& rig, const std::vector<int>& 
                                          bool detail, Progress* progress) {
   MeasuredCost measured;
   const int n_layers = rig.started().n_layers;
-  double projections = 0, linear = 0;
+  double linear = 0;
   double head = std::numeric_limits<double>::infinity();
   struct Tail {
     double tokens, seconds;
@@ -72,29 +105,20 @@ absl::StatusOr<MeasuredCost> MeasureCost(RelayRig& rig, const std::vector<int>& 
   std::vector<Tail> tails;  // what the last layer and the head took
   RETURN_IF_ERROR(WarmUp(rig, tokens.front()));
   for (const int n : tokens) {
-    for (const Share& share : SharesOf(detail)) {
-      std::vector<RankRun> runs = rig.Runs(n, 1);
-      runs[0].begin = WholePages(share.before * n, rig.page_tokens());
-      runs[0].end = share.before + share.tokens >= 1
-                        ? n
-                        : WholePages((share.before + share.tokens) * n, rig.page_tokens());
-      if (runs[0].end <= runs[0].begin) continue;
-      double best = std::numeric_limits<double>::infinity(), tail = best;  // of a layer; the rest
-      for (int round = 0; round < rounds; ++round) {
+    std::vector<TimedSlice> slices = SlicesOf(n, detail, rig.page_tokens());
+    for (int round = 0; round < rounds; ++round) {
+      for (TimedSlice& slice : slices) {
         if (progress != nullptr) {
-          progress->Next(absl::StrFormat("tokens %d to %d of %d", runs[0].begin, runs[0].end, n));
+          progress->Next(absl::StrFormat("tokens %d to %d of %d", slice.begin, slice.end, n));
         }
-        ASSIGN_OR_RETURN(const RelayRig::Outcome outcome, rig.Run(runs));
-        const RankDone& done = outcome.ranks[0];
-        // The median: other work on the machine disturbs some of the layers.
-        best = std::min(best, done.median_layer);
-        projections = done.projections / done.layers * best;
-        tail = std::min(tail, done.computed - outcome.begin - done.layers);
+        RETURN_IF_ERROR(Time(rig, n, &slice));
       }
-      const int length = runs[0].end - runs[0].begin;
-      measured.slices.push_back({length, runs[0].begin, best, 0});
-      if (runs[0].begin == 0) linear += projections / length;
-      if (runs[0].end == n) tails.push_back({static_cast<double>(length), tail});
+    }
+    for (const TimedSlice& slice : slices) {
+      const int length = slice.end - slice.begin;
+      measured.slices.push_back({length, slice.begin, slice.layer, 0});
+      if (slice.begin == 0) linear += slice.projections / length;
+      if (slice.end == n) tails.push_back({static_cast<double>(length), slice.tail});
     }
   }
   PrefillCost& cost = measured.cluster.cost;

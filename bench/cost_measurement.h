@@ -26,8 +26,9 @@ struct MeasuredCost {
 // Token, pair and extra tokens that fit the measured times; all else is `begin`'s.
 PrefillCost FitSlices(const std::vector<MeasuredSlice>& slices, PrefillCost begin);
 
-// Slices of prompts of `tokens` on process 0 of the rig, each timed `rounds` times, the fastest of
-// them fitted. detail: also short slices, for the constants of small batches.
+// Slices of prompts of `tokens` on process 0 of the rig, timed in turns, `rounds` times each, the
+// fastest times fitted: a machine that is slow for a while is so for all of them. detail: also
+// short slices, for the constants of small batches.
 absl::StatusOr<MeasuredCost> MeasureCost(RelayRig& rig, const std::vector<int>& tokens, int rounds,
                                          bool detail, Progress* progress);
 size_t CostMeasurements(const std::vector<int>& tokens, int rounds, bool detail);

@@ -232,7 +232,7 @@ TEST_CASE("tuning measures costs and finds partitions that a table takes") {
     INFO(tuned.status());
     REQUIRE(tuned.ok());
     CHECK(tuned->cost.cluster.cost.token > 0);
-    CHECK(tuned->cost.slices.size() == 14);
+    CHECK(tuned->cost.slices.size() == 16);
     const absl::StatusOr<PartitionTable> read =
         ParsePartitionTable(PartitionTableText(tuned->table), "tuned");
     INFO(read.status());
