@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "absl/strings/str_format.h"
+#include "common/check.h"
 #include "planner/cost_fit.h"
 
 namespace baton {
@@ -57,18 +58,26 @@ std::vector<TimedSlice> SlicesOf(int n, bool detail, int page_tokens) {
   return slices;
 }
 
-absl::Status Time(RelayRig& rig, int n, TimedSlice* slice) {
+absl::Status Time(RelayRig& rig, int n, int at_once, TimedSlice* slice) {
   std::vector<RankRun> runs = rig.Runs(n, 1);
-  runs[0].begin = slice->begin;
-  runs[0].end = slice->end;
-  ASSIGN_OR_RETURN(const RelayRig::Outcome outcome, rig.Run(runs));
-  const RankDone& done = outcome.ranks[0];
-  // The median: other work on the machine disturbs some of the layers.
-  if (done.median_layer < slice->layer) {
-    slice->layer = done.median_layer;
-    slice->projections = done.projections / done.layers * done.median_layer;
+  for (int i = 0; i < at_once; ++i) {
+    runs[static_cast<size_t>(i)].begin = slice->begin;
+    runs[static_cast<size_t>(i)].end = slice->end;
   }
-  slice->tail = std::min(slice->tail, done.computed - outcome.begin - done.layers);
+  ASSIGN_OR_RETURN(const RelayRig::Outcome outcome, rig.Run(runs));
+  double layer = 0, projections = 0, tail = 0;  // mean of the processes
+  for (int i = 0; i < at_once; ++i) {
+    const RankDone& done = outcome.ranks[static_cast<size_t>(i)];
+    // The median: other work on the machine disturbs some of the layers.
+    layer += done.median_layer / at_once;
+    projections += done.projections / done.layers * done.median_layer / at_once;
+    tail += (done.computed - outcome.begin - done.layers) / at_once;
+  }
+  if (layer < slice->layer) {
+    slice->layer = layer;
+    slice->projections = projections;
+  }
+  slice->tail = std::min(slice->tail, tail);
   return absl::OkStatus();
 }
 
@@ -94,7 +103,8 @@ size_t CostMeasurements(const std::vector<int>& tokens, int rounds, bool detail)
 }
 
 absl::StatusOr<MeasuredCost> MeasureCost(RelayRig& rig, const std::vector<int>& tokens, int rounds,
-                                         bool detail, Progress* progress) {
+                                         bool detail, int at_once, Progress* progress) {
+  CHECK(at_once >= 1 && at_once <= rig.ranks());
   MeasuredCost measured;
   const int n_layers = rig.started().n_layers;
   double linear = 0;
@@ -111,7 +121,7 @@ absl::StatusOr<MeasuredCost> MeasureCost(RelayRig& rig, const std::vector<int>& 
         if (progress != nullptr) {
           progress->Next(absl::StrFormat("tokens %d to %d of %d", slice.begin, slice.end, n));
         }
-        RETURN_IF_ERROR(Time(rig, n, &slice));
+        RETURN_IF_ERROR(Time(rig, n, at_once, &slice));
       }
     }
     for (const TimedSlice& slice : slices) {

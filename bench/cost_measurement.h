@@ -26,11 +26,13 @@ struct MeasuredCost {
 // Token, pair and extra tokens that fit the measured times; all else is `begin`'s.
 PrefillCost FitSlices(const std::vector<MeasuredSlice>& slices, PrefillCost begin);
 
-// Slices of prompts of `tokens` on process 0 of the rig, timed in turns, `rounds` times each, the
-// fastest times fitted: a machine that is slow for a while is so for all of them. detail: also
-// short slices, for the constants of small batches.
+// Slices of prompts of `tokens`, timed in turns, `rounds` times each, the fastest times fitted: a
+// machine that is slow for a while is so for all of them. at_once: processes of the rig that
+// compute each slice at the same time, as ranks of a relay do (a core among busy ones is slower,
+// and not equally so in all it does); their mean counts. detail: also short slices, for the
+// constants of small batches.
 absl::StatusOr<MeasuredCost> MeasureCost(RelayRig& rig, const std::vector<int>& tokens, int rounds,
-                                         bool detail, Progress* progress);
+                                         bool detail, int at_once, Progress* progress);
 size_t CostMeasurements(const std::vector<int>& tokens, int rounds, bool detail);
 
 }  // namespace baton

@@ -84,7 +84,7 @@ class Measurement {
     // Constants do not depend on the prompt's length; a shorter one tells them sooner, but among
     // few pairs noise hides what a pair costs.
     const int fitted = std::min(options_.tokens, kMostFittedTokens);
-    ASSIGN_OR_RETURN(cost_, MeasureCost(rig_, {fitted}, kFitRounds, false, progress));
+    ASSIGN_OR_RETURN(cost_, MeasureCost(rig_, {fitted}, kFitRounds, false, rig_.ranks(), progress));
     cost_.cluster.row_bytes = static_cast<double>(rig_.started().residual_bytes);
     cost_.cluster.link = {
         link_ > 0 ? link_ : kLoopbackBytesPerSecond,

@@ -114,7 +114,7 @@ absl::StatusOr<RelayTuned> TuneRelay(const RelayTuningOptions& options) {
   {
     rig_options.ranks = 1;
     ASSIGN_OR_RETURN(const std::unique_ptr<RelayRig> rig, RelayRig::Start(rig_options));
-    ASSIGN_OR_RETURN(tuned.cost, MeasureCost(*rig, lengths, options.rounds, true, &progress));
+    ASSIGN_OR_RETURN(tuned.cost, MeasureCost(*rig, lengths, options.rounds, true, 1, &progress));
     tuned.table.model = rig->started().model;
     tuned.table.model_fingerprint = rig->started().model_fingerprint;
     tuned.table.numerics_id = rig->started().numerics_id;
