@@ -12,6 +12,7 @@
 
 #include "engine/checkpoint_writer.h"
 #include "engine/cpu/aligned_buffer.h"
+#include "engine/cpu/elementwise.h"
 #include "engine/cpu/linear_reference.h"
 #include "engine/cpu/mxcsr.h"
 #include "engine/numerics/exp2.h"
@@ -70,17 +71,18 @@ class Layer {
   std::vector<std::unique_ptr<AlignedBuffer>> memory_;
 };
 
-// What Experts::Run makes of `rows` rows of x; y starts as `before` and is added to if it is there.
+// What Experts::Run makes of `rows` rows of x, or of their norms; y starts as `before` and is added
+// to if it is there.
 std::vector<bf16> Compute(const Layer& layer, std::vector<bf16> x, int rows,
-                          const std::vector<bf16>& before, LinearKernels& linear,
-                          ComputePool& pool) {
+                          const std::vector<bf16>& before, LinearKernels& linear, ComputePool& pool,
+                          const RowNorm& norm = {}) {
   Arena arena;
   Experts experts(layer.desc, layer.hidden, kMostRows, arena);
   REQUIRE(arena.Map());
   experts.Reserve(layer.weights, linear, pool);
   std::vector<bf16> y = before;
   y.resize(static_cast<size_t>(rows * layer.stride()));
-  experts.Run(layer.weights, {x.data(), layer.stride()}, rows, !before.empty(),
+  experts.Run(layer.weights, {x.data(), layer.stride()}, norm, rows, !before.empty(),
               {y.data(), layer.stride()}, linear, pool);
   return y;
 }
@@ -242,6 +244,36 @@ TEST_CASE("a row's bits do not depend on where other rows go") {
       const std::vector<bf16> y = Compute(layer, x, rows, {}, linear, *pools[random() % 3]);
       INFO(desc.n << " experts, row " << place << " of " << rows);
       REQUIRE(std::equal(alone.begin(), alone.end(), y.begin() + place * layer.stride()));
+    }
+  }
+}
+
+TEST_CASE("norms taken by router and experts give the bits of norms taken before") {
+  const auto paths = AllPaths();
+  ComputePool pool(2, 0);
+  for (const ExpertsDesc& desc : Descs()) {
+    Layer layer(desc, 72, 7);
+    constexpr int kRows = 29;
+    const std::vector<bf16> x = layer.Rows(kRows);
+    std::vector<float> weight(72);
+    for (size_t i = 0; i < weight.size(); ++i) weight[i] = 0.5f + static_cast<float>(i) / 50;
+    for (const auto& linear : paths) {
+      RowNorm norm;
+      norm.apply = GetElementwiseKernels(linear->isa()).apply_rms_norm;
+      norm.weight = weight.data();
+      norm.n = 72;
+      norm.n_padded = 96;
+      norm.eps = 1e-5f;
+      std::vector<bf16> normed = x;
+      {
+        const NumericsMxcsrScope scope;
+        for (int row = 0; row < kRows; ++row) {
+          norm.apply(norm, &x[row * layer.stride()], &normed[row * layer.stride()]);
+        }
+      }
+      INFO(desc.n << " experts, " << IsaName(linear->isa()));
+      REQUIRE(Compute(layer, x, kRows, x, *linear, pool, norm) ==
+              Compute(layer, normed, kRows, x, *linear, pool));
     }
   }
 }

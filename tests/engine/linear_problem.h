@@ -70,6 +70,14 @@ class LinearProblem {
     kernels.Run(out.args, pool);
     return out.Bits();
   }
+  // The bits of these rows, in their order; not of a residual layer.
+  std::vector<uint32_t> RunRows(LinearKernels& kernels, ComputePool& pool,
+                                const std::vector<int32_t>& rows) {
+    Outputs out(*this, 0, static_cast<int64_t>(rows.size()));
+    out.args.x_rows = rows.data();
+    kernels.Run(out.args, pool);
+    return out.Bits();
+  }
   // Puts the norm of every row in its place beforehand.
   void TakeNorms(const RowNorm& norm) {
     const NumericsMxcsrScope scope;

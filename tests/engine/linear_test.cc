@@ -132,6 +132,35 @@ TEST_CASE("a norm taken while rows are packed gives the bits of one taken before
   }
 }
 
+TEST_CASE("rows picked out of others give the bits of the same rows in order") {
+  std::vector<Path> paths = AllPaths();
+  ComputePool pool(2, 0);
+  std::mt19937 random(78);
+  for (const WeightFormat& format : kAllFormats) {
+    for (const size_t n_picked : {1, 3, 20, 45, 700}) {  // the last in several parts
+      Shape shape;
+      shape.rows = 41;
+      shape.n = 96;
+      shape.k = 75;
+      shape.epilogue = n_picked % 2 == 0 ? Epilogue::kSwiGlu : Epilogue::kFp32;
+      shape.format = format;
+      LinearProblem problem(shape, Values::kNormal, static_cast<uint32_t>(random()));
+      std::vector<int32_t> picked(n_picked);
+      for (int32_t& row : picked) row = static_cast<int32_t>(random() % 41);
+      const std::vector<uint32_t> all = problem.Expected();
+      std::vector<uint32_t> expected;
+      for (const int32_t row : picked) {
+        const auto at = all.begin() + row * problem.y_stride();
+        expected.insert(expected.end(), at, at + problem.y_stride());
+      }
+      for (Path& path : paths) {
+        INFO(path.name << " picked " << n_picked << " weights " << format.Name());
+        REQUIRE((problem.RunRows(*path.kernels, pool, picked) == expected));
+      }
+    }
+  }
+}
+
 TEST_CASE("packed integers: every element is where the layout says, padding is the zero point") {
   for (const WeightFormat format : {kInt8, kInt4g32, kInt4g64, kInt4g128}) {
     for (const auto& [n, k] : {std::pair<int64_t, int64_t>{1, 1}, {16, 64}, {37, 75}, {48, 256}}) {

@@ -1,7 +1,6 @@
 #include "engine/cpu/experts.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "common/check.h"
 
@@ -45,8 +44,9 @@ Experts::Experts(const ExpertsDesc& desc, int hidden, int max_rows, Arena& arena
   arena.Ask(logits_, rows * logits_stride_);
   arena.Ask(routes_, slots);
   arena.Ask(slots_, slots);
-  arena.Ask(gathered_, slots, hidden);
+  arena.Ask(rows_, slots);
   arena.Ask(inner_, slots, desc.intermediate);
+  arena.Ask(outputs_, slots, hidden);
   if (desc.shared_intermediate > 0) {
     arena.Ask(shared_inner_, rows, desc.shared_intermediate);
     arena.Ask(shared_, rows, hidden);
@@ -67,18 +67,19 @@ void Experts::Reserve(const ExpertsWeights& weights, LinearKernels& linear,
   }
 }
 
-void Experts::Run(const ExpertsWeights& weights, const Activations& x, int rows, bool add,
-                  const Activations& y, LinearKernels& linear, ComputePool& pool) {
-  Choose(weights.router, x, rows, linear, pool);
+void Experts::Run(const ExpertsWeights& weights, const Activations& x, const RowNorm& norm,
+                  int rows, bool add, const Activations& y, LinearKernels& linear,
+                  ComputePool& pool) {
+  Choose(weights.router, x, norm, rows, linear, pool);
   PlaceRows(rows);
-  Gather(x, rows, pool);
-  RunMlps(weights, x, rows, linear, pool);
+  RunMlps(weights, x, norm, rows, linear, pool);
   Mix(rows, add, y, pool);
 }
 
-void Experts::Choose(const PackedWeights& router, const Activations& x, int rows,
-                     LinearKernels& linear, ComputePool& pool) {
+void Experts::Choose(const PackedWeights& router, const Activations& x, const RowNorm& norm,
+                     int rows, LinearKernels& linear, ComputePool& pool) {
   LinearArgs args = LayerOf(x.data, x.stride, rows, router, Epilogue::kFp32, nullptr, 0);
+  args.norm = norm;
   args.y_fp32 = logits_;
   args.y_stride = logits_stride_;
   linear.Run(args, pool);
@@ -96,28 +97,27 @@ void Experts::PlaceRows(int rows) {
     first_slots_[expert + 1] += first_slots_[expert];
   }
   // Counting on moves every first slot to the next expert's; then they move back.
-  for (int i = 0; i < n_slots; ++i) slots_[i] = first_slots_[routes_[i].expert]++;
+  for (int i = 0; i < n_slots; ++i) {
+    slots_[i] = first_slots_[routes_[i].expert]++;
+    rows_[slots_[i]] = i / rule_.per_token;
+  }
   std::copy_backward(first_slots_.begin(), first_slots_.end() - 1, first_slots_.end());
   first_slots_[0] = 0;
 }
 
-void Experts::Gather(const Activations& x, int rows, ComputePool& pool) {
-  const size_t bytes = static_cast<size_t>(RoundUp(hidden_, 32)) * sizeof(bf16);
-  ForRows(pool, rows, [&](int row) {
-    for (int i = 0; i < rule_.per_token; ++i) {
-      std::memcpy(gathered_.row(slots_[row * rule_.per_token + i]), x.row(row), bytes);
-    }
-  });
-}
-
-// Inputs and outputs of the experts share gathered_: nobody reads an input after the first region.
-void Experts::RunMlps(const ExpertsWeights& weights, const Activations& x, int rows,
-                      LinearKernels& linear, ComputePool& pool) {
+void Experts::RunMlps(const ExpertsWeights& weights, const Activations& x, const RowNorm& norm,
+                      int rows, LinearKernels& linear, ComputePool& pool) {
   const bool has_shared = desc_.shared_intermediate > 0;
   layers_.clear();
+  const auto add_first = [&](const ExpertWeights& expert, int64_t n, const int32_t* rows_of_expert,
+                             bf16* inner, int64_t stride) {
+    LinearArgs& args = layers_.emplace_back(
+        LayerOf(x.data, x.stride, n, expert.gate_up, Epilogue::kSwiGlu, inner, stride));
+    args.x_rows = rows_of_expert;
+    args.norm = norm;
+  };
   if (has_shared) {
-    layers_.push_back(LayerOf(x.data, x.stride, rows, weights.shared.gate_up, Epilogue::kSwiGlu,
-                              shared_inner_.data, shared_inner_.stride));
+    add_first(weights.shared, rows, nullptr, shared_inner_.data, shared_inner_.stride);
   }
   const auto for_experts = [&](const auto& fn) {
     for (int e = 0; e < desc_.n; ++e) {
@@ -126,8 +126,7 @@ void Experts::RunMlps(const ExpertsWeights& weights, const Activations& x, int r
     }
   };
   for_experts([&](const ExpertWeights& expert, int64_t first, int64_t n) {
-    layers_.push_back(LayerOf(gathered_.row(first), gathered_.stride, n, expert.gate_up,
-                              Epilogue::kSwiGlu, inner_.row(first), inner_.stride));
+    add_first(expert, n, rows_ + first, inner_.row(first), inner_.stride);
   });
   linear.RunAll(layers_, pool);
 
@@ -138,7 +137,7 @@ void Experts::RunMlps(const ExpertsWeights& weights, const Activations& x, int r
   }
   for_experts([&](const ExpertWeights& expert, int64_t first, int64_t n) {
     layers_.push_back(LayerOf(inner_.row(first), inner_.stride, n, expert.down, Epilogue::kBf16,
-                              gathered_.row(first), gathered_.stride));
+                              outputs_.row(first), outputs_.stride));
   });
   linear.RunAll(layers_, pool);
 }
@@ -148,7 +147,7 @@ void Experts::Mix(int rows, bool add, const Activations& y, ComputePool& pool) {
   ForRows(pool, rows, [&](int row) {
     WeightedOutput outputs[kMostPerToken + 1];
     for (int i = 0; i < k; ++i) {
-      outputs[i] = {gathered_.row(slots_[row * k + i]), routes_[row * k + i].weight};
+      outputs[i] = {outputs_.row(slots_[row * k + i]), routes_[row * k + i].weight};
     }
     int n = k;
     if (desc_.shared_intermediate > 0) {

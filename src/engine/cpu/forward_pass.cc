@@ -22,7 +22,6 @@ ForwardPass::ForwardPass(CpuModel& model, int max_rows, Arena& arena)
     : m_(model), desc_(model.desc), activation_(ActivationOf(model.desc)), max_rows_(max_rows) {
   const LatentDesc& latent = desc_.latent;
   const bool is_latent = latent.rank > 0;
-  if (desc_.experts.n > 0) arena.Ask(normed_, max_rows, desc_.hidden);
   if (desc_.parallel_mlp || desc_.output_norms) arena.Ask(branch_, max_rows, desc_.hidden);
   arena.Ask(attended_, max_rows, is_latent ? desc_.n_heads * latent.rank : desc_.attended_width());
   if (is_latent) {
@@ -138,15 +137,13 @@ void ForwardPass::AddAttention(const CpuLayerWeights& w, int n, Epilogue end,
   Linear(n, values_, {}, w.o, nullptr, end, y);
 }
 
-// y = or += the layer's MLP of the norms of x, as `end` says. y may be x. Experts read a norm
-// several times, so theirs goes through memory.
+// y = or += the layer's MLP of the norms of x, as `end` says. y may be x.
 void ForwardPass::AddMlp(const CpuLayerWeights& w, int n, const Activations& x,
                          const NormWeights& norm, Epilogue end, const Activations& y) {
   const RowNorm row_norm = NormOf(norm);
   if (!w.experts.experts.empty()) {
-    ForRows(n, [&](int row) { row_norm.apply(row_norm, x.row(row), normed_.row(row)); });
     const bool add = end == Epilogue::kResidualAdd;
-    return experts_->Run(w.experts, normed_, n, add, y, *m_.linear, *m_.compute);
+    return experts_->Run(w.experts, x, row_norm, n, add, y, *m_.linear, *m_.compute);
   }
   Linear(n, x, row_norm, w.gate_up, w.gate_up_bias, activation_, mlp_);
   Linear(n, mlp_, {}, w.down, w.down_bias, end, y);

@@ -79,7 +79,6 @@ class ForwardPass {
   int max_rows_;
   KvPool* kv_ = nullptr;
   Activations branch_, attended_, mlp_;
-  Activations normed_;                   // of sparse layers
   Activations projected_, values_;       // of latent attention: queries and latent, what it gives
   std::vector<LinearArgs> head_layers_;  // and room for its heads
   std::optional<Experts> experts_;       // of sparse layers

@@ -33,7 +33,11 @@ void CheckArgs(const LinearArgs& args) {
 LinearJob RowsOf(const LinearJob& job, int64_t begin, int64_t rows) {
   LinearJob part = job;
   part.rows = rows;
-  part.x += begin * job.x_stride;
+  if (job.x_rows != nullptr) {
+    part.x_rows += begin;
+  } else {
+    part.x += begin * job.x_stride;
+  }
   if (job.y != nullptr) part.y += begin * job.y_stride;
   if (job.y_fp32 != nullptr) part.y_fp32 += begin * job.y_stride;
   if (job.residual != nullptr) part.residual += begin * job.residual_stride;
@@ -267,6 +271,7 @@ LinearJob JobOf(const LinearArgs& args) {
   LinearJob job;
   job.x = args.x;
   job.x_stride = args.x_stride;
+  job.x_rows = args.x_rows;
   job.norm = args.norm;
   job.rows = args.rows;
   job.weights = weights.data;

@@ -54,6 +54,7 @@ void PackIntegerBlock(const int8_t* values, const float* scales, int64_t outputs
 struct LinearArgs {
   const bf16* x = nullptr;  // (rows, x_stride), x_stride >= k rounded up to 32, zeros from k on
   int64_t x_stride = 0;
+  const int32_t* x_rows = nullptr;  // (rows) rows of x, in any order; null: the first `rows` of it
   RowNorm norm;  // the layer is of the norms of x's rows: made while rows are packed, in one pass
   int64_t rows = 0;
   PackedWeights weights;

@@ -42,6 +42,7 @@ struct RowNorm {
 struct LinearJob {
   const bf16* x = nullptr;  // (rows, x_stride), k rounded up to 32 of each row are read
   int64_t x_stride = 0;
+  const int32_t* x_rows = nullptr;  // (rows) which row of x each is; null: in order
   RowNorm norm;  // of every row of x, while it is packed: n is k, n_padded k rounded up to 32
   int64_t rows = 0;
   const void* weights = nullptr;  // blocks as weight_format.h says
