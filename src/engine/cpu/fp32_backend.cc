@@ -7,17 +7,15 @@
 #include <numeric>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
-#include "engine/cpu/fp32_matrix.h"
+#include "engine/cpu/fp32_mlp.h"
+#include "engine/cpu/fp32_weights.h"
 #include "engine/cpu/step_rows.h"
 #include "engine/slice_progress.h"
 
 namespace baton {
 namespace {
-
-constexpr int64_t kOutputsPerItem = 16;
 
 class Fp32Backend : public Backend, public RivalSlices {
  public:
@@ -29,22 +27,16 @@ class Fp32Backend : public Backend, public RivalSlices {
         ropes_(std::move(loaded.ropes)),
         compute_(std::move(loaded.pool)),
         fingerprint_(fingerprint ^ loaded.rope_digest),
-        scores_(compute_->n_threads()) {
-    Load(*loaded.source);
-  }
+        weights_(*loaded.source, *compute_),
+        mlp_(model_, weights_),
+        scores_(compute_->n_threads()) {}
 
   const ModelDesc& model() const override { return model_; }
   const KvLayout& kv_layout() const override { return layout_; }
   std::string numerics_id() const override { return "plain/cpu-x86/fp32/kv-fp32"; }
   uint64_t model_fingerprint() const override { return fingerprint_; }
   std::string isa() const override { return "plain"; }
-  WeightMemory weight_memory() const override {
-    WeightMemory memory;
-    for (const auto& [name, data] : weights_) {
-      memory.bytes += static_cast<int64_t>(data.size() * sizeof(float));
-    }
-    return memory;
-  }
+  WeightMemory weight_memory() const override { return {weights_.bytes(), false}; }
   ComputePool* compute_pool() override { return compute_.get(); }
   void SetPool(KvPool* pool) override {
     CHECK(pool->layout().layout_id() == layout_.layout_id());
@@ -194,7 +186,7 @@ class Fp32Backend : public Backend, public RivalSlices {
   }
 
   void Embed() {
-    const std::vector<float>& embedding = Weight("embed");
+    const std::vector<float>& embedding = weights_.At("embed");
     for (int row = 0; row < x_.rows(); ++row) {
       std::copy_n(embedding.data() + int64_t{rows_->token(chosen_[row])} * model_.hidden,
                   model_.hidden, x_.row(row));
@@ -216,7 +208,7 @@ class Fp32Backend : public Backend, public RivalSlices {
     if (model_.parallel_mlp) std::swap(branch_, attention_);  // added below, with the MLP
     if (!model_.parallel_mlp) Add(branch_, x_);
     Norm(x_, l + (model_.mlp_norm ? "mlp_norm" : "attention_norm"), normed_);
-    RunMlp(layer, l, branch_);
+    mlp_.Run(layer, normed_, branch_);
     if (model_.output_norms) Norm(branch_, l + "mlp_out_norm", branch_);
     if (model_.parallel_mlp) Add(attention_, branch_);
     Add(branch_, x_);
@@ -229,14 +221,14 @@ class Fp32Backend : public Backend, public RivalSlices {
     const std::span<const int32_t> rows = c.batch.batch().logit_rows;
     Finish(model_.n_layers - 1, c, {rows.begin(), rows.end()});
     Norm(x_, "final_norm", x_);
-    Linear(x_, model_.tied_embeddings ? "embed" : "lm_head", c.logits);
+    weights_.Linear(x_, model_.tied_embeddings ? "embed" : "lm_head", c.logits);
     for (float& logit : c.logits.data) logit = SoftCap(logit, model_.logit_cap);
   }
 
   void ProjectHeads(int layer, const std::string& l) {
-    Linear(normed_, l + "q", q_);
-    Linear(normed_, l + "k", k_);
-    Linear(normed_, l + "v", v_);
+    weights_.Linear(normed_, l + "q", q_);
+    weights_.Linear(normed_, l + "k", k_);
+    weights_.Linear(normed_, l + "v", v_);
     if (model_.qk_norm) {
       NormHeads(q_, l + "q_norm");
       NormHeads(k_, l + "k_norm");
@@ -247,9 +239,10 @@ class Fp32Backend : public Backend, public RivalSlices {
   // The absorbed form (latent_desc.h).
   void ProjectLatent(int layer, const std::string& l) {
     const LatentDesc& d = model_.latent;
-    Linear(normed_, l + "q", projected_);
-    Linear(normed_, l + "latent", k_);
-    const std::vector<float>&norm = Weight(l + "latent_norm"), &key_up = Weight(l + "key_up");
+    weights_.Linear(normed_, l + "q", projected_);
+    weights_.Linear(normed_, l + "latent", k_);
+    const std::vector<float>&norm = weights_.At(l + "latent_norm"),
+          &key_up = weights_.At(l + "key_up");
     ForRows([&](int row) {
       const RopeTables::Angles angles = AnglesOf(layer, row);
       for (int head = 0; head < model_.n_heads; ++head) {
@@ -265,16 +258,16 @@ class Fp32Backend : public Backend, public RivalSlices {
 
   // y = what the layer's attention makes of attended_.
   void ProjectOutput(const std::string& l, Matrix& y) {
-    if (model_.latent.rank == 0) return Linear(attended_, l + "o", y);
+    if (model_.latent.rank == 0) return weights_.Linear(attended_, l + "o", y);
     const LatentDesc& d = model_.latent;
-    const std::vector<float>& value_up = Weight(l + "value_up");
+    const std::vector<float>& value_up = weights_.At(l + "value_up");
     ForRows([&](int row) {
       for (int i = 0; i < model_.attended_width(); ++i) {
         values_.row(row)[i] = Dot(attended_.row(row) + i / d.value_dim * d.rank,
                                   value_up.data() + static_cast<int64_t>(i) * d.rank, d.rank);
       }
     });
-    Linear(values_, l + "o", y);
+    weights_.Linear(values_, l + "o", y);
   }
 
   // A head's query on the latent's side. key_up: (plain_dim, rank).
@@ -294,80 +287,6 @@ class Fp32Backend : public Backend, public RivalSlices {
     compute_->For(x_.rows(), [&](int64_t row, int) { fn(static_cast<int>(row)); });
   }
 
-  // y = the layer's MLP of normed_.
-  void RunMlp(int layer, const std::string& l, Matrix& y) {
-    if (model_.experts.is_sparse(layer)) return RunExperts(l, y);
-    RunMlp(normed_, l, model_.intermediate, y);
-  }
-
-  // y = the MLP of this name and width of x.
-  void RunMlp(const Matrix& x, const std::string& name, int width, Matrix& y) {
-    up_.Resize(x.rows(), width);
-    Linear(x, name + "up", up_);
-    if (model_.gated_mlp) {
-      gate_.Resize(x.rows(), width);
-      Linear(x, name + "gate", gate_);
-      for (size_t i = 0; i < up_.data.size(); ++i) up_.data[i] *= Activate(gate_.data[i]);
-    } else {
-      for (float& value : up_.data) value = Activate(value);
-    }
-    Linear(up_, name + "down", y);
-  }
-
-  // y = every row's experts by weight, added in ascending order, the shared one last.
-  void RunExperts(const std::string& l, Matrix& y) {
-    const ExpertsDesc& experts = model_.experts;
-    const int64_t rows = normed_.rows();
-    weights_of_experts_.Resize(rows, experts.n);
-    Linear(normed_, l + "router", weights_of_experts_);
-    for (int64_t row = 0; row < rows; ++row) WeighExperts(experts, weights_of_experts_.row(row));
-    std::fill(y.data.begin(), y.data.end(), 0.0f);
-    for (int expert = 0; expert < experts.n; ++expert) {
-      AddExpert(absl::StrCat(l, "experts.", expert, "."), experts.intermediate, weights_of_experts_,
-                expert, y);
-    }
-    if (experts.shared_intermediate == 0) return;
-    shared_weights_.Resize(rows, 1);
-    std::fill(shared_weights_.data.begin(), shared_weights_.data.end(), 1.0f);
-    if (experts.shared_gate) {
-      Linear(normed_, l + "shared_gate", shared_weights_);
-      for (float& weight : shared_weights_.data) weight = 1 / (1 + std::exp(-weight));
-    }
-    AddExpert(l + "shared.", experts.shared_intermediate, shared_weights_, 0, y);
-  }
-
-  // y += the expert of this name and width, of the rows that give it weight in `column`.
-  void AddExpert(const std::string& name, int width, const Matrix& weights, int column, Matrix& y) {
-    std::vector<int64_t> rows;
-    for (int64_t row = 0; row < weights.rows(); ++row) {
-      if (weights.row(row)[column] != 0) rows.push_back(row);  // NaN too
-    }
-    if (rows.empty()) return;
-    const int64_t n = static_cast<int64_t>(rows.size());
-    expert_.Resize(n, model_.hidden);
-    for (int64_t i = 0; i < n; ++i) {
-      std::copy_n(normed_.row(rows[i]), model_.hidden, expert_.row(i));
-    }
-    RunMlp(expert_, name, width, expert_);
-    for (int64_t i = 0; i < n; ++i) {
-      const float weight = weights.row(rows[i])[column];
-      for (int j = 0; j < model_.hidden; ++j) y.row(rows[i])[j] += weight * expert_.row(i)[j];
-    }
-  }
-
-  float Activate(float x) const {
-    constexpr float kRootOf2 = 1.41421356f, kRootOf2ByPi = 0.797884561f;
-    switch (model_.activation) {
-      case Activation::kSilu:
-        return x / (1 + std::exp(-x));
-      case Activation::kGelu:
-        return 0.5f * x * (1 + std::erf(x / kRootOf2));
-      case Activation::kGeluTanh:
-        return 0.5f * x * (1 + std::tanh(kRootOf2ByPi * (x + 0.044715f * x * x * x)));
-    }
-    CHECK(false);
-  }
-
   static float SoftCap(float x, double cap) {
     return cap == 0 ? x : static_cast<float>(cap) * std::tanh(x / static_cast<float>(cap));
   }
@@ -384,8 +303,8 @@ class Fp32Backend : public Backend, public RivalSlices {
   // Rows as wide as the weight; out may be x.
   void NormRows(const std::vector<float>& x, const std::string& name,
                 std::vector<float>& out) const {
-    const std::vector<float>& weight = Weight(name);
-    const float* const bias = model_.layer_norm ? Weight(name + ".bias").data() : nullptr;
+    const std::vector<float>& weight = weights_.At(name);
+    const float* const bias = model_.layer_norm ? weights_.At(name + ".bias").data() : nullptr;
     const size_t n = weight.size();
     for (size_t begin = 0; begin < x.size(); begin += n) {
       std::copy_n(x.data() + begin, n, out.data() + begin);
@@ -408,21 +327,6 @@ class Fp32Backend : public Backend, public RivalSlices {
     for (size_t i = 0; i < n; ++i) sum += static_cast<double>(x[i]);
     const float mean = static_cast<float>(sum / static_cast<double>(n));
     for (size_t i = 0; i < n; ++i) x[i] -= mean;
-  }
-
-  void Linear(const Matrix& x, const std::string& name, Matrix& y) {
-    const std::vector<float>& weight = Weight(name);
-    const auto bias = weights_.find(name + ".bias");
-    const int64_t rows = x.rows();
-    compute_->For((y.cols + kOutputsPerItem - 1) / kOutputsPerItem, [&](int64_t item, int) {
-      const int64_t first = item * kOutputsPerItem;
-      for (int64_t n = first; n < std::min(first + kOutputsPerItem, y.cols); ++n) {
-        const float start = bias == weights_.end() ? 0.0f : bias->second[n];
-        for (int64_t row = 0; row < rows; ++row) {
-          y.row(row)[n] = start + Dot(x.row(row), weight.data() + n * x.cols, x.cols);
-        }
-      }
-    });
   }
 
   static void Add(const Matrix& y, Matrix& x) {
@@ -529,29 +433,14 @@ class Fp32Backend : public Backend, public RivalSlices {
     });
   }
 
-  const std::vector<float>& Weight(const std::string& name) const {
-    const auto found = weights_.find(name);
-    CHECK(found != weights_.end());
-    return found->second;
-  }
-
-  void Load(const WeightSource& source) {
-    for (size_t i = 0; i < source.tensors().size(); ++i) {
-      const TensorSpec& spec = source.tensors()[i];
-      std::vector<float>& data = weights_[spec.name];
-      data.resize(static_cast<size_t>(spec.rows * spec.cols));
-      source.ReadFp32(static_cast<int>(i), 0, spec.rows, data.data());
-      for (float& value : data) value += spec.norm_offset;
-    }
-  }
-
   ModelDesc model_;
   KvLayout layout_;
   int max_step_tokens_, max_slice_tokens_;
   RopeTables ropes_;
   std::unique_ptr<ComputePool> compute_;
   uint64_t fingerprint_;
-  absl::flat_hash_map<std::string, std::vector<float>> weights_;  // by our name
+  Fp32Weights weights_;
+  Fp32Mlp mlp_;
   KvPool* kv_ = nullptr;
 
   Computed step_, slice_;
@@ -560,10 +449,9 @@ class Fp32Backend : public Backend, public RivalSlices {
 
   const StepRows* rows_ = nullptr;
   std::vector<int32_t> chosen_;
-  Matrix x_, normed_, branch_, attention_, q_, k_, v_, kept_, attended_, gate_, up_, logits_;
-  Matrix projected_, values_;                            // of latent attention
-  Matrix weights_of_experts_, shared_weights_, expert_;  // of a sparse layer
-  std::vector<std::vector<float>> scores_;               // (threads)
+  Matrix x_, normed_, branch_, attention_, q_, k_, v_, kept_, attended_;
+  Matrix projected_, values_;               // of latent attention
+  std::vector<std::vector<float>> scores_;  // (threads)
 };
 
 }  // namespace

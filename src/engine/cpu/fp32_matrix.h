@@ -1,12 +1,10 @@
-// What the plain fp32 backend computes with: a matrix, a dot product, the weights of experts. Plain
-// code that allocates where it likes.
+// What the plain fp32 backend computes with: a matrix, a dot product. Plain code that allocates
+// where it likes.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <vector>
-
-#include "engine/experts_desc.h"
 
 namespace baton {
 
@@ -31,8 +29,5 @@ struct Matrix {
 
 // Sixteen partial sums, then their sum in ascending order: fixed for a given n.
 float Dot(const float* a, const float* b, int64_t n);
-
-// Makes a row's router logits the weights of its experts: 0 of those it does not choose.
-void WeighExperts(const ExpertsDesc& experts, float* logits);
 
 }  // namespace baton
