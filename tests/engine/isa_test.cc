@@ -25,10 +25,12 @@ TEST_CASE("a path that a machine lacks is an error that names it and those there
 }
 
 TEST_CASE("this machine has what it says") {
+  RequestAmxPermission();
   const std::vector<Isa> supported = SupportedIsas();
   for (const Isa isa : {Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16, Isa::kAmx}) {
     const bool is_there = std::find(supported.begin(), supported.end(), isa) != supported.end();
     CHECK(CheckIsaSupported(isa).ok() == is_there);
+    if (isa == Isa::kAmx) CHECK_FALSE((is_there && IsAmxRefused()));
   }
 }
 

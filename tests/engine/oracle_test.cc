@@ -6,55 +6,11 @@
 #include <filesystem>
 #include <memory>
 
-#include "engine/oracle_case.h"
-#include "engine/sequence_runner.h"
+#include "engine/served_model.h"
 #include "engine/temp_folder.h"
 
 namespace baton {
 namespace {
-
-constexpr int kMostTokens = 704;  // the longest prompt and its continuation
-
-std::vector<std::string> Cases() {
-  return {"llama2",           "llama32",       "llama_bias_fp16", "llama_linear_fp32",
-          "llama_yarn",       "llama_dynamic", "qwen2",           "qwen3",
-          "mistral_window",   "mixtral",       "qwen2_moe",       "qwen3_moe",
-          "deepseek_v2_lite", "falcon7b",      "falcon40b",       "gemma",
-          "gemma2",           "gemma3",        "phi3_short",      "phi3_long"};
-}
-
-EngineOptions OptionsFor(const std::string& folder, const std::string& dtype) {
-  EngineOptions options;
-  options.model = folder;
-  options.dtype = dtype;
-  options.threads = 2;
-  options.max_step_tokens = kMostTokens;
-  return options;
-}
-
-// A model served with the context its prompts were computed with: dynamic RoPE has the frequencies
-// of that context.
-class ServedModel {
- public:
-  explicit ServedModel(EngineOptions options) : options_(std::move(options)) {}
-
-  SequenceRunner& For(const OraclePrompt& prompt) {
-    const int context = prompt.greedy.empty() ? static_cast<int>(prompt.tokens.size()) : 0;
-    if (backend_ == nullptr || context != options_.max_context) {
-      options_.max_context = context;
-      runner_.reset();
-      backend_ = LoadOrDie(options_);
-      runner_ = std::make_unique<SequenceRunner>(*backend_, kMostTokens);
-    }
-    return *runner_;
-  }
-  const Backend& backend() const { return *backend_; }
-
- private:
-  EngineOptions options_;
-  std::unique_ptr<Backend> backend_;
-  std::unique_ptr<SequenceRunner> runner_;
-};
 
 // Relative error of every stored row of a prompt, in the order of its positions.
 std::vector<double> RowErrors(SequenceRunner& runner, const OraclePrompt& prompt, int vocab) {
@@ -117,7 +73,7 @@ void CompareLatents(const OracleCase& oracle, SequenceRunner& runner, const std:
 }  // namespace
 
 TEST_CASE("fp32 logits and greedy tokens equal the reference") {
-  const std::string name = GENERATE(from_range(Cases()));
+  const std::string name = GENERATE(from_range(OracleCases()));
   INFO(name);
   const OracleCase oracle = LoadOracleCase(name);
   ServedModel served(OptionsFor(oracle.folder, "fp32"));
@@ -138,7 +94,7 @@ TEST_CASE("fp32 logits and greedy tokens equal the reference") {
 }
 
 TEST_CASE("bf16 logits and greedy tokens are within the reference's own bf16 error") {
-  const std::string name = GENERATE(from_range(Cases()));
+  const std::string name = GENERATE(from_range(OracleCases()));
   INFO(name);
   const OracleCase oracle = LoadOracleCase(name);
   ServedModel served(OptionsFor(oracle.folder, "bf16"));
@@ -163,65 +119,8 @@ TEST_CASE("bf16 logits and greedy tokens are within the reference's own bf16 err
               median / oracle.bound_bf16_median, compared);
 }
 
-// KL divergence of softmax(b) from softmax(a), of n logits.
-double Divergence(const float* a, const float* b, int n) {
-  const auto log_sum = [n](const float* x) {
-    const double most = double{*std::max_element(x, x + n)};
-    double sum = 0;
-    for (int i = 0; i < n; ++i) sum += std::exp(double{x[i]} - most);
-    return most + std::log(sum);
-  };
-  const double log_a = log_sum(a), log_b = log_sum(b);
-  double divergence = 0;
-  for (int i = 0; i < n; ++i) {
-    const double of_a = double{a[i]} - log_a, of_b = double{b[i]} - log_b;
-    divergence += std::exp(of_a) * (of_a - of_b);
-  }
-  return divergence;
-}
-
-TEST_CASE("KV in int8 moves the logits little more than bf16 does") {
-  const std::string name = GENERATE(from_range(Cases()));
-  INFO(name);
-  const OracleCase oracle = LoadOracleCase(name);
-  std::vector<double> divergences[2], errors[2];
-  int agreeing = 0, rows = 0;
-  for (int int8 : {0, 1}) {
-    EngineOptions options = OptionsFor(oracle.folder, "bf16");
-    options.kv_dtype = int8 == 1 ? "int8" : "bf16";
-    ServedModel served(options);
-    for (const OraclePrompt& prompt : oracle.prompts) {
-      SequenceRunner& runner = served.For(prompt);
-      runner.Restart(static_cast<int>(prompt.tokens.size()));
-      const std::vector<float> logits = runner.Feed(prompt.tokens, prompt.positions);
-      const int vocab = served.backend().model().vocab;
-      for (size_t row = 0; row < prompt.positions.size(); ++row) {
-        const float* const ours = &logits[row * vocab];
-        const float* const exact = &prompt.logits[row * vocab];
-        divergences[int8].push_back(Divergence(exact, ours, vocab));
-        errors[int8].push_back(RelativeError(ours, exact, vocab));
-        if (int8 == 0) continue;
-        ++rows;
-        agreeing += std::max_element(ours, ours + vocab) - ours ==
-                    std::max_element(exact, exact + vocab) - exact;
-      }
-    }
-  }
-  const auto median = [](std::vector<double>& x) {
-    std::sort(x.begin(), x.end());
-    return x[x.size() / 2];
-  };
-  const double error = median(errors[1]), divergence = median(divergences[1]);
-  CHECK(error < 2 * median(errors[0]));
-  CHECK(divergence < 2e-3);
-  CHECK(agreeing > 0.94 * rows);
-  std::printf("%s KV int8: median error %.4f (bf16 %.4f), divergence %.2g (%.2g), top-1 %d of %d\n",
-              name.c_str(), error, median(errors[0]), divergence, median(divergences[0]), agreeing,
-              rows);
-}
-
 TEST_CASE("keys after rope and values land where KvLayout says") {
-  const std::string name = GENERATE(from_range(Cases()));
+  const std::string name = GENERATE(from_range(OracleCases()));
   const std::string dtype = GENERATE("fp32", "bf16");
   const int page_tokens = GENERATE(16, 64);
   INFO(name << " " << dtype << " pages of " << page_tokens);
@@ -248,7 +147,7 @@ TEST_CASE("keys after rope and values land where KvLayout says") {
 }
 
 TEST_CASE("both spellings of a config are one model") {
-  const std::string name = GENERATE(from_range(Cases()));
+  const std::string name = GENERATE(from_range(OracleCases()));
   INFO(name);
   const OracleCase oracle = LoadOracleCase(name);
   const TempFolder old_spelling;

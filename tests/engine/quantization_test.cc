@@ -237,19 +237,4 @@ TEST_CASE("logits of the demo model with integer weights: divergence from fp32")
   CHECK(distance.Agreement() > least_agreement);
 }
 
-TEST_CASE("logits of the reference models with integer weights: divergence from fp32") {
-  const std::string name = GENERATE("llama32", "qwen2", "qwen3", "mistral_window");
-  const auto [dtype, most_kl, least_agreement] =
-      GENERATE(table<std::string, double, double>({{"int8", 0.01, 85.0}, {"int4", 0.55, 40.0}}));
-  const OracleCase oracle = LoadOracleCase(name);
-  std::vector<std::vector<int32_t>> prompts;
-  for (const OraclePrompt& prompt : oracle.prompts) {
-    if (prompt.tokens.size() <= 200) prompts.push_back(prompt.tokens);
-  }
-  const Distance distance = DistanceOf(OptionsOf(oracle.folder, dtype, 128), prompts);
-  CHECK(distance.rows > 20);
-  CHECK(distance.MeanKl() < most_kl);
-  CHECK(distance.Agreement() > least_agreement);
-}
-
 }  // namespace baton

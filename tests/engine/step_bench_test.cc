@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "bench/step_work.h"
+#include "engine/temp_folder.h"
 
 namespace baton {
 namespace {
@@ -38,6 +39,7 @@ TEST_CASE("a step benchmark measures what it was asked for") {
     CHECK(result.unit == "tok/s");
     CHECK(result.value > 0);
     CHECK(result.limit > 0);
+    CHECK(result.seconds > 0);
     CHECK(result.digest.size() == 16);
   }
   CHECK((*results)[0].digest != (*results)[1].digest);
@@ -46,6 +48,17 @@ TEST_CASE("a step benchmark measures what it was asked for") {
   const KernelResult& memory = results->back();
   CHECK(memory.name == "memory_beside_weights_and_kv");
   CHECK((memory.unit == "MB" && memory.value > 0 && memory.value < memory.limit));
+
+  const TempFolder cache;
+  options.engine.cache_dir = cache.path();
+  const auto cached = MeasureSteps(options);
+  REQUIRE(cached.ok());
+  REQUIRE(cached->size() == 6);
+  const KernelResult& load = cached->back();
+  CHECK(load.name == "load_packed_again");
+  CHECK((load.unit == "s" && load.value > 0 && load.value < load.limit));
+  CHECK((*cached)[1].digest == (*results)[1].digest);
+  options.engine.cache_dir.clear();
 
   options.chunks = {7, 64};
   options.prompts = {200};

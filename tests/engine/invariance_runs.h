@@ -1,0 +1,114 @@
+// What the invariance tests run: engines in one setting or another, the same requests for all of
+// them, and what must come out equal.
+#pragma once
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "engine/cpu/isa.h"
+#include "engine/local_engine.h"
+
+namespace baton {
+
+// Types of weights and KV; they change the bits.
+struct Precision {
+  std::string dtype = "bf16", kv_dtype = "bf16";
+  int int4_group = 128;
+  std::string Name() const { return dtype + (kv_dtype == "bf16" ? "" : ", KV " + kv_dtype); }
+};
+
+// What changes no bit, beside chunk and batch.
+struct Setting {
+  Isa isa = Isa::kAvx2;
+  int threads = 1;
+  int page_tokens = 64;
+};
+
+inline std::string ModelOf(const std::string& name) {
+  if (name == "tiny") return std::string("random:") + BATON_TEST_DATA + "/shapes/llama-tiny.json";
+  if (name == "tiny-moe")
+    return std::string("random:") + BATON_SOURCE_DIR + "/configs/shapes/tiny-moe.json";
+  if (name == "demo") return std::string(BATON_SOURCE_DIR) + "/models/demo";
+  return std::string(BATON_TEST_DATA) + "/models/" + name;
+}
+
+// Those this machine has.
+inline std::vector<Isa> Paths() {
+  RequestAmxPermission();
+  return SupportedIsas();
+}
+
+// model: as EngineOptions has it. Room for all requests at once.
+inline std::unique_ptr<LocalEngine> MakeEngine(const std::string& model, const Setting& setting,
+                                               const Precision& precision = {}) {
+  EngineOptions options;
+  options.int4_group = precision.int4_group;
+  options.model = model;
+  options.dtype = precision.dtype;
+  options.kv_dtype = precision.kv_dtype;
+  options.isa = precision.dtype == "fp32" ? "auto" : std::string(IsaName(setting.isa));
+  options.threads = setting.threads;
+  options.page_tokens = setting.page_tokens;
+  options.max_step_tokens = 4096;
+  absl::StatusOr<std::unique_ptr<LocalEngine>> engine =
+      LocalEngine::Create(options, 8192 / setting.page_tokens);
+  INFO(std::string(engine.status().message()));
+  REQUIRE(engine.ok());
+  return *std::move(engine);
+}
+
+// Number 0 is longer than one attention segment of 512 keys, the others short and of every length
+// modulo the sizes that could matter. Some sample.
+inline std::vector<LocalRequest> MakeRequests(int vocab, int n = 32) {
+  std::vector<LocalRequest> requests(n);
+  uint32_t state = 12345;
+  for (int i = 0; i < n; ++i) {
+    const int length = i == 0 ? 607 : 1 + (i * 37) % 75;
+    for (int t = 0; t < length; ++t) {
+      state = state * 1664525u + 1013904223u;
+      requests[i].prompt.push_back(static_cast<int32_t>((state >> 8) % vocab));
+    }
+    requests[i].max_tokens = 6;
+    requests[i].ignore_eos = true;
+    if (i % 3 == 1) {
+      requests[i].sampling = {.temperature = 0.9f, .top_k = 40, .top_p = 0.95f, .seed = 7u + i};
+    }
+  }
+  return requests;
+}
+
+// 500 at most: what the digests of the first models were made with.
+inline int VocabOf(LocalEngine& engine) { return std::min(500, engine.backend().model().vocab); }
+
+// What must be equal, request by request: tokens, and digests of the logits they were chosen from.
+using Trace = std::vector<std::pair<std::vector<int32_t>, std::vector<uint64_t>>>;
+
+// As golden files have them.
+inline std::string Text(const std::vector<uint64_t>& digests) {
+  std::string text;
+  for (const uint64_t digest : digests) text += absl::StrFormat("%016x ", digest);
+  return text;
+}
+
+// Requests in batches, their prompts in chunks (0: all at once).
+inline Trace Run(LocalEngine& engine, std::span<const LocalRequest> requests, int batch,
+                 int chunk) {
+  Trace trace;
+  for (size_t first = 0; first < requests.size(); first += batch) {
+    const size_t n = std::min<size_t>(batch, requests.size() - first);
+    absl::StatusOr<std::vector<Generation>> results =
+        engine.Generate(requests.subspan(first, n), chunk);
+    REQUIRE(results.ok());
+    for (Generation& result : *results) trace.emplace_back(result.tokens, result.digests);
+  }
+  REQUIRE(engine.pool().held() == 0);
+  return trace;
+}
+
+}  // namespace baton

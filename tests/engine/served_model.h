@@ -1,0 +1,58 @@
+// A reference case (oracle_case.h) as an engine serves it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/oracle_case.h"
+#include "engine/sequence_runner.h"
+
+namespace baton {
+
+constexpr int kMostTokens = 704;  // the longest prompt and its continuation
+
+// All of them.
+inline std::vector<std::string> OracleCases() {
+  return {"llama2",           "llama32",       "llama_bias_fp16", "llama_linear_fp32",
+          "llama_yarn",       "llama_dynamic", "qwen2",           "qwen3",
+          "mistral_window",   "mixtral",       "qwen2_moe",       "qwen3_moe",
+          "deepseek_v2_lite", "falcon7b",      "falcon40b",       "gemma",
+          "gemma2",           "gemma3",        "phi3_short",      "phi3_long"};
+}
+
+inline EngineOptions OptionsFor(const std::string& folder, const std::string& dtype) {
+  EngineOptions options;
+  options.model = folder;
+  options.dtype = dtype;
+  options.threads = 2;
+  options.max_step_tokens = kMostTokens;
+  return options;
+}
+
+// A model served with the context its prompts were computed with: dynamic RoPE has the frequencies
+// of that context.
+class ServedModel {
+ public:
+  explicit ServedModel(EngineOptions options) : options_(std::move(options)) {}
+
+  SequenceRunner& For(const OraclePrompt& prompt) {
+    const int context = prompt.greedy.empty() ? static_cast<int>(prompt.tokens.size()) : 0;
+    if (backend_ == nullptr || context != options_.max_context) {
+      options_.max_context = context;
+      runner_.reset();
+      backend_ = LoadOrDie(options_);
+      runner_ = std::make_unique<SequenceRunner>(*backend_, kMostTokens);
+    }
+    return *runner_;
+  }
+  const Backend& backend() const { return *backend_; }
+
+ private:
+  EngineOptions options_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<SequenceRunner> runner_;
+};
+
+}  // namespace baton
