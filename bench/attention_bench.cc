@@ -136,7 +136,7 @@ void MeasurePrefill(const AttentionBenchOptions& o, KvType type, int threads, in
     const double limit = std::max(before, ProbeDotGflops(o.isa, pool));
     results->push_back({absl::StrFormat("attention_prefill%s_d%d_ctx%d_t%d", Suffix(type), head_dim,
                                         context, threads),
-                        work.flops() / s / 1e9, "GFLOP/s", limit, work.Digest()});
+                        work.flops() / s / 1e9, "GFLOP/s", limit, work.Digest(), "", s});
   }
 }
 
@@ -156,7 +156,7 @@ void MeasureDecode(const AttentionBenchOptions& o, KvType type, int threads, int
     const double limit = std::max(before, probe());
     results->push_back({absl::StrFormat("attention_decode%s_d%d_ctx%d_t%d", Suffix(type), head_dim,
                                         context, threads),
-                        work.kv_bytes() / s / 1e9, "GB/s", limit, work.Digest()});
+                        work.kv_bytes() / s / 1e9, "GB/s", limit, work.Digest(), "", s});
   }
 }
 

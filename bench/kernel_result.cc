@@ -19,6 +19,12 @@ std::string CpuModel() {
 
 double Percent(const KernelResult& r) { return 100 * r.value / r.limit; }
 
+std::string TimeText(double seconds) {
+  if (seconds >= 1) return absl::StrFormat("%.2f s", seconds);
+  return seconds >= 1e-3 ? absl::StrFormat("%.2f ms", seconds * 1e3)
+                         : absl::StrFormat("%.1f us", seconds * 1e6);
+}
+
 }  // namespace
 
 absl::Status CheckBelowLimit(const KernelResult& result) {
@@ -33,6 +39,7 @@ void PrintKernelTable(std::string_view title, const std::vector<KernelResult>& r
   std::printf("%s\n", std::string(title).c_str());
   for (const KernelResult& r : results) {
     std::printf("  %-44s %9.1f %-8s", r.name.c_str(), r.value, r.unit.c_str());
+    if (r.seconds > 0) std::printf(" %10s", TimeText(r.seconds).c_str());
     if (r.limit > 0) std::printf(" %5.1f %% of %.1f", Percent(r), r.limit);
     if (!r.note.empty()) std::printf("  %s", r.note.c_str());
     std::printf("\n");
@@ -47,6 +54,7 @@ void PrintKernelJson(std::string_view numerics_id, const std::vector<KernelResul
       row["limit"] = r.limit;
       row["percent_of_limit"] = Percent(r);
     }
+    if (r.seconds > 0) row["seconds"] = r.seconds;
     if (!r.digest.empty()) row["digest"] = r.digest;
     rows.push_back(std::move(row));
   }

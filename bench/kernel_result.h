@@ -20,6 +20,7 @@ struct KernelResult {
   double limit = 0;         // in the same unit, measured in the same run; 0 = not known
   std::string digest = {};  // of the output, where equal bits are promised
   std::string note = {};    // for the table's reader
+  double seconds = 0;       // of one run of what was measured; 0 = not a run
 };
 
 // An error if the value is above its limit: then the limit was not measured right.

@@ -201,10 +201,12 @@ void Measure(const Contenders& path, Workload& workload, int64_t rows, ComputePo
   result.name = "linear_" + name;
   result.value = work / fastest.back();
   result.digest = workload.Digest();
+  result.seconds = fastest.back();
   results->push_back(result);
   if (plain == nullptr) return;
   result.name = "plain_" + name;
   result.value = work / fastest.front();
+  result.seconds = fastest.front();
   result.digest.clear();
   results->push_back(result);
   KernelResult cost;

@@ -1,7 +1,8 @@
 // `baton bench step`: speed of whole forward passes of a model on this machine, without server or
 // wire, beside the limits measured in the same run: prefill of one prompt in chunks against the
 // multiply-add roof of the path; decode steps of a batch against what the weights and the KV take
-// to read, or the roof where that is lower; and the memory of an engine beside weights and KV pool.
+// to read, or the roof where that is lower; the memory of an engine beside weights and KV pool; and
+// where weights are cached, how long another worker takes to load them.
 #pragma once
 
 #include <vector>
@@ -27,7 +28,8 @@ struct StepBenchOptions {
 // Digests depend on the model and the options alone, never on the machine.
 absl::StatusOr<std::vector<KernelResult>> MeasureSteps(const StepBenchOptions& options);
 // Prints the table (and with json one object as the last line). An error also when a decode of more
-// than 1 GiB of weights is faster than the bandwidth beside it allows.
+// than 1 GiB of weights is faster than the bandwidth beside it allows, or an engine takes more than
+// 300 MB beside weights and KV.
 absl::Status RunStepBench(const StepBenchOptions& options);
 
 }  // namespace baton

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "absl/strings/str_format.h"
+#include "common/log.h"
 #include "engine/cpu/compute_pool.h"
 #include "engine/cpu/cpu_backend.h"
 #include "engine/cpu/fp32_backend.h"
@@ -104,6 +105,11 @@ absl::StatusOr<std::unique_ptr<Backend>> LoadBackend(const EngineOptions& option
   loaded.rope_digest = RopeDigest(loaded.desc);
   loaded.ropes = RopeTables(loaded.desc, loaded.desc.max_positions);
   RequestAmxPermission();  // before the threads of the pool
+  if (IsAmxRefused()) {
+    LogWarn(
+        "the kernel does not let this process use the CPU's AMX tiles, so slower instructions do "
+        "their work; a thread with a small signal stack, started before, is one reason");
+  }
   loaded.pool = std::make_unique<ComputePool>(ComputeThreads(options.threads), options.spin_us);
   if (options.dtype == "fp32") {
     return LoadFp32Backend(options, std::move(loaded), progress, progress_context);

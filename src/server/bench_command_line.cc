@@ -225,7 +225,7 @@ void BenchCommandLine::Declare(CLI::App* bench) {
     options.engine.spin_us = 50;  // as workers on CPUs of their own
     AddCompute(app, &options.engine.isa, &options.engine.threads, &options.engine.spin_us);
     AddSeconds(app, &options.seconds);
-    app->add_option("MODEL", state.model.path)->required();
+    app->add_option("MODEL,--model", state.model.path)->required();
     app->add_option("--prompt", options.prompts)->delimiter(',');
     app->add_option("--decode", options.decode)->delimiter(',');
     app->add_option("--context", options.context);
@@ -259,7 +259,7 @@ void BenchCommandLine::Declare(CLI::App* bench) {
   {
     RelayMeasurementOptions& options = state.relay_measurement;
     CLI::App* app = state.relay = add("relay", &state.relay_json);
-    app->add_option("MODEL", state.model.path);
+    app->add_option("MODEL,--model", state.model.path);
     app->add_flag("--simulate", state.simulate_relay);
     app->add_option("--shape", state.relay_simulation.shapes)->delimiter(',');
     app->add_flag("--claims,!--no-claims", state.relay_simulation.claims);

@@ -48,6 +48,8 @@ void CheckCpu(Report* report) {
   const int n_cpus = static_cast<int>(std::thread::hardware_concurrency());
   report->Good("cpu", absl::StrCat(CpuModelName(), ", ", n_cpus, " CPUs"));
   RequestAmxPermission();
+  if (IsAmxRefused())
+    report->Bad("amx", "the kernel does not let this process use the CPU's tiles");
   const std::vector<Isa> isas = SupportedIsas();
   if (isas.empty()) {
     report->Bad("isa", "not even AVX2: this machine cannot run the engine");

@@ -66,6 +66,11 @@ TEST_CASE("commands and the flags people know") {
   CHECK(Parse({"prefill", "m", "--start-descriptor", "3"})->start_descriptor == 3);
   CHECK(Parse({"config", "--keys"})->text.find("decode.max_batch = 64") != std::string::npos);
   CHECK(Parse({"bench", "load", "--requests", "3"})->command == Command::kBench);
+  CHECK(
+      Parse({"bench", "step", "--model", "random:c.json", "--decode", "1,8", "--json"})->command ==
+      Command::kBench);
+  CHECK(Parse({"bench", "step", "random:c.json"})->command == Command::kBench);
+  CHECK(Error({"bench", "step"}).find("--model is required") != std::string::npos);
 }
 
 TEST_CASE("slips get a suggestion") {

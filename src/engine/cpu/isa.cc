@@ -148,6 +148,8 @@ bool RequestAmxPermission() {
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0 && HasAmxPermission();
 }
 
+bool IsAmxRefused() { return DetectFeatures().amx && !HasAmxPermission(); }
+
 std::string CpuModelName() {
   if (Cpuid(0x80000000u, 0).eax < 0x80000004u) return "unknown CPU";
   std::array<char, 49> name{};

@@ -34,6 +34,9 @@ bool HasVnni();
 // Asks the kernel for AMX tiles; call after exec (which clears the permission), before threads.
 // False where there are none or the kernel refuses. Calling it again is harmless.
 bool RequestAmxPermission();
+// The CPU has tiles, and this process may not use them: not asked yet, or the kernel said no (some
+// thread's signal stack is too small for them).
+bool IsAmxRefused();
 
 // Brand string of cpuid, such as "AMD EPYC 9R14".
 std::string CpuModelName();
