@@ -1,0 +1,134 @@
+// Prompts compute only what no earlier one with the same beginning has left in the pool.
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "prefill_worker/scheduler_bench.h"
+
+namespace baton {
+namespace {
+
+// The same tokens for every id, told apart by their number.
+PrefillRequest Same(RequestId id, int n_tokens, Incarnation sink = 0, Epoch epoch = 1) {
+  PrefillRequest request = Bench::Request(1, n_tokens, sink);
+  request.request_id = request.ticket.request_id = id;
+  request.epoch = request.ticket.epoch = epoch;
+  request.ticket.id.low = 100 * id + epoch;
+  request.want_digests = true;
+  return request;
+}
+
+void CheckFirstToken(const TokenOut& token) {
+  HashBackend reference(kPageTokens);
+  const PrefillRequest request = Same(1, token.position);
+  const SequentialTokens expected = SequentialRun(&reference, request.tokens, 1, request.sampling);
+  REQUIRE(token.token == expected.tokens[0]);
+  REQUIRE(token.digest == expected.digests[0]);
+}
+
+TEST_CASE("a prompt computes only what no earlier one with the same beginning has left") {
+  Bench b;
+  b.Admit(Same(1, 22));
+  REQUIRE(b.Step(100) == 22);
+  REQUIRE(b.pool->held() == 0);
+  REQUIRE(b.pool->cached() == 5);
+  b.Admit(Same(2, 22));
+  REQUIRE(b.Step(100) == 2);
+  b.Admit(Same(3, 20));  // its last token is computed, though all its pages are there
+  REQUIRE(b.Step(100) == 4);
+  b.Admit(Same(4, 40));
+  REQUIRE(b.Step(7) == 7);
+  b.Admit(Same(5, 41));  // beside the one that is still being computed
+  REQUIRE(b.Step(34) == 13 + 17);
+  while (b.Step(100) > 0) {
+  }
+  REQUIRE(b.tokens.size() == 5);
+  for (const TokenOut& token : b.tokens) CheckFirstToken(token);
+  REQUIRE(b.scheduler->reused_tokens() == 20 + 16 + 20 + 24);
+  REQUIRE(b.pool->held() == 0);
+}
+
+TEST_CASE("KV is not reused across salts, nor when that is switched off") {
+  const bool reuse_kv = GENERATE(true, false);
+  Bench b(200, 0, 4, nullptr, reuse_kv);
+  b.Admit(Same(1, 22));
+  REQUIRE(b.Step(100) == 22);
+  PrefillRequest salted = Same(2, 22);
+  salted.cache_salt = reuse_kv ? 7 : 0;
+  b.Admit(salted);
+  REQUIRE(b.Step(100) == 22);
+  REQUIRE(b.scheduler->reused_tokens() == 0);
+  REQUIRE(b.pool->cached() == (reuse_kv ? 10 : 0));
+}
+
+TEST_CASE("KV is not reused across the ranges of longrope, which the most tokens decide") {
+  const RopeDesc rope = LongropeFrom(40);
+  Bench b(200, 0, 4, nullptr, true, {}, rope);
+  const auto computed = [&](RequestId id, int most_tokens) {
+    PrefillRequest request = Same(id, 22);
+    request.most_tokens = most_tokens;
+    b.Admit(request);
+    const int n = b.Step(100);
+    HashBackend reference(kPageTokens, 3, {}, rope);
+    const SequentialTokens expected =
+        SequentialRun(&reference, request.tokens, most_tokens - 22, request.sampling);
+    REQUIRE(b.tokens.back().request_id == id);
+    REQUIRE(b.tokens.back().token == expected.tokens[0]);
+    REQUIRE(b.tokens.back().digest == expected.digests[0]);
+    return n;
+  };
+  REQUIRE(computed(1, 40) == 22);
+  REQUIRE(computed(2, 41) == 22);
+  REQUIRE(computed(3, 41) == 2);
+  REQUIRE(computed(4, 23) == 2);
+}
+
+TEST_CASE("an attempt goes on where the one before was: only the handoff is repeated") {
+  Bench b;
+  const bool failed = GENERATE(false, true);  // or cancelled
+  const bool computed = GENERATE(false, true);
+  const bool still_read = !failed && GENERATE(false, true);
+  const auto end_first = [&b, failed] {
+    b.scheduler->Ended({.ticket_id = {.high = 0, .low = 101},
+                        .status = failed ? absl::UnavailableError("peer lost")
+                                         : absl::CancelledError("cancelled")},
+                       b.now);
+    b.Collect();
+  };
+  b.Admit(Same(1, 22, kPeer));
+  b.Step(0);
+  b.scheduler->Promised({.ticket_id = {.high = 0, .low = 101}}, b.now);
+  REQUIRE(b.Step(computed ? 22 : 13) == (computed ? 22 : 13));
+  if (still_read && computed) {
+    b.Admit(Same(1, 22, kPeer, 2));  // alone ends the first
+    b.Collect();
+    b.Admit(Same(1, 22, kPeer, 1));  // too late
+  } else {
+    b.scheduler->Cancel(1, failed ? 0 : 1);
+  }
+  if (!still_read) end_first();
+  b.sent.clear();
+  b.Admit(Same(1, 22, kPeer, 2));
+  b.Step(0);
+  REQUIRE(b.Step(100) == 0);  // no promise yet
+  REQUIRE(b.sent.empty());
+  b.scheduler->Promised({.ticket_id = {.high = 0, .low = 102}}, b.now);
+  REQUIRE(b.Step(100) == (computed ? 2 : 10));
+  if (still_read) end_first();
+  std::map<std::pair<int, int>, int> cells;  // each exactly once
+  for (const SendCells& sent : b.sent) {
+    REQUIRE(sent.ticket_id == TicketId{.high = 0, .low = 102});
+    for (int plane = sent.plane; plane < sent.plane + sent.n_planes; ++plane)
+      for (size_t i = 0; i < sent.pages.size(); ++i)
+        ++cells[{plane, sent.first_page + static_cast<int>(i)}];
+  }
+  REQUIRE(cells.size() == 3 * 6);
+  for (const auto& [cell, n] : cells) REQUIRE(n == 1);
+  for (const TokenOut& token : b.tokens) CheckFirstToken(token);
+  b.scheduler->Ended({.ticket_id = {.high = 0, .low = 102}, .status = absl::OkStatus()}, b.now);
+  b.Collect();
+  REQUIRE(b.pool->held() == 0);
+}
+
+}  // namespace
+}  // namespace baton

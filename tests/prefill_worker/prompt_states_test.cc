@@ -1,0 +1,122 @@
+// The table of a prompt's states: each has a deadline, and each transition is taken.
+#include "prefill_worker/prompt_state.h"
+
+#include "prefill_worker/scheduler_bench.h"
+
+namespace baton {
+namespace {
+
+TEST_CASE("every state of a prompt has a deadline, and every transition can be taken") {
+  const MachineTable& table = PromptTable();
+  for (const StateRow& state : table.states) {
+    CAPTURE(state.name);
+    REQUIRE(state.deadline.empty() == (&state == &table.states.back()));
+    REQUIRE(state.on_deadline.empty() == state.deadline.empty());
+  }
+  TransitionCounts counts;
+  Bench b(200, 0, 20, &counts);
+  // Ends the prompt in the state it was brought to: by its handoff, and by a cancel.
+  enum { kOpening, kPromised, kRunning, kCommitting };
+  RequestId id = 0;
+  for (const int state : {kOpening, kPromised, kRunning, kCommitting})
+    for (const bool cancelled : {false, true}) {
+      b.Admit(Bench::Request(++id, 12, kPeer));
+      b.Step(0);
+      if (state > kOpening) b.Promise(id);
+      if (state == kRunning) b.Step(4);
+      if (state == kCommitting) b.Step(12);
+      if (cancelled) b.scheduler->Cancel(id, 1);
+      b.EndHandoff(id, absl::UnavailableError("peer lost"));
+      REQUIRE(b.ends.contains(id));
+    }
+  b.Admit(Bench::Request(++id, 12));
+  b.Step(100);  // without a handoff
+  b.Admit(Bench::Request(++id, 12));
+  b.scheduler->Cancel(id, 1);
+  // The tail of a relay: its inflow fails while it waits or runs, or is cancelled.
+  enum { kWaiting, kStarted, kAbandoned };
+  for (const int state : {kWaiting, kStarted, kAbandoned})
+    for (const Incarnation sink : {Incarnation{0}, kPeer}) {
+      PrefillRequest tail = Bench::Request(++id, 12, sink);
+      tail.inflow = {.ticket_id = Bench::Id(1000 + id), .tokens = 8};
+      b.Admit(tail);
+      b.Step(0);
+      if (sink != 0) b.Promise(id);
+      b.Step(100);
+      if (state == kStarted)
+        b.scheduler->Arrived({.ticket_id = tail.inflow.ticket_id, .n_planes = 1}, b.now);
+      b.builder.Clear();
+      b.scheduler->Contribute(100, 0, b.now, &b.builder);
+      if (state == kAbandoned) b.scheduler->Cancel(id, 1);
+      b.scheduler->Failed(
+          {.ticket_id = tail.inflow.ticket_id, .status = absl::UnavailableError("head lost")},
+          b.now);
+      b.Collect();
+      if (sink != 0) b.EndHandoff(id, absl::CancelledError("cancelled"));
+      REQUIRE(b.ends.contains(id));
+    }
+  // A head whose handoff breaks in every state while it has a slice, its own or taken over; at last
+  // it does not break.
+  const RequestId head_id = ++id;
+  for (Epoch epoch = 1; epoch <= 5; ++epoch) {
+    PrefillRequest head = Bench::Request(head_id, 12, kPeer);
+    head.epoch = epoch;
+    head.is_head = true;
+    head.ticket.promise_pages = 0;
+    head.ticket.id = Bench::Id(head_id + 10'000 * epoch);
+    b.Admit(head);
+    b.Step(0);
+    if (epoch != 2) b.Promise(head.ticket.id.low);
+    if (epoch == 1) b.Step(4);
+    while (epoch >= 4 && b.Step(100) > 0) {
+    }
+    b.EndHandoff(head.ticket.id.low,
+                 epoch == 5 ? absl::OkStatus() : absl::UnavailableError("next rank lost"));
+    REQUIRE(b.pool->held() > 0);
+  }
+  // A head with a slice in each of two rounds.
+  PrefillRequest head = Bench::Request(++id, 12, kPeer);
+  head.is_head = true;
+  head.ticket.promise_pages = 0;
+  head.ticket.kv_pages = 2;
+  head.ticket.id = Bench::Id(20'000);
+  head.inflow = {.ticket_id = Bench::Id(21'000), .tokens = 8};
+  head.earlier.push_back({.tokens = 4, .inflow = {}, .ticket = head.ticket, .sink = head.sink});
+  head.earlier[0].ticket.id = Bench::Id(22'000);
+  head.earlier[0].ticket.kv_pages = 1;
+  b.Admit(head);
+  b.Step(0);
+  b.Promise(22'000);
+  while (b.Step(100) > 0) {
+  }
+  b.scheduler->Failed(
+      {.ticket_id = head.inflow.ticket_id, .status = absl::UnavailableError("tail lost")}, b.now);
+  b.EndHandoff(22'000);
+  REQUIRE(b.ends.contains(id));
+  // Two tails, of which one runs.
+  std::vector<TicketId> inflows;
+  for (int i = 0; i < 2; ++i) {
+    PrefillRequest tail = Bench::Request(++id, 12);
+    inflows.push_back(Bench::Id(1000 + id));
+    tail.inflow = {.ticket_id = inflows.back(), .tokens = 8};
+    b.Admit(tail);
+    for (const bool arrived : {false, true}) {
+      if (arrived) b.scheduler->Arrived({.ticket_id = inflows.back(), .n_planes = 1}, b.now);
+      b.builder.Clear();
+      b.scheduler->Contribute(100, 0, b.now, &b.builder);
+    }
+  }
+  for (const TicketId& inflow : inflows)
+    b.scheduler->Failed({.ticket_id = inflow, .status = absl::UnavailableError("head lost")},
+                        b.now);
+  b.ForgetKept();
+  for (const TransitionRow& row : table.transitions) {
+    CAPTURE(table.states[row.from].name, table.states[row.to].name);
+    REQUIRE(counts.count(table, row) > 0);
+  }
+  b.Collect();
+  REQUIRE(b.pool->held() == 0);
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,95 @@
+// What the router refuses: requests at once, workers that do not fit, and what a worker cannot
+// know.
+#include <catch2/catch.hpp>
+
+#include "router/router_harness.h"
+
+namespace baton {
+
+TEST_CASE("refused at once") {
+  Pair r(RouterOptions{.max_waiting = 2});
+  const auto code = [&](GenerateRequest request) {
+    return r.router.Submit(std::move(request), r.now).status().code();
+  };
+  CHECK(code({.prompt = {}}) == absl::StatusCode::kInvalidArgument);
+  CHECK(code({.prompt = {1}, .max_tokens = 0}) == absl::StatusCode::kInvalidArgument);
+  CHECK(code({.prompt = {1}, .max_tokens = 2048}) == absl::StatusCode::kInvalidArgument);
+  CHECK(code({.prompt = {1}, .sampling = {.temperature = -1}}) ==
+        absl::StatusCode::kInvalidArgument);
+  CHECK(code({.prompt = {1}, .sampling = {.top_p = 0}}) == absl::StatusCode::kInvalidArgument);
+  const RequestId a = r.Submit(4, 4);
+  r.Submit(4, 4);
+  CHECK(code({.prompt = {1}}) == absl::StatusCode::kResourceExhausted);
+  r.Cancel(a);
+  CHECK(code({.prompt = {1}, .max_tokens = 2047}) == absl::StatusCode::kOk);
+}
+
+TEST_CASE("a worker that does not fit is refused by the name of the field") {
+  const auto refusal = [](void (*change)(WorkerAnnounce*)) {
+    Pair r;
+    WorkerAnnounce announce = Announce(99, Role::kPrefill);
+    change(&announce);
+    const absl::Status status = r.Report(99, {announce});
+    CHECK(status.code() == absl::StatusCode::kFailedPrecondition);
+    CHECK(r.router.View().prefill_workers == 1);
+    return std::string(status.message());
+  };
+  using Catch::Contains;
+  CHECK_THAT(refusal([](WorkerAnnounce* a) { a->model_fingerprint = 8; }),
+             Contains("model_fingerprint") && Contains("w99") && Contains("w11"));
+  CHECK_THAT(refusal([](WorkerAnnounce* a) { a->numerics_id = "cuda-sm90"; }),
+             Contains("numerics_id") && Contains("cuda-sm90") && Contains("cpu-x86"));
+  CHECK_THAT(refusal([](WorkerAnnounce* a) { a->layout_id = "M"; }), Contains("layout_id"));
+  CHECK_THAT(refusal([](WorkerAnnounce* a) { a->page_tokens = 64; }), Contains("page_tokens"));
+  // An empty cluster takes anyone.
+  RouterHarness r;
+  r.Join(1, Role::kBoth);
+  r.Lose(1);
+  WorkerAnnounce other = Announce(2, Role::kBoth);
+  other.model_fingerprint = 99;
+  CHECK(r.Report(2, {other}).ok());
+}
+
+TEST_CASE("what a worker cannot know closes its stream, and its requests go elsewhere") {
+  Pair r;
+  r.Join(kD2, Role::kDecode);
+  const RequestId id = r.Submit(20, 4);
+  const Incarnation decode = r.LastDecodeWorker();
+  const Incarnation other = decode == kD1 ? kD2 : kD1;
+  r.sent.clear();
+  const auto error = [&](Incarnation worker, WorkerEvent event) {
+    return r.Report(worker, {std::move(event)}).code();
+  };
+  SECTION("nothing before the announcement") {
+    CHECK(error(77, WorkerLoad{}) == absl::StatusCode::kFailedPrecondition);
+    CHECK(r.sent.empty());
+  }
+  SECTION("announced twice") {
+    CHECK(error(decode, Announce(decode, Role::kDecode)) == absl::StatusCode::kFailedPrecondition);
+    CHECK(r.LastDecodeWorker() == other);
+  }
+  SECTION("another's incarnation") {
+    CHECK(error(77, Announce(78, Role::kDecode)) == absl::StatusCode::kInvalidArgument);
+  }
+  SECTION("a future attempt") {
+    CHECK(error(decode, Token(id, 21, 8, 2)) == absl::StatusCode::kInvalidArgument);
+    CHECK(r.LastDecodeWorker() == other);
+  }
+  SECTION("a position outside") {
+    CHECK(error(decode, Token(id, 24, 8)) == absl::StatusCode::kInvalidArgument);
+    CHECK(r.LastDecodeWorker() == other);
+  }
+  SECTION("another's request") {
+    CHECK(error(other, Token(id, 21, 8)) == absl::StatusCode::kInvalidArgument);
+    CHECK(r.sent.empty());
+  }
+  SECTION("another's part") {
+    CHECK(error(decode, Ended(id, true)) == absl::StatusCode::kInvalidArgument);
+    CHECK(r.LastDecodeWorker() == other);
+  }
+  r.Lose(decode);  // the stream closes afterwards: no further effect
+  r.Cancel(id);
+  CheckIdle(r);
+}
+
+}  // namespace baton

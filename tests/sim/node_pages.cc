@@ -1,0 +1,128 @@
+// The Node's second part: who has each page, by what crosses between its threads, and that nobody
+// else touches it.
+#include <algorithm>
+
+#include "sim/node.h"
+#include "sim/violation.h"
+
+namespace baton::sim {
+
+void Node::NoteInflow(const TransferEvent& event, PagesOfTicket* inflows,
+                      std::vector<Holder>* side) {
+  const TicketId* ended = nullptr;
+  if (const auto* arrived = std::get_if<InflowArrived>(&event))
+    ended = arrived->n_planes == swarm_.n_layers ? &arrived->ticket_id : nullptr;
+  if (const auto* failed = std::get_if<InflowFailed>(&event)) ended = &failed->ticket_id;
+  if (ended == nullptr) return;
+  const auto it = inflows->find({ended->high, ended->low});
+  Require(it != inflows->end(), "worker %d: a last word about an inflow that is not open", index_);
+  for (const int32_t page : it->second) {
+    Require((*side)[page] == Holder::kInflow, "worker %d: page %d is no inflow's", index_, page);
+    (*side)[page] = Holder::kEngine;
+  }
+  inflows->erase(it);
+}
+
+// What the queries from first_position on see of the index-th page of their sequence is there.
+void Node::CheckEntry(int32_t entry, int index, int first_position) const {
+  const int64_t end = (int64_t{index} + 1) * swarm_.page_tokens;
+  Require(IsWhole(entry) || (!swarm_.windows.empty() &&
+                             end <= int64_t{first_position} + 1 - swarm_.largest_window()),
+          "worker %d: page %d of a sequence at %d is trimmed, window %d", index_, index,
+          first_position, swarm_.largest_window());
+  Require(!IsWhole(entry) || pool_->is_whole(entry), "worker %d: page %d lacks planes", index_,
+          entry);
+}
+
+// Every page a piece names is held and not lent; one that it writes is in no other piece.
+void Node::CheckStep(const StepBatch& batch) {
+  const int page_tokens = pool_->layout().page_tokens;
+  for (int piece = 0; piece < batch.n_pieces(); ++piece) {
+    const int first_position = batch.positions[batch.piece_begin[piece]];
+    const int first_written = first_position / page_tokens;
+    for (int i = batch.page_begin[piece]; i < batch.page_begin[piece + 1]; ++i) {
+      CheckEntry(batch.pages[i], i - batch.page_begin[piece], first_position);
+      const int32_t page = PageOf(batch.pages[i]);
+      if (page == kNoPage) continue;
+      Require(page >= 0 && page < pool_->n_ids(), "worker %d: a step names page %d", index_, page);
+      Require(pool_->is_held(page), "worker %d: a step uses free page %d", index_, page);
+      Require(engine_side_[page] != Holder::kLink, "worker %d: a step uses lent page %d", index_,
+              page);
+      const InStep use =
+          i - batch.page_begin[piece] >= first_written ? InStep::kWritten : InStep::kRead;
+      Require(engine_side_[page] == Holder::kEngine || use == InStep::kRead,
+              "worker %d: a step writes page %d, in which an inflow lands", index_, page);
+      const bool alone = in_step_[page] == InStep::kNot ||
+                         (in_step_[page] == InStep::kRead && use == InStep::kRead);
+      Require(alone, "worker %d: page %d is written by one piece and in another", index_, page);
+      in_step_[page] = use;
+    }
+  }
+  for (const int32_t entry : batch.pages)
+    if (entry != kNoPage) in_step_[PageOf(entry)] = InStep::kNot;
+}
+
+void Node::CheckEngine() const {
+  const WorkerMetrics m = core_->metrics();
+  Require(pool_->held() + pool_->shared() == m.pages_prefill + m.pages_decode + m.pages_lent,
+          "worker %d: %d pages held, %d more than once, but %d by prompts, %d by guests, %d lent",
+          index_, pool_->held(), pool_->shared(), m.pages_prefill, m.pages_decode, m.pages_lent);
+  for (const auto& [ticket, pages] : sending_)
+    for (const int32_t page : pages)
+      Require(pool_->is_held(page) && pool_->is_whole(page) && engine_side_[page] != Holder::kLink,
+              "worker %d: page %d was given away while handoff %x may read it", index_, page,
+              ticket.first);
+  for (const auto& [ticket, pages] : engine_inflows_)
+    for (const int32_t page : pages)
+      Require(pool_->is_held(page) && engine_side_[page] == Holder::kInflow,
+              "worker %d: page %d was given away while an inflow may land in it", index_, page);
+}
+
+void Node::CheckLink() const {
+  const int stock = transfer_->stock().in_stock(), bound = transfer_->bound_pages();
+  Require(stock + bound == link_pages_, "worker %d: %d pages lent, but %d in stock and %d bound",
+          index_, link_pages_, stock, bound);
+  Require(transfer_->stock().owed() >= 0 && transfer_->stock().free_pages() >= 0,
+          "worker %d: stock oversold", index_);
+}
+
+// Those whose bytes these are; none: of a bounce slot.
+std::vector<int32_t> Node::PagesAt(const std::byte* at, uint64_t n_bytes) const {
+  const KvLayout& layout = pool_->layout();
+  const std::byte* const base = pool_->base();
+  if (at < base || at >= base + layout.page_bytes * plan_.pages) return {};
+  const int32_t* const frames = pool_->frames();
+  const int64_t stride = frames == nullptr ? layout.page_bytes : layout.frame_bytes();
+  const auto last = static_cast<int32_t>((at - base + static_cast<int64_t>(n_bytes) - 1) / stride);
+  std::vector<int32_t> pages;
+  for (auto i = static_cast<int32_t>((at - base) / stride); i <= last; ++i) {
+    if (frames == nullptr) {
+      pages.push_back(i);
+      continue;
+    }
+    const int32_t* const end = frames + int64_t{pool_->n_ids()} * layout.n_layers();
+    const int32_t* const found = std::find(frames, end, i);
+    Require(found != end, "worker %d: a receive is posted into a free frame", index_);
+    pages.push_back(static_cast<int32_t>((found - frames) / layout.n_layers()));
+  }
+  return pages;
+}
+
+void Node::PostedWrite(OperationId operation, const std::byte* at, uint64_t n_bytes) {
+  for (const int32_t page : PagesAt(at, n_bytes)) {
+    Require(page < pool_->n_ids() && link_side_[page] != Holder::kEngine,
+            "worker %d: a receive is posted into page %d, which is not lent", index_, page);
+    posted_[operation].emplace_back(page, turns_[page]);
+  }
+}
+
+void Node::LandingWrite(OperationId operation) {
+  const auto it = posted_.find(operation);
+  if (it == posted_.end()) return;
+  for (const auto& [page, turn] : it->second)
+    Require(link_side_[page] != Holder::kEngine && turns_[page] == turn,
+            "worker %d: a chunk lands in page %d after it went to another owner", index_, page);
+  posted_.erase(it);
+}
+
+}  // namespace baton::sim
