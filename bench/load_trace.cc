@@ -7,6 +7,7 @@
 #include <random>
 
 #include "absl/strings/str_format.h"
+#include "common/unit_interval.h"
 
 namespace baton {
 namespace {
@@ -35,9 +36,8 @@ int Scaled(int64_t length, double scale) {
 // One line of the trace; the prefix structure survives scaling because blocks shrink with it.
 LoadRequest ToRequest(const boost::json::object& line, const TraceOptions& options, int number) {
   LoadRequest request;
-  constexpr double kUnit = 1.0 / (uint64_t{1} << 53);
-  const uint64_t random = Mix(Mix(options.seed) + static_cast<uint64_t>(number)) >> 11;
-  const double later = options.spread_s * static_cast<double>(random) * kUnit;
+  const uint64_t random = Mix(Mix(options.seed) + static_cast<uint64_t>(number));
+  const double later = options.spread_s * InUnitInterval(random);
   request.start_s =
       (line.at("timestamp").to_number<double>() / 1000.0 + later) * options.time_scale;
   request.max_tokens = Scaled(line.at("output_length").to_number<int64_t>(), options.length_scale);

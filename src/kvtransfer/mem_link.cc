@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/unit_interval.h"
 
 namespace baton {
 
@@ -53,8 +54,7 @@ MemNetwork::Wire* MemNetwork::FindOffer(const MemLink* link, AnnouncementId id, 
 }
 
 bool MemNetwork::Chance(double probability) {
-  constexpr double kScale = 1.0 / static_cast<double>(uint64_t{1} << 53);
-  return probability > 0 && static_cast<double>(random_() >> 11) * kScale < probability;
+  return probability > 0 && InUnitInterval(random_()) < probability;
 }
 
 bool MemNetwork::Passes(const MemLink* from, const MemLink* to) const {

@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "common/settings.h"
 #include "common/status.h"
+#include "router/shipped_relays.h"
 
 namespace baton {
 
@@ -51,8 +52,8 @@ struct RouterConfig {
   int max_waiting = 1024;
   int max_attempts = 4;
   int max_lost_attempts = 8;
-  int relay_min_tokens = 256;  // 0 = no relays
-  int relay_max_ranks = 8;
+  int relay_min_tokens = kShippedRelayMinTokens;  // 0 = no relays
+  int relay_max_ranks = kShippedRelayMaxRanks;
   int relay_min_ranks = 1;  // 1 = as many as are predicted to be soonest
   std::string partition = "closed";
   std::string partition_table;      // file

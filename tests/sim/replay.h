@@ -11,6 +11,7 @@
 #include "bench/load_client.h"
 #include "bench/load_trace.h"
 #include "router/router.h"
+#include "router/shipped_relays.h"
 
 namespace baton::sim {
 
@@ -20,7 +21,7 @@ struct ReplayCluster {
   int64_t step_us = 1000, token_us = 1000;  // of prefill
   double pair_us = 0.1;                     // of a token and a key it sees
   int64_t decode_step_us = 10'000, decode_token_us = 500;
-  RouterOptions router{.relay_max_ranks = 8};
+  RouterOptions router{.relay_max_ranks = kShippedRelayMaxRanks};
 };
 
 struct ReplayResult {

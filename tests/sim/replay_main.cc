@@ -25,7 +25,7 @@ struct Arguments {
   TraceOptions trace;
   std::vector<double> time_scales = {0.4, 0.6, 1, 2};
   int seeds = 3;
-  int relay_from = 256;
+  int relay_from = kShippedRelayMinTokens;
   ReplayCluster cluster;
 };
 

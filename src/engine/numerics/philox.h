@@ -6,6 +6,8 @@
 #include <array>
 #include <cstdint>
 
+#include "common/unit_interval.h"
+
 namespace baton {
 
 using PhiloxCounter = std::array<uint32_t, 4>;
@@ -29,8 +31,7 @@ inline double UniformAt(uint64_t seed, int64_t position, uint32_t draw) {
   const PhiloxCounter r =
       Philox4x32({static_cast<uint32_t>(p), static_cast<uint32_t>(p >> 32), draw, 0},
                  {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
-  const uint64_t bits = (uint64_t{r[0]} << 32 | r[1]) >> 11;
-  return static_cast<double>(bits) * 0x1p-53;
+  return InUnitInterval(uint64_t{r[0]} << 32 | r[1]);
 }
 
 }  // namespace baton

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "absl/time/time.h"
+#include "common/unit_interval.h"
 
 namespace baton {
 
@@ -15,7 +16,7 @@ class Dice {
   int64_t Between(int64_t least, int64_t most) {  // both included
     return least + static_cast<int64_t>(engine_() % static_cast<uint64_t>(most - least + 1));
   }
-  double Share() { return static_cast<double>(engine_() >> 11) * 0x1p-53; }  // [0, 1)
+  double Share() { return InUnitInterval(engine_()); }  // [0, 1)
   bool Chance(double p) { return Share() < p; }
   absl::Duration Time(absl::Duration least, absl::Duration most) {
     return least + Share() * (most - least);

@@ -1,0 +1,13 @@
+// A real number in [0, 1) of the upper 53 of 64 random bits: as many as a double tells apart. Pure
+// function, any thread.
+#pragma once
+
+#include <cstdint>
+
+namespace baton {
+
+inline double InUnitInterval(uint64_t random) {
+  return static_cast<double>(random >> 11) * 0x1p-53;
+}
+
+}  // namespace baton

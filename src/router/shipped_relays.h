@@ -1,0 +1,9 @@
+// Which prompts are shared by how many workers unless it is said otherwise: what the server's
+// settings begin with, and what replays of traces compare with no relays.
+#pragma once
+
+namespace baton {
+
+inline constexpr int kShippedRelayMinTokens = 256, kShippedRelayMaxRanks = 8;
+
+}  // namespace baton
