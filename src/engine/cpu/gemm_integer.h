@@ -345,10 +345,16 @@ class IntegerGemm {
     }
   }
 
-  // Prefetches what the next K block reads of `blocks` blocks from `block` on.
+  // Prefetches what the next K block reads of `blocks` blocks from `block` on; during the last one,
+  // the first of the item that this member most likely claims next.
   static WeightPrefetch Ahead(const LinearJob& job, int64_t block, int64_t blocks, int64_t step) {
-    const int64_t next = step + kBlockSteps;
-    if (next >= Steps(job)) return {};
+    int64_t next = step + kBlockSteps;
+    if (next >= Steps(job)) {
+      next = 0;
+      block += job.members * ItemBlocks(job);
+      if (block >= job.n_blocks) return {};
+      if (blocks > job.n_blocks - block) blocks = job.n_blocks - block;
+    }
     const char* from = Lines(job, block, next);
     const char* end =
         Lines(job, block, next + StepsFrom(job, next) - 1) + kStepQuads * W::kQuadBytes;
