@@ -240,12 +240,11 @@ int PrefillScheduler::Contribute(int budget, int kept_pages, absl::Time now, Ste
         continue;
       }
     }
-    if (prompt->is_rank()) {
+    if (!RunsInSteps(prompt)) {
       ChooseSlice(prompt, now);
       slice_is_next |= prompt == slice_ && NextBlock(1).has_value();
-    } else {
-      budget -= AddPiece(prompt, budget, now, builder);
     }
+    if (RunsInSteps(prompt)) budget -= AddPiece(prompt, budget, now, builder);
   }
   for (const Piece& piece : pieces_) queue_.CountOvertaking(*piece.prompt, piece.end - piece.begin);
   SendOpens(now);
@@ -290,22 +289,27 @@ void PrefillScheduler::Run(Prompt* prompt, absl::Time now) {
     round.pushing = true;
     Say(MakeOpenPush(round));
   }
-  if (round.is_remote && !round.has_inflow() && !WaitsForPrefixes(*prompt))
-    AnnounceTokens(*prompt, 0, pages_.layout().n_layers(), 0, round.slice_begin());
+  if (WaitsForPrefixes(*prompt)) return;
+  const int n_layers = pages_.layout().n_layers();
+  AnnounceEarlier(*prompt, 0, n_layers);
+  if (!round.has_inflow() || round.in_steps)
+    AnnounceTokens(*prompt, 0, n_layers, round.lacks_from, round.slice_begin());
 }
 
 int PrefillScheduler::AddPiece(Prompt* prompt, int budget, absl::Time now, StepBuilder* builder) {
+  if (MissesInflow(prompt->round())) return 0;
   if (prompt->phase != Phase::kRunning) Run(prompt, now);
-  int n = std::min(prompt->remaining(), budget);
-  if (options_.chunk_tokens > 0) n = std::min(n, options_.chunk_tokens);
   const int32_t done = prompt->round().done;
+  int n = std::min(prompt->round().end - done, budget);
+  if (options_.chunk_tokens > 0) n = std::min(n, options_.chunk_tokens);
   Piece piece{prompt, done, done + n, -1, 0};
   const std::span<const int32_t> tokens(prompt->request.tokens);
   const std::span<const int32_t> pages(prompt->pages);
   const int row =
       builder->AddPiece(tokens.subspan(piece.begin, n), piece.begin,
                         pages.first(pages_.layout().PagesFor(piece.end)), prompt->range);
-  if (piece.end == prompt->size()) piece.logits = builder->WantLogits(row + n - 1);
+  if (piece.end == prompt->size() && !prompt->is_for_rank())
+    piece.logits = builder->WantLogits(row + n - 1);
   pieces_.push_back(piece);
   return n;
 }
@@ -324,7 +328,7 @@ int64_t PrefillScheduler::AnnouncedBytesPerLayer() const {
 
 void PrefillScheduler::LayersDone(int to) {
   for (Piece& piece : pieces_) {
-    if (!piece.prompt->is_remote) continue;
+    if (WaitsForPrefixes(*piece.prompt)) continue;
     const int from = std::exchange(piece.announced, to);
     AnnounceTokens(*piece.prompt, from, to - from, piece.begin, piece.end);
   }
@@ -341,26 +345,32 @@ void PrefillScheduler::AnnounceTokens(const Prompt& prompt, int plane, int n_pla
 
 void PrefillScheduler::Announce(const Prompt& prompt, int plane, int n_planes, int first_page,
                                 int end_page) {
-  const auto after = [&](int page) { return std::min(std::max(first_page, page), end_page); };
-  if (n_planes == 0) return;
-  const auto announce = [&](const TicketId& ticket, int least, int from, int end) {
-    if (const int first = after(least); first < end)
-      Say(MakeCells(prompt, ticket, from, plane, n_planes, first, end));
-  };
-  // What the next rank has is not sent; others may bring pages before to the decode worker.
-  const auto hand_over = [&](const PromptRound& round) {
-    if (round.is_remote)
-      announce(round.ticket.id, round.first_page + round.ticket.first_page, round.first_page,
-               end_page);
-  };
   const PromptRound& round = prompt.round();
-  hand_over(round);
-  if (!prompt.request.is_head && !prompt.is_last_round()) hand_over(prompt.rounds.back());
+  AnnounceToNext(prompt, round, plane, n_planes, first_page, end_page);
+  if (!prompt.request.is_head && !prompt.is_last_round())
+    AnnounceToNext(prompt, prompt.rounds.back(), plane, n_planes, first_page, end_page);
   if (!round.pushing) return;
   const bool skips_last = Planted(PlantedBug::kPartNotPushed) &&
                           end_page == pages_.layout().PagesFor(prompt.round().end);
-  announce(round.push.ticket.id, round.push.ticket.first_page, round.push.ticket.first_page,
-           end_page - skips_last);
+  const Ticket& push = round.push.ticket;
+  AnnounceCells(prompt, push.id, push.first_page, plane, n_planes,
+                std::max(first_page, push.first_page), end_page - skips_last);
+}
+
+// By the handoff of `round`. What the next rank has is not sent; others may bring pages before to
+// the decode worker.
+void PrefillScheduler::AnnounceToNext(const Prompt& prompt, const PromptRound& round, int plane,
+                                      int n_planes, int first_page, int end_page) {
+  if (round.is_remote)
+    AnnounceCells(prompt, round.ticket.id, round.first_page, plane, n_planes,
+                  std::max(first_page, round.first_page + round.ticket.first_page), end_page);
+}
+
+// from: the handoff's first page.
+void PrefillScheduler::AnnounceCells(const Prompt& prompt, const TicketId& ticket, int from,
+                                     int plane, int n_planes, int first_page, int end_page) {
+  if (n_planes > 0 && first_page < end_page)
+    Say(MakeCells(prompt, ticket, from, plane, n_planes, first_page, end_page));
 }
 
 void PrefillScheduler::FirstToken(Prompt* prompt, std::span<const float> logits, Sampler* sampler,
@@ -387,13 +397,19 @@ void PrefillScheduler::Commit(PromptRound* round, int32_t first_token) {
 
 void PrefillScheduler::StepDone(const Backend& backend, Sampler* sampler, absl::Time now) {
   for (const Piece& piece : pieces_) {
-    piece.prompt->round().done = piece.end;
-    if (piece.prompt->request.epoch > 1) piece.prompt->recomputed += piece.end - piece.begin;
-    piece.prompt->progress = now;
-    pages_.Enter(piece.prompt);
-    pages_.Trim(piece.prompt);
-    if (piece.end == piece.prompt->size())
-      FirstToken(piece.prompt, backend.logits(piece.logits), sampler, now);  // may end the prompt
+    Prompt* const prompt = piece.prompt;
+    PromptRound& round = prompt->round();
+    round.done = piece.end;
+    if (prompt->request.epoch > 1) prompt->recomputed += piece.end - piece.begin;
+    prompt->progress = now;
+    if (prompt->is_for_rank()) {
+      if (round.is_computed()) RoundComputed(prompt);
+      continue;
+    }
+    pages_.Enter(prompt);
+    pages_.Trim(prompt);
+    if (round.is_computed())
+      FirstToken(prompt, backend.logits(piece.logits), sampler, now);  // may end the prompt
   }
   pieces_.clear();
 }

@@ -162,8 +162,8 @@ class PrefillScheduler {
   int n_running() const;
   // Pages the first prompt that could start lacks room for; 0: none waits for pages.
   int wanted_pages() const { return pages_.wanted(); }
-  // Gives back the pages of the slice that is kept the longest; false: none is.
-  bool ForgetKept();
+  // Gives back the pages of the slice that is kept the longest, but for this one; false: none is.
+  bool ForgetKept(const Prompt* except = nullptr);
   // Free ones, by the last Contribute.
   int taken_pages() const { return pages_.taken(); }
 
@@ -185,7 +185,8 @@ class PrefillScheduler {
   bool TakePagesInTurn(Prompt* prompt, bool may_start, absl::Time now);
   void EndEarlier(Prompt* next);
   bool AwaitsKept(const Prompt& prompt) const;
-  void TakeOver(Prompt* prompt, Prompt* kept);
+  void GoOnWith(Prompt* prompt, Prompt* kept);
+  bool RunsInSteps(Prompt* prompt);
   static bool InflowMoves(const PromptRound& round);
   void Run(Prompt* prompt, absl::Time now);
   void ChooseSlice(Prompt* prompt, absl::Time now);
@@ -193,13 +194,19 @@ class PrefillScheduler {
   void SendOpens(absl::Time now);
   void Open(PromptRound* round);
   void Announce(const Prompt& prompt, int plane, int n_planes, int first_page, int end_page);
+  void AnnounceToNext(const Prompt& prompt, const PromptRound& round, int plane, int n_planes,
+                      int first_page, int end_page);
+  void AnnounceCells(const Prompt& prompt, const TicketId& ticket, int from, int plane,
+                     int n_planes, int first_page, int end_page);
   // Positions [begin, end) of the planes are final.
   void AnnounceTokens(const Prompt& prompt, int plane, int n_planes, int begin, int end);
   void PassOn(Prompt* prompt, const InflowProgress& before);
   bool WaitsForPrefixes(const Prompt& prompt) const;
   void AnnouncePrefixes(Prompt* head);
+  void AnnounceEarlier(const Prompt& prompt, int plane, int n_planes);
   void AnnounceProjected(Prompt* prompt);
   void SliceDone(const Backend& backend, Sampler* sampler, absl::Time now);
+  void RoundComputed(Prompt* prompt);
   bool IsComplete(const Prompt& prompt) const;
   void CommitIfComplete(Prompt* prompt);
   void AwaitNextRound(Prompt* prompt);

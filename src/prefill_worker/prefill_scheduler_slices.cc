@@ -46,11 +46,13 @@ void PrefillScheduler::PassOn(Prompt* prompt, const InflowProgress& before) {
   Announce(*prompt, now.planes, 1, from, from + now.pages);
 }
 
-// What an earlier attempt has computed of the slice.
+// What an earlier attempt has computed of the slice, or got of it from the rank whose it was.
 void PrefillScheduler::AnnounceProjected(Prompt* prompt) {
   if (WaitsForPrefixes(*prompt)) return AnnouncePrefixes(prompt);
   const PromptRound& round = prompt->round();
-  const int begin = round.slice_begin(), layers = round.slice->projected_layers();
+  const int begin = round.slice_begin();
+  if (!round.slice) return AnnounceTokens(*prompt, 0, pages_.layout().n_layers(), begin, round.end);
+  const int layers = round.slice->projected_layers();
   AnnounceTokens(*prompt, 0, layers, begin, round.end);
   AnnounceTokens(*prompt, layers, 1, begin, begin + round.slice->projected_rows());
 }
@@ -62,10 +64,24 @@ bool PrefillScheduler::WaitsForPrefixes(const Prompt& prompt) const {
 // Of each layer all up to the slice's end at once.
 void PrefillScheduler::AnnouncePrefixes(Prompt* head) {
   PromptRound& round = head->round();
-  const int projected = round.slice ? round.slice->projected_layers() : 0;
-  const int there = round.has_inflow() ? round.inflow.planes : pages_.layout().n_layers();
-  for (int& layer = round.announced_layers; layer < std::min(projected, there); ++layer)
+  const int n_layers = pages_.layout().n_layers();
+  const int computed = round.is_computed() ? n_layers
+                       : round.slice       ? round.slice->projected_layers()
+                                           : 0;
+  const int there = round.has_inflow() ? round.inflow.planes : n_layers;
+  for (int& layer = round.announced_layers; layer < std::min(computed, there); ++layer) {
+    AnnounceEarlier(*head, layer, 1);
     AnnounceTokens(*head, layer, 1, round.lacks_from, round.end);
+  }
+}
+
+// To the next rank what was there before the round, as far as that one lacks it: only where the
+// slice before was this worker's too.
+void PrefillScheduler::AnnounceEarlier(const Prompt& prompt, int plane, int n_planes) {
+  const PromptRound& round = prompt.round();
+  if (prompt.is_for_rank())
+    AnnounceToNext(prompt, round, plane, n_planes, 0,
+                   round.lacks_from / pages_.layout().page_tokens);
 }
 
 bool PrefillScheduler::InflowMoves(const PromptRound& round) {
@@ -80,11 +96,12 @@ void PrefillScheduler::EndEarlier(Prompt* next) {
          return p.request.request_id == next->request.request_id &&
                 p.request.epoch < next->request.epoch;
        })) {
-    if (!HasSameSlices(*next, *earlier)) {
+    if (!HasSlicesOf(*next, *earlier)) {
       GiveUp(earlier);
       continue;
     }
-    next->goes_on = !earlier->has_work();  // with nothing
+    if (!earlier->has_work())  // they go on with nothing
+      for (PromptRound& round : next->rounds) round.goes_on = HasSlice(earlier->rounds, round);
     if (!earlier->gave_up()) {
       earlier->keep = earlier->has_work();
       earlier->progress = next->admitted;
@@ -99,46 +116,29 @@ bool PrefillScheduler::AwaitsKept(const Prompt& prompt) const {
   return kept != nullptr && kept->phase != Phase::kKept;
 }
 
+// What is kept for it, it does not give up for its own sake.
 bool PrefillScheduler::HoldPages(Prompt* prompt) {
   if (!prompt->pages.empty()) return true;
   if (AwaitsKept(*prompt)) return false;
-  if (Prompt* const kept = queue_.FindKeptFor(*prompt)) {
-    TakeOver(prompt, kept);
-    return true;
-  }
+  Prompt* const kept = queue_.FindKeptFor(*prompt);
   const int wanted = pages_.wanted();
-  while (!pages_.Take(prompt)) {
-    if (!ForgetKept()) return false;
+  while (!(kept != nullptr ? pages_.TakeOver(prompt, kept) : pages_.Take(prompt))) {
+    if (!ForgetKept(kept)) return false;
     pages_.ForgetWanted(wanted);
   }
+  if (kept != nullptr) GoOnWith(prompt, kept);
   return true;
 }
 
-bool PrefillScheduler::ForgetKept() {
-  Prompt* const kept = queue_.FirstKept();
+bool PrefillScheduler::ForgetKept(const Prompt* except) {
+  Prompt* const kept = queue_.FirstKept(except);
   if (kept != nullptr) End(kept, EndReason::kCancelled, {});
   return kept != nullptr;
 }
 
-void PrefillScheduler::TakeOver(Prompt* prompt, Prompt* kept) {
-  prompt->pages = std::exchange(kept->pages, {});
-  prompt->chain = kept->chain;
-  prompt->goes_on = true;
+void PrefillScheduler::GoOnWith(Prompt* prompt, Prompt* kept) {
   prompt->first_step = kept->first_step;
-  const KvLayout& layout = pages_.layout();
-  for (size_t i = 0; i < prompt->rounds.size(); ++i) {
-    PromptRound& round = prompt->rounds[i];
-    const PromptRound& before = kept->rounds[i];
-    round.done = before.done;
-    if (before.slice) round.slice.emplace(*before.slice);
-    round.inflow = before.inflow;
-    // An inflow has a last word, so its last cell comes again.
-    if (round.has_inflow() && !MissesInflow(round))
-      round.inflow = {.planes = layout.n_layers() - 1,
-                      .pages = round.inflow_pages(layout.page_tokens) - 1};
-    if (Planted(PlantedBug::kKeptTooFar) && MissesInflow(round)) ++round.inflow.pages;
-    round.inflow_before = round.inflow;
-  }
+  for (PromptRound& round : prompt->rounds) TakeOver(kept->rounds, pages_.layout(), &round);
   if (parked_ == kept) parked_ = prompt;
   End(kept, EndReason::kCancelled, {});
 }
@@ -150,11 +150,20 @@ void PrefillScheduler::ParkSlice(const Prompt* prompt) {
 
 // --- the slice
 
+// Of a rank: a lost one's slice, while a later one of its own, which it keeps, is on the engine.
+// Steps leave that where it is; of its inflow nothing is missing then.
+bool PrefillScheduler::RunsInSteps(Prompt* prompt) {
+  if (!prompt->is_rank()) return true;
+  PromptRound& round = prompt->round();
+  if (parked_ == prompt && !round.slice && !round.is_computed()) round.in_steps = true;
+  return round.in_steps;
+}
+
 void PrefillScheduler::ChooseSlice(Prompt* prompt, absl::Time now) {
   PromptRound& round = prompt->round();
   if (prompt->phase == Phase::kRunning || !InflowMoves(round)) return;
-  const bool done = round.slice && round.slice->done();
-  bool again = prompt->request.epoch > 1 && !prompt->goes_on;
+  const bool done = round.is_computed();
+  bool again = prompt->request.epoch > 1 && !round.goes_on;
   if (!done) {
     if (slice_ != nullptr) return;
     if (parked_ != prompt && !Planted(PlantedBug::kKeptOffEngine)) {
@@ -166,12 +175,11 @@ void PrefillScheduler::ChooseSlice(Prompt* prompt, absl::Time now) {
   }
   Run(prompt, now);
   if (round.has_inflow()) PassOn(prompt, {});
-  if (round.slice) AnnounceProjected(prompt);
+  if (round.slice || done) AnnounceProjected(prompt);
   if (done) {
-    if (round.pushing && !WaitsForPrefixes(*prompt)) Say(MakeCommitPush(round));
-    CommitIfComplete(prompt);
+    RoundComputed(prompt);
     // What comes before the next slice may be there already.
-    if (prompt->phase == Phase::kInflow) ChooseSlice(prompt, now);
+    if (prompt->phase == Phase::kInflow && !RunsInSteps(prompt)) ChooseSlice(prompt, now);
     return;
   }
   if (round.slice) return;
@@ -189,11 +197,13 @@ void PrefillScheduler::ChooseSlice(Prompt* prompt, absl::Time now) {
 }
 
 // For its rows everything before the slice is inflow, of which the earlier rounds' part is there.
+// A slice that was kept may have begun with one that this attempt does not have.
 std::optional<SliceBlock> PrefillScheduler::NextBlock(int max_rows) const {
   if (!has_slice()) return std::nullopt;
   const PromptRound& round = slice_->round();
   InflowProgress inflow = round.inflow;
   inflow.pages += round.lacks_from / pages_.layout().page_tokens;
+  if (!round.has_inflow()) inflow = {.planes = pages_.layout().n_layers(), .pages = 0};
   return round.slice->Next(max_rows, inflow);
 }
 
@@ -234,14 +244,21 @@ void PrefillScheduler::SliceDone(const Backend& backend, Sampler* sampler, absl:
   Prompt* prompt = std::exchange(slice_, nullptr);
   PromptRound& round = prompt->round();
   round.done = round.end;
-  if (round.pushing && !WaitsForPrefixes(*prompt)) Say(MakeCommitPush(round));
-  if (prompt->is_for_rank()) {
-    if (!round.has_inflow()) pages_.Enter(prompt);  // nothing writes them any more
-    return CommitIfComplete(prompt);
-  }
+  if (prompt->is_for_rank()) return RoundComputed(prompt);
   pages_.Enter(prompt);
   pages_.Trim(prompt);
   FirstToken(prompt, backend.slice_logits(), sampler, now);  // may end the prompt
+}
+
+// Another rank's first token waits for it.
+void PrefillScheduler::RoundComputed(Prompt* prompt) {
+  PromptRound& round = prompt->round();
+  if (WaitsForPrefixes(*prompt))
+    AnnouncePrefixes(prompt);
+  else if (round.pushing)
+    Say(MakeCommitPush(round));
+  if (prompt->at == 0 && !round.has_inflow()) pages_.Enter(prompt);  // nothing writes them any more
+  CommitIfComplete(prompt);
 }
 
 bool PrefillScheduler::IsComplete(const Prompt& prompt) const {
@@ -255,7 +272,7 @@ void PrefillScheduler::CommitIfComplete(Prompt* prompt) {
   if (!prompt->is_for_rank() || prompt->phase != Phase::kRunning || !IsComplete(*prompt)) return;
   PromptRound& round = prompt->round();
   if (round.pushing && WaitsForPrefixes(*prompt)) Say(MakeCommitPush(round));
-  Commit(&round, 0);
+  if (round.is_remote) Commit(&round, 0);
   if (prompt->is_last_round())
     prompt->phase = Phase::kCommitting;
   else

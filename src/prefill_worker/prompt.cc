@@ -67,18 +67,23 @@ bool Prompt::has_work() const {
                      [](const PromptRound& round) { return round.has_begun(); });
 }
 
-bool HasSameSlices(const Prompt& next, const Prompt& earlier) {
+PromptRound& Prompt::first_opened() {
+  if (!request.is_head) return rounds.back();
+  return *std::find_if(rounds.begin(), rounds.end(),
+                       [](const PromptRound& round) { return round.is_remote; });
+}
+
+bool HasSlicesOf(const Prompt& next, const Prompt& earlier) {
   const PrefillRequest& a = next.request;
   const PrefillRequest& b = earlier.request;
-  const auto same = [](const PromptRound& one, const PromptRound& other) {
-    return one.begin == other.begin && one.end == other.end;
-  };
-  return a.request_id == b.request_id && a.epoch > b.epoch && a.is_head == b.is_head &&
-         std::equal(next.rounds.begin(), next.rounds.end(), earlier.rounds.begin(),
-                    earlier.rounds.end(), same) &&
-         a.tokens == b.tokens && a.cache_salt == b.cache_salt && next.range == earlier.range &&
-         next.is_remote == earlier.is_remote &&
-         (next.is_remote || a.ticket.promise_pages == b.ticket.promise_pages);
+  const auto is_there = [&](const PromptRound& slice) { return HasSlice(next.rounds, slice); };
+  const bool fits =  // it has no more pages
+      earlier.is_remote || (!next.is_remote && a.ticket.promise_pages == b.ticket.promise_pages);
+  return a.request_id == b.request_id && a.epoch > b.epoch && fits &&
+         next.is_rank() == earlier.is_rank() && a.cache_salt == b.cache_salt &&
+         next.range == earlier.range && a.tokens.size() >= b.tokens.size() &&
+         std::equal(b.tokens.begin(), b.tokens.end(), a.tokens.begin()) &&
+         std::all_of(earlier.rounds.begin(), earlier.rounds.end(), is_there);
 }
 
 std::string WhyRefused(const PrefillRequest& request, const PrefillOptions& options,

@@ -31,7 +31,6 @@ struct Prompt {
   std::vector<PromptRound> rounds;
   size_t at = 0;           // of them: the one that runs, or is next
   int32_t reused = 0;      // tokens whose KV was there
-  bool goes_on = false;    // with all that an earlier attempt has computed here of its slices
   int32_t recomputed = 0;  // of a later attempt: computed tokens, but of slices it went on with
   int64_t overtaken = 0;   // tokens computed for prompts admitted later while this one could run
   std::vector<int32_t> pages;
@@ -52,14 +51,13 @@ struct Prompt {
   const PromptRound& round() const { return rounds[at]; }
   bool is_last_round() const { return at + 1 == rounds.size(); }
   // Whose promise it needs before it runs: a head's next rank, else the decode worker.
-  PromptRound& first_opened() { return request.is_head ? rounds.front() : rounds.back(); }
-  const PromptRound& first_opened() const {
-    return request.is_head ? rounds.front() : rounds.back();
-  }
+  PromptRound& first_opened();
   // To be computed, in tokens, and the pairs of queries and keys they see.
   int32_t remaining() const;
   double remaining_pairs() const;
-  bool is_rank() const { return request.is_head || request.inflow.tokens > 0; }  // of a relay
+  bool is_rank() const {  // of a relay
+    return request.is_head || request.inflow.tokens > 0 || rounds.size() > 1;
+  }
   // Another rank waits for the round's slice, which gives no token.
   bool is_for_rank() const { return request.is_head || !is_last_round(); }
   // Slices of a relay of which there is something; a tail that is done has another end.
@@ -73,9 +71,9 @@ struct Prompt {
   }
 };
 
-// `next` is a later attempt's, and computes the very slices that `earlier` does. Then their KV and
-// pages are worth the same to it.
-bool HasSameSlices(const Prompt& next, const Prompt& earlier);
+// `next` is a later attempt's, and computes the very slices that `earlier` does, perhaps a lost
+// rank's too. Then what there is of them, and their pages, are worth the same to it.
+bool HasSlicesOf(const Prompt& next, const Prompt& earlier);
 
 // Why a worker with such a pool can never run it; empty: it can.
 std::string WhyRefused(const PrefillRequest& request, const PrefillOptions& options,

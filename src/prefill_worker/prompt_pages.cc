@@ -1,6 +1,7 @@
 #include "prefill_worker/prompt_pages.h"
 
 #include <span>
+#include <utility>
 
 #include "common/check.h"
 #include "common/planted_bug.h"
@@ -48,6 +49,20 @@ bool PromptPages::Take(Prompt* prompt) {
   if (wanted_ == 0) wanted_ = missing + free_before - pool_->free();
   Give(prompt);
   return false;
+}
+
+bool PromptPages::TakeOver(Prompt* prompt, Prompt* kept) {
+  const int missing = PagesToStart(*prompt) - static_cast<int>(kept->pages.size());
+  CHECK(missing >= 0 && prompt->pages.empty());
+  if (missing > 0 && missing > pool_->free() - kept_) {
+    if (wanted_ == 0) wanted_ = missing;
+    return false;
+  }
+  prompt->pages = std::exchange(kept->pages, {});
+  prompt->chain = kept->chain;
+  CHECK(pool_->Take(missing, &prompt->pages));
+  taken_ += missing;
+  return true;
 }
 
 void PromptPages::Enter(Prompt* prompt) {

@@ -21,6 +21,8 @@ class PromptPages {
   void ForgetTaken() { taken_ = 0; }
   // False: too few are free; then `wanted` says what it lacks, if nobody lacked any before.
   bool Take(Prompt* prompt);
+  // The same, with those of an earlier attempt, and only what it lacks besides.
+  bool TakeOver(Prompt* prompt, Prompt* kept);
   // Others give pages back in this turn, before Take is tried again.
   void ForgetWanted(int wanted_before) { wanted_ = wanted_before; }
   // Those that are full, and in which no inflow of its round may land, are found by others from now

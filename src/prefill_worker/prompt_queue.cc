@@ -44,15 +44,15 @@ PromptQueue::Found PromptQueue::FindInflow(const TicketId& ticket) const {
 
 Prompt* PromptQueue::FindKeptFor(const Prompt& prompt) const {
   for (const auto& earlier : prompts_)
-    if ((earlier->keep || earlier->phase == PromptState::kKept) && HasSameSlices(prompt, *earlier))
+    if ((earlier->keep || earlier->phase == PromptState::kKept) && HasSlicesOf(prompt, *earlier))
       return earlier.get();
   return nullptr;
 }
 
-Prompt* PromptQueue::FirstKept() const {
+Prompt* PromptQueue::FirstKept(const Prompt* except) const {
   Prompt* first = nullptr;
   for (const auto& prompt : prompts_)
-    if (prompt->phase == PromptState::kKept &&
+    if (prompt->phase == PromptState::kKept && prompt.get() != except &&
         (first == nullptr || prompt->progress < first->progress))
       first = prompt.get();
   return first;

@@ -38,8 +38,8 @@ class PromptQueue {
   Found FindInflow(const TicketId& ticket) const;
   // Whose slices are kept, or are to be, for this prompt; nullptr: none.
   Prompt* FindKeptFor(const Prompt& prompt) const;
-  // The one that is kept the longest; nullptr: none.
-  Prompt* FirstKept() const;
+  // The one that is kept the longest, but for `except`; nullptr: none.
+  Prompt* FirstKept(const Prompt* except) const;
   // Valid until the next call.
   const std::vector<Prompt*>& Select(const std::function<bool(const Prompt&)>& which);
 

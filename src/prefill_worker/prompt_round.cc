@@ -1,8 +1,10 @@
 #include "prefill_worker/prompt_round.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "common/planted_bug.h"
 
 namespace baton {
 namespace {
@@ -24,20 +26,62 @@ std::string WhyNotInParts(const PromptRound& round, bool is_last_of_tail, int pa
   return {};
 }
 
-// The slice's KV alone is wanted, by another worker that lacks it and perhaps some of its inflow.
-std::string WhyNotForRank(const PromptRound& round, int page_tokens) {
-  if (round.end % page_tokens != 0 || !round.is_remote)
+// The slice's KV alone is wanted, by another worker that lacks it and perhaps some of what is
+// before it; or by nobody: the next slice is this worker's own.
+std::string WhyNotForRank(const PromptRound& round, bool is_last, int page_tokens) {
+  const bool stays = !is_last && round.sink.incarnation == 0 && round.ticket.kv_pages == 0;
+  if (round.end % page_tokens != 0 || (!round.is_remote && !stays))
     return absl::StrFormat("a head's slice of %d tokens for worker %016x", round.end,
                            round.sink.incarnation);
+  if (stays) return {};
   const int64_t first = int64_t{round.end} - int64_t{round.ticket.kv_pages} * page_tokens;
-  if (first < round.lacks_from || first > round.begin || round.ticket.promise_pages != 0)
+  // Of what came around the ring it hands on what it lacked itself.
+  const int32_t least = round.has_inflow() ? round.lacks_from : 0;
+  if (first < least || first > round.begin || round.ticket.promise_pages != 0)
     return absl::StrFormat("ticket of %d KV pages, %d promised, for a rank; the slice is [%d, %d)",
                            round.ticket.kv_pages, round.ticket.promise_pages, round.begin,
                            round.end);
   return {};
 }
 
+// How far pages [from, from + n_pages) of the inflow are.
+InflowProgress PartOf(const InflowProgress& inflow, int from, int n_pages) {
+  InflowProgress part{.planes = inflow.planes,
+                      .pages = std::clamp(inflow.pages - from, 0, n_pages)};
+  if (part.pages == n_pages) part = {.planes = part.planes + 1, .pages = 0};
+  return part;
+}
+
 }  // namespace
+
+bool HasSlice(const std::vector<PromptRound>& rounds, const PromptRound& slice) {
+  return std::any_of(rounds.begin(), rounds.end(), [&](const PromptRound& round) {
+    return round.begin == slice.begin && round.end == slice.end;
+  });
+}
+
+void TakeOver(const std::vector<PromptRound>& kept, const KvLayout& layout, PromptRound* round) {
+  const int n_layers = layout.n_layers(), page_tokens = layout.page_tokens;
+  for (const PromptRound& before : kept) {
+    const bool reaches = before.lacks_from <= round->lacks_from;
+    if (before.begin == round->begin && before.end == round->end) {
+      round->goes_on = true;
+      if (before.slice) round->slice.emplace(*before.slice);
+      if (before.slice || before.is_computed() || !round->has_inflow()) round->done = before.done;
+    } else if (before.lacks_from <= round->begin && round->end <= before.begin &&
+               !before.misses_inflow(n_layers)) {
+      round->done = round->end;
+    }
+    if (round->has_inflow() && reaches && round->begin <= before.begin)
+      round->inflow = PartOf(before.inflow, (round->lacks_from - before.lacks_from) / page_tokens,
+                             round->inflow_pages(page_tokens));
+  }
+  // An inflow has a last word, so its last cell comes again.
+  if (round->has_inflow() && !round->misses_inflow(n_layers))
+    round->inflow = {.planes = n_layers - 1, .pages = round->inflow_pages(page_tokens) - 1};
+  if (Planted(PlantedBug::kKeptTooFar) && round->misses_inflow(n_layers)) ++round->inflow.pages;
+  round->inflow_before = round->inflow;
+}
 
 std::vector<PromptRound> RoundsOf(const PrefillRequest& request, int page_tokens,
                                   Incarnation self) {
@@ -45,10 +89,11 @@ std::vector<PromptRound> RoundsOf(const PrefillRequest& request, int page_tokens
   const auto add = [&](int32_t end, const Inflow& inflow, const Ticket& ticket,
                        const TransferPeer& sink, const Push& push) {
     const int32_t before = rounds.empty() ? 0 : rounds.back().end;
+    const int32_t begin = inflow.tokens != 0 ? inflow.tokens : before;
     rounds.push_back({.lacks_from = before,
-                      .begin = inflow.tokens,
+                      .begin = begin,
                       .end = end,
-                      .done = inflow.tokens,
+                      .done = begin,
                       .inflow_ticket = inflow.ticket_id,
                       .ticket = ticket,
                       .sink = sink,
@@ -69,7 +114,8 @@ std::string WhyNotRounds(const PrefillRequest& request, const std::vector<Prompt
   for (const PromptRound& round : rounds) {
     const bool is_last = &round == &rounds.back();
     if (round.begin < round.lacks_from || round.begin >= round.end ||
-        round.begin % page_tokens != 0 || (round.lacks_from > 0 && !round.has_inflow()))
+        round.begin % page_tokens != 0 ||
+        (round.inflow_ticket != TicketId{} && !round.has_inflow()))
       return absl::StrFormat("an inflow of %d tokens before a prompt of %d, pages of %d",
                              round.begin - round.lacks_from, round.end, page_tokens);
     if (is_rank && round.size() > max_slice_tokens)
@@ -77,7 +123,7 @@ std::string WhyNotRounds(const PrefillRequest& request, const std::vector<Prompt
           "a slice of %d tokens; this worker computes at most %d (prefill.max_slice_tokens)",
           round.size(), max_slice_tokens);
     if (request.is_head || !is_last)
-      if (std::string why = WhyNotForRank(round, page_tokens); !why.empty()) return why;
+      if (std::string why = WhyNotForRank(round, is_last, page_tokens); !why.empty()) return why;
     if (std::string why = WhyNotInParts(round, is_last && !request.is_head, page_tokens);
         !why.empty())
       return why;

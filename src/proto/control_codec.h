@@ -30,8 +30,8 @@ struct ControlLimits {
   static constexpr int32_t kPromptTokens = 4 << 20;    // also the largest position and context
   static constexpr size_t kStopTokens = 1024;
   static constexpr size_t kLinks = 1024;
-  static constexpr size_t kRelayRounds = 64;  // before a rank's last
-  static constexpr size_t kNameBytes = 256;   // names, addresses, ids
+  static constexpr size_t kRelayRounds = 256;  // before a rank's last
+  static constexpr size_t kNameBytes = 256;    // names, addresses, ids
   static constexpr size_t kReasonBytes = 4096;
   static constexpr int32_t kPageTokens = 4096;
 };

@@ -44,12 +44,13 @@ struct Push {
   bool operator==(const Push&) const = default;
 };
 
-// Of a relay in rounds, where a rank computes several slices of the prompt: one that is not its
-// last. Its KV, and what else the next rank of the ring lacks up to its end, go to that rank.
+// Of a relay in which a rank computes several slices of the prompt, in rounds or since it goes on
+// with a lost rank's too: one that is not its last. Its KV, and what else the rank of the next
+// slice lacks up to its end, go to that rank; if that is this one, nowhere.
 struct RelayRound {
   int32_t tokens = 0;  // up to the slice's end, whole pages
   Inflow inflow{};
-  Ticket ticket{};      // of the last kv_pages up to the slice's end; promise_pages is 0
+  Ticket ticket{};      // of the last kv_pages up to the slice's end, 0: none; promise_pages is 0
   TransferPeer sink{};  // the next rank; of the tail the first one
   Push push{};          // of the slice
   bool operator==(const RelayRound&) const = default;
@@ -77,7 +78,7 @@ struct PrefillRequest {
   // Of a head that stands out of the order in which attempts wait for pages: when its turn comes
   // and its pages are not free, it fails (PartFault::kPages).
   bool pages_at_once = false;
-  // Of a relay in rounds: this rank's slices before its last, which the fields above are about.
+  // This rank's slices before its last, which the fields above are about.
   std::vector<RelayRound> earlier{};
 };
 

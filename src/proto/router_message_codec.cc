@@ -107,20 +107,24 @@ absl::Status CheckPromise(const wire::PrefillRequest& in) {
 void Encode(const RelayRound& in, wire::RelayRound* out) {
   out->set_tokens(in.tokens);
   if (in.inflow.tokens > 0) Encode(in.inflow, out->mutable_inflow());
-  Encode(in.ticket, out->mutable_ticket());
-  EncodePeer(in.sink, out->mutable_sink());
+  if (in.ticket.kv_pages > 0) {
+    Encode(in.ticket, out->mutable_ticket());
+    EncodePeer(in.sink, out->mutable_sink());
+  }
   if (in.push.ticket.kv_pages > 0) Encode(in.push, out->mutable_push());
 }
 
 absl::StatusOr<RelayRound> Decode(const wire::RelayRound& in, int n_tokens) {
   RETURN_IF_ERROR(CheckRange("prefill.earlier.tokens", in.tokens(), 1, n_tokens - 1));
-  RETURN_IF_ERROR(CheckPresent("prefill.earlier.ticket", in.has_ticket()));
-  RETURN_IF_ERROR(CheckPresent("prefill.earlier.sink", in.has_sink()));
-  RETURN_IF_ERROR(CheckHeadTicket(in.ticket()));
   RelayRound out{.tokens = in.tokens()};
   ASSIGN_OR_RETURN(out.inflow, Decode(in.inflow(), n_tokens));
-  ASSIGN_OR_RETURN(out.ticket, Decode(in.ticket()));
-  ASSIGN_OR_RETURN(out.sink, DecodePeer(in.sink()));
+  if (in.has_ticket() || in.has_sink()) {
+    RETURN_IF_ERROR(CheckPresent("prefill.earlier.ticket", in.has_ticket()));
+    RETURN_IF_ERROR(CheckPresent("prefill.earlier.sink", in.has_sink()));
+    RETURN_IF_ERROR(CheckHeadTicket(in.ticket()));
+    ASSIGN_OR_RETURN(out.ticket, Decode(in.ticket()));
+    ASSIGN_OR_RETURN(out.sink, DecodePeer(in.sink()));
+  }
   if (in.has_push()) {
     ASSIGN_OR_RETURN(out.push, Decode(in.push()));
   }

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "common/check.h"
 #include "common/planted_bug.h"
 #include "router/relay_watch.h"
@@ -117,6 +118,7 @@ void Journey::Aim(const Plan& plan, const PlanNames& names, absl::Time now) {
   state_ = JourneyState::kPrefilling;
   ++epoch_;
   plan_ = plan;
+  names_ = names;
   silent_until_ =
       now + options_.attempt_silence + kPredictionSlack * absl::Milliseconds(plan.predicted_ms);
   produced_before_ = produced_.size();
@@ -128,24 +130,31 @@ void Journey::Aim(const Plan& plan, const PlanNames& names, absl::Time now) {
   outcome_.reset();
   prefill_open_ = true;
   decode_open_ = plan.decode != 0;
-  open_heads_.clear();
-  for (const Plan::Head& head : plan.heads) open_heads_.push_back(head.worker);
+  open_heads_ = plan.HeadWorkers();
   decode_spoke_ = attempt_spoke_ = preempted_ = false;
   failure_ = {};
   broken_hops_.clear();
   timeline_.router_queue += now - waiting_since_;
   timeline_.prefill_worker = names.prefill;
   timeline_.decode_worker = names.decode;
-  timeline_.prefill_heads = names.heads;
+  timeline_.prefill_heads = absl::StrJoin(names.heads, ",");
   timeline_.attempts = static_cast<int>(epoch_);
   timeline_.slices.clear();
-  for (size_t rank = 0; rank < plan.n_ranks(); ++rank)
-    timeline_.slices.push_back(
-        static_cast<int32_t>(plan.PrefillWorkAt(plan.WorkerOf(rank), Shape()).tokens));
+  std::vector<Incarnation> computing = plan.HeadWorkers();
+  computing.push_back(plan.prefill);
+  for (const Incarnation worker : computing)
+    timeline_.slices.push_back(static_cast<int32_t>(plan.PrefillWorkAt(worker, Shape()).tokens));
   timeline_.rounds = static_cast<int>(plan.n_rounds());
   timeline_.predicted = absl::Milliseconds(plan.first_token_ms);
   timeline_.push = plan.push;
   timeline_.took = absl::ZeroDuration();
+}
+
+const std::string& Journey::NameOf(Incarnation worker) const {
+  const std::vector<Incarnation> heads = plan_.HeadWorkers();
+  const auto head = std::find(heads.begin(), heads.end(), worker);
+  if (head != heads.end()) return names_.heads[static_cast<size_t>(head - heads.begin())];
+  return worker == plan_.prefill ? names_.prefill : names_.decode;
 }
 
 void Journey::Disarm(absl::Time now) {

@@ -34,9 +34,10 @@ enum class JourneyState {
 };
 const MachineTable& JourneyTable();
 
-// Of the workers of a plan; empty: it has none.
+// Of the workers of a plan; empty: it has none. heads: of Plan::HeadWorkers.
 struct PlanNames {
-  std::string prefill{}, decode{}, heads{};  // heads: commas between them
+  std::string prefill{}, decode{};
+  std::vector<std::string> heads{};
 };
 
 class Journey {
@@ -52,6 +53,7 @@ class Journey {
           absl::Time now);
 
   RequestId id() const { return id_; }
+  const std::string& name() const { return request_.name; }
   uint64_t sequence() const { return sequence_; }  // order of submission
   Epoch epoch() const { return epoch_; }
   JourneyState state() const { return state_; }
@@ -60,6 +62,8 @@ class Journey {
   }
   bool lives() const { return aimed() || state_ == JourneyState::kWaiting; }
   const Plan& plan() const { return plan_; }  // of the attempt that runs
+  // Of one of its workers, be it lost.
+  const std::string& NameOf(Incarnation worker) const;
 
   // When the state it is in has lasted too long.
   absl::Time Alarm() const;
@@ -125,7 +129,7 @@ class Journey {
   // The running attempt has brought a token, in its turn or early.
   bool attempt_spoke() const { return attempt_spoke_; }
   // A slice of its relay has been handed over, so the prompt is being computed.
-  bool a_head_ended() const { return open_heads_.size() < plan_.heads.size(); }
+  bool a_head_ended() const { return open_heads_.size() < plan_.HeadWorkers().size(); }
   // So far that it was not this request that broke the attempt.
   bool attempt_got_on() const;
 
@@ -179,6 +183,7 @@ class Journey {
   bool surprised_ = false;  // its prediction could not be right
   std::optional<FirstTokenOutcome> outcome_;
   Plan plan_;
+  PlanNames names_;
   absl::Time look_at_ = absl::InfiniteFuture();      // of a relay without a token
   absl::Time silent_until_;                          // when it must have given a sign of life
   size_t produced_before_ = 0;                       // tokens emitted by earlier attempts

@@ -107,6 +107,13 @@ std::vector<OfferedWorker> Offer(std::span<const Candidate> candidates, double n
   return offered;
 }
 
+// Of a relay's rank: the one before it, or that of the second slice.
+Incarnation NeighbourOf(const Plan& relay, Incarnation worker) {
+  size_t rank = 0;
+  while (relay.WorkerOf(rank) != worker) ++rank;
+  return relay.WorkerOf(rank > 0 ? rank - 1 : 1);
+}
+
 }  // namespace
 
 int32_t AttemptShape::PrefillTokensAt(Incarnation worker) const {
@@ -186,14 +193,23 @@ std::optional<Plan> ChoosePlan(std::span<const Candidate> candidates, const Atte
 }
 
 bool Plan::IsHead(Incarnation worker) const {
-  return std::any_of(heads.begin(), heads.end(),
-                     [worker](const Head& head) { return head.worker == worker; });
+  return worker != prefill && std::any_of(heads.begin(), heads.end(), [worker](const Head& head) {
+           return head.worker == worker;
+         });
+}
+
+std::vector<Incarnation> Plan::HeadWorkers() const {
+  std::vector<Incarnation> workers;
+  for (const Head& head : heads)
+    if (head.worker != prefill && (workers.empty() || workers.back() != head.worker))
+      workers.push_back(head.worker);
+  return workers;
 }
 
 std::vector<Incarnation> Plan::Workers() const {
-  std::vector<Incarnation> workers = {prefill};
+  std::vector<Incarnation> workers = HeadWorkers();
+  workers.push_back(prefill);
   if (decode != 0 && decode != prefill) workers.push_back(decode);
-  for (const Head& head : heads) workers.push_back(head.worker);
   return workers;
 }
 
@@ -219,9 +235,12 @@ int32_t Plan::TokensOfHeads(size_t n) const {
 std::vector<int32_t> Plan::HopTokens(const AttemptShape& shape) const {
   const std::vector<int32_t> ends = SliceEnds(shape);
   std::vector<int32_t> tokens(ends.begin(), ends.end() - 1);
-  // It has all up to the end of its slice before.
-  for (size_t hop = n_ranks() - 1; hop < tokens.size(); ++hop)
-    tokens[hop] -= ends[hop + 1 - n_ranks()];
+  for (size_t hop = 0; hop < tokens.size(); ++hop)
+    for (size_t own = hop + 1; own-- > 0;)
+      if (WorkerOf(own) == WorkerOf(hop + 1)) {  // it has all up to the end of its slice before
+        tokens[hop] -= ends[own];
+        break;
+      }
   return tokens;
 }
 
@@ -258,10 +277,12 @@ std::optional<Plan> ReplaceWorker(const Plan& relay, Incarnation lost,
   const bool decodes = lost == relay.decode, is_rank = lost == relay.prefill || relay.IsHead(lost);
   CHECK(decodes || is_rank);
   const int32_t tokens = relay.LongestSliceAt(lost, shape);
-  const auto may_stand_in = [&](const Candidate& c) {
+  const auto can = [&](const Candidate& c) {
     const bool computes = c.fits_prefill && c.role != Role::kDecode && c.max_slice_tokens >= tokens;
-    return c.worker != relay.prefill && c.worker != relay.decode && !relay.IsHead(c.worker) &&
-           (!is_rank || computes) && (!decodes || (c.fits_decode && c.role != Role::kPrefill));
+    return (!is_rank || computes) && (!decodes || (c.fits_decode && c.role != Role::kPrefill));
+  };
+  const auto has_part = [&](const Candidate& c) {
+    return c.worker == relay.prefill || c.worker == relay.decode || relay.IsHead(c.worker);
   };
   const auto with = [&](Incarnation worker) {
     Plan mended = relay;
@@ -282,7 +303,10 @@ std::optional<Plan> ReplaceWorker(const Plan& relay, Incarnation lost,
   };
   const Candidate* best = nullptr;
   for (const Candidate& c : candidates)
-    if (may_stand_in(c) && (best == nullptr || price(c) < price(*best))) best = &c;
+    if (can(c) && !has_part(c) && (best == nullptr || price(c) < price(*best))) best = &c;
+  const Incarnation neighbour = is_rank ? NeighbourOf(relay, lost) : 0;
+  for (const Candidate& c : candidates)
+    if (best == nullptr && c.worker == neighbour && can(c)) best = &c;
   if (best == nullptr) return std::nullopt;
   return with(best->worker);
 }

@@ -123,7 +123,8 @@ struct Plan {
   double first_token_ms = 0;  // predicted, from now on
   double alone_ms = 0;        // the same, were `prefill` no relay's
   // A rank of a relay before its tail: computes its slice, in whole pages, and hands all KV up to
-  // its end to the next rank.
+  // its end to the next rank. A worker that goes on with a lost one's slices is two ranks, one next
+  // to the other; between them nothing is handed over.
   struct Head {
     Incarnation worker = 0;
     int32_t tokens = 0;  // of its slice; in rounds of its last one
@@ -137,17 +138,21 @@ struct Plan {
   bool operator==(const Plan&) const = default;
 
   bool is_relay() const { return !heads.empty(); }
-  bool IsHead(Incarnation worker) const;
+  bool IsHead(Incarnation worker) const;  // and not the tail
+  // Those of the heads that are not the tail's too, in the order of their slices; each once.
+  std::vector<Incarnation> HeadWorkers() const;
   std::vector<Incarnation> Workers() const;  // each once; no order
   size_t n_ranks() const { return heads.size() + 1; }
   size_t n_rounds() const { return earlier.size() / n_ranks() + 1; }
   // Rank i computes slice i, and in rounds n_ranks() + i, ...
   Incarnation WorkerOf(size_t slice) const;
+  // It computes the slice after this one too.
+  bool StaysThere(size_t slice) const { return WorkerOf(slice) == WorkerOf(slice + 1); }
   // Tokens up to the end of each slice.
   std::vector<int32_t> SliceEnds(const AttemptShape& shape) const;
   // Tokens up to the end of head n - 1's last slice, so before rank n's.
   int32_t TokensOfHeads(size_t n) const;
-  // Of each slice but the last: what the rank of the next one lacks, of the tokens up to its end.
+  // Of each slice but the last: what the worker of the next one lacks, of the tokens up to its end.
   std::vector<int32_t> HopTokens(const AttemptShape& shape) const;
   int32_t LongestSliceAt(Incarnation worker, const AttemptShape& shape) const;
   // What `worker`, head or tail or alone, has to compute.
@@ -162,9 +167,11 @@ struct Plan {
 double FirstTokenMs(std::span<const Candidate> candidates, Incarnation decode, double queue_ms,
                     double compute_ms);
 
-// `relay` with another of `candidates`, who has no part in it yet, in place of its rank or decode
-// worker `lost`: the one that could begin soonest, of equals one that keeps the order in which
-// pages are taken. Nothing: there is none.
+// `relay` with another of `candidates` in place of its rank or decode worker `lost`: of those who
+// have no part in it yet the one that could begin soonest, of equals one that keeps the order in
+// which pages are taken. Where there is none, the rank before the lost one goes on with its slices
+// besides its own, for it has what comes before them; the second one with the first one's. Nothing:
+// none of them can.
 std::optional<Plan> ReplaceWorker(const Plan& relay, Incarnation lost,
                                   std::span<const Candidate> candidates, const AttemptShape& shape);
 

@@ -48,6 +48,7 @@ absl::StatusOr<RequestId> Router::State::Submit(GenerateRequest request, absl::T
         shape.n_prompt, shape.max_tokens));
   RequestId id = random();
   while (id == 0 || journeys.contains(id)) id = random();
+  if (request.name.empty()) request.name = absl::StrFormat("%016x", id);
   auto& journey = journeys[id];
   journey = std::make_unique<Journey>(id, next_sequence++, std::move(request), options, now);
   waiting[journey->sequence()] = id;

@@ -23,6 +23,7 @@
 namespace baton {
 
 struct GenerateRequest {
+  std::string name{};  // in log lines: as its client knows it; empty: its number
   std::vector<int32_t> prompt{};
   int32_t max_tokens = 16;
   SamplingParams sampling{};

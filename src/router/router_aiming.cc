@@ -32,8 +32,7 @@ void Router::State::AimAt(Journey& journey, const Plan& plan, absl::Time now) {
     return worker == 0 ? std::string() : cluster.Find(worker)->name;
   };
   PlanNames names{.prefill = name(plan.prefill), .decode = name(plan.decode), .heads = {}};
-  for (const Plan::Head& head : plan.heads)
-    absl::StrAppend(&names.heads, names.heads.empty() ? "" : ",", name(head.worker));
+  for (const Incarnation head : plan.HeadWorkers()) names.heads.push_back(name(head));
   journey.Aim(plan, names, now);
   journey.crossed_before.clear();
   for (const HopProgress& hop : HopsOf(journey)) journey.crossed_before.push_back(hop.crossed);
@@ -68,18 +67,21 @@ void Router::State::SendAttempt(const Journey& journey) {
     handoff.first_page = plan.TokensOfHeads(plan.heads.size()) / prefill.page_tokens;
   const Ticket ticket = MintTicket(journey, plan.decode, handoff);
   if (plan.decode != 0) Send(plan.decode, journey.MakeDecodeRequest(ticket.id));
-  relays_in_rounds += plan.n_rounds() > 1;
-  if (plan.is_relay()) ++relays_by_push[static_cast<size_t>(plan.push)];
+  if (!plan.HeadWorkers().empty()) {
+    relays_in_rounds += plan.n_rounds() > 1;
+    ++relays_by_push[static_cast<size_t>(plan.push)];
+  }
   const std::vector<RelayRound> slices = MintSlices(journey, ticket);
   const size_t n_ranks = plan.n_ranks();
   // From the tail to the first head: each is the receiver of the one before it.
   for (size_t rank = n_ranks; rank-- > 0;) {
+    if (rank + 1 < n_ranks && plan.StaysThere(rank)) continue;  // it has been sent
     const size_t last = slices.size() - n_ranks + rank;
     PrefillRequest request = rank + 1 == n_ranks
                                  ? journey.MakePrefillRequest(ticket, sink, slices[last].inflow)
                                  : journey.MakeHeadRequest(slices[last]);
-    for (size_t slice = rank; slice < last; slice += n_ranks)
-      request.earlier.push_back(slices[slice]);
+    for (size_t slice = 0; slice < last; ++slice)
+      if (plan.WorkerOf(slice) == plan.WorkerOf(last)) request.earlier.push_back(slices[slice]);
     if (request.is_head) request.pages_at_once = plan.TakesPagesAtOnce(rank);
     Send(plan.WorkerOf(rank), std::move(request));
   }
@@ -96,10 +98,11 @@ std::vector<RelayRound> Router::State::MintSlices(const Journey& journey, const 
     RelayRound& round = slices[slice];
     const Incarnation next = plan.WorkerOf(slice + 1);
     round.tokens = ends[slice];
-    round.ticket = MintTicket(journey, next, {.kv_pages = hops[slice] / page_tokens});
-    round.sink = cluster.Find(next)->transfer;
     if (plan.push == RelayPush::kAll)
       round.push = PushOf(journey, main, slice == 0 ? 0 : ends[slice - 1], ends[slice]);
+    if (plan.StaysThere(slice)) continue;
+    round.ticket = MintTicket(journey, next, {.kv_pages = hops[slice] / page_tokens});
+    round.sink = cluster.Find(next)->transfer;
     slices[slice + 1].inflow = {.ticket_id = round.ticket.id, .tokens = ends[slice]};
   }
   return slices;
@@ -141,8 +144,9 @@ void Router::State::Blame(Journey& journey, Incarnation worker) {
 // the next attempt can do without.
 void Router::State::BlameHandoff(Journey& journey) {
   const Plan& plan = journey.plan();
-  if (plan.is_relay() && !journey.attempt_spoke()) {
-    for (const Plan::Head& head : plan.heads) Blame(journey, head.worker);
+  const std::vector<Incarnation> heads = plan.HeadWorkers();
+  if (!heads.empty() && !journey.attempt_spoke()) {
+    for (const Incarnation head : heads) Blame(journey, head);
     return;
   }
   Blame(journey, plan.decode);
@@ -187,6 +191,7 @@ void Router::State::AimAgain(Journey& journey, const Journey::Failure& failure, 
   if (journey.plan().is_relay()) journey.may_relay = false;
   journey.recompute_reason = static_cast<int>(failure.cause);
   const bool same_sink = mended && mended->decode == journey.plan().decode;
+  if (mended) LogMend(journey, *mended, failure);
   Disarm(journey, now, mended);
   if (!exhausted.ok()) return End(journey, EndReason::kFailed, exhausted, now);
   if (!mended) return TryAim(journey, now);
@@ -196,10 +201,29 @@ void Router::State::AimAgain(Journey& journey, const Journey::Failure& failure, 
   AimAt(journey, *mended, now);
 }
 
+void Router::State::LogMend(const Journey& journey, const Plan& mended,
+                            const Journey::Failure& failure) const {
+  const Plan& plan = journey.plan();
+  const Incarnation culprit = journey.Culprit();
+  const std::vector<int32_t> ends = plan.SliceEnds(journey.Shape());
+  std::string slices;
+  Incarnation stand_in = mended.decode;
+  for (size_t slice = 0; slice < ends.size(); ++slice) {
+    if (plan.WorkerOf(slice) != culprit) continue;
+    stand_in = mended.WorkerOf(slice);
+    absl::StrAppend(&slices, slices.empty() ? "" : ",", slice == 0 ? 0 : ends[slice - 1], "-",
+                    ends[slice]);
+  }
+  LogInfo("request %s goes on as a relay after %s  worker %s in place of %s  computes again %s",
+          journey.name(), failure.message, cluster.Find(stand_in)->name, journey.NameOf(culprit),
+          slices.empty() ? "nothing" : "tokens " + slices);
+}
+
 // A relay that has not brought a token lost one rank, or its decode worker: the ranks that are left
 // have kept their slices, and go on with them if another worker takes the lost one's place. Once
 // per request: who loses workers again and again is better off alone. What is kept makes nobody
 // wait, and whoever stands out of the order of pages does not wait either (prefill_scheduler.h).
+// Where no other worker is there, one of the ranks that are left is it.
 std::optional<Plan> Router::State::Mend(const Journey& journey, absl::Time now) {
   const Plan& plan = journey.plan();
   const Incarnation culprit = journey.Culprit();
@@ -254,7 +278,7 @@ void Router::State::LookAtRelay(Journey& journey, absl::Time now) {
       static_cast<double>(hops[*slow].bytes - hops[*slow].crossed) / 1e6,
       absl::FormatDuration(absl::Trunc(TimeLeft(hops[*slow]), absl::Milliseconds(1))),
       absl::FormatDuration(absl::Trunc(alone_takes, absl::Milliseconds(1))));
-  LogWarn("request %016x is aimed anew: %s", journey.id(), message);
+  LogWarn("request %s is aimed anew: %s", journey.name(), message);
   journey.NoteFirstSlice();
   AimAgain(journey, {.cause = FailoverCause::kSlowLink, .message = message}, now);
 }

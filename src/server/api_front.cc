@@ -306,6 +306,7 @@ void ApiFront::OnPrepared(ExchangeId id, Prepared prepared) {
   running->max_tokens = prepared.generate.max_tokens;
   running->text = std::make_unique<CompletionText>(*model_, prepared.request, prepared.generate,
                                                    running->id, absl::ToUnixSeconds(absl::Now()));
+  prepared.generate.name = running->id;
   auto submitted = generator_->Submit(std::move(prepared.generate));
   if (!submitted.ok()) {
     const bool none_yet =

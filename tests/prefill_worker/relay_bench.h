@@ -30,6 +30,8 @@ inline SequentialTokens Expected(RequestId id, int n_tokens) {
 
 // Slice i is tokens [ends[i - 1], ends[i]) of a request, and hop i hands over what the rank of the
 // slice after it lacks. Of p ranks rank i computes slice i; in rounds slices p + i, 2 p + i... too.
+// In a mended relay a bench may be two ranks, one next to the other; between them nothing is handed
+// over. In others a bench that stands for several ranks plays each on its own.
 struct Relay {
   Relay(RequestId request, std::vector<int> slice_ends, std::vector<Bench*> ranks_in_order,
         Incarnation decode, bool every_rank_pushes = false)
@@ -48,6 +50,7 @@ struct Relay {
     others[static_cast<size_t>(lost)] = bench;
     Relay next(id, ends, others, sink, pushes);
     next.epoch = epoch + 1;
+    next.is_mended = true;
     return next;
   }
   RequestId HandoffOf(int slice) const {
@@ -60,6 +63,11 @@ struct Relay {
   bool is_last(int slice) const { return slice + 1 == n_slices(); }
   Bench& worker(int slice) const { return *ranks[static_cast<size_t>(slice % n_ranks())]; }
   Bench& tail() const { return *ranks.back(); }
+  bool IsSameRank(int slice, int other) const {
+    return is_mended ? &worker(slice) == &worker(other) : (slice - other) % n_ranks() == 0;
+  }
+  bool Stays(int slice) const { return !is_last(slice) && IsSameRank(slice, slice + 1); }
+  // Of a bench that is two ranks the last one's.
   PrefillRequest RequestOf(int rank) const {
     const bool is_head = rank + 1 < n_ranks();
     const int last = n_slices() - n_ranks() + rank;
@@ -76,12 +84,12 @@ struct Relay {
     }
     request.epoch = request.ticket.epoch = epoch;
     request.inflow = InflowOf(last);
-    for (int slice = rank; slice < last; slice += n_ranks())
-      request.earlier.push_back(RoundOf(slice));
+    for (int slice = 0; slice < last; ++slice)
+      if (IsSameRank(slice, rank)) request.earlier.push_back(RoundOf(slice));
     return request;
   }
   Inflow InflowOf(int slice) const {
-    if (slice == 0) return {};
+    if (slice == 0 || Stays(slice - 1)) return {};
     return {.ticket_id = Bench::Id(HandoffOf(slice - 1)), .tokens = ends[slice - 1]};
   }
   RelayRound RoundOf(int slice) const {
@@ -93,14 +101,16 @@ struct Relay {
     round.ticket.epoch = epoch;
     round.ticket.kv_pages = HopPages(slice);
     round.ticket.promise_pages = 0;
+    if (Stays(slice)) round.ticket = {}, round.sink = {};
     if (pushes) round.push = PushOf(slice);
     return round;
   }
   int FirstPage(int slice) const { return slice == 0 ? 0 : ends[slice - 1] / kPageTokens; }
   // What the rank of the next slice has not computed or got before.
   int HopPages(int hop) const {
-    const int before = hop + 1 - n_ranks();
-    return (ends[hop] - (before < 0 ? 0 : ends[before])) / kPageTokens;
+    int own = hop;
+    while (own >= 0 && !IsSameRank(own, hop + 1)) --own;
+    return (ends[hop] - (own < 0 ? 0 : ends[own])) / kPageTokens;
   }
   Push PushOf(int slice) const {
     Push push{.ticket = {}, .sink = {.incarnation = sink, .address = "peer:1"}};
@@ -113,7 +123,8 @@ struct Relay {
   }
   void Admit(int rank) { ranks[rank]->Admit(RequestOf(rank)); }
   void AdmitAll() {
-    for (int rank = n_ranks() - 1; rank >= 0; --rank) Admit(rank);
+    for (int rank = n_ranks() - 1; rank >= 0; --rank)
+      if (rank + 1 == n_ranks() || !Stays(rank)) Admit(rank);
   }
 
   // What the transfer room says to an OPEN, once the next rank awaits; and the decode worker.
@@ -233,7 +244,7 @@ struct Relay {
   }
   void RequireAllPassedOn(int slice) const {
     if (!is_last(slice)) {
-      RequireSent(slice, HandoffOf(slice), 0, HopPages(slice));
+      if (!Stays(slice)) RequireSent(slice, HandoffOf(slice), 0, HopPages(slice));
       if (pushes)
         RequireSent(slice, PushIdOf(slice), 0, ends[slice] / kPageTokens - FirstPage(slice));
       return;
@@ -247,7 +258,7 @@ struct Relay {
     for (int slice = 0; slice < n_slices(); ++slice) {
       if (is_last(slice) && (sink == 0 || sink == kSelf)) continue;
       RequireAllPassedOn(slice);
-      worker(slice).EndHandoff(HandoffOf(slice));
+      if (!Stays(slice)) worker(slice).EndHandoff(HandoffOf(slice));
       if (is_last(slice) || !pushes) continue;
       REQUIRE(worker(slice).ends.count(id) == 0);
       worker(slice).EndHandoff(PushIdOf(slice));
@@ -263,6 +274,7 @@ struct Relay {
     InflowProgress told;
   };
   Epoch epoch = 1;
+  bool is_mended = false;
   const RequestId id;
   const std::vector<int> ends;
   const std::vector<Bench*> ranks;

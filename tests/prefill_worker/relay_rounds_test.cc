@@ -325,11 +325,11 @@ TEST_CASE("rounds that make no sense are refused with the reason") {
           0);
   REQUIRE(refusal(0, [](Request r) { r->earlier[0].tokens = 12; }).find("ticket of 2 KV pages") ==
           0);
-  REQUIRE(refusal(0, [](Request r) { r->inflow = {}; }).find("an inflow of -8 tokens") == 0);
+  REQUIRE(refusal(0, [](Request r) { r->inflow.tokens = 4; }).find("an inflow of -4 tokens") == 0);
   REQUIRE(refusal(0, [](Request r) { r->inflow.tokens = 8; }).find("an inflow of 0 tokens") == 0);
   REQUIRE(refusal(0, [](Request r) {
             r->earlier.push_back(r->earlier[0]);
-          }).find("an inflow of -8 tokens") == 0);
+          }).find("an inflow of 0 tokens before a prompt of 8") == 0);
   REQUIRE(refusal(1, [](Request r) {
             r->earlier[0].sink.incarnation = kSelf;
           }).find("a head's slice") == 0);

@@ -343,10 +343,10 @@ TEST_CASE("a relay's inflow and its head's ticket are refused out of range") {
   CHECK_THAT(Refusal([](M* m) { Earlier(m)->mutable_push()->clear_sink(); }),
              Contains("prefill.push.sink"));
   CHECK_THAT(Refusal([](M* m) {
-               for (int i = 0; i < 64; ++i)
+               for (int i = 0; i < 256; ++i)
                  *m->mutable_messages(4)->mutable_prefill()->add_earlier() = *Earlier(m);
              }),
-             Contains("prefill.earlier has 66 entries"));
+             Contains("prefill.earlier has 258 entries"));
 }
 
 TEST_CASE("a worker event out of range is refused by the name of its field") {

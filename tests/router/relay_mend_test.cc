@@ -72,19 +72,111 @@ TEST_CASE("a lost rank is replaced in any order, but not by who takes nothing or
   const auto joins = [](Incarnation worker, Role role = Role::kPrefill) {
     return [=](LongChain& r) { r.Join(worker, role); };
   };
+  // Who could go on with the first slice besides its own goes too.
+  const auto drains = [](LongChain& r, Incarnation worker) {
+    REQUIRE(r.Report(worker, {WorkerLoad{.draining = true}}).ok());
+  };
   for (const Incarnation lost : {kTail, kHead, kThird})
     for (const Incarnation other : {10, 30}) CHECK_FALSE(alone(lost, joins(other)));
-  CHECK(alone(kThird, [](LongChain&) {}));
-  CHECK(alone(kThird, joins(30, Role::kDecode)));
-  CHECK(alone(kThird, [](LongChain& r) {
-    r.Join(30, Role::kPrefill);
-    REQUIRE(r.Report(30, {WorkerLoad{.draining = true}}).ok());
+  CHECK(alone(kThird, [&](LongChain& r) { drains(r, kHead); }));
+  CHECK(alone(kThird, [&](LongChain& r) {
+    r.Join(30, Role::kDecode);
+    drains(r, kHead);
   }));
-  CHECK(alone(kThird, [](LongChain& r) {
+  CHECK(alone(kThird, [&](LongChain& r) {
+    r.Join(30, Role::kPrefill);
+    drains(r, 30);
+    drains(r, kHead);
+  }));
+  CHECK(alone(kThird, [&](LongChain& r) {
     WorkerAnnounce small = Announce(30, Role::kPrefill);
     small.max_slice_tokens = 31;
     REQUIRE(r.Report(30, {small}).ok());
+    drains(r, kHead);
   }));
+}
+
+// Slices of 32 tokens: kThird's, kHead's, kTail's.
+TEST_CASE("where no other worker is there, the rank before the lost one computes its slices too") {
+  const auto [lost, survivor] =
+      GENERATE(table<Incarnation, Incarnation>({{kTail, kHead}, {kHead, kThird}, {kThird, kHead}}));
+  LongChain r;
+  r.Lose(lost);
+  CHECK(r.Cancelled() == Incarnations{kDecode1});
+  CHECK(r.router.View().ranks_replaced == 1);
+  const Incarnations ranks = lost == kTail   ? Incarnations{kHead, kThird}
+                             : lost == kHead ? Incarnations{kTail, kThird}
+                                             : Incarnations{kTail, kHead};
+  REQUIRE(r.Ranks() == ranks);
+  const auto requests = r.Sent<PrefillRequest>();
+  const PrefillRequest tail = requests[0].second, head = requests[1].second;
+  CHECK(tail.tokens.size() == 96);
+  CHECK(head.tokens.size() == (lost == kTail ? 32 : 64));
+  CHECK(head.inflow == Inflow{});
+  CHECK(head.ticket.sink == ranks[0]);
+  CHECK(head.ticket.kv_pages == int(head.tokens.size()) / 16);
+  const PrefillRequest& both = ranks[0] == survivor ? tail : head;
+  const PrefillRequest& other = ranks[0] == survivor ? head : tail;
+  CHECK(both.inflow == Inflow{});
+  CHECK(other.earlier.empty());
+  REQUIRE(both.earlier.size() == 1);
+  const RelayRound& slice = both.earlier[0];
+  CHECK(slice.ticket == Ticket{});
+  CHECK(slice.sink == TransferPeer{});
+  CHECK(slice.tokens == (lost == kTail ? 64 : 32));
+  const Inflow from_head{.ticket_id = head.ticket.id, .tokens = int(head.tokens.size())};
+  CHECK(slice.inflow == (lost == kTail ? from_head : Inflow{}));
+  CHECK(tail.inflow == (lost == kTail ? Inflow{} : from_head));
+  CHECK(slice.push.ticket.kv_pages == 2);
+  CHECK(slice.push.ticket.first_page == (lost == kTail ? 2 : 0));
+  SECTION("to its end") {
+    REQUIRE(
+        r.Report(ranks[0], {Token(r.id, 96, 7, 2), Ended(r.id, true, EndReason::kLength, 2)}).ok());
+    REQUIRE(r.Report(ranks[1], {Ended(r.id, true, EndReason::kLength, 2)}).ok());
+    REQUIRE(r.Report(kDecode1, {Token(r.id, 97, 8, 2), Token(r.id, 98, 9, 2),
+                                Ended(r.id, false, EndReason::kLength, 2)})
+                .ok());
+    CHECK(r.tokens[r.id] == std::vector<int32_t>{7, 8, 9});
+    const std::vector<int32_t> slices = lost == kTail ? std::vector{32, 64} : std::vector{64, 32};
+    CHECK(r.End(r.id).timeline.slices == slices);
+  }
+  SECTION("once: the next time one worker computes all of it") {
+    r.sent.clear();
+    r.Lose(survivor);
+    CHECK(r.Sent<PrefillRequest>().size() == 1);
+    CHECK(r.LastPrefill().earlier.empty());
+    CHECK(r.router.View().ranks_replaced == 1);
+    r.Cancel(r.id);
+  }
+}
+
+TEST_CASE("the one rank that is left of two computes the other's slice besides its own") {
+  const auto [lost, survivor] =
+      GENERATE(table<Incarnation, Incarnation>({{kTail, kHead}, {kHead, kTail}}));
+  Chain r;
+  const RequestId id = r.Submit(96, 3);
+  REQUIRE(r.LastIsRelay());
+  const int32_t first = int32_t(r.LastPrefill().tokens.size());
+  r.sent.clear();
+  r.Lose(lost);
+  REQUIRE(r.Sent<PrefillRequest>().size() == 1);
+  const auto [worker, request] = r.Sent<PrefillRequest>()[0];
+  CHECK(worker == survivor);
+  CHECK_FALSE(request.is_head);
+  CHECK(request.tokens.size() == 96);
+  CHECK(request.inflow == Inflow{});
+  REQUIRE(request.earlier.size() == 1);
+  CHECK(request.earlier[0].tokens == first);
+  CHECK(request.earlier[0].ticket == Ticket{});
+  CHECK(request.earlier[0].inflow == Inflow{});
+  CHECK(r.router.View().ranks_replaced == 1);
+  REQUIRE(r.Report(survivor, {Token(id, 96, 7, 2), Ended(id, true, EndReason::kLength, 2)}).ok());
+  REQUIRE(r.Report(kDecode1, {Token(id, 97, 8, 2), Token(id, 98, 9, 2),
+                              Ended(id, false, EndReason::kLength, 2)})
+              .ok());
+  CHECK(r.tokens[id] == std::vector<int32_t>{7, 8, 9});
+  CHECK(r.End(id).timeline.prefill_heads == "");
+  CHECK(r.End(id).timeline.slices == std::vector<int32_t>{96});
 }
 
 TEST_CASE("who stands out of the order of pages in a mended relay does not wait for them") {

@@ -114,6 +114,7 @@ TEST_CASE("a lost rank of a relay in rounds is replaced: all its slices, the oth
 TEST_CASE("who takes too short slices for a relay in rounds does not stand in") {
   Ring r(RelayPush::kAll);
   r.JoinWith(14, Role::kPrefill, 16);
+  REQUIRE(r.Report(kThird, {WorkerLoad{.draining = true}}).ok());  // nor does who is before it
   r.Lose(kHead);
   CHECK(r.router.View().ranks_replaced == 0);
   const auto next = r.Sent<PrefillRequest>();

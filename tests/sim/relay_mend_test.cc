@@ -1,6 +1,7 @@
-// One relay over three of four prefill workers, in one round or in several, that loses a worker at
-// each of its events in turn: its tokens are the right ones, and of the prompt nothing is computed
-// twice but the lost worker's slices.
+// One relay, in one round or in several, that loses a worker at each of its events in turn, where
+// another is there to stand in and where none is: its tokens are the right ones, and of the prompt
+// nothing is computed twice but the lost worker's slices.
+#include "common/log.h"
 #include "sim/world.h"
 
 #include <catch2/catch.hpp>
@@ -8,13 +9,14 @@
 namespace baton::sim {
 namespace {
 
-constexpr int kPrompt = 46, kTail = 14;  // tokens of all of it, of the tail's slices
+constexpr int kPrompt = 46, kTail = 14;  // tokens of all of it, of the tail's slices of three ranks
 
-Swarm OneRelay(int max_slice_tokens, RelayPush push) {
+Swarm OneRelay(uint64_t seed, int n_ranks, int n_spare, int max_slice_tokens, RelayPush push) {
   Swarm swarm;
-  swarm.seed = 11;
-  for (const Role role : {Role::kPrefill, Role::kPrefill, Role::kPrefill, Role::kPrefill,
-                          Role::kDecode, Role::kDecode})
+  swarm.seed = seed;
+  std::vector<Role> roles(static_cast<size_t>(n_ranks + n_spare), Role::kPrefill);
+  roles.insert(roles.end(), 2, Role::kDecode);
+  for (const Role role : roles)
     swarm.workers.push_back({.role = role,
                              .pages = 16,
                              .max_batch = 2,
@@ -34,15 +36,17 @@ Swarm OneRelay(int max_slice_tokens, RelayPush push) {
   swarm.segment_keys = 4;
   swarm.max_slice_tokens = max_slice_tokens;
   swarm.router.relay_min_tokens = 8;
-  swarm.router.relay_max_ranks = swarm.router.relay_min_ranks = 3;
+  swarm.router.relay_max_ranks = swarm.router.relay_min_ranks = n_ranks;
   swarm.router.relay_push = push;
   swarm.router.max_attempts = swarm.router.max_lost_attempts = 1000;
   return swarm;
 }
 
 TEST_CASE("of a relay that loses a worker nothing is computed twice but the lost slices") {
+  SetLog(LogLevel::kError, "sim");
   const int max_slice_tokens = GENERATE(24, 12, 8);
-  const Swarm swarm = OneRelay(max_slice_tokens, GENERATE(RelayPush::kAll, RelayPush::kTail));
+  const Swarm swarm =
+      OneRelay(11, 3, 1, max_slice_tokens, GENERATE(RelayPush::kAll, RelayPush::kTail));
   const Outcome undisturbed = RunSwarm(swarm);
   REQUIRE(undisturbed.violation == "");
   REQUIRE(undisturbed.faults.relays == 1);
@@ -70,6 +74,42 @@ TEST_CASE("of a relay that loses a worker nothing is computed twice but the lost
   CHECK(ranks_replaced > 100);
   CHECK(sinks_replaced > 50);
   CHECK(nothing_twice > 5 * tail_twice);
+}
+
+// One of the ranks that are left goes on with the lost slices, be it the only one.
+TEST_CASE("of a relay that nobody new comes to only the lost slices are computed again") {
+  SetLog(LogLevel::kError, "sim");
+  // One round of two ranks, two, three; one of three ranks, two.
+  const auto [seed, n_ranks, max_slice_tokens, push] =
+      GENERATE(table<uint64_t, int, int, RelayPush>({{11, 2, 24, RelayPush::kAll},
+                                                     {11, 2, 12, RelayPush::kTail},
+                                                     {11, 2, 8, RelayPush::kAll},
+                                                     {1, 3, 24, RelayPush::kTail},
+                                                     {1, 3, 12, RelayPush::kAll}}));
+  const Swarm swarm = OneRelay(seed, n_ranks, 0, max_slice_tokens, push);
+  const Outcome undisturbed = RunSwarm(swarm);
+  REQUIRE(undisturbed.violation == "");
+  REQUIRE(undisturbed.faults.relays == 1);
+  REQUIRE(undisturbed.faults.prefill_tokens == kPrompt);
+  uint64_t ranks_replaced = 0, tail_twice = 0;
+  for (int node = 0; node < n_ranks; ++node) {
+    for (uint64_t at = 0; at <= undisturbed.n_events_of_requests; ++at) {
+      const Disturbance disturbance{.kind = Disturbance::Kind::kKill, .node = node, .at_event = at};
+      const Outcome outcome = RunSwarm(swarm, false, &disturbance);
+      INFO("worker " << node << " killed at event " << at);
+      REQUIRE(outcome.violation == "");
+      REQUIRE(outcome.clients.complete == 1);
+      const FaultCounts& faults = outcome.faults;
+      ranks_replaced += faults.ranks_replaced;
+      // Less, where KV of the lost slices had come to who goes on with them. A tail that was done,
+      // its token still on the way, begins anew.
+      const uint64_t computed = faults.prefill_tokens;
+      REQUIRE(computed <= kPrompt + kTail);
+      tail_twice += faults.ranks_replaced > 0 && computed > kPrompt;
+    }
+  }
+  CHECK(ranks_replaced > 100);
+  CHECK(ranks_replaced > 20 * tail_twice);
 }
 
 }  // namespace
