@@ -13,6 +13,11 @@ namespace {
 
 constexpr int kFitPasses = 40;  // over all slices: a fit that forgets weighs them alike then
 
+// A fit that is worse is one to times that other work disturbed: more rounds then, this many times
+// those asked for at most.
+constexpr double kGoodError = 0.02;
+constexpr int kMostRounds = 2;
+
 struct Share {
   double before, tokens;  // of a prompt
 };
@@ -40,45 +45,93 @@ absl::Status WarmUp(RelayRig& rig, int tokens) {
   return rig.Run(runs).status();
 }
 
-// Of a prompt, and the best of what it took so far.
+// Of a prompt of n tokens, and the best of what each process that computed it took.
 struct TimedSlice {
-  int begin, end;
-  double layer = std::numeric_limits<double>::infinity(), projections = 0;  // of a layer
-  double tail = std::numeric_limits<double>::infinity();  // the last layer and the head
+  struct Times {
+    double layer = std::numeric_limits<double>::infinity(), projections = 0;  // of a layer
+    double tail = std::numeric_limits<double>::infinity();  // the last layer and the head
+  };
+  int n, begin, end;
+  std::vector<Times> best;  // (processes)
+
+  Times Mean() const {
+    Times mean = {0, 0, 0};
+    for (const Times& times : best) {
+      mean.layer += times.layer / static_cast<double>(best.size());
+      mean.projections += times.projections / static_cast<double>(best.size());
+      mean.tail += times.tail / static_cast<double>(best.size());
+    }
+    return mean;
+  }
 };
 
-std::vector<TimedSlice> SlicesOf(int n, bool detail, int page_tokens) {
+std::vector<TimedSlice> SlicesOf(const std::vector<int>& tokens, bool detail, int at_once,
+                                 int page_tokens) {
   std::vector<TimedSlice> slices;
-  for (const Share& share : SharesOf(detail)) {
-    const double end = share.before + share.tokens;
-    const TimedSlice slice = {WholePages(share.before * n, page_tokens),
-                              end >= 1 ? n : WholePages(end * n, page_tokens)};
-    if (slice.end > slice.begin) slices.push_back(slice);
+  for (const int n : tokens) {
+    for (const Share& share : SharesOf(detail)) {
+      const double end = share.before + share.tokens;
+      const TimedSlice slice = {n, WholePages(share.before * n, page_tokens),
+                                end >= 1 ? n : WholePages(end * n, page_tokens),
+                                std::vector<TimedSlice::Times>(static_cast<size_t>(at_once))};
+      if (slice.end > slice.begin) slices.push_back(slice);
+    }
   }
   return slices;
 }
 
-absl::Status Time(RelayRig& rig, int n, int at_once, TimedSlice* slice) {
-  std::vector<RankRun> runs = rig.Runs(n, 1);
-  for (int i = 0; i < at_once; ++i) {
-    runs[static_cast<size_t>(i)].begin = slice->begin;
-    runs[static_cast<size_t>(i)].end = slice->end;
+absl::Status Time(RelayRig& rig, TimedSlice* slice) {
+  std::vector<RankRun> runs = rig.Runs(slice->n, 1);
+  for (size_t i = 0; i < slice->best.size(); ++i) {
+    runs[i].begin = slice->begin;
+    runs[i].end = slice->end;
   }
   ASSIGN_OR_RETURN(const RelayRig::Outcome outcome, rig.Run(runs));
-  double layer = 0, projections = 0, tail = 0;  // mean of the processes
-  for (int i = 0; i < at_once; ++i) {
-    const RankDone& done = outcome.ranks[static_cast<size_t>(i)];
+  for (size_t i = 0; i < slice->best.size(); ++i) {
+    const RankDone& done = outcome.ranks[i];
+    TimedSlice::Times& best = slice->best[i];
     // The median: other work on the machine disturbs some of the layers.
-    layer += done.median_layer / at_once;
-    projections += done.projections / done.layers * done.median_layer / at_once;
-    tail += (done.computed - outcome.begin - done.layers) / at_once;
+    if (done.median_layer < best.layer) {
+      best.layer = done.median_layer;
+      best.projections = done.projections / done.layers * done.median_layer;
+    }
+    best.tail = std::min(best.tail, done.computed - outcome.begin - done.layers);
   }
-  if (layer < slice->layer) {
-    slice->layer = layer;
-    slice->projections = projections;
-  }
-  slice->tail = std::min(slice->tail, tail);
   return absl::OkStatus();
+}
+
+MeasuredCost Fitted(const std::vector<TimedSlice>& slices, const RelayRig& rig) {
+  MeasuredCost measured;
+  PrefillCost& cost = measured.cluster.cost;
+  cost.n_layers = rig.started().n_layers;
+  if (rig.options().engine.attention == "dense_mask") cost.kernel = PairKernel::kDenseMask;
+  cost.kv_bytes = static_cast<double>(rig.started().page_bytes) / cost.n_layers / rig.page_tokens();
+  double projections = 0;  // of a token
+  int firsts = 0;
+  for (const TimedSlice& slice : slices) {
+    const TimedSlice::Times mean = slice.Mean();
+    const int length = slice.end - slice.begin;
+    measured.slices.push_back({length, slice.begin, mean.layer, 0});
+    if (slice.begin > 0) continue;
+    projections += mean.projections / length;
+    ++firsts;
+  }
+  cost = FitSlices(measured.slices, cost);
+  measured.cluster.qkv_share = std::clamp(projections / firsts / cost.token, 0.0, 1.0);
+  measured.cluster.saves_last_layer = true;
+  double head = std::numeric_limits<double>::infinity();
+  for (const TimedSlice& slice : slices) {
+    if (slice.end < slice.n) continue;
+    const double saved = measured.cluster.qkv_share * cost.Linear(slice.end - slice.begin);
+    head = std::min(head, slice.Mean().tail - saved);
+  }
+  cost.head = std::max(head, 0.0);
+  for (MeasuredSlice& slice : measured.slices) {
+    slice.fitted_seconds = cost.Layer(slice.tokens, slice.before);
+    measured.error += std::abs(slice.fitted_seconds / slice.layer_seconds - 1);
+  }
+  measured.error /= static_cast<double>(measured.slices.size());
+  return measured;
 }
 
 }  // namespace
@@ -105,51 +158,20 @@ size_t CostMeasurements(const std::vector<int>& tokens, int rounds, bool detail)
 absl::StatusOr<MeasuredCost> MeasureCost(RelayRig& rig, const std::vector<int>& tokens, int rounds,
                                          bool detail, int at_once, Progress* progress) {
   CHECK(at_once >= 1 && at_once <= rig.ranks());
-  MeasuredCost measured;
-  const int n_layers = rig.started().n_layers;
-  double linear = 0;
-  double head = std::numeric_limits<double>::infinity();
-  struct Tail {
-    double tokens, seconds;
-  };
-  std::vector<Tail> tails;  // what the last layer and the head took
   RETURN_IF_ERROR(WarmUp(rig, tokens.front()));
-  for (const int n : tokens) {
-    std::vector<TimedSlice> slices = SlicesOf(n, detail, rig.page_tokens());
-    for (int round = 0; round < rounds; ++round) {
-      for (TimedSlice& slice : slices) {
-        if (progress != nullptr) {
-          progress->Next(absl::StrFormat("tokens %d to %d of %d", slice.begin, slice.end, n));
-        }
-        RETURN_IF_ERROR(Time(rig, n, at_once, &slice));
+  std::vector<TimedSlice> slices = SlicesOf(tokens, detail, at_once, rig.page_tokens());
+  MeasuredCost measured;
+  for (int round = 1; round <= kMostRounds * rounds; ++round) {
+    for (TimedSlice& slice : slices) {
+      if (progress != nullptr) {
+        progress->Next(absl::StrFormat("tokens %d to %d of %d", slice.begin, slice.end, slice.n));
       }
+      RETURN_IF_ERROR(Time(rig, &slice));
     }
-    for (const TimedSlice& slice : slices) {
-      const int length = slice.end - slice.begin;
-      measured.slices.push_back({length, slice.begin, slice.layer, 0});
-      if (slice.begin == 0) linear += slice.projections / length;
-      if (slice.end == n) tails.push_back({static_cast<double>(length), slice.tail});
-    }
+    if (round < rounds) continue;
+    measured = Fitted(slices, rig);
+    if (measured.error <= kGoodError) break;
   }
-  PrefillCost& cost = measured.cluster.cost;
-  cost.n_layers = n_layers;
-  if (rig.options().engine.attention == "dense_mask") cost.kernel = PairKernel::kDenseMask;
-  cost.kv_bytes = static_cast<double>(rig.started().page_bytes) / n_layers / rig.page_tokens();
-  cost = FitSlices(measured.slices, cost);
-  const auto firsts = std::count_if(measured.slices.begin(), measured.slices.end(),
-                                    [](const MeasuredSlice& slice) { return slice.before == 0; });
-  measured.cluster.qkv_share =
-      std::clamp(linear / static_cast<double>(firsts) / cost.token, 0.0, 1.0);
-  measured.cluster.saves_last_layer = true;
-  for (const Tail& tail : tails) {
-    head = std::min(head, tail.seconds - measured.cluster.qkv_share * cost.Linear(tail.tokens));
-  }
-  cost.head = std::max(head, 0.0);
-  for (MeasuredSlice& slice : measured.slices) {
-    slice.fitted_seconds = cost.Layer(slice.tokens, slice.before);
-    measured.error += std::abs(slice.fitted_seconds / slice.layer_seconds - 1);
-  }
-  measured.error /= static_cast<double>(measured.slices.size());
   return measured;
 }
 

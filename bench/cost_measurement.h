@@ -27,12 +27,14 @@ struct MeasuredCost {
 PrefillCost FitSlices(const std::vector<MeasuredSlice>& slices, PrefillCost begin);
 
 // Slices of prompts of `tokens`, timed in turns, `rounds` times each, the fastest times fitted: a
-// machine that is slow for a while is so for all of them. at_once: processes of the rig that
-// compute each slice at the same time, as ranks of a relay do (a core among busy ones is slower,
-// and not equally so in all it does); their mean counts. detail: also short slices, for the
-// constants of small batches.
+// machine that is slow for a while is so for all of them. Where the constants do not fit well, as
+// many rounds again at most. at_once: processes of the rig that compute each slice at the same
+// time, as ranks of a relay do (a core among busy ones is slower, and not equally so in all it
+// does); the mean of their times counts. detail: also short slices, for the constants of small
+// batches.
 absl::StatusOr<MeasuredCost> MeasureCost(RelayRig& rig, const std::vector<int>& tokens, int rounds,
                                          bool detail, int at_once, Progress* progress);
+// Of the rounds asked for, for a Progress.
 size_t CostMeasurements(const std::vector<int>& tokens, int rounds, bool detail);
 
 }  // namespace baton
