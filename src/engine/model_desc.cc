@@ -62,7 +62,8 @@ int ReadKvHeads(JsonFields& fields, const Family& family, int n_heads) {
   if (family.is_falcon && !fields.BoolOr("new_decoder_architecture", false)) {
     return fields.BoolOr("multi_query", true) ? 1 : n_heads;
   }
-  return fields.IntOr(family.kv_heads, n_heads, 1, kMostHeads);
+  const int fallback = family.default_kv_heads > 0 ? family.default_kv_heads : n_heads;
+  return fields.IntOr(family.kv_heads, fallback, 1, kMostHeads);
 }
 
 void ReadHeadDim(JsonFields& fields, const Family& family, ModelDesc& model) {
@@ -88,10 +89,15 @@ void ReadLatentHeads(JsonFields& fields, ModelDesc& model) {
   model.head_dim = model.latent.rotated_dim;
 }
 
+// What the family leaves out of its configs, if it does, else what the config must say.
+int ReadCount(JsonFields& fields, std::string_view field, int fallback, int64_t most) {
+  return fallback > 0 ? fields.IntOr(field, fallback, 1, most) : fields.Int(field, 1, most);
+}
+
 void ReadShape(JsonFields& fields, const Family& family, ModelDesc& model) {
   model.n_layers = fields.Int("num_hidden_layers", 1, kMostLayers);
   model.hidden = fields.Int("hidden_size", 1, kMostWidth);
-  model.n_heads = fields.Int("num_attention_heads", 1, kMostHeads);
+  model.n_heads = ReadCount(fields, "num_attention_heads", family.default_heads, kMostHeads);
   model.n_kv_heads = ReadKvHeads(fields, family, model.n_heads);
   if (model.n_heads % model.n_kv_heads != 0) {
     fields.Refuse(family.kv_heads,
@@ -102,13 +108,14 @@ void ReadShape(JsonFields& fields, const Family& family, ModelDesc& model) {
   } else {
     ReadHeadDim(fields, family, model);
   }
-  model.vocab = fields.Int("vocab_size", 1, kMostVocab);
+  model.vocab = ReadCount(fields, "vocab_size", family.default_vocab, kMostVocab);
   if (family.is_falcon) {  // published configs have neither
     model.intermediate = fields.IntOr(family.intermediate, 4 * model.hidden, 1, 4 * kMostWidth);
     model.max_positions = fields.IntOr("max_position_embeddings", 2048, 1, kMostPositions);
   } else {
     model.intermediate = fields.Int(family.intermediate, 1, kMostWidth);
-    model.max_positions = fields.Int("max_position_embeddings", 1, kMostPositions);
+    model.max_positions =
+        ReadCount(fields, "max_position_embeddings", family.default_positions, kMostPositions);
   }
 }
 
@@ -239,10 +246,25 @@ void ReadWindows(JsonFields& fields, const Family& family, ModelDesc& model) {
   }
 }
 
+// The config as if the fields of its text_config, if the family has one, were its own.
+boost::json::object WithTextConfig(const boost::json::object& object, const Family& family) {
+  boost::json::object config = object;
+  const boost::json::value* text =
+      family.has_text_config ? object.if_contains("text_config") : nullptr;
+  if (text == nullptr || !text->is_object()) return config;
+  for (const boost::json::key_value_pair& field : text->get_object()) {
+    if (field.key() != "architectures") config[field.key()] = field.value();
+  }
+  return config;
+}
+
 absl::StatusOr<ModelDesc> Parse(const boost::json::object& object, const std::string& origin) {
-  JsonFields fields(object, origin);
+  JsonFields whole(object, origin);
+  const Family& family = ReadFamily(whole);
+  RETURN_IF_ERROR(whole.status());
+  const boost::json::object config = WithTextConfig(object, family);
+  JsonFields fields(config, origin);
   ModelDesc model;
-  const Family& family = ReadFamily(fields);
   model.architecture = family.architecture;
   model.names = family.names;
   RefuseUnsupported(fields);
@@ -260,7 +282,7 @@ absl::StatusOr<ModelDesc> Parse(const boost::json::object& object, const std::st
   model.eos_tokens = fields.IntsOr("eos_token_id", 0, model.vocab - 1);
   RETURN_IF_ERROR(fields.status());
   RETURN_IF_ERROR(rope_status);
-  ASSIGN_OR_RETURN(model.quantization, ReadQuantization(object, origin));
+  ASSIGN_OR_RETURN(model.quantization, ReadQuantization(config, origin));
   return model;
 }
 

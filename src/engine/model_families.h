@@ -49,8 +49,45 @@ struct Family {
   bool window_rope = false;  // layers with a window have a rope of their own
   bool reads_partial_rotary = false;
 
+  bool has_text_config = false;  // the fields are in an object of this name
+  // Where the config does not say them; 0: it must.
+  int default_heads = 0, default_kv_heads = 0, default_vocab = 0, default_positions = 0;
+
   bool is_falcon = false;  // multi_query, new_decoder_architecture, num_ln_in_parallel_attn
 };
+
+inline constexpr Family kGemma3 = {.architecture = "Gemma3ForCausalLM",
+                                   .model_type = "gemma3_text",
+                                   .names = &kGemma2Names,
+                                   .activation_field = "hidden_activation",
+                                   .biases = Family::Biases::kConfigured,
+                                   .qk_norm = true,
+                                   .default_head_dim = 256,
+                                   .tied_by_default = true,
+                                   .activation = Activation::kGeluTanh,
+                                   .windows = Family::Windows::kPattern,
+                                   .default_window_pattern = 6,
+                                   .is_gemma = true,
+                                   .output_norms = true,
+                                   .default_query_scalar = 256,
+                                   .reads_caps = true,
+                                   .default_theta = 1e6,
+                                   .window_rope = true};
+
+// Of a model that also sees images. Published configs leave out what the text part of the 4B model
+// and transformers' class have in common.
+constexpr Family Gemma3TextPart() {
+  Family family = kGemma3;
+  family.architecture = "Gemma3ForConditionalGeneration";
+  family.model_type = "gemma3";
+  family.names = &kGemma3TextPartNames;
+  family.has_text_config = true;
+  family.default_heads = 8;
+  family.default_kv_heads = 4;
+  family.default_vocab = 262208;
+  family.default_positions = 131072;
+  return family;
+}
 
 inline constexpr Family kFamilies[] = {
     {.architecture = "LlamaForCausalLM",
@@ -125,23 +162,8 @@ inline constexpr Family kFamilies[] = {
      .reads_caps = true,
      .default_score_cap = 50,
      .default_logit_cap = 30},
-    {.architecture = "Gemma3ForCausalLM",
-     .model_type = "gemma3_text",
-     .names = &kGemma2Names,
-     .activation_field = "hidden_activation",
-     .biases = Family::Biases::kConfigured,
-     .qk_norm = true,
-     .default_head_dim = 256,
-     .tied_by_default = true,
-     .activation = Activation::kGeluTanh,
-     .windows = Family::Windows::kPattern,
-     .default_window_pattern = 6,
-     .is_gemma = true,
-     .output_norms = true,
-     .default_query_scalar = 256,
-     .reads_caps = true,
-     .default_theta = 1e6,
-     .window_rope = true},
+    kGemma3,
+    Gemma3TextPart(),
     {.architecture = "Phi3ForCausalLM",
      .model_type = "phi3",
      .names = &kPhi3Names,

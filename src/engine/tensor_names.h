@@ -77,6 +77,16 @@ inline constexpr TensorNames kGemma2Names = [] {
   return names;
 }();
 
+// The text part of a model that also sees images.
+inline constexpr TensorNames kGemma3TextPartNames = [] {
+  TensorNames names = kGemma2Names;
+  names.embed = "language_model.model.embed_tokens";
+  names.layers = "language_model.model.layers.";
+  names.final_norm = "language_model.model.norm";
+  names.lm_head = "language_model.lm_head";
+  return names;
+}();
+
 inline constexpr TensorNames kPhi3Names = [] {
   TensorNames names = kLlamaNames;
   names.qkv = "self_attn.qkv_proj";

@@ -79,6 +79,7 @@ TEST_CASE("published shapes have their published sizes") {
       {"deepseek-v2-lite", 15'706'484'224}, {"falcon-7b", 6'921'720'704},
       {"falcon-40b", 41'303'293'952},       {"gemma-2b", 2'506'172'416},
       {"gemma-2-2b", 2'614'341'888},        {"gemma-3-1b", 999'885'952},
+      {"gemma-3-4b", 3'880'263'168},  // with 64 tokens for images
       {"phi-3-mini-4k", 3'821'079'552}};
   for (const auto& [name, parameters] : shapes) {
     INFO(name);
@@ -196,6 +197,35 @@ TEST_CASE("gemma 3: layers with a window have a rope of their own, in both spell
            "{\"full_attention\": {\"rope_type\": \"linear\", \"factor\": 4, \"rope_theta\": 7e5},"
            " \"sliding_attention\": {\"rope_type\": \"default\", \"rope_theta\": 3e4}}");
   CHECK((named.rope.theta == 7e5 && named.rope.factor == 4 && named.window_rope->theta == 3e4));
+}
+
+TEST_CASE("gemma 3 with images: the text part is the model of the same config without") {
+  const std::string plain = ReadAll(kModels + "gemma3/config.v4.json");
+  const std::string type = R"("Gemma3ForCausalLM")";
+  std::string text = plain;
+  text.replace(text.find(type), type.size(), R"("Gemma3Model")");
+  const auto nested = [](const std::string& text_config) {
+    return R"({"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3",
+               "eos_token_id": 7, "vision_config": {"hidden_size": 1152},
+               "text_config": )" +
+           text_config + "}";
+  };
+  const auto whole = ModelDesc::FromJson(plain, "config.json");
+  const auto part = ModelDesc::FromJson(nested(text), "config.json");
+  REQUIRE((whole.ok() && part.ok()));
+  std::string canonical = whole->Canonical();
+  canonical.replace(0, whole->architecture.size(), part->architecture);
+  CHECK(part->Canonical() == canonical);
+  CHECK(part->eos_tokens == whole->eos_tokens);
+  CHECK(part->names->embed == "language_model.model.embed_tokens");
+
+  const auto shape = ModelDesc::FromJson(ReadAll(kShapes + "gemma-3-4b.json"), "gemma-3-4b.json");
+  REQUIRE(shape.ok());
+  CHECK((shape->n_heads == 8 && shape->n_kv_heads == 4 && shape->head_dim == 256));
+  CHECK((shape->max_positions == 131072 && shape->windows[0] == 1024 && shape->windows[5] == 0));
+  CHECK((shape->tied_embeddings && shape->rope.factor == 8));
+  const auto error = ModelDesc::FromJson(nested("3"), "config.json");
+  CHECK_THAT(std::string(error.status().message()), Catch::Matchers::Contains("num_hidden_layers"));
 }
 
 TEST_CASE("longrope: factors by pair, the range by the most tokens") {

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "engine/checkpoint_writer.h"
 #include "engine/served_model.h"
 #include "engine/temp_folder.h"
 
@@ -161,6 +162,27 @@ TEST_CASE("both spellings of a config are one model") {
   CHECK(now.For(prompt).FeedLast(prompt.tokens) == then.For(prompt).FeedLast(prompt.tokens));
   CHECK(now.backend().model_fingerprint() == then.backend().model_fingerprint());
   CHECK(now.backend().model().eos_tokens == then.backend().model().eos_tokens);
+}
+
+TEST_CASE("the text part of a model that also sees images is the text model") {
+  const OracleCase oracle = LoadOracleCase("gemma3");
+  const SafetensorsFile file = *SafetensorsFile::Open(oracle.folder + "/model.safetensors");
+  FileTensors tensors;
+  for (const auto& [name, view] : file.tensors()) {
+    tensors["language_model." + name] = {
+        view.dtype, view.shape,
+        std::string(reinterpret_cast<const char*>(view.bytes.data()), view.bytes.size())};
+  }
+  tensors["vision_tower.vision_model.post_layernorm.weight"] = Fp32Tensor({2}, {1, 1});
+  const TempFolder folder;
+  WriteCheckpoint(folder,
+                  R"({"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3",
+                      "torch_dtype": "bfloat16", "text_config": )" +
+                      ReadAll(oracle.folder + "/config.v4.json") + "}",
+                  tensors);
+  ServedModel alone(OptionsFor(oracle.folder, "bf16")), part(OptionsFor(folder.path(), "bf16"));
+  const OraclePrompt& prompt = oracle.prompts.back();
+  CHECK(alone.For(prompt).FeedLast(prompt.tokens) == part.For(prompt).FeedLast(prompt.tokens));
 }
 
 TEST_CASE("models are equal for any served context, unless their frequencies depend on it") {
