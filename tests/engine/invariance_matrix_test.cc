@@ -124,19 +124,7 @@ std::vector<LocalRequest> RandomRequests(std::mt19937& random, int vocab) {
   return requests;
 }
 
-}  // namespace
-
-TEST_CASE("the digests of every way to cut the work") { CheckMatrix("tiny", 6); }
-
-TEST_CASE("the digests of every way to cut the work, with experts") { CheckMatrix("tiny-moe", 6); }
-
-// 144 ways, in each type, on each path: invariance_test "[full]".
-TEST_CASE("the digests of every way to cut the work, none left out", "[.][full]") {
-  CheckMatrix(GENERATE("tiny", "tiny-moe"), 1);
-}
-
-TEST_CASE("models of random shapes") {
-  const uint32_t seed = static_cast<uint32_t>(std::random_device()());
+void CheckRandomModels(uint32_t seed) {
   std::mt19937 random(seed);
   const std::vector<Precision> precisions = {
       {"bf16"}, {"int8"}, {"int4", "bf16", 32}, {"int4", "int8", 64}, {"int4"}, {"bf16", "int8"}};
@@ -163,6 +151,24 @@ TEST_CASE("models of random shapes") {
       }
     }
   }
+}
+
+}  // namespace
+
+TEST_CASE("the digests of every way to cut the work") { CheckMatrix("tiny", 6); }
+
+TEST_CASE("the digests of every way to cut the work, with experts") { CheckMatrix("tiny-moe", 6); }
+
+// 144 ways, in each type, on each path: invariance_test "[full]".
+TEST_CASE("the digests of every way to cut the work, none left out", "[.][full]") {
+  CheckMatrix(GENERATE("tiny", "tiny-moe"), 1);
+}
+
+TEST_CASE("models of random shapes") { CheckRandomModels(1); }
+
+// invariance_test "[fuzz]".
+TEST_CASE("models of random shapes, others in every run", "[.][fuzz]") {
+  CheckRandomModels(static_cast<uint32_t>(std::random_device()()));
 }
 
 }  // namespace baton
