@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <random>
 
 #include "absl/strings/str_format.h"
@@ -125,39 +126,39 @@ class Workload {
 
 const char* Suffix(KvType type) { return type == KvType::kInt8 ? "_int8" : ""; }
 
-void MeasurePrefill(const AttentionBenchOptions& o, KvType type, int threads, int head_dim,
-                    std::vector<KernelResult>* results) {
-  const auto kernels = MakeAttentionKernels(o.isa);
-  ComputePool pool(threads, o.spin_us);
-  for (int context : o.contexts) {
-    Workload work(type, head_dim, kGroup, context, 1, std::min(context, kChunk));
-    const double before = ProbeDotGflops(o.isa, pool);
-    const double s = Fastest(o.seconds, [&] { work.Run(*kernels, pool); });
-    const double limit = std::max(before, ProbeDotGflops(o.isa, pool));
-    results->push_back({absl::StrFormat("attention_prefill%s_d%d_ctx%d_t%d", Suffix(type), head_dim,
-                                        context, threads),
-                        work.flops() / s / 1e9, "GFLOP/s", limit, work.Digest(), "", s});
+// One shape on every path with every number of threads, one after the other. of_memory: its limit
+// is what memory gives, else what the path multiplies.
+void MeasureShape(const AttentionBenchOptions& o, const std::string& name, bool of_memory,
+                  Workload& work, std::vector<KernelResult>* results) {
+  for (const Isa isa : o.isas) {
+    const auto kernels = MakeAttentionKernels(isa);
+    for (const int threads : o.threads) {
+      ComputePool pool(threads, o.spin_us);
+      const auto probe = [&] {
+        return of_memory ? ProbeReadGbps(pool, work.arena(), static_cast<int64_t>(work.kv_bytes()))
+                         : ProbeDotGflops(isa, pool);
+      };
+      const double before = probe();
+      const double s = Fastest(o.seconds, [&] { work.Run(*kernels, pool); });
+      const double done = of_memory ? work.kv_bytes() : work.flops();
+      results->push_back({absl::StrFormat("%s_t%d_%s", name, threads, std::string(IsaName(isa))),
+                          done / s / 1e9, of_memory ? "GB/s" : "GFLOP/s", std::max(before, probe()),
+                          work.Digest(), "", s});
+    }
   }
 }
 
-void MeasureDecode(const AttentionBenchOptions& o, KvType type, int threads, int head_dim,
+void MeasureShapes(const AttentionBenchOptions& o, KvType type, int head_dim, int context,
                    std::vector<KernelResult>* results) {
-  const auto kernels = MakeAttentionKernels(o.isa);
-  ComputePool pool(threads, o.spin_us);
-  for (int context : o.contexts) {
-    // Enough sequences that K and V do not stay in the caches.
-    const int n = std::max(1, (256 << 20) / (context * kKvHeads * head_dim * 4));
-    Workload work(type, head_dim, kGroup, context, n, 1);
-    const auto probe = [&] {
-      return ProbeReadGbps(pool, work.arena(), static_cast<int64_t>(work.kv_bytes()));
-    };
-    const double before = probe();
-    const double s = Fastest(o.seconds, [&] { work.Run(*kernels, pool); });
-    const double limit = std::max(before, probe());
-    results->push_back({absl::StrFormat("attention_decode%s_d%d_ctx%d_t%d", Suffix(type), head_dim,
-                                        context, threads),
-                        work.kv_bytes() / s / 1e9, "GB/s", limit, work.Digest(), "", s});
-  }
+  const auto name = [&](const char* phase) {
+    return absl::StrFormat("attention_%s%s_d%d_ctx%d", phase, Suffix(type), head_dim, context);
+  };
+  Workload prefill(type, head_dim, kGroup, context, 1, std::min(context, kChunk));
+  MeasureShape(o, name("prefill"), false, prefill, results);
+  const int64_t bytes = int64_t{context} * kKvHeads * head_dim * 4;
+  const int n = static_cast<int>(std::max<int64_t>(1, o.decode_bytes / bytes));
+  Workload decode(type, head_dim, kGroup, context, n, 1);
+  MeasureShape(o, name("decode"), true, decode, results);
 }
 
 void MeasureSampler(const AttentionBenchOptions& o, std::vector<KernelResult>* results) {
@@ -206,25 +207,48 @@ void MeasureSampledRows(const AttentionBenchOptions& o, int threads,
   time("top_p0.9", {.top_p = 0.9f});
 }
 
+// OK if results of the same work have the same digest, whatever the path and threads in their
+// names.
+absl::Status CheckDigests(const std::vector<KernelResult>& results) {
+  std::map<std::string, const KernelResult*> first;
+  for (const KernelResult& result : results) {
+    if (result.digest.empty()) continue;
+    const auto [entry, is_new] =
+        first.emplace(result.name.substr(0, result.name.rfind("_t")), &result);
+    if (!is_new && entry->second->digest != result.digest) {
+      return absl::InternalError(absl::StrFormat("bits differ: %s gives %s, %s gives %s",
+                                                 entry->second->name, entry->second->digest,
+                                                 result.name, result.digest));
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
-std::vector<KernelResult> MeasureAttention(const AttentionBenchOptions& options) {
+absl::StatusOr<std::vector<KernelResult>> MeasureAttention(const AttentionBenchOptions& options) {
+  AttentionBenchOptions o = options;
+  if (o.isas.empty()) {
+    RequestAmxPermission();
+    o.isas = SupportedIsas();
+  }
+  for (const Isa isa : o.isas) RETURN_IF_ERROR(CheckIsaSupported(isa));
   std::vector<KernelResult> results;
-  for (int head_dim : {64, 128})
-    for (int threads : options.threads)
-      for (KvType type : {KvType::kBf16, KvType::kInt8}) {
-        MeasurePrefill(options, type, threads, head_dim, &results);
-        MeasureDecode(options, type, threads, head_dim, &results);
-      }
-  MeasureSampler(options, &results);
-  for (int threads : options.threads) MeasureSampledRows(options, threads, &results);
+  for (const int head_dim : {64, 128}) {
+    for (const KvType type : {KvType::kBf16, KvType::kInt8}) {
+      for (const int context : o.contexts) MeasureShapes(o, type, head_dim, context, &results);
+    }
+  }
+  MeasureSampler(o, &results);
+  for (const int threads : o.threads) MeasureSampledRows(o, threads, &results);
   return results;
 }
 
-void RunAttentionBench(const AttentionBenchOptions& options) {
-  const std::vector<KernelResult> results = MeasureAttention(options);
-  PrintKernelTable("attention and sampling, " + std::string(IsaName(options.isa)), results);
+absl::Status RunAttentionBench(const AttentionBenchOptions& options) {
+  ASSIGN_OR_RETURN(const std::vector<KernelResult> results, MeasureAttention(options));
+  PrintKernelTable("attention and sampling, " + CpuModelName(), results);
   if (options.json) PrintKernelJson("v1/cpu-x86/bf16/kv-bf16/l2", results);
+  return CheckDigests(results);
 }
 
 }  // namespace baton

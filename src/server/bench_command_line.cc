@@ -38,7 +38,7 @@ baton bench step MODEL    whole forward passes, without server or wire
   --threads 0 --isa auto --dtype auto --attention causal --cache-dir DIR
 baton bench kernels       linear layers on every path, beside a plain chain
   --isa avx2,avx512 --weights bf16,int8,int4 --rows 1,8,512 --k 2048 --n 8192
-baton bench attention     attention and sampler: --isa avx2 --threads 1,2
+baton bench attention     the same of attention and sampler: --threads 1,2
   --contexts 512,4096 --seconds 0.5
 baton bench relay MODEL        prefill shared by processes of this machine
   --ranks 2 --tokens 4096 --link 94e6 (bytes/s; 0: as it is) --rounds 3
@@ -116,7 +116,6 @@ struct BenchCommandLine::State {
   TransferBenchOptions transfer_options;
   ModelConfig model;
   std::vector<std::string> isas, weights = {"bf16"};
-  std::string isa = "avx2";
 
   int RunLoad() {
     load_options.trace.n_requests = load_options.synthetic.n_requests;
@@ -166,13 +165,10 @@ struct BenchCommandLine::State {
   }
   int RunAttention() {
     RequestAmxPermission();
-    auto parsed = ParseIsa(isa);
+    auto parsed = ParseIsas(isas);
     if (!parsed.ok()) return Fail(parsed.status());
-    attention_options.isa = *parsed;
-    const absl::Status supported = CheckIsaSupported(*parsed);
-    if (!supported.ok()) return Fail(supported);
-    RunAttentionBench(attention_options);
-    return 0;
+    attention_options.isas = *std::move(parsed);
+    return Fail(RunAttentionBench(attention_options));
   }
 };
 
@@ -252,7 +248,7 @@ void BenchCommandLine::Declare(CLI::App* bench) {
   {
     AttentionBenchOptions& options = state.attention_options;
     CLI::App* app = state.attention = add("attention", &options.json);
-    AddCompute(app, &state.isa, &options.threads, &options.spin_us);
+    AddCompute(app, &state.isas, &options.threads, &options.spin_us);
     AddSeconds(app, &options.seconds);
     app->add_option("--contexts", options.contexts)->delimiter(',');
   }
