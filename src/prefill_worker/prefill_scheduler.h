@@ -72,6 +72,13 @@
 // which slices wait for each other is that of the prompt as ever: no circle. Who stands in for a
 // lost rank computes all its slices, those of earlier rounds too: the ranks after it have their KV,
 // but the one before it, which hands over to it, may not, and the decode worker lacks it.
+// Where nobody new stands in, a rank that is left goes on with the lost slices besides its own:
+// they are rounds of its prompt, in order, and between two that follow each other there is no
+// inflow. If more pages are needed for them, it waits for these with empty hands: what is kept for
+// it is still anybody's who lacks pages. A lost slice whose KV has come whole is not computed. One
+// that comes before a slice of its own that is on the engine runs in steps, when its inflow is
+// there: so it holds no place there, and waits, as a slice does, only for slices before it in the
+// prompt.
 //
 // A step: Contribute, LayersDone after each run of layers until all are done, StepDone. Of the
 // slice: NextBlock, BeginSlice if it is the first, BlockDone. Events come between steps and blocks.

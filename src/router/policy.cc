@@ -36,11 +36,29 @@ std::optional<Option> Least(const std::vector<Option>& options) {
   return *best;
 }
 
-std::optional<Option> LeastPrefill(std::span<const Candidate> candidates, auto allowed) {
+ChainLink LinkTo(Incarnation worker, const Candidate& from) {
+  for (const LinkRate& rate : from.links)
+    if (rate.peer == worker)
+      return {.bytes_per_second = rate.bytes_per_second,
+              .latency = static_cast<double>(rate.round_trip_us) / 2e6};
+  return from.link;
+}
+
+// By how much a prompt's KV is complete at the decode worker after its first token: what its link
+// takes beyond the time in which it is computed, for it is handed over meanwhile.
+double KvLateMs(const Candidate& from, Incarnation decode, const AttemptShape& shape) {
+  const double bytes = from.cost.kv_bytes * from.cost.n_layers * shape.n_prompt;
+  return std::max(0.0, 1e3 * bytes / LinkTo(decode, from).bytes_per_second - from.prompt_ms);
+}
+
+// late_ms: what is to be added for a worker.
+std::optional<Option> LeastPrefill(std::span<const Candidate> candidates, auto allowed,
+                                   auto late_ms) {
   std::vector<Option> options;
   for (const Candidate& c : candidates)
     if (c.fits_prefill && allowed(c))
-      options.push_back({{.prefill = c.worker, .predicted_ms = c.prefill_ms}, c.last_chosen});
+      options.push_back(
+          {{.prefill = c.worker, .predicted_ms = c.prefill_ms + late_ms(c)}, c.last_chosen});
   return Least(options);
 }
 
@@ -72,14 +90,6 @@ int IndexOf(std::span<const Candidate> candidates, Incarnation worker) {
   int index = 0;
   while (candidates[static_cast<size_t>(index)].worker != worker) ++index;
   return index;
-}
-
-ChainLink LinkTo(Incarnation worker, const Candidate& from) {
-  for (const LinkRate& rate : from.links)
-    if (rate.peer == worker)
-      return {.bytes_per_second = rate.bytes_per_second,
-              .latency = static_cast<double>(rate.round_trip_us) / 2e6};
-  return from.link;
 }
 
 // From `from` to each of the candidates.
@@ -174,15 +184,18 @@ std::optional<Plan> ChoosePlan(std::span<const Candidate> candidates, const Atte
   const auto prefills = [](const Candidate& c) { return c.role != Role::kDecode; };
   const auto anyone = [](const Candidate&) { return true; };
   if (shape.prefill_only()) {
-    const std::optional<Option> preferred = LeastPrefill(candidates, prefills);
-    return PlanOf(preferred ? preferred : LeastPrefill(candidates, anyone));
+    const auto stays = [](const Candidate&) { return 0.0; };
+    const std::optional<Option> preferred = LeastPrefill(candidates, prefills, stays);
+    return PlanOf(preferred ? preferred : LeastPrefill(candidates, anyone, stays));
   }
   std::vector<Option> options =
       LocalOptions(candidates, [](const Candidate& c) { return c.role == Role::kBoth; });
-  const std::optional<Option> prefill =
-      LeastPrefill(candidates, [](const Candidate& c) { return c.role == Role::kPrefill; });
   const std::optional<Option> decode =
       LeastDecode(candidates, [](const Candidate& c) { return c.role != Role::kPrefill; });
+  const Incarnation sink = decode ? decode->plan.prefill : 0;
+  const std::optional<Option> prefill = LeastPrefill(
+      candidates, [](const Candidate& c) { return c.role == Role::kPrefill; },
+      [&](const Candidate& c) { return KvLateMs(c, sink, shape); });
   if (prefill && decode)
     options.push_back({{.prefill = prefill->plan.prefill,
                         .decode = decode->plan.prefill,

@@ -4,7 +4,9 @@
 //   prefill_ms = queued work that goes before + own prompt, by what the worker's steps cost it (a
 //                fit), + own prompt for each longer one that it passes and so delays
 //   decode_ms  = wait for pages and a row + one step, dearer the fuller the batch is
-//   plan       = prefill_ms + decode_ms, smallest; ties (2 %, 1 ms) to the least recently chosen
+//   plan       = prefill_ms + decode_ms + what the link to the decode worker takes for the prompt's
+//                KV beyond the time in which it is computed, smallest; ties (2 %, 1 ms) to the
+//                least recently chosen
 //   relay      = the longest queue of its ranks + the chain of their slices, instead of prefill_ms,
 //                and what it delays others beyond what one worker would
 #pragma once

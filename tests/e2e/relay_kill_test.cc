@@ -1,6 +1,7 @@
-// Real processes: a relay of three prefill workers, in one round or in several, loses each of its
-// workers in turn, in the middle of the prompt, while a fourth is there to stand in. The tokens and
-// the digests of their logits are those of an undisturbed run.
+// Real processes: a relay, in one round or in several, loses each of its workers in turn, in the
+// middle of the prompt: one of three ranks, while a fourth worker is there to stand in, and one of
+// two, where nobody is but the other. The tokens and the digests of their logits are those of an
+// undisturbed run.
 #include <sys/wait.h>
 
 #include <boost/json.hpp>
@@ -21,7 +22,7 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr int kPromptTokens = 2048, kVocab = 32000, kPrefillWorkers = 4;
+constexpr int kPromptTokens = 2048, kVocab = 32000;
 
 std::string Body() {
   std::mt19937 random(7);
@@ -58,27 +59,37 @@ std::vector<pid_t> Workers(const ServedBaton& served, const std::string& role) {
   return workers;
 }
 
-TEST_CASE("a killed rank of a relay is replaced: the same tokens, the others keep their slices") {
-  const int max_slice_tokens = GENERATE(kPromptTokens / 8, kPromptTokens);
+// "request NAME " of the first log line with these words.
+std::string RequestOf(const std::string& log, const std::string& words) {
+  const size_t line = log.rfind('\n', log.find(words)) + 1;
+  const size_t name = log.find("request ", line);
+  return log.substr(name, log.find(' ', name + 8) + 1 - name);
+}
+
+// n_ranks of n_workers prefill workers.
+void LoseEachInTurn(int n_workers, int n_ranks, int max_slice_tokens) {
   auto started = ServedBaton::Start(
-      {"random:" BATON_SOURCE_DIR "/configs/shapes/llama-125m.json", "--prefill=4", "--decode=1",
-       "--prefill.threads=1", "--decode.threads=1", "--prefill.reuse_kv=false",
-       "--decode.reuse_kv=false", "--router.relay_min_tokens=512", "--router.relay_max_ranks=3",
-       "--router.relay_min_ranks=3", "--router.partition=even",
+      {"random:" BATON_SOURCE_DIR "/configs/shapes/llama-125m.json",
+       absl::StrCat("--prefill=", n_workers), "--decode=1", "--prefill.threads=1",
+       "--decode.threads=1", "--prefill.reuse_kv=false", "--decode.reuse_kv=false",
+       "--router.relay_min_tokens=512", absl::StrCat("--router.relay_max_ranks=", n_ranks),
+       absl::StrCat("--router.relay_min_ranks=", n_ranks), "--router.partition=even",
        absl::StrCat("--prefill.max_slice_tokens=", max_slice_tokens)},
       absl::Seconds(180));
   INFO((started.ok() ? std::string() : std::string(started.status().message())));
   REQUIRE(started.ok());
   const std::unique_ptr<ServedBaton> served = *std::move(started);
   const HttpClient client = served->client();
-  const auto all_here = [&] { return MetricSum(client, "baton_workers") == kPrefillWorkers + 1; };
+  const auto all_here = [&] { return MetricSum(client, "baton_workers") == n_workers + 1; };
   REQUIRE(WaitUntil(absl::Seconds(60), all_here));
   const std::string undisturbed = Answer(client);
   REQUIRE(undisturbed.find("error") == std::string::npos);
   const double relays = MetricSum(client, "baton_relays_total");
   REQUIRE(relays >= 1);
-  for (int victim = 0; victim < kPrefillWorkers; ++victim) {
-    INFO(victim);
+  const auto n_replaced = [&] { return MetricSum(client, "baton_relay_ranks_replaced_total"); };
+  // Each at least once; more often where it was the one that had no slice.
+  for (int kills = 0; kills < n_workers || (n_replaced() < 2 && kills < 4 * n_workers); ++kills) {
+    INFO(kills);
     const double before = MetricSum(client, "baton_relays_total");
     std::future<std::string> answer =
         std::async(std::launch::async, [&] { return Answer(client); });
@@ -86,21 +97,33 @@ TEST_CASE("a killed rank of a relay is replaced: the same tokens, the others kee
                       [&] { return MetricSum(client, "baton_relays_total") > before; }));
     absl::SleepFor(absl::Milliseconds(150));  // into the prompt
     const std::vector<pid_t> workers = Workers(*served, "prefill");
-    REQUIRE(workers.size() == size_t(kPrefillWorkers));
-    // Those that come back have the highest ids: so each of the first four is killed once.
+    REQUIRE(workers.size() == size_t(n_workers));
+    // Those that come back have the highest ids: so the one that lives longest is killed.
     REQUIRE(::kill(workers.front(), SIGKILL) == 0);
     CHECK(answer.get() == undisturbed);
     REQUIRE(WaitUntil(absl::Seconds(60), all_here));
   }
   INFO(served->log());
-  const double replaced = MetricSum(client, "baton_relay_ranks_replaced_total");
-  CHECK(replaced >= 2);  // three of the four had a slice each time
+  const double replaced = n_replaced();
+  CHECK(replaced >= 2);
   const double recomputed =
       MetricSum(client, "baton_recompute_tokens_total", "reason=\"worker_lost\"");
   CHECK(recomputed > 0);
   CHECK(recomputed <= replaced * kPromptTokens / 2);  // the lost slices alone
+  const std::string log = served->log();
+  REQUIRE(log.find(" goes on as a relay after ") != std::string::npos);
+  const std::string request = RequestOf(log, " goes on as a relay after ");
+  CHECK(log.find(request + "200 ") != std::string::npos);  // its line when it had ended
   REQUIRE(served->Terminate().ok());
   CHECK(served->log().find("CHECK failed") == std::string::npos);
+}
+
+TEST_CASE("a killed rank of a relay is replaced: the same tokens, the others keep their slices") {
+  LoseEachInTurn(4, 3, GENERATE(kPromptTokens / 8, kPromptTokens));
+}
+
+TEST_CASE("a killed rank's slices are computed by the other rank, where nobody else is there") {
+  LoseEachInTurn(2, 2, GENERATE(kPromptTokens / 8, kPromptTokens));
 }
 
 }  // namespace

@@ -292,6 +292,33 @@ void BreakHandoff(const Relay& relay) {
   REQUIRE(head.scheduler->queued_tokens() == 0);
 }
 
+TEST_CASE("who goes on with a lost slice waits for the pages it lacks, and what it has is kept") {
+  auto head = MakeWorker({}, 6), tail = MakeWorker();
+  Relay relay(7, {12, 23}, {head.get(), tail.get()}, 0);
+  relay.AdmitAll();
+  BreakHandoff(relay);
+  tail->scheduler->Abandon();
+  head->Admit(Bench::Request(9, 12, kPeer));
+  head->Step(0);
+  head->Promise(9);
+  REQUIRE(head->Step(100) == 12);
+  REQUIRE(head->pool->held() == 6);
+  Relay mended = relay.Mended(1, head.get());
+  mended.AdmitAll();
+  const bool wanted = GENERATE(false, true);
+  if (wanted) REQUIRE(head->scheduler->ForgetKept());  // a row wants it
+  REQUIRE(head->Step(100) == 0);
+  REQUIRE(head->scheduler->wanted_pages() == (wanted ? 6 : 3));
+  REQUIRE(head->pool->held() == (wanted ? 3 : 6));
+  head->EndHandoff(9);
+  while (head->Step(5) > 0) {
+  }
+  mended.RequireFirstToken();
+  REQUIRE(head->ends.at(7).recomputed_tokens == (wanted ? 23 : 11));
+  if (!wanted) RequireEachRowOnce(*head, 2);
+  REQUIRE(head->pool->held() == 0);
+}
+
 enum Why { kTime, kCancel, kOtherSlice, kPagesWanted, kAbandon };
 
 TEST_CASE("what is kept makes nobody wait, and is kept for a while only") {

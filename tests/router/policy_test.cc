@@ -60,6 +60,29 @@ TEST_CASE("the least predicted prefill wait and decode wait are chosen") {
               Worker(3, Role::kDecode, 1, 50), Worker(4, Role::kDecode, 1, 40)}) == Ids(2, 4));
 }
 
+// 100 tokens in 2 layers, 1 kB each: 200 kB, while they are computed for 100 ms.
+TEST_CASE("a slow link to the decode worker counts as far as computing does not hide it") {
+  const auto with_link = [](Candidate c, double bytes_per_second) {
+    c.prompt_ms = 100;
+    c.cost.n_layers = 2;
+    c.cost.kv_bytes = 1000;
+    c.links = {{.peer = 3, .bytes_per_second = bytes_per_second}};
+    return c;
+  };
+  const auto chosen = [&](double bytes_per_second, const AttemptShape& shape = kShape) {
+    return Pair({with_link(Worker(1, Role::kPrefill, 200, 10), bytes_per_second),
+                 with_link(Worker(2, Role::kPrefill, 250, 10), 1e9),
+                 Worker(3, Role::kDecode, 1, 50)},
+                shape)
+        .first;
+  };
+  CHECK(chosen(1e9) == 1);
+  CHECK(chosen(2e6) == 1);    // 100 ms: hidden
+  CHECK(chosen(1.5e6) == 1);  // 33 ms more
+  CHECK(chosen(1e6) == 2);    // 100 ms more
+  CHECK(chosen(1, kOneToken) == 1);
+}
+
 TEST_CASE("ties go to the least recently chosen, then to the smaller id") {
   const auto prefill = [](uint64_t chosen_1, uint64_t chosen_2) {
     return Pair({Worker(1, Role::kPrefill, 200, 0, chosen_1),
@@ -219,6 +242,21 @@ TEST_CASE("the order of the candidates does not matter for a relay either") {
   }
   CHECK(relays > 150);
   CHECK(relays < 2000);
+}
+
+TEST_CASE("a worker that is two ranks of a relay hands nothing to itself") {
+  Plan plan{.prefill = 5, .decode = 1, .heads = {{7, 32}, {6, 32}}, .earlier = {32, 32, 32}};
+  const AttemptShape shape{.n_prompt = 192, .max_tokens = 20};
+  CHECK(plan.HopTokens(shape) == std::vector<int32_t>{32, 64, 64, 64, 64});
+  plan.heads[1].worker = 7;
+  CHECK(plan.HopTokens(shape) == std::vector<int32_t>{0, 64, 32, 0, 64});
+  CHECK(plan.HeadWorkers() == Incarnations{7});
+  CHECK(plan.PrefillWorkAt(7, shape).tokens == 128);
+  plan.prefill = 7;
+  CHECK(plan.HopTokens(shape) == std::vector<int32_t>{0, 0, 0, 0, 0});
+  CHECK(plan.HeadWorkers().empty());
+  CHECK_FALSE(plan.IsHead(7));
+  CHECK(plan.Workers() == Incarnations{7, 1});
 }
 
 TEST_CASE("prefill work is priced by what a worker's steps cost it") {
