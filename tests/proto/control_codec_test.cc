@@ -44,7 +44,8 @@ std::vector<RouterMessage> EveryMessage() {
                    .inflow = head.inflow,
                    .ticket = head.ticket,
                    .sink = prefill.sink,
-                   .push = head.push}};
+                   .push = head.push},
+                  {.tokens = 2, .inflow = {}, .ticket = {}, .sink = {}, .push = head.push}};
   DecodeRequest decode{.request_id = 2,
                        .epoch = 1,
                        .ticket_id = {.high = 1, .low = 2},
@@ -346,7 +347,7 @@ TEST_CASE("a relay's inflow and its head's ticket are refused out of range") {
                for (int i = 0; i < 256; ++i)
                  *m->mutable_messages(4)->mutable_prefill()->add_earlier() = *Earlier(m);
              }),
-             Contains("prefill.earlier has 258 entries"));
+             Contains("prefill.earlier has 259 entries"));
 }
 
 TEST_CASE("a worker event out of range is refused by the name of its field") {
