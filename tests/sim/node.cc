@@ -25,6 +25,16 @@ Incarnation IncarnationOf(Role role, uint64_t random_id) {
   return order << 62 | random_id >> 2 | 1;
 }
 
+PrefillCost CostOf(const WorkerPlan& plan, int n_layers) {
+  const double per_layer = 1e-6 / n_layers;
+  PrefillCost cost;
+  cost.n_layers = n_layers;
+  cost.token = per_layer * static_cast<double>(plan.token_us);
+  cost.pair = per_layer * plan.pair_us;
+  cost.extra_tokens = static_cast<double>(plan.step_us) / static_cast<double>(plan.token_us);
+  return cost;
+}
+
 }  // namespace
 
 Node::Node(int index, const Swarm& swarm, Agenda* agenda, SimRandom* random, MemNetwork* network,
@@ -102,6 +112,7 @@ void Node::Start(uint64_t random_id) {
   core.segment_keys = swarm_.segment_keys;
   if (swarm_.max_slice_tokens > 0) core.max_slice_tokens = swarm_.max_slice_tokens;
   core.cut_through = swarm_.cut_through;
+  if (plan_.knows_cost) core.first_cost = CostOf(plan_, swarm_.n_layers);
   core.zeroed_bytes_per_turn = pool_->layout().page_bytes * 16;
   core.transitions = transitions_;
   clock_us_ = agenda_->now_us();

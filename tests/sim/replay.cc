@@ -9,7 +9,7 @@
 namespace baton::sim {
 namespace {
 
-constexpr int kPageTokens = 64, kLayers = 2;
+constexpr int kPageTokens = 64, kLayers = 4;
 constexpr int kPages = 4096;      // of each worker: nobody waits for them
 constexpr int kStepTokens = 512;  // as workers have it unless configured otherwise
 constexpr int kMaxBatch = 64;
@@ -22,7 +22,8 @@ WorkerPlan Worker(Role role, int64_t step_us, int64_t token_us, double pair_us) 
           .mixed_prefill_tokens = kStepTokens,
           .step_us = step_us,
           .token_us = token_us,
-          .pair_us = pair_us};
+          .pair_us = pair_us,
+          .knows_cost = role == Role::kPrefill};
 }
 
 }  // namespace

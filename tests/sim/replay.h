@@ -15,7 +15,8 @@
 
 namespace baton::sim {
 
-// Times of a worker are those of the 125M shape in int8 on one thread, unless said otherwise.
+// Times of a worker are those of the 125M shape in int8 on one thread, unless said otherwise. What
+// prefill costs them they know at once, as from a cost file.
 struct ReplayCluster {
   int prefill_workers = 2, decode_workers = 1;
   int64_t step_us = 1000, token_us = 1000;  // of prefill

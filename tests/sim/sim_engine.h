@@ -25,13 +25,22 @@ class SimEngine : public HashBackend {
   void Begin(const StepBatch& batch) override {
     uses_(batch);
     n_tokens_ = batch.n_tokens();
-    n_pairs_ = 0;
+    n_wanted_ = static_cast<int>(batch.logit_rows.size());
+    n_pairs_ = n_wanted_pairs_ = 0;
     for (const int32_t position : batch.positions) n_pairs_ += position + 1;
+    for (const int32_t row : batch.logit_rows) n_wanted_pairs_ += batch.positions[row] + 1;
     HashBackend::Begin(batch);
   }
+  // Of the last layer all rows are projected, but only those whose logits are wanted finished: as
+  // slices are, so that both are as dear as in the engine.
   void RunLayers(int from, int to) override {
     HashBackend::RunLayers(from, to);
-    ran_(n_tokens_, to - from, n_pairs_ * (to - from));
+    const bool has_last = to == model().n_layers;
+    const int whole = to - from - (has_last ? 1 : 0);
+    if (whole > 0) ran_(n_tokens_, whole, n_pairs_ * whole);
+    if (!has_last) return;
+    ran_(n_tokens_, kProjection, 0);
+    if (n_wanted_ > 0) ran_(n_wanted_, 1 - kProjection, n_wanted_pairs_);
   }
 
   void BeginSlice(const StepBatch& batch) override {
@@ -61,8 +70,8 @@ class SimEngine : public HashBackend {
 
   const std::function<void(const StepBatch&)> uses_;
   const std::function<void(int, double, double)> ran_;
-  int n_tokens_ = 0;
-  double n_pairs_ = 0;
+  int n_tokens_ = 0, n_wanted_ = 0;
+  double n_pairs_ = 0, n_wanted_pairs_ = 0;
   StepBuilder slice_;
 };
 

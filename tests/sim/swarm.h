@@ -20,6 +20,7 @@ struct WorkerPlan {
   int64_t announce_bytes = 1;
   int64_t step_us = 1000, token_us = 10;  // virtual cost of a step, and of a token in it
   double pair_us = 0;                     // and of a key that a token sees
+  bool knows_cost = false;                // of prefill, before its first step
 };
 
 // A request that is not drawn.
