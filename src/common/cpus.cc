@@ -1,6 +1,13 @@
 #include "common/cpus.h"
 
 #include <sched.h>
+#include <xxhash.h>
+
+#include <fstream>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace baton {
 
@@ -22,6 +29,14 @@ bool StayOnCpus(const std::vector<int>& cpus) {
     if (cpu < CPU_SETSIZE) CPU_SET(cpu, &set);
   }
   return ::sched_setaffinity(0, sizeof set, &set) == 0;
+}
+
+uint64_t CpuGroup(const std::vector<int>& cpus) {
+  std::string machine;  // of this boot
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> machine;
+  if (machine.empty() || cpus.empty()) return 0;
+  const std::string group = absl::StrCat(machine, " ", absl::StrJoin(cpus, ","));
+  return XXH3_64bits(group.data(), group.size());
 }
 
 }  // namespace baton

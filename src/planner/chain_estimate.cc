@@ -1,13 +1,14 @@
 #include "planner/chain_estimate.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/check.h"
 
 namespace baton {
 
 double ChainSeconds(const PrefillCost& cost, const ChainLink& link, std::span<const double> slices,
-                    double prefix, std::span<const double> speeds) {
+                    double prefix, std::span<const double> speeds, double handed_on) {
   const size_t n_ranks = speeds.size();
   CHECK(!slices.empty() && slices.size() % n_ranks == 0);
   const bool in_rounds = slices.size() > n_ranks;
@@ -22,7 +23,8 @@ double ChainSeconds(const PrefillCost& cost, const ChainLink& link, std::span<co
     before += tokens;
     // A chain's last link carries all slices but the last; each of a ring's all but the receiver's.
     const double own = in_rounds ? *std::min_element(round.begin(), round.end()) : round.back();
-    const double wire = cost.kv_bytes * (tokens - own) / link.bytes_per_second;
+    const double carried = std::exchange(handed_on, 0) + tokens - own;
+    const double wire = cost.kv_bytes * carried / link.bytes_per_second;
     seconds += cost.n_layers * std::max(work, wire);
     if (n_ranks == 1) continue;
     if (slices.size() > n_ranks)

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <tuple>
 #include <utility>
@@ -17,6 +19,7 @@ namespace {
 // Of a relay; and the share of its time that one round more must save.
 constexpr int kMostRounds = 64;
 constexpr double kRoundSaves = .02;
+constexpr double kWholeCpus = 1 + 1e-6;  // shares may be thirds
 
 // The slowest of the links from each rank to the next; in a ring from the last to the first, too.
 ChainLink SlowestLink(std::span<const OfferedWorker> offered, std::span<const int> ranks,
@@ -35,7 +38,7 @@ ChainLink SlowestLink(std::span<const OfferedWorker> offered, std::span<const in
 // Of `tokens` behind `prefix`; real-valued; none where the table has none.
 std::vector<double> Slices(const PrefillCost& cost, const ChainLink& link,
                            const DegreeRequest& request, int tokens, int prefix,
-                           std::span<const double> speeds) {
+                           std::span<const double> speeds, int handed_on) {
   switch (request.mode) {
     case PartitionMode::kTable:
       return request.table->Slices(tokens, static_cast<int>(speeds.size()));
@@ -44,14 +47,14 @@ std::vector<double> Slices(const PrefillCost& cost, const ChainLink& link,
     case PartitionMode::kClosed:
       break;
   }
-  return ClosedForm(cost, link, tokens, prefix, speeds);
+  return ClosedForm(cost, link, tokens, prefix, speeds, handed_on);
 }
 
 // (rounds x ranks), in the order of the prompt: rounds of equal work, each shared by all ranks;
-// none where a slice would be too short.
+// none where a slice would be too short. Before them is what the first rank hands on.
 std::vector<int> SlicesInRounds(const PrefillCost& cost, const ChainLink& link,
                                 const DegreeRequest& request, std::span<const double> speeds,
-                                int n_rounds) {
+                                int n_rounds, int handed_on) {
   const std::vector<double> alike(static_cast<size_t>(n_rounds), 1.0);
   const std::vector<int> rounds = RoundSlices(
       EqualWork(cost, request.tokens, request.prefix, alike), request.tokens, request.page_tokens);
@@ -59,7 +62,8 @@ std::vector<int> SlicesInRounds(const PrefillCost& cost, const ChainLink& link,
   std::vector<int> slices;
   int prefix = request.prefix;
   for (const int tokens : rounds) {
-    const std::vector<double> exact = Slices(cost, link, request, tokens, prefix, speeds);
+    const std::vector<double> exact =
+        Slices(cost, link, request, tokens, prefix, speeds, std::exchange(handed_on, 0));
     if (exact.empty()) return {};
     const std::vector<int> round = RoundSlices(exact, tokens, request.page_tokens);
     if (round.size() < speeds.size()) return {};
@@ -89,35 +93,57 @@ PushChoice PushInRounds(const PrefillCost& cost, const DegreeRequest& request, P
   PushedChain last = all;
   last.slices = all.slices.last(n_ranks);
   last.prefix = std::accumulate(all.slices.begin(), all.slices.end() - int(n_ranks), all.prefix);
+  if (all.slices.size() > n_ranks) last.handed_on = 0;
   PushChoice choice{.push = request.push ? *request.push : ChoosePush(cost, last).push};
   for (PushedChain round = all; !all.slices.empty(); all.slices = all.slices.subspan(n_ranks)) {
     round.slices = all.slices.first(n_ranks);
     choice.delay += PushBy(choice.push, cost, round).delay;
     round.prefix = std::accumulate(round.slices.begin(), round.slices.end(), round.prefix);
+    round.handed_on = 0;
   }
   return choice;
 }
 
-// These workers together, in their order and in as few rounds as their slices allow, by the closed
-// form in more where that is sooner; no ranks where a slice would be too short or too long. Seconds
-// from when all of them could begin.
-Degree Together(const PrefillCost& cost, std::span<const OfferedWorker> offered,
-                const std::vector<int>& ranks, const DegreeRequest& request) {
+// Of these workers, where some share their CPUs.
+std::vector<double> SpeedsTogether(std::span<const OfferedWorker> offered,
+                                   std::span<const int> ranks) {
   std::vector<double> speeds;
-  for (const int rank : ranks) speeds.push_back(offered[static_cast<size_t>(rank)].speed);
+  for (const int rank : ranks) {
+    const OfferedWorker& worker = offered[static_cast<size_t>(rank)];
+    double share = 0;  // that is taken of its CPUs, be it by itself
+    for (const int other : ranks)
+      if (worker.cpu_group != 0 &&
+          offered[static_cast<size_t>(other)].cpu_group == worker.cpu_group)
+        share += offered[static_cast<size_t>(other)].cpu_share;
+    speeds.push_back(worker.speed / std::max(1.0, share / std::max(1.0, worker.cpu_share)));
+  }
+  return speeds;
+}
+
+// These workers together, in their order and in as few rounds as their slices allow, by the closed
+// form in more where that is sooner; no ranks where a slice would be too short or too long. The
+// first rank has `cached` tokens of its first slice. Seconds from when all of them could begin.
+Degree Together(const PrefillCost& cost, std::span<const OfferedWorker> offered,
+                const std::vector<int>& ranks, const DegreeRequest& whole, int cached) {
+  DegreeRequest request = whole;
+  request.tokens -= cached;
+  request.prefix += cached;
+  const std::vector<double> speeds = SpeedsTogether(offered, ranks);
   std::vector<ChainLink> sinks;
   for (const int rank : ranks) sinks.push_back(offered[static_cast<size_t>(rank)].sink);
   Degree best;
   for (int n_rounds = LeastRounds(offered, ranks, request.tokens); n_rounds <= kMostRounds;
        ++n_rounds) {
     const ChainLink link = SlowestLink(offered, ranks, n_rounds > 1);
-    std::vector<int> slices = SlicesInRounds(cost, link, request, speeds, n_rounds);
+    std::vector<int> slices = SlicesInRounds(cost, link, request, speeds, n_rounds, cached);
     if (slices.empty()) break;
-    if (!Fits(slices, offered, ranks)) continue;
     const std::vector<double> exact(slices.begin(), slices.end());
-    const PushChoice push =
-        PushInRounds(cost, request, {exact, double(request.prefix), speeds, link, sinks});
-    const double seconds = ChainSeconds(cost, link, exact, request.prefix, speeds) + push.delay;
+    slices.front() += cached;  // it must fit even if it is not there after all
+    if (!Fits(slices, offered, ranks)) continue;
+    const PushedChain chain = {exact, double(request.prefix), speeds, link, sinks, double(cached)};
+    const PushChoice push = PushInRounds(cost, request, chain);
+    const double seconds =
+        ChainSeconds(cost, link, exact, request.prefix, speeds, cached) + push.delay;
     if (!best.ranks.empty() && seconds >= best.seconds * (1 - kRoundSaves)) break;
     best = {.ranks = ranks, .slices = std::move(slices), .seconds = seconds, .push = push.push};
     if (request.mode != PartitionMode::kClosed) break;
@@ -149,7 +175,8 @@ Degree Alone(const PrefillCost& cost, std::span<const OfferedWorker> offered,
   return best;
 }
 
-// The workers in the order in which they could begin, `must` first.
+// The workers in the order in which they could begin, `must` first, and last those on CPUs that
+// others before them take.
 std::vector<int> SoonestFirst(std::span<const OfferedWorker> offered, int must) {
   std::vector<int> order(offered.size());
   std::iota(order.begin(), order.end(), 0);
@@ -158,7 +185,44 @@ std::vector<int> SoonestFirst(std::span<const OfferedWorker> offered, int must) 
     return std::tuple(i != must, worker.slice_seconds, -worker.speed, i);
   };
   std::sort(order.begin(), order.end(), [&](int a, int b) { return rank(a) < rank(b); });
-  return order;
+  std::map<uint64_t, double> taken;  // of each group's CPUs
+  std::vector<int> free, crowded;
+  for (const int i : order) {
+    const OfferedWorker& worker = offered[static_cast<size_t>(i)];
+    const auto [share, is_first] = taken.try_emplace(worker.cpu_group, 0);
+    share->second += worker.cpu_share;
+    const bool has_room = worker.cpu_group == 0 || is_first || share->second <= kWholeCpus;
+    (has_room ? free : crowded).push_back(i);
+  }
+  free.insert(free.end(), crowded.begin(), crowded.end());
+  return free;
+}
+
+// n ranks in their places: the soonest; and where `must` has KV of the prompt, the soonest of those
+// that stand behind it, so that it is the first.
+std::vector<std::vector<int>> Groups(std::span<const OfferedWorker> offered,
+                                     std::span<const int> soonest, int must, int n) {
+  const auto place = [&](int i) { return offered[static_cast<size_t>(i)].place; };
+  std::vector<std::vector<int>> groups;
+  const auto add = [&](std::vector<int> ranks) {
+    if (static_cast<int>(ranks.size()) < n) return;
+    ranks.resize(static_cast<size_t>(n));
+    std::sort(ranks.begin(), ranks.end(), [&](int a, int b) { return place(a) < place(b); });
+    groups.push_back(std::move(ranks));
+  };
+  add({soonest.begin(), soonest.end()});
+  if (must < 0 || offered[static_cast<size_t>(must)].cached == 0) return groups;
+  std::vector<int> behind;
+  std::copy_if(soonest.begin(), soonest.end(), std::back_inserter(behind),
+               [&](int i) { return place(i) >= place(must); });
+  add(std::move(behind));
+  return groups;
+}
+
+// What the first rank is planned to have of its slice: not so much that it could hardly compute it
+// if it has given it away.
+int CachedOf(const OfferedWorker& first, int tokens) {
+  return first.cached < tokens && first.cached <= first.most_tokens / 2 ? first.cached : 0;
 }
 
 }  // namespace
@@ -177,28 +241,28 @@ Degree ChooseDegree(const PrefillCost& cost, const PlanRecord& record,
   const int most = std::min(request.max_ranks, static_cast<int>(offered.size()));
   for (int n = std::max(2, request.min_ranks); n <= most; ++n) {
     if (!forced && record.barred(request.tokens, n)) continue;
-    std::vector<int> ranks(soonest.begin(), soonest.begin() + n);
-    std::sort(ranks.begin(), ranks.end(), [&](int a, int b) {
-      return offered[static_cast<size_t>(a)].place < offered[static_cast<size_t>(b)].place;
-    });
-    Degree relay = Together(cost, offered, ranks, request);
-    if (relay.ranks.empty()) continue;
     const double slowness = record.slowness(request.tokens, n);
-    double work = 0;     // a rank is taken until the last one is done
-    double delayed = 0;  // of what others wait because of it, in all
-    for (const int rank : relay.ranks) {
-      const OfferedWorker& worker = offered[static_cast<size_t>(rank)];
-      relay.begin = std::max(relay.begin, worker.slice_seconds);
-      work += relay.seconds * slowness * worker.speed;
-      delayed += relay.seconds * slowness * worker.passed;
+    for (const std::vector<int>& ranks : Groups(offered, soonest, request.must, n)) {
+      const int cached = CachedOf(offered[static_cast<size_t>(ranks.front())], request.tokens);
+      Degree relay = Together(cost, offered, ranks, request, cached);
+      if (relay.ranks.empty() && cached > 0) relay = Together(cost, offered, ranks, request, 0);
+      if (relay.ranks.empty()) continue;
+      double work = 0;     // a rank is taken until the last one is done
+      double delayed = 0;  // of what others wait because of it, in all
+      for (const int rank : relay.ranks) {
+        const OfferedWorker& worker = offered[static_cast<size_t>(rank)];
+        relay.begin = std::max(relay.begin, worker.slice_seconds);
+        work += relay.seconds * slowness * worker.speed;
+        delayed += relay.seconds * slowness * worker.passed;
+      }
+      const double doubt = relay.seconds * record.error(request.tokens, n) +
+                           std::max(0.0, work - alone_work) * request.waiting +
+                           std::max(0.0, delayed - alone_delayed);
+      relay.seconds += relay.begin;
+      if (relay.seconds + doubt >= least) continue;
+      least = relay.seconds + doubt;
+      best = std::move(relay);
     }
-    const double doubt = relay.seconds * record.error(request.tokens, n) +
-                         std::max(0.0, work - alone_work) * request.waiting +
-                         std::max(0.0, delayed - alone_delayed);
-    relay.seconds += relay.begin;
-    if (relay.seconds + doubt >= least) continue;
-    least = relay.seconds + doubt;
-    best = std::move(relay);
   }
   best.alone = alone;
   return best;

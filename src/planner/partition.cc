@@ -90,11 +90,11 @@ std::vector<double> EqualWork(const PrefillCost& cost, double tokens, double pre
 }
 
 std::vector<double> ClosedForm(const PrefillCost& cost, const ChainLink& link, double tokens,
-                               double prefix, std::span<const double> speeds) {
+                               double prefix, std::span<const double> speeds, double handed_on) {
   std::vector<double> slices = EqualWork(cost, tokens, prefix, speeds);
   if (speeds.size() == 1) return slices;
   const auto wire = [&](double last) {
-    return cost.kv_bytes * (tokens - last) / link.bytes_per_second;
+    return cost.kv_bytes * (handed_on + tokens - last) / link.bytes_per_second;
   };
   if (wire(slices.back()) <= LongestLayer(cost, prefix, slices, speeds)) return slices;
   double low = 0, high = tokens;  // of the last slice: its work grows with it, the wire's falls

@@ -19,9 +19,10 @@ std::vector<double> EqualWork(const PrefillCost& cost, double tokens, double pre
 
 // The same before the bandwidth wall: the last link carries the KV of all slices but the last in
 // every layer, so where it would take longer than the work, the last slice grows until both take
-// the same time.
+// the same time. handed_on: tokens of the prefix that only the first rank has cached, which links
+// carry too.
 std::vector<double> ClosedForm(const PrefillCost& cost, const ChainLink& link, double tokens,
-                               double prefix, std::span<const double> speeds);
+                               double prefix, std::span<const double> speeds, double handed_on = 0);
 
 // Slices in whole pages but for the last, which ends the prompt and is a page at least; in whole
 // key tiles or segments of attention where slices are long enough, so that few straddle two ranks.

@@ -26,14 +26,16 @@ PushTimes Estimate(RelayPush push, const PrefillCost& cost, const PushedChain& c
   // Of one layer: the longest of all ranks' work, of what they send on, and of that beside pushes.
   double work = 0, wire = 0, shared = 0;
   double into_sink = 0;  // the layer's pushes, one after the other
+  const double nobodys = chain.prefix - chain.handed_on;
   double before = chain.prefix;
   for (size_t i = 0; i < n; ++i) {
     work = std::max(work, cost.Layer(chain.slices[i], before) / chain.speeds[i]);
     before += chain.slices[i];
-    const double pushed = seconds(chain.slices[i], chain.sinks[i]);
+    const double own = chain.slices[i] + (i == 0 ? chain.handed_on : 0);
+    const double pushed = seconds(own, chain.sinks[i]);
     into_sink += pushed;
     if (i + 1 == n) break;
-    const double handed_on = seconds(before - chain.prefix, chain.link);
+    const double handed_on = seconds(before - nobodys, chain.link);
     wire = std::max(wire, handed_on);
     shared = std::max(shared, handed_on + pushed);
   }
@@ -44,7 +46,7 @@ PushTimes Estimate(RelayPush push, const PrefillCost& cost, const PushedChain& c
     times.first_token = cost.n_layers * std::max(work, shared);
   } else {
     times.first_token = times.chain;
-    into_sink = seconds(before - chain.prefix, chain.sinks.back());
+    into_sink = seconds(before - nobodys, chain.sinks.back());
   }
   // The pushes of a layer begin when it was computed, and those of all layers stand in one queue.
   const double layer = times.first_token / cost.n_layers;

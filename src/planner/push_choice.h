@@ -21,10 +21,11 @@ std::string_view NameOf(RelayPush push);  // "all", "tail", "none"
 // One chain, as in ChainSeconds, and its links to the decode worker.
 struct PushedChain {
   std::span<const double> slices;    // (ranks)
-  double prefix = 0;                 // cached tokens before them, which nobody hands over
+  double prefix = 0;                 // tokens before them, whose KV nobody hands over
   std::span<const double> speeds;    // (ranks)
   ChainLink link;                    // the slowest from rank to rank
   std::span<const ChainLink> sinks;  // (ranks) from each to the decode worker
+  double handed_on = 0;              // of the prefix: the first rank does, beside its slice
 };
 
 struct PushChoice {

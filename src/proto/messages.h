@@ -122,6 +122,10 @@ struct WorkerAnnounce {
   int32_t max_slice_tokens = 0;      // of a relay's rank; 0 = as many as fit
   double link_bytes_per_second = 0;  // that its KV link is held to; 0 = as fast as it is
   bool reuses_kv = false;            // of prompts with the same beginning
+  // The CPUs it computes on: the same number for workers that have the same ones, 0 for who does
+  // not tell; and how much of them its threads take, 1 = all.
+  uint64_t cpu_group = 0;
+  double cpu_share = 0;
 };
 
 // What prefill costs a worker, fitted to its recent steps: each token so many seconds in the linear
@@ -131,6 +135,7 @@ struct PrefillFit {
   double token = 0, pair = 0, floor = 0;  // seconds
   double error = 0;                       // mean of |actual / predicted - 1| lately
   int32_t n_seen = 0;                     // steps; 0: nothing is known yet
+  int32_t n_tokens = 0;  // of prompts, in steps of enough of them to say what one costs
   bool operator==(const PrefillFit&) const = default;
 };
 

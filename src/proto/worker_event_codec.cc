@@ -17,6 +17,7 @@ constexpr int64_t kMostBytes = int64_t{1} << 60;
 // What is predicted from a fit stays finite and more than nothing.
 constexpr double kLeastTokenSeconds = 1e-15, kMostSeconds = 1e6, kMostPairs = 1e18;
 constexpr double kMostRate = 1e15;  // bytes per second
+constexpr double kMostCpuShare = 1e6;
 
 wire::Role WireRole(Role role) {
   switch (role) {
@@ -116,6 +117,8 @@ void Encode(const WorkerAnnounce& in, wire::WorkerEvent* out) {
   announce->set_max_slice_tokens(in.max_slice_tokens);
   announce->set_link_bytes_per_second(in.link_bytes_per_second);
   announce->set_reuses_kv(in.reuses_kv);
+  announce->set_cpu_group(in.cpu_group);
+  announce->set_cpu_share(in.cpu_share);
 }
 
 absl::StatusOr<WorkerEvent> Decode(const wire::WorkerAnnounce& in) {
@@ -150,6 +153,9 @@ absl::StatusOr<WorkerEvent> Decode(const wire::WorkerAnnounce& in) {
   out.max_slice_tokens = in.max_slice_tokens();
   out.link_bytes_per_second = in.link_bytes_per_second();
   out.reuses_kv = in.reuses_kv();
+  RETURN_IF_ERROR(CheckFloat("announce.cpu_share", in.cpu_share(), 0, kMostCpuShare));
+  out.cpu_group = in.cpu_group();
+  out.cpu_share = in.cpu_share();
   return WorkerEvent(std::move(out));
 }
 
@@ -159,10 +165,12 @@ void Encode(const PrefillFit& in, wire::PrefillFit* out) {
   out->set_floor(in.floor);
   out->set_error(in.error);
   out->set_n_seen(in.n_seen);
+  out->set_n_tokens(in.n_tokens);
 }
 
 absl::StatusOr<PrefillFit> Decode(const wire::PrefillFit& in) {
   RETURN_IF_ERROR(CheckRange("load.prefill_fit.n_seen", in.n_seen(), 0, kMostCount));
+  RETURN_IF_ERROR(CheckRange("load.prefill_fit.n_tokens", in.n_tokens(), 0, kMostCount));
   const double least_token = in.n_seen() > 0 ? kLeastTokenSeconds : 0;
   RETURN_IF_ERROR(CheckFloat("load.prefill_fit.token", in.token(), least_token, kMostSeconds));
   RETURN_IF_ERROR(CheckFloat("load.prefill_fit.pair", in.pair(), 0, kMostSeconds));
@@ -172,7 +180,8 @@ absl::StatusOr<PrefillFit> Decode(const wire::PrefillFit& in) {
                     .pair = in.pair(),
                     .floor = in.floor(),
                     .error = in.error(),
-                    .n_seen = in.n_seen()};
+                    .n_seen = in.n_seen(),
+                    .n_tokens = in.n_tokens()};
 }
 
 void Encode(const LinkRate& in, wire::LinkRate* out) {

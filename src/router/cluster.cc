@@ -15,6 +15,8 @@ namespace {
 constexpr absl::Duration kReportLag = absl::Milliseconds(50);
 // Before any worker has measured itself.
 constexpr double kUnknownTokensPerS = 1000, kUnknownStepMs = 20;
+// Measured, what a relay can be planned with: one prompt that is worth sharing.
+constexpr int32_t kKnownTokens = 256;
 
 // A fit that changes what such a prompt costs by so much is another one.
 constexpr int32_t kNotedTokens = 1024;
@@ -118,6 +120,11 @@ std::vector<Incarnation> Cluster::NotHeardSince(absl::Time time) const {
   for (const auto& [id, worker] : workers_)
     if (worker.heard_at < time) silent.push_back(id);
   return silent;
+}
+
+bool Cluster::reuses_kv() const {
+  return std::any_of(workers_.begin(), workers_.end(),
+                     [](const auto& entry) { return entry.second.about.reuses_kv; });
 }
 
 bool Cluster::serves() const {
@@ -255,6 +262,8 @@ Candidate Cluster::Consider(const Worker& worker, const AttemptShape& shape, abs
                 .role = worker.about.role,
                 .fits_prefill = FitsPrefill(worker.about, shape),
                 .fits_decode = FitsDecode(worker.about, shape),
+                .cpu_group = worker.about.cpu_group,
+                .cpu_share = worker.about.cpu_share,
                 .last_chosen = worker.last_chosen};
   out.cost = CostAt(worker);
   const int32_t own_tokens = shape.PrefillTokensAt(out.worker);
@@ -332,8 +341,16 @@ std::vector<CachedPrefix> Cluster::Cached(const std::vector<uint64_t>& pages) co
   std::vector<CachedPrefix> cached;
   for (const auto& [id, worker] : workers_)
     if (const size_t n = worker.prefixes.Find(pages); n > 0)
-      cached.push_back({id, static_cast<int32_t>(n) * page_tokens()});
+      cached.push_back({id, static_cast<int32_t>(n) * page_tokens(), worker.prefixes.adds()});
   return cached;
+}
+
+void Cluster::OnPrefixFound(const CachedPrefix& hoped, const std::vector<uint64_t>& pages,
+                            int32_t found_tokens) {
+  const auto worker = workers_.find(hoped.worker);
+  if (worker == workers_.end() || found_tokens >= hoped.tokens) return;
+  worker->second.prefixes.Lacks(pages[static_cast<size_t>(found_tokens / page_tokens())],
+                                hoped.adds);
 }
 
 // A rank has all up to the end of its last slice.
@@ -348,10 +365,17 @@ void Cluster::OnPromptCached(const Plan& plan, const AttemptShape& shape,
   }
 }
 
-// KV that an earlier attempt left somewhere is worth more than further workers.
+// KV that an earlier attempt left somewhere is worth more than further workers. And while nobody
+// has measured what prompts cost, one worker does it.
 bool Cluster::WantsRelay(const AttemptShape& shape) const {
   return relays_.min_tokens > 0 && shape.may_relay && shape.n_prompt >= relays_.min_tokens &&
-         shape.kept_at == 0;
+         shape.kept_at == 0 && (relays_.min_ranks > 1 || KnowsCosts());
+}
+
+bool Cluster::KnowsCosts() const {
+  return std::any_of(workers_.begin(), workers_.end(), [](const auto& entry) {
+    return entry.second.load.prefill_fit.n_tokens >= kKnownTokens;
+  });
 }
 
 double Cluster::OwnPrefillMs(const Plan& plan, const AttemptShape& shape) const {

@@ -47,7 +47,8 @@ class Cluster {
   void OnDraining(Incarnation worker) { workers_.at(worker).state = MemberState::kDraining; }
 
   bool empty() const { return workers_.empty(); }
-  bool serves() const;  // somebody takes requests
+  bool reuses_kv() const;  // some worker does, of earlier prompts
+  bool serves() const;     // somebody takes requests
   const WorkerAnnounce* Find(Incarnation worker) const;
   std::vector<Incarnation> Workers() const;  // ascending
   // As `from` measured it lately; nothing is known: only the peer is set.
@@ -67,6 +68,9 @@ class Cluster {
   std::vector<CachedPrefix> Cached(const std::vector<uint64_t>& pages) const;
   void OnPromptCached(const Plan& plan, const AttemptShape& shape,
                       const std::vector<uint64_t>& pages);
+  // Its worker had so much of it when it began.
+  void OnPrefixFound(const CachedPrefix& hoped, const std::vector<uint64_t>& pages,
+                     int32_t found_tokens);
 
   // Predicted milliseconds of the prompt alone, its workers idle.
   double OwnPrefillMs(const Plan& plan, const AttemptShape& shape) const;
@@ -121,6 +125,8 @@ class Cluster {
   static int Passed(const Worker& worker, int32_t tokens);
   int WaitingPrompts() const;
   int PrefillWorkers() const;
+  // A worker's costs come from enough work to plan prompts that several share.
+  bool KnowsCosts() const;
   bool WantsRelay(const AttemptShape& shape) const;
   Candidate Consider(const Worker& worker, const AttemptShape& shape, absl::Time now) const;
   // Those who take requests and are none of `avoid`.

@@ -102,7 +102,7 @@ std::vector<ChainLink> LinksTo(std::span<const Candidate> candidates, const Cand
 // The ranks that a relay may have. Of two workers the one that takes half the time for the prompt
 // is twice as fast, whether by its linear layers or by its attention.
 std::vector<OfferedWorker> Offer(std::span<const Candidate> candidates, double nominal_ms,
-                                 Incarnation decode) {
+                                 Incarnation decode, const AttemptShape& shape) {
   std::vector<OfferedWorker> offered;
   for (const Candidate& c : candidates)
     offered.push_back({.speed = nominal_ms / c.uncached_ms,
@@ -113,7 +113,10 @@ std::vector<OfferedWorker> Offer(std::span<const Candidate> candidates, double n
                        .links = LinksTo(candidates, c),
                        .sink = LinkTo(decode, c),
                        .most_tokens = c.max_slice_tokens,
-                       .alone_seconds = c.prompt_ms / 1e3});
+                       .alone_seconds = c.prompt_ms / 1e3,
+                       .cpu_group = c.cpu_group,
+                       .cpu_share = c.cpu_share,
+                       .cached = shape.n_prompt - shape.PrefillTokensAt(c.worker)});
   return offered;
 }
 
@@ -271,8 +274,9 @@ PrefillWork Plan::PrefillWorkAt(Incarnation worker, const AttemptShape& shape) c
     return PrefillWork::Of(tokens, shape.n_prompt - tokens);
   }
   PrefillWork work;
-  int32_t before = 0;
   const std::vector<int32_t> ends = SliceEnds(shape);
+  // The first rank may have some of its first slice, but for the last token.
+  int32_t before = std::min(shape.n_prompt - shape.PrefillTokensAt(WorkerOf(0)), ends[0] - 1);
   for (size_t slice = 0; slice < ends.size(); before = ends[slice++])
     if (WorkerOf(slice) == worker) work += PrefillWork::Of(ends[slice] - before, before);
   return work;
@@ -350,8 +354,8 @@ Plan ShareWithHeads(const Plan& plan, std::span<const Candidate> candidates,
                               .mode = rules.mode,
                               .table = rules.table.get()};
   const Candidate& nominal = may_prefill[static_cast<size_t>(request.must)];
-  const Degree degree = ChooseDegree(nominal.cost, record,
-                                     Offer(may_prefill, nominal.uncached_ms, plan.decode), request);
+  const Degree degree = ChooseDegree(
+      nominal.cost, record, Offer(may_prefill, nominal.uncached_ms, plan.decode, shape), request);
   if (degree.ranks.size() < 2) return plan;
   const auto worker_of = [&](size_t rank) {
     return may_prefill[static_cast<size_t>(degree.ranks[rank])].worker;

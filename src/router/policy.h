@@ -32,6 +32,7 @@ namespace baton {
 struct CachedPrefix {
   Incarnation worker = 0;
   int32_t tokens = 0;
+  uint64_t adds = 0;  // of its PrefixMemory by then
   bool operator==(const CachedPrefix&) const = default;
 };
 
@@ -105,6 +106,8 @@ struct Candidate {
   ChainLink link{};         // that it sends KV over to others than those in `links`
   std::vector<LinkRate> links{};
   int32_t max_slice_tokens = std::numeric_limits<int32_t>::max();
+  uint64_t cpu_group = 0;  // these two: as announced
+  double cpu_share = 0;
   uint64_t last_chosen = 0;  // a counter; 0 = never
 };
 

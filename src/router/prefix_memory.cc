@@ -1,6 +1,7 @@
 #include "router/prefix_memory.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "absl/hash/hash.h"
 #include "absl/types/span.h"
@@ -28,18 +29,27 @@ PrefixMemory::PrefixMemory(size_t most_pages) : most_pages_(std::min(most_pages,
 // From the last page to the first: so the first ones are the newest, and no page is remembered
 // whose beginning is not.
 void PrefixMemory::Add(std::span<const uint64_t> pages) {
+  ++adds_;
   pages = pages.first(std::min(pages.size(), most_pages_));
   for (size_t i = pages.size(); i-- > 0;) {
     const auto [place, is_new] = places_.try_emplace(pages[i]);
     if (is_new)
-      place->second = by_use_.insert(by_use_.begin(), pages[i]);
+      place->second = by_use_.insert(by_use_.begin(), Use{pages[i]});
     else
       by_use_.splice(by_use_.begin(), by_use_, place->second);
+    by_use_.front().add = adds_;
   }
-  while (places_.size() > most_pages_) {
-    places_.erase(by_use_.back());
-    by_use_.pop_back();
-  }
+  while (places_.size() > most_pages_) ForgetFrom(std::prev(by_use_.end()));
+}
+
+void PrefixMemory::ForgetFrom(Order::iterator first) {
+  for (auto use = first; use != by_use_.end(); ++use) places_.erase(use->page);
+  by_use_.erase(first, by_use_.end());
+}
+
+void PrefixMemory::Lacks(uint64_t page, uint64_t adds) {
+  const auto place = places_.find(page);
+  if (place != places_.end() && place->second->add <= adds) ForgetFrom(place->second);
 }
 
 size_t PrefixMemory::Find(std::span<const uint64_t> pages) const {

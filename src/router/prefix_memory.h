@@ -29,11 +29,21 @@ class PrefixMemory {
   void Add(std::span<const uint64_t> pages);
   // How many of them, from the first on, it has.
   size_t Find(std::span<const uint64_t> pages) const;
+  // The worker did not have this page when there had been so many Adds: it had given it away, and
+  // with it all that was used before. Unless it came again since.
+  void Lacks(uint64_t page, uint64_t adds);
+  uint64_t adds() const { return adds_; }
   size_t size() const { return places_.size(); }
 
  private:
-  using Order = std::list<uint64_t>;
+  struct Use {
+    uint64_t page = 0;
+    uint64_t add = 0;  // which one
+  };
+  using Order = std::list<Use>;
+  void ForgetFrom(Order::iterator first);
   size_t most_pages_;
+  uint64_t adds_ = 0;
   Order by_use_;  // the newest first
   absl::flat_hash_map<uint64_t, Order::iterator> places_;
 };

@@ -116,9 +116,13 @@ absl::Status Router::State::On(Incarnation worker, const PromptComputed& compute
   Journey* const journey = Find(computed.request_id);
   if (journey == nullptr) return absl::OkStatus();
   RETURN_IF_ERROR(journey->OnPromptComputed(worker, computed, now));
-  if (computed.epoch == journey->epoch() && journey->aimed())
-    cluster.OnPromptCached(journey->plan(), journey->Shape(),
-                           journey->Pages(cluster.page_tokens()));
+  if (computed.epoch == journey->epoch() && journey->aimed() && cluster.reuses_kv()) {
+    const std::vector<uint64_t>& pages = journey->Pages(cluster.page_tokens());
+    for (const CachedPrefix& hoped : journey->cached)
+      if (hoped.worker == worker && !journey->plan().is_relay())
+        cluster.OnPrefixFound(hoped, pages, computed.reused_tokens);
+    cluster.OnPromptCached(journey->plan(), journey->Shape(), pages);
+  }
   KeepAlarm(*journey);
   return absl::OkStatus();
 }

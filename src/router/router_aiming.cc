@@ -20,7 +20,7 @@ constexpr int kMostMoves = 4;
 }  // namespace
 
 void Router::State::TryAim(Journey& journey, absl::Time now) {
-  if (!cluster.empty()) journey.cached = cluster.Cached(journey.Pages(cluster.page_tokens()));
+  if (cluster.reuses_kv()) journey.cached = cluster.Cached(journey.Pages(cluster.page_tokens()));
   const std::optional<Plan> plan = cluster.Choose(journey.Shape(), journey.avoid, now);
   if (plan) AimAt(journey, *plan, now);  // else it waits for a worker, until its alarm rings
 }

@@ -247,6 +247,75 @@ TEST_CASE("slices by a table, or even ones, where that is asked for") {
   CHECK(closed[0] < 3072);
 }
 
+TEST_CASE("workers on the same CPUs are no faster together than these") {
+  const auto ranks = [](const std::vector<uint64_t>& groups, double share) {
+    std::vector<OfferedWorker> offered = Idle(static_cast<int>(groups.size()));
+    for (size_t i = 0; i < groups.size(); ++i) {
+      offered[i].cpu_group = groups[i];
+      offered[i].cpu_share = share;
+    }
+    return ChooseDegree(Cost(), PlanRecord(), offered, {.tokens = 8192, .max_ranks = 8}).ranks;
+  };
+  using Ranks = std::vector<int>;
+  CHECK(ranks({7, 7}, 1).size() == 1);
+  CHECK(ranks({7, 7, 7}, 1).size() == 1);
+  CHECK(ranks({7, 7}, .5) == Ranks{0, 1});
+  CHECK(ranks({7, 7, 7}, 1. / 3) == Ranks{0, 1, 2});
+  CHECK(ranks({7, 8}, 1) == Ranks{0, 1});
+  CHECK(ranks({0, 0}, 1) == Ranks{0, 1});  // nobody knows
+  CHECK(ranks({7, 7, 8, 8}, 1) == Ranks{0, 2});
+}
+
+TEST_CASE("what the first rank has of the prompt is not shared, but handed on") {
+  std::vector<OfferedWorker> offered = Idle(2);
+  const auto choose = [&](int must) {
+    return ChooseDegree(Cost(), PlanRecord(), offered,
+                        {.tokens = 6144, .max_ranks = 2, .must = must});
+  };
+  const Degree whole = choose(0);
+  offered[0].cached = 2048;
+  offered[0].alone_seconds = Cost().Alone(4096, 2048);
+  const Degree rest = choose(0);
+  REQUIRE(rest.ranks == std::vector<int>{0, 1});
+  REQUIRE(rest.slices.size() == 2);
+  CHECK(rest.slices[0] + rest.slices[1] == 6144);
+  const double first = Cost().Layer(rest.slices[0] - 2048, 2048);
+  CHECK(first == Approx(Cost().Layer(rest.slices[1], rest.slices[0])).epsilon(.05));
+  CHECK(rest.seconds == Approx(Cost().n_layers * first).epsilon(.05));
+  CHECK(rest.seconds < .8 * whole.seconds);
+  // Its link carries it all the same.
+  const auto link_of = [&](int tokens) {  // that has 90 % to do
+    return ChainLink{tokens * Cost().kv_bytes / (.9 * first), 1e-4};
+  };
+  offered[0].link = link_of(rest.slices[0]);
+  CHECK(choose(0).slices == rest.slices);
+  offered[0].link = link_of(rest.slices[0] - 2048);
+  CHECK(choose(0).slices[0] < rest.slices[0]);
+
+  // Who stands behind another hands nothing on to it; nor is more counted with than the rank could
+  // compute itself.
+  std::swap(offered[0].cached, offered[1].cached);
+  offered[0].link = kFast;
+  offered[0].alone_seconds = 0;
+  CHECK(choose(1).slices == whole.slices);
+  offered = Idle(2);
+  offered[0].cached = 2048;
+  offered[0].most_tokens = 4000;
+  CHECK(choose(0).slices == whole.slices);
+}
+
+TEST_CASE("who has the beginning is first, though others could begin sooner") {
+  std::vector<OfferedWorker> offered = Idle(3);
+  offered[0].slice_seconds = 0;
+  offered[1].cached = 4096;
+  offered[1].alone_seconds = Cost().Alone(4096, 4096);
+  offered[2].slice_seconds = .01;
+  const Degree degree =
+      ChooseDegree(Cost(), PlanRecord(), offered, {.tokens = 8192, .max_ranks = 2, .must = 1});
+  CHECK(degree.ranks == std::vector<int>{1, 2});
+  CHECK(degree.slices.front() > 4096);
+}
+
 TEST_CASE("whatever is offered: slices add up, and the prediction is not above one worker's") {
   std::mt19937 random(5);
   const auto between = [&](double low, double high) {
@@ -264,10 +333,14 @@ TEST_CASE("whatever is offered: slices add up, and the prediction is not above o
                 .link = {between(1e5, 1e10), 1e-4}};
       worker.most_tokens = static_cast<int>(between(1e3, 1e6));
     }
-    const DegreeRequest request{.tokens = static_cast<int>(between(1, 1e5)),
-                                .prefix = 64 * static_cast<int>(random() % 100),
-                                .max_ranks = 8,
-                                .waiting = between(1e-3, 10)};
+    DegreeRequest request{.tokens = static_cast<int>(between(1, 1e5)),
+                          .prefix = 64 * static_cast<int>(random() % 100),
+                          .max_ranks = 8,
+                          .waiting = between(1e-3, 10)};
+    if (random() % 2 == 0) request.must = static_cast<int>(random() % offered.size());
+    for (OfferedWorker& worker : offered)
+      worker.cached =
+          64 * static_cast<int>(random() % static_cast<size_t>(request.tokens / 64 + 1));
     const Degree degree = ChooseDegree(Cost(), PlanRecord(), offered, request);
     CHECK(std::accumulate(degree.slices.begin(), degree.slices.end(), 0) == request.tokens);
     CHECK(degree.slices.size() % degree.ranks.size() == 0);

@@ -72,7 +72,10 @@ WorkerReport EveryEvent() {
   announce.max_slice_tokens = 8192;
   announce.link_bytes_per_second = 1.5e9;
   announce.reuses_kv = true;
-  const PrefillFit fit{.token = 1e-3, .pair = 2e-8, .floor = 0.25, .error = 0.125, .n_seen = 9};
+  announce.cpu_group = ~0ull;
+  announce.cpu_share = 0.5;
+  const PrefillFit fit{
+      .token = 1e-3, .pair = 2e-8, .floor = 0.25, .error = 0.125, .n_seen = 9, .n_tokens = 700};
   const WorkerLoad load{
       .prefill_queued_tokens = 1,
       .prefill_queued_pairs = 1e7,

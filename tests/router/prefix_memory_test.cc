@@ -58,6 +58,25 @@ TEST_CASE("what was used the longest ago is forgotten first, a prompt's end befo
   CHECK(memory.Find(first) == 0);
 }
 
+TEST_CASE("what a worker lacks it gave away after all that was used before") {
+  PrefixMemory memory(100);
+  const auto pages = [](int32_t from) { return PageHashes(Tokens(16 * 6 + 1, from), 16); };
+  const std::vector<uint64_t> first = pages(0), second = pages(1000), third = pages(2000);
+  for (const auto& prompt : {first, second, third}) memory.Add(prompt);
+  memory.Lacks(second[4], memory.adds());
+  CHECK(memory.Find(first) == 0);
+  CHECK(memory.Find(second) == 4);
+  CHECK(memory.Find(third) == 6);
+  memory.Lacks(first[0], memory.adds());  // known
+  CHECK(memory.size() == 10);
+  // It has come again since it was looked for.
+  const uint64_t adds = memory.adds();
+  memory.Add(second);
+  memory.Lacks(second[4], adds);
+  CHECK(memory.Find(second) == 6);
+  CHECK(memory.Find(third) == 6);
+}
+
 TEST_CASE("a worker that keeps nothing is remembered with nothing") {
   PrefixMemory memory(0);
   memory.Add(PageHashes(Tokens(100), 16));

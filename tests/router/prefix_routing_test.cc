@@ -24,9 +24,12 @@ struct Pair : RouterHarness {  // two prefill workers and a decode worker
     REQUIRE(Report(id, {announce}).ok());
   }
   // A prompt of consecutive tokens is computed and has its one token. Its ranks, the tail last.
-  std::vector<Incarnation> Run(int32_t n_prompt, int32_t reused_tokens = 0) {
+  std::vector<Incarnation> Run(int32_t n_prompt, int32_t reused_tokens = 0, int32_t from = 100) {
     sent.clear();
-    const RequestId id = Submit(n_prompt, 1);
+    GenerateRequest submitted;
+    for (int32_t i = 0; i < n_prompt; ++i) submitted.prompt.push_back(from + i);
+    submitted.max_tokens = 1;
+    const RequestId id = Submit(std::move(submitted));
     std::vector<Incarnation> ranks;
     for (const auto& [worker, request] : Sent<PrefillRequest>()) {
       ranks.insert(ranks.begin(), worker);
@@ -76,11 +79,44 @@ TEST_CASE("no relay where one worker has most of the prompt; a relay's ranks hav
   const std::vector<Incarnation> ranks = r.Run(1024);
   REQUIRE(ranks.size() == 2);
   CHECK(r.Run(1060, 1008) == std::vector<Incarnation>{ranks.back()});  // the tail has all of it
-  CHECK(r.Run(1900, 1008).size() == 1);  // of 1900 tokens 1008 are there: half of it, by itself
+  CHECK(r.Run(1500, 1008).size() == 1);  // of 1500 tokens 1008 are there: a third, by itself
   // The head has what it computed, and nobody the end of a longer prompt.
   Pair other(64);
   REQUIRE(other.Run(300).size() == 2);
   CHECK(other.Run(2000).size() == 2);
+}
+
+TEST_CASE("a relay shares what its first rank does not have") {
+  Pair r(64);
+  REQUIRE(r.Run(1000) == std::vector<Incarnation>{kSecond, kFirst});  // the first has 496 tokens
+  r.sent.clear();
+  const RequestId id = r.Submit(1900, 1);
+  const auto prefills = r.Sent<PrefillRequest>();
+  REQUIRE(prefills.size() == 2);
+  CHECK(prefills[1].first == kSecond);
+  const auto head_tokens = static_cast<int32_t>(prefills[1].second.tokens.size());
+  CHECK(head_tokens == Approx(496 + (1900 - 496) / 2).margin(16));
+  CHECK(prefills[0].second.inflow.tokens == head_tokens);
+  r.Cancel(id);
+  const Timeline timeline = r.End(id).timeline;
+  CHECK(timeline.slices == std::vector<int32_t>{head_tokens - 496, 1900 - head_tokens});
+  CHECK(absl::ToDoubleMilliseconds(timeline.predicted) == Approx(70.2).margin(2));
+}
+
+TEST_CASE("what a worker turns out to have given away, and what it used before, is not hoped for") {
+  for (const bool lacks : {false, true}) {
+    Pair r;
+    REQUIRE(r.Report(kSecond, {MeasuredLoad(100)}).ok());
+    const auto worker_of = [&r](int32_t from, int32_t reused_tokens) {
+      return r.Run(500, reused_tokens, from).front();
+    };
+    REQUIRE(worker_of(0, 0) == kFirst);
+    REQUIRE(worker_of(1000, 0) == kFirst);
+    REQUIRE(worker_of(1000, lacks ? 0 : 496) == kFirst);
+    REQUIRE(r.Report(kSecond, {MeasuredLoad(20'000)}).ok());
+    CHECK(worker_of(0, lacks ? 0 : 496) == (lacks ? kSecond : kFirst));
+    CHECK(worker_of(1000, 496) == kFirst);  // it was computed again
+  }
 }
 
 TEST_CASE("a wrong hint costs time, no more") {

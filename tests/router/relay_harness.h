@@ -23,6 +23,7 @@ struct Chain : RouterHarness {  // two prefill workers and a decode worker
     Join(kDecode1, Role::kDecode);
     Join(kTail, Role::kPrefill);
     Join(kHead, Role::kPrefill);
+    REQUIRE(Report(kTail, {MeasuredLoad(1000)}).ok());  // the others are taken to be like it
   }
   bool LastIsRelay() const { return LastPrefill().is_head; }
   std::vector<Incarnation> Cancelled() const {

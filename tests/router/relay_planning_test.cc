@@ -18,7 +18,8 @@ constexpr Incarnation kDecode = 1, kTail = 11, kHead = 12;
 
 // 100,000 tokens per second in short prompts, half of that in prompts of 8,192.
 PrefillFit Fit(double slowness = 1) {
-  return {.token = 1e-5 * slowness, .pair = slowness * 1e-5 / 4096, .n_seen = 100};
+  return {
+      .token = 1e-5 * slowness, .pair = slowness * 1e-5 / 4096, .n_seen = 100, .n_tokens = 50'000};
 }
 
 double AloneMs(double tokens) { return 1e-2 * (tokens + tokens * tokens / 8192); }
@@ -82,6 +83,41 @@ TEST_CASE("a relay's slices follow what long prompts cost each worker") {
   CHECK(r.Slices(8192)[0] < 8192 * 0.4);
   r.Tell(kHead, {.prefill_fit = Fit(1e4)});
   CHECK(r.Slices(8192) == std::vector<int32_t>{8192});
+}
+
+TEST_CASE("before a worker has measured what prompts cost one computes them alone") {
+  RouterHarness r(Relays());
+  r.Join(kDecode, Role::kDecode);
+  r.Join(kTail, Role::kPrefill);
+  r.Join(kHead, Role::kPrefill);
+  const auto ranks = [&r] {
+    const RequestId id = r.Submit(1024, 1);
+    r.Cancel(id);
+    return r.End(id).timeline.slices.size();
+  };
+  CHECK(ranks() == 1);
+  PrefillFit fit = Fit();
+  fit.n_tokens = 200;  // of some short prompts
+  REQUIRE(r.Report(kHead, {WorkerLoad{.prefill_fit = fit}}).ok());
+  CHECK(ranks() == 1);
+  fit.n_tokens = 1200;
+  REQUIRE(r.Report(kHead, {WorkerLoad{.prefill_fit = fit}}).ok());
+  CHECK(ranks() == 2);
+}
+
+TEST_CASE("prefill workers that have to share their CPUs share no prompts") {
+  for (const double share : {0.5, 1.0}) {
+    Chain r;
+    for (const Incarnation worker : {kTail, kHead}) {
+      r.Lose(worker);
+      WorkerAnnounce announce = Announce(worker, Role::kPrefill);
+      announce.max_context = announce.pages_total = 1 << 20;
+      announce.cpu_group = 5;
+      announce.cpu_share = share;
+      REQUIRE(r.Report(worker, {announce, WorkerLoad{.prefill_fit = Fit()}}).ok());
+    }
+    CHECK(r.Slices(8192).size() == (share == 1.0 ? 1 : 2));
+  }
 }
 
 TEST_CASE("predicted and actual time to the first token are in the timeline") {

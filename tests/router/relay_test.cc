@@ -240,6 +240,7 @@ TEST_CASE("a relay of one token ends at the tail; a tail may decode itself") {
     RouterHarness r(Relays());
     r.Join(1, Role::kBoth);
     r.Join(2, Role::kBoth);
+    REQUIRE(r.Report(1, {MeasuredLoad(1000)}).ok());
     const RequestId id = r.Submit(100, 2);
     REQUIRE(r.sent.size() == 3);
     CHECK(r.LastDecodeWorker() == 1);

@@ -41,7 +41,7 @@ inline WorkerAnnounce Announce(Incarnation id, Role role) {
 
 // Of a worker whose prompts cost so much per token, however long they are.
 inline WorkerLoad MeasuredLoad(double tokens_per_s) {
-  return {.prefill_fit = {.token = 1 / tokens_per_s, .n_seen = 1}};
+  return {.prefill_fit = {.token = 1 / tokens_per_s, .n_seen = 1, .n_tokens = 1000}};
 }
 
 struct RouterHarness {

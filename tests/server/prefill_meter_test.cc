@@ -42,12 +42,16 @@ TEST_CASE("nothing is told before the first step, and that is believed at once")
   meter.Add(100, CausalPairs(100, 0), 0.5);
   CHECK(meter.fit().n_seen == 1);
   CHECK(meter.fit().token == Approx(0.005));
+  CHECK(meter.fit().n_tokens == 100);
+  meter.Add(8, CausalPairs(8, 0), 0.1);  // too few to say what a token costs
+  CHECK(meter.fit().n_tokens == 100);
 }
 
 TEST_CASE("first costs are told before the first step, and keep what steps do not show") {
   PrefillCost first{.n_layers = kLayers, .token = 3e-4, .pair = 3.3e-8, .extra_tokens = 6};
   PrefillMeter meter(kLayers, kStepTokens, first);
   CHECK(meter.fit().n_seen == 1);
+  CHECK(meter.fit().n_tokens >= 1 << 20);
   CHECK(Predict(meter.fit(), 8192) == Approx(PromptSeconds(8192)).epsilon(0.02));
   // Of a machine that is half as fast: short prompts say so at once, long ones were not seen.
   for (int i = 0; i < 20; ++i) {

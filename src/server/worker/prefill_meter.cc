@@ -5,12 +5,21 @@
 #include "common/check.h"
 
 namespace baton {
+namespace {
+
+// A step of fewer tokens takes as long as reading the weights, whatever a token costs.
+constexpr double kTellingTokens = 16;
+// A first cost was fitted to prompts as long as any.
+constexpr int32_t kFirstTokens = 1 << 20, kMostTokens = 1 << 30;
+
+}  // namespace
 
 PrefillMeter::PrefillMeter(int n_layers, int step_tokens, const std::optional<PrefillCost>& first)
     : n_layers_(n_layers), step_tokens_(step_tokens) {
   if (!first) return;
   CHECK(first->n_layers == n_layers);
   fit_.emplace(*first);
+  n_tokens_ = kFirstTokens;
 }
 
 void PrefillMeter::Add(double tokens, double pairs, double seconds) {
@@ -23,6 +32,8 @@ void PrefillMeter::Add(double tokens, double pairs, double seconds) {
     fit_.emplace(begin);
   }
   fit_->Add(tokens, pairs, of_layer);
+  if (tokens >= kTellingTokens)
+    n_tokens_ = static_cast<int32_t>(std::min<double>(n_tokens_ + tokens, kMostTokens));
 }
 
 PrefillFit PrefillMeter::fit() const {
@@ -33,7 +44,8 @@ PrefillFit PrefillMeter::fit() const {
           .pair = n_layers_ * cost.pair,
           .floor = step_seconds,
           .error = fit_->error(),
-          .n_seen = std::max(1, fit_->n_layers_seen())};  // a first cost is as good as one step
+          .n_seen = std::max(1, fit_->n_layers_seen()),  // a first cost is as good as one step
+          .n_tokens = n_tokens_};
 }
 
 }  // namespace baton

@@ -27,6 +27,7 @@ class PrefillMeter {
   const int n_layers_, step_tokens_;
   // Without a first cost: from the first step on, which it begins with.
   std::optional<CostFit> fit_;
+  int32_t n_tokens_ = 0;  // PrefillFit::n_tokens
 };
 
 }  // namespace baton
