@@ -9,6 +9,7 @@
 #include <fstream>
 #include <future>
 #include <random>
+#include <sstream>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -66,6 +67,22 @@ std::string RequestOf(const std::string& log, const std::string& words) {
   return log.substr(name, log.find(' ', name + 8) + 1 - name);
 }
 
+// Of all mended relays by the log: "... computes again tokens 0-256,448-704".
+int TokensComputedAgain(const std::string& log) {
+  const std::string words = "computes again tokens ";
+  int tokens = 0;
+  for (size_t at = log.find(words); at != std::string::npos; at = log.find(words, at + 1)) {
+    std::istringstream slices(log.substr(at + words.size(), log.find('\n', at) - at));
+    int begin = 0, end = 0;
+    char dash = 0;
+    do {
+      slices >> begin >> dash >> end;
+      tokens += end - begin;
+    } while (slices.get() == ',');
+  }
+  return tokens;
+}
+
 // n_ranks of n_workers prefill workers.
 void LoseEachInTurn(int n_workers, int n_ranks, int max_slice_tokens) {
   auto started = ServedBaton::Start(
@@ -109,8 +126,10 @@ void LoseEachInTurn(int n_workers, int n_ranks, int max_slice_tokens) {
   const double recomputed =
       MetricSum(client, "baton_recompute_tokens_total", "reason=\"worker_lost\"");
   CHECK(recomputed > 0);
-  CHECK(recomputed <= replaced * kPromptTokens / 2);  // the lost slices alone
   const std::string log = served->log();
+  // The lost slices alone: a rank's share of the prompt, in whole pages.
+  CHECK(recomputed <= TokensComputedAgain(log));
+  CHECK(TokensComputedAgain(log) <= 1.5 * replaced * kPromptTokens / n_ranks);
   REQUIRE(log.find(" goes on as a relay after ") != std::string::npos);
   const std::string request = RequestOf(log, " goes on as a relay after ");
   CHECK(log.find(request + "200 ") != std::string::npos);  // its line when it had ended
