@@ -250,6 +250,8 @@ absl::StatusOr<std::unique_ptr<CommandLine>> ParseCommandLine(
   try {  // CLI11 reports by exceptions; none leaves this function
     std::vector<std::string> reversed(args.rbegin(), args.rend());
     parser.app.parse(reversed);
+  } catch (const CLI::CallForHelp&) {
+    parser.help = true;
   } catch (const CLI::ExtrasError&) {
     std::vector<std::string> names = parser.flags.names();
     for (const char* name : {"--config", "--demo", "--help", "--version"}) names.push_back(name);

@@ -43,6 +43,22 @@ TEST_CASE("help fits a terminal of 24 lines of 80 columns") {
   }
 }
 
+TEST_CASE("each command has its help, whatever else it needs") {
+  const std::string all = Parse({"--help"})->text, bench = Parse({"bench", "--help"})->text;
+  CHECK(all != bench);
+  for (const char* command :
+       {"serve", "router", "prefill", "decode", "config", "doctor", "quantize", "tune"}) {
+    INFO(command);
+    CHECK(Parse({command, "--help"})->text == all);
+    CHECK(Parse({command, "-h"})->text == all);
+  }
+  for (const char* name :
+       {"load", "interference", "step", "kernels", "attention", "transfer", "relay"}) {
+    INFO(name);
+    CHECK(Parse({"bench", name, "--help"})->text == bench);
+  }
+}
+
 TEST_CASE("commands and the flags people know") {
   CHECK(Parse({"version"})->text.rfind("baton ", 0) == 0);
   CHECK(Parse({"--version"})->text.rfind("baton ", 0) == 0);
