@@ -17,15 +17,15 @@ struct RelayMeasurementOptions {
   int tokens = 4096;
   std::vector<double> links = {0};  // bytes/s per direction; 0: as fast as loopback is
   // steps: one worker, chunk by chunk; one: the same as a slice; wide: one worker with the threads
-  // of all ranks; kvr-e, kvr-s, closed: the paper's chain with those slices; cut-through, then
-  // streaming, then push (to a decode worker, every rank its slice); last: streaming, the last rank
-  // pushes all; tsp: even slices, everything gathered by everyone; zigzag: the same with two pieces
-  // a rank, as much work for each; ring: keys go around, and are met in that order (other bits);
-  // pipeline: every rank has a part of the layers, the prompt comes in chunks of equal work;
+  // of all ranks; kvr-e, kvr-s, kvr-p, closed: the paper's chain with those slices; cut-through,
+  // then streaming, then push (to a decode worker, every rank its slice); last: streaming, the last
+  // rank pushes all; tsp: even slices, everything gathered by everyone; zigzag: the same with two
+  // pieces a rank, as much work for each; ring: keys go around, and are met in that order (other
+  // bits); pipeline: every rank has a part of the layers, the prompt comes in chunks of equal work;
   // stubbed: kvr-s that sends nothing and waits for nothing.
-  std::vector<std::string> schemes = {"steps",  "one",         "wide",      "kvr-e",    "kvr-s",
-                                      "closed", "cut-through", "streaming", "push",     "last",
-                                      "tsp",    "zigzag",      "ring",      "pipeline", "stubbed"};
+  std::vector<std::string> schemes = {
+      "steps",     "one",  "wide", "kvr-e", "kvr-s",  "kvr-p", "closed",   "cut-through",
+      "streaming", "push", "last", "tsp",   "zigzag", "ring",  "pipeline", "stubbed"};
   int rounds = 3;  // all schemes once in each
   // Where it is set, each scheme runs twice in a round, without this noise and with it, on slices
   // found for quiet links. Its workers are as many as the ranks at least, which are the first of

@@ -1,5 +1,7 @@
 #include "bench/relay_schemes.h"
 
+#include <utility>
+
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "bench/baseline_simulation.h"
@@ -21,6 +23,20 @@ std::vector<double> Searched(const SimulatedCluster& cluster, int tokens, int ra
     return SimulateAccumulating(cluster, slices, 0).first_token;
   };
   return GridSearch(time, tokens, ranks, kGridStride).slices;
+}
+
+// KVR-P: between the partitions searched for lengths a fifth shorter and a fifth longer, as the
+// paper's 10k between 8k and 12k.
+std::vector<double> Interpolated(const SimulatedCluster& cluster, int tokens, int ranks) {
+  std::vector<PartitionEntry> table;
+  for (const int length : {tokens - tokens / 5, tokens + tokens / 5}) {
+    PartitionEntry entry{static_cast<double>(length), Searched(cluster, length, ranks)};
+    for (double& ratio : entry.ratios) ratio /= length;
+    table.push_back(std::move(entry));
+  }
+  std::vector<double> slices = InterpolateRatios(table, tokens);
+  for (double& slice : slices) slice *= tokens;
+  return slices;
 }
 
 absl::Status CutZigzag(int ranks, bool rotates, Scheme* scheme) {
@@ -132,6 +148,10 @@ absl::StatusOr<Scheme> MakeScheme(const std::string& name, const SimulatedCluste
     scheme.stubbed = name == "stubbed";
     scheme.slices =
         rounded(name == "kvr-e" ? EvenSlices(tokens, ranks) : Searched(cluster, tokens, ranks));
+    return scheme;
+  }
+  if (name == "kvr-p") {
+    scheme.slices = rounded(Interpolated(cluster, tokens, ranks));
     return scheme;
   }
   scheme.slices = rounded(ClosedSlices(cluster, tokens, ranks));
