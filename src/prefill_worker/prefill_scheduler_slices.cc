@@ -262,7 +262,7 @@ void PrefillScheduler::RoundComputed(Prompt* prompt) {
 }
 
 bool PrefillScheduler::IsComplete(const Prompt& prompt) const {
-  return prompt.round().done == prompt.round().end && !MissesInflow(prompt.round());
+  return prompt.round().is_computed() && !MissesInflow(prompt.round());
 }
 
 // A head in the middle may be done before the last layer of its inflow is there: it only passes

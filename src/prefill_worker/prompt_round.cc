@@ -44,6 +44,10 @@ std::string WhyNotForRank(const PromptRound& round, bool is_last, int page_token
   return {};
 }
 
+bool IsSameSlice(const PromptRound& one, const PromptRound& other) {
+  return one.begin == other.begin && one.end == other.end;
+}
+
 // How far pages [from, from + n_pages) of the inflow are.
 InflowProgress PartOf(const InflowProgress& inflow, int from, int n_pages) {
   InflowProgress part{.planes = inflow.planes,
@@ -55,16 +59,15 @@ InflowProgress PartOf(const InflowProgress& inflow, int from, int n_pages) {
 }  // namespace
 
 bool HasSlice(const std::vector<PromptRound>& rounds, const PromptRound& slice) {
-  return std::any_of(rounds.begin(), rounds.end(), [&](const PromptRound& round) {
-    return round.begin == slice.begin && round.end == slice.end;
-  });
+  return std::any_of(rounds.begin(), rounds.end(),
+                     [&](const PromptRound& round) { return IsSameSlice(round, slice); });
 }
 
 void TakeOver(const std::vector<PromptRound>& kept, const KvLayout& layout, PromptRound* round) {
   const int n_layers = layout.n_layers(), page_tokens = layout.page_tokens;
   for (const PromptRound& before : kept) {
     const bool reaches = before.lacks_from <= round->lacks_from;
-    if (before.begin == round->begin && before.end == round->end) {
+    if (IsSameSlice(before, *round)) {
       round->goes_on = true;
       if (before.slice) round->slice.emplace(*before.slice);
       if (before.slice || before.is_computed() || !round->has_inflow()) round->done = before.done;

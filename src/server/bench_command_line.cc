@@ -181,7 +181,6 @@ void BenchCommandLine::Declare(CLI::App* bench) {
   State& state = *state_;
   const auto add = [&](const char* name, bool* json) {
     CLI::App* app = bench->add_subcommand(name, "");
-    app->set_help_flag("-h,--help", "");  // asked for, it comes before what is missing
     app->add_flag("--json", *json);
     return app;
   };

@@ -118,15 +118,13 @@ struct Parser {
   CLI::App app{"baton"};
   BenchCommandLine bench_line;
   std::string config_file, model;
-  bool demo = false, help = false, version = false;
+  bool demo = false, version = false;
   CLI::App *serve = nullptr, *router = nullptr, *prefill = nullptr, *decode = nullptr,
            *config = nullptr, *doctor = nullptr, *quantize = nullptr, *tune = nullptr,
            *bench = nullptr, *version_command = nullptr;
 
   CLI::App* AddCommand(CLI::App* parent, const char* name, bool takes_settings) {
     CLI::App* command = parent->add_subcommand(name, "");
-    command->set_help_flag();
-    command->add_flag("-h,--help", help);
     if (takes_settings) {
       command->add_option("--config", config_file);
       command->add_option("MODEL", model);
@@ -136,8 +134,6 @@ struct Parser {
     return command;
   }
   void Declare() {
-    app.set_help_flag();
-    app.add_flag("-h,--help", help);
     app.add_flag("--version", version);
     serve = AddCommand(&app, "serve", true);
     router = AddCommand(&app, "router", true);
@@ -244,6 +240,7 @@ std::string VersionText() { return absl::StrCat("baton ", BATON_VERSION, "\n"); 
 absl::StatusOr<std::unique_ptr<CommandLine>> ParseCommandLine(
     const std::vector<std::string>& args) {
   auto line = std::make_unique<CommandLine>();
+  bool help = false;  // each command's own flag; asked for, it comes before what is missing
   DeclareSettings(&line->config, &line->settings);
   Parser parser(line.get());
   parser.Declare();
@@ -251,7 +248,7 @@ absl::StatusOr<std::unique_ptr<CommandLine>> ParseCommandLine(
     std::vector<std::string> reversed(args.rbegin(), args.rend());
     parser.app.parse(reversed);
   } catch (const CLI::CallForHelp&) {
-    parser.help = true;
+    help = true;
   } catch (const CLI::ExtrasError&) {
     std::vector<std::string> names = parser.flags.names();
     for (const char* name : {"--config", "--demo", "--help", "--version"}) names.push_back(name);
@@ -265,7 +262,7 @@ absl::StatusOr<std::unique_ptr<CommandLine>> ParseCommandLine(
     line->text = VersionText();
     return line;
   }
-  if (parser.help || line->command == Command::kPrint) {
+  if (help || line->command == Command::kPrint) {
     line->command = Command::kPrint;
     line->text = parser.bench->parsed() ? BenchCommandLine::Help() : kHelp;
     return line;

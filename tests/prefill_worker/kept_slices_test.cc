@@ -124,7 +124,9 @@ struct Rig {
   std::unique_ptr<Relay> relay, mended;
 };
 
-TEST_CASE("a rank lost at any time: only its slices are computed again") {
+// check(rig, lost) of relays that are each about to lose that rank, somewhere on their way.
+template <typename Check>
+void LoseRanksAtAnyTime(const Check& check) {
   const std::vector<int> ends = SliceEnds();
   int n_lost = 0;
   for (unsigned seed = 0; seed < 300; ++seed) {
@@ -133,14 +135,19 @@ TEST_CASE("a rank lost at any time: only its slices are computed again") {
     rig.relay->AdmitAll();
     for (int n = rig.Below(60 + 20 * rig.n_rounds); n > 0; --n) rig.Act(rig.relay.get());
     if (rig.IsComputed()) continue;
-    const int lost = rig.Below(kRanks);
+    check(rig, rig.Below(kRanks));
+    ++n_lost;
+  }
+  REQUIRE(n_lost > 150);
+}
+
+TEST_CASE("a rank lost at any time: only its slices are computed again") {
+  LoseRanksAtAnyTime([](Rig& rig, int lost) {
     rig.Lose(lost);
     rig.Finish();
     for (int rank = 0; rank < kRanks; ++rank)
       RequireEachRowOnce(*rig.mended->ranks[size_t(rank)], rig.n_rounds);
-    ++n_lost;
-  }
-  REQUIRE(n_lost > 150);
+  });
 }
 
 int TokensOf(const Relay& relay, int rank) {
@@ -151,15 +158,7 @@ int TokensOf(const Relay& relay, int rank) {
 }
 
 TEST_CASE("where nobody stands in, a rank that is left computes the lost slices besides its own") {
-  const std::vector<int> ends = SliceEnds();
-  int n_lost = 0;
-  for (unsigned seed = 0; seed < 300; ++seed) {
-    INFO(seed);
-    Rig rig(seed, ends);
-    rig.relay->AdmitAll();
-    for (int n = rig.Below(60 + 20 * rig.n_rounds); n > 0; --n) rig.Act(rig.relay.get());
-    if (rig.IsComputed()) continue;
-    const int lost = rig.Below(kRanks);
+  LoseRanksAtAnyTime([](Rig& rig, int lost) {
     Bench* const survivor = rig.NeighbourOf(lost);
     rig.Lose(lost, survivor);
     rig.Finish();
@@ -173,9 +172,7 @@ TEST_CASE("where nobody stands in, a rank that is left computes the lost slices 
     const int lost_tokens = TokensOf(*rig.relay, lost);
     const int recomputed = survivor->ends.at(7).recomputed_tokens;
     REQUIRE((recomputed <= lost_tokens || recomputed == lost_tokens + own));
-    ++n_lost;
-  }
-  REQUIRE(n_lost > 150);
+  });
 }
 
 TEST_CASE("a slice that another has pushed off the engine begins anew, with the same tokens") {
