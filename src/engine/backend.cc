@@ -1,6 +1,5 @@
 #include "engine/backend.h"
 
-#include <sched.h>
 #include <xxhash.h>
 
 #include <algorithm>
@@ -8,6 +7,7 @@
 #include <string_view>
 
 #include "absl/strings/str_format.h"
+#include "common/cpus.h"
 #include "common/log.h"
 #include "engine/cpu/compute_pool.h"
 #include "engine/cpu/cpu_backend.h"
@@ -119,9 +119,7 @@ absl::StatusOr<std::unique_ptr<Backend>> LoadBackend(const EngineOptions& option
 
 int ComputeThreads(int threads) {
   if (threads > 0) return threads;
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  return ::sched_getaffinity(0, sizeof(cores), &cores) == 0 ? std::max(1, CPU_COUNT(&cores)) : 1;
+  return OwnCpuAllowance().threads();
 }
 
 uint64_t LogitsDigest(std::span<const float> logits, uint64_t previous) {

@@ -30,7 +30,7 @@ struct EngineOptions {
   // dense_mask: every query is computed against all keys its page table has room for, and what it
   // does not see is masked. The same bits, slower: for comparisons with engines that do so.
   std::string attention = "causal";
-  int threads = 0;  // compute threads, the engine thread included; 0 = cores of the process
+  int threads = 0;  // compute threads, the engine thread included; 0 = as ComputeThreads
   int spin_us =
       0;  // how long a compute thread spins for work inside a step; 0 when cores are shared
   int page_tokens = 64;
@@ -107,7 +107,8 @@ absl::StatusOr<std::unique_ptr<Backend>> LoadBackend(const EngineOptions& option
                                                      void (*progress)(void*, double) = nullptr,
                                                      void* progress_context = nullptr);
 
-// What EngineOptions::threads = 0 stands for: the cores this process may use; else `threads`.
+// What EngineOptions::threads = 0 stands for (common/cpus.h: CPUs by affinity, within the quota);
+// else `threads`.
 int ComputeThreads(int threads);
 
 // xxh64 of a logits row (little-endian fp32), chained: pass the digest of the step before.

@@ -30,8 +30,8 @@ struct OfferedWorker {
   int most_tokens = std::numeric_limits<int>::max();  // of its slice
   // That the whole prompt takes on it alone, from when it could begin; 0: what the cost says.
   double alone_seconds = 0;
-  // Workers of one group, not 0, compute on the same CPUs, of which each takes such a share: if
-  // they take more than all together, each is slower.
+  // Workers of one group, not 0, compute on the same CPUs or within the same quota of CPU time, of
+  // which each takes such a share: if they take more than all together, each is slower.
   uint64_t cpu_group = 0;
   double cpu_share = 0;
   // Tokens of the prompt, in whole pages, whose KV it has: as the first rank it hands them on, and

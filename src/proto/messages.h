@@ -122,8 +122,8 @@ struct WorkerAnnounce {
   int32_t max_slice_tokens = 0;      // of a relay's rank; 0 = as many as fit
   double link_bytes_per_second = 0;  // that its KV link is held to; 0 = as fast as it is
   bool reuses_kv = false;            // of prompts with the same beginning
-  // The CPUs it computes on: the same number for workers that have the same ones, 0 for who does
-  // not tell; and how much of them its threads take, 1 = all.
+  // What bounds its computing, CPUs or the quota of a container: the same number for workers that
+  // have the same, 0 for who does not tell; and how much of it its threads take, 1 = all.
   uint64_t cpu_group = 0;
   double cpu_share = 0;
 };

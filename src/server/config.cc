@@ -17,8 +17,10 @@ void DeclareWorkers(const std::string& section, WorkerConfig* workers, Settings*
   const auto key = [&](const char* name) { return absl::StrCat(section, ".", name); };
   settings->Int(key("workers"), &workers->workers, 0, 64, "worker processes `serve` starts");
   settings->Text(key("cpus"), &workers->cpus, "CPUs of each worker (0-3,8); empty = shared out");
-  settings->Int(key("threads"), &workers->threads, 0, 1024,
-                "compute threads of a worker; 0 = one per CPU");
+  settings->Int(
+      key("threads"), &workers->threads, 0, 1024,
+      "compute threads of a worker; 0 = one per CPU, and all workers together no more than whole "
+      "CPUs in the quota of the container");
   settings->Int(key("nice"), &workers->nice, -20, 19, "scheduling priority, higher yields more");
   settings->Int(
       key("spin_us"), &workers->spin_us, -1, 1000,

@@ -65,7 +65,7 @@ struct RouterConfig {
 struct WorkerConfig {
   int workers = 1;
   std::string cpus;  // "0-3,8"; empty = chosen
-  int threads = 0;   // 0 = as many as its cpus
+  int threads = 0;   // 0 = as many as its cpus and the quota
   int nice = 0;
   int spin_us = -1;       // -1 = chosen
   int64_t kv_memory = 0;  // per worker; 0 = chosen

@@ -6,10 +6,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
-#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "common/cpus.h"
 #include "common/ids.h"
 #include "common/log.h"
 #include "engine/backend.h"
@@ -19,6 +20,7 @@
 #include "engine/cpu/machine_probe.h"
 #include "kvtransfer/transfer.h"
 #include "server/model_folder.h"
+#include "server/worker_placement.h"
 
 namespace baton {
 namespace {
@@ -45,8 +47,7 @@ class Report {
 };
 
 void CheckCpu(Report* report) {
-  const int n_cpus = static_cast<int>(std::thread::hardware_concurrency());
-  report->Good("cpu", absl::StrCat(CpuModelName(), ", ", n_cpus, " CPUs"));
+  report->Good("cpu", CpuModelName());
   RequestAmxPermission();
   if (IsAmxRefused())
     report->Bad("amx", "the kernel does not let this process use the CPU's tiles");
@@ -55,7 +56,7 @@ void CheckCpu(Report* report) {
     report->Bad("isa", "not even AVX2: this machine cannot run the engine");
     return;
   }
-  ComputePool pool(n_cpus, 50);
+  ComputePool pool(ComputeThreads(0), 50);
   for (const Isa isa : isas) {
     const std::string name = absl::StrCat("isa ", std::string(IsaName(isa)));
     const auto kernels = MakeLinearKernels(isa);
@@ -67,10 +68,37 @@ void CheckCpu(Report* report) {
                                        ProbeDotGflops(isa, pool)));
   }
   report->Good("memory",
-               absl::StrFormat("%.1f GB/s read by all CPUs, %.1f GiB in all",
-                               MemoryProbe(kProbeBytes).ReadGbps(pool),
+               absl::StrFormat("%.1f GB/s read by %d threads, %.1f GiB in all",
+                               MemoryProbe(kProbeBytes).ReadGbps(pool), pool.n_threads(),
                                static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
                                    static_cast<double>(sysconf(_SC_PAGESIZE)) / 1073741824.0));
+}
+
+// "prefill 1 + 1" of two workers with a thread each.
+std::string ThreadsText(const char* role, const std::vector<WorkerPlace>& places) {
+  return absl::StrCat(role, " ", absl::StrJoin(places, " + ", [](std::string* out, const auto& it) {
+                        absl::StrAppend(out, it.threads);
+                      }));
+}
+
+// Where a process may compute, and what the workers that `serve` starts make of it.
+void CheckThreads(const Config& config, Report* report) {
+  const CpuAllowance allowance = OwnCpuAllowance();
+  const Placement placement = PlaceWorkers(config, allowance, CurrentCpu());
+  std::string text = absl::StrCat(allowance.Text(), "; compute threads of a worker alone ",
+                                  allowance.threads(), ", of those of serve: ");
+  if (config.cluster.colocated) {
+    absl::StrAppend(&text, ThreadsText("colocated", placement.decode));
+  } else {
+    absl::StrAppend(&text, ThreadsText("prefill", placement.prefill), ", ",
+                    ThreadsText("decode", placement.decode));
+  }
+  if (placement.exceeds_quota) {
+    report->Note("threads",
+                 absl::StrCat(text, "; more than the quota, so they are stopped at times"));
+  } else {
+    report->Good("threads", text);
+  }
 }
 
 void CheckLimits(Report* report) {
@@ -153,6 +181,7 @@ void CheckModel(const Config& config, Report* report) {
 int RunDoctor(const Config& config) {
   SetLog(LogLevel::kError, "doctor");
   Report report;
+  CheckThreads(config, &report);
   CheckCpu(&report);
   CheckLimits(&report);
   CheckTransfer(config, &report);

@@ -20,6 +20,7 @@
 #include "server/child_process.h"
 #include "server/load_progress.h"
 #include "server/start_order.h"
+#include "server/worker_placement.h"
 
 namespace baton {
 namespace {
@@ -38,8 +39,9 @@ ClusterKey NewKey() {
 }
 
 struct RoleProcess {
-  std::string name, subcommand, cpus;
-  bool shares_cpus = false;  // with another worker
+  std::string name, subcommand;
+  std::optional<WorkerPlace> place;  // of a worker
+  bool may_spin = false;
   std::optional<ChildProcess> process;
   absl::Time started, start_at = absl::InfinitePast();
   absl::Duration pause;
@@ -85,17 +87,22 @@ class Supervisor {
 };
 
 void Supervisor::AddRoles() {
-  const Placement placement = PlaceWorkers(config_, OwnCpus());
-  const auto add = [&](std::string name, std::string subcommand, std::string cpus) {
+  const CpuAllowance allowance = OwnCpuAllowance();
+  const Placement placement = PlaceWorkers(config_, allowance, CurrentCpu());
+  if (placement.exceeds_quota) {
+    LogWarn("all workers computing want more than they may have (%s), and will be stopped at times",
+            allowance.Text());
+  }
+  const auto add = [&](std::string name, std::string subcommand, std::optional<WorkerPlace> place) {
     RoleProcess role;
     role.name = std::move(name);
     role.subcommand = std::move(subcommand);
-    role.cpus = std::move(cpus);
-    role.shares_cpus = SharesCpus(placement, role.cpus);
+    role.may_spin = place && MaySpin(placement, *place);
+    role.place = std::move(place);
     role.pause = options_.least_pause;
     roles_.push_back(std::move(role));
   };
-  add("router", "router", "");
+  add("router", "router", std::nullopt);
   for (size_t i = 0; i < placement.prefill.size(); ++i) {
     add(absl::StrCat("prefill", i), "prefill", placement.prefill[i]);
   }
@@ -109,9 +116,11 @@ absl::Status Supervisor::Start(RoleProcess* role) {
   Config config = config_;
   config.cluster.worker_name = role->name;
   config.cluster.metrics_port = 0;
-  config.prefill.cpus = config.decode.cpus = role->cpus;
   for (WorkerConfig* worker : {&config.prefill, &config.decode}) {
-    if (worker->spin_us < 0) worker->spin_us = role->shares_cpus ? 0 : kSpinUs;
+    if (!role->place) break;
+    worker->cpus = role->place->cpus;
+    worker->threads = role->place->threads;
+    if (worker->spin_us < 0) worker->spin_us = role->may_spin ? kSpinUs : 0;
   }
   Settings settings;
   DeclareSettings(&config, &settings);
@@ -123,8 +132,11 @@ absl::Status Supervisor::Start(RoleProcess* role) {
   role->process.emplace(std::move(process));
   role->started = absl::Now();
   role->is_ready = false;
-  LogInfo("started %s, process %d, cpus %s", role->name, role->process->pid(),
-          role->cpus.empty() ? "all" : role->cpus);
+  LogInfo("started %s, process %d%s", role->name, role->process->pid(),
+          role->place
+              ? absl::StrCat(", cpus ", role->place->cpus.empty() ? "all" : role->place->cpus,
+                             ", compute threads ", role->place->threads)
+              : "");
   return absl::OkStatus();
 }
 

@@ -23,14 +23,4 @@ struct SupervisorOptions {
 // cluster was ready (its message stands on stderr).
 int RunSupervisor(SupervisorOptions options);
 
-// The CPUs of each worker: decode workers first, then prefill workers. Given lists stand; else the
-// machine's CPUs are shared out so that decoding has its own, and workers of a role that has fewer
-// CPUs than workers share them all.
-struct Placement {
-  std::vector<std::string> decode, prefill;
-};
-Placement PlaceWorkers(const Config& config, const std::vector<int>& cpus);
-// Whether more than one of the placed workers uses a CPU of this list.
-bool SharesCpus(const Placement& placement, const std::string& cpus);
-
 }  // namespace baton

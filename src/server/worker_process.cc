@@ -2,13 +2,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <thread>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/cpus.h"
 #include "common/log.h"
+#include "engine/backend.h"
 #include "engine/kv_layout.h"
 #include "engine/model_desc.h"
 #include "engine/text_file.h"
@@ -29,13 +29,12 @@ const WorkerConfig& ConfigOf(const Config& config, Role role) {
 }
 
 // Binds the process to its CPUs before any thread exists, so that all inherit it.
-absl::Status TakePlace(const WorkerConfig& worker, int* n_cpus) {
+absl::Status TakePlace(const WorkerConfig& worker) {
   ASSIGN_OR_RETURN(const std::vector<int> cpus, ParseCpuList(worker.cpus));
   if (!cpus.empty() && !StayOnCpus(cpus)) {
     return absl::InvalidArgumentError(
         absl::StrCat("cannot run on the CPUs ", worker.cpus, "; change the setting cpus"));
   }
-  if (const size_t n = OwnCpus().size(); n > 0) *n_cpus = static_cast<int>(n);
   if (setpriority(PRIO_PROCESS, 0, worker.nice) != 0) {
     LogWarn("cannot set priority %d; it stays as it was", worker.nice);
   }
@@ -83,7 +82,7 @@ absl::Status ReadCosts(const std::string& path, WorkerOptions* options) {
   return absl::OkStatus();
 }
 
-WorkerOptions OptionsOf(const RoleStart& start, Role role, int n_cpus, int64_t kv_bytes) {
+WorkerOptions OptionsOf(const RoleStart& start, Role role, int64_t kv_bytes) {
   const Config& config = start.config;
   const WorkerConfig& worker = ConfigOf(config, role);
   WorkerOptions options;
@@ -95,7 +94,7 @@ WorkerOptions OptionsOf(const RoleStart& start, Role role, int n_cpus, int64_t k
   options.engine.int4_group = config.model.int4_group;
   options.engine.isa = config.model.isa;
   options.engine.attention = config.model.attention;
-  options.engine.threads = worker.threads > 0 ? worker.threads : n_cpus;
+  options.engine.threads = ComputeThreads(worker.threads);
   options.engine.spin_us = std::max(0, worker.spin_us);  // without a supervisor: who knows
   options.engine.page_tokens = config.model.page_tokens;
   options.engine.max_step_tokens = worker.step_tokens;
@@ -151,14 +150,13 @@ int64_t ChooseKvBytes(const KvWish& wish) {
 
 int RunWorker(const RoleStart& start, Role role) {
   const Config& config = start.config;
-  int n_cpus = static_cast<int>(std::thread::hardware_concurrency());
-  const absl::Status placed = TakePlace(ConfigOf(config, role), &n_cpus);
+  const absl::Status placed = TakePlace(ConfigOf(config, role));
   if (!placed.ok()) return Fail(placed);
   const auto kv_bytes = KvBytes(config, role);
   if (!kv_bytes.ok()) return Fail(kv_bytes.status());
 
   StartReporter reporter = start.reporter;
-  WorkerOptions options = OptionsOf(start, role, n_cpus, *kv_bytes);
+  WorkerOptions options = OptionsOf(start, role, *kv_bytes);
   if (options.role != Role::kDecode) {
     const absl::Status read = ReadCosts(config.slices.cost_file, &options);
     if (!read.ok()) return Fail(read);

@@ -191,37 +191,6 @@ TEST_CASE("orders and reports survive the way") {
   }
 }
 
-TEST_CASE("CPUs: decoding has its own where there are two") {
-  Config config;
-  const auto place = [&](std::vector<int> cpus) { return PlaceWorkers(config, cpus); };
-  Placement placement = place({0, 1});
-  CHECK(placement.decode == std::vector<std::string>{"0"});
-  CHECK(placement.prefill == std::vector<std::string>{"1", "1"});
-  placement = place({3});
-  CHECK(placement.decode == std::vector<std::string>{"3"});
-  CHECK(placement.prefill == std::vector<std::string>{"3", "3"});
-  placement = place({0, 1, 2, 3, 4, 5, 6, 7});
-  CHECK(placement.decode == std::vector<std::string>{"0-1"});
-  CHECK(placement.prefill == std::vector<std::string>{"2-4", "5-7"});
-  config.cluster.colocated = true;
-  config.decode.workers = 2;
-  placement = place({0, 1, 2});
-  CHECK(placement.decode == std::vector<std::string>{"0-1", "2"});
-  CHECK(placement.prefill.empty());
-  config.decode.cpus = "0,5-6";
-  CHECK(place({0, 1}).decode == std::vector<std::string>{"0,5-6", "0,5-6"});
-}
-
-TEST_CASE("CPUs: who shares them with another worker") {
-  const Placement placement{.decode = {"0-1", "2"}, .prefill = {"3", "3,4"}};
-  CHECK_FALSE(SharesCpus(placement, "0-1"));
-  CHECK_FALSE(SharesCpus(placement, "2"));
-  CHECK(SharesCpus(placement, "3"));
-  CHECK(SharesCpus(placement, "3,4"));
-  CHECK_FALSE(SharesCpus(placement, "4"));
-  CHECK_FALSE(SharesCpus(placement, ""));  // the router's: it has no compute threads
-}
-
 TEST_CASE("CPU lists") {
   CHECK(*ParseCpuList("0-3,8") == std::vector<int>{0, 1, 2, 3, 8});
   CHECK(*ParseCpuList("8,0-2,1") == std::vector<int>{0, 1, 2, 8});

@@ -85,10 +85,9 @@ Worker::Worker(const WorkerOptions& options, const std::optional<PrefillCost>& f
   announce_.max_batch = options.max_batch;
   announce_.max_slice_tokens = options.engine.max_slice_tokens;
   announce_.reuses_kv = options.reuse_kv;
-  const std::vector<int> cpus = OwnCpus();
-  announce_.cpu_group = CpuGroup(cpus);
-  if (!cpus.empty())
-    announce_.cpu_share = options.engine.threads / static_cast<double>(cpus.size());
+  const CpuAllowance allowance = OwnCpuAllowance();
+  announce_.cpu_group = allowance.group();
+  announce_.cpu_share = allowance.share(options.engine.threads);
   announce_.link_bytes_per_second = options.transfer.pace.bytes_per_second;
   announce_.n_layers = backend_->model().n_layers;
   announce_.kv_token_bytes = static_cast<int32_t>(pool_->layout().token_bytes());

@@ -1,0 +1,168 @@
+#include "common/cgroup.h"
+
+#include <sys/stat.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <fstream>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+
+namespace baton {
+namespace {
+
+using Words = std::vector<std::string>;
+
+// A folder of a hierarchy's file system.
+struct Group {
+  std::string folder;
+  bool is_v2 = false;
+};
+
+// Of /proc/self/cgroup: where this process is in the hierarchy that has the controller.
+struct Place {
+  std::string path;
+  bool is_v2 = false;
+};
+
+// Of /proc/self/mountinfo.
+struct Mount {
+  std::string root;   // path in the hierarchy of what is mounted
+  std::string point;  // where
+};
+
+std::vector<std::string> Lines(const std::string& file) {
+  std::vector<std::string> lines;
+  std::ifstream stream(file);
+  for (std::string line; std::getline(stream, line);) lines.push_back(std::move(line));
+  return lines;
+}
+
+bool HasController(const std::string& list, const std::string& controller) {
+  const Words names = absl::StrSplit(list, ',');
+  return std::find(names.begin(), names.end(), controller) != names.end();
+}
+
+// "0::/a" (v2) and "4:cpu,cpuacct:/a": number, controllers, path (which may have colons). Both may
+// be there at once; then one of the two has the controller, and the other has no file of it.
+std::vector<Place> Places(const std::string& root, const std::string& controller) {
+  std::vector<Place> places;
+  for (const std::string& line : Lines(root + "/proc/self/cgroup")) {
+    const Words parts = absl::StrSplit(line, absl::MaxSplits(':', 2));
+    if (parts.size() != 3 || !absl::StartsWith(parts[2], "/")) continue;
+    const bool is_v2 = parts[0] == "0" && parts[1].empty();
+    if (is_v2 || HasController(parts[1], controller)) places.push_back({parts[2], is_v2});
+  }
+  return places;
+}
+
+// Space, tab, newline and backslash are written as \040 and the like.
+std::string Unescaped(const std::string& text) {
+  const auto is_octal = [](char c) { return c >= '0' && c <= '7'; };
+  std::string plain;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\\' && i + 3 < text.size() && is_octal(text[i + 1]) && is_octal(text[i + 2]) &&
+        is_octal(text[i + 3])) {
+      plain.push_back(static_cast<char>((text[i + 1] - '0') * 64 + (text[i + 2] - '0') * 8 +
+                                        (text[i + 3] - '0')));
+      i += 3;
+    } else {
+      plain.push_back(text[i]);
+    }
+  }
+  return plain;
+}
+
+// "31 23 0:28 ROOT POINT options [more]... - TYPE source options".
+std::vector<Mount> Mounts(const std::string& root, bool is_v2, const std::string& controller) {
+  std::vector<Mount> mounts;
+  for (const std::string& line : Lines(root + "/proc/self/mountinfo")) {
+    const Words words = absl::StrSplit(line, ' ');
+    const auto dash = std::find(words.begin(), words.end(), "-");
+    if (dash - words.begin() < 6 || words.end() - dash < 4) continue;
+    const bool is_it =
+        is_v2 ? dash[1] == "cgroup2" : dash[1] == "cgroup" && HasController(dash[3], controller);
+    if (is_it) mounts.push_back({Unescaped(words[3]), Unescaped(words[4])});
+  }
+  return mounts;
+}
+
+// "/b" of "/a/b" below "/a"; nothing where it does not lie there, or outside of the namespace
+// ("/../x"), where it cannot be seen.
+std::optional<std::string> Below(const std::string& top, const std::string& path) {
+  if (absl::StartsWith(path, "/..")) return std::nullopt;
+  std::string_view rest = path;
+  const std::string_view all = top == "/" ? std::string_view() : std::string_view(top);
+  if (rest.substr(0, all.size()) != all) return std::nullopt;
+  rest.remove_prefix(all.size());
+  while (!rest.empty() && rest.back() == '/') rest.remove_suffix(1);
+  if (!rest.empty() && rest.front() != '/') return std::nullopt;
+  return std::string(rest);
+}
+
+// The groups that hold this process, its own before those above it.
+std::vector<Group> Groups(const std::string& root, const std::string& controller) {
+  std::vector<Group> groups;
+  for (const Place& place : Places(root, controller)) {
+    for (const Mount& mount : Mounts(root, place.is_v2, controller)) {
+      std::optional<std::string> rest = Below(mount.root, place.path);
+      while (rest) {
+        groups.push_back({absl::StrCat(root, mount.point, *rest), place.is_v2});
+        if (rest->empty()) break;
+        rest->resize(rest->rfind('/'));
+      }
+    }
+  }
+  return groups;
+}
+
+// The words of a file's first line.
+Words WordsOf(const std::string& file) {
+  const std::vector<std::string> lines = Lines(file);
+  if (lines.empty()) return {};
+  return absl::StrSplit(lines.front(), absl::ByAnyChar(" \t\r"), absl::SkipEmpty());
+}
+
+// v2: cpu.max is "QUOTA PERIOD" or "max PERIOD"; v1: a file for each, -1: none.
+std::optional<double> QuotaOf(const Group& group) {
+  Words words;
+  if (group.is_v2) {
+    words = WordsOf(group.folder + "/cpu.max");
+  } else {
+    words = WordsOf(group.folder + "/cpu.cfs_quota_us");
+    for (const std::string& word : WordsOf(group.folder + "/cpu.cfs_period_us"))
+      words.push_back(word);
+  }
+  int64_t quota = 0, period = 0;
+  if (words.size() != 2 || !absl::SimpleAtoi(words[0], &quota) ||
+      !absl::SimpleAtoi(words[1], &period) || quota <= 0 || period <= 0) {
+    return std::nullopt;
+  }
+  return static_cast<double>(quota) / static_cast<double>(period);
+}
+
+// A folder's inode is its group's number, the same through every mount and namespace.
+uint64_t NumberOf(const Group& group) {
+  struct stat folder {};
+  if (::stat(group.folder.c_str(), &folder) != 0) return 0;
+  const std::string text = absl::StrCat(group.is_v2 ? "v2 " : "v1 ", folder.st_ino);
+  return XXH3_64bits(text.data(), text.size());
+}
+
+}  // namespace
+
+std::optional<CpuQuota> OwnCpuQuota(const std::string& root) {
+  std::optional<CpuQuota> least;
+  for (const Group& group : Groups(root, "cpu")) {
+    const std::optional<double> cpus = QuotaOf(group);
+    if (cpus && (!least || *cpus < least->cpus)) least = {*cpus, NumberOf(group)};
+  }
+  return least;
+}
+
+}  // namespace baton

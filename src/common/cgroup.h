@@ -1,0 +1,33 @@
+// What the control groups (Linux cgroups, v1 and v2) of this process allow it. Every group on the
+// path from its own to the top of what it can see may have a limit; the smallest one holds. Read
+// from /proc and /sys at each call; any thread.
+//
+// Who writes these limits:
+// - Kubernetes: resources.limits.cpu of a container (requests become weights, which bound nothing
+//   while the node is idle, so they do not count here). A pod's own limit lies above and cannot be
+//   seen from inside where the container has a cgroup namespace; it is the sum of its containers'.
+//   A static CPU manager gives whole CPUs by affinity, with or without a quota beside it.
+// - Docker, Podman: --cpus, or --cpu-quota and --cpu-period.
+// - systemd: CPUQuota= of a service and of any slice above it.
+// Where the process sees itself: with a cgroup namespace (the usual case of v2) its own group is
+// "/" and is mounted at /sys/fs/cgroup; without one the path is the host's, and the mount may begin
+// at the container's own group (Docker, v1) or at the top of the hierarchy (systemd).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace baton {
+
+struct CpuQuota {
+  double cpus = 0;  // CPUs' worth of time in each period: 1.5 = 150 ms in 100 ms
+  // The same number for processes of this machine that share this quota, not 0.
+  uint64_t group = 0;
+};
+
+// Nothing: no group has a quota, or the system does not tell. What cannot be understood is no
+// limit. root: a folder that stands for / (tests).
+std::optional<CpuQuota> OwnCpuQuota(const std::string& root = "");
+
+}  // namespace baton
