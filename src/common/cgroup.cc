@@ -16,6 +16,8 @@
 namespace baton {
 namespace {
 
+constexpr int64_t kNoLimit = int64_t{1} << 62;
+
 using Words = std::vector<std::string>;
 
 // A folder of a hierarchy's file system.
@@ -161,6 +163,20 @@ std::optional<CpuQuota> OwnCpuQuota(const std::string& root) {
   for (const Group& group : Groups(root, "cpu")) {
     const std::optional<double> cpus = QuotaOf(group);
     if (cpus && (!least || *cpus < least->cpus)) least = {*cpus, NumberOf(group)};
+  }
+  return least;
+}
+
+std::optional<int64_t> OwnMemoryLimit(const std::string& root) {
+  std::optional<int64_t> least;
+  for (const Group& group : Groups(root, "memory")) {
+    for (const char* file : {"/memory.max", "/memory.high", "/memory.limit_in_bytes"}) {
+      const Words words = WordsOf(group.folder + file);
+      int64_t bytes = 0;  // "max": no number; v1: the largest one, of whole pages
+      if (words.size() != 1 || !absl::SimpleAtoi(words[0], &bytes) || bytes <= 0) continue;
+      if (bytes >= kNoLimit) continue;
+      if (!least || bytes < *least) least = bytes;
+    }
   }
   return least;
 }

@@ -3,12 +3,13 @@
 // from /proc and /sys at each call; any thread.
 //
 // Who writes these limits:
-// - Kubernetes: resources.limits.cpu of a container (requests become weights, which bound nothing
+// - Kubernetes: resources.limits.cpu and .memory of a container (requests of CPU become weights,
+// which bound nothing
 //   while the node is idle, so they do not count here). A pod's own limit lies above and cannot be
 //   seen from inside where the container has a cgroup namespace; it is the sum of its containers'.
 //   A static CPU manager gives whole CPUs by affinity, with or without a quota beside it.
-// - Docker, Podman: --cpus, or --cpu-quota and --cpu-period.
-// - systemd: CPUQuota= of a service and of any slice above it.
+// - Docker, Podman: --cpus, or --cpu-quota and --cpu-period; --memory.
+// - systemd: CPUQuota=, MemoryMax=, MemoryHigh= of a service and of any slice above it.
 // Where the process sees itself: with a cgroup namespace (the usual case of v2) its own group is
 // "/" and is mounted at /sys/fs/cgroup; without one the path is the host's, and the mount may begin
 // at the container's own group (Docker, v1) or at the top of the hierarchy (systemd).
@@ -29,5 +30,8 @@ struct CpuQuota {
 // Nothing: no group has a quota, or the system does not tell. What cannot be understood is no
 // limit. root: a folder that stands for / (tests).
 std::optional<CpuQuota> OwnCpuQuota(const std::string& root = "");
+// Bytes, page cache included, beyond which the kernel kills (memory.max, v1 limit_in_bytes) or,
+// where that comes first, holds up processes of the group (memory.high).
+std::optional<int64_t> OwnMemoryLimit(const std::string& root = "");
 
 }  // namespace baton

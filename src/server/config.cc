@@ -27,7 +27,7 @@ void DeclareWorkers(const std::string& section, WorkerConfig* workers, Settings*
       "how long a compute thread waits awake for work inside a step; -1 = 50 on CPUs that "
       "no other worker uses, else 0");
   settings->Bytes(key("kv_memory"), &workers->kv_memory, 0, kTiB,
-                  "KV cache of a worker; 0 = chosen from model and memory");
+                  "KV cache of a worker; 0 = chosen from model and memory of machine or container");
   settings->Int(key("max_batch"), &workers->max_batch, 1, 4096, "sequences decoded at once");
   settings->Int(key("step_tokens"), &workers->step_tokens, 16, 65536, "tokens of one engine step");
   settings->Bool(key("reuse_kv"), &workers->reuse_kv,

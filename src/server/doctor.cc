@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/cgroup.h"
 #include "common/cpus.h"
 #include "common/ids.h"
 #include "common/log.h"
@@ -67,11 +68,15 @@ void CheckCpu(Report* report) {
     report->Good(name, absl::StrFormat("self-test passed, %.0f GFLOP/s multiply-add roof",
                                        ProbeDotGflops(isa, pool)));
   }
+  const std::optional<int64_t> limit = OwnMemoryLimit();
   report->Good("memory",
-               absl::StrFormat("%.1f GB/s read by %d threads, %.1f GiB in all",
+               absl::StrFormat("%.1f GB/s read (compute threads: %d), %.1f GiB in all, %s",
                                MemoryProbe(kProbeBytes).ReadGbps(pool), pool.n_threads(),
                                static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
-                                   static_cast<double>(sysconf(_SC_PAGESIZE)) / 1073741824.0));
+                                   static_cast<double>(sysconf(_SC_PAGESIZE)) / 1073741824.0,
+                               limit ? absl::StrFormat("limit %.1f GiB",
+                                                       static_cast<double>(*limit) / 1073741824.0)
+                                     : "no limit"));
 }
 
 // "prefill 1 + 1" of two workers with a thread each.
@@ -85,8 +90,8 @@ std::string ThreadsText(const char* role, const std::vector<WorkerPlace>& places
 void CheckThreads(const Config& config, Report* report) {
   const CpuAllowance allowance = OwnCpuAllowance();
   const Placement placement = PlaceWorkers(config, allowance, CurrentCpu());
-  std::string text = absl::StrCat(allowance.Text(), "; compute threads of a worker alone ",
-                                  allowance.threads(), ", of those of serve: ");
+  std::string text = absl::StrCat(allowance.Text(), "; compute threads: ", allowance.threads(),
+                                  " of a worker alone, of those of serve ");
   if (config.cluster.colocated) {
     absl::StrAppend(&text, ThreadsText("colocated", placement.decode));
   } else {

@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/cgroup.h"
 #include "common/cpus.h"
 #include "common/log.h"
 #include "engine/backend.h"
@@ -53,7 +54,11 @@ absl::StatusOr<ModelDesc> Describe(const std::string& path) {
   return ModelDesc::FromJson(text, file);
 }
 
-int64_t MachineMemory() { return int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE); }
+// Of the machine, or of the container if that is less.
+int64_t UsableMemory() {
+  const int64_t machine = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  return std::min(machine, OwnMemoryLimit().value_or(machine));
+}
 
 absl::StatusOr<int64_t> KvBytes(const Config& config, Role role) {
   const WorkerConfig& worker = ConfigOf(config, role);
@@ -68,7 +73,7 @@ absl::StatusOr<int64_t> KvBytes(const Config& config, Role role) {
   wish.pages_per_context = layout.PagesFor(config.model.max_context > 0 ? config.model.max_context
                                                                         : model.max_positions);
   wish.contexts = role == Role::kPrefill ? kPrefillContexts : kDecodeContexts;
-  wish.memory_bytes = MachineMemory();
+  wish.memory_bytes = UsableMemory();
   wish.n_workers = config.decode.workers + (config.cluster.colocated ? 0 : config.prefill.workers);
   return ChooseKvBytes(wish);
 }

@@ -205,5 +205,38 @@ TEST_CASE("a quota is one group for all below it, and another than its neighbour
   CHECK(group("/b") != group("/a"));
 }
 
+TEST_CASE("the memory limit of a process is the smallest along its path") {
+  struct MemoryCase {
+    std::string cgroup, mountinfo;
+    std::vector<File> files;
+    std::optional<int64_t> bytes;
+  };
+  const std::string v1 =
+      "34 31 0:32 /docker/77 /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n";
+  const std::vector<MemoryCase> cases = {
+      {"0::/\n", kV2, {{"memory.max", "8589934592\n"}}, int64_t{8} << 30},
+      {"0::/\n", kV2, {{"memory.max", "max\n"}, {"memory.high", "max\n"}}, std::nullopt},
+      {"0::/\n", kV2, {{"memory.max", "8589934592\n"}, {"memory.high", "4096\n"}}, 4096},
+      {"0::/a/b\n", kV2, {{"a/memory.max", "8192\n"}, {"a/b/memory.max", "16384\n"}}, 8192},
+      {"5:memory:/docker/77\n", v1, {{"memory/memory.limit_in_bytes", "8192\n"}}, 8192},
+      {"5:memory:/docker/77\n",
+       v1,
+       {{"memory/memory.limit_in_bytes", "9223372036854771712\n"}},
+       std::nullopt},
+      {"5:memory:/docker/78\n", v1, {{"memory/memory.limit_in_bytes", "8192\n"}}, std::nullopt},
+      {"0::/\n", kV2, {{"memory.max", "much\n"}}, std::nullopt},
+      {"0::/\n", kV2, {{"memory.max", "0\n"}}, std::nullopt},
+      {"0::/\n", kV2, {}, std::nullopt},
+  };
+  for (const MemoryCase& c : cases) {
+    INFO(c.cgroup << (c.files.empty() ? "nothing" : c.files.front().text));
+    const Root root;
+    root.Write("/proc/self/cgroup", c.cgroup);
+    root.Write("/proc/self/mountinfo", c.mountinfo);
+    for (const File& file : c.files) root.Write("/sys/fs/cgroup/" + file.path, file.text);
+    CHECK(OwnMemoryLimit(root.folder()) == c.bytes);
+  }
+}
+
 }  // namespace
 }  // namespace baton
