@@ -4,10 +4,10 @@
 //
 // Who writes these limits:
 // - Kubernetes: resources.limits.cpu and .memory of a container (requests of CPU become weights,
-// which bound nothing
-//   while the node is idle, so they do not count here). A pod's own limit lies above and cannot be
-//   seen from inside where the container has a cgroup namespace; it is the sum of its containers'.
-//   A static CPU manager gives whole CPUs by affinity, with or without a quota beside it.
+//   which bound nothing while the node is idle, so they do not count here). A pod's own limit lies
+//   above and cannot be seen from inside where the container has a cgroup namespace; it is the sum
+//   of its containers'. A static CPU manager gives whole CPUs by affinity, with or without a quota
+//   beside it.
 // - Docker, Podman: --cpus, or --cpu-quota and --cpu-period; --memory.
 // - systemd: CPUQuota=, MemoryMax=, MemoryHigh= of a service and of any slice above it.
 // Where the process sees itself: with a cgroup namespace (the usual case of v2) its own group is
