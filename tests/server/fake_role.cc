@@ -41,6 +41,8 @@ int main(int argc, char** argv) {
   } else {
     // Workers must have been told where the router listens.
     if (!has("router: \"127.0.0.1:4321\"")) return 5;
+    // And what of the CPUs is theirs; nothing is left to choose.
+    if (has(" threads: 0") || has("spin_us: -1")) return 7;
     reporter.ReportProgress(0.5);
     baton::StartReport kv;
     kv.kind = baton::StartReport::Kind::kKvCache;
