@@ -100,7 +100,7 @@ class Workload {
   }
   double RoofGops(Isa isa, ComputePool& pool) const {
     return format_.type == WeightType::kBf16 ? ProbeDotGflops(isa, pool)
-                                             : ProbeIntegerGops(isa, pool);
+                                             : ProbeIntegerGops(isa, format_.type, pool);
   }
 
  private:
@@ -162,11 +162,25 @@ struct Contenders {
   std::unique_ptr<LinearKernels> exact, plain;
 };
 
+const LinearKernelTable* PlainTable(Isa isa) {
+  switch (isa) {
+    case Isa::kAvx2:
+      return &kPlainAvx2;
+    case Isa::kAvx512:
+      return &kPlainAvx512;
+    case Isa::kAvx512Bf16:
+      return &kPlainAvx512Bf16;
+    case Isa::kAmx:
+      return nullptr;
+  }
+  return nullptr;
+}
+
 std::unique_ptr<LinearKernels> PlainKernels(Isa isa) {
-  if (isa != Isa::kAvx512 && isa != Isa::kAvx512Bf16) return nullptr;
-  const LinearKernelTable& plain = isa == Isa::kAvx512 ? kPlainAvx512 : kPlainAvx512Bf16;
+  const LinearKernelTable* const plain = PlainTable(isa);
+  if (plain == nullptr) return nullptr;
   LinearKernelSet set = KernelSetOf(isa);
-  set.bf16 = {&plain, &plain};
+  set.bf16 = {plain, plain};
   return MakeLinearKernelsOf(isa, set);
 }
 

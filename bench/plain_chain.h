@@ -2,7 +2,7 @@
 #pragma once
 
 #include "bench/plain_chain_tables.h"
-#include "engine/cpu/gemm_zmm.h"
+#include "engine/cpu/gemm_vector.h"
 
 namespace baton {
 namespace {

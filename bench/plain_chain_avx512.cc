@@ -1,4 +1,5 @@
 #include "bench/plain_chain.h"
+#include "engine/cpu/gemm_zmm.h"
 
 namespace baton {
 

@@ -7,6 +7,7 @@
 
 namespace baton {
 
+extern const LinearKernelTable kPlainAvx2;
 extern const LinearKernelTable kPlainAvx512;
 extern const LinearKernelTable kPlainAvx512Bf16;
 

@@ -261,7 +261,8 @@ class StepBench {
     const std::string& dtype = options_.engine.dtype;
     const double dot = ProbeDotGflops(*isa, *probe_threads_);
     if (dtype != "int8" && dtype != "int4") return {dot, dot};
-    return {ProbeIntegerGops(*isa, *probe_threads_), dot};
+    const WeightType type = dtype == "int8" ? WeightType::kInt8 : WeightType::kInt4;
+    return {ProbeIntegerGops(*isa, type, *probe_threads_), dot};
   }
   double ProbeGbps() const { return probe_.ReadGbps(*probe_threads_, 1); }
 

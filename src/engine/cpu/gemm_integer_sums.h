@@ -73,13 +73,14 @@ struct WordWeights {
   }
 };
 
-// sums[r][v][quad % kSplit] += `steps` steps of rows a ([step][row][word][8 quads]) times weights.
+// sums[r][v][quad % kSplit] += steps [first, end) of rows a ([step][row][word][8 quads], from
+// `first` on) times weights.
 template <class V, int kRows, int kVecs, int kSplit, class Weights>
 inline __attribute__((always_inline)) void AddSteps(const int32_t* a, const Weights& weights,
-                                                    int64_t steps,
+                                                    int64_t first, int64_t end,
                                                     typename V::Vec (&sums)[kRows][kVecs][kSplit]) {
   constexpr int kUnrolled = 4;
-  for (int64_t quad = 0; quad < steps * kStepQuads; quad += kStepQuads) {
+  for (int64_t quad = first * kStepQuads; quad < end * kStepQuads; quad += kStepQuads) {
 #pragma GCC unroll 1
     for (int part = 0; part < kStepQuads; part += kUnrolled, a += kUnrolled) {
 #pragma GCC unroll 4
@@ -130,6 +131,51 @@ inline __attribute__((always_inline)) void StoreGroup(typename V::Vec (&sums)[kR
   }
 }
 
+// AddGroup, below, of whole groups by a Dot that adds shorts: those of a step are in registers, the
+// sums of the group wait in L1.
+template <class V, class W, int kRows, int kVecs, class Weights>
+inline __attribute__((always_inline)) void AddGroupInShorts(const int32_t* a,
+                                                            const Weights& weights, int64_t steps,
+                                                            const int32_t* starts,
+                                                            const char* scales,
+                                                            int64_t scale_stride, TileSums acc) {
+  static_assert(W::kIsGrouped);
+  alignas(64) int32_t waiting[kRows][kVecs][V::kLanes];
+#pragma GCC unroll 24
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+    for (int v = 0; v < kVecs; ++v) V::Store(waiting[r][v], V::Splat(starts[r]));
+  }
+  typename V::Vec sums[kRows][kVecs][1];
+  for (int64_t step = 0; step < steps; ++step, a += kRows * V::kWords * kStepQuads) {
+#pragma GCC unroll 24
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+      for (int v = 0; v < kVecs; ++v) sums[r][v][0] = V::Splat(0);
+    }
+    __asm__ volatile("" : : "r"(waiting) : "memory");  // as in AddGroup
+    AddSteps<V, kRows, kVecs, 1>(a, weights, step, step + 1, sums);
+    __asm__ volatile("" : : "r"(waiting) : "memory");
+#pragma GCC unroll 24
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+      for (int v = 0; v < kVecs; ++v) {
+        V::Store(waiting[r][v], V::Add(V::Load(waiting[r][v]), V::Widen(sums[r][v][0])));
+      }
+    }
+  }
+#pragma GCC unroll 24
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+    for (int v = 0; v < kVecs; ++v) sums[r][v][0] = V::Load(waiting[r][v]);
+  }
+  if (acc.start) {
+    StoreGroup<V, W, true>(sums, scales, scale_stride, acc);
+  } else {
+    StoreGroup<V, W, false>(sums, scales, scale_stride, acc);
+  }
+}
+
 // One group, or a part of one, of kRows rows and kVecs vectors. int8: acc (int32) += the sums, or =
 // `starts` and the sums. int4: acc (fp32) = fma(sums from `starts` on, scales, acc or +0); scales:
 // fp32, those of blocks scale_stride bytes apart. acc: [row][vec][lane].
@@ -138,6 +184,10 @@ inline __attribute__((always_inline)) void AddGroup(const int32_t* a, const Weig
                                                     int64_t steps, const int32_t* starts,
                                                     const char* scales, int64_t scale_stride,
                                                     TileSums acc) {
+  if constexpr (V::kStepInShorts) {
+    return AddGroupInShorts<V, W, kRows, kVecs>(a, weights, steps, starts, scales, scale_stride,
+                                                acc);
+  }
   typename V::Vec sums[kRows][kVecs][kSplit];
   const bool from_starts = W::kIsGrouped || acc.start;
 #pragma GCC unroll 24
@@ -152,7 +202,7 @@ inline __attribute__((always_inline)) void AddGroup(const int32_t* a, const Weig
   }
   // Loads of what follows would take the registers that the sums need.
   __asm__ volatile("" : : : "memory");
-  AddSteps<V, kRows, kVecs, kSplit>(a, weights, steps, sums);
+  AddSteps<V, kRows, kVecs, kSplit>(a, weights, 0, steps, sums);
   __asm__ volatile("" : : : "memory");
   if (acc.start) {
     StoreGroup<V, W, true>(sums, scales, scale_stride, acc);

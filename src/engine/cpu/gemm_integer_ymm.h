@@ -10,6 +10,7 @@ struct YmmIntegers {
   using Vec = __m256i;
   static constexpr int kLanes = 8;
   static constexpr int kSums = 12;
+  static constexpr bool kStepInShorts = false;
   static constexpr int kDirectRows = 36, kDirectTileRows = 6, kDirectTilesRows = 6;
   static constexpr int kDirectBlocks = 4;
   static constexpr int DirectTileBlocks(int rows) { return rows == 1 ? 4 : rows <= 3 ? 2 : 1; }
@@ -49,7 +50,11 @@ struct YmmShorts : YmmIntegers {
     return word == 0 ? _mm256_and_si256(bytes, _mm256_set1_epi16(255))
                      : _mm256_srli_epi16(bytes, 8);
   }
-  static Vec Dot(Vec acc, Vec weights, Vec x) { return Add(acc, _mm256_madd_epi16(weights, x)); }
+  static Vec Dot(Vec acc, Vec weights, Vec x) {
+    // The sums as text: of intrinsics g++ 12 makes trees of products, for which it lacks registers.
+    __asm__("vpaddd %1, %0, %0" : "+x"(acc) : "x"(_mm256_madd_epi16(weights, x)));
+    return acc;
+  }
   static void PackStep(const int8_t* values, int32_t* words) {
     const Vec bytes = Load(values);
     Store(words, _mm256_srai_epi16(_mm256_slli_epi16(bytes, 8), 8));
@@ -57,13 +62,17 @@ struct YmmShorts : YmmIntegers {
   }
 };
 
-// A word is four bytes; stored values up to 15 saturate nothing: 2 * 15 * 127 < 2^15.
+// A word is four bytes; of stored values up to 15 a whole step fits in shorts: per short eight sums
+// of two products, 8 * 2 * 15 * 127 < 2^15.
 struct YmmBytes : YmmIntegers {
   static constexpr int kWords = 1;
+  static constexpr bool kStepInShorts = true;
   static Vec Word(Vec bytes, int /*word*/) { return bytes; }
-  static Vec Dot(Vec acc, Vec weights, Vec x) {
-    return Add(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(weights, x), _mm256_set1_epi16(1)));
+  static Vec Dot(Vec shorts, Vec weights, Vec x) {
+    __asm__("vpaddw %1, %0, %0" : "+x"(shorts) : "x"(_mm256_maddubs_epi16(weights, x)));
+    return shorts;
   }
+  static Vec Widen(Vec shorts) { return _mm256_madd_epi16(shorts, _mm256_set1_epi16(1)); }
   static void PackStep(const int8_t* values, int32_t* words) { Store(words, Load(values)); }
 };
 

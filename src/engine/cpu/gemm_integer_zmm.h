@@ -10,6 +10,7 @@ struct ZmmIntegers {
   using Vec = __m512i;
   static constexpr int kLanes = 16;
   static constexpr int kSums = 24;
+  static constexpr bool kStepInShorts = false;
   static constexpr int kDirectRows = 48, kDirectTileRows = 12, kDirectTilesRows = 8;
   static constexpr int kDirectBlocks = 16;
   static constexpr int DirectTileBlocks(int rows) { return ZmmTileBlocks(rows); }

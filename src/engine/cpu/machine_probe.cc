@@ -26,10 +26,11 @@ const RoofKernel& RoofOf(Isa isa) {
   return kRoofAvx2;
 }
 
-const RoofKernel& IntegerRoofOf(Isa isa) {
+const RoofKernel& IntegerRoofOf(Isa isa, WeightType type) {
+  const RoofKernel& avx2 = type == WeightType::kInt4 ? kRoofInt4Avx2 : kRoofIntegerAvx2;
   switch (isa) {
     case Isa::kAvx2:
-      return kRoofIntegerAvx2;
+      return avx2;
     case Isa::kAvx512:
       return HasVnni() ? kRoofIntegerVnni : kRoofIntegerAvx512;
     case Isa::kAvx512Bf16:
@@ -37,7 +38,7 @@ const RoofKernel& IntegerRoofOf(Isa isa) {
     case Isa::kAmx:
       return kRoofIntegerAmx;
   }
-  return kRoofIntegerAvx2;
+  return avx2;
 }
 
 template <typename Body>
@@ -81,7 +82,9 @@ double ProbeRoof(const RoofKernel& roof, ComputePool& pool) {
 }  // namespace
 
 double ProbeDotGflops(Isa isa, ComputePool& pool) { return ProbeRoof(RoofOf(isa), pool); }
-double ProbeIntegerGops(Isa isa, ComputePool& pool) { return ProbeRoof(IntegerRoofOf(isa), pool); }
+double ProbeIntegerGops(Isa isa, WeightType type, ComputePool& pool) {
+  return ProbeRoof(IntegerRoofOf(isa, type), pool);
+}
 
 double ProbeReadGbps(ComputePool& pool, const void* memory, int64_t bytes, int rounds) {
   // In pieces of a few milliseconds, so that one interruption does not spoil the whole.

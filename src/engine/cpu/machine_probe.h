@@ -7,14 +7,16 @@
 #include "engine/cpu/aligned_buffer.h"
 #include "engine/cpu/compute_pool.h"
 #include "engine/cpu/isa.h"
+#include "engine/cpu/linear_job.h"
 
 namespace baton {
 
 // GFLOP/s of the multiply-add instruction of a supported path on registers only, all members of the
 // pool together; the best of several short runs.
 double ProbeDotGflops(Isa isa, ComputePool& pool);
-// The same of 8-bit integers, in 10^9 operations per second: the ceiling of int8 and int4 weights.
-double ProbeIntegerGops(Isa isa, ComputePool& pool);
+// The same of the instructions that multiply weights of integers (int8 or int4), in 10^9 operations
+// per second.
+double ProbeIntegerGops(Isa isa, WeightType type, ComputePool& pool);
 
 // GB/s at which all members together read `bytes` (>= 1 MiB) of pre-faulted memory of the caller
 // (64-byte aligned), each its own part: the fastest piece of 64 MiB in the best of several ways,

@@ -19,6 +19,7 @@ extern const RoofKernel kRoofAvx512Bf16;
 extern const RoofKernel kRoofAmx;
 // Of integer products; Vnni needs AVX-512 VNNI.
 extern const RoofKernel kRoofIntegerAvx2;
+extern const RoofKernel kRoofInt4Avx2;  // where int4 weights take other instructions than int8
 extern const RoofKernel kRoofIntegerAvx512;
 extern const RoofKernel kRoofIntegerVnni;
 extern const RoofKernel kRoofIntegerAmx;
