@@ -14,11 +14,15 @@
 //   V::DirectVecs(rows)         vectors: sums fit in registers beside operands
 //   V::kDirectBlocks            16-output blocks of a direct work item at most: read in parallel
 //   V::kTileRows, kTileVecs     largest register tile for more rows
+//   V::kBothSums                tiles of at most so many sums, of both chains together, run both at
+//                               once; 0: none
 //   V::kBlockGroups             groups of a K block: a panel's words fit in L1
 //   V::kPrefetchBytes           how far ahead streamed weights are prefetched; 0: not at all
 //
 // Within a group the e chains of a tile run first, wait in L1, then the o chains: one chain per
 // output at a time lets the tile be twice as large, so that loads stay well below multiplications.
+// Machines that load as often as they multiply do better with small tiles that run both chains at
+// once: each vector that is stored takes the time of a multiplication on some (Zen 3).
 // Some rows ("direct"): words are made on the fly, weights are streamed from memory once: by the
 // one tile that holds all rows, or a K block at a time, which later tiles find in L1.
 //
@@ -93,6 +97,33 @@ inline __attribute__((always_inline)) void AddChain(const uint32_t* a, const Wei
   }
 }
 
+// Both chains of one group; a: [chain][row][step]. (All steps unrolled: a loop of two has addresses
+// to keep and spills sums.)
+template <class V, int kRows, int kVecs, class Weights>
+inline __attribute__((always_inline)) void AddBothChains(const uint32_t* a, const Weights& b,
+                                                         int64_t group,
+                                                         typename V::Vec (&even)[kRows][kVecs],
+                                                         typename V::Vec (&odd)[kRows][kVecs]) {
+#pragma GCC unroll 16
+  for (int step = 0; step < V::kSteps; ++step) {
+#pragma GCC unroll 2
+    for (int chain = 0; chain < 2; ++chain) {
+      typename V::Vec weights[kVecs];
+#pragma GCC unroll 16
+      for (int v = 0; v < kVecs; ++v) weights[v] = b.template Get<kVecs>(group, step, v, chain);
+#pragma GCC unroll 16
+      for (int r = 0; r < kRows; ++r) {
+        const typename V::Vec x = V::Broadcast(a + (chain * kRows + r) * V::kSteps + step);
+#pragma GCC unroll 16
+        for (int v = 0; v < kVecs; ++v) {
+          typename V::Vec& sum = chain == 0 ? even[r][v] : odd[r][v];
+          sum = V::Dot(sum, x, weights[v]);
+        }
+      }
+    }
+  }
+}
+
 template <class V, int kRows, int kVecs>
 inline __attribute__((always_inline)) void Clear(typename V::Vec (&sums)[kRows][kVecs]) {
 #pragma GCC unroll 16
@@ -108,17 +139,27 @@ struct TileOrder {
   // times weights b.
   template <class V, int kRows, int kVecs, class Weights>
   static void AddTile(const uint32_t* a, Weights b, int64_t groups, TileSums acc);
-  // acc = or += even + odd, the sums of a group.
-  template <class V, bool kStart, int kRows, int kVecs>
+  template <class V, int kRows, int kVecs, class Weights>
+  static void AddSmallTile(const uint32_t* a, Weights b, int64_t groups, TileSums acc);
+
+  template <class V>
+  static typename V::Vec Sum(const float* waiting) {
+    return V::LoadAcc(waiting);
+  }
+  template <class V>
+  static typename V::Vec Sum(typename V::Vec sum) {
+    return sum;
+  }
+  // acc = or += even + odd, the sums of a group; even: in registers, or waiting in L1.
+  template <class V, bool kStart, int kRows, int kVecs, class Even>
   static inline __attribute__((always_inline)) void AddGroup(
-      const float (&even)[kRows][kVecs][V::kLanes], const typename V::Vec (&odd)[kRows][kVecs],
-      TileSums acc) {
+      const Even& even, const typename V::Vec (&odd)[kRows][kVecs], TileSums acc) {
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 16
       for (int v = 0; v < kVecs; ++v) {
         float* const out = acc.sums + r * acc.stride + v * V::kLanes;
-        const typename V::Vec group_sum = V::Add(V::LoadAcc(even[r][v]), odd[r][v]);
+        const typename V::Vec group_sum = V::Add(Sum<V>(even[r][v]), odd[r][v]);
         V::StoreAcc(out, V::Add(kStart ? V::Zero() : V::LoadAcc(out), group_sum));
       }
     }
@@ -126,7 +167,28 @@ struct TileOrder {
 };
 
 template <class V, int kRows, int kVecs, class Weights>
+void TileOrder::AddSmallTile(const uint32_t* a, Weights b, int64_t groups, TileSums acc) {
+  for (int64_t group = 0; group < groups; ++group, a += 2 * V::kSteps * kRows) {
+    typename V::Vec even[kRows][kVecs], odd[kRows][kVecs];
+    Clear<V, kRows, kVecs>(even);
+    Clear<V, kRows, kVecs>(odd);
+    AddBothChains<V, kRows, kVecs>(a, b, group, even, odd);
+    b.AfterChain();
+    b.AfterChain();
+    if (acc.start) {
+      AddGroup<V, true>(even, odd, acc);
+    } else {
+      AddGroup<V, false>(even, odd, acc);
+    }
+    acc.start = false;
+  }
+}
+
+template <class V, int kRows, int kVecs, class Weights>
 void TileOrder::AddTile(const uint32_t* a, Weights b, int64_t groups, TileSums acc) {
+  if constexpr (2 * kRows * kVecs <= V::kBothSums) {
+    return AddSmallTile<V, kRows, kVecs>(a, b, groups, acc);
+  }
   alignas(64) float even[kRows][kVecs][V::kLanes];
   for (int64_t group = 0; group < groups; ++group) {
     typename V::Vec sums[kRows][kVecs];
@@ -157,7 +219,7 @@ void TileOrder::AddTile(const uint32_t* a, Weights b, int64_t groups, TileSums a
 template <class V, class Order = TileOrder>
 class VectorGemm {
  public:
-  static constexpr int64_t kMaxRows = 86 * V::kTileRows;
+  static constexpr int64_t kMaxRows = 516 / V::kTileRows * V::kTileRows;
   static constexpr LinearKernelTable Table() {
     return {kMaxRows, PackedRowsBytes, PackItems, Pack, ScratchBytes, RunItems, Run};
   }

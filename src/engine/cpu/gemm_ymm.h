@@ -12,10 +12,11 @@ struct Avx2Fma {
   static constexpr int kLanes = 8;
   static constexpr int kSteps = 16;
   static constexpr int64_t kPrefetchBytes = 0;
-  static constexpr int kDirectRows = 36, kDirectTileRows = 6, kDirectTilesRows = 6;
+  static constexpr int kDirectRows = 20, kDirectTileRows = 6, kDirectTilesRows = 4;
   static constexpr int kDirectBlocks = 4;
-  static constexpr int DirectVecs(int rows) { return rows <= 3 ? 4 : 2; }
-  static constexpr int kTileRows = 6, kTileVecs = 2;
+  static constexpr int DirectVecs(int rows) { return rows == 1 ? 4 : 2; }
+  static constexpr int kTileRows = 3, kTileVecs = 2;
+  static constexpr int kBothSums = 12;
   static constexpr int64_t kBlockGroups = 8;  // 16 KiB of words
 
   static Vec Zero() { return _mm256_setzero_ps(); }

@@ -11,6 +11,7 @@ struct ZmmRegisters {
   using Vec = __m512;
   static constexpr int kLanes = 16;
   static constexpr int kTileRows = 6, kTileVecs = 4;
+  static constexpr int kBothSums = 0;
 
   static Vec Zero() { return _mm512_setzero_ps(); }
   static Vec Add(Vec a, Vec b) { return _mm512_add_ps(a, b); }
