@@ -1,7 +1,7 @@
 // Tile order (engine reference 5.5) by vector instructions: rows x columns of one chain at a time
-// in registers, even first, then odd; one accumulator per output in L1, touched once per 32-k
-// group. K lines are sixteen keys x one pair of dims, V lines sixteen dims x one pair of keys, so S
-// and P V are the same loop. For kernel units.
+// in registers, even first, then odd, or of both where V says so; one accumulator per output in L1,
+// touched once per 32-k group. K lines are sixteen keys x one pair of dims, V lines sixteen dims x
+// one pair of keys, so S and P V are the same loop. For kernel units.
 //
 // Many rows read a tile laid out (attention_lines.h).
 //
@@ -11,6 +11,7 @@
 //     turn
 //   V::kStepLines lines make one step of a chain: V::LoadStep<chain>(line, line_stride)
 //   V::kTileRows, V::Columns(rows): the register tile
+//   V::kBothChains: its registers hold both chains (gemm_vector.h says what that is good for)
 //   V::kLaysOut: whether tiles are worth laying out for many rows
 //   V::kPrefetch: whether fresh tiles are worth prefetching
 //   V::PackQuery(q, head_dim, words), V::StoreWeights(lanes, words): bf16 -> words
@@ -53,13 +54,14 @@ struct Chain {
       for (int c = 0; c < C; ++c) V::Store(even + (r * C + c) * V::kWidth, sum[r][c]);
   }
   // acc (R, C vectors) continues: acc + (even + odd), from +0 when `first`; this is the odd chain.
-  void AddTo(const float* even, float* acc, int64_t acc_stride, bool first) const {
+  template <class EvenAt>
+  void AddTo(const EvenAt& even_at, float* acc, int64_t acc_stride, bool first) const {
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 8
       for (int c = 0; c < C; ++c) {
         float* const to = acc + r * acc_stride + c * V::kWidth;
-        const typename V::Float both = V::Add(V::Load(even + (r * C + c) * V::kWidth), sum[r][c]);
+        const typename V::Float both = V::Add(even_at(r, c), sum[r][c]);
         V::Store(to, V::Add(first ? V::Zero() : V::Load(to), both));
       }
   }
@@ -68,7 +70,7 @@ struct Chain {
 template <class V>
 struct ChainDot {
   using Word = typename V::Word;
-  static constexpr int kMaxRows = 8 * V::kTileRows, kEdgeRows = 2 * V::kTileRows;
+  static constexpr int kMaxRows = 48, kEdgeRows = 12;
   static constexpr bool kPrefetch = V::kPrefetch;
   // Floats per dim of a laid out tile; 0: none is.
   static constexpr int kLaidOutFloats = V::kLaysOut ? kTileGroups * kChainSteps<V> : 0;
@@ -111,6 +113,7 @@ struct ChainDot {
   // How the lines of a tile are read. Ahead: with prefetch of what comes next from memory.
   enum Source { kPages, kPagesAhead, kLaidOut, kLaidOutAhead, kSources };
   static constexpr bool InPages(Source source) { return source <= kPagesAhead; }
+  enum Chains { kOnlyEven, kOnlyOdd, kBoth };
   static bool IsLaidOut(const KeyTile& tile) {
     return kLaidOutFloats > 0 && tile.k_laid_out != nullptr;
   }
@@ -131,10 +134,10 @@ struct ChainDot {
 
   // The lines of C columns from `column` on (in vectors): of keys from the start of the tile, their
   // dims from k on; of the dims of values, whose keys are those of `group` and on.
-  template <Source kSource, int C, int chain>
+  template <Source kSource, int C>
   static auto KeyLines(const KeyTile& tile, int k, int column) {
     if constexpr (!InPages(kSource)) {
-      return LaidOut(tile.k_laid_out + KeyRun<V>(k, column / kLineColumns), chain, column);
+      return LaidOut(tile.k_laid_out + KeyRun<V>(k, column / kLineColumns), column);
     } else {
       PageLines<V, C> lines{{}, kLineElements};
       for (int c = 0; c < C; ++c)
@@ -143,31 +146,41 @@ struct ChainDot {
       return lines;
     }
   }
-  template <Source kSource, int C, int chain>
+  template <Source kSource, int C>
   static auto ValueLines(const KeyTile& tile, int group, int column) {
     if constexpr (!InPages(kSource)) {
       const int64_t run = ValueRun<V>(tile.value_dim, group, column / kLineColumns);
-      return LaidOut(tile.v_laid_out + run, chain, column);
+      return LaidOut(tile.v_laid_out + run, column);
     } else {
       PageLines<V, C> lines{{}, 2 * tile.value_dim};
       for (int c = 0; c < C; ++c) lines.at[c] = tile.v[group] + (column + c) * V::kWidth * 2;
       return lines;
     }
   }
-  static LaidOutColumns<V> LaidOut(const float* run, int chain, int column) {
-    return {{run + chain * kChainFloats<V> + column % kRunColumns * V::kWidth}};
+  static LaidOutColumns<V> LaidOut(const float* run, int column) {
+    return {{run + column % kRunColumns * V::kWidth}};
+  }
+
+  // A step of the even chain, the odd one or both; words: of row 0, those of the others `stride`
+  // apart.
+  template <Chains kChains, int R, int C, class Lines>
+  static inline __attribute__((always_inline)) void Step(Chain<V, R, C>* even, Chain<V, R, C>* odd,
+                                                         const Word* words, int64_t stride,
+                                                         const Lines& lines) {
+    if constexpr (kChains != kOnlyOdd) even->template Step<kEven>(words, stride, lines);
+    if constexpr (kChains != kOnlyEven) odd->template Step<kOdd>(words, stride, lines);
   }
 
   // S of R rows x C columns.
   template <Source kSource, int R, int C>
   static void ScoreColumns(const Word* q, const KeyTile& tile, int column, float* s) {
     for (int k = 0; k < tile.key_dim; k += 32, q += V::kWords) {
-      const auto run = [&]<int chain>(Chain<V, R, C>* sums) {
-        auto lines = KeyLines<kSource, C, chain>(tile, k, column);
+      const auto run = [&]<Chains kChains>(Chain<V, R, C>* even, Chain<V, R, C>* odd) {
+        auto lines = KeyLines<kSource, C>(tile, k, column);
         for (int w = 0; w < V::kWords; w += 2) {
-          sums->template Step<chain>(q + w, kRowStride, lines);
+          Step<kChains>(even, odd, q + w, kRowStride, lines);
           lines.Next();
-          if (chain != kEven) continue;
+          if (kChains == kOnlyOdd) continue;
           for (int c = 0; c < C; ++c) {
             const int group = (column + c) / kLineColumns, at = (k + w) * kLanes;
             if (kSource == kPagesAhead) PrefetchLine(tile.v[group] + at);
@@ -184,26 +197,26 @@ struct ChainDot {
   template <Source kSource, int R, int C>
   static void ValueColumns(const Word* p, const KeyTile& tile, int group, int n_halves, int column,
                            float* out) {
-    const auto run = [&]<int chain>(Chain<V, R, C>* sums) {
+    const auto run = [&]<Chains kChains>(Chain<V, R, C>* even, Chain<V, R, C>* odd) {
       const Word* words = p + group * kGroupWords;
       if constexpr (!InPages(kSource)) {  // both halves lie in a row
-        auto lines = ValueLines<kSource, C, chain>(tile, group, column);
+        auto lines = ValueLines<kSource, C>(tile, group, column);
         const Word* const end = words + n_halves * kGroupWords;
         const bf16* ahead = nullptr;
         if (kSource == kLaidOutAhead)
           ahead = tile.next_v[group] + column * 2 * kGroupKeys * V::kWidth;
         for (; words < end; words += 2, lines.Next()) {
-          sums->template Step<chain>(words, kTileKeys, lines);
-          if (kSource != kLaidOutAhead || chain != kEven) continue;
+          Step<kChains>(even, odd, words, kTileKeys, lines);
+          if (kSource != kLaidOutAhead || kChains == kOnlyOdd) continue;
           for (int c = 0; c < C; ++c, ahead += kLineElements) PrefetchToL2(ahead);
         }
         return;
       }
       for (int half = group; half < group + n_halves; ++half) {
-        auto lines = ValueLines<kSource, C, chain>(tile, half, column);
+        auto lines = ValueLines<kSource, C>(tile, half, column);
         for (int i = 0; i < kGroupLines; i += V::kStepLines, words += 2, lines.Next()) {
-          sums->template Step<chain>(words, kTileKeys, lines);
-          if (kSource != kPagesAhead || chain != kEven) continue;
+          Step<kChains>(even, odd, words, kTileKeys, lines);
+          if (kSource != kPagesAhead || kChains == kOnlyOdd) continue;
           for (int c = 0; c < C; ++c) {
             const int line = (column + c) / kLineColumns * kGroupLines + i;
             PrefetchLine(tile.next_k[half] + line * kLineElements);
@@ -214,21 +227,27 @@ struct ChainDot {
     AddChains<R, C>(run, out + column * V::kWidth, kRowStride, false);
   }
 
-  // acc = or += what run<chain>(sums) adds to the sums of both chains.
+  // acc = or += what run<chains>(even, odd) adds to the sums of those chains.
   template <int R, int C, typename Run>
   static inline __attribute__((always_inline)) void AddChains(const Run& run, float* acc,
                                                               int64_t acc_stride, bool first) {
-    alignas(64) float waiting[R * C * V::kWidth];
-    Chain<V, R, C> even;
+    Chain<V, R, C> even, odd;
     even.Clear();
-    run.template operator()<kEven>(&even);
-    even.StoreTo(waiting);
-    // The compiler would keep them in registers that the other chain needs.
-    __asm__ volatile("" : : "r"(waiting) : "memory");
-    Chain<V, R, C> odd;
-    odd.Clear();
-    run.template operator()<kOdd>(&odd);
-    odd.AddTo(waiting, acc, acc_stride, first);
+    if constexpr (V::kBothChains) {
+      odd.Clear();
+      run.template operator()<kBoth>(&even, &odd);
+      odd.AddTo([&](int r, int c) { return even.sum[r][c]; }, acc, acc_stride, first);
+    } else {
+      alignas(64) float waiting[R * C * V::kWidth];
+      run.template operator()<kOnlyEven>(&even, nullptr);
+      even.StoreTo(waiting);
+      // The compiler would keep them in registers that the other chain needs.
+      __asm__ volatile("" : : "r"(waiting) : "memory");
+      odd.Clear();
+      run.template operator()<kOnlyOdd>(nullptr, &odd);
+      odd.AddTo([&](int r, int c) { return V::Load(waiting + (r * C + c) * V::kWidth); }, acc,
+                acc_stride, first);
+    }
   }
 
   // Calls columns<C>(first) for runs of C = kColumns, then 2, then 1 columns that cover [0, n).

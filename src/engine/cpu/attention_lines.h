@@ -41,6 +41,13 @@ struct PageLines {
   }
 };
 
+// Of one chain in 32 k: steps, and floats of a run.
+template <class V>
+inline constexpr int kChainSteps = V::kWords / 2;
+template <class V>
+inline constexpr int64_t kChainFloats = kChainSteps<V>* kRunLines* kLanes;
+
+// Those of columns of a run that is laid out.
 struct LaidOutLines {
   const float* at;
   void Next() { at += kRunLines * kLanes; }
@@ -49,15 +56,9 @@ template <class V>
 struct LaidOutColumns : LaidOutLines {
   template <int chain>
   typename V::Float Load(int c) const {
-    return V::Load(at + c * V::kWidth);
+    return V::Load(at + chain * kChainFloats<V> + c * V::kWidth);
   }
 };
-
-// Of one chain in 32 k: steps, and floats of a run.
-template <class V>
-inline constexpr int kChainSteps = V::kWords / 2;
-template <class V>
-inline constexpr int64_t kChainFloats = kChainSteps<V>* kRunLines* kLanes;
 
 // Of a tile: K's runs of 32 dims, V's of 32 keys.
 inline int RunsOf(int value_dim) {
