@@ -1,5 +1,6 @@
 #include "bench/plain_chain.h"
-#include "engine/cpu/gemm_vdpbf16.h"
+#include "engine/cpu/gemm_zmm.h"
+#include "engine/cpu/vdpbf16.h"
 
 namespace baton {
 

@@ -94,8 +94,16 @@ function(baton_kernel_unit flags)
   set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "${flags}")
   set_property(GLOBAL APPEND PROPERTY BATON_KERNEL_UNITS ${ARGN})
 endfunction()
-# Units of tests that emulate instructions the machine may lack, one loop per lane: compiled like
-# kernel units, and never with a sanitizer.
-function(baton_emulation_unit flags)
-  baton_kernel_unit("${flags};$<$<BOOL:${BATON_SANITIZE}>:-fno-sanitize=all>" ${ARGN})
+# baton_emulation_library(NAME UNITS a.cc SRCS b.cc DEPS baton_engine): kernels for tests whose
+# instructions are emulated (tests/engine/zmm_on_ymm.h, which UNITS see first). UNITS are kernel
+# units for AVX2, optimised, but without unrolling: kernels ask for it everywhere, and here every
+# instruction is several, so compiling would take minutes. Never with a sanitizer. -Wno-psabi: g++
+# remarks that 64-byte structs were passed otherwise before version 4.6.
+function(baton_emulation_library name)
+  cmake_parse_arguments(arg "" "" "UNITS;SRCS;DEPS" ${ARGN})
+  baton_library(${name} SRCS ${arg_UNITS} ${arg_SRCS} DEPS ${arg_DEPS})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  set(flags ${BATON_AVX2} -O1 -fno-tree-loop-optimize -finline-small-functions -Wno-psabi
+    -include engine/zmm_on_ymm.h $<$<BOOL:${BATON_SANITIZE}>:-fno-sanitize=all>)
+  baton_kernel_unit("${flags}" ${arg_UNITS})
 endfunction()

@@ -13,7 +13,7 @@
 #include "engine/attention_reference.h"
 #include "engine/cpu/attention.h"
 #include "engine/cpu/elementwise.h"
-#include "engine/emulated_attention.h"
+#include "engine/kernel_paths.h"
 
 namespace baton {
 
@@ -236,19 +236,8 @@ class AttentionArena {
 };
 
 // Every path this machine has, and the emulated ones.
-struct AttentionPath {
-  std::string name;
-  std::unique_ptr<AttentionKernels> kernels;
-};
-
-inline std::vector<AttentionPath> Paths() {
-  std::vector<AttentionPath> paths;
-  for (Isa isa : SupportedIsas())
-    paths.push_back({std::string(IsaName(isa)), MakeAttentionKernels(isa)});
-  if (paths.size() > 1) {  // AVX-512 at least
-    paths.push_back({"emulated avx512bf16", MakeAttentionKernelsOf(kEmulatedAttentionAvx512Bf16)});
-    paths.push_back({"emulated amx", MakeAttentionKernelsOf(kEmulatedAttentionAmx)});
-  }
+inline const std::vector<KernelPath>& AttentionPaths() {
+  static const std::vector<KernelPath> paths = KernelPaths();
   return paths;
 }
 
@@ -270,9 +259,9 @@ inline void CheckAgainstReference(AttentionArena& arena, const std::vector<Piece
   std::vector<bf16> first;
   for (int threads : {1, 2}) {
     ComputePool pool(threads, 0);
-    for (const AttentionPath& path : Paths()) {
+    for (const KernelPath& path : AttentionPaths()) {
       INFO(Name(arena.shape()) << ", " << path.name << ", " << threads << " threads");
-      const std::vector<bf16> rows = arena.Run(*path.kernels, pool, pieces);
+      const std::vector<bf16> rows = arena.Run(*path.kernels.attention, pool, pieces);
       if (first.empty()) {
         first = rows;
         size_t at = 0;

@@ -26,14 +26,14 @@ TEST_CASE("ascending ranges of keys give the bits of one call") {
   AttentionArena arena(shape, kLengths, rng);
   for (const int threads : {1, 8}) {
     ComputePool pool(threads, 0);
-    for (const AttentionPath& path : Paths()) {
+    for (const KernelPath& path : AttentionPaths()) {
       INFO(Name(shape) << ", " << path.name << ", " << threads << " threads");
-      const std::vector<bf16> once = arena.Run(*path.kernels, pool, kPieces);
+      const std::vector<bf16> once = arena.Run(*path.kernels.attention, pool, kPieces);
       for (const std::vector<int>& cuts :
            std::vector<std::vector<int>>{{1536}, {512, 1024, 1536, 2048}, {1024, 1024, 4096}}) {
         std::vector<size_t> order(cuts.size() + 1);
         for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-        CHECK((arena.Run(*path.kernels, pool, kPieces, {RangesOf(cuts, order)}) == once));
+        CHECK((arena.Run(*path.kernels.attention, pool, kPieces, {RangesOf(cuts, order)}) == once));
       }
     }
   }
@@ -64,14 +64,14 @@ TEST_CASE("a dense mask changes no bit") {
   AttentionArena arena(shape, kLengths, rng);
   for (const int threads : {1, 8}) {
     ComputePool pool(threads, 0);
-    for (const AttentionPath& path : Paths()) {
+    for (const KernelPath& path : AttentionPaths()) {
       INFO(Name(shape) << ", " << path.name << ", " << threads << " threads");
-      const std::vector<bf16> causal = arena.Run(*path.kernels, pool, kPieces);
+      const std::vector<bf16> causal = arena.Run(*path.kernels.attention, pool, kPieces);
       for (const bool whole_tables : {false, true}) {
         const RunOptions dense{{KeyRange{}}, true, whole_tables};
-        CHECK((arena.Run(*path.kernels, pool, kPieces, dense) == causal));
+        CHECK((arena.Run(*path.kernels.attention, pool, kPieces, dense) == causal));
       }
-      CHECK((arena.Run(*path.kernels, pool, kPieces,
+      CHECK((arena.Run(*path.kernels.attention, pool, kPieces,
                        {RangesOf({512, 1536}, {0, 1, 2}), true, true}) == causal));
     }
   }

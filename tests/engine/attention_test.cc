@@ -4,6 +4,7 @@
 
 #include "engine/attention_arena.h"
 #include "engine/cpu/mxcsr.h"
+#include "engine/emulated_kernels.h"
 
 namespace baton {
 namespace {
@@ -232,26 +233,6 @@ bool Same(const std::vector<ReferenceState>& a, const std::vector<ReferenceState
                     });
 }
 
-struct TilePath {
-  std::string name;
-  const AttentionTileKernels* kernels;
-};
-
-std::vector<TilePath> TilePaths() {
-  std::vector<TilePath> paths;
-  for (Isa isa : SupportedIsas())
-    paths.push_back({std::string(IsaName(isa)), isa == Isa::kAvx2     ? &kAttentionTileAvx2
-                                                : isa == Isa::kAvx512 ? &kAttentionTileAvx512
-                                                : isa == Isa::kAvx512Bf16
-                                                    ? &kAttentionTileAvx512Bf16
-                                                    : &kAttentionTileAmx});
-  if (paths.size() > 1) {
-    paths.push_back({"emulated avx512bf16", &kEmulatedAttentionAvx512Bf16});
-    paths.push_back({"emulated amx", &kEmulatedAttentionAmx});
-  }
-  return paths;
-}
-
 TEST_CASE("the fp32 state of every row equals the reference") {
   std::mt19937 rng = FreshRng();
   for (int head_dim : {16, 32, 64, 80, 96, 112, 128, 256})
@@ -259,16 +240,17 @@ TEST_CASE("the fp32 state of every row equals the reference") {
       const double soft_cap = rows % 2 == 0 ? 0 : 3;
       const TileCase c(head_dim, 1 + static_cast<int>(rng() % 700), rows, soft_cap, rng);
       const std::vector<ReferenceState> expected = c.Reference();
-      for (const TilePath& path : TilePaths()) {
+      for (const KernelPath& path : AttentionPaths()) {
         INFO(path.name << ", D " << head_dim << ", " << rows << " rows, " << c.n_keys << " keys");
-        REQUIRE(Same(c.Run(*path.kernels, false), expected));
-        if (path.kernels->laid_out_floats > 0) REQUIRE(Same(c.Run(*path.kernels, true), expected));
+        REQUIRE(Same(c.Run(*path.attention_tile, false), expected));
+        if (path.attention_tile->laid_out_floats > 0) {
+          REQUIRE(Same(c.Run(*path.attention_tile, true), expected));
+        }
       }
     }
 }
 
 TEST_CASE("a sum in another order is noticed") {
-  if (SupportedIsas().size() == 1) return;  // the wrong kernel needs AVX-512
   std::mt19937 rng = FreshRng();
   const TileCase c(64, 300, 6, 0, rng);
   CHECK_FALSE(Same(c.Run(kWrongOrderAttention, false), c.Reference()));

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/cpu/mxcsr.h"
+#include "engine/kernel_paths.h"
 #include "engine/model_desc.h"
 #include "engine/numerics/exp2.h"
 #include "engine/numerics/fold.h"
@@ -20,6 +21,16 @@ namespace baton {
 namespace {
 
 constexpr bf16 kPoison = 0x7fff;
+
+// Every path this machine has, and the rows on zmm registers emulated.
+std::vector<std::pair<std::string, const ElementwiseKernels*>> Paths() {
+  std::vector<std::pair<std::string, const ElementwiseKernels*>> paths;
+  for (const Isa isa : SupportedIsas()) {
+    paths.emplace_back(IsaName(isa), &GetElementwiseKernels(isa));
+  }
+  paths.emplace_back("emulated avx512", &EmulatedElementwise());
+  return paths;
+}
 
 std::vector<bf16> RandomRow(std::mt19937& rng, int64_t n) {
   std::vector<bf16> row(static_cast<size_t>(n));
@@ -63,15 +74,15 @@ TEST_CASE("rms_norm equals the scalar form on every path and fills the padding")
     const int64_t padded = RoundUp(n, 32);
     std::vector<bf16> expected = ReferenceRmsNorm(x, w, 1e-5f);
     expected.resize(static_cast<size_t>(padded), 0);
-    for (Isa isa : SupportedIsas()) {
+    for (const auto& [name, kernels] : Paths()) {
       std::vector<bf16> y(static_cast<size_t>(padded) + 8, kPoison);
-      GetElementwiseKernels(isa).rms_norm(x.data(), w.data(), n, padded, 1e-5f, y.data());
-      INFO(IsaName(isa) << ", n " << n);
+      kernels->rms_norm(x.data(), w.data(), n, padded, 1e-5f, y.data());
+      INFO(name << ", n " << n);
       REQUIRE(std::vector<bf16>(y.end() - 8, y.end()) == std::vector<bf16>(8, kPoison));
       y.resize(static_cast<size_t>(padded));
       REQUIRE(y == expected);
       std::vector<bf16> in_place = x;  // as the norms of heads
-      GetElementwiseKernels(isa).rms_norm(in_place.data(), w.data(), n, n, 1e-5f, in_place.data());
+      kernels->rms_norm(in_place.data(), w.data(), n, n, 1e-5f, in_place.data());
       REQUIRE(std::equal(in_place.begin(), in_place.end(), expected.begin()));
     }
   }
@@ -121,11 +132,10 @@ TEST_CASE("layer_norm equals the scalar form on every path and fills the padding
     std::vector<bf16> expected = ReferenceLayerNorm(x, w, b, 1e-5f);
     expected.resize(static_cast<size_t>(padded), 0);
     expected.resize(static_cast<size_t>(padded) + 8, kPoison);
-    for (Isa isa : SupportedIsas()) {
+    for (const auto& [name, kernels] : Paths()) {
       std::vector<bf16> y(static_cast<size_t>(padded) + 8, kPoison);
-      GetElementwiseKernels(isa).layer_norm(x.data(), w.data(), b.data(), n, padded, 1e-5f,
-                                            y.data());
-      INFO(IsaName(isa) << ", n " << n);
+      kernels->layer_norm(x.data(), w.data(), b.data(), n, padded, 1e-5f, y.data());
+      INFO(name << ", n " << n);
       REQUIRE(y == expected);
     }
   }
@@ -159,16 +169,15 @@ TEST_CASE("add, scale and soft_cap equal their scalar forms on every path") {
     std::vector<float> logits = RandomFloats(rng, static_cast<int64_t>(n));
     for (float& v : logits) v *= 40;
     logits[n / 2] = std::numeric_limits<float>::quiet_NaN();
-    for (Isa isa : SupportedIsas()) {
-      const ElementwiseKernels& kernels = GetElementwiseKernels(isa);
+    for (const auto& [name, kernels] : Paths()) {
       std::vector<bf16> sum = x, scaled = x;
       std::vector<float> capped = logits;
       for (std::vector<bf16>* row : {&sum, &scaled}) row->push_back(kPoison);
       capped.push_back(77);
-      kernels.add(y.data(), static_cast<int64_t>(n), sum.data());
-      kernels.scale(11.3125f, static_cast<int64_t>(n), scaled.data());
-      kernels.soft_cap(30.0f, static_cast<int64_t>(n), capped.data());
-      INFO(IsaName(isa) << ", n " << n);
+      kernels->add(y.data(), static_cast<int64_t>(n), sum.data());
+      kernels->scale(11.3125f, static_cast<int64_t>(n), scaled.data());
+      kernels->soft_cap(30.0f, static_cast<int64_t>(n), capped.data());
+      INFO(name << ", n " << n);
       for (size_t i = 0; i < n; ++i) {
         REQUIRE(sum[i] == FloatToBf16(Bf16ToFloat(x[i]) + Bf16ToFloat(y[i])));
         REQUIRE(scaled[i] == FloatToBf16(Bf16ToFloat(x[i]) * 11.3125f));
@@ -192,11 +201,11 @@ TEST_CASE("rope equals rule N5 on every path") {
       expected[i] = FloatToBf16(__builtin_fmaf(x0, cos[i], -(x1 * sin[i])));
       expected[i + half] = FloatToBf16(__builtin_fmaf(x1, cos[i], x0 * sin[i]));
     }
-    for (Isa isa : SupportedIsas()) {
+    for (const auto& [name, kernels] : Paths()) {
       std::vector<bf16> rotated = head;
       rotated.push_back(kPoison);
-      GetElementwiseKernels(isa).rope(rotated.data(), d, cos.data(), sin.data());
-      INFO(IsaName(isa) << ", d " << d);
+      kernels->rope(rotated.data(), d, cos.data(), sin.data());
+      INFO(name << ", d " << d);
       REQUIRE(rotated.back() == kPoison);
       rotated.pop_back();
       REQUIRE(rotated == expected);
@@ -255,12 +264,11 @@ TEST_CASE("write_kv encodes int8 with a scale per token and head, alike on every
   for (int d : {16, 64, 80, 128}) {
     const KvLayout layout = KvLayout::Of({{3, d, d}}, KvType::kInt8, 32);
     std::vector<std::byte> expected(static_cast<size_t>(layout.planes[0].bytes), std::byte{0x7f});
-    std::vector<std::vector<std::byte>> planes(SupportedIsas().size(), expected);
+    std::vector<std::vector<std::byte>> planes(Paths().size(), expected);
     for (int slot : {0, 1, 5, 15, 16, 31}) {
       const std::vector<bf16> k = RandomRow(rng, d), v = RandomRow(rng, d);
       for (size_t i = 0; i < planes.size(); ++i)
-        GetElementwiseKernels(SupportedIsas()[i])
-            .write_kv(layout, 0, 1, k.data(), v.data(), planes[i].data(), slot);
+        Paths()[i].second->write_kv(layout, 0, 1, k.data(), v.data(), planes[i].data(), slot);
       const Encoded key = Int8Of(k), value = Int8Of(v);
       std::byte* const k_group =
           expected.data() + layout.KOffset(0, 1) + slot / 16 * layout.KGroupBytes(0);
@@ -285,9 +293,9 @@ TEST_CASE("int8 of zeros and of what is not finite has a finite scale") {
     std::vector<bf16> k(16, 0), v(16, 0);
     k[3] = v[7] = odd;
     std::vector<std::byte> first;
-    for (Isa isa : SupportedIsas()) {
+    for (const auto& [name, kernels] : Paths()) {
       std::vector<std::byte> plane(static_cast<size_t>(layout.planes[0].bytes));
-      GetElementwiseKernels(isa).write_kv(layout, 0, 0, k.data(), v.data(), plane.data(), 0);
+      kernels->write_kv(layout, 0, 0, k.data(), v.data(), plane.data(), 0);
       const float scale = *reinterpret_cast<const float*>(plane.data());
       CHECK(std::isfinite(scale));
       CHECK((scale == 0) == ((odd & 0x7f80) != 0x7f80 || odd == 0x7fc0));

@@ -1,37 +1,30 @@
-// Instructions that this machine may lack, emulated bit by bit from their published semantics: the
-// policies of kernel templates for vdpbf16ps and AMX. For units compiled with AVX-512.
+// The policies of kernel templates for vpdpbusd and AMX tiles, emulated bit by bit from their
+// published semantics. For units that include zmm_on_ymm.h, which emulates everything else.
 #pragma once
 
-#include <immintrin.h>
-
-#include <cstdint>
-
-#include "engine/numerics/bf16.h"
-#include "engine/numerics/tile_order.h"
+#include "engine/zmm_on_ymm.h"
 
 namespace baton {
 namespace {
 
-__m512 HighHalves(__m512 x) {
-  const __m512i mask = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
-  return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(x), mask));
-}
-__m512 LowHalves(__m512 x) {
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(x), 16));
-}
-
-// vdpbf16ps: per lane fma of the high halves, then of the low halves, flushing denormals.
-struct EmulatedVdpbf16 {
-  static __m512 Dot(__m512 acc, __m512 a, __m512 b) {
-    acc = _mm512_fmadd_ps(HighHalves(a), HighHalves(b), acc);
-    return _mm512_fmadd_ps(LowHalves(a), LowHalves(b), acc);
+// The kernels for VNNI have the instruction as text (gemm_integer_vnni.cc).
+template <class Bytes>
+struct EmulatedVnni : Bytes {
+  static __m512i Dot(__m512i acc, __m512i weights, __m512i x) {
+    return _mm512_dpbusd_epi32(acc, weights, x);
   }
 };
 
+// vdpbf16ps with its two products exchanged.
 struct LowHalfFirst {
+  static __m512 Swap(__m512 x) {
+    const __m512i words = _mm512_castps_si512(x);
+    return _mm512_castsi512_ps(
+        _mm512_or_si512(_mm512_slli_epi32(words, 16), _mm512_srli_epi32(words, 16)));
+  }
   static __m512 Dot(__m512 acc, __m512 a, __m512 b) {
-    acc = _mm512_fmadd_ps(LowHalves(a), LowHalves(b), acc);
-    return _mm512_fmadd_ps(HighHalves(a), HighHalves(b), acc);
+    return _mm512_dpbf16_ps(acc, __builtin_bit_cast(__m512bh, Swap(a)),
+                            __builtin_bit_cast(__m512bh, Swap(b)));
   }
 };
 
@@ -60,9 +53,7 @@ struct EmulatedTiles {
   template <int t>
   static void Zero() {
     CheckConfigured();
-    for (auto& row : tiles.words[t]) {
-      for (uint32_t& word : row) word = 0;
-    }
+    for (auto& row : tiles.words[t]) _mm512_store_si512(row, _mm512_setzero_si512());
   }
   template <int t>
   static void Load(const void* from, int64_t stride) {
@@ -78,39 +69,38 @@ struct EmulatedTiles {
       __builtin_memcpy(static_cast<char*>(to) + row * stride, tiles.words[t][row], 64);
     }
   }
-  static float Half(uint32_t word, int64_t odd) {
-    return Bf16ToFloat(static_cast<bf16>(odd != 0 ? word >> 16 : word));
-  }
-  // tdpbf16ps: one group of the tile order for each of 16 x 16 outputs.
+  // tdpbf16ps: of each of 16 x 16 outputs the sums of even and of odd products, fused, from +0 on;
+  // then c += even + odd.
   template <int c, int a, int b>
   static void Dot() {
     CheckConfigured();
-    for (int64_t m = 0; m < 16; ++m) {
-      for (int64_t n = 0; n < 16; ++n) {
-        const float acc = __builtin_bit_cast(float, tiles.words[c][m][n]);
-        const float sum = TileOrderDot(
-            acc, 1, [&](int64_t k) { return Half(tiles.words[a][m][k / 2], k % 2); },
-            [&](int64_t k) { return Half(tiles.words[b][k / 2][n], k % 2); });
-        tiles.words[c][m][n] = __builtin_bit_cast(uint32_t, sum);
+    const __m512i high = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
+    for (int m = 0; m < 16; ++m) {
+      __m512 even = _mm512_setzero_ps(), odd = _mm512_setzero_ps();
+      for (int pair = 0; pair < 16; ++pair) {
+        const __m512i x = _mm512_set1_epi32(static_cast<int>(tiles.words[a][m][pair]));
+        const __m512i w = _mm512_load_si512(tiles.words[b][pair]);
+        even = _mm512_fmadd_ps(_mm512_castsi512_ps(_mm512_slli_epi32(x, 16)),
+                               _mm512_castsi512_ps(_mm512_slli_epi32(w, 16)), even);
+        odd = _mm512_fmadd_ps(_mm512_castsi512_ps(_mm512_and_si512(x, high)),
+                              _mm512_castsi512_ps(_mm512_and_si512(w, high)), odd);
       }
+      uint32_t* const acc = tiles.words[c][m];
+      _mm512_store_ps(acc, _mm512_add_ps(_mm512_load_ps(acc), _mm512_add_ps(even, odd)));
     }
-  }
-  static int32_t Byte(uint32_t word, int64_t i) {
-    return static_cast<int32_t>(word >> 8 * i & 255);
   }
   // tdpbsud: signed bytes of a times unsigned bytes of b, sums modulo 2^32.
   template <int c, int a, int b>
   static void DotInt8() {
     CheckConfigured();
-    for (int64_t m = 0; m < 16; ++m) {
-      for (int64_t n = 0; n < 16; ++n) {
-        uint32_t sum = tiles.words[c][m][n];
-        for (int64_t k = 0; k < 64; ++k) {
-          const int32_t x = static_cast<int8_t>(Byte(tiles.words[a][m][k / 4], k % 4));
-          sum += static_cast<uint32_t>(x * Byte(tiles.words[b][k / 4][n], k % 4));
-        }
-        tiles.words[c][m][n] = sum;
+    for (int m = 0; m < 16; ++m) {
+      uint32_t* const acc = tiles.words[c][m];
+      __m512i sum = _mm512_load_si512(acc);
+      for (int quad = 0; quad < 16; ++quad) {
+        const __m512i x = _mm512_set1_epi32(static_cast<int>(tiles.words[a][m][quad]));
+        sum = _mm512_dpbusd_epi32(sum, _mm512_load_si512(tiles.words[b][quad]), x);
       }
+      _mm512_store_si512(acc, sum);
     }
   }
   static void Prefetch(const void*) {}

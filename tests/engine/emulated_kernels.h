@@ -1,16 +1,27 @@
-// Kernels of the linear layers whose instructions are emulated bit by bit from their published
-// semantics, so that the data movement, order and edges of the vdpbf16ps and AMX kernels are tested
-// on machines that lack the instructions. They run on any machine with AVX-512.
+// Kernels of the paths beyond AVX2 whose instructions are emulated bit by bit (zmm_on_ymm.h,
+// emulated_instructions.h), so that data movement, order and edges of all of them are tested on
+// every machine.
 #pragma once
 
+#include "engine/cpu/attention_tile.h"
 #include "engine/cpu/linear_job.h"
 
 namespace baton {
 
-extern const LinearKernelTable kEmulatedAvx512Bf16;
-extern const LinearKernelTable kEmulatedAmx;
+struct ElementwiseRows;
+
+extern const LinearKernelTable kEmulatedAvx512, kEmulatedAvx512Bf16, kEmulatedAmx;
+extern const LinearKernelTable kEmulatedInt8Avx512, kEmulatedInt4Avx512;
+extern const LinearKernelTable kEmulatedInt8Vnni, kEmulatedInt4Vnni;
 extern const LinearKernelTable kEmulatedInt8Amx, kEmulatedInt4Amx;
-// vdpbf16ps with its two products exchanged: sums in another order, which a self-test must notice.
+extern const AttentionTileKernels kEmulatedAttentionAvx512;
+extern const AttentionTileKernels kEmulatedAttentionAvx512Bf16;
+extern const AttentionTileKernels kEmulatedAttentionAmx;
+const ElementwiseRows& EmulatedElementwiseRows();
+
+// vdpbf16ps with its two products exchanged: sums in another order, which tests and the self-test
+// must notice.
 extern const LinearKernelTable kWrongOrder;
+extern const AttentionTileKernels kWrongOrderAttention;
 
 }  // namespace baton

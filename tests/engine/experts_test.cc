@@ -12,9 +12,9 @@
 
 #include "engine/checkpoint_writer.h"
 #include "engine/cpu/aligned_buffer.h"
-#include "engine/cpu/elementwise.h"
 #include "engine/cpu/linear_reference.h"
 #include "engine/cpu/mxcsr.h"
+#include "engine/kernel_paths.h"
 #include "engine/numerics/exp2.h"
 #include "engine/numerics/fold.h"
 #include "engine/sequence_runner.h"
@@ -185,27 +185,21 @@ std::vector<ExpertsDesc> Descs() {
   return descs;
 }
 
-std::vector<std::unique_ptr<LinearKernels>> AllPaths() {
-  RequestAmxPermission();
-  std::vector<std::unique_ptr<LinearKernels>> paths;
-  for (const Isa isa : SupportedIsas()) paths.push_back(*MakeLinearKernels(isa));
-  return paths;
-}
-
 }  // namespace
 
 TEST_CASE("every row's output is the scalar definition's, on every path") {
-  const auto paths = AllPaths();
+  const std::vector<KernelPath> paths = KernelPaths();
   ComputePool pool(2, 0);
   uint32_t seed = 0;
   for (const ExpertsDesc& desc : Descs()) {
     Layer layer(desc, 72, ++seed);
     for (const int rows : {1, 3, 33}) {
       const std::vector<bf16> x = layer.Rows(rows), residual = layer.Rows(rows);
-      for (const auto& linear : paths) {
-        INFO(desc.n << " experts, " << rows << " rows, " << IsaName(linear->isa()));
-        const std::vector<bf16> y = Compute(layer, x, rows, {}, *linear, pool);
-        const std::vector<bf16> added = Compute(layer, x, rows, residual, *linear, pool);
+      for (const KernelPath& path : paths) {
+        INFO(desc.n << " experts, " << rows << " rows, " << path.name);
+        const std::vector<bf16> y = Compute(layer, x, rows, {}, *path.kernels.linear, pool);
+        const std::vector<bf16> added =
+            Compute(layer, x, rows, residual, *path.kernels.linear, pool);
         for (int row = 0; row < rows; ++row) {
           const int64_t at = row * layer.stride();
           const std::vector<bf16> expected = Expected(layer, &x[at], nullptr);
@@ -219,7 +213,7 @@ TEST_CASE("every row's output is the scalar definition's, on every path") {
 }
 
 TEST_CASE("a row's bits do not depend on where other rows go") {
-  const auto paths = AllPaths();
+  const std::vector<KernelPath> paths = KernelPaths();
   ComputePool one(1, 0), two(2, 0), three(3, 20);
   ComputePool* const pools[] = {&one, &two, &three};
   const uint32_t seed = static_cast<uint32_t>(std::random_device()());
@@ -228,7 +222,7 @@ TEST_CASE("a row's bits do not depend on where other rows go") {
   for (const ExpertsDesc& desc : Descs()) {
     Layer layer(desc, 96, static_cast<uint32_t>(random()));
     const std::vector<bf16> row = layer.Rows(1);
-    const std::vector<bf16> alone = Compute(layer, row, 1, {}, *paths[0], one);
+    const std::vector<bf16> alone = Compute(layer, row, 1, {}, *paths[0].kernels.linear, one);
     for (int round = 0; round < 30; ++round) {
       const int rows = 1 + static_cast<int>(random() % kMostRows);
       const int place = static_cast<int>(random() % rows);
@@ -240,7 +234,7 @@ TEST_CASE("a row's bits do not depend on where other rows go") {
         }
       }
       std::copy(row.begin(), row.end(), x.begin() + place * layer.stride());
-      LinearKernels& linear = *paths[random() % paths.size()];
+      LinearKernels& linear = *paths[random() % paths.size()].kernels.linear;
       const std::vector<bf16> y = Compute(layer, x, rows, {}, linear, *pools[random() % 3]);
       INFO(desc.n << " experts, row " << place << " of " << rows);
       REQUIRE(std::equal(alone.begin(), alone.end(), y.begin() + place * layer.stride()));
@@ -249,7 +243,7 @@ TEST_CASE("a row's bits do not depend on where other rows go") {
 }
 
 TEST_CASE("norms taken by router and experts give the bits of norms taken before") {
-  const auto paths = AllPaths();
+  const std::vector<KernelPath> paths = KernelPaths();
   ComputePool pool(2, 0);
   for (const ExpertsDesc& desc : Descs()) {
     Layer layer(desc, 72, 7);
@@ -257,9 +251,9 @@ TEST_CASE("norms taken by router and experts give the bits of norms taken before
     const std::vector<bf16> x = layer.Rows(kRows);
     std::vector<float> weight(72);
     for (size_t i = 0; i < weight.size(); ++i) weight[i] = 0.5f + static_cast<float>(i) / 50;
-    for (const auto& linear : paths) {
+    for (const KernelPath& path : paths) {
       RowNorm norm;
-      norm.apply = GetElementwiseKernels(linear->isa()).apply_rms_norm;
+      norm.apply = path.kernels.elementwise->apply_rms_norm;
       norm.weight = weight.data();
       norm.n = 72;
       norm.n_padded = 96;
@@ -271,23 +265,23 @@ TEST_CASE("norms taken by router and experts give the bits of norms taken before
           norm.apply(norm, &x[row * layer.stride()], &normed[row * layer.stride()]);
         }
       }
-      INFO(desc.n << " experts, " << IsaName(linear->isa()));
-      REQUIRE(Compute(layer, x, kRows, x, *linear, pool, norm) ==
-              Compute(layer, normed, kRows, x, *linear, pool));
+      INFO(desc.n << " experts, " << path.name);
+      REQUIRE(Compute(layer, x, kRows, x, *path.kernels.linear, pool, norm) ==
+              Compute(layer, normed, kRows, x, *path.kernels.linear, pool));
     }
   }
 }
 
 TEST_CASE("a row of NaN stays alone with it") {
-  const auto paths = AllPaths();
+  const std::vector<KernelPath> paths = KernelPaths();
   ComputePool pool(2, 0);
   for (const ExpertsDesc& desc : Descs()) {
     Layer layer(desc, 64, 5);
     std::vector<bf16> x = layer.Rows(4);
-    const std::vector<bf16> good = Compute(layer, x, 4, {}, *paths.back(), pool);
+    const std::vector<bf16> good = Compute(layer, x, 4, {}, *paths.back().kernels.linear, pool);
     std::fill_n(x.begin() + layer.stride(), layer.hidden, FloatToBf16(std::nanf("")));
     std::fill_n(x.begin() + 2 * layer.stride(), layer.hidden, bf16{0x7f80});  // infinity
-    const std::vector<bf16> y = Compute(layer, x, 4, {}, *paths.back(), pool);
+    const std::vector<bf16> y = Compute(layer, x, 4, {}, *paths.back().kernels.linear, pool);
     for (const int row : {0, 3}) {
       const auto at = row * layer.stride();
       REQUIRE(std::equal(good.begin() + at, good.begin() + at + layer.hidden, y.begin() + at));

@@ -11,7 +11,9 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "engine/cpu/cpu_backend.h"
 #include "engine/cpu/isa.h"
+#include "engine/kernel_paths.h"
 #include "engine/local_engine.h"
 
 namespace baton {
@@ -44,9 +46,9 @@ inline std::vector<Isa> Paths() {
   return SupportedIsas();
 }
 
-// model: as EngineOptions has it. Room for all requests at once.
-inline std::unique_ptr<LocalEngine> MakeEngine(const std::string& model, const Setting& setting,
-                                               const Precision& precision = {}) {
+// model: as EngineOptions has it.
+inline EngineOptions OptionsOf(const std::string& model, const Setting& setting,
+                               const Precision& precision) {
   EngineOptions options;
   options.int4_group = precision.int4_group;
   options.model = model;
@@ -56,11 +58,34 @@ inline std::unique_ptr<LocalEngine> MakeEngine(const std::string& model, const S
   options.threads = setting.threads;
   options.page_tokens = setting.page_tokens;
   options.max_step_tokens = 4096;
+  return options;
+}
+
+// Room for all requests at once.
+inline std::unique_ptr<LocalEngine> EngineOf(absl::StatusOr<std::unique_ptr<Backend>> backend,
+                                             const EngineOptions& options) {
+  INFO(std::string(backend.status().message()));
+  REQUIRE(backend.ok());
   absl::StatusOr<std::unique_ptr<LocalEngine>> engine =
-      LocalEngine::Create(options, 8192 / setting.page_tokens);
+      LocalEngine::Create(*std::move(backend), options.max_step_tokens, 8192 / options.page_tokens);
   INFO(std::string(engine.status().message()));
   REQUIRE(engine.ok());
   return *std::move(engine);
+}
+inline std::unique_ptr<LocalEngine> MakeEngine(const std::string& model, const Setting& setting,
+                                               const Precision& precision = {}) {
+  const EngineOptions options = OptionsOf(model, setting, precision);
+  return EngineOf(LoadBackend(options, nullptr, nullptr), options);
+}
+// On kernels whose instructions are emulated; the setting's path does not matter.
+inline std::unique_ptr<LocalEngine> MakeEngine(const std::string& model, const Setting& setting,
+                                               const Precision& precision, CpuKernels kernels) {
+  const EngineOptions options = OptionsOf(model, setting, precision);
+  absl::StatusOr<LoadedModel> loaded = OpenModel(options);
+  INFO(std::string(loaded.status().message()));
+  REQUIRE(loaded.ok());
+  return EngineOf(LoadCpuBackend(options, *std::move(loaded), std::move(kernels), nullptr, nullptr),
+                  options);
 }
 
 // Number 0 is longer than one attention segment of 512 keys, the others short and of every length

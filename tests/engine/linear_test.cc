@@ -5,58 +5,29 @@
 #include <catch2/catch.hpp>
 #include <string>
 
-#include "engine/cpu/elementwise.h"
 #include "engine/cpu/linear_tables.h"
 #include "engine/emulated_kernels.h"
+#include "engine/kernel_paths.h"
 #include "engine/linear_problem.h"
 
 namespace baton {
 namespace {
-
-struct Path {
-  std::string name;
-  std::unique_ptr<LinearKernels> kernels;
-};
 
 bool MachineHas(Isa isa) {
   const std::vector<Isa> supported = SupportedIsas();
   return std::find(supported.begin(), supported.end(), isa) != supported.end();
 }
 
-// Every path this machine has, and the emulated ones (which need AVX-512).
-std::vector<Path> AllPaths() {
-  RequestAmxPermission();
-  std::vector<Path> paths;
-  for (const Isa isa : SupportedIsas()) {
-    auto kernels = MakeLinearKernels(isa);
-    REQUIRE(kernels.ok());
-    paths.push_back({std::string(IsaName(isa)), *std::move(kernels)});
-  }
-  if (MachineHas(Isa::kAvx512)) {
-    paths.push_back(
-        {"emulated avx512bf16",
-         MakeLinearKernelsOf(Isa::kAvx512Bf16, {{&kEmulatedAvx512Bf16, &kEmulatedAvx512Bf16},
-                                                {&kInt8Avx512, &kInt8Avx512},
-                                                {&kInt4Avx512, &kInt4Avx512}})});
-    paths.push_back(
-        {"emulated amx", MakeLinearKernelsOf(Isa::kAmx, {{&kEmulatedAmx, &kEmulatedAmx},
-                                                         {&kEmulatedInt8Amx, &kEmulatedInt8Amx},
-                                                         {&kEmulatedInt4Amx, &kEmulatedInt4Amx}})});
-  }
-  REQUIRE(!paths.empty());
-  return paths;
-}
-
-void RequireEqualOnAllPaths(std::vector<Path>& paths, ComputePool& pool, const Shape& shape,
+void RequireEqualOnAllPaths(std::vector<KernelPath>& paths, ComputePool& pool, const Shape& shape,
                             Values values, uint32_t seed) {
   LinearProblem problem(shape, values, seed);
   const std::vector<uint32_t> expected = problem.Expected();
-  for (Path& path : paths) {
+  for (KernelPath& path : paths) {
     INFO(path.name << " rows " << shape.rows << " n " << shape.n << " k " << shape.k << " epilogue "
                    << static_cast<int>(shape.epilogue) << " bias " << shape.bias << " values "
                    << static_cast<int>(values) << " seed " << seed << " weights "
                    << shape.format.Name());
-    const std::vector<uint32_t> got = problem.Run(*path.kernels, pool);
+    const std::vector<uint32_t> got = problem.Run(*path.kernels.linear, pool);
     const auto [a, b] = std::mismatch(got.begin(), got.end(), expected.begin());
     INFO("first difference in row " << (a - got.begin()) / problem.y_stride() << ", column "
                                     << (a - got.begin()) % problem.y_stride());
@@ -92,7 +63,7 @@ TEST_CASE("packed weights: every element is where the layout says, padding is +0
 }
 
 TEST_CASE("a norm taken while rows are packed gives the bits of one taken before") {
-  std::vector<Path> paths = AllPaths();
+  std::vector<KernelPath> paths = KernelPaths();
   ComputePool pool(2, 0);
   std::mt19937 random(77);
   std::vector<float> weight(200), bias(200);
@@ -115,10 +86,10 @@ TEST_CASE("a norm taken while rows are packed gives the bits of one taken before
         norm.eps = 1e-5f;
         LinearProblem problem(shape, Values::kNormal, ++seed);
         std::vector<std::vector<uint32_t>> got;
-        for (Path& path : paths) {
-          const ElementwiseKernels& kernels = GetElementwiseKernels(path.kernels->isa());
+        for (KernelPath& path : paths) {
+          const ElementwiseKernels& kernels = *path.kernels.elementwise;
           norm.apply = centred ? kernels.apply_layer_norm : kernels.apply_rms_norm;
-          got.push_back(problem.RunNormed(*path.kernels, pool, norm));
+          got.push_back(problem.RunNormed(*path.kernels.linear, pool, norm));
         }
         problem.TakeNorms(norm);
         const std::vector<uint32_t> expected = problem.Expected();
@@ -133,7 +104,7 @@ TEST_CASE("a norm taken while rows are packed gives the bits of one taken before
 }
 
 TEST_CASE("rows picked out of others give the bits of the same rows in order") {
-  std::vector<Path> paths = AllPaths();
+  std::vector<KernelPath> paths = KernelPaths();
   ComputePool pool(2, 0);
   std::mt19937 random(78);
   for (const WeightFormat& format : kAllFormats) {
@@ -153,9 +124,9 @@ TEST_CASE("rows picked out of others give the bits of the same rows in order") {
         const auto at = all.begin() + row * problem.y_stride();
         expected.insert(expected.end(), at, at + problem.y_stride());
       }
-      for (Path& path : paths) {
+      for (KernelPath& path : paths) {
         INFO(path.name << " picked " << n_picked << " weights " << format.Name());
-        REQUIRE((problem.RunRows(*path.kernels, pool, picked) == expected));
+        REQUIRE((problem.RunRows(*path.kernels.linear, pool, picked) == expected));
       }
     }
   }
@@ -197,7 +168,7 @@ TEST_CASE("packed integers: every element is where the layout says, padding is t
 }
 
 TEST_CASE("every path equals the scalar form: all row counts from 1 to 33") {
-  std::vector<Path> paths = AllPaths();
+  std::vector<KernelPath> paths = KernelPaths();
   ComputePool pool(2, 0);
   const WeightFormat format = GENERATE(from_range(kAllFormats));
   for (int64_t rows = 1; rows <= 33; ++rows) {
@@ -214,7 +185,7 @@ TEST_CASE("every path equals the scalar form: all row counts from 1 to 33") {
 }
 
 TEST_CASE("every path equals the scalar form: every epilogue, with and without bias") {
-  std::vector<Path> paths = AllPaths();
+  std::vector<KernelPath> paths = KernelPaths();
   ComputePool pool(2, 0);
   uint32_t seed = 100;
   const WeightFormat format = GENERATE(from_range(kAllFormats));
@@ -237,7 +208,7 @@ TEST_CASE("every path equals the scalar form: every epilogue, with and without b
 }
 
 TEST_CASE("every path equals the scalar form: random shapes and threads") {
-  std::vector<Path> paths = AllPaths();
+  std::vector<KernelPath> paths = KernelPaths();
   ComputePool one(1, 0), two(2, 20), three(3, 0);
   ComputePool* pools[] = {&one, &two, &three};
   const uint32_t first_seed = static_cast<uint32_t>(std::random_device()());
@@ -256,7 +227,7 @@ TEST_CASE("every path equals the scalar form: random shapes and threads") {
 }
 
 TEST_CASE("K in several blocks, more rows than one job takes, a single output") {
-  std::vector<Path> paths = AllPaths();
+  std::vector<KernelPath> paths = KernelPaths();
   ComputePool pool(2, 0);
   Shape shape;
   shape.epilogue = Epilogue::kFp32;
@@ -276,7 +247,7 @@ TEST_CASE("K in several blocks, more rows than one job takes, a single output") 
 }
 
 TEST_CASE("few rows of wide layers: work items of every size, and what is left of the last one") {
-  std::vector<Path> paths = AllPaths();
+  std::vector<KernelPath> paths = KernelPaths();
   ComputePool one(1, 0), two(2, 0), three(3, 0);
   uint32_t seed = 300;
   for (const int64_t n : {1600, 1424, 1000, 592, 528, 250}) {
@@ -294,7 +265,7 @@ TEST_CASE("few rows of wide layers: work items of every size, and what is left o
 }
 
 TEST_CASE("a row's bits do not depend on its batch or on threads") {
-  std::vector<Path> paths = AllPaths();
+  std::vector<KernelPath> paths = KernelPaths();
   ComputePool one(1, 0), three(3, 0);
   Shape shape;
   shape.rows = 50;
@@ -303,14 +274,14 @@ TEST_CASE("a row's bits do not depend on its batch or on threads") {
   shape.epilogue = Epilogue::kResidualAdd;
   shape.format = GENERATE(from_range(kAllFormats));
   LinearProblem problem(shape, Values::kNormal, 77);
-  const std::vector<uint32_t> all = problem.Run(*paths[0].kernels, one);
-  for (Path& path : paths) {
+  const std::vector<uint32_t> all = problem.Run(*paths[0].kernels.linear, one);
+  for (KernelPath& path : paths) {
     INFO(path.name);
-    REQUIRE(problem.Run(*path.kernels, three) == all);
+    REQUIRE(problem.Run(*path.kernels.linear, three) == all);
     for (const int64_t batch : {1, 2, 3, 12, 17, 25}) {
       for (int64_t begin = 0; begin < shape.rows; begin += batch) {
         const int64_t end = std::min(begin + batch, shape.rows);
-        const std::vector<uint32_t> some = problem.Run(*path.kernels, three, begin, end);
+        const std::vector<uint32_t> some = problem.Run(*path.kernels.linear, three, begin, end);
         REQUIRE(std::equal(some.begin(), some.end(), all.begin() + begin * problem.y_stride()));
       }
     }
@@ -318,7 +289,7 @@ TEST_CASE("a row's bits do not depend on its batch or on threads") {
 }
 
 TEST_CASE("layers computed together have the bits of each alone") {
-  std::vector<Path> paths = AllPaths();
+  std::vector<KernelPath> paths = KernelPaths();
   ComputePool two(2, 0), three(3, 0);
   std::mt19937 random(21);
   for (int round = 0; round < 12; ++round) {
@@ -332,33 +303,30 @@ TEST_CASE("layers computed together have the bits of each alone") {
       shape.k = 1 + random() % 90;
       expected.push_back(problems.emplace_back(shape, Values::kNormal, random()).Expected());
     }
-    for (Path& path : paths) {
+    for (KernelPath& path : paths) {
       INFO(path.name << " round " << round);
-      REQUIRE(LinearProblem::RunAll(problems, *path.kernels, round % 2 ? two : three) == expected);
+      REQUIRE(LinearProblem::RunAll(problems, *path.kernels.linear, round % 2 ? two : three) ==
+              expected);
     }
   }
 }
 
 TEST_CASE("no rows and no outputs are nothing to do") {
-  std::vector<Path> paths = AllPaths();
+  std::vector<KernelPath> paths = KernelPaths();
   ComputePool pool(2, 0);
-  for (Path& path : paths) path.kernels->Run(LinearArgs{}, pool);
+  for (KernelPath& path : paths) path.kernels.linear->Run(LinearArgs{}, pool);
 }
 
 TEST_CASE("the self-test refuses kernels that sum in another order") {
-  if (!MachineHas(Isa::kAvx512)) {
-    WARN("needs AVX-512");
-    return;
+  for (KernelPath& path : EmulatedPaths()) {
+    INFO(path.name);
+    REQUIRE(SelfTestLinear(*path.kernels.linear).ok());
   }
-  LinearKernelSet set = KernelSetOf(Isa::kAvx512);
+  LinearKernelSet set = KernelSetOf(Isa::kAvx2);
   set.bf16 = {&kWrongOrder, &kWrongOrder};
-  auto wrong = MakeLinearKernelsOf(Isa::kAvx512Bf16, set);
-  const absl::Status status = SelfTestLinear(*wrong);
+  const absl::Status status = SelfTestLinear(*MakeLinearKernelsOf(Isa::kAvx512Bf16, set));
   REQUIRE(!status.ok());
   REQUIRE(std::string(status.message()).find("avx512bf16") != std::string::npos);
-  set.bf16 = {&kEmulatedAvx512Bf16, &kEmulatedAvx512Bf16};
-  auto right = MakeLinearKernelsOf(Isa::kAvx512Bf16, set);
-  REQUIRE(SelfTestLinear(*right).ok());
 }
 
 TEST_CASE("a path this machine lacks is an error that names those it has") {

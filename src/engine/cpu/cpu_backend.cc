@@ -21,10 +21,10 @@ constexpr int kAllKeys = std::numeric_limits<int>::max() / kSliceKeys * kSliceKe
 
 class CpuBackend : public Backend, public RivalSlices {
  public:
-  CpuBackend(const EngineOptions& options, LoadedModel loaded)
+  CpuBackend(const EngineOptions& options, LoadedModel loaded, CpuKernels kernels)
       : max_step_tokens_(options.max_step_tokens),
         max_slice_tokens_(options.max_slice_tokens),
-        model_(options, std::move(loaded)),
+        model_(options, std::move(loaded), std::move(kernels)),
         pass_(model_, max_step_tokens_, arena_) {}
 
   absl::Status Load(const EngineOptions& options, void (*progress)(void*, double), void* context) {
@@ -256,10 +256,10 @@ class CpuBackend : public Backend, public RivalSlices {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Backend>> LoadCpuBackend(const EngineOptions& options,
-                                                        LoadedModel loaded,
+                                                        LoadedModel loaded, CpuKernels kernels,
                                                         void (*progress)(void*, double),
                                                         void* progress_context) {
-  auto backend = std::make_unique<CpuBackend>(options, std::move(loaded));
+  auto backend = std::make_unique<CpuBackend>(options, std::move(loaded), std::move(kernels));
   RETURN_IF_ERROR(backend->Load(options, progress, progress_context));
   return backend;
 }

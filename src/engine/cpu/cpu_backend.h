@@ -5,12 +5,14 @@
 #include <memory>
 
 #include "engine/backend.h"
+#include "engine/cpu/cpu_kernels.h"
 #include "engine/cpu/loaded_model.h"
 
 namespace baton {
 
+// kernels: of EngineOptions::isa, or others (the tests: whose instructions are emulated).
 absl::StatusOr<std::unique_ptr<Backend>> LoadCpuBackend(const EngineOptions& options,
-                                                        LoadedModel loaded,
+                                                        LoadedModel loaded, CpuKernels kernels,
                                                         void (*progress)(void*, double),
                                                         void* progress_context);
 

@@ -17,7 +17,7 @@ WeightFormats FormatsOf(const EngineOptions& options) {
 
 }  // namespace
 
-CpuModel::CpuModel(const EngineOptions& options, LoadedModel loaded)
+CpuModel::CpuModel(const EngineOptions& options, LoadedModel loaded, CpuKernels kernels)
     : desc(std::move(loaded.desc)),
       layout(KvLayout::For(desc, options.kv_type(), options.page_tokens)),
       formats(FormatsOf(options)),
@@ -25,12 +25,14 @@ CpuModel::CpuModel(const EngineOptions& options, LoadedModel loaded)
       ropes(std::move(loaded.ropes)),
       rope_digest(loaded.rope_digest),
       source(std::move(loaded.source)),
-      compute(std::move(loaded.pool)) {}
+      compute(std::move(loaded.pool)),
+      linear(std::move(kernels.linear)),
+      attention(std::move(kernels.attention)),
+      elementwise(kernels.elementwise) {}
 
 absl::Status CpuModel::Load(const EngineOptions& options, void (*progress)(void*, double),
                             void* context) {
   RETURN_IF_ERROR(CheckWidths(options.model));
-  RETURN_IF_ERROR(ChooseKernels(options.isa));
   ASSIGN_OR_RETURN(weights, LoadCpuWeights(desc, *source, formats, options.cache_dir, *compute,
                                            progress, context));
   return absl::OkStatus();
@@ -48,19 +50,6 @@ absl::Status CpuModel::CheckWidths(const std::string& name) const {
   RETURN_IF_ERROR(check("qk_rope_head_dim", desc.latent.rotated_dim, 16));
   RETURN_IF_ERROR(check("qk_nope_head_dim", desc.latent.plain_dim, 32));
   return check("kv_lora_rank", desc.latent.rank, 32);
-}
-
-absl::Status CpuModel::ChooseKernels(const std::string& isa) {
-  if (isa == "auto") {
-    ASSIGN_OR_RETURN(linear, MakeFastestLinearKernels(*compute));
-  } else {
-    ASSIGN_OR_RETURN(const Isa path, ParseIsa(isa));
-    RETURN_IF_ERROR(CheckIsaSupported(path));
-    ASSIGN_OR_RETURN(linear, MakeLinearKernels(path));
-  }
-  attention = MakeAttentionKernels(linear->isa());
-  elementwise = &GetElementwiseKernels(linear->isa());
-  return absl::OkStatus();
 }
 
 }  // namespace baton

@@ -1,4 +1,4 @@
-// A model ready to be computed on this machine: described, its weights packed, its kernels chosen.
+// A model ready to be computed on this machine: described, its kernels chosen, its weights packed.
 // Read-only in a step but for the kernels' scratch. Engine thread.
 #pragma once
 
@@ -6,18 +6,16 @@
 #include <string>
 
 #include "engine/backend.h"
-#include "engine/cpu/attention.h"
+#include "engine/cpu/cpu_kernels.h"
 #include "engine/cpu/cpu_weights.h"
-#include "engine/cpu/elementwise.h"
-#include "engine/cpu/linear.h"
 #include "engine/cpu/loaded_model.h"
 
 namespace baton {
 
 struct CpuModel {
-  CpuModel(const EngineOptions& options, LoadedModel loaded);
-  // Errors: widths that the kernels cannot cut into their tiles, an ISA path this machine lacks,
-  // what LoadCpuWeights refuses. progress(context, fraction) runs while weights are packed.
+  CpuModel(const EngineOptions& options, LoadedModel loaded, CpuKernels kernels);
+  // Errors: widths that the kernels cannot cut into their tiles, what LoadCpuWeights
+  // refuses. progress(context, fraction) runs while weights are packed.
   absl::Status Load(const EngineOptions& options, void (*progress)(void*, double), void* context);
 
   ModelDesc desc;
@@ -30,12 +28,11 @@ struct CpuModel {
   std::unique_ptr<ComputePool> compute;
   std::unique_ptr<LinearKernels> linear;
   std::unique_ptr<AttentionKernels> attention;
-  const ElementwiseKernels* elementwise = nullptr;
+  const ElementwiseKernels* elementwise;
   CpuWeights weights;
 
  private:
   absl::Status CheckWidths(const std::string& name) const;
-  absl::Status ChooseKernels(const std::string& isa);
 };
 
 }  // namespace baton

@@ -1,5 +1,6 @@
 // Linear layers with vdpbf16ps: a word is two k as bf16.
-#include "engine/cpu/gemm_vdpbf16.h"
+#include "engine/cpu/gemm_zmm.h"
+#include "engine/cpu/vdpbf16.h"
 
 namespace baton {
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "engine/backend.h"
 #include "engine/cpu/compute_pool.h"
 #include "engine/model_desc.h"
 #include "engine/rope_tables.h"
@@ -20,5 +21,9 @@ struct LoadedModel {
   std::unique_ptr<WeightSource> source;
   std::unique_ptr<ComputePool> pool;
 };
+
+// Errors: options out of range, a machine without AVX2, a model that cannot be read. The threads of
+// the pool are there when it returns.
+absl::StatusOr<LoadedModel> OpenModel(const EngineOptions& options);
 
 }  // namespace baton

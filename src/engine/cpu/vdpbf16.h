@@ -1,7 +1,7 @@
-// vdpbf16ps for the policies of VectorGemm. Kernel units with AVX512_BF16 only.
+// vdpbf16ps, for the policies of linear layers and attention. Kernel units with AVX512_BF16 only.
 #pragma once
 
-#include "engine/cpu/gemm_zmm.h"
+#include <immintrin.h>
 
 namespace baton {
 namespace {

@@ -1,0 +1,28 @@
+// The paths on which tests run kernels: those of this machine, and all beyond AVX2 emulated. So
+// the text of every kernel of linear layers, attention and norms is run on every machine.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/cpu/attention_tile.h"
+#include "engine/cpu/cpu_kernels.h"
+
+namespace baton {
+
+struct KernelPath {
+  std::string name;  // "avx2", "emulated amx"
+  CpuKernels kernels;
+  const AttentionTileKernels* attention_tile;  // what kernels.attention is made of
+};
+
+// AVX2 first. CHECKs that this machine's own pass their self-test.
+std::vector<KernelPath> KernelPaths();
+// Emulated: "emulated avx512" (of machines without VNNI), "... avx512bf16" (with VNNI), "... amx".
+std::vector<KernelPath> EmulatedPaths();
+
+// Element-wise kernels of the emulated paths.
+const ElementwiseKernels& EmulatedElementwise();
+
+}  // namespace baton
