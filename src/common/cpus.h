@@ -38,7 +38,7 @@ struct CpuAllowance {
   // quota; 0: nobody knows. And which part of that so many compute threads take, 1 = all of it.
   uint64_t group() const;
   double share(int threads) const;
-  // "96 CPUs, quota 4 CPUs".
+  // "96 CPUs by affinity, quota 4 CPUs".
   std::string Text() const;
 };
 CpuAllowance OwnCpuAllowance();

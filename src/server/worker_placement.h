@@ -25,12 +25,10 @@ struct Placement {
 // - CPUs: decoding has its own, prefill the others, each worker of a role an even share; workers of
 //   a role that has fewer CPUs than workers share them all.
 // - Threads: one per CPU; where a quota gives less time than the CPUs have, as many in all as it
-// has
-//   whole CPUs, shared out in the same way.
+//   has whole CPUs, shared out in the same way.
 // - A quota with fewer whole CPUs than there are workers cannot give each a thread that runs all
-// the
-//   time. Then the workers stay on that many CPUs (from near_cpu on, because every container of the
-//   machine would find CPU 0 first) and are placed as on a machine that has no others: there
+//   the time. Then the workers stay on that many CPUs (from near_cpu on, because every container
+//   of the machine would find CPU 0 first) and are placed as on a machine that has no others: there
 //   decoding goes before prefill by priority, where a quota that is used up would stop both.
 Placement PlaceWorkers(const Config& config, const CpuAllowance& allowance, int near_cpu);
 

@@ -11,9 +11,8 @@
 //   V::Vec, V::kLanes           16 or 8 outputs
 //   V::kWords                   32-bit words per row and k quad: 1 (four bytes) or 2 (two shorts)
 //   V::Dot(acc, weights, x)     acc + the products of one word
-//   V::kStepInShorts            Dot adds pairs of products to pairs of shorts, which hold those of
-//   a
-//                               step (32 k); V::Widen(shorts) is what a pair comes to
+//   V::kStepInShorts            Dot adds pairs of products to pairs of shorts, which hold those
+//                               of a step (32 k); V::Widen(shorts) is what a pair comes to
 //   V::Word(quads, word)        the weights of a word, from the bytes of a k quad
 //   V::PackStep(values, words)  32 k of a row as [word][8 quads]
 //   V::LowHalves(x), V::HighHalves(x)   of every byte, as bytes
