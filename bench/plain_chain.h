@@ -18,10 +18,10 @@ struct PlainChain {
         sums[r][v] = acc.start ? V::Zero() : V::LoadAcc(acc.sums + r * acc.stride + v * V::kLanes);
     }
     for (int64_t group = 0; group < groups; ++group) {
-      AddChain<V, kRows, kVecs>(a, b, group, 0, sums);
-      b.AfterChain();
-      AddChain<V, kRows, kVecs>(a + V::kSteps * kRows, b, group, 1, sums);
-      b.AfterChain();
+      AddChain<V>(a, b, group, 0, sums);
+      b.AfterPass();
+      AddChain<V>(a + V::kSteps * kRows, b, group, 1, sums);
+      b.AfterPass();
       a += 2 * V::kSteps * kRows;
     }
 #pragma GCC unroll 16

@@ -1,28 +1,28 @@
-// The linear layer on vector registers, for any instruction that adds products to fp32 lanes: the
-// tile order of numerics v1 (linear.h) as two chains, e and o, per output.
+// The linear layer on vector registers, for any instruction that adds products to fp32 lanes, in
+// the tile order of numerics v1 (gemm_order.h).
 //
-// The policy V names the instruction. A 32-k group is kSteps steps; in a step each chain takes one
-// 32-bit word per row, broadcast, and one vector of such words over the outputs:
-//   V::Vec, V::kLanes           vector of fp32 accumulators; 16 or 8 outputs
+// The policy V names the instruction. A 32-k group is kSteps steps of kPasses passes: in a step
+// each row has a word of 32 bits for each chain of the pass, broadcast, and each vector such words
+// of its outputs:
+//   V::Vec, V::kLanes           vector of fp32 accumulators: 16 or 8
+//   V::kPasses                  2: a vector holds the chains e, then o of its outputs; 1: both
 //   V::kSteps                   16 with fp32 words (one k each), 8 with pairs of bf16 (two k each)
-//   V::Dot(acc, a, b)           acc + the products of one word
-//   V::PackGroup(x, e, o)       the words of one row and group, kSteps per chain, from 32 k of x
-//   V::Weights(block, step, half, chain)   the words of a chain, straight from packed weights
+//   V::Dot(acc, a, b)           acc + the products of a step
+//   V::PackGroup(x, first, second)   the words of one row and group, of each pass, from 32 k of x
+//   V::Weights(block, step, v, pass)   the words of vector v of a block, from packed weights
 //   V::kDirectRows              as many rows go the direct way, in one tile of at most
 //   V::kDirectTileRows          rows or several of at most
 //   V::kDirectTilesRows         rows, with
-//   V::DirectVecs(rows)         vectors: sums fit in registers beside operands
-//   V::kDirectBlocks            16-output blocks of a direct work item at most: read in parallel
-//   V::kTileRows, kTileVecs     largest register tile for more rows
-//   V::kBothSums                tiles of at most so many sums, of both chains together, run both at
-//                               once; 0: none
+//   V::DirectVecs(rows)         vectors: as many blocks are parallel streams from memory
+//   V::kDirectBlocks            16-output blocks of a direct work item at most
+//   V::kTileRows, kTileVecs     largest tile for more rows
 //   V::kBlockGroups             groups of a K block: a panel's words fit in L1
 //   V::kPrefetchBytes           how far ahead streamed weights are prefetched; 0: not at all
+// and if kPasses is 1
+//   V::Product(a, b)            the products of a step
+//   V::AddChains(lower, upper)  e + o of the outputs of two vectors
+//   V::VecsAtOnce(rows)         vectors of a direct tile, so that sums fit in registers
 //
-// Within a group the e chains of a tile run first, wait in L1, then the o chains: one chain per
-// output at a time lets the tile be twice as large, so that loads stay well below multiplications.
-// Machines that load as often as they multiply do better with small tiles that run both chains at
-// once: each vector that is stored takes the time of a multiplication on some (Zen 3).
 // Some rows ("direct"): words are made on the fly, weights are streamed from memory once: by the
 // one tile that holds all rows, or a K block at a time, which later tiles find in L1.
 //
@@ -36,6 +36,7 @@
 
 #include "engine/cpu/gemm_epilogue.h"
 #include "engine/cpu/gemm_items.h"
+#include "engine/cpu/gemm_order.h"
 #include "engine/cpu/gemm_sums.h"
 #include "engine/cpu/input_row.h"
 #include "engine/cpu/linear_job.h"
@@ -43,178 +44,6 @@
 
 namespace baton {
 namespace {
-
-// Weights of a tile's vectors, read from the packed matrix.
-template <class V>
-struct DirectWeights {
-  const bf16* blocks;
-  int64_t block_stride;  // bf16s from one block to the next
-
-  template <int kVecs>
-  inline __attribute__((always_inline)) typename V::Vec Get(int64_t group, int step, int v,
-                                                            int chain) const {
-    constexpr int kVecsPerBlock = 16 / V::kLanes;
-    const bf16* tile = blocks + (v / kVecsPerBlock) * block_stride + group * 512;
-    if (V::kPrefetchBytes > 0 && chain == 0 && v % kVecsPerBlock == 0) {
-      const bf16* line = tile + step * (512 / V::kSteps);
-      _mm_prefetch(reinterpret_cast<const char*>(line) + V::kPrefetchBytes, _MM_HINT_T0);
-    }
-    return V::Weights(tile, step, v % kVecsPerBlock, chain);
-  }
-  void AfterChain() const {}
-};
-
-// Weights of a tile's vectors, laid out as words: [group][chain][step][vec][lane].
-template <class V>
-struct PanelWeights {
-  const uint32_t* words;
-  WeightPrefetch* ahead;
-
-  template <int kVecs>
-  inline __attribute__((always_inline)) typename V::Vec Get(int64_t group, int step, int v,
-                                                            int chain) const {
-    return V::LoadWords(words + (((group * 2 + chain) * V::kSteps + step) * kVecs + v) * V::kLanes);
-  }
-  void AfterChain() const { ahead->Step(); }
-};
-
-// sums += one chain of one group; a: the words of that chain and group, [row][step].
-template <class V, int kRows, int kVecs, class Weights>
-inline __attribute__((always_inline)) void AddChain(const uint32_t* a, const Weights& b,
-                                                    int64_t group, int chain,
-                                                    typename V::Vec (&sums)[kRows][kVecs]) {
-#pragma GCC unroll 2
-  for (int step = 0; step < V::kSteps; ++step) {
-    typename V::Vec weights[kVecs];
-#pragma GCC unroll 16
-    for (int v = 0; v < kVecs; ++v) weights[v] = b.template Get<kVecs>(group, step, v, chain);
-#pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) {
-      const typename V::Vec x = V::Broadcast(a + r * V::kSteps + step);
-#pragma GCC unroll 16
-      for (int v = 0; v < kVecs; ++v) sums[r][v] = V::Dot(sums[r][v], x, weights[v]);
-    }
-  }
-}
-
-// Both chains of one group; a: [chain][row][step]. (All steps unrolled: a loop of two has addresses
-// to keep and spills sums.)
-template <class V, int kRows, int kVecs, class Weights>
-inline __attribute__((always_inline)) void AddBothChains(const uint32_t* a, const Weights& b,
-                                                         int64_t group,
-                                                         typename V::Vec (&even)[kRows][kVecs],
-                                                         typename V::Vec (&odd)[kRows][kVecs]) {
-#pragma GCC unroll 16
-  for (int step = 0; step < V::kSteps; ++step) {
-#pragma GCC unroll 2
-    for (int chain = 0; chain < 2; ++chain) {
-      typename V::Vec weights[kVecs];
-#pragma GCC unroll 16
-      for (int v = 0; v < kVecs; ++v) weights[v] = b.template Get<kVecs>(group, step, v, chain);
-#pragma GCC unroll 16
-      for (int r = 0; r < kRows; ++r) {
-        const typename V::Vec x = V::Broadcast(a + (chain * kRows + r) * V::kSteps + step);
-#pragma GCC unroll 16
-        for (int v = 0; v < kVecs; ++v) {
-          typename V::Vec& sum = chain == 0 ? even[r][v] : odd[r][v];
-          sum = V::Dot(sum, x, weights[v]);
-        }
-      }
-    }
-  }
-}
-
-template <class V, int kRows, int kVecs>
-inline __attribute__((always_inline)) void Clear(typename V::Vec (&sums)[kRows][kVecs]) {
-#pragma GCC unroll 16
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 16
-    for (int v = 0; v < kVecs; ++v) sums[r][v] = V::Zero();
-  }
-}
-
-// The order of numerics v1. (The benchmarks put a plain chain in its place, to see what it costs.)
-struct TileOrder {
-  // acc (kRows rows, kVecs vectors) = or += `groups` groups of rows a ([group][chain][row][step])
-  // times weights b.
-  template <class V, int kRows, int kVecs, class Weights>
-  static void AddTile(const uint32_t* a, Weights b, int64_t groups, TileSums acc);
-  template <class V, int kRows, int kVecs, class Weights>
-  static void AddSmallTile(const uint32_t* a, Weights b, int64_t groups, TileSums acc);
-
-  template <class V>
-  static typename V::Vec Sum(const float* waiting) {
-    return V::LoadAcc(waiting);
-  }
-  template <class V>
-  static typename V::Vec Sum(typename V::Vec sum) {
-    return sum;
-  }
-  // acc = or += even + odd, the sums of a group; even: in registers, or waiting in L1.
-  template <class V, bool kStart, int kRows, int kVecs, class Even>
-  static inline __attribute__((always_inline)) void AddGroup(
-      const Even& even, const typename V::Vec (&odd)[kRows][kVecs], TileSums acc) {
-#pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 16
-      for (int v = 0; v < kVecs; ++v) {
-        float* const out = acc.sums + r * acc.stride + v * V::kLanes;
-        const typename V::Vec group_sum = V::Add(Sum<V>(even[r][v]), odd[r][v]);
-        V::StoreAcc(out, V::Add(kStart ? V::Zero() : V::LoadAcc(out), group_sum));
-      }
-    }
-  }
-};
-
-template <class V, int kRows, int kVecs, class Weights>
-void TileOrder::AddSmallTile(const uint32_t* a, Weights b, int64_t groups, TileSums acc) {
-  for (int64_t group = 0; group < groups; ++group, a += 2 * V::kSteps * kRows) {
-    typename V::Vec even[kRows][kVecs], odd[kRows][kVecs];
-    Clear<V, kRows, kVecs>(even);
-    Clear<V, kRows, kVecs>(odd);
-    AddBothChains<V, kRows, kVecs>(a, b, group, even, odd);
-    b.AfterChain();
-    b.AfterChain();
-    if (acc.start) {
-      AddGroup<V, true>(even, odd, acc);
-    } else {
-      AddGroup<V, false>(even, odd, acc);
-    }
-    acc.start = false;
-  }
-}
-
-template <class V, int kRows, int kVecs, class Weights>
-void TileOrder::AddTile(const uint32_t* a, Weights b, int64_t groups, TileSums acc) {
-  if constexpr (2 * kRows * kVecs <= V::kBothSums) {
-    return AddSmallTile<V, kRows, kVecs>(a, b, groups, acc);
-  }
-  alignas(64) float even[kRows][kVecs][V::kLanes];
-  for (int64_t group = 0; group < groups; ++group) {
-    typename V::Vec sums[kRows][kVecs];
-    Clear<V, kRows, kVecs>(sums);
-    AddChain<V, kRows, kVecs>(a, b, group, 0, sums);
-    b.AfterChain();
-    a += V::kSteps * kRows;
-#pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 16
-      for (int v = 0; v < kVecs; ++v) V::StoreAcc(even[r][v], sums[r][v]);
-    }
-    // The compiler would keep them in registers that the other chain needs.
-    __asm__ volatile("" : : "r"(even) : "memory");
-    Clear<V, kRows, kVecs>(sums);
-    AddChain<V, kRows, kVecs>(a, b, group, 1, sums);
-    b.AfterChain();
-    a += V::kSteps * kRows;
-    if (acc.start) {
-      AddGroup<V, true>(even, sums, acc);
-    } else {
-      AddGroup<V, false>(even, sums, acc);
-    }
-    acc.start = false;
-  }
-}
 
 template <class V, class Order = TileOrder>
 class VectorGemm {
@@ -225,11 +54,12 @@ class VectorGemm {
   }
 
  private:
-  static constexpr int kVecsPerBlock = 16 / V::kLanes;
-  static constexpr int64_t kPanelBlocks = V::kTileVecs / kVecsPerBlock;
+  static constexpr int kBlockVecs = kVecsPerBlock<V>;
+  static constexpr int64_t kPanelBlocks = V::kTileVecs / kBlockVecs;
   static constexpr int64_t kPanelsPerItem = kLeastItemBlocks / kPanelBlocks;
   static constexpr int64_t kBlockGroups = V::kBlockGroups;  // groups of a K block
-  static constexpr int64_t kGroupWords = V::kSteps * 2 * V::kTileVecs * V::kLanes;
+  static constexpr int64_t kPassWords = V::kSteps * V::kTileVecs * V::kLanes;
+  static constexpr int64_t kGroupWords = V::kPasses * kPassWords;  // of a panel
   static constexpr int64_t kPanelWords = kBlockGroups * kGroupWords;
 
   static bool Direct(const LinearJob& job) { return job.rows <= V::kDirectRows; }
@@ -238,22 +68,20 @@ class VectorGemm {
     return static_cast<const bf16*>(job.weights) + block * 16 * job.k_padded;
   }
 
-  // Rows are cut into as few tiles as possible, as even as possible, of one size, the last one
-  // filled up with zero rows.
-  static int64_t TileRows(const LinearJob& job) {
-    if (job.rows <= V::kDirectTileRows) return job.rows;
-    const int64_t largest = Direct(job) ? V::kDirectTilesRows : V::kTileRows;
-    const int64_t tiles = (job.rows + largest - 1) / largest;
-    return (job.rows + tiles - 1) / tiles;
-  }
+  // Rows are cut into as few tiles as possible, as even as possible: the first LargeTiles have
+  // TileRows rows, the others one less.
   static int64_t Tiles(const LinearJob& job) {
-    return (job.rows + TileRows(job) - 1) / TileRows(job);
+    if (job.rows <= V::kDirectTileRows) return 1;
+    const int64_t largest = Direct(job) ? V::kDirectTilesRows : V::kTileRows;
+    return (job.rows + largest - 1) / largest;
+  }
+  static int64_t TileRows(const LinearJob& job) { return (job.rows + Tiles(job) - 1) / Tiles(job); }
+  static int64_t LargeTiles(const LinearJob& job) {
+    return Tiles(job) - (Tiles(job) * TileRows(job) - job.rows);
   }
 
   static int64_t WordsPerRow(const LinearJob& job) { return Groups(job) * V::kSteps * 2; }
-  static int64_t PackedRowsBytes(const LinearJob& job) {
-    return Tiles(job) * TileRows(job) * WordsPerRow(job) * 4;
-  }
+  static int64_t PackedRowsBytes(const LinearJob& job) { return job.rows * WordsPerRow(job) * 4; }
   static int64_t PackItems(const LinearJob& job) { return Tiles(job); }
 
   // Groups of the K block that begins with `group`.
@@ -261,27 +89,23 @@ class VectorGemm {
     const int64_t left = Groups(job) - group;
     return left < kBlockGroups ? left : kBlockGroups;
   }
-  // Words of a tile from `group` on, the first group of a K block: [K block][tile][group][chain]
-  // [row][step], so that a panel meets them in this order.
-  static uint32_t* TileWords(const LinearJob& job, int64_t tile, int64_t group) {
-    const int64_t row_groups = (group * Tiles(job) + GroupsFrom(job, group) * tile) * TileRows(job);
+  // Words of the tile that begins with `row`, from `group` on, the first group of a K block:
+  // [K block][tile][group][pass][row][step], so that a panel meets them in this order.
+  static uint32_t* TileWords(const LinearJob& job, int64_t row, int64_t group) {
+    const int64_t row_groups = group * job.rows + GroupsFrom(job, group) * row;
     return static_cast<uint32_t*>(job.packed_rows) + row_groups * V::kSteps * 2;
   }
 
   static void Pack(const LinearJob& job, int64_t tile, bf16* room) {
-    const int64_t rows = TileRows(job);
+    const int64_t small_before = tile > LargeTiles(job) ? tile - LargeTiles(job) : 0;
+    const int64_t first_row = tile * TileRows(job) - small_before;
+    const int64_t rows = TileRows(job) - (tile < LargeTiles(job) ? 0 : 1);
     for (int64_t r = 0; r < rows; ++r) {
-      const int64_t row = tile * rows + r;
-      const bf16* const x = row < job.rows ? InputRow(job, row, room) : nullptr;
+      const bf16* const x = InputRow(job, first_row + r, room);
       for (int64_t first = 0; first < Groups(job); first += kBlockGroups) {
-        uint32_t* e = TileWords(job, tile, first) + r * V::kSteps;
-        for (int64_t g = 0; g < GroupsFrom(job, first); ++g, e += 2 * rows * V::kSteps) {
-          uint32_t* const o = e + rows * V::kSteps;
-          if (x != nullptr) {
-            V::PackGroup(x + (first + g) * 32, e, o);
-          } else {
-            for (int64_t i = 0; i < V::kSteps; ++i) e[i] = o[i] = 0;
-          }
+        uint32_t* words = TileWords(job, first_row, first) + r * V::kSteps * (2 / V::kPasses);
+        for (int64_t g = 0; g < GroupsFrom(job, first); ++g, words += 2 * rows * V::kSteps) {
+          V::PackGroup(x + (first + g) * 32, words, words + rows * V::kSteps);
         }
       }
     }
@@ -289,7 +113,7 @@ class VectorGemm {
 
   static int64_t ItemBlocks(const LinearJob& job) {
     if (!Direct(job)) return kLeastItemBlocks;
-    return baton::ItemBlocks(job, V::DirectVecs(static_cast<int>(TileRows(job))) / kVecsPerBlock,
+    return baton::ItemBlocks(job, V::DirectVecs(static_cast<int>(TileRows(job))) / kBlockVecs,
                              V::kDirectBlocks);
   }
   static int64_t ItemOutputs(const LinearJob& job) { return ItemBlocks(job) * 16; }
@@ -297,7 +121,7 @@ class VectorGemm {
     return (job.n_blocks + ItemBlocks(job) - 1) / ItemBlocks(job);
   }
   static int64_t ScratchBytes(const LinearJob& job) {
-    const int64_t acc = Tiles(job) * TileRows(job) * ItemOutputs(job);
+    const int64_t acc = job.rows * ItemOutputs(job);
     return (Direct(job) ? acc : kPanelWords + acc) * 4;
   }
   static void Run(const LinearJob& job, int64_t item, void* scratch) {
@@ -313,17 +137,17 @@ class VectorGemm {
 
   // ---- few rows ----
 
-  // acc [tile][row][output of the item] += groups [group, group + groups) of blocks from `block`
-  // on.
+  // acc [row][output of the item] += groups [group, group + groups) of blocks from `block` on, for
+  // `tiles` tiles from `row` on.
   template <int kRows, int kVecs>
-  static void DirectTiles(const LinearJob& job, int64_t block, int64_t group, int64_t groups,
-                          float* acc) {
+  static void DirectTiles(const LinearJob& job, int64_t row, int64_t tiles, int64_t block,
+                          int64_t group, int64_t groups, float* acc) {
     const int64_t block_stride = 16 * job.k_padded;
-    const DirectWeights<V> weights{Block(job, block) + group * 512, block_stride};
-    for (int64_t tile = 0; tile < Tiles(job); ++tile) {
+    const DirectWeights<V, kVecs> weights{Block(job, block) + group * 512, block_stride};
+    for (const int64_t end = row + tiles * kRows; row < end; row += kRows) {
       Order::template AddTile<V, kRows, kVecs>(
-          TileWords(job, tile, group), weights, groups,
-          {acc + tile * kRows * ItemOutputs(job), ItemOutputs(job), group == 0});
+          TileWords(job, row, group), weights, groups,
+          {acc + row * ItemOutputs(job), ItemOutputs(job), group == 0});
     }
   }
 
@@ -331,9 +155,14 @@ class VectorGemm {
   template <int kRows, int kVecs>
   static void DirectBlocks(const LinearJob& job, int64_t block, int64_t blocks, int64_t group,
                            int64_t groups, float* acc) {
-    constexpr int64_t kBlocks = kVecs / kVecsPerBlock;
+    constexpr int64_t kBlocks = kVecs / kBlockVecs;
     for (; blocks >= kBlocks; block += kBlocks, blocks -= kBlocks, acc += kBlocks * 16) {
-      DirectTiles<kRows, kVecs>(job, block, group, groups, acc);
+      const int64_t large = LargeTiles(job);
+      DirectTiles<kRows, kVecs>(job, 0, large, block, group, groups, acc);
+      if constexpr (kRows > 1) {
+        DirectTiles<kRows - 1, kVecs>(job, large * kRows, Tiles(job) - large, block, group, groups,
+                                      acc);
+      }
     }
     if constexpr (kBlocks > 1) {
       DirectBlocks<kRows, kVecs / 2>(job, block, blocks, group, groups, acc);
@@ -372,21 +201,21 @@ class VectorGemm {
     for (int64_t b = 0; b < blocks; ++b) {
       const bf16* from = Block(job, block + b) + group * 512;
       for (int64_t g = 0; g < groups; ++g, from += 512) {
-        uint32_t* e = words + g * kGroupWords + b * 16;
-        uint32_t* o = e + kGroupWords / 2;
+        uint32_t* const to = words + g * kGroupWords + b * kBlockVecs * V::kLanes;
 #pragma GCC unroll 4
         for (int step = 0; step < V::kSteps; ++step) {
-          for (int half = 0; half < kVecsPerBlock; ++half) {
-            const int64_t at = step * V::kTileVecs * V::kLanes + half * V::kLanes;
-            V::StoreWords(e + at, V::Weights(from, step, half, 0));
-            V::StoreWords(o + at, V::Weights(from, step, half, 1));
+          for (int v = 0; v < kBlockVecs; ++v) {
+            for (int pass = 0; pass < V::kPasses; ++pass) {
+              V::StoreWords(to + pass * kPassWords + (step * V::kTileVecs + v) * V::kLanes,
+                            V::Weights(from, step, v, pass));
+            }
           }
         }
       }
     }
   }
 
-  static constexpr int64_t kTileOutputs = V::kTileVecs * V::kLanes;
+  static constexpr int64_t kTileOutputs = kPanelBlocks * 16;
 
   // What all tiles of rows do with one K block of a panel. (Divisions are as slow as a step of a
   // tile, so the numbers of tiles and rows are not asked for in the loop over tiles.)
@@ -394,23 +223,30 @@ class VectorGemm {
     int64_t group;  // the K block's first
     const uint32_t* words;
     WeightPrefetch* ahead;
-    float* acc;             // of the panel: [tile][row][vec][lane]
+    float* acc;             // of the panel: [row][vec][lane]
     const float* item_acc;  // of all panels of the item, where this ends it; null elsewhere
     int64_t first, blocks;  // of the item
   };
 
   template <int kRows>
-  static void AddPanel(const LinearJob& job, const PanelBlock& at) {
-    const int64_t tiles = Tiles(job), groups = GroupsFrom(job, at.group);
-    const uint32_t* a = TileWords(job, 0, at.group);
-    float* acc = at.acc;
-    for (int64_t tile = 0; tile < tiles; ++tile) {
-      Order::template AddTile<V, kRows, V::kTileVecs>(a, PanelWeights<V>{at.words, at.ahead},
-                                                      groups, {acc, kTileOutputs, at.group == 0});
-      if (at.item_acc != nullptr) FinishTile<kRows>(job, tile, tiles, at);
+  static void PanelTiles(const LinearJob& job, const PanelBlock& at, int64_t row, int64_t tiles) {
+    const int64_t groups = GroupsFrom(job, at.group);
+    const uint32_t* a = TileWords(job, row, at.group);
+    float* acc = at.acc + row * kTileOutputs;
+    for (const int64_t end = row + tiles * kRows; row < end; row += kRows) {
+      Order::template AddTile<V, kRows, V::kTileVecs>(
+          a, PanelWeights<V, V::kTileVecs>{at.words, at.ahead}, groups,
+          {acc, kTileOutputs, at.group == 0});
+      if (at.item_acc != nullptr) FinishTile<kRows>(job, row, at);
       a += groups * 2 * V::kSteps * kRows;
       acc += kRows * kTileOutputs;
     }
+  }
+  template <int kRows>
+  static void AddPanel(const LinearJob& job, const PanelBlock& at) {
+    const int64_t large = LargeTiles(job);
+    PanelTiles<kRows>(job, at, 0, large);
+    if constexpr (kRows > 1) PanelTiles<kRows - 1>(job, at, large * kRows, Tiles(job) - large);
   }
   // Calls AddPanel for the size of the job's tiles: at most kRows, more than half of the largest.
   template <int kRows>
@@ -422,7 +258,7 @@ class VectorGemm {
   static void RunPanels(const LinearJob& job, int64_t first, int64_t blocks, void* scratch) {
     uint32_t* const words = static_cast<uint32_t*>(scratch);
     float* const acc = static_cast<float*>(scratch) + kPanelWords;
-    const int64_t panel_acc = Tiles(job) * TileRows(job) * kTileOutputs;
+    const int64_t panel_acc = job.rows * kTileOutputs;
     // A panel that lacks a block computes with what lies in `words` there; nobody looks at it.
     for (int64_t i = 0; i < kPanelWords; ++i) words[i] = 0;
     for (int64_t group = 0; group < Groups(job); group += kBlockGroups) {
@@ -430,9 +266,9 @@ class VectorGemm {
       for (int64_t block = 0; block < blocks; block += kPanelBlocks) {
         const int64_t present = blocks - block < kPanelBlocks ? blocks - block : kPanelBlocks;
         LayOutPanel(job, first + block, present, group, GroupsFrom(job, group), words);
-        WeightPrefetch ahead =
-            WeightPrefetch::OfGroups(job, first + block, present, group + kBlockGroups,
-                                     kBlockGroups, Tiles(job) * GroupsFrom(job, group) * 2);
+        WeightPrefetch ahead = WeightPrefetch::OfGroups(
+            job, first + block, present, group + kBlockGroups, kBlockGroups,
+            Tiles(job) * GroupsFrom(job, group) * V::kPasses);
         AddPanelRows<V::kTileRows>(
             job, {group, words, &ahead, acc + block / kPanelBlocks * panel_acc,
                   is_last && block + present == blocks ? acc : nullptr, first, blocks});
@@ -442,11 +278,11 @@ class VectorGemm {
 
   // The rows of a tile, all blocks of the item, while the last panel's sums are still in L1.
   template <int kRows>
-  static void FinishTile(const LinearJob& job, int64_t tile, int64_t tiles, const PanelBlock& at) {
+  static void FinishTile(const LinearJob& job, int64_t row, const PanelBlock& at) {
     // An item is one panel, or its panels have a block each.
     static_assert(kPanelsPerItem == 1 || kPanelBlocks == 1);
-    const int64_t next_block = kPanelBlocks > 1 ? 16 : tiles * kRows * kTileOutputs;
-    for (int64_t row = tile * kRows; row < (tile + 1) * kRows && row < job.rows; ++row) {
+    const int64_t next_block = kPanelBlocks > 1 ? 16 : job.rows * kTileOutputs;
+    for (const int64_t end = row + kRows; row < end; ++row) {
       FinishRow(job, row, at.first, at.blocks, at.item_acc + row * kTileOutputs, next_block);
     }
   }

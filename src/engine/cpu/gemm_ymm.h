@@ -1,5 +1,4 @@
-// The policy of VectorGemm on ymm registers with AVX2 FMA: a word is one k as fp32, two ymm per
-// 16-output block.
+// The policy of VectorGemm on ymm registers with AVX2 FMA: a word is one k as fp32.
 #pragma once
 
 #include "engine/cpu/gemm_vector.h"
@@ -7,17 +6,9 @@
 namespace baton {
 namespace {
 
-struct Avx2Fma {
+struct YmmRegisters {
   using Vec = __m256;
   static constexpr int kLanes = 8;
-  static constexpr int kSteps = 16;
-  static constexpr int64_t kPrefetchBytes = 0;
-  static constexpr int kDirectRows = 20, kDirectTileRows = 6, kDirectTilesRows = 4;
-  static constexpr int kDirectBlocks = 4;
-  static constexpr int DirectVecs(int rows) { return rows == 1 ? 4 : 2; }
-  static constexpr int kTileRows = 3, kTileVecs = 2;
-  static constexpr int kBothSums = 12;
-  static constexpr int64_t kBlockGroups = 4;  // 8 KiB of words; of 512 rows 256 KiB, half an L2
 
   static Vec Zero() { return _mm256_setzero_ps(); }
   static Vec Add(Vec a, Vec b) { return _mm256_add_ps(a, b); }
@@ -29,24 +20,44 @@ struct Avx2Fma {
   static void StoreWords(uint32_t* to, Vec x) {
     _mm256_store_si256(reinterpret_cast<__m256i*>(to), _mm256_castps_si256(x));
   }
-  static Vec Broadcast(const uint32_t* from) {
-    return _mm256_castsi256_ps(_mm256_set1_epi32(static_cast<int>(*from)));
-  }
   static Vec Dot(Vec acc, Vec a, Vec b) { return _mm256_fmadd_ps(a, b, acc); }
-  static Vec Weights(const bf16* block, int64_t step, int half, int chain) {
-    const __m256i line =
-        _mm256_load_si256(reinterpret_cast<const __m256i*>(block + step * 32 + half * 16));
-    return _mm256_castsi256_ps(
-        chain == 0 ? _mm256_slli_epi32(line, 16)
-                   : _mm256_and_si256(line, _mm256_set1_epi32(static_cast<int>(0xffff0000u))));
+  static __m256i LoadPairs(const bf16* from) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
   }
-  static void PackGroup(const bf16* x, uint32_t* e, uint32_t* o) {
-    for (int64_t half = 0; half < 2; ++half) {
-      const __m256i pairs = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x) + half);
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(e) + half, _mm256_slli_epi32(pairs, 16));
-      _mm256_storeu_si256(
-          reinterpret_cast<__m256i*>(o) + half,
-          _mm256_and_si256(pairs, _mm256_set1_epi32(static_cast<int>(0xffff0000u))));
+};
+
+// Both chains side by side: the words of a row are its k as they are, and a line of packed weights,
+// pairs of k of sixteen outputs, is widened from the low and the high half of each 128 bits.
+struct Avx2Fma : YmmRegisters {
+  static constexpr int kPasses = 1;
+  static constexpr int kSteps = 16;
+  static constexpr int64_t kPrefetchBytes = 0;
+  static constexpr int kDirectRows = 20, kDirectTileRows = 6, kDirectTilesRows = 6;
+  static constexpr int kDirectBlocks = 4;
+  static constexpr int DirectVecs(int /*rows*/) { return 16; }
+  static constexpr int VecsAtOnce(int rows) { return rows == 1 ? 8 : rows == 2 ? 4 : 2; }
+  static constexpr int kTileRows = 3, kTileVecs = 4;
+  static constexpr int64_t kBlockGroups = 4;  // 8 KiB of words; of 512 rows 256 KiB, half an L2
+
+  static Vec Broadcast(const uint32_t* from) {
+    int64_t pair;
+    __builtin_memcpy(&pair, from, sizeof(pair));
+    return _mm256_castsi256_ps(_mm256_set1_epi64x(pair));
+  }
+  static Vec Product(Vec a, Vec b) { return _mm256_mul_ps(a, b); }
+  static Vec Weights(const bf16* block, int64_t step, int v, int /*pass*/) {
+    const __m256i pairs = LoadPairs(block + step * 32 + v / 2 * 16), zero = _mm256_setzero_si256();
+    return _mm256_castsi256_ps(v % 2 == 0 ? _mm256_unpacklo_epi16(zero, pairs)
+                                          : _mm256_unpackhi_epi16(zero, pairs));
+  }
+  static Vec AddChains(Vec lower, Vec upper) {
+    return Add(_mm256_shuffle_ps(lower, upper, 0x88), _mm256_shuffle_ps(lower, upper, 0xdd));
+  }
+  static void PackGroup(const bf16* x, uint32_t* words, uint32_t* /*second*/) {
+    for (int64_t i = 0; i < 32; i += 8) {
+      const __m128i eight = _mm_loadu_si128(reinterpret_cast<const __m128i*>(x + i));
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(words + i),
+                          _mm256_slli_epi32(_mm256_cvtepu16_epi32(eight), 16));
     }
   }
 };

@@ -10,8 +10,8 @@ namespace {
 struct ZmmRegisters {
   using Vec = __m512;
   static constexpr int kLanes = 16;
+  static constexpr int kPasses = 2;
   static constexpr int kTileRows = 6, kTileVecs = 4;
-  static constexpr int kBothSums = 0;
 
   static Vec Zero() { return _mm512_setzero_ps(); }
   static Vec Add(Vec a, Vec b) { return _mm512_add_ps(a, b); }
@@ -36,11 +36,11 @@ struct Avx512Fma : ZmmRegisters {
   static constexpr int DirectVecs(int rows) { return ZmmTileBlocks(rows); }
 
   static Vec Dot(Vec acc, Vec a, Vec b) { return _mm512_fmadd_ps(a, b, acc); }
-  static Vec Weights(const bf16* block, int64_t step, int /*half*/, int chain) {
+  static Vec Weights(const bf16* block, int64_t step, int /*v*/, int pass) {
     const __m512i line = _mm512_load_si512(block + step * 32);
     return _mm512_castsi512_ps(
-        chain == 0 ? _mm512_slli_epi32(line, 16)
-                   : _mm512_and_si512(line, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
+        pass == 0 ? _mm512_slli_epi32(line, 16)
+                  : _mm512_and_si512(line, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
   }
   static void PackGroup(const bf16* x, uint32_t* e, uint32_t* o) {
     const __m512i pairs = _mm512_loadu_si512(x);
@@ -62,11 +62,11 @@ struct Bf16Pairs : ZmmRegisters, DotBf16 {
   static constexpr int kDirectBlocks = 4;
   static constexpr int DirectVecs(int rows) { return rows <= 6 ? 4 : 2; }
 
-  static Vec Weights(const bf16* block, int64_t step, int /*half*/, int chain) {
+  static Vec Weights(const bf16* block, int64_t step, int /*v*/, int pass) {
     const __m512i k01 = _mm512_load_si512(block + step * 64);
     const __m512i k23 = _mm512_load_si512(block + step * 64 + 32);
     constexpr __mmask32 kLow = 0x55555555;
-    return _mm512_castsi512_ps(chain == 0
+    return _mm512_castsi512_ps(pass == 0
                                    ? _mm512_mask_mov_epi16(_mm512_slli_epi32(k01, 16), kLow, k23)
                                    : _mm512_mask_mov_epi16(k01, kLow, _mm512_srli_epi32(k23, 16)));
   }
