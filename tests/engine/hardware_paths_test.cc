@@ -1,9 +1,9 @@
 // This machine's own instructions, AMX tiles among them where it has them, against the FMA form on
-// far more outputs than linear_test compares with the scalar one.
+// far more outputs than linear_test compares with the scalar one; emulated ones as well.
 #include <catch2/catch.hpp>
-#include <memory>
 #include <vector>
 
+#include "engine/kernel_paths.h"
 #include "engine/linear_problem.h"
 
 namespace baton {
@@ -11,15 +11,6 @@ namespace {
 
 constexpr Values kAllValues[] = {Values::kNormal, Values::kWideExponents, Values::kTiny,
                                  Values::kSpecial};
-
-// AVX2, the FMA form, first.
-std::vector<std::unique_ptr<LinearKernels>> AllPaths() {
-  RequestAmxPermission();
-  std::vector<std::unique_ptr<LinearKernels>> paths;
-  for (const Isa isa : SupportedIsas()) paths.push_back(*MakeLinearKernels(isa));
-  if (paths.size() < 2) WARN("has AVX2 alone");
-  return paths;
-}
 
 }  // namespace
 
@@ -29,7 +20,8 @@ TEST_CASE("every path equals the FMA form on ten million outputs of each type of
                                                              {WeightType::kInt4, 32},
                                                              {WeightType::kInt4, 64},
                                                              {WeightType::kInt4, 128}}));
-  const auto paths = AllPaths();
+  const std::vector<KernelPath> paths = KernelPaths();  // AVX2, the FMA form, first
+  REQUIRE(paths.size() > 1);
   ComputePool pool(2, 0);
   int64_t outputs = 0;
   for (uint32_t seed = 0; outputs < 10'000'000; ++seed) {
@@ -40,12 +32,11 @@ TEST_CASE("every path equals the FMA form on ten million outputs of each type of
     shape.k = 33 + 61 * static_cast<int64_t>(seed % 4);
     shape.epilogue = Epilogue::kFp32;
     LinearProblem problem(shape, kAllValues[seed % 4], seed);
-    const std::vector<uint32_t> expected = problem.Run(*paths[0], pool);
+    const std::vector<uint32_t> expected = problem.Run(*paths[0].kernels.linear, pool);
     for (size_t path = 1; path < paths.size(); ++path) {
-      INFO(IsaName(paths[path]->isa())
-           << " rows " << shape.rows << " n " << shape.n << " k " << shape.k << " seed " << seed
-           << " weights " << format.Name());
-      REQUIRE((problem.Run(*paths[path], pool) == expected));
+      INFO(paths[path].name << " rows " << shape.rows << " n " << shape.n << " k " << shape.k
+                            << " seed " << seed << " weights " << format.Name());
+      REQUIRE((problem.Run(*paths[path].kernels.linear, pool) == expected));
     }
     outputs += shape.rows * shape.n;
   }
