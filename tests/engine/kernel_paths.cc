@@ -20,20 +20,6 @@ KernelPath EmulatedPath(Isa isa, const LinearKernelSet& linear,
 
 LinearKernelSet::Pair Both(const LinearKernelTable& table) { return {&table, &table}; }
 
-const AttentionTileKernels& AttentionTileOf(Isa isa) {
-  switch (isa) {
-    case Isa::kAvx2:
-      break;
-    case Isa::kAvx512:
-      return kAttentionTileAvx512;
-    case Isa::kAvx512Bf16:
-      return kAttentionTileAvx512Bf16;
-    case Isa::kAmx:
-      return kAttentionTileAmx;
-  }
-  return kAttentionTileAvx2;
-}
-
 }  // namespace
 
 const ElementwiseKernels& EmulatedElementwise() {
@@ -64,7 +50,7 @@ std::vector<KernelPath> KernelPaths() {
     CHECK(linear.ok());
     paths.push_back({std::string(IsaName(isa)),
                      {*std::move(linear), MakeAttentionKernels(isa), &GetElementwiseKernels(isa)},
-                     &AttentionTileOf(isa)});
+                     &AttentionTileKernelsOf(isa)});
   }
   if (HasVnni()) {  // the kernels of machines without it too
     paths.push_back({"avx512 without vnni",

@@ -331,7 +331,16 @@ class TiledAttention final : public AttentionKernels {
   std::vector<Workspace> workspaces_;
 };
 
-const AttentionTileKernels& TileKernels(Isa isa) {
+}  // namespace
+
+ScoreScale ScoreScaleOf(double scale, double soft_cap) {
+  constexpr double kLog2E = 1.4426950408889634;
+  if (soft_cap == 0) return {static_cast<float>(scale * kLog2E)};
+  return {static_cast<float>(kLog2E), static_cast<float>(soft_cap),
+          static_cast<float>(scale / soft_cap)};
+}
+
+const AttentionTileKernels& AttentionTileKernelsOf(Isa isa) {
   switch (isa) {
     case Isa::kAvx2:
       return kAttentionTileAvx2;
@@ -345,17 +354,8 @@ const AttentionTileKernels& TileKernels(Isa isa) {
   CHECK(false);
 }
 
-}  // namespace
-
-ScoreScale ScoreScaleOf(double scale, double soft_cap) {
-  constexpr double kLog2E = 1.4426950408889634;
-  if (soft_cap == 0) return {static_cast<float>(scale * kLog2E)};
-  return {static_cast<float>(kLog2E), static_cast<float>(soft_cap),
-          static_cast<float>(scale / soft_cap)};
-}
-
 std::unique_ptr<AttentionKernels> MakeAttentionKernels(Isa isa) {
-  return MakeAttentionKernelsOf(TileKernels(isa));
+  return MakeAttentionKernelsOf(AttentionTileKernelsOf(isa));
 }
 
 std::unique_ptr<AttentionKernels> MakeAttentionKernelsOf(const AttentionTileKernels& kernels) {

@@ -63,8 +63,10 @@ class AttentionKernels {
 
 // Same paths as the linear kernels; every path gives the same bits.
 std::unique_ptr<AttentionKernels> MakeAttentionKernels(Isa isa);
-// The same around given tile kernels (tests: emulated instructions).
+// What those of a path are made of.
 struct AttentionTileKernels;
+const AttentionTileKernels& AttentionTileKernelsOf(Isa isa);
+// The same around given tile kernels (tests: emulated instructions).
 std::unique_ptr<AttentionKernels> MakeAttentionKernelsOf(const AttentionTileKernels& kernels);
 
 }  // namespace baton
