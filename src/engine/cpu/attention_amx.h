@@ -22,6 +22,7 @@ struct TileDot {
     alignas(64) float out[kMaxRows * kRowStride];  // rows of a tile that has fewer than 16
   };
 
+  static bool Reads(const TileSource& /*source*/) { return false; }
   static void PackQuery(const bf16* q, int head_dim, void* packed) {
     bf16* const row = static_cast<bf16*>(packed);
     for (int i = 0; i < head_dim; ++i) row[i] = q[i];

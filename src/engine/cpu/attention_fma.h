@@ -13,7 +13,7 @@ struct FmaRegisters {
   static constexpr int kWidth = 16;
   // 24 chains: a broadcast serves four columns, a line six rows (L1 loads are the limit otherwise).
   static constexpr int kTileRows = 6;
-  static constexpr bool kBothChains = false;
+  static constexpr bool kBothChains = false, kReadsNumbers = false;
   static constexpr int Columns(int rows) { return rows == 1 ? 8 : 4; }
   static Float Zero() { return _mm512_setzero_ps(); }
   static Float Load(const float* from) { return _mm512_loadu_ps(from); }
@@ -34,14 +34,19 @@ struct FmaRegisters {
   using Float = __m256;
   static constexpr int kWidth = 8;
   static constexpr int kTileRows = 3;
-  static constexpr bool kBothChains = true;
+  static constexpr bool kBothChains = true, kReadsNumbers = true;
   static constexpr int Columns(int rows) { return rows == 1 ? 4 : 2; }
   static Float Zero() { return _mm256_setzero_ps(); }
   static Float Load(const float* from) { return _mm256_loadu_ps(from); }
   static void Store(float* to, Float x) { _mm256_storeu_ps(to, x); }
   static Float Add(Float a, Float b) { return _mm256_add_ps(a, b); }
   static Float Broadcast(const float* word) { return _mm256_set1_ps(*word); }
+  static Float Mul(Float a, Float b) { return _mm256_mul_ps(a, b); }
   static Float Dot(Float a, Float b, Float c) { return _mm256_fmadd_ps(a, b, c); }
+  static Float LoadNumbers(const int8_t* numbers) {
+    const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(numbers));
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
+  }
   template <int chain>
   static Float LoadStep(const bf16* line, int64_t /*line_stride*/) {
     const __m256i pairs = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(line));

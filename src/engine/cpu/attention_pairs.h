@@ -16,7 +16,7 @@ struct PairVector {
   using Word = uint32_t;
   static constexpr int kWidth = 16;
   static constexpr int kTileRows = 6;
-  static constexpr bool kBothChains = false;
+  static constexpr bool kBothChains = false, kReadsNumbers = false;
   static constexpr int Columns(int rows) { return rows == 1 ? 8 : 4; }
   static constexpr int kWords = 16;
   static constexpr int kStepLines = 2;

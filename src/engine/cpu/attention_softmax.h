@@ -4,7 +4,9 @@
 // Dot is the path's way to the tile order (attention_chains.h):
 //   Dot::kMaxRows, Dot::kEdgeRows, Dot::Scratch (holds S as float s[kMaxRows][kTileKeys]; P where
 //   the path wants it); Dot::kPrefetch: whether fresh tiles are worth prefetching;
-//   Dot::kLaidOutFloats Dot::Scores(rows, tile, &scratch)     S of the tile's groups, all rows
+//   Dot::kLaidOutFloats
+//   Dot::Reads(source)              the path takes the source as it is: nothing is made from it
+//   Dot::Scores(rows, tile, &scratch)     S of the tile's groups, all rows
 //   Dot::StoreWeights(&scratch, row, group, lanes)  P of sixteen keys, already rounded to bf16
 //   Dot::AddValues(&scratch, n, tile, out)          out += P V
 #pragma once
@@ -201,7 +203,7 @@ template <class Dot>
 void Attend(const TileRows& rows, const KeyTile& tile, const ScoreScale& scale,
             const RowState& segment) {
   typename Dot::Scratch scratch;
-  const bool make = tile.source != nullptr && tile.fresh;
+  const bool make = tile.source != nullptr && tile.fresh && !Dot::Reads(*tile.source);
   if (make) MakeKeys<Dot::kPrefetch>(tile);
   Dot::Scores(rows, tile, &scratch);
   if (tile.source != nullptr && tile.source->is_int8) ScaleScores(scratch.s, rows.n, tile);

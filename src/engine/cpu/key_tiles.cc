@@ -1,6 +1,9 @@
 #include "engine/cpu/key_tiles.h"
 
 #include <algorithm>
+#include <bit>
+
+#include "common/check.h"
 
 namespace baton {
 
@@ -31,16 +34,19 @@ KeyTiles::KeyTiles(const KvLayout& layout, int layer, int kv_head, const KvPlane
       planes_(planes),
       pages_(pages),
       n_keys_(n_keys),
+      page_shift_(std::countr_zero(static_cast<unsigned>(layout.page_tokens))),
       are_made_(AreMade(layout, layer)),
       k_offset_(layout.KOffset(layer, kv_head)),
       v_offset_(shape_.values_in_keys ? 0 : layout.VOffset(layer, kv_head)),
       k_bytes_(layout.KGroupBytes(layer)),
-      v_bytes_(layout.VGroupBytes(layer)) {}
+      v_bytes_(layout.VGroupBytes(layer)) {
+  CHECK(layout.page_tokens == 1 << page_shift_);
+}
 
 KeyTiles::Group KeyTiles::Find(int key) const {
   key = std::min(key, (n_keys_ - 1) / kGroupKeys * kGroupKeys);
-  const std::byte* const plane = planes_.At(pages_[static_cast<size_t>(key / layout_.page_tokens)]);
-  const int64_t group = key % layout_.page_tokens / kGroupKeys;
+  const std::byte* const plane = planes_.At(pages_[static_cast<size_t>(key >> page_shift_)]);
+  const int64_t group = (key & (layout_.page_tokens - 1)) / kGroupKeys;
   return {plane + k_offset_ + group * k_bytes_,
           shape_.values_in_keys ? nullptr : plane + v_offset_ + group * v_bytes_};
 }

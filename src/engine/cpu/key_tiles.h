@@ -54,6 +54,7 @@ class KeyTiles {
   KvPlaneTable planes_;
   std::span<const int32_t> pages_;
   int n_keys_;
+  int page_shift_;  // page_tokens is a power of two
   bool are_made_;
   int64_t k_offset_, v_offset_, k_bytes_, v_bytes_;  // in a plane; of a group
 };
