@@ -12,7 +12,8 @@
 //   V::kWords                   32-bit words per row and k quad: 1 (four bytes) or 2 (two shorts)
 //   V::Dot(acc, weights, x)     acc + the products of one word
 //   V::kStepInShorts            Dot adds pairs of products to pairs of shorts, which hold those
-//                               of a step (32 k); V::Widen(shorts) is what a pair comes to
+//                               of a step (32 k): V::Multiply(weights, x) gives the first ones,
+//                               V::Widen(shorts) what a pair comes to
 //   V::Word(quads, word)        the weights of a word, from the bytes of a k quad
 //   V::PackStep(values, words)  32 k of a row as [word][8 quads]
 //   V::LowHalves(x), V::HighHalves(x)   of every byte, as bytes
@@ -22,12 +23,13 @@
 //   V::DirectTileBlocks(rows)   blocks of a direct tile, whose sums do
 //   V::kDirectRows, V::kDirectTileRows, V::kDirectTilesRows, V::kDirectBlocks, V::kTileRows,
 //   V::kTileBlocks              as in gemm_vector.h
-//   V::kPrefetchBytes           how far ahead a streamed block is prefetched at most
+//   V::PrefetchBytes(streams)   how far ahead each of so many parallel streams is prefetched; 0:
+//                               not at all
 // and W how weights are stored: bytes, or halves of bytes (gemm_integer_sums.h).
 //
 // Few rows ("direct"): weights are read once from memory, several blocks in parallel, each in
-// ascending order: parallel streams are faster than one. Many rows
-// ("panels"): the words of a few blocks and a K block are laid out in L1 and used by all rows.
+// ascending order: parallel streams are faster than one. Many rows ("panels"): the words of a few
+// blocks and a K block are laid out in L1 and used by all rows.
 #pragma once
 
 #include <immintrin.h>
@@ -72,10 +74,19 @@ class IntegerGemm {
     const int64_t tiles = (job.rows + largest - 1) / largest;
     return (job.rows + tiles - 1) / tiles;
   }
-  static int64_t Tiles(const LinearJob& job) {
-    return (job.rows + TileRows(job) - 1) / TileRows(job);
-  }
-  static int64_t AllRows(const LinearJob& job) { return Tiles(job) * TileRows(job); }
+  // Rows are cut into as few tiles as possible, as even as possible: the first large_tiles have
+  // tile_rows rows, the others one less.
+  struct Tiling {
+    int64_t tile_rows, tiles, large_tiles;
+    explicit Tiling(const LinearJob& job)
+        : tile_rows(TileRows(job)),
+          tiles((job.rows + tile_rows - 1) / tile_rows),
+          large_tiles(job.rows - tiles * (tile_rows - 1)) {}
+    int64_t RowsBefore(int64_t tile) const {
+      const int64_t small = tile - large_tiles;
+      return tile * tile_rows - (small > 0 ? small : 0);
+    }
+  };
   // Steps of the K block that begins with `step`.
   static int64_t StepsFrom(const LinearJob& job, int64_t step) {
     const int64_t left = Steps(job) - step;
@@ -85,45 +96,45 @@ class IntegerGemm {
   // ---- packed rows: words [K block][tile][step][row][word][8 quads], row scales, starts ----
 
   static constexpr int64_t kRowStepWords = V::kWords * kStepQuads;
-  static int32_t* TileWords(const LinearJob& job, int64_t tile, int64_t step) {
-    const int64_t row_steps = (step * Tiles(job) + StepsFrom(job, step) * tile) * TileRows(job);
-    return static_cast<int32_t*>(job.packed_rows) + row_steps * kRowStepWords;
-  }
+  static int32_t* Words(const LinearJob& job) { return static_cast<int32_t*>(job.packed_rows); }
   static float* RowScales(const LinearJob& job) {
-    return static_cast<float*>(job.packed_rows) + AllRows(job) * Steps(job) * kRowStepWords;
+    return static_cast<float*>(job.packed_rows) + job.rows * Steps(job) * kRowStepWords;
   }
-  // [tile][group][row]: the start of each sum.
-  static int32_t* Starts(const LinearJob& job, int64_t tile, int64_t group) {
-    int32_t* const all = static_cast<int32_t*>(static_cast<void*>(RowScales(job) + AllRows(job)));
-    return all + (tile * Groups(job) + group) * TileRows(job);
+  // [group][row]: the start of each sum.
+  static int32_t* Starts(const LinearJob& job) {
+    return static_cast<int32_t*>(static_cast<void*>(RowScales(job) + job.rows));
   }
   static int64_t PackedRowsBytes(const LinearJob& job) {
-    return AllRows(job) * (Steps(job) * kRowStepWords + 1 + Groups(job)) * 4;
+    return job.rows * (Steps(job) * kRowStepWords + 1 + Groups(job)) * 4;
   }
-  static int64_t PackItems(const LinearJob& job) { return Tiles(job); }
+  static int64_t PackItems(const LinearJob& job) { return Tiling(job).tiles; }
   static void Pack(const LinearJob& job, int64_t tile, bf16* room) {
-    const int64_t rows = TileRows(job);
-    for (int64_t r = 0; r < rows; ++r) PackRow(job, tile, r, rows, room);
+    const Tiling tiling(job);
+    const int64_t first = tiling.RowsBefore(tile), end = tiling.RowsBefore(tile + 1);
+    for (int64_t row = first; row < end; ++row) PackRow(job, row, first, end, room);
   }
-  static void PackRow(const LinearJob& job, int64_t tile, int64_t r, int64_t rows, bf16* room) {
-    const int64_t row = tile * rows + r, steps = Steps(job), group_steps = job.group_k / kStepK;
-    const int64_t k = row < job.rows ? job.k : 0;
-    const bf16* const x = k > 0 ? InputRow(job, row, room) : nullptr;
-    const RowScale scale = ScaleOfRow(x, k);
+  // A row of the tile of rows [first, end).
+  static void PackRow(const LinearJob& job, int64_t row, int64_t first, int64_t end, bf16* room) {
+    const int64_t steps = Steps(job), group_steps = job.group_k / kStepK;
+    const bf16* const x = InputRow(job, row, room);
+    const RowScale scale = ScaleOfRow(x, job.k);
     RowScales(job)[row] = scale.scale;
-    int32_t* start = Starts(job, tile, 0) + r;
+    int32_t* start = Starts(job) + row;
     int32_t* words = nullptr;
     int32_t sum = 0;
     for (int64_t step = 0, left_in_group = group_steps; step < steps; ++step) {
-      if (step % kBlockSteps == 0) words = TileWords(job, tile, step) + r * kRowStepWords;
+      if (step % kBlockSteps == 0) {
+        const int64_t row_steps = step * job.rows + StepsFrom(job, step) * first + (row - first);
+        words = Words(job) + row_steps * kRowStepWords;
+      }
       alignas(64) int8_t values[kStepK];
-      QuantizeStep<Lanes>(x, step * kStepK, k, scale, values);
+      QuantizeStep<Lanes>(x, step * kStepK, job.k, scale, values);
       V::PackStep(values, words);
-      words += rows * kRowStepWords;
+      words += (end - first) * kRowStepWords;
       sum += SumOfStep(values);
       if (--left_in_group == 0) {
         *start = -W::kZeroPoint * sum;
-        start += rows;
+        start += job.rows;
         sum = 0;
         left_in_group = group_steps;
       }
@@ -142,7 +153,7 @@ class IntegerGemm {
     return (job.n_blocks + ItemBlocks(job) - 1) / ItemBlocks(job);
   }
   static int64_t ScratchBytes(const LinearJob& job) {
-    return (Direct(job) ? 0 : kPanelBytes) + AllRows(job) * ItemOutputs(job) * 4;
+    return (Direct(job) ? 0 : kPanelBytes) + job.rows * ItemOutputs(job) * 4;
   }
   static void Run(const LinearJob& job, int64_t item, void* scratch) {
     const int64_t first = item * ItemBlocks(job);
@@ -176,37 +187,73 @@ class IntegerGemm {
   static int64_t GroupSteps(const LinearJob& job, int64_t steps) {
     return W::kIsGrouped ? job.group_k / kStepK : steps;
   }
-  // What a tile meets in steps [step, step + steps): its words, and the starts of its sums.
-  struct TileRowsAt {
-    const int32_t* words;
+  // What all tiles of rows do in one K block. From one to the next by additions: a division takes
+  // as long as a step of a tile.
+  struct KBlock {
+    const int32_t* words;   // of the first tile
     const int32_t* starts;  // [group][row]
-    int64_t steps, group_steps;
+    int64_t step, steps, group_steps, groups;
+
+    KBlock(const LinearJob& job, int64_t most_steps)
+        : words(Words(job)),
+          starts(Starts(job)),
+          step(0),
+          steps(most_steps < Steps(job) ? most_steps : Steps(job)),
+          group_steps(GroupSteps(job, steps)),
+          groups(W::kIsGrouped ? steps / group_steps : 0) {}  // int8: its one group goes on
+    void Next(const LinearJob& job) {
+      words += steps * job.rows * kRowStepWords;
+      starts += groups * job.rows;
+      step += steps;
+      if (steps > Steps(job) - step) steps = Steps(job) - step;
+      if (!W::kIsGrouped) group_steps = steps;
+    }
+    // Of a block's weights as they are stored.
+    int64_t Bytes(const LinearJob& job) const {
+      return W::kIsGrouped ? groups * job.group_bytes : steps * kStepQuads * W::kQuadBytes;
+    }
   };
-  // Of tile 0; those of others by NextTile. (Divisions are as slow
-  // as a step of a tile, so loops over tiles do without.)
-  static TileRowsAt FirstTile(const LinearJob& job, int64_t step, int64_t steps) {
-    const int64_t group_steps = GroupSteps(job, steps);
-    const int64_t group = W::kIsGrouped ? step / group_steps : 0;
-    return {TileWords(job, 0, step), Starts(job, 0, group), steps, group_steps};
-  }
-  template <int kRows>
-  static void NextTile(int64_t groups, TileRowsAt* tile) {
-    tile->words += tile->steps * kRows * kRowStepWords;
-    tile->starts += groups * kRows;
-  }
-  // Calls AddGroup for each group, or what there is of it, of a tile's steps. weights_at(s) and
-  // scales_at(s) give what belongs to the group that begins s steps after the tile's first step.
-  template <int kRows, int kVecs, int kSplit, class WeightsAt, class ScalesAt>
-  static inline __attribute__((always_inline)) void AddBlock(const TileRowsAt& tile,
-                                                             const WeightsAt& weights_at,
-                                                             const ScalesAt& scales_at,
-                                                             int64_t scale_stride, TileSums acc) {
-    const int32_t* starts = tile.starts;
-    for (int64_t s = 0; s < tile.steps; s += tile.group_steps, starts += kRows) {
-      AddGroup<V, W, kRows, kVecs, kSplit>(tile.words + s * kRows * kRowStepWords, weights_at(s),
-                                           tile.group_steps, starts, scales_at(s), scale_stride,
-                                           acc);
+  // Weights of a tile in one group after another.
+  template <class Weights>
+  struct GroupWeights {
+    Weights weights;
+    int64_t stride;  // to the next group
+    const char* scales;
+    int64_t scales_stride, block_scales_stride;
+  };
+  // Calls AddGroup for each group of a K block, or what there is of it. `words` and `starts` are
+  // those of the tile, `rows` all of the job.
+  template <int kRows, int kVecs, int kSplit, class Weights>
+  static inline __attribute__((always_inline)) void AddBlock(const KBlock& block,
+                                                             const int32_t* words,
+                                                             const int32_t* starts, int64_t rows,
+                                                             GroupWeights<Weights> group,
+                                                             TileSums acc) {
+    for (int64_t s = 0; s < block.steps; s += block.group_steps) {
+      AddGroup<V, W, kRows, kVecs, kSplit>(words, group.weights, block.group_steps, starts,
+                                           group.scales, group.block_scales_stride, acc);
+      words += block.group_steps * kRows * kRowStepWords;
+      starts += rows;
+      group.weights.from += group.stride;
+      group.scales += group.scales_stride;
       acc.start = false;
+    }
+  }
+  // Calls fn<rows of the tile>(words, starts, first row) for each tile of a K block.
+  template <int kRows, bool kHasSmall, class Fn>
+  static inline __attribute__((always_inline)) void ForTiles(const Tiling& tiling,
+                                                             const KBlock& block, const Fn& fn) {
+    const int32_t* words = block.words;
+    int64_t row = 0, tile = 0;
+    for (; tile < tiling.large_tiles; ++tile, row += kRows) {
+      fn.template operator()<kRows>(words, block.starts + row, row);
+      words += block.steps * kRows * kRowStepWords;
+    }
+    if constexpr (kHasSmall) {
+      for (; tile < tiling.tiles; ++tile, row += kRows - 1) {
+        fn.template operator()<kRows - 1>(words, block.starts + row, row);
+        words += block.steps * (kRows - 1) * kRowStepWords;
+      }
     }
   }
 
@@ -219,47 +266,54 @@ class IntegerGemm {
     return split;
   }
 
+  // A function of its own: in larger ones g++ 12 keeps sums in memory.
   template <int kRows, int kBlocks>
-  static void DirectTile(const LinearJob& job, int64_t block, float* acc) {
+  static __attribute__((noinline)) void DirectTile(const LinearJob& job, const Tiling& tiling,
+                                                   int64_t first, float* acc, int64_t outputs) {
     constexpr int kVecs = kBlocks * kVecsPerBlock;
-    const int64_t outputs = ItemOutputs(job), tiles = Tiles(job), groups = Groups(job);
+    constexpr bool kHasSmall = kRows <= V::kDirectTilesRows && 2 * kRows > V::kDirectTilesRows;
+    const char* lines = Block(job, first) + kScaleBytes;
     // One tile: all of K at once (K blocks of its words follow each other).
-    const int64_t at_once = tiles == 1 ? Steps(job) : kBlockSteps;
-    for (int64_t step = 0; step < Steps(job); step += at_once) {
-      const int64_t left = Steps(job) - step;
-      TileRowsAt at = FirstTile(job, step, left < at_once ? left : at_once);
-      for (int64_t tile = 0; tile < tiles; ++tile) {
-        AddBlock<kRows, kVecs, DirectSplit(kRows * kVecs)>(
-            at,
-            [&](int64_t s) {
-              return BlockWeights<V, W>{Lines(job, block, step + s), job.block_bytes};
-            },
-            [&](int64_t s) { return Lines(job, block, step + s) - kScaleBytes; }, job.block_bytes,
-            {acc + tile * kRows * outputs, outputs, step == 0});
-        NextTile<kRows>(groups, &at);
-      }
+    for (KBlock block(job, tiling.tiles == 1 ? Steps(job) : kBlockSteps); block.steps > 0;
+         lines += block.Bytes(job), block.Next(job)) {
+      ForTiles<kRows, kHasSmall>(
+          tiling, block, [&]<int kTile>(const int32_t* words, const int32_t* starts, int64_t row) {
+            AddBlock<kTile, kVecs, DirectSplit(kTile * kVecs), BlockWeights<V, W>>(
+                block, words, starts, job.rows,
+                {{lines, job.block_bytes},
+                 job.group_bytes,
+                 lines - kScaleBytes,
+                 job.group_bytes,
+                 job.block_bytes},
+                {acc + row * outputs, outputs, block.step == 0});
+          });
     }
   }
   // Tiles of kBlocks blocks while there are so many, then of half as many.
   template <int kRows, int kBlocks>
-  static void DirectTiles(const LinearJob& job, int64_t block, int64_t blocks, float* acc) {
-    for (; blocks >= kBlocks; block += kBlocks, blocks -= kBlocks, acc += kBlocks * 16) {
-      DirectTile<kRows, kBlocks>(job, block, acc);
+  static void DirectTiles(const LinearJob& job, const Tiling& tiling, int64_t first, int64_t blocks,
+                          float* acc, int64_t outputs) {
+    for (; blocks >= kBlocks; first += kBlocks, blocks -= kBlocks, acc += kBlocks * 16) {
+      DirectTile<kRows, kBlocks>(job, tiling, first, acc, outputs);
     }
-    if constexpr (kBlocks > 1) DirectTiles<kRows, kBlocks / 2>(job, block, blocks, acc);
+    if constexpr (kBlocks > 1) {
+      DirectTiles<kRows, kBlocks / 2>(job, tiling, first, blocks, acc, outputs);
+    }
   }
   // Calls DirectTiles for the size of the job's tiles, at most kRows.
   template <int kRows>
-  static void DirectRows(const LinearJob& job, int64_t block, int64_t blocks, float* acc) {
-    if (TileRows(job) == kRows) {
-      return DirectTiles<kRows, V::DirectTileBlocks(kRows)>(job, block, blocks, acc);
+  static void DirectRows(const LinearJob& job, const Tiling& tiling, int64_t first, int64_t blocks,
+                         float* acc, int64_t outputs) {
+    if (tiling.tile_rows == kRows) {
+      constexpr int kBlocks = V::DirectTileBlocks(kRows);
+      return DirectTiles<kRows, kBlocks>(job, tiling, first, blocks, acc, outputs);
     }
-    if constexpr (kRows > 1) DirectRows<kRows - 1>(job, block, blocks, acc);
+    if constexpr (kRows > 1) DirectRows<kRows - 1>(job, tiling, first, blocks, acc, outputs);
   }
 
   static void RunDirect(const LinearJob& job, int64_t first, int64_t blocks, float* acc) {
-    DirectRows<V::kDirectTileRows>(job, first, blocks, acc);
     const int64_t outputs = ItemOutputs(job);
+    DirectRows<V::kDirectTileRows>(job, Tiling(job), first, blocks, acc, outputs);
     const float* const row_scales = RowScales(job);
     for (int64_t row = 0; row < job.rows; ++row) {
       float* const row_acc = acc + row * outputs;
@@ -299,7 +353,6 @@ class IntegerGemm {
 
   // What all tiles of rows do with one K block of a panel.
   struct PanelBlock {
-    int64_t step;  // the K block's first
     const char* words;
     WeightPrefetch* ahead;
     float* acc;             // of the panel: [tile][row][vec][lane]
@@ -308,37 +361,38 @@ class IntegerGemm {
   };
 
   template <int kRows>
-  static void AddPanel(const LinearJob& job, const PanelBlock& panel) {
-    const int64_t tiles = Tiles(job), groups = Groups(job);
-    TileRowsAt at = FirstTile(job, panel.step, StepsFrom(job, panel.step));
-    TileSums acc{panel.acc, kTileOutputs, panel.step == 0};
-    for (int64_t tile = 0; tile < tiles; ++tile) {
-      const char* scales = panel.words + kPanelWordBytes - kPanelScaleBytes;
-      AddBlock<kRows, kTileVecs, 1>(
-          at,
-          [&](int64_t s) { return WordWeights<V>{panel.words + s * kStepQuads * kQuadWordBytes}; },
-          [&](int64_t) { return scales += kPanelScaleBytes; }, kScaleBytes, acc);
-      panel.ahead->Step();
-      if (panel.item_acc != nullptr) FinishTile<kRows>(job, tile, tiles, panel);
-      NextTile<kRows>(groups, &at);
-      acc.sums += kRows * kTileOutputs;
-    }
+  static void AddPanel(const LinearJob& job, const Tiling& tiling, const KBlock& block,
+                       const PanelBlock& panel) {
+    const int64_t group_words = block.group_steps * kStepQuads * kQuadWordBytes;
+    ForTiles<kRows, true>(tiling, block,
+                          [&]<int kTile>(const int32_t* words, const int32_t* starts, int64_t row) {
+                            AddBlock<kTile, kTileVecs, 1, WordWeights<V>>(
+                                block, words, starts, job.rows,
+                                {{panel.words},
+                                 group_words,
+                                 panel.words + kPanelWordBytes,
+                                 kPanelScaleBytes,
+                                 kScaleBytes},
+                                {panel.acc + row * kTileOutputs, kTileOutputs, block.step == 0});
+                            panel.ahead->Step();
+                            if (panel.item_acc != nullptr) FinishRows(job, row, kTile, panel);
+                          });
   }
   // Calls AddPanel for the size of the job's tiles: at most kRows, more than half of the largest.
   template <int kRows>
-  static void AddPanelRows(const LinearJob& job, const PanelBlock& panel) {
-    if (TileRows(job) == kRows) return AddPanel<kRows>(job, panel);
-    if constexpr (2 * kRows > V::kTileRows + 2) AddPanelRows<kRows - 1>(job, panel);
+  static void AddPanelRows(const LinearJob& job, const Tiling& tiling, const KBlock& block,
+                           const PanelBlock& panel) {
+    if (tiling.tile_rows == kRows) return AddPanel<kRows>(job, tiling, block, panel);
+    if constexpr (2 * kRows > V::kTileRows + 2) AddPanelRows<kRows - 1>(job, tiling, block, panel);
   }
   // The rows of a tile, all blocks of the item, while the last panel's sums are still in L1.
-  template <int kRows>
-  static void FinishTile(const LinearJob& job, int64_t tile, int64_t tiles,
+  static void FinishRows(const LinearJob& job, int64_t first_row, int64_t rows,
                          const PanelBlock& panel) {
     // An item is one panel, or its panels have a block each.
     static_assert(V::kTileBlocks == kLeastItemBlocks || V::kTileBlocks == 1);
-    const int64_t next_block = V::kTileBlocks > 1 ? 16 : tiles * kRows * kTileOutputs;
+    const int64_t next_block = V::kTileBlocks > 1 ? 16 : job.rows * kTileOutputs;
     const float* const row_scales = RowScales(job);
-    for (int64_t row = tile * kRows; row < (tile + 1) * kRows && row < job.rows; ++row) {
+    for (int64_t row = first_row; row < first_row + rows; ++row) {
       float* const acc = panel.item_acc + row * kTileOutputs;
       for (int64_t b = 0; b < panel.blocks; ++b) {
         ScaleBlock(job, row_scales[row], panel.first + b, acc + b * next_block);
@@ -349,7 +403,8 @@ class IntegerGemm {
 
   // Prefetches what the next K block reads of `blocks` blocks from `block` on; during the last one,
   // the first of the item that this member most likely claims next.
-  static WeightPrefetch Ahead(const LinearJob& job, int64_t block, int64_t blocks, int64_t step) {
+  static WeightPrefetch Ahead(const LinearJob& job, int64_t block, int64_t blocks, int64_t step,
+                              int64_t tiles) {
     int64_t next = step + kBlockSteps;
     if (next >= Steps(job)) {
       next = 0;
@@ -360,23 +415,25 @@ class IntegerGemm {
     const char* from = Lines(job, block, next);
     const char* end =
         Lines(job, block, next + StepsFrom(job, next) - 1) + kStepQuads * W::kQuadBytes;
-    return {from, end - from, blocks, job.block_bytes, Tiles(job)};
+    return {from, end - from, blocks, job.block_bytes, tiles};
   }
 
   static void RunPanels(const LinearJob& job, int64_t first, int64_t blocks, char* scratch) {
     char* const words = scratch;
     float* const acc = static_cast<float*>(static_cast<void*>(scratch + kPanelBytes));
-    const int64_t panel_acc = AllRows(job) * kTileOutputs;
-    for (int64_t step = 0; step < Steps(job); step += kBlockSteps) {
-      const bool is_last = step + kBlockSteps >= Steps(job);
+    const int64_t panel_acc = job.rows * kTileOutputs;
+    const Tiling tiling(job);
+    for (KBlock block(job, kBlockSteps); block.steps > 0; block.Next(job)) {
+      const bool is_last = block.step + block.steps == Steps(job);
       for (int64_t b = 0; b < blocks; b += V::kTileBlocks) {
         const int64_t present = blocks - b < V::kTileBlocks ? blocks - b : V::kTileBlocks;
         // A panel that lacks blocks computes with what lies there; nobody looks at it.
-        LayOutPanel(job, first + b, present, step, StepsFrom(job, step), words);
-        WeightPrefetch ahead = Ahead(job, first + b, present, step);
+        LayOutPanel(job, first + b, present, block.step, block.steps, words);
+        WeightPrefetch ahead = Ahead(job, first + b, present, block.step, tiling.tiles);
         AddPanelRows<V::kTileRows>(
-            job, {step, words, &ahead, acc + b / V::kTileBlocks * panel_acc,
-                  is_last && b + present == blocks ? acc : nullptr, first, blocks});
+            job, tiling, block,
+            {words, &ahead, acc + b / V::kTileBlocks * panel_acc,
+             is_last && b + present == blocks ? acc : nullptr, first, blocks});
       }
     }
   }

@@ -37,39 +37,39 @@ constexpr int64_t kScaleBytes = 64;  // of a group of a block
 constexpr int64_t kStepQuads = 8;    // a step is 32 k
 constexpr int64_t kStepK = 32;
 
-// How far ahead each of so many parallel streams is prefetched: together they leave room in L1.
-template <class V>
-constexpr int64_t PrefetchBytes(int streams) {
-  constexpr int64_t kInL1 = 8192;
-  const int64_t share = kInL1 / streams / 64 * 64;
-  return share < V::kPrefetchBytes ? share : V::kPrefetchBytes;
-}
-
 // Weights of a few blocks, read from the packed matrix: parallel streams.
 template <class V, class W>
 struct BlockWeights {
-  const char* lines;
+  const char* from;  // lines of the first one
   int64_t block_bytes;
   template <int kVecs>
   inline __attribute__((always_inline)) typename V::Vec Get(int64_t quad, int v, int word) const {
     constexpr int kVecsPerBlock = 16 / V::kLanes;
     const int half = v % kVecsPerBlock;
-    constexpr int64_t kAhead = PrefetchBytes<V>(kVecs / kVecsPerBlock);
-    const char* const block = lines + v / kVecsPerBlock * block_bytes;
+    constexpr int64_t kAhead = V::PrefetchBytes(kVecs / kVecsPerBlock);
+    const char* const block = from + v / kVecsPerBlock * block_bytes;
     if (kAhead > 0 && half == 0 && word == 0 && quad * W::kQuadBytes % 64 == 0) {
       _mm_prefetch(block + quad * W::kQuadBytes + kAhead, _MM_HINT_T0);
     }
     return V::Word(W::template Quad<V>(block, quad, half), word);
+  }
+  template <int kVecs>
+  void NextStep() {
+    from += kStepQuads * W::kQuadBytes;
   }
 };
 
 // Weights laid out as words: [quad][word][vec][lane].
 template <class V>
 struct WordWeights {
-  const char* words;
+  const char* from;
   template <int kVecs>
   inline __attribute__((always_inline)) typename V::Vec Get(int64_t quad, int v, int word) const {
-    return V::Load(words + ((quad * V::kWords + word) * kVecs + v) * V::kLanes * 4);
+    return V::Load(from + ((quad * V::kWords + word) * kVecs + v) * V::kLanes * 4);
+  }
+  template <int kVecs>
+  void NextStep() {
+    from += kStepQuads * V::kWords * kVecs * V::kLanes * 4;
   }
 };
 
@@ -107,6 +107,23 @@ inline __attribute__((always_inline)) void AddSteps(const int32_t* a, const Weig
   }
 }
 
+// The sums before their first products: acc's (int8), or `starts`.
+template <class V, class W, int kRows, int kVecs, int kSplit>
+inline __attribute__((always_inline)) void StartGroup(
+    const int32_t* starts, TileSums acc, typename V::Vec (&sums)[kRows][kVecs][kSplit]) {
+  const bool from_starts = W::kIsGrouped || acc.start;
+#pragma GCC unroll 24
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+    for (int v = 0; v < kVecs; ++v) {
+      sums[r][v][0] =
+          from_starts ? V::Splat(starts[r]) : V::Load(acc.sums + r * acc.stride + v * V::kLanes);
+#pragma GCC unroll 8
+      for (int s = 1; s < kSplit; ++s) sums[r][v][s] = V::Splat(0);
+    }
+  }
+}
+
 // acc = the sums (int8), or = or += what they are worth (int4).
 template <class V, class W, bool kStart, int kRows, int kVecs, int kSplit>
 inline __attribute__((always_inline)) void StoreGroup(typename V::Vec (&sums)[kRows][kVecs][kSplit],
@@ -130,49 +147,70 @@ inline __attribute__((always_inline)) void StoreGroup(typename V::Vec (&sums)[kR
     }
   }
 }
+template <class V, class W, int kRows, int kVecs, int kSplit>
+inline __attribute__((always_inline)) void EndGroup(typename V::Vec (&sums)[kRows][kVecs][kSplit],
+                                                    const char* scales, int64_t scale_stride,
+                                                    TileSums acc) {
+  if (acc.start) {
+    StoreGroup<V, W, true>(sums, scales, scale_stride, acc);
+  } else {
+    StoreGroup<V, W, false>(sums, scales, scale_stride, acc);
+  }
+}
 
-// AddGroup, below, of whole groups by a Dot that adds shorts: those of a step are in registers, the
-// sums of the group wait in L1.
-template <class V, class W, int kRows, int kVecs, class Weights>
-inline __attribute__((always_inline)) void AddGroupInShorts(const int32_t* a,
-                                                            const Weights& weights, int64_t steps,
-                                                            const int32_t* starts,
-                                                            const char* scales,
-                                                            int64_t scale_stride, TileSums acc) {
-  static_assert(W::kIsGrouped);
-  alignas(64) int32_t waiting[kRows][kVecs][V::kLanes];
+// sums[r][v][0] = the products of one step of rows a times weights, as shorts.
+template <class V, int kRows, int kVecs, class Weights>
+inline __attribute__((always_inline)) void MultiplyStep(const int32_t* a, const Weights& weights,
+                                                        typename V::Vec (&sums)[kRows][kVecs][1]) {
+#pragma GCC unroll 8
+  for (int quad = 0; quad < kStepQuads; ++quad) {
+    typename V::Vec w[kVecs];
+#pragma GCC unroll 16
+    for (int v = 0; v < kVecs; ++v) w[v] = weights.template Get<kVecs>(quad, v, 0);
+#pragma GCC unroll 24
+    for (int r = 0; r < kRows; ++r) {
+      const typename V::Vec x = V::Splat(a[r * kStepQuads + quad]);
+#pragma GCC unroll 16
+      for (int v = 0; v < kVecs; ++v) {
+        sums[r][v][0] = quad == 0 ? V::Multiply(w[v], x) : V::Dot(sums[r][v][0], w[v], x);
+      }
+    }
+  }
+}
+
+template <class V, int kRows, int kVecs>
+inline __attribute__((always_inline)) void StoreSums(const typename V::Vec (&sums)[kRows][kVecs][1],
+                                                     int32_t (&to)[kRows][kVecs][V::kLanes]) {
 #pragma GCC unroll 24
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 16
-    for (int v = 0; v < kVecs; ++v) V::Store(waiting[r][v], V::Splat(starts[r]));
+    for (int v = 0; v < kVecs; ++v) V::Store(to[r][v], sums[r][v][0]);
   }
-  typename V::Vec sums[kRows][kVecs][1];
-  for (int64_t step = 0; step < steps; ++step, a += kRows * V::kWords * kStepQuads) {
-#pragma GCC unroll 24
-    for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 16
-      for (int v = 0; v < kVecs; ++v) sums[r][v][0] = V::Splat(0);
-    }
-    __asm__ volatile("" : : "r"(waiting) : "memory");  // as in AddGroup
-    AddSteps<V, kRows, kVecs, 1>(a, weights, step, step + 1, sums);
+}
+
+// A whole group's sums by a Dot that adds shorts: those of a step are in registers, the sums of the
+// steps before it wait in L1.
+template <class V, int kRows, int kVecs, class Weights>
+inline __attribute__((always_inline)) void AddGroupInShorts(
+    const int32_t* a, Weights weights, int64_t steps, typename V::Vec (&sums)[kRows][kVecs][1]) {
+  static_assert(V::kWords == 1);
+  alignas(64) int32_t waiting[kRows][kVecs][V::kLanes];
+  StoreSums<V>(sums, waiting);
+  // As in AddGroup; and sums are stored here and below, not carried to one place for both.
+  __asm__ volatile("" : : "r"(waiting) : "memory");
+  for (;; a += kRows * kStepQuads, weights.template NextStep<kVecs>()) {
+    MultiplyStep<V, kRows, kVecs>(a, weights, sums);
     __asm__ volatile("" : : "r"(waiting) : "memory");
 #pragma GCC unroll 24
     for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 16
       for (int v = 0; v < kVecs; ++v) {
-        V::Store(waiting[r][v], V::Add(V::Load(waiting[r][v]), V::Widen(sums[r][v][0])));
+        sums[r][v][0] = V::Add(V::Load(waiting[r][v]), V::Widen(sums[r][v][0]));
       }
     }
-  }
-#pragma GCC unroll 24
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 16
-    for (int v = 0; v < kVecs; ++v) sums[r][v][0] = V::Load(waiting[r][v]);
-  }
-  if (acc.start) {
-    StoreGroup<V, W, true>(sums, scales, scale_stride, acc);
-  } else {
-    StoreGroup<V, W, false>(sums, scales, scale_stride, acc);
+    if (--steps == 0) return;
+    StoreSums<V>(sums, waiting);
+    __asm__ volatile("" : : "r"(waiting) : "memory");
   }
 }
 
@@ -185,29 +223,19 @@ inline __attribute__((always_inline)) void AddGroup(const int32_t* a, const Weig
                                                     const char* scales, int64_t scale_stride,
                                                     TileSums acc) {
   if constexpr (V::kStepInShorts) {
-    return AddGroupInShorts<V, W, kRows, kVecs>(a, weights, steps, starts, scales, scale_stride,
-                                                acc);
-  }
-  typename V::Vec sums[kRows][kVecs][kSplit];
-  const bool from_starts = W::kIsGrouped || acc.start;
-#pragma GCC unroll 24
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 16
-    for (int v = 0; v < kVecs; ++v) {
-      sums[r][v][0] =
-          from_starts ? V::Splat(starts[r]) : V::Load(acc.sums + r * acc.stride + v * V::kLanes);
-#pragma GCC unroll 8
-      for (int s = 1; s < kSplit; ++s) sums[r][v][s] = V::Splat(0);
-    }
-  }
-  // Loads of what follows would take the registers that the sums need.
-  __asm__ volatile("" : : : "memory");
-  AddSteps<V, kRows, kVecs, kSplit>(a, weights, 0, steps, sums);
-  __asm__ volatile("" : : : "memory");
-  if (acc.start) {
-    StoreGroup<V, W, true>(sums, scales, scale_stride, acc);
+    static_assert(W::kIsGrouped);
+    typename V::Vec sums[kRows][kVecs][1];
+    StartGroup<V, W>(starts, acc, sums);
+    AddGroupInShorts<V, kRows, kVecs>(a, weights, steps, sums);
+    EndGroup<V, W>(sums, scales, scale_stride, acc);
   } else {
-    StoreGroup<V, W, false>(sums, scales, scale_stride, acc);
+    typename V::Vec sums[kRows][kVecs][kSplit];
+    StartGroup<V, W>(starts, acc, sums);
+    // Loads of what follows would take the registers that the sums need.
+    __asm__ volatile("" : : : "memory");
+    AddSteps<V, kRows, kVecs, kSplit>(a, weights, 0, steps, sums);
+    __asm__ volatile("" : : : "memory");
+    EndGroup<V, W>(sums, scales, scale_stride, acc);
   }
 }
 

@@ -13,9 +13,10 @@ struct YmmIntegers {
   static constexpr bool kStepInShorts = false;
   static constexpr int kDirectRows = 36, kDirectTileRows = 6, kDirectTilesRows = 6;
   static constexpr int kDirectBlocks = 4;
-  static constexpr int DirectTileBlocks(int rows) { return rows == 1 ? 4 : rows <= 3 ? 2 : 1; }
+  static constexpr int DirectTileBlocks(int rows) { return rows == 1 ? 4 : rows == 2 ? 2 : 1; }
   static constexpr int kTileRows = 6, kTileBlocks = 1;
-  static constexpr int64_t kPrefetchBytes = 2048;
+  // Four parallel streams are faster without, fewer with.
+  static constexpr int64_t PrefetchBytes(int streams) { return streams >= 4 ? 0 : 4096 / streams; }
 
   static Vec Load(const void* from) {
     return _mm256_loadu_si256(static_cast<const __m256i*>(from));
@@ -67,9 +68,12 @@ struct YmmShorts : YmmIntegers {
 struct YmmBytes : YmmIntegers {
   static constexpr int kWords = 1;
   static constexpr bool kStepInShorts = true;
+  static constexpr int kDirectTileRows = 5,
+                       kDirectTilesRows = 5;  // the mask of halves takes a register
   static Vec Word(Vec bytes, int /*word*/) { return bytes; }
+  static Vec Multiply(Vec weights, Vec x) { return _mm256_maddubs_epi16(weights, x); }
   static Vec Dot(Vec shorts, Vec weights, Vec x) {
-    __asm__("vpaddw %1, %0, %0" : "+x"(shorts) : "x"(_mm256_maddubs_epi16(weights, x)));
+    __asm__("vpaddw %1, %0, %0" : "+x"(shorts) : "x"(Multiply(weights, x)));
     return shorts;
   }
   static Vec Widen(Vec shorts) { return _mm256_madd_epi16(shorts, _mm256_set1_epi16(1)); }

@@ -15,7 +15,10 @@ struct ZmmIntegers {
   static constexpr int kDirectBlocks = 16;
   static constexpr int DirectTileBlocks(int rows) { return ZmmTileBlocks(rows); }
   static constexpr int kTileRows = 6, kTileBlocks = 4;
-  static constexpr int64_t kPrefetchBytes = 2048;
+  // Together they leave room in L1.
+  static constexpr int64_t PrefetchBytes(int streams) {
+    return streams <= 4 ? 2048 : 8192 / streams / 64 * 64;
+  }
 
   static Vec Load(const void* from) { return _mm512_loadu_si512(from); }
   static void Store(void* to, Vec x) { _mm512_storeu_si512(to, x); }
