@@ -43,8 +43,23 @@ KeyTiles::KeyTiles(const KvLayout& layout, int layer, int kv_head, const KvPlane
   CHECK(layout.page_tokens == 1 << page_shift_);
 }
 
+KeyTiles::Groups KeyTiles::FindGroups(int first_key) const {
+  Groups groups;
+  groups.of[0] = Find(first_key);
+  for (int j = 1; j < kTileGroups; ++j) {
+    const int key = first_key + j * kGroupKeys;
+    const Group& before = groups.of[j - 1];
+    if (key >= n_keys_)
+      groups.of[j] = before;
+    else if ((key & (layout_.page_tokens - 1)) == 0)
+      groups.of[j] = Find(key);
+    else  // in the same page
+      groups.of[j] = {before.k + k_bytes_, before.v == nullptr ? nullptr : before.v + v_bytes_};
+  }
+  return groups;
+}
+
 KeyTiles::Group KeyTiles::Find(int key) const {
-  key = std::min(key, (n_keys_ - 1) / kGroupKeys * kGroupKeys);
   const std::byte* const plane = planes_.At(pages_[static_cast<size_t>(key >> page_shift_)]);
   const int64_t group = (key & (layout_.page_tokens - 1)) / kGroupKeys;
   return {plane + k_offset_ + group * k_bytes_,
@@ -59,11 +74,11 @@ void KeyTiles::Read(int first_key, TileRoom* room, KeyTile* tile) const {
   tile->all_groups = (n_keys + kGroupKeys - 1) / kGroupKeys;
   const int next_key = first_key + kTileKeys < n_keys_ ? first_key + kTileKeys : first_key;
   if (are_made_) return SetSource(first_key, next_key, room, tile);
+  const Groups groups = FindGroups(first_key), next_groups = FindGroups(next_key);
   for (int j = 0; j < kTileGroups; ++j) {
-    const Group group = Find(first_key + j * kGroupKeys);
+    const Group &group = groups.of[j], &next = next_groups.of[j];
     tile->k[j] = reinterpret_cast<const bf16*>(group.k);
     tile->v[j] = reinterpret_cast<const bf16*>(group.v);
-    const Group next = Find(next_key + j * kGroupKeys);
     tile->next_k[j] = reinterpret_cast<const bf16*>(next.k);
     tile->next_v[j] = reinterpret_cast<const bf16*>(next.v);
   }
@@ -72,8 +87,9 @@ void KeyTiles::Read(int first_key, TileRoom* room, KeyTile* tile) const {
 void KeyTiles::SetSource(int first_key, int next_key, TileRoom* room, KeyTile* tile) const {
   TileSource& source = room->source_;
   source.is_int8 = layout_.type == KvType::kInt8;
+  const Groups groups = FindGroups(first_key), next_groups = FindGroups(next_key);
   for (int j = 0; j < kTileGroups; ++j) {
-    const Group group = Find(first_key + j * kGroupKeys), next = Find(next_key + j * kGroupKeys);
+    const Group &group = groups.of[j], &next = next_groups.of[j];
     source.k[j] = group.k;
     source.v[j] = group.v;
     source.next_k[j] = next.k;

@@ -46,6 +46,11 @@ class KeyTiles {
   struct Group {
     const std::byte *k, *v;
   };
+  // Of the tile at first_key.
+  struct Groups {
+    Group of[kTileGroups];
+  };
+  Groups FindGroups(int first_key) const;
   Group Find(int key) const;
   void SetSource(int first_key, int next_key, TileRoom* room, KeyTile* tile) const;
 
