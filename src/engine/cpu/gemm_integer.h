@@ -68,25 +68,7 @@ class IntegerGemm {
   static bool Direct(const LinearJob& job) { return job.rows <= V::kDirectRows; }
   static int64_t Steps(const LinearJob& job) { return job.k_padded / kStepK; }
   static int64_t Groups(const LinearJob& job) { return job.k_padded / job.group_k; }
-  static int64_t TileRows(const LinearJob& job) {
-    if (job.rows <= V::kDirectTileRows) return job.rows;
-    const int64_t largest = Direct(job) ? V::kDirectTilesRows : V::kTileRows;
-    const int64_t tiles = (job.rows + largest - 1) / largest;
-    return (job.rows + tiles - 1) / tiles;
-  }
-  // Rows are cut into as few tiles as possible, as even as possible: the first large_tiles have
-  // tile_rows rows, the others one less.
-  struct Tiling {
-    int64_t tile_rows, tiles, large_tiles;
-    explicit Tiling(const LinearJob& job)
-        : tile_rows(TileRows(job)),
-          tiles((job.rows + tile_rows - 1) / tile_rows),
-          large_tiles(job.rows - tiles * (tile_rows - 1)) {}
-    int64_t RowsBefore(int64_t tile) const {
-      const int64_t small = tile - large_tiles;
-      return tile * tile_rows - (small > 0 ? small : 0);
-    }
-  };
+  using Tiling = RowTiles<V>;
   // Steps of the K block that begins with `step`.
   static int64_t StepsFrom(const LinearJob& job, int64_t step) {
     const int64_t left = Steps(job) - step;
@@ -107,7 +89,7 @@ class IntegerGemm {
   static int64_t PackedRowsBytes(const LinearJob& job) {
     return job.rows * (Steps(job) * kRowStepWords + 1 + Groups(job)) * 4;
   }
-  static int64_t PackItems(const LinearJob& job) { return Tiling(job).tiles; }
+  static int64_t PackItems(const LinearJob& job) { return Tiling(job).count; }
   static void Pack(const LinearJob& job, int64_t tile, bf16* room) {
     const Tiling tiling(job);
     const int64_t first = tiling.RowsBefore(tile), end = tiling.RowsBefore(tile + 1);
@@ -145,7 +127,7 @@ class IntegerGemm {
 
   static int64_t ItemBlocks(const LinearJob& job) {
     if (!Direct(job)) return kLeastItemBlocks;
-    return baton::ItemBlocks(job, V::DirectTileBlocks(static_cast<int>(TileRows(job))),
+    return baton::ItemBlocks(job, V::DirectTileBlocks(static_cast<int>(Tiling(job).rows)),
                              V::kDirectBlocks);
   }
   static int64_t ItemOutputs(const LinearJob& job) { return ItemBlocks(job) * 16; }
@@ -245,12 +227,12 @@ class IntegerGemm {
                                                              const KBlock& block, const Fn& fn) {
     const int32_t* words = block.words;
     int64_t row = 0, tile = 0;
-    for (; tile < tiling.large_tiles; ++tile, row += kRows) {
+    for (; tile < tiling.large; ++tile, row += kRows) {
       fn.template operator()<kRows>(words, block.starts + row, row);
       words += block.steps * kRows * kRowStepWords;
     }
     if constexpr (kHasSmall) {
-      for (; tile < tiling.tiles; ++tile, row += kRows - 1) {
+      for (; tile < tiling.count; ++tile, row += kRows - 1) {
         fn.template operator()<kRows - 1>(words, block.starts + row, row);
         words += block.steps * (kRows - 1) * kRowStepWords;
       }
@@ -274,7 +256,7 @@ class IntegerGemm {
     constexpr bool kHasSmall = kRows <= V::kDirectTilesRows && 2 * kRows > V::kDirectTilesRows;
     const char* lines = Block(job, first) + kScaleBytes;
     // One tile: all of K at once (K blocks of its words follow each other).
-    for (KBlock block(job, tiling.tiles == 1 ? Steps(job) : kBlockSteps); block.steps > 0;
+    for (KBlock block(job, tiling.count == 1 ? Steps(job) : kBlockSteps); block.steps > 0;
          lines += block.Bytes(job), block.Next(job)) {
       ForTiles<kRows, kHasSmall>(
           tiling, block, [&]<int kTile>(const int32_t* words, const int32_t* starts, int64_t row) {
@@ -304,7 +286,7 @@ class IntegerGemm {
   template <int kRows>
   static void DirectRows(const LinearJob& job, const Tiling& tiling, int64_t first, int64_t blocks,
                          float* acc, int64_t outputs) {
-    if (tiling.tile_rows == kRows) {
+    if (tiling.rows == kRows) {
       constexpr int kBlocks = V::DirectTileBlocks(kRows);
       return DirectTiles<kRows, kBlocks>(job, tiling, first, blocks, acc, outputs);
     }
@@ -382,7 +364,7 @@ class IntegerGemm {
   template <int kRows>
   static void AddPanelRows(const LinearJob& job, const Tiling& tiling, const KBlock& block,
                            const PanelBlock& panel) {
-    if (tiling.tile_rows == kRows) return AddPanel<kRows>(job, tiling, block, panel);
+    if (tiling.rows == kRows) return AddPanel<kRows>(job, tiling, block, panel);
     if constexpr (2 * kRows > V::kTileRows + 2) AddPanelRows<kRows - 1>(job, tiling, block, panel);
   }
   // The rows of a tile, all blocks of the item, while the last panel's sums are still in L1.
@@ -429,7 +411,7 @@ class IntegerGemm {
         const int64_t present = blocks - b < V::kTileBlocks ? blocks - b : V::kTileBlocks;
         // A panel that lacks blocks computes with what lies there; nobody looks at it.
         LayOutPanel(job, first + b, present, block.step, block.steps, words);
-        WeightPrefetch ahead = Ahead(job, first + b, present, block.step, tiling.tiles);
+        WeightPrefetch ahead = Ahead(job, first + b, present, block.step, tiling.count);
         AddPanelRows<V::kTileRows>(
             job, tiling, block,
             {words, &ahead, acc + b / V::kTileBlocks * panel_acc,

@@ -21,6 +21,29 @@ inline int64_t ItemBlocks(const LinearJob& job, int64_t tile, int64_t most) {
   return blocks;
 }
 
+// How the rows of a job are cut into register tiles of policy V (gemm_vector.h): as few as
+// possible, as even as possible. The first `large` have `rows` rows, the others one less.
+template <class V>
+struct RowTiles {
+  int64_t count, rows, large;
+
+  explicit RowTiles(const LinearJob& job)
+      : count(CountOf(job.rows)),
+        rows((job.rows + count - 1) / count),
+        large(job.rows - count * (rows - 1)) {}
+  int64_t RowsBefore(int64_t tile) const {
+    const int64_t small = tile - large;
+    return tile * rows - (small > 0 ? small : 0);
+  }
+
+ private:
+  static int64_t CountOf(int64_t rows) {
+    if (rows <= V::kDirectTileRows) return 1;
+    const int64_t largest = rows <= V::kDirectRows ? V::kDirectTilesRows : V::kTileRows;
+    return (rows + largest - 1) / largest;
+  }
+};
+
 // Blocks of a direct tile whose sums stay in 32 registers, one block each. A tile of few vectors
 // and many rows has an operand to load for each multiplication or two, and some machines load one
 // zmm a cycle while they multiply two.

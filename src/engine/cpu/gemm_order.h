@@ -178,8 +178,10 @@ struct TileOrder {
  private:
   template <class V, int kRows, int kVecs, class Weights>
   static void AddInTurn(const uint32_t* a, Weights b, int64_t groups, TileSums acc);
+  // A function of its own: in larger ones g++ 12 keeps sums in memory.
   template <class V, int kRows, int kVecs, class Weights>
-  static void AddSideBySide(const uint32_t* a, Weights b, int64_t groups, TileSums acc);
+  static __attribute__((noinline)) void AddSideBySide(const uint32_t* a, Weights b, int64_t groups,
+                                                      TileSums acc);
 
   // *out = or += the sum of a group.
   template <class V>

@@ -68,21 +68,11 @@ class VectorGemm {
     return static_cast<const bf16*>(job.weights) + block * 16 * job.k_padded;
   }
 
-  // Rows are cut into as few tiles as possible, as even as possible: the first LargeTiles have
-  // TileRows rows, the others one less.
-  static int64_t Tiles(const LinearJob& job) {
-    if (job.rows <= V::kDirectTileRows) return 1;
-    const int64_t largest = Direct(job) ? V::kDirectTilesRows : V::kTileRows;
-    return (job.rows + largest - 1) / largest;
-  }
-  static int64_t TileRows(const LinearJob& job) { return (job.rows + Tiles(job) - 1) / Tiles(job); }
-  static int64_t LargeTiles(const LinearJob& job) {
-    return Tiles(job) - (Tiles(job) * TileRows(job) - job.rows);
-  }
+  using Tiling = RowTiles<V>;
 
   static int64_t WordsPerRow(const LinearJob& job) { return Groups(job) * V::kSteps * 2; }
   static int64_t PackedRowsBytes(const LinearJob& job) { return job.rows * WordsPerRow(job) * 4; }
-  static int64_t PackItems(const LinearJob& job) { return Tiles(job); }
+  static int64_t PackItems(const LinearJob& job) { return Tiling(job).count; }
 
   // Groups of the K block that begins with `group`.
   static int64_t GroupsFrom(const LinearJob& job, int64_t group) {
@@ -97,9 +87,9 @@ class VectorGemm {
   }
 
   static void Pack(const LinearJob& job, int64_t tile, bf16* room) {
-    const int64_t small_before = tile > LargeTiles(job) ? tile - LargeTiles(job) : 0;
-    const int64_t first_row = tile * TileRows(job) - small_before;
-    const int64_t rows = TileRows(job) - (tile < LargeTiles(job) ? 0 : 1);
+    const Tiling tiling(job);
+    const int64_t first_row = tiling.RowsBefore(tile);
+    const int64_t rows = tiling.RowsBefore(tile + 1) - first_row;
     for (int64_t r = 0; r < rows; ++r) {
       const bf16* const x = InputRow(job, first_row + r, room);
       for (int64_t first = 0; first < Groups(job); first += kBlockGroups) {
@@ -113,7 +103,7 @@ class VectorGemm {
 
   static int64_t ItemBlocks(const LinearJob& job) {
     if (!Direct(job)) return kLeastItemBlocks;
-    return baton::ItemBlocks(job, V::DirectVecs(static_cast<int>(TileRows(job))) / kBlockVecs,
+    return baton::ItemBlocks(job, V::DirectVecs(static_cast<int>(Tiling(job).rows)) / kBlockVecs,
                              V::kDirectBlocks);
   }
   static int64_t ItemOutputs(const LinearJob& job) { return ItemBlocks(job) * 16; }
@@ -153,41 +143,41 @@ class VectorGemm {
 
   // Tiles of kVecs vectors while there are blocks for them, then of half as many.
   template <int kRows, int kVecs>
-  static void DirectBlocks(const LinearJob& job, int64_t block, int64_t blocks, int64_t group,
-                           int64_t groups, float* acc) {
+  static void DirectBlocks(const LinearJob& job, const Tiling& tiling, int64_t block,
+                           int64_t blocks, int64_t group, int64_t groups, float* acc) {
     constexpr int64_t kBlocks = kVecs / kBlockVecs;
     for (; blocks >= kBlocks; block += kBlocks, blocks -= kBlocks, acc += kBlocks * 16) {
-      const int64_t large = LargeTiles(job);
-      DirectTiles<kRows, kVecs>(job, 0, large, block, group, groups, acc);
+      DirectTiles<kRows, kVecs>(job, 0, tiling.large, block, group, groups, acc);
       if constexpr (kRows > 1) {
-        DirectTiles<kRows - 1, kVecs>(job, large * kRows, Tiles(job) - large, block, group, groups,
-                                      acc);
+        DirectTiles<kRows - 1, kVecs>(job, tiling.large * kRows, tiling.count - tiling.large, block,
+                                      group, groups, acc);
       }
     }
     if constexpr (kBlocks > 1) {
-      DirectBlocks<kRows, kVecs / 2>(job, block, blocks, group, groups, acc);
+      DirectBlocks<kRows, kVecs / 2>(job, tiling, block, blocks, group, groups, acc);
     }
   }
 
   // Calls DirectBlocks for the size of the job's tiles, at most kRows.
   template <int kRows>
-  static void DirectRows(const LinearJob& job, int64_t first, int64_t blocks, float* acc) {
-    if (TileRows(job) == kRows) {
+  static void DirectRows(const LinearJob& job, const Tiling& tiling, int64_t first, int64_t blocks,
+                         float* acc) {
+    if (tiling.rows == kRows) {
       // One tile: all of K at once (K blocks of its words follow each other).
-      const int64_t at_once = Tiles(job) == 1 ? Groups(job) : kBlockGroups;
+      const int64_t at_once = tiling.count == 1 ? Groups(job) : kBlockGroups;
       for (int64_t group = 0; group < Groups(job); group += at_once) {
         const int64_t left = Groups(job) - group;
-        DirectBlocks<kRows, V::DirectVecs(kRows)>(job, first, blocks, group,
+        DirectBlocks<kRows, V::DirectVecs(kRows)>(job, tiling, first, blocks, group,
                                                   left < at_once ? left : at_once, acc);
       }
       return;
     }
-    if constexpr (kRows > 1) DirectRows<kRows - 1>(job, first, blocks, acc);
+    if constexpr (kRows > 1) DirectRows<kRows - 1>(job, tiling, first, blocks, acc);
   }
 
   static void RunDirect(const LinearJob& job, int64_t first, int64_t blocks, float* acc) {
     const int64_t outputs = ItemOutputs(job);
-    DirectRows<V::kDirectTileRows>(job, first, blocks, acc);
+    DirectRows<V::kDirectTileRows>(job, Tiling(job), first, blocks, acc);
     for (int64_t row = 0; row < job.rows; ++row) {
       FinishRow(job, row, first, blocks, acc + row * outputs, 16);
     }
@@ -217,8 +207,7 @@ class VectorGemm {
 
   static constexpr int64_t kTileOutputs = kPanelBlocks * 16;
 
-  // What all tiles of rows do with one K block of a panel. (Divisions are as slow as a step of a
-  // tile, so the numbers of tiles and rows are not asked for in the loop over tiles.)
+  // What all tiles of rows do with one K block of a panel.
   struct PanelBlock {
     int64_t group;  // the K block's first
     const uint32_t* words;
@@ -243,22 +232,23 @@ class VectorGemm {
     }
   }
   template <int kRows>
-  static void AddPanel(const LinearJob& job, const PanelBlock& at) {
-    const int64_t large = LargeTiles(job);
+  static void AddPanel(const LinearJob& job, const Tiling& tiling, const PanelBlock& at) {
+    const int64_t large = tiling.large;
     PanelTiles<kRows>(job, at, 0, large);
-    if constexpr (kRows > 1) PanelTiles<kRows - 1>(job, at, large * kRows, Tiles(job) - large);
+    if constexpr (kRows > 1) PanelTiles<kRows - 1>(job, at, large * kRows, tiling.count - large);
   }
   // Calls AddPanel for the size of the job's tiles: at most kRows, more than half of the largest.
   template <int kRows>
-  static void AddPanelRows(const LinearJob& job, const PanelBlock& at) {
-    if (TileRows(job) == kRows) return AddPanel<kRows>(job, at);
-    if constexpr (2 * kRows > V::kTileRows + 2) AddPanelRows<kRows - 1>(job, at);
+  static void AddPanelRows(const LinearJob& job, const Tiling& tiling, const PanelBlock& at) {
+    if (tiling.rows == kRows) return AddPanel<kRows>(job, tiling, at);
+    if constexpr (2 * kRows > V::kTileRows + 2) AddPanelRows<kRows - 1>(job, tiling, at);
   }
 
   static void RunPanels(const LinearJob& job, int64_t first, int64_t blocks, void* scratch) {
     uint32_t* const words = static_cast<uint32_t*>(scratch);
     float* const acc = static_cast<float*>(scratch) + kPanelWords;
     const int64_t panel_acc = job.rows * kTileOutputs;
+    const Tiling tiling(job);
     // A panel that lacks a block computes with what lies in `words` there; nobody looks at it.
     for (int64_t i = 0; i < kPanelWords; ++i) words[i] = 0;
     for (int64_t group = 0; group < Groups(job); group += kBlockGroups) {
@@ -268,10 +258,11 @@ class VectorGemm {
         LayOutPanel(job, first + block, present, group, GroupsFrom(job, group), words);
         WeightPrefetch ahead = WeightPrefetch::OfGroups(
             job, first + block, present, group + kBlockGroups, kBlockGroups,
-            Tiles(job) * GroupsFrom(job, group) * V::kPasses);
+            tiling.count * GroupsFrom(job, group) * V::kPasses);
         AddPanelRows<V::kTileRows>(
-            job, {group, words, &ahead, acc + block / kPanelBlocks * panel_acc,
-                  is_last && block + present == blocks ? acc : nullptr, first, blocks});
+            job, tiling,
+            {group, words, &ahead, acc + block / kPanelBlocks * panel_acc,
+             is_last && block + present == blocks ? acc : nullptr, first, blocks});
       }
     }
   }
