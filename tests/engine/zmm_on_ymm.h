@@ -90,6 +90,9 @@ BATON_ZMM __m512i _mm512_setzero_si512() {
 }
 BATON_ZMM __m512 _mm512_set1_ps(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
 BATON_ZMM __m512i _mm512_set1_epi32(int x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
+BATON_ZMM __m512i _mm512_set1_epi64(int64_t x) {
+  return {_mm256_set1_epi64x(x), _mm256_set1_epi64x(x)};
+}
 BATON_ZMM __m512i _mm512_set1_epi16(short x) {
   return {_mm256_set1_epi16(x), _mm256_set1_epi16(x)};
 }
@@ -244,6 +247,12 @@ BATON_ZMM __m512 _mm512_shuffle_ps(const __m512& a, const __m512& b, int order) 
 }
 BATON_ZMM __m512i _mm512_shuffle_epi8(const __m512i& x, const __m512i& order) {
   return {_mm256_shuffle_epi8(x.lo, order.lo), _mm256_shuffle_epi8(x.hi, order.hi)};
+}
+BATON_ZMM __m512i _mm512_unpacklo_epi16(const __m512i& a, const __m512i& b) {
+  return {_mm256_unpacklo_epi16(a.lo, b.lo), _mm256_unpacklo_epi16(a.hi, b.hi)};
+}
+BATON_ZMM __m512i _mm512_unpackhi_epi16(const __m512i& a, const __m512i& b) {
+  return {_mm256_unpackhi_epi16(a.lo, b.lo), _mm256_unpackhi_epi16(a.hi, b.hi)};
 }
 BATON_ZMM __m512i _mm512_unpacklo_epi64(const __m512i& a, const __m512i& b) {
   return {_mm256_unpacklo_epi64(a.lo, b.lo), _mm256_unpacklo_epi64(a.hi, b.hi)};

@@ -83,6 +83,7 @@ const std::vector<Form>& Forms() {
       Of<U32>("setzero_si512", [](const ZmmLine*, int) { return 0u; }),
       Of<U32>("set1_ps", [](const ZmmLine* x, int) { return WordA(x, 0); }),
       Of<U32>("set1_epi32", [](const ZmmLine* x, int) { return WordA(x, 0); }),
+      Of<U64>("set1_epi64", [](const ZmmLine* x, int) { return At<U64>(*x, 0); }),
       Of<U16>("set1_epi16", [](const ZmmLine* x, int) { return At<U16>(*x, 0); }),
       Of<U8>("set1_epi8", [](const ZmmLine* x, int) { return x->bytes[0]; }),
       Of<U32>("broadcast_i32x4", [](const ZmmLine* x, int i) { return WordA(x, i % 4); }),
@@ -181,6 +182,13 @@ const std::vector<Form>& Forms() {
                const U8 at = x[1].bytes[i];
                return at >= 128 ? U8{0} : x[0].bytes[InQuarter(i, 16, at % 16)];
              }),
+      Of<U16>(
+          "unpacklo_epi16",
+          [](const ZmmLine* x, int i) { return At<U16>(x[i % 2], InQuarter(i, 8, i % 8 / 2)); }),
+      Of<U16>("unpackhi_epi16",
+              [](const ZmmLine* x, int i) {
+                return At<U16>(x[i % 2], InQuarter(i, 8, 4 + i % 8 / 2));
+              }),
       Of<U64>("unpacklo_epi64",
               [](const ZmmLine* x, int i) { return At<U64>(x[i % 2], InQuarter(i, 2, 0)); }),
       Of<U64>("unpackhi_epi64",

@@ -43,6 +43,11 @@ inline int32_t Word(const ZmmLine& x) {
   __builtin_memcpy(&word, x.bytes, sizeof word);
   return word;
 }
+inline int64_t Long(const ZmmLine& x) {
+  int64_t value;
+  __builtin_memcpy(&value, x.bytes, sizeof value);
+  return value;
+}
 inline float Float(const ZmmLine& x) { return __builtin_bit_cast(float, Word(x)); }
 inline void Put(ZmmLine* out, __m512 x) { _mm512_storeu_ps(out, x); }
 inline void Put(ZmmLine* out, __m512i x) { _mm512_storeu_si512(out, x); }
@@ -69,6 +74,7 @@ constexpr ZmmOperation kZmmOperations[] = {
     {"setzero_si512", kF, [](X, Out out) { Put(out, _mm512_setzero_si512()); }},
     {"set1_ps", kF, [](X x, Out out) { Put(out, _mm512_set1_ps(Float(*x))); }},
     {"set1_epi32", kF, [](X x, Out out) { Put(out, _mm512_set1_epi32(Word(*x))); }},
+    {"set1_epi64", kF, [](X x, Out out) { Put(out, _mm512_set1_epi64(Long(x[0]))); }},
     {"set1_epi16", kF,
      [](X x, Out out) { Put(out, _mm512_set1_epi16(static_cast<short>(Word(*x)))); }},
     {"set1_epi8", kF,
@@ -131,6 +137,8 @@ constexpr ZmmOperation kZmmOperations[] = {
     {"shuffle_ps 0x1e", kF,
      [](X x, Out out) { Put(out, _mm512_shuffle_ps(F(x[0]), F(x[1]), 0x1e)); }},
     {"shuffle_epi8", kF, [](X x, Out out) { Put(out, _mm512_shuffle_epi8(I(x[0]), I(x[1]))); }},
+    {"unpacklo_epi16", kF, [](X x, Out out) { Put(out, _mm512_unpacklo_epi16(I(x[0]), I(x[1]))); }},
+    {"unpackhi_epi16", kF, [](X x, Out out) { Put(out, _mm512_unpackhi_epi16(I(x[0]), I(x[1]))); }},
     {"unpacklo_epi64", kF, [](X x, Out out) { Put(out, _mm512_unpacklo_epi64(I(x[0]), I(x[1]))); }},
     {"unpackhi_epi64", kF, [](X x, Out out) { Put(out, _mm512_unpackhi_epi64(I(x[0]), I(x[1]))); }},
     {"unpacklo_pd", kF, [](X x, Out out) { Put(out, _mm512_unpacklo_pd(D(x[0]), D(x[1]))); }},

@@ -232,7 +232,8 @@ class TiledAttention final : public AttentionKernels {
     const KeyTiles tiles(*args_->layout, args_->layer, block.kv_head, args_->planes,
                          PagesOf(block.piece), n_keys);
     KeyTile tile;
-    if (laid_out_floats_ > 0 && n >= kLeastLaidOutRows) workspace.tile.LayOut(&tile);
+    tile.meets_many_rows = n >= kLeastLaidOutRows;
+    if (laid_out_floats_ > 0 && tile.meets_many_rows) workspace.tile.LayOut(&tile);
     for (int first_key = std::max(segment * kSegmentKeys, first_tile); first_key < end;
          first_key += kTileKeys) {
       tiles.Read(first_key, &workspace.tile, &tile);

@@ -22,7 +22,7 @@ struct TileDot {
     alignas(64) float out[kMaxRows * kRowStride];  // rows of a tile that has fewer than 16
   };
 
-  static bool Reads(const TileSource& /*source*/) { return false; }
+  static bool Reads(const KeyTile& /*tile*/) { return false; }
   static void PackQuery(const bf16* q, int head_dim, void* packed) {
     bf16* const row = static_cast<bf16*>(packed);
     for (int i = 0; i < head_dim; ++i) row[i] = q[i];
@@ -79,6 +79,9 @@ struct TileDot {
     Tiles::Release();
     if (!whole) CopyRows(to, n, value_dim, out);
   }
+
+  static void Begin(const KeyTile& /*tile*/, Scratch* /*scratch*/) {}
+  static void BesideSoftmax(Scratch* /*scratch*/, int /*n*/) {}
 
  private:
   static constexpr int kStepElements = 32 * kGroupKeys;  // of a B tile

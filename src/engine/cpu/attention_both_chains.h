@@ -7,6 +7,8 @@
 // the attention depends on it: a row adds +0 at its end, and exponents of two take zeros alike.
 #pragma once
 
+#include <type_traits>
+
 #include "engine/cpu/attention_lines.h"
 
 namespace baton {
@@ -47,8 +49,25 @@ struct BothChains {
   }
 
  private:
-  static constexpr int kSteps = kGroupLines;  // of sixteen k
+  static constexpr int kSteps = kGroupLines / V::kStepLines;  // of sixteen k
   static constexpr int kHalf = 2 * kSteps;
+
+  // What two vectors of sums hold, and what they are multiplied with: a chain each, or both side by
+  // side, each for half of the lanes.
+  template <int chain, bool kSideBySide>
+  static Float Operand(const Word* words) {
+    if constexpr (kSideBySide)
+      return V::BroadcastBoth(words);
+    else
+      return V::Broadcast(words + chain);
+  }
+  template <bool kSideBySide>
+  static Float SumOf(Float first, Float second) {
+    if constexpr (kSideBySide)
+      return V::AddChains(first, second);
+    else
+      return V::Add(first, second);
+  }
 
   // Even and odd sums of one 32-k group.
   template <int R, int C>
@@ -61,7 +80,7 @@ struct BothChains {
                                                     Ahead* ahead) {
 #pragma GCC unroll 8
       for (int i = 0; i < kSteps; ++i) {
-        ahead->template At<C, V::kWidth>(i);
+        ahead->template At<C, V::kWidth, kSteps>(i, std::is_same_v<Lines, NumberLines<V, C>>);
         TakeStep<kFirst, kEven>(i, words, stride, *lines);
         TakeStep<kFirst, kOdd>(i, words, stride, *lines);
         lines->Next();
@@ -74,12 +93,11 @@ struct BothChains {
 #pragma GCC unroll 8
       for (int c = 0; c < C; ++c) {
         b[c] = lines.template Load<chain>(c);
-        // The compiler would load it for every row again.
-        __asm__("" : "+x"(b[c]));
+        V::Hold(&b[c]);
       }
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
-        const Float a = V::Broadcast(words + r * stride + 2 * i + chain);
+        const Float a = Operand<chain, Lines::kSideBySide>(words + r * stride + 2 * i);
 #pragma GCC unroll 8
         for (int c = 0; c < C; ++c) {
           Float& sum = of[chain][r][c];
@@ -88,14 +106,14 @@ struct BothChains {
       }
     }
     // acc (R, C vectors) = or += even + odd.
-    template <bool kStarts>
+    template <bool kStarts, bool kSideBySide>
     inline __attribute__((always_inline)) void AddTo(float* acc, int64_t acc_stride) const {
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r)
 #pragma GCC unroll 8
         for (int c = 0; c < C; ++c) {
           float* const to = acc + r * acc_stride + c * V::kWidth;
-          const Float both = V::Add(of[kEven][r][c], of[kOdd][r][c]);
+          const Float both = SumOf<kSideBySide>(of[kEven][r][c], of[kOdd][r][c]);
           V::Store(to, kStarts ? both : V::Add(V::Load(to), both));
         }
     }
@@ -121,7 +139,7 @@ struct BothChains {
     Sums<R, C> sums;
     sums.template Take<true>(words, stride, lines, ahead);
     if constexpr (kWhole) sums.template Take<false>(words + kHalf, stride, second, ahead);
-    sums.template AddTo<kStarts>(acc, acc_stride);
+    sums.template AddTo<kStarts, Lines::kSideBySide>(acc, acc_stride);
   }
 };
 

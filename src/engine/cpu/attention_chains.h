@@ -11,9 +11,12 @@
 //     turn
 //   V::kStepLines lines make one step of a chain: V::LoadStep<chain>(line, line_stride)
 //   V::kTileRows, V::Columns(rows): the register tile
-//   V::kBothChains: both chains at once; then it has Mul(word, b), too
-//   V::kReadsNumbers: chains read int8 as it lies in the pages, by V::LoadNumbers(numbers); else it
-//     is made into bf16 first
+//   V::kBothChains: both chains at once; then it has Mul(word, b) and Hold(&b), which keeps the
+//     compiler from making b again for every row, too
+//   V::kReadsNumbers: chains read int8 as it lies in the pages, by V::LoadNumbers<chain>(numbers,
+//     stride); else it is made into bf16 first
+//   V::kSideBySide: a step of bf16 is two vectors that hold both chains of half of the lanes each;
+//     then it has BroadcastBoth(words) and AddChains(first, second), too
 //   V::kLaysOut: whether tiles are worth laying out for many rows
 //   V::kPrefetch: whether fresh tiles are worth prefetching
 //   V::PackQuery(q, head_dim, words), V::StoreWeights(lanes, words): bf16 -> words
@@ -41,21 +44,39 @@ struct ChainDot {
   static constexpr int kLaidOutFloats = V::kLaysOut ? kTileGroups * kChainSteps<V> : 0;
   struct Scratch {
     alignas(64) float s[kMaxRows][kTileKeys];  // S, and in its place P as words
+    TileAhead ahead;
   };
 
-  // Values that lie in keys are made from keys that are.
-  static bool Reads(const TileSource& source) {
-    return V::kReadsNumbers && source.is_int8 && source.v[0] != nullptr;
+  // Whether the chains take the tile's source as it is. Values that lie in keys are made from keys
+  // that are; many rows want numbers widened once for all of them, here or where the tile is laid
+  // out.
+  static bool Reads(const KeyTile& tile) {
+    if (!V::kReadsNumbers || (tile.meets_many_rows && !IsLaidOut(tile))) return false;
+    return tile.source->is_int8 && tile.source->v[0] != nullptr;
   }
   static void PackQuery(const bf16* q, int head_dim, void* packed) {
     V::PackQuery(q, head_dim, static_cast<Word*>(packed));
   }
+  // Prepares what is prefetched while the tile is computed; only those who read it from memory do.
+  static void Begin(const KeyTile& tile, Scratch* scratch) {
+    scratch->ahead.Clear();
+    if (!Loops::kTakesAhead || !IsAhead(SourceOf(tile))) return;
+    const int64_t k_bytes = GroupBytes(tile, tile.key_dim);
+    const int64_t v_bytes = GroupBytes(tile, tile.value_dim);
+    if (tile.source != nullptr)
+      scratch->ahead.Begin(tile.source->next_k, k_bytes, tile.source->next_v, v_bytes);
+    else
+      scratch->ahead.Begin(tile.next_k, k_bytes, tile.next_v, v_bytes);
+  }
+  // Beside the softmax of one of n rows, four times.
+  static void BesideSoftmax(Scratch* scratch, int n) { scratch->ahead.BesideSoftmax(n); }
+
   static void Scores(const TileRows& rows, const KeyTile& tile, Scratch* scratch) {
     if (IsLaidOut(tile) && tile.fresh)
       WithLines(tile, [&]<LineSource kSource> { LayOutKeys<V, kSource>(tile); });
     const Word* const q = static_cast<const Word*>(rows.q);
     InRowTiles(rows.n, [&](int row, int n, int n_tiles) {
-      kTable.score[SourceOf(tile)][n](q + int64_t{row} * kRowStride, tile, n_tiles,
+      kTable.score[SourceOf(tile)][n](q + int64_t{row} * kRowStride, tile, n_tiles, &scratch->ahead,
                                       scratch->s[row]);
     });
   }
@@ -66,7 +87,7 @@ struct ChainDot {
     if (IsLaidOut(tile) && tile.fresh)
       WithLines(tile, [&]<LineSource kSource> { LayOutValues<V, kSource>(tile); });
     InRowTiles(n_rows, [&](int row, int n, int n_tiles) {
-      kTable.value[SourceOf(tile)][n](Weights(scratch, row), tile, n_tiles,
+      kTable.value[SourceOf(tile)][n](Weights(scratch, row), tile, n_tiles, &scratch->ahead,
                                       out + int64_t{row} * kRowStride);
     });
   }
@@ -84,9 +105,7 @@ struct ChainDot {
   static bool IsLaidOut(const KeyTile& tile) {
     return kLaidOutFloats > 0 && tile.k_laid_out != nullptr;
   }
-  static bool IsOfNumbers(const KeyTile& tile) {
-    return tile.source != nullptr && Reads(*tile.source);
-  }
+  static bool IsOfNumbers(const KeyTile& tile) { return tile.source != nullptr && Reads(tile); }
   static LineSource SourceOf(const KeyTile& tile) {
     const bool numbers = IsOfNumbers(tile);
     const bool ahead = kPrefetch && tile.fresh && (tile.source == nullptr || numbers);
@@ -124,59 +143,29 @@ struct ChainDot {
 
   // Of n_tiles register tiles of R rows: those lines that one has read, the next finds in L1.
   template <LineSource kSource, int R>
-  static void ScoreRows(const Word* q, const KeyTile& tile, int n_tiles, float* s) {
-    auto ahead = AheadOfScores<kSource>(tile);
+  static void ScoreRows(const Word* q, const KeyTile& tile, int n_tiles, TileAhead* ahead,
+                        float* s) {
     NoneAhead none;
     InRuns<Columns<kSource>(R)>(tile.n_groups * kLineColumns, [&]<int C>(int column) {
-      Loops::template Scores<kSource, R, C>(q, tile, column, &ahead, s);
+      Loops::template Scores<kSource, R, C>(q, tile, column, ahead, s);
       for (int i = R; i < n_tiles * R; i += R)
         Loops::template Scores<WithoutAhead(kSource), R, C>(q + i * kRowStride, tile, column, &none,
                                                             s + i * kTileKeys);
     });
   }
   template <LineSource kSource, int R>
-  static void ValueRows(const Word* p, const KeyTile& tile, int n_tiles, float* out) {
-    auto ahead = AheadOfValues<kSource>(tile);
+  static void ValueRows(const Word* p, const KeyTile& tile, int n_tiles, TileAhead* ahead,
+                        float* out) {
     NoneAhead none;
     for (int group = 0; group < tile.n_groups; group += 2) {
       const int n_halves = tile.n_groups - group < 2 ? 1 : 2;
       InRuns<Columns<kSource>(R)>(tile.value_dim / V::kWidth, [&]<int C>(int column) {
-        Loops::template AddValues<kSource, R, C>(p, tile, group, n_halves, column, &ahead, out);
+        Loops::template AddValues<kSource, R, C>(p, tile, group, n_halves, column, ahead, out);
         for (int i = R; i < n_tiles * R; i += R)
           Loops::template AddValues<WithoutAhead(kSource), R, C>(
               p + i * kTileKeys, tile, group, n_halves, column, &none, out + i * kRowStride);
       });
     }
-  }
-  // Worth prefetching meanwhile: this tile's values, then the keys of the next; both of the next
-  // where the tile is laid out.
-  template <LineSource kSource>
-  static auto AheadOfScores(const KeyTile& tile) {
-    if constexpr (Loops::kTakesAhead && IsAhead(kSource))
-      return InPages(kSource) ? ValuesAhead<kSource>(tile) : NextKeys<kSource>(tile);
-    else
-      return NoneAhead();
-  }
-  template <LineSource kSource>
-  static auto AheadOfValues(const KeyTile& tile) {
-    if constexpr (Loops::kTakesAhead && IsAhead(kSource))
-      return InPages(kSource) ? NextKeys<kSource>(tile) : ValuesAhead<kSource>(tile);
-    else
-      return NoneAhead();
-  }
-  template <LineSource kSource>
-  static GroupsAhead<kSource> NextKeys(const KeyTile& tile) {
-    const int64_t bytes = GroupBytes(tile, tile.key_dim);
-    return tile.source != nullptr ? GroupsAhead<kSource>(tile.source->next_k, bytes)
-                                  : GroupsAhead<kSource>(tile.next_k, bytes);
-  }
-  template <LineSource kSource>
-  static GroupsAhead<kSource> ValuesAhead(const KeyTile& tile) {
-    const int64_t bytes = GroupBytes(tile, tile.value_dim);
-    const TileSource* const source = tile.source;
-    if (source != nullptr)
-      return GroupsAhead<kSource>(InPages(kSource) ? source->v : source->next_v, bytes);
-    return GroupsAhead<kSource>(InPages(kSource) ? tile.v : tile.next_v, bytes);
   }
   static int64_t GroupBytes(const KeyTile& tile, int width) {
     const int64_t elements = int64_t{kGroupKeys} * width;
@@ -189,7 +178,7 @@ struct ChainDot {
   }
 
   // The row count is a template argument of the loops: one entry for each, by source.
-  using Loop = void (*)(const Word*, const KeyTile&, int, float*);
+  using Loop = void (*)(const Word*, const KeyTile&, int, TileAhead*, float*);
   struct Table {
     Loop score[kSources][V::kTileRows + 1] = {}, value[kSources][V::kTileRows + 1] = {};
   };

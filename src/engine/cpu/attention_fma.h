@@ -42,9 +42,13 @@ struct FmaRegisters {
   static Float Add(Float a, Float b) { return _mm256_add_ps(a, b); }
   static Float Broadcast(const float* word) { return _mm256_set1_ps(*word); }
   static Float Mul(Float a, Float b) { return _mm256_mul_ps(a, b); }
+  // The compiler would load it for every row again.
+  static void Hold(Float* x) { __asm__("" : "+x"(*x)); }
   static Float Dot(Float a, Float b, Float c) { return _mm256_fmadd_ps(a, b, c); }
-  static Float LoadNumbers(const int8_t* numbers) {
-    const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(numbers));
+  template <int chain>
+  static Float LoadNumbers(const int8_t* numbers, int64_t stride) {
+    const __m128i bytes =
+        _mm_loadl_epi64(reinterpret_cast<const __m128i*>(numbers + chain * stride));
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
   }
   template <int chain>
@@ -61,6 +65,7 @@ struct FmaVector : FmaRegisters {
   using Word = float;
   static constexpr int kWords = 32;
   static constexpr int kStepLines = 1;
+  static constexpr bool kSideBySide = false;
   static constexpr bool kLaysOut = true;
   static constexpr bool kPrefetch = true;
 

@@ -16,31 +16,49 @@ struct PairVector {
   using Word = uint32_t;
   static constexpr int kWidth = 16;
   static constexpr int kTileRows = 6;
-  static constexpr bool kBothChains = false, kReadsNumbers = false;
-  static constexpr int Columns(int rows) { return rows == 1 ? 8 : 4; }
+  static constexpr bool kBothChains = true, kReadsNumbers = true;
+  static constexpr bool kSideBySide = true;
+  static constexpr int Columns(int rows) { return rows <= 2 ? 4 : 2; }
   static constexpr int kWords = 16;
   static constexpr int kStepLines = 2;
   static constexpr bool kLaysOut = false;
-  static constexpr bool kPrefetch = false;  // for Zen 4, where it slows linear reads down
+  static constexpr bool kPrefetch = true;
 
   static Float Zero() { return _mm512_setzero_ps(); }
   static Float Load(const float* from) { return _mm512_loadu_ps(from); }
   static void Store(float* to, Float x) { _mm512_storeu_ps(to, x); }
   static Float Add(Float a, Float b) { return _mm512_add_ps(a, b); }
+  static Float Dot(Float a, Float b, Float acc) { return DotBf16::Dot(acc, a, b); }
+  static Float Mul(Float a, Float b) { return Dot(a, b, Zero()); }
+  static void Hold(Float* /*x*/) {}
   static Float Broadcast(const uint32_t* word) {
     int32_t bits;
     __builtin_memcpy(&bits, word, sizeof bits);
     return _mm512_castsi512_ps(_mm512_set1_epi32(bits));
   }
-  static Float Dot(Float a, Float b, Float acc) { return DotBf16::Dot(acc, a, b); }
-  template <int chain>
+  static Float BroadcastBoth(const uint32_t* words) {
+    int64_t pair;
+    __builtin_memcpy(&pair, words, sizeof pair);
+    return _mm512_castsi512_ps(_mm512_set1_epi64(pair));
+  }
+  // Half of the lanes of two lines, in each 128 bits: both chains side by side.
+  template <int half>
   static Float LoadStep(const bf16* line, int64_t line_stride) {
-    constexpr __mmask32 kLow = 0x55555555;
     const __m512i k01 = _mm512_loadu_si512(line);
     const __m512i k23 = _mm512_loadu_si512(line + line_stride);
-    return _mm512_castsi512_ps(chain == kEven
-                                   ? _mm512_mask_mov_epi16(_mm512_slli_epi32(k01, 16), kLow, k23)
-                                   : _mm512_mask_mov_epi16(k01, kLow, _mm512_srli_epi32(k23, 16)));
+    return _mm512_castsi512_ps(half == 0 ? _mm512_unpacklo_epi16(k23, k01)
+                                         : _mm512_unpackhi_epi16(k23, k01));
+  }
+  static Float AddChains(Float lower, Float upper) {
+    return Add(_mm512_shuffle_ps(lower, upper, 0x88), _mm512_shuffle_ps(lower, upper, 0xdd));
+  }
+
+  // The words of a chain: bf16 of two numbers, exact.
+  template <int chain>
+  static Float LoadNumbers(const int8_t* numbers, int64_t stride) {
+    const __m512i high = Widen(numbers + chain * stride);
+    const __m512i low = Widen(numbers + (chain + 2) * stride);
+    return _mm512_castsi512_ps(_mm512_or_si512(high, _mm512_srli_epi32(low, 16)));
   }
 
   // Sixteen bf16, of every four in the order k2, k0, k3, k1.

@@ -61,6 +61,7 @@ struct KeyTile {
   const bf16* next_k[kTileGroups];
   const bf16* next_v[kTileGroups];
   const TileSource* source = nullptr;  // null: k and v lie in the pages
+  bool meets_many_rows = false;        // making it from its source once pays for all of them
   // Room for the tile as the path lays it out, 64-byte aligned: laid_out_floats for each dim of K
   // padded to 32, and of V to 64. Null: rows are too few for that to pay.
   float* k_laid_out = nullptr;

@@ -42,6 +42,7 @@ struct DirectWeights {
   static constexpr int kBlockVecs = kVecsPerBlock<V>;
   const bf16* blocks;
   int64_t block_stride;  // bf16s from one block to the next
+  WeightPrefetch* ahead;
 
   inline __attribute__((always_inline)) typename V::Vec Get(int64_t group, int step, int v,
                                                             int pass) const {
@@ -70,7 +71,7 @@ struct DirectWeights {
     }
     return part;
   }
-  void AfterPass() const {}
+  void AfterPass() const { ahead->Step(); }
 };
 
 // Weights of a tile's vectors, laid out as words: [group][pass][step][vec][lane].
@@ -164,21 +165,33 @@ inline __attribute__((always_inline)) void Clear(typename V::Vec (&sums)[kRows][
 
 // The order of numerics v1. (The benchmarks put a plain chain in its place, to see what it costs.)
 struct TileOrder {
+  // Whether registers hold the accumulators of a tile beside its chains, of which kAtOnce vectors
+  // are computed at once, and their operands.
+  template <class V, int kRows, int kVecs, int kAtOnce>
+  static constexpr bool kKeepsSums =
+      kAtOnce ==
+      kVecs&& kRows* kVecs * 3 / 2 + (kRows < kVecs ? kRows : kVecs) + 1 <= V::kRegisters;
+
   // acc (kRows rows, kVecs vectors) = or += `groups` groups of rows a ([group][pass][row][step])
   // times weights b.
   template <class V, int kRows, int kVecs, class Weights>
   static void AddTile(const uint32_t* a, Weights b, int64_t groups, TileSums acc) {
-    if constexpr (V::kPasses == 1) {
-      AddSideBySide<V, kRows, kVecs>(a, b, groups, acc);
-    } else {
+    if constexpr (V::kPasses == 2) {
       AddInTurn<V, kRows, kVecs>(a, b, groups, acc);
+    } else if constexpr (kKeepsSums<V, kRows, kVecs, Weights::template PartVecs<kRows>()>) {
+      AddKeepingSums<V, kRows, kVecs>(a, b, groups, acc);
+    } else {
+      AddSideBySide<V, kRows, kVecs>(a, b, groups, acc);
     }
   }
 
  private:
   template <class V, int kRows, int kVecs, class Weights>
   static void AddInTurn(const uint32_t* a, Weights b, int64_t groups, TileSums acc);
-  // A function of its own: in larger ones g++ 12 keeps sums in memory.
+  // Functions of their own: in larger ones g++ 12 keeps sums in memory.
+  template <class V, int kRows, int kVecs, class Weights>
+  static __attribute__((noinline)) void AddKeepingSums(const uint32_t* a, Weights b, int64_t groups,
+                                                       TileSums acc);
   template <class V, int kRows, int kVecs, class Weights>
   static __attribute__((noinline)) void AddSideBySide(const uint32_t* a, Weights b, int64_t groups,
                                                       TileSums acc);
@@ -242,6 +255,38 @@ void TileOrder::AddInTurn(const uint32_t* a, Weights b, int64_t groups, TileSums
       AddGroups<V, false>(even, sums, acc);
     }
     acc.start = false;
+  }
+}
+
+// The accumulators of all groups stay in registers.
+template <class V, int kRows, int kVecs, class Weights>
+void TileOrder::AddKeepingSums(const uint32_t* a, Weights b, int64_t groups, TileSums acc) {
+  typename V::Vec kept[kRows][kVecs / 2];
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+    for (int v = 0; v < kVecs / 2; ++v) {
+      kept[r][v] = acc.start ? V::Zero() : V::LoadAcc(acc.sums + r * acc.stride + v * V::kLanes);
+    }
+  }
+  for (int64_t group = 0; group < groups; ++group, a += 2 * V::kSteps * kRows) {
+    typename V::Vec sums[kRows][kVecs];
+    RunBothChains<V>(a, b.template Part<kVecs>(group, 0), sums);
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+      for (int v = 0; v < kVecs; v += 2) {
+        kept[r][v / 2] = V::Add(kept[r][v / 2], V::AddChains(sums[r][v], sums[r][v + 1]));
+      }
+    }
+    b.AfterPass();
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+    for (int v = 0; v < kVecs / 2; ++v) {
+      V::StoreAcc(acc.sums + r * acc.stride + v * V::kLanes, kept[r][v]);
+    }
   }
 }
 

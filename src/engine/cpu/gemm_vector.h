@@ -4,8 +4,8 @@
 // The policy V names the instruction. A 32-k group is kSteps steps of kPasses passes: in a step
 // each row has a word of 32 bits for each chain of the pass, broadcast, and each vector such words
 // of its outputs:
-//   V::Vec, V::kLanes           vector of fp32 accumulators: 16 or 8
-//   V::kPasses                  2: a vector holds the chains e, then o of its outputs; 1: both
+//   V::Vec, V::kLanes, V::kRegisters     vector of fp32 accumulators: 16 or 8 lanes, 32 or 16 of
+//   them V::kPasses                  2: a vector holds the chains e, then o of its outputs; 1: both
 //   V::kSteps                   16 with fp32 words (one k each), 8 with pairs of bf16 (two k each)
 //   V::Dot(acc, a, b)           acc + the products of a step
 //   V::PackGroup(x, first, second)   the words of one row and group, of each pass, from 32 k of x
@@ -15,6 +15,8 @@
 //   V::kDirectTilesRows         rows, with
 //   V::DirectVecs(rows)         vectors: as many blocks are parallel streams from memory
 //   V::kDirectBlocks            16-output blocks of a direct work item at most
+//   V::kPrefetchRows            so many rows compute as long as they wait for memory: the next K
+//                               block is prefetched meanwhile, which slows fewer rows down
 //   V::kTileRows, kTileVecs     largest tile for more rows
 //   V::kBlockGroups             groups of a K block: a panel's words fit in L1
 //   V::kPrefetchBytes           how far ahead streamed weights are prefetched; 0: not at all
@@ -127,34 +129,51 @@ class VectorGemm {
 
   // ---- few rows ----
 
-  // acc [row][output of the item] += groups [group, group + groups) of blocks from `block` on, for
-  // `tiles` tiles from `row` on.
+  // What all tiles of an item do before they go on to the next groups.
+  struct DirectPart {
+    int64_t first, blocks;  // of the item
+    int64_t group, groups;
+  };
+
+  // acc [row][output of the item] += the part's groups of blocks from `block` on, for `tiles` tiles
+  // from `row` on.
   template <int kRows, int kVecs>
   static void DirectTiles(const LinearJob& job, int64_t row, int64_t tiles, int64_t block,
-                          int64_t group, int64_t groups, float* acc) {
+                          const DirectPart& at, WeightPrefetch* ahead, float* acc) {
     const int64_t block_stride = 16 * job.k_padded;
-    const DirectWeights<V, kVecs> weights{Block(job, block) + group * 512, block_stride};
+    const DirectWeights<V, kVecs> weights{Block(job, block) + at.group * 512, block_stride, ahead};
     for (const int64_t end = row + tiles * kRows; row < end; row += kRows) {
       Order::template AddTile<V, kRows, kVecs>(
-          TileWords(job, row, group), weights, groups,
-          {acc + row * ItemOutputs(job), ItemOutputs(job), group == 0});
+          TileWords(job, row, at.group), weights, at.groups,
+          {acc + row * ItemOutputs(job), ItemOutputs(job), at.group == 0});
     }
+  }
+
+  // What the part reads next: groups of the next blocks, then of the first ones.
+  static WeightPrefetch PrefetchNext(const LinearJob& job, const Tiling& tiling,
+                                     const DirectPart& at, int64_t block, int64_t blocks) {
+    if (job.rows < V::kPrefetchRows) return {};
+    const bool ends = block + blocks >= at.first + at.blocks;
+    return WeightPrefetch::OfGroups(job, ends ? at.first : block + blocks, blocks,
+                                    at.group + (ends ? at.groups : 0), at.groups,
+                                    tiling.count * at.groups);
   }
 
   // Tiles of kVecs vectors while there are blocks for them, then of half as many.
   template <int kRows, int kVecs>
-  static void DirectBlocks(const LinearJob& job, const Tiling& tiling, int64_t block,
-                           int64_t blocks, int64_t group, int64_t groups, float* acc) {
+  static void DirectBlocks(const LinearJob& job, const Tiling& tiling, const DirectPart& at,
+                           int64_t block, int64_t blocks, float* acc) {
     constexpr int64_t kBlocks = kVecs / kBlockVecs;
     for (; blocks >= kBlocks; block += kBlocks, blocks -= kBlocks, acc += kBlocks * 16) {
-      DirectTiles<kRows, kVecs>(job, 0, tiling.large, block, group, groups, acc);
+      WeightPrefetch ahead = PrefetchNext(job, tiling, at, block, kBlocks);
+      DirectTiles<kRows, kVecs>(job, 0, tiling.large, block, at, &ahead, acc);
       if constexpr (kRows > 1) {
         DirectTiles<kRows - 1, kVecs>(job, tiling.large * kRows, tiling.count - tiling.large, block,
-                                      group, groups, acc);
+                                      at, &ahead, acc);
       }
     }
     if constexpr (kBlocks > 1) {
-      DirectBlocks<kRows, kVecs / 2>(job, tiling, block, blocks, group, groups, acc);
+      DirectBlocks<kRows, kVecs / 2>(job, tiling, at, block, blocks, acc);
     }
   }
 
@@ -163,12 +182,13 @@ class VectorGemm {
   static void DirectRows(const LinearJob& job, const Tiling& tiling, int64_t first, int64_t blocks,
                          float* acc) {
     if (tiling.rows == kRows) {
-      // One tile: all of K at once (K blocks of its words follow each other).
-      const int64_t at_once = tiling.count == 1 ? Groups(job) : kBlockGroups;
+      // One tile that waits for memory: all of K at once (K blocks of its words follow each other).
+      const bool is_whole = tiling.count == 1 && job.rows < V::kPrefetchRows;
+      const int64_t at_once = is_whole ? Groups(job) : kBlockGroups;
       for (int64_t group = 0; group < Groups(job); group += at_once) {
         const int64_t left = Groups(job) - group;
-        DirectBlocks<kRows, V::DirectVecs(kRows)>(job, tiling, first, blocks, group,
-                                                  left < at_once ? left : at_once, acc);
+        const DirectPart at = {first, blocks, group, left < at_once ? left : at_once};
+        DirectBlocks<kRows, V::DirectVecs(kRows)>(job, tiling, at, first, blocks, acc);
       }
       return;
     }
@@ -223,6 +243,9 @@ class VectorGemm {
     const uint32_t* a = TileWords(job, row, at.group);
     float* acc = at.acc + row * kTileOutputs;
     for (const int64_t end = row + tiles * kRows; row < end; row += kRows) {
+      if (at.item_acc != nullptr) {
+        for (int64_t r = row; r < row + kRows; ++r) PrefetchOutputs(job, r, at.first, at.blocks);
+      }
       Order::template AddTile<V, kRows, V::kTileVecs>(
           a, PanelWeights<V, V::kTileVecs>{at.words, at.ahead}, groups,
           {acc, kTileOutputs, at.group == 0});

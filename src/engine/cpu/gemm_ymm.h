@@ -8,7 +8,7 @@ namespace {
 
 struct YmmRegisters {
   using Vec = __m256;
-  static constexpr int kLanes = 8;
+  static constexpr int kLanes = 8, kRegisters = 16;
 
   static Vec Zero() { return _mm256_setzero_ps(); }
   static Vec Add(Vec a, Vec b) { return _mm256_add_ps(a, b); }
@@ -33,6 +33,7 @@ struct Avx2Fma : YmmRegisters {
   static constexpr int kSteps = 16;
   static constexpr int64_t kPrefetchBytes = 0;
   static constexpr int kDirectRows = 20, kDirectTileRows = 6, kDirectTilesRows = 6;
+  static constexpr int kPrefetchRows = kDirectRows + 1;
   static constexpr int kDirectBlocks = 4;
   static constexpr int DirectVecs(int /*rows*/) { return 16; }
   static constexpr int VecsAtOnce(int rows) { return rows == 1 ? 8 : rows == 2 ? 4 : 2; }
