@@ -8,6 +8,7 @@
 #include <random>
 
 #include "absl/strings/str_format.h"
+#include "bench/probed_sample.h"
 #include "engine/backend.h"
 #include "engine/cpu/aligned_buffer.h"
 #include "engine/cpu/attention.h"
@@ -129,21 +130,25 @@ const char* Suffix(KvType type) { return type == KvType::kInt8 ? "_int8" : ""; }
 // One shape on every path with every number of threads, one after the other. of_memory: its limit
 // is what memory gives, else what the path multiplies.
 void MeasureShape(const AttentionBenchOptions& o, const std::string& name, bool of_memory,
-                  Workload& work, std::vector<KernelResult>* results) {
+                  Workload& workload, std::vector<KernelResult>* results) {
   for (const Isa isa : o.isas) {
     const auto kernels = MakeAttentionKernels(isa);
     for (const int threads : o.threads) {
       ComputePool pool(threads, o.spin_us);
-      const auto probe = [&] {
-        return of_memory ? ProbeReadGbps(pool, work.arena(), static_cast<int64_t>(work.kv_bytes()))
-                         : ProbeDotGflops(isa, pool);
+      const double work = (of_memory ? workload.kv_bytes() : workload.flops()) / 1e9;
+      const auto least_seconds = [&] {
+        if (!of_memory) {
+          return work / ProbeRoofGops(isa, WeightType::kBf16, pool, kShortRoofTries);
+        }
+        return work / ProbeReadGbps(pool, workload.arena(),
+                                    static_cast<int64_t>(workload.kv_bytes()), kShortReadTries);
       };
-      const double before = probe();
-      const double s = Fastest(o.seconds, [&] { work.Run(*kernels, pool); });
-      const double done = of_memory ? work.kv_bytes() : work.flops();
-      results->push_back({absl::StrFormat("%s_t%d_%s", name, threads, std::string(IsaName(isa))),
-                          done / s / 1e9, of_memory ? "GB/s" : "GFLOP/s", std::max(before, probe()),
-                          work.Digest(), "", s});
+      const auto run = [&] { workload.Run(*kernels, pool); };
+      KernelResult& line = results->emplace_back();
+      line.name = absl::StrFormat("%s_t%d_%s", name, threads, std::string(IsaName(isa)));
+      line.unit = of_memory ? "GB/s" : "GFLOP/s";
+      SetSamples(SampleInTurns(o.plan, {run}, least_seconds)[0], work, &line);
+      line.digest = workload.Digest();
     }
   }
 }
@@ -170,7 +175,8 @@ void MeasureSampler(const AttentionBenchOptions& o, std::vector<KernelResult>* r
     const auto time = [&](const char* name, SamplingParams params) {
       Sampler sampler;
       int64_t position = 0;
-      const double s = Fastest(o.seconds / 4, [&] { sampler.Sample(logits, params, position++); });
+      const double s =
+          Fastest(o.plan.seconds / 4, [&] { sampler.Sample(logits, params, position++); });
       results->push_back({absl::StrFormat("sample_%s_v%d", name, vocab), s * 1e6, "us", 0, ""});
     };
     time("greedy", {.temperature = 0});
@@ -196,7 +202,7 @@ void MeasureSampledRows(const AttentionBenchOptions& o, int threads,
     for (size_t i = 0; i < kRows; ++i) {
       rows.push_back({std::span(logits).subspan(i * kVocab, kVocab), params, 7});
     }
-    const double s = Fastest(o.seconds / 2, [&] { sampler.SampleRows(rows, sampled); });
+    const double s = Fastest(o.plan.seconds / 2, [&] { sampler.SampleRows(rows, sampled); });
     std::vector<float> tokens;
     for (const SampledToken& token : sampled) tokens.push_back(static_cast<float>(token.token));
     results->push_back({absl::StrFormat("sample_%d_rows_%s_v%d_t%d", kRows, name, kVocab, threads),

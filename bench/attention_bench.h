@@ -1,12 +1,14 @@
 // `baton bench attention`: speed of the attention on every path of this machine, and of the
 // sampler: prefill in GFLOP/s of visible (query, key) pairs, decode in GB/s of K and V read (bf16,
-// and int8 with its scales), beside the limits measured in the same run.
+// and int8 with its scales), beside the limits measured right before and
+// after each sample.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "bench/kernel_result.h"
+#include "bench/probed_sample.h"
 #include "common/status.h"
 #include "engine/cpu/linear.h"
 
@@ -16,7 +18,7 @@ struct AttentionBenchOptions {
   std::vector<Isa> isas;  // empty: all that this machine has
   std::vector<int> threads = {1, 2};
   std::vector<int> contexts = {512, 4096};
-  double seconds = 0.5;  // per measurement; the fastest run counts
+  SamplePlan plan{.least_samples = 7, .seconds = 0.5};  // per measurement
   int spin_us = 50;
   int64_t decode_bytes = 256 << 20;  // of K and V that decoding reads: more than caches hold
   bool json = false;

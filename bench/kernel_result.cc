@@ -5,6 +5,7 @@
 #include <fstream>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
 namespace baton {
@@ -25,44 +26,82 @@ std::string TimeText(double seconds) {
                          : absl::StrFormat("%.1f us", seconds * 1e6);
 }
 
+std::string SpreadText(const Spread& spread) {
+  return absl::StrFormat("%.1f/%.1f/%.1f", spread.min, spread.median, spread.max);
+}
+
+boost::json::object SpreadJson(const Spread& spread) {
+  return {{"min", spread.min}, {"median", spread.median}, {"max", spread.max}};
+}
+
+void AddSamples(const KernelResult& r, boost::json::object* row) {
+  (*row)["counted"] = r.not_counted.empty();
+  if (!r.not_counted.empty()) (*row)["reason"] = r.not_counted;
+  boost::json::object samples = SpreadJson(r.samples);
+  samples["taken"] = r.n_samples;
+  samples["counted"] = r.n_counted;
+  (*row)["samples"] = std::move(samples);
+  if (r.limits.max > 0) (*row)["limits"] = SpreadJson(r.limits);
+}
+
 }  // namespace
 
-absl::Status CheckBelowLimit(const KernelResult& result) {
-  if (result.limit <= 0 || result.value <= result.limit) return absl::OkStatus();
-  return absl::InternalError(absl::StrFormat(
-      "%s reached %.1f %s, more than the %.1f that the machine can do by its probe: the probe is "
-      "not the fastest way to read, or the machine changed between them; run it again",
-      result.name, result.value, result.unit, result.limit));
-}
-
-void PrintKernelTable(std::string_view title, const std::vector<KernelResult>& results) {
-  std::printf("%s\n", std::string(title).c_str());
+std::string KernelTable(std::string_view title, const std::vector<KernelResult>& results) {
+  std::string text = absl::StrCat(std::string(title), "\n");
+  bool has_samples = false;
   for (const KernelResult& r : results) {
-    std::printf("  %-44s %9.1f %-8s", r.name.c_str(), r.value, r.unit.c_str());
-    if (r.seconds > 0) std::printf(" %10s", TimeText(r.seconds).c_str());
-    if (r.limit > 0) std::printf(" %5.1f %% of %.1f", Percent(r), r.limit);
-    if (!r.note.empty()) std::printf("  %s", r.note.c_str());
-    std::printf("\n");
+    const bool is_counted = r.not_counted.empty();
+    absl::StrAppendFormat(&text, "%s %-44s %9.1f %-8s", is_counted ? " " : "!", r.name, r.value,
+                          r.unit);
+    if (r.seconds > 0) absl::StrAppendFormat(&text, " %10s", TimeText(r.seconds));
+    if (r.limit > 0 && is_counted) {
+      absl::StrAppendFormat(&text, " %5.1f %% of %.1f", Percent(r), r.limit);
+    }
+    if (!is_counted) absl::StrAppend(&text, "  NOT COUNTED: ", r.not_counted);
+    if (!r.note.empty()) absl::StrAppend(&text, "  ", r.note);
+    if (r.n_samples > 0) {
+      has_samples = true;
+      absl::StrAppendFormat(&text, "  [%d of %d samples, %s", r.n_counted, r.n_samples,
+                            SpreadText(r.samples));
+      if (r.limits.max > 0) absl::StrAppend(&text, "; limits ", SpreadText(r.limits));
+      absl::StrAppend(&text, "]");
+    }
+    absl::StrAppend(&text, "\n");
   }
+  if (has_samples) {
+    absl::StrAppend(&text,
+                    "  [samples that count of those taken, min/median/max of these; the "
+                    "same of the limits by the probes before and after each]\n");
+  }
+  return text;
 }
 
-void PrintKernelJson(std::string_view numerics_id, const std::vector<KernelResult>& results) {
+std::string KernelJson(std::string_view numerics_id, const std::vector<KernelResult>& results) {
   boost::json::array rows;
   for (const KernelResult& r : results) {
     boost::json::object row{{"name", r.name}, {"value", r.value}, {"unit", r.unit}};
     if (r.limit > 0) {
       row["limit"] = r.limit;
-      row["percent_of_limit"] = Percent(r);
+      if (r.not_counted.empty()) row["percent_of_limit"] = Percent(r);
     }
     if (r.seconds > 0) row["seconds"] = r.seconds;
     if (!r.digest.empty()) row["digest"] = r.digest;
+    if (r.n_samples > 0) AddSamples(r, &row);
     rows.push_back(std::move(row));
   }
   const boost::json::object object{
       {"machine", {{"cpu", CpuModel()}, {"cores", std::thread::hardware_concurrency()}}},
       {"numerics_id", std::string(numerics_id)},
       {"results", std::move(rows)}};
-  std::printf("%s\n", boost::json::serialize(object).c_str());
+  return boost::json::serialize(object);
+}
+
+void PrintKernelTable(std::string_view title, const std::vector<KernelResult>& results) {
+  std::fputs(KernelTable(title, results).c_str(), stdout);
+}
+
+void PrintKernelJson(std::string_view numerics_id, const std::vector<KernelResult>& results) {
+  std::printf("%s\n", KernelJson(numerics_id, results).c_str());
 }
 
 }  // namespace baton

@@ -6,12 +6,14 @@
 #include <string_view>
 #include <vector>
 
-#include "common/status.h"
-
 namespace baton {
 
 // Memory that a bandwidth probe reads: far more than caches hold.
 inline constexpr int64_t kProbeBytes = int64_t{1} << 30;
+
+struct Spread {
+  double min = 0, median = 0, max = 0;
+};
 
 struct KernelResult {
   std::string name;
@@ -21,13 +23,20 @@ struct KernelResult {
   std::string digest = {};  // of the output, where equal bits are promised
   std::string note = {};    // for the table's reader
   double seconds = 0;       // of one run of what was measured; 0 = not a run
+  // Of lines with samples (probed_sample.h): how many were taken, how many count, and the spread of
+  // all of them and of the limits by their probes, in the line's unit.
+  int n_samples = 0, n_counted = 0;
+  Spread samples = {}, limits = {};
+  std::string not_counted = {};  // why value and limit were not measured in the same state
 };
 
-// An error if the value is above its limit: then the limit was not measured right.
-absl::Status CheckBelowLimit(const KernelResult& result);
-
+// One line of text each. A line that does not count is marked and tells no share of its limit.
+std::string KernelTable(std::string_view title, const std::vector<KernelResult>& results);
+// The object every bench command prints as its last line with --json. Lines with samples say
+// whether they count ("counted", and "reason" where not); only those that do have a
+// "percent_of_limit".
+std::string KernelJson(std::string_view numerics_id, const std::vector<KernelResult>& results);
 void PrintKernelTable(std::string_view title, const std::vector<KernelResult>& results);
-// The object every bench command prints as its last line with --json.
 void PrintKernelJson(std::string_view numerics_id, const std::vector<KernelResult>& results);
 
 }  // namespace baton

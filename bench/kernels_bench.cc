@@ -3,7 +3,6 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <functional>
@@ -12,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "bench/plain_chain_tables.h"
+#include "bench/probed_sample.h"
 #include "engine/cpu/aligned_buffer.h"
 #include "engine/cpu/linear.h"
 #include "engine/cpu/linear_tables.h"
@@ -19,10 +19,6 @@
 
 namespace baton {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-constexpr int kMoreProbes = 5;
 
 // Element i of a random matrix, the same on every machine.
 uint32_t RandomBits(uint32_t i, uint32_t seed) {
@@ -95,12 +91,12 @@ class Workload {
   }
   double Gflop() const { return 2e-9 * static_cast<double>(rows_ * n_ * k_); }
   double Gbytes() const { return 1e-9 * static_cast<double>(copy_bytes_); }
-  double ReadGbps(ComputePool& pool) const {
-    return ProbeReadGbps(pool, weights_, copy_bytes_ * copies_);
+  // What a run takes at least by a probe now: to read the weights, to multiply.
+  double LeastReadSeconds(ComputePool& pool) const {
+    return Gbytes() / ProbeReadGbps(pool, weights_, copy_bytes_ * copies_, kShortReadTries);
   }
-  double RoofGops(Isa isa, ComputePool& pool) const {
-    return format_.type == WeightType::kBf16 ? ProbeDotGflops(isa, pool)
-                                             : ProbeIntegerGops(isa, format_.type, pool);
+  double LeastRoofSeconds(Isa isa, ComputePool& pool) const {
+    return Gflop() / ProbeRoofGops(isa, format_.type, pool, kShortRoofTries);
   }
 
  private:
@@ -139,23 +135,6 @@ class Workload {
   std::vector<bf16> x_, y_;
 };
 
-// Seconds of the fastest run of each body, in turns, of the runs that fit into `seconds` (at least
-// three each).
-std::vector<double> Fastest(double seconds, const std::vector<std::function<void()>>& bodies) {
-  std::vector<double> best(bodies.size(), 1e30);
-  const Clock::time_point start = Clock::now();
-  for (int i = 0; i < 3 || std::chrono::duration<double>(Clock::now() - start).count() < seconds;
-       ++i) {
-    for (size_t body = 0; body < bodies.size(); ++body) {
-      const Clock::time_point begin = Clock::now();
-      bodies[body]();
-      const double run = std::chrono::duration<double>(Clock::now() - begin).count();
-      best[body] = std::min(best[body], run);
-    }
-  }
-  return best;
-}
-
 // A path's kernels, and the same with a plain chain where there is one.
 struct Contenders {
   Isa isa;
@@ -184,50 +163,54 @@ std::unique_ptr<LinearKernels> PlainKernels(Isa isa) {
   return MakeLinearKernelsOf(isa, set);
 }
 
+// Both are timed in turns between the same probes, so each sample of one is held to that of the
+// other; whatever limits them, they met it in one state.
+KernelResult CostOf(const std::string& name, const std::vector<ProbedSample>& exact,
+                    const std::vector<ProbedSample>& plain) {
+  std::vector<double> costs;
+  for (size_t i = 0; i < exact.size(); ++i) {
+    costs.push_back(100 * (1 - plain[i].seconds() / exact[i].seconds()));
+  }
+  std::sort(costs.begin(), costs.end());
+  KernelResult cost;
+  cost.name = "exactness_cost_" + name;
+  cost.unit = "%";
+  cost.samples = {costs.front(), costs[costs.size() / 2], costs.back()};
+  cost.value = cost.samples.median;
+  cost.n_samples = cost.n_counted = static_cast<int>(costs.size());
+  return cost;
+}
+
 void Measure(const Contenders& path, Workload& workload, int64_t rows, ComputePool& pool,
-             double seconds, std::vector<KernelResult>* results) {
+             const SamplePlan& plan, std::vector<KernelResult>* results) {
   const bool is_bf16 = workload.format().type == WeightType::kBf16;
   const std::string name =
       absl::StrCat(std::string(IsaName(path.isa)),
                    is_bf16 ? "" : absl::StrCat("_", workload.format().Name()), "_m", rows);
   LinearKernels* const plain = is_bf16 ? path.plain.get() : nullptr;
   workload.SetRows(rows);
-  const double read_before = workload.ReadGbps(pool);
-  const double roof_before = workload.RoofGops(path.isa, pool);
   // What bounds these rows decides the unit, and whether weights come from memory each time.
-  const bool stream = workload.Gbytes() / read_before > workload.Gflop() / roof_before;
+  const bool stream = workload.LeastReadSeconds(pool) > workload.LeastRoofSeconds(path.isa, pool);
   std::vector<std::function<void()>> bodies;
   if (plain != nullptr) bodies.push_back([&] { workload.Run(*plain, pool, stream); });
   bodies.push_back([&] { workload.Run(*path.exact, pool, stream); });
-  const std::vector<double> fastest = Fastest(seconds, bodies);
+  const std::vector<std::vector<ProbedSample>> samples = SampleInTurns(plan, bodies, [&] {
+    return stream ? workload.LeastReadSeconds(pool) : workload.LeastRoofSeconds(path.isa, pool);
+  });
   const double work = stream ? workload.Gbytes() : workload.Gflop();
-  KernelResult result;
-  result.unit = stream ? "GB/s" : is_bf16 ? "GFLOP/s" : "GOP/s";
-  const auto probe = [&] {
-    return stream ? workload.ReadGbps(pool) : workload.RoofGops(path.isa, pool);
-  };
-  result.limit = std::max(stream ? read_before : roof_before, probe());
-  const double best = work / *std::min_element(fastest.begin(), fastest.end());
-  // The fastest of hundreds of runs may meet a better moment than the probe's few tries.
-  for (int i = 0; i < kMoreProbes && best > result.limit; ++i) {
-    result.limit = std::max(result.limit, probe());
-  }
-  result.name = "linear_" + name;
-  result.value = work / fastest.back();
-  result.digest = workload.Digest();
-  result.seconds = fastest.back();
-  results->push_back(result);
+  KernelResult exact;
+  exact.name = "linear_" + name;
+  exact.unit = stream ? "GB/s" : is_bf16 ? "GFLOP/s" : "GOP/s";
+  SetSamples(samples.back(), work, &exact);
+  exact.digest = workload.Digest();
+  results->push_back(exact);
   if (plain == nullptr) return;
-  result.name = "plain_" + name;
-  result.value = work / fastest.front();
-  result.seconds = fastest.front();
-  result.digest.clear();
-  results->push_back(result);
-  KernelResult cost;
-  cost.name = "exactness_cost_" + name;
-  cost.value = 100 * (1 - fastest.front() / fastest.back());
-  cost.unit = "%";
-  results->push_back(cost);
+  KernelResult chain;
+  chain.name = "plain_" + name;
+  chain.unit = exact.unit;
+  SetSamples(samples.front(), work, &chain);
+  results->push_back(chain);
+  results->push_back(CostOf(name, samples.back(), samples.front()));
 }
 
 // OK if results of the same rows have the same digest.
@@ -246,24 +229,13 @@ absl::Status CheckDigests(const std::vector<KernelResult>& results) {
   return absl::OkStatus();
 }
 
-// Nothing streams more than the caches hold faster than it can be read.
-absl::Status CheckProbe(const KernelsBenchOptions& options,
-                        const std::vector<KernelResult>& results) {
-  if (options.stream_bytes < kProbeBytes) return absl::OkStatus();
-  for (const KernelResult& result : results) {
-    if (result.unit == "GB/s") RETURN_IF_ERROR(CheckBelowLimit(result));
-  }
-  return absl::OkStatus();
-}
-
 absl::Status Run(const KernelsBenchOptions& options) {
   ASSIGN_OR_RETURN(const std::vector<KernelResult> results, MeasureKernels(options));
   PrintKernelTable(absl::StrFormat("linear layers, k %d, n %d, %d threads, %s", options.k,
                                    options.n, options.threads, CpuModelName()),
                    results);
   if (options.json) PrintKernelJson("v1/cpu-x86/bf16/kv-bf16/l2", results);
-  RETURN_IF_ERROR(CheckDigests(results));
-  return CheckProbe(options, results);
+  return CheckDigests(results);
 }
 
 }  // namespace
@@ -283,7 +255,7 @@ absl::StatusOr<std::vector<KernelResult>> MeasureKernels(const KernelsBenchOptio
       Contenders path{isa, nullptr, options.plain ? PlainKernels(isa) : nullptr};
       ASSIGN_OR_RETURN(path.exact, MakeLinearKernels(isa));
       for (const int64_t rows : options.rows) {
-        Measure(path, workload, rows, pool, options.seconds, &results);
+        Measure(path, workload, rows, pool, options.plan, &results);
       }
     }
   }

@@ -1,13 +1,14 @@
 // `baton bench kernels`, the linear layers: every path of this machine at few and many rows, beside
-// the limits measured right before and after. Few rows stream the weights, so their limit is memory
-// (GB/s of weights); many rows are bound by multiply-adds (GFLOP/s of the path's own instruction;
-// 10^9 integer operations of int8 and int4 weights).
+// the limits measured right before and after each sample. Few rows stream the weights, so their
+// limit is memory (GB/s of weights); many rows are bound by multiply-adds (GFLOP/s of the path's
+// own instruction; 10^9 integer operations of int8 and int4 weights).
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "bench/kernel_result.h"
+#include "bench/probed_sample.h"
 #include "common/status.h"
 #include "engine/cpu/isa.h"
 #include "engine/cpu/weight_format.h"
@@ -21,7 +22,7 @@ struct KernelsBenchOptions {
   int64_t k = 2048, n = 8192;
   int threads = 2;
   int spin_us = 50;
-  double seconds = 1;  // per measurement; the fastest run counts
+  SamplePlan plan;  // per measurement
   // Few rows are measured on copies of the weights of this size together, more than caches hold.
   int64_t stream_bytes = kProbeBytes;
   bool plain = true;  // beside a plain chain of the same instruction: the cost of the exact order
@@ -33,8 +34,7 @@ struct KernelsBenchOptions {
 absl::StatusOr<std::vector<KernelResult>> MeasureKernels(const KernelsBenchOptions& options);
 
 // Prints the table (and with json one object as the last line). Returns the exit code: 1 with the
-// reason on stderr if a measurement failed, two paths' digests differ, or weights were streamed
-// faster than the probe reads.
+// reason on stderr if a measurement failed or two paths' digests differ.
 int RunKernelsBench(const KernelsBenchOptions& options);
 
 }  // namespace baton

@@ -5,16 +5,18 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "bench/made_up_prompt.h"
+#include "bench/probed_sample.h"
 #include "bench/progress.h"
+#include "bench/step_limits.h"
 #include "bench/step_work.h"
 #include "common/check.h"
 #include "engine/cpu/isa.h"
-#include "engine/cpu/machine_probe.h"
 #include "engine/kv_pool.h"
 #include "engine/step.h"
 
@@ -28,7 +30,6 @@ constexpr int kDigestSteps = 8;  // decode steps that a digest covers
 constexpr int kSampleSteps = 8;
 constexpr double kSampleSeconds = 0.1;
 constexpr int64_t kLeastProbeBytes = int64_t{1} << 20;
-constexpr double kTwoStates = 1.25;     // bandwidths this far apart are two states of the machine
 constexpr double kMostMemoryMb = 300;   // of a worker, beside weights and KV
 constexpr double kMostLoadSeconds = 1;  // of a model of 1 G parameters
 
@@ -53,32 +54,11 @@ absl::StatusOr<int64_t> ResidentAnonymousBytes() {
   return kib * 1024;
 }
 
-// GFLOP/s of the path's instruction: for linear layers by the type of the weights, for attention
-// bf16. 0: unknown, and no limit.
-struct Roof {
-  double linear = 0, attention = 0;
-
-  double Seconds(const StepFlops& flops) const {
-    return linear > 0 ? (flops.linear / linear + flops.attention / attention) / 1e9 : 0;
-  }
-  Roof Max(const Roof& other) const {
-    return {std::max(linear, other.linear), std::max(attention, other.attention)};
-  }
-};
-
-// A decode measurement: steps between two probes of the bandwidth.
-struct DecodeSample {
-  double rate, limit;  // tokens per second
-  double gbps;         // of the faster probe
-  double seconds;      // of a step
-  double share() const { return rate / limit; }
-};
-
 // A prompt in steps of `chunk` tokens, or as one slice in parts of so many.
 struct PrefillWay {
   int chunk;
   bool is_slice;
-  double best = 1e30;  // seconds
+  std::vector<ProbedSample> samples = {};
   uint64_t digest = 0;
 };
 
@@ -88,76 +68,80 @@ struct Sequence {
   std::vector<int32_t> pages;
 };
 
+// The fp32 mode has no roof of its own: it is a reference, not a way to serve.
+std::optional<Isa> IsaOf(const Backend& backend) {
+  const absl::StatusOr<Isa> isa = ParseIsa(backend.isa());
+  return isa.ok() ? std::optional<Isa>(*isa) : std::nullopt;
+}
+
 class StepBench {
  public:
   StepBench(const StepBenchOptions& options, std::unique_ptr<Backend> backend,
-            std::unique_ptr<KvPool> pool, std::unique_ptr<ComputePool> probe_threads)
+            std::unique_ptr<KvPool> pool)
       : options_(options),
         backend_(std::move(backend)),
         pool_(std::move(pool)),
-        probe_threads_(std::move(probe_threads)),
         work_(backend_->model(), backend_->kv_layout(), backend_->weight_memory().bytes),
-        probe_(std::clamp(backend_->weight_memory().bytes, kLeastProbeBytes, kProbeBytes)) {
+        probe_(IsaOf(*backend_), WeightTypes::Of(options.engine.dtype),
+               std::clamp(backend_->weight_memory().bytes, kLeastProbeBytes, kProbeBytes),
+               ComputeThreads(options.engine.threads), options.engine.spin_us) {
     backend_->SetPool(pool_.get());
   }
 
   // The ways take turns, so that what changes on the machine changes for all.
   std::vector<KernelResult> Prefill(int n) {
-    Roof roof = ProbeRoof();
     Sequence sequence = Make(0, n);
     std::vector<PrefillWay> ways = Ways();
+    const double most_seconds = options_.seconds * static_cast<double>(ways.size());
     const Clock::time_point begin = Clock::now();
-    do {
+    for (int round = 0; round < options_.rounds || SecondsSince(begin) < most_seconds; ++round) {
       for (PrefillWay& way : ways) {
-        const Clock::time_point run = Clock::now();
-        if (way.is_slice) {
-          RunSlice(sequence, n, way.chunk);
-        } else {
-          RunPrompt(sequence, n, way.chunk, true);
-        }
-        way.best = std::min(way.best, SecondsSince(run));
+        way.samples.push_back(way.is_slice ? RunSlice(sequence, n, way.chunk)
+                                           : RunChunks(sequence, n, way.chunk));
         way.digest = LogitsDigest(way.is_slice ? backend_->slice_logits() : backend_->logits(0), 0);
       }
-    } while (SecondsSince(begin) < options_.seconds * static_cast<double>(ways.size()));
-    pool_->Give(sequence.pages);
-    roof = roof.Max(ProbeRoof());
-    const double seconds = roof.Seconds(work_.PrefillFlops(n));
-    const double limit = seconds > 0 ? n / seconds : 0;
-    std::vector<KernelResult> results;
-    for (const PrefillWay& way : ways) {
-      const std::string name =
-          way.is_slice || options_.chunks.size() > 1
-              ? absl::StrFormat("_%s_%d", way.is_slice ? "slice" : "chunk", way.chunk)
-              : "";
-      results.push_back({absl::StrFormat("prefill_%d%s", n, name), n / way.best, "tok/s", limit,
-                         absl::StrFormat("%016x", way.digest),
-                         absl::StrFormat("roof %.0f GFLOP/s", roof.linear), way.best});
     }
-    return results;
+    pool_->Give(sequence.pages);
+    std::vector<KernelResult> lines;
+    for (const PrefillWay& way : ways) {
+      KernelResult& line = lines.emplace_back();
+      line.name = absl::StrFormat("prefill_%d", n);
+      if (way.is_slice || options_.chunks.size() > 1) {
+        absl::StrAppendFormat(&line.name, "_%s_%d", way.is_slice ? "slice" : "chunk", way.chunk);
+      }
+      line.unit = "tok/s";
+      line.digest = absl::StrFormat("%016x", way.digest);
+      SetSamples(way.samples, n, &line);
+      const double flops = work_.PrefillFlops(n).linear() + work_.PrefillFlops(n).attention;
+      if (line.limit > 0) {
+        line.note = absl::StrFormat("roof %.0f GFLOP/s", flops * line.limit / n / 1e9);
+      }
+    }
+    return lines;
   }
 
   KernelResult Decode(int batch) {
-    std::vector<Sequence> sequences;
-    for (int i = 0; i < batch; ++i) {
-      sequences.push_back(Make(i, options_.context + MostSteps()));
-      RunPrompt(sequences.back(), options_.context, options_.chunks[0], false);
-    }
-    const Roof roof = ProbeRoof();
-    std::vector<DecodeSample> samples;
+    std::vector<Sequence> sequences = MakeBatch(batch);
+    std::vector<ProbedSample> samples;
+    std::vector<double> gbps;
     uint64_t digest = 0;
-    int step = 0;
-    double before = ProbeGbps();
+    int step = 0, bound_by_roof = 0;
+    MachineState before = probe_.RoofsAndBandwidth();
     for (int i = 0; i < options_.samples; ++i) {
       const int first = step;
-      const Clock::time_point begin = Clock::now();
+      double seconds = 0;
       do {
-        RunDecodeStep(sequences, options_.context + step);
+        seconds += RunDecodeStep(sequences, options_.context + step);
         if (step++ < kDigestSteps) digest = LogitsDigest(backend_->logits(0), digest);
-      } while (step < first + kSampleSteps && SecondsSince(begin) < kSampleSeconds);
-      const double seconds = SecondsSince(begin) / (step - first);
-      const double after = ProbeGbps();
-      samples.push_back(
-          SampleOf(batch, seconds, (first + step) / 2.0, std::max(before, after), roof));
+      } while (step < first + kSampleSteps && seconds < kSampleSeconds);
+      const double keys = options_.context + (first + step) / 2.0;
+      const StepFlops flops = work_.DecodeFlops(batch, keys);
+      const double bytes = work_.DecodeBytes(batch, keys);
+      const MachineState after = probe_.RoofsAndBandwidth();
+      samples.emplace_back().Add(seconds / (step - first), before.LeastSeconds(flops, bytes),
+                                 after.LeastSeconds(flops, bytes));
+      gbps.push_back(after.gbps);
+      bound_by_roof += after.LeastSeconds(flops) == after.LeastSeconds(flops, bytes);
       before = after;
     }
     while (step < kDigestSteps) {
@@ -165,7 +149,16 @@ class StepBench {
       digest = LogitsDigest(backend_->logits(0), digest);
     }
     for (const Sequence& sequence : sequences) pool_->Give(sequence.pages);
-    return ResultOf(absl::StrFormat("decode_%d", batch), samples, digest);
+    KernelResult line;
+    line.name = absl::StrFormat("decode_%d", batch);
+    line.unit = "tok/s";
+    line.digest = absl::StrFormat("%016x", digest);
+    SetSamples(samples, batch, &line);
+    std::sort(gbps.begin(), gbps.end());
+    line.note = absl::StrFormat("bound by %s, %.1f GB/s beside it",
+                                2 * bound_by_roof > options_.samples ? "multiply-adds" : "memory",
+                                gbps[gbps.size() / 2]);
+    return line;
   }
 
   // Of this process, beside packed weights, KV pool and the memory that the probe reads.
@@ -190,9 +183,6 @@ class StepBench {
     return KernelResult{"load_packed_again", seconds, "s", kMostLoadSeconds, "", "", seconds};
   }
 
-  // Whether decoding has to read more than the caches of any machine hold.
-  bool IsLarge() const { return backend_->weight_memory().bytes > kProbeBytes; }
-
   const Backend& backend() const { return *backend_; }
 
  private:
@@ -205,7 +195,10 @@ class StepBench {
     return ways;
   }
 
-  void RunSlice(const Sequence& sequence, int n, int part) {
+  // One sample of one part: probes do not come between its layers.
+  ProbedSample RunSlice(const Sequence& sequence, int n, int part) {
+    const MachineState before = probe_.Roofs();
+    const Clock::time_point begin = Clock::now();
     step_.Clear();
     step_.AddPiece(std::span(sequence.tokens).first(static_cast<size_t>(n)), 0, sequence.pages);
     step_.WantLogits(n - 1);
@@ -218,6 +211,26 @@ class StepBench {
       for (int from = first; from < n; from += part)
         backend_->FinishSlice(layer, from, std::min(n, from + part));
     }
+    const double seconds = SecondsSince(begin);
+    const StepFlops flops = work_.PrefillFlops(n);
+    ProbedSample sample;
+    sample.Add(seconds, before.LeastSeconds(flops), probe_.Roofs().LeastSeconds(flops));
+    return sample;
+  }
+
+  // Every step is a part between probes of its own.
+  ProbedSample RunChunks(const Sequence& sequence, int n, int chunk) {
+    ProbedSample sample;
+    MachineState before = probe_.Roofs();
+    for (int begin = 0; begin < n; begin += chunk) {
+      const int end = std::min(begin + chunk, n);
+      const double seconds = RunChunk(sequence, begin, end, end == n);
+      const MachineState after = probe_.Roofs();
+      const StepFlops flops = work_.PrefillFlops(begin, end, end == n);
+      sample.Add(seconds, before.LeastSeconds(flops), after.LeastSeconds(flops));
+      before = after;
+    }
+    return sample;
   }
 
   Sequence Make(int index, int n) {
@@ -228,76 +241,42 @@ class StepBench {
     return sequence;
   }
 
-  // The first n tokens in chunks; the logits of the last one if wanted.
-  void RunPrompt(const Sequence& sequence, int n, int chunk, bool wants_logits) {
-    for (int begin = 0; begin < n; begin += chunk) {
-      const int size = std::min(chunk, n - begin);
-      step_.Clear();
-      step_.AddPiece(std::span(sequence.tokens).subspan(begin, size), begin, sequence.pages);
-      if (wants_logits && begin + size == n) step_.WantLogits(size - 1);
-      RunStep();
+  // Sequences whose next token is that after the context.
+  std::vector<Sequence> MakeBatch(int batch) {
+    std::vector<Sequence> sequences;
+    for (int i = 0; i < batch; ++i) {
+      const Sequence& sequence = sequences.emplace_back(Make(i, options_.context + MostSteps()));
+      for (int begin = 0; begin < options_.context; begin += options_.chunks[0]) {
+        RunChunk(sequence, begin, std::min(begin + options_.chunks[0], options_.context), false);
+      }
     }
+    return sequences;
   }
 
-  void RunDecodeStep(const std::vector<Sequence>& sequences, int position) {
+  // Seconds of a step.
+  double RunChunk(const Sequence& sequence, int begin, int end, bool wants_logits) {
+    step_.Clear();
+    const size_t size = static_cast<size_t>(end - begin);
+    step_.AddPiece(std::span(sequence.tokens).subspan(begin, size), begin, sequence.pages);
+    if (wants_logits) step_.WantLogits(end - begin - 1);
+    return RunStep();
+  }
+
+  double RunDecodeStep(const std::vector<Sequence>& sequences, int position) {
     step_.Clear();
     for (const Sequence& sequence : sequences) {
       const int row =
           step_.AddPiece(std::span(&sequence.tokens[position], 1), position, sequence.pages);
       step_.WantLogits(row);
     }
-    RunStep();
+    return RunStep();
   }
 
-  void RunStep() {
+  double RunStep() {
+    const Clock::time_point begin = Clock::now();
     backend_->Begin(step_.batch());
     backend_->RunLayers(0, backend_->model().n_layers);
-  }
-
-  // The fp32 mode has no roof of its own: it is a reference, not a way to serve.
-  Roof ProbeRoof() const {
-    const absl::StatusOr<Isa> isa = ParseIsa(backend_->isa());
-    if (!isa.ok()) return {};
-    const std::string& dtype = options_.engine.dtype;
-    const double dot = ProbeDotGflops(*isa, *probe_threads_);
-    if (dtype != "int8" && dtype != "int4") return {dot, dot};
-    const WeightType type = dtype == "int8" ? WeightType::kInt8 : WeightType::kInt4;
-    return {ProbeIntegerGops(*isa, type, *probe_threads_), dot};
-  }
-  double ProbeGbps() const { return probe_.ReadGbps(*probe_threads_, 1); }
-
-  DecodeSample SampleOf(int batch, double seconds, double steps, double gbps,
-                        const Roof& roof) const {
-    const double keys = options_.context + steps;
-    double limit = batch * gbps * 1e9 / work_.DecodeBytes(batch, keys);
-    limit = std::min(limit, batch / roof.Seconds(work_.DecodeFlops(batch, keys)));
-    return {batch / seconds, limit, gbps, seconds};
-  }
-
-  // The median sample, and in which state of the machine it was taken: shared machines jump between
-  // two bandwidths.
-  static KernelResult ResultOf(const std::string& name, std::vector<DecodeSample>& samples,
-                               uint64_t digest) {
-    const auto [low, high] = std::minmax_element(
-        samples.begin(), samples.end(),
-        [](const DecodeSample& a, const DecodeSample& b) { return a.gbps < b.gbps; });
-    const double lowest = low->gbps, highest = high->gbps;
-    const auto middle = samples.begin() + static_cast<std::ptrdiff_t>(samples.size() / 2);
-    std::nth_element(
-        samples.begin(), middle, samples.end(),
-        [](const DecodeSample& a, const DecodeSample& b) { return a.share() < b.share(); });
-    const char* state = "steady";
-    if (highest > kTwoStates * lowest) {
-      state = middle->gbps * middle->gbps > lowest * highest ? "high" : "low";
-    }
-    return {name,
-            middle->rate,
-            "tok/s",
-            middle->limit,
-            absl::StrFormat("%016x", digest),
-            absl::StrFormat("%.1f GB/s beside it, %s (%.1f to %.1f in %d samples)", middle->gbps,
-                            state, lowest, highest, samples.size()),
-            middle->seconds};
+    return SecondsSince(begin);
   }
 
   int MostSteps() const { return MostDecodeSteps(options_); }
@@ -305,9 +284,8 @@ class StepBench {
   StepBenchOptions options_;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<KvPool> pool_;
-  std::unique_ptr<ComputePool> probe_threads_;  // idle while the backend computes
   StepWork work_;
-  MemoryProbe probe_;  // a model that fits the caches is held to their speed
+  StepProbe probe_;  // a model that fits the caches is held to their speed
   StepBuilder step_;
 };
 
@@ -322,6 +300,7 @@ absl::Status CheckSizes(const StepBenchOptions& options, int max_positions) {
   for (const int n : options.chunks) RETURN_IF_ERROR(check("a chunk", n, 65536));
   if (options.chunks.empty()) return check("the number of chunks", 0, 16);
   RETURN_IF_ERROR(check("samples", options.samples, 1000));
+  RETURN_IF_ERROR(check("rounds", options.rounds, 1000));
   if (options.decode.empty()) return absl::OkStatus();
   return check("context", options.context, max_positions - MostDecodeSteps(options));
 }
@@ -345,10 +324,7 @@ absl::StatusOr<std::unique_ptr<StepBench>> MakeBench(const StepBenchOptions& opt
     n_pages = std::max(n_pages, n * layout.PagesFor(tokens));
   }
   ASSIGN_OR_RETURN(std::unique_ptr<KvPool> pool, KvPool::Create(layout, n_pages));
-  auto probe_threads =
-      std::make_unique<ComputePool>(ComputeThreads(engine.threads), engine.spin_us);
-  return std::make_unique<StepBench>(options, std::move(backend), std::move(pool),
-                                     std::move(probe_threads));
+  return std::make_unique<StepBench>(options, std::move(backend), std::move(pool));
 }
 
 absl::StatusOr<std::vector<KernelResult>> MeasureAll(const StepBenchOptions& options,
@@ -370,9 +346,8 @@ absl::StatusOr<std::vector<KernelResult>> MeasureAll(const StepBenchOptions& opt
   return results;
 }
 
-absl::Status Check(const std::vector<KernelResult>& results, bool is_large) {
+absl::Status Check(const std::vector<KernelResult>& results) {
   for (const KernelResult& result : results) {
-    if (is_large && result.name.rfind("decode", 0) == 0) RETURN_IF_ERROR(CheckBelowLimit(result));
     if (result.unit == "MB" && result.value > result.limit) {
       return absl::InternalError(
           absl::StrFormat("an engine takes %.0f MB beside weights and KV pool; %.0f are promised",
@@ -402,7 +377,7 @@ absl::Status RunStepBench(const StepBenchOptions& options) {
                       absl::StrJoin(options.chunks, " and "), options.context),
       results);
   if (options.json) PrintKernelJson(backend.numerics_id(), results);
-  return Check(results, bench->IsLarge());
+  return Check(results);
 }
 
 }  // namespace baton

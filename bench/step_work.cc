@@ -17,6 +17,18 @@ double ExpertParameters(const ModelDesc& model) {
   return parameters;
 }
 
+// Multiply-adds of a token in a layer's matrices that are bf16 in every model: the router of its
+// experts, and what brings queries to latents or latents to values.
+double RouterFlops(const ModelDesc& model, int layer) {
+  return model.experts.is_sparse(layer) ? 2.0 * model.experts.n * model.hidden : 0;
+}
+double ToLatentFlops(const ModelDesc& model) {
+  return 2.0 * model.n_heads * model.latent.plain_dim * model.latent.rank;
+}
+double FromLatentFlops(const ModelDesc& model) {
+  return 2.0 * model.attended_width() * model.latent.rank;
+}
+
 }  // namespace
 
 StepWork::StepWork(const ModelDesc& model, const KvLayout& layout, int64_t weight_bytes)
@@ -28,7 +40,11 @@ StepWork::StepWork(const ModelDesc& model, const KvLayout& layout, int64_t weigh
   const double experts = ExpertParameters(model);
   const double idle =
       model.experts.n > 0 ? 1.0 - 1.0 * model.experts.per_token / model.experts.n : 0.0;
-  token_flops_ = 2 * (layers - experts * idle);
+  for (int layer = 0; layer < model.n_layers; ++layer) {
+    token_bf16_flops_ += RouterFlops(model, layer);
+    if (model.latent.rank > 0) token_bf16_flops_ += ToLatentFlops(model) + FromLatentFlops(model);
+  }
+  token_flops_ = 2 * (layers - experts * idle) - token_bf16_flops_;
   head_flops_ = 2 * head;
   expert_share_ = experts / (layers + head);
 }
@@ -44,19 +60,18 @@ double StepWork::pair_flops() const {
   return flops;
 }
 
-// Output projection and MLP of one token.
-double StepWork::AfterAttentionFlops(int layer) const {
+// Output projection and MLP of so many tokens.
+void StepWork::AddAfterAttention(int layer, double tokens, StepFlops* flops) const {
   double width = model_.attended_width();  // the parameters are so many by `hidden`
   if (model_.experts.is_sparse(layer)) {
     const ExpertsDesc& experts = model_.experts;
-    width += experts.n + 3.0 * (experts.per_token * experts.intermediate +  // the router first
-                                experts.shared_intermediate);
+    width += 3.0 * (experts.per_token * experts.intermediate + experts.shared_intermediate);
   } else {
     width += (model_.gated_mlp ? 3.0 : 2.0) * model_.intermediate;
   }
-  double flops = 2 * width * model_.hidden;
-  if (model_.latent.rank > 0) flops += 2.0 * model_.attended_width() * model_.latent.rank;
-  return flops;
+  flops->layers += tokens * 2 * width * model_.hidden;
+  flops->always_bf16 += tokens * RouterFlops(model_, layer);
+  if (model_.latent.rank > 0) flops->always_bf16 += tokens * FromLatentFlops(model_);
 }
 
 double StepWork::KeysSeen(int layer, double keys) const {
@@ -64,20 +79,30 @@ double StepWork::KeysSeen(int layer, double keys) const {
   return window > 0 ? std::min<double>(keys, window) : keys;
 }
 
-StepFlops StepWork::PrefillFlops(int n) const {
-  const int last = model_.n_layers - 1;
-  StepFlops flops{.linear = n * token_flops_ + head_flops_ - (n - 1) * AfterAttentionFlops(last),
-                  .attention = KeysSeen(last, n) * PairFlops(last)};
+// Of a prompt's first `end` tokens together.
+double StepWork::PairsSeen(int layer, double end) const {
+  const double growing = KeysSeen(layer, end);  // tokens that see all before them
+  return growing * (growing + 1) / 2 + (end - growing) * growing;
+}
+
+StepFlops StepWork::PrefillFlops(int first, int end, bool is_last) const {
+  const int last = model_.n_layers - 1, tokens = end - first;
+  StepFlops flops{.layers = tokens * token_flops_, .always_bf16 = tokens * token_bf16_flops_};
+  AddAfterAttention(last, (is_last ? 1.0 : 0.0) - tokens, &flops);
+  if (is_last) {
+    flops.lm_head = head_flops_;
+    flops.attention = KeysSeen(last, end) * PairFlops(last);
+  }
   for (int layer = 0; layer < last; ++layer) {
-    const double growing = KeysSeen(layer, n);  // tokens that see all before them
-    const double pairs = growing * (growing + 1) / 2 + (n - growing) * growing;
-    flops.attention += pairs * PairFlops(layer);
+    flops.attention += (PairsSeen(layer, end) - PairsSeen(layer, first)) * PairFlops(layer);
   }
   return flops;
 }
 
 StepFlops StepWork::DecodeFlops(int rows, double keys) const {
-  StepFlops flops{.linear = rows * (token_flops_ + head_flops_)};
+  StepFlops flops{.layers = rows * token_flops_,
+                  .lm_head = rows * head_flops_,
+                  .always_bf16 = rows * token_bf16_flops_};
   for (int layer = 0; layer < model_.n_layers; ++layer) {
     flops.attention += rows * KeysSeen(layer, keys) * PairFlops(layer);
   }

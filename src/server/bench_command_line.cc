@@ -34,12 +34,14 @@ baton bench interference  do long prompts move the latency of running streams?
   --rounds 3 --vocab 2048
 baton bench step MODEL    whole forward passes, without server or wire
   --prompt 512,2048 --chunk 512 --seconds 2   several chunks take turns
-  --decode 1,8,32 --context 128 --samples 21 --slices (in parts of the chunk)
+  --rounds 1 (least number of runs of a prompt) --slices (in parts of the chunk)
+  --decode 1,8,32 --context 128 --samples 21
   --threads 0 --isa auto --dtype auto --attention causal --cache-dir DIR
 baton bench kernels       linear layers on every path, beside a plain chain
   --isa avx2,avx512 --weights bf16,int8,int4 --rows 1,8,512 --k 2048 --n 8192
+  --seconds 1 --samples 7 (the least number)
 baton bench attention     the same of attention and sampler: --threads 1,2
-  --contexts 512,4096 --seconds 0.5
+  --contexts 512,4096 --seconds 0.5 --samples 7
 baton bench relay MODEL        prefill shared by processes of this machine
   --ranks 2 --tokens 4096 --link 94e6 (bytes/s; 0: as it is) --rounds 3
   --schemes one,kvr-s,streaming --memory (peaks) --noise 8 (links at 1/8, too)
@@ -232,13 +234,15 @@ void BenchCommandLine::Declare(CLI::App* bench) {
     app->add_option("--chunk", options.chunks)->delimiter(',');
     app->add_flag("--slices", options.slices);
     app->add_option("--samples", options.samples);
+    app->add_option("--rounds", options.rounds);
     app->add_option("--cache-dir", options.engine.cache_dir);
   }
   {
     KernelsBenchOptions& options = state.kernels_options;
     CLI::App* app = state.kernels = add("kernels", &options.json);
     AddCompute(app, &state.isas, &options.threads, &options.spin_us);
-    AddSeconds(app, &options.seconds);
+    AddSeconds(app, &options.plan.seconds);
+    app->add_option("--samples", options.plan.least_samples);
     app->add_option("--rows", options.rows)->delimiter(',');
     app->add_option("--weights", state.weights)->delimiter(',');
     app->add_option("--k", options.k);
@@ -248,7 +252,8 @@ void BenchCommandLine::Declare(CLI::App* bench) {
     AttentionBenchOptions& options = state.attention_options;
     CLI::App* app = state.attention = add("attention", &options.json);
     AddCompute(app, &state.isas, &options.threads, &options.spin_us);
-    AddSeconds(app, &options.seconds);
+    AddSeconds(app, &options.plan.seconds);
+    app->add_option("--samples", options.plan.least_samples);
     app->add_option("--contexts", options.contexts)->delimiter(',');
   }
   {

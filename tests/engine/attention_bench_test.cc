@@ -14,7 +14,7 @@ TEST_CASE("every path with any number of threads gives one digest for the same a
   AttentionBenchOptions options;
   options.contexts = {70, 600};
   options.threads = {1, 3};
-  options.seconds = 0.001;
+  options.plan = {.least_samples = 2, .seconds = 0.001};
   options.decode_bytes = 1 << 20;
   const auto results = MeasureAttention(options);
   REQUIRE(results.ok());
@@ -25,7 +25,7 @@ TEST_CASE("every path with any number of threads gives one digest for the same a
     CHECK(result.value > 0);
     if (result.name.rfind("attention", 0) != 0) continue;
     ++attention;
-    CHECK((result.limit > 0 && result.seconds > 0));
+    CHECK((result.limit > 0 && result.seconds > 0 && result.n_samples >= 2));
     digests[result.name.substr(0, result.name.find("_t"))].insert(result.digest);
   }
   const size_t shapes = 2 * 2 * 2 * 2;  // head sizes, types of KV, contexts, phases

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "bench/step_limits.h"
 #include "bench/step_work.h"
 #include "engine/temp_folder.h"
 
@@ -40,6 +41,9 @@ TEST_CASE("a step benchmark measures what it was asked for") {
     CHECK(result.value > 0);
     CHECK(result.limit > 0);
     CHECK(result.seconds > 0);
+    CHECK(result.n_samples >= (i < 2 ? 1 : options.samples));
+    CHECK(result.samples.max >= result.value);
+    CHECK(result.limits.max >= result.limit * 0.999);
     CHECK(result.digest.size() == 16);
   }
   CHECK((*results)[0].digest != (*results)[1].digest);
@@ -93,12 +97,12 @@ TEST_CASE("a step's work is what its shapes say") {
   // token goes on from its keys and values: 511 tokens have no output projection (2048 x 2048) and
   // no MLP (3 x 2048 x 8192).
   const double saved = 511 * 2.0 * 2048 * (2048 + 3 * 8192);
-  CHECK(work.PrefillFlops(512).linear ==
+  CHECK(work.PrefillFlops(512).linear() ==
         Approx(512 * work.token_flops() + work.head_flops() - saved));
   CHECK(work.PrefillFlops(512).attention == Approx(8192.0 * (15 * 131328 + 512)));
-  CHECK(work.PrefillFlops(1).linear == Approx(work.DecodeFlops(1, 1).linear));
+  CHECK(work.PrefillFlops(1).linear() == Approx(work.DecodeFlops(1, 1).linear()));
   CHECK(work.PrefillFlops(1).attention == Approx(work.DecodeFlops(1, 1).attention));
-  CHECK(work.DecodeFlops(8, 100).linear == Approx(8 * (work.token_flops() + work.head_flops())));
+  CHECK(work.DecodeFlops(8, 100).linear() == Approx(8 * (work.token_flops() + work.head_flops())));
   CHECK(work.DecodeFlops(8, 100).attention == Approx(8 * 100 * 131072.0));
   CHECK(work.DecodeBytes(8, 100) == Approx(2.47e9 + 8 * 100 * 32768.0));
 
@@ -107,6 +111,53 @@ TEST_CASE("a step's work is what its shapes say") {
   const double pairs = 7 * 20 * 21 / 2 + 20 + 8 * (10 * 11 / 2 + 10 * 10);
   CHECK(work.PrefillFlops(20).attention == Approx(pairs * 131072 / 16));
   CHECK(work.DecodeBytes(1, 100) == Approx(2.47e9 + (8 * 100 + 8 * 10) * 2048.0));
+}
+
+namespace {
+
+ModelDesc Shape(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  auto model = ModelDesc::FromJson(text.str(), path);
+  REQUIRE(model.ok());
+  return *std::move(model);
+}
+
+}  // namespace
+
+TEST_CASE("the steps of a prompt are the whole of it") {
+  const ModelDesc model = Shape(std::string(BATON_SOURCE_DIR) + "/configs/shapes/tiny-moe.json");
+  const KvLayout layout = KvLayout::For(model, KvType::kBf16, 64);
+  const StepWork work(model, layout, 1'000'000);
+  const StepFlops whole = work.PrefillFlops(300), first = work.PrefillFlops(0, 128, false),
+                  last = work.PrefillFlops(128, 300, true);
+  CHECK(first.lm_head == 0);
+  CHECK(first.layers + last.layers == Approx(whole.layers));
+  CHECK(first.lm_head + last.lm_head == Approx(whole.lm_head));
+  CHECK(first.always_bf16 + last.always_bf16 == Approx(whole.always_bf16));
+  CHECK(first.attention + last.attention == Approx(whole.attention));
+  CHECK(whole.always_bf16 > 0);  // routers
+}
+
+// An int4 model's LM head is int8, and its attention and routers are bf16: eight streams were once
+// held to the roof of int4 alone.
+TEST_CASE("every part of a step is held to the roof of its own type") {
+  const WeightTypes int4 = WeightTypes::Of("int4");
+  CHECK((int4.layers == WeightType::kInt4 && int4.lm_head == WeightType::kInt8));
+  const WeightTypes int8 = WeightTypes::Of("int8");
+  CHECK((int8.layers == WeightType::kInt8 && int8.lm_head == WeightType::kInt8));
+  const WeightTypes plain = WeightTypes::Of("auto");
+  CHECK((plain.layers == WeightType::kBf16 && plain.lm_head == WeightType::kBf16));
+
+  const MachineState state{.gbps = 2, .layers = 400, .lm_head = 100, .bf16 = 50};
+  const StepFlops flops{.layers = 400e9, .lm_head = 300e9, .always_bf16 = 50e9, .attention = 100e9};
+  CHECK(state.LeastSeconds(flops) == Approx(1 + 3 + 1 + 2));
+  // What is later bounds a step: multiply-adds of many rows, the bytes of one.
+  CHECK(state.LeastSeconds(flops, 1e9) == Approx(7));
+  CHECK(state.LeastSeconds(flops, 20e9) == Approx(10));
+  // Where no roof is known, memory alone.
+  CHECK(MachineState{.gbps = 2}.LeastSeconds(flops, 4e9) == Approx(2));
 }
 
 TEST_CASE("step benchmarks of impossible sizes are errors") {
@@ -118,6 +169,7 @@ TEST_CASE("step benchmarks of impossible sizes are errors") {
   };
   CHECK_THAT(error([](StepBenchOptions& o) { o.prompts = {2049}; }), Contains("a prompt is 2049"));
   CHECK_THAT(error([](StepBenchOptions& o) { o.decode = {0}; }), Contains("a decode batch is 0"));
+  CHECK_THAT(error([](StepBenchOptions& o) { o.rounds = 0; }), Contains("rounds is 0"));
   CHECK_THAT(error([](StepBenchOptions& o) { o.context = 2040; }), Contains("context is 2040"));
   CHECK_THAT(error([](StepBenchOptions& o) { o.engine.model = "/nowhere"; }),
              Contains("/nowhere: no such folder"));

@@ -12,33 +12,21 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-const RoofKernel& RoofOf(Isa isa) {
+const RoofKernel& RoofOf(Isa isa, WeightType type) {
+  const bool is_bf16 = type == WeightType::kBf16;
   switch (isa) {
     case Isa::kAvx2:
-      return kRoofAvx2;
+      break;
     case Isa::kAvx512:
-      return kRoofAvx512;
-    case Isa::kAvx512Bf16:
-      return kRoofAvx512Bf16;
-    case Isa::kAmx:
-      return kRoofAmx;
-  }
-  return kRoofAvx2;
-}
-
-const RoofKernel& IntegerRoofOf(Isa isa, WeightType type) {
-  const RoofKernel& avx2 = type == WeightType::kInt4 ? kRoofInt4Avx2 : kRoofIntegerAvx2;
-  switch (isa) {
-    case Isa::kAvx2:
-      return avx2;
-    case Isa::kAvx512:
+      if (is_bf16) return kRoofAvx512;
       return HasVnni() ? kRoofIntegerVnni : kRoofIntegerAvx512;
     case Isa::kAvx512Bf16:
-      return kRoofIntegerVnni;
+      return is_bf16 ? kRoofAvx512Bf16 : kRoofIntegerVnni;
     case Isa::kAmx:
-      return kRoofIntegerAmx;
+      return is_bf16 ? kRoofAmx : kRoofIntegerAmx;
   }
-  return avx2;
+  if (is_bf16) return kRoofAvx2;
+  return type == WeightType::kInt4 ? kRoofInt4Avx2 : kRoofIntegerAvx2;
 }
 
 template <typename Body>
@@ -54,7 +42,10 @@ void Keep(const T& value) {
   __asm__ volatile("" : : "r,m"(value) : "memory");
 }
 
-double ProbeRoof(const RoofKernel& roof, ComputePool& pool) {
+}  // namespace
+
+double ProbeRoofGops(Isa isa, WeightType type, ComputePool& pool, int tries) {
+  const RoofKernel& roof = RoofOf(isa, type);
   constexpr int64_t kFloats = 1024;
   AlignedBuffer buffer;
   uint16_t* halves = static_cast<uint16_t*>(buffer.Reserve(kFloats * 4));
@@ -73,26 +64,18 @@ double ProbeRoof(const RoofKernel& roof, ComputePool& pool) {
   };
   int64_t iterations = 1000;
   double seconds = run(iterations);
-  while (seconds < 2e-3) seconds = run(iterations *= 2);
-  for (int i = 0; i < 8; ++i) seconds = std::min(seconds, run(iterations));
+  while (seconds < 1e-3) seconds = run(iterations *= 2);
+  for (int i = 0; i < tries; ++i) seconds = std::min(seconds, run(iterations));
   const double flops = static_cast<double>(roof.flops_per_iteration * iterations);
   return flops * pool.n_threads() / seconds / 1e9;
 }
 
-}  // namespace
-
-double ProbeDotGflops(Isa isa, ComputePool& pool) { return ProbeRoof(RoofOf(isa), pool); }
-double ProbeIntegerGops(Isa isa, WeightType type, ComputePool& pool) {
-  return ProbeRoof(IntegerRoofOf(isa, type), pool);
-}
-
-double ProbeReadGbps(ComputePool& pool, const void* memory, int64_t bytes, int rounds) {
+double ProbeReadGbps(ComputePool& pool, const void* memory, int64_t bytes, int tries) {
   // In pieces of a few milliseconds, so that one interruption does not spoil the whole.
   constexpr int64_t kPiece = int64_t{64} << 20;
   const int64_t pieces = std::max<int64_t>(1, bytes / kPiece);
   const int64_t part = bytes / pieces / pool.n_threads() / kReadUnit * kReadUnit;
   CHECK(part > 0);
-  const int64_t tries = std::max<int64_t>(pieces * rounds, kReadWays);
   const char* from = static_cast<const char*>(memory);
   double seconds = 1e30;
   for (int64_t i = 0; i < tries; ++i) {
@@ -120,8 +103,8 @@ MemoryProbe::MemoryProbe(int64_t bytes) : bytes_(bytes) {
   data_ = words;
 }
 
-double MemoryProbe::ReadGbps(ComputePool& pool, int rounds) const {
-  return ProbeReadGbps(pool, data_, bytes_, rounds);
+double MemoryProbe::ReadGbps(ComputePool& pool, int tries) const {
+  return ProbeReadGbps(pool, data_, bytes_, tries);
 }
 
 }  // namespace baton

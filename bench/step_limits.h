@@ -1,0 +1,52 @@
+// The limits of `bench step` as this machine has them at a moment: the roof of every instruction
+// that a step multiplies with, and the bandwidth.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "bench/step_work.h"
+#include "engine/cpu/compute_pool.h"
+#include "engine/cpu/isa.h"
+#include "engine/cpu/linear_job.h"
+#include "engine/cpu/machine_probe.h"
+
+namespace baton {
+
+// What matrices of a model are; routers of experts, what lies between latents and heads, and
+// attention are bf16 always.
+struct WeightTypes {
+  WeightType layers = WeightType::kBf16, lm_head = WeightType::kBf16;
+  // Of EngineOptions::dtype; the LM head of an int4 model is int8.
+  static WeightTypes Of(const std::string& dtype);
+};
+
+// Of a moment; 0: not known, and no limit.
+struct MachineState {
+  double gbps = 0;
+  double layers = 0, lm_head = 0, bf16 = 0;  // 10^9 operations per second, by their types
+
+  // What a step takes at least: each part multiplied by its own instruction.
+  double LeastSeconds(const StepFlops& flops) const;
+  // The same of a step that also has to read so much: the later of the two.
+  double LeastSeconds(const StepFlops& flops, double bytes) const;
+};
+
+class StepProbe {
+ public:
+  // No isa: roofs are not known. probe_bytes: of memory to read.
+  StepProbe(std::optional<Isa> isa, const WeightTypes& types, int64_t probe_bytes, int threads,
+            int spin_us);
+  // For some milliseconds per roof; and as many tens to read, if asked.
+  MachineState Roofs();
+  MachineState RoofsAndBandwidth();
+  int64_t bytes() const { return memory_.bytes(); }
+
+ private:
+  std::optional<Isa> isa_;
+  WeightTypes types_;
+  ComputePool threads_;  // idle while the backend computes
+  MemoryProbe memory_;
+};
+
+}  // namespace baton
