@@ -51,12 +51,13 @@ std::string KernelTable(std::string_view title, const std::vector<KernelResult>&
   bool has_samples = false;
   for (const KernelResult& r : results) {
     const bool is_counted = r.not_counted.empty();
-    absl::StrAppendFormat(&text, "%s %-44s %9.1f %-8s", is_counted ? " " : "!", r.name, r.value,
-                          r.unit);
+    absl::StrAppendFormat(&text, "%s %-44s %9.*f %-8s", is_counted ? " " : "!", r.name,
+                          r.whole > 0 ? 3 : 1, r.value, r.unit);
     if (r.seconds > 0) absl::StrAppendFormat(&text, " %10s", TimeText(r.seconds));
     if (r.limit > 0 && is_counted) {
       absl::StrAppendFormat(&text, " %5.1f %% of %.1f", Percent(r), r.limit);
     }
+    if (r.whole > 0) absl::StrAppendFormat(&text, " %10.1f %%", 100 * r.value / r.whole);
     if (!is_counted) absl::StrAppend(&text, "  NOT COUNTED: ", r.not_counted);
     if (!r.note.empty()) absl::StrAppend(&text, "  ", r.note);
     if (r.n_samples > 0) {
@@ -86,6 +87,8 @@ std::string KernelJson(std::string_view numerics_id, const std::vector<KernelRes
     }
     if (r.seconds > 0) row["seconds"] = r.seconds;
     if (!r.digest.empty()) row["digest"] = r.digest;
+    if (r.whole > 0) row["percent_of_whole"] = 100 * r.value / r.whole;
+    if (!r.note.empty()) row["note"] = r.note;
     if (r.n_samples > 0) AddSamples(r, &row);
     rows.push_back(std::move(row));
   }

@@ -23,6 +23,7 @@ struct KernelResult {
   std::string digest = {};  // of the output, where equal bits are promised
   std::string note = {};    // for the table's reader
   double seconds = 0;       // of one run of what was measured; 0 = not a run
+  double whole = 0;         // what the value is a part of, in the same unit; 0 = not a part
   // Of lines with samples (probed_sample.h): how many were taken, how many count, and the spread of
   // all of them and of the limits by their probes, in the line's unit.
   int n_samples = 0, n_counted = 0;

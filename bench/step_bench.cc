@@ -14,10 +14,13 @@
 #include "bench/probed_sample.h"
 #include "bench/progress.h"
 #include "bench/step_limits.h"
+#include "bench/step_phases.h"
 #include "bench/step_work.h"
 #include "common/check.h"
 #include "engine/cpu/isa.h"
+#include "engine/cpu/phase_clock.h"
 #include "engine/kv_pool.h"
+#include "engine/sampler.h"
 #include "engine/step.h"
 
 namespace baton {
@@ -84,7 +87,8 @@ class StepBench {
         work_(backend_->model(), backend_->kv_layout(), backend_->weight_memory().bytes),
         probe_(IsaOf(*backend_), WeightTypes::Of(options.engine.dtype),
                std::clamp(backend_->weight_memory().bytes, kLeastProbeBytes, kProbeBytes),
-               ComputeThreads(options.engine.threads), options.engine.spin_us) {
+               ComputeThreads(options.engine.threads), options.engine.spin_us),
+        sampler_(backend_->compute_pool()) {
     backend_->SetPool(pool_.get());
   }
 
@@ -101,7 +105,6 @@ class StepBench {
         way.digest = LogitsDigest(way.is_slice ? backend_->slice_logits() : backend_->logits(0), 0);
       }
     }
-    pool_->Give(sequence.pages);
     std::vector<KernelResult> lines;
     for (const PrefillWay& way : ways) {
       KernelResult& line = lines.emplace_back();
@@ -117,10 +120,12 @@ class StepBench {
         line.note = absl::StrFormat("roof %.0f GFLOP/s", flops * line.limit / n / 1e9);
       }
     }
+    if (options_.phases) AddPrefillPhases(sequence, n, &lines);
+    pool_->Give(sequence.pages);
     return lines;
   }
 
-  KernelResult Decode(int batch) {
+  std::vector<KernelResult> Decode(int batch) {
     std::vector<Sequence> sequences = MakeBatch(batch);
     std::vector<ProbedSample> samples;
     std::vector<double> gbps;
@@ -148,8 +153,8 @@ class StepBench {
       RunDecodeStep(sequences, options_.context + step++);
       digest = LogitsDigest(backend_->logits(0), digest);
     }
-    for (const Sequence& sequence : sequences) pool_->Give(sequence.pages);
-    KernelResult line;
+    std::vector<KernelResult> lines(1);
+    KernelResult& line = lines.front();
     line.name = absl::StrFormat("decode_%d", batch);
     line.unit = "tok/s";
     line.digest = absl::StrFormat("%016x", digest);
@@ -158,7 +163,9 @@ class StepBench {
     line.note = absl::StrFormat("bound by %s, %.1f GB/s beside it",
                                 2 * bound_by_roof > options_.samples ? "multiply-adds" : "memory",
                                 gbps[gbps.size() / 2]);
-    return line;
+    if (options_.phases) AddDecodePhases(sequences, &lines);
+    for (const Sequence& sequence : sequences) pool_->Give(sequence.pages);
+    return lines;
   }
 
   // Of this process, beside packed weights, KV pool and the memory that the probe reads.
@@ -233,6 +240,60 @@ class StepBench {
     return sample;
   }
 
+  // Of the prompt in steps of the first chunk.
+  void AddPrefillPhases(const Sequence& sequence, int n, std::vector<KernelResult>* lines) {
+    const int chunk = options_.chunks[0];
+    PhaseClock clock(backend_->compute_pool()->n_threads());
+    int n_steps = 0;
+    RunChunk(sequence, 0, 1, true);  // the sampler gets its memory
+    Sample(1);
+    for (int begin = 0; begin < n; begin += chunk, ++n_steps) {
+      const int end = std::min(begin + chunk, n);
+      RunTimed(&clock, end == n ? 1 : 0, [&] { RunChunk(sequence, begin, end, end == n); });
+    }
+    AddLines(PhaseLines(absl::StrFormat("prefill_%d", n), clock, n_steps), lines);
+  }
+
+  // The first steps again, so their tokens and keys are those that the samples met.
+  void AddDecodePhases(const std::vector<Sequence>& sequences, std::vector<KernelResult>* lines) {
+    PhaseClock clock(backend_->compute_pool()->n_threads());
+    const int batch = static_cast<int>(sequences.size());
+    const Clock::time_point begin = Clock::now();
+    int step = 0;
+    RunDecodeStep(sequences, options_.context);  // the probes have used the caches
+    Sample(batch);                               // and the sampler has no memory yet
+    do {
+      RunTimed(&clock, batch, [&] { RunDecodeStep(sequences, options_.context + step); });
+    } while (++step < MostSteps() && SecondsSince(begin) < options_.seconds);
+    AddLines(PhaseLines(absl::StrFormat("decode_%d", batch), clock, step), lines);
+  }
+
+  // A step, and the choice of a token from each of its logits.
+  template <typename Step>
+  void RunTimed(PhaseClock* clock, int n_logits, const Step& run_step) {
+    ComputePool& pool = *backend_->compute_pool();
+    pool.SetClock(clock);
+    clock->Start();
+    run_step();
+    if (n_logits > 0) {
+      const PhaseScope sampling(clock, Phase::kSample);
+      Sample(n_logits);
+    }
+    clock->Stop();
+    pool.SetClock(nullptr);
+  }
+
+  void Sample(int n_logits) {
+    std::vector<SampleRow> rows;
+    for (int i = 0; i < n_logits; ++i) rows.push_back({backend_->logits(i), {}, 0});
+    std::vector<SampledToken> sampled(rows.size());
+    sampler_.SampleRows(rows, sampled);
+  }
+
+  static void AddLines(const std::vector<KernelResult>& more, std::vector<KernelResult>* lines) {
+    lines->insert(lines->end(), more.begin(), more.end());
+  }
+
   Sequence Make(int index, int n) {
     Sequence sequence;
     sequence.tokens = MadeUpPrompt(n, static_cast<uint64_t>(index), backend_->model().vocab);
@@ -287,6 +348,7 @@ class StepBench {
   StepWork work_;
   StepProbe probe_;  // a model that fits the caches is held to their speed
   StepBuilder step_;
+  Sampler sampler_;
 };
 
 absl::Status CheckSizes(const StepBenchOptions& options, int max_positions) {
@@ -337,7 +399,7 @@ absl::StatusOr<std::vector<KernelResult>> MeasureAll(const StepBenchOptions& opt
   }
   for (const int n : options.decode) {
     progress.Next(absl::StrFormat("decode of %d sequences", n));
-    results.push_back(bench.Decode(n));
+    for (KernelResult& result : bench.Decode(n)) results.push_back(std::move(result));
   }
   ASSIGN_OR_RETURN(results.emplace_back(), bench.Memory());
   if (bench.backend().weight_memory().is_shared) {

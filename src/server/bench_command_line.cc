@@ -35,7 +35,7 @@ baton bench interference  do long prompts move the latency of running streams?
 baton bench step MODEL    whole forward passes, without server or wire
   --prompt 512,2048 --chunk 512 --seconds 2   several chunks take turns
   --rounds 1 (least number of runs of a prompt) --slices (in parts of the chunk)
-  --decode 1,8,32 --context 128 --samples 21
+  --decode 1,8,32 --context 128 --samples 21 --phases (where the time goes)
   --threads 0 --isa auto --dtype auto --attention causal --cache-dir DIR
 baton bench kernels       linear layers on every path, beside a plain chain
   --isa avx2,avx512 --weights bf16,int8,int4 --rows 1,8,512 --k 2048 --n 8192
@@ -233,6 +233,7 @@ void BenchCommandLine::Declare(CLI::App* bench) {
     app->add_option("--page-tokens", options.engine.page_tokens);
     app->add_option("--chunk", options.chunks)->delimiter(',');
     app->add_flag("--slices", options.slices);
+    app->add_flag("--phases", options.phases);
     app->add_option("--samples", options.samples);
     app->add_option("--rounds", options.rounds);
     app->add_option("--cache-dir", options.engine.cache_dir);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/cpu/mxcsr.h"
+#include "engine/cpu/phase_clock.h"
 
 namespace baton {
 namespace {
@@ -99,6 +100,55 @@ TEST_CASE("every member flushes denormals, the caller keeps its own setting") {
   _mm_setcsr(before);
   REQUIRE(wrong.load() == 0);
   REQUIRE((after & ~kMxcsrStickyFlags) == mine);
+}
+
+// Spins until so many milliseconds have passed.
+void Spin(int ms) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
+  while (std::chrono::steady_clock::now() < end) {
+  }
+}
+
+TEST_CASE("a clock tells what time a phase took, and how much of it members waited") {
+  const int threads = GENERATE(2, 4);
+  ComputePool pool(threads, 0);
+  PhaseClock clock(threads);
+  pool.SetClock(&clock);
+  pool.For(2, [](int64_t, int) { Spin(1); });  // not started: nobody counts this
+  clock.Start();
+  {
+    const PhaseScope linear(pool.clock(), Phase::kQkv);
+    {
+      const PhaseScope packing(pool.clock(), Phase::kPack);
+      Spin(5);
+    }
+    // One member works, the others have at most an empty item.
+    pool.For(2, [](int64_t item, int) { Spin(item == 0 ? 20 : 0); });
+  }
+  Spin(3);
+  clock.Stop();
+  Spin(2);
+  const PhaseClock::Time qkv = clock.time(Phase::kQkv), pack = clock.time(Phase::kPack),
+                         rest = clock.time(Phase::kRest);
+  CHECK(qkv.seconds >= 20e-3);
+  CHECK(qkv.waiting <= qkv.seconds - 20e-3 / threads);
+  CHECK(qkv.waiting >= 0.4 * qkv.seconds);  // (threads - 1) / threads
+  CHECK(pack.seconds >= 5e-3);
+  CHECK(pack.waiting == 0);  // one thread's own work
+  CHECK(rest.seconds >= 3e-3);
+  CHECK(rest.waiting == 0);
+  CHECK(clock.time(Phase::kAttention).seconds == 0);
+
+  // Times of further steps add up; those of a pool without a clock do not.
+  clock.Start();
+  pool.For(4, [](int64_t, int) { Spin(1); });
+  clock.Stop();
+  CHECK(clock.time(Phase::kRest).seconds > rest.seconds);
+  CHECK(clock.time(Phase::kRest).waiting > 0);
+  pool.SetClock(nullptr);
+  const PhaseScope attention(pool.clock(), Phase::kAttention);
+  pool.For(2, [](int64_t, int) { Spin(1); });
+  CHECK(clock.time(Phase::kAttention).seconds == 0);
 }
 
 }  // namespace

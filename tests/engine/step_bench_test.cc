@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <fstream>
+#include <map>
 #include <sstream>
 
 #include "bench/step_limits.h"
@@ -77,6 +78,58 @@ TEST_CASE("a step benchmark measures what it was asked for") {
   for (int i = 0; i < 6; ++i) {
     CHECK((*chunked)[i].digest == (*results)[std::max(i - 2, 1)].digest);
   }
+}
+
+TEST_CASE("the phases of a step are all of its time") {
+  StepBenchOptions options = TinyOptions();
+  options.engine.threads = 2;
+  options.engine.dtype = GENERATE("bf16", "int4", "fp32");
+  options.prompts = {200};
+  options.chunks = {64};
+  options.decode = {5};
+  const auto plain = MeasureSteps(options);
+  options.phases = true;
+  const auto results = MeasureSteps(options);
+  REQUIRE((plain.ok() && results.ok()));
+  std::map<std::string, const KernelResult*> lines;
+  for (const KernelResult& line : *results) lines[line.name] = &line;
+  const std::string work = GENERATE("prefill_200", "decode_5");
+  INFO(options.engine.dtype << " " << work);
+  const double step = lines.at(work + "/step")->value;
+  REQUIRE(step > 0);
+  double sum = 0;
+  for (const auto& [name, line] : lines) {
+    if (name.rfind(work + "/", 0) != 0) continue;
+    CHECK((line->unit == "ms" && line->whole == step));
+    if (name != work + "/step") sum += line->value;
+  }
+  CHECK(sum == Approx(step));
+  for (const char* phase : {"pack", "linear qkv", "rope", "attention", "linear o", "linear gate_up",
+                            "linear down", "linear head", "sample", "waiting", "rest"}) {
+    INFO(phase);
+    REQUIRE(lines.contains(work + "/" + phase));
+    CHECK(lines.at(work + "/" + phase)->value > 0);
+  }
+  // Whoever looks at the clock gets the same bits.
+  for (const KernelResult& line : *plain) {
+    INFO(line.name);
+    CHECK(lines.at(line.name)->digest == line.digest);
+  }
+}
+
+TEST_CASE("sparse layers and latents have phases of their own") {
+  StepBenchOptions options = TinyOptions();
+  options.prompts = {};
+  options.decode = {3};
+  options.phases = true;
+  options.engine.dtype = GENERATE("bf16", "fp32");
+  options.engine.model =
+      std::string("random:") + BATON_SOURCE_DIR + "/configs/shapes/tiny-moe.json";
+  const auto results = MeasureSteps(options);
+  REQUIRE(results.ok());
+  CHECK(std::any_of(results->begin(), results->end(), [](const KernelResult& line) {
+    return line.name == "decode_3/experts" && line.value > 0;
+  }));
 }
 
 TEST_CASE("a step's work is what its shapes say") {

@@ -14,6 +14,7 @@
 
 #include "common/check.h"
 #include "engine/cpu/mxcsr.h"
+#include "engine/cpu/phase_clock.h"
 
 namespace baton {
 namespace {
@@ -126,6 +127,32 @@ void ComputePool::Member(Shared& shared, int member, int spin_us) {
 void ComputePool::Run(int64_t n, Call call, const void* fn) {
   CHECK(n < static_cast<int64_t>(kClosed));
   if (n <= 0) return;
+  if (clock_ != nullptr && n > 1 && n_threads_ > 1) return RunTimed(n, call, fn);
+  RunItems(n, call, fn);
+}
+
+// Every item between two looks at the clock; what is one thread's work has nobody waiting.
+void ComputePool::RunTimed(int64_t n, Call call, const void* fn) {
+  struct Timed {
+    Call call;
+    const void* fn;
+    PhaseClock* clock;
+  };
+  const Timed timed{call, fn, clock_};
+  clock_->BeginRegion();
+  RunItems(
+      n,
+      [](const void* f, int64_t item, int member) {
+        const Timed& t = *static_cast<const Timed*>(f);
+        const int64_t begin = PhaseClock::Now();
+        t.call(t.fn, item, member);
+        t.clock->AddItem(member, begin);
+      },
+      &timed);
+  clock_->EndRegion();
+}
+
+void ComputePool::RunItems(int64_t n, Call call, const void* fn) {
   const NumericsMxcsrScope scope;
   if (n == 1 || n_threads_ == 1) {
     for (int64_t item = 0; item < n; ++item) call(fn, item, 0);

@@ -9,6 +9,8 @@
 
 namespace baton {
 
+class PhaseClock;
+
 class ComputePool {
  public:
   // n_threads >= 1, the caller included. spin_us: 0 where cores are oversubscribed.
@@ -18,6 +20,11 @@ class ComputePool {
   ComputePool& operator=(const ComputePool&) = delete;
 
   int n_threads() const { return n_threads_; }
+
+  // Measures the regions from now on (phase_clock.h); null: no longer, as at first. It belongs to
+  // the caller, between whose calls of For this is called.
+  void SetClock(PhaseClock* clock) { clock_ = clock; }
+  PhaseClock* clock() const { return clock_; }
 
   // Calls fn(item, member) once for every item in [0, n), n < 2^32 - 1, spread over the members
   // (member < n_threads()), and returns when all are done. Items are claimed one by one in
@@ -35,11 +42,14 @@ class ComputePool {
   using Call = void (*)(const void* fn, int64_t item, int member);
   struct Shared;
   void Run(int64_t n, Call call, const void* fn);
+  void RunTimed(int64_t n, Call call, const void* fn);
+  void RunItems(int64_t n, Call call, const void* fn);
   static void Work(Shared& shared, int member);
   static void Member(Shared& shared, int member, int spin_us);
 
   int n_threads_;
   int spin_us_;
+  PhaseClock* clock_ = nullptr;
   std::unique_ptr<Shared> shared_;
 };
 

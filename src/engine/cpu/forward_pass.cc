@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/check.h"
+#include "engine/cpu/phase_clock.h"
 
 namespace baton {
 namespace {
@@ -62,6 +63,7 @@ void ForwardPass::Reserve() {
 // ---- the forward pass ----
 
 void ForwardPass::Embed(const StepRows& step, int first, int n, const RowActivations& a) {
+  const PhaseScope phase(m_.compute->clock(), Phase::kEmbed);
   const float scale =
       Bf16ToFloat(FloatToBf16(static_cast<float>(desc_.embedding_scale)));  // 1 changes nothing
   ForRows(n, [&](int row) {
@@ -74,7 +76,9 @@ void ForwardPass::Project(int layer, const StepRows& step, int first, int n,
                           const RowActivations& a) {
   const CpuLayerWeights& w = m_.weights.layers[layer];
   if (desc_.latent.rank > 0) return ProjectLatent(layer, step, first, n, a);
-  Linear(n, a.x, NormOf(w.attention_norm), w.qkv, w.qkv_bias, Epilogue::kBf16, a.queries);
+  Linear(Phase::kQkv, n, a.x, NormOf(w.attention_norm), w.qkv, w.qkv_bias, Epilogue::kBf16,
+         a.queries);
+  const PhaseScope phase(m_.compute->clock(), Phase::kRope);
   ForRows(n, [&](int row) { RotateAndStore(layer, step, first + row, a.queries.row(row)); });
 }
 
@@ -83,8 +87,10 @@ void ForwardPass::Project(int layer, const StepRows& step, int first, int n,
 void ForwardPass::ProjectLatent(int layer, const StepRows& step, int first, int n,
                                 const RowActivations& a) {
   const CpuLayerWeights& w = m_.weights.layers[layer];
-  Linear(n, a.x, NormOf(w.attention_norm), w.qkv, nullptr, Epilogue::kBf16, projected_);
-  m_.linear->RunAll(QueriesToLatents(w.latent, n, a.queries), *m_.compute);
+  Linear(Phase::kQkv, n, a.x, NormOf(w.attention_norm), w.qkv, nullptr, Epilogue::kBf16,
+         projected_);
+  RunHeads(QueriesToLatents(w.latent, n, a.queries));
+  const PhaseScope phase(m_.compute->clock(), Phase::kRope);
   ForRows(n, [&](int row) {
     RotateAndStoreLatent(layer, step, first + row, projected_.row(row), a.queries.row(row));
   });
@@ -92,6 +98,7 @@ void ForwardPass::ProjectLatent(int layer, const StepRows& step, int first, int 
 
 void ForwardPass::Attend(int layer, const AttentionBatch& batch, const RowActivations& a,
                          KeyRange keys, int first_row) {
+  const PhaseScope phase(m_.compute->clock(), Phase::kAttention);
   AttentionArgs args;
   args.batch = &batch.of(m_.layout.planes[layer].has_window);
   args.layout = &m_.layout;
@@ -117,6 +124,7 @@ void ForwardPass::Finish(int layer, int n, const Activations& x) {
     AddAttention(w, n, Epilogue::kBf16, branch_);
     AddMlp(w, n, x, desc_.mlp_norm ? w.mlp_norm : w.attention_norm, Epilogue::kResidualAdd,
            branch_);
+    const PhaseScope phase(m_.compute->clock(), Phase::kPack);
     ForRows(n, [&](int row) { m_.elementwise->add(branch_.row(row), desc_.hidden, x.row(row)); });
   } else if (desc_.output_norms) {  // what attention and MLP give is normed before it is added
     AddAttention(w, n, Epilogue::kBf16, branch_);
@@ -132,9 +140,11 @@ void ForwardPass::Finish(int layer, int n, const Activations& x) {
 // y = or += the output projection of attended_, as `end` says.
 void ForwardPass::AddAttention(const CpuLayerWeights& w, int n, Epilogue end,
                                const Activations& y) {
-  if (desc_.latent.rank == 0) return Linear(n, attended_, {}, w.o, w.o_bias, end, y);
-  m_.linear->RunAll(LatentsToValues(w.latent, n), *m_.compute);
-  Linear(n, values_, {}, w.o, nullptr, end, y);
+  if (desc_.latent.rank == 0) {
+    return Linear(Phase::kOutput, n, attended_, {}, w.o, w.o_bias, end, y);
+  }
+  RunHeads(LatentsToValues(w.latent, n));
+  Linear(Phase::kOutput, n, values_, {}, w.o, nullptr, end, y);
 }
 
 // y = or += the layer's MLP of the norms of x, as `end` says. y may be x.
@@ -142,15 +152,17 @@ void ForwardPass::AddMlp(const CpuLayerWeights& w, int n, const Activations& x,
                          const NormWeights& norm, Epilogue end, const Activations& y) {
   const RowNorm row_norm = NormOf(norm);
   if (!w.experts.experts.empty()) {
+    const PhaseScope phase(m_.compute->clock(), Phase::kExperts);
     const bool add = end == Epilogue::kResidualAdd;
     return experts_->Run(w.experts, x, row_norm, n, add, y, *m_.linear, *m_.compute);
   }
-  Linear(n, x, row_norm, w.gate_up, w.gate_up_bias, activation_, mlp_);
-  Linear(n, mlp_, {}, w.down, w.down_bias, end, y);
+  Linear(Phase::kGateUp, n, x, row_norm, w.gate_up, w.gate_up_bias, activation_, mlp_);
+  Linear(Phase::kDown, n, mlp_, {}, w.down, w.down_bias, end, y);
 }
 
 void ForwardPass::LmHead(int n, const Activations& x, float* logits) {
   if (n == 0) return;
+  const PhaseScope phase(m_.compute->clock(), Phase::kHead);
   LinearArgs args;
   args.x = x.data;
   args.x_stride = x.stride;
@@ -186,6 +198,7 @@ RowNorm ForwardPass::NormOf(const NormWeights& w) const {
 }
 
 void ForwardPass::AddNormedBranch(const NormWeights& w, int n, const Activations& x) {
+  const PhaseScope phase(m_.compute->clock(), Phase::kPack);
   const RowNorm norm = NormOf(w);
   ForRows(n, [&](int row) {
     norm.apply(norm, branch_.row(row), branch_.row(row));
@@ -202,8 +215,9 @@ void ForwardPass::CapLogits(int64_t n, float* logits) {
   });
 }
 
-void ForwardPass::Linear(int n, const Activations& x, const RowNorm& norm, const PackedWeights& w,
-                         const float* bias, Epilogue epilogue, const Activations& y) {
+void ForwardPass::Linear(Phase phase, int n, const Activations& x, const RowNorm& norm,
+                         const PackedWeights& w, const float* bias, Epilogue epilogue,
+                         const Activations& y) {
   LinearArgs args;
   args.x = x.data;
   args.x_stride = x.stride;
@@ -218,7 +232,13 @@ void ForwardPass::Linear(int n, const Activations& x, const RowNorm& norm, const
     args.residual = y.data;
     args.residual_stride = y.stride;
   }
+  const PhaseScope scope(m_.compute->clock(), phase);
   m_.linear->Run(args, *m_.compute);
+}
+
+void ForwardPass::RunHeads(std::span<const LinearArgs> heads) {
+  const PhaseScope phase(m_.compute->clock(), Phase::kLatent);
+  m_.linear->RunAll(heads, *m_.compute);
 }
 
 std::span<const LinearArgs> ForwardPass::QueriesToLatents(const LatentWeights& w, int n,

@@ -12,6 +12,7 @@
 #include "engine/cpu/activations.h"
 #include "engine/cpu/cpu_model.h"
 #include "engine/cpu/experts.h"
+#include "engine/cpu/phase_clock.h"
 #include "engine/cpu/step_rows.h"
 #include "engine/kv_pool.h"
 
@@ -62,8 +63,10 @@ class ForwardPass {
   RowNorm NormOf(const NormWeights& w) const;
   void CapLogits(int64_t n, float* logits);
   // Of x, or of the norms of its rows.
-  void Linear(int n, const Activations& x, const RowNorm& norm, const PackedWeights& w,
+  void Linear(Phase phase, int n, const Activations& x, const RowNorm& norm, const PackedWeights& w,
               const float* bias, Epilogue epilogue, const Activations& y);
+  // Of latents: what QueriesToLatents or LatentsToValues gives.
+  void RunHeads(std::span<const LinearArgs> heads);
   std::span<const LinearArgs> QueriesToLatents(const LatentWeights& w, int n,
                                                const Activations& moved);
   std::span<const LinearArgs> LatentsToValues(const LatentWeights& w, int n);

@@ -11,6 +11,7 @@
 #include "common/check.h"
 #include "engine/cpu/fp32_mlp.h"
 #include "engine/cpu/fp32_weights.h"
+#include "engine/cpu/phase_clock.h"
 #include "engine/cpu/step_rows.h"
 #include "engine/slice_progress.h"
 
@@ -233,6 +234,7 @@ class Fp32Backend : public Backend, public RivalSlices {
       NormHeads(q_, l + "q_norm");
       NormHeads(k_, l + "k_norm");
     }
+    const PhaseScope phase(compute_->clock(), Phase::kRope);
     for (int row = 0; row < x_.rows(); ++row) RotateAndStore(layer, row);
   }
 
@@ -303,6 +305,7 @@ class Fp32Backend : public Backend, public RivalSlices {
   // Rows as wide as the weight; out may be x.
   void NormRows(const std::vector<float>& x, const std::string& name,
                 std::vector<float>& out) const {
+    const PhaseScope phase(compute_->clock(), Phase::kPack);
     const std::vector<float>& weight = weights_.At(name);
     const float* const bias = model_.layer_norm ? weights_.At(name + ".bias").data() : nullptr;
     const size_t n = weight.size();
@@ -383,6 +386,7 @@ class Fp32Backend : public Backend, public RivalSlices {
 
   // The chosen rows but those of `but` meet the keys of [first, end) that they see.
   void MeetKeys(int layer, int first, int end, const std::vector<bool>* but = nullptr) {
+    const PhaseScope phase(compute_->clock(), Phase::kAttention);
     compute_->For(x_.rows() * model_.n_heads, [&](int64_t item, int member) {
       const int row = static_cast<int>(item / model_.n_heads);
       if (but != nullptr && (*but)[chosen_[row]]) return;

@@ -3,11 +3,22 @@
 #include <algorithm>
 
 #include "common/check.h"
+#include "engine/cpu/phase_clock.h"
 
 namespace baton {
 namespace {
 
 constexpr int64_t kOutputsPerItem = 16;
+
+// Of the matrix "layers.3.q".
+Phase PhaseOf(const std::string& name) {
+  const std::string matrix = name.substr(name.rfind('.') + 1);
+  if (matrix == "q" || matrix == "k" || matrix == "v" || matrix == "latent") return Phase::kQkv;
+  if (matrix == "o") return Phase::kOutput;
+  if (matrix == "up" || matrix == "gate") return Phase::kGateUp;
+  if (matrix == "down") return Phase::kDown;
+  return matrix == "embed" || matrix == "lm_head" ? Phase::kHead : Phase::kExperts;
+}
 
 }  // namespace
 
@@ -36,6 +47,7 @@ int64_t Fp32Weights::bytes() const {
 }
 
 void Fp32Weights::Linear(const Matrix& x, const std::string& name, Matrix& y) const {
+  const PhaseScope phase(pool_.clock(), PhaseOf(name));
   const std::vector<float>& weight = At(name);
   const auto bias = tensors_.find(name + ".bias");
   const int64_t rows = x.rows();

@@ -12,6 +12,7 @@
 #include "engine/cpu/linear_reference.h"
 #include "engine/cpu/linear_tables.h"
 #include "engine/cpu/mxcsr.h"
+#include "engine/cpu/phase_clock.h"
 
 namespace baton {
 namespace {
@@ -66,12 +67,15 @@ class TableLinearKernels final : public LinearKernels {
     std::byte* const scratch =
         static_cast<std::byte*>(scratch_.Reserve(static_cast<size_t>(bytes * pool.n_threads())));
     const Part& last = parts_.back();
-    ForItems(pool, last.first_pack_item + last.table->pack_items(last.job),
-             packed_elements_ <= kSerialPackElements, &Part::first_pack_item,
-             [&](const Part& part, int64_t item, int member) {
-               void* const row = scratch + bytes * member;
-               part.table->pack(part.job, item, static_cast<bf16*>(row));
-             });
+    {
+      const PhaseScope packing(pool.clock(), Phase::kPack);
+      ForItems(pool, last.first_pack_item + last.table->pack_items(last.job),
+               packed_elements_ <= kSerialPackElements, &Part::first_pack_item,
+               [&](const Part& part, int64_t item, int member) {
+                 void* const row = scratch + bytes * member;
+                 part.table->pack(part.job, item, static_cast<bf16*>(row));
+               });
+    }
     ForItems(pool, last.first_run_item + last.table->run_items(last.job), false,
              &Part::first_run_item, [&](const Part& part, int64_t item, int member) {
                part.table->run(part.job, item, scratch + bytes * member);
