@@ -87,7 +87,7 @@ class StepBench {
         work_(backend_->model(), backend_->kv_layout(), backend_->weight_memory().bytes),
         probe_(IsaOf(*backend_), WeightTypes::Of(options.engine.dtype),
                std::clamp(backend_->weight_memory().bytes, kLeastProbeBytes, kProbeBytes),
-               ComputeThreads(options.engine.threads), options.engine.spin_us),
+               *backend_->compute_pool()),
         sampler_(backend_->compute_pool()) {
     backend_->SetPool(pool_.get());
   }
@@ -243,29 +243,34 @@ class StepBench {
   // Of the prompt in steps of the first chunk.
   void AddPrefillPhases(const Sequence& sequence, int n, std::vector<KernelResult>* lines) {
     const int chunk = options_.chunks[0];
-    PhaseClock clock(backend_->compute_pool()->n_threads());
-    int n_steps = 0;
+    std::vector<PhaseClock> runs;
     RunChunk(sequence, 0, 1, true);  // the sampler gets its memory
     Sample(1);
-    for (int begin = 0; begin < n; begin += chunk, ++n_steps) {
-      const int end = std::min(begin + chunk, n);
-      RunTimed(&clock, end == n ? 1 : 0, [&] { RunChunk(sequence, begin, end, end == n); });
-    }
-    AddLines(PhaseLines(absl::StrFormat("prefill_%d", n), clock, n_steps), lines);
+    const Clock::time_point start = Clock::now();
+    do {
+      PhaseClock& clock = runs.emplace_back(backend_->compute_pool()->n_threads());
+      for (int begin = 0; begin < n; begin += chunk) {
+        const int end = std::min(begin + chunk, n);
+        RunTimed(&clock, end == n ? 1 : 0, [&] { RunChunk(sequence, begin, end, end == n); });
+      }
+    } while (static_cast<int>(runs.size()) < options_.rounds ||
+             SecondsSince(start) < options_.seconds);
+    AddLines(PhaseLines(absl::StrFormat("prefill_%d", n), runs, (n + chunk - 1) / chunk), lines);
   }
 
   // The first steps again, so their tokens and keys are those that the samples met.
   void AddDecodePhases(const std::vector<Sequence>& sequences, std::vector<KernelResult>* lines) {
-    PhaseClock clock(backend_->compute_pool()->n_threads());
     const int batch = static_cast<int>(sequences.size());
-    const Clock::time_point begin = Clock::now();
-    int step = 0;
+    std::vector<PhaseClock> runs;
     RunDecodeStep(sequences, options_.context);  // the probes have used the caches
     Sample(batch);                               // and the sampler has no memory yet
+    const Clock::time_point start = Clock::now();
     do {
-      RunTimed(&clock, batch, [&] { RunDecodeStep(sequences, options_.context + step); });
-    } while (++step < MostSteps() && SecondsSince(begin) < options_.seconds);
-    AddLines(PhaseLines(absl::StrFormat("decode_%d", batch), clock, step), lines);
+      const int position = options_.context + static_cast<int>(runs.size());
+      RunTimed(&runs.emplace_back(backend_->compute_pool()->n_threads()), batch,
+               [&] { RunDecodeStep(sequences, position); });
+    } while (static_cast<int>(runs.size()) < MostSteps() && SecondsSince(start) < options_.seconds);
+    AddLines(PhaseLines(absl::StrFormat("decode_%d", batch), runs, 1), lines);
   }
 
   // A step, and the choice of a token from each of its logits.
@@ -378,6 +383,9 @@ absl::StatusOr<std::unique_ptr<StepBench>> MakeBench(const StepBenchOptions& opt
   }
   ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, LoadBackend(engine));
   RETURN_IF_ERROR(CheckSizes(options, backend->model().max_positions));
+  if (backend->compute_pool() == nullptr) {
+    return absl::UnimplementedError("bench step: this backend has no threads to probe with");
+  }
   const KvLayout& layout = backend->kv_layout();
   int n_pages = 1;
   for (const int n : options.prompts) n_pages = std::max(n_pages, layout.PagesFor(n));

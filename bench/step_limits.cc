@@ -22,14 +22,14 @@ double MachineState::LeastSeconds(const StepFlops& flops, double bytes) const {
 }
 
 StepProbe::StepProbe(std::optional<Isa> isa, const WeightTypes& types, int64_t probe_bytes,
-                     int threads, int spin_us)
-    : isa_(isa), types_(types), threads_(threads, spin_us), memory_(probe_bytes) {}
+                     ComputePool& pool)
+    : isa_(isa), types_(types), pool_(pool), memory_(probe_bytes) {}
 
 MachineState StepProbe::Roofs() {
   MachineState state;
   if (!isa_) return state;
   const auto probe = [&](WeightType type) {
-    return ProbeRoofGops(*isa_, type, threads_, kShortRoofTries);
+    return ProbeRoofGops(*isa_, type, pool_, kShortRoofTries);
   };
   state.bf16 = probe(WeightType::kBf16);
   state.layers = types_.layers == WeightType::kBf16 ? state.bf16 : probe(types_.layers);
@@ -39,7 +39,7 @@ MachineState StepProbe::Roofs() {
 
 MachineState StepProbe::RoofsAndBandwidth() {
   MachineState state = Roofs();
-  state.gbps = memory_.ReadGbps(threads_, kShortReadTries);
+  state.gbps = memory_.ReadGbps(pool_, kShortReadTries);
   return state;
 }
 

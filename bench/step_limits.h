@@ -34,9 +34,10 @@ struct MachineState {
 
 class StepProbe {
  public:
-  // No isa: roofs are not known. probe_bytes: of memory to read.
-  StepProbe(std::optional<Isa> isa, const WeightTypes& types, int64_t probe_bytes, int threads,
-            int spin_us);
+  // No isa: roofs are not known. probe_bytes: of memory to read. pool: the backend's own, idle
+  // between steps, so that a probe runs on the threads, and so the cores, of the steps beside it.
+  StepProbe(std::optional<Isa> isa, const WeightTypes& types, int64_t probe_bytes,
+            ComputePool& pool);
   // For some milliseconds per roof; and as many tens to read, if asked.
   MachineState Roofs();
   MachineState RoofsAndBandwidth();
@@ -45,7 +46,7 @@ class StepProbe {
  private:
   std::optional<Isa> isa_;
   WeightTypes types_;
-  ComputePool threads_;  // idle while the backend computes
+  ComputePool& pool_;
   MemoryProbe memory_;
 };
 
