@@ -14,6 +14,7 @@
 #include "bench/probed_sample.h"
 #include "engine/cpu/aligned_buffer.h"
 #include "engine/cpu/linear.h"
+#include "engine/cpu/linear_form.h"
 #include "engine/cpu/linear_tables.h"
 #include "engine/cpu/machine_probe.h"
 
@@ -58,6 +59,7 @@ class Workload {
   }
 
   const WeightFormat& format() const { return format_; }
+  int64_t k() const { return k_; }
 
   // Rows of activations; call before Run.
   void SetRows(int64_t rows) {
@@ -159,7 +161,7 @@ std::unique_ptr<LinearKernels> PlainKernels(Isa isa) {
   const LinearKernelTable* const plain = PlainTable(isa);
   if (plain == nullptr) return nullptr;
   LinearKernelSet set = KernelSetOf(isa);
-  set.bf16 = {plain, plain};
+  set.bf16 = {plain};
   return MakeLinearKernelsOf(isa, set);
 }
 
@@ -202,6 +204,7 @@ void Measure(const Contenders& path, Workload& workload, int64_t rows, ComputePo
   exact.name = "linear_" + name;
   exact.unit = stream ? "GB/s" : is_bf16 ? "GFLOP/s" : "GOP/s";
   SetSamples(samples.back(), work, &exact);
+  exact.note = LinearFormName(LinearFormOf(path.isa, workload.format(), rows, workload.k()));
   exact.digest = workload.Digest();
   results->push_back(exact);
   if (plain == nullptr) return;

@@ -18,8 +18,6 @@ KernelPath EmulatedPath(Isa isa, const LinearKernelSet& linear,
       &attention};
 }
 
-LinearKernelSet::Pair Both(const LinearKernelTable& table) { return {&table, &table}; }
-
 }  // namespace
 
 const ElementwiseKernels& EmulatedElementwise() {
@@ -29,15 +27,16 @@ const ElementwiseKernels& EmulatedElementwise() {
 
 std::vector<KernelPath> EmulatedPaths() {
   std::vector<KernelPath> paths;
-  paths.push_back(EmulatedPath(
-      Isa::kAvx512, {Both(kEmulatedAvx512), Both(kEmulatedInt8Avx512), Both(kEmulatedInt4Avx512)},
-      kEmulatedAttentionAvx512));
-  paths.push_back(
-      EmulatedPath(Isa::kAvx512Bf16,
-                   {Both(kEmulatedAvx512Bf16), Both(kEmulatedInt8Vnni), Both(kEmulatedInt4Vnni)},
-                   kEmulatedAttentionAvx512Bf16));
+  paths.push_back(EmulatedPath(Isa::kAvx512,
+                               {{&kEmulatedAvx512}, {&kEmulatedInt8Avx512}, {&kEmulatedInt4Avx512}},
+                               kEmulatedAttentionAvx512));
+  paths.push_back(EmulatedPath(Isa::kAvx512Bf16,
+                               {{&kEmulatedAvx512Bf16}, {&kEmulatedInt8Vnni}, {&kEmulatedInt4Vnni}},
+                               kEmulatedAttentionAvx512Bf16));
   paths.push_back(EmulatedPath(Isa::kAmx,
-                               {Both(kEmulatedAmx), Both(kEmulatedInt8Amx), Both(kEmulatedInt4Amx)},
+                               {{&kEmulatedAvx512, &kEmulatedAmx},
+                                {&kEmulatedInt8Vnni, &kEmulatedInt8Amx},
+                                {&kEmulatedInt4Vnni, &kEmulatedInt4Amx}},
                                kEmulatedAttentionAmx));
   return paths;
 }
@@ -53,11 +52,11 @@ std::vector<KernelPath> KernelPaths() {
                      &AttentionTileKernelsOf(isa)});
   }
   if (HasVnni()) {  // the kernels of machines without it too
-    paths.push_back({"avx512 without vnni",
-                     {MakeLinearKernelsOf(Isa::kAvx512, {Both(kLinearAvx512), Both(kInt8Avx512),
-                                                         Both(kInt4Avx512)}),
-                      MakeAttentionKernels(Isa::kAvx512), &GetElementwiseKernels(Isa::kAvx512)},
-                     &kAttentionTileAvx512});
+    paths.push_back(
+        {"avx512 without vnni",
+         {MakeLinearKernelsOf(Isa::kAvx512, {{&kLinearAvx512}, {&kInt8Avx512}, {&kInt4Avx512}}),
+          MakeAttentionKernels(Isa::kAvx512), &GetElementwiseKernels(Isa::kAvx512)},
+         &kAttentionTileAvx512});
   }
   for (KernelPath& path : EmulatedPaths()) paths.push_back(std::move(path));
   return paths;

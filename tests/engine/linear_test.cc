@@ -323,10 +323,37 @@ TEST_CASE("the self-test refuses kernels that sum in another order") {
     REQUIRE(SelfTestLinear(*path.kernels.linear).ok());
   }
   LinearKernelSet set = KernelSetOf(Isa::kAvx2);
-  set.bf16 = {&kWrongOrder, &kWrongOrder};
+  set.bf16 = {&kWrongOrder};
   const absl::Status status = SelfTestLinear(*MakeLinearKernelsOf(Isa::kAvx512Bf16, set));
   REQUIRE(!status.ok());
   REQUIRE(std::string(status.message()).find("avx512bf16") != std::string::npos);
+}
+
+TEST_CASE("one place says which kernels serve how many rows") {
+  using enum LinearForm;
+  const auto form = [](const WeightFormat& format, int64_t rows) {
+    return LinearFormOf(Isa::kAmx, format, rows, 2048);
+  };
+  REQUIRE((form(kBf16, 1) == kVectors && form(kBf16, 2) == kTiles));
+  REQUIRE((form(kInt8, 8) == kVectors && form(kInt8, 9) == kTiles));
+  REQUIRE((form(kInt4g128, 16) == kVectors && form(kInt4g128, 17) == kTiles));
+  for (const WeightFormat& format : kAllFormats) {
+    for (const Isa isa : {Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16, Isa::kAmx}) {
+      const LinearKernelSet set = KernelSetOf(isa);
+      const LinearKernelSet::Tables& tables = format.type == WeightType::kBf16   ? set.bf16
+                                              : format.type == WeightType::kInt8 ? set.int8
+                                                                                 : set.int4;
+      for (const int64_t k : {64, 2048, 100'000}) {
+        for (int64_t rows = 1; rows <= 600; ++rows) {
+          const LinearForm chosen = LinearFormOf(isa, format, rows, k);
+          INFO(IsaName(isa) << " " << format.Name() << " rows " << rows << " k " << k << ": "
+                            << LinearFormName(chosen));
+          REQUIRE(tables[static_cast<size_t>(chosen)] != nullptr);
+          REQUIRE((isa == Isa::kAmx || chosen == kVectors));
+        }
+      }
+    }
+  }
 }
 
 TEST_CASE("a path this machine lacks is an error that names those it has") {

@@ -92,13 +92,18 @@ class TableLinearKernels final : public LinearKernels {
       if (args.weights.n == 0) continue;
       LinearJob job = JobOf(args);
       job.members = pool.n_threads();
-      const auto& [one_row_table, rows_table] = PairOf(args.weights.format.type);
-      together = std::max(together, PackedBytes(*rows_table, job, rows));
-      filling += std::max(PackedBytes(*rows_table, job, kMostTileRows),
-                          PackedBytes(*one_row_table, job, 1));
-      scratch = std::max(
-          {scratch, MostScratch(*rows_table, job, rows), MostScratch(*one_row_table, job, 1)});
-      least_max_rows = std::min({least_max_rows, rows_table->max_rows, one_row_table->max_rows});
+      const int64_t max_rows = TableOf(args, rows).max_rows, at_once = std::min(rows, max_rows);
+      int64_t few = 0;
+      for (job.rows = 1; job.rows <= at_once; ++job.rows) {
+        const LinearKernelTable& table = TableOf(args, job.rows);
+        scratch = std::max(scratch, ScratchBytes(table, job));
+        if (job.rows <= kMostTileRows) few = std::max(few, PackedBytes(table, job));
+      }
+      filling += few;
+      job.rows = at_once;
+      const int64_t parts = (rows + max_rows - 1) / max_rows;
+      together = std::max(together, parts * PackedBytes(TableOf(args, at_once), job));
+      least_max_rows = std::min(least_max_rows, max_rows);
     }
     packed_rows_.Reserve(static_cast<size_t>(together + filling));
     scratch_.Reserve(static_cast<size_t>(ScratchOfMember(scratch) * pool.n_threads()));
@@ -106,7 +111,7 @@ class TableLinearKernels final : public LinearKernels {
   }
 
  private:
-  static constexpr int64_t kMostTileRows = 32;  // of any kernel's tiles of rows
+  static constexpr int64_t kMostTileRows = 48;  // of any kernel's tiles of rows
 
   // Members' scratch lies in separate 4 KiB pages, an odd number of lines apart.
   static int64_t ScratchOfMember(int64_t bytes) { return RoundUp(bytes, 4096) + 64; }
@@ -117,21 +122,8 @@ class TableLinearKernels final : public LinearKernels {
     return std::max(table.scratch_bytes(job), row_bytes);
   }
 
-  // Of `rows` rows of a layer, in however many parts.
-  static int64_t PackedBytes(const LinearKernelTable& table, LinearJob job, int64_t rows) {
-    job.rows = std::min(rows, table.max_rows);
-    const int64_t parts = (rows + table.max_rows - 1) / table.max_rows;
-    return parts * RoundUp(table.packed_rows_bytes(job), 64);
-  }
-
-  // Of any number of rows up to `rows`: small numbers take other ways than large ones.
-  static int64_t MostScratch(const LinearKernelTable& table, LinearJob job, int64_t rows) {
-    int64_t most = 0;
-    for (job.rows = 1; job.rows <= std::min<int64_t>(rows, 2 * kMostTileRows); ++job.rows) {
-      most = std::max(most, ScratchBytes(table, job));
-    }
-    job.rows = std::min(rows, table.max_rows);
-    return std::max(most, ScratchBytes(table, job));
+  static int64_t PackedBytes(const LinearKernelTable& table, const LinearJob& job) {
+    return RoundUp(table.packed_rows_bytes(job), 64);
   }
 
   // At most max_rows rows of one layer, and where its items lie among those of all parts.
@@ -141,9 +133,16 @@ class TableLinearKernels final : public LinearKernels {
     int64_t first_pack_item, first_run_item;
   };
 
-  const LinearKernelSet::Pair& PairOf(WeightType type) const {
-    if (type == WeightType::kInt8) return set_.int8;
-    return type == WeightType::kInt4 ? set_.int4 : set_.bf16;
+  // Of `rows` rows of a layer. Where a job takes fewer, they only tell how many it takes.
+  const LinearKernelTable& TableOf(const LinearArgs& args, int64_t rows) const {
+    const WeightFormat& format = args.weights.format;
+    const LinearForm form = LinearFormOf(isa_, format, rows, args.weights.k);
+    const LinearKernelSet::Tables& tables = format.type == WeightType::kBf16   ? set_.bf16
+                                            : format.type == WeightType::kInt8 ? set_.int8
+                                                                               : set_.int4;
+    const LinearKernelTable* const table = tables[static_cast<size_t>(form)];
+    CHECK(table != nullptr);
+    return *table;
   }
 
   void AddParts(const LinearArgs& args, int members) {
@@ -151,13 +150,12 @@ class TableLinearKernels final : public LinearKernels {
     CheckArgs(args);
     LinearJob job = JobOf(args);
     job.members = members;
-    const LinearKernelSet::Pair& pair = PairOf(args.weights.format.type);
-    const LinearKernelTable& table = args.rows == 1 ? *pair.one_row : *pair.rows;
-    const int64_t parts = (args.rows + table.max_rows - 1) / table.max_rows;
+    const int64_t max_rows = TableOf(args, args.rows).max_rows;
+    const int64_t parts = (args.rows + max_rows - 1) / max_rows;
     for (int64_t part = 0; part < parts; ++part) {
       const int64_t begin = args.rows * part / parts;
       const int64_t end = args.rows * (part + 1) / parts;
-      parts_.push_back({&table, RowsOf(job, begin, end - begin), 0, 0});
+      parts_.push_back({&TableOf(args, end - begin), RowsOf(job, begin, end - begin), 0, 0});
     }
   }
 
@@ -165,21 +163,18 @@ class TableLinearKernels final : public LinearKernels {
   void PlaceRows() {
     int64_t bytes = 0, pack_items = 0, run_items = 0;
     packed_elements_ = 0;
-    const auto packed_bytes = [](const Part& part) {
-      return RoundUp(part.table->packed_rows_bytes(part.job), 64);
-    };
     for (Part& part : parts_) {
       part.first_pack_item = pack_items;
       part.first_run_item = run_items;
       pack_items += part.table->pack_items(part.job);
       run_items += part.table->run_items(part.job);
       packed_elements_ += part.job.rows * part.job.k_padded;
-      bytes += packed_bytes(part);
+      bytes += PackedBytes(*part.table, part.job);
     }
     std::byte* place = static_cast<std::byte*>(packed_rows_.Reserve(static_cast<size_t>(bytes)));
     for (Part& part : parts_) {
       part.job.packed_rows = place;
-      place += packed_bytes(part);
+      place += PackedBytes(*part.table, part.job);
     }
   }
 
@@ -303,22 +298,18 @@ LinearJob JobOf(const LinearArgs& args) {
 }
 
 LinearKernelSet KernelSetOf(Isa isa) {
-  constexpr LinearKernelSet::Pair kInt8Bytes{&kInt8Vnni, &kInt8Vnni};
-  constexpr LinearKernelSet::Pair kInt4Bytes{&kInt4Vnni, &kInt4Vnni};
   switch (isa) {
     case Isa::kAvx2:
       break;
     case Isa::kAvx512:
-      if (HasVnni()) return {{&kLinearAvx512, &kLinearAvx512}, kInt8Bytes, kInt4Bytes};
-      return {{&kLinearAvx512, &kLinearAvx512},
-              {&kInt8Avx512, &kInt8Avx512},
-              {&kInt4Avx512, &kInt4Avx512}};
+      if (HasVnni()) return {{&kLinearAvx512}, {&kInt8Vnni}, {&kInt4Vnni}};
+      return {{&kLinearAvx512}, {&kInt8Avx512}, {&kInt4Avx512}};
     case Isa::kAvx512Bf16:
-      return {{&kLinearAvx512Bf16, &kLinearAvx512Bf16}, kInt8Bytes, kInt4Bytes};
-    case Isa::kAmx:  // one row is bound by memory, and simplest there without tiles
+      return {{&kLinearAvx512Bf16}, {&kInt8Vnni}, {&kInt4Vnni}};
+    case Isa::kAmx:
       return {{&kLinearAvx512, &kLinearAmx}, {&kInt8Vnni, &kInt8Amx}, {&kInt4Vnni, &kInt4Amx}};
   }
-  return {{&kLinearAvx2, &kLinearAvx2}, {&kInt8Avx2, &kInt8Avx2}, {&kInt4Avx2, &kInt4Avx2}};
+  return {{&kLinearAvx2}, {&kInt8Avx2}, {&kInt4Avx2}};
 }
 
 std::unique_ptr<LinearKernels> MakeLinearKernelsOf(Isa isa, const LinearKernelSet& set) {

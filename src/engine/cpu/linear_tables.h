@@ -2,21 +2,20 @@
 // kernels whose instructions are emulated.
 #pragma once
 
+#include <array>
 #include <memory>
 
 #include "common/status.h"
 #include "engine/cpu/linear.h"
+#include "engine/cpu/linear_form.h"
 
 namespace baton {
 
-// The kernels of one path, by type of weights. one_row serves jobs of a single row, rows all
-// others. The tables outlive the kernels made of them.
+// The kernels of one path, by type of weights and LinearForm; null: a form that never serves this
+// type on this path. The tables outlive the kernels made of them.
 struct LinearKernelSet {
-  struct Pair {
-    const LinearKernelTable* one_row;
-    const LinearKernelTable* rows;
-  };
-  Pair bf16, int8, int4;
+  using Tables = std::array<const LinearKernelTable*, kLinearForms>;
+  Tables bf16 = {}, int8 = {}, int4 = {};
 };
 // What MakeLinearKernels uses on this machine.
 LinearKernelSet KernelSetOf(Isa isa);
