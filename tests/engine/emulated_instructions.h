@@ -63,6 +63,10 @@ struct EmulatedTiles {
     }
   }
   template <int t>
+  static void LoadOnce(const void* from, int64_t stride) {  // differs in what caches keep
+    Load<t>(from, stride);
+  }
+  template <int t>
   static void Store(void* to, int64_t stride) {
     CheckConfigured();
     for (int64_t row = 0; row < 16; ++row) {
@@ -102,6 +106,29 @@ struct EmulatedTiles {
       }
       _mm512_store_si512(acc, sum);
     }
+  }
+  // tdpbssd: signed bytes of both, sums modulo 2^32.
+  template <int c, int a, int b>
+  static void DotSigned() {
+    CheckConfigured();
+    for (int m = 0; m < 16; ++m) {
+      uint32_t* const acc = tiles.words[c][m];
+      __m512i sum = _mm512_load_si512(acc);
+      for (int quad = 0; quad < 16; ++quad) {
+        const __m256i x = _mm256_set1_epi32(static_cast<int>(tiles.words[a][m][quad]));
+        const __m512i w = _mm512_load_si512(tiles.words[b][quad]);
+        sum.lo = AddSignedProducts(sum.lo, w.lo, x);
+        sum.hi = AddSignedProducts(sum.hi, w.hi, x);
+      }
+      _mm512_store_si512(acc, sum);
+    }
+  }
+  // Two products of every second byte are exact on shorts.
+  static __m256i AddSignedProducts(__m256i acc, __m256i a, __m256i b) {
+    const __m256i even = _mm256_madd_epi16(_mm256_srai_epi16(_mm256_slli_epi16(a, 8), 8),
+                                           _mm256_srai_epi16(_mm256_slli_epi16(b, 8), 8));
+    const __m256i odd = _mm256_madd_epi16(_mm256_srai_epi16(a, 8), _mm256_srai_epi16(b, 8));
+    return _mm256_add_epi32(acc, _mm256_add_epi32(even, odd));
   }
   static void Prefetch(const void*) {}
 };

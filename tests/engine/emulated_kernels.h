@@ -10,7 +10,8 @@ namespace baton {
 
 struct ElementwiseRows;
 
-extern const LinearKernelTable kEmulatedAvx512, kEmulatedAvx512Bf16, kEmulatedAmx;
+extern const LinearKernelTable kEmulatedAvx512, kEmulatedAvx512Bf16;
+extern const LinearKernelTable kEmulatedAmxStream, kEmulatedAmxRowsInL2, kEmulatedAmxWeightsInL2;
 extern const LinearKernelTable kEmulatedInt8Avx512, kEmulatedInt4Avx512;
 extern const LinearKernelTable kEmulatedInt8Vnni, kEmulatedInt4Vnni;
 extern const LinearKernelTable kEmulatedInt8Amx, kEmulatedInt4Amx;

@@ -18,6 +18,26 @@ KernelPath EmulatedPath(Isa isa, const LinearKernelSet& linear,
       &attention};
 }
 
+const LinearKernelSet& EmulatedAmxSet() {
+  static const LinearKernelSet set = {
+      {&kEmulatedAvx512, &kEmulatedAmxStream, &kEmulatedAmxRowsInL2, &kEmulatedAmxWeightsInL2},
+      {&kEmulatedInt8Vnni, &kEmulatedInt8Amx, &kEmulatedInt8Amx, &kEmulatedInt8Amx},
+      {&kEmulatedInt4Vnni, nullptr, &kEmulatedInt4Amx, &kEmulatedInt4Amx}};
+  return set;
+}
+
+// The set in which `form` serves all rows; where it never serves a type, the next one.
+LinearKernelSet SetOfForm(const LinearKernelSet& set, LinearForm form) {
+  const auto tables = [&](const LinearKernelSet::Tables& all) {
+    size_t i = static_cast<size_t>(form);
+    while (all[i] == nullptr) ++i;
+    LinearKernelSet::Tables same;
+    same.fill(all[i]);
+    return same;
+  };
+  return {tables(set.bf16), tables(set.int8), tables(set.int4)};
+}
+
 }  // namespace
 
 const ElementwiseKernels& EmulatedElementwise() {
@@ -33,11 +53,25 @@ std::vector<KernelPath> EmulatedPaths() {
   paths.push_back(EmulatedPath(Isa::kAvx512Bf16,
                                {{&kEmulatedAvx512Bf16}, {&kEmulatedInt8Vnni}, {&kEmulatedInt4Vnni}},
                                kEmulatedAttentionAvx512Bf16));
-  paths.push_back(EmulatedPath(Isa::kAmx,
-                               {{&kEmulatedAvx512, &kEmulatedAmx},
-                                {&kEmulatedInt8Vnni, &kEmulatedInt8Amx},
-                                {&kEmulatedInt4Vnni, &kEmulatedInt4Amx}},
-                               kEmulatedAttentionAmx));
+  paths.push_back(EmulatedPath(Isa::kAmx, EmulatedAmxSet(), kEmulatedAttentionAmx));
+  return paths;
+}
+
+std::vector<KernelPath> LinearPaths() {
+  std::vector<KernelPath> paths = KernelPaths();
+  for (const LinearForm form :
+       {LinearForm::kTileStream, LinearForm::kRowsInL2, LinearForm::kWeightsInL2}) {
+    const std::string name = ", " + std::string(LinearFormName(form));
+    paths.push_back(
+        EmulatedPath(Isa::kAmx, SetOfForm(EmulatedAmxSet(), form), kEmulatedAttentionAmx));
+    paths.back().name += name;
+    if (!CheckIsaSupported(Isa::kAmx).ok()) continue;
+    const LinearKernelSet set = SetOfForm(KernelSetOf(Isa::kAmx), form);
+    paths.push_back({"amx" + name,
+                     {MakeLinearKernelsOf(Isa::kAmx, set), MakeAttentionKernels(Isa::kAmx),
+                      &GetElementwiseKernels(Isa::kAmx)},
+                     &kAttentionTileAmx});
+  }
   return paths;
 }
 

@@ -22,6 +22,10 @@ std::vector<KernelPath> KernelPaths();
 // Emulated: "emulated avx512" (of machines without VNNI), "... avx512bf16" (with VNNI), "... amx".
 std::vector<KernelPath> EmulatedPaths();
 
+// KernelPaths, and those with tiles once more for each form of kernels (linear_form.h) that tiles
+// have, which then serves all rows: linear layers alone differ.
+std::vector<KernelPath> LinearPaths();
+
 // Element-wise kernels of the emulated paths.
 const ElementwiseKernels& EmulatedElementwise();
 

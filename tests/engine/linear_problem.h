@@ -22,6 +22,7 @@ struct Shape {
   Epilogue epilogue = Epilogue::kBf16;
   bool bias = false;
   WeightFormat format = {};
+  bool whole_lines = false;  // rows of y begin with cache lines
 };
 
 class LinearProblem {
@@ -49,7 +50,7 @@ class LinearProblem {
       for (int64_t i = 0; i < shape.n; ++i) bias_.push_back(Bf16ToFloat(NextBf16()) * 1.001f);
     }
     columns_ = IsGated(shape.epilogue) ? shape.n / 2 : shape.n;
-    y_stride_ = columns_ + 3;
+    y_stride_ = shape.whole_lines ? RoundUp(columns_, 32) + 32 : columns_ + 3;
     for (int64_t i = 0; i < shape.rows * y_stride_; ++i) residual_.push_back(NextBf16());
   }
 
@@ -117,7 +118,10 @@ class LinearProblem {
   struct Outputs {
     Outputs(LinearProblem& p, int64_t begin, int64_t end) {
       const size_t size = static_cast<size_t>((end - begin) * p.y_stride_);
-      y.assign(size, kPoison);
+      // A bf16 behind the beginning of a line, or at it.
+      y.assign(size + 33, kPoison);
+      const size_t past = reinterpret_cast<uintptr_t>(y.data()) / 2 % 32;
+      bf16* const first = y.data() + (32 - past) + (p.shape_.whole_lines ? 0 : 1);
       y_fp32.assign(size, __builtin_bit_cast(float, kPoison32));
       args.x = p.x_.data() + begin * p.x_stride_;
       args.x_stride = p.x_stride_;
@@ -129,19 +133,19 @@ class LinearProblem {
       if (p.shape_.epilogue == Epilogue::kFp32) {
         args.y_fp32 = y_fp32.data();
       } else {
-        args.y = y.data();
+        args.y = first;
       }
       if (p.shape_.epilogue == Epilogue::kResidualAdd) {
         // In place, as the residual stream is.
-        std::copy_n(p.residual_.begin() + begin * p.y_stride_, size, y.begin());
-        args.residual = y.data();
+        std::copy_n(p.residual_.begin() + begin * p.y_stride_, size, first);
+        args.residual = first;
         args.residual_stride = p.y_stride_;
       }
     }
     std::vector<uint32_t> Bits() const {
-      std::vector<uint32_t> bits(y.size());
+      std::vector<uint32_t> bits(y_fp32.size());
       for (size_t i = 0; i < bits.size(); ++i) {
-        bits[i] = args.y != nullptr ? y[i] : __builtin_bit_cast(uint32_t, y_fp32[i]);
+        bits[i] = args.y != nullptr ? args.y[i] : __builtin_bit_cast(uint32_t, y_fp32[i]);
       }
       return bits;
     }

@@ -63,7 +63,7 @@ TEST_CASE("packed weights: every element is where the layout says, padding is +0
 }
 
 TEST_CASE("a norm taken while rows are packed gives the bits of one taken before") {
-  std::vector<KernelPath> paths = KernelPaths();
+  std::vector<KernelPath> paths = LinearPaths();
   ComputePool pool(2, 0);
   std::mt19937 random(77);
   std::vector<float> weight(200), bias(200);
@@ -104,7 +104,7 @@ TEST_CASE("a norm taken while rows are packed gives the bits of one taken before
 }
 
 TEST_CASE("rows picked out of others give the bits of the same rows in order") {
-  std::vector<KernelPath> paths = KernelPaths();
+  std::vector<KernelPath> paths = LinearPaths();
   ComputePool pool(2, 0);
   std::mt19937 random(78);
   for (const WeightFormat& format : kAllFormats) {
@@ -168,7 +168,7 @@ TEST_CASE("packed integers: every element is where the layout says, padding is t
 }
 
 TEST_CASE("every path equals the scalar form: all row counts from 1 to 33") {
-  std::vector<KernelPath> paths = KernelPaths();
+  std::vector<KernelPath> paths = LinearPaths();
   ComputePool pool(2, 0);
   const WeightFormat format = GENERATE(from_range(kAllFormats));
   for (int64_t rows = 1; rows <= 33; ++rows) {
@@ -185,7 +185,7 @@ TEST_CASE("every path equals the scalar form: all row counts from 1 to 33") {
 }
 
 TEST_CASE("every path equals the scalar form: every epilogue, with and without bias") {
-  std::vector<KernelPath> paths = KernelPaths();
+  std::vector<KernelPath> paths = LinearPaths();
   ComputePool pool(2, 0);
   uint32_t seed = 100;
   const WeightFormat format = GENERATE(from_range(kAllFormats));
@@ -208,7 +208,7 @@ TEST_CASE("every path equals the scalar form: every epilogue, with and without b
 }
 
 TEST_CASE("every path equals the scalar form: random shapes and threads") {
-  std::vector<KernelPath> paths = KernelPaths();
+  std::vector<KernelPath> paths = LinearPaths();
   ComputePool one(1, 0), two(2, 20), three(3, 0);
   ComputePool* pools[] = {&one, &two, &three};
   const uint32_t first_seed = static_cast<uint32_t>(std::random_device()());
@@ -227,7 +227,7 @@ TEST_CASE("every path equals the scalar form: random shapes and threads") {
 }
 
 TEST_CASE("K in several blocks, more rows than one job takes, a single output") {
-  std::vector<KernelPath> paths = KernelPaths();
+  std::vector<KernelPath> paths = LinearPaths();
   ComputePool pool(2, 0);
   Shape shape;
   shape.epilogue = Epilogue::kFp32;
@@ -246,8 +246,30 @@ TEST_CASE("K in several blocks, more rows than one job takes, a single output") 
   }
 }
 
+TEST_CASE("rows of y that begin with cache lines") {
+  std::vector<KernelPath> paths = LinearPaths();
+  ComputePool pool(2, 0);
+  uint32_t seed = 400;
+  Shape shape;
+  shape.whole_lines = true;
+  shape.format = GENERATE(from_range(kAllFormats));
+  for (const Epilogue epilogue : kAllEpilogues) {
+    for (const int64_t rows : {20, 50, 130}) {
+      // Whole lines, an odd pair and an odd block, outputs that fill no block.
+      for (const int64_t n : {64, 96, 144, 275}) {
+        shape.rows = rows;
+        shape.n = IsGated(epilogue) ? RoundUp(n, 32) : n;
+        shape.k = 8 * rows;
+        shape.epilogue = epilogue;
+        shape.bias = n == 96;
+        RequireEqualOnAllPaths(paths, pool, shape, Values::kNormal, ++seed);
+      }
+    }
+  }
+}
+
 TEST_CASE("few rows of wide layers: work items of every size, and what is left of the last one") {
-  std::vector<KernelPath> paths = KernelPaths();
+  std::vector<KernelPath> paths = LinearPaths();
   ComputePool one(1, 0), two(2, 0), three(3, 0);
   uint32_t seed = 300;
   for (const int64_t n : {1600, 1424, 1000, 592, 528, 250}) {
@@ -265,7 +287,7 @@ TEST_CASE("few rows of wide layers: work items of every size, and what is left o
 }
 
 TEST_CASE("a row's bits do not depend on its batch or on threads") {
-  std::vector<KernelPath> paths = KernelPaths();
+  std::vector<KernelPath> paths = LinearPaths();
   ComputePool one(1, 0), three(3, 0);
   Shape shape;
   shape.rows = 50;
@@ -289,7 +311,7 @@ TEST_CASE("a row's bits do not depend on its batch or on threads") {
 }
 
 TEST_CASE("layers computed together have the bits of each alone") {
-  std::vector<KernelPath> paths = KernelPaths();
+  std::vector<KernelPath> paths = LinearPaths();
   ComputePool two(2, 0), three(3, 0);
   std::mt19937 random(21);
   for (int round = 0; round < 12; ++round) {
@@ -312,7 +334,7 @@ TEST_CASE("layers computed together have the bits of each alone") {
 }
 
 TEST_CASE("no rows and no outputs are nothing to do") {
-  std::vector<KernelPath> paths = KernelPaths();
+  std::vector<KernelPath> paths = LinearPaths();
   ComputePool pool(2, 0);
   for (KernelPath& path : paths) path.kernels.linear->Run(LinearArgs{}, pool);
 }
@@ -334,9 +356,14 @@ TEST_CASE("one place says which kernels serve how many rows") {
   const auto form = [](const WeightFormat& format, int64_t rows) {
     return LinearFormOf(Isa::kAmx, format, rows, 2048);
   };
-  REQUIRE((form(kBf16, 1) == kVectors && form(kBf16, 2) == kTiles));
-  REQUIRE((form(kInt8, 8) == kVectors && form(kInt8, 9) == kTiles));
-  REQUIRE((form(kInt4g128, 16) == kVectors && form(kInt4g128, 17) == kTiles));
+  REQUIRE((form(kBf16, 1) == kVectors && form(kBf16, 2) == kTileStream));
+  REQUIRE((form(kBf16, 48) == kTileStream && form(kBf16, 49) == kRowsInL2));
+  REQUIRE((form(kBf16, 256) == kRowsInL2 && form(kBf16, 257) == kWeightsInL2));
+  REQUIRE((form(kInt8, 8) == kVectors && form(kInt8, 9) == kTileStream));
+  REQUIRE((form(kInt8, 49) == kRowsInL2 && form(kInt8, 512) == kRowsInL2));
+  REQUIRE((form(kInt4g128, 16) == kVectors && form(kInt4g128, 17) == kRowsInL2));
+  REQUIRE((form(kInt4g32, 256) == kRowsInL2 && form(kInt4g32, 512) == kWeightsInL2));
+  REQUIRE(LinearFormOf(Isa::kAmx, kInt8, 512, 8192) == kWeightsInL2);
   for (const WeightFormat& format : kAllFormats) {
     for (const Isa isa : {Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16, Isa::kAmx}) {
       const LinearKernelSet set = KernelSetOf(isa);

@@ -81,6 +81,8 @@ BATON_ZMM void _mm512_store_si512(void* to, const __m512i& x) {
   FaultUnlessAligned(to);
   _mm512_storeu_si512(to, x);
 }
+// Past the caches; it faults as the aligned ones do.
+BATON_ZMM void _mm512_stream_si512(__m512i* to, const __m512i& x) { _mm512_store_si512(to, x); }
 
 // ---- constants, other types of the same bits, parts ----
 
@@ -114,6 +116,10 @@ BATON_ZMM __m512 _mm512_castpd_ps(const __m512d& x) {
 }
 BATON_ZMM __m256 _mm512_castps512_ps256(const __m512& x) { return x.lo; }
 BATON_ZMM __m256i _mm512_castsi512_si256(const __m512i& x) { return x.lo; }
+BATON_ZMM __m512i _mm512_castsi256_si512(__m256i x) { return {x, x}; }  // the upper half: any
+BATON_ZMM __m512i _mm512_inserti64x4(const __m512i& x, __m256i half, int at) {
+  return at % 2 != 0 ? __m512i{x.lo, half} : __m512i{half, x.hi};
+}
 BATON_ZMM __m256 _mm512_extractf32x8_ps(const __m512& x, int half) {
   return half % 2 != 0 ? x.hi : x.lo;
 }
@@ -149,6 +155,9 @@ BATON_ZMM __m512 _mm512_min_ps(const __m512& a, const __m512& b) {
 
 BATON_ZMM __m512i _mm512_add_epi32(const __m512i& a, const __m512i& b) {
   return {_mm256_add_epi32(a.lo, b.lo), _mm256_add_epi32(a.hi, b.hi)};
+}
+BATON_ZMM __m512i _mm512_sub_epi8(const __m512i& a, const __m512i& b) {
+  return {_mm256_sub_epi8(a.lo, b.lo), _mm256_sub_epi8(a.hi, b.hi)};
 }
 BATON_ZMM __m512i _mm512_and_si512(const __m512i& a, const __m512i& b) {
   return {_mm256_and_si256(a.lo, b.lo), _mm256_and_si256(a.hi, b.hi)};
@@ -237,6 +246,12 @@ BATON_ZMM __m512i _mm512_mask_mov_epi16(const __m512i& other, __mmask32 mask, co
 BATON_ZMM __m512 _mm512_mask_mov_ps(const __m512& other, __mmask16 mask, const __m512& x) {
   return _mm512_castsi512_ps(
       _mm512_mask_mov_epi32(_mm512_castps_si512(other), mask, _mm512_castps_si512(x)));
+}
+// Zero where the mask is not set, and memory is not touched there.
+BATON_ZMM __m512 _mm512_maskz_loadu_ps(__mmask16 mask, const void* from) {
+  const float* const floats = static_cast<const float*>(from);
+  return {_mm256_maskload_ps(floats, Lanes32(mask)),
+          _mm256_maskload_ps(floats + 8, Lanes32(mask >> 8u))};
 }
 
 // ---- shuffles ----

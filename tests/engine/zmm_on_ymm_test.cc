@@ -79,6 +79,11 @@ const std::vector<Form>& Forms() {
       Of<U32>("load_si512, store_si512", WordA),
       Of<U8>("loadu_ps", [](const ZmmLine* x, int i) { return (&x->bytes[12])[i]; }),
       Of<U8>("loadu_si512", [](const ZmmLine* x, int i) { return (&x->bytes[1])[i]; }),
+      Of<U32>("stream_si512", WordA),
+      Of<U32>("maskz_loadu_ps",
+              [](const ZmmLine* x, int i) {
+                return (WordB(x, 0) >> i & 1) != 0 ? WordA(x, i) : 0u;
+              }),
       Of<U32>("setzero_ps", [](const ZmmLine*, int) { return 0u; }),
       Of<U32>("setzero_si512", [](const ZmmLine*, int) { return 0u; }),
       Of<U32>("set1_ps", [](const ZmmLine* x, int) { return WordA(x, 0); }),
@@ -93,6 +98,8 @@ const std::vector<Form>& Forms() {
       Of<U32>("extractf32x8_ps 0", WordA, 8),
       Of<U32>("extractf32x8_ps 1", [](const ZmmLine* x, int i) { return WordA(x, i + 8); }, 8),
       Of<U32>("extracti64x4_epi64 1", [](const ZmmLine* x, int i) { return WordA(x, i + 8); }, 8),
+      Of<U32>("castsi256_si512, inserti64x4 1",
+              [](const ZmmLine* x, int i) { return WordA(x + i / 8, i % 8); }),
 
       Of<float>("add_ps", [](const ZmmLine* x, int i) { return A(x, i) + B(x, i); }),
       Of<float>("sub_ps", [](const ZmmLine* x, int i) { return A(x, i) - B(x, i); }),
@@ -112,6 +119,10 @@ const std::vector<Form>& Forms() {
                 }),
 
       Of<U32>("add_epi32", [](const ZmmLine* x, int i) { return WordA(x, i) + WordB(x, i); }),
+      Of<U8>("sub_epi8",
+             [](const ZmmLine* x, int i) {
+               return static_cast<U8>(x[0].bytes[i] - x[1].bytes[i]);
+             }),
       Of<U32>("and_si512", [](const ZmmLine* x, int i) { return WordA(x, i) & WordB(x, i); }),
       Of<U32>("or_si512", [](const ZmmLine* x, int i) { return WordA(x, i) | WordB(x, i); }),
       Of<U32>("slli_epi32 16", [](const ZmmLine* x, int i) { return WordA(x, i) << 16; }),

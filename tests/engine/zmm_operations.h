@@ -70,6 +70,10 @@ constexpr ZmmOperation kZmmOperations[] = {
     {"loadu_ps", kF, [](X x, Out out) { _mm512_storeu_ps(out, _mm512_loadu_ps(x->bytes + 12)); }},
     {"loadu_si512", kF,
      [](X x, Out out) { _mm512_storeu_si512(out, _mm512_loadu_si512(x->bytes + 1)); }},
+    {"stream_si512", kF,
+     [](X x, Out out) { _mm512_stream_si512(reinterpret_cast<__m512i*>(out), I(*x)); }},
+    {"maskz_loadu_ps", kF,
+     [](X x, Out out) { Put(out, _mm512_maskz_loadu_ps(static_cast<__mmask16>(Word(x[1])), x)); }},
     {"setzero_ps", kF, [](X, Out out) { Put(out, _mm512_setzero_ps()); }},
     {"setzero_si512", kF, [](X, Out out) { Put(out, _mm512_setzero_si512()); }},
     {"set1_ps", kF, [](X x, Out out) { Put(out, _mm512_set1_ps(Float(*x))); }},
@@ -89,6 +93,11 @@ constexpr ZmmOperation kZmmOperations[] = {
     {"extracti64x4_epi64 1", kF,
      [](X x, Out out) { Put(out, _mm512_extracti64x4_epi64(I(*x), 1)); }},
 
+    {"castsi256_si512, inserti64x4 1", kF,
+     [](X x, Out out) {
+       Put(out, _mm512_inserti64x4(_mm512_castsi256_si512(Half(x[0])), Half(x[1]), 1));
+     }},
+
     {"add_ps", kF, [](X x, Out out) { Put(out, _mm512_add_ps(F(x[0]), F(x[1]))); }},
     {"sub_ps", kF, [](X x, Out out) { Put(out, _mm512_sub_ps(F(x[0]), F(x[1]))); }},
     {"mul_ps", kF, [](X x, Out out) { Put(out, _mm512_mul_ps(F(x[0]), F(x[1]))); }},
@@ -98,6 +107,7 @@ constexpr ZmmOperation kZmmOperations[] = {
     {"min_ps", kF, [](X x, Out out) { Put(out, _mm512_min_ps(F(x[0]), F(x[1]))); }},
 
     {"add_epi32", kF, [](X x, Out out) { Put(out, _mm512_add_epi32(I(x[0]), I(x[1]))); }},
+    {"sub_epi8", kF, [](X x, Out out) { Put(out, _mm512_sub_epi8(I(x[0]), I(x[1]))); }},
     {"and_si512", kF, [](X x, Out out) { Put(out, _mm512_and_si512(I(x[0]), I(x[1]))); }},
     {"or_si512", kF, [](X x, Out out) { Put(out, _mm512_or_si512(I(x[0]), I(x[1]))); }},
     {"slli_epi32 16", kF, [](X x, Out out) { Put(out, _mm512_slli_epi32(I(*x), 16)); }},

@@ -1,6 +1,6 @@
 // The AMX tile instructions, as inline assembly: g++ 12's intrinsics for them declare no memory
 // operands, so the compiler may drop or move the stores that fill a tile. Only for kernel units, on
-// machines with Isa::kAmx. Policy of TileGemm and IntegerTileGemm (their headers say what each
+// machines with Isa::kAmx. Policy of the kernels on tiles (gemm_tile_types.h says what each
 // operation does).
 #pragma once
 
@@ -32,6 +32,14 @@ struct AmxTiles {
   static void Load(const void* from, int64_t stride) {
     __asm__ volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(stride), "i"(t) : "memory");
   }
+  // What is used once: as Load, and it leaves what L1 holds there.
+  template <int t>
+  static void LoadOnce(const void* from, int64_t stride) {
+    __asm__ volatile("tileloaddt1 (%0,%1,1), %%tmm%c2"
+                     :
+                     : "r"(from), "r"(stride), "i"(t)
+                     : "memory");
+  }
   template <int t>
   static void Store(void* to, int64_t stride) {
     __asm__ volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(to), "r"(stride), "i"(t) : "memory");
@@ -44,7 +52,12 @@ struct AmxTiles {
   static void DotInt8() {
     __asm__ volatile("tdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(c), "i"(a), "i"(b));
   }
-  static void Prefetch(const void* line) {
+  template <int c, int a, int b>
+  static void DotSigned() {
+    __asm__ volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(c), "i"(a), "i"(b));
+  }
+  // Inlined early: g++ 12 takes a function that only prefetches for one that does nothing.
+  static inline __attribute__((always_inline)) void Prefetch(const void* line) {
     _mm_prefetch(static_cast<const char*>(line), _MM_HINT_T0);
   }
 };

@@ -37,11 +37,24 @@ inline void StoreSomeBf16(bf16* to, Lanes x, int64_t valid) {
   for (int64_t i = 0; i < valid; ++i) to[i] = padded[i];
 }
 
-// A block's accumulators, and the bias.
-inline Lanes BiasedSum(const LinearJob& job, int64_t block, const float* acc) {
-  const Lanes sum = Load<Lanes>(acc);
+// A block's sums, and the bias.
+inline Lanes AddBias(const LinearJob& job, int64_t block, Lanes sum) {
   if (job.bias == nullptr) return sum;
   return Add(sum, LoadSome(job.bias + block * 16, job.n - block * 16));
+}
+inline Lanes BiasedSum(const LinearJob& job, int64_t block, const float* acc) {
+  return AddBias(job, block, Load<Lanes>(acc));
+}
+
+// What is rounded to outputs, of kBf16 and kGelu; and of gated layers.
+template <Epilogue kEpilogue>
+inline Lanes PlainOutput(Lanes sum) {
+  return kEpilogue == Epilogue::kGelu ? Gelu(RoundBf16(sum)) : sum;
+}
+template <Epilogue kEpilogue>
+inline Lanes GatedOutput(Lanes gate_sum, Lanes up_sum) {
+  const Lanes gate = RoundBf16(gate_sum), up = RoundBf16(up_sum);
+  return Mul(kEpilogue == Epilogue::kSwiGlu ? Silu(gate) : GeluTanh(gate), up);
 }
 
 // Writes outputs [16 * block, 16 * block + 16) of a row, whose sums these are.
@@ -53,8 +66,9 @@ inline void FinishBlock(const LinearJob& job, int64_t row, int64_t block, Lanes 
     return;
   }
   bf16* const y = job.y + row * job.y_stride + column;
-  if constexpr (kEpilogue == Epilogue::kBf16) StoreSomeBf16(y, sum, valid);
-  if constexpr (kEpilogue == Epilogue::kGelu) StoreSomeBf16(y, Gelu(RoundBf16(sum)), valid);
+  if constexpr (kEpilogue == Epilogue::kBf16 || kEpilogue == Epilogue::kGelu) {
+    StoreSomeBf16(y, PlainOutput<kEpilogue>(sum), valid);
+  }
   if constexpr (kEpilogue == Epilogue::kResidualAdd) {
     const Lanes residual = LoadSomeBf16(job.residual + row * job.residual_stride + column, valid);
     StoreSomeBf16(y, Add(residual, RoundBf16(sum)), valid);
@@ -75,9 +89,8 @@ inline void FinishGatedBlocks(const LinearJob& job, int64_t row, int64_t first, 
                               const float* acc, int64_t acc_stride) {
   bf16* y = job.y + row * job.y_stride + first * 8;
   for (int64_t b = first; b < first + blocks; b += 2, acc += 2 * acc_stride, y += 16) {
-    const Lanes gate = RoundBf16(BiasedSum(job, b, acc));
-    const Lanes up = RoundBf16(BiasedSum(job, b + 1, acc + acc_stride));
-    StoreBf16(y, Mul(kEpilogue == Epilogue::kSwiGlu ? Silu(gate) : GeluTanh(gate), up));
+    StoreBf16(
+        y, GatedOutput<kEpilogue>(BiasedSum(job, b, acc), BiasedSum(job, b + 1, acc + acc_stride)));
   }
 }
 
@@ -96,8 +109,8 @@ inline void PrefetchOutputs(const LinearJob& job, int64_t row, int64_t first, in
 
 // Outputs of blocks [first, first + blocks) of a row, from their accumulators, those of the next
 // block acc_stride further on.
-void FinishRow(const LinearJob& job, int64_t row, int64_t first, int64_t blocks, const float* acc,
-               int64_t acc_stride) {
+[[maybe_unused]] void FinishRow(const LinearJob& job, int64_t row, int64_t first, int64_t blocks,
+                                const float* acc, int64_t acc_stride) {
   switch (job.epilogue) {
     case Epilogue::kBf16:
       return FinishBlocks<Epilogue::kBf16>(job, row, first, blocks, acc, acc_stride);

@@ -307,7 +307,9 @@ LinearKernelSet KernelSetOf(Isa isa) {
     case Isa::kAvx512Bf16:
       return {{&kLinearAvx512Bf16}, {&kInt8Vnni}, {&kInt4Vnni}};
     case Isa::kAmx:
-      return {{&kLinearAvx512, &kLinearAmx}, {&kInt8Vnni, &kInt8Amx}, {&kInt4Vnni, &kInt4Amx}};
+      return {{&kLinearAvx512, &kLinearAmxStream, &kLinearAmxRowsInL2, &kLinearAmxWeightsInL2},
+              {&kInt8Vnni, &kInt8Amx, &kInt8Amx, &kInt8Amx},
+              {&kInt4Vnni, nullptr, &kInt4Amx, &kInt4Amx}};
   }
   return {{&kLinearAvx2}, {&kInt8Avx2}, {&kInt4Avx2}};
 }

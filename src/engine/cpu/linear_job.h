@@ -75,11 +75,12 @@ struct LinearKernelTable {
 extern const LinearKernelTable kLinearAvx2;
 extern const LinearKernelTable kLinearAvx512;
 extern const LinearKernelTable kLinearAvx512Bf16;
-extern const LinearKernelTable kLinearAmx;
 // Integer weights; Vnni needs AVX-512 VNNI.
 extern const LinearKernelTable kInt8Avx2, kInt4Avx2;
 extern const LinearKernelTable kInt8Avx512, kInt4Avx512;
 extern const LinearKernelTable kInt8Vnni, kInt4Vnni;
+// AMX tiles, by form (linear_form.h).
+extern const LinearKernelTable kLinearAmxStream, kLinearAmxRowsInL2, kLinearAmxWeightsInL2;
 extern const LinearKernelTable kInt8Amx, kInt4Amx;
 
 }  // namespace baton
