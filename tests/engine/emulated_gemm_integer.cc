@@ -1,4 +1,8 @@
-#include "engine/cpu/gemm_integer_tile.h"
+#include "engine/cpu/gemm_integer_zmm.h"
+#include "engine/cpu/gemm_tile_integers.h"
+#include "engine/cpu/gemm_tile_rows_in_l2.h"
+#include "engine/cpu/gemm_tile_stream.h"
+#include "engine/cpu/gemm_tile_weights_in_l2.h"
 #include "engine/emulated_instructions.h"
 #include "engine/emulated_kernels.h"
 
@@ -10,7 +14,15 @@ constexpr LinearKernelTable kEmulatedInt8Avx512 = IntegerGemm<ZmmShorts, Int8Wei
 constexpr LinearKernelTable kEmulatedInt4Avx512 = IntegerGemm<ZmmBytes, Int4Weights>::Table();
 constexpr LinearKernelTable kEmulatedInt8Vnni = IntegerGemm<Vnni, Int8Weights>::Table();
 constexpr LinearKernelTable kEmulatedInt4Vnni = IntegerGemm<Vnni, Int4Weights>::Table();
-constexpr LinearKernelTable kEmulatedInt8Amx = IntegerTileGemm<EmulatedTiles, Int8Weights>::Table();
-constexpr LinearKernelTable kEmulatedInt4Amx = IntegerTileGemm<EmulatedTiles, Int4Weights>::Table();
+using Tiles = EmulatedTiles;
+constexpr LinearKernelTable kEmulatedInt8AmxStream = TileStream<Tiles, Int8OnTiles>::Table();
+constexpr LinearKernelTable kEmulatedInt8AmxRowsInL2 =
+    TileNest<Tiles, Int8OnTiles, RowsInL2>::Table();
+constexpr LinearKernelTable kEmulatedInt8AmxWeightsInL2 =
+    TileNest<Tiles, Int8OnTiles, WeightsInL2>::Table();
+constexpr LinearKernelTable kEmulatedInt4AmxRowsInL2 =
+    TileNest<Tiles, Int4OnTiles, RowsInL2>::Table();
+constexpr LinearKernelTable kEmulatedInt4AmxWeightsInL2 =
+    TileNest<Tiles, Int4OnTiles, WeightsInL2>::Table();
 
 }  // namespace baton

@@ -21,8 +21,9 @@ KernelPath EmulatedPath(Isa isa, const LinearKernelSet& linear,
 const LinearKernelSet& EmulatedAmxSet() {
   static const LinearKernelSet set = {
       {&kEmulatedAvx512, &kEmulatedAmxStream, &kEmulatedAmxRowsInL2, &kEmulatedAmxWeightsInL2},
-      {&kEmulatedInt8Vnni, &kEmulatedInt8Amx, &kEmulatedInt8Amx, &kEmulatedInt8Amx},
-      {&kEmulatedInt4Vnni, nullptr, &kEmulatedInt4Amx, &kEmulatedInt4Amx}};
+      {&kEmulatedInt8Vnni, &kEmulatedInt8AmxStream, &kEmulatedInt8AmxRowsInL2,
+       &kEmulatedInt8AmxWeightsInL2},
+      {&kEmulatedInt4Vnni, nullptr, &kEmulatedInt4AmxRowsInL2, &kEmulatedInt4AmxWeightsInL2}};
   return set;
 }
 

@@ -235,6 +235,8 @@ TEST_CASE("K in several blocks, more rows than one job takes, a single output") 
   for (const auto& [rows, n, k] : {std::tuple<int64_t, int64_t, int64_t>{5, 40, 1700},
                                    {35, 40, 1700},
                                    {70, 81, 1700},
+                                   {300, 90, 2100},
+                                   {200, 530, 600},
                                    {1100, 17, 40},
                                    {600, 33, 64},
                                    {2, 1, 33},

@@ -1,6 +1,6 @@
 // The AMX tile instructions, as inline assembly: g++ 12's intrinsics for them declare no memory
 // operands, so the compiler may drop or move the stores that fill a tile. Only for kernel units, on
-// machines with Isa::kAmx. Policy of the kernels on tiles (gemm_tile_types.h says what each
+// machines with Isa::kAmx. Policy of the kernels on tiles (gemm_tile.h says what each
 // operation does).
 #pragma once
 

@@ -1,10 +1,18 @@
-// Integer linear layers with tdpbsud.
+// Integer linear layers with tdpbsud (int8) and tdpbssd (int4).
 #include "engine/cpu/amx_tiles.h"
-#include "engine/cpu/gemm_integer_tile.h"
+#include "engine/cpu/gemm_tile_integers.h"
+#include "engine/cpu/gemm_tile_rows_in_l2.h"
+#include "engine/cpu/gemm_tile_stream.h"
+#include "engine/cpu/gemm_tile_weights_in_l2.h"
 
 namespace baton {
 
-constexpr LinearKernelTable kInt8Amx = IntegerTileGemm<AmxTiles, Int8Weights>::Table();
-constexpr LinearKernelTable kInt4Amx = IntegerTileGemm<AmxTiles, Int4Weights>::Table();
+constexpr LinearKernelTable kInt8AmxStream = TileStream<AmxTiles, Int8OnTiles>::Table();
+constexpr LinearKernelTable kInt8AmxRowsInL2 = TileNest<AmxTiles, Int8OnTiles, RowsInL2>::Table();
+constexpr LinearKernelTable kInt8AmxWeightsInL2 =
+    TileNest<AmxTiles, Int8OnTiles, WeightsInL2>::Table();
+constexpr LinearKernelTable kInt4AmxRowsInL2 = TileNest<AmxTiles, Int4OnTiles, RowsInL2>::Table();
+constexpr LinearKernelTable kInt4AmxWeightsInL2 =
+    TileNest<AmxTiles, Int4OnTiles, WeightsInL2>::Table();
 
 }  // namespace baton

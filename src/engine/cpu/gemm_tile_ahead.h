@@ -21,13 +21,17 @@ inline __attribute__((always_inline)) void PrefetchTwoLines(const char* lines) {
   _mm_prefetch(lines + 64, static_cast<_mm_hint>(kHint));
 }
 
-// `bytes` that follow each other, in `steps` steps.
+// `bytes` that follow each other, in `steps` steps; from where, From says.
 template <int kHint>
 class LinesAhead {
  public:
   LinesAhead() = default;
-  LinesAhead(const char* from, int64_t bytes, int64_t steps)
-      : at_(from), per_step_(DivideUp(bytes / kTwoLines, steps)) {}
+  LinesAhead(int64_t bytes, int64_t steps) : per_step_(DivideUp(bytes / kTwoLines, steps)) {}
+  LinesAhead From(const void* lines) const {
+    LinesAhead ahead = *this;
+    ahead.at_ = static_cast<const char*>(lines);
+    return ahead;
+  }
   inline __attribute__((always_inline)) void Step() {
     for (int64_t i = 0; i < per_step_; ++i, at_ += kTwoLines) PrefetchTwoLines<kHint>(at_);
   }

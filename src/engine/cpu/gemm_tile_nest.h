@@ -1,5 +1,5 @@
 // Many rows on AMX tiles: squares of two row tiles times two blocks, K in blocks. For any type of
-// weights W (gemm_tile_types.h), tiles T, and nest N, which says what stays in which cache
+// weights W (gemm_tile.h), tiles T, and nest N, which says what stays in which cache
 // (gemm_tile_rows_in_l2.h, gemm_tile_weights_in_l2.h):
 //
 //   for each part of the item's blocks:
@@ -150,13 +150,12 @@ class TileNest {
       const int64_t pair_bytes = 2 * part.k_tiles * kTileBytes;
       TilesAhead ahead;
       ahead.weights = NextWeights(job, tiles, part, row_pairs * pairs * steps);
+      const LinesAhead<_MM_HINT_T1> next_rows(N::kRowsAhead ? pair_bytes : 0, pairs * steps);
       const char* rows = tiles.At(job, 0, part.k);
       for (int64_t t = 0; t < row_pairs; ++t, rows += pair_bytes) {
-        if (N::kRowsAhead) {
-          // After the last pair of a K block comes the first one of the next K block.
-          const bool wraps = part.is_last && t + 1 == row_pairs;
-          ahead.rows = {wraps ? tiles.At(job, 0, 0) : rows + pair_bytes, pair_bytes, pairs * steps};
-        }
+        // After the last pair of a K block comes the first one of the next K block.
+        const bool wraps = part.is_last && t + 1 == row_pairs;
+        ahead.rows = next_rows.From(wraps ? tiles.At(job, 0, 0) : rows + pair_bytes);
         for (int64_t pair = 0; pair < pairs; ++pair) squares->Add(rows, t, pair, &ahead);
       }
     }

@@ -101,6 +101,7 @@ class PlainSquares {
     part_ = part;
     weights_ = static_cast<const char*>(job_.weights) + part.block * job_.block_bytes +
                W::KBytes(job_, part.k);
+    next_sums_ = {N::SumsAhead(job_) ? kSquareBytes : 0, part.k_tiles};
   }
   int64_t Steps() const { return part_.k_tiles; }
 
@@ -113,10 +114,7 @@ class PlainSquares {
       ZeroSquare<T>();
     } else {
       LoadSquare<T>(waiting);
-      if (N::SumsAhead(job_)) {
-        const char* const next = static_cast<const char*>(static_cast<const void*>(waiting));
-        ahead->sums = {next + kSquareBytes, kSquareBytes, part_.k_tiles};
-      }
+      ahead->sums = next_sums_.From(waiting + kSquare);
     }
     const char* const weights = weights_ + 2 * pair * job_.block_bytes;
     // Where there is no second block, the first one's weights are multiplied in its place.
@@ -155,6 +153,7 @@ class PlainSquares {
   LinesOut lines_;
   float* finished_;
   TilePart part_ = {};
+  LinesAhead<_MM_HINT_T0> next_sums_;
   const char* weights_ = nullptr;
 };
 

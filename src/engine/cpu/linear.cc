@@ -308,8 +308,8 @@ LinearKernelSet KernelSetOf(Isa isa) {
       return {{&kLinearAvx512Bf16}, {&kInt8Vnni}, {&kInt4Vnni}};
     case Isa::kAmx:
       return {{&kLinearAvx512, &kLinearAmxStream, &kLinearAmxRowsInL2, &kLinearAmxWeightsInL2},
-              {&kInt8Vnni, &kInt8Amx, &kInt8Amx, &kInt8Amx},
-              {&kInt4Vnni, nullptr, &kInt4Amx, &kInt4Amx}};
+              {&kInt8Vnni, &kInt8AmxStream, &kInt8AmxRowsInL2, &kInt8AmxWeightsInL2},
+              {&kInt4Vnni, nullptr, &kInt4AmxRowsInL2, &kInt4AmxWeightsInL2}};
   }
   return {{&kLinearAvx2}, {&kInt8Avx2}, {&kInt4Avx2}};
 }
@@ -324,7 +324,7 @@ absl::Status SelfTestLinear(LinearKernels& kernels) {
   constexpr WeightFormat kFormats[] = {
       {}, {WeightType::kInt8, 0}, {WeightType::kInt4, 32}, {WeightType::kInt4, 128}};
   for (const auto& [format, rows] : {std::pair{kFormats[0], 8},
-                                     {kFormats[0], 32},
+                                     {kFormats[0], 64},
                                      {kFormats[1], 8},
                                      {kFormats[1], 64},
                                      {kFormats[2], 64},

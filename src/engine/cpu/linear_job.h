@@ -81,6 +81,7 @@ extern const LinearKernelTable kInt8Avx512, kInt4Avx512;
 extern const LinearKernelTable kInt8Vnni, kInt4Vnni;
 // AMX tiles, by form (linear_form.h).
 extern const LinearKernelTable kLinearAmxStream, kLinearAmxRowsInL2, kLinearAmxWeightsInL2;
-extern const LinearKernelTable kInt8Amx, kInt4Amx;
+extern const LinearKernelTable kInt8AmxStream, kInt8AmxRowsInL2, kInt8AmxWeightsInL2;
+extern const LinearKernelTable kInt4AmxRowsInL2, kInt4AmxWeightsInL2;
 
 }  // namespace baton
