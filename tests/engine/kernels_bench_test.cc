@@ -31,6 +31,7 @@ TEST_CASE("every path gives the published digests, whatever the threads") {
     const KernelResult& result = (*results)[i];
     INFO(result.name);
     REQUIRE(result.digest == expected[i % 3]);
+    REQUIRE(!result.note.empty());  // the form of kernels
     REQUIRE(result.value > 0);
     REQUIRE(result.limit > 0);
     REQUIRE((result.unit == "GB/s" || result.unit == "GFLOP/s"));
