@@ -18,13 +18,17 @@ KernelPath EmulatedPath(Isa isa, const LinearKernelSet& linear,
       &attention};
 }
 
-const LinearKernelSet& EmulatedAmxSet() {
-  static const LinearKernelSet set = {
-      {&kEmulatedAvx512, &kEmulatedAmxStream, &kEmulatedAmxRowsInL2, &kEmulatedAmxWeightsInL2},
-      {&kEmulatedInt8Vnni, &kEmulatedInt8AmxStream, &kEmulatedInt8AmxRowsInL2,
-       &kEmulatedInt8AmxWeightsInL2},
-      {&kEmulatedInt4Vnni, nullptr, &kEmulatedInt4AmxRowsInL2, &kEmulatedInt4AmxWeightsInL2}};
-  return set;
+LinearKernelSet EmulatedAvx512Set() {
+  return {{&kEmulatedAvx512}, {&kEmulatedInt8Avx512}, {&kEmulatedInt4Avx512}};
+}
+LinearKernelSet EmulatedAvx512Bf16Set() {
+  return {{&kEmulatedAvx512Bf16}, {&kEmulatedInt8Vnni}, {&kEmulatedInt4Vnni}};
+}
+LinearKernelSet EmulatedAmxSet() {
+  return {{&kEmulatedAvx512, &kEmulatedAmxStream, &kEmulatedAmxRowsInL2, &kEmulatedAmxWeightsInL2},
+          {&kEmulatedInt8Vnni, &kEmulatedInt8AmxStream, &kEmulatedInt8AmxRowsInL2,
+           &kEmulatedInt8AmxWeightsInL2},
+          {&kEmulatedInt4Vnni, nullptr, &kEmulatedInt4AmxRowsInL2, &kEmulatedInt4AmxWeightsInL2}};
 }
 
 // The set in which `form` serves all rows; where it never serves a type, the next one.
@@ -48,14 +52,19 @@ const ElementwiseKernels& EmulatedElementwise() {
 
 std::vector<KernelPath> EmulatedPaths() {
   std::vector<KernelPath> paths;
-  paths.push_back(EmulatedPath(Isa::kAvx512,
-                               {{&kEmulatedAvx512}, {&kEmulatedInt8Avx512}, {&kEmulatedInt4Avx512}},
-                               kEmulatedAttentionAvx512));
-  paths.push_back(EmulatedPath(Isa::kAvx512Bf16,
-                               {{&kEmulatedAvx512Bf16}, {&kEmulatedInt8Vnni}, {&kEmulatedInt4Vnni}},
-                               kEmulatedAttentionAvx512Bf16));
+  paths.push_back(EmulatedPath(Isa::kAvx512, EmulatedAvx512Set(), kEmulatedAttentionAvx512));
+  paths.push_back(
+      EmulatedPath(Isa::kAvx512Bf16, EmulatedAvx512Bf16Set(), kEmulatedAttentionAvx512Bf16));
   paths.push_back(EmulatedPath(Isa::kAmx, EmulatedAmxSet(), kEmulatedAttentionAmx));
   return paths;
+}
+
+std::vector<LinearKernelSet> LinearSets() {
+  RequestAmxPermission();
+  std::vector<LinearKernelSet> sets = {EmulatedAvx512Set(), EmulatedAvx512Bf16Set(),
+                                       EmulatedAmxSet()};
+  for (const Isa isa : SupportedIsas()) sets.push_back(KernelSetOf(isa));
+  return sets;
 }
 
 std::vector<KernelPath> LinearPaths() {

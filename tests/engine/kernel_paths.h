@@ -8,6 +8,7 @@
 
 #include "engine/cpu/attention_tile.h"
 #include "engine/cpu/cpu_kernels.h"
+#include "engine/cpu/linear_tables.h"
 
 namespace baton {
 
@@ -25,6 +26,9 @@ std::vector<KernelPath> EmulatedPaths();
 // KernelPaths, and those with tiles once more for each form of kernels (linear_form.h) that tiles
 // have, which then serves all rows: linear layers alone differ.
 std::vector<KernelPath> LinearPaths();
+
+// The linear kernels of this machine's paths, and the emulated ones.
+std::vector<LinearKernelSet> LinearSets();
 
 // Element-wise kernels of the emulated paths.
 const ElementwiseKernels& EmulatedElementwise();

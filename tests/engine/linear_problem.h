@@ -2,6 +2,7 @@
 // reference's answer.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 #include <span>
@@ -98,6 +99,23 @@ class LinearProblem {
     for (const Outputs& out : outputs) bits.push_back(out.Bits());
     return bits;
   }
+  // The bits by one table of kernels, as many rows as it takes at once at most, in packed rows and
+  // scratch of the sizes that it asks for; none if it wrote beyond them.
+  std::vector<uint32_t> RunTable(const LinearKernelTable& table, int64_t members) {
+    Outputs out(*this, 0, shape_.rows);
+    LinearJob job = JobOf(out.args);
+    job.members = members;
+    FencedMemory packed_rows(table.packed_rows_bytes(job)), scratch(table.scratch_bytes(job));
+    FencedMemory row(RoundUp(job.k, 32) * static_cast<int64_t>(sizeof(bf16)));
+    job.packed_rows = packed_rows.data();
+    const NumericsMxcsrScope scope;
+    for (int64_t i = 0; i < table.pack_items(job); ++i) {
+      table.pack(job, i, static_cast<bf16*>(row.data()));
+    }
+    for (int64_t i = 0; i < table.run_items(job); ++i) table.run(job, i, scratch.data());
+    if (!packed_rows.IsIntact() || !scratch.IsIntact() || !row.IsIntact()) return {};
+    return out.Bits();
+  }
   std::vector<uint32_t> Expected() {
     Outputs out(*this, 0, shape_.rows);
     const NumericsMxcsrScope scope;
@@ -114,6 +132,24 @@ class LinearProblem {
  private:
   static constexpr bf16 kPoison = 0x7fff;  // a NaN that no kernel writes
   static constexpr uint32_t kPoison32 = 0x7fffffff;
+
+  // Memory that begins with a cache line, and a fence behind it.
+  class FencedMemory {
+   public:
+    explicit FencedMemory(int64_t bytes) : bytes_(static_cast<size_t>(bytes)) {
+      std::memset(memory_.Reserve(bytes_ + kFence), 0x5a, bytes_ + kFence);
+    }
+    void* data() { return memory_.Reserve(bytes_); }
+    bool IsIntact() {
+      const unsigned char* const fence = static_cast<unsigned char*>(data()) + bytes_;
+      return std::all_of(fence, fence + kFence, [](unsigned char byte) { return byte == 0x5a; });
+    }
+
+   private:
+    static constexpr size_t kFence = 8192;
+    size_t bytes_;
+    AlignedBuffer memory_;
+  };
 
   struct Outputs {
     Outputs(LinearProblem& p, int64_t begin, int64_t end) {

@@ -43,6 +43,11 @@ constexpr std::array kAllFormats = {kBf16, kInt8, kInt4g32, kInt4g64, kInt4g128}
 constexpr Epilogue kAllEpilogues[] = {Epilogue::kBf16, Epilogue::kFp32,   Epilogue::kResidualAdd,
                                       Epilogue::kGelu, Epilogue::kSwiGlu, Epilogue::kGeGlu};
 
+const LinearKernelSet::Tables& TablesOf(const LinearKernelSet& set, const WeightFormat& format) {
+  if (format.type == WeightType::kBf16) return set.bf16;
+  return format.type == WeightType::kInt8 ? set.int8 : set.int4;
+}
+
 TEST_CASE("packed weights: every element is where the layout says, padding is +0") {
   for (const auto& [n, k] : {std::pair<int64_t, int64_t>{1, 1}, {16, 32}, {37, 75}, {48, 64}}) {
     Shape shape;
@@ -353,6 +358,34 @@ TEST_CASE("the self-test refuses kernels that sum in another order") {
   REQUIRE(std::string(status.message()).find("avx512bf16") != std::string::npos);
 }
 
+TEST_CASE("every table of kernels stays within the memory that it asks for") {
+  uint32_t seed = 600;
+  for (const WeightFormat& format : kAllFormats) {
+    for (const LinearKernelSet& set : LinearSets()) {
+      const LinearKernelSet::Tables& tables = TablesOf(set, format);
+      for (size_t form = 0; form < tables.size(); ++form) {
+        if (tables[form] == nullptr) continue;
+        for (const auto& [rows, n, k] : {std::tuple<int64_t, int64_t, int64_t>{1, 16, 32},
+                                         {5, 300, 200},
+                                         {33, 90, 1100},
+                                         {130, 275, 700}}) {
+          Shape shape;
+          shape.format = format;
+          shape.rows = std::min(rows, tables[form]->max_rows);
+          shape.n = seed % 2 == 0 ? n : RoundUp(n, 32);
+          shape.k = k;
+          shape.epilogue = seed % 2 == 0 ? Epilogue::kBf16 : Epilogue::kSwiGlu;
+          shape.whole_lines = true;
+          LinearProblem problem(shape, Values::kNormal, ++seed);
+          INFO(format.Name() << " form " << form << " rows " << shape.rows << " n " << shape.n
+                             << " k " << k);
+          REQUIRE((problem.RunTable(*tables[form], 1 + seed % 3) == problem.Expected()));
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("one place says which kernels serve how many rows") {
   using enum LinearForm;
   const auto form = [](const WeightFormat& format, int64_t rows) {
@@ -369,9 +402,7 @@ TEST_CASE("one place says which kernels serve how many rows") {
   for (const WeightFormat& format : kAllFormats) {
     for (const Isa isa : {Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16, Isa::kAmx}) {
       const LinearKernelSet set = KernelSetOf(isa);
-      const LinearKernelSet::Tables& tables = format.type == WeightType::kBf16   ? set.bf16
-                                              : format.type == WeightType::kInt8 ? set.int8
-                                                                                 : set.int4;
+      const LinearKernelSet::Tables& tables = TablesOf(set, format);
       for (const int64_t k : {64, 2048, 100'000}) {
         for (int64_t rows = 1; rows <= 600; ++rows) {
           const LinearForm chosen = LinearFormOf(isa, format, rows, k);
