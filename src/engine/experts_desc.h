@@ -9,11 +9,20 @@ namespace baton {
 
 class JsonFields;
 
-inline constexpr int kMostPerToken = 64;  // experts of a row, above every published model
+// Above every published model.
+inline constexpr int kMostExperts = 1024;
+inline constexpr int kMostPerToken = 64;  // experts of a row
 
 struct ExpertsDesc {
   int n = 0;             // of each sparse layer; 0: all layers are dense
-  int per_token = 0;     // chosen for a row: the greatest router logits, 1 to n, kMostPerToken
+  int per_token = 0;     // chosen for a row: the greatest scores, 1 to n, kMostPerToken
+  bool sigmoid = false;  // scores are sigmoids of the router logits, else their softmax
+  // A number of each expert (fp32) is added to its score where experts are chosen, not where they
+  // are weighed.
+  bool corrected = false;
+  // Experts are chosen among those of the best `chosen_groups` of `groups` groups of neighbours. A
+  // group is as good as the sum of its `group_terms` greatest scores.
+  int groups = 1, chosen_groups = 1, group_terms = 1;
   int intermediate = 0;  // width of an expert
   // Width of the shared expert, which takes every row; 0: none. Several are one of their width.
   int shared_intermediate = 0;
@@ -26,7 +35,7 @@ struct ExpertsDesc {
 };
 
 // How a family's config.json spells it.
-enum class ExpertFields { kNone, kMixtral, kQwen2, kQwen3, kDeepSeek };
+enum class ExpertFields { kNone, kMixtral, kQwen2, kQwen3, kDeepSeekV2, kDeepSeekV3 };
 
 // intermediate: intermediate_size. Errors are remembered by `fields`.
 ExpertsDesc ReadExperts(JsonFields& fields, ExpertFields spelling, int n_layers, int intermediate);

@@ -21,12 +21,15 @@ struct LatentDesc {
   int plain_dim = 0;    // of a head's query and key: the part without RoPE
   int rotated_dim = 0;  // and the part with it
   int value_dim = 0;    // of a head's value
+  // The queries too are linear in a latent vector, normed like the other one, of so many values; 0:
+  // in the layer's input.
+  int query_rank = 0;
   int query_dim() const { return plain_dim + rotated_dim; }
   int key_dim() const { return rank + rotated_dim; }  // in the KV pool
   std::string Canonical() const;  // a part of ModelDesc::Canonical; empty without
 };
 
-// DeepSeek-V2's fields. Errors are remembered by `fields`.
+// DeepSeek's fields. Errors are remembered by `fields`.
 LatentDesc ReadLatent(JsonFields& fields);
 
 }  // namespace baton

@@ -194,8 +194,9 @@ void RefuseUnsupported(JsonFields& fields) {
 void ReadLayerTypes(JsonFields& fields, const boost::json::value& types, int window,
                     ModelDesc& model) {
   const std::string wanted =
-      absl::StrFormat("supported: full_attention%s, one of %d layers each",
-                      window > 0 ? " and sliding_attention" : "", model.n_layers);
+      absl::StrFormat("supported: full_attention%s, one of %d layers each%s",
+                      window > 0 ? " and sliding_attention" : "", model.n_layers,
+                      window > 0 ? "" : " (sliding_window or use_sliding_window says: no window)");
   if (!types.is_array() || types.get_array().size() != model.windows.size()) {
     fields.Refuse("layer_types", wanted);
     return;
@@ -212,8 +213,7 @@ void ReadLayerTypes(JsonFields& fields, const boost::json::value& types, int win
 
 bool MayHaveWindows(JsonFields& fields, const Family& family) {
   using Windows = Family::Windows;
-  const bool only_if_used =
-      family.windows == Windows::kAllIfUsed || family.windows == Windows::kNamedIfUsed;
+  const bool only_if_used = family.windows >= Windows::kUpperIfUsed;
   return family.windows != Windows::kNone && !fields.IsNull("sliding_window") &&
          (family.default_window > 0 || fields.Has("sliding_window")) &&
          (!only_if_used || fields.BoolOr("use_sliding_window", false));
@@ -234,10 +234,8 @@ void ReadWindows(JsonFields& fields, const Family& family, ModelDesc& model) {
     fields.Refuse("use_sliding_window", "supported: false, or true with layer_types");
   }
   int first = 0, pattern = kMostLayers + 1;
-  if (family.windows == Windows::kUpperLayers) {
-    first = fields.BoolOr("use_sliding_window", false)
-                ? fields.IntOr("max_window_layers", kDefaultFullLayers, 0, kMostLayers)
-                : model.n_layers;
+  if (family.windows == Windows::kUpperIfUsed) {
+    first = fields.IntOr("max_window_layers", kDefaultFullLayers, 0, kMostLayers);
   } else if (family.windows == Windows::kPattern) {
     pattern = fields.IntOr("sliding_window_pattern", family.default_window_pattern, 1, kMostLayers);
   }

@@ -26,11 +26,11 @@ struct Family {
   bool tied_by_default = false;
   Activation activation = Activation::kSilu;
 
-  // Which layers have a sliding window, if layer_types does not say it: none; all; those from
-  // max_window_layers on, if use_sliding_window; all, if use_sliding_window; an error, if
-  // use_sliding_window (transformers has had several rules); all but every n-th
-  // (sliding_window_pattern).
-  enum class Windows { kNone, kAllLayers, kUpperLayers, kAllIfUsed, kNamedIfUsed, kPattern };
+  // Which layers have a sliding window, if layer_types does not say it: none; all; all but every
+  // n-th (sliding_window_pattern). And if use_sliding_window, without which layer_types cannot name
+  // one either: those from max_window_layers on; all; an error (transformers has had several
+  // rules).
+  enum class Windows { kNone, kAllLayers, kPattern, kUpperIfUsed, kAllIfUsed, kNamedIfUsed };
   Windows windows = Windows::kNone;
   int default_window = 4096;
   int default_window_pattern = 0;
@@ -100,13 +100,13 @@ inline constexpr Family kFamilies[] = {
     {.architecture = "Qwen2ForCausalLM",
      .model_type = "qwen2",
      .biases = Family::Biases::kQkv,
-     .windows = Family::Windows::kUpperLayers},
+     .windows = Family::Windows::kUpperIfUsed},
     {.architecture = "Qwen3ForCausalLM",
      .model_type = "qwen3",
      .biases = Family::Biases::kConfigured,
      .qk_norm = true,
      .default_head_dim = 128,
-     .windows = Family::Windows::kUpperLayers},
+     .windows = Family::Windows::kUpperIfUsed},
     {.architecture = "MixtralForCausalLM",
      .model_type = "mixtral",
      .names = &kMixtralNames,
@@ -127,7 +127,12 @@ inline constexpr Family kFamilies[] = {
     {.architecture = "DeepseekV2ForCausalLM",
      .model_type = "deepseek_v2",
      .names = &kDeepSeekNames,
-     .experts = ExpertFields::kDeepSeek,
+     .experts = ExpertFields::kDeepSeekV2,
+     .is_latent = true},
+    {.architecture = "DeepseekV3ForCausalLM",
+     .model_type = "deepseek_v3",
+     .names = &kDeepSeekNames,
+     .experts = ExpertFields::kDeepSeekV3,
      .is_latent = true},
     {.architecture = "FalconForCausalLM",
      .model_type = "falcon",

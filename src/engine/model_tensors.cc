@@ -100,14 +100,19 @@ class TensorList {
   void AddLatent(uint32_t id) {
     const LatentDesc& l = m_.latent;
     const int64_t heads = m_.n_heads, up = l.plain_dim + l.value_dim;
-    Place q{n_.q, m_.q_width(), {}};
+    const bool is_deep = l.query_rank > 0;
+    Place q{is_deep ? n_.query_up : n_.q, m_.q_width(), {}};
     for (int64_t head = 0; head < heads; ++head) {
       q.ranges.push_back({head * l.query_dim(), l.plain_dim});
       AddPairs(head * l.query_dim() + l.plain_dim, q);
     }
     Place latent{n_.latent, l.key_dim(), {{0, l.rank}}};
     AddPairs(l.rank, latent);
-    Matrix("q", q, m_.hidden, id + 1);
+    if (is_deep) {
+      Matrix("query_latent", Whole(n_.query_latent, l.query_rank), m_.hidden, id + 11);
+      Norm("query_latent_norm", n_.query_latent_norm, l.query_rank, id + 12, 0);
+    }
+    Matrix("q", q, is_deep ? l.query_rank : m_.hidden, id + 1);
     Matrix("latent", latent, m_.hidden, id + 2);
     Norm("latent_norm", n_.latent_norm, l.rank, id + 9, 0);
     Matrix("key_up", OfEachPart(n_.latent_up, heads * up, heads, 0, l.plain_dim), l.rank, id + 3);
@@ -137,6 +142,9 @@ class TensorList {
     const uint32_t first = kFirstExpertId + layer * kIdsPerSparseLayer;
     const uint32_t shared = first + e.n * kIdsPerExpert, router = shared + kIdsPerExpert;
     Matrix("router", Whole(n_.router, e.n), m_.hidden, router);
+    if (e.corrected) {
+      Add("correction", "", Whole(n_.correction, e.n), "", router + 2).is_vector = true;
+    }
     for (int i = 0; i < e.n; ++i) {
       AddExpert(absl::StrCat("experts.", i, "."), absl::StrCat(std::string(n_.experts), i, "."),
                 e.intermediate, first + i * kIdsPerExpert);

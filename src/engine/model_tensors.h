@@ -5,8 +5,9 @@
 //   attention_norm, q, k, v, o, q_norm, k_norm, mlp_norm, gate, up, down, attention_out_norm,
 //   mlp_out_norm, of which a family may lack some; a bias is "layers.N.q.bias".
 //   A sparse layer has instead of gate, up and down: router, experts.E.gate, experts.E.up,
-//   experts.E.down, shared_gate, shared.gate, shared.up, shared.down. Latent attention has instead
-//   of k and v: latent, latent_norm, key_up, value_up
+//   experts.E.down, correction, shared_gate, shared.gate, shared.up, shared.down. Latent attention
+//   has instead of k and v: latent, latent_norm, key_up, value_up; and before q, where queries come
+//   from a latent too: query_latent, query_latent_norm
 #pragma once
 
 #include <cstdint>

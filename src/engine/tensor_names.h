@@ -14,7 +14,7 @@ struct TensorNames {
   // Of a sparse layer: expert N's follow `experts`, N and a dot; the shared expert's follow
   // `shared`.
   std::string_view router = {}, experts = {}, expert_gate = {}, expert_up = {}, expert_down = {},
-                   shared = {}, shared_gate = {};
+                   shared = {}, shared_gate = {}, correction = {};  // a whole name
   // q, k and v as rows of one tensor: first all of q, then k, then v, or so for each KV head with
   // its query heads.
   std::string_view qkv = {};
@@ -22,6 +22,8 @@ struct TensorNames {
   // Of latent attention: the projection to the latent and the shared key part, the latent's norm,
   // and of every head the projections to its key and its value.
   std::string_view latent = {}, latent_norm = {}, latent_up = {};
+  // And of queries that have a latent of their own.
+  std::string_view query_latent = {}, query_latent_norm = {}, query_up = {};
   std::string_view gate_up = {};  // gate and up as rows of one tensor
 };
 
@@ -65,6 +67,10 @@ inline constexpr TensorNames kDeepSeekNames = [] {
   names.latent = "self_attn.kv_a_proj_with_mqa";
   names.latent_norm = "self_attn.kv_a_layernorm";
   names.latent_up = "self_attn.kv_b_proj";
+  names.query_latent = "self_attn.q_a_proj";
+  names.query_latent_norm = "self_attn.q_a_layernorm";
+  names.query_up = "self_attn.q_b_proj";
+  names.correction = "mlp.gate.e_score_correction_bias";
   names.shared = "mlp.shared_experts.";
   return names;
 }();

@@ -6,6 +6,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <random>
@@ -32,6 +33,9 @@ class Layer {
     weights.router = Matrix(desc.n + (desc.shared_gate ? 1 : 0), hidden, 2.0);
     for (int i = 0; i < desc.n; ++i) weights.experts.push_back(Mlp(desc.intermediate));
     if (desc.shared_intermediate > 0) weights.shared = Mlp(desc.shared_intermediate);
+    std::normal_distribution<float> small(0, 0.2f);
+    for (int i = 0; desc.corrected && i < desc.n; ++i) corrections_.push_back(small(random_));
+    if (desc.corrected) weights.corrections = corrections_.data();
   }
 
   // (rows, stride) of normal numbers, zeros from `hidden` on.
@@ -68,6 +72,7 @@ class Layer {
   }
 
   std::mt19937 random_;
+  std::vector<float> corrections_;
   std::vector<std::unique_ptr<AlignedBuffer>> memory_;
 };
 
@@ -116,13 +121,54 @@ std::vector<float> MlpOf(const bf16* x, const ExpertWeights& expert) {
 
 float Power(float x) { return Exp2(Mul(x, 0x1.715476p0f)); }
 
-// (expert, weight) by ascending expert.
-std::vector<std::pair<int, float>> RoutesOf(const float* logits, const ExpertsDesc& desc) {
-  std::vector<int> order(desc.n);
+float Sigmoid(float x) { return 1 / (1 + Power(-x)); }
+
+// The places of the k greatest, the greatest first.
+std::vector<int> Greatest(const std::vector<float>& keys, int k) {
+  std::vector<int> order(keys.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return logits[a] > logits[b]; });
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return keys[a] > keys[b]; });
+  order.resize(k);
+  return order;
+}
+
+// (expert, weight) by ascending expert, where scores are sigmoids.
+std::vector<std::pair<int, float>> SigmoidRoutes(const float* logits, const ExpertsDesc& desc,
+                                                 std::vector<int> order) {
+  std::sort(order.begin(), order.end());
+  float sum = 0;
+  for (const int expert : order) sum += Sigmoid(logits[expert]);
+  std::vector<std::pair<int, float>> routes;
+  for (const int expert : order) {
+    const float weight = Sigmoid(logits[expert]);
+    routes.emplace_back(expert, (desc.normalised ? weight / (sum + 1e-20f) : weight) *
+                                    static_cast<float>(desc.scale));
+  }
+  return routes;
+}
+
+// (expert, weight) by ascending expert. corrections: null where there are none.
+std::vector<std::pair<int, float>> RoutesOf(const float* logits, const float* corrections,
+                                            const ExpertsDesc& desc) {
+  std::vector<float> keys(logits, logits + desc.n);
+  for (int e = 0; e < desc.n; ++e) {
+    if (desc.sigmoid) keys[e] = Sigmoid(keys[e]);
+    if (corrections != nullptr) keys[e] += corrections[e];
+  }
+  std::vector<float> scores;  // of groups
+  const int size = desc.n / desc.groups;
+  for (int first = 0; first < desc.n; first += size) {
+    std::vector<float> group(keys.begin() + first, keys.begin() + first + size);
+    std::sort(group.begin(), group.end(), std::greater<>());
+    scores.push_back(std::accumulate(group.begin(), group.begin() + desc.group_terms, 0.0f));
+  }
+  std::vector<float> allowed(desc.n, -std::numeric_limits<float>::infinity());
+  for (const int group : Greatest(scores, desc.chosen_groups)) {
+    std::copy_n(keys.begin() + group * size, size, allowed.begin() + group * size);
+  }
+  std::vector<int> order = Greatest(allowed, desc.per_token);
+  if (desc.sigmoid) return SigmoidRoutes(logits, desc, order);
   const float greatest = logits[order[0]];
-  order.resize(desc.per_token);
   std::sort(order.begin(), order.end());
   float sum = 0;
   if (desc.normalised) {
@@ -149,7 +195,8 @@ std::vector<bf16> Expected(const Layer& layer, const bf16* x, const bf16* before
     const std::vector<float> out = MlpOf(x, expert);
     for (int i = 0; i < layer.hidden; ++i) sum[i] = Fma(weight, out[i], sum[i]);
   };
-  for (const auto& [expert, weight] : RoutesOf(logits.data(), layer.desc)) {
+  for (const auto& [expert, weight] :
+       RoutesOf(logits.data(), layer.weights.corrections, layer.desc)) {
     add(weight, layer.weights.experts[expert]);
   }
   if (layer.desc.shared_intermediate > 0) {
@@ -173,8 +220,9 @@ ExpertsDesc Desc(int n, int per_token, int intermediate) {
 }
 
 std::vector<ExpertsDesc> Descs() {
-  std::vector<ExpertsDesc> descs = {Desc(1, 1, 40), Desc(8, 2, 48),  Desc(19, 4, 16),
-                                    Desc(5, 5, 7),  Desc(40, 3, 33), Desc(64, 6, 32)};
+  std::vector<ExpertsDesc> descs = {Desc(1, 1, 40),  Desc(8, 2, 48),  Desc(19, 4, 16),
+                                    Desc(5, 5, 7),   Desc(40, 3, 33), Desc(64, 6, 32),
+                                    Desc(24, 4, 16), Desc(32, 5, 16), Desc(12, 3, 16)};
   descs[1].normalised = descs[4].normalised = true;
   descs[2].scale = 2.5;
   descs[3].shared_intermediate = 50;
@@ -182,6 +230,17 @@ std::vector<ExpertsDesc> Descs() {
   descs[4].shared_gate = true;
   descs[5].shared_intermediate = 64;
   descs[5].scale = 0.7;
+  const auto group = [&](ExpertsDesc& desc, int groups, int chosen, int terms) {
+    desc.groups = groups;
+    desc.chosen_groups = chosen;
+    desc.group_terms = terms;
+    desc.sigmoid = desc.corrected = desc.normalised = terms == 2;
+    desc.scale = 2.5;
+  };
+  group(descs[6], 8, 3, 1);  // DeepSeek-V2
+  group(descs[7], 4, 2, 2);  // V3
+  group(descs[8], 1, 1, 2);
+  descs[8].normalised = false;
   return descs;
 }
 
@@ -308,10 +367,38 @@ TEST_CASE("of equal logits the lowest expert is chosen") {
   CHECK(routes[2].weight == Approx(std::exp(1.0) * routes[0].weight));
 }
 
+TEST_CASE("experts are chosen by corrected sigmoids, and weighed without the correction") {
+  const NumericsMxcsrScope scope;
+  Route routes[2];
+  const float logits[] = {0, 1, 2, -1, 0.5f, 0.25f};
+  const float corrections[] = {1, 0, 0, 0, 0, 0};
+  RouterRule rule{.n_experts = 6, .per_token = 2, .sigmoid = true, .corrections = corrections};
+  RouteRow(logits, rule, routes);
+  CHECK((routes[0].expert == 0 && routes[1].expert == 2));
+  CHECK(routes[0].weight == 0.5f);
+  CHECK(routes[1].weight == Approx(1 / (1 + std::exp(-2.0))));
+  rule.normalised = true;
+  RouteRow(logits, rule, routes);
+  CHECK(routes[0].weight + routes[1].weight == Approx(1));
+  // Two of the sums 1.5 + .73, .88 + .27, .62 + .56: the first group and, by a hair, the last.
+  rule.n_groups = 3;
+  rule.chosen_groups = 2;
+  rule.group_terms = 2;
+  RouteRow(logits, rule, routes);
+  CHECK((routes[0].expert == 0 && routes[1].expert == 1));
+  // By the greatest alone: the first group and the second, whose 2 now counts.
+  rule.group_terms = 1;
+  RouteRow(logits, rule, routes);
+  CHECK((routes[0].expert == 0 && routes[1].expert == 2));
+  const float refused[] = {-200, -300, -200, -250, -1e30f, -200};  // all sigmoids are 0
+  RouteRow(refused, rule, routes);
+  CHECK((routes[0].weight == 0 && routes[1].weight == 0));
+}
+
 TEST_CASE("NaN and infinite logits choose experts that exist, each once") {
   const NumericsMxcsrScope scope;
   const float nan = std::nanf(""), infinity = std::numeric_limits<float>::infinity();
-  const float values[] = {nan, infinity, -infinity, 0, 1};
+  const float values[] = {nan, infinity, -infinity, 0, 1, 0.5f};
   std::mt19937 random(3);
   for (int round = 0; round < 2000; ++round) {
     float logits[7];
@@ -320,10 +407,24 @@ TEST_CASE("NaN and infinite logits choose experts that exist, each once") {
     Route routes[7];
     RouteRow(logits, {.n_experts = 7, .per_token = per_token, .normalised = round % 2 == 0},
              routes);
-    for (int i = 0; i < per_token; ++i) {
-      REQUIRE((routes[i].expert >= 0 && routes[i].expert < 7));
-      if (i > 0) REQUIRE(routes[i].expert > routes[i - 1].expert);
-    }
+    const auto check = [&](int n) {
+      for (int i = 0; i < n; ++i) {
+        REQUIRE((routes[i].expert >= 0 && routes[i].expert < 7));
+        if (i > 0) REQUIRE(routes[i].expert > routes[i - 1].expert);
+      }
+    };
+    check(per_token);
+    RouteRow(logits,
+             {.n_experts = 6,
+              .per_token = 2,
+              .normalised = true,
+              .sigmoid = true,
+              .corrections = values,
+              .n_groups = 3,
+              .chosen_groups = 1 + round % 2,
+              .group_terms = 2},
+             routes);
+    check(2);
   }
 }
 

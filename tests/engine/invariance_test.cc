@@ -30,9 +30,9 @@ struct Golden {
 
 // The families and what tells them from Llama, each one of the reference models.
 const std::vector<std::string> kFamilies{
-    "qwen2",      "qwen3",     "mistral_window",  "mixtral", "qwen2_moe",
-    "qwen3_moe",  "falcon7b",  "falcon40b",       "gemma2",  "gemma3",
-    "phi3_short", "phi3_long", "deepseek_v2_lite"};
+    "qwen2",      "qwen3",     "mistral_window",   "mixtral",     "qwen2_moe",
+    "qwen3_moe",  "falcon7b",  "falcon40b",        "gemma2",      "gemma3",
+    "phi3_short", "phi3_long", "deepseek_v2_lite", "deepseek_v2", "deepseek_v3"};
 const std::vector<std::string> kGoldenModels{
     "tiny",    "tiny-moe",   "demo",      "qwen2",           "qwen3",     "mistral_window",
     "mixtral", "qwen2_moe",  "qwen3_moe", "falcon7b",        "falcon40b", "gemma2",

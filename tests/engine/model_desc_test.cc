@@ -55,7 +55,11 @@ TEST_CASE("both spellings say the same") {
                                  "gemma2",
                                  "gemma3",
                                  "phi3_short",
-                                 "phi3_long"}) {
+                                 "phi3_long",
+                                 "deepseek_v2",
+                                 "deepseek_v3",
+                                 "qwen2_layers",
+                                 "qwen3_layers"}) {
     const std::string folder = kModels + name;
     const absl::StatusOr<ModelDesc> now =
         ModelDesc::FromJson(ReadAll(folder + "/config.json"), "config.json");
@@ -76,6 +80,7 @@ TEST_CASE("published shapes have their published sizes") {
       {"qwen2.5-0.5b", 494'032'768},        {"qwen3-0.6b", 596'049'920},
       {"mistral-7b", 7'241'732'096},        {"mixtral-8x7b", 46'702'792'704},
       {"qwen3-30b-a3b", 30'532'122'624},    {"qwen1.5-moe-a2.7b", 14'315'784'192},
+      {"deepseek-v2", 235'741'434'880},     {"deepseek-v3", 671'026'419'200},
       {"deepseek-v2-lite", 15'706'484'224}, {"falcon-7b", 6'921'720'704},
       {"falcon-40b", 41'303'293'952},       {"gemma-2b", 2'506'172'416},
       {"gemma-2-2b", 2'614'341'888},        {"gemma-3-1b", 999'885'952},
@@ -347,6 +352,61 @@ TEST_CASE("what a config says about latent attention") {
   const KvLayout layout = KvLayout::For(*model, KvType::kBf16, 16);
   CHECK(layout.shape(0) == KvShape{1, 80, 64, true});
   CHECK(layout.planes[0].bytes == 16 * 96 * 2);  // keys padded to 96, no values
+}
+
+TEST_CASE("what DeepSeek-V2 and V3 say about query latents, groups of experts and both mscales") {
+  const absl::StatusOr<ModelDesc> v2 = ModelDesc::FromFolder(kModels + "deepseek_v2");
+  REQUIRE(v2.ok());
+  CHECK((v2->latent.query_rank == 64 && !v2->experts.sigmoid && !v2->experts.corrected));
+  CHECK((v2->experts.groups == 4 && v2->experts.chosen_groups == 2 && v2->experts.scale == 1.5));
+  CHECK((v2->experts.group_terms == 1 && !v2->experts.normalised));
+  const double ln8 = std::log(8.0);
+  CHECK(v2->rope.attention_factor == Approx((0.14 * ln8 + 1) / (0.0707 * ln8 + 1)).epsilon(1e-14));
+  CHECK(v2->score_scale == Approx(std::pow(0.0707 * ln8 + 1, 2) / std::sqrt(48.0)).epsilon(1e-14));
+
+  const absl::StatusOr<ModelDesc> v3 = ModelDesc::FromFolder(kModels + "deepseek_v3");
+  REQUIRE(v3.ok());
+  CHECK((v3->experts.sigmoid && v3->experts.corrected && v3->experts.normalised));
+  CHECK((v3->experts.groups == 4 && v3->experts.chosen_groups == 2 && v3->experts.scale == 1.5));
+  CHECK(v3->experts.group_terms == 2);
+
+  // What transformers' classes have where a config says nothing.
+  std::string text = ConfigWith("architectures", "[\"DeepseekV3ForCausalLM\"]");
+  text.insert(1, R"("kv_lora_rank": 64, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16,
+                    "v_head_dim": 32, "n_routed_experts": 32, "num_experts_per_tok": 8,
+                    "moe_intermediate_size": 64, )");
+  const absl::StatusOr<ModelDesc> bare = ModelDesc::FromJson(text, "config.json");
+  INFO(std::string(bare.status().message()));
+  REQUIRE(bare.ok());
+  CHECK((bare->latent.query_rank == 1536 && bare->experts.scale == 2.5));
+  CHECK((bare->experts.groups == 8 && bare->experts.chosen_groups == 4));
+  CHECK((bare->experts.normalised && bare->experts.shared_intermediate == 64));
+  CHECK(bare->experts.sparse == std::vector<bool>{false, false});  // three dense ones at first
+}
+
+TEST_CASE("a window of Qwen2 and Qwen3 lies in the layers that layer_types names, if it is used") {
+  const auto windows = [](const std::string& architecture, const std::string& more) {
+    std::string text = ConfigWith("architectures", "[\"" + architecture + "\"]");
+    const absl::StatusOr<ModelDesc> model = ModelDesc::FromJson(text.insert(1, more), "config");
+    INFO(std::string(model.status().message()));
+    REQUIRE(model.ok());
+    return model->windows;
+  };
+  const std::string used = "\"use_sliding_window\": true, ", window = "\"sliding_window\": 24, ",
+                    types = R"("layer_types": ["sliding_attention", "full_attention"], )";
+  using Windows = std::vector<int>;
+  for (const std::string architecture : {"Qwen2ForCausalLM", "Qwen3ForCausalLM"}) {
+    CHECK(windows(architecture, used + window + types) == Windows{24, 0});
+    CHECK(windows(architecture, used + window + types + "\"max_window_layers\": 0, ") ==
+          Windows{24, 0});
+    CHECK(windows(architecture, used + types) == Windows{4096, 0});
+    CHECK(windows(architecture, used + window + "\"max_window_layers\": 1, ") == Windows{0, 24});
+    CHECK(windows(architecture, used + window) == Windows{0, 0});  // the first 28 see all
+    CHECK(windows(architecture, window + "\"max_window_layers\": 0, ") == Windows{0, 0});
+    CHECK(
+        windows(architecture, window + R"("layer_types": ["full_attention", "full_attention"],)") ==
+        Windows{0, 0});
+  }
 }
 
 TEST_CASE("how many shared experts DeepSeek has") {

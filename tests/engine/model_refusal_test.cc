@@ -15,18 +15,58 @@ TEST_CASE("an unusable field of DeepSeek is an error that names it") {
     return ErrorOf(text.replace(text.find(from), from.size(), to));
   };
   using Catch::Matchers::Contains;
-  CHECK_THAT(error("\"q_lora_rank\": null", "\"q_lora_rank\": 1536"),
-             Contains("q_lora_rank is 1536; supported: null"));
+  CHECK_THAT(error("\"q_lora_rank\": null", "\"q_lora_rank\": 0"), Contains("q_lora_rank is 0"));
+  CHECK_THAT(error("\"q_lora_rank\": null", "\"rope_interleave\": false"),
+             Contains("rope_interleave is false; supported: true"));
   CHECK_THAT(error("\"kv_lora_rank\": 64", "\"kv_lora_rank\": 1024"),
              Contains("kv_lora_rank is 1024"));
   CHECK_THAT(error("\"qk_rope_head_dim\": 16", "\"qk_rope_head_dim\": 15"),
              Contains("qk_rope_head_dim is 15; it must be even"));
-  CHECK_THAT(error("\"topk_method\": \"greedy\"", "\"topk_method\": \"group_limited_greedy\""),
-             Contains("topk_method is \"group_limited_greedy\"; supported: greedy"));
+  CHECK_THAT(error("\"topk_method\": \"greedy\"", "\"topk_method\": \"noaux_tc\""),
+             Contains("topk_method is \"noaux_tc\"; supported: greedy, group_limited_greedy"));
   CHECK_THAT(error("\"num_experts_per_tok\": 3", "\"num_experts_per_tok\": 9"),
              Contains("num_experts_per_tok is 9; it must be at most n_routed_experts, 8"));
   CHECK_THAT(error("\"moe_layer_freq\": 1", "\"moe_layer_freq\": 2"),
              Contains("moe_layer_freq is 2; supported: 1"));
+}
+
+TEST_CASE("unusable groups of DeepSeek's experts are an error that names the field") {
+  const auto error = [&](const std::string& model, const std::string& from, const std::string& to) {
+    std::string text = ReadAll(kModels + model + "/config.v4.json");
+    REQUIRE(text.find(from) != std::string::npos);
+    return ErrorOf(text.replace(text.find(from), from.size(), to));
+  };
+  using Catch::Matchers::Contains;
+  for (const std::string model : {"deepseek_v2", "deepseek_v3"}) {
+    CHECK_THAT(
+        error(model, "\"n_group\": 4", "\"n_group\": 5"),
+        Contains("n_group is 5; it must divide n_routed_experts, 12, into groups of at least"));
+    CHECK_THAT(error(model, "\"topk_group\": 2", "\"topk_group\": 5"),
+               Contains("topk_group is 5; it must be at most n_group, 4"));
+    CHECK_THAT(error(model, "\"num_experts_per_tok\": 3", "\"num_experts_per_tok\": 7"),
+               Contains("topk_group is 2; it must be at most n_group, 4, and give a row "
+                        "num_experts_per_tok, 7, to choose from, 3 of a group"));
+  }
+  CHECK_THAT(
+      error("deepseek_v3", "\"n_group\": 4", "\"n_group\": 12"),
+      Contains("n_group is 12; it must divide n_routed_experts, 12, into groups of at least 2"));
+  CHECK_THAT(error("deepseek_v3", "noaux_tc", "greedy"),
+             Contains("topk_method is \"greedy\"; supported: noaux_tc"));
+  CHECK_THAT(error("deepseek_v3", "\"sigmoid\"", "\"softmax\""),
+             Contains("scoring_func is \"softmax\"; supported: sigmoid"));
+  CHECK_THAT(error("deepseek_v2", "\"softmax\"", "\"sigmoid\""),
+             Contains("scoring_func is \"sigmoid\"; supported: softmax"));
+}
+
+TEST_CASE("a window that is named but not used is an error that names the field") {
+  for (const std::string model : {"qwen2_layers", "qwen3_layers"}) {
+    std::string text = ReadAll(kModels + model + "/config.json");
+    const std::string from = "\"use_sliding_window\": true";
+    REQUIRE(text.find(from) != std::string::npos);
+    text.replace(text.find(from), from.size(), "\"use_sliding_window\": false");
+    CHECK_THAT(ErrorOf(text), Catch::Matchers::Contains("layer_types is") &&
+                                  Catch::Matchers::Contains("use_sliding_window"));
+  }
 }
 
 TEST_CASE("an unusable field of experts is an error that names it") {

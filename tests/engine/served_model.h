@@ -19,7 +19,8 @@ inline std::vector<std::string> OracleCases() {
           "llama_yarn",       "llama_dynamic", "qwen2",           "qwen3",
           "mistral_window",   "mixtral",       "qwen2_moe",       "qwen3_moe",
           "deepseek_v2_lite", "falcon7b",      "falcon40b",       "gemma",
-          "gemma2",           "gemma3",        "phi3_short",      "phi3_long"};
+          "gemma2",           "gemma3",        "phi3_short",      "phi3_long",
+          "deepseek_v2",      "deepseek_v3",   "qwen2_layers",    "qwen3_layers"};
 }
 
 inline EngineOptions OptionsFor(const std::string& folder, const std::string& dtype) {

@@ -17,9 +17,11 @@ const std::string kTiny = std::string("random:") + BATON_TEST_DATA + "/shapes/ll
 // Families and what tells them apart for a slice: norms, biases, windows, experts, parallel MLP,
 // soft caps, ropes, latents.
 const std::vector<std::string> kModels{
-    "tiny",    "tiny-moe",  "qwen2",      "qwen3",           "mistral_window", "mixtral",
-    "gemma2",  "gemma3",    "qwen2_moe",  "qwen3_moe",       "falcon7b",       "falcon40b",
-    "llama32", "phi3_long", "phi3_short", "deepseek_v2_lite"};
+    "tiny",           "tiny-moe",  "qwen2",      "qwen3",
+    "mistral_window", "mixtral",   "gemma2",     "gemma3",
+    "qwen2_moe",      "qwen3_moe", "falcon7b",   "falcon40b",
+    "llama32",        "phi3_long", "phi3_short", "deepseek_v2_lite",
+    "deepseek_v3"};
 
 std::string ModelOf(const std::string& name) {
   if (name == "tiny") return kTiny;

@@ -81,7 +81,8 @@ TEST_CASE("a warm backend allocates nothing inside a step or a slice") {
   const std::string folder(BATON_SOURCE_DIR);
   const std::string model =
       GENERATE_COPY(folder + "/models/demo", "random:" + folder + "/configs/shapes/tiny-moe.json",
-                    std::string(BATON_TEST_DATA) + "/models/deepseek_v2_lite");
+                    std::string(BATON_TEST_DATA) + "/models/deepseek_v2_lite",
+                    std::string(BATON_TEST_DATA) + "/models/deepseek_v3");
   const auto [dtype, kv_dtype] = GENERATE(table<std::string, std::string>(
       {{"bf16", "bf16"}, {"bf16", "int8"}, {"int8", "bf16"}, {"int4", "bf16"}}));
   RequestAmxPermission();

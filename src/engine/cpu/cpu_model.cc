@@ -49,6 +49,7 @@ absl::Status CpuModel::CheckWidths(const std::string& name) const {
   if (desc.latent.rank == 0) return check("head_dim", desc.head_dim, 16);
   RETURN_IF_ERROR(check("qk_rope_head_dim", desc.latent.rotated_dim, 16));
   RETURN_IF_ERROR(check("qk_nope_head_dim", desc.latent.plain_dim, 32));
+  RETURN_IF_ERROR(check("q_lora_rank", desc.latent.query_rank, 32));
   return check("kv_lora_rank", desc.latent.rank, 32);
 }
 

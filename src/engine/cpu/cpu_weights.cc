@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <set>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
@@ -126,8 +127,10 @@ class Plan {
     recipes_.push_back(std::move(recipe));
     offsets_.push_back(0.0f);
   }
-  void AddVector(const std::string& name, Recipe recipe) {
+  // Rounded to bf16, as activations are, or as stored.
+  void AddVector(const std::string& name, Recipe recipe, bool keeps_fp32 = false) {
     const int64_t n = recipe.rows();
+    if (keeps_fp32) fp32_vectors_.insert(entries_.size());
     entries_.push_back({name, n, 0, n * static_cast<int64_t>(sizeof(float))});
     format_of_.emplace_back();
     recipes_.push_back(std::move(recipe));
@@ -188,7 +191,13 @@ class Plan {
 
   void AddLatent(const std::string& l) {
     const LatentDesc& latent = model_.latent;
-    AddMatrix(l + "qkv", formats_.layers, model_.hidden, Stacked({l + "q", l + "latent"}));
+    const bool is_deep = latent.query_rank > 0;
+    AddMatrix(l + "qkv", formats_.layers, model_.hidden,
+              Stacked({l + (is_deep ? "query_latent" : "q"), l + "latent"}));
+    if (is_deep) {
+      AddNorm(l + "query_latent_norm");
+      AddMatrix(l + "query_up", formats_.layers, latent.query_rank, Whole(l + "q"));
+    }
     AddNorm(l + "latent_norm");
     const int keys = source_.IndexOf(l + "key_up"), values = source_.IndexOf(l + "value_up");
     for (int head = 0; head < model_.n_heads; ++head) {
@@ -214,6 +223,7 @@ class Plan {
     std::vector<std::string> router{l + "router"};
     if (experts.shared_gate) router.push_back(l + "shared_gate");
     AddMatrix(l + "router", WeightFormat{}, model_.hidden, Stacked(router));
+    if (experts.corrected) AddVector(l + "correction", Whole(l + "correction"), true);
     if (experts.shared_intermediate > 0) AddMlp(l + "shared.", experts.shared_intermediate);
     for (int i = 0; i < experts.n; ++i) {
       AddMlp(absl::StrCat(l, "experts.", i, "."), experts.intermediate);
@@ -229,6 +239,9 @@ class Plan {
   void PackItem(size_t index, int64_t first_block, std::byte* data) const {
     const WeightsEntry& entry = entries_[index];
     if (entry.k == 0) {
+      if (fp32_vectors_.contains(index)) {
+        return recipes_[index].Read(source_, 0, entry.n, 1, reinterpret_cast<float*>(data));
+      }
       std::vector<bf16> values(static_cast<size_t>(entry.n));
       recipes_[index].Read(source_, 0, entry.n, 1, values.data());
       std::transform(values.begin(), values.end(), reinterpret_cast<float*>(data),
@@ -272,6 +285,7 @@ class Plan {
   std::vector<WeightFormat> format_of_;  // (entries) of matrices
   std::vector<Recipe> recipes_;          // (entries)
   std::vector<float> offsets_;           // (entries) added to the values of a vector
+  std::set<size_t> fp32_vectors_;        // entries that are not rounded
 };
 
 // Reads the entries back by name.
@@ -310,6 +324,7 @@ ExpertsWeights ExpertsOf(const EntryIndex& index, const ExpertsDesc& desc,
                          const std::string& layer) {
   ExpertsWeights w;
   w.router = index.Matrix(layer + "router");
+  w.corrections = index.Vector(layer + "correction");
   for (int i = 0; i < desc.n; ++i) {
     w.experts.push_back(ExpertOf(index, absl::StrCat(layer, "experts.", i, ".")));
   }
@@ -317,10 +332,14 @@ ExpertsWeights ExpertsOf(const EntryIndex& index, const ExpertsDesc& desc,
   return w;
 }
 
-LatentWeights LatentOf(const EntryIndex& index, int n_heads, const std::string& layer) {
+LatentWeights LatentOf(const EntryIndex& index, const ModelDesc& model, const std::string& layer) {
   LatentWeights w;
   w.norm = index.Norm(layer + "latent_norm");
-  for (int head = 0; head < n_heads; ++head) {
+  if (model.latent.query_rank > 0) {
+    w.query_norm = index.Norm(layer + "query_latent_norm");
+    w.query_up = index.Matrix(layer + "query_up");
+  }
+  for (int head = 0; head < model.n_heads; ++head) {
     w.key_up.push_back(index.Matrix(absl::StrCat(layer, "key_up.", head)));
     w.value_up.push_back(index.Matrix(absl::StrCat(layer, "value_up.", head)));
   }
@@ -338,7 +357,7 @@ CpuLayerWeights LayerOf(const EntryIndex& index, const ModelDesc& model, int lay
   w.k_norm = index.Norm(name + "k_norm");
   w.qkv = index.Matrix(name + "qkv");
   w.o = index.Matrix(name + "o");
-  if (model.latent.rank > 0) w.latent = LatentOf(index, model.n_heads, name);
+  if (model.latent.rank > 0) w.latent = LatentOf(index, model, name);
   w.qkv_bias = index.Vector(name + "qkv.bias");
   w.o_bias = index.Vector(name + "o.bias");
   if (model.experts.is_sparse(layer)) {

@@ -21,11 +21,12 @@ struct ExpertWeights {
 // Of a sparse layer; empty in the others.
 struct ExpertsWeights {
   PackedWeights router;  // n = number of experts, and the shared expert's gate where it has one
+  const float* corrections = nullptr;  // (experts) in fp32 as they are stored; null: none
   std::vector<ExpertWeights> experts;
   ExpertWeights shared;  // n = 0 where there is none
 };
 
-// Null where the model has none. Like all vectors rounded to bf16 first.
+// Null where the model has none. Like biases rounded to bf16 first.
 struct NormWeights {
   const float* weight = nullptr;  // what the normed values are multiplied by: 1 + the stored weight
                                   // where the model says so
@@ -35,6 +36,8 @@ struct NormWeights {
 // Of latent attention (latent_desc.h): of every head the way to the latent and back.
 struct LatentWeights {
   NormWeights norm;                     // (rank)
+  NormWeights query_norm;               // (query_rank), null without query latents
+  PackedWeights query_up;               // n = q_width, k = query_rank
   std::vector<PackedWeights> key_up;    // (heads) n = rank, k = plain_dim: transposed
   std::vector<PackedWeights> value_up;  // (heads) n = value_dim, k = rank
 };
@@ -42,7 +45,8 @@ struct LatentWeights {
 struct CpuLayerWeights {
   NormWeights attention_norm, mlp_norm, attention_out_norm, mlp_out_norm;  // (hidden)
   NormWeights q_norm, k_norm;                                              // (head_dim)
-  PackedWeights qkv;  // n = q_width + 2 * kv_width, or q_width + key_dim of latent attention
+  // n = q_width + 2 * kv_width; of latent attention q_width, or query_rank, + key_dim
+  PackedWeights qkv;
   PackedWeights o;
   PackedWeights gate_up;            // n = 2 * intermediate rounded up to 16; up alone if not gated;
                                     // 0 if sparse

@@ -1,9 +1,16 @@
 // Row operations of a sparse layer (mixture of experts) in numerics v1, in one unit with vector
 // instructions that serves every ISA path. Needs the compute pool's MXCSR (lanes.h).
 //
-//   chosen: the k experts of the greatest logits, of equal ones those of the lowest index
-//   weight: p / (sum of all p, or of the chosen ones, ascending, where normalised) * scale with
-//           p = 2^((logit - greatest) log2 e); the sum of all in sixteen lanes, folded 8, 4, 2, 1
+//   key:    the logit, or 1 / (1 + 2^(-logit log2 e)) where scores are sigmoids; plus the expert's
+//           correction, if there are any
+//   groups: of g groups of neighbours those with the greatest sums of their greatest one or two
+//           keys, of equal ones those of the lowest index; 1 of 1: all experts
+//   chosen: the k experts of the greatest keys there, of equal ones those of the lowest index
+//   weight: softmax: p / (sum of all p, or of the chosen ones, ascending, where normalised) * scale
+//           with p = 2^((logit - greatest) log2 e); the sum of all in sixteen lanes, folded 8, 4,
+//           2,
+//           1. Sigmoid: the sigmoid, / (sum of the chosen ones, ascending, + 1e-20) where
+//           normalised, * scale
 //   mixed:  from +0, fma(weight, output, sum) by ascending expert, the shared one last
 //
 // All of it is a function of one row's logits and outputs: nothing depends on other rows' experts.
@@ -20,7 +27,12 @@ struct RouterRule {
   int per_token = 0;  // experts chosen for a row, 1 to n_experts
   bool normalised = false;
   float scale = 1;
+  bool sigmoid = false;                 // else softmax
+  const float* corrections = nullptr;   // (n_experts) of sigmoids, or null
+  int n_groups = 1, chosen_groups = 1;  // n_groups divides n_experts
+  int group_terms = 1;                  // 1 or 2, at most n_experts / n_groups
 };
+inline constexpr int kMostRouted = 1024;  // experts of a layer
 
 // What a row gives one expert.
 struct Route {

@@ -36,9 +36,17 @@ Experts::Experts(const ExpertsDesc& desc, int hidden, int max_rows, Arena& arena
     : desc_(desc),
       hidden_(hidden),
       max_rows_(max_rows),
-      rule_{desc.n, desc.per_token, desc.normalised, static_cast<float>(desc.scale)},
+      rule_{.n_experts = desc.n,
+            .per_token = desc.per_token,
+            .normalised = desc.normalised,
+            .scale = static_cast<float>(desc.scale),
+            .sigmoid = desc.sigmoid,
+            .n_groups = desc.groups,
+            .chosen_groups = desc.chosen_groups,
+            .group_terms = desc.group_terms},
       logits_stride_(desc.n + 1),
       first_slots_(desc.n + 1) {
+  static_assert(kMostExperts <= kMostRouted);
   CHECK(desc.n > 0 && desc.per_token >= 1 && desc.per_token <= kMostPerToken);
   const int64_t rows = max_rows, slots = rows * desc.per_token;
   arena.Ask(logits_, rows * logits_stride_);
@@ -70,19 +78,20 @@ void Experts::Reserve(const ExpertsWeights& weights, LinearKernels& linear,
 void Experts::Run(const ExpertsWeights& weights, const Activations& x, const RowNorm& norm,
                   int rows, bool add, const Activations& y, LinearKernels& linear,
                   ComputePool& pool) {
-  Choose(weights.router, x, norm, rows, linear, pool);
+  Choose(weights, x, norm, rows, linear, pool);
   PlaceRows(rows);
   RunMlps(weights, x, norm, rows, linear, pool);
   Mix(rows, add, y, pool);
 }
 
-void Experts::Choose(const PackedWeights& router, const Activations& x, const RowNorm& norm,
+void Experts::Choose(const ExpertsWeights& weights, const Activations& x, const RowNorm& norm,
                      int rows, LinearKernels& linear, ComputePool& pool) {
-  LinearArgs args = LayerOf(x.data, x.stride, rows, router, Epilogue::kFp32, nullptr, 0);
+  LinearArgs args = LayerOf(x.data, x.stride, rows, weights.router, Epilogue::kFp32, nullptr, 0);
   args.norm = norm;
   args.y_fp32 = logits_;
   args.y_stride = logits_stride_;
   linear.Run(args, pool);
+  rule_.corrections = weights.corrections;
   ForRows(pool, rows, [&](int row) {
     RouteRow(logits_ + row * logits_stride_, rule_, routes_ + row * rule_.per_token);
   });

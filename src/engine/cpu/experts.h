@@ -31,7 +31,7 @@ class Experts {
            bool add, const Activations& y, LinearKernels& linear, ComputePool& pool);
 
  private:
-  void Choose(const PackedWeights& router, const Activations& x, const RowNorm& norm, int rows,
+  void Choose(const ExpertsWeights& weights, const Activations& x, const RowNorm& norm, int rows,
               LinearKernels& linear, ComputePool& pool);
   void PlaceRows(int rows);
   void RunMlps(const ExpertsWeights& weights, const Activations& x, const RowNorm& norm, int rows,
@@ -41,7 +41,7 @@ class Experts {
   const ExpertsDesc& desc_;
   int hidden_;
   int max_rows_;
-  RouterRule rule_;
+  RouterRule rule_;          // its corrections: those of the layer at hand
   float* logits_ = nullptr;  // (rows, logits_stride_): router, then the shared expert's gate
   int64_t logits_stride_;
   Route* routes_ = nullptr;           // (rows, per_token)

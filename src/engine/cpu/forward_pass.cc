@@ -27,6 +27,9 @@ ForwardPass::ForwardPass(CpuModel& model, int max_rows, Arena& arena)
   arena.Ask(attended_, max_rows, is_latent ? desc_.n_heads * latent.rank : desc_.attended_width());
   if (is_latent) {
     arena.Ask(projected_, max_rows, desc_.q_width() + latent.key_dim());
+    if (latent.query_rank > 0) {
+      arena.Ask(latents_, max_rows, latent.query_rank + latent.key_dim());
+    }
     arena.Ask(values_, max_rows, desc_.attended_width());
     head_layers_.reserve(static_cast<size_t>(desc_.n_heads));
   }
@@ -87,12 +90,21 @@ void ForwardPass::Project(int layer, const StepRows& step, int first, int n,
 void ForwardPass::ProjectLatent(int layer, const StepRows& step, int first, int n,
                                 const RowActivations& a) {
   const CpuLayerWeights& w = m_.weights.layers[layer];
-  Linear(Phase::kQkv, n, a.x, NormOf(w.attention_norm), w.qkv, nullptr, Epilogue::kBf16,
-         projected_);
+  const int query_rank = desc_.latent.query_rank;
+  const Activations& keys = query_rank > 0 ? latents_ : projected_;
+  Linear(Phase::kQkv, n, a.x, NormOf(w.attention_norm), w.qkv, nullptr, Epilogue::kBf16, keys);
+  if (query_rank > 0) {
+    RowNorm norm = NormOf(w.latent.query_norm);
+    norm.n = norm.n_padded = query_rank;  // a multiple of 32
+    norm.eps = kLatentNormEps;
+    Linear(Phase::kQkv, n, latents_, norm, w.latent.query_up, nullptr, Epilogue::kBf16, projected_);
+  }
   RunHeads(QueriesToLatents(w.latent, n, a.queries));
+  const int first_key = query_rank > 0 ? query_rank : desc_.q_width();
   const PhaseScope phase(m_.compute->clock(), Phase::kRope);
   ForRows(n, [&](int row) {
-    RotateAndStoreLatent(layer, step, first + row, projected_.row(row), a.queries.row(row));
+    RotateAndStoreLatent(layer, step, first + row, projected_.row(row), keys.row(row) + first_key,
+                         a.queries.row(row));
   });
 }
 
@@ -290,18 +302,17 @@ void ForwardPass::RotateAndStore(int layer, const StepRows& step, int row, bf16*
   }
 }
 
-void ForwardPass::RotateAndStoreLatent(int layer, const StepRows& step, int row, bf16* projected,
-                                       bf16* moved) {
+void ForwardPass::RotateAndStoreLatent(int layer, const StepRows& step, int row,
+                                       const bf16* queries, bf16* key, bf16* moved) {
   const NormWeights& norm = m_.weights.layers[layer].latent.norm;
   const LatentDesc& d = desc_.latent;
   const RopeTables::Angles angles = m_.ropes.At(layer, step.rope(row), step.position(row));
   for (int head = 0; head < desc_.n_heads; ++head) {
-    const bf16* const from = projected + head * d.query_dim() + d.plain_dim;
+    const bf16* const from = queries + head * d.query_dim() + d.plain_dim;
     bf16* const to = moved + head * d.key_dim() + d.rank;
     std::copy_n(from, d.rotated_dim, to);
     m_.elementwise->rope(to, d.rotated_dim, angles.cos, angles.sin);
   }
-  bf16* const key = projected + desc_.q_width();
   m_.elementwise->rms_norm(key, norm.weight, d.rank, d.rank, kLatentNormEps, key);
   m_.elementwise->rope(key + d.rank, d.rotated_dim, angles.cos, angles.sin);
   m_.elementwise->write_kv(m_.layout, layer, 0, key, nullptr, kv_->plane(step.page(row), layer),

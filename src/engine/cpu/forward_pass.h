@@ -58,7 +58,8 @@ class ForwardPass {
               Epilogue end, const Activations& y);
   void AddNormedBranch(const NormWeights& w, int n, const Activations& x);
   void RotateAndStore(int layer, const StepRows& step, int row, bf16* qkv);
-  void RotateAndStoreLatent(int layer, const StepRows& step, int row, bf16* projected, bf16* moved);
+  void RotateAndStoreLatent(int layer, const StepRows& step, int row, const bf16* queries,
+                            bf16* key, bf16* moved);
   void NormHeads(bf16* heads, int n, const NormWeights& w) const;
   RowNorm NormOf(const NormWeights& w) const;
   void CapLogits(int64_t n, float* logits);
@@ -82,7 +83,9 @@ class ForwardPass {
   int max_rows_;
   KvPool* kv_ = nullptr;
   Activations branch_, attended_, mlp_;
-  Activations projected_, values_;       // of latent attention: queries and latent, what it gives
+  // Of latent attention: queries, and keys if they do not lie behind the queries' latents; what it
+  // gives; latents of queries and keys.
+  Activations projected_, values_, latents_;
   std::vector<LinearArgs> head_layers_;  // and room for its heads
   std::optional<Experts> experts_;       // of sparse layers
 };

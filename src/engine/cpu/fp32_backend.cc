@@ -169,6 +169,7 @@ class Fp32Backend : public Backend, public RivalSlices {
     if (model_.latent.rank > 0) {
       projected_.Resize(n, model_.q_width());
       values_.Resize(n, model_.attended_width());
+      query_latents_.Resize(n, model_.latent.query_rank);
     }
   }
 
@@ -241,7 +242,14 @@ class Fp32Backend : public Backend, public RivalSlices {
   // The absorbed form (latent_desc.h).
   void ProjectLatent(int layer, const std::string& l) {
     const LatentDesc& d = model_.latent;
-    weights_.Linear(normed_, l + "q", projected_);
+    if (d.query_rank > 0) {
+      weights_.Linear(normed_, l + "query_latent", query_latents_);
+      const std::vector<float>& query_norm = weights_.At(l + "query_latent_norm");
+      for (int64_t row = 0; row < x_.rows(); ++row) {
+        NormRow(query_latents_.row(row), query_norm, kLatentNormEps, query_latents_.row(row));
+      }
+    }
+    weights_.Linear(d.query_rank > 0 ? query_latents_ : normed_, l + "q", projected_);
     weights_.Linear(normed_, l + "latent", k_);
     const std::vector<float>&norm = weights_.At(l + "latent_norm"),
           &key_up = weights_.At(l + "key_up");
@@ -454,8 +462,8 @@ class Fp32Backend : public Backend, public RivalSlices {
   const StepRows* rows_ = nullptr;
   std::vector<int32_t> chosen_;
   Matrix x_, normed_, branch_, attention_, q_, k_, v_, kept_, attended_;
-  Matrix projected_, values_;               // of latent attention
-  std::vector<std::vector<float>> scores_;  // (threads)
+  Matrix projected_, values_, query_latents_;  // of latent attention
+  std::vector<std::vector<float>> scores_;     // (threads)
 };
 
 }  // namespace

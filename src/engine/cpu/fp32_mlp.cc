@@ -9,25 +9,57 @@
 namespace baton {
 namespace {
 
-// Makes a row's router logits the weights of its experts: 0 of those it does not choose.
-void WeighExperts(const ExpertsDesc& experts, float* logits) {
-  std::vector<float> powers(logits, logits + experts.n);
-  const float greatest = *std::max_element(powers.begin(), powers.end());
-  for (float& power : powers) power = std::exp(power - greatest);
-  std::vector<bool> chosen(experts.n);
-  for (int i = 0; i < experts.per_token; ++i) {
-    int best = -1;  // of equal ones the first
-    for (int e = 0; e < experts.n; ++e) {
-      if (!chosen[e] && (best < 0 || logits[e] > logits[best])) best = e;
+// Which of the keys are the k greatest among the candidates, of equal ones the first.
+std::vector<bool> Greatest(const std::vector<float>& keys, int k, std::vector<bool> candidates) {
+  std::vector<bool> chosen(keys.size());
+  for (int i = 0; i < k; ++i) {
+    int best = -1;
+    for (size_t j = 0; j < keys.size(); ++j) {
+      if (candidates[j] && (best < 0 || keys[j] > keys[best])) best = static_cast<int>(j);
     }
     chosen[best] = true;
+    candidates[best] = false;
   }
-  float sum = 0;
+  return chosen;
+}
+std::vector<bool> All(size_t n) { return std::vector<bool>(n, true); }
+
+// The experts of the best groups.
+std::vector<bool> OfBestGroups(const std::vector<float>& keys, const ExpertsDesc& experts) {
+  const int size = experts.n / experts.groups;
+  std::vector<float> scores(experts.groups);
+  for (int group = 0; group < experts.groups; ++group) {
+    const std::vector<float> own(keys.begin() + group * size, keys.begin() + (group + 1) * size);
+    const std::vector<bool> counted = Greatest(own, experts.group_terms, All(own.size()));
+    for (int i = 0; i < size; ++i) {
+      if (counted[i]) scores[group] += own[i];
+    }
+  }
+  const std::vector<bool> best = Greatest(scores, experts.chosen_groups, All(scores.size()));
+  std::vector<bool> candidates(experts.n);
+  for (int e = 0; e < experts.n; ++e) candidates[e] = best[e / size];
+  return candidates;
+}
+
+// Makes a row's router logits the weights of its experts: 0 of those it does not choose.
+// corrections: empty where there are none.
+void WeighExperts(const ExpertsDesc& experts, const std::vector<float>& corrections,
+                  float* logits) {
+  std::vector<float> keys(logits, logits + experts.n), scores = keys;
+  const float greatest = *std::max_element(scores.begin(), scores.end());
   for (int e = 0; e < experts.n; ++e) {
-    if (chosen[e] || !experts.normalised) sum += powers[e];
+    scores[e] = experts.sigmoid ? 1 / (1 + std::exp(-scores[e])) : std::exp(scores[e] - greatest);
+    if (experts.sigmoid) keys[e] = scores[e];
+    if (!corrections.empty()) keys[e] += corrections[e];
   }
+  const std::vector<bool> chosen = Greatest(keys, experts.per_token, OfBestGroups(keys, experts));
+  float sum = experts.sigmoid ? 1e-20f : 0;  // all sigmoids may be 0
+  for (int e = 0; e < experts.n; ++e) {
+    if (chosen[e] || (!experts.normalised && !experts.sigmoid)) sum += scores[e];
+  }
+  if (experts.sigmoid && !experts.normalised) sum = 1;
   const float scale = static_cast<float>(experts.scale);
-  for (int e = 0; e < experts.n; ++e) logits[e] = chosen[e] ? powers[e] / sum * scale : 0;
+  for (int e = 0; e < experts.n; ++e) logits[e] = chosen[e] ? scores[e] / sum * scale : 0;
 }
 
 }  // namespace
@@ -57,7 +89,12 @@ void Fp32Mlp::RunExperts(const Matrix& x, const std::string& name, Matrix& y) {
   const ExpertsDesc& experts = model_.experts;
   weights_of_experts_.Resize(x.rows(), experts.n);
   weights_.Linear(x, name + "router", weights_of_experts_);
-  for (int64_t row = 0; row < x.rows(); ++row) WeighExperts(experts, weights_of_experts_.row(row));
+  const std::vector<float> none;
+  const std::vector<float>& corrections =
+      experts.corrected ? weights_.At(name + "correction") : none;
+  for (int64_t row = 0; row < x.rows(); ++row) {
+    WeighExperts(experts, corrections, weights_of_experts_.row(row));
+  }
   std::fill(y.data.begin(), y.data.end(), 0.0f);
   for (int expert = 0; expert < experts.n; ++expert) {
     AddExpert(x, absl::StrCat(name, "experts.", expert, "."), experts.intermediate,
