@@ -338,6 +338,13 @@ def make_case(case, out):
 def try_seed(case, first, folder):
     """(next seed, None) or (seed, the body of cases.json)."""
     seed = find_seed(case, first, folder)
+    body = measure(case, seed, folder, folder)
+    return (seed + 1, None) if body is None else (seed, body)
+
+
+def measure(case, seed, folder, out):
+    """Writes cases.json and expected.safetensors of the checkpoint in `folder` into `out` and returns the body of
+    cases.json, or returns None where bfloat16 has too few clear steps or fails at one."""
     fp32, bf16 = load(folder, torch.float32), load(folder, torch.bfloat16)
     gold = gold_model(fp32)
     marks = windows_of(fp32.config) + case.get("marks", [])
@@ -377,15 +384,15 @@ def try_seed(case, first, folder):
     set_bounds(prompts, summary)
     clear = sum(p["greedy"]["clear_steps_bf16"] for p in prompts)
     if clear < LEAST_CLEAR_STEPS or not all(agrees(bf16, p) for p in prompts):
-        return seed + 1, None
+        return None
     body = {"name": case["name"], "architecture": case["arch"], "weights": case["dtype"], "seed": seed,
             "about": case["about"], "notes": case.get("notes", []), "summary": summary,
             "mistakes": mistakes(case, folder, prompts, tensors, pool), "prompts": prompts}
-    (folder / "cases.json").write_text(compact_json(body))
-    save_file({k: v.contiguous() for k, v in sorted(tensors.items())}, folder / "expected.safetensors")
-    for file in folder.iterdir():
+    (out / "cases.json").write_text(compact_json(body))
+    save_file({k: v.contiguous() for k, v in sorted(tensors.items())}, out / "expected.safetensors")
+    for file in out.iterdir():
         file.chmod(0o644)
-    return seed, body
+    return body
 
 
 def agrees(bf16, prompt):

@@ -258,6 +258,12 @@ absl::Status WriteText(const std::string& path, const std::string& text) {
 
 absl::Status QuantizeCheckpoint(const QuantizeOptions& options, void (*progress)(void*, double),
                                 void* progress_context) {
+  if (IsGgufModel(options.model)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.model,
+                     ": a GGUF file is not converted; give the model folder it was made from, or "
+                     "serve the file with --dtype int8 or int4"));
+  }
   ASSIGN_OR_RETURN(const ModelDesc desc, ReadModelDesc(options.model));
   ASSIGN_OR_RETURN(json::object config, ReadConfig(options.model));
   ComputePool pool(ComputeThreads(options.threads), 0);

@@ -90,8 +90,11 @@ class TensorList {
       return n_.qkv.empty() ? Whole(alone, rows)
                             : OfEachPart(n_.qkv, all, parts, first / parts, rows / parts);
     };
-    Linear("q", place(n_.q, 0, q), m_.hidden, id + 1, m_.qkv_bias, id + 9);
-    Linear("k", place(n_.k, q, kv), m_.hidden, id + 2, m_.qkv_bias, id + 10);
+    const auto heads = [&](std::string_view alone, int64_t first, int64_t rows) {
+      return n_.qk_in_pairs ? InPairs(alone, rows) : place(alone, first, rows);
+    };
+    Linear("q", heads(n_.q, 0, q), m_.hidden, id + 1, m_.qkv_bias, id + 9);
+    Linear("k", heads(n_.k, q, kv), m_.hidden, id + 2, m_.qkv_bias, id + 10);
     Linear("v", place(n_.v, q + kv, kv), m_.hidden, id + 3, m_.qkv_bias, id + 11);
   }
 
@@ -104,10 +107,10 @@ class TensorList {
     Place q{is_deep ? n_.query_up : n_.q, m_.q_width(), {}};
     for (int64_t head = 0; head < heads; ++head) {
       q.ranges.push_back({head * l.query_dim(), l.plain_dim});
-      AddPairs(head * l.query_dim() + l.plain_dim, q);
+      AddPairs(head * l.query_dim() + l.plain_dim, l.rotated_dim, q);
     }
     Place latent{n_.latent, l.key_dim(), {{0, l.rank}}};
-    AddPairs(l.rank, latent);
+    AddPairs(l.rank, l.rotated_dim, latent);
     if (is_deep) {
       Matrix("query_latent", Whole(n_.query_latent, l.query_rank), m_.hidden, id + 11);
       Norm("query_latent_norm", n_.query_latent_norm, l.query_rank, id + 12, 0);
@@ -119,10 +122,16 @@ class TensorList {
     Matrix("value_up", OfEachPart(n_.latent_up, heads * up, heads, l.plain_dim, l.value_dim),
            l.rank, id + 10);
   }
-  void AddPairs(int64_t first, Place& place) const {
+  // `width` rows from `first` on: first the first of each pair, then the second ones.
+  static void AddPairs(int64_t first, int width, Place& place) {
     for (const int half : {0, 1}) {
-      for (int i = half; i < m_.latent.rotated_dim; i += 2) place.ranges.push_back({first + i, 1});
+      for (int i = half; i < width; i += 2) place.ranges.push_back({first + i, 1});
     }
+  }
+  Place InPairs(std::string_view published, int64_t rows) const {
+    Place place{published, rows, {}};
+    for (int64_t head = 0; head < rows; head += m_.head_dim) AddPairs(head, m_.head_dim, place);
+    return place;
   }
 
   void AddMlp(uint32_t id) {

@@ -60,7 +60,7 @@ std::vector<double> RopeFrequencies(const RopeDesc& rope, int rotary_dim, RopeRa
     if (rope.scaling == Scaling::kLinear) kept = 0;
     if (rope.scaling == Scaling::kLlama3) kept = Llama3Kept(rope, plain);
     if (rope.scaling == Scaling::kYarn) kept = yarn.Kept(i);
-    if (rope.scaling == Scaling::kLongrope) {
+    if (rope.scaling == Scaling::kLongrope || rope.scaling == Scaling::kDivided) {
       frequencies[i] = plain / factors[i];
       continue;
     }

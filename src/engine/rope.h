@@ -14,7 +14,7 @@ namespace baton {
 enum class RopeRange : uint8_t { kShort, kLong };
 
 struct RopeDesc {
-  enum class Scaling { kNone, kLlama3, kLinear, kYarn, kDynamic, kLongrope };
+  enum class Scaling { kNone, kLlama3, kLinear, kYarn, kDynamic, kLongrope, kDivided };
   Scaling scaling = Scaling::kNone;
   double theta = 10000.0;
   double factor = 1.0;  // of every scaling
@@ -30,7 +30,7 @@ struct RopeDesc {
   // dynamic: the longest sequence served. transformers lets theta grow with each sequence, which
   // cached keys cannot follow; here every sequence has the theta of the served context.
   double served_positions = 0;
-  // longrope: what the plain frequency of each pair is divided by.
+  // longrope; divided (the first ones): what the plain frequency of each pair is divided by.
   std::vector<double> short_factors, long_factors;
 
   // Of a sequence of at most `most_tokens`, those to come included.

@@ -111,7 +111,7 @@ absl::StatusOr<StoredTensor> StoredTensor::OpenPlain(const Checkpoint& checkpoin
                                                       absl::StrJoin(view->shape, ", "), wanted));
   }
   StoredTensor tensor;
-  tensor.folder_ = checkpoint.folder();
+  tensor.origin_ = checkpoint.folder();
   tensor.name_ = name;
   tensor.cols_ = shape.size() == 2 ? shape[1] : 1;
   if (!IsFloatDtype(*view, &tensor.dtype_)) {
@@ -135,7 +135,7 @@ absl::StatusOr<StoredTensor> StoredTensor::OpenQuantized(const Checkpoint& check
     status.Update(found.status());
     if (!found.ok()) continue;
     StoredTensor tensor;
-    tensor.folder_ = checkpoint.folder();
+    tensor.origin_ = checkpoint.folder();
     tensor.name_ = name;
     tensor.cols_ = cols;
     tensor.quantized_ = std::move(found->tensor);
@@ -145,7 +145,59 @@ absl::StatusOr<StoredTensor> StoredTensor::OpenQuantized(const Checkpoint& check
   return status;
 }
 
+absl::StatusOr<StoredTensor> StoredTensor::Open(const GgufFile& file, const std::string& name,
+                                                const std::vector<int64_t>& shape) {
+  const GgufTensor* stored = file.FindTensor(name);
+  const std::string wanted =
+      absl::StrFormat("the metadata ask for shape [%s]", absl::StrJoin(shape, ", "));
+  if (stored == nullptr) {
+    return absl::NotFoundError(
+        absl::StrFormat("%s: tensor \"%s\" is missing; %s", file.path(), name, wanted));
+  }
+  if (stored->shape != shape) {
+    return absl::InvalidArgumentError(absl::StrFormat("%s: tensor \"%s\" has shape [%s]; %s",
+                                                      file.path(), name,
+                                                      absl::StrJoin(stored->shape, ", "), wanted));
+  }
+  const bool is_vector = shape.size() == 1;
+  if (is_vector && !stored->type->plain) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: tensor \"%s\" has type %s; supported for norms and biases: F32, F16, BF16",
+        file.path(), name, std::string(stored->type->name)));
+  }
+  if (!stored->type->is_supported()) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: tensor \"%s\" has type %s; supported: %s (convert or download the model in one of "
+        "them)",
+        file.path(), name, std::string(stored->type->name), SupportedGgufTensorTypes()));
+  }
+  StoredTensor tensor;
+  tensor.origin_ = file.path();
+  tensor.name_ = name;
+  tensor.cols_ = is_vector ? 1 : shape[1];
+  if (stored->type->plain) {
+    tensor.dtype_ = *stored->type->plain;
+    tensor.parts_.push_back({name, stored->bytes, tensor.cols_, FiniteRuleOf(tensor.dtype_)});
+  } else {
+    tensor.blocks_ = stored->type;
+    tensor.parts_.push_back({name, stored->bytes, tensor.cols_, {0, 0}});
+  }
+  return tensor;
+}
+
+// Rows are whole blocks.
+template <typename Out, typename Convert>
+void StoredTensor::ReadBlocks(int64_t row, int64_t count, Out* out, const Convert& convert) const {
+  float values[kMostBlockValues];
+  const int64_t n = blocks_->block_values;
+  for (int64_t at = row * cols_, end = at + count * cols_; at < end; at += n) {
+    blocks_->dequantize(parts_[0].bytes.data() + at / n * blocks_->block_bytes, values);
+    for (int64_t i = 0; i < n; ++i) *out++ = convert(values[i]);
+  }
+}
+
 void StoredTensor::ReadBf16(int64_t row, int64_t count, bf16* out) const {
+  if (blocks_ != nullptr) return ReadBlocks(row, count, out, FloatToBf16);
   if (quantized_) return ReadQuantized(*quantized_, row, count, out, FloatToBf16);
   const std::byte* from = parts_[0].bytes.data() + row * cols_ * parts_[0].rule.bytes;
   const int64_t n = count * cols_;
@@ -160,6 +212,7 @@ void StoredTensor::ReadBf16(int64_t row, int64_t count, bf16* out) const {
 }
 
 void StoredTensor::ReadFp32(int64_t row, int64_t count, float* out) const {
+  if (blocks_ != nullptr) return ReadBlocks(row, count, out, [](float value) { return value; });
   if (quantized_) {
     return ReadQuantized(*quantized_, row, count, out, [](float value) { return value; });
   }
@@ -177,16 +230,35 @@ absl::Status StoredTensor::CheckPart(const TensorPart& part, size_t offset, size
   const int64_t bad = FirstBadValue(part.bytes.subspan(offset, size), part.rule);
   if (bad < 0) return absl::OkStatus();
   const int64_t index = static_cast<int64_t>(offset) / part.rule.bytes + bad;
+  return BadValue(part.name, index / part.cols, index % part.cols);
+}
+
+absl::Status StoredTensor::CheckBlocks() const {
+  float values[kMostBlockValues];
+  const int64_t n = blocks_->block_values;
+  const std::span<const std::byte> bytes = parts_[0].bytes;
+  for (size_t block = 0; block * blocks_->block_bytes < bytes.size(); ++block) {
+    blocks_->dequantize(bytes.data() + block * blocks_->block_bytes, values);
+    const int64_t bad =
+        FirstBadValue({reinterpret_cast<const std::byte*>(values), n * sizeof(float)}, kFiniteFp32);
+    const int64_t index = static_cast<int64_t>(block) * n + bad;
+    if (bad >= 0) return BadValue(name_, index / cols_, index % cols_);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StoredTensor::BadValue(const std::string& part, int64_t row, int64_t col) const {
   return absl::InvalidArgumentError(absl::StrFormat(
       "%s: tensor \"%s\" has a value in row %d, column %d that is NaN, infinite or beyond the "
       "range of bf16; the file is damaged, or was so when it was saved: download it again",
-      folder_, part.name, index / part.cols, index % part.cols));
+      origin_, part, row, col));
 }
 
 absl::StatusOr<uint64_t> StoredTensor::Digest() const {
   const std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state(XXH3_createState(),
                                                                               XXH3_freeState);
   XXH3_64bits_reset(state.get());
+  if (blocks_ != nullptr) RETURN_IF_ERROR(CheckBlocks());
   for (const TensorPart& part : parts_) {
     for (size_t at = 0; at < part.bytes.size(); at += kChunkBytes) {
       const size_t n = std::min(kChunkBytes, part.bytes.size() - at);
@@ -198,6 +270,7 @@ absl::StatusOr<uint64_t> StoredTensor::Digest() const {
 }
 
 std::string StoredTensor::Encoding() const {
+  if (blocks_ != nullptr) return absl::StrCat("blocks ", std::string(blocks_->name));
   if (!quantized_) return absl::StrCat(static_cast<int>(dtype_));
   const QuantizedTensor& q = *quantized_;
   return absl::StrFormat("codes %d %d blocks %d %d zeros %d %d scales %d index %d",

@@ -1,5 +1,5 @@
 // One tensor of a checkpoint file as the rest of the engine sees it: rows of fp32 or bf16 values,
-// whatever is stored. Points into the mapped files of its Checkpoint, which must outlive it.
+// whatever is stored. Points into the mapped files it was opened from, which must outlive it.
 // Immutable: any thread.
 #pragma once
 
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/status.h"
+#include "engine/gguf.h"
 #include "engine/model_desc.h"
 #include "engine/numerics/bf16.h"
 #include "engine/quantized_parts.h"
@@ -26,6 +27,9 @@ class StoredTensor {
   static absl::StatusOr<StoredTensor> Open(const Checkpoint& checkpoint,
                                            const QuantizationDesc& quantization,
                                            const std::string& name,
+                                           const std::vector<int64_t>& shape);
+  // The same of a GGUF file, whatever supported type the tensor has.
+  static absl::StatusOr<StoredTensor> Open(const GgufFile& file, const std::string& name,
                                            const std::vector<int64_t>& shape);
 
   const std::string& name() const { return name_; }
@@ -50,12 +54,17 @@ class StoredTensor {
                                                     const QuantizationDesc& quantization,
                                                     const std::string& name, int64_t rows,
                                                     int64_t cols);
+  template <typename Out, typename Convert>
+  void ReadBlocks(int64_t row, int64_t count, Out* out, const Convert& convert) const;
   absl::Status CheckPart(const TensorPart& part, size_t offset, size_t size) const;
+  absl::Status CheckBlocks() const;
+  absl::Status BadValue(const std::string& part, int64_t row, int64_t col) const;
 
-  std::string folder_, name_;
+  std::string origin_, name_;  // folder or file; the tensor's
   int64_t cols_ = 1;
   Dtype dtype_ = Dtype::kBf16;                // of an unquantised one
   std::optional<QuantizedTensor> quantized_;  // null: unquantised
+  const GgufTensorType* blocks_ = nullptr;    // of a GGUF file's quantised one
   std::vector<TensorPart> parts_;             // the values or codes first
 };
 

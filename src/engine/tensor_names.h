@@ -25,6 +25,9 @@ struct TensorNames {
   // And of queries that have a latent of their own.
   std::string_view query_latent = {}, query_latent_norm = {}, query_up = {};
   std::string_view gate_up = {};  // gate and up as rows of one tensor
+  // Rows of q and k that RoPE rotates with each other lie side by side in each head; else the
+  // second halves follow the first ones.
+  bool qk_in_pairs = false;
 };
 
 inline constexpr TensorNames kLlamaNames = {
@@ -97,6 +100,30 @@ inline constexpr TensorNames kPhi3Names = [] {
   TensorNames names = kLlamaNames;
   names.qkv = "self_attn.qkv_proj";
   names.gate_up = "mlp.gate_up_proj";
+  return names;
+}();
+
+// Of GGUF files. Those of Llama have the rows of q and k in pairs.
+inline constexpr TensorNames kGgufNames = {
+    .embed = "token_embd",
+    .layers = "blk.",
+    .final_norm = "output_norm",
+    .lm_head = "output",
+    .attention_norm = "attn_norm",
+    .q = "attn_q",
+    .k = "attn_k",
+    .v = "attn_v",
+    .o = "attn_output",
+    .q_norm = "attn_q_norm",
+    .k_norm = "attn_k_norm",
+    .mlp_norm = "ffn_norm",
+    .gate = "ffn_gate",
+    .up = "ffn_up",
+    .down = "ffn_down",
+};
+inline constexpr TensorNames kGgufLlamaNames = [] {
+  TensorNames names = kGgufNames;
+  names.qk_in_pairs = true;
   return names;
 }();
 

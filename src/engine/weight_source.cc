@@ -10,6 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/check.h"
+#include "engine/gguf.h"
+#include "engine/gguf_model.h"
 #include "engine/safetensors.h"
 #include "engine/stored_tensor.h"
 #include "engine/text_file.h"
@@ -21,14 +23,41 @@ uint64_t HashText(std::string_view text, uint64_t seed) {
   return XXH64(text.data(), text.size(), seed);
 }
 
-// ---- a checkpoint folder ----
+// ---- files of tensors ----
 
-class CheckpointSource : public WeightSource {
+// What tells a file from another one.
+struct FileFacts {
+  std::span<const std::byte> header;
+  const MappedFile& file;
+};
+std::vector<FileFacts> FactsOf(const Checkpoint& checkpoint) {
+  std::vector<FileFacts> facts;
+  for (const SafetensorsFile& file : checkpoint.files()) {
+    facts.push_back({file.header(), file.file()});
+  }
+  return facts;
+}
+std::vector<FileFacts> FactsOf(const GgufFile& file) { return {{file.header(), file.file()}}; }
+
+absl::StatusOr<StoredTensor> OpenTensor(const Checkpoint& checkpoint, const ModelDesc& model,
+                                        const std::string& name,
+                                        const std::vector<int64_t>& shape) {
+  return StoredTensor::Open(checkpoint, model.quantization, name, shape);
+}
+absl::StatusOr<StoredTensor> OpenTensor(const GgufFile& file, const ModelDesc&,
+                                        const std::string& name,
+                                        const std::vector<int64_t>& shape) {
+  return StoredTensor::Open(file, name, shape);
+}
+
+// Files: a Checkpoint or a GgufFile.
+template <typename Files>
+class StoredSource : public WeightSource {
  public:
-  static absl::StatusOr<std::unique_ptr<WeightSource>> Open(const std::string& folder,
+  static absl::StatusOr<std::unique_ptr<WeightSource>> Open(const std::string& path,
                                                             const ModelDesc& model) {
-    ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Open(folder));
-    std::unique_ptr<CheckpointSource> source(new CheckpointSource(model, std::move(checkpoint)));
+    ASSIGN_OR_RETURN(Files files, Files::Open(path));
+    std::unique_ptr<StoredSource> source(new StoredSource(model, std::move(files)));
     for (const TensorSpec& spec : source->tensors_) RETURN_IF_ERROR(source->Resolve(spec));
     return source;
   }
@@ -65,10 +94,9 @@ class CheckpointSource : public WeightSource {
   uint64_t Identity() const override {
     constexpr size_t kProbe = 256;
     uint64_t hash = HashText(model_.Canonical(), 1);
-    for (const SafetensorsFile& file : checkpoint_.files()) {
-      hash = XXH64(file.header().data(), file.header().size(), hash);
-      hash =
-          HashText(absl::StrCat(file.file().bytes().size(), " ", file.file().modified_ns()), hash);
+    for (const FileFacts& facts : FactsOf(files_)) {
+      hash = XXH64(facts.header.data(), facts.header.size(), hash);
+      hash = HashText(absl::StrCat(facts.file.bytes().size(), " ", facts.file.modified_ns()), hash);
     }
     for (const StoredTensor& stored : stored_) {
       const std::span<const std::byte> head = stored.Head(kProbe);
@@ -79,8 +107,8 @@ class CheckpointSource : public WeightSource {
   }
 
  private:
-  CheckpointSource(const ModelDesc& model, Checkpoint checkpoint)
-      : WeightSource(model), checkpoint_(std::move(checkpoint)) {}
+  StoredSource(const ModelDesc& model, Files files)
+      : WeightSource(model), files_(std::move(files)) {}
 
   // fn(stored, first, n): rows [first, first + n) of the published tensor, run by run, in our
   // order.
@@ -101,13 +129,12 @@ class CheckpointSource : public WeightSource {
     if (!is_new) return absl::OkStatus();
     std::vector<int64_t> shape{spec.stored_rows};
     if (!spec.is_vector) shape.push_back(spec.cols);
-    ASSIGN_OR_RETURN(StoredTensor stored,
-                     StoredTensor::Open(checkpoint_, model_.quantization, spec.stored_name, shape));
+    ASSIGN_OR_RETURN(StoredTensor stored, OpenTensor(files_, model_, spec.stored_name, shape));
     stored_.push_back(std::move(stored));
     return absl::OkStatus();
   }
 
-  Checkpoint checkpoint_;
+  Files files_;
   std::vector<StoredTensor> stored_;        // published tensors, each once
   std::map<std::string, size_t> index_of_;  // of stored_ by published name
   std::vector<size_t> places_;              // (tensors) index into stored_
@@ -181,7 +208,9 @@ bool IsRandomModel(const std::string& model, std::string* config) {
 
 absl::StatusOr<ModelDesc> ReadModelDesc(const std::string& model) {
   std::string config;
-  if (!IsRandomModel(model, &config)) return ModelDesc::FromFolder(model);
+  if (!IsRandomModel(model, &config)) {
+    return IsGgufModel(model) ? DescribeGgufFile(model) : ModelDesc::FromFolder(model);
+  }
   constexpr size_t kMostConfigBytes = 1 << 20;
   ASSIGN_OR_RETURN(const std::string text, ReadTextFile(config, kMostConfigBytes));
   ASSIGN_OR_RETURN(ModelDesc desc, ModelDesc::FromJson(text, config));
@@ -193,7 +222,10 @@ absl::StatusOr<std::unique_ptr<WeightSource>> OpenWeightSource(const std::string
                                                                const ModelDesc& desc,
                                                                uint64_t random_seed) {
   std::string config;
-  if (!IsRandomModel(model, &config)) return CheckpointSource::Open(model, desc);
+  if (!IsRandomModel(model, &config)) {
+    return IsGgufModel(model) ? StoredSource<GgufFile>::Open(model, desc)
+                              : StoredSource<Checkpoint>::Open(model, desc);
+  }
   return std::make_unique<RandomSource>(desc, random_seed);
 }
 

@@ -1,6 +1,6 @@
-// Where a model's weights come from, tensor by tensor: a checkpoint folder, or seeded random
-// numbers (random:<config.json>). Rows come out as bf16 (rounded to nearest even) or fp32, whatever
-// is stored.
+// Where a model's weights come from, tensor by tensor: a checkpoint folder, a GGUF file, or seeded
+// random numbers (random:<config.json>). Rows come out as bf16 (rounded to nearest even) or fp32,
+// whatever is stored.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +45,7 @@ class WeightSource {
 // "random:<config.json>" names no folder but a config; `config` is then its path.
 bool IsRandomModel(const std::string& model, std::string* config);
 
-// Description of a folder or of a random: model.
+// Description of a folder, a GGUF file or a random: model.
 absl::StatusOr<ModelDesc> ReadModelDesc(const std::string& model);
 
 // Opens the weights of `model`. Errors name folder, file, tensor, and the shape wanted.

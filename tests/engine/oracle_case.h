@@ -6,6 +6,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -31,6 +32,7 @@ struct OraclePrompt {
 
 struct OracleCase {
   std::string folder;
+  std::string model;  // the folder, or the model.gguf in it
   std::vector<OraclePrompt> prompts;
   double bound_bf16_median = 0;
   SafetensorsFile expected;
@@ -60,6 +62,8 @@ std::vector<T> NumbersOf(const boost::json::value& list) {
 inline OracleCase LoadOracleCase(const std::string& name) {
   OracleCase result;
   result.folder = std::string(BATON_TEST_DATA) + "/models/" + name;
+  const std::string file = result.folder + "/model.gguf";
+  result.model = std::filesystem::exists(file) ? file : result.folder;
   absl::StatusOr<SafetensorsFile> expected =
       SafetensorsFile::Open(result.folder + "/expected.safetensors");
   REQUIRE(expected.ok());

@@ -13,6 +13,12 @@
 namespace baton {
 namespace {
 
+std::vector<std::string> AllCases() {
+  std::vector<std::string> cases = OracleCases();
+  for (const std::string& name : GgufCases()) cases.push_back(name);
+  return cases;
+}
+
 // Relative error of every stored row of a prompt, in the order of its positions.
 std::vector<double> RowErrors(SequenceRunner& runner, const OraclePrompt& prompt, int vocab) {
   runner.Restart(static_cast<int>(prompt.tokens.size()));
@@ -74,10 +80,10 @@ void CompareLatents(const OracleCase& oracle, SequenceRunner& runner, const std:
 }  // namespace
 
 TEST_CASE("fp32 logits and greedy tokens equal the reference") {
-  const std::string name = GENERATE(from_range(OracleCases()));
+  const std::string name = GENERATE(from_range(AllCases()));
   INFO(name);
   const OracleCase oracle = LoadOracleCase(name);
-  ServedModel served(OptionsFor(oracle.folder, "fp32"));
+  ServedModel served(OptionsFor(oracle.model, "fp32"));
   int compared = 0;
   double worst = 0;
   for (const OraclePrompt& prompt : oracle.prompts) {
@@ -95,10 +101,10 @@ TEST_CASE("fp32 logits and greedy tokens equal the reference") {
 }
 
 TEST_CASE("bf16 logits and greedy tokens are within the reference's own bf16 error") {
-  const std::string name = GENERATE(from_range(OracleCases()));
+  const std::string name = GENERATE(from_range(AllCases()));
   INFO(name);
   const OracleCase oracle = LoadOracleCase(name);
-  ServedModel served(OptionsFor(oracle.folder, "bf16"));
+  ServedModel served(OptionsFor(oracle.model, "bf16"));
   std::vector<double> all;
   int compared = 0;
   double worst = 0;
@@ -121,12 +127,12 @@ TEST_CASE("bf16 logits and greedy tokens are within the reference's own bf16 err
 }
 
 TEST_CASE("keys after rope and values land where KvLayout says") {
-  const std::string name = GENERATE(from_range(OracleCases()));
+  const std::string name = GENERATE(from_range(AllCases()));
   const std::string dtype = GENERATE("fp32", "bf16");
   const int page_tokens = GENERATE(16, 64);
   INFO(name << " " << dtype << " pages of " << page_tokens);
   const OracleCase oracle = LoadOracleCase(name);
-  EngineOptions options = OptionsFor(oracle.folder, dtype);
+  EngineOptions options = OptionsFor(oracle.model, dtype);
   options.page_tokens = page_tokens;
   const std::unique_ptr<Backend> backend = LoadOrDie(options);
   const auto prompt = std::find_if(oracle.prompts.begin(), oracle.prompts.end(),

@@ -23,9 +23,12 @@ inline std::vector<std::string> OracleCases() {
           "deepseek_v2",      "deepseek_v3",   "qwen2_layers",    "qwen3_layers"};
 }
 
-inline EngineOptions OptionsFor(const std::string& folder, const std::string& dtype) {
+// And those that are GGUF files.
+inline std::vector<std::string> GgufCases() { return {"gguf_llama", "gguf_qwen2", "gguf_qwen3"}; }
+
+inline EngineOptions OptionsFor(const std::string& model, const std::string& dtype) {
   EngineOptions options;
-  options.model = folder;
+  options.model = model;
   options.dtype = dtype;
   options.threads = 2;
   options.max_step_tokens = kMostTokens;
