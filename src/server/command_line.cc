@@ -26,7 +26,7 @@ constexpr char kHelp[] =
   baton config [--keys]        the resolved configuration; --keys explains each
   baton version
 
-MODEL: a folder in Hugging Face layout, a hub id in the local Hugging Face
+MODEL: a folder in Hugging Face layout, a .gguf file, a hub id in the local Hugging Face
 cache, or random:<config.json> (random weights of that shape).
 
   --port 8000          HTTP port, 0 picks one     --host 127.0.0.1

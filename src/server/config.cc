@@ -84,7 +84,8 @@ void DeclareServer(ServerConfig* server, Settings* settings) {
 void DeclareSettings(Config* config, Settings* settings) {
   ModelConfig& model = config->model;
   settings->Text("model.path", &model.path,
-                 "folder, hub id in the local cache (org/name, org/name@revision), or random:FILE");
+                 "folder, .gguf file, hub id in the local cache (org/name, org/name@revision), or "
+                 "random:FILE");
   settings->Text("model.name", &model.name, "model id in the API; empty = name of the folder");
   settings->Text("model.hf_cache", &model.hf_cache,
                  "Hugging Face hub cache; empty = ~/.cache/huggingface/hub");

@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
@@ -21,6 +22,7 @@
 #include "engine/cpu/machine_probe.h"
 #include "kvtransfer/transfer.h"
 #include "server/model_folder.h"
+#include "server/model_report.h"
 #include "server/worker_placement.h"
 
 namespace baton {
@@ -146,13 +148,28 @@ void CheckTransfer(const Config& config, Report* report) {
   }
 }
 
+// Whether all of the model's files are supported.
+bool ReportFiles(const std::string& path, Report* report) {
+  using Mark = ModelFinding::Mark;
+  bool is_good = true;
+  for (const ModelFinding& finding : InspectModel(path)) {
+    if (finding.mark == Mark::kGood) report->Good(finding.name, finding.text);
+    if (finding.mark == Mark::kNote) report->Note(finding.name, finding.text);
+    if (finding.mark == Mark::kBad) report->Bad(finding.name, finding.text);
+    is_good &= finding.mark != Mark::kBad;
+  }
+  return is_good;
+}
+
 void CheckModel(const Config& config, Report* report) {
   ModelConfig model = config.model;
   const absl::Status resolved = ResolveModel(&model);
-  if (!resolved.ok()) {
+  std::error_code error;
+  if (!resolved.ok() && !std::filesystem::exists(model.path, error)) {
     report->Bad("model", std::string(resolved.message()));
     return;
   }
+  if (!ReportFiles(model.path, report)) return;
   EngineOptions options;
   options.model = model.path;
   options.dtype = model.dtype;

@@ -5,8 +5,9 @@
 
 namespace baton {
 
-// Prints one line per check. Returns 0 when nothing failed. With a model in the configuration its
-// shape, KV size and fingerprint are shown too (loads it).
+// Prints one line per check. Returns 0 when nothing failed. With a model in the configuration what
+// of its files is supported is shown too (model_report.h) and, where all is, its KV size and
+// fingerprint (loads it).
 int RunDoctor(const Config& config);
 
 }  // namespace baton

@@ -27,6 +27,18 @@ bool HasConfig(const fs::path& folder) {
   return fs::is_regular_file(folder / "config.json", ignored);
 }
 
+// Of a folder that has no config.json but GGUF files: which, else empty.
+std::string GgufHint(const fs::path& folder) {
+  std::vector<std::string> found;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    if (entry.path().extension() == ".gguf") found.push_back(entry.path().string());
+  }
+  if (found.empty()) return "";
+  return absl::StrCat("; it has GGUF files: give one, such as ",
+                      *std::min_element(found.begin(), found.end()));
+}
+
 std::string Absolute(const fs::path& path) {
   std::error_code error;
   const fs::path absolute = fs::canonical(path, error);
@@ -104,7 +116,7 @@ absl::StatusOr<fs::path> HubSnapshot(const fs::path& cache, const HubId& hub) {
   if (HasConfig(snapshot)) return snapshot;
   return absl::NotFoundError(absl::StrCat("model ", hub.id, ": ", snapshot.string(),
                                           " has no config.json, so the download is not complete; ",
-                                          DownloadHint(hub)));
+                                          DownloadHint(hub), GgufHint(snapshot)));
 }
 
 }  // namespace
@@ -130,7 +142,7 @@ absl::Status ResolveModel(ModelConfig* model) {
   const std::string given = model->path;
   if (given.empty()) {
     return absl::InvalidArgumentError(
-        "no model; give a folder, a hub id or random:<config.json>, or use --demo");
+        "no model; give a folder, a .gguf file, a hub id or random:<config.json>, or use --demo");
   }
   if (absl::StartsWith(given, kRandom)) {
     const fs::path file(given.substr(sizeof kRandom - 1));
@@ -148,16 +160,24 @@ absl::Status ResolveModel(ModelConfig* model) {
     if (!HasConfig(given)) {
       return absl::NotFoundError(absl::StrCat("model ", given,
                                               ": the folder has no config.json; give a folder in "
-                                              "Hugging Face layout"));
+                                              "Hugging Face layout",
+                                              GgufHint(given)));
     }
     model->path = Absolute(given);
     if (model->name.empty()) model->name = fs::path(model->path).filename().string();
     return absl::OkStatus();
   }
+  if (fs::is_regular_file(given, error)) {  // GGUF; what is none is refused when it is opened
+    model->path = Absolute(given);
+    if (model->name.empty()) model->name = fs::path(given).stem().string();
+    return absl::OkStatus();
+  }
   const std::optional<HubId> hub = ParseHubId(given);
   if (!hub) {
     return absl::NotFoundError(absl::StrCat(
-        "model ", given, ": no such folder; give a folder with config.json or a hub id org/name"));
+        "model ", given,
+        ": no such folder or file; give a folder with config.json, a .gguf file or a hub id "
+        "org/name"));
   }
   const fs::path cache = model->hf_cache.empty() ? fs::path(HomeFolder()) / ".cache/huggingface/hub"
                                                  : fs::path(model->hf_cache);

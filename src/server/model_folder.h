@@ -1,4 +1,4 @@
-// From what the user calls the model to the folder it lies in.
+// From what the user calls the model to the folder or file it is.
 #pragma once
 
 #include <string>
@@ -14,10 +14,10 @@ std::string HomeFolder();
 // The models/demo folder: beside the installed program, else in the source tree.
 absl::StatusOr<std::string> DemoFolder();
 
-// Sets model->path to an absolute folder with a config.json (or random:<absolute file>) and
-// model->name when it is empty. A folder, a hub id in the local Hugging Face cache (org/name, or
-// org/name@revision), or random:<config.json>. Nothing is downloaded: errors say where was looked
-// and what to run or change.
+// Sets model->path to an absolute folder with a config.json (or a file, or random:<absolute file>)
+// and model->name when it is empty. A folder, a GGUF file, a hub id in the local Hugging Face cache
+// (org/name, or org/name@revision), or random:<config.json>. Nothing is downloaded: errors say
+// where was looked and what to run or change.
 absl::Status ResolveModel(ModelConfig* model);
 
 }  // namespace baton

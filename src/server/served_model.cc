@@ -7,12 +7,12 @@
 #include <fstream>
 #include <sstream>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
-#include "engine/model_desc.h"
+#include "engine/weight_source.h"
 #include "server/json_document.h"
+#include "server/model_text.h"
 
 namespace baton {
 namespace {
@@ -21,7 +21,6 @@ namespace fs = std::filesystem;
 namespace json = boost::json;
 
 constexpr int64_t kDefaultCompletionTokens = 16;  // as in OpenAI's description
-constexpr char kRandom[] = "random:";
 
 absl::StatusOr<std::string> FileText(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -145,15 +144,11 @@ SamplingParams Sampling(const ServedModel& model, const ApiRequest& request) {
 
 absl::StatusOr<std::unique_ptr<ServedModel>> ServedModel::Load(const ModelConfig& config) {
   auto model = std::make_unique<ServedModel>();
-  ModelDesc desc;
-  if (absl::StartsWith(config.path, kRandom)) {
-    const std::string file = config.path.substr(sizeof kRandom - 1);
-    ASSIGN_OR_RETURN(const std::string text, FileText(file));
-    ASSIGN_OR_RETURN(desc, ModelDesc::FromJson(text, file));
-  } else {
-    ASSIGN_OR_RETURN(desc, ModelDesc::FromFolder(config.path));
-    ASSIGN_OR_RETURN(model->tokenizer, Tokenizer::FromFolder(config.path));
-    auto chat = ChatTemplate::FromFolder(config.path);
+  ASSIGN_OR_RETURN(const ModelDesc desc, ReadModelDesc(config.path));
+  std::string random_config;
+  if (!IsRandomModel(config.path, &random_config)) {
+    ASSIGN_OR_RETURN(model->tokenizer, LoadTokenizer(config.path));
+    auto chat = LoadChatTemplate(config.path);
     if (chat.ok()) {
       model->chat_template = *std::move(chat);
     } else if (!absl::IsNotFound(chat.status())) {

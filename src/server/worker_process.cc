@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/cgroup.h"
@@ -11,8 +10,8 @@
 #include "common/log.h"
 #include "engine/backend.h"
 #include "engine/kv_layout.h"
-#include "engine/model_desc.h"
 #include "engine/text_file.h"
+#include "engine/weight_source.h"
 #include "server/model_folder.h"
 #include "server/role_process.h"
 #include "server/worker/worker.h"
@@ -21,7 +20,6 @@
 namespace baton {
 namespace {
 
-constexpr char kRandom[] = "random:";
 constexpr size_t kMostTableBytes = 1 << 20;
 constexpr int kDecodeContexts = 32, kPrefillContexts = 8;
 
@@ -42,18 +40,6 @@ absl::Status TakePlace(const WorkerConfig& worker) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<ModelDesc> Describe(const std::string& path) {
-  if (!absl::StartsWith(path, kRandom)) return ModelDesc::FromFolder(path);
-  const std::string file = path.substr(sizeof kRandom - 1);
-  std::string text;
-  FILE* stream = std::fopen(file.c_str(), "r");
-  if (stream == nullptr) return absl::NotFoundError(absl::StrCat(file, ": cannot be read"));
-  char chunk[4096];
-  for (size_t n = 0; (n = std::fread(chunk, 1, sizeof chunk, stream)) > 0;) text.append(chunk, n);
-  std::fclose(stream);
-  return ModelDesc::FromJson(text, file);
-}
-
 // Of the machine, or of the container if that is less.
 int64_t UsableMemory() {
   const int64_t machine = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
@@ -63,7 +49,7 @@ int64_t UsableMemory() {
 absl::StatusOr<int64_t> KvBytes(const Config& config, Role role) {
   const WorkerConfig& worker = ConfigOf(config, role);
   if (worker.kv_memory > 0) return worker.kv_memory;
-  ASSIGN_OR_RETURN(const ModelDesc model, Describe(config.model.path));
+  ASSIGN_OR_RETURN(const ModelDesc model, ReadModelDesc(config.model.path));
   EngineOptions engine;
   engine.dtype = config.model.dtype;
   engine.kv_dtype = config.model.kv_dtype;
