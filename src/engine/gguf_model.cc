@@ -70,10 +70,11 @@ std::string Shown(const GgufValue& value) {
   return "out of range";
 }
 
-// What no field accepts stays wrong: an array or a number beyond int64 becomes a text about it.
+// What no field accepts stays wrong: an array, NaN or a number beyond int64 becomes a text about
+// it.
 json::value JsonOf(const GgufValue& value) {
   if (const auto number = value.Int()) return *number;
-  if (const auto number = value.Number()) return *number;
+  if (const auto number = value.Number(); number && std::isfinite(*number)) return *number;
   if (const auto flag = value.Bool()) return *flag;
   const std::string text = Shown(value);
   return json::string(text.data(), text.size());

@@ -26,8 +26,8 @@ constexpr char kHelp[] =
   baton config [--keys]        the resolved configuration; --keys explains each
   baton version
 
-MODEL: a folder in Hugging Face layout, a .gguf file, a hub id in the local Hugging Face
-cache, or random:<config.json> (random weights of that shape).
+MODEL: a folder in Hugging Face layout, a .gguf file, a hub id in the local
+Hugging Face cache, or random:<config.json> (random weights of that shape).
 
   --port 8000          HTTP port, 0 picks one     --host 127.0.0.1
   --prefill 2          prefill workers            --decode 1   decode workers

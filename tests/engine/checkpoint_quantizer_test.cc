@@ -100,6 +100,8 @@ TEST_CASE("quantize refuses what it cannot do, and says what to change") {
   REQUIRE(Quantize(ModelOf("demo"), out, kInt8).ok());
   CHECK_THAT(message(ModelOf("demo"), out), Contains(out) && Contains("not empty"));
   CHECK_THAT(message(out, folder.path() + "/again"), Contains("quantised already"));
+  const std::string gguf = std::string(BATON_TEST_DATA) + "/models/gguf_qwen3/model.gguf";
+  CHECK_THAT(message(gguf, folder.path() + "/again"), Contains("a GGUF file is not converted"));
   CHECK(!fs::exists(folder.path() + "/again"));
 }
 

@@ -135,6 +135,10 @@ TEST_CASE("metadata that no model can be made of are refused by their key") {
   CHECK_THAT(ErrorWith("llama.block_count", in(4'000'000'000)), Contains("llama.block_count is"));
   CHECK_THAT(ErrorWith("llama.block_count", huge),
              Contains("llama.block_count is \"out of range\""));
+  for (const float bad : {std::nanf(""), INFINITY}) {
+    CHECK_THAT(ErrorWith("llama.rope.freq_base", GgufWriter::Float(bad)),
+               Contains("llama.rope.freq_base is \""));
+  }
   CHECK_THAT(ErrorWith("llama.embedding_length", text("wide")),
              Contains("llama.embedding_length is"));
   CHECK_THAT(ErrorWith("llama.feed_forward_length", GgufWriter::Numbers<uint32_t>(4, {96, 96})),
