@@ -115,9 +115,11 @@ class ControlClient::Core::Stream
       open_ = false;  // no StartWrite any more: the call may end at any moment
       return;
     }
-    absl::StatusOr<std::vector<RouterMessage>> messages = DecodeMessages(read_);
-    if (!messages.ok()) return GiveUp(messages.status());
-    if (!options_.on_event(RouterMessages{*std::move(messages)}))
+    absl::StatusOr<DecodedMessages> decoded = DecodeMessages(read_);
+    if (!decoded.ok()) return GiveUp(decoded.status());
+    if (!decoded->unreadable.empty()) SendBack(decoded->unreadable);
+    if (!decoded->messages.empty() &&
+        !options_.on_event(RouterMessages{std::move(decoded->messages)}))
       return GiveUp(absl::ResourceExhaustedError("the worker's mailbox is full"));
     StartRead(&read_);
   }
@@ -173,6 +175,14 @@ class ControlClient::Core::Stream
     const auto found = metadata.find(kRouterProofKey);
     return found != metadata.end() && std::string(found->second.data(), found->second.size()) ==
                                           RouterProof(options_.key, proven_);
+  }
+  // The worker never hears of them: they end here.
+  void SendBack(const std::vector<PartEnded>& unreadable) {
+    for (const PartEnded& part : unreadable)
+      LogError("request %016x: the router's message about it cannot be read: %s", part.request_id,
+               part.message);
+    std::lock_guard lock(core_->mutex_);
+    SendLocked({.events = {unreadable.begin(), unreadable.end()}});
   }
   void GiveUp(const absl::Status& reason) {
     std::lock_guard lock(core_->mutex_);

@@ -4,6 +4,9 @@
 // Threads: one of its own that dials and waits, and gRPC's. Events are delivered one at a time, in
 // the order RouterConnected, RouterMessages*, RouterDisconnected, RouterConnected, ...
 //
+// A message about a request that cannot be read ends that request's part here, with a report to the
+// router; the worker does not hear of it, and the stream goes on.
+//
 // After RouterDisconnected the router counts everything this worker ran as lost and aims it
 // elsewhere: cancel all requests. Reports sent before it never reach a later stream.
 #pragma once

@@ -23,6 +23,36 @@ absl::StatusOr<Wire> ParseWire(std::string_view bytes) {
   return parsed;
 }
 
+template <typename Wire>
+PartEnded UnreadablePart(const Wire& request, bool is_prefill, const absl::Status& why) {
+  return {.request_id = request.request_id(),
+          .epoch = request.epoch(),
+          .was_prefill = is_prefill,
+          .reason = EndReason::kFailed,
+          .fault = PartFault::kUnreadable,
+          .message = std::string(why.message())};
+}
+
+// Encoded. A packed token takes five bytes; a ticket 116, a peer 12 and its address; the rest of a
+// message, tags and lengths have less than what is left of the round numbers.
+constexpr size_t kTokenBytes = 5, kTicketBytes = 128, kPeerBytes = ControlLimits::kNameBytes + 24;
+constexpr size_t kRoundBytes = 2 * (kTicketBytes + kPeerBytes) + 64;  // of a relay: two handoffs
+constexpr size_t kRequestBytes = kRoundBytes + 192;
+
+constexpr size_t MostBytesOf(size_t n_tokens, size_t n_rounds) {
+  return kRequestBytes + kTokenBytes * n_tokens + kRoundBytes * n_rounds;
+}
+static_assert(MostBytesOf(RequestLimits::kContextTokens, ControlLimits::kRelayRounds) <=
+              ControlLimits::kMessageBytes);
+
+size_t MostBytes(const RouterMessage& message) {
+  if (const auto* prefill = std::get_if<PrefillRequest>(&message))
+    return MostBytesOf(prefill->tokens.size(), prefill->earlier.size());
+  if (const auto* decode = std::get_if<DecodeRequest>(&message))
+    return MostBytesOf(decode->stop_tokens.size(), 0);
+  return kRequestBytes;
+}
+
 }  // namespace
 
 void EncodeReport(const WorkerReport& report, wire::WorkerReport* out) {
@@ -46,23 +76,34 @@ void EncodeMessages(std::span<const RouterMessage> messages, wire::RouterMessage
   for (const RouterMessage& message : messages) EncodeMessage(message, out->add_messages());
 }
 
-absl::StatusOr<std::vector<RouterMessage>> DecodeMessages(const wire::RouterMessages& in) {
+absl::StatusOr<DecodedMessages> DecodeMessages(const wire::RouterMessages& in) {
   RETURN_IF_ERROR(CheckLength("messages", in.messages_size(), ControlLimits::kMessagesPerBatch));
-  std::vector<RouterMessage> messages;
-  messages.reserve(in.messages_size());
+  DecodedMessages out;
+  out.messages.reserve(in.messages_size());
   for (const wire::RouterMessage& message : in.messages()) {
-    ASSIGN_OR_RETURN(messages.emplace_back(), DecodeMessage(message));
+    absl::StatusOr<RouterMessage> decoded = DecodeMessage(message);
+    if (decoded.ok()) {
+      out.messages.push_back(*std::move(decoded));
+    } else if (message.has_prefill()) {
+      out.unreadable.push_back(UnreadablePart(message.prefill(), true, decoded.status()));
+    } else if (message.has_decode()) {
+      out.unreadable.push_back(UnreadablePart(message.decode(), false, decoded.status()));
+    } else {
+      return decoded.status();
+    }
   }
-  return messages;
+  return out;
 }
 
 size_t BatchLength(std::span<const RouterMessage> messages) {
-  size_t tokens = 0;
+  size_t tokens = 0, bytes = 0;
   const size_t most = std::min(messages.size(), ControlLimits::kMessagesPerBatch);
   for (size_t i = 0; i < most; ++i) {
     if (const auto* prefill = std::get_if<PrefillRequest>(&messages[i]))
       tokens += prefill->tokens.size();
-    if (i > 0 && tokens > ControlLimits::kTokensPerBatch) return i;
+    bytes += MostBytes(messages[i]);
+    if (i > 0 && (tokens > ControlLimits::kTokensPerBatch || bytes > ControlLimits::kMessageBytes))
+      return i;
   }
   return most;
 }
@@ -84,7 +125,7 @@ std::string SerializeMessages(std::span<const RouterMessage> messages) {
   return out.SerializeAsString();
 }
 
-absl::StatusOr<std::vector<RouterMessage>> ParseMessages(std::string_view bytes) {
+absl::StatusOr<DecodedMessages> ParseMessages(std::string_view bytes) {
   ASSIGN_OR_RETURN(const wire::RouterMessages in, ParseWire<wire::RouterMessages>(bytes));
   return DecodeMessages(in);
 }

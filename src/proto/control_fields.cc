@@ -20,6 +20,10 @@ absl::Status CheckFloat(const char* field, double value, double least, double mo
       absl::StrFormat("%s is %g, must be in [%g, %g]", field, value, least, most));
 }
 
+absl::Status CheckField(const char* field, double value, const FieldLimit& limit) {
+  return CheckLimit({field, limit.least, limit.most}, value);
+}
+
 absl::Status CheckLength(const char* field, size_t length, size_t most) {
   if (length <= most) return absl::OkStatus();
   return absl::InvalidArgumentError(

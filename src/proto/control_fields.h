@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 
+#include "common/request_limits.h"
 #include "common/status.h"
 #include "proto/messages.h"
 
@@ -21,6 +22,8 @@ inline constexpr int64_t kMostCount = std::numeric_limits<int32_t>::max();
 
 absl::Status CheckRange(const char* field, int64_t value, int64_t least, int64_t most);
 absl::Status CheckFloat(const char* field, double value, double least, double most);
+// A row of the table of requests' limits, under the name the field has on the wire.
+absl::Status CheckField(const char* field, double value, const FieldLimit& limit);
 absl::Status CheckLength(const char* field, size_t length, size_t most);
 // Names travel into logs and metrics: printable ASCII.
 absl::Status CheckName(const char* field, const std::string& name);

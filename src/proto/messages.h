@@ -187,14 +187,16 @@ struct PromptComputed {
 
 // Of a failed part: where the fault lies, for the choice of workers that are asked next.
 enum class PartFault {
-  kOwn,      // with this worker or this request
-  kHandoff,  // with the other end of its handoff, or the way to it
-  kInflow,   // the same of the handoff by which a rank gets its inflow
-  kPush,     // the same of a head's push
-  kRing,     // the same of a tail's handoff to the first rank, in rounds
-  kPeer,     // not known: a handoff was given up by its other end
-  kPages,    // nowhere: its pages were to be taken at once, and too few are free
-  kDraining  // nowhere: the worker takes nothing new
+  kOwn,       // with this worker or this request
+  kHandoff,   // with the other end of its handoff, or the way to it
+  kInflow,    // the same of the handoff by which a rank gets its inflow
+  kPush,      // the same of a head's push
+  kRing,      // the same of a tail's handoff to the first rank, in rounds
+  kPeer,      // not known: a handoff was given up by its other end
+  kPages,     // nowhere: its pages were to be taken at once, and too few are free
+  kDraining,  // nowhere: the worker takes nothing new
+  // With the request: the message about it is not one of ours, and no other worker would read it.
+  kUnreadable
 };
 
 // A worker's part in a request is over; nothing of it is held there any more.

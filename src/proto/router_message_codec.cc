@@ -1,11 +1,11 @@
 #include "proto/router_message_codec.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 #include <variant>
 
 #include "absl/strings/str_format.h"
+#include "common/request_limits.h"
 #include "control.pb.h"
 #include "proto/control_codec.h"
 #include "proto/control_fields.h"
@@ -21,10 +21,10 @@ void Encode(const SamplingParams& in, wire::SamplingParams* out) {
 }
 
 absl::StatusOr<SamplingParams> Decode(const wire::SamplingParams& in) {
-  constexpr float kMost = std::numeric_limits<float>::max();
-  RETURN_IF_ERROR(CheckFloat("sampling.temperature", in.temperature(), 0, kMost));
   RETURN_IF_ERROR(
-      CheckFloat("sampling.top_p", in.top_p(), std::numeric_limits<float>::denorm_min(), 1));
+      CheckField("sampling.temperature", in.temperature(), RequestLimits::kTemperature));
+  RETURN_IF_ERROR(CheckField("sampling.top_p", in.top_p(), RequestLimits::kTopP));
+  RETURN_IF_ERROR(CheckField("sampling.top_k", in.top_k(), RequestLimits::kTopK));
   return SamplingParams{
       .temperature = in.temperature(), .top_k = in.top_k(), .top_p = in.top_p(), .seed = in.seed()};
 }
@@ -154,7 +154,7 @@ absl::StatusOr<RouterMessage> Decode(const wire::PrefillRequest& in) {
   RETURN_IF_ERROR(CheckPresent("prefill.sink", in.has_sink()));
   RETURN_IF_ERROR(CheckPresent("prefill.sampling", in.has_sampling()));
   RETURN_IF_ERROR(
-      CheckRange("prefill.tokens count", in.tokens_size(), 1, ControlLimits::kPromptTokens));
+      CheckField("prefill.tokens count", in.tokens_size(), RequestLimits::kPromptTokens));
   RETURN_IF_ERROR(CheckTokens("prefill.tokens", {in.tokens().data(), size_t(in.tokens_size())}));
   RETURN_IF_ERROR(CheckPromise(in));
   PrefillRequest out{.request_id = in.request_id(), .epoch = in.epoch()};
@@ -164,8 +164,8 @@ absl::StatusOr<RouterMessage> Decode(const wire::PrefillRequest& in) {
   out.tokens.assign(in.tokens().begin(), in.tokens().end());
   out.want_digests = in.want_digests();
   out.cache_salt = in.cache_salt();
-  RETURN_IF_ERROR(CheckRange("prefill.most_tokens", in.most_tokens(), 0,
-                             2 * int64_t{ControlLimits::kPromptTokens}));
+  RETURN_IF_ERROR(
+      CheckRange("prefill.most_tokens", in.most_tokens(), 0, RequestLimits::kContextTokens));
   out.most_tokens = in.most_tokens();
   ASSIGN_OR_RETURN(out.inflow, Decode(in.inflow(), in.tokens_size()));
   out.is_head = in.is_head();
@@ -196,11 +196,10 @@ void Encode(const DecodeRequest& in, wire::RouterMessage* out) {
 
 absl::StatusOr<RouterMessage> Decode(const wire::DecodeRequest& in) {
   RETURN_IF_ERROR(CheckPresent("decode.sampling", in.has_sampling()));
-  RETURN_IF_ERROR(CheckRange("decode.n_prompt", in.n_prompt(), 1, ControlLimits::kPromptTokens));
+  RETURN_IF_ERROR(CheckField("decode.n_prompt", in.n_prompt(), RequestLimits::kPromptTokens));
+  RETURN_IF_ERROR(CheckField("decode.max_tokens", in.max_tokens(), RequestLimits::kMaxTokens));
   RETURN_IF_ERROR(
-      CheckRange("decode.max_tokens", in.max_tokens(), 1, ControlLimits::kPromptTokens));
-  RETURN_IF_ERROR(
-      CheckLength("decode.stop_tokens", in.stop_tokens_size(), ControlLimits::kStopTokens));
+      CheckField("decode.stop_tokens count", in.stop_tokens_size(), RequestLimits::kStopTokens));
   RETURN_IF_ERROR(
       CheckTokens("decode.stop_tokens", {in.stop_tokens().data(), size_t(in.stop_tokens_size())}));
   DecodeRequest out{.request_id = in.request_id(),

@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "absl/strings/str_format.h"
+#include "common/request_limits.h"
 #include "control.pb.h"
 #include "proto/control_codec.h"
 #include "proto/control_fields.h"
@@ -85,7 +86,8 @@ constexpr std::pair<PartFault, wire::PartFault> kFaults[] = {
     {PartFault::kRing, wire::PART_FAULT_RING},
     {PartFault::kPeer, wire::PART_FAULT_PEER},
     {PartFault::kPages, wire::PART_FAULT_PAGES},
-    {PartFault::kDraining, wire::PART_FAULT_DRAINING}};
+    {PartFault::kDraining, wire::PART_FAULT_DRAINING},
+    {PartFault::kUnreadable, wire::PART_FAULT_UNREADABLE}};
 
 wire::PartFault WireFault(PartFault fault) {
   for (const auto& [ours, wires] : kFaults)
@@ -131,7 +133,7 @@ absl::StatusOr<WorkerEvent> Decode(const wire::WorkerAnnounce& in) {
       CheckRange("announce.page_tokens", in.page_tokens(), 1, ControlLimits::kPageTokens));
   RETURN_IF_ERROR(CheckRange("announce.pages_total", in.pages_total(), 0, kMostCount));
   RETURN_IF_ERROR(
-      CheckRange("announce.max_context", in.max_context(), 1, ControlLimits::kPromptTokens));
+      CheckRange("announce.max_context", in.max_context(), 1, RequestLimits::kContextTokens));
   RETURN_IF_ERROR(CheckRange("announce.max_batch", in.max_batch(), 0, kMostCount));
   RETURN_IF_ERROR(CheckRange("announce.n_layers", in.n_layers(), 1, kMostLayers));
   RETURN_IF_ERROR(CheckRange("announce.kv_token_bytes", in.kv_token_bytes(), 1, kMostCount));
@@ -249,8 +251,7 @@ void Encode(const TokenOut& in, wire::WorkerEvent* out) {
 }
 
 absl::StatusOr<WorkerEvent> Decode(const wire::TokenOut& in) {
-  RETURN_IF_ERROR(
-      CheckRange("token.position", in.position(), 1, 2 * int64_t{ControlLimits::kPromptTokens}));
+  RETURN_IF_ERROR(CheckRange("token.position", in.position(), 1, RequestLimits::kContextTokens));
   RETURN_IF_ERROR(CheckRange("token.token", in.token(), 0, kMostCount));
   return WorkerEvent(TokenOut{.request_id = in.request_id(),
                               .epoch = in.epoch(),
@@ -309,7 +310,7 @@ absl::StatusOr<WorkerEvent> Decode(const wire::PartEnded& in) {
   out.transfer_us = in.transfer_us();
   ASSIGN_OR_RETURN(out.fault, DecodeFault(in.fault()));
   RETURN_IF_ERROR(CheckRange("part_ended.recomputed_tokens", in.recomputed_tokens(), 0,
-                             ControlLimits::kPromptTokens));
+                             RequestLimits::kContextTokens));
   out.recomputed_tokens = in.recomputed_tokens();
   return WorkerEvent(std::move(out));
 }

@@ -33,6 +33,7 @@ FailoverCause CauseOf(const PartEnded& ended) {
     case PartFault::kDraining:
       return FailoverCause::kDraining;
     case PartFault::kOwn:
+    case PartFault::kUnreadable:
     case PartFault::kPages:
       break;
   }

@@ -1,11 +1,12 @@
 #include "router/router.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "common/log.h"
+#include "common/request_limits.h"
 #include "router/router_state.h"
 
 namespace baton {
@@ -14,19 +15,20 @@ namespace {
 // Looks at the workers' silence within the time it may last.
 constexpr int kPulses = 4;
 
+// What passes here is never refused by the wire: the same table.
 absl::Status CheckRequest(const GenerateRequest& request) {
-  if (request.prompt.empty())
-    return absl::InvalidArgumentError("the prompt is empty: give at least one token");
-  if (request.max_tokens < 1)
-    return absl::InvalidArgumentError(
-        absl::StrFormat("max_tokens is %d, must be at least 1", request.max_tokens));
+  using Limits = RequestLimits;
+  const auto n_prompt = static_cast<double>(request.prompt.size());
   const SamplingParams& sampling = request.sampling;
-  if (!std::isfinite(sampling.temperature) || sampling.temperature < 0)
-    return absl::InvalidArgumentError(
-        absl::StrFormat("temperature is %g, must be at least 0", sampling.temperature));
-  if (!(sampling.top_p > 0 && sampling.top_p <= 1))
-    return absl::InvalidArgumentError(
-        absl::StrFormat("top_p is %g, must be in (0, 1]", sampling.top_p));
+  RETURN_IF_ERROR(CheckLimit(Limits::kPromptTokens, n_prompt));
+  RETURN_IF_ERROR(CheckLimit(Limits::kMaxTokens, request.max_tokens));
+  RETURN_IF_ERROR(CheckLimit(Limits::kContext, n_prompt + request.max_tokens));
+  RETURN_IF_ERROR(CheckLimit(Limits::kTemperature, sampling.temperature));
+  RETURN_IF_ERROR(CheckLimit(Limits::kTopP, sampling.top_p));
+  RETURN_IF_ERROR(CheckLimit(Limits::kTopK, sampling.top_k));
+  RETURN_IF_ERROR(CheckLimit(Limits::kStopTokens, static_cast<double>(request.stop_tokens.size())));
+  for (const std::vector<int32_t>* ids : {&request.prompt, &request.stop_tokens})
+    for (const int32_t id : *ids) RETURN_IF_ERROR(CheckLimit(Limits::kTokenId, id));
   return absl::OkStatus();
 }
 
@@ -136,6 +138,10 @@ absl::Status Router::State::On(Incarnation worker, const PartEnded& ended, absl:
     const bool of_attempt = ended.epoch == journey->epoch();
     if (failed && of_attempt && ended.fault == PartFault::kOwn) Blame(*journey, worker);
     NoteRecomputed(*journey, ended);
+    if (failed && of_attempt && ended.fault == PartFault::kUnreadable && journey->aimed()) {
+      EndUnreadable(*journey, worker, ended, now);
+      return absl::OkStatus();
+    }
     if (of_attempt && journey->plan().IsHead(worker))
       cluster.OnPrefillComputed(worker, journey->id());
     if (journey->lives()) {
@@ -165,6 +171,17 @@ absl::Status Router::State::On(Incarnation worker, const NoRoomNotice& notice, a
   cluster.OnNoRoom(plan.decode, wait, now);
   MoveToRoom(*journey, wait, now);
   return absl::OkStatus();
+}
+
+// Every other worker would read it as this one did: no further attempt.
+void Router::State::EndUnreadable(Journey& journey, Incarnation worker, const PartEnded& ended,
+                                  absl::Time now) {
+  const absl::Status status = absl::InternalError(
+      absl::StrFormat("request %s: worker %s cannot read the message about it: %s; run the same "
+                      "version of baton everywhere",
+                      journey.name(), cluster.Find(worker)->name, ended.message));
+  LogError("%s", std::string(status.message()));
+  End(journey, EndReason::kFailed, status, now);
 }
 
 void Router::State::NoteRecomputed(const Journey& journey, const PartEnded& ended) {

@@ -60,6 +60,7 @@ struct Router::State {
   std::vector<HopProgress> HopsOf(const Journey& journey) const;
   bool MayMend(const Journey& journey, absl::Time now);
   void LogMend(const Journey& journey, const Plan& mended, const Journey::Failure& failure) const;
+  void EndUnreadable(Journey& journey, Incarnation worker, const PartEnded& ended, absl::Time now);
   void NoteRecomputed(const Journey& journey, const PartEnded& ended);
   void AimAgain(Journey& journey, const Journey::Failure& failure, absl::Time now);
   void MoveToRoom(Journey& journey, absl::Duration expected_wait, absl::Time now);

@@ -6,8 +6,10 @@
 #include <limits>
 #include <variant>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/request_limits.h"
 #include "server/json_document.h"
 #include "text/stop_matcher.h"
 
@@ -17,8 +19,9 @@ namespace {
 namespace json = boost::json;
 using Problem = std::optional<ApiError>;
 
-constexpr int64_t kMaxToken = std::numeric_limits<int32_t>::max();
-constexpr size_t kMaxIdList = 1024;
+using Limits = RequestLimits;
+
+constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
 
 // What a client sent, short enough for a message.
 std::string Shown(const json::value& value) {
@@ -57,7 +60,7 @@ struct IntRule {
 };
 struct NumberRule {
   std::optional<double> ApiRequest::*field;
-  double least, most;
+  FieldLimit limit;
   bool above_least = false;  // least itself is not allowed
 };
 struct CustomRule {
@@ -101,11 +104,11 @@ Problem Apply(const NumberRule& rule, const std::string& name, const json::value
   if (!value.is_number()) return WrongType(name, value, "a number");
   json::error_code ec;
   const double number = value.to_number<double>(ec);
-  if (ec || !std::isfinite(number) || number < rule.least || number > rule.most ||
-      (rule.above_least && number == rule.least)) {
+  if (ec || !CheckLimit(rule.limit, number).ok() ||
+      (rule.above_least && number == rule.limit.least)) {
     return InvalidField(name, absl::StrFormat("%s must be a number %s %g and at most %g; got %s.",
-                                              name, rule.above_least ? "above" : "from", rule.least,
-                                              rule.most, Shown(value)));
+                                              name, rule.above_least ? "above" : "from",
+                                              rule.limit.least, rule.limit.most, Shown(value)));
   }
   request->*rule.field = number;
   return std::nullopt;
@@ -158,7 +161,7 @@ Problem ParseTokenIds(const std::string& name, const json::array& ids, std::vect
   out->reserve(ids.size());
   for (size_t i = 0; i < ids.size(); ++i) {
     const auto id = Integer(ids[i]);
-    if (!id || *id < 0 || *id > kMaxToken) {
+    if (!id || !CheckLimit(Limits::kTokenId, static_cast<double>(*id)).ok()) {
       const std::string param = absl::StrCat(name, "[", i, "]");
       return InvalidField(param,
                           absl::StrCat(param, " must be a token id; got ", Shown(ids[i]), "."));
@@ -307,10 +310,16 @@ Problem ParseStop(const std::string& name, const json::value& value, ApiRequest*
 
 Problem ParseStopTokenIds(const std::string& name, const json::value& value, ApiRequest* request) {
   if (!value.is_array()) return WrongType(name, value, "a list of token ids");
-  if (value.get_array().size() > kMaxIdList) {
-    return InvalidField(name, absl::StrCat(name, " may have at most ", kMaxIdList, " ids."));
-  }
-  return ParseTokenIds(name, value.get_array(), &request->stop_token_ids);
+  std::vector<int32_t> ids;
+  if (auto problem = ParseTokenIds(name, value.get_array(), &ids)) return problem;
+  absl::flat_hash_set<int32_t> seen;
+  for (const int32_t id : ids)
+    if (seen.insert(id).second) request->stop_token_ids.push_back(id);
+  const auto n = static_cast<double>(request->stop_token_ids.size());
+  if (CheckLimit(Limits::kStopTokenIds, n).ok()) return std::nullopt;
+  return InvalidField(name, absl::StrFormat("%s may have at most %d different ids; got %d.", name,
+                                            static_cast<int64_t>(Limits::kStopTokenIds.most),
+                                            request->stop_token_ids.size()));
 }
 
 Problem ParseAddSpecialTokens(const std::string& name, const json::value& value,
@@ -348,12 +357,14 @@ const Row kRows[] = {
     {"chat_template_kwargs", Where::kChat, CustomRule{ParseTemplateVariables}},
     {"add_generation_prompt", Where::kChat, BoolRule{&ApiRequest::add_generation_prompt}},
     {"add_special_tokens", Where::kBoth, CustomRule{ParseAddSpecialTokens}},
-    {"max_tokens", Where::kBoth, IntRule{&ApiRequest::max_tokens, 1, kMaxToken}},
+    {"max_tokens", Where::kBoth, IntRule{&ApiRequest::max_tokens, 1, kMaxInt}},
     // Last of the two: it wins over max_tokens.
-    {"max_completion_tokens", Where::kBoth, IntRule{&ApiRequest::max_tokens, 1, kMaxToken}},
-    {"temperature", Where::kBoth, NumberRule{&ApiRequest::temperature, 0, 2}},
-    {"top_p", Where::kBoth, NumberRule{&ApiRequest::top_p, 0, 1, true}},
-    {"top_k", Where::kBoth, IntRule{&ApiRequest::top_k, -1, kMaxToken}},
+    {"max_completion_tokens", Where::kBoth, IntRule{&ApiRequest::max_tokens, 1, kMaxInt}},
+    {"temperature", Where::kBoth, NumberRule{&ApiRequest::temperature, Limits::kTemperature}},
+    {"top_p", Where::kBoth, NumberRule{&ApiRequest::top_p, {"top_p", 0, Limits::kTopP.most}, true}},
+    {"top_k", Where::kBoth,
+     IntRule{&ApiRequest::top_k, static_cast<int64_t>(Limits::kTopK.least),
+             static_cast<int64_t>(Limits::kTopK.most)}},
     {"seed", Where::kBoth,
      IntRule{&ApiRequest::seed, std::numeric_limits<int64_t>::min(),
              std::numeric_limits<int64_t>::max()}},

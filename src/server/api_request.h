@@ -33,7 +33,7 @@ struct ApiRequest {
   std::optional<double> temperature, top_p;
   std::optional<int64_t> top_k, seed;
   std::vector<std::string> stop;
-  std::vector<int32_t> stop_token_ids;
+  std::vector<int32_t> stop_token_ids;  // each once
   bool ignore_eos = false;
 
   bool stream = false;

@@ -7,9 +7,11 @@
 #include <fstream>
 #include <sstream>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "common/request_limits.h"
 #include "engine/weight_source.h"
 #include "server/json_document.h"
 #include "server/model_text.h"
@@ -48,8 +50,9 @@ absl::Status ReadGenerationDefaults(const fs::path& folder, ServedModel* model) 
     if (given >= least && given <= most) *out = given;
   };
   double top_k = 0;
-  number("temperature", 0, 2, &model->temperature);
-  number("top_p", 1e-6, 1, &model->top_p);
+  number("temperature", RequestLimits::kTemperature.least, RequestLimits::kTemperature.most,
+         &model->temperature);
+  number("top_p", RequestLimits::kTopP.least, RequestLimits::kTopP.most, &model->top_p);
   number("top_k", 0, 1e6, &top_k);
   model->top_k = static_cast<int32_t>(top_k);
   return absl::OkStatus();
@@ -130,11 +133,21 @@ std::optional<ApiError> CheckIds(const ServedModel& model, const std::vector<int
   return std::nullopt;
 }
 
+// In the order of their first places.
+std::vector<int32_t> WithoutRepeats(const std::vector<int32_t>& ids) {
+  absl::flat_hash_set<int32_t> seen;
+  std::vector<int32_t> once;
+  for (const int32_t id : ids)
+    if (seen.insert(id).second) once.push_back(id);
+  return once;
+}
+
 SamplingParams Sampling(const ServedModel& model, const ApiRequest& request) {
   SamplingParams sampling;
   sampling.temperature = static_cast<float>(request.temperature.value_or(model.temperature));
-  // A float must not round the smallest top_p to the forbidden 0.
-  sampling.top_p = std::max(static_cast<float>(request.top_p.value_or(model.top_p)), 1e-6f);
+  // What is less is as good as the least, and a float must not round it to the forbidden 0.
+  sampling.top_p = std::max(static_cast<float>(request.top_p.value_or(model.top_p)),
+                            static_cast<float>(RequestLimits::kTopP.least));
   sampling.top_k = static_cast<int32_t>(request.top_k.value_or(model.top_k));
   sampling.seed = request.seed ? static_cast<uint64_t>(*request.seed) : RandomId();
   return sampling;
@@ -160,8 +173,13 @@ absl::StatusOr<std::unique_ptr<ServedModel>> ServedModel::Load(const ModelConfig
   model->created = absl::ToUnixSeconds(absl::Now());
   model->vocab = desc.vocab;
   model->n_parameters = desc.n_parameters();
-  model->eos_tokens = desc.eos_tokens;
-  model->max_context = desc.max_positions;
+  model->eos_tokens = WithoutRepeats(desc.eos_tokens);
+  if (const absl::Status fits =
+          CheckLimit(RequestLimits::kEosTokens, static_cast<double>(model->eos_tokens.size()));
+      !fits.ok())
+    return absl::InvalidArgumentError(
+        absl::StrCat(config.path, ": eos_token_id: ", std::string(fits.message())));
+  model->max_context = std::min<int64_t>(desc.max_positions, RequestLimits::kContextTokens);
   if (config.max_context > 0) {
     if (config.max_context > desc.most_context()) {
       return absl::InvalidArgumentError(absl::StrCat("model.max_context: ", config.max_context,
@@ -205,9 +223,10 @@ std::optional<ApiError> BuildGenerateRequest(const ServedModel& model, const Api
   out->max_tokens = static_cast<int32_t>(wanted);
   out->sampling = Sampling(model, request);
   if (auto problem = CheckIds(model, request.stop_token_ids, "stop_token_ids")) return problem;
-  if (!request.ignore_eos) out->stop_tokens = model.eos_tokens;
-  out->stop_tokens.insert(out->stop_tokens.end(), request.stop_token_ids.begin(),
-                          request.stop_token_ids.end());
+  std::vector<int32_t> stops;
+  if (!request.ignore_eos) stops = model.eos_tokens;
+  stops.insert(stops.end(), request.stop_token_ids.begin(), request.stop_token_ids.end());
+  out->stop_tokens = WithoutRepeats(stops);
   out->want_digests = request.digests;
   return std::nullopt;
 }

@@ -74,6 +74,35 @@ TEST_CASE("100,000 tokens arrive in order, many to a message") {
                            << " messages");
 }
 
+TEST_CASE("a message about a request that cannot be read ends that request, and not the stream") {
+  RouterEnd router;
+  WorkerEnd worker(router.address(), 5);
+  router.AwaitWorker(5);
+  REQUIRE(worker.events.Next<RouterConnected>().has_value());
+  DecodeRequest poison{.request_id = 7, .epoch = 2, .n_prompt = 1, .max_tokens = 1};
+  poison.stop_tokens.assign(100000, 1);
+  router.server->Send(5, {CancelRequest{.request_id = 1}, poison, CancelRequest{.request_id = 2}});
+  const auto got = worker.events.Next<RouterMessages>();
+  REQUIRE(got.has_value());
+  REQUIRE(got->messages.size() == 2);
+  CHECK(std::get<CancelRequest>(got->messages[0]).request_id == 1);
+  CHECK(std::get<CancelRequest>(got->messages[1]).request_id == 2);
+  const auto reported = router.Next<WorkerReported>();
+  REQUIRE(reported.has_value());
+  REQUIRE(reported->report.events.size() == 1);
+  const auto& ended = std::get<PartEnded>(reported->report.events[0]);
+  CHECK(ended.request_id == 7);
+  CHECK(ended.epoch == 2);
+  CHECK_FALSE(ended.was_prefill);
+  CHECK(ended.reason == EndReason::kFailed);
+  CHECK(ended.fault == PartFault::kUnreadable);
+  CHECK_THAT(ended.message, Contains("decode.stop_tokens"));
+  // The stream carries on, in both directions.
+  router.server->Send(5, {poison});
+  CHECK(router.Next<WorkerReported>().has_value());
+  CHECK(worker.events.size() == 0);
+}
+
 TEST_CASE("another cluster's worker is refused, and sees no router") {
   RouterEnd router({.key = {1}});
   WorkerEnd stranger(router.address(), 5, [](ControlClientOptions* o) { o->key = {2}; });

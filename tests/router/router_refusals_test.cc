@@ -92,4 +92,39 @@ TEST_CASE("what a worker cannot know closes its stream, and its requests go else
   CheckIdle(r);
 }
 
+TEST_CASE("a request that a worker cannot read ends with its name, at once, and nobody is lost") {
+  Pair r;
+  r.Join(kP2, Role::kPrefill);
+  r.Join(kD2, Role::kDecode);
+  const bool of_prefill = GENERATE(true, false);
+  const RequestId other = r.Submit(4, 4);
+  GenerateRequest request;
+  request.name = "their-name";
+  request.prompt = {1, 2, 3};
+  const RequestId id = r.Submit(request);
+  const Incarnation worker = of_prefill ? r.LastPrefillWorker() : r.LastDecodeWorker();
+  const Incarnation partner = of_prefill ? r.LastDecodeWorker() : r.LastPrefillWorker();
+  r.sent.clear();
+  PartEnded ended = Ended(id, of_prefill, EndReason::kFailed);
+  ended.fault = PartFault::kUnreadable;
+  ended.message = "decode.stop_tokens count: 4000";
+  REQUIRE(r.Report(worker, {ended}).ok());
+  CHECK(r.End(id).reason == EndReason::kFailed);
+  using Catch::Contains;
+  CHECK_THAT(std::string(r.End(id).status.message()),
+             Contains("their-name") && Contains("decode.stop_tokens count: 4000"));
+  // No other worker is asked; the partner lets go.
+  CHECK(r.Sent<PrefillRequest>().empty());
+  CHECK(r.Sent<DecodeRequest>().empty());
+  REQUIRE(r.Sent<CancelRequest>().size() == 1);
+  CHECK(r.Sent<CancelRequest>()[0].first == partner);
+  REQUIRE(r.Report(partner, {Ended(id, !of_prefill, EndReason::kCancelled)}).ok());
+  CHECK(r.closed.empty());
+  CHECK_FALSE(r.Ended(other));
+  CHECK(r.router.View().prefill_workers == 2);
+  CHECK(r.router.View().decode_workers == 2);
+  r.Cancel(other);
+  CheckIdle(r);
+}
+
 }  // namespace baton

@@ -8,6 +8,7 @@
 #include "common/check.h"
 #include "common/cpus.h"
 #include "common/log.h"
+#include "common/request_limits.h"
 #include "proto/control_codec.h"
 #include "server/worker/link_rates.h"
 #include "server/worker/pool_view.h"
@@ -23,7 +24,7 @@ Incarnation MakeIncarnation(Role role) {
 }
 
 int ContextOf(const WorkerOptions& options, const Backend& backend, const KvPool& pool) {
-  int64_t context = backend.model().max_positions;
+  int64_t context = std::min<int64_t>(backend.model().max_positions, RequestLimits::kContextTokens);
   if (options.engine.max_context > 0)
     context = std::min<int64_t>(context, options.engine.max_context);
   context = std::min<int64_t>(context, int64_t{pool.total()} * pool.layout().page_tokens);
