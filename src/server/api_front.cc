@@ -62,23 +62,23 @@ struct ApiFront::Prepared {
 
 struct ApiFront::Route {
   const char* path;
-  const char* method;
-  HttpReply (ApiFront::*answer)();  // null: a completion
-  Endpoint endpoint;
+  enum class Kind { kCompletion, kPlain, kMetrics } kind;
+  HttpReply (ApiFront::*answer)();  // of kPlain
+  Endpoint endpoint;                // of kCompletion
 };
 
 const ApiFront::Route* ApiFront::FindRoute(const std::string& path) {
   static constexpr Route kRoutes[] = {
-      {"/v1/completions", "POST", nullptr, Endpoint::kCompletions},
-      {"/v1/chat/completions", "POST", nullptr, Endpoint::kChat},
-      {"/v1/models", "GET", &ApiFront::Models, {}},
-      {"/health", "GET", &ApiFront::Health, {}},
-      {"/v1/health", "GET", &ApiFront::Health, {}},
-      {"/ping", "GET", &ApiFront::Health, {}},
-      {"/readyz", "GET", &ApiFront::Health, {}},
-      {"/livez", "GET", &ApiFront::Live, {}},
-      {"/metrics", "GET", &ApiFront::Metrics, {}},
-      {"/version", "GET", &ApiFront::Version, {}},
+      {"/v1/completions", Route::Kind::kCompletion, nullptr, Endpoint::kCompletions},
+      {"/v1/chat/completions", Route::Kind::kCompletion, nullptr, Endpoint::kChat},
+      {"/v1/models", Route::Kind::kPlain, &ApiFront::Models, {}},
+      {"/health", Route::Kind::kPlain, &ApiFront::Health, {}},
+      {"/v1/health", Route::Kind::kPlain, &ApiFront::Health, {}},
+      {"/ping", Route::Kind::kPlain, &ApiFront::Health, {}},
+      {"/readyz", Route::Kind::kPlain, &ApiFront::Health, {}},
+      {"/livez", Route::Kind::kPlain, &ApiFront::Live, {}},
+      {"/metrics", Route::Kind::kMetrics, nullptr, {}},
+      {"/version", Route::Kind::kPlain, &ApiFront::Version, {}},
   };
   for (const Route& route : kRoutes) {
     if (path == route.path) return &route;
@@ -96,6 +96,7 @@ ApiFront::ApiFront(EventLoop* loop, const ServedModel* model, Generator* generat
       options_(options),
       metrics_(registry, model->name, model->max_context, options.version),
       keepalive_timer_(loop) {}
+      metrics_page_(loop, kMetricsPause, [this] { return MetricsText(); }),
 
 ApiFront::~ApiFront() = default;
 
@@ -118,7 +119,7 @@ std::optional<HttpReply> ApiFront::OnHead(const HttpRequest& request) {
   if (route == nullptr && !absl::StartsWith(request.path, kModelPrefix)) {
     return refuse(404, "There is nothing at this path.", "not_found");
   }
-  const bool wants_post = route != nullptr && route->answer == nullptr;
+  const bool wants_post = route != nullptr && route->kind == Route::Kind::kCompletion;
   if (wants_post ? request.method != "POST" : !is_get) {
     HttpReply reply = refuse(405, absl::StrCat("This path takes ", wants_post ? "POST." : "GET."),
                              "method_not_allowed");
@@ -154,7 +155,9 @@ void ApiFront::OnRequest(ExchangeId id, HttpRequest request) {
   if (route == nullptr) {
     const std::string model = request.path.substr(sizeof kModelPrefix - 1);
     server_->Reply(id, Decorated(Model(model), request.origin, request_id));
-  } else if (route->answer != nullptr) {
+  } else if (route->kind == Route::Kind::kMetrics) {
+    SendMetrics(id, request.origin, request_id);
+  } else if (route->kind == Route::Kind::kPlain) {
     server_->Reply(id, Decorated((this->*route->answer)(), request.origin, request_id));
   } else {
     request.request_id = request_id;
@@ -206,12 +209,16 @@ HttpReply ApiFront::Live() {
   return reply;
 }
 
-HttpReply ApiFront::Metrics() {
+std::string ApiFront::MetricsText() {
   metrics_.SetView(generator_->View(), IsReady());
-  HttpReply reply;
-  reply.content_type = "text/plain; version=0.0.4; charset=utf-8";
-  reply.body = registry_->Text();
-  return reply;
+  return registry_->Text();
+}
+
+void ApiFront::SendMetrics(ExchangeId id, const std::string& origin,
+                           const std::string& request_id) {
+  metrics_page_.Get([this, id, origin, request_id](const std::string& page) {
+    server_->Reply(id, Decorated(MetricsReply(page), origin, request_id));
+  });
 }
 
 std::string ApiFront::ModelObject() const {

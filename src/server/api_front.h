@@ -18,6 +18,7 @@
 #include "server/front_metrics.h"
 #include "server/generator.h"
 #include "server/http_server.h"
+#include "server/paced_page.h"
 #include "server/served_model.h"
 #include "server/text_pool.h"
 
@@ -68,7 +69,8 @@ class ApiFront : public HttpHandler, public GeneratorListener {
 
   HttpReply Health();
   HttpReply Live();
-  HttpReply Metrics();
+  std::string MetricsText();
+  void SendMetrics(ExchangeId id, const std::string& origin, const std::string& request_id);
   HttpReply Models();
   HttpReply Model(const std::string& id);
   HttpReply Version();
@@ -86,6 +88,7 @@ class ApiFront : public HttpHandler, public GeneratorListener {
   const ApiFrontOptions options_;
   HttpServer* server_ = nullptr;
   FrontMetrics metrics_;
+  PacedPage metrics_page_;
   EventLoop::Timer keepalive_timer_;
   bool keepalive_set_ = false;
   bool draining_ = false;

@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/post.hpp>
-#include <chrono>
+#include <utility>
 
-#include "absl/time/clock.h"
 #include "common/check.h"
+#include "common/clock.h"
 
 namespace baton {
 
@@ -20,9 +20,9 @@ using boost::system::error_code;
 namespace {
 
 constexpr size_t kMaxAhead = 16 << 10;   // bytes of later requests kept while one is answered
+constexpr size_t kMaxLeft = 64 << 10;    // of an answer, not written when the next request is taken
 constexpr size_t kMaxDiscard = 1 << 20;  // bytes read and dropped before a close
 constexpr absl::Duration kDiscardTime = absl::Seconds(2);
-constexpr double kLeastBodyBytesPerSecond = 1024;
 
 }  // namespace
 
@@ -30,7 +30,8 @@ HttpConnection::HttpConnection(std::shared_ptr<HttpServer::Core> core, tcp::sock
     : core_(std::move(core)),
       socket_(std::move(socket)),
       timer_(core_->loop->context()),
-      parser_(core_->options.limits) {}
+      parser_(core_->options.limits),
+      body_rate_(core_->options.body_timeout, core_->options.slow_body_grace) {}
 
 void HttpConnection::Start() {
   error_code ignored;
@@ -40,12 +41,34 @@ void HttpConnection::Start() {
   AwaitInput();
 }
 
+// Whole requests may lie there: nothing more is read before they are taken.
+bool HttpConnection::IsFull() const {
+  return input_.size() >= kMaxAhead && (phase_ == Phase::kAnswering || parse_due_);
+}
+
 void HttpConnection::AwaitInput() {
   if (awaiting_input_ || input_ended_ || phase_ == Phase::kClosed) return;
-  if (phase_ == Phase::kAnswering && input_.size() >= kMaxAhead) return;
+  if (IsFull()) return WatchHangup();
+  IgnoreHangup();
   awaiting_input_ = true;
   socket_.async_wait(tcp::socket::wait_read,
                      [self = shared_from_this()](const error_code& ec) { self->OnInput(ec); });
+}
+
+// A client that is owed an answer and goes away behind what is not read here would not be noticed.
+// One that is owed none has answers on their way, and whether it takes them is seen by writing.
+void HttpConnection::WatchHangup() {
+  if (watches_hangup_) return;
+  watches_hangup_ = true;
+  core_->hangups.Add(socket_.native_handle(), core_->options.finish_half_closed,
+                     [self = shared_from_this()] {
+                       self->watches_hangup_ = false;
+                       if (self->exchange_ != 0) self->Gone();
+                     });
+}
+
+void HttpConnection::IgnoreHangup() {
+  if (std::exchange(watches_hangup_, false)) core_->hangups.Remove(socket_.native_handle());
 }
 
 void HttpConnection::OnInput(const error_code& wait_error) {
@@ -62,11 +85,11 @@ void HttpConnection::OnInput(const error_code& wait_error) {
     OnBytes(n);
     return;
   }
-  const bool answer_is_out = exchange_ == 0 && (is_writing_ || !pending_.empty());
+  const bool answers_are_out = exchange_ == 0 && (is_writing_ || !pending_.empty() || parse_due_);
   const bool wants_answer = exchange_ != 0 && core_->options.finish_half_closed;
-  if (ec == asio::error::eof && (answer_is_out || wants_answer)) {
-    input_ended_ = true;  // the end of the answer ends the connection
-    close_after_write_ = true;
+  if (ec == asio::error::eof && (answers_are_out || wants_answer)) {
+    input_ended_ = true;  // the end of the answers ends the connection
+    if (phase_ == Phase::kReading && !parse_due_) CloseWhenWritten();
     return;
   }
   Gone();
@@ -83,38 +106,27 @@ void HttpConnection::OnBytes(size_t n) {
     return;
   }
   input_.append(core_->read_buffer.data(), n);
-  if (phase_ == Phase::kReading) {
-    if (parser_.in_body()) {
-      body_bytes_ += n;
-      SetDeadline(core_->options.body_timeout);
-      if (BodyIsTooSlow()) {
-        Refuse(408, "the body came too slowly");
-        return;
-      }
-    }
+  if (phase_ == Phase::kReading && !parse_due_) {
+    if (parser_.in_body()) body_rate_.Add(MonotonicNow(), n);
     Parse();
   }
   AwaitInput();
 }
 
-bool HttpConnection::BodyIsTooSlow() const {
-  const absl::Duration spent = absl::Now() - body_start_;
-  return spent > core_->options.slow_body_grace &&
-         static_cast<double>(body_bytes_) < kLeastBodyBytesPerSecond * absl::ToDoubleSeconds(spent);
-}
-
+// One request at most: the next one has a turn of its own.
 void HttpConnection::Parse() {
   while (phase_ == Phase::kReading && (!input_.empty() || parser_.in_body())) {
     if (used_before_ && !parser_.started()) SetDeadline(core_->options.header_timeout);
     switch (parser_.Take(&input_)) {
       case HttpParser::Progress::kNeedMore:
+        if (input_ended_) CloseWhenWritten();
         return;
       case HttpParser::Progress::kHead:
         if (!OnHead()) return;
         break;
       case HttpParser::Progress::kComplete:
         OnComplete();
-        break;
+        return;
       case HttpParser::Progress::kError:
         Refuse(parser_.error().status, parser_.error().message);
         return;
@@ -124,9 +136,10 @@ void HttpConnection::Parse() {
 
 // False: answered already, without reading the body.
 bool HttpConnection::OnHead() {
-  body_start_ = absl::Now();
-  body_bytes_ = 0;
-  SetDeadline(core_->options.body_timeout);
+  const absl::Time now = MonotonicNow();
+  body_rate_.Start(now);
+  body_rate_.Add(now, input_.size());
+  SetDeadline(body_rate_.look_every());
   HttpRequest& request = parser_.request();
   if (auto reply = core_->handler->OnHead(request)) {
     answered_ = request;
@@ -144,7 +157,6 @@ bool HttpConnection::OnHead() {
 
 void HttpConnection::OnComplete() {
   phase_ = Phase::kAnswering;
-  used_before_ = true;
   deadline_ = absl::InfiniteFuture();
   HttpRequest request = std::move(parser_.request());
   answered_.method = request.method;
@@ -152,7 +164,14 @@ void HttpConnection::OnComplete() {
   answered_.is_http_1_0 = request.is_http_1_0;
   exchange_ = core_->next_exchange++;
   core_->exchanges.emplace(exchange_, shared_from_this());
+  const ExchangeId exchange = exchange_;
   core_->handler->OnRequest(exchange_, std::move(request));
+  // The end was seen before this request was taken; not from here, the caller may be inside Parse.
+  if (input_ended_ && exchange_ == exchange && !core_->options.finish_half_closed) {
+    asio::post(core_->loop->context(), [self = shared_from_this(), exchange] {
+      if (self->exchange_ == exchange) self->Gone();
+    });
+  }
 }
 
 void HttpConnection::Refuse(int status, const std::string& message) {
@@ -219,21 +238,37 @@ void HttpConnection::FinishAnswer(bool close) {
   exchange_ = 0;
   close_after_write_ = close_after_write_ || close || core_->draining;
   ScheduleFlush();
-  if (!close_after_write_) NextRequest();
+  GoOnIfWritten();
+}
+
+// A client that sends requests and reads no answers piles up one answer here, not all of them.
+void HttpConnection::GoOnIfWritten() {
+  const bool answered = phase_ == Phase::kAnswering && exchange_ == 0;
+  if (answered && !close_after_write_ && unsent() < kMaxLeft) NextRequest();
 }
 
 void HttpConnection::NextRequest() {
   phase_ = Phase::kReading;
+  used_before_ = true;
   parser_ = HttpParser(core_->options.limits);
   SetDeadline(core_->options.idle_timeout);
   if (!input_.empty()) {
-    // Not from here: the caller may be inside the handler.
+    // Not from here: the caller may be inside the handler, and others want their turn.
+    parse_due_ = true;
     asio::post(core_->loop->context(), [self = shared_from_this()] {
+      self->parse_due_ = false;
       if (self->phase_ == Phase::kReading) self->Parse();
       self->AwaitInput();
     });
+  } else if (input_ended_) {
+    CloseWhenWritten();
   }
   AwaitInput();
+}
+
+void HttpConnection::CloseWhenWritten() {
+  close_after_write_ = true;
+  ScheduleFlush();
 }
 
 void HttpConnection::ScheduleFlush() {
@@ -269,6 +304,7 @@ void HttpConnection::OnWritten(const error_code& ec, size_t n) {
   n_taken_ += n;
   if (!ec && phase_ != Phase::kClosed && written_ < writing_.size()) {
     WriteSome();
+    GoOnIfWritten();
     return;
   }
   is_writing_ = false;
@@ -280,6 +316,8 @@ void HttpConnection::OnWritten(const error_code& ec, size_t n) {
     return;
   }
   Flush();
+  GoOnIfWritten();
+  if (core_->draining && idle()) Discard();
 }
 
 // Progress is what the client's machine has acknowledged, not what the kernel here has taken: that
@@ -294,7 +332,7 @@ int64_t HttpConnection::Acknowledged() {
 // Bytes are on their way: by the deadline some of them must have arrived.
 void HttpConnection::WatchClient() {
   n_acknowledged_ = Acknowledged();
-  write_deadline_ = absl::Now() + core_->options.write_timeout;
+  write_deadline_ = MonotonicNow() + core_->options.write_timeout;
   ArmTimer();
 }
 
@@ -337,6 +375,7 @@ void HttpConnection::Gone() {
 void HttpConnection::Close() {
   if (phase_ == Phase::kClosed) return;
   phase_ = Phase::kClosed;
+  IgnoreHangup();
   error_code ignored;
   socket_.close(ignored);
   timer_.cancel();
@@ -348,7 +387,7 @@ void HttpConnection::Close() {
 }
 
 void HttpConnection::SetDeadline(absl::Duration after) {
-  deadline_ = absl::Now() + after;
+  deadline_ = MonotonicNow() + after;
   ArmTimer();
 }
 
@@ -357,12 +396,11 @@ void HttpConnection::SetDeadline(absl::Duration after) {
 void HttpConnection::ArmTimer() {
   const absl::Time next = std::min(deadline_, write_deadline_);
   if (next == absl::InfiniteFuture()) return;
-  const absl::Time armed = absl::FromChrono(std::chrono::system_clock::now()) +
-                           absl::FromChrono(timer_.expiry() - std::chrono::steady_clock::now());
-  if (timer_armed_ && armed <= next) return;
+  if (timer_armed_ && armed_for_ <= next) return;
   timer_armed_ = true;
+  armed_for_ = next;
   timer_.expires_after(
-      absl::ToChronoNanoseconds(std::max(next - absl::Now(), absl::Milliseconds(1))));
+      absl::ToChronoNanoseconds(std::max(next - MonotonicNow(), absl::Milliseconds(1))));
   timer_.async_wait([self = shared_from_this()](const error_code& ec) {
     if (ec) return;  // replaced or closed
     self->timer_armed_ = false;
@@ -372,14 +410,16 @@ void HttpConnection::ArmTimer() {
 
 void HttpConnection::OnTimer() {
   if (phase_ == Phase::kClosed) return;
-  const absl::Time now = absl::Now();
+  const absl::Time now = MonotonicNow();
   if (now >= write_deadline_ && !LookAtClient()) {
     Gone();
     return;
   }
   const bool in_body = phase_ == Phase::kReading && parser_.in_body();
   if (now >= deadline_) {
-    if (phase_ == Phase::kReading && parser_.started()) {
+    if (in_body && !body_rate_.IsTooSlow(now)) {
+      SetDeadline(body_rate_.look_every());
+    } else if (phase_ == Phase::kReading && parser_.started()) {
       Refuse(408, in_body ? "the body came too slowly" : "the header came too slowly");
     } else if (phase_ != Phase::kAnswering) {
       Close();  // idle, or done

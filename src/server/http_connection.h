@@ -13,6 +13,8 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/time/time.h"
+#include "server/body_rate.h"
+#include "server/hangup_watch.h"
 #include "server/http_server.h"
 
 namespace baton {
@@ -22,7 +24,11 @@ class HttpConnection;
 class HttpServer::Core : public std::enable_shared_from_this<HttpServer::Core> {
  public:
   Core(EventLoop* event_loop, const HttpServerOptions& o, HttpHandler* h)
-      : loop(event_loop), options(o), handler(h), acceptor(event_loop->context()) {}
+      : loop(event_loop),
+        options(o),
+        handler(h),
+        acceptor(event_loop->context()),
+        hangups(event_loop) {}
 
   absl::Status Listen();
   void Accept();
@@ -33,6 +39,7 @@ class HttpServer::Core : public std::enable_shared_from_this<HttpServer::Core> {
   const HttpServerOptions options;
   HttpHandler* handler;  // null after Close
   boost::asio::ip::tcp::acceptor acceptor;
+  HangupWatch hangups;  // of connections that do not read now
   absl::flat_hash_map<ExchangeId, std::shared_ptr<HttpConnection>> exchanges;
   absl::flat_hash_set<std::shared_ptr<HttpConnection>> connections;
   ExchangeId next_exchange = 1;
@@ -55,24 +62,32 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   bool quiet() const {
     return phase_ != Phase::kAnswering && pending_.empty() && !is_writing_ && !streaming_;
   }
-  bool idle() const { return phase_ == Phase::kReading && !parser_.started() && quiet(); }
+  bool idle() const {
+    return phase_ == Phase::kReading && !parser_.started() && input_.empty() && quiet();
+  }
 
  private:
+  // kAnswering: until so much of the answer is written that the next request may be taken.
   // kDiscarding: the last answer is out, input is read and dropped so that it is not lost to a
   // reset.
   enum class Phase { kReading, kAnswering, kDiscarding, kClosed };
 
   void AwaitInput();
+  void WatchHangup();
+  void IgnoreHangup();
+  bool IsFull() const;
+  size_t unsent() const { return pending_.size() + writing_.size() - written_; }
   void OnInput(const boost::system::error_code& ec);
   void OnBytes(size_t n);
   void Parse();
-  bool BodyIsTooSlow() const;
   bool OnHead();
   void OnComplete();
   void Refuse(int status, const std::string& message);
   void Send(const HttpReply& reply);
   void FinishAnswer(bool close);
+  void GoOnIfWritten();
   void NextRequest();
+  void CloseWhenWritten();
   void ScheduleFlush();
   void Flush();
   void WriteSome();
@@ -100,9 +115,12 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   bool streaming_ = false, awaiting_input_ = false, is_writing_ = false, flush_posted_ = false;
   bool close_after_write_ = false, used_before_ = false, input_ended_ = false, timer_armed_ = false;
   bool overflowed_ = false;
-  size_t discarded_ = 0, body_bytes_ = 0;
+  bool parse_due_ = false;  // in a turn of its own: others come in between
+  bool watches_hangup_ = false;
+  size_t discarded_ = 0;
   absl::Time deadline_ = absl::InfiniteFuture(), write_deadline_ = absl::InfiniteFuture();
-  absl::Time body_start_;
+  absl::Time armed_for_;  // while timer_armed_
+  BodyRate body_rate_;
 };
 
 }  // namespace baton

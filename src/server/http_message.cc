@@ -30,6 +30,13 @@ std::string CommonHead(const HttpReply& reply, const HttpRequest& request) {
 
 }  // namespace
 
+HttpReply MetricsReply(std::string page) {
+  HttpReply reply;
+  reply.content_type = "text/plain; version=0.0.4; charset=utf-8";
+  reply.body = std::move(page);
+  return reply;
+}
+
 std::string_view ReasonPhrase(int status) {
   switch (status) {
     case 100:

@@ -31,6 +31,9 @@ struct HttpReply {
   bool close = false;  // the connection is not used again
 };
 
+// A page in the text format of Prometheus.
+HttpReply MetricsReply(std::string page);
+
 std::string_view ReasonPhrase(int status);
 
 // Status line and headers, up to and with the empty line. Bytes of values that could end a line are

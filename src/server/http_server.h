@@ -5,7 +5,8 @@
 // StartStream, Write*, EndStream. If the client goes away first, or does not read what is written
 // (more than max_unsent bytes wait, or no progress for write_timeout), OnGone is called, once, and
 // later calls for that exchange do nothing. One exchange at a time per connection; what a client
-// sends ahead waits, at most 16 KiB of it.
+// sends ahead waits, at most 16 KiB of it here, until less than 64 KiB of the answers before it are
+// left to be written; then requests are taken one per turn of the loop.
 #pragma once
 
 #include <cstdint>
@@ -31,10 +32,12 @@ struct HttpServerOptions {
   HttpLimits limits;
   int max_connections = 10000;
   absl::Duration header_timeout = absl::Seconds(10);  // of a whole header block
-  absl::Duration body_timeout = absl::Seconds(30);    // without progress
-  absl::Duration slow_body_grace = absl::Seconds(5);  // then at least 1 KiB/s on average
-  absl::Duration idle_timeout = absl::Seconds(620);   // between requests
-  absl::Duration write_timeout = absl::Seconds(30);   // without progress
+  // Of a body at least 1 KiB/s must come, on average over so much time, whatever came before.
+  absl::Duration body_timeout = absl::Seconds(30);
+  absl::Duration slow_body_grace =
+      absl::Seconds(5);  // judged after that, at the latest body_timeout
+  absl::Duration idle_timeout = absl::Seconds(620);  // between requests
+  absl::Duration write_timeout = absl::Seconds(30);  // without progress
   bool finish_half_closed = false;  // a client that shuts down its sending side still wants answers
   size_t max_unsent = 1 << 20;
 };

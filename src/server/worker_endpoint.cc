@@ -152,13 +152,19 @@ std::optional<HttpReply> WorkerEndpoint::OnHead(const HttpRequest& request) {
   return std::nullopt;
 }
 
+void WorkerEndpoint::Attach(EventLoop* loop, HttpServer* server) {
+  server_ = server;
+  page_.emplace(loop, kMetricsPause, [this] { return Text(); });
+}
+
 void WorkerEndpoint::OnRequest(ExchangeId id, HttpRequest request) {
+  if (request.path == "/metrics") {
+    page_->Get([this, id](const std::string& page) { server_->Reply(id, MetricsReply(page)); });
+    return;
+  }
   HttpReply reply;
   reply.body = "{\"status\":\"ok\"}";
-  if (request.path == "/metrics") {
-    reply.content_type = "text/plain; version=0.0.4; charset=utf-8";
-    reply.body = Text();
-  } else if (request.path == "/readyz") {
+  if (request.path == "/readyz") {
     const WorkerMetrics metrics = read_();
     if (!metrics.connected || metrics.draining) {
       reply = OnBadRequest(503, metrics.draining ? "The worker is draining."

@@ -4,10 +4,12 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "common/metrics.h"
 #include "server/http_server.h"
+#include "server/paced_page.h"
 #include "server/worker/worker_metrics.h"
 
 namespace baton {
@@ -19,7 +21,7 @@ class WorkerEndpoint : public HttpHandler {
                  std::function<WorkerMetrics()> read);
 
   std::string Text();  // of /metrics, as of now
-  void Attach(HttpServer* server) { server_ = server; }
+  void Attach(EventLoop* loop, HttpServer* server);
   std::optional<HttpReply> OnHead(const HttpRequest& request) override;
   void OnRequest(ExchangeId id, HttpRequest request) override;
   void OnGone(ExchangeId) override {}
@@ -49,6 +51,7 @@ class WorkerEndpoint : public HttpHandler {
   std::vector<ToldCounter> refused_;         // by ChunkRefusal
   std::map<Incarnation, LinkSeries> links_;  // since a handoff was first sent there
   HttpServer* server_ = nullptr;
+  std::optional<PacedPage> page_;  // since Attach
 };
 
 }  // namespace baton

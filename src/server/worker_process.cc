@@ -165,7 +165,7 @@ int RunWorker(const RoleStart& start, Role role) {
   http.port = config.cluster.metrics_port;
   auto server = HttpServer::Start(&loop, http, &endpoint);
   if (!server.ok()) return Fail(server.status());
-  endpoint.Attach(server->get());
+  endpoint.Attach(&loop, server->get());
   reporter.ReportPort(StartReport::Kind::kMetricsPort, (*server)->port());
   LogInfo("metrics on http://%s:%d/metrics", config.cluster.worker_host, (*server)->port());
   reporter.Report({});

@@ -1,0 +1,39 @@
+// Whether a request's body comes fast enough, judged over a sliding window: bytes that came much
+// earlier buy no time. Sans-IO: time comes in as an argument, of MonotonicNow.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <deque>
+
+#include "absl/time/time.h"
+
+namespace baton {
+
+inline constexpr double kLeastBodyBytesPerSecond = 1024;
+
+class BodyRate {
+ public:
+  // window: what counts is what came in so much time, give or take an eighth. grace: before that
+  // much has passed nothing is judged.
+  BodyRate(absl::Duration window, absl::Duration grace)
+      : window_(window), grace_(std::min(grace, window)) {}
+
+  void Start(absl::Time now);
+  void Add(absl::Time now, size_t n_bytes);
+  // Asked again and again, every look_every(), also while nothing comes.
+  bool IsTooSlow(absl::Time now);
+  absl::Duration look_every() const { return window_ / 8; }
+
+ private:
+  struct Mark {
+    absl::Time since;  // bytes of look_every() from here on
+    size_t n_bytes;
+  };
+  const absl::Duration window_, grace_;
+  absl::Time start_;
+  std::deque<Mark> marks_;
+  size_t n_bytes_ = 0;  // of all marks
+};
+
+}  // namespace baton
