@@ -49,6 +49,7 @@ struct ApiFront::Running {
   absl::Duration text_time;
   bool stream = false, stream_started = false, cancelled = false, is_gone = false;
   RequestId request = 0;  // 0: not submitted yet
+  TextPool::JobId text_job = 0;
   int64_t max_tokens = 0;
   std::unique_ptr<CompletionText> text;
 };
@@ -95,8 +96,8 @@ ApiFront::ApiFront(EventLoop* loop, const ServedModel* model, Generator* generat
       registry_(registry),
       options_(options),
       metrics_(registry, model->name, model->max_context, options.version),
-      keepalive_timer_(loop) {}
       metrics_page_(loop, kMetricsPause, [this] { return MetricsText(); }),
+      keepalive_timer_(loop) {}
 
 ApiFront::~ApiFront() = default;
 
@@ -290,11 +291,11 @@ void ApiFront::StartCompletion(Endpoint endpoint, ExchangeId id, HttpRequest htt
     OnPrepared(id, prepare());
     return;
   }
-  const bool queued = pool_->TryRun([this, id, loop = loop_, prepare = std::move(prepare)] {
+  running->text_job = pool_->TryRun([this, id, loop = loop_, prepare = std::move(prepare)] {
     auto prepared = std::make_shared<Prepared>(prepare());
     loop->Post([this, id, prepared] { OnPrepared(id, std::move(*prepared)); });
   });
-  if (!queued) {
+  if (running->text_job == 0) {
     Refuse(running, FromClusterStatus(absl::ResourceExhaustedError(
                         "Too many long prompts are waiting to be tokenized; try again later.")));
   }
@@ -418,6 +419,7 @@ void ApiFront::OnGone(ExchangeId id) {
   if (found == running_.end()) return;
   Running* running = found->second.get();
   if (running->request == 0) {
+    pool_->Drop(running->text_job);
     FinishedRequest finished = Finished(*running, {});
     finished.http_status = kClientGone;
     Forget(running, finished);

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace baton {
@@ -18,8 +20,12 @@ class TextPool {
   TextPool(const TextPool&) = delete;
   TextPool& operator=(const TextPool&) = delete;
 
-  // Any thread. False: the queue is full.
-  [[nodiscard]] bool TryRun(std::function<void()> job);
+  using JobId = uint64_t;
+  // Any thread. 0: the queue is full.
+  [[nodiscard]] JobId TryRun(std::function<void()> job);
+  // Any thread. Nobody wants it any more: it is not run, and its place is free. Does nothing for
+  // one that has begun.
+  void Drop(JobId id);
 
  private:
   void Run();
@@ -27,7 +33,8 @@ class TextPool {
   const size_t max_queued_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::function<void()>> jobs_;
+  std::deque<std::pair<JobId, std::function<void()>>> jobs_;
+  JobId next_job_ = 1;
   bool stopping_ = false;
   std::vector<std::thread> threads_;
 };

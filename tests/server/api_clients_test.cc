@@ -171,6 +171,56 @@ TEST_CASE("silence is filled with blank lines, which no client takes for an even
   REQUIRE(client.ReadUntil("[DONE]"));
 }
 
+TEST_CASE("/metrics is made four times a second at most, and is never older than its question") {
+  Served served;
+  const absl::Time start = absl::Now();
+  for (int workers = 1; workers <= 4; ++workers) {
+    served.On([&] { return served.generator->view.prefill_workers = workers; });
+    const std::string line = absl::StrCat(
+        "baton_workers{model=\"demo\",prefers=\"prefill\",role=\"router\"} ", workers, "\n");
+    INFO(line);
+    CHECK(served.Metrics().find(line) != std::string::npos);
+  }
+  CHECK(absl::Now() - start >= 3 * absl::Milliseconds(240));
+  // Who asks at the same time gets the same page.
+  std::vector<std::unique_ptr<RawClient>> many;
+  const absl::Time asked = absl::Now();
+  for (int i = 0; i < 20; ++i) {
+    many.push_back(std::make_unique<RawClient>(served.port));
+    REQUIRE(many.back()->Send(Get("/metrics", "Connection: close\r\n")));
+  }
+  for (const auto& one : many) {
+    REQUIRE(one->ReadToEnd());
+    CHECK(one->received.find("baton_workers{") != std::string::npos);
+  }
+  CHECK(absl::Now() - asked < absl::Seconds(5));  // 20 pages one after the other take longer
+}
+
+TEST_CASE("text jobs of clients that went away are not run, and take nobody's place") {
+  Served served;  // one text thread, 64 jobs wait at most
+  std::promise<void> release;
+  std::shared_future<void> released = release.get_future();
+  CHECK(served.pool->TryRun([released] { released.wait(); }));
+  std::string prompt;
+  for (int i = 0; i < 1000; ++i) prompt += "ducks ";
+  const std::string body = absl::StrCat(R"({"max_tokens":2,"prompt":")", prompt, R"("})");
+  {
+    std::vector<std::unique_ptr<RawClient>> leavers;
+    for (int i = 0; i < 64; ++i) {
+      leavers.push_back(std::make_unique<RawClient>(served.port));
+      REQUIRE(leavers.back()->Send(Post("/v1/completions", body)));
+    }
+    absl::SleepFor(absl::Milliseconds(200));  // all have come in
+  }
+  REQUIRE(served.WaitFor([&] { return served.server->n_connections() == 0; }));
+  RawClient stays(served.port);
+  REQUIRE(stays.Send(Post("/v1/completions", body)));
+  CHECK_FALSE(stays.ReadUntil("HTTP/1.1 429", absl::Milliseconds(200)));
+  release.set_value();
+  CHECK(stays.ReadUntil("HTTP/1.1 200"));
+  CHECK(served.generator->n_submitted == 1);
+}
+
 TEST_CASE("too many connections are refused with 503") {
   HttpServerOptions http;
   http.max_connections = 2;
