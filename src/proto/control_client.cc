@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
+#include "common/clock.h"
 #include "common/log.h"
 #include "control.grpc.pb.h"
 #include "proto/control_channel.h"
@@ -251,8 +251,8 @@ void ControlClient::Core::Dial() {
   absl::Duration pause = options_.least_pause;
   do {
     // A stream that ended soon after it was accepted (an unfit worker, say) counts as a failure.
-    const absl::Time start = absl::Now();
-    const bool lasted = RunStream() && absl::Now() - start > options_.most_pause;
+    const absl::Time start = MonotonicNow();
+    const bool lasted = RunStream() && MonotonicNow() - start > options_.most_pause;
     pause = lasted ? options_.least_pause : std::min(2 * pause, options_.most_pause);
   } while (Pause(pause));
 }

@@ -1,5 +1,6 @@
 #include "proto/control_service.h"
 
+#include <grpc/support/time.h>
 #include <grpcpp/grpcpp.h>
 
 #include <condition_variable>
@@ -306,7 +307,8 @@ void ControlServer::Core::Shutdown() {
     wake_needed_ = false;
   }
   if (server_ != nullptr) {
-    server_->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(500));
+    server_->Shutdown(
+        gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(500, GPR_TIMESPAN)));
     server_->Wait();
   }
   std::unique_lock lock(mutex_);

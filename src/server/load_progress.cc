@@ -4,7 +4,7 @@
 #include <cstdio>
 
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
+#include "common/clock.h"
 
 namespace baton {
 namespace {
@@ -13,11 +13,11 @@ constexpr absl::Duration kLineEvery = absl::Seconds(5);
 }  // namespace
 
 LoadProgress::LoadProgress(bool is_terminal)
-    : is_terminal_(is_terminal), start_(absl::Now()), last_line_(start_) {}
+    : is_terminal_(is_terminal), start_(MonotonicNow()), last_line_(start_) {}
 
 void LoadProgress::Show(double fraction) {
   fraction = std::clamp(fraction, 0.0, 1.0);
-  const absl::Time now = absl::Now();
+  const absl::Time now = MonotonicNow();
   if (!is_terminal_) {
     if (now - last_line_ < kLineEvery) return;
     last_line_ = now;

@@ -12,8 +12,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 #include "common/check.h"
+#include "common/clock.h"
 #include "common/cpus.h"
 #include "common/ids.h"
 #include "common/log.h"
@@ -130,7 +130,7 @@ absl::Status Supervisor::Start(RoleProcess* role) {
   ASSIGN_OR_RETURN(ChildProcess process,
                    ChildProcess::Start(options_.program, role->subcommand, order));
   role->process.emplace(std::move(process));
-  role->started = absl::Now();
+  role->started = MonotonicNow();
   role->is_ready = false;
   LogInfo("started %s, process %d%s", role->name, role->process->pid(),
           role->place
@@ -143,7 +143,7 @@ absl::Status Supervisor::Start(RoleProcess* role) {
 // Workers are started once the router says where to dial.
 void Supervisor::StartDue() {
   if (phase_ != Phase::kRunning) return;
-  const absl::Time now = absl::Now();
+  const absl::Time now = MonotonicNow();
   for (RoleProcess& role : roles_) {
     const bool is_router = &role == &roles_.front();
     if (role.process || role.start_at > now || (!is_router && !router_listens_)) continue;
@@ -162,7 +162,7 @@ int Supervisor::PollTimeout() const {
     if (phase_ == Phase::kRunning && waits) next = std::min(next, role.start_at);
   }
   if (next == absl::InfiniteFuture()) return -1;
-  const absl::Duration left = std::max(next - absl::Now(), absl::ZeroDuration());
+  const absl::Duration left = std::max(next - MonotonicNow(), absl::ZeroDuration());
   return static_cast<int>(absl::ToInt64Milliseconds(absl::Ceil(left, absl::Milliseconds(1))));
 }
 
@@ -260,10 +260,10 @@ void Supervisor::OnDead(RoleProcess* role, int status) {
       BeginStop();
       return;
     }
-    if (absl::Now() - role->started > kSettled) role->pause = options_.least_pause;
+    if (MonotonicNow() - role->started > kSettled) role->pause = options_.least_pause;
     LogWarn("%s ended with %s, starting it again in %s", role->name, how,
             absl::FormatDuration(role->pause));
-    role->start_at = absl::Now() + role->pause;
+    role->start_at = MonotonicNow() + role->pause;
     role->pause = std::min(2 * role->pause, options_.most_pause);
     return;
   }
@@ -273,7 +273,7 @@ void Supervisor::OnDead(RoleProcess* role, int status) {
 void Supervisor::BeginStop() {
   phase_ = Phase::kDrainRouter;
   progress_.Finish();
-  kill_at_ = absl::Now() + config_.server.shutdown_timeout + kLastGrace;
+  kill_at_ = MonotonicNow() + config_.server.shutdown_timeout + kLastGrace;
   RoleProcess& router = roles_.front();
   // Before there was a ready cluster there is nothing to drain.
   if (router.process && was_ready_) {
@@ -318,7 +318,7 @@ int Supervisor::Run() {
       if (role.process) waits.push_back({role.process->report_descriptor(), POLLIN, 0});
     }
     ::poll(waits.data(), waits.size(), PollTimeout());
-    if (absl::Now() >= kill_at_) {
+    if (MonotonicNow() >= kill_at_) {
       LogWarn("the time to stop is up, killing what is left");
       KillAll();
     }

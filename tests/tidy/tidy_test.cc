@@ -172,6 +172,22 @@ TEST_CASE("no environment variables, unfinished marks or sleeping polls in the p
   CHECK(bad.empty());
 }
 
+TEST_CASE("deadlines and durations go by the clock that nobody sets") {
+  // Who wants the date: log lines, "created" fields, and templates that show the day.
+  const std::set<std::string> dates = {"src/common/log.cc", "src/server/api_front.cc",
+                                       "src/server/served_model.cc"};
+  std::vector<std::string> bad;
+  for (const SourceFile& file : ReadTree(kRoot, {"src"})) {
+    if (dates.contains(file.path)) continue;
+    for (size_t i = 0; i < file.lines.size(); ++i)
+      for (const char* clock : {"absl::Now(", "system_clock::now"})
+        if (file.lines[i].find(clock) != std::string::npos)
+          bad.push_back(file.path + ":" + std::to_string(i + 1) + ": " + clock);
+  }
+  INFO(Joined(bad));
+  CHECK(bad.empty());
+}
+
 TEST_CASE("locks and threads appear only where threads are born or meet") {
   // The list is part of the design: a new entry needs a reason in docs/ARCHITECTURE.md.
   std::vector<std::string> bad;
