@@ -125,6 +125,7 @@ Problem Apply(const UnsupportedRule& rule, const std::string& name, const json::
   return Unsupported(name, absl::StrCat(name,
                                         " is not supported by this server; leave it out "
                                         "(got ",
+bool IsTrue(const json::value& value) { return value.is_bool() && value.get_bool(); }
                                         Shown(value), ")."));
 }
 
@@ -132,6 +133,9 @@ bool NeverNeutral(const json::value&) { return false; }
 bool IsFalse(const json::value& value) { return value.is_bool() && !value.get_bool(); }
 bool IsZero(const json::value& value) {
   return value.is_number() && value.to_number<double>() == 0;
+}
+bool IsMinusOne(const json::value& value) {
+  return value.is_number() && value.to_number<double>() == -1;
 }
 bool IsZeroOrOne(const json::value& value) {
   return value.is_number() && (value.to_number<double>() == 1 || value.to_number<double>() == 0);
@@ -143,6 +147,10 @@ bool IsEmpty(const json::value& value) {
          (value.is_object() && value.get_object().empty());
 }
 bool IsText(const json::value& value) {  // response_format
+bool IsTextOnly(const json::value& value) {  // modalities
+  const json::array* list = value.if_array();
+  return list != nullptr && (list->empty() || (list->size() == 1 && list->front() == "text"));
+}
   const json::object* object = value.if_object();
   const json::value* type = object == nullptr ? nullptr : object->if_contains("type");
   return type != nullptr && *type == "text";
@@ -398,6 +406,48 @@ const Row kRows[] = {
     {"response_format", Where::kBoth, UnsupportedRule{IsText}},
     {"tool_choice", Where::kChat, UnsupportedRule{IsAutoOrNone}},
     {"functions", Where::kChat, UnsupportedRule{IsEmpty}},
+    {"modalities", Where::kChat, UnsupportedRule{IsTextOnly}},
+    {"documents", Where::kChat, UnsupportedRule{IsEmpty}},
+    {"reasoning_effort", Where::kChat, UnsupportedRule{NeverNeutral}},
+    // Separate tenants: taken and ignored, one would get the other's cached prompts.
+    {"cache_salt", Where::kBoth, UnsupportedRule{NeverNeutral}},
+    {"kv_transfer_params", Where::kBoth, UnsupportedRule{IsEmpty}},
+    // vLLM's.
+    {"logprob_token_ids", Where::kBoth, UnsupportedRule{IsEmpty}},
+    {"return_tokens_as_token_ids", Where::kBoth, UnsupportedRule{IsFalse}},
+    {"spaces_between_special_tokens", Where::kBoth, UnsupportedRule{IsTrue}},
+    {"truncate_prompt_tokens", Where::kBoth, UnsupportedRule{NeverNeutral}},
+    {"use_beam_search", Where::kBoth, UnsupportedRule{IsFalse}},
+    {"length_penalty", Where::kBoth, UnsupportedRule{IsOne}},
+    {"logits_processors", Where::kBoth, UnsupportedRule{IsEmpty}},
+    {"vllm_xargs", Where::kBoth, UnsupportedRule{IsEmpty}},
+    {"thinking_token_budget", Where::kBoth, UnsupportedRule{NeverNeutral}},
+    {"guided_json", Where::kBoth, UnsupportedRule{NeverNeutral}},
+    {"guided_regex", Where::kBoth, UnsupportedRule{NeverNeutral}},
+    {"guided_choice", Where::kBoth, UnsupportedRule{NeverNeutral}},
+    {"guided_grammar", Where::kBoth, UnsupportedRule{NeverNeutral}},
+    // SGLang's.
+    {"regex", Where::kBoth, UnsupportedRule{NeverNeutral}},
+    {"ebnf", Where::kBoth, UnsupportedRule{NeverNeutral}},
+    {"json_schema", Where::kBoth, UnsupportedRule{IsEmpty}},
+    {"stop_regex", Where::kBoth, UnsupportedRule{IsEmpty}},
+    {"no_stop_trim", Where::kBoth, UnsupportedRule{IsFalse}},
+    {"custom_logit_processor", Where::kBoth, UnsupportedRule{IsEmpty}},
+    {"lora_path", Where::kBoth, UnsupportedRule{IsEmpty}},
+    // llama.cpp's.
+    {"n_predict", Where::kBoth, UnsupportedRule{NeverNeutral}},
+    {"grammar", Where::kBoth, UnsupportedRule{IsEmpty}},
+    {"n_probs", Where::kBoth, UnsupportedRule{IsZero}},
+    {"min_keep", Where::kBoth, UnsupportedRule{IsZero}},
+    {"samplers", Where::kBoth, UnsupportedRule{IsEmpty}},
+    {"t_max_predict_ms", Where::kBoth, UnsupportedRule{IsZero}},
+    {"repeat_penalty", Where::kBoth, UnsupportedRule{IsOne}},
+    {"typical_p", Where::kBoth, UnsupportedRule{IsOne}},
+    {"top_n_sigma", Where::kBoth, UnsupportedRule{IsMinusOne}},
+    {"dynatemp_range", Where::kBoth, UnsupportedRule{IsZero}},
+    {"dry_multiplier", Where::kBoth, UnsupportedRule{IsZero}},
+    {"xtc_probability", Where::kBoth, UnsupportedRule{IsZero}},
+    {"mirostat", Where::kBoth, UnsupportedRule{IsZero}},
     {"function_call", Where::kChat, UnsupportedRule{IsAutoOrNone}},
     {"continue_final_message", Where::kChat, UnsupportedRule{IsFalse}},
     {"chat_template", Where::kChat, UnsupportedRule{NeverNeutral}},

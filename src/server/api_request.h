@@ -1,6 +1,7 @@
 // A completion request as the client sent it, checked field by field: one table says which fields
-// there are, of which type and in which range. What is not in the table is ignored, as the peers
-// do. Pure: any thread.
+// there are, of which type and in which range. Fields that other servers know, that change what
+// comes out and that are not built are in it too: refused by name, unless they say what is the case
+// anyway. What is not in the table is ignored, as the peers do. Pure: any thread.
 #pragma once
 
 #include <cstdint>

@@ -98,6 +98,79 @@ TEST_CASE("completions: every wrong field is a 400 that names it") {
   CheckRefused(Endpoint::kCompletions, {std::string(2000, '[').c_str(), "", ""});
 }
 
+TEST_CASE("what peers know, changes what comes out and is not built is refused by name") {
+  const std::pair<const char*, const char*> kFields[] = {
+      {"cache_salt", R"("tenant")"},
+      {"kv_transfer_params", R"({"do_remote_decode":true})"},
+      {"logprob_token_ids", "[1]"},
+      {"return_tokens_as_token_ids", "true"},
+      {"spaces_between_special_tokens", "false"},
+      {"truncate_prompt_tokens", "5"},
+      {"use_beam_search", "true"},
+      {"length_penalty", "2"},
+      {"logits_processors", R"(["x"])"},
+      {"vllm_xargs", R"({"a":1})"},
+      {"thinking_token_budget", "5"},
+      {"guided_json", "{}"},
+      {"guided_regex", R"("a")"},
+      {"guided_choice", R"(["a"])"},
+      {"guided_grammar", R"("a")"},
+      {"structured_outputs", "{}"},
+      {"regex", R"("a")"},
+      {"ebnf", R"("a")"},
+      {"json_schema", R"({"type":"object"})"},
+      {"stop_regex", R"("a")"},
+      {"no_stop_trim", "true"},
+      {"custom_logit_processor", R"("a")"},
+      {"lora_path", R"("a")"},
+      {"n_predict", "5"},
+      {"grammar", R"("a")"},
+      {"n_probs", "3"},
+      {"min_keep", "3"},
+      {"samplers", R"(["top_k"])"},
+      {"t_max_predict_ms", "100"},
+      {"repeat_penalty", "1.1"},
+      {"typical_p", "0.9"},
+      {"top_n_sigma", "1"},
+      {"dynatemp_range", "0.5"},
+      {"dry_multiplier", "0.8"},
+      {"xtc_probability", "0.5"},
+      {"mirostat", "2"},
+      {"min_p", "0.1"},
+      {"min_tokens", "3"},
+      {"bad_words", R"(["a"])"},
+      {"allowed_token_ids", "[1]"},
+  };
+  for (const auto& [field, value] : kFields) {
+    CheckRefused(Endpoint::kCompletions,
+                 {absl::StrCat(R"({"prompt":"a",")", field, "\":", value, "}").c_str(), field,
+                  "unsupported_parameter"});
+    CheckRefused(Endpoint::kChat, {absl::StrCat(R"({"messages":[{"role":"user","content":"a"}],")",
+                                                field, "\":", value, "}")
+                                       .c_str(),
+                                   field, "unsupported_parameter"});
+  }
+  for (const auto& [field, value] : {std::pair("modalities", R"(["text","audio"])"),
+                                     {"documents", R"([{"text":"a"}])"},
+                                     {"reasoning_effort", R"("high")"}}) {
+    CheckRefused(Endpoint::kChat, {absl::StrCat(R"({"messages":[{"role":"user","content":"a"}],")",
+                                                field, "\":", value, "}")
+                                       .c_str(),
+                                   field, "unsupported_parameter"});
+  }
+  // What says what is the case anyway passes.
+  ApiRequest request;
+  const auto error = ParseApiRequest(
+      Endpoint::kChat,
+      R"({"messages":[{"role":"user","content":"a"}],"cache_salt":null,"kv_transfer_params":{},
+          "spaces_between_special_tokens":true,"use_beam_search":false,"length_penalty":1.0,
+          "logits_processors":[],"repeat_penalty":1.0,"typical_p":1,"top_n_sigma":-1,"mirostat":0,
+          "modalities":["text"],"documents":[],"lora_path":null,"n_probs":0,"grammar":""})",
+      &request);
+  INFO((error ? error->message : ""));
+  CHECK_FALSE(error);
+}
+
 TEST_CASE("chat: every wrong message is a 400 that names its place") {
   const BadCase kCases[] = {
       {R"({})", "messages", "missing_required_parameter"},
