@@ -2,10 +2,19 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "text/detokenizer.h"
 
 namespace baton {
 
-std::string JsonString(std::string_view text) {
+std::string_view BeginningOf(std::string_view text, size_t most_bytes) {
+  if (text.size() <= most_bytes) return text;
+  while (most_bytes > 0 && (static_cast<unsigned char>(text[most_bytes]) & 0xC0) == 0x80)
+    --most_bytes;
+  return text.substr(0, most_bytes);
+}
+
+std::string JsonString(std::string_view given) {
+  const std::string text = ValidUtf8(given);
   std::string out = "\"";
   out.reserve(text.size() + 2);
   for (const char c : text) {

@@ -31,7 +31,10 @@ ApiError FromClusterStatus(const absl::Status& status);
 std::string ErrorBody(const ApiError& error);
 HttpReply ErrorReply(const ApiError& error);
 
-// `text` as a JSON string, quotes included; `text` must be UTF-8.
+// `text` as a JSON string, quotes included. Always valid UTF-8: whatever in `text` is not becomes
+// U+FFFD.
 std::string JsonString(std::string_view text);
+// The beginning of `text`, at most so many bytes of it, not cut inside a character.
+std::string_view BeginningOf(std::string_view text, size_t most_bytes);
 
 }  // namespace baton

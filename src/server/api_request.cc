@@ -26,11 +26,7 @@ constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
 // What a client sent, short enough for a message.
 std::string Shown(const json::value& value) {
   std::string text = json::serialize(value);
-  if (text.size() > 60) {
-    text.resize(57);
-    while (!text.empty() && (static_cast<unsigned char>(text.back()) & 0x80) != 0) text.pop_back();
-    text += "...";
-  }
+  if (text.size() > 60) text = absl::StrCat(std::string(BeginningOf(text, 57)), "...");
   return text;
 }
 
@@ -125,35 +121,35 @@ Problem Apply(const UnsupportedRule& rule, const std::string& name, const json::
   return Unsupported(name, absl::StrCat(name,
                                         " is not supported by this server; leave it out "
                                         "(got ",
-bool IsTrue(const json::value& value) { return value.is_bool() && value.get_bool(); }
                                         Shown(value), ")."));
 }
 
 bool NeverNeutral(const json::value&) { return false; }
+bool IsTrue(const json::value& value) { return value.is_bool() && value.get_bool(); }
 bool IsFalse(const json::value& value) { return value.is_bool() && !value.get_bool(); }
 bool IsZero(const json::value& value) {
   return value.is_number() && value.to_number<double>() == 0;
-}
-bool IsMinusOne(const json::value& value) {
-  return value.is_number() && value.to_number<double>() == -1;
 }
 bool IsZeroOrOne(const json::value& value) {
   return value.is_number() && (value.to_number<double>() == 1 || value.to_number<double>() == 0);
 }
 bool IsOne(const json::value& value) { return value.is_number() && value.to_number<double>() == 1; }
+bool IsMinusOne(const json::value& value) {
+  return value.is_number() && value.to_number<double>() == -1;
+}
 bool IsEmpty(const json::value& value) {
   return (value.is_string() && value.get_string().empty()) ||
          (value.is_array() && value.get_array().empty()) ||
          (value.is_object() && value.get_object().empty());
 }
 bool IsText(const json::value& value) {  // response_format
-bool IsTextOnly(const json::value& value) {  // modalities
-  const json::array* list = value.if_array();
-  return list != nullptr && (list->empty() || (list->size() == 1 && list->front() == "text"));
-}
   const json::object* object = value.if_object();
   const json::value* type = object == nullptr ? nullptr : object->if_contains("type");
   return type != nullptr && *type == "text";
+}
+bool IsTextOnly(const json::value& value) {  // modalities
+  const json::array* list = value.if_array();
+  return list != nullptr && (list->empty() || (list->size() == 1 && list->front() == "text"));
 }
 bool IsAutoOrNone(const json::value& value) { return value == "auto" || value == "none"; }
 
@@ -406,6 +402,10 @@ const Row kRows[] = {
     {"response_format", Where::kBoth, UnsupportedRule{IsText}},
     {"tool_choice", Where::kChat, UnsupportedRule{IsAutoOrNone}},
     {"functions", Where::kChat, UnsupportedRule{IsEmpty}},
+    {"function_call", Where::kChat, UnsupportedRule{IsAutoOrNone}},
+    {"continue_final_message", Where::kChat, UnsupportedRule{IsFalse}},
+    {"chat_template", Where::kChat, UnsupportedRule{NeverNeutral}},
+    {"audio", Where::kChat, UnsupportedRule{IsEmpty}},
     {"modalities", Where::kChat, UnsupportedRule{IsTextOnly}},
     {"documents", Where::kChat, UnsupportedRule{IsEmpty}},
     {"reasoning_effort", Where::kChat, UnsupportedRule{NeverNeutral}},
@@ -448,10 +448,6 @@ const Row kRows[] = {
     {"dry_multiplier", Where::kBoth, UnsupportedRule{IsZero}},
     {"xtc_probability", Where::kBoth, UnsupportedRule{IsZero}},
     {"mirostat", Where::kBoth, UnsupportedRule{IsZero}},
-    {"function_call", Where::kChat, UnsupportedRule{IsAutoOrNone}},
-    {"continue_final_message", Where::kChat, UnsupportedRule{IsFalse}},
-    {"chat_template", Where::kChat, UnsupportedRule{NeverNeutral}},
-    {"audio", Where::kChat, UnsupportedRule{IsEmpty}},
 };
 
 bool AppliesTo(Where where, Endpoint endpoint) {

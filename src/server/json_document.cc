@@ -7,6 +7,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "server/api_error.h"
 
 namespace baton {
 namespace {
@@ -64,7 +65,8 @@ struct StrictHandler {
     stack.push_key(part);
     if (++n_keys > kMaxKeys) return Refuse(ec, absl::StrCat("more than ", kMaxKeys, " keys"));
     if (!keys.back().insert(key).second) {
-      return Refuse(ec, absl::StrCat("the key \"", key.substr(0, 80), "\" is given twice"));
+      return Refuse(
+          ec, absl::StrCat("the key \"", std::string(BeginningOf(key, 80)), "\" is given twice"));
     }
     key.clear();
     return true;

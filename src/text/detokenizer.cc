@@ -44,6 +44,13 @@ void MoveWholeCharacters(std::string* bytes, std::string* text) {
   bytes->erase(0, bytes->size() - rest.size());
 }
 
+std::string ValidUtf8(std::string_view bytes) {
+  std::string rest(bytes), text;
+  MoveWholeCharacters(&rest, &text);
+  if (!rest.empty()) text.append(kReplacement);
+  return text;
+}
+
 Detokenizer::Detokenizer(const Tokenizer* tokenizer, DetokenizerOptions options)
     : tokenizer_(tokenizer), options_(options), at_start_(options.starts_text) {}
 

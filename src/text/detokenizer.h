@@ -39,4 +39,7 @@ class Detokenizer {
 // parts as U+FFFD. What remains in *bytes (0 to 3 bytes) is the start of a character.
 void MoveWholeCharacters(std::string* bytes, std::string* text);
 
+// `bytes` with each maximal invalid part replaced by one U+FFFD.
+std::string ValidUtf8(std::string_view bytes);
+
 }  // namespace baton

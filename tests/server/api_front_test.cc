@@ -208,6 +208,40 @@ TEST_CASE("malformed and oversized input is answered in the OpenAI shape, and ha
   CHECK(served.generator->n_submitted == 0);
 }
 
+TEST_CASE("answers are UTF-8 whatever came in") {
+  Served served;
+  const auto body_of = [&](const std::string& request) {
+    RawClient client(served.port);
+    client.Send(request);
+    client.ReadToEnd();
+    const size_t head = client.received.find("\r\n\r\n");
+    return head == std::string::npos ? std::string() : client.received.substr(head + 4);
+  };
+  const auto check = [&](const std::string& request) {
+    const std::string body = body_of(request);
+    INFO(request << "\n" << body);
+    json::error_code bad;
+    const json::value answer = json::parse(body, bad);  // refuses what is not UTF-8
+    REQUIRE_FALSE(bad);
+    CHECK_FALSE(answer.at("error").at("message").as_string().empty());
+  };
+  const std::string close = "Connection: close\r\n";
+  for (const char* id : {"%FF", "a%C3", "%ED%A0%80", "%F0%9F%98", "%80%80", "%E2%82%ACuro%C3%28"})
+    check(Get(absl::StrCat("/v1/models/", id), close));
+  // A doubled key, and a wrong value, that are cut for the message: at every place in a character.
+  for (const char* character : {"\xC3\xA4", "\xE2\x82\xAC", "\xF0\x9F\xA6\x86"}) {
+    for (size_t before = 0; before < 5; ++before) {
+      std::string text(before, 'a');
+      for (int i = 0; i < 60; ++i) text += character;
+      check(Post("/v1/completions", absl::StrCat("{\"", text, "\":1,\"", text, "\":2}"), close));
+      check(Post("/v1/completions", absl::StrCat(R"({"prompt":"a","max_tokens":")", text, "\"}"),
+                 close));
+      check(
+          Post("/v1/completions", absl::StrCat(R"({"prompt":"a","model":")", text, "\"}"), close));
+    }
+  }
+}
+
 TEST_CASE("failures: an error object before the stream began, an error event afterwards") {
   Served served;
   served.generator->hold = true;

@@ -165,6 +165,7 @@ TEST_CASE("any bytes in any pieces become the same text") {
     }
     if (!held.empty()) text += kReplacement;
     CHECK(text == Lossy(bytes));
+    CHECK(ValidUtf8(bytes) == text);
   }
 }
 
