@@ -27,6 +27,7 @@ namespace {
 
 constexpr int kSpinUs = 50;                              // of compute threads on CPUs of their own
 constexpr absl::Duration kSettled = absl::Seconds(10);   // a life so long resets the pause
+constexpr int kMostEarlyKills = 3;                       // then starting it does not work
 constexpr absl::Duration kLastGrace = absl::Seconds(3);  // beyond shutdown_timeout, then SIGKILL
 
 ClusterKey NewKey() {
@@ -47,6 +48,7 @@ struct RoleProcess {
   absl::Duration pause;
   double progress = 0;
   bool is_ready = false;
+  int early_kills = 0;  // times it was killed before it was ready, and before the cluster was
 };
 
 class Supervisor {
@@ -69,6 +71,7 @@ class Supervisor {
   void OnSignals(int descriptor);
   void OnReport(RoleProcess* role, const StartReport& report);
   void Reap();
+  static bool MayTryAgain(RoleProcess* role, bool was_killed);
   void OnDead(RoleProcess* role, int status);
   void BeginStop();
   void DrainWorkers();
@@ -248,12 +251,18 @@ void Supervisor::Reap() {
 }
 
 void Supervisor::OnDead(RoleProcess* role, int status) {
+// Before there was a ready cluster: a role that ends by itself says why, and would do so again. One
+// that was up, or that somebody killed, may come up once more while others still start.
+bool Supervisor::MayTryAgain(RoleProcess* role, bool was_killed) {
+  return role->is_ready || (was_killed && ++role->early_kills < kMostEarlyKills);
+}
+
   for (const StartReport& report : role->process->ReadReports()) OnReport(role, report);
   role->process.reset();
   const std::string how = WIFSIGNALED(status) ? absl::StrCat("signal ", WTERMSIG(status))
                                               : absl::StrCat("status ", WEXITSTATUS(status));
   if (phase_ == Phase::kRunning) {
-    if (!was_ready_) {
+    if (!was_ready_ && !MayTryAgain(role, WIFSIGNALED(status))) {
       LogError("%s ended with %s before the cluster was up; its message stands above", role->name,
                how);
       failed_ = true;

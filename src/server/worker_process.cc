@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/cgroup.h"
+#include "common/clock.h"
 #include "common/cpus.h"
 #include "common/log.h"
 #include "engine/backend.h"
@@ -126,6 +127,36 @@ void ReportKvCache(const StartReporter& reporter, const Worker& worker) {
           announce.transfer.address);
 }
 
+// Ends the loop when nothing runs here any more, when the time is up, or at a second signal. Until
+// then the loop runs: whoever watches the worker sees it drain.
+class DrainWatcher {
+ public:
+  DrainWatcher(EventLoop* loop, Worker* worker, absl::Duration limit)
+      : loop_(loop), worker_(worker), limit_(limit), deadline_(loop) {}
+
+  void OnSignal() {
+    if (std::exchange(stopping_, true)) {
+      LogWarn("stopping at once, running requests are cancelled");
+      loop_->Stop();
+      return;
+    }
+    LogInfo("stopping: nothing new is taken, running requests have %s",
+            absl::FormatDuration(limit_));
+    deadline_.Set(MonotonicNow() + limit_, [this] {
+      LogWarn("the time to stop is up, running requests are cancelled");
+      loop_->Stop();
+    });
+    worker_->Drain([loop = loop_] { loop->Post([loop] { loop->Stop(); }); });
+  }
+
+ private:
+  EventLoop* loop_;
+  Worker* worker_;
+  const absl::Duration limit_;
+  EventLoop::Timer deadline_;
+  bool stopping_ = false;
+};
+
 int Fail(const absl::Status& status) {
   LogError("%s", std::string(status.message()));
   return 2;
@@ -157,7 +188,8 @@ int RunWorker(const RoleStart& start, Role role) {
   ReportKvCache(reporter, **worker);
 
   EventLoop loop;
-  loop.OnStopSignal([&] { loop.Stop(); });  // until here SIGTERM just ends the process
+  DrainWatcher stop(&loop, worker->get(), config.server.shutdown_timeout);
+  loop.OnStopSignal([&] { stop.OnSignal(); });  // until here SIGTERM just ends the process
   WorkerEndpoint endpoint(config.cluster.worker_name, config.model.name,
                           [&] { return (*worker)->metrics(); });
   HttpServerOptions http;
@@ -171,10 +203,6 @@ int RunWorker(const RoleStart& start, Role role) {
   reporter.Report({});
 
   loop.Run();
-  (*worker)->Drain();
-  if (!(*worker)->WaitDrained(config.server.shutdown_timeout)) {
-    LogWarn("the time to stop is up, running requests are cancelled");
-  }
   (*worker)->Stop();
   return 0;
 }

@@ -30,6 +30,11 @@ int main(int argc, char** argv) {
     return order->settings.find(word) != std::string::npos;
   };
   if (role != "router" && has("name: \"fails\"")) return 2;
+  if (role == "prefill" && has("name: \"dies\"")) ::raise(SIGKILL);
+  sigset_t go_on;
+  sigemptyset(&go_on);
+  sigaddset(&go_on, SIGUSR1);
+  if (has("name: \"slow\"")) sigprocmask(SIG_BLOCK, &go_on, nullptr);
   sigset_t stop;
   sigemptyset(&stop);
   sigaddset(&stop, SIGTERM);
@@ -52,10 +57,12 @@ int main(int argc, char** argv) {
     kv.max_context = 512;
     reporter.Report(kv);
   }
-  // A router is ready when its workers are, which here they never will be.
-  if (!(role == "router" && has("name: \"fails\""))) reporter.Report({});
-  if (has("name: \"deaf\"")) pause();
   int signal = 0;
+  if (role == "router" && has("name: \"slow\"")) sigwait(&go_on, &signal);
+  // A router is ready when its workers are, which here they never will be.
+  const bool waits = has("name: \"fails\"") || has("name: \"dies\"");
+  if (!(role == "router" && waits)) reporter.Report({});
+  if (has("name: \"deaf\"")) pause();
   sigwait(&stop, &signal);
   return 0;
 }

@@ -126,6 +126,33 @@ TEST_CASE("a role that dies is started again, each time") {
 }
 
 TEST_CASE("a role that cannot start ends everything with 1") {
+TEST_CASE("a worker that is killed while others still start is started again") {
+  Family family(Named("slow"));  // the cluster is not up before its router hears SIGUSR1
+  REQUIRE(family.WaitForText("decode0  KV cache"));
+  REQUIRE(WaitUntil([&] { return family.Children().size() == 4; }));
+  for (size_t i = 1; i < 4; ++i) {
+    const std::vector<pid_t> before = family.Children();
+    REQUIRE(before.size() == 4);
+    ::kill(before[1], SIGKILL);
+    REQUIRE(WaitUntil([&] {
+      const std::vector<pid_t> now = family.Children();
+      return now.size() == 4 && std::find(now.begin(), now.end(), before[1]) == now.end();
+    }));
+  }
+  CHECK(family.log.find("ready  http") == std::string::npos);
+  ::kill(family.Children().front(), SIGUSR1);
+  CHECK(family.WaitForText("ready  http"));
+  ::kill(family.pid(), SIGTERM);
+  CHECK(family.Wait() == 0);
+}
+
+TEST_CASE("a worker that is killed each time before it is ready ends everything with 1") {
+  Family family(Named("dies"));
+  CHECK(family.Wait() == 1);
+  CHECK(family.log.find("starting it again") != std::string::npos);
+  CHECK(family.log.find("ended with signal 9 before the cluster was up") != std::string::npos);
+}
+
   Family family(Named("fails"));
   CHECK(family.Wait() == 1);
   CHECK(family.log.find("ended with status 2") != std::string::npos);

@@ -69,7 +69,8 @@ void EngineThread::HandleAll(std::vector<Event>* events) {
       core_.Handle(std::move(*from_router));
     } else if (auto* from_transfer = std::get_if<TransferEvent>(&event)) {
       core_.Handle(std::move(*from_transfer));
-    } else if (std::holds_alternative<DrainNow>(event)) {
+    } else if (auto* drain = std::get_if<DrainNow>(&event)) {
+      if (drain->drained) when_drained_.push_back(std::move(drain->drained));
       core_.Drain();
     } else {
       closing_ = true;
@@ -82,6 +83,8 @@ void EngineThread::HandleAll(std::vector<Event>* events) {
 void EngineThread::Publish() {
   const WorkerMetrics metrics = core_.metrics();
   const bool drained = metrics.draining && core_.IsQuiet();
+  if (drained)
+    for (const auto& told : std::exchange(when_drained_, {})) told();
   std::lock_guard lock(published_mutex_);
   published_ = metrics;
   if (drained && !is_drained_) {
@@ -102,7 +105,9 @@ WorkerMetrics EngineThread::metrics() const {
   return published_;
 }
 
-void EngineThread::Drain() { CHECK(inbox_.TryPost(DrainNow{})); }
+void EngineThread::Drain(std::function<void()> drained) {
+  CHECK(inbox_.TryPost(DrainNow{std::move(drained)}));
+}
 
 bool EngineThread::WaitDrained(absl::Duration timeout) {
   std::unique_lock lock(published_mutex_);

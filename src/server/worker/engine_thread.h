@@ -38,8 +38,10 @@ class EngineThread {
   [[nodiscard]] bool Post(RouterEvent event);  // false: no room
   void Post(TransferEvent event);              // bounded by the tickets and pages that exist
   WorkerMetrics metrics() const;               // after the last step
-  void Drain();                                // finish what runs, refuse what comes
-  bool WaitDrained(absl::Duration timeout);    // true once drained and nothing runs
+  // Finishes what runs, refuses what comes. `drained` is called once, when nothing runs any more,
+  // on the engine thread; must only post.
+  void Drain(std::function<void()> drained = nullptr);
+  bool WaitDrained(absl::Duration timeout);  // true once drained and nothing runs
 
   // --- the thread that called Start
   // Cancels everything and joins, after at most two seconds of waiting for handoffs to end.
@@ -49,7 +51,9 @@ class EngineThread {
   void CollectPages();
 
  private:
-  struct DrainNow {};
+  struct DrainNow {
+    std::function<void()> drained;
+  };
   struct CloseNow {};
   using Event = std::variant<RouterEvent, TransferEvent, DrainNow, CloseNow>;
 
@@ -61,7 +65,8 @@ class EngineThread {
   Mailbox<Event> inbox_;
   WorkerCore core_;  // engine thread, between Start and Close
   std::thread thread_;
-  bool closing_ = false;  // engine thread
+  bool closing_ = false;                             // engine thread
+  std::vector<std::function<void()>> when_drained_;  // the same
 
   mutable std::mutex published_mutex_;
   std::condition_variable drained_;

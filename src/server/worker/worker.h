@@ -58,8 +58,9 @@ class Worker {
   const Backend& backend() const { return *backend_; }
   WorkerMetrics metrics() const;  // any thread; not beside Stop
 
-  // Takes nothing new; what runs goes on to its end. Any thread.
-  void Drain() { engine_->Drain(); }
+  // Takes nothing new; what runs goes on to its end. Any thread. `drained` is called once, when
+  // nothing runs here any more, on the engine thread: it must only post.
+  void Drain(std::function<void()> drained = nullptr) { engine_->Drain(std::move(drained)); }
   // True once nothing runs here after Drain (its own or the router's); false after `timeout`.
   bool WaitDrained(absl::Duration timeout) { return engine_->WaitDrained(timeout); }
   // Cancels everything, joins all threads; every page is back in the pool afterwards (CHECKed).
