@@ -236,7 +236,8 @@ void Supervisor::PrintReady() {
               workers.c_str());
   std::printf(
       "try:   curl -N %s/v1/chat/completions -H 'Content-Type: application/json' -d "
-      "'{\"stream\":true,\"messages\":[{\"role\":\"user\",\"content\":\"What is 17 + 25?\"}]}'\n",
+      "'{\"stream\":true,\"messages\":[{\"role\":\"user\",\"content\":\"What is 17 + 25?\"}],"
+      "\"temperature\":0}'\n",
       url.c_str());
   std::fflush(stdout);
 }
@@ -250,13 +251,13 @@ void Supervisor::Reap() {
   }
 }
 
-void Supervisor::OnDead(RoleProcess* role, int status) {
 // Before there was a ready cluster: a role that ends by itself says why, and would do so again. One
 // that was up, or that somebody killed, may come up once more while others still start.
 bool Supervisor::MayTryAgain(RoleProcess* role, bool was_killed) {
   return role->is_ready || (was_killed && ++role->early_kills < kMostEarlyKills);
 }
 
+void Supervisor::OnDead(RoleProcess* role, int status) {
   for (const StartReport& report : role->process->ReadReports()) OnReport(role, report);
   role->process.reset();
   const std::string how = WIFSIGNALED(status) ? absl::StrCat("signal ", WTERMSIG(status))

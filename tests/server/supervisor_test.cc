@@ -99,6 +99,7 @@ TEST_CASE("every role is started, the ready line tells the URL, SIGTERM ends all
   Family family(Named("m"));
   REQUIRE(family.WaitForText("ready  http://127.0.0.1:8765  model m  2 prefill + 1 decode\n"));
   CHECK(family.WaitForText("curl"));
+  CHECK(family.WaitForText("\"temperature\":0}'\n"));  // one right answer, each time
   CHECK(family.WaitForText("decode0  KV cache 1.0 MiB = 16 pages = 1024 tokens"));
   const std::vector<pid_t> children = family.Children();
   CHECK(children.size() == 4);
@@ -125,7 +126,6 @@ TEST_CASE("a role that dies is started again, each time") {
   CHECK(family.Wait() == 0);
 }
 
-TEST_CASE("a role that cannot start ends everything with 1") {
 TEST_CASE("a worker that is killed while others still start is started again") {
   Family family(Named("slow"));  // the cluster is not up before its router hears SIGUSR1
   REQUIRE(family.WaitForText("decode0  KV cache"));
@@ -153,6 +153,7 @@ TEST_CASE("a worker that is killed each time before it is ready ends everything 
   CHECK(family.log.find("ended with signal 9 before the cluster was up") != std::string::npos);
 }
 
+TEST_CASE("a role that cannot start ends everything with 1") {
   Family family(Named("fails"));
   CHECK(family.Wait() == 1);
   CHECK(family.log.find("ended with status 2") != std::string::npos);
