@@ -57,5 +57,92 @@ TEST_CASE("a request with as many stop tokens as the API takes is answered, and 
             ->status == 200);
 }
 
+TEST_CASE("what is known and not built is refused, so that nobody counts on it") {
+  const std::unique_ptr<ServedBaton> served = Serve({"--demo"});
+  const auto response = served->client().Post(
+      "/v1/completions", R"({"prompt":"a","max_tokens":4,"cache_salt":"tenant 2"})");
+  REQUIRE(response.ok());
+  CHECK(response->status == 400);
+  CHECK(Parse(response->body).at("error").at("param") == "cache_salt");
+}
+
+TEST_CASE("answers are UTF-8 whatever came in") {
+  const std::unique_ptr<ServedBaton> served = Serve({"--demo"});
+  const HttpClient client = served->client();
+  for (const char* path : {"/v1/models/%FF", "/v1/models/a%C3", "/v1/models/%ED%A0%80%F0%9F"}) {
+    INFO(path);
+    const auto response = client.Get(path);
+    REQUIRE(response.ok());
+    CHECK(response->status == 404);
+    Parse(response->body);
+  }
+}
+
+// The port of a worker's own page, as its log tells.
+int MetricsPort(const ServedBaton& served, const std::string& worker) {
+  const std::string log = served.log();
+  const std::string mark = "metrics on http://127.0.0.1:";
+  for (size_t at = 0; (at = log.find(mark, at)) != std::string::npos; at += mark.size()) {
+    const size_t line = log.rfind('\n', at) + 1;
+    if (log.substr(line, at - line).find(worker) != std::string::npos)
+      return std::stoi(log.substr(at + mark.size()));
+  }
+  return 0;
+}
+
+TEST_CASE("a worker that drains is seen, and a second SIGTERM ends its drain now") {
+  const std::unique_ptr<ServedBaton> served = Serve({"--demo", "--prefill", "1", "--decode", "1"});
+  const HttpClient client = served->client();
+  const int port = MetricsPort(*served, "decode0");
+  REQUIRE(port > 0);
+  const pid_t worker = served->Child("decode");
+  std::atomic<int> n_chunks = 0;
+  std::string last;
+  std::thread stream([&] {
+    const auto response = client.Post("/v1/completions", StreamBody("Tell me a story.", 3000),
+                                      [&](std::string_view data, absl::Time) {
+                                        ++n_chunks;
+                                        last = std::string(data);
+                                        return data != "[DONE]";
+                                      });
+    CHECK(response.ok());
+  });
+  REQUIRE(WaitUntil(absl::Seconds(20), [&] { return n_chunks >= 20; }));
+  ::kill(worker, SIGTERM);
+  const HttpClient page(HttpUrl{"127.0.0.1", port}, absl::Seconds(5));
+  const auto status_of = [&](const char* path) {
+    const auto response = page.Get(path);
+    return response.ok() ? response->status : 0;
+  };
+  CHECK(WaitUntil(absl::Seconds(5), [&] { return status_of("/readyz") == 503; }));
+  CHECK(status_of("/livez") == 200);
+  CHECK(MetricSum(page, "baton_worker_decode_rows") >= 0);
+  const int before = n_chunks;
+  CHECK(served->Child("decode") == worker);  // it still has its stream
+  ::kill(worker, SIGTERM);
+  CHECK(WaitUntil(absl::Seconds(5), [&] { return served->Child("decode") != worker; }));
+  CHECK(before < 3000);
+  stream.join();
+  CHECK(last == "[DONE]");  // on the worker that was started in its place
+}
+
+TEST_CASE("the request that is printed at the start has the right answer each time") {
+  const std::unique_ptr<ServedBaton> served = Serve({"--demo"});
+  REQUIRE(served->WaitForLog("try:   curl", absl::Seconds(10)));
+  const std::string log = served->log();
+  const size_t begin = log.find("-d '", log.find("try:   curl")) + 4;
+  json::value body = Parse(log.substr(begin, log.find('\'', begin) - begin));
+  CHECK(body.at("temperature") == 0);
+  body.as_object()["stream"] = false;
+  for (int i = 0; i < 10; ++i) {
+    const auto response = served->client().Post("/v1/chat/completions", json::serialize(body));
+    REQUIRE(response.ok());
+    const json::value answer = Parse(response->body);
+    const std::string text(answer.at("choices").at(0).at("message").at("content").as_string());
+    INFO(text);
+    CHECK(text.find("42") != std::string::npos);
+  }
+}
+
 }  // namespace
 }  // namespace baton
