@@ -186,7 +186,7 @@ absl::StatusOr<std::unique_ptr<ServedModel>> ServedModel::Load(const ModelConfig
                                                      " is more than the ", desc.most_context(),
                                                      " positions of ", config.path, "; lower it"));
     }
-    model->max_context = config.max_context;
+    model->max_context = std::min<int64_t>(config.max_context, RequestLimits::kContextTokens);
   }
   model->system_fingerprint =
       absl::StrFormat("baton-%dx%d-%d", desc.n_layers, desc.hidden, desc.vocab);

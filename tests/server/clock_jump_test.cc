@@ -2,6 +2,7 @@
 // clock_gettime of its own, which lays an offset over the time of day; what it forks shares it.
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -93,6 +94,7 @@ TEST_CASE("a role that died is started again when the clock goes back meanwhile"
   *OffsetSeconds() = 0;
   const pid_t family = ::fork();
   if (family == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     SupervisorOptions options;
     options.config.model.name = "m";
     options.config.model.path = "/model";
