@@ -14,6 +14,10 @@ constexpr LinearKernelTable kEmulatedInt8Avx512 = IntegerGemm<ZmmShorts, Int8Wei
 constexpr LinearKernelTable kEmulatedInt4Avx512 = IntegerGemm<ZmmBytes, Int4Weights>::Table();
 constexpr LinearKernelTable kEmulatedInt8Vnni = IntegerGemm<Vnni, Int8Weights>::Table();
 constexpr LinearKernelTable kEmulatedInt4Vnni = IntegerGemm<Vnni, Int4Weights>::Table();
+constexpr LinearKernelTable kEmulatedInt8VnniZen =
+    IntegerGemm<ReadInOrder<Vnni>, Int8Weights>::Table();
+constexpr LinearKernelTable kEmulatedInt4VnniZen =
+    IntegerGemm<ReadInOrder<Vnni>, Int4Weights>::Table();
 using Tiles = EmulatedTiles;
 constexpr LinearKernelTable kEmulatedInt8AmxStream = TileStream<Tiles, Int8OnTiles>::Table();
 constexpr LinearKernelTable kEmulatedInt8AmxRowsInL2 =

@@ -14,6 +14,7 @@ extern const LinearKernelTable kEmulatedAvx512, kEmulatedAvx512Bf16;
 extern const LinearKernelTable kEmulatedAmxStream, kEmulatedAmxRowsInL2, kEmulatedAmxWeightsInL2;
 extern const LinearKernelTable kEmulatedInt8Avx512, kEmulatedInt4Avx512;
 extern const LinearKernelTable kEmulatedInt8Vnni, kEmulatedInt4Vnni;
+extern const LinearKernelTable kEmulatedInt8VnniZen, kEmulatedInt4VnniZen;
 extern const LinearKernelTable kEmulatedInt8AmxStream, kEmulatedInt8AmxRowsInL2;
 extern const LinearKernelTable kEmulatedInt8AmxWeightsInL2;
 extern const LinearKernelTable kEmulatedInt4AmxRowsInL2, kEmulatedInt4AmxWeightsInL2;

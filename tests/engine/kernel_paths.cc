@@ -22,7 +22,7 @@ LinearKernelSet EmulatedAvx512Set() {
   return {{&kEmulatedAvx512}, {&kEmulatedInt8Avx512}, {&kEmulatedInt4Avx512}};
 }
 LinearKernelSet EmulatedAvx512Bf16Set() {
-  return {{&kEmulatedAvx512Bf16}, {&kEmulatedInt8Vnni}, {&kEmulatedInt4Vnni}};
+  return {{&kEmulatedAvx512Bf16}, {&kEmulatedInt8VnniZen}, {&kEmulatedInt4VnniZen}};
 }
 LinearKernelSet EmulatedAmxSet() {
   return {{&kEmulatedAvx512, &kEmulatedAmxStream, &kEmulatedAmxRowsInL2, &kEmulatedAmxWeightsInL2},

@@ -13,7 +13,7 @@ namespace baton {
 namespace {
 
 // Query rows of a block: K and V of a tile are read into L2 once for so many.
-constexpr int kBlockRows = 48;
+constexpr int kBlockRows = 128;
 // The same where tiles are made from what the pages hold, or laid out: for more rows, as that costs
 // more.
 constexpr int kMadeBlockRows = 384;
@@ -170,8 +170,14 @@ class TiledAttention final : public AttentionKernels {
         }
     }
     for (size_t b = 0; b < blocks_.size(); ++b) AddUnits(static_cast<int>(b), total, n_threads);
-    // Dear ones first, so that the threads finish together.
-    std::sort(units_.begin(), units_.end(), [](const Unit& a, const Unit& b) {
+    // Dear ones first, so that the threads finish together; of a lone prompt, one KV head after the
+    // other, whose keys and values stay in L2 for all blocks of rows. (Of many sequences, the heads
+    // of one lie beside each other in memory.)
+    const bool by_head = batch.n_pieces() == 1;
+    std::sort(units_.begin(), units_.end(), [&](const Unit& a, const Unit& b) {
+      const int a_head = blocks_[static_cast<size_t>(a.block)].kv_head;
+      const int b_head = blocks_[static_cast<size_t>(b.block)].kv_head;
+      if (by_head && a_head != b_head) return a_head < b_head;
       return a.cost != b.cost ? a.cost > b.cost : a.block < b.block;
     });
   }

@@ -80,8 +80,8 @@ struct TileDot {
     if (!whole) CopyRows(to, n, value_dim, out);
   }
 
-  static void Begin(const KeyTile& /*tile*/, Scratch* /*scratch*/) {}
-  static void BesideSoftmax(Scratch* /*scratch*/, int /*n*/) {}
+  static void Begin(const KeyTile& /*tile*/, int /*n*/, Scratch* /*scratch*/) {}
+  static void BesideSoftmax(Scratch* /*scratch*/) {}
 
  private:
   static constexpr int kStepElements = 32 * kGroupKeys;  // of a B tile

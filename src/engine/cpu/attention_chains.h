@@ -19,6 +19,7 @@
 //     then it has BroadcastBoth(words) and AddChains(first, second), too
 //   V::kLaysOut: whether tiles are worth laying out for many rows
 //   V::kPrefetch: whether fresh tiles are worth prefetching
+//   V::kTileAhead: with both chains, the whole next tile is prefetched evenly, not group by group
 //   V::PackQuery(q, head_dim, words), V::StoreWeights(lanes, words): bf16 -> words
 #pragma once
 
@@ -57,19 +58,19 @@ struct ChainDot {
   static void PackQuery(const bf16* q, int head_dim, void* packed) {
     V::PackQuery(q, head_dim, static_cast<Word*>(packed));
   }
-  // Prepares what is prefetched while the tile is computed; only those who read it from memory do.
-  static void Begin(const KeyTile& tile, Scratch* scratch) {
+  // Prepares what is prefetched while n rows meet the tile; only the first ones do so.
+  static void Begin(const KeyTile& tile, int n, Scratch* scratch) {
     scratch->ahead.Clear();
-    if (!Loops::kTakesAhead || !IsAhead(SourceOf(tile))) return;
+    if (!V::kTileAhead || !IsAhead(SourceOf(tile))) return;
     const int64_t k_bytes = GroupBytes(tile, tile.key_dim);
     const int64_t v_bytes = GroupBytes(tile, tile.value_dim);
     if (tile.source != nullptr)
-      scratch->ahead.Begin(tile.source->next_k, k_bytes, tile.source->next_v, v_bytes);
+      scratch->ahead.Begin(n, tile.source->next_k, k_bytes, tile.source->next_v, v_bytes);
     else
-      scratch->ahead.Begin(tile.next_k, k_bytes, tile.next_v, v_bytes);
+      scratch->ahead.Begin(n, tile.next_k, k_bytes, tile.next_v, v_bytes);
   }
-  // Beside the softmax of one of n rows, four times.
-  static void BesideSoftmax(Scratch* scratch, int n) { scratch->ahead.BesideSoftmax(n); }
+  // Beside the softmax of a row, four times.
+  static void BesideSoftmax(Scratch* scratch) { scratch->ahead.BesideSoftmax(); }
 
   static void Scores(const TileRows& rows, const KeyTile& tile, Scratch* scratch) {
     if (IsLaidOut(tile) && tile.fresh)
@@ -145,9 +146,10 @@ struct ChainDot {
   template <LineSource kSource, int R>
   static void ScoreRows(const Word* q, const KeyTile& tile, int n_tiles, TileAhead* ahead,
                         float* s) {
+    auto&& first = AheadOfScores<kSource>(tile, ahead);
     NoneAhead none;
     InRuns<Columns<kSource>(R)>(tile.n_groups * kLineColumns, [&]<int C>(int column) {
-      Loops::template Scores<kSource, R, C>(q, tile, column, ahead, s);
+      Loops::template Scores<kSource, R, C>(q, tile, column, &first, s);
       for (int i = R; i < n_tiles * R; i += R)
         Loops::template Scores<WithoutAhead(kSource), R, C>(q + i * kRowStride, tile, column, &none,
                                                             s + i * kTileKeys);
@@ -156,16 +158,51 @@ struct ChainDot {
   template <LineSource kSource, int R>
   static void ValueRows(const Word* p, const KeyTile& tile, int n_tiles, TileAhead* ahead,
                         float* out) {
+    auto&& first = AheadOfValues<kSource>(tile, ahead);
     NoneAhead none;
     for (int group = 0; group < tile.n_groups; group += 2) {
       const int n_halves = tile.n_groups - group < 2 ? 1 : 2;
       InRuns<Columns<kSource>(R)>(tile.value_dim / V::kWidth, [&]<int C>(int column) {
-        Loops::template AddValues<kSource, R, C>(p, tile, group, n_halves, column, ahead, out);
+        Loops::template AddValues<kSource, R, C>(p, tile, group, n_halves, column, &first, out);
         for (int i = R; i < n_tiles * R; i += R)
           Loops::template AddValues<WithoutAhead(kSource), R, C>(
               p + i * kTileKeys, tile, group, n_halves, column, &none, out + i * kRowStride);
       });
     }
+  }
+  // Prefetched by the first register tile: the next tile, or group by group this tile's values and
+  // then the keys of the next, where the tile is laid out both of the next.
+  template <LineSource kSource>
+  static decltype(auto) AheadOfScores(const KeyTile& tile, TileAhead* ahead) {
+    if constexpr (!Loops::kTakesAhead || !IsAhead(kSource))
+      return NoneAhead();
+    else if constexpr (V::kTileAhead)
+      return (*ahead);
+    else
+      return InPages(kSource) ? ValuesAhead<kSource>(tile) : NextKeys<kSource>(tile);
+  }
+  template <LineSource kSource>
+  static decltype(auto) AheadOfValues(const KeyTile& tile, TileAhead* ahead) {
+    if constexpr (!Loops::kTakesAhead || !IsAhead(kSource))
+      return NoneAhead();
+    else if constexpr (V::kTileAhead)
+      return (*ahead);
+    else
+      return InPages(kSource) ? NextKeys<kSource>(tile) : ValuesAhead<kSource>(tile);
+  }
+  template <LineSource kSource>
+  static GroupsAhead<kSource> NextKeys(const KeyTile& tile) {
+    const int64_t bytes = GroupBytes(tile, tile.key_dim);
+    return tile.source != nullptr ? GroupsAhead<kSource>(tile.source->next_k, bytes)
+                                  : GroupsAhead<kSource>(tile.next_k, bytes);
+  }
+  template <LineSource kSource>
+  static GroupsAhead<kSource> ValuesAhead(const KeyTile& tile) {
+    const int64_t bytes = GroupBytes(tile, tile.value_dim);
+    const TileSource* const source = tile.source;
+    if (source != nullptr)
+      return GroupsAhead<kSource>(InPages(kSource) ? source->v : source->next_v, bytes);
+    return GroupsAhead<kSource>(InPages(kSource) ? tile.v : tile.next_v, bytes);
   }
   static int64_t GroupBytes(const KeyTile& tile, int width) {
     const int64_t elements = int64_t{kGroupKeys} * width;

@@ -45,6 +45,45 @@ struct NoneAhead {
   void At(int /*step*/, bool /*is_number*/) {}
 };
 
+// Groups to come, prefetched line by line while others are read: as four streams of two groups
+// each, as memory gives more to several streams than to one.
+template <LineSource kSource>
+class GroupsAhead {
+ public:
+  template <class Element>
+  GroupsAhead(const Element* const (&groups)[kTileGroups], int64_t group_bytes)
+      : bytes_(group_bytes) {
+    for (int j = 0; j < kTileGroups; ++j)
+      groups_[j % 2][j / 2] = reinterpret_cast<const char*>(groups[j]);
+  }
+  // Before a step, of kSteps that take sixteen k, of C columns of kWidth lanes: as many lines as
+  // they read.
+  template <int C, int kWidth, int kSteps>
+  void At(int step, bool /*is_number*/) {
+    constexpr int kRead = C * kWidth * kGroupKeys * (OfNumbers(kSource) ? 1 : 2) / kLineBytes;
+    constexpr int kTimes = kRead < kStreams ? 1 : kRead / kStreams;
+    static_assert(kTimes <= kSteps);
+    if (step % (kSteps / kTimes) == 0) PrefetchLines();
+  }
+
+ private:
+  static constexpr int kStreams = kTileGroups / 2, kLineBytes = 64;
+
+  void PrefetchLines() {
+#pragma GCC unroll 4
+    for (int i = 0; i < kStreams; ++i)
+      _mm_prefetch(groups_[turn_][i] + at_, InPages(kSource) ? _MM_HINT_T0 : _MM_HINT_T1);
+    at_ += kLineBytes;
+    if (at_ < bytes_) return;
+    at_ = 0;
+    turn_ = 1;
+  }
+
+  const char* groups_[2][kStreams];
+  int64_t bytes_, at_ = 0;
+  int turn_ = 0;
+};
+
 // The tile after this one, brought to L2 line by line while this one is computed: in the order of
 // memory and evenly, three quarters beside the products and one beside the softmax. A machine gives
 // one core all of its memory's speed only while requests never pause, and drops prefetches that
@@ -53,9 +92,13 @@ struct NoneAhead {
 class TileAhead {
  public:
   // From here on none, until the next tile begins.
-  void Clear() { group_ = kGroups; }
+  void Clear() {
+    group_ = kGroups;
+    beside_softmax_ = 0;
+  }
+  // n: rows that meet this tile.
   template <class Element>
-  void Begin(const Element* const (&k)[kTileGroups], int64_t k_bytes,
+  void Begin(int n, const Element* const (&k)[kTileGroups], int64_t k_bytes,
              const Element* const (&v)[kTileGroups], int64_t v_bytes) {
     for (int j = 0; j < kTileGroups; ++j) {
       groups_[j] = reinterpret_cast<const char*>(k[j]);
@@ -63,6 +106,7 @@ class TileAhead {
     }
     bytes_[0] = k_bytes;
     bytes_[1] = v_bytes;
+    beside_softmax_ = static_cast<int>((k_bytes + v_bytes) * kTileGroups / kLineBytes) / (16 * n);
     at_ = 0;
     group_ = 0;
   }
@@ -74,11 +118,8 @@ class TileAhead {
     const int n = (is_number ? 1 : 2) * kRead * 3;
     Prefetch((step + 1) * n / (4 * kSteps) - step * n / (4 * kSteps));
   }
-  // Beside the softmax of one of n rows, four times.
-  void BesideSoftmax(int n) {
-    const int64_t lines = (bytes_[0] + bytes_[1]) * kTileGroups / kLineBytes;
-    Prefetch(static_cast<int>(lines) / (16 * n));
-  }
+  // Beside the softmax of a row, four times.
+  void BesideSoftmax() { Prefetch(beside_softmax_); }
 
  private:
   static constexpr int kGroups = 2 * kTileGroups, kLineBytes = 64;
@@ -96,7 +137,7 @@ class TileAhead {
 
   const char* groups_[kGroups];
   int64_t bytes_[2], at_;
-  int group_ = kGroups;
+  int group_ = kGroups, beside_softmax_ = 0;
 };
 
 // Those of C columns, in the pages, lines `stride` apart.

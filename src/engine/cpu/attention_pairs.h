@@ -22,7 +22,7 @@ struct PairVector {
   static constexpr int kWords = 16;
   static constexpr int kStepLines = 2;
   static constexpr bool kLaysOut = false;
-  static constexpr bool kPrefetch = true;
+  static constexpr bool kPrefetch = true, kTileAhead = true;
 
   static Float Zero() { return _mm512_setzero_ps(); }
   static Float Load(const float* from) { return _mm512_loadu_ps(from); }

@@ -5,7 +5,7 @@
 //   Dot::kMaxRows, Dot::kEdgeRows, Dot::Scratch (holds S as float s[kMaxRows][kTileKeys]; P where
 //   the path wants it); Dot::kPrefetch: whether fresh tiles are worth prefetching;
 //   Dot::kLaidOutFloats
-//   Dot::Begin(tile, &scratch), Dot::BesideSoftmax(&scratch, n)    what it prefetches from memory
+//   Dot::Begin(tile, n, &scratch), Dot::BesideSoftmax(&scratch)     what it prefetches from memory
 //   Dot::Reads(tile)                the path takes the tile's source as it is: nothing is made from
 //   it Dot::Scores(rows, tile, &scratch)     S of the tile's groups, all rows
 //   Dot::StoreWeights(&scratch, row, group, lanes)  P of sixteen keys, already rounded to bf16
@@ -153,7 +153,7 @@ void SoftmaxRows(typename Dot::Scratch* scratch, const TileRows& rows, int first
     if (rows.dense) HideRest(s, seen, n_groups);
     if (rows.hidden != nullptr) HideFirst(s, rows.hidden[first + r]);
     lanes[r] = MaxOfScores(s, visible, groups[r]);
-    Dot::BesideSoftmax(scratch, rows.n);
+    Dot::BesideSoftmax(scratch);
   }
   Store(max, FoldMaxima(lanes));
   for (int r = 0; r < n; ++r) {
@@ -166,15 +166,15 @@ void SoftmaxRows(typename Dot::Scratch* scratch, const TileRows& rows, int first
   for (int r = 0; r < n; ++r) {
     // Dense: the weights of a row that sees nothing yet are computed too, and are 0 by any maximum.
     const float top = rows.dense && max[r] == kMinusInfinity ? 0.0f : max[r];
-    Dot::BesideSoftmax(scratch, rows.n);
+    Dot::BesideSoftmax(scratch);
     lanes[r] = Weigh<Dot>(scratch, first + r, groups[r], tile, top, c);
-    Dot::BesideSoftmax(scratch, rows.n);
+    Dot::BesideSoftmax(scratch);
   }
   Store(sum, FoldSums(lanes));
   for (int r = 0; r < n; ++r) {
     state.sum[r] = Fma(state.sum[r], rescale[r], sum[r]);
     ScaleRow(state.out + r * kRowStride, tile.value_dim, rescale[r]);
-    Dot::BesideSoftmax(scratch, rows.n);
+    Dot::BesideSoftmax(scratch);
   }
 }
 
@@ -209,7 +209,7 @@ void Attend(const TileRows& rows, const KeyTile& tile, const ScoreScale& scale,
             const RowState& segment) {
   typename Dot::Scratch scratch;
   const bool make = tile.source != nullptr && tile.fresh && !Dot::Reads(tile);
-  Dot::Begin(tile, &scratch);
+  Dot::Begin(tile, rows.n, &scratch);
   if (make) MakeKeys<Dot::kPrefetch>(tile);
   Dot::Scores(rows, tile, &scratch);
   if (tile.source != nullptr && tile.source->is_int8) ScaleScores(scratch.s, rows.n, tile);

@@ -348,6 +348,11 @@ class IntegerGemm {
     const int64_t group_words = block.group_steps * kStepQuads * kQuadWordBytes;
     ForTiles<kRows, true>(tiling, block,
                           [&]<int kTile>(const int32_t* words, const int32_t* starts, int64_t row) {
+                            if (panel.item_acc != nullptr) {
+                              for (int64_t r = row; r < row + kTile; ++r) {
+                                PrefetchOutputs(job, r, panel.first, panel.blocks);
+                              }
+                            }
                             AddBlock<kTile, kTileVecs, 1, WordWeights<V>>(
                                 block, words, starts, job.rows,
                                 {{panel.words},

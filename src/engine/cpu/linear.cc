@@ -305,7 +305,7 @@ LinearKernelSet KernelSetOf(Isa isa) {
       if (HasVnni()) return {{&kLinearAvx512}, {&kInt8Vnni}, {&kInt4Vnni}};
       return {{&kLinearAvx512}, {&kInt8Avx512}, {&kInt4Avx512}};
     case Isa::kAvx512Bf16:
-      return {{&kLinearAvx512Bf16}, {&kInt8Vnni}, {&kInt4Vnni}};
+      return {{&kLinearAvx512Bf16}, {&kInt8VnniZen}, {&kInt4VnniZen}};
     case Isa::kAmx:
       return {{&kLinearAvx512, &kLinearAmxStream, &kLinearAmxRowsInL2, &kLinearAmxWeightsInL2},
               {&kInt8Vnni, &kInt8AmxStream, &kInt8AmxRowsInL2, &kInt8AmxWeightsInL2},
