@@ -29,9 +29,8 @@ constexpr char kHelp[] =
   --prompt-tokens 512 --output-tokens 64 --request-rate 0 (0 = all at once)
   --max-concurrency 256 --vocab 2048 --seed 1 --detailed (every request)
   --goodput-ttft 1000 --goodput-tpot 100    limits of a good request, in ms
-baton bench interference  do long prompts move the latency of running streams?
+baton bench interference  streams beside long prompts: --rounds 3 --vocab 2048
   --url URL --streams 4 --stream-output-tokens 400 --long-prompt-tokens 4000
-  --rounds 3 --vocab 2048
 baton bench step MODEL    whole forward passes, without server or wire
   --prompt 512,2048 --chunk 512 --seconds 2   several chunks take turns
   --rounds 1 (least number of runs of a prompt) --slices (in parts of the chunk)
@@ -39,9 +38,8 @@ baton bench step MODEL    whole forward passes, without server or wire
   --threads 0 --isa auto --dtype auto --attention causal --cache-dir DIR
 baton bench kernels       linear layers on every path, beside a plain chain
   --isa avx2,avx512 --weights bf16,int8,int4 --rows 1,8,512 --k 2048 --n 8192
-  --seconds 1 --samples 7 (the least number)
 baton bench attention     the same of attention and sampler: --threads 1,2
-  --contexts 512,4096 --seconds 0.5 --samples 7
+  --contexts 512,4096 --seconds 0.5 (kernels: 1) --samples 7 (the least number)
 baton bench relay MODEL        prefill shared by processes of this machine
   --ranks 2 --tokens 4096 --link 94e6 (bytes/s; 0: as it is) --rounds 3
   --schemes one,kvr-s,streaming --memory (peaks) --noise 8 (links at 1/8, too)
