@@ -19,7 +19,8 @@ struct Stored {
   std::vector<std::string> tokens, merges;
   TokenList list;
 };
-Stored StoredOf(const std::string& name, const std::string& pre) {
+// The list keeps a view of `pre`.
+Stored StoredOf(const std::string& name, std::string_view pre) {
   const json::object file =
       oracle::ParseObject(oracle::ReadFile(oracle::Data("tokenizers/" + name + "/tokenizer.json")));
   const json::object& model = file.at("model").as_object();
