@@ -9,7 +9,8 @@
 //                     o. Nothing has to wait, as few words are loaded as by the other way, and at
 //                     the end of a group two shuffles of two vectors part the chains: which costs
 //                     nothing where shuffles and additions have units of their own (Zen).
-//                     Where registers hold a tile's accumulators beside its chains, they stay there.
+//                     Where registers hold a tile's accumulators beside its chains, they stay
+//                     there.
 #pragma once
 
 #include <immintrin.h>
