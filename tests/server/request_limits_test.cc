@@ -7,7 +7,6 @@
 #include <cmath>
 #include <limits>
 #include <map>
-#include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -23,7 +22,7 @@ using Limits = RequestLimits;
 
 std::vector<int32_t> Ascending(size_t n, int32_t last) {
   std::vector<int32_t> ids(n);
-  std::iota(ids.begin(), ids.end(), last - static_cast<int32_t>(n) + 1);
+  for (size_t i = 0; i < n; ++i) ids[i] = last - static_cast<int32_t>(n - 1 - i);
   return ids;
 }
 
