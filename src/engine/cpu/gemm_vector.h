@@ -4,8 +4,9 @@
 // The policy V names the instruction. A 32-k group is kSteps steps of kPasses passes: in a step
 // each row has a word of 32 bits for each chain of the pass, broadcast, and each vector such words
 // of its outputs:
-//   V::Vec, V::kLanes, V::kRegisters     vector of fp32 accumulators: 16 or 8 lanes, 32 or 16 of
-//   them V::kPasses                  2: a vector holds the chains e, then o of its outputs; 1: both
+//   V::Vec, V::kLanes           vector of fp32 accumulators: 16 or 8
+//   V::kRegisters               vectors that the machine's registers hold: 32 or 16
+//   V::kPasses                  2: a vector holds the chains e, then o of its outputs; 1: both
 //   V::kSteps                   16 with fp32 words (one k each), 8 with pairs of bf16 (two k each)
 //   V::Dot(acc, a, b)           acc + the products of a step
 //   V::PackGroup(x, first, second)   the words of one row and group, of each pass, from 32 k of x
