@@ -24,8 +24,8 @@ struct KernelResult {
   std::string note = {};    // for the table's reader
   double seconds = 0;       // of one run of what was measured; 0 = not a run
   double whole = 0;         // what the value is a part of, in the same unit; 0 = not a part
-  // Of lines with samples (probed_sample.h): how many were taken, how many count, and the spread of
-  // all of them and of the limits by their probes, in the line's unit.
+  // Lines with samples (probed_sample.h) tell how many were taken and how many count, and the
+  // spread of all of them and of the limits by their probes, in the line's unit.
   int n_samples = 0, n_counted = 0;
   Spread samples = {}, limits = {};
   std::string not_counted = {};  // why value and limit were not measured in the same state

@@ -94,7 +94,7 @@ class Workload {
   }
   double Gflop() const { return 2e-9 * static_cast<double>(rows_ * n_ * k_); }
   double Gbytes() const { return 1e-9 * static_cast<double>(copy_bytes_); }
-  // What a run takes at least by a probe now: to read the weights, to multiply.
+  // Probe the machine now and return the least time of a run: to read the weights, to multiply.
   double LeastReadSeconds(ComputePool& pool) const {
     return Gbytes() / ProbeReadGbps(pool, weights_, copy_bytes_ * copies_, kShortReadTries);
   }

@@ -240,7 +240,7 @@ class StepBench {
     return sample;
   }
 
-  // Of the prompt in steps of the first chunk.
+  // Adds the phases of one prompt, computed in steps of the first chunk size.
   void AddPrefillPhases(const Sequence& sequence, int n, std::vector<KernelResult>* lines) {
     const int chunk = options_.chunks[0];
     std::vector<PhaseClock> runs;

@@ -13,22 +13,22 @@
 
 namespace baton {
 
-// What matrices of a model are; routers of experts, what lies between latents and heads, and
-// attention are bf16 always.
+// The types of a model's weights. Routers of experts, the matrices between latents and heads, and
+// attention are always bf16.
 struct WeightTypes {
   WeightType layers = WeightType::kBf16, lm_head = WeightType::kBf16;
-  // Of EngineOptions::dtype; the LM head of an int4 model is int8.
+  // Returns the types that EngineOptions::dtype gives; the LM head of an int4 model is int8.
   static WeightTypes Of(const std::string& dtype);
 };
 
-// Of a moment; 0: not known, and no limit.
+// What the probes say of the machine at one moment. 0: unknown, and no limit.
 struct MachineState {
   double gbps = 0;
   double layers = 0, lm_head = 0, bf16 = 0;  // 10^9 operations per second, by their types
 
-  // What a step takes at least: each part multiplied by its own instruction.
+  // Returns the least time of a step's products, each part by its own instruction.
   double LeastSeconds(const StepFlops& flops) const;
-  // The same of a step that also has to read so much: the later of the two.
+  // Returns the least time of a step that also reads `bytes`: the longer of both.
   double LeastSeconds(const StepFlops& flops, double bytes) const;
 };
 

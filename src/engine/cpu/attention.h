@@ -1,4 +1,4 @@
-// Paged causal attention of numerics v1 (engine reference 5.4, 7.6): absolute 128-key tiles and
+// Paged causal attention of numerics v1: absolute 128-key tiles and
 // 512-key segments, folded in ascending order, the same for prefill and decode rows, so a row's
 // bits do not depend on chunk, batch, threads or page size. GQA heads of one KV head share the K/V
 // read.

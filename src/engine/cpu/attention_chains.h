@@ -1,4 +1,4 @@
-// Tile order (engine reference 5.5) by vector instructions: rows x columns of both chains in
+// The tile order of numerics v1 (linear.h) by vector instructions: rows x columns of both chains in
 // registers (attention_both_chains.h), or of one at a time (attention_parked_chains.h); one
 // accumulator per output in L1, touched once per 32-k group. K lines are sixteen keys x one pair of
 // dims, V lines sixteen dims x one pair of keys, so S and P V are the same loop. For kernel units.

@@ -3,7 +3,7 @@
 // Plain types only: kernel units include this header. All functions need the MXCSR of the pool.
 //
 // A row here is one (token, query head); rows that meet a tile together belong to one sequence and
-// one KV head. See engine reference 5.4 for the arithmetic.
+// one KV head. attention_softmax.h has the arithmetic.
 #pragma once
 
 #include <cstddef>
