@@ -1,10 +1,9 @@
-// Vector of the attention chains for vdpbf16ps (or its emulation in the tests). The instruction
-// does fma(a.hi, b.hi) and then fma(a.lo, b.lo): so that each chain meets its k in ascending order,
-// of every four k the word of the even chain is (hi = k0, lo = k2), that of the odd (hi = k1, lo =
-// k3). For kernel units with AVX-512.
+// Vector of the attention chains for vdpbf16ps, or its emulation in the tests (pair_chains.h). For
+// kernel units with AVX-512.
 #pragma once
 
 #include "engine/cpu/attention_chains.h"
+#include "engine/cpu/pair_chains.h"
 
 namespace baton {
 namespace {
@@ -36,22 +35,12 @@ struct PairVector {
     __builtin_memcpy(&bits, word, sizeof bits);
     return _mm512_castsi512_ps(_mm512_set1_epi32(bits));
   }
-  static Float BroadcastBoth(const uint32_t* words) {
-    int64_t pair;
-    __builtin_memcpy(&pair, words, sizeof pair);
-    return _mm512_castsi512_ps(_mm512_set1_epi64(pair));
-  }
-  // Half of the lanes of two lines, in each 128 bits: both chains side by side.
+  static Float BroadcastBoth(const uint32_t* words) { return BroadcastPair(words); }
   template <int half>
   static Float LoadStep(const bf16* line, int64_t line_stride) {
-    const __m512i k01 = _mm512_loadu_si512(line);
-    const __m512i k23 = _mm512_loadu_si512(line + line_stride);
-    return _mm512_castsi512_ps(half == 0 ? _mm512_unpacklo_epi16(k23, k01)
-                                         : _mm512_unpackhi_epi16(k23, k01));
+    return PairWords<half>(_mm512_loadu_si512(line), _mm512_loadu_si512(line + line_stride));
   }
-  static Float AddChains(Float lower, Float upper) {
-    return Add(_mm512_shuffle_ps(lower, upper, 0x88), _mm512_shuffle_ps(lower, upper, 0xdd));
-  }
+  static Float AddChains(Float lower, Float upper) { return AddPairChains(lower, upper); }
 
   // The words of a chain: bf16 of two numbers, exact.
   template <int chain>
@@ -61,10 +50,9 @@ struct PairVector {
     return _mm512_castsi512_ps(_mm512_or_si512(high, _mm512_srli_epi32(low, 16)));
   }
 
-  // Sixteen bf16, of every four in the order k2, k0, k3, k1.
+  // Stores sixteen bf16 as words of both chains.
   static void StoreGroup(__m256i logical, uint32_t* words) {
-    const __m256i order = _mm256_broadcastsi128_si256(
-        _mm_setr_epi8(4, 5, 0, 1, 6, 7, 2, 3, 12, 13, 8, 9, 14, 15, 10, 11));
+    const __m256i order = _mm256_broadcastsi128_si256(PairOrder());
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(words), _mm256_shuffle_epi8(logical, order));
   }
   static void PackQuery(const bf16* q, int head_dim, uint32_t* words) {

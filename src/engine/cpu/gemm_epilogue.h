@@ -94,16 +94,20 @@ inline void FinishGatedBlocks(const LinearJob& job, int64_t row, int64_t first, 
   }
 }
 
-// Asks for the lines that FinishRow will write, before the sums are computed: rows of y lie far
-// apart and are rarely in a cache, and a store that waits for memory holds up all stores after it.
-inline void PrefetchOutputs(const LinearJob& job, int64_t row, int64_t first, int64_t blocks) {
+// Asks for the lines that FinishRow will write of rows [row, row + rows), before the sums are
+// computed: rows of y lie far apart and are rarely in a cache, and a store that waits for memory
+// holds up all stores after it.
+inline void PrefetchOutputs(const LinearJob& job, int64_t row, int64_t rows, int64_t first,
+                            int64_t blocks) {
   const bool is_fp32 = job.epilogue == Epilogue::kFp32;
   const int64_t block_bytes = is_fp32 ? 64 : IsGated(job.epilogue) ? 16 : 32;
-  const char* const y = is_fp32 ? reinterpret_cast<const char*>(job.y_fp32 + row * job.y_stride)
-                                : reinterpret_cast<const char*>(job.y + row * job.y_stride);
-  const char* const end = y + (first + blocks) * block_bytes;
-  for (const char* line = y + first * block_bytes; line < end; line += 64) {
-    __asm__ volatile("prefetchw %0" : : "m"(*line));
+  const char* y = is_fp32 ? reinterpret_cast<const char*>(job.y_fp32 + row * job.y_stride)
+                          : reinterpret_cast<const char*>(job.y + row * job.y_stride);
+  for (; rows > 0; --rows, y += job.y_stride * (is_fp32 ? 4 : 2)) {
+    const char* const end = y + (first + blocks) * block_bytes;
+    for (const char* line = y + first * block_bytes; line < end; line += 64) {
+      __asm__ volatile("prefetchw %0" : : "m"(*line));
+    }
   }
 }
 

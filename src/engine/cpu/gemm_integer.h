@@ -349,9 +349,7 @@ class IntegerGemm {
     ForTiles<kRows, true>(tiling, block,
                           [&]<int kTile>(const int32_t* words, const int32_t* starts, int64_t row) {
                             if (panel.item_acc != nullptr) {
-                              for (int64_t r = row; r < row + kTile; ++r) {
-                                PrefetchOutputs(job, r, panel.first, panel.blocks);
-                              }
+                              PrefetchOutputs(job, row, kTile, panel.first, panel.blocks);
                             }
                             AddBlock<kTile, kTileVecs, 1, WordWeights<V>>(
                                 block, words, starts, job.rows,

@@ -170,9 +170,10 @@ struct TileOrder {
   // Whether registers hold the accumulators of a tile beside its chains, of which kAtOnce vectors
   // are computed at once, and their operands.
   template <class V, int kRows, int kVecs, int kAtOnce>
-  static constexpr bool kKeepsSums =
-      kAtOnce ==
-      kVecs&& kRows* kVecs * 3 / 2 + (kRows < kVecs ? kRows : kVecs) + 1 <= V::kRegisters;
+  static constexpr bool KeepsSums() {
+    constexpr int kChains = kRows * kVecs, kOperands = (kRows < kVecs ? kRows : kVecs) + 1;
+    return kAtOnce == kVecs && kChains + kChains / 2 + kOperands <= V::kRegisters;
+  }
 
   // acc (kRows rows, kVecs vectors) = or += `groups` groups of rows a ([group][pass][row][step])
   // times weights b.
@@ -180,7 +181,7 @@ struct TileOrder {
   static void AddTile(const uint32_t* a, Weights b, int64_t groups, TileSums acc) {
     if constexpr (V::kPasses == 2) {
       AddInTurn<V, kRows, kVecs>(a, b, groups, acc);
-    } else if constexpr (kKeepsSums<V, kRows, kVecs, Weights::template PartVecs<kRows>()>) {
+    } else if constexpr (KeepsSums<V, kRows, kVecs, Weights::template PartVecs<kRows>()>()) {
       AddKeepingSums<V, kRows, kVecs>(a, b, groups, acc);
     } else {
       AddSideBySide<V, kRows, kVecs>(a, b, groups, acc);

@@ -245,7 +245,7 @@ class VectorGemm {
     float* acc = at.acc + row * kTileOutputs;
     for (const int64_t end = row + tiles * kRows; row < end; row += kRows) {
       if (at.item_acc != nullptr) {
-        for (int64_t r = row; r < row + kRows; ++r) PrefetchOutputs(job, r, at.first, at.blocks);
+        PrefetchOutputs(job, row, kRows, at.first, at.blocks);
       }
       Order::template AddTile<V, kRows, V::kTileVecs>(
           a, PanelWeights<V, V::kTileVecs>{at.words, at.ahead}, groups,

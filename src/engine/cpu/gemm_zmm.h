@@ -3,6 +3,7 @@
 #pragma once
 
 #include "engine/cpu/gemm_vector.h"
+#include "engine/cpu/pair_chains.h"
 
 namespace baton {
 namespace {
@@ -51,10 +52,8 @@ struct Avx512Fma : ZmmRegisters {
   }
 };
 
-// DotBf16::Dot(acc, a, b), per lane: acc = fma(a.hi, b.hi, acc); acc = fma(a.lo, b.lo, acc).
-// So that each chain meets its k in ascending order, of every four k the word of chain e is
-// (hi = k0, lo = k2) and that of chain o is (hi = k1, lo = k3). One vpunpck of the lines of (k0,
-// k1) and of (k2, k3) makes the words of both chains of eight outputs.
+// DotBf16::Dot(acc, a, b), per lane: acc = fma(a.hi, b.hi, acc); acc = fma(a.lo, b.lo, acc). Both
+// chains of eight outputs lie side by side in a vector (pair_chains.h).
 template <class DotBf16>
 struct Bf16Pairs : ZmmRegisters, DotBf16 {
   static constexpr int kPasses = 1;
@@ -76,22 +75,12 @@ struct Bf16Pairs : ZmmRegisters, DotBf16 {
   static Vec Weights(const bf16* block, int64_t step, int v, int /*pass*/) {
     const __m512i k01 = _mm512_load_si512(block + step * 64);
     const __m512i k23 = _mm512_load_si512(block + step * 64 + 32);
-    return _mm512_castsi512_ps(v == 0 ? _mm512_unpacklo_epi16(k23, k01)
-                                      : _mm512_unpackhi_epi16(k23, k01));
+    return v == 0 ? PairWords<0>(k01, k23) : PairWords<1>(k01, k23);
   }
-  // The words of both chains.
-  static Vec Broadcast(const uint32_t* from) {
-    int64_t pair;
-    __builtin_memcpy(&pair, from, sizeof(pair));
-    return _mm512_castsi512_ps(_mm512_set1_epi64(pair));
-  }
-  static Vec AddChains(Vec lower, Vec upper) {
-    return Add(_mm512_shuffle_ps(lower, upper, 0x88), _mm512_shuffle_ps(lower, upper, 0xdd));
-  }
+  static Vec Broadcast(const uint32_t* from) { return BroadcastPair(from); }
+  static Vec AddChains(Vec lower, Vec upper) { return AddPairChains(lower, upper); }
   static void PackGroup(const bf16* x, uint32_t* words, uint32_t* /*second*/) {
-    // Of every four k: k2, k0, k3, k1.
-    const __m512i order =
-        _mm512_broadcast_i32x4(_mm_setr_epi8(4, 5, 0, 1, 6, 7, 2, 3, 12, 13, 8, 9, 14, 15, 10, 11));
+    const __m512i order = _mm512_broadcast_i32x4(PairOrder());
     _mm512_storeu_si512(words, _mm512_shuffle_epi8(_mm512_loadu_si512(x), order));
   }
 };
