@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "server/loop_thread.h"
 #include "server/raw_client.h"
 
 namespace baton {
@@ -59,38 +60,19 @@ class Answers : public HttpHandler {
   bool others_ran_ = false;
 };
 
-struct Rig {
+struct Rig : LoopThread {
   explicit Rig(const HttpServerOptions& options = {}) : answers(&loop) {
     auto started = HttpServer::Start(&loop, options, &answers);
     REQUIRE(started.ok());
     server = *std::move(started);
     answers.server = server.get();
     port = server->port();
-    thread = std::thread([this] { loop.Run(); });
+    Start();
   }
-  ~Rig() {
-    loop.Stop();
-    thread.join();
-  }
-  template <typename Fn>
-  auto On(Fn fn) {
-    std::packaged_task<decltype(fn())()> task(std::move(fn));
-    auto result = task.get_future();
-    loop.Post([&task] { task(); });
-    return result.get();
-  }
-  bool WaitFor(const std::function<bool()>& condition, absl::Duration limit = absl::Seconds(20)) {
-    for (const absl::Time end = absl::Now() + limit; absl::Now() < end;) {
-      if (On(condition)) return true;
-      absl::SleepFor(absl::Milliseconds(2));
-    }
-    return On(condition);
-  }
+  ~Rig() { Stop(); }
 
-  EventLoop loop;
   Answers answers;
   std::unique_ptr<HttpServer> server;
-  std::thread thread;
   int port = 0;
 };
 

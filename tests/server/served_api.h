@@ -13,10 +13,11 @@
 #include "common/log.h"
 #include "server/api_front.h"
 #include "server/fake_generator.h"
+#include "server/loop_thread.h"
 
 namespace baton {
 
-struct Served {
+struct Served : LoopThread {
   explicit Served(HttpServerOptions http = {}, ApiFrontOptions options = {}) {
     SetLog(LogLevel::kError, "test");
     ModelConfig config;
@@ -34,40 +35,22 @@ struct Served {
     server = *std::move(started);
     front->Attach(server.get());
     port = server->port();
-    thread = std::thread([this] { loop.Run(); });
+    Start();
   }
   ~Served() {
-    loop.Stop();
-    thread.join();
+    Stop();
     pool.reset();
     server.reset();
-  }
-  // Runs on the loop's thread and waits for it.
-  template <typename Fn>
-  auto On(Fn fn) {
-    std::packaged_task<decltype(fn())()> task(std::move(fn));
-    auto result = task.get_future();
-    loop.Post([&task] { task(); });
-    return result.get();
-  }
-  bool WaitFor(const std::function<bool()>& condition) {
-    for (const absl::Time end = absl::Now() + absl::Seconds(20); absl::Now() < end;) {
-      if (On(condition)) return true;
-      absl::SleepFor(absl::Milliseconds(2));
-    }
-    return false;
   }
   HttpClient Client() const { return HttpClient({"127.0.0.1", port}, absl::Seconds(20)); }
   std::string Metrics() const { return Client().Get("/metrics")->body; }
 
-  EventLoop loop;
   MetricsRegistry registry;
   std::unique_ptr<ServedModel> model;
   std::unique_ptr<FakeGenerator> generator;
   std::unique_ptr<TextPool> pool;
   std::unique_ptr<ApiFront> front;
   std::unique_ptr<HttpServer> server;
-  std::thread thread;
   int port = 0;
 };
 
