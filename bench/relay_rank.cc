@@ -10,7 +10,7 @@
 #include "bench/rank_prompt.h"
 #include "bench/rank_stage.h"
 #include "common/cpus.h"
-#include "server/worker/pool_view.h"
+#include "worker/pool_view.h"
 
 namespace baton {
 namespace {

@@ -1,6 +1,7 @@
 # One library target per room, one test program per test file or small group of them.
 # Warnings are errors for our code; g++ 12's false positives are switched off by name.
 add_library(baton_options INTERFACE)
+target_include_directories(baton_options INTERFACE ${PROJECT_SOURCE_DIR})  # the one include root
 target_compile_options(baton_options INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Wold-style-cast -Wconversion -Wno-sign-conversion -Werror
   -Wno-restrict -Wno-maybe-uninitialized
@@ -31,7 +32,6 @@ endfunction()
 function(baton_library name)
   cmake_parse_arguments(arg "HOT" "" "SRCS;DEPS;PRIVATE_DEPS" ${ARGN})
   add_library(${name} STATIC ${arg_SRCS})
-  target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(${name} PUBLIC ${arg_DEPS} PRIVATE baton_options ${arg_PRIVATE_DEPS})
   if(arg_HOT)
     baton_hot(${name})
@@ -47,7 +47,6 @@ add_custom_target(tsan_tests)      # the tests of the TSan slice
 function(baton_test name)
   cmake_parse_arguments(arg "HOT" "TIMEOUT" "SRCS;DEPS;LABELS;ARGS" ${ARGN})
   add_executable(${name} ${arg_SRCS} $<TARGET_OBJECTS:baton_test_main>)
-  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
   target_compile_definitions(${name} PRIVATE BATON_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data"
     BATON_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   target_link_libraries(${name} PRIVATE baton_options Catch2::Catch2 ${arg_DEPS})
@@ -102,8 +101,7 @@ endfunction()
 function(baton_emulation_library name)
   cmake_parse_arguments(arg "" "" "UNITS;SRCS;DEPS" ${ARGN})
   baton_library(${name} SRCS ${arg_UNITS} ${arg_SRCS} DEPS ${arg_DEPS})
-  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   set(flags ${BATON_AVX2} -O1 -fno-tree-loop-optimize -finline-small-functions -Wno-psabi
-    -include engine/zmm_on_ymm.h $<$<BOOL:${BATON_SANITIZE}>:-fno-sanitize=all>)
+    -include tests/engine/zmm_on_ymm.h $<$<BOOL:${BATON_SANITIZE}>:-fno-sanitize=all>)
   baton_kernel_unit("${flags}" ${arg_UNITS})
 endfunction()

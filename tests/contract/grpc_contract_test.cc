@@ -10,8 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "control.grpc.pb.h"
 #include "proto/control_channel.h"
-#include "proto/control_ends.h"
 #include "proto/membership.h"
+#include "tests/proto/control_ends.h"
 
 namespace baton {
 namespace {

@@ -10,9 +10,9 @@
 #include <optional>
 #include <thread>
 
-#include "kvtransfer/child_process.h"
 #include "kvtransfer/link.h"
 #include "kvtransfer/ucx_link.h"
+#include "tests/kvtransfer/child_process.h"
 
 // Last: its CHECK replaces ours.
 #include <catch2/catch.hpp>

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <random>
 
-#include "decode_worker/sim_cluster.h"
+#include "tests/decode_worker/sim_cluster.h"
 
 // After our headers: both have a CHECK.
 #include <catch2/catch.hpp>

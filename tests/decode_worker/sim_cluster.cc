@@ -1,8 +1,8 @@
-#include "decode_worker/sim_cluster.h"
+#include "tests/decode_worker/sim_cluster.h"
 
 #include <catch2/catch.hpp>
 
-#include "prefill_worker/sequential_run.h"
+#include "tests/prefill_worker/sequential_run.h"
 
 namespace baton {
 namespace {

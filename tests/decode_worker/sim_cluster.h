@@ -10,9 +10,9 @@
 #include <random>
 #include <vector>
 
-#include "decode_worker/sim_transfer.h"
-#include "prefill_worker/hash_backend.h"
-#include "server/worker/worker_core.h"
+#include "tests/decode_worker/sim_transfer.h"
+#include "tests/prefill_worker/hash_backend.h"
+#include "worker/worker_core.h"
 
 namespace baton {
 

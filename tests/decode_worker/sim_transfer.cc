@@ -1,4 +1,4 @@
-#include "decode_worker/sim_transfer.h"
+#include "tests/decode_worker/sim_transfer.h"
 
 #include <algorithm>
 #include <cstring>

@@ -10,9 +10,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
-#include "e2e/served_baton.h"
-#include "e2e/stream_crowd.h"
-#include "server/raw_client.h"
+#include "tests/e2e/served_baton.h"
+#include "tests/e2e/stream_crowd.h"
+#include "tests/server/raw_client.h"
 
 namespace baton {
 namespace {

@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <string>
 
-#include "e2e/in_process_cluster.h"
 #include "engine/cpu/isa.h"
 #include "engine/local_engine.h"
-#include "prefill_worker/sequential_run.h"
+#include "tests/e2e/in_process_cluster.h"
+#include "tests/prefill_worker/sequential_run.h"
 
 // After our headers: both have a CHECK.
 #include <catch2/catch.hpp>

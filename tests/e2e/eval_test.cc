@@ -11,8 +11,8 @@
 #include <sstream>
 #include <thread>
 
-#include "e2e/served_baton.h"
-#include "engine/eval_prompts.h"
+#include "tests/e2e/served_baton.h"
+#include "tests/engine/eval_prompts.h"
 
 namespace baton {
 namespace {

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "absl/strings/str_format.h"
-#include "e2e/served_baton.h"
+#include "tests/e2e/served_baton.h"
 
 namespace baton {
 namespace {

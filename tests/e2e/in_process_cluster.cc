@@ -1,4 +1,4 @@
-#include "e2e/in_process_cluster.h"
+#include "tests/e2e/in_process_cluster.h"
 
 #include "absl/strings/str_format.h"
 

@@ -12,7 +12,7 @@
 
 #include "proto/control_service.h"
 #include "router/router.h"
-#include "server/worker/worker.h"
+#include "worker/worker.h"
 
 namespace baton {
 

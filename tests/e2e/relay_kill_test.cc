@@ -13,8 +13,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "e2e/served_baton.h"
-#include "e2e/stream_crowd.h"
+#include "tests/e2e/served_baton.h"
+#include "tests/e2e/stream_crowd.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,4 +1,4 @@
-#include "e2e/served_baton.h"
+#include "tests/e2e/served_baton.h"
 
 #include <fcntl.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-#include "e2e/stream_crowd.h"
+#include "tests/e2e/stream_crowd.h"
 
 #include <algorithm>
 #include <atomic>

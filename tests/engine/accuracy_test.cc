@@ -9,8 +9,8 @@
 #include <memory>
 
 #include "absl/strings/str_format.h"
-#include "engine/oracle_case.h"
-#include "engine/sequence_runner.h"
+#include "tests/engine/oracle_case.h"
+#include "tests/engine/sequence_runner.h"
 
 namespace baton {
 namespace {

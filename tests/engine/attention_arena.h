@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "engine/attention_reference.h"
 #include "engine/cpu/attention.h"
 #include "engine/cpu/elementwise.h"
-#include "engine/kernel_paths.h"
+#include "tests/engine/attention_reference.h"
+#include "tests/engine/kernel_paths.h"
 
 namespace baton {
 

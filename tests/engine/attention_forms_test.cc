@@ -1,5 +1,5 @@
 // Attention over pages that hold another form than the chains read: int8, values in keys, or both.
-#include "engine/attention_arena.h"
+#include "tests/engine/attention_arena.h"
 
 namespace baton {
 namespace {

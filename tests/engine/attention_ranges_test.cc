@@ -1,6 +1,6 @@
 // Attention in several calls over ranges of keys, and with a dense mask: the bits of one causal
 // call, on every path and in every form of keys and values.
-#include "engine/attention_arena.h"
+#include "tests/engine/attention_arena.h"
 
 namespace baton {
 namespace {

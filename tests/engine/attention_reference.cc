@@ -1,4 +1,4 @@
-#include "engine/attention_reference.h"
+#include "tests/engine/attention_reference.h"
 
 #include <algorithm>
 #include <array>

@@ -2,9 +2,9 @@
 // softmax attention in double.
 #include "engine/cpu/attention.h"
 
-#include "engine/attention_arena.h"
 #include "engine/cpu/mxcsr.h"
-#include "engine/emulated_kernels.h"
+#include "tests/engine/attention_arena.h"
+#include "tests/engine/emulated_kernels.h"
 
 namespace baton {
 namespace {

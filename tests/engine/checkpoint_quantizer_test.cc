@@ -6,9 +6,9 @@
 #include <filesystem>
 
 #include "engine/local_engine.h"
-#include "engine/oracle_case.h"
 #include "engine/safetensors.h"
-#include "engine/temp_folder.h"
+#include "tests/engine/oracle_case.h"
+#include "tests/engine/temp_folder.h"
 
 namespace baton {
 namespace {

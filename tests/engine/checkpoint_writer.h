@@ -10,8 +10,8 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "engine/temp_folder.h"
 #include "engine/weight_source.h"
+#include "tests/engine/temp_folder.h"
 
 namespace baton {
 

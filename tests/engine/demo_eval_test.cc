@@ -5,9 +5,9 @@
 #include <cstdlib>
 #include <map>
 
-#include "engine/eval_prompts.h"
 #include "engine/local_engine.h"
-#include "engine/sequence_runner.h"
+#include "tests/engine/eval_prompts.h"
+#include "tests/engine/sequence_runner.h"
 
 namespace baton {
 namespace {

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "engine/served_model.h"
+#include "tests/engine/served_model.h"
 
 namespace baton {
 namespace {

@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "engine/cpu/mxcsr.h"
-#include "engine/kernel_paths.h"
 #include "engine/model_desc.h"
 #include "engine/numerics/exp2.h"
 #include "engine/numerics/fold.h"
 #include "engine/numerics/gelu.h"
 #include "engine/numerics/tanh.h"
+#include "tests/engine/kernel_paths.h"
 
 namespace baton {
 namespace {

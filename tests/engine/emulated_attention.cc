@@ -2,8 +2,8 @@
 #include "engine/cpu/attention_fma.h"
 #include "engine/cpu/attention_pairs.h"
 #include "engine/cpu/vdpbf16.h"
-#include "engine/emulated_instructions.h"
-#include "engine/emulated_kernels.h"
+#include "tests/engine/emulated_instructions.h"
+#include "tests/engine/emulated_kernels.h"
 
 namespace baton {
 

@@ -1,5 +1,5 @@
 #include "engine/cpu/elementwise_rows.h"
-#include "engine/emulated_kernels.h"
+#include "tests/engine/emulated_kernels.h"
 
 namespace baton {
 

@@ -4,8 +4,8 @@
 #include "engine/cpu/gemm_tile_weights_in_l2.h"
 #include "engine/cpu/gemm_zmm.h"
 #include "engine/cpu/vdpbf16.h"
-#include "engine/emulated_instructions.h"
-#include "engine/emulated_kernels.h"
+#include "tests/engine/emulated_instructions.h"
+#include "tests/engine/emulated_kernels.h"
 
 namespace baton {
 

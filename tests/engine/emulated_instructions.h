@@ -2,7 +2,7 @@
 // published semantics. For units that include zmm_on_ymm.h, which emulates everything else.
 #pragma once
 
-#include "engine/zmm_on_ymm.h"
+#include "tests/engine/zmm_on_ymm.h"
 
 namespace baton {
 namespace {

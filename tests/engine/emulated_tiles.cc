@@ -1,5 +1,5 @@
-#include "engine/emulated_instructions.h"
-#include "engine/tile_operations.h"
+#include "tests/engine/emulated_instructions.h"
+#include "tests/engine/tile_operations.h"
 
 namespace baton {
 

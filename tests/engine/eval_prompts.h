@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/oracle_case.h"
+#include "tests/engine/oracle_case.h"
 
 namespace baton {
 

@@ -11,14 +11,14 @@
 #include <numeric>
 #include <random>
 
-#include "engine/checkpoint_writer.h"
 #include "engine/cpu/aligned_buffer.h"
 #include "engine/cpu/linear_reference.h"
 #include "engine/cpu/mxcsr.h"
-#include "engine/kernel_paths.h"
 #include "engine/numerics/exp2.h"
 #include "engine/numerics/fold.h"
-#include "engine/sequence_runner.h"
+#include "tests/engine/checkpoint_writer.h"
+#include "tests/engine/kernel_paths.h"
+#include "tests/engine/sequence_runner.h"
 
 namespace baton {
 namespace {

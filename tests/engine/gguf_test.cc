@@ -11,11 +11,11 @@
 #include <set>
 
 #include "engine/gguf_model.h"
-#include "engine/gguf_writer.h"
-#include "engine/model_configs.h"
 #include "engine/stored_tensor.h"
-#include "engine/temp_folder.h"
 #include "engine/weight_source.h"
+#include "tests/engine/gguf_writer.h"
+#include "tests/engine/model_configs.h"
+#include "tests/engine/temp_folder.h"
 
 namespace baton {
 namespace {

@@ -3,8 +3,8 @@
 #include <catch2/catch.hpp>
 #include <vector>
 
-#include "engine/kernel_paths.h"
-#include "engine/linear_problem.h"
+#include "tests/engine/kernel_paths.h"
+#include "tests/engine/linear_problem.h"
 
 namespace baton {
 namespace {

@@ -4,9 +4,9 @@
 #include <random>
 
 #include "absl/strings/str_format.h"
-#include "engine/invariance_runs.h"
-#include "engine/oracle_case.h"
-#include "engine/temp_folder.h"
+#include "tests/engine/invariance_runs.h"
+#include "tests/engine/oracle_case.h"
+#include "tests/engine/temp_folder.h"
 
 namespace baton {
 namespace {

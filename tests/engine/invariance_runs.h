@@ -13,8 +13,8 @@
 #include "absl/strings/str_format.h"
 #include "engine/cpu/cpu_backend.h"
 #include "engine/cpu/isa.h"
-#include "engine/kernel_paths.h"
 #include "engine/local_engine.h"
+#include "tests/engine/kernel_paths.h"
 
 namespace baton {
 

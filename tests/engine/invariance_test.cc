@@ -6,9 +6,9 @@
 #include <fstream>
 #include <set>
 
-#include "engine/invariance_runs.h"
-#include "engine/oracle_case.h"
-#include "engine/sequence_runner.h"
+#include "tests/engine/invariance_runs.h"
+#include "tests/engine/oracle_case.h"
+#include "tests/engine/sequence_runner.h"
 
 namespace baton {
 namespace {

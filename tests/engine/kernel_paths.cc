@@ -1,11 +1,11 @@
-#include "engine/kernel_paths.h"
+#include "tests/engine/kernel_paths.h"
 
 #include <utility>
 
 #include "common/check.h"
 #include "engine/cpu/elementwise_table.h"
 #include "engine/cpu/linear_tables.h"
-#include "engine/emulated_kernels.h"
+#include "tests/engine/emulated_kernels.h"
 
 namespace baton {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "engine/backend.h"
 #include "engine/kv_pool.h"
-#include "engine/sequence_runner.h"
-#include "engine/temp_folder.h"
+#include "tests/engine/sequence_runner.h"
+#include "tests/engine/temp_folder.h"
 
 // After our headers: both have a CHECK.
 #include <catch2/catch.hpp>

@@ -6,9 +6,9 @@
 #include <string>
 
 #include "engine/cpu/linear_tables.h"
-#include "engine/emulated_kernels.h"
-#include "engine/kernel_paths.h"
-#include "engine/linear_problem.h"
+#include "tests/engine/emulated_kernels.h"
+#include "tests/engine/kernel_paths.h"
+#include "tests/engine/linear_problem.h"
 
 namespace baton {
 namespace {

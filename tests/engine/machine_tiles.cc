@@ -1,5 +1,5 @@
 #include "engine/cpu/amx_tiles.h"
-#include "engine/tile_operations.h"
+#include "tests/engine/tile_operations.h"
 
 namespace baton {
 

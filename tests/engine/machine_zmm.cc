@@ -1,4 +1,4 @@
-#include "engine/zmm_operations.h"
+#include "tests/engine/zmm_operations.h"
 
 namespace baton {
 

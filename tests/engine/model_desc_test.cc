@@ -2,8 +2,8 @@
 #include <catch2/catch.hpp>
 
 #include "engine/kv_layout.h"
-#include "engine/model_configs.h"
-#include "engine/temp_folder.h"
+#include "tests/engine/model_configs.h"
+#include "tests/engine/temp_folder.h"
 
 namespace baton {
 namespace {

@@ -6,9 +6,9 @@
 #include <filesystem>
 #include <memory>
 
-#include "engine/checkpoint_writer.h"
-#include "engine/served_model.h"
-#include "engine/temp_folder.h"
+#include "tests/engine/checkpoint_writer.h"
+#include "tests/engine/served_model.h"
+#include "tests/engine/temp_folder.h"
 
 namespace baton {
 namespace {

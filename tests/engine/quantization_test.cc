@@ -7,9 +7,9 @@
 #include <random>
 
 #include "engine/cpu/weight_quantizer.h"
-#include "engine/eval_prompts.h"
-#include "engine/linear_problem.h"
-#include "engine/sequence_runner.h"
+#include "tests/engine/eval_prompts.h"
+#include "tests/engine/linear_problem.h"
+#include "tests/engine/sequence_runner.h"
 
 namespace baton {
 namespace {

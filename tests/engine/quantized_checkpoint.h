@@ -1,6 +1,6 @@
 // Writes quantised matrices the way each format defines them, value by value and bit by bit, beside
 // the values they stand for. Written from the formats' own packing code (see
-// src/engine/quantized_tensor.h), independently of the reader.
+// engine/quantized_tensor.h), independently of the reader.
 #pragma once
 
 #include <algorithm>
@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/checkpoint_writer.h"
 #include "engine/numerics/bf16.h"
 #include "engine/numerics/half.h"
+#include "tests/engine/checkpoint_writer.h"
 
 namespace baton {
 

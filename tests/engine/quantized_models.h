@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/quantized_checkpoint.h"
+#include "tests/engine/quantized_checkpoint.h"
 
 namespace baton {
 

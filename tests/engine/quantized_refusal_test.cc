@@ -4,8 +4,8 @@
 #include <random>
 
 #include "engine/backend.h"
-#include "engine/quantized_models.h"
 #include "engine/stored_tensor.h"
+#include "tests/engine/quantized_models.h"
 
 namespace baton {
 namespace {

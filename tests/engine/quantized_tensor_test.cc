@@ -3,9 +3,9 @@
 #include <catch2/catch.hpp>
 #include <random>
 
-#include "engine/quantized_models.h"
-#include "engine/sequence_runner.h"
 #include "engine/stored_tensor.h"
+#include "tests/engine/quantized_models.h"
+#include "tests/engine/sequence_runner.h"
 
 namespace baton {
 namespace {

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "engine/sequence_runner.h"
+#include "tests/engine/sequence_runner.h"
 
 namespace baton {
 namespace {

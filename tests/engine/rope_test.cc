@@ -2,7 +2,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
-#include "engine/model_configs.h"
+#include "tests/engine/model_configs.h"
 
 namespace baton {
 

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/safetensors.h"
-#include "engine/temp_folder.h"
+#include "tests/engine/temp_folder.h"
 
 namespace baton {
 namespace {

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/oracle_case.h"
-#include "engine/sequence_runner.h"
+#include "tests/engine/oracle_case.h"
+#include "tests/engine/sequence_runner.h"
 
 namespace baton {
 

@@ -6,7 +6,7 @@
 #include <random>
 
 #include "engine/cpu/isa.h"
-#include "engine/sequence_runner.h"
+#include "tests/engine/sequence_runner.h"
 
 namespace baton {
 namespace {

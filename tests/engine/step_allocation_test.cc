@@ -9,7 +9,7 @@
 
 #include "engine/cpu/isa.h"
 #include "engine/cpu/linear.h"
-#include "engine/sequence_runner.h"
+#include "tests/engine/sequence_runner.h"
 
 namespace {
 

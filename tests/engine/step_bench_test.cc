@@ -10,7 +10,7 @@
 
 #include "bench/step_limits.h"
 #include "bench/step_work.h"
-#include "engine/temp_folder.h"
+#include "tests/engine/temp_folder.h"
 
 namespace baton {
 namespace {

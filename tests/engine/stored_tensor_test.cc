@@ -4,10 +4,10 @@
 #include <cmath>
 #include <limits>
 
-#include "engine/checkpoint_writer.h"
 #include "engine/finite_check.h"
-#include "engine/sequence_runner.h"
 #include "engine/stored_tensor.h"
+#include "tests/engine/checkpoint_writer.h"
+#include "tests/engine/sequence_runner.h"
 
 namespace baton {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "engine/cpu/isa.h"
 #include "engine/cpu/mxcsr.h"
-#include "engine/tile_operations.h"
+#include "tests/engine/tile_operations.h"
 
 namespace baton {
 namespace {

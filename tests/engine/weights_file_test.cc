@@ -14,10 +14,10 @@
 #include "engine/cpu/isa.h"
 #include "engine/numerics/bf16.h"
 #include "engine/safetensors.h"
-#include "engine/sequence_runner.h"
-#include "engine/temp_folder.h"
 #include "engine/weight_source.h"
 #include "engine/weights_file.h"
+#include "tests/engine/sequence_runner.h"
+#include "tests/engine/temp_folder.h"
 
 namespace baton {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "engine/cpu/isa.h"
 #include "engine/cpu/mxcsr.h"
-#include "engine/zmm_operations.h"
+#include "tests/engine/zmm_operations.h"
 
 namespace baton {
 namespace {

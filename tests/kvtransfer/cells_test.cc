@@ -6,8 +6,8 @@
 #include "kvtransfer/chunk_slab.h"
 #include "kvtransfer/crc32c.h"
 #include "kvtransfer/page_stock.h"
-#include "kvtransfer/test_pool.h"
 #include "kvtransfer/tombstones.h"
+#include "tests/kvtransfer/test_pool.h"
 
 // Last: its CHECK replaces ours.
 #include <catch2/catch.hpp>

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "kvtransfer/mem_link.h"
-#include "kvtransfer/tapped_link.h"
-#include "kvtransfer/test_pool.h"
 #include "kvtransfer/transfer_core.h"
+#include "tests/kvtransfer/tapped_link.h"
+#include "tests/kvtransfer/test_pool.h"
 
 namespace baton {
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "kvtransfer/core_cluster.h"
+#include "tests/kvtransfer/core_cluster.h"
 
 // Last: its CHECK replaces ours.
 #include <catch2/catch.hpp>

@@ -4,7 +4,7 @@
 #include <deque>
 #include <optional>
 
-#include "kvtransfer/core_pair.h"
+#include "tests/kvtransfer/core_pair.h"
 
 // Last: its CHECK replaces ours.
 #include <catch2/catch.hpp>

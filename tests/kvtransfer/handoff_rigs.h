@@ -7,7 +7,7 @@
 
 #include "kvtransfer/handoff_sink.h"
 #include "kvtransfer/handoff_source.h"
-#include "kvtransfer/test_pool.h"
+#include "tests/kvtransfer/test_pool.h"
 
 // Last: its CHECK replaces ours.
 #include <catch2/catch.hpp>

@@ -1,6 +1,6 @@
 // The sink's machine alone, event by event: checks, claims, completion, resumes, and that pages are
 // let go of only when nothing writes them any more.
-#include "kvtransfer/handoff_rigs.h"
+#include "tests/kvtransfer/handoff_rigs.h"
 
 // Last: its CHECK replaces ours.
 #include <catch2/catch.hpp>

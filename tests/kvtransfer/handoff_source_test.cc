@@ -1,6 +1,6 @@
 // The source's machine alone, event by event: windows, resends, deadlines, resumes, and that pages
 // are let go of only when nothing reads them any more.
-#include "kvtransfer/handoff_rigs.h"
+#include "tests/kvtransfer/handoff_rigs.h"
 
 // Last: its CHECK replaces ours.
 #include <catch2/catch.hpp>

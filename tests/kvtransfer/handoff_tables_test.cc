@@ -3,8 +3,8 @@
 #include <memory>
 #include <set>
 
-#include "kvtransfer/handoff_rigs.h"
 #include "kvtransfer/transfer_core.h"
+#include "tests/kvtransfer/handoff_rigs.h"
 
 // Last: its CHECK replaces ours.
 #include <catch2/catch.hpp>

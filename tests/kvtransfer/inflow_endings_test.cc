@@ -2,7 +2,7 @@
 // hears exactly one last word, and nothing writes its pages after that.
 #include <memory>
 
-#include "kvtransfer/inflow_pair.h"
+#include "tests/kvtransfer/inflow_pair.h"
 
 // Last: its CHECK replaces ours.
 #include <catch2/catch.hpp>

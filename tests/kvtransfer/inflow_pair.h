@@ -10,7 +10,7 @@
 #include <variant>
 #include <vector>
 
-#include "kvtransfer/core_pair.h"
+#include "tests/kvtransfer/core_pair.h"
 
 // Last: its CHECK replaces ours.
 #include <catch2/catch.hpp>

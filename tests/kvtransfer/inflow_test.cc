@@ -2,8 +2,8 @@
 // meet, what the engine is told and when, and who may still be awaited.
 #include <algorithm>
 
-#include "kvtransfer/handoff_rigs.h"
-#include "kvtransfer/inflow_pair.h"
+#include "tests/kvtransfer/handoff_rigs.h"
+#include "tests/kvtransfer/inflow_pair.h"
 
 // Last: its CHECK replaces ours.
 #include <catch2/catch.hpp>

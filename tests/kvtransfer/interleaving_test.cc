@@ -5,7 +5,7 @@
 // ended exactly once at each end, what arrived is byte-exact, nothing is left open.
 #include <map>
 
-#include "kvtransfer/core_cluster.h"
+#include "tests/kvtransfer/core_cluster.h"
 
 // Last: its CHECK replaces ours.
 #include <catch2/catch.hpp>

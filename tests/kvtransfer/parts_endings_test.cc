@@ -1,6 +1,6 @@
 // Handoffs in parts disturbed once, at every single step of their life: the decode worker hears of
 // one end, all sources do, and no page that has come back is written.
-#include "kvtransfer/parts_rig.h"
+#include "tests/kvtransfer/parts_rig.h"
 
 // Last: its CHECK replaces ours.
 #include <catch2/catch.hpp>

@@ -2,8 +2,8 @@
 // do not fit, or of other attempts, fail with a reason; who waits is bounded.
 #include <numeric>
 
-#include "kvtransfer/handoff_rigs.h"
-#include "kvtransfer/parts_rig.h"
+#include "tests/kvtransfer/handoff_rigs.h"
+#include "tests/kvtransfer/parts_rig.h"
 
 // Last: its CHECK replaces ours.
 #include <catch2/catch.hpp>

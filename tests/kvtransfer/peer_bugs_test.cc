@@ -2,7 +2,7 @@
 // the names: R1 stranded pages, R8 a write after an abort, R13 cancels that meet, and so on.
 #include <set>
 
-#include "kvtransfer/core_pair.h"
+#include "tests/kvtransfer/core_pair.h"
 
 // Last: its CHECK replaces ours.
 #include <catch2/catch.hpp>

@@ -1,6 +1,6 @@
 // A sink core against a peer that speaks the protocol by hand: late, twice, wrong, or not at all.
-#include "kvtransfer/core_cluster.h"
 #include "kvtransfer/crc32c.h"
+#include "tests/kvtransfer/core_cluster.h"
 
 // Last: its CHECK replaces ours.
 #include <catch2/catch.hpp>

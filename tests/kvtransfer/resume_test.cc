@@ -3,7 +3,7 @@
 #include <optional>
 #include <set>
 
-#include "kvtransfer/core_pair.h"
+#include "tests/kvtransfer/core_pair.h"
 
 // Last: its CHECK replaces ours.
 #include <catch2/catch.hpp>

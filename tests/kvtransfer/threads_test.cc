@@ -5,8 +5,8 @@
 #include <thread>
 
 #include "kvtransfer/mem_link.h"
-#include "kvtransfer/tapped_link.h"
-#include "kvtransfer/transfer_node.h"
+#include "tests/kvtransfer/tapped_link.h"
+#include "tests/kvtransfer/transfer_node.h"
 
 // Last: its CHECK replaces ours.
 #include <catch2/catch.hpp>

@@ -4,9 +4,9 @@
 #include <deque>
 #include <map>
 
-#include "kvtransfer/core_pair.h"
-#include "kvtransfer/handoff_rigs.h"
 #include "kvtransfer/link_meter.h"
+#include "tests/kvtransfer/core_pair.h"
+#include "tests/kvtransfer/handoff_rigs.h"
 
 // Last: its CHECK replaces ours.
 #include <catch2/catch.hpp>

@@ -2,7 +2,7 @@
 
 #include <map>
 
-#include "kvtransfer/core_pair.h"
+#include "tests/kvtransfer/core_pair.h"
 
 // Last: its CHECK replaces ours.
 #include <catch2/catch.hpp>

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "kvtransfer/link.h"
-#include "kvtransfer/test_pool.h"
 #include "kvtransfer/transfer.h"
+#include "tests/kvtransfer/test_pool.h"
 
 namespace baton {
 

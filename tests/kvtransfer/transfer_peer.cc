@@ -12,7 +12,7 @@
 
 #include "common/check.h"
 #include "kvtransfer/crc32c.h"
-#include "kvtransfer/transfer_node.h"
+#include "tests/kvtransfer/transfer_node.h"
 
 namespace baton {
 namespace {

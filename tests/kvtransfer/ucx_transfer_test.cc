@@ -8,8 +8,8 @@
 #include <random>
 #include <thread>
 
-#include "kvtransfer/process_view.h"
-#include "kvtransfer/transfer_node.h"
+#include "tests/kvtransfer/process_view.h"
+#include "tests/kvtransfer/transfer_node.h"
 
 // Last: its CHECK replaces ours.
 #include <catch2/catch.hpp>

@@ -4,7 +4,7 @@
 
 #include "absl/strings/escaping.h"
 #include "kvtransfer/crc32c.h"
-#include "kvtransfer/test_pool.h"
+#include "tests/kvtransfer/test_pool.h"
 
 // Last: its CHECK replaces ours.
 #include <catch2/catch.hpp>

@@ -6,7 +6,7 @@
 #include <catch2/catch.hpp>
 
 #include "planner/partition.h"
-#include "planner/simulated_cost.h"
+#include "tests/planner/simulated_cost.h"
 
 namespace baton {
 namespace {

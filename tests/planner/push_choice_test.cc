@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "planner/partition.h"
-#include "planner/simulated_cost.h"
+#include "tests/planner/simulated_cost.h"
 
 namespace baton {
 namespace {

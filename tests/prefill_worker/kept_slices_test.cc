@@ -5,7 +5,7 @@
 #include <set>
 #include <tuple>
 
-#include "prefill_worker/relay_bench.h"
+#include "tests/prefill_worker/relay_bench.h"
 
 namespace baton {
 namespace {

@@ -3,7 +3,7 @@
 #include <map>
 #include <set>
 
-#include "prefill_worker/scheduler_bench.h"
+#include "tests/prefill_worker/scheduler_bench.h"
 
 namespace baton {
 namespace {

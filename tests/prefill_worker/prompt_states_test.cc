@@ -1,7 +1,7 @@
 // The table of a prompt's states: each has a deadline, and each transition is taken.
 #include "prefill_worker/prompt_state.h"
 
-#include "prefill_worker/scheduler_bench.h"
+#include "tests/prefill_worker/scheduler_bench.h"
 
 namespace baton {
 namespace {

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "prefill_worker/scheduler_bench.h"
+#include "tests/prefill_worker/scheduler_bench.h"
 
 namespace baton {
 

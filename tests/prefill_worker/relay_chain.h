@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "prefill_worker/relay_bench.h"
+#include "tests/prefill_worker/relay_bench.h"
 
 namespace baton {
 

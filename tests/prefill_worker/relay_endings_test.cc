@@ -1,6 +1,6 @@
 // How parts of a relay's ranks end: with their handoffs and pushes, by a cancel at any block, or
 // when an inflow or a handoff fails.
-#include "prefill_worker/relay_chain.h"
+#include "tests/prefill_worker/relay_chain.h"
 
 namespace baton {
 namespace {

@@ -2,7 +2,7 @@
 // late, in any order, or never.
 #include <random>
 
-#include "prefill_worker/relay_chain.h"
+#include "tests/prefill_worker/relay_chain.h"
 
 namespace baton {
 namespace {

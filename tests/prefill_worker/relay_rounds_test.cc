@@ -2,7 +2,7 @@
 // them comes around the ring of ranks.
 #include <random>
 
-#include "prefill_worker/relay_bench.h"
+#include "tests/prefill_worker/relay_bench.h"
 
 namespace baton {
 namespace {

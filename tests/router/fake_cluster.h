@@ -10,7 +10,7 @@
 #include <optional>
 #include <random>
 
-#include "router/router_harness.h"
+#include "tests/router/router_harness.h"
 
 namespace baton {
 

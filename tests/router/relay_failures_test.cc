@@ -1,7 +1,7 @@
 // What becomes of a relay that is cancelled, or whose head, tail or decode worker fails or is lost.
 #include <catch2/catch.hpp>
 
-#include "router/relay_harness.h"
+#include "tests/router/relay_harness.h"
 
 namespace baton {
 namespace {

@@ -4,7 +4,7 @@
 #include <map>
 #include <vector>
 
-#include "router/router_harness.h"
+#include "tests/router/router_harness.h"
 
 namespace baton {
 

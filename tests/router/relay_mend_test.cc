@@ -2,7 +2,7 @@
 // pages, what each rank is told, and whose fault a broken handoff is.
 #include <algorithm>
 
-#include "router/relay_harness.h"
+#include "tests/router/relay_harness.h"
 
 #include <catch2/catch.hpp>
 

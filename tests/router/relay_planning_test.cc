@@ -7,7 +7,7 @@
 #include <memory>
 #include <optional>
 
-#include "router/router_harness.h"
+#include "tests/router/router_harness.h"
 
 namespace baton {
 namespace {

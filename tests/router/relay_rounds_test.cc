@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "router/relay_harness.h"
+#include "tests/router/relay_harness.h"
 
 #include <catch2/catch.hpp>
 

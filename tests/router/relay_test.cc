@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 #include <map>
 
-#include "router/relay_harness.h"
+#include "tests/router/relay_harness.h"
 
 namespace baton {
 TEST_CASE("a relay: the head gets the first slice, the tail everything, each its ticket") {

@@ -1,7 +1,7 @@
 // Relays whose link becomes slow under way: when it is worth to aim anew, and that it is done once.
 #include "router/relay_watch.h"
 
-#include "router/relay_harness.h"
+#include "tests/router/relay_harness.h"
 
 #include <catch2/catch.hpp>
 

@@ -3,7 +3,7 @@
 // nothing is left behind anywhere.
 #include <catch2/catch.hpp>
 
-#include "router/fake_cluster.h"
+#include "tests/router/fake_cluster.h"
 
 namespace baton {
 namespace {

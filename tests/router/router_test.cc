@@ -3,7 +3,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "router/router_harness.h"
+#include "tests/router/router_harness.h"
 
 namespace baton {
 

@@ -1,7 +1,7 @@
 // Workers that fall silent, leave or come back: who is given up, when, and what may still be said.
 #include <catch2/catch.hpp>
 
-#include "router/router_harness.h"
+#include "tests/router/router_harness.h"
 
 namespace baton {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "router/cluster.h"
 #include "router/journey.h"
-#include "router/router_harness.h"
+#include "tests/router/router_harness.h"
 
 namespace baton {
 namespace {

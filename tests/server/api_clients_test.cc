@@ -1,8 +1,8 @@
 // What clients may do to the API with their connections: be slow, silent, away, or too many.
 #include <catch2/catch.hpp>
 
-#include "server/raw_client.h"
-#include "server/served_api.h"
+#include "tests/server/raw_client.h"
+#include "tests/server/served_api.h"
 
 namespace baton {
 namespace {

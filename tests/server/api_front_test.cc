@@ -5,8 +5,8 @@
 #include <catch2/catch.hpp>
 #include <thread>
 
-#include "server/raw_client.h"
-#include "server/served_api.h"
+#include "tests/server/raw_client.h"
+#include "tests/server/served_api.h"
 
 namespace baton {
 namespace {

@@ -14,9 +14,9 @@
 
 #include "absl/time/clock.h"
 #include "common/clock.h"
-#include "server/raw_client.h"
-#include "server/served_api.h"
 #include "server/supervisor.h"
+#include "tests/server/raw_client.h"
+#include "tests/server/served_api.h"
 
 namespace {
 

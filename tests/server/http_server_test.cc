@@ -10,8 +10,8 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "server/loop_thread.h"
-#include "server/raw_client.h"
+#include "tests/server/loop_thread.h"
+#include "tests/server/raw_client.h"
 
 namespace baton {
 namespace {

@@ -3,12 +3,12 @@
 #include <catch2/catch.hpp>
 #include <set>
 
-#include "engine/gguf_writer.h"
-#include "engine/temp_folder.h"
 #include "server/model_folder.h"
 #include "server/model_report.h"
 #include "server/model_text.h"
 #include "server/served_model.h"
+#include "tests/engine/gguf_writer.h"
+#include "tests/engine/temp_folder.h"
 
 namespace baton {
 namespace {

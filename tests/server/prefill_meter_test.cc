@@ -1,5 +1,5 @@
 // What a worker reports of its steps predicts whole prompts.
-#include "server/worker/prefill_meter.h"
+#include "worker/prefill_meter.h"
 
 #include <catch2/catch.hpp>
 

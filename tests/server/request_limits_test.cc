@@ -11,9 +11,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "proto/control_codec.h"
-#include "router/router_harness.h"
 #include "server/api_request.h"
 #include "server/served_model.h"
+#include "tests/router/router_harness.h"
 
 namespace baton {
 namespace {

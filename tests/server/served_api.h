@@ -12,8 +12,8 @@
 #include "bench/http_client.h"
 #include "common/log.h"
 #include "server/api_front.h"
-#include "server/fake_generator.h"
-#include "server/loop_thread.h"
+#include "tests/server/fake_generator.h"
+#include "tests/server/loop_thread.h"
 
 namespace baton {
 

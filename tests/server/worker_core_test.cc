@@ -1,10 +1,10 @@
 // A relay's slice among steps, turn by turn, with router and transfer room played by hand.
-#include "server/worker/worker_core.h"
+#include "worker/worker_core.h"
 
 #include <cstring>
 
-#include "prefill_worker/hash_backend.h"
-#include "prefill_worker/sequential_run.h"
+#include "tests/prefill_worker/hash_backend.h"
+#include "tests/prefill_worker/sequential_run.h"
 
 // After our headers: both have a CHECK.
 #include <catch2/catch.hpp>

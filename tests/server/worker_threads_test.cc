@@ -8,10 +8,10 @@
 #include <thread>
 
 #include "kvtransfer/mem_link.h"
-#include "prefill_worker/hash_backend.h"
-#include "prefill_worker/sequential_run.h"
-#include "server/worker/engine_thread.h"
-#include "server/worker/pool_view.h"
+#include "tests/prefill_worker/hash_backend.h"
+#include "tests/prefill_worker/sequential_run.h"
+#include "worker/engine_thread.h"
+#include "worker/pool_view.h"
 
 // After our headers: both have a CHECK.
 #include <catch2/catch.hpp>

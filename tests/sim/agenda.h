@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
-#include "sim/sim_random.h"
+#include "tests/sim/sim_random.h"
 
 namespace baton::sim {
 

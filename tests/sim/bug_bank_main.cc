@@ -16,7 +16,7 @@
 #include "absl/strings/str_format.h"
 #include "common/log.h"
 #include "common/planted_bug.h"
-#include "sim/world.h"
+#include "tests/sim/world.h"
 
 namespace baton::sim {
 namespace {

@@ -1,11 +1,11 @@
-#include "sim/clients.h"
-#include "sim/sim_engine.h"
+#include "tests/sim/clients.h"
+#include "tests/sim/sim_engine.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "prefill_worker/sequential_run.h"
-#include "sim/violation.h"
+#include "tests/prefill_worker/sequential_run.h"
+#include "tests/sim/violation.h"
 
 namespace baton::sim {
 

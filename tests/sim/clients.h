@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "engine/kv_pool.h"
-#include "prefill_worker/hash_backend.h"
 #include "router/router.h"
-#include "sim/agenda.h"
-#include "sim/swarm.h"
+#include "tests/prefill_worker/hash_backend.h"
+#include "tests/sim/agenda.h"
+#include "tests/sim/swarm.h"
 
 namespace baton::sim {
 

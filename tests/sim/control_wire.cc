@@ -1,10 +1,10 @@
-#include "sim/control_wire.h"
+#include "tests/sim/control_wire.h"
 
 #include <algorithm>
 #include <iterator>
 #include <utility>
 
-#include "sim/violation.h"
+#include "tests/sim/violation.h"
 
 namespace baton::sim {
 namespace {

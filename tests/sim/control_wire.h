@@ -14,9 +14,9 @@
 
 #include "proto/control_client.h"
 #include "proto/messages.h"
-#include "sim/agenda.h"
-#include "sim/node.h"
-#include "sim/swarm.h"
+#include "tests/sim/agenda.h"
+#include "tests/sim/node.h"
+#include "tests/sim/swarm.h"
 
 namespace baton::sim {
 

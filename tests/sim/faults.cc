@@ -1,8 +1,8 @@
 // World, second part: what goes wrong.
 #include <algorithm>
 
-#include "sim/violation.h"
-#include "sim/world.h"
+#include "tests/sim/violation.h"
+#include "tests/sim/world.h"
 
 namespace baton::sim {
 namespace {

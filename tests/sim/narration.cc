@@ -1,4 +1,4 @@
-#include "sim/narration.h"
+#include "tests/sim/narration.h"
 
 #include <variant>
 

@@ -1,13 +1,13 @@
-#include "sim/node.h"
+#include "tests/sim/node.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "common/check.h"
-#include "server/worker/link_rates.h"
-#include "server/worker/pool_view.h"
-#include "sim/narration.h"
-#include "sim/violation.h"
+#include "tests/sim/narration.h"
+#include "tests/sim/violation.h"
+#include "worker/link_rates.h"
+#include "worker/pool_view.h"
 
 namespace baton::sim {
 namespace {

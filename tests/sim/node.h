@@ -15,10 +15,10 @@
 
 #include "kvtransfer/mem_link.h"
 #include "kvtransfer/transfer_core.h"
-#include "server/worker/worker_core.h"
-#include "sim/agenda.h"
-#include "sim/sim_engine.h"
-#include "sim/swarm.h"
+#include "tests/sim/agenda.h"
+#include "tests/sim/sim_engine.h"
+#include "tests/sim/swarm.h"
+#include "worker/worker_core.h"
 
 namespace baton::sim {
 

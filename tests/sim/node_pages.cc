@@ -2,8 +2,8 @@
 // else touches it.
 #include <algorithm>
 
-#include "sim/node.h"
-#include "sim/violation.h"
+#include "tests/sim/node.h"
+#include "tests/sim/violation.h"
 
 namespace baton::sim {
 

@@ -1,4 +1,4 @@
-#include "sim/outcome.h"
+#include "tests/sim/outcome.h"
 
 #include <algorithm>
 

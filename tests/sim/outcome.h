@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/state_machine.h"
-#include "sim/clients.h"
+#include "tests/sim/clients.h"
 
 namespace baton::sim {
 

@@ -2,7 +2,7 @@
 // another is there to stand in and where none is: its tokens are the right ones, and of the prompt
 // nothing is computed twice but the lost worker's slices.
 #include "common/log.h"
-#include "sim/world.h"
+#include "tests/sim/world.h"
 
 #include <catch2/catch.hpp>
 

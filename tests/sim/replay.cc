@@ -1,10 +1,10 @@
-#include "sim/replay.h"
+#include "tests/sim/replay.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "sim/swarm.h"
-#include "sim/world.h"
+#include "tests/sim/swarm.h"
+#include "tests/sim/world.h"
 
 namespace baton::sim {
 namespace {

@@ -1,10 +1,10 @@
 // Relays on and off on a real trace, from workers that are mostly idle to more than they can do, on
 // virtual time: the planner's choices are better or no worse at every load.
-#include "sim/replay.h"
+#include "tests/sim/replay.h"
 
 #include <algorithm>
 
-#include "prefill_worker/hash_backend.h"
+#include "tests/prefill_worker/hash_backend.h"
 
 #include <catch2/catch.hpp>  // last
 

@@ -1,4 +1,4 @@
-#include "sim/seeds.h"
+#include "tests/sim/seeds.h"
 
 #include <atomic>
 #include <chrono>
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
-#include "sim/tables.h"
+#include "tests/sim/tables.h"
 
 namespace baton::sim {
 

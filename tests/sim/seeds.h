@@ -6,7 +6,7 @@
 #include <functional>
 #include <string>
 
-#include "sim/world.h"
+#include "tests/sim/world.h"
 
 namespace baton::sim {
 

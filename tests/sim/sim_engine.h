@@ -4,7 +4,7 @@
 
 #include <functional>
 
-#include "prefill_worker/hash_backend.h"
+#include "tests/prefill_worker/hash_backend.h"
 
 namespace baton::sim {
 

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "common/log.h"
-#include "sim/seeds.h"
+#include "tests/sim/seeds.h"
 
 namespace baton::sim {
 namespace {

@@ -1,7 +1,7 @@
 // A small flow of requests through two prefill and two decode workers, or relays, also in rounds,
 // through three prefill workers and one decode worker, disturbed once, at each of its events in
 // turn, in each way: every stream comes out exact, ends once, and nothing is held.
-#include "sim/world.h"
+#include "tests/sim/world.h"
 
 #include <catch2/catch.hpp>
 

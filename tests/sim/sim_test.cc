@@ -2,8 +2,8 @@
 #include <iostream>
 
 #include "common/log.h"
-#include "sim/seeds.h"
-#include "sim/tables.h"
+#include "tests/sim/seeds.h"
+#include "tests/sim/tables.h"
 
 #include <catch2/catch.hpp>
 

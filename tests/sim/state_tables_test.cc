@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "sim/tables.h"
+#include "tests/sim/tables.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,4 +1,4 @@
-#include "sim/swarm.h"
+#include "tests/sim/swarm.h"
 
 #include <algorithm>
 

@@ -10,7 +10,7 @@
 
 #include "proto/messages.h"
 #include "router/router.h"
-#include "sim/sim_random.h"
+#include "tests/sim/sim_random.h"
 
 namespace baton::sim {
 

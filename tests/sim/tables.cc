@@ -1,4 +1,4 @@
-#include "sim/tables.h"
+#include "tests/sim/tables.h"
 
 #include <algorithm>
 

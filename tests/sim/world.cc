@@ -1,11 +1,11 @@
-#include "sim/world.h"
+#include "tests/sim/world.h"
 
 #include <algorithm>
 #include <map>
 #include <utility>
 
-#include "sim/narration.h"
-#include "sim/violation.h"
+#include "tests/sim/narration.h"
+#include "tests/sim/violation.h"
 
 namespace baton::sim {
 namespace {

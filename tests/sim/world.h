@@ -18,12 +18,12 @@
 
 #include "kvtransfer/mem_link.h"
 #include "router/router.h"
-#include "sim/agenda.h"
-#include "sim/clients.h"
-#include "sim/control_wire.h"
-#include "sim/node.h"
-#include "sim/outcome.h"
-#include "sim/swarm.h"
+#include "tests/sim/agenda.h"
+#include "tests/sim/clients.h"
+#include "tests/sim/control_wire.h"
+#include "tests/sim/node.h"
+#include "tests/sim/outcome.h"
+#include "tests/sim/swarm.h"
 
 namespace baton::sim {
 

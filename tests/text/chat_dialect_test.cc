@@ -1,7 +1,7 @@
 // Small templates and what Jinja2 with transformers' settings renders of them: the corners of the
-// dialect that src/text/ffi/src/dialect.rs, python.rs and methods.rs mend, beyond the reference of
+// dialect that text/ffi/src/dialect.rs, python.rs and methods.rs mend, beyond the reference of
 // chat_template_test.
-#include "oracle.h"
+#include "tests/text/oracle.h"
 #include "text/chat_template.h"
 
 namespace baton {

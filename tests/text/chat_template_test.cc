@@ -8,7 +8,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "oracle.h"
+#include "tests/text/oracle.h"
 
 namespace baton {
 namespace {

@@ -1,5 +1,5 @@
 // The demo model's tokenizer and chat template: every prompt of its evaluation, message by message.
-#include "oracle.h"
+#include "tests/text/oracle.h"
 #include "text/chat_template.h"
 #include "text/detokenizer.h"
 #include "text/tokenizer.h"

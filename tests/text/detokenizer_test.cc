@@ -3,7 +3,7 @@
 
 #include <random>
 
-#include "oracle.h"
+#include "tests/text/oracle.h"
 
 namespace baton {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "text/oracle.h"
+#include "tests/text/oracle.h"
 #include "text/tokenizer.h"
 
 namespace baton::oracle {

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "text/encoding_rows.h"
-#include "text/oracle.h"
+#include "tests/text/encoding_rows.h"
+#include "tests/text/oracle.h"
 #include "text/tokenizer.h"
 
 namespace baton {

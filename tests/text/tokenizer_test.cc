@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <thread>
 
+#include "tests/text/encoding_rows.h"
+#include "tests/text/oracle.h"
 #include "text/chat_template.h"
-#include "text/encoding_rows.h"
-#include "text/oracle.h"
 
 namespace baton {
 namespace {

@@ -14,11 +14,10 @@ struct SourceFile {
 
   std::string name() const { return std::filesystem::path(path).filename().string(); }
   bool IsHeader() const { return path.ends_with(".h") || path.ends_with(".cuh"); }
-  // Second component of src/<room>/...; empty elsewhere.
+  // First component of the path; empty of a file at the root.
   std::string Room() const {
-    if (!path.starts_with("src/")) return "";
-    const size_t end = path.find('/', 4);
-    return end == std::string::npos ? "" : path.substr(4, end - 4);
+    const size_t end = path.find('/');
+    return end == std::string::npos ? "" : path.substr(0, end);
   }
   // What stands between the quotes or angle brackets of each #include line.
   std::vector<std::string> Includes() const {

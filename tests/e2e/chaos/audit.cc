@@ -1,4 +1,4 @@
-#include "e2e/chaos/audit.h"
+#include "tests/e2e/chaos/audit.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
-#include "e2e/chaos/metrics_page.h"
+#include "tests/e2e/chaos/metrics_page.h"
 
 namespace baton {
 namespace {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "e2e/chaos/cluster.h"
-#include "e2e/chaos/faults.h"
+#include "tests/e2e/chaos/cluster.h"
+#include "tests/e2e/chaos/faults.h"
 
 namespace baton {
 

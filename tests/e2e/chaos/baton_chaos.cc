@@ -3,7 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
-#include "e2e/chaos/chaos_run.h"
+#include "tests/e2e/chaos/chaos_run.h"
 
 int main(int argc, char** argv) {
   CLI::App app{

@@ -4,10 +4,10 @@
 #include <catch2/catch.hpp>
 #include <functional>
 
-#include "e2e/chaos/audit.h"
-#include "e2e/chaos/metrics_page.h"
-#include "e2e/chaos/schedule.h"
-#include "e2e/chaos/stall.h"
+#include "tests/e2e/chaos/audit.h"
+#include "tests/e2e/chaos/metrics_page.h"
+#include "tests/e2e/chaos/schedule.h"
+#include "tests/e2e/chaos/stall.h"
 
 namespace baton {
 namespace {

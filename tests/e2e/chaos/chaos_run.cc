@@ -1,4 +1,4 @@
-#include "e2e/chaos/chaos_run.h"
+#include "tests/e2e/chaos/chaos_run.h"
 
 #include <algorithm>
 #include <boost/json.hpp>
@@ -10,11 +10,11 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "bench/load_client.h"
-#include "e2e/chaos/audit.h"
-#include "e2e/chaos/lab_cluster.h"
-#include "e2e/chaos/metrics_page.h"
-#include "e2e/chaos/served_cluster.h"
-#include "e2e/chaos/stall.h"
+#include "tests/e2e/chaos/audit.h"
+#include "tests/e2e/chaos/lab_cluster.h"
+#include "tests/e2e/chaos/metrics_page.h"
+#include "tests/e2e/chaos/served_cluster.h"
+#include "tests/e2e/chaos/stall.h"
 
 namespace baton {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/time/time.h"
-#include "e2e/chaos/profile.h"
+#include "tests/e2e/chaos/profile.h"
 
 namespace baton {
 

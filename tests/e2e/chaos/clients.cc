@@ -1,4 +1,4 @@
-#include "e2e/chaos/clients.h"
+#include "tests/e2e/chaos/clients.h"
 
 #include <algorithm>
 

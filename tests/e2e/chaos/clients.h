@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "e2e/chaos/dice.h"
-#include "e2e/chaos/exchange.h"
-#include "e2e/chaos/profile.h"
-#include "e2e/chaos/verdict.h"
+#include "tests/e2e/chaos/dice.h"
+#include "tests/e2e/chaos/exchange.h"
+#include "tests/e2e/chaos/profile.h"
+#include "tests/e2e/chaos/verdict.h"
 
 namespace baton {
 

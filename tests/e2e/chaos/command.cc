@@ -1,4 +1,4 @@
-#include "e2e/chaos/command.h"
+#include "tests/e2e/chaos/command.h"
 
 #include <fcntl.h>
 #include <sys/wait.h>

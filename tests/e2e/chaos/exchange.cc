@@ -1,4 +1,4 @@
-#include "e2e/chaos/exchange.h"
+#include "tests/e2e/chaos/exchange.h"
 
 #include <algorithm>
 #include <boost/json.hpp>

@@ -9,7 +9,7 @@
 
 #include "absl/time/time.h"
 #include "bench/http_client.h"
-#include "e2e/chaos/requests.h"
+#include "tests/e2e/chaos/requests.h"
 
 namespace baton {
 

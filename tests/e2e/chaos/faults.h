@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "e2e/chaos/clients.h"
-#include "e2e/chaos/cluster.h"
-#include "e2e/chaos/lab_cluster.h"
-#include "e2e/chaos/schedule.h"
+#include "tests/e2e/chaos/clients.h"
+#include "tests/e2e/chaos/cluster.h"
+#include "tests/e2e/chaos/lab_cluster.h"
+#include "tests/e2e/chaos/schedule.h"
 
 namespace baton {
 

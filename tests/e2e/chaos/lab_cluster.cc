@@ -1,4 +1,4 @@
-#include "e2e/chaos/lab_cluster.h"
+#include "tests/e2e/chaos/lab_cluster.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
-#include "e2e/chaos/metrics_page.h"
+#include "tests/e2e/chaos/metrics_page.h"
 
 namespace baton {
 namespace {

@@ -6,9 +6,9 @@
 #include <map>
 #include <memory>
 
-#include "e2e/chaos/cluster.h"
-#include "e2e/chaos/network_lab.h"
-#include "e2e/chaos/relay.h"
+#include "tests/e2e/chaos/cluster.h"
+#include "tests/e2e/chaos/network_lab.h"
+#include "tests/e2e/chaos/relay.h"
 
 namespace baton {
 

@@ -1,4 +1,4 @@
-#include "e2e/chaos/metrics_page.h"
+#include "tests/e2e/chaos/metrics_page.h"
 
 #include <cstdlib>
 #include <limits>

@@ -11,8 +11,8 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
-#include "e2e/chaos/lab_cluster.h"
-#include "e2e/stream_crowd.h"
+#include "tests/e2e/chaos/lab_cluster.h"
+#include "tests/e2e/stream_crowd.h"
 
 namespace baton {
 namespace {

@@ -1,11 +1,11 @@
-#include "e2e/chaos/network_lab.h"
+#include "tests/e2e/chaos/network_lab.h"
 
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "e2e/chaos/command.h"
+#include "tests/e2e/chaos/command.h"
 
 namespace baton {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/status.h"
-#include "e2e/chaos/profile.h"
+#include "tests/e2e/chaos/profile.h"
 
 namespace baton {
 

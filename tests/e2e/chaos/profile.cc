@@ -1,4 +1,4 @@
-#include "e2e/chaos/profile.h"
+#include "tests/e2e/chaos/profile.h"
 
 namespace baton {
 namespace {

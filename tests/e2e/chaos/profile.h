@@ -6,7 +6,7 @@
 
 #include "absl/time/time.h"
 #include "common/status.h"
-#include "e2e/chaos/requests.h"
+#include "tests/e2e/chaos/requests.h"
 
 namespace baton {
 

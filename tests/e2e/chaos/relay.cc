@@ -1,4 +1,4 @@
-#include "e2e/chaos/relay.h"
+#include "tests/e2e/chaos/relay.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>

@@ -1,9 +1,9 @@
-#include "e2e/chaos/requests.h"
+#include "tests/e2e/chaos/requests.h"
 
 #include <boost/json.hpp>
 
 #include "absl/strings/str_format.h"
-#include "e2e/chaos/dice.h"
+#include "tests/e2e/chaos/dice.h"
 
 namespace baton {
 namespace {

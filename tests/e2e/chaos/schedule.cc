@@ -1,6 +1,6 @@
-#include "e2e/chaos/schedule.h"
+#include "tests/e2e/chaos/schedule.h"
 
-#include "e2e/chaos/dice.h"
+#include "tests/e2e/chaos/dice.h"
 
 namespace baton {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "e2e/chaos/profile.h"
+#include "tests/e2e/chaos/profile.h"
 
 namespace baton {
 

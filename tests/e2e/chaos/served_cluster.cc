@@ -1,4 +1,4 @@
-#include "e2e/chaos/served_cluster.h"
+#include "tests/e2e/chaos/served_cluster.h"
 
 #include <sys/wait.h>
 

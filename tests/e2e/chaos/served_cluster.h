@@ -5,8 +5,8 @@
 #include <memory>
 #include <mutex>
 
-#include "e2e/chaos/cluster.h"
-#include "e2e/served_baton.h"
+#include "tests/e2e/chaos/cluster.h"
+#include "tests/e2e/served_baton.h"
 
 namespace baton {
 

@@ -10,8 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
-#include "e2e/chaos/lab_cluster.h"
-#include "e2e/stream_crowd.h"
+#include "tests/e2e/chaos/lab_cluster.h"
+#include "tests/e2e/stream_crowd.h"
 
 #include <catch2/catch.hpp>
 

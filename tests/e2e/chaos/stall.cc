@@ -1,4 +1,4 @@
-#include "e2e/chaos/stall.h"
+#include "tests/e2e/chaos/stall.h"
 
 #include <algorithm>
 

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "e2e/chaos/clients.h"
-#include "e2e/chaos/faults.h"
+#include "tests/e2e/chaos/clients.h"
+#include "tests/e2e/chaos/faults.h"
 
 namespace baton {
 

@@ -1,4 +1,4 @@
-#include "e2e/chaos/verdict.h"
+#include "tests/e2e/chaos/verdict.h"
 
 #include <algorithm>
 

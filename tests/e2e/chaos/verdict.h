@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "e2e/chaos/exchange.h"
+#include "tests/e2e/chaos/exchange.h"
 
 namespace baton {
 

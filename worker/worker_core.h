@@ -25,8 +25,8 @@
 #include "prefill_worker/prefill_scheduler.h"
 #include "proto/control_client.h"
 #include "proto/messages.h"
-#include "server/worker/prefill_meter.h"
-#include "server/worker/worker_metrics.h"
+#include "worker/prefill_meter.h"
+#include "worker/worker_metrics.h"
 
 namespace baton {
 

@@ -10,7 +10,7 @@
 #include "common/metrics.h"
 #include "server/http_server.h"
 #include "server/paced_page.h"
-#include "server/worker/worker_metrics.h"
+#include "worker/worker_metrics.h"
 
 namespace baton {
 

@@ -17,8 +17,8 @@
 #include "engine/kv_pool.h"
 #include "kvtransfer/transfer.h"
 #include "proto/control_client.h"
-#include "server/worker/worker_core.h"
-#include "server/worker/worker_metrics.h"
+#include "worker/worker_core.h"
+#include "worker/worker_metrics.h"
 
 namespace baton {
 

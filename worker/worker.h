@@ -13,8 +13,8 @@
 #include "kvtransfer/transfer.h"
 #include "planner/partition_table.h"
 #include "proto/control_client.h"
-#include "server/worker/engine_thread.h"
-#include "server/worker/worker_metrics.h"
+#include "worker/engine_thread.h"
+#include "worker/worker_metrics.h"
 
 namespace baton {
 

@@ -1,4 +1,4 @@
-#include "server/worker/prefill_meter.h"
+#include "worker/prefill_meter.h"
 
 #include <algorithm>
 

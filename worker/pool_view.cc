@@ -1,4 +1,4 @@
-#include "server/worker/pool_view.h"
+#include "worker/pool_view.h"
 
 namespace baton {
 

@@ -15,8 +15,8 @@
 #include "engine/weight_source.h"
 #include "server/model_folder.h"
 #include "server/role_process.h"
-#include "server/worker/worker.h"
 #include "server/worker_endpoint.h"
+#include "worker/worker.h"
 
 namespace baton {
 namespace {

@@ -1,4 +1,4 @@
-#include "server/worker/worker_core.h"
+#include "worker/worker_core.h"
 
 #include <algorithm>
 #include <utility>

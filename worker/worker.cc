@@ -1,4 +1,4 @@
-#include "server/worker/worker.h"
+#include "worker/worker.h"
 
 #include <algorithm>
 #include <utility>
@@ -10,8 +10,8 @@
 #include "common/log.h"
 #include "common/request_limits.h"
 #include "proto/control_codec.h"
-#include "server/worker/link_rates.h"
-#include "server/worker/pool_view.h"
+#include "worker/link_rates.h"
+#include "worker/pool_view.h"
 
 namespace baton {
 namespace {

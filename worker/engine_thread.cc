@@ -1,4 +1,4 @@
-#include "server/worker/engine_thread.h"
+#include "worker/engine_thread.h"
 
 #include <pthread.h>
 

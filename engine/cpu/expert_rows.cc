@@ -1,4 +1,4 @@
-// A kernel unit: see the rules in src/engine/CMakeLists.txt.
+// A kernel unit: see the rules in engine/CMakeLists.txt.
 #include "engine/cpu/expert_rows.h"
 
 #include "engine/numerics/exp2.h"
