@@ -70,7 +70,7 @@ function(baton_test name)
   set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
 endfunction()
 
-# Kernel units run only on machines that have their instructions (engine/cpu/isa.h), so
+# Kernel units run only on machines that have their instructions (engine/cpu/machine/isa.h), so
 # each gets its own flags and everything else stays plain x86-64. A kernel unit includes only
 # <immintrin.h>, <cstdint> and engine/numerics: an inline function of any other header could be the
 # copy the linker keeps for everybody.
@@ -94,7 +94,7 @@ function(baton_kernel_unit flags)
   set_property(GLOBAL APPEND PROPERTY BATON_KERNEL_UNITS ${ARGN})
 endfunction()
 # baton_emulation_library(NAME UNITS a.cc SRCS b.cc DEPS baton_engine): kernels for tests whose
-# instructions are emulated (tests/engine/zmm_on_ymm.h, which UNITS see first). UNITS are kernel
+# instructions are emulated (tests/engine/cpu/zmm_on_ymm.h, which UNITS see first). UNITS are kernel
 # units for AVX2, optimised, but without unrolling: kernels ask for it everywhere, and here every
 # instruction is several, so compiling would take minutes. Never with a sanitizer. -Wno-psabi: g++
 # remarks that 64-byte structs were passed otherwise before version 4.6.
@@ -102,6 +102,6 @@ function(baton_emulation_library name)
   cmake_parse_arguments(arg "" "" "UNITS;SRCS;DEPS" ${ARGN})
   baton_library(${name} SRCS ${arg_UNITS} ${arg_SRCS} DEPS ${arg_DEPS})
   set(flags ${BATON_AVX2} -O1 -fno-tree-loop-optimize -finline-small-functions -Wno-psabi
-    -include tests/engine/zmm_on_ymm.h $<$<BOOL:${BATON_SANITIZE}>:-fno-sanitize=all>)
+    -include tests/engine/cpu/zmm_on_ymm.h $<$<BOOL:${BATON_SANITIZE}>:-fno-sanitize=all>)
   baton_kernel_unit("${flags}" ${arg_UNITS})
 endfunction()

@@ -32,11 +32,11 @@
 #include "absl/time/time.h"
 #include "common/ids.h"
 #include "decode_worker/guest_state.h"
-#include "engine/backend.h"
-#include "engine/kv_pool.h"
-#include "engine/sampler.h"
-#include "engine/step.h"
-#include "kvtransfer/transfer.h"
+#include "engine/kv/kv_pool.h"
+#include "engine/sampling/sampler.h"
+#include "engine/step/backend.h"
+#include "engine/step/step.h"
+#include "kvtransfer/protocol/transfer_events.h"
 #include "proto/messages.h"
 
 namespace baton {

@@ -14,8 +14,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "engine/kv_pool.h"
-#include "kvtransfer/transfer.h"
+#include "engine/kv/kv_pool.h"
+#include "kvtransfer/protocol/transfer_events.h"
 
 namespace baton {
 

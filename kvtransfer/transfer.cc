@@ -22,8 +22,8 @@
 #include "common/check.h"
 #include "common/log.h"
 #include "common/mailbox.h"
-#include "kvtransfer/paced_link.h"
-#include "kvtransfer/transfer_core.h"
+#include "kvtransfer/links/paced_link.h"
+#include "kvtransfer/protocol/transfer_core.h"
 
 namespace baton {
 namespace {

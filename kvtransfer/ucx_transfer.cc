@@ -1,8 +1,8 @@
 // Where the protocol and UCX meet: everything else of Transfer knows only Link.
 #include <utility>
 
+#include "kvtransfer/links/ucx_link.h"
 #include "kvtransfer/transfer.h"
-#include "kvtransfer/ucx_link.h"
 
 namespace baton {
 

@@ -6,8 +6,8 @@
 #include "absl/time/time.h"
 #include "common/ids.h"
 #include "common/state_machine.h"
-#include "engine/backend.h"
-#include "engine/rope.h"
+#include "engine/model/rope.h"
+#include "engine/step/backend.h"
 
 namespace baton {
 

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "engine/kv_pool.h"
+#include "engine/kv/kv_pool.h"
 
 namespace baton {
 

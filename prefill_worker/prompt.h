@@ -7,8 +7,8 @@
 
 #include "absl/time/time.h"
 #include "common/state_machine.h"
-#include "engine/kv_layout.h"
-#include "engine/rope.h"
+#include "engine/kv/kv_layout.h"
+#include "engine/model/rope.h"
 #include "prefill_worker/prefill_options.h"
 #include "prefill_worker/prefix_index.h"
 #include "prefill_worker/prompt_round.h"

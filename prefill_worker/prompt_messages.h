@@ -5,8 +5,8 @@
 #include <string>
 
 #include "absl/time/time.h"
-#include "engine/sampler.h"
-#include "kvtransfer/transfer.h"
+#include "engine/sampling/sampler.h"
+#include "kvtransfer/protocol/transfer_events.h"
 #include "prefill_worker/prompt.h"
 #include "proto/messages.h"
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "engine/kv_pool.h"
+#include "engine/kv/kv_pool.h"
 #include "prefill_worker/prefix_index.h"
 #include "prefill_worker/prompt.h"
 

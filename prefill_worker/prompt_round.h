@@ -10,7 +10,7 @@
 
 #include "common/ids.h"
 #include "common/ticket.h"
-#include "engine/kv_layout.h"
+#include "engine/kv/kv_layout.h"
 #include "prefill_worker/slice_run.h"
 #include "proto/messages.h"
 

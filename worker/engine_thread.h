@@ -13,9 +13,9 @@
 
 #include "absl/time/time.h"
 #include "common/mailbox.h"
-#include "engine/backend.h"
-#include "engine/kv_pool.h"
-#include "kvtransfer/transfer.h"
+#include "engine/kv/kv_pool.h"
+#include "engine/step/backend.h"
+#include "kvtransfer/protocol/transfer_events.h"
 #include "proto/control_client.h"
 #include "worker/worker_core.h"
 #include "worker/worker_metrics.h"

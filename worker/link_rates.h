@@ -4,7 +4,7 @@
 #include <variant>
 #include <vector>
 
-#include "kvtransfer/transfer.h"
+#include "kvtransfer/protocol/transfer_events.h"
 #include "proto/control_codec.h"
 #include "proto/messages.h"
 

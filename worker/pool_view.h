@@ -1,8 +1,8 @@
 // The worker's KV pool as the transfer room sees it.
 #pragma once
 
-#include "engine/kv_pool.h"
-#include "kvtransfer/transfer.h"
+#include "engine/kv/kv_pool.h"
+#include "kvtransfer/protocol/transfer_events.h"
 
 namespace baton {
 

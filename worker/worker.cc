@@ -9,6 +9,7 @@
 #include "common/cpus.h"
 #include "common/log.h"
 #include "common/request_limits.h"
+#include "engine/load_backend.h"
 #include "proto/control_codec.h"
 #include "worker/link_rates.h"
 #include "worker/pool_view.h"

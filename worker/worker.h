@@ -8,8 +8,8 @@
 #include <string>
 
 #include "common/status.h"
-#include "engine/backend.h"
-#include "engine/kv_pool.h"
+#include "engine/kv/kv_pool.h"
+#include "engine/step/backend.h"
 #include "kvtransfer/transfer.h"
 #include "planner/partition_table.h"
 #include "proto/control_client.h"

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kvtransfer/transfer.h"
+#include "kvtransfer/protocol/transfer_events.h"
 
 namespace baton {
 

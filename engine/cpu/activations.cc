@@ -2,7 +2,7 @@
 
 #include <sys/mman.h>
 
-#include "engine/cpu/linear.h"
+#include "engine/cpu/linear/linear.h"
 
 namespace baton {
 namespace {

@@ -11,7 +11,7 @@
 #include "engine/cpu/cpu_model.h"
 #include "engine/cpu/forward_pass.h"
 #include "engine/cpu/step_rows.h"
-#include "engine/slice_progress.h"
+#include "engine/step/slice_progress.h"
 
 namespace baton {
 namespace {

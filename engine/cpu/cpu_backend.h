@@ -4,9 +4,9 @@
 
 #include <memory>
 
-#include "engine/backend.h"
 #include "engine/cpu/cpu_kernels.h"
 #include "engine/cpu/loaded_model.h"
+#include "engine/step/backend.h"
 
 namespace baton {
 

@@ -4,9 +4,9 @@
 #include <memory>
 #include <string>
 
-#include "engine/cpu/attention.h"
-#include "engine/cpu/elementwise.h"
-#include "engine/cpu/linear.h"
+#include "engine/cpu/attention/attention.h"
+#include "engine/cpu/linear/linear.h"
+#include "engine/cpu/rows/elementwise.h"
 
 namespace baton {
 

@@ -5,10 +5,10 @@
 #include <memory>
 #include <string>
 
-#include "engine/backend.h"
 #include "engine/cpu/cpu_kernels.h"
 #include "engine/cpu/cpu_weights.h"
 #include "engine/cpu/loaded_model.h"
+#include "engine/step/backend.h"
 
 namespace baton {
 

@@ -9,7 +9,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
-#include "engine/cpu/weight_quantizer.h"
+#include "engine/cpu/linear/weight_quantizer.h"
 
 namespace baton {
 namespace {

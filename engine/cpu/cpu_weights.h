@@ -1,15 +1,15 @@
-// A model's weights as the CPU backend reads them: packed matrices (engine/cpu/linear.h), bf16 or
-// integers, and fp32 vectors in one WeightsFile. q, k, v are one matrix; gate and up alternate in
-// blocks of 16 outputs, so that SwiGLU happens in the epilogue.
+// A model's weights as the CPU backend reads them: packed matrices (engine/cpu/linear/linear.h),
+// bf16 or integers, and fp32 vectors in one WeightsFile. q, k, v are one matrix; gate and up
+// alternate in blocks of 16 outputs, so that SwiGLU happens in the epilogue.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "engine/cpu/linear.h"
-#include "engine/weight_source.h"
-#include "engine/weights_file.h"
+#include "engine/checkpoint/weight_source.h"
+#include "engine/checkpoint/weights_file.h"
+#include "engine/cpu/linear/linear.h"
 
 namespace baton {
 

@@ -12,9 +12,9 @@
 
 #include "engine/cpu/activations.h"
 #include "engine/cpu/cpu_weights.h"
-#include "engine/cpu/expert_rows.h"
-#include "engine/cpu/linear.h"
-#include "engine/experts_desc.h"
+#include "engine/cpu/linear/linear.h"
+#include "engine/cpu/rows/expert_rows.h"
+#include "engine/model/experts_desc.h"
 
 namespace baton {
 

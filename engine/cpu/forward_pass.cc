@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "common/check.h"
-#include "engine/cpu/phase_clock.h"
+#include "engine/threads/phase_clock.h"
 
 namespace baton {
 namespace {

@@ -12,9 +12,9 @@
 #include "engine/cpu/activations.h"
 #include "engine/cpu/cpu_model.h"
 #include "engine/cpu/experts.h"
-#include "engine/cpu/phase_clock.h"
 #include "engine/cpu/step_rows.h"
-#include "engine/kv_pool.h"
+#include "engine/kv/kv_pool.h"
+#include "engine/threads/phase_clock.h"
 
 namespace baton {
 

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "common/log.h"
-#include "engine/cpu/isa.h"
+#include "engine/cpu/machine/isa.h"
 
 namespace baton {
 namespace {

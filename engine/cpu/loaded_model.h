@@ -4,11 +4,11 @@
 #include <cstdint>
 #include <memory>
 
-#include "engine/backend.h"
-#include "engine/cpu/compute_pool.h"
-#include "engine/model_desc.h"
-#include "engine/rope_tables.h"
-#include "engine/weight_source.h"
+#include "engine/checkpoint/weight_source.h"
+#include "engine/model/model_desc.h"
+#include "engine/model/rope_tables.h"
+#include "engine/step/backend.h"
+#include "engine/threads/compute_pool.h"
 
 namespace baton {
 

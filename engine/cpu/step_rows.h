@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "engine/kv_pool.h"
-#include "engine/step.h"
+#include "engine/kv/kv_pool.h"
+#include "engine/step/step.h"
 
 namespace baton {
 

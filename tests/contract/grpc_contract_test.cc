@@ -11,7 +11,7 @@
 #include "control.grpc.pb.h"
 #include "proto/control_channel.h"
 #include "proto/membership.h"
-#include "tests/proto/control_ends.h"
+#include "tests/support/control_ends.h"
 
 namespace baton {
 namespace {

@@ -10,9 +10,9 @@
 #include <optional>
 #include <thread>
 
-#include "kvtransfer/link.h"
-#include "kvtransfer/ucx_link.h"
-#include "tests/kvtransfer/child_process.h"
+#include "kvtransfer/links/ucx_link.h"
+#include "kvtransfer/protocol/link.h"
+#include "tests/support/child_process.h"
 
 // Last: its CHECK replaces ours.
 #include <catch2/catch.hpp>

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "common/check.h"
-#include "kvtransfer/ucx_link.h"
+#include "kvtransfer/links/ucx_link.h"
 
 int main(int argc, char** argv) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);

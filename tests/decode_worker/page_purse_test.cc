@@ -1,7 +1,7 @@
 // Pages lent to the link thread, kept back and asked back.
 #include "decode_worker/page_purse.h"
 
-#include "tests/prefill_worker/hash_backend.h"
+#include "tests/support/hash_backend.h"
 
 // After our headers: both have a CHECK.
 #include <catch2/catch.hpp>

@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "tests/prefill_worker/sequential_run.h"
+#include "tests/support/sequential_run.h"
 
 namespace baton {
 namespace {

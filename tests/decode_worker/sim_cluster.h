@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "tests/decode_worker/sim_transfer.h"
-#include "tests/prefill_worker/hash_backend.h"
+#include "tests/support/hash_backend.h"
 #include "worker/worker_core.h"
 
 namespace baton {

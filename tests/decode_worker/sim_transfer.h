@@ -10,8 +10,8 @@
 #include <random>
 #include <vector>
 
-#include "engine/kv_pool.h"
-#include "kvtransfer/transfer.h"
+#include "engine/kv/kv_pool.h"
+#include "kvtransfer/protocol/transfer_events.h"
 
 namespace baton {
 

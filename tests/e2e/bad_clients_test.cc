@@ -12,7 +12,7 @@
 #include "absl/time/clock.h"
 #include "tests/e2e/served_baton.h"
 #include "tests/e2e/stream_crowd.h"
-#include "tests/server/raw_client.h"
+#include "tests/support/raw_client.h"
 
 namespace baton {
 namespace {

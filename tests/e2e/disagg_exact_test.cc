@@ -6,10 +6,11 @@
 #include <algorithm>
 #include <string>
 
-#include "engine/cpu/isa.h"
-#include "engine/local_engine.h"
+#include "engine/cpu/machine/isa.h"
+#include "engine/load_backend.h"
 #include "tests/e2e/in_process_cluster.h"
-#include "tests/prefill_worker/sequential_run.h"
+#include "tests/support/local_engine.h"
+#include "tests/support/sequential_run.h"
 
 // After our headers: both have a CHECK.
 #include <catch2/catch.hpp>

@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "tests/e2e/served_baton.h"
-#include "tests/engine/eval_prompts.h"
+#include "tests/support/eval_prompts.h"
 
 namespace baton {
 namespace {

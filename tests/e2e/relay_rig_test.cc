@@ -2,8 +2,8 @@
 // three ranks gives the bits of one worker, and every link carries the bytes of its formula, on a
 // wide link and on a narrow one, with parts that are no whole pages.
 
-#include "bench/relay_measurement.h"
-#include "bench/relay_tuning.h"
+#include "bench/relay/relay_measurement.h"
+#include "bench/relay/relay_tuning.h"
 
 #include <filesystem>
 #include <fstream>

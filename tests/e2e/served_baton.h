@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "bench/http_client.h"
+#include "bench/load/http_client.h"
 #include "common/status.h"
 
 namespace baton {

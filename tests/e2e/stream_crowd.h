@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "bench/http_client.h"
+#include "bench/load/http_client.h"
 
 namespace baton {
 

@@ -9,8 +9,8 @@
 #include <memory>
 
 #include "absl/strings/str_format.h"
-#include "tests/engine/oracle_case.h"
 #include "tests/engine/sequence_runner.h"
+#include "tests/support/oracle_case.h"
 
 namespace baton {
 namespace {

@@ -5,9 +5,9 @@
 #include <cstdlib>
 #include <map>
 
-#include "engine/local_engine.h"
-#include "tests/engine/eval_prompts.h"
 #include "tests/engine/sequence_runner.h"
+#include "tests/support/eval_prompts.h"
+#include "tests/support/local_engine.h"
 
 namespace baton {
 namespace {

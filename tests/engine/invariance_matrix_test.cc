@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_format.h"
 #include "tests/engine/invariance_runs.h"
-#include "tests/engine/oracle_case.h"
-#include "tests/engine/temp_folder.h"
+#include "tests/support/oracle_case.h"
+#include "tests/support/temp_folder.h"
 
 namespace baton {
 namespace {

@@ -12,9 +12,10 @@
 
 #include "absl/strings/str_format.h"
 #include "engine/cpu/cpu_backend.h"
-#include "engine/cpu/isa.h"
-#include "engine/local_engine.h"
-#include "tests/engine/kernel_paths.h"
+#include "engine/cpu/machine/isa.h"
+#include "engine/load_backend.h"
+#include "tests/engine/cpu/kernel_paths.h"
+#include "tests/support/local_engine.h"
 
 namespace baton {
 

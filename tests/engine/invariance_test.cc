@@ -7,8 +7,8 @@
 #include <set>
 
 #include "tests/engine/invariance_runs.h"
-#include "tests/engine/oracle_case.h"
 #include "tests/engine/sequence_runner.h"
+#include "tests/support/oracle_case.h"
 
 namespace baton {
 namespace {

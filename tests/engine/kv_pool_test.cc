@@ -5,10 +5,10 @@
 #include <numeric>
 #include <random>
 
-#include "engine/kv_layout.h"
-#include "engine/kv_pool.h"
-#include "engine/model_desc.h"
-#include "engine/step.h"
+#include "engine/kv/kv_layout.h"
+#include "engine/kv/kv_pool.h"
+#include "engine/model/model_desc.h"
+#include "engine/step/step.h"
 
 namespace baton {
 namespace {

@@ -6,10 +6,10 @@
 #include <random>
 #include <set>
 
-#include "engine/backend.h"
-#include "engine/kv_pool.h"
+#include "engine/kv/kv_pool.h"
+#include "engine/step/backend.h"
 #include "tests/engine/sequence_runner.h"
-#include "tests/engine/temp_folder.h"
+#include "tests/support/temp_folder.h"
 
 // After our headers: both have a CHECK.
 #include <catch2/catch.hpp>

@@ -6,9 +6,10 @@
 #include <filesystem>
 #include <memory>
 
-#include "tests/engine/checkpoint_writer.h"
+#include "engine/load_backend.h"
+#include "tests/engine/checkpoint/checkpoint_writer.h"
 #include "tests/engine/served_model.h"
-#include "tests/engine/temp_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace baton {
 namespace {

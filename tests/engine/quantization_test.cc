@@ -6,10 +6,10 @@
 #include <cstdio>
 #include <random>
 
-#include "engine/cpu/weight_quantizer.h"
-#include "tests/engine/eval_prompts.h"
-#include "tests/engine/linear_problem.h"
+#include "engine/cpu/linear/weight_quantizer.h"
+#include "tests/engine/cpu/linear_problem.h"
 #include "tests/engine/sequence_runner.h"
+#include "tests/support/eval_prompts.h"
 
 namespace baton {
 namespace {

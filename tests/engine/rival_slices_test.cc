@@ -1,6 +1,6 @@
 // What benchmarks of other schemes do with slices: zigzag rings, whose ranks have two pieces of the
 // prompt each, and pipelines, whose ranks have some of the layers.
-#include "engine/rival_slices.h"
+#include "engine/step/rival_slices.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>

@@ -1,6 +1,6 @@
 // The sampler against naive forms of itself: exact probabilities, a full sort, published Philox
 // vectors.
-#include "engine/sampler.h"
+#include "engine/sampling/sampler.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -10,10 +10,10 @@
 #include <numeric>
 #include <random>
 
-#include "engine/cpu/mxcsr.h"
 #include "engine/numerics/log.h"
 #include "engine/numerics/philox.h"
-#include "engine/token_filter.h"
+#include "engine/sampling/token_filter.h"
+#include "engine/threads/mxcsr.h"
 
 namespace baton {
 namespace {

@@ -7,10 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "engine/backend.h"
-#include "engine/kv_pool.h"
+#include "engine/kv/kv_pool.h"
+#include "engine/load_backend.h"
 #include "engine/numerics/bf16.h"
-#include "engine/step.h"
+#include "engine/step/backend.h"
+#include "engine/step/step.h"
 
 namespace baton {
 

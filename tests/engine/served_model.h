@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "tests/engine/oracle_case.h"
 #include "tests/engine/sequence_runner.h"
+#include "tests/support/oracle_case.h"
 
 namespace baton {
 

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <random>
 
-#include "engine/cpu/isa.h"
+#include "engine/cpu/machine/isa.h"
 #include "tests/engine/sequence_runner.h"
 
 namespace baton {

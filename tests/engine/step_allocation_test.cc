@@ -7,8 +7,8 @@
 #include <new>
 #include <numeric>
 
-#include "engine/cpu/isa.h"
-#include "engine/cpu/linear.h"
+#include "engine/cpu/linear/linear.h"
+#include "engine/cpu/machine/isa.h"
 #include "tests/engine/sequence_runner.h"
 
 namespace {

@@ -1,12 +1,12 @@
-#include "kvtransfer/cells.h"
+#include "kvtransfer/protocol/cells.h"
 
 #include <random>
 #include <set>
 
-#include "kvtransfer/chunk_slab.h"
-#include "kvtransfer/crc32c.h"
-#include "kvtransfer/page_stock.h"
-#include "kvtransfer/tombstones.h"
+#include "kvtransfer/protocol/chunk_slab.h"
+#include "kvtransfer/protocol/crc32c.h"
+#include "kvtransfer/protocol/page_stock.h"
+#include "kvtransfer/protocol/tombstones.h"
 #include "tests/kvtransfer/test_pool.h"
 
 // Last: its CHECK replaces ours.

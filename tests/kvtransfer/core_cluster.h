@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "kvtransfer/mem_link.h"
-#include "kvtransfer/transfer_core.h"
+#include "kvtransfer/protocol/transfer_core.h"
 #include "tests/kvtransfer/tapped_link.h"
 #include "tests/kvtransfer/test_pool.h"
+#include "tests/support/mem_link.h"
 
 namespace baton {
 

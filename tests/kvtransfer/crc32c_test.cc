@@ -1,4 +1,4 @@
-#include "kvtransfer/crc32c.h"
+#include "kvtransfer/protocol/crc32c.h"
 
 #include <random>
 #include <string>

@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "kvtransfer/handoff_sink.h"
-#include "kvtransfer/handoff_source.h"
+#include "kvtransfer/protocol/handoff_sink.h"
+#include "kvtransfer/protocol/handoff_source.h"
 #include "tests/kvtransfer/test_pool.h"
 
 // Last: its CHECK replaces ours.

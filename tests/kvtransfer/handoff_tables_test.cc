@@ -3,7 +3,7 @@
 #include <memory>
 #include <set>
 
-#include "kvtransfer/transfer_core.h"
+#include "kvtransfer/protocol/transfer_core.h"
 #include "tests/kvtransfer/handoff_rigs.h"
 
 // Last: its CHECK replaces ours.

@@ -1,9 +1,9 @@
 // An emulated link keeps the contract of link.h and takes the time it should.
-#include "kvtransfer/paced_link.h"
+#include "kvtransfer/links/paced_link.h"
 
 #include <cstring>
 
-#include "kvtransfer/mem_link.h"
+#include "tests/support/mem_link.h"
 
 // Last: its CHECK replaces ours.
 #include <catch2/catch.hpp>

@@ -1,5 +1,5 @@
 // A sink core against a peer that speaks the protocol by hand: late, twice, wrong, or not at all.
-#include "kvtransfer/crc32c.h"
+#include "kvtransfer/protocol/crc32c.h"
 #include "tests/kvtransfer/core_cluster.h"
 
 // Last: its CHECK replaces ours.

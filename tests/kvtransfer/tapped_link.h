@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "kvtransfer/link.h"
+#include "kvtransfer/protocol/link.h"
 
 namespace baton {
 

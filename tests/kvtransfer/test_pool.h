@@ -9,7 +9,7 @@
 
 #include "common/ids.h"
 #include "common/ticket.h"
-#include "kvtransfer/transfer.h"
+#include "kvtransfer/protocol/transfer_events.h"
 
 namespace baton {
 

@@ -4,9 +4,9 @@
 #include <random>
 #include <thread>
 
-#include "kvtransfer/mem_link.h"
 #include "tests/kvtransfer/tapped_link.h"
 #include "tests/kvtransfer/transfer_node.h"
+#include "tests/support/mem_link.h"
 
 // Last: its CHECK replaces ours.
 #include <catch2/catch.hpp>

@@ -4,7 +4,7 @@
 #include <deque>
 #include <map>
 
-#include "kvtransfer/link_meter.h"
+#include "kvtransfer/protocol/link_meter.h"
 #include "tests/kvtransfer/core_pair.h"
 #include "tests/kvtransfer/handoff_rigs.h"
 

@@ -1,4 +1,4 @@
-#include "kvtransfer/transfer_core.h"
+#include "kvtransfer/protocol/transfer_core.h"
 
 #include <map>
 

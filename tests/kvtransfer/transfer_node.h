@@ -13,7 +13,7 @@
 #include <variant>
 #include <vector>
 
-#include "kvtransfer/link.h"
+#include "kvtransfer/protocol/link.h"
 #include "kvtransfer/transfer.h"
 #include "tests/kvtransfer/test_pool.h"
 

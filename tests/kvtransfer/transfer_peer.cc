@@ -11,7 +11,7 @@
 #include <string>
 
 #include "common/check.h"
-#include "kvtransfer/crc32c.h"
+#include "kvtransfer/protocol/crc32c.h"
 #include "tests/kvtransfer/transfer_node.h"
 
 namespace baton {

@@ -3,11 +3,11 @@
 #include <memory>
 #include <thread>
 
-#include "kvtransfer/crc32c.h"
-#include "kvtransfer/ucx_link.h"
-#include "tests/kvtransfer/child_process.h"
+#include "kvtransfer/links/ucx_link.h"
+#include "kvtransfer/protocol/crc32c.h"
 #include "tests/kvtransfer/tapped_link.h"
 #include "tests/kvtransfer/transfer_node.h"
+#include "tests/support/child_process.h"
 
 // Last: its CHECK replaces ours.
 #include <catch2/catch.hpp>

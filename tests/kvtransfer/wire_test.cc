@@ -1,9 +1,9 @@
-#include "kvtransfer/wire.h"
+#include "kvtransfer/protocol/wire.h"
 
 #include <random>
 
 #include "absl/strings/escaping.h"
-#include "kvtransfer/crc32c.h"
+#include "kvtransfer/protocol/crc32c.h"
 #include "tests/kvtransfer/test_pool.h"
 
 // Last: its CHECK replaces ours.

@@ -6,7 +6,7 @@
 #include <map>
 #include <random>
 
-#include "tests/prefill_worker/hash_backend.h"
+#include "tests/support/hash_backend.h"
 
 // After our headers: both have a CHECK.
 #include <catch2/catch.hpp>

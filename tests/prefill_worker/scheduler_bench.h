@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "prefill_worker/prefill_scheduler.h"
-#include "tests/prefill_worker/hash_backend.h"
-#include "tests/prefill_worker/sequential_run.h"
+#include "tests/support/hash_backend.h"
+#include "tests/support/sequential_run.h"
 
 // After our headers: both have a CHECK.
 #include <catch2/catch.hpp>

@@ -3,7 +3,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "tests/proto/control_ends.h"
+#include "tests/support/control_ends.h"
 
 namespace baton {
 namespace {

@@ -10,7 +10,7 @@
 #include <optional>
 #include <random>
 
-#include "tests/router/router_harness.h"
+#include "tests/support/router_harness.h"
 
 namespace baton {
 

@@ -2,7 +2,7 @@
 // the router takes to be cached is never more than a prediction.
 #include <catch2/catch.hpp>
 
-#include "tests/router/router_harness.h"
+#include "tests/support/router_harness.h"
 
 namespace baton {
 namespace {

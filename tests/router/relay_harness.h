@@ -4,7 +4,7 @@
 #include <map>
 #include <vector>
 
-#include "tests/router/router_harness.h"
+#include "tests/support/router_harness.h"
 
 namespace baton {
 

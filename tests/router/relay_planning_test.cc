@@ -7,7 +7,7 @@
 #include <memory>
 #include <optional>
 
-#include "tests/router/router_harness.h"
+#include "tests/support/router_harness.h"
 
 namespace baton {
 namespace {

@@ -1,7 +1,7 @@
 // What the router does when workers are lost or parts fail: the request goes on elsewhere.
 #include <catch2/catch.hpp>
 
-#include "tests/router/router_harness.h"
+#include "tests/support/router_harness.h"
 
 namespace baton {
 

@@ -3,7 +3,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "tests/router/router_harness.h"
+#include "tests/support/router_harness.h"
 
 namespace baton {
 

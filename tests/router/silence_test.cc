@@ -1,7 +1,7 @@
 // Workers that fall silent, leave or come back: who is given up, when, and what may still be said.
 #include <catch2/catch.hpp>
 
-#include "tests/router/router_harness.h"
+#include "tests/support/router_harness.h"
 
 namespace baton {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "router/cluster.h"
 #include "router/journey.h"
-#include "tests/router/router_harness.h"
+#include "tests/support/router_harness.h"
 
 namespace baton {
 namespace {

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "tests/prefill_worker/sequential_run.h"
 #include "tests/sim/violation.h"
+#include "tests/support/sequential_run.h"
 
 namespace baton::sim {
 

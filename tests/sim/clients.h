@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "engine/kv_pool.h"
+#include "engine/kv/kv_pool.h"
 #include "router/router.h"
-#include "tests/prefill_worker/hash_backend.h"
 #include "tests/sim/agenda.h"
 #include "tests/sim/swarm.h"
+#include "tests/support/hash_backend.h"
 
 namespace baton::sim {
 

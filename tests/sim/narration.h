@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "kvtransfer/transfer.h"
+#include "kvtransfer/protocol/transfer_events.h"
 #include "proto/control_client.h"
 #include "proto/messages.h"
 

@@ -13,11 +13,11 @@
 #include <memory>
 #include <vector>
 
-#include "kvtransfer/mem_link.h"
-#include "kvtransfer/transfer_core.h"
+#include "kvtransfer/protocol/transfer_core.h"
 #include "tests/sim/agenda.h"
 #include "tests/sim/sim_engine.h"
 #include "tests/sim/swarm.h"
+#include "tests/support/mem_link.h"
 #include "worker/worker_core.h"
 
 namespace baton::sim {

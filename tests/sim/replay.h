@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "bench/load_client.h"
-#include "bench/load_trace.h"
+#include "bench/load/load_client.h"
+#include "bench/load/load_trace.h"
 #include "router/router.h"
 #include "router/shipped_relays.h"
 

@@ -11,8 +11,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "common/log.h"
-#include "tests/prefill_worker/hash_backend.h"
 #include "tests/sim/replay.h"
+#include "tests/support/hash_backend.h"
 
 namespace baton::sim {
 namespace {

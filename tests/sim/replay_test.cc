@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "tests/prefill_worker/hash_backend.h"
+#include "tests/support/hash_backend.h"
 
 #include <catch2/catch.hpp>  // last
 

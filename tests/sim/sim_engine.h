@@ -4,7 +4,7 @@
 
 #include <functional>
 
-#include "tests/prefill_worker/hash_backend.h"
+#include "tests/support/hash_backend.h"
 
 namespace baton::sim {
 

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_format.h"
 #include "decode_worker/guest_state.h"
-#include "kvtransfer/transfer_core.h"
+#include "kvtransfer/protocol/transfer_core.h"
 #include "prefill_worker/prompt_state.h"
 #include "router/cluster.h"
 #include "router/journey.h"

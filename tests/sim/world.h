@@ -16,7 +16,6 @@
 #include <string>
 #include <vector>
 
-#include "kvtransfer/mem_link.h"
 #include "router/router.h"
 #include "tests/sim/agenda.h"
 #include "tests/sim/clients.h"
@@ -24,6 +23,7 @@
 #include "tests/sim/node.h"
 #include "tests/sim/outcome.h"
 #include "tests/sim/swarm.h"
+#include "tests/support/mem_link.h"
 
 namespace baton::sim {
 

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
-#include "bench/load_client.h"
+#include "bench/load/load_client.h"
 #include "tests/e2e/chaos/audit.h"
 #include "tests/e2e/chaos/lab_cluster.h"
 #include "tests/e2e/chaos/metrics_page.h"

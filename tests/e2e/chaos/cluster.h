@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/http_client.h"
+#include "bench/load/http_client.h"
 #include "common/status.h"
 
 namespace baton {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "bench/http_client.h"
+#include "bench/load/http_client.h"
 #include "tests/e2e/chaos/requests.h"
 
 namespace baton {

@@ -4,7 +4,7 @@
 #include <map>
 #include <string>
 
-#include "bench/http_client.h"
+#include "bench/load/http_client.h"
 #include "common/status.h"
 
 namespace baton {

@@ -1,0 +1,33 @@
+// `baton bench attention`: speed of the attention on every path of this machine, and of the
+// sampler: prefill in GFLOP/s of visible (query, key) pairs, decode in GB/s of K and V read (bf16,
+// and int8 with its scales), beside the limits measured right before and
+// after each sample.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "bench/kernel_result.h"
+#include "bench/probed_sample.h"
+#include "common/status.h"
+#include "engine/cpu/linear/linear.h"
+
+namespace baton {
+
+struct AttentionBenchOptions {
+  std::vector<Isa> isas;  // empty: all that this machine has
+  std::vector<int> threads = {1, 2};
+  std::vector<int> contexts = {512, 4096};
+  SamplePlan plan{.least_samples = 7, .seconds = 0.5};  // per measurement
+  int spin_us = 50;
+  int64_t decode_bytes = 256 << 20;  // of K and V that decoding reads: more than caches hold
+  bool json = false;
+};
+
+// Digests depend on type of KV, head size and context alone. Fails where a path is not supported.
+absl::StatusOr<std::vector<KernelResult>> MeasureAttention(const AttentionBenchOptions& options);
+// Prints the table (and with json one object as the last line). An error also where digests differ
+// between paths or numbers of threads.
+absl::Status RunAttentionBench(const AttentionBenchOptions& options);
+
+}  // namespace baton

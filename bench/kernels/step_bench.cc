@@ -1,0 +1,454 @@
+#include "bench/kernels/step_bench.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "bench/kernels/step_limits.h"
+#include "bench/kernels/step_phases.h"
+#include "bench/kernels/step_work.h"
+#include "bench/made_up_prompt.h"
+#include "bench/probed_sample.h"
+#include "bench/progress.h"
+#include "common/check.h"
+#include "engine/cpu/machine/isa.h"
+#include "engine/kv/kv_pool.h"
+#include "engine/load_backend.h"
+#include "engine/sampling/sampler.h"
+#include "engine/step/step.h"
+#include "engine/threads/phase_clock.h"
+
+namespace baton {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kDigestSteps = 8;  // decode steps that a digest covers
+// Decode steps of one sample: as many as fit into the time, at most kSampleSteps.
+constexpr int kSampleSteps = 8;
+constexpr double kSampleSeconds = 0.1;
+constexpr int64_t kLeastProbeBytes = int64_t{1} << 20;
+constexpr double kMostMemoryMb = 300;   // of a worker, beside weights and KV
+constexpr double kMostLoadSeconds = 1;  // of a model of 1 G parameters
+
+double SecondsSince(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+int MostDecodeSteps(const StepBenchOptions& options) {
+  return std::max(kDigestSteps, options.samples * kSampleSteps);
+}
+
+// Of this process. Pages of files do not count.
+absl::StatusOr<int64_t> ResidentAnonymousBytes() {
+  std::ifstream status("/proc/self/status");
+  int64_t kib = 0, found = 0;
+  for (std::string line; std::getline(status, line);) {
+    if (line.rfind("RssAnon:", 0) != 0 && line.rfind("RssShmem:", 0) != 0) continue;
+    kib += std::atoll(line.c_str() + line.find(':') + 1);
+    ++found;
+  }
+  if (found != 2) return absl::UnavailableError("/proc/self/status does not tell resident memory");
+  return kib * 1024;
+}
+
+// A prompt in steps of `chunk` tokens, or as one slice in parts of so many.
+struct PrefillWay {
+  int chunk;
+  bool is_slice;
+  std::vector<ProbedSample> samples = {};
+  uint64_t digest = 0;
+};
+
+// One sequence of made-up tokens.
+struct Sequence {
+  std::vector<int32_t> tokens;
+  std::vector<int32_t> pages;
+};
+
+// The fp32 mode has no roof of its own: it is a reference, not a way to serve.
+std::optional<Isa> IsaOf(const Backend& backend) {
+  const absl::StatusOr<Isa> isa = ParseIsa(backend.isa());
+  return isa.ok() ? std::optional<Isa>(*isa) : std::nullopt;
+}
+
+class StepBench {
+ public:
+  StepBench(const StepBenchOptions& options, std::unique_ptr<Backend> backend,
+            std::unique_ptr<KvPool> pool)
+      : options_(options),
+        backend_(std::move(backend)),
+        pool_(std::move(pool)),
+        work_(backend_->model(), backend_->kv_layout(), backend_->weight_memory().bytes),
+        probe_(IsaOf(*backend_), WeightTypes::Of(options.engine.dtype),
+               std::clamp(backend_->weight_memory().bytes, kLeastProbeBytes, kProbeBytes),
+               *backend_->compute_pool()),
+        sampler_(backend_->compute_pool()) {
+    backend_->SetPool(pool_.get());
+  }
+
+  // The ways take turns, so that what changes on the machine changes for all.
+  std::vector<KernelResult> Prefill(int n) {
+    Sequence sequence = Make(0, n);
+    std::vector<PrefillWay> ways = Ways();
+    const double most_seconds = options_.seconds * static_cast<double>(ways.size());
+    const Clock::time_point begin = Clock::now();
+    for (int round = 0; round < options_.rounds || SecondsSince(begin) < most_seconds; ++round) {
+      for (PrefillWay& way : ways) {
+        way.samples.push_back(way.is_slice ? RunSlice(sequence, n, way.chunk)
+                                           : RunChunks(sequence, n, way.chunk));
+        way.digest = LogitsDigest(way.is_slice ? backend_->slice_logits() : backend_->logits(0), 0);
+      }
+    }
+    std::vector<KernelResult> lines;
+    for (const PrefillWay& way : ways) {
+      KernelResult& line = lines.emplace_back();
+      line.name = absl::StrFormat("prefill_%d", n);
+      if (way.is_slice || options_.chunks.size() > 1) {
+        absl::StrAppendFormat(&line.name, "_%s_%d", way.is_slice ? "slice" : "chunk", way.chunk);
+      }
+      line.unit = "tok/s";
+      line.digest = absl::StrFormat("%016x", way.digest);
+      SetSamples(way.samples, n, &line);
+      const double flops = work_.PrefillFlops(n).linear() + work_.PrefillFlops(n).attention;
+      if (line.limit > 0) {
+        line.note = absl::StrFormat("roof %.0f GFLOP/s", flops * line.limit / n / 1e9);
+      }
+    }
+    if (options_.phases) AddPrefillPhases(sequence, n, &lines);
+    pool_->Give(sequence.pages);
+    return lines;
+  }
+
+  std::vector<KernelResult> Decode(int batch) {
+    std::vector<Sequence> sequences = MakeBatch(batch);
+    std::vector<ProbedSample> samples;
+    std::vector<double> gbps;
+    uint64_t digest = 0;
+    int step = 0, bound_by_roof = 0;
+    MachineState before = probe_.RoofsAndBandwidth();
+    for (int i = 0; i < options_.samples; ++i) {
+      const int first = step;
+      double seconds = 0;
+      do {
+        seconds += RunDecodeStep(sequences, options_.context + step);
+        if (step++ < kDigestSteps) digest = LogitsDigest(backend_->logits(0), digest);
+      } while (step < first + kSampleSteps && seconds < kSampleSeconds);
+      const double keys = options_.context + (first + step) / 2.0;
+      const StepFlops flops = work_.DecodeFlops(batch, keys);
+      const double bytes = work_.DecodeBytes(batch, keys);
+      const MachineState after = probe_.RoofsAndBandwidth();
+      samples.emplace_back().Add(seconds / (step - first), before.LeastSeconds(flops, bytes),
+                                 after.LeastSeconds(flops, bytes));
+      gbps.push_back(after.gbps);
+      bound_by_roof += after.LeastSeconds(flops) == after.LeastSeconds(flops, bytes);
+      before = after;
+    }
+    while (step < kDigestSteps) {
+      RunDecodeStep(sequences, options_.context + step++);
+      digest = LogitsDigest(backend_->logits(0), digest);
+    }
+    std::vector<KernelResult> lines(1);
+    KernelResult& line = lines.front();
+    line.name = absl::StrFormat("decode_%d", batch);
+    line.unit = "tok/s";
+    line.digest = absl::StrFormat("%016x", digest);
+    SetSamples(samples, batch, &line);
+    std::sort(gbps.begin(), gbps.end());
+    line.note = absl::StrFormat("bound by %s, %.1f GB/s beside it",
+                                2 * bound_by_roof > options_.samples ? "multiply-adds" : "memory",
+                                gbps[gbps.size() / 2]);
+    if (options_.phases) AddDecodePhases(sequences, &lines);
+    for (const Sequence& sequence : sequences) pool_->Give(sequence.pages);
+    return lines;
+  }
+
+  // Of this process, beside packed weights, KV pool and the memory that the probe reads.
+  absl::StatusOr<KernelResult> Memory() const {
+    ASSIGN_OR_RETURN(const int64_t resident, ResidentAnonymousBytes());
+    const WeightMemory weights = backend_->weight_memory();
+    const int64_t beside = resident - pool_->layout().page_bytes * pool_->total() - probe_.bytes() -
+                           (weights.is_shared ? 0 : weights.bytes);
+    return KernelResult{"memory_beside_weights_and_kv",
+                        static_cast<double>(beside) / 1e6,
+                        "MB",
+                        kMostMemoryMb,
+                        "",
+                        ""};
+  }
+
+  // Of a model whose weights are packed and in memory, as the host's next worker finds it.
+  absl::StatusOr<KernelResult> LoadAgain() const {
+    const Clock::time_point begin = Clock::now();
+    RETURN_IF_ERROR(LoadBackend(options_.engine).status());
+    const double seconds = SecondsSince(begin);
+    return KernelResult{"load_packed_again", seconds, "s", kMostLoadSeconds, "", "", seconds};
+  }
+
+  const Backend& backend() const { return *backend_; }
+
+ private:
+  std::vector<PrefillWay> Ways() const {
+    std::vector<PrefillWay> ways;
+    for (const int chunk : options_.chunks) {
+      ways.push_back({chunk, false});
+      if (options_.slices) ways.push_back({chunk, true});
+    }
+    return ways;
+  }
+
+  // One sample of one part: probes do not come between its layers.
+  ProbedSample RunSlice(const Sequence& sequence, int n, int part) {
+    const MachineState before = probe_.Roofs();
+    const Clock::time_point begin = Clock::now();
+    step_.Clear();
+    step_.AddPiece(std::span(sequence.tokens).first(static_cast<size_t>(n)), 0, sequence.pages);
+    step_.WantLogits(n - 1);
+    backend_->BeginSlice(step_.batch());
+    const int n_layers = backend_->model().n_layers;
+    for (int layer = 0; layer < n_layers; ++layer) {
+      for (int from = 0; from < n; from += part)
+        backend_->ProjectSlice(layer, from, std::min(n, from + part));
+      const int first = layer + 1 < n_layers ? 0 : (n - 1) / part * part;  // the rest is for nobody
+      for (int from = first; from < n; from += part)
+        backend_->FinishSlice(layer, from, std::min(n, from + part));
+    }
+    const double seconds = SecondsSince(begin);
+    const StepFlops flops = work_.PrefillFlops(n);
+    ProbedSample sample;
+    sample.Add(seconds, before.LeastSeconds(flops), probe_.Roofs().LeastSeconds(flops));
+    return sample;
+  }
+
+  // Every step is a part between probes of its own.
+  ProbedSample RunChunks(const Sequence& sequence, int n, int chunk) {
+    ProbedSample sample;
+    MachineState before = probe_.Roofs();
+    for (int begin = 0; begin < n; begin += chunk) {
+      const int end = std::min(begin + chunk, n);
+      const double seconds = RunChunk(sequence, begin, end, end == n);
+      const MachineState after = probe_.Roofs();
+      const StepFlops flops = work_.PrefillFlops(begin, end, end == n);
+      sample.Add(seconds, before.LeastSeconds(flops), after.LeastSeconds(flops));
+      before = after;
+    }
+    return sample;
+  }
+
+  // Adds the phases of one prompt, computed in steps of the first chunk size.
+  void AddPrefillPhases(const Sequence& sequence, int n, std::vector<KernelResult>* lines) {
+    const int chunk = options_.chunks[0];
+    std::vector<PhaseClock> runs;
+    RunChunk(sequence, 0, 1, true);  // the sampler gets its memory
+    Sample(1);
+    const Clock::time_point start = Clock::now();
+    do {
+      PhaseClock& clock = runs.emplace_back(backend_->compute_pool()->n_threads());
+      for (int begin = 0; begin < n; begin += chunk) {
+        const int end = std::min(begin + chunk, n);
+        RunTimed(&clock, end == n ? 1 : 0, [&] { RunChunk(sequence, begin, end, end == n); });
+      }
+    } while (static_cast<int>(runs.size()) < options_.rounds ||
+             SecondsSince(start) < options_.seconds);
+    AddLines(PhaseLines(absl::StrFormat("prefill_%d", n), runs, (n + chunk - 1) / chunk), lines);
+  }
+
+  // The first steps again, so their tokens and keys are those that the samples met.
+  void AddDecodePhases(const std::vector<Sequence>& sequences, std::vector<KernelResult>* lines) {
+    const int batch = static_cast<int>(sequences.size());
+    std::vector<PhaseClock> runs;
+    RunDecodeStep(sequences, options_.context);  // the probes have used the caches
+    Sample(batch);                               // and the sampler has no memory yet
+    const Clock::time_point start = Clock::now();
+    do {
+      const int position = options_.context + static_cast<int>(runs.size());
+      RunTimed(&runs.emplace_back(backend_->compute_pool()->n_threads()), batch,
+               [&] { RunDecodeStep(sequences, position); });
+    } while (static_cast<int>(runs.size()) < MostSteps() && SecondsSince(start) < options_.seconds);
+    AddLines(PhaseLines(absl::StrFormat("decode_%d", batch), runs, 1), lines);
+  }
+
+  // A step, and the choice of a token from each of its logits.
+  template <typename Step>
+  void RunTimed(PhaseClock* clock, int n_logits, const Step& run_step) {
+    ComputePool& pool = *backend_->compute_pool();
+    pool.SetClock(clock);
+    clock->Start();
+    run_step();
+    if (n_logits > 0) {
+      const PhaseScope sampling(clock, Phase::kSample);
+      Sample(n_logits);
+    }
+    clock->Stop();
+    pool.SetClock(nullptr);
+  }
+
+  void Sample(int n_logits) {
+    std::vector<SampleRow> rows;
+    for (int i = 0; i < n_logits; ++i) rows.push_back({backend_->logits(i), {}, 0});
+    std::vector<SampledToken> sampled(rows.size());
+    sampler_.SampleRows(rows, sampled);
+  }
+
+  static void AddLines(const std::vector<KernelResult>& more, std::vector<KernelResult>* lines) {
+    lines->insert(lines->end(), more.begin(), more.end());
+  }
+
+  Sequence Make(int index, int n) {
+    Sequence sequence;
+    sequence.tokens = MadeUpPrompt(n, static_cast<uint64_t>(index), backend_->model().vocab);
+    // MakeBench sized the pool for the largest measurement.
+    CHECK(pool_->Take(pool_->layout().PagesFor(n), &sequence.pages));
+    return sequence;
+  }
+
+  // Sequences whose next token is that after the context.
+  std::vector<Sequence> MakeBatch(int batch) {
+    std::vector<Sequence> sequences;
+    for (int i = 0; i < batch; ++i) {
+      const Sequence& sequence = sequences.emplace_back(Make(i, options_.context + MostSteps()));
+      for (int begin = 0; begin < options_.context; begin += options_.chunks[0]) {
+        RunChunk(sequence, begin, std::min(begin + options_.chunks[0], options_.context), false);
+      }
+    }
+    return sequences;
+  }
+
+  // Seconds of a step.
+  double RunChunk(const Sequence& sequence, int begin, int end, bool wants_logits) {
+    step_.Clear();
+    const size_t size = static_cast<size_t>(end - begin);
+    step_.AddPiece(std::span(sequence.tokens).subspan(begin, size), begin, sequence.pages);
+    if (wants_logits) step_.WantLogits(end - begin - 1);
+    return RunStep();
+  }
+
+  double RunDecodeStep(const std::vector<Sequence>& sequences, int position) {
+    step_.Clear();
+    for (const Sequence& sequence : sequences) {
+      const int row =
+          step_.AddPiece(std::span(&sequence.tokens[position], 1), position, sequence.pages);
+      step_.WantLogits(row);
+    }
+    return RunStep();
+  }
+
+  double RunStep() {
+    const Clock::time_point begin = Clock::now();
+    backend_->Begin(step_.batch());
+    backend_->RunLayers(0, backend_->model().n_layers);
+    return SecondsSince(begin);
+  }
+
+  int MostSteps() const { return MostDecodeSteps(options_); }
+
+  StepBenchOptions options_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<KvPool> pool_;
+  StepWork work_;
+  StepProbe probe_;  // a model that fits the caches is held to their speed
+  StepBuilder step_;
+  Sampler sampler_;
+};
+
+absl::Status CheckSizes(const StepBenchOptions& options, int max_positions) {
+  const auto check = [](const char* name, int value, int most) -> absl::Status {
+    if (value >= 1 && value <= most) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrFormat("bench step: %s is %d; it must be from 1 to %d", name, value, most));
+  };
+  for (const int n : options.prompts) RETURN_IF_ERROR(check("a prompt", n, max_positions));
+  for (const int n : options.decode) RETURN_IF_ERROR(check("a decode batch", n, 4096));
+  for (const int n : options.chunks) RETURN_IF_ERROR(check("a chunk", n, 65536));
+  if (options.chunks.empty()) return check("the number of chunks", 0, 16);
+  RETURN_IF_ERROR(check("samples", options.samples, 1000));
+  RETURN_IF_ERROR(check("rounds", options.rounds, 1000));
+  if (options.decode.empty()) return absl::OkStatus();
+  return check("context", options.context, max_positions - MostDecodeSteps(options));
+}
+
+absl::StatusOr<std::unique_ptr<StepBench>> MakeBench(const StepBenchOptions& options) {
+  EngineOptions engine = options.engine;
+  engine.max_step_tokens = 1;
+  for (const int n : options.chunks) engine.max_step_tokens = std::max(engine.max_step_tokens, n);
+  for (const int n : options.decode) engine.max_step_tokens = std::max(engine.max_step_tokens, n);
+  if (options.slices && !options.prompts.empty()) {
+    engine.max_slice_tokens =
+        std::max(1, *std::max_element(options.prompts.begin(), options.prompts.end()));
+  }
+  ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, LoadBackend(engine));
+  RETURN_IF_ERROR(CheckSizes(options, backend->model().max_positions));
+  if (backend->compute_pool() == nullptr) {
+    return absl::UnimplementedError("bench step: this backend has no threads to probe with");
+  }
+  const KvLayout& layout = backend->kv_layout();
+  int n_pages = 1;
+  for (const int n : options.prompts) n_pages = std::max(n_pages, layout.PagesFor(n));
+  for (const int n : options.decode) {
+    const int tokens = options.context + MostDecodeSteps(options);
+    n_pages = std::max(n_pages, n * layout.PagesFor(tokens));
+  }
+  ASSIGN_OR_RETURN(std::unique_ptr<KvPool> pool, KvPool::Create(layout, n_pages));
+  return std::make_unique<StepBench>(options, std::move(backend), std::move(pool));
+}
+
+absl::StatusOr<std::vector<KernelResult>> MeasureAll(const StepBenchOptions& options,
+                                                     StepBench& bench) {
+  std::vector<KernelResult> results;
+  Progress progress(options.prompts.size() + options.decode.size());
+  for (const int n : options.prompts) {
+    progress.Next(absl::StrFormat("prefill of %d tokens", n));
+    for (KernelResult& result : bench.Prefill(n)) results.push_back(std::move(result));
+  }
+  for (const int n : options.decode) {
+    progress.Next(absl::StrFormat("decode of %d sequences", n));
+    for (KernelResult& result : bench.Decode(n)) results.push_back(std::move(result));
+  }
+  ASSIGN_OR_RETURN(results.emplace_back(), bench.Memory());
+  if (bench.backend().weight_memory().is_shared) {
+    ASSIGN_OR_RETURN(results.emplace_back(), bench.LoadAgain());
+  }
+  return results;
+}
+
+absl::Status Check(const std::vector<KernelResult>& results) {
+  for (const KernelResult& result : results) {
+    if (result.unit == "MB" && result.value > result.limit) {
+      return absl::InternalError(
+          absl::StrFormat("an engine takes %.0f MB beside weights and KV pool; %.0f are promised",
+                          result.value, result.limit));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<KernelResult>> MeasureSteps(const StepBenchOptions& options) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<StepBench> bench, MakeBench(options));
+  return MeasureAll(options, *bench);
+}
+
+absl::Status RunStepBench(const StepBenchOptions& options) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<StepBench> bench, MakeBench(options));
+  ASSIGN_OR_RETURN(const std::vector<KernelResult> results, MeasureAll(options, *bench));
+  const Backend& backend = bench->backend();
+  PrintKernelTable(
+      absl::StrFormat("%s (%.1f M parameters), %s, %s, %d threads, chunks of %s, decode at context "
+                      "%d",
+                      backend.model().name,
+                      static_cast<double>(backend.model().n_parameters()) / 1e6,
+                      backend.numerics_id(), backend.isa(), ComputeThreads(options.engine.threads),
+                      absl::StrJoin(options.chunks, " and "), options.context),
+      results);
+  if (options.json) PrintKernelJson(backend.numerics_id(), results);
+  return Check(results);
+}
+
+}  // namespace baton

@@ -1,0 +1,24 @@
+// What others do to prefill with several workers, simulated on the workers and links of
+// relay_simulation.h (relay reference 4): the rivals that the relay is compared with. Seconds to
+// the first token. Pure functions, any thread; whatever they say is a simulation.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "bench/relay/relay_simulation.h"
+
+namespace baton {
+
+// All-gather of K and V behind a barrier in every layer: contiguous even slices (TSP), or balanced
+// ones (zigzag).
+double SimulateAllGather(const SimulatedCluster& cluster, double tokens, int ranks, bool zigzag);
+// Ring attention over zigzag slices: a step's transfer hides behind a step's attention.
+double SimulateRing(const SimulatedCluster& cluster, double tokens, int ranks);
+// Layers cut into stages, the prompt into chunks: of equal work, R(P + c) - R(P) = R(c0), the best
+// number of them for so many stages.
+std::vector<double> PipelineChunks(const SimulatedCluster& cluster, double tokens, int stages);
+double SimulatePipeline(const SimulatedCluster& cluster, std::span<const double> chunks,
+                        int stages);
+
+}  // namespace baton

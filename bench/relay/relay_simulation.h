@@ -1,0 +1,80 @@
+// Simulated prefill by several workers in a chain: the paper's, the relay, and the relay in rounds
+// and stages, on modelled workers and links (relay reference 3, 5). Whatever it says is a
+// simulation, never a measurement: one full-duplex port per worker, first come first served, and
+// no contention between transfers and compute. Pure functions, any thread.
+#pragma once
+
+#include <map>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "bench/relay/simulated_workers.h"
+#include "planner/prefill_cost.h"
+
+namespace baton {
+
+struct SimulatedCluster {
+  PrefillCost cost;        // of a nominal worker
+  ChainLink link;          // of every worker, per direction
+  double qkv_share = 0.3;  // of the linear layers, before a layer's KV is there
+  double append_seconds =
+      0;                 // per token and layer: copying the received cache together (the paper)
+  double row_bytes = 0;  // of one activation row, between the stages of a pipeline
+  LinkNoise noise;       // other traffic; none as it stands
+  // Of the last layer only keys and values, and the last row's rest (neither the paper nor its
+  // rivals do so).
+  bool saves_last_layer = false;
+
+  // A whole prompt on one worker.
+  double Alone(double tokens) const;
+};
+
+// Seconds from the moment all workers begin.
+struct RelayTimes {
+  double first_token = 0;
+  double kv_complete = 0;  // at the decode worker; first_token where nothing is pushed
+  // Of each (from, to); the decode worker stands behind the ranks.
+  std::map<std::pair<int, int>, double> link_bytes = {};
+};
+
+// When attention may read the slices of earlier ranks.
+enum class SegmentOrder {
+  kArrival,    // as they come, own slice first: faster, but the result would depend on timing
+  kAscending,  // in order of position as they come, own slice last (numerics v1)
+  kWhole       // when all of them are there
+};
+
+// Whether every rank pushes its slice to the decode worker.
+enum class DecodePush {
+  kNone,
+  kFair,       // as its pieces are ready, between those of the chain
+  kAfterChain  // in what the chain leaves of the ports
+};
+
+struct CutThrough {
+  SegmentOrder order = SegmentOrder::kAscending;
+  int pieces = 4;  // per slice and layer, forwarded one by one
+  DecodePush push = DecodePush::kNone;
+};
+
+// A relay's ranks as `stages` groups of `members`, a share of the layers each; the prompt goes
+// through them in `rounds` parts of equal work. (p, 1, 1) is one chain, (1, p, m) a pipeline.
+struct RelayShape {
+  int members = 1, stages = 1, rounds = 1;
+};
+
+// KV-Runahead as published: a rank waits for the accumulated cache of the one before it, appends
+// its own KV, sends everything on, then attends.
+RelayTimes SimulateAccumulating(const SimulatedCluster& cluster, std::span<const double> slices,
+                                double prefix);
+// The relay: pieces cross each link once and are forwarded as they land; every rank may push its
+// own slice to the decode worker.
+RelayTimes SimulateCutThrough(const SimulatedCluster& cluster, std::span<const double> slices,
+                              double prefix, const CutThrough& options);
+// The same in rounds and stages, slices by the closed form. KV that an earlier member needs in the
+// next round travels on around the ring.
+RelayTimes SimulateShape(const SimulatedCluster& cluster, double tokens, double prefix,
+                         const RelayShape& shape, const CutThrough& options);
+
+}  // namespace baton

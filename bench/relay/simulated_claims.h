@@ -1,0 +1,33 @@
+// What the paper says, and what is promised of the relay, checked on simulated workers (relay
+// reference 2.1, 3.14): statements with a value and the line it has to meet. Claims about numbers,
+// memory and bits need real workers and are not here. Pure functions, any thread.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "bench/relay/simulated_schemes.h"
+
+namespace baton {
+
+// R1 to R6, R8, R9, R11, R12 on the paper's machine; some seconds of work.
+std::vector<RelayClaim> PaperClaims();
+// R10: how much longer schemes take while other traffic runs between two neighbours. Mean over
+// 8k, 12k, 16k and `seeds` seeds.
+std::vector<RelayClaim> NoiseClaims(int ranks, int seeds);
+// How far the closed form is from the search, of results that have both: the share of cells within
+// 3 %, the mean and the worst.
+std::vector<RelayClaim> ClosedFormClaims(std::span<const RelayResult> results);
+
+// How the planner chooses, with what it learned from the same prompts before, against the best
+// number of workers and partition that simulating all of them finds.
+struct Regret {
+  int cells = 0;
+  double mean = 0, worst = 0;      // chosen / best - 1
+  double worst_against_alone = 0;  // chosen / one worker - 1
+  std::string worst_cell;
+};
+Regret PlannerRegret(const NamedCluster& cluster, std::span<const double> links,
+                     std::span<const double> tokens, int max_ranks);
+
+}  // namespace baton

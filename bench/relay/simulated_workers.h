@@ -1,0 +1,57 @@
+// Workers of a simulated relay and their links, as a task graph: one computer and one full-duplex
+// port each, first come first served. Counts the bytes of every link. Plain object, one thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "bench/relay/task_graph.h"
+#include "kvtransfer/links/link_noise.h"
+#include "planner/prefill_cost.h"
+
+namespace baton {
+
+// n workers, and the decode worker, number n, which only receives.
+class SimulatedWorkers {
+ public:
+  SimulatedWorkers(int n, const ChainLink& link, const LinkNoise& noise)
+      : n_(n), link_(link), noise_(noise), graph_(3 * (n + 1)) {}
+
+  // `after`: tasks, -1 for none. Returns the task.
+  int Compute(int worker, double seconds, std::span<const int> after);
+  // From one worker's port to another's; ends when it has landed.
+  int Send(int from, int to, double bytes, std::span<const int> after);
+  // To the decode worker after a task ended, in what the sends leave of a port's time; nothing
+  // waits for it.
+  void Push(int from, double bytes, int after);
+
+  struct Times {
+    std::vector<double> ends;  // (tasks)
+    double pushed = 0;         // when the last push has landed
+  };
+  Times Run() const;
+  // Of each (from, to) that sent.
+  const std::map<std::pair<int, int>, double>& sent_bytes() const { return sent_bytes_; }
+
+ private:
+  struct Sent {
+    int from, task;
+    double seconds;
+  };
+  double RunPushes(const std::vector<double>& starts, const std::vector<double>& ends) const;
+
+  int n_;
+  ChainLink link_;
+  LinkNoise noise_;
+  TaskGraph graph_;
+  std::vector<int> waits_for_;
+  std::vector<Sent> sends_, pushes_;
+  std::map<std::pair<int, int>, double> sent_bytes_;
+
+  std::span<const int> Present(std::span<const int> after);
+};
+
+}  // namespace baton

@@ -1,0 +1,106 @@
+// Checkpoints in GGUF format, mapped: every count, length, offset and type is checked when a file
+// is opened, so that a value or tensor handed out lies wholly inside it. Format, version 2 and 3,
+// little-endian: "GGUF", u32 version, u64 tensors, u64 metadata values; metadata: key, u32 type,
+// value; tensors: name, u32 dimensions, u64 each (the innermost first), u32 type, u64 offset;
+// padding; the data of the tensors in their order, each at the next multiple of general.alignment.
+// A string is u64 bytes and so many; an array u32 type, u64 count and the values
+// (github.com/ggml-org/ggml docs/gguf.md). Immutable: any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/status.h"
+#include "engine/checkpoint/gguf_tensor_type.h"
+#include "engine/checkpoint/mapped_file.h"
+
+namespace baton {
+
+// A metadata value: a view into the mapped file.
+class GgufValue {
+ public:
+  enum class Type : uint32_t {
+    kUint8,
+    kInt8,
+    kUint16,
+    kInt16,
+    kUint32,
+    kInt32,
+    kFloat32,
+    kBool,
+    kString,
+    kArray,
+    kUint64,
+    kInt64,
+    kFloat64
+  };
+  // type: of an array that of its values, which lie in `bytes` one after the other.
+  GgufValue(Type type, bool is_array, uint64_t count, std::span<const std::byte> bytes)
+      : type_(type), is_array_(is_array), count_(count), bytes_(bytes) {}
+
+  Type type() const { return type_; }
+  bool is_array() const { return is_array_; }
+  uint64_t count() const { return count_; }  // of an array; 1 otherwise
+
+  // Null where the value is of another kind, or an array, or an integer beyond int64.
+  std::optional<int64_t> Int() const;
+  std::optional<double> Number() const;  // of integers too
+  std::optional<bool> Bool() const;
+  std::optional<std::string_view> String() const;
+  // Null where the value is no array of this kind.
+  std::optional<std::vector<std::string_view>> Strings() const;
+  std::optional<std::vector<int64_t>> Ints() const;
+  std::optional<std::vector<double>> Numbers() const;
+
+ private:
+  Type type_;
+  bool is_array_;
+  uint64_t count_;
+  std::span<const std::byte> bytes_;
+};
+
+struct GgufTensor {
+  std::string name;
+  const GgufTensorType* type = nullptr;
+  std::vector<int64_t> shape;        // the outermost dimension first, as in safetensors
+  std::span<const std::byte> bytes;  // whole blocks
+};
+
+class GgufFile {
+ public:
+  // Errors name the file, what is wrong where, and what to do about it.
+  static absl::StatusOr<GgufFile> Open(const std::string& path);
+
+  const std::string& path() const { return path_; }
+  const MappedFile& file() const { return file_; }
+  std::span<const std::byte> header() const { return header_; }  // all before the data
+  const std::map<std::string, GgufValue, std::less<>>& values() const { return values_; }
+  const std::vector<GgufTensor>& tensors() const { return tensors_; }  // in their order
+  // Null where there is none.
+  const GgufValue* Find(std::string_view key) const;
+  const GgufTensor* FindTensor(std::string_view name) const;
+
+ private:
+  friend class GgufParser;
+  std::string path_;
+  MappedFile file_;
+  std::span<const std::byte> header_;
+  std::map<std::string, GgufValue, std::less<>> values_;
+  std::vector<GgufTensor> tensors_;
+  std::map<std::string, size_t, std::less<>> places_;  // of tensors_, by name
+};
+
+// A name of the file as an error shows it: in quotes, escaped, not too long.
+std::string ShownName(std::string_view name);
+
+// A model given as a file is a GGUF file; a folder is not.
+bool IsGgufModel(const std::string& model);
+
+}  // namespace baton

@@ -1,0 +1,51 @@
+// How the tensors of a GGUF file store values: blocks of some values of one row, each with scales
+// of its own. Data: a type that can be read has a function that makes a block's values of it. Pure
+// functions over mapped, unaligned bytes: any thread.
+//
+// With d, m: fp16 (as fp32), q: small integers, every product and sum rounded to fp32:
+//   F32, F16, BF16  one value
+//   Q8_0            32 values q * d: d, q as int8
+//   Q4_0            32 values d * (q - 8): d, q in nibbles, value i and i + 16 in byte i
+//   Q4_1            32 values d * q + m: d, m, nibbles as above
+//   Q5_0, Q5_1      the same with a fifth bit of value i in bit i of a word before the nibbles, and
+//                   q - 16
+//   Q4_K            256 values (d * s) * q - (m * t): d, m, for each 32 a 6-bit s and t in 12
+//   bytes;
+//                   nibbles, value i and i + 32 of each 64 in one byte
+//   Q5_K            the same with a fifth bit of value i of each 32 in bit (its number) of byte i
+//   Q6_K            256 values (d * s) * (q - 32): low nibbles, two high bits, for each 16 an int8
+//   s,
+//                   d; of each 128 value i + 32 j has bit pair j of high byte i, and the low or (j
+//                   from 2) high nibble of low byte i + 32 (j mod 2)
+// Source of the facts: github.com/ggml-org/llama.cpp gguf-py/gguf/quants.py, constants.py.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "engine/model/model_desc.h"
+
+namespace baton {
+
+inline constexpr int64_t kMostBlockValues = 256;
+
+struct GgufTensorType {
+  uint32_t id;
+  std::string_view name;
+  int64_t block_values;
+  int64_t block_bytes;
+  std::optional<Dtype> plain = {};  // one value a block, of this dtype
+  // out: (block_values). Null: plain, or not supported.
+  void (*dequantize)(const std::byte* block, float* out) = nullptr;
+  bool is_supported() const { return plain.has_value() || dequantize != nullptr; }
+};
+
+// Null: no type of this id that we know the size of.
+const GgufTensorType* FindGgufTensorType(uint32_t id);
+// "F32, F16, Q4_0, ..."
+std::string SupportedGgufTensorTypes();
+
+}  // namespace baton

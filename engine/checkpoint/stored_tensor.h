@@ -1,0 +1,71 @@
+// One tensor of a checkpoint file as the rest of the engine sees it: rows of fp32 or bf16 values,
+// whatever is stored. Points into the mapped files it was opened from, which must outlive it.
+// Immutable: any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/status.h"
+#include "engine/checkpoint/gguf.h"
+#include "engine/checkpoint/quantized_parts.h"
+#include "engine/checkpoint/safetensors.h"
+#include "engine/model/model_desc.h"
+#include "engine/numerics/bf16.h"
+
+namespace baton {
+
+class StoredTensor {
+ public:
+  // Finds tensor `name` of shape [rows, cols] ([rows] for a vector). A matrix "<module>.weight" may
+  // be stored quantised instead, by any of the schemes. Errors name folder, tensor and the shape
+  // wanted. Reads no values.
+  static absl::StatusOr<StoredTensor> Open(const Checkpoint& checkpoint,
+                                           const QuantizationDesc& quantization,
+                                           const std::string& name,
+                                           const std::vector<int64_t>& shape);
+  // The same of a GGUF file, whatever supported type the tensor has.
+  static absl::StatusOr<StoredTensor> Open(const GgufFile& file, const std::string& name,
+                                           const std::vector<int64_t>& shape);
+
+  const std::string& name() const { return name_; }
+
+  // Rows [row, row + count) into out (count * cols). No allocation.
+  void ReadBf16(int64_t row, int64_t count, bf16* out) const;
+  void ReadFp32(int64_t row, int64_t count, float* out) const;
+
+  // Hash of what is stored. Reads everything, and so checks it: a value that is NaN or infinite, or
+  // would be in bf16, is an error that names tensor, row and column.
+  absl::StatusOr<uint64_t> Digest() const;
+  // Text that tells how values are stored, part of fingerprints.
+  std::string Encoding() const;
+  // The first bytes of what is stored: a cheap probe.
+  std::span<const std::byte> Head(size_t most_bytes) const;
+
+ private:
+  static absl::StatusOr<StoredTensor> OpenPlain(const Checkpoint& checkpoint,
+                                                const std::string& name,
+                                                const std::vector<int64_t>& shape);
+  static absl::StatusOr<StoredTensor> OpenQuantized(const Checkpoint& checkpoint,
+                                                    const QuantizationDesc& quantization,
+                                                    const std::string& name, int64_t rows,
+                                                    int64_t cols);
+  template <typename Out, typename Convert>
+  void ReadBlocks(int64_t row, int64_t count, Out* out, const Convert& convert) const;
+  absl::Status CheckPart(const TensorPart& part, size_t offset, size_t size) const;
+  absl::Status CheckBlocks() const;
+  absl::Status BadValue(const std::string& part, int64_t row, int64_t col) const;
+
+  std::string origin_, name_;  // folder or file; the tensor's
+  int64_t cols_ = 1;
+  Dtype dtype_ = Dtype::kBf16;                // of an unquantised one
+  std::optional<QuantizedTensor> quantized_;  // null: unquantised
+  const GgufTensorType* blocks_ = nullptr;    // of a GGUF file's quantised one
+  std::vector<TensorPart> parts_;             // the values or codes first
+};
+
+}  // namespace baton

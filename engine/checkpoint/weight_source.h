@@ -1,0 +1,56 @@
+// Where a model's weights come from, tensor by tensor: a checkpoint folder, a GGUF file, or seeded
+// random numbers (random:<config.json>). Rows come out as bf16 (rounded to nearest even) or fp32,
+// whatever is stored.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "common/status.h"
+#include "engine/model/model_desc.h"
+#include "engine/model/model_tensors.h"
+#include "engine/numerics/bf16.h"
+#include "engine/threads/compute_pool.h"
+
+namespace baton {
+
+class WeightSource {
+ public:
+  virtual ~WeightSource() = default;
+  const std::vector<TensorSpec>& tensors() const { return tensors_; }
+  // Index of a tensor in tensors() by our name; it must be there.
+  int IndexOf(const std::string& name) const;
+
+  // Rows [row, row + count) of a tensor into out (count * cols). Any thread.
+  virtual void ReadBf16(int tensor, int64_t row, int64_t count, bf16* out) const = 0;
+  virtual void ReadFp32(int tensor, int64_t row, int64_t count, float* out) const = 0;
+  // Hash of config and tensor values: equal wherever the same model lies. Reads everything, and so
+  // checks it: a value that is NaN or infinite is an error that names tensor and row.
+  virtual absl::StatusOr<uint64_t> Fingerprint(ComputePool& pool) const = 0;
+  // Cheap hash that changes when the files do: key of the packed copy.
+  virtual uint64_t Identity() const = 0;
+
+ protected:
+  explicit WeightSource(const ModelDesc& model);
+  ModelDesc model_;
+  std::vector<TensorSpec> tensors_;
+
+ private:
+  std::unordered_map<std::string, int> places_;  // of tensors_, by name
+};
+
+// "random:<config.json>" names no folder but a config; `config` is then its path.
+bool IsRandomModel(const std::string& model, std::string* config);
+
+// Description of a folder, a GGUF file or a random: model.
+absl::StatusOr<ModelDesc> ReadModelDesc(const std::string& model);
+
+// Opens the weights of `model`. Errors name folder, file, tensor, and the shape wanted.
+absl::StatusOr<std::unique_ptr<WeightSource>> OpenWeightSource(const std::string& model,
+                                                               const ModelDesc& desc,
+                                                               uint64_t random_seed);
+
+}  // namespace baton

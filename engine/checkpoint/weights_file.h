@@ -1,0 +1,70 @@
+// The file of packed weights that all workers of a host map, so that n workers hold one copy.
+// One file per (model, format): <cache_dir>/<key>.btnw = header, table, entries at 4 KiB
+// boundaries, each with an XXH3 checksum. It is built under a lock into a temporary file that
+// replaces the name only when complete and on disk; a file that is damaged in any way is built
+// again. Nothing read from the file is used as an offset or size: header and table must equal what
+// the caller's entries give.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/status.h"
+#include "engine/threads/compute_pool.h"
+
+namespace baton {
+
+struct WeightsEntry {
+  std::string name;  // "layers.0.qkv"
+  int64_t n = 0;     // outputs
+  int64_t k = 0;     // inputs; 0 for a vector
+  int64_t bytes = 0;
+};
+
+class WeightsFile {
+ public:
+  // Writes every byte of every entry (entry i at data[i]) and returns the model's fingerprint, or
+  // says what is wrong with the model.
+  using Fill = std::function<absl::StatusOr<uint64_t>(std::span<std::byte* const> data)>;
+
+  // Maps the file of `key`, building it first where it is missing or damaged. With an empty
+  // cache_dir, or one that cannot be written (one warning), the weights live in private memory.
+  // Errors: that of `fill`; not even memory for them.
+  static absl::StatusOr<std::unique_ptr<WeightsFile>> Load(std::vector<WeightsEntry> entries,
+                                                           uint64_t key,
+                                                           const std::string& cache_dir,
+                                                           ComputePool& pool, const Fill& fill);
+  ~WeightsFile();
+  WeightsFile(const WeightsFile&) = delete;
+  WeightsFile& operator=(const WeightsFile&) = delete;
+
+  const std::byte* entry(int index) const { return data_ + offsets_[index]; }
+  uint64_t fingerprint() const;
+  int64_t bytes() const { return bytes_; }
+  bool is_shared() const { return is_shared_; }  // mapped from the cache, not private memory
+
+ private:
+  WeightsFile(std::vector<WeightsEntry> entries, uint64_t key);
+  void WriteHeader(uint64_t fingerprint, ComputePool& pool);
+  bool Verify(ComputePool& pool) const;
+  absl::Status FillAll(const Fill& fill, ComputePool& pool);
+  bool MapExisting(const std::string& path, ComputePool& pool);
+  absl::Status BuildFile(const std::string& path, const Fill& fill, ComputePool& pool);
+  absl::Status LoadShared(const std::string& cache_dir, const Fill& fill, ComputePool& pool);
+  absl::Status BuildPrivate(const Fill& fill, ComputePool& pool);
+  void Unmap();
+
+  std::vector<WeightsEntry> entries_;
+  std::vector<int64_t> offsets_;  // (entries)
+  uint64_t key_;
+  int64_t bytes_ = 0;
+  std::byte* data_ = nullptr;
+  bool is_shared_ = false;
+  absl::Status fill_status_;  // an error: of the model, not of the cache folder
+};
+
+}  // namespace baton

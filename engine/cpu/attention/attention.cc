@@ -1,0 +1,372 @@
+#include "engine/cpu/attention/attention.h"
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "common/check.h"
+#include "engine/cpu/attention/attention_tile.h"
+#include "engine/cpu/attention/key_tiles.h"
+#include "engine/cpu/machine/aligned_buffer.h"
+
+namespace baton {
+namespace {
+
+// Query rows of a block: K and V of a tile are read into L2 once for so many.
+constexpr int kBlockRows = 128;
+// The same where tiles are made from what the pages hold, or laid out: for more rows, as that costs
+// more.
+constexpr int kMadeBlockRows = 384;
+// Laying a tile out pays for so many rows, and while it fits L2: keys and values this wide.
+constexpr int kLeastLaidOutRows = 24, kMostLaidOutWidth = 512;
+// A block that is more than half of a thread's share is split by segments, into units of at least a
+// quarter of that share: else threads would wait for the last block (decode of few sequences).
+constexpr int64_t kWholeBlocksPerThread = 2, kUnitsPerThread = 4;
+// Bound of the parking place of split segments; a block that would not fit is not split.
+constexpr int64_t kMaxParkedRows = 32 << 10;  // about 78 MB
+
+template <typename T>
+class Buffer {
+ public:
+  void Reserve(int64_t n) {
+    data_ = static_cast<T*>(memory_.Reserve(static_cast<size_t>(n) * sizeof(T)));
+  }
+  T* data() const { return data_; }
+
+ private:
+  AlignedBuffer memory_;
+  T* data_ = nullptr;
+};
+
+// Softmax states of n rows in one buffer.
+struct StateBuffer {
+  Buffer<float> max, sum, out;
+  void Reserve(int64_t n) {
+    max.Reserve(n);
+    sum.Reserve(n);
+    out.Reserve(n * kRowStride);
+  }
+  RowState From(int64_t row) const {
+    return {max.data() + row, sum.data() + row, out.data() + row * kRowStride};
+  }
+};
+
+void Clear(const RowState& state, int n, int value_dim) {
+  std::fill_n(state.max, n, -std::numeric_limits<float>::infinity());
+  std::fill_n(state.sum, n, 0.0f);
+  for (int r = 0; r < n; ++r) std::fill_n(state.out + r * kRowStride, value_dim, 0.0f);
+}
+
+// Rows [row_begin, row_end) of one piece against one KV head.
+struct Block {
+  int piece, kv_head, row_begin, row_end;
+  int64_t parked_row;  // first row in the parking place when the segments are split, else -1
+};
+
+// Segments [segment_begin, segment_end) of a block: what one thread does at a time.
+struct Unit {
+  int block, segment_begin, segment_end;
+  int64_t cost;
+};
+
+// One thread's place to work.
+struct Workspace {
+  Buffer<float> q;
+  Buffer<int32_t> positions, visible, hidden;
+  StateBuffer segment, rows;
+  TileRoom tile;
+  void Reserve(int64_t n) {
+    q.Reserve((n + kPaddingRows) * kRowStride);
+    positions.Reserve(n);
+    visible.Reserve(n);
+    hidden.Reserve(n);
+    segment.Reserve(n);
+    rows.Reserve(n);
+  }
+};
+
+class TiledAttention final : public AttentionKernels {
+ public:
+  explicit TiledAttention(const AttentionTileKernels& kernels) : kernels_(kernels) {}
+
+  void Run(const AttentionArgs& args, ComputePool& pool) override {
+    args_ = &args;
+    shape_ = args.layout->shape(args.layer);
+    group_ = args.n_heads / shape_.heads;
+    scale_ = ScoreScaleOf(args.scale, args.soft_cap);
+    const bool lays_out = shape_.key_dim_padded() + shape_.value_dim <= kMostLaidOutWidth;
+    laid_out_floats_ = lays_out ? kernels_.laid_out_floats : 0;
+    const bool are_made = KeyTiles::AreMade(*args.layout, args.layer);
+    block_rows_ = are_made || laid_out_floats_ > 0 ? kMadeBlockRows : kBlockRows;
+    CHECK(group_ * shape_.heads == args.n_heads);
+    CHECK(args.keys.first % kSegmentKeys == 0);
+    CHECK(shape_.key_dim % 16 == 0 && shape_.key_dim <= kMaxKeyDim);
+    CHECK(shape_.value_dim % 16 == 0 && shape_.value_dim <= kMaxValueDim);
+    Plan(pool.n_threads());
+    if (workspaces_.size() < static_cast<size_t>(pool.n_threads()))
+      workspaces_.resize(static_cast<size_t>(pool.n_threads()));
+    for (Workspace& workspace : workspaces_) {
+      workspace.Reserve(std::max(block_rows_, group_));
+      workspace.tile.Reserve(*args.layout, args.layer, laid_out_floats_);
+    }
+    parked_.Reserve(n_parked_rows_);
+
+    pool.For(static_cast<int64_t>(units_.size()), [this](int64_t i, int member) {
+      RunUnit(units_[static_cast<size_t>(i)], workspaces_[static_cast<size_t>(member)]);
+    });
+    if (split_blocks_.empty()) return;
+    pool.For(static_cast<int64_t>(split_blocks_.size()), [this](int64_t i, int member) {
+      FoldParked(blocks_[static_cast<size_t>(split_blocks_[static_cast<size_t>(i)])],
+                 workspaces_[static_cast<size_t>(member)]);
+    });
+  }
+
+ private:
+  int value_dim() const { return shape_.value_dim; }
+  int Rows(const Block& block) const { return (block.row_end - block.row_begin) * group_; }
+  std::span<const int32_t> PagesOf(int piece) const {
+    const std::span<const int32_t> begin = args_->batch->page_begin;
+    const int32_t first = begin[static_cast<size_t>(piece)];
+    return args_->batch->pages.subspan(
+        static_cast<size_t>(first),
+        static_cast<size_t>(begin[static_cast<size_t>(piece) + 1] - first));
+  }
+  int Position(int row) const { return args_->batch->positions[static_cast<size_t>(row)]; }
+  // Nothing before the window of the first row is computed, and nothing after the last row.
+  int FirstKey(const Block& block) const {
+    if (args_->window == 0 || args_->dense_mask) return 0;
+    return std::max(0, Position(block.row_begin) + 1 - args_->window);
+  }
+  int EndKey(const Block& block) const {
+    if (!args_->dense_mask) return Position(block.row_end - 1) + 1;
+    return static_cast<int>(PagesOf(block.piece).size()) * args_->layout->page_tokens;
+  }
+  // Of what is met in this call; there may be none.
+  int FirstSegment(const Block& block) const {
+    return std::max(FirstKey(block), args_->keys.first) / kSegmentKeys;
+  }
+  int EndSegment(const Block& block) const {
+    return (std::min(EndKey(block), args_->keys.end) + kSegmentKeys - 1) / kSegmentKeys;
+  }
+  int64_t ParkedRow(const Block& block, int segment) const {
+    return block.parked_row + static_cast<int64_t>(segment - FirstSegment(block)) * Rows(block);
+  }
+
+  void Plan(int n_threads) {
+    const StepBatch& batch = *args_->batch;
+    const int tokens = std::max(1, block_rows_ / group_);
+    blocks_.clear();
+    units_.clear();
+    split_blocks_.clear();
+    n_parked_rows_ = 0;
+    int64_t total = 0;
+    for (int piece = 0; piece < batch.n_pieces(); ++piece) {
+      const int begin = batch.piece_begin[static_cast<size_t>(piece)];
+      const int end = batch.piece_begin[static_cast<size_t>(piece) + 1];
+      for (int row = begin; row < end; row += tokens)
+        for (int head = 0; head < shape_.heads; ++head) {
+          blocks_.push_back({piece, head, row, std::min(end, row + tokens), -1});
+          total += Cost(blocks_.back(), FirstSegment(blocks_.back()), EndSegment(blocks_.back()));
+        }
+    }
+    for (size_t b = 0; b < blocks_.size(); ++b) AddUnits(static_cast<int>(b), total, n_threads);
+    // Dear ones first, so that the threads finish together; of a lone prompt, one KV head after the
+    // other, whose keys and values stay in L2 for all blocks of rows. (Of many sequences, the heads
+    // of one lie beside each other in memory.)
+    const bool by_head = batch.n_pieces() == 1;
+    std::sort(units_.begin(), units_.end(), [&](const Unit& a, const Unit& b) {
+      const int a_head = blocks_[static_cast<size_t>(a.block)].kv_head;
+      const int b_head = blocks_[static_cast<size_t>(b.block)].kv_head;
+      if (by_head && a_head != b_head) return a_head < b_head;
+      return a.cost != b.cost ? a.cost > b.cost : a.block < b.block;
+    });
+  }
+
+  // Rows times keys seen, roughly.
+  int64_t Cost(const Block& block, int segment_begin, int segment_end) const {
+    const int keys = std::min(EndKey(block), segment_end * kSegmentKeys) -
+                     std::max(FirstKey(block), segment_begin * kSegmentKeys);
+    return static_cast<int64_t>(std::max(0, keys)) * (Rows(block) + 2);
+  }
+
+  void AddUnits(int index, int64_t total, int n_threads) {
+    Block& block = blocks_[static_cast<size_t>(index)];
+    const int first = FirstSegment(block), end = EndSegment(block), segments = end - first;
+    const int64_t cost = Cost(block, first, end);
+    const bool whole = n_threads == 1 || cost * kWholeBlocksPerThread * n_threads <= total;
+    const int64_t parts =
+        whole ? 1 : std::min<int64_t>(segments, 1 + cost * kUnitsPerThread * n_threads / total);
+    const int64_t parked = static_cast<int64_t>(segments) * Rows(block);
+    if (parts <= 1 || n_parked_rows_ + parked > kMaxParkedRows) {
+      units_.push_back({index, first, end, cost});
+      return;
+    }
+    block.parked_row = n_parked_rows_;
+    n_parked_rows_ += parked;
+    split_blocks_.push_back(index);
+    for (int64_t part = 0; part < parts; ++part) {
+      const int from = first + static_cast<int>(segments * part / parts);
+      const int to = first + static_cast<int>(segments * (part + 1) / parts);
+      units_.push_back({index, from, to, Cost(block, from, to)});
+    }
+  }
+
+  void RunUnit(const Unit& unit, Workspace& workspace) const {
+    const Block& block = blocks_[static_cast<size_t>(unit.block)];
+    const int n = Rows(block);
+    PackQueries(block, workspace.q.data());
+    for (int r = 0; r < n; ++r)
+      workspace.positions.data()[r] = Position(block.row_begin + r / group_);
+    const RowState rows = workspace.rows.From(0);
+    if (block.parked_row < 0) Open(block, rows);
+    for (int segment = unit.segment_begin; segment < unit.segment_end; ++segment) {
+      const RowState state = block.parked_row < 0 ? workspace.segment.From(0)
+                                                  : parked_.From(ParkedRow(block, segment));
+      Clear(state, n, value_dim());
+      RunSegment(block, segment, workspace, state);
+      if (block.parked_row < 0) kernels_.fold(state, n, value_dim(), scale_.c, rows);
+    }
+    if (block.parked_row < 0) Close(block, rows);
+  }
+
+  void RunSegment(const Block& block, int segment, Workspace& workspace,
+                  const RowState& state) const {
+    const int n = Rows(block);
+    const int n_keys = EndKey(block);
+    const int end = std::min(n_keys, (segment + 1) * kSegmentKeys);
+    const int first_tile = FirstKey(block) / kTileKeys * kTileKeys;
+    const KeyTiles tiles(*args_->layout, args_->layer, block.kv_head, args_->planes,
+                         PagesOf(block.piece), n_keys);
+    KeyTile tile;
+    tile.meets_many_rows = n >= kLeastLaidOutRows;
+    if (laid_out_floats_ > 0 && tile.meets_many_rows) workspace.tile.LayOut(&tile);
+    for (int first_key = std::max(segment * kSegmentKeys, first_tile); first_key < end;
+         first_key += kTileKeys) {
+      tiles.Read(first_key, &workspace.tile, &tile);
+      for (int from = 0, count = 0; from < n; from += count) {
+        const bool is_edge = workspace.positions.data()[from] + 1 - first_key < kTileKeys;
+        count = std::min(n - from, is_edge ? kernels_.edge_rows : kernels_.max_rows);
+        int32_t* const visible = workspace.visible.data();
+        for (int r = 0; r < count; ++r)
+          visible[r] = workspace.positions.data()[from + r] + 1 - first_key;
+        const int last = args_->dense_mask ? end - first_key : visible[count - 1];  // they ascend
+        const int seen = std::min(kTileKeys, last);
+        if (seen <= 0) continue;
+        const int32_t* hidden = nullptr;
+        if (args_->window > 0) {
+          hidden = HiddenKeys(visible, count, workspace.hidden.data());
+          if (hidden[0] >= kTileKeys && !args_->dense_mask) continue;
+        }
+        tile.n_groups = (seen + kGroupKeys - 1) / kGroupKeys;
+        kernels_.attend({workspace.q.data() + static_cast<int64_t>(from) * kRowStride, visible,
+                         count, hidden, args_->dense_mask},
+                        tile, scale_,
+                        {state.max + from, state.sum + from,
+                         state.out + static_cast<int64_t>(from) * kRowStride});
+        tile.fresh = false;
+      }
+    }
+  }
+
+  // Of a tile: keys before the window of each row, ascending as the rows' positions do.
+  const int32_t* HiddenKeys(const int32_t* visible, int n, int32_t* hidden) const {
+    for (int r = 0; r < n; ++r) hidden[r] = visible[r] - args_->window;
+    return hidden;
+  }
+
+  void PackQueries(const Block& block, float* packed) const {
+    for (int row = block.row_begin; row < block.row_end; ++row)
+      for (int h = 0; h < group_; ++h, packed += kRowStride)
+        kernels_.pack_query(args_->q + row * args_->q_stride + Head(block, h) * shape_.key_dim,
+                            shape_.key_dim, packed);
+  }
+
+  void FoldParked(const Block& block, Workspace& workspace) const {
+    const RowState rows = workspace.rows.From(0);
+    Open(block, rows);
+    for (int segment = FirstSegment(block); segment < EndSegment(block); ++segment)
+      kernels_.fold(parked_.From(ParkedRow(block, segment)), Rows(block), value_dim(), scale_.c,
+                    rows);
+    Close(block, rows);
+  }
+
+  // The rows' state before this call, and after it.
+  void Open(const Block& block, const RowState& rows) const {
+    if (!args_->keys.resumes) return Clear(rows, Rows(block), value_dim());
+    for (int r = 0; r < Rows(block); ++r) {
+      const auto [max, sum, out] = Kept(block, r);
+      rows.max[r] = *max;
+      rows.sum[r] = *sum;
+      std::copy_n(out, value_dim(), rows.out + r * kRowStride);
+    }
+  }
+  void Close(const Block& block, const RowState& rows) const {
+    if (args_->keys.finishes) return Finish(block, rows);
+    for (int r = 0; r < Rows(block); ++r) {
+      const auto [max, sum, out] = Kept(block, r);
+      *max = rows.max[r];
+      *sum = rows.sum[r];
+      std::copy_n(rows.out + r * kRowStride, value_dim(), out);
+    }
+  }
+  RowState Kept(const Block& block, int r) const {
+    const KeptRows row = args_->kept.From(block.row_begin + r / group_);
+    const int64_t head = Head(block, r % group_);
+    return {row.max + head, row.sum + head, row.out + head * value_dim()};
+  }
+
+  void Finish(const Block& block, const RowState& rows) const {
+    for (int r = 0; r < Rows(block); ++r)
+      kernels_.finish(rows.sum[r], rows.out + r * kRowStride, value_dim(),
+                      args_->out + (block.row_begin + r / group_) * args_->out_stride +
+                          Head(block, r % group_) * value_dim());
+  }
+
+  int64_t Head(const Block& block, int h) const { return block.kv_head * group_ + h; }
+
+  const AttentionTileKernels& kernels_;
+  const AttentionArgs* args_ = nullptr;  // of the Run in progress
+  KvShape shape_;                        // of its layer
+  int group_ = 0;                        // query heads per KV head
+  int block_rows_ = kBlockRows, laid_out_floats_ = 0;
+  ScoreScale scale_{};
+  std::vector<Block> blocks_;
+  std::vector<Unit> units_;
+  std::vector<int> split_blocks_;
+  int64_t n_parked_rows_ = 0;
+  StateBuffer parked_;
+  std::vector<Workspace> workspaces_;
+};
+
+}  // namespace
+
+ScoreScale ScoreScaleOf(double scale, double soft_cap) {
+  constexpr double kLog2E = 1.4426950408889634;
+  if (soft_cap == 0) return {static_cast<float>(scale * kLog2E)};
+  return {static_cast<float>(kLog2E), static_cast<float>(soft_cap),
+          static_cast<float>(scale / soft_cap)};
+}
+
+const AttentionTileKernels& AttentionTileKernelsOf(Isa isa) {
+  switch (isa) {
+    case Isa::kAvx2:
+      return kAttentionTileAvx2;
+    case Isa::kAvx512:
+      return kAttentionTileAvx512;
+    case Isa::kAvx512Bf16:
+      return kAttentionTileAvx512Bf16;
+    case Isa::kAmx:
+      return kAttentionTileAmx;
+  }
+  CHECK(false);
+}
+
+std::unique_ptr<AttentionKernels> MakeAttentionKernels(Isa isa) {
+  return MakeAttentionKernelsOf(AttentionTileKernelsOf(isa));
+}
+
+std::unique_ptr<AttentionKernels> MakeAttentionKernelsOf(const AttentionTileKernels& kernels) {
+  return std::make_unique<TiledAttention>(kernels);
+}
+
+}  // namespace baton

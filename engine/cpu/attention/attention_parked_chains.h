@@ -1,0 +1,139 @@
+// One chain of R rows x C columns at a time in registers, even first, then odd; the even one's sums
+// wait in L1: register tiles as large as can be. V is the path's vector (attention_chains.h). For
+// kernel units.
+#pragma once
+
+#include "engine/cpu/attention/attention_lines.h"
+
+namespace baton {
+namespace {
+
+// One chain of R rows x C columns through one 32-k group.
+template <class V, int R, int C>
+struct Chain {
+  typename V::Float sum[R][C];
+
+  void Clear() {
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+      for (int c = 0; c < C; ++c) sum[r][c] = V::Zero();
+  }
+  // word: of row 0, those of the others `stride` apart.
+  template <int chain, class Lines>
+  void Step(const typename V::Word* word, int64_t stride, const Lines& lines) {
+    typename V::Float b[C];
+#pragma GCC unroll 8
+    for (int c = 0; c < C; ++c) b[c] = lines.template Load<chain>(c);
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) {
+      const typename V::Float a = V::Broadcast(word + r * stride + chain);
+#pragma GCC unroll 8
+      for (int c = 0; c < C; ++c) sum[r][c] = V::Dot(a, b[c], sum[r][c]);
+    }
+  }
+  void StoreTo(float* even) const {
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+      for (int c = 0; c < C; ++c) V::Store(even + (r * C + c) * V::kWidth, sum[r][c]);
+  }
+  // acc (R, C vectors) continues: acc + (even + odd), from +0 when `first`; this is the odd chain.
+  template <class EvenAt>
+  void AddTo(const EvenAt& even_at, float* acc, int64_t acc_stride, bool first) const {
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+      for (int c = 0; c < C; ++c) {
+        float* const to = acc + r * acc_stride + c * V::kWidth;
+        const typename V::Float both = V::Add(even_at(r, c), sum[r][c]);
+        V::Store(to, V::Add(first ? V::Zero() : V::Load(to), both));
+      }
+  }
+};
+
+template <class V>
+struct ParkedChains {
+  using Word = typename V::Word;
+  static constexpr bool kTakesAhead = false;  // but prefetches by itself, step by step
+
+  // S of R rows x C columns.
+  template <LineSource kSource, int R, int C, class Ahead>
+  static void Scores(const Word* q, const KeyTile& tile, int column, Ahead* /*ahead*/, float* s) {
+    for (int k = 0; k < tile.key_dim; k += 32, q += V::kWords) {
+      const auto run = [&]<int chain>(Chain<V, R, C>* sums) {
+        auto lines = KeyLines<V, kSource, C>(tile, k, column);
+        for (int w = 0; w < V::kWords; w += 2) {
+          sums->template Step<chain>(q + w, kRowStride, lines);
+          lines.Next();
+          if (chain == kOdd) continue;
+          for (int c = 0; c < C; ++c) {
+            const int group = (column + c) / kLineColumns, at = (k + w) * kLanes;
+            if (kSource == kPagesAhead) PrefetchLine(tile.v[group] + at);
+            if (kSource == kLaidOutAhead) PrefetchToL2(tile.next_k[group] + at);
+          }
+        }
+      };
+      AddChains<R, C>(run, s + column * V::kWidth, kTileKeys, k == 0);
+    }
+  }
+
+  // Adds P V of one 32-key group (n_halves groups of 16, from `group`) to R rows x C columns of
+  // out.
+  template <LineSource kSource, int R, int C, class Ahead>
+  static void AddValues(const Word* p, const KeyTile& tile, int group, int n_halves, int column,
+                        Ahead* /*ahead*/, float* out) {
+    constexpr int kGroupWords = V::kWords * kGroupKeys / 32;
+    const auto run = [&]<int chain>(Chain<V, R, C>* sums) {
+      const Word* words = p + group * kGroupWords;
+      if constexpr (!InPages(kSource)) {  // both halves lie in a row
+        auto lines = ValueLines<V, kSource, C>(tile, group, column);
+        const Word* const end = words + n_halves * kGroupWords;
+        const bf16* ahead = nullptr;
+        if (kSource == kLaidOutAhead)
+          ahead = tile.next_v[group] + column * 2 * kGroupKeys * V::kWidth;
+        for (; words < end; words += 2, lines.Next()) {
+          sums->template Step<chain>(words, kTileKeys, lines);
+          if (kSource != kLaidOutAhead || chain == kOdd) continue;
+          for (int c = 0; c < C; ++c, ahead += kLineElements) PrefetchToL2(ahead);
+        }
+        return;
+      }
+      for (int half = group; half < group + n_halves; ++half) {
+        auto lines = ValueLines<V, kSource, C>(tile, half, column);
+        for (int i = 0; i < kGroupLines; i += V::kStepLines, words += 2, lines.Next()) {
+          sums->template Step<chain>(words, kTileKeys, lines);
+          if (kSource != kPagesAhead || chain == kOdd) continue;
+          for (int c = 0; c < C; ++c) {
+            const int line = (column + c) / kLineColumns * kGroupLines + i;
+            PrefetchLine(tile.next_k[half] + line * kLineElements);
+          }
+        }
+      }
+    };
+    AddChains<R, C>(run, out + column * V::kWidth, kRowStride, false);
+  }
+
+ private:
+  static constexpr int kLineColumns = kLanes / V::kWidth;
+
+  // acc = or += what run<chain>(sums) adds to the sums of each chain.
+  template <int R, int C, typename Run>
+  static inline __attribute__((always_inline)) void AddChains(const Run& run, float* acc,
+                                                              int64_t acc_stride, bool first) {
+    Chain<V, R, C> even, odd;
+    alignas(64) float waiting[R * C * V::kWidth];
+    even.Clear();
+    run.template operator()<kEven>(&even);
+    even.StoreTo(waiting);
+    // The compiler would keep them in registers that the other chain needs.
+    __asm__ volatile("" : : "r"(waiting) : "memory");
+    odd.Clear();
+    run.template operator()<kOdd>(&odd);
+    odd.AddTo([&](int r, int c) { return V::Load(waiting + (r * C + c) * V::kWidth); }, acc,
+              acc_stride, first);
+  }
+};
+
+}  // namespace
+}  // namespace baton

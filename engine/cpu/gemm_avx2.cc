@@ -1,8 +1,0 @@
-// Linear layers with AVX2 FMA.
-#include "engine/cpu/gemm_ymm.h"
-
-namespace baton {
-
-constexpr LinearKernelTable kLinearAvx2 = VectorGemm<Avx2Fma>::Table();
-
-}  // namespace baton

@@ -1,0 +1,428 @@
+// The linear layer on integer weights and vector registers: exact int32 sums per group of k, so
+// their order is free, then in ascending order of groups
+//
+//   int8   y = fp32(sum) * (row scale * output scale)                         one group of all k
+//   int4   acc = fma(fp32(sum), output's scale of the group, acc);  y = acc * row scale
+//
+// Stored weights are unsigned (zero point 128 or 8), activations signed, and
+// sum = sum of stored * x - zero point * sum of x, from where every sum starts.
+//
+// The policy V names the instructions on int32 lanes:
+//   V::Vec, V::kLanes           16 or 8 outputs
+//   V::kWords                   32-bit words per row and k quad: 1 (four bytes) or 2 (two shorts)
+//   V::Dot(acc, weights, x)     acc + the products of one word
+//   V::kStepInShorts            Dot adds pairs of products to pairs of shorts, which hold those
+//                               of a step (32 k): V::Multiply(weights, x) gives the first ones,
+//                               V::Widen(shorts) what a pair comes to
+//   V::Word(quads, word)        the weights of a word, from the bytes of a k quad
+//   V::PackStep(values, words)  32 k of a row as [word][8 quads]
+//   V::LowHalves(x), V::HighHalves(x)   of every byte, as bytes
+//   V::FoldGroup(sum, scales, before, after), V::ScaleRow<is grouped>(acc, scales, row scale)
+//                               see above
+//   V::kSums                    sums that fit in registers beside operands
+//   V::DirectTileBlocks(rows)   blocks of a direct tile, whose sums do
+//   V::kDirectRows, V::kDirectTileRows, V::kDirectTilesRows, V::kDirectBlocks, V::kTileRows,
+//   V::kTileBlocks              as in gemm_vector.h
+//   V::PrefetchBytes(streams)   how far ahead each of so many parallel streams is prefetched; 0:
+//                               not at all
+// and W how weights are stored: bytes, or halves of bytes (gemm_integer_sums.h).
+//
+// Few rows ("direct"): weights are read once from memory, several blocks in parallel, each in
+// ascending order: parallel streams are faster than one. Many rows ("panels"): the words of a few
+// blocks and a K block are laid out in L1 and used by all rows.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+#include "engine/cpu/linear/gemm_epilogue.h"
+#include "engine/cpu/linear/gemm_integer_sums.h"
+#include "engine/cpu/linear/gemm_items.h"
+#include "engine/cpu/linear/input_row.h"
+#include "engine/cpu/linear/integer_rows.h"
+#include "engine/cpu/linear/linear_job.h"
+#include "engine/cpu/linear/weight_prefetch.h"
+
+namespace baton {
+namespace {
+
+template <class V, class W>
+class IntegerGemm {
+ public:
+  static constexpr LinearKernelTable Table() {
+    return {kMaxRows, PackedRowsBytes, PackItems, Pack, ScratchBytes, RunItems, Run};
+  }
+
+ private:
+  static constexpr int64_t kMaxRows = 86 * V::kTileRows;
+  static constexpr int kVecsPerBlock = 16 / V::kLanes;
+  static constexpr int64_t kBlockSteps = 8;  // of a K block: 256 k
+  static constexpr int kTileVecs = V::kTileBlocks * kVecsPerBlock;
+  static constexpr int64_t kTileOutputs = V::kTileBlocks * 16;
+  static constexpr int64_t kQuadWordBytes = V::kWords * kTileOutputs * 4;  // of a panel
+  static constexpr int64_t kPanelWordBytes = kBlockSteps * kStepQuads * kQuadWordBytes;
+  static constexpr int64_t kPanelScaleBytes = V::kTileBlocks * kScaleBytes;  // of a group
+  static constexpr int64_t kPanelBytes = kPanelWordBytes + kBlockSteps * kPanelScaleBytes;
+
+  static bool Direct(const LinearJob& job) { return job.rows <= V::kDirectRows; }
+  static int64_t Steps(const LinearJob& job) { return job.k_padded / kStepK; }
+  static int64_t Groups(const LinearJob& job) { return job.k_padded / job.group_k; }
+  using Tiling = RowTiles<V>;
+  // Steps of the K block that begins with `step`.
+  static int64_t StepsFrom(const LinearJob& job, int64_t step) {
+    const int64_t left = Steps(job) - step;
+    return left < kBlockSteps ? left : kBlockSteps;
+  }
+
+  // ---- packed rows: words [K block][tile][step][row][word][8 quads], row scales, starts ----
+
+  static constexpr int64_t kRowStepWords = V::kWords * kStepQuads;
+  static int32_t* Words(const LinearJob& job) { return static_cast<int32_t*>(job.packed_rows); }
+  static float* RowScales(const LinearJob& job) {
+    return static_cast<float*>(job.packed_rows) + job.rows * Steps(job) * kRowStepWords;
+  }
+  // [group][row]: the start of each sum.
+  static int32_t* Starts(const LinearJob& job) {
+    return static_cast<int32_t*>(static_cast<void*>(RowScales(job) + job.rows));
+  }
+  static int64_t PackedRowsBytes(const LinearJob& job) {
+    return job.rows * (Steps(job) * kRowStepWords + 1 + Groups(job)) * 4;
+  }
+  static int64_t PackItems(const LinearJob& job) { return Tiling(job).count; }
+  static void Pack(const LinearJob& job, int64_t tile, bf16* room) {
+    const Tiling tiling(job);
+    const int64_t first = tiling.RowsBefore(tile), end = tiling.RowsBefore(tile + 1);
+    for (int64_t row = first; row < end; ++row) PackRow(job, row, first, end, room);
+  }
+  // A row of the tile of rows [first, end).
+  static void PackRow(const LinearJob& job, int64_t row, int64_t first, int64_t end, bf16* room) {
+    const int64_t steps = Steps(job), group_steps = job.group_k / kStepK;
+    const bf16* const x = InputRow(job, row, room);
+    const RowScale scale = ScaleOfRow(x, job.k);
+    RowScales(job)[row] = scale.scale;
+    int32_t* start = Starts(job) + row;
+    int32_t* words = nullptr;
+    int32_t sum = 0;
+    for (int64_t step = 0, left_in_group = group_steps; step < steps; ++step) {
+      if (step % kBlockSteps == 0) {
+        const int64_t row_steps = step * job.rows + StepsFrom(job, step) * first + (row - first);
+        words = Words(job) + row_steps * kRowStepWords;
+      }
+      alignas(64) int8_t values[kStepK];
+      QuantizeStep<Lanes>(x, step * kStepK, job.k, scale, values);
+      V::PackStep(values, words);
+      words += (end - first) * kRowStepWords;
+      sum += SumOfStep(values);
+      if (--left_in_group == 0) {
+        *start = -W::kZeroPoint * sum;
+        start += job.rows;
+        sum = 0;
+        left_in_group = group_steps;
+      }
+    }
+  }
+
+  // ---- one item: a few blocks of outputs, all rows ----
+
+  static int64_t ItemBlocks(const LinearJob& job) {
+    if (!Direct(job)) return kLeastItemBlocks;
+    return baton::ItemBlocks(job, V::DirectTileBlocks(static_cast<int>(Tiling(job).rows)),
+                             V::kDirectBlocks);
+  }
+  static int64_t ItemOutputs(const LinearJob& job) { return ItemBlocks(job) * 16; }
+  static int64_t RunItems(const LinearJob& job) {
+    return (job.n_blocks + ItemBlocks(job) - 1) / ItemBlocks(job);
+  }
+  static int64_t ScratchBytes(const LinearJob& job) {
+    return (Direct(job) ? 0 : kPanelBytes) + job.rows * ItemOutputs(job) * 4;
+  }
+  static void Run(const LinearJob& job, int64_t item, void* scratch) {
+    const int64_t first = item * ItemBlocks(job);
+    const int64_t left = job.n_blocks - first;
+    const int64_t blocks = left < ItemBlocks(job) ? left : ItemBlocks(job);
+    if (Direct(job)) {
+      RunDirect(job, first, blocks, static_cast<float*>(scratch));
+    } else {
+      RunPanels(job, first, blocks, static_cast<char*>(scratch));
+    }
+  }
+  static const char* Block(const LinearJob& job, int64_t block) {
+    return static_cast<const char*>(job.weights) + block * job.block_bytes;
+  }
+  // Lines of a block from `step`, the first one of a K block or group, on.
+  static const char* Lines(const LinearJob& job, int64_t block, int64_t step) {
+    const int64_t group = step * kStepK / job.group_k;
+    const int64_t in_group = step - group * job.group_k / kStepK;
+    return Block(job, block) + group * job.group_bytes + kScaleBytes +
+           in_group * kStepQuads * W::kQuadBytes;
+  }
+  // Accumulators of a block and row to values before the epilogue, in place.
+  static void ScaleBlock(const LinearJob& job, float row_scale, int64_t block, float* acc) {
+    for (int v = 0; v < kVecsPerBlock; ++v) {
+      const char* scales = Block(job, block) + v * V::kLanes * 4;
+      V::template ScaleRow<W::kIsGrouped>(acc + v * V::kLanes, scales, row_scale);
+    }
+  }
+
+  // Steps of a group that `steps` steps have.
+  static int64_t GroupSteps(const LinearJob& job, int64_t steps) {
+    return W::kIsGrouped ? job.group_k / kStepK : steps;
+  }
+  // What all tiles of rows do in one K block. From one to the next by additions: a division takes
+  // as long as a step of a tile.
+  struct KBlock {
+    const int32_t* words;   // of the first tile
+    const int32_t* starts;  // [group][row]
+    int64_t step, steps, group_steps, groups;
+
+    KBlock(const LinearJob& job, int64_t most_steps)
+        : words(Words(job)),
+          starts(Starts(job)),
+          step(0),
+          steps(most_steps < Steps(job) ? most_steps : Steps(job)),
+          group_steps(GroupSteps(job, steps)),
+          groups(W::kIsGrouped ? steps / group_steps : 0) {}  // int8: its one group goes on
+    void Next(const LinearJob& job) {
+      words += steps * job.rows * kRowStepWords;
+      starts += groups * job.rows;
+      step += steps;
+      if (steps > Steps(job) - step) steps = Steps(job) - step;
+      if (!W::kIsGrouped) group_steps = steps;
+    }
+    // Of a block's weights as they are stored.
+    int64_t Bytes(const LinearJob& job) const {
+      return W::kIsGrouped ? groups * job.group_bytes : steps * kStepQuads * W::kQuadBytes;
+    }
+  };
+  // Weights of a tile in one group after another.
+  template <class Weights>
+  struct GroupWeights {
+    Weights weights;
+    int64_t stride;  // to the next group
+    const char* scales;
+    int64_t scales_stride, block_scales_stride;
+  };
+  // Calls AddGroup for each group of a K block, or what there is of it. `words` and `starts` are
+  // those of the tile, `rows` all of the job.
+  template <int kRows, int kVecs, int kSplit, class Weights>
+  static inline __attribute__((always_inline)) void AddBlock(const KBlock& block,
+                                                             const int32_t* words,
+                                                             const int32_t* starts, int64_t rows,
+                                                             GroupWeights<Weights> group,
+                                                             TileSums acc) {
+    for (int64_t s = 0; s < block.steps; s += block.group_steps) {
+      AddGroup<V, W, kRows, kVecs, kSplit>(words, group.weights, block.group_steps, starts,
+                                           group.scales, group.block_scales_stride, acc);
+      words += block.group_steps * kRows * kRowStepWords;
+      starts += rows;
+      group.weights.from += group.stride;
+      group.scales += group.scales_stride;
+      acc.start = false;
+    }
+  }
+  // Calls fn<rows of the tile>(words, starts, first row) for each tile of a K block.
+  template <int kRows, bool kHasSmall, class Fn>
+  static inline __attribute__((always_inline)) void ForTiles(const Tiling& tiling,
+                                                             const KBlock& block, const Fn& fn) {
+    const int32_t* words = block.words;
+    int64_t row = 0, tile = 0;
+    for (; tile < tiling.large; ++tile, row += kRows) {
+      fn.template operator()<kRows>(words, block.starts + row, row);
+      words += block.steps * kRows * kRowStepWords;
+    }
+    if constexpr (kHasSmall) {
+      for (; tile < tiling.count; ++tile, row += kRows - 1) {
+        fn.template operator()<kRows - 1>(words, block.starts + row, row);
+        words += block.steps * (kRows - 1) * kRowStepWords;
+      }
+    }
+  }
+
+  // ---- few rows ----
+
+  // Independent sums per output, so that a chain's latency is hidden where sums are few.
+  static constexpr int DirectSplit(int sums) {
+    int split = 4;
+    while (split > 1 && split * sums > V::kSums) split /= 2;
+    return split;
+  }
+
+  // A function of its own: in larger ones g++ 12 keeps sums in memory.
+  template <int kRows, int kBlocks>
+  static __attribute__((noinline)) void DirectTile(const LinearJob& job, const Tiling& tiling,
+                                                   int64_t first, float* acc, int64_t outputs) {
+    constexpr int kVecs = kBlocks * kVecsPerBlock;
+    constexpr bool kHasSmall = kRows <= V::kDirectTilesRows && 2 * kRows > V::kDirectTilesRows;
+    const char* lines = Block(job, first) + kScaleBytes;
+    // One tile: all of K at once (K blocks of its words follow each other).
+    for (KBlock block(job, tiling.count == 1 ? Steps(job) : kBlockSteps); block.steps > 0;
+         lines += block.Bytes(job), block.Next(job)) {
+      ForTiles<kRows, kHasSmall>(
+          tiling, block, [&]<int kTile>(const int32_t* words, const int32_t* starts, int64_t row) {
+            AddBlock<kTile, kVecs, DirectSplit(kTile * kVecs), BlockWeights<V, W>>(
+                block, words, starts, job.rows,
+                {{lines, job.block_bytes},
+                 job.group_bytes,
+                 lines - kScaleBytes,
+                 job.group_bytes,
+                 job.block_bytes},
+                {acc + row * outputs, outputs, block.step == 0});
+          });
+    }
+  }
+  // Tiles of kBlocks blocks while there are so many, then of half as many.
+  template <int kRows, int kBlocks>
+  static void DirectTiles(const LinearJob& job, const Tiling& tiling, int64_t first, int64_t blocks,
+                          float* acc, int64_t outputs) {
+    for (; blocks >= kBlocks; first += kBlocks, blocks -= kBlocks, acc += kBlocks * 16) {
+      DirectTile<kRows, kBlocks>(job, tiling, first, acc, outputs);
+    }
+    if constexpr (kBlocks > 1) {
+      DirectTiles<kRows, kBlocks / 2>(job, tiling, first, blocks, acc, outputs);
+    }
+  }
+  // Calls DirectTiles for the size of the job's tiles, at most kRows.
+  template <int kRows>
+  static void DirectRows(const LinearJob& job, const Tiling& tiling, int64_t first, int64_t blocks,
+                         float* acc, int64_t outputs) {
+    if (tiling.rows == kRows) {
+      constexpr int kBlocks = V::DirectTileBlocks(kRows);
+      return DirectTiles<kRows, kBlocks>(job, tiling, first, blocks, acc, outputs);
+    }
+    if constexpr (kRows > 1) DirectRows<kRows - 1>(job, tiling, first, blocks, acc, outputs);
+  }
+
+  static void RunDirect(const LinearJob& job, int64_t first, int64_t blocks, float* acc) {
+    const int64_t outputs = ItemOutputs(job);
+    DirectRows<V::kDirectTileRows>(job, Tiling(job), first, blocks, acc, outputs);
+    const float* const row_scales = RowScales(job);
+    for (int64_t row = 0; row < job.rows; ++row) {
+      float* const row_acc = acc + row * outputs;
+      for (int64_t b = 0; b < blocks; ++b) {
+        ScaleBlock(job, row_scales[row], first + b, row_acc + b * 16);
+      }
+      FinishRow(job, row, first, blocks, row_acc, 16);
+    }
+  }
+
+  // ---- many rows ----
+
+  // Words of a K block of the blocks of a panel that exist, then scales: [group][block][16].
+  static void LayOutPanel(const LinearJob& job, int64_t block, int64_t blocks, int64_t step,
+                          int64_t steps, char* words) {
+    const int64_t at_once = GroupSteps(job, steps);
+    for (int64_t b = 0; b < blocks; ++b) {
+      char* out = words + b * 64;
+      char* scales = words + kPanelWordBytes + b * kScaleBytes;
+      for (int64_t s = 0; s < steps; s += at_once, scales += kPanelScaleBytes) {
+        const char* lines = Lines(job, block + b, step + s);
+        for (int64_t i = 0; W::kIsGrouped && i < kScaleBytes; i += 32) {
+          V::Copy32(scales + i, lines - kScaleBytes + i);
+        }
+#pragma GCC unroll 2
+        for (int64_t quad = 0; quad < at_once * kStepQuads; ++quad, out += kQuadWordBytes) {
+          for (int half = 0; half < kVecsPerBlock; ++half) {
+            const typename V::Vec bytes = W::template Quad<V>(lines, quad, half);
+            for (int word = 0; word < V::kWords; ++word) {
+              V::Store(out + word * kTileOutputs * 4 + half * 32, V::Word(bytes, word));
+            }
+          }
+        }
+      }
+    }
+  }
+
+  // What all tiles of rows do with one K block of a panel.
+  struct PanelBlock {
+    const char* words;
+    WeightPrefetch* ahead;
+    float* acc;             // of the panel: [tile][row][vec][lane]
+    float* item_acc;        // of all panels of the item, where this ends it; null elsewhere
+    int64_t first, blocks;  // of the item
+  };
+
+  template <int kRows>
+  static void AddPanel(const LinearJob& job, const Tiling& tiling, const KBlock& block,
+                       const PanelBlock& panel) {
+    const int64_t group_words = block.group_steps * kStepQuads * kQuadWordBytes;
+    ForTiles<kRows, true>(tiling, block,
+                          [&]<int kTile>(const int32_t* words, const int32_t* starts, int64_t row) {
+                            if (panel.item_acc != nullptr) {
+                              PrefetchOutputs(job, row, kTile, panel.first, panel.blocks);
+                            }
+                            AddBlock<kTile, kTileVecs, 1, WordWeights<V>>(
+                                block, words, starts, job.rows,
+                                {{panel.words},
+                                 group_words,
+                                 panel.words + kPanelWordBytes,
+                                 kPanelScaleBytes,
+                                 kScaleBytes},
+                                {panel.acc + row * kTileOutputs, kTileOutputs, block.step == 0});
+                            panel.ahead->Step();
+                            if (panel.item_acc != nullptr) FinishRows(job, row, kTile, panel);
+                          });
+  }
+  // Calls AddPanel for the size of the job's tiles: at most kRows, more than half of the largest.
+  template <int kRows>
+  static void AddPanelRows(const LinearJob& job, const Tiling& tiling, const KBlock& block,
+                           const PanelBlock& panel) {
+    if (tiling.rows == kRows) return AddPanel<kRows>(job, tiling, block, panel);
+    if constexpr (2 * kRows > V::kTileRows + 2) AddPanelRows<kRows - 1>(job, tiling, block, panel);
+  }
+  // The rows of a tile, all blocks of the item, while the last panel's sums are still in L1.
+  static void FinishRows(const LinearJob& job, int64_t first_row, int64_t rows,
+                         const PanelBlock& panel) {
+    // An item is one panel, or its panels have a block each.
+    static_assert(V::kTileBlocks == kLeastItemBlocks || V::kTileBlocks == 1);
+    const int64_t next_block = V::kTileBlocks > 1 ? 16 : job.rows * kTileOutputs;
+    const float* const row_scales = RowScales(job);
+    for (int64_t row = first_row; row < first_row + rows; ++row) {
+      float* const acc = panel.item_acc + row * kTileOutputs;
+      for (int64_t b = 0; b < panel.blocks; ++b) {
+        ScaleBlock(job, row_scales[row], panel.first + b, acc + b * next_block);
+      }
+      FinishRow(job, row, panel.first, panel.blocks, acc, next_block);
+    }
+  }
+
+  // Prefetches what the next K block reads of `blocks` blocks from `block` on; during the last one,
+  // the first of the item that this member most likely claims next.
+  static WeightPrefetch Ahead(const LinearJob& job, int64_t block, int64_t blocks, int64_t step,
+                              int64_t tiles) {
+    int64_t next = step + kBlockSteps;
+    if (next >= Steps(job)) {
+      next = 0;
+      block += job.members * ItemBlocks(job);
+      if (block >= job.n_blocks) return {};
+      if (blocks > job.n_blocks - block) blocks = job.n_blocks - block;
+    }
+    const char* from = Lines(job, block, next);
+    const char* end =
+        Lines(job, block, next + StepsFrom(job, next) - 1) + kStepQuads * W::kQuadBytes;
+    return {from, end - from, blocks, job.block_bytes, tiles};
+  }
+
+  static void RunPanels(const LinearJob& job, int64_t first, int64_t blocks, char* scratch) {
+    char* const words = scratch;
+    float* const acc = static_cast<float*>(static_cast<void*>(scratch + kPanelBytes));
+    const int64_t panel_acc = job.rows * kTileOutputs;
+    const Tiling tiling(job);
+    for (KBlock block(job, kBlockSteps); block.steps > 0; block.Next(job)) {
+      const bool is_last = block.step + block.steps == Steps(job);
+      for (int64_t b = 0; b < blocks; b += V::kTileBlocks) {
+        const int64_t present = blocks - b < V::kTileBlocks ? blocks - b : V::kTileBlocks;
+        // A panel that lacks blocks computes with what lies there; nobody looks at it.
+        LayOutPanel(job, first + b, present, block.step, block.steps, words);
+        WeightPrefetch ahead = Ahead(job, first + b, present, block.step, tiling.count);
+        AddPanelRows<V::kTileRows>(
+            job, tiling, block,
+            {words, &ahead, acc + b / V::kTileBlocks * panel_acc,
+             is_last && b + present == blocks ? acc : nullptr, first, blocks});
+      }
+    }
+  }
+};
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,243 @@
+// The sums of a register tile of gemm_integer.h (which names the policies V and W): weights as they
+// are stored, where a tile reads them, and the products of one group of k. For kernel units.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+#include "engine/cpu/linear/gemm_sums.h"
+
+namespace baton {
+namespace {
+
+struct Int8Weights {
+  static constexpr bool kIsGrouped = false;
+  static constexpr int32_t kZeroPoint = 128;
+  static constexpr int64_t kQuadBytes = 64;
+  // Bytes of k quad `quad` of a block, half `half` of its outputs where a vector holds eight.
+  template <class V>
+  static inline typename V::Vec Quad(const char* lines, int64_t quad, int half) {
+    return V::Load(lines + quad * 64 + half * 32);
+  }
+};
+
+struct Int4Weights {
+  static constexpr bool kIsGrouped = true;
+  static constexpr int32_t kZeroPoint = 8;
+  static constexpr int64_t kQuadBytes = 32;
+  template <class V>
+  static inline typename V::Vec Quad(const char* lines, int64_t quad, int half) {
+    const typename V::Vec line = V::Load(lines + quad / 2 * 64 + half * 32);
+    return quad % 2 == 0 ? V::LowHalves(line) : V::HighHalves(line);
+  }
+};
+
+constexpr int64_t kScaleBytes = 64;  // of a group of a block
+constexpr int64_t kStepQuads = 8;    // a step is 32 k
+constexpr int64_t kStepK = 32;
+
+// Weights of a few blocks, read from the packed matrix: parallel streams.
+template <class V, class W>
+struct BlockWeights {
+  const char* from;  // lines of the first one
+  int64_t block_bytes;
+  template <int kVecs>
+  inline __attribute__((always_inline)) typename V::Vec Get(int64_t quad, int v, int word) const {
+    constexpr int kVecsPerBlock = 16 / V::kLanes;
+    const int half = v % kVecsPerBlock;
+    constexpr int64_t kAhead = V::PrefetchBytes(kVecs / kVecsPerBlock);
+    const char* const block = from + v / kVecsPerBlock * block_bytes;
+    if (kAhead > 0 && half == 0 && word == 0 && quad * W::kQuadBytes % 64 == 0) {
+      _mm_prefetch(block + quad * W::kQuadBytes + kAhead, _MM_HINT_T0);
+    }
+    return V::Word(W::template Quad<V>(block, quad, half), word);
+  }
+  template <int kVecs>
+  void NextStep() {
+    from += kStepQuads * W::kQuadBytes;
+  }
+};
+
+// Weights laid out as words: [quad][word][vec][lane].
+template <class V>
+struct WordWeights {
+  const char* from;
+  template <int kVecs>
+  inline __attribute__((always_inline)) typename V::Vec Get(int64_t quad, int v, int word) const {
+    return V::Load(from + ((quad * V::kWords + word) * kVecs + v) * V::kLanes * 4);
+  }
+  template <int kVecs>
+  void NextStep() {
+    from += kStepQuads * V::kWords * kVecs * V::kLanes * 4;
+  }
+};
+
+// sums[r][v][quad % kSplit] += steps [first, end) of rows a ([step][row][word][8 quads], from
+// `first` on) times weights.
+template <class V, int kRows, int kVecs, int kSplit, class Weights>
+inline __attribute__((always_inline)) void AddSteps(const int32_t* a, const Weights& weights,
+                                                    int64_t first, int64_t end,
+                                                    typename V::Vec (&sums)[kRows][kVecs][kSplit]) {
+  constexpr int kUnrolled = 4;
+  for (int64_t quad = first * kStepQuads; quad < end * kStepQuads; quad += kStepQuads) {
+#pragma GCC unroll 1
+    for (int part = 0; part < kStepQuads; part += kUnrolled, a += kUnrolled) {
+#pragma GCC unroll 4
+      for (int q = 0; q < kUnrolled; ++q) {
+#pragma GCC unroll 2
+        for (int word = 0; word < V::kWords; ++word) {
+          typename V::Vec w[kVecs];
+#pragma GCC unroll 16
+          for (int v = 0; v < kVecs; ++v) {
+            w[v] = weights.template Get<kVecs>(quad + part + q, v, word);
+          }
+#pragma GCC unroll 24
+          for (int r = 0; r < kRows; ++r) {
+            const typename V::Vec x = V::Splat(a[(r * V::kWords + word) * kStepQuads + q]);
+#pragma GCC unroll 16
+            for (int v = 0; v < kVecs; ++v) {
+              sums[r][v][q % kSplit] = V::Dot(sums[r][v][q % kSplit], w[v], x);
+            }
+          }
+        }
+      }
+    }
+    a += (kRows * V::kWords - 1) * kStepQuads;
+  }
+}
+
+// The sums before their first products: acc's (int8), or `starts`.
+template <class V, class W, int kRows, int kVecs, int kSplit>
+inline __attribute__((always_inline)) void StartGroup(
+    const int32_t* starts, TileSums acc, typename V::Vec (&sums)[kRows][kVecs][kSplit]) {
+  const bool from_starts = W::kIsGrouped || acc.start;
+#pragma GCC unroll 24
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+    for (int v = 0; v < kVecs; ++v) {
+      sums[r][v][0] =
+          from_starts ? V::Splat(starts[r]) : V::Load(acc.sums + r * acc.stride + v * V::kLanes);
+#pragma GCC unroll 8
+      for (int s = 1; s < kSplit; ++s) sums[r][v][s] = V::Splat(0);
+    }
+  }
+}
+
+// acc = the sums (int8), or = or += what they are worth (int4).
+template <class V, class W, bool kStart, int kRows, int kVecs, int kSplit>
+inline __attribute__((always_inline)) void StoreGroup(typename V::Vec (&sums)[kRows][kVecs][kSplit],
+                                                      const char* scales, int64_t scale_stride,
+                                                      TileSums acc) {
+  constexpr int kVecsPerBlock = 16 / V::kLanes;
+#pragma GCC unroll 24
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+    for (int v = 0; v < kVecs; ++v) {
+      float* const out = acc.sums + r * acc.stride + v * V::kLanes;
+#pragma GCC unroll 8
+      for (int s = 1; s < kSplit; ++s) sums[r][v][0] = V::Add(sums[r][v][0], sums[r][v][s]);
+      if constexpr (W::kIsGrouped) {
+        const char* const block = scales + v / kVecsPerBlock * scale_stride;
+        V::FoldGroup(sums[r][v][0], block + v % kVecsPerBlock * V::kLanes * 4,
+                     kStart ? kNothing : out, out);
+      } else {
+        V::Store(out, sums[r][v][0]);
+      }
+    }
+  }
+}
+template <class V, class W, int kRows, int kVecs, int kSplit>
+inline __attribute__((always_inline)) void EndGroup(typename V::Vec (&sums)[kRows][kVecs][kSplit],
+                                                    const char* scales, int64_t scale_stride,
+                                                    TileSums acc) {
+  if (acc.start) {
+    StoreGroup<V, W, true>(sums, scales, scale_stride, acc);
+  } else {
+    StoreGroup<V, W, false>(sums, scales, scale_stride, acc);
+  }
+}
+
+// sums[r][v][0] = the products of one step of rows a times weights, as shorts.
+template <class V, int kRows, int kVecs, class Weights>
+inline __attribute__((always_inline)) void MultiplyStep(const int32_t* a, const Weights& weights,
+                                                        typename V::Vec (&sums)[kRows][kVecs][1]) {
+#pragma GCC unroll 8
+  for (int quad = 0; quad < kStepQuads; ++quad) {
+    typename V::Vec w[kVecs];
+#pragma GCC unroll 16
+    for (int v = 0; v < kVecs; ++v) w[v] = weights.template Get<kVecs>(quad, v, 0);
+#pragma GCC unroll 24
+    for (int r = 0; r < kRows; ++r) {
+      const typename V::Vec x = V::Splat(a[r * kStepQuads + quad]);
+#pragma GCC unroll 16
+      for (int v = 0; v < kVecs; ++v) {
+        sums[r][v][0] = quad == 0 ? V::Multiply(w[v], x) : V::Dot(sums[r][v][0], w[v], x);
+      }
+    }
+  }
+}
+
+template <class V, int kRows, int kVecs>
+inline __attribute__((always_inline)) void StoreSums(const typename V::Vec (&sums)[kRows][kVecs][1],
+                                                     int32_t (&to)[kRows][kVecs][V::kLanes]) {
+#pragma GCC unroll 24
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+    for (int v = 0; v < kVecs; ++v) V::Store(to[r][v], sums[r][v][0]);
+  }
+}
+
+// A whole group's sums by a Dot that adds shorts: those of a step are in registers, the sums of the
+// steps before it wait in L1.
+template <class V, int kRows, int kVecs, class Weights>
+inline __attribute__((always_inline)) void AddGroupInShorts(
+    const int32_t* a, Weights weights, int64_t steps, typename V::Vec (&sums)[kRows][kVecs][1]) {
+  static_assert(V::kWords == 1);
+  alignas(64) int32_t waiting[kRows][kVecs][V::kLanes];
+  StoreSums<V>(sums, waiting);
+  // As in AddGroup; and sums are stored here and below, not carried to one place for both.
+  __asm__ volatile("" : : "r"(waiting) : "memory");
+  for (;; a += kRows * kStepQuads, weights.template NextStep<kVecs>()) {
+    MultiplyStep<V, kRows, kVecs>(a, weights, sums);
+    __asm__ volatile("" : : "r"(waiting) : "memory");
+#pragma GCC unroll 24
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+      for (int v = 0; v < kVecs; ++v) {
+        sums[r][v][0] = V::Add(V::Load(waiting[r][v]), V::Widen(sums[r][v][0]));
+      }
+    }
+    if (--steps == 0) return;
+    StoreSums<V>(sums, waiting);
+    __asm__ volatile("" : : "r"(waiting) : "memory");
+  }
+}
+
+// One group, or a part of one, of kRows rows and kVecs vectors. int8: acc (int32) += the sums, or =
+// `starts` and the sums. int4: acc (fp32) = fma(sums from `starts` on, scales, acc or +0); scales:
+// fp32, those of blocks scale_stride bytes apart. acc: [row][vec][lane].
+template <class V, class W, int kRows, int kVecs, int kSplit, class Weights>
+inline __attribute__((always_inline)) void AddGroup(const int32_t* a, const Weights& weights,
+                                                    int64_t steps, const int32_t* starts,
+                                                    const char* scales, int64_t scale_stride,
+                                                    TileSums acc) {
+  if constexpr (V::kStepInShorts) {
+    static_assert(W::kIsGrouped);
+    typename V::Vec sums[kRows][kVecs][1];
+    StartGroup<V, W>(starts, acc, sums);
+    AddGroupInShorts<V, kRows, kVecs>(a, weights, steps, sums);
+    EndGroup<V, W>(sums, scales, scale_stride, acc);
+  } else {
+    typename V::Vec sums[kRows][kVecs][kSplit];
+    StartGroup<V, W>(starts, acc, sums);
+    // Loads of what follows would take the registers that the sums need.
+    __asm__ volatile("" : : : "memory");
+    AddSteps<V, kRows, kVecs, kSplit>(a, weights, 0, steps, sums);
+    __asm__ volatile("" : : : "memory");
+    EndGroup<V, W>(sums, scales, scale_stride, acc);
+  }
+}
+
+}  // namespace
+}  // namespace baton

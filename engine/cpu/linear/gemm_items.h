@@ -1,0 +1,56 @@
+// How a linear layer is cut into the items that threads claim, for every kind of weights on vector
+// registers. No bit depends on it. For kernel units.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/cpu/linear/linear_job.h"
+
+namespace baton {
+namespace {
+
+constexpr int64_t kLeastItemBlocks = 4;  // 16-output blocks of a work item
+
+// Few rows: as many blocks, `most` of them, as leave every member of the pool four items. They are
+// parallel streams from memory, and many of them are faster than one. An item is whole tiles of
+// `tile` blocks, and an even number of blocks, for gated layers pair them.
+inline int64_t ItemBlocks(const LinearJob& job, int64_t tile, int64_t most) {
+  const int64_t least = tile % 2 == 0 ? tile : 2 * tile;
+  int64_t blocks = least < most ? most / least * least : most;
+  while (blocks / 2 >= kLeastItemBlocks && job.n_blocks < 4 * job.members * blocks) blocks /= 2;
+  return blocks;
+}
+
+// How the rows of a job are cut into register tiles of policy V (gemm_vector.h): as few as
+// possible, as even as possible. The first `large` have `rows` rows, the others one less.
+template <class V>
+struct RowTiles {
+  int64_t count, rows, large;
+
+  explicit RowTiles(const LinearJob& job)
+      : count(CountOf(job.rows)),
+        rows((job.rows + count - 1) / count),
+        large(job.rows - count * (rows - 1)) {}
+  int64_t RowsBefore(int64_t tile) const {
+    const int64_t small = tile - large;
+    return tile * rows - (small > 0 ? small : 0);
+  }
+
+ private:
+  static int64_t CountOf(int64_t rows) {
+    if (rows <= V::kDirectTileRows) return 1;
+    const int64_t largest = rows <= V::kDirectRows ? V::kDirectTilesRows : V::kTileRows;
+    return (rows + largest - 1) / largest;
+  }
+};
+
+// Blocks of a direct tile whose sums stay in 32 registers, one block each. A tile of few vectors
+// and many rows has an operand to load for each multiplication or two, and some machines load one
+// zmm a cycle while they multiply two.
+constexpr int ZmmTileBlocks(int rows) {
+  if (rows <= 2) return 16 / rows;
+  return rows <= 4 ? 6 : rows <= 6 ? 4 : rows <= 8 ? 3 : 2;
+}
+
+}  // namespace
+}  // namespace baton

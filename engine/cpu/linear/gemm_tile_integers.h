@@ -1,0 +1,140 @@
+// Integer weights on tiles (policies W of gemm_tile.h; gemm_integer.h says what is computed). A
+// tile of rows is 64 k; of int4 in groups of 32 k one group, whose other half is zero, so that it
+// does not matter what a tile of weights holds there. For kernel units.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+#include "engine/cpu/linear/gemm_tile_groups.h"
+#include "engine/cpu/linear/gemm_tile_squares.h"
+#include "engine/cpu/linear/input_row.h"
+#include "engine/cpu/linear/integer_rows.h"
+#include "engine/numerics/lanes.h"
+
+namespace baton {
+namespace {
+
+// Behind the tiles of integer rows: a scale of each row, and of int8 the start of its sums.
+struct RowFactors {
+  RowFactors(const LinearJob& job, const PackedTiles& tiles)
+      : scales(static_cast<float*>(
+            static_cast<void*>(static_cast<char*>(job.packed_rows) + tiles.bytes()))),
+        starts(static_cast<int32_t*>(static_cast<void*>(scales + tiles.rows()))) {}
+  static int64_t Bytes(const PackedTiles& tiles) { return tiles.rows() * 8; }
+  float* scales;
+  int32_t* starts;
+};
+
+// Rows of a row tile as signed bytes, kTileK k to a tile at most. Stored weights are unsigned with
+// the zero point `zero_point`, which sums make up for from their start on.
+inline void PackIntegerRows(const LinearJob& job, const PackedTiles& tiles, int64_t tile_k,
+                            int32_t zero_point, int64_t row_tile, bf16* room) {
+  const RowFactors factors(job, tiles);
+  for (int64_t r = 0; r < 16; ++r) {
+    const int64_t row = row_tile * 16 + r, k = row < job.rows ? job.k : 0;
+    const bf16* const x = k > 0 ? InputRow(job, row, room) : nullptr;
+    const RowScale scale = ScaleOfRow(x, k);
+    __m512i sums = _mm512_setzero_si512();
+    for (int64_t first = 0; first < tiles.k_tiles; first += tiles.block_tiles) {
+      char* out = tiles.At(job, row_tile, first) + r * 64;
+      const int64_t end = first + tiles.TilesFrom(first);
+      for (int64_t tile = first; tile < end; ++tile, out += kTileBytes) {
+        alignas(64) int8_t values[64] = {};
+        for (int64_t i = 0; i < tile_k; i += 32) {
+          QuantizeStep<Lanes>(x, tile * tile_k + i, k, scale, values + i);
+        }
+        const __m512i line = _mm512_load_si512(values);
+        _mm512_store_si512(out, line);
+        sums = _mm512_dpbusd_epi32(sums, _mm512_set1_epi8(1), line);
+      }
+    }
+    alignas(64) int32_t parts[16];
+    _mm512_store_si512(parts, sums);
+    int32_t sum = 0;
+    for (const int32_t part : parts) sum += part;
+    factors.scales[row] = scale.scale;
+    factors.starts[row] = -zero_point * sum;
+  }
+}
+
+struct Int8OnTiles {
+  static constexpr int64_t kTileK = 64;
+  static constexpr int64_t kScaleBytes = 64;  // of a block, before its tiles
+  static constexpr int32_t kZeroPoint = 128;
+  static PackedTiles Tiles(const LinearJob& job, int64_t row_tiles, int64_t most) {
+    return PackedTiles::Even(row_tiles, job.k_padded / kTileK, 1, most);
+  }
+  static int64_t PackedBytes(const PackedTiles& tiles) {
+    return tiles.bytes() + RowFactors::Bytes(tiles);
+  }
+  static void Pack(const LinearJob& job, const PackedTiles& tiles, int64_t row_tile, bf16* room) {
+    PackIntegerRows(job, tiles, kTileK, kZeroPoint, row_tile, room);
+  }
+
+  static int64_t KBytes(const LinearJob& /*job*/, int64_t k_tile) {
+    return kScaleBytes + k_tile * kTileBytes;
+  }
+  template <class T, int c, int a, int b>
+  static void Dot() {
+    T::template DotInt8<c, a, b>();
+  }
+  template <class T, class N>
+  using Squares = PlainSquares<T, N, Int8OnTiles>;
+
+  struct Outputs {
+    Outputs(const LinearJob& job, const PackedTiles& tiles, int64_t block, int64_t blocks)
+        : factors(job, tiles) {
+      const char* const from = static_cast<const char*>(job.weights) + block * job.block_bytes;
+      scales[0] = _mm512_loadu_ps(from);
+      scales[1] = _mm512_loadu_ps(from + (blocks > 1 ? job.block_bytes : 0));
+    }
+    Lanes Get(int64_t row, int b, const float* sums) const {
+      const __m512i sum =
+          _mm512_add_epi32(_mm512_loadu_si512(sums), _mm512_set1_epi32(factors.starts[row]));
+      return {_mm512_mul_ps(_mm512_cvtepi32_ps(sum),
+                            _mm512_mul_ps(_mm512_set1_ps(factors.scales[row]), scales[b]))};
+    }
+    RowFactors factors;
+    __m512 scales[2];
+  };
+};
+
+struct Int4OnTiles {
+  static constexpr int64_t kBlockK = 512;  // of a K block: 8 KiB of a block's weights as tiles
+  static int64_t TileK(const LinearJob& job) { return Least(job.group_k, 64); }
+  // K blocks are whole groups.
+  static PackedTiles Tiles(const LinearJob& job, int64_t row_tiles, int64_t /*most*/) {
+    return PackedTiles::Even(row_tiles, job.k_padded / TileK(job), job.group_k / TileK(job),
+                             kBlockK / job.group_k);
+  }
+  static int64_t PackedBytes(const PackedTiles& tiles) {
+    return tiles.bytes() + RowFactors::Bytes(tiles);
+  }
+  static void Pack(const LinearJob& job, const PackedTiles& tiles, int64_t row_tile, bf16* room) {
+    PackIntegerRows(job, tiles, TileK(job), 0, row_tile, room);
+  }
+
+  static int64_t KBytes(const LinearJob& job, int64_t k_tile) {
+    return k_tile * TileK(job) / job.group_k * job.group_bytes;
+  }
+  template <class T, int c, int a, int b>
+  static void Dot() {
+    T::template DotSigned<c, a, b>();
+  }
+  template <class T, class N>
+  using Squares = GroupedSquares<T, N, Int4OnTiles>;
+
+  struct Outputs {
+    Outputs(const LinearJob& job, const PackedTiles& tiles, int64_t /*block*/, int64_t /*blocks*/)
+        : factors(job, tiles) {}
+    Lanes Get(int64_t row, int /*b*/, const float* sums) const {
+      return {_mm512_mul_ps(_mm512_loadu_ps(sums), _mm512_set1_ps(factors.scales[row]))};
+    }
+    RowFactors factors;
+  };
+};
+
+}  // namespace
+}  // namespace baton

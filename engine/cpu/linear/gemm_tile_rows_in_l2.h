@@ -1,0 +1,46 @@
+// Nest of many rows that fit into L2 as they are packed: they stay there from item to item, a pair
+// of blocks stays in L1 for a K block, and weights come from memory once (gemm_tile_nest.h).
+//
+//                      2 blocks
+//                     +---------+
+//   K block, 16 tiles | 32 KiB  |  stays in L1 for all squares; the next K block's is prefetched
+//                     +---------+
+//   rows  +------+    +---------+
+//   0..31 |      | -> | square  |  rows are read from L2 past L1
+//         +------+    +---------+
+//  32..63 |      | -> | square  |
+//         +------+    +---------+
+//
+// Measured on an AMX Xeon with 2 cores, 512 rows, K 2,048, weights from memory: int8 6.9 TOP/s
+// where the nest of weights in L2 gives 6.05-6.35, and 6.0 in two panels of 256 rows. bf16 of 256
+// rows 3.0-3.15 TF (as the other nest), of 512 (2 MiB) 2.0: so rows of 1 MiB are the most
+// (LinearFormOf). For kernel units.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/cpu/linear/gemm_tile_nest.h"
+
+namespace baton {
+namespace {
+
+struct RowsInL2 {
+  static constexpr bool kRowsOnce = true;
+  static constexpr bool kRowsAhead = false;
+  static constexpr int64_t kPartBlocks = 2;
+  // Of gated layers two pairs, so that their outputs are whole lines.
+  static int64_t ItemBlocks(const LinearJob& job) { return IsGated(job.epilogue) ? 4 : 2; }
+  // Up to so many rows L1 has room for their sums and for the weights that come next.
+  static constexpr int64_t kNearRows = 128;
+  static bool SumsAhead(const LinearJob& job) { return job.rows > kNearRows; }
+  static bool WeightsNear(const LinearJob& job) { return job.rows <= kNearRows; }
+  // 512 rows of int8, TOP/s: 8 k tiles 6.5, 12 6.4, 16 6.9 (without prefetched sums 6.4). Of few
+  // rows shorter ones, GB/s of weights: bf16 64 rows 23.5, 96 20.7, 128 18.8, int8 128 rows 17.5,
+  // where 8 blocks at once gave 12.9 of 128 rows.
+  static int64_t BlockTiles(const LinearJob& job) {
+    return job.rows <= 96 ? 4 : job.rows <= kNearRows ? 8 : 16;
+  }
+};
+
+}  // namespace
+}  // namespace baton

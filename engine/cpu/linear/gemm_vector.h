@@ -1,0 +1,307 @@
+// The linear layer on vector registers, for any instruction that adds products to fp32 lanes, in
+// the tile order of numerics v1 (gemm_order.h).
+//
+// The policy V names the instruction. A 32-k group is kSteps steps of kPasses passes: in a step
+// each row has a word of 32 bits for each chain of the pass, broadcast, and each vector such words
+// of its outputs:
+//   V::Vec, V::kLanes           vector of fp32 accumulators: 16 or 8
+//   V::kRegisters               vectors that the machine's registers hold: 32 or 16
+//   V::kPasses                  2: a vector holds the chains e, then o of its outputs; 1: both
+//   V::kSteps                   16 with fp32 words (one k each), 8 with pairs of bf16 (two k each)
+//   V::Dot(acc, a, b)           acc + the products of a step
+//   V::PackGroup(x, first, second)   the words of one row and group, of each pass, from 32 k of x
+//   V::Weights(block, step, v, pass)   the words of vector v of a block, from packed weights
+//   V::kDirectRows              as many rows go the direct way, in one tile of at most
+//   V::kDirectTileRows          rows or several of at most
+//   V::kDirectTilesRows         rows, with
+//   V::DirectVecs(rows)         vectors: as many blocks are parallel streams from memory
+//   V::kDirectBlocks            16-output blocks of a direct work item at most
+//   V::kPrefetchRows            so many rows compute as long as they wait for memory: the next K
+//                               block is prefetched meanwhile, which slows fewer rows down
+//   V::kTileRows, kTileVecs     largest tile for more rows
+//   V::kBlockGroups             groups of a K block: a panel's words fit in L1
+//   V::kPrefetchBytes           how far ahead streamed weights are prefetched; 0: not at all
+// and if kPasses is 1
+//   V::Product(a, b)            the products of a step
+//   V::AddChains(lower, upper)  e + o of the outputs of two vectors
+//   V::VecsAtOnce(rows)         vectors of a direct tile, so that sums fit in registers
+//
+// Some rows ("direct"): words are made on the fly, weights are streamed from memory once: by the
+// one tile that holds all rows, or a K block at a time, which later tiles find in L1.
+//
+// Many rows ("panels"): the words of a panel of weights are laid out in L1 once per K block and
+// used by all rows; accumulators of a tile wait in scratch between K blocks, which changes no bit.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+#include "engine/cpu/linear/gemm_epilogue.h"
+#include "engine/cpu/linear/gemm_items.h"
+#include "engine/cpu/linear/gemm_order.h"
+#include "engine/cpu/linear/gemm_sums.h"
+#include "engine/cpu/linear/input_row.h"
+#include "engine/cpu/linear/linear_job.h"
+#include "engine/cpu/linear/weight_prefetch.h"
+
+namespace baton {
+namespace {
+
+template <class V, class Order = TileOrder>
+class VectorGemm {
+ public:
+  static constexpr int64_t kMaxRows = 516 / V::kTileRows * V::kTileRows;
+  static constexpr LinearKernelTable Table() {
+    return {kMaxRows, PackedRowsBytes, PackItems, Pack, ScratchBytes, RunItems, Run};
+  }
+
+ private:
+  static constexpr int kBlockVecs = kVecsPerBlock<V>;
+  static constexpr int64_t kPanelBlocks = V::kTileVecs / kBlockVecs;
+  static constexpr int64_t kPanelsPerItem = kLeastItemBlocks / kPanelBlocks;
+  static constexpr int64_t kBlockGroups = V::kBlockGroups;  // groups of a K block
+  static constexpr int64_t kPassWords = V::kSteps * V::kTileVecs * V::kLanes;
+  static constexpr int64_t kGroupWords = V::kPasses * kPassWords;  // of a panel
+  static constexpr int64_t kPanelWords = kBlockGroups * kGroupWords;
+
+  static bool Direct(const LinearJob& job) { return job.rows <= V::kDirectRows; }
+  static int64_t Groups(const LinearJob& job) { return job.k_padded / 32; }
+  static const bf16* Block(const LinearJob& job, int64_t block) {
+    return static_cast<const bf16*>(job.weights) + block * 16 * job.k_padded;
+  }
+
+  using Tiling = RowTiles<V>;
+
+  static int64_t WordsPerRow(const LinearJob& job) { return Groups(job) * V::kSteps * 2; }
+  static int64_t PackedRowsBytes(const LinearJob& job) { return job.rows * WordsPerRow(job) * 4; }
+  static int64_t PackItems(const LinearJob& job) { return Tiling(job).count; }
+
+  // Groups of the K block that begins with `group`.
+  static int64_t GroupsFrom(const LinearJob& job, int64_t group) {
+    const int64_t left = Groups(job) - group;
+    return left < kBlockGroups ? left : kBlockGroups;
+  }
+  // Words of the tile that begins with `row`, from `group` on, the first group of a K block:
+  // [K block][tile][group][pass][row][step], so that a panel meets them in this order.
+  static uint32_t* TileWords(const LinearJob& job, int64_t row, int64_t group) {
+    const int64_t row_groups = group * job.rows + GroupsFrom(job, group) * row;
+    return static_cast<uint32_t*>(job.packed_rows) + row_groups * V::kSteps * 2;
+  }
+
+  static void Pack(const LinearJob& job, int64_t tile, bf16* room) {
+    const Tiling tiling(job);
+    const int64_t first_row = tiling.RowsBefore(tile);
+    const int64_t rows = tiling.RowsBefore(tile + 1) - first_row;
+    for (int64_t r = 0; r < rows; ++r) {
+      const bf16* const x = InputRow(job, first_row + r, room);
+      for (int64_t first = 0; first < Groups(job); first += kBlockGroups) {
+        uint32_t* words = TileWords(job, first_row, first) + r * V::kSteps * (2 / V::kPasses);
+        for (int64_t g = 0; g < GroupsFrom(job, first); ++g, words += 2 * rows * V::kSteps) {
+          V::PackGroup(x + (first + g) * 32, words, words + rows * V::kSteps);
+        }
+      }
+    }
+  }
+
+  static int64_t ItemBlocks(const LinearJob& job) {
+    if (!Direct(job)) return kLeastItemBlocks;
+    return baton::ItemBlocks(job, V::DirectVecs(static_cast<int>(Tiling(job).rows)) / kBlockVecs,
+                             V::kDirectBlocks);
+  }
+  static int64_t ItemOutputs(const LinearJob& job) { return ItemBlocks(job) * 16; }
+  static int64_t RunItems(const LinearJob& job) {
+    return (job.n_blocks + ItemBlocks(job) - 1) / ItemBlocks(job);
+  }
+  static int64_t ScratchBytes(const LinearJob& job) {
+    const int64_t acc = job.rows * ItemOutputs(job);
+    return (Direct(job) ? acc : kPanelWords + acc) * 4;
+  }
+  static void Run(const LinearJob& job, int64_t item, void* scratch) {
+    const int64_t first = item * ItemBlocks(job);
+    const int64_t left = job.n_blocks - first;
+    const int64_t blocks = left < ItemBlocks(job) ? left : ItemBlocks(job);
+    if (Direct(job)) {
+      RunDirect(job, first, blocks, static_cast<float*>(scratch));
+    } else {
+      RunPanels(job, first, blocks, scratch);
+    }
+  }
+
+  // ---- few rows ----
+
+  // What all tiles of an item do before they go on to the next groups.
+  struct DirectPart {
+    int64_t first, blocks;  // of the item
+    int64_t group, groups;
+  };
+
+  // acc [row][output of the item] += the part's groups of blocks from `block` on, for `tiles` tiles
+  // from `row` on.
+  template <int kRows, int kVecs>
+  static void DirectTiles(const LinearJob& job, int64_t row, int64_t tiles, int64_t block,
+                          const DirectPart& at, WeightPrefetch* ahead, float* acc) {
+    const int64_t block_stride = 16 * job.k_padded;
+    const DirectWeights<V, kVecs> weights{Block(job, block) + at.group * 512, block_stride, ahead};
+    for (const int64_t end = row + tiles * kRows; row < end; row += kRows) {
+      Order::template AddTile<V, kRows, kVecs>(
+          TileWords(job, row, at.group), weights, at.groups,
+          {acc + row * ItemOutputs(job), ItemOutputs(job), at.group == 0});
+    }
+  }
+
+  // What the part reads next: groups of the next blocks, then of the first ones.
+  static WeightPrefetch PrefetchNext(const LinearJob& job, const Tiling& tiling,
+                                     const DirectPart& at, int64_t block, int64_t blocks) {
+    if (job.rows < V::kPrefetchRows) return {};
+    const bool ends = block + blocks >= at.first + at.blocks;
+    return WeightPrefetch::OfGroups(job, ends ? at.first : block + blocks, blocks,
+                                    at.group + (ends ? at.groups : 0), at.groups,
+                                    tiling.count * at.groups);
+  }
+
+  // Tiles of kVecs vectors while there are blocks for them, then of half as many.
+  template <int kRows, int kVecs>
+  static void DirectBlocks(const LinearJob& job, const Tiling& tiling, const DirectPart& at,
+                           int64_t block, int64_t blocks, float* acc) {
+    constexpr int64_t kBlocks = kVecs / kBlockVecs;
+    for (; blocks >= kBlocks; block += kBlocks, blocks -= kBlocks, acc += kBlocks * 16) {
+      WeightPrefetch ahead = PrefetchNext(job, tiling, at, block, kBlocks);
+      DirectTiles<kRows, kVecs>(job, 0, tiling.large, block, at, &ahead, acc);
+      if constexpr (kRows > 1) {
+        DirectTiles<kRows - 1, kVecs>(job, tiling.large * kRows, tiling.count - tiling.large, block,
+                                      at, &ahead, acc);
+      }
+    }
+    if constexpr (kBlocks > 1) {
+      DirectBlocks<kRows, kVecs / 2>(job, tiling, at, block, blocks, acc);
+    }
+  }
+
+  // Calls DirectBlocks for the size of the job's tiles, at most kRows.
+  template <int kRows>
+  static void DirectRows(const LinearJob& job, const Tiling& tiling, int64_t first, int64_t blocks,
+                         float* acc) {
+    if (tiling.rows == kRows) {
+      // One tile that waits for memory: all of K at once (K blocks of its words follow each other).
+      const bool is_whole = tiling.count == 1 && job.rows < V::kPrefetchRows;
+      const int64_t at_once = is_whole ? Groups(job) : kBlockGroups;
+      for (int64_t group = 0; group < Groups(job); group += at_once) {
+        const int64_t left = Groups(job) - group;
+        const DirectPart at = {first, blocks, group, left < at_once ? left : at_once};
+        DirectBlocks<kRows, V::DirectVecs(kRows)>(job, tiling, at, first, blocks, acc);
+      }
+      return;
+    }
+    if constexpr (kRows > 1) DirectRows<kRows - 1>(job, tiling, first, blocks, acc);
+  }
+
+  static void RunDirect(const LinearJob& job, int64_t first, int64_t blocks, float* acc) {
+    const int64_t outputs = ItemOutputs(job);
+    DirectRows<V::kDirectTileRows>(job, Tiling(job), first, blocks, acc);
+    for (int64_t row = 0; row < job.rows; ++row) {
+      FinishRow(job, row, first, blocks, acc + row * outputs, 16);
+    }
+  }
+
+  // ---- many rows ----
+
+  // Words of `groups` groups from `group` on, of the blocks of a panel that exist.
+  static void LayOutPanel(const LinearJob& job, int64_t block, int64_t blocks, int64_t group,
+                          int64_t groups, uint32_t* words) {
+    for (int64_t b = 0; b < blocks; ++b) {
+      const bf16* from = Block(job, block + b) + group * 512;
+      for (int64_t g = 0; g < groups; ++g, from += 512) {
+        uint32_t* const to = words + g * kGroupWords + b * kBlockVecs * V::kLanes;
+#pragma GCC unroll 4
+        for (int step = 0; step < V::kSteps; ++step) {
+          for (int v = 0; v < kBlockVecs; ++v) {
+            for (int pass = 0; pass < V::kPasses; ++pass) {
+              V::StoreWords(to + pass * kPassWords + (step * V::kTileVecs + v) * V::kLanes,
+                            V::Weights(from, step, v, pass));
+            }
+          }
+        }
+      }
+    }
+  }
+
+  static constexpr int64_t kTileOutputs = kPanelBlocks * 16;
+
+  // What all tiles of rows do with one K block of a panel.
+  struct PanelBlock {
+    int64_t group;  // the K block's first
+    const uint32_t* words;
+    WeightPrefetch* ahead;
+    float* acc;             // of the panel: [row][vec][lane]
+    const float* item_acc;  // of all panels of the item, where this ends it; null elsewhere
+    int64_t first, blocks;  // of the item
+  };
+
+  template <int kRows>
+  static void PanelTiles(const LinearJob& job, const PanelBlock& at, int64_t row, int64_t tiles) {
+    const int64_t groups = GroupsFrom(job, at.group);
+    const uint32_t* a = TileWords(job, row, at.group);
+    float* acc = at.acc + row * kTileOutputs;
+    for (const int64_t end = row + tiles * kRows; row < end; row += kRows) {
+      if (at.item_acc != nullptr) {
+        PrefetchOutputs(job, row, kRows, at.first, at.blocks);
+      }
+      Order::template AddTile<V, kRows, V::kTileVecs>(
+          a, PanelWeights<V, V::kTileVecs>{at.words, at.ahead}, groups,
+          {acc, kTileOutputs, at.group == 0});
+      if (at.item_acc != nullptr) FinishTile<kRows>(job, row, at);
+      a += groups * 2 * V::kSteps * kRows;
+      acc += kRows * kTileOutputs;
+    }
+  }
+  template <int kRows>
+  static void AddPanel(const LinearJob& job, const Tiling& tiling, const PanelBlock& at) {
+    const int64_t large = tiling.large;
+    PanelTiles<kRows>(job, at, 0, large);
+    if constexpr (kRows > 1) PanelTiles<kRows - 1>(job, at, large * kRows, tiling.count - large);
+  }
+  // Calls AddPanel for the size of the job's tiles: at most kRows, more than half of the largest.
+  template <int kRows>
+  static void AddPanelRows(const LinearJob& job, const Tiling& tiling, const PanelBlock& at) {
+    if (tiling.rows == kRows) return AddPanel<kRows>(job, tiling, at);
+    if constexpr (2 * kRows > V::kTileRows + 2) AddPanelRows<kRows - 1>(job, tiling, at);
+  }
+
+  static void RunPanels(const LinearJob& job, int64_t first, int64_t blocks, void* scratch) {
+    uint32_t* const words = static_cast<uint32_t*>(scratch);
+    float* const acc = static_cast<float*>(scratch) + kPanelWords;
+    const int64_t panel_acc = job.rows * kTileOutputs;
+    const Tiling tiling(job);
+    // A panel that lacks a block computes with what lies in `words` there; nobody looks at it.
+    for (int64_t i = 0; i < kPanelWords; ++i) words[i] = 0;
+    for (int64_t group = 0; group < Groups(job); group += kBlockGroups) {
+      const bool is_last = group + kBlockGroups >= Groups(job);
+      for (int64_t block = 0; block < blocks; block += kPanelBlocks) {
+        const int64_t present = blocks - block < kPanelBlocks ? blocks - block : kPanelBlocks;
+        LayOutPanel(job, first + block, present, group, GroupsFrom(job, group), words);
+        WeightPrefetch ahead = WeightPrefetch::OfGroups(
+            job, first + block, present, group + kBlockGroups, kBlockGroups,
+            tiling.count * GroupsFrom(job, group) * V::kPasses);
+        AddPanelRows<V::kTileRows>(
+            job, tiling,
+            {group, words, &ahead, acc + block / kPanelBlocks * panel_acc,
+             is_last && block + present == blocks ? acc : nullptr, first, blocks});
+      }
+    }
+  }
+
+  // The rows of a tile, all blocks of the item, while the last panel's sums are still in L1.
+  template <int kRows>
+  static void FinishTile(const LinearJob& job, int64_t row, const PanelBlock& at) {
+    // An item is one panel, or its panels have a block each.
+    static_assert(kPanelsPerItem == 1 || kPanelBlocks == 1);
+    const int64_t next_block = kPanelBlocks > 1 ? 16 : job.rows * kTileOutputs;
+    for (const int64_t end = row + kRows; row < end; ++row) {
+      FinishRow(job, row, at.first, at.blocks, at.item_acc + row * kTileOutputs, next_block);
+    }
+  }
+};
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,31 @@
+// Linear layers on explicit kernel tables: what MakeLinearKernels builds on, and how tests run
+// kernels whose instructions are emulated.
+#pragma once
+
+#include <array>
+#include <memory>
+
+#include "common/status.h"
+#include "engine/cpu/linear/linear.h"
+#include "engine/cpu/linear/linear_form.h"
+
+namespace baton {
+
+// The kernels of one path, by type of weights and LinearForm; null: a form that never serves this
+// type on this path. The tables outlive the kernels made of them.
+struct LinearKernelSet {
+  using Tables = std::array<const LinearKernelTable*, kLinearForms>;
+  Tables bf16 = {}, int8 = {}, int4 = {};
+};
+// What MakeLinearKernels uses on this machine.
+LinearKernelSet KernelSetOf(Isa isa);
+std::unique_ptr<LinearKernels> MakeLinearKernelsOf(Isa isa, const LinearKernelSet& set);
+
+// The job of all rows, packed_rows unset.
+LinearJob JobOf(const LinearArgs& args);
+
+// Compares 4,096 outputs of wide-ranging inputs with the scalar form, bit by bit, for every type of
+// weights.
+absl::Status SelfTestLinear(LinearKernels& kernels);
+
+}  // namespace baton

@@ -1,0 +1,19 @@
+// Weights to integers, one scale per output (int8) or per group of k (int4): the scale that keeps
+// the squared error smallest among a few. The same bits on every machine.
+//
+// Weights that are integers times a scale already (of at most 16 significant bits, as bf16 and
+// fp16 scales are) come out exactly as they were: a model quantised once and loaded again is the
+// same model.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/cpu/linear/weight_format.h"
+
+namespace baton {
+
+// One output: values (k) in [-128, 127] or [-8, 7], scales (groups of k). Weights are finite.
+void QuantizeOutput(const float* weights, int64_t k, WeightFormat format, int8_t* values,
+                    float* scales);
+
+}  // namespace baton

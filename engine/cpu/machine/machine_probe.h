@@ -1,0 +1,46 @@
+// What this machine can do at most, measured for some milliseconds: the limits that `doctor` and
+// `bench` print beside their figures. Shared machines vary, so a benchmark probes right before and
+// right after each of its samples, with few tries.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/cpu/machine/aligned_buffer.h"
+#include "engine/cpu/machine/isa.h"
+#include "engine/cpu/machine/weight_type.h"
+#include "engine/threads/compute_pool.h"
+
+namespace baton {
+
+// Tries of a probe beside a sample: about 5 ms of multiply-adds; 640 MiB read, each way twice.
+inline constexpr int kShortRoofTries = 3, kShortReadTries = 10;
+
+// 10^9 operations per second, multiply-adds counted twice, of the instruction with which a
+// supported path multiplies weights of this type (bf16: the dot products of attention, too), on
+// registers only, all members of the pool together; the best of `tries` runs of one to two
+// milliseconds.
+double ProbeRoofGops(Isa isa, WeightType type, ComputePool& pool, int tries = 12);
+inline double ProbeDotGflops(Isa isa, ComputePool& pool) {
+  return ProbeRoofGops(isa, WeightType::kBf16, pool);
+}
+
+// GB/s at which all members together read `bytes` (>= 1 MiB) of pre-faulted memory of the caller
+// (64-byte aligned), each its own part: the fastest of `tries` pieces of 64 MiB, read in several
+// ways in turns. Needs AVX2.
+double ProbeReadGbps(ComputePool& pool, const void* memory, int64_t bytes, int tries = 20);
+
+// Memory of its own to read: random data, in huge pages where the system gives them. Choose more
+// than the caches hold, 1 GiB or more, to see what weights can be streamed at.
+class MemoryProbe {
+ public:
+  explicit MemoryProbe(int64_t bytes);
+  double ReadGbps(ComputePool& pool, int tries = 20) const;
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  int64_t bytes_;
+  AlignedBuffer memory_;
+  const void* data_;
+};
+
+}  // namespace baton

@@ -1,0 +1,30 @@
+// The roof of an instruction that adds products to the lanes of a zmm.
+#pragma once
+
+#include <immintrin.h>
+
+#include "engine/cpu/machine/roof_kernels.h"
+
+namespace baton {
+namespace {
+
+constexpr int kZmmChains = 24;
+
+template <__m512 (*dot)(__m512 acc, __m512 a, __m512 b)>
+float RunZmmRoof(const float* operands, int64_t iterations) {
+  __m512 sums[kZmmChains];
+#pragma GCC unroll 24
+  for (int i = 0; i < kZmmChains; ++i) sums[i] = _mm512_load_ps(operands + 32 + 16 * i);
+  const __m512 a = _mm512_load_ps(operands), b = _mm512_load_ps(operands + 16);
+  for (int64_t iteration = 0; iteration < iterations; ++iteration) {
+#pragma GCC unroll 24
+    for (int i = 0; i < kZmmChains; ++i) sums[i] = dot(sums[i], a, b);
+  }
+  __m512 all = sums[0];
+#pragma GCC unroll 24
+  for (int i = 1; i < kZmmChains; ++i) all = _mm512_add_ps(all, sums[i]);
+  return _mm512_reduce_add_ps(all);
+}
+
+}  // namespace
+}  // namespace baton

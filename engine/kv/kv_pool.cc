@@ -1,0 +1,224 @@
+#include "engine/kv/kv_pool.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "absl/strings/str_format.h"
+#include "common/check.h"
+#include "common/planted_bug.h"
+
+namespace baton {
+namespace {
+
+constexpr int64_t kHugePage = 2 << 20;
+constexpr int64_t kSmallPage = 4 << 10;
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<KvPool>> KvPool::Create(const KvLayout& layout, int n_pages) {
+  CHECK(n_pages > 0 && layout.page_bytes > 0);
+  int64_t bytes = 0;
+  bool overflow = __builtin_mul_overflow(layout.page_bytes, int64_t{n_pages}, &bytes);
+  const int64_t grain = bytes < kHugePage ? kSmallPage : kHugePage;
+  overflow = overflow || __builtin_add_overflow(bytes, grain - 1, &bytes);
+  bytes = bytes / grain * grain;
+  void* base = MAP_FAILED;
+  if (!overflow) {
+    base = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
+                  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  }
+  if (base == MAP_FAILED) {
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("KV pool: no memory for %d pages of %d bytes; give the pool fewer pages",
+                        n_pages, layout.page_bytes));
+  }
+  // Both are wishes: without huge pages, or on a kernel that cannot pre-fault, the pool is only
+  // slower at first touch.
+  ::madvise(base, static_cast<size_t>(bytes), MADV_HUGEPAGE);
+#ifdef MADV_POPULATE_WRITE
+  if (::madvise(base, static_cast<size_t>(bytes), MADV_POPULATE_WRITE) != 0 && errno == ENOMEM) {
+    ::munmap(base, static_cast<size_t>(bytes));
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "KV pool: the system has no %d bytes for %d pages; give the pool fewer pages", bytes,
+        n_pages));
+  }
+#endif
+  return std::unique_ptr<KvPool>(new KvPool(layout, n_pages, static_cast<std::byte*>(base), bytes));
+}
+
+KvPool::KvPool(const KvLayout& layout, int n_pages, std::byte* base, int64_t bytes)
+    : layout_(layout),
+      n_pages_(n_pages),
+      planes_apart_(layout.planes_apart()),
+      n_windows_(layout.n_windows()),
+      base_(base),
+      arena_bytes_(bytes) {
+  // A page that is not free has at least the frames of its layers without a window.
+  const int n_frames = planes_apart_ ? n_pages * layout.n_layers() : 0;
+  const auto n_ids =
+      static_cast<size_t>(planes_apart_ ? n_frames / (layout.n_layers() - n_windows_) : n_pages);
+  holders_.resize(n_ids);
+  trims_.resize(n_ids);
+  is_cached_.resize(n_ids);
+  spare_at_.resize(n_ids);
+  // Low ones are taken first.
+  free_.reserve(n_ids);
+  for (auto id = static_cast<int32_t>(n_ids); id-- > 0;) free_.push_back(id);
+  if (planes_apart_) frames_.resize(n_ids * static_cast<size_t>(layout.n_layers()), -1);
+  free_frames_.reserve(static_cast<size_t>(n_frames));
+  for (int32_t frame = n_frames; frame-- > 0;) free_frames_.push_back(frame);
+}
+
+KvPool::~KvPool() {
+  CHECK(n_held_ == 0);
+  ::munmap(base_, static_cast<size_t>(arena_bytes_));
+}
+
+KvPlaneTable KvPool::planes(int layer) const {
+  if (!planes_apart_) return {base_ + layout_.planes[layer].offset, layout_.page_bytes};
+  return {base_, layout_.frame_bytes(), frames_.data() + layer, layout_.n_layers()};
+}
+
+int KvPool::free() const {
+  if (!planes_apart_) return static_cast<int>(free_.size() + spare_.size());
+  return (static_cast<int>(free_frames_.size()) + n_spare_frames_) / layout_.n_layers();
+}
+
+bool KvPool::is_whole(int32_t id) const {
+  if (!planes_apart_) return true;
+  const auto first = frames_.begin() + int64_t{id} * layout_.n_layers();
+  return std::find(first, first + layout_.n_layers(), -1) == first + layout_.n_layers();
+}
+
+// --- taking
+
+bool KvPool::Take(int n, std::vector<int32_t>* out) {
+  CHECK(n >= 0);
+  if (n > free()) return false;
+  for (int i = 0; i < n; ++i) {
+    const int32_t id = TakeOne();
+    CHECK(holders_[id] == 0);
+    holders_[id] = 1;
+    ++n_holders_;
+    ++n_held_;
+    out->push_back(id);
+  }
+  return true;
+}
+
+int32_t KvPool::TakeOne() {
+  while (planes_apart_ ? free_frames_.size() < layout_.planes.size() : free_.empty()) Evict();
+  const int32_t id = free_.back();
+  free_.pop_back();
+  if (!planes_apart_) {
+    std::memset(base_ + id * layout_.page_bytes, 0, static_cast<size_t>(layout_.page_bytes));
+    return id;
+  }
+  for (int layer = 0; layer < layout_.n_layers(); ++layer) {
+    frames_[int64_t{id} * layout_.n_layers() + layer] = free_frames_.back();
+    free_frames_.pop_back();
+    std::memset(plane(id, layer), 0, static_cast<size_t>(layout_.frame_bytes()));
+  }
+  return id;
+}
+
+// The bytes of the first spare page that nobody needs are lost.
+void KvPool::Evict() {
+  const int32_t id = spare_.front();
+  LeaveSpare(id);
+  is_cached_[id] = false;
+  on_evict(id);
+  FreeUnneeded(id);
+}
+
+// --- holders
+
+void KvPool::Give(std::span<const int32_t> entries) {
+  for (size_t i = entries.size(); i-- > 0;) Release(entries[i]);
+}
+
+void KvPool::Release(int32_t entry) {
+  if (entry == kNoPage) return;
+  const int32_t id = PageOf(entry);
+  CHECK(id >= 0 && id < n_ids());
+  CHECK(IsWhole(entry) ? NeedsAll(id) : trims_[id] > 0);
+  LeaveSpare(id);
+  if (!IsWhole(entry)) --trims_[id];
+  --n_holders_;
+  if (--holders_[id] == 0) --n_held_;
+  Settle(id);
+}
+
+void KvPool::Hold(std::span<const int32_t> pages) {
+  for (const int32_t id : pages) {
+    CHECK(id >= 0 && id < n_ids());
+    CHECK(NeedsAll(id) || is_cached_[id]);
+    LeaveSpare(id);
+    if (holders_[id]++ == 0) ++n_held_;
+    ++n_holders_;
+  }
+}
+
+void KvPool::Trim(std::span<int32_t> entries) {
+  CHECK(layout_.window > 0);
+  for (size_t i = entries.size(); i-- > 0;) {
+    int32_t& entry = entries[i];
+    if (!IsWhole(entry)) continue;
+    ++n_trimmed_;
+    if (!planes_apart_) {
+      Release(entry);
+      entry = kNoPage;
+      continue;
+    }
+    CHECK(NeedsAll(entry));
+    trims_[entry] += Planted(PlantedBug::kTrimsShared) ? holders_[entry] - trims_[entry] : 1;
+    Settle(entry);
+    entry = TrimmedEntry(entry);
+  }
+}
+
+void KvPool::Cache(int32_t page) {
+  CHECK(NeedsAll(page) && !is_cached_[page] && on_evict != nullptr);
+  is_cached_[page] = true;
+}
+
+// --- planes nobody needs
+
+int KvPool::UnneededFrames(int32_t id) const {
+  if (!planes_apart_ || NeedsAll(id)) return 0;
+  return holders_[id] == 0 ? layout_.n_layers() : n_windows_;
+}
+
+// Before holders or trims of the page change.
+void KvPool::LeaveSpare(int32_t id) {
+  if (!is_cached_[id] || NeedsAll(id)) return;
+  spare_.erase(spare_at_[id]);
+  n_spare_frames_ -= UnneededFrames(id);
+}
+
+// After they have changed: what nobody needs is spare if it is cached, else free.
+void KvPool::Settle(int32_t id) {
+  if (NeedsAll(id)) return;
+  if (!is_cached_[id]) return FreeUnneeded(id);
+  spare_at_[id] = spare_.insert(spare_.end(), id);
+  n_spare_frames_ += UnneededFrames(id);
+}
+
+void KvPool::FreeUnneeded(int32_t id) {
+  for (int layer = 0; planes_apart_ && layer < layout_.n_layers(); ++layer) {
+    int32_t& frame = frames_[int64_t{id} * layout_.n_layers() + layer];
+    if (frame < 0 || (holders_[id] > 0 && !layout_.planes[layer].has_window)) continue;
+    free_frames_.push_back(frame);
+    frame = -1;
+  }
+  if (holders_[id] == 0) free_.push_back(id);
+}
+
+int CountPages(std::span<const int32_t> entries) {
+  return static_cast<int>(entries.size() - std::count(entries.begin(), entries.end(), kNoPage));
+}
+
+}  // namespace baton

@@ -1,0 +1,20 @@
+// What a config.json says about RoPE, in both spellings.
+#pragma once
+
+#include <string>
+
+#include "common/status.h"
+#include "engine/model/json_fields.h"
+#include "engine/model/model_families.h"
+
+namespace baton {
+
+inline constexpr int kMostPositions = 1 << 21;
+
+// Sets rope, window_rope and rotary_dim of a model whose heads and positions are read; yarn may
+// raise max_positions. An error of the config's own fields is remembered by `config`, one of the
+// object within is returned.
+absl::Status ReadRope(JsonFields& config, const Family& family, const std::string& origin,
+                      ModelDesc& model);
+
+}  // namespace baton

@@ -1,0 +1,33 @@
+// Makes a checkpoint with integer weights of one in floats: `baton quantize`. The linear layers
+// become int8 (a scale per output) or int4 (a scale per group of inputs), with the very integers
+// and scales that --dtype int8 or int4 computes when it packs the original: the new checkpoint,
+// loaded with that dtype and group, is the same model bit by bit. Embedding, LM head, routers,
+// the matrices between latents and heads, norms and biases stay as they are.
+//
+// Format: compressed-tensors (github.com/vllm-project/compressed-tensors), "int-quantized" and
+// "pack-quantized", symmetric, scales in fp32. An int4 matrix whose inputs the group does not
+// divide is stored in groups of 64 or 32 that share its scales, or stays as it is where even 32
+// does not divide its inputs.
+#pragma once
+
+#include <string>
+
+#include "common/status.h"
+#include "engine/cpu/linear/weight_format.h"
+
+namespace baton {
+
+struct QuantizeOptions {
+  std::string model;  // folder in Hugging Face layout
+  std::string out;    // folder that does not exist yet, or is empty
+  WeightFormat format;
+  int threads = 0;  // 0 = cores of the process
+};
+
+// Errors: a model that cannot be opened, has NaN or infinite values, is quantised already; `out`
+// not empty or not writable.
+// progress(context, fraction) runs on the calling thread.
+absl::Status QuantizeCheckpoint(const QuantizeOptions& options, void (*progress)(void*, double),
+                                void* progress_context);
+
+}  // namespace baton

@@ -1,0 +1,136 @@
+#include "engine/sampling/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "common/check.h"
+#include "engine/numerics/log.h"
+#include "engine/numerics/philox.h"
+#include "engine/sampling/sampler_rows.h"
+#include "engine/sampling/token_filter.h"
+#include "engine/threads/mxcsr.h"
+
+namespace baton {
+namespace {
+
+constexpr double kLog2E = 1.4426950408889634;
+constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+
+float FloatBelow(double x) {
+  constexpr float kLowest = std::numeric_limits<float>::lowest();
+  return x <= double{kLowest} ? kLowest
+                              : std::max(kLowest, std::nextafter(static_cast<float>(x), kLowest));
+}
+
+}  // namespace
+
+// Needs the numerics MXCSR.
+class Sampler::Member {
+ public:
+  SampledToken Sample(const SampleRow& row);
+
+ private:
+  int32_t Draw(std::span<const float> logits, float top, const SamplingParams& params,
+               int64_t position);
+  int32_t DrawFromAll(double target) const;
+  int32_t DrawFrom(std::span<const int32_t> tokens, double uniform) const;
+
+  std::vector<float> weights_;  // (vocab)
+  std::vector<double> block_sums_;
+  TokenFilter filter_;
+};
+
+Sampler::Sampler(ComputePool* pool)
+    : pool_(pool), members_(static_cast<size_t>(pool != nullptr ? pool->n_threads() : 1)) {}
+Sampler::~Sampler() = default;
+
+SampledToken Sampler::Sample(std::span<const float> logits, const SamplingParams& params,
+                             int64_t position) {
+  const NumericsMxcsrScope mxcsr;
+  return members_[0].Sample({logits, params, position});
+}
+
+void Sampler::SampleRows(std::span<const SampleRow> rows, std::span<SampledToken> sampled) {
+  CHECK(rows.size() == sampled.size());
+  const auto sample = [&](int64_t row, int member) {
+    const size_t i = static_cast<size_t>(row);
+    sampled[i] = members_[static_cast<size_t>(member)].Sample(rows[i]);
+  };
+  const int64_t n = static_cast<int64_t>(rows.size());
+  if (pool_ != nullptr) return pool_->For(n, sample);
+  const NumericsMxcsrScope mxcsr;
+  for (int64_t row = 0; row < n; ++row) sample(row, 0);
+}
+
+SampledToken Sampler::Member::Sample(const SampleRow& row) {
+  const std::span<const float> logits = row.logits;
+  const SamplingParams& params = row.params;
+  CHECK(!logits.empty());
+  const int64_t n = static_cast<int64_t>(logits.size());
+  const TopLogit top = FindTopLogit(logits.data(), n);
+  if (top.value == kMinusInfinity) return {0, kMinusInfinity};
+  const int32_t token =
+      params.temperature > 0 ? Draw(logits, top.value, params, row.position) : top.token;
+  const double total =
+      WeighLogits(logits.data(), n, top.value, static_cast<float>(kLog2E), nullptr, nullptr);
+  const float logit =
+      std::min(logits[static_cast<size_t>(token)], std::numeric_limits<float>::max());
+  const double gap = static_cast<double>(logit) - static_cast<double>(top.value);
+  return {token, static_cast<float>(gap - NaturalLog(total))};
+}
+
+int32_t Sampler::Member::Draw(std::span<const float> logits, float top,
+                              const SamplingParams& params, int64_t position) {
+  const size_t n = logits.size();
+  const double c = std::min(kLog2E / static_cast<double>(params.temperature), 1e30);
+  weights_.resize(n);
+  block_sums_.resize((n + kWeightBlock - 1) / kWeightBlock);
+  const double total = WeighLogits(logits.data(), static_cast<int64_t>(n), top,
+                                   static_cast<float>(c), weights_.data(), block_sums_.data());
+  const double uniform = UniformAt(params.seed, position, 0);
+  const bool top_k = params.top_k > 0 && static_cast<size_t>(params.top_k) < n;
+  if (!top_k && !(params.top_p < 1.0f)) return DrawFromAll(uniform * total);
+  // Below 2^-126 a weight is 0; one more and the next float, for the rounding of the difference.
+  const double floor = static_cast<double>(top) - 127.0 / c;
+  return DrawFrom(
+      filter_.Keep({logits, weights_}, top, FloatBelow(floor), params.top_k, params.top_p),
+      uniform);
+}
+
+// The token whose share of [0, total) contains target.
+int32_t Sampler::Member::DrawFromAll(double target) const {
+  double below = 0;
+  size_t block = 0;
+  while (block + 1 < block_sums_.size() && below + block_sums_[block] <= target)
+    below += block_sums_[block++];
+  size_t i = block * kWeightBlock;
+  const size_t end = std::min(i + kWeightBlock, weights_.size());
+  for (; i < end; ++i) {
+    below += static_cast<double>(weights_[i]);
+    if (below > target) return static_cast<int32_t>(i);
+  }
+  // Rounding may carry the walk past the block's end: then the last token with any weight.
+  while (weights_[--i] == 0) {
+  }
+  return static_cast<int32_t>(i);
+}
+
+int32_t Sampler::Member::DrawFrom(std::span<const int32_t> tokens, double uniform) const {
+  double total = 0;
+  for (const int32_t token : tokens)
+    total += static_cast<double>(weights_[static_cast<size_t>(token)]);
+  const double target = uniform * total;
+  double below = 0;
+  int32_t last = tokens.front();
+  for (const int32_t token : tokens) {
+    const float weight = weights_[static_cast<size_t>(token)];
+    if (weight == 0) continue;
+    last = token;
+    below += static_cast<double>(weight);
+    if (below > target) break;
+  }
+  return last;
+}
+
+}  // namespace baton

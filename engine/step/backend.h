@@ -1,0 +1,112 @@
+// One engine behind one interface: the CPU here, CUDA beside it later. Called by the engine thread
+// only. A step is Begin, RunLayers in ascending runs that cover all layers, then the results are
+// read; a prefill that announces KV runs it layer by layer. A slice is one long piece that is
+// computed layer by layer, each layer in parts, while steps run in between. Inside a step or a part
+// of a slice there is no Status, allocation, time, network or log.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/status.h"
+#include "engine/kv/kv_pool.h"
+#include "engine/model/model_desc.h"
+#include "engine/step/rival_slices.h"
+#include "engine/step/step.h"
+#include "engine/threads/compute_pool.h"
+
+namespace baton {
+
+struct EngineOptions {
+  std::string model;  // folder in Hugging Face layout, or random:<config.json>
+  // Of weights: auto = bf16; bf16; int8 (per output, activations int8 per token); int4 (in groups,
+  // the LM head int8); fp32 (plain reference mode)
+  std::string dtype = "auto";
+  int int4_group = 128;           // k of one scale: 32, 64, 128
+  std::string kv_dtype = "bf16";  // bf16, int8; fp32 in the plain mode whatever this says
+  std::string isa = "auto";       // auto, avx2, avx512, avx512bf16, amx
+  // dense_mask: every query is computed against all keys its page table has room for, and what it
+  // does not see is masked. The same bits, slower: for comparisons with engines that do so.
+  std::string attention = "causal";
+  int threads = 0;  // compute threads, the engine thread included; 0 = as ComputeThreads
+  int spin_us =
+      0;  // how long a compute thread spins for work inside a step; 0 when cores are shared
+  int page_tokens = 64;
+  int max_step_tokens = 512;
+  int max_slice_tokens = 8192;  // memory is touched only as far as slices use it
+  int max_context = 0;          // 0 = the model's own
+  std::string cache_dir;        // packed weights; empty = private memory
+  uint64_t random_seed = 1;     // of random: weights
+
+  KvType kv_type() const;
+};
+
+// Rows of a slice may stop after so many keys and go on later: a segment of the attention.
+inline constexpr int kSliceKeys = 512;
+
+// Packed weights. Shared: mapped from the cache folder, one copy for all workers of the host.
+struct WeightMemory {
+  int64_t bytes = 0;
+  bool is_shared = false;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual const ModelDesc& model() const = 0;
+  virtual const KvLayout& kv_layout() const = 0;
+  // v1/cpu-x86/bf16/kv-bf16/l2: weights (bf16, int8, int4g128), KV. Workers of one id give
+  // bit-identical logits.
+  virtual std::string numerics_id() const = 0;
+  // Of config and checkpoint tensor bytes; workers exchange KV only if equal.
+  virtual uint64_t model_fingerprint() const = 0;
+  virtual std::string isa() const = 0;  // the path chosen, for logs and doctor
+
+  virtual WeightMemory weight_memory() const = 0;
+  // For work on the logits between steps; null where there is none.
+  virtual ComputePool* compute_pool() { return nullptr; }
+
+  // The pool whose pages the step's page tables name; set once before the first step.
+  virtual void SetPool(KvPool* pool) = 0;
+  // Copies what it needs of the batch.
+  virtual void Begin(const StepBatch& batch) = 0;
+  // Layers [from, to); to == n_layers also runs the final norm and the LM head on the logit rows.
+  virtual void RunLayers(int from, int to) = 0;
+  // (vocab) fp32 logits of the i-th logit row; valid until the next Begin.
+  virtual std::span<const float> logits(int i) const = 0;
+
+  // ---- slices: what a rank of a relay computes ----
+  //
+  // One at a time, with activations of its own: steps may run between any two of these calls, and
+  // between the layers of a step any of these. The bits are those of steps. Rows [from, to) are at
+  // most max_step_tokens. All rows of a layer are projected before one is attended, and finished
+  // before the next layer is projected; parts that come in another order are CHECKed.
+
+  // batch: one piece (rival_slices.h: or more) of at most max_slice_tokens; logit_rows is empty or
+  // names the last row. Copies what it needs, and forgets a slice in progress. The pages of its
+  // table stay the caller's, who may abandon a slice at any time.
+  virtual void BeginSlice(const StepBatch& batch) = 0;
+  // Norm, queries, keys and values of the rows; afterwards their KV of this layer is final.
+  virtual void ProjectSlice(int layer, int from, int to) = 0;
+  // For those who wait for keys: the rows meet the keys before end_key, a multiple of
+  // kSliceKeys, as far as they see them and have not met them yet. What they made of them is kept.
+  virtual void AttendSlice(int layer, int from, int to, int end_key) = 0;
+  // The rest of the layer: the keys not met yet, output projection, MLP. Of the last layer only
+  // rows with logits are computed (others need no call), and the logits are there afterwards.
+  virtual void FinishSlice(int layer, int from, int to) = 0;
+  // (vocab) of the slice's last row; valid until the next BeginSlice.
+  virtual std::span<const float> slice_logits() const = 0;
+  // For benchmarks of other schemes; null: not with this backend.
+  virtual RivalSlices* rival_slices() { return nullptr; }
+};
+
+// What EngineOptions::threads = 0 stands for (common/cpus.h: CPUs by affinity, within the quota);
+// else `threads`.
+int ComputeThreads(int threads);
+
+// xxh64 of a logits row (little-endian fp32), chained: pass the digest of the step before.
+uint64_t LogitsDigest(std::span<const float> logits, uint64_t previous);
+
+}  // namespace baton

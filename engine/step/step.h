@@ -1,0 +1,49 @@
+// The input and output of one forward pass: flat arrays, no ownership, no strings.
+// A step mixes prefill chunks and decode rows: both are "pieces", runs of consecutive positions of
+// one sequence. The bits of a row's logits depend on (model, tokens, position) alone.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/model/rope.h"
+
+namespace baton {
+
+struct StepBatch {
+  std::span<const int32_t> tokens;       // (n_tokens)
+  std::span<const int32_t> positions;    // (n_tokens) absolute, consecutive within a piece
+  std::span<const int32_t> piece_begin;  // (n_pieces + 1) first row of each piece
+  std::span<const int32_t> page_begin;   // (n_pieces + 1) first entry of each piece in `pages`
+  // (page_begin.back()) page table entries (kv_pool.h) in sequence order; a piece's table covers
+  // its last position.
+  std::span<const int32_t> pages;
+  std::span<const int32_t> logit_rows;  // (n_logits) ascending rows whose logits are wanted
+  std::span<const RopeRange> ropes;     // (n_pieces) of each piece's sequence, for all its life
+
+  int n_tokens() const { return static_cast<int>(tokens.size()); }
+  int n_pieces() const { return static_cast<int>(piece_begin.size()) - 1; }
+};
+
+// Owns the arrays behind a StepBatch and fills them piece by piece. Reused from step to step so
+// that a step allocates nothing once it has grown to its largest size. Engine thread.
+class StepBuilder {
+ public:
+  void Clear();
+  // Appends the tokens at positions [first_position, first_position + tokens.size()) of a sequence
+  // whose page table is `pages`. Returns the step's row index of the first one.
+  int AddPiece(std::span<const int32_t> tokens, int first_position, std::span<const int32_t> pages,
+               RopeRange rope = RopeRange::kShort);
+  // Asks for the logits of row `row`; rows must be asked for in ascending order.
+  // Returns the index of the row in the step's logits.
+  int WantLogits(int row);
+  int n_tokens() const { return static_cast<int>(tokens_.size()); }
+  StepBatch batch() const;
+
+ private:
+  std::vector<int32_t> tokens_, positions_, piece_begin_{0}, page_begin_{0}, pages_, logit_rows_;
+  std::vector<RopeRange> ropes_;
+};
+
+}  // namespace baton

@@ -1,0 +1,22 @@
+// How slow an emulated link is (paced_link.h).
+#pragma once
+
+#include <cstdint>
+
+#include "kvtransfer/links/link_noise.h"
+
+namespace baton {
+
+struct LinkPace {
+  double bytes_per_second = 0;  // of each direction; 0: as fast as the link is
+  int64_t latency_us = 0;       // added once to every chunk and message sent
+  // Other traffic on the port of this end, which is this worker of the noise.
+  LinkNoise noise = {};
+  int worker = 0;
+  // Once so many bytes have come in, those that follow do so at a hundredth of the rate; 0: never.
+  int64_t falls_after = 0;
+
+  bool is_set() const { return bytes_per_second > 0 || latency_us > 0; }
+};
+
+}  // namespace baton

@@ -1,0 +1,94 @@
+// A slower link than the machine has: every chunk takes its time at this end's port, out and in
+// (relay reference 2.2). It delays, it does not copy: the production path runs under it. Chunks of
+// all connections share a port, one after another, so fan-out and fan-in contend as they do at a
+// network card. Messages are small and wait only for what was sent before them on their connection.
+//
+// Out: an announcement goes when the port has sent it. In: a receive is posted when the port has
+// taken it. Both are the first in, first out of their port. Where the pace has noise, a port is
+// slower at times.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "kvtransfer/links/link_pace.h"
+#include "kvtransfer/protocol/link.h"
+
+namespace baton {
+
+class PacedLink final : public Link {
+ public:
+  // now_us: monotonic. With a clock that does not run by itself (simulation) wake_fd is not to be
+  // slept on: next_due_us says when Poll has more to do.
+  PacedLink(std::unique_ptr<Link> link, const LinkPace& pace, std::function<int64_t()> now_us);
+  ~PacedLink() override;
+
+  // From now on; what is on its way keeps its time. Owner's thread.
+  void SetPace(const LinkPace& pace) { pace_ = pace; }
+  static constexpr int64_t kNever = INT64_MAX;
+  int64_t next_due_us() const;
+
+  const std::string& address() const override { return link_->address(); }
+  void Register(std::byte* base, int64_t bytes) override { link_->Register(base, bytes); }
+  ConnectionId Connect(const std::string& address) override { return link_->Connect(address); }
+  void Send(ConnectionId connection, std::string message) override;
+  void Announce(ConnectionId connection, OperationId operation,
+                const wire::ChunkHeaderBytes& header, const std::byte* payload,
+                uint64_t length) override;
+  void Accept(AnnouncementId announcement, OperationId operation, std::byte* destination) override;
+  void Refuse(AnnouncementId announcement) override;
+  void Close(ConnectionId connection) override;
+  bool Poll(std::vector<LinkEvent>* events) override;
+  bool Arm() override;
+  int wake_fd() const override { return wake_fd_; }
+  bool idle() const override;
+
+ private:
+  struct Chunk {
+    OperationId operation;
+    wire::ChunkHeaderBytes header;
+    const std::byte* payload;
+    uint64_t length;
+  };
+  struct Outgoing {  // in order of due_us per connection
+    int64_t due_us;
+    std::variant<std::string, Chunk> what;
+  };
+  struct Offer {  // announced to this end, neither accepted nor refused
+    ConnectionId connection;
+    uint64_t length;
+  };
+  struct Receive {  // accepted, the port has not taken it yet
+    int64_t due_us;
+    ConnectionId connection;
+    AnnouncementId announcement;
+    OperationId operation;
+    std::byte* destination;
+  };
+  // When a port that takes chunks one after another is through with one more.
+  int64_t Pass(uint64_t length, double bytes_per_second, int64_t* free_us) const;
+  int64_t PassIn(uint64_t length);
+  void Hold(ConnectionId connection, int64_t due_us, std::variant<std::string, Chunk> what);
+  bool SendDue(int64_t now_us);
+  void Dispatch(ConnectionId connection, std::variant<std::string, Chunk> what);
+  void Forget(ConnectionId connection);
+  void Note(const LinkEvent& event);
+
+  const std::unique_ptr<Link> link_;
+  LinkPace pace_;
+  const std::function<int64_t()> now_us_;
+  int timer_fd_ = -1, wake_fd_ = -1;
+  int64_t out_free_us_ = 0, in_free_us_ = 0;
+  int64_t taken_in_ = 0;                                   // bytes
+  std::map<ConnectionId, std::deque<Outgoing>> outgoing_;  // none is empty
+  std::deque<Receive> receives_;                           // in order of due_us
+  std::map<AnnouncementId, Offer> offers_;
+  std::vector<LinkEvent> ended_;  // ends of what was held when its connection ended
+};
+
+}  // namespace baton

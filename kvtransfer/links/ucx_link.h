@@ -1,0 +1,19 @@
+// Link over UCX active messages: control messages eager, chunks by rendezvous, so that the receiver
+// picks the destination before a byte moves. One context, one worker (UCS_THREAD_MODE_SINGLE), one
+// listener; made, used and destroyed on one thread.
+//
+// UCX calls back only from Poll. Callbacks note what happened; Poll turns the notes into events.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "kvtransfer/protocol/link.h"
+
+namespace baton {
+
+// Listens at host:port (port 0 picks). Host must be an address of this machine, not a wildcard: UCX
+// is bound to that one network device, so that it stripes over no other.
+absl::StatusOr<std::unique_ptr<Link>> MakeUcxLink(const std::string& host, int port);
+
+}  // namespace baton

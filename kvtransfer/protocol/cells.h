@@ -1,0 +1,64 @@
+// Rectangles of cells and where their bytes lie: the geometry of the pool as this room sees it.
+// A chunk carries one rectangle: page after page, inside a page plane after plane. Pure functions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "kvtransfer/protocol/transfer_events.h"
+
+namespace baton {
+
+// Planes [plane, plane + n_planes) of a handoff's pages [first_page, first_page + n_pages).
+struct CellRect {
+  int32_t plane = 0, n_planes = 0, first_page = 0, n_pages = 0;
+  bool operator==(const CellRect&) const = default;
+};
+
+bool Overlap(const CellRect& a, const CellRect& b);
+
+// Bytes of planes [plane, plane + n_planes) of one page.
+int64_t PlaneBytes(const PoolView& pool, int32_t plane, int32_t n_planes);
+int64_t RectBytes(const PoolView& pool, const CellRect& rect);
+int64_t LargestPlane(const PoolView& pool);
+
+std::byte* CellAt(const PoolView& pool, int32_t page_id, int32_t plane);
+
+// Where the rectangle's bytes lie in the pool if they lie in one piece and in chunk order, so that
+// they can travel without a copy; nullptr otherwise. page_ids: (rect.n_pages).
+std::byte* DirectExtent(const PoolView& pool, const CellRect& rect,
+                        std::span<const int32_t> page_ids);
+// Copies the rectangle into `chunk` and returns `crc` extended with it, in one pass over memory.
+uint32_t GatherCells(const PoolView& pool, const CellRect& rect, std::span<const int32_t> page_ids,
+                     std::byte* chunk, uint32_t crc);
+void ScatterCells(const PoolView& pool, const CellRect& rect, std::span<const int32_t> page_ids,
+                  const std::byte* chunk);
+
+// Cuts the cells of one SendCells into chunks of at most `chunk_bytes`, in order: as many whole
+// rows of planes as fit, or, where the planes of one page do not fit, page by page as many as do.
+class ChunkCutter {
+ public:
+  explicit ChunkCutter(SendCells cells) : cells_(std::move(cells)) {}
+
+  struct Cut {
+    CellRect rect;
+    std::vector<int32_t> page_ids;  // (rect.n_pages)
+  };
+  // Nothing: all was cut. No plane is longer than chunk_bytes.
+  std::optional<Cut> Next(const PoolView& pool, int64_t chunk_bytes);
+  using Place = std::pair<int32_t, int32_t>;  // (plane, page) of the handoff
+  Place place() const { return {cells_.plane + plane_, cells_.first_page + page_}; }  // of the next
+  // Cells of one plane: those before `place` are not to be cut.
+  void SkipTo(const Place& place);
+  bool finished() const { return cells_.n_planes == 0 || size_t(page_) == cells_.pages.size(); }
+
+ private:
+  SendCells cells_;
+  int32_t page_ = 0, plane_ = 0;  // the first cell not cut yet, counted inside cells_
+};
+
+}  // namespace baton

@@ -1,0 +1,45 @@
+// What a handoff state machine wants done, in order: messages for its peer, events for the owner;
+// and what it needs to know of the options.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/state_machine.h"
+#include "kvtransfer/protocol/transfer_events.h"
+#include "kvtransfer/protocol/wire.h"
+
+namespace baton {
+
+struct HandoffEffects {
+  std::vector<wire::Message> messages;
+  std::vector<TransferEvent> events;
+  // Operations of a handoff that is over do not complete: only closing the connection ends them.
+  bool close_connection = false;
+  // To count: this handoff goes on over a new connection, so many of its chunks stay where they
+  // are.
+  bool resumed = false;
+  uint32_t kept_chunks = 0;
+};
+
+// What the machines need to know of the options, in the units they use.
+struct HandoffLimits {
+  int64_t chunk_bytes = 0, window_bytes = 0;
+  int64_t answer_timeout_us = 0;     // OPEN without PROMISE or NO_ROOM
+  int64_t room_timeout_us = 0;       // NO_ROOM without PROMISE
+  int64_t stall_timeout_us = 0;      // chunks or COMMIT without any acknowledgement
+  int64_t idle_timeout_us = 0;       // promised, and neither chunks nor COMMIT
+  int64_t reconnect_timeout_us = 0;  // without a connection
+  bool withhold_acks = false;
+  TransitionCounts* transitions = nullptr;
+};
+inline constexpr int64_t kMaxChunkBytes = 64 << 20;
+inline constexpr int64_t kCommitResendUs = 250'000;
+inline constexpr int64_t kDrainTimeoutUs = 1'000'000;  // posted operations of an ended handoff
+inline constexpr int kMaxTries = 4;                    // of one chunk whose CRC failed
+// Connections tried in a row without progress of the handoff: the first at once, the next after a
+// pause that doubles; 0.8 s in all where nobody listens any more.
+inline constexpr int kMaxConnects = 7;
+inline constexpr int64_t kFirstPauseUs = 25'000;
+
+}  // namespace baton

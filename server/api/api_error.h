@@ -1,0 +1,40 @@
+// Errors of the HTTP API in OpenAI's shape: {"error":{"message","type","param","code"}}, all four
+// keys always there.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "common/status.h"
+#include "server/http/http_message.h"
+
+namespace baton {
+
+struct ApiError {
+  int status = 400;
+  std::string message;
+  std::string type = "invalid_request_error";
+  std::string param;  // field path such as messages[0].content; empty = null
+  std::string code;   // empty = null
+  // Of a context overflow, for clients that read numbers.
+  std::optional<int64_t> n_prompt_tokens, n_ctx;
+  std::optional<absl::Duration> retry_after;  // 429
+};
+
+ApiError InvalidField(std::string param, std::string message, std::string code = "invalid_value");
+ApiError Unsupported(std::string param, std::string message);
+// A refusal or failure of the cluster as an answer. Internal details stay in the log.
+ApiError FromClusterStatus(const absl::Status& status);
+
+std::string ErrorBody(const ApiError& error);
+HttpReply ErrorReply(const ApiError& error);
+
+// `text` as a JSON string, quotes included. Always valid UTF-8: whatever in `text` is not becomes
+// U+FFFD.
+std::string JsonString(std::string_view text);
+// The beginning of `text`, at most so many bytes of it, not cut inside a character.
+std::string_view BeginningOf(std::string_view text, size_t most_bytes);
+
+}  // namespace baton

@@ -1,0 +1,100 @@
+// The OpenAI API over HTTP: routes, requests to the generator, tokens back to clients. Plain state
+// on the front thread; sockets are HttpServer's, tokens the Generator's, long text work the pool's.
+//
+// A request: parse, template, tokenize (inline when short, else on the pool) -> Submit -> tokens as
+// they come -> end. A client that goes away, or leaves too much unread, is cancelled at once.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/time/time.h"
+#include "common/metrics.h"
+#include "server/api/completion_text.h"
+#include "server/api/front_metrics.h"
+#include "server/api/generator.h"
+#include "server/api/served_model.h"
+#include "server/api/text_pool.h"
+#include "server/http/event_loop.h"
+#include "server/http/http_server.h"
+#include "server/http/paced_page.h"
+
+namespace baton {
+
+struct ApiFrontOptions {
+  std::string version;
+  std::string cors_origin = "*";
+  absl::Duration sse_keepalive = absl::Seconds(15);
+  int64_t inline_text = 4 << 10;  // bodies up to this many bytes are prepared on the front thread
+  int expected_workers = 0;       // for "loading" messages; 0 = not known
+};
+
+class ApiFront : public HttpHandler, public GeneratorListener {
+ public:
+  // All must outlive the front; the loop must not run any more when it goes.
+  ApiFront(EventLoop* loop, const ServedModel* model, Generator* generator, TextPool* pool,
+           MetricsRegistry* registry, const ApiFrontOptions& options);
+  ~ApiFront() override;
+
+  // Before the loop runs. The server must not outlive the front.
+  void Attach(HttpServer* server) { server_ = server; }
+  // New requests are refused with 503, running ones go on; `drained` when the last byte is written.
+  void Drain(std::function<void()> drained);
+
+  std::optional<HttpReply> OnHead(const HttpRequest& request) override;
+  void OnRequest(ExchangeId id, HttpRequest request) override;
+  void OnGone(ExchangeId id) override;
+  HttpReply OnBadRequest(int status, const std::string& message) override;
+  void OnToken(const EmitToken& token) override;
+  void OnEnd(const EmitEnd& end) override;
+  void OnReleased(const EmitReleased& released) override { metrics_.OnReleased(released); }
+
+ private:
+  struct Running;
+  struct Prepared;
+  struct Route;
+  static const Route* FindRoute(const std::string& path);
+
+  void StartCompletion(Endpoint endpoint, ExchangeId id, HttpRequest request);
+  void OnPrepared(ExchangeId id, Prepared prepared);
+  void Refuse(Running* running, const ApiError& error);
+  void Send(Running* running, const std::string& events);
+  void EndWithError(Running* running, const EmitEnd& end);
+  void Forget(Running* running, const FinishedRequest& finished);
+  FinishedRequest Finished(const Running& running, const EmitEnd& end) const;
+  void KeepAlive();
+
+  HttpReply Health();
+  HttpReply Live();
+  std::string MetricsText();
+  void SendMetrics(ExchangeId id, const std::string& origin, const std::string& request_id);
+  HttpReply Models();
+  HttpReply Model(const std::string& id);
+  HttpReply Version();
+  std::string ModelObject() const;
+  bool IsReady() const;
+  ApiError NotReady() const;
+  HttpReply Decorated(HttpReply reply, const std::string& origin,
+                      const std::string& request_id) const;
+
+  EventLoop* loop_;
+  const ServedModel* model_;
+  Generator* generator_;
+  TextPool* pool_;
+  MetricsRegistry* registry_;
+  const ApiFrontOptions options_;
+  HttpServer* server_ = nullptr;
+  FrontMetrics metrics_;
+  PacedPage metrics_page_;
+  EventLoop::Timer keepalive_timer_;
+  bool keepalive_set_ = false;
+  bool draining_ = false;
+  absl::flat_hash_map<ExchangeId, std::unique_ptr<Running>> running_;
+  absl::flat_hash_map<RequestId, Running*> by_request_;            // owned by running_ or gone_
+  absl::flat_hash_map<RequestId, std::unique_ptr<Running>> gone_;  // cancelled, end not told yet
+};
+
+}  // namespace baton

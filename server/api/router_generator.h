@@ -1,0 +1,67 @@
+// The router and its workers as a Generator: feeds the Router core with what the control streams
+// bring and with the time, and carries its effects out. Front thread, but for one wake-up that gRPC
+// threads post to the loop.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "proto/control_service.h"
+#include "router/router.h"
+#include "server/api/generator.h"
+#include "server/http/event_loop.h"
+
+namespace baton {
+
+class RouterGenerator : public Generator {
+ public:
+  // Listens for workers. Error: the control address cannot be bound. The loop must outlive it.
+  static absl::StatusOr<std::unique_ptr<RouterGenerator>> Start(EventLoop* loop,
+                                                                const RouterOptions& options,
+                                                                const std::string& control_address,
+                                                                const ClusterKey& key);
+  ~RouterGenerator() override;
+
+  void SetListener(GeneratorListener* listener) { listener_ = listener; }
+  // Called after workers came or went.
+  void SetOnChange(std::function<void()> on_change) { on_change_ = std::move(on_change); }
+  int control_port() const { return server_->port(); }
+
+  absl::StatusOr<RequestId> Submit(GenerateRequest request) override;
+  void Cancel(RequestId id) override;
+  void Drain() override;
+  ClusterView View() const override { return router_.View(); }
+
+ private:
+  RouterGenerator(EventLoop* loop, const RouterOptions& options, const ClusterKey& key);
+  void OnControl();
+  bool TakeControlEvents(absl::Time now);
+  bool Handle(ControlEvent event, absl::Time now);
+  bool HandleReport(const WorkerReported& reported, absl::Time now);
+  void OnTime();
+  void CloseStream(Incarnation worker, const absl::Status& reason);
+  void Collect();   // sorts the router's effects: sends, and emissions for Deliver
+  void CarryOut();  // collects and sends
+  void DeliverLater();
+  void Deliver();
+
+  EventLoop* loop_;
+  Router router_;
+  std::unique_ptr<ControlServer> server_;
+  GeneratorListener* listener_ = nullptr;
+  std::function<void()> on_change_;
+  EventLoop::Timer timer_;
+  absl::Time timer_set_ = absl::InfiniteFuture();
+  std::vector<ControlEvent> events_;
+  absl::flat_hash_map<Incarnation, std::vector<RouterMessage>> sends_;
+  // Streams that the router wants ended: what else they brought is ignored. The server is told
+  // after the events it had ready, or the end could hit the worker's next stream.
+  absl::flat_hash_set<Incarnation> closed_;
+  absl::flat_hash_map<Incarnation, absl::Status> closing_;
+  std::vector<RouterEffect> emissions_;
+  bool delivery_posted_ = false;
+};
+
+}  // namespace baton

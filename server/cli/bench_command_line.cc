@@ -1,0 +1,311 @@
+#include "server/cli/bench_command_line.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+#include "bench/kernels/attention_bench.h"
+#include "bench/kernels/kernels_bench.h"
+#include "bench/kernels/step_bench.h"
+#include "bench/load/interference_bench.h"
+#include "bench/load/load_bench.h"
+#include "bench/relay/relay_bench.h"
+#include "bench/relay/relay_measurement.h"
+#include "bench/relay/relay_rank.h"
+#include "bench/transfer_bench.h"
+#include "engine/cpu/machine/isa.h"
+#include "server/config/config.h"
+#include "server/config/model_folder.h"
+
+namespace baton {
+namespace {
+
+constexpr int kInt4Group = 128;  // k of one scale
+
+constexpr char kHelp[] =
+    R"(baton bench load          requests against a running server, with latencies
+  --url http://127.0.0.1:8000  --label NAME  --requests 100  --warmup 4
+  --trace FILE --scale-lengths 1 --scale-time 1 --max-context 4096
+  --spread 0 (seconds by which arrivals are later, at random), or no trace:
+  --prompt-tokens 512 --output-tokens 64 --request-rate 0 (0 = all at once)
+  --max-concurrency 256 --vocab 2048 --seed 1 --detailed (every request)
+  --goodput-ttft 1000 --goodput-tpot 100    limits of a good request, in ms
+baton bench interference  streams beside long prompts: --rounds 3 --vocab 2048
+  --url URL --streams 4 --stream-output-tokens 400 --long-prompt-tokens 4000
+baton bench step MODEL    whole forward passes, without server or wire
+  --prompt 512,2048 --chunk 512 --seconds 2   several chunks take turns
+  --rounds 1 (least number of runs of a prompt) --slices (in parts of the chunk)
+  --decode 1,8,32 --context 128 --samples 21 --phases (where the time goes)
+  --threads 0 --isa auto --dtype auto --attention causal --cache-dir DIR
+baton bench kernels       linear layers on every path, beside a plain chain
+  --isa avx2,avx512 --weights bf16,int8,int4 --rows 1,8,512 --k 2048 --n 8192
+baton bench attention     the same of attention and sampler: --threads 1,2
+  --contexts 512,4096 --seconds 0.5 (kernels: 1) --samples 7 (the least number)
+baton bench relay MODEL        prefill shared by processes of this machine
+  --ranks 2 --tokens 4096 --link 94e6 (bytes/s; 0: as it is) --rounds 3
+  --schemes one,kvr-s,streaming --memory (peaks) --noise 8 (links at 1/8, too)
+baton bench relay --simulate   by modelled workers: --shape a100-llama-7b
+baton bench transfer      KV handoffs over UCX beside bare TCP: --seconds 2
+All: --json prints one JSON object as the last line.
+)";
+
+int Fail(const absl::Status& status) {
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "baton: %s\n", std::string(status.message()).c_str());
+  return 1;
+}
+
+absl::StatusOr<std::vector<Isa>> ParseIsas(const std::vector<std::string>& names) {
+  std::vector<Isa> isas;
+  for (const std::string& name : names) {
+    ASSIGN_OR_RETURN(const Isa isa, ParseIsa(name));
+    isas.push_back(isa);
+  }
+  return isas;
+}
+
+// Formats of the weights of linear layers, by name.
+absl::StatusOr<std::vector<WeightFormat>> ParseFormats(const std::vector<std::string>& names) {
+  std::vector<WeightFormat> formats;
+  for (const std::string& name : names) {
+    if (name == "bf16") {
+      formats.push_back({});
+    } else if (name == "int8") {
+      formats.push_back({.type = WeightType::kInt8});
+    } else if (name == "int4") {
+      formats.push_back({.type = WeightType::kInt4, .group = kInt4Group});
+    } else {
+      return absl::InvalidArgumentError("--weights is \"" + name + "\"; use bf16, int8 or int4");
+    }
+  }
+  return formats;
+}
+
+// Options of several benches.
+
+void AddServer(CLI::App* app, std::string* url, std::string* label, int* vocab) {
+  app->add_option("--url", *url);
+  app->add_option("--label", *label);
+  app->add_option("--vocab", *vocab);
+}
+
+// A list where the bench takes several.
+template <class IsaNames, class Threads>
+void AddCompute(CLI::App* app, IsaNames* isa, Threads* threads, int* spin_us) {
+  app->add_option("--isa", *isa)->delimiter(',');
+  app->add_option("--threads", *threads)->delimiter(',');
+  app->add_option("--spin-us", *spin_us);
+}
+
+void AddSeconds(CLI::App* app, double* seconds) { app->add_option("--seconds", *seconds); }
+
+}  // namespace
+
+struct BenchCommandLine::State {
+  CLI::App *load = nullptr, *interference = nullptr, *step = nullptr, *kernels = nullptr,
+           *attention = nullptr, *relay = nullptr, *relay_rank = nullptr, *transfer = nullptr;
+  LoadBenchOptions load_options;
+  InterferenceBenchOptions interference_options;
+  StepBenchOptions step_options;
+  KernelsBenchOptions kernels_options;
+  AttentionBenchOptions attention_options;
+  RelaySimulationOptions relay_simulation;
+  RelayMeasurementOptions relay_measurement;
+  bool simulate_relay = false, relay_json = false;
+  std::vector<double> relay_tokens, relay_links;
+  std::vector<int> relay_ranks;
+  TransferBenchOptions transfer_options;
+  ModelConfig model;
+  std::vector<std::string> isas, weights = {"bf16"};
+
+  int RunLoad() {
+    load_options.trace.n_requests = load_options.synthetic.n_requests;
+    load_options.trace.vocab = load_options.synthetic.vocab;
+    load_options.trace.seed = load_options.synthetic.seed;
+    return RunLoadBench(load_options);
+  }
+  int RunStep() {
+    const absl::Status resolved = ResolveModel(&model);
+    if (!resolved.ok()) return Fail(resolved);
+    step_options.engine.model = model.path;
+    return Fail(RunStepBench(step_options));
+  }
+  int RunRelay() { return Fail(simulate_relay ? SimulateRelay() : MeasureRelay()); }
+  absl::Status SimulateRelay() {
+    relay_simulation.json = relay_json;
+    if (!relay_links.empty()) relay_simulation.links = relay_links;
+    if (!relay_ranks.empty()) relay_simulation.ranks = relay_ranks;
+    if (!relay_tokens.empty()) relay_simulation.tokens = relay_tokens;
+    return RunRelaySimulation(relay_simulation);
+  }
+  absl::Status MeasureRelay() {
+    if (model.path.empty() || relay_ranks.size() > 1 || relay_tokens.size() > 1) {
+      return absl::InvalidArgumentError(
+          "bench relay needs --simulate, or a MODEL and one of --ranks and --tokens");
+    }
+    RETURN_IF_ERROR(ResolveModel(&model));
+    relay_measurement.rig.engine.model = model.path;
+    if (relay_measurement.rig.engine.cache_dir.empty()) {
+      relay_measurement.rig.engine.cache_dir = HomeFolder() + "/.cache/baton";
+    }
+    relay_measurement.json = relay_json;
+    if (!relay_links.empty()) relay_measurement.links = relay_links;
+    if (!relay_ranks.empty()) relay_measurement.rig.ranks = relay_ranks[0];
+    if (!relay_tokens.empty()) relay_measurement.tokens = static_cast<int>(relay_tokens[0]);
+    return RunRelayMeasurement(relay_measurement);
+  }
+  int RunKernels() {
+    RequestAmxPermission();
+    auto parsed = ParseIsas(isas);
+    if (!parsed.ok()) return Fail(parsed.status());
+    kernels_options.isas = *std::move(parsed);
+    auto formats = ParseFormats(weights);
+    if (!formats.ok()) return Fail(formats.status());
+    kernels_options.formats = *std::move(formats);
+    return RunKernelsBench(kernels_options);
+  }
+  int RunAttention() {
+    RequestAmxPermission();
+    auto parsed = ParseIsas(isas);
+    if (!parsed.ok()) return Fail(parsed.status());
+    attention_options.isas = *std::move(parsed);
+    return Fail(RunAttentionBench(attention_options));
+  }
+};
+
+BenchCommandLine::BenchCommandLine() : state_(std::make_shared<State>()) {}
+BenchCommandLine::~BenchCommandLine() = default;
+
+std::string BenchCommandLine::Help() { return kHelp; }
+
+void BenchCommandLine::Declare(CLI::App* bench) {
+  State& state = *state_;
+  const auto add = [&](const char* name, bool* json) {
+    CLI::App* app = bench->add_subcommand(name, "");
+    app->add_flag("--json", *json);
+    return app;
+  };
+  {
+    LoadBenchOptions& options = state.load_options;
+    CLI::App* app = state.load = add("load", &options.json);
+    AddServer(app, &options.url, &options.label, &options.synthetic.vocab);
+    app->add_option("--trace", options.trace.path);
+    app->add_option("--scale-lengths", options.trace.length_scale);
+    app->add_option("--scale-time", options.trace.time_scale);
+    app->add_option("--spread", options.trace.spread_s);
+    app->add_flag("--detailed", options.detailed);
+    app->add_option("--max-context", options.trace.max_context);
+    app->add_option("--requests", options.synthetic.n_requests);
+    app->add_option("--prompt-tokens", options.synthetic.prompt_tokens);
+    app->add_option("--output-tokens", options.synthetic.output_tokens);
+    app->add_option("--request-rate", options.synthetic.request_rate);
+    app->add_option("--seed", options.synthetic.seed);
+    app->add_option("--max-concurrency", options.max_concurrency);
+    app->add_option("--goodput-ttft", options.goodput_ttft_ms);
+    app->add_option("--goodput-tpot", options.goodput_tpot_ms);
+    app->add_option("--warmup", options.n_warmup);
+  }
+  {
+    InterferenceBenchOptions& options = state.interference_options;
+    CLI::App* app = state.interference = add("interference", &options.json);
+    AddServer(app, &options.url, &options.label, &options.vocab);
+    app->add_option("--streams", options.n_streams);
+    app->add_option("--stream-prompt-tokens", options.stream_prompt_tokens);
+    app->add_option("--stream-output-tokens", options.stream_output_tokens);
+    app->add_option("--long-prompt-tokens", options.long_prompt_tokens);
+    app->add_option("--rounds", options.n_rounds);
+  }
+  {
+    StepBenchOptions& options = state.step_options;
+    CLI::App* app = state.step = add("step", &options.json);
+    options.engine.spin_us = 50;  // as workers on CPUs of their own
+    AddCompute(app, &options.engine.isa, &options.engine.threads, &options.engine.spin_us);
+    AddSeconds(app, &options.seconds);
+    app->add_option("MODEL,--model", state.model.path)->required();
+    app->add_option("--prompt", options.prompts)->delimiter(',');
+    app->add_option("--decode", options.decode)->delimiter(',');
+    app->add_option("--context", options.context);
+    app->add_option("--dtype", options.engine.dtype);
+    app->add_option("--kv-dtype", options.engine.kv_dtype);
+    app->add_option("--attention", options.engine.attention);
+    app->add_option("--int4-group", options.engine.int4_group);
+    app->add_option("--page-tokens", options.engine.page_tokens);
+    app->add_option("--chunk", options.chunks)->delimiter(',');
+    app->add_flag("--slices", options.slices);
+    app->add_flag("--phases", options.phases);
+    app->add_option("--samples", options.samples);
+    app->add_option("--rounds", options.rounds);
+    app->add_option("--cache-dir", options.engine.cache_dir);
+  }
+  {
+    KernelsBenchOptions& options = state.kernels_options;
+    CLI::App* app = state.kernels = add("kernels", &options.json);
+    AddCompute(app, &state.isas, &options.threads, &options.spin_us);
+    AddSeconds(app, &options.plan.seconds);
+    app->add_option("--samples", options.plan.least_samples);
+    app->add_option("--rows", options.rows)->delimiter(',');
+    app->add_option("--weights", state.weights)->delimiter(',');
+    app->add_option("--k", options.k);
+    app->add_option("--n", options.n);
+  }
+  {
+    AttentionBenchOptions& options = state.attention_options;
+    CLI::App* app = state.attention = add("attention", &options.json);
+    AddCompute(app, &state.isas, &options.threads, &options.spin_us);
+    AddSeconds(app, &options.plan.seconds);
+    app->add_option("--samples", options.plan.least_samples);
+    app->add_option("--contexts", options.contexts)->delimiter(',');
+  }
+  {
+    RelayMeasurementOptions& options = state.relay_measurement;
+    CLI::App* app = state.relay = add("relay", &state.relay_json);
+    app->add_option("MODEL,--model", state.model.path);
+    app->add_flag("--simulate", state.simulate_relay);
+    app->add_option("--shape", state.relay_simulation.shapes)->delimiter(',');
+    app->add_flag("--claims,!--no-claims", state.relay_simulation.claims);
+    app->add_option("--link,--link-bytes-per-second", state.relay_links)->delimiter(',');
+    app->add_option("--ranks", state.relay_ranks)->delimiter(',');
+    app->add_option("--tokens", state.relay_tokens)->delimiter(',');
+    app->add_option("--schemes", options.schemes)->delimiter(',');
+    app->add_option("--rounds", options.rounds);
+    app->add_flag("--memory", options.memory);
+    app->add_option("--threads-per-rank", options.rig.threads_per_rank);
+    app->add_option("--noise", options.noise.factor);
+    app->add_option("--noise-workers", options.noise.workers);
+    app->add_option("--noise-period", options.noise.period);
+    app->add_option("--noise-seed", options.noise.seed);
+    app->add_option("--link-latency-us", options.rig.pace.latency_us);
+    app->add_option("--isa", options.rig.engine.isa);
+    app->add_option("--dtype", options.rig.engine.dtype);
+    app->add_option("--attention", options.rig.engine.attention);
+    app->add_option("--page-tokens", options.rig.engine.page_tokens);
+    app->add_option("--part-tokens", options.rig.engine.max_step_tokens);
+    app->add_option("--cache-dir", options.rig.engine.cache_dir);
+    state.relay_rank = bench->add_subcommand("relay-rank", "")->group("");
+  }
+  {
+    TransferBenchOptions& options = state.transfer_options;
+    CLI::App* app = state.transfer = add("transfer", &options.json);
+    AddSeconds(app, &options.seconds);
+  }
+}
+
+std::function<int()> BenchCommandLine::Chosen() const {
+  const std::shared_ptr<State> state = state_;
+  if (state->load->parsed()) return [state] { return state->RunLoad(); };
+  if (state->interference->parsed()) {
+    return [state] { return RunInterferenceBench(state->interference_options); };
+  }
+  if (state->step->parsed()) return [state] { return state->RunStep(); };
+  if (state->kernels->parsed()) return [state] { return state->RunKernels(); };
+  if (state->attention->parsed()) return [state] { return state->RunAttention(); };
+  if (state->relay->parsed()) {
+    return [state] { return state->RunRelay(); };
+  }
+  if (state->relay_rank->parsed()) return [] { return RunRelayRank(); };
+  if (state->transfer->parsed()) {
+    return [state] { return Fail(RunTransferBench(state->transfer_options)); };
+  }
+  return nullptr;
+}
+
+}  // namespace baton

@@ -1,0 +1,291 @@
+#include "server/cli/command_line.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <deque>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "server/cli/bench_command_line.h"
+#include "server/config/model_folder.h"
+
+namespace baton {
+namespace {
+
+constexpr char kHelp[] =
+    R"(baton: serves language models with prefill and decode on different workers
+
+  baton serve MODEL            all roles on this machine
+  baton serve --demo           the same with the small model that comes along
+  baton router|prefill|decode  one role of a cluster
+  baton bench [--help]         load, step, kernels, ... with hardware limits
+  baton doctor [MODEL]         checks CPU, limits, links and model
+  baton quantize MODEL --to int8|int4 [--group 128] [--out DIR]
+                               a checkpoint with integer weights
+  baton tune MODEL --out FILE  how ranks of a relay should share its prompts
+  baton config [--keys]        the resolved configuration; --keys explains each
+  baton version
+
+MODEL: a folder in Hugging Face layout, a .gguf file, a hub id in the local
+Hugging Face cache, or random:<config.json> (random weights of that shape).
+
+  --port 8000          HTTP port, 0 picks one     --host 127.0.0.1
+  --prefill 2          prefill workers            --decode 1   decode workers
+  --colocated          every worker does both phases
+  --config FILE        YAML file, a section per room
+  --served-model-name  model id in the API        --max-model-len  context
+  --KEY=VALUE          any setting, such as --decode.max_batch=64
+)";
+
+struct Alias {
+  const char* flag;
+  const char* key;
+};
+constexpr Alias kAliases[] = {
+    {"--host", "server.host"},
+    {"--port", "server.port"},
+    {"--prefill", "prefill.workers"},
+    {"--decode", "decode.workers"},
+    {"--colocated", "cluster.colocated"},
+    {"--served-model-name", "model.name"},
+    {"--alias", "model.name"},
+    {"--max-model-len", "model.max_context"},
+    {"--ctx-size", "model.max_context"},
+    {"--dtype", "model.dtype"},
+    {"--page-tokens", "model.page_tokens"},
+    {"--block-size", "model.page_tokens"},
+    {"--max-num-seqs", "decode.max_batch"},
+    {"--router", "cluster.router"},
+    {"--log-level", "log.level"},
+    {"--shutdown-timeout", "server.shutdown_timeout"},
+    {"--hf_cache", "model.hf_cache"},
+};
+
+// Flags of settings as they stand on the command line, applied after the file.
+class SettingFlags {
+ public:
+  explicit SettingFlags(const Settings& settings) : settings_(settings) {}
+
+  void AddTo(CLI::App* app, bool with_aliases) {
+    for (const Settings::Setting& setting : settings_.all()) Add(app, "--" + setting.key, setting);
+    if (!with_aliases) return;
+    for (const Alias& alias : kAliases) Add(app, alias.flag, *settings_.Find(alias.key));
+  }
+  absl::Status Apply(Settings* settings) const {
+    for (const Flag& flag : flags_) {
+      if (flag.option->count() == 0) continue;
+      RETURN_IF_ERROR(settings->SetFlag(flag.key, flag.value, flag.name));
+    }
+    return absl::OkStatus();
+  }
+  std::vector<std::string> names() const {
+    std::vector<std::string> names;
+    for (const Flag& flag : flags_) names.push_back(flag.name);
+    return names;
+  }
+
+ private:
+  struct Flag {
+    std::string name, key, value;
+    CLI::Option* option = nullptr;
+  };
+  void Add(CLI::App* app, const std::string& name, const Settings::Setting& setting) {
+    flags_.push_back({name, setting.key, "", nullptr});
+    Flag& flag = flags_.back();
+    flag.option = setting.is_bool ? app->add_flag(name, flag.value, setting.help)
+                                  : app->add_option(name, flag.value, setting.help);
+    flag.option->take_last();
+  }
+  const Settings& settings_;
+  std::deque<Flag> flags_;  // CLI11 holds addresses of the values
+};
+
+std::string KeysText(const Settings& settings) {
+  std::string text;
+  for (const Settings::Setting& setting : settings.all()) {
+    absl::StrAppend(&text, absl::StrFormat("%s = %s\n    %s; %s\n", setting.key,
+                                           setting.get().empty() ? "\"\"" : setting.get(),
+                                           setting.help, setting.allowed));
+  }
+  return text;
+}
+
+struct Parser {
+  explicit Parser(CommandLine* line) : out(*line), flags(line->settings) {}
+
+  CommandLine& out;
+  SettingFlags flags;
+  CLI::App app{"baton"};
+  BenchCommandLine bench_line;
+  std::string config_file, model;
+  bool demo = false, version = false;
+  CLI::App *serve = nullptr, *router = nullptr, *prefill = nullptr, *decode = nullptr,
+           *config = nullptr, *doctor = nullptr, *quantize = nullptr, *tune = nullptr,
+           *bench = nullptr, *version_command = nullptr;
+
+  CLI::App* AddCommand(CLI::App* parent, const char* name, bool takes_settings) {
+    CLI::App* command = parent->add_subcommand(name, "");
+    if (takes_settings) {
+      command->add_option("--config", config_file);
+      command->add_option("MODEL", model);
+      command->add_flag("--demo", demo);
+      flags.AddTo(command, true);
+    }
+    return command;
+  }
+  void Declare() {
+    app.add_flag("--version", version);
+    serve = AddCommand(&app, "serve", true);
+    router = AddCommand(&app, "router", true);
+    prefill = AddCommand(&app, "prefill", true);
+    decode = AddCommand(&app, "decode", true);
+    for (CLI::App* role : {router, prefill, decode}) {
+      role->add_option("--start-descriptor", out.start_descriptor)->group("");
+      role->add_option("--report-descriptor", out.report_descriptor)->group("");
+    }
+    config = AddCommand(&app, "config", true);
+    config->add_flag("--keys", out.list_keys);
+    doctor = AddCommand(&app, "doctor", true);
+    version_command = AddCommand(&app, "version", false);
+    quantize = AddCommand(&app, "quantize", false);
+    quantize->add_option("MODEL", out.quantize.model.path);
+    quantize->add_option("--to", out.quantize.to)->check(CLI::IsMember({"int8", "int4"}));
+    quantize->add_option("--group", out.quantize.group)->check(CLI::IsMember({32, 64, 128}));
+    quantize->add_option("--out", out.quantize.out);
+    quantize->add_option("--hf_cache", out.quantize.model.hf_cache);
+    DeclareTune();
+    bench = AddCommand(&app, "bench", false);
+    bench_line.Declare(bench);
+  }
+  void DeclareTune();
+};
+
+void Parser::DeclareTune() {
+  RelayTuningOptions& options = out.tune.options;
+  tune = AddCommand(&app, "tune", false);
+  tune->add_option("MODEL", out.tune.model.path);
+  tune->add_option("--hf_cache", out.tune.model.hf_cache);
+  tune->add_option("--out", options.out);
+  tune->add_option("--ranks", options.ranks)->delimiter(',');
+  tune->add_option("--tokens", options.tokens)->delimiter(',');
+  tune->add_option("--link", options.link);
+  tune->add_option("--rounds", options.rounds);
+  tune->add_flag("--measure", options.measure);
+  tune->add_option("--threads-per-rank", options.rig.threads_per_rank);
+  tune->add_option("--dtype", options.rig.engine.dtype);
+  tune->add_option("--isa", options.rig.engine.isa);
+  tune->add_option("--page-tokens", options.rig.engine.page_tokens);
+  tune->add_option("--cache-dir", options.rig.engine.cache_dir);
+}
+
+absl::Status UnknownArgument(const std::vector<std::string>& extras,
+                             const std::vector<std::string>& flags) {
+  const std::string word = extras.empty() ? "" : extras.front();
+  const std::string name = word.substr(0, word.find('='));
+  if (name.rfind('-', 0) == 0) {
+    const std::string nearest = NearestWord(name, flags);
+    return absl::InvalidArgumentError(
+        absl::StrCat("unknown flag ", name,
+                     nearest.empty() ? "; see baton --help and baton config --keys"
+                                     : absl::StrCat("; did you mean ", nearest, "?")));
+  }
+  const std::string nearest = NearestWord(name, {"serve", "router", "prefill", "decode", "quantize",
+                                                 "tune", "bench", "doctor", "config", "version"});
+  return absl::InvalidArgumentError(
+      absl::StrCat("unexpected argument ", word,
+                   nearest.empty() ? "; see baton --help"
+                                   : absl::StrCat("; did you mean baton ", nearest, "?")));
+}
+
+absl::Status ApplySettings(const Parser& parser, CommandLine* out) {
+  if (!parser.config_file.empty()) RETURN_IF_ERROR(out->settings.ReadFile(parser.config_file));
+  RETURN_IF_ERROR(parser.flags.Apply(&out->settings));
+  if (parser.demo && !parser.model.empty()) {
+    return absl::InvalidArgumentError("give either MODEL or --demo, not both");
+  }
+  if (parser.demo) {
+    ASSIGN_OR_RETURN(const std::string folder, DemoFolder());
+    RETURN_IF_ERROR(out->settings.SetFlag("model.path", folder, "--demo"));
+    if (out->config.model.name.empty()) {
+      RETURN_IF_ERROR(out->settings.SetFlag("model.name", "demo", "--demo"));
+    }
+  } else if (!parser.model.empty()) {
+    RETURN_IF_ERROR(out->settings.SetFlag("model.path", parser.model, "MODEL"));
+  }
+  const int page_tokens = out->config.model.page_tokens;
+  if (page_tokens != 16 && page_tokens != 32 && page_tokens != 64) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("model.page_tokens: ", page_tokens, " must be 16, 32 or 64"));
+  }
+  RETURN_IF_ERROR(ParseCpuList(out->config.prefill.cpus).status());
+  return ParseCpuList(out->config.decode.cpus).status();
+}
+
+Command ChosenCommand(const Parser& parser) {
+  if (parser.serve->parsed()) return Command::kServe;
+  if (parser.router->parsed()) return Command::kRouter;
+  if (parser.prefill->parsed()) return Command::kPrefill;
+  if (parser.decode->parsed()) return Command::kDecode;
+  if (parser.doctor->parsed()) return Command::kDoctor;
+  if (parser.quantize->parsed()) return Command::kQuantize;
+  if (parser.tune->parsed()) return Command::kTune;
+  if (parser.bench_line.Chosen()) return Command::kBench;
+  return parser.config->parsed() ? Command::kConfig : Command::kPrint;
+}
+
+}  // namespace
+
+std::string VersionText() { return absl::StrCat("baton ", BATON_VERSION, "\n"); }
+
+absl::StatusOr<std::unique_ptr<CommandLine>> ParseCommandLine(
+    const std::vector<std::string>& args) {
+  auto line = std::make_unique<CommandLine>();
+  bool help = false;  // each command's own flag; asked for, it comes before what is missing
+  DeclareSettings(&line->config, &line->settings);
+  Parser parser(line.get());
+  parser.Declare();
+  try {  // CLI11 reports by exceptions; none leaves this function
+    std::vector<std::string> reversed(args.rbegin(), args.rend());
+    parser.app.parse(reversed);
+  } catch (const CLI::CallForHelp&) {
+    help = true;
+  } catch (const CLI::ExtrasError&) {
+    std::vector<std::string> names = parser.flags.names();
+    for (const char* name : {"--config", "--demo", "--help", "--version"}) names.push_back(name);
+    return UnknownArgument(parser.app.remaining(true), names);
+  } catch (const CLI::ParseError& error) {
+    return absl::InvalidArgumentError(absl::StrCat(error.what(), "; see baton --help"));
+  }
+  line->command = ChosenCommand(parser);
+  if (parser.version || parser.version_command->parsed()) {
+    line->command = Command::kPrint;
+    line->text = VersionText();
+    return line;
+  }
+  if (help || line->command == Command::kPrint) {
+    line->command = Command::kPrint;
+    line->text = parser.bench->parsed() ? BenchCommandLine::Help() : kHelp;
+    return line;
+  }
+  if (line->command == Command::kQuantize) {
+    if (!line->quantize.model.path.empty() && !line->quantize.to.empty()) return line;
+    return absl::InvalidArgumentError("baton quantize MODEL --to int8|int4: both are needed");
+  }
+  if (line->command == Command::kTune) {
+    if (!line->tune.model.path.empty() && !line->tune.options.out.empty()) return line;
+    return absl::InvalidArgumentError("baton tune MODEL --out FILE: both are needed");
+  }
+  if (line->command == Command::kBench) {
+    line->bench = parser.bench_line.Chosen();
+    return line;
+  }
+  if (line->command == Command::kConfig && line->list_keys) {
+    line->command = Command::kPrint;
+    line->text = KeysText(line->settings);
+    return line;
+  }
+  RETURN_IF_ERROR(ApplySettings(parser, line.get()));
+  return line;
+}
+
+}  // namespace baton

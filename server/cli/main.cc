@@ -1,0 +1,164 @@
+// The one main: reads the command line and becomes what it asks for.
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "common/log.h"
+#include "server/cli/command_line.h"
+#include "server/cli/doctor.h"
+#include "server/cli/quantize.h"
+#include "server/config/model_folder.h"
+#include "server/process/role_process.h"
+#include "server/process/supervisor.h"
+
+namespace baton {
+namespace {
+
+LogLevel LevelOf(const std::string& name) {
+  if (name == "debug") return LogLevel::kDebug;
+  if (name == "warn") return LogLevel::kWarn;
+  return name == "error" ? LogLevel::kError : LogLevel::kInfo;
+}
+
+std::string ReadAll(int descriptor) {
+  std::string text;
+  char chunk[4096];
+  ssize_t n = 0;
+  while ((n = ::read(descriptor, chunk, sizeof chunk)) > 0)
+    text.append(chunk, static_cast<size_t>(n));
+  ::close(descriptor);
+  return text;
+}
+
+// What every command that loads a model needs: a folder, and where packed weights go.
+absl::Status ResolvePaths(Config* config) {
+  RETURN_IF_ERROR(ResolveModel(&config->model));
+  if (config->model.weight_cache.empty()) {
+    config->model.weight_cache = absl::StrCat(HomeFolder(), "/.cache/baton");
+  }
+  return absl::OkStatus();
+}
+
+int RunTune(TuneCommand* tune) {
+  absl::Status status = ResolveModel(&tune->model);
+  if (status.ok()) {
+    EngineOptions& engine = tune->options.rig.engine;
+    engine.model = tune->model.path;
+    if (engine.cache_dir.empty()) engine.cache_dir = absl::StrCat(HomeFolder(), "/.cache/baton");
+    status = RunRelayTuning(tune->options);
+  }
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "baton: %s\n", std::string(status.message()).c_str());
+  return 1;
+}
+
+absl::StatusOr<ClusterKey> KeyFromFile(const std::string& path) {
+  if (path.empty()) {
+    return absl::InvalidArgumentError(
+        "a single role needs --cluster.key_file, the same file on all machines "
+        "(openssl rand -hex 32)");
+  }
+  std::ifstream file(path);
+  std::string text;
+  if (!(file >> text)) return absl::NotFoundError(absl::StrCat(path, ": cannot be read"));
+  auto key = ParseKey(text);
+  if (!key.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": ", std::string(key.status().message())));
+  }
+  return key;
+}
+
+absl::StatusOr<RoleStart> SingleRole(CommandLine* line, const std::string& role) {
+  RoleStart start;
+  if (line->start_descriptor >= 0) {
+    ASSIGN_OR_RETURN(const StartOrder order, StartOrder::Parse(ReadAll(line->start_descriptor)));
+    RETURN_IF_ERROR(line->settings.ReadText(order.settings, "start order"));
+    start.key = order.key;
+    start.reporter = StartReporter(line->report_descriptor);
+  } else {
+    RETURN_IF_ERROR(ResolvePaths(&line->config));
+    ASSIGN_OR_RETURN(start.key, KeyFromFile(line->config.cluster.key_file));
+    if (role != "router" && line->config.cluster.router.empty()) {
+      return absl::InvalidArgumentError(
+          "a worker needs --cluster.router=HOST:PORT, the router's control address");
+    }
+  }
+  start.config = line->config;
+  std::string& name = start.config.cluster.worker_name;
+  if (name.empty()) name = role == "router" ? role : absl::StrCat(role, "-", ::getpid());
+  return start;
+}
+
+int Fail(const absl::Status& status) {
+  std::fprintf(stderr, "baton: %s\n", std::string(status.message()).c_str());
+  return 2;
+}
+
+int RunRole(CommandLine* line, const std::string& name) {
+  const auto start = SingleRole(line, name);
+  if (!start.ok()) return Fail(start.status());
+  SetLog(LevelOf(start->config.log_level), start->config.cluster.worker_name);
+  if (name == "router") return RunRouter(*start);
+  return RunWorker(*start, name == "prefill" ? Role::kPrefill : Role::kDecode);
+}
+
+int Serve(CommandLine* line) {
+  const absl::Status resolved = ResolvePaths(&line->config);
+  if (!resolved.ok()) return Fail(resolved);
+  const Config& config = line->config;
+  if (config.decode.workers < 1 || (!config.cluster.colocated && config.prefill.workers < 1)) {
+    return Fail(absl::InvalidArgumentError(
+        "at least one prefill and one decode worker are needed (--prefill, --decode); or one "
+        "worker for both with --colocated --decode 1"));
+  }
+  SetLog(LevelOf(config.log_level), "serve");
+  SupervisorOptions options;
+  options.config = config;
+  options.is_terminal = ::isatty(STDOUT_FILENO) != 0;
+  return RunSupervisor(std::move(options));
+}
+
+int Run(CommandLine* line) {
+  switch (line->command) {
+    case Command::kPrint:
+      std::fputs(line->text.c_str(), stdout);
+      return 0;
+    case Command::kConfig:
+      std::fputs(line->settings.Resolved().c_str(), stdout);
+      return 0;
+    case Command::kServe:
+      return Serve(line);
+    case Command::kRouter:
+      return RunRole(line, "router");
+    case Command::kPrefill:
+      return RunRole(line, "prefill");
+    case Command::kDecode:
+      return RunRole(line, "decode");
+    case Command::kDoctor:
+      return RunDoctor(line->config);
+    case Command::kQuantize:
+      return RunQuantize(line->quantize);
+    case Command::kTune:
+      return RunTune(&line->tune);
+    case Command::kBench:
+      return line->bench();
+  }
+  return 2;
+}
+
+}  // namespace
+}  // namespace baton
+
+int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);
+  const auto line = baton::ParseCommandLine({argv + 1, argv + argc});
+  if (!line.ok()) return baton::Fail(line.status());
+  return baton::Run(line->get());
+}

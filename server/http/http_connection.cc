@@ -1,0 +1,432 @@
+#include "server/http/http_connection.h"
+
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+
+#include <algorithm>
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/post.hpp>
+#include <utility>
+
+#include "common/check.h"
+#include "common/clock.h"
+
+namespace baton {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using boost::system::error_code;
+
+namespace {
+
+constexpr size_t kMaxAhead = 16 << 10;   // bytes of later requests kept while one is answered
+constexpr size_t kMaxLeft = 64 << 10;    // of an answer, not written when the next request is taken
+constexpr size_t kMaxDiscard = 1 << 20;  // bytes read and dropped before a close
+constexpr absl::Duration kDiscardTime = absl::Seconds(2);
+
+}  // namespace
+
+HttpConnection::HttpConnection(std::shared_ptr<HttpServer::Core> core, tcp::socket socket)
+    : core_(std::move(core)),
+      socket_(std::move(socket)),
+      timer_(core_->loop->context()),
+      parser_(core_->options.limits),
+      body_rate_(core_->options.body_timeout, core_->options.slow_body_grace) {}
+
+void HttpConnection::Start() {
+  error_code ignored;
+  socket_.non_blocking(true, ignored);
+  socket_.set_option(tcp::no_delay(true), ignored);
+  SetDeadline(core_->options.header_timeout);
+  AwaitInput();
+}
+
+// Whole requests may lie there: nothing more is read before they are taken.
+bool HttpConnection::IsFull() const {
+  return input_.size() >= kMaxAhead && (phase_ == Phase::kAnswering || parse_due_);
+}
+
+void HttpConnection::AwaitInput() {
+  if (awaiting_input_ || input_ended_ || phase_ == Phase::kClosed) return;
+  if (IsFull()) return WatchHangup();
+  IgnoreHangup();
+  awaiting_input_ = true;
+  socket_.async_wait(tcp::socket::wait_read,
+                     [self = shared_from_this()](const error_code& ec) { self->OnInput(ec); });
+}
+
+// A client that is owed an answer and goes away behind what is not read here would not be noticed.
+// One that is owed none has answers on their way, and whether it takes them is seen by writing.
+void HttpConnection::WatchHangup() {
+  if (watches_hangup_) return;
+  watches_hangup_ = true;
+  core_->hangups.Add(socket_.native_handle(), core_->options.finish_half_closed,
+                     [self = shared_from_this()] {
+                       self->watches_hangup_ = false;
+                       if (self->exchange_ != 0) self->Gone();
+                     });
+}
+
+void HttpConnection::IgnoreHangup() {
+  if (std::exchange(watches_hangup_, false)) core_->hangups.Remove(socket_.native_handle());
+}
+
+void HttpConnection::OnInput(const error_code& wait_error) {
+  awaiting_input_ = false;
+  if (phase_ == Phase::kClosed) return;
+  error_code ec = wait_error;
+  size_t n = 0;
+  if (!ec) n = socket_.read_some(asio::buffer(core_->read_buffer), ec);
+  if (ec == asio::error::would_block) {
+    AwaitInput();
+    return;
+  }
+  if (!ec) {
+    OnBytes(n);
+    return;
+  }
+  const bool answers_are_out = exchange_ == 0 && (is_writing_ || !pending_.empty() || parse_due_);
+  const bool wants_answer = exchange_ != 0 && core_->options.finish_half_closed;
+  if (ec == asio::error::eof && (answers_are_out || wants_answer)) {
+    input_ended_ = true;  // the end of the answers ends the connection
+    if (phase_ == Phase::kReading && !parse_due_) CloseWhenWritten();
+    return;
+  }
+  Gone();
+}
+
+void HttpConnection::OnBytes(size_t n) {
+  if (phase_ == Phase::kDiscarding) {
+    discarded_ += n;
+    if (discarded_ > kMaxDiscard) {
+      Close();
+    } else {
+      AwaitInput();
+    }
+    return;
+  }
+  input_.append(core_->read_buffer.data(), n);
+  if (phase_ == Phase::kReading && !parse_due_) {
+    if (parser_.in_body()) body_rate_.Add(MonotonicNow(), n);
+    Parse();
+  }
+  AwaitInput();
+}
+
+// One request at most: the next one has a turn of its own.
+void HttpConnection::Parse() {
+  while (phase_ == Phase::kReading && (!input_.empty() || parser_.in_body())) {
+    if (used_before_ && !parser_.started()) SetDeadline(core_->options.header_timeout);
+    switch (parser_.Take(&input_)) {
+      case HttpParser::Progress::kNeedMore:
+        if (input_ended_) CloseWhenWritten();
+        return;
+      case HttpParser::Progress::kHead:
+        if (!OnHead()) return;
+        break;
+      case HttpParser::Progress::kComplete:
+        OnComplete();
+        return;
+      case HttpParser::Progress::kError:
+        Refuse(parser_.error().status, parser_.error().message);
+        return;
+    }
+  }
+}
+
+// False: answered already, without reading the body.
+bool HttpConnection::OnHead() {
+  const absl::Time now = MonotonicNow();
+  body_rate_.Start(now);
+  body_rate_.Add(now, input_.size());
+  SetDeadline(body_rate_.look_every());
+  HttpRequest& request = parser_.request();
+  if (auto reply = core_->handler->OnHead(request)) {
+    answered_ = request;
+    phase_ = Phase::kAnswering;
+    reply->close = reply->close || request.has_body;  // its bytes may be on their way
+    Send(*reply);
+    return false;
+  }
+  if (request.expects_continue && input_.empty()) {
+    pending_ += "HTTP/1.1 100 Continue\r\n\r\n";
+    Flush();
+  }
+  return true;
+}
+
+void HttpConnection::OnComplete() {
+  phase_ = Phase::kAnswering;
+  deadline_ = absl::InfiniteFuture();
+  HttpRequest request = std::move(parser_.request());
+  answered_.method = request.method;
+  answered_.keep_alive = request.keep_alive;
+  answered_.is_http_1_0 = request.is_http_1_0;
+  exchange_ = core_->next_exchange++;
+  core_->exchanges.emplace(exchange_, shared_from_this());
+  const ExchangeId exchange = exchange_;
+  core_->handler->OnRequest(exchange_, std::move(request));
+  // The end was seen before this request was taken; not from here, the caller may be inside Parse.
+  if (input_ended_ && exchange_ == exchange && !core_->options.finish_half_closed) {
+    asio::post(core_->loop->context(), [self = shared_from_this(), exchange] {
+      if (self->exchange_ == exchange) self->Gone();
+    });
+  }
+}
+
+void HttpConnection::Refuse(int status, const std::string& message) {
+  answered_ = HttpRequest();
+  answered_.keep_alive = false;
+  phase_ = Phase::kAnswering;
+  HttpReply reply = core_->handler->OnBadRequest(status, message);
+  reply.close = true;
+  Send(reply);
+}
+
+void HttpConnection::Send(const HttpReply& reply) {
+  deadline_ = absl::InfiniteFuture();
+  pending_ += ReplyHead(reply, answered_);
+  if (answered_.method != "HEAD") pending_ += reply.body;
+  FinishAnswer(reply.close || !answered_.keep_alive);
+}
+
+void HttpConnection::Reply(const HttpReply& reply) {
+  if (core_->draining && !reply.close) {
+    HttpReply last = reply;
+    last.close = true;
+    Send(last);
+  } else {
+    Send(reply);
+  }
+}
+
+void HttpConnection::StartStream(const HttpReply& head) {
+  CHECK(!streaming_);
+  streaming_ = true;
+  if (core_->draining) answered_.keep_alive = false;
+  stream_head_ = StreamHead(head, answered_);
+  if (head.close) answered_.keep_alive = false;
+}
+
+void HttpConnection::Write(std::string_view bytes) {
+  CHECK(streaming_);
+  pending_ += stream_head_;
+  stream_head_.clear();
+  if (overflowed_) return;
+  AppendChunk(bytes, answered_.is_http_1_0, &pending_);
+  if (pending_.size() + writing_.size() - written_ > core_->options.max_unsent) {
+    overflowed_ = true;  // not from here: the caller is inside the handler
+    pending_.clear();
+    asio::post(core_->loop->context(), [self = shared_from_this()] { self->Gone(); });
+    return;
+  }
+  ScheduleFlush();
+}
+
+void HttpConnection::EndStream() {
+  CHECK(streaming_);
+  streaming_ = false;
+  pending_ += stream_head_;
+  stream_head_.clear();
+  AppendLastChunk(answered_.is_http_1_0, &pending_);
+  FinishAnswer(answered_.is_http_1_0 || !answered_.keep_alive);
+}
+
+// The whole answer is in pending_.
+void HttpConnection::FinishAnswer(bool close) {
+  core_->exchanges.erase(exchange_);
+  exchange_ = 0;
+  close_after_write_ = close_after_write_ || close || core_->draining;
+  ScheduleFlush();
+  GoOnIfWritten();
+}
+
+// A client that sends requests and reads no answers piles up one answer here, not all of them.
+void HttpConnection::GoOnIfWritten() {
+  const bool answered = phase_ == Phase::kAnswering && exchange_ == 0;
+  if (answered && !close_after_write_ && unsent() < kMaxLeft) NextRequest();
+}
+
+void HttpConnection::NextRequest() {
+  phase_ = Phase::kReading;
+  used_before_ = true;
+  parser_ = HttpParser(core_->options.limits);
+  SetDeadline(core_->options.idle_timeout);
+  if (!input_.empty()) {
+    // Not from here: the caller may be inside the handler, and others want their turn.
+    parse_due_ = true;
+    asio::post(core_->loop->context(), [self = shared_from_this()] {
+      self->parse_due_ = false;
+      if (self->phase_ == Phase::kReading) self->Parse();
+      self->AwaitInput();
+    });
+  } else if (input_ended_) {
+    CloseWhenWritten();
+  }
+  AwaitInput();
+}
+
+void HttpConnection::CloseWhenWritten() {
+  close_after_write_ = true;
+  ScheduleFlush();
+}
+
+void HttpConnection::ScheduleFlush() {
+  if (flush_posted_ || is_writing_) return;
+  flush_posted_ = true;
+  asio::post(core_->loop->context(), [self = shared_from_this()] {
+    self->flush_posted_ = false;
+    self->Flush();
+  });
+}
+
+void HttpConnection::Flush() {
+  if (is_writing_ || phase_ == Phase::kClosed) return;
+  if (pending_.empty()) {
+    if (close_after_write_ && exchange_ == 0) Discard();
+    return;
+  }
+  is_writing_ = true;
+  writing_.swap(pending_);
+  pending_.clear();
+  if (write_deadline_ == absl::InfiniteFuture()) WatchClient();
+  WriteSome();
+}
+
+void HttpConnection::WriteSome() {
+  socket_.async_write_some(
+      asio::buffer(writing_) + written_,
+      [self = shared_from_this()](const error_code& ec, size_t n) { self->OnWritten(ec, n); });
+}
+
+void HttpConnection::OnWritten(const error_code& ec, size_t n) {
+  written_ += n;
+  n_taken_ += n;
+  if (!ec && phase_ != Phase::kClosed && written_ < writing_.size()) {
+    WriteSome();
+    GoOnIfWritten();
+    return;
+  }
+  is_writing_ = false;
+  writing_.clear();
+  written_ = 0;
+  if (phase_ == Phase::kClosed) return;
+  if (ec) {
+    Gone();
+    return;
+  }
+  Flush();
+  GoOnIfWritten();
+  if (core_->draining && idle()) Discard();
+}
+
+// Progress is what the client's machine has acknowledged, not what the kernel here has taken: that
+// holds megabytes, so a client that reads slowly can take far longer than the limit for them. The
+// kernel's own TCP_USER_TIMEOUT also ends clients that read, but keep a small window.
+int64_t HttpConnection::Acknowledged() {
+  int unacknowledged = 0;
+  ::ioctl(socket_.native_handle(), SIOCOUTQ, &unacknowledged);
+  return n_taken_ - unacknowledged;
+}
+
+// Bytes are on their way: by the deadline some of them must have arrived.
+void HttpConnection::WatchClient() {
+  n_acknowledged_ = Acknowledged();
+  write_deadline_ = MonotonicNow() + core_->options.write_timeout;
+  ArmTimer();
+}
+
+// False: the client has taken nothing in all the time.
+bool HttpConnection::LookAtClient() {
+  const int64_t acknowledged = Acknowledged();
+  if (!is_writing_ && acknowledged == n_taken_) {
+    write_deadline_ = absl::InfiniteFuture();
+    return true;
+  }
+  if (acknowledged <= n_acknowledged_) return false;
+  WatchClient();
+  return true;
+}
+
+// Closing with unread input would reset the connection and lose the answer: shut down our side and
+// read on for a moment.
+void HttpConnection::Discard() {
+  if (phase_ == Phase::kDiscarding) return;
+  phase_ = Phase::kDiscarding;
+  error_code ignored;
+  socket_.shutdown(tcp::socket::shutdown_send, ignored);
+  input_.clear();
+  SetDeadline(kDiscardTime);
+  core_->CheckDrained();
+  if (input_ended_) {
+    Close();
+  } else {
+    AwaitInput();
+  }
+}
+
+void HttpConnection::Gone() {
+  const ExchangeId exchange = exchange_;
+  HttpHandler* handler = core_->handler;
+  Close();
+  if (exchange != 0 && handler != nullptr) handler->OnGone(exchange);
+}
+
+void HttpConnection::Close() {
+  if (phase_ == Phase::kClosed) return;
+  phase_ = Phase::kClosed;
+  IgnoreHangup();
+  error_code ignored;
+  socket_.close(ignored);
+  timer_.cancel();
+  const auto self = shared_from_this();
+  core_->exchanges.erase(exchange_);
+  core_->connections.erase(self);
+  exchange_ = 0;
+  core_->CheckDrained();
+}
+
+void HttpConnection::SetDeadline(absl::Duration after) {
+  deadline_ = MonotonicNow() + after;
+  ArmTimer();
+}
+
+// One timer, re-armed only when it fires: moving a deadline costs nothing. It is set anew when a
+// deadline came nearer.
+void HttpConnection::ArmTimer() {
+  const absl::Time next = std::min(deadline_, write_deadline_);
+  if (next == absl::InfiniteFuture()) return;
+  if (timer_armed_ && armed_for_ <= next) return;
+  timer_armed_ = true;
+  armed_for_ = next;
+  timer_.expires_after(
+      absl::ToChronoNanoseconds(std::max(next - MonotonicNow(), absl::Milliseconds(1))));
+  timer_.async_wait([self = shared_from_this()](const error_code& ec) {
+    if (ec) return;  // replaced or closed
+    self->timer_armed_ = false;
+    self->OnTimer();
+  });
+}
+
+void HttpConnection::OnTimer() {
+  if (phase_ == Phase::kClosed) return;
+  const absl::Time now = MonotonicNow();
+  if (now >= write_deadline_ && !LookAtClient()) {
+    Gone();
+    return;
+  }
+  const bool in_body = phase_ == Phase::kReading && parser_.in_body();
+  if (now >= deadline_) {
+    if (in_body && !body_rate_.IsTooSlow(now)) {
+      SetDeadline(body_rate_.look_every());
+    } else if (phase_ == Phase::kReading && parser_.started()) {
+      Refuse(408, in_body ? "the body came too slowly" : "the header came too slowly");
+    } else if (phase_ != Phase::kAnswering) {
+      Close();  // idle, or done
+      return;
+    }
+  }
+  ArmTimer();
+}
+
+}  // namespace baton

@@ -1,0 +1,126 @@
+// One connection of an HttpServer, and what all connections share. Private to http_server.cc and
+// http_connection.cc: the only users of Asio's sockets. Loop's thread.
+#pragma once
+
+#include <array>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/time/time.h"
+#include "server/http/body_rate.h"
+#include "server/http/hangup_watch.h"
+#include "server/http/http_server.h"
+
+namespace baton {
+
+class HttpConnection;
+
+class HttpServer::Core : public std::enable_shared_from_this<HttpServer::Core> {
+ public:
+  Core(EventLoop* event_loop, const HttpServerOptions& o, HttpHandler* h)
+      : loop(event_loop),
+        options(o),
+        handler(h),
+        acceptor(event_loop->context()),
+        hangups(event_loop) {}
+
+  absl::Status Listen();
+  void Accept();
+  void Close();
+  void CheckDrained();
+
+  EventLoop* loop;
+  const HttpServerOptions options;
+  HttpHandler* handler;  // null after Close
+  boost::asio::ip::tcp::acceptor acceptor;
+  HangupWatch hangups;  // of connections that do not read now
+  absl::flat_hash_map<ExchangeId, std::shared_ptr<HttpConnection>> exchanges;
+  absl::flat_hash_set<std::shared_ptr<HttpConnection>> connections;
+  ExchangeId next_exchange = 1;
+  std::array<char, 64 << 10> read_buffer;  // of whichever connection reads now
+  bool draining = false;
+  std::function<void()> drained;
+};
+
+class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
+ public:
+  HttpConnection(std::shared_ptr<HttpServer::Core> core, boost::asio::ip::tcp::socket socket);
+
+  void Start();
+  void Reply(const HttpReply& reply);
+  void StartStream(const HttpReply& head);
+  void Write(std::string_view bytes);
+  void EndStream();
+  void Close();  // at once, without OnGone
+  // Reading a request, or done, with every byte written.
+  bool quiet() const {
+    return phase_ != Phase::kAnswering && pending_.empty() && !is_writing_ && !streaming_;
+  }
+  bool idle() const {
+    return phase_ == Phase::kReading && !parser_.started() && input_.empty() && quiet();
+  }
+
+ private:
+  // kAnswering: until so much of the answer is written that the next request may be taken.
+  // kDiscarding: the last answer is out, input is read and dropped so that it is not lost to a
+  // reset.
+  enum class Phase { kReading, kAnswering, kDiscarding, kClosed };
+
+  void AwaitInput();
+  void WatchHangup();
+  void IgnoreHangup();
+  bool IsFull() const;
+  size_t unsent() const { return pending_.size() + writing_.size() - written_; }
+  void OnInput(const boost::system::error_code& ec);
+  void OnBytes(size_t n);
+  void Parse();
+  bool OnHead();
+  void OnComplete();
+  void Refuse(int status, const std::string& message);
+  void Send(const HttpReply& reply);
+  void FinishAnswer(bool close);
+  void GoOnIfWritten();
+  void NextRequest();
+  void CloseWhenWritten();
+  void ScheduleFlush();
+  void Flush();
+  void WriteSome();
+  int64_t Acknowledged();
+  void WatchClient();
+  bool LookAtClient();
+  void OnWritten(const boost::system::error_code& ec, size_t n);
+  void Discard();
+  void Gone();
+  void SetDeadline(absl::Duration after);
+  void ArmTimer();
+  void OnTimer();
+
+  std::shared_ptr<HttpServer::Core> core_;
+  boost::asio::ip::tcp::socket socket_;
+  boost::asio::steady_timer timer_;
+  Phase phase_ = Phase::kReading;
+  HttpParser parser_;
+  HttpRequest answered_;  // head of the request that is being answered
+  ExchangeId exchange_ = 0;
+  std::string input_, pending_, writing_;
+  size_t written_ = 0;                        // bytes of writing_ the kernel has taken
+  int64_t n_taken_ = 0, n_acknowledged_ = 0;  // bytes: by the kernel in all; by the client, as seen
+  std::string stream_head_;
+  bool streaming_ = false, awaiting_input_ = false, is_writing_ = false, flush_posted_ = false;
+  bool close_after_write_ = false, used_before_ = false, input_ended_ = false, timer_armed_ = false;
+  bool overflowed_ = false;
+  bool parse_due_ = false;  // in a turn of its own: others come in between
+  bool watches_hangup_ = false;
+  size_t discarded_ = 0;
+  absl::Time deadline_ = absl::InfiniteFuture(), write_deadline_ = absl::InfiniteFuture();
+  absl::Time armed_for_;  // while timer_armed_
+  BodyRate body_rate_;
+};
+
+}  // namespace baton

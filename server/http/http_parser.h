@@ -1,0 +1,55 @@
+// Bytes of a connection to HTTP requests. Sans-IO: no socket, clock or thread. Boost.Beast parses;
+// what it is too lenient about (request smuggling, sizes) is checked here, on the raw bytes:
+// RFC 9112 sections 2.2, 3.2, 5.2, 6.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "server/http/http_message.h"
+
+namespace baton {
+
+struct HttpLimits {
+  size_t max_header = 16 << 10;
+  size_t max_fields = 64;
+  size_t max_line = 8 << 10;
+  size_t max_target = 2 << 10;
+  size_t max_body = 1 << 20;
+};
+
+// After an error the connection must not be used again: where the next request begins is unknown.
+struct HttpParseError {
+  int status = 400;
+  std::string message;
+};
+
+class HttpParser {
+ public:
+  enum class Progress { kNeedMore, kHead, kComplete, kError };
+
+  explicit HttpParser(const HttpLimits& limits);
+  ~HttpParser();
+  HttpParser(HttpParser&&) noexcept;
+  HttpParser& operator=(HttpParser&&) noexcept;
+
+  // Takes bytes from the front of *input as far as they belong to this request. kHead is returned
+  // once, when the header is complete and nothing of the body was read: call again to go on.
+  // kComplete: request() is whole, *input begins with the next request. Never call after kComplete
+  // or kError.
+  Progress Take(std::string* input);
+
+  // Whole from kHead on, but for the body; the body from kComplete on.
+  HttpRequest& request();
+  const HttpParseError& error() const;
+  bool in_body() const;  // between kHead and kComplete
+  bool started() const;  // some byte of this request was seen
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace baton

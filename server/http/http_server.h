@@ -1,0 +1,87 @@
+// HTTP/1.1 connections of one listening socket: reads requests (HttpParser), hands them to a
+// handler, writes its answers. Everything runs on the loop's thread.
+//
+// An exchange is one request and its answer. The handler answers now or later: Reply once, or
+// StartStream, Write*, EndStream. If the client goes away first, or does not read what is written
+// (more than max_unsent bytes wait, or no progress for write_timeout), OnGone is called, once, and
+// later calls for that exchange do nothing. One exchange at a time per connection; what a client
+// sends ahead waits, at most 16 KiB of it here, until less than 64 KiB of the answers before it are
+// left to be written; then requests are taken one per turn of the loop.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/time/time.h"
+#include "common/status.h"
+#include "server/http/event_loop.h"
+#include "server/http/http_message.h"
+#include "server/http/http_parser.h"
+
+namespace baton {
+
+using ExchangeId = uint64_t;
+
+struct HttpServerOptions {
+  std::string host = "127.0.0.1";
+  int port = 0;
+  HttpLimits limits;
+  int max_connections = 10000;
+  absl::Duration header_timeout = absl::Seconds(10);  // of a whole header block
+  // Of a body at least 1 KiB/s must come, on average over so much time, whatever came before.
+  absl::Duration body_timeout = absl::Seconds(30);
+  absl::Duration slow_body_grace =
+      absl::Seconds(5);  // judged after that, at the latest body_timeout
+  absl::Duration idle_timeout = absl::Seconds(620);  // between requests
+  absl::Duration write_timeout = absl::Seconds(30);  // without progress
+  bool finish_half_closed = false;  // a client that shuts down its sending side still wants answers
+  size_t max_unsent = 1 << 20;
+};
+
+class HttpHandler {
+ public:
+  virtual ~HttpHandler() = default;
+  // The header is whole, nothing of the body was read yet. A reply is sent instead of reading on.
+  virtual std::optional<HttpReply> OnHead(const HttpRequest& request) = 0;
+  virtual void OnRequest(ExchangeId id, HttpRequest request) = 0;
+  virtual void OnGone(ExchangeId id) = 0;
+  // The answer to a request that is not HTTP, too large or too slow.
+  virtual HttpReply OnBadRequest(int status, const std::string& message) = 0;
+};
+
+class HttpServer {
+ public:
+  // Binds and listens. Error: names address and port. The handler must outlive the server.
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(EventLoop* loop,
+                                                           const HttpServerOptions& options,
+                                                           HttpHandler* handler);
+  ~HttpServer();  // closes everything, without OnGone
+  HttpServer(const HttpServer&) = delete;
+  HttpServer& operator=(const HttpServer&) = delete;
+
+  int port() const;
+  int n_connections() const;
+
+  void Reply(ExchangeId id, const HttpReply& reply);
+  // `head` without body; its bytes go out with the first Write.
+  void StartStream(ExchangeId id, const HttpReply& head);
+  // Bytes written in one turn of the loop leave in one piece.
+  void Write(ExchangeId id, std::string_view bytes);
+  void EndStream(ExchangeId id);
+
+  // Every answer from now on ends its connection, idle connections are closed; `drained` is called
+  // when no exchange is open and every byte is written (at once, if so already).
+  void Drain(std::function<void()> drained);
+
+  class Core;
+
+ private:
+  explicit HttpServer(std::shared_ptr<Core> core);
+  std::shared_ptr<Core> core_;
+};
+
+}  // namespace baton

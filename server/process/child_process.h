@@ -1,0 +1,39 @@
+// One role process: started by fork and exec of this program, ends with its parent. The parent has
+// one thread.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/status.h"
+#include "server/process/start_order.h"
+
+namespace baton {
+
+class ChildProcess {
+ public:
+  // Runs `program SUBCOMMAND --start-descriptor 3 --report-descriptor 4 [title]`; the title only
+  // names the process in `ps`. The order lies in descriptor 3 when it starts.
+  static absl::StatusOr<ChildProcess> Start(const std::string& program,
+                                            const std::string& subcommand, const StartOrder& order);
+  ~ChildProcess();  // closes the report pipe; the process stays
+  ChildProcess(ChildProcess&& other) noexcept;
+  ChildProcess& operator=(ChildProcess&& other) noexcept;
+
+  pid_t pid() const { return pid_; }
+  int report_descriptor() const { return report_; }  // non-blocking; -1 once it has ended
+  // Whole report lines that have arrived; closes the descriptor at its end.
+  std::vector<StartReport> ReadReports();
+  void Signal(int signal) const;
+
+ private:
+  ChildProcess(pid_t pid, int report) : pid_(pid), report_(report) {}
+  pid_t pid_;
+  int report_;
+  std::string partial_line_;
+};
+
+}  // namespace baton

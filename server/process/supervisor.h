@@ -1,0 +1,26 @@
+// `baton serve`: starts every role of one machine as a process of its own, before any library
+// starts a thread here, tells them what they need, starts anew what dies, and takes all of them
+// down in order. One thread, asleep in poll.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "server/config/config.h"
+
+namespace baton {
+
+struct SupervisorOptions {
+  Config config;  // model resolved
+  std::string program = "/proc/self/exe";
+  bool is_terminal = false;                              // draw a progress bar
+  absl::Duration least_pause = absl::Milliseconds(100);  // before a dead role is started again
+  absl::Duration most_pause = absl::Seconds(5);
+};
+
+// Until SIGTERM or SIGINT. Exit status: 0 after an orderly end; 1 when a role ended before the
+// cluster was ready (its message stands on stderr).
+int RunSupervisor(SupervisorOptions options);
+
+}  // namespace baton

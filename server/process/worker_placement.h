@@ -1,0 +1,39 @@
+// Shares out what one machine's processes may use of its CPUs among the workers that `baton serve`
+// starts. Pure functions.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/cpus.h"
+#include "server/config/config.h"
+
+namespace baton {
+
+struct WorkerPlace {
+  std::string cpus;  // "0-3,8"; empty: all
+  int threads = 1;   // compute threads
+};
+
+struct Placement {
+  std::vector<WorkerPlace> decode, prefill;
+  // All of them computing at once want more than the quota: the kernel stops them now and then.
+  bool exceeds_quota = false;
+};
+
+// What the user said of `cpus` and `threads` stands; else:
+// - CPUs: decoding has its own, prefill the others, each worker of a role an even share; workers of
+//   a role that has fewer CPUs than workers share them all.
+// - Threads: one per CPU; where a quota gives less time than the CPUs have, as many in all as it
+//   has whole CPUs, shared out in the same way.
+// - A quota with fewer whole CPUs than there are workers cannot give each a thread that runs all
+//   the time. Then the workers stay on that many CPUs (from near_cpu on, because every container
+//   of the machine would find CPU 0 first) and are placed as on a machine that has no others: there
+//   decoding goes before prefill by priority, where a quota that is used up would stop both.
+Placement PlaceWorkers(const Config& config, const CpuAllowance& allowance, int near_cpu);
+
+// Whether compute threads of this place may wait awake: no other worker uses its CPUs, none of them
+// waits for a CPU of its own, and no quota is used up by it.
+bool MaySpin(const Placement& placement, const WorkerPlace& place);
+
+}  // namespace baton

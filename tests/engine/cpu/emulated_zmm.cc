@@ -1,0 +1,7 @@
+#include "tests/engine/cpu/zmm_operations.h"
+
+namespace baton {
+
+constexpr ZmmOperations kEmulatedZmm = kZmm;
+
+}  // namespace baton

@@ -1,0 +1,95 @@
+// A cluster of no workers for tests of the HTTP front: answers by script, counts what it is asked.
+// Front thread, like the real one.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+
+#include "server/api/generator.h"
+#include "server/http/event_loop.h"
+
+namespace baton {
+
+class FakeGenerator : public Generator {
+ public:
+  explicit FakeGenerator(EventLoop* loop) : loop_(loop) {}
+  void SetListener(GeneratorListener* listener) { listener_ = listener; }
+
+  absl::StatusOr<RequestId> Submit(GenerateRequest request) override {
+    if (!refusal.ok()) return refusal;
+    ++n_submitted;
+    const RequestId id = next_id_++;
+    auto& run = runs_[id];
+    run.max_tokens = request.max_tokens;
+    run.token = request.prompt.back();
+    if (!hold) loop_->Post([this, id] { Step(id); });
+    return id;
+  }
+  void Cancel(RequestId id) override {
+    if (runs_.count(id) == 0) return;
+    ++n_cancelled;
+    loop_->Post([this, id] { End(id, EndReason::kCancelled, absl::OkStatus()); });
+  }
+  void Drain() override { view.draining = true; }
+  ClusterView View() const override {
+    ClusterView now = view;
+    now.running = static_cast<int>(runs_.size());
+    return now;
+  }
+
+  // Loop's thread: one token of every running request (the prompt's last, again and again).
+  void StepAll() {
+    std::vector<RequestId> ids;
+    for (const auto& [id, run] : runs_) ids.push_back(id);
+    for (const RequestId id : ids) StepOnce(id);
+  }
+  void FailAll(const absl::Status& status) {
+    std::vector<RequestId> ids;
+    for (const auto& [id, run] : runs_) ids.push_back(id);
+    for (const RequestId id : ids) End(id, EndReason::kFailed, status);
+  }
+
+  // Set before requests come; read by tests from outside.
+  std::atomic<bool> hold = false;     // tokens only by StepAll
+  std::atomic<bool> endless = false;  // tokens until cancelled, whatever max_tokens says
+  absl::Status refusal;
+  ClusterView view{.prefill_workers = 1, .decode_workers = 1, .max_context = 4096};
+  std::atomic<int> n_submitted = 0, n_cancelled = 0;
+
+ private:
+  struct Run {
+    int max_tokens = 0, n = 0;
+    int32_t token = 0;
+  };
+  void Step(RequestId id) {
+    StepOnce(id);
+    if (runs_.count(id) > 0) loop_->Post([this, id] { Step(id); });
+  }
+  void StepOnce(RequestId id) {
+    const auto found = runs_.find(id);
+    if (found == runs_.end()) return;
+    EmitToken token;
+    token.request_id = id;
+    token.index = found->second.n++;
+    token.token = found->second.token;
+    const bool last = !endless && found->second.n == found->second.max_tokens;
+    listener_->OnToken(token);
+    if (last) End(id, EndReason::kLength, absl::OkStatus());
+  }
+  void End(RequestId id, EndReason reason, const absl::Status& status) {
+    if (runs_.erase(id) == 0) return;
+    EmitEnd end;
+    end.request_id = id;
+    end.reason = reason;
+    end.status = status;
+    listener_->OnEnd(end);
+  }
+
+  EventLoop* loop_;
+  GeneratorListener* listener_ = nullptr;
+  RequestId next_id_ = 1;
+  std::map<RequestId, Run> runs_;
+};
+
+}  // namespace baton

@@ -1,0 +1,123 @@
+#include "server/cli/command_line.h"
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+namespace baton {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::unique_ptr<CommandLine> Parse(const std::vector<std::string>& args) {
+  auto line = ParseCommandLine(args);
+  INFO((line.ok() ? std::string() : std::string(line.status().message())));
+  REQUIRE(line.ok());
+  return *std::move(line);
+}
+std::string Error(const std::vector<std::string>& args) {
+  const auto line = ParseCommandLine(args);
+  REQUIRE_FALSE(line.ok());
+  return std::string(line.status().message());
+}
+
+struct Folder {
+  Folder() : path(fs::temp_directory_path() / absl::StrCat("baton_cli_", ::getpid())) {
+    fs::remove_all(path);
+    fs::create_directories(path);
+  }
+  ~Folder() { fs::remove_all(path); }
+  fs::path path;
+};
+
+TEST_CASE("help fits a terminal of 24 lines of 80 columns") {
+  for (const std::vector<std::string>& args : std::vector<std::vector<std::string>>{
+           {}, {"--help"}, {"-h"}, {"serve", "--help"}, {"bench", "--help"}, {"bench"}}) {
+    const std::string text = Parse(args)->text;
+    const std::vector<std::string> lines = absl::StrSplit(text, '\n');
+    CHECK(lines.size() <= 25);  // and the prompt's own
+    for (const std::string& line : lines) CHECK(line.size() <= 80);
+  }
+}
+
+TEST_CASE("each command has its help, whatever else it needs") {
+  const std::string all = Parse({"--help"})->text, bench = Parse({"bench", "--help"})->text;
+  CHECK(all != bench);
+  for (const char* command :
+       {"serve", "router", "prefill", "decode", "config", "doctor", "quantize", "tune"}) {
+    INFO(command);
+    CHECK(Parse({command, "--help"})->text == all);
+    CHECK(Parse({command, "-h"})->text == all);
+  }
+  for (const char* name :
+       {"load", "interference", "step", "kernels", "attention", "transfer", "relay"}) {
+    INFO(name);
+    CHECK(Parse({"bench", name, "--help"})->text == bench);
+  }
+}
+
+TEST_CASE("commands and the flags people know") {
+  CHECK(Parse({"version"})->text.rfind("baton ", 0) == 0);
+  CHECK(Parse({"--version"})->text.rfind("baton ", 0) == 0);
+  const auto line =
+      Parse({"serve", "some/model", "--prefill", "3", "--decode=2", "--port", "9", "--colocated",
+             "--decode.max_batch=64", "--served-model-name", "x", "--max-model-len", "128"});
+  CHECK(line->command == Command::kServe);
+  CHECK(line->config.model.path == "some/model");
+  CHECK(line->config.model.name == "x");
+  CHECK(line->config.model.max_context == 128);
+  CHECK(line->config.prefill.workers == 3);
+  CHECK(line->config.decode.workers == 2);
+  CHECK(line->config.decode.max_batch == 64);
+  CHECK(line->config.server.port == 9);
+  CHECK(line->config.cluster.colocated);
+  CHECK(line->settings.Find("server.port")->origin == "--port");
+  CHECK(Parse({"serve", "--colocated=false", "m"})->config.cluster.colocated == false);
+  const auto demo = Parse({"serve", "--demo"});
+  CHECK(demo->config.model.name == "demo");
+  CHECK(fs::exists(fs::path(demo->config.model.path) / "config.json"));
+  CHECK(Parse({"prefill", "m", "--start-descriptor", "3"})->start_descriptor == 3);
+  CHECK(Parse({"config", "--keys"})->text.find("decode.max_batch = 64") != std::string::npos);
+  CHECK(Parse({"bench", "load", "--requests", "3"})->command == Command::kBench);
+  CHECK(
+      Parse({"bench", "step", "--model", "random:c.json", "--decode", "1,8", "--json"})->command ==
+      Command::kBench);
+  CHECK(Parse({"bench", "step", "random:c.json"})->command == Command::kBench);
+  CHECK(Error({"bench", "step"}).find("--model is required") != std::string::npos);
+}
+
+TEST_CASE("slips get a suggestion") {
+  CHECK(Error({"serv"}) == "unexpected argument serv; did you mean baton serve?");
+  CHECK(Error({"serve", "m", "--prot", "1"}) == "unknown flag --prot; did you mean --port?");
+  CHECK(Error({"serve", "m", "--decode.max_bach=4"}) ==
+        "unknown flag --decode.max_bach; did you mean --decode.max_batch?");
+  CHECK(Error({"serve", "--port", "x"}) ==
+        "flag server.port: \"x\" must be an integer from 0 to 65535");
+  CHECK(Error({"serve", "m", "--demo"}).find("not both") != std::string::npos);
+  CHECK(Error({"serve", "m", "--page-tokens=48"}).find("16, 32 or 64") != std::string::npos);
+  CHECK(Error({"serve", "m", "--decode.cpus=a"}).find("CPU list") != std::string::npos);
+}
+
+TEST_CASE("the file is read, flags win, the resolved configuration reads back") {
+  Folder folder;
+  const std::string file = (folder.path / "baton.yaml").string();
+  std::ofstream(file) << "server:\n  port: 7000\ndecode:\n  max_batch: 8\n";
+  const auto line = Parse({"config", "--config", file, "--port=7001"});
+  CHECK(line->config.server.port == 7001);
+  CHECK(line->config.decode.max_batch == 8);
+  const std::string resolved = line->settings.Resolved();
+  CHECK(resolved.find(file + ":4") != std::string::npos);
+  std::ofstream(file) << resolved;
+  const auto again = Parse({"config", "--config", file});
+  CHECK(again->config.server.port == 7001);
+  CHECK(again->config.decode.max_batch == 8);
+  std::ofstream(file) << "decode:\n  max_bach: 8\n";
+  CHECK(Error({"serve", "m", "--config", file}) ==
+        file + ":2: unknown key decode.max_bach; did you mean decode.max_batch?");
+}
+
+}  // namespace
+}  // namespace baton

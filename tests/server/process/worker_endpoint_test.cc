@@ -1,0 +1,54 @@
+#include "server/process/worker_endpoint.h"
+
+#include "absl/strings/str_cat.h"
+
+#include <catch2/catch.hpp>
+
+namespace baton {
+namespace {
+
+TEST_CASE("Every reason for which a KV chunk was not taken is a series, from the start on") {
+  WorkerMetrics metrics;
+  WorkerEndpoint endpoint("w1", "m", [&] { return metrics; });
+  const auto has = [&](const std::string& name, const std::string& reason, int value) {
+    const std::string label = reason.empty() ? "" : absl::StrCat(",reason=\"", reason, "\"");
+    const std::string line =
+        absl::StrCat("\n", name, "{model=\"m\"", label, ",worker=\"w1\"} ", value, "\n");
+    return endpoint.Text().find(line) != std::string::npos;
+  };
+  for (size_t why = 0; why < kChunkRefusals; ++why)
+    CHECK(has("baton_kv_chunks_refused_total", std::string(NameOf(ChunkRefusal(why))), 0));
+  for (int round = 1; round <= 2; ++round) {
+    for (size_t why = 0; why < kChunkRefusals; ++why)
+      metrics.transfer.refused_chunks[why] = 10 * why + static_cast<size_t>(round);
+    metrics.transfer.handoffs_resumed = static_cast<uint64_t>(round);
+    for (size_t why = 0; why < kChunkRefusals; ++why)
+      CHECK(has("baton_kv_chunks_refused_total", std::string(NameOf(ChunkRefusal(why))),
+                10 * int(why) + round));
+    CHECK(has("baton_handoffs_resumed_total", "", round));
+  }
+}
+
+TEST_CASE("A link to another worker is a series for each kind of KV, from its first handoff on") {
+  WorkerMetrics metrics;
+  WorkerEndpoint endpoint("w1", "m", [&] { return metrics; });
+  const auto has = [&](const std::string& line) {
+    return endpoint.Text().find(absl::StrCat("\n", line, "\n")) != std::string::npos;
+  };
+  CHECK(endpoint.Text().find("baton_relay_bytes_total") == std::string::npos);
+  for (const int round : {0, 1, 2}) {
+    metrics.links = {{.peer = 7,
+                      .address = "10.0.0.2:9",
+                      .bytes_per_second = 1e3 * round,
+                      .round_trip_us = 250'000 * round,
+                      .bytes = {uint64_t(4096 * round), uint64_t(100 * round)}}};
+    const std::string labels = "link=\"10.0.0.2:9\",model=\"m\",worker=\"w1\"} ";
+    CHECK(has(absl::StrCat("baton_relay_bytes_total{kind=\"chain\",", labels, 4096 * round)));
+    CHECK(has(absl::StrCat("baton_relay_bytes_total{kind=\"decode\",", labels, 100 * round)));
+    CHECK(has(absl::StrCat("baton_kv_link_bytes_per_second{", labels, 1000 * round)));
+    CHECK(has(absl::StrCat("baton_kv_link_round_trip_seconds{", labels, 0.25 * round)));
+  }
+}
+
+}  // namespace
+}  // namespace baton

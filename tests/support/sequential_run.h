@@ -1,0 +1,63 @@
+// The plainest way to serve a request: alone, the prompt in one piece, then one token per step.
+// What any schedule must reproduce.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "common/check.h"
+#include "engine/kv/kv_pool.h"
+#include "engine/sampling/sampler.h"
+#include "engine/step/backend.h"
+#include "engine/step/step.h"
+
+namespace baton {
+
+struct SequentialTokens {
+  std::vector<int32_t> tokens;
+  std::vector<uint64_t> digests;  // of each token's logits row, not chained
+};
+
+inline SequentialTokens SequentialRun(Backend* backend, KvPool* pool,
+                                      const std::vector<int32_t>& prompt, int max_tokens,
+                                      const SamplingParams& sampling,
+                                      const std::vector<int32_t>& stop_tokens = {}) {
+  backend->SetPool(pool);
+  std::vector<int32_t> pages;
+  CHECK(pool->Take(pool->layout().PagesFor(static_cast<int>(prompt.size()) + max_tokens), &pages));
+  Sampler sampler;
+  StepBuilder builder;
+  SequentialTokens out;
+  std::vector<int32_t> input = prompt;
+  int position = 0;
+  while (static_cast<int>(out.tokens.size()) < max_tokens) {
+    builder.Clear();
+    const int n = static_cast<int>(input.size());
+    const RopeRange rope =
+        backend->model().rope.RangeOf(static_cast<int64_t>(prompt.size()) + max_tokens);
+    const int row = builder.AddPiece(input, position, pages, rope);
+    builder.WantLogits(row + n - 1);
+    backend->Begin(builder.batch());
+    backend->RunLayers(0, backend->model().n_layers);
+    position += n;
+    out.tokens.push_back(sampler.Sample(backend->logits(0), sampling, position).token);
+    out.digests.push_back(LogitsDigest(backend->logits(0), 0));
+    input = {out.tokens.back()};
+    if (std::find(stop_tokens.begin(), stop_tokens.end(), input[0]) != stop_tokens.end()) break;
+  }
+  pool->Give(pages);
+  return out;
+}
+
+inline SequentialTokens SequentialRun(Backend* backend, const std::vector<int32_t>& prompt,
+                                      int max_tokens, const SamplingParams& sampling,
+                                      const std::vector<int32_t>& stop_tokens = {}) {
+  const KvLayout& layout = backend->kv_layout();
+  auto pool = KvPool::Create(layout, layout.PagesFor(static_cast<int>(prompt.size()) + max_tokens));
+  CHECK(pool.ok());
+  return SequentialRun(backend, pool->get(), prompt, max_tokens, sampling, stop_tokens);
+}
+
+}  // namespace baton

@@ -1,0 +1,329 @@
+// A relay's slice among steps, turn by turn, with router and transfer room played by hand.
+#include "worker/worker_core.h"
+
+#include <cstring>
+
+#include "tests/support/hash_backend.h"
+#include "tests/support/sequential_run.h"
+
+// After our headers: both have a CHECK.
+#include <catch2/catch.hpp>
+
+namespace baton {
+namespace {
+
+constexpr int kPageTokens = 4, kLayers = 3, kPages = 40;
+constexpr Incarnation kSelf = 5;
+constexpr TicketId kInflowTicket{.high = 1, .low = 1}, kGuestTicket{.high = 2, .low = 2};
+
+std::vector<int32_t> Tokens(int n, int seed) {
+  std::vector<int32_t> tokens;
+  for (int i = 0; i < n; ++i) tokens.push_back((seed * 31 + i * 7) % HashBackend::kVocab);
+  return tokens;
+}
+
+SequentialTokens Expected(const std::vector<int32_t>& prompt, int max_tokens,
+                          const RopeDesc& rope = {}) {
+  HashBackend reference(kPageTokens, kLayers, {}, rope);
+  return SequentialRun(&reference, prompt, max_tokens, {.temperature = 0});
+}
+
+// Notes the blocks of slices that it computes.
+struct NotingBackend : HashBackend {
+  using HashBackend::HashBackend;
+  void ProjectSlice(int layer, int from, int to) override {
+    HashBackend::ProjectSlice(layer, from, to);
+    block_rows.push_back(to - from);
+  }
+  void FinishSlice(int layer, int from, int to) override {
+    HashBackend::FinishSlice(layer, from, to);
+    block_rows.push_back(to - from);
+  }
+  std::vector<int> block_rows;
+};
+
+struct Rig {
+  explicit Rig(const RopeDesc& rope = {})
+      : backend(kPageTokens, kLayers, {}, rope),
+        pool(std::move(*KvPool::Create(backend.kv_layout(), kPages))) {
+    backend.SetPool(pool.get());
+    WorkerCoreOptions options;
+    options.self = kSelf;
+    options.max_context = 100;
+    options.max_batch = 4;
+    options.max_step_tokens = 64;
+    options.announce_bytes = 1;
+    options.mixed_prefill_tokens = 2;
+    core = std::make_unique<WorkerCore>(
+        options, &backend, pool.get(),
+        WorkerPorts{.clock = [this] { return now += absl::Microseconds(10); },
+                    .transfer = [this](TransferCommand c) { commands.push_back(std::move(c)); },
+                    .report = [this](WorkerReport r) { Take(r); }});
+    core->Handle(RouterEvent(RouterConnected{}));
+  }
+  ~Rig() {
+    core->Close();
+    for (TransferCommand& command : commands)
+      if (auto* lend = std::get_if<LendPages>(&command))
+        lent.insert(lent.end(), lend->pages.begin(), lend->pages.end());
+    core->Handle(TransferEvent(PagesReturned{lent}));
+    core->Abandon();
+  }
+
+  void Take(const WorkerReport& report) {
+    for (const WorkerEvent& event : report.events) {
+      if (const auto* token = std::get_if<TokenOut>(&event))
+        tokens[token->request_id].push_back(*token);
+      if (const auto* ended = std::get_if<PartEnded>(&event)) ends.push_back(*ended);
+      if (const auto* told = std::get_if<WorkerLoad>(&event)) load = *told;
+    }
+  }
+  void Say(RouterMessage message) {
+    RouterMessages messages;
+    messages.messages.push_back(std::move(message));
+    core->Handle(RouterEvent(std::move(messages)));
+  }
+  void Turns() {
+    while (core->Turn()) {
+    }
+  }
+  // KV of a prompt as some other worker computed it, of planes [from, to), into pages here.
+  void Land(const std::vector<int32_t>& computed, const std::vector<int32_t>& pages, int from,
+            int to) {
+    HashBackend other(kPageTokens);
+    auto other_pool = std::move(*KvPool::Create(other.kv_layout(), kPages));
+    other.SetPool(other_pool.get());
+    std::vector<int32_t> there;
+    REQUIRE(other_pool->Take(static_cast<int>(pages.size()), &there));
+    StepBuilder builder;
+    builder.AddPiece(computed, 0, there);
+    other.Begin(builder.batch());
+    other.RunLayers(0, kLayers);
+    for (int plane = from; plane < to; ++plane) {
+      const int64_t bytes = pool->layout().planes[static_cast<size_t>(plane)].bytes;
+      for (size_t i = 0; i < pages.size(); ++i)
+        std::memcpy(pool->plane(pages[i], plane), other_pool->plane(there[i], plane),
+                    static_cast<size_t>(bytes));
+    }
+    other_pool->Give(there);
+  }
+  // A tail's prompt of 20 tokens, the first 12 by inflow, of which one plane has arrived; its slice
+  // has gone as far as that, or has not begun.
+  void Tail(bool has_run = true) {
+    PrefillRequest request;
+    request.request_id = 7;
+    request.epoch = 1;
+    request.tokens = prompt;
+    request.sampling.temperature = 0;
+    request.inflow = {.ticket_id = kInflowTicket, .tokens = 12};
+    Say(request);
+    Turns();
+    for (const TransferCommand& command : commands)
+      if (const auto* await = std::get_if<AwaitInflow>(&command)) inflow_pages = await->pages;
+    REQUIRE(inflow_pages.size() == 3);
+    Flow(0, 1);
+    if (!has_run) return;
+    for (int block = 0; block < 3; ++block) REQUIRE(core->Turn());
+    REQUIRE_FALSE(core->Turn());
+    REQUIRE(backend.block_rows == std::vector<int>{8, 8, 8});
+  }
+  void Flow(int from, int to) {
+    Land({prompt.begin(), prompt.begin() + 12}, inflow_pages, from, to);
+    core->Handle(
+        TransferEvent(InflowArrived{.ticket_id = kInflowTicket, .epoch = 1, .n_planes = to}));
+  }
+  // A request of 6 tokens and 4 to make comes from another worker.
+  void Guest() {
+    Say(DecodeRequest{.request_id = 8,
+                      .epoch = 1,
+                      .ticket_id = kGuestTicket,
+                      .n_prompt = 6,
+                      .max_tokens = 4,
+                      .sampling = {.temperature = 0}});
+    core->Handle(TransferEvent(StockChanged{.free_pages = 0, .waiting = 1}));
+    core->Turn();
+    for (TransferCommand& command : commands)
+      if (auto* lend = std::get_if<LendPages>(&command)) lent = std::exchange(lend->pages, {});
+    REQUIRE(lent.size() >= 3);
+    HandoffArrived arrived;
+    arrived.ticket_id = kGuestTicket;
+    arrived.epoch = 1;
+    arrived.request_id = 8;
+    arrived.pages.assign(lent.end() - 3, lent.end());
+    lent.resize(lent.size() - 3);
+    arrived.record = {.first_token = Expected(guest_prompt, 1).tokens[0], .n_tokens = 6};
+    Land(guest_prompt, {arrived.pages[0], arrived.pages[1]}, 0, kLayers);
+    core->Handle(TransferEvent(std::move(arrived)));
+    core->Handle(TransferEvent(StockChanged{.free_pages = static_cast<int32_t>(lent.size())}));
+  }
+
+  const std::vector<int32_t> prompt = Tokens(20, 3), guest_prompt = Tokens(6, 4);
+  absl::Time now = absl::UnixEpoch();
+  NotingBackend backend;
+  std::unique_ptr<KvPool> pool;
+  std::unique_ptr<WorkerCore> core;
+  std::vector<TransferCommand> commands;
+  std::vector<int32_t> inflow_pages, lent;
+  std::map<RequestId, std::vector<TokenOut>> tokens;
+  std::vector<PartEnded> ends;
+  WorkerLoad load;  // the last one told
+};
+
+TEST_CASE("a request has one range of longrope in prefill and decode") {
+  const RopeDesc rope = LongropeFrom(23);
+  for (const int max_tokens : {3, 4}) {  // the most of the short range, and one more
+    Rig rig(rope);
+    rig.Say(DecodeRequest{.request_id = 9,
+                          .epoch = 1,
+                          .ticket_id = kGuestTicket,
+                          .n_prompt = 20,
+                          .max_tokens = max_tokens,
+                          .sampling = {.temperature = 0}});
+    PrefillRequest request;
+    request.request_id = 9;
+    request.epoch = 1;
+    request.tokens = rig.prompt;
+    request.sampling.temperature = 0;
+    request.most_tokens = 20 + max_tokens;
+    request.sink = {.incarnation = kSelf};
+    request.ticket.id = kGuestTicket;
+    request.ticket.kv_pages = 5;
+    request.ticket.promise_pages = 6;
+    rig.Say(request);
+    rig.Turns();
+    std::vector<int32_t> tokens;
+    for (const TokenOut& token : rig.tokens[9]) tokens.push_back(token.token);
+    CHECK(tokens == Expected(rig.prompt, max_tokens, rope).tokens);
+    CHECK(tokens !=
+          Expected(rig.prompt, max_tokens, LongropeFrom(max_tokens == 3 ? 22 : 24)).tokens);
+  }
+}
+
+TEST_CASE(
+    "a worker tells what prefill costs it, by steps without decode rows and by slices, and what "
+    "waits") {
+  Rig rig;
+  rig.Tail(false);
+  CHECK(rig.load.prefill_fit == PrefillFit{});
+  CHECK(rig.load.prefill_queued_tokens == 8);
+  CHECK(rig.load.prefill_queued_pairs == 8 * 12 + 8 * 8 / 2);
+  rig.Flow(1, 3);
+  rig.Turns();
+  rig.now += absl::Seconds(2);  // loads are told again
+  rig.Turns();
+  CHECK(rig.load.prefill_fit.n_seen == 1);
+  // Its six blocks, without what was between them.
+  CHECK(rig.load.prefill_fit.token * 8 + rig.load.prefill_fit.pair * 128 == Approx(6 * 10e-6));
+  CHECK(rig.load.prefill_queued_pairs == 0);
+  rig.Guest();
+  rig.Turns();
+  rig.now += absl::Seconds(2);
+  rig.Turns();
+  CHECK(rig.core->metrics().steps > 1);
+  CHECK(rig.load.prefill_fit.n_seen == 1);
+}
+
+TEST_CASE("a slice goes on plane by plane") {
+  Rig rig;
+  rig.Tail();
+  REQUIRE(rig.core->metrics().slice_blocks == 3);
+  REQUIRE(rig.core->metrics().slice_wait_seconds == 0);
+  rig.Flow(1, 2);
+  REQUIRE(rig.core->Turn());
+  REQUIRE(rig.core->Turn());
+  REQUIRE_FALSE(rig.core->Turn());
+  rig.Flow(2, 3);
+  rig.Turns();
+  REQUIRE(rig.backend.block_rows.back() == 1);  // of the last layer
+  REQUIRE(rig.tokens[7].size() == 1);
+  REQUIRE(rig.tokens[7][0].token == Expected(rig.prompt, 1).tokens[0]);
+  const WorkerMetrics metrics = rig.core->metrics();
+  REQUIRE(metrics.steps == 0);
+  REQUIRE(metrics.prefill_tokens == 8);
+  REQUIRE(metrics.slice_blocks == 6);
+  REQUIRE(metrics.slice_seconds > 0);
+  REQUIRE(metrics.slice_wait_seconds > 0);
+}
+
+TEST_CASE("rows do not wait for a slice, and it goes on beside them") {
+  Rig rig;
+  rig.Tail(false);
+  rig.Guest();
+  const std::vector<int32_t> expected = Expected(rig.guest_prompt, 4).tokens;
+  rig.backend.block_rows.clear();
+  for (size_t i = 0; i < 3; ++i) {
+    REQUIRE(rig.core->Turn());
+    REQUIRE(rig.tokens[8].size() == i + 1);  // a token in every turn
+    REQUIRE(rig.tokens[8][i].token == expected[i + 1]);
+    REQUIRE(rig.backend.block_rows.size() <= i + 1);
+  }
+  // Beside rows: what two prompt tokens cost in a step, six rows of one of three layers.
+  for (const int rows : rig.backend.block_rows) REQUIRE(rows <= 6);
+  REQUIRE(rig.tokens[7].empty());
+  rig.Flow(1, 3);
+  rig.Turns();
+  REQUIRE(rig.tokens[7].at(0).token == Expected(rig.prompt, 1).tokens[0]);
+}
+
+TEST_CASE("shorter prompts pass a slice, and a cancel reaches it, within one block") {
+  Rig rig;
+  rig.Tail(false);
+  REQUIRE(rig.core->Turn());
+  const size_t blocks = rig.backend.block_rows.size();
+  PrefillRequest next;
+  next.request_id = 9;
+  next.epoch = 1;
+  next.tokens = rig.guest_prompt;
+  next.sampling.temperature = 0;
+  rig.Say(next);
+  REQUIRE(rig.core->Turn());
+  REQUIRE(rig.tokens[9].at(0).token == Expected(rig.guest_prompt, 1).tokens[0]);
+  REQUIRE(rig.backend.block_rows.size() == blocks + 1);
+  rig.Say(CancelRequest{.request_id = 7, .epoch = 1});
+  rig.Turns();
+  REQUIRE(rig.backend.block_rows.size() == blocks + 1);
+  rig.core->Handle(TransferEvent(InflowFailed{
+      .ticket_id = kInflowTicket, .epoch = 1, .status = absl::CancelledError("cancelled")}));
+  rig.core->Turn();
+  REQUIRE(rig.ends.back().reason == EndReason::kCancelled);
+}
+
+TEST_CASE("a slice is dropped with its prompt, and the worker goes on") {
+  Rig rig;
+  rig.Tail();
+  const bool cancelled = GENERATE(true, false);
+  if (cancelled) rig.Say(CancelRequest{.request_id = 7, .epoch = 1});
+  rig.core->Turn();
+  REQUIRE(rig.ends.empty());  // its pages may still be written
+  rig.core->Handle(TransferEvent(InflowFailed{
+      .ticket_id = kInflowTicket, .epoch = 1, .status = absl::UnavailableError("head lost")}));
+  PrefillRequest next;
+  next.request_id = 9;
+  next.epoch = 1;
+  next.tokens = rig.prompt;
+  next.sampling.temperature = 0;
+  rig.Say(next);
+  rig.Turns();
+  REQUIRE(rig.ends.size() == 2);
+  REQUIRE(rig.ends[0].reason == (cancelled ? EndReason::kCancelled : EndReason::kFailed));
+  REQUIRE(rig.tokens[9].at(0).token == Expected(rig.prompt, 1).tokens[0]);
+  // What a broken attempt has of its slice is kept for a while.
+  REQUIRE((rig.pool->held() == 0) == cancelled);
+  rig.now += 2 * PrefillOptions().kept_slice_time;
+  rig.Turns();
+  REQUIRE(rig.pool->held() == 0);
+}
+
+TEST_CASE("a worker that closes with a slice keeps nothing") {
+  Rig rig;
+  rig.Tail();
+  rig.core->Close();
+  rig.Turns();
+  REQUIRE_FALSE(rig.core->IsQuiet());
+  rig.core->Handle(TransferEvent(InflowFailed{
+      .ticket_id = kInflowTicket, .epoch = 1, .status = absl::CancelledError("cancelled")}));
+  REQUIRE(rig.core->IsQuiet());
+}
+
+}  // namespace
+}  // namespace baton
