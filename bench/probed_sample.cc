@@ -36,13 +36,13 @@ const ProbedSample& MedianOf(std::vector<const ProbedSample*> samples) {
 
 }  // namespace
 
-void ProbedSample::Add(double seconds, double least_before, double least_after) {
-  const auto [least, most] = std::minmax(least_before, least_after);
+void ProbedSample::Add(double seconds, double min_before, double min_after) {
+  const auto [least, most] = std::minmax(min_before, min_after);
   seconds_ += seconds;
   least_ += least;
-  least_before_ += least_before;
-  least_after_ += least_after;
-  if (most > kMostApart * least) seconds_of_two_states_ += seconds;
+  min_before_ += min_before;
+  min_after_ += min_after;
+  if (most > kMaxApart * least) seconds_of_two_states_ += seconds;
 }
 
 ProbedSample::Doubt ProbedSample::doubt() const {
@@ -58,9 +58,9 @@ void SetSamples(std::span<const ProbedSample> samples, double work, KernelResult
   for (const ProbedSample& sample : samples) {
     all.push_back(&sample);
     values.push_back(work / sample.seconds());
-    if (sample.least_seconds() > 0) {
-      limits.push_back(work / sample.least_before());
-      limits.push_back(work / sample.least_after());
+    if (sample.min_seconds() > 0) {
+      limits.push_back(work / sample.min_before());
+      limits.push_back(work / sample.min_after());
     }
     if (sample.doubt() == ProbedSample::Doubt::kNone) counted.push_back(&sample);
     if (sample.doubt() == ProbedSample::Doubt::kTwoStates) ++two_states;
@@ -68,7 +68,7 @@ void SetSamples(std::span<const ProbedSample> samples, double work, KernelResult
   const bool is_counted = 2 * counted.size() > all.size();
   const ProbedSample& median = MedianOf(is_counted ? counted : all);
   line->value = work / median.seconds();
-  line->limit = median.least_seconds() > 0 ? work / median.least_seconds() : 0;
+  line->limit = median.min_seconds() > 0 ? work / median.min_seconds() : 0;
   line->seconds = median.seconds();
   line->n_samples = static_cast<int>(all.size());
   line->n_counted = static_cast<int>(counted.size());
@@ -80,16 +80,16 @@ void SetSamples(std::span<const ProbedSample> samples, double work, KernelResult
   line->not_counted = absl::StrFormat(
       "of %d samples the probes before and after %d differ by more than %.0f %%, and %d are above "
       "their limit",
-      all.size(), two_states, 100 * (kMostApart - 1), above);
+      all.size(), two_states, 100 * (kMaxApart - 1), above);
 }
 
 std::vector<std::vector<ProbedSample>> SampleInTurns(
     const SamplePlan& plan, const std::vector<std::function<void()>>& bodies,
-    const std::function<double()>& least_seconds) {
+    const std::function<double()>& min_seconds) {
   std::vector<std::vector<ProbedSample>> samples(bodies.size());
   const Clock::time_point start = Clock::now();
-  double before = least_seconds();
-  for (int i = 0; i < std::max(plan.least_samples, 1) || SecondsSince(start) < plan.seconds; ++i) {
+  double before = min_seconds();
+  for (int i = 0; i < std::max(plan.min_samples, 1) || SecondsSince(start) < plan.seconds; ++i) {
     std::vector<double> fastest(bodies.size(), 1e30);
     const Clock::time_point first = Clock::now();
     do {
@@ -99,7 +99,7 @@ std::vector<std::vector<ProbedSample>> SampleInTurns(
         fastest[body] = std::min(fastest[body], SecondsSince(begin));
       }
     } while (SecondsSince(first) < kSampleSeconds);
-    const double after = least_seconds();
+    const double after = min_seconds();
     for (size_t body = 0; body < bodies.size(); ++body) {
       samples[body].emplace_back().Add(fastest[body], before, after);
     }

@@ -19,7 +19,7 @@ constexpr double kRounding = 0.01;
 
 // A set of the C library has room for 1024 CPUs; a system with more refuses to fill a single one.
 constexpr size_t kCpuSets = 8;
-constexpr size_t kMostCpus = kCpuSets * CPU_SETSIZE;
+constexpr size_t kMaxCpus = kCpuSets * CPU_SETSIZE;
 
 }  // namespace
 
@@ -27,7 +27,7 @@ std::vector<int> OwnCpus() {
   cpu_set_t set[kCpuSets] = {};
   std::vector<int> cpus;
   if (::sched_getaffinity(0, sizeof set, set) != 0) return cpus;
-  for (size_t cpu = 0; cpu < kMostCpus; ++cpu) {
+  for (size_t cpu = 0; cpu < kMaxCpus; ++cpu) {
     if (CPU_ISSET_S(cpu, sizeof set, set)) cpus.push_back(static_cast<int>(cpu));
   }
   return cpus;
@@ -37,7 +37,7 @@ bool StayOnCpus(const std::vector<int>& cpus) {
   cpu_set_t set[kCpuSets] = {};
   for (const int number : cpus) {
     const auto cpu = static_cast<size_t>(number);
-    if (cpu < kMostCpus) CPU_SET_S(cpu, sizeof set, set);
+    if (cpu < kMaxCpus) CPU_SET_S(cpu, sizeof set, set);
   }
   return ::sched_setaffinity(0, sizeof set, set) == 0;
 }

@@ -7,7 +7,7 @@
 namespace baton {
 
 using RequestId = uint64_t;    // minted by the router
-using Epoch = uint32_t;        // attempt number of a request: raised whenever it is aimed anew
+using Epoch = uint32_t;        // attempt number of a request: raised whenever it is dispatched anew
 using Incarnation = uint64_t;  // one life of a process: random at start, never 0
 
 // Names a promise of pages to one request; 128 random bits, minted by the router.

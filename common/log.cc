@@ -11,7 +11,7 @@ namespace baton {
 namespace {
 
 // Constant after SetLog, which runs before any thread: the one process-wide state of the logger.
-LogLevel g_least = LogLevel::kInfo;
+LogLevel g_min = LogLevel::kInfo;
 char g_name[32] = "baton";
 
 const char* LevelName(LogLevel level) {
@@ -31,13 +31,13 @@ const char* LevelName(LogLevel level) {
 }  // namespace
 
 void SetLog(LogLevel least, std::string_view process_name) {
-  g_least = least;
+  g_min = least;
   const size_t length = std::min(process_name.size(), sizeof(g_name) - 1);
   std::memcpy(g_name, process_name.data(), length);
   g_name[length] = '\0';
 }
 
-bool LogEnabled(LogLevel level) { return level >= g_least; }
+bool LogEnabled(LogLevel level) { return level >= g_min; }
 
 void WriteLogLine(LogLevel level, std::string_view text) {
   const std::string now =

@@ -42,17 +42,17 @@ enum class PlantedBug {
   kKeptOffEngine,         // it is gone on with although the engine has another slice
   // Worker.
   kSweepNeedsWork,     // timers run only in turns that compute
-  kPurseIsDeaf,        // lent pages are not asked back for a prompt that waits for them
+  kLenderIsDeaf,       // lent pages are not asked back for a prompt that waits for them
   kLostRouterIgnored,  // work goes on when the router is lost
   // Router.
-  kPrefillNotCancelled,  // an end is told to the decode worker only
-  kDecodeFailureWaits,   // a failed decode part waits for the prefill part
-  kLostDecodeIgnored,    // a lost decode worker's requests wait for it
-  kAimsWithPromptOnly,   // a new attempt starts without the tokens so far
-  kNeverCovered,         // a request that was preempted again and again gets no pages to its end
-  kLedgerKept,           // an attempt that ends keeps its place in the ledger
-  kStaleTokens,          // tokens of an earlier attempt are taken
-  kGapsPassed,           // a token is passed on although the one before it is missing
+  kPrefillNotCancelled,       // an end is told to the decode worker only
+  kDecodeFailureWaits,        // a failed decode part waits for the prefill part
+  kLostDecodeIgnored,         // a lost decode worker's requests wait for it
+  kDispatchesWithPromptOnly,  // a new attempt starts without the tokens so far
+  kNeverCovered,  // a request that was preempted again and again gets no pages to its end
+  kLedgerKept,    // an attempt that ends keeps its place in the ledger
+  kStaleTokens,   // tokens of an earlier attempt are taken
+  kGapsPassed,    // a token is passed on although the one before it is missing
   kCount
 };
 

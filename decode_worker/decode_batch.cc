@@ -10,11 +10,11 @@
 
 namespace baton {
 
-struct DecodeBatch::Guest {
-  explicit Guest(TransitionCounts* transitions) : state(GuestTable(), transitions) {}
+struct DecodeBatch::Sequence {
+  explicit Sequence(TransitionCounts* transitions) : state(SequenceTable(), transitions) {}
 
   Key key;
-  MachineState<GuestState> state;
+  MachineState<SequenceState> state;
   absl::Time progress;  // since then it has got nowhere
   std::optional<DecodeRequest> request;
   std::optional<HandoffArrived> kv;
@@ -37,60 +37,61 @@ int DecodeBatch::PagesOf(const DecodeRequest& request) const {
   return pool_->layout().PagesFor(request.n_prompt + request.max_tokens - 1);
 }
 
-bool DecodeBatch::IsCovered(const Guest& guest) const {
-  return static_cast<int>(guest.kv->pages.size()) >= PagesOf(*guest.request);
+bool DecodeBatch::IsCovered(const Sequence& sequence) const {
+  return static_cast<int>(sequence.kv->pages.size()) >= PagesOf(*sequence.request);
 }
 
 // Gives back what no further token sees.
-void DecodeBatch::Trim(Guest* guest) {
-  int passed = pool_->layout().PagesPassed(guest->position);
+void DecodeBatch::Trim(Sequence* sequence) {
+  int passed = pool_->layout().PagesPassed(sequence->position);
   if (Planted(PlantedBug::kTrimsTooMuch) && passed > 0) ++passed;
-  if (passed <= guest->trimmed) return;
-  pool_->Trim(std::span(guest->kv->pages).first(passed).subspan(guest->trimmed));
-  guest->trimmed = passed;
+  if (passed <= sequence->trimmed) return;
+  pool_->Trim(std::span(sequence->kv->pages).first(passed).subspan(sequence->trimmed));
+  sequence->trimmed = passed;
 }
 
 // Tokens it can write into the pages it has.
-int DecodeBatch::RoomLeft(const Guest& guest) const {
-  return static_cast<int>(guest.kv->pages.size()) * pool_->layout().page_tokens - guest.position;
+int DecodeBatch::RoomLeft(const Sequence& sequence) const {
+  return static_cast<int>(sequence.kv->pages.size()) * pool_->layout().page_tokens -
+         sequence.position;
 }
 
 // --- events
 
-DecodeBatch::Guest* DecodeBatch::Find(const Key& key) {
-  const auto it = guests_.find(key);
-  return it == guests_.end() ? nullptr : it->second.get();
+DecodeBatch::Sequence* DecodeBatch::Find(const Key& key) {
+  const auto it = sequences_.find(key);
+  return it == sequences_.end() ? nullptr : it->second.get();
 }
 
-DecodeBatch::Guest* DecodeBatch::FindOrMake(const Key& key) {
-  std::unique_ptr<Guest>& guest = guests_[key];
-  if (guest == nullptr) {
-    guest = std::make_unique<Guest>(options_.transitions);
-    guest->key = key;
+DecodeBatch::Sequence* DecodeBatch::FindOrMake(const Key& key) {
+  std::unique_ptr<Sequence>& sequence = sequences_[key];
+  if (sequence == nullptr) {
+    sequence = std::make_unique<Sequence>(options_.transitions);
+    sequence->key = key;
   }
-  return guest.get();
+  return sequence.get();
 }
 
 void DecodeBatch::Expect(DecodeRequest request, absl::Time now) {
   const Key key{request.request_id, request.epoch};
   if (WasCancelled(key.first, key.second)) return;
-  Guest* const guest = FindOrMake(key);
-  if (guest->request.has_value()) return;  // said twice
+  Sequence* const sequence = FindOrMake(key);
+  if (sequence->request.has_value()) return;  // said twice
   // What an earlier attempt still has here, or what of it is still on its way, is nobody's.
   if (key.second > 1) Cancel(key.first, key.second - 1);
   const bool bad = request.n_prompt <= 0 || request.max_tokens <= 0 ||
                    request.max_tokens > INT32_MAX - request.n_prompt;
-  guest->request = std::move(request);
-  guest->progress = now;
+  sequence->request = std::move(request);
+  sequence->progress = now;
   if (bad) {
-    End(guest, EndReason::kFailed, "a decode request without prompt or tokens to make",
+    End(sequence, EndReason::kFailed, "a decode request without prompt or tokens to make",
         absl::InfiniteFuture());
-  } else if (n_guests() > options_.max_guests) {
-    End(guest, EndReason::kFailed,
-        absl::StrFormat("decode queue full (%d requests)", options_.max_guests),
+  } else if (n_sequences() > options_.max_sequences) {
+    End(sequence, EndReason::kFailed,
+        absl::StrFormat("decode queue full (%d requests)", options_.max_sequences),
         absl::InfiniteFuture());
-  } else if (guest->kv.has_value()) {
-    Complete(guest, now);
+  } else if (sequence->kv.has_value()) {
+    Complete(sequence, now);
   }
 }
 
@@ -100,59 +101,60 @@ void DecodeBatch::Arrived(HandoffArrived arrived, absl::Time now) {
     if (!Planted(PlantedBug::kLateKvDropped)) pool_->Give(arrived.pages);
     return;
   }
-  Guest* const guest = FindOrMake(key);
-  if (guest->kv.has_value()) {
+  Sequence* const sequence = FindOrMake(key);
+  if (sequence->kv.has_value()) {
     pool_->Give(arrived.pages);
     return;
   }
-  guest->kv = std::move(arrived);
-  guest->arrived = guest->progress = now;
-  if (guest->request.has_value())
-    Complete(guest, now);
+  sequence->kv = std::move(arrived);
+  sequence->arrived = sequence->progress = now;
+  if (sequence->request.has_value())
+    Complete(sequence, now);
   else
-    guest->state = GuestState::kOrphan;
+    sequence->state = SequenceState::kOrphan;
 }
 
-std::string DecodeBatch::WhyRefused(const Guest& guest) const {
-  const CommitRecord& record = guest.kv->record;
-  if (!(guest.kv->ticket_id == guest.request->ticket_id)) return "KV came under another ticket";
-  if (record.n_tokens != guest.request->n_prompt)
+std::string DecodeBatch::WhyRefused(const Sequence& sequence) const {
+  const CommitRecord& record = sequence.kv->record;
+  if (!(sequence.kv->ticket_id == sequence.request->ticket_id))
+    return "KV came under another ticket";
+  if (record.n_tokens != sequence.request->n_prompt)
     return absl::StrFormat("KV of %d tokens came for a prompt of %d", record.n_tokens,
-                           guest.request->n_prompt);
+                           sequence.request->n_prompt);
   if (record.first_token < 0 || record.first_token >= options_.vocab)
     return absl::StrFormat("first token %d, vocabulary of %d", record.first_token, options_.vocab);
-  const auto pages = static_cast<int>(guest.kv->pages.size());
+  const auto pages = static_cast<int>(sequence.kv->pages.size());
   const int needed = pool_->layout().PagesFor(record.n_tokens);
   if (pages < needed) return absl::StrFormat("%d pages promised, %d needed", pages, needed);
   return {};
 }
 
 // Request and KV are both here.
-void DecodeBatch::Complete(Guest* guest, absl::Time now) {
-  if (std::string refusal = WhyRefused(*guest); !refusal.empty()) {
-    End(guest, EndReason::kFailed, std::move(refusal), guest->arrived);
+void DecodeBatch::Complete(Sequence* sequence, absl::Time now) {
+  if (std::string refusal = WhyRefused(*sequence); !refusal.empty()) {
+    End(sequence, EndReason::kFailed, std::move(refusal), sequence->arrived);
     return;
   }
-  const std::vector<int32_t>& stops = guest->request->stop_tokens;
-  guest->token = guest->kv->record.first_token;
-  guest->position = guest->kv->record.n_tokens;
-  guest->made = 1;
-  if (std::find(stops.begin(), stops.end(), guest->token) != stops.end()) {
-    End(guest, EndReason::kStopToken, {}, guest->arrived);
-  } else if (guest->request->max_tokens == 1) {
-    End(guest, EndReason::kLength, {}, guest->arrived);
+  const std::vector<int32_t>& stops = sequence->request->stop_tokens;
+  sequence->token = sequence->kv->record.first_token;
+  sequence->position = sequence->kv->record.n_tokens;
+  sequence->made = 1;
+  if (std::find(stops.begin(), stops.end(), sequence->token) != stops.end()) {
+    End(sequence, EndReason::kStopToken, {}, sequence->arrived);
+  } else if (sequence->request->max_tokens == 1) {
+    End(sequence, EndReason::kLength, {}, sequence->arrived);
   } else {
-    guest->state = GuestState::kReady;
-    guest->progress = now;
-    Trim(guest);
-    ready_.push_back(guest);
+    sequence->state = SequenceState::kReady;
+    sequence->progress = now;
+    Trim(sequence);
+    ready_.push_back(sequence);
   }
 }
 
 void DecodeBatch::Aborted(const HandoffAborted& event) {
-  Guest* const guest = Find(Key{event.request_id, event.epoch});
-  if (guest == nullptr || guest->kv.has_value()) return;
-  End(guest, EndReason::kFailed, absl::StrFormat("handoff: %s", event.status.ToString()),
+  Sequence* const sequence = Find(Key{event.request_id, event.epoch});
+  if (sequence == nullptr || sequence->kv.has_value()) return;
+  End(sequence, EndReason::kFailed, absl::StrFormat("handoff: %s", event.status.ToString()),
       absl::InfiniteFuture(), PartFault::kHandoff);
 }
 
@@ -160,20 +162,20 @@ void DecodeBatch::Cancel(RequestId request, Epoch up_to) {
   DCHECK(logits_.empty());
   if (Planted(PlantedBug::kCancelsEveryone)) return CancelAll();
   Remember(request, up_to);
-  std::vector<Guest*> found;
-  for (auto it = guests_.lower_bound({request, 0}); it != guests_.end(); ++it) {
+  std::vector<Sequence*> found;
+  for (auto it = sequences_.lower_bound({request, 0}); it != sequences_.end(); ++it) {
     if (it->first.first != request || it->first.second > up_to) break;
     found.push_back(it->second.get());
   }
-  for (Guest* guest : found) End(guest, EndReason::kCancelled, {}, absl::InfiniteFuture());
+  for (Sequence* sequence : found) End(sequence, EndReason::kCancelled, {}, absl::InfiniteFuture());
 }
 
 void DecodeBatch::CancelAll() {
-  std::vector<Guest*> found;
-  for (const auto& [key, guest] : guests_) found.push_back(guest.get());
-  for (Guest* guest : found) {
-    Remember(guest->key.first, guest->key.second);
-    End(guest, EndReason::kCancelled, {}, absl::InfiniteFuture());
+  std::vector<Sequence*> found;
+  for (const auto& [key, sequence] : sequences_) found.push_back(sequence.get());
+  for (Sequence* sequence : found) {
+    Remember(sequence->key.first, sequence->key.second);
+    End(sequence, EndReason::kCancelled, {}, absl::InfiniteFuture());
   }
 }
 
@@ -196,17 +198,17 @@ bool DecodeBatch::WasCancelled(RequestId request, Epoch epoch) const {
   return it != cancelled_.end() && epoch <= it->second;
 }
 
-absl::Time DecodeBatch::DeadlineOf(const Guest& guest) const {
-  switch (GuestState(guest.state)) {
-    case GuestState::kExpected:
-      return guest.progress + options_.kv_timeout;
-    case GuestState::kOrphan:
+absl::Time DecodeBatch::DeadlineOf(const Sequence& sequence) const {
+  switch (SequenceState(sequence.state)) {
+    case SequenceState::kExpected:
+      return sequence.progress + options_.kv_timeout;
+    case SequenceState::kOrphan:
       if (Planted(PlantedBug::kOrphansKept)) break;
-      return guest.progress + options_.orphan_timeout;
-    case GuestState::kReady:
-    case GuestState::kDecoding:
-      return guest.progress + options_.wait_timeout;
-    case GuestState::kEnded:
+      return sequence.progress + options_.orphan_timeout;
+    case SequenceState::kReady:
+    case SequenceState::kDecoding:
+      return sequence.progress + options_.wait_timeout;
+    case SequenceState::kEnded:
       break;
   }
   return absl::InfiniteFuture();
@@ -214,66 +216,66 @@ absl::Time DecodeBatch::DeadlineOf(const Guest& guest) const {
 
 void DecodeBatch::OnTime(absl::Time now) {
   DCHECK(logits_.empty());
-  std::vector<Guest*> due;
-  for (const auto& [key, guest] : guests_)
-    if (DeadlineOf(*guest) <= now) due.push_back(guest.get());
-  for (Guest* guest : due) {
-    if (guest->state == GuestState::kOrphan) {
+  std::vector<Sequence*> due;
+  for (const auto& [key, sequence] : sequences_)
+    if (DeadlineOf(*sequence) <= now) due.push_back(sequence.get());
+  for (Sequence* sequence : due) {
+    if (sequence->state == SequenceState::kOrphan) {
       LogWarn("handoff of a request this worker was never told of: pages given back %d",
-              static_cast<int>(guest->kv->pages.size()));
-      guest->state = GuestState::kEnded;
-      pool_->Give(guest->kv->pages);
-      guests_.erase(guest->key);
+              static_cast<int>(sequence->kv->pages.size()));
+      sequence->state = SequenceState::kEnded;
+      pool_->Give(sequence->kv->pages);
+      sequences_.erase(sequence->key);
       continue;
     }
-    const int state = static_cast<int>(GuestState(guest->state));
-    End(guest, EndReason::kFailed,
-        absl::StrFormat("decode: %s for %s without progress", GuestTable().states[state].name,
-                        absl::FormatDuration(now - guest->progress)),
+    const int state = static_cast<int>(SequenceState(sequence->state));
+    End(sequence, EndReason::kFailed,
+        absl::StrFormat("decode: %s for %s without progress", SequenceTable().states[state].name,
+                        absl::FormatDuration(now - sequence->progress)),
         absl::InfiniteFuture());
   }
 }
 
 absl::Time DecodeBatch::NextDeadline() const {
   absl::Time next = absl::InfiniteFuture();
-  for (const auto& [key, guest] : guests_) next = std::min(next, DeadlineOf(*guest));
+  for (const auto& [key, sequence] : sequences_) next = std::min(next, DeadlineOf(*sequence));
   return next;
 }
 
-// now: infinite = the guest did not end by computing.
-void DecodeBatch::End(Guest* guest, EndReason reason, std::string message, absl::Time now,
+// now: infinite = the sequence did not end by computing.
+void DecodeBatch::End(Sequence* sequence, EndReason reason, std::string message, absl::Time now,
                       PartFault fault) {
   PartEnded part;
-  part.request_id = guest->key.first;
-  part.epoch = guest->key.second;
+  part.request_id = sequence->key.first;
+  part.epoch = sequence->key.second;
   part.reason = reason;
   part.fault = fault;
   part.message = std::move(message);
-  guest->state = GuestState::kEnded;
-  if (guest->kv.has_value()) {
-    part.transfer_us = guest->kv->transfer_us;
+  sequence->state = SequenceState::kEnded;
+  if (sequence->kv.has_value()) {
+    part.transfer_us = sequence->kv->transfer_us;
     if (reason != EndReason::kStopToken || !Planted(PlantedBug::kRowKeepsPages))
-      pool_->Give(guest->kv->pages);
+      pool_->Give(sequence->kv->pages);
   } else {
     // Its KV may still be on the way.
     effects_.emplace_back(TransferCommand(
-        CancelHandoff{.ticket_id = guest->request->ticket_id, .epoch = guest->key.second}));
+        CancelHandoff{.ticket_id = sequence->request->ticket_id, .epoch = sequence->key.second}));
   }
-  if (guest->first_step != absl::InfiniteFuture()) {
-    part.queue_us = absl::ToInt64Microseconds(guest->first_step - guest->arrived);
+  if (sequence->first_step != absl::InfiniteFuture()) {
+    part.queue_us = absl::ToInt64Microseconds(sequence->first_step - sequence->arrived);
     if (now != absl::InfiniteFuture())
-      part.compute_us = absl::ToInt64Microseconds(now - guest->first_step);
+      part.compute_us = absl::ToInt64Microseconds(now - sequence->first_step);
   }
   effects_.emplace_back(WorkerEvent(std::move(part)));
-  std::erase(rows_, guest);
-  std::erase(ready_, guest);
-  guests_.erase(guest->key);
+  std::erase(rows_, sequence);
+  std::erase(ready_, sequence);
+  sequences_.erase(sequence->key);
 }
 
 // --- one step
 
-DecodeBatch::Guest* DecodeBatch::YoungestToPreempt() const {
-  const auto uncovered = [this](const Guest* guest) { return !IsCovered(*guest); };
+DecodeBatch::Sequence* DecodeBatch::YoungestToPreempt() const {
+  const auto uncovered = [this](const Sequence* sequence) { return !IsCovered(*sequence); };
   if (const auto it = std::find_if(ready_.rbegin(), ready_.rend(), uncovered); it != ready_.rend())
     return *it;
   const auto it = std::find_if(rows_.rbegin(), rows_.rend(), uncovered);
@@ -284,12 +286,12 @@ DecodeBatch::Guest* DecodeBatch::YoungestToPreempt() const {
 // The oldest row first: it takes what there is, and it is the last to be preempted.
 void DecodeBatch::Grow(absl::Time now, int reclaimable) {
   for (size_t i = 0; i < rows_.size(); ++i) {
-    Guest* const guest = rows_[i];
+    Sequence* const sequence = rows_[i];
     bool preempted = false;
-    while (!preempted && RoomLeft(*guest) == 0 && !pool_->Take(1, &guest->kv->pages)) {
+    while (!preempted && RoomLeft(*sequence) == 0 && !pool_->Take(1, &sequence->kv->pages)) {
       if (reclaimable-- > 0) break;
-      Guest* const victim = YoungestToPreempt();
-      preempted = victim == guest;
+      Sequence* const victim = YoungestToPreempt();
+      preempted = victim == sequence;
       End(victim, EndReason::kPreempted, {}, now);
     }
     if (preempted) --i;  // it was the last one that is not covered; its place has been taken
@@ -299,23 +301,23 @@ void DecodeBatch::Grow(absl::Time now, int reclaimable) {
 int DecodeBatch::Contribute(absl::Time now, int reclaimable, StepBuilder* builder) {
   DCHECK(logits_.empty());
   while (!ready_.empty() && n_rows() < options_.max_batch) {
-    ready_.front()->state = GuestState::kDecoding;
+    ready_.front()->state = SequenceState::kDecoding;
     ready_.front()->first_step = now;
     rows_.push_back(ready_.front());
     ready_.pop_front();
   }
   Grow(now, reclaimable);
   int n = 0;
-  for (const Guest* guest : rows_) {
-    if (RoomLeft(*guest) == 0) {
+  for (const Sequence* sequence : rows_) {
+    if (RoomLeft(*sequence) == 0) {
       logits_.push_back(-1);
       continue;
     }
-    const std::span<const int32_t> pages(guest->kv->pages);
-    const DecodeRequest& request = *guest->request;
+    const std::span<const int32_t> pages(sequence->kv->pages);
+    const DecodeRequest& request = *sequence->request;
     const int row =
-        builder->AddPiece(std::span(&guest->token, 1), guest->position,
-                          pages.first(pool_->layout().PagesFor(guest->position + 1)),
+        builder->AddPiece(std::span(&sequence->token, 1), sequence->position,
+                          pages.first(pool_->layout().PagesFor(sequence->position + 1)),
                           options_.rope.RangeOf(int64_t{request.n_prompt} + request.max_tokens));
     logits_.push_back(builder->WantLogits(row));
     ++n;
@@ -335,33 +337,33 @@ void DecodeBatch::StepDone(const Backend& backend, Sampler* sampler, absl::Time 
   sampled_.resize(sample_rows_.size());
   sampler->SampleRows(sample_rows_, sampled_);
 
-  std::vector<std::pair<Guest*, EndReason>> ended;
+  std::vector<std::pair<Sequence*, EndReason>> ended;
   for (size_t i = 0, row = 0; i < logits_.size(); ++i) {
     if (logits_[i] < 0) continue;
-    Guest* guest = rows_[i];
-    const DecodeRequest& request = *guest->request;
+    Sequence* sequence = rows_[i];
+    const DecodeRequest& request = *sequence->request;
     const std::span<const float> logits = sample_rows_[row].logits;
     const SampledToken sampled = sampled_[row++];
-    guest->token = sampled.token;
-    ++guest->position;
-    ++guest->made;
-    guest->progress = now;
-    Trim(guest);
+    sequence->token = sampled.token;
+    ++sequence->position;
+    ++sequence->made;
+    sequence->progress = now;
+    Trim(sequence);
     effects_.emplace_back(
         WorkerEvent(TokenOut{.request_id = request.request_id,
                              .epoch = request.epoch,
-                             .position = guest->position,
+                             .position = sequence->position,
                              .token = sampled.token,
                              .logprob = sampled.logprob,
                              .digest = request.want_digests ? LogitsDigest(logits, 0) : 0}));
     const std::vector<int32_t>& stops = request.stop_tokens;
     if (std::find(stops.begin(), stops.end(), sampled.token) != stops.end())
-      ended.emplace_back(guest, EndReason::kStopToken);
-    else if (guest->made == request.max_tokens)
-      ended.emplace_back(guest, EndReason::kLength);
+      ended.emplace_back(sequence, EndReason::kStopToken);
+    else if (sequence->made == request.max_tokens)
+      ended.emplace_back(sequence, EndReason::kLength);
   }
   logits_.clear();
-  for (const auto& [guest, reason] : ended) End(guest, reason, {}, now);
+  for (const auto& [sequence, reason] : ended) End(sequence, reason, {}, now);
 }
 
 void DecodeBatch::TakeEffects(std::vector<DecodeEffect>* out) {
@@ -373,35 +375,36 @@ void DecodeBatch::TakeEffects(std::vector<DecodeEffect>* out) {
 
 int DecodeBatch::n_waiting() const {
   int waiting = 0;
-  for (const auto& [key, guest] : guests_) waiting += guest->request.has_value();
+  for (const auto& [key, sequence] : sequences_) waiting += sequence->request.has_value();
   return waiting - n_rows();
 }
 
 int DecodeBatch::expected_pages() const {
   int pages = 0;
-  for (const auto& [key, guest] : guests_)
-    if (!guest->kv.has_value()) pages += PagesOf(*guest->request) + 1;
+  for (const auto& [key, sequence] : sequences_)
+    if (!sequence->kv.has_value()) pages += PagesOf(*sequence->request) + 1;
   return pages;
 }
 
 int DecodeBatch::pages_held() const {
   int pages = 0;
-  for (const auto& [key, guest] : guests_)
-    if (guest->kv.has_value()) pages += CountPages(guest->kv->pages);
+  for (const auto& [key, sequence] : sequences_)
+    if (sequence->kv.has_value()) pages += CountPages(sequence->kv->pages);
   return pages;
 }
 
 int DecodeBatch::growth_pages() const {
   constexpr int kStepsAhead = 16;  // more than pages take to come back from the transfer room
-  return static_cast<int>(std::count_if(rows_.begin(), rows_.end(), [this](const Guest* guest) {
-    return !IsCovered(*guest) && RoomLeft(*guest) < kStepsAhead;
-  }));
+  return static_cast<int>(
+      std::count_if(rows_.begin(), rows_.end(), [this](const Sequence* sequence) {
+        return !IsCovered(*sequence) && RoomLeft(*sequence) < kStepsAhead;
+      }));
 }
 
 int DecodeBatch::steps_to_first_end() const {
   int steps = 0;
-  for (const Guest* guest : rows_) {
-    const int left = guest->request->max_tokens - guest->made;
+  for (const Sequence* sequence : rows_) {
+    const int left = sequence->request->max_tokens - sequence->made;
     if (steps == 0 || left < steps) steps = left;
   }
   return steps;

@@ -1,20 +1,20 @@
 // Turns arrived KV into the remaining tokens, all requests in one ever-changing batch. A plain
 // object of the engine thread: events in, effects out; no clock, thread or socket.
 //
-// A guest is a request of this batch: expected (the router named it), arrived (its KV is here and
-// verified), or both, in either order; then it waits for a row, joins at the next step and leaves
-// in the very step that ends it.
+// A sequence is a request of this batch: expected (the router named it), arrived (its KV is here
+// and verified), or both, in either order; then it waits for a row, joins at the next step and
+// leaves in the very step that ends it.
 //
-// Pages: a guest comes with those of its prompt and a little room to grow; a row takes further ones
-// as it needs them, and gives back what fell out of the model's window. When the pool has none, the
-// youngest guest that is not covered to its end is preempted: its pages go back and the router aims
-// the request anew (it is computed again, with the tokens so far). Nobody waits for pages while
-// holding some, so there is no deadlock; the oldest row is the last to go, so rows that are not
-// covered do not preempt each other in turn for ever; and the router asks for cover to the end for
-// a request that was preempted kMostPreemptions times, so each ends. A row waits only while pages
-// that the transfer room has free are on their way back.
+// Pages: a sequence comes with those of its prompt and a little room to grow; a row takes further
+// ones as it needs them, and gives back what fell out of the model's window. When the pool has
+// none, the youngest sequence that is not covered to its end is preempted: its pages go back and
+// the router aims the request anew (it is computed again, with the tokens so far). Nobody waits for
+// pages while holding some, so there is no deadlock; the oldest row is the last to go, so rows that
+// are not covered do not preempt each other in turn for ever; and the router asks for cover to the
+// end for a request that was preempted kMaxPreemptions times, so each ends. A row waits only while
+// pages that the transfer room has free are on their way back.
 //
-// The table of its states, with deadlines, is in guest_state.cc.
+// The table of its states, with deadlines, is in sequence_state.cc.
 //
 // A step: Contribute, StepDone. Events come between steps, never inside one.
 #pragma once
@@ -31,7 +31,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
 #include "common/ids.h"
-#include "decode_worker/guest_state.h"
+#include "decode_worker/sequence_state.h"
 #include "engine/kv/kv_pool.h"
 #include "engine/sampling/sampler.h"
 #include "engine/step/backend.h"
@@ -45,10 +45,10 @@ struct DecodeOptions {
   int32_t vocab = 0;      // token ids are in [0, vocab)
   int32_t max_batch = 0;  // rows of one step
   RopeDesc rope{};        // of the model: which range a request has
-  int32_t max_guests = 8192;
+  int32_t max_sequences = 8192;
   absl::Duration orphan_timeout = absl::Seconds(10);
-  // Last bounds, when no other timer has ended the wait: an expected guest whose KV does not come
-  // (its prefill may take long), and a guest that waits for a row or gets no token.
+  // Last bounds, when no other timer has ended the wait: an expected sequence whose KV does not
+  // come (its prefill may take long), and a sequence that waits for a row or gets no token.
   absl::Duration kv_timeout = absl::Minutes(30);
   absl::Duration wait_timeout = absl::Minutes(10);
   TransitionCounts* transitions = nullptr;  // counts transitions; tests only
@@ -72,11 +72,11 @@ class DecodeBatch {
   void Aborted(const HandoffAborted& event);
   void Cancel(RequestId request, Epoch up_to);
   void CancelAll();
-  void OnTime(absl::Time now);      // ends the guests whose deadline is here
+  void OnTime(absl::Time now);      // ends the sequences whose deadline is here
   absl::Time NextDeadline() const;  // when OnTime must be called next
 
   // --- one step
-  // Adds one row per running guest that has a page for its token, at most max_batch; returns how
+  // Adds one row per running sequence that has a page for its token, at most max_batch; returns how
   // many. reclaimable: free pages of the transfer room, which come back when they are wanted.
   int Contribute(absl::Time now, int reclaimable, StepBuilder* builder);
   void StepDone(const Backend& backend, Sampler* sampler, absl::Time now);
@@ -84,12 +84,12 @@ class DecodeBatch {
   // Effects since the last call, appended in order.
   void TakeEffects(std::vector<DecodeEffect>* out);
 
-  // --- what the worker reports and the purse must know
+  // --- what the worker reports and the lender must know
   int n_rows() const { return static_cast<int>(rows_.size()); }
   bool has_rows() const { return !rows_.empty() || !ready_.empty(); }  // or will, next step
   int n_waiting() const;  // expected, or arrived and without a row
-  int n_guests() const { return static_cast<int>(guests_.size()); }
-  int expected_pages() const;  // of guests whose KV is not here yet
+  int n_sequences() const { return static_cast<int>(sequences_.size()); }
+  int expected_pages() const;  // of sequences whose KV is not here yet
   int pages_held() const;
   // Pages the rows will take within the next steps: to be kept free for them.
   int growth_pages() const;
@@ -97,31 +97,31 @@ class DecodeBatch {
 
  private:
   using Key = std::pair<RequestId, Epoch>;
-  struct Guest;
+  struct Sequence;
 
-  Guest* Find(const Key& key);
-  Guest* FindOrMake(const Key& key);
-  void Complete(Guest* guest, absl::Time now);
-  absl::Time DeadlineOf(const Guest& guest) const;
-  std::string WhyRefused(const Guest& guest) const;
-  void End(Guest* guest, EndReason reason, std::string message, absl::Time now,
+  Sequence* Find(const Key& key);
+  Sequence* FindOrMake(const Key& key);
+  void Complete(Sequence* sequence, absl::Time now);
+  absl::Time DeadlineOf(const Sequence& sequence) const;
+  std::string WhyRefused(const Sequence& sequence) const;
+  void End(Sequence* sequence, EndReason reason, std::string message, absl::Time now,
            PartFault fault = PartFault::kOwn);
   void Remember(RequestId request, Epoch up_to);
   bool WasCancelled(RequestId request, Epoch epoch) const;
   int PagesOf(const DecodeRequest& request) const;
-  bool IsCovered(const Guest& guest) const;
-  void Trim(Guest* guest);
-  int RoomLeft(const Guest& guest) const;
+  bool IsCovered(const Sequence& sequence) const;
+  void Trim(Sequence* sequence);
+  int RoomLeft(const Sequence& sequence) const;
   void Grow(absl::Time now, int reclaimable);
-  Guest* YoungestToPreempt() const;
+  Sequence* YoungestToPreempt() const;
 
   const DecodeOptions options_;
   KvPool* const pool_;
   // Ordered: what is done for all is done in the same order in every run.
-  absl::btree_map<Key, std::unique_ptr<Guest>> guests_;
-  std::deque<Guest*> ready_;  // complete, in order, waiting for a row
-  std::vector<Guest*> rows_;  // in order of joining
-  std::vector<int> logits_;   // of the step in progress: index of each row's logits; -1: no room
+  absl::btree_map<Key, std::unique_ptr<Sequence>> sequences_;
+  std::deque<Sequence*> ready_;  // complete, in order, waiting for a row
+  std::vector<Sequence*> rows_;  // in order of joining
+  std::vector<int> logits_;      // of the step in progress: index of each row's logits; -1: no room
   std::vector<SampleRow> sample_rows_;  // scratch of StepDone
   std::vector<SampledToken> sampled_;
   // Cancels remembered so that KV arriving after them is given back at once.

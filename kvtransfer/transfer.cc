@@ -28,7 +28,7 @@
 namespace baton {
 namespace {
 
-constexpr int64_t kLeastSleepMs = 2, kMostSleepMs = 20, kIdleSleepMs = 100;
+constexpr int64_t kMinSleepMs = 2, kMaxSleepMs = 20, kIdleSleepMs = 100;
 constexpr int64_t kQuietPart = 4;                // a fourth
 constexpr int64_t kShutDownGraceUs = 1'500'000;  // for peers to let go of what is under way
 
@@ -142,7 +142,7 @@ class Transfer::Loop {
   int64_t MostSleepMs() const {
     if (!core_->busy()) return kIdleSleepMs;
     const int64_t quiet_ms = (NowUs() - moved_us_) / 1000;
-    return std::clamp(quiet_ms / kQuietPart, kLeastSleepMs, kMostSleepMs);
+    return std::clamp(quiet_ms / kQuietPart, kMinSleepMs, kMaxSleepMs);
   }
 
   void Sleep() {

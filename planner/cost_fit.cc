@@ -15,7 +15,7 @@ constexpr double kPrior = 1e-6;      // of what was believed before the first la
 constexpr double kErrorShare = 0.1;  // of the newest layer in error()
 // Units of what may be believed to be nothing: a floor, in tokens; a pair, as a share of a token.
 constexpr double kFloorTokens = 50, kPairShare = 1e-5;
-constexpr std::array<double, 3> kLeast = {0, 1e-3, 0};  // weights
+constexpr std::array<double, 3> kMin = {0, 1e-3, 0};  // weights
 
 }  // namespace
 
@@ -72,7 +72,7 @@ bool CostFit::SolveWith(unsigned fixed, Terms* weights) const {
   for (int i = 0; i < kTerms; ++i) {
     if (is_fixed(i)) {
       rows[i][i] = 1;
-      rows[i][kTerms] = kLeast[i];
+      rows[i][kTerms] = kMin[i];
       continue;
     }
     for (int j = 0; j < kTerms; ++j) rows[i][j] = products_[i][j] + (i == j ? kPrior : 0);
@@ -92,7 +92,7 @@ bool CostFit::SolveWith(unsigned fixed, Terms* weights) const {
   }
   for (int i = 0; i < kTerms; ++i) {
     (*weights)[i] = rows[i][kTerms] / rows[i][i];
-    if (!((*weights)[i] >= kLeast[i])) return false;
+    if (!((*weights)[i] >= kMin[i])) return false;
   }
   return true;
 }

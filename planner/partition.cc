@@ -27,10 +27,10 @@ double SliceOfTime(const PrefillCost& cost, double before, double time) {
   const double square = cost.pair * (cost.kernel == PairKernel::kCausal ? 0.5 : 1.0);
   const double linear = cost.token + cost.pair * before;
   const double slice = PositiveRoot(square, linear, time - cost.token * cost.extra_tokens);
-  // Up to so many the linear layers take least_linear, and only pairs count.
-  const double free = cost.least_linear / cost.token - cost.extra_tokens;
+  // Up to so many the linear layers take min_linear, and only pairs count.
+  const double free = cost.min_linear / cost.token - cost.extra_tokens;
   if (slice >= free) return slice;
-  const double work = time - cost.least_linear;
+  const double work = time - cost.min_linear;
   if (work <= 0) return 0;
   if (square <= 0 && before <= 0) return free;
   return std::min(free, PositiveRoot(square, cost.pair * before, work));

@@ -13,8 +13,8 @@
 namespace baton {
 namespace {
 
-constexpr size_t kMostBytes = 1 << 20;
-constexpr int kMostRanks = 64;
+constexpr size_t kMaxBytes = 1 << 20;
+constexpr int kMaxRanks = 64;
 constexpr double kSumSlack = 1e-3;  // ratios are written with few digits
 
 // Throws YAML::Exception at the field's line.
@@ -75,7 +75,7 @@ PrefillCost ReadCost(const YAML::Node& node) {
   if (!(cost.token > 0)) Refuse(node["token"], "token must be more than 0");
   cost.pair = Amount(node, "pair");
   cost.extra_tokens = Amount(node, "extra_tokens");
-  cost.least_linear = Amount(node, "least_linear");
+  cost.min_linear = Amount(node, "least_linear");
   cost.head = Amount(node, "head");
   cost.kv_bytes = Amount(node, "kv_bytes");
   const auto kernel = Field<std::string>(node, "attention");
@@ -95,7 +95,7 @@ void WriteCost(const PrefillCost& cost, int threads, YAML::Emitter& out) {
   field("token", cost.token);
   field("pair", cost.pair);
   field("extra_tokens", cost.extra_tokens);
-  field("least_linear", cost.least_linear);
+  field("least_linear", cost.min_linear);
   field("head", cost.head);
   field("kv_bytes", cost.kv_bytes);
   field("attention", cost.kernel == PairKernel::kCausal ? "causal" : "dense_mask");
@@ -119,8 +119,8 @@ PartitionTable ReadTable(const YAML::Node& file) {
   if (!of_ranks || !of_ranks.IsMap()) Refuse(file, "ranks is missing, or has no numbers of ranks");
   for (const auto& group : of_ranks) {
     const int ranks = group.first.as<int>(0);
-    if (ranks < 2 || ranks > kMostRanks || !group.second.IsSequence() || group.second.size() == 0)
-      Refuse(group.first, absl::StrFormat("ranks must be from 2 to %d, with entries", kMostRanks));
+    if (ranks < 2 || ranks > kMaxRanks || !group.second.IsSequence() || group.second.size() == 0)
+      Refuse(group.first, absl::StrFormat("ranks must be from 2 to %d, with entries", kMaxRanks));
     std::vector<PartitionEntry>& entries = table.of_ranks[ranks];
     for (const YAML::Node& entry : group.second)
       entries.push_back(ReadEntry(entry, ranks, entries.empty() ? 0 : entries.back().tokens));
@@ -164,7 +164,7 @@ absl::StatusOr<PrefillCost> CostFor(const CostUser& user, const PartitionTable& 
 
 absl::StatusOr<PartitionTable> ParsePartitionTable(const std::string& yaml,
                                                    const std::string& origin) {
-  if (yaml.size() > kMostBytes)
+  if (yaml.size() > kMaxBytes)
     return absl::InvalidArgumentError(absl::StrCat(origin, ": longer than 1 MiB"));
   try {  // yaml-cpp reports by exceptions; none leaves this function
     return ReadTable(YAML::Load(yaml));

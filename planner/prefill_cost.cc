@@ -7,7 +7,7 @@ namespace baton {
 double CausalPairs(double tokens, double before) { return tokens * (before + tokens / 2); }
 
 double PrefillCost::Linear(double tokens) const {
-  return std::max(token * (tokens + extra_tokens), least_linear);
+  return std::max(token * (tokens + extra_tokens), min_linear);
 }
 
 double PrefillCost::Pairs(double tokens, double before) const {

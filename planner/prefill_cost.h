@@ -19,7 +19,7 @@ struct PrefillCost {
   double token = 0;         // seconds per token and layer in the linear layers
   double pair = 0;          // seconds per (query, key) pair and layer, all heads
   double extra_tokens = 0;  // what a small batch loses in the linear layers, as tokens
-  double least_linear = 0;  // seconds: launches, or the weights read once
+  double min_linear = 0;    // seconds: launches, or the weights read once
   double head = 0;          // seconds per prompt after the last layer
   double kv_bytes = 0;      // of K and V of one token in one layer
   PairKernel kernel = PairKernel::kCausal;

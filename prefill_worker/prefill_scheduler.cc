@@ -48,9 +48,9 @@ void PrefillScheduler::NoRoom(const HandoffNoRoom& event) {
   if (prompt == nullptr || prompt->phase != Phase::kOpening) return;
   prompt->no_room = true;
   if (prompt->request.is_head) return;  // the tail takes its pages in its own time
-  Say(NoRoomNotice{.request_id = prompt->request.request_id,
-                   .epoch = prompt->request.epoch,
-                   .expected_wait_us = event.expected_wait_us});
+  Emit(NoRoomNotice{.request_id = prompt->request.request_id,
+                    .epoch = prompt->request.epoch,
+                    .expected_wait_us = event.expected_wait_us});
 }
 
 void PrefillScheduler::Ended(const HandoffEnded& event, absl::Time now) {
@@ -157,7 +157,7 @@ void PrefillScheduler::Stop(Prompt* prompt, EndReason reason, std::string messag
   prompt->reason = reason;
   prompt->message = std::move(message);
   const auto cancel = [&](const TicketId& ticket) {
-    Say(CancelHandoff{.ticket_id = ticket, .epoch = prompt->request.epoch});
+    Emit(CancelHandoff{.ticket_id = ticket, .epoch = prompt->request.epoch});
   };
   for (const PromptRound& round : prompt->rounds) {
     if (round.handing_over) cancel(round.ticket.id);
@@ -182,7 +182,7 @@ void PrefillScheduler::EndIfHandedOver(Prompt* prompt) {
 
 void PrefillScheduler::End(Prompt* prompt, EndReason reason, std::string message) {
   ParkSlice(prompt);
-  if (prompt->phase != Phase::kKept) Say(MakeEnded(*prompt, reason, std::move(message)));
+  if (prompt->phase != Phase::kKept) Emit(MakeEnded(*prompt, reason, std::move(message)));
   if (std::exchange(prompt->keep, false)) {
     prompt->phase = Phase::kKept;
     return;
@@ -221,7 +221,7 @@ void PrefillScheduler::SendOpens(absl::Time now) {
 
 void PrefillScheduler::Open(PromptRound* round) {
   round->handing_over = true;
-  Say(MakeOpen(*round));
+  Emit(MakeOpen(*round));
 }
 
 int PrefillScheduler::Contribute(int budget, int kept_pages, absl::Time now, StepBuilder* builder) {
@@ -271,7 +271,7 @@ bool PrefillScheduler::TakePages(Prompt* prompt, absl::Time now) {
   for (PromptRound& round : prompt->rounds) {
     if (!round.has_inflow()) continue;
     round.inflow_open = true;
-    Say(MakeAwait(*prompt, round, pages_.layout().page_tokens));
+    Emit(MakeAwait(*prompt, round, pages_.layout().page_tokens));
   }
   if (!prompt->round().has_inflow()) return true;
   prompt->phase = Phase::kInflow;
@@ -287,7 +287,7 @@ void PrefillScheduler::Run(Prompt* prompt, absl::Time now) {
   if (round.is_remote && !round.handing_over) Open(&round);  // a later round's
   if (round.has_push()) {
     round.pushing = true;
-    Say(MakeOpenPush(round));
+    Emit(MakeOpenPush(round));
   }
   if (WaitsForPrefixes(*prompt)) return;
   const int n_layers = pages_.layout().n_layers();
@@ -370,20 +370,20 @@ void PrefillScheduler::AnnounceToNext(const Prompt& prompt, const PromptRound& r
 void PrefillScheduler::AnnounceCells(const Prompt& prompt, const TicketId& ticket, int from,
                                      int plane, int n_planes, int first_page, int end_page) {
   if (n_planes > 0 && first_page < end_page)
-    Say(MakeCells(prompt, ticket, from, plane, n_planes, first_page, end_page));
+    Emit(MakeCells(prompt, ticket, from, plane, n_planes, first_page, end_page));
 }
 
 void PrefillScheduler::FirstToken(Prompt* prompt, std::span<const float> logits, Sampler* sampler,
                                   absl::Time now) {
   const PrefillRequest& request = prompt->request;
   const SampledToken sampled = sampler->Sample(logits, request.sampling, prompt->size());
-  Say(MakeComputed(*prompt, now));
-  Say(TokenOut{.request_id = request.request_id,
-               .epoch = request.epoch,
-               .position = prompt->size(),
-               .token = sampled.token,
-               .logprob = sampled.logprob,
-               .digest = request.want_digests ? LogitsDigest(logits, 0) : 0});
+  Emit(MakeComputed(*prompt, now));
+  Emit(TokenOut{.request_id = request.request_id,
+                .epoch = request.epoch,
+                .position = prompt->size(),
+                .token = sampled.token,
+                .logprob = sampled.logprob,
+                .digest = request.want_digests ? LogitsDigest(logits, 0) : 0});
   prompt->first_token = sampled.token;
   prompt->phase = Phase::kCommitting;
   if (prompt->is_remote) return Commit(&prompt->round(), sampled.token);
@@ -392,7 +392,7 @@ void PrefillScheduler::FirstToken(Prompt* prompt, std::span<const float> logits,
 
 void PrefillScheduler::Commit(PromptRound* round, int32_t first_token) {
   round->committed = true;
-  Say(MakeCommit(*round, first_token));
+  Emit(MakeCommit(*round, first_token));
 }
 
 void PrefillScheduler::StepDone(const Backend& backend, Sampler* sampler, absl::Time now) {

@@ -63,22 +63,21 @@
 // attempt takes it over in place of new pages, in its turn for pages; of its inflows it awaits only
 // what is missing. So of a relay that lost a rank or its decode worker the others compute nothing
 // again, but where another slice ran on the engine since. Nobody waits for what is kept: it is
-// given back when a prompt, a row or a guest lacks pages (ForgetKept), or when nobody came for it
-// for kept_slice_time and as long as it had taken. And a slice that goes on waits for its inflow to
-// move, as one that begins does, before it keeps others waiting.
-// In rounds the later attempt goes through all of them again, from the first: those whose slice is
-// done pass on what the next rank lacks, of a rank that stayed nothing but the last cell. So a
-// slice begins, or goes on, only when the one before it has in this very attempt, and the order in
-// which slices wait for each other is that of the prompt as ever: no circle. Who stands in for a
-// lost rank computes all its slices, those of earlier rounds too: the ranks after it have their KV,
-// but the one before it, which hands over to it, may not, and the decode worker lacks it.
-// Where nobody new stands in, a rank that is left goes on with the lost slices besides its own:
-// they are rounds of its prompt, in order, and between two that follow each other there is no
-// inflow. If more pages are needed for them, it waits for these with empty hands: what is kept for
-// it is still anybody's who lacks pages. A lost slice whose KV has come whole is not computed. One
-// that comes before a slice of its own that is on the engine runs in steps, when its inflow is
-// there: so it holds no place there, and waits, as a slice does, only for slices before it in the
-// prompt.
+// given back when a prompt, a row or a sequence lacks pages (ForgetKept), or when nobody came for
+// it for kept_slice_time and as long as it had taken. And a slice that goes on waits for its inflow
+// to move, as one that begins does, before it keeps others waiting. In rounds the later attempt
+// goes through all of them again, from the first: those whose slice is done pass on what the next
+// rank lacks, of a rank that stayed nothing but the last cell. So a slice begins, or goes on, only
+// when the one before it has in this very attempt, and the order in which slices wait for each
+// other is that of the prompt as ever: no circle. Who stands in for a lost rank computes all its
+// slices, those of earlier rounds too: the ranks after it have their KV, but the one before it,
+// which hands over to it, may not, and the decode worker lacks it. Where nobody new stands in, a
+// rank that is left goes on with the lost slices besides its own: they are rounds of its prompt, in
+// order, and between two that follow each other there is no inflow. If more pages are needed for
+// them, it waits for these with empty hands: what is kept for it is still anybody's who lacks
+// pages. A lost slice whose KV has come whole is not computed. One that comes before a slice of its
+// own that is on the engine runs in steps, when its inflow is there: so it holds no place there,
+// and waits, as a slice does, only for slices before it in the prompt.
 //
 // A step: Contribute, LayersDone after each run of layers until all are done, StepDone. Of the
 // slice: NextBlock, BeginSlice if it is the first, BlockDone. Events come between steps and blocks.
@@ -162,7 +161,7 @@ class PrefillScheduler {
   // Effects since the last call, appended in order.
   void TakeEffects(std::vector<PrefillEffect>* out);
 
-  // --- what the worker reports and the purse must know
+  // --- what the worker reports and the lender must know
   int64_t queued_tokens() const;  // still to be computed
   double queued_pairs() const;    // of queries and the keys they see, of these tokens
   int n_prompts() const { return queue_.size(); }
@@ -229,8 +228,8 @@ class PrefillScheduler {
   void ParkSlice(const Prompt* prompt);
   void EndIfReleased(Prompt* prompt);
   void EndIfHandedOver(Prompt* prompt);
-  void Say(TransferCommand command) { effects_.emplace_back(std::move(command)); }
-  void Say(WorkerEvent event) { effects_.emplace_back(std::move(event)); }
+  void Emit(TransferCommand command) { effects_.emplace_back(std::move(command)); }
+  void Emit(WorkerEvent event) { effects_.emplace_back(std::move(event)); }
 
   const PrefillOptions options_;
   PromptPages pages_;

@@ -256,7 +256,7 @@ void PrefillScheduler::RoundComputed(Prompt* prompt) {
   if (WaitsForPrefixes(*prompt))
     AnnouncePrefixes(prompt);
   else if (round.pushing)
-    Say(MakeCommitPush(round));
+    Emit(MakeCommitPush(round));
   if (prompt->at == 0 && !round.has_inflow()) pages_.Enter(prompt);  // nothing writes them any more
   CommitIfComplete(prompt);
 }
@@ -271,7 +271,7 @@ void PrefillScheduler::CommitIfComplete(Prompt* prompt) {
   // One that takes a computed slice over has to begin first.
   if (!prompt->is_for_rank() || prompt->phase != Phase::kRunning || !IsComplete(*prompt)) return;
   PromptRound& round = prompt->round();
-  if (round.pushing && WaitsForPrefixes(*prompt)) Say(MakeCommitPush(round));
+  if (round.pushing && WaitsForPrefixes(*prompt)) Emit(MakeCommitPush(round));
   if (round.is_remote) Commit(&round, 0);
   if (prompt->is_last_round())
     prompt->phase = Phase::kCommitting;

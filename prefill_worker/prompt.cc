@@ -36,7 +36,7 @@ Prompt::Prompt(const PrefillOptions& options, int page_tokens, PrefillRequest pr
     : request(std::move(prefill)),
       serial(number),
       is_remote(request.sink.incarnation != 0 && request.sink.incarnation != options.self),
-      range(options.rope.RangeOf(std::max(int64_t{request.most_tokens}, SizeOf(request)))),
+      range(options.rope.RangeOf(std::max(int64_t{request.max_total_tokens}, SizeOf(request)))),
       admitted(now),
       phase(PromptTable(), options.transitions),
       rounds(RoundsOf(request, page_tokens, options.self)),

@@ -15,7 +15,7 @@ constexpr int kBlockRows = 32;
 
 SliceRun::SliceRun(const Shape& shape) : shape_(shape) {
   CHECK(shape.n_layers > 0 && shape.n_rows > 0 && shape.segment_keys >= 0);
-  met_rows_ = shape.n_rows;
+  attended_rows_ = shape.n_rows;
   finished_ = first_row();
 }
 
@@ -27,7 +27,7 @@ std::optional<SliceBlock> SliceRun::Next(int max_rows, const InflowProgress& inf
   };
   if (projected_ < shape_.n_rows) return block(SliceBlock::Kind::kProject, projected_);
   if (IsThere(inflow)) return block(SliceBlock::Kind::kFinish, finished_);
-  return NextMeeting(max_rows, inflow);
+  return NextAttendBlock(max_rows, inflow);
 }
 
 // The rows left are cut evenly: a last block of few rows would read all weights of the layer for
@@ -46,9 +46,10 @@ bool SliceRun::IsThere(const InflowProgress& inflow) const {
   return shape_.inflow_pages == 0 || inflow.planes > layer_;
 }
 
-std::optional<SliceBlock> SliceRun::NextMeeting(int max_rows, const InflowProgress& inflow) const {
+std::optional<SliceBlock> SliceRun::NextAttendBlock(int max_rows,
+                                                    const InflowProgress& inflow) const {
   if (shape_.segment_keys == 0 || inflow.planes < layer_) return std::nullopt;
-  int from = met_rows_, keys = met_keys_;
+  int from = attended_rows_, keys = met_keys_;
   if (from == shape_.n_rows) {
     const int there = inflow.pages * shape_.page_tokens;
     from = first_row();
@@ -66,7 +67,7 @@ bool SliceRun::Computed(const SliceBlock& block) {
       if (projected_ < shape_.n_rows || !is_last_layer() || shape_.wants_logits) return false;
       break;
     case SliceBlock::Kind::kAttend:
-      met_rows_ = block.to;
+      attended_rows_ = block.to;
       met_keys_ = block.end_key;
       return false;
     case SliceBlock::Kind::kFinish:
@@ -82,7 +83,7 @@ void SliceRun::NextLayer() {
   ++layer_;
   projected_ = 0;
   finished_ = first_row();
-  met_rows_ = shape_.n_rows;
+  attended_rows_ = shape_.n_rows;
   met_keys_ = 0;
 }
 

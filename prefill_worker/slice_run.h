@@ -60,14 +60,15 @@ class SliceRun {
   int first_row() const { return is_last_layer() ? shape_.n_rows - 1 : 0; }
   int EndOfBlock(int from, int max_rows) const;
   bool IsThere(const InflowProgress& inflow) const;
-  std::optional<SliceBlock> NextMeeting(int max_rows, const InflowProgress& inflow) const;
+  std::optional<SliceBlock> NextAttendBlock(int max_rows, const InflowProgress& inflow) const;
   void NextLayer();
 
   const Shape shape_;
   int layer_ = 0;
   // Rows of this layer.
   int projected_ = 0, finished_ = 0;
-  int met_rows_ = 0, met_keys_ = 0;  // rows [.., met_rows_) have met these keys; the others fewer
+  int attended_rows_ = 0,
+      met_keys_ = 0;  // rows [.., attended_rows_) have met these keys; the others fewer
 };
 
 }  // namespace baton

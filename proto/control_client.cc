@@ -248,12 +248,12 @@ void ControlClient::Core::LogRefusal(const absl::Status& reason) {
 }
 
 void ControlClient::Core::Dial() {
-  absl::Duration pause = options_.least_pause;
+  absl::Duration pause = options_.min_pause;
   do {
     // A stream that ended soon after it was accepted (an unfit worker, say) counts as a failure.
     const absl::Time start = MonotonicNow();
-    const bool lasted = RunStream() && MonotonicNow() - start > options_.most_pause;
-    pause = lasted ? options_.least_pause : std::min(2 * pause, options_.most_pause);
+    const bool lasted = RunStream() && MonotonicNow() - start > options_.max_pause;
+    pause = lasted ? options_.min_pause : std::min(2 * pause, options_.max_pause);
   } while (Pause(pause));
 }
 
@@ -276,7 +276,7 @@ bool ControlClient::Core::RunStream() {
   LogWarn("stream to router %s ended: %s", options_.router_address,
           std::string(stream.reason_.message()));
   while (!options_.on_event(RouterDisconnected{stream.reason_}))
-    if (!Pause(options_.least_pause)) break;
+    if (!Pause(options_.min_pause)) break;
   return true;
 }
 

@@ -43,9 +43,9 @@ struct ControlClientOptions {
   // False: no room. Then the stream is given up (the router aims its requests elsewhere) and
   // dialled anew; RouterDisconnected is offered again until it is taken, before anything else.
   std::function<bool(RouterEvent)> on_event;
-  // Between attempts, doubled after each that did not last longer than most_pause.
-  absl::Duration least_pause = absl::Milliseconds(20);
-  absl::Duration most_pause = absl::Seconds(1);
+  // Between attempts, doubled after each that did not last longer than max_pause.
+  absl::Duration min_pause = absl::Milliseconds(20);
+  absl::Duration max_pause = absl::Seconds(1);
   size_t max_unsent_events = 65536;  // more than that waiting: the stream is given up
 };
 

@@ -39,17 +39,17 @@ constexpr size_t kTokenBytes = 5, kTicketBytes = 128, kPeerBytes = ControlLimits
 constexpr size_t kRoundBytes = 2 * (kTicketBytes + kPeerBytes) + 64;  // of a relay: two handoffs
 constexpr size_t kRequestBytes = kRoundBytes + 192;
 
-constexpr size_t MostBytesOf(size_t n_tokens, size_t n_rounds) {
+constexpr size_t MaxBytesOf(size_t n_tokens, size_t n_rounds) {
   return kRequestBytes + kTokenBytes * n_tokens + kRoundBytes * n_rounds;
 }
-static_assert(MostBytesOf(RequestLimits::kContextTokens, ControlLimits::kRelayRounds) <=
+static_assert(MaxBytesOf(RequestLimits::kContextTokens, ControlLimits::kRelayRounds) <=
               ControlLimits::kMessageBytes);
 
 size_t MostBytes(const RouterMessage& message) {
   if (const auto* prefill = std::get_if<PrefillRequest>(&message))
-    return MostBytesOf(prefill->tokens.size(), prefill->earlier.size());
+    return MaxBytesOf(prefill->tokens.size(), prefill->earlier.size());
   if (const auto* decode = std::get_if<DecodeRequest>(&message))
-    return MostBytesOf(decode->stop_tokens.size(), 0);
+    return MaxBytesOf(decode->stop_tokens.size(), 0);
   return kRequestBytes;
 }
 

@@ -18,7 +18,7 @@ namespace wire {
 class TransferPeer;
 }  // namespace wire
 
-inline constexpr int64_t kMostCount = std::numeric_limits<int32_t>::max();
+inline constexpr int64_t kMaxCount = std::numeric_limits<int32_t>::max();
 
 absl::Status CheckRange(const char* field, int64_t value, int64_t least, int64_t most);
 absl::Status CheckFloat(const char* field, double value, double least, double most);

@@ -70,7 +70,7 @@ struct PrefillRequest {
   SamplingParams sampling{};
   bool want_digests = false;
   uint64_t cache_salt = 0;  // KV is reused only among requests of one salt
-  int32_t most_tokens =
+  int32_t max_total_tokens =
       0;  // of the request: prompt and all that may come; chooses longrope's range
   Inflow inflow{};
   bool is_head = false;  // of a relay: KV alone, no first token; `sink` is the next rank
@@ -82,7 +82,7 @@ struct PrefillRequest {
   std::vector<RelayRound> earlier{};
 };
 
-// A guest is coming: its KV by handoff, its first token in the handoff's COMMIT; or, when the
+// A sequence is coming: its KV by handoff, its first token in the handoff's COMMIT; or, when the
 // PrefillRequest that follows goes to this very worker, both by that prefill.
 struct DecodeRequest {
   RequestId request_id = 0;
@@ -154,7 +154,7 @@ struct WorkerLoad {
   int32_t prefill_queued_tokens = 0;
   double prefill_queued_pairs = 0;
   int32_t decode_rows = 0;
-  int32_t decode_waiting = 0;  // guests promised or waiting for room
+  int32_t decode_waiting = 0;  // sequences promised or waiting for room
   int32_t pages_free = 0;
   PrefillFit prefill_fit{};
   std::vector<LinkRate> links{};  // those known

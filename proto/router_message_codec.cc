@@ -44,10 +44,10 @@ void Encode(const Ticket& in, wire::Ticket* out) {
 }
 
 absl::StatusOr<Ticket> Decode(const wire::Ticket& in) {
-  RETURN_IF_ERROR(CheckRange("ticket.kv_pages", in.kv_pages(), 0, kMostCount));
+  RETURN_IF_ERROR(CheckRange("ticket.kv_pages", in.kv_pages(), 0, kMaxCount));
   const bool has_parts = in.part_of_high() == 0 && in.part_of_low() == 0;  // may have
   RETURN_IF_ERROR(
-      CheckRange("ticket.first_page", in.first_page(), 0, has_parts ? in.kv_pages() : kMostCount));
+      CheckRange("ticket.first_page", in.first_page(), 0, has_parts ? in.kv_pages() : kMaxCount));
   Ticket out{.id = {.high = in.id_high(), .low = in.id_low()},
              .epoch = in.epoch(),
              .request_id = in.request_id(),
@@ -83,8 +83,7 @@ void Encode(const Push& in, wire::Push* out) {
 absl::StatusOr<Push> Decode(const wire::Push& in) {
   RETURN_IF_ERROR(CheckPresent("prefill.push.ticket", in.has_ticket()));
   RETURN_IF_ERROR(CheckPresent("prefill.push.sink", in.has_sink()));
-  RETURN_IF_ERROR(
-      CheckRange("prefill.push.ticket.kv_pages", in.ticket().kv_pages(), 1, kMostCount));
+  RETURN_IF_ERROR(CheckRange("prefill.push.ticket.kv_pages", in.ticket().kv_pages(), 1, kMaxCount));
   Push out;
   ASSIGN_OR_RETURN(out.ticket, Decode(in.ticket()));
   ASSIGN_OR_RETURN(out.sink, DecodePeer(in.sink()));
@@ -93,7 +92,7 @@ absl::StatusOr<Push> Decode(const wire::Push& in) {
 
 // A ticket for another rank promises nothing: its pages are that rank's own.
 absl::Status CheckHeadTicket(const wire::Ticket& ticket) {
-  RETURN_IF_ERROR(CheckRange("ticket.kv_pages of a head", ticket.kv_pages(), 1, kMostCount));
+  RETURN_IF_ERROR(CheckRange("ticket.kv_pages of a head", ticket.kv_pages(), 1, kMaxCount));
   return CheckRange("ticket.promise_pages of a head", ticket.promise_pages(), 0, 0);
 }
 
@@ -101,7 +100,7 @@ absl::Status CheckHeadTicket(const wire::Ticket& ticket) {
 absl::Status CheckPromise(const wire::PrefillRequest& in) {
   if (in.is_head()) return CheckHeadTicket(in.ticket());
   return CheckRange("ticket.promise_pages", in.ticket().promise_pages(), in.ticket().kv_pages(),
-                    kMostCount);
+                    kMaxCount);
 }
 
 void Encode(const RelayRound& in, wire::RelayRound* out) {
@@ -141,7 +140,7 @@ void Encode(const PrefillRequest& in, wire::RouterMessage* out) {
   Encode(in.sampling, prefill->mutable_sampling());
   prefill->set_want_digests(in.want_digests);
   prefill->set_cache_salt(in.cache_salt);
-  prefill->set_most_tokens(in.most_tokens);
+  prefill->set_max_total_tokens(in.max_total_tokens);
   if (in.inflow.tokens > 0) Encode(in.inflow, prefill->mutable_inflow());
   prefill->set_is_head(in.is_head);
   if (in.push.ticket.kv_pages > 0) Encode(in.push, prefill->mutable_push());
@@ -164,9 +163,9 @@ absl::StatusOr<RouterMessage> Decode(const wire::PrefillRequest& in) {
   out.tokens.assign(in.tokens().begin(), in.tokens().end());
   out.want_digests = in.want_digests();
   out.cache_salt = in.cache_salt();
-  RETURN_IF_ERROR(
-      CheckRange("prefill.most_tokens", in.most_tokens(), 0, RequestLimits::kContextTokens));
-  out.most_tokens = in.most_tokens();
+  RETURN_IF_ERROR(CheckRange("prefill.max_total_tokens", in.max_total_tokens(), 0,
+                             RequestLimits::kContextTokens));
+  out.max_total_tokens = in.max_total_tokens();
   ASSIGN_OR_RETURN(out.inflow, Decode(in.inflow(), in.tokens_size()));
   out.is_head = in.is_head();
   out.pages_at_once = in.pages_at_once();

@@ -12,13 +12,13 @@
 namespace baton {
 namespace {
 
-constexpr int64_t kMostMicroseconds = int64_t{1} << 50;  // 35 years
-constexpr int64_t kMostLayers = 1 << 16;
-constexpr int64_t kMostBytes = int64_t{1} << 60;
+constexpr int64_t kMaxMicroseconds = int64_t{1} << 50;  // 35 years
+constexpr int64_t kMaxLayers = 1 << 16;
+constexpr int64_t kMaxBytes = int64_t{1} << 60;
 // What is predicted from a fit stays finite and more than nothing.
-constexpr double kLeastTokenSeconds = 1e-15, kMostSeconds = 1e6, kMostPairs = 1e18;
-constexpr double kMostRate = 1e15;  // bytes per second
-constexpr double kMostCpuShare = 1e6;
+constexpr double kMinTokenSeconds = 1e-15, kMaxSeconds = 1e6, kMaxPairs = 1e18;
+constexpr double kMaxRate = 1e15;  // bytes per second
+constexpr double kMaxCpuShare = 1e6;
 
 wire::Role WireRole(Role role) {
   switch (role) {
@@ -131,15 +131,15 @@ absl::StatusOr<WorkerEvent> Decode(const wire::WorkerAnnounce& in) {
   RETURN_IF_ERROR(CheckName("announce.layout_id", in.layout_id()));
   RETURN_IF_ERROR(
       CheckRange("announce.page_tokens", in.page_tokens(), 1, ControlLimits::kPageTokens));
-  RETURN_IF_ERROR(CheckRange("announce.pages_total", in.pages_total(), 0, kMostCount));
+  RETURN_IF_ERROR(CheckRange("announce.pages_total", in.pages_total(), 0, kMaxCount));
   RETURN_IF_ERROR(
       CheckRange("announce.max_context", in.max_context(), 1, RequestLimits::kContextTokens));
-  RETURN_IF_ERROR(CheckRange("announce.max_batch", in.max_batch(), 0, kMostCount));
-  RETURN_IF_ERROR(CheckRange("announce.n_layers", in.n_layers(), 1, kMostLayers));
-  RETURN_IF_ERROR(CheckRange("announce.kv_token_bytes", in.kv_token_bytes(), 1, kMostCount));
-  RETURN_IF_ERROR(CheckRange("announce.max_slice_tokens", in.max_slice_tokens(), 0, kMostCount));
+  RETURN_IF_ERROR(CheckRange("announce.max_batch", in.max_batch(), 0, kMaxCount));
+  RETURN_IF_ERROR(CheckRange("announce.n_layers", in.n_layers(), 1, kMaxLayers));
+  RETURN_IF_ERROR(CheckRange("announce.kv_token_bytes", in.kv_token_bytes(), 1, kMaxCount));
+  RETURN_IF_ERROR(CheckRange("announce.max_slice_tokens", in.max_slice_tokens(), 0, kMaxCount));
   RETURN_IF_ERROR(
-      CheckFloat("announce.link_bytes_per_second", in.link_bytes_per_second(), 0, kMostRate));
+      CheckFloat("announce.link_bytes_per_second", in.link_bytes_per_second(), 0, kMaxRate));
   WorkerAnnounce out{.incarnation = in.incarnation(), .name = in.name()};
   ASSIGN_OR_RETURN(out.role, DecodeRole(in.role()));
   ASSIGN_OR_RETURN(out.transfer, DecodePeer(in.transfer()));
@@ -155,7 +155,7 @@ absl::StatusOr<WorkerEvent> Decode(const wire::WorkerAnnounce& in) {
   out.max_slice_tokens = in.max_slice_tokens();
   out.link_bytes_per_second = in.link_bytes_per_second();
   out.reuses_kv = in.reuses_kv();
-  RETURN_IF_ERROR(CheckFloat("announce.cpu_share", in.cpu_share(), 0, kMostCpuShare));
+  RETURN_IF_ERROR(CheckFloat("announce.cpu_share", in.cpu_share(), 0, kMaxCpuShare));
   out.cpu_group = in.cpu_group();
   out.cpu_share = in.cpu_share();
   return WorkerEvent(std::move(out));
@@ -171,13 +171,13 @@ void Encode(const PrefillFit& in, wire::PrefillFit* out) {
 }
 
 absl::StatusOr<PrefillFit> Decode(const wire::PrefillFit& in) {
-  RETURN_IF_ERROR(CheckRange("load.prefill_fit.n_seen", in.n_seen(), 0, kMostCount));
-  RETURN_IF_ERROR(CheckRange("load.prefill_fit.n_tokens", in.n_tokens(), 0, kMostCount));
-  const double least_token = in.n_seen() > 0 ? kLeastTokenSeconds : 0;
-  RETURN_IF_ERROR(CheckFloat("load.prefill_fit.token", in.token(), least_token, kMostSeconds));
-  RETURN_IF_ERROR(CheckFloat("load.prefill_fit.pair", in.pair(), 0, kMostSeconds));
-  RETURN_IF_ERROR(CheckFloat("load.prefill_fit.floor", in.floor(), 0, kMostSeconds));
-  RETURN_IF_ERROR(CheckFloat("load.prefill_fit.error", in.error(), 0, kMostSeconds));
+  RETURN_IF_ERROR(CheckRange("load.prefill_fit.n_seen", in.n_seen(), 0, kMaxCount));
+  RETURN_IF_ERROR(CheckRange("load.prefill_fit.n_tokens", in.n_tokens(), 0, kMaxCount));
+  const double min_token = in.n_seen() > 0 ? kMinTokenSeconds : 0;
+  RETURN_IF_ERROR(CheckFloat("load.prefill_fit.token", in.token(), min_token, kMaxSeconds));
+  RETURN_IF_ERROR(CheckFloat("load.prefill_fit.pair", in.pair(), 0, kMaxSeconds));
+  RETURN_IF_ERROR(CheckFloat("load.prefill_fit.floor", in.floor(), 0, kMaxSeconds));
+  RETURN_IF_ERROR(CheckFloat("load.prefill_fit.error", in.error(), 0, kMaxSeconds));
   return PrefillFit{.token = in.token(),
                     .pair = in.pair(),
                     .floor = in.floor(),
@@ -194,9 +194,9 @@ void Encode(const LinkRate& in, wire::LinkRate* out) {
 }
 
 absl::StatusOr<LinkRate> Decode(const wire::LinkRate& in) {
-  RETURN_IF_ERROR(CheckFloat("load.links.bytes_per_second", in.bytes_per_second(), 1, kMostRate));
-  RETURN_IF_ERROR(CheckRange("load.links.round_trip_us", in.round_trip_us(), 0, kMostMicroseconds));
-  RETURN_IF_ERROR(CheckRange("load.links.chain_bytes", in.chain_bytes(), 0, kMostBytes));
+  RETURN_IF_ERROR(CheckFloat("load.links.bytes_per_second", in.bytes_per_second(), 1, kMaxRate));
+  RETURN_IF_ERROR(CheckRange("load.links.round_trip_us", in.round_trip_us(), 0, kMaxMicroseconds));
+  RETURN_IF_ERROR(CheckRange("load.links.chain_bytes", in.chain_bytes(), 0, kMaxBytes));
   return LinkRate{.peer = in.peer(),
                   .bytes_per_second = in.bytes_per_second(),
                   .round_trip_us = in.round_trip_us(),
@@ -218,12 +218,11 @@ void Encode(const WorkerLoad& in, wire::WorkerEvent* out) {
 
 absl::StatusOr<WorkerEvent> Decode(const wire::WorkerLoad& in) {
   RETURN_IF_ERROR(
-      CheckRange("load.prefill_queued_tokens", in.prefill_queued_tokens(), 0, kMostCount));
-  RETURN_IF_ERROR(CheckRange("load.decode_rows", in.decode_rows(), 0, kMostCount));
-  RETURN_IF_ERROR(CheckRange("load.decode_waiting", in.decode_waiting(), 0, kMostCount));
-  RETURN_IF_ERROR(CheckRange("load.pages_free", in.pages_free(), 0, kMostCount));
-  RETURN_IF_ERROR(
-      CheckFloat("load.prefill_queued_pairs", in.prefill_queued_pairs(), 0, kMostPairs));
+      CheckRange("load.prefill_queued_tokens", in.prefill_queued_tokens(), 0, kMaxCount));
+  RETURN_IF_ERROR(CheckRange("load.decode_rows", in.decode_rows(), 0, kMaxCount));
+  RETURN_IF_ERROR(CheckRange("load.decode_waiting", in.decode_waiting(), 0, kMaxCount));
+  RETURN_IF_ERROR(CheckRange("load.pages_free", in.pages_free(), 0, kMaxCount));
+  RETURN_IF_ERROR(CheckFloat("load.prefill_queued_pairs", in.prefill_queued_pairs(), 0, kMaxPairs));
   RETURN_IF_ERROR(CheckFloat("load.decode_step_ms", in.decode_step_ms(), 0, 1e9f));
   WorkerLoad out{.prefill_queued_tokens = in.prefill_queued_tokens(),
                  .prefill_queued_pairs = in.prefill_queued_pairs(),
@@ -252,7 +251,7 @@ void Encode(const TokenOut& in, wire::WorkerEvent* out) {
 
 absl::StatusOr<WorkerEvent> Decode(const wire::TokenOut& in) {
   RETURN_IF_ERROR(CheckRange("token.position", in.position(), 1, RequestLimits::kContextTokens));
-  RETURN_IF_ERROR(CheckRange("token.token", in.token(), 0, kMostCount));
+  RETURN_IF_ERROR(CheckRange("token.token", in.token(), 0, kMaxCount));
   return WorkerEvent(TokenOut{.request_id = in.request_id(),
                               .epoch = in.epoch(),
                               .position = in.position(),
@@ -271,9 +270,9 @@ void Encode(const PromptComputed& in, wire::WorkerEvent* out) {
 }
 
 absl::StatusOr<WorkerEvent> Decode(const wire::PromptComputed& in) {
-  RETURN_IF_ERROR(CheckRange("prompt_computed.queue_us", in.queue_us(), 0, kMostMicroseconds));
-  RETURN_IF_ERROR(CheckRange("prompt_computed.compute_us", in.compute_us(), 0, kMostMicroseconds));
-  RETURN_IF_ERROR(CheckRange("prompt_computed.reused_tokens", in.reused_tokens(), 0, kMostCount));
+  RETURN_IF_ERROR(CheckRange("prompt_computed.queue_us", in.queue_us(), 0, kMaxMicroseconds));
+  RETURN_IF_ERROR(CheckRange("prompt_computed.compute_us", in.compute_us(), 0, kMaxMicroseconds));
+  RETURN_IF_ERROR(CheckRange("prompt_computed.reused_tokens", in.reused_tokens(), 0, kMaxCount));
   return WorkerEvent(PromptComputed{.request_id = in.request_id(),
                                     .epoch = in.epoch(),
                                     .queue_us = in.queue_us(),
@@ -298,9 +297,9 @@ void Encode(const PartEnded& in, wire::WorkerEvent* out) {
 absl::StatusOr<WorkerEvent> Decode(const wire::PartEnded& in) {
   RETURN_IF_ERROR(
       CheckLength("part_ended.message", in.message().size(), ControlLimits::kReasonBytes));
-  RETURN_IF_ERROR(CheckRange("part_ended.queue_us", in.queue_us(), 0, kMostMicroseconds));
-  RETURN_IF_ERROR(CheckRange("part_ended.compute_us", in.compute_us(), 0, kMostMicroseconds));
-  RETURN_IF_ERROR(CheckRange("part_ended.transfer_us", in.transfer_us(), 0, kMostMicroseconds));
+  RETURN_IF_ERROR(CheckRange("part_ended.queue_us", in.queue_us(), 0, kMaxMicroseconds));
+  RETURN_IF_ERROR(CheckRange("part_ended.compute_us", in.compute_us(), 0, kMaxMicroseconds));
+  RETURN_IF_ERROR(CheckRange("part_ended.transfer_us", in.transfer_us(), 0, kMaxMicroseconds));
   PartEnded out{
       .request_id = in.request_id(), .epoch = in.epoch(), .was_prefill = in.was_prefill()};
   ASSIGN_OR_RETURN(out.reason, DecodeReason(in.reason()));
@@ -324,7 +323,7 @@ void Encode(const NoRoomNotice& in, wire::WorkerEvent* out) {
 
 absl::StatusOr<WorkerEvent> Decode(const wire::NoRoomNotice& in) {
   RETURN_IF_ERROR(
-      CheckRange("no_room.expected_wait_us", in.expected_wait_us(), 0, kMostMicroseconds));
+      CheckRange("no_room.expected_wait_us", in.expected_wait_us(), 0, kMaxMicroseconds));
   return WorkerEvent(NoRoomNotice{.request_id = in.request_id(),
                                   .epoch = in.epoch(),
                                   .expected_wait_us = in.expected_wait_us()});

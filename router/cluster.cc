@@ -26,9 +26,9 @@ constexpr double kNewestFound = 0.1;  // of the newest prompt in what recent one
 
 constexpr StateRow kMemberStates[] = {
     {"present", "worker_silence since it was heard of",
-     "gone: its stream is closed, its requests are aimed anew"},
+     "gone: its stream is closed, its requests are dispatched anew"},
     {"draining", "worker_silence since it was heard of",
-     "gone: its stream is closed, its requests are aimed anew"},
+     "gone: its stream is closed, its requests are dispatched anew"},
     {"gone", "", ""},
 };
 constexpr TransitionRow kMemberTransitions[] = {
@@ -46,12 +46,12 @@ absl::Status CheckSame(const char* field, const WorkerAnnounce& here, const std:
                       newcomer.name, field, value_new, here.name, value_here));
 }
 
-bool FitsPrefill(const WorkerAnnounce& worker, const AttemptShape& shape) {
+bool FitsPrefill(const WorkerAnnounce& worker, const AttemptSpec& shape) {
   return shape.n_prompt < worker.max_context &&
          PromptPages(shape, worker.page_tokens) <= worker.pages_total;
 }
 
-bool FitsDecode(const WorkerAnnounce& worker, const AttemptShape& shape) {
+bool FitsDecode(const WorkerAnnounce& worker, const AttemptSpec& shape) {
   return int64_t{shape.n_prompt} + shape.max_tokens <= worker.max_context &&
          WholePages(shape, worker.page_tokens) <= worker.pages_total && worker.max_batch > 0;
 }
@@ -137,16 +137,16 @@ void Cluster::OnLoad(Incarnation worker, const WorkerLoad& load, absl::Time now)
   w.load = load;
   w.load_at = now;
   if (load.draining) w.state = MemberState::kDraining;
-  if (load.prefill_fit.n_seen > 0) NoteFit(&w);
+  if (load.prefill_fit.n_seen > 0) RecordFit(&w);
 }
 
 // Relays that did not pay may, by another cost.
-void Cluster::NoteFit(Worker* worker) {
+void Cluster::RecordFit(Worker* worker) {
   const double prompt_ms =
       WorkMs(CostOf(worker->about, worker->load.prefill_fit), PrefillWork::Of(kNotedTokens, 0));
-  if (std::abs(prompt_ms - worker->noted_prompt_ms) <= kNotedChange * worker->noted_prompt_ms)
+  if (std::abs(prompt_ms - worker->recorded_prompt_ms) <= kNotedChange * worker->recorded_prompt_ms)
     return;
-  worker->noted_prompt_ms = prompt_ms;
+  worker->recorded_prompt_ms = prompt_ms;
   record_.Refitted();
 }
 
@@ -257,7 +257,7 @@ int Cluster::PrefillWorkers() const {
   return std::max(1, workers);
 }
 
-Candidate Cluster::Consider(const Worker& worker, const AttemptShape& shape, absl::Time now) const {
+Candidate Cluster::Consider(const Worker& worker, const AttemptSpec& shape, absl::Time now) const {
   Candidate out{.worker = worker.about.incarnation,
                 .role = worker.about.role,
                 .fits_prefill = FitsPrefill(worker.about, shape),
@@ -284,10 +284,10 @@ Candidate Cluster::Consider(const Worker& worker, const AttemptShape& shape, abs
   const int32_t pages = PromisePages(shape, worker.about.page_tokens);
   double wait_ms = 0;
   if (room.pages_free < pages || room.rows >= room.max_batch) {
-    std::vector<Holding> holdings;
+    std::vector<DecodeReservation> holdings;
     for (const auto& [request, part] : worker.parts)
       if (part.decodes) holdings.push_back(part.holding);
-    wait_ms = RoomWaitMs(room, std::move(holdings), pages);
+    wait_ms = CapacityWaitMs(room, std::move(holdings), pages);
   }
   wait_ms = std::max(wait_ms, absl::ToDoubleMilliseconds(worker.no_room_until - now));
   out.room_wait_ms = wait_ms;
@@ -295,7 +295,7 @@ Candidate Cluster::Consider(const Worker& worker, const AttemptShape& shape, abs
   return out;
 }
 
-std::vector<Candidate> Cluster::Candidates(const AttemptShape& shape,
+std::vector<Candidate> Cluster::Candidates(const AttemptSpec& shape,
                                            const std::vector<Incarnation>& avoid,
                                            absl::Time now) const {
   std::vector<Candidate> candidates;
@@ -306,8 +306,8 @@ std::vector<Candidate> Cluster::Candidates(const AttemptShape& shape,
   return candidates;
 }
 
-std::optional<Plan> Cluster::Choose(const AttemptShape& shape,
-                                    const std::vector<Incarnation>& avoid, absl::Time now) const {
+std::optional<Plan> Cluster::Choose(const AttemptSpec& shape, const std::vector<Incarnation>& avoid,
+                                    absl::Time now) const {
   std::vector<Candidate> candidates = Candidates(shape, avoid, now);
   std::optional<Plan> plan = ChoosePlan(candidates, shape);
   const bool of_all = !plan && !avoid.empty();
@@ -328,7 +328,7 @@ std::optional<Plan> Cluster::Choose(const AttemptShape& shape,
   return ShareWithHeads(*plan, candidates, shape, page_tokens(), waiting, relays_, record_);
 }
 
-std::optional<Plan> Cluster::Replace(const Plan& relay, Incarnation lost, const AttemptShape& shape,
+std::optional<Plan> Cluster::Replace(const Plan& relay, Incarnation lost, const AttemptSpec& shape,
                                      const std::vector<Incarnation>& avoid, absl::Time now) const {
   return ReplaceWorker(relay, lost, Candidates(shape, avoid, now), shape);
 }
@@ -354,7 +354,7 @@ void Cluster::OnPrefixFound(const CachedPrefix& hoped, const std::vector<uint64_
 }
 
 // A rank has all up to the end of its last slice.
-void Cluster::OnPromptCached(const Plan& plan, const AttemptShape& shape,
+void Cluster::OnPromptCached(const Plan& plan, const AttemptSpec& shape,
                              const std::vector<uint64_t>& pages) {
   const std::vector<int32_t> ends = plan.SliceEnds(shape);
   for (size_t slice = ends.size() - plan.n_ranks(); slice < ends.size(); ++slice) {
@@ -367,7 +367,7 @@ void Cluster::OnPromptCached(const Plan& plan, const AttemptShape& shape,
 
 // KV that an earlier attempt left somewhere is worth more than further workers. And while nobody
 // has measured what prompts cost, one worker does it.
-bool Cluster::WantsRelay(const AttemptShape& shape) const {
+bool Cluster::WantsRelay(const AttemptSpec& shape) const {
   return relays_.min_tokens > 0 && shape.may_relay && shape.n_prompt >= relays_.min_tokens &&
          shape.kept_at == 0 && (relays_.min_ranks > 1 || KnowsCosts());
 }
@@ -378,7 +378,7 @@ bool Cluster::KnowsCosts() const {
   });
 }
 
-double Cluster::OwnPrefillMs(const Plan& plan, const AttemptShape& shape) const {
+double Cluster::OwnPrefillMs(const Plan& plan, const AttemptSpec& shape) const {
   const auto own_ms = [&](Incarnation worker) {
     return WorkMs(CostAt(workers_.at(worker)), plan.PrefillWorkAt(worker, shape));
   };
@@ -387,7 +387,7 @@ double Cluster::OwnPrefillMs(const Plan& plan, const AttemptShape& shape) const 
   return longest_ms;
 }
 
-void Cluster::Reserve(RequestId request, const Plan& plan, const AttemptShape& shape,
+void Cluster::Reserve(RequestId request, const Plan& plan, const AttemptSpec& shape,
                       absl::Time now) {
   ++choices_;
   found_waiting_ += kNewestFound * (WaitingPrompts() - found_waiting_);
@@ -396,18 +396,18 @@ void Cluster::Reserve(RequestId request, const Plan& plan, const AttemptShape& s
   if (plan.decode == 0) return;
   Worker& decode = workers_.at(plan.decode);
   decode.last_chosen = choices_;
-  Part& guest = decode.parts[request];
-  guest.sent = now;
-  guest.decodes = true;
-  guest.shape = shape;
-  guest.holding = {.pages = PromisePages(shape, decode.about.page_tokens),
-                   .tokens_left = shape.max_tokens};
-  decode.pages_held += guest.holding.pages;
+  Part& sequence = decode.parts[request];
+  sequence.sent = now;
+  sequence.decodes = true;
+  sequence.shape = shape;
+  sequence.holding = {.pages = PromisePages(shape, decode.about.page_tokens),
+                      .tokens_left = shape.max_tokens};
+  decode.pages_held += sequence.holding.pages;
   ++decode.rows_held;
 }
 
 void Cluster::ReservePrefill(RequestId request, Incarnation worker, const Plan& plan,
-                             const AttemptShape& shape, absl::Time now) {
+                             const AttemptSpec& shape, absl::Time now) {
   Worker& w = workers_.at(worker);
   w.last_chosen = choices_;
   Part& part = w.parts[request];

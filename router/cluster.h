@@ -41,7 +41,7 @@ class Cluster {
   void OnLoad(Incarnation worker, const WorkerLoad& load, absl::Time now);
   // How right a plan's prediction was: what follows is planned with it.
   void OnFirstToken(RequestId request, const Plan& plan, const FirstTokenOutcome& outcome);
-  // The worker says that a guest must wait this long for room.
+  // The worker says that a sequence must wait this long for room.
   void OnNoRoom(Incarnation worker, absl::Duration expected_wait, absl::Time now);
   // It takes nothing new from now on.
   void OnDraining(Incarnation worker) { workers_.at(worker).state = MemberState::kDraining; }
@@ -54,29 +54,29 @@ class Cluster {
   // As `from` measured it lately; nothing is known: only the peer is set.
   LinkRate LinkOf(Incarnation from, Incarnation to) const;
 
-  // Least predicted wait; `avoid` are taken only when nobody else can, and for no relay. Nothing:
+  // Min predicted wait; `avoid` are taken only when nobody else can, and for no relay. Nothing:
   // nobody who takes requests could ever hold it.
-  std::optional<Plan> Choose(const AttemptShape& shape, const std::vector<Incarnation>& avoid,
+  std::optional<Plan> Choose(const AttemptSpec& shape, const std::vector<Incarnation>& avoid,
                              absl::Time now) const;
   // The relay with another worker, who takes requests and is none of `avoid`, in place of this rank
   // or decode worker.
-  std::optional<Plan> Replace(const Plan& relay, Incarnation lost, const AttemptShape& shape,
+  std::optional<Plan> Replace(const Plan& relay, Incarnation lost, const AttemptSpec& shape,
                               const std::vector<Incarnation>& avoid, absl::Time now) const;
   // Of a prompt with these pages (PageHashes), what is taken to be in prefix caches; and its plan's
   // workers have computed it. page_tokens: of all workers, nobody's: 0.
   int32_t page_tokens() const;
   std::vector<CachedPrefix> Cached(const std::vector<uint64_t>& pages) const;
-  void OnPromptCached(const Plan& plan, const AttemptShape& shape,
+  void OnPromptCached(const Plan& plan, const AttemptSpec& shape,
                       const std::vector<uint64_t>& pages);
   // Its worker had so much of it when it began.
   void OnPrefixFound(const CachedPrefix& hoped, const std::vector<uint64_t>& pages,
                      int32_t found_tokens);
 
   // Predicted milliseconds of the prompt alone, its workers idle.
-  double OwnPrefillMs(const Plan& plan, const AttemptShape& shape) const;
+  double OwnPrefillMs(const Plan& plan, const AttemptSpec& shape) const;
 
   // The ledger: what an attempt takes, until released.
-  void Reserve(RequestId request, const Plan& plan, const AttemptShape& shape, absl::Time now);
+  void Reserve(RequestId request, const Plan& plan, const AttemptSpec& shape, absl::Time now);
   void OnPrefillComputed(Incarnation worker, RequestId request);  // its queue is shorter now
   void OnTokensLeft(Incarnation worker, RequestId request, int32_t tokens_left);
   void Release(RequestId request, const Plan& plan);
@@ -92,8 +92,8 @@ class Cluster {
     bool was_shared = false;  // the worker had other prompts meanwhile
     absl::Time sent;
     bool decodes = false;
-    AttemptShape shape;  // of the decode part
-    Holding holding;
+    AttemptSpec shape;  // of the decode part
+    DecodeReservation holding;
   };
   struct Worker {
     Worker(const WorkerAnnounce& announce, absl::Time now, TransitionCounts* transitions)
@@ -105,7 +105,7 @@ class Cluster {
     MachineState<MemberState> state;
     absl::Time heard_at;
     WorkerLoad load;
-    double noted_prompt_ms = 0;  // of a prompt by its fit, when that changed last
+    double recorded_prompt_ms = 0;  // of a prompt by its fit, when that changed last
     absl::Time load_at = absl::InfinitePast();
     absl::Time no_room_until = absl::InfinitePast();
     PrefixMemory prefixes;
@@ -127,17 +127,17 @@ class Cluster {
   int PrefillWorkers() const;
   // A worker's costs come from enough work to plan prompts that several share.
   bool KnowsCosts() const;
-  bool WantsRelay(const AttemptShape& shape) const;
-  Candidate Consider(const Worker& worker, const AttemptShape& shape, absl::Time now) const;
+  bool WantsRelay(const AttemptSpec& shape) const;
+  Candidate Consider(const Worker& worker, const AttemptSpec& shape, absl::Time now) const;
   // Those who take requests and are none of `avoid`.
-  std::vector<Candidate> Candidates(const AttemptShape& shape,
-                                    const std::vector<Incarnation>& avoid, absl::Time now) const;
+  std::vector<Candidate> Candidates(const AttemptSpec& shape, const std::vector<Incarnation>& avoid,
+                                    absl::Time now) const;
   void ReservePrefill(RequestId request, Incarnation worker, const Plan& plan,
-                      const AttemptShape& shape, absl::Time now);
+                      const AttemptSpec& shape, absl::Time now);
   void ReleaseAt(Incarnation worker, RequestId request);
 
   absl::Status CheckTable(const WorkerAnnounce& worker) const;
-  void NoteFit(Worker* worker);
+  void RecordFit(Worker* worker);
 
   const RelayRules relays_;
   PlanRecord record_;

@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kGotOn = 8;
 // A late relay is looked at again after a quarter of its life so far.
 constexpr int kLooksPerLife = 4;
-constexpr absl::Duration kLeastLook = absl::Milliseconds(100);
+constexpr absl::Duration kMinLook = absl::Milliseconds(100);
 // How far a prediction may be off before an attempt counts as stuck.
 constexpr double kPredictionSlack = 20;
 
@@ -43,9 +43,9 @@ FailoverCause CauseOf(const PartEnded& ended) {
 constexpr StateRow kStates[] = {
     {"waiting", "worker_wait, or the request's timeout", "ending, with an error"},
     {"prefilling", "attempt_silence, or the request's timeout",
-     "waiting: aimed anew; ending, with an error, after max_attempts or when it is late"},
+     "waiting: dispatched anew; ending, with an error, after max_attempts or when it is late"},
     {"streaming", "attempt_silence, or the request's timeout",
-     "waiting: aimed anew; ending, with an error, after max_attempts or when it is late"},
+     "waiting: dispatched anew; ending, with an error, after max_attempts or when it is late"},
     {"ending", "end_wait", "over: forgotten, counted as overdue"},
     {"over", "", ""},
 };
@@ -103,18 +103,18 @@ const std::vector<uint64_t>& Journey::Pages(int32_t page_tokens) {
   return *pages_;
 }
 
-AttemptShape Journey::Shape() const {
-  const size_t done = aimed() ? produced_before_ : produced_.size();
+AttemptSpec Journey::Shape() const {
+  const size_t done = dispatched() ? produced_before_ : produced_.size();
   return {.n_prompt = static_cast<int32_t>(request_.prompt.size() + done),
           .max_tokens = request_.max_tokens - static_cast<int32_t>(done),
-          .covered = preemptions >= kMostPreemptions && !Planted(PlantedBug::kNeverCovered),
+          .covered = preemptions >= kMaxPreemptions && !Planted(PlantedBug::kNeverCovered),
           .kept_at = kept_at_,
           .kept_tokens = kept_tokens_,
           .cached = cached,
           .may_relay = may_relay};
 }
 
-void Journey::Aim(const Plan& plan, const PlanNames& names, absl::Time now) {
+void Journey::Dispatch(const Plan& plan, const PlanNames& names, absl::Time now) {
   CHECK(!complete_);
   state_ = JourneyState::kPrefilling;
   ++epoch_;
@@ -123,7 +123,7 @@ void Journey::Aim(const Plan& plan, const PlanNames& names, absl::Time now) {
   silent_until_ =
       now + options_.attempt_silence + kPredictionSlack * absl::Milliseconds(plan.predicted_ms);
   produced_before_ = produced_.size();
-  aimed_at_ = now;
+  dispatched_at_ = now;
   look_at_ = plan.is_relay() && plan.first_token_ms > 0
                  ? now + LateAfter(absl::Milliseconds(plan.first_token_ms))
                  : absl::InfiniteFuture();
@@ -158,7 +158,7 @@ const std::string& Journey::NameOf(Incarnation worker) const {
   return worker == plan_.prefill ? names_.prefill : names_.decode;
 }
 
-void Journey::Disarm(absl::Time now) {
+void Journey::Recall(absl::Time now) {
   state_ = JourneyState::kWaiting;
   waiting_since_ = now;
   prefill_open_ = decode_open_ = false;
@@ -183,9 +183,9 @@ PrefillRequest Journey::MakePrefillRequest(const Ticket& ticket, const TransferP
       .tokens = request_.prompt,
       .sampling = request_.sampling,
       .want_digests = request_.want_digests,
-      .most_tokens = static_cast<int32_t>(request_.prompt.size()) + request_.max_tokens,
+      .max_total_tokens = static_cast<int32_t>(request_.prompt.size()) + request_.max_tokens,
       .inflow = inflow};
-  if (!Planted(PlantedBug::kAimsWithPromptOnly))
+  if (!Planted(PlantedBug::kDispatchesWithPromptOnly))
     out.tokens.insert(out.tokens.end(), produced_.begin(), produced_.end());
   return out;
 }
@@ -199,7 +199,7 @@ PrefillRequest Journey::MakeHeadRequest(const RelayRound& slice) const {
 }
 
 DecodeRequest Journey::MakeDecodeRequest(const TicketId& ticket_id) const {
-  const AttemptShape shape = Shape();
+  const AttemptSpec shape = Shape();
   return {.request_id = id_,
           .epoch = epoch_,
           .ticket_id = ticket_id,
@@ -223,12 +223,12 @@ absl::Status Journey::OnToken(Incarnation from, const TokenOut& token, absl::Tim
                               std::vector<RouterEffect>* effects) {
   if (token.epoch > epoch_)
     return absl::InvalidArgumentError(absl::StrFormat(
-        "a token of attempt %d of a request that was aimed %d times", token.epoch, epoch_));
+        "a token of attempt %d of a request that was dispatched %d times", token.epoch, epoch_));
   const bool stale = token.epoch < epoch_ && !Planted(PlantedBug::kStaleTokens);
-  if (stale || !aimed() || complete_) return absl::OkStatus();
+  if (stale || !dispatched() || complete_) return absl::OkStatus();
   if (from != plan_.prefill && from != plan_.decode)
     return absl::InvalidArgumentError("a token of a request that was not given to this worker");
-  const AttemptShape shape = Shape();
+  const AttemptSpec shape = Shape();
   if (token.position < shape.n_prompt || token.position >= shape.n_prompt + shape.max_tokens)
     return absl::InvalidArgumentError(
         absl::StrFormat("a token at position %d of an attempt that covers [%d, %d)", token.position,
@@ -253,26 +253,26 @@ absl::Status Journey::OnToken(Incarnation from, const TokenOut& token, absl::Tim
   return absl::OkStatus();
 }
 
-void Journey::NoteComputed() {
+void Journey::RecordComputed() {
   kept_at_ = plan_.prefill;
   kept_tokens_ = static_cast<int32_t>(request_.prompt.size() + produced_before_);
 }
 
-void Journey::NoteFirstSlice() {
+void Journey::RecordFirstSlice() {
   kept_at_ = plan_.heads.front().worker;
   kept_tokens_ = plan_.SliceEnds(Shape()).front();
 }
 
 void Journey::Looked(absl::Time now) {
-  look_at_ = now + std::max(kLeastLook, (now - aimed_at_) / kLooksPerLife);
+  look_at_ = now + std::max(kMinLook, (now - dispatched_at_) / kLooksPerLife);
 }
 
 double Journey::Lateness(absl::Time now) const {
-  return std::max(1.0, absl::ToDoubleMilliseconds(now - aimed_at_) / plan_.first_token_ms);
+  return std::max(1.0, absl::ToDoubleMilliseconds(now - dispatched_at_) / plan_.first_token_ms);
 }
 
-void Journey::NoteFirstToken(absl::Time now) {
-  timeline_.took = now - aimed_at_;
+void Journey::RecordFirstToken(absl::Time now) {
+  timeline_.took = now - dispatched_at_;
   if (surprised_ || plan_.first_token_ms <= 0) return;
   outcome_ = {.n_tokens = Shape().n_prompt,
               .n_ranks = static_cast<int>(plan_.heads.size()) + 1,
@@ -288,8 +288,8 @@ std::optional<FirstTokenOutcome> Journey::TakeOutcome() {
 void Journey::Emit(const TokenOut& token, absl::Time now, std::vector<RouterEffect>* effects) {
   if (produced_.empty()) timeline_.ttft = now - submitted_;
   if (state_ == JourneyState::kPrefilling) {
-    NoteFirstToken(now);
-    NoteComputed();
+    RecordFirstToken(now);
+    RecordComputed();
   }
   state_ = JourneyState::kStreaming;
   effects->push_back(EmitToken{.request_id = id_,
@@ -311,16 +311,17 @@ void Journey::Emit(const TokenOut& token, absl::Time now, std::vector<RouterEffe
 absl::Status Journey::OnPromptComputed(Incarnation from, const PromptComputed& computed,
                                        absl::Time now) {
   if (computed.epoch > epoch_)
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "the prompt of attempt %d of a request that was aimed %d times", computed.epoch, epoch_));
-  if (computed.epoch < epoch_ || !aimed() || !prefill_open_) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrFormat("the prompt of attempt %d of a request that was dispatched %d times",
+                        computed.epoch, epoch_));
+  if (computed.epoch < epoch_ || !dispatched() || !prefill_open_) return absl::OkStatus();
   if (from != plan_.prefill)
     return absl::InvalidArgumentError("the prompt of a request that was not given to this worker");
-  const AttemptShape shape = Shape();
+  const AttemptSpec shape = Shape();
   const bool hoped = !plan_.is_relay() && shape.PrefillTokensAt(from) < shape.n_prompt;
   if (computed.reused_tokens > 0 || hoped) surprised_ = true;
   if (epoch_ == 1) timeline_.reused_tokens = computed.reused_tokens;
-  NoteComputed();
+  RecordComputed();
   silent_until_ = now + options_.attempt_silence;
   timeline_.prefill_queue += absl::Microseconds(computed.queue_us);
   timeline_.prefill += absl::Microseconds(computed.compute_us);
@@ -330,7 +331,7 @@ absl::Status Journey::OnPromptComputed(Incarnation from, const PromptComputed& c
 absl::Status Journey::OnPartEnded(Incarnation from, const PartEnded& ended, absl::Time now) {
   if (ended.epoch > epoch_)
     return absl::InvalidArgumentError(absl::StrFormat(
-        "the end of attempt %d of a request that was aimed %d times", ended.epoch, epoch_));
+        "the end of attempt %d of a request that was dispatched %d times", ended.epoch, epoch_));
   if (ended.epoch < epoch_ || state_ == JourneyState::kWaiting) return absl::OkStatus();
   const bool of_head = ended.was_prefill && plan_.IsHead(from);
   if (!of_head && from != (ended.was_prefill ? plan_.prefill : plan_.decode))
@@ -355,7 +356,7 @@ absl::Status Journey::OnPartEnded(Incarnation from, const PartEnded& ended, absl
   const bool needed = of_head ? needs_heads() : !ended.was_prefill || needs_prefill();
   if (needed && (ended.reason == EndReason::kFailed || ended.reason == EndReason::kCancelled)) {
     if (failure_.message.empty()) failed_at_ = now;
-    if (ended.reason == EndReason::kFailed && ended.was_prefill) NoteBroken(from, ended.fault);
+    if (ended.reason == EndReason::kFailed && ended.was_prefill) RecordBroken(from, ended.fault);
     failure_ = {.cause = CauseOf(ended),
                 .message = ended.message.empty()
                                ? absl::StrCat(ended.was_prefill ? "prefill" : "decode",
@@ -366,7 +367,7 @@ absl::Status Journey::OnPartEnded(Incarnation from, const PartEnded& ended, absl
   return absl::OkStatus();
 }
 
-void Journey::NoteBroken(Incarnation from, PartFault fault) {
+void Journey::RecordBroken(Incarnation from, PartFault fault) {
   size_t rank = 0;  // in the order of slices
   while (rank < plan_.heads.size() && plan_.heads[rank].worker != from) ++rank;
   const bool is_tail = rank == plan_.heads.size();
@@ -422,7 +423,7 @@ void Journey::OnWorkerLost(Incarnation worker, const std::string& name) {
 }
 
 Journey::Failure Journey::Broken() const {
-  if (!aimed() || complete_) return {};
+  if (!dispatched() || complete_) return {};
   if (prefill_open_ && Planted(PlantedBug::kDecodeFailureWaits)) return {};
   if (!failure_.message.empty()) return failure_;
   if (!first_of_attempt_emitted() && !prefill_open_)

@@ -1,9 +1,9 @@
 // One request's life at the router: its attempts, its tokens in order, its end. Part of the Router,
 // on its thread; decides nothing about workers (Router aims it), sends nothing itself.
 //
-//   waiting --Aim--> prefilling --token--> streaming --End--> ending --parts ended--> over
+//   waiting --Dispatch--> prefilling --token--> streaming --End--> ending --parts ended--> over
 //      ^                 |                     |
-//      +---- Disarm -----+---------------------+   a part failed, or its worker was lost
+//      +---- Recall -----+---------------------+   a part failed, or its worker was lost
 //
 // Tokens depend on (tokens so far, sampling, position) alone, so an attempt that starts with the
 // prompt and the tokens so far goes on exactly where the last one stopped.
@@ -57,10 +57,10 @@ class Journey {
   uint64_t sequence() const { return sequence_; }  // order of submission
   Epoch epoch() const { return epoch_; }
   JourneyState state() const { return state_; }
-  bool aimed() const {
+  bool dispatched() const {
     return state_ == JourneyState::kPrefilling || state_ == JourneyState::kStreaming;
   }
-  bool lives() const { return aimed() || state_ == JourneyState::kWaiting; }
+  bool lives() const { return dispatched() || state_ == JourneyState::kWaiting; }
   const Plan& plan() const { return plan_; }  // of the attempt that runs
   // Of one of its workers, be it lost.
   const std::string& NameOf(Incarnation worker) const;
@@ -71,21 +71,21 @@ class Journey {
   bool IsLate(absl::Time now) const { return deadline_ <= now; }
 
   // A request that was preempted so often gets pages to its end, and is preempted no more.
-  static constexpr int kMostPreemptions = 3;
+  static constexpr int kMaxPreemptions = 3;
   // Of its prompt (prefix_memory.h); page_tokens is the same in every call.
   const std::vector<uint64_t>& Pages(int32_t page_tokens);
   // What the next attempt must do, or the running one does.
-  AttemptShape Shape() const;
+  AttemptSpec Shape() const;
 
   // Starts an attempt; raises the epoch. Then the commands of this attempt can be made.
-  void Aim(const Plan& plan, const PlanNames& names, absl::Time now);
+  void Dispatch(const Plan& plan, const PlanNames& names, absl::Time now);
   PrefillRequest MakePrefillRequest(const Ticket& ticket, const TransferPeer& sink,
                                     const Inflow& inflow) const;
   // Of one of the plan's heads, and its last slice.
   PrefillRequest MakeHeadRequest(const RelayRound& slice) const;
   DecodeRequest MakeDecodeRequest(const TicketId& ticket_id) const;
   // Ends the attempt: what it still says is stale.
-  void Disarm(absl::Time now);
+  void Recall(absl::Time now);
   // The request is over for its client; its parts may still run.
   void End(absl::Time now);
   void Close() { state_ = JourneyState::kOver; }
@@ -123,8 +123,8 @@ class Journey {
   // Of the running relay: how many times as long as predicted it has taken so far; 1 at least.
   double Lateness(absl::Time now) const;
   // One worker may have the KV of the first slice, and is predicted to have it.
-  void NoteFirstSlice();
-  // The running attempt's row was preempted: nothing failed, it only must be aimed anew.
+  void RecordFirstSlice();
+  // The running attempt's row was preempted: nothing failed, it only must be dispatched anew.
   bool preempted() const { return preempted_; }
   // The running attempt has brought a token, in its turn or early.
   bool attempt_spoke() const { return attempt_spoke_; }
@@ -146,16 +146,16 @@ class Journey {
   bool may_relay = true;  // none of its relays broke
   bool mended = false;    // one of its relays went on with another worker for a lost one
   std::vector<int64_t> crossed_before;      // of the running relay's hops: LinkRate::chain_bytes
-  std::vector<CachedPrefix> cached;         // when it was aimed last
+  std::vector<CachedPrefix> cached;         // when it was dispatched last
   int recompute_reason = 0;                 // of the running attempt: why there was one before
   std::vector<Incarnation> avoid;           // workers that are asked only when nobody else is there
-  std::vector<Incarnation> handed_in_vain;  // prefill workers of failed handoffs
+  std::vector<Incarnation> failed_senders;  // prefill workers of failed handoffs
   absl::Time alarm;                         // that is set for it
 
  private:
-  void NoteComputed();
-  void NoteBroken(Incarnation from, PartFault fault);
-  void NoteFirstToken(absl::Time now);
+  void RecordComputed();
+  void RecordBroken(Incarnation from, PartFault fault);
+  void RecordFirstToken(absl::Time now);
   void Emit(const TokenOut& token, absl::Time now, std::vector<RouterEffect>* effects);
   bool first_of_attempt_emitted() const { return produced_.size() > produced_before_; }
   // A prefill worker that has handed over, or only has its last acknowledgement to get, is not
@@ -179,7 +179,7 @@ class Journey {
 
   // The attempt.
   Epoch epoch_ = 0;
-  absl::Time aimed_at_;
+  absl::Time dispatched_at_;
   bool surprised_ = false;  // its prediction could not be right
   std::optional<FirstTokenOutcome> outcome_;
   Plan plan_;

@@ -21,11 +21,11 @@ struct Option {
   uint64_t last_chosen = 0;
 };
 
-std::optional<Option> Least(const std::vector<Option>& options) {
+std::optional<Option> Min(const std::vector<Option>& options) {
   if (options.empty()) return std::nullopt;
-  double least_ms = std::numeric_limits<double>::infinity();
-  for (const Option& option : options) least_ms = std::min(least_ms, option.plan.predicted_ms);
-  const double tie_ms = least_ms * kTieRatio + kTieMs;
+  double min_ms = std::numeric_limits<double>::infinity();
+  for (const Option& option : options) min_ms = std::min(min_ms, option.plan.predicted_ms);
+  const double tie_ms = min_ms * kTieRatio + kTieMs;
   const Option* best = nullptr;
   for (const Option& option : options) {
     if (option.plan.predicted_ms > tie_ms) continue;
@@ -46,20 +46,20 @@ ChainLink LinkTo(Incarnation worker, const Candidate& from) {
 
 // By how much a prompt's KV is complete at the decode worker after its first token: what its link
 // takes beyond the time in which it is computed, for it is handed over meanwhile.
-double KvLateMs(const Candidate& from, Incarnation decode, const AttemptShape& shape) {
+double KvLateMs(const Candidate& from, Incarnation decode, const AttemptSpec& shape) {
   const double bytes = from.cost.kv_bytes * from.cost.n_layers * shape.n_prompt;
   return std::max(0.0, 1e3 * bytes / LinkTo(decode, from).bytes_per_second - from.prompt_ms);
 }
 
 // late_ms: what is to be added for a worker.
-std::optional<Option> LeastPrefill(std::span<const Candidate> candidates, auto allowed,
-                                   auto late_ms) {
+std::optional<Option> MinPrefill(std::span<const Candidate> candidates, auto allowed,
+                                 auto late_ms) {
   std::vector<Option> options;
   for (const Candidate& c : candidates)
     if (c.fits_prefill && allowed(c))
       options.push_back(
           {{.prefill = c.worker, .predicted_ms = c.prefill_ms + late_ms(c)}, c.last_chosen});
-  return Least(options);
+  return Min(options);
 }
 
 // The worker stands in `prefill` while options are compared.
@@ -68,7 +68,7 @@ std::optional<Option> LeastDecode(std::span<const Candidate> candidates, auto al
   for (const Candidate& c : candidates)
     if (c.fits_decode && allowed(c))
       options.push_back({{.prefill = c.worker, .predicted_ms = c.decode_ms}, c.last_chosen});
-  return Least(options);
+  return Min(options);
 }
 
 std::vector<Option> LocalOptions(std::span<const Candidate> candidates, auto allowed) {
@@ -102,7 +102,7 @@ std::vector<ChainLink> LinksTo(std::span<const Candidate> candidates, const Cand
 // The ranks that a relay may have. Of two workers the one that takes half the time for the prompt
 // is twice as fast, whether by its linear layers or by its attention.
 std::vector<OfferedWorker> Offer(std::span<const Candidate> candidates, double nominal_ms,
-                                 Incarnation decode, const AttemptShape& shape) {
+                                 Incarnation decode, const AttemptSpec& shape) {
   std::vector<OfferedWorker> offered;
   for (const Candidate& c : candidates)
     offered.push_back({.speed = nominal_ms / c.uncached_ms,
@@ -112,7 +112,7 @@ std::vector<OfferedWorker> Offer(std::span<const Candidate> candidates, double n
                        .place = ~c.worker,
                        .links = LinksTo(candidates, c),
                        .sink = LinkTo(decode, c),
-                       .most_tokens = c.max_slice_tokens,
+                       .max_slice_tokens = c.max_slice_tokens,
                        .alone_seconds = c.prompt_ms / 1e3,
                        .cpu_group = c.cpu_group,
                        .cpu_share = c.cpu_share,
@@ -129,39 +129,42 @@ Incarnation NeighbourOf(const Plan& relay, Incarnation worker) {
 
 }  // namespace
 
-int32_t AttemptShape::PrefillTokensAt(Incarnation worker) const {
+int32_t AttemptSpec::PrefillTokensAt(Incarnation worker) const {
   int32_t there = worker == kept_at ? kept_tokens : 0;
   for (const CachedPrefix& prefix : cached)
     if (prefix.worker == worker) there = std::max(there, prefix.tokens);
   return std::max(1, n_prompt - there);
 }
 
-int32_t PromptPages(const AttemptShape& shape, int32_t page_tokens) {
+int32_t PromptPages(const AttemptSpec& shape, int32_t page_tokens) {
   return PagesFor(shape.n_prompt, page_tokens);
 }
 
-int32_t WholePages(const AttemptShape& shape, int32_t page_tokens) {
+int32_t WholePages(const AttemptSpec& shape, int32_t page_tokens) {
   return PagesFor(int64_t{shape.n_prompt} + shape.max_tokens - 1, page_tokens);
 }
 
-int32_t PromisePages(const AttemptShape& shape, int32_t page_tokens) {
+int32_t PromisePages(const AttemptSpec& shape, int32_t page_tokens) {
   const int32_t whole = WholePages(shape, page_tokens);
   return shape.covered ? whole : std::min(whole, PromptPages(shape, page_tokens) + 1);
 }
 
-int32_t HeldPages(const AttemptShape& shape, int32_t made, int32_t page_tokens) {
+int32_t HeldPages(const AttemptSpec& shape, int32_t made, int32_t page_tokens) {
   return std::max(PromisePages(shape, page_tokens),
                   PagesFor(int64_t{shape.n_prompt} + made, page_tokens));
 }
 
-double RoomWaitMs(const DecodeRoom& room, std::vector<Holding> holdings, int32_t pages) {
+double CapacityWaitMs(const DecodeRoom& room, std::vector<DecodeReservation> holdings,
+                      int32_t pages) {
   int64_t pages_free = room.pages_free;
   int32_t rows = room.rows;
   if (pages_free >= pages && rows < room.max_batch) return 0;
   std::sort(holdings.begin(), holdings.end(),
-            [](const Holding& a, const Holding& b) { return a.tokens_left < b.tokens_left; });
+            [](const DecodeReservation& a, const DecodeReservation& b) {
+              return a.tokens_left < b.tokens_left;
+            });
   double wait_ms = 0;
-  for (const Holding& holding : holdings) {
+  for (const DecodeReservation& holding : holdings) {
     wait_ms = room.step_ms * holding.tokens_left;
     pages_free += holding.pages;
     --rows;
@@ -183,20 +186,20 @@ double FirstTokenMs(std::span<const Candidate> candidates, Incarnation decode, d
   return std::max(queue_ms, promise_ms) + compute_ms;
 }
 
-std::optional<Plan> ChoosePlan(std::span<const Candidate> candidates, const AttemptShape& shape) {
+std::optional<Plan> ChoosePlan(std::span<const Candidate> candidates, const AttemptSpec& shape) {
   const auto prefills = [](const Candidate& c) { return c.role != Role::kDecode; };
   const auto anyone = [](const Candidate&) { return true; };
   if (shape.prefill_only()) {
     const auto stays = [](const Candidate&) { return 0.0; };
-    const std::optional<Option> preferred = LeastPrefill(candidates, prefills, stays);
-    return PlanOf(preferred ? preferred : LeastPrefill(candidates, anyone, stays));
+    const std::optional<Option> preferred = MinPrefill(candidates, prefills, stays);
+    return PlanOf(preferred ? preferred : MinPrefill(candidates, anyone, stays));
   }
   std::vector<Option> options =
       LocalOptions(candidates, [](const Candidate& c) { return c.role == Role::kBoth; });
   const std::optional<Option> decode =
       LeastDecode(candidates, [](const Candidate& c) { return c.role != Role::kPrefill; });
   const Incarnation sink = decode ? decode->plan.prefill : 0;
-  const std::optional<Option> prefill = LeastPrefill(
+  const std::optional<Option> prefill = MinPrefill(
       candidates, [](const Candidate& c) { return c.role == Role::kPrefill; },
       [&](const Candidate& c) { return KvLateMs(c, sink, shape); });
   if (prefill && decode)
@@ -205,7 +208,7 @@ std::optional<Plan> ChoosePlan(std::span<const Candidate> candidates, const Atte
                         .predicted_ms = prefill->plan.predicted_ms + decode->plan.predicted_ms},
                        prefill->last_chosen});
   if (options.empty()) options = LocalOptions(candidates, anyone);
-  return PlanOf(Least(options));
+  return PlanOf(Min(options));
 }
 
 bool Plan::IsHead(Incarnation worker) const {
@@ -234,7 +237,7 @@ Incarnation Plan::WorkerOf(size_t slice) const {
   return rank < heads.size() ? heads[rank].worker : prefill;
 }
 
-std::vector<int32_t> Plan::SliceEnds(const AttemptShape& shape) const {
+std::vector<int32_t> Plan::SliceEnds(const AttemptSpec& shape) const {
   std::vector<int32_t> ends(earlier);
   for (const Head& head : heads) ends.push_back(head.tokens);
   std::partial_sum(ends.begin(), ends.end(), ends.begin());
@@ -248,7 +251,7 @@ int32_t Plan::TokensOfHeads(size_t n) const {
   return tokens;
 }
 
-std::vector<int32_t> Plan::HopTokens(const AttemptShape& shape) const {
+std::vector<int32_t> Plan::HopTokens(const AttemptSpec& shape) const {
   const std::vector<int32_t> ends = SliceEnds(shape);
   std::vector<int32_t> tokens(ends.begin(), ends.end() - 1);
   for (size_t hop = 0; hop < tokens.size(); ++hop)
@@ -260,7 +263,7 @@ std::vector<int32_t> Plan::HopTokens(const AttemptShape& shape) const {
   return tokens;
 }
 
-int32_t Plan::LongestSliceAt(Incarnation worker, const AttemptShape& shape) const {
+int32_t Plan::LongestSliceAt(Incarnation worker, const AttemptSpec& shape) const {
   int32_t longest = 0, before = 0;
   const std::vector<int32_t> ends = SliceEnds(shape);
   for (size_t slice = 0; slice < ends.size(); before = ends[slice++])
@@ -268,7 +271,7 @@ int32_t Plan::LongestSliceAt(Incarnation worker, const AttemptShape& shape) cons
   return longest;
 }
 
-PrefillWork Plan::PrefillWorkAt(Incarnation worker, const AttemptShape& shape) const {
+PrefillWork Plan::PrefillWorkAt(Incarnation worker, const AttemptSpec& shape) const {
   if (!is_relay()) {
     const int32_t tokens = shape.PrefillTokensAt(worker);
     return PrefillWork::Of(tokens, shape.n_prompt - tokens);
@@ -289,8 +292,7 @@ bool Plan::TakesPagesAtOnce(size_t head) const {
 }
 
 std::optional<Plan> ReplaceWorker(const Plan& relay, Incarnation lost,
-                                  std::span<const Candidate> candidates,
-                                  const AttemptShape& shape) {
+                                  std::span<const Candidate> candidates, const AttemptSpec& shape) {
   const bool decodes = lost == relay.decode, is_rank = lost == relay.prefill || relay.IsHead(lost);
   CHECK(decodes || is_rank);
   const int32_t tokens = relay.LongestSliceAt(lost, shape);
@@ -329,7 +331,7 @@ std::optional<Plan> ReplaceWorker(const Plan& relay, Incarnation lost,
 }
 
 Plan ShareWithHeads(const Plan& plan, std::span<const Candidate> candidates,
-                    const AttemptShape& shape, int32_t page_tokens, double waiting,
+                    const AttemptSpec& shape, int32_t page_tokens, double waiting,
                     const RelayRules& rules, const PlanRecord& record) {
   const auto first = std::find_if(candidates.begin(), candidates.end(),
                                   [&](const Candidate& c) { return c.worker == plan.prefill; });
@@ -344,17 +346,17 @@ Plan ShareWithHeads(const Plan& plan, std::span<const Candidate> candidates,
   std::sort(may_prefill.begin(), may_prefill.end(), [](const Candidate& a, const Candidate& b) {
     return std::pair(a.last_chosen, a.worker) < std::pair(b.last_chosen, b.worker);
   });
-  const DegreeRequest request{.tokens = shape.n_prompt,
-                              .page_tokens = page_tokens,
-                              .max_ranks = rules.max_ranks,
-                              .min_ranks = rules.min_ranks,
-                              .must = IndexOf(may_prefill, plan.prefill),
-                              .waiting = waiting,
-                              .push = rules.push,
-                              .mode = rules.mode,
-                              .table = rules.table.get()};
+  const RelayPlanRequest request{.tokens = shape.n_prompt,
+                                 .page_tokens = page_tokens,
+                                 .max_ranks = rules.max_ranks,
+                                 .min_ranks = rules.min_ranks,
+                                 .must = IndexOf(may_prefill, plan.prefill),
+                                 .waiting = waiting,
+                                 .push = rules.push,
+                                 .mode = rules.mode,
+                                 .table = rules.table.get()};
   const Candidate& nominal = may_prefill[static_cast<size_t>(request.must)];
-  const Degree degree = ChooseDegree(
+  const RelayPlan degree = PlanRelay(
       nominal.cost, record, Offer(may_prefill, nominal.uncached_ms, plan.decode, shape), request);
   if (degree.ranks.size() < 2) return plan;
   const auto worker_of = [&](size_t rank) {

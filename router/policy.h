@@ -21,8 +21,8 @@
 
 #include "absl/time/time.h"
 #include "common/ids.h"
-#include "planner/degree.h"
 #include "planner/prefill_cost.h"
+#include "planner/relay_plan.h"
 #include "proto/messages.h"
 #include "router/prefill_work.h"
 
@@ -37,7 +37,7 @@ struct CachedPrefix {
 };
 
 // What one attempt at a request asks of the workers.
-struct AttemptShape {
+struct AttemptSpec {
   int32_t n_prompt = 0;    // tokens to prefill
   int32_t max_tokens = 0;  // from position n_prompt on, the first included
   bool covered = false;    // its promise covers every token to come, so it is never preempted
@@ -54,13 +54,13 @@ struct AttemptShape {
 
 // Pages of the prompt's KV, and of all KV the attempt can write: the last token's is never written,
 // nothing follows it.
-int32_t PromptPages(const AttemptShape& shape, int32_t page_tokens);
-int32_t WholePages(const AttemptShape& shape, int32_t page_tokens);
+int32_t PromptPages(const AttemptSpec& shape, int32_t page_tokens);
+int32_t WholePages(const AttemptSpec& shape, int32_t page_tokens);
 // Pages promised: the prompt's and one to grow into, so that no pool is set aside for tokens that
 // may never come; all of them when covered.
-int32_t PromisePages(const AttemptShape& shape, int32_t page_tokens);
+int32_t PromisePages(const AttemptSpec& shape, int32_t page_tokens);
 // Pages held once `made` tokens are there.
-int32_t HeldPages(const AttemptShape& shape, int32_t made, int32_t page_tokens);
+int32_t HeldPages(const AttemptSpec& shape, int32_t made, int32_t page_tokens);
 
 // What became of an attempt's prediction.
 struct FirstTokenOutcome {
@@ -71,7 +71,7 @@ struct FirstTokenOutcome {
 };
 
 // A request's place on a decode worker.
-struct Holding {
+struct DecodeReservation {
   int32_t pages = 0;
   int32_t tokens_left = 0;  // at most
 };
@@ -84,7 +84,8 @@ struct DecodeRoom {
 
 // Milliseconds until `pages` and a row are free, if every holding runs to its end. 0 = there is
 // room now; the wait for the last holding when even that would not do.
-double RoomWaitMs(const DecodeRoom& room, std::vector<Holding> holdings, int32_t pages);
+double CapacityWaitMs(const DecodeRoom& room, std::vector<DecodeReservation> holdings,
+                      int32_t pages);
 
 double DecodeMs(const DecodeRoom& room, double room_wait_ms);
 
@@ -154,14 +155,14 @@ struct Plan {
   // It computes the slice after this one too.
   bool StaysThere(size_t slice) const { return WorkerOf(slice) == WorkerOf(slice + 1); }
   // Tokens up to the end of each slice.
-  std::vector<int32_t> SliceEnds(const AttemptShape& shape) const;
+  std::vector<int32_t> SliceEnds(const AttemptSpec& shape) const;
   // Tokens up to the end of head n - 1's last slice, so before rank n's.
   int32_t TokensOfHeads(size_t n) const;
   // Of each slice but the last: what the worker of the next one lacks, of the tokens up to its end.
-  std::vector<int32_t> HopTokens(const AttemptShape& shape) const;
-  int32_t LongestSliceAt(Incarnation worker, const AttemptShape& shape) const;
+  std::vector<int32_t> HopTokens(const AttemptSpec& shape) const;
+  int32_t LongestSliceAt(Incarnation worker, const AttemptSpec& shape) const;
   // What `worker`, head or tail or alone, has to compute.
-  PrefillWork PrefillWorkAt(Incarnation worker, const AttemptShape& shape) const;
+  PrefillWork PrefillWorkAt(Incarnation worker, const AttemptSpec& shape) const;
   // Pages of the pools are taken in order: decode worker and tail, the lesser first, then heads
   // from the last to the first. This head's is less than one before it, so it must not wait for
   // pages (prefill_scheduler.h has why).
@@ -178,12 +179,12 @@ double FirstTokenMs(std::span<const Candidate> candidates, Incarnation decode, d
 // besides its own, for it has what comes before them; the second one with the first one's. Nothing:
 // none of them can.
 std::optional<Plan> ReplaceWorker(const Plan& relay, Incarnation lost,
-                                  std::span<const Candidate> candidates, const AttemptShape& shape);
+                                  std::span<const Candidate> candidates, const AttemptSpec& shape);
 
 // A prefill worker hands over to the best decode worker; a worker of both roles keeps its KV and
 // decodes itself. Roles are preferences: when nobody of a role is there, the others do both.
 // Nothing: no worker could ever hold it.
-std::optional<Plan> ChoosePlan(std::span<const Candidate> candidates, const AttemptShape& shape);
+std::optional<Plan> ChoosePlan(std::span<const Candidate> candidates, const AttemptSpec& shape);
 
 // waiting: prompts in the queue of a prefill worker, on average.
 // `plan`, its prefill shared with the candidates that could begin soonest where that is predicted
@@ -192,7 +193,7 @@ std::optional<Plan> ChoosePlan(std::span<const Candidate> candidates, const Atte
 // its pools in ascending order (the promise, the tail's, ..., the head's), so workers that wait for
 // each other never wait in a circle.
 Plan ShareWithHeads(const Plan& plan, std::span<const Candidate> candidates,
-                    const AttemptShape& shape, int32_t page_tokens, double waiting,
+                    const AttemptSpec& shape, int32_t page_tokens, double waiting,
                     const RelayRules& rules, const PlanRecord& record);
 
 }  // namespace baton

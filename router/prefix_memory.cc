@@ -9,7 +9,7 @@
 namespace baton {
 namespace {
 
-constexpr size_t kMostPages = 1 << 16;
+constexpr size_t kMaxPages = 1 << 16;
 
 }  // namespace
 
@@ -24,13 +24,13 @@ std::vector<uint64_t> PageHashes(std::span<const int32_t> prompt, int32_t page_t
   return hashes;
 }
 
-PrefixMemory::PrefixMemory(size_t most_pages) : most_pages_(std::min(most_pages, kMostPages)) {}
+PrefixMemory::PrefixMemory(size_t max_pages) : max_pages_(std::min(max_pages, kMaxPages)) {}
 
 // From the last page to the first: so the first ones are the newest, and no page is remembered
 // whose beginning is not.
 void PrefixMemory::Add(std::span<const uint64_t> pages) {
   ++adds_;
-  pages = pages.first(std::min(pages.size(), most_pages_));
+  pages = pages.first(std::min(pages.size(), max_pages_));
   for (size_t i = pages.size(); i-- > 0;) {
     const auto [place, is_new] = places_.try_emplace(pages[i]);
     if (is_new)
@@ -39,7 +39,7 @@ void PrefixMemory::Add(std::span<const uint64_t> pages) {
       by_use_.splice(by_use_.begin(), by_use_, place->second);
     by_use_.front().add = adds_;
   }
-  while (places_.size() > most_pages_) ForgetFrom(std::prev(by_use_.end()));
+  while (places_.size() > max_pages_) ForgetFrom(std::prev(by_use_.end()));
 }
 
 void PrefixMemory::ForgetFrom(Order::iterator first) {

@@ -20,7 +20,7 @@ std::vector<uint64_t> PageHashes(std::span<const int32_t> prompt, int32_t page_t
 class PrefixMemory {
  public:
   // As many as the worker's pool has, or fewer: 64 Ki pages of 64 tokens are 4 million tokens.
-  explicit PrefixMemory(size_t most_pages);
+  explicit PrefixMemory(size_t max_pages);
   PrefixMemory(PrefixMemory&&) = default;
   PrefixMemory& operator=(PrefixMemory&&) = default;
 
@@ -42,7 +42,7 @@ class PrefixMemory {
   };
   using Order = std::list<Use>;
   void ForgetFrom(Order::iterator first);
-  size_t most_pages_;
+  size_t max_pages_;
   uint64_t adds_ = 0;
   Order by_use_;  // the newest first
   absl::flat_hash_map<uint64_t, Order::iterator> places_;

@@ -6,11 +6,11 @@ namespace baton {
 namespace {
 
 constexpr double kWorthLeaving = 1.5, kLate = 1.5;
-constexpr absl::Duration kLeastLate = absl::Milliseconds(100);
+constexpr absl::Duration kMinLate = absl::Milliseconds(100);
 
 }  // namespace
 
-absl::Duration LateAfter(absl::Duration predicted) { return kLate * predicted + kLeastLate; }
+absl::Duration LateAfter(absl::Duration predicted) { return kLate * predicted + kMinLate; }
 
 absl::Duration TimeLeft(const HopProgress& hop) {
   if (hop.bytes_per_second <= 0) return absl::ZeroDuration();

@@ -42,8 +42,8 @@ absl::StatusOr<RequestId> Router::State::Submit(GenerateRequest request, absl::T
   if (n_living() >= static_cast<size_t>(options.max_waiting))
     return absl::ResourceExhaustedError(
         absl::StrFormat("%d requests are running or waiting: try again later", n_living()));
-  const AttemptShape shape{.n_prompt = static_cast<int32_t>(request.prompt.size()),
-                           .max_tokens = request.max_tokens};
+  const AttemptSpec shape{.n_prompt = static_cast<int32_t>(request.prompt.size()),
+                          .max_tokens = request.max_tokens};
   if (!cluster.Choose(shape, {}, now))
     return absl::InvalidArgumentError(absl::StrFormat(
         "%d prompt tokens and max_tokens %d do not fit into any worker's context or KV pages",
@@ -55,7 +55,7 @@ absl::StatusOr<RequestId> Router::State::Submit(GenerateRequest request, absl::T
   journey = std::make_unique<Journey>(id, next_sequence++, std::move(request), options, now);
   waiting[journey->sequence()] = id;
   SetAlarm(*journey);
-  TryAim(*journey, now);
+  TryDispatch(*journey, now);
   return id;
 }
 
@@ -86,7 +86,7 @@ absl::Status Router::State::On(Incarnation worker, const WorkerAnnounce& announc
         absl::StrFormat("worker %s announced another incarnation than it proved", announce.name));
   RETURN_IF_ERROR(cluster.Join(announce, now));
   next_pulse = std::min(next_pulse, now + options.worker_silence / kPulses);
-  AimWaiting(now);
+  DispatchWaiting(now);
   DrainWorkersIfIdle();
   return absl::OkStatus();
 }
@@ -100,7 +100,7 @@ absl::Status Router::State::On(Incarnation worker, const TokenOut& token, absl::
   Journey* const journey = Find(token.request_id);
   if (journey == nullptr) return absl::OkStatus();  // ended
   RETURN_IF_ERROR(journey->OnToken(worker, token, now, &effects));
-  if (!journey->aimed()) return absl::OkStatus();
+  if (!journey->dispatched()) return absl::OkStatus();
   KeepAlarm(*journey);
   if (const auto outcome = journey->TakeOutcome())
     cluster.OnFirstToken(journey->id(), journey->plan(), *outcome);
@@ -118,7 +118,7 @@ absl::Status Router::State::On(Incarnation worker, const PromptComputed& compute
   Journey* const journey = Find(computed.request_id);
   if (journey == nullptr) return absl::OkStatus();
   RETURN_IF_ERROR(journey->OnPromptComputed(worker, computed, now));
-  if (computed.epoch == journey->epoch() && journey->aimed() && cluster.reuses_kv()) {
+  if (computed.epoch == journey->epoch() && journey->dispatched() && cluster.reuses_kv()) {
     const std::vector<uint64_t>& pages = journey->Pages(cluster.page_tokens());
     for (const CachedPrefix& hoped : journey->cached)
       if (hoped.worker == worker && !journey->plan().is_relay())
@@ -137,8 +137,8 @@ absl::Status Router::State::On(Incarnation worker, const PartEnded& ended, absl:
     RETURN_IF_ERROR(journey->OnPartEnded(worker, ended, now));
     const bool of_attempt = ended.epoch == journey->epoch();
     if (failed && of_attempt && ended.fault == PartFault::kOwn) Blame(*journey, worker);
-    NoteRecomputed(*journey, ended);
-    if (failed && of_attempt && ended.fault == PartFault::kUnreadable && journey->aimed()) {
+    RecordRecomputed(*journey, ended);
+    if (failed && of_attempt && ended.fault == PartFault::kUnreadable && journey->dispatched()) {
       EndUnreadable(*journey, worker, ended, now);
       return absl::OkStatus();
     }
@@ -157,7 +157,7 @@ absl::Status Router::State::On(Incarnation worker, const PartEnded& ended, absl:
 
 absl::Status Router::State::On(Incarnation worker, const NoRoomNotice& notice, absl::Time now) {
   Journey* const journey = Find(notice.request_id);
-  if (journey == nullptr || !journey->aimed() || journey->epoch() != notice.epoch)
+  if (journey == nullptr || !journey->dispatched() || journey->epoch() != notice.epoch)
     return absl::OkStatus();
   const Plan& plan = journey->plan();
   if (plan.IsHead(worker)) return absl::OkStatus();  // the tail tells of its own wait
@@ -169,7 +169,7 @@ absl::Status Router::State::On(Incarnation worker, const NoRoomNotice& notice, a
   journey->OnNoRoom(wait, now);
   KeepAlarm(*journey);
   cluster.OnNoRoom(plan.decode, wait, now);
-  MoveToRoom(*journey, wait, now);
+  Reassign(*journey, wait, now);
   return absl::OkStatus();
 }
 
@@ -184,7 +184,7 @@ void Router::State::EndUnreadable(Journey& journey, Incarnation worker, const Pa
   End(journey, EndReason::kFailed, status, now);
 }
 
-void Router::State::NoteRecomputed(const Journey& journey, const PartEnded& ended) {
+void Router::State::RecordRecomputed(const Journey& journey, const PartEnded& ended) {
   recomputed_tokens[static_cast<size_t>(journey.recompute_reason)] +=
       static_cast<uint64_t>(ended.recomputed_tokens);
 }
@@ -220,16 +220,16 @@ void Router::State::Settle(absl::Time now) {
     if (journey->complete()) {
       End(*journey, journey->end_reason(), absl::OkStatus(), now);
     } else if (journey->preempted()) {
-      // Its attempts are bounded by Journey::kMostPreemptions.
+      // Its attempts are bounded by Journey::kMaxPreemptions.
       ++journey->preemptions;
       journey->recompute_reason = kFailoverCauses;
-      Disarm(*journey, now);
-      TryAim(*journey, now);
+      Recall(*journey, now);
+      TryDispatch(*journey, now);
     } else if (const Journey::Failure failure = journey->Broken(); !failure.message.empty()) {
       if (journey->MayHearMore(now) && MayMend(*journey, now))
         SetAlarm(*journey);
       else
-        AimAgain(*journey, failure, now);
+        Retry(*journey, failure, now);
     }
   }
 }
@@ -241,7 +241,7 @@ void Router::State::End(Journey& journey, EndReason reason, const absl::Status& 
   const RequestId id = journey.id();
   effects.push_back(EmitEnd{
       .request_id = id, .reason = reason, .status = status, .timeline = journey.MakeTimeline(now)});
-  if (journey.aimed()) {
+  if (journey.dispatched()) {
     for (const Incarnation worker : journey.OpenWorkers()) SendCancel(worker, id, journey.epoch());
     cluster.Release(id, journey.plan());
   } else {
@@ -302,20 +302,20 @@ void Router::State::OnAlarm(Journey& journey, absl::Time now) {
   } else if (journey.IsLate(now)) {
     End(journey, EndReason::kFailed, absl::DeadlineExceededError("the request's time is over"),
         now);
-  } else if (!journey.aimed()) {
+  } else if (!journey.dispatched()) {
     End(journey, EndReason::kFailed,
         absl::UnavailableError("its workers were lost and none came back"), now);
   } else if (const Journey::Failure failure = journey.Broken(); !failure.message.empty()) {
-    AimAgain(journey, failure, now);
+    Retry(journey, failure, now);
   } else if (journey.MustLook(now)) {
     LookAtRelay(journey, now);
   } else {
     for (const Incarnation worker : journey.OpenWorkers()) Blame(journey, worker);
-    AimAgain(journey,
-             {.cause = FailoverCause::kStuck,
-              .message = absl::StrFormat("its workers gave no sign of it for more than %s",
-                                         absl::FormatDuration(options.attempt_silence))},
-             now);
+    Retry(journey,
+          {.cause = FailoverCause::kStuck,
+           .message = absl::StrFormat("its workers gave no sign of it for more than %s",
+                                      absl::FormatDuration(options.attempt_silence))},
+          now);
   }
 }
 

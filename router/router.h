@@ -17,7 +17,7 @@
 #include "common/state_machine.h"
 #include "common/status.h"
 #include "common/ticket.h"
-#include "planner/degree.h"
+#include "planner/relay_plan.h"
 #include "proto/messages.h"
 
 namespace baton {
@@ -115,7 +115,7 @@ struct RouterOptions {
   // an empty one too; infinite = never.
   absl::Duration worker_silence = absl::Seconds(3);
   // An attempt that gives no sign of life (a token, the end of a part or of the prompt) for so
-  // long, and 20 times the predicted wait before the first one, is given up and aimed anew.
+  // long, and 20 times the predicted wait before the first one, is given up and dispatched anew.
   absl::Duration attempt_silence = absl::Minutes(5);
   // A handoff of a relay broke: how long the reports of its other ranks, or the loss of a worker,
   // are awaited to tell whose fault it was, if it can be replaced.
@@ -125,7 +125,7 @@ struct RouterOptions {
   TransitionCounts* transitions = nullptr;  // counts transitions; tests only
 };
 
-// Why a request was aimed anew.
+// Why a request was dispatched anew.
 enum class FailoverCause { kWorkerLost, kPartFailed, kHandoffFailed, kStuck, kDraining, kSlowLink };
 inline constexpr int kFailoverCauses = 6;
 // Why tokens of a prompt were computed again: by FailoverCause, or since it was preempted or moved.
@@ -133,7 +133,7 @@ inline constexpr int kRecomputeReasons = kFailoverCauses + 1;
 
 struct ClusterView {  // what /readyz, /metrics and logs show
   int prefill_workers = 0, decode_workers = 0;
-  int running = 0, waiting = 0;  // running: aimed at workers; waiting: for a worker to come
+  int running = 0, waiting = 0;  // running: dispatched at workers; waiting: for a worker to come
   bool draining = false;
   int64_t max_context = 0;                            // the smallest of the workers'
   int64_t kv_pages_total = 0, kv_pages_free = 0;      // of workers that decode, by their reports

@@ -1,5 +1,5 @@
 // The Router's state, for its own files: router.cc hears reports, ends requests and keeps time,
-// router_aiming.cc chooses workers and starts attempts.
+// router_dispatch.cc chooses workers and starts attempts.
 #pragma once
 
 #include <array>
@@ -45,26 +45,26 @@ struct Router::State {
   void OnTime(absl::Time now);
   void OnAlarm(Journey& journey, absl::Time now);
 
-  // Aiming (router_aiming.cc).
-  void TryAim(Journey& journey, absl::Time now);
+  // Aiming (router_dispatch.cc).
+  void TryDispatch(Journey& journey, absl::Time now);
   void SendAttempt(const Journey& journey);
   // What is the handoff's own in `ticket`, the rest filled in.
   Ticket MintTicket(const Journey& journey, Incarnation sink, Ticket ticket);
   std::vector<RelayRound> MintSlices(const Journey& journey, const Ticket& main);
   Push PushOf(const Journey& journey, const Ticket& main, int32_t begin, int32_t end);
-  void AimAt(Journey& journey, const Plan& plan, absl::Time now);
+  void DispatchTo(Journey& journey, const Plan& plan, absl::Time now);
   // next: what follows at once; its ranks are not told to give up what they have.
-  void Disarm(Journey& journey, absl::Time now, const std::optional<Plan>& next = std::nullopt);
+  void Recall(Journey& journey, absl::Time now, const std::optional<Plan>& next = std::nullopt);
   std::optional<Plan> Mend(const Journey& journey, absl::Time now);
   void LookAtRelay(Journey& journey, absl::Time now);
   std::vector<HopProgress> HopsOf(const Journey& journey) const;
   bool MayMend(const Journey& journey, absl::Time now);
   void LogMend(const Journey& journey, const Plan& mended, const Journey::Failure& failure) const;
   void EndUnreadable(Journey& journey, Incarnation worker, const PartEnded& ended, absl::Time now);
-  void NoteRecomputed(const Journey& journey, const PartEnded& ended);
-  void AimAgain(Journey& journey, const Journey::Failure& failure, absl::Time now);
-  void MoveToRoom(Journey& journey, absl::Duration expected_wait, absl::Time now);
-  void AimWaiting(absl::Time now);
+  void RecordRecomputed(const Journey& journey, const PartEnded& ended);
+  void Retry(Journey& journey, const Journey::Failure& failure, absl::Time now);
+  void Reassign(Journey& journey, absl::Duration expected_wait, absl::Time now);
+  void DispatchWaiting(absl::Time now);
   absl::Status WhyExhausted(Journey& journey, const Journey::Failure& failure) const;
   static void Blame(Journey& journey, Incarnation worker);  // the next attempt asks it last
   static void BlameHandoff(Journey& journey);
@@ -101,7 +101,7 @@ struct Router::State {
   uint64_t (*const random)();
   Cluster cluster;
   absl::flat_hash_map<RequestId, std::unique_ptr<Journey>> journeys;
-  absl::btree_map<uint64_t, RequestId> waiting;  // by sequence: not aimed
+  absl::btree_map<uint64_t, RequestId> waiting;  // by sequence: not dispatched
   absl::btree_set<RequestId> ending;
   absl::btree_set<std::pair<absl::Time, RequestId>> alarms;
   absl::Time next_pulse = absl::InfiniteFuture();  // when silence is looked at

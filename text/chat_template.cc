@@ -20,7 +20,7 @@ namespace json = boost::json;
 // Conversations of thousands of messages stay far below (chat_template_test); it lasts about a
 // second.
 constexpr uint64_t kFuel = 20'000'000;
-constexpr size_t kMostBytes = 64 << 20;
+constexpr size_t kMaxBytes = 64 << 20;
 
 absl::StatusOr<json::object> ReadObject(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string text, native::ReadFile(path));
@@ -96,7 +96,7 @@ absl::StatusOr<NativeTemplate*> Compile(std::string_view source, std::string_vie
   baton_template* handle = nullptr;
   RETURN_IF_ERROR(
       native::ToStatus(baton_template_new(native::View(source), native::View(special_tokens), kFuel,
-                                          kMostBytes, &handle, error.out()),
+                                          kMaxBytes, &handle, error.out()),
                        error));
   return new NativeTemplate{handle};
 }

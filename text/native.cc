@@ -24,11 +24,11 @@ absl::Status ToStatus(baton_status status, const Bytes& error) {
 }
 
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  constexpr std::streamoff kMostBytes = 512 << 20;
+  constexpr std::streamoff kMaxBytes = 512 << 20;
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   if (!file) return absl::NotFoundError(absl::StrCat(path, ": ", std::strerror(errno)));
   const std::streamoff size = file.tellg();
-  if (size < 0 || size > kMostBytes)
+  if (size < 0 || size > kMaxBytes)
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": not a regular file of at most 512 MiB"));
   std::string content(static_cast<size_t>(size), '\0');

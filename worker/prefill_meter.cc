@@ -10,7 +10,7 @@ namespace {
 // A step of fewer tokens takes as long as reading the weights, whatever a token costs.
 constexpr double kTellingTokens = 16;
 // A first cost was fitted to prompts as long as any.
-constexpr int32_t kFirstTokens = 1 << 20, kMostTokens = 1 << 30;
+constexpr int32_t kFirstTokens = 1 << 20, kMaxTokens = 1 << 30;
 
 }  // namespace
 
@@ -33,7 +33,7 @@ void PrefillMeter::Add(double tokens, double pairs, double seconds) {
   }
   fit_->Add(tokens, pairs, of_layer);
   if (tokens >= kTellingTokens)
-    n_tokens_ = static_cast<int32_t>(std::min<double>(n_tokens_ + tokens, kMostTokens));
+    n_tokens_ = static_cast<int32_t>(std::min<double>(n_tokens_ + tokens, kMaxTokens));
 }
 
 PrefillFit PrefillMeter::fit() const {

@@ -81,7 +81,7 @@ WorkerCore::WorkerCore(const WorkerCoreOptions& options, Backend* backend, KvPoo
       ports_(std::move(ports)),
       prefill_(PrefillPart(options, *backend), pool),
       decode_(DecodePart(options, *backend), pool),
-      purse_(pool, options.role == Role::kDecode, LentPerTurn(options, *pool)),
+      lender_(pool, options.role == Role::kDecode, LentPerTurn(options, *pool)),
       sampler_(backend->compute_pool()),
       prefill_meter_(backend->model().n_layers, options.max_step_tokens, options.first_cost) {
   CHECK(options.self != 0 && options.max_context > 0);
@@ -96,7 +96,7 @@ void WorkerCore::Handle(RouterEvent event) {
   std::visit(Overloaded{
                  [this](const RouterConnected&) {
                    connected_ = true;
-                   load_told_ = absl::InfinitePast();  // a new router knows nothing yet
+                   load_reported_ = absl::InfinitePast();  // a new router knows nothing yet
                  },
                  [this](RouterMessages& messages) {
                    for (RouterMessage& message : messages.messages)
@@ -144,7 +144,7 @@ void WorkerCore::Refuse(RequestId request, Epoch epoch, bool is_prefill, const c
   part.reason = EndReason::kFailed;
   part.fault = PartFault::kDraining;
   part.message = why;
-  Note(std::move(part));
+  Report(std::move(part));
 }
 
 void WorkerCore::Handle(TransferEvent event) {
@@ -153,12 +153,12 @@ void WorkerCore::Handle(TransferEvent event) {
                  [this](const HandoffNoRoom& e) { prefill_.NoRoom(e); },
                  [this](const HandoffEnded& e) { prefill_.Ended(e, ports_.clock()); },
                  [this](HandoffArrived& e) {
-                   purse_.Arrived(static_cast<int>(e.pages.size()));
+                   lender_.Arrived(static_cast<int>(e.pages.size()));
                    decode_.Arrived(std::move(e), ports_.clock());
                  },
                  [this](const HandoffAborted& e) { decode_.Aborted(e); },
-                 [this](const PagesReturned& e) { purse_.Returned(e); },
-                 [this](const StockChanged& e) { purse_.Changed(e); },
+                 [this](const PagesReturned& e) { lender_.Returned(e); },
+                 [this](const ReceivePoolChanged& e) { lender_.Changed(e); },
                  [this](const InflowArrived& e) { prefill_.Arrived(e, ports_.clock()); },
                  [this](const InflowFailed& e) { prefill_.Failed(e, ports_.clock()); },
              },
@@ -173,19 +173,19 @@ void WorkerCore::Close() {
   prefill_.CancelAll();
   decode_.CancelAll();
   commands_.clear();
-  purse_.Close(&commands_);
+  lender_.Close(&commands_);
   for (TransferCommand& command : commands_) ports_.transfer(std::move(command));
   TakeEffects();
 }
 
-bool WorkerCore::IsQuiet() const { return prefill_.n_prompts() == 0 && decode_.n_guests() == 0; }
+bool WorkerCore::IsQuiet() const { return prefill_.n_prompts() == 0 && decode_.n_sequences() == 0; }
 
 void WorkerCore::Abandon() {
   prefill_.Abandon();
   decode_.CancelAll();
   prefill_effects_.clear();
   decode_effects_.clear();
-  CHECK(purse_.lent() == 0);
+  CHECK(lender_.lent() == 0);
   CHECK(pool_->held() == 0);
 }
 
@@ -198,7 +198,7 @@ bool WorkerCore::Turn() {
     decode_.OnTime(now);
   }
   const Step step = ComposeStep(now);
-  purse_.PromptsTook(prefill_.taken_pages());
+  lender_.PromptsTook(prefill_.taken_pages());
   TakeEffects();
   LendPages();
   const bool has_step = step.n_rows + step.n_prefill > 0;
@@ -212,10 +212,10 @@ bool WorkerCore::Turn() {
 WorkerCore::Step WorkerCore::ComposeStep(absl::Time now) {
   builder_.Clear();
   Step step;
-  step.n_rows = decode_.Contribute(now, purse_.stock(), &builder_);
+  step.n_rows = decode_.Contribute(now, lender_.stock(), &builder_);
   int budget = options_.max_step_tokens - step.n_rows;
   if (step.n_rows > 0) budget = std::min(budget, options_.mixed_prefill_tokens);
-  const int kept = purse_.guests_first() ? pool_->total() : decode_.growth_pages();
+  const int kept = lender_.sequences_first() ? pool_->total() : decode_.growth_pages();
   step.n_prefill = prefill_.Contribute(budget, kept, now, &builder_);
   if (builder_.n_tokens() == 0) return step;
   step.prefill_pairs = PairsOf(builder_.batch(), step.n_rows);
@@ -230,17 +230,17 @@ WorkerCore::Step WorkerCore::ComposeStep(absl::Time now) {
 
 void WorkerCore::LendPages() {
   commands_.clear();
-  PurseNeeds needs;
-  if (!Planted(PlantedBug::kPurseIsDeaf)) needs.wanted_pages = prefill_.wanted_pages();
+  LenderNeeds needs;
+  if (!Planted(PlantedBug::kLenderIsDeaf)) needs.wanted_pages = prefill_.wanted_pages();
   needs.growth_pages = decode_.growth_pages();
-  needs.guest_pages = decode_.expected_pages();
+  needs.sequence_pages = decode_.expected_pages();
   needs.expected_wait_us = static_cast<int64_t>(static_cast<float>(decode_.steps_to_first_end()) *
                                                 metrics_.decode_step_ms * 1000.0f);
-  // What is kept of slices makes neither rows nor guests wait, nor a worker that is to go.
-  const int guests = purse_.waiting() > 0 ? needs.guest_pages - purse_.lent() : 0;
-  while ((draining_ || pool_->free() < needs.growth_pages + guests) && prefill_.ForgetKept()) {
+  // What is kept of slices makes neither rows nor sequences wait, nor a worker that is to go.
+  const int sequences = lender_.waiting() > 0 ? needs.sequence_pages - lender_.lent() : 0;
+  while ((draining_ || pool_->free() < needs.growth_pages + sequences) && prefill_.ForgetKept()) {
   }
-  lends_more_ = purse_.Balance(needs, &commands_);
+  lends_more_ = lender_.Balance(needs, &commands_);
   for (TransferCommand& command : commands_) ports_.transfer(std::move(command));
 }
 
@@ -339,7 +339,7 @@ void WorkerCore::TakePrefillEffects() {
     std::visit(
         Overloaded{
             [this](TransferCommand& command) { ports_.transfer(std::move(command)); },
-            [this](WorkerEvent& event) { Note(std::move(event)); },
+            [this](WorkerEvent& event) { Report(std::move(event)); },
             [this](HandoffArrived& kept) { decode_.Arrived(std::move(kept), ports_.clock()); },
         },
         effect);
@@ -347,18 +347,18 @@ void WorkerCore::TakePrefillEffects() {
 }
 
 void WorkerCore::TakeEffects() {
-  TakePrefillEffects();  // first: it may bring guests to the batch
+  TakePrefillEffects();  // first: it may bring sequences to the batch
   decode_.TakeEffects(&decode_effects_);
   for (DecodeEffect& effect : decode_effects_)
     std::visit(Overloaded{
                    [this](TransferCommand& command) { ports_.transfer(std::move(command)); },
-                   [this](WorkerEvent& event) { Note(std::move(event)); },
+                   [this](WorkerEvent& event) { Report(std::move(event)); },
                },
                effect);
   decode_effects_.clear();
 }
 
-void WorkerCore::Note(WorkerEvent event) {
+void WorkerCore::Report(WorkerEvent event) {
   if (const auto* part = std::get_if<PartEnded>(&event)) {
     ++metrics_.parts_ended;
     metrics_.parts_cancelled += part->reason == EndReason::kCancelled;
@@ -373,7 +373,7 @@ WorkerLoad WorkerCore::Load() const {
   load.prefill_queued_tokens = static_cast<int32_t>(prefill_.queued_tokens());
   load.decode_rows = decode_.n_rows();
   load.decode_waiting = decode_.n_waiting();
-  load.pages_free = pool_->free() + purse_.stock();
+  load.pages_free = pool_->free() + lender_.stock();
   load.prefill_queued_pairs = prefill_.queued_pairs();
   load.prefill_fit = prefill_meter_.fit();
   load.decode_step_ms = metrics_.decode_step_ms;
@@ -384,12 +384,12 @@ WorkerLoad WorkerCore::Load() const {
 void WorkerCore::ReportLoad(absl::Time now) {
   if (!connected_) return;
   const WorkerLoad load = Load();
-  load_changed_ = !SameLoad(load, told_load_);
-  if (now - load_told_ < (load_changed_ ? kLoadAtMostEvery : kLoadEvery)) return;
-  load_told_ = now;
-  told_load_ = load;
+  load_changed_ = !SameLoad(load, reported_load_);
+  if (now - load_reported_ < (load_changed_ ? kLoadAtMostEvery : kLoadEvery)) return;
+  load_reported_ = now;
+  reported_load_ = load;
   load_changed_ = false;
-  Note(load);
+  Report(load);
 }
 
 void WorkerCore::SendReport() {
@@ -399,8 +399,9 @@ void WorkerCore::SendReport() {
 }
 
 absl::Time WorkerCore::NextDeadline() const {
-  const absl::Time load = connected_ ? load_told_ + (load_changed_ ? kLoadAtMostEvery : kLoadEvery)
-                                     : absl::InfiniteFuture();
+  const absl::Time load = connected_
+                              ? load_reported_ + (load_changed_ ? kLoadAtMostEvery : kLoadEvery)
+                              : absl::InfiniteFuture();
   return std::min({load, decode_.NextDeadline(), prefill_.NextDeadline()});
 }
 
@@ -415,15 +416,15 @@ WorkerMetrics WorkerCore::metrics() const {
   metrics.decode_rows = decode_.n_rows();
   metrics.decode_waiting = decode_.n_waiting();
   metrics.pages_total = pool_->total();
-  metrics.pages_free = pool_->free() + purse_.stock();
+  metrics.pages_free = pool_->free() + lender_.stock();
   metrics.pages_prefill = prefill_.pages_held();
   metrics.pages_decode = decode_.pages_held();
   metrics.pages_cached = pool_->cached();
   metrics.pages_shared = pool_->shared();
   metrics.pages_trimmed = pool_->trimmed();
-  metrics.pages_lent = purse_.lent();
-  metrics.pages_promised = purse_.lent() - purse_.stock();
-  metrics.handoffs_waiting = purse_.waiting();
+  metrics.pages_lent = lender_.lent();
+  metrics.pages_promised = lender_.lent() - lender_.stock();
+  metrics.handoffs_waiting = lender_.waiting();
   return metrics;
 }
 

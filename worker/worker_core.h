@@ -1,5 +1,5 @@
 // Both phases of one worker around one engine: composes the prefill scheduler, the decode batch and
-// the purse into steps, and speaks for them to the router and the transfer room. Everything of the
+// the lender into steps, and speaks for them to the router and the transfer room. Everything of the
 // engine thread except the thread: the simulation runs the same object.
 //
 // A turn: rows of the decode batch first, then prefill pieces within what is left of the step's
@@ -16,7 +16,7 @@
 
 #include "absl/time/time.h"
 #include "decode_worker/decode_batch.h"
-#include "decode_worker/page_purse.h"
+#include "decode_worker/page_lender.h"
 #include "engine/kv/kv_pool.h"
 #include "engine/sampling/sampler.h"
 #include "engine/step/backend.h"
@@ -90,7 +90,7 @@ class WorkerCore {
   void Measure(const Step& step, absl::Duration duration);
   void TakeEffects();
   void TakePrefillEffects();
-  void Note(WorkerEvent event);
+  void Report(WorkerEvent event);
   void ReportLoad(absl::Time now);
   void SendReport();
   WorkerLoad Load() const;
@@ -101,7 +101,7 @@ class WorkerCore {
   const WorkerPorts ports_;
   PrefillScheduler prefill_;
   DecodeBatch decode_;
-  PagePurse purse_;
+  PageLender lender_;
   Sampler sampler_;
   StepBuilder builder_;
   absl::Duration slice_ran_;                               // of the slice in progress
@@ -109,8 +109,8 @@ class WorkerCore {
   bool lends_more_ = false;
   bool connected_ = false, draining_ = false;
   WorkerReport report_;
-  WorkerLoad told_load_;
-  absl::Time load_told_ = absl::InfinitePast();
+  WorkerLoad reported_load_;
+  absl::Time load_reported_ = absl::InfinitePast();
   bool load_changed_ = false;
   WorkerMetrics metrics_;
   PrefillMeter prefill_meter_;

@@ -136,9 +136,9 @@ void MeasureShape(const AttentionBenchOptions& o, const std::string& name, bool 
     for (const int threads : o.threads) {
       ComputePool pool(threads, o.spin_us);
       const double work = (of_memory ? workload.kv_bytes() : workload.flops()) / 1e9;
-      const auto least_seconds = [&] {
+      const auto min_seconds = [&] {
         if (!of_memory) {
-          return work / ProbeRoofGops(isa, WeightType::kBf16, pool, kShortRoofTries);
+          return work / ProbePeakGops(isa, WeightType::kBf16, pool, kShortPeakTries);
         }
         return work / ProbeReadGbps(pool, workload.arena(),
                                     static_cast<int64_t>(workload.kv_bytes()), kShortReadTries);
@@ -147,7 +147,7 @@ void MeasureShape(const AttentionBenchOptions& o, const std::string& name, bool 
       KernelResult& line = results->emplace_back();
       line.name = absl::StrFormat("%s_t%d_%s", name, threads, std::string(IsaName(isa)));
       line.unit = of_memory ? "GB/s" : "GFLOP/s";
-      SetSamples(SampleInTurns(o.plan, {run}, least_seconds)[0], work, &line);
+      SetSamples(SampleInTurns(o.plan, {run}, min_seconds)[0], work, &line);
       line.digest = workload.Digest();
     }
   }

@@ -18,7 +18,7 @@ struct AttentionBenchOptions {
   std::vector<Isa> isas;  // empty: all that this machine has
   std::vector<int> threads = {1, 2};
   std::vector<int> contexts = {512, 4096};
-  SamplePlan plan{.least_samples = 7, .seconds = 0.5};  // per measurement
+  SamplePlan plan{.min_samples = 7, .seconds = 0.5};  // per measurement
   int spin_us = 50;
   int64_t decode_bytes = 256 << 20;  // of K and V that decoding reads: more than caches hold
   bool json = false;

@@ -95,11 +95,11 @@ class Workload {
   double Gflop() const { return 2e-9 * static_cast<double>(rows_ * n_ * k_); }
   double Gbytes() const { return 1e-9 * static_cast<double>(copy_bytes_); }
   // Probe the machine now and return the least time of a run: to read the weights, to multiply.
-  double LeastReadSeconds(ComputePool& pool) const {
+  double MinReadSeconds(ComputePool& pool) const {
     return Gbytes() / ProbeReadGbps(pool, weights_, copy_bytes_ * copies_, kShortReadTries);
   }
-  double LeastRoofSeconds(Isa isa, ComputePool& pool) const {
-    return Gflop() / ProbeRoofGops(isa, format_.type, pool, kShortRoofTries);
+  double MinPeakSeconds(Isa isa, ComputePool& pool) const {
+    return Gflop() / ProbePeakGops(isa, format_.type, pool, kShortPeakTries);
   }
 
  private:
@@ -195,12 +195,12 @@ void Measure(const Contenders& path, Workload& workload, int64_t rows, ComputePo
   LinearKernels* const plain = is_bf16 ? path.plain.get() : nullptr;
   workload.SetRows(rows);
   // What bounds these rows decides the unit, and whether weights come from memory each time.
-  const bool stream = workload.LeastReadSeconds(pool) > workload.LeastRoofSeconds(path.isa, pool);
+  const bool stream = workload.MinReadSeconds(pool) > workload.MinPeakSeconds(path.isa, pool);
   std::vector<std::function<void()>> bodies;
   if (plain != nullptr) bodies.push_back([&] { workload.Run(*plain, pool, stream); });
   bodies.push_back([&] { workload.Run(*path.exact, pool, stream); });
   const std::vector<std::vector<ProbedSample>> samples = SampleInTurns(plan, bodies, [&] {
-    return stream ? workload.LeastReadSeconds(pool) : workload.LeastRoofSeconds(path.isa, pool);
+    return stream ? workload.MinReadSeconds(pool) : workload.MinPeakSeconds(path.isa, pool);
   });
   const double work = stream ? workload.Gbytes() : workload.Gflop();
   KernelResult exact;

@@ -13,9 +13,9 @@
 #include "bench/kernels/step_limits.h"
 #include "bench/kernels/step_phases.h"
 #include "bench/kernels/step_work.h"
-#include "bench/made_up_prompt.h"
 #include "bench/probed_sample.h"
 #include "bench/progress.h"
+#include "bench/synthetic_prompt.h"
 #include "common/check.h"
 #include "engine/cpu/machine/isa.h"
 #include "engine/kv/kv_pool.h"
@@ -33,15 +33,15 @@ constexpr int kDigestSteps = 8;  // decode steps that a digest covers
 // Decode steps of one sample: as many as fit into the time, at most kSampleSteps.
 constexpr int kSampleSteps = 8;
 constexpr double kSampleSeconds = 0.1;
-constexpr int64_t kLeastProbeBytes = int64_t{1} << 20;
-constexpr double kMostMemoryMb = 300;   // of a worker, beside weights and KV
-constexpr double kMostLoadSeconds = 1;  // of a model of 1 G parameters
+constexpr int64_t kMinProbeBytes = int64_t{1} << 20;
+constexpr double kMaxMemoryMb = 300;   // of a worker, beside weights and KV
+constexpr double kMaxLoadSeconds = 1;  // of a model of 1 G parameters
 
 double SecondsSince(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-int MostDecodeSteps(const StepBenchOptions& options) {
+int MaxDecodeSteps(const StepBenchOptions& options) {
   return std::max(kDigestSteps, options.samples * kSampleSteps);
 }
 
@@ -72,7 +72,7 @@ struct Sequence {
   std::vector<int32_t> pages;
 };
 
-// The fp32 mode has no roof of its own: it is a reference, not a way to serve.
+// The fp32 mode has no peak of its own: it is a reference, not a way to serve.
 std::optional<Isa> IsaOf(const Backend& backend) {
   const absl::StatusOr<Isa> isa = ParseIsa(backend.isa());
   return isa.ok() ? std::optional<Isa>(*isa) : std::nullopt;
@@ -87,7 +87,7 @@ class StepBench {
         pool_(std::move(pool)),
         work_(backend_->model(), backend_->kv_layout(), backend_->weight_memory().bytes),
         probe_(IsaOf(*backend_), WeightTypes::Of(options.engine.dtype),
-               std::clamp(backend_->weight_memory().bytes, kLeastProbeBytes, kProbeBytes),
+               std::clamp(backend_->weight_memory().bytes, kMinProbeBytes, kProbeBytes),
                *backend_->compute_pool()),
         sampler_(backend_->compute_pool()) {
     backend_->SetPool(pool_.get());
@@ -97,9 +97,9 @@ class StepBench {
   std::vector<KernelResult> Prefill(int n) {
     Sequence sequence = Make(0, n);
     std::vector<PrefillWay> ways = Ways();
-    const double most_seconds = options_.seconds * static_cast<double>(ways.size());
+    const double max_seconds = options_.seconds * static_cast<double>(ways.size());
     const Clock::time_point begin = Clock::now();
-    for (int round = 0; round < options_.rounds || SecondsSince(begin) < most_seconds; ++round) {
+    for (int round = 0; round < options_.rounds || SecondsSince(begin) < max_seconds; ++round) {
       for (PrefillWay& way : ways) {
         way.samples.push_back(way.is_slice ? RunSlice(sequence, n, way.chunk)
                                            : RunChunks(sequence, n, way.chunk));
@@ -118,7 +118,7 @@ class StepBench {
       SetSamples(way.samples, n, &line);
       const double flops = work_.PrefillFlops(n).linear() + work_.PrefillFlops(n).attention;
       if (line.limit > 0) {
-        line.note = absl::StrFormat("roof %.0f GFLOP/s", flops * line.limit / n / 1e9);
+        line.note = absl::StrFormat("peak %.0f GFLOP/s", flops * line.limit / n / 1e9);
       }
     }
     if (options_.phases) AddPrefillPhases(sequence, n, &lines);
@@ -131,8 +131,8 @@ class StepBench {
     std::vector<ProbedSample> samples;
     std::vector<double> gbps;
     uint64_t digest = 0;
-    int step = 0, bound_by_roof = 0;
-    MachineState before = probe_.RoofsAndBandwidth();
+    int step = 0, bound_by_peak = 0;
+    MachineState before = probe_.PeaksAndBandwidth();
     for (int i = 0; i < options_.samples; ++i) {
       const int first = step;
       double seconds = 0;
@@ -143,11 +143,11 @@ class StepBench {
       const double keys = options_.context + (first + step) / 2.0;
       const StepFlops flops = work_.DecodeFlops(batch, keys);
       const double bytes = work_.DecodeBytes(batch, keys);
-      const MachineState after = probe_.RoofsAndBandwidth();
-      samples.emplace_back().Add(seconds / (step - first), before.LeastSeconds(flops, bytes),
-                                 after.LeastSeconds(flops, bytes));
+      const MachineState after = probe_.PeaksAndBandwidth();
+      samples.emplace_back().Add(seconds / (step - first), before.MinSeconds(flops, bytes),
+                                 after.MinSeconds(flops, bytes));
       gbps.push_back(after.gbps);
-      bound_by_roof += after.LeastSeconds(flops) == after.LeastSeconds(flops, bytes);
+      bound_by_peak += after.MinSeconds(flops) == after.MinSeconds(flops, bytes);
       before = after;
     }
     while (step < kDigestSteps) {
@@ -162,7 +162,7 @@ class StepBench {
     SetSamples(samples, batch, &line);
     std::sort(gbps.begin(), gbps.end());
     line.note = absl::StrFormat("bound by %s, %.1f GB/s beside it",
-                                2 * bound_by_roof > options_.samples ? "multiply-adds" : "memory",
+                                2 * bound_by_peak > options_.samples ? "multiply-adds" : "memory",
                                 gbps[gbps.size() / 2]);
     if (options_.phases) AddDecodePhases(sequences, &lines);
     for (const Sequence& sequence : sequences) pool_->Give(sequence.pages);
@@ -178,7 +178,7 @@ class StepBench {
     return KernelResult{"memory_beside_weights_and_kv",
                         static_cast<double>(beside) / 1e6,
                         "MB",
-                        kMostMemoryMb,
+                        kMaxMemoryMb,
                         "",
                         ""};
   }
@@ -188,7 +188,7 @@ class StepBench {
     const Clock::time_point begin = Clock::now();
     RETURN_IF_ERROR(LoadBackend(options_.engine).status());
     const double seconds = SecondsSince(begin);
-    return KernelResult{"load_packed_again", seconds, "s", kMostLoadSeconds, "", "", seconds};
+    return KernelResult{"load_packed_again", seconds, "s", kMaxLoadSeconds, "", "", seconds};
   }
 
   const Backend& backend() const { return *backend_; }
@@ -205,7 +205,7 @@ class StepBench {
 
   // One sample of one part: probes do not come between its layers.
   ProbedSample RunSlice(const Sequence& sequence, int n, int part) {
-    const MachineState before = probe_.Roofs();
+    const MachineState before = probe_.Peaks();
     const Clock::time_point begin = Clock::now();
     step_.Clear();
     step_.AddPiece(std::span(sequence.tokens).first(static_cast<size_t>(n)), 0, sequence.pages);
@@ -222,20 +222,20 @@ class StepBench {
     const double seconds = SecondsSince(begin);
     const StepFlops flops = work_.PrefillFlops(n);
     ProbedSample sample;
-    sample.Add(seconds, before.LeastSeconds(flops), probe_.Roofs().LeastSeconds(flops));
+    sample.Add(seconds, before.MinSeconds(flops), probe_.Peaks().MinSeconds(flops));
     return sample;
   }
 
   // Every step is a part between probes of its own.
   ProbedSample RunChunks(const Sequence& sequence, int n, int chunk) {
     ProbedSample sample;
-    MachineState before = probe_.Roofs();
+    MachineState before = probe_.Peaks();
     for (int begin = 0; begin < n; begin += chunk) {
       const int end = std::min(begin + chunk, n);
       const double seconds = RunChunk(sequence, begin, end, end == n);
-      const MachineState after = probe_.Roofs();
+      const MachineState after = probe_.Peaks();
       const StepFlops flops = work_.PrefillFlops(begin, end, end == n);
-      sample.Add(seconds, before.LeastSeconds(flops), after.LeastSeconds(flops));
+      sample.Add(seconds, before.MinSeconds(flops), after.MinSeconds(flops));
       before = after;
     }
     return sample;
@@ -270,7 +270,7 @@ class StepBench {
       const int position = options_.context + static_cast<int>(runs.size());
       RunTimed(&runs.emplace_back(backend_->compute_pool()->n_threads()), batch,
                [&] { RunDecodeStep(sequences, position); });
-    } while (static_cast<int>(runs.size()) < MostSteps() && SecondsSince(start) < options_.seconds);
+    } while (static_cast<int>(runs.size()) < MaxSteps() && SecondsSince(start) < options_.seconds);
     AddLines(PhaseLines(absl::StrFormat("decode_%d", batch), runs, 1), lines);
   }
 
@@ -312,7 +312,7 @@ class StepBench {
   std::vector<Sequence> MakeBatch(int batch) {
     std::vector<Sequence> sequences;
     for (int i = 0; i < batch; ++i) {
-      const Sequence& sequence = sequences.emplace_back(Make(i, options_.context + MostSteps()));
+      const Sequence& sequence = sequences.emplace_back(Make(i, options_.context + MaxSteps()));
       for (int begin = 0; begin < options_.context; begin += options_.chunks[0]) {
         RunChunk(sequence, begin, std::min(begin + options_.chunks[0], options_.context), false);
       }
@@ -346,7 +346,7 @@ class StepBench {
     return SecondsSince(begin);
   }
 
-  int MostSteps() const { return MostDecodeSteps(options_); }
+  int MaxSteps() const { return MaxDecodeSteps(options_); }
 
   StepBenchOptions options_;
   std::unique_ptr<Backend> backend_;
@@ -370,7 +370,7 @@ absl::Status CheckSizes(const StepBenchOptions& options, int max_positions) {
   RETURN_IF_ERROR(check("samples", options.samples, 1000));
   RETURN_IF_ERROR(check("rounds", options.rounds, 1000));
   if (options.decode.empty()) return absl::OkStatus();
-  return check("context", options.context, max_positions - MostDecodeSteps(options));
+  return check("context", options.context, max_positions - MaxDecodeSteps(options));
 }
 
 absl::StatusOr<std::unique_ptr<StepBench>> MakeBench(const StepBenchOptions& options) {
@@ -391,7 +391,7 @@ absl::StatusOr<std::unique_ptr<StepBench>> MakeBench(const StepBenchOptions& opt
   int n_pages = 1;
   for (const int n : options.prompts) n_pages = std::max(n_pages, layout.PagesFor(n));
   for (const int n : options.decode) {
-    const int tokens = options.context + MostDecodeSteps(options);
+    const int tokens = options.context + MaxDecodeSteps(options);
     n_pages = std::max(n_pages, n * layout.PagesFor(tokens));
   }
   ASSIGN_OR_RETURN(std::unique_ptr<KvPool> pool, KvPool::Create(layout, n_pages));

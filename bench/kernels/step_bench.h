@@ -1,9 +1,9 @@
 // `baton bench step`: speed of whole forward passes of a model on this machine, without server or
 // wire, beside the limits measured right before and after each sample (probed_sample.h): prefill of
-// one prompt in chunks against the multiply-add roof of the path, probed between its steps; decode
-// steps of a batch against what the weights and the KV take to read, or the roof where that is
+// one prompt in chunks against the multiply-add peak of the path, probed between its steps; decode
+// steps of a batch against what the weights and the KV take to read, or the peak where that is
 // lower; the memory of an engine beside weights and KV pool; and where weights are cached, how long
-// another worker takes to load them. Every part of a model is held to the roof of its own type.
+// another worker takes to load them. Every part of a model is held to the peak of its own type.
 #pragma once
 
 #include <vector>

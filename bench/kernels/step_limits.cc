@@ -10,26 +10,26 @@ WeightTypes WeightTypes::Of(const std::string& dtype) {
   return {};
 }
 
-double MachineState::LeastSeconds(const StepFlops& flops) const {
+double MachineState::MinSeconds(const StepFlops& flops) const {
   if (bf16 == 0) return 0;
   return (flops.layers / layers + flops.lm_head / lm_head +
           (flops.always_bf16 + flops.attention) / bf16) /
          1e9;
 }
 
-double MachineState::LeastSeconds(const StepFlops& flops, double bytes) const {
-  return std::max(LeastSeconds(flops), gbps > 0 ? bytes / gbps / 1e9 : 0);
+double MachineState::MinSeconds(const StepFlops& flops, double bytes) const {
+  return std::max(MinSeconds(flops), gbps > 0 ? bytes / gbps / 1e9 : 0);
 }
 
 StepProbe::StepProbe(std::optional<Isa> isa, const WeightTypes& types, int64_t probe_bytes,
                      ComputePool& pool)
     : isa_(isa), types_(types), pool_(pool), memory_(probe_bytes) {}
 
-MachineState StepProbe::Roofs() {
+MachineState StepProbe::Peaks() {
   MachineState state;
   if (!isa_) return state;
   const auto probe = [&](WeightType type) {
-    return ProbeRoofGops(*isa_, type, pool_, kShortRoofTries);
+    return ProbePeakGops(*isa_, type, pool_, kShortPeakTries);
   };
   state.bf16 = probe(WeightType::kBf16);
   state.layers = types_.layers == WeightType::kBf16 ? state.bf16 : probe(types_.layers);
@@ -37,8 +37,8 @@ MachineState StepProbe::Roofs() {
   return state;
 }
 
-MachineState StepProbe::RoofsAndBandwidth() {
-  MachineState state = Roofs();
+MachineState StepProbe::PeaksAndBandwidth() {
+  MachineState state = Peaks();
   state.gbps = memory_.ReadGbps(pool_, kShortReadTries);
   return state;
 }

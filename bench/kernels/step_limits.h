@@ -1,4 +1,4 @@
-// The limits of `bench step` as this machine has them at a moment: the roof of every instruction
+// The limits of `bench step` as this machine has them at a moment: the peak of every instruction
 // that a step multiplies with, and the bandwidth.
 #pragma once
 
@@ -27,20 +27,20 @@ struct MachineState {
   double layers = 0, lm_head = 0, bf16 = 0;  // 10^9 operations per second, by their types
 
   // Returns the least time of a step's products, each part by its own instruction.
-  double LeastSeconds(const StepFlops& flops) const;
+  double MinSeconds(const StepFlops& flops) const;
   // Returns the least time of a step that also reads `bytes`: the longer of both.
-  double LeastSeconds(const StepFlops& flops, double bytes) const;
+  double MinSeconds(const StepFlops& flops, double bytes) const;
 };
 
 class StepProbe {
  public:
-  // No isa: roofs are not known. probe_bytes: of memory to read. pool: the backend's own, idle
+  // No isa: peaks are not known. probe_bytes: of memory to read. pool: the backend's own, idle
   // between steps, so that a probe runs on the threads, and so the cores, of the steps beside it.
   StepProbe(std::optional<Isa> isa, const WeightTypes& types, int64_t probe_bytes,
             ComputePool& pool);
-  // For some milliseconds per roof; and as many tens to read, if asked.
-  MachineState Roofs();
-  MachineState RoofsAndBandwidth();
+  // For some milliseconds per peak; and as many tens to read, if asked.
+  MachineState Peaks();
+  MachineState PeaksAndBandwidth();
   int64_t bytes() const { return memory_.bytes(); }
 
  private:

@@ -1,5 +1,5 @@
 // What a step of a model has to do at least: multiply-adds (counted twice) and bytes read. The
-// limits of `bench step` are these against the machine's roof and bandwidth.
+// limits of `bench step` are these against the machine's peak and bandwidth.
 #pragma once
 
 #include <cstdint>

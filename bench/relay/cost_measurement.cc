@@ -16,7 +16,7 @@ constexpr int kFitPasses = 40;  // over all slices: a fit that forgets weighs th
 // A fit that is worse is one to times that other work disturbed: more rounds then, this many times
 // those asked for at most.
 constexpr double kGoodError = 0.02;
-constexpr int kMostRounds = 2;
+constexpr int kMaxRounds = 2;
 
 struct Share {
   double before, tokens;  // of a prompt
@@ -161,7 +161,7 @@ absl::StatusOr<MeasuredCost> MeasureCost(RelayRig& rig, const std::vector<int>& 
   RETURN_IF_ERROR(WarmUp(rig, tokens.front()));
   std::vector<TimedSlice> slices = SlicesOf(tokens, detail, at_once, rig.page_tokens());
   MeasuredCost measured;
-  for (int round = 1; round <= kMostRounds * rounds; ++round) {
+  for (int round = 1; round <= kMaxRounds * rounds; ++round) {
     for (TimedSlice& slice : slices) {
       if (progress != nullptr) {
         progress->Next(absl::StrFormat("tokens %d to %d of %d", slice.begin, slice.end, slice.n));

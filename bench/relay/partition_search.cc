@@ -73,9 +73,8 @@ bool ImproveOnce(Trial& trial, double stride) {
 
 }  // namespace
 
-FoundPartition GridSearch(const PartitionTime& time, double tokens, int ranks,
-                          double least_stride) {
-  CHECK(ranks >= 1 && tokens > 0 && least_stride > 0);
+FoundPartition GridSearch(const PartitionTime& time, double tokens, int ranks, double min_stride) {
+  CHECK(ranks >= 1 && tokens > 0 && min_stride > 0);
   std::vector<double> even(static_cast<size_t>(ranks) + 1);
   for (int i = 0; i <= ranks; ++i) even[static_cast<size_t>(i)] = tokens * i / ranks;
   Trial trial(time, even);
@@ -84,24 +83,24 @@ FoundPartition GridSearch(const PartitionTime& time, double tokens, int ranks,
     const std::vector<double> centre = trial.best_boundaries();
     std::vector<double> boundaries = centre;
     TryGrid(trial, centre, stride, 1, boundaries);
-    if (stride <= least_stride) return trial.Take();
-    stride = std::max(least_stride, stride / 2);
+    if (stride <= min_stride) return trial.Take();
+    stride = std::max(min_stride, stride / 2);
   }
 }
 
 FoundPartition CoordinateSearch(const PartitionTime& time, std::span<const double> start,
-                                double least_stride) {
-  CHECK(!start.empty() && least_stride > 0);
+                                double min_stride) {
+  CHECK(!start.empty() && min_stride > 0);
   std::vector<double> boundaries(start.size() + 1, 0.0);
   std::partial_sum(start.begin(), start.end(), boundaries.begin() + 1);
   Trial trial(time, boundaries);
   trial.Try(boundaries);
-  double stride = std::max(least_stride, boundaries.back() / 16);
+  double stride = std::max(min_stride, boundaries.back() / 16);
   while (true) {
     for (int pass = 0; pass < kPasses && ImproveOnce(trial, stride); ++pass) {
     }
-    if (stride <= least_stride) return trial.Take();
-    stride = std::max(least_stride, stride / 2);
+    if (stride <= min_stride) return trial.Take();
+    stride = std::max(min_stride, stride / 2);
   }
 }
 

@@ -19,12 +19,12 @@ struct FoundPartition {
 };
 
 // Five values per inner boundary around the best so far, even slices first, all combinations; the
-// stride halves per level down to `least_stride` tokens. At most 5^(ranks - 1) evaluations a level.
-FoundPartition GridSearch(const PartitionTime& time, double tokens, int ranks, double least_stride);
+// stride halves per level down to `min_stride` tokens. At most 5^(ranks - 1) evaluations a level.
+FoundPartition GridSearch(const PartitionTime& time, double tokens, int ranks, double min_stride);
 
 // From `start`: one boundary at a time by one and two strides, improvements kept, at most two
-// passes a stride; the stride halves from tokens / 16 down to `least_stride`.
+// passes a stride; the stride halves from tokens / 16 down to `min_stride`.
 FoundPartition CoordinateSearch(const PartitionTime& time, std::span<const double> start,
-                                double least_stride);
+                                double min_stride);
 
 }  // namespace baton

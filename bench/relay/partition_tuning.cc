@@ -10,8 +10,8 @@ namespace {
 
 constexpr double kPairWeights[] = {0, 0.5, 0.8, 1, 1.25, 1.6, 2.2};
 constexpr double kEarlyShares[] = {1, 0.85, 0.7, 0.5, 0.3, 0.15, 0.05};
-constexpr double kHopeless = 1.5;    // times the best: shorter early slices will not help either
-constexpr double kLeastStride = 16;  // tokens
+constexpr double kHopeless = 1.5;  // times the best: shorter early slices will not help either
+constexpr double kMinStride = 16;  // tokens
 constexpr int kStridesPerPrompt = 256;
 
 std::vector<double> Shortened(std::vector<double> slices, double share, double tokens) {
@@ -46,7 +46,7 @@ FoundPartition TunedSearch(const PartitionTime& time, const PrefillCost& cost,
     if (last > kHopeless * best.seconds) break;
   }
   FoundPartition found =
-      CoordinateSearch(time, best.slices, std::max(tokens / kStridesPerPrompt, kLeastStride));
+      CoordinateSearch(time, best.slices, std::max(tokens / kStridesPerPrompt, kMinStride));
   found.evaluations += evaluations;
   return found;
 }

@@ -53,7 +53,7 @@ RankProcess::~RankProcess() {
   ::close(output_);
 }
 
-absl::Status RankProcess::Say(const std::string& line) {
+absl::Status RankProcess::Send(const std::string& line) {
   const std::string text = line + "\n";
   for (size_t at = 0; at < text.size();) {
     const ssize_t n = ::write(input_, text.data() + at, text.size() - at);

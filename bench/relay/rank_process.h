@@ -22,7 +22,7 @@ class RankProcess {
   RankProcess(const RankProcess&) = delete;
   RankProcess& operator=(const RankProcess&) = delete;
 
-  absl::Status Say(const std::string& line);
+  absl::Status Send(const std::string& line);
   // The next line; an error when it ended, or said nothing for so long.
   absl::StatusOr<std::string> Hear(double seconds);
 

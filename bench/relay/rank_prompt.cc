@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "bench/made_up_prompt.h"
 #include "bench/relay/rank_stage.h"
+#include "bench/synthetic_prompt.h"
 #include "common/check.h"
 
 namespace baton {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "bench/made_up_prompt.h"
+#include "bench/synthetic_prompt.h"
 #include "common/check.h"
 #include "engine/step/step.h"
 

@@ -14,21 +14,21 @@ namespace baton {
 namespace {
 
 constexpr double kLatency = 10e-6;  // of a message
-constexpr int kMostRanks = 64;
+constexpr int kMaxRanks = 64;
 // Deciles of the prompts of bench/traces.
 constexpr double kTraceTokens[] = {1060, 2014, 4701, 6758, 9177, 11667, 15174, 20151, 28214};
 
 absl::Status Check(const RelaySimulationOptions& options) {
   for (const int ranks : options.ranks) {
-    if (ranks < 1 || ranks > kMostRanks) {
+    if (ranks < 1 || ranks > kMaxRanks) {
       return absl::InvalidArgumentError(
-          absl::StrFormat("bench relay: --ranks %d; it must be from 1 to %d", ranks, kMostRanks));
+          absl::StrFormat("bench relay: --ranks %d; it must be from 1 to %d", ranks, kMaxRanks));
     }
   }
   for (const double tokens : options.tokens) {
-    if (!(tokens >= kMostRanks && tokens <= 1e7)) {
+    if (!(tokens >= kMaxRanks && tokens <= 1e7)) {
       return absl::InvalidArgumentError(absl::StrFormat(
-          "bench relay: --tokens %.0f; it must be from %d to 10000000", tokens, kMostRanks));
+          "bench relay: --tokens %.0f; it must be from %d to 10000000", tokens, kMaxRanks));
     }
   }
   for (const double link : options.links) {

@@ -30,7 +30,7 @@ SimulatedCluster PaperCluster(const LlamaSize& size) {
   cost.token =
       kTokenSeconds / fitted.n_layers * size.layer_parameters() / fitted.layer_parameters();
   cost.pair = kPairSeconds / fitted.n_layers * size.hidden / fitted.hidden;
-  cost.least_linear = kLaunchSeconds;
+  cost.min_linear = kLaunchSeconds;
   cost.kv_bytes = 2 * size.hidden * 2;
   cost.kernel = PairKernel::kDenseMask;
   cluster.append_seconds = 2 * cost.kv_bytes / kCopyBytesPerSecond;  // read and written
@@ -47,7 +47,7 @@ SimulatedCluster ModernCluster() {
   cost.token = 2 * kLayerParameters / 550e12;
   cost.pair = 4 * kHidden / 450e12;
   cost.extra_tokens = 128;
-  cost.least_linear = 2 * kLayerParameters / 3e12;
+  cost.min_linear = 2 * kLayerParameters / 3e12;
   cost.kv_bytes = 2 * kKvHidden * 2;
   cluster.row_bytes = kHidden * 2;
   return cluster;

@@ -21,7 +21,7 @@ constexpr double kLoopbackLatency = 50e-6;
 // How far a ring's logits may be from one worker's: of fp32, and of bf16 as a share of the largest
 // logit, a few units of its last place.
 constexpr double kRingApartFp32 = 1e-3, kRingApart = 0.03;
-constexpr int kMostFittedTokens = 4096;
+constexpr int kMaxFittedTokens = 4096;
 // Of each slice's time the best counts: of 1,088 tokens on the first of two ranks 64 more cost 6 %,
 // and one disturbed time moves the partition by more.
 constexpr int kFitRounds = 3;
@@ -33,7 +33,7 @@ double Median(std::vector<double> values) {
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
 }
-double Least(const std::vector<double>& values) {
+double Min(const std::vector<double>& values) {
   return *std::min_element(values.begin(), values.end());
 }
 
@@ -83,7 +83,7 @@ class Measurement {
   absl::Status Run(Progress* progress) {
     // Constants do not depend on the prompt's length; a shorter one tells them sooner, but among
     // few pairs noise hides what a pair costs.
-    const int fitted = std::min(options_.tokens, kMostFittedTokens);
+    const int fitted = std::min(options_.tokens, kMaxFittedTokens);
     ASSIGN_OR_RETURN(cost_, MeasureCost(rig_, {fitted}, kFitRounds, false, rig_.ranks(), progress));
     cost_.cluster.row_bytes = static_cast<double>(rig_.started().residual_bytes);
     cost_.cluster.link = {
@@ -148,8 +148,8 @@ class Measurement {
       }
       absl::StrAppendFormat(
           &table, "%-9s %-18s %9.4f %9.4f %9.4f %8.3f %9.4f %9.2f %10s %10s %9s  %-15s  %s\n",
-          kMeasured, turn.name(), Least(samples.first_token), Median(samples.first_token),
-          samples.predicted, OneSeconds() / Least(samples.first_token), Median(samples.waited),
+          kMeasured, turn.name(), Min(samples.first_token), Median(samples.first_token),
+          samples.predicted, OneSeconds() / Min(samples.first_token), Median(samples.waited),
           static_cast<double>(samples.bytes_sent) / 1e6,
           samples.kv_complete.empty() ? "-" : absl::StrFormat("%+.4f", Median(samples.kv_complete)),
           Megabytes(samples.kv_bytes), Megabytes(samples.peak_memory), absl::StrJoin(computed, "/"),
@@ -168,10 +168,9 @@ class Measurement {
       const double complete =
           samples.kv_complete.empty()
               ? 0
-              : Least(samples.first_token) + std::max(0.0, Median(samples.kv_complete));
+              : Min(samples.first_token) + std::max(0.0, Median(samples.kv_complete));
       results->push_back({kMeasured, shape, turn.name(), link_, rig_.ranks(),
-                          static_cast<double>(options_.tokens), Least(samples.first_token),
-                          complete,
+                          static_cast<double>(options_.tokens), Min(samples.first_token), complete,
                           std::vector<double>(scheme.cuts().begin(), scheme.cuts().end())});
       results->push_back({kSimulation, shape, turn.name(), link_, rig_.ranks(),
                           static_cast<double>(options_.tokens), samples.predicted, 0,
@@ -184,7 +183,7 @@ class Measurement {
         absl::StrFormat("p = %d, %d tokens, %s", rig_.ranks(), options_.tokens, LinkText());
     const auto best = [&](const char* name) {
       const auto found = samples_.find(name);
-      return found == samples_.end() ? 0 : Least(found->second.first_token);
+      return found == samples_.end() ? 0 : Min(found->second.first_token);
     };
     if (best("streaming") > 0 && OneSeconds() > 0 && rig_.ranks() == 2) {
       claims->push_back({kMeasured, "relay", "one worker over the relay, " + where,
@@ -319,7 +318,7 @@ class Measurement {
     for (const char* name : {"one", "steps"}) {
       const auto found = samples_.find(name);
       if (found == samples_.end()) continue;
-      const double least = Least(found->second.first_token);
+      const double least = Min(found->second.first_token);
       seconds = seconds == 0 ? least : std::min(seconds, least);
     }
     return seconds;

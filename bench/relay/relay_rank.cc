@@ -32,19 +32,19 @@ class RelayRank {
       RankPrompt part(parts_, run);
       SetPart(&part);
       absl::Status prepared = part.Prepare();
-      Say("ready");
+      Send("ready");
       if (!prepared.ok()) return prepared;
       if (!std::getline(std::cin, line)) return absl::OkStatus();
       absl::StatusOr<RankDone> done = part.Run();
       SetPart(nullptr);
       RETURN_IF_ERROR(done.status());
-      Say(ToLine(*done));
+      Send(ToLine(*done));
     }
     return absl::OkStatus();
   }
 
  private:
-  void Say(const std::string& line) {
+  void Send(const std::string& line) {
     std::fprintf(answers_, "%s\n", line.c_str());
     std::fflush(answers_);
   }
@@ -90,7 +90,7 @@ class RelayRank {
     started.page_bytes = layout.page_bytes;
     started.residual_bytes = residual_bytes;
     started.model_fingerprint = parts_.backend->model_fingerprint();
-    Say(ToLine(started));
+    Send(ToLine(started));
     return absl::OkStatus();
   }
 

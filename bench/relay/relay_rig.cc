@@ -53,7 +53,7 @@ absl::Status RelayRig::StartProcesses() {
       start.cpus.assign(cpus.begin(), cpus.begin() + needed);
     }
     ASSIGN_OR_RETURN(processes_.back(), RankProcess::Start(options_.program));
-    RETURN_IF_ERROR(processes_.back()->Say(ToLine(start)));
+    RETURN_IF_ERROR(processes_.back()->Send(ToLine(start)));
     // One after another: the first one packs the weights, the others map them.
     ASSIGN_OR_RETURN(const std::string line, processes_.back()->Hear(kStartSeconds));
     RETURN_IF_ERROR(FromLine(line, &started_.back()));
@@ -113,7 +113,7 @@ absl::StatusOr<RelayRig::Outcome> RelayRig::Run(const std::vector<RankRun>& runs
   CHECK(runs.size() == processes_.size());
   for (size_t i = 0; i < runs.size(); ++i) {
     if (!TakesPart(runs[i])) continue;
-    RETURN_IF_ERROR(processes_[i]->Say(ToLine(runs[i])));
+    RETURN_IF_ERROR(processes_[i]->Send(ToLine(runs[i])));
     ASSIGN_OR_RETURN(const std::string line, processes_[i]->Hear(kRunSeconds));
     if (line != "ready") {
       return absl::InternalError(absl::StrCat("a process of the relay benchmark said ", line));
@@ -123,7 +123,7 @@ absl::StatusOr<RelayRig::Outcome> RelayRig::Run(const std::vector<RankRun>& runs
   outcome.ranks.resize(runs.size());
   outcome.begin = MonotonicSeconds();
   for (size_t i = 0; i < runs.size(); ++i) {
-    if (TakesPart(runs[i])) RETURN_IF_ERROR(processes_[i]->Say("go"));
+    if (TakesPart(runs[i])) RETURN_IF_ERROR(processes_[i]->Send("go"));
   }
   for (size_t i = 0; i < runs.size(); ++i) {
     if (!TakesPart(runs[i])) continue;

@@ -19,7 +19,7 @@ namespace baton {
 namespace {
 
 constexpr double kLatency = 50e-6;
-constexpr int kMostGridRanks = 4;
+constexpr int kMaxGridRanks = 4;
 constexpr int kStridesPerPrompt = 32;  // of the least stride of real runs
 
 absl::Status CheckOptions(const RelayTuningOptions& options) {
@@ -49,7 +49,7 @@ absl::Status CheckOptions(const RelayTuningOptions& options) {
 }
 
 std::vector<double> Simulated(const SimulatedCluster& cluster, double tokens, int ranks) {
-  if (ranks > kMostGridRanks) return SearchedRelay(cluster, tokens, ranks);
+  if (ranks > kMaxGridRanks) return SearchedRelay(cluster, tokens, ranks);
   const PartitionTime time = [&](std::span<const double> slices) {
     return SimulateCutThrough(cluster, slices, 0, {}).first_token;
   };

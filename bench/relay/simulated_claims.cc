@@ -12,8 +12,8 @@
 #include "bench/relay/baseline_simulation.h"
 #include "bench/relay/partition_search.h"
 #include "common/check.h"
-#include "planner/degree.h"
 #include "planner/partition.h"
+#include "planner/relay_plan.h"
 
 namespace baton {
 namespace {
@@ -61,7 +61,7 @@ RelayClaim AtMost(const char* id, std::string what, double value, double limit) 
 // R1: above eq. (1), which counts attention alone; more than linear with the dense kernel only.
 void AddBounds(std::vector<RelayClaim>& claims) {
   const SimulatedCluster dense = PaperMachine(kFast);
-  double least = INFINITY, most_causal = 0;
+  double least = INFINITY, max_causal = 0;
   for (const int ranks : {2, 4, 8}) {
     for (const double tokens : {4096.0, 8192.0, 16384.0}) {
       const double share = (1.0 / ranks + 1.0 / ranks / ranks) / 2;
@@ -69,8 +69,8 @@ void AddBounds(std::vector<RelayClaim>& claims) {
                                                   dense.cost.pair * tokens * tokens * share);
       least = std::min(least, BestChain(dense, tokens, ranks) / bound);
       const SimulatedCluster causal = Causal(dense);
-      most_causal = std::max(
-          most_causal, causal.cost.Alone(tokens, 0) / BestChain(causal, tokens, ranks) / ranks);
+      max_causal = std::max(
+          max_causal, causal.cost.Alone(tokens, 0) / BestChain(causal, tokens, ranks) / ranks);
     }
   }
   claims.push_back(AtLeast("R1",
@@ -80,7 +80,7 @@ void AddBounds(std::vector<RelayClaim>& claims) {
   claims.push_back(AtLeast("R1", "speed-up of KVR-S with 2 workers at 12k, dense kernel",
                            dense.cost.Alone(12288, 0) / BestChain(dense, 12288, 2), 2));
   claims.push_back(
-      AtMost("R1", "speed-up over p, causal kernel, p = 2, 4, 8, most", most_causal, 1));
+      AtMost("R1", "speed-up over p, causal kernel, p = 2, 4, 8, most", max_causal, 1));
 }
 
 // R2, R3, R4: against TSP.
@@ -318,10 +318,10 @@ Regret PlannerRegret(const NamedCluster& named, std::span<const double> links,
                                              OfferedWorker{.link = cluster.link});
     PlanRecord record;
     const auto choose = [&](double n) {
-      DegreeRequest request;
+      RelayPlanRequest request;
       request.tokens = static_cast<int>(n);
       request.max_ranks = max_ranks;
-      const Degree degree = ChooseDegree(cluster.cost, record, workers, request);
+      const RelayPlan degree = PlanRelay(cluster.cost, record, workers, request);
       const double seconds =
           RelayTime(cluster, std::vector<double>(degree.slices.begin(), degree.slices.end()));
       record.Add(request.tokens, static_cast<int>(degree.ranks.size()),

@@ -10,10 +10,10 @@
 namespace baton {
 namespace {
 
-constexpr int kMostGridRanks = 4;  // 5^(ranks - 1) trials a level
+constexpr int kMaxGridRanks = 4;  // 5^(ranks - 1) trials a level
 constexpr double kGridStride = 64;
-constexpr double kLeastRoundSlice = 64;  // tokens
-constexpr int kMostRoundTasks = 40000;   // of one simulation
+constexpr double kMinRoundSlice = 64;  // tokens
+constexpr int kMaxRoundTasks = 40000;  // of one simulation
 constexpr int kRounds[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
 
 std::vector<double> Nominal(int ranks) {
@@ -44,7 +44,7 @@ double BestShape(const SimulatedCluster& cluster, double tokens, int ranks) {
     int worse = 0;
     for (const int rounds : kRounds) {
       const int tasks = rounds * cluster.cost.n_layers * members * (3 + members);
-      if (tokens / rounds / members < kLeastRoundSlice || tasks > kMostRoundTasks) break;
+      if (tokens / rounds / members < kMinRoundSlice || tasks > kMaxRoundTasks) break;
       CutThrough options;
       options.pieces = 1;
       const double seconds =
@@ -67,7 +67,7 @@ class Schemes {
     Add("one", tokens, cluster.cost.Alone(tokens, 0));
     Add("tsp", tokens, SimulateAllGather(cluster, tokens, ranks_, false));
     AddChain("kvr-e", tokens, EvenSlices(tokens, ranks_));
-    if (ranks_ <= kMostGridRanks) {
+    if (ranks_ <= kMaxGridRanks) {
       const PartitionTime time = [&](std::span<const double> slices) {
         return SimulateAccumulating(cluster, slices, 0).first_token;
       };

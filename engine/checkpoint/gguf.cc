@@ -14,13 +14,13 @@ namespace {
 using Type = GgufValue::Type;
 
 constexpr int64_t kDefaultAlignment = 32;
-constexpr int64_t kMostAlignment = 1 << 20;
-constexpr uint64_t kMostNameBytes = 65535;
-constexpr uint32_t kMostDimensions = 4;
+constexpr int64_t kMaxAlignment = 1 << 20;
+constexpr uint64_t kMaxNameBytes = 65535;
+constexpr uint32_t kMaxDimensions = 4;
 constexpr uint64_t kStringHead = sizeof(uint64_t);
 // The shortest metadata value (an empty key, a byte) and tensor (an empty name, one dimension):
 // what a file has too few bytes for is not counted any further.
-constexpr uint64_t kLeastValueBytes = 8 + 4 + 1, kLeastTensorBytes = 8 + 4 + 8 + 4 + 8;
+constexpr uint64_t kMinValueBytes = 8 + 4 + 1, kMinTensorBytes = 8 + 4 + 8 + 4 + 8;
 
 // 0: not a type of fixed size.
 uint64_t BytesOf(Type type) {
@@ -150,9 +150,9 @@ std::optional<std::vector<double>> GgufValue::Numbers() const {
 }
 
 std::string ShownName(std::string_view name) {
-  constexpr size_t kMostShown = 100;
-  return absl::StrCat("\"", absl::Utf8SafeCHexEscape(std::string(name.substr(0, kMostShown))),
-                      name.size() > kMostShown ? "...\"" : "\"");
+  constexpr size_t kMaxShown = 100;
+  return absl::StrCat("\"", absl::Utf8SafeCHexEscape(std::string(name.substr(0, kMaxShown))),
+                      name.size() > kMaxShown ? "...\"" : "\"");
 }
 
 bool IsGgufModel(const std::string& model) {
@@ -167,8 +167,8 @@ class GgufParser {
 
   absl::Status Run() {
     RETURN_IF_ERROR(ReadVersion());
-    ASSIGN_OR_RETURN(const uint64_t n_tensors, Count("tensors", kLeastTensorBytes));
-    ASSIGN_OR_RETURN(const uint64_t n_values, Count("metadata values", kLeastValueBytes));
+    ASSIGN_OR_RETURN(const uint64_t n_tensors, Count("tensors", kMinTensorBytes));
+    ASSIGN_OR_RETURN(const uint64_t n_values, Count("metadata values", kMinValueBytes));
     for (uint64_t i = 0; i < n_values; ++i) RETURN_IF_ERROR(ReadEntry());
     RETURN_IF_ERROR(ReadAlignment());
     for (uint64_t i = 0; i < n_tensors; ++i) RETURN_IF_ERROR(ReadTensorInfo());
@@ -201,11 +201,11 @@ class GgufParser {
     return value;
   }
 
-  // A count of things of at least `least_bytes` each.
-  absl::StatusOr<uint64_t> Count(const std::string& what, uint64_t least_bytes) {
+  // A count of things of at least `min_bytes` each.
+  absl::StatusOr<uint64_t> Count(const std::string& what, uint64_t min_bytes) {
     const uint64_t begin = at_;
     ASSIGN_OR_RETURN(const uint64_t count, Read<uint64_t>("the number of " + what));
-    if (count <= left() / least_bytes) return count;
+    if (count <= left() / min_bytes) return count;
     return Refuse(
         absl::StrFormat("byte %d claims %u %s, more than the %d bytes of the file can "
                         "hold; it is truncated or damaged: download it again",
@@ -245,7 +245,7 @@ class GgufParser {
   }
 
   absl::Status ReadEntry() {
-    ASSIGN_OR_RETURN(const std::string_view key, ReadString("a metadata key", kMostNameBytes));
+    ASSIGN_OR_RETURN(const std::string_view key, ReadString("a metadata key", kMaxNameBytes));
     const std::string where = "metadata " + ShownName(key);
     ASSIGN_OR_RETURN(const GgufValue value, ReadValue(where));
     if (!result_.values_.emplace(std::string(key), value).second) {
@@ -290,10 +290,10 @@ class GgufParser {
     const GgufValue* value = result_.Find(kKey);
     if (value == nullptr) return absl::OkStatus();
     const int64_t alignment = value->Int().value_or(0);
-    if (alignment < 1 || alignment > kMostAlignment || (alignment & (alignment - 1)) != 0) {
+    if (alignment < 1 || alignment > kMaxAlignment || (alignment & (alignment - 1)) != 0) {
       return Refuse(absl::StrFormat(
           "metadata \"%s\" is %s; it must be a power of 2 up to %d", std::string(kKey),
-          value->Int() ? absl::StrCat(alignment) : "no integer", kMostAlignment));
+          value->Int() ? absl::StrCat(alignment) : "no integer", kMaxAlignment));
     }
     alignment_ = alignment;
     return absl::OkStatus();
@@ -301,13 +301,13 @@ class GgufParser {
 
   absl::Status ReadTensorInfo() {
     GgufTensor tensor;
-    ASSIGN_OR_RETURN(const std::string_view name, ReadString("a tensor's name", kMostNameBytes));
+    ASSIGN_OR_RETURN(const std::string_view name, ReadString("a tensor's name", kMaxNameBytes));
     tensor.name = name;
     const std::string where = "tensor " + ShownName(name);
     ASSIGN_OR_RETURN(const uint32_t n_dimensions, Read<uint32_t>(where));
-    if (n_dimensions < 1 || n_dimensions > kMostDimensions) {
+    if (n_dimensions < 1 || n_dimensions > kMaxDimensions) {
       return Refuse(absl::StrFormat("%s has %u dimensions; supported: 1 to %u", where, n_dimensions,
-                                    kMostDimensions));
+                                    kMaxDimensions));
     }
     for (uint32_t i = 0; i < n_dimensions; ++i) {
       ASSIGN_OR_RETURN(const uint64_t dimension, Read<uint64_t>(where));

@@ -30,7 +30,7 @@
 
 namespace baton {
 
-inline constexpr int64_t kMostBlockValues = 256;
+inline constexpr int64_t kMaxBlockValues = 256;
 
 struct GgufTensorType {
   uint32_t id;

@@ -15,9 +15,9 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr uint64_t kMostHeaderBytes = 32 << 20;
-constexpr size_t kMostIndexBytes = 32 << 20;
-constexpr size_t kMostDimensions = 8;
+constexpr uint64_t kMaxHeaderBytes = 32 << 20;
+constexpr size_t kMaxIndexBytes = 32 << 20;
+constexpr size_t kMaxDimensions = 8;
 
 // Bytes of one element; 0 = unknown.
 int64_t ElementBytes(std::string_view dtype) {
@@ -59,7 +59,7 @@ absl::Status ReadTensor(const json::value& entry, std::span<const std::byte> dat
   if (element_bytes == 0) {
     return refuse(absl::StrCat("unknown dtype \"", tensor.dtype.substr(0, 32), "\""));
   }
-  if (!ReadNumbers(fields.if_contains("shape"), kMostDimensions, tensor.shape)) {
+  if (!ReadNumbers(fields.if_contains("shape"), kMaxDimensions, tensor.shape)) {
     return refuse("shape is missing or not a list of up to 8 sizes");
   }
   std::vector<int64_t> offsets;
@@ -118,11 +118,11 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
         absl::StrFormat("%s: %d bytes are no safetensors file", path, bytes.size()));
   }
   std::memcpy(&header_bytes, bytes.data(), sizeof(header_bytes));
-  if (header_bytes > kMostHeaderBytes || header_bytes > bytes.size() - sizeof(header_bytes)) {
+  if (header_bytes > kMaxHeaderBytes || header_bytes > bytes.size() - sizeof(header_bytes)) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "%s: the header claims %u bytes, the file has %d (and %u is the most a header may have); "
         "it may be truncated",
-        path, header_bytes, bytes.size(), kMostHeaderBytes));
+        path, header_bytes, bytes.size(), kMaxHeaderBytes));
   }
   result.header_ = bytes.subspan(sizeof(header_bytes), static_cast<size_t>(header_bytes));
   const std::span<const std::byte> data =
@@ -151,7 +151,7 @@ namespace {
 
 // File names of an index, in ascending order, each once.
 absl::StatusOr<std::set<std::string>> FilesOfIndex(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kMostIndexBytes));
+  ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kMaxIndexBytes));
   ASSIGN_OR_RETURN(const json::object index, ParseJsonObject(text, path));
   const json::value* map = index.if_contains("weight_map");
   if (map == nullptr || !map->is_object() || map->get_object().empty()) {

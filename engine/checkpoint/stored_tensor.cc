@@ -188,7 +188,7 @@ absl::StatusOr<StoredTensor> StoredTensor::Open(const GgufFile& file, const std:
 // Rows are whole blocks.
 template <typename Out, typename Convert>
 void StoredTensor::ReadBlocks(int64_t row, int64_t count, Out* out, const Convert& convert) const {
-  float values[kMostBlockValues];
+  float values[kMaxBlockValues];
   const int64_t n = blocks_->block_values;
   for (int64_t at = row * cols_, end = at + count * cols_; at < end; at += n) {
     blocks_->dequantize(parts_[0].bytes.data() + at / n * blocks_->block_bytes, values);
@@ -234,7 +234,7 @@ absl::Status StoredTensor::CheckPart(const TensorPart& part, size_t offset, size
 }
 
 absl::Status StoredTensor::CheckBlocks() const {
-  float values[kMostBlockValues];
+  float values[kMaxBlockValues];
   const int64_t n = blocks_->block_values;
   const std::span<const std::byte> bytes = parts_[0].bytes;
   for (size_t block = 0; block * blocks_->block_bytes < bytes.size(); ++block) {
@@ -279,8 +279,8 @@ std::string StoredTensor::Encoding() const {
                          !q.group_index.empty());
 }
 
-std::span<const std::byte> StoredTensor::Head(size_t most_bytes) const {
-  return parts_[0].bytes.first(std::min(parts_[0].bytes.size(), most_bytes));
+std::span<const std::byte> StoredTensor::Head(size_t max_bytes) const {
+  return parts_[0].bytes.first(std::min(parts_[0].bytes.size(), max_bytes));
 }
 
 }  // namespace baton

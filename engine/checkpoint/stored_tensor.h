@@ -44,7 +44,7 @@ class StoredTensor {
   // Text that tells how values are stored, part of fingerprints.
   std::string Encoding() const;
   // The first bytes of what is stored: a cheap probe.
-  std::span<const std::byte> Head(size_t most_bytes) const;
+  std::span<const std::byte> Head(size_t max_bytes) const;
 
  private:
   static absl::StatusOr<StoredTensor> OpenPlain(const Checkpoint& checkpoint,

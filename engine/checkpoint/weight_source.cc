@@ -211,8 +211,8 @@ absl::StatusOr<ModelDesc> ReadModelDesc(const std::string& model) {
   if (!IsRandomModel(model, &config)) {
     return IsGgufModel(model) ? DescribeGgufFile(model) : ModelDesc::FromFolder(model);
   }
-  constexpr size_t kMostConfigBytes = 1 << 20;
-  ASSIGN_OR_RETURN(const std::string text, ReadTextFile(config, kMostConfigBytes));
+  constexpr size_t kMaxConfigBytes = 1 << 20;
+  ASSIGN_OR_RETURN(const std::string text, ReadTextFile(config, kMaxConfigBytes));
   ASSIGN_OR_RETURN(ModelDesc desc, ModelDesc::FromJson(text, config));
   desc.name = absl::StrCat("random-", std::filesystem::path(config).stem().string());
   return desc;

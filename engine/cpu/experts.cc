@@ -46,8 +46,8 @@ Experts::Experts(const ExpertsDesc& desc, int hidden, int max_rows, Arena& arena
             .group_terms = desc.group_terms},
       logits_stride_(desc.n + 1),
       first_slots_(desc.n + 1) {
-  static_assert(kMostExperts <= kMostRouted);
-  CHECK(desc.n > 0 && desc.per_token >= 1 && desc.per_token <= kMostPerToken);
+  static_assert(kMaxExperts <= kMaxRouted);
+  CHECK(desc.n > 0 && desc.per_token >= 1 && desc.per_token <= kMaxPerToken);
   const int64_t rows = max_rows, slots = rows * desc.per_token;
   arena.Ask(logits_, rows * logits_stride_);
   arena.Ask(routes_, slots);
@@ -154,7 +154,7 @@ void Experts::RunMlps(const ExpertsWeights& weights, const Activations& x, const
 void Experts::Mix(int rows, bool add, const Activations& y, ComputePool& pool) {
   const int k = rule_.per_token;
   ForRows(pool, rows, [&](int row) {
-    WeightedOutput outputs[kMostPerToken + 1];
+    WeightedOutput outputs[kMaxPerToken + 1];
     for (int i = 0; i < k; ++i) {
       outputs[i] = {outputs_.row(slots_[row * k + i]), routes_[row * k + i].weight};
     }

@@ -44,7 +44,7 @@ void ForwardPass::Ask(RowActivations& to, int rows, Arena& arena) const {
                                   : desc_.q_width() + 2 * desc_.kv_width());
 }
 
-void ForwardPass::Ask(KeptRows& to, int rows, Arena& arena) const {
+void ForwardPass::Ask(PartialSoftmax& to, int rows, Arena& arena) const {
   to.n_heads = desc_.n_heads;
   for (int layer = 0; layer < desc_.n_layers; ++layer) {
     to.out_stride = std::max(to.out_stride, to.n_heads * int64_t{m_.layout.shape(layer).value_dim});

@@ -22,7 +22,7 @@ namespace baton {
 struct RowActivations {
   Activations x;        // (rows, hidden) the residual stream
   Activations queries;  // (rows, ...) queries after rope; keys and values may lie behind them
-  KeptRows kept;        // of a slice: what the queries made of the keys they met so far
+  PartialSoftmax kept;  // of a slice: what the queries made of the keys they met so far
   RowActivations From(int row) const {
     return {{x.row(row), x.stride}, {queries.row(row), queries.stride}, kept.From(row)};
   }
@@ -33,7 +33,7 @@ class ForwardPass {
   // Asks the arena for what parts of at most max_rows rows need; both outlive this.
   ForwardPass(CpuModel& model, int max_rows, Arena& arena);
   void Ask(RowActivations& to, int rows, Arena& arena) const;
-  void Ask(KeptRows& to, int rows, Arena& arena) const;
+  void Ask(PartialSoftmax& to, int rows, Arena& arena) const;
   // Room in the kernels; once, when the arena is mapped.
   void Reserve();
   void SetPool(KvPool* pool) { kv_ = pool; }

@@ -11,9 +11,9 @@
 namespace baton {
 namespace {
 
-constexpr int kMostThreads = 1024;
-constexpr int kMostStepTokens = 1 << 16;
-constexpr int kMostSliceTokens = 1 << 20;
+constexpr int kMaxThreads = 1024;
+constexpr int kMaxStepTokens = 1 << 16;
+constexpr int kMaxSliceTokens = 1 << 20;
 
 absl::Status CheckOptions(const EngineOptions& options) {
   const auto refuse = [](const char* name, int value, const char* wanted) {
@@ -23,16 +23,16 @@ absl::Status CheckOptions(const EngineOptions& options) {
   if (options.page_tokens != 16 && options.page_tokens != 32 && options.page_tokens != 64) {
     return refuse("page_tokens", options.page_tokens, "16, 32 or 64");
   }
-  if (options.threads < 0 || options.threads > kMostThreads) {
+  if (options.threads < 0 || options.threads > kMaxThreads) {
     return refuse("threads", options.threads, "from 0 (all cores) to 1024");
   }
   if (options.spin_us < 0 || options.spin_us > 1000) {
     return refuse("spin_us", options.spin_us, "from 0 to 1000");
   }
-  if (options.max_step_tokens < 1 || options.max_step_tokens > kMostStepTokens) {
+  if (options.max_step_tokens < 1 || options.max_step_tokens > kMaxStepTokens) {
     return refuse("max_step_tokens", options.max_step_tokens, "from 1 to 65536");
   }
-  if (options.max_slice_tokens < 1 || options.max_slice_tokens > kMostSliceTokens) {
+  if (options.max_slice_tokens < 1 || options.max_slice_tokens > kMaxSliceTokens) {
     return refuse("max_slice_tokens", options.max_slice_tokens, "from 1 to 1048576");
   }
   constexpr std::string_view kDtypes[] = {"auto", "bf16", "int8", "int4", "fp32"};
@@ -64,11 +64,11 @@ absl::Status CheckOptions(const EngineOptions& options) {
 }
 
 absl::Status LimitContext(int max_context, ModelDesc& desc) {
-  if (max_context < 0 || max_context > desc.most_context()) {
+  if (max_context < 0 || max_context > desc.max_model_context()) {
     return absl::InvalidArgumentError(
         absl::StrFormat("engine: max_context is %d; the model %s has %d positions, so it must be "
                         "from 0 (the model's own) to that",
-                        max_context, desc.name, desc.most_context()));
+                        max_context, desc.name, desc.max_model_context()));
   }
   if (max_context > 0) desc.ServeContext(max_context);
   return absl::OkStatus();

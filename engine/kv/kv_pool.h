@@ -1,7 +1,7 @@
 // The KV arena of one worker and the ids of its pages. Ids here, bytes in KvLayout.
 // Engine thread only (the link thread gets page ids by value, and once the addresses of the arena
 // and of the frames; the frames of a page it works on do not change meanwhile).
-// A page is held by one holder or more (sequences, or the purse lent to the link thread), or free.
+// A page is held by one holder or more (sequences, or the lender lent to the link thread), or free.
 // Only one that nobody writes any more may have several. A page's bytes are zeroed before its new
 // owner may see them (numerics rule N9: unwritten slots must be finite).
 //

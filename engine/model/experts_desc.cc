@@ -9,15 +9,15 @@
 namespace baton {
 namespace {
 
-constexpr int64_t kMostExpertsOfLayers = 1 << 17;  // room in the ids of random weights
-constexpr int64_t kMostWidth = 1 << 18;
-constexpr int64_t kMostLayers = 1024;
+constexpr int64_t kMaxExpertsOfLayers = 1 << 17;  // room in the ids of random weights
+constexpr int64_t kMaxWidth = 1 << 18;
+constexpr int64_t kMaxLayers = 1024;
 
 // How many experts there are, in the field `name`, and how many a row chooses.
 void ReadCounts(JsonFields& fields, std::string_view name, ExpertsDesc& experts) {
   const int64_t n_layers = static_cast<int64_t>(experts.sparse.size());
-  experts.n = fields.Int(name, 1, std::min<int64_t>(kMostExperts, kMostExpertsOfLayers / n_layers));
-  experts.per_token = fields.Int("num_experts_per_tok", 1, kMostPerToken);
+  experts.n = fields.Int(name, 1, std::min<int64_t>(kMaxExperts, kMaxExpertsOfLayers / n_layers));
+  experts.per_token = fields.Int("num_experts_per_tok", 1, kMaxPerToken);
   if (experts.per_token > experts.n) {
     fields.Refuse("num_experts_per_tok",
                   absl::StrFormat("it must be at most %s, %d", std::string(name), experts.n));
@@ -32,16 +32,16 @@ void ReadMixtral(JsonFields& fields, ExpertsDesc& experts) {
 // Layers whose number, counted from 1, is a multiple of decoder_sparse_step, but for those named.
 void ReadQwen(JsonFields& fields, bool has_shared, ExpertsDesc& experts) {
   ReadCounts(fields, fields.Has("num_experts") ? "num_experts" : "num_local_experts", experts);
-  experts.intermediate = fields.Int("moe_intermediate_size", 1, kMostWidth);
+  experts.intermediate = fields.Int("moe_intermediate_size", 1, kMaxWidth);
   experts.normalised = fields.BoolOr("norm_topk_prob", false);
   if (has_shared) {
-    experts.shared_intermediate = fields.Int("shared_expert_intermediate_size", 1, kMostWidth);
+    experts.shared_intermediate = fields.Int("shared_expert_intermediate_size", 1, kMaxWidth);
     experts.shared_gate = true;
   }
   const int n_layers = static_cast<int>(experts.sparse.size());
-  const int step = fields.IntOr("decoder_sparse_step", 1, 1, kMostLayers);
+  const int step = fields.IntOr("decoder_sparse_step", 1, 1, kMaxLayers);
   for (int layer = 0; layer < n_layers; ++layer) experts.sparse[layer] = (layer + 1) % step == 0;
-  for (const int layer : fields.IntsOr("mlp_only_layers", 0, kMostLayers)) {
+  for (const int layer : fields.IntsOr("mlp_only_layers", 0, kMaxLayers)) {
     if (layer < n_layers) experts.sparse[layer] = false;
   }
 }
@@ -54,8 +54,8 @@ struct DeepSeekDefaults {
 
 // Groups of equal sizes that have enough experts to choose among.
 void ReadGroups(JsonFields& fields, const DeepSeekDefaults& defaults, ExpertsDesc& experts) {
-  experts.groups = fields.IntOr("n_group", defaults.groups, 1, kMostExperts);
-  experts.chosen_groups = fields.IntOr("topk_group", defaults.chosen_groups, 1, kMostExperts);
+  experts.groups = fields.IntOr("n_group", defaults.groups, 1, kMaxExperts);
+  experts.chosen_groups = fields.IntOr("topk_group", defaults.chosen_groups, 1, kMaxExperts);
   const int size = experts.n / experts.groups;
   if (experts.n % experts.groups != 0 || size < experts.group_terms) {
     fields.Refuse("n_group", absl::StrFormat("it must divide n_routed_experts, %d, into groups of "
@@ -104,15 +104,15 @@ void ReadDeepSeek(JsonFields& fields, bool is_v3, ExpertsDesc& experts) {
   const DeepSeekDefaults defaults = is_v3 ? DeepSeekDefaults{1, 3, 8, 4, 2.5}  //
                                           : DeepSeekDefaults{2, 0, 1, 1, 1};
   ReadCounts(fields, "n_routed_experts", experts);
-  experts.intermediate = fields.Int("moe_intermediate_size", 1, kMostWidth);
+  experts.intermediate = fields.Int("moe_intermediate_size", 1, kMaxWidth);
   const int shared = fields.IsNull("n_shared_experts")  // none
                          ? 0
-                         : fields.IntOr("n_shared_experts", defaults.shared, 0, kMostPerToken);
+                         : fields.IntOr("n_shared_experts", defaults.shared, 0, kMaxPerToken);
   experts.shared_intermediate = experts.intermediate * shared;
   experts.scale = fields.NumberOr("routed_scaling_factor", defaults.scale, 1e-6, 1e6);
-  const int dense = fields.IntOr("first_k_dense_replace", defaults.dense_layers, 0, kMostLayers);
+  const int dense = fields.IntOr("first_k_dense_replace", defaults.dense_layers, 0, kMaxLayers);
   std::fill_n(experts.sparse.begin(), std::min<size_t>(dense, experts.sparse.size()), false);
-  if (fields.IntOr("moe_layer_freq", 1, 1, kMostLayers) != 1) {
+  if (fields.IntOr("moe_layer_freq", 1, 1, kMaxLayers) != 1) {
     fields.Refuse("moe_layer_freq", "supported: 1");
   }
   is_v3 ? ReadDeepSeekV3Routing(fields, defaults, experts)

@@ -10,12 +10,12 @@ namespace baton {
 class JsonFields;
 
 // Above every published model.
-inline constexpr int kMostExperts = 1024;
-inline constexpr int kMostPerToken = 64;  // experts of a row
+inline constexpr int kMaxExperts = 1024;
+inline constexpr int kMaxPerToken = 64;  // experts of a row
 
 struct ExpertsDesc {
   int n = 0;             // of each sparse layer; 0: all layers are dense
-  int per_token = 0;     // chosen for a row: the greatest scores, 1 to n, kMostPerToken
+  int per_token = 0;     // chosen for a row: the greatest scores, 1 to n, kMaxPerToken
   bool sigmoid = false;  // scores are sigmoids of the router logits, else their softmax
   // A number of each expert (fp32) is added to its score where experts are chosen, not where they
   // are weighed.

@@ -6,18 +6,18 @@
 namespace baton {
 
 LatentDesc ReadLatent(JsonFields& fields) {
-  constexpr int kMostRank = 512, kMostRotated = 64, kMostDim = 512;  // the attention kernels' room
-  constexpr int kMostQueryRank = 1 << 16, kDefaultQueryRank = 1536;
+  constexpr int kMaxRank = 512, kMaxRotated = 64, kMaxDim = 512;  // the attention kernels' room
+  constexpr int kMaxQueryRank = 1 << 16, kDefaultQueryRank = 1536;
   LatentDesc latent;
-  latent.rank = fields.Int("kv_lora_rank", 1, kMostRank);
-  latent.plain_dim = fields.Int("qk_nope_head_dim", 1, kMostDim);
-  latent.rotated_dim = fields.Int("qk_rope_head_dim", 2, kMostRotated);
-  latent.value_dim = fields.Int("v_head_dim", 1, kMostDim);
+  latent.rank = fields.Int("kv_lora_rank", 1, kMaxRank);
+  latent.plain_dim = fields.Int("qk_nope_head_dim", 1, kMaxDim);
+  latent.rotated_dim = fields.Int("qk_rope_head_dim", 2, kMaxRotated);
+  latent.value_dim = fields.Int("v_head_dim", 1, kMaxDim);
   if (latent.rotated_dim % 2 != 0) {
     fields.Refuse("qk_rope_head_dim", "it must be even: RoPE rotates pairs");
   }
   if (!fields.IsNull("q_lora_rank")) {
-    latent.query_rank = fields.IntOr("q_lora_rank", kDefaultQueryRank, 1, kMostQueryRank);
+    latent.query_rank = fields.IntOr("q_lora_rank", kDefaultQueryRank, 1, kMaxQueryRank);
   }
   if (!fields.BoolOr("rope_interleave", true)) fields.Refuse("rope_interleave", "supported: true");
   if (fields.BoolOr("attention_bias", false)) fields.Refuse("attention_bias", "supported: false");

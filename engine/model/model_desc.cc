@@ -19,12 +19,12 @@ namespace {
 
 // Far above every published model, low enough that no product of them overflows or asks for an
 // absurd allocation before the weights prove the size.
-constexpr int kMostLayers = 1024;
-constexpr int kMostWidth = 1 << 18;
-constexpr int64_t kMostHeads = 4096;
-constexpr int64_t kMostHeadDim = 256;
-constexpr int64_t kMostVocab = 1 << 22;
-constexpr size_t kMostConfigBytes = 1 << 20;
+constexpr int kMaxLayers = 1024;
+constexpr int kMaxWidth = 1 << 18;
+constexpr int64_t kMaxHeads = 4096;
+constexpr int64_t kMaxHeadDim = 256;
+constexpr int64_t kMaxVocab = 1 << 22;
+constexpr size_t kMaxConfigBytes = 1 << 20;
 
 // By `architectures`, or by model_type where it is absent; the first family after an error.
 const Family& ReadFamily(JsonFields& fields) {
@@ -63,18 +63,18 @@ int ReadKvHeads(JsonFields& fields, const Family& family, int n_heads) {
     return fields.BoolOr("multi_query", true) ? 1 : n_heads;
   }
   const int fallback = family.default_kv_heads > 0 ? family.default_kv_heads : n_heads;
-  return fields.IntOr(family.kv_heads, fallback, 1, kMostHeads);
+  return fields.IntOr(family.kv_heads, fallback, 1, kMaxHeads);
 }
 
 void ReadHeadDim(JsonFields& fields, const Family& family, ModelDesc& model) {
   if (fields.Has("head_dim") || family.default_head_dim > 0) {
-    model.head_dim = fields.IntOr("head_dim", family.default_head_dim, 2, kMostHeadDim);
+    model.head_dim = fields.IntOr("head_dim", family.default_head_dim, 2, kMaxHeadDim);
   } else {
     model.head_dim = model.hidden / model.n_heads;
-    if (model.hidden % model.n_heads != 0 || model.head_dim > kMostHeadDim || model.head_dim < 2) {
+    if (model.hidden % model.n_heads != 0 || model.head_dim > kMaxHeadDim || model.head_dim < 2) {
       fields.Refuse("hidden_size", absl::StrFormat("without head_dim it must be num_attention_heads"
                                                    " (%d) times a head size from 2 to %d",
-                                                   model.n_heads, kMostHeadDim));
+                                                   model.n_heads, kMaxHeadDim));
     }
   }
   if (model.head_dim % 2 != 0) {
@@ -95,9 +95,9 @@ int ReadCount(JsonFields& fields, std::string_view field, int fallback, int64_t 
 }
 
 void ReadShape(JsonFields& fields, const Family& family, ModelDesc& model) {
-  model.n_layers = fields.Int("num_hidden_layers", 1, kMostLayers);
-  model.hidden = fields.Int("hidden_size", 1, kMostWidth);
-  model.n_heads = ReadCount(fields, "num_attention_heads", family.default_heads, kMostHeads);
+  model.n_layers = fields.Int("num_hidden_layers", 1, kMaxLayers);
+  model.hidden = fields.Int("hidden_size", 1, kMaxWidth);
+  model.n_heads = ReadCount(fields, "num_attention_heads", family.default_heads, kMaxHeads);
   model.n_kv_heads = ReadKvHeads(fields, family, model.n_heads);
   if (model.n_heads % model.n_kv_heads != 0) {
     fields.Refuse(family.kv_heads,
@@ -108,14 +108,14 @@ void ReadShape(JsonFields& fields, const Family& family, ModelDesc& model) {
   } else {
     ReadHeadDim(fields, family, model);
   }
-  model.vocab = ReadCount(fields, "vocab_size", family.default_vocab, kMostVocab);
+  model.vocab = ReadCount(fields, "vocab_size", family.default_vocab, kMaxVocab);
   if (family.is_falcon) {  // published configs have neither
-    model.intermediate = fields.IntOr(family.intermediate, 4 * model.hidden, 1, 4 * kMostWidth);
-    model.max_positions = fields.IntOr("max_position_embeddings", 2048, 1, kMostPositions);
+    model.intermediate = fields.IntOr(family.intermediate, 4 * model.hidden, 1, 4 * kMaxWidth);
+    model.max_positions = fields.IntOr("max_position_embeddings", 2048, 1, kMaxPositions);
   } else {
-    model.intermediate = fields.Int(family.intermediate, 1, kMostWidth);
+    model.intermediate = fields.Int(family.intermediate, 1, kMaxWidth);
     model.max_positions =
-        ReadCount(fields, "max_position_embeddings", family.default_positions, kMostPositions);
+        ReadCount(fields, "max_position_embeddings", family.default_positions, kMaxPositions);
   }
 }
 
@@ -136,7 +136,7 @@ void ReadScales(JsonFields& fields, const Family& family, ModelDesc& model) {
   const int scalar =
       family.default_query_scalar == 0
           ? family.is_latent ? model.latent.query_dim() : model.head_dim
-          : fields.IntOr("query_pre_attn_scalar", family.default_query_scalar, 1, kMostWidth);
+          : fields.IntOr("query_pre_attn_scalar", family.default_query_scalar, 1, kMaxWidth);
   model.score_scale = 1.0 / std::sqrt(static_cast<double>(scalar));
   if (family.is_gemma) model.embedding_scale = std::sqrt(static_cast<double>(model.hidden));
   if (!family.reads_caps) return;
@@ -225,7 +225,7 @@ void ReadWindows(JsonFields& fields, const Family& family, ModelDesc& model) {
   constexpr int kDefaultFullLayers = 28;
   model.windows.assign(model.n_layers, 0);
   const int window = MayHaveWindows(fields, family)
-                         ? fields.IntOr("sliding_window", family.default_window, 1, kMostPositions)
+                         ? fields.IntOr("sliding_window", family.default_window, 1, kMaxPositions)
                          : 0;
   if (const boost::json::value* types = fields.Find("layer_types")) {
     return ReadLayerTypes(fields, *types, window, model);
@@ -233,11 +233,11 @@ void ReadWindows(JsonFields& fields, const Family& family, ModelDesc& model) {
   if (family.windows == Windows::kNamedIfUsed && window > 0) {
     fields.Refuse("use_sliding_window", "supported: false, or true with layer_types");
   }
-  int first = 0, pattern = kMostLayers + 1;
+  int first = 0, pattern = kMaxLayers + 1;
   if (family.windows == Windows::kUpperIfUsed) {
-    first = fields.IntOr("max_window_layers", kDefaultFullLayers, 0, kMostLayers);
+    first = fields.IntOr("max_window_layers", kDefaultFullLayers, 0, kMaxLayers);
   } else if (family.windows == Windows::kPattern) {
-    pattern = fields.IntOr("sliding_window_pattern", family.default_window_pattern, 1, kMostLayers);
+    pattern = fields.IntOr("sliding_window_pattern", family.default_window_pattern, 1, kMaxLayers);
   }
   for (int layer = first; layer < model.n_layers; ++layer) {
     if ((layer + 1) % pattern != 0) model.windows[layer] = window;
@@ -301,7 +301,7 @@ absl::StatusOr<ModelDesc> ModelDesc::FromFolder(const std::string& folder) {
                      "*.safetensors, tokenizer.json)"));
   }
   const std::string config_path = fs::path(folder) / "config.json";
-  ASSIGN_OR_RETURN(const std::string text, ReadTextFile(config_path, kMostConfigBytes));
+  ASSIGN_OR_RETURN(const std::string text, ReadTextFile(config_path, kMaxConfigBytes));
   ASSIGN_OR_RETURN(ModelDesc model, FromJson(text, config_path));
   // A trailing slash or "." would leave no name.
   const fs::path whole = fs::weakly_canonical(folder, error);
@@ -309,7 +309,7 @@ absl::StatusOr<ModelDesc> ModelDesc::FromFolder(const std::string& folder) {
 
   const std::string generation_path = fs::path(folder) / "generation_config.json";
   if (!fs::exists(generation_path, error)) return model;
-  ASSIGN_OR_RETURN(const std::string generation, ReadTextFile(generation_path, kMostConfigBytes));
+  ASSIGN_OR_RETURN(const std::string generation, ReadTextFile(generation_path, kMaxConfigBytes));
   ASSIGN_OR_RETURN(const boost::json::object object, ParseJsonObject(generation, generation_path));
   JsonFields fields(object, generation_path);
   const std::vector<int32_t> eos = fields.IntsOr("eos_token_id", 0, model.vocab - 1);
@@ -318,13 +318,13 @@ absl::StatusOr<ModelDesc> ModelDesc::FromFolder(const std::string& folder) {
   return model;
 }
 
-int ModelDesc::most_context() const {
-  return rope.scaling == RopeDesc::Scaling::kDynamic ? static_cast<int>(kMostPositions)
+int ModelDesc::max_model_context() const {
+  return rope.scaling == RopeDesc::Scaling::kDynamic ? static_cast<int>(kMaxPositions)
                                                      : max_positions;
 }
 
 void ModelDesc::ServeContext(int context) {
-  CHECK(context >= 1 && context <= most_context());
+  CHECK(context >= 1 && context <= max_model_context());
   max_positions = context;
   rope.served_positions = context;
   if (window_rope) window_rope->served_positions = context;

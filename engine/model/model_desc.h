@@ -67,9 +67,9 @@ struct ModelDesc {
   // Parses the text of a config.json; `origin` is named in errors.
   static absl::StatusOr<ModelDesc> FromJson(std::string_view text, const std::string& origin);
   // The longest context that can be asked for: max_positions, or any where RoPE follows (dynamic).
-  int most_context() const;
-  // Serves sequences of at most `context` tokens, 1..most_context(): max_positions, and with it the
-  // frequencies of dynamic RoPE.
+  int max_model_context() const;
+  // Serves sequences of at most `context` tokens, 1..max_model_context(): max_positions, and with
+  // it the frequencies of dynamic RoPE.
   void ServeContext(int context);
   int64_t n_parameters() const;
   // The fields that decide what the weights compute, as text: equal for both spellings of a config.

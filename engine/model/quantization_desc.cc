@@ -10,12 +10,12 @@
 namespace baton {
 namespace {
 
-constexpr int64_t kMostGroup = 1 << 18;
-constexpr size_t kMostGroups = 64;  // config_groups
+constexpr int64_t kMaxGroup = 1 << 18;
+constexpr size_t kMaxGroups = 64;  // config_groups
 
 // A group size of -1 says: one group for all inputs.
 int64_t ReadGroupSize(JsonFields& fields, int fallback) {
-  const int group = fields.IntOr("group_size", fallback, -1, kMostGroup);
+  const int group = fields.IntOr("group_size", fallback, -1, kMaxGroup);
   if (group == 0) fields.Refuse("group_size", "it must be -1 or above 0");
   return group > 0 ? group : 0;
 }
@@ -82,7 +82,7 @@ QuantScheme ReadAwq(JsonFields& fields) {
 
 // [rows, columns] of the blocks that share a scale.
 void ReadBlock(JsonFields& fields, std::string_view field, QuantScheme& scheme) {
-  const std::vector<int32_t> block = fields.IntsOr(field, 1, kMostGroup);
+  const std::vector<int32_t> block = fields.IntsOr(field, 1, kMaxGroup);
   if (block.size() != 2) {
     fields.Refuse(field, "it must be [rows, columns]");
     return;
@@ -198,8 +198,7 @@ absl::Status ReadCompressedTensors(JsonFields& fields, const std::string& where,
   RefuseTransforms(fields);
   const boost::json::value* groups = fields.Find("config_groups");
   const bool is_object = groups != nullptr && groups->is_object() &&
-                         !groups->get_object().empty() &&
-                         groups->get_object().size() <= kMostGroups;
+                         !groups->get_object().empty() && groups->get_object().size() <= kMaxGroups;
   if (!is_object) fields.Refuse("config_groups", "it must be an object of 1 to 64 groups");
   const std::string format = fields.StringOr("format", "");
   RETURN_IF_ERROR(fields.status());

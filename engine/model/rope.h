@@ -33,10 +33,10 @@ struct RopeDesc {
   // longrope; divided (the first ones): what the plain frequency of each pair is divided by.
   std::vector<double> short_factors, long_factors;
 
-  // Of a sequence of at most `most_tokens`, those to come included.
-  RopeRange RangeOf(int64_t most_tokens) const {
+  // Of a sequence of at most `max_total_tokens`, those to come included.
+  RopeRange RangeOf(int64_t max_total_tokens) const {
     return scaling == Scaling::kLongrope &&
-                   static_cast<double>(most_tokens) > original_max_position_embeddings
+                   static_cast<double>(max_total_tokens) > original_max_position_embeddings
                ? RopeRange::kLong
                : RopeRange::kShort;
   }

@@ -11,15 +11,15 @@
 namespace baton {
 namespace {
 
-constexpr double kLeastTheta = 2;  // at 1 all pairs would turn alike
-constexpr double kMostTheta = 1e12;
+constexpr double kMinTheta = 2;  // at 1 all pairs would turn alike
+constexpr double kMaxTheta = 1e12;
 constexpr std::string_view kKindsOfLayers[] = {"full_attention", "sliding_attention"};
 
 void ReadLlama3(JsonFields& scaling, RopeDesc& rope) {
   rope.low_freq_factor = scaling.Number("low_freq_factor", 1e-6, 1e6);
   rope.high_freq_factor = scaling.Number("high_freq_factor", 1e-6, 1e6);
   rope.original_max_position_embeddings =
-      scaling.Int("original_max_position_embeddings", 1, kMostPositions);
+      scaling.Int("original_max_position_embeddings", 1, kMaxPositions);
   if (scaling.status().ok() && rope.high_freq_factor <= rope.low_freq_factor) {
     scaling.Refuse("high_freq_factor", "it must be above low_freq_factor");
   }
@@ -29,7 +29,7 @@ void ReadLlama3(JsonFields& scaling, RopeDesc& rope) {
 // served with yarn by adding rope_scaling alone.
 void ReadYarn(JsonFields& scaling, RopeDesc& rope, ModelDesc& model) {
   rope.original_max_position_embeddings =
-      scaling.IntOr("original_max_position_embeddings", model.max_positions, 1, kMostPositions);
+      scaling.IntOr("original_max_position_embeddings", model.max_positions, 1, kMaxPositions);
   rope.beta_fast = scaling.NumberOr("beta_fast", 32, 1e-6, 1e6);
   rope.beta_slow = scaling.NumberOr("beta_slow", 1, 1e-6, 1e6);
   rope.truncate = scaling.BoolOr("truncate", true);
@@ -42,7 +42,7 @@ void ReadYarn(JsonFields& scaling, RopeDesc& rope, ModelDesc& model) {
       "attention_factor", YarnAttentionFactor(rope.factor, mscale, mscale_all_dim), 1e-6, 1e6);
   const double scaled = rope.original_max_position_embeddings * rope.factor;
   model.max_positions = static_cast<int>(std::min<double>(
-      std::max<double>(scaled, model.max_positions), static_cast<double>(kMostPositions)));
+      std::max<double>(scaled, model.max_positions), static_cast<double>(kMaxPositions)));
 }
 
 // A published config has original_max_position_embeddings beside rope_scaling; then the factor is
@@ -53,7 +53,7 @@ void ReadLongrope(JsonFields& scaling, double original, RopeDesc& rope, const Mo
   rope.long_factors = scaling.Numbers("long_factor", pairs, 1e-3, 1e6);
   rope.factor = 1;
   if (original == 0) {
-    original = scaling.NumberOr("original_max_position_embeddings", 0, 1, kMostPositions);
+    original = scaling.NumberOr("original_max_position_embeddings", 0, 1, kMaxPositions);
   }
   if (original == 0) {
     scaling.Refuse("original_max_position_embeddings", "it must be an integer from 1");
@@ -84,7 +84,7 @@ RopeDesc::Scaling ReadType(JsonFields& scaling) {
 // object can say it.
 void ReadScaling(JsonFields& scaling, double original, RopeDesc& rope, ModelDesc& model) {
   using Scaling = RopeDesc::Scaling;
-  rope.theta = scaling.NumberOr("rope_theta", rope.theta, kLeastTheta, kMostTheta);
+  rope.theta = scaling.NumberOr("rope_theta", rope.theta, kMinTheta, kMaxTheta);
   rope.scaling = ReadType(scaling);
   if (rope.scaling == Scaling::kNone) return;
   if (rope.scaling == Scaling::kLongrope) return ReadLongrope(scaling, original, rope, model);
@@ -145,12 +145,12 @@ absl::Status ReadRope(JsonFields& config, const Family& family, const std::strin
                       ModelDesc& model) {
   model.rotary_dim = model.head_dim;
   ReadRotaryDim(config, family, model);
-  model.rope.theta = config.NumberOr("rope_theta", family.default_theta, kLeastTheta, kMostTheta);
+  model.rope.theta = config.NumberOr("rope_theta", family.default_theta, kMinTheta, kMaxTheta);
   if (family.window_rope) {
     model.window_rope.emplace().theta =
-        config.NumberOr("rope_local_base_freq", 10000, kLeastTheta, kMostTheta);
+        config.NumberOr("rope_local_base_freq", 10000, kMinTheta, kMaxTheta);
   }
-  const double original = config.NumberOr("original_max_position_embeddings", 0, 1, kMostPositions);
+  const double original = config.NumberOr("original_max_position_embeddings", 0, 1, kMaxPositions);
   const std::string_view field = config.Has("rope_parameters") ? "rope_parameters" : "rope_scaling";
   const boost::json::value* value = config.Find(field);
   if (value == nullptr || !config.status().ok()) return absl::OkStatus();

@@ -9,7 +9,7 @@
 
 namespace baton {
 
-inline constexpr int kMostPositions = 1 << 21;
+inline constexpr int kMaxPositions = 1 << 21;
 
 // Sets rope, window_rope and rotary_dim of a model whose heads and positions are read; yarn may
 // raise max_positions. An error of the config's own fields is remembered by `config`, one of the

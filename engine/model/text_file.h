@@ -7,7 +7,7 @@
 
 namespace baton {
 
-// The whole file. Errors: not readable, not a regular file, longer than most_bytes.
-absl::StatusOr<std::string> ReadTextFile(const std::string& path, size_t most_bytes);
+// The whole file. Errors: not readable, not a regular file, longer than max_bytes.
+absl::StatusOr<std::string> ReadTextFile(const std::string& path, size_t max_bytes);
 
 }  // namespace baton

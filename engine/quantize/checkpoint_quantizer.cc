@@ -30,7 +30,7 @@ namespace json = boost::json;
 constexpr std::string_view kWeight = ".weight";
 constexpr int64_t kRowsPerItem = 16;
 constexpr int64_t kCodesPerWord = 8;  // int4
-constexpr size_t kMostConfigBytes = 1 << 20;
+constexpr size_t kMaxConfigBytes = 1 << 20;
 
 bool IsLinear(const TensorSpec& spec) {
   constexpr std::string_view kOthers[] = {".router", ".shared_gate", ".key_up", ".value_up"};
@@ -201,7 +201,7 @@ json::object QuantizationConfig(WeightFormat format, const std::set<int64_t>& gr
 
 absl::StatusOr<json::object> ReadConfig(const std::string& folder) {
   const std::string path = absl::StrCat(folder, "/config.json");
-  ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kMostConfigBytes));
+  ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kMaxConfigBytes));
   json::error_code error;
   json::value value = json::parse(text, error);
   if (error || !value.is_object()) {

@@ -13,7 +13,7 @@ namespace {
 // Few enough to sort.
 constexpr int64_t kBorderTokens = 256;
 // Of top_p, so that the top token is always kept.
-constexpr double kLeastShare = 1e-9;
+constexpr double kMinShare = 1e-9;
 
 int64_t Size(const WeightedTokens& row) { return static_cast<int64_t>(row.logits.size()); }
 
@@ -54,7 +54,7 @@ void TokenFilter::KeepFirst(const WeightedTokens& row, float top, float floor, B
   float low = floor;
   float high = top == 0 ? std::numeric_limits<float>::min() : std::nextafter(top, kInfinity);
   SumAbove at_low = sum_from(low), at_high = {0, 0};
-  if (by == By::kMass) limit = std::max(limit, kLeastShare) * at_low.mass;
+  if (by == By::kMass) limit = std::max(limit, kMinShare) * at_low.mass;
   if (quantity(at_low) < limit) at_high = at_low, high = low;
   while (low < high && at_low.count - at_high.count > kBorderTokens) {
     const float middle = low + (high - low) / 2;

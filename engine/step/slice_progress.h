@@ -7,12 +7,12 @@ namespace baton {
 
 class SliceProgress {
  public:
-  // rows of the slice; most_rows of a part.
-  void Begin(int n_layers, int rows, int most_rows, bool wants_logits) {
+  // rows of the slice; max_rows of a part.
+  void Begin(int n_layers, int rows, int max_rows, bool wants_logits) {
     *this = SliceProgress{};
     n_layers_ = n_layers;
     rows_ = rows;
-    most_rows_ = most_rows;
+    max_rows_ = max_rows;
     wants_logits_ = wants_logits;
   }
   // The slice's first layer is this one, not 0.
@@ -45,11 +45,11 @@ class SliceProgress {
   bool has_logits() const { return has_logits_; }
 
   void CheckRows(int from, int to) const {
-    CHECK(0 <= from && from < to && to <= rows_ && to - from <= most_rows_);
+    CHECK(0 <= from && from < to && to <= rows_ && to - from <= max_rows_);
   }
 
  private:
-  int n_layers_ = 0, rows_ = 0, most_rows_ = 0;
+  int n_layers_ = 0, rows_ = 0, max_rows_ = 0;
   bool wants_logits_ = false, has_logits_ = false;
   int layer_ = 0, projected_ = 0, finished_ = 0;  // rows of this layer
 };

@@ -146,7 +146,7 @@ void PacedLink::Forget(ConnectionId connection) {
   std::erase_if(offers_, [&](const auto& offer) { return offer.second.connection == connection; });
 }
 
-void PacedLink::Note(const LinkEvent& event) {
+void PacedLink::Record(const LinkEvent& event) {
   if (const auto* announced = std::get_if<ChunkAnnounced>(&event)) {
     offers_[announced->announcement] = {announced->connection, announced->length};
   } else if (const auto* lost = std::get_if<ConnectionLost>(&event)) {
@@ -158,7 +158,7 @@ bool PacedLink::Poll(std::vector<LinkEvent>* events) {
   bool any = SendDue(now_us_());
   const size_t first = events->size();
   any |= link_->Poll(events);
-  for (size_t i = first; i < events->size(); ++i) Note((*events)[i]);
+  for (size_t i = first; i < events->size(); ++i) Record((*events)[i]);
   any |= !ended_.empty();
   for (LinkEvent& event : ended_) events->push_back(std::move(event));
   ended_.clear();

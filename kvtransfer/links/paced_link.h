@@ -77,7 +77,7 @@ class PacedLink final : public Link {
   bool SendDue(int64_t now_us);
   void Dispatch(ConnectionId connection, std::variant<std::string, Chunk> what);
   void Forget(ConnectionId connection);
-  void Note(const LinkEvent& event);
+  void Record(const LinkEvent& event);
 
   const std::unique_ptr<Link> link_;
   LinkPace pace_;

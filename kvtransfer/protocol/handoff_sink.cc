@@ -59,7 +59,7 @@ void HandoffSink::NoRoom(int64_t expected_wait_us, HandoffEffects* out) {
   out->messages.emplace_back(wire::NoRoom{handoff(), static_cast<uint64_t>(wait_us)});
 }
 
-void HandoffSink::Promise(int64_t now_us, PageStock* stock, HandoffEffects* out) {
+void HandoffSink::Promise(int64_t now_us, ReceivePool* stock, HandoffEffects* out) {
   CHECK(state_ == State::kWaiting && ticket_.promise_pages > 0);
   stock->Promise(ticket_.promise_pages);
   SetAside(std::vector<int32_t>(static_cast<size_t>(ticket_.kv_pages), -1));
@@ -80,8 +80,8 @@ void HandoffSink::Await(AwaitInflow await, int64_t now_us, HandoffEffects* out) 
   SetAside(std::move(await.pages));
   const auto n_planes = static_cast<int32_t>(pool_->planes.size());
   CHECK(await.n_planes < n_planes && await.n_pages < ticket_.kv_pages);  // not all of it
-  planes_before_ = planes_told_ = await.n_planes;
-  pages_before_ = pages_told_ = await.n_pages;
+  planes_before_ = planes_reported_ = await.n_planes;
+  pages_before_ = pages_reported_ = await.n_pages;
   missing_of_plane_.assign(pool_->planes.size(), ticket_.kv_pages);
   for (int32_t plane = 0; plane <= planes_before_; ++plane) {
     const int32_t n_here = plane < planes_before_ ? ticket_.kv_pages : pages_before_;
@@ -109,7 +109,7 @@ void HandoffSink::SetAside(std::vector<int32_t> page_ids) {
                static_cast<int64_t>(pool_->planes.size());
 }
 
-void HandoffSink::Bind(int32_t page, PageStock* stock) {
+void HandoffSink::Bind(int32_t page, ReceivePool* stock) {
   page_ids_[page] = stock->Bind();
   ++n_bound_;
 }
@@ -185,7 +185,7 @@ HandoffSink::Decision HandoffSink::Check(const wire::ChunkHeader& header) const 
   return {.verdict = Verdict::kAccept};
 }
 
-void HandoffSink::Claim(const wire::ChunkHeader& header, PageStock* stock) {
+void HandoffSink::Claim(const wire::ChunkHeader& header, ReceivePool* stock) {
   DCHECK(Check(header).verdict == Verdict::kAccept);
   const CellRect rect = RectOf(header);
   for (int32_t page = rect.first_page; page < rect.first_page + rect.n_pages; ++page)
@@ -199,7 +199,7 @@ std::span<const int32_t> HandoffSink::PageIds(const wire::ChunkHeader& header) c
 }
 
 void HandoffSink::Landed(const wire::ChunkHeader& header, Landing landing, int64_t now_us,
-                         PageStock* stock, HandoffEffects* out) {
+                         ReceivePool* stock, HandoffEffects* out) {
   const CellRect rect = RectOf(header);
   const auto claim = std::find(claims_.begin(), claims_.end(), rect);
   CHECK(claim != claims_.end());
@@ -221,29 +221,29 @@ void HandoffSink::Landed(const wire::ChunkHeader& header, Landing landing, int64
   n_missing_ -= int64_t{header.n_pages} * header.n_planes;
   digest_ += wire::ChunkDigest(header.chunk_seq, header.payload_crc);
   landed_.push_back(header.chunk_seq);
-  if (inflow()) TellProgress(rect, out);
+  if (inflow()) ReportCells(rect, out);
   if (answer) out->messages.emplace_back(wire::Ack{handoff(), header.chunk_seq});
   CompleteIfAll(now_us, stock, out);
   ResumeIfQuiet(now_us, out);
 }
 
-void HandoffSink::TellProgress(const CellRect& rect, HandoffEffects* out) {
+void HandoffSink::ReportCells(const CellRect& rect, HandoffEffects* out) {
   for (int32_t plane = rect.plane; plane < rect.plane + rect.n_planes; ++plane)
     missing_of_plane_[plane] -= rect.n_pages;
   const auto n_planes = static_cast<int32_t>(missing_of_plane_.size());
-  int32_t planes = planes_told_, pages = pages_told_;
+  int32_t planes = planes_reported_, pages = pages_reported_;
   for (; planes < n_planes && missing_of_plane_[planes] == 0; ++planes) pages = 0;
   if (planes < n_planes)  // not all of its pages are here
     while (here_[CellIndex(pages, planes)]) ++pages;
-  if (planes == planes_told_ && pages == pages_told_) return;
+  if (planes == planes_reported_ && pages == pages_reported_) return;
   CHECK(planes < n_planes || claims_.empty());  // with the last of them, no more writes
-  planes_told_ = planes;
-  pages_told_ = pages;
+  planes_reported_ = planes;
+  pages_reported_ = pages;
   out->events.emplace_back(InflowArrived{
       .ticket_id = ticket_.id, .epoch = ticket_.epoch, .n_planes = planes, .n_pages = pages});
 }
 
-void HandoffSink::Handle(const wire::Done& done, int64_t now_us, PageStock* stock,
+void HandoffSink::Handle(const wire::Done& done, int64_t now_us, ReceivePool* stock,
                          HandoffEffects* out) {
   if (state_ != State::kReceiving) return;
   if (!done_) since_us_ = now_us;  // it comes again and again while parts are missing
@@ -251,7 +251,7 @@ void HandoffSink::Handle(const wire::Done& done, int64_t now_us, PageStock* stoc
   CompleteIfAll(now_us, stock, out);
 }
 
-void HandoffSink::Handle(const wire::Commit& commit, int64_t now_us, PageStock* stock,
+void HandoffSink::Handle(const wire::Commit& commit, int64_t now_us, ReceivePool* stock,
                          HandoffEffects* out) {
   if (state_ != State::kReceiving) return;
   if (!commit_) since_us_ = now_us;
@@ -261,13 +261,13 @@ void HandoffSink::Handle(const wire::Commit& commit, int64_t now_us, PageStock* 
     out->messages.emplace_back(wire::AwaitingParts{handoff()});
 }
 
-void HandoffSink::CompleteIfAll(int64_t now_us, PageStock* stock, HandoffEffects* out) {
+void HandoffSink::CompleteIfAll(int64_t now_us, ReceivePool* stock, HandoffEffects* out) {
   // Completing is an acknowledgement too.
   if (!all_own_here() || limits_.withhold_acks) return;
   if (done_->digest != digest_)
     return Abort(absl::DataLossError("the chunks that arrived are not those that were sent "
                                      "(digests differ)"),
-                 Tell::kCancel, now_us, stock, out);
+                 PeerNotice::kCancel, now_us, stock, out);
   if (pages_of_parts_missing_ > 0) return;
   CHECK(claims_.empty() && n_parts_open_ == 0);  // every cell is here, so none can be claimed
   std::vector<int32_t> pages = std::move(page_ids_);
@@ -310,7 +310,7 @@ void HandoffSink::PartLanded(int64_t now_us) {
   if (state_ == State::kReceiving) since_us_ = now_us;
 }
 
-void HandoffSink::PartEnded(const HandoffSink& part, int64_t now_us, PageStock* stock,
+void HandoffSink::PartEnded(const HandoffSink& part, int64_t now_us, ReceivePool* stock,
                             HandoffEffects* out) {
   CHECK(part.ended() && n_parts_open_ > 0);
   --n_parts_open_;
@@ -320,12 +320,12 @@ void HandoffSink::PartEnded(const HandoffSink& part, int64_t now_us, PageStock* 
   CompleteIfAll(now_us, stock, out);
 }
 
-void HandoffSink::Abort(absl::Status status, Tell tell, int64_t now_us, PageStock* stock,
+void HandoffSink::Abort(absl::Status status, PeerNotice notice, int64_t now_us, ReceivePool* stock,
                         HandoffEffects* out) {
-  if (tell == Tell::kCancelled) answer_cancel_ = true;
+  if (notice == PeerNotice::kCancelled) answer_cancel_ = true;
   if (state_ == State::kAborting || ended()) return;
   status_ = std::move(status);
-  if (tell == Tell::kCancel)
+  if (notice == PeerNotice::kCancel)
     out->messages.emplace_back(wire::Cancel{.handoff = handoff(),
                                             .code = static_cast<uint32_t>(status_.code()),
                                             .reason = std::string(status_.message())});
@@ -336,7 +336,7 @@ void HandoffSink::Abort(absl::Status status, Tell tell, int64_t now_us, PageStoc
   FinishAbortIfQuiet(stock, out);
 }
 
-void HandoffSink::FinishAbortIfQuiet(PageStock* stock, HandoffEffects* out) {
+void HandoffSink::FinishAbortIfQuiet(ReceivePool* stock, HandoffEffects* out) {
   const bool written = !claims_.empty() || n_parts_open_ > 0;
   if (written && !Planted(PlantedBug::kPagesBackUnderWrite)) return;
   state_ = State::kAborted;
@@ -348,17 +348,17 @@ void HandoffSink::FinishAbortIfQuiet(PageStock* stock, HandoffEffects* out) {
     out->messages.emplace_back(wire::Cancelled{.handoff = handoff(),
                                                .code = static_cast<uint32_t>(status_.code()),
                                                .reason = std::string(status_.message())});
-  TellAborted(out);
+  ReportAborted(out);
 }
 
-void HandoffSink::TellAborted(HandoffEffects* out) const {
+void HandoffSink::ReportAborted(HandoffEffects* out) const {
   if (part()) return;  // its main handoff tells
   if (!inflow()) {
     out->events.emplace_back(HandoffAborted{.ticket_id = ticket_.id,
                                             .epoch = ticket_.epoch,
                                             .request_id = ticket_.request_id,
                                             .status = status_});
-  } else if (promised_ && planes_told_ < static_cast<int32_t>(pool_->planes.size())) {
+  } else if (promised_ && planes_reported_ < static_cast<int32_t>(pool_->planes.size())) {
     out->events.emplace_back(
         InflowFailed{.ticket_id = ticket_.id, .epoch = ticket_.epoch, .status = status_});
   }

@@ -27,7 +27,7 @@
 #include "kvtransfer/protocol/cells.h"
 #include "kvtransfer/protocol/handoff_effects.h"
 #include "kvtransfer/protocol/link.h"
-#include "kvtransfer/protocol/page_stock.h"
+#include "kvtransfer/protocol/receive_pool.h"
 
 namespace baton {
 
@@ -48,7 +48,7 @@ class HandoffSink {
   // expected_wait_us: for room in the stock. An inflow says 0: nobody knows when its turn comes.
   void NoRoom(int64_t expected_wait_us, HandoffEffects* out);
   // The stock has promise_pages free pages: takes them.
-  void Promise(int64_t now_us, PageStock* stock, HandoffEffects* out);
+  void Promise(int64_t now_us, ReceivePool* stock, HandoffEffects* out);
   // A part's pages, (kv_pages), once: promises now, or over the next connection.
   void Await(std::vector<int32_t> pages, int64_t now_us, HandoffEffects* out);
   // The same of an inflow, which fits its ticket.
@@ -73,15 +73,15 @@ class HandoffSink {
   // The header is well formed and from this handoff's connection. Changes nothing.
   Decision Check(const wire::ChunkHeader& header) const;
   // An accepted chunk's cells now belong to it, and their pages have ids; until Landed for it.
-  void Claim(const wire::ChunkHeader& header, PageStock* stock);
+  void Claim(const wire::ChunkHeader& header, ReceivePool* stock);
   std::span<const int32_t> PageIds(const wire::ChunkHeader& header) const;
 
   enum class Landing { kVerified, kDamaged, kLost };
   // The receive is over: nothing writes the chunk's cells any more.
-  void Landed(const wire::ChunkHeader& header, Landing landing, int64_t now_us, PageStock* stock,
+  void Landed(const wire::ChunkHeader& header, Landing landing, int64_t now_us, ReceivePool* stock,
               HandoffEffects* out);
-  void Handle(const wire::Done& done, int64_t now_us, PageStock* stock, HandoffEffects* out);
-  void Handle(const wire::Commit& commit, int64_t now_us, PageStock* stock, HandoffEffects* out);
+  void Handle(const wire::Done& done, int64_t now_us, ReceivePool* stock, HandoffEffects* out);
+  void Handle(const wire::Commit& commit, int64_t now_us, ReceivePool* stock, HandoffEffects* out);
 
   // --- a main handoff's parts
   // Not OK: it has no such part.
@@ -89,10 +89,11 @@ class HandoffSink {
   // It has, and is promised: the pages that the part may write until PartEnded. (part.kv_pages)
   std::vector<int32_t> BeginPart(const Ticket& part);
   void PartLanded(int64_t now_us);  // a chunk of it
-  void PartEnded(const HandoffSink& part, int64_t now_us, PageStock* stock, HandoffEffects* out);
+  void PartEnded(const HandoffSink& part, int64_t now_us, ReceivePool* stock, HandoffEffects* out);
 
-  enum class Tell { kNothing, kCancel, kCancelled };  // the source, of the end
-  void Abort(absl::Status status, Tell tell, int64_t now_us, PageStock* stock, HandoffEffects* out);
+  enum class PeerNotice { kNothing, kCancel, kCancelled };  // the source, of the end
+  void Abort(absl::Status status, PeerNotice notice, int64_t now_us, ReceivePool* stock,
+             HandoffEffects* out);
   // Not OK: the present state is past its deadline, and the owner aborts the handoff with this.
   absl::Status Overdue(int64_t now_us) const;
   void Tick(int64_t now_us, HandoffEffects* out);
@@ -119,14 +120,14 @@ class HandoffSink {
   size_t CellIndex(int32_t page, int32_t plane) const;
   void SetAside(std::vector<int32_t> page_ids);
   void PromiseNamed(int64_t now_us, HandoffEffects* out);
-  void Bind(int32_t page, PageStock* stock);
-  void TellProgress(const CellRect& rect, HandoffEffects* out);
-  void CompleteIfAll(int64_t now_us, PageStock* stock, HandoffEffects* out);
+  void Bind(int32_t page, ReceivePool* stock);
+  void ReportCells(const CellRect& rect, HandoffEffects* out);
+  void CompleteIfAll(int64_t now_us, ReceivePool* stock, HandoffEffects* out);
   // All of this handoff itself, but for its parts.
   bool all_own_here() const { return n_missing_ == 0 && done_ && commit_; }
   void ResumeIfQuiet(int64_t now_us, HandoffEffects* out);
-  void FinishAbortIfQuiet(PageStock* stock, HandoffEffects* out);
-  void TellAborted(HandoffEffects* out) const;
+  void FinishAbortIfQuiet(ReceivePool* stock, HandoffEffects* out);
+  void ReportAborted(HandoffEffects* out) const;
 
   const Ticket ticket_;
   const Incarnation source_;
@@ -150,7 +151,7 @@ class HandoffSink {
   // and pages of the plane after them. What was there before it.
   std::vector<int32_t> missing_of_plane_;
   int32_t planes_before_ = 0, pages_before_ = 0;
-  int32_t planes_told_ = 0, pages_told_ = 0;
+  int32_t planes_reported_ = 0, pages_reported_ = 0;
   std::vector<CellRect> claims_;  // accepted and not landed: a window's worth at most
   int64_t claimed_bytes_ = 0;
   std::vector<uint32_t> landed_;  // numbers of the chunks in place

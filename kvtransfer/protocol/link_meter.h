@@ -26,7 +26,7 @@ class LinkMeter {
     int64_t took_us = now_us - since_us_;
     since_us_ = now_us;
     if (std::exchange(first_, false)) {
-      if (bytes < kLeastFirstBytes) return;  // says more about latency
+      if (bytes < kMinFirstBytes) return;  // says more about latency
       took_us -= round_trip_us();
     }
     const auto took = static_cast<double>(std::max<int64_t>(took_us, 0));
@@ -47,7 +47,7 @@ class LinkMeter {
   int64_t round_trip_us() const { return static_cast<int64_t>(round_trip_us_); }
 
  private:
-  static constexpr int64_t kLeastFirstBytes = 64 << 10;
+  static constexpr int64_t kMinFirstBytes = 64 << 10;
   static constexpr double kMemoryUs = 500'000;  // of busy time
 
   int64_t since_us_ = 0;  // start of the spell, or the last acknowledgement in it

@@ -123,12 +123,12 @@ void TransferCore::On(CommitHandoff& command, int64_t now_us) {
 
 void TransferCore::On(LendPages& command, int64_t) {
   for (const int32_t page : command.pages) CHECK(page >= 0 && page < pool_.n_pages);
-  stock_.Lend(command.pages);
+  receive_pool_.Lend(command.pages);
   expected_wait_us_ = command.expected_wait_us;
 }
 
 void TransferCore::On(ReclaimPages& command, int64_t) {
-  Emit(PagesReturned{stock_.Reclaim(command.n)});
+  Emit(PagesReturned{receive_pool_.Reclaim(command.n)});
 }
 
 void TransferCore::On(CancelHandoff& command, int64_t now_us) {
@@ -139,7 +139,7 @@ void TransferCore::On(CancelHandoff& command, int64_t now_us) {
     EndSource(source_key, status, true, now_us);
   if (const auto it = sink_of_.find(command.ticket_id);
       it != sink_of_.end() && sinks_.at(it->second).ticket().epoch <= command.epoch)
-    AbortSink(it->second, status, HandoffSink::Tell::kCancel, now_us);
+    AbortSink(it->second, status, HandoffSink::PeerNotice::kCancel, now_us);
   AbortParts(command.ticket_id, command.epoch, status, now_us);
   FailAwaited(command.ticket_id, command.epoch, status);
   tombstones_.Add(command.ticket_id, command.epoch, status);
@@ -198,12 +198,12 @@ void TransferCore::EndSource(SourceKey key, absl::Status status, bool tell_peer,
   ApplySource(key, std::move(effects), now_us);
 }
 
-void TransferCore::AbortSink(SinkKey key, absl::Status status, HandoffSink::Tell tell,
+void TransferCore::AbortSink(SinkKey key, absl::Status status, HandoffSink::PeerNotice notice,
                              int64_t now_us) {
   HandoffEffects effects;
   HandoffSink& sink = sinks_.at(key);
   tombstones_.Add(sink.ticket().id, sink.ticket().epoch, status);
-  sink.Abort(std::move(status), tell, now_us, &stock_, &effects);
+  sink.Abort(std::move(status), notice, now_us, &receive_pool_, &effects);
   if (!Planted(PlantedBug::kWaitsAfterAbort)) std::erase(waiting_, key);
   ApplySink(key, std::move(effects), now_us);
   RefuseHeld(key, now_us);
@@ -220,11 +220,11 @@ void TransferCore::PromiseWaiting(int64_t now_us) {
     }
     const Ticket& ticket = sink.ticket();
     if ((Planted(PlantedBug::kPromisesPromptOnly) ? ticket.kv_pages : ticket.promise_pages) >
-        stock_.free_pages())
+        receive_pool_.free_pages())
       break;
     it = waiting_.erase(it);
     HandoffEffects effects;
-    sink.Promise(now_us, &stock_, &effects);
+    sink.Promise(now_us, &receive_pool_, &effects);
     ApplySink(key, std::move(effects), now_us);
     promised.push_back(key);
   }
@@ -275,9 +275,9 @@ void TransferCore::ApplySink(SinkKey key, HandoffEffects effects, int64_t now_us
 
 void TransferCore::Settle(int64_t now_us) {
   PromiseWaiting(now_us);
-  const StockChanged now{.free_pages = stock_.free_pages(),
-                         .waiting = static_cast<int32_t>(waiting_.size()),
-                         .promises = stock_.promises()};
+  const ReceivePoolChanged now{.free_pages = receive_pool_.free_pages(),
+                               .waiting = static_cast<int32_t>(waiting_.size()),
+                               .promises = receive_pool_.promises()};
   if (told_ == now) return;
   told_ = now;
   Emit(told_);
@@ -311,7 +311,7 @@ void TransferCore::Tick(int64_t now_us) {
     const auto it = sinks_.find(key);
     if (it == sinks_.end()) continue;
     if (absl::Status status = it->second.Overdue(now_us); !status.ok()) {
-      AbortSink(key, std::move(status), HandoffSink::Tell::kCancel, now_us);
+      AbortSink(key, std::move(status), HandoffSink::PeerNotice::kCancel, now_us);
       continue;
     }
     HandoffEffects effects;
@@ -326,7 +326,7 @@ void TransferCore::ShutDown(int64_t now_us) {
   const absl::Status status = absl::UnavailableError("this worker is shutting down");
   for (const SourceKey key : KeysOf(sources_)) EndSource(key, status, true, now_us);
   for (const SinkKey key : KeysOf(sinks_))
-    if (sinks_.contains(key)) AbortSink(key, status, HandoffSink::Tell::kCancel, now_us);
+    if (sinks_.contains(key)) AbortSink(key, status, HandoffSink::PeerNotice::kCancel, now_us);
   while (!awaited_.empty()) FailAwaited(awaited_.front().ticket_id, awaited_.front().epoch, status);
   Settle(now_us);
 }
@@ -336,6 +336,8 @@ void TransferCore::CloseConnections(int64_t now_us) {
     Drop(id, absl::UnavailableError("this worker is shutting down"), Loss::kGone, now_us);
 }
 
-void TransferCore::GiveLentPagesBack() { Emit(PagesReturned{stock_.Reclaim(stock_.in_stock())}); }
+void TransferCore::GiveLentPagesBack() {
+  Emit(PagesReturned{receive_pool_.Reclaim(receive_pool_.in_pool())});
+}
 
 }  // namespace baton

@@ -23,7 +23,7 @@
 #include "kvtransfer/protocol/handoff_source.h"
 #include "kvtransfer/protocol/link.h"
 #include "kvtransfer/protocol/link_meter.h"
-#include "kvtransfer/protocol/page_stock.h"
+#include "kvtransfer/protocol/receive_pool.h"
 #include "kvtransfer/protocol/tombstones.h"
 
 namespace baton {
@@ -31,7 +31,7 @@ namespace baton {
 const MachineTable& ConnectionTable();
 
 // How what is left of an attempt ends when a later one comes.
-inline absl::Status AimedAnew() { return absl::AbortedError("the request was aimed anew"); }
+inline absl::Status Superseded() { return absl::AbortedError("the request was dispatched anew"); }
 
 class TransferCore {
  public:
@@ -61,7 +61,7 @@ class TransferCore {
   const TransferCounters& counters() const { return counters_; }
   std::vector<LinkReport> links() const;
   uint64_t links_version() const { return links_version_; }  // raised when links() changes
-  const PageStock& stock() const { return stock_; }
+  const ReceivePool& stock() const { return receive_pool_; }
   // Pages of the stock bound to sinks: with those in it, all that were lent and have not come out.
   int32_t bound_pages() const;
   // Operations and slots in use; zero when not busy.
@@ -185,7 +185,7 @@ class TransferCore {
   HandoffSink* FindSink(const wire::Handoff& handoff, ConnectionId connection,
                         SinkKey* key = nullptr);
   void EndSource(SourceKey key, absl::Status status, bool tell_peer, int64_t now_us);
-  void AbortSink(SinkKey key, absl::Status status, HandoffSink::Tell tell, int64_t now_us);
+  void AbortSink(SinkKey key, absl::Status status, HandoffSink::PeerNotice notice, int64_t now_us);
   void PromiseWaiting(int64_t now_us);
   // Sends and emits what a machine wants, and forgets the machine if it is over. May erase it: no
   // reference to it survives the call.
@@ -261,9 +261,9 @@ class TransferCore {
   std::map<Incarnation, Peer> peers_;
   uint64_t links_version_ = 0;
 
-  PageStock stock_;
+  ReceivePool receive_pool_;
   int64_t expected_wait_us_ = 0;
-  StockChanged told_;
+  ReceivePoolChanged told_;
   int64_t ticked_us_ = 0;
   bool shutting_down_ = false;
   TransferCounters counters_;

@@ -82,7 +82,7 @@ void TransferCore::On(const ChunkAnnounced& event, int64_t now_us) {
           : HandoffSink::Decision{HandoffSink::Verdict::kRefuse, wire::NackReason::kUnknownTicket};
   switch (decision.verdict) {
     case HandoffSink::Verdict::kAccept: {
-      sink->Claim(*header, &stock_);
+      sink->Claim(*header, &receive_pool_);
       Post({.sink = key,
             .connection = event.connection,
             .header = *header,
@@ -148,7 +148,7 @@ void TransferCore::On(const ChunkLanded& event, int64_t now_us) {
   if (const SinkKey main = sink.part() ? FindMain(sink.ticket()) : 0; main != 0)
     sinks_.at(main).PartLanded(now_us);
   HandoffEffects effects;
-  sink.Landed(receive.header, landing, now_us, &stock_, &effects);
+  sink.Landed(receive.header, landing, now_us, &receive_pool_, &effects);
   ApplySink(receive.sink, std::move(effects), now_us);
   PostHeld();
 }
@@ -258,7 +258,8 @@ void TransferCore::RefuseHeld(SinkKey key, int64_t now_us) {
   for (const Receive& receive : dropped) {
     link_->Refuse(receive.announcement);
     HandoffEffects effects;
-    sinks_.at(key).Landed(receive.header, HandoffSink::Landing::kLost, now_us, &stock_, &effects);
+    sinks_.at(key).Landed(receive.header, HandoffSink::Landing::kLost, now_us, &receive_pool_,
+                          &effects);
     ApplySink(key, std::move(effects), now_us);
   }
 }

@@ -100,7 +100,7 @@ void TransferCore::Forget(ConnectionId id, const absl::Status& status, Loss loss
   for (const SinkKey key : sinks) {
     if (!sinks_.contains(key)) continue;  // failed with one before it
     sinks_.at(key).ConnectionLost(now_us);
-    if (!resumes) AbortSink(key, status, HandoffSink::Tell::kNothing, now_us);
+    if (!resumes) AbortSink(key, status, HandoffSink::PeerNotice::kNothing, now_us);
     RefuseHeld(key, now_us);
   }
 }
@@ -251,7 +251,7 @@ bool TransferCore::OnSinkMessage(ConnectionId id, const wire::Message& message, 
           HandoffSink* sink = FindSink(m.handoff, id, &key);
           if (sink != nullptr) {
             HandoffEffects effects;
-            sink->Handle(m, now_us, &stock_, &effects);
+            sink->Handle(m, now_us, &receive_pool_, &effects);
             ApplySink(key, std::move(effects), now_us);
           } else if constexpr (std::is_same_v<M, wire::Commit>) {
             AnswerEnded(id, m.handoff);
@@ -260,7 +260,8 @@ bool TransferCore::OnSinkMessage(ConnectionId id, const wire::Message& message, 
         } else if constexpr (std::is_same_v<M, wire::Cancel>) {
           SinkKey key;
           if (FindSink(m.handoff, id, &key) != nullptr) {
-            AbortSink(key, wire::ToStatus(m.code, m.reason), HandoffSink::Tell::kCancelled, now_us);
+            AbortSink(key, wire::ToStatus(m.code, m.reason), HandoffSink::PeerNotice::kCancelled,
+                      now_us);
           } else {
             // OPEN of this epoch is behind us or will never be: connections keep order.
             AnswerEnded(id, m.handoff);
@@ -326,7 +327,7 @@ void TransferCore::OnOpen(ConnectionId id, const wire::Open& open, int64_t now_u
   if (open.resume_from != wire::kNewHandoff) return AnswerEnded(id, handoff);
   absl::Status status = CheckAwaited(ticket);
   if (status.ok() && ticket.is_part()) status = CheckMain(ticket);
-  if (status.ok() && HasLaterPart(ticket.id, ticket.epoch)) status = AimedAnew();
+  if (status.ok() && HasLaterPart(ticket.id, ticket.epoch)) status = Superseded();
   if (!status.ok()) {
     FailAwaited(ticket.id, ticket.epoch, status);
     tombstones_.Add(ticket.id, ticket.epoch, status);

@@ -36,7 +36,7 @@ void TransferCore::On(AwaitInflow& command, int64_t now_us) {
   const SinkKey key = it->second;
   HandoffSink& sink = sinks_.at(key);
   if (absl::Status status = CheckPages(sink.ticket(), command); !status.ok()) {
-    AbortSink(key, status, HandoffSink::Tell::kCancel, now_us);
+    AbortSink(key, status, HandoffSink::PeerNotice::kCancel, now_us);
     return fail(std::move(status));
   }
   HandoffEffects effects;
@@ -52,19 +52,19 @@ std::vector<AwaitInflow>::iterator TransferCore::FindAwaited(const TicketId& id)
 absl::Status TransferCore::CheckAwait(const AwaitInflow& await) {
   if (shutting_down_) return absl::UnavailableError("this worker is shutting down");
   if (const Tombstones::Entry* entry = tombstones_.Find(await.ticket_id, await.epoch))
-    return entry->status.ok() ? AimedAnew() : entry->status;
+    return entry->status.ok() ? Superseded() : entry->status;
   if (const auto it = sink_of_.find(await.ticket_id);
       it != sink_of_.end() && sinks_.at(it->second).ticket().epoch > await.epoch)
-    return AimedAnew();
+    return Superseded();
   if (const auto it = FindAwaited(await.ticket_id); it != awaited_.end() && it->epoch > await.epoch)
-    return AimedAnew();
+    return Superseded();
   return absl::OkStatus();
 }
 
 absl::Status TransferCore::CheckAwaited(const Ticket& ticket) {
   const auto it = FindAwaited(ticket.id);
   if (it == awaited_.end()) return absl::OkStatus();
-  return it->epoch > ticket.epoch ? AimedAnew() : CheckPages(ticket, *it);
+  return it->epoch > ticket.epoch ? Superseded() : CheckPages(ticket, *it);
 }
 
 void TransferCore::FailAwaited(const TicketId& id, Epoch epoch, const absl::Status& status) {
@@ -79,9 +79,9 @@ void TransferCore::EndEarlier(const TicketId& id, Epoch epoch, int64_t now_us) {
   if (epoch == 0) return;
   if (const auto it = sink_of_.find(id);
       it != sink_of_.end() && sinks_.at(it->second).ticket().epoch < epoch)
-    AbortSink(it->second, AimedAnew(), HandoffSink::Tell::kCancel, now_us);
-  AbortParts(id, epoch - 1, AimedAnew(), now_us);
-  FailAwaited(id, epoch - 1, AimedAnew());
+    AbortSink(it->second, Superseded(), HandoffSink::PeerNotice::kCancel, now_us);
+  AbortParts(id, epoch - 1, Superseded(), now_us);
+  FailAwaited(id, epoch - 1, Superseded());
 }
 
 void TransferCore::BeginInflow(SinkKey key, int64_t now_us) {

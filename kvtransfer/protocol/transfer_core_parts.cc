@@ -17,13 +17,14 @@ TransferCore::SinkKey TransferCore::FindMain(const Ticket& part) const {
 
 absl::Status TransferCore::CheckMain(const Ticket& part) const {
   if (const Tombstones::Entry* entry = tombstones_.Find(part.part_of, part.epoch)) {
-    if (entry->epoch > part.epoch) return AimedAnew();
+    if (entry->epoch > part.epoch) return Superseded();
     return entry->status.ok() ? absl::AbortedError("the handoff is complete without this part")
                               : entry->status;
   }
   const auto it = sink_of_.find(part.part_of);
-  if (it != sink_of_.end() && sinks_.at(it->second).ticket().epoch > part.epoch) return AimedAnew();
-  return HasLaterPart(part.part_of, part.epoch) ? AimedAnew() : absl::OkStatus();
+  if (it != sink_of_.end() && sinks_.at(it->second).ticket().epoch > part.epoch)
+    return Superseded();
+  return HasLaterPart(part.part_of, part.epoch) ? Superseded() : absl::OkStatus();
 }
 
 bool TransferCore::HasLaterPart(const TicketId& main, Epoch epoch) const {
@@ -62,7 +63,7 @@ void TransferCore::BindPart(SinkKey key, SinkKey main, int64_t now_us) {
   HandoffSink& part = sinks_.at(key);
   HandoffSink& whole = sinks_.at(main);
   if (absl::Status status = whole.CheckPart(part.ticket()); !status.ok())
-    return AbortSink(key, std::move(status), HandoffSink::Tell::kCancel, now_us);
+    return AbortSink(key, std::move(status), HandoffSink::PeerNotice::kCancel, now_us);
   for (OpenPart& open : parts_of_.at(part.ticket().part_of))
     if (open.key == key) open.main = main;
   HandoffEffects effects;
@@ -79,7 +80,7 @@ void TransferCore::OnPartEnded(SinkKey key, const HandoffSink& part, int64_t now
   if (it->second.empty()) parts_of_.erase(it);
   if (main == sinks_.end()) return;
   HandoffEffects effects;
-  main->second.PartEnded(part, now_us, &stock_, &effects);
+  main->second.PartEnded(part, now_us, &receive_pool_, &effects);
   ApplySink(main->first, std::move(effects), now_us);
 }
 
@@ -88,7 +89,7 @@ void TransferCore::FailTogether(const Ticket& ticket, const absl::Status& status
   tombstones_.Add(ticket.part_of, ticket.epoch, status);  // also if its OPEN is still to come
   const SinkKey main = FindMain(ticket);
   if (main != 0 && !sinks_.at(main).failed())
-    AbortSink(main, status, HandoffSink::Tell::kCancel, now_us);
+    AbortSink(main, status, HandoffSink::PeerNotice::kCancel, now_us);
   AbortParts(ticket.part_of, ticket.epoch, status, now_us);
 }
 
@@ -100,7 +101,7 @@ void TransferCore::AbortParts(const TicketId& main, Epoch epoch, const absl::Sta
   for (const OpenPart& part : parts) {
     const auto at = sinks_.find(part.key);
     if (at != sinks_.end() && !at->second.failed() && at->second.ticket().epoch <= epoch)
-      AbortSink(part.key, status, HandoffSink::Tell::kCancel, now_us);
+      AbortSink(part.key, status, HandoffSink::PeerNotice::kCancel, now_us);
   }
 }
 

@@ -150,11 +150,11 @@ struct HandoffAborted {  // after an OPEN was seen; its pages are back in the le
 struct PagesReturned {
   std::vector<int32_t> pages;
 };
-struct StockChanged {  // lent pages not promised, and tickets waiting for room
+struct ReceivePoolChanged {  // lent pages not promised, and tickets waiting for room
   int32_t free_pages = 0;
   int32_t waiting = 0;
   uint64_t promises = 0;  // made so far
-  bool operator==(const StockChanged&) const = default;
+  bool operator==(const ReceivePoolChanged&) const = default;
 };
 // Of an inflow planes [0, n_planes) of all pages and plane n_planes of pages [0, n_pages) are
 // verified and in place: told when either has risen, at most once per chunk that lands. With all
@@ -165,14 +165,14 @@ struct InflowArrived {
   Epoch epoch = 0;
   int32_t n_planes = 0, n_pages = 0;
 };
-struct InflowFailed {  // cancelled, refused, source lost, aimed anew, shutting down
+struct InflowFailed {  // cancelled, refused, source lost, dispatched anew, shutting down
   TicketId ticket_id;
   Epoch epoch = 0;
   absl::Status status;
 };
 using TransferEvent =
     std::variant<HandoffPromised, HandoffNoRoom, HandoffEnded, HandoffArrived, HandoffAborted,
-                 PagesReturned, StockChanged, InflowArrived, InflowFailed>;
+                 PagesReturned, ReceivePoolChanged, InflowArrived, InflowFailed>;
 
 // Why a chunk that came was not taken. Nothing of it is ever used: it is sent again, or its handoff
 // fails.

@@ -6,11 +6,10 @@
 
 namespace baton {
 
-std::string_view BeginningOf(std::string_view text, size_t most_bytes) {
-  if (text.size() <= most_bytes) return text;
-  while (most_bytes > 0 && (static_cast<unsigned char>(text[most_bytes]) & 0xC0) == 0x80)
-    --most_bytes;
-  return text.substr(0, most_bytes);
+std::string_view BeginningOf(std::string_view text, size_t max_bytes) {
+  if (text.size() <= max_bytes) return text;
+  while (max_bytes > 0 && (static_cast<unsigned char>(text[max_bytes]) & 0xC0) == 0x80) --max_bytes;
+  return text.substr(0, max_bytes);
 }
 
 std::string JsonString(std::string_view given) {

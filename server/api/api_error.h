@@ -35,6 +35,6 @@ HttpReply ErrorReply(const ApiError& error);
 // U+FFFD.
 std::string JsonString(std::string_view text);
 // The beginning of `text`, at most so many bytes of it, not cut inside a character.
-std::string_view BeginningOf(std::string_view text, size_t most_bytes);
+std::string_view BeginningOf(std::string_view text, size_t max_bytes);
 
 }  // namespace baton

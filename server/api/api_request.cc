@@ -57,7 +57,7 @@ struct IntRule {
 struct NumberRule {
   std::optional<double> ApiRequest::*field;
   FieldLimit limit;
-  bool above_least = false;  // least itself is not allowed
+  bool above_min = false;  // least itself is not allowed
 };
 struct CustomRule {
   Problem (*parse)(const std::string& name, const json::value& value, ApiRequest* request);
@@ -101,9 +101,9 @@ Problem Apply(const NumberRule& rule, const std::string& name, const json::value
   json::error_code ec;
   const double number = value.to_number<double>(ec);
   if (ec || !CheckLimit(rule.limit, number).ok() ||
-      (rule.above_least && number == rule.limit.least)) {
+      (rule.above_min && number == rule.limit.least)) {
     return InvalidField(name, absl::StrFormat("%s must be a number %s %g and at most %g; got %s.",
-                                              name, rule.above_least ? "above" : "from",
+                                              name, rule.above_min ? "above" : "from",
                                               rule.limit.least, rule.limit.most, Shown(value)));
   }
   request->*rule.field = number;

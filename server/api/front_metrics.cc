@@ -115,9 +115,9 @@ FrontMetrics::FrontMetrics(MetricsRegistry* registry, const std::string& model, 
       ranks_(registry->Histogram("baton_prefill_chain_processes",
                                  "Workers that prefilled a prompt together.", labels_,
                                  {1, 2, 3, 4, 6, 8, 12, 16, 32, 64})),
-      ranks_replaced_(registry->Counter("baton_relay_ranks_replaced_total",
-                                        "Lost ranks of relays whose slice alone was aimed anew.",
-                                        labels_)),
+      ranks_replaced_(registry->Counter(
+          "baton_relay_ranks_replaced_total",
+          "Lost ranks of relays whose slice alone was dispatched anew.", labels_)),
       sinks_replaced_(registry->Counter(
           "baton_relay_sinks_replaced_total",
           "Lost decode workers of relays whose slices were handed to another.", labels_)),
@@ -262,18 +262,18 @@ void FrontMetrics::SetView(const ClusterView& view, bool is_ready) {
   const double usage =
       total > 0 ? static_cast<double>(total - free) / static_cast<double>(total) : 0;
   for (size_t i = 0; i < failovers_.size(); ++i)
-    failovers_[i].Add(static_cast<double>(view.failovers[i] - told_failovers_[i]));
-  told_failovers_ = view.failovers;
+    failovers_[i].Add(static_cast<double>(view.failovers[i] - reported_failovers_[i]));
+  reported_failovers_ = view.failovers;
   for (size_t i = 0; i < relays_.size(); ++i)
-    relays_[i].Add(static_cast<double>(view.relays_by_push[i] - told_relays_[i]));
-  told_relays_ = view.relays_by_push;
-  ranks_replaced_.Add(static_cast<double>(view.ranks_replaced - told_ranks_replaced_));
-  told_ranks_replaced_ = view.ranks_replaced;
-  sinks_replaced_.Add(static_cast<double>(view.sinks_replaced - told_sinks_replaced_));
-  told_sinks_replaced_ = view.sinks_replaced;
+    relays_[i].Add(static_cast<double>(view.relays_by_push[i] - reported_relays_[i]));
+  reported_relays_ = view.relays_by_push;
+  ranks_replaced_.Add(static_cast<double>(view.ranks_replaced - reported_ranks_replaced_));
+  reported_ranks_replaced_ = view.ranks_replaced;
+  sinks_replaced_.Add(static_cast<double>(view.sinks_replaced - reported_sinks_replaced_));
+  reported_sinks_replaced_ = view.sinks_replaced;
   for (size_t i = 0; i < recomputed_.size(); ++i)
-    recomputed_[i].Add(static_cast<double>(view.recomputed_tokens[i] - told_recomputed_[i]));
-  told_recomputed_ = view.recomputed_tokens;
+    recomputed_[i].Add(static_cast<double>(view.recomputed_tokens[i] - reported_recomputed_[i]));
+  reported_recomputed_ = view.recomputed_tokens;
   vllm_running_.Set(view.running);
   vllm_waiting_.Set(view.waiting);
   vllm_kv_usage_.Set(usage);

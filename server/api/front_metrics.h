@@ -50,14 +50,14 @@ class FrontMetrics {
   HistogramMetric cancel_latency_;
   CounterMetric started_, overdue_;
   std::vector<CounterMetric> failovers_;  // by FailoverCause
-  std::array<uint64_t, kFailoverCauses> told_failovers_{};
+  std::array<uint64_t, kFailoverCauses> reported_failovers_{};
   std::vector<CounterMetric> relays_;  // by RelayPush
-  std::array<uint64_t, kRelayPushes> told_relays_{};
+  std::array<uint64_t, kRelayPushes> reported_relays_{};
   HistogramMetric ranks_;
   CounterMetric ranks_replaced_, sinks_replaced_;
-  uint64_t told_ranks_replaced_ = 0, told_sinks_replaced_ = 0;
+  uint64_t reported_ranks_replaced_ = 0, reported_sinks_replaced_ = 0;
   std::vector<CounterMetric> recomputed_;  // by reason
-  std::array<uint64_t, kRecomputeReasons> told_recomputed_{};
+  std::array<uint64_t, kRecomputeReasons> reported_recomputed_{};
   GaugeMetric running_, waiting_, kv_usage_, kv_total_, kv_free_, ready_, prefill_workers_,
       decode_workers_;
 };

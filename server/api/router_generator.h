@@ -8,7 +8,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
-#include "proto/control_service.h"
+#include "proto/control_server.h"
 #include "router/router.h"
 #include "server/api/generator.h"
 #include "server/http/event_loop.h"

@@ -109,9 +109,9 @@ std::optional<ApiError> Tokenize(const ServedModel& model, const ApiRequest& req
   if (text.empty()) return InvalidField(param, absl::StrCat(param, " must not be empty."));
   // Cheaper than tokenizing: so many bytes can not be so few tokens.
   const size_t longest = std::max<size_t>(1, model.tokenizer->longest_token_bytes());
-  const auto least_tokens = static_cast<int64_t>(text.size() / longest);
-  if (least_tokens > max_context) {
-    return ContextError(param, max_context, request.max_tokens.value_or(1), least_tokens);
+  const auto min_tokens = static_cast<int64_t>(text.size() / longest);
+  if (min_tokens > max_context) {
+    return ContextError(param, max_context, request.max_tokens.value_or(1), min_tokens);
   }
   const bool add_special =
       request.add_special_tokens.value_or(request.endpoint == Endpoint::kCompletions);
@@ -181,9 +181,9 @@ absl::StatusOr<std::unique_ptr<ServedModel>> ServedModel::Load(const ModelConfig
         absl::StrCat(config.path, ": eos_token_id: ", std::string(fits.message())));
   model->max_context = std::min<int64_t>(desc.max_positions, RequestLimits::kContextTokens);
   if (config.max_context > 0) {
-    if (config.max_context > desc.most_context()) {
+    if (config.max_context > desc.max_model_context()) {
       return absl::InvalidArgumentError(absl::StrCat("model.max_context: ", config.max_context,
-                                                     " is more than the ", desc.most_context(),
+                                                     " is more than the ", desc.max_model_context(),
                                                      " positions of ", config.path, "; lower it"));
     }
     model->max_context = std::min<int64_t>(config.max_context, RequestLimits::kContextTokens);

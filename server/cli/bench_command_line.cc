@@ -241,7 +241,7 @@ void BenchCommandLine::Declare(CLI::App* bench) {
     CLI::App* app = state.kernels = add("kernels", &options.json);
     AddCompute(app, &state.isas, &options.threads, &options.spin_us);
     AddSeconds(app, &options.plan.seconds);
-    app->add_option("--samples", options.plan.least_samples);
+    app->add_option("--samples", options.plan.min_samples);
     app->add_option("--rows", options.rows)->delimiter(',');
     app->add_option("--weights", state.weights)->delimiter(',');
     app->add_option("--k", options.k);
@@ -252,7 +252,7 @@ void BenchCommandLine::Declare(CLI::App* bench) {
     CLI::App* app = state.attention = add("attention", &options.json);
     AddCompute(app, &state.isas, &options.threads, &options.spin_us);
     AddSeconds(app, &options.plan.seconds);
-    app->add_option("--samples", options.plan.least_samples);
+    app->add_option("--samples", options.plan.min_samples);
     app->add_option("--contexts", options.contexts)->delimiter(',');
   }
   {

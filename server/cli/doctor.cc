@@ -68,7 +68,7 @@ void CheckCpu(Report* report) {
       report->Bad(name, std::string(kernels.status().message()));
       continue;
     }
-    report->Good(name, absl::StrFormat("self-test passed, %.0f GFLOP/s multiply-add roof",
+    report->Good(name, absl::StrFormat("self-test passed, %.0f GFLOP/s multiply-add peak",
                                        ProbeDotGflops(isa, pool)));
   }
   const std::optional<int64_t> limit = OwnMemoryLimit();
@@ -83,7 +83,7 @@ void CheckCpu(Report* report) {
 }
 
 // "prefill 1 + 1" of two workers with a thread each.
-std::string ThreadsText(const char* role, const std::vector<WorkerPlace>& places) {
+std::string ThreadsText(const char* role, const std::vector<CpuPlacement>& places) {
   return absl::StrCat(role, " ", absl::StrJoin(places, " + ", [](std::string* out, const auto& it) {
                         absl::StrAppend(out, it.threads);
                       }));

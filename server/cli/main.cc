@@ -75,10 +75,10 @@ absl::StatusOr<ClusterKey> KeyFromFile(const std::string& path) {
   return key;
 }
 
-absl::StatusOr<RoleStart> SingleRole(CommandLine* line, const std::string& role) {
-  RoleStart start;
+absl::StatusOr<RoleConfig> SingleRole(CommandLine* line, const std::string& role) {
+  RoleConfig start;
   if (line->start_descriptor >= 0) {
-    ASSIGN_OR_RETURN(const StartOrder order, StartOrder::Parse(ReadAll(line->start_descriptor)));
+    ASSIGN_OR_RETURN(const LaunchSpec order, LaunchSpec::Parse(ReadAll(line->start_descriptor)));
     RETURN_IF_ERROR(line->settings.ReadText(order.settings, "start order"));
     start.key = order.key;
     start.reporter = StartReporter(line->report_descriptor);

@@ -9,7 +9,7 @@
 #include "absl/time/time.h"
 #include "common/settings.h"
 #include "common/status.h"
-#include "router/shipped_relays.h"
+#include "router/relay_defaults.h"
 
 namespace baton {
 

@@ -22,7 +22,7 @@ bool BodyRate::IsTooSlow(absl::Time now) {
   const absl::Duration spent = now - start_;
   if (spent < grace_) return false;
   return static_cast<double>(n_bytes_) <
-         kLeastBodyBytesPerSecond * absl::ToDoubleSeconds(std::min(spent, window_));
+         kMinBodyBytesPerSecond * absl::ToDoubleSeconds(std::min(spent, window_));
 }
 
 }  // namespace baton

@@ -10,7 +10,7 @@
 
 namespace baton {
 
-inline constexpr double kLeastBodyBytesPerSecond = 1024;
+inline constexpr double kMinBodyBytesPerSecond = 1024;
 
 class BodyRate {
  public:

@@ -88,7 +88,7 @@ std::vector<char*> Pointers(std::vector<std::string>* texts) {
 
 absl::StatusOr<ChildProcess> ChildProcess::Start(const std::string& program,
                                                  const std::string& subcommand,
-                                                 const StartOrder& order) {
+                                                 const LaunchSpec& order) {
   ASSIGN_OR_RETURN(const int start, MemoryFile(order.Text()));
   std::array<int, 2> report{};
   if (::pipe2(report.data(), O_CLOEXEC) != 0) {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/status.h"
-#include "server/process/start_order.h"
+#include "server/process/launch_spec.h"
 
 namespace baton {
 
@@ -18,7 +18,7 @@ class ChildProcess {
   // Runs `program SUBCOMMAND --start-descriptor 3 --report-descriptor 4 [title]`; the title only
   // names the process in `ps`. The order lies in descriptor 3 when it starts.
   static absl::StatusOr<ChildProcess> Start(const std::string& program,
-                                            const std::string& subcommand, const StartOrder& order);
+                                            const std::string& subcommand, const LaunchSpec& order);
   ~ChildProcess();  // closes the report pipe; the process stays
   ChildProcess(ChildProcess&& other) noexcept;
   ChildProcess& operator=(ChildProcess&& other) noexcept;

@@ -38,7 +38,7 @@ HttpServerOptions HttpOptions(const ServerConfig& server, int64_t max_context) {
   return options;
 }
 
-constexpr size_t kMostTableBytes = 1 << 20;
+constexpr size_t kMaxTableBytes = 1 << 20;
 
 // The table fits to the setting of ranks; whether it fits to the model is seen when workers join.
 absl::Status ReadPartition(const RouterConfig& config, RouterOptions* options) {
@@ -47,7 +47,7 @@ absl::Status ReadPartition(const RouterConfig& config, RouterOptions* options) {
   const std::string& path = config.partition_table;
   if (path.empty())
     return absl::InvalidArgumentError("router.partition is table: set router.partition_table");
-  ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kMostTableBytes));
+  ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kMaxTableBytes));
   ASSIGN_OR_RETURN(PartitionTable table, ParsePartitionTable(text, path));
   if (!table.of_ranks.contains(config.relay_max_ranks))
     return absl::InvalidArgumentError(absl::StrFormat(
@@ -117,7 +117,7 @@ class StopWatcher {
 
 }  // namespace
 
-int RunRouter(const RoleStart& start) {
+int RunRouter(const RoleConfig& start) {
   const Config& config = start.config;
   EventLoop loop;
   RouterOptions router_options;

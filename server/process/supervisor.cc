@@ -18,8 +18,8 @@
 #include "common/ids.h"
 #include "common/log.h"
 #include "server/process/child_process.h"
+#include "server/process/launch_spec.h"
 #include "server/process/load_progress.h"
-#include "server/process/start_order.h"
 #include "server/process/worker_placement.h"
 
 namespace baton {
@@ -27,7 +27,7 @@ namespace {
 
 constexpr int kSpinUs = 50;                              // of compute threads on CPUs of their own
 constexpr absl::Duration kSettled = absl::Seconds(10);   // a life so long resets the pause
-constexpr int kMostEarlyKills = 3;                       // then starting it does not work
+constexpr int kMaxEarlyKills = 3;                        // then starting it does not work
 constexpr absl::Duration kLastGrace = absl::Seconds(3);  // beyond shutdown_timeout, then SIGKILL
 
 ClusterKey NewKey() {
@@ -41,7 +41,7 @@ ClusterKey NewKey() {
 
 struct RoleProcess {
   std::string name, subcommand;
-  std::optional<WorkerPlace> place;  // of a worker
+  std::optional<CpuPlacement> place;  // of a worker
   bool may_spin = false;
   std::optional<ChildProcess> process;
   absl::Time started, start_at = absl::InfinitePast();
@@ -96,13 +96,14 @@ void Supervisor::AddRoles() {
     LogWarn("all workers computing want more than they may have (%s), and will be stopped at times",
             allowance.Text());
   }
-  const auto add = [&](std::string name, std::string subcommand, std::optional<WorkerPlace> place) {
+  const auto add = [&](std::string name, std::string subcommand,
+                       std::optional<CpuPlacement> place) {
     RoleProcess role;
     role.name = std::move(name);
     role.subcommand = std::move(subcommand);
     role.may_spin = place && MaySpin(placement, *place);
     role.place = std::move(place);
-    role.pause = options_.least_pause;
+    role.pause = options_.min_pause;
     roles_.push_back(std::move(role));
   };
   add("router", "router", std::nullopt);
@@ -127,7 +128,7 @@ absl::Status Supervisor::Start(RoleProcess* role) {
   }
   Settings settings;
   DeclareSettings(&config, &settings);
-  StartOrder order;
+  LaunchSpec order;
   order.key = key_;
   order.settings = settings.Resolved();
   ASSIGN_OR_RETURN(ChildProcess process,
@@ -154,7 +155,7 @@ void Supervisor::StartDue() {
     if (status.ok()) continue;
     LogError("cannot start %s: %s", role.name, std::string(status.message()));
     role.start_at = now + role.pause;
-    role.pause = std::min(2 * role.pause, options_.most_pause);
+    role.pause = std::min(2 * role.pause, options_.max_pause);
   }
 }
 
@@ -254,7 +255,7 @@ void Supervisor::Reap() {
 // Before there was a ready cluster: a role that ends by itself says why, and would do so again. One
 // that was up, or that somebody killed, may come up once more while others still start.
 bool Supervisor::MayTryAgain(RoleProcess* role, bool was_killed) {
-  return role->is_ready || (was_killed && ++role->early_kills < kMostEarlyKills);
+  return role->is_ready || (was_killed && ++role->early_kills < kMaxEarlyKills);
 }
 
 void Supervisor::OnDead(RoleProcess* role, int status) {
@@ -270,11 +271,11 @@ void Supervisor::OnDead(RoleProcess* role, int status) {
       BeginStop();
       return;
     }
-    if (MonotonicNow() - role->started > kSettled) role->pause = options_.least_pause;
+    if (MonotonicNow() - role->started > kSettled) role->pause = options_.min_pause;
     LogWarn("%s ended with %s, starting it again in %s", role->name, how,
             absl::FormatDuration(role->pause));
     role->start_at = MonotonicNow() + role->pause;
-    role->pause = std::min(2 * role->pause, options_.most_pause);
+    role->pause = std::min(2 * role->pause, options_.max_pause);
     return;
   }
   if (phase_ == Phase::kDrainRouter && role == &roles_.front()) DrainWorkers();

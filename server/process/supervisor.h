@@ -14,9 +14,9 @@ namespace baton {
 struct SupervisorOptions {
   Config config;  // model resolved
   std::string program = "/proc/self/exe";
-  bool is_terminal = false;                              // draw a progress bar
-  absl::Duration least_pause = absl::Milliseconds(100);  // before a dead role is started again
-  absl::Duration most_pause = absl::Seconds(5);
+  bool is_terminal = false;                            // draw a progress bar
+  absl::Duration min_pause = absl::Milliseconds(100);  // before a dead role is started again
+  absl::Duration max_pause = absl::Seconds(5);
 };
 
 // Until SIGTERM or SIGINT. Exit status: 0 after an orderly end; 1 when a role ended before the

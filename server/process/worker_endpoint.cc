@@ -71,7 +71,7 @@ const WorkerEndpoint::Series WorkerEndpoint::kSeries[] = {
      [](const WorkerMetrics& m) { return static_cast<double>(m.transfer.handoffs_failed); }, true},
 };
 
-void WorkerEndpoint::Tell(ToldCounter& counter, double value) {
+void WorkerEndpoint::Report(ReportedCounter& counter, double value) {
   counter.first.Add(value - counter.second);
   counter.second = value;
 }
@@ -101,18 +101,18 @@ std::string WorkerEndpoint::Text() {
   for (const Series& series : kSeries) {
     const double value = series.value(metrics);
     if (series.is_counter) {
-      Tell(counters_[counter++], value);
+      Report(counters_[counter++], value);
     } else {
       gauges_[gauge++].Set(value);
     }
   }
   for (size_t why = 0; why < kChunkRefusals; ++why)
-    Tell(refused_[why], static_cast<double>(metrics.transfer.refused_chunks[why]));
-  for (const LinkReport& link : metrics.links) TellLink(link);
+    Report(refused_[why], static_cast<double>(metrics.transfer.refused_chunks[why]));
+  for (const LinkReport& link : metrics.links) ReportLink(link);
   return registry_.Text();
 }
 
-void WorkerEndpoint::TellLink(const LinkReport& link) {
+void WorkerEndpoint::ReportLink(const LinkReport& link) {
   auto it = links_.find(link.peer);
   if (it == links_.end()) {
     MetricLabels labels = labels_;
@@ -137,7 +137,7 @@ void WorkerEndpoint::TellLink(const LinkReport& link) {
     it = links_.emplace(link.peer, std::move(series)).first;
   }
   for (size_t i = 0; i < kTraffics; ++i)
-    Tell(it->second.bytes[i], static_cast<double>(link.bytes[i]));
+    Report(it->second.bytes[i], static_cast<double>(link.bytes[i]));
   it->second.rate.Set(link.bytes_per_second);
   it->second.round_trip.Set(static_cast<double>(link.round_trip_us) / 1e6);
 }

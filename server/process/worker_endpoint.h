@@ -35,20 +35,20 @@ class WorkerEndpoint : public HttpHandler {
     bool is_counter;
   };
   static const Series kSeries[];
-  using ToldCounter = std::pair<CounterMetric, double>;  // and the value told before
+  using ReportedCounter = std::pair<CounterMetric, double>;  // and the value told before
   struct LinkSeries {
-    std::vector<ToldCounter> bytes;  // by Traffic
+    std::vector<ReportedCounter> bytes;  // by Traffic
     GaugeMetric rate, round_trip;
   };
-  static void Tell(ToldCounter& counter, double value);
-  void TellLink(const LinkReport& link);
+  static void Report(ReportedCounter& counter, double value);
+  void ReportLink(const LinkReport& link);
 
   std::function<WorkerMetrics()> read_;
   const MetricLabels labels_;
   MetricsRegistry registry_;
   std::vector<GaugeMetric> gauges_;
-  std::vector<ToldCounter> counters_;
-  std::vector<ToldCounter> refused_;         // by ChunkRefusal
+  std::vector<ReportedCounter> counters_;
+  std::vector<ReportedCounter> refused_;     // by ChunkRefusal
   std::map<Incarnation, LinkSeries> links_;  // since a handoff was first sent there
   HttpServer* server_ = nullptr;
   std::optional<PacedPage> page_;  // since Attach

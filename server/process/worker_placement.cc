@@ -29,16 +29,16 @@ std::vector<int> Shares(int n, int n_workers) {
 }
 
 // The workers of a role on its CPUs; n_threads 0: as many as CPUs.
-std::vector<WorkerPlace> Places(const Cpus& cpus, int n_threads, const WorkerConfig& config,
-                                int n_workers) {
+std::vector<CpuPlacement> Places(const Cpus& cpus, int n_threads, const WorkerConfig& config,
+                                 int n_workers) {
   const int n_cpus = static_cast<int>(cpus.size());
   const std::vector<int> counts = Shares(n_cpus, n_workers), threads = Shares(n_threads, n_workers);
-  std::vector<WorkerPlace> places;
+  std::vector<CpuPlacement> places;
   auto next = cpus.begin();
   for (size_t i = 0; i < counts.size(); ++i) {
     const Cpus own(next, next + counts[i]);
     if (n_cpus >= n_workers) next += counts[i];
-    WorkerPlace place;
+    CpuPlacement place;
     place.cpus = config.cpus.empty() ? CpuListText(own) : config.cpus;
     // A list that cannot be read is refused by the worker, by name.
     const auto list = ParseCpuList(place.cpus);
@@ -66,7 +66,7 @@ int CpusWanted(const Placement& placement) {
   int threads = 0;
   std::set<int> cpus;
   for (const auto* role : {&placement.decode, &placement.prefill}) {
-    for (const WorkerPlace& place : *role) {
+    for (const CpuPlacement& place : *role) {
       threads += place.threads;
       const auto list = ParseCpuList(place.cpus);
       if (list.ok()) cpus.insert(list->begin(), list->end());
@@ -102,13 +102,13 @@ Placement PlaceWorkers(const Config& config, const CpuAllowance& allowance, int 
   return placement;
 }
 
-bool MaySpin(const Placement& placement, const WorkerPlace& place) {
+bool MaySpin(const Placement& placement, const CpuPlacement& place) {
   const auto own = ParseCpuList(place.cpus);
   if (!own.ok() || placement.exceeds_quota || place.threads > static_cast<int>(own->size()))
     return false;
   int users = 0;
   for (const auto* role : {&placement.decode, &placement.prefill}) {
-    for (const WorkerPlace& other : *role) {
+    for (const CpuPlacement& other : *role) {
       const auto cpus = ParseCpuList(other.cpus);
       users += cpus.ok() && Overlap(*own, *cpus);
     }

@@ -10,13 +10,13 @@
 
 namespace baton {
 
-struct WorkerPlace {
+struct CpuPlacement {
   std::string cpus;  // "0-3,8"; empty: all
   int threads = 1;   // compute threads
 };
 
 struct Placement {
-  std::vector<WorkerPlace> decode, prefill;
+  std::vector<CpuPlacement> decode, prefill;
   // All of them computing at once want more than the quota: the kernel stops them now and then.
   bool exceeds_quota = false;
 };
@@ -34,6 +34,6 @@ Placement PlaceWorkers(const Config& config, const CpuAllowance& allowance, int 
 
 // Whether compute threads of this place may wait awake: no other worker uses its CPUs, none of them
 // waits for a CPU of its own, and no quota is used up by it.
-bool MaySpin(const Placement& placement, const WorkerPlace& place);
+bool MaySpin(const Placement& placement, const CpuPlacement& place);
 
 }  // namespace baton

@@ -21,7 +21,7 @@
 namespace baton {
 namespace {
 
-constexpr size_t kMostTableBytes = 1 << 20;
+constexpr size_t kMaxTableBytes = 1 << 20;
 constexpr int kDecodeContexts = 32, kPrefillContexts = 8;
 
 const WorkerConfig& ConfigOf(const Config& config, Role role) {
@@ -55,7 +55,7 @@ absl::StatusOr<int64_t> KvBytes(const Config& config, Role role) {
   engine.dtype = config.model.dtype;
   engine.kv_dtype = config.model.kv_dtype;
   const KvLayout layout = KvLayout::For(model, engine.kv_type(), config.model.page_tokens);
-  KvWish wish;
+  KvSizing wish;
   wish.page_bytes = layout.page_bytes;
   wish.pages_per_context = layout.PagesFor(config.model.max_context > 0 ? config.model.max_context
                                                                         : model.max_positions);
@@ -67,14 +67,14 @@ absl::StatusOr<int64_t> KvBytes(const Config& config, Role role) {
 
 absl::Status ReadCosts(const std::string& path, WorkerOptions* options) {
   if (path.empty()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kMostTableBytes));
+  ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kMaxTableBytes));
   ASSIGN_OR_RETURN(PartitionTable table, ParsePartitionTable(text, path));
   options->costs = std::make_shared<const PartitionTable>(std::move(table));
   options->costs_file = path;
   return absl::OkStatus();
 }
 
-WorkerOptions OptionsOf(const RoleStart& start, Role role, int64_t kv_bytes) {
+WorkerOptions OptionsOf(const RoleConfig& start, Role role, int64_t kv_bytes) {
   const Config& config = start.config;
   const WorkerConfig& worker = ConfigOf(config, role);
   WorkerOptions options;
@@ -164,13 +164,13 @@ int Fail(const absl::Status& status) {
 
 }  // namespace
 
-int64_t ChooseKvBytes(const KvWish& wish) {
+int64_t ChooseKvBytes(const KvSizing& wish) {
   const int64_t wanted = wish.page_bytes * wish.pages_per_context * wish.contexts;
   const int64_t share = wish.memory_bytes / 4 / std::max(1, wish.n_workers);
   return std::max(std::min(wanted, share), wish.page_bytes * 2);
 }
 
-int RunWorker(const RoleStart& start, Role role) {
+int RunWorker(const RoleConfig& start, Role role) {
   const Config& config = start.config;
   const absl::Status placed = TakePlace(ConfigOf(config, role));
   if (!placed.ok()) return Fail(placed);

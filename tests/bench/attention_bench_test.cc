@@ -14,7 +14,7 @@ TEST_CASE("every path with any number of threads gives one digest for the same a
   AttentionBenchOptions options;
   options.contexts = {70, 600};
   options.threads = {1, 3};
-  options.plan = {.least_samples = 2, .seconds = 0.001};
+  options.plan = {.min_samples = 2, .seconds = 0.001};
   options.decode_bytes = 1 << 20;
   const auto results = MeasureAttention(options);
   REQUIRE(results.ok());

@@ -14,7 +14,7 @@ KernelsBenchOptions SmallOptions() {
   options.k = 200;
   options.n = 72;
   options.rows = {1, 8, 40};
-  options.plan = {.least_samples = 3, .seconds = 0};
+  options.plan = {.min_samples = 3, .seconds = 0};
   options.stream_bytes = 1 << 20;
   options.plain = false;
   return options;
@@ -69,7 +69,7 @@ TEST_CASE("the cost of the exact order is measured where the path has a plain ch
   options.isas = {isa};
   options.rows = {60};
   options.plain = true;
-  options.plan.least_samples = 1;
+  options.plan.min_samples = 1;
   const auto results = MeasureKernels(options);
   REQUIRE(results.ok());
   REQUIRE(results->size() == 3);
@@ -93,8 +93,8 @@ TEST_CASE("the probes of AVX2 multiply as often as they count") {
   double floats = 0, int8 = 0, int4 = 0;
   for (int i = 0; i < 10; ++i) {  // the best of a few tries, for others may use this core
     floats = std::max(floats, ProbeDotGflops(Isa::kAvx2, pool));
-    int8 = std::max(int8, ProbeRoofGops(Isa::kAvx2, WeightType::kInt8, pool));
-    int4 = std::max(int4, ProbeRoofGops(Isa::kAvx2, WeightType::kInt4, pool));
+    int8 = std::max(int8, ProbePeakGops(Isa::kAvx2, WeightType::kInt8, pool));
+    int4 = std::max(int4, ProbePeakGops(Isa::kAvx2, WeightType::kInt4, pool));
   }
   REQUIRE(int8 > 0);
   REQUIRE(int8 < 2.2 * floats);

@@ -44,10 +44,10 @@ TEST_CASE("grid search: the paper's shape and number of evaluations") {
     CHECK(found.seconds <= 1.01 * LongestRank(cost, best));
     CHECK(found.seconds == time(found.slices));
     CHECK(std::accumulate(found.slices.begin(), found.slices.end(), 0.0) == Approx(16384));
-    int most_per_level = 1;
-    for (int i = 1; i < ranks; ++i) most_per_level *= 5;
-    CHECK(found.evaluations > most_per_level);
-    CHECK(found.evaluations <= 8 * most_per_level);
+    int max_per_level = 1;
+    for (int i = 1; i < ranks; ++i) max_per_level *= 5;
+    CHECK(found.evaluations > max_per_level);
+    CHECK(found.evaluations <= 8 * max_per_level);
   }
 }
 

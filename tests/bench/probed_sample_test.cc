@@ -10,9 +10,9 @@ namespace {
 using Catch::Matchers::Contains;
 using Doubt = ProbedSample::Doubt;
 
-ProbedSample Sample(double seconds, double least_before, double least_after) {
+ProbedSample Sample(double seconds, double min_before, double min_after) {
   ProbedSample sample;
-  sample.Add(seconds, least_before, least_after);
+  sample.Add(seconds, min_before, min_after);
   return sample;
 }
 
@@ -43,7 +43,7 @@ TEST_CASE("a sample of parts is in doubt if most of its time is") {
   ProbedSample sample = Sample(3.0, 1.0, 1.05);
   sample.Add(2.0, 1.0, 2.0);
   CHECK(sample.seconds() == 5.0);
-  CHECK(sample.least_seconds() == 2.0);
+  CHECK(sample.min_seconds() == 2.0);
   CHECK(sample.doubt() == Doubt::kNone);
   sample.Add(2.0, 2.0, 1.0);
   CHECK(sample.doubt() == Doubt::kTwoStates);
@@ -94,7 +94,7 @@ TEST_CASE("without a limit the median is that of speed") {
 
 TEST_CASE("each sample lies between two probes, which the next one shares") {
   std::string order;
-  const auto samples = SampleInTurns({.least_samples = 2, .seconds = 0},
+  const auto samples = SampleInTurns({.min_samples = 2, .seconds = 0},
                                      {[&] { order += order.back() == 'b' ? "" : "a"; },
                                       [&] { order += order.back() == 'b' ? "" : "b"; }},
                                      [&] {

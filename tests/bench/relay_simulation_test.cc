@@ -19,7 +19,7 @@ SimulatedCluster Paper(double bytes_per_second, double latency) {
   cluster.cost.n_layers = 32;
   cluster.cost.token = 7.715e-5 / 32;
   cluster.cost.pair = 1.979e-8 / 32;
-  cluster.cost.least_linear = 2.9e-3;
+  cluster.cost.min_linear = 2.9e-3;
   cluster.cost.kv_bytes = 16384;
   cluster.cost.kernel = PairKernel::kDenseMask;
   cluster.link = {bytes_per_second, latency};
@@ -35,7 +35,7 @@ SimulatedCluster Modern(double bytes_per_second) {
   cluster.cost.token = 2 * 218e6 / 550e12;
   cluster.cost.pair = 4 * 4096 / 450e12;
   cluster.cost.extra_tokens = 128;
-  cluster.cost.least_linear = 436e6 / 3e12;
+  cluster.cost.min_linear = 436e6 / 3e12;
   cluster.cost.kv_bytes = 4096;
   cluster.link = {bytes_per_second, 10e-6};
   cluster.row_bytes = 8192;
@@ -122,7 +122,7 @@ TEST_CASE("the reference's figures: the paper's kernel at 10 GB/s") {
   CHECK(SimulateRing(cluster, 8192, 4) == Approx(0.5225883853));
   // The reference's closed form knows no least time of the linear layers; chunks come near it.
   SimulatedCluster without_launches = cluster;
-  without_launches.cost.least_linear = 0;
+  without_launches.cost.min_linear = 0;
   CHECK(PipelineSeconds(without_launches, 16384, 2) == Approx(1.9742315768));
 }
 
@@ -133,7 +133,7 @@ TEST_CASE("the reference's figures: rounds and stages") {
   };
   SimulatedCluster modern = Modern(25e9), paper = Paper(300e9, 10e-6);
   // The reference's closed form knows no least time of the linear layers.
-  modern.cost.least_linear = paper.cost.least_linear = 0;
+  modern.cost.min_linear = paper.cost.min_linear = 0;
   CHECK(seconds(modern, 8192, {4, 1, 1}) == Approx(0.0664749595));
   CHECK(seconds(paper, 16384, {4, 1, 1}) == Approx(1.1594888957));
   CHECK(seconds(paper, 16384, {4, 1, 3}) == Approx(1.0406225902));

@@ -194,8 +194,8 @@ TEST_CASE("the steps of a prompt are the whole of it") {
 }
 
 // An int4 model's LM head is int8, and its attention and routers are bf16: eight streams were once
-// held to the roof of int4 alone.
-TEST_CASE("every part of a step is held to the roof of its own type") {
+// held to the peak of int4 alone.
+TEST_CASE("every part of a step is held to the peak of its own type") {
   const WeightTypes int4 = WeightTypes::Of("int4");
   CHECK((int4.layers == WeightType::kInt4 && int4.lm_head == WeightType::kInt8));
   const WeightTypes int8 = WeightTypes::Of("int8");
@@ -205,12 +205,12 @@ TEST_CASE("every part of a step is held to the roof of its own type") {
 
   const MachineState state{.gbps = 2, .layers = 400, .lm_head = 100, .bf16 = 50};
   const StepFlops flops{.layers = 400e9, .lm_head = 300e9, .always_bf16 = 50e9, .attention = 100e9};
-  CHECK(state.LeastSeconds(flops) == Approx(1 + 3 + 1 + 2));
+  CHECK(state.MinSeconds(flops) == Approx(1 + 3 + 1 + 2));
   // What is later bounds a step: multiply-adds of many rows, the bytes of one.
-  CHECK(state.LeastSeconds(flops, 1e9) == Approx(7));
-  CHECK(state.LeastSeconds(flops, 20e9) == Approx(10));
-  // Where no roof is known, memory alone.
-  CHECK(MachineState{.gbps = 2}.LeastSeconds(flops, 4e9) == Approx(2));
+  CHECK(state.MinSeconds(flops, 1e9) == Approx(7));
+  CHECK(state.MinSeconds(flops, 20e9) == Approx(10));
+  // Where no peak is known, memory alone.
+  CHECK(MachineState{.gbps = 2}.MinSeconds(flops, 4e9) == Approx(2));
 }
 
 TEST_CASE("step benchmarks of impossible sizes are errors") {

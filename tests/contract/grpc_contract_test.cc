@@ -181,7 +181,7 @@ TEST_CASE("a message beyond the size limit ends the stream with RESOURCE_EXHAUST
 TEST_CASE("a peer process killed in the middle of traffic") {
   auto peer = std::make_unique<PeerProcess>(std::vector<std::string>{"serve"});
   WorkerEnd worker(absl::StrCat("127.0.0.1:", peer->ReadPort()), 5,
-                   [](ControlClientOptions* o) { o->least_pause = absl::Hours(1); });
+                   [](ControlClientOptions* o) { o->min_pause = absl::Hours(1); });
   REQUIRE(worker.events.Next<RouterConnected>().has_value());
   for (int i = 1; i <= 100; ++i) {
     if (i == 50) peer->Kill(SIGKILL);

@@ -13,16 +13,17 @@ namespace {
 
 constexpr int kPageTokens = 4;
 
-struct Bench {
-  explicit Bench(int max_batch = 8, int n_pages = 200, TransitionCounts* transitions = nullptr,
-                 const std::vector<int>& windows = {}, const RopeDesc& rope = {})
+struct DecodeBatchFixture {
+  explicit DecodeBatchFixture(int max_batch = 8, int n_pages = 200,
+                              TransitionCounts* transitions = nullptr,
+                              const std::vector<int>& windows = {}, const RopeDesc& rope = {})
       : backend(kPageTokens, 3, windows, rope) {
     DecodeOptions options;
     options.rope = rope;
     options.transitions = transitions;
     options.vocab = HashBackend::kVocab;
     options.max_batch = max_batch;
-    options.max_guests = 20;
+    options.max_sequences = 20;
     pool = std::move(*KvPool::Create(backend.kv_layout(), n_pages));
     backend.SetPool(pool.get());
     batch = std::make_unique<DecodeBatch>(options, pool.get());
@@ -119,9 +120,9 @@ struct Bench {
 };
 
 TEST_CASE("a row's range of longrope follows from its prompt and the tokens wanted") {
-  Bench b(8, 200, nullptr, {}, LongropeFrom(9));
+  DecodeBatchFixture b(8, 200, nullptr, {}, LongropeFrom(9));
   for (const auto& [id, max_tokens] : {std::pair<RequestId, int>{1, 4}, {2, 5}}) {
-    b.batch->Expect(Bench::Request(id, 5, max_tokens), b.now);
+    b.batch->Expect(DecodeBatchFixture::Request(id, 5, max_tokens), b.now);
     b.batch->Arrived(b.Kv(id, 5, 3), b.now);
   }
   REQUIRE(b.Step() == 2);
@@ -131,16 +132,16 @@ TEST_CASE("a row's range of longrope follows from its prompt and the tokens want
   }
 }
 
-TEST_CASE("a guest joins at the next step, whichever of request and KV comes first") {
-  Bench b;
-  b.batch->Expect(Bench::Request(1, 5, 4), b.now);
+TEST_CASE("a sequence joins at the next step, whichever of request and KV comes first") {
+  DecodeBatchFixture b;
+  b.batch->Expect(DecodeBatchFixture::Request(1, 5, 4), b.now);
   REQUIRE(b.Step() == 0);
   REQUIRE(b.batch->n_waiting() == 1);
   REQUIRE(b.batch->expected_pages() >= 2);
   b.batch->Arrived(b.Kv(1, 5, 2), b.now);
   b.batch->Arrived(b.Kv(2, 9, 4), b.now);
   REQUIRE(b.Step() == 1);
-  b.batch->Expect(Bench::Request(2, 9, 6), b.now);
+  b.batch->Expect(DecodeBatchFixture::Request(2, 9, 6), b.now);
   REQUIRE(b.Step() == 2);
   while (b.Step() > 0) {
   }
@@ -153,9 +154,9 @@ TEST_CASE("a guest joins at the next step, whichever of request and KV comes fir
 }
 
 TEST_CASE("a finished row leaves in its step and a waiting one takes its place in the next") {
-  Bench b(2);
+  DecodeBatchFixture b(2);
   for (RequestId id = 1; id <= 5; ++id) {
-    b.batch->Expect(Bench::Request(id, 4, 1 + static_cast<int>(id)), b.now);
+    b.batch->Expect(DecodeBatchFixture::Request(id, 4, 1 + static_cast<int>(id)), b.now);
     b.batch->Arrived(b.Kv(id, 4, 3), b.now);
   }
   REQUIRE(b.batch->n_waiting() == 5);
@@ -171,10 +172,10 @@ TEST_CASE("a finished row leaves in its step and a waiting one takes its place i
 TEST_CASE("a stop token ends a row, the first token too") {
   HashBackend reference(kPageTokens);
   const SequentialTokens all =
-      SequentialRun(&reference, Bench::Prompt(1, 6), 10, {.temperature = 0});
+      SequentialRun(&reference, DecodeBatchFixture::Prompt(1, 6), 10, {.temperature = 0});
   const int at = GENERATE(0, 1, 4);
-  Bench b;
-  DecodeRequest request = Bench::Request(1, 6, 10);
+  DecodeBatchFixture b;
+  DecodeRequest request = DecodeBatchFixture::Request(1, 6, 10);
   request.stop_tokens = {all.tokens[at]};
   b.batch->Expect(request, b.now);
   b.batch->Arrived(b.Kv(1, 6, 4), b.now);
@@ -186,7 +187,7 @@ TEST_CASE("a stop token ends a row, the first token too") {
 }
 
 TEST_CASE("KV whose request never comes is given back at its deadline") {
-  Bench b;
+  DecodeBatchFixture b;
   b.batch->Arrived(b.Kv(1, 5, 2), b.now);
   b.now += absl::Seconds(4);
   b.batch->Arrived(b.Kv(2, 5, 2), b.now);
@@ -194,10 +195,10 @@ TEST_CASE("KV whose request never comes is given back at its deadline") {
   b.now = b.batch->NextDeadline();
   b.batch->OnTime(b.now);
   REQUIRE(b.pool->held() == 2);
-  b.batch->Expect(Bench::Request(2, 5, 3), b.now);  // in time
+  b.batch->Expect(DecodeBatchFixture::Request(2, 5, 3), b.now);  // in time
   b.now += absl::Seconds(10);
   b.batch->OnTime(b.now);
-  REQUIRE(b.batch->n_guests() == 1);
+  REQUIRE(b.batch->n_sequences() == 1);
   while (b.Step() > 0) {
   }
   b.CheckExact(2, 5, 3);
@@ -205,17 +206,17 @@ TEST_CASE("KV whose request never comes is given back at its deadline") {
   REQUIRE(b.pool->held() == 0);
 }
 
-TEST_CASE("time alone ends a guest in every state") {
-  Bench b(1);
-  b.batch->Expect(Bench::Request(1, 5, 4), b.now);  // its KV never comes
-  b.batch->Expect(Bench::Request(2, 5, 4), b.now);
+TEST_CASE("time alone ends a sequence in every state") {
+  DecodeBatchFixture b(1);
+  b.batch->Expect(DecodeBatchFixture::Request(1, 5, 4), b.now);  // its KV never comes
+  b.batch->Expect(DecodeBatchFixture::Request(2, 5, 4), b.now);
   b.batch->Arrived(b.Kv(2, 5, 2), b.now);
-  b.batch->Expect(Bench::Request(3, 5, 4), b.now);
+  b.batch->Expect(DecodeBatchFixture::Request(3, 5, 4), b.now);
   b.batch->Arrived(b.Kv(3, 5, 2), b.now);  // one row: waits
   b.batch->Arrived(b.Kv(4, 5, 2), b.now);  // nobody speaks of it
   REQUIRE(b.Step() == 1);
   REQUIRE(b.batch->NextDeadline() == absl::UnixEpoch() + absl::Seconds(10));
-  while (b.batch->n_guests() > 0) {
+  while (b.batch->n_sequences() > 0) {
     REQUIRE(b.batch->NextDeadline() > b.now);
     REQUIRE(b.batch->NextDeadline() < absl::InfiniteFuture());
     b.now = b.batch->NextDeadline();
@@ -232,16 +233,18 @@ TEST_CASE("time alone ends a guest in every state") {
   REQUIRE(b.Step() == 0);
 }
 
-TEST_CASE("every state of a guest has a deadline, and every transition can be taken") {
-  const MachineTable& table = GuestTable();
+TEST_CASE("every state of a sequence has a deadline, and every transition can be taken") {
+  const MachineTable& table = SequenceTable();
   for (const StateRow& state : table.states) {
     CAPTURE(state.name);
     REQUIRE(state.deadline.empty() == (&state == &table.states.back()));
     REQUIRE(state.on_deadline.empty() == state.deadline.empty());
   }
   TransitionCounts counts;
-  Bench b(1, 200, &counts);
-  const auto expect = [&](RequestId id) { b.batch->Expect(Bench::Request(id, 5, 4), b.now); };
+  DecodeBatchFixture b(1, 200, &counts);
+  const auto expect = [&](RequestId id) {
+    b.batch->Expect(DecodeBatchFixture::Request(id, 5, 4), b.now);
+  };
   const auto arrive = [&](RequestId id) { b.batch->Arrived(b.Kv(id, 5, 2), b.now); };
   for (const RequestId id : {1, 2}) {
     expect(id);
@@ -265,9 +268,9 @@ TEST_CASE("every state of a guest has a deadline, and every transition can be ta
 }
 
 TEST_CASE("a row takes pages as it grows; without any the youngest that is not covered goes") {
-  Bench b(8, 8);
+  DecodeBatchFixture b(8, 8);
   for (const RequestId id : {1, 2, 3}) {
-    b.batch->Expect(Bench::Request(id, 4, 13), b.now);  // whole: 4 pages
+    b.batch->Expect(DecodeBatchFixture::Request(id, 4, 13), b.now);  // whole: 4 pages
     b.batch->Arrived(b.Kv(id, 4, id == 2 ? 4 : 1), b.now);
   }
   REQUIRE(b.pool->free() == 2);
@@ -287,10 +290,10 @@ TEST_CASE("a row takes pages as it grows; without any the youngest that is not c
   REQUIRE(b.pool->held() == 0);
 }
 
-TEST_CASE("guests that wait for a row are preempted before any row") {
-  Bench b(1, 3);
+TEST_CASE("sequences that wait for a row are preempted before any row") {
+  DecodeBatchFixture b(1, 3);
   for (const RequestId id : {1, 2}) {
-    b.batch->Expect(Bench::Request(id, 4, 9), b.now);
+    b.batch->Expect(DecodeBatchFixture::Request(id, 4, 9), b.now);
     b.batch->Arrived(b.Kv(id, 4, 1), b.now);
   }
   while (b.Step() > 0) {
@@ -301,8 +304,8 @@ TEST_CASE("guests that wait for a row are preempted before any row") {
 }
 
 TEST_CASE("a row without a page waits for those on their way back, and goes when it is alone") {
-  Bench b(4, 2);
-  b.batch->Expect(Bench::Request(1, 4, 9), b.now);
+  DecodeBatchFixture b(4, 2);
+  b.batch->Expect(DecodeBatchFixture::Request(1, 4, 9), b.now);
   b.batch->Arrived(b.Kv(1, 4, 1), b.now);
   std::vector<int32_t> lent;
   REQUIRE(b.pool->Take(1, &lent));
@@ -320,16 +323,16 @@ TEST_CASE("a row without a page waits for those on their way back, and goes when
 }
 
 TEST_CASE("cancel ends every attempt up to its epoch, and KV that comes later is given back") {
-  Bench b;
-  b.batch->Expect(Bench::Request(1, 5, 4), b.now);
-  DecodeRequest second = Bench::Request(1, 5, 4);
+  DecodeBatchFixture b;
+  b.batch->Expect(DecodeBatchFixture::Request(1, 5, 4), b.now);
+  DecodeRequest second = DecodeBatchFixture::Request(1, 5, 4);
   second.epoch = 2;
   b.batch->Expect(second, b.now);
   b.batch->Cancel(1, 1);
   b.batch->Cancel(1, 1);
   b.Collect();
   REQUIRE(b.handoff_cancels == 1);
-  REQUIRE(b.batch->n_guests() == 1);
+  REQUIRE(b.batch->n_sequences() == 1);
   b.batch->Arrived(b.Kv(1, 5, 2), b.now);  // epoch 1: was under way
   REQUIRE(b.pool->held() == 0);
   HandoffArrived kv = b.Kv(1, 5, 2);
@@ -343,16 +346,16 @@ TEST_CASE("cancel ends every attempt up to its epoch, and KV that comes later is
 }
 
 TEST_CASE("a later attempt ends the earlier ones, also those that are told of after it") {
-  Bench b;
+  DecodeBatchFixture b;
   b.batch->Arrived(b.Kv(1, 5, 2), b.now);
-  DecodeRequest third = Bench::Request(1, 5, 4);
+  DecodeRequest third = DecodeBatchFixture::Request(1, 5, 4);
   third.epoch = 3;
   b.batch->Expect(third, b.now);
-  DecodeRequest second = Bench::Request(1, 5, 4);
+  DecodeRequest second = DecodeBatchFixture::Request(1, 5, 4);
   second.epoch = 2;
   b.batch->Expect(second, b.now);
   b.Collect();
-  REQUIRE(b.batch->n_guests() == 1);
+  REQUIRE(b.batch->n_sequences() == 1);
   REQUIRE(b.pool->held() == 0);
   HandoffArrived kv = b.Kv(1, 5, 2);
   kv.epoch = 3;
@@ -362,38 +365,39 @@ TEST_CASE("a later attempt ends the earlier ones, also those that are told of af
   b.CheckExact(1, 5, 4);
 }
 
-TEST_CASE("an aborted handoff fails its guest; one that has its KV is not touched by it") {
-  Bench b;
-  b.batch->Expect(Bench::Request(1, 5, 4), b.now);
+TEST_CASE("an aborted handoff fails its sequence; one that has its KV is not touched by it") {
+  DecodeBatchFixture b;
+  b.batch->Expect(DecodeBatchFixture::Request(1, 5, 4), b.now);
   b.batch->Aborted({.ticket_id = {},
                     .epoch = 1,
                     .request_id = 1,
                     .status = absl::UnavailableError("peer lost")});
   b.Collect();
   REQUIRE(b.ends[1].reason == EndReason::kFailed);
-  REQUIRE(b.batch->n_guests() == 0);
+  REQUIRE(b.batch->n_sequences() == 0);
 }
 
 TEST_CASE("KV that does not fit its request fails the request by name") {
-  Bench b;
-  b.batch->Expect(Bench::Request(1, 6, 4), b.now);
+  DecodeBatchFixture b;
+  b.batch->Expect(DecodeBatchFixture::Request(1, 6, 4), b.now);
   b.batch->Arrived(b.Kv(1, 5, 3), b.now);
-  b.batch->Expect(Bench::Request(2, 5, 100), b.now);
+  b.batch->Expect(DecodeBatchFixture::Request(2, 5, 100), b.now);
   HandoffArrived narrow = b.Kv(2, 5, 2);
   b.pool->Give(std::span(&narrow.pages.back(), 1));
   narrow.pages.pop_back();
   b.batch->Arrived(std::move(narrow), b.now);
   HandoffArrived wild = b.Kv(3, 5, 3);
   wild.record.first_token = HashBackend::kVocab;
-  b.batch->Expect(Bench::Request(3, 5, 4), b.now);
+  b.batch->Expect(DecodeBatchFixture::Request(3, 5, 4), b.now);
   b.batch->Arrived(std::move(wild), b.now);
-  b.batch->Expect(Bench::Request(4, 5, 0), b.now);
+  b.batch->Expect(DecodeBatchFixture::Request(4, 5, 0), b.now);
   b.Collect();
   REQUIRE(b.ends[1].message == "KV of 5 tokens came for a prompt of 6");
   REQUIRE(b.ends[2].message == "1 pages promised, 2 needed");
   REQUIRE(b.ends[3].message == "first token 61, vocabulary of 61");
   REQUIRE(b.ends[4].reason == EndReason::kFailed);
-  for (RequestId id = 10; id < 31; ++id) b.batch->Expect(Bench::Request(id, 5, 4), b.now);
+  for (RequestId id = 10; id < 31; ++id)
+    b.batch->Expect(DecodeBatchFixture::Request(id, 5, 4), b.now);
   b.Collect();
   REQUIRE(b.ends[30].message == "decode queue full (20 requests)");
   REQUIRE(b.pool->held() == 0);
@@ -406,10 +410,10 @@ TEST_CASE("rows give back what fell out of the window, and go on in what others 
   // with a window in two of three layers a third of all pages besides.
   const int in_window = kWindow / kPageTokens + 2, whole = (kPrompt + kTokens) / kPageTokens + 1;
   const int n_pages = all_layers ? 8 + in_window : 2 * ((whole + 2 * in_window) / 3 + 1);
-  Bench b(8, n_pages, nullptr, {all_layers ? 3 : 0, kWindow, kWindow});
+  DecodeBatchFixture b(8, n_pages, nullptr, {all_layers ? 3 : 0, kWindow, kWindow});
   REQUIRE(n_pages < whole);
   for (const RequestId id : {1, 2}) {
-    b.batch->Expect(Bench::Request(id, kPrompt, kTokens), b.now);
+    b.batch->Expect(DecodeBatchFixture::Request(id, kPrompt, kTokens), b.now);
     b.batch->Arrived(b.Kv(id, kPrompt, 8), b.now);
     if (all_layers) REQUIRE(b.pool->held() <= in_window * static_cast<int>(id));
   }

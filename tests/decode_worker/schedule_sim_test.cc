@@ -292,11 +292,11 @@ struct Crowd {
 TEST_CASE("no request starves among endless short ones") {
   const Crowd crowd = GENERATE(values<Crowd>({
       {"a prompt fills the source's pool", 0, 2, 0, 2, 160, 1},
-      {"a guest fills the sink's pool", 0, 2, 0, 2, 150, 8},
-      {"a guest of a worker that is busy with its own prompts", 0, 1, 1, 1, 150, 8},
-      {"a guest of a decode worker that is busy with its own prompts", 0, 2, 2, 2, 150, 8},
-      {"a prompt of a worker that is busy with guests", 1, 1, 0, 1, 150, 8},
-      {"a prompt of a decode worker that is busy with guests", 2, 2, 0, 2, 150, 8},
+      {"a sequence fills the sink's pool", 0, 2, 0, 2, 150, 8},
+      {"a sequence of a worker that is busy with its own prompts", 0, 1, 1, 1, 150, 8},
+      {"a sequence of a decode worker that is busy with its own prompts", 0, 2, 2, 2, 150, 8},
+      {"a prompt of a worker that is busy with sequences", 1, 1, 0, 1, 150, 8},
+      {"a prompt of a decode worker that is busy with sequences", 2, 2, 0, 2, 150, 8},
       {"an answer fills the pool: it is preempted", 0, 2, 0, 2, 8, 150},
   }));
   for (uint64_t seed = 1; seed <= 4; ++seed) {

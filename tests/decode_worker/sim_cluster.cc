@@ -51,12 +51,12 @@ RequestId SimCluster::Submit(SimRequest request, int prefill, int decode) {
   journey.request = std::move(request);
   journey.prefill = prefill;
   journey.decode = decode;
-  Aim(id);
+  Dispatch(id);
   return id;
 }
 
-void SimCluster::Aim(RequestId id) {
-  constexpr int kMostPreemptions = 3;  // then a promise covers the request to its end
+void SimCluster::Dispatch(RequestId id) {
+  constexpr int kMaxPreemptions = 3;  // then a promise covers the request to its end
   Journey& journey = journeys_.at(id);
   const KvLayout& layout = reference_.kv_layout();
   std::vector<int32_t> tokens = journey.request.prompt;
@@ -71,7 +71,7 @@ void SimCluster::Aim(RequestId id) {
   ticket.sink = IncarnationOf(journey.decode);
   ticket.kv_pages = layout.PagesFor(n);
   ticket.promise_pages = layout.PagesFor(n + journey.max_tokens - 1);
-  if (journey.preemptions < kMostPreemptions)
+  if (journey.preemptions < kMaxPreemptions)
     ticket.promise_pages = std::min(ticket.promise_pages, ticket.kv_pages + 1);
   PrefillRequest to_prefill{.request_id = id,
                             .epoch = ticket.epoch,
@@ -94,7 +94,7 @@ void SimCluster::Aim(RequestId id) {
                       .want_digests = true});
 }
 
-void SimCluster::AimPreempted() {
+void SimCluster::DispatchPreempted() {
   for (const RequestId id : std::exchange(preempted_, {})) {
     Journey& journey = journeys_.at(id);
     if (journey.cancelled) continue;
@@ -102,7 +102,7 @@ void SimCluster::AimPreempted() {
     ++journey.preemptions;
     workers_[journey.prefill]->messages.push_back(
         CancelRequest{.request_id = id, .epoch = journey.ticket.epoch});
-    Aim(id);
+    Dispatch(id);
   }
 }
 
@@ -145,7 +145,7 @@ bool SimCluster::Step() {
     worker.messages.pop_front();
     worker.awake = true;
   }
-  AimPreempted();
+  DispatchPreempted();
   for (int i = 0; i < static_cast<int>(workers_.size()); ++i) CheckPages(i);
   return true;
 }
@@ -156,7 +156,7 @@ void SimCluster::RunDry() {
 }
 
 void SimCluster::CheckPages(int worker) const {
-  // Every page is free, lent, or held by prompts or a guest.
+  // Every page is free, lent, or held by prompts or a sequence.
   const WorkerMetrics m = workers_[worker]->core->metrics();
   REQUIRE(workers_[worker]->pool->held() + m.pages_shared ==
           m.pages_prefill + m.pages_decode + m.pages_lent);

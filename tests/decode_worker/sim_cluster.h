@@ -82,8 +82,8 @@ class SimCluster {
     std::deque<RouterMessage> messages;
     bool awake = true;
   };
-  void Aim(RequestId id);
-  void AimPreempted();  // as the router does
+  void Dispatch(RequestId id);
+  void DispatchPreempted();  // as the router does
   void OnReport(int worker, const WorkerReport& report);
   void CheckPages(int worker) const;
   int Pick(int n) { return static_cast<int>(random_() % static_cast<uint64_t>(n)); }
@@ -95,7 +95,7 @@ class SimCluster {
   std::vector<std::unique_ptr<SimWorker>> workers_;
   std::map<RequestId, Journey> journeys_;
   RequestId next_id_ = 1;
-  std::vector<RequestId> preempted_;  // to be aimed anew
+  std::vector<RequestId> preempted_;  // to be dispatched anew
   int no_room_notices_ = 0, preemptions_ = 0;
 };
 

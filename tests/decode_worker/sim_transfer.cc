@@ -69,13 +69,13 @@ void SimTransfer::Run(int end, TransferCommand command) {
   } else if (auto* lend = std::get_if<LendPages>(&command)) {
     ends_[end].stock.insert(ends_[end].stock.end(), lend->pages.begin(), lend->pages.end());
     PromiseWaiting(end);
-    TellStock(end);
+    ReportReceivePool(end);
   } else if (auto* reclaim = std::get_if<ReclaimPages>(&command)) {
     std::vector<int32_t>& stock = ends_[end].stock;
     const size_t n = std::min(stock.size(), static_cast<size_t>(reclaim->n));
     ends_[end].events.push_back(PagesReturned{.pages = {stock.end() - n, stock.end()}});
     stock.resize(stock.size() - n);
-    TellStock(end);
+    ReportReceivePool(end);
   } else {
     const auto& cancel = std::get<CancelHandoff>(command);
     const auto it = flows_.find(cancel.ticket_id);
@@ -110,7 +110,7 @@ void SimTransfer::Open(int end, const OpenHandoff& open) {
   PromiseWaiting(sink);
   if (flows_[open.ticket.id].state == State::kWaiting)
     ends_[end].events.push_back(HandoffNoRoom{.ticket_id = open.ticket.id});
-  TellStock(sink);
+  ReportReceivePool(sink);
 }
 
 void SimTransfer::PromiseWaiting(int sink) {
@@ -171,18 +171,18 @@ void SimTransfer::Fail(Flows::iterator it, const absl::Status& status) {
                                        .status = status});
   ends_[flow.source].events.push_back(HandoffEnded{.ticket_id = flow.ticket.id, .status = status});
   PromiseWaiting(flow.sink);
-  TellStock(flow.sink);
+  ReportReceivePool(flow.sink);
 }
 
 void SimTransfer::FailAll() {
   while (!flows_.empty()) Fail(flows_.begin(), absl::UnavailableError("peer lost"));
 }
 
-void SimTransfer::TellStock(int end) {
+void SimTransfer::ReportReceivePool(int end) {
   ends_[end].events.push_back(
-      StockChanged{.free_pages = static_cast<int32_t>(ends_[end].stock.size()),
-                   .waiting = static_cast<int32_t>(ends_[end].waiting.size()),
-                   .promises = ends_[end].promises});
+      ReceivePoolChanged{.free_pages = static_cast<int32_t>(ends_[end].stock.size()),
+                         .waiting = static_cast<int32_t>(ends_[end].waiting.size()),
+                         .promises = ends_[end].promises});
 }
 
 void SimTransfer::CloseEnd(int end) {

@@ -64,7 +64,7 @@ class SimTransfer {
   void FinishIfComplete(Flows::iterator it);
   void Fail(Flows::iterator it, const absl::Status& status);
   void PromiseWaiting(int end);
-  void TellStock(int end);
+  void ReportReceivePool(int end);
 
   std::mt19937_64* random_;
   std::vector<End> ends_;

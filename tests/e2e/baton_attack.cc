@@ -28,7 +28,7 @@ namespace baton {
 namespace {
 
 constexpr int kStreams = 8, kStreamTokens = 3000;
-constexpr double kMostMemory = 64, kMostGapRatio = 1.2;  // MiB; of p99
+constexpr double kMaxMemory = 64, kMaxGapRatio = 1.2;  // MiB; of p99
 
 // Bytes to a server, never waiting for it to take them; nothing is read.
 class Attacker {
@@ -199,11 +199,11 @@ int Run(absl::Duration turn) {
   for (const auto& [name, gaps] : {std::pair("alone", &alone), std::pair("attacked", &beside)})
     std::printf("%-9s %8zu gaps  p50 %7.2f ms  p99 %7.2f ms  max %7.2f ms\n", name, gaps->size(),
                 Quantile(*gaps, 0.5), Quantile(*gaps, 0.99), Quantile(*gaps, 1));
-  const bool good = most - idle <= kMostMemory && ratio <= kMostGapRatio;
+  const bool good = most - idle <= kMaxMemory && ratio <= kMaxGapRatio;
   std::printf(
       "router, attacked: %.1f MiB above idle (at most %.0f), p99 gap %.2f times (at most %.1f): "
       "%s\n",
-      most - idle, kMostMemory, ratio, kMostGapRatio, good ? "good" : "BAD");
+      most - idle, kMaxMemory, ratio, kMaxGapRatio, good ? "good" : "BAD");
   return good ? 0 : 1;
 }
 

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "proto/control_service.h"
+#include "proto/control_server.h"
 #include "router/router.h"
 #include "worker/worker.h"
 

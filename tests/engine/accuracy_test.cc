@@ -15,7 +15,7 @@
 namespace baton {
 namespace {
 
-constexpr int kMostTokens = 704;
+constexpr int kMaxTokens = 704;
 const std::vector<std::string> kCases = {
     "llama2",   "llama32",   "qwen2",     "qwen3",     "mistral_window",
     "falcon7b", "falcon40b", "gemma",     "gemma2",    "gemma3",
@@ -38,7 +38,7 @@ std::unique_ptr<Backend> Load(const OracleCase& oracle, const std::string& dtype
   options.kv_dtype = kv_dtype;
   options.int4_group = 32;
   options.threads = 2;
-  options.max_step_tokens = kMostTokens;
+  options.max_step_tokens = kMaxTokens;
   return LoadOrDie(options);
 }
 
@@ -119,7 +119,7 @@ TEST_CASE("fp32: logits of every prompt against fp64") {
   INFO(name);
   const OracleCase oracle = LoadOracleCase(name);
   const auto backend = Load(oracle, "fp32", "bf16");
-  SequenceRunner runner(*backend, kMostTokens);
+  SequenceRunner runner(*backend, kMaxTokens);
   for (const OraclePrompt& prompt : oracle.prompts) {
     INFO(prompt.name);
     runner.Restart(static_cast<int>(prompt.tokens.size()));
@@ -139,7 +139,7 @@ TEST_CASE("every type: logits against fp64, and what every layer gives") {
       worst_layer = std::max(worst_layer, error);
     }
     const OraclePrompt& prompt = Prompt(oracle, "p65");
-    SequenceRunner runner(*backend, kMostTokens);
+    SequenceRunner runner(*backend, kMaxTokens);
     runner.Restart(static_cast<int>(prompt.tokens.size()));
     const double logits = ErrorOf(runner.FeedLast(prompt.tokens), Gold(oracle, prompt));
     CHECK(logits <= precision.logits);

@@ -72,10 +72,10 @@ TEST_CASE("the demo model answers every eighth evaluation prompt as well as the 
 }
 
 TEST_CASE("with integer weights it answers as many of every eighth, but for a few") {
-  const auto [dtype, most_lost] = GENERATE(table<std::string, int>({{"int8", 2}, {"int4", 5}}));
+  const auto [dtype, max_lost] = GENERATE(table<std::string, int>({{"int8", 2}, {"int4", 5}}));
   const Score score = Evaluate(DemoOptions(dtype), 8);
   CHECK(score.n > 100);
-  CHECK(score.correct_fp32 - score.correct <= most_lost);
+  CHECK(score.correct_fp32 - score.correct <= max_lost);
 }
 
 TEST_CASE("the demo model answers all evaluation prompts within a point of the reference",

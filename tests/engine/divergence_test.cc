@@ -69,7 +69,7 @@ Distance DistanceOf(const OracleCase& oracle, const EngineOptions& options) {
 struct Precision {
   std::string dtype, kv_dtype;
   int int4_group;
-  double most_error, most_divergence, least_agreement;
+  double max_error, max_divergence, min_agreement;
 };
 const std::vector<Precision> kPrecisions = {
     {"bf16", "bf16", 128, .022, .0007, .938}, {"bf16", "int8", 128, .036, .002, .929},
@@ -88,9 +88,9 @@ TEST_CASE("logits of every reference model in every type: divergence from transf
     options.kv_dtype = precision.kv_dtype;
     options.int4_group = precision.int4_group;
     const Distance distance = DistanceOf(oracle, options);
-    CHECK(distance.median_error < precision.most_error);
-    CHECK(distance.median_divergence < precision.most_divergence);
-    CHECK(distance.agreement() > precision.least_agreement);
+    CHECK(distance.median_error < precision.max_error);
+    CHECK(distance.median_divergence < precision.max_divergence);
+    CHECK(distance.agreement() > precision.min_agreement);
     worst.median_error = std::max(worst.median_error, distance.median_error);
     worst.median_divergence = std::max(worst.median_divergence, distance.median_divergence);
     if (distance.agreement() < worst.agreement()) {

@@ -255,7 +255,7 @@ class WindowRunner {
     const KvLayout& layout = pool_->layout();
     const int end = position_ + static_cast<int>(tokens.size());
     REQUIRE(pool_->Take(layout.PagesFor(end) - static_cast<int>(pages_.size()), &pages_));
-    most_held_ = std::max(most_held_, CountPages(pages_));
+    max_held_ = std::max(max_held_, CountPages(pages_));
     step_.Clear();
     step_.AddPiece(tokens, position_, pages_);
     step_.WantLogits(static_cast<int>(tokens.size()) - 1);
@@ -268,7 +268,7 @@ class WindowRunner {
     }
     return LogitsDigest(backend_.logits(0), 0);
   }
-  int most_held() const { return most_held_; }
+  int max_held() const { return max_held_; }
 
  private:
   void Poison() {
@@ -285,7 +285,7 @@ class WindowRunner {
   const std::unique_ptr<KvPool> pool_;
   std::vector<int32_t> pages_;
   StepBuilder step_;
-  int position_ = 0, most_held_ = 0;
+  int position_ = 0, max_held_ = 0;
 };
 
 constexpr int kPageTokens = 16, kTokens = 420;
@@ -343,7 +343,7 @@ TEST_CASE("logits do not depend on what is given back, and memory is bounded by 
           std::span(tokens).subspan(static_cast<size_t>(begin), static_cast<size_t>(n));
       REQUIRE(trimming.Feed(piece) == expected[static_cast<size_t>(begin + n - 1)]);
     }
-    if (all_layers && chunk == 1) CHECK(trimming.most_held() <= bound);
+    if (all_layers && chunk == 1) CHECK(trimming.max_held() <= bound);
   }
 }
 

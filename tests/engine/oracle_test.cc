@@ -38,15 +38,15 @@ std::vector<double> RowErrors(SequenceRunner& runner, const OraclePrompt& prompt
 int CompareGreedy(SequenceRunner& runner, const OraclePrompt& prompt, double clear_margin) {
   if (prompt.greedy.empty()) return 0;
   const int n_prompt = static_cast<int>(prompt.tokens.size());
-  const int most_tokens = n_prompt + static_cast<int>(prompt.greedy.size());
-  runner.Restart(prompt.rope_switch_step < 0 ? most_tokens : n_prompt);
+  const int max_total_tokens = n_prompt + static_cast<int>(prompt.greedy.size());
+  runner.Restart(prompt.rope_switch_step < 0 ? max_total_tokens : n_prompt);
   std::vector<float> logits = runner.FeedLast(prompt.tokens);
   int compared = 0;
   for (size_t i = 0; i < prompt.greedy.size(); ++i) {
     if (static_cast<int>(i) == prompt.rope_switch_step) {
       std::vector<int32_t> tokens = prompt.tokens;
       tokens.insert(tokens.end(), prompt.greedy.begin(), prompt.greedy.begin() + i);
-      runner.Restart(most_tokens);
+      runner.Restart(max_total_tokens);
       logits = runner.FeedLast(tokens);
     }
     const auto best = std::max_element(logits.begin(), logits.end()) - logits.begin();
@@ -138,7 +138,7 @@ TEST_CASE("keys after rope and values land where KvLayout says") {
   const std::unique_ptr<Backend> backend = LoadOrDie(options);
   const auto prompt = std::find_if(oracle.prompts.begin(), oracle.prompts.end(),
                                    [](const OraclePrompt& p) { return p.name == "p17"; });
-  SequenceRunner runner(*backend, kMostTokens);
+  SequenceRunner runner(*backend, kMaxTokens);
   runner.Feed(prompt->tokens, {});
   if (backend->model().latent.rank > 0) return CompareLatents(oracle, runner, dtype);
   const std::vector<float> keys = oracle.Floats("debug.layer0.k");

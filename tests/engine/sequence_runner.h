@@ -36,10 +36,10 @@ class SequenceRunner {
   SequenceRunner(const SequenceRunner&) = delete;
   SequenceRunner& operator=(const SequenceRunner&) = delete;
 
-  // The next sequence, of at most `most_tokens` in all.
-  void Restart(int most_tokens = 0) {
+  // The next sequence, of at most `max_total_tokens` in all.
+  void Restart(int max_total_tokens = 0) {
     position_ = 0;
-    rope_ = backend_.model().rope.RangeOf(most_tokens);
+    rope_ = backend_.model().rope.RangeOf(max_total_tokens);
   }
 
   // Computes the next tokens as one piece; logits of the piece's rows in `wanted` (ascending), one

@@ -11,7 +11,7 @@
 
 namespace baton {
 
-constexpr int kMostTokens = 704;  // the longest prompt and its continuation
+constexpr int kMaxTokens = 704;  // the longest prompt and its continuation
 
 // All of them.
 inline std::vector<std::string> OracleCases() {
@@ -31,7 +31,7 @@ inline EngineOptions OptionsFor(const std::string& model, const std::string& dty
   options.model = model;
   options.dtype = dtype;
   options.threads = 2;
-  options.max_step_tokens = kMostTokens;
+  options.max_step_tokens = kMaxTokens;
   return options;
 }
 
@@ -47,7 +47,7 @@ class ServedModel {
       options_.max_context = context;
       runner_.reset();
       backend_ = LoadOrDie(options_);
-      runner_ = std::make_unique<SequenceRunner>(*backend_, kMostTokens);
+      runner_ = std::make_unique<SequenceRunner>(*backend_, kMaxTokens);
     }
     return *runner_;
   }

@@ -262,8 +262,8 @@ void CheckSlices(const std::string& model, const Setting& setting, const std::ve
                  uint32_t seed) {
   INFO(model << " " << IsaName(setting.isa) << " threads " << setting.threads << " page "
              << setting.page_tokens << " " << setting.dtype << " KV " << setting.kv_dtype);
-  constexpr int kMostTokens = 1300;
-  SliceRunner runner(OptionsOf(model, setting), kMostTokens);
+  constexpr int kMaxTokens = 1300;
+  SliceRunner runner(OptionsOf(model, setting), kMaxTokens);
   Dice dice(seed);
   const std::vector<int32_t> prompt = Prompt(700 + dice(500), runner.backend().model().vocab, dice);
   const int n = static_cast<int>(prompt.size());

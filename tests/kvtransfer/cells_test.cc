@@ -5,7 +5,7 @@
 
 #include "kvtransfer/protocol/chunk_slab.h"
 #include "kvtransfer/protocol/crc32c.h"
-#include "kvtransfer/protocol/page_stock.h"
+#include "kvtransfer/protocol/receive_pool.h"
 #include "kvtransfer/protocol/tombstones.h"
 #include "tests/kvtransfer/test_pool.h"
 
@@ -71,19 +71,19 @@ TEST_CASE("one cell, and neighbouring planes of one page, travel without a copy"
 }
 
 TEST_CASE("the stock promises counts and binds ids") {
-  PageStock stock;
+  ReceivePool stock;
   stock.Lend({1, 2, 3, 4, 5});
   stock.Promise(3);
   CHECK(stock.free_pages() == 2);
   std::set<int32_t> seen = {stock.Bind(), stock.Bind()};
-  CHECK(stock.in_stock() == 3);
+  CHECK(stock.in_pool() == 3);
   CHECK(stock.owed() == 1);
   CHECK(stock.free_pages() == 2);
   CHECK(stock.Reclaim(10).size() == 2);
   CHECK(stock.free_pages() == 0);
   stock.Release(1);
   for (const int32_t page : stock.Reclaim(10)) seen.insert(page);
-  CHECK(stock.in_stock() == 0);
+  CHECK(stock.in_pool() == 0);
   CHECK(seen.size() == 3);
   CHECK(stock.Reclaim(-1).empty());
 }

@@ -52,9 +52,9 @@ struct CoreNode {
       if (const auto* pages = std::get_if<PagesReturned>(&event))
         returned += int64_t(pages->pages.size());
     }
-    const PageStock& stock = core->stock();
+    const ReceivePool& stock = core->stock();
     return stock.owed() >= 0 && stock.free_pages() >= 0 &&
-           int64_t(owned.size()) + int64_t(kept.size()) + returned + stock.in_stock() +
+           int64_t(owned.size()) + int64_t(kept.size()) + returned + stock.in_pool() +
                    core->bound_pages() ==
                pool.view().n_pages;
   }

@@ -116,7 +116,7 @@ class Tampering {
   OperationId n_ = 0;
 };
 
-// One request: aimed anew with a higher epoch until it arrives. The number of attempts.
+// One request: dispatched anew with a higher epoch until it arrives. The number of attempts.
 int HandOver(CorePair& pair, uint64_t n, const std::function<void()>& after_step) {
   for (Epoch epoch = 1; epoch < 100; ++epoch) {
     const Ticket ticket = MakeTicket(n, 2, 5, 6, epoch);

@@ -105,7 +105,7 @@ struct SinkRig {
   }
   TestPool pool;
   HandoffSink sink;
-  PageStock stock;
+  ReceivePool stock;
   HandoffEffects effects;
 };
 

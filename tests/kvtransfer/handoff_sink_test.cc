@@ -44,9 +44,9 @@ TEST_CASE("sink: a chunk is checked before any receive is posted") {
 TEST_CASE("sink: ids are bound as KV arrives, damage leaves the cells missing") {
   SinkRig rig(2);
   CHECK(rig.stock.free_pages() == 5);
-  CHECK(rig.stock.in_stock() == 8);
+  CHECK(rig.stock.in_pool() == 8);
   rig.sink.Claim(rig.Header(0, 1, 1, 1, 60, 0), &rig.stock);
-  CHECK(rig.stock.in_stock() == 7);
+  CHECK(rig.stock.in_pool() == 7);
   rig.Land(rig.Header(0, 1, 1, 1, 60, 0), HandoffSink::Landing::kDamaged);
   CHECK(FindMessage<wire::Nack>(rig.effects)->reason == wire::NackReason::kCrc);
   CHECK(rig.sink.Check(rig.Header(0, 1, 1, 1, 60, 0)).verdict == HandoffSink::Verdict::kAccept);
@@ -73,7 +73,7 @@ TEST_CASE("sink: complete needs every cell, DONE, COMMIT and the right digest, i
     CHECK(FindMessage<wire::Committed>(rig.effects) != nullptr);
     CHECK(FindEvent<HandoffArrived>(rig.effects)->pages.size() == 3);
     CHECK(rig.stock.owed() == 0);
-    CHECK(rig.stock.in_stock() == 5);
+    CHECK(rig.stock.in_pool() == 5);
   }
   SinkRig rig(1);
   rig.sink.Claim(rig.Page(0), &rig.stock);
@@ -150,7 +150,7 @@ TEST_CASE("sink: pages of an aborted handoff come back when nothing can write th
   rig.sink.Claim(rig.Page(0), &rig.stock);
   rig.sink.Claim(rig.Page(1), &rig.stock);
   rig.Land(rig.Page(1), HandoffSink::Landing::kVerified);
-  rig.sink.Abort(absl::CancelledError("owner"), HandoffSink::Tell::kCancel, 10, &rig.stock,
+  rig.sink.Abort(absl::CancelledError("owner"), HandoffSink::PeerNotice::kCancel, 10, &rig.stock,
                  &rig.effects);
   CHECK(FindMessage<wire::Cancel>(rig.effects) != nullptr);
   CHECK(rig.stock.free_pages() == 6);  // what was promised and not bound, at once

@@ -32,7 +32,7 @@ std::unique_ptr<SinkRig> SinkIn(HandoffSink::State state, SinkRig::Kind kind) {
   if (state == State::kSuspended) rig->sink.ConnectionLost(0);
   if (state == State::kAborting) {
     rig->sink.Claim(rig->Page(0), &rig->stock);
-    rig->sink.Abort(absl::CancelledError("owner"), HandoffSink::Tell::kCancel, 0, &rig->stock,
+    rig->sink.Abort(absl::CancelledError("owner"), HandoffSink::PeerNotice::kCancel, 0, &rig->stock,
                     &rig->effects);
   }
   return rig;
@@ -88,7 +88,8 @@ TEST_CASE("every state but the last has a deadline and is left when nothing but 
       rig->sink.Tick(now_us, &rig->effects);
     CHECK(now_us <= kLimits.idle_timeout_us + 10'000);
     if (!overdue.ok())
-      rig->sink.Abort(overdue, HandoffSink::Tell::kCancel, now_us, &rig->stock, &rig->effects);
+      rig->sink.Abort(overdue, HandoffSink::PeerNotice::kCancel, now_us, &rig->stock,
+                      &rig->effects);
     if (rig->effects.close_connection) rig->Land(rig->Page(0), HandoffSink::Landing::kLost);
     REQUIRE(rig->sink.ended());
     if (kind == Kind::kOrdinary) CHECK_FALSE(FindEvent<HandoffAborted>(rig->effects)->status.ok());

@@ -96,13 +96,13 @@ struct InflowPair : CorePair {
     for (const TransferEvent& event : std::exchange(sink.events, {})) {
       REQUIRE_FALSE(std::holds_alternative<HandoffArrived>(event));
       REQUIRE_FALSE(std::holds_alternative<HandoffAborted>(event));
-      if (const auto* stock = std::get_if<StockChanged>(&event))
-        REQUIRE(*stock == StockChanged{.free_pages = kLent});
+      if (const auto* stock = std::get_if<ReceivePoolChanged>(&event))
+        REQUIRE(*stock == ReceivePoolChanged{.free_pages = kLent});
       if (const auto* arrived = std::get_if<InflowArrived>(&event)) OnArrived(*arrived);
       if (const auto* ended = std::get_if<InflowFailed>(&event)) OnFailed(*ended);
     }
     if (!sink.PagesAccounted()) FAIL("a page is lost, or was written that nobody named");
-    if (sink.core->bound_pages() != 0 || sink.core->stock().in_stock() != kLent)
+    if (sink.core->bound_pages() != 0 || sink.core->stock().in_pool() != kLent)
       FAIL("the stock was touched");
     if (!over()) return;
     for (const auto& [operation, extent] : posted)

@@ -21,7 +21,7 @@ TEST_CASE("inflow: progress is told in ascending order, once per rise, however c
     for (uint32_t page = 0; page < 2; ++page) order.emplace_back(plane, page);
   do {
     HandoffSink sink(MakeTicket(1, 2, 2, 0), 1, 3, &pool.view(), kLimits, 0);
-    PageStock stock;
+    ReceivePool stock;
     HandoffEffects effects;
     sink.Await(AwaitInflow{{}, 1, {3, 1}}, 0, &effects);
     std::vector<bool> here(6);  // (plane, page)
@@ -156,11 +156,11 @@ TEST_CASE("inflow: one that waits for the engine holds up nobody") {
   other.core->Handle(OpenHandoff{ordinary, 2, pair.sink.link->address()}, pair.cluster.now_us);
   pair.cluster.RunUntilQuiet();
   CHECK(CoreCluster::Find<HandoffPromised>(other) != nullptr);
-  const StockChanged* stock = nullptr;
+  const ReceivePoolChanged* stock = nullptr;
   for (const TransferEvent& event : pair.sink.events)
-    if (const auto* e = std::get_if<StockChanged>(&event)) stock = e;
+    if (const auto* e = std::get_if<ReceivePoolChanged>(&event)) stock = e;
   REQUIRE(stock != nullptr);
-  CHECK(*stock == StockChanged{.free_pages = 0, .waiting = 0, .promises = 1});
+  CHECK(*stock == ReceivePoolChanged{.free_pages = 0, .waiting = 0, .promises = 1});
   // And nobody holds up an inflow.
   pair.sink.core->Handle(AwaitInflow{pair.ticket.id, 1, pair.named}, pair.cluster.now_us);
   pair.cluster.RunUntilQuiet();

@@ -19,7 +19,7 @@ constexpr int32_t kPages = 12;
 struct Totals {
   int committed = 0, failed = 0, arrived = 0, aborted = 0, no_room = 0;
   int parts_arrived = 0, parts_failed = 0;  // handoffs that have some
-  int inflows_arrived = 0, inflows_failed = 0, planes_told = 0, pages_told = 0;
+  int inflows_arrived = 0, inflows_failed = 0, planes_reported = 0, pages_reported = 0;
   uint64_t crc_errors = 0, resent = 0, refused = 0, resumed = 0, kept = 0;
 };
 
@@ -54,7 +54,7 @@ class Run {
       if (int(handoffs_.size()) < n_handoffs && Random(10) == 0) PlanOne();
       if (Random(10) == 0) OpenOne();
       if (Random(6) == 0) Feed();
-      if (Random(8) == 0) ChangeStock();
+      if (Random(8) == 0) ChangeReceivePool();
       if (Random(10) == 0) AwaitOne();
       if (Random(60) == 0) CancelOne();
       if (Random(5) == 0) cluster_.now_us += TransferCore::kTickUs;
@@ -66,7 +66,7 @@ class Run {
     for (int i = 0; i < 3'000 && Open(); ++i) {
       OpenOne();
       Feed();
-      if (i % 20 == 0) ChangeStock();
+      if (i % 20 == 0) ChangeReceivePool();
       if (i % 10 == 0) AwaitOne();
       if (i > 1'500 && i % 50 == 0) CancelOne();
       if (Random(4) == 0) cluster_.now_us += TransferCore::kTickUs;
@@ -224,7 +224,7 @@ class Run {
     sink.core->Handle(AwaitInflow{handoff.ticket.id, 1, handoff.named}, cluster_.now_us);
   }
 
-  void ChangeStock() {
+  void ChangeReceivePool() {
     CoreNode& sink = Sink(Random(2));
     if (Random(3) == 0) {
       sink.core->Handle(ReclaimPages{int32_t(Random(4))}, cluster_.now_us);
@@ -284,8 +284,8 @@ class Run {
     REQUIRE_FALSE(handoff.inflow_over());
     const std::pair told(arrived.n_planes, arrived.n_pages);
     REQUIRE(told > handoff.told);
-    totals_->planes_told += arrived.n_planes - handoff.told.first;
-    totals_->pages_told += arrived.n_pages > 0;
+    totals_->planes_reported += arrived.n_planes - handoff.told.first;
+    totals_->pages_reported += arrived.n_pages > 0;
     handoff.told = told;
     TestPool& source = Source(handoff.source).pool;
     const auto n_planes = int32_t(kPlanes.size());
@@ -358,8 +358,8 @@ TEST_CASE("random interleavings keep every promise") {
                     << totals.inflows_arrived << " failed " << totals.inflows_failed
 
                     << " in parts arrived " << totals.parts_arrived << " failed "
-                    << totals.parts_failed << " planes told " << totals.planes_told
-                    << " pages told " << totals.pages_told);
+                    << totals.parts_failed << " planes told " << totals.planes_reported
+                    << " pages told " << totals.pages_reported);
   // The runs met what they are about.
   CHECK(totals.committed > 1'000);
   CHECK(totals.failed > 1'000);
@@ -375,8 +375,8 @@ TEST_CASE("random interleavings keep every promise") {
   CHECK(totals.parts_failed > 100);
   CHECK(totals.inflows_arrived > 100);
   CHECK(totals.inflows_failed > 100);
-  CHECK(totals.planes_told > totals.inflows_arrived);
-  CHECK(totals.pages_told > 100);
+  CHECK(totals.planes_reported > totals.inflows_arrived);
+  CHECK(totals.pages_reported > 100);
 }
 
 }  // namespace

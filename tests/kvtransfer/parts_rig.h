@@ -121,7 +121,7 @@ struct PartsRig {
     for (const TransferEvent& event : std::exchange(sink.events, {})) {
       REQUIRE_FALSE(std::holds_alternative<InflowArrived>(event));
       REQUIRE_FALSE(std::holds_alternative<InflowFailed>(event));
-      if (const auto* e = std::get_if<StockChanged>(&event)) promised |= e->promises > 0;
+      if (const auto* e = std::get_if<ReceivePoolChanged>(&event)) promised |= e->promises > 0;
       if (const auto* e = std::get_if<HandoffArrived>(&event)) OnArrived(*e);
       if (const auto* e = std::get_if<HandoffAborted>(&event)) OnAborted(*e);
       if (const auto* e = std::get_if<PagesReturned>(&event))

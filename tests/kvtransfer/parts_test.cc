@@ -151,7 +151,7 @@ TEST_CASE("parts: a cancel by either end reaches all of them, however early") {
   rig.RunUntilIdle(100'000);
   CHECK_FALSE(rig.arrived);
   for (const auto& node : rig.cluster.nodes) CHECK_FALSE(node->core->busy());
-  CHECK(rig.sink.owned.size() + size_t(rig.sink.core->stock().in_stock()) == 16);
+  CHECK(rig.sink.owned.size() + size_t(rig.sink.core->stock().in_pool()) == 16);
 }
 
 TEST_CASE("parts: what does not fit into the main handoff fails with it") {
@@ -266,9 +266,9 @@ TEST_CASE("parts: no page comes back while a part's receive may write it") {
   CHECK(whole.Check(chunk).verdict == HandoffSink::Verdict::kRefuse);
   part.Claim(chunk, &rig.stock);
   rig.effects = {};
-  whole.Abort(absl::CancelledError("owner"), HandoffSink::Tell::kCancel, 0, &rig.stock,
+  whole.Abort(absl::CancelledError("owner"), HandoffSink::PeerNotice::kCancel, 0, &rig.stock,
               &rig.effects);
-  part.Abort(absl::CancelledError("owner"), HandoffSink::Tell::kCancel, 0, &rig.stock,
+  part.Abort(absl::CancelledError("owner"), HandoffSink::PeerNotice::kCancel, 0, &rig.stock,
              &rig.effects);
   CHECK(whole.failed());
   CHECK_FALSE(whole.ended());

@@ -36,10 +36,10 @@ struct RawPeer {
                                    .n_planes = 2,
                                    .plane_digest = Crc32c(kPlanes.data(), 16)}};
     wire::Sign(kTestKey, hello);
-    Say(hello);
+    Send(hello);
     REQUIRE(Next<wire::HelloAck>().code == 0);
   }
-  void Say(const wire::Message& message) { link->Send(connection, wire::Encode(message)); }
+  void Send(const wire::Message& message) { link->Send(connection, wire::Encode(message)); }
   void Run() {
     do {
       cluster.RunUntilQuiet();
@@ -106,9 +106,9 @@ const wire::Handoff kHandoff{kTicket.id, kTicket.epoch};
 TEST_CASE("OPEN, COMMIT and CANCEL that come twice, or after the end, get the same answer") {
   RawPeer peer;
   peer.Hello();
-  peer.Say(wire::Open{kTicket});
+  peer.Send(wire::Open{kTicket});
   CHECK(peer.Next<wire::Promise>().chunk_bytes == 300);
-  peer.Say(wire::Open{kTicket});
+  peer.Send(wire::Open{kTicket});
   peer.Next<wire::Promise>();
   CHECK(peer.sink.core->stock().free_pages() == 5);
   for (const uint32_t page : {0u, 1u}) {
@@ -120,32 +120,32 @@ TEST_CASE("OPEN, COMMIT and CANCEL that come twice, or after the end, get the sa
   CHECK(peer.sink.core->counters().chunks_received == 2);
   const uint64_t digest = wire::ChunkDigest(0, peer.Page(kTicket, 0, 0).payload_crc) +
                           wire::ChunkDigest(1, peer.Page(kTicket, 1, 1).payload_crc);
-  peer.Say(wire::Done{kHandoff, 2, digest});
-  peer.Say(wire::Commit{kHandoff, 1, 2});
+  peer.Send(wire::Done{kHandoff, 2, digest});
+  peer.Send(wire::Commit{kHandoff, 1, 2});
   peer.Next<wire::Committed>();
   REQUIRE(CoreCluster::Find<HandoffArrived>(peer.sink) != nullptr);
   peer.sink.events.clear();
-  peer.Say(wire::Commit{kHandoff, 1, 2});
+  peer.Send(wire::Commit{kHandoff, 1, 2});
   peer.Next<wire::Committed>();
-  peer.Say(wire::Open{kTicket});
+  peer.Send(wire::Open{kTicket});
   peer.Next<wire::Committed>();
-  peer.Say(wire::Cancel{kHandoff, 1, "too late"});
+  peer.Send(wire::Cancel{kHandoff, 1, "too late"});
   peer.Next<wire::Committed>();
   CHECK(CoreCluster::Find<HandoffArrived>(peer.sink) == nullptr);
 
   const Ticket second = MakeTicket(2, 2, 1, 1);
   const wire::Handoff handoff{second.id, second.epoch};
-  peer.Say(wire::Open{second});
+  peer.Send(wire::Open{second});
   peer.Next<wire::Promise>();
-  peer.Say(wire::Cancel{handoff, 1, "gone"});
+  peer.Send(wire::Cancel{handoff, 1, "gone"});
   CHECK(peer.Next<wire::Cancelled>().reason == "gone");
-  peer.Say(wire::Cancel{handoff, 1, "again"});
+  peer.Send(wire::Cancel{handoff, 1, "again"});
   CHECK(peer.Next<wire::Cancelled>().reason == "gone");
-  peer.Say(wire::Open{second});
+  peer.Send(wire::Open{second});
   CHECK(peer.Next<wire::Cancelled>().reason == "gone");
-  peer.Say(wire::Commit{handoff, 1, 2});
+  peer.Send(wire::Commit{handoff, 1, 2});
   CHECK(peer.Next<wire::Cancelled>().reason == "gone");
-  peer.Say(wire::Cancel{{{7, 7}, 1}, 1, "never opened"});
+  peer.Send(wire::Cancel{{{7, 7}, 1}, 1, "never opened"});
   peer.Next<wire::Cancelled>();
 }
 
@@ -153,7 +153,7 @@ TEST_CASE("chunks that are not granted are refused with a reason, and write noth
   using wire::NackReason;
   RawPeer peer;
   peer.Hello();
-  peer.Say(wire::Open{kTicket});
+  peer.Send(wire::Open{kTicket});
   peer.Next<wire::Promise>();
   const auto reason = [&](wire::ChunkHeader header) {
     header.payload_crc =
@@ -186,7 +186,7 @@ TEST_CASE("a chunk without a bounce slot waits for one, or is refused when its h
   for (const bool cancel : {false, true}) {
     RawPeer peer(/*slab_slots=*/1);
     peer.Hello();
-    peer.Say(wire::Open{kTicket});
+    peer.Send(wire::Open{kTicket});
     peer.Next<wire::Promise>();
     peer.Announce(peer.Page(kTicket, 0, 0));
     peer.Announce(peer.Page(kTicket, 1, 1));
@@ -210,14 +210,14 @@ TEST_CASE("a chunk without a bounce slot waits for one, or is refused when its h
 TEST_CASE("a digest of other chunks fails the handoff") {
   RawPeer peer;
   peer.Hello();
-  peer.Say(wire::Open{kTicket});
+  peer.Send(wire::Open{kTicket});
   peer.Next<wire::Promise>();
   for (const uint32_t page : {0u, 1u}) {
     peer.Announce(peer.Page(kTicket, page, page));
     peer.Next<wire::Ack>();
   }
-  peer.Say(wire::Done{kHandoff, 2, 12345});
-  peer.Say(wire::Commit{kHandoff, 1, 2});
+  peer.Send(wire::Done{kHandoff, 2, 12345});
+  peer.Send(wire::Commit{kHandoff, 1, 2});
   CHECK(peer.Next<wire::Cancel>().code == static_cast<uint32_t>(absl::StatusCode::kDataLoss));
   CHECK(CoreCluster::Find<HandoffArrived>(peer.sink) == nullptr);
   CHECK(peer.sink.core->stock().free_pages() == 8);
@@ -228,7 +228,7 @@ TEST_CASE("a peer that breaks the protocol loses its connection, and its pages c
   const auto loses = [](const std::function<void(RawPeer&)>& act, Harm how = Harm::kBreach) {
     RawPeer peer;
     peer.Hello();
-    peer.Say(wire::Open{kTicket});
+    peer.Send(wire::Open{kTicket});
     peer.Next<wire::Promise>();
     act(peer);
     const bool lost = peer.Lost();
@@ -244,11 +244,11 @@ TEST_CASE("a peer that breaks the protocol loses its connection, and its pages c
     }
     return lost;
   };
-  CHECK_FALSE(loses([](RawPeer& peer) { peer.Say(wire::Ping{1}); }));
+  CHECK_FALSE(loses([](RawPeer& peer) { peer.Send(wire::Ping{1}); }));
   CHECK(loses([](RawPeer& peer) { peer.link->Send(peer.connection, "garbage"); }, Harm::kDamage));
   CHECK(loses([](RawPeer& peer) { peer.link->Send(peer.connection, ""); }, Harm::kDamage));
-  CHECK(loses([](RawPeer& peer) { peer.Say(wire::Promise{kHandoff, 1, 1}); }));
-  CHECK(loses([](RawPeer& peer) { peer.Say(wire::HelloAck{}); }));
+  CHECK(loses([](RawPeer& peer) { peer.Send(wire::Promise{kHandoff, 1, 1}); }));
+  CHECK(loses([](RawPeer& peer) { peer.Send(wire::HelloAck{}); }));
   CHECK(loses([](RawPeer& peer) {
     wire::ChunkHeader header = peer.Page(kTicket, 0, 0);
     header.receiver = 3;
@@ -277,14 +277,14 @@ TEST_CASE("a peer that breaks the protocol loses its connection, and its pages c
 TEST_CASE("without a valid HELLO nothing is answered and the connection ends") {
   {
     RawPeer peer;
-    peer.Say(wire::Open{kTicket});
+    peer.Send(wire::Open{kTicket});
     CHECK(peer.Silent());
     CHECK(peer.Lost());
   }
   {
     RawPeer peer;
     wire::Hello hello;
-    peer.Say(hello);  // no MAC
+    peer.Send(hello);  // no MAC
     CHECK(peer.Silent());
     CHECK(peer.Lost());
   }
@@ -299,9 +299,9 @@ TEST_CASE("HELLO, NO_ROOM and CANCELLED again are harmless") {
   RawPeer peer;
   peer.Hello();
   wire::Hello hello;
-  peer.Say(hello);
-  peer.Say(wire::Cancelled{kHandoff, 1, ""});
-  peer.Say(wire::Pong{5});
+  peer.Send(hello);
+  peer.Send(wire::Cancelled{kHandoff, 1, ""});
+  peer.Send(wire::Pong{5});
   CHECK(peer.Silent());
   CHECK_FALSE(peer.Lost());
 }

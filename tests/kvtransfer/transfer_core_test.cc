@@ -17,7 +17,7 @@ TEST_CASE("a handoff moves every byte into promised pages and commits once") {
   pair.cluster.RunUntilQuiet();
   REQUIRE(CoreCluster::Find<HandoffPromised>(pair.source) != nullptr);
   CHECK(pair.sink.core->stock().free_pages() == 9);
-  CHECK(pair.sink.core->stock().in_stock() == 16);  // a promise is a count
+  CHECK(pair.sink.core->stock().in_pool() == 16);  // a promise is a count
   pair.SendAll(ticket);
   pair.cluster.RunUntilQuiet();
   CHECK(pair.sink.core->bound_pages() == 5);
@@ -75,9 +75,9 @@ TEST_CASE("without room the answer is NO_ROOM at once, and promises follow in or
   read();
   CHECK(promised == std::vector<uint64_t>{1});
   CHECK(no_room == std::vector<uint64_t>{2, 3});
-  const StockChanged* stock = nullptr;
+  const ReceivePoolChanged* stock = nullptr;
   for (const TransferEvent& event : pair.sink.events)
-    if (const auto* e = std::get_if<StockChanged>(&event)) stock = e;
+    if (const auto* e = std::get_if<ReceivePoolChanged>(&event)) stock = e;
   REQUIRE(stock != nullptr);
   CHECK(stock->waiting == 2);
   CHECK(stock->free_pages == 0);
@@ -288,7 +288,7 @@ TEST_CASE("shutting down ends everything and gives the lent pages back") {
     leaving.core->CloseConnections(pair.cluster.now_us);
     leaving.core->GiveLentPagesBack();
     CHECK(CoreCluster::Find<PagesReturned>(leaving)->pages.size() == (who == 0 ? 0u : 16u));
-    CHECK(leaving.core->stock().in_stock() == 0);
+    CHECK(leaving.core->stock().in_pool() == 0);
   }
 }
 

@@ -17,7 +17,7 @@
 namespace baton {
 namespace {
 
-void Say(const std::string& line) {
+void Send(const std::string& line) {
   std::printf("%s\n", line.c_str());
   std::fflush(stdout);
 }
@@ -32,13 +32,13 @@ int RunSink(int32_t n_pages, int64_t cell_bytes) {
   UcxNode node(TestOptions(2), n_pages, {cell_bytes, cell_bytes});
   CHECK(node.status().ok());
   node.LendAll();
-  Say(node.transfer().address());
+  Send(node.transfer().address());
   const auto arrived = node.Wait<HandoffArrived>(60'000);
   CHECK(arrived.has_value());
   uint32_t crc = 0;
   for (const int32_t page : arrived->pages)
     crc = ExtendCrc32c(crc, node.pool().page(page).data(), node.pool().page(page).size());
-  Say(std::to_string(crc));
+  Send(std::to_string(crc));
   WaitForEndOfInput();
   return 0;
 }
@@ -54,12 +54,12 @@ int RunSource(int32_t n_pages, int64_t cell_bytes, const std::string& sink, bool
   const Ticket ticket = MakeTicket(1, 2, n_pages, n_pages);
   node.transfer().Post(OpenHandoff{ticket, 2, sink});
   CHECK(node.Wait<HandoffPromised>().has_value());
-  Say("promised");
+  Send("promised");
   node.Send(ticket, pages);
   if (commits) node.Commit(ticket);
   const auto ended = node.Wait<HandoffEnded>(60'000);
   CHECK(ended.has_value());
-  Say(ended->status.ToString());
+  Send(ended->status.ToString());
   WaitForEndOfInput();
   return 0;
 }

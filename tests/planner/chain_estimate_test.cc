@@ -41,7 +41,7 @@ TEST_CASE("rounds: their longest slices one after the other, and what each begin
   const auto seconds = [&](std::vector<double> slices) {
     return ChainSeconds(cost, link, slices, 0, speeds);
   };
-  cost.extra_tokens = cost.least_linear = 0;
+  cost.extra_tokens = cost.min_linear = 0;
   const double layer = cost.Layer(4096, 0);
   const double second = cost.Layer(1000, 6000);
   const double wire = 4096 / link.bytes_per_second;

@@ -47,7 +47,7 @@ TEST_CASE("a table may have the costs it was tuned with") {
                            .token = 1.25e-5,
                            .pair = 3e-10,
                            .extra_tokens = 40,
-                           .least_linear = 1e-4,
+                           .min_linear = 1e-4,
                            .head = 0.01,
                            .kv_bytes = 2048,
                            .kernel = PairKernel::kDenseMask};

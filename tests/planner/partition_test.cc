@@ -126,7 +126,7 @@ TEST_CASE("equal work where the least time of the linear layers or small batches
   for (int round = 0; round < 500; ++round) {
     Problem problem = RandomProblem(random);
     problem.cost.extra_tokens = static_cast<double>(random() % 300);
-    problem.cost.least_linear = problem.cost.token * static_cast<double>(random() % 5000);
+    problem.cost.min_linear = problem.cost.token * static_cast<double>(random() % 5000);
     const std::vector<double> slices = EqualWork(problem.cost, problem.tokens, problem.prefix,
                                                  Nominal(static_cast<int>(problem.speeds.size())));
     problem.speeds = Nominal(static_cast<int>(slices.size()));
@@ -135,7 +135,7 @@ TEST_CASE("equal work where the least time of the linear layers or small batches
     for (size_t i = 0; i < slices.size(); ++i) {
       CHECK(slices[i] > 0);
       CHECK(times[i] == Approx(times[0]).epsilon(1e-6));
-      floors += problem.cost.Linear(slices[i]) == problem.cost.least_linear;
+      floors += problem.cost.Linear(slices[i]) == problem.cost.min_linear;
     }
   }
   CHECK(floors > 100);

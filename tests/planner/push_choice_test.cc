@@ -13,8 +13,8 @@
 namespace baton {
 namespace {
 
-struct Chain {
-  Chain(double tokens, size_t ranks, double chain_rate, double sink_rate)
+struct PushFixture {
+  PushFixture(double tokens, size_t ranks, double chain_rate, double sink_rate)
       : speeds(ranks, 1.0),
         sinks(ranks, ChainLink{sink_rate, 10e-6}),
         link{chain_rate, 10e-6},
@@ -47,34 +47,34 @@ TEST_CASE("who pushes is who was sooner in the event simulation") {
   };
   for (const Row& row : kRows) {
     CAPTURE(row.rate, row.ranks, row.tokens);
-    CHECK(Chain(row.tokens, row.ranks, row.rate, row.rate).Choose().push == row.sooner);
+    CHECK(PushFixture(row.tokens, row.ranks, row.rate, row.rate).Choose().push == row.sooner);
   }
 }
 
 TEST_CASE("free links delay nothing, and all push") {
   constexpr double kFree = std::numeric_limits<double>::infinity();
-  const Chain chain(8192, 4, kFree, kFree);
+  const PushFixture chain(8192, 4, kFree, kFree);
   CHECK(chain.Choose().push == RelayPush::kAll);
   CHECK(chain.Choose().delay == 0);
 }
 
 TEST_CASE("pushes of heads delay a chain whose links are busy; the tail's never do") {
-  const Chain slow(8192, 4, 5e9, 5e9);
+  const PushFixture slow(8192, 4, 5e9, 5e9);
   CHECK(slow.Delay(RelayPush::kAll) > 0);
   CHECK(slow.Delay(RelayPush::kTail) == 0);
   CHECK(slow.Choose().push == RelayPush::kTail);
   CHECK(slow.Choose().delay == 0);
   // The heads' links to the decode worker are no hindrance: it is only the chain's that is slow.
-  const Chain slow_chain(8192, 4, 5e9, 1e12);
+  const PushFixture slow_chain(8192, 4, 5e9, 1e12);
   CHECK(slow_chain.Choose().push == RelayPush::kAll);
 }
 
 TEST_CASE("a tail that is badly connected to the decode worker gets help") {
-  Chain chain(32768, 4, 50e9, 50e9);
+  PushFixture chain(32768, 4, 50e9, 50e9);
   chain.sinks.back().bytes_per_second = 5e9;
   CHECK(chain.Choose().push == RelayPush::kAll);
   // Heads that are, leave it alone: their pushes would end last.
-  Chain heads(32768, 4, 50e9, 50e9);
+  PushFixture heads(32768, 4, 50e9, 50e9);
   for (size_t i = 0; i + 1 < 4; ++i) heads.sinks[i].bytes_per_second = 2e9;
   CHECK(heads.Choose().push == RelayPush::kTail);
 }

@@ -12,7 +12,7 @@ inline PrefillCost SimulatedCost() {
   cost.token = 2 * 218e6 / 550e12;
   cost.pair = 4 * 4096 / 450e12;
   cost.extra_tokens = 128;
-  cost.least_linear = 436e6 / 3e12;
+  cost.min_linear = 436e6 / 3e12;
   cost.kv_bytes = 4096;
   return cost;
 }

@@ -5,20 +5,21 @@
 #include <set>
 #include <tuple>
 
-#include "tests/prefill_worker/relay_bench.h"
+#include "tests/prefill_worker/relay_fixture.h"
 
 namespace baton {
 namespace {
 
 constexpr int kRanks = 3;
 
-std::unique_ptr<Bench> MakeWorker(const PrefillOptions& options = {}, int n_pages = 200) {
-  return std::make_unique<Bench>(n_pages, 0, 4, options.transitions, true, std::vector<int>{},
-                                 RopeDesc{}, options);
+std::unique_ptr<SchedulerFixture> MakeWorker(const PrefillOptions& options = {},
+                                             int n_pages = 200) {
+  return std::make_unique<SchedulerFixture>(n_pages, 0, 4, options.transitions, true,
+                                            std::vector<int>{}, RopeDesc{}, options);
 }
 
 // Answers what was cancelled as the transfer room does when nothing touches the pages any more.
-void AnswerCancels(Bench* worker) {
+void AnswerCancels(SchedulerFixture* worker) {
   for (const CancelHandoff& cancel : std::exchange(worker->cancels, {})) {
     worker->scheduler->Ended({cancel.ticket_id, absl::CancelledError("cancelled"), 0}, worker->now);
     worker->scheduler->Failed({cancel.ticket_id, 0, absl::CancelledError("cancelled")},
@@ -28,7 +29,7 @@ void AnswerCancels(Bench* worker) {
 }
 
 // No row of n_slices slices was projected or finished twice, in all attempts together.
-void RequireEachRowOnce(const Bench& worker, int n_slices) {
+void RequireEachRowOnce(const SchedulerFixture& worker, int n_slices) {
   std::set<std::tuple<int, SliceBlock::Kind, int, int>> rows;
   int n_begun = 0;
   for (const SliceBlock& block : worker.blocks) {
@@ -46,33 +47,34 @@ std::vector<int> SliceEnds() {
                   std::vector<int>{4, 12, 20, 28, 32, 40, 44, 56, 61});
 }
 
-struct Rig {
-  Rig(unsigned seed, const std::vector<int>& ends) : random(seed) {
+struct KeptSlicesFixture {
+  KeptSlicesFixture(unsigned seed, const std::vector<int>& ends) : random(seed) {
     PrefillOptions options;
     options.segment_keys = 4 * Below(3);
     options.cut_through = Below(4) > 0;
     for (int i = 0; i <= kRanks; ++i) workers.push_back(MakeWorker(options));
-    relay = std::make_unique<Relay>(
-        7, ends, std::vector<Bench*>{workers[0].get(), workers[1].get(), workers[2].get()},
+    relay = std::make_unique<RelayFixture>(
+        7, ends,
+        std::vector<SchedulerFixture*>{workers[0].get(), workers[1].get(), workers[2].get()},
         Below(2) ? kPeer : 0, false);
     n_rounds = relay->n_slices() / kRanks;
   }
-  ~Rig() {
+  ~KeptSlicesFixture() {
     for (auto& worker : workers) worker->scheduler->Abandon();
   }
   int Below(int n) { return static_cast<int>(random() % unsigned(n)); }
-  void Act(Relay* of) {
-    Bench* const worker = of->ranks[static_cast<size_t>(Below(kRanks))];
+  void Act(RelayFixture* of) {
+    SchedulerFixture* const worker = of->ranks[static_cast<size_t>(Below(kRanks))];
     if (Below(2)) AnswerCancels(worker);
     worker->Step(1 + Below(12));
     of->PromiseAll();
     for (int hop = Below(kRanks - 1); hop + 1 < of->n_slices(); hop += kRanks - 1)
       LandSome(of, hop);
   }
-  void LandSome(Relay* of, int hop) {
+  void LandSome(RelayFixture* of, int hop) {
     if (of->Pages(hop) == nullptr) return;
     for (int cells = Below(8); cells > 0; --cells) {
-      const std::vector<Relay::Cell> waiting = of->Waiting(hop);
+      const std::vector<RelayFixture::Cell> waiting = of->Waiting(hop);
       if (waiting.empty()) break;
       of->Land(hop, waiting[static_cast<size_t>(Below(static_cast<int>(waiting.size())))]);
     }
@@ -81,22 +83,22 @@ struct Rig {
   // Another takes its place; those beside it may have noticed before they hear of that.
   void Lose(int lost) { Lose(lost, workers.back().get()); }
   // Where there is none, the rank before it, or after the first one.
-  Bench* NeighbourOf(int lost) const {
+  SchedulerFixture* NeighbourOf(int lost) const {
     return relay->ranks[static_cast<size_t>(lost > 0 ? lost - 1 : 1)];
   }
-  void Lose(int lost, Bench* stand_in) {
+  void Lose(int lost, SchedulerFixture* stand_in) {
     relay->ranks[static_cast<size_t>(lost)]->scheduler->Abandon();
     const int slice = lost + kRanks * Below(n_rounds);
     if (slice > 0 && Below(2))
       relay->worker(slice - 1).EndHandoff(relay->HandoffOf(slice - 1),
                                           absl::UnavailableError("lost"));
     if (!relay->is_last(slice) && Below(2)) relay->FailInflow(slice + 1);
-    mended = std::make_unique<Relay>(relay->Mended(lost, stand_in));
+    mended = std::make_unique<RelayFixture>(relay->Mended(lost, stand_in));
     mended->AdmitAll();
   }
   // A slice of another relay begins there.
-  void Intrude(Bench* worker, RequestId id) {
-    Relay other(id, {8, 12}, {worker, worker}, 0);
+  void Intrude(SchedulerFixture* worker, RequestId id) {
+    RelayFixture other(id, {8, 12}, {worker, worker}, 0);
     other.Admit(0);
     worker->Step(1000);
     worker->Promise(other.HandoffOf(0));
@@ -111,7 +113,7 @@ struct Rig {
     mended->RequireFirstToken();
     for (int hop = 0; hop + 1 < kRanks; ++hop) mended->Flow(hop);
     mended->EndAll();
-    for (Bench* worker : mended->ranks) {
+    for (SchedulerFixture* worker : mended->ranks) {
       AnswerCancels(worker);
       worker->ForgetKept();
       REQUIRE(worker->pool->held() == 0);
@@ -120,8 +122,8 @@ struct Rig {
 
   std::mt19937 random;
   int n_rounds = 1;
-  std::vector<std::unique_ptr<Bench>> workers;  // the ranks, and the one that takes over
-  std::unique_ptr<Relay> relay, mended;
+  std::vector<std::unique_ptr<SchedulerFixture>> workers;  // the ranks, and the one that takes over
+  std::unique_ptr<RelayFixture> relay, mended;
 };
 
 // check(rig, lost) of relays that are each about to lose that rank, somewhere on their way.
@@ -131,7 +133,7 @@ void LoseRanksAtAnyTime(const Check& check) {
   int n_lost = 0;
   for (unsigned seed = 0; seed < 300; ++seed) {
     INFO(seed);
-    Rig rig(seed, ends);
+    KeptSlicesFixture rig(seed, ends);
     rig.relay->AdmitAll();
     for (int n = rig.Below(60 + 20 * rig.n_rounds); n > 0; --n) rig.Act(rig.relay.get());
     if (rig.IsComputed()) continue;
@@ -142,7 +144,7 @@ void LoseRanksAtAnyTime(const Check& check) {
 }
 
 TEST_CASE("a rank lost at any time: only its slices are computed again") {
-  LoseRanksAtAnyTime([](Rig& rig, int lost) {
+  LoseRanksAtAnyTime([](KeptSlicesFixture& rig, int lost) {
     rig.Lose(lost);
     rig.Finish();
     for (int rank = 0; rank < kRanks; ++rank)
@@ -150,7 +152,7 @@ TEST_CASE("a rank lost at any time: only its slices are computed again") {
   });
 }
 
-int TokensOf(const Relay& relay, int rank) {
+int TokensOf(const RelayFixture& relay, int rank) {
   int tokens = 0;
   for (int slice = rank; slice < relay.n_slices(); slice += kRanks)
     tokens += relay.ends[size_t(slice)] - (slice > 0 ? relay.ends[size_t(slice - 1)] : 0);
@@ -158,13 +160,13 @@ int TokensOf(const Relay& relay, int rank) {
 }
 
 TEST_CASE("where nobody stands in, a rank that is left computes the lost slices besides its own") {
-  LoseRanksAtAnyTime([](Rig& rig, int lost) {
-    Bench* const survivor = rig.NeighbourOf(lost);
+  LoseRanksAtAnyTime([](KeptSlicesFixture& rig, int lost) {
+    SchedulerFixture* const survivor = rig.NeighbourOf(lost);
     rig.Lose(lost, survivor);
     rig.Finish();
     int own = 0;
     for (int rank = 0; rank < kRanks; ++rank) {
-      const Bench& bench = *rig.relay->ranks[size_t(rank)];
+      const SchedulerFixture& bench = *rig.relay->ranks[size_t(rank)];
       if (&bench == survivor) own = TokensOf(*rig.relay, rank);
       if (&bench != survivor && rank != lost) RequireEachRowOnce(bench, rig.n_rounds);
     }
@@ -179,7 +181,7 @@ TEST_CASE("a slice that another has pushed off the engine begins anew, with the 
   const std::vector<int> ends = SliceEnds();
   for (unsigned seed = 0; seed < 60; ++seed) {
     INFO(seed);
-    Rig rig(seed, ends);
+    KeptSlicesFixture rig(seed, ends);
     rig.relay->AdmitAll();
     for (int n = 20 + rig.Below(40 * rig.n_rounds); n > 0; --n) rig.Act(rig.relay.get());
     if (rig.IsComputed()) continue;
@@ -194,12 +196,12 @@ TEST_CASE("a head that has handed over keeps its slices for a rank that is lost 
   const std::vector<int> ends = SliceEnds();
   for (int lost = 1; lost < kRanks; ++lost) {
     INFO(lost);
-    Rig rig(100u + unsigned(lost), ends);
-    Relay& relay = *rig.relay;
+    KeptSlicesFixture rig(100u + unsigned(lost), ends);
+    RelayFixture& relay = *rig.relay;
     relay.AdmitAll();
-    Bench& first = *relay.ranks[0];
+    SchedulerFixture& first = *relay.ranks[0];
     for (int n = 0; n < 20'000 && first.commits.size() < size_t(rig.n_rounds); ++n) {
-      for (Bench* rank : relay.ranks) rank->Step(5);
+      for (SchedulerFixture* rank : relay.ranks) rank->Step(5);
       relay.PromiseAll();
       for (int hop = 0; hop + 2 < relay.n_slices(); ++hop)  // the tail lacks the last one
         if (relay.Pages(hop) != nullptr) relay.Flow(hop);
@@ -219,7 +221,7 @@ TEST_CASE("a later attempt says what it computed but for slices it went on with"
   const std::vector<int> ends = SliceEnds();
   int went_on = 0;
   for (unsigned seed = 0; seed < 20; ++seed) {
-    Rig rig(seed, ends);
+    KeptSlicesFixture rig(seed, ends);
     rig.relay->AdmitAll();
     for (int n = 10 + rig.Below(20 * rig.n_rounds); n > 0; --n) rig.Act(rig.relay.get());
     if (rig.IsComputed()) continue;
@@ -228,7 +230,7 @@ TEST_CASE("a later attempt says what it computed but for slices it went on with"
     rig.Finish();
     for (int rank = 0; rank < kRanks; ++rank) {
       INFO(seed << " lost " << lost << " rank " << rank);
-      const Relay& relay = *rig.mended;
+      const RelayFixture& relay = *rig.mended;
       const int tokens = TokensOf(relay, rank);
       const int recomputed = relay.ranks[size_t(rank)]->ends.at(7).recomputed_tokens;
       // One that had not begun when the rank was lost has nothing to go on with.
@@ -247,8 +249,8 @@ TEST_CASE("a head that stands out of the order takes its pages at once or fails"
   constexpr int kAll = 100;
   const bool enough = GENERATE(true, false);
   auto head = MakeWorker({}, 6), tail = MakeWorker();
-  Relay relay(7, {12, 23}, {head.get(), tail.get()}, 0);
-  PrefillRequest other = Bench::Request(9, enough ? 12 : 16, kPeer);
+  RelayFixture relay(7, {12, 23}, {head.get(), tail.get()}, 0);
+  PrefillRequest other = SchedulerFixture::Request(9, enough ? 12 : 16, kPeer);
   head->Admit(other);
   head->Step(0);
   head->Promise(9);
@@ -277,8 +279,8 @@ TEST_CASE("a head that stands out of the order takes its pages at once or fails"
 }
 
 // The first rank has computed some of its slice when its handoff breaks.
-void BreakHandoff(const Relay& relay) {
-  Bench& head = *relay.ranks[0];
+void BreakHandoff(const RelayFixture& relay) {
+  SchedulerFixture& head = *relay.ranks[0];
   relay.ranks[1]->Step(0);
   head.Step(0);
   head.Promise(relay.HandoffOf(0));
@@ -291,16 +293,16 @@ void BreakHandoff(const Relay& relay) {
 
 TEST_CASE("who goes on with a lost slice waits for the pages it lacks, and what it has is kept") {
   auto head = MakeWorker({}, 6), tail = MakeWorker();
-  Relay relay(7, {12, 23}, {head.get(), tail.get()}, 0);
+  RelayFixture relay(7, {12, 23}, {head.get(), tail.get()}, 0);
   relay.AdmitAll();
   BreakHandoff(relay);
   tail->scheduler->Abandon();
-  head->Admit(Bench::Request(9, 12, kPeer));
+  head->Admit(SchedulerFixture::Request(9, 12, kPeer));
   head->Step(0);
   head->Promise(9);
   REQUIRE(head->Step(100) == 12);
   REQUIRE(head->pool->held() == 6);
-  Relay mended = relay.Mended(1, head.get());
+  RelayFixture mended = relay.Mended(1, head.get());
   mended.AdmitAll();
   const bool wanted = GENERATE(false, true);
   if (wanted) REQUIRE(head->scheduler->ForgetKept());  // a row wants it
@@ -321,7 +323,7 @@ enum Why { kTime, kCancel, kOtherSlice, kPagesWanted, kAbandon };
 TEST_CASE("what is kept makes nobody wait, and is kept for a while only") {
   const Why why = GENERATE(kTime, kCancel, kOtherSlice, kPagesWanted, kAbandon);
   auto head = MakeWorker({}, 6), tail = MakeWorker();
-  Relay relay(7, {12, 23}, {head.get(), tail.get()}, 0);
+  RelayFixture relay(7, {12, 23}, {head.get(), tail.get()}, 0);
   relay.AdmitAll();
   BreakHandoff(relay);
   head->ends.clear();
@@ -333,13 +335,13 @@ TEST_CASE("what is kept makes nobody wait, and is kept for a while only") {
   }
   if (why == kCancel) head->scheduler->Cancel(7, 1);
   if (why == kOtherSlice) {
-    PrefillRequest alone = Bench::Request(7, 23);
+    PrefillRequest alone = SchedulerFixture::Request(7, 23);
     alone.epoch = 2;
     head->Admit(alone);
     head->scheduler->Cancel(7, 2);
   }
   if (why == kPagesWanted) {
-    head->Admit(Bench::Request(9, 24));
+    head->Admit(SchedulerFixture::Request(9, 24));
     REQUIRE(head->Step(100) == 24);
     REQUIRE(head->scheduler->wanted_pages() == 0);
   }

@@ -4,7 +4,7 @@
 #include <map>
 #include <set>
 
-#include "tests/prefill_worker/scheduler_bench.h"
+#include "tests/prefill_worker/scheduler_fixture.h"
 
 namespace baton {
 namespace {
@@ -12,14 +12,15 @@ namespace {
 TEST_CASE("the first token is the sequential one, whatever the chunk and budget") {
   const int chunk = GENERATE(1, 3, 4, 7, 0);
   const int budget = GENERATE(1, 5, 16, 1000);
-  Bench b(200, chunk);
-  for (RequestId id = 1; id <= 5; ++id) b.Admit(Bench::Request(id, 1 + static_cast<int>(id) * 9));
+  SchedulerFixture b(200, chunk);
+  for (RequestId id = 1; id <= 5; ++id)
+    b.Admit(SchedulerFixture::Request(id, 1 + static_cast<int>(id) * 9));
   while (b.Step(budget) > 0) {
   }
   REQUIRE(b.tokens.size() == 5);
   HashBackend reference(kPageTokens);
   for (const TokenOut& token : b.tokens) {
-    const PrefillRequest request = Bench::Request(token.request_id, token.position);
+    const PrefillRequest request = SchedulerFixture::Request(token.request_id, token.position);
     const SequentialTokens expected =
         SequentialRun(&reference, request.tokens, 1, request.sampling);
     REQUIRE(token.token == expected.tokens[0]);
@@ -30,8 +31,8 @@ TEST_CASE("the first token is the sequential one, whatever the chunk and budget"
 }
 
 TEST_CASE("the times of a prompt are told with its first token, not with the end of its handoff") {
-  Bench b;
-  b.Admit(Bench::Request(1, 8, kPeer));
+  SchedulerFixture b;
+  b.Admit(SchedulerFixture::Request(1, 8, kPeer));
   REQUIRE(b.Step(100) == 0);  // sends OPEN
   b.now += absl::Milliseconds(3);
   b.Promise(1);
@@ -46,8 +47,8 @@ TEST_CASE("the times of a prompt are told with its first token, not with the end
 }
 
 TEST_CASE("compute starts with a promise in hand, and OPEN goes out for the next few only") {
-  Bench b(200, 0, 2);
-  for (RequestId id = 1; id <= 4; ++id) b.Admit(Bench::Request(id, 8, kPeer));
+  SchedulerFixture b(200, 0, 2);
+  for (RequestId id = 1; id <= 4; ++id) b.Admit(SchedulerFixture::Request(id, 8, kPeer));
   REQUIRE(b.Step(100) == 0);
   REQUIRE(b.opens == std::vector<RequestId>{1, 2});
   b.Promise(2);
@@ -57,7 +58,7 @@ TEST_CASE("compute starts with a promise in hand, and OPEN goes out for the next
   b.Step(100);
   REQUIRE(b.opens == std::vector<RequestId>{1, 2, 3});
   // No room for 1: it is reported once and no longer keeps 4 from opening.
-  b.scheduler->NoRoom({.ticket_id = Bench::Id(1), .expected_wait_us = 7});
+  b.scheduler->NoRoom({.ticket_id = SchedulerFixture::Id(1), .expected_wait_us = 7});
   REQUIRE(b.Step(100) == 0);
   REQUIRE(b.no_room == 1);
   REQUIRE(b.opens == std::vector<RequestId>{1, 2, 3, 4});
@@ -80,8 +81,8 @@ TEST_CASE("every cell is announced once, as soon as its page is full, before COM
   const int chunk = GENERATE(1, 3, 5, 8, 0);
   const int layers = GENERATE(1, 2, 3);
   const int n = GENERATE(1, 4, 11, 16);
-  Bench b(200, chunk);
-  b.Admit(Bench::Request(1, n, kPeer));
+  SchedulerFixture b(200, chunk);
+  b.Admit(SchedulerFixture::Request(1, n, kPeer));
   b.Step(100);
   b.Promise(1);
   std::set<std::pair<int, int>> cells;  // (plane, page)
@@ -108,9 +109,9 @@ TEST_CASE("every cell is announced once, as soon as its page is full, before COM
 }
 
 TEST_CASE("nothing is announced layer by layer when nobody waits for it") {
-  Bench b(200, 4);
-  b.Admit(Bench::Request(1, 8));
-  b.Admit(Bench::Request(2, 8, kSelf));
+  SchedulerFixture b(200, 4);
+  b.Admit(SchedulerFixture::Request(1, 8));
+  b.Admit(SchedulerFixture::Request(2, 8, kSelf));
   b.builder.Clear();
   REQUIRE(b.scheduler->Contribute(100, 0, b.now, &b.builder) == 8);
   REQUIRE(b.scheduler->AnnouncedBytesPerLayer() == 0);
@@ -131,10 +132,10 @@ TEST_CASE("nothing is announced layer by layer when nobody waits for it") {
 }
 
 TEST_CASE("a short prompt passes a long one at the next step; the long one still ends") {
-  Bench b(800);
-  b.Admit(Bench::Request(1, 900));
+  SchedulerFixture b(800);
+  b.Admit(SchedulerFixture::Request(1, 900));
   REQUIRE(b.Step(32) == 32);
-  b.Admit(Bench::Request(2, 10));
+  b.Admit(SchedulerFixture::Request(2, 10));
   b.Step(32);
   REQUIRE(b.tokens.size() == 1);
   REQUIRE(b.tokens[0].request_id == 2);
@@ -142,7 +143,7 @@ TEST_CASE("a short prompt passes a long one at the next step; the long one still
   RequestId next = 10;
   int others = 0;
   while (!b.ends.contains(1)) {
-    b.Admit(Bench::Request(next++, 32));
+    b.Admit(SchedulerFixture::Request(next++, 32));
     b.Step(32);
     others += 32;
     REQUIRE(others <= 3 * (900 + 256) + 900 + 64);
@@ -153,14 +154,14 @@ TEST_CASE("a short prompt passes a long one at the next step; the long one still
 }
 
 TEST_CASE("a prompt without pages waits; smaller ones pass it, but not for ever") {
-  Bench b(30);                     // pages
-  b.Admit(Bench::Request(1, 60));  // 15 pages
+  SchedulerFixture b(30);                     // pages
+  b.Admit(SchedulerFixture::Request(1, 60));  // 15 pages
   REQUIRE(b.Step(4) == 4);
-  b.Admit(Bench::Request(2, 100));  // 25 pages: must wait for 1
+  b.Admit(SchedulerFixture::Request(2, 100));  // 25 pages: must wait for 1
   RequestId next = 10;
   int steps = 0;
   while (!b.ends.contains(2)) {
-    b.Admit(Bench::Request(next++, 20));
+    b.Admit(SchedulerFixture::Request(next++, 20));
     b.Step(20);
     REQUIRE(++steps < 400);
   }
@@ -169,11 +170,11 @@ TEST_CASE("a prompt without pages waits; smaller ones pass it, but not for ever"
   REQUIRE(b.pool->held() == 0);
 }
 
-TEST_CASE("the pages a prompt waits for are named, for the purse to reclaim") {
-  Bench b(10);
+TEST_CASE("the pages a prompt waits for are named, for the lender to reclaim") {
+  SchedulerFixture b(10);
   std::vector<int32_t> lent;
   REQUIRE(b.pool->Take(8, &lent));
-  PrefillRequest request = Bench::Request(1, 20);
+  PrefillRequest request = SchedulerFixture::Request(1, 20);
   b.scheduler->Admit(std::move(request), b.now);
   b.builder.Clear();
   REQUIRE(b.scheduler->Contribute(100, 0, b.now, &b.builder) == 0);
@@ -184,10 +185,10 @@ TEST_CASE("the pages a prompt waits for are named, for the purse to reclaim") {
 }
 
 TEST_CASE("towards a sink of higher order, pages are taken before the promise; else after it") {
-  Bench b(10);
-  b.Admit(Bench::Request(1, 24, kHighPeer));  // 6 pages
-  b.Admit(Bench::Request(2, 20, kHighPeer));  // 5: no room beside the other
-  b.Admit(Bench::Request(3, 24, kPeer));
+  SchedulerFixture b(10);
+  b.Admit(SchedulerFixture::Request(1, 24, kHighPeer));  // 6 pages
+  b.Admit(SchedulerFixture::Request(2, 20, kHighPeer));  // 5: no room beside the other
+  b.Admit(SchedulerFixture::Request(3, 24, kPeer));
   REQUIRE(b.Step(100) == 0);
   REQUIRE(b.opens == std::vector<RequestId>{2, 3});
   REQUIRE(b.pool->held() == 5);
@@ -210,9 +211,9 @@ TEST_CASE("towards a sink of higher order, pages are taken before the promise; e
 }
 
 TEST_CASE("cancel: at once without a handoff, after its end with one, and twice is once") {
-  Bench b;
-  b.Admit(Bench::Request(1, 40));
-  b.Admit(Bench::Request(2, 40, kPeer));
+  SchedulerFixture b;
+  b.Admit(SchedulerFixture::Request(1, 40));
+  b.Admit(SchedulerFixture::Request(2, 40, kPeer));
   b.Step(8);
   b.Promise(2);
   b.Step(60);
@@ -234,8 +235,8 @@ TEST_CASE("cancel: at once without a handoff, after its end with one, and twice 
 }
 
 TEST_CASE("a handoff that fails ends its prompt with the reason, wherever it is") {
-  Bench b;
-  for (RequestId id = 1; id <= 3; ++id) b.Admit(Bench::Request(id, 12, kPeer));
+  SchedulerFixture b;
+  for (RequestId id = 1; id <= 3; ++id) b.Admit(SchedulerFixture::Request(id, 12, kPeer));
   b.Step(100);
   b.Promise(2);
   b.Step(4);
@@ -251,15 +252,15 @@ TEST_CASE("a handoff that fails ends its prompt with the reason, wherever it is"
 }
 
 TEST_CASE("time alone ends a prompt in every state; what may still be read waits for the link") {
-  Bench b(200, 0, 4);
-  for (RequestId id = 1; id <= 4; ++id) b.Admit(Bench::Request(id, 12, kPeer));
+  SchedulerFixture b(200, 0, 4);
+  for (RequestId id = 1; id <= 4; ++id) b.Admit(SchedulerFixture::Request(id, 12, kPeer));
   b.Step(100);
   b.Promise(2);
   b.Promise(3);
   b.Step(4);  // runs a chunk of one
   b.Promise(4);
   b.Step(12);  // one is promised, one runs, one is committing
-  b.Admit(Bench::Request(5, 40, kPeer));
+  b.Admit(SchedulerFixture::Request(5, 40, kPeer));
   REQUIRE(b.scheduler->n_running() == 1);
   REQUIRE(b.scheduler->n_prompts() == 5);
   while (b.scheduler->NextDeadline() < absl::InfiniteFuture()) {
@@ -282,35 +283,35 @@ TEST_CASE("time alone ends a prompt in every state; what may still be read waits
 }
 
 TEST_CASE("what can never run is refused by name, and repeats are ignored") {
-  Bench b(10);
+  SchedulerFixture b(10);
   const auto why = [&b](PrefillRequest request) {
     const RequestId id = request.request_id;
     b.Admit(std::move(request));
     b.Collect();
     return b.ends.contains(id) ? b.ends[id].message : "";
   };
-  REQUIRE(why(Bench::Request(1, 0)) == "empty prompt");
-  REQUIRE(why(Bench::Request(2, 1001)) == "prompt of 1001 tokens, context of 1000");
-  REQUIRE(why(Bench::Request(3, 41)) == "needs 11 KV pages, this worker has 10");
-  PrefillRequest bad_token = Bench::Request(4, 4);
+  REQUIRE(why(SchedulerFixture::Request(1, 0)) == "empty prompt");
+  REQUIRE(why(SchedulerFixture::Request(2, 1001)) == "prompt of 1001 tokens, context of 1000");
+  REQUIRE(why(SchedulerFixture::Request(3, 41)) == "needs 11 KV pages, this worker has 10");
+  PrefillRequest bad_token = SchedulerFixture::Request(4, 4);
   bad_token.tokens[2] = HashBackend::kVocab;
   REQUIRE(why(bad_token) == "token id 61, vocabulary of 61");
-  PrefillRequest bad_ticket = Bench::Request(5, 8, kPeer);
+  PrefillRequest bad_ticket = SchedulerFixture::Request(5, 8, kPeer);
   bad_ticket.ticket.kv_pages = 3;
   REQUIRE(why(bad_ticket) == "ticket of 3 KV pages, 4 promised; the prompt has 2");
-  REQUIRE(why(Bench::Request(6, 8)) == "");
-  REQUIRE(why(Bench::Request(6, 8)) == "");
+  REQUIRE(why(SchedulerFixture::Request(6, 8)) == "");
+  REQUIRE(why(SchedulerFixture::Request(6, 8)) == "");
   REQUIRE(b.scheduler->n_prompts() == 1);
-  for (RequestId id = 100; id < 149; ++id) REQUIRE(why(Bench::Request(id, 4)) == "");
-  REQUIRE(why(Bench::Request(200, 4)) == "prefill queue full (50 prompts)");
+  for (RequestId id = 100; id < 149; ++id) REQUIRE(why(SchedulerFixture::Request(id, 4)) == "");
+  REQUIRE(why(SchedulerFixture::Request(200, 4)) == "prefill queue full (50 prompts)");
 }
 
 TEST_CASE("what fell out of the window is given back, unless it is handed over") {
   constexpr int kPages = 20, kPrompt = 40, kPromptPages = kPrompt / kPageTokens, kWindow = 6;
   const bool all_layers = GENERATE(true, false), handed_over = GENERATE(true, false);
   const std::vector<int> windows{all_layers ? kWindow : 0, kWindow, kWindow};
-  Bench b(kPages, 8, 4, nullptr, true, windows);
-  b.Admit(Bench::Request(1, kPrompt, handed_over ? kPeer : 0));
+  SchedulerFixture b(kPages, 8, 4, nullptr, true, windows);
+  b.Admit(SchedulerFixture::Request(1, kPrompt, handed_over ? kPeer : 0));
   REQUIRE(b.Step(8) == (handed_over ? 0 : 8));
   b.Promise(1);
   for (int done = handed_over ? 0 : 8; done < kPrompt; done += b.Step(8)) {
@@ -326,8 +327,8 @@ TEST_CASE("what fell out of the window is given back, unless it is handed over")
   }
   REQUIRE(b.pool->free() == kPages);
   HashBackend reference(kPageTokens, 3, windows);
-  const SequentialTokens expected =
-      SequentialRun(&reference, Bench::Request(1, kPrompt).tokens, 1, {.temperature = 0});
+  const SequentialTokens expected = SequentialRun(
+      &reference, SchedulerFixture::Request(1, kPrompt).tokens, 1, {.temperature = 0});
   REQUIRE(b.tokens.size() == 1);
   REQUIRE(b.tokens[0].token == expected.tokens[0]);
 }

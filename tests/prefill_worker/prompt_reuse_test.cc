@@ -3,14 +3,14 @@
 #include <map>
 #include <set>
 
-#include "tests/prefill_worker/scheduler_bench.h"
+#include "tests/prefill_worker/scheduler_fixture.h"
 
 namespace baton {
 namespace {
 
 // The same tokens for every id, told apart by their number.
 PrefillRequest Same(RequestId id, int n_tokens, Incarnation sink = 0, Epoch epoch = 1) {
-  PrefillRequest request = Bench::Request(1, n_tokens, sink);
+  PrefillRequest request = SchedulerFixture::Request(1, n_tokens, sink);
   request.request_id = request.ticket.request_id = id;
   request.epoch = request.ticket.epoch = epoch;
   request.ticket.id.low = 100 * id + epoch;
@@ -27,7 +27,7 @@ void CheckFirstToken(const TokenOut& token) {
 }
 
 TEST_CASE("a prompt computes only what no earlier one with the same beginning has left") {
-  Bench b;
+  SchedulerFixture b;
   b.Admit(Same(1, 22));
   REQUIRE(b.Step(100) == 22);
   REQUIRE(b.pool->held() == 0);
@@ -50,7 +50,7 @@ TEST_CASE("a prompt computes only what no earlier one with the same beginning ha
 
 TEST_CASE("KV is not reused across salts, nor when that is switched off") {
   const bool reuse_kv = GENERATE(true, false);
-  Bench b(200, 0, 4, nullptr, reuse_kv);
+  SchedulerFixture b(200, 0, 4, nullptr, reuse_kv);
   b.Admit(Same(1, 22));
   REQUIRE(b.Step(100) == 22);
   PrefillRequest salted = Same(2, 22);
@@ -63,15 +63,15 @@ TEST_CASE("KV is not reused across salts, nor when that is switched off") {
 
 TEST_CASE("KV is not reused across the ranges of longrope, which the most tokens decide") {
   const RopeDesc rope = LongropeFrom(40);
-  Bench b(200, 0, 4, nullptr, true, {}, rope);
-  const auto computed = [&](RequestId id, int most_tokens) {
+  SchedulerFixture b(200, 0, 4, nullptr, true, {}, rope);
+  const auto computed = [&](RequestId id, int max_total_tokens) {
     PrefillRequest request = Same(id, 22);
-    request.most_tokens = most_tokens;
+    request.max_total_tokens = max_total_tokens;
     b.Admit(request);
     const int n = b.Step(100);
     HashBackend reference(kPageTokens, 3, {}, rope);
     const SequentialTokens expected =
-        SequentialRun(&reference, request.tokens, most_tokens - 22, request.sampling);
+        SequentialRun(&reference, request.tokens, max_total_tokens - 22, request.sampling);
     REQUIRE(b.tokens.back().request_id == id);
     REQUIRE(b.tokens.back().token == expected.tokens[0]);
     REQUIRE(b.tokens.back().digest == expected.digests[0]);
@@ -84,7 +84,7 @@ TEST_CASE("KV is not reused across the ranges of longrope, which the most tokens
 }
 
 TEST_CASE("an attempt goes on where the one before was: only the handoff is repeated") {
-  Bench b;
+  SchedulerFixture b;
   const bool failed = GENERATE(false, true);  // or cancelled
   const bool computed = GENERATE(false, true);
   const bool still_read = !failed && GENERATE(false, true);

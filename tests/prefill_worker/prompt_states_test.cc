@@ -1,7 +1,7 @@
 // The table of a prompt's states: each has a deadline, and each transition is taken.
 #include "prefill_worker/prompt_state.h"
 
-#include "tests/prefill_worker/scheduler_bench.h"
+#include "tests/prefill_worker/scheduler_fixture.h"
 
 namespace baton {
 namespace {
@@ -14,13 +14,13 @@ TEST_CASE("every state of a prompt has a deadline, and every transition can be t
     REQUIRE(state.on_deadline.empty() == state.deadline.empty());
   }
   TransitionCounts counts;
-  Bench b(200, 0, 20, &counts);
+  SchedulerFixture b(200, 0, 20, &counts);
   // Ends the prompt in the state it was brought to: by its handoff, and by a cancel.
   enum { kOpening, kPromised, kRunning, kCommitting };
   RequestId id = 0;
   for (const int state : {kOpening, kPromised, kRunning, kCommitting})
     for (const bool cancelled : {false, true}) {
-      b.Admit(Bench::Request(++id, 12, kPeer));
+      b.Admit(SchedulerFixture::Request(++id, 12, kPeer));
       b.Step(0);
       if (state > kOpening) b.Promise(id);
       if (state == kRunning) b.Step(4);
@@ -29,16 +29,16 @@ TEST_CASE("every state of a prompt has a deadline, and every transition can be t
       b.EndHandoff(id, absl::UnavailableError("peer lost"));
       REQUIRE(b.ends.contains(id));
     }
-  b.Admit(Bench::Request(++id, 12));
+  b.Admit(SchedulerFixture::Request(++id, 12));
   b.Step(100);  // without a handoff
-  b.Admit(Bench::Request(++id, 12));
+  b.Admit(SchedulerFixture::Request(++id, 12));
   b.scheduler->Cancel(id, 1);
   // The tail of a relay: its inflow fails while it waits or runs, or is cancelled.
   enum { kWaiting, kStarted, kAbandoned };
   for (const int state : {kWaiting, kStarted, kAbandoned})
     for (const Incarnation sink : {Incarnation{0}, kPeer}) {
-      PrefillRequest tail = Bench::Request(++id, 12, sink);
-      tail.inflow = {.ticket_id = Bench::Id(1000 + id), .tokens = 8};
+      PrefillRequest tail = SchedulerFixture::Request(++id, 12, sink);
+      tail.inflow = {.ticket_id = SchedulerFixture::Id(1000 + id), .tokens = 8};
       b.Admit(tail);
       b.Step(0);
       if (sink != 0) b.Promise(id);
@@ -59,11 +59,11 @@ TEST_CASE("every state of a prompt has a deadline, and every transition can be t
   // it does not break.
   const RequestId head_id = ++id;
   for (Epoch epoch = 1; epoch <= 5; ++epoch) {
-    PrefillRequest head = Bench::Request(head_id, 12, kPeer);
+    PrefillRequest head = SchedulerFixture::Request(head_id, 12, kPeer);
     head.epoch = epoch;
     head.is_head = true;
     head.ticket.promise_pages = 0;
-    head.ticket.id = Bench::Id(head_id + 10'000 * epoch);
+    head.ticket.id = SchedulerFixture::Id(head_id + 10'000 * epoch);
     b.Admit(head);
     b.Step(0);
     if (epoch != 2) b.Promise(head.ticket.id.low);
@@ -75,14 +75,14 @@ TEST_CASE("every state of a prompt has a deadline, and every transition can be t
     REQUIRE(b.pool->held() > 0);
   }
   // A head with a slice in each of two rounds.
-  PrefillRequest head = Bench::Request(++id, 12, kPeer);
+  PrefillRequest head = SchedulerFixture::Request(++id, 12, kPeer);
   head.is_head = true;
   head.ticket.promise_pages = 0;
   head.ticket.kv_pages = 2;
-  head.ticket.id = Bench::Id(20'000);
-  head.inflow = {.ticket_id = Bench::Id(21'000), .tokens = 8};
+  head.ticket.id = SchedulerFixture::Id(20'000);
+  head.inflow = {.ticket_id = SchedulerFixture::Id(21'000), .tokens = 8};
   head.earlier.push_back({.tokens = 4, .inflow = {}, .ticket = head.ticket, .sink = head.sink});
-  head.earlier[0].ticket.id = Bench::Id(22'000);
+  head.earlier[0].ticket.id = SchedulerFixture::Id(22'000);
   head.earlier[0].ticket.kv_pages = 1;
   b.Admit(head);
   b.Step(0);
@@ -96,8 +96,8 @@ TEST_CASE("every state of a prompt has a deadline, and every transition can be t
   // Two tails, of which one runs.
   std::vector<TicketId> inflows;
   for (int i = 0; i < 2; ++i) {
-    PrefillRequest tail = Bench::Request(++id, 12);
-    inflows.push_back(Bench::Id(1000 + id));
+    PrefillRequest tail = SchedulerFixture::Request(++id, 12);
+    inflows.push_back(SchedulerFixture::Id(1000 + id));
     tail.inflow = {.ticket_id = inflows.back(), .tokens = 8};
     b.Admit(tail);
     for (const bool arrived : {false, true}) {

@@ -1,20 +1,20 @@
 // How parts of a relay's ranks end: with their handoffs and pushes, by a cancel at any block, or
 // when an inflow or a handoff fails.
-#include "tests/prefill_worker/relay_chain.h"
+#include "tests/prefill_worker/relay_chain_fixture.h"
 
 namespace baton {
 namespace {
 
 TEST_CASE("a head's part ends when both its handoffs have, in either order") {
   const bool push_first = GENERATE(true, false);
-  Chain chain({16, 32, 41}, kPeer, With(4), true);
-  for (Bench* head : {&chain.head(), chain.workers[1].get()}) {
+  RelayChainFixture chain({16, 32, 41}, kPeer, With(4), true);
+  for (SchedulerFixture* head : {&chain.head(), chain.workers[1].get()}) {
     while (head->Step(1000) > 0) {
     }
     if (head == &chain.head()) chain.relay->Flow(0);
   }
   for (int rank = 0; rank < 2; ++rank) {
-    Bench& head = *chain.workers[static_cast<size_t>(rank)];
+    SchedulerFixture& head = *chain.workers[static_cast<size_t>(rank)];
     chain.relay->RequireAllPassedOn(rank);
     head.EndHandoff(push_first ? PushId(7, rank) : HopId(7, rank));
     REQUIRE(head.ends.empty());
@@ -27,8 +27,8 @@ TEST_CASE("a head's part ends when both its handoffs have, in either order") {
 }
 
 TEST_CASE("a push may be committed and over before the last of the inflow is passed on") {
-  Chain chain({16, 32, 41}, kPeer, With(4), true);
-  Bench& middle = *chain.workers[1];
+  RelayChainFixture chain({16, 32, 41}, kPeer, With(4), true);
+  SchedulerFixture& middle = *chain.workers[1];
   while (chain.head().Step(1000) > 0) {
   }
   chain.relay->Flow(0, 2);
@@ -44,8 +44,8 @@ TEST_CASE("a push may be committed and over before the last of the inflow is pas
 }
 
 TEST_CASE("where whole prefixes are sent, a push is committed with the last of them") {
-  Chain chain({16, 32, 41}, kPeer, With(0, false), true);
-  Bench& middle = *chain.workers[1];
+  RelayChainFixture chain({16, 32, 41}, kPeer, With(0, false), true);
+  SchedulerFixture& middle = *chain.workers[1];
   while (chain.head().Step(1000) > 0) {
   }
   chain.relay->Flow(0, 2);
@@ -62,8 +62,8 @@ TEST_CASE("where whole prefixes are sent, a push is committed with the last of t
 TEST_CASE("a push that fails ends the head's part, and a cancel ends the push") {
   const bool cancelled = GENERATE(true, false);
   const bool is_computed = GENERATE(true, false);
-  Chain chain({16, 41}, kPeer, With(4), true);
-  Bench& head = chain.head();
+  RelayChainFixture chain({16, 41}, kPeer, With(4), true);
+  SchedulerFixture& head = chain.head();
   REQUIRE(head.opens == std::vector<RequestId>{HopId(7, 0)});
   REQUIRE(head.Step(5) == 5);
   REQUIRE(head.opens.back() == PushId(7, 0));
@@ -87,7 +87,7 @@ TEST_CASE("a push that fails ends the head's part, and a cancel ends the push") 
 }
 
 // Stages: 0 before pages, 1 awaited, 2 one plane, 3 and more: blocks computed.
-void RunTo(Chain& chain, int stage) {
+void RunTo(RelayChainFixture& chain, int stage) {
   if (stage <= 1) return;
   while (chain.head().Step(5) > 0) {
   }
@@ -102,7 +102,7 @@ constexpr int kStages = 12;
 TEST_CASE("a cancel reaches a slice at every block, and ends it when nothing touches its pages") {
   const int stage = GENERATE(range(0, kStages));
   const bool inflow_last = GENERATE(false, true);
-  Chain chain({12, 23}, kPeer);
+  RelayChainFixture chain({12, 23}, kPeer);
   if (stage == 0) {
     auto alone = MakeWorker();
     alone->Admit(chain.relay->RequestOf(1));
@@ -112,7 +112,7 @@ TEST_CASE("a cancel reaches a slice at every block, and ends it when nothing tou
     return;
   }
   RunTo(chain, stage);
-  Bench& tail = chain.tail();
+  SchedulerFixture& tail = chain.tail();
   tail.scheduler->Cancel(7, 1);
   tail.Collect();
   REQUIRE_FALSE(tail.scheduler->has_slice());
@@ -132,7 +132,7 @@ TEST_CASE("a cancel reaches a slice at every block, and ends it when nothing tou
   REQUIRE(tail.pool->held() == 0);
   REQUIRE(tail.tokens.empty());
   // The next slice begins anew.
-  Relay next(9, {12, 23}, {&chain.head(), &tail}, 0);
+  RelayFixture next(9, {12, 23}, {&chain.head(), &tail}, 0);
   next.AdmitAll();
   for (int round = 0; round < 40; ++round) {
     tail.Step(5);
@@ -144,7 +144,7 @@ TEST_CASE("a cancel reaches a slice at every block, and ends it when nothing tou
 }
 
 TEST_CASE("a tail cancelled while its last planes land ends with them") {
-  Chain chain({12, 23}, kSelf);
+  RelayChainFixture chain({12, 23}, kSelf);
   RunTo(chain, 4);
   chain.tail().scheduler->Cancel(7, 1);
   chain.tail().Collect();
@@ -157,9 +157,9 @@ TEST_CASE("a tail cancelled while its last planes land ends with them") {
 TEST_CASE("an inflow that fails ends the rank's part, with the handoff at fault") {
   const int stage = GENERATE(range(1, kStages));
   const Incarnation sink = GENERATE(as<Incarnation>{}, 0, kPeer, kSelf);
-  Chain chain({12, 23}, sink);
+  RelayChainFixture chain({12, 23}, sink);
   RunTo(chain, stage);
-  Bench& tail = chain.tail();
+  SchedulerFixture& tail = chain.tail();
   chain.relay->FailInflow(1);
   REQUIRE_FALSE(tail.scheduler->has_slice());
   if (sink == kPeer) {
@@ -176,9 +176,9 @@ TEST_CASE("an inflow that fails ends the rank's part, with the handoff at fault"
 
 TEST_CASE("when the decode handoff fails, the tail's pages are kept until its inflow has ended") {
   const int stage = GENERATE(range(1, kStages));
-  Chain chain({12, 23}, kPeer);
+  RelayChainFixture chain({12, 23}, kPeer);
   RunTo(chain, stage);
-  Bench& tail = chain.tail();
+  SchedulerFixture& tail = chain.tail();
   tail.EndHandoff(7, absl::UnavailableError("decode worker lost"));
   REQUIRE(tail.ends.empty());
   REQUIRE(tail.pool->held() > 0);
@@ -189,7 +189,7 @@ TEST_CASE("when the decode handoff fails, the tail's pages are kept until its in
 }
 
 TEST_CASE("after all planes have come, the end of the inflow's handoff says nothing any more") {
-  Chain chain({12, 23}, kPeer);
+  RelayChainFixture chain({12, 23}, kPeer);
   RunTo(chain, 5);
   chain.relay->Flow(0);
   chain.relay->FailInflow(1);  // the head died before its COMMIT

@@ -2,7 +2,7 @@
 // late, in any order, or never.
 #include <random>
 
-#include "tests/prefill_worker/relay_chain.h"
+#include "tests/prefill_worker/relay_chain_fixture.h"
 
 namespace baton {
 namespace {
@@ -14,8 +14,8 @@ TEST_CASE("the tail's first token is the sequential one, and all KV is passed on
   const bool cut_through = GENERATE(true, false);
   const Incarnation sink = GENERATE(as<Incarnation>{}, 0, kPeer, kSelf);
   const bool pushes = sink == kPeer && GENERATE(false, true);
-  Chain chain({c, n}, sink, With(segment, cut_through), pushes);
-  Relay& relay = *chain.relay;
+  RelayChainFixture chain({c, n}, sink, With(segment, cut_through), pushes);
+  RelayFixture& relay = *chain.relay;
   while (chain.head().Step(rows) > 0) {
   }
   REQUIRE(chain.head().computed.empty());
@@ -36,8 +36,8 @@ TEST_CASE("the tail's first token is the sequential one, and all KV is passed on
 }
 
 TEST_CASE("KV is announced as soon as a block of rows is projected") {
-  Chain chain({24, 40}, kPeer);
-  Bench& head = chain.head();
+  RelayChainFixture chain({24, 40}, kPeer);
+  SchedulerFixture& head = chain.head();
   REQUIRE(head.Step(10) == 10);
   REQUIRE(head.blocks.back() == SliceBlock{SliceBlock::Kind::kProject, 0, 0, 10});
   REQUIRE(chain.relay->Waiting(0).size() == 2);  // the third page is not full
@@ -45,7 +45,7 @@ TEST_CASE("KV is announced as soon as a block of rows is projected") {
   REQUIRE(chain.relay->Waiting(0).size() == 5);
   // They are taken up at the other end before the layer is complete.
   chain.relay->Flow(0);
-  Bench& tail = chain.tail();
+  SchedulerFixture& tail = chain.tail();
   while (tail.Step(1000) > 0) {
   }
   REQUIRE(tail.blocks == std::vector<SliceBlock>{{SliceBlock::Kind::kProject, 0, 0, 16},
@@ -55,10 +55,10 @@ TEST_CASE("KV is announced as soon as a block of rows is projected") {
 }
 
 TEST_CASE("as in KV-Runahead a head sends a layer when all of it is there") {
-  Chain chain({16, 32, 40}, kPeer, With(0, false));
-  Relay& relay = *chain.relay;
-  Bench& head = chain.head();
-  Bench& middle = *chain.workers[1];
+  RelayChainFixture chain({16, 32, 40}, kPeer, With(0, false));
+  RelayFixture& relay = *chain.relay;
+  SchedulerFixture& head = chain.head();
+  SchedulerFixture& middle = *chain.workers[1];
   REQUIRE(head.Step(10) == 10);
   REQUIRE(relay.Waiting(0).empty());
   REQUIRE(head.Step(10) == 6);
@@ -73,9 +73,9 @@ TEST_CASE("as in KV-Runahead a head sends a layer when all of it is there") {
 }
 
 TEST_CASE("a rank in the middle passes on what arrives, and ends with the last of it") {
-  Chain chain({16, 32, 41}, kPeer);
-  Relay& relay = *chain.relay;
-  Bench& middle = *chain.workers[1];
+  RelayChainFixture chain({16, 32, 41}, kPeer);
+  RelayFixture& relay = *chain.relay;
+  SchedulerFixture& middle = *chain.workers[1];
   while (chain.head().Step(1000) > 0) {
   }
   relay.Flow(0, 2);
@@ -105,11 +105,11 @@ TEST_CASE("relays that share workers end in any interleaving, with the right tok
     std::mt19937 random(seed);
     const auto below = [&random](int n) { return static_cast<int>(random() % unsigned(n)); };
     const PrefillOptions options = With(4 * below(3), below(4) > 0);
-    std::vector<std::unique_ptr<Bench>> workers;
+    std::vector<std::unique_ptr<SchedulerFixture>> workers;
     for (int i = 0; i < 4; ++i) workers.push_back(MakeWorker(options, 400));
-    std::vector<Relay> relays;
+    std::vector<RelayFixture> relays;
     for (int i = 0; i < 6; ++i) {
-      std::vector<Bench*> ranks;
+      std::vector<SchedulerFixture*> ranks;
       for (auto& worker : workers) ranks.push_back(worker.get());
       std::shuffle(ranks.begin(), ranks.end(), random);  // any order: circles too
       ranks.resize(static_cast<size_t>(2 + below(3)));
@@ -131,27 +131,27 @@ TEST_CASE("relays that share workers end in any interleaving, with the right tok
         relays[static_cast<size_t>(to_admit.back().first)].Admit(to_admit.back().second);
         to_admit.pop_back();
       }
-      Bench& worker = *workers[static_cast<size_t>(below(4))];
+      SchedulerFixture& worker = *workers[static_cast<size_t>(below(4))];
       if (next_prompt < 140 && below(20) == 0)
-        worker.Admit(Bench::Request(next_prompt++, 1 + below(30)));
+        worker.Admit(SchedulerFixture::Request(next_prompt++, 1 + below(30)));
       worker.Step(1 + below(12));
-      Relay& relay = relays[static_cast<size_t>(below(6))];
+      RelayFixture& relay = relays[static_cast<size_t>(below(6))];
       relay.PromiseAll();
       const int hop = below(relay.n_slices() - 1);
       if (relay.Pages(hop) == nullptr) return;
       for (int cells = below(8); cells > 0; --cells) {
-        const std::vector<Relay::Cell> waiting = relay.Waiting(hop);
+        const std::vector<RelayFixture::Cell> waiting = relay.Waiting(hop);
         if (waiting.empty()) break;
         relay.Land(hop, waiting[static_cast<size_t>(below(static_cast<int>(waiting.size())))]);
       }
     };
     const auto all_computed = [&] {
       return std::all_of(relays.begin(), relays.end(),
-                         [](const Relay& r) { return r.tail().computed.contains(r.id); });
+                         [](const RelayFixture& r) { return r.tail().computed.contains(r.id); });
     };
     for (int n = 0; n < 20'000 && !all_computed(); ++n) act();
     REQUIRE(all_computed());
-    for (Relay& relay : relays) {
+    for (RelayFixture& relay : relays) {
       relay.RequireFirstToken();
       for (int hop = 0; hop + 1 < relay.n_slices(); ++hop) relay.Flow(hop);
       relay.EndAll();
@@ -167,11 +167,11 @@ TEST_CASE("relays that share workers end in any interleaving, with the right tok
 
 TEST_CASE("relays in opposite directions over the same two workers do not wait in a circle") {
   auto a = MakeWorker(), b = MakeWorker();
-  Relay there(1, {20, 40}, {a.get(), b.get()}, 0), back(2, {20, 40}, {b.get(), a.get()}, 0);
+  RelayFixture there(1, {20, 40}, {a.get(), b.get()}, 0), back(2, {20, 40}, {b.get(), a.get()}, 0);
   // Both tails come first and have their pages: neither takes the place of a slice.
   there.Admit(1);
   back.Admit(1);
-  for (Bench* worker : {a.get(), b.get()}) {
+  for (SchedulerFixture* worker : {a.get(), b.get()}) {
     REQUIRE(worker->Step(1000) == 0);
     REQUIRE(worker->awaits.size() == 1);
     REQUIRE_FALSE(worker->scheduler->has_slice());
@@ -179,26 +179,26 @@ TEST_CASE("relays in opposite directions over the same two workers do not wait i
   there.Admit(0);
   back.Admit(0);
   for (int round = 0; round < 50; ++round)
-    for (Bench* worker : {a.get(), b.get()}) {
+    for (SchedulerFixture* worker : {a.get(), b.get()}) {
       worker->Step(1000);
-      for (Relay* relay : {&there, &back}) {
+      for (RelayFixture* relay : {&there, &back}) {
         relay->PromiseAll();
         relay->Flow(0);
       }
     }
   there.RequireFirstToken();
   back.RequireFirstToken();
-  for (Relay* relay : {&there, &back}) relay->EndAll();
+  for (RelayFixture* relay : {&there, &back}) relay->EndAll();
 }
 
 TEST_CASE("one slice at a time: the next rank begins when it is done") {
   auto worker = MakeWorker();
-  std::vector<std::unique_ptr<Bench>> tails;
-  std::vector<Relay> relays;
+  std::vector<std::unique_ptr<SchedulerFixture>> tails;
+  std::vector<RelayFixture> relays;
   for (const RequestId id : {1u, 2u}) {
     tails.push_back(MakeWorker());
     relays.emplace_back(id, std::vector<int>{16, 20},
-                        std::vector<Bench*>{worker.get(), tails.back().get()}, kPeer);
+                        std::vector<SchedulerFixture*>{worker.get(), tails.back().get()}, kPeer);
     relays.back().AdmitAll();
     for (int round = 0; round < 2; ++round) {
       tails.back()->Step(1000);
@@ -206,7 +206,7 @@ TEST_CASE("one slice at a time: the next rank begins when it is done") {
     }
   }
   worker->Step(1000);
-  for (Relay& relay : relays) relay.PromiseAll();
+  for (RelayFixture& relay : relays) relay.PromiseAll();
   REQUIRE(worker->Step(1000) == 16);
   REQUIRE_FALSE(relays[0].Waiting(0).empty());
   REQUIRE(relays[1].Waiting(0).empty());
@@ -217,21 +217,21 @@ TEST_CASE("one slice at a time: the next rank begins when it is done") {
   while (worker->Step(1000) > 0) {
   }
   REQUIRE(worker->commits.size() == 2);
-  for (Relay& relay : relays) relay.ranks[1]->scheduler->Abandon();
+  for (RelayFixture& relay : relays) relay.ranks[1]->scheduler->Abandon();
   for (const RequestId hop : {HopId(1, 0), HopId(2, 0)}) worker->EndHandoff(hop);
 }
 
 TEST_CASE("prompts before a slice run beside it, the others when it waits") {
-  Chain chain({40, 60}, kPeer);
-  Bench& tail = chain.tail();
+  RelayChainFixture chain({40, 60}, kPeer);
+  SchedulerFixture& tail = chain.tail();
   while (chain.head().Step(1000) > 0) {
   }
-  tail.Admit(Bench::Request(8, 40));
+  tail.Admit(SchedulerFixture::Request(8, 40));
   REQUIRE(tail.ChunkStep(10) == 10);  // nothing of the inflow is there
   chain.relay->Flow(0, 1);
   REQUIRE(tail.ChunkStep(10) == 0);  // 30 tokens are left, 20 of the slice
   REQUIRE(tail.Block(1000) == 20);
-  tail.Admit(Bench::Request(9, 5));
+  tail.Admit(SchedulerFixture::Request(9, 5));
   REQUIRE(tail.ChunkStep(1000) == 5);
   REQUIRE(tail.tokens.back().request_id == 9);
   REQUIRE(tail.Block(1000) == 20);  // finishes the first layer, 14 are left
@@ -246,14 +246,14 @@ TEST_CASE("prompts before a slice run beside it, the others when it waits") {
 }
 
 TEST_CASE("a slice that is overtaken too long goes before shorter prompts") {
-  Chain chain({40, 60}, kPeer);
-  Bench& tail = chain.tail();
+  RelayChainFixture chain({40, 60}, kPeer);
+  SchedulerFixture& tail = chain.tail();
   while (chain.head().Step(1000) > 0) {
   }
   chain.relay->Flow(0, 1);
   int overtaken = 0;
   for (RequestId id = 1000;; ++id) {
-    tail.Admit(Bench::Request(id, 8));
+    tail.Admit(SchedulerFixture::Request(id, 8));
     const int n = tail.ChunkStep(8);
     if (n == 0) break;
     overtaken += n;
@@ -263,7 +263,7 @@ TEST_CASE("a slice that is overtaken too long goes before shorter prompts") {
 }
 
 TEST_CASE("what others are told is left shrinks layer by layer") {
-  Chain chain({40, 60}, kPeer);
+  RelayChainFixture chain({40, 60}, kPeer);
   while (chain.head().Step(1000) > 0) {
   }
   REQUIRE(chain.head().scheduler->queued_tokens() == 0);
@@ -276,10 +276,10 @@ TEST_CASE("what others are told is left shrinks layer by layer") {
 
 TEST_CASE("a head that waits for the tail's pages tells the router of no want of room") {
   auto head = MakeWorker();
-  Relay relay(7, {12, 23}, {head.get(), head.get()}, kPeer);
+  RelayFixture relay(7, {12, 23}, {head.get(), head.get()}, kPeer);
   relay.Admit(0);
   head->Step(1000);
-  head->scheduler->NoRoom({.ticket_id = Bench::Id(HopId(7, 0)), .expected_wait_us = 5});
+  head->scheduler->NoRoom({.ticket_id = SchedulerFixture::Id(HopId(7, 0)), .expected_wait_us = 5});
   head->Collect();
   REQUIRE(head->no_room == 0);
   head->scheduler->CancelAll();
@@ -288,25 +288,25 @@ TEST_CASE("a head that waits for the tail's pages tells the router of no want of
 }
 
 TEST_CASE("a slice's KV is found by later prompts at every rank, and never landed upon") {
-  Chain chain({12, 24}, 0);
+  RelayChainFixture chain({12, 24}, 0);
   while (chain.head().Step(5) > 0) {
   }
   chain.relay->Flow(0);
-  Bench& tail = chain.tail();
+  SchedulerFixture& tail = chain.tail();
   while (tail.Step(5) > 0) {
   }
   chain.relay->RequireFirstToken();
-  tail.Admit(Bench::Request(7, 25));
+  tail.Admit(SchedulerFixture::Request(7, 25));
   tail.Step(1000);
   REQUIRE(tail.tokens.back().token == Expected(7, 25).tokens[0]);
   REQUIRE(tail.scheduler->reused_tokens() == 24);
   // A head begins with what it has.
-  Bench& head = chain.head();
+  SchedulerFixture& head = chain.head();
   const size_t n_blocks = head.blocks.size();
-  PrefillRequest longer = Bench::Request(7, 20, kNextRank);
+  PrefillRequest longer = SchedulerFixture::Request(7, 20, kNextRank);
   longer.epoch = 2;
   longer.is_head = true;
-  longer.ticket.id = Bench::Id(55);
+  longer.ticket.id = SchedulerFixture::Id(55);
   longer.ticket.promise_pages = 0;
   head.Admit(longer);
   head.EndHandoff(HopId(7, 0), absl::CancelledError("cancelled"));
@@ -345,10 +345,10 @@ TEST_CASE("ranks that make no sense are refused with the reason") {
     return b->ends.at(id).message;
   };
   const auto tail = [&b](RequestId id, int n, int slice) {
-    return Relay(id, {slice, n}, {b.get(), b.get()}, kPeer).RequestOf(1);
+    return RelayFixture(id, {slice, n}, {b.get(), b.get()}, kPeer).RequestOf(1);
   };
   const auto head = [&b](RequestId id, int slice, Incarnation next) {
-    PrefillRequest request = Relay(id, {slice, 24}, {b.get(), b.get()}, kPeer).RequestOf(0);
+    PrefillRequest request = RelayFixture(id, {slice, 24}, {b.get(), b.get()}, kPeer).RequestOf(0);
     request.sink.incarnation = next;
     return request;
   };
@@ -361,7 +361,7 @@ TEST_CASE("ranks that make no sense are refused with the reason") {
   REQUIRE(refusal(tail(7, 33, 12)) ==
           "a slice of 21 tokens; this worker computes at most 20 (prefill.max_slice_tokens)");
   REQUIRE(refusal(head(8, 24, kNextRank)).find("a slice of 24 tokens") == 0);
-  const Relay pushing(9, {12, 24}, {b.get(), b.get()}, kPeer, true);
+  const RelayFixture pushing(9, {12, 24}, {b.get(), b.get()}, kPeer, true);
   const auto pushed = [&pushing](RequestId id, auto spoil) {
     PrefillRequest request = pushing.RequestOf(0);
     request.request_id = id;

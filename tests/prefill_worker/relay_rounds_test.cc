@@ -2,29 +2,29 @@
 // them comes around the ring of ranks.
 #include <random>
 
-#include "tests/prefill_worker/relay_bench.h"
+#include "tests/prefill_worker/relay_fixture.h"
 
 namespace baton {
 namespace {
 
-constexpr int kMostSlice = 16;
+constexpr int kMaxSlice = 16;
 
 PrefillOptions With(int segment_keys, bool cut_through) {
   PrefillOptions options;
   options.segment_keys = segment_keys;
   options.cut_through = cut_through;
-  options.max_slice_tokens = kMostSlice;
+  options.max_slice_tokens = kMaxSlice;
   return options;
 }
 
-std::unique_ptr<Bench> MakeWorker(const PrefillOptions& options = With(4, true),
-                                  int n_pages = 600) {
-  return std::make_unique<Bench>(n_pages, 0, 4, nullptr, true, std::vector<int>{}, RopeDesc{},
-                                 options);
+std::unique_ptr<SchedulerFixture> MakeWorker(const PrefillOptions& options = With(4, true),
+                                             int n_pages = 600) {
+  return std::make_unique<SchedulerFixture>(n_pages, 0, 4, nullptr, true, std::vector<int>{},
+                                            RopeDesc{}, options);
 }
 
 // Of an attempt that is over.
-void RequireClean(Bench* worker) {
+void RequireClean(SchedulerFixture* worker) {
   worker->ForgetKept();
   REQUIRE(worker->pool->held() == worker->KeptPages());
 }
@@ -33,12 +33,12 @@ void RequireClean(Bench* worker) {
 struct Ring {
   Ring(int n_ranks, std::vector<int> ends, Incarnation sink, bool pushes = false,
        const PrefillOptions& options = With(4, true)) {
-    std::vector<Bench*> ranks;
+    std::vector<SchedulerFixture*> ranks;
     for (int i = 0; i < n_ranks; ++i) {
       workers.push_back(MakeWorker(options));
       ranks.push_back(workers.back().get());
     }
-    relay = std::make_unique<Relay>(7, std::move(ends), ranks, sink, pushes);
+    relay = std::make_unique<RelayFixture>(7, std::move(ends), ranks, sink, pushes);
   }
   ~Ring() {
     for (auto& worker : workers) {
@@ -81,11 +81,11 @@ struct Ring {
         worker->Collect();
       }
   }
-  Bench& head() { return *workers.front(); }
-  Bench& tail() { return *workers.back(); }
+  SchedulerFixture& head() { return *workers.front(); }
+  SchedulerFixture& tail() { return *workers.back(); }
 
-  std::vector<std::unique_ptr<Bench>> workers;
-  std::unique_ptr<Relay> relay;
+  std::vector<std::unique_ptr<SchedulerFixture>> workers;
+  std::unique_ptr<RelayFixture> relay;
 };
 
 TEST_CASE("in rounds the first token is the sequential one, and each hop is what is lacking") {
@@ -123,7 +123,7 @@ TEST_CASE("in rounds the first token is the sequential one, and each hop is what
 TEST_CASE("a rank's next slice runs while the ring is still on the one before") {
   Ring ring(2, {16, 32, 48, 60}, kPeer);
   ring.Start();
-  Relay& relay = *ring.relay;
+  RelayFixture& relay = *ring.relay;
   while (ring.head().Step(1000) > 0) {
   }
   REQUIRE(ring.head().awaits.size() == 1);  // of the second round, from the beginning on
@@ -146,7 +146,7 @@ TEST_CASE("a rank's next slice runs while the ring is still on the one before") 
 TEST_CASE("rows meet the keys of earlier rounds before the inflow is there") {
   Ring ring(2, {16, 32, 48, 60}, kPeer);
   ring.Start();
-  Relay& relay = *ring.relay;
+  RelayFixture& relay = *ring.relay;
   while (ring.head().Step(1000) > 0) {
   }
   relay.PromiseAll();
@@ -165,8 +165,8 @@ TEST_CASE("rows meet the keys of earlier rounds before the inflow is there") {
 TEST_CASE("a round begins when all of the inflow before it is there, its last layer too") {
   Ring ring(3, {8, 16, 24, 32, 40, 48}, kPeer);
   ring.Start();
-  Relay& relay = *ring.relay;
-  Bench& middle = *ring.workers[1];
+  RelayFixture& relay = *ring.relay;
+  SchedulerFixture& middle = *ring.workers[1];
   while (ring.head().Step(1000) > 0) {
   }
   // Of the last layer it needs nothing for its own slice.
@@ -191,9 +191,9 @@ TEST_CASE("a round begins when all of the inflow before it is there, its last la
 TEST_CASE("between two slices of a prompt the worker computes others") {
   Ring ring(2, {16, 32, 48, 60}, kPeer);
   ring.Start();
-  Bench& head = ring.head();
+  SchedulerFixture& head = ring.head();
   auto other_tail = MakeWorker();
-  Relay other(8, {16, 20}, {&head, other_tail.get()}, kPeer);
+  RelayFixture other(8, {16, 20}, {&head, other_tail.get()}, kPeer);
   other.AdmitAll();
   for (int i = 0; i < 2; ++i) {
     other_tail->Step(1000);
@@ -205,7 +205,7 @@ TEST_CASE("between two slices of a prompt the worker computes others") {
   while (head.Step(1000) > 0) {
   }
   other.RequireAllPassedOn(0);  // although the first prompt has more to come
-  head.Admit(Bench::Request(9, 30));
+  head.Admit(SchedulerFixture::Request(9, 30));
   head.Step(1000);
   REQUIRE(head.ends.contains(9));
   ring.Run(1000);
@@ -233,7 +233,7 @@ TEST_CASE("a cancel between any two blocks of any round leaves nothing behind") 
       REQUIRE(worker->ends.contains(7));
       REQUIRE(worker->scheduler->n_prompts() == 0);
       RequireClean(worker.get());
-      worker->Admit(Bench::Request(9, 30));
+      worker->Admit(SchedulerFixture::Request(9, 30));
       while (worker->Step(1000) > 0) {
       }
       REQUIRE(worker->tokens.back().token == Expected(9, 30).tokens[0]);
@@ -278,7 +278,7 @@ TEST_CASE("what becomes of a hop that breaks") {
 
 TEST_CASE("of KV that is there already a first rank uses no more than its first slice") {
   Ring ring(2, {8, 16, 24, 33}, kPeer);
-  ring.head().Admit(Bench::Request(7, 33));
+  ring.head().Admit(SchedulerFixture::Request(7, 33));
   while (ring.head().Step(1000) > 0) {
   }
   ring.head().ends.clear();
@@ -306,7 +306,7 @@ TEST_CASE("all tokens to come in rounds are told, with the keys they see") {
 
 TEST_CASE("rounds that make no sense are refused with the reason") {
   auto worker = MakeWorker();
-  const Relay relay(7, {8, 16, 24, 33}, {worker.get(), worker.get()}, kPeer, true);
+  const RelayFixture relay(7, {8, 16, 24, 33}, {worker.get(), worker.get()}, kPeer, true);
   RequestId id = 100;
   const auto refusal = [&](int rank, auto spoil) {
     PrefillRequest request = relay.RequestOf(rank);

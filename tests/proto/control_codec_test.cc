@@ -28,7 +28,7 @@ std::vector<RouterMessage> EveryMessage() {
   prefill.sink = {.incarnation = 9, .address = "127.0.0.1:7"};
   prefill.tokens = {0, 1, std::numeric_limits<int32_t>::max()};
   prefill.sampling = {.temperature = 0.7f, .top_k = -1, .top_p = 0.9f, .seed = ~0ull};
-  prefill.most_tokens = 77;
+  prefill.max_total_tokens = 77;
   prefill.inflow = {.ticket_id = {.high = ~0ull, .low = 6}, .tokens = 2};
   PrefillRequest head = prefill;
   head.ticket.promise_pages = 0;
@@ -116,7 +116,7 @@ void CheckPrefill(const PrefillRequest& a, const PrefillRequest& b) {
   CHECK(a.sampling == b.sampling);
   CHECK(a.want_digests == b.want_digests);
   CHECK(a.cache_salt == b.cache_salt);
-  CHECK(a.most_tokens == b.most_tokens);
+  CHECK(a.max_total_tokens == b.max_total_tokens);
   CHECK(a.inflow == b.inflow);
   CHECK(a.is_head == b.is_head);
   CHECK(a.push == b.push);

@@ -11,7 +11,7 @@
 
 #include "common/mailbox.h"
 #include "proto/control_client.h"
-#include "proto/control_service.h"
+#include "proto/control_server.h"
 
 namespace baton {
 namespace {

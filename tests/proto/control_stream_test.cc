@@ -135,7 +135,7 @@ TEST_CASE("a worker finds the router whenever it comes, and announces itself to 
 TEST_CASE("a worker that dials anew replaces its old stream") {
   RouterEnd router;
   WorkerEnd old_life(router.address(), 5,
-                     [](ControlClientOptions* o) { o->least_pause = absl::Hours(1); });
+                     [](ControlClientOptions* o) { o->min_pause = absl::Hours(1); });
   router.AwaitWorker(5);
   WorkerEnd new_life(router.address(), 5);
   const auto lost = router.Next<WorkerLost>();
@@ -195,7 +195,7 @@ TEST_CASE("a router that does not take reports is not flooded; the worker gives 
   RouterEnd router({.max_unread_reports = 4});
   WorkerEnd worker(router.address(), 5, [](ControlClientOptions* o) {
     o->max_unsent_events = 20000;
-    o->least_pause = absl::Hours(1);
+    o->min_pause = absl::Hours(1);
   });
   router.AwaitWorker(5);
   REQUIRE(worker.events.Next<RouterConnected>().has_value());
@@ -223,7 +223,7 @@ TEST_CASE("a worker that does not read is closed at the router's bound") {
   ControlClientOptions options;
   options.router_address = router.address();
   options.announce = TestAnnounce(5);
-  options.least_pause = absl::Hours(1);
+  options.min_pause = absl::Hours(1);
   options.on_event = [&hold](const RouterEvent& event) {
     if (std::holds_alternative<RouterMessages>(event)) std::lock_guard wait(hold);
     return true;

@@ -21,7 +21,7 @@ uint64_t Failovers(const RouterHarness& r, FailoverCause cause) {
 
 TEST_CASE(
     "all prefill workers dead, all decode workers dead: the others do both until they return") {
-  Pair r;
+  PairHarness r;
   SECTION("no prefill worker") {
     r.Lose(kP1);
     const RequestId id = r.Submit(20, 4);
@@ -47,7 +47,7 @@ TEST_CASE(
 }
 
 TEST_CASE("a storm of lost workers does not use up the attempts of a request that gets on") {
-  Pair r(RouterOptions{.max_attempts = 1, .max_lost_attempts = 2});
+  PairHarness r(RouterOptions{.max_attempts = 1, .max_lost_attempts = 2});
   const RequestId id = r.Submit(20, 200);
   Incarnation next = 100;
   std::vector<int32_t> wanted;
@@ -85,7 +85,7 @@ TEST_CASE("a request that is there whenever a worker dies is refused as the poss
 }
 
 TEST_CASE("the worker that computed the prompt computes it again, if it still has its KV") {
-  Pair r;
+  PairHarness r;
   r.Join(kP2, Role::kPrefill);
   r.Join(kD2, Role::kDecode);
   const RequestId id = r.Submit(2000, 4);
@@ -127,7 +127,7 @@ TEST_CASE("the worker that computed the prompt computes it again, if it still ha
 }
 
 TEST_CASE("a broken handoff is blamed on the receiver first, then on the sender too") {
-  Pair r;
+  PairHarness r;
   r.Join(kP2, Role::kPrefill);
   r.Join(kD2, Role::kDecode);
   const RequestId id = r.Submit(20, 4);
@@ -143,7 +143,7 @@ TEST_CASE("a broken handoff is blamed on the receiver first, then on the sender 
 }
 
 TEST_CASE("an attempt without a sign of life is given up, its workers are asked last") {
-  Pair r(RouterOptions{.attempt_silence = absl::Seconds(60)});
+  PairHarness r(RouterOptions{.attempt_silence = absl::Seconds(60)});
   r.Join(kP2, Role::kPrefill);
   r.Join(kD2, Role::kDecode);
   const std::vector<Incarnation> all = {kP1, kP2, kD1, kD2};
@@ -181,7 +181,7 @@ TEST_CASE("an attempt without a sign of life is given up, its workers are asked 
 }
 
 TEST_CASE("a cancelled request is remembered until its parts have ended, and the time is told") {
-  Pair r;
+  PairHarness r;
   const RequestId id = r.Submit(20, 4);
   SECTION("both parts") {
     r.Cancel(id);
@@ -225,7 +225,7 @@ TEST_CASE("a cancelled request is remembered until its parts have ended, and the
 }
 
 TEST_CASE("ended requests whose parts linger take no place of new ones") {
-  Pair r(RouterOptions{.max_waiting = 2});
+  PairHarness r(RouterOptions{.max_waiting = 2});
   for (int i = 0; i < 10; ++i) r.Cancel(r.Submit(4, 4));
   CHECK(r.router.View().ending == 10);
   r.Submit(4, 4);

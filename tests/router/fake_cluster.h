@@ -97,7 +97,7 @@ class FakeCluster {
   struct Prefill {
     PrefillRequest request;
     bool computed = false;
-    bool told_no_room = false;
+    bool reported_no_room = false;
   };
   struct Arrived {  // of a relay, from its head
     TicketId ticket_id;
@@ -238,8 +238,8 @@ class FakeCluster {
       ended.fault = static_cast<PartFault>(Pick(2));
       ended.message = "prefill failed";
       worker.cancelled[request.request_id] = request.epoch;  // takes no inflow for it
-    } else if (!prefill.computed && !prefill.told_no_room && Chance(faults_.no_room)) {
-      prefill.told_no_room = true;
+    } else if (!prefill.computed && !prefill.reported_no_room && Chance(faults_.no_room)) {
+      prefill.reported_no_room = true;
       worker.outbox.push_back(
           NoRoomNotice{.request_id = request.request_id,
                        .epoch = request.epoch,

@@ -9,8 +9,8 @@
 namespace baton {
 namespace {
 
-constexpr AttemptShape kShape{.n_prompt = 100, .max_tokens = 20};
-constexpr AttemptShape kOneToken{.n_prompt = 100, .max_tokens = 1};
+constexpr AttemptSpec kShape{.n_prompt = 100, .max_tokens = 20};
+constexpr AttemptSpec kOneToken{.n_prompt = 100, .max_tokens = 1};
 
 Candidate Worker(Incarnation id, Role role, double prefill_ms, double decode_ms,
                  uint64_t last_chosen = 0) {
@@ -24,7 +24,7 @@ Candidate Worker(Incarnation id, Role role, double prefill_ms, double decode_ms,
 }
 
 std::pair<Incarnation, Incarnation> Pair(const std::vector<Candidate>& candidates,
-                                         const AttemptShape& shape = kShape) {
+                                         const AttemptSpec& shape = kShape) {
   const std::optional<Plan> plan = ChoosePlan(candidates, shape);
   REQUIRE(plan.has_value());
   return {plan->prefill, plan->decode};
@@ -33,7 +33,7 @@ std::pair<Incarnation, Incarnation> Pair(const std::vector<Candidate>& candidate
 using Ids = std::pair<Incarnation, Incarnation>;
 
 // Pages of 16 tokens; each worker's own 100 tokens take 90 ms of its prefill_ms.
-Plan Relay(const Plan& plan, std::vector<Candidate> candidates, const AttemptShape& shape = kShape,
+Plan Relay(const Plan& plan, std::vector<Candidate> candidates, const AttemptSpec& shape = kShape,
            int max_ranks = 2) {
   for (Candidate& c : candidates) {
     c.prompt_ms = c.uncached_ms = 0.9 * shape.n_prompt;
@@ -69,7 +69,7 @@ TEST_CASE("a slow link to the decode worker counts as far as computing does not 
     c.links = {{.peer = 3, .bytes_per_second = bytes_per_second}};
     return c;
   };
-  const auto chosen = [&](double bytes_per_second, const AttemptShape& shape = kShape) {
+  const auto chosen = [&](double bytes_per_second, const AttemptSpec& shape = kShape) {
     return Pair({with_link(Worker(1, Role::kPrefill, 200, 10), bytes_per_second),
                  with_link(Worker(2, Role::kPrefill, 250, 10), 1e9),
                  Worker(3, Role::kDecode, 1, 50)},
@@ -169,7 +169,7 @@ TEST_CASE("a relay: the two best prefill workers, the greater one is the head") 
 
 TEST_CASE("a relay of more ranks: those that can begin soonest, as many as are sooner") {
   std::vector<Candidate> candidates = {Worker(1, Role::kDecode, 1, 30)};
-  const AttemptShape shape{.n_prompt = 400, .max_tokens = 2};
+  const AttemptSpec shape{.n_prompt = 400, .max_tokens = 2};
   for (Incarnation worker = 5; worker < 10; ++worker)
     candidates.push_back(Worker(worker, Role::kPrefill, 360, 10));  // 360 ms: all its own
   const Plan plan{.prefill = 7, .decode = 1, .predicted_ms = 390};
@@ -246,7 +246,7 @@ TEST_CASE("the order of the candidates does not matter for a relay either") {
 
 TEST_CASE("a worker that is two ranks of a relay hands nothing to itself") {
   Plan plan{.prefill = 5, .decode = 1, .heads = {{7, 32}, {6, 32}}, .earlier = {32, 32, 32}};
-  const AttemptShape shape{.n_prompt = 192, .max_tokens = 20};
+  const AttemptSpec shape{.n_prompt = 192, .max_tokens = 20};
   CHECK(plan.HopTokens(shape) == std::vector<int32_t>{32, 64, 64, 64, 64});
   plan.heads[1].worker = 7;
   CHECK(plan.HopTokens(shape) == std::vector<int32_t>{0, 64, 32, 0, 64});
@@ -277,10 +277,10 @@ TEST_CASE("prefill work is priced by what a worker's steps cost it") {
 }
 
 TEST_CASE("the wait for room follows the holdings that end first") {
-  const std::vector<Holding> holdings = {{.pages = 4, .tokens_left = 50},
-                                         {.pages = 2, .tokens_left = 10}};
+  const std::vector<DecodeReservation> holdings = {{.pages = 4, .tokens_left = 50},
+                                                   {.pages = 2, .tokens_left = 10}};
   const auto wait = [&](int64_t pages_free, int32_t rows, int32_t max_batch, int32_t pages) {
-    return RoomWaitMs(
+    return CapacityWaitMs(
         {.pages_free = pages_free, .rows = rows, .max_batch = max_batch, .step_ms = 3}, holdings,
         pages);
   };

@@ -9,8 +9,8 @@ namespace {
 
 constexpr Incarnation kDecode = 1, kFirst = 11, kSecond = 12;
 
-struct Pair : RouterHarness {  // two prefill workers and a decode worker
-  explicit Pair(int relay_min_tokens = 0, bool reuses_kv = true)
+struct PrefixRoutingFixture : RouterHarness {  // two prefill workers and a decode worker
+  explicit PrefixRoutingFixture(int relay_min_tokens = 0, bool reuses_kv = true)
       : RouterHarness(RouterOptions{.relay_min_tokens = relay_min_tokens}) {
     JoinReusing(kDecode, Role::kDecode, reuses_kv);
     JoinReusing(kFirst, Role::kPrefill, reuses_kv);
@@ -46,7 +46,7 @@ struct Pair : RouterHarness {  // two prefill workers and a decode worker
 };
 
 TEST_CASE("a prompt goes to the worker that has computed its beginning") {
-  Pair r;
+  PrefixRoutingFixture r;
   const std::vector<Incarnation> first = r.Run(500);
   REQUIRE(first.size() == 1);
   for (const int32_t n_prompt : {600, 700, 500, 1000})
@@ -54,18 +54,18 @@ TEST_CASE("a prompt goes to the worker that has computed its beginning") {
 }
 
 TEST_CASE("not if the other one is sooner: what is cached is a part of the prediction") {
-  Pair r;
+  PrefixRoutingFixture r;
   const std::vector<Incarnation> first = r.Run(500);
   REQUIRE(r.Report(first.front(), {MeasuredLoad(100)}).ok());
   CHECK(r.Run(520) != first);  // 20 tokens take it 200 ms, 520 take the other one 52 ms
 }
 
 TEST_CASE("a worker that reuses nothing, or is gone, is not waited for") {
-  Pair none(0, false);
+  PrefixRoutingFixture none(0, false);
   const std::vector<Incarnation> first = none.Run(500);
   CHECK(none.Run(500) != first);  // in turns
 
-  Pair r;
+  PrefixRoutingFixture r;
   const std::vector<Incarnation> computed = r.Run(500);
   r.Lose(computed.front());
   const std::vector<Incarnation> other = r.Run(500);
@@ -75,19 +75,19 @@ TEST_CASE("a worker that reuses nothing, or is gone, is not waited for") {
 }
 
 TEST_CASE("no relay where one worker has most of the prompt; a relay's ranks have it afterwards") {
-  Pair r(64);
+  PrefixRoutingFixture r(64);
   const std::vector<Incarnation> ranks = r.Run(1024);
   REQUIRE(ranks.size() == 2);
   CHECK(r.Run(1060, 1008) == std::vector<Incarnation>{ranks.back()});  // the tail has all of it
   CHECK(r.Run(1500, 1008).size() == 1);  // of 1500 tokens 1008 are there: a third, by itself
   // The head has what it computed, and nobody the end of a longer prompt.
-  Pair other(64);
+  PrefixRoutingFixture other(64);
   REQUIRE(other.Run(300).size() == 2);
   CHECK(other.Run(2000).size() == 2);
 }
 
 TEST_CASE("a relay shares what its first rank does not have") {
-  Pair r(64);
+  PrefixRoutingFixture r(64);
   REQUIRE(r.Run(1000) == std::vector<Incarnation>{kSecond, kFirst});  // the first has 496 tokens
   r.sent.clear();
   const RequestId id = r.Submit(1900, 1);
@@ -105,7 +105,7 @@ TEST_CASE("a relay shares what its first rank does not have") {
 
 TEST_CASE("what a worker turns out to have given away, and what it used before, is not hoped for") {
   for (const bool lacks : {false, true}) {
-    Pair r;
+    PrefixRoutingFixture r;
     REQUIRE(r.Report(kSecond, {MeasuredLoad(100)}).ok());
     const auto worker_of = [&r](int32_t from, int32_t reused_tokens) {
       return r.Run(500, reused_tokens, from).front();
@@ -120,7 +120,7 @@ TEST_CASE("what a worker turns out to have given away, and what it used before, 
 }
 
 TEST_CASE("a wrong hint costs time, no more") {
-  Pair r(64);
+  PrefixRoutingFixture r(64);
   const std::vector<Incarnation> ranks = r.Run(1024);
   for (int i = 0; i < 3; ++i) {
     const RequestId id = r.Submit(1024, 1);

@@ -6,13 +6,13 @@
 namespace baton {
 namespace {
 
-bool Avoids(const Chain& r, Incarnation worker) { return r.LastPrefillWorker() != worker; }
+bool Avoids(const RelayHarness& r, Incarnation worker) { return r.LastPrefillWorker() != worker; }
 
 }  // namespace
 
 TEST_CASE("cancel at every point of a relay tells each worker with a part, once") {
   for (int point = 0; point <= 5; ++point) {
-    Chain r;
+    RelayHarness r;
     const RequestId id = r.Submit(100, 4);
     const std::vector<std::pair<Incarnation, WorkerEvent>> story = {
         {kHead, NoRoomNotice{.request_id = id, .epoch = 1, .expected_wait_us = 1'000'000}},
@@ -43,10 +43,10 @@ TEST_CASE("cancel at every point of a relay tells each worker with a part, once"
 }
 
 TEST_CASE("a lost head matters until the tail has computed") {
-  Chain r;
+  RelayHarness r;
   const RequestId id = r.Submit(100, 4);
   r.sent.clear();
-  SECTION("at once, and nobody else can take its place: aimed again, at the tail") {
+  SECTION("at once, and nobody else can take its place: dispatched again, at the tail") {
     r.Lose(kHead);
     CHECK(r.Cancelled() == Incarnations{kDecode1});
     CHECK(r.LastPrefillWorker() == kTail);
@@ -88,7 +88,7 @@ TEST_CASE("a lost head matters until the tail has computed") {
 }
 
 TEST_CASE("a head that fails: one worker goes on, and who is at fault is asked last") {
-  Chain r;
+  RelayHarness r;
   const RequestId id = r.Submit(100, 4);
   r.sent.clear();
   size_t open = 2;  // parts of workers that do not go on
@@ -135,7 +135,7 @@ TEST_CASE("a head that fails: one worker goes on, and who is at fault is asked l
 
 TEST_CASE("a head that fails after the first token harms nobody") {
   for (const PartFault fault : {PartFault::kOwn, PartFault::kHandoff, PartFault::kDraining}) {
-    Chain r;
+    RelayHarness r;
     const RequestId id = r.Submit(100, 4);
     REQUIRE(r.Report(kTail, {Token(id, 100, 7)}).ok());
     REQUIRE(r.Report(kHead, {Failed(id, true, fault)}).ok());
@@ -147,7 +147,7 @@ TEST_CASE("a head that fails after the first token harms nobody") {
 }
 
 TEST_CASE("a broken handoff of a relay that had brought tokens is the decode worker's") {
-  Chain r;
+  RelayHarness r;
   r.Join(kDecode2, Role::kDecode);
   const RequestId id = r.Submit(100, 4);
   const Incarnation decode = r.LastDecodeWorker();
@@ -161,7 +161,7 @@ TEST_CASE("a broken handoff of a relay that had brought tokens is the decode wor
 }
 
 TEST_CASE("a lost tail or decode worker of a relay: the others are told, and it goes on") {
-  Chain r;
+  RelayHarness r;
   r.Join(kDecode2, Role::kDecode);
   const RequestId id = r.Submit(100, 4);
   const Incarnation decode = r.LastDecodeWorker();
@@ -205,7 +205,7 @@ TEST_CASE("a lost tail or decode worker of a relay: the others are told, and it 
 }
 
 TEST_CASE("a relay that nobody tells of is given up, its three workers asked last") {
-  Chain r(Relays({.attempt_silence = absl::Seconds(60)}));
+  RelayHarness r(Relays({.attempt_silence = absl::Seconds(60)}));
   r.Join(kThird, Role::kPrefill);
   r.Join(kDecode2, Role::kDecode);
   const RequestId id = r.Submit(100, 4);

@@ -18,8 +18,8 @@ inline RouterOptions Relays(RouterOptions options = {}) {
   return options;
 }
 
-struct Chain : RouterHarness {  // two prefill workers and a decode worker
-  explicit Chain(RouterOptions options = Relays()) : RouterHarness(options) {
+struct RelayHarness : RouterHarness {  // two prefill workers and a decode worker
+  explicit RelayHarness(RouterOptions options = Relays()) : RouterHarness(options) {
     Join(kDecode1, Role::kDecode);
     Join(kTail, Role::kPrefill);
     Join(kHead, Role::kPrefill);
@@ -39,9 +39,9 @@ inline PartEnded Failed(RequestId id, bool was_prefill, PartFault fault, Epoch e
   return ended;
 }
 
-// Three ranks of 32 tokens each, and a request that has been aimed at them.
-struct LongChain : Chain {
-  LongChain() : Chain(Three()) {
+// Three ranks of 32 tokens each, and a request that has been dispatched at them.
+struct LongRelayHarness : RelayHarness {
+  LongRelayHarness() : RelayHarness(Three()) {
     Join(kThird, Role::kPrefill);
     id = Submit(96, 3);
     REQUIRE(sent.size() == 4);

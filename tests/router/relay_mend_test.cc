@@ -12,7 +12,7 @@ namespace {
 TEST_CASE("a lost rank is replaced: the same slices, the others keep theirs") {
   const auto [lost, other] = GENERATE(
       table<Incarnation, Incarnation>({{kTail, 10}, {kThird, 20}, {kTail, 5}, {kThird, 14}}));
-  LongChain r;
+  LongRelayHarness r;
   r.Join(other, Role::kPrefill);
   r.Lose(lost);
   CHECK(r.Cancelled() == Incarnations{kDecode1});
@@ -46,7 +46,7 @@ TEST_CASE("a lost rank is replaced: the same slices, the others keep theirs") {
     CHECK(r.tokens[r.id] == std::vector<int32_t>{7, 8, 9});
     CHECK(r.End(r.id).timeline.attempts == 2);
   }
-  SECTION("once: the next time it is aimed at one worker") {
+  SECTION("once: the next time it is dispatched at one worker") {
     r.Join(other + 1, Role::kPrefill);
     r.sent.clear();
     r.Lose(other);
@@ -61,7 +61,7 @@ TEST_CASE("a lost rank is replaced: the same slices, the others keep theirs") {
 
 TEST_CASE("a lost rank is replaced in any order, but not by who takes nothing or has a part") {
   const auto alone = [](Incarnation lost, auto prepare) {
-    LongChain r;
+    LongRelayHarness r;
     prepare(r);
     r.Lose(lost);
     const bool is_alone = r.Ranks().size() == 1;
@@ -70,25 +70,25 @@ TEST_CASE("a lost rank is replaced in any order, but not by who takes nothing or
     return is_alone;
   };
   const auto joins = [](Incarnation worker, Role role = Role::kPrefill) {
-    return [=](LongChain& r) { r.Join(worker, role); };
+    return [=](LongRelayHarness& r) { r.Join(worker, role); };
   };
   // Who could go on with the first slice besides its own goes too.
-  const auto drains = [](LongChain& r, Incarnation worker) {
+  const auto drains = [](LongRelayHarness& r, Incarnation worker) {
     REQUIRE(r.Report(worker, {WorkerLoad{.draining = true}}).ok());
   };
   for (const Incarnation lost : {kTail, kHead, kThird})
     for (const Incarnation other : {10, 30}) CHECK_FALSE(alone(lost, joins(other)));
-  CHECK(alone(kThird, [&](LongChain& r) { drains(r, kHead); }));
-  CHECK(alone(kThird, [&](LongChain& r) {
+  CHECK(alone(kThird, [&](LongRelayHarness& r) { drains(r, kHead); }));
+  CHECK(alone(kThird, [&](LongRelayHarness& r) {
     r.Join(30, Role::kDecode);
     drains(r, kHead);
   }));
-  CHECK(alone(kThird, [&](LongChain& r) {
+  CHECK(alone(kThird, [&](LongRelayHarness& r) {
     r.Join(30, Role::kPrefill);
     drains(r, 30);
     drains(r, kHead);
   }));
-  CHECK(alone(kThird, [&](LongChain& r) {
+  CHECK(alone(kThird, [&](LongRelayHarness& r) {
     WorkerAnnounce small = Announce(30, Role::kPrefill);
     small.max_slice_tokens = 31;
     REQUIRE(r.Report(30, {small}).ok());
@@ -100,7 +100,7 @@ TEST_CASE("a lost rank is replaced in any order, but not by who takes nothing or
 TEST_CASE("where no other worker is there, the rank before the lost one computes its slices too") {
   const auto [lost, survivor] =
       GENERATE(table<Incarnation, Incarnation>({{kTail, kHead}, {kHead, kThird}, {kThird, kHead}}));
-  LongChain r;
+  LongRelayHarness r;
   r.Lose(lost);
   CHECK(r.Cancelled() == Incarnations{kDecode1});
   CHECK(r.router.View().ranks_replaced == 1);
@@ -153,7 +153,7 @@ TEST_CASE("where no other worker is there, the rank before the lost one computes
 TEST_CASE("the one rank that is left of two computes the other's slice besides its own") {
   const auto [lost, survivor] =
       GENERATE(table<Incarnation, Incarnation>({{kTail, kHead}, {kHead, kTail}}));
-  Chain r;
+  RelayHarness r;
   const RequestId id = r.Submit(96, 3);
   REQUIRE(r.LastIsRelay());
   const int32_t first = int32_t(r.LastPrefill().tokens.size());
@@ -181,7 +181,7 @@ TEST_CASE("the one rank that is left of two computes the other's slice besides i
 
 TEST_CASE("who stands out of the order of pages in a mended relay does not wait for them") {
   const auto at_once = [](Incarnation lost, Incarnation other) {
-    LongChain r;
+    LongRelayHarness r;
     r.Join(other, Role::kPrefill);
     r.Lose(lost);
     Incarnations workers;
@@ -196,14 +196,14 @@ TEST_CASE("who stands out of the order of pages in a mended relay does not wait 
   CHECK(at_once(kHead, 30) == Incarnations{kThird});
   CHECK(at_once(kHead, 10) == Incarnations{10});
   CHECK(at_once(kThird, 10) == Incarnations{10});
-  LongChain r;
+  LongRelayHarness r;
   for (const auto& [worker, request] : r.Sent<PrefillRequest>()) CHECK_FALSE(request.pages_at_once);
 }
 
 TEST_CASE("a lost decode worker of a relay is replaced: every rank keeps its slice") {
   const Incarnation other = GENERATE(Incarnation{kDecode2 + 0},
                                      Incarnation{40});  // a process of another role may be greater
-  LongChain r;
+  LongRelayHarness r;
   r.Join(other, Role::kDecode);
   r.Lose(kDecode1);
   CHECK(r.Cancelled().empty());
@@ -222,7 +222,7 @@ TEST_CASE("a lost decode worker of a relay is replaced: every rank keeps its sli
 }
 
 TEST_CASE("a broken handoff of a relay: whoever is at fault by all that was said is replaced") {
-  LongChain r;
+  LongRelayHarness r;
   r.Join(30, Role::kPrefill);
   r.Join(kDecode2, Role::kDecode);
   const auto breaks = [&](Incarnation worker, PartFault fault) {
@@ -282,7 +282,7 @@ TEST_CASE("a broken handoff of a relay: whoever is at fault by all that was said
 }
 
 TEST_CASE("tokens that later attempts computed are counted by why there was an attempt before") {
-  LongChain r;
+  LongRelayHarness r;
   r.Join(30, Role::kPrefill);
   r.Lose(kHead);
   const Incarnation stand_in = r.Ranks().at(1);

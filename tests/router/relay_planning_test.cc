@@ -30,13 +30,13 @@ RouterOptions Relays() {
   return options;
 }
 
-struct Chain : RouterHarness {  // two prefill workers and a decode worker
-  explicit Chain(const RouterOptions& options = Relays()) : RouterHarness(options) {
+struct RelayPlanningFixture : RouterHarness {  // two prefill workers and a decode worker
+  explicit RelayPlanningFixture(const RouterOptions& options = Relays()) : RouterHarness(options) {
     JoinWide(kDecode, Role::kDecode);
     JoinWide(kTail, Role::kPrefill);
     JoinWide(kHead, Role::kPrefill);
-    Tell(kTail, {.prefill_fit = Fit()});
-    Tell(kHead, {.prefill_fit = Fit()});
+    ReportLoad(kTail, {.prefill_fit = Fit()});
+    ReportLoad(kHead, {.prefill_fit = Fit()});
   }
   void JoinWide(Incarnation id, Role role) {
     WorkerAnnounce announce = Announce(id, role);
@@ -44,7 +44,7 @@ struct Chain : RouterHarness {  // two prefill workers and a decode worker
     announce.pages_total = 1 << 20;
     REQUIRE(Report(id, {announce}).ok());
   }
-  void Tell(Incarnation id, const WorkerLoad& load) { REQUIRE(Report(id, {load}).ok()); }
+  void ReportLoad(Incarnation id, const WorkerLoad& load) { REQUIRE(Report(id, {load}).ok()); }
 
   // A prompt that takes so long to its first token and has no other; its timeline.
   Timeline Run(int32_t n_prompt, double took_ms, int32_t reused_tokens = 0) {
@@ -73,15 +73,15 @@ struct Chain : RouterHarness {  // two prefill workers and a decode worker
 }  // namespace
 
 TEST_CASE("a relay's slices follow what long prompts cost each worker") {
-  Chain r;
+  RelayPlanningFixture r;
   const std::vector<int32_t> even = r.Slices(8192);
   REQUIRE(even.size() == 2);
   CHECK(even[0] + even[1] == 8192);
   // Equal work: x + x^2 / 8192 of the first is half of 8192 + 8192.
   CHECK(even[0] == Approx(8192 * 0.618).margin(64));
-  r.Tell(kHead, {.prefill_fit = Fit(3)});  // the head of the chain became slow
+  r.ReportLoad(kHead, {.prefill_fit = Fit(3)});  // the head of the chain became slow
   CHECK(r.Slices(8192)[0] < 8192 * 0.4);
-  r.Tell(kHead, {.prefill_fit = Fit(1e4)});
+  r.ReportLoad(kHead, {.prefill_fit = Fit(1e4)});
   CHECK(r.Slices(8192) == std::vector<int32_t>{8192});
 }
 
@@ -107,7 +107,7 @@ TEST_CASE("before a worker has measured what prompts cost one computes them alon
 
 TEST_CASE("prefill workers that have to share their CPUs share no prompts") {
   for (const double share : {0.5, 1.0}) {
-    Chain r;
+    RelayPlanningFixture r;
     for (const Incarnation worker : {kTail, kHead}) {
       r.Lose(worker);
       WorkerAnnounce announce = Announce(worker, Role::kPrefill);
@@ -121,7 +121,7 @@ TEST_CASE("prefill workers that have to share their CPUs share no prompts") {
 }
 
 TEST_CASE("predicted and actual time to the first token are in the timeline") {
-  Chain r;
+  RelayPlanningFixture r;
   const Timeline relay = r.Run(8192, 90);
   CHECK(relay.slices.size() == 2);
   CHECK(absl::ToDoubleMilliseconds(relay.predicted) == Approx(AloneMs(8192) / 2).epsilon(0.02));
@@ -132,7 +132,7 @@ TEST_CASE("predicted and actual time to the first token are in the timeline") {
 }
 
 TEST_CASE("relays that take longer than one worker would are not repeated, but tried again") {
-  Chain r;
+  RelayPlanningFixture r;
   REQUIRE(r.Run(8192, 200).slices.size() == 2);
   REQUIRE(r.Run(8192, 170).slices.size() == 1);
   CHECK(r.Run(2048, 18).slices.size() == 2);  // of another length
@@ -141,28 +141,28 @@ TEST_CASE("relays that take longer than one worker would are not repeated, but t
   REQUIRE(r.Run(8192, 170).slices.size() == 2);
   REQUIRE(r.Slices(8192).size() == 1);
   // What it costs has changed.
-  r.Tell(kTail, {.prefill_fit = Fit(1.2)});
+  r.ReportLoad(kTail, {.prefill_fit = Fit(1.2)});
   CHECK(r.Slices(8192).size() == 2);
 }
 
 TEST_CASE("predictions that are off by more than a relay gains make none") {
-  Chain r;
-  r.Tell(kHead, {.prefill_fit = Fit(3)});  // it takes a quarter of the time away
+  RelayPlanningFixture r;
+  r.ReportLoad(kHead, {.prefill_fit = Fit(3)});  // it takes a quarter of the time away
   REQUIRE(r.Slices(8192).size() == 2);
   for (int i = 0; i < 30; ++i) r.Run(8192, i % 2 == 0 ? 130 : 20);
   CHECK(r.Slices(8192).size() == 1);
 }
 
 TEST_CASE("KV that was found says nothing about predictions") {
-  Chain r;
+  RelayPlanningFixture r;
   for (int i = 0; i < 20; ++i) REQUIRE(r.Run(8192, 1000, 64).slices.size() == 2);
 }
 
 TEST_CASE("a link that falls to a hundredth: prompts that come are planned anew") {
-  Chain r;
+  RelayPlanningFixture r;
   const auto link = [&](double bytes_per_second) {
-    r.Tell(kHead, {.prefill_fit = Fit(),
-                   .links = {{.peer = kTail, .bytes_per_second = bytes_per_second}}});
+    r.ReportLoad(kHead, {.prefill_fit = Fit(),
+                         .links = {{.peer = kTail, .bytes_per_second = bytes_per_second}}});
   };
   // 2,048 bytes per token in each of 4 layers: 5,000 tokens are 10 MB per layer of 20 ms.
   link(1e9);
@@ -178,7 +178,7 @@ TEST_CASE("a link that falls to a hundredth: prompts that come are planned anew"
 
 TEST_CASE("a link that is held to a rate is planned with before it was measured") {
   const auto slices = [](double bytes_per_second) {
-    Chain r;
+    RelayPlanningFixture r;
     WorkerAnnounce third = Announce(13, Role::kPrefill);
     third.max_context = 1 << 20;
     third.pages_total = 1 << 20;
@@ -193,7 +193,7 @@ TEST_CASE("a link that is held to a rate is planned with before it was measured"
 }
 
 TEST_CASE("shorter prompts go before a prompt, longer ones do not; of relays every slice does") {
-  Chain r;
+  RelayPlanningFixture r;
   const auto predicted_ms = [&](int32_t n_prompt) {
     const RequestId id = r.Submit(n_prompt, 1);
     r.Cancel(id);
@@ -215,10 +215,10 @@ TEST_CASE("shorter prompts go before a prompt, longer ones do not; of relays eve
 }
 
 TEST_CASE("what a relay costs in all counts for prompts to come where recent ones had to wait") {
-  Chain r;
+  RelayPlanningFixture r;
   PrefillFit fit = Fit();
   fit.floor = 20e-3;  // of each slice
-  for (const Incarnation worker : {kTail, kHead}) r.Tell(worker, {.prefill_fit = fit});
+  for (const Incarnation worker : {kTail, kHead}) r.ReportLoad(worker, {.prefill_fit = fit});
   REQUIRE(r.Slices(8192).size() == 2);
   std::vector<RequestId> burst;
   for (int i = 0; i < 60; ++i) burst.push_back(r.Submit(30, 1));
@@ -229,7 +229,7 @@ TEST_CASE("what a relay costs in all counts for prompts to come where recent one
 }
 
 TEST_CASE("what others cost a prompt says nothing about its prediction, and bars no relay") {
-  Chain r;
+  RelayPlanningFixture r;
   const auto finish = [&](RequestId id, int32_t n_prompt, size_t n_sent) {
     for (; n_sent < r.sent.size(); ++n_sent) {
       const auto* request = std::get_if<PrefillRequest>(&r.sent[n_sent].second);
@@ -259,12 +259,12 @@ TEST_CASE("who hands a relay's KV to the decode worker follows the links, unless
   const auto push = [](double bytes_per_second, std::optional<RelayPush> said = {}) {
     RouterOptions options = Relays();
     options.relay_push = said;
-    Chain r(options);
-    r.Tell(kHead, {.prefill_fit = Fit(),
-                   .links = {{.peer = kTail, .bytes_per_second = bytes_per_second},
-                             {.peer = kDecode, .bytes_per_second = bytes_per_second}}});
-    r.Tell(kTail, {.prefill_fit = Fit(),
-                   .links = {{.peer = kDecode, .bytes_per_second = bytes_per_second}}});
+    RelayPlanningFixture r(options);
+    r.ReportLoad(kHead, {.prefill_fit = Fit(),
+                         .links = {{.peer = kTail, .bytes_per_second = bytes_per_second},
+                                   {.peer = kDecode, .bytes_per_second = bytes_per_second}}});
+    r.ReportLoad(kTail, {.prefill_fit = Fit(),
+                         .links = {{.peer = kDecode, .bytes_per_second = bytes_per_second}}});
     const RequestId id = r.Submit(8192, 2);
     const auto prefills = r.Sent<PrefillRequest>();
     REQUIRE(prefills.size() == 2);
@@ -283,7 +283,7 @@ TEST_CASE("who hands a relay's KV to the decode worker follows the links, unless
 }
 
 TEST_CASE("no slice is longer than its worker takes") {
-  Chain r;
+  RelayPlanningFixture r;
   WorkerAnnounce third = Announce(13, Role::kPrefill);
   third.max_context = 1 << 20;
   third.pages_total = 1 << 20;
@@ -321,8 +321,10 @@ RouterOptions WithTable(PartitionMode mode) {
 }  // namespace
 
 TEST_CASE("slices by a tuned table, and even ones") {
-  CHECK(Chain(WithTable(PartitionMode::kTable)).Slices(8192) == std::vector<int32_t>{6144, 2048});
-  CHECK(Chain(WithTable(PartitionMode::kEven)).Slices(8192) == std::vector<int32_t>{4096, 4096});
+  CHECK(RelayPlanningFixture(WithTable(PartitionMode::kTable)).Slices(8192) ==
+        std::vector<int32_t>{6144, 2048});
+  CHECK(RelayPlanningFixture(WithTable(PartitionMode::kEven)).Slices(8192) ==
+        std::vector<int32_t>{4096, 4096});
 }
 
 TEST_CASE("a table of another model or numerics is refused when the first worker joins") {
@@ -348,10 +350,10 @@ TEST_CASE("at saturation with short prompts total tokens per second are those wi
   const auto run = [](bool relays) {
     RouterOptions options = Relays();
     if (!relays) options.relay_min_tokens = 0;
-    Chain r(options);
+    RelayPlanningFixture r(options);
     PrefillFit fit = Fit();
     fit.floor = 5e-4;
-    for (const Incarnation worker : {kTail, kHead}) r.Tell(worker, {.prefill_fit = fit});
+    for (const Incarnation worker : {kTail, kHead}) r.ReportLoad(worker, {.prefill_fit = fit});
     std::map<Incarnation, double> busy_until;
     constexpr int kPrompts = 400, kAhead = 16;
     std::vector<std::pair<double, RequestId>> running;

@@ -7,7 +7,7 @@
 
 namespace baton {
 TEST_CASE("a relay: the head gets the first slice, the tail everything, each its ticket") {
-  Chain r;
+  RelayHarness r;
   const RequestId id = r.Submit(100, 3);
   REQUIRE(r.sent.size() == 3);
   CHECK(r.sent[0].first == kDecode1);
@@ -68,7 +68,7 @@ TEST_CASE("a relay: the head gets the first slice, the tail everything, each its
 TEST_CASE("a relay of three ranks: each hands all KV up to its slice's end to the next") {
   RouterOptions options = Relays();
   options.relay_max_ranks = 3;
-  Chain r(options);
+  RelayHarness r(options);
   r.Join(kThird, Role::kPrefill);
   const RequestId id = r.Submit(96, 3);
   REQUIRE(r.sent.size() == 4);
@@ -129,7 +129,7 @@ TEST_CASE("a relay of three ranks: each hands all KV up to its slice's end to th
     REQUIRE(r.Report(kDecode1, {Ended(id, false, EndReason::kCancelled)}).ok());
     CheckIdle(r);
   }
-  SECTION("two heads lost: aimed anew at one worker, the others hear of it") {
+  SECTION("two heads lost: dispatched anew at one worker, the others hear of it") {
     r.Lose(kHead);
     r.Lose(kThird);
     const PrefillRequest again = r.LastPrefill();
@@ -152,7 +152,7 @@ TEST_CASE("the tail alone hands KV to the decode worker where that is asked for,
   const bool asked = GENERATE(true, false);
   RouterOptions options = Relays();
   if (asked) options.relay_push = RelayPush::kTail;
-  Chain r(options);
+  RelayHarness r(options);
   r.Submit(96, asked ? 3 : 1);  // of one token nothing is decoded
   for (const auto& [worker, message] : r.sent) {
     const auto* request = std::get_if<PrefillRequest>(&message);
@@ -164,7 +164,7 @@ TEST_CASE("the tail alone hands KV to the decode worker where that is asked for,
 }
 
 TEST_CASE("no relay where none is asked for or none is possible") {
-  const auto relayed = [](Chain& r, int32_t n_prompt = 100) {
+  const auto relayed = [](RelayHarness& r, int32_t n_prompt = 100) {
     const RequestId id = r.Submit(n_prompt, 3);
     const bool relay = r.LastIsRelay();
     CHECK(r.sent.size() == (relay ? 3 : 2));
@@ -173,45 +173,45 @@ TEST_CASE("no relay where none is asked for or none is possible") {
     return relay;
   };
   SECTION("as shipped") {
-    Chain r{RouterOptions{}};
+    RelayHarness r{RouterOptions{}};
     CHECK_FALSE(relayed(r, 2000));
   }
   SECTION("a prompt that is long enough") {
-    Chain r;
+    RelayHarness r;
     CHECK(relayed(r, 40));
   }
   SECTION("a prompt that is too short") {
-    Chain r;
+    RelayHarness r;
     CHECK_FALSE(relayed(r, 39));
   }
   SECTION("a prompt of less than two pages") {
-    Chain r(RouterOptions{.relay_min_tokens = 1});
+    RelayHarness r(RouterOptions{.relay_min_tokens = 1});
     CHECK_FALSE(relayed(r, 31));
-    Chain two(RouterOptions{.relay_min_tokens = 1});
+    RelayHarness two(RouterOptions{.relay_min_tokens = 1});
     CHECK(relayed(two, 32));
   }
   SECTION("one worker is allowed") {
-    Chain r(RouterOptions{.relay_min_tokens = 1, .relay_max_ranks = 1});
+    RelayHarness r(RouterOptions{.relay_min_tokens = 1, .relay_max_ranks = 1});
     CHECK_FALSE(relayed(r));
   }
   SECTION("one prefill worker") {
-    Chain r;
+    RelayHarness r;
     r.Lose(kHead);
     CHECK_FALSE(relayed(r));
   }
   SECTION("the other one drains") {
-    Chain r;
+    RelayHarness r;
     REQUIRE(r.Report(kHead, {WorkerLoad{.draining = true}}).ok());
     CHECK_FALSE(relayed(r));
   }
   SECTION("a decode worker that is greater than the prefill workers") {
-    Chain r;
+    RelayHarness r;
     r.Join(kD1, Role::kDecode);
     r.Lose(kDecode1);
     CHECK_FALSE(relayed(r));
   }
   SECTION("the other one is too small") {
-    Chain r;
+    RelayHarness r;
     r.Lose(kHead);
     WorkerAnnounce small = Announce(kThird, Role::kPrefill);
     small.pages_total = 6;
@@ -222,7 +222,7 @@ TEST_CASE("no relay where none is asked for or none is possible") {
 
 TEST_CASE("a relay of one token ends at the tail; a tail may decode itself") {
   SECTION("prefill alone") {
-    Chain r;
+    RelayHarness r;
     const RequestId id = r.Submit(100, 1);
     REQUIRE(r.sent.size() == 2);
     const PrefillRequest tail = std::get<PrefillRequest>(r.sent[0].second);
@@ -253,7 +253,7 @@ TEST_CASE("a relay of one token ends at the tail; a tail may decode itself") {
 }
 
 TEST_CASE("head and tail are each charged for their slice until it is computed") {
-  Chain r;
+  RelayHarness r;
   REQUIRE(r.Report(kDecode1, {WorkerLoad{.decode_step_ms = 1}}).ok());
   r.Join(kThird, Role::kPrefill);
   const RequestId relay = r.Submit(2000, 2);  // 1008 tokens at the head, 992 at the tail
@@ -287,7 +287,7 @@ TEST_CASE("head and tail are each charged for their slice until it is computed")
 }
 
 TEST_CASE("a full decode worker: a relay moves while nothing is computed, and stays a relay") {
-  Chain r;
+  RelayHarness r;
   r.Join(kDecode2, Role::kDecode);
   const RequestId id = r.Submit(100, 4);
   const Incarnation decode = r.LastDecodeWorker();
@@ -309,7 +309,7 @@ TEST_CASE("a full decode worker: a relay moves while nothing is computed, and st
 }
 
 TEST_CASE("what a head cannot know closes its stream") {
-  Chain r;
+  RelayHarness r;
   const RequestId id = r.Submit(100, 4);
   const auto code = [&](WorkerEvent event) { return r.Report(kHead, {std::move(event)}).code(); };
   SECTION("a token") {
@@ -333,7 +333,7 @@ TEST_CASE("what a head cannot know closes its stream") {
 }
 
 TEST_CASE("drain: a relay goes on to its end, then all three workers are told") {
-  Chain r;
+  RelayHarness r;
   const RequestId id = r.Submit(100, 2);
   r.router.Drain();
   r.Collect();

@@ -38,7 +38,7 @@ WorkerLoad LoadWith(double bytes_per_second, int64_t chain_bytes) {
   return load;
 }
 
-struct SlowChain : Chain {
+struct SlowChain : RelayHarness {
   SlowChain() {
     for (const Incarnation worker : {kDecode1, kTail})
       REQUIRE(Report(worker, {MeasuredLoad(1000)}).ok());

@@ -6,7 +6,7 @@
 namespace baton {
 
 TEST_CASE("a lost decode worker: the same position goes on elsewhere") {
-  Pair r;
+  PairHarness r;
   r.Join(kD2, Role::kDecode);
   const RequestId id = r.Submit(20, 4);
   const Incarnation first = r.LastDecodeWorker();
@@ -38,19 +38,19 @@ TEST_CASE("a lost decode worker: the same position goes on elsewhere") {
 }
 
 TEST_CASE("a lost prefill worker matters only until the handoff is known to be done") {
-  Pair r;
+  PairHarness r;
   r.Join(kP2, Role::kPrefill);
   const RequestId id = r.Submit(20, 4);
   const Incarnation first = r.LastPrefillWorker();
 
-  SECTION("before the first token: aimed again, the decode worker told") {
+  SECTION("before the first token: dispatched again, the decode worker told") {
     r.sent.clear();
     r.Lose(first);
     CHECK(r.Sent<CancelRequest>().size() == 1);
     CHECK(r.LastPrefillWorker() != first);
     CHECK(r.LastPrefill().tokens.size() == 20);
   }
-  SECTION("after the first token, handoff open: aimed again behind it") {
+  SECTION("after the first token, handoff open: dispatched again behind it") {
     REQUIRE(r.Report(first, {Token(id, 20, 7)}).ok());
     r.sent.clear();
     r.Lose(first);
@@ -70,7 +70,7 @@ TEST_CASE("a lost prefill worker matters only until the handoff is known to be d
     r.Lose(first);
     CHECK(r.sent.empty());
   }
-  SECTION("its first token lost with it while decode already spoke: aimed again") {
+  SECTION("its first token lost with it while decode already spoke: dispatched again") {
     REQUIRE(r.Report(kD1, {Token(id, 21, 8)}).ok());
     r.sent.clear();
     r.Lose(first);
@@ -80,7 +80,7 @@ TEST_CASE("a lost prefill worker matters only until the handoff is known to be d
 }
 
 TEST_CASE("when a role is gone the others serve it") {
-  Pair r;
+  PairHarness r;
   const RequestId id = r.Submit(20, 4);
   r.sent.clear();
   r.Lose(kD1);
@@ -91,7 +91,7 @@ TEST_CASE("when a role is gone the others serve it") {
 }
 
 TEST_CASE("without workers a request waits, bounded, for one to come") {
-  Pair r;
+  PairHarness r;
   const RequestId a = r.Submit(20, 4);
   r.Lose(kD1);
   r.Lose(kP1);
@@ -118,8 +118,8 @@ TEST_CASE("without workers a request waits, bounded, for one to come") {
   CheckIdle(r);
 }
 
-TEST_CASE("a failed part is aimed again, elsewhere if possible, a bounded number of times") {
-  Pair r(RouterOptions{.max_attempts = 3});
+TEST_CASE("a failed part is dispatched again, elsewhere if possible, a bounded number of times") {
+  PairHarness r(RouterOptions{.max_attempts = 3});
   r.Join(kD2, Role::kDecode);
   const RequestId id = r.Submit(20, 4);
   const Incarnation first = r.LastDecodeWorker();
@@ -139,8 +139,8 @@ TEST_CASE("a failed part is aimed again, elsewhere if possible, a bounded number
   CheckIdle(r);
 }
 
-TEST_CASE("a part that ends without its tokens is aimed again") {
-  Pair r;
+TEST_CASE("a part that ends without its tokens is dispatched again") {
+  PairHarness r;
   const RequestId id = r.Submit(20, 4);
   r.sent.clear();
   SECTION("prefill without a first token") {

@@ -7,7 +7,7 @@
 namespace baton {
 
 TEST_CASE("refused at once") {
-  Pair r(RouterOptions{.max_waiting = 2});
+  PairHarness r(RouterOptions{.max_waiting = 2});
   const auto code = [&](GenerateRequest request) {
     return r.router.Submit(std::move(request), r.now).status().code();
   };
@@ -26,7 +26,7 @@ TEST_CASE("refused at once") {
 
 TEST_CASE("a worker that does not fit is refused by the name of the field") {
   const auto refusal = [](void (*change)(WorkerAnnounce*)) {
-    Pair r;
+    PairHarness r;
     WorkerAnnounce announce = Announce(99, Role::kPrefill);
     change(&announce);
     const absl::Status status = r.Report(99, {announce});
@@ -51,7 +51,7 @@ TEST_CASE("a worker that does not fit is refused by the name of the field") {
 }
 
 TEST_CASE("what a worker cannot know closes its stream, and its requests go elsewhere") {
-  Pair r;
+  PairHarness r;
   r.Join(kD2, Role::kDecode);
   const RequestId id = r.Submit(20, 4);
   const Incarnation decode = r.LastDecodeWorker();
@@ -93,7 +93,7 @@ TEST_CASE("what a worker cannot know closes its stream, and its requests go else
 }
 
 TEST_CASE("a request that a worker cannot read ends with its name, at once, and nobody is lost") {
-  Pair r;
+  PairHarness r;
   r.Join(kP2, Role::kPrefill);
   r.Join(kD2, Role::kDecode);
   const bool of_prefill = GENERATE(true, false);

@@ -8,16 +8,16 @@
 namespace baton {
 
 TEST_CASE("a prompt computed by a worker that was not asked is a protocol violation") {
-  Pair r;
+  PairHarness r;
   const RequestId id = r.Submit(20, 3);
   CHECK_FALSE(r.Report(kD1, {PromptComputed{.request_id = id, .epoch = 1}}).ok());
-  Pair other;
+  PairHarness other;
   const RequestId id2 = other.Submit(20, 3);
   CHECK_FALSE(other.Report(kP1, {PromptComputed{.request_id = id2, .epoch = 2}}).ok());
 }
 
 TEST_CASE("a request goes to both workers at once and ends with its last token") {
-  Pair r;
+  PairHarness r;
   const RequestId id = r.Submit(20, 3);
   REQUIRE(r.sent.size() == 2);
   const auto [decode_worker, decode] = r.Sent<DecodeRequest>().at(0);
@@ -70,7 +70,7 @@ TEST_CASE("a request goes to both workers at once and ends with its last token")
 }
 
 TEST_CASE("tokens come out by position whichever stream is faster") {
-  Pair r;
+  PairHarness r;
   const RequestId id = r.Submit(20, 4);
   REQUIRE(r.Report(kD1, {Token(id, 22, 9), Token(id, 21, 8)}).ok());
   CHECK(r.tokens[id].empty());
@@ -84,7 +84,7 @@ TEST_CASE("tokens come out by position whichever stream is faster") {
 }
 
 TEST_CASE("a preempted request goes on with its tokens; the fourth attempt is promised all pages") {
-  Pair r;
+  PairHarness r;
   const RequestId id = r.Submit(20, 100);
   int32_t position = 20;
   for (Epoch epoch = 1; epoch <= 4; ++epoch) {
@@ -108,7 +108,7 @@ TEST_CASE("a preempted request goes on with its tokens; the fourth attempt is pr
 }
 
 TEST_CASE("a token told twice comes out once") {
-  Pair r;
+  PairHarness r;
   const RequestId id = r.Submit(20, 4);
   REQUIRE(r.Report(kP1, {Token(id, 20, 7), Token(id, 20, 7)}).ok());
   REQUIRE(r.Report(kD1, {Token(id, 20, 7), Token(id, 21, 8), Token(id, 21, 8)}).ok());
@@ -116,7 +116,7 @@ TEST_CASE("a token told twice comes out once") {
 }
 
 TEST_CASE("tokens that an earlier attempt told early are forgotten with it") {
-  Pair r;
+  PairHarness r;
   r.Join(kD2, Role::kDecode);
   const RequestId id = r.Submit(20, 4);
   const Incarnation first = r.LastDecodeWorker();
@@ -128,7 +128,7 @@ TEST_CASE("tokens that an earlier attempt told early are forgotten with it") {
 }
 
 TEST_CASE("one token is prefill alone") {
-  Pair r;
+  PairHarness r;
   const RequestId id = r.Submit(20, 1);
   CHECK(r.Sent<DecodeRequest>().empty());
   CHECK(r.LastPrefill().sink.incarnation == 0);
@@ -140,7 +140,7 @@ TEST_CASE("one token is prefill alone") {
 }
 
 TEST_CASE("a first token that stops the request cancels its decode part") {
-  Pair r;
+  PairHarness r;
   const RequestId id = r.Submit(20, 5, {7});
   REQUIRE(r.Report(kP1, {Token(id, 20, 7)}).ok());
   CHECK(r.tokens[id] == std::vector<int32_t>{7});
@@ -157,7 +157,7 @@ TEST_CASE("a first token that stops the request cancels its decode part") {
 }
 
 TEST_CASE("a stop token of the decode worker ends the request") {
-  Pair r;
+  PairHarness r;
   const RequestId id = r.Submit(20, 5, {8});
   REQUIRE(r.Report(kP1, {Token(id, 20, 7), Ended(id, true)}).ok());
   REQUIRE(r.Report(kD1, {Token(id, 21, 8), Ended(id, false, EndReason::kStopToken)}).ok());
@@ -185,7 +185,7 @@ TEST_CASE("a colocated worker gets both parts with itself as sink") {
 
 TEST_CASE("cancel at every point ends once and tells only workers that hold a part") {
   for (int point = 0; point <= 4; ++point) {
-    Pair r;
+    PairHarness r;
     const RequestId id = r.Submit(20, 4);
     const std::vector<std::pair<Incarnation, WorkerEvent>> story = {
         {kP1, Token(id, 20, 7)},
@@ -207,7 +207,7 @@ TEST_CASE("cancel at every point ends once and tells only workers that hold a pa
 }
 
 TEST_CASE("NO_ROOM: another worker with room is taken when that is sooner") {
-  Pair r;
+  PairHarness r;
   r.Join(kD2, Role::kDecode);
   const RequestId id = r.Submit(20, 4);
   const Incarnation first = r.LastDecodeWorker();
@@ -292,7 +292,7 @@ TEST_CASE("a queue is shorter by what is computed, told by first tokens and by l
 }
 
 TEST_CASE("deadline") {
-  Pair r;
+  PairHarness r;
   GenerateRequest request{.prompt = {1, 2}, .max_tokens = 4, .timeout = absl::Seconds(2)};
   const RequestId id = r.Submit(request);
   r.Advance(absl::Milliseconds(1999));
@@ -305,7 +305,7 @@ TEST_CASE("deadline") {
 }
 
 TEST_CASE("drain: nothing new, what runs goes on, then the workers are told") {
-  Pair r;
+  PairHarness r;
   const RequestId id = r.Submit(20, 1);
   r.router.Drain();
   r.Collect();
@@ -318,7 +318,7 @@ TEST_CASE("drain: nothing new, what runs goes on, then the workers are told") {
 }
 
 TEST_CASE("the view adds up the workers' reports") {
-  Pair r;
+  PairHarness r;
   REQUIRE(r.Report(kD1, {WorkerLoad{.pages_free = 900}}).ok());
   r.Submit(20, 13);
   const ClusterView view = r.router.View();

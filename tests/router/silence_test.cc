@@ -6,8 +6,8 @@
 namespace baton {
 namespace {
 
-struct ThreeWorkers : Pair {
-  explicit ThreeWorkers(const RouterOptions& options = {}) : Pair(options) {
+struct ThreeWorkers : PairHarness {
+  explicit ThreeWorkers(const RouterOptions& options = {}) : PairHarness(options) {
     Join(kD2, Role::kDecode);
   }
 };
@@ -55,7 +55,7 @@ TEST_CASE("a silent worker is given up within its bound, its stream closed, its 
 }
 
 TEST_CASE("any report is a sign of life, an empty one too") {
-  Pair r;
+  PairHarness r;
   r.AdvanceWith(absl::Seconds(60), {kP1, kD1});
   CHECK(r.closed.empty());
   CHECK(r.router.View().prefill_workers == 1);
@@ -74,7 +74,7 @@ TEST_CASE("all workers silent at once: none is a refuge for another's requests")
 }
 
 TEST_CASE("a router that stood still itself learns nothing from silence") {
-  Pair r;
+  PairHarness r;
   r.AdvanceWith(absl::Seconds(5), {kP1, kD1});
   r.now += absl::Seconds(20);  // nobody called it: its process was stopped
   r.router.OnTime(r.now);
@@ -87,7 +87,7 @@ TEST_CASE("a router that stood still itself learns nothing from silence") {
 }
 
 TEST_CASE("silence is not looked at when the bound is infinite") {
-  Pair r(RouterOptions{.worker_silence = absl::InfiniteDuration()});
+  PairHarness r(RouterOptions{.worker_silence = absl::InfiniteDuration()});
   CHECK(r.router.NextDeadline() == absl::InfiniteFuture());
   r.Advance(absl::Hours(1));
   CHECK(r.closed.empty());
@@ -124,7 +124,7 @@ TEST_CASE("a request that a draining worker refused is moved, and loses no attem
 }
 
 TEST_CASE("when all workers drain, new requests are refused and waiting ones wait for another") {
-  Pair r;
+  PairHarness r;
   for (const Incarnation worker : {kP1, kD1})
     REQUIRE(r.Report(worker, {WorkerLoad{.draining = true}}).ok());
   const absl::Status refused = r.router.Submit({.prompt = {1}}, r.now).status();

@@ -56,28 +56,28 @@ TEST_CASE("time alone ends every state of a journey") {
   TransitionCounts counts;
   const std::vector<Incarnation> both = {kP1, kD1};
   {  // prefilling: nobody says anything, twice; then the parts are awaited in vain
-    Pair r(Short(&counts));
+    PairHarness r(Short(&counts));
     const RequestId id = r.Submit(20, 4);
     r.AdvanceWith(absl::Seconds(60), both);
     CHECK(r.End(id).status.code() == absl::StatusCode::kUnavailable);
     CHECK(r.router.View().ending == 0);
   }
   {  // streaming
-    Pair r(Short(&counts));
+    PairHarness r(Short(&counts));
     const RequestId id = r.Submit(20, 4);
     REQUIRE(r.Report(kP1, {Token(id, 20, 7), Ended(id, true)}).ok());
     r.AdvanceWith(absl::Seconds(80), both);
     CHECK(r.End(id).status.code() == absl::StatusCode::kUnavailable);
   }
   {  // waiting
-    Pair r(Short(&counts));
+    PairHarness r(Short(&counts));
     const RequestId id = r.Submit(20, 4);
     r.Advance(absl::Seconds(15));  // the workers are silent, and nobody comes
     CHECK(r.End(id).status.code() == absl::StatusCode::kUnavailable);
     CHECK(r.router.View().waiting == 0);
   }
   {  // ending, from each state that has parts
-    Pair r(Short(&counts));
+    PairHarness r(Short(&counts));
     const RequestId a = r.Submit(20, 4), b = r.Submit(20, 4);
     REQUIRE(r.Report(kP1, {Token(b, 20, 7)}).ok());
     r.Cancel(a);

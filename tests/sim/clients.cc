@@ -55,8 +55,8 @@ GenerateRequest Clients::Draw() {
   GenerateRequest request;
   const bool among_long = swarm_.long_request < 0;
   const bool is_long = static_cast<int>(requests_.size()) == swarm_.long_request;
-  const auto up_to = [&](int most, int most_of_short) {
-    return is_long ? most : random_->Between(1, among_long ? most : most_of_short);
+  const auto up_to = [&](int most, int max_of_short) {
+    return is_long ? most : random_->Between(1, among_long ? most : max_of_short);
   };
   constexpr int kShortPrompt = 4, kShortTokens = 2;
   const int64_t n = up_to(swarm_.max_prompt, kShortPrompt);
@@ -151,7 +151,7 @@ void Clients::CheckOvertaking(const Request& request) {
   const auto the_long = static_cast<size_t>(swarm_.long_request);
   if (index_.at(request.id) <= swarm_.long_request || requests_[the_long]->n_got > 0) return;
   overtaking_ += static_cast<int64_t>(request.wanted.prompt.size());
-  Require(overtaking_ <= swarm_.most_overtaking,
+  Require(overtaking_ <= swarm_.max_overtaking,
           "the long request waits: %d tokens of prompts that came later were computed",
           overtaking_);
 }

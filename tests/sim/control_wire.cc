@@ -9,7 +9,7 @@
 namespace baton::sim {
 namespace {
 
-constexpr int64_t kDialTimeoutUs = 2'000'000, kLeastPauseUs = 20'000, kMostPauseUs = 1'000'000;
+constexpr int64_t kDialTimeoutUs = 2'000'000, kMinPauseUs = 20'000, kMaxPauseUs = 1'000'000;
 
 }  // namespace
 
@@ -31,7 +31,7 @@ ControlWire::ControlWire(const Swarm& swarm, Agenda* agenda, SimRandom* random,
 
 int64_t ControlWire::Delay(int node) {
   int64_t delay_us =
-      random_->Between(swarm_.least_delay_us, swarm_.least_delay_us + 2 * swarm_.mean_delay_us);
+      random_->Between(swarm_.min_delay_us, swarm_.min_delay_us + 2 * swarm_.mean_delay_us);
   if (random_->Percent(swarm_.slow_percent)) delay_us *= 16;
   if (node == swarm_.far_worker) delay_us += random_->Between(0, swarm_.far_us);
   return std::max(delay_us, clogged_until_us_[node] - agenda_->now_us());
@@ -59,8 +59,8 @@ void ControlWire::PushDown(Stream* stream, RouterEvent what) {
 // --- the worker's end
 
 void ControlWire::StartDialling(int node) {
-  diallers_[node] = {.stamp = diallers_[node].stamp + 1, .pause_us = kLeastPauseUs};
-  agenda_->Add(agenda_->now_us() + random_->Between(0, kLeastPauseUs), What::kDial, node,
+  diallers_[node] = {.stamp = diallers_[node].stamp + 1, .pause_us = kMinPauseUs};
+  agenda_->Add(agenda_->now_us() + random_->Between(0, kMinPauseUs), What::kDial, node,
                diallers_[node].stamp);
 }
 
@@ -74,7 +74,7 @@ void ControlWire::Dial(int node, uint64_t stamp) {
     return;
   }
   if (!router_up_) {  // refused
-    dialler.pause_us = std::min(2 * dialler.pause_us, kMostPauseUs);
+    dialler.pause_us = std::min(2 * dialler.pause_us, kMaxPauseUs);
     agenda_->Add(agenda_->now_us() + dialler.pause_us, What::kDial, node, stamp);
     return;
   }
@@ -158,8 +158,8 @@ void ControlWire::EndAtWorker(Stream* stream) {
   if (stream->accepted)
     (*nodes_)[stream->node]->Post(
         RouterEvent(RouterDisconnected{absl::UnavailableError("the stream broke")}));
-  const bool lasted = stream->accepted && agenda_->now_us() - dialler.opened_us > kMostPauseUs;
-  dialler.pause_us = lasted ? kLeastPauseUs : std::min(2 * dialler.pause_us, kMostPauseUs);
+  const bool lasted = stream->accepted && agenda_->now_us() - dialler.opened_us > kMaxPauseUs;
+  dialler.pause_us = lasted ? kMinPauseUs : std::min(2 * dialler.pause_us, kMaxPauseUs);
   agenda_->Add(agenda_->now_us() + dialler.pause_us, What::kDial, stream->node, ++dialler.stamp);
 }
 

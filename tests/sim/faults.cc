@@ -12,7 +12,7 @@ constexpr int64_t kLongestOutageUs = 8'000'000;
 }  // namespace
 
 void World::Fault() {
-  if (!faults_on_ || n_faults_++ >= swarm_.most_faults) return;
+  if (!faults_on_ || n_faults_++ >= swarm_.max_faults) return;
   agenda_.Add(agenda_.now_us() + random_.Between(1, 2 * swarm_.fault_gap_us), What::kFault);
   std::vector<void (*)(World*)> menu;
   if (swarm_.kills)

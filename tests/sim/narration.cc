@@ -63,7 +63,7 @@ std::string One(const HandoffAborted& m) {
                    m.status.ToString());
 }
 std::string One(const PagesReturned& m) { return StrFormat("%d pages back", m.pages.size()); }
-std::string One(const StockChanged& m) {
+std::string One(const ReceivePoolChanged& m) {
   return StrFormat("stock %d, waiting %d", m.free_pages, m.waiting);
 }
 std::string One(const InflowArrived& m) {

@@ -2,8 +2,8 @@
 // mailboxes, as EngineThread and the link thread drive them, on virtual time. It may be killed,
 // started again as a new incarnation, stopped and continued.
 //
-// Checked after every turn: each page of the pool is free, a prompt's, a guest's or lent; what is
-// lent is at the link side; no step and no landing chunk writes a page of somebody else.
+// Checked after every turn: each page of the pool is free, a prompt's, a sequence's or lent; what
+// is lent is at the link side; no step and no landing chunk writes a page of somebody else.
 #pragma once
 
 #include <cstdint>

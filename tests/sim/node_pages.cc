@@ -64,9 +64,10 @@ void Node::CheckStep(const StepBatch& batch) {
 
 void Node::CheckEngine() const {
   const WorkerMetrics m = core_->metrics();
-  Require(pool_->held() + pool_->shared() == m.pages_prefill + m.pages_decode + m.pages_lent,
-          "worker %d: %d pages held, %d more than once, but %d by prompts, %d by guests, %d lent",
-          index_, pool_->held(), pool_->shared(), m.pages_prefill, m.pages_decode, m.pages_lent);
+  Require(
+      pool_->held() + pool_->shared() == m.pages_prefill + m.pages_decode + m.pages_lent,
+      "worker %d: %d pages held, %d more than once, but %d by prompts, %d by sequences, %d lent",
+      index_, pool_->held(), pool_->shared(), m.pages_prefill, m.pages_decode, m.pages_lent);
   for (const auto& [ticket, pages] : sending_)
     for (const int32_t page : pages)
       Require(pool_->is_held(page) && pool_->is_whole(page) && engine_side_[page] != Holder::kLink,
@@ -79,7 +80,7 @@ void Node::CheckEngine() const {
 }
 
 void Node::CheckLink() const {
-  const int stock = transfer_->stock().in_stock(), bound = transfer_->bound_pages();
+  const int stock = transfer_->stock().in_pool(), bound = transfer_->bound_pages();
   Require(stock + bound == link_pages_, "worker %d: %d pages lent, but %d in stock and %d bound",
           index_, link_pages_, stock, bound);
   Require(transfer_->stock().owed() >= 0 && transfer_->stock().free_pages() >= 0,

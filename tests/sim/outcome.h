@@ -15,11 +15,11 @@ struct FaultCounts {
   uint64_t stops = 0, router_kills = 0;  // stops: SIGTERM of a worker
   uint64_t releases = 0;                 // in runs where nothing goes wrong: each checked
   uint64_t crc_errors = 0, resent_chunks = 0, refused_chunks = 0, handoffs = 0, failed_handoffs = 0;
-  uint64_t relays = 0, relays_in_rounds = 0;  // aimed
+  uint64_t relays = 0, relays_in_rounds = 0;  // dispatched
   // Workers of relays that others took the place of: ranks, decode workers.
   uint64_t ranks_replaced = 0, sinks_replaced = 0, replaced_in_rounds = 0;
   uint64_t prefill_tokens = 0;               // that were computed by processes that live at the end
-  uint64_t slow_links = 0, relays_left = 0;  // left: aimed anew, since a link had become slow
+  uint64_t slow_links = 0, relays_left = 0;  // left: dispatched anew, since a link had become slow
   // Blocks of their slices that were computed, and how long slices waited for their inflows.
   uint64_t slice_blocks = 0;
   double slice_wait_seconds = 0;

@@ -10,8 +10,8 @@
 
 #include "bench/load/load_client.h"
 #include "bench/load/load_trace.h"
+#include "router/relay_defaults.h"
 #include "router/router.h"
-#include "router/shipped_relays.h"
 
 namespace baton::sim {
 

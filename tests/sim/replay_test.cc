@@ -11,14 +11,14 @@
 namespace baton::sim {
 namespace {
 
-struct Pair {
+struct OffAndOn {
   ReplayResult off, on;
 };
 
 // The same requests without relays, and as shipped.
-Pair Both(const std::vector<LoadRequest>& requests, int prefill_workers) {
+OffAndOn Both(const std::vector<LoadRequest>& requests, int prefill_workers) {
   ReplayCluster cluster{.prefill_workers = prefill_workers};
-  Pair both;
+  OffAndOn both;
   both.off = Replay(requests, cluster);
   cluster.router.relay_min_tokens = kShippedRelayMinTokens;
   both.on = Replay(requests, cluster);
@@ -32,7 +32,7 @@ Pair Both(const std::vector<LoadRequest>& requests, int prefill_workers) {
 }
 
 // The Mooncake conversation trace, lengths / 32, arrivals stretched by `time_scale`.
-Pair OfTrace(double time_scale) {
+OffAndOn OfTrace(double time_scale) {
   TraceOptions trace;
   trace.path = BATON_SOURCE_DIR "/bench/traces/mooncake_conversation_400.jsonl";
   trace.n_requests = 200;
@@ -46,14 +46,14 @@ Pair OfTrace(double time_scale) {
 }
 
 TEST_CASE("at low load relays bring the first token sooner") {
-  const Pair both = OfTrace(1.5);
+  const OffAndOn both = OfTrace(1.5);
   CHECK(both.on.relays >= 20);
   CHECK(both.on.distribution().mean() < 0.85 * both.off.distribution().mean());
   CHECK(both.on.distribution().percentile(99) < both.off.distribution().percentile(99));
 }
 
 TEST_CASE("near saturation they are no worse, neither on average nor for the last percent") {
-  const Pair both = OfTrace(0.6);
+  const OffAndOn both = OfTrace(0.6);
   CHECK(both.on.relays > 0);
   CHECK(both.on.distribution().mean() < both.off.distribution().mean());
   CHECK(both.on.distribution().percentile(99) < 1.02 * both.off.distribution().percentile(99));
@@ -61,7 +61,7 @@ TEST_CASE("near saturation they are no worse, neither on average nor for the las
 
 // The queues grow to the end, and what is served in which order decides who waits how long.
 TEST_CASE("where more comes than workers can do, few prompts are shared and nothing is lost") {
-  const Pair both = OfTrace(0.3);
+  const OffAndOn both = OfTrace(0.3);
   CHECK(both.on.relays <= 20);
   CHECK(both.on.distribution().mean() < 1.05 * both.off.distribution().mean());
   CHECK(both.on.distribution().percentile(99) < 1.1 * both.off.distribution().percentile(99));
@@ -75,7 +75,7 @@ TEST_CASE("short prompts faster than workers can do: as many tokens per second a
                      .output_tokens = 2,
                      .request_rate = 8.0 * prefill_workers,  // they can do three
                      .vocab = HashBackend::kVocab});
-  const Pair both = Both(requests, prefill_workers);
+  const OffAndOn both = Both(requests, prefill_workers);
   const auto seconds = [&](const ReplayResult& result) {
     double last = 0;
     for (size_t i = 0; i < requests.size(); ++i)

@@ -37,9 +37,9 @@ class SimRandom {
   bool Percent(int percent) { return Below(100) < static_cast<uint64_t>(percent); }
   // Spread over magnitudes: each power of two between the bounds is about as likely as another.
   int64_t Magnitude(int64_t least, int64_t most) {
-    const auto least_bits = std::bit_width(static_cast<uint64_t>(least));
-    const auto most_bits = std::bit_width(static_cast<uint64_t>(most));
-    const auto bits = static_cast<int>(Between(least_bits, most_bits));
+    const auto min_bits = std::bit_width(static_cast<uint64_t>(least));
+    const auto max_bits = std::bit_width(static_cast<uint64_t>(most));
+    const auto bits = static_cast<int>(Between(min_bits, max_bits));
     const int64_t low = bits == 0 ? 0 : int64_t{1} << (bits - 1);
     const int64_t value = low + static_cast<int64_t>(Below(static_cast<uint64_t>(low) + 1));
     return value < least ? least : value > most ? most : value;

@@ -80,7 +80,7 @@ void DrawTransfer(Swarm* swarm, SimRandom& random) {
 }
 
 void DrawWires(Swarm* swarm, SimRandom& random) {
-  swarm->least_delay_us = random.Magnitude(1, 2000);
+  swarm->min_delay_us = random.Magnitude(1, 2000);
   swarm->mean_delay_us = random.Magnitude(10, 20'000);
   swarm->slow_percent = random.Percent(50) ? 0 : static_cast<int>(random.Between(1, 10));
   swarm->wake_us = random.Magnitude(1, 1000);
@@ -133,7 +133,7 @@ void DrawFaults(Swarm* swarm, SimRandom& random) {
   if (random.Percent(75))
     swarm->late_landing = static_cast<double>(random.Between(100, 1000)) * kThousandth;
   swarm->fault_gap_us = random.Magnitude(2'000, 200'000);
-  swarm->most_faults = static_cast<int>(random.Magnitude(4, 150));
+  swarm->max_faults = static_cast<int>(random.Magnitude(4, 150));
 }
 
 }  // namespace
@@ -173,7 +173,7 @@ Swarm Swarm::Flood(uint64_t seed) {
   decode.max_step_tokens = 65;
   decode.step_us = 100;
   DrawTransfer(&swarm, random);
-  swarm.least_delay_us = 20;
+  swarm.min_delay_us = 20;
   swarm.mean_delay_us = 50;
   swarm.n_requests = 1000;
   swarm.arrival_gap_us = 100;
@@ -182,9 +182,9 @@ Swarm Swarm::Flood(uint64_t seed) {
   swarm.long_request = static_cast<int>(random.Between(0, 50));
   // As prefill_scheduler.h says, and what is computed while its OPEN and the answer are on the way.
   constexpr int kStretch = 3, kBaseTokens = 256, kStepsToPromise = 4;
-  swarm.most_overtaking = kStretch * (swarm.max_prompt + kBaseTokens) +
-                          (1 + kStepsToPromise) * prefill.max_step_tokens +
-                          prefill.pages * swarm.page_tokens;
+  swarm.max_overtaking = kStretch * (swarm.max_prompt + kBaseTokens) +
+                         (1 + kStepsToPromise) * prefill.max_step_tokens +
+                         prefill.pages * swarm.page_tokens;
   return swarm;
 }
 
@@ -207,7 +207,7 @@ std::string Swarm::ToString() const {
       "us:%s%s%s%s%s%s%s%s%s, corrupt %.3f, duplicate %.3f, cut %.3f, late %.3f\n",
       seed, page_tokens, n_layers, absl::StrJoin(windows, " "), segment_keys,
       cut_through ? "" : ", whole prefixes forwarded", max_slice_tokens, chunk_bytes, window_bytes,
-      slab_slots, peer_timeout_ms, tick_us, link_at_once ? ", link at once" : "", least_delay_us,
+      slab_slots, peer_timeout_ms, tick_us, link_at_once ? ", link at once" : "", min_delay_us,
       mean_delay_us, slow_percent, wake_us, front_us, keepalive_us, n_requests, arrival_gap_us,
       max_prompt, max_tokens, cancel_percent, deadline_percent, router.relay_min_tokens,
       router.relay_max_ranks, must_complete ? "all must complete" : "four attempts", fault_gap_us,

@@ -46,7 +46,7 @@ struct Swarm {
   int64_t tick_us = 10'000;
   bool link_at_once = false;  // the link thread takes a command within the engine's step
   // Wires, microseconds.
-  int64_t least_delay_us = 10, mean_delay_us = 100;
+  int64_t min_delay_us = 10, mean_delay_us = 100;
   int slow_percent = 0;   // of messages: sixteen times as late
   int64_t wake_us = 50;   // most a sleeping thread takes to wake
   int64_t front_us = 50;  // the same of the router's front thread, which may be busy
@@ -61,7 +61,7 @@ struct Swarm {
   // One request of the most tokens in a flood of short ones, and the prompt tokens of later ones
   // that may be computed before it; -1: all are drawn alike.
   int long_request = -1;
-  int64_t most_overtaking = 0;
+  int64_t max_overtaking = 0;
   RouterOptions router;
   bool must_complete = true;  // attempts never run out
   // Faults.
@@ -70,7 +70,7 @@ struct Swarm {
        clogs = false, stops = false, router_restarts = false, slow_links = false;
   double corrupt_payload = 0, duplicate_message = 0, cut_connection = 0, late_landing = 0;
   int64_t fault_gap_us = 200'000;
-  int most_faults = 0;
+  int max_faults = 0;
 
   static Swarm Draw(uint64_t seed);
   // Two workers, and more short requests than they can serve around a long one.

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_format.h"
-#include "decode_worker/guest_state.h"
+#include "decode_worker/sequence_state.h"
 #include "kvtransfer/protocol/transfer_core.h"
 #include "prefill_worker/prompt_state.h"
 #include "router/cluster.h"
@@ -34,7 +34,7 @@ std::vector<Taken> AllTaken(const TransitionCounts& counts) {
 
 std::vector<const MachineTable*> AllTables() {
   return {&HandoffSourceTable(), &HandoffSinkTable(), &ConnectionTable(), &PromptTable(),
-          &GuestTable(),         &JourneyTable(),     &MembershipTable()};
+          &SequenceTable(),      &JourneyTable(),     &MembershipTable()};
 }
 
 std::string TransitionReport(const TransitionCounts& counts) {

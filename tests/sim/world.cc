@@ -15,8 +15,8 @@ constexpr int64_t kSafetyUs = 60 * kSecondUs;
 // Long enough for the slowest wires with the smallest windows, and less than any timer that ends a
 // wait for room, pages or a turn (ten minutes): nobody is saved by one.
 constexpr int64_t kLivenessUs = 400 * kSecondUs;
-constexpr uint64_t kMostTurns = 5'000'000;  // of the loop; a run has a few thousand
-constexpr int kMostPreemptions = 3;         // of a request (docs/ARCHITECTURE.md)
+constexpr uint64_t kMaxTurns = 5'000'000;  // of the loop; a run has a few thousand
+constexpr int kMaxPreemptions = 3;         // of a request (docs/ARCHITECTURE.md)
 constexpr int64_t kReleaseUs = 100'000;
 constexpr size_t kLongestQueue = 20'000;
 
@@ -45,7 +45,7 @@ World::World(const Swarm& swarm, bool tracing)
   network_.set_delay([this](const MemLink*, const MemLink* to) {
     constexpr int kSlower = 100;
     int64_t delay_us =
-        random_.Between(swarm_.least_delay_us, swarm_.least_delay_us + 2 * swarm_.mean_delay_us);
+        random_.Between(swarm_.min_delay_us, swarm_.min_delay_us + 2 * swarm_.mean_delay_us);
     for (size_t i = 0; i < nodes_.size(); ++i)
       if (slow_until_us_[i] > agenda_.now_us() && nodes_[i]->link() == to) delay_us *= kSlower;
     return random_.Percent(swarm_.slow_percent) ? 16 * delay_us : delay_us;
@@ -90,7 +90,7 @@ std::unique_ptr<Router> World::MakeRouter() {
 
 bool World::RunUntil(int64_t limit_us, const std::function<bool()>& done) {
   while (!done()) {
-    Require(++n_turns_ < kMostTurns, "the cluster does not come to rest");
+    Require(++n_turns_ < kMaxTurns, "the cluster does not come to rest");
     if (disturbance_ != nullptr && agenda_.n_events() >= disturbance_->at_event)
       Disturb(*std::exchange(disturbance_, nullptr));
     const int64_t delivery_us = network_.NextDueUs(), entry_us = agenda_.NextUs();
@@ -224,18 +224,18 @@ void World::CheckReport(const StreamReported& reported) {
       const auto it = cancels_.find({reported.worker, part->request_id});
       return it != cancels_.end() && it->second >= part->epoch;
     };
-    const bool told_to = is_cancelled();
+    const bool reported_to = is_cancelled();
     if (part->reason == EndReason::kPreempted) {
       CollectEffects();  // the router may have given the attempt up within this very turn
-      Require(is_cancelled() || ++preemptions_[part->request_id] <= kMostPreemptions,
-              "request %x was preempted more than %d times", part->request_id, kMostPreemptions);
+      Require(is_cancelled() || ++preemptions_[part->request_id] <= kMaxPreemptions,
+              "request %x was preempted more than %d times", part->request_id, kMaxPreemptions);
     }
     if (part->reason == EndReason::kCancelled)
-      Require(told_to || lost_once_.contains(reported.worker),
+      Require(reported_to || lost_once_.contains(reported.worker),
               "worker %x cancelled attempt %d of request %x by itself", reported.worker,
               part->epoch, part->request_id);
     if (part->reason == EndReason::kFailed && swarm_.calm)
-      Require(told_to || clients_.IsOver(part->request_id),
+      Require(reported_to || clients_.IsOver(part->request_id),
               "attempt %d of request %x failed although nothing went wrong: %s", part->epoch,
               part->request_id, part->message);
   }
@@ -255,7 +255,7 @@ void World::CheckRelease(const EmitReleased& released) {
   int64_t step_us = 0;
   for (const WorkerPlan& worker : swarm_.workers)
     step_us = std::max(step_us, LongestStepUs(worker));
-  const int64_t wire_us = swarm_.least_delay_us + 2 * swarm_.mean_delay_us;
+  const int64_t wire_us = swarm_.min_delay_us + 2 * swarm_.mean_delay_us;
   const int64_t bound_us = kReleaseUs + 2 * step_us + 4 * wire_us +
                            2 * (swarm_.far_us + swarm_.front_us) + 6 * swarm_.wake_us;
   ++fault_counts_.releases;

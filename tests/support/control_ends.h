@@ -19,7 +19,7 @@
 
 #include "absl/time/clock.h"
 #include "proto/control_client.h"
-#include "proto/control_service.h"
+#include "proto/control_server.h"
 
 namespace baton {
 

@@ -21,10 +21,10 @@
 namespace baton {
 
 // longrope whose short range is of sequences up to so many tokens.
-inline RopeDesc LongropeFrom(int most_short_tokens) {
+inline RopeDesc LongropeFrom(int max_short_tokens) {
   RopeDesc rope;
   rope.scaling = RopeDesc::Scaling::kLongrope;
-  rope.original_max_position_embeddings = most_short_tokens;
+  rope.original_max_position_embeddings = max_short_tokens;
   return rope;
 }
 

@@ -65,9 +65,10 @@ absl::StatusOr<std::vector<Generation>> LocalEngine::Generate(
     status = Check(requests[i]);
     if (!status.ok()) break;
     sequence.tokens = requests[i].prompt;
-    const int most_tokens = static_cast<int>(requests[i].prompt.size()) + requests[i].max_tokens;
-    sequence.rope = backend_->model().rope.RangeOf(most_tokens);
-    const int n_pages = pool_->layout().PagesFor(most_tokens);
+    const int max_total_tokens =
+        static_cast<int>(requests[i].prompt.size()) + requests[i].max_tokens;
+    sequence.rope = backend_->model().rope.RangeOf(max_total_tokens);
+    const int n_pages = pool_->layout().PagesFor(max_total_tokens);
     if (!pool_->Take(n_pages, &sequence.pages)) {
       status = absl::ResourceExhaustedError(absl::StrFormat(
           "the KV pool of %d pages has no %d left for request %d", pool_->total(), n_pages, i));

@@ -158,8 +158,8 @@ inline PartEnded Ended(RequestId id, bool was_prefill, EndReason reason = EndRea
           .transfer_us = 500};
 }
 
-struct Pair : RouterHarness {  // one prefill and one decode worker
-  explicit Pair(RouterOptions options = {}) : RouterHarness(options) {
+struct PairHarness : RouterHarness {  // one prefill and one decode worker
+  explicit PairHarness(RouterOptions options = {}) : RouterHarness(options) {
     Join(kP1, Role::kPrefill);
     Join(kD1, Role::kDecode);
   }

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kPageTokens = 4, kLayers = 3, kPages = 40;
 constexpr Incarnation kSelf = 5;
-constexpr TicketId kInflowTicket{.high = 1, .low = 1}, kGuestTicket{.high = 2, .low = 2};
+constexpr TicketId kInflowTicket{.high = 1, .low = 1}, kSequenceTicket{.high = 2, .low = 2};
 
 std::vector<int32_t> Tokens(int n, int seed) {
   std::vector<int32_t> tokens;
@@ -42,8 +42,8 @@ struct NotingBackend : HashBackend {
   std::vector<int> block_rows;
 };
 
-struct Rig {
-  explicit Rig(const RopeDesc& rope = {})
+struct WorkerFixture {
+  explicit WorkerFixture(const RopeDesc& rope = {})
       : backend(kPageTokens, kLayers, {}, rope),
         pool(std::move(*KvPool::Create(backend.kv_layout(), kPages))) {
     backend.SetPool(pool.get());
@@ -61,7 +61,7 @@ struct Rig {
                     .report = [this](WorkerReport r) { Take(r); }});
     core->Handle(RouterEvent(RouterConnected{}));
   }
-  ~Rig() {
+  ~WorkerFixture() {
     core->Close();
     for (TransferCommand& command : commands)
       if (auto* lend = std::get_if<LendPages>(&command))
@@ -133,31 +133,32 @@ struct Rig {
         TransferEvent(InflowArrived{.ticket_id = kInflowTicket, .epoch = 1, .n_planes = to}));
   }
   // A request of 6 tokens and 4 to make comes from another worker.
-  void Guest() {
+  void Sequence() {
     Say(DecodeRequest{.request_id = 8,
                       .epoch = 1,
-                      .ticket_id = kGuestTicket,
+                      .ticket_id = kSequenceTicket,
                       .n_prompt = 6,
                       .max_tokens = 4,
                       .sampling = {.temperature = 0}});
-    core->Handle(TransferEvent(StockChanged{.free_pages = 0, .waiting = 1}));
+    core->Handle(TransferEvent(ReceivePoolChanged{.free_pages = 0, .waiting = 1}));
     core->Turn();
     for (TransferCommand& command : commands)
       if (auto* lend = std::get_if<LendPages>(&command)) lent = std::exchange(lend->pages, {});
     REQUIRE(lent.size() >= 3);
     HandoffArrived arrived;
-    arrived.ticket_id = kGuestTicket;
+    arrived.ticket_id = kSequenceTicket;
     arrived.epoch = 1;
     arrived.request_id = 8;
     arrived.pages.assign(lent.end() - 3, lent.end());
     lent.resize(lent.size() - 3);
-    arrived.record = {.first_token = Expected(guest_prompt, 1).tokens[0], .n_tokens = 6};
-    Land(guest_prompt, {arrived.pages[0], arrived.pages[1]}, 0, kLayers);
+    arrived.record = {.first_token = Expected(sequence_prompt, 1).tokens[0], .n_tokens = 6};
+    Land(sequence_prompt, {arrived.pages[0], arrived.pages[1]}, 0, kLayers);
     core->Handle(TransferEvent(std::move(arrived)));
-    core->Handle(TransferEvent(StockChanged{.free_pages = static_cast<int32_t>(lent.size())}));
+    core->Handle(
+        TransferEvent(ReceivePoolChanged{.free_pages = static_cast<int32_t>(lent.size())}));
   }
 
-  const std::vector<int32_t> prompt = Tokens(20, 3), guest_prompt = Tokens(6, 4);
+  const std::vector<int32_t> prompt = Tokens(20, 3), sequence_prompt = Tokens(6, 4);
   absl::Time now = absl::UnixEpoch();
   NotingBackend backend;
   std::unique_ptr<KvPool> pool;
@@ -172,10 +173,10 @@ struct Rig {
 TEST_CASE("a request has one range of longrope in prefill and decode") {
   const RopeDesc rope = LongropeFrom(23);
   for (const int max_tokens : {3, 4}) {  // the most of the short range, and one more
-    Rig rig(rope);
+    WorkerFixture rig(rope);
     rig.Say(DecodeRequest{.request_id = 9,
                           .epoch = 1,
-                          .ticket_id = kGuestTicket,
+                          .ticket_id = kSequenceTicket,
                           .n_prompt = 20,
                           .max_tokens = max_tokens,
                           .sampling = {.temperature = 0}});
@@ -184,9 +185,9 @@ TEST_CASE("a request has one range of longrope in prefill and decode") {
     request.epoch = 1;
     request.tokens = rig.prompt;
     request.sampling.temperature = 0;
-    request.most_tokens = 20 + max_tokens;
+    request.max_total_tokens = 20 + max_tokens;
     request.sink = {.incarnation = kSelf};
-    request.ticket.id = kGuestTicket;
+    request.ticket.id = kSequenceTicket;
     request.ticket.kv_pages = 5;
     request.ticket.promise_pages = 6;
     rig.Say(request);
@@ -202,7 +203,7 @@ TEST_CASE("a request has one range of longrope in prefill and decode") {
 TEST_CASE(
     "a worker tells what prefill costs it, by steps without decode rows and by slices, and what "
     "waits") {
-  Rig rig;
+  WorkerFixture rig;
   rig.Tail(false);
   CHECK(rig.load.prefill_fit == PrefillFit{});
   CHECK(rig.load.prefill_queued_tokens == 8);
@@ -215,7 +216,7 @@ TEST_CASE(
   // Its six blocks, without what was between them.
   CHECK(rig.load.prefill_fit.token * 8 + rig.load.prefill_fit.pair * 128 == Approx(6 * 10e-6));
   CHECK(rig.load.prefill_queued_pairs == 0);
-  rig.Guest();
+  rig.Sequence();
   rig.Turns();
   rig.now += absl::Seconds(2);
   rig.Turns();
@@ -224,7 +225,7 @@ TEST_CASE(
 }
 
 TEST_CASE("a slice goes on plane by plane") {
-  Rig rig;
+  WorkerFixture rig;
   rig.Tail();
   REQUIRE(rig.core->metrics().slice_blocks == 3);
   REQUIRE(rig.core->metrics().slice_wait_seconds == 0);
@@ -246,10 +247,10 @@ TEST_CASE("a slice goes on plane by plane") {
 }
 
 TEST_CASE("rows do not wait for a slice, and it goes on beside them") {
-  Rig rig;
+  WorkerFixture rig;
   rig.Tail(false);
-  rig.Guest();
-  const std::vector<int32_t> expected = Expected(rig.guest_prompt, 4).tokens;
+  rig.Sequence();
+  const std::vector<int32_t> expected = Expected(rig.sequence_prompt, 4).tokens;
   rig.backend.block_rows.clear();
   for (size_t i = 0; i < 3; ++i) {
     REQUIRE(rig.core->Turn());
@@ -266,18 +267,18 @@ TEST_CASE("rows do not wait for a slice, and it goes on beside them") {
 }
 
 TEST_CASE("shorter prompts pass a slice, and a cancel reaches it, within one block") {
-  Rig rig;
+  WorkerFixture rig;
   rig.Tail(false);
   REQUIRE(rig.core->Turn());
   const size_t blocks = rig.backend.block_rows.size();
   PrefillRequest next;
   next.request_id = 9;
   next.epoch = 1;
-  next.tokens = rig.guest_prompt;
+  next.tokens = rig.sequence_prompt;
   next.sampling.temperature = 0;
   rig.Say(next);
   REQUIRE(rig.core->Turn());
-  REQUIRE(rig.tokens[9].at(0).token == Expected(rig.guest_prompt, 1).tokens[0]);
+  REQUIRE(rig.tokens[9].at(0).token == Expected(rig.sequence_prompt, 1).tokens[0]);
   REQUIRE(rig.backend.block_rows.size() == blocks + 1);
   rig.Say(CancelRequest{.request_id = 7, .epoch = 1});
   rig.Turns();
@@ -289,7 +290,7 @@ TEST_CASE("shorter prompts pass a slice, and a cancel reaches it, within one blo
 }
 
 TEST_CASE("a slice is dropped with its prompt, and the worker goes on") {
-  Rig rig;
+  WorkerFixture rig;
   rig.Tail();
   const bool cancelled = GENERATE(true, false);
   if (cancelled) rig.Say(CancelRequest{.request_id = 7, .epoch = 1});
@@ -315,7 +316,7 @@ TEST_CASE("a slice is dropped with its prompt, and the worker goes on") {
 }
 
 TEST_CASE("a worker that closes with a slice keeps nothing") {
-  Rig rig;
+  WorkerFixture rig;
   rig.Tail();
   rig.core->Close();
   rig.Turns();

@@ -18,7 +18,7 @@ constexpr int kBlockRows = 128;
 // more.
 constexpr int kMadeBlockRows = 384;
 // Laying a tile out pays for so many rows, and while it fits L2: keys and values this wide.
-constexpr int kLeastLaidOutRows = 24, kMostLaidOutWidth = 512;
+constexpr int kMinLaidOutRows = 24, kMaxLaidOutWidth = 512;
 // A block that is more than half of a thread's share is split by segments, into units of at least a
 // quarter of that share: else threads would wait for the last block (decode of few sequences).
 constexpr int64_t kWholeBlocksPerThread = 2, kUnitsPerThread = 4;
@@ -94,7 +94,7 @@ class TiledAttention final : public AttentionKernels {
     shape_ = args.layout->shape(args.layer);
     group_ = args.n_heads / shape_.heads;
     scale_ = ScoreScaleOf(args.scale, args.soft_cap);
-    const bool lays_out = shape_.key_dim_padded() + shape_.value_dim <= kMostLaidOutWidth;
+    const bool lays_out = shape_.key_dim_padded() + shape_.value_dim <= kMaxLaidOutWidth;
     laid_out_floats_ = lays_out ? kernels_.laid_out_floats : 0;
     const bool are_made = KeyTiles::AreMade(*args.layout, args.layer);
     block_rows_ = are_made || laid_out_floats_ > 0 ? kMadeBlockRows : kBlockRows;
@@ -238,7 +238,7 @@ class TiledAttention final : public AttentionKernels {
     const KeyTiles tiles(*args_->layout, args_->layer, block.kv_head, args_->planes,
                          PagesOf(block.piece), n_keys);
     KeyTile tile;
-    tile.meets_many_rows = n >= kLeastLaidOutRows;
+    tile.meets_many_rows = n >= kMinLaidOutRows;
     if (laid_out_floats_ > 0 && tile.meets_many_rows) workspace.tile.LayOut(&tile);
     for (int first_key = std::max(segment * kSegmentKeys, first_tile); first_key < end;
          first_key += kTileKeys) {
@@ -310,7 +310,7 @@ class TiledAttention final : public AttentionKernels {
     }
   }
   RowState Kept(const Block& block, int r) const {
-    const KeptRows row = args_->kept.From(block.row_begin + r / group_);
+    const PartialSoftmax row = args_->kept.From(block.row_begin + r / group_);
     const int64_t head = Head(block, r % group_);
     return {row.max + head, row.sum + head, row.out + head * value_dim()};
   }

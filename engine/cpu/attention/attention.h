@@ -17,12 +17,12 @@
 namespace baton {
 
 // Softmax state of rows that have not met all their keys yet; memory of the caller.
-struct KeptRows {
+struct PartialSoftmax {
   float* max = nullptr;  // (rows, n_heads)
   float* sum = nullptr;  // (rows, n_heads)
   float* out = nullptr;  // (rows, out_stride): n_heads * value_dim weighted values
   int64_t n_heads = 0, out_stride = 0;
-  KeptRows From(int64_t row) const {
+  PartialSoftmax From(int64_t row) const {
     return {max + row * n_heads, sum + row * n_heads, out + row * out_stride, n_heads, out_stride};
   }
 };
@@ -52,7 +52,7 @@ struct AttentionArgs {
   // Every row is computed against all keys that its page table has room for, and those it does not
   // see are masked: the same bits at the cost of engines that do so, for comparisons with them.
   bool dense_mask = false;
-  KeptRows kept;  // row 0: row 0 of the batch
+  PartialSoftmax kept;  // row 0: row 0 of the batch
 };
 
 class AttentionKernels {

@@ -1,9 +1,9 @@
 // The tile order of numerics v1 (linear.h) by vector instructions: rows x columns of both chains in
-// registers (attention_both_chains.h), or of one at a time (attention_parked_chains.h); one
+// registers (attention_two_accumulators.h), or of one at a time (attention_one_accumulator.h); one
 // accumulator per output in L1, touched once per 32-k group. K lines are sixteen keys x one pair of
 // dims, V lines sixteen dims x one pair of keys, so S and P V are the same loop. For kernel units.
 //
-// Many rows read a tile laid out (attention_lines.h).
+// Many rows read a tile laid out (attention_operands.h).
 //
 // V is the path's vector (attention_fma.h, attention_pairs.h):
 //   V::Float, V::kWidth lanes, V::Zero, Load, Store, Add, Dot(word, b, chain)
@@ -25,9 +25,9 @@
 
 #include <type_traits>
 
-#include "engine/cpu/attention/attention_both_chains.h"
-#include "engine/cpu/attention/attention_parked_chains.h"
+#include "engine/cpu/attention/attention_one_accumulator.h"
 #include "engine/cpu/attention/attention_softmax.h"
+#include "engine/cpu/attention/attention_two_accumulators.h"
 
 namespace baton {
 namespace {

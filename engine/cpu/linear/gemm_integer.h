@@ -126,7 +126,7 @@ class IntegerGemm {
   // ---- one item: a few blocks of outputs, all rows ----
 
   static int64_t ItemBlocks(const LinearJob& job) {
-    if (!Direct(job)) return kLeastItemBlocks;
+    if (!Direct(job)) return kMinItemBlocks;
     return baton::ItemBlocks(job, V::DirectTileBlocks(static_cast<int>(Tiling(job).rows)),
                              V::kDirectBlocks);
   }
@@ -176,11 +176,11 @@ class IntegerGemm {
     const int32_t* starts;  // [group][row]
     int64_t step, steps, group_steps, groups;
 
-    KBlock(const LinearJob& job, int64_t most_steps)
+    KBlock(const LinearJob& job, int64_t max_steps)
         : words(Words(job)),
           starts(Starts(job)),
           step(0),
-          steps(most_steps < Steps(job) ? most_steps : Steps(job)),
+          steps(max_steps < Steps(job) ? max_steps : Steps(job)),
           group_steps(GroupSteps(job, steps)),
           groups(W::kIsGrouped ? steps / group_steps : 0) {}  // int8: its one group goes on
     void Next(const LinearJob& job) {
@@ -374,7 +374,7 @@ class IntegerGemm {
   static void FinishRows(const LinearJob& job, int64_t first_row, int64_t rows,
                          const PanelBlock& panel) {
     // An item is one panel, or its panels have a block each.
-    static_assert(V::kTileBlocks == kLeastItemBlocks || V::kTileBlocks == 1);
+    static_assert(V::kTileBlocks == kMinItemBlocks || V::kTileBlocks == 1);
     const int64_t next_block = V::kTileBlocks > 1 ? 16 : job.rows * kTileOutputs;
     const float* const row_scales = RowScales(job);
     for (int64_t row = first_row; row < first_row + rows; ++row) {

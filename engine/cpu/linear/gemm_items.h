@@ -9,7 +9,7 @@
 namespace baton {
 namespace {
 
-constexpr int64_t kLeastItemBlocks = 4;  // 16-output blocks of a work item
+constexpr int64_t kMinItemBlocks = 4;  // 16-output blocks of a work item
 
 // Few rows: as many blocks, `most` of them, as leave every member of the pool four items. They are
 // parallel streams from memory, and many of them are faster than one. An item is whole tiles of
@@ -17,7 +17,7 @@ constexpr int64_t kLeastItemBlocks = 4;  // 16-output blocks of a work item
 inline int64_t ItemBlocks(const LinearJob& job, int64_t tile, int64_t most) {
   const int64_t least = tile % 2 == 0 ? tile : 2 * tile;
   int64_t blocks = least < most ? most / least * least : most;
-  while (blocks / 2 >= kLeastItemBlocks && job.n_blocks < 4 * job.members * blocks) blocks /= 2;
+  while (blocks / 2 >= kMinItemBlocks && job.n_blocks < 4 * job.members * blocks) blocks /= 2;
   return blocks;
 }
 

@@ -33,7 +33,7 @@ constexpr int64_t kTileBytes = 1024;
 constexpr int64_t kSumTile = 256;  // sums of 16 rows x 16 outputs
 
 inline int64_t DivideUp(int64_t n, int64_t by) { return (n + by - 1) / by; }
-inline int64_t Least(int64_t a, int64_t b) { return a < b ? a : b; }
+inline int64_t Min(int64_t a, int64_t b) { return a < b ? a : b; }
 
 // Rows of a job as tiles:
 //
@@ -54,7 +54,7 @@ struct PackedTiles {
   int64_t rows() const { return row_tiles * 16; }
   int64_t bytes() const { return row_tiles * k_tiles * kTileBytes; }
   // k tiles of the K block that begins with k tile k.
-  int64_t TilesFrom(int64_t k) const { return Least(block_tiles, k_tiles - k); }
+  int64_t TilesFrom(int64_t k) const { return Min(block_tiles, k_tiles - k); }
   // Tiles of row tile t in that K block.
   char* At(const LinearJob& job, int64_t t, int64_t k) const {
     return static_cast<char*>(job.packed_rows) + (k * row_tiles + t * TilesFrom(k)) * kTileBytes;

@@ -58,7 +58,7 @@ class WeightsAhead {
         to_next_block_(block_bytes - units_of_block_ * unit) {}
 
   inline __attribute__((always_inline)) void Step() {
-    for (int64_t i = Least(per_step_, left_); i > 0; --i) {
+    for (int64_t i = Min(per_step_, left_); i > 0; --i) {
       if (near_) {
         PrefetchTwoLines<_MM_HINT_T0>(at_);
       } else {

@@ -103,7 +103,7 @@ struct Int8OnTiles {
 
 struct Int4OnTiles {
   static constexpr int64_t kBlockK = 512;  // of a K block: 8 KiB of a block's weights as tiles
-  static int64_t TileK(const LinearJob& job) { return Least(job.group_k, 64); }
+  static int64_t TileK(const LinearJob& job) { return Min(job.group_k, 64); }
   // K blocks are whole groups.
   static PackedTiles Tiles(const LinearJob& job, int64_t row_tiles, int64_t /*most*/) {
     return PackedTiles::Even(row_tiles, job.k_padded / TileK(job), job.group_k / TileK(job),

@@ -79,7 +79,7 @@ class TileNest {
   }
 
   static int64_t PartBlocks(const LinearJob& job) {
-    return Least(N::kPartBlocks, N::ItemBlocks(job));
+    return Min(N::kPartBlocks, N::ItemBlocks(job));
   }
   static int64_t RunItems(const LinearJob& job) {
     return DivideUp(job.n_blocks, N::ItemBlocks(job));
@@ -97,18 +97,18 @@ class TileNest {
     const int64_t item_blocks = N::ItemBlocks(job), part_blocks = PartBlocks(job);
     TilePart part = {};
     part.first = item * item_blocks;
-    part.end = Least(part.first + item_blocks, job.n_blocks);
+    part.end = Min(part.first + item_blocks, job.n_blocks);
     bf16* const halves = static_cast<bf16*>(scratch);
     char* const rest = static_cast<char*>(scratch) + HalvesBytes(job);
     const bool whole_lines = HasWholeLines(job);
     T::Configure();
     for (part.block = part.first; part.block < part.end; part.block += part_blocks) {
-      part.blocks = Least(part_blocks, part.end - part.block);
+      part.blocks = Min(part_blocks, part.end - part.block);
       // After the last part comes the item that this member most likely claims next.
       part.next_block = part.block + part.blocks < part.end
                             ? part.block + part.blocks
                             : part.first + job.members * item_blocks;
-      part.next_blocks = Least(part_blocks, job.n_blocks - part.next_block);
+      part.next_blocks = Min(part_blocks, job.n_blocks - part.next_block);
       Squares squares(job, tiles, {halves, whole_lines}, part, rest);
       RunPart(job, tiles, part, &squares);
     }

@@ -79,7 +79,7 @@ inline void FinishSquare(const LinearJob& job, const PackedTiles& tiles, const T
                          const LinesOut& lines, int64_t t, int64_t pair, const float* sums) {
   const int64_t block = part.block + 2 * pair, row = 32 * t;
   const PairSums square = {
-      sums, kSquareBlock, row, Least(32, job.rows - row), block, Least(2, part.end - block)};
+      sums, kSquareBlock, row, Min(32, job.rows - row), block, Min(2, part.end - block)};
   FinishPair(job, typename W::Outputs(job, tiles, block, square.blocks), square,
              LinePartOf(job, lines.whole_lines, square, part.first, part.end), lines.halves);
 }

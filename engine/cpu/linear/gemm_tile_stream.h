@@ -39,7 +39,7 @@ class TileStream {
 
  private:
   static constexpr int64_t kMaxRows = 48;
-  static constexpr int kMostBlocks = 4;
+  static constexpr int kMaxBlocks = 4;
   static constexpr int Blocks(int row_tiles) { return row_tiles == 1 ? 4 : 2; }
   // How far ahead lines are prefetched: 1 to 4 KiB are alike for one row tile, more rows take
   // longer for a k tile.
@@ -78,14 +78,14 @@ class TileStream {
   struct Place {
     const char* rows;   // of the first row tile
     int64_t next_rows;  // to the next one
-    const char* b[kMostBlocks];
+    const char* b[kMaxBlocks];
   };
 
   template <int kRowTiles>
   static void RunTiles(const LinearJob& job, int64_t item, float* sums) {
     constexpr int kBlocks = Blocks(kRowTiles);
     const PackedTiles tiles = Tiles(job);
-    const int64_t first = item * kBlocks, blocks = Least(kBlocks, job.n_blocks - first);
+    const int64_t first = item * kBlocks, blocks = Min(kBlocks, job.n_blocks - first);
     const int64_t next = first + job.members * kBlocks;
     const char* const weights =
         static_cast<const char*>(job.weights) + first * job.block_bytes + W::KBytes(job, 0);
@@ -94,7 +94,7 @@ class TileStream {
     const int64_t ahead = AheadTiles(kRowTiles) * kTileBytes;
     const int64_t to_next_item =
         next < job.n_blocks ? (next - first) * job.block_bytes - tiles.k_tiles * kTileBytes : 0;
-    const int64_t inside = tiles.k_tiles - Least(tiles.k_tiles, AheadTiles(kRowTiles));
+    const int64_t inside = tiles.k_tiles - Min(tiles.k_tiles, AheadTiles(kRowTiles));
     ZeroSums<kRowTiles>();
     Multiply<kRowTiles>(&at, inside, ahead);
     Multiply<kRowTiles>(&at, tiles.k_tiles - inside, ahead + to_next_item);
@@ -106,7 +106,7 @@ class TileStream {
                              0,
                              job.rows,
                              first + b,
-                             Least(2, blocks - b)};
+                             Min(2, blocks - b)};
       FinishPair(job, typename W::Outputs(job, tiles, pair.block, pair.blocks), pair,
                  LinePart::kNone, nullptr);
     }

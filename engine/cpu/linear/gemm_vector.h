@@ -59,7 +59,7 @@ class VectorGemm {
  private:
   static constexpr int kBlockVecs = kVecsPerBlock<V>;
   static constexpr int64_t kPanelBlocks = V::kTileVecs / kBlockVecs;
-  static constexpr int64_t kPanelsPerItem = kLeastItemBlocks / kPanelBlocks;
+  static constexpr int64_t kPanelsPerItem = kMinItemBlocks / kPanelBlocks;
   static constexpr int64_t kBlockGroups = V::kBlockGroups;  // groups of a K block
   static constexpr int64_t kPassWords = V::kSteps * V::kTileVecs * V::kLanes;
   static constexpr int64_t kGroupWords = V::kPasses * kPassWords;  // of a panel
@@ -105,7 +105,7 @@ class VectorGemm {
   }
 
   static int64_t ItemBlocks(const LinearJob& job) {
-    if (!Direct(job)) return kLeastItemBlocks;
+    if (!Direct(job)) return kMinItemBlocks;
     return baton::ItemBlocks(job, V::DirectVecs(static_cast<int>(Tiling(job).rows)) / kBlockVecs,
                              V::kDirectBlocks);
   }

@@ -86,7 +86,7 @@ class TableLinearKernels final : public LinearKernels {
   // that fill up its tiles.
   void Reserve(std::span<const LinearArgs> layers, ComputePool& pool) override {
     int64_t rows = 0, together = 0, filling = 0, scratch = 0;
-    int64_t least_max_rows = std::numeric_limits<int64_t>::max();
+    int64_t min_max_rows = std::numeric_limits<int64_t>::max();
     for (const LinearArgs& args : layers) rows += args.rows;
     for (const LinearArgs& args : layers) {
       if (args.weights.n == 0) continue;
@@ -97,21 +97,21 @@ class TableLinearKernels final : public LinearKernels {
       for (job.rows = 1; job.rows <= at_once; ++job.rows) {
         const LinearKernelTable& table = TableOf(args, job.rows);
         scratch = std::max(scratch, ScratchBytes(table, job));
-        if (job.rows <= kMostTileRows) few = std::max(few, PackedBytes(table, job));
+        if (job.rows <= kMaxTileRows) few = std::max(few, PackedBytes(table, job));
       }
       filling += few;
       job.rows = at_once;
       const int64_t parts = (rows + max_rows - 1) / max_rows;
       together = std::max(together, parts * PackedBytes(TableOf(args, at_once), job));
-      least_max_rows = std::min(least_max_rows, max_rows);
+      min_max_rows = std::min(min_max_rows, max_rows);
     }
     packed_rows_.Reserve(static_cast<size_t>(together + filling));
     scratch_.Reserve(static_cast<size_t>(ScratchOfMember(scratch) * pool.n_threads()));
-    parts_.reserve(layers.size() + static_cast<size_t>(rows / least_max_rows));
+    parts_.reserve(layers.size() + static_cast<size_t>(rows / min_max_rows));
   }
 
  private:
-  static constexpr int64_t kMostTileRows = 48;  // of any kernel's tiles of rows
+  static constexpr int64_t kMaxTileRows = 48;  // of any kernel's tiles of rows
 
   // Members' scratch lies in separate 4 KiB pages, an odd number of lines apart.
   static int64_t ScratchOfMember(int64_t bytes) { return RoundUp(bytes, 4096) + 64; }

@@ -19,11 +19,11 @@ int64_t VectorRows(WeightType type) {
 }
 
 // Sums of so many rows and two blocks fit into tile registers (gemm_tile_stream.h).
-constexpr int64_t kMostStreamRows = 48;
+constexpr int64_t kMaxStreamRows = 48;
 
 // Rows that stay in L2 (2 MiB) leave room there for weights and sums: panels of 1 MiB are the most
 // (gemm_tile_rows_in_l2.h has the figures).
-constexpr int64_t kMostRowBytes = int64_t{1} << 20;
+constexpr int64_t kMaxRowBytes = int64_t{1} << 20;
 
 // A packed row: bf16, or bytes; int4 in groups of 32 k fills half of its tiles.
 int64_t RowBytes(const WeightFormat& weights, int64_t k) {
@@ -50,9 +50,9 @@ std::string_view LinearFormName(LinearForm form) {
 LinearForm LinearFormOf(Isa isa, const WeightFormat& weights, int64_t rows, int64_t k) {
   if (isa != Isa::kAmx || rows <= VectorRows(weights.type)) return LinearForm::kVectors;
   // int4 weights are expanded before tiles multiply them, so they do not stream.
-  if (weights.type != WeightType::kInt4 && rows <= kMostStreamRows) return LinearForm::kTileStream;
-  return rows * RowBytes(weights, k) <= kMostRowBytes ? LinearForm::kRowsInL2
-                                                      : LinearForm::kWeightsInL2;
+  if (weights.type != WeightType::kInt4 && rows <= kMaxStreamRows) return LinearForm::kTileStream;
+  return rows * RowBytes(weights, k) <= kMaxRowBytes ? LinearForm::kRowsInL2
+                                                     : LinearForm::kWeightsInL2;
 }
 
 }  // namespace baton

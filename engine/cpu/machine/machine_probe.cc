@@ -5,28 +5,28 @@
 #include <chrono>
 
 #include "common/check.h"
-#include "engine/cpu/machine/roof_kernels.h"
+#include "engine/cpu/machine/peak_kernels.h"
 
 namespace baton {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-const RoofKernel& RoofOf(Isa isa, WeightType type) {
+const PeakKernel& PeakOf(Isa isa, WeightType type) {
   const bool is_bf16 = type == WeightType::kBf16;
   switch (isa) {
     case Isa::kAvx2:
       break;
     case Isa::kAvx512:
-      if (is_bf16) return kRoofAvx512;
-      return HasVnni() ? kRoofIntegerVnni : kRoofIntegerAvx512;
+      if (is_bf16) return kPeakAvx512;
+      return HasVnni() ? kPeakIntegerVnni : kPeakIntegerAvx512;
     case Isa::kAvx512Bf16:
-      return is_bf16 ? kRoofAvx512Bf16 : kRoofIntegerVnni;
+      return is_bf16 ? kPeakAvx512Bf16 : kPeakIntegerVnni;
     case Isa::kAmx:
-      return is_bf16 ? kRoofAmx : kRoofIntegerAmx;
+      return is_bf16 ? kPeakAmx : kPeakIntegerAmx;
   }
-  if (is_bf16) return kRoofAvx2;
-  return type == WeightType::kInt4 ? kRoofInt4Avx2 : kRoofIntegerAvx2;
+  if (is_bf16) return kPeakAvx2;
+  return type == WeightType::kInt4 ? kPeakInt4Avx2 : kPeakIntegerAvx2;
 }
 
 template <typename Body>
@@ -44,8 +44,8 @@ void Keep(const T& value) {
 
 }  // namespace
 
-double ProbeRoofGops(Isa isa, WeightType type, ComputePool& pool, int tries) {
-  const RoofKernel& roof = RoofOf(isa, type);
+double ProbePeakGops(Isa isa, WeightType type, ComputePool& pool, int tries) {
+  const PeakKernel& peak = PeakOf(isa, type);
   constexpr int64_t kFloats = 1024;
   AlignedBuffer buffer;
   uint16_t* halves = static_cast<uint16_t*>(buffer.Reserve(kFloats * 4));
@@ -59,14 +59,14 @@ double ProbeRoofGops(Isa isa, WeightType type, ComputePool& pool, int tries) {
   const float* operands = static_cast<const float*>(static_cast<const void*>(halves));
   const auto run = [&](int64_t iterations) {
     return SecondsOf([&] {
-      pool.For(pool.n_threads(), [&](int64_t, int) { Keep(roof.run(operands, iterations)); });
+      pool.For(pool.n_threads(), [&](int64_t, int) { Keep(peak.run(operands, iterations)); });
     });
   };
   int64_t iterations = 1000;
   double seconds = run(iterations);
   while (seconds < 1e-3) seconds = run(iterations *= 2);
   for (int i = 0; i < tries; ++i) seconds = std::min(seconds, run(iterations));
-  const double flops = static_cast<double>(roof.flops_per_iteration * iterations);
+  const double flops = static_cast<double>(peak.flops_per_iteration * iterations);
   return flops * pool.n_threads() / seconds / 1e9;
 }
 

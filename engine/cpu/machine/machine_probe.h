@@ -13,15 +13,15 @@
 namespace baton {
 
 // Tries of a probe beside a sample: about 5 ms of multiply-adds; 640 MiB read, each way twice.
-inline constexpr int kShortRoofTries = 3, kShortReadTries = 10;
+inline constexpr int kShortPeakTries = 3, kShortReadTries = 10;
 
 // 10^9 operations per second, multiply-adds counted twice, of the instruction with which a
 // supported path multiplies weights of this type (bf16: the dot products of attention, too), on
 // registers only, all members of the pool together; the best of `tries` runs of one to two
 // milliseconds.
-double ProbeRoofGops(Isa isa, WeightType type, ComputePool& pool, int tries = 12);
+double ProbePeakGops(Isa isa, WeightType type, ComputePool& pool, int tries = 12);
 inline double ProbeDotGflops(Isa isa, ComputePool& pool) {
-  return ProbeRoofGops(isa, WeightType::kBf16, pool);
+  return ProbePeakGops(isa, WeightType::kBf16, pool);
 }
 
 // GB/s at which all members together read `bytes` (>= 1 MiB) of pre-faulted memory of the caller

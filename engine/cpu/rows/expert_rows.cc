@@ -36,8 +36,8 @@ float KeyOf(const float* logits, const RouterRule& rule, int expert) {
 // Keys of experts in other than the best groups become less than any other.
 void RefuseGroups(const RouterRule& rule, float* keys) {
   const int size = rule.n_experts / rule.n_groups;
-  float scores[kMostRouted];
-  Route best[kMostRouted];
+  float scores[kMaxRouted];
+  Route best[kMaxRouted];
   for (int group = 0; group < rule.n_groups; ++group) {
     ChooseGreatest(keys + group * size, size, rule.group_terms, best);
     scores[group] = rule.group_terms == 2 ? Add(best[0].weight, best[1].weight) : best[0].weight;
@@ -86,7 +86,7 @@ void MixAt(const WeightedOutput* outputs, int n_outputs, int64_t i, bool add, bf
 }  // namespace
 
 void RouteRow(const float* logits, const RouterRule& rule, Route* routes) {
-  float keys[kMostRouted];
+  float keys[kMaxRouted];
   for (int expert = 0; expert < rule.n_experts; ++expert)
     keys[expert] = KeyOf(logits, rule, expert);
   if (rule.chosen_groups < rule.n_groups) RefuseGroups(rule, keys);

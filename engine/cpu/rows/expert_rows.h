@@ -32,7 +32,7 @@ struct RouterRule {
   int n_groups = 1, chosen_groups = 1;  // n_groups divides n_experts
   int group_terms = 1;                  // 1 or 2, at most n_experts / n_groups
 };
-inline constexpr int kMostRouted = 1024;  // experts of a layer
+inline constexpr int kMaxRouted = 1024;  // experts of a layer
 
 // What a row gives one expert.
 struct Route {

@@ -123,10 +123,10 @@ std::vector<std::string> AwaitQuiet(Cluster* cluster, absl::Duration limit) {
   }
 }
 
-std::vector<Holdings> TakeHoldings(Cluster* cluster) {
-  std::vector<Holdings> all;
+std::vector<DecodeReservations> TakeReservations(Cluster* cluster) {
+  std::vector<DecodeReservations> all;
   for (const Member& member : cluster->Members()) {
-    Holdings holdings;
+    DecodeReservations holdings;
     holdings.member = member;
     const std::string state = StatusField(member.pid, "State");
     holdings.alive = !state.empty() && state.find('Z') == std::string::npos;
@@ -139,21 +139,23 @@ std::vector<Holdings> TakeHoldings(Cluster* cluster) {
   return all;
 }
 
-std::vector<std::string> Growth(const std::vector<Holdings>& before,
-                                const std::vector<Holdings>& after, const GrowthLimits& limits) {
+std::vector<std::string> Growth(const std::vector<DecodeReservations>& before,
+                                const std::vector<DecodeReservations>& after,
+                                const GrowthLimits& limits) {
   std::vector<std::string> complaints;
-  for (const Holdings& old : before) {
-    const auto now = std::find_if(after.begin(), after.end(), [&](const Holdings& holdings) {
-      return holdings.member.name == old.member.name;
-    });
+  for (const DecodeReservations& old : before) {
+    const auto now =
+        std::find_if(after.begin(), after.end(), [&](const DecodeReservations& holdings) {
+          return holdings.member.name == old.member.name;
+        });
     if (now == after.end() || !now->alive) {
       complaints.push_back(old.member.name + " is not there any more");
       continue;
     }
     // A restarted worker may have met more peers than the one before it, but not more than any of
     // its role.
-    Holdings most = old;
-    for (const Holdings& other : before) {
+    DecodeReservations most = old;
+    for (const DecodeReservations& other : before) {
       if (RoleOf(other.member) != RoleOf(old.member)) continue;
       most.n_threads = std::max(most.n_threads, other.n_threads);
       most.n_descriptors = std::max(most.n_descriptors, other.n_descriptors);
@@ -204,12 +206,13 @@ std::vector<std::string> LogComplaints(const std::string& log,
   return complaints;
 }
 
-std::string HoldingsTable(const std::vector<Holdings>& before, const std::vector<Holdings>& after) {
+std::string ReservationsTable(const std::vector<DecodeReservations>& before,
+                              const std::vector<DecodeReservations>& after) {
   std::string table = absl::StrFormat("%-10s %18s %18s %22s  (before -> after)\n", "process",
                                       "threads", "descriptors", "memory MiB");
-  for (const Holdings& now : after) {
-    Holdings old;
-    for (const Holdings& each : before) {
+  for (const DecodeReservations& now : after) {
+    DecodeReservations old;
+    for (const DecodeReservations& each : before) {
       if (each.member.name == now.member.name) old = each;
     }
     absl::StrAppend(

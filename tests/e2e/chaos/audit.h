@@ -11,7 +11,7 @@
 
 namespace baton {
 
-struct Holdings {
+struct DecodeReservations {
   Member member;
   bool alive = false;
   int n_threads = 0, n_descriptors = 0;
@@ -22,7 +22,7 @@ struct Holdings {
 // prompt or a row; returns what is still held after `limit`, a line each. Empty: all is quiet.
 std::vector<std::string> AwaitQuiet(Cluster* cluster, absl::Duration limit);
 
-std::vector<Holdings> TakeHoldings(Cluster* cluster);
+std::vector<DecodeReservations> TakeReservations(Cluster* cluster);
 
 struct GrowthLimits {
   int threads = 4, descriptors = 8;
@@ -30,13 +30,15 @@ struct GrowthLimits {
   int64_t rss_kb = 16 << 10;
 };
 // A line for each process that is gone or holds more than it, or the most of its role, held before.
-std::vector<std::string> Growth(const std::vector<Holdings>& before,
-                                const std::vector<Holdings>& after, const GrowthLimits& limits);
+std::vector<std::string> Growth(const std::vector<DecodeReservations>& before,
+                                const std::vector<DecodeReservations>& after,
+                                const GrowthLimits& limits);
 
 // Ends of workers the log tells that no fault explains, and lines that nobody should have written.
 std::vector<std::string> LogComplaints(const std::string& log,
                                        const std::vector<FaultRecord>& faults);
 
-std::string HoldingsTable(const std::vector<Holdings>& before, const std::vector<Holdings>& after);
+std::string ReservationsTable(const std::vector<DecodeReservations>& before,
+                              const std::vector<DecodeReservations>& after);
 
 }  // namespace baton

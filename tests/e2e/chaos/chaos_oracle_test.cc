@@ -152,19 +152,19 @@ TEST_CASE("a stall is the gap that spans a kill, less the time of computing agai
 }
 
 TEST_CASE("growth, a process that is gone and a death without a fault are seen") {
-  Holdings decode;
+  DecodeReservations decode;
   decode.member = Member{"decode0", 7, std::nullopt};
   decode.alive = true;
   decode.n_threads = 10;
   decode.n_descriptors = 40;
   decode.rss_kb = 100 << 10;
-  Holdings sibling = decode;
+  DecodeReservations sibling = decode;
   sibling.member.name = "decode1";
   sibling.n_descriptors = 44;
-  const std::vector<Holdings> before = {decode, sibling};
+  const std::vector<DecodeReservations> before = {decode, sibling};
   const GrowthLimits limits{.threads = 0, .descriptors = 1, .rss_share = 0.1, .rss_kb = 0};
   CHECK(Growth(before, before, limits).empty());
-  Holdings grown = decode;
+  DecodeReservations grown = decode;
   grown.n_descriptors = 45;  // one above the most of its role
   grown.rss_kb = 110 << 10;
   CHECK(Growth(before, {grown, sibling}, limits).empty());

@@ -37,7 +37,7 @@ class ChaosRun {
   void Audit();
   void Summarize();
   void KeepLogs() const;
-  void Tell(const std::string& line) const {
+  void Print(const std::string& line) const {
     std::printf("%8.3f  %s\n", absl::ToDoubleSeconds(absl::Now() - began_), line.c_str());
     std::fflush(stdout);
   }
@@ -53,7 +53,7 @@ class ChaosRun {
   std::vector<Question> questions_;
   std::unique_ptr<Cluster> cluster_;
   LabCluster* lab_ = nullptr;
-  std::vector<Holdings> before_, after_;
+  std::vector<DecodeReservations> before_, after_;
   std::vector<FaultRecord> faults_;
   Tally tally_, probe_;
   int64_t n_left_ = 0;
@@ -104,7 +104,7 @@ absl::Status ChaosRun::Start() {
   for (const std::string& held : AwaitQuiet(cluster_.get(), kQuietLimit)) {
     Violated("before any fault: " + held);
   }
-  before_ = TakeHoldings(cluster_.get());
+  before_ = TakeReservations(cluster_.get());
   return absl::OkStatus();
 }
 
@@ -112,7 +112,7 @@ void ChaosRun::Load() {
   const absl::Time start = absl::Now();
   Clients clients(cluster_->url(), profile_, &questions_, options_.seed);
   FaultInjector injector(cluster_.get(), &clients, lab_,
-                         [this](const std::string& line) { Tell(line); });
+                         [this](const std::string& line) { Print(line); });
   if (profile_.n_cancels > 0) {
     const absl::Time end = start + options_.length;
     while (clients.n_left() < profile_.n_cancels && absl::Now() < end) absl::SleepFor(kLook);
@@ -123,7 +123,7 @@ void ChaosRun::Load() {
   } else {
     injector.Run(MakeSchedule(profile_, options_.length, options_.seed), start + options_.length);
   }
-  Tell("the faults are over; the clients end what runs");
+  Print("the faults are over; the clients end what runs");
   clients.Stop();
   loaded_ = absl::Now() - start;
   n_left_ = clients.n_left();
@@ -147,7 +147,7 @@ void ChaosRun::Audit() {
   for (const std::string& held : AwaitQuiet(cluster_.get(), kQuietLimit)) {
     Violated("still held: " + held);
   }
-  after_ = TakeHoldings(cluster_.get());
+  after_ = TakeReservations(cluster_.get());
   for (const std::string& complaint : Growth(before_, after_, GrowthLimits())) {
     Violated(complaint);
   }
@@ -157,8 +157,8 @@ void ChaosRun::Audit() {
       was_hit[fault.victim] = true;
     }
   }
-  for (const Holdings& old : before_) {
-    for (const Holdings& now : after_) {
+  for (const DecodeReservations& old : before_) {
+    for (const DecodeReservations& now : after_) {
       if (now.member.name == old.member.name && now.member.pid != old.member.pid &&
           !was_hit[old.member.name]) {
         Violated(old.member.name + " is a new process though no fault ended the old one");
@@ -206,18 +206,18 @@ void ChaosRun::PrintStalls() const {
               gap.percentile(100));
   std::printf("  less prefill again      p50 %.3f p99 %.3f max %.3f s (bound of p99: %.1f s)\n",
               excess.percentile(50), excess.percentile(99), excess.percentile(100),
-              kMostExcessSeconds);
+              kMaxExcessSeconds);
 }
 
 void ChaosRun::Summarize() {
   const Stalls stalls = FindStalls(tally_.records, faults_);
   const double p99 = Distribution(stalls.excess_s).percentile(99);
-  if (profile_.bounds_stalls && p99 > kMostExcessSeconds) {
+  if (profile_.bounds_stalls && p99 > kMaxExcessSeconds) {
     Violated(absl::StrFormat("streams stood still for %.3f s (p99) beyond computing again", p99));
   }
   for (const std::string& complaint : tally_.complaints) Violated(complaint);
 
-  std::printf("\n%s\n", HoldingsTable(before_, after_).c_str());
+  std::printf("\n%s\n", ReservationsTable(before_, after_).c_str());
   int n_by_kind[kFaultKinds] = {}, n_seen[4] = {};
   for (const FaultRecord& fault : faults_) {
     ++n_by_kind[static_cast<int>(fault.kind)];
@@ -273,10 +273,10 @@ int ChaosRun::Run() {
       return kCannotRun;
     }
   }
-  Tell("learning the answers from an undisturbed run");
+  Print("learning the answers from an undisturbed run");
   absl::Status status = Learn();
   if (status.ok()) {
-    Tell(absl::StrFormat("%d answers learned; starting the cluster", questions_.size()));
+    Print(absl::StrFormat("%d answers learned; starting the cluster", questions_.size()));
     status = Start();
   }
   if (!status.ok()) {
@@ -284,7 +284,7 @@ int ChaosRun::Run() {
     KeepLogs();
     return 1;
   }
-  Tell("all answers equal; the load begins");
+  Print("all answers equal; the load begins");
   Load();
   Probe();
   Audit();

@@ -13,7 +13,7 @@ constexpr absl::Duration kRetryPause = absl::Milliseconds(200);  // after a refu
 constexpr absl::Duration kNotReading = absl::Seconds(8);         // above the server's write timeout
 constexpr absl::Duration kImpossibleLimit = absl::Seconds(5);    // "at once", on a busy machine
 constexpr int kSmallBuffer = 4096;
-constexpr size_t kMostComplaints = 20;
+constexpr size_t kMaxComplaints = 20;
 
 ExchangeRecord RecordOf(const ChaosRequest& request, const Manner& manner,
                         const Exchange& exchange) {
@@ -150,7 +150,7 @@ void Clients::Record(const Question& question, const Manner& manner, const Excha
 }
 
 void Clients::Complain(std::string text) {
-  if (tally_.complaints.size() < kMostComplaints) tally_.complaints.push_back(std::move(text));
+  if (tally_.complaints.size() < kMaxComplaints) tally_.complaints.push_back(std::move(text));
 }
 
 void Clients::OnFirstToken() {
@@ -181,7 +181,7 @@ Tally AskAll(const HttpUrl& url, const std::vector<Question>& questions, int at_
     std::lock_guard lock(mutex);
     ++tally.n_by_verdict[static_cast<int>(verdict)];
     tally.n_tokens += static_cast<int64_t>(exchange.answer.tokens.size());
-    if (verdict != Verdict::kExact && tally.complaints.size() < kMostComplaints) {
+    if (verdict != Verdict::kExact && tally.complaints.size() < kMaxComplaints) {
       tally.complaints.push_back(absl::StrFormat("%s: %s request: %s", VerdictName(verdict),
                                                  questions[i].request.kind, why));
     }

@@ -12,8 +12,8 @@
 namespace baton {
 namespace {
 
-constexpr absl::Duration kLook = absl::Milliseconds(3);             // at metrics, for a moment
-constexpr absl::Duration kMostPatience = absl::Milliseconds(1500);  // then it is hit anyway
+constexpr absl::Duration kLook = absl::Milliseconds(3);            // at metrics, for a moment
+constexpr absl::Duration kMaxPatience = absl::Milliseconds(1500);  // then it is hit anyway
 
 std::vector<Member> Workers(std::vector<Member> members) {
   std::erase_if(members, [](const Member& member) { return member.is_router(); });
@@ -97,8 +97,8 @@ void FaultInjector::Hit(const Fault& fault) {
 // Sees from outside what the victim does: by its /metrics, and for a transfer by the client's first
 // token, because the handoff's last part is under way then.
 bool FaultInjector::AwaitMoment(Moment moment, const Member& victim) {
-  if (moment == Moment::kTransfer) return clients_->WaitForFirstToken(kMostPatience);
-  const absl::Time give_up = absl::Now() + kMostPatience;
+  if (moment == Moment::kTransfer) return clients_->WaitForFirstToken(kMaxPatience);
+  const absl::Time give_up = absl::Now() + kMaxPatience;
   while (victim.metrics && absl::Now() < give_up) {
     const auto page = MetricsPage::Fetch(*victim.metrics);
     if (page.ok() && IsAt(moment, *page)) return true;
@@ -144,14 +144,14 @@ void FaultInjector::HitNetwork(const Fault& fault, const std::vector<Member>& wo
   const std::string what =
       absl::StrCat(FaultName(fault.kind), " ", victim, is_pair ? absl::StrCat(" -> ", other) : "");
   const std::string lasts = absl::FormatDuration(absl::Trunc(fault.lasts, absl::Milliseconds(1)));
-  TellNetwork(absl::StrCat(what, " for ", lasts), lab_->Disturb(fault.kind, victim, other));
+  ReportNetwork(absl::StrCat(what, " for ", lasts), lab_->Disturb(fault.kind, victim, other));
   record->victim = victim;
   Later(fault.lasts, [this, fault, what, victim, other] {
-    TellNetwork("heals: " + what, lab_->Heal(fault.kind, victim, other));
+    ReportNetwork("heals: " + what, lab_->Heal(fault.kind, victim, other));
   });
 }
 
-void FaultInjector::TellNetwork(std::string what, const absl::Status& status) {
+void FaultInjector::ReportNetwork(std::string what, const absl::Status& status) {
   if (!status.ok()) {
     absl::StrAppend(&what, " FAILED: ", std::string(status.message()));
     failures_.push_back(what);

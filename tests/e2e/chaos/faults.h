@@ -43,7 +43,7 @@ class FaultInjector {
   void HitProcess(const Fault& fault, const Member& victim, FaultRecord* record);
   void HitNetwork(const Fault& fault, const std::vector<Member>& workers, FaultRecord* record);
   void HealUntil(absl::Time until);  // sleeps till then, heals what is due
-  void TellNetwork(std::string what, const absl::Status& status);
+  void ReportNetwork(std::string what, const absl::Status& status);
   void Later(absl::Duration wait, std::function<void()> heal);
 
   Cluster* cluster_;

@@ -80,15 +80,15 @@ absl::Status LabCluster::StartRouter() {
   members_.back().metrics = url_;
   control_ = HttpUrl{"127.0.0.1", control};
   if (lab_ == nullptr) return absl::OkStatus();
-  ASSIGN_OR_RETURN(router_relay_, Relay::Start("", lab_->Address("router"), control_));
+  ASSIGN_OR_RETURN(router_relay_, TcpRelay::Start("", lab_->Address("router"), control_));
   control_ = HttpUrl{lab_->Address("router"), router_relay_->port()};
   return absl::OkStatus();
 }
 
 absl::Status LabCluster::StartWorker(const std::string& name) {
   const std::string address = lab_ ? lab_->Address(name) : "127.0.0.1";
-  ASSIGN_OR_RETURN(std::unique_ptr<Relay> relay,
-                   Relay::Start(lab_ ? lab_->Namespace(name) : "", "127.0.0.1", control_));
+  ASSIGN_OR_RETURN(std::unique_ptr<TcpRelay> relay,
+                   TcpRelay::Start(lab_ ? lab_->Namespace(name) : "", "127.0.0.1", control_));
   std::vector<std::string> command;
   if (lab_ != nullptr) {
     command = lab_->On(name);

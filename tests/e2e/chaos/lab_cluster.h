@@ -8,7 +8,7 @@
 
 #include "tests/e2e/chaos/cluster.h"
 #include "tests/e2e/chaos/network_lab.h"
-#include "tests/e2e/chaos/relay.h"
+#include "tests/e2e/chaos/tcp_relay.h"
 
 namespace baton {
 
@@ -45,9 +45,9 @@ class LabCluster : public Cluster {
   HttpUrl control_;  // what the relays of the workers dial: the router, or its own relay
   HttpUrl url_;
   std::unique_ptr<NetworkLab> lab_;  // null: all on the loopback
-  std::unique_ptr<Relay> router_relay_;
-  std::map<std::string, std::unique_ptr<Relay>> relays_;  // of the workers, by name
-  std::map<std::string, int> n_mutes_;                    // that last now, by worker
+  std::unique_ptr<TcpRelay> router_relay_;
+  std::map<std::string, std::unique_ptr<TcpRelay>> relays_;  // of the workers, by name
+  std::map<std::string, int> n_mutes_;                       // that last now, by worker
   std::vector<Member> members_;
 };
 

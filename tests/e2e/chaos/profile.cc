@@ -47,9 +47,9 @@ Profile Pools() {
   profile.server_args = {"--page-tokens=16", "--max-model-len=2048", "--max-num-seqs=16",
                          "--prefill.kv_memory=3MiB", "--decode.kv_memory=3MiB"};
   profile.n_clients = 32;
-  profile.catalogue.long_least = 300;
-  profile.catalogue.long_most = 1400;
-  profile.catalogue.most_output = 120;
+  profile.catalogue.long_min = 300;
+  profile.catalogue.long_max = 1400;
+  profile.catalogue.max_output = 120;
   profile.leaving = 0.1;
   profile.impossible = 0.05;
   return profile;
@@ -59,9 +59,9 @@ Profile Cancel() {
   Profile profile;
   profile.n_clients = 24;
   profile.leaving = 0.98;
-  profile.catalogue.long_least = 200;
-  profile.catalogue.long_most = 800;
-  profile.catalogue.most_output = 64;
+  profile.catalogue.long_min = 200;
+  profile.catalogue.long_max = 800;
+  profile.catalogue.max_output = 64;
   profile.n_cancels = 100000;
   return profile;
 }
@@ -70,8 +70,8 @@ Profile Network() {
   Profile profile;
   profile.needs_lab = true;
   profile.mean_interval = absl::Seconds(8);
-  profile.least_lasting = absl::Milliseconds(200);
-  profile.most_lasting = absl::Seconds(8);
+  profile.min_lasting = absl::Milliseconds(200);
+  profile.max_lasting = absl::Seconds(8);
   Weight(&profile, FaultKind::kCutLink) = 3;
   Weight(&profile, FaultKind::kBlackHole) = 3;
   Weight(&profile, FaultKind::kOneWay) = 2;

@@ -38,7 +38,7 @@ struct Profile {
   absl::Duration mean_interval = absl::InfiniteDuration();
   double weights[kFaultKinds] = {};  // relative
   bool bounds_stalls = false;        // kills come alone, so the bound of stall.h holds
-  absl::Duration least_lasting = absl::Milliseconds(100), most_lasting = absl::Seconds(10);
+  absl::Duration min_lasting = absl::Milliseconds(100), max_lasting = absl::Seconds(10);
   // Run.
   int64_t n_cancels = 0;  // ends when so many clients have gone away; 0 = by time
   bool needs_lab = false;

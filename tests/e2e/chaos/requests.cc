@@ -49,8 +49,8 @@ ChaosRequest MakeRequest(const CatalogueOptions& options, int i) {
     body["max_tokens"] = dice.Between(16, 120);
   } else if (request.kind == "long") {
     body["prompt"] = RandomTokens(
-        dice, static_cast<int>(dice.Between(options.long_least, options.long_most)), options.vocab);
-    body["max_tokens"] = dice.Between(8, std::min(64, options.most_output));
+        dice, static_cast<int>(dice.Between(options.long_min, options.long_max)), options.vocab);
+    body["max_tokens"] = dice.Between(8, std::min(64, options.max_output));
     body["ignore_eos"] = true;
   } else {
     const bool is_story = request.kind == "story";
@@ -61,7 +61,7 @@ ChaosRequest MakeRequest(const CatalogueOptions& options, int i) {
     } else {
       body["prompt"] = RandomTokens(dice, n_prompt, options.vocab);
     }
-    const int most = options.most_output;
+    const int most = options.max_output;
     body["max_tokens"] = is_story ? dice.Between(most / 2, most) : dice.Between(1, most / 4);
     body["ignore_eos"] = true;
   }

@@ -20,10 +20,10 @@ struct CatalogueOptions {
   int n_requests = 64;
   uint64_t seed = 1;
   int vocab = 2048;
-  bool has_text = true;   // the model has a tokenizer and a chat template
-  int long_least = 1000;  // tokens of long prompts
-  int long_most = 3000;   //
-  int most_output = 300;  // tokens of the longest answers
+  bool has_text = true;  // the model has a tokenizer and a chat template
+  int long_min = 1000;   // tokens of long prompts
+  int long_max = 3000;   //
+  int max_output = 300;  // tokens of the longest answers
 };
 
 // Half greedy, half sampled with a seed; three of four streamed. Every request asks for token ids,

@@ -33,14 +33,13 @@ std::vector<Fault> MakeSchedule(const Profile& profile, absl::Duration length, u
     Fault fault;
     fault.at = at;
     fault.kind = Draw(dice, profile);
-    const bool aimed = !IsNetworkFault(fault.kind) && dice.Chance(0.5);
-    if (aimed) fault.moment = static_cast<Moment>(dice.Between(1, 3));
+    const bool dispatched = !IsNetworkFault(fault.kind) && dice.Chance(0.5);
+    if (dispatched) fault.moment = static_cast<Moment>(dice.Between(1, 3));
     fault.victim = static_cast<uint64_t>(dice.Between(0, 1 << 20));
     fault.other = static_cast<uint64_t>(dice.Between(0, 1 << 20));
     // Most lastings are short, some long: even on a logarithmic scale would hide the long ones.
     const double share = dice.Share();
-    fault.lasts =
-        profile.least_lasting + share * share * (profile.most_lasting - profile.least_lasting);
+    fault.lasts = profile.min_lasting + share * share * (profile.max_lasting - profile.min_lasting);
     fault.after_moment = dice.Time(absl::ZeroDuration(), absl::Milliseconds(10));
     faults.push_back(fault);
   }

@@ -101,7 +101,7 @@ TEST_CASE(
   CHECK(MetricSum(client, "baton_relays_total") == 2);
   CHECK(SlowLinks(client) == before + 1);
   const std::string log = cluster.Log();
-  CHECK(log.find("is aimed anew: relay: the link from worker prefill") != std::string::npos);
+  CHECK(log.find("is dispatched anew: relay: the link from worker prefill") != std::string::npos);
   CHECK(cluster.Stop().ok());
   CHECK(log.find("CHECK failed") == std::string::npos);
   std::filesystem::remove_all(folder);

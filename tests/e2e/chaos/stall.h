@@ -19,6 +19,6 @@ Stalls FindStalls(const std::vector<ExchangeRecord>& exchanges,
                   const std::vector<FaultRecord>& faults);
 
 // p99 of the excess must stay below.
-inline constexpr double kMostExcessSeconds = 1.0;
+inline constexpr double kMaxExcessSeconds = 1.0;
 
 }  // namespace baton

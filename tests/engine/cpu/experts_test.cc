@@ -24,7 +24,7 @@
 namespace baton {
 namespace {
 
-constexpr int kMostRows = 64;
+constexpr int kMaxRows = 64;
 
 // Random weights of one sparse layer.
 class Layer {
@@ -83,7 +83,7 @@ std::vector<bf16> Compute(const Layer& layer, std::vector<bf16> x, int rows,
                           const std::vector<bf16>& before, LinearKernels& linear, ComputePool& pool,
                           const RowNorm& norm = {}) {
   Arena arena;
-  Experts experts(layer.desc, layer.hidden, kMostRows, arena);
+  Experts experts(layer.desc, layer.hidden, kMaxRows, arena);
   REQUIRE(arena.Map());
   experts.Reserve(layer.weights, linear, pool);
   std::vector<bf16> y = before;
@@ -284,7 +284,7 @@ TEST_CASE("a row's bits do not depend on where other rows go") {
     const std::vector<bf16> row = layer.Rows(1);
     const std::vector<bf16> alone = Compute(layer, row, 1, {}, *paths[0].kernels.linear, one);
     for (int round = 0; round < 30; ++round) {
-      const int rows = 1 + static_cast<int>(random() % kMostRows);
+      const int rows = 1 + static_cast<int>(random() % kMaxRows);
       const int place = static_cast<int>(random() % rows);
       std::vector<bf16> x = layer.Rows(rows);
       // Some neighbours all alike, so that one expert gets a crowd.

@@ -84,7 +84,7 @@ TEST_CASE("what rope scaling makes of the context") {
     const absl::StatusOr<ModelDesc> model =
         ModelDesc::FromJson(ConfigWith("rope_scaling", scaling), "config.json");
     REQUIRE(model.ok());
-    return std::pair(model->max_positions, model->most_context());
+    return std::pair(model->max_positions, model->max_model_context());
   };
   CHECK(context("null") == std::pair(256, 256));
   CHECK(context("{\"type\": \"linear\", \"factor\": 2}") == std::pair(256, 256));

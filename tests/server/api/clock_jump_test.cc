@@ -100,7 +100,7 @@ TEST_CASE("a role that died is started again when the clock goes back meanwhile"
     options.config.model.path = "/model";
     options.config.server.port = 0;
     options.program = BATON_FAKE_ROLE;
-    options.least_pause = absl::Seconds(1);
+    options.min_pause = absl::Seconds(1);
     ::_exit(RunSupervisor(std::move(options)));
   }
   REQUIRE(WaitUntil([&] { return ChildrenOf(family).size() == 4; }));

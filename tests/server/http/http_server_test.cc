@@ -60,8 +60,8 @@ class Answers : public HttpHandler {
   bool others_ran_ = false;
 };
 
-struct Rig : LoopThread {
-  explicit Rig(const HttpServerOptions& options = {}) : answers(&loop) {
+struct HttpServerFixture : LoopThread {
+  explicit HttpServerFixture(const HttpServerOptions& options = {}) : answers(&loop) {
     auto started = HttpServer::Start(&loop, options, &answers);
     REQUIRE(started.ok());
     server = *std::move(started);
@@ -69,7 +69,7 @@ struct Rig : LoopThread {
     port = server->port();
     Start();
   }
-  ~Rig() { Stop(); }
+  ~HttpServerFixture() { Stop(); }
 
   Answers answers;
   std::unique_ptr<HttpServer> server;
@@ -93,7 +93,7 @@ size_t Count(const std::string& text, const std::string& what) {
 }
 
 TEST_CASE("requests sent ahead are taken one per turn, and none while answers are not written") {
-  Rig rig;
+  HttpServerFixture rig;
   constexpr int kRequests = 2000;  // 80 MB of answers; the kernel holds some 6 MB of them
   RawClient client(rig.port);
   std::thread sender([&] { CHECK(client.Send(Times(kRequests, Get("/now")))); });
@@ -120,7 +120,7 @@ TEST_CASE("requests sent ahead are taken one per turn, and none while answers ar
 }
 
 TEST_CASE("a client that shuts down its side behind requests sent ahead gets their answers") {
-  Rig rig;
+  HttpServerFixture rig;
   RawClient client(rig.port);
   REQUIRE(client.Send(Times(20, Get("/now"))));
   client.HalfClose();
@@ -132,7 +132,7 @@ TEST_CASE("a header has its deadline after an early answer too") {
   HttpServerOptions options;
   options.header_timeout = absl::Milliseconds(150);
   options.idle_timeout = absl::Seconds(30);
-  Rig rig(options);
+  HttpServerFixture rig(options);
   RawClient client(rig.port);
   REQUIRE(client.Send(Get("/none")));
   REQUIRE(client.ReadUntil("HTTP/1.1 404"));
@@ -146,7 +146,7 @@ TEST_CASE("much of a body at once buys no time for the rest") {
   options.body_timeout = absl::Milliseconds(400);
   options.slow_body_grace = absl::Milliseconds(100);
   options.limits.max_body = 8 << 20;
-  Rig rig(options);
+  HttpServerFixture rig(options);
   RawClient client(rig.port);
   REQUIRE(client.Send("POST /never HTTP/1.1\r\nHost: a\r\nContent-Length: 5000000\r\n\r\n" +
                       std::string(4 << 20, 'x')));
@@ -163,7 +163,7 @@ TEST_CASE("a body that keeps the least rate is read to its end, however it began
   HttpServerOptions options;
   options.body_timeout = absl::Milliseconds(400);
   options.slow_body_grace = absl::Milliseconds(300);
-  Rig rig(options);
+  HttpServerFixture rig(options);
   RawClient client(rig.port);
   REQUIRE(client.Send("POST /now HTTP/1.1\r\nHost: a\r\nContent-Length: 10000\r\n\r\n"));
   for (int i = 0; i < 10; ++i) {  // 10 KB/s
@@ -174,7 +174,7 @@ TEST_CASE("a body that keeps the least rate is read to its end, however it began
 }
 
 TEST_CASE("a client that goes away behind unread bytes is noticed at once") {
-  Rig rig;
+  HttpServerFixture rig;
   RawClient client(rig.port);
   REQUIRE(client.Send(Get("/never")));
   REQUIRE(rig.WaitFor([&] { return rig.answers.n_requests == 1; }));
@@ -191,7 +191,7 @@ TEST_CASE("a client that goes away behind unread bytes is noticed at once") {
 TEST_CASE("half-closed behind unread bytes, all answers come when the operator says so") {
   HttpServerOptions options;
   options.finish_half_closed = true;
-  Rig rig(options);
+  HttpServerFixture rig(options);
   rig.answers.body_bytes = 100;
   RawClient client(rig.port);
   REQUIRE(client.Send(Get("/never")));

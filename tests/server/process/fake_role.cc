@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "server/process/start_order.h"
+#include "server/process/launch_spec.h"
 
 int main(int argc, char** argv) {
   if (argc != 6) return 3;
@@ -24,7 +24,7 @@ int main(int argc, char** argv) {
   for (ssize_t n = 0; (n = ::read(std::atoi(argv[3]), chunk, sizeof chunk)) > 0;) {
     text.append(chunk, static_cast<size_t>(n));
   }
-  const auto order = baton::StartOrder::Parse(text);
+  const auto order = baton::LaunchSpec::Parse(text);
   if (!order.ok()) return 4;
   const auto has = [&](const char* word) {
     return order->settings.find(word) != std::string::npos;

@@ -11,8 +11,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "server/process/launch_spec.h"
 #include "server/process/role_process.h"
-#include "server/process/start_order.h"
 
 namespace baton {
 namespace {
@@ -40,7 +40,7 @@ class Family {
       SupervisorOptions options;
       options.config = std::move(config);
       options.program = BATON_FAKE_ROLE;
-      options.least_pause = absl::Milliseconds(20);
+      options.min_pause = absl::Milliseconds(20);
       ::_exit(RunSupervisor(std::move(options)));
     }
     ::close(ends[1]);
@@ -196,14 +196,14 @@ TEST_CASE("no role outlives a killed supervisor") {
 }
 
 TEST_CASE("orders and reports survive the way") {
-  StartOrder order;
+  LaunchSpec order;
   for (size_t i = 0; i < order.key.size(); ++i) order.key[i] = static_cast<uint8_t>(7 * i);
   order.settings = "a:\n  b: 1\n";
-  const auto copy = StartOrder::Parse(order.Text());
+  const auto copy = LaunchSpec::Parse(order.Text());
   REQUIRE(copy.ok());
   CHECK(copy->key == order.key);
   CHECK(copy->settings == order.settings);
-  for (const char* bad : {"", "\n", "00\n", "zz"}) CHECK_FALSE(StartOrder::Parse(bad).ok());
+  for (const char* bad : {"", "\n", "00\n", "zz"}) CHECK_FALSE(LaunchSpec::Parse(bad).ok());
   CHECK_FALSE(ParseKey(std::string(63, '0')).ok());
   CHECK_FALSE(ParseKey(std::string(64, 'G')).ok());
 
@@ -231,7 +231,7 @@ TEST_CASE("CPU lists") {
 }
 
 TEST_CASE("KV memory is what contexts need, within a share of the machine") {
-  KvWish wish;
+  KvSizing wish;
   wish.page_bytes = 1000;
   wish.pages_per_context = 10;
   wish.contexts = 5;

@@ -9,9 +9,9 @@ namespace baton {
 namespace {
 
 // "0-1:2 2:1": CPUs and threads of each worker of a role.
-std::string Text(const std::vector<WorkerPlace>& places) {
+std::string Text(const std::vector<CpuPlacement>& places) {
   std::string text;
-  for (const WorkerPlace& place : places)
+  for (const CpuPlacement& place : places)
     absl::StrAppend(&text, text.empty() ? "" : " ", place.cpus, ":", place.threads);
   return text;
 }

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/prefill_worker/scheduler_bench.h"
+#include "tests/prefill_worker/scheduler_fixture.h"
 
 namespace baton {
 
@@ -24,7 +24,7 @@ inline RequestId PushId(RequestId request, int slice) { return 100'000u * (slice
 
 inline SequentialTokens Expected(RequestId id, int n_tokens) {
   HashBackend reference(kPageTokens);
-  const PrefillRequest request = Bench::Request(id, n_tokens);
+  const PrefillRequest request = SchedulerFixture::Request(id, n_tokens);
   return SequentialRun(&reference, request.tokens, 1, request.sampling);
 }
 
@@ -32,9 +32,10 @@ inline SequentialTokens Expected(RequestId id, int n_tokens) {
 // slice after it lacks. Of p ranks rank i computes slice i; in rounds slices p + i, 2 p + i... too.
 // In a mended relay a bench may be two ranks, one next to the other; between them nothing is handed
 // over. In others a bench that stands for several ranks plays each on its own.
-struct Relay {
-  Relay(RequestId request, std::vector<int> slice_ends, std::vector<Bench*> ranks_in_order,
-        Incarnation decode, bool every_rank_pushes = false)
+struct RelayFixture {
+  RelayFixture(RequestId request, std::vector<int> slice_ends,
+               std::vector<SchedulerFixture*> ranks_in_order, Incarnation decode,
+               bool every_rank_pushes = false)
       : id(request),
         ends(std::move(slice_ends)),
         ranks(std::move(ranks_in_order)),
@@ -45,10 +46,10 @@ struct Relay {
   }
 
   // The same slices in the next attempt, `bench` in place of rank `lost`.
-  Relay Mended(int lost, Bench* bench) const {
-    std::vector<Bench*> others = ranks;
+  RelayFixture Mended(int lost, SchedulerFixture* bench) const {
+    std::vector<SchedulerFixture*> others = ranks;
     others[static_cast<size_t>(lost)] = bench;
-    Relay next(id, ends, others, sink, pushes);
+    RelayFixture next(id, ends, others, sink, pushes);
     next.epoch = epoch + 1;
     next.is_mended = true;
     return next;
@@ -61,8 +62,10 @@ struct Relay {
   int n_ranks() const { return static_cast<int>(ranks.size()); }
   int n_slices() const { return static_cast<int>(ends.size()); }
   bool is_last(int slice) const { return slice + 1 == n_slices(); }
-  Bench& worker(int slice) const { return *ranks[static_cast<size_t>(slice % n_ranks())]; }
-  Bench& tail() const { return *ranks.back(); }
+  SchedulerFixture& worker(int slice) const {
+    return *ranks[static_cast<size_t>(slice % n_ranks())];
+  }
+  SchedulerFixture& tail() const { return *ranks.back(); }
   bool IsSameRank(int slice, int other) const {
     return is_mended ? &worker(slice) == &worker(other) : (slice - other) % n_ranks() == 0;
   }
@@ -71,7 +74,7 @@ struct Relay {
   PrefillRequest RequestOf(int rank) const {
     const bool is_head = rank + 1 < n_ranks();
     const int last = n_slices() - n_ranks() + rank;
-    PrefillRequest request = Bench::Request(id, ends.back(), is_head ? kNextRank : sink);
+    PrefillRequest request = SchedulerFixture::Request(id, ends.back(), is_head ? kNextRank : sink);
     if (is_head) {
       const RelayRound round = RoundOf(last);
       request.tokens.resize(static_cast<size_t>(round.tokens));
@@ -80,7 +83,7 @@ struct Relay {
       request.is_head = true;
     } else {
       if (pushes) request.ticket.first_page = FirstPage(last);
-      request.ticket.id = Bench::Id(HandoffOf(last));
+      request.ticket.id = SchedulerFixture::Id(HandoffOf(last));
     }
     request.epoch = request.ticket.epoch = epoch;
     request.inflow = InflowOf(last);
@@ -90,14 +93,14 @@ struct Relay {
   }
   Inflow InflowOf(int slice) const {
     if (slice == 0 || Stays(slice - 1)) return {};
-    return {.ticket_id = Bench::Id(HandoffOf(slice - 1)), .tokens = ends[slice - 1]};
+    return {.ticket_id = SchedulerFixture::Id(HandoffOf(slice - 1)), .tokens = ends[slice - 1]};
   }
   RelayRound RoundOf(int slice) const {
     RelayRound round{.tokens = ends[slice],
                      .inflow = InflowOf(slice),
-                     .ticket = Bench::Request(id, 1, kNextRank).ticket,
+                     .ticket = SchedulerFixture::Request(id, 1, kNextRank).ticket,
                      .sink = {.incarnation = kNextRank, .address = "peer:1"}};
-    round.ticket.id = Bench::Id(HandoffOf(slice));
+    round.ticket.id = SchedulerFixture::Id(HandoffOf(slice));
     round.ticket.epoch = epoch;
     round.ticket.kv_pages = HopPages(slice);
     round.ticket.promise_pages = 0;
@@ -114,9 +117,9 @@ struct Relay {
   }
   Push PushOf(int slice) const {
     Push push{.ticket = {}, .sink = {.incarnation = sink, .address = "peer:1"}};
-    push.ticket.id = Bench::Id(PushIdOf(slice));
+    push.ticket.id = SchedulerFixture::Id(PushIdOf(slice));
     push.ticket.epoch = 1;
-    push.ticket.part_of = Bench::Id(HandoffOf(n_slices() - 1));
+    push.ticket.part_of = SchedulerFixture::Id(HandoffOf(n_slices() - 1));
     push.ticket.first_page = FirstPage(slice);
     push.ticket.kv_pages = ends[slice] / kPageTokens - FirstPage(slice);
     return push;
@@ -136,13 +139,14 @@ struct Relay {
       if (is_last(slice) || Pages(slice) != nullptr)
         worker(slice).Promise(handoff);
       else
-        worker(slice).scheduler->NoRoom({.ticket_id = Bench::Id(handoff), .expected_wait_us = 0});
+        worker(slice).scheduler->NoRoom(
+            {.ticket_id = SchedulerFixture::Id(handoff), .expected_wait_us = 0});
     }
   }
   // nullptr: not awaited yet.
   const AwaitInflow* Awaited(int hop) const {
     for (const AwaitInflow& await : worker(hop + 1).awaits)
-      if (await.ticket_id == Bench::Id(HandoffOf(hop))) return &await;
+      if (await.ticket_id == SchedulerFixture::Id(HandoffOf(hop))) return &await;
     return nullptr;
   }
   // Where hop `hop` lands.
@@ -166,7 +170,7 @@ struct Relay {
   std::vector<Cell> Waiting(int hop) const {
     std::vector<Cell> cells;
     for (const SendCells& sent : worker(hop).sent) {
-      if (sent.ticket_id != Bench::Id(HandoffOf(hop))) continue;
+      if (sent.ticket_id != SchedulerFixture::Id(HandoffOf(hop))) continue;
       for (int plane = sent.plane; plane < sent.plane + sent.n_planes; ++plane)
         for (size_t i = 0; i < sent.pages.size(); ++i) {
           const int page = sent.first_page + static_cast<int>(i);
@@ -178,35 +182,36 @@ struct Relay {
   // One cell lands at the rank after the hop, which hears of it as from a handoff's sink.
   void Land(int hop, const Cell& cell) {
     REQUIRE(Pages(hop) != nullptr);
-    Bench& from = worker(hop);
-    Bench& to = worker(hop + 1);
+    SchedulerFixture& from = worker(hop);
+    SchedulerFixture& to = worker(hop + 1);
     const int64_t bytes = to.pool->layout().planes[static_cast<size_t>(cell.plane)].bytes;
     std::memcpy(to.pool->plane(Pages(hop)->at(static_cast<size_t>(cell.page)), cell.plane),
                 from.pool->plane(cell.from, cell.plane), static_cast<size_t>(bytes));
     REQUIRE(hops[hop].landed.emplace(cell.plane, cell.page).second);
-    Tell(hop);
+    ReportProgress(hop);
   }
   // All that waits, of planes below n_planes.
   void Flow(int hop, int n_planes = kLayers) {
     for (const Cell& cell : Waiting(hop))
       if (cell.plane < n_planes) Land(hop, cell);
   }
-  void Tell(int hop) {
+  void ReportProgress(int hop) {
     const int n_pages = HopPages(hop);
     InflowProgress now;
     while (now.planes < kLayers && IsThere(hop, now.planes, now.pages))
       if (++now.pages == n_pages) now = {now.planes + 1, 0};
     const InflowProgress before{.planes = Awaited(hop)->n_planes, .pages = Awaited(hop)->n_pages};
     if (now == std::max(before, std::exchange(hops[hop].told, now))) return;
-    Bench& to = worker(hop + 1);
-    to.scheduler->Arrived(
-        {.ticket_id = Bench::Id(HandoffOf(hop)), .n_planes = now.planes, .n_pages = now.pages},
-        to.now);
+    SchedulerFixture& to = worker(hop + 1);
+    to.scheduler->Arrived({.ticket_id = SchedulerFixture::Id(HandoffOf(hop)),
+                           .n_planes = now.planes,
+                           .n_pages = now.pages},
+                          to.now);
     to.Collect();
   }
   void FailInflow(int slice) {
-    Bench& to = worker(slice);
-    to.scheduler->Failed({.ticket_id = Bench::Id(HandoffOf(slice - 1)),
+    SchedulerFixture& to = worker(slice);
+    to.scheduler->Failed({.ticket_id = SchedulerFixture::Id(HandoffOf(slice - 1)),
                           .status = absl::UnavailableError("head lost")},
                          to.now);
     to.Collect();
@@ -226,7 +231,7 @@ struct Relay {
   void RequireSent(int slice, RequestId handoff, int first, int n_pages) const {
     std::set<std::pair<int, int>> cells;
     for (const SendCells& sent : worker(slice).sent) {
-      if (sent.ticket_id != Bench::Id(handoff)) continue;
+      if (sent.ticket_id != SchedulerFixture::Id(handoff)) continue;
       for (int plane = sent.plane; plane < sent.plane + sent.n_planes; ++plane)
         for (size_t i = 0; i < sent.pages.size(); ++i) {
           const int page = sent.first_page + static_cast<int>(i);
@@ -238,7 +243,7 @@ struct Relay {
     REQUIRE(static_cast<int>(cells.size()) == n_pages * kLayers);
     const auto& commits = worker(slice).commits;
     REQUIRE(std::count_if(commits.begin(), commits.end(), [&](const CommitHandoff& commit) {
-              return commit.ticket_id == Bench::Id(handoff) &&
+              return commit.ticket_id == SchedulerFixture::Id(handoff) &&
                      commit.record.n_tokens == ends[slice];
             }) == 1);
   }
@@ -263,7 +268,7 @@ struct Relay {
       REQUIRE(worker(slice).ends.count(id) == 0);
       worker(slice).EndHandoff(PushIdOf(slice));
     }
-    for (const Bench* rank : ranks) {
+    for (const SchedulerFixture* rank : ranks) {
       REQUIRE(rank->ends.at(id).reason == EndReason::kLength);
       REQUIRE(rank->ends.at(id).was_prefill);
     }
@@ -277,7 +282,7 @@ struct Relay {
   bool is_mended = false;
   const RequestId id;
   const std::vector<int> ends;
-  const std::vector<Bench*> ranks;
+  const std::vector<SchedulerFixture*> ranks;
   const Incarnation sink;
   const bool pushes;
   std::vector<Hop> hops;

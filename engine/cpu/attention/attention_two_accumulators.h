@@ -9,7 +9,7 @@
 
 #include <type_traits>
 
-#include "engine/cpu/attention/attention_lines.h"
+#include "engine/cpu/attention/attention_operands.h"
 
 namespace baton {
 namespace {

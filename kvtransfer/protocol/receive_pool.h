@@ -11,12 +11,12 @@
 
 namespace baton {
 
-class PageStock {
+class ReceivePool {
  public:
   int32_t free_pages() const { return static_cast<int32_t>(ids_.size()) - owed_; }
   int32_t owed() const { return owed_; }
   uint64_t promises() const { return promises_; }  // made so far
-  int32_t in_stock() const { return static_cast<int32_t>(ids_.size()); }
+  int32_t in_pool() const { return static_cast<int32_t>(ids_.size()); }
 
   void Lend(const std::vector<int32_t>& ids) { ids_.insert(ids_.end(), ids.begin(), ids.end()); }
   void Promise(int32_t n) {

@@ -3,7 +3,7 @@
 // kernel units.
 #pragma once
 
-#include "engine/cpu/attention/attention_lines.h"
+#include "engine/cpu/attention/attention_operands.h"
 
 namespace baton {
 namespace {

@@ -1,6 +1,6 @@
 #include <immintrin.h>
 
-#include "engine/cpu/machine/roof_kernels.h"
+#include "engine/cpu/machine/peak_kernels.h"
 
 namespace baton {
 namespace {
@@ -106,9 +106,9 @@ uint64_t Read(const void* from, int64_t bytes) {
 
 }  // namespace
 
-constexpr RoofKernel kRoofAvx2 = {kChains * 8 * 2, Run<Fma>};
-constexpr RoofKernel kRoofIntegerAvx2 = {kChains * 8 * 4, Run<DotIntegers>};
-constexpr RoofKernel kRoofInt4Avx2 = {kShortChains * kStepQuads * 32 * 2, RunShorts};
+constexpr PeakKernel kPeakAvx2 = {kChains * 8 * 2, Run<Fma>};
+constexpr PeakKernel kPeakIntegerAvx2 = {kChains * 8 * 4, Run<DotIntegers>};
+constexpr PeakKernel kPeakInt4Avx2 = {kShortChains * kStepQuads * 32 * 2, RunShorts};
 
 uint64_t (*const kRead[kReadWays])(const void*, int64_t) = {Read<1, 0>, Read<4, 0>, Read<16, 0>,
                                                             Read<4, 2048>, Read<16, 1024>};

@@ -1,4 +1,4 @@
-#include "engine/cpu/machine/roof_zmm.h"
+#include "engine/cpu/machine/peak_zmm.h"
 
 namespace baton {
 namespace {
@@ -9,6 +9,6 @@ inline __m512 Dot(__m512 acc, __m512 a, __m512 b) {
 
 }  // namespace
 
-constexpr RoofKernel kRoofAvx512Bf16 = {kZmmChains * 16 * 4, RunZmmRoof<Dot>};
+constexpr PeakKernel kPeakAvx512Bf16 = {kZmmChains * 16 * 4, RunZmmPeak<Dot>};
 
 }  // namespace baton

@@ -15,17 +15,17 @@ namespace baton {
 namespace {
 
 // Moves to a worker with room are no failures, but each throws away a place in a queue.
-constexpr int kMostMoves = 4;
+constexpr int kMaxMoves = 4;
 
 }  // namespace
 
-void Router::State::TryAim(Journey& journey, absl::Time now) {
+void Router::State::TryDispatch(Journey& journey, absl::Time now) {
   if (cluster.reuses_kv()) journey.cached = cluster.Cached(journey.Pages(cluster.page_tokens()));
   const std::optional<Plan> plan = cluster.Choose(journey.Shape(), journey.avoid, now);
-  if (plan) AimAt(journey, *plan, now);  // else it waits for a worker, until its alarm rings
+  if (plan) DispatchTo(journey, *plan, now);  // else it waits for a worker, until its alarm rings
 }
 
-void Router::State::AimAt(Journey& journey, const Plan& plan, absl::Time now) {
+void Router::State::DispatchTo(Journey& journey, const Plan& plan, absl::Time now) {
   waiting.erase(journey.sequence());
   cluster.Reserve(journey.id(), plan, journey.Shape(), now);
   const auto name = [this](Incarnation worker) {
@@ -33,7 +33,7 @@ void Router::State::AimAt(Journey& journey, const Plan& plan, absl::Time now) {
   };
   PlanNames names{.prefill = name(plan.prefill), .decode = name(plan.decode), .heads = {}};
   for (const Incarnation head : plan.HeadWorkers()) names.heads.push_back(name(head));
-  journey.Aim(plan, names, now);
+  journey.Dispatch(plan, names, now);
   journey.crossed_before.clear();
   for (const HopProgress& hop : HopsOf(journey)) journey.crossed_before.push_back(hop.crossed);
   SetAlarm(journey);
@@ -54,7 +54,7 @@ Ticket Router::State::MintTicket(const Journey& journey, Incarnation sink, Ticke
 // rank is answered NO_ROOM until it has heard.
 void Router::State::SendAttempt(const Journey& journey) {
   const Plan& plan = journey.plan();
-  const AttemptShape shape = journey.Shape();
+  const AttemptSpec shape = journey.Shape();
   const WorkerAnnounce& prefill = *cluster.Find(plan.prefill);
   TransferPeer sink;
   Ticket handoff;
@@ -90,7 +90,7 @@ void Router::State::SendAttempt(const Journey& journey) {
 // Of each slice of the plan: the inflow before it, and whom its KV goes to but for the last one's.
 std::vector<RelayRound> Router::State::MintSlices(const Journey& journey, const Ticket& main) {
   const Plan& plan = journey.plan();
-  const AttemptShape shape = journey.Shape();
+  const AttemptSpec shape = journey.Shape();
   const std::vector<int32_t> ends = plan.SliceEnds(shape), hops = plan.HopTokens(shape);
   const int32_t page_tokens = cluster.Find(plan.prefill)->page_tokens;
   std::vector<RelayRound> slices(ends.size());
@@ -119,7 +119,7 @@ Push Router::State::PushOf(const Journey& journey, const Ticket& main, int32_t b
 }
 
 // Takes the request away from its workers; it waits from now on.
-void Router::State::Disarm(Journey& journey, absl::Time now, const std::optional<Plan>& next) {
+void Router::State::Recall(Journey& journey, absl::Time now, const std::optional<Plan>& next) {
   const auto goes_on = [&](Incarnation worker) {
     return next && (next->prefill == worker || next->IsHead(worker));
   };
@@ -129,7 +129,7 @@ void Router::State::Disarm(Journey& journey, absl::Time now, const std::optional
     else if (worker == journey.plan().decode || !Planted(PlantedBug::kPrefillNotCancelled))
       SendCancel(worker, journey.id(), journey.epoch());
   if (!Planted(PlantedBug::kLedgerKept)) cluster.Release(journey.id(), journey.plan());
-  journey.Disarm(now);
+  journey.Recall(now);
   waiting[journey.sequence()] = journey.id();
   SetAlarm(journey);
 }
@@ -150,7 +150,7 @@ void Router::State::BlameHandoff(Journey& journey) {
     return;
   }
   Blame(journey, plan.decode);
-  std::vector<Incarnation>& in_vain = journey.handed_in_vain;
+  std::vector<Incarnation>& in_vain = journey.failed_senders;
   if (std::find(in_vain.begin(), in_vain.end(), plan.prefill) != in_vain.end())
     Blame(journey, plan.prefill);
   else
@@ -179,7 +179,7 @@ absl::Status Router::State::WhyExhausted(Journey& journey, const Journey::Failur
                                                 journey.failures, failure.message));
 }
 
-void Router::State::AimAgain(Journey& journey, const Journey::Failure& failure, absl::Time now) {
+void Router::State::Retry(Journey& journey, const Journey::Failure& failure, absl::Time now) {
   ++failovers[static_cast<size_t>(failure.cause)];
   if (journey.attempt_got_on()) journey.failures = journey.lost_attempts = 0;
   const absl::Status exhausted = WhyExhausted(journey, failure);
@@ -192,13 +192,13 @@ void Router::State::AimAgain(Journey& journey, const Journey::Failure& failure, 
   journey.recompute_reason = static_cast<int>(failure.cause);
   const bool same_sink = mended && mended->decode == journey.plan().decode;
   if (mended) LogMend(journey, *mended, failure);
-  Disarm(journey, now, mended);
+  Recall(journey, now, mended);
   if (!exhausted.ok()) return End(journey, EndReason::kFailed, exhausted, now);
-  if (!mended) return TryAim(journey, now);
+  if (!mended) return TryDispatch(journey, now);
   journey.mended = true;
   ++(same_sink ? ranks_replaced : sinks_replaced);
   replaced_in_rounds += mended->n_rounds() > 1;
-  AimAt(journey, *mended, now);
+  DispatchTo(journey, *mended, now);
 }
 
 void Router::State::LogMend(const Journey& journey, const Plan& mended,
@@ -258,7 +258,7 @@ std::vector<HopProgress> Router::State::HopsOf(const Journey& journey) const {
 void Router::State::LookAtRelay(Journey& journey, absl::Time now) {
   journey.Looked(now);
   const Plan& plan = journey.plan();
-  AttemptShape shape = journey.Shape();
+  AttemptSpec shape = journey.Shape();
   shape.may_relay = false;
   shape.kept_at = plan.heads.front().worker;
   shape.kept_tokens = plan.SliceEnds(shape).front();
@@ -278,9 +278,9 @@ void Router::State::LookAtRelay(Journey& journey, absl::Time now) {
       static_cast<double>(hops[*slow].bytes - hops[*slow].crossed) / 1e6,
       absl::FormatDuration(absl::Trunc(TimeLeft(hops[*slow]), absl::Milliseconds(1))),
       absl::FormatDuration(absl::Trunc(alone_takes, absl::Milliseconds(1))));
-  LogWarn("request %s is aimed anew: %s", journey.name(), message);
-  journey.NoteFirstSlice();
-  AimAgain(journey, {.cause = FailoverCause::kSlowLink, .message = message}, now);
+  LogWarn("request %s is dispatched anew: %s", journey.name(), message);
+  journey.RecordFirstSlice();
+  Retry(journey, {.cause = FailoverCause::kSlowLink, .message = message}, now);
 }
 
 // Whoever is at fault.
@@ -296,10 +296,10 @@ bool Router::State::MayMend(const Journey& journey, absl::Time now) {
 // The decode worker is full. Prefill has not begun (it waits for the promise, and a relay's head
 // for the pages of its tail), so another worker with room loses nothing but the place in the queue;
 // predictions decide whether that is sooner.
-void Router::State::MoveToRoom(Journey& journey, absl::Duration expected_wait, absl::Time now) {
-  if (journey.attempt_spoke() || journey.a_head_ended() || journey.moves >= kMostMoves) return;
+void Router::State::Reassign(Journey& journey, absl::Duration expected_wait, absl::Time now) {
+  if (journey.attempt_spoke() || journey.a_head_ended() || journey.moves >= kMaxMoves) return;
   const Plan plan = journey.plan();
-  const AttemptShape shape = journey.Shape();
+  const AttemptSpec shape = journey.Shape();
   cluster.Release(journey.id(), plan);
   const std::optional<Plan> other = cluster.Choose(shape, journey.avoid, now);
   cluster.Reserve(journey.id(), plan, shape, now);
@@ -308,13 +308,13 @@ void Router::State::MoveToRoom(Journey& journey, absl::Duration expected_wait, a
   if (!other || other->decode == plan.decode || other->predicted_ms >= stay_ms) return;
   ++journey.moves;
   journey.recompute_reason = kFailoverCauses;
-  Disarm(journey, now);
-  TryAim(journey, now);
+  Recall(journey, now);
+  TryDispatch(journey, now);
 }
 
-void Router::State::AimWaiting(absl::Time now) {
+void Router::State::DispatchWaiting(absl::Time now) {
   const absl::btree_map<uint64_t, RequestId> in_order = waiting;
-  for (const auto& [sequence, id] : in_order) TryAim(*Find(id), now);
+  for (const auto& [sequence, id] : in_order) TryDispatch(*Find(id), now);
 }
 
 }  // namespace baton

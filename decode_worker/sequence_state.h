@@ -1,11 +1,11 @@
-// The states of one guest of the DecodeBatch, as a table.
+// The states of one sequence of the DecodeBatch, as a table.
 #pragma once
 
 #include "common/state_machine.h"
 
 namespace baton {
 
-enum class GuestState {
+enum class SequenceState {
   kExpected,  // the router named it; its KV is not here
   kOrphan,    // its KV came before the router's word
   kReady,     // both are here; waits for a row
@@ -13,6 +13,6 @@ enum class GuestState {
   kEnded
 };
 
-const MachineTable& GuestTable();
+const MachineTable& SequenceTable();
 
 }  // namespace baton

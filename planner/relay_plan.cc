@@ -1,4 +1,4 @@
-#include "planner/degree.h"
+#include "planner/relay_plan.h"
 
 #include <algorithm>
 #include <cmath>
@@ -17,7 +17,7 @@ namespace baton {
 namespace {
 
 // Of a relay; and the share of its time that one round more must save.
-constexpr int kMostRounds = 64;
+constexpr int kMaxRounds = 64;
 constexpr double kRoundSaves = .02;
 constexpr double kWholeCpus = 1 + 1e-6;  // shares may be thirds
 
@@ -37,7 +37,7 @@ ChainLink SlowestLink(std::span<const OfferedWorker> offered, std::span<const in
 
 // Of `tokens` behind `prefix`; real-valued; none where the table has none.
 std::vector<double> Slices(const PrefillCost& cost, const ChainLink& link,
-                           const DegreeRequest& request, int tokens, int prefix,
+                           const RelayPlanRequest& request, int tokens, int prefix,
                            std::span<const double> speeds, int handed_on) {
   switch (request.mode) {
     case PartitionMode::kTable:
@@ -53,7 +53,7 @@ std::vector<double> Slices(const PrefillCost& cost, const ChainLink& link,
 // (rounds x ranks), in the order of the prompt: rounds of equal work, each shared by all ranks;
 // none where a slice would be too short. Before them is what the first rank hands on.
 std::vector<int> SlicesInRounds(const PrefillCost& cost, const ChainLink& link,
-                                const DegreeRequest& request, std::span<const double> speeds,
+                                const RelayPlanRequest& request, std::span<const double> speeds,
                                 int n_rounds, int handed_on) {
   const std::vector<double> alike(static_cast<size_t>(n_rounds), 1.0);
   const std::vector<int> rounds = RoundSlices(
@@ -75,20 +75,22 @@ std::vector<int> SlicesInRounds(const PrefillCost& cost, const ChainLink& link,
 
 // No fewer would do.
 int LeastRounds(std::span<const OfferedWorker> offered, std::span<const int> ranks, int tokens) {
-  int64_t most_tokens = 0;  // of a round
-  for (const int rank : ranks) most_tokens += offered[static_cast<size_t>(rank)].most_tokens;
-  return static_cast<int>(1 + (tokens - 1) / most_tokens);
+  int64_t max_slice_tokens = 0;  // of a round
+  for (const int rank : ranks)
+    max_slice_tokens += offered[static_cast<size_t>(rank)].max_slice_tokens;
+  return static_cast<int>(1 + (tokens - 1) / max_slice_tokens);
 }
 
 bool Fits(std::span<const int> slices, std::span<const OfferedWorker> offered,
           std::span<const int> ranks) {
   for (size_t i = 0; i < slices.size(); ++i)
-    if (slices[i] > offered[static_cast<size_t>(ranks[i % ranks.size()])].most_tokens) return false;
+    if (slices[i] > offered[static_cast<size_t>(ranks[i % ranks.size()])].max_slice_tokens)
+      return false;
   return true;
 }
 
 // all: its slices are those of all rounds. What is sooner for the last round is done in all.
-PushChoice PushInRounds(const PrefillCost& cost, const DegreeRequest& request, PushedChain all) {
+PushChoice PushInRounds(const PrefillCost& cost, const RelayPlanRequest& request, PushedChain all) {
   const size_t n_ranks = all.speeds.size();
   PushedChain last = all;
   last.slices = all.slices.last(n_ranks);
@@ -123,16 +125,16 @@ std::vector<double> SpeedsTogether(std::span<const OfferedWorker> offered,
 // These workers together, in their order and in as few rounds as their slices allow, by the closed
 // form in more where that is sooner; no ranks where a slice would be too short or too long. The
 // first rank has `cached` tokens of its first slice. Seconds from when all of them could begin.
-Degree Together(const PrefillCost& cost, std::span<const OfferedWorker> offered,
-                const std::vector<int>& ranks, const DegreeRequest& whole, int cached) {
-  DegreeRequest request = whole;
+RelayPlan Together(const PrefillCost& cost, std::span<const OfferedWorker> offered,
+                   const std::vector<int>& ranks, const RelayPlanRequest& whole, int cached) {
+  RelayPlanRequest request = whole;
   request.tokens -= cached;
   request.prefix += cached;
   const std::vector<double> speeds = SpeedsTogether(offered, ranks);
   std::vector<ChainLink> sinks;
   for (const int rank : ranks) sinks.push_back(offered[static_cast<size_t>(rank)].sink);
-  Degree best;
-  for (int n_rounds = LeastRounds(offered, ranks, request.tokens); n_rounds <= kMostRounds;
+  RelayPlan best;
+  for (int n_rounds = LeastRounds(offered, ranks, request.tokens); n_rounds <= kMaxRounds;
        ++n_rounds) {
     const ChainLink link = SlowestLink(offered, ranks, n_rounds > 1);
     std::vector<int> slices = SlicesInRounds(cost, link, request, speeds, n_rounds, cached);
@@ -152,14 +154,14 @@ Degree Together(const PrefillCost& cost, std::span<const OfferedWorker> offered,
 }
 
 double AloneSeconds(const PrefillCost& cost, const OfferedWorker& worker,
-                    const DegreeRequest& request) {
+                    const RelayPlanRequest& request) {
   if (worker.alone_seconds > 0) return worker.alone_seconds;
   return cost.Alone(request.tokens, request.prefix) / worker.speed;
 }
 
-Degree Alone(const PrefillCost& cost, std::span<const OfferedWorker> offered,
-             const DegreeRequest& request) {
-  Degree best;
+RelayPlan Alone(const PrefillCost& cost, std::span<const OfferedWorker> offered,
+                const RelayPlanRequest& request) {
+  RelayPlan best;
   for (int i = 0; i < static_cast<int>(offered.size()); ++i) {
     const OfferedWorker& worker = offered[static_cast<size_t>(i)];
     if (request.must >= 0 && i != request.must) continue;
@@ -222,15 +224,15 @@ std::vector<std::vector<int>> Groups(std::span<const OfferedWorker> offered,
 // What the first rank is planned to have of its slice: not so much that it could hardly compute it
 // if it has given it away.
 int CachedOf(const OfferedWorker& first, int tokens) {
-  return first.cached < tokens && first.cached <= first.most_tokens / 2 ? first.cached : 0;
+  return first.cached < tokens && first.cached <= first.max_slice_tokens / 2 ? first.cached : 0;
 }
 
 }  // namespace
 
-Degree ChooseDegree(const PrefillCost& cost, const PlanRecord& record,
-                    std::span<const OfferedWorker> offered, const DegreeRequest& request) {
+RelayPlan PlanRelay(const PrefillCost& cost, const PlanRecord& record,
+                    std::span<const OfferedWorker> offered, const RelayPlanRequest& request) {
   CHECK(!offered.empty() && request.tokens > 0);
-  Degree best = Alone(cost, offered, request);
+  RelayPlan best = Alone(cost, offered, request);
   const double alone = best.seconds;
   const OfferedWorker& single = offered[static_cast<size_t>(best.ranks.front())];
   const double alone_work = AloneSeconds(cost, single, request) * single.speed;
@@ -244,7 +246,7 @@ Degree ChooseDegree(const PrefillCost& cost, const PlanRecord& record,
     const double slowness = record.slowness(request.tokens, n);
     for (const std::vector<int>& ranks : Groups(offered, soonest, request.must, n)) {
       const int cached = CachedOf(offered[static_cast<size_t>(ranks.front())], request.tokens);
-      Degree relay = Together(cost, offered, ranks, request, cached);
+      RelayPlan relay = Together(cost, offered, ranks, request, cached);
       if (relay.ranks.empty() && cached > 0) relay = Together(cost, offered, ranks, request, 0);
       if (relay.ranks.empty()) continue;
       double work = 0;     // a rank is taken until the last one is done

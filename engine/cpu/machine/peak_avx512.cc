@@ -1,4 +1,4 @@
-#include "engine/cpu/machine/roof_zmm.h"
+#include "engine/cpu/machine/peak_zmm.h"
 
 namespace baton {
 namespace {
@@ -14,7 +14,7 @@ inline __m512 DotIntegers(__m512 acc, __m512 a, __m512 b) {
 
 }  // namespace
 
-constexpr RoofKernel kRoofAvx512 = {kZmmChains * 16 * 2, RunZmmRoof<Dot>};
-constexpr RoofKernel kRoofIntegerAvx512 = {kZmmChains * 16 * 4, RunZmmRoof<DotIntegers>};
+constexpr PeakKernel kPeakAvx512 = {kZmmChains * 16 * 2, RunZmmPeak<Dot>};
+constexpr PeakKernel kPeakIntegerAvx512 = {kZmmChains * 16 * 4, RunZmmPeak<DotIntegers>};
 
 }  // namespace baton

@@ -1,4 +1,4 @@
-#include "tests/e2e/chaos/relay.h"
+#include "tests/e2e/chaos/tcp_relay.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -41,9 +41,9 @@ absl::Status Enter(const std::string& name_space) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Relay>> Relay::Start(const std::string& name_space,
-                                                    const std::string& host, HttpUrl target) {
-  std::unique_ptr<Relay> relay(new Relay());
+absl::StatusOr<std::unique_ptr<TcpRelay>> TcpRelay::Start(const std::string& name_space,
+                                                          const std::string& host, HttpUrl target) {
+  std::unique_ptr<TcpRelay> relay(new TcpRelay());
   std::promise<absl::Status> listens;
   std::future<absl::Status> listening = listens.get_future();
   relay->acceptor_ = std::thread(
@@ -56,7 +56,7 @@ absl::StatusOr<std::unique_ptr<Relay>> Relay::Start(const std::string& name_spac
   return relay;
 }
 
-absl::Status Relay::Listen(const std::string& name_space, const std::string& host) {
+absl::Status TcpRelay::Listen(const std::string& name_space, const std::string& host) {
   RETURN_IF_ERROR(Enter(name_space));
   listener_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address = AddressOf(host, 0);
@@ -70,7 +70,7 @@ absl::Status Relay::Listen(const std::string& name_space, const std::string& hos
   return absl::OkStatus();
 }
 
-int Relay::Dial(const HttpUrl& target) {
+int TcpRelay::Dial(const HttpUrl& target) {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const int one = 1, patience_ms = 5000;  // across a cut wire
   ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
@@ -81,7 +81,7 @@ int Relay::Dial(const HttpUrl& target) {
   return -1;
 }
 
-void Relay::Accept(HttpUrl target) {
+void TcpRelay::Accept(HttpUrl target) {
   for (int near = -1; (near = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC)) >= 0;) {
     const int far = Dial(target);
     std::lock_guard lock(mutex_);
@@ -96,7 +96,7 @@ void Relay::Accept(HttpUrl target) {
   }
 }
 
-void Relay::Hold(bool held) {
+void TcpRelay::Hold(bool held) {
   std::lock_guard lock(mutex_);
   held_ = held;
   flows_.notify_all();
@@ -104,7 +104,7 @@ void Relay::Hold(bool held) {
 
 // Until either side ends; then both do. The descriptors stay until the relay goes, so that nobody
 // shuts down a number that has got a new owner.
-void Relay::Carry(int from, int to) {
+void TcpRelay::Carry(int from, int to) {
   char chunk[16384];
   while (true) {
     const ssize_t got = ::recv(from, chunk, sizeof(chunk), 0);
@@ -124,7 +124,7 @@ void Relay::Carry(int from, int to) {
   ::shutdown(to, SHUT_RDWR);
 }
 
-Relay::~Relay() {
+TcpRelay::~TcpRelay() {
   {
     std::lock_guard lock(mutex_);
     closing_ = true;

@@ -16,14 +16,14 @@
 
 namespace baton {
 
-class Relay {
+class TcpRelay {
  public:
   // Listens on `host` and a port of its own and dials `target` for each connection, both inside the
   // namespace (as `ip netns` names it; empty: the own one). A thread of its own, two per
   // connection.
-  static absl::StatusOr<std::unique_ptr<Relay>> Start(const std::string& name_space,
-                                                      const std::string& host, HttpUrl target);
-  ~Relay();  // ends all connections
+  static absl::StatusOr<std::unique_ptr<TcpRelay>> Start(const std::string& name_space,
+                                                         const std::string& host, HttpUrl target);
+  ~TcpRelay();  // ends all connections
 
   int port() const { return port_; }
   // While held, connections stay and new ones are taken, but nothing is carried: neither bytes nor
@@ -31,7 +31,7 @@ class Relay {
   void Hold(bool held);
 
  private:
-  Relay() = default;
+  TcpRelay() = default;
   absl::Status Listen(const std::string& name_space, const std::string& host);
   void Accept(HttpUrl target);
   void Carry(int from, int to);

@@ -21,11 +21,11 @@ inline constexpr Incarnation kSelf = 5, kPeer = 2, kHighPeer = 9;
 inline constexpr int kPageTokens = 4;
 
 // A scheduler on its backend; steps run in one go or layer by layer.
-struct Bench {
-  explicit Bench(int n_pages = 200, int chunk = 0, int open_ahead = 4,
-                 TransitionCounts* transitions = nullptr, bool reuse_kv = true,
-                 const std::vector<int>& windows = {}, const RopeDesc& rope = {},
-                 PrefillOptions options = {})
+struct SchedulerFixture {
+  explicit SchedulerFixture(int n_pages = 200, int chunk = 0, int open_ahead = 4,
+                            TransitionCounts* transitions = nullptr, bool reuse_kv = true,
+                            const std::vector<int>& windows = {}, const RopeDesc& rope = {},
+                            PrefillOptions options = {})
       : backend(kPageTokens, 3, windows, rope) {
     backend.set_slice_keys(options.segment_keys);
     options.rope = rope;
@@ -41,7 +41,7 @@ struct Bench {
     backend.SetPool(pool.get());
     scheduler = std::make_unique<PrefillScheduler>(options, pool.get());
   }
-  ~Bench() {
+  ~SchedulerFixture() {
     while (scheduler->ForgetKept()) {
     }
   }

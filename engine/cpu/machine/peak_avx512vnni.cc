@@ -1,4 +1,4 @@
-#include "engine/cpu/machine/roof_zmm.h"
+#include "engine/cpu/machine/peak_zmm.h"
 
 namespace baton {
 namespace {
@@ -10,6 +10,6 @@ inline __m512 Dot(__m512 acc, __m512 a, __m512 b) {
 
 }  // namespace
 
-constexpr RoofKernel kRoofIntegerVnni = {kZmmChains * 16 * 8, RunZmmRoof<Dot>};
+constexpr PeakKernel kPeakIntegerVnni = {kZmmChains * 16 * 8, RunZmmPeak<Dot>};
 
 }  // namespace baton

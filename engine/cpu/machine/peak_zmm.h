@@ -1,9 +1,9 @@
-// The roof of an instruction that adds products to the lanes of a zmm.
+// The peak of an instruction that adds products to the lanes of a zmm.
 #pragma once
 
 #include <immintrin.h>
 
-#include "engine/cpu/machine/roof_kernels.h"
+#include "engine/cpu/machine/peak_kernels.h"
 
 namespace baton {
 namespace {
@@ -11,7 +11,7 @@ namespace {
 constexpr int kZmmChains = 24;
 
 template <__m512 (*dot)(__m512 acc, __m512 a, __m512 b)>
-float RunZmmRoof(const float* operands, int64_t iterations) {
+float RunZmmPeak(const float* operands, int64_t iterations) {
   __m512 sums[kZmmChains];
 #pragma GCC unroll 24
   for (int i = 0; i < kZmmChains; ++i) sums[i] = _mm512_load_ps(operands + 32 + 16 * i);

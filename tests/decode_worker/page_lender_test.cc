@@ -1,5 +1,5 @@
 // Pages lent to the link thread, kept back and asked back.
-#include "decode_worker/page_purse.h"
+#include "decode_worker/page_lender.h"
 
 #include "tests/support/hash_backend.h"
 
@@ -14,71 +14,71 @@ constexpr int kPageTokens = 4;
 TEST_CASE("eager lends all, in bounded portions; a prompt here gets pages back") {
   HashBackend backend(kPageTokens);
   auto pool = std::move(*KvPool::Create(backend.kv_layout(), 10));
-  PagePurse purse(pool.get(), true, 4);
+  PageLender lender(pool.get(), true, 4);
   std::vector<TransferCommand> out;
-  REQUIRE(purse.Balance({}, &out));
-  REQUIRE(purse.Balance({}, &out));
-  REQUIRE_FALSE(purse.Balance({}, &out));
-  REQUIRE(purse.lent() == 10);
+  REQUIRE(lender.Balance({}, &out));
+  REQUIRE(lender.Balance({}, &out));
+  REQUIRE_FALSE(lender.Balance({}, &out));
+  REQUIRE(lender.lent() == 10);
   REQUIRE(out.size() == 3);
   std::vector<int32_t> lent;
   for (const TransferCommand& command : out)
     for (const int32_t page : std::get<LendPages>(command).pages) lent.push_back(page);
-  purse.Changed({.free_pages = 10, .waiting = 0});
+  lender.Changed({.free_pages = 10, .waiting = 0});
 
   out.clear();
-  REQUIRE_FALSE(purse.Balance({.wanted_pages = 6}, &out));  // a prompt waits for 6
+  REQUIRE_FALSE(lender.Balance({.wanted_pages = 6}, &out));  // a prompt waits for 6
   REQUIRE(std::get<ReclaimPages>(out.at(0)).n == 6);
-  REQUIRE_FALSE(purse.Balance({.wanted_pages = 6}, &out));
+  REQUIRE_FALSE(lender.Balance({.wanted_pages = 6}, &out));
   REQUIRE(out.size() == 1);  // asked once
-  purse.Returned({.pages = {lent.begin(), lent.begin() + 6}});
+  lender.Returned({.pages = {lent.begin(), lent.begin() + 6}});
   REQUIRE(pool->free() == 6);
-  REQUIRE_FALSE(purse.Balance({.wanted_pages = 6},
-                              &out));  // and they are not lent away again before it starts
+  REQUIRE_FALSE(lender.Balance({.wanted_pages = 6},
+                               &out));  // and they are not lent away again before it starts
   REQUIRE(out.size() == 1);
 
-  purse.Arrived(3);  // three pages left with a handoff: the batch holds them now
-  REQUIRE(purse.lent() == 1);
+  lender.Arrived(3);  // three pages left with a handoff: the batch holds them now
+  REQUIRE(lender.lent() == 1);
   out.clear();
-  purse.Close(&out);
+  lender.Close(&out);
   REQUIRE(std::get<ReclaimPages>(out.at(0)).n == 1);
-  purse.Returned({.pages = {lent[9]}});
-  REQUIRE_FALSE(purse.Balance({}, &out));
-  REQUIRE(purse.lent() == 0);
+  lender.Returned({.pages = {lent[9]}});
+  REQUIRE_FALSE(lender.Balance({}, &out));
+  REQUIRE(lender.lent() == 0);
   pool->Give(std::vector<int32_t>(lent.begin() + 6, lent.begin() + 9));
 }
 
 TEST_CASE("what rows will grow into is kept back, and asked back ahead of need") {
   HashBackend backend(kPageTokens);
   auto pool = std::move(*KvPool::Create(backend.kv_layout(), 10));
-  PagePurse purse(pool.get(), true, 100);
+  PageLender lender(pool.get(), true, 100);
   std::vector<TransferCommand> out;
-  REQUIRE_FALSE(purse.Balance({.growth_pages = 3}, &out));
+  REQUIRE_FALSE(lender.Balance({.growth_pages = 3}, &out));
   std::vector<int32_t> lent = std::get<LendPages>(out.at(0)).pages;
   REQUIRE(lent.size() == 7);
-  purse.Changed({.free_pages = 7, .waiting = 0});
+  lender.Changed({.free_pages = 7, .waiting = 0});
   std::vector<int32_t> grown;
   REQUIRE(pool->Take(2, &grown));
   out.clear();
-  REQUIRE_FALSE(purse.Balance({.growth_pages = 3}, &out));
+  REQUIRE_FALSE(lender.Balance({.growth_pages = 3}, &out));
   REQUIRE(std::get<ReclaimPages>(out.at(0)).n == 2);
-  purse.Returned({.pages = lent});
+  lender.Returned({.pages = lent});
   pool->Give(grown);
 }
 
-TEST_CASE("not eager, it lends what waiting guests need and no more") {
+TEST_CASE("not eager, it lends what waiting sequences need and no more") {
   HashBackend backend(kPageTokens);
   auto pool = std::move(*KvPool::Create(backend.kv_layout(), 10));
-  PagePurse purse(pool.get(), false, 100);
+  PageLender lender(pool.get(), false, 100);
   std::vector<TransferCommand> out;
-  REQUIRE_FALSE(purse.Balance({.guest_pages = 7}, &out));
+  REQUIRE_FALSE(lender.Balance({.sequence_pages = 7}, &out));
   REQUIRE(out.empty());  // nobody waits for room
-  purse.Changed({.free_pages = 0, .waiting = 1});
-  REQUIRE_FALSE(purse.Balance({.guest_pages = 7}, &out));
+  lender.Changed({.free_pages = 0, .waiting = 1});
+  REQUIRE_FALSE(lender.Balance({.sequence_pages = 7}, &out));
   REQUIRE(std::get<LendPages>(out.at(0)).pages.size() == 7);
-  REQUIRE_FALSE(purse.Balance({.guest_pages = 7}, &out));
+  REQUIRE_FALSE(lender.Balance({.sequence_pages = 7}, &out));
   REQUIRE(out.size() == 1);
-  purse.Returned({.pages = std::get<LendPages>(out[0]).pages});
+  lender.Returned({.pages = std::get<LendPages>(out[0]).pages});
   REQUIRE(pool->held() == 0);
 }
 

@@ -1,7 +1,7 @@
 // The choice of a degree: right in the clear cases, and never worse than one worker by its own
 // predictions.
 
-#include "planner/degree.h"
+#include "planner/relay_plan.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -34,8 +34,8 @@ std::vector<OfferedWorker> Idle(int n, const ChainLink& link = kFast) {
 }
 
 size_t Ranks(int tokens, const std::vector<OfferedWorker>& offered, double waiting = 0) {
-  return ChooseDegree(Cost(), PlanRecord(), offered,
-                      {.tokens = tokens, .max_ranks = 8, .waiting = waiting})
+  return PlanRelay(Cost(), PlanRecord(), offered,
+                   {.tokens = tokens, .max_ranks = 8, .waiting = waiting})
       .ranks.size();
 }
 
@@ -69,8 +69,8 @@ TEST_CASE("a slow link between two ranks that do not hand over to each other is 
   for (OfferedWorker& worker : offered) worker.links = fast;
   offered[0].links[2] = {1e4, 1e-4};
   const auto ranks = [&] {
-    return ChooseDegree(Cost(), PlanRecord(), offered,
-                        {.tokens = 8192, .max_ranks = 3, .min_ranks = 3})
+    return PlanRelay(Cost(), PlanRecord(), offered,
+                     {.tokens = 8192, .max_ranks = 3, .min_ranks = 3})
         .ranks.size();
   };
   CHECK(ranks() == 3);
@@ -80,9 +80,9 @@ TEST_CASE("a slow link between two ranks that do not hand over to each other is 
 
 TEST_CASE("no rank gets a slice longer than it takes") {
   std::vector<OfferedWorker> offered = Idle(4);
-  for (OfferedWorker& worker : offered) worker.most_tokens = 3000;
+  for (OfferedWorker& worker : offered) worker.max_slice_tokens = 3000;
   const auto slices = [&](int tokens, int max_ranks) {
-    return ChooseDegree(Cost(), PlanRecord(), offered, {.tokens = tokens, .max_ranks = max_ranks})
+    return PlanRelay(Cost(), PlanRecord(), offered, {.tokens = tokens, .max_ranks = max_ranks})
         .slices;
   };
   CHECK(slices(4096, 2).size() == 2);
@@ -96,9 +96,9 @@ TEST_CASE("no rank gets a slice longer than it takes") {
 
 TEST_CASE("32,768 tokens on two workers that take slices of 8,192: rounds of equal work") {
   std::vector<OfferedWorker> offered = Idle(2);
-  for (OfferedWorker& worker : offered) worker.most_tokens = 8192;
-  const DegreeRequest request{.tokens = 32768, .max_ranks = 2};
-  const Degree degree = ChooseDegree(Cost(), PlanRecord(), offered, request);
+  for (OfferedWorker& worker : offered) worker.max_slice_tokens = 8192;
+  const RelayPlanRequest request{.tokens = 32768, .max_ranks = 2};
+  const RelayPlan degree = PlanRelay(Cost(), PlanRecord(), offered, request);
   REQUIRE(degree.ranks == std::vector<int>{0, 1});
   REQUIRE(degree.slices.size() == 8);  // the first of six would have 10,000 tokens
   CHECK(std::accumulate(degree.slices.begin(), degree.slices.end(), 0) == 32768);
@@ -113,16 +113,15 @@ TEST_CASE("32,768 tokens on two workers that take slices of 8,192: rounds of equ
   for (const double work : works) CHECK(work == Approx(works[0]).epsilon(.05));
   CHECK(degree.seconds < .52 * degree.alone);
   // Where one round fits, there is one.
-  for (OfferedWorker& worker : offered) worker.most_tokens = 32768;
-  CHECK(ChooseDegree(Cost(), PlanRecord(), offered, request).slices.size() == 2);
+  for (OfferedWorker& worker : offered) worker.max_slice_tokens = 32768;
+  CHECK(PlanRelay(Cost(), PlanRecord(), offered, request).slices.size() == 2);
 }
 
 TEST_CASE("more rounds than slices need, where that is sooner: masked keys cost time too") {
   PrefillCost cost = Cost();
   cost.kernel = PairKernel::kDenseMask;
   const auto n_slices = [&cost](int tokens) {
-    return ChooseDegree(cost, PlanRecord(), Idle(2), {.tokens = tokens, .max_ranks = 2})
-        .slices.size();
+    return PlanRelay(cost, PlanRecord(), Idle(2), {.tokens = tokens, .max_ranks = 2}).slices.size();
   };
   CHECK(n_slices(32768) > 2);
   CHECK(n_slices(1024) == 2);
@@ -130,7 +129,7 @@ TEST_CASE("more rounds than slices need, where that is sooner: masked keys cost 
 
 TEST_CASE("in rounds the last rank hands on to the first, over a link that counts") {
   std::vector<OfferedWorker> offered = Idle(2);
-  for (OfferedWorker& worker : offered) worker.most_tokens = 3000;
+  for (OfferedWorker& worker : offered) worker.max_slice_tokens = 3000;
   offered[1].link = {1e4, 1e-4};
   CHECK(Ranks(4096, offered) == 2);
   CHECK(Ranks(8192, offered) == 1);
@@ -141,8 +140,8 @@ TEST_CASE("in rounds the last rank hands on to the first, over a link that count
 TEST_CASE("nobody waits for a gang that is not there") {
   std::vector<OfferedWorker> offered = Idle(2);
   offered[1].seconds = offered[1].slice_seconds = 1000;
-  const auto choose = [&](const DegreeRequest& request) {
-    return ChooseDegree(Cost(), PlanRecord(), offered, request).ranks;
+  const auto choose = [&](const RelayPlanRequest& request) {
+    return PlanRelay(Cost(), PlanRecord(), offered, request).ranks;
   };
   CHECK(choose({.tokens = 4096, .max_ranks = 2}) == std::vector<int>{0});
   std::swap(offered[0], offered[1]);
@@ -154,8 +153,8 @@ TEST_CASE(
   std::vector<OfferedWorker> offered = Idle(4);
   const std::vector<double> seconds = {.3, 0, .2, .1};
   for (size_t i = 0; i < 4; ++i) offered[i] = {1, seconds[i], seconds[i], 0, 10 - i, kFast};
-  const auto choose = [&](const DegreeRequest& request) {
-    return ChooseDegree(Cost(), PlanRecord(), offered, request).ranks;
+  const auto choose = [&](const RelayPlanRequest& request) {
+    return PlanRelay(Cost(), PlanRecord(), offered, request).ranks;
   };
   CHECK(choose({.tokens = 8192, .max_ranks = 2}) == std::vector<int>{3, 1});
   CHECK(choose({.tokens = 8192, .max_ranks = 3}) == std::vector<int>{3, 2, 1});
@@ -171,8 +170,7 @@ TEST_CASE("a slice may have to wait where a prompt need not, and need not where 
       worker.seconds = seconds;
       worker.slice_seconds = slice_seconds;
     }
-    return ChooseDegree(Cost(), PlanRecord(), offered, {.tokens = 512, .max_ranks = 2})
-        .ranks.size();
+    return PlanRelay(Cost(), PlanRecord(), offered, {.tokens = 512, .max_ranks = 2}).ranks.size();
   };
   CHECK(ranks(0, 0) == 2);
   CHECK(ranks(0, 100) == 1);
@@ -185,7 +183,7 @@ TEST_CASE("what a relay makes others wait counts, as far as one worker would not
     std::vector<OfferedWorker> offered = Idle(2);
     offered[0].passed = passed;
     offered[1].passed = passed_by_helper;
-    return ChooseDegree(Cost(), PlanRecord(), offered, {.tokens = 4096, .max_ranks = 2, .must = 0})
+    return PlanRelay(Cost(), PlanRecord(), offered, {.tokens = 4096, .max_ranks = 2, .must = 0})
         .ranks.size();
   };
   CHECK(ranks(0, 0) == 2);
@@ -200,8 +198,8 @@ TEST_CASE("where prompts wait, the work a relay costs in all counts") {
 
 TEST_CASE("so many ranks are taken whatever is predicted, where they are there") {
   const auto ranks = [](int tokens, int offered, int least) {
-    return ChooseDegree(Cost(), PlanRecord(), Idle(offered),
-                        {.tokens = tokens, .max_ranks = 4, .min_ranks = least, .waiting = 1e4})
+    return PlanRelay(Cost(), PlanRecord(), Idle(offered),
+                     {.tokens = tokens, .max_ranks = 4, .min_ranks = least, .waiting = 1e4})
         .ranks.size();
   };
   CHECK(ranks(8192, 4, 1) == 1);
@@ -214,7 +212,7 @@ TEST_CASE("so many ranks are taken whatever is predicted, where they are there")
 TEST_CASE("a kind of relay that was slower than one worker is not chosen, nor one in doubt") {
   PlanRecord record;
   const auto ranks = [&] {
-    return ChooseDegree(Cost(), record, Idle(2), {.tokens = 4096, .max_ranks = 2}).ranks.size();
+    return PlanRelay(Cost(), record, Idle(2), {.tokens = 4096, .max_ranks = 2}).ranks.size();
   };
   CHECK(ranks() == 2);
   record.Add(4096, 2, {10, 25, 20});
@@ -231,12 +229,12 @@ TEST_CASE("slices by a table, or even ones, where that is asked for") {
   PartitionTable table;
   table.of_ranks[2] = {{4096, {.75, .25}}};
   const auto slices = [&](PartitionMode mode, int max_ranks) {
-    return ChooseDegree(Cost(), PlanRecord(), Idle(4),
-                        {.tokens = 4096,
-                         .max_ranks = max_ranks,
-                         .min_ranks = max_ranks,
-                         .mode = mode,
-                         .table = &table})
+    return PlanRelay(Cost(), PlanRecord(), Idle(4),
+                     {.tokens = 4096,
+                      .max_ranks = max_ranks,
+                      .min_ranks = max_ranks,
+                      .mode = mode,
+                      .table = &table})
         .slices;
   };
   CHECK(slices(PartitionMode::kTable, 2) == std::vector<int>{3072, 1024});
@@ -254,7 +252,7 @@ TEST_CASE("workers on the same CPUs are no faster together than these") {
       offered[i].cpu_group = groups[i];
       offered[i].cpu_share = share;
     }
-    return ChooseDegree(Cost(), PlanRecord(), offered, {.tokens = 8192, .max_ranks = 8}).ranks;
+    return PlanRelay(Cost(), PlanRecord(), offered, {.tokens = 8192, .max_ranks = 8}).ranks;
   };
   using Ranks = std::vector<int>;
   CHECK(ranks({7, 7}, 1).size() == 1);
@@ -269,13 +267,12 @@ TEST_CASE("workers on the same CPUs are no faster together than these") {
 TEST_CASE("what the first rank has of the prompt is not shared, but handed on") {
   std::vector<OfferedWorker> offered = Idle(2);
   const auto choose = [&](int must) {
-    return ChooseDegree(Cost(), PlanRecord(), offered,
-                        {.tokens = 6144, .max_ranks = 2, .must = must});
+    return PlanRelay(Cost(), PlanRecord(), offered, {.tokens = 6144, .max_ranks = 2, .must = must});
   };
-  const Degree whole = choose(0);
+  const RelayPlan whole = choose(0);
   offered[0].cached = 2048;
   offered[0].alone_seconds = Cost().Alone(4096, 2048);
-  const Degree rest = choose(0);
+  const RelayPlan rest = choose(0);
   REQUIRE(rest.ranks == std::vector<int>{0, 1});
   REQUIRE(rest.slices.size() == 2);
   CHECK(rest.slices[0] + rest.slices[1] == 6144);
@@ -300,7 +297,7 @@ TEST_CASE("what the first rank has of the prompt is not shared, but handed on") 
   CHECK(choose(1).slices == whole.slices);
   offered = Idle(2);
   offered[0].cached = 2048;
-  offered[0].most_tokens = 4000;
+  offered[0].max_slice_tokens = 4000;
   CHECK(choose(0).slices == whole.slices);
 }
 
@@ -310,8 +307,8 @@ TEST_CASE("who has the beginning is first, though others could begin sooner") {
   offered[1].cached = 4096;
   offered[1].alone_seconds = Cost().Alone(4096, 4096);
   offered[2].slice_seconds = .01;
-  const Degree degree =
-      ChooseDegree(Cost(), PlanRecord(), offered, {.tokens = 8192, .max_ranks = 2, .must = 1});
+  const RelayPlan degree =
+      PlanRelay(Cost(), PlanRecord(), offered, {.tokens = 8192, .max_ranks = 2, .must = 1});
   CHECK(degree.ranks == std::vector<int>{1, 2});
   CHECK(degree.slices.front() > 4096);
 }
@@ -331,17 +328,17 @@ TEST_CASE("whatever is offered: slices add up, and the prediction is not above o
                 .passed = static_cast<int>(random() % 3),
                 .place = random(),
                 .link = {between(1e5, 1e10), 1e-4}};
-      worker.most_tokens = static_cast<int>(between(1e3, 1e6));
+      worker.max_slice_tokens = static_cast<int>(between(1e3, 1e6));
     }
-    DegreeRequest request{.tokens = static_cast<int>(between(1, 1e5)),
-                          .prefix = 64 * static_cast<int>(random() % 100),
-                          .max_ranks = 8,
-                          .waiting = between(1e-3, 10)};
+    RelayPlanRequest request{.tokens = static_cast<int>(between(1, 1e5)),
+                             .prefix = 64 * static_cast<int>(random() % 100),
+                             .max_ranks = 8,
+                             .waiting = between(1e-3, 10)};
     if (random() % 2 == 0) request.must = static_cast<int>(random() % offered.size());
     for (OfferedWorker& worker : offered)
       worker.cached =
           64 * static_cast<int>(random() % static_cast<size_t>(request.tokens / 64 + 1));
-    const Degree degree = ChooseDegree(Cost(), PlanRecord(), offered, request);
+    const RelayPlan degree = PlanRelay(Cost(), PlanRecord(), offered, request);
     CHECK(std::accumulate(degree.slices.begin(), degree.slices.end(), 0) == request.tokens);
     CHECK(degree.slices.size() % degree.ranks.size() == 0);
     in_rounds += degree.slices.size() > degree.ranks.size();
@@ -351,7 +348,7 @@ TEST_CASE("whatever is offered: slices add up, and the prediction is not above o
     }
     for (size_t i = 0; i < degree.slices.size() && degree.ranks.size() > 1; ++i) {
       const int rank = degree.ranks[i % degree.ranks.size()];
-      CHECK(degree.slices[i] <= offered[static_cast<size_t>(rank)].most_tokens);
+      CHECK(degree.slices[i] <= offered[static_cast<size_t>(rank)].max_slice_tokens);
     }
     CHECK(degree.seconds <= degree.alone);
     most = std::max(most, degree.ranks.size());

@@ -1,4 +1,4 @@
-#include "server/process/start_order.h"
+#include "server/process/launch_spec.h"
 
 #include <unistd.h>
 
@@ -36,14 +36,14 @@ absl::StatusOr<ClusterKey> ParseKey(std::string_view text) {
   return key;
 }
 
-std::string StartOrder::Text() const { return absl::StrCat(KeyText(key), "\n", settings); }
+std::string LaunchSpec::Text() const { return absl::StrCat(KeyText(key), "\n", settings); }
 
-absl::StatusOr<StartOrder> StartOrder::Parse(std::string_view text) {
+absl::StatusOr<LaunchSpec> LaunchSpec::Parse(std::string_view text) {
   const size_t end = text.find('\n');
   if (end == std::string_view::npos) {
     return absl::InvalidArgumentError("the start order has no end of line");
   }
-  StartOrder order;
+  LaunchSpec order;
   ASSIGN_OR_RETURN(order.key, ParseKey(text.substr(0, end)));
   order.settings = std::string(text.substr(end + 1));
   return order;

@@ -27,7 +27,7 @@ struct OfferedWorker {
   ChainLink link{};                // that it sends over
   std::vector<ChainLink> links{};  // to each of the workers offered; empty: `link` to all
   ChainLink sink{};                // to the decode worker
-  int most_tokens = std::numeric_limits<int>::max();  // of its slice
+  int max_slice_tokens = std::numeric_limits<int>::max();  // of its slice
   // That the whole prompt takes on it alone, from when it could begin; 0: what the cost says.
   double alone_seconds = 0;
   // Workers of one group, not 0, compute on the same CPUs or within the same quota of CPU time, of
@@ -39,7 +39,7 @@ struct OfferedWorker {
   int cached = 0;
 };
 
-struct Degree {
+struct RelayPlan {
   std::vector<int> ranks;            // which of the workers offered; the first slice's first
   std::vector<int> slices;           // (rounds x ranks) tokens, in the order of the prompt
   double seconds = 0;                // from now to the first token
@@ -51,7 +51,7 @@ struct Degree {
 // Slices by the closed form, by a tuned table, or even ones (both for reproduction).
 enum class PartitionMode { kClosed, kTable, kEven };
 
-struct DegreeRequest {
+struct RelayPlanRequest {
   int tokens = 0;  // new ones
   int prefix = 0;  // cached on every rank
   int page_tokens = 64;
@@ -66,7 +66,7 @@ struct DegreeRequest {
 };
 
 // offered is not empty. Ranks are those that could begin a slice soonest, of equals the earlier.
-Degree ChooseDegree(const PrefillCost& cost, const PlanRecord& record,
-                    std::span<const OfferedWorker> offered, const DegreeRequest& request);
+RelayPlan PlanRelay(const PrefillCost& cost, const PlanRecord& record,
+                    std::span<const OfferedWorker> offered, const RelayPlanRequest& request);
 
 }  // namespace baton

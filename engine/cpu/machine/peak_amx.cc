@@ -1,5 +1,5 @@
 #include "engine/cpu/machine/amx_tiles.h"
-#include "engine/cpu/machine/roof_kernels.h"
+#include "engine/cpu/machine/peak_kernels.h"
 
 namespace baton {
 namespace {
@@ -42,7 +42,7 @@ float Run(const float* operands, int64_t iterations) {
 
 }  // namespace
 
-constexpr RoofKernel kRoofAmx = {4 * 16 * 16 * 32 * 2, Run<false>};
-constexpr RoofKernel kRoofIntegerAmx = {4 * 16 * 16 * 64 * 2, Run<true>};
+constexpr PeakKernel kPeakAmx = {4 * 16 * 16 * 32 * 2, Run<false>};
+constexpr PeakKernel kPeakIntegerAmx = {4 * 16 * 16 * 64 * 2, Run<true>};
 
 }  // namespace baton

@@ -1,4 +1,4 @@
-#include "proto/control_service.h"
+#include "proto/control_server.h"
 
 #include <grpc/support/time.h>
 #include <grpcpp/grpcpp.h>
@@ -59,7 +59,7 @@ class ControlServer::Core : public wire::Control::CallbackService {
   absl::StatusOr<ProvenWorker> Admit(const grpc::CallbackServerContext& context) const;
   void Queue(StreamId stream, ControlEvent event);             // under mutex_
   void RetireLocked(Stream& stream, const absl::Status& why);  // under mutex_
-  void NoteTaken(const QueuedEvent& taken);                    // under mutex_
+  void RecordTaken(const QueuedEvent& taken);                  // under mutex_
   Stream* FindTaken(Incarnation worker);                       // under mutex_
   void Unlock(std::unique_lock<std::mutex>& lock);  // and wakes the consumer if that is due
 
@@ -249,14 +249,14 @@ bool ControlServer::Core::TakeEvents(std::vector<ControlEvent>* out) {
   if (events_.empty()) return false;
   out->reserve(out->size() + events_.size());
   for (QueuedEvent& queued : events_) {
-    NoteTaken(queued);
+    RecordTaken(queued);
     out->push_back(std::move(queued.event));
   }
   events_.clear();
   return true;
 }
 
-void ControlServer::Core::NoteTaken(const QueuedEvent& taken) {
+void ControlServer::Core::RecordTaken(const QueuedEvent& taken) {
   if (const auto* connected = std::get_if<WorkerConnected>(&taken.event)) {
     taken_[connected->worker] = taken.stream;
   } else if (const auto* lost = std::get_if<WorkerLost>(&taken.event)) {

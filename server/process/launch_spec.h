@@ -15,12 +15,12 @@
 
 namespace baton {
 
-struct StartOrder {
+struct LaunchSpec {
   ClusterKey key{};
   std::string settings;  // YAML, as Settings::Resolved writes it
 
   std::string Text() const;
-  static absl::StatusOr<StartOrder> Parse(std::string_view text);
+  static absl::StatusOr<LaunchSpec> Parse(std::string_view text);
 };
 
 std::string KeyText(const ClusterKey& key);  // 64 hex digits

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/prefill_worker/relay_bench.h"
+#include "tests/prefill_worker/relay_fixture.h"
 
 namespace baton {
 
@@ -19,26 +19,26 @@ inline PrefillOptions With(int segment_keys, bool cut_through = true,
   return options;
 }
 
-inline std::unique_ptr<Bench> MakeWorker(const PrefillOptions& options = With(4),
-                                         int n_pages = 200) {
-  return std::make_unique<Bench>(n_pages, 0, 4, options.transitions, true, std::vector<int>{},
-                                 RopeDesc{}, options);
+inline std::unique_ptr<SchedulerFixture> MakeWorker(const PrefillOptions& options = With(4),
+                                                    int n_pages = 200) {
+  return std::make_unique<SchedulerFixture>(n_pages, 0, 4, options.transitions, true,
+                                            std::vector<int>{}, RopeDesc{}, options);
 }
 
 // One relay whose ranks are workers of their own.
-struct Chain {
-  Chain(std::vector<int> ends, Incarnation sink, const PrefillOptions& options = With(4),
-        bool pushes = false) {
-    std::vector<Bench*> ranks;
+struct RelayChainFixture {
+  RelayChainFixture(std::vector<int> ends, Incarnation sink,
+                    const PrefillOptions& options = With(4), bool pushes = false) {
+    std::vector<SchedulerFixture*> ranks;
     for (size_t i = 0; i < ends.size(); ++i) {
       workers.push_back(MakeWorker(options));
       ranks.push_back(workers.back().get());
     }
-    relay = std::make_unique<Relay>(7, std::move(ends), ranks, sink, pushes);
+    relay = std::make_unique<RelayFixture>(7, std::move(ends), ranks, sink, pushes);
     relay->AdmitAll();
     for (int round = 0; round < relay->n_ranks(); ++round) Turn();
   }
-  ~Chain() {
+  ~RelayChainFixture() {
     for (auto& worker : workers) {
       worker->scheduler->Abandon();
       for (const HandoffArrived& kept : worker->kept) worker->pool->Give(kept.pages);
@@ -53,11 +53,11 @@ struct Chain {
     }
     relay->PromiseAll();
   }
-  Bench& head() { return *workers.front(); }
-  Bench& tail() { return *workers.back(); }
+  SchedulerFixture& head() { return *workers.front(); }
+  SchedulerFixture& tail() { return *workers.back(); }
 
-  std::vector<std::unique_ptr<Bench>> workers;
-  std::unique_ptr<Relay> relay;
+  std::vector<std::unique_ptr<SchedulerFixture>> workers;
+  std::unique_ptr<RelayFixture> relay;
 };
 
 }  // namespace baton
