@@ -1,0 +1,55 @@
+// Old names do not come back: docs/NAMES.md lists them until the next release.
+
+#include <catch2/catch.hpp>
+#include <map>
+#include <regex>
+
+#include "tests/tidy/rooms.h"
+#include "tests/tidy/source_tree.h"
+
+namespace baton {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Old name to new name, of the rows of the page's tables that are no pattern.
+std::map<std::string, std::string> OldNames() {
+  static const std::regex row(R"(^\| `([A-Za-z_0-9]+)` \| `([A-Za-z_0-9]+)` \|$)");
+  std::map<std::string, std::string> names;
+  std::istringstream lines(ReadText(fs::path(kRoot) / "docs" / "NAMES.md"));
+  std::smatch found;
+  for (std::string line; std::getline(lines, line);)
+    if (std::regex_match(line, found, row)) names[found[1]] = found[2];
+  return names;
+}
+
+TEST_CASE("no old name is left in the code") {
+  const std::map<std::string, std::string> old_names = OldNames();
+  REQUIRE(old_names.size() > 100);
+  static const std::regex family(R"(^(kMost|kLeast)[A-Z]|^(most|least)_[a-z])");
+  // Keys of stored files keep their names.
+  const std::set<std::string> stored = {"least_linear"};
+  static const std::regex word("[A-Za-z_][A-Za-z_0-9]*");
+  std::vector<std::string> bad;
+  for (const SourceFile& file : ReadTree(kRoot, With(ProductRooms(), {"bench", "tests"}))) {
+    if (file.path.starts_with("tests/tidy/") || file.path.starts_with("text/ffi/")) continue;
+    for (size_t i = 0; i < file.lines.size(); ++i) {
+      const std::string& line = file.lines[i];
+      for (std::sregex_iterator it(line.begin(), line.end(), word), end; it != end; ++it) {
+        const std::string name = it->str();
+        const auto old = old_names.find(name);
+        const bool is_old =
+            old != old_names.end() || (std::regex_search(name, family) && !stored.contains(name));
+        if (is_old) {
+          bad.push_back(file.path + ":" + std::to_string(i + 1) + ": " + name + " is now " +
+                        (old == old_names.end() ? "a max or a min" : old->second));
+        }
+      }
+    }
+  }
+  INFO(Joined(bad));
+  CHECK(bad.empty());
+}
+
+}  // namespace
+}  // namespace baton
