@@ -35,40 +35,42 @@ class Cluster {
   std::vector<RequestId> Leave(Incarnation worker);
   // Something came from this worker.
   void OnHeard(Incarnation worker, absl::Time now);
-  // The router itself stood still: nobody's silence proves anything yet.
+  // Restarts every worker's silence: the router itself stood still, so silence proves nothing yet.
   void ForgiveSilence(absl::Time now);
   std::vector<Incarnation> NotHeardSince(absl::Time time) const;  // ascending
   void OnLoad(Incarnation worker, const WorkerLoad& load, absl::Time now);
-  // How right a plan's prediction was: what follows is planned with it.
+  // Compares a plan's prediction with what happened; later plans are corrected by it.
   void OnFirstToken(RequestId request, const Plan& plan, const FirstTokenOutcome& outcome);
   // The worker says that a sequence must wait this long for room.
   void OnNoRoom(Incarnation worker, absl::Duration expected_wait, absl::Time now);
-  // It takes nothing new from now on.
+  // The worker takes nothing new from now on.
   void OnDraining(Incarnation worker) { workers_.at(worker).state = MemberState::kDraining; }
 
   bool empty() const { return workers_.empty(); }
-  bool reuses_kv() const;  // some worker does, of earlier prompts
-  bool serves() const;     // somebody takes requests
+  bool reuses_kv() const;  // at least one worker reuses KV of earlier prompts
+  bool serves() const;     // at least one worker takes requests
   const WorkerAnnounce* Find(Incarnation worker) const;
   std::vector<Incarnation> Workers() const;  // ascending
-  // As `from` measured it lately; nothing is known: only the peer is set.
+  // Latest rate measured by `from`. All zero except `peer` if unknown.
   LinkRate LinkOf(Incarnation from, Incarnation to) const;
 
-  // Min predicted wait; `avoid` are taken only when nobody else can, and for no relay. Nothing:
-  // nobody who takes requests could ever hold it.
+  // Returns the plan with the minimal predicted wait. Workers of `avoid` are taken only when no
+  // other worker can, and never for a relay. Empty: no worker that takes requests could ever hold
+  // the request.
   std::optional<Plan> Choose(const AttemptSpec& shape, const std::vector<Incarnation>& avoid,
                              absl::Time now) const;
-  // The relay with another worker, who takes requests and is none of `avoid`, in place of this rank
-  // or decode worker.
+  // Returns the relay with another worker in place of the rank or decode worker `lost`. The other
+  // worker takes requests and is none of `avoid`.
   std::optional<Plan> Replace(const Plan& relay, Incarnation lost, const AttemptSpec& shape,
                               const std::vector<Incarnation>& avoid, absl::Time now) const;
-  // Of a prompt with these pages (PageHashes), what is taken to be in prefix caches; and its plan's
-  // workers have computed it. page_tokens: of all workers, nobody's: 0.
+  // Tokens per page, equal on all workers; 0 if there are none.
   int32_t page_tokens() const;
+  // Returns what prefix caches are expected to hold of a prompt with these pages (PageHashes).
   std::vector<CachedPrefix> Cached(const std::vector<uint64_t>& pages) const;
+  // Called when the plan's workers have computed the prompt.
   void OnPromptCached(const Plan& plan, const AttemptSpec& shape,
                       const std::vector<uint64_t>& pages);
-  // Its worker had so much of it when it began.
+  // Called when the worker reports how many tokens its prefix cache really held.
   void OnPrefixFound(const CachedPrefix& hoped, const std::vector<uint64_t>& pages,
                      int32_t found_tokens);
 
@@ -77,7 +79,7 @@ class Cluster {
 
   // The ledger: what an attempt takes, until released.
   void Reserve(RequestId request, const Plan& plan, const AttemptSpec& shape, absl::Time now);
-  void OnPrefillComputed(Incarnation worker, RequestId request);  // its queue is shorter now
+  void OnPrefillComputed(Incarnation worker, RequestId request);  // shortens the worker's queue
   void OnTokensLeft(Incarnation worker, RequestId request, int32_t tokens_left);
   void Release(RequestId request, const Plan& plan);
 
@@ -88,11 +90,11 @@ class Cluster {
   // A request's parts on one worker; both when it prefills and decodes there.
   struct Part {
     PrefillWork prefill;      // still to be computed
-    bool is_slice = false;    // of a relay
+    bool is_slice = false;    // the part is a slice of a relay
     bool was_shared = false;  // the worker had other prompts meanwhile
     absl::Time sent;
     bool decodes = false;
-    AttemptSpec shape;  // of the decode part
+    AttemptSpec shape;  // what the decode part asks for
     DecodeReservation holding;
   };
   struct Worker {
@@ -105,7 +107,8 @@ class Cluster {
     MachineState<MemberState> state;
     absl::Time heard_at;
     WorkerLoad load;
-    double recorded_prompt_ms = 0;  // of a prompt by its fit, when that changed last
+    double recorded_prompt_ms =
+        0;  // a prompt's time by the worker's fit, when the fit changed last
     absl::Time load_at = absl::InfinitePast();
     absl::Time no_room_until = absl::InfinitePast();
     PrefixMemory prefixes;
@@ -118,10 +121,11 @@ class Cluster {
   PrefillCost CostAt(const Worker& worker) const;
   double StepMsAt(const Worker& worker) const;
   static PrefillWork Queued(const Worker& worker);
-  // Milliseconds of it that go before a prompt of so many tokens, or before a slice of it.
+  // Milliseconds of the worker's queue that run before a prompt of `tokens`, or before a slice of
+  // it.
   static double AheadMs(const Worker& worker, const PrefillCost& cost, int32_t tokens,
                         bool is_slice);
-  // Prompts and slices that one of so many tokens passes.
+  // Number of queued prompts and slices that a prompt of `tokens` overtakes.
   static int Passed(const Worker& worker, int32_t tokens);
   int WaitingPrompts() const;
   int PrefillWorkers() const;
@@ -129,7 +133,7 @@ class Cluster {
   bool KnowsCosts() const;
   bool WantsRelay(const AttemptSpec& shape) const;
   Candidate Consider(const Worker& worker, const AttemptSpec& shape, absl::Time now) const;
-  // Those who take requests and are none of `avoid`.
+  // Workers that take requests and are none of `avoid`.
   std::vector<Candidate> Candidates(const AttemptSpec& shape, const std::vector<Incarnation>& avoid,
                                     absl::Time now) const;
   void ReservePrefill(RequestId request, Incarnation worker, const Plan& plan,

@@ -1,5 +1,5 @@
 // One request's life at the router: its attempts, its tokens in order, its end. Part of the Router,
-// on its thread; decides nothing about workers (Router aims it), sends nothing itself.
+// on its thread. Never chooses workers (the Router dispatches) and never sends.
 //
 //   waiting --Dispatch--> prefilling --token--> streaming --End--> ending --parts ended--> over
 //      ^                 |                     |
@@ -26,15 +26,15 @@
 namespace baton {
 
 enum class JourneyState {
-  kWaiting,     // for a worker
-  kPrefilling,  // at workers; the attempt has brought no token yet
+  kWaiting,     // no worker yet
+  kPrefilling,  // dispatched; the attempt has brought no token yet
   kStreaming,   // the attempt brings tokens
-  kEnding,      // told to have ended; its workers have been told to cancel
+  kEnding,      // over for the client; the workers were told to cancel
   kOver
 };
 const MachineTable& JourneyTable();
 
-// Of the workers of a plan; empty: it has none. heads: of Plan::HeadWorkers.
+// Names of a plan's workers; empty: no such worker. heads: in the order of Plan::HeadWorkers.
 struct PlanNames {
   std::string prefill{}, decode{};
   std::vector<std::string> heads{};
@@ -44,8 +44,8 @@ class Journey {
  public:
   struct Failure {
     FailoverCause cause = FailoverCause::kPartFailed;
-    std::string message;     // empty: all is well
-    Incarnation worker = 0;  // that was lost or said so
+    std::string message;     // empty: no failure
+    Incarnation worker = 0;  // the worker that was lost or reported the failure
   };
 
   // options outlive it.
@@ -61,30 +61,30 @@ class Journey {
     return state_ == JourneyState::kPrefilling || state_ == JourneyState::kStreaming;
   }
   bool lives() const { return dispatched() || state_ == JourneyState::kWaiting; }
-  const Plan& plan() const { return plan_; }  // of the attempt that runs
-  // Of one of its workers, be it lost.
+  const Plan& plan() const { return plan_; }  // the running attempt's
+  // Name of one of the plan's workers, also of a lost one.
   const std::string& NameOf(Incarnation worker) const;
 
-  // When the state it is in has lasted too long.
+  // The time at which the present state has lasted too long.
   absl::Time Alarm() const;
-  // Its request's own time is over.
+  // True once the request's own timeout has passed.
   bool IsLate(absl::Time now) const { return deadline_ <= now; }
 
-  // A request that was preempted so often gets pages to its end, and is preempted no more.
+  // A request preempted this often gets pages up to its end and is preempted no more.
   static constexpr int kMaxPreemptions = 3;
-  // Of its prompt (prefix_memory.h); page_tokens is the same in every call.
+  // Page hashes of the prompt (prefix_memory.h); page_tokens is the same in every call.
   const std::vector<uint64_t>& Pages(int32_t page_tokens);
-  // What the next attempt must do, or the running one does.
+  // What the running attempt does, or the next one must do.
   AttemptSpec Shape() const;
 
-  // Starts an attempt; raises the epoch. Then the commands of this attempt can be made.
+  // Starts an attempt and raises the epoch. Make...Request then make the attempt's commands.
   void Dispatch(const Plan& plan, const PlanNames& names, absl::Time now);
   PrefillRequest MakePrefillRequest(const Ticket& ticket, const TransferPeer& sink,
                                     const Inflow& inflow) const;
-  // Of one of the plan's heads, and its last slice.
+  // The command for the head that computes `slice` as its last one.
   PrefillRequest MakeHeadRequest(const RelayRound& slice) const;
   DecodeRequest MakeDecodeRequest(const TicketId& ticket_id) const;
-  // Ends the attempt: what it still says is stale.
+  // Ends the attempt: reports that still come from it are stale.
   void Recall(absl::Time now);
   // The request is over for its client; its parts may still run.
   void End(absl::Time now);
@@ -101,36 +101,40 @@ class Journey {
   absl::Status OnPromptComputed(Incarnation from, const PromptComputed& computed, absl::Time now);
   absl::Status OnPartEnded(Incarnation from, const PartEnded& ended, absl::Time now);
   void OnNoRoom(absl::Duration expected_wait, absl::Time now);
-  // Once after the running attempt's first token, if its prediction could know what was to be
-  // computed: no decode worker was full, and no KV was found that nobody knew of.
+  // Returns the outcome once, after the running attempt's first token, and only if the prediction
+  // could have been right: no decode worker was full, and no cached KV was found that the router
+  // did not expect.
   std::optional<FirstTokenOutcome> TakeOutcome();
   void OnWorkerLost(Incarnation worker, const std::string& name);
 
-  // The last token has been emitted; end_reason says which kind it was.
+  // True once the last token has been emitted; end_reason says why it is the last.
   bool complete() const { return complete_; }
   EndReason end_reason() const { return end_reason_; }
   // Why no part that runs can bring the next token.
   Failure Broken() const;
-  // Whom the broken attempt could have done without: who was lost or failed; of handoffs who was
-  // at an end of several, or else the receiver of the first. 0: that was not said.
+  // The worker to replace: the one lost or failed; for broken handoffs, the worker that two of them
+  // share, else the receiver of the first. 0 if unknown.
   Incarnation Culprit() const;
-  // Handoffs of a relay broke, and one more report may tell whose fault it was.
+  // True if handoffs of a relay broke and one more report may tell which worker is at fault.
   bool MayHearMore(absl::Time now) const;
-  // A relay that has brought no token is late, and its links are to be looked at; then again in a
-  // while.
+  // True if a relay without a token is late, so that its links must be examined. Looked sets the
+  // next time.
   bool MustLook(absl::Time now) const { return look_at_ <= now; }
   void Looked(absl::Time now);
-  // Of the running relay: how many times as long as predicted it has taken so far; 1 at least.
+  // Time taken so far / time predicted, of the running relay; at least 1.
   double Lateness(absl::Time now) const;
-  // One worker may have the KV of the first slice, and is predicted to have it.
+  // Records that the first rank may hold the KV of its slice, so that the next attempt is planned
+  // with it.
   void RecordFirstSlice();
-  // The running attempt's row was preempted: nothing failed, it only must be dispatched anew.
+  // True if the running attempt's row was preempted: nothing failed, the request is dispatched
+  // again.
   bool preempted() const { return preempted_; }
-  // The running attempt has brought a token, in its turn or early.
+  // True if the running attempt has brought a token, in its turn or early.
   bool attempt_spoke() const { return attempt_spoke_; }
-  // A slice of its relay has been handed over, so the prompt is being computed.
+  // True if a slice of the relay has been handed over, so that the prompt is being computed.
   bool a_head_ended() const { return open_heads_.size() < plan_.HeadWorkers().size(); }
-  // So far that it was not this request that broke the attempt.
+  // True once the attempt has brought so many tokens that the request itself is not the cause of
+  // its failure.
   bool attempt_got_on() const;
 
   int32_t tokens_left() const {
@@ -139,18 +143,18 @@ class Journey {
   Timeline MakeTimeline(absl::Time now) const;
 
   // Written by the Router alone.
-  int failures = 0;       // attempts that broke, since the request last got on
-  int lost_attempts = 0;  // attempts whose worker or handoff broke, since it last got on
+  int failures = 0;       // attempts that broke since attempt_got_on was last true
+  int lost_attempts = 0;  // of these, attempts that lost a worker or a handoff
   int moves = 0;          // attempts given up for a worker with room
   int preemptions = 0;    // attempts that lost their pages
   bool may_relay = true;  // none of its relays broke
   bool mended = false;    // one of its relays went on with another worker for a lost one
-  std::vector<int64_t> crossed_before;      // of the running relay's hops: LinkRate::chain_bytes
-  std::vector<CachedPrefix> cached;         // when it was dispatched last
-  int recompute_reason = 0;                 // of the running attempt: why there was one before
-  std::vector<Incarnation> avoid;           // workers that are asked only when nobody else is there
+  std::vector<int64_t> crossed_before;  // LinkRate::chain_bytes of the relay's hops at its start
+  std::vector<CachedPrefix> cached;     // expected when the request was dispatched last
+  int recompute_reason = 0;             // why the attempt before the running one ended
+  std::vector<Incarnation> avoid;       // workers to take only when no other can
   std::vector<Incarnation> failed_senders;  // prefill workers of failed handoffs
-  absl::Time alarm;                         // that is set for it
+  absl::Time alarm;                         // the time set for it in the Router's list of alarms
 
  private:
   void RecordComputed();
@@ -158,14 +162,14 @@ class Journey {
   void RecordFirstToken(absl::Time now);
   void Emit(const TokenOut& token, absl::Time now, std::vector<RouterEffect>* effects);
   bool first_of_attempt_emitted() const { return produced_.size() > produced_before_; }
-  // A prefill worker that has handed over, or only has its last acknowledgement to get, is not
-  // needed any more; heads neither, once the tail, which had all their KV, has computed a token.
+  // A prefill worker is needed until its KV is handed over, all but the last acknowledgement; heads
+  // until the tail, which has all their KV by then, has computed a token.
   bool needs_prefill() const { return !first_of_attempt_emitted() || !decode_spoke_; }
   bool needs_heads() const { return !attempt_spoke_; }
 
   const RequestId id_;
   const uint64_t sequence_;
-  GenerateRequest request_;  // without its prompt once it has ended
+  GenerateRequest request_;  // the prompt is dropped when the request ends
   const RouterOptions& options_;
   MachineState<JourneyState> state_;
   const absl::Time submitted_, deadline_;
@@ -180,23 +184,23 @@ class Journey {
   // The attempt.
   Epoch epoch_ = 0;
   absl::Time dispatched_at_;
-  bool surprised_ = false;  // its prediction could not be right
+  bool surprised_ = false;  // the prediction could not have been right
   std::optional<FirstTokenOutcome> outcome_;
   Plan plan_;
   PlanNames names_;
-  absl::Time look_at_ = absl::InfiniteFuture();      // of a relay without a token
-  absl::Time silent_until_;                          // when it must have given a sign of life
+  absl::Time look_at_ = absl::InfiniteFuture();      // when a relay without a token is examined
+  absl::Time silent_until_;                          // the attempt counts as stuck from then on
   size_t produced_before_ = 0;                       // tokens emitted by earlier attempts
   bool prefill_open_ = false, decode_open_ = false;  // parts not ended
   std::vector<Incarnation> open_heads_;
-  bool decode_spoke_ = false;  // so the handoff is done
+  bool decode_spoke_ = false;  // the decode worker sent a token, so the handoff is done
   bool attempt_spoke_ = false;
   bool preempted_ = false;
   Failure failure_;
   absl::Time failed_at_;
-  // Handoffs of the attempt that broke by themselves: from whom to whom.
+  // Handoffs of the attempt that broke by themselves: (sender, receiver).
   std::vector<std::pair<Incarnation, Incarnation>> broken_hops_;
-  std::map<int32_t, TokenOut> early_;  // by position: decode was faster than the first token
+  std::map<int32_t, TokenOut> early_;  // by position: tokens that came before the first one
 
   Timeline timeline_;
 };

@@ -11,7 +11,7 @@ namespace baton {
 
 struct PrefillWork {
   int64_t tokens = 0;
-  double pairs = 0;  // of queries and the keys they see
+  double pairs = 0;  // (query, key) pairs of attention
 
   // `tokens` of a prompt behind `before` that are there or computed elsewhere.
   static PrefillWork Of(int32_t tokens, int32_t before);
@@ -20,7 +20,7 @@ struct PrefillWork {
 
 // The worker has measured itself: fit.n_seen > 0.
 PrefillCost CostOf(const WorkerAnnounce& worker, const PrefillFit& fit);
-// Of a worker like this one that computes so many tokens per second, however long the prompt is.
+// Costs of a worker like this one that computes `tokens_per_s`, however long the prompt is.
 PrefillCost CostOf(const WorkerAnnounce& worker, double tokens_per_s);
 
 double WorkMs(const PrefillCost& cost, const PrefillWork& work);

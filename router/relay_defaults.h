@@ -1,4 +1,4 @@
-// Which prompts are shared by how many workers unless it is said otherwise: what the server's
+// Defaults of which prompts are shared among how many workers: what the server's
 // settings begin with, and what replays of traces compare with no relays.
 #pragma once
 

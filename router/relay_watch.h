@@ -1,4 +1,4 @@
-// Whether a running relay is worth its slowest link, when it is late. Pure functions of numbers.
+// Decides whether a late relay is worth its slowest link. Pure functions of numbers.
 #pragma once
 
 #include <cstdint>
@@ -9,21 +9,21 @@
 
 namespace baton {
 
-// The way from one rank of a relay to the next, as its sender measured it lately.
+// The link from one rank of a relay to the next, as the sender measured it last.
 struct HopProgress {
-  int64_t bytes = 0;            // of KV that are to cross it
-  int64_t crossed = 0;          // of them
-  double bytes_per_second = 0;  // 0: not measured
+  int64_t bytes = 0;            // KV that must cross the link
+  int64_t crossed = 0;          // KV that has crossed it
+  double bytes_per_second = 0;  // 0: unknown
 };
 
-// When a relay is so late that its links are looked at: half as long again as predicted.
+// A relay's links are examined after one and a half times the predicted time.
 absl::Duration LateAfter(absl::Duration predicted);
 
-// The hop that keeps the relay longest, if what is left of its KV takes so much longer than one
-// worker alone, from now on, that it is better to aim anew: half as long again. Time to compute is
-// on top of what a link takes, so staying is never taken to be dearer than it is.
+// Returns the hop that keeps the relay longest, if the rest of its KV takes more than one and a
+// half times as long as one worker alone from now on. Computing comes on top of what a link takes,
+// so the cost of staying is never overstated.
 std::optional<size_t> HopToLeave(std::span<const HopProgress> hops, absl::Duration alone);
-// Of what is left.
+// Time in which the rest of the hop's KV crosses.
 absl::Duration TimeLeft(const HopProgress& hop);
 
 }  // namespace baton

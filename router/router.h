@@ -23,7 +23,7 @@
 namespace baton {
 
 struct GenerateRequest {
-  std::string name{};  // in log lines: as its client knows it; empty: its number
+  std::string name{};  // for log lines, as the client knows the request; empty: its number
   std::vector<int32_t> prompt{};
   int32_t max_tokens = 16;
   SamplingParams sampling{};
@@ -32,10 +32,10 @@ struct GenerateRequest {
   absl::Duration timeout = absl::InfiniteDuration();
 };
 
-// How long each part of a request took; each part was stamped on its own, by the worker that did
-// it, and the rest is stated. After a failover the parts of all attempts that reported their end
-// are summed. `transfer` (OPEN seen to KV complete) overlaps prefill: what of it is not hidden
-// there belongs to unaccounted(), with the wires and parts whose end had not been reported.
+// Time that each part of a request took, each stamped by the worker that did it; unaccounted() is
+// the rest. After a failover the parts of all attempts that reported their end are summed.
+// `transfer` (OPEN seen to KV complete) overlaps prefill: the time not hidden there belongs to
+// unaccounted(), with the wires and with parts whose end was not reported.
 struct Timeline {
   absl::Duration router_queue{};  // submitted to sent to a prefill worker
   absl::Duration prefill_queue{}, prefill{}, transfer{}, decode_queue{}, decode{};
@@ -43,17 +43,17 @@ struct Timeline {
   absl::Duration total{};  // submitted to end
   absl::Duration unaccounted() const;
   std::string prefill_worker{}, decode_worker{};
-  int32_t reused_tokens = 0;  // of the prompt, whose KV was there when its first attempt began
-  // Of a relay, whose prefill times are the tail's: computed the slices before the tail's
-  // meanwhile. In order of slices, commas between them; or empty.
+  int32_t reused_tokens = 0;  // prompt tokens whose KV was cached when the first attempt began
+  // Names of a relay's ranks before the tail, in order of slices, commas between them; empty: no
+  // relay. The prefill times above are the tail's.
   std::string prefill_heads{};
-  // Of the attempt that ran last: what each of its ranks computed, and how long it was to take, and
-  // took, from when it was sent to its first token. took: zero, unless it brought one.
+  // The last attempt: tokens that each rank computed; time from sent to first token, predicted and
+  // taken (zero: no token came).
   std::vector<int32_t> slices{};
   absl::Duration predicted{}, took{};
-  RelayPush push = RelayPush::kNone;  // of a relay: who hands its KV over
+  RelayPush push = RelayPush::kNone;  // which ranks of a relay hand KV over
   int attempts = 1;
-  int rounds = 1;  // of that attempt's relay
+  int rounds = 1;  // rounds of the last attempt's relay
 };
 
 // --- effects ----------------------------------------------------------------------------------
@@ -61,8 +61,8 @@ struct SendToWorker {
   Incarnation worker = 0;
   RouterMessage message{};
 };
-// Every index from 0 on, each once, ascending. A stop token is emitted too (index of its place, and
-// EmitEnd says kStopToken): the server leaves it out of the text.
+// Emits every index from 0 on, each once, ascending. A stop token is emitted too, and EmitEnd says
+// kStopToken: the server leaves it out of the text.
 struct EmitToken {
   RequestId request_id = 0;
   int32_t index = 0;  // 0 = the first token
@@ -70,22 +70,22 @@ struct EmitToken {
   float logprob = 0;
   uint64_t digest = 0;
 };
-// Exactly once per submitted request, after its last token; nothing of it follows.
+// Comes exactly once per submitted request, after the last token; only EmitReleased may follow.
 struct EmitEnd {
   RequestId request_id = 0;
   EndReason reason = EndReason::kLength;
-  absl::Status status{};  // of kFailed
+  absl::Status status{};  // error of EndReason::kFailed
   Timeline timeline{};
 };
-// The workers of a request that was ended over their heads (cancel, deadline, stop string, failure)
-// have let go of it: at most once per request, after its EmitEnd, not when one of them was lost.
+// All workers have released a request that the router ended (cancel, deadline, stop string,
+// failure): at most once per request, after its EmitEnd, never if one of the workers was lost.
 struct EmitReleased {
   RequestId request_id = 0;
-  absl::Duration after{};  // its EmitEnd to the end of the last part
-  bool overdue = false;    // they have not said so in end_wait; nobody waits for it any longer
+  absl::Duration after{};  // EmitEnd to the end of the last part
+  bool overdue = false;    // a worker did not report the end within end_wait
 };
-// End this worker's stream, with this reason. The worker is gone here already: what still comes
-// from that stream must not be reported, only its end may be.
+// Asks the shell to end this worker's stream with this reason. The Router has forgotten the worker:
+// later reports of that stream must not be given to it, only the stream's end may be.
 struct CloseWorker {
   Incarnation worker = 0;
   absl::Status reason{};
@@ -94,86 +94,85 @@ using RouterEffect = std::variant<SendToWorker, EmitToken, EmitEnd, EmitReleased
 
 struct RouterOptions {
   int max_waiting = 1024;  // requests not ended; beyond it Submit answers ResourceExhausted (429)
-  // Attempts in a row that fail by a fault of their part before the request fails. An attempt that
-  // brought 8 tokens starts the count anew.
+  // Attempts in a row that may fail at a worker before the request fails. An attempt that brought 8
+  // tokens resets the count.
   int max_attempts = 4;
-  // The same for attempts that ended because a worker was lost or a handoff broke: a request that
-  // is there each time may be the cause.
+  // Attempts in a row that may lose a worker or a handoff before the request is taken to be the
+  // cause and fails.
   int max_lost_attempts = 8;
-  // Prompts (after a failover: with the tokens so far) of so many tokens and more are prefilled by
-  // several workers, the ranks of a relay, where that is predicted to be sooner; 0 = none. An
-  // attempt after a relay that broke is no relay.
+  // Prompts (after a failover: with the tokens so far) of at least so many tokens are prefilled by
+  // several workers, the ranks of a relay, where that is predicted to be sooner; 0: no relays.
+  // After a relay that broke the next attempt is no relay.
   int relay_min_tokens = 0;
   int relay_max_ranks = 2;
   int relay_min_ranks = 1;  // more than one: so many where they are there, whatever is predicted
   PartitionMode partition = PartitionMode::kClosed;
   std::shared_ptr<const PartitionTable> partition_table{};  // of kTable
   std::optional<RelayPush> relay_push{};  // kAll or kTail; nothing: what is predicted to be sooner
-  // How long a request whose workers were lost waits for any worker before it fails.
+  // A request whose workers were lost fails after so long without any worker.
   absl::Duration worker_wait = absl::Seconds(30);
-  // A worker that says nothing for so long is lost: hung, stopped or cut off. Every report counts,
-  // an empty one too; infinite = never.
+  // A worker without a report for so long counts as lost: hung, stopped or cut off. Empty reports
+  // count; infinite: never.
   absl::Duration worker_silence = absl::Seconds(3);
-  // An attempt that gives no sign of life (a token, the end of a part or of the prompt) for so
-  // long, and 20 times the predicted wait before the first one, is given up and dispatched anew.
+  // An attempt without a sign of life (a token, the end of a part or of the prompt) for so long,
+  // and for 20 times the predicted wait before the first one, is recalled and dispatched again.
   absl::Duration attempt_silence = absl::Minutes(5);
-  // A handoff of a relay broke: how long the reports of its other ranks, or the loss of a worker,
-  // are awaited to tell whose fault it was, if it can be replaced.
+  // After a relay's handoff broke, reports of its other ranks and lost workers are awaited for so
+  // long: they tell which worker to replace.
   absl::Duration blame_wait = absl::Milliseconds(200);
-  // How long an ended request is remembered for its parts to end.
+  // An ended request is remembered for so long, until its parts have ended.
   absl::Duration end_wait = absl::Seconds(30);
   TransitionCounts* transitions = nullptr;  // counts transitions; tests only
 };
 
-// Why a request was dispatched anew.
+// Causes of a request's next attempt.
 enum class FailoverCause { kWorkerLost, kPartFailed, kHandoffFailed, kStuck, kDraining, kSlowLink };
 inline constexpr int kFailoverCauses = 6;
-// Why tokens of a prompt were computed again: by FailoverCause, or since it was preempted or moved.
+// Reasons to compute tokens of a prompt again: FailoverCause, and preemption or a move.
 inline constexpr int kRecomputeReasons = kFailoverCauses + 1;
 
 struct ClusterView {  // what /readyz, /metrics and logs show
   int prefill_workers = 0, decode_workers = 0;
-  int running = 0, waiting = 0;  // running: dispatched at workers; waiting: for a worker to come
+  int running = 0, waiting = 0;  // requests dispatched, and requests without a worker
   bool draining = false;
-  int64_t max_context = 0;                            // the smallest of the workers'
-  int64_t kv_pages_total = 0, kv_pages_free = 0;      // of workers that decode, by their reports
-  int64_t kv_pages_promised = 0;                      // by tickets of requests that run
-  int ending = 0;                                     // ended requests whose parts have not
+  int64_t max_context = 0;                            // the smallest of all workers
+  int64_t kv_pages_total = 0, kv_pages_free = 0;      // as decode workers report
+  int64_t kv_pages_promised = 0;                      // by tickets of running requests
+  int ending = 0;                                     // ended requests with parts still open
   std::array<uint64_t, kFailoverCauses> failovers{};  // since the start, by FailoverCause
   uint64_t relays = 0;                                // attempts that were relays, since the start
-  uint64_t relays_in_rounds = 0;                      // of these
+  uint64_t relays_in_rounds = 0;                      // relays with more than one round
   std::array<uint64_t, kRelayPushes> relays_by_push{};
-  // Of relays that went on with the slices of the others: their ranks, and their decode workers.
+  // Lost ranks and lost decode workers of relays that were replaced while the others went on.
   uint64_t ranks_replaced = 0, sinks_replaced = 0;
-  uint64_t replaced_in_rounds = 0;  // of both
+  uint64_t replaced_in_rounds = 0;  // both, in relays with more than one round
   std::array<uint64_t, kRecomputeReasons> recomputed_tokens{};
 };
 
 class Router {
  public:
-  // random: a source of ids (tests give a counter).
+  // random: the source of ids (tests give a counter).
   Router(const RouterOptions& options, const ClusterKey& key, uint64_t (*random)());
   ~Router();
 
-  // Refused at once: ResourceExhausted (queue full), InvalidArgument (can never fit, values out of
-  // range), Unavailable (no worker now, or draining). A request without a seed must have got one.
+  // Errors, at once: ResourceExhausted (queue full), InvalidArgument (can never fit, values out of
+  // range), Unavailable (no worker now, or draining). The caller gives every request a seed.
   absl::StatusOr<RequestId> Submit(GenerateRequest request, absl::Time now);
   // Ends the request with kCancelled; unknown or ended ids are ignored.
   void Cancel(RequestId id, absl::Time now);
-  // Takes nothing new; what runs goes on to its end. Then every worker is told to drain.
+  // Takes nothing new; running requests go on to their end, then every worker is told to drain.
   void Drain();
 
-  // A worker's stream brought a report; the first one on a stream carries WorkerAnnounce. One
-  // without events is a sign of life. An error
-  // means: close this stream with that reason (protocol violation, or a worker of another model,
-  // numerics or layout than the cluster's, the field named). The worker is gone here already;
-  // OnWorkerLost for it afterwards does nothing.
+  // Takes a report of a worker's stream. The first one of a stream carries WorkerAnnounce; one
+  // without events is a sign of life. Error: the caller closes the stream with that reason
+  // (protocol violation, or a worker of another model, numerics or layout than the cluster's, the
+  // field named). The Router has forgotten the worker then; OnWorkerLost does nothing more.
   absl::Status OnReport(Incarnation worker, const WorkerReport& report, absl::Time now);
-  void OnWorkerLost(Incarnation worker, absl::Time now);  // its stream broke
-  // Deadlines and silence. Reports that have arrived are given first: a call that comes late means
-  // that the router itself stood still, and then nobody's silence proves anything.
+  void OnWorkerLost(Incarnation worker, absl::Time now);  // the worker's stream broke
+  // Handles deadlines and silence. The caller gives reports that have arrived first. A late call
+  // means that the router itself stood still, so no worker's silence counts.
   void OnTime(absl::Time now);
-  absl::Time NextDeadline() const;  // when OnTime must be called next
+  absl::Time NextDeadline() const;  // the latest time of the next OnTime
 
   // Effects since the last call, in order.
   std::vector<RouterEffect> TakeEffects();

@@ -45,15 +45,15 @@ struct Router::State {
   void OnTime(absl::Time now);
   void OnAlarm(Journey& journey, absl::Time now);
 
-  // Aiming (router_dispatch.cc).
+  // Dispatch (router_dispatch.cc).
   void TryDispatch(Journey& journey, absl::Time now);
   void SendAttempt(const Journey& journey);
-  // What is the handoff's own in `ticket`, the rest filled in.
+  // Completes `ticket`, which holds what differs between handoffs of an attempt.
   Ticket MintTicket(const Journey& journey, Incarnation sink, Ticket ticket);
   std::vector<RelayRound> MintSlices(const Journey& journey, const Ticket& main);
   Push PushOf(const Journey& journey, const Ticket& main, int32_t begin, int32_t end);
   void DispatchTo(Journey& journey, const Plan& plan, absl::Time now);
-  // next: what follows at once; its ranks are not told to give up what they have.
+  // next: the plan that follows at once; its ranks keep what they have computed.
   void Recall(Journey& journey, absl::Time now, const std::optional<Plan>& next = std::nullopt);
   std::optional<Plan> Mend(const Journey& journey, absl::Time now);
   void LookAtRelay(Journey& journey, absl::Time now);
@@ -101,7 +101,7 @@ struct Router::State {
   uint64_t (*const random)();
   Cluster cluster;
   absl::flat_hash_map<RequestId, std::unique_ptr<Journey>> journeys;
-  absl::btree_map<uint64_t, RequestId> waiting;  // by sequence: not dispatched
+  absl::btree_map<uint64_t, RequestId> waiting;  // not dispatched, by Journey::sequence
   absl::btree_set<RequestId> ending;
   absl::btree_set<std::pair<absl::Time, RequestId>> alarms;
   absl::Time next_pulse = absl::InfiniteFuture();  // when silence is looked at
