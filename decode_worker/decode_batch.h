@@ -2,19 +2,19 @@
 // object of the engine thread: events in, effects out; no clock, thread or socket.
 //
 // A sequence is a request of this batch: expected (the router named it), arrived (its KV is here
-// and verified), or both, in either order; then it waits for a row, joins at the next step and
-// leaves in the very step that ends it.
+// and verified), or both, in either order. A sequence that is both waits for a row, joins at the
+// next step and leaves in the very step that ends it.
 //
-// Pages: a sequence comes with those of its prompt and a little room to grow; a row takes further
-// ones as it needs them, and gives back what fell out of the model's window. When the pool has
-// none, the youngest sequence that is not covered to its end is preempted: its pages go back and
-// the router aims the request anew (it is computed again, with the tokens so far). Nobody waits for
-// pages while holding some, so there is no deadlock; the oldest row is the last to go, so rows that
-// are not covered do not preempt each other in turn for ever; and the router asks for cover to the
-// end for a request that was preempted kMaxPreemptions times, so each ends. A row waits only while
-// pages that the transfer room has free are on their way back.
+// Pages: a sequence comes with the pages of its prompt and a little room to grow; a row takes
+// further pages as it needs them, and gives back those that fell out of the model's window. When
+// the pool has none, the youngest sequence that is not covered to its end is preempted: its pages
+// go back and the router dispatches the request again (prompt and tokens so far are computed
+// again). No row waits for pages while holding some, so there is no deadlock; the oldest row is
+// preempted last, so rows that are not covered do not preempt each other in turn for ever; and the
+// router asks for cover to the end for a request that was preempted kMaxPreemptions times, so each
+// ends. A row waits only while free pages of the transfer room are on their way back.
 //
-// The table of its states, with deadlines, is in sequence_state.cc.
+// sequence_state.cc has the table of states, with deadlines.
 //
 // A step: Contribute, StepDone. Events come between steps, never inside one.
 #pragma once
@@ -44,11 +44,11 @@ namespace baton {
 struct DecodeOptions {
   int32_t vocab = 0;      // token ids are in [0, vocab)
   int32_t max_batch = 0;  // rows of one step
-  RopeDesc rope{};        // of the model: which range a request has
+  RopeDesc rope{};        // the model's: chooses the range of a request
   int32_t max_sequences = 8192;
   absl::Duration orphan_timeout = absl::Seconds(10);
-  // Last bounds, when no other timer has ended the wait: an expected sequence whose KV does not
-  // come (its prefill may take long), and a sequence that waits for a row or gets no token.
+  // Last bounds, for waits that no other timer ends: an expected sequence whose KV does not come
+  // (the prefill may take long), and a sequence that waits for a row or gets no token.
   absl::Duration kv_timeout = absl::Minutes(30);
   absl::Duration wait_timeout = absl::Minutes(10);
   TransitionCounts* transitions = nullptr;  // counts transitions; tests only
@@ -67,17 +67,18 @@ class DecodeBatch {
   // --- events
   // Ends earlier attempts at the request; one that comes after a later one is ignored.
   void Expect(DecodeRequest request, absl::Time now);
-  // KV is here, by handoff or from this worker's own prefill; the pages are the batch's from now.
+  // Takes KV that is here, by handoff or from this worker's own prefill; the pages are the batch's
+  // from now on.
   void Arrived(HandoffArrived arrived, absl::Time now);
   void Aborted(const HandoffAborted& event);
   void Cancel(RequestId request, Epoch up_to);
   void CancelAll();
-  void OnTime(absl::Time now);      // ends the sequences whose deadline is here
-  absl::Time NextDeadline() const;  // when OnTime must be called next
+  void OnTime(absl::Time now);      // ends the sequences whose deadline has passed
+  absl::Time NextDeadline() const;  // the latest time of the next OnTime
 
   // --- one step
-  // Adds one row per running sequence that has a page for its token, at most max_batch; returns how
-  // many. reclaimable: free pages of the transfer room, which come back when they are wanted.
+  // Adds one row per running sequence that has a page for its token, at most max_batch; returns the
+  // number of rows. reclaimable: free pages of the transfer room, which come back when wanted.
   int Contribute(absl::Time now, int reclaimable, StepBuilder* builder);
   void StepDone(const Backend& backend, Sampler* sampler, absl::Time now);
 
@@ -86,14 +87,14 @@ class DecodeBatch {
 
   // --- what the worker reports and the lender must know
   int n_rows() const { return static_cast<int>(rows_.size()); }
-  bool has_rows() const { return !rows_.empty() || !ready_.empty(); }  // or will, next step
+  bool has_rows() const { return !rows_.empty() || !ready_.empty(); }  // now or at the next step
   int n_waiting() const;  // expected, or arrived and without a row
   int n_sequences() const { return static_cast<int>(sequences_.size()); }
-  int expected_pages() const;  // of sequences whose KV is not here yet
+  int expected_pages() const;  // pages of sequences whose KV is not here yet
   int pages_held() const;
-  // Pages the rows will take within the next steps: to be kept free for them.
+  // Pages that the rows will take within the next steps, to be kept free for them.
   int growth_pages() const;
-  int steps_to_first_end() const;  // of the row that has the fewest tokens to go; 0 = no row
+  int steps_to_first_end() const;  // steps until the first row ends; 0: no row
 
  private:
   using Key = std::pair<RequestId, Epoch>;
@@ -117,14 +118,14 @@ class DecodeBatch {
 
   const DecodeOptions options_;
   KvPool* const pool_;
-  // Ordered: what is done for all is done in the same order in every run.
+  // Ordered, so that work for all sequences is done in the same order in every run.
   absl::btree_map<Key, std::unique_ptr<Sequence>> sequences_;
   std::deque<Sequence*> ready_;  // complete, in order, waiting for a row
   std::vector<Sequence*> rows_;  // in order of joining
-  std::vector<int> logits_;      // of the step in progress: index of each row's logits; -1: no room
+  std::vector<int> logits_;      // (rows) index of the logits in the running step; -1: no room
   std::vector<SampleRow> sample_rows_;  // scratch of StepDone
   std::vector<SampledToken> sampled_;
-  // Cancels remembered so that KV arriving after them is given back at once.
+  // Remembered cancels: KV that arrives after them is given back at once.
   absl::flat_hash_map<RequestId, Epoch> cancelled_;
   std::deque<RequestId> cancelled_order_;
   std::vector<DecodeEffect> effects_;

@@ -26,7 +26,7 @@ void PageLender::Returned(const PagesReturned& event) {
 }
 
 void PageLender::Changed(const ReceivePoolChanged& event) {
-  receive_pool_ = event.free_pages;
+  unpromised_ = event.free_pages;
   waiting_ = event.waiting;
   reclaiming_ = false;
   if (waiting_ == 0 || event.promises != promises_) passed_pages_ = 0;
@@ -41,7 +41,7 @@ bool PageLender::Balance(const LenderNeeds& needs, std::vector<TransferCommand>*
   if (closed_) return false;
   // The promised ones are spoken for.
   const int kept = (sequences_first() ? 0 : needs.wanted_pages) + needs.growth_pages;
-  const int missing = std::min(kept - pool_->free(), receive_pool_);
+  const int missing = std::min(kept - pool_->free(), unpromised_);
   if (missing > 0 && !reclaiming_) {
     reclaiming_ = true;
     out->emplace_back(ReclaimPages{.n = missing});

@@ -6,9 +6,9 @@
 namespace baton {
 
 enum class SequenceState {
-  kExpected,  // the router named it; its KV is not here
-  kOrphan,    // its KV came before the router's word
-  kReady,     // both are here; waits for a row
+  kExpected,  // the router named it; the KV is not here
+  kOrphan,    // the KV came before the router's request
+  kReady,     // request and KV are here; waits for a row
   kDecoding,  // has a row
   kEnded
 };

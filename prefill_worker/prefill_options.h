@@ -1,4 +1,4 @@
-// What a prefill scheduler is told once, at its start.
+// Options of a PrefillScheduler, constant while it lives.
 #pragma once
 
 #include <cstdint>
@@ -12,27 +12,27 @@
 namespace baton {
 
 struct PrefillOptions {
-  Incarnation self = 0;      // a sink of this incarnation is this worker
-  int32_t vocab = 0;         // token ids are in [0, vocab)
-  int32_t max_context = 0;   // tokens
-  int32_t chunk_tokens = 0;  // most tokens of one prompt in a step; 0 = as the step's budget allows
-  int32_t max_slice_tokens = 8192;  // of a relay's rank
-  // A slice meets whole segments of so many keys of its inflow while they arrive; 0: it waits for
-  // the whole layer, as in KV-Runahead.
+  Incarnation self = 0;             // a sink of this incarnation is this worker
+  int32_t vocab = 0;                // token ids are in [0, vocab)
+  int32_t max_context = 0;          // tokens
+  int32_t chunk_tokens = 0;         // max tokens of one prompt in a step; 0: the step's budget
+  int32_t max_slice_tokens = 8192;  // in a slice of a relay
+  // A slice attends to whole segments of so many keys of its inflow while they arrive; 0: the slice
+  // waits for the whole layer, as in KV-Runahead.
   int32_t segment_keys = kSliceKeys;
-  // A head passes on what it has as it comes; false: layer by layer, when the slice and all before
-  // it are there, as in KV-Runahead.
+  // A head passes on KV as it comes; false: layer by layer, once the slice and all KV before it are
+  // there, as in KV-Runahead.
   bool cut_through = true;
-  int32_t open_ahead = 4;  // prompts with an OPEN out or a promise in hand that do not run yet
+  int32_t open_ahead = 4;  // max prompts that have sent OPEN and do not run yet
   int32_t max_prompts = 4096;
   int32_t stretch = 3;
-  RopeDesc rope{};       // of the model: which range a request has
+  RopeDesc rope{};       // the model's: chooses the range of a request
   bool reuse_kv = true;  // prompts begin with pages of earlier ones that are still there
-  // A prompt that gets nowhere for so long ends with kFailed: the last bound, when no other timer
-  // has ended the wait for its turn, its promise, its pages or the end of its handoff.
+  // A prompt without progress for so long ends with kFailed: the last bound, for waits (for its
+  // turn, a promise, pages, the end of a handoff) that no other timer ends.
   absl::Duration wait_timeout = absl::Minutes(10);
-  // What a rank has of its slice is kept so long after it has handed over or its attempt broke, and
-  // as long as it had taken, if nobody wants its pages.
+  // How long an unfinished slice stays reusable after its attempt ended (plus the time it took),
+  // unless its pages are needed.
   absl::Duration kept_slice_time = absl::Seconds(3);
   TransitionCounts* transitions = nullptr;  // counts transitions; tests only
 };

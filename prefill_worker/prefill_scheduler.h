@@ -122,7 +122,7 @@ class PrefillScheduler {
   PrefillScheduler(const PrefillScheduler&) = delete;
   PrefillScheduler& operator=(const PrefillScheduler&) = delete;
 
-  // --- events. Those of unknown tickets and requests are ignored.
+  // --- events. Events of unknown tickets and requests are ignored.
   // A request that can never run ends at once with kFailed and the reason. Ends earlier attempts at
   // the request (this one finds their KV); one that comes after a later one is ignored.
   void Admit(PrefillRequest request, absl::Time now);
@@ -133,28 +133,28 @@ class PrefillScheduler {
   void Failed(const InflowFailed& event, absl::Time now);
   void Cancel(RequestId request, Epoch up_to);
   void CancelAll();
-  // The transfer room is gone, nothing reads pages any more: everything ends now.
+  // Ends everything at once: the transfer room is gone and reads no page any more.
   void Abandon();
-  void OnTime(absl::Time now);      // ends prompts that got nowhere for too long
-  absl::Time NextDeadline() const;  // when OnTime must be called next
+  void OnTime(absl::Time now);      // ends prompts without progress for too long
+  absl::Time NextDeadline() const;  // the latest time of the next OnTime
 
   // --- one step
-  // Adds pieces of at most `budget` tokens in all; returns how many. Also chooses the slice, and
-  // sends due OPENs. kept_pages: free pages that are others', not to be taken.
+  // Adds pieces of at most `budget` tokens in all; returns the number of tokens. Also chooses the
+  // slice, and sends due OPENs. kept_pages: free pages that are reserved for others.
   int Contribute(int budget, int kept_pages, absl::Time now, StepBuilder* builder);
-  // Bytes per layer that this step makes final for handoffs; 0: nobody waits for single layers.
+  // Bytes per layer that this step makes final for handoffs; 0: no peer waits for single layers.
   int64_t AnnouncedBytesPerLayer() const;
-  // Layers [0, to) of the step are done: their finished pages are announced.
+  // Announces the finished pages of the step's layers [0, to).
   void LayersDone(int to);
   void StepDone(const Backend& backend, Sampler* sampler, absl::Time now);
 
   // --- the slice, between steps
   bool has_slice() const { return slice_ != nullptr; }
-  // Its next block, of at most max_rows rows; none: there is no slice, or it waits for its inflow.
+  // The slice's next block, of at most max_rows rows; empty: no slice, or it waits for its inflow.
   std::optional<SliceBlock> NextBlock(int max_rows) const;
-  // The whole of it, for Backend::BeginSlice before its first block.
+  // Describes the whole slice, for Backend::BeginSlice before the first block.
   void DescribeSlice(StepBuilder* builder) const;
-  // Its KV is announced. The slice, if it is done with this block; else of no tokens.
+  // Announces the block's KV. Returns the slice if this block ends it, else 0 tokens.
   ComputedSlice BlockDone(const SliceBlock& block, const Backend& backend, Sampler* sampler,
                           absl::Time now);
 
@@ -163,14 +163,14 @@ class PrefillScheduler {
 
   // --- what the worker reports and the lender must know
   int64_t queued_tokens() const;  // still to be computed
-  double queued_pairs() const;    // of queries and the keys they see, of these tokens
+  double queued_pairs() const;    // (query, key) pairs of these tokens
   int n_prompts() const { return queue_.size(); }
   int n_running() const;
-  // Pages the first prompt that could start lacks room for; 0: none waits for pages.
+  // Pages that the first prompt able to start lacks; 0: no prompt waits for pages.
   int wanted_pages() const { return pages_.wanted(); }
-  // Gives back the pages of the slice that is kept the longest, but for this one; false: none is.
+  // Gives back the pages of the slice kept the longest, `except` left out; false: there is none.
   bool ForgetKept(const Prompt* except = nullptr);
-  // Free ones, by the last Contribute.
+  // Free pages taken by the last Contribute.
   int taken_pages() const { return pages_.taken(); }
 
   int pages_held() const;
@@ -222,7 +222,7 @@ class PrefillScheduler {
   void GiveUp(Prompt* prompt);
   absl::Time Deadline(const Prompt& prompt) const;
   void Stop(Prompt* prompt, EndReason reason, std::string message);
-  // One of its handoffs: `which` of them broke, what there is of its slice is kept.
+  // Ends the attempt since the handoff `which` broke; computed parts of slices are kept.
   void Break(Prompt* prompt, PartFault which, const absl::Status& status);
   void End(Prompt* prompt, EndReason reason, std::string message);
   void ParkSlice(const Prompt* prompt);
@@ -235,9 +235,9 @@ class PrefillScheduler {
   PromptPages pages_;
   PromptQueue queue_;
   int64_t next_serial_ = 0;
-  std::vector<Piece> pieces_;  // of the step in progress
-  Prompt* slice_ = nullptr;    // whose slice runs
-  Prompt* parked_ = nullptr;   // whose slice the engine still has, though it does not run
+  std::vector<Piece> pieces_;  // the running step's
+  Prompt* slice_ = nullptr;    // the prompt whose slice runs
+  Prompt* parked_ = nullptr;   // the prompt whose slice stays in the engine without running
   std::vector<PrefillEffect> effects_;
 };
 

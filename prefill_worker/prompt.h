@@ -1,4 +1,4 @@
-// A prompt of the PrefillScheduler, from its admission to its end, and what makes one impossible.
+// A prompt of the PrefillScheduler, from its admission to its end. Engine thread.
 #pragma once
 
 #include <cstdint>
@@ -24,23 +24,24 @@ struct Prompt {
   const PrefillRequest request;
   const int64_t serial;   // order of admission
   const bool is_remote;   // all its KV goes to another worker
-  const RopeRange range;  // of its request, in every attempt
+  const RopeRange range;  // the same in every attempt at the request
   const absl::Time admitted;
   MachineState<PromptState> phase;
-  bool no_room = false;  // of kOpening: the sink has no pages yet
+  bool no_room = false;  // while kOpening: the sink has no pages yet
   std::vector<PromptRound> rounds;
-  size_t at = 0;           // of them: the one that runs, or is next
-  int32_t reused = 0;      // tokens whose KV was there
-  int32_t recomputed = 0;  // of a later attempt: computed tokens, but of slices it went on with
-  int64_t overtaken = 0;   // tokens computed for prompts admitted later while this one could run
+  size_t at = 0;       // index of the round that runs, or is next
+  int32_t reused = 0;  // tokens whose KV was cached
+  int32_t recomputed =
+      0;                  // tokens that an earlier attempt had computed and this one computed again
+  int64_t overtaken = 0;  // tokens computed for prompts admitted later while this one could run
   std::vector<int32_t> pages;
-  PrefixChain chain;  // of the pages found in or entered into the index
+  PrefixChain chain;  // the pages found in or entered into the index
   absl::Time first_step;
-  absl::Time progress;      // since then it has got nowhere
-  bool awaits = false;      // the transfer room was told where its inflows land
-  bool keep = false;        // when it ends, its slices are kept for a later attempt
-  int32_t first_token = 0;  // of kCommitting, where tokens follow on this worker
-  // Of kEnding.
+  absl::Time progress;      // time of the last progress
+  bool awaits = false;      // the transfer room knows where inflows land
+  bool keep = false;        // the slices are kept for a later attempt when this one ends
+  int32_t first_token = 0;  // while kCommitting, if this worker decodes too
+  // While kEnding.
   EndReason reason = EndReason::kLength;
   PartFault fault = PartFault::kOwn;
   std::string message;
@@ -50,19 +51,21 @@ struct Prompt {
   PromptRound& round() { return rounds[at]; }
   const PromptRound& round() const { return rounds[at]; }
   bool is_last_round() const { return at + 1 == rounds.size(); }
-  // Whose promise it needs before it runs: a head's next rank, else the decode worker.
+  // The round whose handoff needs a promise before the prompt runs: to the next rank for a head,
+  // else to the decode worker.
   PromptRound& first_opened();
-  // To be computed, in tokens, and the pairs of queries and keys they see.
+  // Tokens still to be computed, and their (query, key) pairs.
   int32_t remaining() const;
   double remaining_pairs() const;
-  bool is_rank() const {  // of a relay
+  bool is_rank() const {  // the prompt is a rank's share of a relay
     return request.is_head || request.inflow.tokens > 0 || rounds.size() > 1;
   }
-  // Another rank waits for the round's slice, which gives no token.
+  // True if another rank waits for the round's slice, which gives no token.
   bool is_for_rank() const { return request.is_head || !is_last_round(); }
-  // Slices of a relay of which there is something; a tail that is done has another end.
+  // True if some of a relay's slices is computed or has arrived. A tail that is done does not
+  // count.
   bool has_work() const;
-  // A handoff may still read or write its pages.
+  // True while a handoff may still read or write the pages.
   bool in_transfer() const;
   bool gave_up() const { return phase == PromptState::kEnding || phase == PromptState::kKept; }
   bool CanRun() const {
@@ -71,11 +74,11 @@ struct Prompt {
   }
 };
 
-// `next` is a later attempt's, and computes the very slices that `earlier` does, perhaps a lost
-// rank's too. Then what there is of them, and their pages, are worth the same to it.
+// True if `next`, of a later attempt, computes the very slices that `earlier` does, perhaps a lost
+// rank's too, so that their computed part and pages can be taken over.
 bool HasSlicesOf(const Prompt& next, const Prompt& earlier);
 
-// Why a worker with such a pool can never run it; empty: it can.
+// Why a worker with a pool of `pool_pages` can never run the request; empty: it can.
 std::string WhyRefused(const PrefillRequest& request, const PrefillOptions& options,
                        const KvLayout& layout, int pool_pages);
 

@@ -1,4 +1,5 @@
-// What is said of a prompt: commands to the transfer room, events to the router. Pure functions.
+// Makes a prompt's messages: commands to the transfer room, events to the router. Pure functions,
+// but MakeArrived, which moves the prompt's pages.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +15,15 @@ namespace baton {
 
 OpenHandoff MakeOpen(const PromptRound& round);
 OpenHandoff MakeOpenPush(const PromptRound& round);
-// The round's inflow may land in its pages from now on.
+// From this command on the round's inflow may land in the prompt's pages.
 AwaitInflow MakeAwait(const Prompt& prompt, const PromptRound& round, int page_tokens);
-// Planes [plane, plane + n_planes) of the prompt's pages [first_page, end_page) are final. Those of
-// the handoff count from `from` on.
+// Planes [plane, plane + n_planes) of the prompt's pages [first_page, end_page) are final. The
+// handoff's pages count from page `from` of the prompt.
 SendCells MakeCells(const Prompt& prompt, const TicketId& ticket, int from, int plane, int n_planes,
                     int first_page, int end_page);
 CommitHandoff MakeCommit(const PromptRound& round, int32_t first_token);
 CommitHandoff MakeCommitPush(const PromptRound& round);
-// Its pages go to the decode batch of this worker.
+// Moves the prompt's pages to the decode batch of this worker.
 HandoffArrived MakeArrived(Prompt* prompt);
 
 PromptComputed MakeComputed(const Prompt& prompt, absl::Time now);

@@ -1,5 +1,5 @@
-// The pages of prompts: taken all at once when one starts, those found in the prefix index shared,
-// entered there when they are computed, trimmed and given back. Engine thread.
+// Manages the pages of prompts: takes all of them when a prompt starts, shares those found in the
+// prefix index, enters computed pages there, trims and gives back. Engine thread.
 #pragma once
 
 #include <cstdint>
@@ -15,28 +15,27 @@ class PromptPages {
  public:
   PromptPages(KvPool* pool, bool reuse_kv);
 
-  // A turn begins. kept: free pages that are others', not to be taken.
+  // Begins a turn. kept: free pages that are reserved for others.
   void BeginTurn(int kept);
-  // The same turn goes on.
+  // Restarts the count of taken pages inside a turn.
   void ForgetTaken() { taken_ = 0; }
-  // False: too few are free; then `wanted` says what it lacks, if nobody lacked any before.
+  // False: too few pages are free; `wanted` tells the lack of the first prompt that lacked any.
   bool Take(Prompt* prompt);
-  // The same, with those of an earlier attempt, and only what it lacks besides.
+  // Like Take, but reuses the pages of an earlier attempt and takes only the missing ones.
   bool TakeOver(Prompt* prompt, Prompt* kept);
-  // Others give pages back in this turn, before Take is tried again.
+  // Resets `wanted` before Take is tried again, after others gave pages back.
   void ForgetWanted(int wanted_before) { wanted_ = wanted_before; }
-  // Those that are full, and in which no inflow of its round may land, are found by others from now
-  // on.
+  // Publishes full pages to the prefix index, except pages that incoming KV may still write.
   void Enter(Prompt* prompt);
-  // Gives back what no further token sees, if no other worker is to get it.
+  // Gives back pages that no further token sees, unless another worker still gets them.
   void Trim(Prompt* prompt);
   void Give(Prompt* prompt);
 
   const KvLayout& layout() const { return pool_->layout(); }
   int total() const { return pool_->total(); }
-  // Pages the first prompt that could start lacked room for in this turn; 0: none waits for pages.
+  // Pages that the first prompt able to start lacked in this turn; 0: no prompt waits for pages.
   int wanted() const { return wanted_; }
-  int taken() const { return taken_; }                      // free ones, in this turn
+  int taken() const { return taken_; }                      // free pages taken in this turn
   int64_t reused_tokens() const { return reused_tokens_; }  // since the start
 
  private:

@@ -1,8 +1,9 @@
-// The prompts of a worker, and whose turn it is: to compute and to send OPEN. Engine thread.
+// Orders the prompts of a worker: which one computes next, which one sends OPEN next. Engine
+// thread.
 //
-// Order of computing: least remaining tokens first, so a short prompt passes a long one at the next
-// step. A prompt overtaken by more than `stretch` times its own length goes first and stays first
-// (prefill_scheduler.h has the bound that follows).
+// Order of computing: fewest remaining tokens first, so a short prompt overtakes a long one at the
+// next step. A prompt overtaken by more than `stretch` times its own length goes first and stays
+// first (docs/SCHEDULING.md has the bound that follows).
 #pragma once
 
 #include <cstdint>
@@ -25,31 +26,32 @@ class PromptQueue {
   void Remove(const Prompt* prompt);
 
   int size() const { return static_cast<int>(prompts_.size()); }
-  const std::vector<std::unique_ptr<Prompt>>& prompts() const { return prompts_; }  // as admitted
-  struct Found {                                                                    // nullptr: none
+  // In the order of admission.
+  const std::vector<std::unique_ptr<Prompt>>& prompts() const { return prompts_; }
+  struct Found {  // nullptr: none
     Prompt* prompt = nullptr;
     PromptRound* round = nullptr;
   };
-  // Of the ticket's handoff, which was opened and has not ended.
+  // Finds the round whose handoff has this ticket, was opened and has not ended.
   Found Find(const TicketId& ticket) const;
-  // The same of a push.
+  // Finds the round whose push has this ticket, was opened and has not ended.
   Found FindPush(const TicketId& ticket) const;
-  // Whose inflow may still arrive.
+  // Finds the round whose inflow has this ticket and may still arrive.
   Found FindInflow(const TicketId& ticket) const;
-  // Whose slices are kept, or are to be, for this prompt; nullptr: none.
+  // The prompt whose slices are, or will be, kept for this one; nullptr: none.
   Prompt* FindKeptFor(const Prompt& prompt) const;
-  // The one that is kept the longest, but for `except`; nullptr: none.
+  // The prompt kept the longest, `except` left out; nullptr: none.
   Prompt* FirstKept(const Prompt* except) const;
   // Valid until the next call.
   const std::vector<Prompt*>& Select(const std::function<bool(const Prompt&)>& which);
 
-  // Those that can run, in their order of computing. Valid until the next call.
+  // Prompts that can run, in the order of computing. Valid until the next call.
   const std::vector<Prompt*>& InOrder();
   bool IsAged(const Prompt& prompt) const;
-  // n_tokens of `computed` are computed now: prompts admitted before it that could run were
-  // overtaken.
+  // Counts n_tokens of `computed` as overtaking every prompt that could run and was admitted
+  // before.
   void CountOvertaking(const Prompt& computed, int n_tokens);
-  // Of those `may` allows, the first to send OPEN; nullptr: none.
+  // The first prompt to send OPEN among those that `may` allows; nullptr: none.
   Prompt* NextToOpen(const std::function<bool(const Prompt&)>& may) const;
   // Prompts with an OPEN out or a promise in hand that do not run yet, nor wait for room.
   int OpenedAhead() const;

@@ -1,6 +1,6 @@
-// What a worker computes of a prompt in one go, what comes before it and where it goes. A prompt
-// has one round, but for a rank of a relay in rounds, which computes a slice in each of several,
-// and one that goes on with the slices of a lost rank next to its own. Engine thread.
+// A contiguous share of a prompt that a worker computes: the KV that comes in before it and where
+// its KV goes. A prompt has one round; a rank of a relay in rounds has a slice in each of several,
+// and a rank that continues a lost rank's slices has those beside its own. Engine thread.
 #pragma once
 
 #include <cstdint>
@@ -17,27 +17,28 @@
 namespace baton {
 
 struct PromptRound {
-  // Tokens: an inflow brings [lacks_from, begin), those before are there; [begin, end) is computed.
-  // No inflow: the slice before is this worker's too, or there is none.
+  // Tokens: those before lacks_from are here, an inflow brings [lacks_from, begin), this worker
+  // computes [begin, end). Without an inflow the slice before is this worker's too, or there is
+  // none.
   int32_t lacks_from = 0, begin = 0, end = 0;
   int32_t done = 0;  // tokens up to which KV is in the pages, or will be before the round runs
   TicketId inflow_ticket{};
-  Ticket ticket{};  // of the handoff to `sink`: the last kv_pages up to `end`
+  Ticket ticket{};  // the handoff to `sink`: the last kv_pages up to `end`
   TransferPeer sink{};
   Push push{};
   bool is_remote = false;  // `sink` is another worker
-  int32_t first_page = 0;  // of the prompt's pages, the first of the handoff's
+  int32_t first_page = 0;  // index, among the prompt's pages, of the handoff's first page
 
-  std::optional<SliceRun> slice{};  // of a rank, once it has begun, be it in an earlier attempt
-  bool goes_on = false;             // with all that an earlier attempt has computed here of it
-  bool in_steps = false;            // of a rank: computed in steps, the engine has a later slice
-  bool handing_over = false;        // OPEN went out, and the handoff has not ended
-  bool pushing = false;             // the same of the push
-  bool inflow_open = false;         // pages may still be written by it
-  bool committed = false;           // all of the handoff was given to the transfer room
-  InflowProgress inflow{};          // that has arrived
-  InflowProgress inflow_before{};   // of it, in the attempt whose slice it goes on with
-  int32_t announced_layers = 0;     // where whole prefixes are forwarded
+  std::optional<SliceRun> slice{};  // a rank's progress, once begun, also in an earlier attempt
+  bool goes_on = false;             // continues what an earlier attempt computed here
+  bool in_steps = false;           // a rank's slice computed in steps: the engine holds a later one
+  bool handing_over = false;       // OPEN went out, and the handoff has not ended
+  bool pushing = false;            // the push's OPEN went out, and the push has not ended
+  bool inflow_open = false;        // the inflow may still write pages
+  bool committed = false;          // all of the handoff was given to the transfer room
+  InflowProgress inflow{};         // KV received
+  InflowProgress inflow_before{};  // KV received by the earlier attempt that this round continues
+  int32_t announced_layers = 0;    // layers announced, if whole prefixes are forwarded
 
   bool has_inflow() const { return begin > lacks_from; }
   bool has_push() const { return push.ticket.kv_pages > 0; }
@@ -50,24 +51,24 @@ struct PromptRound {
     if (slice) return end - slice->n_rows();
     return is_computed() ? begin : done;
   }
-  // To be computed, in tokens.
+  // Tokens still to be computed.
   int32_t remaining() const { return slice ? slice->remaining() : end - done; }
   bool has_begun() const { return slice || inflow.has_begun(); }
   bool in_transfer() const { return handing_over || pushing || inflow_open; }
 };
 
-// One of `rounds` computes the same tokens as `slice`.
+// True if one of `rounds` computes the same tokens as `slice`.
 bool HasSlice(const std::vector<PromptRound>& rounds, const PromptRound& slice);
 
-// Goes on where an earlier attempt's rounds on this worker are, whose pages it has got: with the
-// very slice, or, where it was another rank's, with KV that came from there; and with so much of
-// its inflow.
+// Continues where an earlier attempt's rounds on this worker stopped, after their pages were taken
+// over: with the same slice, or with KV received of a slice that another rank computed; and with
+// the inflow received so far.
 void TakeOver(const std::vector<PromptRound>& kept, const KvLayout& layout, PromptRound* round);
 
-// Those of a request, in order; one at least. `self` is the worker's own incarnation.
+// Makes a request's rounds, in order; at least one. self: the worker's own incarnation.
 std::vector<PromptRound> RoundsOf(const PrefillRequest& request, int page_tokens, Incarnation self);
 
-// Why they are no rounds of a relay's rank, or of a prompt alone; empty: they are.
+// Why `rounds` cannot be those of a relay's rank or of a lone prompt; empty: they can.
 std::string WhyNotRounds(const PrefillRequest& request, const std::vector<PromptRound>& rounds,
                          int page_tokens, int max_slice_tokens);
 

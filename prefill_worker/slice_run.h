@@ -1,12 +1,12 @@
-// What a rank of a relay computes next of its slice: layer by layer over all of it, in blocks of
-// rows that are the caller's to size, so that steps run between them. It knows no engine and no
-// page.
+// Decides what a rank of a relay computes next in its slice: layer by layer over the whole slice,
+// in blocks of rows whose size the caller chooses, so that steps run between blocks. Knows no
+// engine and no page. Engine thread.
 //
-// Of a layer all rows are projected, for their KV is what the next rank waits for; then they are
-// finished, once the KV of the tokens before the slice (the inflow) is there in that layer. While
-// it is still arriving, rows meet the keys of the segments that are there, in ascending order
-// ("streaming"; that of KV-Runahead waits for all of them). Nobody reads what the last layer gives,
-// but for the last row of a slice that wants logits: the others are only projected.
+// In each layer all rows are projected first, since the next rank waits for their KV; then they are
+// finished, once the layer's KV of the tokens before the slice (the inflow) is here. While the
+// inflow arrives, rows attend to the segments of keys that are here, in ascending order
+// ("streaming"; KV-Runahead waits for the whole layer). The last layer's output is read only for
+// the last row of a slice that wants logits: its other rows are only projected.
 #pragma once
 
 #include <compare>
@@ -15,8 +15,8 @@
 
 namespace baton {
 
-// How much of a rank's inflow is there: planes [0, planes) of all its pages, and of the next plane
-// pages [0, pages).
+// Received part of a rank's inflow: planes [0, planes) of all pages, and pages [0, pages) of the
+// next plane.
 struct InflowProgress {
   int planes = 0, pages = 0;
   bool has_begun() const { return planes > 0 || pages > 0; }
@@ -27,7 +27,7 @@ struct SliceBlock {
   enum class Kind { kProject, kAttend, kFinish };
   Kind kind = Kind::kProject;
   int layer = 0, from = 0, to = 0;  // rows [from, to)
-  int end_key = 0;                  // of kAttend: the keys before it are met
+  int end_key = 0;                  // kAttend: rows attend to the keys before it
   bool is_first() const { return layer == 0 && from == 0 && kind == Kind::kProject; }
   bool operator==(const SliceBlock&) const = default;
 };
@@ -36,23 +36,23 @@ class SliceRun {
  public:
   struct Shape {
     int n_layers = 0, n_rows = 0;
-    bool wants_logits = false;  // of its last row
+    bool wants_logits = false;  // the last row's
     int inflow_pages = 0, page_tokens = 0;
-    int segment_keys = 0;  // streaming: rows meet whole segments of so many keys; 0: off
+    int segment_keys = 0;  // streaming: rows attend to whole segments of so many keys; 0: off
   };
   explicit SliceRun(const Shape& shape);
 
-  // The next block, of at most max_rows rows: as few blocks as that allows, of equally many rows.
-  // None: it is done, or waits for its inflow.
+  // The next block, of at most max_rows rows: the fewest blocks possible, of equal size. Empty: the
+  // slice is done, or waits for its inflow.
   std::optional<SliceBlock> Next(int max_rows, const InflowProgress& inflow) const;
-  // The block that Next gave was computed. True: a layer ends with it.
+  // Called when the block from Next was computed. True: the block ends a layer.
   bool Computed(const SliceBlock& block);
 
   bool done() const { return layer_ == shape_.n_layers; }
   int n_rows() const { return shape_.n_rows; }
-  int projected_layers() const;  // with all rows
-  int projected_rows() const;    // of the layer after these
-  int remaining() const;         // rows that the layers to come are worth
+  int projected_layers() const;  // layers with all rows projected
+  int projected_rows() const;    // rows projected in the next layer
+  int remaining() const;         // n_rows * layers to go / n_layers
 
  private:
   bool is_last_layer() const { return layer_ + 1 == shape_.n_layers; }

@@ -1,4 +1,4 @@
-// What a worker tells the router of its links: with every load report it sends.
+// Adds the rates of a worker's links to every load report that it sends to the router.
 #pragma once
 
 #include <variant>

@@ -26,7 +26,7 @@ struct WorkerOptions {
   TransferOptions transfer;
   std::string router_address;  // host:port of the router's control address
   ClusterKey key{};
-  int64_t kv_bytes = 1 << 30;  // of the KV pool
+  int64_t kv_bytes = 1 << 30;  // size of the KV pool
   int kv_pages = 0;            // not 0: pages instead of bytes
   int max_batch = 64;
   int chunk_tokens = 0;
@@ -34,9 +34,9 @@ struct WorkerOptions {
   bool reuse_kv = true;
   bool streaming = true;    // slices meet their inflow's keys as they come
   bool cut_through = true;  // heads pass on KV as it comes
-  // Of `baton tune`, whose costs of prefill are believed before they were measured; may be null.
+  // Table of `baton tune` with costs of prefill until they are measured; may be null.
   std::shared_ptr<const PartitionTable> costs{};
-  std::string costs_file;  // its name, for errors
+  std::string costs_file;  // the table's file, for errors
 };
 
 class Worker {
@@ -53,7 +53,7 @@ class Worker {
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  // What it told the router: pages, context, addresses.
+  // What the worker announced to the router: pages, context, addresses.
   const WorkerAnnounce& announce() const { return announce_; }
   const Backend& backend() const { return *backend_; }
   WorkerMetrics metrics() const;  // any thread; not beside Stop

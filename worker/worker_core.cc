@@ -212,7 +212,7 @@ bool WorkerCore::Turn() {
 WorkerCore::Step WorkerCore::ComposeStep(absl::Time now) {
   builder_.Clear();
   Step step;
-  step.n_rows = decode_.Contribute(now, lender_.stock(), &builder_);
+  step.n_rows = decode_.Contribute(now, lender_.unpromised(), &builder_);
   int budget = options_.max_step_tokens - step.n_rows;
   if (step.n_rows > 0) budget = std::min(budget, options_.mixed_prefill_tokens);
   const int kept = lender_.sequences_first() ? pool_->total() : decode_.growth_pages();
@@ -373,7 +373,7 @@ WorkerLoad WorkerCore::Load() const {
   load.prefill_queued_tokens = static_cast<int32_t>(prefill_.queued_tokens());
   load.decode_rows = decode_.n_rows();
   load.decode_waiting = decode_.n_waiting();
-  load.pages_free = pool_->free() + lender_.stock();
+  load.pages_free = pool_->free() + lender_.unpromised();
   load.prefill_queued_pairs = prefill_.queued_pairs();
   load.prefill_fit = prefill_meter_.fit();
   load.decode_step_ms = metrics_.decode_step_ms;
@@ -416,14 +416,14 @@ WorkerMetrics WorkerCore::metrics() const {
   metrics.decode_rows = decode_.n_rows();
   metrics.decode_waiting = decode_.n_waiting();
   metrics.pages_total = pool_->total();
-  metrics.pages_free = pool_->free() + lender_.stock();
+  metrics.pages_free = pool_->free() + lender_.unpromised();
   metrics.pages_prefill = prefill_.pages_held();
   metrics.pages_decode = decode_.pages_held();
   metrics.pages_cached = pool_->cached();
   metrics.pages_shared = pool_->shared();
   metrics.pages_trimmed = pool_->trimmed();
   metrics.pages_lent = lender_.lent();
-  metrics.pages_promised = lender_.lent() - lender_.stock();
+  metrics.pages_promised = lender_.lent() - lender_.unpromised();
   metrics.handoffs_waiting = lender_.waiting();
   return metrics;
 }

@@ -37,11 +37,11 @@ struct WorkerCoreOptions {
   int max_batch = 64;             // decode rows
   int max_step_tokens = 512;      // rows and prefill tokens of one step
   int mixed_prefill_tokens = 64;  // prefill tokens of a step that carries decode rows
-  int chunk_tokens = 0;           // most tokens of one prompt in a step; 0 = the budget
-  int max_slice_tokens = 8192;    // of a relay's rank
-  int segment_keys = kSliceKeys;  // as in PrefillOptions, the two of these
+  int chunk_tokens = 0;           // max tokens of one prompt in a step; 0: the budget
+  int max_slice_tokens = 8192;    // in a slice of a relay
+  int segment_keys = kSliceKeys;  // as in PrefillOptions, like cut_through
   bool cut_through = true;
-  std::optional<PrefillCost> first_cost{};  // of prefill, believed before it was measured
+  std::optional<PrefillCost> first_cost{};  // cost of prefill until it is measured
   bool reuse_kv = true;  // prompts begin with pages of earlier ones that are still there
   // Layers run together until this much KV is final, then it is announced: small chunks do not pay
   // for one message per layer.
@@ -53,7 +53,7 @@ struct WorkerCoreOptions {
 struct WorkerPorts {
   std::function<absl::Time()> clock;  // monotonic
   std::function<void(TransferCommand)> transfer;
-  std::function<void(WorkerReport)> report;  // to the router, if there is one now
+  std::function<void(WorkerReport)> report;  // sends to the router, if one is connected
 };
 
 class WorkerCore {
@@ -78,10 +78,10 @@ class WorkerCore {
   void Refuse(RequestId request, Epoch epoch, bool is_prefill, const char* why);
   struct Step {
     int n_rows = 0, n_prefill = 0;
-    double prefill_pairs = 0;  // of queries and keys
+    double prefill_pairs = 0;  // (query, key) pairs
     int layers_at_once = 1;
   };
-  Step ComposeStep(absl::Time now);  // of nothing: no step
+  Step ComposeStep(absl::Time now);  // without rows and tokens: no step
   void LendPages();
   void RunStep(const Step& step);
   bool RunSliceBlock(int max_rows);
@@ -104,8 +104,8 @@ class WorkerCore {
   PageLender lender_;
   Sampler sampler_;
   StepBuilder builder_;
-  absl::Duration slice_ran_;                               // of the slice in progress
-  absl::Time slice_waits_since_ = absl::InfiniteFuture();  // for its inflow
+  absl::Duration slice_ran_;                               // computing time of the running slice
+  absl::Time slice_waits_since_ = absl::InfiniteFuture();  // the slice waits for its inflow
   bool lends_more_ = false;
   bool connected_ = false, draining_ = false;
   WorkerReport report_;
