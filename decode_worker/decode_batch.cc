@@ -77,7 +77,7 @@ void DecodeBatch::Expect(DecodeRequest request, absl::Time now) {
   if (WasCancelled(key.first, key.second)) return;
   Sequence* const sequence = FindOrMake(key);
   if (sequence->request.has_value()) return;  // said twice
-  // What an earlier attempt still has here, or what of it is still on its way, is nobody's.
+  // Cancel earlier attempts at this request, including KV still in transfer.
   if (key.second > 1) Cancel(key.first, key.second - 1);
   const bool bad = request.n_prompt <= 0 || request.max_tokens <= 0 ||
                    request.max_tokens > INT32_MAX - request.n_prompt;

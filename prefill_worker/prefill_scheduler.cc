@@ -279,7 +279,7 @@ bool PrefillScheduler::TakePages(Prompt* prompt, absl::Time now) {
   return true;
 }
 
-// Its first chunk or block follows.
+// Starts the prompt: its first chunk or block follows.
 void PrefillScheduler::Run(Prompt* prompt, absl::Time now) {
   prompt->phase = Phase::kRunning;
   if (prompt->at == 0) prompt->first_step = now;

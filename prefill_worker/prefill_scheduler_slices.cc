@@ -32,7 +32,7 @@ void PrefillScheduler::Arrived(const InflowArrived& event, absl::Time now) {
   CommitIfComplete(prompt);
 }
 
-// What has arrived since `before`.
+// Passes on the inflow that has arrived since `before`.
 void PrefillScheduler::PassOn(Prompt* prompt, const InflowProgress& before) {
   if (WaitsForPrefixes(*prompt)) return AnnouncePrefixes(prompt);
   const PromptRound& round = prompt->round();
@@ -61,7 +61,7 @@ bool PrefillScheduler::WaitsForPrefixes(const Prompt& prompt) const {
   return prompt.is_for_rank() && !options_.cut_through;
 }
 
-// Of each layer all up to the slice's end at once.
+// Announces each layer at once, all pages up to the slice's end.
 void PrefillScheduler::AnnouncePrefixes(Prompt* head) {
   PromptRound& round = head->round();
   const int n_layers = pages_.layout().n_layers();
@@ -90,7 +90,7 @@ bool PrefillScheduler::InflowMoves(const PromptRound& round) {
 
 // --- slices that outlive their attempt
 
-// Of the attempts before `next` what it can go on with is kept.
+// Ends earlier attempts at the request of `next`, and keeps the slices that it can continue.
 void PrefillScheduler::EndEarlier(Prompt* next) {
   for (Prompt* earlier : queue_.Select([&](const Prompt& p) {
          return p.request.request_id == next->request.request_id &&
@@ -116,7 +116,7 @@ bool PrefillScheduler::AwaitsKept(const Prompt& prompt) const {
   return kept != nullptr && kept->phase != Phase::kKept;
 }
 
-// What is kept for it, it does not give up for its own sake.
+// Takes pages from kept slices if need be, but never from those kept for this prompt.
 bool PrefillScheduler::HoldPages(Prompt* prompt) {
   if (!prompt->pages.empty()) return true;
   if (AwaitsKept(*prompt)) return false;
@@ -143,7 +143,7 @@ void PrefillScheduler::GoOnWith(Prompt* prompt, Prompt* kept) {
   End(kept, EndReason::kCancelled, {});
 }
 
-// It does not run any more; the engine has it until another begins.
+// Stops running the slice; the engine holds it until another slice begins.
 void PrefillScheduler::ParkSlice(const Prompt* prompt) {
   if (slice_ == prompt) parked_ = std::exchange(slice_, nullptr);
 }

@@ -84,7 +84,7 @@ bool PromptQueue::IsAged(const Prompt& prompt) const {
 
 void PromptQueue::CountOvertaking(const Prompt& computed, int n_tokens) {
   for (const auto& prompt : prompts_) {
-    if (prompt->serial >= computed.serial) return;  // they are in this order
+    if (prompt->serial >= computed.serial) return;  // prompts are in the order of serial
     // Also those whose turn to send OPEN has not come.
     if (prompt->CanRun() || prompt->phase == PromptState::kQueued) prompt->overtaken += n_tokens;
   }

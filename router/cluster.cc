@@ -22,7 +22,7 @@ constexpr int32_t kKnownTokens = 256;
 constexpr int32_t kNotedTokens = 1024;
 constexpr double kNotedChange = 0.05;
 
-constexpr double kNewestFound = 0.1;  // of the newest prompt in what recent ones found
+constexpr double kNewestFound = 0.1;  // weight of the newest prompt in the moving average
 
 constexpr StateRow kMemberStates[] = {
     {"present", "worker_silence since it was heard of",
@@ -189,7 +189,7 @@ LinkRate Cluster::LinkOf(Incarnation from, Incarnation to) const {
   return {.peer = to};
 }
 
-// Its own, or of the fastest that has measured itself.
+// The worker's own cost, or that of the fastest worker that has measured its own.
 PrefillCost Cluster::CostAt(const Worker& worker) const {
   const PrefillFit* fit = &worker.load.prefill_fit;
   if (fit->n_seen == 0)
@@ -322,7 +322,7 @@ std::optional<Plan> Cluster::Choose(const AttemptSpec& shape, const std::vector<
   plan->first_token_ms = plan->alone_ms =
       FirstTokenMs(candidates, plan->decode, first.ahead_ms, first.prompt_ms);
   if (of_all || !WantsRelay(shape)) return plan;
-  // Those that come later will wait too, as recent ones did.
+  // Prompts that come later will wait too, as recent ones did.
   const double waiting =
       std::max<double>(WaitingPrompts(), found_waiting_) / static_cast<double>(PrefillWorkers());
   return ShareWithHeads(*plan, candidates, shape, page_tokens(), waiting, relays_, record_);

@@ -18,7 +18,7 @@ constexpr size_t kGotOn = 8;
 // A late relay is looked at again after a quarter of its life so far.
 constexpr int kLooksPerLife = 4;
 constexpr absl::Duration kMinLook = absl::Milliseconds(100);
-// How far a prediction may be off before an attempt counts as stuck.
+// Factor by which a prediction may be off before an attempt counts as stuck.
 constexpr double kPredictionSlack = 20;
 
 FailoverCause CauseOf(const PartEnded& ended) {

@@ -92,7 +92,7 @@ int IndexOf(std::span<const Candidate> candidates, Incarnation worker) {
   return index;
 }
 
-// From `from` to each of the candidates.
+// (candidates) The link from `from` to each of them.
 std::vector<ChainLink> LinksTo(std::span<const Candidate> candidates, const Candidate& from) {
   std::vector<ChainLink> links;
   for (const Candidate& to : candidates) links.push_back(LinkTo(to.worker, from));
@@ -120,7 +120,7 @@ std::vector<OfferedWorker> Offer(std::span<const Candidate> candidates, double n
   return offered;
 }
 
-// Of a relay's rank: the one before it, or that of the second slice.
+// The rank before a relay's rank; for the first rank, the second one.
 Incarnation NeighbourOf(const Plan& relay, Incarnation worker) {
   size_t rank = 0;
   while (relay.WorkerOf(rank) != worker) ++rank;
@@ -309,7 +309,7 @@ std::optional<Plan> ReplaceWorker(const Plan& relay, Incarnation lost,
     if (lost == relay.prefill) mended.prefill = worker;
     for (Plan::Head& head : mended.heads)
       if (head.worker == lost) head.worker = worker;
-    mended.first_token_ms = 0;  // nobody knows how much of it is there
+    mended.first_token_ms = 0;  // unknown: how much of the KV is there is not reported
     return mended;
   };
   const auto price = [&](const Candidate& c) {
@@ -337,7 +337,7 @@ Plan ShareWithHeads(const Plan& plan, std::span<const Candidate> candidates,
                                   [&](const Candidate& c) { return c.worker == plan.prefill; });
   CHECK(first != candidates.end());
   if (first->worker < plan.decode) return plan;
-  // Those that ChoosePlan would let prefill in its place.
+  // Candidates that ChoosePlan would let prefill in the worker's place.
   const bool anyone = first->role == Role::kDecode;
   std::vector<Candidate> may_prefill;
   for (const Candidate& c : candidates)

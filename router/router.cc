@@ -15,7 +15,7 @@ namespace {
 // Looks at the workers' silence within the time it may last.
 constexpr int kPulses = 4;
 
-// What passes here is never refused by the wire: the same table.
+// Checks against the same table as the wire, which therefore never refuses what passes here.
 absl::Status CheckRequest(const GenerateRequest& request) {
   using Limits = RequestLimits;
   const auto n_prompt = static_cast<double>(request.prompt.size());

@@ -1,4 +1,4 @@
-// The Router's aiming: who computes an attempt, what is sent to them, and what becomes of a request
+// Dispatch: chooses the workers of an attempt, sends them their parts, and decides about a request
 // whose attempt broke.
 #include <algorithm>
 #include <string>
@@ -22,7 +22,7 @@ constexpr int kMaxMoves = 4;
 void Router::State::TryDispatch(Journey& journey, absl::Time now) {
   if (cluster.reuses_kv()) journey.cached = cluster.Cached(journey.Pages(cluster.page_tokens()));
   const std::optional<Plan> plan = cluster.Choose(journey.Shape(), journey.avoid, now);
-  if (plan) DispatchTo(journey, *plan, now);  // else it waits for a worker, until its alarm rings
+  if (plan) DispatchTo(journey, *plan, now);  // else the request waits for a worker or its alarm
 }
 
 void Router::State::DispatchTo(Journey& journey, const Plan& plan, absl::Time now) {
@@ -49,9 +49,9 @@ Ticket Router::State::MintTicket(const Journey& journey, Incarnation sink, Ticke
   return ticket;
 }
 
-// A receiver hears of its part before the sender can send OPEN to it; if the wires turn that
-// around, or the ranks are a ring, the decode worker needs no more than the ticket, and OPEN to a
-// rank is answered NO_ROOM until it has heard.
+// Sends to receivers before senders, so that a receiver knows its part before OPEN comes. If the
+// wires reorder the messages, or the ranks form a ring, the decode worker needs no more than the
+// ticket, and a rank answers OPEN with NO_ROOM until its own message is there.
 void Router::State::SendAttempt(const Journey& journey) {
   const Plan& plan = journey.plan();
   const AttemptSpec shape = journey.Shape();

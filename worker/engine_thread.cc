@@ -12,9 +12,9 @@
 namespace baton {
 namespace {
 
-// More than every event that can be under way: messages and handoffs of all requests.
+// Exceeds the number of events that can be under way: messages and handoffs of all requests.
 constexpr size_t kInboxCapacity = 1 << 18;
-// How long Close waits for handoffs to end before the transfer room goes down with them.
+// Close waits this long for handoffs to end, then the transfer room goes down with them.
 constexpr absl::Duration kCloseWait = absl::Seconds(2);
 
 }  // namespace
