@@ -1,5 +1,5 @@
-// Whether a request's body comes fast enough, judged over a sliding window: bytes that came much
-// earlier buy no time. Sans-IO: time comes in as an argument, of MonotonicNow.
+// Judges whether a request's body comes fast enough, over a sliding window: bytes from before the
+// window buy no time. Sans-IO: time is an argument, of MonotonicNow.
 #pragma once
 
 #include <algorithm>

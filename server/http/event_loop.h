@@ -20,7 +20,7 @@ class EventLoop {
   EventLoop(const EventLoop&) = delete;
   EventLoop& operator=(const EventLoop&) = delete;
 
-  void Run();   // until Stop; the caller becomes the loop's thread
+  void Run();   // returns after Stop; the caller's thread becomes the loop's
   void Stop();  // any thread
   // Any thread: runs on the loop's thread, after what it does now.
   void Post(std::function<void()> work);

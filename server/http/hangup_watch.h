@@ -1,7 +1,7 @@
-// Tells of sockets whose other end went away although nothing reads them: a connection that owes an
-// answer leaves what the client sent ahead where it is, and the end behind those bytes is not seen
-// by whoever waits for something to read. One epoll of its own for all of them (EPOLLRDHUP), which
-// the loop waits for. Loop's thread.
+// Reports sockets whose other end went away while nothing reads them. A connection that owes an
+// answer leaves unread the bytes that the client sent ahead, so waiting for something to read never
+// shows the end behind these bytes. One epoll (EPOLLRDHUP) serves all sockets; the event loop waits
+// for it. Loop's thread.
 #pragma once
 
 #include <functional>

@@ -144,7 +144,7 @@ bool HttpConnection::OnHead() {
   if (auto reply = core_->handler->OnHead(request)) {
     answered_ = request;
     phase_ = Phase::kAnswering;
-    reply->close = reply->close || request.has_body;  // its bytes may be on their way
+    reply->close = reply->close || request.has_body;  // bytes of the body may be on their way
     Send(*reply);
     return false;
   }
@@ -253,7 +253,8 @@ void HttpConnection::NextRequest() {
   parser_ = HttpParser(core_->options.limits);
   SetDeadline(core_->options.idle_timeout);
   if (!input_.empty()) {
-    // Not from here: the caller may be inside the handler, and others want their turn.
+    // Parsing waits for the next turn: the caller may be inside the handler, and other connections
+    // want their turn.
     parse_due_ = true;
     asio::post(core_->loop->context(), [self = shared_from_this()] {
       self->parse_due_ = false;

@@ -39,11 +39,11 @@ class HttpServer::Core : public std::enable_shared_from_this<HttpServer::Core> {
   const HttpServerOptions options;
   HttpHandler* handler;  // null after Close
   boost::asio::ip::tcp::acceptor acceptor;
-  HangupWatch hangups;  // of connections that do not read now
+  HangupWatch hangups;  // watches connections that do not read now
   absl::flat_hash_map<ExchangeId, std::shared_ptr<HttpConnection>> exchanges;
   absl::flat_hash_set<std::shared_ptr<HttpConnection>> connections;
   ExchangeId next_exchange = 1;
-  std::array<char, 64 << 10> read_buffer;  // of whichever connection reads now
+  std::array<char, 64 << 10> read_buffer;  // shared: one connection reads at a time
   bool draining = false;
   std::function<void()> drained;
 };
@@ -57,7 +57,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void StartStream(const HttpReply& head);
   void Write(std::string_view bytes);
   void EndStream();
-  void Close();  // at once, without OnGone
+  void Close();  // closes at once, without OnGone
   // Reading a request, or done, with every byte written.
   bool quiet() const {
     return phase_ != Phase::kAnswering && pending_.empty() && !is_writing_ && !streaming_;
@@ -115,11 +115,11 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   bool streaming_ = false, awaiting_input_ = false, is_writing_ = false, flush_posted_ = false;
   bool close_after_write_ = false, used_before_ = false, input_ended_ = false, timer_armed_ = false;
   bool overflowed_ = false;
-  bool parse_due_ = false;  // in a turn of its own: others come in between
+  bool parse_due_ = false;  // parsing goes on in the next turn: other connections come in between
   bool watches_hangup_ = false;
   size_t discarded_ = 0;
   absl::Time deadline_ = absl::InfiniteFuture(), write_deadline_ = absl::InfiniteFuture();
-  absl::Time armed_for_;  // while timer_armed_
+  absl::Time armed_for_;  // valid while timer_armed_
   BodyRate body_rate_;
 };
 

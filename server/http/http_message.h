@@ -9,7 +9,7 @@
 
 namespace baton {
 
-// What the application may know of a request; nothing else of the header survives parsing.
+// The part of a request that the application sees; the rest of the header ends with parsing.
 struct HttpRequest {
   std::string method;  // "GET"
   std::string path;    // percent-decoded, without the query

@@ -82,7 +82,7 @@ std::optional<HttpParseError> CheckRawHead(std::string_view head, const HttpLimi
   return std::nullopt;
 }
 
-// Where the body ends must have one reading only (RFC 9112 section 6.3).
+// Refuses headers that leave the body's end open to two readings (RFC 9112 section 6.3).
 std::optional<HttpParseError> CheckFraming(const http::request_header<>& head) {
   const size_t n_encodings = head.count(http::field::transfer_encoding);
   if (n_encodings > 0) {

@@ -31,8 +31,8 @@ struct HttpServerOptions {
   int port = 0;
   HttpLimits limits;
   int max_connections = 10000;
-  absl::Duration header_timeout = absl::Seconds(10);  // of a whole header block
-  // Of a body at least 1 KiB/s must come, on average over so much time, whatever came before.
+  absl::Duration header_timeout = absl::Seconds(10);  // for a whole header block
+  // A body must bring at least 1 KiB/s on average over this window; earlier bytes do not count.
   absl::Duration body_timeout = absl::Seconds(30);
   absl::Duration slow_body_grace =
       absl::Seconds(5);  // judged after that, at the latest body_timeout
@@ -45,7 +45,8 @@ struct HttpServerOptions {
 class HttpHandler {
  public:
   virtual ~HttpHandler() = default;
-  // The header is whole, nothing of the body was read yet. A reply is sent instead of reading on.
+  // Called when the header is whole and before the body is read. A reply is sent instead of reading
+  // the body.
   virtual std::optional<HttpReply> OnHead(const HttpRequest& request) = 0;
   virtual void OnRequest(ExchangeId id, HttpRequest request) = 0;
   virtual void OnGone(ExchangeId id) = 0;
@@ -73,7 +74,7 @@ class HttpServer {
   void Write(ExchangeId id, std::string_view bytes);
   void EndStream(ExchangeId id);
 
-  // Every answer from now on ends its connection, idle connections are closed; `drained` is called
+  // From now on every answer ends its connection, and idle connections are closed. Calls `drained`
   // when no exchange is open and every byte is written (at once, if so already).
   void Drain(std::function<void()> drained);
 

@@ -45,7 +45,7 @@ absl::StatusOr<int> MemoryFile(const std::string& text) {
   return file;
 }
 
-// In the child, between fork and exec: system calls only.
+// Runs in the child, between fork and exec: system calls only.
 [[noreturn]] void Become(const char* program, char* const* argv, char* const* environment,
                          int start, int report, pid_t parent) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);

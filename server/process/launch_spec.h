@@ -1,6 +1,6 @@
-// How the supervisor and a role it starts speak: one order down before exec (a file in memory with
-// the cluster key and the resolved configuration), then lines up through a pipe. Both descriptors
-// are inherited; nothing secret is in arguments or the environment.
+// Messages between the supervisor and a role that it starts: one LaunchSpec down before exec (a
+// file in memory with the cluster key and the resolved configuration), then report lines up through
+// a pipe. Both descriptors are inherited; arguments and environment hold no secret.
 #pragma once
 
 #include <cstdint>
@@ -26,17 +26,17 @@ struct LaunchSpec {
 std::string KeyText(const ClusterKey& key);  // 64 hex digits
 absl::StatusOr<ClusterKey> ParseKey(std::string_view text);
 
-// What a role tells its supervisor, one line each.
+// A role's report to its supervisor, one line each.
 struct StartReport {
   enum class Kind { kProgress, kControlPort, kHttpPort, kMetricsPort, kKvCache, kReady };
   Kind kind = Kind::kReady;
-  double fraction = 0;  // kProgress: of the model's load
+  double fraction = 0;  // kProgress: share of the model loaded, 0 to 1
   int port = 0;
   int64_t kv_bytes = 0, kv_pages = 0, kv_tokens = 0, max_context = 0;  // kKvCache
 };
 
 std::string ReportLine(const StartReport& report);
-// Nothing: not a report of ours.
+// Empty: the line is no report.
 std::optional<StartReport> ParseReportLine(std::string_view line);
 
 // The role's end. Without a supervisor (descriptor -1) reports go nowhere.

@@ -1,5 +1,5 @@
-// What a user sees while models load: a bar on a terminal, a plain line every few seconds
-// elsewhere. Writes to stdout.
+// Shows the loading of models: a bar on a terminal, a plain line every few seconds elsewhere.
+// Writes to stdout.
 #pragma once
 
 #include <string>

@@ -19,8 +19,8 @@ struct SupervisorOptions {
   absl::Duration max_pause = absl::Seconds(5);
 };
 
-// Until SIGTERM or SIGINT. Exit status: 0 after an orderly end; 1 when a role ended before the
-// cluster was ready (its message stands on stderr).
+// Runs until SIGTERM or SIGINT. Exit status: 0 after an orderly end; 1 when a role ended before the
+// cluster was ready (its message is on stderr).
 int RunSupervisor(SupervisorOptions options);
 
 }  // namespace baton

@@ -1,5 +1,5 @@
-// Shares out what one machine's processes may use of its CPUs among the workers that `baton serve`
-// starts. Pure functions.
+// Shares out the CPUs that this process may use among the workers that `baton serve` starts. Pure
+// functions.
 #pragma once
 
 #include <string>
@@ -17,11 +17,11 @@ struct CpuPlacement {
 
 struct Placement {
   std::vector<CpuPlacement> decode, prefill;
-  // All of them computing at once want more than the quota: the kernel stops them now and then.
+  // All workers computing at once exceed the quota: the kernel stops them now and then.
   bool exceeds_quota = false;
 };
 
-// What the user said of `cpus` and `threads` stands; else:
+// Keeps the `cpus` and `threads` that the user set; chooses the others:
 // - CPUs: decoding has its own, prefill the others, each worker of a role an even share; workers of
 //   a role that has fewer CPUs than workers share them all.
 // - Threads: one per CPU; where a quota gives less time than the CPUs have, as many in all as it
@@ -32,8 +32,8 @@ struct Placement {
 //   decoding goes before prefill by priority, where a quota that is used up would stop both.
 Placement PlaceWorkers(const Config& config, const CpuAllowance& allowance, int near_cpu);
 
-// Whether compute threads of this place may wait awake: no other worker uses its CPUs, none of them
-// waits for a CPU of its own, and no quota is used up by it.
+// True if compute threads at this place may wait awake: no other worker uses the CPUs, each thread
+// has a CPU, and waiting uses up no quota.
 bool MaySpin(const Placement& placement, const CpuPlacement& place);
 
 }  // namespace baton

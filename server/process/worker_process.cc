@@ -41,7 +41,7 @@ absl::Status TakePlace(const WorkerConfig& worker) {
   return absl::OkStatus();
 }
 
-// Of the machine, or of the container if that is less.
+// The machine's memory, or the container's if that is less.
 int64_t UsableMemory() {
   const int64_t machine = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   return std::min(machine, OwnMemoryLimit().value_or(machine));
@@ -127,8 +127,8 @@ void ReportKvCache(const StartReporter& reporter, const Worker& worker) {
           announce.transfer.address);
 }
 
-// Ends the loop when nothing runs here any more, when the time is up, or at a second signal. Until
-// then the loop runs: whoever watches the worker sees it drain.
+// Ends the loop when no request runs here any more, when the time is up, or at a second signal.
+// Until then the loop runs, so that /metrics and /readyz show the worker draining.
 class DrainWatcher {
  public:
   DrainWatcher(EventLoop* loop, Worker* worker, absl::Duration limit)
