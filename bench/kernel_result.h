@@ -19,16 +19,16 @@ struct KernelResult {
   std::string name;
   double value = 0;
   std::string unit;
-  double limit = 0;         // in the same unit, measured in the same run; 0 = not known
-  std::string digest = {};  // of the output, where equal bits are promised
-  std::string note = {};    // for the table's reader
-  double seconds = 0;       // of one run of what was measured; 0 = not a run
-  double whole = 0;         // what the value is a part of, in the same unit; 0 = not a part
+  double limit = 0;         // in the same unit, measured in the same run; 0: unknown
+  std::string digest = {};  // output digest, where equal bits are promised
+  std::string note = {};    // a remark for the table's reader
+  double seconds = 0;       // one run of the measured work; 0: not a run
+  double whole = 0;         // the total that the value is a part of, in the same unit; 0: none
   // Lines with samples (probed_sample.h) tell how many were taken and how many count, and the
   // spread of all of them and of the limits by their probes, in the line's unit.
   int n_samples = 0, n_counted = 0;
   Spread samples = {}, limits = {};
-  std::string not_counted = {};  // why value and limit were not measured in the same state
+  std::string not_counted = {};  // why the line does not count; empty: it counts
 };
 
 // One line of text each. A line that does not count is marked and tells no share of its limit.

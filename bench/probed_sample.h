@@ -27,16 +27,16 @@ class ProbedSample {
  public:
   enum class Doubt { kNone, kTwoStates, kAboveLimit };
 
-  // A part that took `seconds` and, by the probes right before and right after it, needs at least
-  // so many (0: nobody knows a limit).
+  // Adds a part that took `seconds`. min_before, min_after: the least seconds it needs by the
+  // probes right before and right after it; 0: unknown.
   void Add(double seconds, double min_before, double min_after);
 
   double seconds() const { return seconds_; }
   double min_seconds() const { return least_; }       // by the faster probe of each part
-  double share() const { return least_ / seconds_; }  // of the limit
-  double min_before() const { return min_before_; }   // by the probes before each part
-  double min_after() const { return min_after_; }     // and after it
-  // Two states: the probes of parts that took more than half of its time are too far apart.
+  double share() const { return least_ / seconds_; }  // share of the limit reached, 0 to 1
+  double min_before() const { return min_before_; }   // by the probes before the parts
+  double min_after() const { return min_after_; }     // by the probes after the parts
+  // kTwoStates: probes are too far apart around parts that took more than half of the time.
   Doubt doubt() const;
 
  private:
@@ -44,8 +44,7 @@ class ProbedSample {
   double seconds_of_two_states_ = 0;
 };
 
-// Fills in what a line has of its samples (one at least): value and limit are `work` by their
-// seconds.
+// Fills in a line from its samples (at least one): value and limit are `work` / seconds.
 void SetSamples(std::span<const ProbedSample> samples, double work, KernelResult* line);
 
 struct SamplePlan {
@@ -53,9 +52,9 @@ struct SamplePlan {
   double seconds = 1;  // more samples are taken until so much time has passed
 };
 
-// Samples of every body. Of each, the bodies run in turns for some milliseconds between two calls
-// of min_seconds, which probes what a run takes at least; of a body the fastest run counts, as
-// of a probe the fastest try.
+// Takes samples of every body. For a sample the bodies run in turns for some milliseconds between
+// two calls of min_seconds, which probes the least time of a run. The fastest run of a body counts,
+// as the fastest try of a probe does.
 std::vector<std::vector<ProbedSample>> SampleInTurns(
     const SamplePlan& plan, const std::vector<std::function<void()>>& bodies,
     const std::function<double()>& min_seconds);

@@ -1,4 +1,5 @@
-// How far a long benchmark is: one line on stderr that is overwritten, on a terminal only.
+// Shows the progress of a long benchmark: one line on stderr that is overwritten, on a terminal
+// only.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +14,7 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  void Next(const std::string& name);  // what begins now
+  void Next(const std::string& name);  // name: the part that begins now
 
  private:
   size_t total_, done_ = 0;

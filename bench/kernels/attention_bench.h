@@ -20,7 +20,7 @@ struct AttentionBenchOptions {
   std::vector<int> contexts = {512, 4096};
   SamplePlan plan{.min_samples = 7, .seconds = 0.5};  // per measurement
   int spin_us = 50;
-  int64_t decode_bytes = 256 << 20;  // of K and V that decoding reads: more than caches hold
+  int64_t decode_bytes = 256 << 20;  // K and V that decoding reads: more than caches hold
   bool json = false;
 };
 

@@ -17,7 +17,7 @@ namespace baton {
 
 struct KernelsBenchOptions {
   std::vector<Isa> isas;                     // empty: all that this machine has
-  std::vector<WeightFormat> formats = {{}};  // of the weights; {} is bf16
+  std::vector<WeightFormat> formats = {{}};  // weight formats; {} is bf16
   std::vector<int64_t> rows = {1, 8, 512};
   int64_t k = 2048, n = 8192;
   int threads = 2;
@@ -25,7 +25,7 @@ struct KernelsBenchOptions {
   SamplePlan plan;  // per measurement
   // Few rows are measured on copies of the weights of this size together, more than caches hold.
   int64_t stream_bytes = kProbeBytes;
-  bool plain = true;  // beside a plain chain of the same instruction: the cost of the exact order
+  bool plain = true;  // measures a plain chain too, which shows the cost of the exact order
   bool json = false;
 };
 

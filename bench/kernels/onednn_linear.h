@@ -16,7 +16,7 @@ class OneDnnLinear {
   OneDnnLinear(OneDnnType type, int64_t rows, int64_t k, int64_t n, int copies);
   ~OneDnnLinear();
   void Run();
-  int64_t weight_bytes() const;  // of a copy
+  int64_t weight_bytes() const;  // bytes of one copy
   // The largest |y - double reference| / |reference| over a few outputs: the yardstick computes
   // what it should.
   double WorstError() const;

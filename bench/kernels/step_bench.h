@@ -21,10 +21,10 @@ struct StepBenchOptions {
   bool slices = false;              // each prompt also as one slice, in parts of every such chunk
   std::vector<int> decode = {1, 8, 32};  // batch sizes
   int context = 128;                     // tokens before the decode steps of each sequence
-  int samples = 21;                      // of decode
-  int rounds = 1;       // of prefill: at least so many samples of each way, taken in turns,
-  double seconds = 2;   // and more until so much time has passed for each
-  bool phases = false;  // where the time of further steps goes, with sampling: step_phases.h
+  int samples = 21;                      // decode steps measured
+  int rounds = 1;                        // prefill: min samples of each way, taken in turns,
+  double seconds = 2;                    // and more until so much time has passed for each
+  bool phases = false;  // adds steps with sampling and prints their phases (step_phases.h)
   bool json = false;
 };
 

@@ -21,7 +21,7 @@ struct WeightTypes {
   static WeightTypes Of(const std::string& dtype);
 };
 
-// What the probes say of the machine at one moment. 0: unknown, and no limit.
+// The machine's limits at one moment, by probes. 0: unknown, no limit.
 struct MachineState {
   double gbps = 0;
   double layers = 0, lm_head = 0, bf16 = 0;  // 10^9 operations per second, by their types
@@ -34,11 +34,11 @@ struct MachineState {
 
 class StepProbe {
  public:
-  // No isa: peaks are not known. probe_bytes: of memory to read. pool: the backend's own, idle
-  // between steps, so that a probe runs on the threads, and so the cores, of the steps beside it.
+  // isa: empty: peaks are unknown. probe_bytes: memory to read. pool: the backend's own, idle
+  // between steps, so that a probe runs on the threads and cores of the steps beside it.
   StepProbe(std::optional<Isa> isa, const WeightTypes& types, int64_t probe_bytes,
             ComputePool& pool);
-  // For some milliseconds per peak; and as many tens to read, if asked.
+  // Probes the peaks, some milliseconds each; reading takes some tens of milliseconds more.
   MachineState Peaks();
   MachineState PeaksAndBandwidth();
   int64_t bytes() const { return memory_.bytes(); }

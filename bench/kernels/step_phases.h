@@ -1,4 +1,4 @@
-// What `bench step --phases` prints: where the time of steps went.
+// Lines of `bench step --phases`: the time of steps by phase.
 #pragma once
 
 #include <span>

@@ -1,4 +1,4 @@
-// What a step of a model has to do at least: multiply-adds (counted twice) and bytes read. The
+// The least work of a model's step: multiply-adds (counted twice) and bytes read. The
 // limits of `bench step` are these against the machine's peak and bandwidth.
 #pragma once
 
@@ -9,26 +9,26 @@
 
 namespace baton {
 
-// Multiply-adds, counted twice, apart where they are of different instructions.
+// Multiply-adds, counted twice, grouped by the instruction that computes them.
 struct StepFlops {
-  double layers = 0, lm_head = 0;  // of weights in the model's formats of the two
-  double always_bf16 = 0;          // of routers of experts, and between latents and heads
+  double layers = 0, lm_head = 0;  // with weights in the formats of layers and LM head
+  double always_bf16 = 0;          // expert routers, and products between latents and heads
   double attention = 0;
   double linear() const { return layers + lm_head + always_bf16; }
 };
 
 class StepWork {
  public:
-  // weight_bytes: of all packed weights. model and layout outlive the object.
+  // weight_bytes: all packed weights. model and layout outlive the object.
   StepWork(const ModelDesc& model, const KvLayout& layout, int64_t weight_bytes);
 
-  // Of tokens [first, end) of a prompt, the LM head for the last of them if it is the prompt's
-  // last. Causal: token i attends to i + 1 keys, or to the window's; what lies beyond is not
-  // counted. Nor is what the last layer need not do and the engine does not: all tokens but the
-  // prompt's last end with its keys and values.
+  // Work of a prompt's tokens [first, end). is_last: the LM head runs for the last of them. Causal:
+  // token i attends to i + 1 keys, or to those of its window; masked keys are not counted. In the
+  // last layer only keys and values are counted for all tokens but the prompt's last: the engine
+  // skips the rest.
   StepFlops PrefillFlops(int first, int end, bool is_last) const;
-  StepFlops PrefillFlops(int n) const { return PrefillFlops(0, n, true); }  // of a whole prompt
-  // Of `rows` sequences' next tokens, each attending to `keys` keys.
+  StepFlops PrefillFlops(int n) const { return PrefillFlops(0, n, true); }  // a whole prompt
+  // Work of one decode step: one token of each of `rows` sequences, attending to `keys` keys.
   StepFlops DecodeFlops(int rows, double keys) const;
   // The weights once (of experts those that so many rows choose on average), and the rows' KV.
   double DecodeBytes(int rows, double keys) const;
@@ -45,7 +45,7 @@ class StepWork {
 
   const ModelDesc& model_;
   const KvLayout& layout_;
-  double token_flops_, token_bf16_flops_ = 0, head_flops_;  // by type
+  double token_flops_, token_bf16_flops_ = 0, head_flops_;  // one token or row, by weight type
   double weight_bytes_, expert_share_ = 0;  // the share of the weights that are routed experts
 };
 

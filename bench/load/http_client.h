@@ -30,7 +30,7 @@ struct HttpResponse {
 // reading and closes the connection (a client that goes away).
 using OnSseData = std::function<bool(std::string_view data, absl::Time received)>;
 
-// What a client bears. An exchange that goes beyond fails with Unavailable and its connection is
+// A client's patience. An exchange beyond a limit fails with Unavailable and its connection is
 // closed, which is also how a client goes away at a chosen time.
 struct ClientLimits {
   absl::Duration silence = absl::Seconds(120);      // without a byte

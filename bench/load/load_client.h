@@ -16,8 +16,8 @@ struct Outcome {
   std::string text;
   int n_output = 0;  // completion tokens, as the server counts them
   absl::Time sent;
-  std::vector<absl::Time> chunk_times;  // of chunks with choices; the first one ends TTFT
-  double lag_ms = 0;                    // how late the client started it
+  std::vector<absl::Time> chunk_times;  // arrival of chunks with choices; the first ends TTFT
+  double lag_ms = 0;                    // delay of the client's own start
 
   double ttft_ms() const;
   double second_gap_ms() const;  // between chunks 1 and 2; -1 = there was no second

@@ -19,7 +19,7 @@ struct LoadRequest {
 struct TraceOptions {
   std::string path;  // Mooncake JSON lines
   int n_requests = 300;
-  double length_scale = 1;  // of prompt and output lengths
+  double length_scale = 1;  // factor on prompt and output lengths
   double time_scale = 1;    // > 1 stretches arrivals
   double spread_s = 0;      // of trace time: arrivals are later by up to this, evenly, as they were
                             // before the trace was quantised

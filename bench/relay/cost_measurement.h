@@ -1,5 +1,5 @@
-// What prefill costs this machine: slices of a model timed through the engine, and the constants
-// fitted to them. One thread.
+// Measures the cost of prefill on this machine: times slices of a model through the engine and fits
+// the cost constants to them. One thread.
 #pragma once
 
 #include <vector>
@@ -13,7 +13,7 @@ namespace baton {
 struct MeasuredSlice {
   int tokens = 0, before = 0;
   double layer_seconds = 0;   // measured, median of the layers but the last
-  double fitted_seconds = 0;  // by the constants
+  double fitted_seconds = 0;  // predicted by the fitted constants
 };
 
 struct MeasuredCost {
@@ -34,7 +34,7 @@ PrefillCost FitSlices(const std::vector<MeasuredSlice>& slices, PrefillCost begi
 // batches.
 absl::StatusOr<MeasuredCost> MeasureCost(RelayRig& rig, const std::vector<int>& tokens, int rounds,
                                          bool detail, int at_once, Progress* progress);
-// Of the rounds asked for, for a Progress.
+// Number of measurements that the rounds take, for a Progress.
 size_t CostMeasurements(const std::vector<int>& tokens, int rounds, bool detail);
 
 }  // namespace baton

@@ -22,8 +22,8 @@ struct FoundPartition {
 // stride halves per level down to `min_stride` tokens. At most 5^(ranks - 1) evaluations a level.
 FoundPartition GridSearch(const PartitionTime& time, double tokens, int ranks, double min_stride);
 
-// From `start`: one boundary at a time by one and two strides, improvements kept, at most two
-// passes a stride; the stride halves from tokens / 16 down to `min_stride`.
+// Searches from `start`: moves one boundary at a time by one and two strides, keeps improvements,
+// at most two passes a stride; the stride halves from tokens / 16 down to `min_stride`.
 FoundPartition CoordinateSearch(const PartitionTime& time, std::span<const double> start,
                                 double min_stride);
 

@@ -27,9 +27,9 @@ struct RelayMeasurementOptions {
       "steps",     "one",  "wide", "kvr-e", "kvr-s",  "kvr-p", "closed",   "cut-through",
       "streaming", "push", "last", "tsp",   "zigzag", "ring",  "pipeline", "stubbed"};
   int rounds = 3;  // all schemes once in each
-  // Where it is set, each scheme runs twice in a round, without this noise and with it, on slices
-  // found for quiet links. Its workers are as many as the ranks at least, which are the first of
-  // them. (Two alone would be the one pair that there is, slow all the time.)
+  // Noise on the links. If set, each scheme runs twice in a round, without the noise and with it,
+  // on slices found for quiet links. noise.workers is at least the number of ranks, which are the
+  // first of them. (With two workers the only pair would be slow all the time.)
   LinkNoise noise = {.workers = 4};
   // Each scheme once more on processes of its own, whose pools have the pages that it needs: how
   // much memory each takes.
@@ -38,8 +38,8 @@ struct RelayMeasurementOptions {
 };
 
 struct RelayMeasured {
-  std::string table;                 // for people
-  std::vector<RelayResult> results;  // also those simulated with the fitted constants
+  std::string table;                 // text for people
+  std::vector<RelayResult> results;  // measured, and simulated with the fitted constants
   std::vector<RelayClaim> claims;
 };
 absl::StatusOr<RelayMeasured> MeasureRelay(const RelayMeasurementOptions& options);

@@ -12,11 +12,11 @@ struct RelayResult {
   std::string source;  // "simulation" or "measured", on every line
   std::string shape;   // model and machine
   std::string scheme;
-  double bytes_per_second = 0;  // of a link and direction
+  double bytes_per_second = 0;  // link rate, per direction
   int ranks = 1;
   double tokens = 0;
-  double seconds = 0;               // to the first token
-  double kv_complete = 0;           // at the decode worker; 0: nothing was handed over
+  double seconds = 0;               // time to the first token
+  double kv_complete = 0;           // time until the decode worker has all KV; 0: no handoff
   std::vector<double> slices = {};  // tokens, where the scheme has some
 };
 
@@ -26,7 +26,7 @@ struct RelayClaim {
   std::string id;    // R1 ... R14 of the relay reference, or a name
   std::string what;  // with the machine modelled or measured
   double value = 0;
-  bool at_least = true;  // else at most
+  bool at_least = true;  // true: value >= limit; false: value <= limit
   double limit = 0;
   std::string detail = {};
 

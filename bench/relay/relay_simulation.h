@@ -15,40 +15,40 @@
 namespace baton {
 
 struct SimulatedCluster {
-  PrefillCost cost;        // of a nominal worker
-  ChainLink link;          // of every worker, per direction
-  double qkv_share = 0.3;  // of the linear layers, before a layer's KV is there
+  PrefillCost cost;        // a nominal worker's
+  ChainLink link;          // every worker's, per direction
+  double qkv_share = 0.3;  // share of the linear layers computed before a layer's KV is final
   double append_seconds =
       0;                 // per token and layer: copying the received cache together (the paper)
-  double row_bytes = 0;  // of one activation row, between the stages of a pipeline
-  LinkNoise noise;       // other traffic; none as it stands
-  // Of the last layer only keys and values, and the last row's rest (neither the paper nor its
-  // rivals do so).
+  double row_bytes = 0;  // one activation row, sent between the stages of a pipeline
+  LinkNoise noise;       // other traffic; default: none
+  // Computes of the last layer only keys and values, and the rest for the last row alone (neither
+  // the paper nor its rivals do so).
   bool saves_last_layer = false;
 
-  // A whole prompt on one worker.
+  // Seconds of a whole prompt on one worker.
   double Alone(double tokens) const;
 };
 
 // Seconds from the moment all workers begin.
 struct RelayTimes {
   double first_token = 0;
-  double kv_complete = 0;  // at the decode worker; first_token where nothing is pushed
-  // Of each (from, to); the decode worker stands behind the ranks.
+  double kv_complete = 0;  // the decode worker has all KV; first_token if nothing is pushed
+  // Bytes of each link (from, to); the decode worker's number follows the ranks'.
   std::map<std::pair<int, int>, double> link_bytes = {};
 };
 
-// When attention may read the slices of earlier ranks.
+// The order in which attention reads the slices of earlier ranks.
 enum class SegmentOrder {
   kArrival,    // as they come, own slice first: faster, but the result would depend on timing
   kAscending,  // in order of position as they come, own slice last (numerics v1)
   kWhole       // when all of them are there
 };
 
-// Whether every rank pushes its slice to the decode worker.
+// How ranks push their slices to the decode worker.
 enum class DecodePush {
   kNone,
-  kFair,       // as its pieces are ready, between those of the chain
+  kFair,       // as pieces are ready, between those of the chain
   kAfterChain  // in what the chain leaves of the ports
 };
 

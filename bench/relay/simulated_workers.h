@@ -22,7 +22,7 @@ class SimulatedWorkers {
 
   // `after`: tasks, -1 for none. Returns the task.
   int Compute(int worker, double seconds, std::span<const int> after);
-  // From one worker's port to another's; ends when it has landed.
+  // Sends from one worker's port to another's; the task ends when the bytes have landed.
   int Send(int from, int to, double bytes, std::span<const int> after);
   // To the decode worker after a task ended, in what the sends leave of a port's time; nothing
   // waits for it.
@@ -33,7 +33,7 @@ class SimulatedWorkers {
     double pushed = 0;         // when the last push has landed
   };
   Times Run() const;
-  // Of each (from, to) that sent.
+  // Bytes of each (from, to) that sent.
   const std::map<std::pair<int, int>, double>& sent_bytes() const { return sent_bytes_; }
 
  private:

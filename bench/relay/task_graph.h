@@ -1,6 +1,6 @@
-// When tasks end that wait for each other and for resources: the event engine of simulated relays.
-// A resource serves tasks in the order in which they become ready (ties: in the order of Add), one
-// after another. Deterministic; one thread.
+// Computes when tasks end that wait for each other and for resources: the event engine of simulated
+// relays. A resource serves tasks one after another, in the order in which they become ready (ties:
+// in the order of Add). Deterministic; one thread.
 #pragma once
 
 #include <functional>
@@ -17,7 +17,8 @@ class TaskGraph {
     double seconds;
   };
 
-  // When a resource is through with what starts now and was planned to take so long: noise.
+  // Noise: returns when a resource ends work that starts at `start` and was planned to take
+  // `seconds`.
   using Pace = std::function<double(int resource, double start, double seconds)>;
 
   // Resources are numbered from 0 by the caller.
