@@ -7,6 +7,7 @@
 #include <random>
 #include <thread>
 
+#include "kvtransfer/transfer.h"
 #include "tests/support/hash_backend.h"
 #include "tests/support/mem_link.h"
 #include "tests/support/sequential_run.h"
