@@ -1,83 +1,18 @@
 // Turns admitted prompts into KV and a first token, many at once, chunk by chunk, and hands the KV
 // over. A plain object of the engine thread: events in, effects out; no clock, thread or socket.
 //
-// Life of a prompt: Queued -> (OPEN sent) Opening -> Promised -> Running -> Committing -> gone; the
-// whole table, with deadlines, is in prompt_state.cc.
-// A prompt whose sink is this very worker, or nobody, needs no promise and starts from Queued.
-//  * OPEN goes out while a prompt is among the next `open_ahead`; compute starts with the promise
-//    in hand. NO_ROOM takes the prompt out of that window: it waits while others go on.
-//  * Pages are taken, all at once, when a prompt starts, and kept until its handoff has ended.
-//    Those whose KV is there already, whole pages of the same tokens, are shared with who holds
-//    them and not computed again; so an attempt that follows one that was cancelled, or whose
-//    handoff failed, goes on where that one was, and only hands over again.
-//  * A prompt waits for pages of two pools, its sink's (the promise) and this one, and takes them
-//    in the order of the workers' incarnations: so workers that hand over to each other never wait
-//    in a circle. Workers make incarnations that order decode workers below prefill workers; then
-//    the promise comes first and no page here is held idle.
-//  * Order: least remaining tokens first, so a short prompt passes a long one at the next step. A
-//    prompt overtaken by more than `stretch` times its own length goes first and stays first, and
-//    if it lacks pages nobody starts before it: every prompt ends (scheduling.md 6, rule 1, with
-//    waiting counted in tokens computed for others). From when it could run, prompts admitted after
-//    one of n tokens are computed ahead of it for at most
-//        stretch * (n + 256) + B + P tokens,
-//    B the budget of one step and P those of the pool: what it does not see until the step is over,
-//    and what had started when it became the first. The wait for its promise is in order of arrival
-//    at the sink. A preempted request comes back as a new prompt: at most three times.
+// Life of a prompt: Queued -> (OPEN sent) Opening -> Promised -> Running -> Committing -> Ended;
+// the whole table, with deadlines, is in prompt_state.cc.
 //
-// Ranks of a relay (KV-Runahead): a head computes its slice, hands all KV up to its end to the next
-// rank as any prompt is handed over, and has no first token; the tail is the last rank. A rank that
-// is not the first takes pages for all tokens up to its slice's end, the first of them for its
-// inflow, and passes on at once what arrives. A head may hand its own slice to the decode worker
-// too (Push), by a second handoff, so that the tail sends only its own. Its slice runs layer by
-// layer (slice_run.h): the KV of a block of rows is announced when the block is projected, and a
-// layer goes on when that layer of the inflow is there.
+// Order: least remaining tokens first; a prompt overtaken by `stretch` times its own length goes
+// first (prompt_queue.h). All pages are taken when a prompt starts, in the order of the workers'
+// incarnations, and kept until its handoff has ended. docs/SCHEDULING.md has the bound on
+// overtaking, and why no two workers wait for each other.
 //
-// Pages are taken from the decode worker's pool first, then the tail's, last the first head's (a
-// tail that is less than its decode worker goes first); the router aims so that it is the order of
-// incarnations too. A head that another worker stands in for may break that order; the router then
-// marks it and whoever takes pages after it of a pool that is less than one before
-// (PrefillRequest::pages_at_once): when its turn comes it takes its pages or fails, it never waits
-// for them. So who waits for pages of a pool holds pages of lesser pools only. In a circle of
-// attempts, each waiting for pages that the next one holds, every next pool would be greater than
-// the one before, up to the first again: there is none.
-//
-// One slice at a time: it is kept until it is done, and other ranks wait for it; other prompts do
-// not: those before it in the order run as if it were not there, the others when it waits for its
-// inflow. A rank begins when the first of its inflow is there (or it has none), and passes on what
-// has arrived from when it begins: so a slice waits only for one that has begun and is kept, and
-// the first head's waits for nobody. No circle, however many relays share workers.
-//
-// Rounds: of a prompt that is too long for one slice per rank (prefill.max_slice_tokens), a rank
-// computes several, one after the other in the order of the prompt: of p ranks slices i, p + i, ...
-// It takes pages for all of them at once, when it would for the first, so pages make no new circle;
-// what it lacks between two slices comes around the ring of ranks (the tail hands over to the first
-// head), an inflow and a handoff of their own for each slice, and may come while the slice before
-// runs. Of what a rank gets it hands on only what the next one lacks. Between two slices the engine
-// is free for others. A slice begins as any does, and not before all the inflow of this rank's
-// slice before is there; so again it waits only for the one before it in the prompt, which has
-// begun: of all slices that have begun and are not done the first ones of their prompts get on.
-//
-// Slices outlive an attempt that a peer broke: when a handoff of their rank fails, a later attempt
-// comes for the same slices, or a head has handed over (the ranks after it may still be lost), what
-// there is of them is kept (the pages, how far each slice and its inflow are), and the later
-// attempt takes it over in place of new pages, in its turn for pages; of its inflows it awaits only
-// what is missing. So of a relay that lost a rank or its decode worker the others compute nothing
-// again, but where another slice ran on the engine since. Nobody waits for what is kept: it is
-// given back when a prompt, a row or a sequence lacks pages (ForgetKept), or when nobody came for
-// it for kept_slice_time and as long as it had taken. And a slice that goes on waits for its inflow
-// to move, as one that begins does, before it keeps others waiting. In rounds the later attempt
-// goes through all of them again, from the first: those whose slice is done pass on what the next
-// rank lacks, of a rank that stayed nothing but the last cell. So a slice begins, or goes on, only
-// when the one before it has in this very attempt, and the order in which slices wait for each
-// other is that of the prompt as ever: no circle. Who stands in for a lost rank computes all its
-// slices, those of earlier rounds too: the ranks after it have their KV, but the one before it,
-// which hands over to it, may not, and the decode worker lacks it. Where nobody new stands in, a
-// rank that is left goes on with the lost slices besides its own: they are rounds of its prompt, in
-// order, and between two that follow each other there is no inflow. If more pages are needed for
-// them, it waits for these with empty hands: what is kept for it is still anybody's who lacks
-// pages. A lost slice whose KV has come whole is not computed. One that comes before a slice of its
-// own that is on the engine runs in steps, when its inflow is there: so it holds no place there,
-// and waits, as a slice does, only for slices before it in the prompt.
+// Ranks of a relay: a head computes its slice and hands all KV up to its end to the next rank; the
+// tail computes the first token. One slice at a time, kept until it is done; what there is of it
+// may outlive its attempt. docs/RELAY.md has the order of pages and slices, rounds, what is kept,
+// and the proofs.
 //
 // A step: Contribute, LayersDone after each run of layers until all are done, StepDone. Of the
 // slice: NextBlock, BeginSlice if it is the first, BlockDone. Events come between steps and blocks.

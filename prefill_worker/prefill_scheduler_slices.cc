@@ -25,8 +25,7 @@ void PrefillScheduler::Arrived(const InflowArrived& event, absl::Time now) {
   prompt->progress = now;
   round->inflow_open = MissesInflow(*round);
   if (prompt->phase == Phase::kEnding) return EndIfReleased(prompt);
-  // Before it runs it passes on nothing: the next rank must not begin before it
-  // (prefill_scheduler.h)
+  // Before it runs it passes on nothing: the next rank must not begin before it (docs/RELAY.md).
   if (prompt->phase != Phase::kRunning || round != &prompt->round()) return;
   PassOn(prompt, before);
   CommitIfComplete(prompt);

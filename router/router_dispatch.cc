@@ -222,7 +222,7 @@ void Router::State::LogMend(const Journey& journey, const Plan& mended,
 // A relay that has not brought a token lost one rank, or its decode worker: the ranks that are left
 // have kept their slices, and go on with them if another worker takes the lost one's place. Once
 // per request: who loses workers again and again is better off alone. What is kept makes nobody
-// wait, and whoever stands out of the order of pages does not wait either (prefill_scheduler.h).
+// wait, and whoever stands out of the order of pages does not wait either (docs/RELAY.md).
 // Where no other worker is there, one of the ranks that are left is it.
 std::optional<Plan> Router::State::Mend(const Journey& journey, absl::Time now) {
   const Plan& plan = journey.plan();

@@ -18,7 +18,7 @@ namespace baton {
 namespace {
 
 // Random, and ordered by role: decode workers below both below prefill workers (the order in which
-// a prefill takes pages of two pools, prefill_scheduler.h).
+// a prefill takes pages of two pools, docs/SCHEDULING.md).
 Incarnation MakeIncarnation(Role role) {
   const uint64_t order = role == Role::kDecode ? 0 : role == Role::kBoth ? 1 : 2;
   return order << 62 | RandomId() >> 2 | 1;

@@ -146,7 +146,7 @@ void Clients::OnToken(const EmitToken& token) {
     agenda_->Add(agenda_->now_us(), What::kCancel, index_.at(request.id));
 }
 
-// The bound of prefill_scheduler.h, of the one long request of a flood.
+// The bound of docs/SCHEDULING.md, of the one long request of a flood.
 void Clients::CheckOvertaking(const Request& request) {
   const auto the_long = static_cast<size_t>(swarm_.long_request);
   if (index_.at(request.id) <= swarm_.long_request || requests_[the_long]->n_got > 0) return;

@@ -180,7 +180,7 @@ Swarm Swarm::Flood(uint64_t seed) {
   swarm.router.max_attempts = swarm.router.max_lost_attempts = 1'000'000;
   swarm.calm = true;
   swarm.long_request = static_cast<int>(random.Between(0, 50));
-  // As prefill_scheduler.h says, and what is computed while its OPEN and the answer are on the way.
+  // As docs/SCHEDULING.md says, and what is computed while its OPEN and the answer are on the way.
   constexpr int kStretch = 3, kBaseTokens = 256, kStepsToPromise = 4;
   swarm.max_overtaking = kStretch * (swarm.max_prompt + kBaseTokens) +
                          (1 + kStepsToPromise) * prefill.max_step_tokens +
