@@ -5,7 +5,7 @@ target_include_directories(baton_options INTERFACE ${PROJECT_SOURCE_DIR})  # the
 target_compile_options(baton_options INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Wold-style-cast -Wconversion -Wno-sign-conversion -Werror
   -Wno-restrict -Wno-maybe-uninitialized
-  -ffp-contract=off -fno-omit-frame-pointer)  # contraction would change bits (numerics v1, rule N7)
+  -ffp-contract=off -fno-omit-frame-pointer)  # contraction would change bits (docs/NUMERICS.md N7)
 # BOOST_DISABLE_ASSERTS: Beast asserts on some inputs of hostile clients.
 target_compile_definitions(baton_options INTERFACE BOOST_DISABLE_ASSERTS
   $<$<BOOL:${BATON_DCHECK}>:BATON_DCHECK=1>)

@@ -1,4 +1,4 @@
-// How long a relay of one chain takes, in one round or in several (relay reference 3.9): the
+// How long a relay of one chain takes, in one round or in several (docs/PLANNER.md, chain): the
 // longest of its ranks' work and of its links' bytes in every layer, and what the last slice waits
 // for at the ends. Pure function, any thread; the choice of a degree compares these and Alone().
 #pragma once

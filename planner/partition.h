@@ -1,6 +1,6 @@
-// How the ranks of a relay share a prompt: slice i, contiguous, for rank i; the closed form of the
-// relay reference 3.3. Results depend on no slice boundary, only speed does. Pure functions, any
-// thread.
+// How the ranks of a relay share a prompt: slice i, contiguous, for rank i; the closed form of
+// docs/PLANNER.md, slices. Results depend on no slice boundary, only speed does. Pure functions,
+// any thread.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // What one layer of prefill costs a worker, and what a link costs: the fitted constants that the
-// partition and the choice of a degree work with (relay reference 3.2). Plain values in seconds,
+// partition and the choice of a degree work with (docs/PLANNER.md, cost). Plain values in seconds,
 // tokens and bytes; pure functions, any thread.
 #pragma once
 

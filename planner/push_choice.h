@@ -1,5 +1,5 @@
 // Who hands a relay's KV to the decode worker: every rank its own slice, or the tail all of it
-// (relay reference 3.6). Sharing is sooner complete where links are fast; on slow ones the heads'
+// (docs/PLANNER.md, push). Sharing is sooner complete where links are fast; on slow ones the heads'
 // pushes take from what the chain needs, and the first token would wait. Pure function, any thread.
 #pragma once
 

@@ -1,5 +1,5 @@
 // How many workers prefill a prompt: the number with the earliest first token by what is predicted,
-// queues included (relay reference 3.9). One worker alone is always a candidate, and a relay is
+// queues included (docs/PLANNER.md, plan). One worker alone is always a candidate, and a relay is
 // chosen only when it wins by more than predictions of its kind were wrong by. Where slices would
 // be longer than a worker takes, the ranks share the prompt in several rounds. Plain objects, one
 // thread.

@@ -1,6 +1,6 @@
 // What others do to prefill with several workers, simulated on the workers and links of
-// relay_simulation.h (relay reference 4): the rivals that the relay is compared with. Seconds to
-// the first token. Pure functions, any thread; whatever they say is a simulation.
+// relay_simulation.h (docs/PAPER.md, schemes): the rivals that the relay is compared with. Seconds
+// to the first token. Pure functions, any thread; whatever they say is a simulation.
 #pragma once
 
 #include <span>

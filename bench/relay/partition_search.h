@@ -1,6 +1,6 @@
 // Partitions found by trying them: the paper's hierarchical grid search (KVR-S) and a coordinate
-// search for more ranks than a grid can afford (relay reference 1.5). The objective is a prompt's
-// time, measured or simulated. Pure functions around it, any thread.
+// search for more ranks than a grid can afford (arXiv 2405.05329; docs/PLANNER.md). The objective
+// is a prompt's time, measured or simulated. Pure functions around it, any thread.
 #pragma once
 
 #include <functional>

@@ -1,5 +1,5 @@
 // Modelled workers by name, for simulated relays: published or fitted constants of a model on a
-// machine (relay reference 5.1). Pure functions, any thread.
+// machine (docs/PAPER.md, simulated). Pure functions, any thread.
 #pragma once
 
 #include <string>

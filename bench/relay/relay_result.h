@@ -23,7 +23,7 @@ struct RelayResult {
 // A statement about results, and whether it holds.
 struct RelayClaim {
   std::string source;
-  std::string id;    // R1 ... R14 of the relay reference, or a name
+  std::string id;    // R1 ... R14 of docs/PAPER.md, or a name
   std::string what;  // with the machine modelled or measured
   double value = 0;
   bool at_least = true;  // true: value >= limit; false: value <= limit

@@ -1,5 +1,5 @@
 // Simulated prefill by several workers in a chain: the paper's, the relay, and the relay in rounds
-// and stages, on modelled workers and links (relay reference 3, 5). Whatever it says is a
+// and stages, on modelled workers and links (docs/PAPER.md, schemes). Whatever it says is a
 // simulation, never a measurement: one full-duplex port per worker, first come first served, and
 // no contention between transfers and compute. Pure functions, any thread.
 #pragma once

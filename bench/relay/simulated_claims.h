@@ -1,6 +1,6 @@
-// What the paper says, and what is promised of the relay, checked on simulated workers (relay
-// reference 2.1, 3.14): statements with a value and the line it has to meet. Claims about numbers,
-// memory and bits need real workers and are not here. Pure functions, any thread.
+// What the paper says, and what is promised of the relay, checked on simulated workers
+// (docs/PAPER.md, claims): statements with a value and the line it has to meet. Claims about
+// numbers, memory and bits need real workers and are not here. Pure functions, any thread.
 #pragma once
 
 #include <span>

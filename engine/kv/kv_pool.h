@@ -3,7 +3,7 @@
 // and of the frames; the frames of a page it works on do not change meanwhile).
 // A page is held by one holder or more (sequences, or the lender lent to the link thread), or free.
 // Only one that nobody writes any more may have several. A page's bytes are zeroed before its new
-// owner may see them (numerics rule N9: unwritten slots must be finite).
+// owner may see them (docs/NUMERICS.md N9: unwritten slots must be finite).
 //
 // A cached page keeps its bytes when its last holder gives it back: it is free, but taken only when
 // no other is left, the one given back longest ago first, and until then may be held again.

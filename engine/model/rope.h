@@ -1,6 +1,7 @@
 // Rotary position embedding: which angles a position turns the pairs of a head by, and the scaling
 // rules of transformers (modeling_rope_utils) that stretch them for longer contexts. Frequencies
-// are fixed when a model is loaded: the table is made from them in double precision (rule N5).
+// are fixed when a model is loaded: the table is made from them in double precision
+// (docs/NUMERICS.md N5).
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Chooses a token from a row of logits: numerics rule N8. A pure function of (logits, params,
+// Chooses a token from a row of logits: docs/NUMERICS.md N8. A pure function of (logits, params,
 // position): uniform numbers come from Philox4x32-10 keyed by the seed, counted by position, never
 // from a batch slot. Sums run in a fixed order over the vocabulary (sampler_rows.h); ties go to the
 // lowest token id. No libm. A NaN logit counts as -inf.

@@ -1,7 +1,7 @@
-// top_k and top_p of the sampler (rule N8): which tokens of a row may be drawn. The order is by
-// descending logit, equal logits by ascending id. No sort of the vocabulary: the border is found by
-// bisection over thresholds, each one vectorized pass in a fixed order, until few tokens are left
-// between two of them; those alone are sorted.
+// top_k and top_p of the sampler (docs/NUMERICS.md N8): which tokens of a row may be drawn. The
+// order is by descending logit, equal logits by ascending id. No sort of the vocabulary: the border
+// is found by bisection over thresholds, each one vectorized pass in a fixed order, until few
+// tokens are left between two of them; those alone are sorted.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The floating-point control word of numerics v1 (rule N10): round to nearest even, denormals
-// flushed on input and output, no traps. It belongs to a thread.
+// The floating-point control word of numerics v1 (docs/NUMERICS.md N10): round to nearest even,
+// denormals flushed on input and output, no traps. It belongs to a thread.
 #pragma once
 
 #include <xmmintrin.h>

@@ -1,7 +1,8 @@
 // A slower link than the machine has: every chunk takes its time at this end's port, out and in
-// (relay reference 2.2). It delays, it does not copy: the production path runs under it. Chunks of
-// all connections share a port, one after another, so fan-out and fan-in contend as they do at a
-// network card. Messages are small and wait only for what was sent before them on their connection.
+// (docs/PAPER.md, emulated links). It delays, it does not copy: the production path runs under it.
+// Chunks of all connections share a port, one after another, so fan-out and fan-in contend as they
+// do at a network card. Messages are small and wait only for what was sent before them on their
+// connection.
 //
 // Out: an announcement goes when the port has sent it. In: a receive is posted when the port has
 // taken it. Both are the first in, first out of their port. Where the pace has noise, a port is

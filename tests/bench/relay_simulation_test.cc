@@ -1,5 +1,5 @@
-// The simulated schedules against the reference's own simulator (relay reference 5; its figures
-// recomputed for these partitions) and against bounds that hold for any schedule.
+// The simulated schedules against a reference: figures of a simulator written independently, for
+// these partitions; and against bounds that hold for any schedule.
 
 #include "bench/relay/relay_simulation.h"
 

@@ -1,5 +1,5 @@
 // What this code expects of UCX, asked of the UCX it is linked with, through the Link contract: a
-// newer UCX that behaves differently fails here by name. Facts F5-F18 of the design notes.
+// newer UCX that behaves differently fails here by name.
 #include <poll.h>
 
 #include <algorithm>
@@ -96,7 +96,7 @@ TEST_CASE("a chunk moves only when its owner posts the receive, and arrives whol
     CHECK(announced->connection == ends.at_sink);
     CHECK(announced->length == length);
     CHECK(announced->header == std::string(wire::kChunkHeaderBytes, '\x09'));
-    // Held: the source's buffer stays in use until the owner has taken the bytes (F10).
+    // Held: the source's buffer stays in use until the owner has taken the bytes.
     CHECK_FALSE(ends.AtSource<ChunkSent>(30).has_value());
     ends.sink->Accept(announced->announcement, 6, to.data());
     const auto landed = ends.AtSink<ChunkLanded>();
@@ -186,7 +186,7 @@ TEST_CASE("the longest control message goes eagerly, and comes back") {
   CHECK(answer->connection == ends.connection);
 }
 
-// F6, F15: closing by force is the only cancel, and after the report nothing lands any more.
+// Closing by force is the only cancel, and after the report nothing lands any more.
 TEST_CASE("closing the connection ends posted receives, and nothing is written afterwards") {
   for (int round = 0; round < 20; ++round) {
     Ends ends;
@@ -217,7 +217,7 @@ TEST_CASE("closing the connection ends posted receives, and nothing is written a
   }
 }
 
-// F13: what was announced and held survives the loss of its connection as a safe nothing.
+// What was announced and held survives the loss of its connection as a safe nothing.
 TEST_CASE("a held chunk whose connection is gone can still be accepted or refused") {
   Ends ends;
   std::vector<std::byte> from(1 << 20), to(1 << 20);

@@ -1,5 +1,5 @@
-// The estimate of a chain against the event simulations of the relay reference (3.9, 5.3), and its
-// own limits.
+// The estimate of a chain against figures of an event simulation written independently, and its own
+// limits.
 
 #include "planner/chain_estimate.h"
 

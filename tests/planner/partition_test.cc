@@ -1,5 +1,5 @@
-// The closed form against published partitions, its own conditions, and random problems. Figures:
-// relay reference 1.6, 1.8, 3.3 (paper's: arXiv 2405.05329).
+// The closed form against published partitions, its own conditions, and random problems.
+// Published figures: arXiv 2405.05329.
 
 #include "planner/partition.h"
 

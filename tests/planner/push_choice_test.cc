@@ -1,5 +1,5 @@
-// Who hands a relay's KV over, against the event simulations of the relay reference (3.6), and in
-// the clear cases.
+// Who hands a relay's KV over, against figures of an event simulation written independently, and
+// in the clear cases.
 
 #include "planner/push_choice.h"
 

@@ -1,4 +1,4 @@
-// The costs behind the event simulations of the relay reference (3.6, 3.9, 5.3).
+// The costs behind the event simulation whose figures the tests of the planner compare with.
 #pragma once
 
 #include "planner/prefill_cost.h"

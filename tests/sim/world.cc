@@ -16,7 +16,7 @@ constexpr int64_t kSafetyUs = 60 * kSecondUs;
 // wait for room, pages or a turn (ten minutes): nobody is saved by one.
 constexpr int64_t kLivenessUs = 400 * kSecondUs;
 constexpr uint64_t kMaxTurns = 5'000'000;  // of the loop; a run has a few thousand
-constexpr int kMaxPreemptions = 3;         // of a request (docs/ARCHITECTURE.md)
+constexpr int kMaxPreemptions = 3;         // of a request (docs/SCHEDULING.md)
 constexpr int64_t kReleaseUs = 100'000;
 constexpr size_t kLongestQueue = 20'000;
 

@@ -1,12 +1,12 @@
 // Linear layers of numerics v1 on x86: y[r][n] = sum over k of x[r][k] * w[n][k], the same bits on
-// every ISA path, for any number of rows, threads or tiles. bf16 weights in the tile order (engine
-// reference 5.5):
+// every ISA path, for any number of rows, threads or tiles. bf16 weights in the tile order
+// (docs/NUMERICS.md):
 //
 //   acc = +0;  for each 32-k group, ascending, zero padding takes part:
 //     e = o = +0;  for p = 0..15: e = fma(x[2p], w[2p], e); o = fma(x[2p+1], w[2p+1], o)
 //     acc = acc + (e + o)                                 all round-to-nearest-even, FTZ + DAZ
 //
-// Integer weights (engine reference 7.2): x as int8 with one scale per row, absmax / 127 rounded to
+// Integer weights (docs/NUMERICS.md N1): x as int8 with one scale per row, absmax / 127 rounded to
 // nearest even (integer_rows.h); sums of integers are exact, so they have no order:
 //
 //   int8   y = fp32(sum over k) * (row scale * output scale)

@@ -9,16 +9,16 @@
 
 namespace baton {
 
-// What happens to the fp32 accumulators. Outputs are bf16 unless said otherwise. A NaN is written
-// as the canonical NaN.
+// What happens to the fp32 accumulators (docs/NUMERICS.md). Outputs are bf16 unless said otherwise.
+// A NaN is written as the canonical NaN.
 enum class Epilogue {
   kBf16,         // y = bf16(acc [+ bias])
-  kFp32,         // y_fp32 = acc [+ bias]: LM head (rule N2), plain
-  kResidualAdd,  // y = bf16(float(residual) + float(bf16(acc [+ bias])))   (rule N3), residual may
+  kFp32,         // y_fp32 = acc [+ bias]: LM head (N2), plain
+  kResidualAdd,  // y = bf16(float(residual) + float(bf16(acc [+ bias])))   (N3), residual may
                  // be y
   kGelu,         // y = bf16(gelu(bf16(acc [+ bias]))), the exact form
   // Gated: weights alternate 16 gate and 16 up outputs, n % 32 == 0; y (n/2 wide) = bf16(f(g) * u)
-  // of the bf16-rounded g and u (rule N6).
+  // of the bf16-rounded g and u (N6).
   kSwiGlu,  // f = silu
   kGeGlu,   // f = gelu, the tanh form
 };

@@ -25,7 +25,8 @@ struct ElementwiseKernels {
   void (*add)(const bf16* y, int64_t n, bf16* x);
   void (*scale)(float by, int64_t n, bf16* x);
   void (*soft_cap)(float cap, int64_t n, float* x);
-  // Rotates pairs (i, i + d/2) of one head in place (rule N5). cos, sin: (d / 2) of the position.
+  // Rotates pairs (i, i + d/2) of one head in place (docs/NUMERICS.md N5). cos, sin: (d / 2) of the
+  // position.
   void (*rope)(bf16* head, int64_t d, const float* cos, const float* sin);
   // Writes one token's K (after rope) and V of one KV head into slot `slot` of the layer's plane of
   // its page; no V where the layout has values in keys.

@@ -52,7 +52,8 @@ struct WeightedOutput {
   float weight;
 };
 
-// m[i] = bf16(sum of weight * output[i]), i < n; y = m, or y = bf16(y + m) if `add` (rule N3).
+// m[i] = bf16(sum of weight * output[i]), i < n; y = m, or y = bf16(y + m) if `add`
+// (docs/NUMERICS.md N3).
 void MixRow(const WeightedOutput* outputs, int n_outputs, int64_t n, bool add, bf16* y);
 
 }  // namespace baton

@@ -1,5 +1,5 @@
 // The attention of numerics v1 as a scalar program: the executable specification that every kernel
-// path must match bit by bit (engine reference 5.4, 5.5). Slow and plain on purpose.
+// path must match bit by bit (docs/NUMERICS.md, attention). Slow and plain on purpose.
 #pragma once
 
 #include <cstdint>
