@@ -197,7 +197,7 @@ void PrefillScheduler::End(Prompt* prompt, EndReason reason, std::string message
 
 // --- one step
 
-// Heads in their turn, wherever they stand (docs/RELAY.md, pages).
+// Heads in their turn, wherever they stand (docs/RELAY.md, order of pages).
 bool PrefillScheduler::TakesPagesFirst(const Prompt& prompt) const {
   return prompt.is_remote && !prompt.request.is_head &&
          options_.self < prompt.request.sink.incarnation;
