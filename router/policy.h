@@ -166,7 +166,7 @@ struct Plan {
   PrefillWork PrefillWorkAt(Incarnation worker, const AttemptSpec& shape) const;
   // True if this head must not wait for pages. Pages are taken in order: decode worker and tail,
   // the smaller incarnation first, then heads from the last to the first; a head whose incarnation
-  // is smaller than one before it stands outside that order (docs/SCHEDULING.md has the proof).
+  // is smaller than one before it stands outside that order (docs/RELAY.md has the proof).
   bool TakesPagesAtOnce(size_t head) const;
 };
 
