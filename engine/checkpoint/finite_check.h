@@ -8,20 +8,21 @@
 
 namespace baton {
 
-// Values of `bytes` bytes each, little-endian, with the sign in the top bit. A value is good while
-// its other bits, as a number, are below `limit`: of floating point values, those of smaller
-// magnitude than the one `limit` encodes.
+// Values of `bytes` bytes each, little-endian, with the sign in the top bit. A value is good if its
+// other bits, as an integer, are below `limit`: a floating point value is good if its magnitude is
+// smaller than the one `limit` encodes.
 struct FiniteRule {
   int bytes;       // 1, 2 or 4
   uint32_t limit;  // 1 .. 2^(8 * bytes - 1)
 };
 
-// What bf16 can hold: everything below infinity, and of fp32 what does not round up to it.
+// Limits of bf16: values below infinity; for fp32, values that do not round up to infinity in bf16.
 inline constexpr FiniteRule kFiniteBf16{2, 0x7f80};
 inline constexpr FiniteRule kFiniteFp16{2, 0x7c00};
 inline constexpr FiniteRule kFiniteFp32{4, 0x7f7f8000};
 
-// Index of the first value that is not good, or -1. Not aligned; a whole number of values.
+// Index of the first value that is not good, or -1. `values` need not be aligned; its size is a
+// whole number of values.
 int64_t FirstBadValue(std::span<const std::byte> values, FiniteRule rule);
 
 }  // namespace baton

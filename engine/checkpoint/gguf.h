@@ -3,7 +3,7 @@
 // little-endian: "GGUF", u32 version, u64 tensors, u64 metadata values; metadata: key, u32 type,
 // value; tensors: name, u32 dimensions, u64 each (the innermost first), u32 type, u64 offset;
 // padding; the data of the tensors in their order, each at the next multiple of general.alignment.
-// A string is u64 bytes and so many; an array u32 type, u64 count and the values
+// A string is a u64 length and that many bytes; an array is u32 type, u64 count and the values
 // (github.com/ggml-org/ggml docs/gguf.md). Immutable: any thread.
 #pragma once
 
@@ -41,20 +41,20 @@ class GgufValue {
     kInt64,
     kFloat64
   };
-  // type: of an array that of its values, which lie in `bytes` one after the other.
+  // type: for an array the type of its values, which follow one another in `bytes`.
   GgufValue(Type type, bool is_array, uint64_t count, std::span<const std::byte> bytes)
       : type_(type), is_array_(is_array), count_(count), bytes_(bytes) {}
 
   Type type() const { return type_; }
   bool is_array() const { return is_array_; }
-  uint64_t count() const { return count_; }  // of an array; 1 otherwise
+  uint64_t count() const { return count_; }  // length of an array; 1 otherwise
 
-  // Null where the value is of another kind, or an array, or an integer beyond int64.
+  // Null if the value is of another kind, an array, or an integer beyond int64.
   std::optional<int64_t> Int() const;
-  std::optional<double> Number() const;  // of integers too
+  std::optional<double> Number() const;  // also for integers
   std::optional<bool> Bool() const;
   std::optional<std::string_view> String() const;
-  // Null where the value is no array of this kind.
+  // Null if the value is no array of this kind.
   std::optional<std::vector<std::string_view>> Strings() const;
   std::optional<std::vector<int64_t>> Ints() const;
   std::optional<std::vector<double>> Numbers() const;
@@ -69,7 +69,7 @@ class GgufValue {
 struct GgufTensor {
   std::string name;
   const GgufTensorType* type = nullptr;
-  std::vector<int64_t> shape;        // the outermost dimension first, as in safetensors
+  std::vector<int64_t> shape;        // outermost dimension first, as in safetensors
   std::span<const std::byte> bytes;  // whole blocks
 };
 
@@ -80,10 +80,10 @@ class GgufFile {
 
   const std::string& path() const { return path_; }
   const MappedFile& file() const { return file_; }
-  std::span<const std::byte> header() const { return header_; }  // all before the data
+  std::span<const std::byte> header() const { return header_; }  // all bytes before the data
   const std::map<std::string, GgufValue, std::less<>>& values() const { return values_; }
-  const std::vector<GgufTensor>& tensors() const { return tensors_; }  // in their order
-  // Null where there is none.
+  const std::vector<GgufTensor>& tensors() const { return tensors_; }  // in the file's order
+  // Null if the file has no such entry.
   const GgufValue* Find(std::string_view key) const;
   const GgufTensor* FindTensor(std::string_view name) const;
 
@@ -94,13 +94,13 @@ class GgufFile {
   std::span<const std::byte> header_;
   std::map<std::string, GgufValue, std::less<>> values_;
   std::vector<GgufTensor> tensors_;
-  std::map<std::string, size_t, std::less<>> places_;  // of tensors_, by name
+  std::map<std::string, size_t, std::less<>> places_;  // index into tensors_ by name
 };
 
-// A name of the file as an error shows it: in quotes, escaped, not too long.
+// A name from the file for error texts: in quotes, escaped, shortened.
 std::string ShownName(std::string_view name);
 
-// A model given as a file is a GGUF file; a folder is not.
+// True if the path is a file (a GGUF model), false for a folder.
 bool IsGgufModel(const std::string& model);
 
 }  // namespace baton

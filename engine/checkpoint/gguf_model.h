@@ -1,7 +1,8 @@
-// What the metadata of a GGUF file say of a model: the fields of a config.json by other names, and
-// a few that only the tensors tell. What would change the computation and is not built is refused
-// by its key or tensor, so a file that is served computes what it was made for. Source of the keys:
-// github.com/ggml-org/ggml docs/gguf.md, github.com/ggml-org/llama.cpp gguf-py/gguf/constants.py.
+// Reads the description of a model from the metadata of a GGUF file: the fields of a config.json
+// under other names, and a few facts that only the tensors show. A key or tensor that would change
+// the computation and is not supported is refused by name, so a file that is served computes what
+// it was made for. Source of the keys: github.com/ggml-org/ggml docs/gguf.md,
+// github.com/ggml-org/llama.cpp gguf-py/gguf/constants.py.
 #pragma once
 
 #include <string>

@@ -12,20 +12,20 @@
 
 namespace baton {
 
-// The bytes of one tensor of a file, and what its values have to be.
+// The bytes of one tensor of a file, and the rule that its values must satisfy.
 struct TensorPart {
   std::string name;
   std::span<const std::byte> bytes;
-  int64_t cols = 1;       // values of a row
+  int64_t cols = 1;       // values per row
   FiniteRule rule{0, 0};  // 0 bytes: integers, always good
 };
 
-// Rule of floats of `dtype`; in scales a value is bad also where its product with a code would not
+// Rules for floats of `dtype`. ScaleRuleOf also rejects a scale whose product with a code would not
 // be finite.
 FiniteRule FiniteRuleOf(Dtype dtype);
 FiniteRule ScaleRuleOf(Dtype dtype);
 
-// BF16, F16, F32: the dtype; anything else: false.
+// BF16, F16, F32: sets *dtype; anything else: false.
 bool IsFloatDtype(const TensorView& view, Dtype* dtype);
 
 struct QuantizedParts {
@@ -33,7 +33,7 @@ struct QuantizedParts {
   std::vector<TensorPart> parts;  // codes first
 };
 
-// The matrix "<module>.weight" of [rows, cols]. Errors name folder, tensor and what is wanted.
+// The matrix "<module>.weight" of [rows, cols]. Errors name folder, tensor and the expected form.
 absl::StatusOr<QuantizedParts> FindQuantizedParts(const Checkpoint& checkpoint,
                                                   const QuantScheme& scheme,
                                                   const std::string& module, int64_t rows,

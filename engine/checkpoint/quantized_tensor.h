@@ -1,9 +1,9 @@
-// A matrix [outputs, inputs] stored as small codes, scales and zero points, and the values they
-// stand for:
+// A matrix [outputs, inputs] stored as small codes, scales and zero points, and the values that
+// they encode:
 //   value(n, k) = (code(n, k) - zero(n / block_rows, g)) * scale(n / block_rows, g)
-// where g = k / group, or what the group index says of k. The difference is exact, and the product
-// is rounded once to fp32. Pure functions over mapped, unaligned bytes: any thread. Shapes are
-// checked where a tensor is opened (quantized_parts.h).
+// where g = k / group, or the k-th entry of the group index. The difference is exact, and the
+// product is rounded once to fp32. Pure functions over mapped, unaligned bytes: any thread. Shapes
+// are checked where a tensor is opened (quantized_parts.h).
 //
 // With w = 32 / bits codes in a little-endian int32 word, code j at bit j * bits:
 //   kGptq    codes  [inputs / w, outputs]: code j of a word is input i * w + j
@@ -42,8 +42,8 @@ struct QuantizedTensor {
   CodeLayout layout = CodeLayout::kGptq;
   int bits = 4;
   int64_t rows = 0, cols = 0;  // outputs, inputs
-  int64_t block_rows = 1;      // outputs of one scale
-  int64_t group = 1;           // inputs of one scale
+  int64_t block_rows = 1;      // outputs per scale
+  int64_t group = 1;           // inputs per scale
   int64_t n_groups = 1;        // ceil(cols / group)
   bool zeros_less_one = false;
   Dtype scale_dtype = Dtype::kFp16;
@@ -56,12 +56,12 @@ struct QuantizedTensor {
 inline constexpr int64_t kTileRows = 16;  // one cache line of words across outputs
 inline constexpr int64_t kTileCols = 128;
 
-// Rows [row, row + n_rows) and columns [col, col + n_cols) into `tile`, whose rows are kTileCols
-// apart. n_rows <= kTileRows, n_cols <= kTileCols, col a multiple of kTileCols.
+// Writes rows [row, row + n_rows) and columns [col, col + n_cols) to `tile`, with kTileCols floats
+// per row. n_rows <= kTileRows, n_cols <= kTileCols, col a multiple of kTileCols.
 void DequantizeTile(const QuantizedTensor& tensor, int64_t row, int64_t n_rows, int64_t col,
                     int64_t n_cols, float* tile);
 
-// One value of a tensor of scales (or any floats of a file).
+// Value i of a tensor of scales (or any floats of a file).
 float FloatAt(const std::byte* values, Dtype dtype, int64_t i);
 
 }  // namespace baton

@@ -39,12 +39,13 @@ class SafetensorsFile {
   std::map<std::string, TensorView> tensors_;
 };
 
-// The files of a model folder: model.safetensors, or those model.safetensors.index.json names.
+// The files of a model folder: model.safetensors, or the files named in
+// model.safetensors.index.json.
 class Checkpoint {
  public:
   static absl::StatusOr<Checkpoint> Open(const std::string& folder);
 
-  // Null where no file has it.
+  // Null if no file has the tensor.
   const TensorView* Find(const std::string& name) const;
   const std::vector<SafetensorsFile>& files() const { return files_; }
   const std::string& folder() const { return folder_; }

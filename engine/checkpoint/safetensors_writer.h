@@ -1,6 +1,6 @@
 // Writes a safetensors file (engine/checkpoint/safetensors.h has the format): the tensors are
-// declared first, then their bytes are filled in where they will lie, by any threads. The file has
-// its name only when it is complete and on disk.
+// declared first, then any threads write their bytes at the final place. The file gets its name
+// only when it is complete and on disk.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ class SafetensorsWriter {
   SafetensorsWriter(const SafetensorsWriter&) = delete;
   SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
 
-  // Where tensor i's bytes go. Not aligned.
+  // Where the bytes of tensor i go. Not aligned.
   std::byte* data(size_t i) { return memory_ + places_[i]; }
   absl::Status Finish();
 

@@ -28,7 +28,7 @@ class StoredTensor {
                                            const QuantizationDesc& quantization,
                                            const std::string& name,
                                            const std::vector<int64_t>& shape);
-  // The same of a GGUF file, whatever supported type the tensor has.
+  // Like Open above, for a tensor of any supported type in a GGUF file.
   static absl::StatusOr<StoredTensor> Open(const GgufFile& file, const std::string& name,
                                            const std::vector<int64_t>& shape);
 
@@ -38,12 +38,12 @@ class StoredTensor {
   void ReadBf16(int64_t row, int64_t count, bf16* out) const;
   void ReadFp32(int64_t row, int64_t count, float* out) const;
 
-  // Hash of what is stored. Reads everything, and so checks it: a value that is NaN or infinite, or
-  // would be in bf16, is an error that names tensor, row and column.
+  // Hash of the stored bytes. Reads everything, and so checks it: a value that is NaN or infinite,
+  // or would be so in bf16, is an error that names tensor, row and column.
   absl::StatusOr<uint64_t> Digest() const;
-  // Text that tells how values are stored, part of fingerprints.
+  // Text that describes how values are stored, part of fingerprints.
   std::string Encoding() const;
-  // The first bytes of what is stored: a cheap probe.
+  // The first stored bytes: a cheap probe.
   std::span<const std::byte> Head(size_t max_bytes) const;
 
  private:
@@ -60,12 +60,12 @@ class StoredTensor {
   absl::Status CheckBlocks() const;
   absl::Status BadValue(const std::string& part, int64_t row, int64_t col) const;
 
-  std::string origin_, name_;  // folder or file; the tensor's
+  std::string origin_, name_;  // origin: folder or file
   int64_t cols_ = 1;
-  Dtype dtype_ = Dtype::kBf16;                // of an unquantised one
+  Dtype dtype_ = Dtype::kBf16;                // dtype of an unquantised tensor
   std::optional<QuantizedTensor> quantized_;  // null: unquantised
-  const GgufTensorType* blocks_ = nullptr;    // of a GGUF file's quantised one
-  std::vector<TensorPart> parts_;             // the values or codes first
+  const GgufTensorType* blocks_ = nullptr;    // type of a quantised tensor of a GGUF file
+  std::vector<TensorPart> parts_;             // values or codes first
 };
 
 }  // namespace baton

@@ -1,6 +1,6 @@
-// Where a model's weights come from, tensor by tensor: a checkpoint folder, a GGUF file, or seeded
+// Reads the weights of a model, tensor by tensor, from a checkpoint folder, a GGUF file, or seeded
 // random numbers (random:<config.json>). Rows come out as bf16 (rounded to nearest even) or fp32,
-// whatever is stored.
+// whatever the stored type.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +21,15 @@ class WeightSource {
  public:
   virtual ~WeightSource() = default;
   const std::vector<TensorSpec>& tensors() const { return tensors_; }
-  // Index of a tensor in tensors() by our name; it must be there.
+  // Index of a tensor in tensors() by its engine name (model_tensors.h); CHECKs that it exists.
   int IndexOf(const std::string& name) const;
 
-  // Rows [row, row + count) of a tensor into out (count * cols). Any thread.
+  // Reads rows [row, row + count) of a tensor into out (count * cols). Any thread.
   virtual void ReadBf16(int tensor, int64_t row, int64_t count, bf16* out) const = 0;
   virtual void ReadFp32(int tensor, int64_t row, int64_t count, float* out) const = 0;
-  // Hash of config and tensor values: equal wherever the same model lies. Reads everything, and so
-  // checks it: a value that is NaN or infinite is an error that names tensor and row.
+  // Hash of config and tensor values: equal for equal models wherever they are stored. Reads
+  // everything, and so checks it: a value that is NaN or infinite is an error that names tensor and
+  // row.
   virtual absl::StatusOr<uint64_t> Fingerprint(ComputePool& pool) const = 0;
   // Cheap hash that changes when the files do: key of the packed copy.
   virtual uint64_t Identity() const = 0;
@@ -39,13 +40,14 @@ class WeightSource {
   std::vector<TensorSpec> tensors_;
 
  private:
-  std::unordered_map<std::string, int> places_;  // of tensors_, by name
+  std::unordered_map<std::string, int> places_;  // index into tensors_ by name
 };
 
-// "random:<config.json>" names no folder but a config; `config` is then its path.
+// True for "random:<config.json>", which names a config instead of a folder; sets *config to its
+// path.
 bool IsRandomModel(const std::string& model, std::string* config);
 
-// Description of a folder, a GGUF file or a random: model.
+// Reads the description of a folder, a GGUF file or a random: model.
 absl::StatusOr<ModelDesc> ReadModelDesc(const std::string& model);
 
 // Opens the weights of `model`. Errors name folder, file, tensor, and the shape wanted.

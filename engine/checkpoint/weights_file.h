@@ -28,12 +28,12 @@ struct WeightsEntry {
 class WeightsFile {
  public:
   // Writes every byte of every entry (entry i at data[i]) and returns the model's fingerprint, or
-  // says what is wrong with the model.
+  // the error of the model.
   using Fill = std::function<absl::StatusOr<uint64_t>(std::span<std::byte* const> data)>;
 
-  // Maps the file of `key`, building it first where it is missing or damaged. With an empty
-  // cache_dir, or one that cannot be written (one warning), the weights live in private memory.
-  // Errors: that of `fill`; not even memory for them.
+  // Maps the file of `key`, building it first if it is missing or damaged. With an empty cache_dir,
+  // or one that cannot be written (one warning), the weights live in private memory. Errors: the
+  // error of `fill`; not enough memory for the weights.
   static absl::StatusOr<std::unique_ptr<WeightsFile>> Load(std::vector<WeightsEntry> entries,
                                                            uint64_t key,
                                                            const std::string& cache_dir,
@@ -64,7 +64,7 @@ class WeightsFile {
   int64_t bytes_ = 0;
   std::byte* data_ = nullptr;
   bool is_shared_ = false;
-  absl::Status fill_status_;  // an error: of the model, not of the cache folder
+  absl::Status fill_status_;  // error of the model, not of the cache folder
 };
 
 }  // namespace baton

@@ -22,10 +22,10 @@ struct ModelDesc;
 
 enum class KvType { kBf16, kInt8, kFp32 };  // kFp32 belongs to the plain fp32 mode
 
-// What one layer keeps of a token.
+// Shape of the KV of one token in one layer.
 struct KvShape {
   int heads = 0;    // KV heads
-  int key_dim = 0;  // per head
+  int key_dim = 0;  // of one head
   int value_dim = 0;
   // Latent attention: the value is the first value_dim elements of the key; there is no V.
   bool values_in_keys = false;
@@ -37,14 +37,14 @@ struct KvShape {
 struct KvPlane {
   int64_t offset;  // bytes from the start of the page
   int64_t bytes;
-  bool has_window = false;  // of its layer
+  bool has_window = false;  // the layer has a window
 };
 
 // Where one layer's planes lie, by page id.
 struct KvPlaneTable {
   std::byte* base = nullptr;
-  int64_t stride = 0;  // bytes from one page's plane to the next page's, or of a frame
-  // Not null: every plane has a frame of its own, frames[page * frames_per_page].
+  int64_t stride = 0;  // bytes from one page's plane (or one frame) to the next
+  // Not null: every plane has its own frame, frames[page * frames_per_page].
   const int32_t* frames = nullptr;
   int frames_per_page = 0;
   std::byte* At(int32_t page) const {
@@ -60,8 +60,8 @@ struct KvLayout {
   int64_t page_bytes = 0;       // all layers, rounded up to 64
   std::vector<KvShape> shapes;  // (layers)
   std::vector<KvPlane> planes;  // (layers)
-  // Keys a query sees at most, its own included, in layers with a window (the largest, should they
-  // differ); 0: no layer has one.
+  // Window of the attention in tokens, the query included (the largest if layers differ); 0: no
+  // layer has a window.
   int window = 0;
 
   static KvLayout For(const ModelDesc& model, KvType type, int page_tokens);
@@ -69,23 +69,24 @@ struct KvLayout {
 
   int n_layers() const { return static_cast<int>(planes.size()); }
   const KvShape& shape(int layer) const { return shapes[static_cast<size_t>(layer)]; }
-  // Of one head's sixteen tokens.
+  // Bytes of K (V) of one head in one group of sixteen tokens.
   int64_t KGroupBytes(int layer) const;
   int64_t VGroupBytes(int layer) const;
   // Offset inside a layer's plane of one head's K (or V) groups.
   int64_t KOffset(int layer, int kv_head) const;
   int64_t VOffset(int layer, int kv_head) const;
   int PagesFor(int n_tokens) const { return (n_tokens + page_tokens - 1) / page_tokens; }
-  // Of each layer, 0: none. Some have one and some have not: a page's planes then lie apart, each
-  // in a frame as large as the largest plane, so that those with a window can be given back alone.
+  // windows: (layers) window of each layer, 0: none. If only some layers have a window, the planes
+  // of a page lie apart, each in a frame as large as the largest plane, so that planes with a
+  // window can be given back alone.
   void SetWindows(std::span<const int> windows);
-  int n_windows() const;  // layers that have one
+  int n_windows() const;  // layers with a window
   bool planes_apart() const { return n_windows() > 0 && n_windows() < n_layers(); }
-  // K and V of one token in one layer, on average.
+  // Bytes of K and V of one token in one layer, averaged over the layers.
   int64_t token_bytes() const { return std::max<int64_t>(1, frame_bytes() / page_tokens); }
   int64_t frame_bytes() const { return page_bytes / n_layers(); }
-  // Leading pages of a sequence in which no query from `position` on sees a key, in layers with a
-  // window.
+  // Number of leading pages of a sequence that no query from `position` on can see, in layers with
+  // a window.
   int PagesPassed(int position) const {
     return window == 0 || position < window ? 0 : (position + 1 - window) / page_tokens;
   }

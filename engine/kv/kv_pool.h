@@ -1,19 +1,21 @@
-// The KV arena of one worker and the ids of its pages. Ids here, bytes in KvLayout.
-// Engine thread only (the link thread gets page ids by value, and once the addresses of the arena
-// and of the frames; the frames of a page it works on do not change meanwhile).
-// A page is held by one holder or more (sequences, or the lender lent to the link thread), or free.
-// Only one that nobody writes any more may have several. A page's bytes are zeroed before its new
-// owner may see them (docs/NUMERICS.md N9: unwritten slots must be finite).
+// The KV arena of one worker and the ids of its pages. Ids are here, bytes in KvLayout. Engine
+// thread only. The link thread gets page ids by value, and once the addresses of the arena and of
+// the frames; the frames of a page it works on do not change meanwhile.
 //
-// A cached page keeps its bytes when its last holder gives it back: it is free, but taken only when
-// no other is left, the one given back longest ago first, and until then may be held again.
+// A page is free, or held by one or more holders (sequences, or the lender that lends pages to the
+// link thread). Several holders may share a page only when its writing is over. The bytes of a page
+// are zeroed before a new owner may see them (numerics rule N9: unwritten slots must be finite).
 //
-// Trim is how a sequence gives back pages that fell out of the window. If all layers have one, that
-// is the page. If some have, the page stays held, and the planes of layers with a window are free
-// when its last holder has trimmed it (those of a cached page: when no other free page is left, and
-// then it is cached no more). The arena is one row of frames then, each of which takes any plane of
-// any page, so no memory is set aside for either kind of layer; there are more ids than pages that
-// fit at once, and free() counts those that can be taken, with all planes.
+// A cached page keeps its bytes when its last holder gives it back. It counts as free, but is taken
+// only when no other page is left, least recently returned first, and can be held again until then.
+//
+// Trim gives back pages that fell out of the window of a sequence. If all layers have a window, the
+// whole page is given back. If only some layers have one, the page stays held, and its planes of
+// layers with a window become free when the last holder has trimmed the page (for a cached page:
+// when no other free page is left; the page is then no longer cached). The arena is then one row of
+// frames, each of which takes any plane of any page, so no memory is reserved for either kind of
+// layer. There are then more ids than pages that fit at once, and free() counts the pages that can
+// be taken with all their planes.
 #pragma once
 
 #include <cstdint>
@@ -28,13 +30,13 @@
 
 namespace baton {
 
-// Entries of a sequence's page table: the id of a page whose planes are all there, or, after Trim,
-// that of one without planes of layers with a window, or no page at all.
+// An entry of a sequence's page table is one of: the id of a page with all its planes; after Trim,
+// TrimmedEntry of a page without its planes of layers with a window; or kNoPage.
 inline constexpr int32_t kNoPage = -1;
 constexpr int32_t TrimmedEntry(int32_t page) { return -2 - page; }
 constexpr bool IsWhole(int32_t entry) { return entry >= 0; }
 constexpr int32_t PageOf(int32_t entry) { return entry >= kNoPage ? entry : -2 - entry; }
-// Pages a table with such entries holds.
+// Number of pages that a table with these entries holds.
 int CountPages(std::span<const int32_t> entries);
 
 class KvPool {
@@ -48,34 +50,37 @@ class KvPool {
 
   const KvLayout& layout() const { return layout_; }
   std::byte* base() const { return base_; }
-  // Valid as long as the pool, for pages that are held.
+  // Where the planes of a layer lie. The table is valid as long as the pool, for pages that are
+  // held.
   KvPlaneTable planes(int layer) const;
   std::byte* plane(int32_t page, int layer) const { return planes(layer).At(page); }
-  // Frames of all planes, (ids, layers), -1: none; null where planes do not lie apart.
+  // (ids, layers) frame of each plane, -1: none. Null if planes do not lie apart.
   const int32_t* frames() const { return frames_.empty() ? nullptr : frames_.data(); }
 
-  int total() const { return n_pages_; }  // that fit at once, with all planes
+  int total() const { return n_pages_; }  // pages that fit at once, with all planes
   int n_ids() const { return static_cast<int>(holders_.size()); }
   int free() const;
   int held() const { return n_held_; }
-  int cached() const { return static_cast<int>(spare_.size()); }  // with planes that are free
-  int shared() const { return n_holders_ - n_held_; }             // holders beyond a page's first
-  uint64_t trimmed() const { return n_trimmed_; }                 // entries, since the start
+  // cached pages whose planes are free
+  int cached() const { return static_cast<int>(spare_.size()); }
+  int shared() const { return n_holders_ - n_held_; }  // holders beyond a page's first
+  uint64_t trimmed() const { return n_trimmed_; }      // trimmed entries, since the start
   bool is_held(int32_t id) const { return holders_[id] > 0; }
   bool NeedsAll(int32_t id) const {
     return holders_[id] > trims_[id];
-  }  // a holder that did not trim
-  // Its planes are all there.
+  }  // holders that did not trim
+  // True if all planes of the page are there.
   bool is_whole(int32_t id) const;
 
   // Takes n pages, zeroed, appended to *out, all or nothing; false when fewer than n are free.
   [[nodiscard]] bool Take(int n, std::vector<int32_t>* out);
-  // Gives pages back; each must be held. The first one is the last of them to lose its bytes.
+  // Gives pages back; each must be held. Cached pages lose their bytes last to first: the first
+  // entry is the last to be evicted.
   void Give(std::span<const int32_t> entries);
-  // One holder more of each; they are held or cached, and whole.
+  // Adds one holder to each page; the pages are held or cached, and whole.
   void Hold(std::span<const int32_t> pages);
-  // The holder of these entries reads no plane of a layer with a window any more: of each that is
-  // whole, gives back what only such layers need, and changes the entry.
+  // Tells that the holder of these entries reads no plane of a layer with a window any more. Gives
+  // back the planes that only such layers need of each whole page, and changes its entry.
   void Trim(std::span<int32_t> entries);
   // Marks a held page as cached; on_evict is called when its bytes are lost.
   void Cache(int32_t page);
@@ -99,14 +104,16 @@ class KvPool {
   const int64_t arena_bytes_;
   int n_holders_ = 0, n_held_ = 0;
   uint64_t n_trimmed_ = 0;
-  std::vector<int32_t> free_;     // ids without a byte that anybody needs or may reuse
-  std::vector<int32_t> holders_;  // by id
-  std::vector<int32_t> trims_;    // of these, how many have trimmed the page
-  std::vector<bool> is_cached_;   // by id; all its planes are there
-  // Cached pages with planes that nobody needs, in order of becoming so, and the place of each.
+  std::vector<int32_t> free_;     // ids whose bytes are neither needed nor reusable
+  std::vector<int32_t> holders_;  // (ids) holders of each page
+  std::vector<int32_t> trims_;    // (ids) holders that have trimmed the page
+  std::vector<bool> is_cached_;   // (ids) true: all planes of the page are there
+  // Cached pages with planes that are free, in the order in which they became so, and each one's
+  // place.
   std::list<int32_t> spare_;
   std::vector<std::list<int32_t>::iterator> spare_at_;
-  // Where planes lie apart: (ids, layers), free ones, and those nobody needs of pages in spare_.
+  // If planes lie apart: (ids, layers) frames, free frames, and the number of frames that pages in
+  // spare_ keep although nothing needs them.
   std::vector<int32_t> frames_, free_frames_;
   int n_spare_frames_ = 0;
 };

@@ -9,35 +9,36 @@ namespace baton {
 
 class JsonFields;
 
-// Above every published model.
+// Limits, larger than in every published model.
 inline constexpr int kMaxExperts = 1024;
-inline constexpr int kMaxPerToken = 64;  // experts of a row
+inline constexpr int kMaxPerToken = 64;  // experts per row
 
 struct ExpertsDesc {
-  int n = 0;             // of each sparse layer; 0: all layers are dense
-  int per_token = 0;     // chosen for a row: the greatest scores, 1 to n, kMaxPerToken
-  bool sigmoid = false;  // scores are sigmoids of the router logits, else their softmax
-  // A number of each expert (fp32) is added to its score where experts are chosen, not where they
-  // are weighed.
+  int n = 0;             // experts of each sparse layer; 0: all layers are dense
+  int per_token = 0;     // experts chosen per row, by greatest score; 1 to n, at most kMaxPerToken
+  bool sigmoid = false;  // scores: sigmoid of the router logits, else softmax
+  // A correction per expert (fp32) is added to the score for the choice of experts, not for their
+  // weights.
   bool corrected = false;
-  // Experts are chosen among those of the best `chosen_groups` of `groups` groups of neighbours. A
-  // group is as good as the sum of its `group_terms` greatest scores.
+  // Grouped choice: experts are chosen only from the best `chosen_groups` of `groups` groups of
+  // neighbours. The score of a group is the sum of its `group_terms` greatest scores.
   int groups = 1, chosen_groups = 1, group_terms = 1;
   int intermediate = 0;  // width of an expert
-  // Width of the shared expert, which takes every row; 0: none. Several are one of their width.
+  // Width of the shared expert, which processes every row; 0: none. Several shared experts count as
+  // one of their total width.
   int shared_intermediate = 0;
-  bool shared_gate = false;  // the shared expert weighs sigmoid of a logit of its own, else 1
+  bool shared_gate = false;  // the shared expert's weight is the sigmoid of its own logit, else 1
   bool normalised = false;   // the chosen experts' weights sum to 1 (before `scale`)
-  double scale = 1;          // of the chosen experts' weights
+  double scale = 1;          // factor of the chosen experts' weights
   std::vector<bool> sparse;  // (n_layers) layers with experts; the others have one MLP
   bool is_sparse(int layer) const { return n > 0 && sparse[layer]; }
   std::string Canonical() const;  // a part of ModelDesc::Canonical; empty without experts
 };
 
-// How a family's config.json spells it.
+// Spelling of these fields in a family's config.json.
 enum class ExpertFields { kNone, kMixtral, kQwen2, kQwen3, kDeepSeekV2, kDeepSeekV3 };
 
-// intermediate: intermediate_size. Errors are remembered by `fields`.
+// intermediate: intermediate_size of the config. `fields` remembers errors.
 ExpertsDesc ReadExperts(JsonFields& fields, ExpertFields spelling, int n_layers, int intermediate);
 
 }  // namespace baton

@@ -27,7 +27,7 @@ class JsonFields {
   const boost::json::value* Find(std::string_view field) const;
   bool Has(std::string_view field) const { return Find(field) != nullptr; }
 
-  // Written as null, which for some fields is another thing than absent.
+  // True if the field is written as null, which for some fields differs from an absent one.
   bool IsNull(std::string_view field) const;
 
   int Int(std::string_view field, int64_t least, int64_t most);
@@ -36,9 +36,9 @@ class JsonFields {
   double NumberOr(std::string_view field, double fallback, double least, double most);
   bool BoolOr(std::string_view field, bool fallback);
   std::string StringOr(std::string_view field, std::string_view fallback);
-  // An integer or a list of them; empty where absent.
+  // An integer or a list of integers; empty if absent.
   std::vector<int32_t> IntsOr(std::string_view field, int64_t least, int64_t most);
-  // A list of exactly `count` numbers; as many `least` after an error.
+  // A list of exactly `count` numbers; after an error, `count` times `least`.
   std::vector<double> Numbers(std::string_view field, size_t count, double least, double most);
 
   // Remembers an error: "<where>: <field> is <value>; <wanted>".

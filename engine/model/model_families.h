@@ -1,5 +1,5 @@
-// What each family fixes in transformers' code rather than in its config.json, as data: how a
-// config is read. What the model then computes is said by ModelDesc.
+// Properties that each family fixes in transformers' code rather than in its config.json, as data
+// for the config's reader. ModelDesc holds the result.
 #pragma once
 
 #include <string_view>
@@ -12,24 +12,24 @@ struct Family {
   std::string_view architecture, model_type;
   const TensorNames* names = &kLlamaNames;
 
-  // Fields of other names.
+  // Names of fields that differ between families.
   std::string_view kv_heads = "num_key_value_heads";
   std::string_view intermediate = "intermediate_size";
   std::string_view norm_eps = "rms_norm_eps";
   std::string_view activation_field = "hidden_act";
 
-  // Of attention. kConfigured: attention_bias, of all four; kQkvConfigured: qkv_bias.
+  // Biases of the attention. kConfigured: attention_bias, for all four; kQkvConfigured: qkv_bias.
   enum class Biases { kNone, kConfigured, kQkv, kQkvConfigured } biases = Biases::kNone;
-  bool reads_mlp_bias = false;  // else there is none, whatever the config says
+  bool reads_mlp_bias = false;  // false: no MLP bias, even if the config has the field
   bool qk_norm = false;
   int default_head_dim = 0;  // 0: hidden_size / num_attention_heads
   bool tied_by_default = false;
   Activation activation = Activation::kSilu;
 
-  // Which layers have a sliding window, if layer_types does not say it: none; all; all but every
-  // n-th (sliding_window_pattern). And if use_sliding_window, without which layer_types cannot name
-  // one either: those from max_window_layers on; all; an error (transformers has had several
-  // rules).
+  // Layers with a sliding window if layer_types is absent: none; all; all but every n-th
+  // (sliding_window_pattern). The last three need use_sliding_window (without it layer_types may
+  // not name a window either): layers from max_window_layers on; all; an error (transformers has
+  // had several rules).
   enum class Windows { kNone, kAllLayers, kPattern, kUpperIfUsed, kAllIfUsed, kNamedIfUsed };
   Windows windows = Windows::kNone;
   int default_window = 4096;
@@ -41,16 +41,16 @@ struct Family {
   // Gemma: embeddings times sqrt(hidden_size), norms times 1 + weight.
   bool is_gemma = false;
   bool output_norms = false;
-  int default_query_scalar = 0;  // scores by query_pre_attn_scalar^-1/2; 0: by head_dim^-1/2
+  int default_query_scalar = 0;  // scores scaled by query_pre_attn_scalar^-1/2; 0: by head_dim^-1/2
   bool reads_caps = false;       // attn_logit_softcapping, final_logit_softcapping
   double default_score_cap = 0, default_logit_cap = 0;
 
   double default_theta = 10000;
-  bool window_rope = false;  // layers with a window have a rope of their own
+  bool window_rope = false;  // layers with a window have their own rope
   bool reads_partial_rotary = false;
 
-  bool has_text_config = false;  // the fields are in an object of this name
-  // Where the config does not say them; 0: it must.
+  bool has_text_config = false;  // the fields are in an object named text_config
+  // Defaults if the config lacks the field; 0: the field is required.
   int default_heads = 0, default_kv_heads = 0, default_vocab = 0, default_positions = 0;
 
   bool is_falcon = false;  // multi_query, new_decoder_architecture, num_ln_in_parallel_attn
@@ -74,8 +74,8 @@ inline constexpr Family kGemma3 = {.architecture = "Gemma3ForCausalLM",
                                    .default_theta = 1e6,
                                    .window_rope = true};
 
-// Of a model that also sees images. Published configs leave out what the text part of the 4B model
-// and transformers' class have in common.
+// A model that also sees images. Published configs omit the fields that are equal in the text part
+// of the 4B model and in transformers' class.
 constexpr Family Gemma3TextPart() {
   Family family = kGemma3;
   family.architecture = "Gemma3ForConditionalGeneration";

@@ -1,5 +1,5 @@
-// Every tensor of a model: its name here, its shape, and where a checkpoint has it. The rest of the
-// engine knows our names only, the same for all families:
+// Lists every tensor of a model: its name here, its shape, and its place in a checkpoint. The rest
+// of the engine uses only these names, equal for all families:
 //
 //   embed, final_norm, lm_head (absent if tied), and of layer N "layers.N." with
 //   attention_norm, q, k, v, o, q_norm, k_norm, mlp_norm, gate, up, down, attention_out_norm,
@@ -29,16 +29,16 @@ struct TensorSpec {
   int64_t cols = 1;
   bool is_vector = false;  // norms and biases: one column
   bool is_norm = false;
-  float norm_offset = 0;   // what the engine adds to a norm's stored weights
+  float norm_offset = 0;   // added by the engine to a norm's stored weights
   uint32_t random_id = 0;  // tensor id of the random weights
-  // Rows of one published tensor ("model.layers.0.self_attn.q_proj.weight"), which may hold several
-  // of ours.
+  // Name of the published tensor that holds the rows ("model.layers.0.self_attn.q_proj.weight"); it
+  // may hold several tensors of this list.
   std::string stored_name;
-  int64_t stored_rows = 0;              // of the whole published tensor
-  std::vector<RowRange> stored_ranges;  // `rows` rows, in our order
+  int64_t stored_rows = 0;              // rows of the whole published tensor
+  std::vector<RowRange> stored_ranges;  // `rows` rows in total, in the order of this tensor
 };
 
-// In the order of the forward pass; embedding first.
+// All tensors in the order of the forward pass; embedding first.
 std::vector<TensorSpec> TensorsOf(const ModelDesc& model);
 
 }  // namespace baton

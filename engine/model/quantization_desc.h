@@ -1,8 +1,7 @@
-// What the quantization_config of a config.json says: how the quantised tensors of the checkpoint
-// store their values. Which tensors are quantised, the tensors themselves say (a module that is
-// not has an ordinary "weight"), so lists of modules to quantise or to leave out are not needed.
-// How activations or the KV cache were to be quantised is not followed: the engine computes in its
-// own precision.
+// The quantization_config of a config.json: how the quantised tensors of the checkpoint store their
+// values. The tensors themselves show which of them are quantised (other modules have an ordinary
+// "weight"), so lists of modules to quantise or to leave out are not read. Settings for quantised
+// activations or KV cache are ignored: the engine computes in its own precision.
 // Sources of the fields: github.com/huggingface/transformers
 // src/transformers/utils/quantization_config.py; github.com/ModelCloud/GPTQModel and
 // github.com/casper-hansen/AutoAWQ, quantize configs; github.com/vllm-project/compressed-tensors
@@ -18,13 +17,13 @@
 
 namespace baton {
 
-// How the codes of a tensor lie; quantized_tensor.h has the bits.
+// Order of a tensor's codes; quantized_tensor.h describes the bits.
 enum class CodeLayout {
   kGptq,    // int32 words of codes along the inputs, transposed
   kAwq,     // int32 words of 4-bit codes along the outputs, interleaved, transposed
   kPacked,  // int32 words of codes along the inputs
-  kInt8,    // an int8 each
-  kFp8,     // an e4m3 floating point number each
+  kInt8,    // one int8 per code
+  kFp8,     // one e4m3 floating point number per code
 };
 
 // One way to store a matrix [outputs, inputs]: codes, and a scale for every `block_rows` outputs
@@ -32,19 +31,19 @@ enum class CodeLayout {
 struct QuantScheme {
   CodeLayout layout = CodeLayout::kGptq;
   int bits = 4;
-  int64_t block_rows = 1;  // 0: all
-  int64_t group = 0;       // 0: all
+  int64_t block_rows = 1;  // outputs of one scale; 0: all
+  int64_t group = 0;       // inputs of one scale; 0: all
   bool has_zeros = false;  // zero points are stored
   bool zeros_less_one = false;
   bool needs_group_index = false;  // the group of each input is stored (activation order)
 };
 
 struct QuantizationDesc {
-  // Any of these; empty: not quantised. The tensors tell several apart.
+  // Any of these schemes may occur (the tensors show which); empty: not quantised.
   std::vector<QuantScheme> schemes;
 };
 
-// Of a whole config.json: quantization_config, or compression_config as older checkpoints call it.
+// Reads quantization_config of a whole config.json (compression_config in older checkpoints).
 // Errors name `origin`, field, value and what is supported.
 absl::StatusOr<QuantizationDesc> ReadQuantization(const boost::json::object& config,
                                                   const std::string& origin);

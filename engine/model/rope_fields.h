@@ -1,4 +1,4 @@
-// What a config.json says about RoPE, in both spellings.
+// Reads the fields of a config.json about RoPE, in both spellings.
 #pragma once
 
 #include <string>
@@ -11,9 +11,9 @@ namespace baton {
 
 inline constexpr int kMaxPositions = 1 << 21;
 
-// Sets rope, window_rope and rotary_dim of a model whose heads and positions are read; yarn may
-// raise max_positions. An error of the config's own fields is remembered by `config`, one of the
-// object within is returned.
+// Sets rope, window_rope and rotary_dim of a model whose heads and positions are already read; yarn
+// may raise max_positions. `config` remembers errors in the config's own fields; errors in the
+// nested rope object are returned.
 absl::Status ReadRope(JsonFields& config, const Family& family, const std::string& origin,
                       ModelDesc& model);
 

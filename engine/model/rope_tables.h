@@ -1,5 +1,5 @@
-// Every RoPE table of a model: of its layers with and without a window, where they differ, and of
-// both ranges of longrope. Made when the model is loaded, only read then.
+// All RoPE tables of a model: for layers with and without a window, if they differ, and for both
+// ranges of longrope. Computed when the model is loaded, read-only afterwards: any thread.
 #pragma once
 
 #include <cstdint>
@@ -13,26 +13,27 @@ namespace baton {
 class RopeTables {
  public:
   RopeTables() = default;
-  // Of positions [0, n_positions); sequences of the short range have no position beyond theirs.
+  // Computes the tables for positions [0, n_positions); the short range of longrope ends at its own
+  // limit.
   RopeTables(const ModelDesc& model, int n_positions);
 
-  // Of one position, rotary_dim / 2 each.
+  // Angles of one position: (rotary_dim / 2) each.
   struct Angles {
     const float *cos, *sin;
   };
   Angles At(int layer, RopeRange range, int position) const;
-  uint64_t Digest() const;  // of all tables
+  uint64_t Digest() const;  // hash of all tables
 
  private:
   struct Ranges {
-    RopeTable near, far;  // far: of longrope only
+    RopeTable near, far;  // far: longrope only
     bool has_far = false;
   };
   static Ranges RangesOf(const RopeDesc& rope, int rotary_dim, int n_positions);
 
   int64_t n_pairs_ = 0;
-  Ranges tables_[2];  // of most layers; of those with a window, where they have their own
-  std::vector<uint8_t> table_of_;  // (n_layers)
+  Ranges tables_[2];  // index 0: most layers; 1: layers with a window, if they have their own
+  std::vector<uint8_t> table_of_;  // (n_layers) index into tables_
 };
 
 }  // namespace baton

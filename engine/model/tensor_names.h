@@ -1,5 +1,5 @@
-// How a family's checkpoints name their tensors: data, pointed to by ModelDesc. Names are without
-// ".weight" and ".bias"; those of a layer follow `layers`, the layer's number and a dot.
+// Names of the tensors in a family's checkpoints: data, pointed to by ModelDesc. Names lack
+// ".weight" and ".bias"; names of a layer follow `layers`, the layer's number and a dot.
 #pragma once
 
 #include <string_view>
@@ -11,22 +11,22 @@ struct TensorNames {
   std::string_view attention_norm = {}, q = {}, k = {}, v = {}, o = {}, q_norm = {}, k_norm = {};
   std::string_view mlp_norm = {}, gate = {}, up = {}, down = {};
   std::string_view attention_out_norm = {}, mlp_out_norm = {};
-  // Of a sparse layer: expert N's follow `experts`, N and a dot; the shared expert's follow
-  // `shared`.
+  // Sparse layers: names of expert N follow `experts`, N and a dot; names of the shared expert
+  // follow `shared`.
   std::string_view router = {}, experts = {}, expert_gate = {}, expert_up = {}, expert_down = {},
-                   shared = {}, shared_gate = {}, correction = {};  // a whole name
-  // q, k and v as rows of one tensor: first all of q, then k, then v, or so for each KV head with
-  // its query heads.
+                   shared = {}, shared_gate = {}, correction = {};  // correction: the whole name
+  // q, k and v as rows of one tensor: first all of q, then k, then v; or, with qkv_by_kv_head, the
+  // same order within each KV head and its query heads.
   std::string_view qkv = {};
   bool qkv_by_kv_head = false;
-  // Of latent attention: the projection to the latent and the shared key part, the latent's norm,
-  // and of every head the projections to its key and its value.
+  // Latent attention: projection to the latent and the shared key part; norm of the latent;
+  // projections of every head to its key and value.
   std::string_view latent = {}, latent_norm = {}, latent_up = {};
-  // And of queries that have a latent of their own.
+  // Latent attention whose queries have their own latent.
   std::string_view query_latent = {}, query_latent_norm = {}, query_up = {};
   std::string_view gate_up = {};  // gate and up as rows of one tensor
-  // Rows of q and k that RoPE rotates with each other lie side by side in each head; else the
-  // second halves follow the first ones.
+  // True: rows of q and k that RoPE rotates together are neighbours in each head. False: the second
+  // halves follow the first halves.
   bool qk_in_pairs = false;
 };
 
@@ -103,7 +103,7 @@ inline constexpr TensorNames kPhi3Names = [] {
   return names;
 }();
 
-// Of GGUF files. Those of Llama have the rows of q and k in pairs.
+// Names in GGUF files. Llama's files have the rows of q and k in pairs.
 inline constexpr TensorNames kGgufNames = {
     .embed = "token_embd",
     .layers = "blk.",

@@ -1,8 +1,8 @@
-// Makes a checkpoint with integer weights of one in floats: `baton quantize`. The linear layers
-// become int8 (a scale per output) or int4 (a scale per group of inputs), with the very integers
-// and scales that --dtype int8 or int4 computes when it packs the original: the new checkpoint,
-// loaded with that dtype and group, is the same model bit by bit. Embedding, LM head, routers,
-// the matrices between latents and heads, norms and biases stay as they are.
+// Converts a checkpoint with float weights to one with integer weights: `baton quantize`. The
+// linear layers become int8 (a scale per output) or int4 (a scale per group of inputs), with
+// exactly the integers and scales that --dtype int8 or int4 computes when it packs the original:
+// the new checkpoint, loaded with that dtype and group, is the same model bit by bit. Embedding, LM
+// head, routers, the matrices between latents and heads, norms and biases stay unchanged.
 //
 // Format: compressed-tensors (github.com/vllm-project/compressed-tensors), "int-quantized" and
 // "pack-quantized", symmetric, scales in fp32. An int4 matrix whose inputs the group does not
@@ -21,7 +21,7 @@ struct QuantizeOptions {
   std::string model;  // folder in Hugging Face layout
   std::string out;    // folder that does not exist yet, or is empty
   WeightFormat format;
-  int threads = 0;  // 0 = cores of the process
+  int threads = 0;  // 0: cores of the process
 };
 
 // Errors: a model that cannot be opened, has NaN or infinite values, is quantised already; `out`

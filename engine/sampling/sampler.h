@@ -18,11 +18,11 @@ namespace baton {
 
 struct SampledToken {
   int32_t token = 0;
-  float logprob = 0;  // of the token under the unscaled softmax
+  float logprob = 0;  // log-probability of the token under the unscaled softmax
 };
 
 struct SampleRow {
-  std::span<const float> logits;  // at least one
+  std::span<const float> logits;  // (vocab), not empty
   SamplingParams params;
   int64_t position = 0;  // the absolute position the new token will take
 };
@@ -30,8 +30,8 @@ struct SampleRow {
 // Scratch is reused between calls. For the engine thread: one Sampler per thread.
 class Sampler {
  public:
-  // Rows are spread over the pool's members; it is not in use meanwhile. Null: the calling thread
-  // alone.
+  // Spreads rows over the pool's members; the pool must not be in use meanwhile. Null: the calling
+  // thread does all the work.
   explicit Sampler(ComputePool* pool = nullptr);
   ~Sampler();
   Sampler(const Sampler&) = delete;
@@ -40,11 +40,11 @@ class Sampler {
   // If all logits are -inf or NaN the result is token 0 with logprob -inf.
   SampledToken Sample(std::span<const float> logits, const SamplingParams& params,
                       int64_t position);
-  // sampled[i] belongs to rows[i], and is what Sample gives for it alone.
+  // Samples each row as Sample does for that row alone; sampled[i] belongs to rows[i].
   void SampleRows(std::span<const SampleRow> rows, std::span<SampledToken> sampled);
 
  private:
-  class Member;  // what one member of the pool needs
+  class Member;  // scratch of one member of the pool
   ComputePool* pool_;
   std::vector<Member> members_;
 };

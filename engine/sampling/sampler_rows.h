@@ -7,8 +7,8 @@
 namespace baton {
 
 struct TopLogit {
-  float value;    // -inf when there is none
-  int32_t token;  // the lowest id of that value
+  float value;    // -inf if there is none
+  int32_t token;  // lowest id with that value
 };
 
 TopLogit FindTopLogit(const float* logits, int64_t n);
@@ -17,19 +17,20 @@ TopLogit FindTopLogit(const float* logits, int64_t n);
 // then blocks in ascending order in fp64.
 inline constexpr int64_t kWeightBlock = 256;
 
-// weights[i] = 2^((logits[i] - top) * c). block_sums: one per started block, may be null; so may
-// weights. Returns the sum of all.
+// weights[i] = 2^((logits[i] - top) * c). block_sums: one per started block. Both may be null.
+// Returns the sum of all weights.
 double WeighLogits(const float* logits, int64_t n, float top, float c, float* weights,
                    double* block_sums);
 
-// How many of the logits are >= threshold, and the sum of their weights in the same order.
+// Number of logits >= threshold, and the sum of their weights in the same order.
 struct SumAbove {
   int64_t count;
   double mass;
 };
 SumAbove SumFrom(const float* logits, const float* weights, int64_t n, float threshold);
 
-// Indices of the logits >= threshold, ascending, to `indices` (room for n). Returns how many.
+// Writes the indices of the logits >= threshold, ascending, to `indices` (room for n). Returns
+// their number.
 int64_t IndicesFrom(const float* logits, int64_t n, float threshold, int32_t* indices);
 
 }  // namespace baton

@@ -10,7 +10,8 @@
 
 namespace baton {
 
-// A row of tokens: logits, and weights that fall with them (none is above 1, the top has 1).
+// A row of tokens: (vocab) logits, and weights that decrease with the logits (at most 1; the top
+// has 1).
 struct WeightedTokens {
   std::span<const float> logits, weights;
 };
@@ -18,9 +19,10 @@ struct WeightedTokens {
 // Scratch is reused between calls; one filter per thread. Needs the numerics MXCSR.
 class TokenFilter {
  public:
-  // Ids that may be drawn, ascending, valid until the next call. Tokens of weight 0 may be missing.
-  // top: the largest logit; floor: every logit below it has weight 0. First top_k (<= 0: off), then
-  // top_p over what is left: the fewest first tokens whose weights reach top_p (>= 1: off) of all.
+  // Returns the ids that may be drawn, ascending, valid until the next call. Tokens of weight 0 may
+  // be missing. top: the largest logit; floor: every logit below it has weight 0. Applies top_k (<=
+  // 0: off), then top_p to the remaining tokens: the smallest number of most probable tokens whose
+  // weights sum to at least top_p of the total (>= 1: off).
   std::span<const int32_t> Keep(const WeightedTokens& row, float top, float floor, int32_t top_k,
                                 float top_p);
 
@@ -32,7 +34,7 @@ class TokenFilter {
   std::vector<int32_t> kept_;  // indices into the row last filtered
   std::vector<int32_t> border_, found_;
   std::vector<int32_t> ids_;
-  std::vector<float> logits_, weights_;  // what top_k left
+  std::vector<float> logits_, weights_;  // tokens left after top_k
 };
 
 }  // namespace baton

@@ -43,10 +43,10 @@ struct EngineOptions {
   KvType kv_type() const;
 };
 
-// Rows of a slice may stop after so many keys and go on later: a segment of the attention.
+// Keys per segment of the attention: AttendSlice may stop at a multiple of this and continue later.
 inline constexpr int kSliceKeys = 512;
 
-// Packed weights. Shared: mapped from the cache folder, one copy for all workers of the host.
+// Packed weights. is_shared: mapped from the cache folder, one copy for all workers of the host.
 struct WeightMemory {
   int64_t bytes = 0;
   bool is_shared = false;
@@ -57,20 +57,20 @@ class Backend {
   virtual ~Backend() = default;
   virtual const ModelDesc& model() const = 0;
   virtual const KvLayout& kv_layout() const = 0;
-  // v1/cpu-x86/bf16/kv-bf16/l2: weights (bf16, int8, int4g128), KV. Workers of one id give
-  // bit-identical logits.
+  // Id of the numerics: "v1/cpu-x86/bf16/kv-bf16/l2" names the version, the weights (bf16, int8,
+  // int4g128) and the KV type. Workers with equal ids give bit-identical logits.
   virtual std::string numerics_id() const = 0;
-  // Of config and checkpoint tensor bytes; workers exchange KV only if equal.
+  // Hash of config and checkpoint tensor bytes; workers exchange KV only if equal.
   virtual uint64_t model_fingerprint() const = 0;
   virtual std::string isa() const = 0;  // the path chosen, for logs and doctor
 
   virtual WeightMemory weight_memory() const = 0;
-  // For work on the logits between steps; null where there is none.
+  // Threads for work on the logits between steps; null if the backend has none.
   virtual ComputePool* compute_pool() { return nullptr; }
 
   // The pool whose pages the step's page tables name; set once before the first step.
   virtual void SetPool(KvPool* pool) = 0;
-  // Copies what it needs of the batch.
+  // Copies all it needs from the batch.
   virtual void Begin(const StepBatch& batch) = 0;
   // Layers [from, to); to == n_layers also runs the final norm and the LM head on the logit rows.
   virtual void RunLayers(int from, int to) = 0;
@@ -84,26 +84,29 @@ class Backend {
   // most max_step_tokens. All rows of a layer are projected before one is attended, and finished
   // before the next layer is projected; parts that come in another order are CHECKed.
 
-  // batch: one piece (rival_slices.h: or more) of at most max_slice_tokens; logit_rows is empty or
-  // names the last row. Copies what it needs, and forgets a slice in progress. The pages of its
-  // table stay the caller's, who may abandon a slice at any time.
+  // Starts a slice and abandons a slice in progress. batch: one piece (rival_slices.h: or more) of
+  // at most max_slice_tokens; logit_rows is empty or names the last row. Copies all it needs from
+  // the batch. The pages of the batch's table stay the caller's, who may abandon a slice at any
+  // time.
   virtual void BeginSlice(const StepBatch& batch) = 0;
-  // Norm, queries, keys and values of the rows; afterwards their KV of this layer is final.
+  // Norm, queries, keys and values of rows [from, to); their KV of this layer is final afterwards.
   virtual void ProjectSlice(int layer, int from, int to) = 0;
-  // For those who wait for keys: the rows meet the keys before end_key, a multiple of
-  // kSliceKeys, as far as they see them and have not met them yet. What they made of them is kept.
+  // Optional early attention, while later keys have not arrived: rows [from, to) attend the visible
+  // keys before end_key (a multiple of kSliceKeys) that they have not attended yet. The partial
+  // softmax is kept for the next call.
   virtual void AttendSlice(int layer, int from, int to, int end_key) = 0;
-  // The rest of the layer: the keys not met yet, output projection, MLP. Of the last layer only
-  // rows with logits are computed (others need no call), and the logits are there afterwards.
+  // Finishes the layer for rows [from, to): attention over the remaining keys, output projection,
+  // MLP. In the last layer only rows with logits are computed (other rows need no call), and the
+  // logits are available afterwards.
   virtual void FinishSlice(int layer, int from, int to) = 0;
-  // (vocab) of the slice's last row; valid until the next BeginSlice.
+  // (vocab) logits of the slice's last row; valid until the next BeginSlice.
   virtual std::span<const float> slice_logits() const = 0;
-  // For benchmarks of other schemes; null: not with this backend.
+  // Extra operations for benchmarks of other schemes; null: this backend has none.
   virtual RivalSlices* rival_slices() { return nullptr; }
 };
 
-// What EngineOptions::threads = 0 stands for (common/cpus.h: CPUs by affinity, within the quota);
-// else `threads`.
+// The number of compute threads: `threads`, or for 0 the CPUs of this process by affinity and quota
+// (common/cpus.h).
 int ComputeThreads(int threads);
 
 // xxh64 of a logits row (little-endian fp32), chained: pass the digest of the step before.

@@ -1,4 +1,5 @@
-// How far a backend's slice is. CHECKs that its parts come in the order that Backend prescribes.
+// Tracks the progress of a backend's slice. CHECKs that the parts come in the order that Backend
+// prescribes. Engine thread.
 #pragma once
 
 #include "common/check.h"
@@ -7,7 +8,7 @@ namespace baton {
 
 class SliceProgress {
  public:
-  // rows of the slice; max_rows of a part.
+  // rows: rows of the slice. max_rows: largest part.
   void Begin(int n_layers, int rows, int max_rows, bool wants_logits) {
     *this = SliceProgress{};
     n_layers_ = n_layers;
@@ -15,7 +16,7 @@ class SliceProgress {
     max_rows_ = max_rows;
     wants_logits_ = wants_logits;
   }
-  // The slice's first layer is this one, not 0.
+  // Makes `layer` the slice's first layer instead of 0.
   void StartAt(int layer) {
     CHECK(projected_ == 0 && finished_ == 0 && (layer_ == 0 || layer_ == layer));
     layer_ = layer;

@@ -20,7 +20,8 @@ struct StepBatch {
   // its last position.
   std::span<const int32_t> pages;
   std::span<const int32_t> logit_rows;  // (n_logits) ascending rows whose logits are wanted
-  std::span<const RopeRange> ropes;     // (n_pieces) of each piece's sequence, for all its life
+  std::span<const RopeRange> ropes;  // (n_pieces) RoPE range of each piece's sequence, constant for
+                                     // its life
 
   int n_tokens() const { return static_cast<int>(tokens.size()); }
   int n_pieces() const { return static_cast<int>(piece_begin.size()) - 1; }

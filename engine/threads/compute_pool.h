@@ -1,7 +1,7 @@
-// Threads for the inside of a step. The caller (engine thread) is member 0 and works too.
-// Waiting threads spin at most spin_us, then sleep on a futex; bits never depend on the partition.
-// Every thread runs with MXCSR FTZ + DAZ, round to nearest (docs/NUMERICS.md N10), the caller while
-// it is inside For and with its own setting again afterwards.
+// Threads for the inside of a step. The caller (engine thread) is member 0 and works too. Waiting
+// threads spin at most spin_us, then sleep on a futex; bits never depend on the partition. Every
+// thread runs with MXCSR FTZ + DAZ, round to nearest (numerics rule N10). The caller has this
+// setting inside For and its own setting again afterwards.
 #pragma once
 
 #include <cstdint>
@@ -21,15 +21,15 @@ class ComputePool {
 
   int n_threads() const { return n_threads_; }
 
-  // Measures the regions from now on (phase_clock.h); null: no longer, as at first. It belongs to
-  // the caller, between whose calls of For this is called.
+  // Measures the regions from now on (phase_clock.h); null (the default): no measurement. The clock
+  // belongs to the caller. Call only between calls of For.
   void SetClock(PhaseClock* clock) { clock_ = clock; }
   PhaseClock* clock() const { return clock_; }
 
   // Calls fn(item, member) once for every item in [0, n), n < 2^32 - 1, spread over the members
   // (member < n_threads()), and returns when all are done. Items are claimed one by one in
-  // ascending order (ragged work stays even). What fn wrote is visible to the caller afterwards. fn
-  // must not throw. Not reentrant; one For at a time.
+  // ascending order (ragged work stays even). All writes by fn are visible to the caller
+  // afterwards. fn must not throw. Not reentrant; one For at a time.
   template <typename Fn>
   void For(int64_t n, const Fn& fn) {
     Run(

@@ -1,5 +1,5 @@
-// The floating-point control word of numerics v1 (docs/NUMERICS.md N10): round to nearest even,
-// denormals flushed on input and output, no traps. It belongs to a thread.
+// The floating-point control word of numerics v1 (rule N10): round to nearest even, denormals
+// flushed on input and output, no traps. The control word is a property of a thread.
 #pragma once
 
 #include <xmmintrin.h>
@@ -7,12 +7,12 @@
 namespace baton {
 
 inline constexpr unsigned kNumericsMxcsr = 0x9fc0;     // all exceptions masked, FTZ, DAZ
-inline constexpr unsigned kMxcsrStickyFlags = 0x003f;  // what operations set as they go
+inline constexpr unsigned kMxcsrStickyFlags = 0x003f;  // flags that operations set
 
 inline void SetNumericsMxcsr() { _mm_setcsr(kNumericsMxcsr); }
 inline bool HasNumericsMxcsr() { return (_mm_getcsr() & ~kMxcsrStickyFlags) == kNumericsMxcsr; }
 
-// Sets it for a scope, then restores the thread's own.
+// Sets the control word for a scope, then restores the thread's own.
 class NumericsMxcsrScope {
  public:
   NumericsMxcsrScope() : saved_(_mm_getcsr()) { SetNumericsMxcsr(); }

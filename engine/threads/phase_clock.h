@@ -1,10 +1,10 @@
-// Where the time of a step goes. A clock is attached to a compute pool (ComputePool::SetClock); the
-// forward pass then says which phase begins, and the pool measures how long its members wait in the
-// regions of that phase. Without one nothing is measured, and a region costs a test of a pointer
-// more.
+// Measures where the time of a step goes. A clock is attached to a compute pool
+// (ComputePool::SetClock); the forward pass then reports which phase begins, and the pool measures
+// how long its members wait in the regions of that phase. Without a clock nothing is measured, and
+// a region costs one more test of a pointer.
 //
-// A phase has the caller's time; the times of all phases add up to that between Start and Stop.
-// Waiting is the part of it in which, on average over the pool's members, a member of a region
+// The time of a phase is the caller's; the times of all phases add up to the time between Start and
+// Stop. Waiting is the share of it in which, averaged over the pool's members, a member of a region
 // runs no item: it wakes, takes an item, or waits for the others at the end.
 #pragma once
 
@@ -16,16 +16,16 @@
 namespace baton {
 
 enum class Phase {
-  kRest,  // what no phase claims
+  kRest,  // everything outside the named phases
   kEmbed,
-  kPack,  // rows packed for linear layers, and norms and sums of rows
+  kPack,  // packs rows for linear layers; norms and sums of rows
   kQkv,
-  kRope,  // and norms of heads, and the writing of K and V
+  kRope,  // also norms of heads, and writes of K and V
   kAttention,
   kOutput,
   kGateUp,
   kDown,
-  kLatent,   // between queries or values and latents
+  kLatent,   // projections between queries or values and latents
   kExperts,  // the MLPs of a sparse layer and the choice of experts
   kHead,
   kSample,
@@ -33,20 +33,20 @@ enum class Phase {
 inline constexpr int kPhases = 13;
 std::string_view PhaseName(Phase phase);  // "linear qkv"
 
-// Used by the thread that calls the pool; AddItem by its members.
+// Used by the thread that calls the pool; AddItem is called by the members.
 class PhaseClock {
  public:
   struct Time {
-    double seconds = 0;  // waiting included
+    double seconds = 0;  // including waiting
     double waiting = 0;
   };
 
-  explicit PhaseClock(int n_threads);  // of the pool
+  explicit PhaseClock(int n_threads);  // n_threads: members of the pool
 
-  // Times of several steps add up. Between Stop and Start nothing is counted.
+  // Times of several steps add up. Nothing is counted between Stop and Start.
   void Start();
   void Stop();
-  // What the caller does from now on. Returns what it did until now.
+  // Sets the caller's phase from now on. Returns the previous phase.
   Phase Enter(Phase phase);
   const Time& time(Phase phase) const { return times_[static_cast<size_t>(phase)]; }
 
@@ -60,7 +60,7 @@ class PhaseClock {
 
  private:
   struct alignas(64) Member {
-    int64_t busy = 0;  // in this region
+    int64_t busy = 0;  // nanoseconds in this region
   };
 
   std::vector<Member> members_;
@@ -70,7 +70,7 @@ class PhaseClock {
   bool runs_ = false;
 };
 
-// A phase of the caller, until the scope ends. No clock: nothing.
+// Sets the caller's phase until the end of the scope. Null clock: no effect.
 class PhaseScope {
  public:
   PhaseScope(PhaseClock* clock, Phase phase) : clock_(clock) {
