@@ -1,5 +1,5 @@
-// Memory of a step's activations: sized for the largest step when the backend loads, so that no
-// step allocates. Untouched pages cost nothing, so sizes may be those of the worst case.
+// Memory for the activations of a step: sized for the largest step when the backend loads, so that
+// no step allocates. Untouched pages cost nothing, so sizes may be worst-case sizes. Engine thread.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ struct Activations {
   bf16* row(int64_t r) const { return data + r * stride; }
 };
 
-// One mapping of zeros for everything that was asked for before Map, which sets the pointers.
+// One zeroed mapping for everything requested before Map; Map sets the pointers.
 class Arena {
  public:
   Arena() = default;
@@ -26,20 +26,20 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  // `to` outlives Map.
+  // Requests `count` elements; Map sets `to`, which must outlive the call of Map.
   template <typename T>
   void Ask(T*& to, int64_t count) {
     const int64_t offset = Place(count * static_cast<int64_t>(sizeof(T)));
     set_.push_back([&to, offset](std::byte* base) { to = reinterpret_cast<T*>(base + offset); });
   }
   void Ask(Activations& to, int64_t rows, int64_t width);
-  bool Map();  // false: no memory
+  bool Map();  // false: not enough memory
   int64_t bytes() const { return bytes_; }
 
  private:
   int64_t Place(int64_t bytes);
 
-  std::vector<std::function<void(std::byte* base)>> set_;  // each sets one pointer
+  std::vector<std::function<void(std::byte* base)>> set_;  // setters, one per pointer
   std::byte* base_ = nullptr;
   int64_t bytes_ = 0;
 };

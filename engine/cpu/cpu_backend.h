@@ -10,7 +10,7 @@
 
 namespace baton {
 
-// kernels: of EngineOptions::isa, or others (the tests: whose instructions are emulated).
+// kernels: MakeCpuKernels for EngineOptions::isa, or emulated kernels in tests.
 absl::StatusOr<std::unique_ptr<Backend>> LoadCpuBackend(const EngineOptions& options,
                                                         LoadedModel loaded, CpuKernels kernels,
                                                         void (*progress)(void*, double),

@@ -1,4 +1,4 @@
-// The kernels that a model is computed with: all of one ISA path. Engine thread.
+// The kernels that compute a model, all of one ISA path. Engine thread.
 #pragma once
 
 #include <memory>
@@ -13,10 +13,11 @@ namespace baton {
 struct CpuKernels {
   std::unique_ptr<LinearKernels> linear;
   std::unique_ptr<AttentionKernels> attention;
-  const ElementwiseKernels* elementwise = nullptr;  // static
+  const ElementwiseKernels* elementwise = nullptr;  // statically allocated
 };
 
-// isa: as EngineOptions has it. Error: a path this machine lacks, or whose sums differ.
+// isa: EngineOptions::isa. Errors: a path that this machine lacks, or whose sums differ in the
+// self-test.
 absl::StatusOr<CpuKernels> MakeCpuKernels(const std::string& isa, ComputePool& pool);
 
 }  // namespace baton

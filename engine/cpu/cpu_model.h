@@ -1,5 +1,5 @@
-// A model ready to be computed on this machine: described, its kernels chosen, its weights packed.
-// Read-only in a step but for the kernels' scratch. Engine thread.
+// A model ready to compute on this machine: described, kernels chosen, weights packed. Read-only
+// during a step, except for the scratch of the kernels. Engine thread.
 #pragma once
 
 #include <memory>
@@ -14,17 +14,17 @@ namespace baton {
 
 struct CpuModel {
   CpuModel(const EngineOptions& options, LoadedModel loaded, CpuKernels kernels);
-  // Errors: widths that the kernels cannot cut into their tiles, what LoadCpuWeights
-  // refuses. progress(context, fraction) runs while weights are packed.
+  // Packs or maps the weights. Errors: widths that the kernels cannot cut into tiles; the errors of
+  // LoadCpuWeights. progress(context, fraction) runs while weights are packed.
   absl::Status Load(const EngineOptions& options, void (*progress)(void*, double), void* context);
 
   ModelDesc desc;
   KvLayout layout;
   WeightFormats formats;
-  bool dense_mask;  // of the attention
+  bool dense_mask;  // for the attention
   RopeTables ropes;
   uint64_t rope_digest;
-  std::unique_ptr<WeightSource> source;  // embedding rows are read from it
+  std::unique_ptr<WeightSource> source;  // source of the embedding rows
   std::unique_ptr<ComputePool> compute;
   std::unique_ptr<LinearKernels> linear;
   std::unique_ptr<AttentionKernels> attention;

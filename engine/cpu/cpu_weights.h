@@ -18,22 +18,22 @@ struct ExpertWeights {
   PackedWeights down;     // k = width
 };
 
-// Of a sparse layer; empty in the others.
+// Experts of a sparse layer; empty in other layers.
 struct ExpertsWeights {
-  PackedWeights router;  // n = number of experts, and the shared expert's gate where it has one
-  const float* corrections = nullptr;  // (experts) in fp32 as they are stored; null: none
+  PackedWeights router;  // n = number of experts, + 1 with a gate of the shared expert
+  const float* corrections = nullptr;  // (experts) in fp32 as stored; null: none
   std::vector<ExpertWeights> experts;
-  ExpertWeights shared;  // n = 0 where there is none
+  ExpertWeights shared;  // n = 0: no shared expert
 };
 
-// Null where the model has none. Like biases rounded to bf16 first.
+// Null pointers if the model lacks the norm. Values are rounded to bf16 first, like biases.
 struct NormWeights {
-  const float* weight = nullptr;  // what the normed values are multiplied by: 1 + the stored weight
-                                  // where the model says so
-  const float* bias = nullptr;    // of LayerNorm
+  const float* weight = nullptr;  // factor of the normed values: 1 + the stored weight if the model
+                                  // says so
+  const float* bias = nullptr;    // LayerNorm only
 };
 
-// Of latent attention (latent_desc.h): of every head the way to the latent and back.
+// Latent attention (latent_desc.h): the projections of every head to the latent and back.
 struct LatentWeights {
   NormWeights norm;                     // (rank)
   NormWeights query_norm;               // (query_rank), null without query latents
@@ -45,36 +45,36 @@ struct LatentWeights {
 struct CpuLayerWeights {
   NormWeights attention_norm, mlp_norm, attention_out_norm, mlp_out_norm;  // (hidden)
   NormWeights q_norm, k_norm;                                              // (head_dim)
-  // n = q_width + 2 * kv_width; of latent attention q_width, or query_rank, + key_dim
+  // n = q_width + 2 * kv_width; latent attention: q_width (or query_rank) + key_dim
   PackedWeights qkv;
   PackedWeights o;
   PackedWeights gate_up;            // n = 2 * intermediate rounded up to 16; up alone if not gated;
                                     // 0 if sparse
   PackedWeights down;               // k = intermediate
-  const float* qkv_bias = nullptr;  // null where the model has none
+  const float* qkv_bias = nullptr;  // null: no biases
   const float* o_bias = nullptr;
   const float* gate_up_bias = nullptr;
   const float* down_bias = nullptr;
   LatentWeights latent;
-  ExpertsWeights experts;  // instead of gate_up and down
+  ExpertsWeights experts;  // replaces gate_up and down in sparse layers
 };
 
 struct CpuWeights {
-  std::unique_ptr<WeightsFile> file;  // owns all that the pointers see
+  std::unique_ptr<WeightsFile> file;  // owns the memory of all pointers
   std::vector<CpuLayerWeights> layers;
   PackedWeights lm_head;
   NormWeights final_norm;
 };
 
-// What matrices are stored as. Bf16 are always routers of experts (what they choose decides too
-// much) and the matrices between latents and heads (small, and some of them transposed).
+// Formats of the stored matrices. Routers of experts (their choice has too much influence) and the
+// matrices between latents and heads (small, some of them transposed) are always bf16.
 struct WeightFormats {
   WeightFormat layers;
   WeightFormat lm_head;
   std::string Name() const { return layers.Name() + " " + lm_head.Name(); }
 };
 
-// Maps or packs. progress(context, fraction) runs on the calling thread while packing.
+// Maps or packs the weights. progress(context, fraction) runs on the calling thread while packing.
 absl::StatusOr<CpuWeights> LoadCpuWeights(const ModelDesc& model, const WeightSource& source,
                                           const WeightFormats& formats,
                                           const std::string& cache_dir, ComputePool& pool,

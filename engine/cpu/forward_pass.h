@@ -1,7 +1,7 @@
-// The forward pass of numerics v1 on x86. A layer has three parts, project, attend and finish,
-// which a step runs one after the other and a slice (backend.h) part by part, with rows of its
-// choice. Families are told apart by the fields of ModelDesc. What a part leaves for the next one
-// is in the caller's RowActivations; all else is shared by everybody's parts. Engine thread;
+// The forward pass of numerics v1 on x86. A layer has three parts, project, attend and finish. A
+// step runs them one after the other; a slice (backend.h) runs each part over row ranges of its
+// choice. Fields of ModelDesc distinguish the families. Results that one part leaves for the next
+// are in the caller's RowActivations; all other buffers are shared by all callers. Engine thread;
 // allocates nothing.
 #pragma once
 
@@ -18,11 +18,11 @@
 
 namespace baton {
 
-// Rows of a step or a slice from one part of a layer to the next.
+// Rows of a step or slice between two parts of a layer.
 struct RowActivations {
   Activations x;        // (rows, hidden) the residual stream
   Activations queries;  // (rows, ...) queries after rope; keys and values may lie behind them
-  PartialSoftmax kept;  // of a slice: what the queries made of the keys they met so far
+  PartialSoftmax kept;  // slices only: partial softmax over the keys attended so far
   RowActivations From(int row) const {
     return {{x.row(row), x.stride}, {queries.row(row), queries.stride}, kept.From(row)};
   }
@@ -30,20 +30,21 @@ struct RowActivations {
 
 class ForwardPass {
  public:
-  // Asks the arena for what parts of at most max_rows rows need; both outlive this.
+  // Requests buffers for parts of at most max_rows rows from the arena. `model` and `arena` outlive
+  // this object.
   ForwardPass(CpuModel& model, int max_rows, Arena& arena);
   void Ask(RowActivations& to, int rows, Arena& arena) const;
   void Ask(PartialSoftmax& to, int rows, Arena& arena) const;
-  // Room in the kernels; once, when the arena is mapped.
+  // Reserves scratch in the kernels; called once, when the arena is mapped.
   void Reserve();
   void SetPool(KvPool* pool) { kv_ = pool; }
 
-  // The embeddings of rows [first, first + n) of a step; a.x begins with the first of them.
+  // Embeddings of rows [first, first + n) of a step; a.x begins with row `first`.
   void Embed(const StepRows& step, int first, int n, const RowActivations& a);
-  // Of the same rows: norm, queries, keys and values; K and V are written to the pages.
+  // For rows [first, first + n): norm, queries, keys and values; K and V are written to the pages.
   void Project(int layer, const StepRows& step, int first, int n, const RowActivations& a);
-  // The queries of a batch's rows meet these keys. What those that finish found waits for Finish in
-  // rows from first_row on.
+  // Attention of a batch's rows over the keys in `keys`. Results of rows that have finished wait
+  // for Finish in rows from first_row on.
   void Attend(int layer, const AttentionBatch& batch, const RowActivations& a, KeyRange keys = {},
               int first_row = 0);
   // Output projection and MLP of n attended rows, added to x.
@@ -63,10 +64,10 @@ class ForwardPass {
   void NormHeads(bf16* heads, int n, const NormWeights& w) const;
   RowNorm NormOf(const NormWeights& w) const;
   void CapLogits(int64_t n, float* logits);
-  // Of x, or of the norms of its rows.
+  // A linear layer on x, or on the norms of the rows of x.
   void Linear(Phase phase, int n, const Activations& x, const RowNorm& norm, const PackedWeights& w,
               const float* bias, Epilogue epilogue, const Activations& y);
-  // Of latents: what QueriesToLatents or LatentsToValues gives.
+  // Linear layers of latent attention, made by QueriesToLatents or LatentsToValues.
   void RunHeads(std::span<const LinearArgs> heads);
   std::span<const LinearArgs> QueriesToLatents(const LatentWeights& w, int n,
                                                const Activations& moved);
@@ -79,15 +80,15 @@ class ForwardPass {
 
   CpuModel& m_;
   const ModelDesc& desc_;
-  Epilogue activation_;  // of the MLP
+  Epilogue activation_;  // activation of the MLP
   int max_rows_;
   KvPool* kv_ = nullptr;
   Activations branch_, attended_, mlp_;
-  // Of latent attention: queries, and keys if they do not lie behind the queries' latents; what it
-  // gives; latents of queries and keys.
+  // Latent attention: queries, and keys if they are not stored behind the queries' latents; outputs
+  // of the attention; latents of queries and keys.
   Activations projected_, values_, latents_;
-  std::vector<LinearArgs> head_layers_;  // and room for its heads
-  std::optional<Experts> experts_;       // of sparse layers
+  std::vector<LinearArgs> head_layers_;  // scratch for the linear layers of the heads
+  std::optional<Experts> experts_;       // only if the model has sparse layers
 };
 
 }  // namespace baton

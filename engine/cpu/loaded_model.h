@@ -1,4 +1,4 @@
-// What a CPU backend is made of: the model, opened and described, and the threads to compute with.
+// Input of a CPU backend: the model, opened and described, and the threads that compute it.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 namespace baton {
 
 struct LoadedModel {
-  ModelDesc desc;    // max_positions already limited to EngineOptions::max_context
-  RopeTables ropes;  // of desc
+  ModelDesc desc;    // max_positions is already limited to EngineOptions::max_context
+  RopeTables ropes;  // tables for desc
   // Hash of the tables' first positions, part of the model fingerprint: a C library that rounds
   // sines differently makes other keys, and such workers must not share KV.
   uint64_t rope_digest = 0;
@@ -23,7 +23,7 @@ struct LoadedModel {
 };
 
 // Errors: options out of range, a machine without AVX2, a model that cannot be read. The threads of
-// the pool are there when it returns.
+// the pool run when the function returns.
 absl::StatusOr<LoadedModel> OpenModel(const EngineOptions& options);
 
 }  // namespace baton

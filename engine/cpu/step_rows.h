@@ -15,17 +15,17 @@ namespace baton {
 struct AttentionBatch {
   // For layers without a window: page ids.
   StepBatch plain;
-  // For layers with one: ids of whole pages. Of pages that were trimmed all keys are masked; what
-  // stands for them is a whole page of the same piece, so that masked keys are finite.
+  // For layers with a window: ids of whole pages. The keys of a trimmed page are all masked;
+  // another whole page of the same piece takes its place, so that masked keys are finite.
   StepBatch windowed;
   const StepBatch& of(bool has_window) const { return has_window ? windowed : plain; }
 };
 
 class StepRows {
  public:
-  // CHECKs what would make the step read or write elsewhere: tokens below vocab, positions below
-  // max_positions and consecutive, page tables that cover them, pages of the pool, none trimmed of
-  // which a query sees a key.
+  // Copies the batch. CHECKs everything that would make the step read or write outside its memory:
+  // tokens below vocab; positions below max_positions and consecutive; page tables that cover the
+  // positions; pages of the pool; no trimmed page with a key that a query sees.
   void Assign(const StepBatch& batch, const KvPool& pool, int vocab, int max_positions);
 
   const AttentionBatch& attention_batch() const { return batch_; }
@@ -34,11 +34,11 @@ class StepRows {
   int n_logits() const { return static_cast<int>(batch().logit_rows.size()); }
   int token(int row) const { return batch().tokens[row]; }
   int position(int row) const { return batch().positions[row]; }
-  int32_t page(int row) const { return pages_of_rows_[row]; }  // page that holds the row's K and V
-  int slot(int row) const { return position(row) % page_tokens_; }  // and its place there
+  int32_t page(int row) const { return pages_of_rows_[row]; }       // page of the row's K and V
+  int slot(int row) const { return position(row) % page_tokens_; }  // place in that page
   RopeRange rope(int row) const { return ropes_[pieces_of_rows_[row]]; }
   int piece(int row) const { return pieces_of_rows_[row]; }
-  // Page table of a piece, for every key that its queries see.
+  // Page table of a piece, covering every key that its queries see.
   const int32_t* pages_of_piece(int piece) const {
     return batch().pages.data() + batch().page_begin[piece];
   }
@@ -53,12 +53,12 @@ class StepRows {
   int page_tokens_ = 0;
 };
 
-// Some rows of a step by themselves, for the attention: each run of consecutive rows of a piece is
-// a piece, with the page table of that piece.
+// A subset of the rows of a step, for the attention: each run of consecutive rows of a piece
+// becomes a piece with the same page table.
 class ChosenRows {
  public:
   void Clear();
-  // Rows [from, to) of the step, after those chosen so far.
+  // Adds rows [from, to) of the step, which follow all rows added before.
   void Add(const StepRows& step, int from, int to);
   AttentionBatch batch() const;
   int n() const { return static_cast<int>(positions_.size()); }
@@ -66,7 +66,7 @@ class ChosenRows {
  private:
   void AddRun(const StepRows& step, int from, int to);
 
-  int last_row_ = -1;  // chosen, and of which piece of the step
+  int last_row_ = -1;  // last added row and its piece in the step
   int last_piece_ = -1;
   std::vector<int32_t> positions_, piece_begin_{0}, page_begin_{0}, pages_, windowed_pages_;
 };

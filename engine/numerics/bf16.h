@@ -1,6 +1,6 @@
 // bf16 of numerics v1, for every unit, kernel units included: the upper half of an fp32, rounded to
-// nearest even, every NaN becoming the one canonical NaN (payloads depend on operand order, so they
-// would tell the ISA paths apart).
+// nearest even. Every NaN becomes one canonical NaN, because payloads depend on operand order and
+// would differ between ISA paths.
 #pragma once
 
 #include <cstdint>

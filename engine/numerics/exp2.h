@@ -11,7 +11,7 @@
 namespace baton {
 namespace {
 
-// Exp2 of -127 <= x <= 127; below -126 anything that DAZ reads as +0.
+// Exp2 for -127 <= x <= 127; the result below -126 is a denormal, which DAZ reads as +0.
 template <class L>
 inline L Exp2Between(L x) {
   // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits of the sum.
@@ -33,15 +33,17 @@ inline L Exp2(L x) {
   return ZeroBelow(x, Splat<L>(-126.0f), Exp2Between(x));
 }
 
-// Exp2 of x <= 100, which DAZ must read: it may be a denormal where Exp2 is +0.
+// Exp2 for x <= 100, for callers that read the result with DAZ: it may be a denormal where Exp2
+// gives +0.
 template <class L>
 inline L Exp2Weight(L x) {
   return Exp2Between(Max(Splat<L>(-127.0f), x));  // NaN passes
 }
 
-// RoundBf16 of a weight: 0 <= x < 2^111, NaN stays one. x - 2^16 x is rounded to whole units in the
-// last place of bf16, as those are what an fp32 of its size has; 2^16 x is a whole number of them,
-// and an even one where x lies in the middle of two bf16s, so that ties go to the even one.
+// RoundBf16 for weights: 0 <= x < 2^111, NaN stays NaN. An fp32 of the size of 2^16 x has units in
+// the last place as large as those of bf16 at x, so x - 2^16 x is rounded to whole bf16 units. 2^16
+// x is a whole number of these units, and an even one if x lies in the middle of two bf16s, so ties
+// go to the even one.
 template <class L>
 inline L RoundWeight(L x) {
   const L up = Splat<L>(0x1p16f);

@@ -10,7 +10,7 @@ namespace {
 
 inline constexpr int kLanes = 16;
 
-// The definition, on an array of sixteen.
+// The definition, on an array of sixteen lanes.
 [[maybe_unused]] inline float FoldSum(const float* lanes) {
   float x[kLanes];
   for (int i = 0; i < kLanes; ++i) x[i] = lanes[i];
@@ -45,8 +45,8 @@ inline float FoldMax(__m256 x8) {
 }
 #endif
 
-// FoldSum(x), FoldMax(x); FoldSums(rows), FoldMaxima(rows): lane r is that of rows[r];
-// KeepFirst(x, n, other): lanes n and up replaced by other's.
+// FoldSum(x), FoldMax(x): one vector. FoldSums(rows), FoldMaxima(rows): lane r is the fold of
+// rows[r]. KeepFirst(x, n, other): lanes from n on are replaced by those of other.
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
 inline float FoldSum(LanesAvx512 x) {
   return FoldSum(_mm256_add_ps(_mm512_castps512_ps256(x.v), _mm512_extractf32x8_ps(x.v, 1)));
@@ -54,7 +54,7 @@ inline float FoldSum(LanesAvx512 x) {
 inline float FoldMax(LanesAvx512 x) {
   return FoldMax(_mm256_max_ps(_mm512_castps512_ps256(x.v), _mm512_extractf32x8_ps(x.v, 1)));
 }
-// Vectors are folded two by two, each with its own half, so that sixteen end as the lanes of one.
+// Folds vectors two by two, half a vector each, so that sixteen vectors end as the lanes of one.
 template <class Op>
 inline LanesAvx512 FoldAll(const LanesAvx512 (&rows)[kLanes]) {
   const auto fold8 = [](__m512 a, __m512 b) {

@@ -15,7 +15,7 @@ namespace {
 
 template <class L>
 inline L Gelu(L x) {
-  // At 14 Exp2 is 0; an infinite x must not meet it.
+  // From 14 on Exp2 is 0; the bound keeps an infinite x from being multiplied by that 0.
   const L a = Min(Splat<L>(14.0f), Max(x, Sub(Splat<L>(0.0f), x)));
   const L b = Min(Splat<L>(5.0f), a);
   L r = Splat<L>(-0x1.3a5e3ep-22f);

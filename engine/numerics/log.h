@@ -5,8 +5,8 @@
 
 namespace baton {
 
-// Of a positive, normal x; relative error of the mantissa's part below 1e-14. x = m 2^e with m in
-// [sqrt(1/2), sqrt(2)); ln m = 2 artanh((m - 1) / (m + 1)) by its series.
+// Natural logarithm of a positive, normal x; relative error of the mantissa's part below 1e-14. x =
+// m 2^e with m in [sqrt(1/2), sqrt(2)); ln m = 2 artanh((m - 1) / (m + 1)) by its series.
 inline double NaturalLog(double x) {
   constexpr double kSqrt2 = 1.4142135623730951, kLn2 = 0.6931471805599453;
   const uint64_t bits = __builtin_bit_cast(uint64_t, x);

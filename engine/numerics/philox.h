@@ -25,7 +25,7 @@ inline PhiloxCounter Philox4x32(PhiloxCounter counter, PhiloxKey key) {
   return counter;
 }
 
-// Uniform in [0, 1), 53 bits: number `draw` of the token at `position` of a request.
+// Uniform number in [0, 1), 53 bits: number `draw` of the token at `position` of a request.
 inline double UniformAt(uint64_t seed, int64_t position, uint32_t draw) {
   const uint64_t p = static_cast<uint64_t>(position);
   const PhiloxCounter r =

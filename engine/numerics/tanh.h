@@ -28,7 +28,7 @@ inline L Tanh(L x) {
   return Min(Splat<L>(1.0f), Max(Splat<L>(-1.0f), y));
 }
 
-// cap * tanh(x * by): `by` is 1 / cap times whatever x is to be scaled with.
+// cap * tanh(x * by). by: 1 / cap, times any scale of x.
 template <class L>
 inline L SoftCap(L x, L by, L cap) {
   return Mul(cap, Tanh(Mul(x, by)));

@@ -1,7 +1,6 @@
-// Paged causal attention of numerics v1: absolute 128-key tiles and
-// 512-key segments, folded in ascending order, the same for prefill and decode rows, so a row's
-// bits do not depend on chunk, batch, threads or page size. GQA heads of one KV head share the K/V
-// read.
+// Paged causal attention of numerics v1: absolute 128-key tiles and 512-key segments, folded in
+// ascending order, the same for prefill and decode rows, so a row's bits do not depend on chunk,
+// batch, threads or page size. GQA heads of one KV head share the K/V read.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +15,7 @@
 
 namespace baton {
 
-// Softmax state of rows that have not met all their keys yet; memory of the caller.
+// Softmax state of rows that have not attended all their keys yet; memory of the caller.
 struct PartialSoftmax {
   float* max = nullptr;  // (rows, n_heads)
   float* sum = nullptr;  // (rows, n_heads)
@@ -27,9 +26,10 @@ struct PartialSoftmax {
   }
 };
 
-// Rows may meet their keys in several calls: now those of [first, end) that they see, multiples of
-// 512 (an end beyond the last key: all). They are kept from one call to the next: read if they
-// resume, written if they do not finish. Ranges in ascending order give the bits of a single call.
+// Rows may attend their keys in several calls: a call takes the visible keys in [first, end), both
+// multiples of 512 (an end beyond the last key: all). PartialSoftmax carries the state from call to
+// call: read if the rows resume, written if they do not finish. Ranges in ascending order give the
+// bits of a single call.
 struct KeyRange {
   int first = 0, end = std::numeric_limits<int>::max();
   bool resumes = false, finishes = true;
@@ -38,12 +38,12 @@ struct KeyRange {
 struct AttentionArgs {
   const StepBatch* batch = nullptr;
   const KvLayout* layout = nullptr;
-  KvPlaneTable planes;  // of the layer; K (after rope) and V of the step's rows are written
+  KvPlaneTable planes;  // of the layer; K (after rope) and V of the step's rows are already written
   int layer = 0;
   int n_heads = 0;
-  int window = 0;           // keys a row sees at most, its own included; 0 = all before it
+  int window = 0;           // keys a row sees, itself included; 0 = all earlier ones
   double scale = 0;         // 1 / sqrt(head_dim) by default
-  double soft_cap = 0;      // of scaled scores: cap * tanh(score / cap); 0 = none
+  double soft_cap = 0;      // for scaled scores: cap * tanh(score / cap); 0 = none
   const bf16* q = nullptr;  // (n_tokens, q_stride): n_heads * key_dim, after rope
   int64_t q_stride = 0;
   bf16* out = nullptr;  // (n_tokens, out_stride): n_heads * value_dim
@@ -63,10 +63,10 @@ class AttentionKernels {
 
 // Same paths as the linear kernels; every path gives the same bits.
 std::unique_ptr<AttentionKernels> MakeAttentionKernels(Isa isa);
-// What those of a path are made of.
+// The tile kernels of a path.
 struct AttentionTileKernels;
 const AttentionTileKernels& AttentionTileKernelsOf(Isa isa);
-// The same around given tile kernels (tests: emulated instructions).
+// Attention around given tile kernels (tests: emulated instructions).
 std::unique_ptr<AttentionKernels> MakeAttentionKernelsOf(const AttentionTileKernels& kernels);
 
 }  // namespace baton

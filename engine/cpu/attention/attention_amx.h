@@ -1,6 +1,7 @@
-// Tile order by AMX: one tdpbf16ps is one 32-k group of it for 16 rows x 16 columns. A K group of a
-// page is a row of B tiles as it lies; two neighbouring V groups are one B tile per sixteen dims.
-// Tiles is amx_tiles.h, or its emulation in the tests. For kernel units with AVX-512.
+// Tile order by AMX: one tdpbf16ps is one 32-k group of the tile order for 16 rows x 16 columns. A
+// K group of a page has the layout of a row of B tiles; two neighbouring V groups are one B tile
+// per sixteen dims. Tiles is amx_tiles.h, or its emulation in the tests. For kernel units with
+// AVX-512.
 #pragma once
 
 #include "engine/cpu/attention/attention_softmax.h"
@@ -18,8 +19,8 @@ struct TileDot {
   struct Scratch {
     alignas(64) float s[kMaxRows][kTileKeys];
     alignas(64) bf16 p[kMaxRows][kTileKeys];
-    alignas(64) bf16 v[kTileKeys * kMaxValueDim];  // groups that do not lie beside each other
-    alignas(64) float out[kMaxRows * kRowStride];  // rows of a tile that has fewer than 16
+    alignas(64) bf16 v[kTileKeys * kMaxValueDim];  // groups that are not adjacent
+    alignas(64) float out[kMaxRows * kRowStride];  // rows of a tile with fewer than 16
   };
 
   static bool Reads(const KeyTile& /*tile*/) { return false; }
@@ -29,7 +30,7 @@ struct TileDot {
     for (int i = head_dim; i % 32 != 0; ++i) row[i] = 0;
   }
 
-  // Rows of a tile beyond the last compute something that nobody reads.
+  // Rows of a tile beyond the last one compute values that are never read.
   static void Scores(const TileRows& rows, const KeyTile& tile, Scratch* scratch) {
     const int n_steps = (tile.key_dim + 31) / 32;
     Tiles::Configure();
@@ -58,7 +59,7 @@ struct TileDot {
     for (int g = 0; g < n_steps; ++g) pairs[g] = GroupPair(tile, 2 * g, scratch);
     if (tile.n_groups % 2 != 0)
       for (int r = 0; r < n; ++r) StoreWeights(scratch, r, tile.n_groups, Splat<Lanes>(0.0f));
-    // A tile is stored whole: rows that are not ours must not be written.
+    // A tile is stored whole: rows beyond n must not be written.
     const bool whole = n % kTileRows == 0;
     float* const to = whole ? out : scratch->out;
     if (!whole) CopyRows(out, n, value_dim, to);
@@ -124,8 +125,8 @@ struct TileDot {
     if (second_row && second_column) Tiles::template Store<3>(c_low + 16, c_stride * 4);
   }
 
-  // Sixteen V lines (of every sixteen dims) of the groups j and j + 1, in the page if they lie
-  // beside each other; a missing second group is zero.
+  // Sixteen V lines (per sixteen dims) of groups j and j + 1, in the page if the groups are
+  // adjacent; a missing second group is zero.
   static const bf16* GroupPair(const KeyTile& tile, int j, Scratch* scratch) {
     const int64_t size = static_cast<int64_t>(kGroupKeys) * tile.value_dim;
     const bool pair = j + 1 < tile.n_groups;

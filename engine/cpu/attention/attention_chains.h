@@ -1,24 +1,25 @@
 // The tile order of numerics v1 (linear.h) by vector instructions: rows x columns of both chains in
-// registers (attention_two_accumulators.h), or of one at a time (attention_one_accumulator.h); one
-// accumulator per output in L1, touched once per 32-k group. K lines are sixteen keys x one pair of
-// dims, V lines sixteen dims x one pair of keys, so S and P V are the same loop. For kernel units.
+// registers (attention_two_accumulators.h), or of one chain at a time
+// (attention_one_accumulator.h); one accumulator per output in L1, touched once per 32-k group. K
+// lines are sixteen keys x one pair of dims, V lines sixteen dims x one pair of keys, so S and P V
+// are the same loop. For kernel units.
 //
-// Many rows read a tile laid out (attention_operands.h).
+// Tiles that many rows read are laid out first (attention_operands.h).
 //
 // V is the path's vector (attention_fma.h, attention_pairs.h):
 //   V::Float, V::kWidth lanes, V::Zero, Load, Store, Add, Dot(word, b, chain)
-//   V::Word: what is broadcast over the lanes, V::kWords of them per 32 k of a row, even and odd in
+//   V::Word: the unit broadcast over the lanes, V::kWords units per 32 k of a row, even and odd in
 //     turn
 //   V::kStepLines lines make one step of a chain: V::LoadStep<chain>(line, line_stride)
 //   V::kTileRows, V::Columns(rows): the register tile
-//   V::kBothChains: both chains at once; then it has Mul(word, b) and Hold(&b), which keeps the
-//     compiler from making b again for every row, too
-//   V::kReadsNumbers: chains read int8 as it lies in the pages, by V::LoadNumbers<chain>(numbers,
-//     stride); else it is made into bf16 first
+//   V::kBothChains: both chains at once; V then also has Mul(word, b) and Hold(&b), which stops the
+//     compiler from making b again for every row
+//   V::kReadsNumbers: chains read int8 as stored in the pages, by V::LoadNumbers<chain>(numbers,
+//     stride); otherwise int8 is converted to bf16 first
 //   V::kSideBySide: a step of bf16 is two vectors that hold both chains of half of the lanes each;
-//     then it has BroadcastBoth(words) and AddChains(first, second), too
-//   V::kLaysOut: whether tiles are worth laying out for many rows
-//   V::kPrefetch: whether fresh tiles are worth prefetching
+//     V then also has BroadcastBoth(words) and AddChains(first, second)
+//   V::kLaysOut: tiles are worth laying out for many rows
+//   V::kPrefetch: fresh tiles are worth prefetching
 //   V::kTileAhead: with both chains, the whole next tile is prefetched evenly, not group by group
 //   V::PackQuery(q, head_dim, words), V::StoreWeights(lanes, words): bf16 -> words
 #pragma once
@@ -37,20 +38,21 @@ struct ChainDot {
   using Word = typename V::Word;
   using Loops = std::conditional_t<V::kBothChains, BothChains<V>, ParkedChains<V>>;
   // Eight and two register tiles of six rows (sixteen and four of three); S of 48 rows is 24 KB,
-  // and L1 has 32. Rows at the causal edge are computed up to the last key that any of them sees,
-  // so fewer are taken at a time. On AVX2 24 to 96 rows and 6 to 48 at the edge are within 3 %.
+  // and L1 has 32. Rows at the causal edge are computed up to the last key that any row of the tile
+  // sees, so fewer are taken at a time. On AVX2 24 to 96 rows and 6 to 48 at the edge are within
+  // 3 %.
   static constexpr int kMaxRows = 48, kEdgeRows = 12;
   static constexpr bool kPrefetch = V::kPrefetch;
-  // Floats per dim of a laid out tile; 0: none is.
+  // Floats per dim of a laid out tile; 0: tiles are not laid out.
   static constexpr int kLaidOutFloats = V::kLaysOut ? kTileGroups * kChainSteps<V> : 0;
   struct Scratch {
-    alignas(64) float s[kMaxRows][kTileKeys];  // S, and in its place P as words
+    alignas(64) float s[kMaxRows][kTileKeys];  // S, later replaced by P as words
     TileAhead ahead;
   };
 
-  // Whether the chains take the tile's source as it is. Values that lie in keys are made from keys
-  // that are; many rows want numbers widened once for all of them, here or where the tile is laid
-  // out.
+  // True if the chains read the tile's source directly. Values that lie in keys are made from keys,
+  // so the keys must be made as well; for many rows it pays to widen numbers once for all of them,
+  // here or where the tile is laid out.
   static bool Reads(const KeyTile& tile) {
     if (!V::kReadsNumbers || (tile.meets_many_rows && !IsLaidOut(tile))) return false;
     return tile.source->is_int8 && tile.source->v[0] != nullptr;
@@ -58,7 +60,7 @@ struct ChainDot {
   static void PackQuery(const bf16* q, int head_dim, void* packed) {
     V::PackQuery(q, head_dim, static_cast<Word*>(packed));
   }
-  // Prepares what is prefetched while n rows meet the tile; only the first ones do so.
+  // Prepares the prefetches while n rows attend the tile; only the tile's first rows prefetch.
   static void Begin(const KeyTile& tile, int n, Scratch* scratch) {
     scratch->ahead.Clear();
     if (!V::kTileAhead || !IsAhead(SourceOf(tile))) return;
@@ -69,7 +71,7 @@ struct ChainDot {
     else
       scratch->ahead.Begin(n, tile.next_k, k_bytes, tile.next_v, v_bytes);
   }
-  // Beside the softmax of a row, four times.
+  // Called beside the softmax of a row, four times per row.
   static void BesideSoftmax(Scratch* scratch) { scratch->ahead.BesideSoftmax(); }
 
   static void Scores(const TileRows& rows, const KeyTile& tile, Scratch* scratch) {
@@ -94,8 +96,9 @@ struct ChainDot {
   }
 
  private:
-  static constexpr int kLineColumns = kLanes / V::kWidth;          // vectors of a line
-  static constexpr int kRunColumns = kRunLines * kLineColumns;     // and of a run of laid out ones
+  static constexpr int kLineColumns = kLanes / V::kWidth;  // vectors of a line
+  // vectors of a run of laid out lines
+  static constexpr int kRunColumns = kRunLines * kLineColumns;
   static constexpr int kGroupWords = V::kWords * kGroupKeys / 32;  // of a row of P
 
   static Word* Weights(Scratch* scratch, int row) {
@@ -114,7 +117,7 @@ struct ChainDot {
     if (numbers) return ahead ? kNumbersAhead : kNumbers;
     return ahead ? kPagesAhead : kPages;
   }
-  // Calls lay_out<source> with what the pages hold.
+  // Calls lay_out<source> with the form of the tile in the pages.
   template <typename LayOut>
   static void WithLines(const KeyTile& tile, const LayOut& lay_out) {
     if constexpr (V::kReadsNumbers) {
@@ -123,7 +126,8 @@ struct ChainDot {
     lay_out.template operator()<kPages>();
   }
 
-  // Register tiles as even as can be: tiles(first row, rows of each, number), at most twice.
+  // Cuts n rows into register tiles as evenly as possible: calls tiles(first row, rows of each,
+  // number), at most twice.
   template <typename Tiles>
   static void InRowTiles(int n, const Tiles& tiles) {
     const int n_tiles = (n + V::kTileRows - 1) / V::kTileRows;
@@ -142,7 +146,8 @@ struct ChainDot {
     for (; at < n; ++at) columns.template operator()<1>(at);
   }
 
-  // Of n_tiles register tiles of R rows: those lines that one has read, the next finds in L1.
+  // Scores of n_tiles register tiles of R rows: a tile finds the lines in L1 that the previous one
+  // read.
   template <LineSource kSource, int R>
   static void ScoreRows(const Word* q, const KeyTile& tile, int n_tiles, TileAhead* ahead,
                         float* s) {
@@ -170,8 +175,8 @@ struct ChainDot {
       });
     }
   }
-  // Prefetched by the first register tile: the next tile, or group by group this tile's values and
-  // then the keys of the next, where the tile is laid out both of the next.
+  // The first register tile prefetches: the next tile, or group by group this tile's values and
+  // then the next tile's keys; for a laid out tile, both of the next tile.
   template <LineSource kSource>
   static decltype(auto) AheadOfScores(const KeyTile& tile, TileAhead* ahead) {
     if constexpr (!Loops::kTakesAhead || !IsAhead(kSource))
@@ -214,7 +219,7 @@ struct ChainDot {
     return kSource >= kLaidOut && columns > kRunColumns ? kRunColumns : columns;
   }
 
-  // The row count is a template argument of the loops: one entry for each, by source.
+  // The row count is a template argument of the loops: one entry per row count and source.
   using Loop = void (*)(const Word*, const KeyTile&, int, TileAhead*, float*);
   struct Table {
     Loop score[kSources][V::kTileRows + 1] = {}, value[kSources][V::kTileRows + 1] = {};

@@ -1,5 +1,5 @@
-// Tiles that pages hold in another form, made into what the chains read: int8 numbers as bf16,
-// which is exact, and values that lie in keys. Once for every path. For kernel units.
+// Converts tiles that pages hold in another form to the form that the chains read: int8 numbers to
+// bf16, which is exact, and values that lie in keys. Written once for every path. For kernel units.
 #pragma once
 
 #include "engine/cpu/attention/attention_tile.h"
@@ -64,9 +64,9 @@ void WidenValues(const void* group, const void* next, int value_dim, bf16* v) {
     }
 }
 
-// Of each pair of keys a K line has the words (k0d0, k0d1), (k1d0, k1d1), where a V line wants
-// (k0d0, k1d0), (k0d1, k1d1): the middle halves change places, and then the eight pairs of the K
-// lines of two dims each go to the eight V lines of a group.
+// A K line has, for each pair of keys, the words (k0d0, k0d1), (k1d0, k1d1); a V line needs (k0d0,
+// k1d0), (k0d1, k1d1). So the middle halves change places, and then the eight pairs of the K lines
+// of two dims each go to the eight V lines of a group.
 #if defined(__AVX512F__)
 inline __m512i SwapMiddles(const bf16* line) {
   const __m512i order =
@@ -90,7 +90,7 @@ inline void TurnDims(const bf16* k, int value_dim, bf16* v) {
     const __m512i* const t = twos + 4 * odd;
     const __m512i a = _mm512_shuffle_i64x2(t[0], t[1], 0x44);  // pairs 0, 1 of each four
     const __m512i b = _mm512_shuffle_i64x2(t[2], t[3], 0x44);
-    const __m512i c = _mm512_shuffle_i64x2(t[0], t[1], 0xee);  // and 2, 3
+    const __m512i c = _mm512_shuffle_i64x2(t[0], t[1], 0xee);  // pairs 2, 3 of each four
     const __m512i d = _mm512_shuffle_i64x2(t[2], t[3], 0xee);
     store(odd, _mm512_shuffle_i64x2(a, b, 0x88));
     store(2 + odd, _mm512_shuffle_i64x2(a, b, 0xdd));

@@ -42,7 +42,7 @@ struct FmaRegisters {
   static Float Add(Float a, Float b) { return _mm256_add_ps(a, b); }
   static Float Broadcast(const float* word) { return _mm256_set1_ps(*word); }
   static Float Mul(Float a, Float b) { return _mm256_mul_ps(a, b); }
-  // The compiler would load it for every row again.
+  // Keeps the value in its register: the compiler would load it again for every row.
   static void Hold(Float* x) { __asm__("" : "+x"(*x)); }
   static Float Dot(Float a, Float b, Float c) { return _mm256_fmadd_ps(a, b, c); }
   template <int chain>

@@ -1,6 +1,6 @@
-// One chain of R rows x C columns at a time in registers, even first, then odd; the even one's sums
-// wait in L1: register tiles as large as can be. V is the path's vector (attention_chains.h). For
-// kernel units.
+// One chain of R rows x C columns at a time in registers, first even, then odd; the sums of the
+// even chain wait in L1. Register tiles are as large as possible. V is the path's vector
+// (attention_chains.h). For kernel units.
 #pragma once
 
 #include "engine/cpu/attention/attention_operands.h"
@@ -19,7 +19,7 @@ struct Chain {
 #pragma GCC unroll 8
       for (int c = 0; c < C; ++c) sum[r][c] = V::Zero();
   }
-  // word: of row 0, those of the others `stride` apart.
+  // word: word of row 0; the words of other rows are `stride` apart.
   template <int chain, class Lines>
   void Step(const typename V::Word* word, int64_t stride, const Lines& lines) {
     typename V::Float b[C];
@@ -38,7 +38,7 @@ struct Chain {
 #pragma GCC unroll 8
       for (int c = 0; c < C; ++c) V::Store(even + (r * C + c) * V::kWidth, sum[r][c]);
   }
-  // acc (R, C vectors) continues: acc + (even + odd), from +0 when `first`; this is the odd chain.
+  // acc (R, C vectors) = acc + (even + odd), from +0 when `first`; this object is the odd chain.
   template <class EvenAt>
   void AddTo(const EvenAt& even_at, float* acc, int64_t acc_stride, bool first) const {
 #pragma GCC unroll 16
@@ -55,7 +55,7 @@ struct Chain {
 template <class V>
 struct ParkedChains {
   using Word = typename V::Word;
-  static constexpr bool kTakesAhead = false;  // but prefetches by itself, step by step
+  static constexpr bool kTakesAhead = false;  // prefetches by itself instead, step by step
 
   // S of R rows x C columns.
   template <LineSource kSource, int R, int C, class Ahead>
@@ -117,7 +117,7 @@ struct ParkedChains {
  private:
   static constexpr int kLineColumns = kLanes / V::kWidth;
 
-  // acc = or += what run<chain>(sums) adds to the sums of each chain.
+  // acc = or += the sums of each chain that run<chain>(sums) computes.
   template <int R, int C, typename Run>
   static inline __attribute__((always_inline)) void AddChains(const Run& run, float* acc,
                                                               int64_t acc_stride, bool first) {
@@ -126,7 +126,8 @@ struct ParkedChains {
     even.Clear();
     run.template operator()<kEven>(&even);
     even.StoreTo(waiting);
-    // The compiler would keep them in registers that the other chain needs.
+    // The clobber stops the compiler from keeping the values in registers that the other chain
+    // needs.
     __asm__ volatile("" : : "r"(waiting) : "memory");
     odd.Clear();
     run.template operator()<kOdd>(&odd);

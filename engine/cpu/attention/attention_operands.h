@@ -1,8 +1,8 @@
-// The lines of a tile as the chains of the attention take them, step by step: as they lie in the
-// pages, or laid out for many rows, each step's part of them made once; and the lines to come, from
-// memory. For kernel units; V is the path's vector (attention_chains.h).
+// The lines of a tile in the form that the chains of the attention read, step by step: as stored in
+// the pages, or laid out for many rows, so that each step's part is made once; and prefetches of
+// the next lines from memory. For kernel units; V is the path's vector (attention_chains.h).
 //
-// Laid out, in runs of four lines that the same steps take:
+// Laid out form, in runs of four lines that the same steps read:
 //   K [32 dims][4 groups of keys][chain][step][group][16 keys]
 //   V [32 keys][4 times 16 dims][chain][step][16 dims of each of the four]
 #pragma once
@@ -20,8 +20,8 @@ inline constexpr int kRunLines = 4;
 
 enum { kEven = 0, kOdd = 1 };
 
-// How the lines of a tile are read: bf16 in the pages, numbers of int8 in the pages, or laid out.
-// Ahead: with prefetch of what comes next from memory.
+// Forms of the lines of a tile: bf16 in the pages, int8 numbers in the pages, or laid out. Ahead:
+// also prefetches the next lines from memory.
 enum LineSource { kPages, kPagesAhead, kNumbers, kNumbersAhead, kLaidOut, kLaidOutAhead, kSources };
 constexpr bool InPages(LineSource source) { return source < kLaidOut; }
 constexpr bool OfNumbers(LineSource source) {
@@ -39,14 +39,14 @@ inline void PrefetchToL2(const bf16* line) {
   _mm_prefetch(reinterpret_cast<const char*>(line), _MM_HINT_T1);
 }
 
-// Nothing is prefetched.
+// No prefetch.
 struct NoneAhead {
   template <int C, int kWidth, int kSteps>
   void At(int /*step*/, bool /*is_number*/) {}
 };
 
-// Groups to come, prefetched line by line while others are read: as four streams of two groups
-// each, as memory gives more to several streams than to one.
+// Prefetches the next groups line by line while others are read: as four streams of two groups
+// each, because memory gives several streams more than one.
 template <LineSource kSource>
 class GroupsAhead {
  public:
@@ -56,8 +56,8 @@ class GroupsAhead {
     for (int j = 0; j < kTileGroups; ++j)
       groups_[j % 2][j / 2] = reinterpret_cast<const char*>(groups[j]);
   }
-  // Before a step, of kSteps that take sixteen k, of C columns of kWidth lanes: as many lines as
-  // they read.
+  // Called before a step (one of kSteps that read sixteen k) of C columns of kWidth lanes:
+  // prefetches as many lines as the step reads.
   template <int C, int kWidth, int kSteps>
   void At(int step, bool /*is_number*/) {
     constexpr int kRead = C * kWidth * kGroupKeys * (OfNumbers(kSource) ? 1 : 2) / kLineBytes;
@@ -91,12 +91,12 @@ class GroupsAhead {
 // beside the softmax, 10 with prefetches to L1 or in several streams).
 class TileAhead {
  public:
-  // From here on none, until the next tile begins.
+  // Stops prefetching until the next tile begins.
   void Clear() {
     group_ = kGroups;
     beside_softmax_ = 0;
   }
-  // n: rows that meet this tile.
+  // n: rows that attend this tile.
   template <class Element>
   void Begin(int n, const Element* const (&k)[kTileGroups], int64_t k_bytes,
              const Element* const (&v)[kTileGroups], int64_t v_bytes) {
@@ -110,15 +110,15 @@ class TileAhead {
     at_ = 0;
     group_ = 0;
   }
-  // Before a step, of kSteps that take sixteen k, of C columns of kWidth lanes: three lines for
-  // four that they read.
+  // Called before a step (one of kSteps that read sixteen k) of C columns of kWidth lanes:
+  // prefetches three lines for every four that the step reads.
   template <int C, int kWidth, int kSteps>
   inline __attribute__((always_inline)) void At(int step, bool is_number) {
     constexpr int kRead = C * kWidth * kGroupKeys / kLineBytes;
     const int n = (is_number ? 1 : 2) * kRead * 3;
     Prefetch((step + 1) * n / (4 * kSteps) - step * n / (4 * kSteps));
   }
-  // Beside the softmax of a row, four times.
+  // Called beside the softmax of a row, four times per row.
   void BesideSoftmax() { Prefetch(beside_softmax_); }
 
  private:
@@ -140,7 +140,7 @@ class TileAhead {
   int group_ = kGroups, beside_softmax_ = 0;
 };
 
-// Those of C columns, in the pages, lines `stride` apart.
+// Lines of C columns in the pages, `stride` apart.
 template <class V, int C>
 struct PageLines {
   static constexpr bool kSideBySide = V::kSideBySide;
@@ -158,7 +158,7 @@ struct PageLines {
   }
 };
 
-// The same of int8: the bytes of one k lie together.
+// Lines of C columns of int8 in the pages: the bytes of one k are adjacent.
 template <class V, int C>
 struct NumberLines {
   static constexpr bool kSideBySide = false;
@@ -176,19 +176,19 @@ struct NumberLines {
   }
 };
 
-// Of one chain in 32 k: steps, and floats of a run.
+// Sizes of one chain in 32 k: steps, and floats of a run.
 template <class V>
 inline constexpr int kChainSteps = V::kWords / 2;
 template <class V>
 inline constexpr int64_t kChainFloats = kChainSteps<V>* kRunLines* kLanes;
 
-// Those of columns of a run that is laid out.
+// Lines of columns of a run that is laid out.
 template <class V>
 struct LaidOutColumns {
   static constexpr bool kSideBySide = V::kSideBySide;
   const float* at;
   void Next() { at += kRunLines * kLanes; }
-  // Of keys: on to the next 32 dims.
+  // Advances keys to the next 32 dims.
   void NextGroup() { at += (2 * kTileGroups / kRunLines - 1) * kChainFloats<V>; }
   template <int chain>
   typename V::Float Load(int c) const {
@@ -196,7 +196,7 @@ struct LaidOutColumns {
   }
 };
 
-// Of a tile: K's runs of 32 dims, V's of 32 keys.
+// Number of runs of a tile: for K one per 32 dims, for V one per 32 keys.
 inline int RunsOf(int value_dim) {
   return (value_dim + kRunLines * kLanes - 1) / (kRunLines * kLanes);
 }
@@ -211,8 +211,8 @@ inline int64_t ValueRun(int value_dim, int group, int line) {
          group % 2 * kChainFloats<V> / 2;
 }
 
-// The lines of C columns from `column` on (in vectors): of keys from the start of the tile, their
-// dims from k on; of the dims of values, whose keys are those of `group` and on.
+// The lines of C columns from `column` on (in vectors). Keys: from the start of the tile, dims from
+// k on. Values: keys from `group` on.
 template <class V, LineSource kSource, int C>
 inline auto KeyLines(const KeyTile& tile, int k, int column) {
   constexpr int kLineColumns = kLanes / V::kWidth, kRunColumns = kRunLines * kLineColumns;
@@ -252,7 +252,7 @@ inline auto ValueLines(const KeyTile& tile, int group, int column) {
   }
 }
 
-// Both chains' parts of one step of sixteen lanes.
+// Lays out both chains' parts of one step of sixteen lanes.
 template <class V, class Lines>
 inline void LayOutStep(const Lines& lines, float* to) {
   for (int c = 0; c < kLanes / V::kWidth; ++c) {

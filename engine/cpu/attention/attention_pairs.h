@@ -42,7 +42,7 @@ struct PairVector {
   }
   static Float AddChains(Float lower, Float upper) { return AddPairChains(lower, upper); }
 
-  // The words of a chain: bf16 of two numbers, exact.
+  // The words of a chain: two numbers as bf16, exact.
   template <int chain>
   static Float LoadNumbers(const int8_t* numbers, int64_t stride) {
     const __m512i high = Widen(numbers + chain * stride);

@@ -1,13 +1,14 @@
-// The parts of the attention that are no dot products, once for every path, on the sixteen virtual
-// lanes; and Attend, which puts them together with the chains of a path. For kernel units.
+// The parts of the attention that are no dot products, written once for every path on the sixteen
+// virtual lanes; and Attend, which combines them with the chains of a path. For kernel units.
 //
-// Dot is the path's way to the tile order (attention_chains.h):
-//   Dot::kMaxRows, Dot::kEdgeRows, Dot::Scratch (holds S as float s[kMaxRows][kTileKeys]; P where
-//   the path wants it); Dot::kPrefetch: whether fresh tiles are worth prefetching;
+// Dot is the path's implementation of the tile order (attention_chains.h):
+//   Dot::kMaxRows, Dot::kEdgeRows, Dot::Scratch (holds S as float s[kMaxRows][kTileKeys], and P in
+//                                   the path's form)
+//   Dot::kPrefetch                  fresh tiles are worth prefetching
 //   Dot::kLaidOutFloats
-//   Dot::Begin(tile, n, &scratch), Dot::BesideSoftmax(&scratch)     what it prefetches from memory
-//   Dot::Reads(tile)                the path takes the tile's source as it is: nothing is made from
-//   it Dot::Scores(rows, tile, &scratch)     S of the tile's groups, all rows
+//   Dot::Begin(tile, n, &scratch), Dot::BesideSoftmax(&scratch)     prefetches from memory
+//   Dot::Reads(tile)                the path reads the tile's source directly
+//   Dot::Scores(rows, tile, &scratch)     S of the tile's groups, all rows
 //   Dot::StoreWeights(&scratch, row, group, lanes)  P of sixteen keys, already rounded to bf16
 //   Dot::AddValues(&scratch, n, tile, out)          out += P V
 #pragma once
@@ -23,7 +24,7 @@ namespace {
 
 inline constexpr float kMinusInfinity = -__builtin_inff();
 
-// RoundBf16 of a weight times a scale, which is no NaN.
+// RoundBf16 of a weight times a scale, which is never NaN.
 #if defined(__AVX512F__)
 inline Lanes RoundScaled(Lanes x) {
   const __m512i bits = _mm512_castps_si512(x.v);
@@ -56,7 +57,7 @@ inline int VisibleGroups(int visible, int n_groups) {
                                           : (visible + kGroupKeys - 1) / kGroupKeys;
 }
 
-// Largest of the row's visible scores, lane by lane (-inf if none); hides the others of the last
+// Largest visible score of the row, lane by lane (-inf if none); hides the other scores of the last
 // group.
 inline Lanes MaxOfScores(float* s, int visible, int groups) {
   if (groups == 0) return Splat<Lanes>(kMinusInfinity);
@@ -84,7 +85,7 @@ inline void HideRest(float* s, int n, int n_groups) {
   }
 }
 
-// Of an int8 tile.
+// Key scales of an int8 tile.
 inline const float* KeyScales(const TileSource& source, int group) {
   return reinterpret_cast<const float*>(source.k[group]);
 }
@@ -143,7 +144,7 @@ void SoftmaxRows(typename Dot::Scratch* scratch, const TileRows& rows, int first
   const RowState state = {all.max + first, all.sum + first, all.out + first * kRowStride};
   const int n_groups = tile.n_groups;
   int groups[kLanes];
-  Lanes lanes[kLanes];  // of rows that are not there: anything
+  Lanes lanes[kLanes];  // rows that do not exist hold anything
   for (Lanes& row : lanes) row = Splat<Lanes>(0.0f);
   alignas(64) float max[kLanes], sum[kLanes], rescale[kLanes] = {};
   for (int r = 0; r < n; ++r) {
@@ -219,7 +220,7 @@ void Attend(const TileRows& rows, const KeyTile& tile, const ScoreScale& scale,
   Dot::AddValues(&scratch, rows.n, tile, segment.out);
 }
 
-// Of at most sixteen rows, so that their exponentials are one.
+// Folds at most sixteen rows, so that one vector computes their exponentials.
 inline void FoldRows(const RowState& segment, int n, int value_dim, float c, const RowState& rows) {
   alignas(64) float a[kLanes] = {}, b[kLanes] = {};
   for (int r = 0; r < n; ++r) {

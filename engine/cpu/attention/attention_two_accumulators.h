@@ -1,10 +1,10 @@
-// Both chains of R rows x C columns at once, all their sums in registers: what machines do best
-// that load as often as they multiply (AVX2). V is the path's vector, with words of one k and lines
-// of one step (attention_chains.h). For kernel units.
+// Both chains of R rows x C columns at once, all their sums in registers: best on machines that
+// load as often as they multiply (AVX2). V is the path's vector, with words of one k and lines of
+// one step (attention_chains.h). For kernel units.
 //
-// A chain's first product is its first sum, and dims beyond the last, which are zeros, are left
-// out. Sums that are zero may have another sign than those of the tile order then; no result of
-// the attention depends on it: a row adds +0 at its end, and exponents of two take zeros alike.
+// A chain's first product is its first sum, and dims beyond the last, which are zeros, are skipped.
+// Zero sums may then differ in sign from those of the tile order; no result of the attention
+// depends on the sign: a row adds +0 at its end, and exponents of two do not distinguish zeros.
 #pragma once
 
 #include <type_traits>
@@ -52,8 +52,8 @@ struct BothChains {
   static constexpr int kSteps = kGroupLines / V::kStepLines;  // of sixteen k
   static constexpr int kHalf = 2 * kSteps;
 
-  // What two vectors of sums hold, and what they are multiplied with: a chain each, or both side by
-  // side, each for half of the lanes.
+  // The operand of two vectors of sums: one chain each, or both chains side by side, each for half
+  // of the lanes.
   template <int chain, bool kSideBySide>
   static Float Operand(const Word* words) {
     if constexpr (kSideBySide)
@@ -74,7 +74,8 @@ struct BothChains {
   struct Sums {
     Float of[2][R][C];
 
-    // Adds sixteen k, or starts with them. words: of row 0, those of the others `stride` apart.
+    // Adds sixteen k, or starts with them. words: word of row 0; words of other rows are `stride`
+    // apart.
     template <bool kFirst, class Lines, class Ahead>
     inline __attribute__((always_inline)) void Take(const Word* words, int64_t stride, Lines* lines,
                                                     Ahead* ahead) {
@@ -119,7 +120,7 @@ struct BothChains {
     }
   };
 
-  // Of 32 dims, or of sixteen where no more are left.
+  // Scores of 32 dims, or of sixteen if no more are left.
   template <bool kStarts, int R, int C, class Lines, class Ahead>
   static inline __attribute__((always_inline)) void AddScores(const Word* q, int dims_left,
                                                               Lines* lines, Ahead* ahead,

@@ -1,5 +1,4 @@
-// What the plain fp32 backend computes with: a matrix, a dot product. Plain code that allocates
-// where it likes.
+// Matrix and dot product of the plain fp32 backend. Plain code that may allocate anywhere.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +17,7 @@ struct Matrix {
   float* row(int64_t r) { return data.data() + r * cols; }
   const float* row(int64_t r) const { return data.data() + r * cols; }
   int64_t rows() const { return static_cast<int64_t>(data.size()) / cols; }
-  // Some rows of it as a matrix of their own.
+  // Copies some rows to a separate matrix.
   void Read(const std::vector<int32_t>& rows, Matrix& to) const {
     for (size_t i = 0; i < rows.size(); ++i) std::copy_n(row(rows[i]), cols, to.row(i));
   }

@@ -1,4 +1,4 @@
-// The MLP of a layer in the plain fp32 mode: one, or experts. Engine thread.
+// The MLP of a layer in the plain fp32 mode: a single MLP, or experts. Engine thread.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace baton {
 
 class Fp32Mlp {
  public:
-  // Both outlive this.
+  // `model` and `weights` outlive this object.
   Fp32Mlp(const ModelDesc& model, const Fp32Weights& weights) : model_(model), weights_(weights) {}
 
   // y (rows, hidden) = the layer's MLP of x, the normed rows. y may not be x.
@@ -26,7 +26,7 @@ class Fp32Mlp {
   const ModelDesc& model_;
   const Fp32Weights& weights_;
   Matrix gate_, up_;
-  Matrix weights_of_experts_, shared_weights_, expert_;  // of a sparse layer
+  Matrix weights_of_experts_, shared_weights_, expert_;  // sparse layers only
 };
 
 }  // namespace baton

@@ -1,4 +1,4 @@
-// Weights of the plain fp32 mode by our names (model_tensors.h), and its linear layers. Engine
+// Weights of the plain fp32 mode by engine names (model_tensors.h), and the linear layers. Engine
 // thread; work is spread over the pool.
 #pragma once
 
@@ -15,14 +15,13 @@ namespace baton {
 
 class Fp32Weights {
  public:
-  // Reads them all; the pool outlives this.
+  // Reads all weights; the pool outlives this object.
   Fp32Weights(const WeightSource& source, ComputePool& pool);
 
-  // CHECKs that there is one of this name.
+  // CHECKs that the name exists.
   const std::vector<float>& At(const std::string& name) const;
   int64_t bytes() const;
-  // y = x times the matrix of this name, plus the bias that goes with it if there is one. y may not
-  // be x.
+  // y = x times the matrix `name`, plus the bias of that matrix if there is one. y may not be x.
   void Linear(const Matrix& x, const std::string& name, Matrix& y) const;
 
  private:

@@ -10,7 +10,7 @@ namespace baton {
 
 class AlignedBuffer {
  public:
-  // At least `bytes` bytes; valid until a larger Reserve.
+  // Returns at least `bytes` bytes, valid until a larger Reserve.
   void* Reserve(size_t bytes);
 
  private:

@@ -32,7 +32,7 @@ struct AmxTiles {
   static void Load(const void* from, int64_t stride) {
     __asm__ volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(stride), "i"(t) : "memory");
   }
-  // What is used once: as Load, and it leaves what L1 holds there.
+  // Load for data that is used once: bypasses L1 and leaves its contents there.
   template <int t>
   static void LoadOnce(const void* from, int64_t stride) {
     __asm__ volatile("tileloaddt1 (%0,%1,1), %%tmm%c2"
@@ -56,7 +56,7 @@ struct AmxTiles {
   static void DotSigned() {
     __asm__ volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(c), "i"(a), "i"(b));
   }
-  // Inlined early: g++ 12 takes a function that only prefetches for one that does nothing.
+  // Inlined early: g++ 12 removes calls of a function that only prefetches as having no effect.
   static inline __attribute__((always_inline)) void Prefetch(const void* line) {
     _mm_prefetch(static_cast<const char*>(line), _MM_HINT_T0);
   }

@@ -20,22 +20,22 @@ enum class Isa { kAvx2, kAvx512, kAvx512Bf16, kAmx };
 std::string_view IsaName(Isa isa);                    // "avx2", "avx512", "avx512bf16", "amx"
 absl::StatusOr<Isa> ParseIsa(std::string_view name);  // error lists the names
 
-// Paths of this machine, best guess last; empty where there is not even AVX2. kAmx is among them
-// only after RequestAmxPermission() succeeded in this process.
+// Paths of this machine, best guess last; empty if even AVX2 is missing. kAmx is included only
+// after RequestAmxPermission() succeeded in this process.
 std::vector<Isa> SupportedIsas();
 // OK, or an error that names the paths this machine has.
 absl::Status CheckIsaSupported(Isa isa);
-// The same for a machine called `cpu` that has the paths `supported`.
+// CheckIsaSupported for a machine named `cpu` that has the paths `supported`.
 absl::Status CheckIsaAmong(Isa isa, const std::vector<Isa>& supported, const std::string& cpu);
 
-// AVX512_VNNI, which some machines of kAvx512 have too.
+// True if the CPU has AVX512_VNNI, which some machines of kAvx512 have too.
 bool HasVnni();
 
 // Asks the kernel for AMX tiles; call after exec (which clears the permission), before threads.
-// False where there are none or the kernel refuses. Calling it again is harmless.
+// False if the CPU has no tiles or the kernel refuses. Calling it again is harmless.
 bool RequestAmxPermission();
-// The CPU has tiles, and this process may not use them: not asked yet, or the kernel said no (some
-// thread's signal stack is too small for them).
+// True if the CPU has tiles that this process may not use: permission was not requested yet, or the
+// kernel refused it (the signal stack of some thread is too small for tiles).
 bool IsAmxRefused();
 
 // Brand string of cpuid, such as "AMD EPYC 9R14".

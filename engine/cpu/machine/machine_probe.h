@@ -1,6 +1,6 @@
-// What this machine can do at most, measured for some milliseconds: the limits that `doctor` and
-// `bench` print beside their figures. Shared machines vary, so a benchmark probes right before and
-// right after each of its samples, with few tries.
+// Measures this machine's limits for some milliseconds; `doctor` and `bench` print the limits
+// beside their figures. Shared machines vary, so a benchmark probes right before and right after
+// each of its samples, with few tries.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ namespace baton {
 // Tries of a probe beside a sample: about 5 ms of multiply-adds; 640 MiB read, each way twice.
 inline constexpr int kShortPeakTries = 3, kShortReadTries = 10;
 
-// 10^9 operations per second, multiply-adds counted twice, of the instruction with which a
-// supported path multiplies weights of this type (bf16: the dot products of attention, too), on
+// Peak in 10^9 operations per second (a multiply-add counts twice) of the instruction with which a
+// supported path multiplies weights of this type (bf16: also the dot products of attention), on
 // registers only, all members of the pool together; the best of `tries` runs of one to two
 // milliseconds.
 double ProbePeakGops(Isa isa, WeightType type, ComputePool& pool, int tries = 12);
@@ -24,13 +24,13 @@ inline double ProbeDotGflops(Isa isa, ComputePool& pool) {
   return ProbePeakGops(isa, WeightType::kBf16, pool);
 }
 
-// GB/s at which all members together read `bytes` (>= 1 MiB) of pre-faulted memory of the caller
-// (64-byte aligned), each its own part: the fastest of `tries` pieces of 64 MiB, read in several
-// ways in turns. Needs AVX2.
+// GB/s at which all members together read `bytes` (>= 1 MiB) of the caller's pre-faulted, 64-byte
+// aligned memory, each member its own part: the fastest of `tries` pieces of 64 MiB, read in
+// several ways in turns. Needs AVX2.
 double ProbeReadGbps(ComputePool& pool, const void* memory, int64_t bytes, int tries = 20);
 
-// Memory of its own to read: random data, in huge pages where the system gives them. Choose more
-// than the caches hold, 1 GiB or more, to see what weights can be streamed at.
+// Owns memory to read: random data, in huge pages where the system grants them. Choose more than
+// the caches hold, 1 GiB or more, to measure the rate at which weights can be streamed.
 class MemoryProbe {
  public:
   explicit MemoryProbe(int64_t bytes);

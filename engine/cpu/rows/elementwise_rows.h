@@ -16,8 +16,8 @@ struct ElementwiseRows {
   void (*scale)(float by, int64_t n, bf16* x);
   void (*soft_cap)(float cap, int64_t n, float* x);
   void (*rope)(bf16* head, int64_t d, const float* cos, const float* sin);
-  // numbers[i] = x[i] / scale to the nearest (even) whole number; the scale, always finite, is
-  // returned. n: a multiple of 16.
+  // numbers[i] = x[i] / scale rounded to the nearest (even) integer. Returns the scale, which is
+  // always finite. n: a multiple of 16.
   float (*quantize)(const bf16* x, int64_t n, int8_t* numbers);
 };
 
@@ -27,7 +27,7 @@ const ElementwiseRows& ElementwiseRowsAvx512();
 #if defined(__AVX2__) && defined(__FMA__)
 namespace {
 
-// The last n % 16 elements, with zeros behind them.
+// The last n % 16 elements, followed by zeros.
 template <typename T>
 struct Tail {
   alignas(64) T values[kLanes] = {};
@@ -168,7 +168,7 @@ float Quantize(const bf16* x, int64_t n, int8_t* numbers) {
   const Lanes inverse = Splat<Lanes>(scale > 0 ? 1.0f / scale : 0.0f);
   for (int64_t i = 0; i < n; i += kLanes) {
     const Lanes bounded = Min(Max(Mul(LoadBf16<Lanes>(x + i), inverse), least), most);
-    alignas(64) uint32_t bits[kLanes];  // the whole number is in the low bits of the sum
+    alignas(64) uint32_t bits[kLanes];  // the integer is in the low bits of the sum
     Store(reinterpret_cast<float*>(bits), Add(bounded, Splat<Lanes>(0x1.8p23f)));
     for (int lane = 0; lane < kLanes; ++lane) numbers[i + lane] = static_cast<int8_t>(bits[lane]);
   }

@@ -1,5 +1,5 @@
-// Element-wise kernels around the rows of one path: what GetElementwiseKernels is made of, and how
-// tests run rows whose instructions are emulated.
+// Builds element-wise kernels from the rows of one path: for GetElementwiseKernels, and for tests
+// of rows whose instructions are emulated.
 #pragma once
 
 #include <cstring>
