@@ -11,7 +11,7 @@
 namespace baton {
 namespace {
 
-// Reads 16 values of which only `valid` exist.
+// Reads 16 values, of which only `valid` exist.
 inline Lanes LoadSome(const float* from, int64_t valid) {
   if (valid >= 16) return Load<Lanes>(from);
   alignas(64) float padded[16] = {};
@@ -37,7 +37,7 @@ inline void StoreSomeBf16(bf16* to, Lanes x, int64_t valid) {
   for (int64_t i = 0; i < valid; ++i) to[i] = padded[i];
 }
 
-// A block's sums, and the bias.
+// Adds the bias to a block's sums.
 inline Lanes AddBias(const LinearJob& job, int64_t block, Lanes sum) {
   if (job.bias == nullptr) return sum;
   return Add(sum, LoadSome(job.bias + block * 16, job.n - block * 16));
@@ -46,7 +46,7 @@ inline Lanes BiasedSum(const LinearJob& job, int64_t block, const float* acc) {
   return AddBias(job, block, Load<Lanes>(acc));
 }
 
-// What is rounded to outputs, of kBf16 and kGelu; and of gated layers.
+// Sums to rounded outputs for kBf16 and kGelu; also used inside gated layers.
 template <Epilogue kEpilogue>
 inline Lanes PlainOutput(Lanes sum) {
   return kEpilogue == Epilogue::kGelu ? Gelu(RoundBf16(sum)) : sum;
@@ -57,7 +57,7 @@ inline Lanes GatedOutput(Lanes gate_sum, Lanes up_sum) {
   return Mul(kEpilogue == Epilogue::kSwiGlu ? Silu(gate) : GeluTanh(gate), up);
 }
 
-// Writes outputs [16 * block, 16 * block + 16) of a row, whose sums these are.
+// Writes outputs [16 * block, 16 * block + 16) of a row from `sum`, the row's sums.
 template <Epilogue kEpilogue>
 inline void FinishBlock(const LinearJob& job, int64_t row, int64_t block, Lanes sum) {
   const int64_t column = block * 16, valid = job.n - column;
@@ -83,7 +83,7 @@ inline void FinishBlocks(const LinearJob& job, int64_t row, int64_t first, int64
   }
 }
 
-// Blocks come in pairs, gate and up.
+// Writes gated outputs; blocks come in pairs, gate and up.
 template <Epilogue kEpilogue>
 inline void FinishGatedBlocks(const LinearJob& job, int64_t row, int64_t first, int64_t blocks,
                               const float* acc, int64_t acc_stride) {
@@ -94,7 +94,7 @@ inline void FinishGatedBlocks(const LinearJob& job, int64_t row, int64_t first, 
   }
 }
 
-// Asks for the lines that FinishRow will write of rows [row, row + rows), before the sums are
+// Prefetches the lines that FinishRow will write for rows [row, row + rows), before the sums are
 // computed: rows of y lie far apart and are rarely in a cache, and a store that waits for memory
 // holds up all stores after it.
 inline void PrefetchOutputs(const LinearJob& job, int64_t row, int64_t rows, int64_t first,
@@ -111,8 +111,8 @@ inline void PrefetchOutputs(const LinearJob& job, int64_t row, int64_t rows, int
   }
 }
 
-// Outputs of blocks [first, first + blocks) of a row, from their accumulators, those of the next
-// block acc_stride further on.
+// Writes the outputs of blocks [first, first + blocks) of a row from their accumulators, acc_stride
+// floats per block.
 [[maybe_unused]] void FinishRow(const LinearJob& job, int64_t row, int64_t first, int64_t blocks,
                                 const float* acc, int64_t acc_stride) {
   switch (job.epilogue) {

@@ -19,13 +19,12 @@
 //   V::LowHalves(x), V::HighHalves(x)   of every byte, as bytes
 //   V::FoldGroup(sum, scales, before, after), V::ScaleRow<is grouped>(acc, scales, row scale)
 //                               see above
-//   V::kSums                    sums that fit in registers beside operands
-//   V::DirectTileBlocks(rows)   blocks of a direct tile, whose sums do
+//   V::kSums                    number of sums that fit in registers beside operands
+//   V::DirectTileBlocks(rows)   blocks of a direct tile, whose sums fit in registers
 //   V::kDirectRows, V::kDirectTileRows, V::kDirectTilesRows, V::kDirectBlocks, V::kTileRows,
 //   V::kTileBlocks              as in gemm_vector.h
-//   V::PrefetchBytes(streams)   how far ahead each of so many parallel streams is prefetched; 0:
-//                               not at all
-// and W how weights are stored: bytes, or halves of bytes (gemm_integer_sums.h).
+//   V::PrefetchBytes(streams)   prefetch distance of each of `streams` parallel streams; 0: none
+// and the policy W says how weights are stored: bytes, or halves of bytes (gemm_integer_sums.h).
 //
 // Few rows ("direct"): weights are read once from memory, several blocks in parallel, each in
 // ascending order: parallel streams are faster than one. Many rows ("panels"): the words of a few
@@ -57,12 +56,12 @@ class IntegerGemm {
  private:
   static constexpr int64_t kMaxRows = 86 * V::kTileRows;
   static constexpr int kVecsPerBlock = 16 / V::kLanes;
-  static constexpr int64_t kBlockSteps = 8;  // of a K block: 256 k
+  static constexpr int64_t kBlockSteps = 8;  // steps of a K block: 256 k
   static constexpr int kTileVecs = V::kTileBlocks * kVecsPerBlock;
   static constexpr int64_t kTileOutputs = V::kTileBlocks * 16;
-  static constexpr int64_t kQuadWordBytes = V::kWords * kTileOutputs * 4;  // of a panel
+  static constexpr int64_t kQuadWordBytes = V::kWords * kTileOutputs * 4;  // bytes of a panel
   static constexpr int64_t kPanelWordBytes = kBlockSteps * kStepQuads * kQuadWordBytes;
-  static constexpr int64_t kPanelScaleBytes = V::kTileBlocks * kScaleBytes;  // of a group
+  static constexpr int64_t kPanelScaleBytes = V::kTileBlocks * kScaleBytes;  // bytes of a group
   static constexpr int64_t kPanelBytes = kPanelWordBytes + kBlockSteps * kPanelScaleBytes;
 
   static bool Direct(const LinearJob& job) { return job.rows <= V::kDirectRows; }
@@ -95,7 +94,7 @@ class IntegerGemm {
     const int64_t first = tiling.RowsBefore(tile), end = tiling.RowsBefore(tile + 1);
     for (int64_t row = first; row < end; ++row) PackRow(job, row, first, end, room);
   }
-  // A row of the tile of rows [first, end).
+  // Packs a row of the tile that holds rows [first, end).
   static void PackRow(const LinearJob& job, int64_t row, int64_t first, int64_t end, bf16* room) {
     const int64_t steps = Steps(job), group_steps = job.group_k / kStepK;
     const bf16* const x = InputRow(job, row, room);
@@ -157,7 +156,7 @@ class IntegerGemm {
     return Block(job, block) + group * job.group_bytes + kScaleBytes +
            in_group * kStepQuads * W::kQuadBytes;
   }
-  // Accumulators of a block and row to values before the epilogue, in place.
+  // Converts accumulators of a block and row to the values before the epilogue, in place.
   static void ScaleBlock(const LinearJob& job, float row_scale, int64_t block, float* acc) {
     for (int v = 0; v < kVecsPerBlock; ++v) {
       const char* scales = Block(job, block) + v * V::kLanes * 4;
@@ -165,12 +164,12 @@ class IntegerGemm {
     }
   }
 
-  // Steps of a group that `steps` steps have.
+  // Steps per group, if `steps` is the number of all steps.
   static int64_t GroupSteps(const LinearJob& job, int64_t steps) {
     return W::kIsGrouped ? job.group_k / kStepK : steps;
   }
-  // What all tiles of rows do in one K block. From one to the next by additions: a division takes
-  // as long as a step of a tile.
+  // A K block, with the data that all tiles of rows share. Advances by additions, because a
+  // division takes as long as a step of a tile.
   struct KBlock {
     const int32_t* words;   // of the first tile
     const int32_t* starts;  // [group][row]
@@ -190,12 +189,12 @@ class IntegerGemm {
       if (steps > Steps(job) - step) steps = Steps(job) - step;
       if (!W::kIsGrouped) group_steps = steps;
     }
-    // Of a block's weights as they are stored.
+    // Bytes of a block's stored weights in this K block.
     int64_t Bytes(const LinearJob& job) const {
       return W::kIsGrouped ? groups * job.group_bytes : steps * kStepQuads * W::kQuadBytes;
     }
   };
-  // Weights of a tile in one group after another.
+  // Weights of a tile, group after group.
   template <class Weights>
   struct GroupWeights {
     Weights weights;
@@ -248,7 +247,7 @@ class IntegerGemm {
     return split;
   }
 
-  // A function of its own: in larger ones g++ 12 keeps sums in memory.
+  // noinline: in larger functions g++ 12 keeps sums in memory.
   template <int kRows, int kBlocks>
   static __attribute__((noinline)) void DirectTile(const LinearJob& job, const Tiling& tiling,
                                                    int64_t first, float* acc, int64_t outputs) {
@@ -271,7 +270,7 @@ class IntegerGemm {
           });
     }
   }
-  // Tiles of kBlocks blocks while there are so many, then of half as many.
+  // Tiles of kBlocks blocks while enough blocks are left, then tiles of half as many.
   template <int kRows, int kBlocks>
   static void DirectTiles(const LinearJob& job, const Tiling& tiling, int64_t first, int64_t blocks,
                           float* acc, int64_t outputs) {
@@ -308,7 +307,8 @@ class IntegerGemm {
 
   // ---- many rows ----
 
-  // Words of a K block of the blocks of a panel that exist, then scales: [group][block][16].
+  // Lays out the words of a K block for the existing blocks of a panel, then scales:
+  // [group][block][16].
   static void LayOutPanel(const LinearJob& job, int64_t block, int64_t blocks, int64_t step,
                           int64_t steps, char* words) {
     const int64_t at_once = GroupSteps(job, steps);
@@ -333,13 +333,13 @@ class IntegerGemm {
     }
   }
 
-  // What all tiles of rows do with one K block of a panel.
+  // One K block of a panel, with the data that all tiles of rows share.
   struct PanelBlock {
     const char* words;
     WeightPrefetch* ahead;
-    float* acc;             // of the panel: [tile][row][vec][lane]
-    float* item_acc;        // of all panels of the item, where this ends it; null elsewhere
-    int64_t first, blocks;  // of the item
+    float* acc;             // sums of the panel: [tile][row][vec][lane]
+    float* item_acc;        // sums of the item, when it ends here; else null
+    int64_t first, blocks;  // blocks of the item
   };
 
   template <int kRows>
@@ -370,7 +370,8 @@ class IntegerGemm {
     if (tiling.rows == kRows) return AddPanel<kRows>(job, tiling, block, panel);
     if constexpr (2 * kRows > V::kTileRows + 2) AddPanelRows<kRows - 1>(job, tiling, block, panel);
   }
-  // The rows of a tile, all blocks of the item, while the last panel's sums are still in L1.
+  // Finishes the rows of a tile, all blocks of the item, while the last panel's sums are still in
+  // L1.
   static void FinishRows(const LinearJob& job, int64_t first_row, int64_t rows,
                          const PanelBlock& panel) {
     // An item is one panel, or its panels have a block each.
@@ -386,8 +387,8 @@ class IntegerGemm {
     }
   }
 
-  // Prefetches what the next K block reads of `blocks` blocks from `block` on; during the last one,
-  // the first of the item that this member most likely claims next.
+  // Prefetches the part of `blocks` blocks from `block` on that the next K block reads; during the
+  // last K block, the first part of the item that this member most likely claims next.
   static WeightPrefetch Ahead(const LinearJob& job, int64_t block, int64_t blocks, int64_t step,
                               int64_t tiles) {
     int64_t next = step + kBlockSteps;
@@ -412,7 +413,7 @@ class IntegerGemm {
       const bool is_last = block.step + block.steps == Steps(job);
       for (int64_t b = 0; b < blocks; b += V::kTileBlocks) {
         const int64_t present = blocks - b < V::kTileBlocks ? blocks - b : V::kTileBlocks;
-        // A panel that lacks blocks computes with what lies there; nobody looks at it.
+        // A panel that lacks blocks computes with stale data there; the results are not used.
         LayOutPanel(job, first + b, present, block.step, block.steps, words);
         WeightPrefetch ahead = Ahead(job, first + b, present, block.step, tiling.count);
         AddPanelRows<V::kTileRows>(

@@ -1,5 +1,6 @@
-// The sums of a register tile of gemm_integer.h (which names the policies V and W): weights as they
-// are stored, where a tile reads them, and the products of one group of k. For kernel units.
+// The sums of a register tile of gemm_integer.h (which names the policies V and W): forms of stored
+// weights, the order in which a tile reads weights, and the products of one group of k. For kernel
+// units.
 #pragma once
 
 #include <immintrin.h>
@@ -33,14 +34,14 @@ struct Int4Weights {
   }
 };
 
-constexpr int64_t kScaleBytes = 64;  // of a group of a block
+constexpr int64_t kScaleBytes = 64;  // scales of one group of a block
 constexpr int64_t kStepQuads = 8;    // a step is 32 k
 constexpr int64_t kStepK = 32;
 
 // Weights of a few blocks, read from the packed matrix: parallel streams.
 template <class V, class W>
 struct BlockWeights {
-  const char* from;  // lines of the first one
+  const char* from;  // lines of the first block
   int64_t block_bytes;
   template <int kVecs>
   inline __attribute__((always_inline)) typename V::Vec Get(int64_t quad, int v, int word) const {
@@ -124,7 +125,7 @@ inline __attribute__((always_inline)) void StartGroup(
   }
 }
 
-// acc = the sums (int8), or = or += what they are worth (int4).
+// Stores the sums in acc (int8), or acc = or += the scaled sums (int4).
 template <class V, class W, bool kStart, int kRows, int kVecs, int kSplit>
 inline __attribute__((always_inline)) void StoreGroup(typename V::Vec (&sums)[kRows][kVecs][kSplit],
                                                       const char* scales, int64_t scale_stride,
@@ -188,15 +189,16 @@ inline __attribute__((always_inline)) void StoreSums(const typename V::Vec (&sum
   }
 }
 
-// A whole group's sums by a Dot that adds shorts: those of a step are in registers, the sums of the
-// steps before it wait in L1.
+// A whole group's sums with a Dot that adds shorts: the sums of one step are in registers, the sums
+// of the steps before it wait in L1.
 template <class V, int kRows, int kVecs, class Weights>
 inline __attribute__((always_inline)) void AddGroupInShorts(
     const int32_t* a, Weights weights, int64_t steps, typename V::Vec (&sums)[kRows][kVecs][1]) {
   static_assert(V::kWords == 1);
   alignas(64) int32_t waiting[kRows][kVecs][V::kLanes];
   StoreSums<V>(sums, waiting);
-  // As in AddGroup; and sums are stored here and below, not carried to one place for both.
+  // As in AddGroup; also makes the compiler store sums in each branch instead of carrying them to
+  // one place for both.
   __asm__ volatile("" : : "r"(waiting) : "memory");
   for (;; a += kRows * kStepQuads, weights.template NextStep<kVecs>()) {
     MultiplyStep<V, kRows, kVecs>(a, weights, sums);

@@ -15,7 +15,7 @@ struct YmmIntegers {
   static constexpr int kDirectBlocks = 4;
   static constexpr int DirectTileBlocks(int rows) { return rows == 1 ? 4 : rows == 2 ? 2 : 1; }
   static constexpr int kTileRows = 6, kTileBlocks = 1;
-  // Four parallel streams are faster without, fewer with.
+  // Four parallel streams are faster without prefetch, fewer streams with prefetch.
   static constexpr int64_t PrefetchBytes(int streams) { return streams >= 4 ? 0 : 4096 / streams; }
 
   static Vec Load(const void* from) {
@@ -52,7 +52,8 @@ struct YmmShorts : YmmIntegers {
                      : _mm256_srli_epi16(bytes, 8);
   }
   static Vec Dot(Vec acc, Vec weights, Vec x) {
-    // The sums as text: of intrinsics g++ 12 makes trees of products, for which it lacks registers.
+    // Inline assembly for the sums: from intrinsics g++ 12 makes trees of products and runs out of
+    // registers.
     __asm__("vpaddd %1, %0, %0" : "+x"(acc) : "x"(_mm256_madd_epi16(weights, x)));
     return acc;
   }

@@ -15,7 +15,7 @@ struct ZmmIntegers {
   static constexpr int kDirectBlocks = 16;
   static constexpr int DirectTileBlocks(int rows) { return ZmmTileBlocks(rows); }
   static constexpr int kTileRows = 6, kTileBlocks = 4;
-  // Together they leave room in L1.
+  // The lines in flight of all streams together leave room in L1.
   static constexpr int64_t PrefetchBytes(int streams) {
     return streams <= 4 ? 2048 : 8192 / streams / 64 * 64;
   }
@@ -46,7 +46,7 @@ struct ZmmIntegers {
   }
 };
 
-// As YmmShorts and YmmBytes (gemm_integer_ymm.h).
+// The zmm forms of YmmShorts and YmmBytes (gemm_integer_ymm.h).
 struct ZmmShorts : ZmmIntegers {
   static constexpr int kWords = 2;
   static Vec Word(Vec bytes, int word) {
@@ -71,11 +71,12 @@ struct ZmmBytes : ZmmIntegers {
   static void PackStep(const int8_t* values, int32_t* words) { Copy32(words, values); }
 };
 
-// For machines whose memory is fastest read in order and without prefetches, which they drop or
-// which hold up other reads (Zen 4): one or two rows read one block after the other, and a few more
-// leave what several blocks need next to the machine (bench kernels, two threads, beside 2 to 16
-// streams with prefetches: int8 1 to 4 rows 1.14, 1.4, 1.3, 2.2 times as fast, int4 1.3, 1.3, 1.3,
-// 1.1). More rows wait for products as well, and gain by prefetches.
+// Reading order for machines whose memory is fastest read in order and without prefetches, because
+// they drop prefetches or prefetches hold up other reads (Zen 4): one or two rows read one block
+// after the other, and a few more rows leave to the machine which lines of several blocks to
+// prefetch (bench kernels, two threads, compared with 2 to 16 streams with prefetches: int8 1 to 4
+// rows 1.14, 1.4, 1.3, 2.2 times as fast, int4 1.3, 1.3, 1.3, 1.1). More rows wait for products as
+// well, and gain by prefetches.
 template <class Integers>
 struct ReadInOrder : Integers {
   static constexpr int kInOrderRows = 2;

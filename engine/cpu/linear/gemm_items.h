@@ -1,5 +1,5 @@
-// How a linear layer is cut into the items that threads claim, for every kind of weights on vector
-// registers. No bit depends on it. For kernel units.
+// Cuts a linear layer into the items that threads claim, for every kind of weights on vector
+// registers. The cut changes no bit. For kernel units.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,10 @@ namespace {
 
 constexpr int64_t kMinItemBlocks = 4;  // 16-output blocks of a work item
 
-// Few rows: as many blocks, `most` of them, as leave every member of the pool four items. They are
-// parallel streams from memory, and many of them are faster than one. An item is whole tiles of
-// `tile` blocks, and an even number of blocks, for gated layers pair them.
+// Blocks per item for few rows: at most `most`, and few enough that every member of the pool gets
+// four items. The blocks are parallel streams from memory, and many streams are faster than one. An
+// item is whole tiles of `tile` blocks, and an even number of blocks, because gated layers pair
+// them.
 inline int64_t ItemBlocks(const LinearJob& job, int64_t tile, int64_t most) {
   const int64_t least = tile % 2 == 0 ? tile : 2 * tile;
   int64_t blocks = least < most ? most / least * least : most;
@@ -21,8 +22,8 @@ inline int64_t ItemBlocks(const LinearJob& job, int64_t tile, int64_t most) {
   return blocks;
 }
 
-// How the rows of a job are cut into register tiles of policy V (gemm_vector.h): as few as
-// possible, as even as possible. The first `large` have `rows` rows, the others one less.
+// Cuts the rows of a job into register tiles of policy V (gemm_vector.h): as few and as even as
+// possible. The first `large` tiles have `rows` rows, the others one less.
 template <class V>
 struct RowTiles {
   int64_t count, rows, large;
@@ -45,7 +46,7 @@ struct RowTiles {
 };
 
 // Blocks of a direct tile whose sums stay in 32 registers, one block each. A tile of few vectors
-// and many rows has an operand to load for each multiplication or two, and some machines load one
+// and many rows loads an operand for every one or two multiplications, and some machines load one
 // zmm a cycle while they multiply two.
 constexpr int ZmmTileBlocks(int rows) {
   if (rows <= 2) return 16 / rows;

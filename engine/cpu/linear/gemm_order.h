@@ -2,7 +2,7 @@
 // chains, e of the even k and o of the odd ones, whose sum is added to the accumulator. For kernel
 // units.
 //
-// Two ways, and the policy V (gemm_vector.h) says which:
+// V::kPasses of the policy V (gemm_vector.h) chooses one of two ways:
 //   V::kPasses == 2   A vector holds one chain of kLanes outputs. The e chains of a tile run first,
 //                     wait in L1, then the o chains.
 //   V::kPasses == 1   A vector holds both chains of kLanes / 2 outputs side by side, in turn e and
@@ -25,10 +25,10 @@ namespace baton {
 namespace {
 
 template <class V>
-constexpr int kVecsPerBlock = 32 / (V::kLanes * V::kPasses);  // of a block of 16 outputs
+constexpr int kVecsPerBlock = 32 / (V::kLanes * V::kPasses);  // vectors of a block of 16 outputs
 
-// Weights of one group and of some vectors of a tile: pointers of their own, whose sums with other
-// numbers the compiler can't work out beforehand (it would keep dozens of them on the stack).
+// Weights of one group and of some vectors of a tile: separate pointers, so that the compiler
+// cannot precompute their sums with other numbers (it would keep dozens of sums on the stack).
 template <class V, int kBlocks>
 struct DirectPart {
   const bf16* at[kBlocks];
@@ -55,12 +55,12 @@ struct DirectWeights {
     }
     return V::Weights(tile, step, v % kBlockVecs, pass);
   }
-  // Vectors that a tile of so many rows takes at once.
+  // Vectors that a tile of kRows rows takes at once.
   template <int kRows>
   static constexpr int PartVecs() {
     return V::VecsAtOnce(kRows) < kVecs ? V::VecsAtOnce(kRows) : kVecs;
   }
-  // Of a group, kPartVecs vectors from v on.
+  // Weights of a group for kPartVecs vectors from v on.
   template <int kPartVecs>
   auto Part(int64_t group, int v) const {
     constexpr int kBlocks = kPartVecs < kBlockVecs ? 1 : kPartVecs / kBlockVecs;
@@ -99,7 +99,7 @@ struct PanelWeights {
 };
 
 // sums = dot(sums, x, weights) of one step; a: the words of that group and pass, [row][step].
-// Registers hold the shorter side; what it meets is read one by one.
+// Registers hold the shorter side; the other side is read one operand at a time.
 template <class V, int kRows, int kVecs, class Weights, class Dot>
 inline __attribute__((always_inline)) void AddStep(const uint32_t* a, const Weights& b,
                                                    int64_t group, int step, int pass,
@@ -140,9 +140,9 @@ inline __attribute__((always_inline)) void AddChain(const uint32_t* a, const Wei
   }
 }
 
-// sums = both chains of the group with which `b` begins. A product begins them, not a sum from +0,
-// which would be +0 where the product is -0. No bit of an output shows it: accumulators begin as +0
-// plus a sum, so they are never -0, and -0 added to them changes nothing.
+// sums = both chains of the first group of `b`. The sums start with a product, not with +0: a start
+// with +0 would give +0 where the product is -0. No bit of an output shows the difference:
+// accumulators start as +0 plus a sum, so they are never -0, and adding -0 changes nothing.
 template <class V, int kRows, int kVecs, class Weights>
 inline __attribute__((always_inline)) void RunBothChains(const uint32_t* a, const Weights& b,
                                                          typename V::Vec (&sums)[kRows][kVecs]) {
@@ -165,10 +165,10 @@ inline __attribute__((always_inline)) void Clear(typename V::Vec (&sums)[kRows][
   }
 }
 
-// The order of numerics v1. (The benchmarks put a plain chain in its place, to see what it costs.)
+// The order of numerics v1. (Benchmarks replace it by a plain chain, to measure its cost.)
 struct TileOrder {
-  // Whether registers hold the accumulators of a tile beside its chains, of which kAtOnce vectors
-  // are computed at once, and their operands.
+  // True if registers hold the accumulators of a tile, the chains of kAtOnce vectors computed at
+  // once, and their operands.
   template <class V, int kRows, int kVecs, int kAtOnce>
   static constexpr bool KeepsSums() {
     constexpr int kChains = kRows * kVecs, kOperands = (kRows < kVecs ? kRows : kVecs) + 1;
@@ -191,7 +191,7 @@ struct TileOrder {
  private:
   template <class V, int kRows, int kVecs, class Weights>
   static void AddInTurn(const uint32_t* a, Weights b, int64_t groups, TileSums acc);
-  // Functions of their own: in larger ones g++ 12 keeps sums in memory.
+  // noinline: in larger functions g++ 12 keeps sums in memory.
   template <class V, int kRows, int kVecs, class Weights>
   static __attribute__((noinline)) void AddKeepingSums(const uint32_t* a, Weights b, int64_t groups,
                                                        TileSums acc);
@@ -246,7 +246,8 @@ void TileOrder::AddInTurn(const uint32_t* a, Weights b, int64_t groups, TileSums
 #pragma GCC unroll 16
       for (int v = 0; v < kVecs; ++v) V::StoreAcc(even[r][v], sums[r][v]);
     }
-    // The compiler would keep them in registers that the other chain needs.
+    // The clobber stops the compiler from keeping the values in registers that the other chain
+    // needs.
     __asm__ volatile("" : : "r"(even) : "memory");
     Clear<V>(sums);
     AddChain<V>(a, b, group, 1, sums);
@@ -261,7 +262,7 @@ void TileOrder::AddInTurn(const uint32_t* a, Weights b, int64_t groups, TileSums
   }
 }
 
-// The accumulators of all groups stay in registers.
+// Keeps the accumulators in registers over all groups.
 template <class V, int kRows, int kVecs, class Weights>
 void TileOrder::AddKeepingSums(const uint32_t* a, Weights b, int64_t groups, TileSums acc) {
   typename V::Vec kept[kRows][kVecs / 2];

@@ -1,6 +1,6 @@
-// What a nest of tiles (gemm_tile_nest.h) brings nearer while it multiplies, a few lines at each
-// step: read when they are needed, they would arrive at the pace of memory. Addresses beyond what
-// exists are harmless: no prefetch faults. For kernel units.
+// Prefetches for a nest of tiles (gemm_tile_nest.h), a few lines at each step of its products:
+// without them, lines would arrive at the pace of memory when they are needed. Addresses beyond the
+// end are harmless: a prefetch never faults. For kernel units.
 #pragma once
 
 #include <immintrin.h>
@@ -14,14 +14,14 @@ namespace {
 
 constexpr int64_t kTwoLines = 128;
 
-// Inlined early: g++ 12 takes a function that only prefetches for one that does nothing.
+// Inlined early: g++ 12 removes calls of a function that only prefetches as having no effect.
 template <int kHint>
 inline __attribute__((always_inline)) void PrefetchTwoLines(const char* lines) {
   _mm_prefetch(lines, static_cast<_mm_hint>(kHint));
   _mm_prefetch(lines + 64, static_cast<_mm_hint>(kHint));
 }
 
-// `bytes` that follow each other, in `steps` steps; from where, From says.
+// Prefetches `bytes` consecutive bytes in `steps` steps; From sets the start.
 template <int kHint>
 class LinesAhead {
  public:
@@ -41,8 +41,8 @@ class LinesAhead {
   int64_t per_step_ = 0;
 };
 
-// `bytes` of each of `blocks` blocks, block_bytes apart, one block after the other, in `steps`
-// steps. Of every `unit` bytes the first two lines; to L1 if `near`, to L2 otherwise.
+// Prefetches `bytes` of each of `blocks` blocks, block_bytes apart, one block after the other, in
+// `steps` steps: the first two lines of every `unit` bytes, to L1 if `near`, to L2 otherwise.
 class WeightsAhead {
  public:
   WeightsAhead() = default;

@@ -1,11 +1,11 @@
-// Outputs of some rows and a pair of blocks, while their sums are still in L1. For kernel units
-// with AVX-512.
+// Writes the outputs of some rows and a pair of blocks, while their sums are still in L1. For
+// kernel units with AVX-512.
 //
-// Many rows are written past the caches: an ordinary store to a line that is not there reads it
-// first, and y's rows lie kilobytes apart, which took up to a third of the time of 512 rows (AMX
+// For many rows the stores bypass the caches: an ordinary store to a line that is not cached reads
+// it first, and y's rows are kilobytes apart, which took up to a third of the time of 512 rows (AMX
 // Xeon; whole lines past the caches: 5 to 7 %). A line is 32 outputs, so
 //   kBf16, kGelu      a pair of blocks is a line
-//   kSwiGlu, kGeGlu   a pair of blocks gives 16 outputs; those of the first of two pairs wait
+//   kSwiGlu, kGeGlu   a pair of blocks gives 16 outputs; the first of two pairs waits
 //   kResidualAdd      reads its line anyway, and kFp32 has few rows: ordinary stores
 #pragma once
 
@@ -19,8 +19,8 @@
 namespace baton {
 namespace {
 
-// Sums [block of the pair][row][16] of rows [row, row + rows), not beyond the job's last one, and
-// of blocks [block, block + blocks), of which there are one or two.
+// Sums [block of the pair][row][16] of rows [row, row + rows), which end at the job's last row, and
+// of one or two blocks [block, block + blocks).
 struct PairSums {
   const float* sums;
   int64_t block_stride;  // in sums
@@ -28,13 +28,13 @@ struct PairSums {
   int64_t block, blocks;
 };
 
-// Whether whole lines of y may go past the caches: its rows begin with lines.
+// True if whole lines of y may bypass the caches: the rows of y begin at line boundaries.
 inline bool HasWholeLines(const LinearJob& job) {
   const bool has_kind = job.epilogue != Epilogue::kFp32 && job.epilogue != Epilogue::kResidualAdd;
   return has_kind && reinterpret_cast<uintptr_t>(job.y) % 64 == 0 && job.y_stride % 32 == 0;
 }
 
-// What a pair is of a line.
+// The part of a line that a pair of blocks fills.
 enum class LinePart {
   kNone,        // ordinary stores
   kWhole,       // not gated
@@ -42,7 +42,7 @@ enum class LinePart {
   kSecondHalf,  // gated: goes with the pair before it
 };
 
-// Pairs of an item, that begins with `first`, whose blocks end before `end`.
+// The line part of a pair in the item of blocks [first, end).
 inline LinePart LinePartOf(const LinearJob& job, bool whole_lines, const PairSums& pair,
                            int64_t first, int64_t end) {
   if (!whole_lines) return LinePart::kNone;
@@ -54,7 +54,7 @@ inline LinePart LinePartOf(const LinearJob& job, bool whole_lines, const PairSum
   return pair.block + 4 <= end ? LinePart::kFirstHalf : LinePart::kNone;
 }
 
-constexpr int64_t kHalfLine = 16;  // bf16s; `halves` has as many for each row of the job
+constexpr int64_t kHalfLine = 16;  // bf16s; `halves` has this many per row of the job
 
 inline __m256i Bf16s(Lanes x) { return _mm512_cvtepi32_epi16(Bf16Bits(x)); }
 inline void WriteLine(bf16* to, __m256i low, __m256i high) {
@@ -108,7 +108,7 @@ inline void FinishPlainRows(const LinearJob& job, const Outputs& outputs, const 
   }
 }
 
-// A function of its own: in the loops of tiles it would take their registers.
+// noinline: inside the loops of tiles it would take their registers.
 template <class Outputs>
 __attribute__((noinline)) void FinishPair(const LinearJob& job, const Outputs& outputs,
                                           const PairSums& pair, LinePart part, bf16* halves) {

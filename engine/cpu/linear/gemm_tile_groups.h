@@ -28,9 +28,9 @@
 namespace baton {
 namespace {
 
-constexpr int64_t kGroupScaleBytes = 64;  // before the weights of a group
+constexpr int64_t kGroupScaleBytes = 64;  // bytes before the weights of a group
 
-// The tiles of a group: a line of halves of bytes is two lines of signed bytes.
+// Expands a group to tiles: a line of 4-bit values becomes two lines of signed bytes.
 inline void ExpandGroup(const char* lines, int64_t n_lines, char* tiles) {
   const __m512i low_half = _mm512_set1_epi8(15), zero_point = _mm512_set1_epi8(8);
   for (int64_t i = 0; i < n_lines; ++i, lines += 64, tiles += 128) {
@@ -46,11 +46,12 @@ inline void ExpandGroup(const char* lines, int64_t n_lines, char* tiles) {
 struct GroupFold {
   const char* ring;
   float* sums;
-  const char* scales[2];  // of its two blocks
-  __mmask16 has_sums;     // none: it is the first group, sums begin with +0
+  const char* scales[2];  // scales of the group's two blocks
+  __mmask16 has_sums;     // none: the first group, sums begin with +0
 
   __m512 Scales(int b) const { return _mm512_loadu_ps(scales[b]); }
-  // Rows [kFirst, kFirst + kRows) of 64, 32 of each block, whose scales these are.
+  // Folds rows [kFirst, kFirst + kRows) of 64, 32 rows per block. first, second: scales of the
+  // blocks.
   template <int kFirst, int kRows>
   inline __attribute__((always_inline)) void Rows(__m512 first, __m512 second) const {
 #pragma GCC unroll 16
@@ -96,8 +97,8 @@ class GroupedSquares {
       }
     }
     if (part.k == 0) {
-      // Nothing waits to be folded: the first step folds anything into the ring's other half, which
-      // is written anew after that.
+      // Initially nothing waits to be folded: the first step folds arbitrary data into the ring's
+      // other half, which is overwritten afterwards.
       waiting_ = {ring_ + kSquareBytes,
                   static_cast<float*>(static_cast<void*>(ring_)),
                   {packed_, packed_},
@@ -108,7 +109,7 @@ class GroupedSquares {
   }
   int64_t Steps() const { return groups_; }
 
-  // rows: those of row pair t in this K block.
+  // rows: the rows of row pair t in this K block.
   inline __attribute__((always_inline)) void Add(const char* rows, int64_t t, int64_t pair,
                                                  TilesAhead* ahead) {
     if (group_tiles_ == 2) {
@@ -117,7 +118,7 @@ class GroupedSquares {
       AddGroups<1>(rows, t, pair, ahead);
     }
   }
-  // The last group of all.
+  // Folds the last group.
   void End() {
     const __m512 first = waiting_.Scales(0), second = waiting_.Scales(1);
     waiting_.Rows<0, 16>(first, second);
@@ -135,13 +136,13 @@ class GroupedSquares {
     return tiles.block_tiles * W::TileK(job) * 16;
   }
 
-  // The products of a group: kTiles k tiles. Folds `waiting` meanwhile.
+  // Multiplies a group of kTiles k tiles, and folds `waiting` meanwhile.
   template <int kTiles>
   static inline __attribute__((always_inline)) void Multiply(const char* rows, int64_t next_rows,
                                                              const char* weights,
                                                              int64_t next_block,
                                                              const GroupFold& waiting) {
-    constexpr int kRows = 64 / (4 * kTiles);  // folded after a product
+    constexpr int kRows = 64 / (4 * kTiles);  // rows folded after each product
     const __m512 first = waiting.Scales(0), second = waiting.Scales(1);
     ZeroSquare<T>();
     MultiplyTile<0, kRows>(rows, next_rows, weights, next_block, waiting, first, second);
@@ -197,7 +198,8 @@ class GroupedSquares {
       scales += group_bytes;
     }
     waiting_ = waiting;
-    // Its sums are whole when the group that waits is folded: one step into the next square.
+    // The square's sums are complete when the waiting group is folded: one step into the next
+    // square.
     finished_t_ = t;
     finished_pair_ = pair;
     is_finished_ = part_.is_last;
@@ -211,10 +213,10 @@ class GroupedSquares {
   const PackedTiles& tiles_;
   LinesOut lines_;
   char* ring_;
-  char* weights_;  // expanded
+  char* weights_;  // expanded weights
   float* sums_;
   int64_t block_bytes_, group_tiles_, groups_ = 0;
-  const char* packed_ = nullptr;  // of the K block
+  const char* packed_ = nullptr;  // weights of the K block
   TilePart part_ = {};
   GroupFold waiting_ = {};
   int64_t turn_ = 0;

@@ -1,6 +1,6 @@
-// Integer weights on tiles (policies W of gemm_tile.h; gemm_integer.h says what is computed). A
-// tile of rows is 64 k; of int4 in groups of 32 k one group, whose other half is zero, so that it
-// does not matter what a tile of weights holds there. For kernel units.
+// Integer weights on tiles (policies W of gemm_tile.h; gemm_integer.h defines the result). A tile
+// of rows is 64 k; with int4 in groups of 32 k it is one group, and its other half is zero, so that
+// the content of the weights' tile there does not matter. For kernel units.
 #pragma once
 
 #include <immintrin.h>
@@ -16,7 +16,7 @@
 namespace baton {
 namespace {
 
-// Behind the tiles of integer rows: a scale of each row, and of int8 the start of its sums.
+// Follows the tiles of integer rows: the scale of each row, and for int8 the start of its sums.
 struct RowFactors {
   RowFactors(const LinearJob& job, const PackedTiles& tiles)
       : scales(static_cast<float*>(
@@ -27,8 +27,8 @@ struct RowFactors {
   int32_t* starts;
 };
 
-// Rows of a row tile as signed bytes, kTileK k to a tile at most. Stored weights are unsigned with
-// the zero point `zero_point`, which sums make up for from their start on.
+// Packs the rows of a row tile as signed bytes, at most kTileK k per tile. Stored weights are
+// unsigned with the zero point `zero_point`; the starts of the sums compensate for it.
 inline void PackIntegerRows(const LinearJob& job, const PackedTiles& tiles, int64_t tile_k,
                             int32_t zero_point, int64_t row_tile, bf16* room) {
   const RowFactors factors(job, tiles);
@@ -61,7 +61,7 @@ inline void PackIntegerRows(const LinearJob& job, const PackedTiles& tiles, int6
 
 struct Int8OnTiles {
   static constexpr int64_t kTileK = 64;
-  static constexpr int64_t kScaleBytes = 64;  // of a block, before its tiles
+  static constexpr int64_t kScaleBytes = 64;  // scales of a block, before its tiles
   static constexpr int32_t kZeroPoint = 128;
   static PackedTiles Tiles(const LinearJob& job, int64_t row_tiles, int64_t most) {
     return PackedTiles::Even(row_tiles, job.k_padded / kTileK, 1, most);
@@ -102,7 +102,7 @@ struct Int8OnTiles {
 };
 
 struct Int4OnTiles {
-  static constexpr int64_t kBlockK = 512;  // of a K block: 8 KiB of a block's weights as tiles
+  static constexpr int64_t kBlockK = 512;  // k of a K block: 8 KiB of a block's weights as tiles
   static int64_t TileK(const LinearJob& job) { return Min(job.group_k, 64); }
   // K blocks are whole groups.
   static PackedTiles Tiles(const LinearJob& job, int64_t row_tiles, int64_t /*most*/) {

@@ -1,5 +1,5 @@
 // Many rows on AMX tiles: squares of two row tiles times two blocks, K in blocks. For any type of
-// weights W (gemm_tile.h), tiles T, and nest N, which says what stays in which cache
+// weights W (gemm_tile.h), tiles T, and nest N, which defines the data that each cache holds
 // (gemm_tile_rows_in_l2.h, gemm_tile_weights_in_l2.h):
 //
 //   for each part of the item's blocks:
@@ -10,15 +10,15 @@
 //             4 loads, then 4 products; a few lines of what comes next are prefetched
 //           the square's sums wait in scratch, or in the last K block are finished as outputs
 //
-//   N::kRowsOnce            rows pass L1 by, weights stay there, or the other way round
-//   N::kPartBlocks          blocks of a part at most: an even number
-//   N::ItemBlocks(job)      blocks of an item: whole pairs; of gated layers whole pairs of pairs,
+//   N::kRowsOnce            true: rows bypass L1 and weights stay there; false: the other way round
+//   N::kPartBlocks          largest part in blocks: an even number
+//   N::ItemBlocks(job)      blocks of an item: whole pairs; for gated layers whole pairs of pairs,
 //                           whose outputs are whole lines
-//   N::BlockTiles(job)      k tiles of a K block at most
+//   N::BlockTiles(job)      largest K block in k tiles
 //   N::kRowsAhead, N::SumsAhead(job)   whether packed rows and sums are prefetched
 //   N::WeightsNear(job)     weights are prefetched to L1, not to L2
 //
-// How a square is computed is W::Squares<T, N> (gemm_tile_squares.h, gemm_tile_groups.h). Tiles are
+// W::Squares<T, N> computes a square (gemm_tile_squares.h, gemm_tile_groups.h). Tiles are
 // configured per work item, so no thread keeps tile state between regions. For kernel units.
 #pragma once
 
@@ -34,18 +34,18 @@
 namespace baton {
 namespace {
 
-// Blocks [block, block + blocks) of the item [first, end), those that come after them, and a K
-// block of them.
+// Blocks [block, block + blocks) of the item [first, end), the blocks that follow, and a K block of
+// these blocks.
 struct TilePart {
   int64_t first, end;
   int64_t block, blocks;
   int64_t next_block, next_blocks;  // no blocks: nothing comes next
   int64_t k, k_tiles;
-  bool is_last;  // K block
+  bool is_last;  // the K block is the last one
   int64_t pairs() const { return (blocks + 1) / 2; }
 };
 
-// What is brought nearer during the steps of a K block.
+// Prefetches during the steps of a K block.
 struct TilesAhead {
   LinesAhead<_MM_HINT_T1> rows;
   LinesAhead<_MM_HINT_T0> sums;
@@ -84,7 +84,7 @@ class TileNest {
   static int64_t RunItems(const LinearJob& job) {
     return DivideUp(job.n_blocks, N::ItemBlocks(job));
   }
-  // Halves of lines that wait, then what squares need.
+  // Waiting halves of lines, followed by the scratch of squares.
   static int64_t HalvesBytes(const LinearJob& job) {
     return 2 * RowPairs(job) * 16 * kHalfLine * 2;
   }
@@ -116,13 +116,13 @@ class TileNest {
     if (whole_lines) _mm_sfence();
   }
 
-  // Prefetches from memory hold the buffers that loads from L2 need. Where few rows use a weight,
-  // two lines of four are enough, and the machine's own prefetcher brings the others.
+  // Prefetches from memory hold the buffers that loads from L2 need. If few rows use a weight, two
+  // lines of four are enough, and the machine's own prefetcher brings the others.
   static int64_t WeightUnit(const LinearJob& job) {
     return job.rows <= 256 ? 2 * kTwoLines : kTwoLines;
   }
-  // Weights that are read after the K block at hand: the next one of these blocks, or the first one
-  // of those that come next.
+  // Weights that are read after the current K block: the next K block of the same blocks, or the
+  // first K block of the next blocks.
   static WeightsAhead NextWeights(const LinearJob& job, const PackedTiles& tiles,
                                   const TilePart& part, int64_t steps) {
     const int64_t k = part.is_last ? 0 : part.k + part.k_tiles;

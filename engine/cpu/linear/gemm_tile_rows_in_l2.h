@@ -1,4 +1,4 @@
-// Nest of many rows that fit into L2 as they are packed: they stay there from item to item, a pair
+// Nest for many rows whose packed form fits into L2: the rows stay there from item to item, a pair
 // of blocks stays in L1 for a K block, and weights come from memory once (gemm_tile_nest.h).
 //
 //                      2 blocks
@@ -28,15 +28,15 @@ struct RowsInL2 {
   static constexpr bool kRowsOnce = true;
   static constexpr bool kRowsAhead = false;
   static constexpr int64_t kPartBlocks = 2;
-  // Of gated layers two pairs, so that their outputs are whole lines.
+  // Gated layers take two pairs, so that their outputs are whole lines.
   static int64_t ItemBlocks(const LinearJob& job) { return IsGated(job.epilogue) ? 4 : 2; }
-  // Up to so many rows L1 has room for their sums and for the weights that come next.
+  // L1 has room for the sums and the next weights of up to this many rows.
   static constexpr int64_t kNearRows = 128;
   static bool SumsAhead(const LinearJob& job) { return job.rows > kNearRows; }
   static bool WeightsNear(const LinearJob& job) { return job.rows <= kNearRows; }
-  // 512 rows of int8, TOP/s: 8 k tiles 6.5, 12 6.4, 16 6.9 (without prefetched sums 6.4). Of few
-  // rows shorter ones, GB/s of weights: bf16 64 rows 23.5, 96 20.7, 128 18.8, int8 128 rows 17.5,
-  // where 8 blocks at once gave 12.9 of 128 rows.
+  // 512 rows of int8, TOP/s: 8 k tiles 6.5, 12 6.4, 16 6.9 (without prefetched sums 6.4). Few rows
+  // need shorter K blocks, GB/s of weights: bf16 64 rows 23.5, 96 20.7, 128 18.8, int8 128 rows
+  // 17.5, where 8 blocks at once gave 12.9 with 128 rows.
   static int64_t BlockTiles(const LinearJob& job) {
     return job.rows <= 96 ? 4 : job.rows <= kNearRows ? 8 : 16;
   }

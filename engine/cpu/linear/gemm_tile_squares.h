@@ -23,7 +23,7 @@ constexpr int64_t kSquare = 4 * kSumTile;  // sums
 constexpr int64_t kSquareBytes = kSquare * 4;
 constexpr int64_t kSquareBlock = 2 * kSumTile;  // sums of one of its blocks
 
-// Loads of rows and of weights, of which one kind passes L1 by.
+// Loads of rows and of weights, one of which bypasses L1.
 template <class T, bool kRowsOnce>
 struct SquareLoads {
   template <int t>
@@ -67,7 +67,7 @@ inline void StoreSquare(void* to) {
   T::template Store<3>(sums + 3 * kSumTile, 64);
 }
 
-// How outputs leave.
+// Where and how the outputs of a square are written.
 struct LinesOut {
   bf16* halves;
   bool whole_lines;
@@ -105,7 +105,7 @@ class PlainSquares {
   }
   int64_t Steps() const { return part_.k_tiles; }
 
-  // rows: those of row pair t in this K block.
+  // rows: the rows of row pair t in this K block.
   inline __attribute__((always_inline)) void Add(const char* rows, int64_t t, int64_t pair,
                                                  TilesAhead* ahead) {
     const int64_t pairs = part_.pairs(), square = t * pairs + pair;
@@ -117,7 +117,7 @@ class PlainSquares {
       ahead->sums = next_sums_.From(waiting + kSquare);
     }
     const char* const weights = weights_ + 2 * pair * job_.block_bytes;
-    // Where there is no second block, the first one's weights are multiplied in its place.
+    // Without a second block, the first block's weights are multiplied in its place.
     const bool has_second = 2 * pair + 1 < part_.blocks;
     AddSteps(rows, weights, has_second ? job_.block_bytes : 0, part_.k_tiles, ahead);
     if (!part_.is_last) return StoreSquare<T>(waiting);
@@ -131,7 +131,7 @@ class PlainSquares {
                                                              int64_t next_block, int64_t k_tiles,
                                                              TilesAhead* ahead) {
     using Loads = SquareLoads<T, N::kRowsOnce>;
-    TilesAhead next = *ahead;  // in registers
+    TilesAhead next = *ahead;  // a copy in registers
     const int64_t next_rows = k_tiles * kTileBytes;
     for (const char* const end = rows + next_rows; rows != end;
          rows += kTileBytes, weights += kTileBytes) {

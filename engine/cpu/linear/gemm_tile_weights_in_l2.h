@@ -1,4 +1,4 @@
-// Nest of many rows whose packed form is larger than L2: an item's weights stay in L2 for a K
+// Nest for many rows whose packed form is larger than L2: an item's weights stay in L2 for a K
 // block, a pair of row tiles in L1, and rows come from L3 (gemm_tile_nest.h).
 //
 //                      16 blocks of the item: 256 KiB in L2
@@ -27,16 +27,17 @@ namespace {
 struct WeightsInL2 {
   static constexpr bool kRowsOnce = false;
   static constexpr bool kRowsAhead = true;
-  // 24 blocks: 2.9 TF, 32: 2.8, for weights and sums leave L2; where blocks lie powers of two apart
-  // (K 8,192) 24 share few sets of L2 and fall to 2.6.
+  // 24 blocks: 2.9 TF, 32: 2.8, because weights and sums leave L2; if blocks are powers of two
+  // apart (K 8,192), 24 share few sets of L2 and fall to 2.6.
   static constexpr int64_t kPartBlocks = 16;
-  // As many blocks as leave every member as many items: whole pairs, or pairs of pairs.
+  // As many blocks as give every member the same number of items: whole pairs, or pairs of pairs.
   static int64_t ItemBlocks(const LinearJob& job) {
     const int64_t at_once = DivideUp(job.n_blocks, kPartBlocks * job.members);
     const int64_t pairs = IsGated(job.epilogue) ? 4 : 2;
     return DivideUp(DivideUp(job.n_blocks, at_once * job.members), pairs) * pairs;
   }
-  // A pair of row tiles is then 32 KiB. 8 k tiles: 3.12 TF, 12: 3.16, 20: 2.84, 32: 2.31.
+  // With 16 k tiles a pair of row tiles is 32 KiB. 8 k tiles: 3.12 TF, 12: 3.16, 20: 2.84, 32:
+  // 2.31.
   static int64_t BlockTiles(const LinearJob& /*job*/) { return 16; }
   static bool SumsAhead(const LinearJob& /*job*/) { return true; }
   static bool WeightsNear(const LinearJob& /*job*/) { return false; }

@@ -2,8 +2,8 @@
 // the tile order of numerics v1 (gemm_order.h).
 //
 // The policy V names the instruction. A 32-k group is kSteps steps of kPasses passes: in a step
-// each row has a word of 32 bits for each chain of the pass, broadcast, and each vector such words
-// of its outputs:
+// each row has a broadcast word of 32 bits for each chain of the pass, and each vector has the
+// words of its outputs:
 //   V::Vec, V::kLanes           vector of fp32 accumulators: 16 or 8
 //   V::kRegisters               vectors that the machine's registers hold: 32 or 16
 //   V::kPasses                  2: a vector holds the chains e, then o of its outputs; 1: both
@@ -11,13 +11,15 @@
 //   V::Dot(acc, a, b)           acc + the products of a step
 //   V::PackGroup(x, first, second)   the words of one row and group, of each pass, from 32 k of x
 //   V::Weights(block, step, v, pass)   the words of vector v of a block, from packed weights
-//   V::kDirectRows              as many rows go the direct way, in one tile of at most
-//   V::kDirectTileRows          rows or several of at most
-//   V::kDirectTilesRows         rows, with
-//   V::DirectVecs(rows)         vectors: as many blocks are parallel streams from memory
-//   V::kDirectBlocks            16-output blocks of a direct work item at most
-//   V::kPrefetchRows            so many rows compute as long as they wait for memory: the next K
-//                               block is prefetched meanwhile, which slows fewer rows down
+//   V::kDirectRows              largest number of rows for the direct way
+//   V::kDirectTileRows          largest single direct tile, in rows
+//   V::kDirectTilesRows         largest of several direct tiles, in rows
+//   V::DirectVecs(rows)         vectors of a direct tile: that many blocks are parallel streams
+//                               from memory
+//   V::kDirectBlocks            largest direct work item, in 16-output blocks
+//   V::kPrefetchRows            from this many rows on, computing takes as long as waiting for
+//                               memory: the next K block is prefetched meanwhile, which slows
+//                               fewer rows down
 //   V::kTileRows, kTileVecs     largest tile for more rows
 //   V::kBlockGroups             groups of a K block: a panel's words fit in L1
 //   V::kPrefetchBytes           how far ahead streamed weights are prefetched; 0: not at all
@@ -62,7 +64,7 @@ class VectorGemm {
   static constexpr int64_t kPanelsPerItem = kMinItemBlocks / kPanelBlocks;
   static constexpr int64_t kBlockGroups = V::kBlockGroups;  // groups of a K block
   static constexpr int64_t kPassWords = V::kSteps * V::kTileVecs * V::kLanes;
-  static constexpr int64_t kGroupWords = V::kPasses * kPassWords;  // of a panel
+  static constexpr int64_t kGroupWords = V::kPasses * kPassWords;  // words of a panel
   static constexpr int64_t kPanelWords = kBlockGroups * kGroupWords;
 
   static bool Direct(const LinearJob& job) { return job.rows <= V::kDirectRows; }
@@ -130,9 +132,9 @@ class VectorGemm {
 
   // ---- few rows ----
 
-  // What all tiles of an item do before they go on to the next groups.
+  // One part of K and of an item's blocks, which all tiles of rows compute before the next groups.
   struct DirectPart {
-    int64_t first, blocks;  // of the item
+    int64_t first, blocks;  // blocks of the item
     int64_t group, groups;
   };
 
@@ -150,7 +152,7 @@ class VectorGemm {
     }
   }
 
-  // What the part reads next: groups of the next blocks, then of the first ones.
+  // Prefetches the next reads of the part: groups of the next blocks, then of the first ones.
   static WeightPrefetch PrefetchNext(const LinearJob& job, const Tiling& tiling,
                                      const DirectPart& at, int64_t block, int64_t blocks) {
     if (job.rows < V::kPrefetchRows) return {};
@@ -160,7 +162,7 @@ class VectorGemm {
                                     tiling.count * at.groups);
   }
 
-  // Tiles of kVecs vectors while there are blocks for them, then of half as many.
+  // Tiles of kVecs vectors while enough blocks are left, then tiles of half as many.
   template <int kRows, int kVecs>
   static void DirectBlocks(const LinearJob& job, const Tiling& tiling, const DirectPart& at,
                            int64_t block, int64_t blocks, float* acc) {
@@ -183,7 +185,7 @@ class VectorGemm {
   static void DirectRows(const LinearJob& job, const Tiling& tiling, int64_t first, int64_t blocks,
                          float* acc) {
     if (tiling.rows == kRows) {
-      // One tile that waits for memory: all of K at once (K blocks of its words follow each other).
+      // One tile that waits for memory takes all of K at once (K blocks of its words are adjacent).
       const bool is_whole = tiling.count == 1 && job.rows < V::kPrefetchRows;
       const int64_t at_once = is_whole ? Groups(job) : kBlockGroups;
       for (int64_t group = 0; group < Groups(job); group += at_once) {
@@ -206,7 +208,7 @@ class VectorGemm {
 
   // ---- many rows ----
 
-  // Words of `groups` groups from `group` on, of the blocks of a panel that exist.
+  // Lays out the words of `groups` groups from `group` on, for the existing blocks of a panel.
   static void LayOutPanel(const LinearJob& job, int64_t block, int64_t blocks, int64_t group,
                           int64_t groups, uint32_t* words) {
     for (int64_t b = 0; b < blocks; ++b) {
@@ -228,14 +230,14 @@ class VectorGemm {
 
   static constexpr int64_t kTileOutputs = kPanelBlocks * 16;
 
-  // What all tiles of rows do with one K block of a panel.
+  // One K block of a panel, with the data that all tiles of rows share.
   struct PanelBlock {
-    int64_t group;  // the K block's first
+    int64_t group;  // first group of the K block
     const uint32_t* words;
     WeightPrefetch* ahead;
-    float* acc;             // of the panel: [row][vec][lane]
-    const float* item_acc;  // of all panels of the item, where this ends it; null elsewhere
-    int64_t first, blocks;  // of the item
+    float* acc;             // sums of the panel: [row][vec][lane]
+    const float* item_acc;  // sums of the item, when it ends here; else null
+    int64_t first, blocks;  // blocks of the item
   };
 
   template <int kRows>
@@ -273,7 +275,7 @@ class VectorGemm {
     float* const acc = static_cast<float*>(scratch) + kPanelWords;
     const int64_t panel_acc = job.rows * kTileOutputs;
     const Tiling tiling(job);
-    // A panel that lacks a block computes with what lies in `words` there; nobody looks at it.
+    // A panel that lacks a block computes with stale `words` there; the results are not used.
     for (int64_t i = 0; i < kPanelWords; ++i) words[i] = 0;
     for (int64_t group = 0; group < Groups(job); group += kBlockGroups) {
       const bool is_last = group + kBlockGroups >= Groups(job);
@@ -291,7 +293,8 @@ class VectorGemm {
     }
   }
 
-  // The rows of a tile, all blocks of the item, while the last panel's sums are still in L1.
+  // Finishes the rows of a tile, all blocks of the item, while the last panel's sums are still in
+  // L1.
   template <int kRows>
   static void FinishTile(const LinearJob& job, int64_t row, const PanelBlock& at) {
     // An item is one panel, or its panels have a block each.

@@ -26,7 +26,7 @@ struct YmmRegisters {
   }
 };
 
-// Both chains side by side: the words of a row are its k as they are, and a line of packed weights,
+// Both chains side by side: the words of a row are its k in order, and a line of packed weights,
 // pairs of k of sixteen outputs, is widened from the low and the high half of each 128 bits.
 struct Avx2Fma : YmmRegisters {
   static constexpr int kPasses = 1;
@@ -38,7 +38,7 @@ struct Avx2Fma : YmmRegisters {
   static constexpr int DirectVecs(int /*rows*/) { return 16; }
   static constexpr int VecsAtOnce(int rows) { return rows == 1 ? 8 : rows == 2 ? 4 : 2; }
   static constexpr int kTileRows = 3, kTileVecs = 4;
-  static constexpr int64_t kBlockGroups = 4;  // 8 KiB of words; of 512 rows 256 KiB, half an L2
+  static constexpr int64_t kBlockGroups = 4;  // 8 KiB of words; 256 KiB for 512 rows, half an L2
 
   static Vec Broadcast(const uint32_t* from) {
     int64_t pair;

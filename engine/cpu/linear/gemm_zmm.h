@@ -25,7 +25,7 @@ struct ZmmRegisters {
   }
 };
 
-// With AVX-512F FMA: a word is one k as fp32.
+// AVX-512F FMA: a word is one k as fp32.
 struct Avx512Fma : ZmmRegisters {
   static constexpr int kPasses = 2;
   static constexpr int kSteps = 16;

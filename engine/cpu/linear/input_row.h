@@ -8,7 +8,8 @@
 namespace baton {
 namespace {
 
-// Row `row` of x, or its norm, made in `room`: packed from there, it never goes through memory.
+// Row `row` of x, or its norm, computed in `room`: the norm is packed from there and never written
+// to memory.
 inline const bf16* InputRow(const LinearJob& job, int64_t row, bf16* room) {
   const int64_t place = job.x_rows != nullptr ? job.x_rows[row] : row;
   const bf16* const x = job.x + place * job.x_stride;

@@ -14,8 +14,8 @@ struct RowScale {
   float inverse = 0;  // integer = x * inverse to the nearest, ties to even; 0: all are 0
 };
 
-// absmax / 127. A row with NaN or infinity has the scale NaN, and so all its outputs are NaN; one
-// whose absmax is below 2^-100 (where the inverse would overflow) is all zeros.
+// scale = absmax / 127. A row with NaN or infinity has the scale NaN, so all its outputs are NaN; a
+// row whose absmax is below 2^-100 (where the inverse would overflow) is all zeros.
 inline RowScale ScaleOfRow(const bf16* x, int64_t k) {
   constexpr int16_t kInfinity = 0x7f80, kSmallest = 27 << 7;
   constexpr int64_t kAtOnce = 16;
@@ -40,7 +40,8 @@ inline RowScale ScaleOfRow(const bf16* x, int64_t k) {
   return {largest / 127.0f, 127.0f / largest};
 }
 
-// Integers of x[begin, begin + 32), zeros from `k` on. Reads whole pieces of 32 that begin below k.
+// Quantises x[begin, begin + 32), with zeros from `k` on. Reads whole pieces of 32 that begin below
+// k.
 template <class L>
 inline void QuantizeStep(const bf16* x, int64_t begin, int64_t k, RowScale row, int8_t* out) {
   if (begin >= k || row.inverse == 0) {

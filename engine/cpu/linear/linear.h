@@ -1,13 +1,12 @@
 // Linear layers of numerics v1 on x86: y[r][n] = sum over k of x[r][k] * w[n][k], the same bits on
-// every ISA path, for any number of rows, threads or tiles. bf16 weights in the tile order
-// (docs/NUMERICS.md):
+// every ISA path, for any number of rows, threads or tiles. bf16 weights in the tile order:
 //
 //   acc = +0;  for each 32-k group, ascending, zero padding takes part:
 //     e = o = +0;  for p = 0..15: e = fma(x[2p], w[2p], e); o = fma(x[2p+1], w[2p+1], o)
 //     acc = acc + (e + o)                                 all round-to-nearest-even, FTZ + DAZ
 //
-// Integer weights (docs/NUMERICS.md N1): x as int8 with one scale per row, absmax / 127 rounded to
-// nearest even (integer_rows.h); sums of integers are exact, so they have no order:
+// Integer weights: x as int8 with one scale per row, absmax / 127 rounded to nearest even
+// (integer_rows.h); sums of integers are exact, so their order is free:
 //
 //   int8   y = fp32(sum over k) * (row scale * output scale)
 //   int4   acc = +0;  for each group of k, ascending: acc = fma(fp32(sum), output's scale, acc)
@@ -34,7 +33,7 @@ namespace baton {
 // A packed matrix, not owned (it lies in the mapped weights file).
 struct PackedWeights {
   const void* data = nullptr;  // 64-byte aligned
-  int64_t n = 0, k = 0;        // logical
+  int64_t n = 0, k = 0;        // without padding
   WeightFormat format = {};
   int64_t n_padded() const { return RoundUp(n, 16); }
   int64_t k_padded() const { return format.KPadded(k); }
@@ -55,7 +54,7 @@ struct LinearArgs {
   const bf16* x = nullptr;  // (rows, x_stride), x_stride >= k rounded up to 32, zeros from k on
   int64_t x_stride = 0;
   const int32_t* x_rows = nullptr;  // (rows) rows of x, in any order; null: the first `rows` of it
-  RowNorm norm;  // the layer is of the norms of x's rows: made while rows are packed, in one pass
+  RowNorm norm;  // norm of the rows of x, computed while rows are packed, in one pass
   int64_t rows = 0;
   PackedWeights weights;
   const float* bias = nullptr;  // (n) or null
@@ -72,20 +71,20 @@ class LinearKernels {
  public:
   virtual ~LinearKernels() = default;
   virtual Isa isa() const = 0;
-  // All layers in two parallel regions, whatever their number and rows: the experts of a sparse
-  // layer would otherwise be a row of barriers. No layer may read what another writes.
+  // Runs all layers in two parallel regions, whatever their number and rows: the experts of a
+  // sparse layer would otherwise be a row of barriers. No layer may read the output of another.
   virtual void RunAll(std::span<const LinearArgs> layers, ComputePool& pool) = 0;
   void Run(const LinearArgs& args, ComputePool& pool) { RunAll({&args, 1}, pool); }
-  // Room in advance: RunAll of these layers then allocates nothing, however their rows, in total as
-  // many as here, are spread over them.
+  // Reserves scratch: a later RunAll of these layers allocates nothing, for any distribution of the
+  // same total number of rows over the layers.
   virtual void Reserve(std::span<const LinearArgs> layers, ComputePool& pool) = 0;
 };
 
 // isa: a supported path. Runs a 4,096-element self-test against the FMA form first: a CPU that
 // differs is an error (the caller falls back to another path instead of changing bits).
 absl::StatusOr<std::unique_ptr<LinearKernels>> MakeLinearKernels(Isa isa);
-// The fastest supported path by a measurement of some 20 ms on this machine, self-tested; of about
-// equally fast ones the preferred (isa.h).
+// The fastest supported path by a measurement of some 20 ms on this machine, self-tested; among
+// about equally fast paths the preferred one (isa.h).
 absl::StatusOr<std::unique_ptr<LinearKernels>> MakeFastestLinearKernels(ComputePool& pool);
 
 }  // namespace baton

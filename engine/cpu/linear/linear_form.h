@@ -1,4 +1,5 @@
-// Which kernels serve the rows of a linear layer: the one place that says so. No bit depends on it.
+// Chooses the kernels for a number of rows of a linear layer: the only place of this decision. The
+// choice changes no bit.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@ inline constexpr int kLinearForms = 4;
 
 std::string_view LinearFormName(LinearForm form);  // "vectors", "tile stream", ...
 
-// Of `rows` rows, as many as one job takes, times weights of k inputs.
+// The form for `rows` rows (at most one job's) times weights of k inputs.
 LinearForm LinearFormOf(Isa isa, const WeightFormat& weights, int64_t rows, int64_t k);
 
 }  // namespace baton

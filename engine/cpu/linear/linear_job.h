@@ -1,5 +1,5 @@
-// What a kernel unit of the linear layers sees: plain data and function pointers, so that no inline
-// function of the standard library is compiled with a kernel unit's flags.
+// The data that a kernel unit of the linear layers sees: plain data and function pointers, so that
+// no inline function of the standard library is compiled with a kernel unit's flags.
 #pragma once
 
 #include <cstdint>
@@ -27,12 +27,12 @@ constexpr bool IsGated(Epilogue epilogue) {
   return epilogue == Epilogue::kSwiGlu || epilogue == Epilogue::kGeGlu;
 }
 
-// A norm of one row (elementwise.h): out (n, then zeros up to n_padded) = that of x (n). Without
-// `apply`, rows are as they are.
+// A norm of one row (elementwise.h): writes the norm of x (n) to out (n, then zeros up to
+// n_padded). Null `apply`: rows are used unchanged.
 struct RowNorm {
   void (*apply)(const RowNorm& norm, const bf16* x, bf16* out) = nullptr;
   const float* weight = nullptr;  // (n)
-  const float* bias = nullptr;    // (n), of a LayerNorm
+  const float* bias = nullptr;    // (n) LayerNorm only
   int64_t n = 0, n_padded = 0;
   float eps = 0;
 };
@@ -41,13 +41,13 @@ struct RowNorm {
 struct LinearJob {
   const bf16* x = nullptr;  // (rows, x_stride), k rounded up to 32 of each row are read
   int64_t x_stride = 0;
-  const int32_t* x_rows = nullptr;  // (rows) which row of x each is; null: in order
-  RowNorm norm;  // of every row of x, while it is packed: n is k, n_padded k rounded up to 32
+  const int32_t* x_rows = nullptr;  // (rows) index in x of each row; null: in order
+  RowNorm norm;  // applied to every row while it is packed: n is k, n_padded k rounded up to 32
   int64_t rows = 0;
-  const void* weights = nullptr;  // blocks as weight_format.h says
+  const void* weights = nullptr;  // blocks in the format of weight_format.h
   WeightType weight_type = WeightType::kBf16;
   int64_t n = 0, n_blocks = 0, k = 0, k_padded = 0;
-  int64_t group_k = 0, group_bytes = 0, block_bytes = 0;  // of integer weights
+  int64_t group_k = 0, group_bytes = 0, block_bytes = 0;  // integer weights only
   const float* bias = nullptr;
   Epilogue epilogue = Epilogue::kBf16;
   bf16* y = nullptr;
@@ -55,8 +55,8 @@ struct LinearJob {
   int64_t y_stride = 0;
   const bf16* residual = nullptr;
   int64_t residual_stride = 0;
-  int64_t members = 1;          // of the pool: how finely the job is cut, which changes no bit
-  void* packed_rows = nullptr;  // packed_rows_bytes, 64-byte aligned: x as the kernels want it
+  int64_t members = 1;  // members of the pool: how finely the job is cut, which changes no bit
+  void* packed_rows = nullptr;  // packed_rows_bytes, 64-byte aligned: x in the form of the kernels
 };
 
 // One set of kernels. A job is run in two parallel regions: every pack item, then every run item.
@@ -64,9 +64,9 @@ struct LinearKernelTable {
   int64_t max_rows;
   int64_t (*packed_rows_bytes)(const LinearJob& job);
   int64_t (*pack_items)(const LinearJob& job);
-  // row: room for a row of x of which a norm is taken first, 64-byte aligned; it stays in L1.
+  // row: room for a row of x whose norm is taken first, 64-byte aligned; it stays in L1.
   void (*pack)(const LinearJob& job, int64_t item, bf16* row);
-  int64_t (*scratch_bytes)(const LinearJob& job);  // of each member of the pool
+  int64_t (*scratch_bytes)(const LinearJob& job);  // per member of the pool
   int64_t (*run_items)(const LinearJob& job);
   void (*run)(const LinearJob& job, int64_t item, void* scratch);  // scratch 64-byte aligned
 };

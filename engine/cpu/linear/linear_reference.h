@@ -1,6 +1,6 @@
-// The definition of a linear layer in scalar code, one output at a time: what every kernel must
-// equal bit by bit. For the self-test at start and for tests. Needs FMA (Isa::kAvx2's machines) and
-// the MXCSR of the compute pool on the calling thread.
+// The definition of a linear layer in scalar code, one output at a time: every kernel must equal it
+// bit by bit. For the self-test at start and for tests. Needs FMA (Isa::kAvx2's machines) and the
+// MXCSR of the compute pool on the calling thread.
 #pragma once
 
 #include "engine/cpu/linear/linear_job.h"

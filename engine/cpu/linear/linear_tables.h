@@ -1,5 +1,5 @@
-// Linear layers on explicit kernel tables: what MakeLinearKernels builds on, and how tests run
-// kernels whose instructions are emulated.
+// Linear layers on explicit kernel tables: the base of MakeLinearKernels, and the way for tests to
+// run kernels whose instructions are emulated.
 #pragma once
 
 #include <array>
@@ -17,15 +17,15 @@ struct LinearKernelSet {
   using Tables = std::array<const LinearKernelTable*, kLinearForms>;
   Tables bf16 = {}, int8 = {}, int4 = {};
 };
-// What MakeLinearKernels uses on this machine.
+// The kernels that MakeLinearKernels uses on this machine.
 LinearKernelSet KernelSetOf(Isa isa);
 std::unique_ptr<LinearKernels> MakeLinearKernelsOf(Isa isa, const LinearKernelSet& set);
 
-// The job of all rows, packed_rows unset.
+// The job for all rows, packed_rows unset.
 LinearJob JobOf(const LinearArgs& args);
 
 // Compares 4,096 outputs of wide-ranging inputs with the scalar form, bit by bit, for every type of
-// weights.
+// weights. Error: an output differs.
 absl::Status SelfTestLinear(LinearKernels& kernels);
 
 }  // namespace baton

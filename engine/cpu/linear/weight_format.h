@@ -1,11 +1,10 @@
-// How a packed matrix stores its weights, and the places of everything in it. Blocks of 16 outputs
-// follow each other; groups of a block follow each other:
+// The format of a packed matrix, with the places of all its parts. Blocks of 16 outputs follow each
+// other; groups of a block follow each other:
 //
-//   bf16   (k_padded / 2, 16 outputs, 2) bf16: a 64-byte line is one k pair
-//   (engine/cpu/linear/linear.h) int8   one group of all k: {16 fp32 scales, (k_padded / 4, 16
-//   outputs, 4) bytes, value + 128} int4   groups of 32, 64 or 128 k: {16 fp32 scales, (group / 8,
-//   16 outputs, 4) bytes}, value + 8;
-//          of a byte's halves the low one belongs to k quad 2i, the high one to quad 2i + 1
+//   bf16   (k_padded / 2, 16 outputs, 2) bf16: a 64-byte line is one k pair (linear.h)
+//   int8   one group of all k: {16 fp32 scales, (k_padded / 4, 16 outputs, 4) bytes, value + 128}
+//   int4   groups of 32, 64 or 128 k: {16 fp32 scales, (group / 8, 16 outputs, 4) bytes},
+//          value + 8; the low half of a byte belongs to k quad 2i, the high half to quad 2i + 1
 //
 // A weight is (stored - zero point) * scale. Padding holds the zero point.
 #pragma once

@@ -1,6 +1,6 @@
-// Brings the next K block of a work item's weights to L2 while the present one is multiplied, a few
-// lines at a time: read when they are needed, they would arrive at the pace of memory and nothing
-// would be computed meanwhile. For kernel units.
+// Brings the next K block of a work item's weights to L2 while the current one is multiplied, a few
+// lines at a time: without it, lines would arrive at the pace of memory when they are needed, and
+// nothing would be computed meanwhile. For kernel units.
 #pragma once
 
 #include <immintrin.h>
@@ -15,8 +15,8 @@ namespace {
 class WeightPrefetch {
  public:
   WeightPrefetch() = default;
-  // `bytes` (whole lines) of each of `blocks` blocks, `block_bytes` apart, in `chances` calls of
-  // Step.
+  // Prefetches `bytes` (whole lines) of each of `blocks` blocks, `block_bytes` apart, spread over
+  // `chances` calls of Step.
   WeightPrefetch(const void* first, int64_t bytes, int64_t blocks, int64_t block_bytes,
                  int64_t chances)
       : line_(static_cast<const char*>(first)),
@@ -25,10 +25,10 @@ class WeightPrefetch {
         left_in_block_(bytes / 64),
         left_(bytes / 64 * blocks),
         per_step_((left_ + chances - 1) / chances) {}
-  // Groups [group, group + groups) of 32 k of bf16 blocks, as far as they exist.
+  // Prefetches groups [group, group + groups) of 32 k of bf16 blocks, as far as they exist.
   static WeightPrefetch OfGroups(const LinearJob& job, int64_t first, int64_t blocks, int64_t group,
                                  int64_t groups, int64_t chances) {
-    constexpr int64_t kGroupBytes = 1024;  // of a block
+    constexpr int64_t kGroupBytes = 1024;  // of one block
     const int64_t all = job.k_padded / 32, left = all - group;
     if (left <= 0) return {};
     return {static_cast<const char*>(job.weights) + (first * all + group) * kGroupBytes,

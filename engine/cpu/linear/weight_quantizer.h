@@ -1,9 +1,8 @@
-// Weights to integers, one scale per output (int8) or per group of k (int4): the scale that keeps
-// the squared error smallest among a few. The same bits on every machine.
+// Quantises weights to integers, one scale per output (int8) or per group of k (int4): the scale
+// with the smallest squared error among a few candidates. The same bits on every machine.
 //
-// Weights that are integers times a scale already (of at most 16 significant bits, as bf16 and
-// fp16 scales are) come out exactly as they were: a model quantised once and loaded again is the
-// same model.
+// Weights that are already integers times a scale (of at most 16 significant bits, as bf16 and fp16
+// scales are) are reproduced exactly: a model quantised once and loaded again is the same model.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +11,8 @@
 
 namespace baton {
 
-// One output: values (k) in [-128, 127] or [-8, 7], scales (groups of k). Weights are finite.
+// Quantises one output: values (k) in [-128, 127] or [-8, 7], scales (groups of k). Weights are
+// finite.
 void QuantizeOutput(const float* weights, int64_t k, WeightFormat format, int8_t* values,
                     float* scales);
 
