@@ -1,6 +1,6 @@
-// Moves cells of KV bytes from a page pool here into promised pages of another process, and says
-// when they are there. A cell is (plane, page): one plane (layer) of one page, contiguous bytes.
-// This room knows planes, pages and tickets; no layers, heads or tokens.
+// Moves cells of KV bytes from a page pool in this process into promised pages of another process,
+// and reports their arrival. A cell is (plane, page): one plane (layer) of one page, contiguous
+// bytes. This room knows planes, pages and tickets, but not layers, heads or tokens.
 //
 // Threads: Transfer owns one link thread which owns all of UCX and all handoff state. Commands go
 // in by Post from any thread; events come out through the sink function given at Start, called on
@@ -8,14 +8,14 @@
 //
 // Handoff: source OPEN -> sink PROMISE (a count of pages, at once) or NO_ROOM (the sink keeps the
 // request and promises when pages come back) -> DATA/ACK per chunk -> DONE -> COMMIT -> COMMITTED.
-// The sink, owner of the memory, posts every receive itself (owner-initiated push). A handoff whose
-// connection breaks goes on over the next one and sends only what is missing.
+// The sink owns the memory and posts every receive itself (owner-initiated push). A handoff whose
+// connection breaks continues over the next connection and sends only the missing chunks.
 //
-// A handoff may come in parts from several sources (Ticket::part_of), each of which opens, sends
-// and commits its own. The main one is promised all pages and alone makes events at the sink: it
-// has arrived when its own cells and all parts are there. OPENs come in any order; a part is
-// answered NO_ROOM until the main one is promised. If one of them fails all do, and no page comes
-// back while any may still be written.
+// A handoff may come in parts from several sources (Ticket::part_of); each part opens, sends and
+// commits separately. The main handoff is promised all pages, and only the main handoff makes
+// events at the sink: it has arrived when its own cells and all parts are in place. OPENs come in
+// any order; a part is answered NO_ROOM until the main handoff is promised. If one of them fails,
+// all fail, and no page is returned while any of them may still be written.
 #pragma once
 
 #include <functional>
@@ -37,24 +37,24 @@ class Transfer {
   static absl::StatusOr<std::unique_ptr<Transfer>> Start(
       const TransferOptions& options, const PoolView& pool,
       std::function<void(TransferEvent)> on_event);
-  // The same over another link than UCX, made on the link thread.
+  // Like Start, over a link other than UCX, which make_link creates on the link thread.
   static absl::StatusOr<std::unique_ptr<Transfer>> StartOver(
       LinkMaker make_link, const TransferOptions& options, const PoolView& pool,
       std::function<void(TransferEvent)> on_event);
-  // Cancels what is open, closes endpoints, joins the link thread; lent pages come out in a last
-  // PagesReturned event before this returns.
+  // Cancels open handoffs, closes endpoints, joins the link thread. A last PagesReturned event
+  // returns the lent pages before the destructor returns.
   ~Transfer();
   Transfer(const Transfer&) = delete;
   Transfer& operator=(const Transfer&) = delete;
 
-  const std::string& address() const;  // host:port that peers open
+  const std::string& address() const;  // host:port for peers to connect to
   void Post(TransferCommand command);  // any thread; bounded by the pages and tickets that exist
   TransferCounters counters() const;   // any thread
   // Of a Transfer that was started with a pace: another one, from now on. Any thread; what is
   // posted after it finds it.
   void SetPace(const LinkPace& pace);
-  // Peers handed over to so far, in order of incarnation; bounded, the idle are forgotten. Any
-  // thread.
+  // Reports on all peers that received handoffs, in order of incarnation; bounded: idle peers are
+  // forgotten. Any thread.
   std::vector<LinkReport> links() const;
 
  private:

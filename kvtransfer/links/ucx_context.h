@@ -26,11 +26,11 @@ using UcxContext = std::unique_ptr<std::remove_pointer_t<ucp_context_h>, UcxCont
 using UcxWorker = std::unique_ptr<std::remove_pointer_t<ucp_worker_h>, UcxWorkerDelete>;
 using UcxListener = std::unique_ptr<std::remove_pointer_t<ucp_listener_h>, UcxListenerDelete>;
 
-// `what` failed with `status`, as an Unavailable error.
+// An Unavailable error: `what` failed with `status`.
 absl::Status UcxError(std::string_view what, ucs_status_t status);
 
-// A context over tcp on the network device that has the address `host`. Takes back the signal
-// handlers UCX put on this process when it was loaded.
+// Creates a context over tcp on the network device that has the address `host`. Restores the signal
+// handlers that UCX replaced in this process when it was loaded.
 absl::StatusOr<UcxContext> MakeUcxContext(const in_addr& host);
 absl::StatusOr<UcxWorker> MakeUcxWorker(const UcxContext& context);
 

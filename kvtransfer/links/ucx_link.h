@@ -2,7 +2,7 @@
 // picks the destination before a byte moves. One context, one worker (UCS_THREAD_MODE_SINGLE), one
 // listener; made, used and destroyed on one thread.
 //
-// UCX calls back only from Poll. Callbacks note what happened; Poll turns the notes into events.
+// UCX calls back only from Poll. Callbacks record events; Poll turns the records into LinkEvents.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Rectangles of cells and where their bytes lie: the geometry of the pool as this room sees it.
+// Rectangles of cells and the place of their bytes: the geometry of the pool as this room sees it.
 // A chunk carries one rectangle: page after page, inside a page plane after plane. Pure functions.
 #pragma once
 
@@ -28,7 +28,7 @@ int64_t LargestPlane(const PoolView& pool);
 
 std::byte* CellAt(const PoolView& pool, int32_t page_id, int32_t plane);
 
-// Where the rectangle's bytes lie in the pool if they lie in one piece and in chunk order, so that
+// Start of the rectangle's bytes in the pool, if they are contiguous and in chunk order, so that
 // they can travel without a copy; nullptr otherwise. page_ids: (rect.n_pages).
 std::byte* DirectExtent(const PoolView& pool, const CellRect& rect,
                         std::span<const int32_t> page_ids);
@@ -48,11 +48,12 @@ class ChunkCutter {
     CellRect rect;
     std::vector<int32_t> page_ids;  // (rect.n_pages)
   };
-  // Nothing: all was cut. No plane is longer than chunk_bytes.
+  // Nothing: all cells are cut. No plane is longer than chunk_bytes.
   std::optional<Cut> Next(const PoolView& pool, int64_t chunk_bytes);
   using Place = std::pair<int32_t, int32_t>;  // (plane, page) of the handoff
-  Place place() const { return {cells_.plane + plane_, cells_.first_page + page_}; }  // of the next
-  // Cells of one plane: those before `place` are not to be cut.
+  // next cell to cut
+  Place place() const { return {cells_.plane + plane_, cells_.first_page + page_}; }
+  // For cells of one plane: the cells before `place` are not cut.
   void SkipTo(const Place& place);
   bool finished() const { return cells_.n_planes == 0 || size_t(page_) == cells_.pages.size(); }
 

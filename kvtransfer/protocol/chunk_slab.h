@@ -1,6 +1,5 @@
-// Bounce memory of the link thread, cut into slots of one chunk each, for chunks that do not lie in
-// one piece in the pool. A slot is owned by one posted operation until that operation has
-// completed.
+// Bounce memory of the link thread, cut into slots of one chunk each, for chunks whose bytes are
+// not contiguous in the pool. A posted operation owns its slot until it has completed.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // CRC32C (Castagnoli, RFC 3720 appendix B.4): the check on every chunk's bytes. Uses the SSE4.2
-// instruction where the machine has it, a table otherwise; both give the same value.
+// instruction if the machine has it, a table otherwise; both give the same value.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ inline uint32_t Crc32c(const void* bytes, size_t n_bytes) {
   return ExtendCrc32c(0, bytes, n_bytes);
 }
 
-// The two ways, for tests; the hardware one only where HasCrc32cInstruction().
+// Both implementations, for tests; the hardware one needs HasCrc32cInstruction().
 bool HasCrc32cInstruction();
 uint32_t ExtendCrc32cByTable(uint32_t crc, const void* bytes, size_t n_bytes);
 uint32_t ExtendCrc32cByInstruction(uint32_t crc, const void* bytes, size_t n_bytes);

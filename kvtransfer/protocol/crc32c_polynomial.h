@@ -9,7 +9,7 @@ namespace baton {
 
 inline constexpr uint32_t kCrc32cPolynomial = 0x82f63b78;
 
-// Step of one zero bit.
+// Feeds one zero bit.
 constexpr uint32_t Crc32cTimesX(uint32_t crc) {
   return (crc >> 1) ^ ((crc & 1) != 0 ? kCrc32cPolynomial : 0);
 }
@@ -24,7 +24,7 @@ constexpr uint32_t Crc32cMultiply(uint32_t a, uint32_t b) {
   return product;
 }
 
-// x^(8 * n_bytes): multiplying a CRC register by it feeds n_bytes of zeros.
+// x^(8 * n_bytes): the product of a CRC register and this value feeds n_bytes zero bytes.
 constexpr uint32_t Crc32cShiftOf(size_t n_bytes) {
   uint32_t power = 0x80000000u;        // x^0
   uint32_t square = 0x80000000u >> 8;  // x^8

@@ -1,5 +1,5 @@
-// What a handoff state machine wants done, in order: messages for its peer, events for the owner;
-// and what it needs to know of the options.
+// Output of a handoff state machine, in order: messages for its peer, events for the owner; and the
+// machine's limits, taken from the options.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,15 @@ namespace baton {
 struct HandoffEffects {
   std::vector<wire::Message> messages;
   std::vector<TransferEvent> events;
-  // Operations of a handoff that is over do not complete: only closing the connection ends them.
+  // Operations of an ended handoff may never complete: only closing the connection ends them.
   bool close_connection = false;
-  // To count: this handoff goes on over a new connection, so many of its chunks stay where they
-  // are.
+  // For counters: the handoff continues over a new connection, and kept_chunks of its chunks need
+  // not be sent again.
   bool resumed = false;
   uint32_t kept_chunks = 0;
 };
 
-// What the machines need to know of the options, in the units they use.
+// Limits of the machines, taken from the options, in the units that the machines use.
 struct HandoffLimits {
   int64_t chunk_bytes = 0, window_bytes = 0;
   int64_t answer_timeout_us = 0;     // OPEN without PROMISE or NO_ROOM
@@ -36,9 +36,9 @@ struct HandoffLimits {
 inline constexpr int64_t kMaxChunkBytes = 64 << 20;
 inline constexpr int64_t kCommitResendUs = 250'000;
 inline constexpr int64_t kDrainTimeoutUs = 1'000'000;  // posted operations of an ended handoff
-inline constexpr int kMaxTries = 4;                    // of one chunk whose CRC failed
-// Connections tried in a row without progress of the handoff: the first at once, the next after a
-// pause that doubles; 0.8 s in all where nobody listens any more.
+inline constexpr int kMaxTries = 4;                    // tries of one chunk whose CRC failed
+// Connections tried in a row without progress of the handoff: the first at once, each next one
+// after a doubled pause; 0.8 s in total if no process listens any more.
 inline constexpr int kMaxConnects = 7;
 inline constexpr int64_t kFirstPauseUs = 25'000;
 

@@ -1,9 +1,9 @@
-// One handoff at the end that has the KV: announces chunks within the window, of what it was given
-// and has not sent the first plane's first page first, sends a damaged one
-// again, goes on over a new connection with what is missing when the old one broke, and holds on to
-// its pages until the sink has committed and nothing reads them any more.
-// Sans-IO: events and the time in, effects out; the owner (TransferCore, link thread) asks for the
-// next chunk when it has room to send one, and makes connections when one is wanted.
+// One handoff at the sending end, which has the KV: announces chunks within the window, lowest
+// plane and page first among the given cells; sends damaged chunks again; continues over a new
+// connection with the missing chunks when the old one broke; and holds its pages until the sink has
+// committed and no operation reads them any more. Sans-IO: events and the time in, effects out; the
+// owner (TransferCore, link thread) asks for the next chunk when it has room to send one, and
+// connects when wants_connection says so.
 //
 // States, deadlines and transitions: HandoffSourceTable.
 #pragma once
@@ -27,9 +27,9 @@ class HandoffSource {
     uint32_t seq = 0;
     ChunkCutter::Cut cut;
     int64_t bytes = 0;
-    uint32_t payload_crc = 0;  // from the first announcement on
-    bool announced = false;    // before: this is a resend
-    int n_damaged = 0;         // times the sink found it damaged
+    uint32_t payload_crc = 0;  // set by the first announcement
+    bool announced = false;    // true before an announcement: this is a resend
+    int n_damaged = 0;         // how often the sink found the chunk damaged
     bool being_read = false;   // announced, and the link has not said ChunkSent
     bool acked = false;
   };
@@ -38,15 +38,15 @@ class HandoffSource {
                 int64_t now_us);
 
   // --- the connection
-  bool wants_connection(int64_t now_us) const;  // the owner should connect, then say so
+  bool wants_connection(int64_t now_us) const;  // true: call ConnectStarted
   void ConnectStarted();
-  void Connected(int64_t now_us, HandoffEffects* out);  // the peer welcomed us
+  void Connected(int64_t now_us, HandoffEffects* out);  // the peer accepted our HELLO
   void ConnectionLost(absl::Status status, int64_t now_us, HandoffEffects* out);
 
   // --- events
   void Add(SendCells cells);
   void Commit(const CommitRecord& record, int64_t now_us, HandoffEffects* out);
-  // Only messages a sink sends, of the present connection; others are ignored.
+  // Handles messages of a sink over the current connection; others are ignored.
   void Handle(const wire::Message& message, int64_t now_us, HandoffEffects* out);
   void ChunkSent(uint32_t seq, HandoffEffects* out, int64_t now_us);
   // Ends the handoff. tell_peer: CANCEL goes out if the peer knows of it.
@@ -62,9 +62,9 @@ class HandoffSource {
   const Ticket& ticket() const { return ticket_; }
   wire::Handoff handoff() const { return {ticket_.id, ticket_.epoch}; }
   State state() const { return state_; }
-  bool ended() const { return state_ == State::kEnded; }  // HandoffEnded is out
-  // Bytes that the peer has, and that are announced over the present connection and wait for its
-  // word.
+  bool ended() const { return state_ == State::kEnded; }  // HandoffEnded is emitted
+  // Bytes that the peer has acknowledged; bytes announced over the current connection and not yet
+  // acknowledged.
   int64_t arrived_bytes() const { return arrived_bytes_; }
   int64_t bytes_under_way() const { return state_ == State::kSending ? unacked_bytes_ : 0; }
 
@@ -78,7 +78,7 @@ class HandoffSource {
   void FinishIfQuiet(int64_t now_us, HandoffEffects* out);
   void Queue(SendCells cells);
   void SkipWhatIsThere(const wire::Promise& promise);
-  // Every cell that was given was announced.
+  // True if every given cell is announced.
   bool all_announced() const { return !next_ && to_cut_.empty(); }
 
   const Ticket ticket_;
@@ -86,23 +86,23 @@ class HandoffSource {
   HandoffLimits limits_;
   MachineState<State> state_;
   int64_t opened_us_;
-  int64_t progress_us_;  // last sign of progress by the peer, or start of the present wait
+  int64_t progress_us_;  // last sign of progress by the peer, or start of the current wait
 
   int n_connects_ = 0;  // since the last progress
   bool connect_under_way_ = false;
   int64_t next_connect_us_, disconnected_us_;
-  absl::Status lost_;      // why the last connection ended
-  bool promised_ = false;  // once; from then on OPEN asks to resume
-  // Of an inflow: the cells before it are not sent. What was there before the promise.
+  absl::Status lost_;      // reason why the last connection ended
+  bool promised_ = false;  // promised once; from then on OPEN asks to resume
+  // Inflows: first cell to send; earlier cells were in place before the promise.
   ChunkCutter::Place first_missing_;
 
   std::multimap<ChunkCutter::Place, ChunkCutter> to_cut_;  // by the first cell not cut
   std::optional<Chunk> next_;                              // cut, not announced
   std::deque<uint32_t> to_resend_;
-  std::map<uint32_t, Chunk> open_;  // announced, and not both acknowledged and out of the link
+  std::map<uint32_t, Chunk> open_;  // announced, and not both acknowledged and sent by the link
   int64_t unacked_bytes_ = 0, arrived_bytes_ = 0;
   int64_t cells_given_ = 0;
-  int n_reads_ = 0;  // operations of the link that read our pages or their copies
+  int n_reads_ = 0;  // operations of the link that read our pages or copies of them
   uint32_t n_chunks_ = 0;
   uint64_t digest_ = 0;
 

@@ -1,15 +1,16 @@
-// The narrow seam under the handoff protocol: control messages, and chunks that the receiver
-// accepts into memory of its own choice. UcxLink carries it over UCX, MemLink inside one process.
+// The narrow interface under the handoff protocol: control messages, and chunks that the receiver
+// accepts into memory of its choice. Implementations: UcxLink over UCX, MemLink inside one process.
 //
 // Contract, the same for every link:
 //  - Messages and announcements of one connection arrive in the order they were sent, whole or not
 //    at all. Nothing else is promised: only an answer of the peer's protocol proves delivery.
-//  - Announce: the peer learns of the chunk, and no byte moves before it accepts. `payload` is read
-//    until ChunkSent, which says nothing about delivery (a refusal ends the same way).
-//  - Accept: `destination` is written until ChunkLanded, never after it, whatever happened.
+//  - Announce: the peer learns of the chunk, and no byte moves before the peer accepts. `payload`
+//  is
+//    read until ChunkSent, which does not prove delivery (a refusal ends with ChunkSent too).
+//  - Accept: `destination` is written until ChunkLanded and never afterwards, whatever happens.
 //  - A connection ends by Close (no event) or ConnectionLost. Chunks announced on it and not
-//    accepted are gone; those accepted or announced by this end still report, soon, before or after
-//    the loss itself: ok only if all of it had landed.
+//    accepted are gone; chunks that this end accepted or announced still report soon, before or
+//    after ConnectionLost: ok only if all bytes had landed.
 //  - Calls never fail: trouble arrives as events, always later, from Poll.
 // One thread owns a link.
 #pragma once
@@ -48,7 +49,7 @@ struct ChunkSent {
 };
 struct ChunkLanded {
   OperationId operation = 0;
-  bool ok = false;  // false: destination holds anything
+  bool ok = false;  // false: the content of destination is undefined
 };
 struct ConnectionLost {
   ConnectionId connection = 0;
@@ -61,8 +62,8 @@ class Link {
  public:
   virtual ~Link() = default;
 
-  virtual const std::string& address() const = 0;  // where peers Connect to
-  // Memory that payloads and destinations will lie in, before the first connection.
+  virtual const std::string& address() const = 0;  // address for peers to Connect to
+  // Registers the memory of all payloads and destinations, before the first connection.
   virtual void Register(std::byte* base, int64_t bytes) = 0;
 
   virtual ConnectionId Connect(const std::string& address) = 0;
@@ -76,12 +77,12 @@ class Link {
   virtual void Refuse(AnnouncementId announcement) = 0;
   virtual void Close(ConnectionId connection) = 0;
 
-  // Moves what has happened to the end of *events; false: nothing has.
+  // Moves all pending events to the end of *events; false: there were none.
   virtual bool Poll(std::vector<LinkEvent>* events) = 0;
   // True: wake_fd turns readable at the next event, sleep on it. False: Poll again first.
   virtual bool Arm() = 0;
   virtual int wake_fd() const = 0;
-  // Nothing is posted and no connection is closing.
+  // True if nothing is posted and no connection is closing.
   virtual bool idle() const = 0;
 };
 

@@ -1,10 +1,10 @@
-// How fast a link to one peer is, as its source sees it: bytes acknowledged over the time in which
-// there were bytes to carry. Inside a busy spell the time between two acknowledgements is what the
-// bytes of the second took, whatever the latency; the first of a spell took what was left of its
-// wait after a round trip. Where the window is too small for the latency the link reads as slower
-// than it is, as slow as a handoff finds it. Old samples fade with busy time, not with their
-// number: one late answer may tell of a link that became slow. Plain object; owner: TransferCore,
-// link thread.
+// Measures the speed of a link to one peer at its source: bytes acknowledged over the time in which
+// there were bytes to carry. Inside a busy spell the time between two acknowledgements is the time
+// of the second one's bytes, whatever the latency; for the first acknowledgement of a spell, one
+// round trip is subtracted from the wait. If the window is too small for the latency, the link
+// reads as slow as a handoff finds it, slower than its capacity. Old samples fade with busy time,
+// not with their number, because one late answer may mean a link that became slow. Plain object;
+// owner: TransferCore, link thread.
 #pragma once
 
 #include <algorithm>
@@ -16,17 +16,17 @@ namespace baton {
 
 class LinkMeter {
  public:
-  // From nothing under way to something.
+  // Bytes are under way from now on; none were before.
   void Began(int64_t now_us) {
     since_us_ = now_us;
     first_ = true;
   }
-  // So many bytes were acknowledged while something was under way.
+  // `bytes` were acknowledged while bytes were under way.
   void Acked(int64_t bytes, int64_t now_us) {
     int64_t took_us = now_us - since_us_;
     since_us_ = now_us;
     if (std::exchange(first_, false)) {
-      if (bytes < kMinFirstBytes) return;  // says more about latency
+      if (bytes < kMinFirstBytes) return;  // too few bytes: mostly latency
       took_us -= round_trip_us();
     }
     const auto took = static_cast<double>(std::max<int64_t>(took_us, 0));
@@ -34,10 +34,10 @@ class LinkMeter {
     bytes_ = bytes_ * kept + static_cast<double>(bytes);
     time_us_ = time_us_ * kept + took;
     if (time_us_ <= kMemoryUs) return;
-    bytes_ *= kMemoryUs / time_us_;  // one long wait is not remembered for long
+    bytes_ *= kMemoryUs / time_us_;  // bounds the weight of one long wait
     time_us_ = kMemoryUs;
   }
-  // A message was answered on a link that was silent before.
+  // A message was answered on a link that was idle before.
   void Answered(int64_t round_trip_us) {
     const auto sample = static_cast<double>(round_trip_us);
     round_trip_us_ += round_trip_us_ == 0 ? sample : (sample - round_trip_us_) / 8;  // RFC 6298
@@ -48,10 +48,10 @@ class LinkMeter {
 
  private:
   static constexpr int64_t kMinFirstBytes = 64 << 10;
-  static constexpr double kMemoryUs = 500'000;  // of busy time
+  static constexpr double kMemoryUs = 500'000;  // busy time
 
   int64_t since_us_ = 0;  // start of the spell, or the last acknowledgement in it
-  bool first_ = true;     // none in this spell so far
+  bool first_ = true;     // no acknowledgement in this spell so far
   double bytes_ = 0, time_us_ = 0;
   double round_trip_us_ = 0;
 };

@@ -1,6 +1,6 @@
-// Pages the engine lent to the link thread, so that an OPEN is answered without waiting for a step.
-// A promise is a count: the ids stay here until KV arrives for them.
-// Always: ids in stock >= owed; pages lent = ids in stock + pages bound to handoffs.
+// Pages that the engine lends to the link thread, so that an OPEN is answered without waiting for a
+// step. A promise is a count: the ids stay here until KV arrives for them. Invariants: ids in the
+// pool >= owed; pages lent = ids in the pool + pages bound to handoffs. Link thread.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ class ReceivePool {
  public:
   int32_t free_pages() const { return static_cast<int32_t>(ids_.size()) - owed_; }
   int32_t owed() const { return owed_; }
-  uint64_t promises() const { return promises_; }  // made so far
+  uint64_t promises() const { return promises_; }  // promises made so far
   int32_t in_pool() const { return static_cast<int32_t>(ids_.size()); }
 
   void Lend(const std::vector<int32_t>& ids) { ids_.insert(ids_.end(), ids.begin(), ids.end()); }
@@ -24,12 +24,12 @@ class ReceivePool {
     owed_ += n;
     ++promises_;
   }
-  // A promise, or what is left of it, ends unused.
+  // Ends a promise of n pages, or the unused rest of one.
   void Release(int32_t n) {
     CHECK(n <= owed_);
     owed_ -= n;
   }
-  // One promised page gets its id.
+  // Gives an id to one promised page.
   int32_t Bind() {
     CHECK(owed_ > 0);
     --owed_;
@@ -37,7 +37,7 @@ class ReceivePool {
     ids_.pop_back();
     return id;
   }
-  // At most n unpromised pages leave.
+  // Removes at most n unpromised pages and returns them.
   std::vector<int32_t> Reclaim(int32_t n) {
     const int32_t count = std::clamp(n, 0, free_pages());
     std::vector<int32_t> pages(ids_.end() - count, ids_.end());
@@ -47,7 +47,7 @@ class ReceivePool {
 
  private:
   std::vector<int32_t> ids_;
-  int32_t owed_ = 0;  // promised and not bound
+  int32_t owed_ = 0;  // pages promised and not bound
   uint64_t promises_ = 0;
 };
 

@@ -1,5 +1,6 @@
-// How handoffs ended at this sink, so that a late or repeated OPEN, COMMIT or CANCEL gets the same
-// answer and a commit happens once although its answer was lost. Bounded: the oldest are forgotten.
+// Remembers how handoffs ended at this sink, so that a late or repeated OPEN, COMMIT or CANCEL gets
+// the same answer and a commit happens once even if its answer was lost. Bounded: the oldest
+// entries are forgotten. Link thread.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +33,7 @@ class Tombstones {
       order_.pop_front();
     }
   }
-  // Of this epoch or a later one; nullptr: none.
+  // Entry of this epoch or a later one; nullptr: none.
   const Entry* Find(const TicketId& id, Epoch epoch) const {
     const auto it = entries_.find(id);
     return it != entries_.end() && it->second.epoch >= epoch ? &it->second : nullptr;

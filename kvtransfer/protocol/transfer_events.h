@@ -1,4 +1,4 @@
-// What a Transfer (kvtransfer/transfer.h) is given and tells: the pool both ends address, options,
+// Input and output of a Transfer (kvtransfer/transfer.h): the pool that both ends address, options,
 // commands, events, counters. Plain data.
 #pragma once
 
@@ -23,12 +23,12 @@ struct PoolPlane {
   int64_t offset = 0, bytes = 0;  // inside a page
 };
 
-// The arena both ends address by (page id, plane). Constant while the Transfer lives, but for the
-// frames of pages that no handoff works on.
+// The arena that both ends address by (page id, plane). Constant while the Transfer lives, except
+// the frames of pages that no handoff works on.
 struct PoolView {
   std::byte* base = nullptr;
   int64_t page_stride = 0;
-  int32_t n_pages = 0;  // ids are below
+  int32_t n_pages = 0;  // page ids are below this
   std::vector<PoolPlane> planes;
   // Not null, (n_pages, planes): the planes of a page lie apart, each at a multiple of frame_bytes.
   const int32_t* frames = nullptr;
@@ -59,7 +59,7 @@ struct TransferOptions {
   TransitionCounts* transitions = nullptr;  // counts transitions; tests only
 };
 
-// What the source's worker tells the sink's worker at the end.
+// Record that the source's worker sends to the sink's worker at the end.
 struct CommitRecord {
   int32_t first_token = 0;
   int32_t n_tokens = 0;  // tokens whose KV was sent; the first token has this position
@@ -73,20 +73,21 @@ struct OpenHandoff {
   std::string peer_address;
 };
 // Planes [plane, plane + n_planes) of the ticket's pages [first_page, first_page + pages.size())
-// are final; `pages` are their ids here and stay untouched until the handoff ends. A main handoff
-// with parts sends only its pages from ticket.first_page on; a part's pages count from 0.
+// are final; `pages` are their ids in this process and stay unchanged until the handoff ends. A
+// main handoff with parts sends only its pages from ticket.first_page on; a part's pages count from
+// 0.
 struct SendCells {
   TicketId ticket_id;
   int32_t plane = 0, n_planes = 1;
   int32_t first_page = 0;
   std::vector<int32_t> pages;
 };
-struct CommitHandoff {  // all cells were given to SendCells; a part's record is not looked at
+struct CommitHandoff {  // all cells were given to SendCells; a part's record is ignored
   TicketId ticket_id;
   CommitRecord record;
 };
-// As sink: pages to promise from (moved by value: the link thread owns them until they come out in
-// HandoffArrived or PagesReturned), and how long a newcomer would wait for room.
+// As sink: pages for promises (moved by value: the link thread owns them until they come out in
+// HandoffArrived or PagesReturned), and the expected wait of a new handoff for room.
 struct LendPages {
   std::vector<int32_t> pages;
   int64_t expected_wait_us = 0;
@@ -94,25 +95,26 @@ struct LendPages {
 struct ReclaimPages {  // gives back at most n unpromised pages
   int32_t n = 0;
 };
-// Either side; idempotent; unknown tickets are remembered so that a late OPEN is refused. At the
-// sink a main handoff takes its parts along, and a part the main one.
+// Cancels at either side; idempotent; unknown tickets are remembered so that a late OPEN is
+// refused. At the sink, cancelling a main handoff cancels its parts, and cancelling a part the main
+// handoff.
 struct CancelHandoff {
   TicketId ticket_id;
   Epoch epoch = 0;
 };
-// As sink of a relay's inflow, a ticket with promise_pages 0: its KV lands in these pages of the
-// engine's own, nothing of the stock. OPEN is answered NO_ROOM until this command is here. Answered
-// by InflowArrived as it gets on; exactly one InflowArrived with all planes, or one
-// InflowFailed, is the last word: from then on nothing writes the pages. A ticket and epoch is
-// awaited at most once; of one ticket the latest epoch lives, opened or awaited. An OPEN that never
-// comes has no deadline here: the engine bounds its prompt's wait and cancels.
-// What an earlier inflow brought into these pages may be there already, all but one cell at most:
-// the source is told with the promise and sends the rest.
+// As sink of a relay's inflow, a ticket with promise_pages 0: KV lands in these pages of the
+// engine, not in lent pages. OPEN is answered NO_ROOM until this command arrives. InflowArrived
+// events report progress; the last event is exactly one InflowArrived with all planes or one
+// InflowFailed, and nothing writes the pages afterwards. A ticket and epoch is awaited at most
+// once; only the latest epoch of a ticket lives, opened or awaited. An OPEN that never comes has no
+// deadline here: the engine bounds its prompt's wait and cancels. Cells already present from an
+// earlier inflow are skipped; at least one cell is always sent. The promise tells the source which
+// cells are present.
 struct AwaitInflow {
   TicketId ticket_id;
   Epoch epoch = 0;
   std::vector<int32_t> pages;         // (ticket.kv_pages)
-  int32_t n_planes = 0, n_pages = 0;  // there, as InflowArrived counts them
+  int32_t n_planes = 0, n_pages = 0;  // cells already present, counted as in InflowArrived
 };
 using TransferCommand = std::variant<OpenHandoff, SendCells, CommitHandoff, LendPages, ReclaimPages,
                                      CancelHandoff, AwaitInflow>;
@@ -133,15 +135,15 @@ struct HandoffEnded {
   int64_t transfer_us = 0;  // OPEN sent to end
 };
 // As sink.
-struct HandoffArrived {  // never of an inflow, nor HandoffAborted
+struct HandoffArrived {  // never for an inflow; nor HandoffAborted
   TicketId ticket_id;
   Epoch epoch = 0;
   RequestId request_id = 0;
-  std::vector<int32_t> pages;  // promise_pages of them; the first kv_pages hold the KV, verified
+  std::vector<int32_t> pages;  // (promise_pages) the first kv_pages hold the KV, verified
   CommitRecord record;
-  int64_t transfer_us = 0;  // OPEN seen to complete
+  int64_t transfer_us = 0;  // from OPEN seen to complete
 };
-struct HandoffAborted {  // after an OPEN was seen; its pages are back in the lent stock
+struct HandoffAborted {  // after OPEN was seen; the pages are back in the receive pool
   TicketId ticket_id;
   Epoch epoch = 0;
   RequestId request_id = 0;
@@ -153,13 +155,13 @@ struct PagesReturned {
 struct ReceivePoolChanged {  // lent pages not promised, and tickets waiting for room
   int32_t free_pages = 0;
   int32_t waiting = 0;
-  uint64_t promises = 0;  // made so far
+  uint64_t promises = 0;  // promises made so far
   bool operator==(const ReceivePoolChanged&) const = default;
 };
-// Of an inflow planes [0, n_planes) of all pages and plane n_planes of pages [0, n_pages) are
-// verified and in place: told when either has risen, at most once per chunk that lands. With all
-// planes (n_pages is 0) the engine hears no more of it; the handoff goes on to its COMMIT by
-// itself.
+// Planes [0, n_planes) of all pages and plane n_planes of pages [0, n_pages) of an inflow are
+// verified and in place. Emitted when either number has risen, at most once per landed chunk. With
+// all planes (n_pages is 0) it is the last event for the engine; the handoff continues to its
+// COMMIT.
 struct InflowArrived {
   TicketId ticket_id;
   Epoch epoch = 0;
@@ -174,18 +176,18 @@ using TransferEvent =
     std::variant<HandoffPromised, HandoffNoRoom, HandoffEnded, HandoffArrived, HandoffAborted,
                  PagesReturned, ReceivePoolChanged, InflowArrived, InflowFailed>;
 
-// Why a chunk that came was not taken. Nothing of it is ever used: it is sent again, or its handoff
-// fails.
+// Reason why an incoming chunk was refused. No byte of a refused chunk is used: it is sent again,
+// or its handoff fails.
 enum class ChunkRefusal {
   kPayload,         // CRC32C over identity and bytes differs: damaged, swapped, short
-  kHeader,          // the header's CRC32C differs, or it is of another protocol
-  kLength,          // other than the header says
-  kPeer,            // not from the worker at the other end, or not for this one
-  kUnknownHandoff,  // another ticket or epoch than those open on this connection
+  kHeader,          // CRC32C of the header differs, or another protocol
+  kLength,          // length differs from the header's
+  kPeer,            // not from the worker at the other end, or not for this worker
+  kUnknownHandoff,  // ticket or epoch not open on this connection
   kNotGranted,      // beyond the window
-  kBadRange,        // cells the handoff does not have, or that are under way
+  kBadRange,        // cells that the handoff does not have, or that are under way
   kTooBig,
-  kDuplicate,  // in place or on its way already
+  kDuplicate,  // already in place or under way
 };
 inline constexpr size_t kChunkRefusals = 9;
 std::string_view NameOf(ChunkRefusal refusal);  // "payload", "header", ...
@@ -194,8 +196,8 @@ struct TransferCounters {  // for metrics; any thread
   uint64_t bytes_sent = 0, bytes_received = 0, chunks_sent = 0, chunks_received = 0;
   uint64_t resent_chunks = 0, handoffs_committed = 0, handoffs_failed = 0;
   std::array<uint64_t, kChunkRefusals> refused_chunks{};  // by ChunkRefusal
-  // Connections that ended although a handoff was open on them, handoffs that went on over another
-  // one, and the chunks of these that did not have to be sent again.
+  // Connections that ended while a handoff was open on them, handoffs that continued over another
+  // connection, and chunks of these that were not sent again.
   uint64_t connections_lost = 0, handoffs_resumed = 0, kept_chunks = 0;
 
   uint64_t refused(ChunkRefusal why) const { return refused_chunks[static_cast<size_t>(why)]; }
@@ -204,18 +206,18 @@ struct TransferCounters {  // for metrics; any thread
   }
 };
 
-// What a link carries: KV for the next rank of a relay, or for a decode worker.
+// Kinds of traffic of a link: KV for the next rank of a relay, or for a decode worker.
 enum class Traffic { kChain, kDecode };
 inline constexpr size_t kTraffics = 2;
 std::string_view NameOf(Traffic traffic);  // "chain", "decode"
 
-// The way to one peer that this worker hands over to, as measured here.
+// The link to one peer that receives handoffs from this worker, as measured here.
 struct LinkReport {
   Incarnation peer = 0;
   std::string address;
-  double bytes_per_second = 0;  // while there was something to carry; 0: not known
-  int64_t round_trip_us = 0;    // of a message and its answer on an idle link; 0: not known
-  std::array<uint64_t, kTraffics> bytes{};  // of cells that arrived, each once; by Traffic
+  double bytes_per_second = 0;  // while there were bytes to carry; 0: unknown
+  int64_t round_trip_us = 0;    // of a message and its answer on an idle link; 0: unknown
+  std::array<uint64_t, kTraffics> bytes{};  // of cells that arrived, each counted once; by Traffic
 };
 
 }  // namespace baton

@@ -1,14 +1,14 @@
-// The words two ends of a link say to each other. Control messages are small, encoded little-endian
+// The messages between the two ends of a link. Control messages are small, encoded little-endian
 // behind a 12-byte prefix (magic 4, version 2, type 1, zero 1, CRC32C 4 over type, zero and all
-// after the prefix); a chunk of KV travels as DATA, announced by a fixed 80-byte header, so that
-// the owner of the memory can check it before it posts a receive.
+// bytes after the prefix); a chunk of KV travels as DATA, announced by a fixed 80-byte header, so
+// that the owner of the memory can check the header before posting a receive.
 //
 //   source -> sink   HELLO  OPEN  DATA  DONE  COMMIT  CANCEL  CANCELLED  PING  PONG
 //   sink -> source   HELLO_ACK  PROMISE  NO_ROOM  ACK  NACK  AWAITING_PARTS  COMMITTED  CANCEL
 //                    CANCELLED  PING  PONG
 //
-// Every field that comes from a peer is data, not truth: Decode checks form (magic, version, CRC,
-// exact length, string bounds), the state machines check meaning.
+// A field from a peer is data, not truth: Decode checks form (magic, version, CRC, exact length,
+// string bounds), the state machines check meaning.
 #pragma once
 
 #include <array>
@@ -29,7 +29,7 @@ inline constexpr uint16_t kVersion = 4;
 inline constexpr size_t kMaxControlBytes = 8000;  // fits UCX's eager path on tcp (8037 bytes)
 inline constexpr size_t kMaxTextBytes = 1024;     // longer texts are cut when encoded
 
-// What must be equal at both ends before KV may flow.
+// Values that must be equal at both ends before KV may flow.
 struct Identity {
   uint64_t model_fingerprint = 0;
   std::string numerics_id, layout_id;
@@ -41,30 +41,30 @@ struct Identity {
 
 struct Hello {
   Incarnation from = 0, to = 0;
-  uint64_t nonce = 0;  // never repeats within one incarnation
+  uint64_t nonce = 0;  // unique within one incarnation
   Identity identity;
   std::array<uint8_t, 32> mac{};  // ClusterMac of the message encoded with a zero mac
   bool operator==(const Hello&) const = default;
 };
 struct HelloAck {
   Incarnation from = 0;
-  uint64_t nonce = 0;      // HELLO's
+  uint64_t nonce = 0;      // nonce of the HELLO
   uint32_t code = 0;       // absl::StatusCode; 0: welcome
-  std::string difference;  // what differs, by name
+  std::string difference;  // name of the differing field
   std::array<uint8_t, 32> mac{};
   bool operator==(const HelloAck&) const = default;
 };
 inline constexpr uint32_t kNewHandoff = 0xffffffff;
 struct Open {
   Ticket ticket;
-  // The handoff was promised over a connection that broke: the sink acknowledges again the chunks
-  // it has from this number on, the first that the source has no acknowledgement of, and then
+  // The handoff was promised over a connection that broke. resume_from is the first chunk without
+  // an acknowledgement at the source: the sink repeats its acknowledgements from there on, and then
   // promises.
   uint32_t resume_from = kNewHandoff;
   bool operator==(const Open&) const = default;
 };
 
-// All that follow speak of one handoff.
+// The handoff that all following messages refer to.
 struct Handoff {
   TicketId ticket_id;
   Epoch epoch = 0;
@@ -72,10 +72,10 @@ struct Handoff {
 };
 struct Promise {
   Handoff handoff;
-  uint64_t chunk_bytes = 0;   // the longest chunk the sink takes
-  uint64_t window_bytes = 0;  // most bytes announced and not acknowledged
+  uint64_t chunk_bytes = 0;   // longest chunk that the sink accepts
+  uint64_t window_bytes = 0;  // maximum of bytes announced and not acknowledged
   // Inflows: planes [0, here_planes) of all pages and plane here_planes of pages [0, here_pages)
-  // are in place since an earlier handoff: they are not sent.
+  // are in place from an earlier handoff and are not sent.
   uint32_t here_planes = 0, here_pages = 0;
   bool operator==(const Promise&) const = default;
 };
@@ -90,7 +90,7 @@ struct Ack {  // verified and in place
   bool operator==(const Ack&) const = default;
 };
 enum class NackReason : uint32_t {
-  kCrc = 1,  // did not arrive, or damaged: to be sent again
+  kCrc = 1,  // not arrived, or damaged: to be sent again
   kUnknownTicket,
   kNotGranted,
   kBadRange,
@@ -118,19 +118,19 @@ struct Committed {
   Handoff handoff;
   bool operator==(const Committed&) const = default;
 };
-struct Cancel {  // this end gives the handoff up
+struct Cancel {  // this end gives up the handoff
   Handoff handoff;
   uint32_t code = 0;  // absl::StatusCode
   std::string reason;
   bool operator==(const Cancel&) const = default;
 };
-struct Cancelled {  // it ended here, and no operation of this end for it is outstanding
+struct Cancelled {  // the handoff ended here, and no operation of this end for it is outstanding
   Handoff handoff;
   uint32_t code = 0;
   std::string reason;
   bool operator==(const Cancelled&) const = default;
 };
-struct AwaitingParts {  // COMMIT and all of this handoff is here; parts of it are still to come
+struct AwaitingParts {  // COMMIT and all own cells of the handoff are here; parts are missing
   Handoff handoff;
   bool operator==(const AwaitingParts&) const = default;
 };
@@ -143,15 +143,16 @@ struct Pong {
   bool operator==(const Pong&) const = default;
 };
 
-// The type on the wire is the place in this list plus one: append only.
+// The type on the wire is the index in this list plus one: append only.
 using Message = std::variant<Hello, HelloAck, Open, Promise, NoRoom, Ack, Nack, Done, Commit,
                              Committed, Cancel, Cancelled, Ping, Pong, AwaitingParts>;
 
 std::string Encode(const Message& message);
-// InvalidArgument names what is wrong; DataLoss: damaged on the way. Bytes left over are wrong.
+// InvalidArgument names the invalid field; DataLoss: damaged on the way. Trailing bytes are
+// invalid.
 absl::StatusOr<Message> Decode(std::string_view bytes);
 
-// Sets mac, or checks it.
+// Sign sets mac; Verify checks it.
 void Sign(const ClusterKey& key, Hello& hello);
 void Sign(const ClusterKey& key, HelloAck& ack);
 bool Verify(const ClusterKey& key, const Hello& hello);
@@ -164,8 +165,8 @@ bool Verify(const ClusterKey& key, const HelloAck& ack);
 //   36 first_page 4 | 40 n_pages 4 | 44 length 4 | 48 sender 8 | 56 receiver 8 | 64 chunk_seq 4 |
 //   68 zero 4 | 72 payload_crc 4 | 76 header_crc 4
 //
-// payload_crc covers bytes 8..47 (whose bytes these are) and then the payload, so that a payload
-// swapped with another chunk's does not pass; header_crc covers bytes 0..75.
+// payload_crc covers bytes 8..47 (the identity of the chunk) and then the payload, so that a
+// payload swapped with another chunk's does not pass; header_crc covers bytes 0..75.
 struct ChunkHeader {
   Handoff handoff;
   uint32_t plane = 0, n_planes = 0, first_page = 0, n_pages = 0;
@@ -180,7 +181,7 @@ using ChunkHeaderBytes = std::array<uint8_t, kChunkHeaderBytes>;
 
 ChunkHeaderBytes Encode(const ChunkHeader& header);
 absl::StatusOr<ChunkHeader> DecodeChunkHeader(std::string_view bytes);
-// CRC32C over the identity part, to be extended with the payload.
+// CRC32C of the identity part; the payload's CRC continues it.
 uint32_t IdentityCrc(const ChunkHeader& header);
 // A chunk's share in DONE's digest.
 uint64_t ChunkDigest(uint32_t chunk_seq, uint32_t payload_crc);
