@@ -4,8 +4,7 @@
 // Contract, the same for every link:
 //  - Messages and announcements of one connection arrive in the order they were sent, whole or not
 //    at all. Nothing else is promised: only an answer of the peer's protocol proves delivery.
-//  - Announce: the peer learns of the chunk, and no byte moves before the peer accepts. `payload`
-//  is
+//  - Announce: the peer learns of the chunk; no byte moves before the peer accepts it. `payload` is
 //    read until ChunkSent, which does not prove delivery (a refusal ends with ChunkSent too).
 //  - Accept: `destination` is written until ChunkLanded and never afterwards, whatever happens.
 //  - A connection ends by Close (no event) or ConnectionLost. Chunks announced on it and not
