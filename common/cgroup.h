@@ -1,8 +1,8 @@
-// What the control groups (Linux cgroups, v1 and v2) of this process allow it. Every group on the
-// path from its own to the top of what it can see may have a limit; the smallest one holds. Read
-// from /proc and /sys at each call; any thread.
+// CPU and memory limits of this process by its control groups (Linux cgroups, v1 and v2). Every
+// group on the path from the process's own group to the top of the visible hierarchy may have a
+// limit; the smallest one holds. Read from /proc and /sys at each call; any thread.
 //
-// Who writes these limits:
+// Sources of these limits:
 // - Kubernetes: resources.limits.cpu and .memory of a container (requests of CPU become weights,
 //   which bound nothing while the node is idle, so they do not count here). A pod's own limit lies
 //   above and cannot be seen from inside where the container has a cgroup namespace; it is the sum
@@ -10,7 +10,7 @@
 //   beside it.
 // - Docker, Podman: --cpus, or --cpu-quota and --cpu-period; --memory.
 // - systemd: CPUQuota=, MemoryMax=, MemoryHigh= of a service and of any slice above it.
-// Where the process sees itself: with a cgroup namespace (the usual case of v2) its own group is
+// How the process sees its group: with a cgroup namespace (the usual case of v2) its own group is
 // "/" and is mounted at /sys/fs/cgroup; without one the path is the host's, and the mount may begin
 // at the container's own group (Docker, v1) or at the top of the hierarchy (systemd).
 #pragma once
@@ -23,15 +23,15 @@ namespace baton {
 
 struct CpuQuota {
   double cpus = 0;  // CPUs' worth of time in each period: 1.5 = 150 ms in 100 ms
-  // The same number for processes of this machine that share this quota, not 0.
+  // Equal for processes of this machine that share the quota; never 0.
   uint64_t group = 0;
 };
 
-// Nothing: no group has a quota, or the system does not tell. What cannot be understood is no
-// limit. root: a folder that stands for / (tests).
+// Nothing: no group has a quota, or the system does not tell. An unreadable limit counts as no
+// limit. root: a folder that replaces / (tests).
 std::optional<CpuQuota> OwnCpuQuota(const std::string& root = "");
-// Bytes, page cache included, beyond which the kernel kills (memory.max, v1 limit_in_bytes) or,
-// where that comes first, holds up processes of the group (memory.high).
+// Memory limit in bytes, page cache included: above it the kernel kills processes of the group
+// (memory.max, v1 limit_in_bytes) or, if that limit is lower, slows them down (memory.high).
 std::optional<int64_t> OwnMemoryLimit(const std::string& root = "");
 
 }  // namespace baton

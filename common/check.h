@@ -1,6 +1,6 @@
 // CHECK ends the process on a programmer error, with the place and the condition. DCHECK does so
-// only in builds with BATON_DCHECK (dev, asan, tsan), for conditions on hot paths.
-// Never for input from outside: that is absl::Status.
+// only in builds with BATON_DCHECK (dev, asan, tsan), for conditions on hot paths. Never used for
+// input from outside, which fails with absl::Status.
 #pragma once
 
 namespace baton {

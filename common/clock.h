@@ -5,8 +5,8 @@
 
 namespace baton {
 
-// Never jumps when somebody sets the machine's clock, and goes on while a process is stopped. Only
-// differences mean anything; for dates use absl::Now.
+// Time of a clock that never jumps when the machine's clock is set, and that runs while a process
+// is stopped. Only differences have a meaning; for dates use absl::Now.
 absl::Time MonotonicNow();
 
 }  // namespace baton

@@ -1,5 +1,5 @@
-// How much of the machine's CPUs this process may use: which ones (affinity), and how much time on
-// them (the quota of a container or service). Nothing else in Baton asks the system for either.
+// The CPUs of the machine that this process may use: the set of CPUs (affinity), and the time on
+// them (the quota of a container or service). No other code in Baton asks the system for either.
 #pragma once
 
 #include <cstdint>
@@ -11,31 +11,32 @@
 
 namespace baton {
 
-// CPUs that the calling thread may run on (threads it starts later inherit them): numbers,
-// ascending; none where the system does not tell.
+// Numbers of the CPUs that the calling thread may run on (threads that it starts later inherit the
+// set), ascending; empty if the system does not tell.
 std::vector<int> OwnCpus();
-// Only on these from now on. False: none of them can be had, and nothing has changed.
+// Restricts the calling thread to these CPUs. False: none of them is available; nothing has
+// changed.
 bool StayOnCpus(const std::vector<int>& cpus);
-// The one the caller is on, from which the scheduler may move it any time; -1: nobody knows.
+// CPU that the caller runs on now; the scheduler may move it at any time. -1: unknown.
 int CurrentCpu();
 
 struct CpuAllowance {
-  std::vector<int> cpus;          // as OwnCpus
-  std::optional<CpuQuota> quota;  // nothing: all time of these CPUs
+  std::vector<int> cpus;          // result of OwnCpus
+  std::optional<CpuQuota> quota;  // nothing: the whole time of these CPUs
 
-  // Compute threads that can run all the time, at least one: as many as CPUs, or as whole CPUs in
-  // the quota if that is less. A fraction gives none: two threads under a quota of 1.5 CPUs use up
-  // the 150 ms of a period in 75 and then stand still for 25, and every stream with them. One
-  // thread is never stopped, and the half is there for the process's other threads (links, gRPC,
-  // HTTP). Prompts would be computed faster by two; who wants that more says so (`threads`). Below
-  // one CPU a single thread is stopped too: nothing less can compute.
+  // Number of compute threads that can run all the time, at least one: the number of CPUs, or of
+  // whole CPUs in the quota if that is less. A fraction of a CPU gives no thread: two threads under
+  // a quota of 1.5 CPUs use up the 150 ms of a period in 75 and then stand still for 25, and every
+  // stream with them. One thread is never stopped, and the half is left for the process's other
+  // threads (links, gRPC, HTTP). Two threads would compute prompts faster; a user who prefers that
+  // sets `threads`. Below one CPU a single thread is stopped too: nothing less can compute.
   int threads() const;
-  // The quota is less than the CPUs.
+  // True if the quota is less than the CPUs.
   bool is_bounded_by_quota() const;
-  // Whether threads that want so many CPUs all the time are stopped for part of it.
+  // True if `cpus_wanted` threads that run all the time would be stopped for part of it.
   bool exceeds_quota(int cpus_wanted) const;
-  // The same number for processes that share what bounds them, be it CPUs of one machine or a
-  // quota; 0: nobody knows. And which part of that so many compute threads take, 1 = all of it.
+  // group: equal for processes that share the same CPUs of one machine or the same quota; 0:
+  // unknown. share: fraction of it that `threads` compute threads take, 1 = all.
   uint64_t group() const;
   double share(int threads) const;
   // "96 CPUs by affinity, quota 4 CPUs".

@@ -1,4 +1,4 @@
-// Names of things that cross processes. 64-bit, random or counted, never reused.
+// Ids of objects that cross processes. 64-bit, random or counted, never reused.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ using RequestId = uint64_t;    // minted by the router
 using Epoch = uint32_t;        // attempt number of a request: raised whenever it is dispatched anew
 using Incarnation = uint64_t;  // one life of a process: random at start, never 0
 
-// Names a promise of pages to one request; 128 random bits, minted by the router.
+// Id of a promise of pages to one request; 128 random bits, minted by the router.
 struct TicketId {
   uint64_t high = 0, low = 0;
   bool operator==(const TicketId&) const = default;
@@ -20,7 +20,8 @@ struct TicketId {
   }
 };
 
-// 64 bits from the system's random device (getrandom). Shells only: cores get ids as input.
+// 64 bits from the system's random device (getrandom). Called by shells only: cores get ids as
+// input.
 uint64_t RandomId();
 
 }  // namespace baton

@@ -13,8 +13,8 @@ namespace baton {
 
 enum class LogLevel { kDebug, kInfo, kWarn, kError };
 
-// Set once at start of a process, before threads: the least level written and the word that names
-// this process in every line (router, prefill0, ...).
+// Call once at the start of a process, before threads. least: the lowest level written.
+// process_name: the word for this process in every line (router, prefill0, ...).
 void SetLog(LogLevel least, std::string_view process_name);
 bool LogEnabled(LogLevel level);
 void WriteLogLine(LogLevel level, std::string_view text);

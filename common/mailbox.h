@@ -1,5 +1,5 @@
-// The one way threads meet: a bounded queue into one consumer thread. Producers on any thread
-// TryPost; the consumer drains in batches. Full is an answer, never a wait.
+// The only way for threads to exchange data: a bounded queue into one consumer thread. Producers on
+// any thread TryPost; the consumer drains in batches. A full mailbox is an answer, never a wait.
 //
 // The consumer sleeps in its own way (condition variable, eventfd, Asio), so the mailbox takes a
 // wake function that is called, outside the lock, only when the queue turns from empty to not
@@ -21,7 +21,7 @@ namespace baton {
 template <typename Event>
 class Mailbox {
  public:
-  // wake may be empty: then the consumer uses WaitFor.
+  // Empty wake: the consumer uses WaitAndDrain.
   explicit Mailbox(size_t capacity, std::function<void()> wake = nullptr)
       : capacity_(capacity), wake_(std::move(wake)) {}
   Mailbox(const Mailbox&) = delete;
@@ -40,20 +40,20 @@ class Mailbox {
     return true;
   }
 
-  // Consumer. Moves all events to the end of *out; false when there were none.
+  // Consumer only. Moves all events to the end of *out; false if there were none.
   bool Drain(std::vector<Event>* out) {
     std::lock_guard lock(mutex_);
     return DrainLocked(out);
   }
 
-  // Consumer. Sleeps until an event or Close; then drains as above. False: closed and empty.
+  // Consumer only. Sleeps until an event or Close, then drains. False: closed and empty.
   bool WaitAndDrain(std::vector<Event>* out) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return closed_ || !events_.empty(); });
     return DrainLocked(out);
   }
 
-  // As WaitAndDrain, at most `timeout`. False: nothing came (or closed and empty).
+  // WaitAndDrain with a timeout. False: no event came (or closed and empty).
   bool WaitAndDrain(std::vector<Event>* out, absl::Duration timeout) {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, absl::ToChronoNanoseconds(timeout),

@@ -19,7 +19,7 @@ namespace baton {
 
 using MetricLabels = std::vector<std::pair<std::string, std::string>>;
 
-// Handles: cheap to copy, valid as long as the registry.
+// Handles of metrics: cheap to copy, valid as long as the registry.
 class CounterMetric {
  public:
   explicit CounterMetric(prometheus::Counter* counter) : counter_(counter) {}
@@ -60,7 +60,7 @@ class MetricsRegistry {
   HistogramMetric Histogram(const std::string& name, const std::string& help,
                             const MetricLabels& labels, const std::vector<double>& bounds);
 
-  // Content type text/plain; version=0.0.4; charset=utf-8.
+  // The metrics as text: content type text/plain; version=0.0.4; charset=utf-8.
   std::string Text() const;
 
  private:

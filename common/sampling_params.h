@@ -1,5 +1,5 @@
-// How a request wants its tokens chosen. Plain values: the same struct in the router, on the wire
-// (proto converts it), in both workers and in the sampler.
+// Parameters of a request for the choice of its tokens. Plain values: the same struct in the
+// router, on the wire (proto converts it), in both workers and in the sampler.
 #pragma once
 
 #include <cstdint>

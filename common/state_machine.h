@@ -1,7 +1,7 @@
-// The machines that walk requests and handoffs through their lives, as tables: every state with the
-// timer that bounds it and what happens then, every transition that may be taken. A machine keeps
-// its state in a MachineState, which CHECKs each transition against its table, in production too;
-// tests walk the tables, and the simulation counts what was taken.
+// State machines of requests and handoffs as tables: every state with the timer that bounds it and
+// the action on its deadline, and every allowed transition. A machine keeps its state in a
+// MachineState, which CHECKs each transition against its table, in production too; tests walk the
+// tables, and the simulation counts transitions.
 #pragma once
 
 #include <cstdint>
@@ -14,27 +14,27 @@ namespace baton {
 
 struct StateRow {
   std::string_view name;
-  std::string_view deadline;     // the timer that bounds the state; empty: the machine is over
-  std::string_view on_deadline;  // what happens when it runs out
+  std::string_view deadline;     // timer that bounds the state; empty: final state
+  std::string_view on_deadline;  // action when the timer expires
 };
 struct TransitionRow {
   int from = 0, to = 0;  // rows of `states`
 };
-// By the machine's enum.
+// A row for values of the machine's enum.
 template <typename State>
 constexpr TransitionRow Move(State from, State to) {
   return {static_cast<int>(from), static_cast<int>(to)};
 }
 struct MachineTable {
   std::string_view machine;          // "handoff source"
-  std::string_view owner;            // the object that moves it, and its thread
+  std::string_view owner;            // object that moves the machine, and its thread
   std::span<const StateRow> states;  // by the value of the machine's enum; the first is the initial
   std::span<const TransitionRow> transitions;
 
   bool Allows(int from, int to) const;
 };
 
-// How often each transition was taken. Cores get a pointer to one from a test, nullptr otherwise.
+// Counts how often each transition was taken. Cores get a pointer from a test, else nullptr.
 class TransitionCounts {
  public:
   void Add(const MachineTable& table, int from, int to) { ++counts_[{table.machine, from, to}]; }
@@ -53,7 +53,7 @@ class MachineState {
   MachineState(const MachineTable& table, TransitionCounts* counts)
       : table_(&table), counts_(counts) {}
   operator State() const { return static_cast<State>(state_); }
-  // To the state it is in: nothing happens.
+  // Moves to `to`. Assigning the current state has no effect.
   MachineState& operator=(State to) {
     Move(static_cast<int>(to));
     return *this;

@@ -1,6 +1,6 @@
-// The router's signed statement that one request's KV may land on one decode worker. The decode
-// worker answers a handoff's OPEN from the ticket alone, so it does not matter whether the router's
-// own message or the OPEN arrives first.
+// The router's signed statement that KV of one request may land on one decode worker. The decode
+// worker answers a handoff's OPEN from the ticket alone, so the order of the router's own message
+// and the OPEN does not matter.
 #pragma once
 
 #include <array>
@@ -18,21 +18,22 @@ struct Ticket {
   TicketId id{};
   Epoch epoch = 0;
   RequestId request_id = 0;
-  Incarnation sink = 0;  // the decode worker this ticket is good for
+  Incarnation sink = 0;  // the decode worker that accepts this ticket
   int32_t kv_pages = 0;  // pages of the handoff (the prompt's)
-  // Pages promised in all: the prompt's and room to grow; 0: nothing of the sink's stock, as the
-  // sink is a relay rank that names pages it holds (AwaitInflow), or this is a part.
+  // Pages promised in total: the prompt's and room to grow. 0: no lent pages of the sink, because
+  // the sink is a relay rank that names pages it holds (AwaitInflow), or because this is a part.
   int32_t promise_pages = 0;
-  // Not zero: this handoff is a part of that one (the main one, of the same epoch and sink) from
-  // another source: its pages are the main one's from first_page on, and promised with them.
+  // Not zero: this handoff is a part, from another source, of the named main handoff (same epoch
+  // and sink). Its pages are the main handoff's pages from first_page on, and are promised
+  // together.
   TicketId part_of{};
-  // A main one's: it brings its pages from here on itself, parts bring those before.
+  // Main handoff with parts: it brings its own pages from here on; parts bring the earlier pages.
   int32_t first_page = 0;
   std::array<uint8_t, 32> mac{};  // HMAC-SHA256 of the fields above under the cluster key
 
   bool is_part() const { return part_of != TicketId{}; }
   bool is_inflow() const { return promise_pages == 0 && !is_part(); }
-  // The first of kv_pages that this handoff itself brings.
+  // First of kv_pages that this handoff itself brings.
   int32_t first_own_page() const { return is_part() ? 0 : first_page; }
 
   bool operator==(const Ticket&) const = default;
@@ -40,9 +41,9 @@ struct Ticket {
 
 // Sets ticket.mac.
 void SignTicket(const ClusterKey& key, Ticket& ticket);
-// Constant time. False: forged, damaged, or another cluster's key.
+// Compares in constant time. False: forged, damaged, or signed with another cluster's key.
 bool VerifyTicket(const ClusterKey& key, const Ticket& ticket);
-// HMAC-SHA256 of any bytes under the cluster key (HELLO uses it too).
+// HMAC-SHA256 of bytes under the cluster key (also used for HELLO).
 std::array<uint8_t, 32> ClusterMac(const ClusterKey& key, const void* bytes, size_t n_bytes);
 
 }  // namespace baton

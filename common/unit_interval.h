@@ -1,4 +1,4 @@
-// A real number in [0, 1) of the upper 53 of 64 random bits: as many as a double tells apart. Pure
+// A real number in [0, 1) from the upper 53 of 64 random bits, the precision of a double. Pure
 // function, any thread.
 #pragma once
 

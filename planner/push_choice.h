@@ -1,6 +1,7 @@
-// Who hands a relay's KV to the decode worker: every rank its own slice, or the tail all of it
-// (docs/PLANNER.md, push). Sharing is sooner complete where links are fast; on slow ones the heads'
-// pushes take from what the chain needs, and the first token would wait. Pure function, any thread.
+// Chooses the senders of a relay's KV to the decode worker: every rank its own slice, or the tail
+// all of it. With fast links, sending by all ranks completes sooner; on slow links the heads'
+// pushes take bandwidth from the chain, and the first token would be delayed. Pure function, any
+// thread.
 #pragma once
 
 #include <span>
@@ -12,7 +13,7 @@ namespace baton {
 
 enum class RelayPush {
   kAll,   // every rank its own slice
-  kTail,  // the tail what the heads handed to it, too
+  kTail,  // the tail sends all, including the KV that the heads handed to it
   kNone,  // nothing is handed over: no token follows the first, or the tail decodes
 };
 inline constexpr int kRelayPushes = 3;
@@ -21,22 +22,23 @@ std::string_view NameOf(RelayPush push);  // "all", "tail", "none"
 // One chain, as in ChainSeconds, and its links to the decode worker.
 struct PushedChain {
   std::span<const double> slices;    // (ranks)
-  double prefix = 0;                 // tokens before them, whose KV nobody hands over
+  double prefix = 0;                 // earlier tokens, whose KV is not sent
   std::span<const double> speeds;    // (ranks)
-  ChainLink link;                    // the slowest from rank to rank
-  std::span<const ChainLink> sinks;  // (ranks) from each to the decode worker
-  double handed_on = 0;              // of the prefix: the first rank does, beside its slice
+  ChainLink link;                    // slowest link from rank to rank
+  std::span<const ChainLink> sinks;  // (ranks) link of each rank to the decode worker
+  double handed_on = 0;  // tokens of the prefix that the first rank sends with its slice
 };
 
 struct PushChoice {
   RelayPush push = RelayPush::kAll;
-  double delay = 0;  // seconds by which the first token is later than without pushes
+  double delay = 0;  // seconds by which pushes delay the first token
 };
 
-// kAll and kTail, each as if it were chosen. The first is taken to share the way out of each rank
-// evenly with the chain, though that goes first in our own queues: the network does not know.
+// The delay of kAll or kTail if chosen. kAll is assumed to share the outgoing link of each rank
+// evenly with the chain: the chain goes first in the worker's own queues, but the network does not
+// know.
 PushChoice PushBy(RelayPush push, const PrefillCost& cost, const PushedChain& chain);
-// The one with the earlier first token, then with the earlier complete KV; of equals (5 %) kAll.
+// Chooses the earlier first token, then the earlier complete KV; kAll if equal (within 5 %).
 PushChoice ChoosePush(const PrefillCost& cost, const PushedChain& chain);
 
 }  // namespace baton

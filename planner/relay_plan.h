@@ -1,8 +1,7 @@
-// How many workers prefill a prompt: the number with the earliest first token by what is predicted,
-// queues included (docs/PLANNER.md, plan). One worker alone is always a candidate, and a relay is
-// chosen only when it wins by more than predictions of its kind were wrong by. Where slices would
-// be longer than a worker takes, the ranks share the prompt in several rounds. Plain objects, one
-// thread.
+// Chooses the number of workers that prefill a prompt: the number with the earliest predicted first
+// token, queues included. One worker alone is always a candidate, and a relay is chosen only if it
+// wins by more than the past prediction error of its kind. If slices would be longer than a worker
+// accepts, the ranks share the prompt in several rounds. Plain objects, one thread.
 #pragma once
 
 #include <cstdint>
@@ -19,53 +18,55 @@
 namespace baton {
 
 struct OfferedWorker {
-  double speed = 1;                // 1 = what the cost says
-  double seconds = 0;              // until it could begin with the whole prompt
-  double slice_seconds = 0;        // and with a slice of it
-  int passed = 0;                  // prompts that are later for it
-  uint64_t place = 0;              // ranks stand in ascending order of it
-  ChainLink link{};                // that it sends over
-  std::vector<ChainLink> links{};  // to each of the workers offered; empty: `link` to all
-  ChainLink sink{};                // to the decode worker
-  int max_slice_tokens = std::numeric_limits<int>::max();  // of its slice
-  // That the whole prompt takes on it alone, from when it could begin; 0: what the cost says.
+  double speed = 1;                // 1 = the speed that the cost describes
+  double seconds = 0;              // until it could begin the whole prompt
+  double slice_seconds = 0;        // until it could begin a slice
+  int passed = 0;                  // prompts that would be delayed
+  uint64_t place = 0;              // ranks are sorted by place, ascending
+  ChainLink link{};                // outgoing link
+  std::vector<ChainLink> links{};  // (offered workers) link to each of them; empty: `link` to all
+  ChainLink sink{};                // link to the decode worker
+  int max_slice_tokens = std::numeric_limits<int>::max();  // maximum length of its slice
+  // Time of the whole prompt on this worker alone, from its beginning; 0: computed from the cost.
   double alone_seconds = 0;
-  // Workers of one group, not 0, compute on the same CPUs or within the same quota of CPU time, of
-  // which each takes such a share: if they take more than all together, each is slower.
+  // Workers of the same group (not 0) share CPUs or a quota of CPU time; cpu_share is the fraction
+  // that each takes. If the shares add up to more than 1, each worker is slower.
   uint64_t cpu_group = 0;
   double cpu_share = 0;
-  // Tokens of the prompt, in whole pages, whose KV it has: as the first rank it hands them on, and
-  // computes only what follows of its slice.
+  // Tokens of the prompt, in whole pages, whose KV the worker has cached. As the first rank it
+  // hands them on, and computes only the rest of its slice.
   int cached = 0;
 };
 
 struct RelayPlan {
-  std::vector<int> ranks;            // which of the workers offered; the first slice's first
+  std::vector<int> ranks;            // indexes of offered workers, in slice order
   std::vector<int> slices;           // (rounds x ranks) tokens, in the order of the prompt
   double seconds = 0;                // from now to the first token
-  double begin = 0;                  // of which: until all ranks can begin
-  double alone = 0;                  // the same of the best worker alone
-  RelayPush push = RelayPush::kAll;  // of several ranks, where KV is handed over
+  double begin = 0;                  // part of `seconds` until all ranks can begin
+  double alone = 0;                  // `seconds` of the best worker alone
+  RelayPush push = RelayPush::kAll;  // for several ranks, if KV is handed over
 };
 
-// Slices by the closed form, by a tuned table, or even ones (both for reproduction).
+// Slices by the closed form, by a tuned table, or even slices (both for reproduction).
 enum class PartitionMode { kClosed, kTable, kEven };
 
 struct RelayPlanRequest {
-  int tokens = 0;  // new ones
-  int prefix = 0;  // cached on every rank
+  int tokens = 0;  // new tokens
+  int prefix = 0;  // tokens cached on every rank
   int page_tokens = 64;
   int max_ranks = 1;
-  int min_ranks = 1;  // more than one: a relay wherever one is possible, whatever is predicted
-  int must = -1;      // this worker is one of the ranks, and the one alone; -1: any
-  // Prompts waiting per worker: what a relay costs in all, beyond one worker's work, delays them.
+  int min_ranks = 1;  // more than one: a relay whenever possible, regardless of predictions
+  int must = -1;      // required worker, one of the ranks or the only one; -1: any
+  // Prompts waiting per worker: the extra compute of a relay, beyond one worker's work, delays
+  // each.
   double waiting = 0;
-  std::optional<RelayPush> push{};  // nothing: what is sooner
+  std::optional<RelayPush> push{};  // nothing: the sooner choice
   PartitionMode mode = PartitionMode::kClosed;
-  const PartitionTable* table = nullptr;  // of kTable: no relay of ranks it has nothing for
+  const PartitionTable* table = nullptr;  // kTable: only numbers of ranks with an entry
 };
 
-// offered is not empty. Ranks are those that could begin a slice soonest, of equals the earlier.
+// Chooses a plan. `offered` is not empty. Ranks are the workers that could begin a slice soonest;
+// if equal, the earlier in `offered`.
 RelayPlan PlanRelay(const PrefillCost& cost, const PlanRecord& record,
                     std::span<const OfferedWorker> offered, const RelayPlanRequest& request);
 

@@ -1,4 +1,4 @@
-// Settings both ends of a control stream share, for gRPC's generic channel arguments.
+// Settings shared by both ends of a control stream, as gRPC's generic channel arguments.
 #pragma once
 
 #include <string>
@@ -12,11 +12,11 @@ struct ChannelArgument {
   int value = 0;
 };
 
-// Keepalive that notices a dead or stopped peer in about 4 s, and our message size limit.
+// Keepalive that notices a dead or stopped peer in about 4 s, and Baton's message size limit.
 std::vector<ChannelArgument> ControlChannelArguments();
 
 // True if host:port names this machine's loopback. The router serves its plain-text control streams
-// nowhere else.
+// only there.
 bool IsLoopbackAddress(std::string_view address);
 
 }  // namespace baton

@@ -1,14 +1,14 @@
-// The worker's end of the wire to its router: dials, proves membership of the cluster, announces
-// the worker, and keeps doing so with growing pauses whenever the stream breaks.
+// The worker's end of the control wire: dials the router, proves membership of the cluster,
+// announces the worker, and retries with growing pauses whenever the stream breaks.
 //
-// Threads: one of its own that dials and waits, and gRPC's. Events are delivered one at a time, in
-// the order RouterConnected, RouterMessages*, RouterDisconnected, RouterConnected, ...
+// Threads: an own thread that dials and waits, and gRPC's threads. Events are delivered one at a
+// time, in the order RouterConnected, RouterMessages*, RouterDisconnected, RouterConnected, ...
 //
-// A message about a request that cannot be read ends that request's part here, with a report to the
-// router; the worker does not hear of it, and the stream goes on.
+// An unreadable message about a request ends that request's part here, with a report to the router;
+// the worker does not see the message, and the stream continues.
 //
-// After RouterDisconnected the router counts everything this worker ran as lost and aims it
-// elsewhere: cancel all requests. Reports sent before it never reach a later stream.
+// After RouterDisconnected the router counts everything that ran on this worker as lost and
+// dispatches it elsewhere: cancel all requests. Reports sent before it never reach a later stream.
 #pragma once
 
 #include <cstdint>
@@ -26,12 +26,12 @@
 
 namespace baton {
 
-struct RouterConnected {};  // accepted by a router of our cluster; the announce is on its way
+struct RouterConnected {};  // accepted by a router of our cluster; the announce is under way
 struct RouterMessages {
   std::vector<RouterMessage> messages;  // in order
 };
 struct RouterDisconnected {
-  absl::Status reason;  // what the router said when it closed the stream, or what broke
+  absl::Status reason;  // given by the router at its close, or the fault
 };
 using RouterEvent = std::variant<RouterConnected, RouterMessages, RouterDisconnected>;
 
@@ -39,28 +39,28 @@ struct ControlClientOptions {
   std::string router_address;  // host:port
   ClusterKey key{};
   WorkerAnnounce announce;  // first event of every stream
-  // Called on gRPC's threads and on the dialling thread, never by two at once; must only post.
-  // False: no room. Then the stream is given up (the router aims its requests elsewhere) and
-  // dialled anew; RouterDisconnected is offered again until it is taken, before anything else.
+  // Called on gRPC's threads and on the dialling thread, never concurrently; must only post. False:
+  // no room. The stream is then given up (the router dispatches its requests elsewhere) and dialled
+  // anew; RouterDisconnected is offered again until it is accepted, before any other event.
   std::function<bool(RouterEvent)> on_event;
-  // Between attempts, doubled after each that did not last longer than max_pause.
+  // Pause between attempts, doubled after each attempt that did not last longer than max_pause.
   absl::Duration min_pause = absl::Milliseconds(20);
   absl::Duration max_pause = absl::Seconds(1);
-  size_t max_unsent_events = 65536;  // more than that waiting: the stream is given up
+  size_t max_unsent_events = 65536;  // more waiting events: the stream is given up
 };
 
 class ControlClient {
  public:
   // Starts dialling and returns at once; an absent router is not an error, it is retried.
   explicit ControlClient(ControlClientOptions options);
-  // Ends the stream, joins the thread. on_event is not called afterwards, nor for this ending.
+  // Ends the stream, joins the thread. on_event is not called afterwards, nor for this end.
   ~ControlClient();
   ControlClient(const ControlClient&) = delete;
   ControlClient& operator=(const ControlClient&) = delete;
 
   // Any thread; never blocks. Events of reports given while a write is in flight travel together,
-  // in order. False: not connected, or given up just now (RouterDisconnected says so); the report
-  // is dropped.
+  // in order. False: not connected, or the stream was given up just now (RouterDisconnected reports
+  // it); the report is dropped.
   bool Send(WorkerReport report);
 
  private:

@@ -22,7 +22,7 @@ class WorkerReport;
 class RouterMessages;
 }  // namespace wire
 
-// Limits of what travels together, and of what is no request's.
+// Limits of a batch, and of fields that are not part of a request.
 struct ControlLimits {
   static constexpr size_t kMessageBytes = 32u << 20;
   static constexpr size_t kEventsPerReport = 65536;
@@ -40,9 +40,9 @@ void EncodeReport(const WorkerReport& report, wire::WorkerReport* out);
 absl::StatusOr<WorkerReport> DecodeReport(const wire::WorkerReport& in);
 
 void EncodeMessages(std::span<const RouterMessage> messages, wire::RouterMessages* out);
-// A message about a request that cannot be read costs that request, and nothing else: its part is
-// in `unreadable`, ended (PartFault::kUnreadable), for the worker to send back. Of other faults the
-// sender's other messages cannot be trusted either: an error.
+// An unreadable message about a request costs that request and nothing else: `unreadable` has its
+// part, ended (PartFault::kUnreadable), for the worker to send back. Any other fault makes the
+// sender's other messages untrustworthy too, and is an error.
 struct DecodedMessages {
   std::vector<RouterMessage> messages;  // in order
   std::vector<PartEnded> unreadable;
@@ -52,7 +52,7 @@ absl::StatusOr<DecodedMessages> DecodeMessages(const wire::RouterMessages& in);
 // How many leading messages fit into one batch (never 0 unless there are none). One always fits.
 size_t BatchLength(std::span<const RouterMessage> messages);
 
-// The same over bytes.
+// Serialised forms of a report.
 std::string SerializeReport(const WorkerReport& report);
 absl::StatusOr<WorkerReport> ParseReport(std::string_view bytes);
 std::string SerializeMessages(std::span<const RouterMessage> messages);

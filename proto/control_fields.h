@@ -1,5 +1,5 @@
-// What the codecs of both directions share: checks of fields, whose errors name field and value,
-// and the parts that travel both ways. Pure functions, any thread.
+// Shared code of the codecs of both directions: checks of fields, whose errors name field and
+// value, and messages that travel both ways. Pure functions, any thread.
 #pragma once
 
 #include <cstddef>
@@ -22,10 +22,11 @@ inline constexpr int64_t kMaxCount = std::numeric_limits<int32_t>::max();
 
 absl::Status CheckRange(const char* field, int64_t value, int64_t least, int64_t most);
 absl::Status CheckFloat(const char* field, double value, double least, double most);
-// A row of the table of requests' limits, under the name the field has on the wire.
+// Checks a field against its row of the table of request limits, under the field's name on the
+// wire.
 absl::Status CheckField(const char* field, double value, const FieldLimit& limit);
 absl::Status CheckLength(const char* field, size_t length, size_t most);
-// Names travel into logs and metrics: printable ASCII.
+// Names travel into logs and metrics, so they must be printable ASCII.
 absl::Status CheckName(const char* field, const std::string& name);
 absl::Status CheckPresent(const char* field, bool present);
 absl::Status CheckTokens(const char* field, std::span<const int32_t> tokens);

@@ -1,13 +1,13 @@
-// The router's end of the wires to its workers: one bidirectional gRPC stream per worker, dialled
-// by the worker. This shell parses and queues; decisions are the Router's.
+// The router's end of the control wires: one bidirectional gRPC stream per worker, dialled by the
+// worker. This shell parses and queues; decisions are the Router's.
 //
 //   gRPC threads -> bounded queue of ControlEvent -> TakeEvents on the front thread
 //   front thread -> Send -> bounded queue per stream -> one write in flight
 //
-// A worker proves with a MAC under the cluster key that it belongs here; anyone else is refused
-// before a byte of its reports is parsed. Per worker the events are exactly
-// WorkerConnected, WorkerReported*, WorkerLost; a worker that dials again before its old stream was
-// noticed to be dead replaces it (WorkerLost of the old one comes first).
+// A worker proves with a MAC under the cluster key that it belongs to the cluster; other peers are
+// refused before a byte of their reports is parsed. The events of a worker are exactly
+// WorkerConnected, WorkerReported*, WorkerLost; a worker that dials again before its dead stream
+// was noticed replaces that stream (WorkerLost of the old one comes first).
 //
 // Bounds: a stream with `max_unread_reports` reports not yet taken is not read further (the worker
 // feels it as flow control); a stream with `max_unsent_messages` waiting is closed, which is
@@ -31,23 +31,23 @@ namespace baton {
 struct ControlServerOptions {
   std::string address = "127.0.0.1:0";  // host:port; port 0 picks
   ClusterKey key{};
-  // Called on a gRPC thread when events turn from none to some; must only wake the consumer (for
-  // example asio::post of a drain). Not called after Shutdown returned.
+  // Called on a gRPC thread when the queue of events turns from empty to not empty; must only wake
+  // the consumer (for example asio::post of a drain). Not called after Shutdown returned.
   std::function<void()> wake{};
   int max_workers = 256;
   int max_unread_reports = 64;     // per stream
   int max_unsent_messages = 4096;  // per stream
 };
 
-struct WorkerConnected {  // authenticated; its first report will carry WorkerAnnounce
+struct WorkerConnected {  // authenticated; the first report will carry WorkerAnnounce
   Incarnation worker = 0;
   std::string peer;  // its address, for logs
 };
 struct WorkerReported {
   Incarnation worker = 0;
-  WorkerReport report;  // without events: the worker's process lives and has nothing to say
+  WorkerReport report;  // no events: the worker's process lives and has no news
 };
-struct WorkerLost {  // nothing more comes from this stream, and Send to it does nothing
+struct WorkerLost {  // end of this stream: no more reports, and Send has no effect
   Incarnation worker = 0;
   absl::Status reason;
 };
@@ -57,21 +57,21 @@ class ControlServer {
  public:
   // Binds and listens. Error: the address cannot be bound.
   static absl::StatusOr<std::unique_ptr<ControlServer>> Start(const ControlServerOptions& options);
-  ~ControlServer();  // Shutdown, if that was not called
+  ~ControlServer();  // calls Shutdown if it was not called
   ControlServer(const ControlServer&) = delete;
   ControlServer& operator=(const ControlServer&) = delete;
 
   int port() const;
 
-  // All below: the one front thread.
-  // Appends all waiting events to *out, in order. False: there were none.
+  // All methods below: the front thread only. Appends all waiting events to *out, in order. False:
+  // there were none.
   bool TakeEvents(std::vector<ControlEvent>* out);
-  // To a worker whose WorkerConnected was taken and whose WorkerLost was not; else ignored (it was
-  // lost: the event says so). Messages given between two writes travel together.
+  // Sends to a worker whose WorkerConnected was taken and whose WorkerLost was not; else ignored
+  // (the worker is lost, and its event says so). Messages given between two writes travel together.
   void Send(Incarnation worker, std::vector<RouterMessage> messages);
   // Ends the worker's stream; the worker sees `reason`. Its WorkerLost comes as an event.
   void Close(Incarnation worker, const absl::Status& reason);
-  // Ends all streams and all gRPC threads' work for this server; no events afterwards.
+  // Ends all streams and all work of gRPC threads for this server; no events afterwards.
   void Shutdown();
 
  private:

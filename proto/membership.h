@@ -1,7 +1,7 @@
-// How the two ends of a control stream prove to each other, in its first metadata, that they hold
-// the same cluster key. The worker sends its incarnation, a fresh nonce and a MAC over both; the
-// router answers with a MAC over the same nonce. This tells strangers and mistakes apart on a
-// loopback or TLS wire; against someone who can read the wire it needs TLS. Pure functions.
+// Proof, in the first metadata of a control stream, that both ends hold the same cluster key. The
+// worker sends its incarnation, a fresh nonce and a MAC over both; the router answers with a MAC
+// over the same nonce. The proof stops strangers and mistakes on a loopback or TLS wire; against an
+// attacker who can read the wire it needs TLS. Pure functions.
 #pragma once
 
 #include <cstdint>

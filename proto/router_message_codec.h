@@ -1,4 +1,4 @@
-// What a router says to a worker, between struct and wire; control_codec.h has the limits.
+// Converts router messages between struct and wire; control_codec.h has the limits.
 #pragma once
 
 #include "common/status.h"

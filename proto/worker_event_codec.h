@@ -1,4 +1,4 @@
-// What a worker reports to its router, between struct and wire; control_codec.h has the limits.
+// Converts worker reports between struct and wire; control_codec.h has the limits.
 #pragma once
 
 #include "common/status.h"
