@@ -5,7 +5,7 @@
 namespace baton {
 namespace {
 
-// One value in every lane of a word.
+// The value repeated in every lane of a word.
 uint64_t InEveryLane(uint64_t value, int bytes) {
   uint64_t word = 0;
   for (int shift = 0; shift < 64; shift += bytes * 8) word |= value << shift;

@@ -18,11 +18,11 @@ constexpr int64_t kMaxAlignment = 1 << 20;
 constexpr uint64_t kMaxNameBytes = 65535;
 constexpr uint32_t kMaxDimensions = 4;
 constexpr uint64_t kStringHead = sizeof(uint64_t);
-// The shortest metadata value (an empty key, a byte) and tensor (an empty name, one dimension):
-// what a file has too few bytes for is not counted any further.
+// Sizes of the shortest metadata value (an empty key, a byte) and tensor (an empty name, one
+// dimension): a count that cannot fit into the remaining bytes is refused before anything is read.
 constexpr uint64_t kMinValueBytes = 8 + 4 + 1, kMinTensorBytes = 8 + 4 + 8 + 4 + 8;
 
-// 0: not a type of fixed size.
+// Size of a value of this type; 0: no fixed size.
 uint64_t BytesOf(Type type) {
   switch (type) {
     case Type::kUint8:
@@ -160,7 +160,7 @@ bool IsGgufModel(const std::string& model) {
   return std::filesystem::is_regular_file(model, error);
 }
 
-// Reads the header from its beginning to its end.
+// Reads the header front to back.
 class GgufParser {
  public:
   explicit GgufParser(GgufFile& result) : result_(result), bytes_(result.file_.bytes()) {}
@@ -201,7 +201,7 @@ class GgufParser {
     return value;
   }
 
-  // A count of things of at least `min_bytes` each.
+  // Reads a count of entries that have at least `min_bytes` bytes each.
   absl::StatusOr<uint64_t> Count(const std::string& what, uint64_t min_bytes) {
     const uint64_t begin = at_;
     ASSIGN_OR_RETURN(const uint64_t count, Read<uint64_t>("the number of " + what));
@@ -279,7 +279,7 @@ class GgufParser {
         RETURN_IF_ERROR(ReadString(where, bytes_.size()).status());
       }
     } else {
-      if (count * BytesOf(type) > left()) return RefuseEnd(where);  // of an array it is not
+      if (count * BytesOf(type) > left()) return RefuseEnd(where);  // an array's values
       at_ += count * BytesOf(type);
     }
     return GgufValue(type, is_array, count, bytes_.subspan(begin, at_ - begin));
@@ -355,12 +355,12 @@ class GgufParser {
                   "it again");
   }
 
-  // The data follow each other in the tensors' order, without holes or overlaps.
+  // Places the data of the tensors, which follow each other in order without holes or overlaps.
   absl::Status PlaceTensors() {
     const int64_t size = static_cast<int64_t>(bytes_.size());
     const int64_t begin = AlignUp(static_cast<int64_t>(at_), alignment_);
     result_.header_ = bytes_.first(at_);
-    int64_t end = begin;  // of the tensor before
+    int64_t end = begin;  // end of the previous tensor
     for (size_t i = 0; i < extents_.size(); ++i) {
       GgufTensor& tensor = result_.tensors_[i];
       const Extent& extent = extents_[i];

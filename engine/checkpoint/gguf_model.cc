@@ -22,7 +22,7 @@ namespace json = boost::json;
 
 struct GgufFamily {
   std::string_view name;          // general.architecture
-  std::string_view architecture;  // of a config.json
+  std::string_view architecture;  // `architectures` of a config.json
   const TensorNames* names;
 };
 constexpr GgufFamily kFamilies[] = {
@@ -31,7 +31,7 @@ constexpr GgufFamily kFamilies[] = {
     {"qwen3", "Qwen3ForCausalLM", &kGgufNames},
 };
 
-// Keys behind the architecture and a dot, and what a config.json calls them.
+// Keys behind the architecture and a dot, with the matching field of a config.json.
 struct Renamed {
   std::string_view key, field;
 };
@@ -46,7 +46,7 @@ constexpr Renamed kFields[] = {
     {"attention.key_length", "head_dim"},
     {"rope.freq_base", "rope_theta"},
 };
-// Others that are read, or say nothing about what is computed.
+// Other keys that are read, or that do not affect the computation.
 constexpr std::string_view kOtherKeys[] = {"vocab_size",
                                            "tensor_data_layout",
                                            "attention.value_length",
@@ -70,8 +70,8 @@ std::string Shown(const GgufValue& value) {
   return "out of range";
 }
 
-// What no field accepts stays wrong: an array, NaN or a number beyond int64 becomes a text about
-// it.
+// Converts a value to JSON. A value that no field accepts stays invalid: an array, NaN or a number
+// beyond int64 becomes a text that describes it.
 json::value JsonOf(const GgufValue& value) {
   if (const auto number = value.Int()) return *number;
   if (const auto number = value.Number(); number && std::isfinite(*number)) return *number;
@@ -128,7 +128,7 @@ class Description {
     return RefuseKey(key, "the file is no complete model: download or convert it again");
   }
 
-  // Nothing of this architecture that we do not know.
+  // Refuses unknown keys of this architecture.
   absl::Status CheckKeys() const {
     const std::string prefix = Key("");
     for (const auto& [key, value] : file_.values()) {
@@ -150,7 +150,7 @@ class Description {
     return absl::OkStatus();
   }
 
-  // Where it is not said it is the same for all families.
+  // Sets the default head_dim, which is the same for all families.
   void SetHeadDim() {
     if (Has("head_dim")) return;
     const auto hidden = file_.Find(Key("embedding_length")),
@@ -160,7 +160,7 @@ class Description {
     if (n > 0 && width % n == 0) Field("head_dim") = width / n;
   }
 
-  // One width of keys and values, all of it rotated.
+  // Requires one width for keys and values, all of it rotated.
   absl::Status CheckHeads() {
     const json::value* dim = config_.if_contains("head_dim");
     for (const std::string_view key : {"attention.value_length", "rope.dimension_count"}) {
@@ -173,7 +173,7 @@ class Description {
     return absl::OkStatus();
   }
 
-  // What only the tensors say.
+  // Reads the facts that only the tensors show.
   absl::Status ReadTensors() {
     const GgufTensor* embedding = file_.FindTensor("token_embd.weight");
     if (embedding == nullptr || embedding->shape.size() != 2) {
@@ -209,7 +209,7 @@ class Description {
     return absl::OkStatus();
   }
 
-  // The tokens that end a text: of a text, of a turn, of a message.
+  // Reads the end tokens: of a text, of a turn, of a message.
   absl::Status ReadEnds() {
     json::array ends;
     for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
@@ -224,7 +224,7 @@ class Description {
     return absl::OkStatus();
   }
 
-  // Errors speak of the file's own keys.
+  // Parses the converted config; errors name the file's own keys.
   absl::StatusOr<ModelDesc> Parse() const {
     absl::StatusOr<ModelDesc> model = ModelDesc::FromJson(json::serialize(config_), "metadata");
     if (model.ok()) return model;
@@ -234,7 +234,7 @@ class Description {
     return Refuse(absl::StrReplaceAll(std::string(model.status().message()), names));
   }
 
-  // Llama 3's scaling is stored as what each pair's frequency is divided by.
+  // Llama 3's scaling is stored as divisors of each pair's frequency.
   absl::Status ReadRopeDivisors(ModelDesc& model) const {
     const GgufTensor* tensor = file_.FindTensor(kRopeDivisors);
     if (tensor == nullptr) return absl::OkStatus();
@@ -258,7 +258,7 @@ class Description {
     return absl::OkStatus();
   }
 
-  // No tensor that the model would not use.
+  // Refuses tensors that the model would not use.
   absl::Status CheckTensors(const ModelDesc& model) const {
     std::set<std::string, std::less<>> used{std::string(kRopeDivisors)};
     for (TensorSpec& spec : TensorsOf(model)) used.insert(std::move(spec.stored_name));
@@ -277,7 +277,7 @@ class Description {
   json::object config_;
 };
 
-// What is no whole model at all.
+// Refuses files that hold no complete model.
 absl::Status CheckKind(const GgufFile& file) {
   const auto refuse = [&](const char* key, const std::string& wanted) {
     return absl::InvalidArgumentError(absl::StrCat(file.path(), ": metadata ", ShownName(key),

@@ -8,7 +8,7 @@
 namespace baton {
 namespace {
 
-// The bytes of a block from its first to its last.
+// Reads the bytes of a block front to back.
 class Block {
  public:
   explicit Block(const std::byte* at) : at_(reinterpret_cast<const uint8_t*>(at)) {}
@@ -27,7 +27,7 @@ class Block {
   const uint8_t* at_;
 };
 
-// Value i of a block of 32 whose nibbles have i and i + 16 in one byte.
+// Value i of a block of 32 values with i and i + 16 in one byte.
 int NibbleOf32(const uint8_t* nibbles, int i) {
   return i < 16 ? nibbles[i] & 0xf : nibbles[i - 16] >> 4;
 }
@@ -73,8 +73,8 @@ void DequantizeQ5_1(const std::byte* from, float* out) {
   }
 }
 
-// The eight scales and minima of Q4_K and Q5_K: of the first four the low six bits of a byte, of
-// the others a nibble and the two bits that those left over.
+// One of the eight scales and minima of Q4_K and Q5_K: the first four are the low six bits of a
+// byte, the others a nibble and the two remaining bits of a byte of the first four.
 struct SixBits {
   int scale, min;
 };
@@ -83,7 +83,7 @@ SixBits SixBitsOf(const uint8_t* bytes, int i) {
   return {(bytes[i + 4] & 0xf) | bytes[i - 4] >> 6 << 4, bytes[i + 4] >> 4 | bytes[i] >> 6 << 4};
 }
 
-// high: of Q5_K, else null.
+// high: high bits of Q5_K; null for Q4_K.
 void DequantizeSuperBlock(float d, float m, const uint8_t* scales, const uint8_t* high,
                           const uint8_t* nibbles, float* out) {
   for (int part = 0; part < 8; ++part) {
@@ -139,7 +139,7 @@ constexpr GgufTensorType kTypes[] = {
     {12, "Q4_K", 256, 144, {}, DequantizeQ4_K},
     {13, "Q5_K", 256, 176, {}, DequantizeQ5_K},
     {14, "Q6_K", 256, 210, {}, DequantizeQ6_K},
-    // Known by name and size alone.
+    // Types known by name and size only.
     {9, "Q8_1", 32, 40},
     {10, "Q2_K", 256, 84},
     {11, "Q3_K", 256, 110},

@@ -19,7 +19,7 @@ std::string ShapeText(const Shape& shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
 }
 
-// Collects the parts of one matrix; the first thing that does not fit is the error.
+// Collects the parts of one matrix; the first mismatch is the error.
 class Collector {
  public:
   Collector(const Checkpoint& checkpoint, const QuantScheme& scheme, const std::string& module,
@@ -101,7 +101,7 @@ class Collector {
     return view;
   }
 
-  // Integers, or codes of fp8.
+  // Adds a tensor of integers or fp8 codes.
   absl::Status Add(const std::string& suffix, const std::string& dtype, const Shape& shape,
                    const std::byte*& bytes, FiniteRule rule = {0, 0}) {
     const std::string name = absl::StrCat(module_, ".", suffix);
@@ -170,7 +170,8 @@ class Collector {
     constexpr FiniteRule kFiniteFp8{1, 0x7f};
     RETURN_IF_ERROR(Add("weight", is_fp8 ? "F8_E4M3" : "I8", {t.rows, t.cols}, t.codes,
                         is_fp8 ? kFiniteFp8 : FiniteRule{0, 0}));
-    // Called the inverse where it is what a weight was divided by; it multiplies either way.
+    // Some writers call the scale the inverse, because a weight was divided by it; the stored
+    // number is a factor either way.
     const bool is_inverse = checkpoint_.Find(module_ + ".weight_scale_inv") != nullptr;
     RETURN_IF_ERROR(AddScales(is_inverse ? "weight_scale_inv" : "weight_scale", ScaleShapes()));
     if (scheme_.has_zeros) RETURN_IF_ERROR(AddByteZeros());
@@ -185,7 +186,7 @@ class Collector {
     return absl::OkStatus();
   }
 
-  // One scale of all may have no dimension or one.
+  // A single scale may have zero dimensions or one.
   std::vector<Shape> ScaleShapes() const {
     const QuantizedTensor& t = found_.tensor;
     const Shape shape{DivideUp(t.rows, t.block_rows), t.n_groups};
@@ -194,7 +195,7 @@ class Collector {
     return {shape};
   }
 
-  // What the writer says the shape was; the words of codes do not tell it when they are filled up.
+  // Checks the shape that the writer recorded, because padded words of codes do not determine it.
   absl::Status CheckWeightShape() const {
     const std::string name = absl::StrCat(module_, ".weight_shape");
     if (checkpoint_.Find(name) == nullptr) return absl::OkStatus();
@@ -222,7 +223,7 @@ FiniteRule FiniteRuleOf(Dtype dtype) {
 }
 
 FiniteRule ScaleRuleOf(Dtype dtype) {
-  // Below 2^118: times any code, at most 448, it is within bf16.
+  // Below 2^118: the product with any code (at most 448) is within bf16.
   if (dtype == Dtype::kFp32) return {4, 0x7a800000};
   return dtype == Dtype::kFp16 ? kFiniteFp16 : FiniteRule{2, 0x7a80};
 }

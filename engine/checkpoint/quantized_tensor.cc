@@ -21,7 +21,7 @@ uint32_t WordAt(const std::byte* words, int64_t i) {
   return word;
 }
 
-// Where AWQ has output n of eight in its word.
+// Position in AWQ's word of output n of eight.
 constexpr std::array<int, 8> kAwqPlace = {0, 4, 1, 5, 2, 6, 3, 7};
 
 std::array<float, 256> MakeFp8Values() {
@@ -133,7 +133,7 @@ uint32_t PackedZero(const QuantizedTensor& t, int64_t row, int64_t group) {
   uint32_t word = WordAt(t.zeros, group * (t.rows / per_word) + row / per_word);
   if (t.layout == CodeLayout::kAwq) return word >> 4 * kAwqPlace[place] & mask;
   if (!t.zeros_less_one) return word >> place * t.bits & mask;
-  word += ~0u / mask;  // a one in every code, carried the way it was borrowed
+  word += ~0u / mask;  // a one in every code, with the carry that mirrors the borrow
   return word >> place * t.bits & mask;
 }
 

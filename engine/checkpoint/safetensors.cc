@@ -29,7 +29,7 @@ int64_t ElementBytes(std::string_view dtype) {
   return 0;
 }
 
-// A list of non-negative integers; false where it is anything else.
+// Reads a list of non-negative integers; false for anything else.
 bool ReadNumbers(const json::value* value, size_t most, std::vector<int64_t>& out) {
   if (value == nullptr || !value->is_array() || value->get_array().size() > most) return false;
   for (const json::value& item : value->get_array()) {
@@ -87,7 +87,7 @@ absl::Status ReadTensor(const json::value& entry, std::span<const std::byte> dat
   return absl::OkStatus();
 }
 
-// The format allows neither holes nor overlaps: together the tensors are the data.
+// Refuses holes and overlaps, which the format forbids: the tensors must cover the data exactly.
 absl::Status CheckCover(std::vector<Extent>& extents, int64_t size, const std::string& path) {
   std::sort(extents.begin(), extents.end(), [](const Extent& a, const Extent& b) {
     return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;

@@ -18,7 +18,7 @@ absl::Status SystemError(const std::string& path, const char* what) {
   return absl::UnavailableError(absl::StrCat(path, ": cannot ", what, ": ", std::strerror(errno)));
 }
 
-// The header, its length in front, filled up with spaces so that tensors begin at a multiple of 8.
+// The header behind its length, padded with spaces so that tensors begin at a multiple of 8.
 std::string HeaderOf(const std::vector<SafetensorsWriter::Tensor>& tensors) {
   boost::json::object header;
   int64_t offset = 0;
@@ -70,7 +70,7 @@ SafetensorsWriter::~SafetensorsWriter() {
   if (memory_ != nullptr) ::munmap(memory_, static_cast<size_t>(bytes_));
   if (file_ < 0) return;
   ::close(file_);
-  ::unlink((path_ + ".tmp").c_str());  // gone already where Finish renamed it
+  ::unlink((path_ + ".tmp").c_str());  // already gone if Finish renamed it
 }
 
 absl::Status SafetensorsWriter::Finish() {

@@ -54,7 +54,7 @@ void ReadQuantized(const QuantizedTensor& tensor, int64_t row, int64_t count, Ou
            });
 }
 
-// What quantised modules have beside or instead of "weight".
+// Suffixes that quantised modules have beside or instead of "weight".
 constexpr std::string_view kQuantizedSuffixes[] = {".qweight", ".qzeros", ".weight_packed",
                                                    ".weight_scale", ".weight_scale_inv"};
 
@@ -185,7 +185,7 @@ absl::StatusOr<StoredTensor> StoredTensor::Open(const GgufFile& file, const std:
   return tensor;
 }
 
-// Rows are whole blocks.
+// Reads rows, which are whole blocks.
 template <typename Out, typename Convert>
 void StoredTensor::ReadBlocks(int64_t row, int64_t count, Out* out, const Convert& convert) const {
   float values[kMaxBlockValues];

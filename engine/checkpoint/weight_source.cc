@@ -25,7 +25,7 @@ uint64_t HashText(std::string_view text, uint64_t seed) {
 
 // ---- files of tensors ----
 
-// What tells a file from another one.
+// Facts that distinguish a file from others.
 struct FileFacts {
   std::span<const std::byte> header;
   const MappedFile& file;
@@ -50,7 +50,7 @@ absl::StatusOr<StoredTensor> OpenTensor(const GgufFile& file, const ModelDesc&,
   return StoredTensor::Open(file, name, shape);
 }
 
-// Files: a Checkpoint or a GgufFile.
+// Weights from files. Files: a Checkpoint or a GgufFile.
 template <typename Files>
 class StoredSource : public WeightSource {
  public:
@@ -89,7 +89,7 @@ class StoredSource : public WeightSource {
     return hash;
   }
 
-  // Headers, sizes and mtimes tell files apart, and the first bytes of every tensor tell apart
+  // Headers, sizes and mtimes distinguish files, and the first bytes of every tensor distinguish
   // fine-tunes of one base that were unpacked with equal times.
   uint64_t Identity() const override {
     constexpr size_t kProbe = 256;
@@ -110,8 +110,8 @@ class StoredSource : public WeightSource {
   StoredSource(const ModelDesc& model, Files files)
       : WeightSource(model), files_(std::move(files)) {}
 
-  // fn(stored, first, n): rows [first, first + n) of the published tensor, run by run, in our
-  // order.
+  // fn(stored, first, n): called for rows [first, first + n) of the published tensor, run by run,
+  // in the order of the engine's tensor.
   template <typename Fn>
   void ForStoredRows(int tensor, int64_t row, int64_t count, const Fn& fn) const {
     const StoredTensor& stored = stored_[places_[tensor]];
@@ -136,11 +136,11 @@ class StoredSource : public WeightSource {
 
   Files files_;
   std::vector<StoredTensor> stored_;        // published tensors, each once
-  std::map<std::string, size_t> index_of_;  // of stored_ by published name
+  std::map<std::string, size_t> index_of_;  // index into stored_ by published name
   std::vector<size_t> places_;              // (tensors) index into stored_
 };
 
-// ---- random weights (docs/MODELS.md): the same bits in any language ----
+//  ---- random weights: the same bits in any language ----
 
 class RandomSource : public WeightSource {
  public:
@@ -158,7 +158,7 @@ class RandomSource : public WeightSource {
   }
 
   void ReadFp32(int tensor, int64_t row, int64_t count, float* out) const override {
-    // Both modes compute with the same weights.
+    // Rounds fp32 to bf16 too, so that both modes compute with the same weights.
     std::vector<bf16> rounded(static_cast<size_t>(count * tensors_[tensor].cols));
     ReadBf16(tensor, row, count, rounded.data());
     std::transform(rounded.begin(), rounded.end(), out, [](bf16 v) { return Bf16ToFloat(v); });

@@ -33,12 +33,12 @@ struct Header {
   uint64_t fingerprint;
   uint64_t n_entries;
   uint64_t file_bytes;
-  uint64_t checksum;  // of header and table, this field being 0
+  uint64_t checksum;  // of header and table, with 0 in this field
   uint64_t reserved;
 };
 static_assert(sizeof(Header) == 64);
 
-struct Row {  // of the table
+struct Row {  // a row of the table
   uint64_t name_hash;
   int64_t offset;
   int64_t bytes;
@@ -52,7 +52,7 @@ absl::Status SystemError(const std::string& path, const char* what) {
   return absl::UnavailableError(absl::StrCat(path, ": cannot ", what, ": ", std::strerror(errno)));
 }
 
-// Closes the descriptor at the end of the scope; closing a locked file gives the lock back.
+// Closes the descriptor at the end of the scope, which also releases the lock of a locked file.
 class Descriptor {
  public:
   explicit Descriptor(int fd) : fd_(fd) {}
@@ -177,7 +177,8 @@ bool WeightsFile::MapExisting(const std::string& path, ComputePool& pool) {
 
 // The caller holds the lock of `path`.
 absl::Status WeightsFile::BuildFile(const std::string& path, const Fill& fill, ComputePool& pool) {
-  // One name is enough: only the holder of the lock writes it, and a dead one's is overwritten.
+  // One temporary name is enough: only the holder of the lock writes it, and the file of a dead
+  // process is overwritten.
   const std::string temporary = path + ".tmp";
   const Descriptor file(::open(temporary.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC,
                                S_IRUSR | S_IWUSR | S_IRGRP | S_IROTH));

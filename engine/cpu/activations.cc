@@ -9,7 +9,7 @@ namespace {
 
 constexpr int64_t kPageBytes = 4096;
 
-// Padded to whole 32-k groups; rows 4 KiB apart would compete for one cache set.
+// Stride padded to whole 32-k groups; rows 4 KiB apart would compete for one cache set.
 int64_t StrideFor(int64_t width) {
   const int64_t stride = RoundUp(width, 32);
   return stride % 2048 == 0 ? stride + 32 : stride;

@@ -16,7 +16,7 @@
 namespace baton {
 namespace {
 
-// Keys a row has met that needs no more.
+// Number of attended keys of a row that needs no more.
 constexpr int kAllKeys = std::numeric_limits<int>::max() / kSliceKeys * kSliceKeys;
 
 class CpuBackend : public Backend, public RivalSlices {
@@ -168,7 +168,7 @@ class CpuBackend : public Backend, public RivalSlices {
   }
 
  private:
-  // A step or a slice, and what is computed of it.
+  // A step or a slice, with its activations.
   struct Computed {
     StepRows batch;
     RowActivations rows;
@@ -180,15 +180,16 @@ class CpuBackend : public Backend, public RivalSlices {
     return {logits, static_cast<size_t>(desc().vocab)};
   }
 
-  // Of the last layer only a row with logits is of use: false where rows [*from, to) lack it, else
-  // *from is that row.
+  // In the last layer only a row with logits is needed: returns false if rows [*from, to) do not
+  // contain it, else sets *from to that row.
   bool KeepRowsOfUse(int layer, int to, int* from) const {
     if (layer + 1 < desc().n_layers) return true;
     *from = to - 1;
     return progress_.IsLogitRow(to);
   }
 
-  // Calls run(first, end, met) for each run [first, end) of rows that have met equally many keys.
+  // Calls run(first, end, met) for each run [first, end) of rows that have attended the same number
+  // of keys.
   template <typename Run>
   void ForRuns(int from, int to, const Run& run) {
     while (from < to) {
@@ -200,7 +201,8 @@ class CpuBackend : public Backend, public RivalSlices {
     }
   }
 
-  // Rows [from, to) of the slice meet the keys before end_key that they have not met, and are kept.
+  // Rows [from, to) of the slice attend the keys before end_key that they have not attended; the
+  // state is kept.
   void KeepKeys(int layer, int from, int to, int end_key) {
     ForRuns(from, to, [&](int first, int end, int met) {
       if (met >= end_key) return;
@@ -209,7 +211,7 @@ class CpuBackend : public Backend, public RivalSlices {
     });
   }
 
-  // And the rest; what they found waits for ForwardPass::Finish.
+  // Attends the remaining keys; the results wait for ForwardPass::Finish.
   void FinishKeys(int layer, int from, int to) {
     ForRuns(from, to, [&](int first, int end, int met) {
       Attend(layer, first, end, {met, KeyRange{}.end, met > 0, true}, first - from);
@@ -222,8 +224,8 @@ class CpuBackend : public Backend, public RivalSlices {
     pass_.Attend(layer, chosen_.batch(), slice_.rows.From(from), keys, first_row);
   }
 
-  // The step's last layer is for its logits: rows without are done when their K and V are written.
-  // The others move to the front.
+  // The last layer of a step is computed for logits only: other rows are done when their K and V
+  // are written. Rows with logits move to the front.
   void RunLogitRows(int layer) {
     const Activations &x = step_.rows.x, &queries = step_.rows.queries;
     chosen_.Clear();
@@ -247,10 +249,10 @@ class CpuBackend : public Backend, public RivalSlices {
   KvPool* kv_ = nullptr;
 
   Computed step_, slice_;
-  int next_layer_ = 0;      // of the step
-  SliceProgress progress_;  // of the slice
-  std::vector<int> met_;    // and keys that each of its rows has met in this layer
-  ChosenRows chosen_;       // of either
+  int next_layer_ = 0;      // next layer of the step
+  SliceProgress progress_;  // progress of the slice
+  std::vector<int> met_;    // keys that each row of the slice has attended in this layer
+  ChosenRows chosen_;       // scratch for step and slice
 };
 
 }  // namespace

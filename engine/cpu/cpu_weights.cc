@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kBlock = 16;         // outputs of a packed block
 constexpr int64_t kBlocksPerItem = 8;  // blocks one thread packs at a time
-constexpr uint64_t kPackVersion = 2;   // raise when the bytes of an entry change their meaning
+constexpr uint64_t kPackVersion = 2;   // raise when the meaning of an entry's bytes changes
 
 // Consecutive rows of one tensor; tensor -1 = rows of zeros.
 struct Rows {
@@ -25,7 +25,7 @@ struct Rows {
   int64_t count;
 };
 
-// Where the rows of one matrix (or the elements of one vector) come from.
+// Source of the rows of one matrix (or of the elements of one vector).
 class Recipe {
  public:
   void Append(int tensor, int64_t first, int64_t count) {
@@ -33,14 +33,14 @@ class Recipe {
     parts_.push_back({tensor, first, count});
     rows_ += count;
   }
-  // Instead of rows: columns of some rows of one tensor of `width` columns.
+  // Appends columns of some rows of one tensor of `width` columns, instead of rows.
   void AppendTransposed(int tensor, int64_t first, int64_t width) {
     Append(tensor, first, width);
     is_transposed_ = true;
   }
   int64_t rows() const { return rows_; }
 
-  // Rows [first, first + count), zeros beyond the last; `cols` values each, bf16 or fp32.
+  // Reads rows [first, first + count), zeros beyond the last; `cols` values each, bf16 or fp32.
   template <typename Value>
   void Read(const WeightSource& source, int64_t first, int64_t count, int64_t cols,
             Value* out) const {
@@ -77,7 +77,7 @@ class Recipe {
   }
 
   std::vector<Rows> parts_;
-  std::vector<int64_t> begins_;  // (parts) first row of each
+  std::vector<int64_t> begins_;  // (parts) first row of each part
   int64_t rows_ = 0;
   bool is_transposed_ = false;
 };
@@ -87,7 +87,7 @@ class Plan {
  public:
   Plan(const ModelDesc& model, const WeightSource& source, const WeightFormats& formats)
       : model_(model), source_(source), formats_(formats) {
-    // The largest first, so that no thread is left alone with it at the end.
+    // Largest first, so that no thread works on it alone at the end.
     AddMatrix("lm_head", formats.lm_head, model.hidden,
               Whole(model.tied_embeddings ? "embed" : "lm_head"));
     AddNorm("final_norm");
@@ -127,7 +127,7 @@ class Plan {
     recipes_.push_back(std::move(recipe));
     offsets_.push_back(0.0f);
   }
-  // Rounded to bf16, as activations are, or as stored.
+  // Adds a vector, rounded to bf16 like activations, or as stored.
   void AddVector(const std::string& name, Recipe recipe, bool keeps_fp32 = false) {
     const int64_t n = recipe.rows();
     if (keeps_fp32) fp32_vectors_.insert(entries_.size());
@@ -146,7 +146,7 @@ class Plan {
     }
     return recipe;
   }
-  // 16 of the first, 16 of the second, and so on; zeros fill the last block of each.
+  // Rows of both tensors in turns of 16; zeros fill the last block of each.
   Recipe Alternating(const std::string& first, const std::string& second) const {
     const int sides[2] = {source_.IndexOf(first), source_.IndexOf(second)};
     const int64_t rows = source_.tensors()[sides[0]].rows;
@@ -213,7 +213,7 @@ class Plan {
     AddMatrix(l + "gate_up", formats_.layers, model_.hidden, GateUp(l, ""));
     AddMatrix(l + "down", formats_.layers, width, Whole(l + "down"));
   }
-  // The weights or (end) the biases of both, of `up` alone if the MLP is not gated.
+  // The weights or (`end`) the biases of gate and up, or of up alone if the MLP is not gated.
   Recipe GateUp(const std::string& l, const std::string& end) const {
     return model_.gated_mlp ? Alternating(l + "gate" + end, l + "up" + end) : Whole(l + "up" + end);
   }
@@ -282,7 +282,7 @@ class Plan {
   const WeightSource& source_;
   const WeightFormats formats_;
   std::vector<WeightsEntry> entries_;
-  std::vector<WeightFormat> format_of_;  // (entries) of matrices
+  std::vector<WeightFormat> format_of_;  // (entries) format of matrices
   std::vector<Recipe> recipes_;          // (entries)
   std::vector<float> offsets_;           // (entries) added to the values of a vector
   std::set<size_t> fp32_vectors_;        // entries that are not rounded
@@ -302,7 +302,7 @@ class EntryIndex {
     const WeightsEntry& entry = plan_.entries()[found->second];
     return {file_.entry(found->second), entry.n, entry.k, plan_.format_of()[found->second]};
   }
-  // Null where there is none.
+  // Null if there is no such entry.
   const float* Vector(const std::string& name) const {
     const auto found = places_.find(name);
     return found == places_.end() ? nullptr

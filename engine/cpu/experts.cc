@@ -7,7 +7,7 @@
 namespace baton {
 namespace {
 
-constexpr int kRowsPerItem = 16;  // fewer are not worth waking the pool
+constexpr int kRowsPerItem = 16;  // fewer rows are not worth waking the pool
 
 template <typename Fn>
 void ForRows(ComputePool& pool, int n, const Fn& fn) {
@@ -97,7 +97,7 @@ void Experts::Choose(const ExpertsWeights& weights, const Activations& x, const 
   });
 }
 
-// Gives every expert its rows, in their order, one after the other: a counting sort.
+// Gives every expert its rows in ascending order, in adjacent slots: a counting sort.
 void Experts::PlaceRows(int rows) {
   const int n_slots = rows * rule_.per_token;
   std::fill(first_slots_.begin(), first_slots_.end(), 0);
@@ -105,7 +105,8 @@ void Experts::PlaceRows(int rows) {
   for (int expert = 0; expert < desc_.n; ++expert) {
     first_slots_[expert + 1] += first_slots_[expert];
   }
-  // Counting on moves every first slot to the next expert's; then they move back.
+  // Counting moves every first slot to the next expert's first slot; afterwards they are moved
+  // back.
   for (int i = 0; i < n_slots; ++i) {
     slots_[i] = first_slots_[routes_[i].expert]++;
     rows_[slots_[i]] = i / rule_.per_token;

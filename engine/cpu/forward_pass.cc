@@ -8,8 +8,8 @@
 namespace baton {
 namespace {
 
-// Rows of one element-wise work item: a group of the KV layout, whose cache lines sixteen tokens
-// share.
+// Rows of one element-wise work item: a group of the KV layout, because sixteen tokens share its
+// cache lines.
 constexpr int kRowsPerItem = 16;
 
 Epilogue ActivationOf(const ModelDesc& desc) {
@@ -68,7 +68,8 @@ void ForwardPass::Reserve() {
 void ForwardPass::Embed(const StepRows& step, int first, int n, const RowActivations& a) {
   const PhaseScope phase(m_.compute->clock(), Phase::kEmbed);
   const float scale =
-      Bf16ToFloat(FloatToBf16(static_cast<float>(desc_.embedding_scale)));  // 1 changes nothing
+      // a factor of 1 changes nothing
+      Bf16ToFloat(FloatToBf16(static_cast<float>(desc_.embedding_scale)));
   ForRows(n, [&](int row) {
     m_.source->ReadBf16(0, step.token(first + row), 1, a.x.row(row));
     if (scale != 1.0f) m_.elementwise->scale(scale, desc_.hidden, a.x.row(row));
@@ -85,8 +86,8 @@ void ForwardPass::Project(int layer, const StepRows& step, int first, int n,
   ForRows(n, [&](int row) { RotateAndStore(layer, step, first + row, a.queries.row(row)); });
 }
 
-// The absorbed form (latent_desc.h): queries go to the latent's side; AddAttention brings what they
-// find there back to the heads' values.
+// The absorbed form (latent_desc.h): projects queries to the latent; AddAttention projects the
+// results back to the heads' values.
 void ForwardPass::ProjectLatent(int layer, const StepRows& step, int first, int n,
                                 const RowActivations& a) {
   const CpuLayerWeights& w = m_.weights.layers[layer];
@@ -138,7 +139,8 @@ void ForwardPass::Finish(int layer, int n, const Activations& x) {
            branch_);
     const PhaseScope phase(m_.compute->clock(), Phase::kPack);
     ForRows(n, [&](int row) { m_.elementwise->add(branch_.row(row), desc_.hidden, x.row(row)); });
-  } else if (desc_.output_norms) {  // what attention and MLP give is normed before it is added
+  } else if (desc_.output_norms) {  // the outputs of attention and MLP are normed before they are
+                                    // added
     AddAttention(w, n, Epilogue::kBf16, branch_);
     AddNormedBranch(w.attention_out_norm, n, x);
     AddMlp(w, n, x, w.mlp_norm, Epilogue::kBf16, branch_);
@@ -188,7 +190,7 @@ void ForwardPass::LmHead(int n, const Activations& x, float* logits) {
   if (desc_.logit_cap > 0) CapLogits(n * static_cast<int64_t>(desc_.vocab), logits);
 }
 
-// ---- its pieces ----
+//  ---- pieces of the forward pass ----
 
 template <typename Fn>
 void ForwardPass::ForRows(int n, const Fn& fn) {
@@ -264,7 +266,8 @@ std::span<const LinearArgs> ForwardPass::LatentsToValues(const LatentWeights& w,
   return LayersOfHeads(w.value_up, n, attended_, d.rank, values_, d.value_dim);
 }
 
-// Columns of every head, x_width apart in x and y_width in y, by its own matrix.
+// Linear layers of all heads: each head's columns, x_width apart in x and y_width in y, by its own
+// matrix.
 std::span<const LinearArgs> ForwardPass::LayersOfHeads(const std::vector<PackedWeights>& heads,
                                                        int n, const Activations& x, int64_t x_width,
                                                        const Activations& y, int64_t y_width) {

@@ -74,7 +74,7 @@ absl::Status LimitContext(int max_context, ModelDesc& desc) {
   return absl::OkStatus();
 }
 
-// The same whatever max_context is, unless the frequencies depend on it.
+// Independent of max_context, unless the frequencies depend on it.
 uint64_t RopeDigest(const ModelDesc& desc) {
   constexpr int kSampledPositions = 1024;
   return RopeTables(desc, kSampledPositions).Digest();
@@ -84,7 +84,8 @@ uint64_t RopeDigest(const ModelDesc& desc) {
 
 absl::StatusOr<LoadedModel> OpenModel(const EngineOptions& options) {
   RETURN_IF_ERROR(CheckOptions(options));
-  RETURN_IF_ERROR(CheckIsaSupported(Isa::kAvx2));  // any dtype: the sampler is compiled for it
+  RETURN_IF_ERROR(CheckIsaSupported(Isa::kAvx2));  // for any dtype: the sampler is compiled for
+                                                   // AVX2
   LoadedModel loaded;
   ASSIGN_OR_RETURN(loaded.desc, ReadModelDesc(options.model));
   ASSIGN_OR_RETURN(loaded.source,

@@ -38,7 +38,7 @@ KvLayout KvLayout::For(const ModelDesc& model, KvType type, int page_tokens) {
       Of(std::vector<KvShape>(static_cast<size_t>(model.n_layers), shape), type, page_tokens);
   std::vector<int> windows = model.windows;
   for (int& window : windows)
-    if (window >= model.max_positions) window = 0;  // nothing ever falls out of it
+    if (window >= model.max_positions) window = 0;  // no position ever falls out of the window
   layout.SetWindows(windows);
   return layout;
 }
@@ -98,7 +98,7 @@ int64_t KvLayout::VOffset(int layer, int kv_head) const {
 
 std::string KvLayout::layout_id() const {
   std::string id;
-  for (size_t at = 0, end; at < shapes.size(); at = end) {  // runs of layers of one shape
+  for (size_t at = 0, end; at < shapes.size(); at = end) {  // runs of layers with the same shape
     for (end = at + 1; end < shapes.size() && shapes[end] == shapes[at];) ++end;
     absl::StrAppend(&id, end - at, "x", Name(shapes[at]), "-");
   }

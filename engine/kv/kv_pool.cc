@@ -35,8 +35,8 @@ absl::StatusOr<std::unique_ptr<KvPool>> KvPool::Create(const KvLayout& layout, i
         absl::StrFormat("KV pool: no memory for %d pages of %d bytes; give the pool fewer pages",
                         n_pages, layout.page_bytes));
   }
-  // Both are wishes: without huge pages, or on a kernel that cannot pre-fault, the pool is only
-  // slower at first touch.
+  // Both calls are best effort: without huge pages, or on a kernel that cannot pre-fault, the pool
+  // is only slower at first touch.
   ::madvise(base, static_cast<size_t>(bytes), MADV_HUGEPAGE);
 #ifdef MADV_POPULATE_WRITE
   if (::madvise(base, static_cast<size_t>(bytes), MADV_POPULATE_WRITE) != 0 && errno == ENOMEM) {
@@ -56,7 +56,7 @@ KvPool::KvPool(const KvLayout& layout, int n_pages, std::byte* base, int64_t byt
       n_windows_(layout.n_windows()),
       base_(base),
       arena_bytes_(bytes) {
-  // A page that is not free has at least the frames of its layers without a window.
+  // A page that is not free holds at least the frames of its layers without a window.
   const int n_frames = planes_apart_ ? n_pages * layout.n_layers() : 0;
   const auto n_ids =
       static_cast<size_t>(planes_apart_ ? n_frames / (layout.n_layers() - n_windows_) : n_pages);
@@ -64,7 +64,7 @@ KvPool::KvPool(const KvLayout& layout, int n_pages, std::byte* base, int64_t byt
   trims_.resize(n_ids);
   is_cached_.resize(n_ids);
   spare_at_.resize(n_ids);
-  // Low ones are taken first.
+  // Reversed, so that low ids are taken first.
   free_.reserve(n_ids);
   for (auto id = static_cast<int32_t>(n_ids); id-- > 0;) free_.push_back(id);
   if (planes_apart_) frames_.resize(n_ids * static_cast<size_t>(layout.n_layers()), -1);
@@ -125,7 +125,7 @@ int32_t KvPool::TakeOne() {
   return id;
 }
 
-// The bytes of the first spare page that nobody needs are lost.
+// Evicts the first spare page: its unneeded bytes are lost.
 void KvPool::Evict() {
   const int32_t id = spare_.front();
   LeaveSpare(id);
@@ -185,21 +185,22 @@ void KvPool::Cache(int32_t page) {
   is_cached_[page] = true;
 }
 
-// --- planes nobody needs
+//  --- unneeded planes
 
 int KvPool::UnneededFrames(int32_t id) const {
   if (!planes_apart_ || NeedsAll(id)) return 0;
   return holders_[id] == 0 ? layout_.n_layers() : n_windows_;
 }
 
-// Before holders or trims of the page change.
+// Called before holders or trims of the page change.
 void KvPool::LeaveSpare(int32_t id) {
   if (!is_cached_[id] || NeedsAll(id)) return;
   spare_.erase(spare_at_[id]);
   n_spare_frames_ -= UnneededFrames(id);
 }
 
-// After they have changed: what nobody needs is spare if it is cached, else free.
+// Called after holders or trims have changed: unneeded frames become spare if the page is cached,
+// else free.
 void KvPool::Settle(int32_t id) {
   if (NeedsAll(id)) return;
   if (!is_cached_[id]) return FreeUnneeded(id);

@@ -13,7 +13,7 @@ constexpr int64_t kMaxExpertsOfLayers = 1 << 17;  // room in the ids of random w
 constexpr int64_t kMaxWidth = 1 << 18;
 constexpr int64_t kMaxLayers = 1024;
 
-// How many experts there are, in the field `name`, and how many a row chooses.
+// Reads the number of experts from the field `name`, and the number chosen per row.
 void ReadCounts(JsonFields& fields, std::string_view name, ExpertsDesc& experts) {
   const int64_t n_layers = static_cast<int64_t>(experts.sparse.size());
   experts.n = fields.Int(name, 1, std::min<int64_t>(kMaxExperts, kMaxExpertsOfLayers / n_layers));
@@ -29,7 +29,8 @@ void ReadMixtral(JsonFields& fields, ExpertsDesc& experts) {
   experts.normalised = true;
 }
 
-// Layers whose number, counted from 1, is a multiple of decoder_sparse_step, but for those named.
+// Sparse layers: those whose number, counted from 1, is a multiple of decoder_sparse_step, except
+// the layers named in mlp_only_layers.
 void ReadQwen(JsonFields& fields, bool has_shared, ExpertsDesc& experts) {
   ReadCounts(fields, fields.Has("num_experts") ? "num_experts" : "num_local_experts", experts);
   experts.intermediate = fields.Int("moe_intermediate_size", 1, kMaxWidth);
@@ -46,13 +47,13 @@ void ReadQwen(JsonFields& fields, bool has_shared, ExpertsDesc& experts) {
   }
 }
 
-// What the two versions leave out of a config, as transformers' classes have it.
+// Defaults of fields that configs of the two versions omit, from transformers' classes.
 struct DeepSeekDefaults {
   int shared, dense_layers, groups, chosen_groups;
   double scale;
 };
 
-// Groups of equal sizes that have enough experts to choose among.
+// Reads groups of equal size that have enough experts to choose from.
 void ReadGroups(JsonFields& fields, const DeepSeekDefaults& defaults, ExpertsDesc& experts) {
   experts.groups = fields.IntOr("n_group", defaults.groups, 1, kMaxExperts);
   experts.chosen_groups = fields.IntOr("topk_group", defaults.chosen_groups, 1, kMaxExperts);
@@ -76,8 +77,8 @@ void RefuseUnless(JsonFields& fields, std::string_view field, std::string_view v
   }
 }
 
-// Version 2: the greatest of a softmax, or those of the groups with the greatest one.
-// norm_topk_prob is not read: transformers ignores it.
+// Version 2: the greatest scores of a softmax, in groups by their greatest score. norm_topk_prob is
+// not read: transformers ignores it.
 void ReadDeepSeekV2Routing(JsonFields& fields, const DeepSeekDefaults& defaults,
                            ExpertsDesc& experts) {
   const std::string method = fields.StringOr("topk_method", "greedy");
@@ -89,7 +90,8 @@ void ReadDeepSeekV2Routing(JsonFields& fields, const DeepSeekDefaults& defaults,
   RefuseUnless(fields, "scoring_func", "softmax");
 }
 
-// Version 3 (arXiv 2412.19437, 2.1.2): sigmoids with a correction, groups by their two greatest.
+// Version 3 (arXiv 2412.19437, 2.1.2): sigmoids with a correction, groups by their two greatest
+// scores.
 void ReadDeepSeekV3Routing(JsonFields& fields, const DeepSeekDefaults& defaults,
                            ExpertsDesc& experts) {
   experts.sigmoid = experts.corrected = true;
@@ -127,7 +129,7 @@ std::string ExpertsDesc::Canonical() const {
       absl::StrFormat(" experts %d of %d mlp %d shared %d %d normalised %d scale %.17g in %s",
                       per_token, n, intermediate, shared_intermediate, shared_gate, normalised,
                       scale, absl::StrJoin(sparse, ","));
-  if (sigmoid || corrected || groups > 1) {  // the text of other models stays as it always was
+  if (sigmoid || corrected || groups > 1) {  // the text of other models never changes
     absl::StrAppendFormat(&text, " sigmoid %d corrected %d groups %d of %d by %d", sigmoid,
                           corrected, chosen_groups, groups, group_terms);
   }

@@ -89,7 +89,7 @@ double JsonFields::Number(std::string_view field, double least, double most) {
   const boost::json::value* value = Find(field);
   const bool is_number = value != nullptr && value->is_number();
   const double number = is_number ? value->to_number<double>() : least;
-  // Written so that NaN fails.
+  // The condition is written so that NaN fails.
   if (!is_number || !(number >= least && number <= most)) {
     Refuse(field, absl::StrFormat("it must be a number from %g to %g", least, most));
     return least;

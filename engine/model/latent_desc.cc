@@ -6,7 +6,7 @@
 namespace baton {
 
 LatentDesc ReadLatent(JsonFields& fields) {
-  constexpr int kMaxRank = 512, kMaxRotated = 64, kMaxDim = 512;  // the attention kernels' room
+  constexpr int kMaxRank = 512, kMaxRotated = 64, kMaxDim = 512;  // limits of the attention kernels
   constexpr int kMaxQueryRank = 1 << 16, kDefaultQueryRank = 1536;
   LatentDesc latent;
   latent.rank = fields.Int("kv_lora_rank", 1, kMaxRank);

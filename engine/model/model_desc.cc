@@ -17,8 +17,8 @@
 namespace baton {
 namespace {
 
-// Far above every published model, low enough that no product of them overflows or asks for an
-// absurd allocation before the weights prove the size.
+// Limits, far above every published model and low enough that no product of them overflows or
+// causes an absurd allocation before the weights prove the size.
 constexpr int kMaxLayers = 1024;
 constexpr int kMaxWidth = 1 << 18;
 constexpr int64_t kMaxHeads = 4096;
@@ -26,7 +26,8 @@ constexpr int64_t kMaxHeadDim = 256;
 constexpr int64_t kMaxVocab = 1 << 22;
 constexpr size_t kMaxConfigBytes = 1 << 20;
 
-// By `architectures`, or by model_type where it is absent; the first family after an error.
+// Finds the family by `architectures`, or by model_type if absent; returns the first family after
+// an error.
 const Family& ReadFamily(JsonFields& fields) {
   const boost::json::value* names = fields.Find("architectures");
   const bool is_one = names != nullptr && names->is_array() && names->get_array().size() == 1 &&
@@ -82,14 +83,14 @@ void ReadHeadDim(JsonFields& fields, const Family& family, ModelDesc& model) {
   }
 }
 
-// One KV head, the latent; RoPE sees a part of each query.
+// Sets one KV head, the latent; RoPE rotates a part of each query.
 void ReadLatentHeads(JsonFields& fields, ModelDesc& model) {
   model.latent = ReadLatent(fields);
   model.n_kv_heads = 1;
   model.head_dim = model.latent.rotated_dim;
 }
 
-// What the family leaves out of its configs, if it does, else what the config must say.
+// Reads a count; `fallback` is the family's default for configs without the field, 0: required.
 int ReadCount(JsonFields& fields, std::string_view field, int fallback, int64_t most) {
   return fallback > 0 ? fields.IntOr(field, fallback, 1, most) : fields.Int(field, 1, most);
 }
@@ -109,7 +110,7 @@ void ReadShape(JsonFields& fields, const Family& family, ModelDesc& model) {
     ReadHeadDim(fields, family, model);
   }
   model.vocab = ReadCount(fields, "vocab_size", family.default_vocab, kMaxVocab);
-  if (family.is_falcon) {  // published configs have neither
+  if (family.is_falcon) {  // published configs have neither field
     model.intermediate = fields.IntOr(family.intermediate, 4 * model.hidden, 1, 4 * kMaxWidth);
     model.max_positions = fields.IntOr("max_position_embeddings", 2048, 1, kMaxPositions);
   } else {
@@ -127,7 +128,7 @@ void ReadNorms(JsonFields& fields, const Family& family, ModelDesc& model) {
   model.output_norms = family.output_norms;
 }
 
-// A cap that is absent has its family's default; null, there is none.
+// Reads a cap: absent: the family's default; null: none.
 double ReadCap(JsonFields& fields, std::string_view field, double fallback) {
   return fields.IsNull(field) ? 0 : fields.NumberOr(field, fallback, 1e-3, 1e6);
 }
@@ -157,7 +158,7 @@ void ReadBiases(JsonFields& fields, const Family& family, ModelDesc& model) {
   model.mlp_bias = family.reads_mlp_bias && fields.BoolOr("mlp_bias", false);
 }
 
-// Attention and MLP side by side, after one norm or (new_decoder_architecture) one each.
+// Attention and MLP in parallel, after one norm or (new_decoder_architecture) one each.
 void ReadFalcon(JsonFields& fields, ModelDesc& model) {
   if (fields.BoolOr("alibi", false)) fields.Refuse("alibi", "supported: false");
   const bool is_new = fields.BoolOr("new_decoder_architecture", false);
@@ -184,7 +185,8 @@ void ReadActivation(JsonFields& fields, const Family& family, ModelDesc& model) 
   }
 }
 
-// What would change the computation and is not built: better an error than wrong tokens.
+// Refuses settings that change the computation and are not supported: an error is better than wrong
+// tokens.
 void RefuseUnsupported(JsonFields& fields) {
   if (fields.BoolOr("use_bidirectional_attention", false)) {
     fields.Refuse("use_bidirectional_attention", "supported: false");
@@ -219,7 +221,7 @@ bool MayHaveWindows(JsonFields& fields, const Family& family) {
          (!only_if_used || fields.BoolOr("use_sliding_window", false));
 }
 
-// sliding_window: absent, it is the default of the families that have one; null, there is none.
+// sliding_window: absent: the default of families that have one; null: none.
 void ReadWindows(JsonFields& fields, const Family& family, ModelDesc& model) {
   using Windows = Family::Windows;
   constexpr int kDefaultFullLayers = 28;
@@ -244,7 +246,7 @@ void ReadWindows(JsonFields& fields, const Family& family, ModelDesc& model) {
   }
 }
 
-// The config as if the fields of its text_config, if the family has one, were its own.
+// The config with the fields of its text_config (if the family has one) moved to the top level.
 boost::json::object WithTextConfig(const boost::json::object& object, const Family& family) {
   boost::json::object config = object;
   const boost::json::value* text =

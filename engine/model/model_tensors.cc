@@ -7,18 +7,19 @@
 namespace baton {
 namespace {
 
-// Random ids are part of what a seed means: golden digests depend on them.
+// Random ids determine the weights of a seed: golden digests depend on them.
 constexpr uint32_t kEmbedId = 0;
 constexpr uint32_t kFinalNormId = 1;
 constexpr uint32_t kHeadId = 2;
 constexpr uint32_t kFinalNormBiasId = 3;
 constexpr uint32_t kFirstLayerId = 16;
 constexpr uint32_t kIdsPerLayer = 16;
-constexpr uint32_t kFirstHeadNormId = 1 << 16;  // beyond all layers' ids; two of each layer
-constexpr uint32_t kFirstFurtherId = 1 << 17;   // norms' biases, norms of outputs
+constexpr uint32_t kFirstHeadNormId = 1 << 16;  // beyond all layers' ids; two per layer
+constexpr uint32_t kFirstFurtherId = 1 << 17;   // biases of norms, norms of outputs
 constexpr uint32_t kFirstExpertId = 1 << 20;
 constexpr uint32_t kIdsPerExpert = 4;
-constexpr uint32_t kIdsPerSparseLayer = 2048 * kIdsPerExpert;  // above all experts and what follows
+// larger than the ids of all experts and of the tensors after them
+constexpr uint32_t kIdsPerSparseLayer = 2048 * kIdsPerExpert;
 
 class TensorList {
  public:
@@ -98,8 +99,9 @@ class TensorList {
     Linear("v", place(n_.v, q + kv, kv), m_.hidden, id + 3, m_.qkv_bias, id + 11);
   }
 
-  // Checkpoints have the pairs of RoPE side by side; here the second halves follow the first ones,
-  // as everywhere. A score is a sum over the pairs, so their order is nobody's business.
+  // Checkpoints store the pairs of RoPE side by side; the engine stores second halves after first
+  // halves, as in all other models. A score is a sum over the pairs, so their order does not
+  // matter.
   void AddLatent(uint32_t id) {
     const LatentDesc& l = m_.latent;
     const int64_t heads = m_.n_heads, up = l.plain_dim + l.value_dim;
@@ -122,7 +124,7 @@ class TensorList {
     Matrix("value_up", OfEachPart(n_.latent_up, heads * up, heads, l.plain_dim, l.value_dim),
            l.rank, id + 10);
   }
-  // `width` rows from `first` on: first the first of each pair, then the second ones.
+  // Adds `width` rows from `first` on: first the first row of each pair, then the second ones.
   static void AddPairs(int64_t first, int width, Place& place) {
     for (const int half : {0, 1}) {
       for (int i = half; i < width; i += 2) place.ranges.push_back({first + i, 1});
@@ -205,7 +207,7 @@ class TensorList {
 
   const ModelDesc& m_;
   const TensorNames& n_;
-  std::string ours_, published_;  // prefixes of the layer at hand
+  std::string ours_, published_;  // prefixes of the current layer
   std::vector<TensorSpec> tensors_;
 };
 

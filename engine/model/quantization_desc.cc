@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kMaxGroup = 1 << 18;
 constexpr size_t kMaxGroups = 64;  // config_groups
 
-// A group size of -1 says: one group for all inputs.
+// Reads a group size; -1 means one group for all inputs.
 int64_t ReadGroupSize(JsonFields& fields, int fallback) {
   const int group = fields.IntOr("group_size", fallback, -1, kMaxGroup);
   if (group == 0) fields.Refuse("group_size", "it must be -1 or above 0");
@@ -29,7 +29,7 @@ void CheckBits(JsonFields& fields, std::string_view field, int bits, std::span<c
   fields.Refuse(field, absl::StrCat("supported: ", names));
 }
 
-// The value in small letters, if it is one of `known`.
+// Returns the value in lower case if it is one of `known`.
 std::string OneOf(JsonFields& fields, std::string_view field, std::string_view fallback,
                   std::span<const std::string_view> known) {
   const std::string value = absl::AsciiStrToLower(fields.StringOr(field, fallback));
@@ -42,7 +42,7 @@ std::string OneOf(JsonFields& fields, std::string_view field, std::string_view f
   return std::string(known[0]);
 }
 
-// The first version of the format stores zero points less one.
+// The first version of the format stores zero points minus one.
 QuantScheme ReadGptq(JsonFields& fields) {
   constexpr int kBits[] = {2, 4, 8};
   constexpr std::string_view kFormats[] = {"gptq", "gptq_v2"};
@@ -55,8 +55,8 @@ QuantScheme ReadGptq(JsonFields& fields) {
   const std::string_view format = fields.Has("checkpoint_format") ? "checkpoint_format" : "format";
   scheme.zeros_less_one = OneOf(fields, format, "gptq", kFormats) == "gptq";
   scheme.needs_group_index = fields.BoolOr("desc_act", false);
-  // Rules of single modules: those that leave modules alone ("-:pattern") the tensors show; others
-  // would change bits or groups.
+  // Rules for single modules: rules that exclude modules ("-:pattern") are visible in the tensors;
+  // other rules would change bits or groups.
   const boost::json::value* dynamic = fields.Find("dynamic");
   if (dynamic != nullptr && dynamic->is_object()) {
     for (const boost::json::key_value_pair& rule : dynamic->get_object()) {
@@ -106,7 +106,7 @@ QuantScheme ReadFp8(JsonFields& fields) {
 
 void ReadStrategy(JsonFields& weights, QuantScheme& scheme) {
   constexpr std::string_view kStrategies[] = {"tensor", "channel", "group", "block"};
-  // What is not said follows from the group size.
+  // The default strategy follows from the group size.
   const int64_t group = weights.Has("group_size") ? ReadGroupSize(weights, -1) : 0;
   const std::string_view fallback = group > 0                   ? "group"
                                     : weights.Has("group_size") ? "channel"
@@ -123,7 +123,7 @@ void ReadStrategy(JsonFields& weights, QuantScheme& scheme) {
 }
 
 // Activation order "group" (called dynamic by newer versions) stores the group of each input; with
-// "weight" (static) the groups are those of the columns as they lie.
+// "weight" (static) groups are consecutive columns.
 void ReadActivationOrder(JsonFields& weights, QuantScheme& scheme) {
   constexpr std::string_view kOrders[] = {"weight", "static", "group", "dynamic"};
   const boost::json::value* order = weights.Find("actorder");
@@ -183,7 +183,7 @@ absl::Status ReadGroup(const boost::json::value& value, const std::string& where
   return fields.status();
 }
 
-// Weights that are sparse or rotated besides are not built.
+// Refuses weights that are also sparse or rotated.
 void RefuseTransforms(JsonFields& fields) {
   for (const std::string_view field : {"sparsity_config", "transform_config"}) {
     const boost::json::value* value = fields.Find(field);

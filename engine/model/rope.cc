@@ -10,14 +10,15 @@ namespace {
 
 constexpr double kTurn = 2 * 3.14159265358979323846;
 
-// Llama 3.1: long wavelengths are stretched by `factor`, short ones kept, a linear blend between.
+// Llama 3.1: long wavelengths are stretched by `factor`, short ones are kept, with a linear blend
+// between.
 double Llama3Kept(const RopeDesc& rope, double frequency) {
   const double turns = rope.original_max_position_embeddings * frequency / kTurn;
   return std::clamp((turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor),
                     0.0, 1.0);
 }
 
-// YaRN (arXiv 2309.00071): the same with a blend that is linear in the number of the pair.
+// YaRN (arXiv 2309.00071): like Llama 3.1, with a blend that is linear in the index of the pair.
 class YarnRange {
  public:
   YarnRange(const RopeDesc& rope, int rotary_dim) {
@@ -28,7 +29,7 @@ class YarnRange {
     const double fast = pair_of(rope.beta_fast), slow = pair_of(rope.beta_slow);
     low_ = std::max(rope.truncate ? std::floor(fast) : fast, 0.0);
     high_ = std::min(rope.truncate ? std::ceil(slow) : slow, rotary_dim - 1.0);
-    if (low_ == high_) high_ += 0.001;  // as transformers avoids 0 / 0
+    if (low_ == high_) high_ += 0.001;  // transformers' way to avoid 0 / 0
   }
   double Kept(int pair) const { return 1 - std::clamp((pair - low_) / (high_ - low_), 0.0, 1.0); }
 
@@ -36,7 +37,7 @@ class YarnRange {
   double low_, high_;
 };
 
-// Dynamic NTK scaling: theta as of a sequence of the served length.
+// Dynamic NTK scaling: theta for a sequence of the served length.
 double DynamicTheta(const RopeDesc& rope, int rotary_dim) {
   const double original = rope.original_max_position_embeddings;
   const double length = std::max(rope.served_positions, original);

@@ -25,7 +25,7 @@ void ReadLlama3(JsonFields& scaling, RopeDesc& rope) {
   }
 }
 
-// The context is at least what the scaling makes of the original positions: published configs are
+// The context is at least the scaled context of the original positions: published configs are
 // served with yarn by adding rope_scaling alone.
 void ReadYarn(JsonFields& scaling, RopeDesc& rope, ModelDesc& model) {
   rope.original_max_position_embeddings =
@@ -45,8 +45,8 @@ void ReadYarn(JsonFields& scaling, RopeDesc& rope, ModelDesc& model) {
       std::max<double>(scaled, model.max_positions), static_cast<double>(kMaxPositions)));
 }
 
-// A published config has original_max_position_embeddings beside rope_scaling; then the factor is
-// that of the two contexts.
+// A published config has original_max_position_embeddings beside rope_scaling; the factor is then
+// the ratio of the two contexts.
 void ReadLongrope(JsonFields& scaling, double original, RopeDesc& rope, const ModelDesc& model) {
   const size_t pairs = static_cast<size_t>(model.rotary_dim / 2);
   rope.short_factors = scaling.Numbers("short_factor", pairs, 1e-3, 1e6);
@@ -80,8 +80,8 @@ RopeDesc::Scaling ReadType(JsonFields& scaling) {
   return Scaling::kNone;
 }
 
-// What one rope_scaling or rope_parameters object says. original: of longrope, 0 where only the
-// object can say it.
+// Reads one rope_scaling or rope_parameters object. original: longrope's original positions, 0 if
+// only the object has them.
 void ReadScaling(JsonFields& scaling, double original, RopeDesc& rope, ModelDesc& model) {
   using Scaling = RopeDesc::Scaling;
   rope.theta = scaling.NumberOr("rope_theta", rope.theta, kMinTheta, kMaxTheta);
@@ -97,7 +97,7 @@ void ReadScaling(JsonFields& scaling, double original, RopeDesc& rope, ModelDesc
   }
 }
 
-// How much of a head is rotated, said beside the scaling or in it.
+// Reads the rotated share of a head, which stands beside the scaling or inside it.
 void ReadRotaryDim(JsonFields& fields, const Family& family, ModelDesc& model) {
   const double share = fields.NumberOr("partial_rotary_factor", 1, 0, 1);
   if (share == 1) return;
@@ -140,7 +140,7 @@ absl::Status ReadTwoRopes(const boost::json::object& object, const std::string& 
 }  // namespace
 
 // transformers 5: rope_parameters {rope_theta, rope_type, ...}. Before: rope_theta beside
-// rope_scaling {rope_type or type, ...} or null; of Gemma 3 rope_local_base_freq too.
+// rope_scaling {rope_type or type, ...} or null; Gemma 3 also has rope_local_base_freq.
 absl::Status ReadRope(JsonFields& config, const Family& family, const std::string& origin,
                       ModelDesc& model) {
   model.rotary_dim = model.head_dim;

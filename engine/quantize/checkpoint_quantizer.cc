@@ -40,8 +40,8 @@ bool IsLinear(const TensorSpec& spec) {
          spec.stored_name.ends_with(kWeight);
 }
 
-// Inputs that share a scale in the file: the format's group, or a part of it that divides k. 0: a
-// matrix that stays as it is.
+// Inputs that share a scale in the file: the format's group, or a part of it that divides k. 0: the
+// matrix stays unchanged.
 int64_t StoredGroup(WeightFormat format, int64_t k) {
   if (format.type == WeightType::kInt8) return k;
   int64_t group = format.group;
@@ -49,13 +49,13 @@ int64_t StoredGroup(WeightFormat format, int64_t k) {
   return k % group == 0 ? group : 0;
 }
 
-// One matrix that becomes integers: its codes and scales among the tensors of the new file.
+// One matrix that is converted to integers: its codes and scales among the tensors of the new file.
 struct Linear {
   StoredTensor stored;
   int64_t n, k;
   size_t codes, scales;
 };
-// A tensor that stays as it is.
+// A tensor that stays unchanged.
 struct Copy {
   const TensorView* view;
   size_t to;
@@ -91,7 +91,7 @@ class Conversion {
     for (const Copy& copy : copies_) {
       std::memcpy(writer.data(copy.to), copy.view->bytes.data(), copy.view->bytes.size());
     }
-    std::vector<std::pair<const Linear*, int64_t>> items;  // and the first row of each
+    std::vector<std::pair<const Linear*, int64_t>> items;  // linear, and the first row of the item
     for (const Linear& linear : linears_) {
       for (int64_t row = 0; row < linear.n; row += kRowsPerItem) items.emplace_back(&linear, row);
     }
@@ -187,7 +187,7 @@ json::object QuantizationConfig(WeightFormat format, const std::set<int64_t>& gr
   if (format.type == WeightType::kInt8) {
     schemes["group_0"] = SchemeOf(format, 0);
   } else {
-    // The widest first: it is what most matrices have.
+    // Widest group first, because most matrices use it.
     for (auto group = groups.rbegin(); group != groups.rend(); ++group) {
       schemes[absl::StrCat("group_", schemes.size())] = SchemeOf(format, *group);
     }
@@ -228,7 +228,7 @@ absl::Status PrepareFolder(const std::string& out) {
   return absl::OkStatus();
 }
 
-// Tokenizer, chat template and the like; no weights, no config.json.
+// Copies tokenizer, chat template and similar files, but no weights and no config.json.
 absl::Status CopyOtherFiles(const std::string& from, const std::string& to) {
   for (const fs::directory_entry& entry : fs::directory_iterator(from)) {
     const std::string name = entry.path().filename();
@@ -267,7 +267,7 @@ absl::Status QuantizeCheckpoint(const QuantizeOptions& options, void (*progress)
   ASSIGN_OR_RETURN(const ModelDesc desc, ReadModelDesc(options.model));
   ASSIGN_OR_RETURN(json::object config, ReadConfig(options.model));
   ComputePool pool(ComputeThreads(options.threads), 0);
-  {  // every tensor there, of the right shape, and finite
+  {  // checks that every tensor exists, has the right shape, and is finite
     ASSIGN_OR_RETURN(const auto source, OpenWeightSource(options.model, desc, 0));
     RETURN_IF_ERROR(source->Fingerprint(pool).status());
   }
@@ -283,7 +283,7 @@ absl::Status QuantizeCheckpoint(const QuantizeOptions& options, void (*progress)
   config["quantization_config"] = QuantizationConfig(options.format, conversion.groups());
   RETURN_IF_ERROR(
       WriteText(absl::StrCat(options.out, "/config.json"), json::serialize(config) + "\n"));
-  return writer->Finish();  // last: a folder without it is no model
+  return writer->Finish();  // last: a folder without the weights is no model
 }
 
 }  // namespace baton

@@ -91,7 +91,8 @@ int32_t Sampler::Member::Draw(std::span<const float> logits, float top,
   const double uniform = UniformAt(params.seed, position, 0);
   const bool top_k = params.top_k > 0 && static_cast<size_t>(params.top_k) < n;
   if (!top_k && !(params.top_p < 1.0f)) return DrawFromAll(uniform * total);
-  // Below 2^-126 a weight is 0; one more and the next float, for the rounding of the difference.
+  // Weights below 2^-126 are 0. The bound is one octave lower, and rounded down, for the rounding
+  // of the difference.
   const double floor = static_cast<double>(top) - 127.0 / c;
   return DrawFrom(
       filter_.Keep({logits, weights_}, top, FloatBelow(floor), params.top_k, params.top_p),
@@ -110,7 +111,7 @@ int32_t Sampler::Member::DrawFromAll(double target) const {
     below += static_cast<double>(weights_[i]);
     if (below > target) return static_cast<int32_t>(i);
   }
-  // Rounding may carry the walk past the block's end: then the last token with any weight.
+  // Rounding may carry the walk past the block's end: take the last token with any weight.
   while (weights_[--i] == 0) {
   }
   return static_cast<int32_t>(i);

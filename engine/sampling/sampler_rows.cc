@@ -21,7 +21,7 @@ __m256 AtLeast(const float* logits, __m256 threshold) {
   return _mm256_cmp_ps(sane, threshold, _CMP_GE_OQ);
 }
 
-// The last n % 16 logits with -inf behind them: they win no maximum and weigh nothing.
+// The last n % 16 logits, padded with -inf: the padding wins no maximum and weighs nothing.
 struct LastLogits {
   float values[kLanes];
   LastLogits(const float* from, int64_t n) {

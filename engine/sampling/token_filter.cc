@@ -10,9 +10,9 @@
 namespace baton {
 namespace {
 
-// Few enough to sort.
+// A border this small is sorted.
 constexpr int64_t kBorderTokens = 256;
-// Of top_p, so that the top token is always kept.
+// Minimum of top_p, so that the top token is always kept.
 constexpr double kMinShare = 1e-9;
 
 int64_t Size(const WeightedTokens& row) { return static_cast<int64_t>(row.logits.size()); }
@@ -40,7 +40,7 @@ std::span<const int32_t> TokenFilter::Keep(const WeightedTokens& row, float top,
   return kept_;
 }
 
-// Leaves in kept_ the first tokens whose number reaches `limit`, or whose share of the row's mass.
+// Leaves in kept_ the first tokens whose number, or whose share of the row's mass, reaches `limit`.
 void TokenFilter::KeepFirst(const WeightedTokens& row, float top, float floor, By by,
                             double limit) {
   const auto sum_from = [&](float threshold) {
@@ -95,7 +95,7 @@ void TokenFilter::SortBorder(const WeightedTokens& row, float low, float high) {
   const auto better = [&](int32_t a, int32_t b) {
     return logit(a) != logit(b) ? logit(a) > logit(b) : a < b;
   };
-  // A border of one value is in order already, however long.
+  // A border of a single value is already in order, however long.
   if (!std::is_sorted(border_.begin(), border_.end(), better))
     std::sort(border_.begin(), border_.end(), better);
 }

@@ -52,13 +52,14 @@ constexpr uint64_t ClaimWord(uint32_t job, uint64_t item) { return uint64_t{job}
 
 }  // namespace
 
-// A member takes an item by compare-and-swap on `claim`. That succeeds only while the item is
-// unclaimed, so the caller is still waiting for it and the job's fields, read before, belong to it.
-// The caller therefore waits for items, never for members: one that wakes late finds nothing to do.
+// A member takes an item by compare-and-swap on `claim`. The swap succeeds only while the item is
+// unclaimed, so the caller is still waiting for the item, and the job's fields read before belong
+// to it. The caller therefore waits for items, never for members: a member that wakes late finds no
+// item.
 struct ComputePool::Shared {
   alignas(64) std::atomic<uint64_t> claim{ClaimWord(0, kClosed)};
   // The job. Written by the caller while the claim word is closed. Release stores and acquire
-  // loads: who reads a new field also sees the closing of the old job.
+  // loads: a reader of a new field also sees the closing of the old job.
   std::atomic<int64_t> n{0};
   std::atomic<Call> call{nullptr};
   std::atomic<const void*> fn{nullptr};
@@ -99,7 +100,7 @@ void ComputePool::Work(Shared& shared, int member) {
     if (item == kClosed || static_cast<int64_t>(item) >= n) return;
     if (!shared.claim.compare_exchange_weak(claim, claim + 1, std::memory_order_acq_rel)) continue;
     call(fn, static_cast<int64_t>(item), member);
-    // Sequentially consistent, as is the caller's side: one of the two sees the other.
+    // Sequentially consistent, like the caller's side: one of the two sees the other's store.
     if (shared.done.fetch_add(1) + 1 == n && shared.caller_sleeps.load()) {
       FutexWake(shared.done, 1);
     }
@@ -131,7 +132,7 @@ void ComputePool::Run(int64_t n, Call call, const void* fn) {
   RunItems(n, call, fn);
 }
 
-// Every item between two looks at the clock; what is one thread's work has nobody waiting.
+// Runs every item between two reads of the clock. Single-threaded work has no waiting members.
 void ComputePool::RunTimed(int64_t n, Call call, const void* fn) {
   struct Timed {
     Call call;

@@ -12,12 +12,12 @@
 namespace baton {
 namespace {
 
-// Query rows of a block: K and V of a tile are read into L2 once for so many.
+// Query rows of a block, for which K and V of a tile are read into L2 once.
 constexpr int kBlockRows = 128;
-// The same where tiles are made from what the pages hold, or laid out: for more rows, as that costs
-// more.
+// Query rows of a block if tiles are made from another form or laid out: more rows, because making
+// a tile costs more.
 constexpr int kMadeBlockRows = 384;
-// Laying a tile out pays for so many rows, and while it fits L2: keys and values this wide.
+// Laying out a tile pays from this many rows on, while keys and values are narrow enough for L2.
 constexpr int kMinLaidOutRows = 24, kMaxLaidOutWidth = 512;
 // A block that is more than half of a thread's share is split by segments, into units of at least a
 // quarter of that share: else threads would wait for the last block (decode of few sequences).
@@ -63,13 +63,13 @@ struct Block {
   int64_t parked_row;  // first row in the parking place when the segments are split, else -1
 };
 
-// Segments [segment_begin, segment_end) of a block: what one thread does at a time.
+// Segments [segment_begin, segment_end) of a block: one thread's work item.
 struct Unit {
   int block, segment_begin, segment_end;
   int64_t cost;
 };
 
-// One thread's place to work.
+// Scratch of one thread.
 struct Workspace {
   Buffer<float> q;
   Buffer<int32_t> positions, visible, hidden;
@@ -132,7 +132,8 @@ class TiledAttention final : public AttentionKernels {
         static_cast<size_t>(begin[static_cast<size_t>(piece) + 1] - first));
   }
   int Position(int row) const { return args_->batch->positions[static_cast<size_t>(row)]; }
-  // Nothing before the window of the first row is computed, and nothing after the last row.
+  // First key to compute: keys before the window of the first row are skipped, and keys after the
+  // last row too.
   int FirstKey(const Block& block) const {
     if (args_->window == 0 || args_->dense_mask) return 0;
     return std::max(0, Position(block.row_begin) + 1 - args_->window);
@@ -141,7 +142,7 @@ class TiledAttention final : public AttentionKernels {
     if (!args_->dense_mask) return Position(block.row_end - 1) + 1;
     return static_cast<int>(PagesOf(block.piece).size()) * args_->layout->page_tokens;
   }
-  // Of what is met in this call; there may be none.
+  // Segments that this call attends; there may be none.
   int FirstSegment(const Block& block) const {
     return std::max(FirstKey(block), args_->keys.first) / kSegmentKeys;
   }
@@ -170,9 +171,9 @@ class TiledAttention final : public AttentionKernels {
         }
     }
     for (size_t b = 0; b < blocks_.size(); ++b) AddUnits(static_cast<int>(b), total, n_threads);
-    // Dear ones first, so that the threads finish together; of a lone prompt, one KV head after the
-    // other, whose keys and values stay in L2 for all blocks of rows. (Of many sequences, the heads
-    // of one lie beside each other in memory.)
+    // Expensive units first, so that the threads finish together. For a single prompt one KV head
+    // after the other, so that its keys and values stay in L2 for all blocks of rows. (With many
+    // sequences, the heads of one sequence are adjacent in memory.)
     const bool by_head = batch.n_pieces() == 1;
     std::sort(units_.begin(), units_.end(), [&](const Unit& a, const Unit& b) {
       const int a_head = blocks_[static_cast<size_t>(a.block)].kv_head;
@@ -182,7 +183,7 @@ class TiledAttention final : public AttentionKernels {
     });
   }
 
-  // Rows times keys seen, roughly.
+  // Approximate cost: rows times visible keys.
   int64_t Cost(const Block& block, int segment_begin, int segment_end) const {
     const int keys = std::min(EndKey(block), segment_end * kSegmentKeys) -
                      std::max(FirstKey(block), segment_begin * kSegmentKeys);
@@ -249,7 +250,7 @@ class TiledAttention final : public AttentionKernels {
         int32_t* const visible = workspace.visible.data();
         for (int r = 0; r < count; ++r)
           visible[r] = workspace.positions.data()[from + r] + 1 - first_key;
-        const int last = args_->dense_mask ? end - first_key : visible[count - 1];  // they ascend
+        const int last = args_->dense_mask ? end - first_key : visible[count - 1];  // ascending
         const int seen = std::min(kTileKeys, last);
         if (seen <= 0) continue;
         const int32_t* hidden = nullptr;
@@ -268,7 +269,7 @@ class TiledAttention final : public AttentionKernels {
     }
   }
 
-  // Of a tile: keys before the window of each row, ascending as the rows' positions do.
+  // Keys of a tile before the window of each row, ascending as the rows' positions do.
   const int32_t* HiddenKeys(const int32_t* visible, int n, int32_t* hidden) const {
     for (int r = 0; r < n; ++r) hidden[r] = visible[r] - args_->window;
     return hidden;
@@ -290,7 +291,7 @@ class TiledAttention final : public AttentionKernels {
     Close(block, rows);
   }
 
-  // The rows' state before this call, and after it.
+  // Loads the rows' state from before this call; Close stores the state after it.
   void Open(const Block& block, const RowState& rows) const {
     if (!args_->keys.resumes) return Clear(rows, Rows(block), value_dim());
     for (int r = 0; r < Rows(block); ++r) {
@@ -325,8 +326,8 @@ class TiledAttention final : public AttentionKernels {
   int64_t Head(const Block& block, int h) const { return block.kv_head * group_ + h; }
 
   const AttentionTileKernels& kernels_;
-  const AttentionArgs* args_ = nullptr;  // of the Run in progress
-  KvShape shape_;                        // of its layer
+  const AttentionArgs* args_ = nullptr;  // args of the current Run
+  KvShape shape_;                        // shape of its layer
   int group_ = 0;                        // query heads per KV head
   int block_rows_ = kBlockRows, laid_out_floats_ = 0;
   ScoreScale scale_{};

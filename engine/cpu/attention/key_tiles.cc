@@ -53,7 +53,7 @@ KeyTiles::Groups KeyTiles::FindGroups(int first_key) const {
       groups.of[j] = before;
     else if ((key & (layout_.page_tokens - 1)) == 0)
       groups.of[j] = Find(key);
-    else  // in the same page
+    else  // both in the same page
       groups.of[j] = {before.k + k_bytes_, before.v == nullptr ? nullptr : before.v + v_bytes_};
   }
   return groups;

@@ -83,7 +83,7 @@ class Fp32Backend : public Backend, public RivalSlices {
     progress_.Project(layer, from, to);
     Project(layer, slice_, Range(from, to));
   }
-  // Keeps nothing: rows meet all their keys when they are finished.
+  // Computes nothing early: rows attend all their keys when they are finished.
   void AttendSlice(int layer, int from, int to, int end_key) override {
     progress_.Attend(layer, from, to);
     CHECK(end_key % kSliceKeys == 0);
@@ -125,13 +125,13 @@ class Fp32Backend : public Backend, public RivalSlices {
   }
 
  private:
-  // A step or a slice, and what is computed of it. The other matrices belong to the rows that are
-  // computed just now, [chosen_ of rows_.
+  // A step or a slice, with its activations. The other matrices belong to the rows that are
+  // computed at the moment: chosen_ of rows_.
   struct Computed {
     StepRows batch;
-    Matrix x, queries;          // of all rows, between the parts of a layer
-    Matrix kept;                // of each head of rows that is_kept: max, sum, weighted values
-    std::vector<bool> is_kept;  // rows that met their keys before they are finished
+    Matrix x, queries;          // all rows, between the parts of a layer
+    Matrix kept;                // per head of rows with is_kept: max, sum, weighted values
+    std::vector<bool> is_kept;  // rows that attended keys before they are finished
     Matrix logits;
   };
 
@@ -151,7 +151,7 @@ class Fp32Backend : public Backend, public RivalSlices {
     return rows;
   }
 
-  // Room for these rows of a step or slice.
+  // Makes room for these rows of a step or slice.
   void Choose(const Computed& c, std::vector<int32_t> rows) {
     rows_ = &c.batch;
     chosen_ = std::move(rows);
@@ -173,7 +173,7 @@ class Fp32Backend : public Backend, public RivalSlices {
     }
   }
 
-  // Norm, queries, keys and values.
+  // Computes norm, queries, keys and values.
   void Project(int layer, Computed& c, std::vector<int32_t> rows) {
     Choose(c, std::move(rows));
     layer == 0 ? Embed() : c.x.Read(chosen_, x_);
@@ -196,7 +196,7 @@ class Fp32Backend : public Backend, public RivalSlices {
     for (float& value : x_.data) value *= static_cast<float>(model_.embedding_scale);
   }
 
-  // The rest of the layer for the same rows.
+  // Computes the rest of the layer for the same rows.
   void Finish(int layer, Computed& c, std::vector<int32_t> rows) {
     Choose(c, std::move(rows));
     c.x.Read(chosen_, x_);
@@ -217,7 +217,7 @@ class Fp32Backend : public Backend, public RivalSlices {
     c.x.Write(chosen_, x_);
   }
 
-  // The last layer of the rows whose logits are wanted, and their logits.
+  // Finishes the last layer for rows whose logits are wanted, and computes the logits.
   void FinishLogitRows(Computed& c) {
     if (c.batch.n_logits() == 0) return;
     const std::span<const int32_t> rows = c.batch.batch().logit_rows;
@@ -239,7 +239,7 @@ class Fp32Backend : public Backend, public RivalSlices {
     for (int row = 0; row < x_.rows(); ++row) RotateAndStore(layer, row);
   }
 
-  // The absorbed form (latent_desc.h).
+  // Projects in the absorbed form (latent_desc.h).
   void ProjectLatent(int layer, const std::string& l) {
     const LatentDesc& d = model_.latent;
     if (d.query_rank > 0) {
@@ -266,7 +266,7 @@ class Fp32Backend : public Backend, public RivalSlices {
     });
   }
 
-  // y = what the layer's attention makes of attended_.
+  // y = the output projection of attended_.
   void ProjectOutput(const std::string& l, Matrix& y) {
     if (model_.latent.rank == 0) return weights_.Linear(attended_, l + "o", y);
     const LatentDesc& d = model_.latent;
@@ -280,7 +280,7 @@ class Fp32Backend : public Backend, public RivalSlices {
     weights_.Linear(values_, l + "o", y);
   }
 
-  // A head's query on the latent's side. key_up: (plain_dim, rank).
+  // Projects a head's query to the latent. key_up: (plain_dim, rank).
   void MoveQuery(const float* query, const float* key_up, const RopeTables::Angles& angles,
                  float* moved) const {
     const LatentDesc& d = model_.latent;
@@ -305,12 +305,12 @@ class Fp32Backend : public Backend, public RivalSlices {
     NormRows(x.data, weight_name, out.data);
   }
 
-  // Every head of every row by itself.
+  // Norms every head of every row separately.
   void NormHeads(Matrix& x, const std::string& weight_name) {
     NormRows(x.data, weight_name, x.data);
   }
 
-  // Rows as wide as the weight; out may be x.
+  // Norms rows as wide as the weight; out may be x.
   void NormRows(const std::vector<float>& x, const std::string& name,
                 std::vector<float>& out) const {
     const PhaseScope phase(compute_->clock(), Phase::kPack);
@@ -325,7 +325,7 @@ class Fp32Backend : public Backend, public RivalSlices {
     }
   }
 
-  // As many values as the weight has; out may be x.
+  // Norms as many values as the weight has; out may be x.
   static void NormRow(const float* x, const std::vector<float>& weight, float eps, float* out) {
     const size_t n = weight.size();
     const float mean = Dot(x, x, static_cast<int64_t>(n)) / static_cast<float>(n);
@@ -344,7 +344,7 @@ class Fp32Backend : public Backend, public RivalSlices {
     for (size_t i = 0; i < x.data.size(); ++i) x.data[i] += y.data[i];
   }
 
-  // Of the rows computed just now.
+  // Position and page of a chosen row.
   int PositionOf(int row) const { return rows_->position(chosen_[row]); }
   int32_t PageOfRow(int row) const { return rows_->page(chosen_[row]); }
   int SlotOfRow(int row) const { return rows_->slot(chosen_[row]); }
@@ -392,7 +392,7 @@ class Fp32Backend : public Backend, public RivalSlices {
     }
   }
 
-  // The chosen rows but those of `but` meet the keys of [first, end) that they see.
+  // The chosen rows, except those of `but`, attend the visible keys of [first, end).
   void MeetKeys(int layer, int first, int end, const std::vector<bool>* but = nullptr) {
     const PhaseScope phase(compute_->clock(), Phase::kAttention);
     compute_->For(x_.rows() * model_.n_heads, [&](int64_t item, int member) {
@@ -433,7 +433,7 @@ class Fp32Backend : public Backend, public RivalSlices {
     }
   }
 
-  // attended_ = the weighted values of the chosen rows by their sums.
+  // attended_ = the weighted values of the chosen rows, divided by their sums.
   void TakeAttended(int layer) {
     const int n_values = layout_.shape(layer).value_dim;
     ForRows([&](int row) {
@@ -456,13 +456,13 @@ class Fp32Backend : public Backend, public RivalSlices {
   KvPool* kv_ = nullptr;
 
   Computed step_, slice_;
-  int next_layer_ = 0;      // of the step
-  SliceProgress progress_;  // of the slice
+  int next_layer_ = 0;      // next layer of the step
+  SliceProgress progress_;  // progress of the slice
 
   const StepRows* rows_ = nullptr;
   std::vector<int32_t> chosen_;
   Matrix x_, normed_, branch_, attention_, q_, k_, v_, kept_, attended_;
-  Matrix projected_, values_, query_latents_;  // of latent attention
+  Matrix projected_, values_, query_latents_;  // latent attention only
   std::vector<std::vector<float>> scores_;     // (threads)
 };
 

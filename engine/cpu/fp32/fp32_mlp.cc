@@ -9,7 +9,7 @@
 namespace baton {
 namespace {
 
-// Which of the keys are the k greatest among the candidates, of equal ones the first.
+// Marks the k greatest keys among the candidates; of equal keys the first.
 std::vector<bool> Greatest(const std::vector<float>& keys, int k, std::vector<bool> candidates) {
   std::vector<bool> chosen(keys.size());
   for (int i = 0; i < k; ++i) {
@@ -24,7 +24,7 @@ std::vector<bool> Greatest(const std::vector<float>& keys, int k, std::vector<bo
 }
 std::vector<bool> All(size_t n) { return std::vector<bool>(n, true); }
 
-// The experts of the best groups.
+// Marks the experts of the best groups.
 std::vector<bool> OfBestGroups(const std::vector<float>& keys, const ExpertsDesc& experts) {
   const int size = experts.n / experts.groups;
   std::vector<float> scores(experts.groups);
@@ -41,8 +41,8 @@ std::vector<bool> OfBestGroups(const std::vector<float>& keys, const ExpertsDesc
   return candidates;
 }
 
-// Makes a row's router logits the weights of its experts: 0 of those it does not choose.
-// corrections: empty where there are none.
+// Converts a row's router logits to the weights of its experts: 0 for experts that are not chosen.
+// corrections: empty: none.
 void WeighExperts(const ExpertsDesc& experts, const std::vector<float>& corrections,
                   float* logits) {
   std::vector<float> keys(logits, logits + experts.n), scores = keys;
@@ -70,7 +70,7 @@ void Fp32Mlp::Run(int layer, const Matrix& x, Matrix& y) {
   RunDense(x, name, model_.intermediate, y);
 }
 
-// y = the MLP of this name and width of x. y may be x.
+// y = the MLP `name` of this width, applied to x. y may be x.
 void Fp32Mlp::RunDense(const Matrix& x, const std::string& name, int width, Matrix& y) {
   up_.Resize(x.rows(), width);
   weights_.Linear(x, name + "up", up_);
@@ -84,7 +84,7 @@ void Fp32Mlp::RunDense(const Matrix& x, const std::string& name, int width, Matr
   weights_.Linear(up_, name + "down", y);
 }
 
-// y = every row's experts by weight, added in ascending order, the shared one last.
+// y = the weighted sum of every row's experts, in ascending order, the shared expert last.
 void Fp32Mlp::RunExperts(const Matrix& x, const std::string& name, Matrix& y) {
   const ExpertsDesc& experts = model_.experts;
   weights_of_experts_.Resize(x.rows(), experts.n);
@@ -110,12 +110,13 @@ void Fp32Mlp::RunExperts(const Matrix& x, const std::string& name, Matrix& y) {
   AddExpert(x, name + "shared.", experts.shared_intermediate, shared_weights_, 0, y);
 }
 
-// y += the expert of this name and width, of the rows that give it weight in `column`.
+// y += the expert `name` of this width, for the rows that give it a weight in `column`.
 void Fp32Mlp::AddExpert(const Matrix& x, const std::string& name, int width, const Matrix& weights,
                         int column, Matrix& y) {
   std::vector<int32_t> rows;
   for (int64_t row = 0; row < weights.rows(); ++row) {
-    if (weights.row(row)[column] != 0) rows.push_back(static_cast<int32_t>(row));  // NaN too
+    // NaN counts as a weight
+    if (weights.row(row)[column] != 0) rows.push_back(static_cast<int32_t>(row));
   }
   if (rows.empty()) return;
   expert_.Resize(static_cast<int64_t>(rows.size()), model_.hidden);

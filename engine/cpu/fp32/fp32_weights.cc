@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kOutputsPerItem = 16;
 
-// Of the matrix "layers.3.q".
+// The phase of a matrix such as "layers.3.q".
 Phase PhaseOf(const std::string& name) {
   const std::string matrix = name.substr(name.rfind('.') + 1);
   if (matrix == "q" || matrix == "k" || matrix == "v" || matrix == "latent") return Phase::kQkv;

@@ -5,7 +5,7 @@ namespace baton {
 namespace {
 
 struct Vnni : ZmmBytes {
-  // As text: the intrinsic lets g++ 12 move sums from register to register and to memory.
+  // Inline assembly, because with the intrinsic g++ 12 moves sums between registers and to memory.
   static Vec Dot(Vec acc, Vec weights, Vec x) {
     __asm__("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(weights), "v"(x));
     return acc;

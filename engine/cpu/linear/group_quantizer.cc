@@ -17,7 +17,7 @@ Lanes At(const float* weights, int64_t i, int64_t n) {
 }
 
 Lanes Rounded(Lanes x) {
-  const Lanes integer = Splat<Lanes>(0x1.8p23f);  // beside it fp32 has no fraction bits
+  const Lanes integer = Splat<Lanes>(0x1.8p23f);  // with this addend fp32 has no fraction bits
   return Sub(Add(x, integer), integer);
 }
 
@@ -41,7 +41,7 @@ float Extreme(const float* weights, int64_t n) {
   return extreme;
 }
 
-// To 16 significant bits: such a scale times an integer of 8 bits is exact.
+// Rounds to 16 significant bits: such a scale times an integer of 8 bits is exact.
 float RoundScale(float scale) {
   const uint32_t bits = __builtin_bit_cast(uint32_t, scale);
   return __builtin_bit_cast(float, (bits + 0x7fu + (bits >> 8 & 1u)) & ~0xffu);
@@ -49,10 +49,11 @@ float RoundScale(float scale) {
 
 struct Fit {
   float scale = 0;
-  double error = 0;  // squared, less the sum of squared weights, which all fits share
+  double error = 0;  // squared error minus the sum of squared weights, which is the same for all
+                     // fits
 };
 
-// The integers that `inverse` gives, with the scale that suits them best (least squares).
+// The integers for `inverse`, with their best scale (least squares).
 Fit FitOf(const float* weights, int64_t n, float inverse, Range range) {
   Lanes products = Splat<Lanes>(0.0f), squares = Splat<Lanes>(0.0f);
   for (int64_t i = 0; i < n; i += kWidth) {
@@ -69,8 +70,9 @@ Fit FitOf(const float* weights, int64_t n, float inverse, Range range) {
   return fit;
 }
 
-// What the extreme weight becomes, before clipping: beyond the range all weights but the largest
-// gain precision. 6, 7 and 8, 127 and 128 are there so that integers times a scale are found again.
+// Values of the extreme weight, before clipping: if it is beyond the range, all weights but the
+// largest gain precision. 6, 7 and 8, 127 and 128 are included so that integers times a scale are
+// found again.
 constexpr float kInt4Extremes[] = {6.0f, 7.0f, 7.5f, 8.0f, 8.5f, 9.0f, 9.5f, 10.0f, 10.75f, 11.5f};
 constexpr float kInt8Extremes[] = {127.0f, 128.0f};
 
@@ -79,7 +81,7 @@ float BestScale(const float* weights, int64_t n, float extreme, const float (&ex
                 Range range) {
   Fit best;
   for (int i = 0; i < kCount; ++i) {
-    // The extreme weight becomes negative: that side of the range is one longer.
+    // The extreme weight becomes negative, because the negative side of the range is one longer.
     const Fit fit = FitOf(weights, n, -extremes[i] / extreme, range);
     if (i == 0 || fit.error < best.error) best = fit;
   }

@@ -20,9 +20,10 @@ namespace {
 // Packing fewer words than this is not worth waking the pool.
 constexpr int64_t kSerialPackElements = 16 * 1024;
 
-// Of each path in turns, the best of which counts: a shared machine disturbs some milliseconds.
+// Runs of each path, in turns; the best run counts, because a shared machine disturbs some
+// milliseconds.
 constexpr int kSelectionRuns = 16;
-// A path that is slower by no more than this is not worth leaving the preferred one for.
+// The preferred path is kept unless another path is faster by more than this factor.
 constexpr double kDecisive = 1.05;
 
 void CheckArgs(const LinearArgs& args) {
@@ -82,8 +83,8 @@ class TableLinearKernels final : public LinearKernels {
              });
   }
 
-  // Packed rows take at most what all rows take in one layer and, of each layer, a few rows more
-  // that fill up its tiles.
+  // Packed rows need at most the room of all rows in one layer, plus, per layer, a few rows that
+  // fill up its tiles.
   void Reserve(std::span<const LinearArgs> layers, ComputePool& pool) override {
     int64_t rows = 0, together = 0, filling = 0, scratch = 0;
     int64_t min_max_rows = std::numeric_limits<int64_t>::max();
@@ -116,7 +117,7 @@ class TableLinearKernels final : public LinearKernels {
   // Members' scratch lies in separate 4 KiB pages, an odd number of lines apart.
   static int64_t ScratchOfMember(int64_t bytes) { return RoundUp(bytes, 4096) + 64; }
 
-  // Of a member: for items, and before them for the row that is packed.
+  // Scratch of a member: the row that is packed, followed by scratch of items.
   static int64_t ScratchBytes(const LinearKernelTable& table, const LinearJob& job) {
     const int64_t row_bytes = RoundUp(job.k, 32) * static_cast<int64_t>(sizeof(bf16));
     return std::max(table.scratch_bytes(job), row_bytes);
@@ -126,14 +127,15 @@ class TableLinearKernels final : public LinearKernels {
     return RoundUp(table.packed_rows_bytes(job), 64);
   }
 
-  // At most max_rows rows of one layer, and where its items lie among those of all parts.
+  // At most max_rows rows of one layer, with the first index of its items among all parts' items.
   struct Part {
     const LinearKernelTable* table;
     LinearJob job;
     int64_t first_pack_item, first_run_item;
   };
 
-  // Of `rows` rows of a layer. Where a job takes fewer, they only tell how many it takes.
+  // The table for `rows` rows of a layer. If a job takes fewer rows, `rows` only determines the
+  // size of jobs.
   const LinearKernelTable& TableOf(const LinearArgs& args, int64_t rows) const {
     const WeightFormat& format = args.weights.format;
     const LinearForm form = LinearFormOf(isa_, format, rows, args.weights.k);
@@ -159,7 +161,7 @@ class TableLinearKernels final : public LinearKernels {
     }
   }
 
-  // Counts the items and gives every part its place for packed rows.
+  // Counts the items and assigns every part its place for packed rows.
   void PlaceRows() {
     int64_t bytes = 0, pack_items = 0, run_items = 0;
     packed_elements_ = 0;
@@ -178,7 +180,8 @@ class TableLinearKernels final : public LinearKernels {
     }
   }
 
-  // fn(part, item of the part, member) for all `items` items, on this thread alone if `serial`.
+  // Calls fn(part, item of the part, member) for all `items` items, on this thread alone if
+  // `serial`.
   template <typename Fn>
   void ForItems(ComputePool& pool, int64_t items, bool serial, int64_t Part::*first,
                 const Fn& fn) const {
@@ -196,13 +199,13 @@ class TableLinearKernels final : public LinearKernels {
 
   Isa isa_;
   LinearKernelSet set_;
-  std::vector<Part> parts_;  // of the layers at hand, in their order
+  std::vector<Part> parts_;  // parts of the current layers, in their order
   int64_t packed_elements_ = 0;
   AlignedBuffer packed_rows_;
   AlignedBuffer scratch_;
 };
 
-// A linear layer with inputs of its own, for the self-test and the choice of a path.
+// A linear layer with its own inputs, for the self-test and the choice of a path.
 struct Sample {
   Sample(int64_t rows_in, int64_t n, int64_t k, WeightFormat format) : rows(rows_in) {
     void* packed = weight_memory.Reserve(static_cast<size_t>(PackedWeights::Bytes(n, k, format)));
@@ -216,7 +219,7 @@ struct Sample {
     y.resize(static_cast<size_t>(rows * n));
   }
 
-  // Sixteen outputs; n is a multiple of 16.
+  // Fills sixteen outputs; n is a multiple of 16.
   void FillBlock(uint64_t& state, std::byte* packed) const {
     const int64_t k = weights.k;
     if (weights.format.type == WeightType::kBf16) {
@@ -320,7 +323,7 @@ std::unique_ptr<LinearKernels> MakeLinearKernelsOf(Isa isa, const LinearKernelSe
 
 absl::Status SelfTestLinear(LinearKernels& kernels) {
   ComputePool pool(1, 0);
-  // 2,048 outputs each through the kernels for few and for many rows.
+  // 2,048 outputs for each of the kernels for few and for many rows.
   constexpr WeightFormat kFormats[] = {
       {}, {WeightType::kInt8, 0}, {WeightType::kInt4, 32}, {WeightType::kInt4, 128}};
   for (const auto& [format, rows] : {std::pair{kFormats[0], 8},
@@ -362,10 +365,11 @@ absl::StatusOr<std::unique_ptr<LinearKernels>> MakeFastestLinearKernels(ComputeP
   std::vector<Candidate> candidates;
   for (const Isa isa : SupportedIsas()) {
     absl::StatusOr<std::unique_ptr<LinearKernels>> kernels = MakeLinearKernels(isa);
-    if (kernels.ok()) candidates.push_back({*std::move(kernels)});  // else it sums differently here
+    // else its sums differ on this machine
+    if (kernels.ok()) candidates.push_back({*std::move(kernels)});
   }
   if (candidates.empty()) return MakeLinearKernels(Isa::kAvx2).status();
-  Sample sample(96, 512, 512, {});  // 50 MFLOP: about a millisecond a run where it is slowest
+  Sample sample(96, 512, 512, {});  // 50 MFLOP: about a millisecond a run on the slowest path
   for (int run = 0; run < kSelectionRuns; ++run) {
     for (Candidate& candidate : candidates) {
       candidate.seconds = std::min(candidate.seconds, Seconds(*candidate.kernels, sample, pool));

@@ -3,9 +3,9 @@
 namespace baton {
 namespace {
 
-// Up to so many rows are bound by memory, and vector registers read it best. Measured on an AMX
-// Xeon with 2 cores, from memory, GB/s of weights: int8 at 8 rows 34 by vpdpbusd, 29 by tiles; int4
-// at 8 rows 27 and 12, at 16 rows 21 by vpdpbusd. bf16 tiles are the faster ones from 2 rows on.
+// Largest number of rows that are bound by memory, which vector registers read best. Measured on an
+// AMX Xeon with 2 cores, from memory, GB/s of weights: int8 at 8 rows 34 by vpdpbusd, 29 by tiles;
+// int4 at 8 rows 27 and 12, at 16 rows 21 by vpdpbusd. bf16 tiles are faster from 2 rows on.
 int64_t VectorRows(WeightType type) {
   switch (type) {
     case WeightType::kBf16:
@@ -18,14 +18,14 @@ int64_t VectorRows(WeightType type) {
   return 1;
 }
 
-// Sums of so many rows and two blocks fit into tile registers (gemm_tile_stream.h).
+// Sums of this many rows and two blocks fit into tile registers (gemm_tile_stream.h).
 constexpr int64_t kMaxStreamRows = 48;
 
-// Rows that stay in L2 (2 MiB) leave room there for weights and sums: panels of 1 MiB are the most
-// (gemm_tile_rows_in_l2.h has the figures).
+// Maximum size of rows that stay in L2 (2 MiB) and leave room there for weights and sums: panels of
+// 1 MiB (gemm_tile_rows_in_l2.h has the figures).
 constexpr int64_t kMaxRowBytes = int64_t{1} << 20;
 
-// A packed row: bf16, or bytes; int4 in groups of 32 k fills half of its tiles.
+// Bytes of a packed row: bf16, or bytes; int4 in groups of 32 k fills half of its tiles.
 int64_t RowBytes(const WeightFormat& weights, int64_t k) {
   const bool is_half_full = weights.type == WeightType::kInt4 && weights.group == 32;
   return weights.type == WeightType::kBf16 || is_half_full ? 2 * k : k;

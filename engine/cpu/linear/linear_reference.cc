@@ -15,7 +15,7 @@ float TileOrderSum(const LinearJob& job, int64_t row, int64_t output) {
       [&](int64_t k) { return Bf16ToFloat(block[k / 2 * 32 + output % 16 * 2 + k % 2]); });
 }
 
-// The integer of a weight; group: its group of the block, k counted from there.
+// The stored integer of a weight. group: its group in the block, from which k is counted.
 int32_t StoredWeight(const LinearJob& job, const uint8_t* group, int64_t output, int64_t k) {
   const uint8_t* lines = group + 64 + output % 16 * 4 + k % 4;
   if (job.weight_type == WeightType::kInt8) return lines[k / 4 * 64] - 128;

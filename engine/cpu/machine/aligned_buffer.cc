@@ -11,10 +11,10 @@ void* AlignedBuffer::Reserve(size_t bytes) {
   constexpr size_t kHugePage = size_t{2} << 20;
   const size_t alignment = bytes >= kHugePage ? kHugePage : 64;
   capacity_ = (bytes + alignment - 1) / alignment * alignment;
-  memory_.reset();  // before, so that old and new never exist together
+  memory_.reset();  // first, so that old and new memory never exist together
   memory_.reset(std::aligned_alloc(alignment, capacity_));
   CHECK(memory_ != nullptr);
-  if (alignment == kHugePage) madvise(memory_.get(), capacity_, MADV_HUGEPAGE);  // a wish
+  if (alignment == kHugePage) madvise(memory_.get(), capacity_, MADV_HUGEPAGE);  // best effort
   return memory_.get();
 }
 

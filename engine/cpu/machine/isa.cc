@@ -24,7 +24,7 @@ struct CpuidLeaf {
 
 CpuidLeaf Cpuid(uint32_t leaf, uint32_t subleaf) {
   CpuidLeaf r;
-  __get_cpuid_count(leaf, subleaf, &r.eax, &r.ebx, &r.ecx, &r.edx);  // zeros where unknown
+  __get_cpuid_count(leaf, subleaf, &r.eax, &r.ebx, &r.ecx, &r.edx);  // zeros if unknown
   return r;
 }
 

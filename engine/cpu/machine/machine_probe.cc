@@ -71,7 +71,8 @@ double ProbePeakGops(Isa isa, WeightType type, ComputePool& pool, int tries) {
 }
 
 double ProbeReadGbps(ComputePool& pool, const void* memory, int64_t bytes, int tries) {
-  // In pieces of a few milliseconds, so that one interruption does not spoil the whole.
+  // Reads in pieces of a few milliseconds, so that one interruption does not spoil the whole
+  // result.
   constexpr int64_t kPiece = int64_t{64} << 20;
   const int64_t pieces = std::max<int64_t>(1, bytes / kPiece);
   const int64_t part = bytes / pieces / pool.n_threads() / kReadUnit * kReadUnit;

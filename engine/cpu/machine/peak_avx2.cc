@@ -9,8 +9,8 @@ constexpr int kChains = 12;
 
 __m256 Fma(__m256 acc, __m256 a, __m256 b) { return _mm256_fmadd_ps(a, b, acc); }
 
-// Integer instructions as text: the compiler would multiply the same operands once, and make trees
-// of sums.
+// Inline assembly for integer instructions: from intrinsics the compiler would multiply equal
+// operands only once, and build trees of sums.
 inline __m256i Madd(__m256i a, __m256i b) {
   __m256i products;
   __asm__ volatile("vpmaddwd %2, %1, %0" : "=x"(products) : "x"(a), "x"(b));
@@ -30,7 +30,7 @@ inline __m256i AddShorts(__m256i acc, __m256i x) {
   return acc;
 }
 
-// Pairs of 16-bit products: what int8 weights take where there is no VNNI.
+// Pairs of 16-bit products, the instruction for int8 weights without VNNI.
 __m256 DotIntegers(__m256 acc, __m256 a, __m256 b) {
   const __m256i products = Madd(_mm256_castps_si256(a), _mm256_castps_si256(b));
   return _mm256_castsi256_ps(AddInts(_mm256_castps_si256(acc), products));
@@ -52,8 +52,8 @@ float Run(const float* operands, int64_t iterations) {
   return all[0] + all[7];
 }
 
-// Eight pairs of 8-bit products added as shorts, then widened: what int4 weights take (V::Widen of
-// gemm_integer.h).
+// Eight pairs of 8-bit products added as shorts, then widened: the instructions for int4 weights
+// (V::Widen of gemm_integer.h).
 constexpr int kShortChains = 6, kStepQuads = 8;
 float RunShorts(const float* operands, int64_t iterations) {
   const __m256i* const from = reinterpret_cast<const __m256i*>(operands);
@@ -81,7 +81,8 @@ float RunShorts(const float* operands, int64_t iterations) {
 
 template <int kStreams, int kPrefetchBytes>
 uint64_t Read(const void* from, int64_t bytes) {
-  constexpr int64_t kVectors = kStreams < 16 ? 16 / kStreams : 2;  // of 32 bytes, stream and turn
+  // vectors of 32 bytes per stream and turn
+  constexpr int64_t kVectors = kStreams < 16 ? 16 / kStreams : 2;
   const int64_t stride = bytes / 32 / kStreams;
   const __m256i* vectors = static_cast<const __m256i*>(from);
   __m256i sums[8] = {};

@@ -16,7 +16,8 @@ L Power(L logit, L greatest) {
 
 float Sigmoid(float logit) { return Div(1.0f, Add(1.0f, Exp2(Mul(logit, -kLog2E)))); }
 
-// The k greatest of n keys first, each in its route's weight; equal ones in their order.
+// Puts the k greatest of n keys first, with the key in its route's weight; equal keys stay in
+// order.
 void ChooseGreatest(const float* keys, int n, int k, Route* routes) {
   int count = 0;
   for (int i = 0; i < n; ++i) {
@@ -33,7 +34,7 @@ float KeyOf(const float* logits, const RouterRule& rule, int expert) {
   return rule.corrections == nullptr ? score : Add(score, rule.corrections[expert]);
 }
 
-// Keys of experts in other than the best groups become less than any other.
+// Keys of experts outside the best groups become smaller than any other key.
 void RefuseGroups(const RouterRule& rule, float* keys) {
   const int size = rule.n_experts / rule.n_groups;
   float scores[kMaxRouted];
@@ -100,7 +101,7 @@ void RouteRow(const float* logits, const RouterRule& rule, Route* routes) {
     sum = Add(sum, routes[i].weight);
   }
   if (rule.sigmoid) {
-    sum = rule.normalised ? Add(sum, 1e-20f) : 1.0f;  // all sigmoids may be 0
+    sum = rule.normalised ? Add(sum, 1e-20f) : 1.0f;  // the sum of all sigmoids may be 0
   } else if (!rule.normalised) {
     sum = SumOfPowers(logits, rule.n_experts, greatest);
   }
