@@ -343,7 +343,7 @@ absl::Status SelfTestLinear(LinearKernels& kernels) {
       return absl::InternalError(
           absl::StrCat("the CPU path ", std::string(IsaName(kernels.isa())), " of ", CpuModelName(),
                        " does not sum ", format.Name(),
-                       " weights in the order of numerics v1; use another path (engine.cpu.isa)"));
+                       " weights in the order of numerics v1; use another path (model.isa)"));
     }
   }
   return absl::OkStatus();
