@@ -26,16 +26,16 @@ struct Group {
   bool is_v2 = false;
 };
 
-// Of /proc/self/cgroup: where this process is in the hierarchy that has the controller.
+// A line of /proc/self/cgroup: the group of this process in the hierarchy that has the controller.
 struct Place {
   std::string path;
   bool is_v2 = false;
 };
 
-// Of /proc/self/mountinfo.
+// A line of /proc/self/mountinfo.
 struct Mount {
-  std::string root;   // path in the hierarchy of what is mounted
-  std::string point;  // where
+  std::string root;   // path in the hierarchy of the mounted group
+  std::string point;  // mount point
 };
 
 std::vector<std::string> Lines(const std::string& file) {
@@ -50,8 +50,8 @@ bool HasController(const std::string& list, const std::string& controller) {
   return std::find(names.begin(), names.end(), controller) != names.end();
 }
 
-// "0::/a" (v2) and "4:cpu,cpuacct:/a": number, controllers, path (which may have colons). Both may
-// be there at once; then one of the two has the controller, and the other has no file of it.
+// Parses "0::/a" (v2) and "4:cpu,cpuacct:/a": number, controllers, path (which may have colons).
+// Both may be present; then one of the two has the controller, and the other has no file for it.
 std::vector<Place> Places(const std::string& root, const std::string& controller) {
   std::vector<Place> places;
   for (const std::string& line : Lines(root + "/proc/self/cgroup")) {
@@ -63,7 +63,7 @@ std::vector<Place> Places(const std::string& root, const std::string& controller
   return places;
 }
 
-// Space, tab, newline and backslash are written as \040 and the like.
+// Decodes space, tab, newline and backslash, which are written as \040 and the like.
 std::string Unescaped(const std::string& text) {
   const auto is_octal = [](char c) { return c >= '0' && c <= '7'; };
   std::string plain;
@@ -80,7 +80,7 @@ std::string Unescaped(const std::string& text) {
   return plain;
 }
 
-// "31 23 0:28 ROOT POINT options [more]... - TYPE source options".
+// Parses "31 23 0:28 ROOT POINT options [more]... - TYPE source options".
 std::vector<Mount> Mounts(const std::string& root, bool is_v2, const std::string& controller) {
   std::vector<Mount> mounts;
   for (const std::string& line : Lines(root + "/proc/self/mountinfo")) {
@@ -94,8 +94,8 @@ std::vector<Mount> Mounts(const std::string& root, bool is_v2, const std::string
   return mounts;
 }
 
-// "/b" of "/a/b" below "/a"; nothing where it does not lie there, or outside of the namespace
-// ("/../x"), where it cannot be seen.
+// "/b" for "/a/b" below "/a"; nothing if the path is not below it, or lies outside the namespace
+// ("/../x") and is not visible.
 std::optional<std::string> Below(const std::string& top, const std::string& path) {
   if (absl::StartsWith(path, "/..")) return std::nullopt;
   std::string_view rest = path;
@@ -107,7 +107,7 @@ std::optional<std::string> Below(const std::string& top, const std::string& path
   return std::string(rest);
 }
 
-// The groups that hold this process, its own before those above it.
+// The groups that hold this process, innermost first.
 std::vector<Group> Groups(const std::string& root, const std::string& controller) {
   std::vector<Group> groups;
   for (const Place& place : Places(root, controller)) {
@@ -148,7 +148,7 @@ std::optional<double> QuotaOf(const Group& group) {
   return static_cast<double>(quota) / static_cast<double>(period);
 }
 
-// A folder's inode is its group's number, the same through every mount and namespace.
+// The inode of a group's folder identifies the group, the same through every mount and namespace.
 uint64_t NumberOf(const Group& group) {
   struct stat folder {};
   if (::stat(group.folder.c_str(), &folder) != 0) return 0;

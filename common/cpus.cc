@@ -14,7 +14,7 @@
 namespace baton {
 namespace {
 
-// Who writes a quota rounds it to whole microseconds of a period: 3.9999 CPUs are four.
+// Quotas are rounded to whole microseconds of a period: 3.9999 CPUs are four.
 constexpr double kRounding = 0.01;
 
 // A set of the C library has room for 1024 CPUs; a system with more refuses to fill a single one.
@@ -59,7 +59,7 @@ bool CpuAllowance::exceeds_quota(int cpus_wanted) const {
 }
 
 uint64_t CpuAllowance::group() const {
-  std::string machine;  // of this boot
+  std::string machine;  // id of the current boot
   std::ifstream("/proc/sys/kernel/random/boot_id") >> machine;
   if (machine.empty()) return 0;
   const bool by_quota = is_bounded_by_quota();

@@ -26,7 +26,7 @@ std::string NumberText(double value) {
   return Shortest(value);
 }
 
-// As Python's prometheus_client: 1.0, 0.005, 2560.0, 1e+06.
+// Formats like Python's prometheus_client: 1.0, 0.005, 2560.0, 1e+06.
 std::string BoundText(double bound) {
   if (std::isinf(bound)) return "+Inf";
   if (bound >= 1e6) {

@@ -249,7 +249,7 @@ std::string Settings::Nearest(std::string_view key) const {
   std::vector<std::string> keys, names;
   for (const Setting& setting : settings_) {
     keys.push_back(setting.key);
-    // The right name in the wrong section is as common a slip as a misspelt one.
+    // A right name in the wrong section is as common a slip as a misspelt name.
     if (setting.key.substr(setting.key.rfind('.') + 1) == key.substr(key.rfind('.') + 1)) {
       names.push_back(setting.key);
     }

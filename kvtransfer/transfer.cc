@@ -1,8 +1,8 @@
-// The link thread: the only place where this room meets threads, clocks and descriptors. One turn:
+// The link thread: the only place of this room with threads, clocks and descriptors. One turn:
 // commands, link events, timers, chunks to announce; then sleep until the mailbox or the link wakes
-// it. UCX 1.13 can lose a wake-up, so the sleep is bounded while handoffs are open: by a part of
-// the time in which nothing happened, since whoever looks up more often takes time from the
-// computing on the same CPU (1.5 % of it, every 2 ms).
+// it. UCX 1.13 can lose a wake-up, so the sleep is bounded while handoffs are open: by a fraction
+// of the time since the last event, because frequent wake-ups take time from computing on the same
+// CPU (1.5 % of it, every 2 ms).
 #include "kvtransfer/transfer.h"
 
 #include <poll.h>
@@ -30,7 +30,7 @@ namespace {
 
 constexpr int64_t kMinSleepMs = 2, kMaxSleepMs = 20, kIdleSleepMs = 100;
 constexpr int64_t kQuietPart = 4;                // a fourth
-constexpr int64_t kShutDownGraceUs = 1'500'000;  // for peers to let go of what is under way
+constexpr int64_t kShutDownGraceUs = 1'500'000;  // for peers to end operations under way
 
 int64_t NowUs() {
   return std::chrono::duration_cast<std::chrono::microseconds>(
@@ -48,14 +48,14 @@ class Transfer::Loop {
         pool_(pool),
         on_event_(std::move(on_event)),
         mail_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
-        // Every page of the pool can be named once per plane, and tickets come and go beside that.
+        // Every page of the pool can be named once per plane, plus room for commands of tickets.
         mailbox_(size_t(pool.n_pages) * (pool.planes.size() + 4) + 65'536, [this] { Wake(); }) {
     CHECK(mail_fd_ >= 0);
   }
   ~Loop() {
     if (thread_.joinable()) {
       leaving_ = true;
-      mailbox_.Close();  // wakes
+      mailbox_.Close();  // wakes the thread
       thread_.join();
     }
     ::close(mail_fd_);
@@ -133,7 +133,7 @@ class Transfer::Loop {
 
   bool DrainMail() {
     const bool any = mailbox_.Drain(&commands_);
-    TakePace();  // between the two: commands posted after it find it
+    TakePace();  // after Drain: commands posted after SetPace get the new pace
     for (TransferCommand& command : commands_) core_->Handle(std::move(command), NowUs());
     commands_.clear();
     return any;
@@ -152,7 +152,7 @@ class Transfer::Loop {
     if (fds[0].revents != 0) CHECK(::read(mail_fd_, &count, sizeof(count)) == sizeof(count));
   }
 
-  // Ends what is open, tells the peers, gives the pages back.
+  // Ends open handoffs, tells the peers, gives the pages back.
   void Leave() {
     DrainMail();
     core_->ShutDown(NowUs());
@@ -193,7 +193,7 @@ class Transfer::Loop {
   std::thread thread_;
 
   // Link thread only.
-  int64_t moved_us_ = 0;  // when something happened last
+  int64_t moved_us_ = 0;  // time of the last event
   uint64_t links_version_ = 0;
   std::unique_ptr<Link> link_;
   PacedLink* paced_link_ = nullptr;  // link_, where there is a pace

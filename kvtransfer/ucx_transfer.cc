@@ -1,4 +1,4 @@
-// Where the protocol and UCX meet: everything else of Transfer knows only Link.
+// Connects the protocol to UCX: the rest of Transfer knows only Link.
 #include <utility>
 
 #include "kvtransfer/links/ucx_link.h"

@@ -21,7 +21,8 @@ double ChainSeconds(const PrefillCost& cost, const ChainLink& link, std::span<co
       tokens += round[i];
     }
     before += tokens;
-    // A chain's last link carries all slices but the last; each of a ring's all but the receiver's.
+    // A chain's last link carries all slices but the last; a link of a ring carries all but the
+    // receiver's.
     const double own = in_rounds ? *std::min_element(round.begin(), round.end()) : round.back();
     const double carried = std::exchange(handed_on, 0) + tokens - own;
     const double wire = cost.kv_bytes * carried / link.bytes_per_second;

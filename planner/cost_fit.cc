@@ -10,10 +10,10 @@
 namespace baton {
 namespace {
 
-constexpr double kKeep = 0.98;       // weight of a layer after one more: some fifty count
-constexpr double kPrior = 1e-6;      // of what was believed before the first layer
-constexpr double kErrorShare = 0.1;  // of the newest layer in error()
-// Units of what may be believed to be nothing: a floor, in tokens; a pair, as a share of a token.
+constexpr double kKeep = 0.98;       // weight of a layer after one more layer: about fifty count
+constexpr double kPrior = 1e-6;      // weight of the constants before the first layer
+constexpr double kErrorShare = 0.1;  // weight of the newest layer in error()
+// Units of terms that may fit as zero: the floor in tokens, a pair as a share of a token.
 constexpr double kFloorTokens = 50, kPairShare = 1e-5;
 constexpr std::array<double, 3> kMin = {0, 1e-3, 0};  // weights
 
@@ -35,7 +35,7 @@ void CostFit::Add(double tokens, double pairs, double seconds) {
   error_ = n_seen_ == 0 ? wrong : error_ + kErrorShare * (wrong - error_);
   ++n_seen_;
 
-  // Errors count in relation to the layer's time: short slices as much as long ones.
+  // Errors are relative to the layer's time, so that short slices count as much as long ones.
   const Terms features = {unit_[0] / seconds, tokens * unit_[1] / seconds,
                           pairs * unit_[2] / seconds};
   for (int i = 0; i < kTerms; ++i) {
@@ -50,7 +50,7 @@ void CostFit::Add(double tokens, double pairs, double seconds) {
   cost_.extra_tokens = weights[0] * unit_[0] / cost_.token;
 }
 
-// Of three terms some are at their least: all eight cases are tried.
+// Some of the three terms may be at their minimum: all eight cases are tried.
 CostFit::Terms CostFit::Solve() const {
   Terms best = prior_;
   double least = std::numeric_limits<double>::infinity();

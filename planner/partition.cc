@@ -15,19 +15,19 @@ constexpr int kHalvings = 100;
 constexpr int kTileTokens = 128, kSegmentTokens = 512;  // of attention, numerics v1
 constexpr int kTileSlices = 2048, kSegmentSlices = 16384;
 
-// Tokens whose work is square * tokens^2 + linear * tokens.
+// Solves square * tokens^2 + linear * tokens = work for tokens.
 double PositiveRoot(double square, double linear, double work) {
   if (work <= 0) return 0;
   if (square <= 0) return work / linear;
   return (std::sqrt(linear * linear + 4 * square * work) - linear) / (2 * square);
 }
 
-// Tokens behind `before` whose layer takes so long; none where it takes longer whatever they are.
+// Tokens behind `before` whose layer takes `time`; 0 if any number of tokens takes longer.
 double SliceOfTime(const PrefillCost& cost, double before, double time) {
   const double square = cost.pair * (cost.kernel == PairKernel::kCausal ? 0.5 : 1.0);
   const double linear = cost.token + cost.pair * before;
   const double slice = PositiveRoot(square, linear, time - cost.token * cost.extra_tokens);
-  // Up to so many the linear layers take min_linear, and only pairs count.
+  // Up to this many tokens the linear layers take min_linear, and only pairs count.
   const double free = cost.min_linear / cost.token - cost.extra_tokens;
   if (slice >= free) return slice;
   const double work = time - cost.min_linear;
@@ -36,7 +36,7 @@ double SliceOfTime(const PrefillCost& cost, double before, double time) {
   return std::min(free, PositiveRoot(square, cost.pair * before, work));
 }
 
-// The slices that take `time` per layer each, one behind the other.
+// Adjacent slices that take `time` per layer each.
 std::vector<double> SlicesOfTime(const PrefillCost& cost, double prefix,
                                  std::span<const double> speeds, double time) {
   std::vector<double> slices;
@@ -54,7 +54,7 @@ double Sum(std::span<const double> values) {
   return std::accumulate(values.begin(), values.end(), 0.0);
 }
 
-// The longest time a rank takes for its slice of one layer.
+// The longest time of a rank for its slice in one layer.
 double LongestLayer(const PrefillCost& cost, double prefix, std::span<const double> slices,
                     std::span<const double> speeds) {
   double longest = 0, before = prefix;
@@ -65,7 +65,7 @@ double LongestLayer(const PrefillCost& cost, double prefix, std::span<const doub
   return longest;
 }
 
-// What a boundary is a multiple of.
+// Unit of slice boundaries.
 int BoundaryUnit(std::span<const double> slices, int page_tokens) {
   const double least = *std::min_element(slices.begin(), slices.end());
   if (least >= kSegmentSlices) return std::max(page_tokens, kSegmentTokens);
@@ -97,7 +97,8 @@ std::vector<double> ClosedForm(const PrefillCost& cost, const ChainLink& link, d
     return cost.kv_bytes * (handed_on + tokens - last) / link.bytes_per_second;
   };
   if (wire(slices.back()) <= LongestLayer(cost, prefix, slices, speeds)) return slices;
-  double low = 0, high = tokens;  // of the last slice: its work grows with it, the wire's falls
+  double low = 0, high = tokens;  // bounds of the last slice: its work grows with it, the link's
+                                  // work falls
   for (int i = 0; i < kHalvings; ++i) {
     const double last = (low + high) / 2;
     const double work = cost.Layer(last, prefix + tokens - last) / speeds.back();

@@ -53,7 +53,7 @@ PartitionEntry ReadEntry(const YAML::Node& node, int ranks, double after) {
   return entry;
 }
 
-// Not negative and finite.
+// Reads a finite number that is not negative.
 double Amount(const YAML::Node& map, const char* field) {
   const double value = Field<double>(map, field);
   if (!(value >= 0 && std::isfinite(value)))
@@ -61,7 +61,7 @@ double Amount(const YAML::Node& map, const char* field) {
   return value;
 }
 
-// 1 or more.
+// Reads an integer of 1 or more.
 int Count(const YAML::Node& map, const char* field) {
   const int value = Field<int>(map, field);
   if (value < 1) Refuse(map[field], absl::StrCat(field, " must be 1 or more"));

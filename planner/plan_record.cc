@@ -9,7 +9,7 @@
 namespace baton {
 namespace {
 
-constexpr double kNewShare = 0.25;  // of the newest prompt in an average
+constexpr double kNewShare = 0.25;  // weight of the newest prompt in an average
 
 }  // namespace
 

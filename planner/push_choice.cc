@@ -7,13 +7,13 @@
 namespace baton {
 namespace {
 
-// Of times. What kAll is estimated to take is too much rather than too little.
+// Tolerance of times. The estimate for kAll errs on the high side.
 constexpr double kTie = 1.05;
 
-// Seconds from when all ranks begin.
+// Seconds from the moment all ranks begin.
 struct PushTimes {
-  double chain = 0;        // to the first token, if nobody pushed
-  double first_token = 0;  // and as it is
+  double chain = 0;        // to the first token, without pushes
+  double first_token = 0;  // to the first token, with pushes
   double kv_complete = 0;  // at the decode worker
 };
 
@@ -23,9 +23,9 @@ PushTimes Estimate(RelayPush push, const PrefillCost& cost, const PushedChain& c
   const auto seconds = [&](double tokens, const ChainLink& link) {
     return cost.kv_bytes * tokens / link.bytes_per_second;
   };
-  // Of one layer: the longest of all ranks' work, of what they send on, and of that beside pushes.
+  // Maxima over the ranks, per layer: work, bytes to the next rank, and these bytes beside pushes.
   double work = 0, wire = 0, shared = 0;
-  double into_sink = 0;  // the layer's pushes, one after the other
+  double into_sink = 0;  // pushes of the layer, one after the other
   const double nobodys = chain.prefix - chain.handed_on;
   double before = chain.prefix;
   for (size_t i = 0; i < n; ++i) {
@@ -48,7 +48,7 @@ PushTimes Estimate(RelayPush push, const PrefillCost& cost, const PushedChain& c
     times.first_token = times.chain;
     into_sink = seconds(before - nobodys, chain.sinks.back());
   }
-  // The pushes of a layer begin when it was computed, and those of all layers stand in one queue.
+  // The pushes of a layer begin when it is computed, and the pushes of all layers share one queue.
   const double layer = times.first_token / cost.n_layers;
   times.kv_complete = std::max(times.first_token + last_push, layer + cost.n_layers * into_sink);
   return times;
@@ -72,7 +72,7 @@ PushChoice PushBy(RelayPush push, const PrefillCost& cost, const PushedChain& ch
 PushChoice ChoosePush(const PrefillCost& cost, const PushedChain& chain) {
   const PushTimes all = Estimate(RelayPush::kAll, cost, chain);
   const PushTimes tail = Estimate(RelayPush::kTail, cost, chain);
-  // The tail's first token is never the later one.
+  // With kTail the first token is never later than with kAll.
   const bool by_tail =
       all.first_token > kTie * tail.first_token || all.kv_complete > kTie * tail.kv_complete;
   return by_tail ? Choice(RelayPush::kTail, tail) : Choice(RelayPush::kAll, all);

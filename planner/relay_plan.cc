@@ -16,12 +16,12 @@
 namespace baton {
 namespace {
 
-// Of a relay; and the share of its time that one round more must save.
+// Bounds of rounds; and the share of a relay's time that one more round must save.
 constexpr int kMaxRounds = 64;
 constexpr double kRoundSaves = .02;
 constexpr double kWholeCpus = 1 + 1e-6;  // shares may be thirds
 
-// The slowest of the links from each rank to the next; in a ring from the last to the first, too.
+// The slowest link from a rank to the next; in a ring also from the last rank to the first.
 ChainLink SlowestLink(std::span<const OfferedWorker> offered, std::span<const int> ranks,
                       bool is_ring) {
   ChainLink slowest;
@@ -35,7 +35,7 @@ ChainLink SlowestLink(std::span<const OfferedWorker> offered, std::span<const in
   return slowest;
 }
 
-// Of `tokens` behind `prefix`; real-valued; none where the table has none.
+// Real-valued slices of `tokens` behind `prefix`; empty if the table has no entry.
 std::vector<double> Slices(const PrefillCost& cost, const ChainLink& link,
                            const RelayPlanRequest& request, int tokens, int prefix,
                            std::span<const double> speeds, int handed_on) {
@@ -50,8 +50,8 @@ std::vector<double> Slices(const PrefillCost& cost, const ChainLink& link,
   return ClosedForm(cost, link, tokens, prefix, speeds, handed_on);
 }
 
-// (rounds x ranks), in the order of the prompt: rounds of equal work, each shared by all ranks;
-// none where a slice would be too short. Before them is what the first rank hands on.
+// (rounds x ranks) slices in the order of the prompt: rounds of equal work, each shared by all
+// ranks; empty if a slice would be too short. The tokens that the first rank hands on precede them.
 std::vector<int> SlicesInRounds(const PrefillCost& cost, const ChainLink& link,
                                 const RelayPlanRequest& request, std::span<const double> speeds,
                                 int n_rounds, int handed_on) {
@@ -73,9 +73,9 @@ std::vector<int> SlicesInRounds(const PrefillCost& cost, const ChainLink& link,
   return slices;
 }
 
-// No fewer would do.
+// The minimum number of rounds in which the slices fit.
 int LeastRounds(std::span<const OfferedWorker> offered, std::span<const int> ranks, int tokens) {
-  int64_t max_slice_tokens = 0;  // of a round
+  int64_t max_slice_tokens = 0;  // sum over the ranks of a round
   for (const int rank : ranks)
     max_slice_tokens += offered[static_cast<size_t>(rank)].max_slice_tokens;
   return static_cast<int>(1 + (tokens - 1) / max_slice_tokens);
@@ -89,7 +89,8 @@ bool Fits(std::span<const int> slices, std::span<const OfferedWorker> offered,
   return true;
 }
 
-// all: its slices are those of all rounds. What is sooner for the last round is done in all.
+// all: the chain with the slices of all rounds. The sooner choice for the last round is used in all
+// rounds.
 PushChoice PushInRounds(const PrefillCost& cost, const RelayPlanRequest& request, PushedChain all) {
   const size_t n_ranks = all.speeds.size();
   PushedChain last = all;
@@ -106,13 +107,13 @@ PushChoice PushInRounds(const PrefillCost& cost, const RelayPlanRequest& request
   return choice;
 }
 
-// Of these workers, where some share their CPUs.
+// Speeds of these workers when they run together, because some share their CPUs.
 std::vector<double> SpeedsTogether(std::span<const OfferedWorker> offered,
                                    std::span<const int> ranks) {
   std::vector<double> speeds;
   for (const int rank : ranks) {
     const OfferedWorker& worker = offered[static_cast<size_t>(rank)];
-    double share = 0;  // that is taken of its CPUs, be it by itself
+    double share = 0;  // share taken of the worker's CPUs, by itself and others
     for (const int other : ranks)
       if (worker.cpu_group != 0 &&
           offered[static_cast<size_t>(other)].cpu_group == worker.cpu_group)
@@ -122,9 +123,10 @@ std::vector<double> SpeedsTogether(std::span<const OfferedWorker> offered,
   return speeds;
 }
 
-// These workers together, in their order and in as few rounds as their slices allow, by the closed
-// form in more where that is sooner; no ranks where a slice would be too short or too long. The
-// first rank has `cached` tokens of its first slice. Seconds from when all of them could begin.
+// Plan of these workers together, in their order and in as few rounds as their slices allow; with
+// the closed form in more rounds if that is sooner. No ranks if a slice would be too short or too
+// long. The first rank has `cached` tokens of its first slice. Seconds count from the moment all
+// ranks can begin.
 RelayPlan Together(const PrefillCost& cost, std::span<const OfferedWorker> offered,
                    const std::vector<int>& ranks, const RelayPlanRequest& whole, int cached) {
   RelayPlanRequest request = whole;
@@ -140,7 +142,7 @@ RelayPlan Together(const PrefillCost& cost, std::span<const OfferedWorker> offer
     std::vector<int> slices = SlicesInRounds(cost, link, request, speeds, n_rounds, cached);
     if (slices.empty()) break;
     const std::vector<double> exact(slices.begin(), slices.end());
-    slices.front() += cached;  // it must fit even if it is not there after all
+    slices.front() += cached;  // must fit even if the cached tokens are gone
     if (!Fits(slices, offered, ranks)) continue;
     const PushedChain chain = {exact, double(request.prefix), speeds, link, sinks, double(cached)};
     const PushChoice push = PushInRounds(cost, request, chain);
@@ -177,8 +179,8 @@ RelayPlan Alone(const PrefillCost& cost, std::span<const OfferedWorker> offered,
   return best;
 }
 
-// The workers in the order in which they could begin, `must` first, and last those on CPUs that
-// others before them take.
+// Workers in the order in which they could begin, `must` first; workers on CPUs that earlier
+// workers already fill come last.
 std::vector<int> SoonestFirst(std::span<const OfferedWorker> offered, int must) {
   std::vector<int> order(offered.size());
   std::iota(order.begin(), order.end(), 0);
@@ -187,7 +189,7 @@ std::vector<int> SoonestFirst(std::span<const OfferedWorker> offered, int must) 
     return std::tuple(i != must, worker.slice_seconds, -worker.speed, i);
   };
   std::sort(order.begin(), order.end(), [&](int a, int b) { return rank(a) < rank(b); });
-  std::map<uint64_t, double> taken;  // of each group's CPUs
+  std::map<uint64_t, double> taken;  // share taken of each group's CPUs
   std::vector<int> free, crowded;
   for (const int i : order) {
     const OfferedWorker& worker = offered[static_cast<size_t>(i)];
@@ -200,8 +202,8 @@ std::vector<int> SoonestFirst(std::span<const OfferedWorker> offered, int must) 
   return free;
 }
 
-// n ranks in their places: the soonest; and where `must` has KV of the prompt, the soonest of those
-// that stand behind it, so that it is the first.
+// Candidate groups of n ranks, sorted by place: the soonest ranks; and if `must` has cached KV of
+// the prompt, also the soonest of the ranks behind it, so that `must` is the first rank.
 std::vector<std::vector<int>> Groups(std::span<const OfferedWorker> offered,
                                      std::span<const int> soonest, int must, int n) {
   const auto place = [&](int i) { return offered[static_cast<size_t>(i)].place; };
@@ -221,8 +223,8 @@ std::vector<std::vector<int>> Groups(std::span<const OfferedWorker> offered,
   return groups;
 }
 
-// What the first rank is planned to have of its slice: not so much that it could hardly compute it
-// if it has given it away.
+// Cached tokens that the plan assumes for the first rank: limited, so that the rank can still
+// compute its slice if the cached pages are gone.
 int CachedOf(const OfferedWorker& first, int tokens) {
   return first.cached < tokens && first.cached <= first.max_slice_tokens / 2 ? first.cached : 0;
 }
@@ -238,7 +240,7 @@ RelayPlan PlanRelay(const PrefillCost& cost, const PlanRecord& record,
   const double alone_work = AloneSeconds(cost, single, request) * single.speed;
   const double alone_delayed = alone_work / single.speed * single.passed;
   const bool forced = request.min_ranks > 1;
-  double least = forced ? std::numeric_limits<double>::infinity() : alone;  // with doubts
+  double least = forced ? std::numeric_limits<double>::infinity() : alone;  // including doubts
   const std::vector<int> soonest = SoonestFirst(offered, request.must);
   const int most = std::min(request.max_ranks, static_cast<int>(offered.size()));
   for (int n = std::max(2, request.min_ranks); n <= most; ++n) {
@@ -249,8 +251,8 @@ RelayPlan PlanRelay(const PrefillCost& cost, const PlanRecord& record,
       RelayPlan relay = Together(cost, offered, ranks, request, cached);
       if (relay.ranks.empty() && cached > 0) relay = Together(cost, offered, ranks, request, 0);
       if (relay.ranks.empty()) continue;
-      double work = 0;     // a rank is taken until the last one is done
-      double delayed = 0;  // of what others wait because of it, in all
+      double work = 0;     // a rank is occupied until the last one is done
+      double delayed = 0;  // total delay of other prompts
       for (const int rank : relay.ranks) {
         const OfferedWorker& worker = offered[static_cast<size_t>(rank)];
         relay.begin = std::max(relay.begin, worker.slice_seconds);

@@ -11,7 +11,7 @@ std::vector<ChannelArgument> ControlChannelArguments() {
       {GRPC_ARG_KEEPALIVE_TIME_MS, 2000},
       {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 2000},
       {GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1},
-      // Without these gRPC stops pinging on a quiet stream, or takes the pings for abuse.
+      // Without these settings gRPC stops pinging on a quiet stream, or takes the pings for abuse.
       {GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0},
       {GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 500},
       {GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0},

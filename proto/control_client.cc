@@ -23,8 +23,8 @@ namespace {
 
 // A gRPC callback thread that sees no event for a second sleeps 100 ms before it polls again
 // (completion_queue_cc.cc of 1.51), and a message arriving meanwhile waits: first tokens after an
-// idle second would come up to 100 ms late. So a quiet stream carries an empty report this often;
-// it is also how the router sees that a worker in a long step lives.
+// idle second would come up to 100 ms late. So a quiet stream carries an empty report at this
+// interval; the report also tells the router that a worker in a long step lives.
 constexpr std::chrono::milliseconds kTick(400);
 
 absl::Status FromGrpc(const grpc::Status& status) {
@@ -36,11 +36,11 @@ std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address) {
   grpc::ChannelArguments arguments;
   for (const ChannelArgument& argument : ControlChannelArguments())
     arguments.SetInt(argument.name, argument.value);
-  // We pause between attempts ourselves: no back-off shared with earlier channels, and a router
-  // that accepts but says nothing is given up after 2 s.
+  // Pauses between attempts are made here: no back-off shared with earlier channels, and a router
+  // that accepts but stays silent is given up after 2 s.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 2000);
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // the environment has no say
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // ignore proxies of the environment
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
 }
 
@@ -58,7 +58,7 @@ class ControlClient::Core {
   class Stream;
 
   void Dial();
-  bool RunStream();  // until it ends; true: the router had accepted it
+  bool RunStream();  // runs until the stream ends; true: the router had accepted it
   bool Pause(absl::Duration pause);
   void LogRefusal(const absl::Status& reason);
 
@@ -66,9 +66,9 @@ class ControlClient::Core {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool stopping_ = false;
-  Stream* stream_ = nullptr;   // the one that lives now
-  absl::Status last_refusal_;  // the dialler's: what it said last
-  std::thread dialler_;        // last: starts when all else is made
+  Stream* stream_ = nullptr;   // the current stream
+  absl::Status last_refusal_;  // last logged refusal; used by the dialler only
+  std::thread dialler_;        // last member: starts when all others exist
 };
 
 // One attempt. Lives on the dialling thread's stack until OnDone, which comes once and last.
@@ -94,7 +94,7 @@ class ControlClient::Core::Stream
   }
 
   void OnReadInitialMetadataDone(bool ok) override {
-    if (!ok) return;  // OnDone says why
+    if (!ok) return;  // OnDone reports the reason
     if (!IsOurRouter())
       return GiveUp(absl::UnauthenticatedError(
           absl::StrFormat("%s is a router with another cluster key", options_.router_address)));
@@ -112,7 +112,7 @@ class ControlClient::Core::Stream
   void OnReadDone(bool ok) override {
     if (!ok) {
       std::lock_guard lock(core_->mutex_);
-      open_ = false;  // no StartWrite any more: the call may end at any moment
+      open_ = false;  // no more StartWrite: the call may end at any moment
       return;
     }
     absl::StatusOr<DecodedMessages> decoded = DecodeMessages(read_);
@@ -134,7 +134,8 @@ class ControlClient::Core::Stream
     open_ = false;
     if (reason_.ok()) reason_ = FromGrpc(status);
     done_ = true;
-    core_->changed_.notify_all();  // under the lock: the dialler destroys this right after
+    core_->changed_.notify_all();  // under the lock: the dialler destroys this object right
+                                   // afterwards
   }
 
   bool SendLocked(WorkerReport report) {
@@ -176,7 +177,7 @@ class ControlClient::Core::Stream
     return found != metadata.end() && std::string(found->second.data(), found->second.size()) ==
                                           RouterProof(options_.key, proven_);
   }
-  // The worker never hears of them: they end here.
+  // The worker never sees these messages: their parts end here.
   void SendBack(const std::vector<PartEnded>& unreadable) {
     for (const PartEnded& part : unreadable)
       LogError("request %016x: the router's message about it cannot be read: %s", part.request_id,
@@ -236,7 +237,7 @@ bool ControlClient::Core::Pause(absl::Duration pause) {
   return !stopping_;
 }
 
-// Once per reason, not once per attempt.
+// Logs once per reason, not once per attempt.
 void ControlClient::Core::LogRefusal(const absl::Status& reason) {
   if (reason.code() == last_refusal_.code()) return;
   last_refusal_ = reason;

@@ -33,8 +33,8 @@ PartEnded UnreadablePart(const Wire& request, bool is_prefill, const absl::Statu
           .message = std::string(why.message())};
 }
 
-// Encoded. A packed token takes five bytes; a ticket 116, a peer 12 and its address; the rest of a
-// message, tags and lengths have less than what is left of the round numbers.
+// Encoded sizes. A packed token takes five bytes; a ticket 116, a peer 12 and its address; the
+// other fields of a message, tags and lengths need less than the rest of the round numbers.
 constexpr size_t kTokenBytes = 5, kTicketBytes = 128, kPeerBytes = ControlLimits::kNameBytes + 24;
 constexpr size_t kRoundBytes = 2 * (kTicketBytes + kPeerBytes) + 64;  // of a relay: two handoffs
 constexpr size_t kRequestBytes = kRoundBytes + 192;

@@ -24,7 +24,7 @@ grpc::Status ToGrpc(const absl::Status& status) {
   return {static_cast<grpc::StatusCode>(status.code()), std::string(status.message())};
 }
 
-// Answers a call that is not let in.
+// Answers a refused call.
 class Refusal : public grpc::ServerBidiReactor<wire::WorkerReport, wire::RouterMessages> {
  public:
   explicit Refusal(const absl::Status& status) { Finish(ToGrpc(status)); }
@@ -61,7 +61,7 @@ class ControlServer::Core : public wire::Control::CallbackService {
   void RetireLocked(Stream& stream, const absl::Status& why);  // under mutex_
   void RecordTaken(const QueuedEvent& taken);                  // under mutex_
   Stream* FindTaken(Incarnation worker);                       // under mutex_
-  void Unlock(std::unique_lock<std::mutex>& lock);  // and wakes the consumer if that is due
+  void Unlock(std::unique_lock<std::mutex>& lock);             // also wakes the consumer if needed
 
   const ControlServerOptions options_;
   std::unique_ptr<grpc::Server> server_;
@@ -72,14 +72,14 @@ class ControlServer::Core : public wire::Control::CallbackService {
   bool shut_down_ = false;
   StreamId next_stream_ = 1;
   absl::flat_hash_map<StreamId, Stream*> streams_;     // until OnDone
-  absl::flat_hash_map<Incarnation, StreamId> newest_;  // not retired
-  absl::flat_hash_map<Incarnation, StreamId> taken_;   // as the front thread knows them
+  absl::flat_hash_map<Incarnation, StreamId> newest_;  // without retired streams
+  absl::flat_hash_map<Incarnation, StreamId> taken_;   // as taken by the front thread
   std::vector<QueuedEvent> events_;
-  bool wake_needed_ = false;  // events_ was empty when the one being queued now came
+  bool wake_needed_ = false;  // events_ was empty before the current event
   int counted_streams_ = 0;   // admitted and WorkerLost not yet taken
 };
 
-// One worker's stream. Deleted by itself in OnDone, which comes once, last, after Finish.
+// One worker's stream. Deletes itself in OnDone, which comes once, last, after Finish.
 class ControlServer::Core::Stream
     : public grpc::ServerBidiReactor<wire::WorkerReport, wire::RouterMessages> {
  public:
@@ -123,7 +123,7 @@ class ControlServer::Core::Stream
     {
       std::lock_guard lock(core_->mutex_);
       core_->streams_.erase(id_);
-      // Under the lock: Shutdown may destroy the core as soon as it can take it.
+      // Under the lock: Shutdown may destroy the core as soon as it gets the lock.
       if (core_->streams_.empty()) core_->no_streams_.notify_all();
     }
     delete this;
@@ -142,8 +142,8 @@ class ControlServer::Core::Stream
     writing_ = true;
     StartWrite(&write_);
   }
-  // Finish must not overtake a write in flight, and a peer that does not read would hold that write
-  // for ever: so the call is cancelled, the write fails, and OnWriteDone finishes.
+  // Finish must not overtake a write in flight, and a peer that does not read would block that
+  // write for ever: so the call is cancelled, the write fails, and OnWriteDone finishes.
   void FinishLocked() {
     if (writing_) {
       context_->TryCancel();

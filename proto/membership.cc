@@ -10,7 +10,7 @@ namespace {
 constexpr size_t kIdHex = 16;                      // 64 bits
 constexpr size_t kProofHex = 2 * kIdHex + 2 * 32;  // incarnation, nonce, MAC
 
-// `speaker` keeps one side's proof from being played back as the other's.
+// `speaker` prevents replaying one side's proof as the other's.
 std::string Proof(const ClusterKey& key, std::string_view speaker, Incarnation incarnation,
                   uint64_t nonce) {
   const std::string ids = absl::StrFormat("%016x%016x", incarnation, nonce);
@@ -41,7 +41,7 @@ absl::StatusOr<ProvenWorker> CheckWorkerProof(const ClusterKey& key, std::string
       !ParseHex(proof.substr(kIdHex, kIdHex), &worker.nonce) || worker.incarnation == 0)
     return absl::UnauthenticatedError("the worker's proof of membership is missing or malformed");
   const std::string expected = WorkerProof(key, worker.incarnation, worker.nonce);
-  unsigned difference = 0;  // constant time: says nothing about where the MACs part
+  unsigned difference = 0;  // constant time: reveals nothing about the position of the difference
   for (size_t i = 0; i < kProofHex; ++i)
     difference |= static_cast<unsigned char>(proof[i] ^ expected[i]);
   if (difference != 0)

@@ -45,7 +45,7 @@ void Encode(const Ticket& in, wire::Ticket* out) {
 
 absl::StatusOr<Ticket> Decode(const wire::Ticket& in) {
   RETURN_IF_ERROR(CheckRange("ticket.kv_pages", in.kv_pages(), 0, kMaxCount));
-  const bool has_parts = in.part_of_high() == 0 && in.part_of_low() == 0;  // may have
+  const bool has_parts = in.part_of_high() == 0 && in.part_of_low() == 0;  // true: may have parts
   RETURN_IF_ERROR(
       CheckRange("ticket.first_page", in.first_page(), 0, has_parts ? in.kv_pages() : kMaxCount));
   Ticket out{.id = {.high = in.id_high(), .low = in.id_low()},
@@ -90,13 +90,13 @@ absl::StatusOr<Push> Decode(const wire::Push& in) {
   return out;
 }
 
-// A ticket for another rank promises nothing: its pages are that rank's own.
+// A ticket for another rank promises nothing: the pages belong to that rank.
 absl::Status CheckHeadTicket(const wire::Ticket& ticket) {
   RETURN_IF_ERROR(CheckRange("ticket.kv_pages of a head", ticket.kv_pages(), 1, kMaxCount));
   return CheckRange("ticket.promise_pages of a head", ticket.promise_pages(), 0, 0);
 }
 
-// Every other one covers at least what the handoff fills.
+// Other tickets promise at least the pages that the handoff fills.
 absl::Status CheckPromise(const wire::PrefillRequest& in) {
   if (in.is_head()) return CheckHeadTicket(in.ticket());
   return CheckRange("ticket.promise_pages", in.ticket().promise_pages(), in.ticket().kv_pages(),

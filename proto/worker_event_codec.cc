@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kMaxMicroseconds = int64_t{1} << 50;  // 35 years
 constexpr int64_t kMaxLayers = 1 << 16;
 constexpr int64_t kMaxBytes = int64_t{1} << 60;
-// What is predicted from a fit stays finite and more than nothing.
+// Bounds that keep predictions from a fit finite and positive.
 constexpr double kMinTokenSeconds = 1e-15, kMaxSeconds = 1e6, kMaxPairs = 1e18;
 constexpr double kMaxRate = 1e15;  // bytes per second
 constexpr double kMaxCpuShare = 1e6;

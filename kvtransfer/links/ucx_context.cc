@@ -32,9 +32,9 @@ absl::StatusOr<std::string> DeviceOf(const in_addr& host) {
       ": no network device of this machine has this address; name one that has (no wildcard)"));
 }
 
-// UCX 1.13 handles SIGSEGV and its like by default: it would print its own backtrace and hide the
-// crash from whoever watches this process. Its switch is read when the library is loaded, too early
-// for us, so its handlers are taken off one by one, once per process.
+// UCX 1.13 handles SIGSEGV and similar signals by default: it would print its own backtrace and
+// hide the crash from the observer of this process. Its switch is read when the library is loaded,
+// too early for this code, so the handlers are removed one by one, once per process.
 void TakeBackSignals() {
   static const bool taken_back = [] {
     for (const int signal : {SIGILL, SIGSEGV, SIGBUS, SIGFPE}) ucs_debug_disable_signal(signal);
@@ -61,16 +61,16 @@ absl::StatusOr<UcxContext> MakeUcxContext(const in_addr& host) {
   // Transport keys go without their prefix (1.13 ignores TCP_TX_SEG_SIZE and says so on stderr).
   const std::pair<const char*, std::string> settings[] = {
       {"TLS", "tcp"},
-      {"NET_DEVICES", device},  // or rendezvous stripes over every device there is
+      {"NET_DEVICES", device},  // else rendezvous stripes over every device
       {"MAX_RNDV_RAILS", "1"},
       {"TX_SEG_SIZE", "64K"},  // eager messages: 3.9 -> 6.5 GB/s
       {"RX_SEG_SIZE", "128K"},
       {"KEEPALIVE_INTERVAL", "5s"},
-      {"KEEPIDLE", "3s"},  // idle partitions; our PING covers the rest
+      {"KEEPIDLE", "3s"},  // idle partitions; Baton's PING covers the rest
       {"KEEPINTVL", "1s"},
       {"KEEPCNT", "3"},
       {"CM_REUSEADDR", "y"},   // a restarted worker gets its port back at once
-      {"MEMTYPE_CACHE", "n"},  // host memory only, so nothing to look up
+      {"MEMTYPE_CACHE", "n"},  // host memory only, so no lookup is needed
   };
   for (const auto& [key, value] : settings)
     if (const ucs_status_t status = ucp_config_modify(config, key, value.c_str()); status != UCS_OK)

@@ -12,7 +12,7 @@ namespace baton {
 namespace {
 
 constexpr unsigned kControlId = 1, kChunkId = 2;  // active message ids
-// Bounds what one peer can make this end remember.
+// Bounds the memory that one peer can occupy at this end.
 constexpr size_t kMaxHeldPerConnection = 1'024;
 constexpr int kProgressesPerPoll = 256;
 
@@ -42,7 +42,7 @@ class UcxLink final : public Link {
     ConnectionId id = 0;
     ucp_ep_h endpoint = nullptr;
     size_t n_held = 0;
-    bool failed = false;  // the error callback ran; Poll closes it and tells
+    bool failed = false;  // the error callback ran; Poll closes the connection and reports it
     ucs_status_t status = UCS_OK;
   };
   // One posted send or receive; UCX reads header and message until it completes.
@@ -67,7 +67,7 @@ class UcxLink final : public Link {
 
   UcxLink() = default;
 
-  // Called by UCX, from ucp_worker_progress: they note, Poll acts.
+  // Called by UCX from ucp_worker_progress: callbacks record, Poll acts.
   static void OnConnectRequest(ucp_conn_request_h request, void* arg) noexcept;
   static void OnError(void* arg, ucp_ep_h endpoint, ucs_status_t status) noexcept;
   static ucs_status_t OnControl(void* arg, const void* header, size_t header_length, void* data,
@@ -82,15 +82,17 @@ class UcxLink final : public Link {
   absl::Status SetHandler(unsigned id, ucp_am_recv_callback_t callback);
   Connection* Find(ConnectionId id);
   Connection* FindByReply(const ucp_am_recv_param_t* param);
-  // Either way of making an endpoint; on failure the connection is reported lost by Poll.
+  // Shared by both ways of making an endpoint; on failure Poll reports the connection as lost.
   void MakeEndpoint(Connection* connection, ucp_ep_params_t params);
   void AcceptConnections();
   void CloseFailed();
-  // Force-closes: every operation of it completes soon after, with an error. Drops what is held.
+  // Force-closes: every operation of the connection completes soon after, with an error. Drops held
+  // announcements.
   void CloseEndpoint(Connection* connection);
   void ReapClosing();
   void Complete(Operation* operation, ucs_status_t status);
-  // The three ways a UCX call ends: done, failed, or under way and completed by its callback.
+  // Handles the three ways in which a UCX call ends: done, failed, or under way and completed by
+  // its callback.
   void Follow(ucs_status_ptr_t result, Operation* operation);
   void AddMemory(const std::byte* address, uint64_t length, ucp_request_param_t* param) const;
 
@@ -167,8 +169,8 @@ UcxLink::~UcxLink() {
   std::vector<ConnectionId> open;
   for (const auto& [id, connection] : connections_) open.push_back(id);
   for (const ConnectionId id : open) Close(id);
-  // Force-closed operations complete within a few turns; the bound only guards against a UCX that
-  // does not keep this. Then destroying the worker ends them.
+  // Force-closed operations complete within a few turns. The bound only guards against a UCX that
+  // breaks this rule; destroying the worker then ends them.
   std::vector<LinkEvent> ignored;
   for (int turn = 0; turn < 100'000 && !idle(); ++turn) {
     Poll(&ignored);
@@ -188,7 +190,7 @@ void UcxLink::Register(std::byte* base, int64_t bytes) {
   params.address = base;
   params.length = static_cast<size_t>(bytes);
   ucp_mem_h memory = nullptr;
-  // Only a saving: unregistered memory is registered by UCX on every use.
+  // Only an optimisation: UCX registers unregistered memory on every use.
   if (ucp_mem_map(context_.get(), &params, &memory) == UCS_OK)
     regions_.push_back({base, bytes, memory});
 }
@@ -323,7 +325,7 @@ void UcxLink::ReapClosing() {
 
 void UcxLink::Send(ConnectionId id, std::string message) {
   Connection* connection = Find(id);
-  if (connection == nullptr) return;  // its loss is about to be told
+  if (connection == nullptr) return;  // the loss of the connection is reported soon
   auto* operation =
       new Operation{.link = this, .kind = Operation::Kind::kMessage, .message = std::move(message)};
   ++n_operations_;
@@ -365,7 +367,7 @@ void UcxLink::Announce(ConnectionId id, OperationId operation_id,
 }
 
 void UcxLink::Follow(ucs_status_ptr_t result, Operation* operation) {
-  if (UCS_PTR_IS_PTR(result)) return;  // the callback will come
+  if (UCS_PTR_IS_PTR(result)) return;  // the callback follows
   Complete(operation, UCS_PTR_STATUS(result));
 }
 
@@ -393,7 +395,8 @@ ucs_status_t UcxLink::OnControl(void* arg, const void*, size_t, void* data, size
                                 const ucp_am_recv_param_t* param) noexcept {
   auto* link = static_cast<UcxLink*>(arg);
   Connection* connection = link->FindByReply(param);
-  // Not one of ours: a message by rendezvous is no control message, one too long no message at all.
+  // Malformed: a message by rendezvous is no control message, and one that is too long is no
+  // message at all.
   if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) return UCS_ERR_CANCELED;
   if (connection == nullptr || length > wire::kMaxControlBytes) return UCS_OK;
   link->noted_.emplace_back(
@@ -404,7 +407,7 @@ ucs_status_t UcxLink::OnControl(void* arg, const void*, size_t, void* data, size
 ucs_status_t UcxLink::OnChunk(void* arg, const void* header, size_t header_length, void* data,
                               size_t length, const ucp_am_recv_param_t* param) noexcept {
   auto* link = static_cast<UcxLink*>(arg);
-  if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) == 0) return UCS_OK;  // not asked for: drop
+  if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) == 0) return UCS_OK;  // not requested: drop
   Connection* connection = link->FindByReply(param);
   if (connection == nullptr || header_length != wire::kChunkHeaderBytes ||
       connection->n_held >= kMaxHeldPerConnection)
@@ -423,7 +426,7 @@ ucs_status_t UcxLink::OnChunk(void* arg, const void* header, size_t header_lengt
 void UcxLink::Accept(AnnouncementId announcement, OperationId operation_id,
                      std::byte* destination) {
   const auto it = held_.find(announcement);
-  if (it == held_.end()) {  // it went with its connection
+  if (it == held_.end()) {  // dropped with its connection
     noted_.emplace_back(ChunkLanded{operation_id, false});
     return;
   }

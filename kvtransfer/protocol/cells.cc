@@ -57,7 +57,7 @@ uint32_t GatherCells(const PoolView& pool, const CellRect& rect, std::span<const
     for (int32_t plane = rect.plane; plane < rect.plane + rect.n_planes; ++plane) {
       const auto n_bytes = static_cast<size_t>(pool.planes[plane].bytes);
       std::memcpy(chunk, CellAt(pool, page_id, plane), n_bytes);
-      crc = ExtendCrc32c(crc, chunk, n_bytes);  // the copy: what is sent is what was summed
+      crc = ExtendCrc32c(crc, chunk, n_bytes);  // of the copy: the sent bytes are the summed bytes
       chunk += n_bytes;
     }
   }

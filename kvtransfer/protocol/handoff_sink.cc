@@ -63,7 +63,8 @@ void HandoffSink::Promise(int64_t now_us, ReceivePool* stock, HandoffEffects* ou
   CHECK(state_ == State::kWaiting && ticket_.promise_pages > 0);
   stock->Promise(ticket_.promise_pages);
   SetAside(std::vector<int32_t>(static_cast<size_t>(ticket_.kv_pages), -1));
-  for (int32_t page = 0; page < ticket_.first_page; ++page) Bind(page, stock);  // for its parts
+  // pages of its parts
+  for (int32_t page = 0; page < ticket_.first_page; ++page) Bind(page, stock);
   state_ = State::kReceiving;
   since_us_ = now_us;
   OpenAgain(0, out);
@@ -79,7 +80,8 @@ void HandoffSink::Await(AwaitInflow await, int64_t now_us, HandoffEffects* out) 
   CHECK(inflow());
   SetAside(std::move(await.pages));
   const auto n_planes = static_cast<int32_t>(pool_->planes.size());
-  CHECK(await.n_planes < n_planes && await.n_pages < ticket_.kv_pages);  // not all of it
+  // at least one cell is missing
+  CHECK(await.n_planes < n_planes && await.n_pages < ticket_.kv_pages);
   planes_before_ = planes_reported_ = await.n_planes;
   pages_before_ = pages_reported_ = await.n_pages;
   missing_of_plane_.assign(pool_->planes.size(), ticket_.kv_pages);
@@ -94,7 +96,7 @@ void HandoffSink::Await(AwaitInflow await, int64_t now_us, HandoffEffects* out) 
 
 void HandoffSink::PromiseNamed(int64_t now_us, HandoffEffects* out) {
   CHECK(state_ == State::kWaiting || state_ == State::kSuspended);
-  if (state_ == State::kSuspended) return;  // Resume promises
+  if (state_ == State::kSuspended) return;  // Resume promises later
   state_ = State::kReceiving;
   since_us_ = now_us;
   OpenAgain(0, out);
@@ -116,7 +118,8 @@ void HandoffSink::Bind(int32_t page, ReceivePool* stock) {
 
 void HandoffSink::OpenAgain(int64_t expected_wait_us, HandoffEffects* out) {
   if (state_ == State::kWaiting) return NoRoom(expected_wait_us, out);
-  // Suspended: the answer follows when nothing of the old connection is under way. Else CANCEL is.
+  // kSuspended: the answer follows when no operation of the old connection is under way. Other
+  // states: CANCEL is under way.
   if (state_ != State::kReceiving) return;
   out->messages.emplace_back(
       wire::Promise{.handoff = handoff(),
@@ -141,7 +144,7 @@ void HandoffSink::Resume(ConnectionId connection, uint32_t resume_from, int64_t 
   resume_from_ = resume_from;
   if (promised_) return ResumeIfQuiet(now_us, out);
   state_ = State::kWaiting;
-  since_us_ = opened_us_;  // it has waited since then
+  since_us_ = opened_us_;  // includes the whole wait since then
   NoRoom(expected_wait_us, out);
 }
 
@@ -207,7 +210,7 @@ void HandoffSink::Landed(const wire::ChunkHeader& header, Landing landing, int64
   claimed_bytes_ -= header.length;
   if (state_ == State::kAborting) return FinishAbortIfQuiet(stock, out);
   CHECK(gathering());
-  // Suspended: its source learns by the promise what to send again.
+  // kSuspended: the promise tells the source later which chunks to send again.
   const bool answer = state_ == State::kReceiving && !limits_.withhold_acks;
   if (landing != Landing::kVerified) {
     if (state_ == State::kReceiving)
@@ -233,10 +236,10 @@ void HandoffSink::ReportCells(const CellRect& rect, HandoffEffects* out) {
   const auto n_planes = static_cast<int32_t>(missing_of_plane_.size());
   int32_t planes = planes_reported_, pages = pages_reported_;
   for (; planes < n_planes && missing_of_plane_[planes] == 0; ++planes) pages = 0;
-  if (planes < n_planes)  // not all of its pages are here
+  if (planes < n_planes)  // some of its pages are missing
     while (here_[CellIndex(pages, planes)]) ++pages;
   if (planes == planes_reported_ && pages == pages_reported_) return;
-  CHECK(planes < n_planes || claims_.empty());  // with the last of them, no more writes
+  CHECK(planes < n_planes || claims_.empty());  // after the last page, no more writes
   planes_reported_ = planes;
   pages_reported_ = pages;
   out->events.emplace_back(InflowArrived{
@@ -246,7 +249,7 @@ void HandoffSink::ReportCells(const CellRect& rect, HandoffEffects* out) {
 void HandoffSink::Handle(const wire::Done& done, int64_t now_us, ReceivePool* stock,
                          HandoffEffects* out) {
   if (state_ != State::kReceiving) return;
-  if (!done_) since_us_ = now_us;  // it comes again and again while parts are missing
+  if (!done_) since_us_ = now_us;  // the source repeats DONE while parts are missing
   done_ = done;
   CompleteIfAll(now_us, stock, out);
 }
@@ -262,7 +265,7 @@ void HandoffSink::Handle(const wire::Commit& commit, int64_t now_us, ReceivePool
 }
 
 void HandoffSink::CompleteIfAll(int64_t now_us, ReceivePool* stock, HandoffEffects* out) {
-  // Completing is an acknowledgement too.
+  // Completing also acknowledges, so it is withheld too.
   if (!all_own_here() || limits_.withhold_acks) return;
   if (done_->digest != digest_)
     return Abort(absl::DataLossError("the chunks that arrived are not those that were sent "
@@ -352,7 +355,7 @@ void HandoffSink::FinishAbortIfQuiet(ReceivePool* stock, HandoffEffects* out) {
 }
 
 void HandoffSink::ReportAborted(HandoffEffects* out) const {
-  if (part()) return;  // its main handoff tells
+  if (part()) return;  // the main handoff reports
   if (!inflow()) {
     out->events.emplace_back(HandoffAborted{.ticket_id = ticket_.id,
                                             .epoch = ticket_.epoch,

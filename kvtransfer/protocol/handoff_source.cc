@@ -98,7 +98,7 @@ void HandoffSource::Add(SendCells cells) {
   CHECK(cells.first_page + n_pages <= ticket_.kv_pages);
   cells_given_ += int64_t{cells.n_planes} * n_pages;
   if (!ticket_.is_inflow()) return Queue(std::move(cells));
-  // A rank needs one plane after the other.
+  // Split by plane, because a rank needs one plane after the other.
   for (int32_t plane = cells.plane; plane < cells.plane + cells.n_planes; ++plane)
     Queue({.ticket_id = cells.ticket_id,
            .plane = plane,
@@ -175,7 +175,7 @@ void HandoffSource::OnPromise(const wire::Promise& promise, int64_t now_us, Hand
   if (commit_ && all_announced()) SendCommit(now_us, out);
 }
 
-// Of an inflow; all cells before the promise's place are there, of whatever earlier handoff.
+// Inflows: all cells before the promise's place are there, from whatever earlier handoff.
 void HandoffSource::SkipWhatIsThere(const wire::Promise& promise) {
   if (!ticket_.is_inflow()) return;
   const auto at_most = [](size_t n, uint32_t theirs) {
@@ -190,7 +190,8 @@ void HandoffSource::SkipWhatIsThere(const wire::Promise& promise) {
   }
 }
 
-// The sink has acknowledged what it has: all else that was announced is lost or was never taken.
+// The sink has acknowledged all chunks it has: every other announced chunk is lost or was never
+// accepted.
 void HandoffSource::ResendWhatIsMissing(HandoffEffects* out) {
   to_resend_.clear();
   for (const auto& [seq, chunk] : open_)

@@ -34,14 +34,14 @@ wire::Identity IdentityOf(const TransferOptions& options, const PoolView& pool) 
           .plane_digest = digest};
 }
 
-// Four windows' worth of slots keeps several handoffs moving; more only costs memory.
+// Slots for four windows keep several handoffs moving; more would only cost memory.
 int32_t SlotsOf(const TransferOptions& options, const HandoffLimits& limits) {
   if (options.slab_slots > 0) return options.slab_slots;
   return static_cast<int32_t>(
       std::clamp<int64_t>(4 * limits.window_bytes / limits.chunk_bytes, 8, 64));
 }
 
-// A copy: what is done for each may erase some.
+// Copies the keys, because the work for each entry may erase entries.
 template <typename Map>
 std::vector<uint64_t> KeysOf(const Map& map) {
   std::vector<uint64_t> keys;
@@ -108,7 +108,7 @@ void TransferCore::On(OpenHandoff& command, int64_t now_us) {
 }
 
 void TransferCore::On(SendCells& command, int64_t) {
-  // Unknown: it ended meanwhile, and the owner is about to hear so.
+  // Unknown handoff: it ended meanwhile, and its HandoffEnded is on the way to the owner.
   if (Source* source = FindSource(command.ticket_id)) source->machine.Add(std::move(command));
 }
 
@@ -160,7 +160,7 @@ void TransferCore::On(const ConnectionAccepted& event, int64_t now_us) {
 
 void TransferCore::On(const MessageArrived& event, int64_t now_us) {
   const auto it = connections_.find(event.connection);
-  if (it == connections_.end()) return;  // closed by us meanwhile
+  if (it == connections_.end()) return;  // already closed by this end
   it->second.heard_us = now_us;
   const absl::StatusOr<wire::Message> message = wire::Decode(event.bytes);
   if (!message.ok()) return Drop(event.connection, message.status(), Loss::kBroken, now_us);
@@ -293,14 +293,14 @@ int32_t TransferCore::bound_pages() const {
 
 void TransferCore::Tick(int64_t now_us) {
   if (now_us - ticked_us_ < kTickUs) return;
-  // If this process itself was stopped, the peers' silence proves nothing yet.
+  // If this process itself was stopped, the silence of peers proves nothing yet.
   if (ticked_us_ != 0 && now_us - ticked_us_ > options_.peer_timeout_ms * 1000 / 2)
     for (auto& [id, connection] : connections_) connection.heard_us = now_us;
   ticked_us_ = now_us;
   TickConnections(now_us);
   for (const SourceKey key : KeysOf(sources_)) {
     const auto it = sources_.find(key);
-    if (it == sources_.end()) continue;  // went with a connection just dropped
+    if (it == sources_.end()) continue;  // ended with a connection that was just dropped
     HandoffEffects effects;
     it->second.machine.Tick(now_us, &effects);
     const bool connect = it->second.machine.wants_connection(now_us);

@@ -1,5 +1,5 @@
-// TransferCore, third part: chunks. Announcing those of the sources, deciding about the peers',
-// and what becomes of each receive.
+// Chunks of TransferCore: announces the sources' chunks, decides about the peers' chunks, and ends
+// each receive.
 #include <algorithm>
 #include <utility>
 
@@ -201,7 +201,7 @@ bool TransferCore::AnnounceNext(SourceKey key, Source& source, int64_t now_us) {
   if (payload != nullptr) {
     header.payload_crc = ExtendCrc32c(identity_crc, payload, header.length);
   } else {
-    // A few are kept for chains, however slow the sinks are that the others wait for.
+    // Some slots are reserved for chains, however slow the sinks of other traffic are.
     const bool chain = source.traffic() == Traffic::kChain;
     if (send_slab_.n_free() <= (chain ? 0 : send_slab_.n_slots() / 8)) return false;
     slot = send_slab_.Take();

@@ -1,4 +1,4 @@
-// TransferCore, second part: connections, HELLO, and where each message goes.
+// Connections of TransferCore: HELLO, and the dispatch of messages.
 #include <algorithm>
 #include <tuple>
 #include <utility>
@@ -61,7 +61,7 @@ void TransferCore::ConnectSource(SourceKey key, int64_t now_us) {
   Source& source = sources_.at(key);
   source.machine.ConnectStarted();
   source.connection = ConnectionTo(source.peer, source.address, now_us);
-  if (!connections_.at(source.connection).ready()) return;  // OnHelloAck goes on
+  if (!connections_.at(source.connection).ready()) return;  // OnHelloAck continues
   HandoffEffects effects;
   source.machine.Connected(now_us, &effects);
   ApplySource(key, std::move(effects), now_us);
@@ -98,7 +98,7 @@ void TransferCore::Forget(ConnectionId id, const absl::Status& status, Loss loss
     ApplySource(key, std::move(effects), now_us);
   }
   for (const SinkKey key : sinks) {
-    if (!sinks_.contains(key)) continue;  // failed with one before it
+    if (!sinks_.contains(key)) continue;  // already failed together with an earlier one
     sinks_.at(key).ConnectionLost(now_us);
     if (!resumes) AbortSink(key, status, HandoffSink::PeerNotice::kNothing, now_us);
     RefuseHeld(key, now_us);
@@ -208,7 +208,7 @@ bool TransferCore::OnHelloAck(ConnectionId id, Connection& connection, const wir
   return true;
 }
 
-// On a connection of ours: the peer is the sink.
+// Handles a message on an outgoing connection: the peer is the sink.
 bool TransferCore::OnSourceMessage(ConnectionId id, const wire::Message& message, int64_t now_us) {
   return std::visit(
       [&](const auto& m) {
@@ -230,14 +230,14 @@ bool TransferCore::OnSourceMessage(ConnectionId id, const wire::Message& message
           }
           return true;
         } else {
-          // HELLO_ACK again is a duplicate; a sink says nothing else.
+          // A repeated HELLO_ACK is a duplicate; a sink sends no other messages.
           return std::is_same_v<M, wire::HelloAck>;
         }
       },
       message);
 }
 
-// On a connection of the peer's: we are the sink.
+// Handles a message on an incoming connection: this end is the sink.
 bool TransferCore::OnSinkMessage(ConnectionId id, const wire::Message& message, int64_t now_us) {
   if (const auto* open = std::get_if<wire::Open>(&message)) {
     OnOpen(id, *open, now_us);
@@ -263,7 +263,7 @@ bool TransferCore::OnSinkMessage(ConnectionId id, const wire::Message& message, 
             AbortSink(key, wire::ToStatus(m.code, m.reason), HandoffSink::PeerNotice::kCancelled,
                       now_us);
           } else {
-            // OPEN of this epoch is behind us or will never be: connections keep order.
+            // OPEN of this epoch is already processed or will never come: connections keep order.
             AnswerEnded(id, m.handoff);
           }
           return true;
@@ -354,10 +354,10 @@ void TransferCore::OnOpenAgain(ConnectionId id, SinkKey key, uint32_t resume_fro
   if (sink.connection() == id) {
     sink.OpenAgain(expected_wait_us_, &effects);
   } else {
-    // The source gave the old connection up, whether or not we have heard of its end.
+    // The source gave up the old connection, even if its end was not noticed here yet.
     Drop(sink.connection(), absl::UnavailableError("the peer connected anew"), Loss::kBroken,
          now_us);
-    if (!sink.suspended()) return;  // it is over, and its last receive under way
+    if (!sink.suspended()) return;  // the handoff is over, and its last receive is still under way
     sink.Resume(id, resume_from, expected_wait_us_, now_us, &effects);
   }
   ApplySink(key, std::move(effects), now_us);

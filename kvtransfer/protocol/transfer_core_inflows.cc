@@ -1,5 +1,5 @@
-// TransferCore, fourth part: inflows. The engine's AwaitInflow and the peer's OPEN come in either
-// order; of one ticket, only the latest epoch that either of them has named lives.
+// Inflows of TransferCore. The engine's AwaitInflow and the peer's OPEN come in either order; of
+// one ticket, only the latest epoch named by either of them lives.
 #include <algorithm>
 #include <utility>
 

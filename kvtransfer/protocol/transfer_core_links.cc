@@ -1,4 +1,4 @@
-// TransferCore, sixth part: what is known of the links to the peers that this worker hands over to.
+// Links of TransferCore: measurements of the links to peers that receive handoffs from this worker.
 #include <algorithm>
 
 #include "kvtransfer/protocol/transfer_core.h"

@@ -1,6 +1,6 @@
-// TransferCore, fifth part: handoffs in parts. Every rank of a relay hands its own slice to the
-// decode worker: the main handoff is promised all pages, and parts from other sources land in some
-// of them. OPENs of main handoff and parts come in any order; they are complete, or fail, together.
+// Handoffs in parts of TransferCore. Every rank of a relay hands its own slice to the decode
+// worker: the main handoff is promised all pages, and parts from other sources land in some of
+// them. OPENs of main handoff and parts come in any order; all complete together, or fail together.
 #include <algorithm>
 #include <utility>
 
@@ -86,7 +86,7 @@ void TransferCore::OnPartEnded(SinkKey key, const HandoffSink& part, int64_t now
 
 void TransferCore::FailTogether(const Ticket& ticket, const absl::Status& status, int64_t now_us) {
   if (!ticket.is_part()) return AbortParts(ticket.id, ticket.epoch, status, now_us);
-  tombstones_.Add(ticket.part_of, ticket.epoch, status);  // also if its OPEN is still to come
+  tombstones_.Add(ticket.part_of, ticket.epoch, status);  // also if its OPEN has not arrived yet
   const SinkKey main = FindMain(ticket);
   if (main != 0 && !sinks_.at(main).failed())
     AbortSink(main, status, HandoffSink::PeerNotice::kCancel, now_us);

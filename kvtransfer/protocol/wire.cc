@@ -63,7 +63,7 @@ class Reader {
     if (n > kMaxTextBytes) ok_ = false;
     text = std::string(Take(n));
   }
-  // All bytes were there, and none is left.
+  // True if all bytes were there and none is left.
   bool Finished() const { return ok_ && rest_.empty(); }
 
  private:
@@ -139,7 +139,7 @@ void VisitHeader(A& a, H& h) {
   a(h.chunk_seq);
 }
 
-// Of an encoded control message, without its magic, version and CRC.
+// CRC of an encoded control message, without its magic, version and CRC.
 uint32_t MessageCrc(std::string_view bytes) {
   return ExtendCrc32c(Crc32c(bytes.data() + kTypeAt, kCrcAt - kTypeAt), bytes.data() + kPrefixBytes,
                       bytes.size() - kPrefixBytes);
