@@ -68,7 +68,7 @@ CostFit::Terms CostFit::Solve() const {
 
 bool CostFit::SolveWith(unsigned fixed, Terms* weights) const {
   const auto is_fixed = [&](int i) { return (fixed >> i & 1) != 0; };
-  std::array<std::array<double, kTerms + 1>, kTerms> rows{};  // of the normal equations
+  std::array<std::array<double, kTerms + 1>, kTerms> rows{};  // rows of the normal equations
   for (int i = 0; i < kTerms; ++i) {
     if (is_fixed(i)) {
       rows[i][i] = 1;

@@ -12,7 +12,8 @@ namespace {
 // Halvings of an interval until doubles cannot tell its ends apart.
 constexpr int kHalvings = 100;
 
-constexpr int kTileTokens = 128, kSegmentTokens = 512;  // of attention, numerics v1
+// key tile and segment of attention, numerics v1
+constexpr int kTileTokens = 128, kSegmentTokens = 512;
 constexpr int kTileSlices = 2048, kSegmentSlices = 16384;
 
 // Solves square * tokens^2 + linear * tokens = work for tokens.

@@ -33,7 +33,7 @@ struct PartitionTable {
   std::string numerics_id{};
   std::optional<PrefillCost> cost{};  // costs of the worker it was tuned on
   int cost_threads = 0;               // compute threads of that worker
-  // by number of ranks; entries ascend in tokens
+  // Entries by number of ranks, ascending in tokens.
   std::map<int, std::vector<PartitionEntry>> of_ranks{};
 
   // Real-valued slices; empty if the table has no entry for this number of ranks.

@@ -73,7 +73,7 @@ struct PrefillRequest {
   bool want_digests = false;
   uint64_t cache_salt = 0;  // KV is reused only among requests with the same salt
   int32_t max_total_tokens =
-      0;  // of the request: prompt and all that may come; chooses longrope's range
+      0;  // total of the request: prompt and future tokens; chooses longrope's range
   Inflow inflow{};
   bool is_head = false;  // relay's head: computes KV only, no first token; `sink` is the next rank
   Push push{};

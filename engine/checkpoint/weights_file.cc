@@ -33,7 +33,7 @@ struct Header {
   uint64_t fingerprint;
   uint64_t n_entries;
   uint64_t file_bytes;
-  uint64_t checksum;  // of header and table, with 0 in this field
+  uint64_t checksum;  // hash of header and table, with 0 in this field
   uint64_t reserved;
 };
 static_assert(sizeof(Header) == 64);

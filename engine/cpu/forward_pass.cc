@@ -190,7 +190,7 @@ void ForwardPass::LmHead(int n, const Activations& x, float* logits) {
   if (desc_.logit_cap > 0) CapLogits(n * static_cast<int64_t>(desc_.vocab), logits);
 }
 
-//  ---- pieces of the forward pass ----
+// ---- pieces of the forward pass ----
 
 template <typename Fn>
 void ForwardPass::ForRows(int n, const Fn& fn) {

@@ -185,7 +185,7 @@ void KvPool::Cache(int32_t page) {
   is_cached_[page] = true;
 }
 
-//  --- unneeded planes
+// --- unneeded planes
 
 int KvPool::UnneededFrames(int32_t id) const {
   if (!planes_apart_ || NeedsAll(id)) return 0;

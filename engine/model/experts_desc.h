@@ -1,5 +1,5 @@
-// What a config says about experts (mixture of experts): which layers are sparse, how many experts
-// they have and how a row chooses among them. Part of ModelDesc.
+// The fields of a config about experts (mixture of experts): sparse layers, number of experts, and
+// their choice by a row. Part of ModelDesc.
 #pragma once
 
 #include <string>

@@ -36,7 +36,7 @@ template <>
 [[maybe_unused]] inline void Store(float* to, float x) { *to = x; }
 [[maybe_unused]] inline void StoreBf16(bf16* to, float x) { *to = FloatToBf16(x); }
 [[maybe_unused]] inline void StoreInt8(int8_t* to, float x, float y) {
-  constexpr float kInteger = 0x1.8p23f;  // beside it fp32 has no fraction bits
+  constexpr float kInteger = 0x1.8p23f;  // with this addend fp32 has no fraction bits
   to[0] = static_cast<int8_t>((x + kInteger) - kInteger);
   to[1] = static_cast<int8_t>((y + kInteger) - kInteger);
 }

@@ -77,12 +77,12 @@ class Backend {
   // (vocab) fp32 logits of the i-th logit row; valid until the next Begin.
   virtual std::span<const float> logits(int i) const = 0;
 
-  // ---- slices: what a rank of a relay computes ----
+  // ---- slices: a relay rank's share of a prompt ----
   //
-  // One at a time, with activations of its own: steps may run between any two of these calls, and
-  // between the layers of a step any of these. The bits are those of steps. Rows [from, to) are at
-  // most max_step_tokens. All rows of a layer are projected before one is attended, and finished
-  // before the next layer is projected; parts that come in another order are CHECKed.
+  // One slice at a time, with its own activations: steps may run between any two of these calls,
+  // and these calls between the layers of a step. The bits equal those of steps. A call takes at
+  // most max_step_tokens rows [from, to). All rows of a layer are projected before the first is
+  // attended, and finished before the next layer is projected; another order fails a CHECK.
 
   // Starts a slice and abandons a slice in progress. batch: one piece (rival_slices.h: or more) of
   // at most max_slice_tokens; logit_rows is empty or names the last row. Copies all it needs from

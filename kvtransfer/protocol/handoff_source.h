@@ -96,7 +96,7 @@ class HandoffSource {
   // Inflows: first cell to send; earlier cells were in place before the promise.
   ChunkCutter::Place first_missing_;
 
-  std::multimap<ChunkCutter::Place, ChunkCutter> to_cut_;  // by the first cell not cut
+  std::multimap<ChunkCutter::Place, ChunkCutter> to_cut_;  // key: first cell not cut
   std::optional<Chunk> next_;                              // cut, not announced
   std::deque<uint32_t> to_resend_;
   std::map<uint32_t, Chunk> open_;  // announced, and not both acknowledged and sent by the link

@@ -85,7 +85,7 @@ struct TileDot {
   static void BesideSoftmax(Scratch* /*scratch*/) {}
 
  private:
-  static constexpr int kStepElements = 32 * kGroupKeys;  // of a B tile
+  static constexpr int kStepElements = 32 * kGroupKeys;  // elements of a B tile
 
   // C (one or two tiles down, one or two across) = A B, or C + A B, over n_steps 32-k groups.
   // a: rows a_stride bytes apart, groups 64 bytes apart; b[column][group]: tiles with rows b_stride

@@ -97,9 +97,9 @@ struct ChainDot {
 
  private:
   static constexpr int kLineColumns = kLanes / V::kWidth;  // vectors of a line
-  // vectors of a run of laid out lines
+  // Vectors of a run of laid out lines.
   static constexpr int kRunColumns = kRunLines * kLineColumns;
-  static constexpr int kGroupWords = V::kWords * kGroupKeys / 32;  // of a row of P
+  static constexpr int kGroupWords = V::kWords * kGroupKeys / 32;  // words of a row of P per group
 
   static Word* Weights(Scratch* scratch, int row) {
     static_assert(sizeof(Word) == sizeof(float));

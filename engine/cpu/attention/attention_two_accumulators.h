@@ -49,7 +49,7 @@ struct BothChains {
   }
 
  private:
-  static constexpr int kSteps = kGroupLines / V::kStepLines;  // of sixteen k
+  static constexpr int kSteps = kGroupLines / V::kStepLines;  // steps of sixteen k
   static constexpr int kHalf = 2 * kSteps;
 
   // The operand of two vectors of sums: one chain each, or both chains side by side, each for half

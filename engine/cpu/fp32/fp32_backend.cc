@@ -129,7 +129,7 @@ class Fp32Backend : public Backend, public RivalSlices {
   // computed at the moment: chosen_ of rows_.
   struct Computed {
     StepRows batch;
-    Matrix x, queries;          // all rows, between the parts of a layer
+    Matrix x, queries;          // for all rows, between the parts of a layer
     Matrix kept;                // per head of rows with is_kept: max, sum, weighted values
     std::vector<bool> is_kept;  // rows that attended keys before they are finished
     Matrix logits;

@@ -11,9 +11,9 @@
 //   V::Vec, V::kLanes           16 or 8 outputs
 //   V::kWords                   32-bit words per row and k quad: 1 (four bytes) or 2 (two shorts)
 //   V::Dot(acc, weights, x)     acc + the products of one word
-//   V::kStepInShorts            Dot adds pairs of products to pairs of shorts, which hold those
-//                               of a step (32 k): V::Multiply(weights, x) gives the first ones,
-//                               V::Widen(shorts) what a pair comes to
+//   V::kStepInShorts            Dot adds pairs of products to pairs of shorts, which hold the sums
+//                               of a step (32 k): V::Multiply(weights, x) gives the first shorts,
+//                               V::Widen(shorts) the sum of a pair
 //   V::Word(quads, word)        the weights of a word, from the bytes of a k quad
 //   V::PackStep(values, words)  32 k of a row as [word][8 quads]
 //   V::LowHalves(x), V::HighHalves(x)   of every byte, as bytes
@@ -202,8 +202,8 @@ class IntegerGemm {
     const char* scales;
     int64_t scales_stride, block_scales_stride;
   };
-  // Calls AddGroup for each group of a K block, or what there is of it. `words` and `starts` are
-  // those of the tile, `rows` all of the job.
+  // Calls AddGroup for each group of a K block, or for the part of a group in it. `words` and
+  // `starts` belong to the tile, `rows` to the whole job.
   template <int kRows, int kVecs, int kSplit, class Weights>
   static inline __attribute__((always_inline)) void AddBlock(const KBlock& block,
                                                              const int32_t* words,

@@ -216,9 +216,9 @@ inline __attribute__((always_inline)) void AddGroupInShorts(
   }
 }
 
-// One group, or a part of one, of kRows rows and kVecs vectors. int8: acc (int32) += the sums, or =
-// `starts` and the sums. int4: acc (fp32) = fma(sums from `starts` on, scales, acc or +0); scales:
-// fp32, those of blocks scale_stride bytes apart. acc: [row][vec][lane].
+// Adds one group, or a part of one, for kRows rows and kVecs vectors. int8: acc (int32) += the
+// sums, or = `starts` and the sums. int4: acc (fp32) = fma(sums from `starts` on, scales, acc or
+// +0). scales: fp32, scale_stride bytes from block to block. acc: [row][vec][lane].
 template <class V, class W, int kRows, int kVecs, int kSplit, class Weights>
 inline __attribute__((always_inline)) void AddGroup(const int32_t* a, const Weights& weights,
                                                     int64_t steps, const int32_t* starts,

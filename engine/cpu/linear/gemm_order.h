@@ -6,11 +6,11 @@
 //   V::kPasses == 2   A vector holds one chain of kLanes outputs. The e chains of a tile run first,
 //                     wait in L1, then the o chains.
 //   V::kPasses == 1   A vector holds both chains of kLanes / 2 outputs side by side, in turn e and
-//                     o. Nothing has to wait, as few words are loaded as by the other way, and at
-//                     the end of a group two shuffles of two vectors part the chains: which costs
-//                     nothing where shuffles and additions have units of their own (Zen).
-//                     Where registers hold a tile's accumulators beside its chains, they stay
-//                     there.
+//                     o. Nothing has to wait, as few words are loaded as in the other way, and at
+//                     the end of a group two shuffles of two vectors separate the chains, which
+//                     costs nothing if shuffles and additions have their own units (Zen).
+//                     If registers have room for a tile's accumulators beside its chains, the
+//                     accumulators stay there.
 #pragma once
 
 #include <immintrin.h>

@@ -7,10 +7,10 @@
 //                    sum = fma(fp32(ring), scale, sum)
 //
 // The ring holds two squares: one is stored while the other is folded. C0 C2 C1 C3 are stored in
-// this order, and sums lie likewise: the first 32 rows then share the scales of the first block.
-// Groups are innermost, so a square's 4 KiB of sums stay in L1. A K block is 512 k: 8 KiB of each
-// block as tiles, expanded in scratch and used by all rows; what is expanded has no zero point left
-// (signed bytes), so sums need no start.
+// this order, and sums have the same order: the first 32 rows then share the scales of the first
+// block. Groups are innermost, so a square's 4 KiB of sums stay in L1. A K block is 512 k: 8 KiB of
+// each block as tiles, expanded in scratch and used by all rows; expanded weights have no zero
+// point (signed bytes), so sums need no start.
 //
 // Measured on an AMX Xeon with 2 cores, 512 rows, K 2,048, TOP/s in groups of 128 (64): a pair of
 // blocks in L1 with folds after the products 3.3 (2.3), beside the next products 4.35 (2.96), no

@@ -112,7 +112,7 @@ class TableLinearKernels final : public LinearKernels {
   }
 
  private:
-  static constexpr int64_t kMaxTileRows = 48;  // of any kernel's tiles of rows
+  static constexpr int64_t kMaxTileRows = 48;  // rows of the largest tile of any kernel
 
   // Members' scratch lies in separate 4 KiB pages, an odd number of lines apart.
   static int64_t ScratchOfMember(int64_t bytes) { return RoundUp(bytes, 4096) + 64; }
@@ -365,7 +365,7 @@ absl::StatusOr<std::unique_ptr<LinearKernels>> MakeFastestLinearKernels(ComputeP
   std::vector<Candidate> candidates;
   for (const Isa isa : SupportedIsas()) {
     absl::StatusOr<std::unique_ptr<LinearKernels>> kernels = MakeLinearKernels(isa);
-    // else its sums differ on this machine
+    // A path that fails the self-test is no candidate.
     if (kernels.ok()) candidates.push_back({*std::move(kernels)});
   }
   if (candidates.empty()) return MakeLinearKernels(Isa::kAvx2).status();

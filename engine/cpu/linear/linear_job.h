@@ -9,8 +9,8 @@
 
 namespace baton {
 
-// What happens to the fp32 accumulators (docs/NUMERICS.md). Outputs are bf16 unless said otherwise.
-// A NaN is written as the canonical NaN.
+// Treatment of the fp32 accumulators. Outputs are bf16 unless stated otherwise. A NaN is written as
+// the canonical NaN.
 enum class Epilogue {
   kBf16,         // y = bf16(acc [+ bias])
   kFp32,         // y_fp32 = acc [+ bias]: LM head (N2), plain
@@ -78,7 +78,7 @@ extern const LinearKernelTable kLinearAvx512Bf16;
 extern const LinearKernelTable kInt8Avx2, kInt4Avx2;
 extern const LinearKernelTable kInt8Avx512, kInt4Avx512;
 extern const LinearKernelTable kInt8Vnni, kInt4Vnni;
-extern const LinearKernelTable kInt8VnniZen, kInt4VnniZen;  // the same, tuned for Zen 4
+extern const LinearKernelTable kInt8VnniZen, kInt4VnniZen;  // tuned for Zen 4
 // AMX tiles, by form (linear_form.h).
 extern const LinearKernelTable kLinearAmxStream, kLinearAmxRowsInL2, kLinearAmxWeightsInL2;
 extern const LinearKernelTable kInt8AmxStream, kInt8AmxRowsInL2, kInt8AmxWeightsInL2;
