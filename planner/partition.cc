@@ -12,7 +12,7 @@ namespace {
 // Halvings of an interval until doubles cannot tell its ends apart.
 constexpr int kHalvings = 100;
 
-// key tile and segment of attention, numerics v1
+// Key tile and segment of attention, numerics v1.
 constexpr int kTileTokens = 128, kSegmentTokens = 512;
 constexpr int kTileSlices = 2048, kSegmentSlices = 16384;
 

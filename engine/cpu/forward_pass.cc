@@ -68,7 +68,7 @@ void ForwardPass::Reserve() {
 void ForwardPass::Embed(const StepRows& step, int first, int n, const RowActivations& a) {
   const PhaseScope phase(m_.compute->clock(), Phase::kEmbed);
   const float scale =
-      // a factor of 1 changes nothing
+      // A factor of 1 changes nothing.
       Bf16ToFloat(FloatToBf16(static_cast<float>(desc_.embedding_scale)));
   ForRows(n, [&](int row) {
     m_.source->ReadBf16(0, step.token(first + row), 1, a.x.row(row));

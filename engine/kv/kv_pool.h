@@ -61,7 +61,7 @@ class KvPool {
   int n_ids() const { return static_cast<int>(holders_.size()); }
   int free() const;
   int held() const { return n_held_; }
-  // cached pages whose planes are free
+  // Cached pages whose planes are free.
   int cached() const { return static_cast<int>(spare_.size()); }
   int shared() const { return n_holders_ - n_held_; }  // holders beyond a page's first
   uint64_t trimmed() const { return n_trimmed_; }      // trimmed entries, since the start

@@ -18,7 +18,7 @@ constexpr uint32_t kFirstHeadNormId = 1 << 16;  // beyond all layers' ids; two p
 constexpr uint32_t kFirstFurtherId = 1 << 17;   // biases of norms, norms of outputs
 constexpr uint32_t kFirstExpertId = 1 << 20;
 constexpr uint32_t kIdsPerExpert = 4;
-// larger than the ids of all experts and of the tensors after them
+// Larger than the ids of all experts and of the tensors after them.
 constexpr uint32_t kIdsPerSparseLayer = 2048 * kIdsPerExpert;
 
 class TensorList {

@@ -51,7 +51,7 @@ class ChunkCutter {
   // Nothing: all cells are cut. No plane is longer than chunk_bytes.
   std::optional<Cut> Next(const PoolView& pool, int64_t chunk_bytes);
   using Place = std::pair<int32_t, int32_t>;  // (plane, page) of the handoff
-  // next cell to cut
+  // Next cell to cut.
   Place place() const { return {cells_.plane + plane_, cells_.first_page + page_}; }
   // For cells of one plane: the cells before `place` are not cut.
   void SkipTo(const Place& place);

@@ -63,7 +63,7 @@ void HandoffSink::Promise(int64_t now_us, ReceivePool* stock, HandoffEffects* ou
   CHECK(state_ == State::kWaiting && ticket_.promise_pages > 0);
   stock->Promise(ticket_.promise_pages);
   SetAside(std::vector<int32_t>(static_cast<size_t>(ticket_.kv_pages), -1));
-  // pages of its parts
+  // Pages of its parts.
   for (int32_t page = 0; page < ticket_.first_page; ++page) Bind(page, stock);
   state_ = State::kReceiving;
   since_us_ = now_us;
@@ -80,7 +80,7 @@ void HandoffSink::Await(AwaitInflow await, int64_t now_us, HandoffEffects* out) 
   CHECK(inflow());
   SetAside(std::move(await.pages));
   const auto n_planes = static_cast<int32_t>(pool_->planes.size());
-  // at least one cell is missing
+  // At least one cell is missing.
   CHECK(await.n_planes < n_planes && await.n_pages < ticket_.kv_pages);
   planes_before_ = planes_reported_ = await.n_planes;
   pages_before_ = pages_reported_ = await.n_pages;

@@ -81,7 +81,7 @@ float RunShorts(const float* operands, int64_t iterations) {
 
 template <int kStreams, int kPrefetchBytes>
 uint64_t Read(const void* from, int64_t bytes) {
-  // vectors of 32 bytes per stream and turn
+  // Vectors of 32 bytes per stream and turn.
   constexpr int64_t kVectors = kStreams < 16 ? 16 / kStreams : 2;
   const int64_t stride = bytes / 32 / kStreams;
   const __m256i* vectors = static_cast<const __m256i*>(from);
