@@ -133,7 +133,7 @@ class Transfer::Loop {
 
   bool DrainMail() {
     const bool any = mailbox_.Drain(&commands_);
-    TakePace();  // after Drain: commands posted after SetPace get the new pace
+    TakePace();  // between the two: commands posted after it find it
     for (TransferCommand& command : commands_) core_->Handle(std::move(command), NowUs());
     commands_.clear();
     return any;

@@ -37,7 +37,7 @@ class Transfer {
   static absl::StatusOr<std::unique_ptr<Transfer>> Start(
       const TransferOptions& options, const PoolView& pool,
       std::function<void(TransferEvent)> on_event);
-  // Like Start, over a link other than UCX, which make_link creates on the link thread.
+  // The same over another link than UCX, made on the link thread.
   static absl::StatusOr<std::unique_ptr<Transfer>> StartOver(
       LinkMaker make_link, const TransferOptions& options, const PoolView& pool,
       std::function<void(TransferEvent)> on_event);

@@ -84,10 +84,9 @@ class Backend {
   // most max_step_tokens rows [from, to). All rows of a layer are projected before the first is
   // attended, and finished before the next layer is projected; another order fails a CHECK.
 
-  // Starts a slice and abandons a slice in progress. batch: one piece (rival_slices.h: or more) of
-  // at most max_slice_tokens; logit_rows is empty or names the last row. Copies all it needs from
-  // the batch. The pages of the batch's table stay the caller's, who may abandon a slice at any
-  // time.
+  // batch: one piece (rival_slices.h: or more) of at most max_slice_tokens; logit_rows is empty or
+  // names the last row. Copies what it needs, and forgets a slice in progress. The pages of its
+  // table stay the caller's, who may abandon a slice at any time.
   virtual void BeginSlice(const StepBatch& batch) = 0;
   // Norm, queries, keys and values of rows [from, to); their KV of this layer is final afterwards.
   virtual void ProjectSlice(int layer, int from, int to) = 0;
@@ -101,7 +100,7 @@ class Backend {
   virtual void FinishSlice(int layer, int from, int to) = 0;
   // (vocab) logits of the slice's last row; valid until the next BeginSlice.
   virtual std::span<const float> slice_logits() const = 0;
-  // Extra operations for benchmarks of other schemes; null: this backend has none.
+  // For benchmarks of other schemes; null: not with this backend.
   virtual RivalSlices* rival_slices() { return nullptr; }
 };
 

@@ -210,7 +210,7 @@ void HandoffSink::Landed(const wire::ChunkHeader& header, Landing landing, int64
   claimed_bytes_ -= header.length;
   if (state_ == State::kAborting) return FinishAbortIfQuiet(stock, out);
   CHECK(gathering());
-  // kSuspended: the promise tells the source later which chunks to send again.
+  // Suspended: its source learns by the promise what to send again.
   const bool answer = state_ == State::kReceiving && !limits_.withhold_acks;
   if (landing != Landing::kVerified) {
     if (state_ == State::kReceiving)
@@ -265,7 +265,7 @@ void HandoffSink::Handle(const wire::Commit& commit, int64_t now_us, ReceivePool
 }
 
 void HandoffSink::CompleteIfAll(int64_t now_us, ReceivePool* stock, HandoffEffects* out) {
-  // Completing also acknowledges, so it is withheld too.
+  // Completing is an acknowledgement too.
   if (!all_own_here() || limits_.withhold_acks) return;
   if (done_->digest != digest_)
     return Abort(absl::DataLossError("the chunks that arrived are not those that were sent "
