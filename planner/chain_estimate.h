@@ -1,6 +1,6 @@
-// Predicts the time of a relay of one chain, in one round or in several: per layer the longest of
-// the ranks' work and of the links' bytes, plus the waits of the last slice at both ends. Pure
-// function, any thread. PlanRelay compares the result with Alone().
+// Predicts the time of a relay of one chain, in one round or in several (docs/PLANNER.md, chain):
+// per layer the longest of the ranks' work and of the links' bytes, plus the waits of the last
+// slice at both ends. Pure function, any thread. PlanRelay compares the result with Alone().
 #pragma once
 
 #include <span>

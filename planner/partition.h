@@ -1,5 +1,6 @@
-// Cuts a prompt into slices for the ranks of a relay: slice i, contiguous, for rank i, by a closed
-// form. Results do not depend on slice boundaries, only speed does. Pure functions, any thread.
+// Cuts a prompt into slices for the ranks of a relay: slice i, contiguous, for rank i, by the
+// closed form of docs/PLANNER.md, slices. Results do not depend on slice boundaries, only speed
+// does. Pure functions, any thread.
 #pragma once
 
 #include <cstdint>

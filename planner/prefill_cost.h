@@ -1,6 +1,6 @@
-// Cost model of prefill: the fitted constants of one layer on a worker and of a link, used by the
-// partition and by PlanRelay. Plain values in seconds, tokens and bytes; pure functions, any
-// thread.
+// Cost model of prefill (docs/PLANNER.md, cost): the fitted constants of one layer on a worker and
+// of a link, used by the partition and by PlanRelay. Plain values in seconds, tokens and bytes;
+// pure functions, any thread.
 #pragma once
 
 #include <limits>

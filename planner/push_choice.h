@@ -1,7 +1,7 @@
 // Chooses the senders of a relay's KV to the decode worker: every rank its own slice, or the tail
-// all of it. With fast links, sending by all ranks completes sooner; on slow links the heads'
-// pushes take bandwidth from the chain, and the first token would be delayed. Pure function, any
-// thread.
+// all of it (docs/PLANNER.md, push). With fast links, sending by all ranks completes sooner; on
+// slow links the heads' pushes take bandwidth from the chain, and the first token would be delayed.
+// Pure function, any thread.
 #pragma once
 
 #include <span>

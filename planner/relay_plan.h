@@ -1,7 +1,8 @@
 // Chooses the number of workers that prefill a prompt: the number with the earliest predicted first
-// token, queues included. One worker alone is always a candidate, and a relay is chosen only if it
-// wins by more than the past prediction error of its kind. If slices would be longer than a worker
-// accepts, the ranks share the prompt in several rounds. Plain objects, one thread.
+// token, queues included (docs/PLANNER.md, plan). One worker alone is always a candidate, and a
+// relay is chosen only if it wins by more than the past prediction error of its kind. If slices
+// would be longer than a worker accepts, the ranks share the prompt in several rounds. Plain
+// objects, one thread.
 #pragma once
 
 #include <cstdint>

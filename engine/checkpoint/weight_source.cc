@@ -140,7 +140,7 @@ class StoredSource : public WeightSource {
   std::vector<size_t> places_;              // (tensors) index into stored_
 };
 
-// ---- random weights: the same bits in any language ----
+// ---- random weights (docs/MODELS.md): the same bits in any language ----
 
 class RandomSource : public WeightSource {
  public:

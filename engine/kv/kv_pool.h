@@ -4,7 +4,7 @@
 //
 // A page is free, or held by one or more holders (sequences, or the lender that lends pages to the
 // link thread). Several holders may share a page only when its writing is over. The bytes of a page
-// are zeroed before a new owner may see them (numerics rule N9: unwritten slots must be finite).
+// are zeroed before a new owner may see them (docs/NUMERICS.md N9: unwritten slots must be finite).
 //
 // A cached page keeps its bytes when its last holder gives it back. It counts as free, but is taken
 // only when no other page is left, least recently returned first, and can be held again until then.

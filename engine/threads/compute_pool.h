@@ -1,6 +1,6 @@
 // Threads for the inside of a step. The caller (engine thread) is member 0 and works too. Waiting
 // threads spin at most spin_us, then sleep on a futex; bits never depend on the partition. Every
-// thread runs with MXCSR FTZ + DAZ, round to nearest (numerics rule N10). The caller has this
+// thread runs with MXCSR FTZ + DAZ, round to nearest (docs/NUMERICS.md N10). The caller has this
 // setting inside For and its own setting again afterwards.
 #pragma once
 

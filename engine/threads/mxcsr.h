@@ -1,5 +1,5 @@
-// The floating-point control word of numerics v1 (rule N10): round to nearest even, denormals
-// flushed on input and output, no traps. The control word is a property of a thread.
+// The floating-point control word of numerics v1 (docs/NUMERICS.md N10): round to nearest even,
+// denormals flushed on input and output, no traps. The control word is a property of a thread.
 #pragma once
 
 #include <xmmintrin.h>

@@ -1,5 +1,5 @@
-// Converts accumulators to outputs: bias, rounding, residual, activation (rules N1, N2, N3, N6),
-// sixteen outputs of one row at a time. Shared by all kernel units, one copy per unit.
+// Converts accumulators to outputs: bias, rounding, residual, activation (docs/NUMERICS.md N1, N2,
+// N3, N6), sixteen outputs of one row at a time. Shared by all kernel units, one copy per unit.
 #pragma once
 
 #include <cstdint>

@@ -1,12 +1,13 @@
 // Linear layers of numerics v1 on x86: y[r][n] = sum over k of x[r][k] * w[n][k], the same bits on
-// every ISA path, for any number of rows, threads or tiles. bf16 weights in the tile order:
+// every ISA path, for any number of rows, threads or tiles. bf16 weights in the tile order
+// (docs/NUMERICS.md):
 //
 //   acc = +0;  for each 32-k group, ascending, zero padding takes part:
 //     e = o = +0;  for p = 0..15: e = fma(x[2p], w[2p], e); o = fma(x[2p+1], w[2p+1], o)
 //     acc = acc + (e + o)                                 all round-to-nearest-even, FTZ + DAZ
 //
-// Integer weights: x as int8 with one scale per row, absmax / 127 rounded to nearest even
-// (integer_rows.h); sums of integers are exact, so their order is free:
+// Integer weights (docs/NUMERICS.md N1): x as int8 with one scale per row, absmax / 127 rounded to
+// nearest even (integer_rows.h); sums of integers are exact, so their order is free:
 //
 //   int8   y = fp32(sum over k) * (row scale * output scale)
 //   int4   acc = +0;  for each group of k, ascending: acc = fma(fp32(sum), output's scale, acc)

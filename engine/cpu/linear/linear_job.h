@@ -9,8 +9,8 @@
 
 namespace baton {
 
-// Treatment of the fp32 accumulators. Outputs are bf16 unless stated otherwise. A NaN is written as
-// the canonical NaN.
+// Treatment of the fp32 accumulators (docs/NUMERICS.md). Outputs are bf16 unless stated otherwise.
+// A NaN is written as the canonical NaN.
 enum class Epilogue {
   kBf16,         // y = bf16(acc [+ bias])
   kFp32,         // y_fp32 = acc [+ bias]: LM head (N2), plain
