@@ -1,5 +1,6 @@
 // The CPUs of the machine that this process may use: the set of CPUs (affinity), and the time on
 // them (the quota of a container or service). No other code in Baton asks the system for either.
+// Any thread.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Ids of objects that cross processes. 64-bit, random or counted, never reused.
+// Ids of objects that cross processes. 64-bit, random or counted, never reused. Plain values.
 #pragma once
 
 #include <cstdint>

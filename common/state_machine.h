@@ -1,7 +1,8 @@
 // State machines of requests and handoffs as tables: every state with the timer that bounds it and
 // the action on its deadline, and every allowed transition. A machine keeps its state in a
 // MachineState, which CHECKs each transition against its table, in production too; tests walk the
-// tables, and the simulation counts transitions.
+// tables, and the simulation counts transitions. Tables are constant; a MachineState belongs to its
+// machine's owner.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// Settings shared by both ends of a control stream, as gRPC's generic channel arguments.
+// Settings shared by both ends of a control stream, as gRPC's generic channel arguments. Pure
+// functions, any thread.
 #pragma once
 
 #include <string>

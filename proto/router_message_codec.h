@@ -1,4 +1,5 @@
-// Converts router messages between struct and wire; control_codec.h has the limits.
+// Converts router messages between struct and wire; control_codec.h has the limits. Pure functions,
+// any thread.
 #pragma once
 
 #include "common/status.h"

@@ -1,4 +1,5 @@
-// A file mapped into memory, read-only. Owns the mapping; movable.
+// A file mapped into memory, read-only. Owns the mapping; movable. The bytes are constant: any
+// thread may read them.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,6 @@
 // Finds the tensors of a checkpoint that together are one quantised matrix, and checks their types,
-// shapes and group index, so that every value computed from them lies inside the files.
+// shapes and group index, so that every value computed from them lies inside the files. Pure
+// functions, any thread.
 #pragma once
 
 #include <string>

@@ -2,7 +2,7 @@
 // file is opened, so that a tensor handed out lies wholly inside its file.
 // Format: u64 length of the header (little-endian), header (JSON: name -> {dtype, shape,
 // data_offsets [begin, end)}), tensor bytes without holes or overlaps
-// (github.com/huggingface/safetensors, README).
+// (github.com/huggingface/safetensors, README). Immutable: any thread.
 #pragma once
 
 #include <cstddef>

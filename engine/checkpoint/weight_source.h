@@ -1,6 +1,6 @@
 // Reads the weights of a model, tensor by tensor, from a checkpoint folder, a GGUF file, or seeded
 // random numbers (random:<config.json>). Rows come out as bf16 (rounded to nearest even) or fp32,
-// whatever the stored type.
+// whatever the stored type. Immutable: any thread.
 #pragma once
 
 #include <cstdint>

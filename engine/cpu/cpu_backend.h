@@ -1,5 +1,6 @@
 // The CPU backend of numerics v1 on x86. Weights bf16, int8 or int4; activations and KV bf16; the
-// bits of a row's logits depend on (model, tokens, position) alone, on every ISA path.
+// bits of a row's logits depend on (model, tokens, position) alone, on every ISA path. Engine
+// thread.
 #pragma once
 
 #include <memory>

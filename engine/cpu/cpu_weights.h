@@ -1,6 +1,6 @@
 // A model's weights as the CPU backend reads them: packed matrices (engine/cpu/linear/linear.h),
 // bf16 or integers, and fp32 vectors in one WeightsFile. q, k, v are one matrix; gate and up
-// alternate in blocks of 16 outputs, so that SwiGLU happens in the epilogue.
+// alternate in blocks of 16 outputs, so that SwiGLU happens in the epilogue. Read-only once loaded.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
 // A backend's own copy of the step or slice it computes, with the page and slot of every row looked
-// up once. Reused from step to step: allocates only while it grows.
+// up once. Reused from step to step: allocates only while it grows. Engine thread.
 #pragma once
 
 #include <cstdint>

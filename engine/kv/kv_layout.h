@@ -1,13 +1,14 @@
-// Where the bytes of a KV page lie. Only the engine computes addresses of keys and values; the
+// Layout of the bytes of a KV page. Only the engine computes addresses of keys and values; the
 // transfer room sees planes (here: one per layer) as (offset, bytes) inside a page.
 //
 // Arena, unless planes lie apart: [page][layer][K|V][kv_head][group], a group being sixteen tokens
 // (tag cpu16, numerics v1):
 //   K group: [key_dim_padded / 2][16 tokens][2]     V group: [16 / 2 token pairs][value_dim][2]
-// so that the same bytes serve AVX2, AVX-512 and AMX, whatever page_tokens is.
+// The same bytes serve AVX2, AVX-512 and AMX, whatever page_tokens is.
 // int8: sixteen fp32 scales, one per token, then K [key_dim][16 tokens], V [16 tokens][value_dim];
 // an element is number * scale.
 // fp32 (the plain mode): rows of tokens, K [16 tokens][key_dim_padded], V [16 tokens][value_dim].
+// Plain values; any thread.
 #pragma once
 
 #include <cstddef>

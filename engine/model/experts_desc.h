@@ -1,5 +1,5 @@
 // The fields of a config about experts (mixture of experts): sparse layers, number of experts, and
-// their choice by a row. Part of ModelDesc.
+// their choice by a row. Part of ModelDesc. Plain values.
 #pragma once
 
 #include <string>

@@ -1,6 +1,7 @@
 // Reads the fields of one JSON object of a configuration file. The first field that is missing, of
 // the wrong type or out of range is remembered as an error that names file, field, value and what
 // is accepted; later reads return a default, so that a parser reads straight down and asks once.
+// Used by one thread.
 #pragma once
 
 #include <boost/json.hpp>

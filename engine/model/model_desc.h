@@ -1,5 +1,6 @@
 // The content of a Hugging Face config.json as data. The forward pass reads these fields; there are
 // no per-family classes. An unsupported architecture, rope type or field is an error that names it.
+// Plain values: constant once the model is loaded.
 #pragma once
 
 #include <cstdint>

@@ -8,6 +8,7 @@
 //   experts.E.down, correction, shared_gate, shared.gate, shared.up, shared.down. Latent attention
 //   has instead of k and v: latent, latent_norm, key_up, value_up; and before q, where queries come
 //   from a latent too: query_latent, query_latent_norm
+// Pure function, any thread.
 #pragma once
 
 #include <cstdint>

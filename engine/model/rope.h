@@ -1,7 +1,7 @@
 // Rotary position embedding: the angles by which a position turns the pairs of a head, and the
 // scaling rules of transformers (modeling_rope_utils) that stretch the angles for longer contexts.
 // Frequencies are fixed when a model is loaded; the table is computed from them in double precision
-// (docs/NUMERICS.md N5).
+// (docs/NUMERICS.md N5). Pure functions, any thread.
 #pragma once
 
 #include <cstdint>

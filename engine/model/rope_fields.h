@@ -1,4 +1,4 @@
-// Reads the fields of a config.json about RoPE, in both spellings.
+// Reads the fields of a config.json about RoPE, in both spellings. Pure function, any thread.
 #pragma once
 
 #include <string>

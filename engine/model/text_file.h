@@ -1,4 +1,4 @@
-// Reads small files of a model folder.
+// Reads small files of a model folder. Any thread.
 #pragma once
 
 #include <string>

@@ -1,4 +1,5 @@
-// Natural logarithm without libm, so that log-probabilities are the same on every machine.
+// Natural logarithm without libm, so that log-probabilities are the same on every machine. Pure
+// function, any thread.
 #pragma once
 
 #include <cstdint>

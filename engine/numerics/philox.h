@@ -1,6 +1,6 @@
 // Philox4x32-10: the counter-based random numbers of the sampler (Salmon, Moraes, Dror, Shaw,
 // "Parallel random numbers: as easy as 1, 2, 3", SC 2011). The same counter and key always give the
-// same four numbers; there is no state.
+// same four numbers; there is no state. Pure functions, any thread.
 #pragma once
 
 #include <array>

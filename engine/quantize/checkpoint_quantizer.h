@@ -7,7 +7,7 @@
 // Format: compressed-tensors (github.com/vllm-project/compressed-tensors), "int-quantized" and
 // "pack-quantized", symmetric, scales in fp32. An int4 matrix whose inputs the group does not
 // divide is stored in groups of 64 or 32 that share its scales, or stays as it is where even 32
-// does not divide its inputs.
+// does not divide its inputs. Runs on the calling thread, with a compute pool of its own.
 #pragma once
 
 #include <string>

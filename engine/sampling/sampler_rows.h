@@ -1,5 +1,6 @@
-// The passes of the sampler over a whole row of logits, in a unit with vector instructions.
-// NaN counts as -inf and +inf as the largest finite number everywhere. Needs the pool's MXCSR.
+// The passes of the sampler over a whole row of logits, in a unit with vector instructions. NaN
+// counts as -inf and +inf as the largest finite number everywhere. Needs the pool's MXCSR. Pure
+// functions, any thread.
 #pragma once
 
 #include <cstdint>

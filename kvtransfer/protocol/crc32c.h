@@ -1,5 +1,6 @@
 // CRC32C (Castagnoli, RFC 3720 appendix B.4): the check on every chunk's bytes. Uses the SSE4.2
-// instruction if the machine has it, a table otherwise; both give the same value.
+// instruction if the machine has it, a table otherwise; both give the same value. Pure functions,
+// any thread.
 #pragma once
 
 #include <cstddef>

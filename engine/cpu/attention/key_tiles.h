@@ -1,5 +1,6 @@
 // The tiles of one sequence's keys of one KV head for the kernels: where a tile lies in the pages,
-// or, if a page holds another form (int8, values in keys), from which source it is made.
+// or, if a page holds another form (int8, values in keys), from which source it is made. One
+// TileRoom per member of the compute pool.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // The plain fp32 mode (dtype fp32): weights, activations and KV in fp32, simple loops. The
 // reference for the bf16 backend, and the backend with the sharpest comparison with Hugging Face.
-// The order of every sum is fixed per row; the numerics id differs from v1's.
+// The order of every sum is fixed per row; the numerics id differs from v1's. Engine thread.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
 // Chooses the kernels for a number of rows of a linear layer: the only place of this decision. The
-// choice changes no bit.
+// choice changes no bit. Pure functions, any thread.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Linear layers on explicit kernel tables: the base of MakeLinearKernels, and the way for tests to
-// run kernels whose instructions are emulated.
+// run kernels whose instructions are emulated. Engine thread, as linear.h.
 #pragma once
 
 #include <array>

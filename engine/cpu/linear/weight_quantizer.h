@@ -3,6 +3,7 @@
 //
 // Weights that are already integers times a scale (of at most 16 significant bits, as bf16 and fp16
 // scales are) are reproduced exactly: a model quantised once and loaded again is the same model.
+// Pure function, any thread.
 #pragma once
 
 #include <cstdint>

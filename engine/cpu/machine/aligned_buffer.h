@@ -1,5 +1,5 @@
 // A growing block of 64-byte aligned memory, on huge pages where it is large and the kernel grants
-// them. Contents are not kept when it grows.
+// them. Contents are not kept when it grows. One owner, no locks.
 #pragma once
 
 #include <cstddef>

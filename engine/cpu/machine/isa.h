@@ -1,5 +1,6 @@
 // The ISA paths of the CPU engine: their names, and which ones this machine can run. Detection is
-// by cpuid and XCR0 (what the operating system saves), compiled for plain x86-64.
+// by cpuid and XCR0 (what the operating system saves), compiled for plain x86-64. Any thread;
+// RequestAmxPermission before threads start.
 #pragma once
 
 #include <string>

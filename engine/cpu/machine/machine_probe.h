@@ -1,6 +1,6 @@
 // Measures this machine's limits for some milliseconds; `doctor` and `bench` print the limits
 // beside their figures. Shared machines vary, so a benchmark probes right before and right after
-// each of its samples, with few tries.
+// each of its samples, with few tries. Runs on the pool's caller, while no step runs.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
-// The element-wise operations of numerics v1, one operation order on 16 virtual lanes for every
-// ISA path: norms, rope + KV write, sums, scales. Functions work on one row; callers spread rows.
+// The element-wise operations of numerics v1, one operation order on 16 virtual lanes for every ISA
+// path: norms, rope + KV write, sums, scales. Functions work on one row; callers spread rows. Pure
+// functions, any thread with the pool's MXCSR.
 #pragma once
 
 #include <cstdint>
