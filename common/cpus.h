@@ -43,6 +43,7 @@ struct CpuAllowance {
   // "96 CPUs by affinity, quota 4 CPUs".
   std::string Text() const;
 };
+// The allowance of the calling thread's process, read now.
 CpuAllowance OwnCpuAllowance();
 
 }  // namespace baton

@@ -1,7 +1,7 @@
-// One registry of metrics per process, in Prometheus' text form. prometheus-cpp counts and
-// collects; the text is ours, because `le` must read as Python's client writes it (le="1.0") for
-// recording rules made for vLLM to match.
-// Any thread. Series exist from their declaration on, so that rate() sees the first increment.
+// The registry of metrics of a process, with output in Prometheus' text form. prometheus-cpp counts
+// and collects; Baton writes the text itself, because `le` must have the form of Python's client
+// (le="1.0"), so that recording rules made for vLLM match. Any thread. Series exist from their
+// declaration on, so that rate() sees the first increment.
 #pragma once
 
 #include <memory>
@@ -68,7 +68,8 @@ class MetricsRegistry {
   std::unique_ptr<State> state_;
 };
 
-// Bounds a superset of vLLM's, finer where CPUs and small models live.
+// Histogram bounds, in seconds except TokenCountBounds: a superset of vLLM's, finer for CPUs and
+// small models.
 std::vector<double> TtftBounds();
 std::vector<double> TokenLatencyBounds();           // ITL, TPOT
 std::vector<double> RequestLatencyBounds();         // end to end, queue, prefill, decode

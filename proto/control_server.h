@@ -45,7 +45,7 @@ struct WorkerConnected {  // authenticated; the first report will carry WorkerAn
 };
 struct WorkerReported {
   Incarnation worker = 0;
-  WorkerReport report;  // no events: the worker's process lives and has no news
+  WorkerReport report;  // no events: the worker lives and has no news
 };
 struct WorkerLost {  // end of this stream: no more reports, and Send has no effect
   Incarnation worker = 0;

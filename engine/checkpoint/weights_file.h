@@ -43,6 +43,7 @@ class WeightsFile {
   WeightsFile& operator=(const WeightsFile&) = delete;
 
   const std::byte* entry(int index) const { return data_ + offsets_[index]; }
+  // Hash that `fill` returned when the weights were built.
   uint64_t fingerprint() const;
   int64_t bytes() const { return bytes_; }
   bool is_shared() const { return is_shared_; }  // mapped from the cache, not private memory

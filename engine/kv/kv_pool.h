@@ -66,9 +66,8 @@ class KvPool {
   int shared() const { return n_holders_ - n_held_; }  // holders beyond a page's first
   uint64_t trimmed() const { return n_trimmed_; }      // trimmed entries, since the start
   bool is_held(int32_t id) const { return holders_[id] > 0; }
-  bool NeedsAll(int32_t id) const {
-    return holders_[id] > trims_[id];
-  }  // holders that did not trim
+  // True if a holder has not trimmed the page.
+  bool NeedsAll(int32_t id) const { return holders_[id] > trims_[id]; }
   // True if all planes of the page are there.
   bool is_whole(int32_t id) const;
 

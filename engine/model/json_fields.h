@@ -31,6 +31,8 @@ class JsonFields {
   // True if the field is written as null, which for some fields differs from an absent one.
   bool IsNull(std::string_view field) const;
 
+  // Integers and numbers within [least, most]; the ...Or forms return `fallback` if the field is
+  // absent.
   int Int(std::string_view field, int64_t least, int64_t most);
   int IntOr(std::string_view field, int fallback, int64_t least, int64_t most);
   double Number(std::string_view field, double least, double most);

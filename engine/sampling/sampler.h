@@ -24,10 +24,10 @@ struct SampledToken {
 struct SampleRow {
   std::span<const float> logits;  // (vocab), not empty
   SamplingParams params;
-  int64_t position = 0;  // the absolute position the new token will take
+  int64_t position = 0;  // absolute position of the new token
 };
 
-// Scratch is reused between calls. For the engine thread: one Sampler per thread.
+// Engine thread; one Sampler per thread. Scratch is reused between calls.
 class Sampler {
  public:
   // Spreads rows over the pool's members; the pool must not be in use meanwhile. Null: the calling

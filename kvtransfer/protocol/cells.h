@@ -19,13 +19,16 @@ struct CellRect {
   bool operator==(const CellRect&) const = default;
 };
 
+// True if a cell lies in both rectangles.
 bool Overlap(const CellRect& a, const CellRect& b);
 
 // Bytes of planes [plane, plane + n_planes) of one page.
 int64_t PlaneBytes(const PoolView& pool, int32_t plane, int32_t n_planes);
 int64_t RectBytes(const PoolView& pool, const CellRect& rect);
+// Bytes of the largest plane: the minimum of chunk_bytes.
 int64_t LargestPlane(const PoolView& pool);
 
+// Address of one cell.
 std::byte* CellAt(const PoolView& pool, int32_t page_id, int32_t plane);
 
 // Start of the rectangle's bytes in the pool, if they are contiguous and in chunk order, so that
@@ -35,6 +38,7 @@ std::byte* DirectExtent(const PoolView& pool, const CellRect& rect,
 // Copies the rectangle into `chunk` and returns `crc` extended with it, in one pass over memory.
 uint32_t GatherCells(const PoolView& pool, const CellRect& rect, std::span<const int32_t> page_ids,
                      std::byte* chunk, uint32_t crc);
+// Copies a chunk's bytes to the rectangle's cells.
 void ScatterCells(const PoolView& pool, const CellRect& rect, std::span<const int32_t> page_ids,
                   const std::byte* chunk);
 

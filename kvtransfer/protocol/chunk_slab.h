@@ -14,6 +14,7 @@ namespace baton {
 
 class ChunkSlab {
  public:
+  // CHECKs that the memory is available; allocated once, slots aligned to 4 KiB.
   ChunkSlab(int64_t slot_bytes, int32_t n_slots)
       : slot_bytes_((slot_bytes + kAlign - 1) / kAlign * kAlign),
         memory_(static_cast<std::byte*>(std::aligned_alloc(

@@ -34,6 +34,7 @@ struct HandoffLimits {
   TransitionCounts* transitions = nullptr;
 };
 inline constexpr int64_t kMaxChunkBytes = 64 << 20;
+// Time between two COMMITs while no answer arrives.
 inline constexpr int64_t kCommitResendUs = 250'000;
 inline constexpr int64_t kDrainTimeoutUs = 1'000'000;  // posted operations of an ended handoff
 inline constexpr int kMaxTries = 4;                    // tries of one chunk whose CRC failed

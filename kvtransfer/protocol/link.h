@@ -37,15 +37,18 @@ struct MessageArrived {
   ConnectionId connection = 0;
   std::string bytes;
 };
+// A peer offers a chunk of `length` bytes; `header` is its ChunkHeader, encoded.
 struct ChunkAnnounced {
   ConnectionId connection = 0;
   AnnouncementId announcement = 0;
   std::string header;
   uint64_t length = 0;
 };
+// The link no longer reads the payload of a chunk announced by this end.
 struct ChunkSent {
   OperationId operation = 0;
 };
+// An accepted chunk is over: its bytes are in place, or will not come.
 struct ChunkLanded {
   OperationId operation = 0;
   bool ok = false;  // false: the content of destination is undefined

@@ -19,6 +19,7 @@ class ReceivePool {
   int32_t in_pool() const { return static_cast<int32_t>(ids_.size()); }
 
   void Lend(const std::vector<int32_t>& ids) { ids_.insert(ids_.end(), ids.begin(), ids.end()); }
+  // Promises n free pages, without ids.
   void Promise(int32_t n) {
     CHECK(n <= free_pages());
     owed_ += n;

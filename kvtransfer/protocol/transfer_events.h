@@ -19,6 +19,7 @@
 
 namespace baton {
 
+// Bytes of one plane of a page.
 struct PoolPlane {
   int64_t offset = 0, bytes = 0;  // inside a page
 };
@@ -27,12 +28,12 @@ struct PoolPlane {
 // the frames of pages that no handoff works on.
 struct PoolView {
   std::byte* base = nullptr;
-  int64_t page_stride = 0;
-  int32_t n_pages = 0;  // page ids are below this
+  int64_t page_stride = 0;  // bytes from one page to the next
+  int32_t n_pages = 0;      // page ids are below this
   std::vector<PoolPlane> planes;
   // Not null, (n_pages, planes): the planes of a page lie apart, each at a multiple of frame_bytes.
   const int32_t* frames = nullptr;
-  int64_t frame_bytes = 0;
+  int64_t frame_bytes = 0;  // bytes of one frame
   int64_t arena_bytes = 0;  // 0: n_pages * page_stride
 };
 
@@ -66,7 +67,8 @@ struct CommitRecord {
 };
 
 // --- commands (any thread) --------------------------------------------------------------------
-// As source. A ticket id is open here at most once: again only after its HandoffEnded.
+// As source: opens a handoff of this ticket to `peer` (host:port). A ticket id is open here at most
+// once: again only after its HandoffEnded.
 struct OpenHandoff {
   Ticket ticket;
   Incarnation peer = 0;
@@ -120,10 +122,11 @@ using TransferCommand = std::variant<OpenHandoff, SendCells, CommitHandoff, Lend
                                      CancelHandoff, AwaitInflow>;
 
 // --- events (on the link thread) --------------------------------------------------------------
-// As source.
+// As source: the sink promised the ticket's pages.
 struct HandoffPromised {
   TicketId ticket_id;
 };
+// As source: the sink has no room yet; the wait is an estimate.
 struct HandoffNoRoom {
   TicketId ticket_id;
   int64_t expected_wait_us = 0;
@@ -134,7 +137,7 @@ struct HandoffEnded {
   absl::Status status;      // OK = committed; else cancelled, refused, peer lost
   int64_t transfer_us = 0;  // OPEN sent to end
 };
-// As sink.
+// As sink: the handoff is complete and committed.
 struct HandoffArrived {  // never for an inflow; nor HandoffAborted
   TicketId ticket_id;
   Epoch epoch = 0;
@@ -149,6 +152,7 @@ struct HandoffAborted {  // after OPEN was seen; the pages are back in the recei
   RequestId request_id = 0;
   absl::Status status;
 };
+// As sink: lent pages that come back to the engine.
 struct PagesReturned {
   std::vector<int32_t> pages;
 };
@@ -186,8 +190,8 @@ enum class ChunkRefusal {
   kUnknownHandoff,  // ticket or epoch not open on this connection
   kNotGranted,      // beyond the window
   kBadRange,        // cells that the handoff does not have, or that are under way
-  kTooBig,
-  kDuplicate,  // already in place or under way
+  kTooBig,          // longer than the sink's chunk_bytes
+  kDuplicate,       // already in place or under way
 };
 inline constexpr size_t kChunkRefusals = 9;
 std::string_view NameOf(ChunkRefusal refusal);  // "payload", "header", ...

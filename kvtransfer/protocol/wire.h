@@ -39,6 +39,7 @@ struct Identity {
   bool operator==(const Identity&) const = default;
 };
 
+// Opens a connection: who connects to whom, and with which identity.
 struct Hello {
   Incarnation from = 0, to = 0;
   uint64_t nonce = 0;  // unique within one incarnation
@@ -46,6 +47,7 @@ struct Hello {
   std::array<uint8_t, 32> mac{};  // ClusterMac of the message encoded with a zero mac
   bool operator==(const Hello&) const = default;
 };
+// Answers HELLO; code and difference tell why a peer is refused.
 struct HelloAck {
   Incarnation from = 0;
   uint64_t nonce = 0;      // nonce of the HELLO
@@ -54,7 +56,9 @@ struct HelloAck {
   std::array<uint8_t, 32> mac{};
   bool operator==(const HelloAck&) const = default;
 };
+// Value of Open::resume_from for a handoff without an earlier promise.
 inline constexpr uint32_t kNewHandoff = 0xffffffff;
+// Asks the sink for a promise of the ticket's pages.
 struct Open {
   Ticket ticket;
   // The handoff was promised over a connection that broke. resume_from is the first chunk without
@@ -70,6 +74,7 @@ struct Handoff {
   Epoch epoch = 0;
   bool operator==(const Handoff&) const = default;
 };
+// The pages are reserved: DATA may begin.
 struct Promise {
   Handoff handoff;
   uint64_t chunk_bytes = 0;   // longest chunk that the sink accepts
@@ -79,6 +84,7 @@ struct Promise {
   uint32_t here_planes = 0, here_pages = 0;
   bool operator==(const Promise&) const = default;
 };
+// No free pages yet; the sink keeps the request and promises later.
 struct NoRoom {
   Handoff handoff;
   uint64_t expected_wait_us = 0;
@@ -96,6 +102,7 @@ enum class NackReason : uint32_t {
   kBadRange,
   kTooBig
 };
+// A chunk was refused, or arrived damaged.
 struct Nack {
   Handoff handoff;
   uint32_t chunk_seq = 0;
@@ -108,12 +115,14 @@ struct Done {  // every chunk was announced
   uint64_t digest = 0;  // sum of ChunkDigest over the chunks
   bool operator==(const Done&) const = default;
 };
+// The source is finished: first token of the sequence and number of tokens whose KV was sent.
 struct Commit {
   Handoff handoff;
   int32_t first_token = 0;
   int32_t n_tokens = 0;
   bool operator==(const Commit&) const = default;
 };
+// The handoff is committed at the sink.
 struct Committed {
   Handoff handoff;
   bool operator==(const Committed&) const = default;
@@ -134,6 +143,7 @@ struct AwaitingParts {  // COMMIT and all own cells of the handoff are here; par
   Handoff handoff;
   bool operator==(const AwaitingParts&) const = default;
 };
+// Asks for a PONG with the same number, on a silent connection.
 struct Ping {
   uint64_t seq = 0;
   bool operator==(const Ping&) const = default;
