@@ -240,7 +240,7 @@ RelayPlan PlanRelay(const PrefillCost& cost, const PlanRecord& record,
   const double alone_work = AloneSeconds(cost, single, request) * single.speed;
   const double alone_delayed = alone_work / single.speed * single.passed;
   const bool forced = request.min_ranks > 1;
-  double least = forced ? std::numeric_limits<double>::infinity() : alone;  // including doubts
+  double least = forced ? std::numeric_limits<double>::infinity() : alone;  // with doubts
   const std::vector<int> soonest = SoonestFirst(offered, request.must);
   const int most = std::min(request.max_ranks, static_cast<int>(offered.size()));
   for (int n = std::max(2, request.min_ranks); n <= most; ++n) {

@@ -48,7 +48,7 @@ struct RelayPlan {
   RelayPush push = RelayPush::kAll;  // for several ranks, if KV is handed over
 };
 
-// Slices by the closed form, by a tuned table, or even slices (both for reproduction).
+// Slices by the closed form, by a tuned table, or even ones (both for reproduction).
 enum class PartitionMode { kClosed, kTable, kEven };
 
 struct RelayPlanRequest {
@@ -56,10 +56,9 @@ struct RelayPlanRequest {
   int prefix = 0;  // tokens cached on every rank
   int page_tokens = 64;
   int max_ranks = 1;
-  int min_ranks = 1;  // more than one: a relay whenever possible, regardless of predictions
-  int must = -1;      // required worker, one of the ranks or the only one; -1: any
-  // Prompts waiting per worker: the extra compute of a relay, beyond one worker's work, delays
-  // each.
+  int min_ranks = 1;  // more than one: a relay wherever one is possible, whatever is predicted
+  int must = -1;      // this worker is one of the ranks, and the one alone; -1: any
+  // Prompts waiting per worker: what a relay costs in all, beyond one worker's work, delays them.
   double waiting = 0;
   std::optional<RelayPush> push{};  // nothing: the sooner choice
   PartitionMode mode = PartitionMode::kClosed;

@@ -43,7 +43,7 @@ struct EngineOptions {
   KvType kv_type() const;
 };
 
-// Keys per segment of the attention: AttendSlice may stop at a multiple of this and continue later.
+// Rows of a slice may stop after so many keys and go on later: a segment of the attention.
 inline constexpr int kSliceKeys = 512;
 
 // Packed weights. is_shared: mapped from the cache folder, one copy for all workers of the host.
