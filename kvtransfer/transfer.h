@@ -53,8 +53,8 @@ class Transfer {
   // Of a Transfer that was started with a pace: another one, from now on. Any thread; what is
   // posted after it finds it.
   void SetPace(const LinkPace& pace);
-  // Reports on all peers that received handoffs, in order of incarnation; bounded: idle peers are
-  // forgotten. Any thread.
+  // Peers handed over to so far, in order of incarnation; bounded, the idle are forgotten. Any
+  // thread.
   std::vector<LinkReport> links() const;
 
  private:

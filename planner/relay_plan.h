@@ -52,17 +52,17 @@ struct RelayPlan {
 enum class PartitionMode { kClosed, kTable, kEven };
 
 struct RelayPlanRequest {
-  int tokens = 0;  // new tokens
-  int prefix = 0;  // tokens cached on every rank
+  int tokens = 0;  // new ones
+  int prefix = 0;  // cached on every rank
   int page_tokens = 64;
   int max_ranks = 1;
   int min_ranks = 1;  // more than one: a relay wherever one is possible, whatever is predicted
   int must = -1;      // this worker is one of the ranks, and the one alone; -1: any
   // Prompts waiting per worker: what a relay costs in all, beyond one worker's work, delays them.
   double waiting = 0;
-  std::optional<RelayPush> push{};  // nothing: the sooner choice
+  std::optional<RelayPush> push{};  // nothing: what is sooner
   PartitionMode mode = PartitionMode::kClosed;
-  const PartitionTable* table = nullptr;  // kTable: only numbers of ranks with an entry
+  const PartitionTable* table = nullptr;  // of kTable: no relay of ranks it has nothing for
 };
 
 // Chooses a plan. `offered` is not empty. Ranks are the workers that could begin a slice soonest;
