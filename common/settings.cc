@@ -279,7 +279,8 @@ absl::Status Settings::Set(std::string_view key, std::string_view value, std::st
 
 absl::Status Settings::SetFlag(std::string_view key, std::string_view value,
                                std::string_view flag) {
-  return Set(key, value, "flag ", std::string(flag));
+  const bool is_key = flag == absl::StrCat("--", std::string(key));
+  return Set(key, value, is_key ? "--" : absl::StrCat(std::string(flag), ": "), std::string(flag));
 }
 
 absl::Status Settings::ReadFile(const std::string& path) {

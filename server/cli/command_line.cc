@@ -15,11 +15,11 @@ namespace {
 constexpr char kHelp[] =
     R"(baton: serves language models with prefill and decode on different workers
 
+  baton serve --demo           the small model that comes along: try this first
   baton serve MODEL            all roles on this machine
-  baton serve --demo           the same with the small model that comes along
-  baton router|prefill|decode  one role of a cluster
-  baton bench [--help]         load, step, kernels, ... with hardware limits
-  baton doctor [MODEL]         checks CPU, limits, links and model
+  baton router|prefill|decode  one role, where a cluster has several machines
+  baton doctor [MODEL]         what the machine offers, what of MODEL is supported
+  baton bench [--help]         load, step, kernels, ... beside the machine's limits
   baton quantize MODEL --to int8|int4 [--group 128] [--out DIR]
                                a checkpoint with integer weights
   baton tune MODEL --out FILE  how ranks of a relay should share its prompts
@@ -254,7 +254,8 @@ absl::StatusOr<std::unique_ptr<CommandLine>> ParseCommandLine(
     for (const char* name : {"--config", "--demo", "--help", "--version"}) names.push_back(name);
     return UnknownArgument(parser.app.remaining(true), names);
   } catch (const CLI::ParseError& error) {
-    return absl::InvalidArgumentError(absl::StrCat(error.what(), "; see baton --help"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        error.what(), parser.bench->parsed() ? "; see baton bench --help" : "; see baton --help"));
   }
   line->command = ChosenCommand(parser);
   if (parser.version || parser.version_command->parsed()) {
@@ -269,11 +270,13 @@ absl::StatusOr<std::unique_ptr<CommandLine>> ParseCommandLine(
   }
   if (line->command == Command::kQuantize) {
     if (!line->quantize.model.path.empty() && !line->quantize.to.empty()) return line;
-    return absl::InvalidArgumentError("baton quantize MODEL --to int8|int4: both are needed");
+    return absl::InvalidArgumentError(
+        "quantize needs a model and a type: baton quantize MODEL --to int8|int4");
   }
   if (line->command == Command::kTune) {
     if (!line->tune.model.path.empty() && !line->tune.options.out.empty()) return line;
-    return absl::InvalidArgumentError("baton tune MODEL --out FILE: both are needed");
+    return absl::InvalidArgumentError(
+        "tune needs a model and a file to write: baton tune MODEL --out FILE");
   }
   if (line->command == Command::kBench) {
     line->bench = parser.bench_line.Chosen();

@@ -64,7 +64,7 @@ TEST_CASE("flags win over the file and are remembered as origin") {
   CHECK(example.port == 9000);
   CHECK(example.settings.Find("server.port")->origin == "--port");
   CHECK(example.settings.SetFlag("server.port", "x", "--port").message() ==
-        "flag server.port: \"x\" must be an integer from 0 to 65535");
+        "--port: server.port: \"x\" must be an integer from 0 to 65535");
 }
 
 TEST_CASE("errors name file, line, key, value and what is allowed") {
