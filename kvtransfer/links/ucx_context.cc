@@ -34,10 +34,15 @@ absl::StatusOr<std::string> DeviceOf(const in_addr& host) {
 
 // UCX 1.13 handles SIGSEGV and similar signals by default: it would print its own backtrace and
 // hide the crash from the observer of this process. Its switch is read when the library is loaded,
-// too early for this code, so the handlers are removed one by one, once per process.
+// too early for this code, so the handlers are removed one by one, once per process. Children of
+// the supervisor have the switch from the start, and UCX warns of each handler that is not there.
 void TakeBackSignals() {
   static const bool taken_back = [] {
-    for (const int signal : {SIGILL, SIGSEGV, SIGBUS, SIGFPE}) ucs_debug_disable_signal(signal);
+    for (const int signal : {SIGILL, SIGSEGV, SIGBUS, SIGFPE}) {
+      struct sigaction now {};
+      ::sigaction(signal, nullptr, &now);
+      if (now.sa_handler != SIG_DFL) ucs_debug_disable_signal(signal);
+    }
     return true;
   }();
   static_cast<void>(taken_back);
