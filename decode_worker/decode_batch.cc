@@ -6,7 +6,6 @@
 #include "absl/strings/str_format.h"
 #include "common/check.h"
 #include "common/log.h"
-#include "common/planted_bug.h"
 
 namespace baton {
 
@@ -43,8 +42,7 @@ bool DecodeBatch::IsCovered(const Sequence& sequence) const {
 
 // Gives back what no further token sees.
 void DecodeBatch::Trim(Sequence* sequence) {
-  int passed = pool_->layout().PagesPassed(sequence->position);
-  if (Planted(PlantedBug::kTrimsTooMuch) && passed > 0) ++passed;
+  const int passed = pool_->layout().PagesPassed(sequence->position);
   if (passed <= sequence->trimmed) return;
   pool_->Trim(std::span(sequence->kv->pages).first(passed).subspan(sequence->trimmed));
   sequence->trimmed = passed;
@@ -98,7 +96,7 @@ void DecodeBatch::Expect(DecodeRequest request, absl::Time now) {
 void DecodeBatch::Arrived(HandoffArrived arrived, absl::Time now) {
   const Key key{arrived.request_id, arrived.epoch};
   if (WasCancelled(key.first, key.second)) {
-    if (!Planted(PlantedBug::kLateKvDropped)) pool_->Give(arrived.pages);
+    pool_->Give(arrived.pages);
     return;
   }
   Sequence* const sequence = FindOrMake(key);
@@ -160,7 +158,6 @@ void DecodeBatch::Aborted(const HandoffAborted& event) {
 
 void DecodeBatch::Cancel(RequestId request, Epoch up_to) {
   DCHECK(logits_.empty());
-  if (Planted(PlantedBug::kCancelsEveryone)) return CancelAll();
   Remember(request, up_to);
   std::vector<Sequence*> found;
   for (auto it = sequences_.lower_bound({request, 0}); it != sequences_.end(); ++it) {
@@ -203,7 +200,6 @@ absl::Time DecodeBatch::DeadlineOf(const Sequence& sequence) const {
     case SequenceState::kExpected:
       return sequence.progress + options_.kv_timeout;
     case SequenceState::kOrphan:
-      if (Planted(PlantedBug::kOrphansKept)) break;
       return sequence.progress + options_.orphan_timeout;
     case SequenceState::kReady:
     case SequenceState::kDecoding:
@@ -254,8 +250,7 @@ void DecodeBatch::End(Sequence* sequence, EndReason reason, std::string message,
   sequence->state = SequenceState::kEnded;
   if (sequence->kv.has_value()) {
     part.transfer_us = sequence->kv->transfer_us;
-    if (reason != EndReason::kStopToken || !Planted(PlantedBug::kRowKeepsPages))
-      pool_->Give(sequence->kv->pages);
+    pool_->Give(sequence->kv->pages);
   } else {
     // Its KV may still be on the way.
     effects_.emplace_back(TransferCommand(

@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_format.h"
 #include "common/check.h"
-#include "common/planted_bug.h"
 #include "prefill_worker/prompt_messages.h"
 
 namespace baton {
@@ -37,7 +36,6 @@ void PrefillScheduler::Admit(PrefillRequest request, absl::Time now) {
 void PrefillScheduler::Promised(const HandoffPromised& event, absl::Time now) {
   Prompt* prompt = queue_.Find(event.ticket_id).prompt;
   if (prompt == nullptr || prompt->phase != Phase::kOpening) return;
-  if (prompt->no_room && Planted(PlantedBug::kPromiseAfterNoRoom)) return;
   prompt->phase = Phase::kPromised;
   prompt->progress = now;
   prompt->no_room = false;
@@ -69,7 +67,6 @@ void PrefillScheduler::Ended(const HandoffEnded& event, absl::Time now) {
     EndIfHandedOver(prompt);
   } else {
     Break(prompt, to_ring ? PartFault::kRing : PartFault::kHandoff, event.status);
-    if (Planted(PlantedBug::kFailureEndsAll)) CancelAll();
   }
 }
 
@@ -164,7 +161,6 @@ void PrefillScheduler::Stop(Prompt* prompt, EndReason reason, std::string messag
     if (round.pushing) cancel(round.push.ticket.id);
     if (round.inflow_open) cancel(round.inflow_ticket);
   }
-  if (Planted(PlantedBug::kPagesBackAtCancel)) pages_.Give(prompt);
 }
 
 void PrefillScheduler::EndIfReleased(Prompt* prompt) {
@@ -338,7 +334,7 @@ void PrefillScheduler::LayersDone(int to) {
 void PrefillScheduler::AnnounceTokens(const Prompt& prompt, int plane, int n_planes, int begin,
                                       int end) {
   const KvLayout& layout = pages_.layout();
-  const bool last = end == prompt.size() && !Planted(PlantedBug::kLastPageNotSent);
+  const bool last = end == prompt.size();
   Announce(prompt, plane, n_planes, begin / layout.page_tokens,
            last ? layout.PagesFor(end) : end / layout.page_tokens);
 }
@@ -350,11 +346,9 @@ void PrefillScheduler::Announce(const Prompt& prompt, int plane, int n_planes, i
   if (!prompt.request.is_head && !prompt.is_last_round())
     AnnounceToNext(prompt, prompt.rounds.back(), plane, n_planes, first_page, end_page);
   if (!round.pushing) return;
-  const bool skips_last = Planted(PlantedBug::kPartNotPushed) &&
-                          end_page == pages_.layout().PagesFor(prompt.round().end);
   const Ticket& push = round.push.ticket;
   AnnounceCells(prompt, push.id, push.first_page, plane, n_planes,
-                std::max(first_page, push.first_page), end_page - skips_last);
+                std::max(first_page, push.first_page), end_page);
 }
 
 // By the handoff of `round`. What the next rank has is not sent; others may bring pages before to

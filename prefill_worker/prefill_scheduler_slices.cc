@@ -4,7 +4,6 @@
 
 #include "absl/strings/str_format.h"
 #include "common/check.h"
-#include "common/planted_bug.h"
 #include "prefill_worker/prefill_scheduler.h"
 #include "prefill_worker/prompt_messages.h"
 
@@ -165,7 +164,7 @@ void PrefillScheduler::ChooseSlice(Prompt* prompt, absl::Time now) {
   bool again = prompt->request.epoch > 1 && !round.goes_on;
   if (!done) {
     if (slice_ != nullptr) return;
-    if (parked_ != prompt && !Planted(PlantedBug::kKeptOffEngine)) {
+    if (parked_ != prompt) {
       again |= round.slice.has_value();
       round.slice.reset();  // the engine has another by now
     }
@@ -191,8 +190,6 @@ void PrefillScheduler::ChooseSlice(Prompt* prompt, absl::Time now) {
                       .page_tokens = page_tokens,
                       .segment_keys = options_.segment_keys});
   if (again) prompt->recomputed += round.slice->n_rows();
-  if (Planted(PlantedBug::kAnnouncedUnprojected))
-    AnnounceTokens(*prompt, 0, 1, round.done, round.end);
 }
 
 // For its rows everything before the slice is inflow, of which the earlier rounds' part is there.
@@ -230,8 +227,7 @@ ComputedSlice PrefillScheduler::BlockDone(const SliceBlock& block, const Backend
   }
   if (WaitsForPrefixes(*prompt))
     AnnouncePrefixes(prompt);
-  else if (block.kind == SliceBlock::Kind::kProject &&
-           (block.layer > 0 || !Planted(PlantedBug::kAnnouncedUnprojected)))
+  else if (block.kind == SliceBlock::Kind::kProject)
     AnnounceTokens(*prompt, block.layer, 1, round.done + block.from, round.done + block.to);
   if (!round.slice->done()) return {};
   const ComputedSlice done{.tokens = n_rows, .before = round.done};

@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "common/planted_bug.h"
-
 namespace baton {
 
 OpenHandoff MakeOpen(const PromptRound& round) {
@@ -22,9 +20,6 @@ AwaitInflow MakeAwait(const Prompt& prompt, const PromptRound& round, int page_t
                     .pages = {},
                     .n_planes = round.inflow.planes,
                     .n_pages = round.inflow.pages};
-  if (Planted(PlantedBug::kKeptPageSkipped) && round.inflow_before.has_begun() &&
-      await.n_pages + 1 < round.inflow_pages(page_tokens))
-    ++await.n_pages;
   await.pages.assign(prompt.pages.begin() + round.lacks_from / page_tokens,
                      prompt.pages.begin() + round.begin / page_tokens);
   return await;

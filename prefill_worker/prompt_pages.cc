@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "common/check.h"
-#include "common/planted_bug.h"
 
 namespace baton {
 
@@ -70,9 +69,7 @@ void PromptPages::Enter(Prompt* prompt) {
   const int page_tokens = pool_->layout().page_tokens;
   const std::span<const int32_t> tokens(prompt->request.tokens);
   const PromptRound& round = prompt->round();
-  const int done = Planted(PlantedBug::kCachedBeforeComputed) ? prompt->size()
-                   : round.misses_inflow(layout().n_layers()) ? round.lacks_from
-                                                              : round.done;
+  const int done = round.misses_inflow(layout().n_layers()) ? round.lacks_from : round.done;
   for (int page = prompt->chain.pages; (page + 1) * page_tokens <= done; ++page)
     index_->Enter(tokens.subspan(static_cast<size_t>(page) * page_tokens, page_tokens),
                   prompt->pages[page], &prompt->chain);

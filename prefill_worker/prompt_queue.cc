@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "common/check.h"
-#include "common/planted_bug.h"
 
 namespace baton {
 
@@ -78,8 +77,7 @@ const std::vector<Prompt*>& PromptQueue::InOrder() {
 
 bool PromptQueue::IsAged(const Prompt& prompt) const {
   constexpr int64_t kBaseTokens = 256;  // so that short prompts age by a few chunks, not at once
-  return prompt.overtaken > stretch_ * (prompt.size() + kBaseTokens) &&
-         !Planted(PlantedBug::kNeverAges);
+  return prompt.overtaken > stretch_ * (prompt.size() + kBaseTokens);
 }
 
 void PromptQueue::CountOvertaking(const Prompt& computed, int n_tokens) {

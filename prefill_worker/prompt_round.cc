@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "common/planted_bug.h"
 
 namespace baton {
 namespace {
@@ -82,7 +81,6 @@ void TakeOver(const std::vector<PromptRound>& kept, const KvLayout& layout, Prom
   // An inflow has a last word, so its last cell comes again.
   if (round->has_inflow() && !round->misses_inflow(n_layers))
     round->inflow = {.planes = n_layers - 1, .pages = round->inflow_pages(page_tokens) - 1};
-  if (Planted(PlantedBug::kKeptTooFar) && round->misses_inflow(n_layers)) ++round->inflow.pages;
   round->inflow_before = round->inflow;
 }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "common/check.h"
-#include "common/planted_bug.h"
 
 namespace baton {
 namespace {
@@ -41,8 +40,6 @@ int SliceRun::EndOfBlock(int from, int max_rows) const {
 }
 
 bool SliceRun::IsThere(const InflowProgress& inflow) const {
-  if (Planted(PlantedBug::kInflowAssumed) && inflow.planes == layer_ && inflow.pages > 0)
-    return true;
   return shape_.inflow_pages == 0 || inflow.planes > layer_;
 }
 

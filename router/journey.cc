@@ -7,7 +7,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/check.h"
-#include "common/planted_bug.h"
 #include "router/relay_watch.h"
 
 namespace baton {
@@ -107,7 +106,7 @@ AttemptSpec Journey::Shape() const {
   const size_t done = dispatched() ? produced_before_ : produced_.size();
   return {.n_prompt = static_cast<int32_t>(request_.prompt.size() + done),
           .max_tokens = request_.max_tokens - static_cast<int32_t>(done),
-          .covered = preemptions >= kMaxPreemptions && !Planted(PlantedBug::kNeverCovered),
+          .covered = preemptions >= kMaxPreemptions,
           .kept_at = kept_at_,
           .kept_tokens = kept_tokens_,
           .cached = cached,
@@ -185,8 +184,7 @@ PrefillRequest Journey::MakePrefillRequest(const Ticket& ticket, const TransferP
       .want_digests = request_.want_digests,
       .max_total_tokens = static_cast<int32_t>(request_.prompt.size()) + request_.max_tokens,
       .inflow = inflow};
-  if (!Planted(PlantedBug::kDispatchesWithPromptOnly))
-    out.tokens.insert(out.tokens.end(), produced_.begin(), produced_.end());
+  out.tokens.insert(out.tokens.end(), produced_.begin(), produced_.end());
   return out;
 }
 
@@ -224,8 +222,7 @@ absl::Status Journey::OnToken(Incarnation from, const TokenOut& token, absl::Tim
   if (token.epoch > epoch_)
     return absl::InvalidArgumentError(absl::StrFormat(
         "a token of attempt %d of a request that was dispatched %d times", token.epoch, epoch_));
-  const bool stale = token.epoch < epoch_ && !Planted(PlantedBug::kStaleTokens);
-  if (stale || !dispatched() || complete_) return absl::OkStatus();
+  if (token.epoch < epoch_ || !dispatched() || complete_) return absl::OkStatus();
   if (from != plan_.prefill && from != plan_.decode)
     return absl::InvalidArgumentError("a token of a request that was not given to this worker");
   const AttemptSpec shape = Shape();
@@ -241,7 +238,7 @@ absl::Status Journey::OnToken(Incarnation from, const TokenOut& token, absl::Tim
     return static_cast<int32_t>(request_.prompt.size() + produced_.size());
   };
   if (token.position < next()) return absl::OkStatus();
-  if (token.position > next() && !Planted(PlantedBug::kGapsPassed)) {
+  if (token.position > next()) {
     early_.emplace(token.position, token);
     return absl::OkStatus();
   }
@@ -416,7 +413,7 @@ void Journey::OnWorkerLost(Incarnation worker, const std::string& name) {
     prefill_open_ = false;
     if (needs_prefill()) failure_ = lost("prefill");
   }
-  if (decode_open_ && plan_.decode == worker && !Planted(PlantedBug::kLostDecodeIgnored)) {
+  if (decode_open_ && plan_.decode == worker) {
     decode_open_ = false;
     failure_ = lost("decode");
   }
@@ -424,7 +421,6 @@ void Journey::OnWorkerLost(Incarnation worker, const std::string& name) {
 
 Journey::Failure Journey::Broken() const {
   if (!dispatched() || complete_) return {};
-  if (prefill_open_ && Planted(PlantedBug::kDecodeFailureWaits)) return {};
   if (!failure_.message.empty()) return failure_;
   if (!first_of_attempt_emitted() && !prefill_open_)
     return {.message = absl::StrFormat("prefill worker %s ended without a first token",

@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/log.h"
-#include "common/planted_bug.h"
 #include "router/router_state.h"
 
 namespace baton {
@@ -123,12 +122,11 @@ void Router::State::Recall(Journey& journey, absl::Time now, const std::optional
   const auto goes_on = [&](Incarnation worker) {
     return next && (next->prefill == worker || next->IsHead(worker));
   };
-  for (const Incarnation worker : journey.OpenWorkers())
-    if (goes_on(worker))
-      continue;  // the next attempt ends this one there
-    else if (worker == journey.plan().decode || !Planted(PlantedBug::kPrefillNotCancelled))
-      SendCancel(worker, journey.id(), journey.epoch());
-  if (!Planted(PlantedBug::kLedgerKept)) cluster.Release(journey.id(), journey.plan());
+  for (const Incarnation worker : journey.OpenWorkers()) {
+    if (goes_on(worker)) continue;  // the next attempt ends this one there
+    SendCancel(worker, journey.id(), journey.epoch());
+  }
+  cluster.Release(journey.id(), journey.plan());
   journey.Recall(now);
   waiting[journey.sequence()] = journey.id();
   SetAlarm(journey);

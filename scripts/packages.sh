@@ -3,7 +3,7 @@
 set -euo pipefail
 
 packages=(
-  build-essential cmake ninja-build ccache mold clang-format-14 pkg-config git ca-certificates
+  build-essential cmake ninja-build ccache mold clang-format-14 pkg-config git patch ca-certificates
   libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler libabsl-dev libucx-dev
   prometheus-cpp-dev libyaml-cpp-dev catch2 libboost1.81-dev libboost-json1.81-dev
   libboost-system1.81-dev libssl-dev libcli11-dev libxxhash-dev libzstd-dev zlib1g-dev libdnnl-dev curl

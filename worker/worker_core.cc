@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "common/check.h"
-#include "common/planted_bug.h"
 
 namespace baton {
 namespace {
@@ -105,7 +104,6 @@ void WorkerCore::Handle(RouterEvent event) {
                  [this](const RouterDisconnected&) {
                    // The router counts all of it as lost and aims it elsewhere.
                    connected_ = false;
-                   if (Planted(PlantedBug::kLostRouterIgnored)) return;
                    prefill_.CancelAll();
                    decode_.CancelAll();
                  },
@@ -193,10 +191,8 @@ void WorkerCore::Abandon() {
 
 bool WorkerCore::Turn() {
   const absl::Time now = ports_.clock();
-  if (!Planted(PlantedBug::kSweepNeedsWork) || decode_.n_rows() > 0) {
-    prefill_.OnTime(now);
-    decode_.OnTime(now);
-  }
+  prefill_.OnTime(now);
+  decode_.OnTime(now);
   const Step step = ComposeStep(now);
   lender_.PromptsTook(prefill_.taken_pages());
   TakeEffects();
@@ -231,7 +227,7 @@ WorkerCore::Step WorkerCore::ComposeStep(absl::Time now) {
 void WorkerCore::LendPages() {
   commands_.clear();
   LenderNeeds needs;
-  if (!Planted(PlantedBug::kLenderIsDeaf)) needs.wanted_pages = prefill_.wanted_pages();
+  needs.wanted_pages = prefill_.wanted_pages();
   needs.growth_pages = decode_.growth_pages();
   needs.sequence_pages = decode_.expected_pages();
   needs.expected_wait_us = static_cast<int64_t>(static_cast<float>(decode_.steps_to_first_end()) *
@@ -249,10 +245,9 @@ void WorkerCore::RunStep(const Step& step) {
   const absl::Time start = ports_.clock();
   for (int from = 0; from < n_layers; from += step.layers_at_once) {
     const int to = std::min(from + step.layers_at_once, n_layers);
-    if (!Planted(PlantedBug::kAnnouncesBeforeCompute)) backend_->RunLayers(from, to);
+    backend_->RunLayers(from, to);
     prefill_.LayersDone(to);
     TakePrefillEffects();
-    if (Planted(PlantedBug::kAnnouncesBeforeCompute)) backend_->RunLayers(from, to);
   }
   const absl::Time end = ports_.clock();
   decode_.StepDone(*backend_, &sampler_, end);

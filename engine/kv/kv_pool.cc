@@ -8,7 +8,6 @@
 
 #include "absl/strings/str_format.h"
 #include "common/check.h"
-#include "common/planted_bug.h"
 
 namespace baton {
 namespace {
@@ -174,7 +173,7 @@ void KvPool::Trim(std::span<int32_t> entries) {
       continue;
     }
     CHECK(NeedsAll(entry));
-    trims_[entry] += Planted(PlantedBug::kTrimsShared) ? holders_[entry] - trims_[entry] : 1;
+    ++trims_[entry];
     Settle(entry);
     entry = TrimmedEntry(entry);
   }

@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
-#include "common/planted_bug.h"
 
 namespace baton {
 namespace {
@@ -332,8 +331,7 @@ void HandoffSink::Abort(absl::Status status, PeerNotice notice, int64_t now_us, 
     out->messages.emplace_back(wire::Cancel{.handoff = handoff(),
                                             .code = static_cast<uint32_t>(status_.code()),
                                             .reason = std::string(status_.message())});
-  if (promised_ && !Planted(PlantedBug::kPromiseKept))
-    stock->Release(ticket_.promise_pages - n_bound_);
+  if (promised_) stock->Release(ticket_.promise_pages - n_bound_);
   state_ = State::kAborting;
   since_us_ = now_us;
   FinishAbortIfQuiet(stock, out);
@@ -341,10 +339,10 @@ void HandoffSink::Abort(absl::Status status, PeerNotice notice, int64_t now_us, 
 
 void HandoffSink::FinishAbortIfQuiet(ReceivePool* stock, HandoffEffects* out) {
   const bool written = !claims_.empty() || n_parts_open_ > 0;
-  if (written && !Planted(PlantedBug::kPagesBackUnderWrite)) return;
+  if (written) return;
   state_ = State::kAborted;
   std::erase(page_ids_, -1);
-  if (ticket_.promise_pages > 0 && !Planted(PlantedBug::kBoundPagesLost)) stock->Lend(page_ids_);
+  if (ticket_.promise_pages > 0) stock->Lend(page_ids_);
   page_ids_.clear();
   n_bound_ = 0;
   if (answer_cancel_)

@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
-#include "common/planted_bug.h"
 
 namespace baton {
 namespace {
@@ -303,7 +302,7 @@ void HandoffSource::End(absl::Status status, bool tell_peer, int64_t now_us, Han
 
 void HandoffSource::FinishIfQuiet(int64_t now_us, HandoffEffects* out) {
   if (state_ != State::kEnding) return;
-  if (n_reads_ > 0 && !Planted(PlantedBug::kEndUnderRead)) return;
+  if (n_reads_ > 0) return;
   state_ = State::kEnded;
   if (answer_cancel_)
     out->messages.emplace_back(wire::Cancelled{.handoff = handoff(),

@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
-#include "common/planted_bug.h"
 #include "kvtransfer/protocol/crc32c.h"
 
 namespace baton {
@@ -204,7 +203,7 @@ void TransferCore::AbortSink(SinkKey key, absl::Status status, HandoffSink::Peer
   HandoffSink& sink = sinks_.at(key);
   tombstones_.Add(sink.ticket().id, sink.ticket().epoch, status);
   sink.Abort(std::move(status), notice, now_us, &receive_pool_, &effects);
-  if (!Planted(PlantedBug::kWaitsAfterAbort)) std::erase(waiting_, key);
+  std::erase(waiting_, key);
   ApplySink(key, std::move(effects), now_us);
   RefuseHeld(key, now_us);
 }
@@ -218,10 +217,7 @@ void TransferCore::PromiseWaiting(int64_t now_us) {
       ++it;
       continue;
     }
-    const Ticket& ticket = sink.ticket();
-    if ((Planted(PlantedBug::kPromisesPromptOnly) ? ticket.kv_pages : ticket.promise_pages) >
-        receive_pool_.free_pages())
-      break;
+    if (sink.ticket().promise_pages > receive_pool_.free_pages()) break;
     it = waiting_.erase(it);
     HandoffEffects effects;
     sink.Promise(now_us, &receive_pool_, &effects);

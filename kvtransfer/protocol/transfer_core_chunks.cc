@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "common/check.h"
-#include "common/planted_bug.h"
 #include "kvtransfer/protocol/crc32c.h"
 #include "kvtransfer/protocol/transfer_core.h"
 
@@ -126,14 +125,11 @@ void TransferCore::On(const ChunkLanded& event, int64_t now_us) {
   receives_.erase(it);
   HandoffSink& sink = sinks_.at(receive.sink);
   auto landing = HandoffSink::Landing::kLost;
-  if (!event.ok && sink.gathering() && Planted(PlantedBug::kLostChunkCounts))
-    landing = HandoffSink::Landing::kVerified;
   if (event.ok && sink.gathering()) {
     const uint32_t crc =
         ExtendCrc32c(wire::IdentityCrc(receive.header), receive.destination, receive.header.length);
-    landing = crc == receive.header.payload_crc || Planted(PlantedBug::kCrcNotChecked)
-                  ? HandoffSink::Landing::kVerified
-                  : HandoffSink::Landing::kDamaged;
+    landing = crc == receive.header.payload_crc ? HandoffSink::Landing::kVerified
+                                                : HandoffSink::Landing::kDamaged;
     if (landing == HandoffSink::Landing::kVerified) {
       ++counters_.chunks_received;
       counters_.bytes_received += receive.header.length;
@@ -214,10 +210,6 @@ bool TransferCore::AnnounceNext(SourceKey key, Source& source, int64_t now_us) {
   counters_.bytes_sent += header.length;
   if (chunk.announced) ++counters_.resent_chunks;
   link_->Announce(source.connection, operation, wire::Encode(header), payload, header.length);
-  if (slot != nullptr && Planted(PlantedBug::kSlotBackEarly)) {
-    send_slab_.Return(slot);
-    sends_[operation].slot = nullptr;
-  }
   HandoffEffects effects;
   source.machine.Announced(header.payload_crc, now_us, &effects);
   ApplySource(key, std::move(effects), now_us);

@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
-#include "common/planted_bug.h"
 #include "kvtransfer/protocol/transfer_core.h"
 
 namespace baton {
@@ -84,7 +83,7 @@ void TransferCore::Forget(ConnectionId id, const absl::Status& status, Loss loss
     if (source.connection == id) sources.push_back(key);
   std::vector<SinkKey> sinks;
   for (const auto& [key, sink] : sinks_)
-    if (sink.connection() == id && !Planted(PlantedBug::kSinksOfLostPeerStay)) sinks.push_back(key);
+    if (sink.connection() == id) sinks.push_back(key);
   counters_.connections_lost += !sources.empty() || !sinks.empty();
   for (const SourceKey key : sources) {
     Source& source = sources_.at(key);

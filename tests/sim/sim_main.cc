@@ -1,5 +1,6 @@
 // baton_sim: runs seeds of the simulation and says what they found.
 //   baton_sim [--seeds A..B] [--threads N] [--twice N] [--commit TEXT]   every N-th seed twice
+//   baton_sim --until-violation [--seeds A..B]   in one thread, up to the first violation
 //   baton_sim --trace SEED
 #include <unistd.h>
 
@@ -13,13 +14,18 @@
 namespace baton::sim {
 namespace {
 
+constexpr unsigned kHangSeconds = 60;  // --until-violation: a seed that runs longer never ends
+
 thread_local uint64_t seed_now = 0;
 
-// A CHECK of the product failed: the seed must be known.
-void OnAbort(int) {
-  char text[64];
-  const int n = std::snprintf(text, sizeof(text), "VIOLATION seed %llu: aborted\n",
-                              static_cast<unsigned long long>(seed_now));
+// The seed must be known also where a CHECK of the product ends the process.
+void OnSignal(int signal) {
+  char text[80];
+  const int n = std::snprintf(text, sizeof(text), "VIOLATION seed %llu: %s\n",
+                              static_cast<unsigned long long>(seed_now),
+                              signal == SIGALRM   ? "does not come to an end"
+                              : signal == SIGSEGV ? "crashed"
+                                                  : "aborted");
   if (::write(STDERR_FILENO, text, static_cast<size_t>(n)) < 0) ::_exit(3);
   ::_exit(2);
 }
@@ -27,7 +33,7 @@ void OnAbort(int) {
 struct Arguments {
   uint64_t first = 1, last = 1000, twice = 10;
   int threads = 2;
-  bool trace = false;
+  bool trace = false, until_violation = false;
   std::string commit = "unknown";
 };
 
@@ -44,6 +50,8 @@ bool Parse(int argc, char** argv, Arguments* out) {
     } else if (name == "--trace") {
       out->trace = true;
       out->first = out->last = std::stoull(value());
+    } else if (name == "--until-violation") {
+      out->until_violation = true;
     } else if (name == "--threads") {
       out->threads = std::stoi(value());
     } else if (name == "--twice") {
@@ -57,15 +65,34 @@ bool Parse(int argc, char** argv, Arguments* out) {
   return out->first <= out->last && out->threads > 0;
 }
 
+void PrintViolation(const Outcome& outcome) {
+  std::printf("VIOLATION seed %llu: %s\n", static_cast<unsigned long long>(outcome.seed),
+              outcome.violation.c_str());
+  std::fflush(stdout);
+}
+
+// In one thread: the seed that is found is the first one, and an alarm ends a seed that hangs.
+int RunUntilViolation(uint64_t first, uint64_t last) {
+  std::signal(SIGALRM, OnSignal);
+  for (seed_now = first; seed_now <= last; ++seed_now) {
+    ::alarm(kHangSeconds);
+    const Outcome outcome = RunSeed(seed_now);
+    if (outcome.violation.empty()) continue;
+    PrintViolation(outcome);
+    return 2;
+  }
+  return 0;
+}
+
 int Main(int argc, char** argv) {
   Arguments arguments;
   if (!Parse(argc, argv, &arguments)) {
     std::fprintf(stderr,
                  "usage: baton_sim [--seeds A..B] [--threads N] [--twice N] [--commit TEXT] | "
-                 "--trace SEED\n");
+                 "--until-violation [--seeds A..B] | --trace SEED\n");
     return 1;
   }
-  std::signal(SIGABRT, OnAbort);
+  for (const int signal : {SIGABRT, SIGSEGV}) std::signal(signal, OnSignal);
   SetLog(LogLevel::kError, "sim");
   if (arguments.trace) {
     seed_now = arguments.first;
@@ -75,18 +102,13 @@ int Main(int argc, char** argv) {
                 outcome.violation.empty() ? "no violation" : outcome.violation.c_str());
     return outcome.violation.empty() ? 0 : 2;
   }
-  const SeedReport report = RunSeeds(
-      {.first = arguments.first,
-       .last = arguments.last,
-       .threads = arguments.threads,
-       .twice_every = arguments.twice,
-       .began = [](uint64_t seed) { seed_now = seed; },
-       .violated =
-           [](const Outcome& outcome) {
-             std::printf("VIOLATION seed %llu: %s\n", static_cast<unsigned long long>(outcome.seed),
-                         outcome.violation.c_str());
-             std::fflush(stdout);
-           }});
+  if (arguments.until_violation) return RunUntilViolation(arguments.first, arguments.last);
+  const SeedReport report = RunSeeds({.first = arguments.first,
+                                      .last = arguments.last,
+                                      .threads = arguments.threads,
+                                      .twice_every = arguments.twice,
+                                      .began = [](uint64_t seed) { seed_now = seed; },
+                                      .violated = PrintViolation});
   std::printf("COMMIT=%s SEEDS=%llu..%llu\n%s", arguments.commit.c_str(),
               static_cast<unsigned long long>(arguments.first),
               static_cast<unsigned long long>(arguments.last), report.ToString().c_str());
