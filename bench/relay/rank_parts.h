@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "bench/relay/rank_orders.h"
+#include "engine/cpu/rival_slices.h"
 #include "engine/kv/kv_pool.h"
 #include "engine/step/backend.h"
 #include "kvtransfer/transfer.h"
@@ -13,6 +14,7 @@ namespace baton {
 struct RankParts {
   RankStart start;
   std::unique_ptr<Backend> backend;
+  RivalSlices* rivals = nullptr;  // the backend's own; null: it has none
   std::unique_ptr<KvPool> pool;
   std::unique_ptr<Transfer> transfer;
 };

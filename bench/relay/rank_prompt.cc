@@ -157,7 +157,7 @@ void RankPrompt::SendPrefixes(const SliceRun& run) {
 
 absl::Status RankPrompt::ComputeSlice() {
   Backend& backend = *parts_.backend;
-  if (!run_.key_ranges.empty() && backend.rival_slices() == nullptr)
+  if (!run_.key_ranges.empty() && parts_.rivals == nullptr)
     return absl::UnimplementedError("this engine meets keys in their order only");
   const std::vector<int32_t> prompt = MadeUpPrompt(run_.tokens, run_.seed, backend.model().vocab);
   step_.Clear();
@@ -226,7 +226,7 @@ void RankPrompt::ComputeBlock(const SliceBlock& block) {
 
 // Keys of each owner as they come around the ring.
 absl::Status RankPrompt::AttendInRotation(int layer) {
-  RivalSlices& rivals = *parts_.backend->rival_slices();
+  RivalSlices& rivals = *parts_.rivals;
   const bool is_last = layer + 1 == n_layers_;
   for (const Range& keys : RangesOf(run_.key_ranges)) {
     const int first = keys.begin / page_tokens_;

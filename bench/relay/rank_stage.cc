@@ -20,9 +20,7 @@ RankStage::RankStage(RankParts& parts, const RankRun& run, std::span<const int32
       pages_(pages),
       inflows_(inflows),
       n_layers_(parts.backend->model().n_layers),
-      residual_bytes_(parts.backend->rival_slices() == nullptr
-                          ? 0
-                          : parts.backend->rival_slices()->residual_bytes()) {
+      residual_bytes_(parts.rivals == nullptr ? 0 : parts.rivals->residual_bytes()) {
   CHECK(run.in.size() <= 1 && run.out.size() <= 1);
 }
 
@@ -100,7 +98,7 @@ absl::Status RankStage::TakeResiduals(int begin, int rows) {
   const int part = parts_.start.engine.max_step_tokens;
   for (int from = 0; from < rows; from += part) {
     const int to = std::min(from + part, rows);
-    parts_.backend->rival_slices()->SetResidual(
+    parts_.rivals->SetResidual(
         run_.first_layer, from, to,
         std::span(buffer_).subspan(from * residual_bytes_, (to - from) * residual_bytes_));
   }
@@ -113,7 +111,7 @@ void RankStage::GiveResiduals(int begin, int rows) {
   const int part = parts_.start.engine.max_step_tokens;
   for (int from = 0; from < rows; from += part) {
     const int to = std::min(from + part, rows);
-    parts_.backend->rival_slices()->ReadResidual(
+    parts_.rivals->ReadResidual(
         from, to,
         std::span(buffer_).subspan(from * residual_bytes_, (to - from) * residual_bytes_));
   }

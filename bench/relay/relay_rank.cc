@@ -64,8 +64,8 @@ class RelayRank {
     }
     ASSIGN_OR_RETURN(parts_.backend, LoadBackend(start.engine));
     const KvLayout& layout = parts_.backend->kv_layout();
-    RivalSlices* const rivals = parts_.backend->rival_slices();
-    const int64_t residual_bytes = rivals == nullptr ? 0 : rivals->residual_bytes();
+    parts_.rivals = dynamic_cast<RivalSlices*>(parts_.backend.get());
+    const int64_t residual_bytes = parts_.rivals == nullptr ? 0 : parts_.rivals->residual_bytes();
     int n_pages = start.pool_pages > 0 ? start.pool_pages : layout.PagesFor(start.max_tokens);
     if (start.pool_pages == 0 && start.with_residuals)
       n_pages += 2 * PagesOfResiduals(start.max_tokens, residual_bytes, layout.page_bytes);

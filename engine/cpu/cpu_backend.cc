@@ -10,6 +10,7 @@
 #include "engine/cpu/activations.h"
 #include "engine/cpu/cpu_model.h"
 #include "engine/cpu/forward_pass.h"
+#include "engine/cpu/rival_slices.h"
 #include "engine/cpu/step_rows.h"
 #include "engine/step/slice_progress.h"
 
@@ -135,8 +136,6 @@ class CpuBackend : public Backend, public RivalSlices {
   }
 
   // ---- rivals ----
-
-  RivalSlices* rival_slices() override { return this; }
 
   void AttendKeys(int layer, int from, int to, int first_key, int end_key) override {
     progress_.Attend(layer, from, to);

@@ -13,7 +13,6 @@
 #include "common/status.h"
 #include "engine/kv/kv_pool.h"
 #include "engine/model/model_desc.h"
-#include "engine/step/rival_slices.h"
 #include "engine/step/step.h"
 #include "engine/threads/compute_pool.h"
 
@@ -84,9 +83,9 @@ class Backend {
   // most max_step_tokens rows [from, to). All rows of a layer are projected before the first is
   // attended, and finished before the next layer is projected; another order fails a CHECK.
 
-  // batch: one piece (rival_slices.h: or more) of at most max_slice_tokens; logit_rows is empty or
-  // names the last row. Copies what it needs, and forgets a slice in progress. The pages of its
-  // table stay the caller's, who may abandon a slice at any time.
+  // batch: one piece of at most max_slice_tokens; logit_rows is empty or names the last row. Copies
+  // what it needs, and forgets a slice in progress. The pages of its table stay the caller's, who
+  // may abandon a slice at any time.
   virtual void BeginSlice(const StepBatch& batch) = 0;
   // Norm, queries, keys and values of rows [from, to); their KV of this layer is final afterwards.
   virtual void ProjectSlice(int layer, int from, int to) = 0;
@@ -100,8 +99,6 @@ class Backend {
   virtual void FinishSlice(int layer, int from, int to) = 0;
   // (vocab) logits of the slice's last row; valid until the next BeginSlice.
   virtual std::span<const float> slice_logits() const = 0;
-  // For benchmarks of other schemes; null: not with this backend.
-  virtual RivalSlices* rival_slices() { return nullptr; }
 };
 
 // The number of compute threads: `threads`, or for 0 the CPUs of this process by affinity and quota

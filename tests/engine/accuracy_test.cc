@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "absl/strings/str_format.h"
+#include "engine/cpu/rival_slices.h"
 #include "tests/engine/sequence_runner.h"
 #include "tests/support/oracle_case.h"
 
@@ -75,7 +76,7 @@ std::vector<std::vector<float>> LastRows(Backend& backend, const OraclePrompt& p
   step.AddPiece(prompt.tokens, 0, pages, backend.model().rope.RangeOf(n));
   step.WantLogits(n - 1);
   backend.BeginSlice(step.batch());
-  const RivalSlices& slice = *backend.rival_slices();
+  const RivalSlices& slice = dynamic_cast<const RivalSlices&>(backend);
   std::vector<std::byte> bytes(static_cast<size_t>(slice.residual_bytes()));
   const size_t hidden = static_cast<size_t>(backend.model().hidden);
   const bool is_fp32 = bytes.size() == hidden * sizeof(float);

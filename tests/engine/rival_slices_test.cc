@@ -1,6 +1,6 @@
 // What benchmarks of other schemes do with slices: zigzag rings, whose ranks have two pieces of the
 // prompt each, and pipelines, whose ranks have some of the layers.
-#include "engine/step/rival_slices.h"
+#include "engine/cpu/rival_slices.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -43,7 +43,7 @@ class Rank {
   ~Rank() { pool_->Give(pages_); }
 
   Backend& backend() { return *backend_; }
-  RivalSlices& rival() { return *backend_->rival_slices(); }
+  RivalSlices& rival() { return dynamic_cast<RivalSlices&>(*backend_); }
   int n_layers() const { return backend_->model().n_layers; }
 
   // A slice of the pieces [begin, end) of the prompt.

@@ -11,6 +11,7 @@
 #include "common/check.h"
 #include "engine/cpu/fp32/fp32_mlp.h"
 #include "engine/cpu/fp32/fp32_weights.h"
+#include "engine/cpu/rival_slices.h"
 #include "engine/cpu/step_rows.h"
 #include "engine/step/slice_progress.h"
 #include "engine/threads/phase_clock.h"
@@ -100,7 +101,6 @@ class Fp32Backend : public Backend, public RivalSlices {
 
   // ---- rivals ----
 
-  RivalSlices* rival_slices() override { return this; }
   void AttendKeys(int layer, int from, int to, int first_key, int end_key) override {
     progress_.Attend(layer, from, to);
     CHECK(first_key % kSliceKeys == 0 && end_key % kSliceKeys == 0);
