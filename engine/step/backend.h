@@ -18,6 +18,13 @@
 
 namespace baton {
 
+// Options for comparisons only; what serves requests leaves them as they are.
+struct EngineLab {
+  // dense_mask: every query is computed against all keys its page table has room for, and what it
+  // does not see is masked, as some engines do. The same bits, slower.
+  std::string attention = "causal";
+};
+
 struct EngineOptions {
   std::string model;  // folder in Hugging Face layout, or random:<config.json>
   // Of weights: auto = bf16; bf16; int8 (per output, activations int8 per token); int4 (in groups,
@@ -26,9 +33,6 @@ struct EngineOptions {
   int int4_group = 128;           // k of one scale: 32, 64, 128
   std::string kv_dtype = "bf16";  // bf16, int8; fp32 in the plain mode whatever this says
   std::string isa = "auto";       // auto, avx2, avx512, avx512bf16, amx
-  // dense_mask: every query is computed against all keys its page table has room for, and what it
-  // does not see is masked. The same bits, slower: for comparisons with engines that do so.
-  std::string attention = "causal";
   int threads = 0;  // compute threads, the engine thread included; 0 = as ComputeThreads
   int spin_us =
       0;  // how long a compute thread spins for work inside a step; 0 when cores are shared
@@ -38,6 +42,7 @@ struct EngineOptions {
   int max_context = 0;          // 0 = the model's own
   std::string cache_dir;        // packed weights; empty = private memory
   uint64_t random_seed = 1;     // of random: weights
+  EngineLab lab;
 
   KvType kv_type() const;
 };

@@ -226,7 +226,7 @@ void BenchCommandLine::Declare(CLI::App* bench) {
     app->add_option("--context", options.context);
     app->add_option("--dtype", options.engine.dtype);
     app->add_option("--kv-dtype", options.engine.kv_dtype);
-    app->add_option("--attention", options.engine.attention);
+    app->add_option("--attention", options.engine.lab.attention);
     app->add_option("--int4-group", options.engine.int4_group);
     app->add_option("--page-tokens", options.engine.page_tokens);
     app->add_option("--chunk", options.chunks)->delimiter(',');
@@ -276,7 +276,7 @@ void BenchCommandLine::Declare(CLI::App* bench) {
     app->add_option("--link-latency-us", options.rig.pace.latency_us);
     app->add_option("--isa", options.rig.engine.isa);
     app->add_option("--dtype", options.rig.engine.dtype);
-    app->add_option("--attention", options.rig.engine.attention);
+    app->add_option("--attention", options.rig.engine.lab.attention);
     app->add_option("--page-tokens", options.rig.engine.page_tokens);
     app->add_option("--part-tokens", options.rig.engine.max_step_tokens);
     app->add_option("--cache-dir", options.rig.engine.cache_dir);

@@ -177,7 +177,7 @@ void CheckModel(const Config& config, Report* report) {
   options.kv_dtype = model.kv_dtype;
   options.int4_group = model.int4_group;
   options.isa = model.isa;
-  options.attention = model.attention;
+  options.lab.attention = model.attention;
   options.page_tokens = model.page_tokens;
   options.random_seed = static_cast<uint64_t>(model.random_seed);
   const auto backend = LoadBackend(options);

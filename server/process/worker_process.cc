@@ -85,7 +85,7 @@ WorkerOptions OptionsOf(const RoleConfig& start, Role role, int64_t kv_bytes) {
   options.engine.kv_dtype = config.model.kv_dtype;
   options.engine.int4_group = config.model.int4_group;
   options.engine.isa = config.model.isa;
-  options.engine.attention = config.model.attention;
+  options.engine.lab.attention = config.model.attention;
   options.engine.threads = ComputeThreads(worker.threads);
   options.engine.spin_us = std::max(0, worker.spin_us);  // without a supervisor: who knows
   options.engine.page_tokens = config.model.page_tokens;

@@ -186,7 +186,7 @@ TEST_CASE("a dense mask changes no bits") {
   RelayMeasurementOptions options = Tiny(2);
   options.schemes = {"one", "kvr-e", "streaming", "tsp", "pipeline"};
   const auto digest = [&](const char* attention) {
-    options.rig.engine.attention = attention;
+    options.rig.engine.lab.attention = attention;
     const absl::StatusOr<RelayMeasured> measured = MeasureRelay(options);
     INFO(measured.status());
     REQUIRE(measured.ok());

@@ -354,7 +354,7 @@ TEST_CASE("a dense mask changes no bit of any model's logits") {
     EngineOptions options = OptionsOf(model, {isa, 2, 32});
     std::vector<std::vector<float>> logits;
     for (const char* attention : {"causal", "dense_mask"}) {
-      options.attention = attention;
+      options.lab.attention = attention;
       SliceRunner runner(options, 1216);
       Dice dice(11);
       const std::vector<int32_t> prompt = Prompt(700, runner.backend().model().vocab, dice);

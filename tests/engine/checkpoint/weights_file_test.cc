@@ -368,10 +368,10 @@ TEST_CASE("engine options out of range are errors that name the option") {
   CHECK_THAT(error([](EngineOptions& o) { o.threads = -1; }), Contains("threads is -1"));
   CHECK_THAT(error([](EngineOptions& o) { o.max_step_tokens = 0; }), Contains("max_step_tokens"));
   CHECK_THAT(error([](EngineOptions& o) { o.max_slice_tokens = 0; }), Contains("max_slice_tokens"));
-  CHECK_THAT(error([](EngineOptions& o) { o.attention = "full"; }),
+  CHECK_THAT(error([](EngineOptions& o) { o.lab.attention = "full"; }),
              Contains("attention is \"full\"; supported: causal, dense_mask"));
   CHECK_THAT(error([](EngineOptions& o) {
-               o.attention = "dense_mask";
+               o.lab.attention = "dense_mask";
                o.dtype = "fp32";
              }),
              Contains("attention dense_mask goes with bf16"));
