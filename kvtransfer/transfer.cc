@@ -15,14 +15,12 @@
 #include <chrono>
 #include <future>
 #include <mutex>
-#include <optional>
 #include <thread>
 #include <utility>
 
 #include "common/check.h"
 #include "common/log.h"
 #include "common/mailbox.h"
-#include "kvtransfer/links/paced_link.h"
 #include "kvtransfer/protocol/transfer_core.h"
 
 namespace baton {
@@ -72,14 +70,6 @@ class Transfer::Loop {
 
   const std::string& address() const { return address_; }
   void Post(TransferCommand command) { CHECK(mailbox_.TryPost(std::move(command))); }
-  void SetPace(const LinkPace& pace) {
-    CHECK(options_.pace.is_set());
-    {
-      std::lock_guard lock(pace_mutex_);
-      new_pace_ = pace;
-    }
-    Wake();
-  }
   TransferCounters counters() const {
     std::lock_guard lock(counters_mutex_);
     return counters_;
@@ -99,11 +89,6 @@ class Transfer::Loop {
     absl::StatusOr<std::unique_ptr<Link>> made = make_link();
     if (!made.ok()) return started.set_value(made.status());
     link_ = *std::move(made);
-    if (options_.pace.is_set()) {
-      auto paced = std::make_unique<PacedLink>(std::move(link_), options_.pace, NowUs);
-      paced_link_ = paced.get();
-      link_ = std::move(paced);
-    }
     core_ = std::make_unique<TransferCore>(options_, pool_, link_.get(), on_event_);
     address_ = link_->address();
     started.set_value(absl::OkStatus());
@@ -111,12 +96,6 @@ class Transfer::Loop {
     Leave();
     link_.reset();  // before the slabs its operations may name
     core_.reset();
-  }
-
-  void TakePace() {
-    if (paced_link_ == nullptr) return;
-    std::lock_guard lock(pace_mutex_);
-    if (const auto pace = std::exchange(new_pace_, std::nullopt)) paced_link_->SetPace(*pace);
   }
 
   void Turn() {
@@ -133,7 +112,6 @@ class Transfer::Loop {
 
   bool DrainMail() {
     const bool any = mailbox_.Drain(&commands_);
-    TakePace();  // between the two: commands posted after it find it
     for (TransferCommand& command : commands_) core_->Handle(std::move(command), NowUs());
     commands_.clear();
     return any;
@@ -188,15 +166,12 @@ class Transfer::Loop {
   mutable std::mutex counters_mutex_;
   TransferCounters counters_;
   std::vector<LinkReport> links_;
-  std::mutex pace_mutex_;
-  std::optional<LinkPace> new_pace_;
   std::thread thread_;
 
   // Link thread only.
   int64_t moved_us_ = 0;  // time of the last event
   uint64_t links_version_ = 0;
   std::unique_ptr<Link> link_;
-  PacedLink* paced_link_ = nullptr;  // link_, where there is a pace
   std::unique_ptr<TransferCore> core_;
   std::vector<TransferCommand> commands_;
   std::vector<LinkEvent> link_events_;
@@ -218,6 +193,5 @@ const std::string& Transfer::address() const { return loop_->address(); }
 void Transfer::Post(TransferCommand command) { loop_->Post(std::move(command)); }
 std::vector<LinkReport> Transfer::links() const { return loop_->links(); }
 TransferCounters Transfer::counters() const { return loop_->counters(); }
-void Transfer::SetPace(const LinkPace& pace) { loop_->SetPace(pace); }
 
 }  // namespace baton

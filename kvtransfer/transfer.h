@@ -24,12 +24,10 @@
 #include <vector>
 
 #include "common/status.h"
+#include "kvtransfer/protocol/link.h"
 #include "kvtransfer/protocol/transfer_events.h"
 
 namespace baton {
-
-class Link;
-using LinkMaker = std::function<absl::StatusOr<std::unique_ptr<Link>>()>;
 
 class Transfer {
  public:
@@ -37,7 +35,7 @@ class Transfer {
   static absl::StatusOr<std::unique_ptr<Transfer>> Start(
       const TransferOptions& options, const PoolView& pool,
       std::function<void(TransferEvent)> on_event);
-  // The same over another link than UCX, made on the link thread.
+  // The same over another link than UCX at listen_host and listen_port, made on the link thread.
   static absl::StatusOr<std::unique_ptr<Transfer>> StartOver(
       LinkMaker make_link, const TransferOptions& options, const PoolView& pool,
       std::function<void(TransferEvent)> on_event);
@@ -50,9 +48,6 @@ class Transfer {
   const std::string& address() const;  // host:port for peers to connect to
   void Post(TransferCommand command);  // any thread; bounded by the pages and tickets that exist
   TransferCounters counters() const;   // any thread
-  // Of a Transfer that was started with a pace: another one, from now on. Any thread; what is
-  // posted after it finds it.
-  void SetPace(const LinkPace& pace);
   // Peers handed over to so far, in order of incarnation; bounded, the idle are forgotten. Any
   // thread.
   std::vector<LinkReport> links() const;

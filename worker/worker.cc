@@ -90,7 +90,7 @@ Worker::Worker(const WorkerOptions& options, const std::optional<PrefillCost>& f
   const CpuAllowance allowance = OwnCpuAllowance();
   announce_.cpu_group = allowance.group();
   announce_.cpu_share = allowance.share(options.engine.threads);
-  announce_.link_bytes_per_second = options.transfer.pace.bytes_per_second;
+  announce_.link_bytes_per_second = options.link_bytes_per_second;
   announce_.n_layers = backend_->model().n_layers;
   announce_.kv_token_bytes = static_cast<int32_t>(pool_->layout().token_bytes());
 
@@ -123,9 +123,11 @@ absl::Status Worker::Connect(const WorkerOptions& options) {
   transfer.model_fingerprint = announce_.model_fingerprint;
   transfer.numerics_id = announce_.numerics_id;
   transfer.layout_id = announce_.layout_id;
-  ASSIGN_OR_RETURN(
-      transfer_, Transfer::Start(transfer, ViewOf(*pool_),
-                                 [this](TransferEvent event) { engine_->Post(std::move(event)); }));
+  const auto on_event = [this](TransferEvent event) { engine_->Post(std::move(event)); };
+  ASSIGN_OR_RETURN(transfer_,
+                   options.make_link
+                       ? Transfer::StartOver(options.make_link, transfer, ViewOf(*pool_), on_event)
+                       : Transfer::Start(transfer, ViewOf(*pool_), on_event));
   announce_.transfer = {.incarnation = announce_.incarnation, .address = transfer_->address()};
 
   ControlClientOptions client;

@@ -24,6 +24,9 @@ struct WorkerOptions {
   EngineOptions engine;
   // incarnation (0 = a random one), key, fingerprint and ids are filled in by Start.
   TransferOptions transfer;
+  LinkMaker make_link;  // of the KV transfer; empty: UCX at transfer.listen_host, listen_port
+  // That the link is held to, told to the router; 0: as fast as it is.
+  double link_bytes_per_second = 0;
   std::string router_address;  // host:port of the router's control address
   ClusterKey key{};
   int64_t kv_bytes = 1 << 30;  // size of the KV pool

@@ -11,6 +11,8 @@
 #include "bench/relay/rank_stage.h"
 #include "common/cpus.h"
 #include "engine/load_backend.h"
+#include "kvtransfer/links/paced_link.h"
+#include "kvtransfer/links/ucx_link.h"
 #include "worker/pool_view.h"
 
 namespace baton {
@@ -50,10 +52,10 @@ class RelayRank {
   }
 
   void SetNoise(bool noisy) {
+    if (paced_link_ == nullptr) return;
     LinkPace pace = parts_.start.pace;
-    if (!pace.is_set()) return;
     if (!noisy) pace.noise = {};
-    parts_.transfer->SetPace(pace);
+    paced_link_->SetPace(pace);
   }
 
   absl::Status Start(const std::string& line) {
@@ -76,10 +78,10 @@ class RelayRank {
     options.model_fingerprint = parts_.backend->model_fingerprint();
     options.numerics_id = parts_.backend->numerics_id();
     options.layout_id = layout.layout_id();
-    options.pace = start.pace;
-    ASSIGN_OR_RETURN(parts_.transfer,
-                     Transfer::Start(options, ViewOf(*parts_.pool),
-                                     [this](const TransferEvent& event) { OnEvent(event); }));
+    ASSIGN_OR_RETURN(
+        parts_.transfer,
+        Transfer::StartOver([this] { return MakeLink(); }, options, ViewOf(*parts_.pool),
+                            [this](const TransferEvent& event) { OnEvent(event); }));
     RankStarted started;
     started.address = parts_.transfer->address();
     started.numerics_id = parts_.backend->numerics_id();
@@ -94,6 +96,15 @@ class RelayRank {
     return absl::OkStatus();
   }
 
+  absl::StatusOr<std::unique_ptr<Link>> MakeLink() {  // link thread, inside Start
+    ASSIGN_OR_RETURN(std::unique_ptr<Link> link, MakeUcxLink("127.0.0.1", 0));
+    const LinkPace& pace = parts_.start.pace;
+    if (!pace.is_set()) return link;
+    auto paced = std::make_unique<PacedLink>(std::move(link), pace);
+    paced_link_ = paced.get();
+    return paced;
+  }
+
   void SetPart(RankPrompt* part) {
     std::lock_guard lock(mutex_);
     part_ = part;
@@ -105,8 +116,9 @@ class RelayRank {
 
   std::FILE* const answers_ = ::fdopen(kAnswerDescriptor, "w");
   std::mutex mutex_;
-  RankPrompt* part_ = nullptr;  // the prompt under way
-  RankParts parts_;             // last: its link thread ends before what it calls
+  RankPrompt* part_ = nullptr;       // the prompt under way
+  PacedLink* paced_link_ = nullptr;  // the Transfer's; null: as fast as this machine
+  RankParts parts_;                  // last: its link thread ends before what it calls
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "common/check.h"
@@ -14,11 +15,17 @@ namespace {
 
 constexpr double kFall = 100;  // LinkPace::falls_after
 
+int64_t SteadyUs() {
+  return std::chrono::duration_cast<std::chrono::microseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
 }  // namespace
 
 PacedLink::PacedLink(std::unique_ptr<Link> link, const LinkPace& pace,
                      std::function<int64_t()> now_us)
-    : link_(std::move(link)), pace_(pace), now_us_(std::move(now_us)) {
+    : link_(std::move(link)), pace_(pace), now_us_(now_us ? std::move(now_us) : SteadyUs) {
   timer_fd_ = ::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
   wake_fd_ = ::epoll_create1(EPOLL_CLOEXEC);
   CHECK(timer_fd_ >= 0 && wake_fd_ >= 0);
@@ -35,20 +42,31 @@ PacedLink::~PacedLink() {
   ::close(timer_fd_);
 }
 
-int64_t PacedLink::Pass(uint64_t length, double bytes_per_second, int64_t* free_us) const {
+void PacedLink::SetPace(const LinkPace& pace) {
+  std::lock_guard lock(pace_mutex_);
+  pace_ = pace;
+}
+
+LinkPace PacedLink::pace() const {
+  std::lock_guard lock(pace_mutex_);
+  return pace_;
+}
+
+int64_t PacedLink::Pass(const LinkPace& pace, uint64_t length, int64_t* free_us) const {
   const int64_t begin_us = std::max(now_us_(), *free_us);
-  if (bytes_per_second <= 0) return begin_us;
+  if (pace.bytes_per_second <= 0) return begin_us;
   const double begin = static_cast<double>(begin_us) * 1e-6;
   const double end =
-      pace_.noise.Through(pace_.worker, begin, static_cast<double>(length) / bytes_per_second);
+      pace.noise.Through(pace.worker, begin, static_cast<double>(length) / pace.bytes_per_second);
   *free_us = begin_us + static_cast<int64_t>((end - begin) * 1e6 + 0.5);
   return *free_us;
 }
 
 int64_t PacedLink::PassIn(uint64_t length) {
-  const bool has_fallen = pace_.falls_after > 0 && taken_in_ >= pace_.falls_after;
+  LinkPace pace = this->pace();
+  if (pace.falls_after > 0 && taken_in_ >= pace.falls_after) pace.bytes_per_second /= kFall;
   taken_in_ += static_cast<int64_t>(length);
-  return Pass(length, pace_.bytes_per_second / (has_fallen ? kFall : 1), &in_free_us_);
+  return Pass(pace, length, &in_free_us_);
 }
 
 // Nothing overtakes what its connection holds already.
@@ -60,14 +78,15 @@ void PacedLink::Hold(ConnectionId connection, int64_t due_us,
 }
 
 void PacedLink::Send(ConnectionId connection, std::string message) {
-  Hold(connection, now_us_() + pace_.latency_us, std::move(message));
+  Hold(connection, now_us_() + pace().latency_us, std::move(message));
   SendDue(now_us_());
 }
 
 void PacedLink::Announce(ConnectionId connection, OperationId operation,
                          const wire::ChunkHeaderBytes& header, const std::byte* payload,
                          uint64_t length) {
-  Hold(connection, Pass(length, pace_.bytes_per_second, &out_free_us_) + pace_.latency_us,
+  const LinkPace pace = this->pace();
+  Hold(connection, Pass(pace, length, &out_free_us_) + pace.latency_us,
        Chunk{operation, header, payload, length});
   SendDue(now_us_());
 }
@@ -187,6 +206,14 @@ bool PacedLink::Arm() {
 
 bool PacedLink::idle() const {
   return outgoing_.empty() && receives_.empty() && ended_.empty() && link_->idle();
+}
+
+LinkMaker Paced(LinkMaker make_link, const LinkPace& pace) {
+  if (!pace.is_set()) return make_link;
+  return [make_link = std::move(make_link), pace]() -> absl::StatusOr<std::unique_ptr<Link>> {
+    ASSIGN_OR_RETURN(std::unique_ptr<Link> link, make_link());
+    return std::make_unique<PacedLink>(std::move(link), pace);
+  };
 }
 
 }  // namespace baton

@@ -1,8 +1,8 @@
-// A slower link than the machine has: every chunk takes its time at this end's port, out and in
-// (docs/PAPER.md, emulated links). It delays, it does not copy: the production path runs under it.
-// Chunks of all connections share a port, one after another, so fan-out and fan-in contend as they
-// do at a network card. Messages are small and wait only for what was sent before them on their
-// connection.
+// A Link around another that is slower than it, for experiments: every chunk takes its time at this
+// end's port, out and in. It delays and copies nothing: what serves requests runs under it, and
+// knows nothing of it. Chunks of all connections share a port, one after another, so fan-out and
+// fan-in contend as they do at a network card. Messages are small and wait only for what was sent
+// before them on their connection.
 //
 // Out: an announcement goes when the port has sent it. In: a receive is posted when the port has
 // taken it. Both are the first in, first out of their port. Where the pace has noise, a port is
@@ -13,6 +13,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <variant>
 #include <vector>
@@ -24,13 +25,14 @@ namespace baton {
 
 class PacedLink final : public Link {
  public:
-  // now_us: monotonic. With a clock that does not run by itself (simulation) wake_fd is not to be
-  // slept on: next_due_us says when Poll has more to do.
-  PacedLink(std::unique_ptr<Link> link, const LinkPace& pace, std::function<int64_t()> now_us);
+  // now_us: monotonic; empty: the machine's steady clock. With a clock that does not run by itself
+  // (simulation) wake_fd is not to be slept on: next_due_us says when Poll has more to do.
+  PacedLink(std::unique_ptr<Link> link, const LinkPace& pace,
+            std::function<int64_t()> now_us = nullptr);
   ~PacedLink() override;
 
-  // From now on; what is on its way keeps its time. Owner's thread.
-  void SetPace(const LinkPace& pace) { pace_ = pace; }
+  // For what is sent and accepted from now on; what is on its way keeps its time. Any thread.
+  void SetPace(const LinkPace& pace);
   static constexpr int64_t kNever = INT64_MAX;
   int64_t next_due_us() const;
 
@@ -71,8 +73,9 @@ class PacedLink final : public Link {
     OperationId operation;
     std::byte* destination;
   };
+  LinkPace pace() const;
   // When a port that takes chunks one after another is through with one more.
-  int64_t Pass(uint64_t length, double bytes_per_second, int64_t* free_us) const;
+  int64_t Pass(const LinkPace& pace, uint64_t length, int64_t* free_us) const;
   int64_t PassIn(uint64_t length);
   void Hold(ConnectionId connection, int64_t due_us, std::variant<std::string, Chunk> what);
   bool SendDue(int64_t now_us);
@@ -81,6 +84,7 @@ class PacedLink final : public Link {
   void Record(const LinkEvent& event);
 
   const std::unique_ptr<Link> link_;
+  mutable std::mutex pace_mutex_;
   LinkPace pace_;
   const std::function<int64_t()> now_us_;
   int timer_fd_ = -1, wake_fd_ = -1;
@@ -91,5 +95,8 @@ class PacedLink final : public Link {
   std::map<AnnouncementId, Offer> offers_;
   std::vector<LinkEvent> ended_;  // ends of what was held when its connection ended
 };
+
+// Links of `make_link`, each held to the pace; as they are where the pace is not set.
+LinkMaker Paced(LinkMaker make_link, const LinkPace& pace);
 
 }  // namespace baton

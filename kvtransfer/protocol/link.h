@@ -16,6 +16,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -87,5 +89,8 @@ class Link {
   // True if nothing is posted and no connection is closing.
   virtual bool idle() const = 0;
 };
+
+// Called once, on the thread that will own the link. An error: no link can be had, and why.
+using LinkMaker = std::function<absl::StatusOr<std::unique_ptr<Link>>()>;
 
 }  // namespace baton

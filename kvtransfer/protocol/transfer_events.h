@@ -15,7 +15,6 @@
 #include "common/state_machine.h"
 #include "common/status.h"
 #include "common/ticket.h"
-#include "kvtransfer/links/link_pace.h"
 
 namespace baton {
 
@@ -54,7 +53,6 @@ struct TransferOptions {
   // commits although both ends are well: how long before it ends.
   int64_t room_timeout_ms = 600'000;
   int64_t idle_timeout_ms = 600'000;
-  LinkPace pace;  // of a slower link than this machine has, for experiments; not set: none
   // Test only: the sink receives but never acknowledges, and so never completes a handoff either.
   bool withhold_acks = false;
   TransitionCounts* transitions = nullptr;  // counts transitions; tests only

@@ -13,6 +13,8 @@
 #include "engine/kv/kv_layout.h"
 #include "engine/model/text_file.h"
 #include "engine/step/backend.h"
+#include "kvtransfer/links/paced_link.h"
+#include "kvtransfer/links/ucx_link.h"
 #include "server/config/model_folder.h"
 #include "server/process/role_process.h"
 #include "server/process/worker_endpoint.h"
@@ -94,11 +96,13 @@ WorkerOptions OptionsOf(const RoleConfig& start, Role role, int64_t kv_bytes) {
   options.engine.max_context = config.model.max_context;
   options.engine.cache_dir = config.model.weight_cache;
   options.engine.random_seed = static_cast<uint64_t>(config.model.random_seed);
-  options.transfer.listen_host = config.cluster.worker_host;
-  options.transfer.pace = {
+  const LinkPace pace = {
       .bytes_per_second = static_cast<double>(config.cluster.link_bytes_per_second),
       .latency_us = absl::ToInt64Microseconds(config.cluster.link_latency),
       .falls_after = config.cluster.link_falls_after};
+  options.make_link =
+      Paced([host = config.cluster.worker_host] { return MakeUcxLink(host, 0); }, pace);
+  options.link_bytes_per_second = pace.bytes_per_second;
   options.router_address = config.cluster.router;
   options.key = start.key;
   options.kv_bytes = kv_bytes;

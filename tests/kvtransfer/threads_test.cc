@@ -4,6 +4,7 @@
 #include <random>
 #include <thread>
 
+#include "kvtransfer/links/paced_link.h"
 #include "tests/kvtransfer/tapped_link.h"
 #include "tests/kvtransfer/transfer_node.h"
 #include "tests/support/mem_link.h"
@@ -14,11 +15,12 @@
 namespace baton {
 namespace {
 
-TransferStarter StarterOver(MemNetwork* network) {
-  return [network](const TransferOptions& options, const PoolView& pool, auto on_event) {
-    return Transfer::StartOver(
-        [network] { return absl::StatusOr<std::unique_ptr<Link>>(network->MakeLink()); }, options,
-        pool, std::move(on_event));
+TransferStarter StarterOver(MemNetwork* network, const LinkPace& pace = {}) {
+  return [network, pace](const TransferOptions& options, const PoolView& pool, auto on_event) {
+    const auto make_link = [network] {
+      return absl::StatusOr<std::unique_ptr<Link>>(network->MakeLink());
+    };
+    return Transfer::StartOver(Paced(make_link, pace), options, pool, std::move(on_event));
   };
 }
 
@@ -182,12 +184,10 @@ TEST_CASE("a paced link: byte-exact, and as slow as it is told") {
   MemNetwork network(MemNetwork::Mode::kThreaded, 1);
   constexpr int32_t kPages = 16;
   TransferOptions options[2] = {TestOptions(1), TestOptions(2)};
-  for (TransferOptions& o : options) {
-    o.chunk_bytes = 3'000;
-    o.pace = {.bytes_per_second = 1e6, .latency_us = 200};
-  }
-  TransferNode source(StarterOver(&network), options[0], kPages, {1'000, 2'500, 700}, 8);
-  TransferNode sink(StarterOver(&network), options[1], kPages, {1'000, 2'500, 700}, 8);
+  for (TransferOptions& o : options) o.chunk_bytes = 3'000;
+  const TransferStarter start = StarterOver(&network, {.bytes_per_second = 1e6, .latency_us = 200});
+  TransferNode source(start, options[0], kPages, {1'000, 2'500, 700}, 8);
+  TransferNode sink(start, options[1], kPages, {1'000, 2'500, 700}, 8);
   std::vector<int32_t> pages(kPages);
   for (int32_t page = 0; page < kPages; ++page) {
     source.pool().FillPage(page, 2);

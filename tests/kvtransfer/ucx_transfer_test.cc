@@ -8,6 +8,8 @@
 #include <random>
 #include <thread>
 
+#include "kvtransfer/links/paced_link.h"
+#include "kvtransfer/links/ucx_link.h"
 #include "tests/kvtransfer/process_view.h"
 #include "tests/kvtransfer/transfer_node.h"
 
@@ -84,9 +86,14 @@ TEST_CASE("a handoff in parts over UCX is whole, whoever opens first") {
 
 TEST_CASE("a slow link's rate and latency are known after a handoff and a silence") {
   TransferOptions options = TestOptions(1);
-  options.pace = {.bytes_per_second = 2e7, .latency_us = 5'000};
   options.chunk_bytes = 100'000;
-  UcxNode source(options, 16, {500'000, 500'000}), sink(TestOptions(2), 16, {500'000, 500'000});
+  const auto start_paced = [](const TransferOptions& o, const PoolView& pool, auto on_event) {
+    const auto make_link = [] { return MakeUcxLink("127.0.0.1", 0); };
+    return Transfer::StartOver(Paced(make_link, {.bytes_per_second = 2e7, .latency_us = 5'000}), o,
+                               pool, std::move(on_event));
+  };
+  TransferNode source(start_paced, options, 16, {500'000, 500'000});
+  UcxNode sink(TestOptions(2), 16, {500'000, 500'000});
   sink.LendAll();
   const Ticket ticket = MakeTicket(1, 2, 16, 16);
   source.Open(ticket, sink);
