@@ -30,7 +30,6 @@ struct HandoffLimits {
   int64_t stall_timeout_us = 0;      // chunks or COMMIT without any acknowledgement
   int64_t idle_timeout_us = 0;       // promised, and neither chunks nor COMMIT
   int64_t reconnect_timeout_us = 0;  // without a connection
-  bool withhold_acks = false;
   TransitionCounts* transitions = nullptr;
 };
 inline constexpr int64_t kMaxChunkBytes = 64 << 20;

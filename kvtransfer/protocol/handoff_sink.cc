@@ -152,8 +152,7 @@ void HandoffSink::ResumeIfQuiet(int64_t now_us, HandoffEffects* out) {
   state_ = State::kReceiving;
   since_us_ = now_us;
   for (const uint32_t seq : landed_)
-    if (seq >= *resume_from_ && !limits_.withhold_acks)
-      out->messages.emplace_back(wire::Ack{handoff(), seq});
+    if (seq >= *resume_from_) out->messages.emplace_back(wire::Ack{handoff(), seq});
   resume_from_.reset();
   OpenAgain(0, out);
 }
@@ -209,14 +208,14 @@ void HandoffSink::Landed(const wire::ChunkHeader& header, Landing landing, int64
   claimed_bytes_ -= header.length;
   if (state_ == State::kAborting) return FinishAbortIfQuiet(stock, out);
   CHECK(gathering());
-  // Suspended: its source learns by the promise what to send again.
-  const bool answer = state_ == State::kReceiving && !limits_.withhold_acks;
+  // Else suspended: the source learns by the promise what to send again.
+  const bool receiving = state_ == State::kReceiving;
   if (landing != Landing::kVerified) {
-    if (state_ == State::kReceiving)
+    if (receiving)
       out->messages.emplace_back(wire::Nack{handoff(), header.chunk_seq, wire::NackReason::kCrc});
     return ResumeIfQuiet(now_us, out);
   }
-  since_us_ = state_ == State::kReceiving ? now_us : since_us_;
+  if (receiving) since_us_ = now_us;
   for (int32_t page = 0; page < rect.n_pages; ++page)
     for (int32_t plane = 0; plane < rect.n_planes; ++plane)
       here_[CellIndex(rect.first_page + page, rect.plane + plane)] = true;
@@ -224,7 +223,7 @@ void HandoffSink::Landed(const wire::ChunkHeader& header, Landing landing, int64
   digest_ += wire::ChunkDigest(header.chunk_seq, header.payload_crc);
   landed_.push_back(header.chunk_seq);
   if (inflow()) ReportCells(rect, out);
-  if (answer) out->messages.emplace_back(wire::Ack{handoff(), header.chunk_seq});
+  if (receiving) out->messages.emplace_back(wire::Ack{handoff(), header.chunk_seq});
   CompleteIfAll(now_us, stock, out);
   ResumeIfQuiet(now_us, out);
 }
@@ -259,13 +258,12 @@ void HandoffSink::Handle(const wire::Commit& commit, int64_t now_us, ReceivePool
   if (!commit_) since_us_ = now_us;
   commit_ = commit;
   CompleteIfAll(now_us, stock, out);
-  if (state_ == State::kReceiving && all_own_here() && !limits_.withhold_acks)
+  if (state_ == State::kReceiving && all_own_here())
     out->messages.emplace_back(wire::AwaitingParts{handoff()});
 }
 
 void HandoffSink::CompleteIfAll(int64_t now_us, ReceivePool* stock, HandoffEffects* out) {
-  // Completing is an acknowledgement too.
-  if (!all_own_here() || limits_.withhold_acks) return;
+  if (!all_own_here()) return;
   if (done_->digest != digest_)
     return Abort(absl::DataLossError("the chunks that arrived are not those that were sent "
                                      "(digests differ)"),

@@ -18,7 +18,6 @@ HandoffLimits LimitsOf(const TransferOptions& options, const PoolView& pool) {
           .stall_timeout_us = 2 * options.peer_timeout_ms * 1000,
           .idle_timeout_us = options.idle_timeout_ms * 1000,
           .reconnect_timeout_us = options.peer_timeout_ms * 1000,
-          .withhold_acks = options.withhold_acks,
           .transitions = options.transitions};
 }
 

@@ -53,8 +53,6 @@ struct TransferOptions {
   // commits although both ends are well: how long before it ends.
   int64_t room_timeout_ms = 600'000;
   int64_t idle_timeout_ms = 600'000;
-  // Test only: the sink receives but never acknowledges, and so never completes a handoff either.
-  bool withhold_acks = false;
   TransitionCounts* transitions = nullptr;  // counts transitions; tests only
 };
 

@@ -1,11 +1,24 @@
 #include "tests/e2e/in_process_cluster.h"
 
 #include "absl/strings/str_format.h"
+#include "kvtransfer/links/ucx_link.h"
+#include "tests/support/tapped_link.h"
+#include "tests/support/withheld_acks.h"
 
 // After our headers: both have a CHECK.
 #include <catch2/catch.hpp>
 
 namespace baton {
+namespace {
+
+absl::StatusOr<std::unique_ptr<Link>> MakeUcxLinkWithoutAcks() {
+  ASSIGN_OR_RETURN(std::unique_ptr<Link> link, MakeUcxLink("127.0.0.1", 0));
+  auto tapped = std::make_unique<TappedLink>(std::move(link));
+  WithholdAcks(tapped.get());
+  return tapped;
+}
+
+}  // namespace
 
 InProcessCluster::InProcessCluster(const InProcessOptions& options) {
   const ClusterKey key{1, 2, 3};
@@ -40,7 +53,7 @@ InProcessCluster::InProcessCluster(const InProcessOptions& options) {
         options.kv_pages > 0 ? options.kv_pages : 8 * 4096 / options.engine.page_tokens;
     worker.max_batch = options.max_batch;
     worker.chunk_tokens = options.chunk_tokens;
-    worker.transfer.withhold_acks = options.withhold_acks;
+    if (options.withhold_acks) worker.make_link = MakeUcxLinkWithoutAcks;
     auto made = Worker::Start(worker);
     INFO(made.status().ToString());
     REQUIRE(made.ok());

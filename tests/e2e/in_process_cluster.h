@@ -25,7 +25,7 @@ struct InProcessOptions {
   int chunk_tokens = 0;
   int relay_min_tokens = 0;
   int relay_max_ranks = 2;  // and so many at least, where they are there
-  bool withhold_acks = false;
+  bool withhold_acks = false;  // by the KV links of all workers (tests/support/withheld_acks.h)
 };
 
 struct Outcome {

@@ -4,6 +4,7 @@
 
 #include "tests/kvtransfer/handoff_rigs.h"
 #include "tests/kvtransfer/inflow_pair.h"
+#include "tests/support/withheld_acks.h"
 
 // Last: its CHECK replaces ours.
 #include <catch2/catch.hpp>
@@ -372,11 +373,10 @@ TEST_CASE("inflow: tickets without pages or with too many are refused") {
 }
 
 TEST_CASE("inflow: planes are told although acknowledgements are withheld") {
-  TransferOptions options = CorePair::Options(2, 260);
-  options.withhold_acks = true;
   CoreCluster cluster(11);
   CoreNode& head = cluster.Add(CorePair::Options(1, 260), 4, kPlanes);
-  CoreNode& tail = cluster.Add(options, 4, kPlanes);
+  CoreNode& tail = cluster.Add(CorePair::Options(2, 260), 4, kPlanes);
+  WithholdAcks(&tail.tap);
   const Ticket ticket = MakeTicket(1, 2, 1, 0);
   tail.core->Handle(AwaitInflow{ticket.id, 1, {2}}, cluster.now_us);
   head.core->Handle(OpenHandoff{ticket, 2, tail.link->address()}, cluster.now_us);

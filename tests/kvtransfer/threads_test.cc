@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "kvtransfer/links/paced_link.h"
-#include "tests/kvtransfer/tapped_link.h"
+#include "tests/support/tapped_link.h"
 #include "tests/kvtransfer/transfer_node.h"
 #include "tests/support/mem_link.h"
 

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "tests/kvtransfer/core_pair.h"
+#include "tests/support/withheld_acks.h"
 
 // Last: its CHECK replaces ours.
 #include <catch2/catch.hpp>
@@ -233,9 +234,8 @@ TEST_CASE("a live peer is never given up while prefill computes") {
 TEST_CASE("withheld acknowledgements stall the source until its deadline, and lose nothing") {
   CoreCluster cluster(10);
   CoreNode& source = cluster.Add(TestOptions(1), 8, kPlanes);
-  TransferOptions options = TestOptions(2);
-  options.withhold_acks = true;
-  CoreNode& sink = cluster.Add(options, 8, kPlanes);
+  CoreNode& sink = cluster.Add(TestOptions(2), 8, kPlanes);
+  WithholdAcks(&sink.tap);
   sink.Lend(8, cluster.now_us);
   source.core->Handle(OpenHandoff{MakeTicket(1, 2, 1, 1), 2, sink.link->address()}, cluster.now_us);
   source.core->Handle(SendCells{.ticket_id = {1, ~uint64_t{1}}, .n_planes = 3, .pages = {0}},

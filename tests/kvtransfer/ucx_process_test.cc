@@ -5,7 +5,7 @@
 
 #include "kvtransfer/links/ucx_link.h"
 #include "kvtransfer/protocol/crc32c.h"
-#include "tests/kvtransfer/tapped_link.h"
+#include "tests/support/tapped_link.h"
 #include "tests/kvtransfer/transfer_node.h"
 #include "tests/support/child_process.h"
 

@@ -36,7 +36,7 @@ class TappedLink final : public Link {
   std::function<void(Announced*)> on_announce;
   // Called before each control message, which goes out as it leaves it; not at all if empty.
   std::function<void(std::string*)> on_send;
-  // Called for each event on its way to the owner.
+  // Called for each event on its way to the owner; a message that it empties does not arrive.
   std::function<void(LinkEvent*)> on_event;
   // The owner does not learn of lost connections while this is set.
   bool withholds_losses = false;
@@ -89,6 +89,9 @@ class TappedLink final : public Link {
       for (LinkEvent& loss : std::exchange(losses_, {})) events->push_back(std::move(loss));
     for (LinkEvent& event : polled) {
       if (on_event) on_event(&event);
+      if (const auto* message = std::get_if<MessageArrived>(&event);
+          message != nullptr && message->bytes.empty())
+        continue;
       if (const auto* accepted = std::get_if<ConnectionAccepted>(&event))
         connections_.insert(accepted->connection);
       if (const auto* sent = std::get_if<ChunkSent>(&event);
