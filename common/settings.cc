@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "common/check.h"
 
 namespace baton {
@@ -83,6 +84,13 @@ std::string Clipped(std::string_view value) {
   return value.size() <= 80 ? std::string(value) : std::string(value.substr(0, 77)) + "...";
 }
 
+// The word before the first dot.
+std::string_view SectionOf(std::string_view key) {
+  const size_t dot = key.find('.');
+  CHECK(dot != std::string_view::npos);
+  return key.substr(0, dot);
+}
+
 // One scalar of the file, in order of appearance.
 struct FileValue {
   std::string key, value;
@@ -138,18 +146,30 @@ std::string NearestWord(std::string_view word, const std::vector<std::string>& c
   return best;
 }
 
-Settings::Setting& Settings::Add(std::string key, std::string allowed, std::string help) {
-  CHECK(Find(key) == nullptr);
-  Setting setting;
-  setting.key = std::move(key);
-  setting.allowed = std::move(allowed);
-  setting.help = std::move(help);
+void Settings::Section(std::string name, std::string help) {
+  sections_.emplace_back(std::move(name), std::move(help));
+}
+
+void Settings::Renamed(std::string old_key, std::string new_key) {
+  CHECK(Find(old_key) == nullptr && Find(new_key) != nullptr);
+  renamed_.emplace_back(std::move(old_key), std::move(new_key));
+}
+
+void Settings::Add(Setting setting) {
+  for (Setting& there : settings_) {
+    if (there.key != setting.key) continue;
+    CHECK(there.allowed == setting.allowed && there.help == setting.help &&
+          there.get() == setting.get());
+    there.set = [first = there.set, second = setting.set](std::string_view text) {
+      return first(text) && second(text);
+    };
+    return;
+  }
   settings_.push_back(std::move(setting));
-  return settings_.back();
 }
 
 void Settings::Bool(std::string key, bool* target, std::string help) {
-  Setting& setting = Add(std::move(key), "true or false", std::move(help));
+  Setting setting{.key = std::move(key), .allowed = "true or false", .help = std::move(help)};
   setting.is_bool = true;
   setting.set = [target](std::string_view text) {
     if (text != "true" && text != "false") return false;
@@ -157,85 +177,103 @@ void Settings::Bool(std::string key, bool* target, std::string help) {
     return true;
   };
   setting.get = [target] { return *target ? "true" : "false"; };
+  Add(std::move(setting));
 }
 
-void Settings::Int(std::string key, int* target, int least, int most, std::string help) {
-  Setting& setting = Add(std::move(key), absl::StrFormat("an integer from %d to %d", least, most),
-                         std::move(help));
+void Settings::AddInt(std::string key, int64_t min, int64_t max, std::string help,
+                      Access<int64_t> target) {
+  Setting setting{.key = std::move(key),
+                  .allowed = absl::StrCat("an integer from ", min, " to ", max),
+                  .help = std::move(help)};
   setting.set = [=](std::string_view text) {
-    int value = 0;
-    if (!absl::SimpleAtoi(std::string(text), &value) || value < least || value > most) return false;
-    *target = value;
+    int64_t value = 0;
+    if (!absl::SimpleAtoi(std::string(text), &value) || value < min || value > max) return false;
+    target.set(value);
     return true;
   };
-  setting.get = [target] { return absl::StrCat(*target); };
+  setting.get = [=] { return absl::StrCat(target.get()); };
+  Add(std::move(setting));
 }
 
-void Settings::Number(std::string key, double* target, double least, double most,
-                      std::string help) {
-  Setting& setting =
-      Add(std::move(key), absl::StrFormat("a number from %g to %g", least, most), std::move(help));
+void Settings::Number(std::string key, double* target, double min, double max, std::string help) {
+  Setting setting{.key = std::move(key),
+                  .allowed = absl::StrFormat("a number from %g to %g", min, max),
+                  .help = std::move(help)};
   setting.set = [=](std::string_view text) {
     double value = 0;
     if (!absl::SimpleAtod(std::string(text), &value) || !std::isfinite(value)) return false;
-    if (value < least || value > most) return false;
+    if (value < min || value > max) return false;
     *target = value;
     return true;
   };
   setting.get = [target] { return absl::StrFormat("%.17g", *target); };
+  Add(std::move(setting));
 }
 
-void Settings::Bytes(std::string key, int64_t* target, int64_t least, int64_t most,
-                     std::string help) {
-  Setting& setting = Add(std::move(key),
-                         absl::StrCat("a size from ", BytesText(least), " to ", BytesText(most),
-                                      " (like 512KiB, 64MiB, 8GiB)"),
-                         std::move(help));
+void Settings::AddBytes(std::string key, int64_t min, int64_t max, std::string help,
+                        Access<int64_t> target) {
+  Setting setting{.key = std::move(key),
+                  .allowed = absl::StrCat("a size from ", BytesText(min), " to ", BytesText(max),
+                                          " (like 512KiB, 64MiB, 8GiB)"),
+                  .help = std::move(help)};
   setting.set = [=](std::string_view text) {
     int64_t value = 0;
-    if (!ParseBytes(text, &value) || value < least || value > most) return false;
-    *target = value;
+    if (!ParseBytes(text, &value) || value < min || value > max) return false;
+    target.set(value);
     return true;
   };
-  setting.get = [target] { return BytesText(*target); };
+  setting.get = [=] { return BytesText(target.get()); };
+  Add(std::move(setting));
 }
 
-void Settings::Duration(std::string key, absl::Duration* target, absl::Duration least,
-                        absl::Duration most, std::string help) {
-  Setting& setting = Add(std::move(key),
-                         absl::StrCat("a time from ", absl::FormatDuration(least), " to ",
-                                      absl::FormatDuration(most), " (like 200ms, 15s, 2m)"),
-                         std::move(help));
+void Settings::Duration(std::string key, absl::Duration* target, absl::Duration min,
+                        absl::Duration max, std::string help) {
+  Setting setting{.key = std::move(key),
+                  .allowed = absl::StrCat("a time from ", absl::FormatDuration(min), " to ",
+                                          absl::FormatDuration(max), " (like 200ms, 15s, 2m)"),
+                  .help = std::move(help)};
   setting.set = [=](std::string_view text) {
     absl::Duration value;
     if (!absl::ParseDuration(std::string(text), &value)) return false;
-    if (value < least || value > most) return false;
+    if (value < min || value > max) return false;
     *target = value;
     return true;
   };
   setting.get = [target] { return absl::FormatDuration(*target); };
+  Add(std::move(setting));
 }
 
 void Settings::Text(std::string key, std::string* target, std::string help) {
-  Setting& setting = Add(std::move(key), "text", std::move(help));
+  Setting setting{.key = std::move(key), .allowed = "text", .help = std::move(help)};
   setting.is_text = true;
   setting.set = [target](std::string_view text) {
     *target = text;
     return true;
   };
   setting.get = [target] { return *target; };
+  Add(std::move(setting));
 }
 
-void Settings::Choice(std::string key, std::string* target, std::vector<std::string> choices,
+void Settings::Choice(std::string key, std::string* target, const std::vector<std::string>& choices,
                       std::string help) {
-  Setting& setting =
-      Add(std::move(key), absl::StrCat("one of ", absl::StrJoin(choices, ", ")), std::move(help));
-  setting.set = [target, choices = std::move(choices)](std::string_view text) {
-    if (std::find(choices.begin(), choices.end(), text) == choices.end()) return false;
-    *target = text;
+  std::vector<std::pair<std::string, std::string>> pairs;
+  for (const std::string& choice : choices) pairs.emplace_back(choice, choice);
+  Choice<std::string>(std::move(key), target, std::move(pairs), std::move(help));
+}
+
+void Settings::AddChoice(std::string key, std::vector<std::string> words, std::string help,
+                         Access<size_t> word) {
+  Setting setting{.key = std::move(key),
+                  .allowed = absl::StrCat("one of ", absl::StrJoin(words, ", ")),
+                  .help = std::move(help)};
+  setting.set = [=](std::string_view text) {
+    const auto found = std::find(words.begin(), words.end(), text);
+    if (found == words.end()) return false;
+    word.set(static_cast<size_t>(found - words.begin()));
     return true;
   };
-  setting.get = [target] { return *target; };
+  setting.get = [=] { return words[word.get()]; };
+  Add(std::move(setting));
 }
 
 const Settings::Setting* Settings::Find(std::string_view key) const {
@@ -243,6 +281,13 @@ const Settings::Setting* Settings::Find(std::string_view key) const {
     if (setting.key == key) return &setting;
   }
   return nullptr;
+}
+
+std::string Settings::NewName(std::string_view old_key) const {
+  for (const auto& [from, to] : renamed_) {
+    if (from == old_key) return to;
+  }
+  return "";
 }
 
 std::string Settings::Nearest(std::string_view key) const {
@@ -269,6 +314,11 @@ absl::Status Settings::Set(std::string_view key, std::string_view value, std::st
     }
     setting.origin = std::move(origin);
     return absl::OkStatus();
+  }
+  const std::string new_name = NewName(key);
+  if (!new_name.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(std::string(where), std::string(key), " was renamed to ", new_name));
   }
   const std::string nearest = Nearest(key);
   return absl::InvalidArgumentError(
@@ -341,19 +391,45 @@ absl::Status Settings::ReadText(const std::string& text, const std::string& orig
   return absl::OkStatus();
 }
 
-std::string Settings::Resolved() const {
-  std::string text, section;
+std::vector<std::pair<std::string, std::string>> Settings::Sections() const {
+  std::vector<std::pair<std::string, std::string>> sections = sections_;
   for (const Setting& setting : settings_) {
-    const size_t dot = setting.key.find('.');
-    CHECK(dot != std::string::npos);
-    if (setting.key.substr(0, dot) != section) {
-      section = setting.key.substr(0, dot);
-      absl::StrAppend(&text, section, ":\n");
+    const std::string name(SectionOf(setting.key));
+    const auto is_it = [&](const auto& section) { return section.first == name; };
+    if (std::none_of(sections.begin(), sections.end(), is_it)) sections.emplace_back(name, "");
+  }
+  return sections;
+}
+
+std::string Settings::Resolved() const {
+  std::string text;
+  for (const auto& [section, help] : Sections()) {
+    absl::StrAppend(&text, section, ":\n");
+    for (const Setting& setting : settings_) {
+      if (SectionOf(setting.key) != section) continue;
+      const std::string value = setting.is_text ? Quoted(setting.get()) : setting.get();
+      const std::string name = setting.key.substr(section.size() + 1);
+      absl::StrAppend(&text,
+                      absl::StrFormat("  %-44s # %s\n", name + ": " + value, setting.origin));
     }
-    const std::string value = setting.is_text ? Quoted(setting.get()) : setting.get();
-    absl::StrAppend(&text,
-                    absl::StrFormat("  %-44s # %s\n", setting.key.substr(dot + 1) + ": " + value,
-                                    setting.origin));
+  }
+  return text;
+}
+
+std::string Settings::Markdown() const {
+  const auto cell = [](const std::string& text) {
+    return absl::StrReplaceAll(text, {{"|", "\\|"}});
+  };
+  std::string text;
+  for (const auto& [section, help] : Sections()) {
+    absl::StrAppend(&text, "\n## ", section, "\n\n", help, help.empty() ? "" : "\n\n",
+                    "| key | default | allowed | meaning |\n|---|---|---|---|\n");
+    for (const Setting& setting : settings_) {
+      if (SectionOf(setting.key) != section) continue;
+      const std::string value = setting.get().empty() ? "\"\"" : setting.get();
+      absl::StrAppend(&text, "| `", setting.key, "` | `", cell(value), "` | ",
+                      cell(setting.allowed), " | ", cell(setting.help), " |\n");
+    }
   }
   return text;
 }

@@ -92,7 +92,7 @@ absl::Status Cluster::CheckTable(const WorkerAnnounce& worker) const {
     return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrFormat(
       "the partition table was tuned for model %s (%016x, %s), worker %s has %016x, %s: tune it "
-      "with this model (baton tune), or set router.partition to closed",
+      "with this model (baton tune), or set lab.partition to closed",
       table->model, table->model_fingerprint, table->numerics_id, worker.name,
       worker.model_fingerprint, worker.numerics_id));
 }

@@ -37,6 +37,17 @@ Hugging Face cache, or random:<config.json> (random weights of that shape).
   --KEY=VALUE          any setting, such as --decode.max_batch=64
 )";
 
+constexpr char kReferenceHead[] =
+    R"(# Settings
+
+Written by `baton config --markdown` from the declarations beside each room's options; a test holds
+this page equal to them. `baton config --keys` prints the same in a terminal.
+
+Each setting is a line of the file given with `--config` (YAML, a section per heading below) or a
+flag, `--KEY=VALUE`, which wins; `baton config` prints all values with where each comes from. A key
+that was renamed is refused with an error that names the new one.
+)";
+
 struct Alias {
   const char* flag;
   const char* key;
@@ -110,6 +121,11 @@ std::string KeysText(const Settings& settings) {
   return text;
 }
 
+// docs/CONFIG.md, which a test holds equal.
+std::string ReferenceText(const Settings& settings) {
+  return absl::StrCat(kReferenceHead, settings.Markdown());
+}
+
 struct Parser {
   explicit Parser(CommandLine* line) : out(*line), flags(line->settings) {}
 
@@ -145,6 +161,7 @@ struct Parser {
     }
     config = AddCommand(&app, "config", true);
     config->add_flag("--keys", out.list_keys);
+    config->add_flag("--markdown", out.write_reference);
     doctor = AddCommand(&app, "doctor", true);
     version_command = AddCommand(&app, "version", false);
     quantize = AddCommand(&app, "quantize", false);
@@ -179,9 +196,14 @@ void Parser::DeclareTune() {
 }
 
 absl::Status UnknownArgument(const std::vector<std::string>& extras,
-                             const std::vector<std::string>& flags) {
+                             const std::vector<std::string>& flags, const Settings& settings) {
   const std::string word = extras.empty() ? "" : extras.front();
   const std::string name = word.substr(0, word.find('='));
+  if (name.rfind("--", 0) == 0) {
+    const std::string new_key = settings.NewName(name.substr(2));
+    if (!new_key.empty())
+      return absl::InvalidArgumentError(absl::StrCat("flag ", name, " was renamed to --", new_key));
+  }
   if (name.rfind('-', 0) == 0) {
     const std::string nearest = NearestWord(name, flags);
     return absl::InvalidArgumentError(
@@ -252,7 +274,7 @@ absl::StatusOr<std::unique_ptr<CommandLine>> ParseCommandLine(
   } catch (const CLI::ExtrasError&) {
     std::vector<std::string> names = parser.flags.names();
     for (const char* name : {"--config", "--demo", "--help", "--version"}) names.push_back(name);
-    return UnknownArgument(parser.app.remaining(true), names);
+    return UnknownArgument(parser.app.remaining(true), names, line->settings);
   } catch (const CLI::ParseError& error) {
     return absl::InvalidArgumentError(absl::StrCat(
         error.what(), parser.bench->parsed() ? "; see baton bench --help" : "; see baton --help"));
@@ -282,9 +304,9 @@ absl::StatusOr<std::unique_ptr<CommandLine>> ParseCommandLine(
     line->bench = parser.bench_line.Chosen();
     return line;
   }
-  if (line->command == Command::kConfig && line->list_keys) {
+  if (line->command == Command::kConfig && (line->list_keys || line->write_reference)) {
     line->command = Command::kPrint;
-    line->text = KeysText(line->settings);
+    line->text = line->list_keys ? KeysText(line->settings) : ReferenceText(line->settings);
     return line;
   }
   RETURN_IF_ERROR(ApplySettings(parser, line.get()));

@@ -44,13 +44,14 @@ struct CommandLine {
   Command command = Command::kPrint;
   std::string text;  // of kPrint: help or version
   Config config;
-  Settings settings;           // its targets are in config: never moved, never copied
-  bool list_keys = false;      // baton config --keys
-  int start_descriptor = -1;   // a supervised role: where its start order lies
-  int report_descriptor = -1;  // and where it reports to
-  QuantizeCommand quantize;    // of kQuantize
-  TuneCommand tune;            // of kTune
-  std::function<int()> bench;  // of kBench
+  Settings settings;             // its targets are in config: never moved, never copied
+  bool list_keys = false;        // baton config --keys
+  bool write_reference = false;  // baton config --markdown
+  int start_descriptor = -1;     // a supervised role: where its start order lies
+  int report_descriptor = -1;    // and where it reports to
+  QuantizeCommand quantize;      // of kQuantize
+  TuneCommand tune;              // of kTune
+  std::function<int()> bench;    // of kBench
 
   CommandLine() = default;
   CommandLine(const CommandLine&) = delete;

@@ -37,9 +37,9 @@ void DeclareWorkers(const std::string& section, WorkerConfig* workers, Settings*
 void DeclareSlices(SliceConfig* slices, Settings* settings) {
   settings->Int("prefill.max_slice_tokens", &slices->max_slice_tokens, 64, 1 << 20,
                 "most tokens of a prompt that a worker computes at once as one of several");
-  settings->Choice("prefill.streaming", &slices->streaming, {"ordered", "off"},
+  settings->Choice("lab.streaming", &slices->streaming, {"ordered", "off"},
                    "KV of the workers before is attended to as it comes, or layer by layer");
-  settings->Choice("prefill.forwarding", &slices->forwarding, {"cut_through", "accumulated"},
+  settings->Choice("lab.forwarding", &slices->forwarding, {"cut_through", "accumulated"},
                    "KV is passed on as it comes, or when all of a layer is there (KV-Runahead)");
   settings->Text("prefill.cost_file", &slices->cost_file,
                  "file of baton tune whose costs are believed before prefill was measured; empty = "
@@ -79,9 +79,38 @@ void DeclareServer(ServerConfig* server, Settings* settings) {
                   "bodies up to this size are tokenized on the front thread");
 }
 
+void DeclareSections(Settings* settings) {
+  settings->Section("model", "Which model, in which numbers, on which instruction set.");
+  settings->Section("kv", "The KV cache of all workers.");
+  settings->Section("server", "The HTTP API, in the router's process.");
+  settings->Section("router", "Which workers take a request, and what becomes of it if they fail.");
+  settings->Section("prefill", "Workers that compute prompts.");
+  settings->Section("decode", "Workers that compute tokens; colocated ones do both.");
+  settings->Section("cluster", "How the processes of a cluster find each other.");
+  settings->Section("log", "What is written to stderr.");
+  settings->Section("lab",
+                    "For comparisons and experiments only: each makes Baton slower, or decides "
+                    "what it decides better by itself.");
+}
+
+// The laboratory had its keys in the sections of the rooms.
+void DeclareRenamed(Settings* settings) {
+  settings->Renamed("model.attention", "lab.attention");
+  settings->Renamed("router.partition", "lab.partition");
+  settings->Renamed("router.partition_table", "lab.partition_table");
+  settings->Renamed("router.relay_min_ranks", "lab.relay_min_ranks");
+  settings->Renamed("router.relay_push", "lab.relay_push");
+  settings->Renamed("prefill.streaming", "lab.streaming");
+  settings->Renamed("prefill.forwarding", "lab.forwarding");
+  settings->Renamed("cluster.link_bytes_per_second", "lab.link_bytes_per_second");
+  settings->Renamed("cluster.link_latency", "lab.link_latency");
+  settings->Renamed("cluster.link_falls_after", "lab.link_falls_after");
+}
+
 }  // namespace
 
 void DeclareSettings(Config* config, Settings* settings) {
+  DeclareSections(settings);
   ModelConfig& model = config->model;
   settings->Text("model.path", &model.path,
                  "folder, .gguf file, hub id in the local cache (org/name, org/name@revision), or "
@@ -97,7 +126,7 @@ void DeclareSettings(Config* config, Settings* settings) {
                 "weights that share a scale with dtype int4: 32, 64, 128");
   settings->Choice("model.isa", &model.isa, {"auto", "avx2", "avx512", "avx512bf16", "amx"},
                    "instruction set of the kernels");
-  settings->Choice("model.attention", &model.attention, {"causal", "dense_mask"},
+  settings->Choice("lab.attention", &model.attention, {"causal", "dense_mask"},
                    "dense_mask computes what a query does not see and masks it: the same tokens, "
                    "slower, to compare with engines that do so");
   settings->Text("model.weight_cache", &model.weight_cache,
@@ -121,15 +150,15 @@ void DeclareSettings(Config* config, Settings* settings) {
                 "prompts from so many tokens on may be prefilled by several workers; 0 = none");
   settings->Int("router.relay_max_ranks", &router.relay_max_ranks, 1, 64,
                 "most workers that share a prompt");
-  settings->Choice("router.relay_push", &router.relay_push, {"auto", "all", "tail"},
+  settings->Choice("lab.relay_push", &router.relay_push, {"auto", "all", "tail"},
                    "which workers that share a prompt hand KV to the decode worker: each its own, "
                    "the last all of it, or what is sooner by their links");
-  settings->Int("router.relay_min_ranks", &router.relay_min_ranks, 1, 64,
+  settings->Int("lab.relay_min_ranks", &router.relay_min_ranks, 1, 64,
                 "share such prompts among so many where they are there, whatever is predicted");
-  settings->Choice("router.partition", &router.partition, {"closed", "table", "even"},
+  settings->Choice("lab.partition", &router.partition, {"closed", "table", "even"},
                    "how their slices are found: from measured costs, from a tuned table, all even");
-  settings->Text("router.partition_table", &router.partition_table,
-                 "file of baton tune, for router.partition: table");
+  settings->Text("lab.partition_table", &router.partition_table,
+                 "file of baton tune, for lab.partition: table");
   settings->Duration("router.worker_wait", &router.worker_wait, absl::ZeroDuration(),
                      absl::Hours(1), "a request without any worker left waits before it fails");
   settings->Duration("router.worker_silence", &router.worker_silence, absl::Seconds(2),
@@ -147,19 +176,20 @@ void DeclareSettings(Config* config, Settings* settings) {
                  "file with the cluster key (64 hex digits), for a single role");
   settings->Text("cluster.worker_host", &cluster.worker_host,
                  "address workers listen on for KV and metrics");
-  settings->Bytes("cluster.link_bytes_per_second", &cluster.link_bytes_per_second, 0, kTiB,
+  settings->Bytes("lab.link_bytes_per_second", &cluster.link_bytes_per_second, 0, kTiB,
                   "KV links are slowed to this, for experiments; 0 = not at all");
-  settings->Duration("cluster.link_latency", &cluster.link_latency, absl::ZeroDuration(),
+  settings->Duration("lab.link_latency", &cluster.link_latency, absl::ZeroDuration(),
                      absl::Seconds(1), "added to what KV links carry, for experiments");
   settings->Bytes(
-      "cluster.link_falls_after", &cluster.link_falls_after, 0, kTiB,
+      "lab.link_falls_after", &cluster.link_falls_after, 0, kTiB,
       "a worker's KV link carries a hundredth of link_bytes_per_second once so much has "
       "come in over it, for experiments; 0 = never");
   settings->Text("cluster.worker_name", &cluster.worker_name, "name in logs and metrics");
   settings->Int("cluster.metrics_port", &cluster.metrics_port, 0, 65535,
                 "a worker's /metrics, /livez, /readyz; 0 picks one");
   settings->Choice("log.level", &config->log_level, {"debug", "info", "warn", "error"},
-                   "least level written");
+                   "lowest level written");
+  DeclareRenamed(settings);
 }
 
 absl::StatusOr<std::vector<int>> ParseCpuList(const std::string& text) {

@@ -46,7 +46,7 @@ absl::Status ReadPartition(const RouterConfig& config, RouterOptions* options) {
   if (config.partition != "table") return absl::OkStatus();
   const std::string& path = config.partition_table;
   if (path.empty())
-    return absl::InvalidArgumentError("router.partition is table: set router.partition_table");
+    return absl::InvalidArgumentError("lab.partition is table: set lab.partition_table");
   ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kMaxTableBytes));
   ASSIGN_OR_RETURN(PartitionTable table, ParsePartitionTable(text, path));
   if (!table.of_ranks.contains(config.relay_max_ranks))

@@ -161,5 +161,61 @@ TEST_CASE("the resolved configuration reads back to the same values") {
   CHECK(copy.port == 8000);
 }
 
+TEST_CASE("a renamed key is refused with its new name") {
+  Example example;
+  example.settings.Renamed("server.rows", "decode.max_batch");
+  CHECK(example.Error("server:\n  rows: 4\n") ==
+        "baton.yaml:2: server.rows was renamed to decode.max_batch");
+  CHECK(example.settings.SetFlag("server.rows", "4", "--server.rows").message() ==
+        "flag server.rows was renamed to decode.max_batch");
+  CHECK(example.max_batch == 16);
+  CHECK(example.settings.NewName("server.rows") == "decode.max_batch");
+  CHECK(example.settings.NewName("decode.max_batch").empty());
+}
+
+TEST_CASE("a key declared again sets both targets") {
+  Example example;
+  int second = 16;
+  example.settings.Int("decode.max_batch", &second, 1, 4096, "rows");
+  REQUIRE(example.settings.SetFlag("decode.max_batch", "5", "--decode.max_batch").ok());
+  CHECK(example.max_batch == 5);
+  CHECK(second == 5);
+  REQUIRE_FALSE(example.settings.SetFlag("decode.max_batch", "0", "--decode.max_batch").ok());
+  CHECK(example.max_batch == 5);
+  CHECK(second == 5);
+}
+
+TEST_CASE("choices and sizes have the types of their targets") {
+  enum class Colour { kRed, kBlue };
+  Colour colour = Colour::kBlue;
+  size_t room = 4096;
+  Settings settings;
+  settings.Choice<Colour>("paint.colour", &colour, {{"red", Colour::kRed}, {"blue", Colour::kBlue}},
+                          "colour");
+  settings.Bytes("paint.room", &room, 0, 1 << 20, "room");
+  CHECK(settings.Find("paint.colour")->get() == "blue");
+  REQUIRE(settings.ReadText("paint:\n  colour: red\n  room: 64KiB\n", "paint.yaml").ok());
+  CHECK(colour == Colour::kRed);
+  CHECK(room == 65536);
+  CHECK(settings.SetFlag("paint.colour", "green", "--paint.colour").message() ==
+        "flag paint.colour: \"green\" must be one of red, blue");
+}
+
+TEST_CASE("the reference has a table per section, in the order that was declared") {
+  int rows = 4;
+  std::string name;
+  Settings settings;
+  settings.Section("late", "Comes first.");
+  settings.Int("early.rows", &rows, 1, 9, "a | b");
+  settings.Text("late.name", &name, "of it");
+  settings.Int("early.other", &rows, 1, 9, "more");
+  CHECK(settings.Markdown() ==
+        "\n## late\n\nComes first.\n\n| key | default | allowed | meaning |\n|---|---|---|---|\n"
+        "| `late.name` | `\"\"` | text | of it |\n"
+        "\n## early\n\n| key | default | allowed | meaning |\n|---|---|---|---|\n"
+        "| `early.rows` | `4` | an integer from 1 to 9 | a \\| b |\n"
+        "| `early.other` | `4` | an integer from 1 to 9 | more |\n");
+}
+
 }  // namespace
 }  // namespace baton

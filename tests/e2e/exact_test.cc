@@ -103,7 +103,7 @@ TEST_CASE("prompts of several slices per worker = one worker alone, byte for byt
   };
   const std::vector<std::string> alone =
       AllAtOnce(start({"--router.relay_min_tokens=0"})->client());
-  const auto relays = start({"--router.relay_min_tokens=100", "--router.relay_min_ranks=2",
+  const auto relays = start({"--router.relay_min_tokens=100", "--lab.relay_min_ranks=2",
                              "--prefill.max_slice_tokens=64"});
   CHECK(AllAtOnce(relays->client()) == alone);
   // Which of them are relays, and in how many rounds, is the planner's choice by what it measured.

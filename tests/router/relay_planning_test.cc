@@ -335,7 +335,7 @@ TEST_CASE("a table of another model or numerics is refused when the first worker
   CHECK(model.code() == absl::StatusCode::kFailedPrecondition);
   CHECK_THAT(std::string(model.message()),
              Contains("tuned for model tuned (0000000000000007, cpu-x86)") &&
-                 Contains("has 0000000000000008") && Contains("router.partition"));
+                 Contains("has 0000000000000008") && Contains("lab.partition"));
   announce.model_fingerprint = 7;
   announce.numerics_id = "cuda-sm90";
   CHECK_THAT(std::string(r.Report(kTail, {announce}).message()), Contains("cuda-sm90"));

@@ -7,7 +7,7 @@ namespace {
 constexpr char kWriteTimeout[] = "--server.write_timeout=3s";
 // Prompts that long are prefilled by two workers.
 constexpr char kRelays[] = "--router.relay_min_tokens=100";
-constexpr char kRelaysAlways[] = "--router.relay_min_ranks=2";
+constexpr char kRelaysAlways[] = "--lab.relay_min_ranks=2";
 
 double& Weight(Profile* profile, FaultKind kind) {
   return profile->weights[static_cast<int>(kind)];

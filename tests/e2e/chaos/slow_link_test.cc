@@ -74,10 +74,10 @@ TEST_CASE(
   auto started = LabCluster::Start(
       {"random:" BATON_SOURCE_DIR "/configs/shapes/llama-125m.json", "--prefill.reuse_kv=false",
        "--decode.reuse_kv=false", "--router.relay_min_tokens=512", "--router.relay_max_ranks=2",
-       "--router.relay_min_ranks=2", "--router.partition=even",
-       absl::StrCat("--cluster.link_bytes_per_second=", kBytesPerSecond)},
+       "--lab.relay_min_ranks=2", "--lab.partition=even",
+       absl::StrCat("--lab.link_bytes_per_second=", kBytesPerSecond)},
       folder.string(), Wires::kLoopback,
-      {absl::StrCat("--cluster.link_falls_after=", kFallsAfter)});
+      {absl::StrCat("--lab.link_falls_after=", kFallsAfter)});
   INFO((started.ok() ? std::string() : std::string(started.status().message())));
   REQUIRE(started.ok());
   LabCluster& cluster = **started;

@@ -101,6 +101,38 @@ TEST_CASE("slips get a suggestion") {
   CHECK(Error({"serve", "m", "--decode.cpus=a"}).find("CPU list") != std::string::npos);
 }
 
+TEST_CASE("the old keys of the laboratory name the new ones") {
+  for (const auto& [section, name] :
+       std::vector<std::pair<std::string, std::string>>{{"model", "attention"},
+                                                        {"router", "partition"},
+                                                        {"router", "partition_table"},
+                                                        {"router", "relay_min_ranks"},
+                                                        {"router", "relay_push"},
+                                                        {"prefill", "streaming"},
+                                                        {"prefill", "forwarding"},
+                                                        {"cluster", "link_bytes_per_second"},
+                                                        {"cluster", "link_latency"},
+                                                        {"cluster", "link_falls_after"}}) {
+    const std::string old_key = absl::StrCat(section, ".", name);
+    CHECK(Error({"serve", "m", absl::StrCat("--", old_key, "=1")}) ==
+          absl::StrCat("flag --", old_key, " was renamed to --lab.", name));
+    CHECK(Error({"serve", "m", absl::StrCat("--", old_key), "1"}) ==
+          absl::StrCat("flag --", old_key, " was renamed to --lab.", name));
+  }
+  Folder folder;
+  const std::string file = (folder.path / "baton.yaml").string();
+  std::ofstream(file) << "router:\n  partition: even\n";
+  CHECK(Error({"serve", "m", "--config", file}) ==
+        file + ":2: router.partition was renamed to lab.partition");
+}
+
+TEST_CASE("docs/CONFIG.md is what the settings say") {
+  std::ifstream file(fs::path(BATON_SOURCE_DIR) / "docs/CONFIG.md");
+  const std::string page(std::istreambuf_iterator<char>(file), {});
+  INFO("write it anew: baton config --markdown > docs/CONFIG.md");
+  CHECK(Parse({"config", "--markdown"})->text == page);
+}
+
 TEST_CASE("the file is read, flags win, the resolved configuration reads back") {
   Folder folder;
   const std::string file = (folder.path / "baton.yaml").string();
