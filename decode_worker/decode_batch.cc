@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/check.h"
 #include "common/log.h"
@@ -24,9 +25,14 @@ struct DecodeBatch::Sequence {
   int32_t trimmed = 0;   // leading pages of the table, which fell out of the window
 };
 
-DecodeBatch::DecodeBatch(const DecodeOptions& options, KvPool* pool)
-    : options_(options), pool_(pool) {
-  CHECK(options.vocab > 0 && options.max_batch > 0);
+void DeclareDecode(const std::string& section, DecodeOptions* options, Settings* settings) {
+  settings->Int(absl::StrCat(section, ".max_batch"), &options->max_batch, 1, 4096,
+                "sequences decoded at once");
+}
+
+DecodeBatch::DecodeBatch(const DecodeOptions& options, const DecodeFacts& facts, KvPool* pool)
+    : options_(options), facts_(facts), pool_(pool) {
+  CHECK(facts.vocab > 0 && options.max_batch > 0);
 }
 
 DecodeBatch::~DecodeBatch() = default;
@@ -119,8 +125,8 @@ std::string DecodeBatch::WhyRefused(const Sequence& sequence) const {
   if (record.n_tokens != sequence.request->n_prompt)
     return absl::StrFormat("KV of %d tokens came for a prompt of %d", record.n_tokens,
                            sequence.request->n_prompt);
-  if (record.first_token < 0 || record.first_token >= options_.vocab)
-    return absl::StrFormat("first token %d, vocabulary of %d", record.first_token, options_.vocab);
+  if (record.first_token < 0 || record.first_token >= facts_.vocab)
+    return absl::StrFormat("first token %d, vocabulary of %d", record.first_token, facts_.vocab);
   const auto pages = static_cast<int>(sequence.kv->pages.size());
   const int needed = pool_->layout().PagesFor(record.n_tokens);
   if (pages < needed) return absl::StrFormat("%d pages promised, %d needed", pages, needed);
@@ -313,7 +319,7 @@ int DecodeBatch::Contribute(absl::Time now, int reclaimable, StepBuilder* builde
     const int row =
         builder->AddPiece(std::span(&sequence->token, 1), sequence->position,
                           pages.first(pool_->layout().PagesFor(sequence->position + 1)),
-                          options_.rope.RangeOf(int64_t{request.n_prompt} + request.max_tokens));
+                          facts_.rope.RangeOf(int64_t{request.n_prompt} + request.max_tokens));
     logits_.push_back(builder->WantLogits(row));
     ++n;
   }

@@ -31,6 +31,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
 #include "common/ids.h"
+#include "common/settings.h"
 #include "decode_worker/sequence_state.h"
 #include "engine/kv/kv_pool.h"
 #include "engine/sampling/sampler.h"
@@ -42,9 +43,7 @@
 namespace baton {
 
 struct DecodeOptions {
-  int32_t vocab = 0;      // token ids are in [0, vocab)
-  int32_t max_batch = 0;  // rows of one step
-  RopeDesc rope{};        // the model's: chooses the range of a request
+  int32_t max_batch = 64;  // rows of one step
   int32_t max_sequences = 8192;
   absl::Duration orphan_timeout = absl::Seconds(10);
   // Last bounds, for waits that no other timer ends: an expected sequence whose KV does not come
@@ -54,12 +53,21 @@ struct DecodeOptions {
   TransitionCounts* transitions = nullptr;  // counts transitions; tests only
 };
 
+// section.max_batch.
+void DeclareDecode(const std::string& section, DecodeOptions* options, Settings* settings);
+
+// What the batch learns from its engine.
+struct DecodeFacts {
+  int32_t vocab = 0;  // token ids are in [0, vocab)
+  RopeDesc rope{};    // of the model: which range a request has
+};
+
 // TransferCommand: to the transfer room. WorkerEvent: to the router.
 using DecodeEffect = std::variant<TransferCommand, WorkerEvent>;
 
 class DecodeBatch {
  public:
-  DecodeBatch(const DecodeOptions& options, KvPool* pool);
+  DecodeBatch(const DecodeOptions& options, const DecodeFacts& facts, KvPool* pool);
   ~DecodeBatch();
   DecodeBatch(const DecodeBatch&) = delete;
   DecodeBatch& operator=(const DecodeBatch&) = delete;
@@ -117,6 +125,7 @@ class DecodeBatch {
   Sequence* YoungestToPreempt() const;
 
   const DecodeOptions options_;
+  const DecodeFacts facts_;
   KvPool* const pool_;
   // Ordered, so that work for all sequences is done in the same order in every run.
   absl::btree_map<Key, std::unique_ptr<Sequence>> sequences_;

@@ -39,9 +39,9 @@ ChainLink SlowestLink(std::span<const OfferedWorker> offered, std::span<const in
 std::vector<double> Slices(const PrefillCost& cost, const ChainLink& link,
                            const RelayPlanRequest& request, int tokens, int prefix,
                            std::span<const double> speeds, int handed_on) {
-  switch (request.mode) {
+  switch (request.rules.lab.partition) {
     case PartitionMode::kTable:
-      return request.table->Slices(tokens, static_cast<int>(speeds.size()));
+      return request.rules.lab.table->Slices(tokens, static_cast<int>(speeds.size()));
     case PartitionMode::kEven:
       return std::vector<double>(speeds.size(), tokens / static_cast<double>(speeds.size()));
     case PartitionMode::kClosed:
@@ -97,7 +97,8 @@ PushChoice PushInRounds(const PrefillCost& cost, const RelayPlanRequest& request
   last.slices = all.slices.last(n_ranks);
   last.prefix = std::accumulate(all.slices.begin(), all.slices.end() - int(n_ranks), all.prefix);
   if (all.slices.size() > n_ranks) last.handed_on = 0;
-  PushChoice choice{.push = request.push ? *request.push : ChoosePush(cost, last).push};
+  PushChoice choice{.push = request.rules.lab.push ? *request.rules.lab.push
+                                                   : ChoosePush(cost, last).push};
   for (PushedChain round = all; !all.slices.empty(); all.slices = all.slices.subspan(n_ranks)) {
     round.slices = all.slices.first(n_ranks);
     choice.delay += PushBy(choice.push, cost, round).delay;
@@ -150,7 +151,7 @@ RelayPlan Together(const PrefillCost& cost, std::span<const OfferedWorker> offer
         ChainSeconds(cost, link, exact, request.prefix, speeds, cached) + push.delay;
     if (!best.ranks.empty() && seconds >= best.seconds * (1 - kRoundSaves)) break;
     best = {.ranks = ranks, .slices = std::move(slices), .seconds = seconds, .push = push.push};
-    if (request.mode != PartitionMode::kClosed) break;
+    if (request.rules.lab.partition != PartitionMode::kClosed) break;
   }
   return best;
 }
@@ -239,11 +240,11 @@ RelayPlan PlanRelay(const PrefillCost& cost, const PlanRecord& record,
   const OfferedWorker& single = offered[static_cast<size_t>(best.ranks.front())];
   const double alone_work = AloneSeconds(cost, single, request) * single.speed;
   const double alone_delayed = alone_work / single.speed * single.passed;
-  const bool forced = request.min_ranks > 1;
+  const bool forced = request.rules.lab.min_ranks > 1;
   double least = forced ? std::numeric_limits<double>::infinity() : alone;  // with doubts
   const std::vector<int> soonest = SoonestFirst(offered, request.must);
-  const int most = std::min(request.max_ranks, static_cast<int>(offered.size()));
-  for (int n = std::max(2, request.min_ranks); n <= most; ++n) {
+  const int most = std::min(request.rules.max_ranks, static_cast<int>(offered.size()));
+  for (int n = std::max(2, request.rules.lab.min_ranks); n <= most; ++n) {
     if (!forced && record.barred(request.tokens, n)) continue;
     const double slowness = record.slowness(request.tokens, n);
     for (const std::vector<int>& ranks : Groups(offered, soonest, request.must, n)) {

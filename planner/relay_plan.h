@@ -7,14 +7,13 @@
 
 #include <cstdint>
 #include <limits>
-#include <optional>
 #include <span>
 #include <vector>
 
-#include "planner/partition_table.h"
 #include "planner/plan_record.h"
 #include "planner/prefill_cost.h"
 #include "planner/push_choice.h"
+#include "planner/relay_rules.h"
 
 namespace baton {
 
@@ -48,21 +47,14 @@ struct RelayPlan {
   RelayPush push = RelayPush::kAll;  // for several ranks, if KV is handed over
 };
 
-// Slices by the closed form, by a tuned table, or even ones (both for reproduction).
-enum class PartitionMode { kClosed, kTable, kEven };
-
 struct RelayPlanRequest {
   int tokens = 0;  // new ones
   int prefix = 0;  // cached on every rank
   int page_tokens = 64;
-  int max_ranks = 1;
-  int min_ranks = 1;  // more than one: a relay wherever one is possible, whatever is predicted
-  int must = -1;      // this worker is one of the ranks, and the one alone; -1: any
+  RelayRules rules{};  // max_ranks and lab
+  int must = -1;       // this worker is one of the ranks, and the one alone; -1: any
   // Prompts waiting per worker: what a relay costs in all, beyond one worker's work, delays them.
   double waiting = 0;
-  std::optional<RelayPush> push{};  // nothing: what is sooner
-  PartitionMode mode = PartitionMode::kClosed;
-  const PartitionTable* table = nullptr;  // of kTable: no relay of ranks it has nothing for
 };
 
 // Chooses a plan. `offered` is not empty. Ranks are the workers that could begin a slice soonest;

@@ -1,32 +1,34 @@
-// Options of a PrefillScheduler, constant while it lives.
+// Options of a PrefillScheduler, constant while it lives: what a user or a test sets, and what the
+// worker tells it at the start.
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "absl/time/time.h"
 #include "common/ids.h"
+#include "common/settings.h"
 #include "common/state_machine.h"
 #include "engine/model/rope.h"
 #include "engine/step/backend.h"
 
 namespace baton {
 
-struct PrefillOptions {
-  Incarnation self = 0;             // a sink of this incarnation is this worker
-  int32_t vocab = 0;                // token ids are in [0, vocab)
-  int32_t max_context = 0;          // tokens
-  int32_t chunk_tokens = 0;         // max tokens of one prompt in a step; 0: the step's budget
-  int32_t max_slice_tokens = 8192;  // in a slice of a relay
+// How ranks of a relay exchange KV; set for comparisons only.
+struct PrefillLab {
   // A slice attends to whole segments of so many keys of its inflow while they arrive; 0: the slice
   // waits for the whole layer, as in KV-Runahead.
   int32_t segment_keys = kSliceKeys;
   // A head passes on KV as it comes; false: layer by layer, once the slice and all KV before it are
   // there, as in KV-Runahead.
   bool cut_through = true;
-  int32_t open_ahead = 4;  // max prompts that have sent OPEN and do not run yet
+};
+
+struct PrefillOptions {
+  int32_t chunk_tokens = 0;  // max tokens of one prompt in a step; 0: the step's budget
+  int32_t open_ahead = 4;    // max prompts that have sent OPEN and do not run yet
   int32_t max_prompts = 4096;
   int32_t stretch = 3;
-  RopeDesc rope{};       // the model's: chooses the range of a request
   bool reuse_kv = true;  // prompts begin with pages of earlier ones that are still there
   // A prompt without progress for so long ends with kFailed: the last bound, for waits (for its
   // turn, a promise, pages, the end of a handoff) that no other timer ends.
@@ -34,7 +36,20 @@ struct PrefillOptions {
   // How long an unfinished slice stays reusable after its attempt ended (plus the time it took),
   // unless its pages are needed.
   absl::Duration kept_slice_time = absl::Seconds(3);
+  PrefillLab lab{};
   TransitionCounts* transitions = nullptr;  // counts transitions; tests only
 };
+
+// Facts about the worker.
+struct PrefillFacts {
+  Incarnation self = 0;             // a sink of this incarnation is this worker
+  int32_t vocab = 0;                // token ids are in [0, vocab)
+  int32_t max_context = 0;          // tokens
+  int32_t max_slice_tokens = 8192;  // in a slice of a relay
+  RopeDesc rope{};                  // the model's: chooses the range of a request
+};
+
+// Declares SECTION.reuse_kv, lab.streaming and lab.forwarding.
+void DeclarePrefill(const std::string& section, PrefillOptions* options, Settings* settings);
 
 }  // namespace baton

@@ -12,9 +12,10 @@ namespace baton {
 
 using Phase = PromptState;
 
-PrefillScheduler::PrefillScheduler(const PrefillOptions& options, KvPool* pool)
-    : options_(options), pages_(pool, options.reuse_kv), queue_(options.stretch) {
-  CHECK(options.vocab > 0 && options.max_context > 0 && options.open_ahead > 0);
+PrefillScheduler::PrefillScheduler(const PrefillOptions& options, const PrefillFacts& facts,
+                                   KvPool* pool)
+    : options_(options), facts_(facts), pages_(pool, options.reuse_kv), queue_(options.stretch) {
+  CHECK(facts.vocab > 0 && facts.max_context > 0 && options.open_ahead > 0);
 }
 
 // --- events
@@ -23,12 +24,12 @@ void PrefillScheduler::Admit(PrefillRequest request, absl::Time now) {
   for (const auto& prompt : queue_.prompts())
     if (prompt->request.request_id == request.request_id && prompt->request.epoch >= request.epoch)
       return;  // said twice, or late
-  auto next = std::make_unique<Prompt>(options_, pages_.layout().page_tokens, std::move(request),
-                                       next_serial_++, now);
+  auto next = std::make_unique<Prompt>(facts_, options_.transitions, pages_.layout().page_tokens,
+                                       std::move(request), next_serial_++, now);
   EndEarlier(next.get());
   std::string refusal = n_prompts() >= options_.max_prompts
                             ? absl::StrFormat("prefill queue full (%d prompts)", n_prompts())
-                            : WhyRefused(next->request, options_, pages_.layout(), pages_.total());
+                            : WhyRefused(next->request, facts_, pages_.layout(), pages_.total());
   Prompt* prompt = queue_.Add(std::move(next));
   if (!refusal.empty()) End(prompt, EndReason::kFailed, std::move(refusal));
 }
@@ -196,7 +197,7 @@ void PrefillScheduler::End(Prompt* prompt, EndReason reason, std::string message
 // Heads in their turn, wherever they stand (docs/RELAY.md, order of pages).
 bool PrefillScheduler::TakesPagesFirst(const Prompt& prompt) const {
   return prompt.is_remote && !prompt.request.is_head &&
-         options_.self < prompt.request.sink.incarnation;
+         facts_.self < prompt.request.sink.incarnation;
 }
 
 void PrefillScheduler::SendOpens(absl::Time now) {

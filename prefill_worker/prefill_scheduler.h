@@ -53,7 +53,7 @@ struct ComputedSlice {
 
 class PrefillScheduler {
  public:
-  PrefillScheduler(const PrefillOptions& options, KvPool* pool);
+  PrefillScheduler(const PrefillOptions& options, const PrefillFacts& facts, KvPool* pool);
   PrefillScheduler(const PrefillScheduler&) = delete;
   PrefillScheduler& operator=(const PrefillScheduler&) = delete;
 
@@ -167,6 +167,7 @@ class PrefillScheduler {
   void Emit(WorkerEvent event) { effects_.emplace_back(std::move(event)); }
 
   const PrefillOptions options_;
+  const PrefillFacts facts_;
   PromptPages pages_;
   PromptQueue queue_;
   int64_t next_serial_ = 0;

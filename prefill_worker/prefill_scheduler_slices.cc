@@ -56,7 +56,7 @@ void PrefillScheduler::AnnounceProjected(Prompt* prompt) {
 }
 
 bool PrefillScheduler::WaitsForPrefixes(const Prompt& prompt) const {
-  return prompt.is_for_rank() && !options_.cut_through;
+  return prompt.is_for_rank() && !options_.lab.cut_through;
 }
 
 // Announces each layer at once, all pages up to the slice's end.
@@ -188,7 +188,7 @@ void PrefillScheduler::ChooseSlice(Prompt* prompt, absl::Time now) {
                       .wants_logits = !prompt->is_for_rank(),
                       .inflow_pages = round.has_inflow() ? round.begin / page_tokens : 0,
                       .page_tokens = page_tokens,
-                      .segment_keys = options_.segment_keys});
+                      .segment_keys = options_.lab.segment_keys});
   if (again) prompt->recomputed += round.slice->n_rows();
 }
 

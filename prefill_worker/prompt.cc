@@ -13,7 +13,7 @@ int64_t SizeOf(const PrefillRequest& request) {
   return static_cast<int64_t>(request.tokens.size());
 }
 
-std::string WhyNoPages(const PrefillRequest& request, const PrefillOptions& options,
+std::string WhyNoPages(const PrefillRequest& request, const PrefillFacts& facts,
                        const KvLayout& layout, int pool_pages) {
   const int kv_pages = layout.PagesFor(static_cast<int>(SizeOf(request)));
   int pages = kv_pages;
@@ -22,7 +22,7 @@ std::string WhyNoPages(const PrefillRequest& request, const PrefillOptions& opti
     if ((!request.is_head && request.ticket.kv_pages != kv_pages) || too_few)
       return absl::StrFormat("ticket of %d KV pages, %d promised; the prompt has %d",
                              request.ticket.kv_pages, request.ticket.promise_pages, kv_pages);
-    if (request.sink.incarnation == options.self) pages = request.ticket.promise_pages;
+    if (request.sink.incarnation == facts.self) pages = request.ticket.promise_pages;
   }
   if (pages > pool_pages)
     return absl::StrFormat("needs %d KV pages, this worker has %d", pages, pool_pages);
@@ -31,15 +31,15 @@ std::string WhyNoPages(const PrefillRequest& request, const PrefillOptions& opti
 
 }  // namespace
 
-Prompt::Prompt(const PrefillOptions& options, int page_tokens, PrefillRequest prefill,
-               int64_t number, absl::Time now)
+Prompt::Prompt(const PrefillFacts& facts, TransitionCounts* transitions, int page_tokens,
+               PrefillRequest prefill, int64_t number, absl::Time now)
     : request(std::move(prefill)),
       serial(number),
-      is_remote(request.sink.incarnation != 0 && request.sink.incarnation != options.self),
-      range(options.rope.RangeOf(std::max(int64_t{request.max_total_tokens}, SizeOf(request)))),
+      is_remote(request.sink.incarnation != 0 && request.sink.incarnation != facts.self),
+      range(facts.rope.RangeOf(std::max(int64_t{request.max_total_tokens}, SizeOf(request)))),
       admitted(now),
-      phase(PromptTable(), options.transitions),
-      rounds(RoundsOf(request, page_tokens, options.self)),
+      phase(PromptTable(), transitions),
+      rounds(RoundsOf(request, page_tokens, facts.self)),
       progress(now) {}
 
 int32_t Prompt::remaining() const {
@@ -86,18 +86,18 @@ bool HasSlicesOf(const Prompt& next, const Prompt& earlier) {
          std::all_of(earlier.rounds.begin(), earlier.rounds.end(), is_there);
 }
 
-std::string WhyRefused(const PrefillRequest& request, const PrefillOptions& options,
+std::string WhyRefused(const PrefillRequest& request, const PrefillFacts& facts,
                        const KvLayout& layout, int pool_pages) {
   const int64_t n = SizeOf(request);
   if (n == 0) return "empty prompt";
-  if (n > options.max_context)
-    return absl::StrFormat("prompt of %d tokens, context of %d", n, options.max_context);
+  if (n > facts.max_context)
+    return absl::StrFormat("prompt of %d tokens, context of %d", n, facts.max_context);
   for (const int32_t token : request.tokens)
-    if (token < 0 || token >= options.vocab)
-      return absl::StrFormat("token id %d, vocabulary of %d", token, options.vocab);
-  std::string refusal = WhyNotRounds(request, RoundsOf(request, layout.page_tokens, options.self),
-                                     layout.page_tokens, options.max_slice_tokens);
-  return refusal.empty() ? WhyNoPages(request, options, layout, pool_pages) : refusal;
+    if (token < 0 || token >= facts.vocab)
+      return absl::StrFormat("token id %d, vocabulary of %d", token, facts.vocab);
+  std::string refusal = WhyNotRounds(request, RoundsOf(request, layout.page_tokens, facts.self),
+                                     layout.page_tokens, facts.max_slice_tokens);
+  return refusal.empty() ? WhyNoPages(request, facts, layout, pool_pages) : refusal;
 }
 
 }  // namespace baton

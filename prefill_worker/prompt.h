@@ -18,8 +18,8 @@
 namespace baton {
 
 struct Prompt {
-  Prompt(const PrefillOptions& options, int page_tokens, PrefillRequest request, int64_t serial,
-         absl::Time now);
+  Prompt(const PrefillFacts& facts, TransitionCounts* transitions, int page_tokens,
+         PrefillRequest request, int64_t serial, absl::Time now);
 
   const PrefillRequest request;
   const int64_t serial;   // order of admission
@@ -79,7 +79,7 @@ struct Prompt {
 bool HasSlicesOf(const Prompt& next, const Prompt& earlier);
 
 // Why a worker with a pool of `pool_pages` can never run the request; empty: it can.
-std::string WhyRefused(const PrefillRequest& request, const PrefillOptions& options,
+std::string WhyRefused(const PrefillRequest& request, const PrefillFacts& facts,
                        const KvLayout& layout, int pool_pages);
 
 }  // namespace baton

@@ -348,13 +348,9 @@ Plan ShareWithHeads(const Plan& plan, std::span<const Candidate> candidates,
   });
   const RelayPlanRequest request{.tokens = shape.n_prompt,
                                  .page_tokens = page_tokens,
-                                 .max_ranks = rules.max_ranks,
-                                 .min_ranks = rules.min_ranks,
+                                 .rules = rules,
                                  .must = IndexOf(may_prefill, plan.prefill),
-                                 .waiting = waiting,
-                                 .push = rules.push,
-                                 .mode = rules.mode,
-                                 .table = rules.table.get()};
+                                 .waiting = waiting};
   const Candidate& nominal = may_prefill[static_cast<size_t>(request.must)];
   const RelayPlan degree = PlanRelay(
       nominal.cost, record, Offer(may_prefill, nominal.uncached_ms, plan.decode, shape), request);

@@ -112,16 +112,6 @@ struct Candidate {
   uint64_t last_chosen = 0;  // a counter; 0 = never
 };
 
-// Rules by which the ranks of a relay share a prompt.
-struct RelayRules {
-  int32_t min_tokens = 0;  // shorter prompts are not shared; 0: no relays
-  int max_ranks = 2;
-  int min_ranks = 1;                // above 1: taken whatever is predicted
-  std::optional<RelayPush> push{};  // kAll or kTail; empty: whichever is predicted to be sooner
-  PartitionMode mode = PartitionMode::kClosed;
-  std::shared_ptr<const PartitionTable> table{};  // for PartitionMode::kTable
-};
-
 struct Plan {
   Incarnation prefill = 0;  // computes the first token; in a relay: the tail
   Incarnation decode = 0;   // 0: prefill only; equal to prefill: KV stays where it is

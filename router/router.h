@@ -14,11 +14,10 @@
 #include "absl/time/time.h"
 #include "common/ids.h"
 #include "common/sampling_params.h"
-#include "common/state_machine.h"
 #include "common/status.h"
 #include "common/ticket.h"
-#include "planner/relay_plan.h"
 #include "proto/messages.h"
+#include "router/router_options.h"
 
 namespace baton {
 
@@ -92,40 +91,7 @@ struct CloseWorker {
 };
 using RouterEffect = std::variant<SendToWorker, EmitToken, EmitEnd, EmitReleased, CloseWorker>;
 
-struct RouterOptions {
-  int max_waiting = 1024;  // requests not ended; beyond it Submit answers ResourceExhausted (429)
-  // Attempts in a row that may fail at a worker before the request fails. An attempt that brought 8
-  // tokens resets the count.
-  int max_attempts = 4;
-  // Attempts in a row that may lose a worker or a handoff before the request is taken to be the
-  // cause and fails.
-  int max_lost_attempts = 8;
-  // Prompts (after a failover: with the tokens so far) of at least so many tokens are prefilled by
-  // several workers, the ranks of a relay, where that is predicted to be sooner; 0: no relays.
-  // After a relay that broke the next attempt is no relay.
-  int relay_min_tokens = 0;
-  int relay_max_ranks = 2;
-  int relay_min_ranks = 1;  // more than one: so many where they are there, whatever is predicted
-  PartitionMode partition = PartitionMode::kClosed;
-  std::shared_ptr<const PartitionTable> partition_table{};  // of kTable
-  std::optional<RelayPush> relay_push{};  // kAll or kTail; nothing: what is predicted to be sooner
-  // A request whose workers were lost fails after so long without any worker.
-  absl::Duration worker_wait = absl::Seconds(30);
-  // A worker without a report for so long counts as lost: hung, stopped or cut off. Empty reports
-  // count; infinite: never.
-  absl::Duration worker_silence = absl::Seconds(3);
-  // An attempt without a sign of life (a token, the end of a part or of the prompt) for so long,
-  // and for 20 times the predicted wait before the first one, is recalled and dispatched again.
-  absl::Duration attempt_silence = absl::Minutes(5);
-  // After a relay's handoff broke, reports of its other ranks and lost workers are awaited for so
-  // long: they tell which worker to replace.
-  absl::Duration blame_wait = absl::Milliseconds(200);
-  // An ended request is remembered for so long, until its parts have ended.
-  absl::Duration end_wait = absl::Seconds(30);
-  TransitionCounts* transitions = nullptr;  // counts transitions; tests only
-};
-
-// Causes of a request's next attempt.
+// Why a request was dispatched anew.
 enum class FailoverCause { kWorkerLost, kPartFailed, kHandoffFailed, kStuck, kDraining, kSlowLink };
 inline constexpr int kFailoverCauses = 6;
 // Reasons to compute tokens of a prompt again: FailoverCause, and preemption or a move.

@@ -23,13 +23,7 @@ struct Router::State {
       : options(router_options),
         key(cluster_key),
         random(ids),
-        cluster({.min_tokens = router_options.relay_min_tokens,
-                 .max_ranks = router_options.relay_max_ranks,
-                 .min_ranks = router_options.relay_min_ranks,
-                 .push = router_options.relay_push,
-                 .mode = router_options.partition,
-                 .table = router_options.partition_table},
-                router_options.transitions) {}
+        cluster(router_options.relay, router_options.transitions) {}
 
   absl::StatusOr<RequestId> Submit(GenerateRequest request, absl::Time now);
   absl::Status OnReport(Incarnation worker, const WorkerReport& report, absl::Time now);

@@ -19,11 +19,13 @@ constexpr absl::Duration kCloseWait = absl::Seconds(2);
 
 }  // namespace
 
-EngineThread::EngineThread(const WorkerCoreOptions& options, Backend* backend, KvPool* pool,
+EngineThread::EngineThread(const WorkerCoreOptions& options, const WorkerFacts& facts,
+                           Backend* backend, KvPool* pool,
                            std::function<void(TransferCommand)> transfer,
                            std::function<void(WorkerReport)> report)
     : inbox_(kInboxCapacity),
-      core_(options, backend, pool, {MonotonicNow, std::move(transfer), std::move(report)}) {}
+      core_(options, facts, backend, pool, {MonotonicNow, std::move(transfer), std::move(report)}) {
+}
 
 EngineThread::~EngineThread() { CHECK(!thread_.joinable()); }
 

@@ -25,8 +25,8 @@ namespace baton {
 class EngineThread {
  public:
   // Backend and pool outlive it. transfer and report are called on the engine thread.
-  EngineThread(const WorkerCoreOptions& options, Backend* backend, KvPool* pool,
-               std::function<void(TransferCommand)> transfer,
+  EngineThread(const WorkerCoreOptions& options, const WorkerFacts& facts, Backend* backend,
+               KvPool* pool, std::function<void(TransferCommand)> transfer,
                std::function<void(WorkerReport)> report);
   ~EngineThread();
   EngineThread(const EngineThread&) = delete;

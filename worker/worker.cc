@@ -35,80 +35,75 @@ int ContextOf(const WorkerOptions& options, const Backend& backend, const KvPool
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(const WorkerOptions& options,
+                                                      const WorkerStart& start,
                                                       void (*progress)(void*, double),
                                                       void* progress_context) {
   ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend,
                    LoadBackend(options.engine, progress, progress_context));
-  return Start(options, std::move(backend));
+  return Start(options, start, std::move(backend));
 }
 
 absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(const WorkerOptions& options,
+                                                      const WorkerStart& start,
                                                       std::unique_ptr<Backend> backend) {
-  if (options.max_batch < 1 || options.max_batch >= options.engine.max_step_tokens)
+  const int max_batch = options.core.decode.max_batch;
+  const int step_tokens = backend->limits().max_step_tokens;
+  if (max_batch < 1 || max_batch >= step_tokens)
     return absl::InvalidArgumentError(
         absl::StrFormat("max_batch is %d; it must be at least 1 and below step_tokens (%d)",
-                        options.max_batch, options.engine.max_step_tokens));
+                        max_batch, step_tokens));
   const KvLayout& layout = backend->kv_layout();
-  const int64_t pages =
-      options.kv_pages > 0 ? options.kv_pages : options.kv_bytes / layout.page_bytes;
+  const int64_t pages = start.kv_pages > 0 ? start.kv_pages : start.kv_bytes / layout.page_bytes;
   if (pages < 1 || pages > INT32_MAX)
     return absl::InvalidArgumentError(
         absl::StrFormat("KV memory of %d bytes makes %d pages of %d bytes; change kv_memory",
-                        options.kv_bytes, pages, layout.page_bytes));
+                        start.kv_bytes, pages, layout.page_bytes));
   ASSIGN_OR_RETURN(std::unique_ptr<KvPool> pool, KvPool::Create(layout, static_cast<int>(pages)));
   std::optional<PrefillCost> first_cost;
-  if (options.costs != nullptr) {
+  if (start.costs != nullptr) {
     ASSIGN_OR_RETURN(first_cost, CostFor({.model_fingerprint = backend->model_fingerprint(),
                                           .numerics_id = backend->numerics_id(),
                                           .n_layers = backend->model().n_layers,
                                           .threads = options.engine.threads},
-                                         *options.costs, options.costs_file));
+                                         *start.costs, start.costs_file));
   }
   std::unique_ptr<Worker> worker(
-      new Worker(options, first_cost, std::move(backend), std::move(pool)));
-  RETURN_IF_ERROR(worker->Connect(options));
+      new Worker(options, start, first_cost, std::move(backend), std::move(pool)));
+  RETURN_IF_ERROR(worker->Connect(options.transfer, start));
   return worker;
 }
 
-Worker::Worker(const WorkerOptions& options, const std::optional<PrefillCost>& first_cost,
-               std::unique_ptr<Backend> backend, std::unique_ptr<KvPool> pool)
+Worker::Worker(const WorkerOptions& options, const WorkerStart& start,
+               const std::optional<PrefillCost>& first_cost, std::unique_ptr<Backend> backend,
+               std::unique_ptr<KvPool> pool)
     : backend_(std::move(backend)), pool_(std::move(pool)) {
   backend_->SetPool(pool_.get());
   announce_.incarnation = options.transfer.incarnation != 0 ? options.transfer.incarnation
-                                                            : MakeIncarnation(options.role);
-  announce_.name = options.name;
-  announce_.role = options.role;
+                                                            : MakeIncarnation(start.role);
+  announce_.name = start.name;
+  announce_.role = start.role;
   announce_.model_fingerprint = backend_->model_fingerprint();
   announce_.numerics_id = backend_->numerics_id();
   announce_.layout_id = pool_->layout().layout_id();
   announce_.page_tokens = pool_->layout().page_tokens;
   announce_.pages_total = pool_->total();
   announce_.max_context = ContextOf(options, *backend_, *pool_);
-  announce_.max_batch = options.max_batch;
-  announce_.max_slice_tokens = options.engine.max_slice_tokens;
-  announce_.reuses_kv = options.reuse_kv;
+  announce_.max_batch = options.core.decode.max_batch;
+  announce_.max_slice_tokens = backend_->limits().max_slice_tokens;
+  announce_.reuses_kv = options.core.prefill.reuse_kv;
   const CpuAllowance allowance = OwnCpuAllowance();
   announce_.cpu_group = allowance.group();
   announce_.cpu_share = allowance.share(options.engine.threads);
-  announce_.link_bytes_per_second = options.link_bytes_per_second;
+  announce_.link_bytes_per_second = start.link_bytes_per_second;
   announce_.n_layers = backend_->model().n_layers;
   announce_.kv_token_bytes = static_cast<int32_t>(pool_->layout().token_bytes());
 
-  WorkerCoreOptions core;
-  core.self = announce_.incarnation;
-  core.role = options.role;
-  core.max_context = announce_.max_context;
-  core.max_batch = options.max_batch;
-  core.max_step_tokens = options.engine.max_step_tokens;
-  core.mixed_prefill_tokens = options.mixed_prefill_tokens;
-  core.chunk_tokens = options.chunk_tokens;
-  core.reuse_kv = options.reuse_kv;
-  core.first_cost = first_cost;
-  core.max_slice_tokens = options.engine.max_slice_tokens;
-  core.segment_keys = options.streaming ? kSliceKeys : 0;
-  core.cut_through = options.cut_through;
+  const WorkerFacts facts{.self = announce_.incarnation,
+                          .role = start.role,
+                          .max_context = announce_.max_context,
+                          .first_cost = first_cost};
   engine_ = std::make_unique<EngineThread>(
-      core, backend_.get(), pool_.get(),
+      options.core, facts, backend_.get(), pool_.get(),
       [this](TransferCommand command) { transfer_->Post(std::move(command)); },
       [this](WorkerReport report) {
         AddLinks(transfer_->links(), &report);
@@ -116,23 +111,23 @@ Worker::Worker(const WorkerOptions& options, const std::optional<PrefillCost>& f
       });
 }
 
-absl::Status Worker::Connect(const WorkerOptions& options) {
-  TransferOptions transfer = options.transfer;
+absl::Status Worker::Connect(const TransferOptions& options, const WorkerStart& start) {
+  TransferOptions transfer = options;
   transfer.incarnation = announce_.incarnation;
-  transfer.key = options.key;
+  transfer.key = start.key;
   transfer.model_fingerprint = announce_.model_fingerprint;
   transfer.numerics_id = announce_.numerics_id;
   transfer.layout_id = announce_.layout_id;
   const auto on_event = [this](TransferEvent event) { engine_->Post(std::move(event)); };
   ASSIGN_OR_RETURN(transfer_,
-                   options.make_link
-                       ? Transfer::StartOver(options.make_link, transfer, ViewOf(*pool_), on_event)
+                   start.make_link
+                       ? Transfer::StartOver(start.make_link, transfer, ViewOf(*pool_), on_event)
                        : Transfer::Start(transfer, ViewOf(*pool_), on_event));
   announce_.transfer = {.incarnation = announce_.incarnation, .address = transfer_->address()};
 
   ControlClientOptions client;
-  client.router_address = options.router_address;
-  client.key = options.key;
+  client.router_address = start.router_address;
+  client.key = start.key;
   client.announce = announce_;
   client.on_event = [this](RouterEvent event) { return engine_->Post(std::move(event)); };
   client_ = std::make_unique<ControlClient>(std::move(client));

@@ -11,46 +11,24 @@
 #include "engine/kv/kv_pool.h"
 #include "engine/step/backend.h"
 #include "kvtransfer/transfer.h"
-#include "planner/partition_table.h"
 #include "proto/control_client.h"
 #include "worker/engine_thread.h"
 #include "worker/worker_metrics.h"
+#include "worker/worker_options.h"
 
 namespace baton {
-
-struct WorkerOptions {
-  std::string name;  // "prefill0": logs and metrics
-  Role role = Role::kBoth;
-  EngineOptions engine;
-  // incarnation (0 = a random one), key, fingerprint and ids are filled in by Start.
-  TransferOptions transfer;
-  LinkMaker make_link;  // of the KV transfer; empty: UCX at transfer.listen_host, listen_port
-  // That the link is held to, told to the router; 0: as fast as it is.
-  double link_bytes_per_second = 0;
-  std::string router_address;  // host:port of the router's control address
-  ClusterKey key{};
-  int64_t kv_bytes = 1 << 30;  // size of the KV pool
-  int kv_pages = 0;            // not 0: pages instead of bytes
-  int max_batch = 64;
-  int chunk_tokens = 0;
-  int mixed_prefill_tokens = 64;
-  bool reuse_kv = true;
-  bool streaming = true;    // slices meet their inflow's keys as they come
-  bool cut_through = true;  // heads pass on KV as it comes
-  // Table of `baton tune` with costs of prefill until they are measured; may be null.
-  std::shared_ptr<const PartitionTable> costs{};
-  std::string costs_file;  // the table's file, for errors
-};
 
 class Worker {
  public:
   // Loads the model (progress as in LoadBackend, on this thread), then starts all threads. A router
   // that is not there yet is dialled until it is.
   static absl::StatusOr<std::unique_ptr<Worker>> Start(const WorkerOptions& options,
+                                                       const WorkerStart& start,
                                                        void (*progress)(void*, double) = nullptr,
                                                        void* progress_context = nullptr);
   // The same around a loaded engine.
   static absl::StatusOr<std::unique_ptr<Worker>> Start(const WorkerOptions& options,
+                                                       const WorkerStart& start,
                                                        std::unique_ptr<Backend> backend);
   ~Worker();  // Stop
   Worker(const Worker&) = delete;
@@ -70,9 +48,10 @@ class Worker {
   void Stop();
 
  private:
-  Worker(const WorkerOptions& options, const std::optional<PrefillCost>& first_cost,
-         std::unique_ptr<Backend> backend, std::unique_ptr<KvPool> pool);
-  absl::Status Connect(const WorkerOptions& options);
+  Worker(const WorkerOptions& options, const WorkerStart& start,
+         const std::optional<PrefillCost>& first_cost, std::unique_ptr<Backend> backend,
+         std::unique_ptr<KvPool> pool);
+  absl::Status Connect(const TransferOptions& options, const WorkerStart& start);
 
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<KvPool> pool_;

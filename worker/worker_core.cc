@@ -18,28 +18,12 @@ Overloaded(Handlers...) -> Overloaded<Handlers...>;
 constexpr absl::Duration kLoadEvery = absl::Seconds(1);
 constexpr absl::Duration kLoadAtMostEvery = absl::Milliseconds(20);
 
-PrefillOptions PrefillPart(const WorkerCoreOptions& options, const Backend& backend) {
-  PrefillOptions prefill;
-  prefill.self = options.self;
-  prefill.vocab = backend.model().vocab;
-  prefill.max_context = options.max_context;
-  prefill.rope = backend.model().rope;
-  prefill.chunk_tokens = options.chunk_tokens;
-  prefill.max_slice_tokens = options.max_slice_tokens;
-  prefill.segment_keys = options.segment_keys;
-  prefill.cut_through = options.cut_through;
-  prefill.reuse_kv = options.reuse_kv;
-  prefill.transitions = options.transitions;
-  return prefill;
-}
-
-DecodeOptions DecodePart(const WorkerCoreOptions& options, const Backend& backend) {
-  DecodeOptions decode;
-  decode.vocab = backend.model().vocab;
-  decode.max_batch = options.max_batch;
-  decode.rope = backend.model().rope;
-  decode.transitions = options.transitions;
-  return decode;
+PrefillFacts PrefillFactsOf(const WorkerFacts& facts, const Backend& backend) {
+  return {.self = facts.self,
+          .vocab = backend.model().vocab,
+          .max_context = facts.max_context,
+          .max_slice_tokens = backend.limits().max_slice_tokens,
+          .rope = backend.model().rope};
 }
 
 int LentPerTurn(const WorkerCoreOptions& options, const KvPool& pool) {
@@ -72,20 +56,22 @@ bool SameLoad(const WorkerLoad& a, const WorkerLoad& b) {
 
 }  // namespace
 
-WorkerCore::WorkerCore(const WorkerCoreOptions& options, Backend* backend, KvPool* pool,
-                       WorkerPorts ports)
+WorkerCore::WorkerCore(const WorkerCoreOptions& options, const WorkerFacts& facts, Backend* backend,
+                       KvPool* pool, WorkerPorts ports)
     : options_(options),
+      limits_(backend->limits()),
       backend_(backend),
       pool_(pool),
       ports_(std::move(ports)),
-      prefill_(PrefillPart(options, *backend), pool),
-      decode_(DecodePart(options, *backend), pool),
-      lender_(pool, options.role == Role::kDecode, LentPerTurn(options, *pool)),
+      prefill_(options.prefill, PrefillFactsOf(facts, *backend), pool),
+      decode_(options.decode, {.vocab = backend->model().vocab, .rope = backend->model().rope},
+              pool),
+      lender_(pool, facts.role == Role::kDecode, LentPerTurn(options, *pool)),
       sampler_(backend->compute_pool()),
-      prefill_meter_(backend->model().n_layers, options.max_step_tokens, options.first_cost) {
-  CHECK(options.self != 0 && options.max_context > 0);
+      prefill_meter_(backend->model().n_layers, limits_.max_step_tokens, facts.first_cost) {
+  CHECK(facts.self != 0 && facts.max_context > 0);
   // A step with every row still has a place for prefill.
-  CHECK(options.max_batch > 0 && options.max_batch < options.max_step_tokens);
+  CHECK(options.decode.max_batch > 0 && options.decode.max_batch < limits_.max_step_tokens);
   CHECK(options.mixed_prefill_tokens > 0);
 }
 
@@ -209,7 +195,7 @@ WorkerCore::Step WorkerCore::ComposeStep(absl::Time now) {
   builder_.Clear();
   Step step;
   step.n_rows = decode_.Contribute(now, lender_.unpromised(), &builder_);
-  int budget = options_.max_step_tokens - step.n_rows;
+  int budget = limits_.max_step_tokens - step.n_rows;
   if (step.n_rows > 0) budget = std::min(budget, options_.mixed_prefill_tokens);
   const int kept = lender_.sequences_first() ? pool_->total() : decode_.growth_pages();
   step.n_prefill = prefill_.Contribute(budget, kept, now, &builder_);
@@ -259,9 +245,9 @@ void WorkerCore::RunStep(const Step& step) {
 // Rows of a slice's block in the turn of such a step. Those of one layer cost a layer's share of as
 // many prompt tokens, and rows of the batch wait for no more of these than beside chunks.
 int WorkerCore::RowsBeside(const Step& step) const {
-  if (step.n_rows == 0) return options_.max_step_tokens;
+  if (step.n_rows == 0) return limits_.max_step_tokens;
   const int tokens = options_.mixed_prefill_tokens - step.n_prefill;
-  return std::min(options_.max_step_tokens, tokens * backend_->model().n_layers);
+  return std::min(limits_.max_step_tokens, tokens * backend_->model().n_layers);
 }
 
 // False: there is no slice, or it waits.

@@ -31,23 +31,21 @@
 namespace baton {
 
 struct WorkerCoreOptions {
-  Incarnation self = 0;
-  Role role = Role::kBoth;
-  int max_context = 0;            // tokens
-  int max_batch = 64;             // decode rows
-  int max_step_tokens = 512;      // rows and prefill tokens of one step
+  PrefillOptions prefill{};
+  DecodeOptions decode{};
   int mixed_prefill_tokens = 64;  // prefill tokens of a step that carries decode rows
-  int chunk_tokens = 0;           // max tokens of one prompt in a step; 0: the budget
-  int max_slice_tokens = 8192;    // in a slice of a relay
-  int segment_keys = kSliceKeys;  // as in PrefillOptions, like cut_through
-  bool cut_through = true;
-  std::optional<PrefillCost> first_cost{};  // cost of prefill until it is measured
-  bool reuse_kv = true;  // prompts begin with pages of earlier ones that are still there
   // Layers run together until this much KV is final, then it is announced: small chunks do not pay
   // for one message per layer.
   int64_t announce_bytes = 256 << 10;
   int64_t zeroed_bytes_per_turn = 4 << 20;  // pages lent between two steps are zeroed first
-  TransitionCounts* transitions = nullptr;  // counts transitions; tests only
+};
+
+// What the core learns from its worker; the engine's limits bound steps and slices.
+struct WorkerFacts {
+  Incarnation self = 0;
+  Role role = Role::kBoth;
+  int max_context = 0;                      // tokens
+  std::optional<PrefillCost> first_cost{};  // of prefill, believed before it was measured
 };
 
 struct WorkerPorts {
@@ -58,7 +56,8 @@ struct WorkerPorts {
 
 class WorkerCore {
  public:
-  WorkerCore(const WorkerCoreOptions& options, Backend* backend, KvPool* pool, WorkerPorts ports);
+  WorkerCore(const WorkerCoreOptions& options, const WorkerFacts& facts, Backend* backend,
+             KvPool* pool, WorkerPorts ports);
 
   void Handle(RouterEvent event);
   void Handle(TransferEvent event);
@@ -96,6 +95,7 @@ class WorkerCore {
   WorkerLoad Load() const;
 
   const WorkerCoreOptions options_;
+  const StepLimits limits_;  // of the engine
   Backend* const backend_;
   KvPool* const pool_;
   const WorkerPorts ports_;

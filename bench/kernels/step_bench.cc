@@ -375,11 +375,13 @@ absl::Status CheckSizes(const StepBenchOptions& options, int max_positions) {
 
 absl::StatusOr<std::unique_ptr<StepBench>> MakeBench(const StepBenchOptions& options) {
   EngineOptions engine = options.engine;
-  engine.max_step_tokens = 1;
-  for (const int n : options.chunks) engine.max_step_tokens = std::max(engine.max_step_tokens, n);
-  for (const int n : options.decode) engine.max_step_tokens = std::max(engine.max_step_tokens, n);
+  engine.limits.max_step_tokens = 1;
+  for (const int n : options.chunks)
+    engine.limits.max_step_tokens = std::max(engine.limits.max_step_tokens, n);
+  for (const int n : options.decode)
+    engine.limits.max_step_tokens = std::max(engine.limits.max_step_tokens, n);
   if (options.slices && !options.prompts.empty()) {
-    engine.max_slice_tokens =
+    engine.limits.max_slice_tokens =
         std::max(1, *std::max_element(options.prompts.begin(), options.prompts.end()));
   }
   ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, LoadBackend(engine));

@@ -71,8 +71,8 @@ void Walk(Walker& walker, Start& start) {
   walker.Field("threads", start.engine.threads);
   walker.Field("spin_us", start.engine.spin_us);
   walker.Field("page_tokens", start.engine.page_tokens);
-  walker.Field("max_step_tokens", start.engine.max_step_tokens);
-  walker.Field("max_slice_tokens", start.engine.max_slice_tokens);
+  walker.Field("max_step_tokens", start.engine.limits.max_step_tokens);
+  walker.Field("max_slice_tokens", start.engine.limits.max_slice_tokens);
   walker.Field("cache_dir", start.engine.cache_dir);
   walker.Field("cpus", start.cpus);
   walker.Field("max_tokens", start.max_tokens);

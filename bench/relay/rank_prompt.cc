@@ -32,7 +32,7 @@ RankPrompt::RankPrompt(RankParts& parts, const RankRun& run)
       run_(run),
       n_layers_(parts.backend->model().n_layers),
       page_tokens_(parts.pool->layout().page_tokens),
-      part_tokens_(parts.start.engine.max_step_tokens),
+      part_tokens_(parts.start.engine.limits.max_step_tokens),
       pieces_(PiecesOf(run)),
       inflows_(run.in, run.out, n_layers_, [this](int plane, int first, int n) {
         if (run_.cuts_through) Send(plane, first, n);

@@ -62,7 +62,7 @@ absl::Status RankStage::Compute() {
 
 void RankStage::ComputeLayer(int layer, int rows, bool is_end) {
   Backend& backend = *parts_.backend;
-  const int part = parts_.start.engine.max_step_tokens;
+  const int part = parts_.start.engine.limits.max_step_tokens;
   for (int from = 0; from < rows; from += part)
     backend.ProjectSlice(layer, from, std::min(from + part, rows));
   // Nobody reads what the last layer gives, but for the prompt's last row.
@@ -95,7 +95,7 @@ absl::Status RankStage::TakeResiduals(int begin, int rows) {
   RETURN_IF_ERROR(inflows_.AwaitCells((end + cell_bytes() - 1) / cell_bytes()));
   buffer_.resize(static_cast<size_t>(end - offset));
   Copy(run_.in[0], offset, false);
-  const int part = parts_.start.engine.max_step_tokens;
+  const int part = parts_.start.engine.limits.max_step_tokens;
   for (int from = 0; from < rows; from += part) {
     const int to = std::min(from + part, rows);
     parts_.rivals->SetResidual(
@@ -108,7 +108,7 @@ absl::Status RankStage::TakeResiduals(int begin, int rows) {
 void RankStage::GiveResiduals(int begin, int rows) {
   const int64_t offset = begin * residual_bytes_, end = offset + rows * residual_bytes_;
   buffer_.resize(static_cast<size_t>(end - offset));
-  const int part = parts_.start.engine.max_step_tokens;
+  const int part = parts_.start.engine.limits.max_step_tokens;
   for (int from = 0; from < rows; from += part) {
     const int to = std::min(from + part, rows);
     parts_.rivals->ReadResidual(

@@ -37,7 +37,7 @@ absl::Status RelayRig::StartProcesses() {
     start.engine = options_.engine;
     start.engine.threads = i == wide() ? needed : options_.threads_per_rank;
     start.engine.spin_us = has_own ? 50 : 0;
-    start.engine.max_slice_tokens = options_.max_tokens;
+    start.engine.limits.max_slice_tokens = options_.max_tokens;
     start.max_tokens = options_.max_tokens;
     const auto place = static_cast<size_t>(i);
     if (place < options_.pool_pages.size()) start.pool_pages = options_.pool_pages[place];

@@ -320,7 +320,7 @@ Regret PlannerRegret(const NamedCluster& named, std::span<const double> links,
     const auto choose = [&](double n) {
       RelayPlanRequest request;
       request.tokens = static_cast<int>(n);
-      request.max_ranks = max_ranks;
+      request.rules.max_ranks = max_ranks;
       const RelayPlan degree = PlanRelay(cluster.cost, record, workers, request);
       const double seconds =
           RelayTime(cluster, std::vector<double>(degree.slices.begin(), degree.slices.end()));

@@ -23,18 +23,17 @@ constexpr int kAllKeys = std::numeric_limits<int>::max() / kSliceKeys * kSliceKe
 class CpuBackend : public Backend, public RivalSlices {
  public:
   CpuBackend(const EngineOptions& options, LoadedModel loaded, CpuKernels kernels)
-      : max_step_tokens_(options.max_step_tokens),
-        max_slice_tokens_(options.max_slice_tokens),
+      : limits_(options.limits),
         model_(options, std::move(loaded), std::move(kernels)),
-        pass_(model_, max_step_tokens_, arena_) {}
+        pass_(model_, limits_.max_step_tokens, arena_) {}
 
   absl::Status Load(const EngineOptions& options, void (*progress)(void*, double), void* context) {
     RETURN_IF_ERROR(model_.Load(options, progress, context));
-    pass_.Ask(step_.rows, max_step_tokens_, arena_);
-    arena_.Ask(step_.logits, int64_t{max_step_tokens_} * desc().vocab);
-    pass_.Ask(slice_.rows, max_slice_tokens_, arena_);
-    pass_.Ask(slice_.rows.kept, max_slice_tokens_, arena_);
-    met_.reserve(static_cast<size_t>(max_slice_tokens_));
+    pass_.Ask(step_.rows, limits_.max_step_tokens, arena_);
+    arena_.Ask(step_.logits, int64_t{limits_.max_step_tokens} * desc().vocab);
+    pass_.Ask(slice_.rows, limits_.max_slice_tokens, arena_);
+    pass_.Ask(slice_.rows.kept, limits_.max_slice_tokens, arena_);
+    met_.reserve(static_cast<size_t>(limits_.max_slice_tokens));
     arena_.Ask(slice_.logits, desc().vocab);
     if (!arena_.Map()) {
       return absl::ResourceExhaustedError(
@@ -56,6 +55,7 @@ class CpuBackend : public Backend, public RivalSlices {
     return model_.weights.file->fingerprint() ^ model_.rope_digest;
   }
   std::string isa() const override { return std::string(IsaName(model_.linear->isa())); }
+  StepLimits limits() const override { return limits_; }
   WeightMemory weight_memory() const override {
     return {model_.weights.file->bytes(), model_.weights.file->is_shared()};
   }
@@ -70,7 +70,7 @@ class CpuBackend : public Backend, public RivalSlices {
   // ---- steps ----
 
   void Begin(const StepBatch& batch) override {
-    CHECK(kv_ != nullptr && batch.n_tokens() > 0 && batch.n_tokens() <= max_step_tokens_);
+    CHECK(kv_ != nullptr && batch.n_tokens() > 0 && batch.n_tokens() <= limits_.max_step_tokens);
     step_.batch.Assign(batch, *kv_, desc().vocab, desc().max_positions);
     next_layer_ = 0;
   }
@@ -99,12 +99,13 @@ class CpuBackend : public Backend, public RivalSlices {
   // ---- slices ----
 
   void BeginSlice(const StepBatch& batch) override {
-    CHECK(kv_ != nullptr && batch.n_tokens() <= max_slice_tokens_);
+    CHECK(kv_ != nullptr && batch.n_tokens() <= limits_.max_slice_tokens);
     slice_.batch.Assign(batch, *kv_, desc().vocab, desc().max_positions);
     CHECK(batch.logit_rows.size() <= 1);
     CHECK(batch.logit_rows.empty() || batch.logit_rows[0] == batch.n_tokens() - 1);
     met_.resize(batch.tokens.size());
-    progress_.Begin(desc().n_layers, batch.n_tokens(), max_step_tokens_, !batch.logit_rows.empty());
+    progress_.Begin(desc().n_layers, batch.n_tokens(), limits_.max_step_tokens,
+                    !batch.logit_rows.empty());
   }
 
   void ProjectSlice(int layer, int from, int to) override {
@@ -241,7 +242,7 @@ class CpuBackend : public Backend, public RivalSlices {
     pass_.LmHead(chosen_.n(), x, step_.logits);
   }
 
-  int max_step_tokens_, max_slice_tokens_;
+  const StepLimits limits_;
   CpuModel model_;
   Arena arena_;
   ForwardPass pass_;

@@ -29,11 +29,11 @@ absl::Status CheckOptions(const EngineOptions& options) {
   if (options.spin_us < 0 || options.spin_us > 1000) {
     return refuse("spin_us", options.spin_us, "from 0 to 1000");
   }
-  if (options.max_step_tokens < 1 || options.max_step_tokens > kMaxStepTokens) {
-    return refuse("max_step_tokens", options.max_step_tokens, "from 1 to 65536");
+  if (options.limits.max_step_tokens < 1 || options.limits.max_step_tokens > kMaxStepTokens) {
+    return refuse("max_step_tokens", options.limits.max_step_tokens, "from 1 to 65536");
   }
-  if (options.max_slice_tokens < 1 || options.max_slice_tokens > kMaxSliceTokens) {
-    return refuse("max_slice_tokens", options.max_slice_tokens, "from 1 to 1048576");
+  if (options.limits.max_slice_tokens < 1 || options.limits.max_slice_tokens > kMaxSliceTokens) {
+    return refuse("max_slice_tokens", options.limits.max_slice_tokens, "from 1 to 1048576");
   }
   constexpr std::string_view kDtypes[] = {"auto", "bf16", "int8", "int4", "fp32"};
   if (std::find(std::begin(kDtypes), std::end(kDtypes), options.dtype) == std::end(kDtypes)) {

@@ -6,10 +6,6 @@
 
 namespace baton {
 
-KvType EngineOptions::kv_type() const {
-  return dtype == "fp32" ? KvType::kFp32 : kv_dtype == "int8" ? KvType::kInt8 : KvType::kBf16;
-}
-
 int ComputeThreads(int threads) {
   if (threads > 0) return threads;
   return OwnCpuAllowance().threads();

@@ -13,39 +13,11 @@
 #include "common/status.h"
 #include "engine/kv/kv_pool.h"
 #include "engine/model/model_desc.h"
+#include "engine/step/engine_options.h"
 #include "engine/step/step.h"
 #include "engine/threads/compute_pool.h"
 
 namespace baton {
-
-// Options for comparisons only; what serves requests leaves them as they are.
-struct EngineLab {
-  // dense_mask: every query is computed against all keys its page table has room for, and what it
-  // does not see is masked, as some engines do. The same bits, slower.
-  std::string attention = "causal";
-};
-
-struct EngineOptions {
-  std::string model;  // folder in Hugging Face layout, or random:<config.json>
-  // Of weights: auto = bf16; bf16; int8 (per output, activations int8 per token); int4 (in groups,
-  // the LM head int8); fp32 (plain reference mode)
-  std::string dtype = "auto";
-  int int4_group = 128;           // k of one scale: 32, 64, 128
-  std::string kv_dtype = "bf16";  // bf16, int8; fp32 in the plain mode whatever this says
-  std::string isa = "auto";       // auto, avx2, avx512, avx512bf16, amx
-  int threads = 0;  // compute threads, the engine thread included; 0 = as ComputeThreads
-  int spin_us =
-      0;  // how long a compute thread spins for work inside a step; 0 when cores are shared
-  int page_tokens = 64;
-  int max_step_tokens = 512;
-  int max_slice_tokens = 8192;  // memory is touched only as far as slices use it
-  int max_context = 0;          // 0 = the model's own
-  std::string cache_dir;        // packed weights; empty = private memory
-  uint64_t random_seed = 1;     // of random: weights
-  EngineLab lab;
-
-  KvType kv_type() const;
-};
 
 // Rows of a slice may stop after so many keys and go on later: a segment of the attention.
 inline constexpr int kSliceKeys = 512;
@@ -68,6 +40,7 @@ class Backend {
   virtual uint64_t model_fingerprint() const = 0;
   virtual std::string isa() const = 0;  // the path chosen, for logs and doctor
 
+  virtual StepLimits limits() const = 0;
   virtual WeightMemory weight_memory() const = 0;
   // Threads for work on the logits between steps; null if the backend has none.
   virtual ComputePool* compute_pool() { return nullptr; }

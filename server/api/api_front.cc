@@ -88,14 +88,16 @@ const ApiFront::Route* ApiFront::FindRoute(const std::string& path) {
 }
 
 ApiFront::ApiFront(EventLoop* loop, const ServedModel* model, Generator* generator, TextPool* pool,
-                   MetricsRegistry* registry, const ApiFrontOptions& options)
+                   MetricsRegistry* registry, const ApiFrontOptions& options,
+                   const ApiFrontFacts& facts)
     : loop_(loop),
       model_(model),
       generator_(generator),
       pool_(pool),
       registry_(registry),
       options_(options),
-      metrics_(registry, model->name, model->max_context, options.version),
+      facts_(facts),
+      metrics_(registry, model->name, model->max_context, facts.version),
       metrics_page_(loop, kMetricsPause, [this] { return MetricsText(); }),
       keepalive_timer_(loop) {}
 
@@ -190,9 +192,9 @@ ApiError ApiFront::NotReady() const {
   const ClusterView view = generator_->View();
   const int present = view.prefill_workers + view.decode_workers;
   std::string message = "Loading model";
-  if (options_.expected_workers > 0) {
-    absl::StrAppend(&message, " (", std::min(present, options_.expected_workers), " of ",
-                    options_.expected_workers, " workers are ready)");
+  if (facts_.expected_workers > 0) {
+    absl::StrAppend(&message, " (", std::min(present, facts_.expected_workers), " of ",
+                    facts_.expected_workers, " workers are ready)");
   }
   return HttpError(503, message, present == 0 ? "model_loading" : "no_workers");
 }
@@ -250,7 +252,7 @@ HttpReply ApiFront::Model(const std::string& id) {
 
 HttpReply ApiFront::Version() {
   HttpReply reply;
-  reply.body = absl::StrCat("{\"version\":", JsonString(options_.version), "}");
+  reply.body = absl::StrCat("{\"version\":", JsonString(facts_.version), "}");
   return reply;
 }
 

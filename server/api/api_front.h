@@ -13,6 +13,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
 #include "common/metrics.h"
+#include "server/api/api_front_options.h"
 #include "server/api/completion_text.h"
 #include "server/api/front_metrics.h"
 #include "server/api/generator.h"
@@ -24,19 +25,11 @@
 
 namespace baton {
 
-struct ApiFrontOptions {
-  std::string version;
-  std::string cors_origin = "*";
-  absl::Duration sse_keepalive = absl::Seconds(15);
-  int64_t inline_text = 4 << 10;  // bodies up to this many bytes are prepared on the front thread
-  int expected_workers = 0;       // for "loading" messages; 0 = not known
-};
-
 class ApiFront : public HttpHandler, public GeneratorListener {
  public:
   // All must outlive the front; the loop must not run any more when it goes.
   ApiFront(EventLoop* loop, const ServedModel* model, Generator* generator, TextPool* pool,
-           MetricsRegistry* registry, const ApiFrontOptions& options);
+           MetricsRegistry* registry, const ApiFrontOptions& options, const ApiFrontFacts& facts);
   ~ApiFront() override;
 
   // Before the loop runs. The server must not outlive the front.
@@ -86,6 +79,7 @@ class ApiFront : public HttpHandler, public GeneratorListener {
   TextPool* pool_;
   MetricsRegistry* registry_;
   const ApiFrontOptions options_;
+  const ApiFrontFacts facts_;
   HttpServer* server_ = nullptr;
   FrontMetrics metrics_;
   PacedPage metrics_page_;

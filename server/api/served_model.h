@@ -14,7 +14,7 @@
 #include "router/router.h"
 #include "server/api/api_error.h"
 #include "server/api/api_request.h"
-#include "server/config/config.h"
+#include "server/api/model_config.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 

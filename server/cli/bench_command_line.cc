@@ -278,7 +278,7 @@ void BenchCommandLine::Declare(CLI::App* bench) {
     app->add_option("--dtype", options.rig.engine.dtype);
     app->add_option("--attention", options.rig.engine.lab.attention);
     app->add_option("--page-tokens", options.rig.engine.page_tokens);
-    app->add_option("--part-tokens", options.rig.engine.max_step_tokens);
+    app->add_option("--part-tokens", options.rig.engine.limits.max_step_tokens);
     app->add_option("--cache-dir", options.rig.engine.cache_dir);
     state.relay_rank = bench->add_subcommand("relay-rank", "")->group("");
   }

@@ -234,7 +234,7 @@ absl::Status ApplySettings(const Parser& parser, CommandLine* out) {
   } else if (!parser.model.empty()) {
     RETURN_IF_ERROR(out->settings.SetFlag("model.path", parser.model, "MODEL"));
   }
-  const int page_tokens = out->config.model.page_tokens;
+  const int page_tokens = out->config.decode.worker.engine.page_tokens;
   if (page_tokens != 16 && page_tokens != 32 && page_tokens != 64) {
     return absl::InvalidArgumentError(
         absl::StrCat("model.page_tokens: ", page_tokens, " must be 16, 32 or 64"));

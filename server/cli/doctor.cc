@@ -171,15 +171,11 @@ void CheckModel(const Config& config, Report* report) {
     return;
   }
   if (!ReportFiles(model.path, report)) return;
-  EngineOptions options;
+  EngineOptions options = config.decode.worker.engine;
   options.model = model.path;
-  options.dtype = model.dtype;
-  options.kv_dtype = model.kv_dtype;
-  options.int4_group = model.int4_group;
-  options.isa = model.isa;
-  options.lab.attention = model.attention;
-  options.page_tokens = model.page_tokens;
-  options.random_seed = static_cast<uint64_t>(model.random_seed);
+  options.limits = {};
+  options.max_context = 0;
+  options.cache_dir.clear();  // nothing is left behind
   const auto backend = LoadBackend(options);
   if (!backend.ok()) {
     report->Bad("model", std::string(backend.status().message()));

@@ -39,8 +39,9 @@ std::string ReadAll(int descriptor) {
 // What every command that loads a model needs: a folder, and where packed weights go.
 absl::Status ResolvePaths(Config* config) {
   RETURN_IF_ERROR(ResolveModel(&config->model));
-  if (config->model.weight_cache.empty()) {
-    config->model.weight_cache = absl::StrCat(HomeFolder(), "/.cache/baton");
+  for (WorkerConfig* role : {&config->prefill, &config->decode}) {
+    std::string& folder = role->worker.engine.cache_dir;
+    if (folder.empty()) folder = absl::StrCat(HomeFolder(), "/.cache/baton");
   }
   return absl::OkStatus();
 }

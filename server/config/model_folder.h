@@ -4,7 +4,7 @@
 #include <string>
 
 #include "common/status.h"
-#include "server/config/config.h"
+#include "server/api/model_config.h"
 
 namespace baton {
 

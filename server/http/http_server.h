@@ -16,31 +16,15 @@
 #include <string>
 #include <string_view>
 
-#include "absl/time/time.h"
 #include "common/status.h"
 #include "server/http/event_loop.h"
 #include "server/http/http_message.h"
 #include "server/http/http_parser.h"
+#include "server/http/http_server_options.h"
 
 namespace baton {
 
 using ExchangeId = uint64_t;
-
-struct HttpServerOptions {
-  std::string host = "127.0.0.1";
-  int port = 0;
-  HttpLimits limits;
-  int max_connections = 10000;
-  absl::Duration header_timeout = absl::Seconds(10);  // for a whole header block
-  // A body must bring at least 1 KiB/s on average over this window; earlier bytes do not count.
-  absl::Duration body_timeout = absl::Seconds(30);
-  absl::Duration slow_body_grace =
-      absl::Seconds(5);  // judged after that, at the latest body_timeout
-  absl::Duration idle_timeout = absl::Seconds(620);  // between requests
-  absl::Duration write_timeout = absl::Seconds(30);  // without progress
-  bool finish_half_closed = false;  // a client that shuts down its sending side still wants answers
-  size_t max_unsent = 1 << 20;
-};
 
 class HttpHandler {
  public:

@@ -18,8 +18,8 @@ struct RoleConfig {
   StartReporter reporter{-1};
 };
 
-int RunRouter(const RoleConfig& start);
-int RunWorker(const RoleConfig& start, Role role);
+int RunRouter(const RoleConfig& process);
+int RunWorker(const RoleConfig& process, Role role);
 
 // Inputs for the size of a worker's KV pool if the user chose none: enough whole contexts for the
 // role, within a share of the machine's memory.

@@ -17,60 +17,36 @@ constexpr int64_t kMiB = int64_t{1} << 20;
 // After the last answer: time for workers to hear that they may drain.
 constexpr absl::Duration kFarewell = absl::Milliseconds(50);
 
-size_t BodyLimit(const ServerConfig& server, int64_t max_context) {
-  if (server.max_body > 0) return static_cast<size_t>(server.max_body);
-  return static_cast<size_t>(std::clamp(32 * max_context, kMiB, 64 * kMiB));
-}
-
-HttpServerOptions HttpOptions(const ServerConfig& server, int64_t max_context) {
-  HttpServerOptions options;
-  options.host = server.host;
-  options.port = server.port;
-  options.limits.max_header = static_cast<size_t>(server.max_header);
-  options.limits.max_body = BodyLimit(server, max_context);
-  options.max_connections = server.max_connections;
-  options.header_timeout = server.header_timeout;
-  options.body_timeout = server.body_timeout;
-  options.idle_timeout = server.idle_timeout;
-  options.write_timeout = server.write_timeout;
-  options.finish_half_closed = server.half_close == "finish";
-  options.max_unsent = static_cast<size_t>(server.max_unsent);
+HttpServerOptions HttpOptions(const HttpServerOptions& given, int64_t max_context) {
+  HttpServerOptions options = given;
+  if (options.limits.max_body == 0)
+    options.limits.max_body = static_cast<size_t>(std::clamp(32 * max_context, kMiB, 64 * kMiB));
   return options;
 }
 
 constexpr size_t kMaxTableBytes = 1 << 20;
 
-// The table fits to the setting of ranks; whether it fits to the model is seen when workers join.
-absl::Status ReadPartition(const RouterConfig& config, RouterOptions* options) {
-  if (config.partition == "even") options->partition = PartitionMode::kEven;
-  if (config.partition != "table") return absl::OkStatus();
+// What the user said, with the table read. It fits to the setting of ranks; whether it fits to the
+// model is seen when workers join.
+absl::StatusOr<RouterOptions> WithPartition(const RouterConfig& config) {
+  RouterOptions options = config.router;
+  if (options.relay.lab.partition != PartitionMode::kTable) return options;
   const std::string& path = config.partition_table;
   if (path.empty())
     return absl::InvalidArgumentError("lab.partition is table: set lab.partition_table");
   ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kMaxTableBytes));
   ASSIGN_OR_RETURN(PartitionTable table, ParsePartitionTable(text, path));
-  if (!table.of_ranks.contains(config.relay_max_ranks))
+  if (!table.of_ranks.contains(options.relay.max_ranks))
     return absl::InvalidArgumentError(absl::StrFormat(
         "%s has nothing for %d ranks (router.relay_max_ranks): tune it for so many workers "
         "(baton tune), or change router.relay_max_ranks",
-        path, config.relay_max_ranks));
-  options->partition = PartitionMode::kTable;
-  options->partition_table = std::make_shared<const PartitionTable>(std::move(table));
-  return absl::OkStatus();
+        path, options.relay.max_ranks));
+  options.relay.lab.table = std::make_shared<const PartitionTable>(std::move(table));
+  return options;
 }
 
 int ExpectedWorkers(const Config& config) {
   return config.decode.workers + (config.cluster.colocated ? 0 : config.prefill.workers);
-}
-
-ApiFrontOptions FrontOptions(const Config& config) {
-  ApiFrontOptions options;
-  options.version = BATON_VERSION;
-  options.cors_origin = config.server.cors_origin;
-  options.sse_keepalive = config.server.sse_keepalive;
-  options.inline_text = config.server.inline_text;
-  options.expected_workers = ExpectedWorkers(config);
-  return options;
 }
 
 int Fail(const absl::Status& status) {
@@ -117,39 +93,30 @@ class StopWatcher {
 
 }  // namespace
 
-int RunRouter(const RoleConfig& start) {
-  const Config& config = start.config;
+int RunRouter(const RoleConfig& process) {
+  const Config& config = process.config;
   EventLoop loop;
-  RouterOptions router_options;
-  router_options.max_waiting = config.router.max_waiting;
-  router_options.max_attempts = config.router.max_attempts;
-  router_options.max_lost_attempts = config.router.max_lost_attempts;
-  router_options.relay_min_tokens = config.router.relay_min_tokens;
-  router_options.relay_max_ranks = config.router.relay_max_ranks;
-  if (config.router.relay_push == "all") router_options.relay_push = RelayPush::kAll;
-  if (config.router.relay_push == "tail") router_options.relay_push = RelayPush::kTail;
-  router_options.relay_min_ranks = config.router.relay_min_ranks;
-  if (const absl::Status read = ReadPartition(config.router, &router_options); !read.ok())
-    return Fail(read);
-  router_options.worker_wait = config.router.worker_wait;
-  router_options.worker_silence = config.router.worker_silence;
+  const auto router = WithPartition(config.router);
+  if (!router.ok()) return Fail(router.status());
   // First of all: workers dial while the tokenizer loads.
-  auto generator = RouterGenerator::Start(&loop, router_options, config.router.control, start.key);
+  auto generator = RouterGenerator::Start(&loop, *router, config.router.control, process.key);
   if (!generator.ok()) return Fail(generator.status());
-  start.reporter.ReportPort(StartReport::Kind::kControlPort, (*generator)->control_port());
+  process.reporter.ReportPort(StartReport::Kind::kControlPort, (*generator)->control_port());
 
   auto model = ServedModel::Load(config.model);
   if (!model.ok()) return Fail(model.status());
   MetricsRegistry registry;
-  TextPool pool(config.server.text_threads, static_cast<size_t>(config.router.max_waiting));
-  ApiFront front(&loop, model->get(), generator->get(), &pool, &registry, FrontOptions(config));
+  TextPool pool(config.server.text_threads, static_cast<size_t>(router->max_waiting));
+  ApiFront front(&loop, model->get(), generator->get(), &pool, &registry, config.server.api,
+                 {.version = BATON_VERSION, .expected_workers = ExpectedWorkers(config)});
   (*generator)->SetListener(&front);
-  auto server = HttpServer::Start(&loop, HttpOptions(config.server, (*model)->max_context), &front);
+  auto server =
+      HttpServer::Start(&loop, HttpOptions(config.server.http, (*model)->max_context), &front);
   if (!server.ok()) return Fail(server.status());
   front.Attach(server->get());
-  start.reporter.ReportPort(StartReport::Kind::kHttpPort, (*server)->port());
-  LogInfo("listening on http://%s:%d, workers dial port %d", config.server.host, (*server)->port(),
-          (*generator)->control_port());
+  process.reporter.ReportPort(StartReport::Kind::kHttpPort, (*server)->port());
+  LogInfo("listening on http://%s:%d, workers dial port %d", config.server.http.host,
+          (*server)->port(), (*generator)->control_port());
 
   bool was_complete = false;
   (*generator)->SetOnChange([&, generator = generator->get()] {
@@ -157,10 +124,11 @@ int RunRouter(const RoleConfig& start) {
     const int prefill = config.cluster.colocated ? 1 : config.prefill.workers;
     const bool complete = view.prefill_workers >= std::max(1, prefill) &&
                           view.decode_workers >= std::max(1, config.decode.workers);
-    if (complete && !was_complete) start.reporter.Report({});
+    if (complete && !was_complete) process.reporter.Report({});
     was_complete = was_complete || complete;
   });
-  StopWatcher stop(&loop, &front, config.server.shutdown_timeout, start.reporter.has_supervisor());
+  StopWatcher stop(&loop, &front, config.server.shutdown_timeout,
+                   process.reporter.has_supervisor());
   loop.OnStopSignal([&] { stop.OnSignal(); });
   loop.Run();
   return 0;

@@ -197,7 +197,7 @@ void Supervisor::OnReport(RoleProcess* role, const StartReport& report) {
       break;
     }
     case StartReport::Kind::kHttpPort:
-      config_.server.port = report.port;
+      config_.server.http.port = report.port;
       break;
     case StartReport::Kind::kMetricsPort:
       break;
@@ -227,7 +227,8 @@ void Supervisor::OnReport(RoleProcess* role, const StartReport& report) {
 }
 
 void Supervisor::PrintReady() {
-  const std::string url = absl::StrCat("http://", config_.server.host, ":", config_.server.port);
+  const std::string url =
+      absl::StrCat("http://", config_.server.http.host, ":", config_.server.http.port);
   const std::string workers =
       config_.cluster.colocated
           ? absl::StrCat(config_.decode.workers, " colocated")

@@ -53,64 +53,59 @@ absl::StatusOr<int64_t> KvBytes(const Config& config, Role role) {
   const WorkerConfig& worker = ConfigOf(config, role);
   if (worker.kv_memory > 0) return worker.kv_memory;
   ASSIGN_OR_RETURN(const ModelDesc model, ReadModelDesc(config.model.path));
-  EngineOptions engine;
-  engine.dtype = config.model.dtype;
-  engine.kv_dtype = config.model.kv_dtype;
-  const KvLayout layout = KvLayout::For(model, engine.kv_type(), config.model.page_tokens);
+  const EngineOptions& engine = worker.worker.engine;
+  const KvLayout layout = KvLayout::For(model, engine.kv_type(), engine.page_tokens);
   KvSizing wish;
   wish.page_bytes = layout.page_bytes;
-  wish.pages_per_context = layout.PagesFor(config.model.max_context > 0 ? config.model.max_context
-                                                                        : model.max_positions);
+  wish.pages_per_context =
+      layout.PagesFor(engine.max_context > 0 ? engine.max_context : model.max_positions);
   wish.contexts = role == Role::kPrefill ? kPrefillContexts : kDecodeContexts;
   wish.memory_bytes = UsableMemory();
   wish.n_workers = config.decode.workers + (config.cluster.colocated ? 0 : config.prefill.workers);
   return ChooseKvBytes(wish);
 }
 
-absl::Status ReadCosts(const std::string& path, WorkerOptions* options) {
+absl::Status ReadCosts(const std::string& path, WorkerStart* start) {
   if (path.empty()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kMaxTableBytes));
   ASSIGN_OR_RETURN(PartitionTable table, ParsePartitionTable(text, path));
-  options->costs = std::make_shared<const PartitionTable>(std::move(table));
-  options->costs_file = path;
+  start->costs = std::make_shared<const PartitionTable>(std::move(table));
+  start->costs_file = path;
   return absl::OkStatus();
 }
 
-WorkerOptions OptionsOf(const RoleConfig& start, Role role, int64_t kv_bytes) {
-  const Config& config = start.config;
+LinkPace PaceOf(const LinkLab& link) {
+  return {.bytes_per_second = static_cast<double>(link.bytes_per_second),
+          .latency_us = absl::ToInt64Microseconds(link.latency),
+          .falls_after = link.falls_after};
+}
+
+// What the user said, with what is chosen at start.
+WorkerOptions OptionsOf(const Config& config, Role role) {
   const WorkerConfig& worker = ConfigOf(config, role);
-  WorkerOptions options;
-  options.name = config.cluster.worker_name;
-  options.role = config.cluster.colocated ? Role::kBoth : role;
+  WorkerOptions options = worker.worker;
   options.engine.model = config.model.path;
-  options.engine.dtype = config.model.dtype;
-  options.engine.kv_dtype = config.model.kv_dtype;
-  options.engine.int4_group = config.model.int4_group;
-  options.engine.isa = config.model.isa;
-  options.engine.lab.attention = config.model.attention;
   options.engine.threads = ComputeThreads(worker.threads);
-  options.engine.spin_us = std::max(0, worker.spin_us);  // without a supervisor: who knows
-  options.engine.page_tokens = config.model.page_tokens;
-  options.engine.max_step_tokens = worker.step_tokens;
-  options.engine.max_slice_tokens = config.slices.max_slice_tokens;
-  options.engine.max_context = config.model.max_context;
-  options.engine.cache_dir = config.model.weight_cache;
-  options.engine.random_seed = static_cast<uint64_t>(config.model.random_seed);
-  const LinkPace pace = {
-      .bytes_per_second = static_cast<double>(config.cluster.link_bytes_per_second),
-      .latency_us = absl::ToInt64Microseconds(config.cluster.link_latency),
-      .falls_after = config.cluster.link_falls_after};
-  options.make_link =
-      Paced([host = config.cluster.worker_host] { return MakeUcxLink(host, 0); }, pace);
-  options.link_bytes_per_second = pace.bytes_per_second;
-  options.router_address = config.cluster.router;
-  options.key = start.key;
-  options.kv_bytes = kv_bytes;
-  options.max_batch = worker.max_batch;
-  options.reuse_kv = worker.reuse_kv;
-  options.streaming = config.slices.streaming == "ordered";
-  options.cut_through = config.slices.forwarding == "cut_through";
+  // Without a supervisor it is unknown who else uses these CPUs.
+  options.engine.spin_us = std::max(0, worker.spin_us);
+  options.transfer.listen_host = config.cluster.worker_host;
   return options;
+}
+
+absl::StatusOr<WorkerStart> StartOf(const RoleConfig& process, Role role) {
+  const Config& config = process.config;
+  WorkerStart start;
+  start.name = config.cluster.worker_name;
+  start.role = config.cluster.colocated ? Role::kBoth : role;
+  start.router_address = config.cluster.router;
+  start.key = process.key;
+  const LinkPace pace = PaceOf(config.cluster.link);
+  start.make_link = Paced([host = config.cluster.worker_host] { return MakeUcxLink(host, 0); }, pace);
+  start.link_bytes_per_second = pace.bytes_per_second;
+  ASSIGN_OR_RETURN(start.kv_bytes, KvBytes(config, role));
+  if (start.role != Role::kDecode)
+    RETURN_IF_ERROR(ReadCosts(ConfigOf(config, role).cost_file, &start));
+  return start;
 }
 
 void ReportProgress(void* reporter, double fraction) {
@@ -174,20 +169,15 @@ int64_t ChooseKvBytes(const KvSizing& wish) {
   return std::max(std::min(wanted, share), wish.page_bytes * 2);
 }
 
-int RunWorker(const RoleConfig& start, Role role) {
-  const Config& config = start.config;
+int RunWorker(const RoleConfig& process, Role role) {
+  const Config& config = process.config;
   const absl::Status placed = TakePlace(ConfigOf(config, role));
   if (!placed.ok()) return Fail(placed);
-  const auto kv_bytes = KvBytes(config, role);
-  if (!kv_bytes.ok()) return Fail(kv_bytes.status());
+  const auto start = StartOf(process, role);
+  if (!start.ok()) return Fail(start.status());
 
-  StartReporter reporter = start.reporter;
-  WorkerOptions options = OptionsOf(start, role, *kv_bytes);
-  if (options.role != Role::kDecode) {
-    const absl::Status read = ReadCosts(config.slices.cost_file, &options);
-    if (!read.ok()) return Fail(read);
-  }
-  auto worker = Worker::Start(options, ReportProgress, &reporter);
+  StartReporter reporter = process.reporter;
+  auto worker = Worker::Start(OptionsOf(config, role), *start, ReportProgress, &reporter);
   if (!worker.ok()) return Fail(worker.status());
   ReportKvCache(reporter, **worker);
 

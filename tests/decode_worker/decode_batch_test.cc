@@ -19,14 +19,13 @@ struct DecodeBatchFixture {
                               const std::vector<int>& windows = {}, const RopeDesc& rope = {})
       : backend(kPageTokens, 3, windows, rope) {
     DecodeOptions options;
-    options.rope = rope;
     options.transitions = transitions;
-    options.vocab = HashBackend::kVocab;
     options.max_batch = max_batch;
     options.max_sequences = 20;
     pool = std::move(*KvPool::Create(backend.kv_layout(), n_pages));
     backend.SetPool(pool.get());
-    batch = std::make_unique<DecodeBatch>(options, pool.get());
+    const DecodeFacts facts{.vocab = HashBackend::kVocab, .rope = rope};
+    batch = std::make_unique<DecodeBatch>(options, facts, pool.get());
   }
 
   static std::vector<int32_t> Prompt(RequestId id, int n) {

@@ -24,23 +24,22 @@ SimCluster::SimCluster(uint64_t seed, int page_tokens, const std::vector<SimWork
     worker->pool = std::move(*pool);
     worker->backend->SetPool(worker->pool.get());
     WorkerCoreOptions options;
-    options.self = IncarnationOf(index);
-    options.role = workers[i].role;
-    options.max_context = 4096;
-    options.max_batch = workers[i].max_batch;
-    options.max_step_tokens = workers[i].max_step_tokens;
+    worker->backend->set_limits({.max_step_tokens = workers[i].max_step_tokens});
+    options.decode.max_batch = workers[i].max_batch;
     options.mixed_prefill_tokens = workers[i].mixed_prefill_tokens;
-    options.chunk_tokens = workers[i].chunk_tokens;
+    options.prefill.chunk_tokens = workers[i].chunk_tokens;
     options.announce_bytes = workers[i].announce_bytes;
-    options.reuse_kv = workers[i].reuse_kv;
+    options.prefill.reuse_kv = workers[i].reuse_kv;
+    const WorkerFacts facts{
+        .self = IncarnationOf(index), .role = workers[i].role, .max_context = 4096};
     WorkerPorts ports;
     ports.clock = [this] { return now_; };
     ports.transfer = [this, index](TransferCommand c) { transfer_.Post(index, std::move(c)); };
     ports.report = [this, index](const WorkerReport& report) { OnReport(index, report); };
-    worker->core = std::make_unique<WorkerCore>(options, worker->backend.get(), worker->pool.get(),
-                                                std::move(ports));
+    worker->core = std::make_unique<WorkerCore>(options, facts, worker->backend.get(),
+                                                worker->pool.get(), std::move(ports));
     worker->core->Handle(RouterEvent(RouterConnected{}));
-    transfer_.AddEnd(options.self, worker->pool.get());
+    transfer_.AddEnd(facts.self, worker->pool.get());
     workers_.push_back(std::move(worker));
   }
 }

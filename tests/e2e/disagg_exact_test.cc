@@ -26,7 +26,7 @@ EngineOptions Engine(const std::string& model, int page_tokens = 64, const std::
   options.model = model;
   options.threads = 1;
   options.page_tokens = page_tokens;
-  options.max_step_tokens = 512;
+  options.limits.max_step_tokens = 512;
   if (!isa.empty()) options.isa = isa;
   return options;
 }
@@ -52,7 +52,7 @@ std::vector<GenerateRequest> Requests(int n, int vocab) {
 
 std::vector<SequentialTokens> Reference(EngineOptions options,
                                         const std::vector<GenerateRequest>& requests) {
-  options.max_step_tokens = 1024;  // every prompt in one piece
+  options.limits.max_step_tokens = 1024;  // every prompt in one piece
   auto backend = LoadBackend(options);
   INFO(backend.status().ToString());
   REQUIRE(backend.ok());
@@ -122,7 +122,7 @@ TEST_CASE("ranks of a relay = local, for any chunk and page size, alone and in a
 TEST_CASE("in rounds a link carries what the next rank lacks, to the byte") {
   InProcessOptions options;
   options.engine = Engine(kTiny, 16);
-  options.engine.max_slice_tokens = 64;
+  options.engine.limits.max_slice_tokens = 64;
   options.relay_min_tokens = 17;
   InProcessCluster cluster(options);
   GenerateRequest request = Requests(13, 500).back();
@@ -162,7 +162,7 @@ TEST_CASE("a relay in rounds = local") {
   CAPTURE(ranks);
   InProcessOptions options;
   options.engine = Engine(kTiny, 16);
-  options.engine.max_slice_tokens = 64;
+  options.engine.limits.max_slice_tokens = 64;
   options.prefill_workers = ranks;
   options.relay_min_tokens = 17;
   options.relay_max_ranks = ranks;

@@ -23,8 +23,8 @@ absl::StatusOr<std::unique_ptr<Link>> MakeUcxLinkWithoutAcks() {
 InProcessCluster::InProcessCluster(const InProcessOptions& options) {
   const ClusterKey key{1, 2, 3};
   RouterOptions router;
-  router.relay_min_tokens = options.relay_min_tokens;
-  router.relay_max_ranks = router.relay_min_ranks = options.relay_max_ranks;
+  router.relay.min_tokens = options.relay_min_tokens;
+  router.relay.max_ranks = router.relay.lab.min_ranks = options.relay_max_ranks;
   router_ = std::make_unique<Router>(router, key, RandomId);
   ControlServerOptions server;
   server.key = key;
@@ -44,17 +44,18 @@ InProcessCluster::InProcessCluster(const InProcessOptions& options) {
   for (int i = 0; i < n; ++i) {
     const bool is_prefill = !options.colocated && i < options.prefill_workers;
     WorkerOptions worker;
-    worker.role = options.colocated ? Role::kBoth : is_prefill ? Role::kPrefill : Role::kDecode;
-    worker.name = absl::StrFormat("%s%d", is_prefill ? "prefill" : "decode", i);
     worker.engine = options.engine;
-    worker.router_address = absl::StrFormat("127.0.0.1:%d", server_->port());
-    worker.key = key;
-    worker.kv_pages =
+    worker.core.decode.max_batch = options.max_batch;
+    worker.core.prefill.chunk_tokens = options.chunk_tokens;
+    WorkerStart start;
+    start.role = options.colocated ? Role::kBoth : is_prefill ? Role::kPrefill : Role::kDecode;
+    start.name = absl::StrFormat("%s%d", is_prefill ? "prefill" : "decode", i);
+    start.router_address = absl::StrFormat("127.0.0.1:%d", server_->port());
+    start.key = key;
+    if (options.withhold_acks) start.make_link = MakeUcxLinkWithoutAcks;
+    start.kv_pages =
         options.kv_pages > 0 ? options.kv_pages : 8 * 4096 / options.engine.page_tokens;
-    worker.max_batch = options.max_batch;
-    worker.chunk_tokens = options.chunk_tokens;
-    if (options.withhold_acks) worker.make_link = MakeUcxLinkWithoutAcks;
-    auto made = Worker::Start(worker);
+    auto made = Worker::Start(worker, start);
     INFO(made.status().ToString());
     REQUIRE(made.ok());
     workers_.push_back(std::move(*made));

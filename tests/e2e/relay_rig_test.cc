@@ -37,7 +37,7 @@ RelayMeasurementOptions Tiny(int ranks) {
   options.rig.program = BATON_BINARY;
   options.rig.engine.model = "random:" + ShapeOf(4);  // stages of two, or of one and two
   options.rig.engine.page_tokens = 16;
-  options.rig.engine.max_step_tokens = 100;
+  options.rig.engine.limits.max_step_tokens = 100;
   options.rig.ranks = ranks;
   options.tokens = 1024 * ranks;  // two segments a rank, for rings
   options.rounds = 1;

@@ -39,7 +39,7 @@ std::unique_ptr<Backend> Load(const OracleCase& oracle, const std::string& dtype
   options.kv_dtype = kv_dtype;
   options.int4_group = 32;
   options.threads = 2;
-  options.max_step_tokens = kMaxTokens;
+  options.limits.max_step_tokens = kMaxTokens;
   return LoadOrDie(options);
 }
 

@@ -21,7 +21,7 @@ EngineOptions DemoOptions(const std::string& dtype, const std::string& kv_dtype 
   options.model = std::string(BATON_SOURCE_DIR) + "/models/demo";
   options.dtype = dtype;
   options.threads = 2;
-  options.max_step_tokens = 1024;
+  options.limits.max_step_tokens = 1024;
   return options;
 }
 

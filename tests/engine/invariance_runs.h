@@ -58,7 +58,7 @@ inline EngineOptions OptionsOf(const std::string& model, const Setting& setting,
   options.isa = precision.dtype == "fp32" ? "auto" : std::string(IsaName(setting.isa));
   options.threads = setting.threads;
   options.page_tokens = setting.page_tokens;
-  options.max_step_tokens = 4096;
+  options.limits.max_step_tokens = 4096;
   return options;
 }
 
@@ -67,8 +67,8 @@ inline std::unique_ptr<LocalEngine> EngineOf(absl::StatusOr<std::unique_ptr<Back
                                              const EngineOptions& options) {
   INFO(std::string(backend.status().message()));
   REQUIRE(backend.ok());
-  absl::StatusOr<std::unique_ptr<LocalEngine>> engine =
-      LocalEngine::Create(*std::move(backend), options.max_step_tokens, 8192 / options.page_tokens);
+  absl::StatusOr<std::unique_ptr<LocalEngine>> engine = LocalEngine::Create(
+      *std::move(backend), options.limits.max_step_tokens, 8192 / options.page_tokens);
   INFO(std::string(engine.status().message()));
   REQUIRE(engine.ok());
   return *std::move(engine);

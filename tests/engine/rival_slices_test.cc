@@ -32,8 +32,8 @@ class Rank {
     options.model = Model(model);
     options.dtype = dtype;
     options.threads = 1;
-    options.max_step_tokens = kPart;
-    options.max_slice_tokens = n_tokens;
+    options.limits.max_step_tokens = kPart;
+    options.limits.max_slice_tokens = n_tokens;
     backend_ = LoadOrDie(options);
     pool_ = *KvPool::Create(backend_->kv_layout(), backend_->kv_layout().PagesFor(n_tokens));
     REQUIRE(pool_->Take(pool_->total(), &pages_));

@@ -31,7 +31,7 @@ inline EngineOptions OptionsFor(const std::string& model, const std::string& dty
   options.model = model;
   options.dtype = dtype;
   options.threads = 2;
-  options.max_step_tokens = kMaxTokens;
+  options.limits.max_step_tokens = kMaxTokens;
   return options;
 }
 

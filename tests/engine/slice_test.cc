@@ -49,7 +49,7 @@ std::vector<int32_t> Prompt(int n, int vocab, Dice& dice) {
 class SliceRunner {
  public:
   SliceRunner(const EngineOptions& options, int n_tokens)
-      : backend_(LoadOrDie(options)), max_part_(options.max_step_tokens) {
+      : backend_(LoadOrDie(options)), max_part_(options.limits.max_step_tokens) {
     const int n_pages = backend_->kv_layout().PagesFor(n_tokens);
     absl::StatusOr<std::unique_ptr<KvPool>> pool =
         KvPool::Create(backend_->kv_layout(), 2 * n_pages);
@@ -252,8 +252,8 @@ EngineOptions OptionsOf(const std::string& model, const Setting& setting) {
   options.isa = setting.dtype == "fp32" ? "auto" : std::string(IsaName(setting.isa));
   options.threads = setting.threads;
   options.page_tokens = setting.page_tokens;
-  options.max_step_tokens = 192;
-  options.max_slice_tokens = 1300;
+  options.limits.max_step_tokens = 192;
+  options.limits.max_slice_tokens = 1300;
   return options;
 }
 

@@ -93,7 +93,7 @@ TEST_CASE("a warm backend allocates nothing inside a step or a slice") {
     options.dtype = dtype;
     options.kv_dtype = kv_dtype;
     options.threads = 2;
-    options.max_step_tokens = 256;
+    options.limits.max_step_tokens = 256;
     const std::unique_ptr<Backend> backend = LoadOrDie(options);
     const auto pool = *KvPool::Create(backend->kv_layout(), 9 * 16);
     backend->SetPool(pool.get());

@@ -35,7 +35,7 @@ std::vector<OfferedWorker> Idle(int n, const ChainLink& link = kFast) {
 
 size_t Ranks(int tokens, const std::vector<OfferedWorker>& offered, double waiting = 0) {
   return PlanRelay(Cost(), PlanRecord(), offered,
-                   {.tokens = tokens, .max_ranks = 8, .waiting = waiting})
+                   {.tokens = tokens, .rules = {.max_ranks = 8}, .waiting = waiting})
       .ranks.size();
 }
 
@@ -70,7 +70,7 @@ TEST_CASE("a slow link between two ranks that do not hand over to each other is 
   offered[0].links[2] = {1e4, 1e-4};
   const auto ranks = [&] {
     return PlanRelay(Cost(), PlanRecord(), offered,
-                     {.tokens = 8192, .max_ranks = 3, .min_ranks = 3})
+                     {.tokens = 8192, .rules = {.max_ranks = 3, .lab = {.min_ranks = 3}}})
         .ranks.size();
   };
   CHECK(ranks() == 3);
@@ -82,7 +82,8 @@ TEST_CASE("no rank gets a slice longer than it takes") {
   std::vector<OfferedWorker> offered = Idle(4);
   for (OfferedWorker& worker : offered) worker.max_slice_tokens = 3000;
   const auto slices = [&](int tokens, int max_ranks) {
-    return PlanRelay(Cost(), PlanRecord(), offered, {.tokens = tokens, .max_ranks = max_ranks})
+    return PlanRelay(Cost(), PlanRecord(), offered,
+                     {.tokens = tokens, .rules = {.max_ranks = max_ranks}})
         .slices;
   };
   CHECK(slices(4096, 2).size() == 2);
@@ -97,7 +98,7 @@ TEST_CASE("no rank gets a slice longer than it takes") {
 TEST_CASE("32,768 tokens on two workers that take slices of 8,192: rounds of equal work") {
   std::vector<OfferedWorker> offered = Idle(2);
   for (OfferedWorker& worker : offered) worker.max_slice_tokens = 8192;
-  const RelayPlanRequest request{.tokens = 32768, .max_ranks = 2};
+  const RelayPlanRequest request{.tokens = 32768, .rules = {.max_ranks = 2}};
   const RelayPlan degree = PlanRelay(Cost(), PlanRecord(), offered, request);
   REQUIRE(degree.ranks == std::vector<int>{0, 1});
   REQUIRE(degree.slices.size() == 8);  // the first of six would have 10,000 tokens
@@ -121,7 +122,8 @@ TEST_CASE("more rounds than slices need, where that is sooner: masked keys cost 
   PrefillCost cost = Cost();
   cost.kernel = PairKernel::kDenseMask;
   const auto n_slices = [&cost](int tokens) {
-    return PlanRelay(cost, PlanRecord(), Idle(2), {.tokens = tokens, .max_ranks = 2}).slices.size();
+    return PlanRelay(cost, PlanRecord(), Idle(2), {.tokens = tokens, .rules = {.max_ranks = 2}})
+        .slices.size();
   };
   CHECK(n_slices(32768) > 2);
   CHECK(n_slices(1024) == 2);
@@ -143,9 +145,9 @@ TEST_CASE("nobody waits for a gang that is not there") {
   const auto choose = [&](const RelayPlanRequest& request) {
     return PlanRelay(Cost(), PlanRecord(), offered, request).ranks;
   };
-  CHECK(choose({.tokens = 4096, .max_ranks = 2}) == std::vector<int>{0});
+  CHECK(choose({.tokens = 4096, .rules = {.max_ranks = 2}}) == std::vector<int>{0});
   std::swap(offered[0], offered[1]);
-  CHECK(choose({.tokens = 4096, .max_ranks = 2}) == std::vector<int>{1});
+  CHECK(choose({.tokens = 4096, .rules = {.max_ranks = 2}}) == std::vector<int>{1});
 }
 
 TEST_CASE(
@@ -156,11 +158,11 @@ TEST_CASE(
   const auto choose = [&](const RelayPlanRequest& request) {
     return PlanRelay(Cost(), PlanRecord(), offered, request).ranks;
   };
-  CHECK(choose({.tokens = 8192, .max_ranks = 2}) == std::vector<int>{3, 1});
-  CHECK(choose({.tokens = 8192, .max_ranks = 3}) == std::vector<int>{3, 2, 1});
-  CHECK(choose({.tokens = 8192, .max_ranks = 2, .must = 0}) == std::vector<int>{1, 0});
-  CHECK(choose({.tokens = 8192, .max_ranks = 1}) == std::vector<int>{1});
-  CHECK(choose({.tokens = 8192, .max_ranks = 9}) == std::vector<int>{3, 2, 1, 0});
+  CHECK(choose({.tokens = 8192, .rules = {.max_ranks = 2}}) == std::vector<int>{3, 1});
+  CHECK(choose({.tokens = 8192, .rules = {.max_ranks = 3}}) == std::vector<int>{3, 2, 1});
+  CHECK(choose({.tokens = 8192, .rules = {.max_ranks = 2}, .must = 0}) == std::vector<int>{1, 0});
+  CHECK(choose({.tokens = 8192, .rules = {.max_ranks = 1}}) == std::vector<int>{1});
+  CHECK(choose({.tokens = 8192, .rules = {.max_ranks = 9}}) == std::vector<int>{3, 2, 1, 0});
 }
 
 TEST_CASE("a slice may have to wait where a prompt need not, and need not where a prompt has to") {
@@ -170,7 +172,8 @@ TEST_CASE("a slice may have to wait where a prompt need not, and need not where 
       worker.seconds = seconds;
       worker.slice_seconds = slice_seconds;
     }
-    return PlanRelay(Cost(), PlanRecord(), offered, {.tokens = 512, .max_ranks = 2}).ranks.size();
+    return PlanRelay(Cost(), PlanRecord(), offered, {.tokens = 512, .rules = {.max_ranks = 2}})
+        .ranks.size();
   };
   CHECK(ranks(0, 0) == 2);
   CHECK(ranks(0, 100) == 1);
@@ -183,7 +186,8 @@ TEST_CASE("what a relay makes others wait counts, as far as one worker would not
     std::vector<OfferedWorker> offered = Idle(2);
     offered[0].passed = passed;
     offered[1].passed = passed_by_helper;
-    return PlanRelay(Cost(), PlanRecord(), offered, {.tokens = 4096, .max_ranks = 2, .must = 0})
+    return PlanRelay(Cost(), PlanRecord(), offered,
+                     {.tokens = 4096, .rules = {.max_ranks = 2}, .must = 0})
         .ranks.size();
   };
   CHECK(ranks(0, 0) == 2);
@@ -199,7 +203,9 @@ TEST_CASE("where prompts wait, the work a relay costs in all counts") {
 TEST_CASE("so many ranks are taken whatever is predicted, where they are there") {
   const auto ranks = [](int tokens, int offered, int least) {
     return PlanRelay(Cost(), PlanRecord(), Idle(offered),
-                     {.tokens = tokens, .max_ranks = 4, .min_ranks = least, .waiting = 1e4})
+                     {.tokens = tokens,
+                      .rules = {.max_ranks = 4, .lab = {.min_ranks = least}},
+                      .waiting = 1e4})
         .ranks.size();
   };
   CHECK(ranks(8192, 4, 1) == 1);
@@ -212,7 +218,8 @@ TEST_CASE("so many ranks are taken whatever is predicted, where they are there")
 TEST_CASE("a kind of relay that was slower than one worker is not chosen, nor one in doubt") {
   PlanRecord record;
   const auto ranks = [&] {
-    return PlanRelay(Cost(), record, Idle(2), {.tokens = 4096, .max_ranks = 2}).ranks.size();
+    return PlanRelay(Cost(), record, Idle(2), {.tokens = 4096, .rules = {.max_ranks = 2}})
+        .ranks.size();
   };
   CHECK(ranks() == 2);
   record.Add(4096, 2, {10, 25, 20});
@@ -231,10 +238,10 @@ TEST_CASE("slices by a table, or even ones, where that is asked for") {
   const auto slices = [&](PartitionMode mode, int max_ranks) {
     return PlanRelay(Cost(), PlanRecord(), Idle(4),
                      {.tokens = 4096,
-                      .max_ranks = max_ranks,
-                      .min_ranks = max_ranks,
-                      .mode = mode,
-                      .table = &table})
+                      .rules = {.max_ranks = max_ranks,
+                                .lab = {.min_ranks = max_ranks,
+                                        .partition = mode,
+                                        .table = std::make_shared<const PartitionTable>(table)}}})
         .slices;
   };
   CHECK(slices(PartitionMode::kTable, 2) == std::vector<int>{3072, 1024});
@@ -252,7 +259,8 @@ TEST_CASE("workers on the same CPUs are no faster together than these") {
       offered[i].cpu_group = groups[i];
       offered[i].cpu_share = share;
     }
-    return PlanRelay(Cost(), PlanRecord(), offered, {.tokens = 8192, .max_ranks = 8}).ranks;
+    return PlanRelay(Cost(), PlanRecord(), offered, {.tokens = 8192, .rules = {.max_ranks = 8}})
+        .ranks;
   };
   using Ranks = std::vector<int>;
   CHECK(ranks({7, 7}, 1).size() == 1);
@@ -267,7 +275,8 @@ TEST_CASE("workers on the same CPUs are no faster together than these") {
 TEST_CASE("what the first rank has of the prompt is not shared, but handed on") {
   std::vector<OfferedWorker> offered = Idle(2);
   const auto choose = [&](int must) {
-    return PlanRelay(Cost(), PlanRecord(), offered, {.tokens = 6144, .max_ranks = 2, .must = must});
+    return PlanRelay(Cost(), PlanRecord(), offered,
+                     {.tokens = 6144, .rules = {.max_ranks = 2}, .must = must});
   };
   const RelayPlan whole = choose(0);
   offered[0].cached = 2048;
@@ -307,8 +316,8 @@ TEST_CASE("who has the beginning is first, though others could begin sooner") {
   offered[1].cached = 4096;
   offered[1].alone_seconds = Cost().Alone(4096, 4096);
   offered[2].slice_seconds = .01;
-  const RelayPlan degree =
-      PlanRelay(Cost(), PlanRecord(), offered, {.tokens = 8192, .max_ranks = 2, .must = 1});
+  const RelayPlan degree = PlanRelay(Cost(), PlanRecord(), offered,
+                                     {.tokens = 8192, .rules = {.max_ranks = 2}, .must = 1});
   CHECK(degree.ranks == std::vector<int>{1, 2});
   CHECK(degree.slices.front() > 4096);
 }
@@ -332,7 +341,7 @@ TEST_CASE("whatever is offered: slices add up, and the prediction is not above o
     }
     RelayPlanRequest request{.tokens = static_cast<int>(between(1, 1e5)),
                              .prefix = 64 * static_cast<int>(random() % 100),
-                             .max_ranks = 8,
+                             .rules = {.max_ranks = 8},
                              .waiting = between(1e-3, 10)};
     if (random() % 2 == 0) request.must = static_cast<int>(random() % offered.size());
     for (OfferedWorker& worker : offered)

@@ -50,8 +50,8 @@ std::vector<int> SliceEnds() {
 struct KeptSlicesFixture {
   KeptSlicesFixture(unsigned seed, const std::vector<int>& ends) : random(seed) {
     PrefillOptions options;
-    options.segment_keys = 4 * Below(3);
-    options.cut_through = Below(4) > 0;
+    options.lab.segment_keys = 4 * Below(3);
+    options.lab.cut_through = Below(4) > 0;
     for (int i = 0; i <= kRanks; ++i) workers.push_back(MakeWorker(options));
     relay = std::make_unique<RelayFixture>(
         7, ends,

@@ -12,17 +12,19 @@ namespace baton {
 inline PrefillOptions With(int segment_keys, bool cut_through = true,
                            TransitionCounts* counts = nullptr) {
   PrefillOptions options;
-  options.segment_keys = segment_keys;
-  options.cut_through = cut_through;
+  options.lab.segment_keys = segment_keys;
+  options.lab.cut_through = cut_through;
   options.transitions = counts;
   options.open_ahead = 4;
   return options;
 }
 
 inline std::unique_ptr<SchedulerFixture> MakeWorker(const PrefillOptions& options = With(4),
-                                                    int n_pages = 200) {
+                                                    int n_pages = 200,
+                                                    int max_slice_tokens = 8192) {
   return std::make_unique<SchedulerFixture>(n_pages, 0, 4, options.transitions, true,
-                                            std::vector<int>{}, RopeDesc{}, options);
+                                            std::vector<int>{}, RopeDesc{}, options,
+                                            max_slice_tokens);
 }
 
 // One relay whose ranks are workers of their own.

@@ -333,9 +333,7 @@ TEST_CASE("a slice's KV is found by later prompts at every rank, and never lande
 }
 
 TEST_CASE("ranks that make no sense are refused with the reason") {
-  PrefillOptions options = With(4);
-  options.max_slice_tokens = 20;
-  auto b = MakeWorker(options);
+  auto b = MakeWorker(With(4), 200, 20);
   const auto refusal = [&b](PrefillRequest request) {
     const RequestId id = request.request_id;
     b->Admit(std::move(request));

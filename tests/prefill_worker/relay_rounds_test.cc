@@ -11,16 +11,15 @@ constexpr int kMaxSlice = 16;
 
 PrefillOptions With(int segment_keys, bool cut_through) {
   PrefillOptions options;
-  options.segment_keys = segment_keys;
-  options.cut_through = cut_through;
-  options.max_slice_tokens = kMaxSlice;
+  options.lab.segment_keys = segment_keys;
+  options.lab.cut_through = cut_through;
   return options;
 }
 
 std::unique_ptr<SchedulerFixture> MakeWorker(const PrefillOptions& options = With(4, true),
                                              int n_pages = 600) {
   return std::make_unique<SchedulerFixture>(n_pages, 0, 4, nullptr, true, std::vector<int>{},
-                                            RopeDesc{}, options);
+                                            RopeDesc{}, options, kMaxSlice);
 }
 
 // Of an attempt that is over.

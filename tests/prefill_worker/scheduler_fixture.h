@@ -25,21 +25,22 @@ struct SchedulerFixture {
   explicit SchedulerFixture(int n_pages = 200, int chunk = 0, int open_ahead = 4,
                             TransitionCounts* transitions = nullptr, bool reuse_kv = true,
                             const std::vector<int>& windows = {}, const RopeDesc& rope = {},
-                            PrefillOptions options = {})
+                            PrefillOptions options = {}, int max_slice_tokens = 8192)
       : backend(kPageTokens, 3, windows, rope) {
-    backend.set_slice_keys(options.segment_keys);
-    options.rope = rope;
+    backend.set_slice_keys(options.lab.segment_keys);
     options.reuse_kv = reuse_kv;
     options.transitions = transitions;
-    options.self = kSelf;
-    options.vocab = HashBackend::kVocab;
-    options.max_context = 1000;
     options.chunk_tokens = chunk;
     options.open_ahead = open_ahead;
     options.max_prompts = 50;
     pool = std::move(*KvPool::Create(backend.kv_layout(), n_pages));
     backend.SetPool(pool.get());
-    scheduler = std::make_unique<PrefillScheduler>(options, pool.get());
+    const PrefillFacts facts{.self = kSelf,
+                             .vocab = HashBackend::kVocab,
+                             .max_context = 1000,
+                             .max_slice_tokens = max_slice_tokens,
+                             .rope = rope};
+    scheduler = std::make_unique<PrefillScheduler>(options, facts, pool.get());
   }
   ~SchedulerFixture() {
     while (scheduler->ForgetKept()) {

@@ -14,7 +14,7 @@ using Incarnations = std::vector<Incarnation>;
 inline constexpr Incarnation kDecode1 = 1, kDecode2 = 2, kTail = 11, kHead = 12, kThird = 13;
 
 inline RouterOptions Relays(RouterOptions options = {}) {
-  options.relay_min_tokens = 40;
+  options.relay.min_tokens = 40;
   return options;
 }
 
@@ -49,7 +49,7 @@ struct LongRelayHarness : RelayHarness {
   }
   static RouterOptions Three() {
     RouterOptions options = Relays();
-    options.relay_max_ranks = 3;
+    options.relay.max_ranks = 3;
     return options;
   }
   // To whom prefill parts were sent.
@@ -73,8 +73,8 @@ struct Ring : RouterHarness {
   }
   static RouterOptions Options(RelayPush push) {
     RouterOptions options = Relays();
-    options.relay_max_ranks = options.relay_min_ranks = 3;
-    options.relay_push = push;
+    options.relay.max_ranks = options.relay.lab.min_ranks = 3;
+    options.relay.lab.push = push;
     return options;
   }
   void JoinWith(Incarnation worker, Role role, int max_slice_tokens) {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 
+#include "planner/plan_record.h"
 #include "tests/support/router_harness.h"
 
 namespace baton {
@@ -26,7 +27,7 @@ double AloneMs(double tokens) { return 1e-2 * (tokens + tokens * tokens / 8192);
 
 RouterOptions Relays() {
   RouterOptions options;
-  options.relay_min_tokens = 40;
+  options.relay.min_tokens = 40;
   return options;
 }
 
@@ -258,7 +259,7 @@ TEST_CASE("what others cost a prompt says nothing about its prediction, and bars
 TEST_CASE("who hands a relay's KV to the decode worker follows the links, unless it is said") {
   const auto push = [](double bytes_per_second, std::optional<RelayPush> said = {}) {
     RouterOptions options = Relays();
-    options.relay_push = said;
+    options.relay.lab.push = said;
     RelayPlanningFixture r(options);
     r.ReportLoad(kHead, {.prefill_fit = Fit(),
                          .links = {{.peer = kTail, .bytes_per_second = bytes_per_second},
@@ -313,8 +314,8 @@ RouterOptions WithTable(PartitionMode mode) {
   table->numerics_id = "cpu-x86";
   table->of_ranks[2] = {{8192, {.75, .25}}};
   RouterOptions options = Relays();
-  options.partition = mode;
-  options.partition_table = std::move(table);
+  options.relay.lab.partition = mode;
+  options.relay.lab.table = std::move(table);
   return options;
 }
 
@@ -349,7 +350,7 @@ TEST_CASE("at saturation with short prompts total tokens per second are those wi
   // 0.5 ms on top of each; and how many were relays.
   const auto run = [](bool relays) {
     RouterOptions options = Relays();
-    if (!relays) options.relay_min_tokens = 0;
+    if (!relays) options.relay.min_tokens = 0;
     RelayPlanningFixture r(options);
     PrefillFit fit = Fit();
     fit.floor = 5e-4;

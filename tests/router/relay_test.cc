@@ -67,7 +67,7 @@ TEST_CASE("a relay: the head gets the first slice, the tail everything, each its
 
 TEST_CASE("a relay of three ranks: each hands all KV up to its slice's end to the next") {
   RouterOptions options = Relays();
-  options.relay_max_ranks = 3;
+  options.relay.max_ranks = 3;
   RelayHarness r(options);
   r.Join(kThird, Role::kPrefill);
   const RequestId id = r.Submit(96, 3);
@@ -151,7 +151,7 @@ TEST_CASE("a relay of three ranks: each hands all KV up to its slice's end to th
 TEST_CASE("the tail alone hands KV to the decode worker where that is asked for, or none does") {
   const bool asked = GENERATE(true, false);
   RouterOptions options = Relays();
-  if (asked) options.relay_push = RelayPush::kTail;
+  if (asked) options.relay.lab.push = RelayPush::kTail;
   RelayHarness r(options);
   r.Submit(96, asked ? 3 : 1);  // of one token nothing is decoded
   for (const auto& [worker, message] : r.sent) {
@@ -185,13 +185,13 @@ TEST_CASE("no relay where none is asked for or none is possible") {
     CHECK_FALSE(relayed(r, 39));
   }
   SECTION("a prompt of less than two pages") {
-    RelayHarness r(RouterOptions{.relay_min_tokens = 1});
+    RelayHarness r(RouterOptions{.relay = {.min_tokens = 1}});
     CHECK_FALSE(relayed(r, 31));
-    RelayHarness two(RouterOptions{.relay_min_tokens = 1});
+    RelayHarness two(RouterOptions{.relay = {.min_tokens = 1}});
     CHECK(relayed(two, 32));
   }
   SECTION("one worker is allowed") {
-    RelayHarness r(RouterOptions{.relay_min_tokens = 1, .relay_max_ranks = 1});
+    RelayHarness r(RouterOptions{.relay = {.min_tokens = 1, .max_ranks = 1}});
     CHECK_FALSE(relayed(r));
   }
   SECTION("one prefill worker") {

@@ -101,23 +101,24 @@ void Node::Start(uint64_t random_id) {
       [this](TransferEvent event) { OnTransferEvent(std::move(event)); });
 
   WorkerCoreOptions core;
-  core.self = incarnation_;
-  core.role = plan_.role;
-  core.max_context = plan_.pages * swarm_.page_tokens;
-  core.max_batch = plan_.max_batch;
-  core.max_step_tokens = plan_.max_step_tokens;
+  core.decode.max_batch = plan_.max_batch;
+  core.decode.transitions = transitions_;
   core.mixed_prefill_tokens = plan_.mixed_prefill_tokens;
-  core.chunk_tokens = plan_.chunk_tokens;
+  core.prefill.chunk_tokens = plan_.chunk_tokens;
   core.announce_bytes = plan_.announce_bytes;
-  core.segment_keys = swarm_.segment_keys;
-  if (swarm_.max_slice_tokens > 0) core.max_slice_tokens = swarm_.max_slice_tokens;
-  core.cut_through = swarm_.cut_through;
-  if (plan_.knows_cost) core.first_cost = CostOf(plan_, swarm_.n_layers);
+  core.prefill.segment_keys = swarm_.segment_keys;
+  core.prefill.cut_through = swarm_.cut_through;
+  core.prefill.transitions = transitions_;
   core.zeroed_bytes_per_turn = pool_->layout().page_bytes * 16;
-  core.transitions = transitions_;
+  StepLimits limits{.max_step_tokens = plan_.max_step_tokens};
+  if (swarm_.max_slice_tokens > 0) limits.max_slice_tokens = swarm_.max_slice_tokens;
+  engine_->set_limits(limits);
+  WorkerFacts facts{
+      .self = incarnation_, .role = plan_.role, .max_context = plan_.pages * swarm_.page_tokens};
+  if (plan_.knows_cost) facts.first_cost = CostOf(plan_, swarm_.n_layers);
   clock_us_ = agenda_->now_us();
   core_ = std::make_unique<WorkerCore>(
-      core, engine_.get(), pool_.get(),
+      core, facts, engine_.get(), pool_.get(),
       WorkerPorts{.clock = [this] { return TimeOf(clock_us_); },
                   .transfer = [this](TransferCommand c) { OnCommand(std::move(c)); },
                   .report =

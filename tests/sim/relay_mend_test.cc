@@ -35,9 +35,9 @@ Swarm OneRelay(uint64_t seed, int n_ranks, int n_spare, int max_slice_tokens, Re
   swarm.stop_percent = 0;
   swarm.segment_keys = 4;
   swarm.max_slice_tokens = max_slice_tokens;
-  swarm.router.relay_min_tokens = 8;
-  swarm.router.relay_max_ranks = swarm.router.relay_min_ranks = n_ranks;
-  swarm.router.relay_push = push;
+  swarm.router.relay.min_tokens = 8;
+  swarm.router.relay.max_ranks = swarm.router.relay.lab.min_ranks = n_ranks;
+  swarm.router.relay.lab.push = push;
   swarm.router.max_attempts = swarm.router.max_lost_attempts = 1000;
   return swarm;
 }

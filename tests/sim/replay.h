@@ -22,7 +22,7 @@ struct ReplayCluster {
   int64_t step_us = 1000, token_us = 1000;  // of prefill
   double pair_us = 0.1;                     // of a token and a key it sees
   int64_t decode_step_us = 10'000, decode_token_us = 500;
-  RouterOptions router{.relay_max_ranks = kShippedRelayMaxRanks};
+  RouterOptions router{.relay = {.max_ranks = kShippedRelayMaxRanks}};
 };
 
 struct ReplayResult {

@@ -46,7 +46,7 @@ bool Parse(int argc, char** argv, Arguments* out) {
       {"--seeds", &out->seeds},
       {"--requests", &out->trace.n_requests},
       {"--prefill", &out->cluster.prefill_workers},
-      {"--ranks", &out->cluster.router.relay_max_ranks},
+      {"--ranks", &out->cluster.router.relay.max_ranks},
       {"--relay-from", &out->relay_from}};
   for (int i = 1; i < argc; ++i) {
     const std::string name = argv[i];
@@ -94,7 +94,7 @@ int Main(int argc, char** argv) {
       }
       ReplayCluster cluster = arguments.cluster;
       const ReplayResult off = Replay(*requests, cluster);
-      cluster.router.relay_min_tokens = arguments.relay_from;
+      cluster.router.relay.min_tokens = arguments.relay_from;
       const ReplayResult on = Replay(*requests, cluster);
       for (const ReplayResult* result : {&off, &on}) {
         if (result->violation.empty()) continue;

@@ -20,7 +20,7 @@ OffAndOn Both(const std::vector<LoadRequest>& requests, int prefill_workers) {
   ReplayCluster cluster{.prefill_workers = prefill_workers};
   OffAndOn both;
   both.off = Replay(requests, cluster);
-  cluster.router.relay_min_tokens = kShippedRelayMinTokens;
+  cluster.router.relay.min_tokens = kShippedRelayMinTokens;
   both.on = Replay(requests, cluster);
   for (const ReplayResult* result : {&both.off, &both.on}) {
     INFO(result->violation);

@@ -58,8 +58,8 @@ void DrawSlices(Swarm* swarm) {
   swarm->segment_keys = random.Percent(25) ? 0 : static_cast<int>(random.Magnitude(1, 16));
   swarm->cut_through = random.Percent(80);
   const uint64_t push = random.Below(100);
-  if (push < 40) swarm->router.relay_push = RelayPush::kAll;
-  if (push >= 70) swarm->router.relay_push = RelayPush::kTail;
+  if (push < 40) swarm->router.relay.lab.push = RelayPush::kAll;
+  if (push >= 70) swarm->router.relay.lab.push = RelayPush::kTail;
   if (random.Percent(30)) swarm->max_slice_tokens = static_cast<int>(random.Magnitude(1, 48));
   swarm->slow_links = random.Percent(40);
   // So few that most relays need rounds.
@@ -101,10 +101,10 @@ void DrawWork(Swarm* swarm, SimRandom& random) {
   swarm->must_complete = random.Percent(75);
   swarm->router.max_attempts = swarm->must_complete ? 1'000'000 : 4;
   swarm->router.max_lost_attempts = swarm->must_complete ? 1'000'000 : 8;
-  swarm->router.relay_min_tokens =
+  swarm->router.relay.min_tokens =
       random.Percent(8) ? 0 : static_cast<int32_t>(random.Magnitude(2, 32));
-  swarm->router.relay_max_ranks = 2 + static_cast<int>(swarm->seed % 3);
-  swarm->router.relay_min_ranks = swarm->seed % 8 == 0 ? 1 : 2;  // whether they pay or not
+  swarm->router.relay.max_ranks = 2 + static_cast<int>(swarm->seed % 3);
+  swarm->router.relay.lab.min_ranks = swarm->seed % 8 == 0 ? 1 : 2;  // whether they pay or not
   swarm->router.worker_wait = swarm->must_complete ? absl::Hours(10) : absl::Seconds(30);
 }
 
@@ -209,8 +209,8 @@ std::string Swarm::ToString() const {
       cut_through ? "" : ", whole prefixes forwarded", max_slice_tokens, chunk_bytes, window_bytes,
       slab_slots, peer_timeout_ms, tick_us, link_at_once ? ", link at once" : "", min_delay_us,
       mean_delay_us, slow_percent, wake_us, front_us, keepalive_us, n_requests, arrival_gap_us,
-      max_prompt, max_tokens, cancel_percent, deadline_percent, router.relay_min_tokens,
-      router.relay_max_ranks, must_complete ? "all must complete" : "four attempts", fault_gap_us,
+      max_prompt, max_tokens, cancel_percent, deadline_percent, router.relay.min_tokens,
+      router.relay.max_ranks, must_complete ? "all must complete" : "four attempts", fault_gap_us,
       kills ? " kill" : "", pauses ? " pause" : "", control_breaks ? " break" : "",
       cuts ? " cut" : "", partitions ? " partition" : "", clogs ? " clog" : "",
       stops ? " stop" : "", router_restarts ? " router" : "", slow_links ? " slow" : "",

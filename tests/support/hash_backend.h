@@ -55,9 +55,11 @@ class HashBackend : public Backend {
   std::string numerics_id() const override { return "hash"; }
   uint64_t model_fingerprint() const override { return 1; }
   std::string isa() const override { return "hash"; }
+  StepLimits limits() const override { return limits_; }
   WeightMemory weight_memory() const override { return {}; }
   void SetPool(KvPool* pool) override { pool_ = pool; }
 
+  void set_limits(const StepLimits& limits) { limits_ = limits; }
   // kSliceKeys unless set: tests have short prompts.
   void set_slice_keys(int keys) { slice_keys_ = keys; }
 
@@ -185,6 +187,7 @@ class HashBackend : public Backend {
   int next_layer_ = 0;      // of the step
   SliceProgress progress_;  // of the slice
   int slice_keys_ = kSliceKeys;
+  StepLimits limits_;
 };
 
 }  // namespace baton

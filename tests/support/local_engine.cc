@@ -28,7 +28,7 @@ LocalEngine::LocalEngine(std::unique_ptr<Backend> backend, int max_step_tokens,
 absl::StatusOr<std::unique_ptr<LocalEngine>> LocalEngine::Create(const EngineOptions& options,
                                                                  int n_pages) {
   ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, LoadBackend(options));
-  return Create(std::move(backend), options.max_step_tokens, n_pages);
+  return Create(std::move(backend), options.limits.max_step_tokens, n_pages);
 }
 
 absl::StatusOr<std::unique_ptr<LocalEngine>> LocalEngine::Create(std::unique_ptr<Backend> backend,

@@ -48,14 +48,12 @@ struct WorkerFixture {
         pool(std::move(*KvPool::Create(backend.kv_layout(), kPages))) {
     backend.SetPool(pool.get());
     WorkerCoreOptions options;
-    options.self = kSelf;
-    options.max_context = 100;
-    options.max_batch = 4;
-    options.max_step_tokens = 64;
+    backend.set_limits({.max_step_tokens = 64});
+    options.decode.max_batch = 4;
     options.announce_bytes = 1;
     options.mixed_prefill_tokens = 2;
     core = std::make_unique<WorkerCore>(
-        options, &backend, pool.get(),
+        options, WorkerFacts{.self = kSelf, .max_context = 100}, &backend, pool.get(),
         WorkerPorts{.clock = [this] { return now += absl::Microseconds(10); },
                     .transfer = [this](TransferCommand c) { commands.push_back(std::move(c)); },
                     .report = [this](WorkerReport r) { Take(r); }});

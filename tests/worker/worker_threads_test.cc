@@ -30,16 +30,13 @@ class Node {
       : pool_(std::move(*KvPool::Create(backend_.kv_layout(), 80))) {
     backend_.SetPool(pool_.get());
     WorkerCoreOptions options;
-    options.self = self;
-    options.role = role;
-    options.max_context = 300;
-    options.max_batch = 6;
-    options.max_step_tokens = 32;
+    backend_.set_limits({.max_step_tokens = 32});
+    options.decode.max_batch = 6;
     options.mixed_prefill_tokens = 8;
     options.announce_bytes = 1;
     engine_ = std::make_unique<EngineThread>(
-        options, &backend_, pool_.get(),
-        [this](TransferCommand command) { transfer_->Post(std::move(command)); },
+        options, WorkerFacts{.self = self, .role = role, .max_context = 300}, &backend_,
+        pool_.get(), [this](TransferCommand command) { transfer_->Post(std::move(command)); },
         std::move(on_report));
     TransferOptions transfer;
     transfer.incarnation = self;

@@ -24,8 +24,7 @@ class Fp32Backend : public Backend, public RivalSlices {
   Fp32Backend(const EngineOptions& options, LoadedModel loaded, uint64_t fingerprint)
       : model_(std::move(loaded.desc)),
         layout_(KvLayout::For(model_, KvType::kFp32, options.page_tokens)),
-        max_step_tokens_(options.max_step_tokens),
-        max_slice_tokens_(options.max_slice_tokens),
+        limits_(options.limits),
         ropes_(std::move(loaded.ropes)),
         compute_(std::move(loaded.pool)),
         fingerprint_(fingerprint ^ loaded.rope_digest),
@@ -38,6 +37,7 @@ class Fp32Backend : public Backend, public RivalSlices {
   std::string numerics_id() const override { return "plain/cpu-x86/fp32/kv-fp32"; }
   uint64_t model_fingerprint() const override { return fingerprint_; }
   std::string isa() const override { return "plain"; }
+  StepLimits limits() const override { return limits_; }
   WeightMemory weight_memory() const override { return {weights_.bytes(), false}; }
   ComputePool* compute_pool() override { return compute_.get(); }
   void SetPool(KvPool* pool) override {
@@ -48,7 +48,7 @@ class Fp32Backend : public Backend, public RivalSlices {
   // ---- steps ----
 
   void Begin(const StepBatch& batch) override {
-    CHECK(batch.n_tokens() <= max_step_tokens_);
+    CHECK(batch.n_tokens() <= limits_.max_step_tokens);
     Begin(batch, step_);
     next_layer_ = 0;
   }
@@ -74,11 +74,12 @@ class Fp32Backend : public Backend, public RivalSlices {
   // ---- slices ----
 
   void BeginSlice(const StepBatch& batch) override {
-    CHECK(batch.n_tokens() <= max_slice_tokens_);
+    CHECK(batch.n_tokens() <= limits_.max_slice_tokens);
     Begin(batch, slice_);
     CHECK(batch.logit_rows.size() <= 1);
     CHECK(batch.logit_rows.empty() || batch.logit_rows[0] == batch.n_tokens() - 1);
-    progress_.Begin(model_.n_layers, batch.n_tokens(), max_step_tokens_, !batch.logit_rows.empty());
+    progress_.Begin(model_.n_layers, batch.n_tokens(), limits_.max_step_tokens,
+                    !batch.logit_rows.empty());
   }
   void ProjectSlice(int layer, int from, int to) override {
     progress_.Project(layer, from, to);
@@ -447,7 +448,7 @@ class Fp32Backend : public Backend, public RivalSlices {
 
   ModelDesc model_;
   KvLayout layout_;
-  int max_step_tokens_, max_slice_tokens_;
+  const StepLimits limits_;
   RopeTables ropes_;
   std::unique_ptr<ComputePool> compute_;
   uint64_t fingerprint_;

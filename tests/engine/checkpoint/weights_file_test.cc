@@ -366,8 +366,10 @@ TEST_CASE("engine options out of range are errors that name the option") {
   };
   CHECK_THAT(error([](EngineOptions& o) { o.page_tokens = 48; }), Contains("page_tokens is 48"));
   CHECK_THAT(error([](EngineOptions& o) { o.threads = -1; }), Contains("threads is -1"));
-  CHECK_THAT(error([](EngineOptions& o) { o.max_step_tokens = 0; }), Contains("max_step_tokens"));
-  CHECK_THAT(error([](EngineOptions& o) { o.max_slice_tokens = 0; }), Contains("max_slice_tokens"));
+  CHECK_THAT(error([](EngineOptions& o) { o.limits.max_step_tokens = 0; }),
+             Contains("max_step_tokens"));
+  CHECK_THAT(error([](EngineOptions& o) { o.limits.max_slice_tokens = 0; }),
+             Contains("max_slice_tokens"));
   CHECK_THAT(error([](EngineOptions& o) { o.lab.attention = "full"; }),
              Contains("attention is \"full\"; supported: causal, dense_mask"));
   CHECK_THAT(error([](EngineOptions& o) {

@@ -98,7 +98,7 @@ TEST_CASE("a role that died is started again when the clock goes back meanwhile"
     SupervisorOptions options;
     options.config.model.name = "m";
     options.config.model.path = "/model";
-    options.config.server.port = 0;
+    options.config.server.http.port = 0;
     options.program = BATON_FAKE_ROLE;
     options.min_pause = absl::Seconds(1);
     ::_exit(RunSupervisor(std::move(options)));

@@ -24,11 +24,10 @@ struct Served : LoopThread {
     config.path = BATON_SOURCE_DIR "/models/demo";
     config.name = "demo";
     model = *ServedModel::Load(config);
-    options.version = "test";
     generator = std::make_unique<FakeGenerator>(&loop);
     pool = std::make_unique<TextPool>(1, 64);
     front = std::make_unique<ApiFront>(&loop, model.get(), generator.get(), pool.get(), &registry,
-                                       options);
+                                       options, ApiFrontFacts{.version = "test"});
     generator->SetListener(front.get());
     auto started = HttpServer::Start(&loop, http, front.get());
     REQUIRE(started.ok());

@@ -69,10 +69,12 @@ TEST_CASE("commands and the flags people know") {
   CHECK(line->config.model.path == "some/model");
   CHECK(line->config.model.name == "x");
   CHECK(line->config.model.max_context == 128);
+  CHECK(line->config.prefill.worker.engine.max_context == 128);
+  CHECK(line->config.decode.worker.engine.max_context == 128);
   CHECK(line->config.prefill.workers == 3);
   CHECK(line->config.decode.workers == 2);
-  CHECK(line->config.decode.max_batch == 64);
-  CHECK(line->config.server.port == 9);
+  CHECK(line->config.decode.worker.core.decode.max_batch == 64);
+  CHECK(line->config.server.http.port == 9);
   CHECK(line->config.cluster.colocated);
   CHECK(line->settings.Find("server.port")->origin == "--port");
   CHECK(Parse({"serve", "--colocated=false", "m"})->config.cluster.colocated == false);
@@ -138,14 +140,14 @@ TEST_CASE("the file is read, flags win, the resolved configuration reads back") 
   const std::string file = (folder.path / "baton.yaml").string();
   std::ofstream(file) << "server:\n  port: 7000\ndecode:\n  max_batch: 8\n";
   const auto line = Parse({"config", "--config", file, "--port=7001"});
-  CHECK(line->config.server.port == 7001);
-  CHECK(line->config.decode.max_batch == 8);
+  CHECK(line->config.server.http.port == 7001);
+  CHECK(line->config.decode.worker.core.decode.max_batch == 8);
   const std::string resolved = line->settings.Resolved();
   CHECK(resolved.find(file + ":4") != std::string::npos);
   std::ofstream(file) << resolved;
   const auto again = Parse({"config", "--config", file});
-  CHECK(again->config.server.port == 7001);
-  CHECK(again->config.decode.max_batch == 8);
+  CHECK(again->config.server.http.port == 7001);
+  CHECK(again->config.decode.worker.core.decode.max_batch == 8);
   std::ofstream(file) << "decode:\n  max_bach: 8\n";
   CHECK(Error({"serve", "m", "--config", file}) ==
         file + ":2: unknown key decode.max_bach; did you mean decode.max_batch?");

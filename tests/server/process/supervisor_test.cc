@@ -89,7 +89,7 @@ Config Named(const std::string& name) {
   Config config;
   config.model.name = name;
   config.model.path = "/model";
-  config.server.port = 0;
+  config.server.http.port = 0;
   return config;
 }
 

@@ -1,0 +1,32 @@
+#include "engine/step/engine_options.h"
+
+namespace baton {
+
+KvType EngineOptions::kv_type() const {
+  return dtype == "fp32" ? KvType::kFp32 : kv_dtype == "int8" ? KvType::kInt8 : KvType::kBf16;
+}
+
+void DeclareEngine(EngineOptions* options, Settings* settings) {
+  settings->Choice("kv.dtype", &options->kv_dtype, {"bf16", "int8"},
+                   "type of cached keys and values; int8 has a scale per token and head");
+  settings->Choice("model.dtype", &options->dtype, {"auto", "bf16", "int8", "int4", "fp32"},
+                   "type of the weights; auto = bf16");
+  settings->Int("model.int4_group", &options->int4_group, 32, 128,
+                "weights that share a scale with dtype int4: 32, 64, 128");
+  settings->Choice("model.isa", &options->isa, {"auto", "avx2", "avx512", "avx512bf16", "amx"},
+                   "instruction set of the kernels");
+  settings->Text("model.weight_cache", &options->cache_dir,
+                 "folder of packed weights; empty = ~/.cache/baton");
+  settings->Int("model.max_context", &options->max_context, 0, 1 << 24,
+                "tokens of prompt and output; 0 = the model's own");
+  settings->Int("model.page_tokens", &options->page_tokens, 16, 64,
+                "tokens per KV page: 16, 32, 64");
+  settings->Int("model.random_seed", &options->random_seed, 0, INT32_MAX, "of random: weights");
+  settings->Int("prefill.max_slice_tokens", &options->limits.max_slice_tokens, 64, 1 << 20,
+                "most tokens of a prompt that a worker computes at once as one of several");
+  settings->Choice("lab.attention", &options->lab.attention, {"causal", "dense_mask"},
+                   "dense_mask computes what a query does not see and masks it: the same tokens, "
+                   "slower, to compare with engines that do so");
+}
+
+}  // namespace baton

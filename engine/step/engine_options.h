@@ -1,0 +1,50 @@
+// Options of an engine: model, numbers, instruction set, bounds. Plain data, set at the start of the
+// process.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "common/settings.h"
+#include "engine/kv/kv_layout.h"
+
+namespace baton {
+
+// Bounds of steps and slices; an engine sets memory of activations aside for them.
+struct StepLimits {
+  int max_step_tokens = 512;
+  int max_slice_tokens = 8192;  // memory is touched only as far as slices use it
+};
+
+// Options for comparisons only; what serves requests leaves them as they are.
+struct EngineLab {
+  // dense_mask: every query is computed against all keys its page table has room for, and what it
+  // does not see is masked, as some engines do. The same bits, slower.
+  std::string attention = "causal";
+};
+
+struct EngineOptions {
+  std::string model;  // folder in Hugging Face layout, .gguf file, or random:<config.json>
+  // Type of the weights: auto = bf16; bf16; int8 (per output, activations int8 per token); int4 (in groups,
+  // the LM head int8); fp32 (plain reference mode)
+  std::string dtype = "auto";
+  int int4_group = 128;           // k of one scale: 32, 64, 128
+  std::string kv_dtype = "bf16";  // bf16, int8; fp32 in the plain mode whatever this says
+  std::string isa = "auto";       // auto, avx2, avx512, avx512bf16, amx
+  int threads = 0;  // compute threads, the engine thread included; 0 = as ComputeThreads
+  int spin_us = 0;  // how long a compute thread spins for work in a step; 0 when cores are shared
+  int page_tokens = 64;
+  StepLimits limits{};
+  int max_context = 0;       // 0 = the model's own
+  std::string cache_dir;     // packed weights; empty = private memory
+  uint64_t random_seed = 1;  // seed of random: weights
+  EngineLab lab{};
+
+  KvType kv_type() const;
+};
+
+// Declares model.*, kv.*, lab.attention and prefill.max_slice_tokens, which all engines of a cluster
+// share. model, threads and spin_us are chosen at the start of each.
+void DeclareEngine(EngineOptions* options, Settings* settings);
+
+}  // namespace baton

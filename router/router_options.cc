@@ -1,0 +1,19 @@
+#include "router/router_options.h"
+
+namespace baton {
+
+void DeclareRouter(RouterOptions* options, Settings* settings) {
+  settings->Int("router.max_waiting", &options->max_waiting, 1, 1000000,
+                "requests not ended; beyond it the answer is 429");
+  settings->Int("router.max_attempts", &options->max_attempts, 1, 100,
+                "attempts in a row that a worker fails before the request fails");
+  settings->Int("router.max_lost_attempts", &options->max_lost_attempts, 1, 1000,
+                "attempts in a row that lose a worker before the request is taken for the cause");
+  DeclareRelayRules(&options->relay, settings);
+  settings->Duration("router.worker_wait", &options->worker_wait, absl::ZeroDuration(),
+                     absl::Hours(1), "a request without any worker left waits before it fails");
+  settings->Duration("router.worker_silence", &options->worker_silence, absl::Seconds(2),
+                     absl::Hours(1), "without a word of a worker before it counts as lost");
+}
+
+}  // namespace baton

@@ -1,0 +1,55 @@
+// Options of a router. Plain data, set at the start of the process.
+#pragma once
+
+#include "absl/time/time.h"
+#include "common/settings.h"
+#include "common/state_machine.h"
+#include "planner/relay_rules.h"
+
+namespace baton {
+
+struct RouterOptions {
+  int max_waiting = 1024;  // requests not ended; beyond it Submit answers ResourceExhausted (429)
+  // Attempts in a row that may fail at a worker before the request fails. An attempt that brought 8
+  // tokens resets the count.
+  int max_attempts = 4;
+  // Attempts in a row that may lose a worker or a handoff before the request is taken to be the
+  // cause and fails.
+  int max_lost_attempts = 8;
+  RelayRules relay{};  // after a relay that broke the next attempt is no relay
+  // A request whose workers were lost fails after so long without any worker.
+  absl::Duration worker_wait = absl::Seconds(30);
+  // A worker without a report for so long counts as lost: hung, stopped or cut off. Empty reports
+  // count; infinite: never.
+  absl::Duration worker_silence = absl::Seconds(3);
+  // An attempt without a sign of life (a token, the end of a part or of the prompt) for so long,
+  // and for 20 times the predicted wait before the first one, is recalled and dispatched again.
+  absl::Duration attempt_silence = absl::Minutes(5);
+  // After a relay's handoff broke, reports of its other ranks and lost workers are awaited for so
+  // long: they tell which worker to replace.
+  absl::Duration blame_wait = absl::Milliseconds(200);
+  // An ended request is remembered for so long, until its parts have ended.
+  absl::Duration end_wait = absl::Seconds(30);
+  TransitionCounts* transitions = nullptr;  // counts transitions; tests only
+};
+ // an attempt after a relay that broke is no relay
+  // How long a request whose workers were lost waits for any worker before it fails.
+  absl::Duration worker_wait = absl::Seconds(30);
+  // A worker that says nothing for so long is lost: hung, stopped or cut off. Every report counts,
+  // an empty one too; infinite = never.
+  absl::Duration worker_silence = absl::Seconds(3);
+  // An attempt that gives no sign of life (a token, the end of a part or of the prompt) for so
+  // long, and 20 times the predicted wait before the first one, is given up and dispatched anew.
+  absl::Duration attempt_silence = absl::Minutes(5);
+  // A handoff of a relay broke: how long the reports of its other ranks, or the loss of a worker,
+  // are awaited to tell whose fault it was, if it can be replaced.
+  absl::Duration blame_wait = absl::Milliseconds(200);
+  // How long an ended request is remembered for its parts to end.
+  absl::Duration end_wait = absl::Seconds(30);
+  TransitionCounts* transitions = nullptr;  // counts transitions; tests only
+};
+
+// Declares router.* and the relays' part of lab.*.
+void DeclareRouter(RouterOptions* options, Settings* settings);
+
+}  // namespace baton

@@ -1,0 +1,14 @@
+#include "server/api/api_front_options.h"
+
+namespace baton {
+
+void DeclareApiFront(ApiFrontOptions* options, Settings* settings) {
+  settings->Text("server.cors_origin", &options->cors_origin,
+                 "Access-Control-Allow-Origin; empty = none");
+  settings->Duration("server.sse_keepalive", &options->sse_keepalive, absl::Milliseconds(10),
+                     absl::Hours(24), "of silence before blank lines are sent in a stream");
+  settings->Bytes("server.inline_text", &options->inline_text, 0, 1 << 20,
+                  "bodies up to this size are tokenized on the front thread");
+}
+
+}  // namespace baton

@@ -1,0 +1,27 @@
+// What the user says of the API. Plain data; set at the start of the process.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/time/time.h"
+#include "common/settings.h"
+
+namespace baton {
+
+struct ApiFrontOptions {
+  std::string cors_origin = "*";
+  absl::Duration sse_keepalive = absl::Seconds(15);
+  int64_t inline_text = 4 << 10;  // bodies up to this many bytes are prepared on the front thread
+};
+
+// The server.* of the API.
+void DeclareApiFront(ApiFrontOptions* options, Settings* settings);
+
+// What the front learns from its process.
+struct ApiFrontFacts {
+  std::string version;
+  int expected_workers = 0;  // for "loading" messages; 0: not known
+};
+
+}  // namespace baton

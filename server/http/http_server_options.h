@@ -1,0 +1,32 @@
+// What the user says of the HTTP server. Plain data; set at the start of the process.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "absl/time/time.h"
+#include "common/settings.h"
+#include "server/http/http_parser.h"
+
+namespace baton {
+
+struct HttpServerOptions {
+  std::string host = "127.0.0.1";
+  int port = 0;
+  HttpLimits limits;
+  int max_connections = 10000;
+  absl::Duration header_timeout = absl::Seconds(10);  // of a whole header block
+  // Of a body at least 1 KiB/s must come, on average over so much time, whatever came before.
+  absl::Duration body_timeout = absl::Seconds(30);
+  absl::Duration slow_body_grace =
+      absl::Seconds(5);  // judged after that, at the latest body_timeout
+  absl::Duration idle_timeout = absl::Seconds(620);  // between requests
+  absl::Duration write_timeout = absl::Seconds(30);  // without progress
+  bool finish_half_closed = false;  // a client that shuts down its sending side still wants answers
+  size_t max_unsent = 1 << 20;
+};
+
+// The server.* of sockets and their limits.
+void DeclareHttpServer(HttpServerOptions* options, Settings* settings);
+
+}  // namespace baton

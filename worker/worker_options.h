@@ -1,0 +1,44 @@
+// Options of a worker: those of each room, and what only this process knows.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "common/settings.h"
+#include "common/ticket.h"
+#include "engine/step/engine_options.h"
+#include "kvtransfer/protocol/link.h"
+#include "kvtransfer/protocol/transfer_events.h"
+#include "planner/partition_table.h"
+#include "proto/messages.h"
+#include "worker/worker_core.h"
+
+namespace baton {
+
+struct WorkerOptions {
+  EngineOptions engine;  // model, threads and spin_us are the process's choice
+  WorkerCoreOptions core;
+  // incarnation (0 = a random one), key, fingerprint and ids are filled in by Start.
+  TransferOptions transfer;
+};
+
+// Declares SECTION.*, which a role's workers have of their own, and what DeclareEngine names.
+void DeclareWorker(const std::string& section, WorkerOptions* options, Settings* settings);
+
+// A worker's identity and what was chosen for it; no user sets these.
+struct WorkerStart {
+  std::string name;  // "prefill0": logs and metrics
+  Role role = Role::kBoth;
+  std::string router_address;  // host:port of the router's control address
+  ClusterKey key{};
+  LinkMaker make_link;  // link of the KV transfer; empty: UCX at transfer.listen_host, listen_port
+  double link_bytes_per_second = 0;  // rate to which the link is slowed, for the router; 0: not slowed
+  int64_t kv_bytes = 1 << 30;  // size of the KV pool
+  int kv_pages = 0;            // not 0: pages instead of bytes
+  // Table of `baton tune` with costs of prefill until they are measured; may be null.
+  std::shared_ptr<const PartitionTable> costs{};
+  std::string costs_file;  // the table's file, for errors
+};
+
+}  // namespace baton
