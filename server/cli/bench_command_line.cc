@@ -13,7 +13,7 @@
 #include "bench/relay/relay_rank.h"
 #include "bench/transfer_bench.h"
 #include "engine/cpu/machine/isa.h"
-#include "server/config/config.h"
+#include "server/cli/setting_flags.h"
 #include "server/config/model_folder.h"
 
 namespace baton {
@@ -35,7 +35,7 @@ baton bench step MODEL    whole forward passes, without server or wire
   --prompt 512,2048 --chunk 512 --seconds 2   several chunks take turns
   --rounds 1 (least number of runs of a prompt) --slices (in parts of the chunk)
   --decode 1,8,32 --context 128 --samples 21 --phases (where the time goes)
-  --threads 0 --isa auto --dtype auto --attention causal --cache-dir DIR
+  --threads 0, and of serve: --isa --dtype --kv.dtype --model.* --lab.attention
 baton bench kernels       linear layers on every path, beside a plain chain
   --isa avx2,avx512 --weights bf16,int8,int4 --rows 1,8,512 --k 2048 --n 8192
 baton bench attention     the same of attention and sampler: --threads 1,2
@@ -89,9 +89,8 @@ void AddServer(CLI::App* app, std::string* url, std::string* label, int* vocab) 
 }
 
 // A list where the bench takes several.
-template <class IsaNames, class Threads>
-void AddCompute(CLI::App* app, IsaNames* isa, Threads* threads, int* spin_us) {
-  app->add_option("--isa", *isa)->delimiter(',');
+template <class Threads>
+void AddThreads(CLI::App* app, Threads* threads, int* spin_us) {
   app->add_option("--threads", *threads)->delimiter(',');
   app->add_option("--spin-us", *spin_us);
 }
@@ -115,6 +114,8 @@ struct BenchCommandLine::State {
   std::vector<int> relay_ranks;
   TransferBenchOptions transfer_options;
   ModelConfig model;
+  Settings step_settings, relay_settings;  // of their engines
+  SettingFlags step_flags{&step_settings}, relay_flags{&relay_settings};
   std::vector<std::string> isas, weights = {"bf16"};
 
   int RunLoad() {
@@ -218,28 +219,27 @@ void BenchCommandLine::Declare(CLI::App* bench) {
     StepBenchOptions& options = state.step_options;
     CLI::App* app = state.step = add("step", &options.json);
     options.engine.spin_us = 50;  // as workers on CPUs of their own
-    AddCompute(app, &options.engine.isa, &options.engine.threads, &options.engine.spin_us);
+    AddThreads(app, &options.engine.threads, &options.engine.spin_us);
     AddSeconds(app, &options.seconds);
-    app->add_option("MODEL,--model", state.model.path)->required();
+    app->add_option("MODEL,--model.path", state.model.path);
     app->add_option("--prompt", options.prompts)->delimiter(',');
     app->add_option("--decode", options.decode)->delimiter(',');
     app->add_option("--context", options.context);
-    app->add_option("--dtype", options.engine.dtype);
-    app->add_option("--kv-dtype", options.engine.kv_dtype);
-    app->add_option("--attention", options.engine.lab.attention);
-    app->add_option("--int4-group", options.engine.int4_group);
-    app->add_option("--page-tokens", options.engine.page_tokens);
+    DeclareEngine(&options.engine, &state.step_settings);
+    state.step_flags.AddTo(app,
+                           {"model.dtype", "model.isa", "model.int4_group", "model.page_tokens",
+                            "model.weight_cache", "kv.dtype", "lab.attention"});
     app->add_option("--chunk", options.chunks)->delimiter(',');
     app->add_flag("--slices", options.slices);
     app->add_flag("--phases", options.phases);
     app->add_option("--samples", options.samples);
     app->add_option("--rounds", options.rounds);
-    app->add_option("--cache-dir", options.engine.cache_dir);
   }
   {
     KernelsBenchOptions& options = state.kernels_options;
     CLI::App* app = state.kernels = add("kernels", &options.json);
-    AddCompute(app, &state.isas, &options.threads, &options.spin_us);
+    app->add_option("--isa", state.isas)->delimiter(',');
+    AddThreads(app, &options.threads, &options.spin_us);
     AddSeconds(app, &options.plan.seconds);
     app->add_option("--samples", options.plan.min_samples);
     app->add_option("--rows", options.rows)->delimiter(',');
@@ -250,7 +250,8 @@ void BenchCommandLine::Declare(CLI::App* bench) {
   {
     AttentionBenchOptions& options = state.attention_options;
     CLI::App* app = state.attention = add("attention", &options.json);
-    AddCompute(app, &state.isas, &options.threads, &options.spin_us);
+    app->add_option("--isa", state.isas)->delimiter(',');
+    AddThreads(app, &options.threads, &options.spin_us);
     AddSeconds(app, &options.plan.seconds);
     app->add_option("--samples", options.plan.min_samples);
     app->add_option("--contexts", options.contexts)->delimiter(',');
@@ -258,7 +259,7 @@ void BenchCommandLine::Declare(CLI::App* bench) {
   {
     RelayMeasurementOptions& options = state.relay_measurement;
     CLI::App* app = state.relay = add("relay", &state.relay_json);
-    app->add_option("MODEL,--model", state.model.path);
+    app->add_option("MODEL,--model.path", state.model.path);
     app->add_flag("--simulate", state.simulate_relay);
     app->add_option("--shape", state.relay_simulation.shapes)->delimiter(',');
     app->add_flag("--claims,!--no-claims", state.relay_simulation.claims);
@@ -274,12 +275,10 @@ void BenchCommandLine::Declare(CLI::App* bench) {
     app->add_option("--noise-period", options.noise.period);
     app->add_option("--noise-seed", options.noise.seed);
     app->add_option("--link-latency-us", options.rig.pace.latency_us);
-    app->add_option("--isa", options.rig.engine.isa);
-    app->add_option("--dtype", options.rig.engine.dtype);
-    app->add_option("--attention", options.rig.engine.lab.attention);
-    app->add_option("--page-tokens", options.rig.engine.page_tokens);
+    DeclareEngine(&options.rig.engine, &state.relay_settings);
+    state.relay_flags.AddTo(app, {"model.dtype", "model.isa", "model.page_tokens",
+                                  "model.weight_cache", "kv.dtype", "lab.attention"});
     app->add_option("--part-tokens", options.rig.engine.limits.max_step_tokens);
-    app->add_option("--cache-dir", options.rig.engine.cache_dir);
     state.relay_rank = bench->add_subcommand("relay-rank", "")->group("");
   }
   {
@@ -287,6 +286,13 @@ void BenchCommandLine::Declare(CLI::App* bench) {
     CLI::App* app = state.transfer = add("transfer", &options.json);
     AddSeconds(app, &options.seconds);
   }
+}
+
+absl::Status BenchCommandLine::Apply() {
+  RETURN_IF_ERROR(state_->step_flags.Apply());
+  RETURN_IF_ERROR(state_->relay_flags.Apply());
+  if (!state_->step->parsed() || !state_->model.path.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError("bench step needs a MODEL; see baton bench --help");
 }
 
 std::function<int()> BenchCommandLine::Chosen() const {

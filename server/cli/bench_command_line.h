@@ -5,6 +5,8 @@
 #include <memory>
 #include <string>
 
+#include "common/status.h"
+
 namespace CLI {
 class App;
 }
@@ -17,6 +19,8 @@ class BenchCommandLine {
   ~BenchCommandLine();
 
   void Declare(CLI::App* bench);
+  // Sets what the parsed command line gave of settings that `serve` has, too.
+  absl::Status Apply();
   // Runs the benchmark the parsed command line names; returns its exit status. Empty: none named.
   std::function<int()> Chosen() const;
   static std::string Help();

@@ -2,11 +2,11 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <deque>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "server/cli/bench_command_line.h"
+#include "server/cli/setting_flags.h"
 #include "server/config/model_folder.h"
 
 namespace baton {
@@ -48,69 +48,6 @@ flag, `--KEY=VALUE`, which wins; `baton config` prints all values with where eac
 that was renamed is refused with an error that names the new one.
 )";
 
-struct Alias {
-  const char* flag;
-  const char* key;
-};
-constexpr Alias kAliases[] = {
-    {"--host", "server.host"},
-    {"--port", "server.port"},
-    {"--prefill", "prefill.workers"},
-    {"--decode", "decode.workers"},
-    {"--colocated", "cluster.colocated"},
-    {"--served-model-name", "model.name"},
-    {"--alias", "model.name"},
-    {"--max-model-len", "model.max_context"},
-    {"--ctx-size", "model.max_context"},
-    {"--dtype", "model.dtype"},
-    {"--page-tokens", "model.page_tokens"},
-    {"--block-size", "model.page_tokens"},
-    {"--max-num-seqs", "decode.max_batch"},
-    {"--router", "cluster.router"},
-    {"--log-level", "log.level"},
-    {"--shutdown-timeout", "server.shutdown_timeout"},
-    {"--hf_cache", "model.hf_cache"},
-};
-
-// Flags of settings as they stand on the command line, applied after the file.
-class SettingFlags {
- public:
-  explicit SettingFlags(const Settings& settings) : settings_(settings) {}
-
-  void AddTo(CLI::App* app, bool with_aliases) {
-    for (const Settings::Setting& setting : settings_.all()) Add(app, "--" + setting.key, setting);
-    if (!with_aliases) return;
-    for (const Alias& alias : kAliases) Add(app, alias.flag, *settings_.Find(alias.key));
-  }
-  absl::Status Apply(Settings* settings) const {
-    for (const Flag& flag : flags_) {
-      if (flag.option->count() == 0) continue;
-      RETURN_IF_ERROR(settings->SetFlag(flag.key, flag.value, flag.name));
-    }
-    return absl::OkStatus();
-  }
-  std::vector<std::string> names() const {
-    std::vector<std::string> names;
-    for (const Flag& flag : flags_) names.push_back(flag.name);
-    return names;
-  }
-
- private:
-  struct Flag {
-    std::string name, key, value;
-    CLI::Option* option = nullptr;
-  };
-  void Add(CLI::App* app, const std::string& name, const Settings::Setting& setting) {
-    flags_.push_back({name, setting.key, "", nullptr});
-    Flag& flag = flags_.back();
-    flag.option = setting.is_bool ? app->add_flag(name, flag.value, setting.help)
-                                  : app->add_option(name, flag.value, setting.help);
-    flag.option->take_last();
-  }
-  const Settings& settings_;
-  std::deque<Flag> flags_;  // CLI11 holds addresses of the values
-};
-
 std::string KeysText(const Settings& settings) {
   std::string text;
   for (const Settings::Setting& setting : settings.all()) {
@@ -127,10 +64,12 @@ std::string ReferenceText(const Settings& settings) {
 }
 
 struct Parser {
-  explicit Parser(CommandLine* line) : out(*line), flags(line->settings) {}
+  explicit Parser(CommandLine* line) : out(*line), flags(&line->settings) {}
 
   CommandLine& out;
   SettingFlags flags;
+  Settings tune_settings;  // of the engines of baton tune
+  SettingFlags tune_flags{&tune_settings};
   CLI::App app{"baton"};
   BenchCommandLine bench_line;
   std::string config_file, model;
@@ -145,7 +84,7 @@ struct Parser {
       command->add_option("--config", config_file);
       command->add_option("MODEL", model);
       command->add_flag("--demo", demo);
-      flags.AddTo(command, true);
+      flags.AddTo(command);
     }
     return command;
   }
@@ -189,21 +128,17 @@ void Parser::DeclareTune() {
   tune->add_option("--rounds", options.rounds);
   tune->add_flag("--measure", options.measure);
   tune->add_option("--threads-per-rank", options.rig.threads_per_rank);
-  tune->add_option("--dtype", options.rig.engine.dtype);
-  tune->add_option("--isa", options.rig.engine.isa);
-  tune->add_option("--page-tokens", options.rig.engine.page_tokens);
-  tune->add_option("--cache-dir", options.rig.engine.cache_dir);
+  DeclareEngine(&options.rig.engine, &tune_settings);
+  tune_flags.AddTo(tune, {"model.dtype", "model.isa", "model.page_tokens", "model.weight_cache"});
 }
 
 absl::Status UnknownArgument(const std::vector<std::string>& extras,
                              const std::vector<std::string>& flags, const Settings& settings) {
   const std::string word = extras.empty() ? "" : extras.front();
   const std::string name = word.substr(0, word.find('='));
-  if (name.rfind("--", 0) == 0) {
-    const std::string new_key = settings.NewName(name.substr(2));
-    if (!new_key.empty())
-      return absl::InvalidArgumentError(absl::StrCat("flag ", name, " was renamed to --", new_key));
-  }
+  const std::string new_name = NewFlagName(name, settings);
+  if (!new_name.empty())
+    return absl::InvalidArgumentError(absl::StrCat("flag ", name, " was renamed to ", new_name));
   if (name.rfind('-', 0) == 0) {
     const std::string nearest = NearestWord(name, flags);
     return absl::InvalidArgumentError(
@@ -221,7 +156,7 @@ absl::Status UnknownArgument(const std::vector<std::string>& extras,
 
 absl::Status ApplySettings(const Parser& parser, CommandLine* out) {
   if (!parser.config_file.empty()) RETURN_IF_ERROR(out->settings.ReadFile(parser.config_file));
-  RETURN_IF_ERROR(parser.flags.Apply(&out->settings));
+  RETURN_IF_ERROR(parser.flags.Apply());
   if (parser.demo && !parser.model.empty()) {
     return absl::InvalidArgumentError("give either MODEL or --demo, not both");
   }
@@ -296,11 +231,13 @@ absl::StatusOr<std::unique_ptr<CommandLine>> ParseCommandLine(
         "quantize needs a model and a type: baton quantize MODEL --to int8|int4");
   }
   if (line->command == Command::kTune) {
+    RETURN_IF_ERROR(parser.tune_flags.Apply());
     if (!line->tune.model.path.empty() && !line->tune.options.out.empty()) return line;
     return absl::InvalidArgumentError(
         "tune needs a model and a file to write: baton tune MODEL --out FILE");
   }
   if (line->command == Command::kBench) {
+    RETURN_IF_ERROR(parser.bench_line.Apply());
     line->bench = parser.bench_line.Chosen();
     return line;
   }

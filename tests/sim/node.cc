@@ -106,8 +106,8 @@ void Node::Start(uint64_t random_id) {
   core.mixed_prefill_tokens = plan_.mixed_prefill_tokens;
   core.prefill.chunk_tokens = plan_.chunk_tokens;
   core.announce_bytes = plan_.announce_bytes;
-  core.prefill.segment_keys = swarm_.segment_keys;
-  core.prefill.cut_through = swarm_.cut_through;
+  core.prefill.lab.segment_keys = swarm_.segment_keys;
+  core.prefill.lab.cut_through = swarm_.cut_through;
   core.prefill.transitions = transitions_;
   core.zeroed_bytes_per_turn = pool_->layout().page_bytes * 16;
   StepLimits limits{.max_step_tokens = plan_.max_step_tokens};

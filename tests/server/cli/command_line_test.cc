@@ -84,11 +84,43 @@ TEST_CASE("commands and the flags people know") {
   CHECK(Parse({"prefill", "m", "--start-descriptor", "3"})->start_descriptor == 3);
   CHECK(Parse({"config", "--keys"})->text.find("decode.max_batch = 64") != std::string::npos);
   CHECK(Parse({"bench", "load", "--requests", "3"})->command == Command::kBench);
-  CHECK(
-      Parse({"bench", "step", "--model", "random:c.json", "--decode", "1,8", "--json"})->command ==
-      Command::kBench);
+  CHECK(Parse({"bench", "step", "--model.path", "random:c.json", "--decode", "1,8", "--json"})
+            ->command == Command::kBench);
   CHECK(Parse({"bench", "step", "random:c.json"})->command == Command::kBench);
-  CHECK(Error({"bench", "step"}).find("--model is required") != std::string::npos);
+  CHECK(Error({"bench", "step"}).find("bench step needs a MODEL") != std::string::npos);
+}
+
+TEST_CASE("benchmarks and serve have the same flags for the same things") {
+  for (const char* command : {"serve", "doctor"}) {
+    const auto line = Parse({command, "m", "--isa", "avx2", "--dtype=int8"});
+    CHECK(line->config.decode.worker.engine.isa == "avx2");
+    CHECK(line->config.prefill.worker.engine.isa == "avx2");
+    CHECK(line->config.prefill.worker.engine.dtype == "int8");
+    CHECK(Parse({command, "m", "--model.isa=avx2"})->config.decode.worker.engine.isa == "avx2");
+  }
+  for (const char* bench : {"step", "relay"}) {
+    for (const char* flag : {"--isa=avx2", "--model.isa=avx2", "--dtype=int8", "--model.dtype=int8",
+                             "--page-tokens=16", "--kv.dtype=int8", "--lab.attention=dense_mask",
+                             "--model.weight_cache=/tmp"}) {
+      CHECK(Parse({"bench", bench, "m", flag})->command == Command::kBench);
+    }
+    CHECK(Error({"bench", bench, "m", "--isa=sse"}).find("must be one of auto, avx2") !=
+          std::string::npos);
+    CHECK(Error({"bench", bench, "m", "--attention", "causal"}) ==
+          "flag --attention was renamed to --lab.attention");
+    CHECK(Error({"bench", bench, "m", "--cache-dir=/tmp"}) ==
+          "flag --cache-dir was renamed to --model.weight_cache");
+    CHECK(Error({"bench", bench, "--model", "m"}) == "flag --model was renamed to --model.path");
+  }
+  CHECK(Error({"bench", "step", "m", "--kv-dtype=int8"}) ==
+        "flag --kv-dtype was renamed to --kv.dtype");
+  CHECK(Error({"bench", "step", "m", "--int4-group=32"}) ==
+        "flag --int4-group was renamed to --model.int4_group");
+  const auto tune = Parse({"tune", "m", "--out", "f", "--isa=avx2", "--model.weight_cache=/w"});
+  CHECK(tune->tune.options.rig.engine.isa == "avx2");
+  CHECK(tune->tune.options.rig.engine.cache_dir == "/w");
+  CHECK(Error({"tune", "m", "--out", "f", "--cache-dir=/w"}) ==
+        "flag --cache-dir was renamed to --model.weight_cache");
 }
 
 TEST_CASE("slips get a suggestion") {
