@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <optional>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/check.h"
 #include "common/log.h"
@@ -24,11 +23,6 @@ struct DecodeBatch::Sequence {
   int32_t made = 0;      // tokens so far, the first one included
   int32_t trimmed = 0;   // leading pages of the table, which fell out of the window
 };
-
-void DeclareDecode(const std::string& section, DecodeOptions* options, Settings* settings) {
-  settings->Int(absl::StrCat(section, ".max_batch"), &options->max_batch, 1, 4096,
-                "sequences decoded at once");
-}
 
 DecodeBatch::DecodeBatch(const DecodeOptions& options, const DecodeFacts& facts, KvPool* pool)
     : options_(options), facts_(facts), pool_(pool) {

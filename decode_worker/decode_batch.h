@@ -31,7 +31,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
 #include "common/ids.h"
-#include "common/settings.h"
+#include "decode_worker/decode_options.h"
 #include "decode_worker/sequence_state.h"
 #include "engine/kv/kv_pool.h"
 #include "engine/sampling/sampler.h"
@@ -41,26 +41,6 @@
 #include "proto/messages.h"
 
 namespace baton {
-
-struct DecodeOptions {
-  int32_t max_batch = 64;  // rows of one step
-  int32_t max_sequences = 8192;
-  absl::Duration orphan_timeout = absl::Seconds(10);
-  // Last bounds, for waits that no other timer ends: an expected sequence whose KV does not come
-  // (the prefill may take long), and a sequence that waits for a row or gets no token.
-  absl::Duration kv_timeout = absl::Minutes(30);
-  absl::Duration wait_timeout = absl::Minutes(10);
-  TransitionCounts* transitions = nullptr;  // counts transitions; tests only
-};
-
-// section.max_batch.
-void DeclareDecode(const std::string& section, DecodeOptions* options, Settings* settings);
-
-// What the batch learns from its engine.
-struct DecodeFacts {
-  int32_t vocab = 0;  // token ids are in [0, vocab)
-  RopeDesc rope{};    // of the model: which range a request has
-};
 
 // TransferCommand: to the transfer room. WorkerEvent: to the router.
 using DecodeEffect = std::variant<TransferCommand, WorkerEvent>;

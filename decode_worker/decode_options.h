@@ -1,0 +1,35 @@
+// Options of a DecodeBatch, constant while it lives: what a user or a test sets, and facts about the
+// engine. Plain data.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/time/time.h"
+#include "common/settings.h"
+#include "common/state_machine.h"
+#include "engine/model/rope.h"
+
+namespace baton {
+
+struct DecodeOptions {
+  int32_t max_batch = 64;  // rows of one step
+  int32_t max_sequences = 8192;
+  absl::Duration orphan_timeout = absl::Seconds(10);
+  // Last bounds, for waits that no other timer ends: an expected sequence whose KV does not come
+  // (the prefill may take long), and a sequence that waits for a row or gets no token.
+  absl::Duration kv_timeout = absl::Minutes(30);
+  absl::Duration wait_timeout = absl::Minutes(10);
+  TransitionCounts* transitions = nullptr;  // counts transitions; tests only
+};
+
+// Declares SECTION.max_batch.
+void DeclareDecode(const std::string& section, DecodeOptions* options, Settings* settings);
+
+// Facts about the engine.
+struct DecodeFacts {
+  int32_t vocab = 0;  // token ids are in [0, vocab)
+  RopeDesc rope{};    // the model's: chooses the range of a request
+};
+
+}  // namespace baton
