@@ -1,49 +1,9 @@
 #include "server/api/api_error.h"
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "text/detokenizer.h"
+#include "server/api/json_writer.h"
 
 namespace baton {
-
-std::string_view BeginningOf(std::string_view text, size_t max_bytes) {
-  if (text.size() <= max_bytes) return text;
-  while (max_bytes > 0 && (static_cast<unsigned char>(text[max_bytes]) & 0xC0) == 0x80) --max_bytes;
-  return text.substr(0, max_bytes);
-}
-
-std::string JsonString(std::string_view given) {
-  const std::string text = ValidUtf8(given);
-  std::string out = "\"";
-  out.reserve(text.size() + 2);
-  for (const char c : text) {
-    switch (c) {
-      case '"':
-        out += "\\\"";
-        break;
-      case '\\':
-        out += "\\\\";
-        break;
-      case '\n':
-        out += "\\n";
-        break;
-      case '\r':
-        out += "\\r";
-        break;
-      case '\t':
-        out += "\\t";
-        break;
-      default:
-        if (static_cast<unsigned char>(c) < 0x20) {
-          out += absl::StrFormat("\\u%04x", static_cast<unsigned char>(c));
-        } else {
-          out += c;
-        }
-    }
-  }
-  out += '"';
-  return out;
-}
 
 ApiError InvalidField(std::string param, std::string message, std::string code) {
   ApiError error;
@@ -94,16 +54,16 @@ ApiError FromClusterStatus(const absl::Status& status) {
 }
 
 std::string ErrorBody(const ApiError& error) {
-  const auto text_or_null = [](const std::string& text) {
-    return text.empty() ? std::string("null") : JsonString(text);
-  };
-  std::string body = absl::StrCat(
-      "{\"error\":{\"message\":", JsonString(error.message), ",\"type\":", JsonString(error.type),
-      ",\"param\":", text_or_null(error.param), ",\"code\":", text_or_null(error.code));
-  if (error.n_prompt_tokens)
-    absl::StrAppend(&body, ",\"n_prompt_tokens\":", *error.n_prompt_tokens);
-  if (error.n_ctx) absl::StrAppend(&body, ",\"n_ctx\":", *error.n_ctx);
-  return body + "}}";
+  return JsonObject([&](JsonWriter& json) {
+    json.Object("error", [&] {
+      json.Field("message", error.message);
+      json.Field("type", error.type);
+      json.FieldOrNull("param", error.param);
+      json.FieldOrNull("code", error.code);
+      if (error.n_prompt_tokens) json.Field("n_prompt_tokens", *error.n_prompt_tokens);
+      if (error.n_ctx) json.Field("n_ctx", *error.n_ctx);
+    });
+  });
 }
 
 HttpReply ErrorReply(const ApiError& error) {

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "common/status.h"
 #include "server/http/http_message.h"
@@ -30,11 +29,5 @@ ApiError FromClusterStatus(const absl::Status& status);
 
 std::string ErrorBody(const ApiError& error);
 HttpReply ErrorReply(const ApiError& error);
-
-// `text` as a JSON string, quotes included. Always valid UTF-8: whatever in `text` is not becomes
-// U+FFFD.
-std::string JsonString(std::string_view text);
-// The beginning of `text`, at most so many bytes of it, not cut inside a character.
-std::string_view BeginningOf(std::string_view text, size_t max_bytes);
 
 }  // namespace baton

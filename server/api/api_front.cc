@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "server/api/json_writer.h"
 
 namespace baton {
 namespace {
@@ -202,13 +203,13 @@ ApiError ApiFront::NotReady() const {
 HttpReply ApiFront::Health() {
   if (!IsReady()) return ErrorReply(NotReady());
   HttpReply reply;
-  reply.body = "{\"status\":\"ok\"}";
+  reply.body = JsonObject([](JsonWriter& json) { json.Field("status", "ok"); });
   return reply;
 }
 
 HttpReply ApiFront::Live() {
   HttpReply reply;
-  reply.body = "{\"status\":\"ok\"}";
+  reply.body = JsonObject([](JsonWriter& json) { json.Field("status", "ok"); });
   return reply;
 }
 
@@ -224,19 +225,30 @@ void ApiFront::SendMetrics(ExchangeId id, const std::string& origin,
   });
 }
 
-std::string ApiFront::ModelObject() const {
+void ApiFront::WriteModel(JsonWriter* json) const {
   const int64_t context = generator_->View().max_context;
-  return absl::StrCat(
-      "{\"id\":", JsonString(model_->name), ",\"object\":\"model\",\"created\":", model_->created,
-      ",\"owned_by\":\"baton\",\"root\":", JsonString(model_->name), ",\"parent\":null,",
-      "\"max_model_len\":", context > 0 ? context : model_->max_context,
-      ",\"meta\":{\"n_vocab\":", model_->vocab, ",\"n_ctx_train\":", model_->max_context,
-      ",\"n_params\":", model_->n_parameters, "}}");
+  json->Object([&] {
+    json->Field("id", model_->name);
+    json->Field("object", "model");
+    json->Field("created", model_->created);
+    json->Field("owned_by", "baton");
+    json->Field("root", model_->name);
+    json->Field("parent", nullptr);
+    json->Field("max_model_len", context > 0 ? context : model_->max_context);
+    json->Object("meta", [&] {
+      json->Field("n_vocab", model_->vocab);
+      json->Field("n_ctx_train", model_->max_context);
+      json->Field("n_params", model_->n_parameters);
+    });
+  });
 }
 
 HttpReply ApiFront::Models() {
   HttpReply reply;
-  reply.body = absl::StrCat("{\"object\":\"list\",\"data\":[", ModelObject(), "]}");
+  reply.body = JsonObject([&](JsonWriter& json) {
+    json.Field("object", "list");
+    json.Array("data", [&] { WriteModel(&json); });
+  });
   return reply;
 }
 
@@ -246,13 +258,14 @@ HttpReply ApiFront::Model(const std::string& id) {
     return ErrorReply(
         HttpError(404, absl::StrCat("The model `", id, "` does not exist."), "model_not_found"));
   }
-  reply.body = ModelObject();
+  JsonWriter json(&reply.body);
+  WriteModel(&json);
   return reply;
 }
 
 HttpReply ApiFront::Version() {
   HttpReply reply;
-  reply.body = absl::StrCat("{\"version\":", JsonString(facts_.version), "}");
+  reply.body = JsonObject([&](JsonWriter& json) { json.Field("version", facts_.version); });
   return reply;
 }
 

@@ -17,6 +17,7 @@
 #include "server/api/completion_text.h"
 #include "server/api/front_metrics.h"
 #include "server/api/generator.h"
+#include "server/api/json_writer.h"
 #include "server/api/served_model.h"
 #include "server/api/text_pool.h"
 #include "server/http/event_loop.h"
@@ -67,7 +68,7 @@ class ApiFront : public HttpHandler, public GeneratorListener {
   HttpReply Models();
   HttpReply Model(const std::string& id);
   HttpReply Version();
-  std::string ModelObject() const;
+  void WriteModel(JsonWriter* json) const;
   bool IsReady() const;
   ApiError NotReady() const;
   HttpReply Decorated(HttpReply reply, const std::string& origin,

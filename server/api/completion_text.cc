@@ -4,8 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "common/check.h"
+#include "server/api/json_writer.h"
+#include "server/api/sse_event.h"
 
 namespace baton {
 namespace {
@@ -16,17 +17,27 @@ StopMatcher MatcherFor(const std::vector<std::string>& stops) {
   return *std::move(matcher);
 }
 
-std::string DigestList(const std::vector<uint64_t>& digests) {
-  return absl::StrCat("[",
-                      absl::StrJoin(digests, ",",
-                                    [](std::string* out, uint64_t digest) {
-                                      absl::StrAppendFormat(out, "\"%016x\"", digest);
-                                    }),
-                      "]");
+// The list with the one choice; `fill` writes what follows its index.
+template <typename Fill>
+void WriteChoice(JsonWriter* json, const Fill& fill) {
+  json->Array("choices", [&] {
+    json->Object([&] {
+      json->Field("index", 0);
+      fill();
+    });
+  });
 }
 
-std::string IdList(const std::vector<int32_t>& ids) {
-  return absl::StrCat("[", absl::StrJoin(ids, ","), "]");
+void WriteIds(JsonWriter* json, std::string_view key, const std::vector<int32_t>& ids) {
+  json->Array(key, [&] {
+    for (const int32_t id : ids) json->Value(id);
+  });
+}
+
+void WriteDigests(JsonWriter* json, const std::vector<uint64_t>& digests) {
+  json->Array("baton_digests", [&] {
+    for (const uint64_t digest : digests) json->Value(absl::StrFormat("%016x", digest));
+  });
 }
 
 }  // namespace
@@ -43,17 +54,12 @@ CompletionText::CompletionText(const ServedModel& model, const ApiRequest& reque
       token_ids_(request.return_token_ids),
       timings_(request.timings),
       digests_(request.digests),
+      id_(absl::StrCat(is_chat() ? "chatcmpl-" : "cmpl-", std::string(id))),
+      created_(created),
       stops_(request.stop),
       stop_tokens_(generate.stop_tokens),
       matcher_(MatcherFor(request.stop)),
       n_prompt_(static_cast<int64_t>(generate.prompt.size())) {
-  const char* object = !is_chat() ? "text_completion"
-                       : stream_  ? "chat.completion.chunk"
-                                  : "chat.completion";
-  envelope_ = absl::StrCat("{\"id\":\"", is_chat() ? "chatcmpl-" : "cmpl-", std::string(id),
-                           "\",\"object\":\"", object, "\",\"created\":", created,
-                           ",\"model\":", JsonString(model.name),
-                           ",\"system_fingerprint\":", JsonString(model.system_fingerprint));
   if (model.tokenizer != nullptr) {
     DetokenizerOptions options;
     options.skip_special_tokens = request.skip_special_tokens;
@@ -73,30 +79,13 @@ std::string CompletionText::Take(std::string_view piece) {
   return std::move(found.text);
 }
 
-std::string CompletionText::TokenExtras(const EmitToken& token) {
-  std::string extras;
-  if (token_ids_) {
-    all_ids_.push_back(token.token);
-    absl::StrAppend(&extras, ",\"token_ids\":[", token.token, "]");
-    if (!prompt_ids_sent_) {
-      absl::StrAppend(&extras, ",\"prompt_token_ids\":", IdList(prompt_ids_));
-      prompt_ids_sent_ = true;
-    }
-  }
-  if (digests_) {
-    all_digests_.push_back(token.digest);
-    absl::StrAppend(&extras, ",\"baton_digests\":", DigestList({token.digest}));
-  }
-  return extras;
-}
-
 std::string CompletionText::OnToken(const EmitToken& token) {
   if (stopped_ || stop_token_) return "";
   ++n_tokens_;
-  std::string extras = TokenExtras(token);
+  if (!stream_ && token_ids_) all_ids_.push_back(token.token);
+  if (!stream_ && digests_) all_digests_.push_back(token.digest);
   if (std::find(stop_tokens_.begin(), stop_tokens_.end(), token.token) != stop_tokens_.end()) {
-    stop_token_ = token.token;
-    held_extras_ = std::move(extras);
+    stop_token_ = token;
     return "";
   }
   const std::string text = detokenizer_ ? Take(detokenizer_->Push(token.token)) : "";
@@ -104,7 +93,7 @@ std::string CompletionText::OnToken(const EmitToken& token) {
     text_ += text;
     return "";
   }
-  return RoleEventOnce() + TextEvent(text, "null", "null", extras, "");
+  return RoleEventOnce() + TextEvent(text, &token, nullptr);
 }
 
 std::string CompletionText::OnEnd(const EmitEnd& end, absl::Duration text_time) {
@@ -113,71 +102,104 @@ std::string CompletionText::OnEnd(const EmitEnd& end, absl::Duration text_time) 
     if (detokenizer_) rest = Take(detokenizer_->Finish());
     if (!stopped_) rest += matcher_.Finish();
   }
-  const std::string tail =
-      timings_ ? absl::StrCat(",\"timings\":", Timings(end.timeline, text_time)) : "";
-  if (stream_) return FinishEvents(rest, end, tail);
+  if (stream_) return FinishEvents(rest, {end, text_time});
   text_ += rest;
-  return Body(end, tail);
+  return Body({end, text_time});
+}
+
+template <typename Fill>
+std::string CompletionText::Envelope(const Fill& fill) const {
+  return JsonObject([&](JsonWriter& json) {
+    json.Field("id", id_);
+    json.Field("object", !is_chat() ? "text_completion"
+                         : stream_  ? "chat.completion.chunk"
+                                    : "chat.completion");
+    json.Field("created", created_);
+    json.Field("model", model_.name);
+    json.Field("system_fingerprint", model_.system_fingerprint);
+    fill(json);
+  });
 }
 
 std::string CompletionText::RoleEventOnce() {
   if (!is_chat() || role_sent_) return "";
   role_sent_ = true;
-  return absl::StrCat("data: ", envelope_,
-                      ",\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":"
-                      "\"\"},\"logprobs\":null,\"finish_reason\":null}]}\n\n");
+  return SseEvent(Envelope([&](JsonWriter& json) {
+    WriteChoice(&json, [&] {
+      json.Object("delta", [&] {
+        json.Field("role", "assistant");
+        json.Field("content", "");
+      });
+      json.Field("logprobs", nullptr);
+      json.Field("finish_reason", nullptr);
+    });
+  }));
 }
 
-std::string CompletionText::TextEvent(const std::string& text, const std::string& finish_reason,
-                                      const std::string& stop_reason, const std::string& extras,
-                                      const std::string& tail) const {
-  const bool finishes = finish_reason != "null";
-  std::string content;
-  if (!is_chat()) {
-    content = absl::StrCat("\"text\":", JsonString(text));
-  } else if (finishes) {
-    content = "\"delta\":{}";
-  } else {
-    content = absl::StrCat("\"delta\":{\"content\":", JsonString(text), "}");
-  }
-  return absl::StrCat("data: ", envelope_, ",\"choices\":[{\"index\":0,", content,
-                      ",\"logprobs\":null,\"finish_reason\":", finish_reason,
-                      finishes ? absl::StrCat(",\"stop_reason\":", stop_reason) : "", extras, "}]",
-                      continuous_usage_ ? absl::StrCat(",\"usage\":", Usage()) : "", tail, "}\n\n");
+std::string CompletionText::TextEvent(const std::string& text, const EmitToken* token,
+                                      const Ending* ending) const {
+  return SseEvent(Envelope([&](JsonWriter& json) {
+    WriteChoice(&json, [&] {
+      if (is_chat()) {
+        json.Object("delta", [&] {
+          if (ending == nullptr) json.Field("content", text);
+        });
+      } else {
+        json.Field("text", text);
+      }
+      json.Field("logprobs", nullptr);
+      WriteFinish(&json, ending);
+      if (token == nullptr) return;
+      if (token_ids_) {
+        WriteIds(&json, "token_ids", {token->token});
+        if (n_tokens_ == 1) WriteIds(&json, "prompt_token_ids", prompt_ids_);
+      }
+      if (digests_) WriteDigests(&json, {token->digest});
+    });
+    if (continuous_usage_) WriteUsage(&json, std::nullopt);
+    WriteTimings(&json, ending);
+  }));
 }
 
-std::string CompletionText::FinishEvents(const std::string& rest, const EmitEnd& end,
-                                         const std::string& tail) {
+std::string CompletionText::FinishEvents(const std::string& rest, const Ending& ending) {
   std::string events = RoleEventOnce();
-  if (is_chat() && !rest.empty()) events += TextEvent(rest, "null", "null", "", "");
-  events += TextEvent(rest, JsonString(FinishReason(end.reason)), StopReason(end.reason),
-                      held_extras_, tail);
+  if (is_chat() && !rest.empty()) events += TextEvent(rest, nullptr, nullptr);
+  events += TextEvent(rest, stop_token_ ? &*stop_token_ : nullptr, &ending);
   if (include_usage_) {
-    absl::StrAppend(&events, "data: ", envelope_,
-                    ",\"choices\":[],\"usage\":", Usage(end.timeline.reused_tokens), "}\n\n");
+    events += SseEvent(Envelope([&](JsonWriter& json) {
+      json.Array("choices", [] {});
+      WriteUsage(&json, ending.end.timeline.reused_tokens);
+    }));
   }
-  return events + "data: [DONE]\n\n";
+  return events + kSseDone;
 }
 
 std::string CompletionText::ErrorEvents(const ApiError& error) {
-  return absl::StrCat("data: ", ErrorBody(error), "\n\ndata: [DONE]\n\n");
+  return SseEvent(ErrorBody(error)) + kSseDone;
 }
 
-std::string CompletionText::Body(const EmitEnd& end, const std::string& tail) const {
-  const std::string content =
-      is_chat()
-          ? absl::StrCat("\"message\":{\"role\":\"assistant\",\"content\":", JsonString(text_), "}")
-          : absl::StrCat("\"text\":", JsonString(text_));
-  std::string extras;
-  if (token_ids_) {
-    absl::StrAppend(&extras, ",\"token_ids\":", IdList(all_ids_),
-                    ",\"prompt_token_ids\":", IdList(prompt_ids_));
-  }
-  if (digests_) absl::StrAppend(&extras, ",\"baton_digests\":", DigestList(all_digests_));
-  return absl::StrCat(envelope_, ",\"choices\":[{\"index\":0,", content,
-                      ",\"logprobs\":null,\"finish_reason\":", JsonString(FinishReason(end.reason)),
-                      ",\"stop_reason\":", StopReason(end.reason), extras,
-                      "}],\"usage\":", Usage(end.timeline.reused_tokens), tail, "}");
+std::string CompletionText::Body(const Ending& ending) const {
+  return Envelope([&](JsonWriter& json) {
+    WriteChoice(&json, [&] {
+      if (is_chat()) {
+        json.Object("message", [&] {
+          json.Field("role", "assistant");
+          json.Field("content", text_);
+        });
+      } else {
+        json.Field("text", text_);
+      }
+      json.Field("logprobs", nullptr);
+      WriteFinish(&json, &ending);
+      if (token_ids_) {
+        WriteIds(&json, "token_ids", all_ids_);
+        WriteIds(&json, "prompt_token_ids", prompt_ids_);
+      }
+      if (digests_) WriteDigests(&json, all_digests_);
+    });
+    WriteUsage(&json, ending.end.timeline.reused_tokens);
+    WriteTimings(&json, &ending);
+  });
 }
 
 std::string_view CompletionText::FinishReason(EndReason reason) const {
@@ -186,43 +208,61 @@ std::string_view CompletionText::FinishReason(EndReason reason) const {
   return reason == EndReason::kCancelled ? "abort" : "error";
 }
 
-// As vLLM: the stop string, the id of a stop token that the client asked for, else null.
-std::string CompletionText::StopReason(EndReason reason) const {
-  if (stopped_) return JsonString(stops_[static_cast<size_t>(stop_index_)]);
-  if (reason != EndReason::kStopToken || !stop_token_) return "null";
+// finish_reason and stop_reason. The latter as vLLM: the stop string, the id of a stop token that
+// the client asked for, else null.
+void CompletionText::WriteFinish(JsonWriter* json, const Ending* ending) const {
+  if (ending == nullptr) {
+    json->Field("finish_reason", nullptr);
+    return;
+  }
+  json->Field("finish_reason", FinishReason(ending->end.reason));
   const std::vector<int32_t>& eos = model_.eos_tokens;
-  const bool is_eos = std::find(eos.begin(), eos.end(), *stop_token_) != eos.end();
-  return is_eos ? "null" : absl::StrCat(*stop_token_);
+  if (stopped_) {
+    json->Field("stop_reason", stops_[static_cast<size_t>(stop_index_)]);
+  } else if (ending->end.reason == EndReason::kStopToken && stop_token_ &&
+             std::find(eos.begin(), eos.end(), stop_token_->token) == eos.end()) {
+    json->Field("stop_reason", stop_token_->token);
+  } else {
+    json->Field("stop_reason", nullptr);
+  }
 }
 
-std::string CompletionText::Usage(std::optional<int32_t> reused_tokens) const {
-  return absl::StrCat(
-      "{\"prompt_tokens\":", n_prompt_, ",\"completion_tokens\":", n_tokens_,
-      ",\"total_tokens\":", n_prompt_ + n_tokens_,
-      reused_tokens
-          ? absl::StrCat(",\"prompt_tokens_details\":{\"cached_tokens\":", *reused_tokens, "}")
-          : "",
-      ",\"completion_tokens_details\":{\"reasoning_tokens\":0}}");
+void CompletionText::WriteUsage(JsonWriter* json, std::optional<int32_t> reused_tokens) const {
+  json->Object("usage", [&] {
+    json->Field("prompt_tokens", n_prompt_);
+    json->Field("completion_tokens", n_tokens_);
+    json->Field("total_tokens", n_prompt_ + n_tokens_);
+    if (reused_tokens) {
+      json->Object("prompt_tokens_details", [&] { json->Field("cached_tokens", *reused_tokens); });
+    }
+    json->Object("completion_tokens_details", [&] { json->Field("reasoning_tokens", 0); });
+  });
 }
 
-std::string CompletionText::Timings(const Timeline& timeline, absl::Duration text_time) const {
-  const auto ms = [](absl::Duration d) {
-    return absl::StrFormat("%.3f", absl::ToDoubleMilliseconds(d));
+void CompletionText::WriteTimings(JsonWriter* json, const Ending* ending) const {
+  if (!timings_ || ending == nullptr) return;
+  const Timeline& timeline = ending->end.timeline;
+  const auto ms = [&](std::string_view key, absl::Duration duration) {
+    json->FixedField(key, absl::ToDoubleMilliseconds(duration), 3);
   };
-  return absl::StrCat(
-      "{\"prompt_n\":", n_prompt_, ",\"predicted_n\":", n_tokens_, ",\"text_ms\":", ms(text_time),
-      ",\"queue_ms\":", ms(timeline.router_queue),
-      ",\"prefill_queue_ms\":", ms(timeline.prefill_queue),
-      ",\"prefill_ms\":", ms(timeline.prefill), ",\"kv_transfer_ms\":", ms(timeline.transfer),
-      ",\"decode_queue_ms\":", ms(timeline.decode_queue), ",\"decode_ms\":", ms(timeline.decode),
-      ",\"ttft_ms\":", ms(timeline.ttft), ",\"total_ms\":", ms(timeline.total),
-      ",\"unaccounted_ms\":", ms(timeline.unaccounted()),
-      timeline.prefill_heads.empty()
-          ? ""
-          : absl::StrCat(",\"prefill_heads\":", JsonString(timeline.prefill_heads)),
-      ",\"prefill_worker\":", JsonString(timeline.prefill_worker),
-      ",\"decode_worker\":", JsonString(timeline.decode_worker),
-      ",\"attempts\":", timeline.attempts, "}");
+  json->Object("timings", [&] {
+    json->Field("prompt_n", n_prompt_);
+    json->Field("predicted_n", n_tokens_);
+    ms("text_ms", ending->text_time);
+    ms("queue_ms", timeline.router_queue);
+    ms("prefill_queue_ms", timeline.prefill_queue);
+    ms("prefill_ms", timeline.prefill);
+    ms("kv_transfer_ms", timeline.transfer);
+    ms("decode_queue_ms", timeline.decode_queue);
+    ms("decode_ms", timeline.decode);
+    ms("ttft_ms", timeline.ttft);
+    ms("total_ms", timeline.total);
+    ms("unaccounted_ms", timeline.unaccounted());
+    if (!timeline.prefill_heads.empty()) json->Field("prefill_heads", timeline.prefill_heads);
+    json->Field("prefill_worker", timeline.prefill_worker);
+    json->Field("decode_worker", timeline.decode_worker);
+    json->Field("attempts", timeline.attempts);
+  });
 }
 
 }  // namespace baton

@@ -17,6 +17,7 @@
 #include "common/status.h"
 #include "router/router.h"
 #include "server/api/api_request.h"
+#include "server/api/json_writer.h"
 #include "server/api/served_model.h"
 #include "text/detokenizer.h"
 #include "text/stop_matcher.h"
@@ -45,38 +46,46 @@ class CompletionText {
   std::string_view FinishReason(EndReason reason) const;
 
  private:
+  struct Ending {
+    const EmitEnd& end;
+    absl::Duration text_time;
+  };
+
   std::string Take(std::string_view piece);
-  std::string TokenExtras(const EmitToken& token);
   std::string RoleEventOnce();
-  // finish_reason and stop_reason as JSON; extras begin with a comma or are empty.
-  std::string TextEvent(const std::string& text, const std::string& finish_reason,
-                        const std::string& stop_reason, const std::string& extras,
-                        const std::string& tail) const;
-  std::string FinishEvents(const std::string& rest, const EmitEnd& end, const std::string& tail);
-  std::string Body(const EmitEnd& end, const std::string& tail) const;
-  std::string StopReason(EndReason reason) const;
-  // reused_tokens: of the prompt, whose KV was there; nothing: nobody knows yet.
-  std::string Usage(std::optional<int32_t> reused_tokens = std::nullopt) const;
-  std::string Timings(const Timeline& timeline, absl::Duration text_time) const;
+  // An event with text and what belongs to a token (null: none). ending: of the last one, else
+  // null.
+  std::string TextEvent(const std::string& text, const EmitToken* token,
+                        const Ending* ending) const;
+  std::string FinishEvents(const std::string& rest, const Ending& ending);
+  std::string Body(const Ending& ending) const;
+  // An object with what every answer and event begins with; `fill` gets the writer for the rest.
+  template <typename Fill>
+  std::string Envelope(const Fill& fill) const;
+  void WriteFinish(JsonWriter* json, const Ending* ending) const;
+  // reused_tokens: of the prompt, whose KV was there; nothing: unknown yet.
+  void WriteUsage(JsonWriter* json, std::optional<int32_t> reused_tokens) const;
+  void WriteTimings(JsonWriter* json, const Ending* ending) const;
   bool is_chat() const { return endpoint_ == Endpoint::kChat; }
 
   const ServedModel& model_;
   const Endpoint endpoint_;
   const bool stream_, include_usage_, continuous_usage_, include_stop_, token_ids_, timings_,
       digests_;
+  const std::string id_;  // with its prefix
+  const int64_t created_;
   const std::vector<std::string> stops_;
   const std::vector<int32_t> stop_tokens_;
-  std::string envelope_;  // {"id":...,"object":...,"created":...,"model":...
   std::optional<Detokenizer> detokenizer_;
   StopMatcher matcher_;
   std::vector<int32_t> prompt_ids_;  // when asked for
   int64_t n_prompt_ = 0, n_tokens_ = 0;
   bool stopped_ = false;
-  bool role_sent_ = false, prompt_ids_sent_ = false;
+  bool role_sent_ = false;
   int stop_index_ = -1;
-  std::optional<int32_t> stop_token_;
-  std::string held_extras_;  // of the stop token, for the finish event
-  std::string text_;         // of the whole answer, when not streaming
+  std::optional<EmitToken> stop_token_;  // told with the finish event
+  // Of the whole answer, when not streaming.
+  std::string text_;
   std::vector<int32_t> all_ids_;
   std::vector<uint64_t> all_digests_;
 };

@@ -7,7 +7,6 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
-#include "server/api/api_error.h"
 
 namespace baton {
 namespace {
@@ -125,6 +124,12 @@ absl::StatusOr<json::value> ParseJson(std::string_view text) {
   } catch (const std::exception&) {
     return absl::ResourceExhaustedError("The request body is too large to parse.");
   }
+}
+
+std::string_view BeginningOf(std::string_view text, size_t max_bytes) {
+  if (text.size() <= max_bytes) return text;
+  while (max_bytes > 0 && (static_cast<unsigned char>(text[max_bytes]) & 0xC0) == 0x80) --max_bytes;
+  return text.substr(0, max_bytes);
 }
 
 }  // namespace baton

@@ -14,4 +14,8 @@ namespace baton {
 // InvalidArgument: what is wrong and at which byte, as a sentence for the client.
 absl::StatusOr<boost::json::value> ParseJson(std::string_view text);
 
+// The beginning of `text`, at most so many bytes of it, not cut inside a character: for messages
+// that show what a client sent.
+std::string_view BeginningOf(std::string_view text, size_t max_bytes);
+
 }  // namespace baton

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/api/api_error.h"
+#include "server/api/json_writer.h"
 
 namespace baton {
 
@@ -163,7 +164,7 @@ void WorkerEndpoint::OnRequest(ExchangeId id, HttpRequest request) {
     return;
   }
   HttpReply reply;
-  reply.body = "{\"status\":\"ok\"}";
+  reply.body = JsonObject([](JsonWriter& json) { json.Field("status", "ok"); });
   if (request.path == "/readyz") {
     const WorkerMetrics metrics = read_();
     if (!metrics.connected || metrics.draining) {

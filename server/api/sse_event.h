@@ -1,0 +1,19 @@
+// Server-sent events (WHATWG HTML, "Server-sent events"), as clients of OpenAI's API read them.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace baton {
+
+// `data` is one line.
+inline std::string SseEvent(std::string_view data) {
+  std::string event = "data: ";
+  event += data;
+  event += "\n\n";
+  return event;
+}
+
+inline constexpr char kSseDone[] = "data: [DONE]\n\n";
+
+}  // namespace baton
