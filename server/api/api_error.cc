@@ -5,6 +5,19 @@
 
 namespace baton {
 
+ApiError HttpError(int status, std::string message, std::string code) {
+  ApiError error;
+  error.status = status;
+  error.message = std::move(message);
+  error.code = std::move(code);
+  if (status >= 500) error.type = "server_error";
+  return error;
+}
+
+ApiError UnknownModel(const std::string& name) {
+  return HttpError(404, absl::StrCat("The model `", name, "` does not exist."), "model_not_found");
+}
+
 ApiError InvalidField(std::string param, std::string message, std::string code) {
   ApiError error;
   error.param = std::move(param);

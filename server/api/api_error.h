@@ -22,6 +22,8 @@ struct ApiError {
   std::optional<absl::Duration> retry_after;  // 429
 };
 
+ApiError HttpError(int status, std::string message, std::string code = "");
+ApiError UnknownModel(const std::string& name);  // 404
 ApiError InvalidField(std::string param, std::string message, std::string code = "invalid_value");
 ApiError Unsupported(std::string param, std::string message);
 // A refusal or failure of the cluster as an answer. Internal details stay in the log.

@@ -7,17 +7,18 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
+#include "common/check.h"
 #include "common/clock.h"
 #include "common/log.h"
-#include "server/api/json_writer.h"
+#include "server/api/sse_event.h"
 
 namespace baton {
 namespace {
 
 constexpr size_t kMaxRequestId = 128;
 constexpr int kClientGone = 499;  // as nginx counts it; nobody reads this answer
-constexpr char kModelPrefix[] = "/v1/models/";
 
 // A client's id may stand in headers and logs only if it is plain.
 std::string RequestIdText(const std::string& given) {
@@ -28,31 +29,23 @@ std::string RequestIdText(const std::string& given) {
   return plain ? given : absl::StrFormat("%016x", RandomId());
 }
 
-ApiError HttpError(int status, std::string message, std::string code = "") {
-  ApiError error;
-  error.status = status;
-  error.message = std::move(message);
-  error.code = std::move(code);
-  if (status >= 500) error.type = "server_error";
-  return error;
-}
-
 double Ms(absl::Duration d) { return absl::ToDoubleMilliseconds(d); }
 
 }  // namespace
 
-// One completion request, from its body to its end.
+// One request for tokens, from its body to its end.
 struct ApiFront::Running {
-  ExchangeId exchange = 0;
-  Endpoint endpoint = Endpoint::kCompletions;
-  std::string id, origin;
+  const GenerationApi* api = nullptr;
+  ApiCall call;  // the body is gone
   absl::Time arrived, last_token, last_write;
   absl::Duration text_time;
   bool stream = false, stream_started = false, cancelled = false, is_gone = false;
   RequestId request = 0;  // 0: not submitted yet
   TextPool::JobId text_job = 0;
   int64_t max_tokens = 0;
-  std::unique_ptr<CompletionText> text;
+  std::unique_ptr<Answer> answer;
+
+  const std::string& id() const { return call.request.request_id; }
 };
 
 // What the text work makes of a body.
@@ -62,40 +55,15 @@ struct ApiFront::Prepared {
   std::optional<ApiError> error;
 };
 
-struct ApiFront::Route {
-  const char* path;
-  enum class Kind { kCompletion, kPlain, kMetrics } kind;
-  HttpReply (ApiFront::*answer)();  // of kPlain
-  Endpoint endpoint;                // of kCompletion
-};
-
-const ApiFront::Route* ApiFront::FindRoute(const std::string& path) {
-  static constexpr Route kRoutes[] = {
-      {"/v1/completions", Route::Kind::kCompletion, nullptr, Endpoint::kCompletions},
-      {"/v1/chat/completions", Route::Kind::kCompletion, nullptr, Endpoint::kChat},
-      {"/v1/models", Route::Kind::kPlain, &ApiFront::Models, {}},
-      {"/health", Route::Kind::kPlain, &ApiFront::Health, {}},
-      {"/v1/health", Route::Kind::kPlain, &ApiFront::Health, {}},
-      {"/ping", Route::Kind::kPlain, &ApiFront::Health, {}},
-      {"/readyz", Route::Kind::kPlain, &ApiFront::Health, {}},
-      {"/livez", Route::Kind::kPlain, &ApiFront::Live, {}},
-      {"/metrics", Route::Kind::kMetrics, nullptr, {}},
-      {"/version", Route::Kind::kPlain, &ApiFront::Version, {}},
-  };
-  for (const Route& route : kRoutes) {
-    if (path == route.path) return &route;
-  }
-  return nullptr;
-}
-
 ApiFront::ApiFront(EventLoop* loop, const ServedModel* model, Generator* generator, TextPool* pool,
-                   MetricsRegistry* registry, const ApiFrontOptions& options,
-                   const ApiFrontFacts& facts)
+                   MetricsRegistry* registry, std::span<const Route> routes,
+                   const ApiFrontOptions& options, const ApiFrontFacts& facts)
     : loop_(loop),
       model_(model),
       generator_(generator),
       pool_(pool),
       registry_(registry),
+      routes_(routes),
       options_(options),
       facts_(facts),
       metrics_(registry, model->name, model->max_context, facts.version),
@@ -110,27 +78,26 @@ void ApiFront::Drain(std::function<void()> drained) {
   server_->Drain(std::move(drained));
 }
 
-// --- routes -------------------------------------------------------------------------------------
+// --- calls --------------------------------------------------------------------------------------
 
 std::optional<HttpReply> ApiFront::OnHead(const HttpRequest& request) {
   const auto refuse = [&](int status, std::string message, std::string code = "") {
-    return Decorated(ErrorReply(HttpError(status, std::move(message), std::move(code))),
-                     request.origin, RequestIdText(request.request_id));
+    HttpRequest named = request;
+    named.request_id = RequestIdText(request.request_id);
+    return Decorated(ErrorReply(HttpError(status, std::move(message), std::move(code))), named);
   };
   if (request.method == "OPTIONS") return std::nullopt;
-  const Route* route = FindRoute(request.path);
-  const bool is_get = request.method == "GET" || request.method == "HEAD";
-  if (route == nullptr && !absl::StartsWith(request.path, kModelPrefix)) {
-    return refuse(404, "There is nothing at this path.", "not_found");
-  }
-  const bool wants_post = route != nullptr && route->kind == Route::Kind::kCompletion;
-  if (wants_post ? request.method != "POST" : !is_get) {
-    HttpReply reply = refuse(405, absl::StrCat("This path takes ", wants_post ? "POST." : "GET."),
-                             "method_not_allowed");
-    reply.headers.emplace_back("Allow", wants_post ? "POST, OPTIONS" : "GET, HEAD, OPTIONS");
+  const FoundRoute found = FindRoute(routes_, request.method, request.path);
+  if (found.methods.empty()) return refuse(404, "There is nothing at this path.", "not_found");
+  if (found.route == nullptr) {
+    const std::string methods = absl::StrJoin(found.methods, ", ");
+    HttpReply reply =
+        refuse(405, absl::StrCat("This path takes ", methods, "."), "method_not_allowed");
+    reply.headers.emplace_back(
+        "Allow", absl::StrCat(absl::StrReplaceAll(methods, {{"GET", "GET, HEAD"}}), ", OPTIONS"));
     return reply;
   }
-  if (!wants_post) return std::nullopt;
+  if (found.route->method != "POST") return std::nullopt;
   if (!request.content_encoding.empty() &&
       !absl::EqualsIgnoreCase(request.content_encoding, "identity")) {
     return refuse(415, "Content-Encoding is not supported; send the body as it is.");
@@ -143,40 +110,42 @@ std::optional<HttpReply> ApiFront::OnHead(const HttpRequest& request) {
 }
 
 void ApiFront::OnRequest(ExchangeId id, HttpRequest request) {
-  const std::string request_id = RequestIdText(request.request_id);
-  if (request.method == "OPTIONS") {
-    HttpReply reply;
-    reply.content_type.clear();
-    if (!options_.cors_origin.empty()) {
-      reply.headers = {{"Access-Control-Allow-Methods", "GET, POST"},
-                       {"Access-Control-Allow-Headers", "*"},
-                       {"Access-Control-Max-Age", "600"}};
-    }
-    server_->Reply(id, Decorated(std::move(reply), request.origin, request_id));
+  ApiCall call;
+  call.exchange = id;
+  call.request = std::move(request);
+  call.request.request_id = RequestIdText(call.request.request_id);
+  if (call.request.method == "OPTIONS") {
+    Reply(call, Preflight());
     return;
   }
-  const Route* route = FindRoute(request.path);
-  if (route == nullptr) {
-    const std::string model = request.path.substr(sizeof kModelPrefix - 1);
-    server_->Reply(id, Decorated(Model(model), request.origin, request_id));
-  } else if (route->kind == Route::Kind::kMetrics) {
-    SendMetrics(id, request.origin, request_id);
-  } else if (route->kind == Route::Kind::kPlain) {
-    server_->Reply(id, Decorated((this->*route->answer)(), request.origin, request_id));
-  } else {
-    request.request_id = request_id;
-    StartCompletion(route->endpoint, id, std::move(request));
-  }
+  FoundRoute found = FindRoute(routes_, call.request.method, call.request.path);
+  CHECK(found.route != nullptr);  // OnHead refused all others
+  call.argument = std::move(found.argument);
+  found.route->answer(*this, std::move(call));
 }
 
 HttpReply ApiFront::OnBadRequest(int status, const std::string& message) {
   return ErrorReply(HttpError(status, message, status == 413 ? "request_too_large" : ""));
 }
 
-HttpReply ApiFront::Decorated(HttpReply reply, const std::string& origin,
-                              const std::string& request_id) const {
-  reply.headers.emplace_back("X-Request-Id", request_id);
-  if (!options_.cors_origin.empty() && !origin.empty()) {
+HttpReply ApiFront::Preflight() const {
+  HttpReply reply;
+  reply.content_type.clear();
+  if (!options_.cors_origin.empty()) {
+    reply.headers = {{"Access-Control-Allow-Methods", "GET, POST"},
+                     {"Access-Control-Allow-Headers", "*"},
+                     {"Access-Control-Max-Age", "600"}};
+  }
+  return reply;
+}
+
+void ApiFront::Reply(const ApiCall& call, HttpReply reply) {
+  server_->Reply(call.exchange, Decorated(std::move(reply), call.request));
+}
+
+HttpReply ApiFront::Decorated(HttpReply reply, const HttpRequest& request) const {
+  reply.headers.emplace_back("X-Request-Id", request.request_id);
+  if (!options_.cors_origin.empty() && !request.origin.empty()) {
     reply.headers.emplace_back("Access-Control-Allow-Origin", options_.cors_origin);
     reply.headers.emplace_back("Access-Control-Expose-Headers", "X-Request-Id");
   }
@@ -200,99 +169,33 @@ ApiError ApiFront::NotReady() const {
   return HttpError(503, message, present == 0 ? "model_loading" : "no_workers");
 }
 
-HttpReply ApiFront::Health() {
-  if (!IsReady()) return ErrorReply(NotReady());
-  HttpReply reply;
-  reply.body = JsonObject([](JsonWriter& json) { json.Field("status", "ok"); });
-  return reply;
-}
-
-HttpReply ApiFront::Live() {
-  HttpReply reply;
-  reply.body = JsonObject([](JsonWriter& json) { json.Field("status", "ok"); });
-  return reply;
-}
-
 std::string ApiFront::MetricsText() {
   metrics_.SetView(generator_->View(), IsReady());
   return registry_->Text();
 }
 
-void ApiFront::SendMetrics(ExchangeId id, const std::string& origin,
-                           const std::string& request_id) {
-  metrics_page_.Get([this, id, origin, request_id](const std::string& page) {
-    server_->Reply(id, Decorated(MetricsReply(page), origin, request_id));
-  });
-}
+// --- requests for tokens ------------------------------------------------------------------------
 
-void ApiFront::WriteModel(JsonWriter* json) const {
-  const int64_t context = generator_->View().max_context;
-  json->Object([&] {
-    json->Field("id", model_->name);
-    json->Field("object", "model");
-    json->Field("created", model_->created);
-    json->Field("owned_by", "baton");
-    json->Field("root", model_->name);
-    json->Field("parent", nullptr);
-    json->Field("max_model_len", context > 0 ? context : model_->max_context);
-    json->Object("meta", [&] {
-      json->Field("n_vocab", model_->vocab);
-      json->Field("n_ctx_train", model_->max_context);
-      json->Field("n_params", model_->n_parameters);
-    });
-  });
-}
-
-HttpReply ApiFront::Models() {
-  HttpReply reply;
-  reply.body = JsonObject([&](JsonWriter& json) {
-    json.Field("object", "list");
-    json.Array("data", [&] { WriteModel(&json); });
-  });
-  return reply;
-}
-
-HttpReply ApiFront::Model(const std::string& id) {
-  HttpReply reply;
-  if (id.empty() || !model_->IsCalled(id)) {
-    return ErrorReply(
-        HttpError(404, absl::StrCat("The model `", id, "` does not exist."), "model_not_found"));
-  }
-  JsonWriter json(&reply.body);
-  WriteModel(&json);
-  return reply;
-}
-
-HttpReply ApiFront::Version() {
-  HttpReply reply;
-  reply.body = JsonObject([&](JsonWriter& json) { json.Field("version", facts_.version); });
-  return reply;
-}
-
-// --- completions --------------------------------------------------------------------------------
-
-void ApiFront::StartCompletion(Endpoint endpoint, ExchangeId id, HttpRequest http) {
+void ApiFront::Generate(const GenerationApi& api, ApiCall call) {
+  const ExchangeId id = call.exchange;
+  std::string body = std::move(call.request.body);
   auto owned = std::make_unique<Running>();
   Running* running = owned.get();
-  running->exchange = id;
-  running->endpoint = endpoint;
-  running->id = http.request_id;
-  running->origin = http.origin;
+  running->api = &api;
+  running->call = std::move(call);
   running->arrived = MonotonicNow();
   running_.emplace(id, std::move(owned));
   if (draining_) {
     Refuse(running, NotReady());
     return;
   }
-  const bool is_short = static_cast<int64_t>(http.body.size()) <= options_.inline_text;
+  const bool is_short = static_cast<int64_t>(body.size()) <= options_.inline_text;
   const int64_t max_context = generator_->View().max_context;
-  auto prepare = [endpoint, max_context, model = model_, body = std::move(http.body)] {
+  auto prepare = [parse = api.parse, max_context, model = model_, body = std::move(body)] {
     Prepared prepared;
-    prepared.error = ParseApiRequest(endpoint, body, &prepared.request);
+    prepared.error = parse(body, &prepared.request);
     if (!prepared.error && !model->IsCalled(prepared.request.model)) {
-      prepared.error =
-          HttpError(404, absl::StrCat("The model `", prepared.request.model, "` does not exist."),
-                    "model_not_found");
+      prepared.error = UnknownModel(prepared.request.model);
       prepared.error->param = "model";
     }
     if (!prepared.error) {
@@ -327,9 +230,9 @@ void ApiFront::OnPrepared(ExchangeId id, Prepared prepared) {
     return;
   }
   running->max_tokens = prepared.generate.max_tokens;
-  running->text = std::make_unique<CompletionText>(*model_, prepared.request, prepared.generate,
-                                                   running->id, absl::ToUnixSeconds(absl::Now()));
-  prepared.generate.name = running->id;
+  running->answer = running->api->answer(*model_, prepared.request, prepared.generate,
+                                         running->id(), absl::ToUnixSeconds(absl::Now()));
+  prepared.generate.name = running->id();
   auto submitted = generator_->Submit(std::move(prepared.generate));
   if (!submitted.ok()) {
     const bool none_yet =
@@ -345,12 +248,12 @@ void ApiFront::OnPrepared(ExchangeId id, Prepared prepared) {
 }
 
 void ApiFront::Refuse(Running* running, const ApiError& error) {
-  server_->Reply(running->exchange, Decorated(ErrorReply(error), running->origin, running->id));
+  Reply(running->call, running->api->refusal(error));
   FinishedRequest finished = Finished(*running, {});
   finished.http_status = error.status;
   finished.finish = "";
   if (LogEnabled(LogLevel::kInfo)) {
-    LogInfo("request %s  refused %d %s  param %s", running->id, error.status,
+    LogInfo("request %s  refused %d %s  param %s", running->id(), error.status,
             error.code.empty() ? "-" : error.code, error.param.empty() ? "-" : error.param);
   }
   Forget(running, finished);
@@ -363,10 +266,9 @@ void ApiFront::Send(Running* running, const std::string& events) {
     HttpReply head;
     head.content_type = "text/event-stream; charset=utf-8";
     head.headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
-    server_->StartStream(running->exchange,
-                         Decorated(std::move(head), running->origin, running->id));
+    server_->StartStream(running->call.exchange, Decorated(std::move(head), running->call.request));
   }
-  server_->Write(running->exchange, events);
+  server_->Write(running->call.exchange, events);
   running->last_write = MonotonicNow();
 }
 
@@ -376,14 +278,14 @@ void ApiFront::OnToken(const EmitToken& token) {
   Running* running = found->second;
   if (running->cancelled) return;
   const absl::Time now = MonotonicNow();
-  if (running->text->n_tokens() == 0) {
+  if (running->answer->text().n_tokens() == 0) {
     metrics_.OnFirstToken(now - running->arrived);
   } else {
     metrics_.OnNextToken(now - running->last_token);
   }
   running->last_token = now;
-  Send(running, running->text->OnToken(token));
-  if (running->text->stopped()) {
+  Send(running, running->answer->OnToken(token));
+  if (running->answer->text().stopped()) {
     running->cancelled = true;
     generator_->Cancel(running->request);
   }
@@ -395,7 +297,7 @@ void ApiFront::OnEnd(const EmitEnd& end) {
   Running* running = found->second;
   FinishedRequest finished = Finished(*running, end);
   const bool completed = end.reason == EndReason::kStopToken || end.reason == EndReason::kLength ||
-                         running->text->stopped();
+                         running->answer->text().stopped();
   if (running->is_gone) {
     finished.http_status = kClientGone;
     finished.finish = "abort";
@@ -403,14 +305,14 @@ void ApiFront::OnEnd(const EmitEnd& end) {
     finished.http_status = 500;
     EndWithError(running, end);
   } else {
-    const std::string rest = running->text->OnEnd(end, running->text_time);
+    const std::string rest = running->answer->OnEnd(end, running->text_time);
     if (running->stream) {
       Send(running, rest);
-      server_->EndStream(running->exchange);
+      server_->EndStream(running->call.exchange);
     } else {
       HttpReply reply;
       reply.body = rest;
-      server_->Reply(running->exchange, Decorated(std::move(reply), running->origin, running->id));
+      Reply(running->call, std::move(reply));
     }
   }
   Forget(running, finished);
@@ -419,13 +321,13 @@ void ApiFront::OnEnd(const EmitEnd& end) {
 void ApiFront::EndWithError(Running* running, const EmitEnd& end) {
   const absl::Status status =
       end.status.ok() ? absl::DeadlineExceededError("The request was cancelled.") : end.status;
-  LogWarn("request %s failed: %s", running->id, std::string(status.message()));
+  LogWarn("request %s failed: %s", running->id(), std::string(status.message()));
   const ApiError error = FromClusterStatus(status);
   if (running->stream_started) {
-    Send(running, CompletionText::ErrorEvents(error));
-    server_->EndStream(running->exchange);
+    Send(running, running->answer->OnError(error));
+    server_->EndStream(running->call.exchange);
   } else {
-    server_->Reply(running->exchange, Decorated(ErrorReply(error), running->origin, running->id));
+    Reply(running->call, running->api->refusal(error));
   }
 }
 
@@ -451,12 +353,13 @@ void ApiFront::OnGone(ExchangeId id) {
 
 FinishedRequest ApiFront::Finished(const Running& running, const EmitEnd& end) const {
   FinishedRequest finished;
-  finished.endpoint = running.endpoint;
+  finished.endpoint = running.api->name;
   finished.stream = running.stream;
-  if (running.text) {
-    finished.finish = running.text->FinishReason(end.reason);
-    finished.n_prompt = running.text->n_prompt();
-    finished.n_tokens = running.text->n_tokens();
+  if (running.answer) {
+    const GeneratedText& text = running.answer->text();
+    finished.finish = text.FinishReason(end.reason);
+    finished.n_prompt = text.n_prompt();
+    finished.n_tokens = text.n_tokens();
   }
   finished.max_tokens = running.max_tokens;
   finished.text_time = running.text_time;
@@ -475,9 +378,9 @@ void ApiFront::Forget(Running* running, const FinishedRequest& f) {
         "ttft %.2f  total %.2f  unaccounted %.2f  via %s%s %s  attempts %d  ranks %d  rounds %d  "
         "slices %s  push %s  "
         "first token %.2f predicted %.2f",
-        running->id, f.http_status, std::string(f.finish), f.n_prompt, t.reused_tokens, f.n_tokens,
-        Ms(f.text_time), Ms(t.router_queue), Ms(t.prefill_queue), Ms(t.prefill), Ms(t.transfer),
-        Ms(t.decode_queue), Ms(t.decode), Ms(t.ttft), Ms(f.total),
+        running->id(), f.http_status, std::string(f.finish), f.n_prompt, t.reused_tokens,
+        f.n_tokens, Ms(f.text_time), Ms(t.router_queue), Ms(t.prefill_queue), Ms(t.prefill),
+        Ms(t.transfer), Ms(t.decode_queue), Ms(t.decode), Ms(t.ttft), Ms(f.total),
         Ms(t.unaccounted() + f.total - f.text_time - t.total),
         t.prefill_heads.empty() ? "" : t.prefill_heads + "+",
         t.prefill_worker.empty() ? "-" : t.prefill_worker,
@@ -490,18 +393,17 @@ void ApiFront::Forget(Running* running, const FinishedRequest& f) {
   if (running->is_gone) {
     gone_.erase(request);
   } else {
-    running_.erase(running->exchange);
+    running_.erase(running->call.exchange);
   }
 }
 
-// Blank lines into streams that were silent for long, and the next look at them. Three newlines are
-// the one form that all known clients skip without taking them for a token.
+// A sign of life into streams that were silent for long, and the next look at them.
 void ApiFront::KeepAlive() {
   const absl::Time now = MonotonicNow();
   absl::Time next = absl::InfiniteFuture();
   for (const auto& [id, running] : running_) {
     if (!running->stream || running->request == 0) continue;
-    if (now - running->last_write >= options_.sse_keepalive) Send(running.get(), "\n\n\n");
+    if (now - running->last_write >= options_.sse_keepalive) Send(running.get(), kSseKeepAlive);
     next = std::min(next, running->last_write + options_.sse_keepalive);
   }
   keepalive_set_ = next != absl::InfiniteFuture();

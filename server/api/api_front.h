@@ -1,23 +1,26 @@
-// The OpenAI API over HTTP: routes, requests to the generator, tokens back to clients. Plain state
-// on the front thread; sockets are HttpServer's, tokens the Generator's, long text work the pool's.
+// The API over HTTP: requests to endpoints (routes.h), and the life of those that generate: tokens
+// from the generator to clients. Plain state on the front thread; sockets are HttpServer's, tokens
+// the Generator's, long text work the pool's.
 //
-// A request: parse, template, tokenize (inline when short, else on the pool) -> Submit -> tokens as
-// they come -> end. A client that goes away, or leaves too much unread, is cancelled at once.
+// A request for tokens: parse, template, tokenize (inline when short, else on the pool) -> Submit
+// -> tokens as they come -> end. A client that goes away, or leaves too much unread, is cancelled
+// at once.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
 #include "common/metrics.h"
 #include "server/api/api_front_options.h"
-#include "server/api/completion_text.h"
 #include "server/api/front_metrics.h"
+#include "server/api/generation_api.h"
 #include "server/api/generator.h"
-#include "server/api/json_writer.h"
+#include "server/api/routes.h"
 #include "server/api/served_model.h"
 #include "server/api/text_pool.h"
 #include "server/http/event_loop.h"
@@ -30,7 +33,8 @@ class ApiFront : public HttpHandler, public GeneratorListener {
  public:
   // All must outlive the front; the loop must not run any more when it goes.
   ApiFront(EventLoop* loop, const ServedModel* model, Generator* generator, TextPool* pool,
-           MetricsRegistry* registry, const ApiFrontOptions& options, const ApiFrontFacts& facts);
+           MetricsRegistry* registry, std::span<const Route> routes,
+           const ApiFrontOptions& options, const ApiFrontFacts& facts);
   ~ApiFront() override;
 
   // Before the loop runs. The server must not outlive the front.
@@ -46,13 +50,22 @@ class ApiFront : public HttpHandler, public GeneratorListener {
   void OnEnd(const EmitEnd& end) override;
   void OnReleased(const EmitReleased& released) override { metrics_.OnReleased(released); }
 
+  // --- for endpoints ---
+  const ServedModel& model() const { return *model_; }
+  const ApiFrontOptions& options() const { return options_; }
+  PacedPage& metrics_page() { return metrics_page_; }
+  ClusterView View() const { return generator_->View(); }
+  bool IsReady() const;       // to serve
+  ApiError NotReady() const;  // why not
+  // Once per call that is not given to Generate.
+  void Reply(const ApiCall& call, HttpReply reply);
+  // The call is answered with what the cluster generates.
+  void Generate(const GenerationApi& api, ApiCall call);
+
  private:
   struct Running;
   struct Prepared;
-  struct Route;
-  static const Route* FindRoute(const std::string& path);
 
-  void StartCompletion(Endpoint endpoint, ExchangeId id, HttpRequest request);
   void OnPrepared(ExchangeId id, Prepared prepared);
   void Refuse(Running* running, const ApiError& error);
   void Send(Running* running, const std::string& events);
@@ -60,25 +73,16 @@ class ApiFront : public HttpHandler, public GeneratorListener {
   void Forget(Running* running, const FinishedRequest& finished);
   FinishedRequest Finished(const Running& running, const EmitEnd& end) const;
   void KeepAlive();
-
-  HttpReply Health();
-  HttpReply Live();
   std::string MetricsText();
-  void SendMetrics(ExchangeId id, const std::string& origin, const std::string& request_id);
-  HttpReply Models();
-  HttpReply Model(const std::string& id);
-  HttpReply Version();
-  void WriteModel(JsonWriter* json) const;
-  bool IsReady() const;
-  ApiError NotReady() const;
-  HttpReply Decorated(HttpReply reply, const std::string& origin,
-                      const std::string& request_id) const;
+  HttpReply Preflight() const;
+  HttpReply Decorated(HttpReply reply, const HttpRequest& request) const;
 
   EventLoop* loop_;
   const ServedModel* model_;
   Generator* generator_;
   TextPool* pool_;
   MetricsRegistry* registry_;
+  const std::span<const Route> routes_;
   const ApiFrontOptions options_;
   const ApiFrontFacts facts_;
   HttpServer* server_ = nullptr;

@@ -227,10 +227,9 @@ void FrontMetrics::ObservePlan(const Timeline& timeline) {
 }
 
 void FrontMetrics::OnFinished(const FinishedRequest& request) {
-  const bool is_chat = request.endpoint == Endpoint::kChat;
   registry_
       ->Counter("baton_requests_total", kRequestsHelp,
-                With(labels_, {{"endpoint", is_chat ? "chat" : "completions"},
+                With(labels_, {{"endpoint", std::string(request.endpoint)},
                                {"stream", request.stream ? "true" : "false"},
                                {"code", absl::StrCat(request.http_status)},
                                {"outcome", OutcomeOf(request.http_status)}}))

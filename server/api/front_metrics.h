@@ -10,12 +10,11 @@
 #include "absl/time/time.h"
 #include "common/metrics.h"
 #include "router/router.h"
-#include "server/api/api_request.h"
 
 namespace baton {
 
 struct FinishedRequest {
-  Endpoint endpoint = Endpoint::kCompletions;
+  std::string_view endpoint;  // GenerationApi::name
   bool stream = false;
   int http_status = 200;    // 499: the client went away
   std::string_view finish;  // stop, length, abort, error; empty: refused before it ran

@@ -15,5 +15,8 @@ inline std::string SseEvent(std::string_view data) {
 }
 
 inline constexpr char kSseDone[] = "data: [DONE]\n\n";
+// Into a stream that is silent for long. Three newlines are the one form that all known clients
+// skip without taking them for a token.
+inline constexpr char kSseKeepAlive[] = "\n\n\n";
 
 }  // namespace baton

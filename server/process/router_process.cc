@@ -7,6 +7,7 @@
 #include "engine/model/text_file.h"
 #include "planner/partition_table.h"
 #include "server/api/api_front.h"
+#include "server/api/endpoints/endpoints.h"
 #include "server/api/router_generator.h"
 #include "server/process/role_process.h"
 
@@ -107,7 +108,8 @@ int RunRouter(const RoleConfig& process) {
   if (!model.ok()) return Fail(model.status());
   MetricsRegistry registry;
   TextPool pool(config.server.text_threads, static_cast<size_t>(router->max_waiting));
-  ApiFront front(&loop, model->get(), generator->get(), &pool, &registry, config.server.api,
+  ApiFront front(&loop, model->get(), generator->get(), &pool, &registry, RouteTable(),
+                 config.server.api,
                  {.version = BATON_VERSION, .expected_workers = ExpectedWorkers(config)});
   (*generator)->SetListener(&front);
   auto server =

@@ -12,6 +12,7 @@
 #include "bench/load/http_client.h"
 #include "common/log.h"
 #include "server/api/api_front.h"
+#include "server/api/endpoints/endpoints.h"
 #include "tests/server/api/fake_generator.h"
 #include "tests/server/http/loop_thread.h"
 
@@ -27,7 +28,7 @@ struct Served : LoopThread {
     generator = std::make_unique<FakeGenerator>(&loop);
     pool = std::make_unique<TextPool>(1, 64);
     front = std::make_unique<ApiFront>(&loop, model.get(), generator.get(), pool.get(), &registry,
-                                       options, ApiFrontFacts{.version = "test"});
+                                       RouteTable(), options, ApiFrontFacts{.version = "test"});
     generator->SetListener(front.get());
     auto started = HttpServer::Start(&loop, http, front.get());
     REQUIRE(started.ok());

@@ -1,9 +1,10 @@
-#include "server/api/completion_text.h"
+#include "server/api/completion_answer.h"
 
 #include <boost/json.hpp>
 #include <catch2/catch.hpp>
 
 #include "absl/strings/str_split.h"
+#include "server/api/endpoints/endpoints.h"
 
 namespace baton {
 namespace {
@@ -22,25 +23,30 @@ const ServedModel& Demo() {
   return *model;
 }
 
-struct Answer {
+const GenerationApi& ApiOf(Endpoint endpoint) {
+  return endpoint == Endpoint::kChat ? kChatCompletionsApi : kCompletionsApi;
+}
+
+struct Asked {
   ApiRequest request;
   GenerateRequest generate;
-  std::unique_ptr<CompletionText> text;
+  std::unique_ptr<Answer> answer;
   std::string head{};  // of a relay
   int32_t reused_tokens = 0;
 
-  explicit Answer(const std::string& body, Endpoint endpoint = Endpoint::kCompletions) {
-    REQUIRE_FALSE(ParseApiRequest(endpoint, body, &request).has_value());
+  explicit Asked(const std::string& body, Endpoint endpoint = Endpoint::kCompletions) {
+    REQUIRE_FALSE(ApiOf(endpoint).parse(body, &request).has_value());
     const auto error = BuildGenerateRequest(Demo(), request, 0, absl::CivilSecond(), &generate);
     REQUIRE_FALSE(error.has_value());
-    text = std::make_unique<CompletionText>(Demo(), request, generate, "id1", 1700000000);
+    answer = ApiOf(endpoint).answer(Demo(), request, generate, "id1", 1700000000);
   }
+  const GeneratedText& text() const { return answer->text(); }
   std::string Token(int32_t id) {
     EmitToken token;
-    token.index = static_cast<int32_t>(text->n_tokens());
+    token.index = static_cast<int32_t>(text().n_tokens());
     token.token = id;
     token.digest = 0xabcdef00u + static_cast<uint64_t>(token.index);
-    return text->OnToken(token);
+    return answer->OnToken(token);
   }
   std::string End(EndReason reason) {
     EmitEnd end;
@@ -50,7 +56,7 @@ struct Answer {
     end.timeline.prefill_worker = "prefill0";
     end.timeline.prefill_heads = head;
     end.timeline.reused_tokens = reused_tokens;
-    return text->OnEnd(end, absl::Milliseconds(1));
+    return answer->OnEnd(end, absl::Milliseconds(1));
   }
 };
 
@@ -70,7 +76,7 @@ std::vector<std::string> Events(const std::string& stream) {
 std::vector<int32_t> Ids(const std::string& text) { return *Demo().tokenizer->Encode(text, false); }
 
 TEST_CASE("a completion stream: one event per token, finish, usage, done") {
-  Answer answer(R"({"prompt":"a","stream":true,"stream_options":{"include_usage":true}})");
+  Asked answer(R"({"prompt":"a","stream":true,"stream_options":{"include_usage":true}})");
   std::string stream, text;
   for (const int32_t id : Ids("two ducks")) stream += answer.Token(id);
   const size_t n_tokens = Ids("two ducks").size();
@@ -85,9 +91,9 @@ TEST_CASE("a completion stream: one event per token, finish, usage, done") {
     CHECK(chunk.at("model") == "demo");
     if (i == n_tokens + 1) {
       CHECK(chunk.at("choices").as_array().empty());
-      CHECK(chunk.at("usage").at("prompt_tokens") == answer.text->n_prompt());
+      CHECK(chunk.at("usage").at("prompt_tokens") == answer.text().n_prompt());
       CHECK(chunk.at("usage").at("completion_tokens") == n_tokens);
-      CHECK(chunk.at("usage").at("total_tokens") == answer.text->n_prompt() + n_tokens);
+      CHECK(chunk.at("usage").at("total_tokens") == answer.text().n_prompt() + n_tokens);
       continue;
     }
     CHECK_FALSE(chunk.as_object().contains("usage"));
@@ -102,7 +108,7 @@ TEST_CASE("a completion stream: one event per token, finish, usage, done") {
 }
 
 TEST_CASE("a chat stream: the role comes with the first token, the end without content") {
-  Answer answer(R"({"messages":[{"role":"user","content":"hi"}],"stream":true})", Endpoint::kChat);
+  Asked answer(R"({"messages":[{"role":"user","content":"hi"}],"stream":true})", Endpoint::kChat);
   const std::vector<int32_t> ids = Ids("yes no");
   const std::vector<std::string> first = Events(answer.Token(ids[0]));
   REQUIRE(first.size() == 2);
@@ -121,18 +127,18 @@ TEST_CASE("a chat stream: the role comes with the first token, the end without c
   CHECK(json::serialize(finish.at("choices").at(0).at("delta")) == "{}");
   CHECK(finish.at("choices").at(0).at("finish_reason") == "stop");
   CHECK(finish.at("choices").at(0).at("stop_reason").is_null());
-  CHECK(answer.text->n_tokens() == 3);
+  CHECK(answer.text().n_tokens() == 3);
 }
 
 TEST_CASE("a chat whose first token is the stop token still has a role and an end") {
-  Answer answer(R"({"messages":[{"role":"user","content":"hi"}],"stream":true})", Endpoint::kChat);
+  Asked answer(R"({"messages":[{"role":"user","content":"hi"}],"stream":true})", Endpoint::kChat);
   CHECK(answer.Token(Demo().eos_tokens[0]).empty());
   CHECK(Events(answer.End(EndReason::kStopToken)).size() == 3);
 }
 
 TEST_CASE("no event holds half a character") {
   const std::string text = "a 🦆 in 東京 ¿qué?";
-  Answer answer(R"({"prompt":"a","stream":true})");
+  Asked answer(R"({"prompt":"a","stream":true})");
   std::string all;
   std::string stream;
   for (const int32_t id : Ids(text)) {
@@ -149,11 +155,11 @@ TEST_CASE("no event holds half a character") {
 }
 
 TEST_CASE("a stop string ends the text before it, across tokens") {
-  Answer answer(R"({"prompt":"a","stop":["ducks"]})");
+  Asked answer(R"({"prompt":"a","stop":["ducks"]})");
   bool stopped = false;
   for (const int32_t id : Ids("two ducks three")) {
     answer.Token(id);
-    stopped |= answer.text->stopped();
+    stopped |= answer.text().stopped();
   }
   CHECK(stopped);
   const json::value body = json::parse(answer.End(EndReason::kCancelled));
@@ -161,18 +167,18 @@ TEST_CASE("a stop string ends the text before it, across tokens") {
   CHECK(body.at("choices").at(0).at("finish_reason") == "stop");
   CHECK(body.at("choices").at(0).at("stop_reason") == "ducks");
 
-  Answer kept(R"({"prompt":"a","stop":"ducks","include_stop_str_in_output":true})");
+  Asked kept(R"({"prompt":"a","stop":"ducks","include_stop_str_in_output":true})");
   for (const int32_t id : Ids("two ducks three")) kept.Token(id);
   CHECK(json::parse(kept.End(EndReason::kCancelled)).at("choices").at(0).at("text") == "two ducks");
 
-  Answer half(R"({"prompt":"a","stop":"ducksong"})");
+  Asked half(R"({"prompt":"a","stop":"ducksong"})");
   for (const int32_t id : Ids("two ducks")) half.Token(id);
   CHECK(json::parse(half.End(EndReason::kLength)).at("choices").at(0).at("text") == "two ducks");
 }
 
 TEST_CASE("ids, digests and timings when asked, in streams and in whole answers") {
   const std::string fields = R"("return_token_ids":true,"baton_digest":true,"timings":true)";
-  Answer whole(R"({"prompt":[5,6],)" + fields + "}");
+  Asked whole(R"({"prompt":[5,6],)" + fields + "}");
   whole.Token(7);
   whole.Token(8);
   const json::value body = json::parse(whole.End(EndReason::kLength));
@@ -187,7 +193,7 @@ TEST_CASE("ids, digests and timings when asked, in streams and in whole answers"
   CHECK_FALSE(body.at("timings").as_object().contains("prefill_heads"));
   CHECK(body.at("usage").at("prompt_tokens_details").at("cached_tokens") == 0);
 
-  Answer again(R"({"prompt":[5,6]})");
+  Asked again(R"({"prompt":[5,6]})");
   again.reused_tokens = 1;
   again.Token(7);
   CHECK(json::parse(again.End(EndReason::kLength))
@@ -195,14 +201,14 @@ TEST_CASE("ids, digests and timings when asked, in streams and in whole answers"
             .at("prompt_tokens_details")
             .at("cached_tokens") == 1);
 
-  Answer relay(R"({"prompt":[5,6],)" + fields + "}");
+  Asked relay(R"({"prompt":[5,6],)" + fields + "}");
   relay.head = "prefill1";
   relay.Token(7);
   const json::value timings = json::parse(relay.End(EndReason::kLength)).at("timings");
   CHECK(timings.at("prefill_heads") == "prefill1");
   CHECK(timings.at("prefill_worker") == "prefill0");
 
-  Answer stream(R"({"prompt":[5,6],"stream":true,)" + fields + "}");
+  Asked stream(R"({"prompt":[5,6],"stream":true,)" + fields + "}");
   const json::value first = json::parse(Events(stream.Token(7))[0]);
   CHECK(json::serialize(first.at("choices").at(0).at("token_ids")) == "[7]");
   CHECK(json::serialize(first.at("choices").at(0).at("prompt_token_ids")) == "[5,6]");
@@ -215,8 +221,10 @@ TEST_CASE("ids, digests and timings when asked, in streams and in whole answers"
 }
 
 TEST_CASE("a stream that fails says so and ends") {
-  const auto events = Events(
-      CompletionText::ErrorEvents(FromClusterStatus(absl::UnavailableError("no worker is left"))));
+  Asked asked(R"({"prompt":"a","stream":true})");
+  asked.Token(5);
+  const auto events =
+      Events(asked.answer->OnError(FromClusterStatus(absl::UnavailableError("no worker is left"))));
   REQUIRE(events.size() == 2);
   CHECK(json::parse(events[0]).at("error").at("message") == "no worker is left");
   CHECK(events[1] == "[DONE]");
@@ -300,12 +308,12 @@ TEST_CASE("random: models take token ids only") {
   REQUIRE(error.has_value());
   CHECK(error->param == "prompt");
   REQUIRE_FALSE(BuildGenerateRequest(**model, ids, 0, absl::CivilSecond(), &out));
-  CompletionText answer(**model, ids, out, "x", 0);
+  const auto answer = kCompletionsApi.answer(**model, ids, out, "x", 0);
   EmitToken token;
   token.token = 5;
-  CHECK(answer.OnToken(token).empty());
+  CHECK(answer->OnToken(token).empty());
   EmitEnd end;
-  CHECK(json::parse(answer.OnEnd(end, {})).at("choices").at(0).at("text") == "");
+  CHECK(json::parse(answer->OnEnd(end, {})).at("choices").at(0).at("text") == "");
 }
 
 TEST_CASE("models that cannot be served say which file is wrong") {

@@ -1,0 +1,36 @@
+// POST /v1/completions: OpenAI's completions, a prompt as text or token ids.
+#include "server/api/completion_answer.h"
+#include "server/api/endpoints/endpoints.h"
+
+namespace baton {
+namespace {
+
+void WriteText(JsonWriter& json, std::string_view text) { json.Field("text", text); }
+
+constexpr CompletionForm kForm = {
+    .id_prefix = "cmpl-",
+    .object = "text_completion",
+    .chunk_object = "text_completion",
+    .whole = WriteText,
+    .piece = WriteText,
+    .begin = nullptr,
+    .finish = nullptr,
+};
+
+}  // namespace
+
+const GenerationApi kCompletionsApi = {
+    .name = "completions",
+    .parse =
+        [](std::string_view body, ApiRequest* request) {
+          return ParseApiRequest(Endpoint::kCompletions, body, request);
+        },
+    .answer = AnswerOfForm<kForm>,
+    .refusal = ErrorReply,
+};
+
+void AnswerCompletions(ApiFront& front, ApiCall call) {
+  front.Generate(kCompletionsApi, std::move(call));
+}
+
+}  // namespace baton

@@ -1,0 +1,31 @@
+// The endpoints: each function answers the requests of its rows in route_table.cc. Front
+// thread.
+#pragma once
+
+#include "server/api/api_front.h"
+#include "server/api/generation_api.h"
+#include "server/api/routes.h"
+
+namespace baton {
+
+// All rows, for ApiFront.
+std::span<const Route> RouteTable();
+
+// completions.cc, chat_completions.cc: tokens.
+extern const GenerationApi kCompletionsApi, kChatCompletionsApi;
+void AnswerCompletions(ApiFront& front, ApiCall call);
+void AnswerChatCompletions(ApiFront& front, ApiCall call);
+
+// models.cc: the list, and one by its name.
+void AnswerModels(ApiFront& front, ApiCall call);
+void AnswerModel(ApiFront& front, ApiCall call);
+
+// health.cc: 200 when the cluster can serve, and 200 always.
+void AnswerHealth(ApiFront& front, ApiCall call);
+void AnswerLive(ApiFront& front, ApiCall call);
+
+// metrics.cc, version.cc.
+void AnswerMetrics(ApiFront& front, ApiCall call);
+void AnswerVersion(ApiFront& front, ApiCall call);
+
+}  // namespace baton

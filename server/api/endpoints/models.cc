@@ -1,0 +1,51 @@
+// GET /v1/models and /v1/models/NAME: what OpenAI's API says of a model, with vLLM's and
+// llama.cpp's additions (max_model_len, meta).
+#include "server/api/endpoints/endpoints.h"
+#include "server/api/json_writer.h"
+
+namespace baton {
+namespace {
+
+void WriteModel(const ApiFront& front, JsonWriter& json) {
+  const ServedModel& model = front.model();
+  const int64_t context = front.View().max_context;
+  json.Object([&] {
+    json.Field("id", model.name);
+    json.Field("object", "model");
+    json.Field("created", model.created);
+    json.Field("owned_by", "baton");
+    json.Field("root", model.name);
+    json.Field("parent", nullptr);
+    json.Field("max_model_len", context > 0 ? context : model.max_context);
+    json.Object("meta", [&] {
+      json.Field("n_vocab", model.vocab);
+      json.Field("n_ctx_train", model.max_context);
+      json.Field("n_params", model.n_parameters);
+    });
+  });
+}
+
+}  // namespace
+
+void AnswerModels(ApiFront& front, ApiCall call) {
+  HttpReply reply;
+  reply.body = JsonObject([&](JsonWriter& json) {
+    json.Field("object", "list");
+    json.Array("data", [&] { WriteModel(front, json); });
+  });
+  front.Reply(call, std::move(reply));
+}
+
+void AnswerModel(ApiFront& front, ApiCall call) {
+  const std::string& name = call.argument;
+  if (name.empty() || !front.model().IsCalled(name)) {
+    front.Reply(call, ErrorReply(UnknownModel(name)));
+    return;
+  }
+  HttpReply reply;
+  JsonWriter json(&reply.body);
+  WriteModel(front, json);
+  front.Reply(call, std::move(reply));
+}
+
+}  // namespace baton

@@ -1,0 +1,14 @@
+// GET /version: as vLLM.
+#include "server/api/endpoints/endpoints.h"
+#include "server/api/json_writer.h"
+
+namespace baton {
+
+void AnswerVersion(ApiFront& front, ApiCall call) {
+  HttpReply reply;
+  reply.body =
+      JsonObject([&](JsonWriter& json) { json.Field("version", front.options().version); });
+  front.Reply(call, std::move(reply));
+}
+
+}  // namespace baton

@@ -1,0 +1,57 @@
+// The text of one generation: tokens in, whole UTF-8 out, up to a stop token or a stop string.
+// What may be the start of a stop string is held back. Sans-IO; owned by the front thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "router/router.h"
+#include "server/api/api_request.h"
+#include "server/api/served_model.h"
+#include "text/detokenizer.h"
+#include "text/stop_matcher.h"
+
+namespace baton {
+
+class GeneratedText {
+ public:
+  // `model` must outlive it.
+  GeneratedText(const ServedModel& model, const ApiRequest& request,
+                const GenerateRequest& generate);
+
+  // The next token, counted. Returns the text that is certain now; a stop token has none. Not after
+  // the end.
+  std::string Push(int32_t token);
+  // After the last token: what was held back.
+  std::string Finish();
+
+  // A stop token or a stop string was found: tokens that still come are no part of the answer.
+  bool ended() const { return stopped() || stop_token_; }
+  bool stopped() const { return stop_index_ >= 0; }  // by a stop string
+  // What ended it, when ended(): the stop string or null, the stop token or nothing.
+  const std::string* stop_string() const;
+  std::optional<int32_t> stop_token() const { return stop_token_; }
+  // "stop", "length", "abort" or "error".
+  std::string_view FinishReason(EndReason reason) const;
+
+  int64_t n_prompt() const { return n_prompt_; }  // tokens
+  int64_t n_tokens() const { return n_tokens_; }  // generated, a stop token included
+
+ private:
+  std::string Take(std::string_view piece);
+
+  const std::vector<std::string> stops_;
+  const std::vector<int32_t> stop_tokens_;
+  const bool include_stop_;  // the stop string is part of the text
+  const int64_t n_prompt_;
+  std::optional<Detokenizer> detokenizer_;  // nothing: the model has no tokenizer, so no text
+  StopMatcher matcher_;
+  int64_t n_tokens_ = 0;
+  int stop_index_ = -1;
+  std::optional<int32_t> stop_token_;
+};
+
+}  // namespace baton

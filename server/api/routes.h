@@ -1,0 +1,39 @@
+// Requests to endpoints: a row says which function answers a method at a path. The table of all
+// rows is endpoints/route_table.cc.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/http/http_server.h"
+
+namespace baton {
+
+class ApiFront;
+
+// A request for an endpoint, whole.
+struct ApiCall {
+  ExchangeId exchange = 0;
+  HttpRequest request;   // request_id: the client's if it is plain, else made by ApiFront
+  std::string argument;  // what stands for the * of the route's path
+};
+
+struct Route {
+  std::string_view method;  // GET: HEAD too
+  std::string_view path;    // a * at its end stands for any rest
+  // Replies through the front, now or later. Front thread.
+  void (*answer)(ApiFront& front, ApiCall call);
+};
+
+struct FoundRoute {
+  const Route* route = nullptr;      // null: no row has both the path and the method
+  std::vector<std::string> methods;  // of all rows with the path; empty: nothing is there
+  std::string argument;
+};
+
+// The first row of `routes` with both. The rows must outlive what is found.
+FoundRoute FindRoute(std::span<const Route> routes, std::string_view method, std::string_view path);
+
+}  // namespace baton

@@ -1,0 +1,55 @@
+#include "server/api/routes.h"
+
+#include <catch2/catch.hpp>
+
+#include "server/api/endpoints/endpoints.h"
+
+namespace baton {
+namespace {
+
+using Methods = std::vector<std::string>;
+
+TEST_CASE("a route is found by its method and its path") {
+  const FoundRoute post = FindRoute(RouteTable(), "POST", "/v1/completions");
+  REQUIRE(post.route != nullptr);
+  CHECK(post.route->path == "/v1/completions");
+  CHECK(post.argument.empty());
+  const FoundRoute head = FindRoute(RouteTable(), "HEAD", "/livez");
+  REQUIRE(head.route != nullptr);
+  CHECK(head.route->method == "GET");
+}
+
+TEST_CASE("a path that takes other methods says which; an unknown one none") {
+  const FoundRoute wrong = FindRoute(RouteTable(), "GET", "/v1/chat/completions");
+  CHECK(wrong.route == nullptr);
+  CHECK(wrong.methods == Methods{"POST"});
+  CHECK(FindRoute(RouteTable(), "DELETE", "/v1/models/demo").methods == Methods{"GET"});
+  for (const char* path : {"", "/", "/v1", "/v1/completions/", "/v1/modelsx", "/livez/x"}) {
+    INFO(path);
+    CHECK(FindRoute(RouteTable(), "GET", path).route == nullptr);
+    CHECK(FindRoute(RouteTable(), "GET", path).methods.empty());
+  }
+}
+
+TEST_CASE("several methods at one path are several rows") {
+  constexpr Route kRoutes[] = {
+      {"GET", "/a/*", AnswerModel}, {"DELETE", "/a/*", AnswerLive}, {"GET", "/a/b", AnswerHealth}};
+  CHECK(FindRoute(kRoutes, "DELETE", "/a/x").route == &kRoutes[1]);
+  CHECK(FindRoute(kRoutes, "GET", "/a/b").route == &kRoutes[0]);
+  CHECK(FindRoute(kRoutes, "POST", "/a/x").methods == Methods{"GET", "DELETE"});
+}
+
+TEST_CASE("what stands for the * of a path is the call's argument") {
+  CHECK(FindRoute(RouteTable(), "GET", "/v1/models").argument.empty());
+  CHECK(FindRoute(RouteTable(), "GET", "/v1/models").route !=
+        FindRoute(RouteTable(), "GET", "/v1/models/").route);
+  for (const char* name : {"", "demo", "org/name", "*", "a/"}) {
+    const FoundRoute found = FindRoute(RouteTable(), "GET", std::string("/v1/models/") + name);
+    INFO(name);
+    REQUIRE(found.route != nullptr);
+    CHECK(found.argument == name);
+  }
+}
+
+}  // namespace
+}  // namespace baton
