@@ -106,6 +106,11 @@ std::vector<double> Merged(std::vector<double> a, const std::vector<double>& b) 
 
 }  // namespace
 
+MetricLabels With(MetricLabels labels, const MetricLabels& more) {
+  labels.insert(labels.end(), more.begin(), more.end());
+  return labels;
+}
+
 void CounterMetric::Add(double amount) { counter_->Increment(amount); }
 void GaugeMetric::Set(double value) { gauge_->Set(value); }
 void HistogramMetric::Observe(double value) { histogram_->Observe(value); }

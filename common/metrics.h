@@ -18,6 +18,7 @@ class Histogram;
 namespace baton {
 
 using MetricLabels = std::vector<std::pair<std::string, std::string>>;
+MetricLabels With(MetricLabels labels, const MetricLabels& more);
 
 // Handles of metrics: cheap to copy, valid as long as the registry.
 class CounterMetric {

@@ -1,6 +1,5 @@
 #include "server/api/front_metrics.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
@@ -8,10 +7,9 @@
 namespace baton {
 namespace {
 
-MetricLabels With(MetricLabels labels, const MetricLabels& more) {
-  labels.insert(labels.end(), more.begin(), more.end());
-  return labels;
-}
+using enum MetricKind;
+using Request = FinishedRequest;
+using View = FrontMetrics::View;
 
 std::vector<double> PlanErrorBounds() { return {.01, .02, .05, .1, .2, .3, .5, 1, 2, 5, 10}; }
 
@@ -22,25 +20,226 @@ const char* OutcomeOf(int http_status) {
   return http_status < 500 ? "client_error" : "internal";
 }
 
-constexpr const char* kStages[] = {"text",        "route",        "prefill_queue", "prefill",
-                                   "kv_transfer", "decode_queue", "decode"};
 constexpr const char* kFailoverCauseNames[kFailoverCauses] = {
     "worker_lost", "part_failed", "handoff_failed", "stuck", "draining", "slow_link"};
 constexpr const char* kRecomputeReasonNames[kRecomputeReasons] = {
     "worker_lost", "part_failed", "handoff_failed", "stuck", "draining", "slow_link", "preempted"};
-constexpr char kRecomputedHelp[] =
-    "Tokens of prompts (and generated so far) computed by attempts after the first one, but for "
-    "slices they went on with.";
-constexpr char kEndedHelp[] = "Requests that were started and have ended, by reason.";
-constexpr char kSuccessHelp[] = "Requests that ran to their end, by reason.";
-constexpr char kRequestsHelp[] = "Requests by endpoint, status and outcome.";
-constexpr char kPlanErrorHelp[] =
-    "How far the predicted time to the first token was off, |actual / predicted - 1|, by ranks.";
-constexpr char kRelaysHelp[] =
-    "Attempts whose prompt was shared by several workers, by who hands its KV to the decode "
-    "worker: all of them, the tail alone, or nobody.";
-constexpr char kSliceHelp[] = "Tokens of the slices of the last relay, by rank.";
-constexpr char kStageHelp[] = "Time of a request in each part of its life.";
+
+// --- values -------------------------------------------------------------------------------------
+
+// Seconds of a part of a request's life. Nothing for requests without a token.
+MetricRow<Request>::Value Seconds(absl::Duration (*part)(const Request&)) {
+  return [part](const Request& request) -> std::optional<double> {
+    if (request.n_tokens <= 0) return std::nullopt;
+    return absl::ToDoubleSeconds(part(request));
+  };
+}
+
+absl::Duration Queued(const Request& request) {
+  return request.timeline.router_queue + request.timeline.prefill_queue;
+}
+
+absl::Duration AfterFirstToken(const Request& request) {
+  return request.timeline.total - request.timeline.ttft;
+}
+
+std::optional<double> SecondsPerToken(const Request& request) {
+  if (request.n_tokens <= 1) return std::nullopt;
+  return absl::ToDoubleSeconds(AfterFirstToken(request)) /
+         static_cast<double>(request.n_tokens - 1);
+}
+
+MetricRow<Request>::Value EndedBy(std::string_view reason) {
+  return [reason](const Request& request) -> std::optional<double> {
+    if (request.finish != reason) return std::nullopt;
+    return 1;
+  };
+}
+
+// Whether the attempt that ran last had a plan and brought a token.
+bool HasPlan(const Request& request) {
+  const Timeline& timeline = request.timeline;
+  return request.n_tokens > 0 && timeline.took > absl::ZeroDuration() &&
+         timeline.predicted > absl::ZeroDuration();
+}
+
+std::optional<double> Ranks(const Request& request) {
+  if (!HasPlan(request)) return std::nullopt;
+  return static_cast<double>(request.timeline.slices.size());
+}
+
+double KvUsage(const View& view) {
+  const int64_t total = view.cluster.kv_pages_total, free = view.cluster.kv_pages_free;
+  return total > 0 ? static_cast<double>(total - free) / static_cast<double>(total) : 0;
+}
+
+// --- rows ---------------------------------------------------------------------------------------
+
+std::vector<MetricRow<absl::Duration>> FirstTokenRows(const MetricLabels& vllm,
+                                                      const MetricLabels& own) {
+  return {
+      {kHistogram, "vllm:time_to_first_token_seconds", "Arrival of a request to its first token.",
+       vllm, absl::ToDoubleSeconds, TtftBounds()},
+      {kHistogram, "baton_time_to_first_token_seconds",
+       "Arrival of a request to its first token's bytes.", own, absl::ToDoubleSeconds,
+       TtftBounds()},
+  };
+}
+
+std::vector<MetricRow<absl::Duration>> NextTokenRows(const MetricLabels& vllm,
+                                                     const MetricLabels& own) {
+  return {
+      {kHistogram, "vllm:inter_token_latency_seconds", "Gap between tokens of a request.", vllm,
+       absl::ToDoubleSeconds, TokenLatencyBounds()},
+      {kHistogram, "baton_inter_token_latency_seconds", "Gap between tokens of a request.", own,
+       absl::ToDoubleSeconds, TokenLatencyBounds()},
+  };
+}
+
+std::vector<MetricRow<Request>> VllmRows(const MetricLabels& labels, double max_context) {
+  const auto total = [](const Request& request) { return absl::ToDoubleSeconds(request.total); };
+  std::vector<MetricRow<Request>> rows = {
+      {kHistogram, "vllm:request_time_per_output_token_seconds",
+       "Mean gap between tokens of a request.", labels, SecondsPerToken, TokenLatencyBounds()},
+      {kHistogram, "vllm:e2e_request_latency_seconds", "Arrival of a request to its end.", labels,
+       total, RequestLatencyBounds()},
+      {kHistogram, "vllm:request_queue_time_seconds", "Time a request waits before it is computed.",
+       labels, Seconds(Queued), RequestLatencyBounds()},
+      {kHistogram, "vllm:request_prefill_time_seconds", "Time the prompt is computed.", labels,
+       Seconds([](const Request& request) { return request.timeline.prefill; }),
+       RequestLatencyBounds()},
+      {kHistogram, "vllm:request_decode_time_seconds", "First token to last token.", labels,
+       Seconds(AfterFirstToken), RequestLatencyBounds()},
+      {kHistogram, "vllm:request_inference_time_seconds", "Start of computing to the last token.",
+       labels,
+       Seconds([](const Request& request) { return request.timeline.total - Queued(request); }),
+       RequestLatencyBounds()},
+      {kHistogram, "vllm:request_prompt_tokens", "Tokens of prompts.", labels, &Request::n_prompt,
+       TokenCountBounds(max_context)},
+      {kHistogram, "vllm:request_generation_tokens", "Tokens generated.", labels,
+       &Request::n_tokens, TokenCountBounds(max_context)},
+      {kHistogram, "vllm:request_params_max_tokens", "The limit of tokens requests set.", labels,
+       &Request::max_tokens, TokenCountBounds(max_context)},
+      {kCounter, "vllm:prompt_tokens_total", "Prompt tokens computed.", labels, &Request::n_prompt},
+      {kCounter, "vllm:generation_tokens_total", "Tokens generated.", labels, &Request::n_tokens},
+  };
+  for (const char* reason : {"stop", "length", "abort", "error"}) {
+    rows.push_back({kCounter, "vllm:request_success_total",
+                    "Requests that ran to their end, by reason.",
+                    With(labels, {{"finished_reason", reason}}), EndedBy(reason)});
+  }
+  return rows;
+}
+
+std::vector<MetricRow<Request>> OwnRows(const MetricLabels& labels) {
+  const auto total = [](const Request& request) { return absl::ToDoubleSeconds(request.total); };
+  std::vector<MetricRow<Request>> rows = {
+      {kHistogram, "baton_time_per_output_token_seconds", "Mean gap between tokens of a request.",
+       labels, SecondsPerToken, TokenLatencyBounds()},
+      {kHistogram, "baton_request_duration_seconds", "Arrival of a request to its end.", labels,
+       total, RequestLatencyBounds()},
+      {kHistogram,
+       "baton_prefill_chain_processes",
+       "Workers that prefilled a prompt together.",
+       labels,
+       Ranks,
+       {1, 2, 3, 4, 6, 8, 12, 16, 32, 64}},
+  };
+  for (const char* reason : {"stop", "length", "abort", "error"}) {
+    rows.push_back({kCounter, "baton_requests_ended_total",
+                    "Requests that were started and have ended, by reason.",
+                    With(labels, {{"reason", reason}}), EndedBy(reason)});
+  }
+  const struct {
+    const char* name;
+    absl::Duration (*part)(const Request&);
+  } kStages[] = {
+      {"text", [](const Request& request) { return request.text_time; }},
+      {"route", [](const Request& request) { return request.timeline.router_queue; }},
+      {"prefill_queue", [](const Request& request) { return request.timeline.prefill_queue; }},
+      {"prefill", [](const Request& request) { return request.timeline.prefill; }},
+      {"kv_transfer", [](const Request& request) { return request.timeline.transfer; }},
+      {"decode_queue", [](const Request& request) { return request.timeline.decode_queue; }},
+      {"decode", [](const Request& request) { return request.timeline.decode; }},
+  };
+  for (const auto& stage : kStages) {
+    rows.push_back({kHistogram, "baton_request_stage_seconds",
+                    "Time of a request in each part of its life.",
+                    With(labels, {{"stage", stage.name}}), Seconds(stage.part), StageBounds()});
+  }
+  return rows;
+}
+
+template <typename Row>
+std::vector<Row> Joined(std::vector<Row> rows, const std::vector<Row>& more) {
+  rows.insert(rows.end(), more.begin(), more.end());
+  return rows;
+}
+
+std::vector<MetricRow<EmitReleased>> ReleasedRows(const MetricLabels& labels) {
+  return {
+      {kHistogram, "baton_cancel_latency_seconds",
+       "Cancel of a request (or other early end) to the end of its last part at a worker.", labels,
+       [](const EmitReleased& released) { return absl::ToDoubleSeconds(released.after); },
+       StageBounds()},
+      {kCounter, "baton_cancels_overdue_total",
+       "Ended requests whose workers never said that they let go.", labels, &EmitReleased::overdue},
+  };
+}
+
+std::vector<MetricRow<View>> ViewRows(const MetricLabels& vllm, const MetricLabels& own) {
+  std::vector<MetricRow<View>> rows = {
+      {kGauge, "vllm:num_requests_running", "Requests at the workers.", vllm,
+       [](const View& view) { return view.cluster.running; }},
+      {kGauge, "vllm:num_requests_waiting", "Requests waiting for a worker.", vllm,
+       [](const View& view) { return view.cluster.waiting; }},
+      {kGauge, "vllm:kv_cache_usage_perc", "Share of the KV pages in use, 0 to 1.", vllm, KvUsage},
+      {kGauge, "baton_requests_running", "Requests at the workers.", own,
+       [](const View& view) { return view.cluster.running; }},
+      {kGauge, "baton_queue_depth", "Requests waiting, by stage.", With(own, {{"stage", "route"}}),
+       [](const View& view) { return view.cluster.waiting; }},
+      {kGauge, "baton_kv_usage_ratio", "Share of the KV pages in use.", own, KvUsage},
+      {kGauge, "baton_kv_pages_total", "KV pages of all workers.", own,
+       [](const View& view) { return view.cluster.kv_pages_total; }},
+      {kGauge, "baton_kv_pages_free", "KV pages nobody holds.", own,
+       [](const View& view) { return view.cluster.kv_pages_free; }},
+      {kGauge, "baton_ready", "1 when the component can serve.",
+       With(own, {{"component", "cluster"}}), [](const View& view) { return view.is_ready; }},
+      {kGauge, "baton_workers", "Workers connected, by what they prefer.",
+       With(own, {{"prefers", "prefill"}}),
+       [](const View& view) { return view.cluster.prefill_workers; }},
+      {kGauge, "baton_workers", "Workers connected, by what they prefer.",
+       With(own, {{"prefers", "decode"}}),
+       [](const View& view) { return view.cluster.decode_workers; }},
+      {kTotal, "baton_relay_ranks_replaced_total",
+       "Lost ranks of relays whose slice alone was dispatched anew.", own,
+       [](const View& view) { return view.cluster.ranks_replaced; }},
+      {kTotal, "baton_relay_sinks_replaced_total",
+       "Lost decode workers of relays whose slices were handed to another.", own,
+       [](const View& view) { return view.cluster.sinks_replaced; }},
+  };
+  for (size_t cause = 0; cause < kFailoverCauses; ++cause) {
+    rows.push_back({kTotal, "baton_failovers_total",
+                    "Attempts that broke and were made anew, by cause.",
+                    With(own, {{"cause", kFailoverCauseNames[cause]}}),
+                    [cause](const View& view) { return view.cluster.failovers[cause]; }});
+  }
+  for (size_t push = 0; push < kRelayPushes; ++push) {
+    rows.push_back({kTotal, "baton_relays_total",
+                    "Attempts whose prompt was shared by several workers, by who hands its KV to "
+                    "the decode worker: all of them, the tail alone, or nobody.",
+                    With(own, {{"push", std::string(NameOf(static_cast<RelayPush>(push)))}}),
+                    [push](const View& view) { return view.cluster.relays_by_push[push]; }});
+  }
+  for (size_t reason = 0; reason < kRecomputeReasons; ++reason) {
+    rows.push_back({kTotal, "baton_recompute_tokens_total",
+                    "Tokens of prompts (and generated so far) computed by attempts after the first "
+                    "one, but for slices they went on with.",
+                    With(own, {{"reason", kRecomputeReasonNames[reason]}}),
+                    [reason](const View& view) { return view.cluster.recomputed_tokens[reason]; }});
+  }
+  return rows;
+}
 
 }  // namespace
 
@@ -49,241 +248,55 @@ FrontMetrics::FrontMetrics(MetricsRegistry* registry, const std::string& model, 
     : registry_(registry),
       vllm_labels_({{"model_name", model}, {"engine", "0"}}),
       labels_({{"model", model}, {"role", "router"}}),
-      vllm_ttft_(registry->Histogram("vllm:time_to_first_token_seconds",
-                                     "Arrival of a request to its first token.", vllm_labels_,
-                                     TtftBounds())),
-      vllm_itl_(registry->Histogram("vllm:inter_token_latency_seconds",
-                                    "Gap between tokens of a request.", vllm_labels_,
-                                    TokenLatencyBounds())),
-      vllm_tpot_(registry->Histogram("vllm:request_time_per_output_token_seconds",
-                                     "Mean gap between tokens of a request.", vllm_labels_,
-                                     TokenLatencyBounds())),
-      vllm_e2e_(registry->Histogram("vllm:e2e_request_latency_seconds",
-                                    "Arrival of a request to its end.", vllm_labels_,
-                                    RequestLatencyBounds())),
-      vllm_queue_(registry->Histogram("vllm:request_queue_time_seconds",
-                                      "Time a request waits before it is computed.", vllm_labels_,
-                                      RequestLatencyBounds())),
-      vllm_prefill_(registry->Histogram("vllm:request_prefill_time_seconds",
-                                        "Time the prompt is computed.", vllm_labels_,
-                                        RequestLatencyBounds())),
-      vllm_decode_(registry->Histogram("vllm:request_decode_time_seconds",
-                                       "First token to last token.", vllm_labels_,
-                                       RequestLatencyBounds())),
-      vllm_inference_(registry->Histogram("vllm:request_inference_time_seconds",
-                                          "Start of computing to the last token.", vllm_labels_,
-                                          RequestLatencyBounds())),
-      vllm_prompt_size_(registry->Histogram("vllm:request_prompt_tokens", "Tokens of prompts.",
-                                            vllm_labels_,
-                                            TokenCountBounds(static_cast<double>(max_context)))),
-      vllm_output_size_(registry->Histogram("vllm:request_generation_tokens", "Tokens generated.",
-                                            vllm_labels_,
-                                            TokenCountBounds(static_cast<double>(max_context)))),
-      vllm_max_tokens_(registry->Histogram("vllm:request_params_max_tokens",
-                                           "The limit of tokens requests set.", vllm_labels_,
-                                           TokenCountBounds(static_cast<double>(max_context)))),
-      vllm_prompt_tokens_(
-          registry->Counter("vllm:prompt_tokens_total", "Prompt tokens computed.", vllm_labels_)),
-      vllm_output_tokens_(
-          registry->Counter("vllm:generation_tokens_total", "Tokens generated.", vllm_labels_)),
-      vllm_running_(
-          registry->Gauge("vllm:num_requests_running", "Requests at the workers.", vllm_labels_)),
-      vllm_waiting_(registry->Gauge("vllm:num_requests_waiting", "Requests waiting for a worker.",
-                                    vllm_labels_)),
-      vllm_kv_usage_(registry->Gauge("vllm:kv_cache_usage_perc",
-                                     "Share of the KV pages in use, 0 to 1.", vllm_labels_)),
-      ttft_(registry->Histogram("baton_time_to_first_token_seconds",
-                                "Arrival of a request to its first token's bytes.", labels_,
-                                TtftBounds())),
-      itl_(registry->Histogram("baton_inter_token_latency_seconds",
-                               "Gap between tokens of a request.", labels_, TokenLatencyBounds())),
-      tpot_(registry->Histogram("baton_time_per_output_token_seconds",
-                                "Mean gap between tokens of a request.", labels_,
-                                TokenLatencyBounds())),
-      duration_(registry->Histogram("baton_request_duration_seconds",
-                                    "Arrival of a request to its end.", labels_,
-                                    RequestLatencyBounds())),
-      cancel_latency_(registry->Histogram(
-          "baton_cancel_latency_seconds",
-          "Cancel of a request (or other early end) to the end of its last part at a worker.",
-          labels_, StageBounds())),
       started_(registry->Counter("baton_requests_started_total",
                                  "Requests the router took; each ends once.", labels_)),
-      overdue_(registry->Counter("baton_cancels_overdue_total",
-                                 "Ended requests whose workers never said that they let go.",
-                                 labels_)),
-      ranks_(registry->Histogram("baton_prefill_chain_processes",
-                                 "Workers that prefilled a prompt together.", labels_,
-                                 {1, 2, 3, 4, 6, 8, 12, 16, 32, 64})),
-      ranks_replaced_(registry->Counter(
-          "baton_relay_ranks_replaced_total",
-          "Lost ranks of relays whose slice alone was dispatched anew.", labels_)),
-      sinks_replaced_(registry->Counter(
-          "baton_relay_sinks_replaced_total",
-          "Lost decode workers of relays whose slices were handed to another.", labels_)),
-      running_(registry->Gauge("baton_requests_running", "Requests at the workers.", labels_)),
-      waiting_(registry->Gauge("baton_queue_depth", "Requests waiting, by stage.",
-                               With(labels_, {{"stage", "route"}}))),
-      kv_usage_(registry->Gauge("baton_kv_usage_ratio", "Share of the KV pages in use.", labels_)),
-      kv_total_(registry->Gauge("baton_kv_pages_total", "KV pages of all workers.", labels_)),
-      kv_free_(registry->Gauge("baton_kv_pages_free", "KV pages nobody holds.", labels_)),
-      ready_(registry->Gauge("baton_ready", "1 when the component can serve.",
-                             With(labels_, {{"component", "cluster"}}))),
-      prefill_workers_(registry->Gauge("baton_workers", "Workers connected, by what they prefer.",
-                                       With(labels_, {{"prefers", "prefill"}}))),
-      decode_workers_(registry->Gauge("baton_workers", "Workers connected, by what they prefer.",
-                                      With(labels_, {{"prefers", "decode"}}))) {
+      first_token_(registry, FirstTokenRows(vllm_labels_, labels_)),
+      next_token_(registry, NextTokenRows(vllm_labels_, labels_)),
+      finished_(registry,
+                Joined(VllmRows(vllm_labels_, static_cast<double>(max_context)), OwnRows(labels_))),
+      released_(registry, ReleasedRows(labels_)),
+      view_(registry, ViewRows(vllm_labels_, labels_)) {
   registry->Gauge("baton_build_info", "The build, always 1.", {{"version", version}}).Set(1);
-  for (const char* reason : {"stop", "length", "abort", "error"}) {
-    registry->Counter("vllm:request_success_total", kSuccessHelp,
-                      With(vllm_labels_, {{"finished_reason", reason}}));
-    registry->Counter("baton_requests_ended_total", kEndedHelp,
-                      With(labels_, {{"reason", reason}}));
-  }
-  for (const char* cause : kFailoverCauseNames) {
-    failovers_.push_back(registry->Counter("baton_failovers_total",
-                                           "Attempts that broke and were made anew, by cause.",
-                                           With(labels_, {{"cause", cause}})));
-  }
-  for (int push = 0; push < kRelayPushes; ++push) {
-    relays_.push_back(registry->Counter(
-        "baton_relays_total", kRelaysHelp,
-        With(labels_, {{"push", std::string(NameOf(static_cast<RelayPush>(push)))}})));
-  }
-  for (const char* reason : kRecomputeReasonNames)
-    recomputed_.push_back(registry->Counter("baton_recompute_tokens_total", kRecomputedHelp,
-                                            With(labels_, {{"reason", reason}})));
-  for (const char* stage : kStages) {
-    registry->Histogram("baton_request_stage_seconds", kStageHelp,
-                        With(labels_, {{"stage", stage}}), StageBounds());
-  }
-  registry->Histogram("baton_prefill_plan_error_ratio", kPlanErrorHelp,
-                      With(labels_, {{"ranks", "1"}}), PlanErrorBounds());
+  PlanError(1);
   for (const char* endpoint : {"completions", "chat"}) {
-    for (const char* stream : {"false", "true"}) {
-      registry->Counter(
-          "baton_requests_total", kRequestsHelp,
-          With(labels_,
-               {{"endpoint", endpoint}, {"stream", stream}, {"code", "200"}, {"outcome", "ok"}}));
-    }
+    for (const bool stream : {false, true}) Requests(endpoint, stream, 200);
   }
 }
 
-void FrontMetrics::OnReleased(const EmitReleased& released) {
-  cancel_latency_.Observe(absl::ToDoubleSeconds(released.after));
-  if (released.overdue) overdue_.Add();
+CounterMetric FrontMetrics::Requests(std::string_view endpoint, bool stream, int http_status) {
+  return registry_->Counter("baton_requests_total", "Requests by endpoint, status and outcome.",
+                            With(labels_, {{"endpoint", std::string(endpoint)},
+                                           {"stream", stream ? "true" : "false"},
+                                           {"code", absl::StrCat(http_status)},
+                                           {"outcome", OutcomeOf(http_status)}}));
 }
 
-void FrontMetrics::OnFirstToken(absl::Duration ttft) {
-  vllm_ttft_.Observe(absl::ToDoubleSeconds(ttft));
-  ttft_.Observe(absl::ToDoubleSeconds(ttft));
+HistogramMetric FrontMetrics::PlanError(size_t n_ranks) {
+  return registry_->Histogram(
+      "baton_prefill_plan_error_ratio",
+      "How far the predicted time to the first token was off, |actual / predicted - 1|, by ranks.",
+      With(labels_, {{"ranks", absl::StrCat(n_ranks)}}), PlanErrorBounds());
 }
 
-void FrontMetrics::OnNextToken(absl::Duration gap) {
-  vllm_itl_.Observe(absl::ToDoubleSeconds(gap));
-  itl_.Observe(absl::ToDoubleSeconds(gap));
-}
-
-void FrontMetrics::ObserveStages(const FinishedRequest& request) {
-  const Timeline& timeline = request.timeline;
-  const absl::Duration parts[] = {request.text_time, timeline.router_queue, timeline.prefill_queue,
-                                  timeline.prefill,  timeline.transfer,     timeline.decode_queue,
-                                  timeline.decode};
-  for (size_t i = 0; i < std::size(parts); ++i) {
-    registry_
-        ->Histogram("baton_request_stage_seconds", kStageHelp,
-                    With(labels_, {{"stage", kStages[i]}}), StageBounds())
-        .Observe(absl::ToDoubleSeconds(parts[i]));
-  }
-  const absl::Duration queue = timeline.router_queue + timeline.prefill_queue;
-  const absl::Duration after_first = timeline.total - timeline.ttft;
-  vllm_queue_.Observe(absl::ToDoubleSeconds(queue));
-  vllm_prefill_.Observe(absl::ToDoubleSeconds(timeline.prefill));
-  vllm_decode_.Observe(absl::ToDoubleSeconds(after_first));
-  vllm_inference_.Observe(absl::ToDoubleSeconds(timeline.total - queue));
-  if (request.n_tokens > 1) {
-    const double tpot =
-        absl::ToDoubleSeconds(after_first) / static_cast<double>(request.n_tokens - 1);
-    vllm_tpot_.Observe(tpot);
-    tpot_.Observe(tpot);
-  }
-}
-
-// Of requests whose last attempt brought a token.
-void FrontMetrics::ObservePlan(const Timeline& timeline) {
-  if (timeline.took <= absl::ZeroDuration() || timeline.predicted <= absl::ZeroDuration()) return;
-  const size_t n_ranks = timeline.slices.size();
-  ranks_.Observe(static_cast<double>(n_ranks));
-  registry_
-      ->Histogram("baton_prefill_plan_error_ratio", kPlanErrorHelp,
-                  With(labels_, {{"ranks", absl::StrCat(n_ranks)}}), PlanErrorBounds())
-      .Observe(std::abs(absl::FDivDuration(timeline.took, timeline.predicted) - 1));
-  for (size_t slot = 0; n_ranks > 1 && slot < n_ranks; ++slot) {
-    registry_
-        ->Gauge("baton_prefill_partition_tokens", kSliceHelp,
-                With(labels_, {{"slot", absl::StrCat(slot)}}))
-        .Set(timeline.slices[slot]);
-  }
+GaugeMetric FrontMetrics::SliceTokens(size_t rank) {
+  return registry_->Gauge("baton_prefill_partition_tokens",
+                          "Tokens of the slices of the last relay, by rank.",
+                          With(labels_, {{"slot", absl::StrCat(rank)}}));
 }
 
 void FrontMetrics::OnFinished(const FinishedRequest& request) {
-  registry_
-      ->Counter("baton_requests_total", kRequestsHelp,
-                With(labels_, {{"endpoint", std::string(request.endpoint)},
-                               {"stream", request.stream ? "true" : "false"},
-                               {"code", absl::StrCat(request.http_status)},
-                               {"outcome", OutcomeOf(request.http_status)}}))
-      .Add();
+  Requests(request.endpoint, request.stream, request.http_status).Add();
   if (request.finish.empty()) return;
-  registry_
-      ->Counter("vllm:request_success_total", kSuccessHelp,
-                With(vllm_labels_, {{"finished_reason", std::string(request.finish)}}))
-      .Add();
-  registry_
-      ->Counter("baton_requests_ended_total", kEndedHelp,
-                With(labels_, {{"reason", std::string(request.finish)}}))
-      .Add();
-  duration_.Observe(absl::ToDoubleSeconds(request.total));
-  vllm_e2e_.Observe(absl::ToDoubleSeconds(request.total));
-  vllm_prompt_tokens_.Add(static_cast<double>(request.n_prompt));
-  vllm_output_tokens_.Add(static_cast<double>(request.n_tokens));
-  vllm_prompt_size_.Observe(static_cast<double>(request.n_prompt));
-  vllm_output_size_.Observe(static_cast<double>(request.n_tokens));
-  vllm_max_tokens_.Observe(static_cast<double>(request.max_tokens));
-  if (request.n_tokens > 0) {
-    ObserveStages(request);
-    ObservePlan(request.timeline);
-  }
+  finished_.Take(request);
+  if (HasPlan(request)) ObservePlan(request.timeline);
 }
 
-void FrontMetrics::SetView(const ClusterView& view, bool is_ready) {
-  const int64_t total = view.kv_pages_total, free = view.kv_pages_free;
-  const double usage =
-      total > 0 ? static_cast<double>(total - free) / static_cast<double>(total) : 0;
-  for (size_t i = 0; i < failovers_.size(); ++i)
-    failovers_[i].Add(static_cast<double>(view.failovers[i] - reported_failovers_[i]));
-  reported_failovers_ = view.failovers;
-  for (size_t i = 0; i < relays_.size(); ++i)
-    relays_[i].Add(static_cast<double>(view.relays_by_push[i] - reported_relays_[i]));
-  reported_relays_ = view.relays_by_push;
-  ranks_replaced_.Add(static_cast<double>(view.ranks_replaced - reported_ranks_replaced_));
-  reported_ranks_replaced_ = view.ranks_replaced;
-  sinks_replaced_.Add(static_cast<double>(view.sinks_replaced - reported_sinks_replaced_));
-  reported_sinks_replaced_ = view.sinks_replaced;
-  for (size_t i = 0; i < recomputed_.size(); ++i)
-    recomputed_[i].Add(static_cast<double>(view.recomputed_tokens[i] - reported_recomputed_[i]));
-  reported_recomputed_ = view.recomputed_tokens;
-  vllm_running_.Set(view.running);
-  vllm_waiting_.Set(view.waiting);
-  vllm_kv_usage_.Set(usage);
-  running_.Set(view.running);
-  waiting_.Set(view.waiting);
-  kv_usage_.Set(usage);
-  kv_free_.Set(static_cast<double>(free));
-  kv_total_.Set(static_cast<double>(total));
-  ready_.Set(is_ready ? 1 : 0);
-  prefill_workers_.Set(view.prefill_workers);
-  decode_workers_.Set(view.decode_workers);
+void FrontMetrics::ObservePlan(const Timeline& timeline) {
+  const size_t n_ranks = timeline.slices.size();
+  PlanError(n_ranks).Observe(std::abs(absl::FDivDuration(timeline.took, timeline.predicted) - 1));
+  for (size_t rank = 0; n_ranks > 1 && rank < n_ranks; ++rank) {
+    SliceTokens(rank).Set(timeline.slices[rank]);
+  }
 }
 
 }  // namespace baton

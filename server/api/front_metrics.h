@@ -2,13 +2,12 @@
 // thread.
 #pragma once
 
-#include <array>
+#include <cstdint>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "absl/time/time.h"
-#include "common/metrics.h"
+#include "common/metric_table.h"
 #include "router/router.h"
 
 namespace baton {
@@ -25,40 +24,35 @@ struct FinishedRequest {
 
 class FrontMetrics {
  public:
+  struct View {
+    const ClusterView& cluster;
+    bool is_ready;
+  };
+
   FrontMetrics(MetricsRegistry* registry, const std::string& model, int64_t max_context,
                const std::string& version);
 
   void OnStarted() { started_.Add(); }  // accepted by the router; OnFinished will come
-  void OnReleased(const EmitReleased& released);
-  void OnFirstToken(absl::Duration ttft);
-  void OnNextToken(absl::Duration gap);
+  void OnReleased(const EmitReleased& released) { released_.Take(released); }
+  void OnFirstToken(absl::Duration ttft) { first_token_.Take(ttft); }
+  void OnNextToken(absl::Duration gap) { next_token_.Take(gap); }
   void OnFinished(const FinishedRequest& request);
-  void SetView(const ClusterView& view, bool is_ready);
+  void SetView(const ClusterView& view, bool is_ready) { view_.Take({view, is_ready}); }
 
  private:
-  void ObserveStages(const FinishedRequest& request);
+  // Series whose labels are known when something is to be counted.
+  CounterMetric Requests(std::string_view endpoint, bool stream, int http_status);
+  HistogramMetric PlanError(size_t n_ranks);
+  GaugeMetric SliceTokens(size_t rank);
   void ObservePlan(const Timeline& timeline);
 
   MetricsRegistry* registry_;
   const MetricLabels vllm_labels_, labels_;
-  HistogramMetric vllm_ttft_, vllm_itl_, vllm_tpot_, vllm_e2e_, vllm_queue_, vllm_prefill_,
-      vllm_decode_, vllm_inference_, vllm_prompt_size_, vllm_output_size_, vllm_max_tokens_;
-  CounterMetric vllm_prompt_tokens_, vllm_output_tokens_;
-  GaugeMetric vllm_running_, vllm_waiting_, vllm_kv_usage_;
-  HistogramMetric ttft_, itl_, tpot_, duration_;
-  HistogramMetric cancel_latency_;
-  CounterMetric started_, overdue_;
-  std::vector<CounterMetric> failovers_;  // by FailoverCause
-  std::array<uint64_t, kFailoverCauses> reported_failovers_{};
-  std::vector<CounterMetric> relays_;  // by RelayPush
-  std::array<uint64_t, kRelayPushes> reported_relays_{};
-  HistogramMetric ranks_;
-  CounterMetric ranks_replaced_, sinks_replaced_;
-  uint64_t reported_ranks_replaced_ = 0, reported_sinks_replaced_ = 0;
-  std::vector<CounterMetric> recomputed_;  // by reason
-  std::array<uint64_t, kRecomputeReasons> reported_recomputed_{};
-  GaugeMetric running_, waiting_, kv_usage_, kv_total_, kv_free_, ready_, prefill_workers_,
-      decode_workers_;
+  CounterMetric started_;
+  MetricTable<absl::Duration> first_token_, next_token_;
+  MetricTable<FinishedRequest> finished_;  // of requests that ran
+  MetricTable<EmitReleased> released_;
+  MetricTable<View> view_;
 };
 
 }  // namespace baton

@@ -1,146 +1,128 @@
 #include "server/process/worker_endpoint.h"
 
-#include "absl/strings/str_cat.h"
 #include "server/api/api_error.h"
 #include "server/api/json_writer.h"
 
 namespace baton {
+namespace {
 
-const WorkerEndpoint::Series WorkerEndpoint::kSeries[] = {
-    {"baton_worker_connected", "1 while the router is connected.",
-     [](const WorkerMetrics& m) { return m.connected ? 1.0 : 0.0; }, false},
-    {"baton_worker_prefill_prompts", "Prompts waiting or computed here.",
-     [](const WorkerMetrics& m) { return static_cast<double>(m.prefill_prompts); }, false},
-    {"baton_worker_prefill_queued_tokens", "Prompt tokens still to be computed.",
-     [](const WorkerMetrics& m) { return static_cast<double>(m.prefill_queued_tokens); }, false},
-    {"baton_worker_decode_rows", "Sequences in the batch.",
-     [](const WorkerMetrics& m) { return static_cast<double>(m.decode_rows); }, false},
-    {"baton_worker_decode_waiting", "Sequences waiting for KV, room or a row.",
-     [](const WorkerMetrics& m) { return static_cast<double>(m.decode_waiting); }, false},
-    {"baton_kv_pages_total", "KV pages of this worker.",
-     [](const WorkerMetrics& m) { return static_cast<double>(m.pages_total); }, false},
-    {"baton_kv_pages_free", "KV pages nobody holds.",
-     [](const WorkerMetrics& m) { return static_cast<double>(m.pages_free); }, false},
-    {"baton_kv_pages_cached", "Free KV pages whose KV can be reused.",
-     [](const WorkerMetrics& m) { return static_cast<double>(m.pages_cached); }, false},
-    {"baton_kv_pages_promised", "KV pages promised to handoffs.",
-     [](const WorkerMetrics& m) { return static_cast<double>(m.pages_promised); }, false},
-    {"baton_kv_pages_trimmed_total",
-     "KV pages that fell out of a window and were given back, whole or in part.",
-     [](const WorkerMetrics& m) { return static_cast<double>(m.pages_trimmed); }, true},
-    {"baton_steps_total", "Engine steps.",
-     [](const WorkerMetrics& m) { return static_cast<double>(m.steps); }, true},
-    {"baton_step_seconds_total", "Time inside engine steps.",
-     [](const WorkerMetrics& m) { return m.step_seconds; }, true},
-    {"baton_slice_blocks_total", "Blocks of relays' slices computed: some rows in one layer.",
-     [](const WorkerMetrics& m) { return static_cast<double>(m.slice_blocks); }, true},
-    {"baton_slice_seconds_total", "Time inside blocks of relays' slices.",
-     [](const WorkerMetrics& m) { return m.slice_seconds; }, true},
-    {"baton_slice_wait_seconds_total",
-     "Time in which a relay's slice waited for KV of the rank before.",
-     [](const WorkerMetrics& m) { return m.slice_wait_seconds; }, true},
-    {"baton_prefill_tokens_total", "Prompt tokens computed.",
-     [](const WorkerMetrics& m) { return static_cast<double>(m.prefill_tokens); }, true},
-    {"baton_prefill_reused_tokens_total", "Prompt tokens whose KV was reused.",
-     [](const WorkerMetrics& m) { return static_cast<double>(m.reused_tokens); }, true},
-    {"baton_decode_tokens_total", "Tokens decoded.",
-     [](const WorkerMetrics& m) { return static_cast<double>(m.decode_tokens); }, true},
-    {"baton_parts_ended_total", "Parts of requests that ended here.",
-     [](const WorkerMetrics& m) { return static_cast<double>(m.parts_ended); }, true},
-    {"baton_cancellations_total", "Parts of requests cancelled here.",
-     [](const WorkerMetrics& m) { return static_cast<double>(m.parts_cancelled); }, true},
-    {"baton_parts_failed_total", "Parts of requests that failed here.",
-     [](const WorkerMetrics& m) { return static_cast<double>(m.parts_failed); }, true},
-    {"baton_preemptions_total", "Requests that lost their KV pages to older ones and start anew.",
-     [](const WorkerMetrics& m) { return static_cast<double>(m.preemptions); }, true},
-    {"baton_kv_sent_bytes_total", "KV bytes sent to other workers.",
-     [](const WorkerMetrics& m) { return static_cast<double>(m.transfer.bytes_sent); }, true},
-    {"baton_kv_received_bytes_total", "KV bytes received from other workers.",
-     [](const WorkerMetrics& m) { return static_cast<double>(m.transfer.bytes_received); }, true},
-    {"baton_kv_resent_chunks_total", "KV chunks sent again.",
-     [](const WorkerMetrics& m) { return static_cast<double>(m.transfer.resent_chunks); }, true},
-    {"baton_kv_kept_chunks_total", "KV chunks of resumed handoffs that were not sent again.",
-     [](const WorkerMetrics& m) { return static_cast<double>(m.transfer.kept_chunks); }, true},
-    {"baton_kv_connections_lost_total", "Connections to workers that ended under a handoff.",
-     [](const WorkerMetrics& m) { return static_cast<double>(m.transfer.connections_lost); }, true},
-    {"baton_handoffs_resumed_total", "Times a handoff went on over a new connection.",
-     [](const WorkerMetrics& m) { return static_cast<double>(m.transfer.handoffs_resumed); }, true},
-    {"baton_handoffs_committed_total", "Handoffs that arrived whole.",
-     [](const WorkerMetrics& m) { return static_cast<double>(m.transfer.handoffs_committed); },
-     true},
-    {"baton_handoffs_failed_total", "Handoffs that failed.",
-     [](const WorkerMetrics& m) { return static_cast<double>(m.transfer.handoffs_failed); }, true},
-};
+using enum MetricKind;
 
-void WorkerEndpoint::Report(ReportedCounter& counter, double value) {
-  counter.first.Add(value - counter.second);
-  counter.second = value;
+std::vector<MetricRow<WorkerMetrics>> WorkerRows(const MetricLabels& labels) {
+  std::vector<MetricRow<WorkerMetrics>> rows = {
+      {kGauge, "baton_worker_connected", "1 while the router is connected.", labels,
+       &WorkerMetrics::connected},
+      {kGauge, "baton_worker_prefill_prompts", "Prompts waiting or computed here.", labels,
+       &WorkerMetrics::prefill_prompts},
+      {kGauge, "baton_worker_prefill_queued_tokens", "Prompt tokens still to be computed.", labels,
+       &WorkerMetrics::prefill_queued_tokens},
+      {kGauge, "baton_worker_decode_rows", "Sequences in the batch.", labels,
+       &WorkerMetrics::decode_rows},
+      {kGauge, "baton_worker_decode_waiting", "Sequences waiting for KV, room or a row.", labels,
+       &WorkerMetrics::decode_waiting},
+      {kGauge, "baton_kv_pages_total", "KV pages of this worker.", labels,
+       &WorkerMetrics::pages_total},
+      {kGauge, "baton_kv_pages_free", "KV pages nobody holds.", labels, &WorkerMetrics::pages_free},
+      {kGauge, "baton_kv_pages_cached", "Free KV pages whose KV can be reused.", labels,
+       &WorkerMetrics::pages_cached},
+      {kGauge, "baton_kv_pages_promised", "KV pages promised to handoffs.", labels,
+       &WorkerMetrics::pages_promised},
+      {kTotal, "baton_kv_pages_trimmed_total",
+       "KV pages that fell out of a window and were given back, whole or in part.", labels,
+       &WorkerMetrics::pages_trimmed},
+      {kTotal, "baton_steps_total", "Engine steps.", labels, &WorkerMetrics::steps},
+      {kTotal, "baton_step_seconds_total", "Time inside engine steps.", labels,
+       &WorkerMetrics::step_seconds},
+      {kTotal, "baton_slice_blocks_total",
+       "Blocks of relays' slices computed: some rows in one layer.", labels,
+       &WorkerMetrics::slice_blocks},
+      {kTotal, "baton_slice_seconds_total", "Time inside blocks of relays' slices.", labels,
+       &WorkerMetrics::slice_seconds},
+      {kTotal, "baton_slice_wait_seconds_total",
+       "Time in which a relay's slice waited for KV of the rank before.", labels,
+       &WorkerMetrics::slice_wait_seconds},
+      {kTotal, "baton_prefill_tokens_total", "Prompt tokens computed.", labels,
+       &WorkerMetrics::prefill_tokens},
+      {kTotal, "baton_prefill_reused_tokens_total", "Prompt tokens whose KV was reused.", labels,
+       &WorkerMetrics::reused_tokens},
+      {kTotal, "baton_decode_tokens_total", "Tokens decoded.", labels,
+       &WorkerMetrics::decode_tokens},
+      {kTotal, "baton_parts_ended_total", "Parts of requests that ended here.", labels,
+       &WorkerMetrics::parts_ended},
+      {kTotal, "baton_cancellations_total", "Parts of requests cancelled here.", labels,
+       &WorkerMetrics::parts_cancelled},
+      {kTotal, "baton_parts_failed_total", "Parts of requests that failed here.", labels,
+       &WorkerMetrics::parts_failed},
+      {kTotal, "baton_preemptions_total",
+       "Requests that lost their KV pages to older ones and start anew.", labels,
+       &WorkerMetrics::preemptions},
+      {kTotal, "baton_kv_sent_bytes_total", "KV bytes sent to other workers.", labels,
+       [](const auto& m) { return m.transfer.bytes_sent; }},
+      {kTotal, "baton_kv_received_bytes_total", "KV bytes received from other workers.", labels,
+       [](const auto& m) { return m.transfer.bytes_received; }},
+      {kTotal, "baton_kv_resent_chunks_total", "KV chunks sent again.", labels,
+       [](const auto& m) { return m.transfer.resent_chunks; }},
+      {kTotal, "baton_kv_kept_chunks_total",
+       "KV chunks of resumed handoffs that were not sent again.", labels,
+       [](const auto& m) { return m.transfer.kept_chunks; }},
+      {kTotal, "baton_kv_connections_lost_total",
+       "Connections to workers that ended under a handoff.", labels,
+       [](const auto& m) { return m.transfer.connections_lost; }},
+      {kTotal, "baton_handoffs_resumed_total", "Times a handoff went on over a new connection.",
+       labels, [](const auto& m) { return m.transfer.handoffs_resumed; }},
+      {kTotal, "baton_handoffs_committed_total", "Handoffs that arrived whole.", labels,
+       [](const auto& m) { return m.transfer.handoffs_committed; }},
+      {kTotal, "baton_handoffs_failed_total", "Handoffs that failed.", labels,
+       [](const auto& m) { return m.transfer.handoffs_failed; }},
+  };
+  for (size_t why = 0; why < kChunkRefusals; ++why) {
+    rows.push_back({kTotal, "baton_kv_chunks_refused_total",
+                    "KV chunks that came and were not taken.",
+                    With(labels, {{"reason", std::string(NameOf(static_cast<ChunkRefusal>(why)))}}),
+                    [why](const auto& m) { return m.transfer.refused_chunks[why]; }});
+  }
+  return rows;
 }
+
+std::vector<MetricRow<LinkReport>> LinkRows(const MetricLabels& labels) {
+  std::vector<MetricRow<LinkReport>> rows = {
+      {kGauge, "baton_kv_link_bytes_per_second",
+       "What the link to a worker carried while it was busy; 0: not known.", labels,
+       &LinkReport::bytes_per_second},
+      {kGauge, "baton_kv_link_round_trip_seconds", "Of a message on an idle link; 0: not known.",
+       labels,
+       [](const LinkReport& link) { return static_cast<double>(link.round_trip_us) / 1e6; }},
+  };
+  for (size_t kind = 0; kind < kTraffics; ++kind) {
+    rows.push_back({kTotal, "baton_relay_bytes_total",
+                    "KV that arrived at a worker, for a relay's next rank (chain) or to decode "
+                    "with (decode); each byte once.",
+                    With(labels, {{"kind", std::string(NameOf(static_cast<Traffic>(kind)))}}),
+                    [kind](const LinkReport& link) { return link.bytes[kind]; }});
+  }
+  return rows;
+}
+
+}  // namespace
 
 WorkerEndpoint::WorkerEndpoint(const std::string& worker_name, const std::string& model,
                                std::function<WorkerMetrics()> read)
-    : read_(std::move(read)), labels_{{"worker", worker_name}, {"model", model}} {
-  for (const Series& series : kSeries) {
-    if (series.is_counter) {
-      counters_.emplace_back(registry_.Counter(series.name, series.help, labels_), 0.0);
-    } else {
-      gauges_.push_back(registry_.Gauge(series.name, series.help, labels_));
-    }
-  }
-  for (size_t why = 0; why < kChunkRefusals; ++why) {
-    MetricLabels reason = labels_;
-    reason.emplace_back("reason", NameOf(static_cast<ChunkRefusal>(why)));
-    refused_.emplace_back(registry_.Counter("baton_kv_chunks_refused_total",
-                                            "KV chunks that came and were not taken.", reason),
-                          0.0);
-  }
-}
+    : read_(std::move(read)),
+      labels_{{"worker", worker_name}, {"model", model}},
+      series_(&registry_, WorkerRows(labels_)) {}
 
 std::string WorkerEndpoint::Text() {
   const WorkerMetrics metrics = read_();
-  size_t gauge = 0, counter = 0;
-  for (const Series& series : kSeries) {
-    const double value = series.value(metrics);
-    if (series.is_counter) {
-      Report(counters_[counter++], value);
-    } else {
-      gauges_[gauge++].Set(value);
+  series_.Take(metrics);
+  for (const LinkReport& link : metrics.links) {
+    auto it = links_.find(link.peer);
+    if (it == links_.end()) {
+      MetricTable<LinkReport> series(&registry_, LinkRows(With(labels_, {{"link", link.address}})));
+      it = links_.emplace(link.peer, std::move(series)).first;
     }
+    it->second.Take(link);
   }
-  for (size_t why = 0; why < kChunkRefusals; ++why)
-    Report(refused_[why], static_cast<double>(metrics.transfer.refused_chunks[why]));
-  for (const LinkReport& link : metrics.links) ReportLink(link);
   return registry_.Text();
-}
-
-void WorkerEndpoint::ReportLink(const LinkReport& link) {
-  auto it = links_.find(link.peer);
-  if (it == links_.end()) {
-    MetricLabels labels = labels_;
-    labels.emplace_back("link", link.address);
-    LinkSeries series{
-        .bytes = {},
-        .rate = registry_.Gauge(
-            "baton_kv_link_bytes_per_second",
-            "What the link to a worker carried while it was busy; 0: not known.", labels),
-        .round_trip = registry_.Gauge("baton_kv_link_round_trip_seconds",
-                                      "Of a message on an idle link; 0: not known.", labels)};
-    for (size_t i = 0; i < kTraffics; ++i) {
-      MetricLabels kind = labels;
-      kind.emplace_back("kind", NameOf(static_cast<Traffic>(i)));
-      series.bytes.emplace_back(
-          registry_.Counter("baton_relay_bytes_total",
-                            "KV that arrived at a worker, for a relay's next rank (chain) or to "
-                            "decode with (decode); each byte once.",
-                            kind),
-          0.0);
-    }
-    it = links_.emplace(link.peer, std::move(series)).first;
-  }
-  for (size_t i = 0; i < kTraffics; ++i)
-    Report(it->second.bytes[i], static_cast<double>(link.bytes[i]));
-  it->second.rate.Set(link.bytes_per_second);
-  it->second.round_trip.Set(static_cast<double>(link.round_trip_us) / 1e6);
 }
 
 std::optional<HttpReply> WorkerEndpoint::OnHead(const HttpRequest& request) {

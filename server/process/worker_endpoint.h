@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "common/metrics.h"
+#include "common/metric_table.h"
 #include "server/http/http_server.h"
 #include "server/http/paced_page.h"
 #include "worker/worker_metrics.h"
@@ -28,28 +28,11 @@ class WorkerEndpoint : public HttpHandler {
   HttpReply OnBadRequest(int status, const std::string& message) override;
 
  private:
-  struct Series {
-    const char* name;
-    const char* help;
-    double (*value)(const WorkerMetrics&);
-    bool is_counter;
-  };
-  static const Series kSeries[];
-  using ReportedCounter = std::pair<CounterMetric, double>;  // and the value told before
-  struct LinkSeries {
-    std::vector<ReportedCounter> bytes;  // by Traffic
-    GaugeMetric rate, round_trip;
-  };
-  static void Report(ReportedCounter& counter, double value);
-  void ReportLink(const LinkReport& link);
-
   std::function<WorkerMetrics()> read_;
   const MetricLabels labels_;
   MetricsRegistry registry_;
-  std::vector<GaugeMetric> gauges_;
-  std::vector<ReportedCounter> counters_;
-  std::vector<ReportedCounter> refused_;     // by ChunkRefusal
-  std::map<Incarnation, LinkSeries> links_;  // since a handoff was first sent there
+  MetricTable<WorkerMetrics> series_;
+  std::map<Incarnation, MetricTable<LinkReport>> links_;  // since a handoff was first sent there
   HttpServer* server_ = nullptr;
   std::optional<PacedPage> page_;  // since Attach
 };
