@@ -1,7 +1,6 @@
 #include "engine/checkpoint/gguf.h"
 
 #include <cstring>
-#include <filesystem>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -155,12 +154,7 @@ std::string ShownName(std::string_view name) {
                       name.size() > kMaxShown ? "...\"" : "\"");
 }
 
-bool IsGgufModel(const std::string& model) {
-  std::error_code error;
-  return std::filesystem::is_regular_file(model, error);
-}
-
-// Reads the header front to back.
+// Reads the header from its beginning to its end.
 class GgufParser {
  public:
   explicit GgufParser(GgufFile& result) : result_(result), bytes_(result.file_.bytes()) {}

@@ -100,7 +100,4 @@ class GgufFile {
 // A name from the file for error texts: in quotes, escaped, shortened.
 std::string ShownName(std::string_view name);
 
-// True if the path is a file (a GGUF model), false for a folder.
-bool IsGgufModel(const std::string& model);
-
 }  // namespace baton

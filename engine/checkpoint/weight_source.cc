@@ -14,6 +14,7 @@
 #include "engine/checkpoint/gguf_model.h"
 #include "engine/checkpoint/safetensors.h"
 #include "engine/checkpoint/stored_tensor.h"
+#include "engine/model/model_path.h"
 #include "engine/model/text_file.h"
 
 namespace baton {
@@ -199,33 +200,23 @@ int WeightSource::IndexOf(const std::string& name) const {
   return found->second;
 }
 
-bool IsRandomModel(const std::string& model, std::string* config) {
-  constexpr std::string_view kPrefix = "random:";
-  if (!model.starts_with(kPrefix)) return false;
-  *config = model.substr(kPrefix.size());
-  return true;
-}
-
 absl::StatusOr<ModelDesc> ReadModelDesc(const std::string& model) {
-  std::string config;
-  if (!IsRandomModel(model, &config)) {
-    return IsGgufModel(model) ? DescribeGgufFile(model) : ModelDesc::FromFolder(model);
-  }
+  const auto [form, path] = ParseModelPath(model);
+  if (form == ModelForm::kFolder) return ModelDesc::FromFolder(path);
+  if (form == ModelForm::kGgufFile) return DescribeGgufFile(path);
   constexpr size_t kMaxConfigBytes = 1 << 20;
-  ASSIGN_OR_RETURN(const std::string text, ReadTextFile(config, kMaxConfigBytes));
-  ASSIGN_OR_RETURN(ModelDesc desc, ModelDesc::FromJson(text, config));
-  desc.name = absl::StrCat("random-", std::filesystem::path(config).stem().string());
+  ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kMaxConfigBytes));
+  ASSIGN_OR_RETURN(ModelDesc desc, ModelDesc::FromJson(text, path));
+  desc.name = absl::StrCat("random-", std::filesystem::path(path).stem().string());
   return desc;
 }
 
 absl::StatusOr<std::unique_ptr<WeightSource>> OpenWeightSource(const std::string& model,
                                                                const ModelDesc& desc,
                                                                uint64_t random_seed) {
-  std::string config;
-  if (!IsRandomModel(model, &config)) {
-    return IsGgufModel(model) ? StoredSource<GgufFile>::Open(model, desc)
-                              : StoredSource<Checkpoint>::Open(model, desc);
-  }
+  const auto [form, path] = ParseModelPath(model);
+  if (form == ModelForm::kFolder) return StoredSource<Checkpoint>::Open(path, desc);
+  if (form == ModelForm::kGgufFile) return StoredSource<GgufFile>::Open(path, desc);
   return std::make_unique<RandomSource>(desc, random_seed);
 }
 

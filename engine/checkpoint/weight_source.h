@@ -43,11 +43,7 @@ class WeightSource {
   std::unordered_map<std::string, int> places_;  // index into tensors_ by name
 };
 
-// True for "random:<config.json>", which names a config instead of a folder; sets *config to its
-// path.
-bool IsRandomModel(const std::string& model, std::string* config);
-
-// Reads the description of a folder, a GGUF file or a random: model.
+// Description of the model that `model` names (model_path.h).
 absl::StatusOr<ModelDesc> ReadModelDesc(const std::string& model);
 
 // Opens the weights of `model`. Errors name folder, file, tensor, and the shape wanted.

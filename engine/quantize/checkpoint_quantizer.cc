@@ -18,6 +18,7 @@
 #include "engine/checkpoint/stored_tensor.h"
 #include "engine/checkpoint/weight_source.h"
 #include "engine/cpu/linear/weight_quantizer.h"
+#include "engine/model/model_path.h"
 #include "engine/model/text_file.h"
 #include "engine/step/backend.h"
 
@@ -258,7 +259,7 @@ absl::Status WriteText(const std::string& path, const std::string& text) {
 
 absl::Status QuantizeCheckpoint(const QuantizeOptions& options, void (*progress)(void*, double),
                                 void* progress_context) {
-  if (IsGgufModel(options.model)) {
+  if (ParseModelPath(options.model).form == ModelForm::kGgufFile) {
     return absl::InvalidArgumentError(
         absl::StrCat(options.model,
                      ": a GGUF file is not converted; give the model folder it was made from, or "

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "engine/checkpoint/gguf.h"
+#include "engine/model/model_path.h"
 #include "text/token_list.h"
 
 namespace baton {
@@ -142,13 +143,13 @@ absl::StatusOr<std::unique_ptr<ChatTemplate>> ChatTemplateOf(const GgufFile& fil
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& path) {
-  if (!IsGgufModel(path)) return Tokenizer::FromFolder(path);
+  if (ParseModelPath(path).form != ModelForm::kGgufFile) return Tokenizer::FromFolder(path);
   ASSIGN_OR_RETURN(const GgufFile file, GgufFile::Open(path));
   return TokenizerOf(file);
 }
 
 absl::StatusOr<std::unique_ptr<ChatTemplate>> LoadChatTemplate(const std::string& path) {
-  if (!IsGgufModel(path)) return ChatTemplate::FromFolder(path);
+  if (ParseModelPath(path).form != ModelForm::kGgufFile) return ChatTemplate::FromFolder(path);
   ASSIGN_OR_RETURN(const GgufFile file, GgufFile::Open(path));
   return ChatTemplateOf(file);
 }

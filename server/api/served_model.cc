@@ -4,8 +4,6 @@
 #include <boost/json.hpp>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
@@ -13,6 +11,8 @@
 #include "absl/time/clock.h"
 #include "common/request_limits.h"
 #include "engine/checkpoint/weight_source.h"
+#include "engine/model/model_path.h"
+#include "engine/model/text_file.h"
 #include "server/api/json_document.h"
 #include "server/api/model_text.h"
 
@@ -22,22 +22,15 @@ namespace {
 namespace fs = std::filesystem;
 namespace json = boost::json;
 
+constexpr size_t kMaxDefaultsBytes = 1 << 20;
 constexpr int64_t kDefaultCompletionTokens = 16;  // as in OpenAI's description
-
-absl::StatusOr<std::string> FileText(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::NotFoundError(absl::StrCat(path.string(), ": cannot be read"));
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
 
 // Sampling defaults; a missing file is fine, a broken one is not.
 absl::Status ReadGenerationDefaults(const fs::path& folder, ServedModel* model) {
   const fs::path path = folder / "generation_config.json";
   std::error_code ignored;
   if (!fs::exists(path, ignored)) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const std::string text, FileText(path));
+  ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kMaxDefaultsBytes));
   const auto document = ParseJson(text);
   const json::object* fields = document.ok() ? document->if_object() : nullptr;
   if (fields == nullptr) {
@@ -158,8 +151,7 @@ SamplingParams Sampling(const ServedModel& model, const ApiRequest& request) {
 absl::StatusOr<std::unique_ptr<ServedModel>> ServedModel::Load(const ModelConfig& config) {
   auto model = std::make_unique<ServedModel>();
   ASSIGN_OR_RETURN(const ModelDesc desc, ReadModelDesc(config.path));
-  std::string random_config;
-  if (!IsRandomModel(config.path, &random_config)) {
+  if (ParseModelPath(config.path).form != ModelForm::kRandom) {
     ASSIGN_OR_RETURN(model->tokenizer, LoadTokenizer(config.path));
     auto chat = LoadChatTemplate(config.path);
     if (chat.ok()) {

@@ -12,6 +12,7 @@
 #include "engine/checkpoint/gguf_model.h"
 #include "engine/checkpoint/safetensors.h"
 #include "engine/checkpoint/weight_source.h"
+#include "engine/model/model_path.h"
 #include "server/api/model_text.h"
 
 namespace baton {
@@ -36,10 +37,10 @@ class Inspection {
   explicit Inspection(std::string path) : path_(std::move(path)) {}
 
   std::vector<ModelFinding> Run() {
-    std::string random_config;
+    const auto [form, path] = ParseModelPath(path_);
     std::error_code error;
-    if (IsRandomModel(path_, &random_config)) {
-      Add("format", Mark::kGood, "random weights for " + random_config);
+    if (form == ModelForm::kRandom) {
+      Add("format", Mark::kGood, "random weights for " + path);
       Describe(ReadModelDesc(path_));
     } else if (fs::is_directory(path_, error)) {
       InspectFolder();

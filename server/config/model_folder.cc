@@ -11,16 +11,15 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "engine/model/model_path.h"
 
 namespace baton {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr char kRandom[] = "random:";
 
 bool HasConfig(const fs::path& folder) {
   std::error_code ignored;
@@ -144,15 +143,16 @@ absl::Status ResolveModel(ModelConfig* model) {
     return absl::InvalidArgumentError(
         "no model; give a folder, a .gguf file, a hub id or random:<config.json>, or use --demo");
   }
-  if (absl::StartsWith(given, kRandom)) {
-    const fs::path file(given.substr(sizeof kRandom - 1));
+  const ModelPath parsed = ParseModelPath(given);
+  if (parsed.form == ModelForm::kRandom) {
+    const fs::path file(parsed.path);
     std::error_code error;
     if (!fs::is_regular_file(file, error)) {
       return absl::NotFoundError(
           absl::StrCat("model ", given, ": no such file; write random:<path of a config.json>"));
     }
     if (model->name.empty()) model->name = file.stem().string();
-    model->path = absl::StrCat(kRandom, Absolute(file));
+    model->path = RandomModelName(Absolute(file));
     return absl::OkStatus();
   }
   std::error_code error;
@@ -167,7 +167,7 @@ absl::Status ResolveModel(ModelConfig* model) {
     if (model->name.empty()) model->name = fs::path(model->path).filename().string();
     return absl::OkStatus();
   }
-  if (fs::is_regular_file(given, error)) {  // GGUF; what is none is refused when it is opened
+  if (parsed.form == ModelForm::kGgufFile) {  // what is none is refused when it is opened
     model->path = Absolute(given);
     if (model->name.empty()) model->name = fs::path(given).stem().string();
     return absl::OkStatus();
