@@ -1,5 +1,5 @@
-// Options of a DecodeBatch, constant while it lives: what a user or a test sets, and facts about the
-// engine. Plain data.
+// Options of a DecodeBatch, constant while it lives: what a user or a test sets, and facts about
+// the engine. Plain data.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Options of an engine: model, numbers, instruction set, bounds. Plain data, set at the start of the
-// process.
+// Options of an engine: model, numbers, instruction set, bounds. Plain data, set at the start of
+// the process.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,8 @@ struct EngineLab {
 
 struct EngineOptions {
   std::string model;  // folder in Hugging Face layout, .gguf file, or random:<config.json>
-  // Type of the weights: auto = bf16; bf16; int8 (per output, activations int8 per token); int4 (in groups,
-  // the LM head int8); fp32 (plain reference mode)
+  // Type of the weights: auto = bf16; bf16; int8 (per output, activations int8 per token); int4 (in
+  // groups, the LM head int8); fp32 (plain reference mode)
   std::string dtype = "auto";
   int int4_group = 128;           // k of one scale: 32, 64, 128
   std::string kv_dtype = "bf16";  // bf16, int8; fp32 in the plain mode whatever this says
@@ -43,8 +43,8 @@ struct EngineOptions {
   KvType kv_type() const;
 };
 
-// Declares model.*, kv.*, lab.attention and prefill.max_slice_tokens, which all engines of a cluster
-// share. model, threads and spin_us are chosen at the start of each.
+// Declares model.*, kv.*, lab.attention and prefill.max_slice_tokens, which all engines of a
+// cluster share. model, threads and spin_us are chosen at the start of each.
 void DeclareEngine(EngineOptions* options, Settings* settings);
 
 }  // namespace baton

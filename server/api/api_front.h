@@ -33,8 +33,8 @@ class ApiFront : public HttpHandler, public GeneratorListener {
  public:
   // All must outlive the front; the loop must not run any more when it goes.
   ApiFront(EventLoop* loop, const ServedModel* model, Generator* generator, TextPool* pool,
-           MetricsRegistry* registry, std::span<const Route> routes,
-           const ApiFrontOptions& options, const ApiFrontFacts& facts);
+           MetricsRegistry* registry, std::span<const Route> routes, const ApiFrontOptions& options,
+           const ApiFrontFacts& facts);
   ~ApiFront() override;
 
   // Before the loop runs. The server must not outlive the front.
@@ -52,7 +52,7 @@ class ApiFront : public HttpHandler, public GeneratorListener {
 
   // --- for endpoints ---
   const ServedModel& model() const { return *model_; }
-  const ApiFrontOptions& options() const { return options_; }
+  const ApiFrontFacts& facts() const { return facts_; }
   PacedPage& metrics_page() { return metrics_page_; }
   ClusterView View() const { return generator_->View(); }
   bool IsReady() const;       // to serve

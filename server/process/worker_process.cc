@@ -100,7 +100,8 @@ absl::StatusOr<WorkerStart> StartOf(const RoleConfig& process, Role role) {
   start.router_address = config.cluster.router;
   start.key = process.key;
   const LinkPace pace = PaceOf(config.cluster.link);
-  start.make_link = Paced([host = config.cluster.worker_host] { return MakeUcxLink(host, 0); }, pace);
+  start.make_link =
+      Paced([host = config.cluster.worker_host] { return MakeUcxLink(host, 0); }, pace);
   start.link_bytes_per_second = pace.bytes_per_second;
   ASSIGN_OR_RETURN(start.kv_bytes, KvBytes(config, role));
   if (start.role != Role::kDecode)

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "kvtransfer/protocol/transfer_core.h"
-#include "tests/support/tapped_link.h"
 #include "tests/kvtransfer/test_pool.h"
 #include "tests/support/mem_link.h"
+#include "tests/support/tapped_link.h"
 
 namespace baton {
 

@@ -5,9 +5,9 @@
 #include <thread>
 
 #include "kvtransfer/links/paced_link.h"
-#include "tests/support/tapped_link.h"
 #include "tests/kvtransfer/transfer_node.h"
 #include "tests/support/mem_link.h"
+#include "tests/support/tapped_link.h"
 
 // Last: its CHECK replaces ours.
 #include <catch2/catch.hpp>

@@ -5,9 +5,9 @@
 
 #include "kvtransfer/links/ucx_link.h"
 #include "kvtransfer/protocol/crc32c.h"
-#include "tests/support/tapped_link.h"
 #include "tests/kvtransfer/transfer_node.h"
 #include "tests/support/child_process.h"
+#include "tests/support/tapped_link.h"
 
 // Last: its CHECK replaces ours.
 #include <catch2/catch.hpp>

@@ -6,8 +6,7 @@ namespace baton {
 
 void AnswerVersion(ApiFront& front, ApiCall call) {
   HttpReply reply;
-  reply.body =
-      JsonObject([&](JsonWriter& json) { json.Field("version", front.options().version); });
+  reply.body = JsonObject([&](JsonWriter& json) { json.Field("version", front.facts().version); });
   front.Reply(call, std::move(reply));
 }
 

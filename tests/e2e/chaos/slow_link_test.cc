@@ -76,8 +76,7 @@ TEST_CASE(
        "--decode.reuse_kv=false", "--router.relay_min_tokens=512", "--router.relay_max_ranks=2",
        "--lab.relay_min_ranks=2", "--lab.partition=even",
        absl::StrCat("--lab.link_bytes_per_second=", kBytesPerSecond)},
-      folder.string(), Wires::kLoopback,
-      {absl::StrCat("--lab.link_falls_after=", kFallsAfter)});
+      folder.string(), Wires::kLoopback, {absl::StrCat("--lab.link_falls_after=", kFallsAfter)});
   INFO((started.ok() ? std::string() : std::string(started.status().message())));
   REQUIRE(started.ok());
   LabCluster& cluster = **started;
