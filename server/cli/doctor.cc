@@ -44,7 +44,7 @@ class Report {
 
  private:
   static void Line(const char* mark, const std::string& name, const std::string& text) {
-    std::printf("%s  %-12s %s\n", mark, name.c_str(), text.c_str());
+    std::printf("%s  %-14s %s\n", mark, name.c_str(), text.c_str());
     std::fflush(stdout);
   }
   bool failed_ = false;
@@ -94,7 +94,7 @@ void CheckThreads(const Config& config, Report* report) {
   const CpuAllowance allowance = OwnCpuAllowance();
   const Placement placement = PlaceWorkers(config, allowance, CurrentCpu());
   std::string text = absl::StrCat(allowance.Text(), "; compute threads: ", allowance.threads(),
-                                  " of a worker alone, of those of serve ");
+                                  " for one worker alone; serve starts ");
   if (config.cluster.colocated) {
     absl::StrAppend(&text, ThreadsText("colocated", placement.decode));
   } else {
