@@ -51,7 +51,7 @@ ProbedSample::Doubt ProbedSample::doubt() const {
 }
 
 void SetSamples(std::span<const ProbedSample> samples, double work, KernelResult* line) {
-  CHECK(!samples.empty());
+  BATON_CHECK(!samples.empty());
   std::vector<const ProbedSample*> all, counted;
   std::vector<double> values, limits;
   size_t two_states = 0;

@@ -8,7 +8,7 @@ target_compile_options(baton_options INTERFACE
   -ffp-contract=off -fno-omit-frame-pointer)  # contraction would change bits (docs/NUMERICS.md N7)
 # BOOST_DISABLE_ASSERTS: Beast asserts on some inputs of hostile clients.
 target_compile_definitions(baton_options INTERFACE BOOST_DISABLE_ASSERTS
-  $<$<BOOL:${BATON_DCHECK}>:BATON_DCHECK=1>)
+  $<$<BOOL:${BATON_DCHECK}>:BATON_DCHECK_IS_ON=1>)
 if(BATON_SANITIZE STREQUAL "address")
   # Of UBSan what AddressSanitizer sees anyway, or x86 allows, is left out: it costs a third of the
   # compile time.

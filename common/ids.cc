@@ -8,7 +8,7 @@ namespace baton {
 
 uint64_t RandomId() {
   uint64_t id = 0;
-  while (id == 0) CHECK(::getrandom(&id, sizeof(id), 0) == sizeof(id));
+  while (id == 0) BATON_CHECK(::getrandom(&id, sizeof(id), 0) == sizeof(id));
   return id;
 }
 

@@ -87,7 +87,7 @@ std::string Clipped(std::string_view value) {
 // The word before the first dot.
 std::string_view SectionOf(std::string_view key) {
   const size_t dot = key.find('.');
-  CHECK(dot != std::string_view::npos);
+  BATON_CHECK(dot != std::string_view::npos);
   return key.substr(0, dot);
 }
 
@@ -151,15 +151,15 @@ void Settings::Section(std::string name, std::string help) {
 }
 
 void Settings::Renamed(std::string old_key, std::string new_key) {
-  CHECK(Find(old_key) == nullptr && Find(new_key) != nullptr);
+  BATON_CHECK(Find(old_key) == nullptr && Find(new_key) != nullptr);
   renamed_.emplace_back(std::move(old_key), std::move(new_key));
 }
 
 void Settings::Add(Setting setting) {
   for (Setting& there : settings_) {
     if (there.key != setting.key) continue;
-    CHECK(there.allowed == setting.allowed && there.help == setting.help &&
-          there.get() == setting.get());
+    BATON_CHECK(there.allowed == setting.allowed && there.help == setting.help &&
+                there.get() == setting.get());
     there.set = [first = there.set, second = setting.set](std::string_view text) {
       return first(text) && second(text);
     };

@@ -16,7 +16,7 @@ void CheckTransition(const MachineTable& table, int from, int to) {
   if (table.Allows(from, to)) return;
   LogError("%s: no transition from %s to %s", table.machine, table.states[from].name,
            table.states[to].name);
-  CHECK(table.Allows(from, to));
+  BATON_CHECK(table.Allows(from, to));
 }
 
 void TransitionCounts::Add(const TransitionCounts& other) {

@@ -36,9 +36,10 @@ std::array<uint8_t, 32> TicketMac(const ClusterKey& key, const Ticket& ticket) {
 std::array<uint8_t, 32> ClusterMac(const ClusterKey& key, const void* bytes, size_t n_bytes) {
   std::array<uint8_t, 32> mac{};
   unsigned length = 0;
-  CHECK(HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
-             static_cast<const unsigned char*>(bytes), n_bytes, mac.data(), &length) != nullptr);
-  CHECK(length == mac.size());
+  BATON_CHECK(HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
+                   static_cast<const unsigned char*>(bytes), n_bytes, mac.data(),
+                   &length) != nullptr);
+  BATON_CHECK(length == mac.size());
   return mac;
 }
 

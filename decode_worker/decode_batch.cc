@@ -26,7 +26,7 @@ struct DecodeBatch::Sequence {
 
 DecodeBatch::DecodeBatch(const DecodeOptions& options, const DecodeFacts& facts, KvPool* pool)
     : options_(options), facts_(facts), pool_(pool) {
-  CHECK(facts.vocab > 0 && options.max_batch > 0);
+  BATON_CHECK(facts.vocab > 0 && options.max_batch > 0);
 }
 
 DecodeBatch::~DecodeBatch() = default;
@@ -157,7 +157,7 @@ void DecodeBatch::Aborted(const HandoffAborted& event) {
 }
 
 void DecodeBatch::Cancel(RequestId request, Epoch up_to) {
-  DCHECK(logits_.empty());
+  BATON_DCHECK(logits_.empty());
   Remember(request, up_to);
   std::vector<Sequence*> found;
   for (auto it = sequences_.lower_bound({request, 0}); it != sequences_.end(); ++it) {
@@ -211,7 +211,7 @@ absl::Time DecodeBatch::DeadlineOf(const Sequence& sequence) const {
 }
 
 void DecodeBatch::OnTime(absl::Time now) {
-  DCHECK(logits_.empty());
+  BATON_DCHECK(logits_.empty());
   std::vector<Sequence*> due;
   for (const auto& [key, sequence] : sequences_)
     if (DeadlineOf(*sequence) <= now) due.push_back(sequence.get());
@@ -274,7 +274,7 @@ DecodeBatch::Sequence* DecodeBatch::YoungestToPreempt() const {
   if (const auto it = std::find_if(ready_.rbegin(), ready_.rend(), uncovered); it != ready_.rend())
     return *it;
   const auto it = std::find_if(rows_.rbegin(), rows_.rend(), uncovered);
-  CHECK(it != rows_.rend());
+  BATON_CHECK(it != rows_.rend());
   return *it;
 }
 
@@ -294,7 +294,7 @@ void DecodeBatch::Grow(absl::Time now, int reclaimable) {
 }
 
 int DecodeBatch::Contribute(absl::Time now, int reclaimable, StepBuilder* builder) {
-  DCHECK(logits_.empty());
+  BATON_DCHECK(logits_.empty());
   while (!ready_.empty() && n_rows() < options_.max_batch) {
     ready_.front()->state = SequenceState::kDecoding;
     ready_.front()->first_step = now;

@@ -9,17 +9,17 @@ namespace baton {
 
 PageLender::PageLender(KvPool* pool, bool eager, int pages_per_turn)
     : pool_(pool), eager_(eager), pages_per_turn_(pages_per_turn) {
-  CHECK(pages_per_turn > 0);
+  BATON_CHECK(pages_per_turn > 0);
 }
 
 void PageLender::Arrived(int n_pages) {
   lent_ -= n_pages;
-  CHECK(lent_ >= 0);
+  BATON_CHECK(lent_ >= 0);
 }
 
 void PageLender::Returned(const PagesReturned& event) {
   const int n = static_cast<int>(event.pages.size());
-  CHECK(n <= lent_);
+  BATON_CHECK(n <= lent_);
   lent_ -= n;
   pool_->Give(event.pages);
   reclaiming_ = false;
@@ -56,7 +56,7 @@ bool PageLender::Balance(const LenderNeeds& needs, std::vector<TransferCommand>*
   if (now == 0 && !tell) return false;
   LendPages command;
   command.expected_wait_us = reported_wait_us_ = wait_us;
-  CHECK(pool_->Take(now, &command.pages));
+  BATON_CHECK(pool_->Take(now, &command.pages));
   lent_ += now;
   out->emplace_back(std::move(command));
   return now < lend;

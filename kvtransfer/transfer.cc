@@ -48,7 +48,7 @@ class Transfer::Loop {
         mail_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
         // Every page of the pool can be named once per plane, plus room for commands of tickets.
         mailbox_(size_t(pool.n_pages) * (pool.planes.size() + 4) + 65'536, [this] { Wake(); }) {
-    CHECK(mail_fd_ >= 0);
+    BATON_CHECK(mail_fd_ >= 0);
   }
   ~Loop() {
     if (thread_.joinable()) {
@@ -69,7 +69,7 @@ class Transfer::Loop {
   }
 
   const std::string& address() const { return address_; }
-  void Post(TransferCommand command) { CHECK(mailbox_.TryPost(std::move(command))); }
+  void Post(TransferCommand command) { BATON_CHECK(mailbox_.TryPost(std::move(command))); }
   TransferCounters counters() const {
     std::lock_guard lock(counters_mutex_);
     return counters_;
@@ -82,7 +82,7 @@ class Transfer::Loop {
  private:
   void Wake() {
     const uint64_t one = 1;
-    CHECK(::write(mail_fd_, &one, sizeof(one)) == sizeof(one));
+    BATON_CHECK(::write(mail_fd_, &one, sizeof(one)) == sizeof(one));
   }
 
   void Run(LinkMaker make_link, std::promise<absl::Status> started) {
@@ -127,7 +127,7 @@ class Transfer::Loop {
     std::array<pollfd, 2> fds{{{mail_fd_, POLLIN, 0}, {link_->wake_fd(), POLLIN, 0}}};
     ::poll(fds.data(), fds.size(), static_cast<int>(MostSleepMs()));
     uint64_t count;
-    if (fds[0].revents != 0) CHECK(::read(mail_fd_, &count, sizeof(count)) == sizeof(count));
+    if (fds[0].revents != 0) BATON_CHECK(::read(mail_fd_, &count, sizeof(count)) == sizeof(count));
   }
 
   // Ends open handoffs, tells the peers, gives the pages back.

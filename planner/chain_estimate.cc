@@ -10,7 +10,7 @@ namespace baton {
 double ChainSeconds(const PrefillCost& cost, const ChainLink& link, std::span<const double> slices,
                     double prefix, std::span<const double> speeds, double handed_on) {
   const size_t n_ranks = speeds.size();
-  CHECK(!slices.empty() && slices.size() % n_ranks == 0);
+  BATON_CHECK(!slices.empty() && slices.size() % n_ranks == 0);
   const bool in_rounds = slices.size() > n_ranks;
   double seconds = cost.head, before = prefix;
   for (; !slices.empty(); slices = slices.subspan(n_ranks)) {

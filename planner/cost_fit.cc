@@ -24,7 +24,7 @@ CostFit::CostFit(const PrefillCost& begin)
             begin.pair > 0 ? begin.pair : kPairShare * begin.token},
       prior_{begin.extra_tokens / kFloorTokens, 1, begin.pair / unit_[2]},
       cost_(begin) {
-  CHECK(begin.token > 0 && begin.pair >= 0);
+  BATON_CHECK(begin.token > 0 && begin.pair >= 0);
 }
 
 void CostFit::Add(double tokens, double pairs, double seconds) {

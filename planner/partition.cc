@@ -78,7 +78,7 @@ int BoundaryUnit(std::span<const double> slices, int page_tokens) {
 
 std::vector<double> EqualWork(const PrefillCost& cost, double tokens, double prefix,
                               std::span<const double> speeds) {
-  CHECK(!speeds.empty() && cost.token > 0 && cost.pair >= 0);
+  BATON_CHECK(!speeds.empty() && cost.token > 0 && cost.pair >= 0);
   double low = 0;
   double high = cost.Layer(tokens, prefix) / *std::min_element(speeds.begin(), speeds.end());
   for (int i = 0; i < kHalvings; ++i) {
@@ -111,7 +111,7 @@ std::vector<double> ClosedForm(const PrefillCost& cost, const ChainLink& link, d
 }
 
 std::vector<int> RoundSlices(std::span<const double> slices, int tokens, int page_tokens) {
-  CHECK(!slices.empty() && tokens > 0);
+  BATON_CHECK(!slices.empty() && tokens > 0);
   const int unit = BoundaryUnit(slices, page_tokens);
   std::vector<int> rounded;
   double end = 0;
@@ -135,14 +135,14 @@ std::vector<int64_t> LinkTokens(std::span<const int> slices) {
 }
 
 std::vector<double> InterpolateRatios(std::span<const PartitionEntry> table, double tokens) {
-  CHECK(!table.empty());
+  BATON_CHECK(!table.empty());
   const auto above = std::lower_bound(
       table.begin(), table.end(), tokens,
       [](const PartitionEntry& entry, double wanted) { return entry.tokens < wanted; });
   if (above == table.begin()) return table.front().ratios;
   if (above == table.end()) return table.back().ratios;
   const PartitionEntry& below = *std::prev(above);
-  CHECK(below.ratios.size() == above->ratios.size());
+  BATON_CHECK(below.ratios.size() == above->ratios.size());
   const double share = (tokens - below.tokens) / (above->tokens - below.tokens);
   std::vector<double> ratios(below.ratios.size());
   for (size_t i = 0; i < ratios.size(); ++i) {

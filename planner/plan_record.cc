@@ -19,7 +19,7 @@ PlanRecord::Key PlanRecord::KeyOf(int tokens, int ranks) {
 
 void PlanRecord::Add(int tokens, int ranks, const Outcome& outcome) {
   const auto [predicted, actual, alone, was_shared] = outcome;
-  CHECK(tokens > 0 && ranks > 0 && predicted > 0 && alone > 0);
+  BATON_CHECK(tokens > 0 && ranks > 0 && predicted > 0 && alone > 0);
   const Key key = KeyOf(tokens, ranks);
   for (auto it = buckets_.lower_bound({key.first, 0});
        it != buckets_.end() && it->first.first == key.first; ++it)

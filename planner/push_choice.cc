@@ -19,7 +19,7 @@ struct PushTimes {
 
 PushTimes Estimate(RelayPush push, const PrefillCost& cost, const PushedChain& chain) {
   const size_t n = chain.slices.size();
-  CHECK(n > 1 && chain.speeds.size() == n && chain.sinks.size() == n);
+  BATON_CHECK(n > 1 && chain.speeds.size() == n && chain.sinks.size() == n);
   const auto seconds = [&](double tokens, const ChainLink& link) {
     return cost.kv_bytes * tokens / link.bytes_per_second;
   };

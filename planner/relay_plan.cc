@@ -234,7 +234,7 @@ int CachedOf(const OfferedWorker& first, int tokens) {
 
 RelayPlan PlanRelay(const PrefillCost& cost, const PlanRecord& record,
                     std::span<const OfferedWorker> offered, const RelayPlanRequest& request) {
-  CHECK(!offered.empty() && request.tokens > 0);
+  BATON_CHECK(!offered.empty() && request.tokens > 0);
   RelayPlan best = Alone(cost, offered, request);
   const double alone = best.seconds;
   const OfferedWorker& single = offered[static_cast<size_t>(best.ranks.front())];

@@ -15,7 +15,7 @@ using Phase = PromptState;
 PrefillScheduler::PrefillScheduler(const PrefillOptions& options, const PrefillFacts& facts,
                                    KvPool* pool)
     : options_(options), facts_(facts), pages_(pool, options.reuse_kv), queue_(options.stretch) {
-  CHECK(facts.vocab > 0 && facts.max_context > 0 && options.open_ahead > 0);
+  BATON_CHECK(facts.vocab > 0 && facts.max_context > 0 && options.open_ahead > 0);
 }
 
 // --- events
@@ -53,7 +53,7 @@ void PrefillScheduler::NoRoom(const HandoffNoRoom& event) {
 }
 
 void PrefillScheduler::Ended(const HandoffEnded& event, absl::Time now) {
-  DCHECK(pieces_.empty());
+  BATON_DCHECK(pieces_.empty());
   const auto [prompt, round] = queue_.Find(event.ticket_id);
   if (prompt == nullptr) return PushEnded(event, now);
   prompt->progress = now;
@@ -84,7 +84,7 @@ void PrefillScheduler::Break(Prompt* prompt, PartFault which, const absl::Status
 }
 
 void PrefillScheduler::Failed(const InflowFailed& event, absl::Time now) {
-  DCHECK(pieces_.empty());
+  BATON_DCHECK(pieces_.empty());
   const auto [prompt, round] = queue_.FindInflow(event.ticket_id);
   if (prompt == nullptr) return;
   prompt->progress = now;
@@ -94,7 +94,7 @@ void PrefillScheduler::Failed(const InflowFailed& event, absl::Time now) {
 }
 
 void PrefillScheduler::Cancel(RequestId request, Epoch up_to) {
-  DCHECK(pieces_.empty());
+  BATON_DCHECK(pieces_.empty());
   for (Prompt* prompt : queue_.Select([&](const Prompt& p) {
          return p.request.request_id == request && p.request.epoch <= up_to;
        }))
@@ -111,7 +111,7 @@ void PrefillScheduler::GiveUp(Prompt* prompt) {
 }
 
 void PrefillScheduler::Abandon() {
-  DCHECK(pieces_.empty());
+  BATON_DCHECK(pieces_.empty());
   while (n_prompts() > 0) {
     queue_.prompts().back()->keep = false;
     End(queue_.prompts().back().get(), EndReason::kCancelled, {});
@@ -119,7 +119,7 @@ void PrefillScheduler::Abandon() {
 }
 
 void PrefillScheduler::OnTime(absl::Time now) {
-  DCHECK(pieces_.empty());
+  BATON_DCHECK(pieces_.empty());
   for (Prompt* prompt : queue_.Select(
            [&](const Prompt& p) { return p.phase != Phase::kEnding && now >= Deadline(p); }))
     Stop(prompt, EndReason::kFailed,
@@ -222,7 +222,7 @@ void PrefillScheduler::Open(PromptRound* round) {
 }
 
 int PrefillScheduler::Contribute(int budget, int kept_pages, absl::Time now, StepBuilder* builder) {
-  DCHECK(pieces_.empty());
+  BATON_DCHECK(pieces_.empty());
   pages_.BeginTurn(kept_pages);
   const int before = budget;
   bool may_start = true, slice_is_next = false;

@@ -20,7 +20,7 @@ void PrefillScheduler::Arrived(const InflowArrived& event, absl::Time now) {
   if (prompt == nullptr) return;
   const InflowProgress arrived{.planes = event.n_planes, .pages = event.n_pages};
   const InflowProgress before = std::exchange(round->inflow, arrived);
-  CHECK(before < arrived);
+  BATON_CHECK(before < arrived);
   prompt->progress = now;
   round->inflow_open = MissesInflow(*round);
   if (prompt->phase == Phase::kEnding) return EndIfReleased(prompt);

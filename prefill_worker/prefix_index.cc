@@ -15,7 +15,7 @@ uint64_t PrefixIndex::DefaultHash(uint64_t salt, uint64_t before, std::span<cons
 
 PrefixIndex::PrefixIndex(KvPool* pool, Hash hash)
     : pool_(pool), hash_(hash), key_of_(static_cast<size_t>(pool->n_ids())) {
-  CHECK(pool->on_evict == nullptr);
+  BATON_CHECK(pool->on_evict == nullptr);
   pool_->on_evict = [this](int32_t page) { Forget(page); };
 }
 
@@ -35,7 +35,7 @@ const PrefixIndex::Entry* PrefixIndex::Find(uint64_t key, const PrefixChain& cha
 
 void PrefixIndex::Hold(std::span<const int32_t> tokens, PrefixChain* chain,
                        std::vector<int32_t>* pages) {
-  CHECK(chain->pages == 0);
+  BATON_CHECK(chain->pages == 0);
   const auto page_tokens = static_cast<size_t>(pool_->layout().page_tokens);
   for (; tokens.size() >= page_tokens; tokens = tokens.subspan(page_tokens)) {
     const std::span<const int32_t> block = tokens.first(page_tokens);
@@ -49,7 +49,7 @@ void PrefixIndex::Hold(std::span<const int32_t> tokens, PrefixChain* chain,
 }
 
 void PrefixIndex::Enter(std::span<const int32_t> tokens, int32_t page, PrefixChain* chain) {
-  CHECK(static_cast<int>(tokens.size()) == pool_->layout().page_tokens);
+  BATON_CHECK(static_cast<int>(tokens.size()) == pool_->layout().page_tokens);
   const uint64_t key = hash_(chain->salt, chain->last, tokens);
   ++chain->pages;
   if (const auto it = entries_.find(key); it != entries_.end()) {
@@ -71,7 +71,7 @@ void PrefixIndex::Enter(std::span<const int32_t> tokens, int32_t page, PrefixCha
 
 void PrefixIndex::Forget(int32_t page) {
   const auto it = entries_.find(key_of_[page]);
-  CHECK(it != entries_.end() && it->second.page == page);
+  BATON_CHECK(it != entries_.end() && it->second.page == page);
   entries_.erase(it);
 }
 

@@ -41,7 +41,7 @@ bool PromptPages::Take(Prompt* prompt) {
     prompt->rounds.front().done += found;
     prompt->reused = found;
     reused_tokens_ += found;
-    CHECK(pool_->Take(missing, &prompt->pages));
+    BATON_CHECK(pool_->Take(missing, &prompt->pages));
     taken_ += free_before - pool_->free();
     return true;
   }
@@ -52,14 +52,14 @@ bool PromptPages::Take(Prompt* prompt) {
 
 bool PromptPages::TakeOver(Prompt* prompt, Prompt* kept) {
   const int missing = PagesToStart(*prompt) - static_cast<int>(kept->pages.size());
-  CHECK(missing >= 0 && prompt->pages.empty());
+  BATON_CHECK(missing >= 0 && prompt->pages.empty());
   if (missing > 0 && missing > pool_->free() - kept_) {
     if (wanted_ == 0) wanted_ = missing;
     return false;
   }
   prompt->pages = std::exchange(kept->pages, {});
   prompt->chain = kept->chain;
-  CHECK(pool_->Take(missing, &prompt->pages));
+  BATON_CHECK(pool_->Take(missing, &prompt->pages));
   taken_ += missing;
   return true;
 }

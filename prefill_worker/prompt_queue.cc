@@ -16,7 +16,7 @@ Prompt* PromptQueue::Add(std::unique_ptr<Prompt> prompt) {
 void PromptQueue::Remove(const Prompt* prompt) {
   const auto it = std::find_if(prompts_.begin(), prompts_.end(),
                                [prompt](const auto& p) { return p.get() == prompt; });
-  CHECK(it != prompts_.end());
+  BATON_CHECK(it != prompts_.end());
   prompts_.erase(it);
 }
 

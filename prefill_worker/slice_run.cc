@@ -13,13 +13,13 @@ constexpr int kBlockRows = 32;
 }  // namespace
 
 SliceRun::SliceRun(const Shape& shape) : shape_(shape) {
-  CHECK(shape.n_layers > 0 && shape.n_rows > 0 && shape.segment_keys >= 0);
+  BATON_CHECK(shape.n_layers > 0 && shape.n_rows > 0 && shape.segment_keys >= 0);
   attended_rows_ = shape.n_rows;
   finished_ = first_row();
 }
 
 std::optional<SliceBlock> SliceRun::Next(int max_rows, const InflowProgress& inflow) const {
-  CHECK(max_rows > 0);
+  BATON_CHECK(max_rows > 0);
   if (done()) return std::nullopt;
   const auto block = [&](SliceBlock::Kind kind, int from) {
     return SliceBlock{kind, layer_, from, EndOfBlock(from, max_rows), 0};
@@ -57,7 +57,7 @@ std::optional<SliceBlock> SliceRun::NextAttendBlock(int max_rows,
 }
 
 bool SliceRun::Computed(const SliceBlock& block) {
-  CHECK(block.layer == layer_);
+  BATON_CHECK(block.layer == layer_);
   switch (block.kind) {
     case SliceBlock::Kind::kProject:
       projected_ = block.to;

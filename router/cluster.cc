@@ -453,7 +453,7 @@ void Cluster::ReleaseAt(Incarnation worker, RequestId request) {
   if (part->second.decodes) {
     w->second.pages_held -= part->second.holding.pages;
     --w->second.rows_held;
-    DCHECK(w->second.pages_held >= 0 && w->second.rows_held >= 0);
+    BATON_DCHECK(w->second.pages_held >= 0 && w->second.rows_held >= 0);
   }
   w->second.parts.erase(part);
 }

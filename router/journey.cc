@@ -114,7 +114,7 @@ AttemptSpec Journey::Shape() const {
 }
 
 void Journey::Dispatch(const Plan& plan, const PlanNames& names, absl::Time now) {
-  CHECK(!complete_);
+  BATON_CHECK(!complete_);
   state_ = JourneyState::kPrefilling;
   ++epoch_;
   plan_ = plan;

@@ -294,7 +294,7 @@ bool Plan::TakesPagesAtOnce(size_t head) const {
 std::optional<Plan> ReplaceWorker(const Plan& relay, Incarnation lost,
                                   std::span<const Candidate> candidates, const AttemptSpec& shape) {
   const bool decodes = lost == relay.decode, is_rank = lost == relay.prefill || relay.IsHead(lost);
-  CHECK(decodes || is_rank);
+  BATON_CHECK(decodes || is_rank);
   const int32_t tokens = relay.LongestSliceAt(lost, shape);
   const auto can = [&](const Candidate& c) {
     const bool computes = c.fits_prefill && c.role != Role::kDecode && c.max_slice_tokens >= tokens;
@@ -335,7 +335,7 @@ Plan ShareWithHeads(const Plan& plan, std::span<const Candidate> candidates,
                     const RelayRules& rules, const PlanRecord& record) {
   const auto first = std::find_if(candidates.begin(), candidates.end(),
                                   [&](const Candidate& c) { return c.worker == plan.prefill; });
-  CHECK(first != candidates.end());
+  BATON_CHECK(first != candidates.end());
   if (first->worker < plan.decode) return plan;
   // Candidates that ChoosePlan would let prefill in the worker's place.
   const bool anyone = first->role == Role::kDecode;

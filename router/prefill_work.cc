@@ -15,7 +15,7 @@ PrefillWork& PrefillWork::operator+=(const PrefillWork& other) {
 }
 
 PrefillCost CostOf(const WorkerAnnounce& worker, const PrefillFit& fit) {
-  CHECK(fit.n_seen > 0 && fit.token > 0 && worker.n_layers > 0);
+  BATON_CHECK(fit.n_seen > 0 && fit.token > 0 && worker.n_layers > 0);
   PrefillCost cost;
   cost.n_layers = worker.n_layers;
   cost.token = fit.token / worker.n_layers;

@@ -27,7 +27,7 @@ EngineThread::EngineThread(const WorkerCoreOptions& options, const WorkerFacts& 
       core_(options, facts, backend, pool, {MonotonicNow, std::move(transfer), std::move(report)}) {
 }
 
-EngineThread::~EngineThread() { CHECK(!thread_.joinable()); }
+EngineThread::~EngineThread() { BATON_CHECK(!thread_.joinable()); }
 
 void EngineThread::Start() {
   Publish();
@@ -100,7 +100,9 @@ void EngineThread::Publish() {
 bool EngineThread::Post(RouterEvent event) { return inbox_.TryPost(Event(std::move(event))); }
 
 // A lost event would be lost pages.
-void EngineThread::Post(TransferEvent event) { CHECK(inbox_.TryPost(Event(std::move(event)))); }
+void EngineThread::Post(TransferEvent event) {
+  BATON_CHECK(inbox_.TryPost(Event(std::move(event))));
+}
 
 WorkerMetrics EngineThread::metrics() const {
   std::lock_guard lock(published_mutex_);
@@ -108,7 +110,7 @@ WorkerMetrics EngineThread::metrics() const {
 }
 
 void EngineThread::Drain(std::function<void()> drained) {
-  CHECK(inbox_.TryPost(DrainNow{std::move(drained)}));
+  BATON_CHECK(inbox_.TryPost(DrainNow{std::move(drained)}));
 }
 
 bool EngineThread::WaitDrained(absl::Duration timeout) {
@@ -125,12 +127,12 @@ bool EngineThread::WaitDrained(absl::Duration timeout) {
 
 void EngineThread::Close() {
   if (!thread_.joinable()) return;
-  CHECK(inbox_.TryPost(CloseNow{}));
+  BATON_CHECK(inbox_.TryPost(CloseNow{}));
   thread_.join();
 }
 
 void EngineThread::CollectPages() {
-  CHECK(!thread_.joinable());
+  BATON_CHECK(!thread_.joinable());
   closing_ = true;
   std::vector<Event> events;
   inbox_.Drain(&events);

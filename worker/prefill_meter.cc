@@ -17,7 +17,7 @@ constexpr int32_t kFirstTokens = 1 << 20, kMaxTokens = 1 << 30;
 PrefillMeter::PrefillMeter(int n_layers, int step_tokens, const std::optional<PrefillCost>& first)
     : n_layers_(n_layers), step_tokens_(step_tokens) {
   if (!first) return;
-  CHECK(first->n_layers == n_layers);
+  BATON_CHECK(first->n_layers == n_layers);
   fit_.emplace(*first);
   n_tokens_ = kFirstTokens;
 }

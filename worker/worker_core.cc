@@ -69,10 +69,10 @@ WorkerCore::WorkerCore(const WorkerCoreOptions& options, const WorkerFacts& fact
       lender_(pool, facts.role == Role::kDecode, LentPerTurn(options, *pool)),
       sampler_(backend->compute_pool()),
       prefill_meter_(backend->model().n_layers, limits_.max_step_tokens, facts.first_cost) {
-  CHECK(facts.self != 0 && facts.max_context > 0);
+  BATON_CHECK(facts.self != 0 && facts.max_context > 0);
   // A step with every row still has a place for prefill.
-  CHECK(options.decode.max_batch > 0 && options.decode.max_batch < limits_.max_step_tokens);
-  CHECK(options.mixed_prefill_tokens > 0);
+  BATON_CHECK(options.decode.max_batch > 0 && options.decode.max_batch < limits_.max_step_tokens);
+  BATON_CHECK(options.mixed_prefill_tokens > 0);
 }
 
 // --- events
@@ -169,8 +169,8 @@ void WorkerCore::Abandon() {
   decode_.CancelAll();
   prefill_effects_.clear();
   decode_effects_.clear();
-  CHECK(lender_.lent() == 0);
-  CHECK(pool_->held() == 0);
+  BATON_CHECK(lender_.lent() == 0);
+  BATON_CHECK(pool_->held() == 0);
 }
 
 // --- a turn

@@ -304,7 +304,7 @@ class StepBench {
     Sequence sequence;
     sequence.tokens = MadeUpPrompt(n, static_cast<uint64_t>(index), backend_->model().vocab);
     // MakeBench sized the pool for the largest measurement.
-    CHECK(pool_->Take(pool_->layout().PagesFor(n), &sequence.pages));
+    BATON_CHECK(pool_->Take(pool_->layout().PagesFor(n), &sequence.pages));
     return sequence;
   }
 

@@ -157,7 +157,7 @@ size_t CostMeasurements(const std::vector<int>& tokens, int rounds, bool detail)
 
 absl::StatusOr<MeasuredCost> MeasureCost(RelayRig& rig, const std::vector<int>& tokens, int rounds,
                                          bool detail, int at_once, Progress* progress) {
-  CHECK(at_once >= 1 && at_once <= rig.ranks());
+  BATON_CHECK(at_once >= 1 && at_once <= rig.ranks());
   RETURN_IF_ERROR(WarmUp(rig, tokens.front()));
   std::vector<TimedSlice> slices = SlicesOf(tokens, detail, at_once, rig.page_tokens());
   MeasuredCost measured;

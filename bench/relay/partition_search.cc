@@ -74,7 +74,7 @@ bool ImproveOnce(Trial& trial, double stride) {
 }  // namespace
 
 FoundPartition GridSearch(const PartitionTime& time, double tokens, int ranks, double min_stride) {
-  CHECK(ranks >= 1 && tokens > 0 && min_stride > 0);
+  BATON_CHECK(ranks >= 1 && tokens > 0 && min_stride > 0);
   std::vector<double> even(static_cast<size_t>(ranks) + 1);
   for (int i = 0; i <= ranks; ++i) even[static_cast<size_t>(i)] = tokens * i / ranks;
   Trial trial(time, even);
@@ -90,7 +90,7 @@ FoundPartition GridSearch(const PartitionTime& time, double tokens, int ranks, d
 
 FoundPartition CoordinateSearch(const PartitionTime& time, std::span<const double> start,
                                 double min_stride) {
-  CHECK(!start.empty() && min_stride > 0);
+  BATON_CHECK(!start.empty() && min_stride > 0);
   std::vector<double> boundaries(start.size() + 1, 0.0);
   std::partial_sum(start.begin(), start.end(), boundaries.begin() + 1);
   Trial trial(time, boundaries);

@@ -21,7 +21,7 @@ RankStage::RankStage(RankParts& parts, const RankRun& run, std::span<const int32
       inflows_(inflows),
       n_layers_(parts.backend->model().n_layers),
       residual_bytes_(parts.rivals == nullptr ? 0 : parts.rivals->residual_bytes()) {
-  CHECK(run.in.size() <= 1 && run.out.size() <= 1);
+  BATON_CHECK(run.in.size() <= 1 && run.out.size() <= 1);
 }
 
 absl::Status RankStage::CheckBackend() const {

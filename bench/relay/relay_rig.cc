@@ -69,7 +69,7 @@ std::vector<RankRun> RelayRig::Runs(int tokens, uint64_t seed) const {
 }
 
 std::vector<RankRun> RelayRig::ChainRuns(const std::vector<int>& slices, uint64_t seed) {
-  CHECK(!slices.empty() && static_cast<int>(slices.size()) <= ranks());
+  BATON_CHECK(!slices.empty() && static_cast<int>(slices.size()) <= ranks());
   std::vector<RankRun> runs = Runs(std::accumulate(slices.begin(), slices.end(), 0), seed);
   int begin = 0;
   for (int i = 0; i < static_cast<int>(slices.size()); ++i) {
@@ -83,7 +83,7 @@ std::vector<RankRun> RelayRig::ChainRuns(const std::vector<int>& slices, uint64_
 
 void RelayRig::Connect(int from_process, int to_process, int from, int to,
                        std::vector<RankRun>& runs) {
-  CHECK(from % page_tokens() == 0 && to > from);
+  BATON_CHECK(from % page_tokens() == 0 && to > from);
   const int first = from / page_tokens();
   Link(from_process, first, to_process, first, PagesOf(to) - first, runs);
 }
@@ -110,7 +110,7 @@ void RelayRig::Link(int from_process, int from_page, int to_process, int to_page
 }
 
 absl::StatusOr<RelayRig::Outcome> RelayRig::Run(const std::vector<RankRun>& runs) {
-  CHECK(runs.size() == processes_.size());
+  BATON_CHECK(runs.size() == processes_.size());
   for (size_t i = 0; i < runs.size(); ++i) {
     if (!TakesPart(runs[i])) continue;
     RETURN_IF_ERROR(processes_[i]->Send(ToLine(runs[i])));

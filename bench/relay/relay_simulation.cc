@@ -81,7 +81,7 @@ class Ranks {
         return {Compute(rank, seconds, cached)};
       }
     }
-    CHECK(false);
+    BATON_CHECK(false);
   }
 
   RelayTimes Times(int last_task) const {
@@ -272,8 +272,8 @@ RelayTimes SimulateCutThrough(const SimulatedCluster& cluster, std::span<const d
 
 RelayTimes SimulateShape(const SimulatedCluster& cluster, double tokens, double prefix,
                          const RelayShape& shape, const CutThrough& options) {
-  CHECK(shape.members > 0 && shape.stages > 0 && shape.rounds > 0);
-  CHECK(shape.stages <= cluster.cost.n_layers);
+  BATON_CHECK(shape.members > 0 && shape.stages > 0 && shape.rounds > 0);
+  BATON_CHECK(shape.stages <= cluster.cost.n_layers);
   ShapedRelay relay(cluster, shape, options);
   const std::vector<double> nominal(static_cast<size_t>(shape.rounds), 1.0);
   const std::vector<double> parts = EqualWork(cluster.cost, tokens, prefix, nominal);

@@ -25,7 +25,7 @@ constexpr double kClose = 1.03;   // of the searched partition's time
 
 SimulatedCluster PaperMachine(double bytes_per_second) {
   absl::StatusOr<NamedCluster> named = ClusterByName("a100-llama-7b");
-  CHECK(named.ok());
+  BATON_CHECK(named.ok());
   named->cluster.link = {bytes_per_second, kLatency};
   return named->cluster;
 }
@@ -193,7 +193,7 @@ void AddTraffic(std::vector<RelayClaim>& claims) {
 // R11: the planner on the grid of the paper's Table 3.
 void AddChoice(std::vector<RelayClaim>& claims) {
   absl::StatusOr<NamedCluster> named = ClusterByName("a100-llama-7b");
-  CHECK(named.ok());
+  BATON_CHECK(named.ok());
   constexpr double kLinks[] = {kMiddle, kSlow};
   constexpr double kTokens[] = {1024, 2048, 4096, 8192, 12288};
   const Regret regret = PlannerRegret(*named, kLinks, kTokens, 4);

@@ -11,9 +11,9 @@ namespace baton {
 int TaskGraph::Add(double seconds, std::span<const Use> uses, std::span<const int> after,
                    double latency) {
   const int number = static_cast<int>(tasks_.size());
-  for (const Use& use : uses) CHECK(use.resource >= 0 && use.resource < n_resources_);
+  for (const Use& use : uses) BATON_CHECK(use.resource >= 0 && use.resource < n_resources_);
   for (const int before : after) {
-    CHECK(before >= 0 && before < number);
+    BATON_CHECK(before >= 0 && before < number);
     tasks_[static_cast<size_t>(before)].next.push_back(number);
   }
   tasks_.push_back(

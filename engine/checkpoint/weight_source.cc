@@ -196,7 +196,7 @@ WeightSource::WeightSource(const ModelDesc& model) : model_(model), tensors_(Ten
 
 int WeightSource::IndexOf(const std::string& name) const {
   const auto found = places_.find(name);
-  CHECK(found != places_.end());
+  BATON_CHECK(found != places_.end());
   return found->second;
 }
 

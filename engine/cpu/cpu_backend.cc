@@ -62,7 +62,7 @@ class CpuBackend : public Backend, public RivalSlices {
   ComputePool* compute_pool() override { return model_.compute.get(); }
 
   void SetPool(KvPool* pool) override {
-    CHECK(pool->layout().layout_id() == model_.layout.layout_id());
+    BATON_CHECK(pool->layout().layout_id() == model_.layout.layout_id());
     kv_ = pool;
     pass_.SetPool(pool);
   }
@@ -70,13 +70,14 @@ class CpuBackend : public Backend, public RivalSlices {
   // ---- steps ----
 
   void Begin(const StepBatch& batch) override {
-    CHECK(kv_ != nullptr && batch.n_tokens() > 0 && batch.n_tokens() <= limits_.max_step_tokens);
+    BATON_CHECK(kv_ != nullptr && batch.n_tokens() > 0 &&
+                batch.n_tokens() <= limits_.max_step_tokens);
     step_.batch.Assign(batch, *kv_, desc().vocab, desc().max_positions);
     next_layer_ = 0;
   }
 
   void RunLayers(int from, int to) override {
-    CHECK(from == next_layer_ && from <= to && to <= desc().n_layers);
+    BATON_CHECK(from == next_layer_ && from <= to && to <= desc().n_layers);
     const StepRows& batch = step_.batch;
     if (from == 0 && to > 0) pass_.Embed(batch, 0, batch.n(), step_.rows);
     for (int layer = from; layer < to; ++layer) {
@@ -92,17 +93,17 @@ class CpuBackend : public Backend, public RivalSlices {
   }
 
   std::span<const float> logits(int i) const override {
-    CHECK(i >= 0 && i < step_.batch.n_logits() && next_layer_ == desc().n_layers);
+    BATON_CHECK(i >= 0 && i < step_.batch.n_logits() && next_layer_ == desc().n_layers);
     return LogitsAt(step_.logits + static_cast<int64_t>(i) * desc().vocab);
   }
 
   // ---- slices ----
 
   void BeginSlice(const StepBatch& batch) override {
-    CHECK(kv_ != nullptr && batch.n_tokens() <= limits_.max_slice_tokens);
+    BATON_CHECK(kv_ != nullptr && batch.n_tokens() <= limits_.max_slice_tokens);
     slice_.batch.Assign(batch, *kv_, desc().vocab, desc().max_positions);
-    CHECK(batch.logit_rows.size() <= 1);
-    CHECK(batch.logit_rows.empty() || batch.logit_rows[0] == batch.n_tokens() - 1);
+    BATON_CHECK(batch.logit_rows.size() <= 1);
+    BATON_CHECK(batch.logit_rows.empty() || batch.logit_rows[0] == batch.n_tokens() - 1);
     met_.resize(batch.tokens.size());
     progress_.Begin(desc().n_layers, batch.n_tokens(), limits_.max_step_tokens,
                     !batch.logit_rows.empty());
@@ -118,7 +119,7 @@ class CpuBackend : public Backend, public RivalSlices {
 
   void AttendSlice(int layer, int from, int to, int end_key) override {
     progress_.Attend(layer, from, to);
-    CHECK(end_key % kSliceKeys == 0);
+    BATON_CHECK(end_key % kSliceKeys == 0);
     if (KeepRowsOfUse(layer, to, &from)) KeepKeys(layer, from, to, end_key);
   }
 
@@ -132,7 +133,7 @@ class CpuBackend : public Backend, public RivalSlices {
   }
 
   std::span<const float> slice_logits() const override {
-    CHECK(progress_.has_logits());
+    BATON_CHECK(progress_.has_logits());
     return LogitsAt(slice_.logits);
   }
 
@@ -140,7 +141,7 @@ class CpuBackend : public Backend, public RivalSlices {
 
   void AttendKeys(int layer, int from, int to, int first_key, int end_key) override {
     progress_.Attend(layer, from, to);
-    CHECK(first_key % kSliceKeys == 0 && end_key % kSliceKeys == 0);
+    BATON_CHECK(first_key % kSliceKeys == 0 && end_key % kSliceKeys == 0);
     if (!KeepRowsOfUse(layer, to, &from)) return;
     ForRuns(from, to, [&](int first, int end, int met) {
       Attend(layer, first, end, {first_key, end_key, met > 0, false}, 0);
@@ -151,7 +152,7 @@ class CpuBackend : public Backend, public RivalSlices {
   int64_t residual_bytes() const override { return desc().hidden * int64_t{sizeof(bf16)}; }
   void ReadResidual(int from, int to, std::span<std::byte> out) const override {
     progress_.CheckRows(from, to);
-    CHECK(static_cast<int64_t>(out.size()) == (to - from) * residual_bytes());
+    BATON_CHECK(static_cast<int64_t>(out.size()) == (to - from) * residual_bytes());
     for (int row = from; row < to; ++row) {
       std::memcpy(out.data() + (row - from) * residual_bytes(), slice_.rows.x.row(row),
                   static_cast<size_t>(residual_bytes()));
@@ -160,7 +161,7 @@ class CpuBackend : public Backend, public RivalSlices {
   void SetResidual(int layer, int from, int to, std::span<const std::byte> in) override {
     progress_.CheckRows(from, to);
     progress_.StartAt(layer);
-    CHECK(static_cast<int64_t>(in.size()) == (to - from) * residual_bytes());
+    BATON_CHECK(static_cast<int64_t>(in.size()) == (to - from) * residual_bytes());
     for (int row = from; row < to; ++row) {
       std::memcpy(slice_.rows.x.row(row), in.data() + (row - from) * residual_bytes(),
                   static_cast<size_t>(residual_bytes()));

@@ -298,7 +298,7 @@ class EntryIndex {
 
   PackedWeights Matrix(const std::string& name) const {
     const auto found = places_.find(name);
-    CHECK(found != places_.end());
+    BATON_CHECK(found != places_.end());
     const WeightsEntry& entry = plan_.entries()[found->second];
     return {file_.entry(found->second), entry.n, entry.k, plan_.format_of()[found->second]};
   }

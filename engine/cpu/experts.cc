@@ -47,7 +47,7 @@ Experts::Experts(const ExpertsDesc& desc, int hidden, int max_rows, Arena& arena
       logits_stride_(desc.n + 1),
       first_slots_(desc.n + 1) {
   static_assert(kMaxExperts <= kMaxRouted);
-  CHECK(desc.n > 0 && desc.per_token >= 1 && desc.per_token <= kMaxPerToken);
+  BATON_CHECK(desc.n > 0 && desc.per_token >= 1 && desc.per_token <= kMaxPerToken);
   const int64_t rows = max_rows, slots = rows * desc.per_token;
   arena.Ask(logits_, rows * logits_stride_);
   arena.Ask(routes_, slots);

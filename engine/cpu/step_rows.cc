@@ -17,29 +17,29 @@ void StepRows::Assign(const StepBatch& batch, const KvPool& pool, int vocab, int
   pages_of_rows_.clear();
   pieces_of_rows_.clear();
 
-  CHECK(positions_.size() == tokens_.size());
-  CHECK(ropes_.size() + 1 == piece_begin_.size());
-  CHECK(piece_begin_.size() == page_begin_.size() && piece_begin_.front() == 0);
-  CHECK(piece_begin_.back() == static_cast<int>(tokens_.size()));
-  CHECK(page_begin_.back() == static_cast<int>(batch.pages.size()));
+  BATON_CHECK(positions_.size() == tokens_.size());
+  BATON_CHECK(ropes_.size() + 1 == piece_begin_.size());
+  BATON_CHECK(piece_begin_.size() == page_begin_.size() && piece_begin_.front() == 0);
+  BATON_CHECK(piece_begin_.back() == static_cast<int>(tokens_.size()));
+  BATON_CHECK(page_begin_.back() == static_cast<int>(batch.pages.size()));
   ResolveTables(batch, pool);
   for (int piece = 0; piece < batch.n_pieces(); ++piece) {
     const int first_row = piece_begin_[piece];
     const int n_pages = page_begin_[piece + 1] - page_begin_[piece];
     for (int row = first_row; row < piece_begin_[piece + 1]; ++row) {
       const int position = positions_[row];
-      CHECK(tokens_[row] >= 0 && tokens_[row] < vocab);
-      CHECK(position >= 0 && position < max_positions);
-      CHECK(position == positions_[first_row] + row - first_row);
-      CHECK(position / page_tokens_ < n_pages);
+      BATON_CHECK(tokens_[row] >= 0 && tokens_[row] < vocab);
+      BATON_CHECK(position >= 0 && position < max_positions);
+      BATON_CHECK(position == positions_[first_row] + row - first_row);
+      BATON_CHECK(position / page_tokens_ < n_pages);
       const int32_t page = pages_of_piece(piece)[position / page_tokens_];
       pages_of_rows_.push_back(page);
       pieces_of_rows_.push_back(piece);
     }
   }
   for (size_t i = 0; i < logit_rows_.size(); ++i) {
-    CHECK(logit_rows_[i] >= 0 && logit_rows_[i] < n());
-    CHECK(i == 0 || logit_rows_[i - 1] < logit_rows_[i]);
+    BATON_CHECK(logit_rows_[i] >= 0 && logit_rows_[i] < n());
+    BATON_CHECK(i == 0 || logit_rows_[i - 1] < logit_rows_[i]);
   }
 }
 
@@ -53,14 +53,14 @@ void StepRows::ResolveTables(const StepBatch& batch, const KvPool& pool) {
     const auto entries =
         batch.pages.subspan(static_cast<size_t>(page_begin_[piece]),
                             static_cast<size_t>(page_begin_[piece + 1] - page_begin_[piece]));
-    CHECK(piece_begin_[piece] < piece_begin_[piece + 1]);
+    BATON_CHECK(piece_begin_[piece] < piece_begin_[piece + 1]);
     const int passed = layout.PagesPassed(positions_[piece_begin_[piece]]);
     const auto stand_in = std::find_if(entries.begin(), entries.end(), IsWhole);
-    CHECK(stand_in != entries.end() && stand_in - entries.begin() <= passed);
+    BATON_CHECK(stand_in != entries.end() && stand_in - entries.begin() <= passed);
     for (size_t i = 0; i < entries.size(); ++i) {
       const int32_t entry = entries[i];
-      CHECK(PageOf(entry) < pool.n_ids() && (entry != kNoPage || all_windows));
-      CHECK(IsWhole(entry) || static_cast<int>(i) < passed);
+      BATON_CHECK(PageOf(entry) < pool.n_ids() && (entry != kNoPage || all_windows));
+      BATON_CHECK(IsWhole(entry) || static_cast<int>(i) < passed);
       pages_.push_back(PageOf(entry));
       if (has_windows) windowed_pages_.push_back(IsWhole(entry) ? entry : *stand_in);
     }

@@ -44,7 +44,7 @@ KvLayout KvLayout::For(const ModelDesc& model, KvType type, int page_tokens) {
 }
 
 KvLayout KvLayout::Of(std::vector<KvShape> shapes, KvType type, int page_tokens) {
-  CHECK(page_tokens == 16 || page_tokens == 32 || page_tokens == 64);
+  BATON_CHECK(page_tokens == 16 || page_tokens == 32 || page_tokens == 64);
   KvLayout layout;
   layout.type = type;
   layout.page_tokens = page_tokens;
@@ -92,7 +92,7 @@ int64_t KvLayout::KOffset(int layer, int kv_head) const {
 }
 
 int64_t KvLayout::VOffset(int layer, int kv_head) const {
-  CHECK(!shape(layer).values_in_keys);
+  BATON_CHECK(!shape(layer).values_in_keys);
   return KOffset(layer, shape(layer).heads) + kv_head * groups() * VGroupBytes(layer);
 }
 

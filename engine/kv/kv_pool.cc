@@ -18,7 +18,7 @@ constexpr int64_t kSmallPage = 4 << 10;
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<KvPool>> KvPool::Create(const KvLayout& layout, int n_pages) {
-  CHECK(n_pages > 0 && layout.page_bytes > 0);
+  BATON_CHECK(n_pages > 0 && layout.page_bytes > 0);
   int64_t bytes = 0;
   bool overflow = __builtin_mul_overflow(layout.page_bytes, int64_t{n_pages}, &bytes);
   const int64_t grain = bytes < kHugePage ? kSmallPage : kHugePage;
@@ -72,7 +72,7 @@ KvPool::KvPool(const KvLayout& layout, int n_pages, std::byte* base, int64_t byt
 }
 
 KvPool::~KvPool() {
-  CHECK(n_held_ == 0);
+  BATON_CHECK(n_held_ == 0);
   ::munmap(base_, static_cast<size_t>(arena_bytes_));
 }
 
@@ -95,11 +95,11 @@ bool KvPool::is_whole(int32_t id) const {
 // --- taking
 
 bool KvPool::Take(int n, std::vector<int32_t>* out) {
-  CHECK(n >= 0);
+  BATON_CHECK(n >= 0);
   if (n > free()) return false;
   for (int i = 0; i < n; ++i) {
     const int32_t id = TakeOne();
-    CHECK(holders_[id] == 0);
+    BATON_CHECK(holders_[id] == 0);
     holders_[id] = 1;
     ++n_holders_;
     ++n_held_;
@@ -142,8 +142,8 @@ void KvPool::Give(std::span<const int32_t> entries) {
 void KvPool::Release(int32_t entry) {
   if (entry == kNoPage) return;
   const int32_t id = PageOf(entry);
-  CHECK(id >= 0 && id < n_ids());
-  CHECK(IsWhole(entry) ? NeedsAll(id) : trims_[id] > 0);
+  BATON_CHECK(id >= 0 && id < n_ids());
+  BATON_CHECK(IsWhole(entry) ? NeedsAll(id) : trims_[id] > 0);
   LeaveSpare(id);
   if (!IsWhole(entry)) --trims_[id];
   --n_holders_;
@@ -153,8 +153,8 @@ void KvPool::Release(int32_t entry) {
 
 void KvPool::Hold(std::span<const int32_t> pages) {
   for (const int32_t id : pages) {
-    CHECK(id >= 0 && id < n_ids());
-    CHECK(NeedsAll(id) || is_cached_[id]);
+    BATON_CHECK(id >= 0 && id < n_ids());
+    BATON_CHECK(NeedsAll(id) || is_cached_[id]);
     LeaveSpare(id);
     if (holders_[id]++ == 0) ++n_held_;
     ++n_holders_;
@@ -162,7 +162,7 @@ void KvPool::Hold(std::span<const int32_t> pages) {
 }
 
 void KvPool::Trim(std::span<int32_t> entries) {
-  CHECK(layout_.window > 0);
+  BATON_CHECK(layout_.window > 0);
   for (size_t i = entries.size(); i-- > 0;) {
     int32_t& entry = entries[i];
     if (!IsWhole(entry)) continue;
@@ -172,7 +172,7 @@ void KvPool::Trim(std::span<int32_t> entries) {
       entry = kNoPage;
       continue;
     }
-    CHECK(NeedsAll(entry));
+    BATON_CHECK(NeedsAll(entry));
     ++trims_[entry];
     Settle(entry);
     entry = TrimmedEntry(entry);
@@ -180,7 +180,7 @@ void KvPool::Trim(std::span<int32_t> entries) {
 }
 
 void KvPool::Cache(int32_t page) {
-  CHECK(NeedsAll(page) && !is_cached_[page] && on_evict != nullptr);
+  BATON_CHECK(NeedsAll(page) && !is_cached_[page] && on_evict != nullptr);
   is_cached_[page] = true;
 }
 

@@ -326,7 +326,7 @@ int ModelDesc::max_model_context() const {
 }
 
 void ModelDesc::ServeContext(int context) {
-  CHECK(context >= 1 && context <= max_model_context());
+  BATON_CHECK(context >= 1 && context <= max_model_context());
   max_positions = context;
   rope.served_positions = context;
   if (window_rope) window_rope->served_positions = context;

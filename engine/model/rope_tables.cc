@@ -32,7 +32,7 @@ RopeTables::Angles RopeTables::At(int layer, RopeRange range, int position) cons
   const Ranges& ranges = tables_[table_of_[layer]];
   const RopeTable& table = ranges.has_far && range == RopeRange::kLong ? ranges.far : ranges.near;
   const int64_t first = position * n_pairs_;
-  CHECK(first + n_pairs_ <= static_cast<int64_t>(table.cos.size()));
+  BATON_CHECK(first + n_pairs_ <= static_cast<int64_t>(table.cos.size()));
   return {table.cos.data() + first, table.sin.data() + first};
 }
 

@@ -52,7 +52,7 @@ SampledToken Sampler::Sample(std::span<const float> logits, const SamplingParams
 }
 
 void Sampler::SampleRows(std::span<const SampleRow> rows, std::span<SampledToken> sampled) {
-  CHECK(rows.size() == sampled.size());
+  BATON_CHECK(rows.size() == sampled.size());
   const auto sample = [&](int64_t row, int member) {
     const size_t i = static_cast<size_t>(row);
     sampled[i] = members_[static_cast<size_t>(member)].Sample(rows[i]);
@@ -66,7 +66,7 @@ void Sampler::SampleRows(std::span<const SampleRow> rows, std::span<SampledToken
 SampledToken Sampler::Member::Sample(const SampleRow& row) {
   const std::span<const float> logits = row.logits;
   const SamplingParams& params = row.params;
-  CHECK(!logits.empty());
+  BATON_CHECK(!logits.empty());
   const int64_t n = static_cast<int64_t>(logits.size());
   const TopLogit top = FindTopLogit(logits.data(), n);
   if (top.value == kMinusInfinity) return {0, kMinusInfinity};

@@ -18,7 +18,7 @@ class SliceProgress {
   }
   // Makes `layer` the slice's first layer instead of 0.
   void StartAt(int layer) {
-    CHECK(projected_ == 0 && finished_ == 0 && (layer_ == 0 || layer_ == layer));
+    BATON_CHECK(projected_ == 0 && finished_ == 0 && (layer_ == 0 || layer_ == layer));
     layer_ = layer;
   }
   void Project(int layer, int from, int to) {
@@ -27,18 +27,18 @@ class SliceProgress {
       ++layer_;
       projected_ = finished_ = 0;
     }
-    CHECK(layer == layer_ && layer < n_layers_);
+    BATON_CHECK(layer == layer_ && layer < n_layers_);
     projected_ += to - from;
-    CHECK(projected_ <= rows_);
+    BATON_CHECK(projected_ <= rows_);
   }
   void Attend(int layer, int from, int to) const {
     CheckRows(from, to);
-    CHECK(layer == layer_ && projected_ == rows_);
+    BATON_CHECK(layer == layer_ && projected_ == rows_);
   }
   void Finish(int layer, int from, int to) {
     Attend(layer, from, to);
     finished_ += to - from;
-    CHECK(finished_ <= rows_);
+    BATON_CHECK(finished_ <= rows_);
     has_logits_ |= layer == n_layers_ - 1 && to == rows_ && wants_logits_;
   }
   // Whether the last row of a layer's rows [from, to) is the one whose logits are wanted.
@@ -46,7 +46,7 @@ class SliceProgress {
   bool has_logits() const { return has_logits_; }
 
   void CheckRows(int from, int to) const {
-    CHECK(0 <= from && from < to && to <= rows_ && to - from <= max_rows_);
+    BATON_CHECK(0 <= from && from < to && to <= rows_ && to - from <= max_rows_);
   }
 
  private:

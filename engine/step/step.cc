@@ -16,7 +16,7 @@ void StepBuilder::Clear() {
 
 int StepBuilder::AddPiece(std::span<const int32_t> tokens, int first_position,
                           std::span<const int32_t> pages, RopeRange rope) {
-  CHECK(!tokens.empty() && first_position >= 0);
+  BATON_CHECK(!tokens.empty() && first_position >= 0);
   const int first_row = n_tokens();
   tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
   for (size_t i = 0; i < tokens.size(); ++i) {
@@ -30,8 +30,8 @@ int StepBuilder::AddPiece(std::span<const int32_t> tokens, int first_position,
 }
 
 int StepBuilder::WantLogits(int row) {
-  CHECK(row >= 0 && row < n_tokens());
-  CHECK(logit_rows_.empty() || logit_rows_.back() < row);
+  BATON_CHECK(row >= 0 && row < n_tokens());
+  BATON_CHECK(logit_rows_.empty() || logit_rows_.back() < row);
   logit_rows_.push_back(row);
   return static_cast<int>(logit_rows_.size()) - 1;
 }

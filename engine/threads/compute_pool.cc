@@ -76,7 +76,7 @@ struct ComputePool::Shared {
 
 ComputePool::ComputePool(int n_threads, int spin_us)
     : n_threads_(n_threads), spin_us_(spin_us), shared_(std::make_unique<Shared>()) {
-  CHECK(n_threads >= 1);
+  BATON_CHECK(n_threads >= 1);
   for (int member = 1; member < n_threads; ++member) {
     shared_->threads.emplace_back(
         [shared = shared_.get(), member, spin_us] { Member(*shared, member, spin_us); });
@@ -120,13 +120,13 @@ void ComputePool::Member(Shared& shared, int member, int spin_us) {
     }
     seen = shared.signal.load(std::memory_order_acquire);
     if (shared.stop.load()) return;
-    DCHECK(HasNumericsMxcsr());
+    BATON_DCHECK(HasNumericsMxcsr());
     Work(shared, member);
   }
 }
 
 void ComputePool::Run(int64_t n, Call call, const void* fn) {
-  CHECK(n < static_cast<int64_t>(kClosed));
+  BATON_CHECK(n < static_cast<int64_t>(kClosed));
   if (n <= 0) return;
   if (clock_ != nullptr && n > 1 && n_threads_ > 1) return RunTimed(n, call, fn);
   RunItems(n, call, fn);

@@ -47,13 +47,13 @@ int64_t PhaseClock::Now() {
 }
 
 void PhaseClock::Start() {
-  CHECK(!runs_ && phase_ == Phase::kRest);
+  BATON_CHECK(!runs_ && phase_ == Phase::kRest);
   runs_ = true;
   since_ = Now();
 }
 
 void PhaseClock::Stop() {
-  CHECK(runs_ && phase_ == Phase::kRest);
+  BATON_CHECK(runs_ && phase_ == Phase::kRest);
   Enter(Phase::kRest);
   runs_ = false;
 }

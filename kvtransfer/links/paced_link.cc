@@ -28,12 +28,12 @@ PacedLink::PacedLink(std::unique_ptr<Link> link, const LinkPace& pace,
     : link_(std::move(link)), pace_(pace), now_us_(now_us ? std::move(now_us) : SteadyUs) {
   timer_fd_ = ::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
   wake_fd_ = ::epoll_create1(EPOLL_CLOEXEC);
-  CHECK(timer_fd_ >= 0 && wake_fd_ >= 0);
+  BATON_CHECK(timer_fd_ >= 0 && wake_fd_ >= 0);
   for (const int fd : {timer_fd_, link_->wake_fd()}) {
     if (fd < 0) continue;  // a link of a simulation has none
     epoll_event event{};
     event.events = EPOLLIN;
-    CHECK(::epoll_ctl(wake_fd_, EPOLL_CTL_ADD, fd, &event) == 0);
+    BATON_CHECK(::epoll_ctl(wake_fd_, EPOLL_CTL_ADD, fd, &event) == 0);
   }
 }
 
@@ -200,7 +200,7 @@ bool PacedLink::Arm() {
     timer.it_value.tv_sec = wait_us / 1'000'000;
     timer.it_value.tv_nsec = wait_us % 1'000'000 * 1'000;
   }
-  CHECK(::timerfd_settime(timer_fd_, 0, &timer, nullptr) == 0);  // and no longer readable
+  BATON_CHECK(::timerfd_settime(timer_fd_, 0, &timer, nullptr) == 0);  // and no longer readable
   return link_->Arm();
 }
 

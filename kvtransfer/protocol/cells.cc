@@ -33,11 +33,11 @@ int64_t LargestPlane(const PoolView& pool) {
 }
 
 std::byte* CellAt(const PoolView& pool, int32_t page_id, int32_t plane) {
-  DCHECK(page_id >= 0 && page_id < pool.n_pages);
+  BATON_DCHECK(page_id >= 0 && page_id < pool.n_pages);
   if (pool.frames == nullptr)
     return pool.base + page_id * pool.page_stride + pool.planes[plane].offset;
   const int32_t frame = pool.frames[page_id * static_cast<int64_t>(pool.planes.size()) + plane];
-  DCHECK(frame >= 0);
+  BATON_DCHECK(frame >= 0);
   return pool.base + frame * pool.frame_bytes;
 }
 
@@ -76,7 +76,7 @@ void ScatterCells(const PoolView& pool, const CellRect& rect, std::span<const in
 }
 
 void ChunkCutter::SkipTo(const Place& place) {
-  CHECK(cells_.n_planes == 1);
+  BATON_CHECK(cells_.n_planes == 1);
   const auto n_pages = static_cast<int32_t>(cells_.pages.size());
   if (cells_.plane < place.first) page_ = n_pages;
   if (cells_.plane == place.first)
@@ -104,7 +104,7 @@ std::optional<ChunkCutter::Cut> ChunkCutter::Next(const PoolView& pool, int64_t 
       ++plane_;
       ++cut.rect.n_planes;
     }
-    CHECK(cut.rect.n_planes > 0);
+    BATON_CHECK(cut.rect.n_planes > 0);
     cut.rect.n_pages = 1;
     if (plane_ == cells_.n_planes) {
       plane_ = 0;

@@ -21,7 +21,7 @@ class ChunkSlab {
                     kAlign, static_cast<size_t>(slot_bytes_) * static_cast<size_t>(n_slots))),
                 &std::free),
         n_slots_(n_slots) {
-    CHECK(memory_ != nullptr);
+    BATON_CHECK(memory_ != nullptr);
     for (int32_t i = n_slots - 1; i >= 0; --i) free_.push_back(memory_.get() + i * slot_bytes_);
   }
 

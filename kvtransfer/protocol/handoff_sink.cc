@@ -59,7 +59,7 @@ void HandoffSink::NoRoom(int64_t expected_wait_us, HandoffEffects* out) {
 }
 
 void HandoffSink::Promise(int64_t now_us, ReceivePool* stock, HandoffEffects* out) {
-  CHECK(state_ == State::kWaiting && ticket_.promise_pages > 0);
+  BATON_CHECK(state_ == State::kWaiting && ticket_.promise_pages > 0);
   stock->Promise(ticket_.promise_pages);
   SetAside(std::vector<int32_t>(static_cast<size_t>(ticket_.kv_pages), -1));
   // Pages of its parts.
@@ -70,17 +70,17 @@ void HandoffSink::Promise(int64_t now_us, ReceivePool* stock, HandoffEffects* ou
 }
 
 void HandoffSink::Await(std::vector<int32_t> pages, int64_t now_us, HandoffEffects* out) {
-  CHECK(part());
+  BATON_CHECK(part());
   SetAside(std::move(pages));
   PromiseNamed(now_us, out);
 }
 
 void HandoffSink::Await(AwaitInflow await, int64_t now_us, HandoffEffects* out) {
-  CHECK(inflow());
+  BATON_CHECK(inflow());
   SetAside(std::move(await.pages));
   const auto n_planes = static_cast<int32_t>(pool_->planes.size());
   // At least one cell is missing.
-  CHECK(await.n_planes < n_planes && await.n_pages < ticket_.kv_pages);
+  BATON_CHECK(await.n_planes < n_planes && await.n_pages < ticket_.kv_pages);
   planes_before_ = planes_reported_ = await.n_planes;
   pages_before_ = pages_reported_ = await.n_pages;
   missing_of_plane_.assign(pool_->planes.size(), ticket_.kv_pages);
@@ -94,7 +94,7 @@ void HandoffSink::Await(AwaitInflow await, int64_t now_us, HandoffEffects* out) 
 }
 
 void HandoffSink::PromiseNamed(int64_t now_us, HandoffEffects* out) {
-  CHECK(state_ == State::kWaiting || state_ == State::kSuspended);
+  BATON_CHECK(state_ == State::kWaiting || state_ == State::kSuspended);
   if (state_ == State::kSuspended) return;  // Resume promises later
   state_ = State::kReceiving;
   since_us_ = now_us;
@@ -102,7 +102,7 @@ void HandoffSink::PromiseNamed(int64_t now_us, HandoffEffects* out) {
 }
 
 void HandoffSink::SetAside(std::vector<int32_t> page_ids) {
-  CHECK(!promised_ && page_ids.size() == static_cast<size_t>(ticket_.kv_pages));
+  BATON_CHECK(!promised_ && page_ids.size() == static_cast<size_t>(ticket_.kv_pages));
   promised_ = true;
   page_ids_ = std::move(page_ids);
   here_.assign(page_ids_.size() * pool_->planes.size(), false);
@@ -138,7 +138,7 @@ void HandoffSink::ConnectionLost(int64_t now_us) {
 
 void HandoffSink::Resume(ConnectionId connection, uint32_t resume_from, int64_t expected_wait_us,
                          int64_t now_us, HandoffEffects* out) {
-  CHECK(state_ == State::kSuspended && connection_ == 0);
+  BATON_CHECK(state_ == State::kSuspended && connection_ == 0);
   connection_ = connection;
   resume_from_ = resume_from;
   if (promised_) return ResumeIfQuiet(now_us, out);
@@ -187,7 +187,7 @@ HandoffSink::Decision HandoffSink::Check(const wire::ChunkHeader& header) const 
 }
 
 void HandoffSink::Claim(const wire::ChunkHeader& header, ReceivePool* stock) {
-  DCHECK(Check(header).verdict == Verdict::kAccept);
+  BATON_DCHECK(Check(header).verdict == Verdict::kAccept);
   const CellRect rect = RectOf(header);
   for (int32_t page = rect.first_page; page < rect.first_page + rect.n_pages; ++page)
     if (page_ids_[page] < 0) Bind(page, stock);
@@ -203,11 +203,11 @@ void HandoffSink::Landed(const wire::ChunkHeader& header, Landing landing, int64
                          ReceivePool* stock, HandoffEffects* out) {
   const CellRect rect = RectOf(header);
   const auto claim = std::find(claims_.begin(), claims_.end(), rect);
-  CHECK(claim != claims_.end());
+  BATON_CHECK(claim != claims_.end());
   claims_.erase(claim);
   claimed_bytes_ -= header.length;
   if (state_ == State::kAborting) return FinishAbortIfQuiet(stock, out);
-  CHECK(gathering());
+  BATON_CHECK(gathering());
   // Else suspended: the source learns by the promise what to send again.
   const bool receiving = state_ == State::kReceiving;
   if (landing != Landing::kVerified) {
@@ -237,7 +237,7 @@ void HandoffSink::ReportCells(const CellRect& rect, HandoffEffects* out) {
   if (planes < n_planes)  // some of its pages are missing
     while (here_[CellIndex(pages, planes)]) ++pages;
   if (planes == planes_reported_ && pages == pages_reported_) return;
-  CHECK(planes < n_planes || claims_.empty());  // after the last page, no more writes
+  BATON_CHECK(planes < n_planes || claims_.empty());  // after the last page, no more writes
   planes_reported_ = planes;
   pages_reported_ = pages;
   out->events.emplace_back(InflowArrived{
@@ -269,7 +269,7 @@ void HandoffSink::CompleteIfAll(int64_t now_us, ReceivePool* stock, HandoffEffec
                                      "(digests differ)"),
                  PeerNotice::kCancel, now_us, stock, out);
   if (pages_of_parts_missing_ > 0) return;
-  CHECK(claims_.empty() && n_parts_open_ == 0);  // every cell is here, so none can be claimed
+  BATON_CHECK(claims_.empty() && n_parts_open_ == 0);  // every cell is here, so none can be claimed
   std::vector<int32_t> pages = std::move(page_ids_);
   for (int32_t left = ticket_.promise_pages - n_bound_; left > 0; --left)
     pages.push_back(stock->Bind());
@@ -299,7 +299,7 @@ absl::Status HandoffSink::CheckPart(const Ticket& part) const {
 }
 
 std::vector<int32_t> HandoffSink::BeginPart(const Ticket& part) {
-  CHECK(promised_ && gathering());
+  BATON_CHECK(promised_ && gathering());
   parts_.push_back({.n_planes = 1, .first_page = part.first_page, .n_pages = part.kv_pages});
   ++n_parts_open_;
   const auto begin = page_ids_.begin() + part.first_page;
@@ -312,7 +312,7 @@ void HandoffSink::PartLanded(int64_t now_us) {
 
 void HandoffSink::PartEnded(const HandoffSink& part, int64_t now_us, ReceivePool* stock,
                             HandoffEffects* out) {
-  CHECK(part.ended() && n_parts_open_ > 0);
+  BATON_CHECK(part.ended() && n_parts_open_ > 0);
   --n_parts_open_;
   if (state_ == State::kAborting) return FinishAbortIfQuiet(stock, out);
   if (!part.complete()) return;

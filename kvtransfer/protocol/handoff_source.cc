@@ -53,7 +53,7 @@ bool HandoffSource::wants_connection(int64_t now_us) const {
 }
 
 void HandoffSource::ConnectStarted() {
-  CHECK(state_ == State::kConnecting && !connect_under_way_);
+  BATON_CHECK(state_ == State::kConnecting && !connect_under_way_);
   connect_under_way_ = true;
   ++n_connects_;
 }
@@ -91,10 +91,10 @@ void HandoffSource::ConnectionLost(absl::Status status, int64_t now_us, HandoffE
 void HandoffSource::Add(SendCells cells) {
   if (ending()) return;
   const auto n_pages = static_cast<int32_t>(cells.pages.size());
-  CHECK(cells.plane >= 0 && cells.n_planes >= 0);
-  CHECK(n_pages == 0 || cells.first_page >= ticket_.first_own_page());
-  CHECK(size_t(cells.plane + cells.n_planes) <= pool_->planes.size());
-  CHECK(cells.first_page + n_pages <= ticket_.kv_pages);
+  BATON_CHECK(cells.plane >= 0 && cells.n_planes >= 0);
+  BATON_CHECK(n_pages == 0 || cells.first_page >= ticket_.first_own_page());
+  BATON_CHECK(size_t(cells.plane + cells.n_planes) <= pool_->planes.size());
+  BATON_CHECK(cells.first_page + n_pages <= ticket_.kv_pages);
   cells_given_ += int64_t{cells.n_planes} * n_pages;
   if (!ticket_.is_inflow()) return Queue(std::move(cells));
   // Split by plane, because a rank needs one plane after the other.
@@ -113,8 +113,8 @@ void HandoffSource::Queue(SendCells cells) {
 
 void HandoffSource::Commit(const CommitRecord& record, int64_t now_us, HandoffEffects* out) {
   if (ending() || commit_) return;
-  CHECK(cells_given_ == int64_t{ticket_.kv_pages - ticket_.first_own_page()} *
-                            static_cast<int64_t>(pool_->planes.size()));
+  BATON_CHECK(cells_given_ == int64_t{ticket_.kv_pages - ticket_.first_own_page()} *
+                                  static_cast<int64_t>(pool_->planes.size()));
   commit_ = record;
   if (state_ == State::kSending && all_announced()) SendCommit(now_us, out);
 }
@@ -247,7 +247,7 @@ const HandoffSource::Chunk* HandoffSource::NextChunk() {
 
 void HandoffSource::Announced(uint32_t payload_crc, int64_t now_us, HandoffEffects* out) {
   const Chunk* next = NextChunk();
-  CHECK(next != nullptr);
+  BATON_CHECK(next != nullptr);
   Chunk* chunk;
   if (next_ && next == &*next_) {
     if (unacked_bytes_ == 0) progress_us_ = now_us;
@@ -270,7 +270,7 @@ void HandoffSource::Announced(uint32_t payload_crc, int64_t now_us, HandoffEffec
 void HandoffSource::ChunkSent(uint32_t seq, HandoffEffects* out, int64_t now_us) {
   --n_reads_;
   const auto it = open_.find(seq);
-  CHECK(it != open_.end());
+  BATON_CHECK(it != open_.end());
   it->second.being_read = false;
   if (it->second.acked) open_.erase(it);
   FinishIfQuiet(now_us, out);

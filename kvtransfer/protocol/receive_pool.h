@@ -21,18 +21,18 @@ class ReceivePool {
   void Lend(const std::vector<int32_t>& ids) { ids_.insert(ids_.end(), ids.begin(), ids.end()); }
   // Promises n free pages, without ids.
   void Promise(int32_t n) {
-    CHECK(n <= free_pages());
+    BATON_CHECK(n <= free_pages());
     owed_ += n;
     ++promises_;
   }
   // Ends a promise of n pages, or the unused rest of one.
   void Release(int32_t n) {
-    CHECK(n <= owed_);
+    BATON_CHECK(n <= owed_);
     owed_ -= n;
   }
   // Gives an id to one promised page.
   int32_t Bind() {
-    CHECK(owed_ > 0);
+    BATON_CHECK(owed_ > 0);
     --owed_;
     const int32_t id = ids_.back();
     ids_.pop_back();

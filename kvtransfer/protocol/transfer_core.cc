@@ -94,7 +94,7 @@ void TransferCore::Handle(TransferCommand command, int64_t now_us) {
 }
 
 void TransferCore::On(OpenHandoff& command, int64_t now_us) {
-  CHECK(!source_of_.contains(command.ticket.id));
+  BATON_CHECK(!source_of_.contains(command.ticket.id));
   const SourceKey key = next_id_++;
   source_of_[command.ticket.id] = key;
   sources_.try_emplace(key, Source{HandoffSource(command.ticket, &pool_, limits_, now_us),
@@ -120,7 +120,7 @@ void TransferCore::On(CommitHandoff& command, int64_t now_us) {
 }
 
 void TransferCore::On(LendPages& command, int64_t) {
-  for (const int32_t page : command.pages) CHECK(page >= 0 && page < pool_.n_pages);
+  for (const int32_t page : command.pages) BATON_CHECK(page >= 0 && page < pool_.n_pages);
   receive_pool_.Lend(command.pages);
   expected_wait_us_ = command.expected_wait_us;
 }

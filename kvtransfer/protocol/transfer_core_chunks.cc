@@ -109,7 +109,7 @@ void TransferCore::Refuse(AnnouncementId announcement, ChunkRefusal why) {
 
 void TransferCore::On(const ChunkSent& event, int64_t now_us) {
   const auto it = sends_.find(event.operation);
-  CHECK(it != sends_.end());
+  BATON_CHECK(it != sends_.end());
   const SendOperation operation = it->second;
   sends_.erase(it);
   if (operation.slot != nullptr) send_slab_.Return(operation.slot);
@@ -120,7 +120,7 @@ void TransferCore::On(const ChunkSent& event, int64_t now_us) {
 
 void TransferCore::On(const ChunkLanded& event, int64_t now_us) {
   const auto it = receives_.find(event.operation);
-  CHECK(it != receives_.end());
+  BATON_CHECK(it != receives_.end());
   const Receive receive = it->second;
   receives_.erase(it);
   HandoffSink& sink = sinks_.at(receive.sink);

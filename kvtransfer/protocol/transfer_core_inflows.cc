@@ -21,7 +21,7 @@ absl::Status CheckPages(const Ticket& ticket, const AwaitInflow& await) {
 }  // namespace
 
 void TransferCore::On(AwaitInflow& command, int64_t now_us) {
-  for (const int32_t page : command.pages) CHECK(page >= 0 && page < pool_.n_pages);
+  for (const int32_t page : command.pages) BATON_CHECK(page >= 0 && page < pool_.n_pages);
   const auto fail = [&](absl::Status status) {
     Emit(InflowFailed{command.ticket_id, command.epoch, std::move(status)});
   };
@@ -29,7 +29,7 @@ void TransferCore::On(AwaitInflow& command, int64_t now_us) {
   EndEarlier(command.ticket_id, command.epoch, now_us);
   const auto it = sink_of_.find(command.ticket_id);
   if (it == sink_of_.end() || sinks_.at(it->second).ticket().epoch != command.epoch) {
-    CHECK(FindAwaited(command.ticket_id) == awaited_.end());
+    BATON_CHECK(FindAwaited(command.ticket_id) == awaited_.end());
     awaited_.push_back(std::move(command));
     return;
   }

@@ -151,7 +151,7 @@ std::string EncodeUpToPayloadCrc(const ChunkHeader& header) {
   VisitHeader(writer, header);
   writer(uint32_t{0});
   std::string bytes = writer.Take();
-  DCHECK(bytes.size() == kPayloadCrcAt);
+  BATON_DCHECK(bytes.size() == kPayloadCrcAt);
   return bytes;
 }
 
@@ -163,7 +163,7 @@ std::string Encode(const Message& message) {
   writer(uint8_t{0}), writer(uint32_t{0});
   std::visit([&writer](const auto& m) { Visit(writer, m); }, message);
   std::string bytes = writer.Take();
-  CHECK(bytes.size() <= kMaxControlBytes);
+  BATON_CHECK(bytes.size() <= kMaxControlBytes);
   Writer crc;
   crc(MessageCrc(bytes));
   return bytes.replace(kCrcAt, 4, crc.Take());
@@ -208,7 +208,7 @@ ChunkHeaderBytes Encode(const ChunkHeader& header) {
   header_crc(Crc32c(bytes.data(), bytes.size()));
   bytes += header_crc.Take();
   ChunkHeaderBytes result;
-  CHECK(bytes.size() == result.size());
+  BATON_CHECK(bytes.size() == result.size());
   std::copy(bytes.begin(), bytes.end(), result.begin());
   return result;
 }

@@ -119,7 +119,7 @@ void ApiFront::OnRequest(ExchangeId id, HttpRequest request) {
     return;
   }
   FoundRoute found = FindRoute(routes_, call.request.method, call.request.path);
-  CHECK(found.route != nullptr);  // OnHead refused all others
+  BATON_CHECK(found.route != nullptr);  // OnHead refused all others
   call.argument = std::move(found.argument);
   found.route->answer(*this, std::move(call));
 }

@@ -9,7 +9,7 @@ namespace {
 
 StopMatcher MatcherFor(const std::vector<std::string>& stops) {
   auto matcher = StopMatcher::Create(stops);
-  CHECK(matcher.ok());  // ParseApiRequest refused what Create would
+  BATON_CHECK(matcher.ok());  // ParseApiRequest refused what Create would
   return *std::move(matcher);
 }
 

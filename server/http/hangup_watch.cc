@@ -46,7 +46,7 @@ void HangupWatch::State::Take() {
 }
 
 HangupWatch::HangupWatch(EventLoop* loop) : state_(std::make_shared<State>(loop->context())) {
-  CHECK(state_->epoll.native_handle() >= 0);
+  BATON_CHECK(state_->epoll.native_handle() >= 0);
   state_->Wait();
 }
 

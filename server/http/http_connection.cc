@@ -201,7 +201,7 @@ void HttpConnection::Reply(const HttpReply& reply) {
 }
 
 void HttpConnection::StartStream(const HttpReply& head) {
-  CHECK(!streaming_);
+  BATON_CHECK(!streaming_);
   streaming_ = true;
   if (core_->draining) answered_.keep_alive = false;
   stream_head_ = StreamHead(head, answered_);
@@ -209,7 +209,7 @@ void HttpConnection::StartStream(const HttpReply& head) {
 }
 
 void HttpConnection::Write(std::string_view bytes) {
-  CHECK(streaming_);
+  BATON_CHECK(streaming_);
   pending_ += stream_head_;
   stream_head_.clear();
   if (overflowed_) return;
@@ -224,7 +224,7 @@ void HttpConnection::Write(std::string_view bytes) {
 }
 
 void HttpConnection::EndStream() {
-  CHECK(streaming_);
+  BATON_CHECK(streaming_);
   streaming_ = false;
   pending_ += stream_head_;
   stream_head_.clear();

@@ -273,7 +273,7 @@ HttpParser& HttpParser::operator=(HttpParser&&) noexcept = default;
 
 HttpParser::Progress HttpParser::Take(std::string* input) {
   State& state = *state_;
-  CHECK(state.phase != State::Phase::kDone);
+  BATON_CHECK(state.phase != State::Phase::kDone);
   try {  // Beast's fields throw on absurd sizes
     return state.phase == State::Phase::kHead ? state.TakeHead(input) : state.TakeBody(input);
   } catch (const std::exception&) {

@@ -65,7 +65,7 @@ std::string ReportLine(const StartReport& report) {
     case StartReport::Kind::kReady:
       return "ready\n";
   }
-  CHECK(false);
+  BATON_CHECK(false);
   return "";
 }
 

@@ -319,9 +319,9 @@ int Supervisor::Run() {
   sigset_t signals;
   sigemptyset(&signals);
   for (const int signal : {SIGTERM, SIGINT, SIGCHLD}) sigaddset(&signals, signal);
-  CHECK(sigprocmask(SIG_BLOCK, &signals, nullptr) == 0);
+  BATON_CHECK(sigprocmask(SIG_BLOCK, &signals, nullptr) == 0);
   const int signal_descriptor = signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC);
-  CHECK(signal_descriptor >= 0);
+  BATON_CHECK(signal_descriptor >= 0);
   AddRoles();
   while (phase_ == Phase::kRunning || AnyAlive()) {
     StartDue();

@@ -12,10 +12,10 @@
 
 int main(int argc, char** argv) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  CHECK(argc == 2);
+  BATON_CHECK(argc == 2);
   const bool accept = std::string_view(argv[1]) == "accept";
   auto made = baton::MakeUcxLink("127.0.0.1", 0);
-  CHECK(made.ok());
+  BATON_CHECK(made.ok());
   const std::unique_ptr<baton::Link> link = *std::move(made);
   std::printf("%s\n", link->address().c_str());
   std::fflush(stdout);

@@ -1,12 +1,10 @@
 #include "decode_worker/decode_batch.h"
 
+#include <catch2/catch.hpp>
 #include <map>
 
 #include "tests/support/hash_backend.h"
 #include "tests/support/sequential_run.h"
-
-// After our headers: both have a CHECK.
-#include <catch2/catch.hpp>
 
 namespace baton {
 namespace {

@@ -1,10 +1,9 @@
 // Pages lent to the link thread, kept back and asked back.
+#include <catch2/catch.hpp>
+
 #include "decode_worker/page_lender.h"
 
 #include "tests/support/hash_backend.h"
-
-// After our headers: both have a CHECK.
-#include <catch2/catch.hpp>
 
 namespace baton {
 namespace {

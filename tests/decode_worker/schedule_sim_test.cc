@@ -1,12 +1,10 @@
 // Whole clusters of worker cores under random schedules: every output equals the sequential run,
 // whatever the interleaving, chunk, budget, batch and pool; pages are conserved after every event.
 #include <algorithm>
+#include <catch2/catch.hpp>
 #include <random>
 
 #include "tests/decode_worker/sim_cluster.h"
-
-// After our headers: both have a CHECK.
-#include <catch2/catch.hpp>
 
 namespace baton {
 namespace {

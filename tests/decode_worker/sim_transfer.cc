@@ -57,8 +57,8 @@ void SimTransfer::Run(int end, TransferCommand command) {
     Open(end, *open);
   } else if (auto* cells = std::get_if<SendCells>(&command)) {
     const auto it = flows_.find(cells->ticket_id);
-    if (it == flows_.end()) return;               // ended meanwhile
-    CHECK(it->second.state == State::kPromised);  // compute starts with a promise in hand
+    if (it == flows_.end()) return;                     // ended meanwhile
+    BATON_CHECK(it->second.state == State::kPromised);  // compute starts with a promise in hand
     it->second.cells.push_back(std::move(*cells));
   } else if (auto* commit = std::get_if<CommitHandoff>(&command)) {
     const auto it = flows_.find(commit->ticket_id);
@@ -87,11 +87,11 @@ void SimTransfer::Run(int end, TransferCommand command) {
 }
 
 void SimTransfer::Open(int end, const OpenHandoff& open) {
-  CHECK(!flows_.contains(open.ticket.id));
+  BATON_CHECK(!flows_.contains(open.ticket.id));
   int sink = -1;
   for (size_t i = 0; i < ends_.size(); ++i)
     if (ends_[i].incarnation == open.peer) sink = static_cast<int>(i);
-  CHECK(sink >= 0 && sink != end);
+  BATON_CHECK(sink >= 0 && sink != end);
   const auto refused = [&](int at) {
     return std::find(ends_[at].cancelled.begin(), ends_[at].cancelled.end(), open.ticket.id) !=
            ends_[at].cancelled.end();
@@ -135,7 +135,7 @@ void SimTransfer::CopyCells(Flow& flow) {
   const KvPool& to = *ends_[flow.sink].pool;
   for (size_t i = 0; i < cells.pages.size(); ++i)
     for (int plane = cells.plane; plane < cells.plane + cells.n_planes; ++plane) {
-      CHECK(cells.first_page + static_cast<int>(i) < flow.ticket.kv_pages);
+      BATON_CHECK(cells.first_page + static_cast<int>(i) < flow.ticket.kv_pages);
       std::memcpy(to.plane(flow.pages[cells.first_page + i], plane),
                   from.plane(cells.pages[i], plane),
                   static_cast<size_t>(from.layout().planes[plane].bytes));

@@ -2,6 +2,7 @@
 // and logits digests of every request equal those of one local engine that ran it alone, whatever
 // the chunk, page size, ISA path, crowd and placement.
 #include <dirent.h>
+#include <catch2/catch.hpp>
 
 #include <algorithm>
 #include <string>
@@ -11,9 +12,6 @@
 #include "tests/e2e/in_process_cluster.h"
 #include "tests/support/local_engine.h"
 #include "tests/support/sequential_run.h"
-
-// After our headers: both have a CHECK.
-#include <catch2/catch.hpp>
 
 namespace baton {
 namespace {

@@ -1,12 +1,11 @@
+#include <catch2/catch.hpp>
+
 #include "tests/e2e/in_process_cluster.h"
 
 #include "absl/strings/str_format.h"
 #include "kvtransfer/links/ucx_link.h"
 #include "tests/support/tapped_link.h"
 #include "tests/support/withheld_acks.h"
-
-// After our headers: both have a CHECK.
-#include <catch2/catch.hpp>
 
 namespace baton {
 namespace {

@@ -1,6 +1,7 @@
 // Sliding windows: what fell out of them is given back and used again, and nobody can tell by the
 // logits.
 #include <algorithm>
+#include <catch2/catch.hpp>
 #include <cstring>
 #include <map>
 #include <random>
@@ -10,9 +11,6 @@
 #include "engine/step/backend.h"
 #include "tests/engine/sequence_runner.h"
 #include "tests/support/temp_folder.h"
-
-// After our headers: both have a CHECK.
-#include <catch2/catch.hpp>
 
 namespace baton {
 namespace {

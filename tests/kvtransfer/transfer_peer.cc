@@ -30,11 +30,11 @@ void WaitForEndOfInput() {
 
 int RunSink(int32_t n_pages, int64_t cell_bytes) {
   UcxNode node(TestOptions(2), n_pages, {cell_bytes, cell_bytes});
-  CHECK(node.status().ok());
+  BATON_CHECK(node.status().ok());
   node.LendAll();
   Send(node.transfer().address());
   const auto arrived = node.Wait<HandoffArrived>(60'000);
-  CHECK(arrived.has_value());
+  BATON_CHECK(arrived.has_value());
   uint32_t crc = 0;
   for (const int32_t page : arrived->pages)
     crc = ExtendCrc32c(crc, node.pool().page(page).data(), node.pool().page(page).size());
@@ -45,7 +45,7 @@ int RunSink(int32_t n_pages, int64_t cell_bytes) {
 
 int RunSource(int32_t n_pages, int64_t cell_bytes, const std::string& sink, bool commits) {
   UcxNode node(TestOptions(1), n_pages, {cell_bytes, cell_bytes});
-  CHECK(node.status().ok());
+  BATON_CHECK(node.status().ok());
   std::vector<int32_t> pages;
   for (int32_t page = 0; page < n_pages; ++page) {
     node.pool().FillPage(page, 8);
@@ -53,12 +53,12 @@ int RunSource(int32_t n_pages, int64_t cell_bytes, const std::string& sink, bool
   }
   const Ticket ticket = MakeTicket(1, 2, n_pages, n_pages);
   node.transfer().Post(OpenHandoff{ticket, 2, sink});
-  CHECK(node.Wait<HandoffPromised>().has_value());
+  BATON_CHECK(node.Wait<HandoffPromised>().has_value());
   Send("promised");
   node.Send(ticket, pages);
   if (commits) node.Commit(ticket);
   const auto ended = node.Wait<HandoffEnded>(60'000);
-  CHECK(ended.has_value());
+  BATON_CHECK(ended.has_value());
   Send(ended->status.ToString());
   WaitForEndOfInput();
   return 0;
@@ -69,7 +69,7 @@ int RunSource(int32_t n_pages, int64_t cell_bytes, const std::string& sink, bool
 
 int main(int argc, char** argv) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  CHECK(argc >= 4);
+  BATON_CHECK(argc >= 4);
   const int32_t n_pages = std::stoi(argv[2]);
   const int64_t cell_bytes = std::stoll(argv[3]);
   return argc == 4 ? baton::RunSink(n_pages, cell_bytes)

@@ -3,13 +3,11 @@
 #include "prefill_worker/prefix_index.h"
 
 #include <algorithm>
+#include <catch2/catch.hpp>
 #include <map>
 #include <random>
 
 #include "tests/support/hash_backend.h"
-
-// After our headers: both have a CHECK.
-#include <catch2/catch.hpp>
 
 namespace baton {
 namespace {

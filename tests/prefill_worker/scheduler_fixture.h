@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <catch2/catch.hpp>
 #include <map>
 #include <memory>
 #include <utility>
@@ -10,9 +11,6 @@
 #include "prefill_worker/prefill_scheduler.h"
 #include "tests/support/hash_backend.h"
 #include "tests/support/sequential_run.h"
-
-// After our headers: both have a CHECK.
-#include <catch2/catch.hpp>
 
 namespace baton {
 

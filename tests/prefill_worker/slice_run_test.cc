@@ -2,12 +2,10 @@
 #include "prefill_worker/slice_run.h"
 
 #include <algorithm>
+#include <catch2/catch.hpp>
 #include <numeric>
 #include <utility>
 #include <vector>
-
-// After our headers: both have a CHECK.
-#include <catch2/catch.hpp>
 
 namespace baton {
 namespace {

@@ -27,7 +27,7 @@ Clients::Clients(const Swarm& swarm, Agenda* agenda, SimRandom* random)
       reference_(swarm.page_tokens, swarm.n_layers, swarm.windows,
                  LongropeFrom(kShortRangeTokens)) {
   auto pool = KvPool::Create(reference_.kv_layout(), swarm.largest_request_pages() + 1);
-  CHECK(pool.ok());
+  BATON_CHECK(pool.ok());
   reference_pool_ = *std::move(pool);
 }
 

@@ -67,7 +67,7 @@ void Node::Start(uint64_t random_id) {
       });
   engine_->set_slice_keys(std::max(1, swarm_.segment_keys));
   auto pool = KvPool::Create(engine_->kv_layout(), plan_.pages);
-  CHECK(pool.ok());
+  BATON_CHECK(pool.ok());
   pool_ = *std::move(pool);
   engine_->SetPool(pool_.get());
   const auto n_pages = static_cast<size_t>(pool_->n_ids());
@@ -95,7 +95,7 @@ void Node::Start(uint64_t random_id) {
   transfer.peer_timeout_ms = swarm_.peer_timeout_ms;
   transfer.transitions = transitions_;
   const PoolView view = ViewOf(*pool_);
-  CHECK(TransferCore::Validate(transfer, view).ok());
+  BATON_CHECK(TransferCore::Validate(transfer, view).ok());
   transfer_ = std::make_unique<TransferCore>(
       transfer, view, link_.get(),
       [this](TransferEvent event) { OnTransferEvent(std::move(event)); });

@@ -69,7 +69,7 @@ class HashBackend : public Backend {
   }
 
   void RunLayers(int from, int to) override {
-    CHECK(from == next_layer_ && to > from && to <= model_.n_layers);
+    BATON_CHECK(from == next_layer_ && to > from && to <= model_.n_layers);
     next_layer_ = to;
     const int n = static_cast<int>(step_.rows.size());
     for (int layer = from; layer < to; ++layer) {
@@ -80,13 +80,13 @@ class HashBackend : public Backend {
   }
 
   std::span<const float> logits(int i) const override {
-    CHECK(next_layer_ == model_.n_layers);
+    BATON_CHECK(next_layer_ == model_.n_layers);
     return std::span(step_.logits).subspan(static_cast<size_t>(i) * kVocab, kVocab);
   }
 
   void BeginSlice(const StepBatch& batch) override {
-    CHECK(batch.n_pieces() == 1 && batch.logit_rows.size() <= 1);
-    CHECK(batch.logit_rows.empty() || batch.logit_rows[0] == batch.n_tokens() - 1);
+    BATON_CHECK(batch.n_pieces() == 1 && batch.logit_rows.size() <= 1);
+    BATON_CHECK(batch.logit_rows.empty() || batch.logit_rows[0] == batch.n_tokens() - 1);
     slice_.Assign(batch, layout_.page_tokens);
     progress_.Begin(model_.n_layers, batch.n_tokens(), batch.n_tokens(), !batch.logit_rows.empty());
   }
@@ -97,7 +97,7 @@ class HashBackend : public Backend {
   // What the keys are is looked at: they have to be there.
   void AttendSlice(int layer, int from, int to, int end_key) override {
     progress_.Attend(layer, from, to);
-    CHECK(end_key % slice_keys_ == 0);
+    BATON_CHECK(end_key % slice_keys_ == 0);
     for (int row = from; row < to; ++row) AttendTo(slice_, slice_.rows[row], layer, end_key);
   }
   void FinishSlice(int layer, int from, int to) override {
@@ -106,7 +106,7 @@ class HashBackend : public Backend {
     if (layer + 1 == model_.n_layers && progress_.IsLogitRow(to)) MakeLogits(slice_);
   }
   std::span<const float> slice_logits() const override {
-    CHECK(progress_.has_logits());
+    BATON_CHECK(progress_.has_logits());
     return slice_.logits;
   }
 
@@ -129,8 +129,8 @@ class HashBackend : public Backend {
       logit_rows.assign(batch.logit_rows.begin(), batch.logit_rows.end());
       for (int piece = 0; piece < batch.n_pieces(); ++piece)
         for (int row = batch.piece_begin[piece]; row < batch.piece_begin[piece + 1]; ++row) {
-          CHECK(batch.positions[row] / page_tokens <
-                batch.page_begin[piece + 1] - batch.page_begin[piece]);
+          BATON_CHECK(batch.positions[row] / page_tokens <
+                      batch.page_begin[piece + 1] - batch.page_begin[piece]);
           rows.push_back({.first_page = batch.page_begin[piece],
                           .position = batch.positions[row],
                           .hidden = Mix(0x5eed + static_cast<uint64_t>(batch.ropes[piece]),
@@ -153,7 +153,7 @@ class HashBackend : public Backend {
     for (int position = std::max(row.met, first); position < end; ++position) {
       uint64_t value = 0;
       std::memcpy(&value, Slot(c, row, layer, position), 8);
-      CHECK(value != 0);
+      BATON_CHECK(value != 0);
       row.hidden = Mix(row.hidden, value);
     }
     row.met = std::max(row.met, end);
@@ -176,7 +176,7 @@ class HashBackend : public Backend {
   }
   std::byte* Slot(const Computed& c, const Row& row, int layer, int position) const {
     const int32_t entry = c.pages[row.first_page + position / layout_.page_tokens];
-    CHECK(IsWhole(entry) || (PageOf(entry) >= 0 && !layout_.planes[layer].has_window));
+    BATON_CHECK(IsWhole(entry) || (PageOf(entry) >= 0 && !layout_.planes[layer].has_window));
     return pool_->plane(PageOf(entry), layer) + (position % layout_.page_tokens) * 8;
   }
 

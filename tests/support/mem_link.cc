@@ -17,14 +17,14 @@ namespace baton {
 
 MemNetwork::MemNetwork(Mode mode, uint64_t seed) : mode_(mode), random_(seed) {}
 
-MemNetwork::~MemNetwork() { CHECK(links_.empty()); }
+MemNetwork::~MemNetwork() { BATON_CHECK(links_.empty()); }
 
 std::unique_ptr<MemLink> MemNetwork::MakeLink(std::function<void()> wake, std::string address) {
   std::lock_guard lock(mutex_);
   const int wake_fd = mode_ == Mode::kThreaded ? ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC) : -1;
-  CHECK(mode_ == Mode::kDeterministic || wake_fd >= 0);
+  BATON_CHECK(mode_ == Mode::kDeterministic || wake_fd >= 0);
   if (address.empty()) address = absl::StrCat("mem:", next_id_++);
-  CHECK(!links_.contains(address));
+  BATON_CHECK(!links_.contains(address));
   std::unique_ptr<MemLink> link(new MemLink(this, address, std::move(wake), wake_fd));
   links_[address] = link.get();
   return link;
@@ -346,7 +346,7 @@ void MemLink::Put(LinkEvent event) {
   if (wake_) wake_();
   if (wake_fd_ < 0) return;
   const uint64_t one = 1;
-  CHECK(::write(wake_fd_, &one, sizeof(one)) == sizeof(one));
+  BATON_CHECK(::write(wake_fd_, &one, sizeof(one)) == sizeof(one));
 }
 
 ConnectionId MemLink::Connect(const std::string& address) {
@@ -404,7 +404,7 @@ void MemLink::Accept(AnnouncementId announcement, OperationId operation, std::by
   if (wire == nullptr) return Put(ChunkLanded{operation, false});  // it went with its connection
   const MemNetwork::Offer offer = wire->offers[side].at(announcement);
   wire->offers[side].erase(announcement);
-  CHECK(!network_->Shares(this, destination, offer.length));  // no two posted receives do
+  BATON_CHECK(!network_->Shares(this, destination, offer.length));  // no two posted receives do
   ++n_operations_;
   if (network_->watch_.posted) network_->watch_.posted(this, operation, destination, offer.length);
   network_->copies_.push_back(
@@ -434,7 +434,7 @@ bool MemLink::Poll(std::vector<LinkEvent>* events) {
   if (inbox_.empty()) return false;
   if (wake_fd_ >= 0) {
     uint64_t count;
-    CHECK(::read(wake_fd_, &count, sizeof(count)) == sizeof(count));
+    BATON_CHECK(::read(wake_fd_, &count, sizeof(count)) == sizeof(count));
   }
   for (LinkEvent& event : inbox_) events->push_back(std::move(event));
   inbox_.clear();

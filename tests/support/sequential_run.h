@@ -26,7 +26,8 @@ inline SequentialTokens SequentialRun(Backend* backend, KvPool* pool,
                                       const std::vector<int32_t>& stop_tokens = {}) {
   backend->SetPool(pool);
   std::vector<int32_t> pages;
-  CHECK(pool->Take(pool->layout().PagesFor(static_cast<int>(prompt.size()) + max_tokens), &pages));
+  BATON_CHECK(
+      pool->Take(pool->layout().PagesFor(static_cast<int>(prompt.size()) + max_tokens), &pages));
   Sampler sampler;
   StepBuilder builder;
   SequentialTokens out;
@@ -56,7 +57,7 @@ inline SequentialTokens SequentialRun(Backend* backend, const std::vector<int32_
                                       const std::vector<int32_t>& stop_tokens = {}) {
   const KvLayout& layout = backend->kv_layout();
   auto pool = KvPool::Create(layout, layout.PagesFor(static_cast<int>(prompt.size()) + max_tokens));
-  CHECK(pool.ok());
+  BATON_CHECK(pool.ok());
   return SequentialRun(backend, pool->get(), prompt, max_tokens, sampling, stop_tokens);
 }
 

@@ -1,13 +1,11 @@
 // A relay's slice among steps, turn by turn, with router and transfer room played by hand.
 #include "worker/worker_core.h"
 
+#include <catch2/catch.hpp>
 #include <cstring>
 
 #include "tests/support/hash_backend.h"
 #include "tests/support/sequential_run.h"
-
-// After our headers: both have a CHECK.
-#include <catch2/catch.hpp>
 
 namespace baton {
 namespace {

@@ -1,6 +1,7 @@
 // Engine threads, link threads and a router's thread at once, without UCX and gRPC so that a race
 // detector sees every access: two prefill workers hand over to a decode worker while requests are
 // cancelled, metrics are read, and in the end everything drains or is cut short.
+#include <catch2/catch.hpp>
 #include <condition_variable>
 #include <map>
 #include <mutex>
@@ -13,9 +14,6 @@
 #include "tests/support/sequential_run.h"
 #include "worker/engine_thread.h"
 #include "worker/pool_view.h"
-
-// After our headers: both have a CHECK.
-#include <catch2/catch.hpp>
 
 namespace baton {
 namespace {

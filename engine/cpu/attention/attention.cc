@@ -98,10 +98,10 @@ class TiledAttention final : public AttentionKernels {
     laid_out_floats_ = lays_out ? kernels_.laid_out_floats : 0;
     const bool are_made = KeyTiles::AreMade(*args.layout, args.layer);
     block_rows_ = are_made || laid_out_floats_ > 0 ? kMadeBlockRows : kBlockRows;
-    CHECK(group_ * shape_.heads == args.n_heads);
-    CHECK(args.keys.first % kSegmentKeys == 0);
-    CHECK(shape_.key_dim % 16 == 0 && shape_.key_dim <= kMaxKeyDim);
-    CHECK(shape_.value_dim % 16 == 0 && shape_.value_dim <= kMaxValueDim);
+    BATON_CHECK(group_ * shape_.heads == args.n_heads);
+    BATON_CHECK(args.keys.first % kSegmentKeys == 0);
+    BATON_CHECK(shape_.key_dim % 16 == 0 && shape_.key_dim <= kMaxKeyDim);
+    BATON_CHECK(shape_.value_dim % 16 == 0 && shape_.value_dim <= kMaxValueDim);
     Plan(pool.n_threads());
     if (workspaces_.size() < static_cast<size_t>(pool.n_threads()))
       workspaces_.resize(static_cast<size_t>(pool.n_threads()));
@@ -359,7 +359,7 @@ const AttentionTileKernels& AttentionTileKernelsOf(Isa isa) {
     case Isa::kAmx:
       return kAttentionTileAmx;
   }
-  CHECK(false);
+  BATON_CHECK(false);
 }
 
 std::unique_ptr<AttentionKernels> MakeAttentionKernels(Isa isa) {

@@ -40,7 +40,7 @@ KeyTiles::KeyTiles(const KvLayout& layout, int layer, int kv_head, const KvPlane
       v_offset_(shape_.values_in_keys ? 0 : layout.VOffset(layer, kv_head)),
       k_bytes_(layout.KGroupBytes(layer)),
       v_bytes_(layout.VGroupBytes(layer)) {
-  CHECK(layout.page_tokens == 1 << page_shift_);
+  BATON_CHECK(layout.page_tokens == 1 << page_shift_);
 }
 
 KeyTiles::Groups KeyTiles::FindGroups(int first_key) const {

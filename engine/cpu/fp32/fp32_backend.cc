@@ -41,20 +41,20 @@ class Fp32Backend : public Backend, public RivalSlices {
   WeightMemory weight_memory() const override { return {weights_.bytes(), false}; }
   ComputePool* compute_pool() override { return compute_.get(); }
   void SetPool(KvPool* pool) override {
-    CHECK(pool->layout().layout_id() == layout_.layout_id());
+    BATON_CHECK(pool->layout().layout_id() == layout_.layout_id());
     kv_ = pool;
   }
 
   // ---- steps ----
 
   void Begin(const StepBatch& batch) override {
-    CHECK(batch.n_tokens() <= limits_.max_step_tokens);
+    BATON_CHECK(batch.n_tokens() <= limits_.max_step_tokens);
     Begin(batch, step_);
     next_layer_ = 0;
   }
 
   void RunLayers(int from, int to) override {
-    CHECK(from == next_layer_ && from <= to && to <= model_.n_layers);
+    BATON_CHECK(from == next_layer_ && from <= to && to <= model_.n_layers);
     for (int layer = from; layer < to; ++layer) {
       Project(layer, step_, Range(0, step_.batch.n()));
       if (layer + 1 < model_.n_layers) {
@@ -67,17 +67,17 @@ class Fp32Backend : public Backend, public RivalSlices {
   }
 
   std::span<const float> logits(int i) const override {
-    CHECK(i >= 0 && i < step_.batch.n_logits() && next_layer_ == model_.n_layers);
+    BATON_CHECK(i >= 0 && i < step_.batch.n_logits() && next_layer_ == model_.n_layers);
     return {step_.logits.row(i), static_cast<size_t>(model_.vocab)};
   }
 
   // ---- slices ----
 
   void BeginSlice(const StepBatch& batch) override {
-    CHECK(batch.n_tokens() <= limits_.max_slice_tokens);
+    BATON_CHECK(batch.n_tokens() <= limits_.max_slice_tokens);
     Begin(batch, slice_);
-    CHECK(batch.logit_rows.size() <= 1);
-    CHECK(batch.logit_rows.empty() || batch.logit_rows[0] == batch.n_tokens() - 1);
+    BATON_CHECK(batch.logit_rows.size() <= 1);
+    BATON_CHECK(batch.logit_rows.empty() || batch.logit_rows[0] == batch.n_tokens() - 1);
     progress_.Begin(model_.n_layers, batch.n_tokens(), limits_.max_step_tokens,
                     !batch.logit_rows.empty());
   }
@@ -88,7 +88,7 @@ class Fp32Backend : public Backend, public RivalSlices {
   // Computes nothing early: rows attend all their keys when they are finished.
   void AttendSlice(int layer, int from, int to, int end_key) override {
     progress_.Attend(layer, from, to);
-    CHECK(end_key % kSliceKeys == 0);
+    BATON_CHECK(end_key % kSliceKeys == 0);
   }
   void FinishSlice(int layer, int from, int to) override {
     progress_.Finish(layer, from, to);
@@ -96,7 +96,7 @@ class Fp32Backend : public Backend, public RivalSlices {
     if (progress_.IsLogitRow(to)) FinishLogitRows(slice_);
   }
   std::span<const float> slice_logits() const override {
-    CHECK(progress_.has_logits());
+    BATON_CHECK(progress_.has_logits());
     return {slice_.logits.row(0), static_cast<size_t>(model_.vocab)};
   }
 
@@ -104,7 +104,7 @@ class Fp32Backend : public Backend, public RivalSlices {
 
   void AttendKeys(int layer, int from, int to, int first_key, int end_key) override {
     progress_.Attend(layer, from, to);
-    CHECK(first_key % kSliceKeys == 0 && end_key % kSliceKeys == 0);
+    BATON_CHECK(first_key % kSliceKeys == 0 && end_key % kSliceKeys == 0);
     Choose(slice_, Range(from, to));
     slice_.queries.Read(chosen_, q_);
     slice_.kept.Read(chosen_, kept_);
@@ -115,13 +115,13 @@ class Fp32Backend : public Backend, public RivalSlices {
   int64_t residual_bytes() const override { return model_.hidden * int64_t{sizeof(float)}; }
   void ReadResidual(int from, int to, std::span<std::byte> out) const override {
     progress_.CheckRows(from, to);
-    CHECK(static_cast<int64_t>(out.size()) == (to - from) * residual_bytes());
+    BATON_CHECK(static_cast<int64_t>(out.size()) == (to - from) * residual_bytes());
     std::memcpy(out.data(), slice_.x.row(from), out.size());
   }
   void SetResidual(int layer, int from, int to, std::span<const std::byte> in) override {
     progress_.CheckRows(from, to);
     progress_.StartAt(layer);
-    CHECK(static_cast<int64_t>(in.size()) == (to - from) * residual_bytes());
+    BATON_CHECK(static_cast<int64_t>(in.size()) == (to - from) * residual_bytes());
     std::memcpy(slice_.x.row(from), in.data(), in.size());
   }
 
@@ -137,7 +137,7 @@ class Fp32Backend : public Backend, public RivalSlices {
   };
 
   void Begin(const StepBatch& batch, Computed& c) {
-    CHECK(kv_ != nullptr && batch.n_tokens() > 0);
+    BATON_CHECK(kv_ != nullptr && batch.n_tokens() > 0);
     c.batch.Assign(batch, *kv_, model_.vocab, model_.max_positions);
     c.x.Resize(c.batch.n(), model_.hidden);
     c.queries.Resize(c.batch.n(), model_.n_heads * layout_.shape(0).key_dim);

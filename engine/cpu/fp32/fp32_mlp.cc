@@ -138,7 +138,7 @@ float Fp32Mlp::Activate(float x) const {
     case Activation::kGeluTanh:
       return 0.5f * x * (1 + std::tanh(kRootOf2ByPi * (x + 0.044715f * x * x * x)));
   }
-  CHECK(false);
+  BATON_CHECK(false);
 }
 
 }  // namespace baton

@@ -34,7 +34,7 @@ Fp32Weights::Fp32Weights(const WeightSource& source, ComputePool& pool) : pool_(
 
 const std::vector<float>& Fp32Weights::At(const std::string& name) const {
   const auto found = tensors_.find(name);
-  CHECK(found != tensors_.end());
+  BATON_CHECK(found != tensors_.end());
   return found->second;
 }
 

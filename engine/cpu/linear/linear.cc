@@ -27,13 +27,13 @@ constexpr int kSelectionRuns = 16;
 constexpr double kDecisive = 1.05;
 
 void CheckArgs(const LinearArgs& args) {
-  CHECK(args.x_stride >= RoundUp(args.weights.k, 32));
-  CHECK(args.norm.apply == nullptr ||
-        (args.norm.n == args.weights.k && args.norm.n_padded == RoundUp(args.weights.k, 32)));
-  CHECK(reinterpret_cast<uintptr_t>(args.weights.data) % 64 == 0);
-  CHECK(args.epilogue == Epilogue::kFp32 ? args.y_fp32 != nullptr : args.y != nullptr);
-  CHECK(args.epilogue != Epilogue::kResidualAdd || args.residual != nullptr);
-  CHECK(!IsGated(args.epilogue) || args.weights.n % 32 == 0);
+  BATON_CHECK(args.x_stride >= RoundUp(args.weights.k, 32));
+  BATON_CHECK(args.norm.apply == nullptr ||
+              (args.norm.n == args.weights.k && args.norm.n_padded == RoundUp(args.weights.k, 32)));
+  BATON_CHECK(reinterpret_cast<uintptr_t>(args.weights.data) % 64 == 0);
+  BATON_CHECK(args.epilogue == Epilogue::kFp32 ? args.y_fp32 != nullptr : args.y != nullptr);
+  BATON_CHECK(args.epilogue != Epilogue::kResidualAdd || args.residual != nullptr);
+  BATON_CHECK(!IsGated(args.epilogue) || args.weights.n % 32 == 0);
 }
 
 // The part of a job from row `begin` on.
@@ -143,7 +143,7 @@ class TableLinearKernels final : public LinearKernels {
                                             : format.type == WeightType::kInt8 ? set_.int8
                                                                                : set_.int4;
     const LinearKernelTable* const table = tables[static_cast<size_t>(form)];
-    CHECK(table != nullptr);
+    BATON_CHECK(table != nullptr);
     return *table;
   }
 

@@ -13,7 +13,7 @@ void* AlignedBuffer::Reserve(size_t bytes) {
   capacity_ = (bytes + alignment - 1) / alignment * alignment;
   memory_.reset();  // first, so that old and new memory never exist together
   memory_.reset(std::aligned_alloc(alignment, capacity_));
-  CHECK(memory_ != nullptr);
+  BATON_CHECK(memory_ != nullptr);
   if (alignment == kHugePage) madvise(memory_.get(), capacity_, MADV_HUGEPAGE);  // best effort
   return memory_.get();
 }

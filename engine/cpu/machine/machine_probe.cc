@@ -76,7 +76,7 @@ double ProbeReadGbps(ComputePool& pool, const void* memory, int64_t bytes, int t
   constexpr int64_t kPiece = int64_t{64} << 20;
   const int64_t pieces = std::max<int64_t>(1, bytes / kPiece);
   const int64_t part = bytes / pieces / pool.n_threads() / kReadUnit * kReadUnit;
-  CHECK(part > 0);
+  BATON_CHECK(part > 0);
   const char* from = static_cast<const char*>(memory);
   double seconds = 1e30;
   for (int64_t i = 0; i < tries; ++i) {

@@ -50,7 +50,7 @@ inline void WriteInt8(const ElementwiseRows& rows, const KvShape& shape, const b
 template <const ElementwiseRows& (*kRows)()>
 void WriteKv(const KvLayout& layout, int layer, int head, const bf16* k, const bf16* v,
              std::byte* plane, int slot) {
-  DCHECK(slot >= 0 && slot < layout.page_tokens);
+  BATON_DCHECK(slot >= 0 && slot < layout.page_tokens);
   const KvShape& shape = layout.shape(layer);
   const int64_t group = slot / kLanes;
   const int token = slot % kLanes;

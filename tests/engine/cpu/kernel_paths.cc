@@ -90,7 +90,7 @@ std::vector<KernelPath> KernelPaths() {
   std::vector<KernelPath> paths;
   for (const Isa isa : SupportedIsas()) {
     auto linear = MakeLinearKernels(isa);
-    CHECK(linear.ok());
+    BATON_CHECK(linear.ok());
     paths.push_back({std::string(IsaName(isa)),
                      {*std::move(linear), MakeAttentionKernels(isa), &GetElementwiseKernels(isa)},
                      &AttentionTileKernelsOf(isa)});
