@@ -36,8 +36,10 @@ class TappedLink final : public Link {
   std::function<void(Announced*)> on_announce;
   // Called before each control message, which goes out as it leaves it; not at all if empty.
   std::function<void(std::string*)> on_send;
-  // Called for each event on its way to the owner; a message that it empties does not arrive.
+  // Called for each event on its way to the owner.
   std::function<void(LinkEvent*)> on_event;
+  // Called for each event before on_event; one for which it returns true does not reach the owner.
+  std::function<bool(const LinkEvent&)> drops_event;
   // The owner does not learn of lost connections while this is set.
   bool withholds_losses = false;
   std::string connects_to;  // where Connect goes instead, unless empty
@@ -88,10 +90,8 @@ class TappedLink final : public Link {
     if (!withholds_losses)
       for (LinkEvent& loss : std::exchange(losses_, {})) events->push_back(std::move(loss));
     for (LinkEvent& event : polled) {
+      if (drops_event && drops_event(event)) continue;
       if (on_event) on_event(&event);
-      if (const auto* message = std::get_if<MessageArrived>(&event);
-          message != nullptr && message->bytes.empty())
-        continue;
       if (const auto* accepted = std::get_if<ConnectionAccepted>(&event))
         connections_.insert(accepted->connection);
       if (const auto* sent = std::get_if<ChunkSent>(&event);

@@ -19,11 +19,11 @@ inline void WithholdAcks(TappedLink* tap) {
         std::holds_alternative<wire::AwaitingParts>(*sent))
       message->clear();
   };
-  tap->on_event = [](LinkEvent* event) {
-    auto* message = std::get_if<MessageArrived>(event);
-    if (message == nullptr) return;
+  tap->drops_event = [](const LinkEvent& event) {
+    const auto* message = std::get_if<MessageArrived>(&event);
+    if (message == nullptr) return false;
     const absl::StatusOr<wire::Message> arrived = wire::Decode(message->bytes);
-    if (arrived.ok() && std::holds_alternative<wire::Commit>(*arrived)) message->bytes.clear();
+    return arrived.ok() && std::holds_alternative<wire::Commit>(*arrived);
   };
 }
 
