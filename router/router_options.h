@@ -32,22 +32,6 @@ struct RouterOptions {
   absl::Duration end_wait = absl::Seconds(30);
   TransitionCounts* transitions = nullptr;  // counts transitions; tests only
 };
-// an attempt after a relay that broke is no relay
-// How long a request whose workers were lost waits for any worker before it fails.
-absl::Duration worker_wait = absl::Seconds(30);
-// A worker that says nothing for so long is lost: hung, stopped or cut off. Every report counts,
-// an empty one too; infinite = never.
-absl::Duration worker_silence = absl::Seconds(3);
-// An attempt that gives no sign of life (a token, the end of a part or of the prompt) for so
-// long, and 20 times the predicted wait before the first one, is given up and dispatched anew.
-absl::Duration attempt_silence = absl::Minutes(5);
-// A handoff of a relay broke: how long the reports of its other ranks, or the loss of a worker,
-// are awaited to tell whose fault it was, if it can be replaced.
-absl::Duration blame_wait = absl::Milliseconds(200);
-// How long an ended request is remembered for its parts to end.
-absl::Duration end_wait = absl::Seconds(30);
-TransitionCounts* transitions = nullptr;  // counts transitions; tests only
-};
 
 // Declares router.* and the relays' part of lab.*.
 void DeclareRouter(RouterOptions* options, Settings* settings);
