@@ -167,7 +167,7 @@ TEST_CASE("a renamed key is refused with its new name") {
   CHECK(example.Error("server:\n  rows: 4\n") ==
         "baton.yaml:2: server.rows was renamed to decode.max_batch");
   CHECK(example.settings.SetFlag("server.rows", "4", "--server.rows").message() ==
-        "flag server.rows was renamed to decode.max_batch");
+        "--server.rows was renamed to decode.max_batch");
   CHECK(example.max_batch == 16);
   CHECK(example.settings.NewName("server.rows") == "decode.max_batch");
   CHECK(example.settings.NewName("decode.max_batch").empty());
@@ -198,7 +198,7 @@ TEST_CASE("choices and sizes have the types of their targets") {
   CHECK(colour == Colour::kRed);
   CHECK(room == 65536);
   CHECK(settings.SetFlag("paint.colour", "green", "--paint.colour").message() ==
-        "flag paint.colour: \"green\" must be one of red, blue");
+        "--paint.colour: \"green\" must be one of red, blue");
 }
 
 TEST_CASE("the reference has a table per section, in the order that was declared") {

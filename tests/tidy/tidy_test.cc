@@ -77,10 +77,10 @@ TEST_CASE("no file is longer than 500 lines") {  // the guide is 300 to 500
 // Classes larger than the guide of 30 functions. A count may only fall: lower it with the class,
 // and drop the row at 30. What is new stays below the guide.
 const std::map<std::string, int> kLargeClasses = {
-    {"CpuBackend", 31},  {"Fp32Backend", 54},    {"IntegerGemm", 34}, {"KvPool", 32},
-    {"HandoffSink", 47}, {"TransferCore", 80},   {"UcxLink", 33},     {"Cluster", 43},
-    {"Journey", 51},     {"Router::State", 45},  {"DecodeBatch", 36}, {"PrefillScheduler", 74},
-    {"ApiFront", 31},    {"HttpConnection", 37},
+    {"CpuBackend", 31},     {"Fp32Backend", 54},   {"IntegerGemm", 34}, {"KvPool", 32},
+    {"HandoffSink", 47},    {"TransferCore", 80},  {"UcxLink", 33},     {"Cluster", 43},
+    {"Journey", 51},        {"Router::State", 45}, {"DecodeBatch", 36}, {"PrefillScheduler", 74},
+    {"HttpConnection", 37},
 };
 
 TEST_CASE("a class has at most 30 functions, or is on its way there") {
