@@ -53,7 +53,7 @@ class MetricsRegistry {
   MetricsRegistry(const MetricsRegistry&) = delete;
   MetricsRegistry& operator=(const MetricsRegistry&) = delete;
 
-  // The same name may be declared with several label sets; help of the first one stands.
+  // A name may be declared with several label sets; the first declaration's help is used.
   CounterMetric Counter(const std::string& name, const std::string& help,
                         const MetricLabels& labels);
   GaugeMetric Gauge(const std::string& name, const std::string& help, const MetricLabels& labels);

@@ -35,7 +35,7 @@ class Transfer {
   static absl::StatusOr<std::unique_ptr<Transfer>> Start(
       const TransferOptions& options, const PoolView& pool,
       std::function<void(TransferEvent)> on_event);
-  // The same over another link than UCX at listen_host and listen_port, made on the link thread.
+  // Starts over another link than UCX at listen_host and listen_port; made on the link thread.
   static absl::StatusOr<std::unique_ptr<Transfer>> StartOver(
       LinkMaker make_link, const TransferOptions& options, const PoolView& pool,
       std::function<void(TransferEvent)> on_event);

@@ -1,5 +1,5 @@
-// What the user says of relays: which prompts several workers prefill, and how many. Plain data;
-// set at the start of the router's process.
+// Rules of relays: which prompts several workers prefill, and how many workers. Plain data, set at
+// the start of the router's process.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,13 @@ namespace baton {
 // Slices by the closed form, by a tuned table, or even ones (both for reproduction).
 enum class PartitionMode { kClosed, kTable, kEven };
 
-// For comparisons: what the planner decides better by itself.
+// Choices for comparisons only; the planner decides better by itself.
 struct RelayLab {
-  int min_ranks = 1;  // more than one: a relay wherever possible, whatever is predicted
-  std::optional<RelayPush> push{};  // kAll or kTail; nothing: what is predicted to be sooner
+  int min_ranks = 1;                // above 1: a relay wherever possible, whatever is predicted
+  std::optional<RelayPush> push{};  // kAll or kTail; empty: whichever is predicted to be sooner
   PartitionMode partition = PartitionMode::kClosed;
-  // Of kTable, read at start from the file of lab.partition_table: no relay of ranks it lacks.
+  // Table for kTable, read at start from the file of lab.partition_table. A number of ranks that it
+  // lacks makes no relay.
   std::shared_ptr<const PartitionTable> table{};
 };
 
@@ -32,7 +33,7 @@ struct RelayRules {
   RelayLab lab{};
 };
 
-// router.relay_*, and lab.relay_*, lab.partition.
+// Declares router.relay_*, lab.relay_* and lab.partition.
 void DeclareRelayRules(RelayRules* rules, Settings* settings);
 
 }  // namespace baton

@@ -176,7 +176,7 @@ void PrefillScheduler::ChooseSlice(Prompt* prompt, absl::Time now) {
   if (round.slice || done) AnnounceProjected(prompt);
   if (done) {
     RoundComputed(prompt);
-    // What comes before the next slice may be there already.
+    // The KV before the next slice may be here already.
     if (prompt->phase == Phase::kInflow && !RunsInSteps(prompt)) ChooseSlice(prompt, now);
     return;
   }

@@ -8,7 +8,7 @@
 namespace baton {
 namespace {
 
-// Who brings which pages of a handoff to the decode worker.
+// Checks which ranks bring which pages of a handoff to the decode worker.
 std::string WhyNotInParts(const PromptRound& round, bool is_last_of_tail, int page_tokens) {
   const int own_page = round.begin / page_tokens;
   const Ticket& ticket = round.ticket;

@@ -74,7 +74,7 @@ class Journey {
   static constexpr int kMaxPreemptions = 3;
   // Page hashes of the prompt (prefix_memory.h); page_tokens is the same in every call.
   const std::vector<uint64_t>& Pages(int32_t page_tokens);
-  // What the running attempt does, or the next one must do.
+  // The spec of the running attempt, or of the next one.
   AttemptSpec Shape() const;
 
   // Starts an attempt and raises the epoch. Make...Request then make the attempt's commands.

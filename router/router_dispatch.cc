@@ -232,7 +232,7 @@ std::optional<Plan> Router::State::Mend(const Journey& journey, absl::Time now) 
   return cluster.Replace(plan, culprit, journey.Shape(), journey.avoid, now);
 }
 
-// Of what crosses in all relays that share a link; so what is left is never overstated.
+// Counts bytes that cross in all relays that share a link, so the rest is never overstated.
 std::vector<HopProgress> Router::State::HopsOf(const Journey& journey) const {
   const Plan& plan = journey.plan();
   const std::vector<int32_t> tokens = plan.HopTokens(journey.Shape());

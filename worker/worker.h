@@ -26,7 +26,7 @@ class Worker {
                                                        const WorkerStart& start,
                                                        void (*progress)(void*, double) = nullptr,
                                                        void* progress_context = nullptr);
-  // The same around a loaded engine.
+  // Starts around a loaded engine.
   static absl::StatusOr<std::unique_ptr<Worker>> Start(const WorkerOptions& options,
                                                        const WorkerStart& start,
                                                        std::unique_ptr<Backend> backend);
@@ -34,7 +34,7 @@ class Worker {
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  // What the worker announced to the router: pages, context, addresses.
+  // The announcement made to the router: pages, context, addresses.
   const WorkerAnnounce& announce() const { return announce_; }
   const Backend& backend() const { return *backend_; }
   WorkerMetrics metrics() const;  // any thread; not beside Stop

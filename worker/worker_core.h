@@ -40,12 +40,12 @@ struct WorkerCoreOptions {
   int64_t zeroed_bytes_per_turn = 4 << 20;  // pages lent between two steps are zeroed first
 };
 
-// What the core learns from its worker; the engine's limits bound steps and slices.
+// Facts about the worker. The engine's limits bound steps and slices.
 struct WorkerFacts {
   Incarnation self = 0;
   Role role = Role::kBoth;
   int max_context = 0;                      // tokens
-  std::optional<PrefillCost> first_cost{};  // of prefill, believed before it was measured
+  std::optional<PrefillCost> first_cost{};  // cost of prefill until it is measured
 };
 
 struct WorkerPorts {

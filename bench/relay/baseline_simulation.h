@@ -1,6 +1,6 @@
-// What others do to prefill with several workers, simulated on the workers and links of
+// Simulates other ways to prefill with several workers, on the workers and links of
 // relay_simulation.h (docs/PAPER.md, schemes): the rivals that the relay is compared with. Seconds
-// to the first token. Pure functions, any thread; whatever they say is a simulation.
+// to the first token. Pure functions, any thread; all results are simulated.
 #pragma once
 
 #include <span>

@@ -25,16 +25,18 @@ class RankInflows {
 
   void OnEvent(const TransferEvent& event);  // link thread
 
-  // Engine thread. Planes of which all inflows are there, and leading pages of the next one.
+  // Engine thread. Number of planes that all inflows have brought, and of leading pages of the
+  // next.
   InflowProgress progress();
-  // All inflows have the plane. An error if one failed.
+  // Waits until all inflows have brought the plane. Error: one failed.
   absl::Status AwaitPlane(int plane);
-  // Those of them with pages of [first, first + n) have.
+  // Waits until every inflow with pages of [first, first + n) has brought these.
   absl::Status AwaitPages(int plane, int first, int n);
   absl::Status AwaitMore(const InflowProgress& there);
-  // So many cells of the only inflow are there, in the order in which they are sent.
+  // Waits until n cells of the only inflow are there, in the order in which they are sent.
   absl::Status AwaitCells(int64_t n);
-  // Nothing comes or goes any more; seconds (monotonic) of the last inflow's end in *arrived.
+  // Waits until nothing comes or goes any more. *arrived: monotonic seconds of the last inflow's
+  // end.
   absl::Status AwaitEnd(double* arrived);
   double waited() const { return waited_; }  // seconds, so far
 

@@ -1,6 +1,6 @@
-// What the coordinator of `baton bench relay` and its processes say to each other: one JSON object
-// per line, over a descriptor of each process. Plain values; the coordinator is trusted, a line
-// that does not parse is an error for the reader.
+// Messages between the coordinator of `baton bench relay` and its processes: one JSON object per
+// line, over a descriptor of each process. Plain values; the coordinator is trusted, a line that
+// does not parse is an error for the reader.
 #pragma once
 
 #include <cstdint>

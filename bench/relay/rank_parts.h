@@ -1,4 +1,4 @@
-// What a process of the relay benchmark has for all its prompts.
+// Parts that a process of the relay benchmark keeps for all its prompts.
 #pragma once
 
 #include <memory>

@@ -35,7 +35,7 @@ absl::StatusOr<Scheme> MakeScheme(const std::string& name, const SimulatedCluste
                                   const RelayRig& rig, int tokens);
 // Seconds to the first token.
 double PredictScheme(const Scheme& scheme, const SimulatedCluster& cluster, int ranks);
-// What each process of the rig does.
+// The work of each process of the rig.
 std::vector<RankRun> PlanScheme(const Scheme& scheme, RelayRig& rig);
 // The process that has the prompt's last logits.
 int TailOf(const Scheme& scheme, const RelayRig& rig);

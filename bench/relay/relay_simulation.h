@@ -72,8 +72,8 @@ RelayTimes SimulateAccumulating(const SimulatedCluster& cluster, std::span<const
 // own slice to the decode worker.
 RelayTimes SimulateCutThrough(const SimulatedCluster& cluster, std::span<const double> slices,
                               double prefix, const CutThrough& options);
-// The same in rounds and stages, slices by the closed form. KV that an earlier member needs in the
-// next round travels on around the ring.
+// The relay in rounds and stages, with slices by the closed form. KV that an earlier member needs
+// in the next round travels on around the ring.
 RelayTimes SimulateShape(const SimulatedCluster& cluster, double tokens, double prefix,
                          const RelayShape& shape, const CutThrough& options);
 

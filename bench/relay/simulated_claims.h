@@ -1,6 +1,6 @@
-// What the paper says, and what is promised of the relay, checked on simulated workers
-// (docs/PAPER.md, claims): statements with a value and the line it has to meet. Claims about
-// numbers, memory and bits need real workers and are not here. Pure functions, any thread.
+// Checks the paper's claims and our own about the relay on simulated workers (docs/PAPER.md,
+// claims): statements with a value and the line it has to meet. Claims about numbers, memory and
+// bits need real workers and are not here. Pure functions, any thread.
 #pragma once
 
 #include <span>

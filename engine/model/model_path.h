@@ -1,5 +1,5 @@
-// What the name of a model stands for, once it is resolved: the one place that knows the forms.
-// Pure but for a look at the file system: any thread.
+// Tells the form of a resolved model name: the one place that knows the forms. Reads nothing but
+// the file system's directory entries: any thread.
 #pragma once
 
 #include <string>
@@ -20,7 +20,7 @@ struct ModelPath {
 // "random:<config.json>", a file that exists (GGUF), else a folder, whether it exists or not.
 ModelPath ParseModelPath(const std::string& model);
 
-// The name of the model whose config.json that is.
+// The name of the model that has this config.json.
 std::string RandomModelName(const std::string& config);
 
 }  // namespace baton

@@ -17,7 +17,7 @@ struct ApiError {
   std::string type = "invalid_request_error";
   std::string param;  // field path such as messages[0].content; empty = null
   std::string code;   // empty = null
-  // Of a context overflow, for clients that read numbers.
+  // Set for a context overflow, for clients that read numbers.
   std::optional<int64_t> n_prompt_tokens, n_ctx;
   std::optional<absl::Duration> retry_after;  // 429
 };

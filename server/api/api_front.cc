@@ -48,7 +48,7 @@ struct ApiFront::Running {
   const std::string& id() const { return call.request.request_id; }
 };
 
-// What the text work makes of a body.
+// Result of the text work on a body.
 struct ApiFront::Prepared {
   ApiRequest request;
   GenerateRequest generate;

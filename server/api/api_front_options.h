@@ -1,4 +1,4 @@
-// What the user says of the API. Plain data; set at the start of the process.
+// Options of the API. Plain data, set at the start of the process.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,13 @@ struct ApiFrontOptions {
   int64_t inline_text = 4 << 10;  // bodies up to this many bytes are prepared on the front thread
 };
 
-// The server.* of the API.
+// Declares the settings server.* of the API.
 void DeclareApiFront(ApiFrontOptions* options, Settings* settings);
 
-// What the front learns from its process.
+// Facts about the process.
 struct ApiFrontFacts {
   std::string version;
-  int expected_workers = 0;  // for "loading" messages; 0: not known
+  int expected_workers = 0;  // for "loading" messages; 0: unknown
 };
 
 }  // namespace baton

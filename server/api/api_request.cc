@@ -23,7 +23,7 @@ using Limits = RequestLimits;
 
 constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
 
-// What a client sent, short enough for a message.
+// A client's value, shortened for an error message.
 std::string Shown(const json::value& value) {
   std::string text = json::serialize(value);
   if (text.size() > 60) text = absl::StrCat(std::string(BeginningOf(text, 57)), "...");

@@ -20,20 +20,20 @@ namespace baton {
 // Where the two differ. The functions write members of the one choice.
 struct CompletionForm {
   const char* id_prefix;
-  const char* object;        // of a whole answer
-  const char* chunk_object;  // of an event
+  const char* object;        // "object" of a whole answer
+  const char* chunk_object;  // "object" of an event
   void (*whole)(JsonWriter& json, std::string_view text);
-  void (*piece)(JsonWriter& json, std::string_view text);  // of an event
-  // Of an event before the first text, and of the one with the finish reason. Null: a stream begins
-  // with the first text, and finishes with a piece.
+  void (*piece)(JsonWriter& json, std::string_view text);  // writes the text of an event
+  // Write the event before the first text, and the one with the finish reason. Null: a stream
+  // begins with the first text, and finishes with a piece.
   void (*begin)(JsonWriter& json);
   void (*finish)(JsonWriter& json);
 };
 
 class CompletionAnswer : public Answer {
  public:
-  // What of the request the answer depends on. `form` and `model` must outlive it. `id` without its
-  // prefix.
+  // Keeps the parts of the request that shape the answer. form and model must outlive the answer.
+  // id: without its prefix.
   CompletionAnswer(const CompletionForm& form, const ServedModel& model, const ApiRequest& request,
                    const GenerateRequest& generate, std::string_view id, int64_t created);
 
@@ -48,16 +48,16 @@ class CompletionAnswer : public Answer {
   };
 
   std::string BeginOnce();
-  // An event with text and what belongs to a token (null: none). ending: of the last one, else
+  // An event with text and the fields of a token (null: none). ending: set for the last event, else
   // null.
   std::string Event(const std::string& text, const EmitToken* token, const Ending* ending) const;
   std::string FinishEvents(const std::string& rest, const Ending& ending);
   std::string Body(const Ending& ending) const;
-  // An object with what every answer and event begins with; `fill` gets the writer for the rest.
+  // An object that begins with the fields of every answer and event; `fill` writes the rest.
   template <typename Fill>
   std::string Envelope(const Fill& fill) const;
   void WriteFinish(JsonWriter& json, const Ending* ending) const;
-  // reused_tokens: of the prompt, whose KV was there; nothing: unknown yet.
+  // reused_tokens: prompt tokens whose KV was cached; empty: unknown yet.
   void WriteUsage(JsonWriter& json, std::optional<int32_t> reused_tokens) const;
   void WriteTimings(JsonWriter& json, const Ending* ending) const;
 
@@ -69,7 +69,7 @@ class CompletionAnswer : public Answer {
   std::vector<int32_t> prompt_ids_;  // when asked for
   bool has_begun_ = false;
   std::optional<EmitToken> stop_token_;  // told with the finish event
-  // Of the whole answer, when not streaming.
+  // The whole answer so far, if it is not streamed.
   std::string whole_text_;
   std::vector<int32_t> all_ids_;
   std::vector<uint64_t> all_digests_;

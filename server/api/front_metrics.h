@@ -1,5 +1,4 @@
-// What the router process exports: family A under vLLM's names, family B under our own. Front
-// thread.
+// Metrics of the router process: family A under vLLM's names, family B under our own. Front thread.
 #pragma once
 
 #include <cstdint>

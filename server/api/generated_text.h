@@ -25,13 +25,13 @@ class GeneratedText {
   // The next token, counted. Returns the text that is certain now; a stop token has none. Not after
   // the end.
   std::string Push(int32_t token);
-  // After the last token: what was held back.
+  // Called after the last token. Returns the text that was held back.
   std::string Finish();
 
-  // A stop token or a stop string was found: tokens that still come are no part of the answer.
+  // True once a stop token or a stop string was found: later tokens are no part of the answer.
   bool ended() const { return stopped() || stop_token_; }
   bool stopped() const { return stop_index_ >= 0; }  // by a stop string
-  // What ended it, when ended(): the stop string or null, the stop token or nothing.
+  // The cause once ended(): the stop string (null: none), the stop token (empty: none).
   const std::string* stop_string() const;
   std::optional<int32_t> stop_token() const { return stop_token_; }
   // "stop", "length", "abort" or "error".

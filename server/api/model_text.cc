@@ -92,7 +92,7 @@ absl::Status CheckRows(const GgufFile& file, size_t n_tokens) {
       file.path(), n_tokens, embedding->shape[0]));
 }
 
-// What templates call the special tokens.
+// Names of the special tokens in templates.
 std::string SpecialTokensOf(const TokenList& list, std::optional<int64_t> padding) {
   json::object names;
   const auto add = [&](const char* name, std::optional<int64_t> id) {

@@ -70,7 +70,7 @@ bool RouterGenerator::Handle(ControlEvent event, absl::Time now) {
     LogWarn("worker %016x lost: %s", lost->worker, std::string(lost->reason.message()));
     closed_.erase(lost->worker);
     closing_.erase(lost->worker);
-    // What was meant for this stream must not reach the worker's next one.
+    // Messages meant for this stream must not reach the worker's next one.
     Collect();
     sends_.erase(lost->worker);
     router_.OnWorkerLost(lost->worker, now);

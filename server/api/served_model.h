@@ -1,5 +1,5 @@
-// What the front needs to know of the model: names, limits, tokenizer, chat template, defaults; and
-// the step from a checked API request to tokens for the router.
+// The model as the front sees it: names, limits, tokenizer, chat template, defaults; and the step
+// from a checked API request to tokens for the router.
 // Immutable after load: any thread.
 #pragma once
 

@@ -36,7 +36,8 @@ std::string ReadAll(int descriptor) {
   return text;
 }
 
-// What every command that loads a model needs: a folder, and where packed weights go.
+// Resolves the paths that every command with a model needs: the model's folder, and the folder of
+// packed weights.
 absl::Status ResolvePaths(Config* config) {
   RETURN_IF_ERROR(ResolveModel(&config->model));
   for (WorkerConfig* role : {&config->prefill, &config->decode}) {

@@ -1,5 +1,5 @@
-// What of a model's files is supported and what is not, by the name of the architecture, field,
-// tensor, type or file: for `baton doctor MODEL`. Reads no values of tensors.
+// Reports what is supported of a model's files and what is not, by the name of the architecture,
+// field, tensor, type or file: for `baton doctor MODEL`. Reads no values of tensors.
 #pragma once
 
 #include <string>

@@ -49,7 +49,7 @@ struct WorkerConfig {
   WorkerOptions worker;
 };
 
-// Of an emulated link, for experiments: each worker's port, each direction.
+// An emulated link, for experiments: bounds each worker's port, in each direction.
 struct LinkLab {
   int64_t bytes_per_second = 0;  // 0 = as fast as the link is
   absl::Duration latency = absl::ZeroDuration();

@@ -26,7 +26,7 @@ bool HasConfig(const fs::path& folder) {
   return fs::is_regular_file(folder / "config.json", ignored);
 }
 
-// Of a folder that has no config.json but GGUF files: which, else empty.
+// The GGUF files of a folder without config.json; empty: there are none.
 std::string GgufHint(const fs::path& folder) {
   std::vector<std::string> found;
   std::error_code error;
@@ -71,7 +71,7 @@ std::optional<HubId> ParseHubId(const std::string& given) {
   return hub;
 }
 
-// What downloads it.
+// The command that downloads the model.
 std::string DownloadHint(const HubId& hub) {
   return absl::StrCat("run: hf download ", hub.id,
                       hub.revision == "main" ? "" : " --revision " + hub.revision);

@@ -39,7 +39,7 @@ std::string_view ReasonPhrase(int status);
 // Status line and headers, up to and with the empty line. Bytes of values that could end a line are
 // replaced: a response cannot be split.
 std::string ReplyHead(const HttpReply& reply, const HttpRequest& request);
-// The same for a response whose body comes in pieces: chunked in HTTP/1.1, ended by close in 1.0.
+// Head of a response whose body comes in pieces: chunked in HTTP/1.1, ended by close in 1.0.
 std::string StreamHead(const HttpReply& reply, const HttpRequest& request);
 // Frames `bytes` as one piece of such a body and appends it to *out.
 void AppendChunk(std::string_view bytes, bool is_http_1_0, std::string* out);

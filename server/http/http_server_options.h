@@ -16,7 +16,7 @@ struct HttpServerOptions {
   HttpLimits limits;
   int max_connections = 10000;
   absl::Duration header_timeout = absl::Seconds(10);  // of a whole header block
-  // Of a body at least 1 KiB/s must come, on average over so much time, whatever came before.
+  // A body must bring at least 1 KiB/s on average over this window; earlier bytes do not count.
   absl::Duration body_timeout = absl::Seconds(30);
   absl::Duration slow_body_grace =
       absl::Seconds(5);  // judged after that, at the latest body_timeout
@@ -26,7 +26,7 @@ struct HttpServerOptions {
   size_t max_unsent = 1 << 20;
 };
 
-// The server.* of sockets and their limits.
+// Declares the settings server.* of sockets and their limits.
 void DeclareHttpServer(HttpServerOptions* options, Settings* settings);
 
 }  // namespace baton

@@ -80,7 +80,7 @@ LinkPace PaceOf(const LinkLab& link) {
           .falls_after = link.falls_after};
 }
 
-// What the user said, with what is chosen at start.
+// The user's options with those chosen at start.
 WorkerOptions OptionsOf(const Config& config, Role role) {
   const WorkerConfig& worker = ConfigOf(config, role);
   WorkerOptions options = worker.worker;

@@ -30,7 +30,8 @@ struct WeightsInL2 {
   // 24 blocks: 2.9 TF, 32: 2.8, because weights and sums leave L2; if blocks are powers of two
   // apart (K 8,192), 24 share few sets of L2 and fall to 2.6.
   static constexpr int64_t kPartBlocks = 16;
-  // As many blocks as give every member the same number of items: whole pairs, or pairs of pairs.
+  // Blocks of an item, so that every member gets the same number of items: whole pairs, or pairs of
+  // pairs.
   static int64_t ItemBlocks(const LinearJob& job) {
     const int64_t at_once = DivideUp(job.n_blocks, kPartBlocks * job.members);
     const int64_t pairs = IsGated(job.epilogue) ? 4 : 2;

@@ -19,7 +19,7 @@ struct ElementwiseKernels {
   // eps); zero-fills as rms_norm.
   void (*layer_norm)(const bf16* x, const float* weight, const float* bias, int64_t n,
                      int64_t n_padded, float eps, bf16* out);
-  // The same norms for rows on their way into a linear layer (RowNorm::apply).
+  // Norms as above, for rows on their way into a linear layer (RowNorm::apply).
   void (*apply_rms_norm)(const RowNorm& norm, const bf16* x, bf16* out);
   void (*apply_layer_norm)(const RowNorm& norm, const bf16* x, bf16* out);
   // (n) each. add: x = bf16(x + y); scale: x = bf16(x * by); soft_cap: x = cap * tanh(x / cap).

@@ -1,5 +1,5 @@
-// What the API answers. A new endpoint: a file with its function here, declared in endpoints.h, and
-// a row.
+// The endpoints of the API. A new endpoint: a file with its function here, declared in endpoints.h,
+// and a row.
 #include "server/api/endpoints/endpoints.h"
 
 namespace baton {
