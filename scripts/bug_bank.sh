@@ -7,7 +7,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bank=tests/bug_bank
-work=build/bug_bank  # copy/ and its build, release/
+copy=build/bug_bank
+release=$copy/build/release
 
 # What a patch says of itself: its first line, and the room of the first file that it changes.
 title() { sed -n '1s/^Bug: //p' "$bank/$1.patch"; }
@@ -49,17 +50,17 @@ check() {
   [ "$n_bad" -eq 0 ]
 }
 
-build() { ninja -C "$work/release" baton_sim >"$work/build.log" 2>&1; }
+build() { ninja -C "$release" baton_sim >"$copy/build/build.log" 2>&1; }
 
 simulate() {
-  "$work/release/tests/sim/baton_sim" --until-violation --seeds "1..$1" >"$work/run.log" 2>&1
+  "$release/tests/sim/baton_sim" --until-violation --seeds "1..$1" >"$copy/build/run.log" 2>&1
 }
 
 # What ended the run: the promise that broke, without identifiers, which another seed would change.
 finding() {
   local how failed
-  how=$(sed -n 's/^VIOLATION seed [0-9]*: //p' "$work/run.log" | head -1)
-  failed=$(sed -n 's/^\(.*\/\)\?\([^/]*\):[0-9]*: CHECK failed: /CHECK in \2: /p' "$work/run.log" | head -1)
+  how=$(sed -n 's/^VIOLATION seed [0-9]*: //p' "$copy/build/run.log" | head -1)
+  failed=$(sed -n 's/^\(.*\/\)\?\([^/]*\):[0-9]*: CHECK failed: /CHECK in \2: /p' "$copy/build/run.log" | head -1)
   if [ "$how" = aborted ] && [ -n "$failed" ]; then how=$failed; fi
   sed -E 's/[0-9a-f]{12,}/X/g; s/\|/\\|/g; s/:$//' <<<"$how" | cut -c1-120
 }
@@ -67,16 +68,16 @@ finding() {
 # Prints the row of one bug; fails if the simulation does not find it.
 hunt() {
   local name=$1 seed="not found" how=
-  if apply "$name" "$work/copy" --dry-run >"$work/run.log"; then
-    apply "$name" "$work/copy"
+  if apply "$name" "$copy" --dry-run >"$copy/build/run.log"; then
+    apply "$name" "$copy"
     if ! build; then
-      how="does not build: see $work/$name.log"
-      cp "$work/build.log" "$work/$name.log"
+      how="does not build: see $copy/build/$name.log"
+      cp "$copy/build/build.log" "$copy/build/$name.log"
     elif ! simulate "$n_seeds"; then
-      seed=$(sed -n 's/^VIOLATION seed \([0-9]*\): .*/\1/p' "$work/run.log" | head -1)
+      seed=$(sed -n 's/^VIOLATION seed \([0-9]*\): .*/\1/p' "$copy/build/run.log" | head -1)
       how=$(finding)
     fi
-    apply "$name" "$work/copy" --reverse
+    apply "$name" "$copy" --reverse
   else
     how="does not apply"
   fi
@@ -97,12 +98,11 @@ while [ $# -gt 0 ]; do
 done
 [ ${#bugs[@]} -gt 0 ] || mapfile -t bugs < <(all_bugs)
 
-rm -rf "$work"
-mkdir -p "$work/copy"
-tar -cf - --exclude=./build --exclude=./.git --exclude=target . | tar -xf - -C "$work/copy"
-cmake -S "$work/copy" --preset release -B "$work/release" >"$work/configure.log" ||
-  { cat "$work/configure.log"; exit 1; }
-build || { cat "$work/build.log"; exit 1; }
+rm -rf "$copy"
+mkdir -p "$release"
+tar -cf - --exclude=./build --exclude=./.git --exclude=target . | tar -xf - -C "$copy"
+(cd "$copy" && cmake --preset release) >"$copy/build/configure.log" || { cat "$copy/build/configure.log"; exit 1; }
+build || { cat "$copy/build/build.log"; exit 1; }
 
 n_found=0
 echo "| bug | room | what it does | seeds to detection | found as |"
