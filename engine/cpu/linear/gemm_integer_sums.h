@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "engine/cpu/linear/gemm_sums.h"
+#include "engine/cpu/linear/weight_prefetch.h"
 
 namespace baton {
 namespace {
@@ -37,26 +38,33 @@ struct Int4Weights {
 constexpr int64_t kScaleBytes = 64;  // scales of one group of a block
 constexpr int64_t kStepQuads = 8;    // a step is 32 k
 constexpr int64_t kStepK = 32;
+constexpr int kUnrolledQuads = 4;                              // of a loop over quads
+constexpr int64_t kStepChances = kStepQuads / kUnrolledQuads;  // in a step, to prefetch
 
-// Weights of a few blocks, read from the packed matrix: parallel streams.
-template <class V, class W>
+// Weights of a few blocks, read from the packed matrix: parallel streams. kAhead: `ahead` brings
+// what is read next to L2 meanwhile.
+template <class V, class W, bool kAhead>
 struct BlockWeights {
   const char* from;  // lines of the first block
   int64_t block_bytes;
+  WeightPrefetch* ahead;
   template <int kVecs>
   inline __attribute__((always_inline)) typename V::Vec Get(int64_t quad, int v, int word) const {
     constexpr int kVecsPerBlock = 16 / V::kLanes;
     const int half = v % kVecsPerBlock;
-    constexpr int64_t kAhead = V::PrefetchBytes(kVecs / kVecsPerBlock);
+    constexpr int64_t kBytes = kAhead ? 0 : V::PrefetchBytes(kVecs / kVecsPerBlock);
     const char* const block = from + v / kVecsPerBlock * block_bytes;
-    if (kAhead > 0 && half == 0 && word == 0 && quad * W::kQuadBytes % 64 == 0) {
-      _mm_prefetch(block + quad * W::kQuadBytes + kAhead, _MM_HINT_T0);
+    if (kBytes > 0 && half == 0 && word == 0 && quad * W::kQuadBytes % 64 == 0) {
+      _mm_prefetch(block + quad * W::kQuadBytes + kBytes, _MM_HINT_T0);
     }
     return V::Word(W::template Quad<V>(block, quad, half), word);
   }
   template <int kVecs>
   void NextStep() {
     from += kStepQuads * W::kQuadBytes;
+  }
+  inline __attribute__((always_inline)) void AfterQuads() const {
+    if constexpr (kAhead) ahead->Step();
   }
 };
 
@@ -72,6 +80,7 @@ struct WordWeights {
   void NextStep() {
     from += kStepQuads * V::kWords * kVecs * V::kLanes * 4;
   }
+  void AfterQuads() const {}
 };
 
 // sums[r][v][quad % kSplit] += steps [first, end) of rows a ([step][row][word][8 quads], from
@@ -80,12 +89,11 @@ template <class V, int kRows, int kVecs, int kSplit, class Weights>
 inline __attribute__((always_inline)) void AddSteps(const int32_t* a, const Weights& weights,
                                                     int64_t first, int64_t end,
                                                     typename V::Vec (&sums)[kRows][kVecs][kSplit]) {
-  constexpr int kUnrolled = 4;
   for (int64_t quad = first * kStepQuads; quad < end * kStepQuads; quad += kStepQuads) {
 #pragma GCC unroll 1
-    for (int part = 0; part < kStepQuads; part += kUnrolled, a += kUnrolled) {
+    for (int part = 0; part < kStepQuads; part += kUnrolledQuads, a += kUnrolledQuads) {
 #pragma GCC unroll 4
-      for (int q = 0; q < kUnrolled; ++q) {
+      for (int q = 0; q < kUnrolledQuads; ++q) {
 #pragma GCC unroll 2
         for (int word = 0; word < V::kWords; ++word) {
           typename V::Vec w[kVecs];
@@ -103,6 +111,7 @@ inline __attribute__((always_inline)) void AddSteps(const int32_t* a, const Weig
           }
         }
       }
+      weights.AfterQuads();
     }
     a += (kRows * V::kWords - 1) * kStepQuads;
   }

@@ -12,6 +12,7 @@ struct YmmIntegers {
   static constexpr int kSums = 12;
   static constexpr bool kStepInShorts = false;
   static constexpr int kDirectRows = 36, kDirectTileRows = 6, kDirectTilesRows = 6;
+  static constexpr int kPrefetchRows = kDirectRows + 1;
   static constexpr int kDirectBlocks = 4;
   static constexpr int DirectTileBlocks(int rows) { return rows == 1 ? 4 : rows == 2 ? 2 : 1; }
   static constexpr int kTileRows = 6, kTileBlocks = 1;

@@ -13,6 +13,7 @@ struct ZmmIntegers {
   static constexpr bool kStepInShorts = false;
   static constexpr int kDirectRows = 48, kDirectTileRows = 12, kDirectTilesRows = 8;
   static constexpr int kDirectBlocks = 16;
+  static constexpr int kPrefetchRows = kDirectRows + 1;
   static constexpr int DirectTileBlocks(int rows) { return ZmmTileBlocks(rows); }
   static constexpr int kTileRows = 6, kTileBlocks = 4;
   // The lines in flight of all streams together leave room in L1.
@@ -73,21 +74,21 @@ struct ZmmBytes : ZmmIntegers {
 
 // Reading order for machines whose memory is fastest read in order and without prefetches, because
 // they drop prefetches or prefetches hold up other reads (Zen 4): one or two rows read one block
-// after the other, and a few more rows leave to the machine which lines of several blocks to
-// prefetch (bench kernels, two threads, compared with 2 to 16 streams with prefetches: int8 1 to 4
-// rows 1.14, 1.4, 1.3, 2.2 times as fast, int4 1.3, 1.3, 1.3, 1.1). More rows wait for products as
-// well, and gain by prefetches.
+// after the other, and three or four leave to the machine which lines of several blocks to prefetch
+// (bench kernels, two threads, compared with 2 to 16 streams with prefetches: int8 1 to 4 rows 1.14,
+// 1.4, 1.3, 2.2 times as fast, int4 1.3, 1.3, 1.3, 1.1). For more rows products take as long as
+// memory: the next 16 KiB of a block come to L2 meanwhile, as evenly and in as long runs as possible
+// (compared with three streams with prefetches 2 KiB ahead: int8 5, 8, 16 rows 1.27, 1.37, 1.23
+// times as fast, int4 8, 16 rows 1.14, 1.05; three streams without prefetches, 8 rows: 1.16 and
+// 0.94; prefetches to L1 instead of L2, 8 rows: 0.7 and 0.85 of the speed).
 template <class Integers>
 struct ReadInOrder : Integers {
-  static constexpr int kInOrderRows = 2;
+  static constexpr int kInOrderRows = 2, kPrefetchRows = 5;
   static constexpr int DirectTileBlocks(int rows) {
+    if (rows >= kPrefetchRows) return 2;
     return rows <= kInOrderRows ? 1 : Integers::DirectTileBlocks(rows);
   }
-  static constexpr int64_t PrefetchBytes(int streams) {
-    constexpr int kFewRowsStreams = Integers::DirectTileBlocks(kInOrderRows + 1);
-    const bool has_few_rows = streams == 1 || streams >= kFewRowsStreams;
-    return has_few_rows ? 0 : Integers::PrefetchBytes(streams);
-  }
+  static constexpr int64_t PrefetchBytes(int /*streams*/) { return 0; }
 };
 
 }  // namespace
