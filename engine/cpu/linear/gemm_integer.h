@@ -105,7 +105,7 @@ class IntegerGemm {
     RowScales(job)[row] = scale.scale;
     int32_t* start = Starts(job) + row;
     int32_t* words = nullptr;
-    int32_t sum = 0;
+    StepSum sum;
     for (int64_t step = 0, left_in_group = group_steps; step < steps; ++step) {
       if (step % kBlockSteps == 0) {
         const int64_t row_steps = step * job.rows + StepsFrom(job, step) * first + (row - first);
@@ -115,11 +115,11 @@ class IntegerGemm {
       QuantizeStep<Lanes>(x, step * kStepK, job.k, scale, values);
       V::PackStep(values, words);
       words += (end - first) * kRowStepWords;
-      sum += SumOfStep(values);
+      sum.Add(values);
       if (--left_in_group == 0) {
-        *start = -W::kZeroPoint * sum;
+        *start = -W::kZeroPoint * sum.Get(group_steps);
         start += job.rows;
-        sum = 0;
+        sum = {};
         left_in_group = group_steps;
       }
     }

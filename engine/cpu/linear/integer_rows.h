@@ -56,11 +56,5 @@ inline void QuantizeStep(const bf16* x, int64_t begin, int64_t k, RowScale row, 
   }
 }
 
-inline int32_t SumOfStep(const int8_t* values) {
-  int32_t sum = 0;
-  for (int64_t i = 0; i < 32; ++i) sum += values[i];
-  return sum;
-}
-
 }  // namespace
 }  // namespace baton
