@@ -102,7 +102,8 @@ class TiledAttention final : public AttentionKernels {
     BATON_CHECK(args.keys.first % kSegmentKeys == 0);
     BATON_CHECK(shape_.key_dim % 16 == 0 && shape_.key_dim <= kMaxKeyDim);
     BATON_CHECK(shape_.value_dim % 16 == 0 && shape_.value_dim <= kMaxValueDim);
-    Plan(pool.n_threads());
+    n_threads_ = pool.n_threads();
+    Plan(n_threads_);
     if (workspaces_.size() < static_cast<size_t>(pool.n_threads()))
       workspaces_.resize(static_cast<size_t>(pool.n_threads()));
     for (Workspace& workspace : workspaces_) {
@@ -112,7 +113,7 @@ class TiledAttention final : public AttentionKernels {
     parked_.Reserve(n_parked_rows_);
 
     pool.For(static_cast<int64_t>(units_.size()), [this](int64_t i, int member) {
-      RunUnit(units_[static_cast<size_t>(i)], workspaces_[static_cast<size_t>(member)]);
+      RunUnit(static_cast<size_t>(i), workspaces_[static_cast<size_t>(member)]);
     });
     if (split_blocks_.empty()) return;
     pool.For(static_cast<int64_t>(split_blocks_.size()), [this](int64_t i, int member) {
@@ -212,8 +213,29 @@ class TiledAttention final : public AttentionKernels {
     }
   }
 
-  void RunUnit(const Unit& unit, Workspace& workspace) const {
+  // What a unit reads, and where that begins.
+  struct UnitTiles {
+    KeyTiles tiles;
+    int first_key, end_key;
+  };
+  UnitTiles TilesOf(const Unit& unit) const {
     const Block& block = blocks_[static_cast<size_t>(unit.block)];
+    const int end = std::min(EndKey(block), unit.segment_end * kSegmentKeys);
+    const int first_tile = FirstKey(block) / kTileKeys * kTileKeys;
+    return {KeyTiles(*args_->layout, args_->layer, block.kv_head, args_->planes,
+                     PagesOf(block.piece), end),
+            std::max(unit.segment_begin * kSegmentKeys, first_tile), end};
+  }
+
+  void RunUnit(size_t index, Workspace& workspace) const {
+    const Unit& unit = units_[index];
+    const Block& block = blocks_[static_cast<size_t>(unit.block)];
+    const UnitTiles own = TilesOf(unit);
+    // What this thread most likely runs next.
+    const size_t next = std::min(index + static_cast<size_t>(n_threads_), units_.size() - 1);
+    const UnitTiles after = TilesOf(units_[next]);
+    const bool is_known = next != index && after.first_key < after.end_key;
+    const KeyTiles::Then then = {is_known ? &after.tiles : nullptr, after.first_key};
     const int n = Rows(block);
     PackQueries(block, workspace.q.data());
     for (int r = 0; r < n; ++r)
@@ -224,26 +246,23 @@ class TiledAttention final : public AttentionKernels {
       const RowState state = block.parked_row < 0 ? workspace.segment.From(0)
                                                   : parked_.From(ParkedRow(block, segment));
       Clear(state, n, value_dim());
-      RunSegment(block, segment, workspace, state);
+      RunSegment(block, segment, own.tiles, then, workspace, state);
       if (block.parked_row < 0) kernels_.fold(state, n, value_dim(), scale_.c, rows);
     }
     if (block.parked_row < 0) Close(block, rows);
   }
 
-  void RunSegment(const Block& block, int segment, Workspace& workspace,
-                  const RowState& state) const {
+  void RunSegment(const Block& block, int segment, const KeyTiles& tiles,
+                  const KeyTiles::Then& then, Workspace& workspace, const RowState& state) const {
     const int n = Rows(block);
-    const int n_keys = EndKey(block);
-    const int end = std::min(n_keys, (segment + 1) * kSegmentKeys);
+    const int end = std::min(EndKey(block), (segment + 1) * kSegmentKeys);
     const int first_tile = FirstKey(block) / kTileKeys * kTileKeys;
-    const KeyTiles tiles(*args_->layout, args_->layer, block.kv_head, args_->planes,
-                         PagesOf(block.piece), n_keys);
     KeyTile tile;
     tile.meets_many_rows = n >= kMinLaidOutRows;
     if (laid_out_floats_ > 0 && tile.meets_many_rows) workspace.tile.LayOut(&tile);
     for (int first_key = std::max(segment * kSegmentKeys, first_tile); first_key < end;
          first_key += kTileKeys) {
-      tiles.Read(first_key, &workspace.tile, &tile);
+      tiles.Read(first_key, then, &workspace.tile, &tile);
       for (int from = 0, count = 0; from < n; from += count) {
         const bool is_edge = workspace.positions.data()[from] + 1 - first_key < kTileKeys;
         count = std::min(n - from, is_edge ? kernels_.edge_rows : kernels_.max_rows);
@@ -329,6 +348,7 @@ class TiledAttention final : public AttentionKernels {
   const AttentionArgs* args_ = nullptr;  // args of the current Run
   KvShape shape_;                        // shape of its layer
   int group_ = 0;                        // query heads per KV head
+  int n_threads_ = 1;
   int block_rows_ = kBlockRows, laid_out_floats_ = 0;
   ScoreScale scale_{};
   std::vector<Block> blocks_;

@@ -66,15 +66,30 @@ KeyTiles::Group KeyTiles::Find(int key) const {
           shape_.values_in_keys ? nullptr : plane + v_offset_ + group * v_bytes_};
 }
 
-void KeyTiles::Read(int first_key, TileRoom* room, KeyTile* tile) const {
+int KeyTiles::CountGroups(int first_key) const {
+  return (std::min(kTileKeys, n_keys_ - first_key) + kGroupKeys - 1) / kGroupKeys;
+}
+
+KeyTiles::Groups KeyTiles::NextGroups(int first_key, const Then& then) const {
+  const int next_key = first_key + kTileKeys;
+  const bool has_next = next_key < n_keys_;
+  if (!has_next && then.tiles == nullptr) return FindGroups(first_key);
+  const int n = has_next ? CountGroups(next_key) : 0;
+  Groups next;
+  if (has_next) next = FindGroups(next_key);
+  if (n == kTileGroups || then.tiles == nullptr) return next;
+  const Groups after = then.tiles->FindGroups(then.first_key);
+  std::copy(after.of, after.of + kTileGroups - n, next.of + n);
+  return next;
+}
+
+void KeyTiles::Read(int first_key, const Then& then, TileRoom* room, KeyTile* tile) const {
   tile->key_dim = shape_.key_dim;
   tile->value_dim = shape_.value_dim;
   tile->fresh = true;
-  const int n_keys = std::min(kTileKeys, n_keys_ - first_key);
-  tile->all_groups = (n_keys + kGroupKeys - 1) / kGroupKeys;
-  const int next_key = first_key + kTileKeys < n_keys_ ? first_key + kTileKeys : first_key;
-  if (are_made_) return SetSource(first_key, next_key, room, tile);
-  const Groups groups = FindGroups(first_key), next_groups = FindGroups(next_key);
+  tile->all_groups = CountGroups(first_key);
+  const Groups groups = FindGroups(first_key), next_groups = NextGroups(first_key, then);
+  if (are_made_) return SetSource(groups, next_groups, room, tile);
   for (int j = 0; j < kTileGroups; ++j) {
     const Group &group = groups.of[j], &next = next_groups.of[j];
     tile->k[j] = reinterpret_cast<const bf16*>(group.k);
@@ -84,10 +99,10 @@ void KeyTiles::Read(int first_key, TileRoom* room, KeyTile* tile) const {
   }
 }
 
-void KeyTiles::SetSource(int first_key, int next_key, TileRoom* room, KeyTile* tile) const {
+void KeyTiles::SetSource(const Groups& groups, const Groups& next_groups, TileRoom* room,
+                         KeyTile* tile) const {
   TileSource& source = room->source_;
   source.is_int8 = layout_.type == KvType::kInt8;
-  const Groups groups = FindGroups(first_key), next_groups = FindGroups(next_key);
   for (int j = 0; j < kTileGroups; ++j) {
     const Group &group = groups.of[j], &next = next_groups.of[j];
     source.k[j] = group.k;

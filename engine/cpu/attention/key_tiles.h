@@ -40,9 +40,15 @@ class KeyTiles {
     return layout.type == KvType::kInt8 || layout.shape(layer).values_in_keys;
   }
 
+  // Read after the last tile: the tile at first_key of other tiles of the same layer; null: none.
+  struct Then {
+    const KeyTiles* tiles = nullptr;
+    int first_key = 0;
+  };
   // Reads the tile at first_key, fresh, with everything but its n_groups. No page beyond the keys
-  // is looked up: groups without a key get the address of the last one.
-  void Read(int first_key, TileRoom* room, KeyTile* tile) const;
+  // is looked up: groups without a key get the address of the last one. The tile names for
+  // prefetching the next one, and `then` if the next one has fewer groups than a tile may have.
+  void Read(int first_key, const Then& then, TileRoom* room, KeyTile* tile) const;
 
  private:
   struct Group {
@@ -53,8 +59,12 @@ class KeyTiles {
     Group of[kTileGroups];
   };
   Groups FindGroups(int first_key) const;
+  Groups NextGroups(int first_key, const Then& then) const;
+  // Of the tile at first_key, those that have a key.
+  int CountGroups(int first_key) const;
   Group Find(int key) const;
-  void SetSource(int first_key, int next_key, TileRoom* room, KeyTile* tile) const;
+  void SetSource(const Groups& groups, const Groups& next_groups, TileRoom* room,
+                 KeyTile* tile) const;
 
   const KvLayout& layout_;
   const KvShape& shape_;
