@@ -1,10 +1,10 @@
 // A model's chat template: messages in, the prompt text out, byte for byte what transformers'
 // apply_chat_template renders with Jinja2 (settings: trim_blocks, lstrip_blocks, loop controls, its
 // tojson, raise_exception, strftime_now, reasoning copied to `thinking` and `reasoning_content`).
-// Templates are the operator's files, never a client's. They read nothing outside their input, and
-// limits on instructions and on output end one that runs away; memory is not limited, so a
-// malicious one is not contained. Immutable after load, Render is const: any thread with 1 MiB of
-// stack or more.
+// Templates are the operator's files, never a client's. A template reads nothing outside its input,
+// and limits on instructions and on output end a template that runs away; memory is not limited, so
+// a malicious template is not contained. Immutable after load; Render is const and needs a thread
+// with 1 MiB of stack or more (any thread).
 #pragma once
 
 #include <memory>
@@ -19,38 +19,38 @@ namespace baton {
 
 struct NativeTemplate;  // the Rust object behind it
 
-// Everything as JSON text; an empty view is an absent argument.
+// The input, as JSON text; an empty view is an absent argument.
 struct ChatTemplateInput {
   std::string_view messages;   // array of objects
   std::string_view tools;      // array, or empty: `tools` is none in the template
   std::string_view documents;  // array, or empty
   std::string_view variables;  // object of further names (chat_template_kwargs), or empty
   bool add_generation_prompt = true;
-  absl::CivilSecond now;  // what strftime_now sees: local time, as datetime.now() in Python
+  absl::CivilSecond now;  // local time for strftime_now, as datetime.now() in Python
 };
 
 class ChatTemplate {
  public:
-  // chat_template.jinja, else chat_template.json, else "chat_template" of tokenizer_config.json (a
-  // string, or a list of {name, template}); bos_token, eos_token and the other named tokens of
-  // tokenizer_config.json are variables of the template. NotFound: the folder has no template.
-  // InvalidArgument: does not compile.
+  // Reads chat_template.jinja, else chat_template.json, else "chat_template" of
+  // tokenizer_config.json (a string, or a list of {name, template}); bos_token, eos_token and the
+  // other named tokens of tokenizer_config.json are variables of the template. NotFound: the folder
+  // has no template. InvalidArgument: the template does not compile.
   static absl::StatusOr<std::unique_ptr<ChatTemplate>> FromFolder(const std::string& folder);
-  // `special_tokens`: JSON object of names and texts, or empty.
+  // special_tokens: JSON object of names and texts, or empty.
   static absl::StatusOr<std::unique_ptr<ChatTemplate>> FromSource(std::string_view source,
                                                                   std::string_view special_tokens);
   ~ChatTemplate();
   ChatTemplate(const ChatTemplate&) = delete;
   ChatTemplate& operator=(const ChatTemplate&) = delete;
 
-  // InvalidArgument: bad JSON, or the template refused the conversation (raise_exception: its text
-  // is the message) or failed on it. ResourceExhausted: a limit was hit.
+  // Returns the prompt text. InvalidArgument: bad JSON, or the template failed on the conversation
+  // or refused it (the text of raise_exception is the message). ResourceExhausted: a limit was hit.
   absl::StatusOr<std::string> Render(const ChatTemplateInput& input) const;
 
  private:
   ChatTemplate() = default;
   NativeTemplate* default_ = nullptr;
-  NativeTemplate* tool_use_ = nullptr;  // a list's template "tool_use", taken when there are tools
+  NativeTemplate* tool_use_ = nullptr;  // template "tool_use" of a list, used with tools
 };
 
 }  // namespace baton

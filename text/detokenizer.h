@@ -1,8 +1,8 @@
-// Token ids in, whole UTF-8 characters out, one token at a time: one object per stream.
-// Byte-exact: all that was pushed and finished, joined, is the bytes of the tokens with each
+// Turns token ids into whole UTF-8 characters, one token at a time: one object per stream.
+// Byte-exact: the joined results of all Push and Finish calls are the bytes of the tokens with each
 // maximal invalid part replaced by one U+FFFD (Unicode 15, 3.9, "best practice"), never half a
-// character. At most 3 bytes are held back. No error is possible: an id without a token stands for
-// nothing. Owned by one thread; the Tokenizer must outlive it.
+// character. Holds back at most 3 bytes. Has no errors: an id without a token has no bytes. Owned
+// by one thread; the Tokenizer must outlive it.
 #pragma once
 
 #include <cstdint>
@@ -15,17 +15,17 @@ namespace baton {
 
 struct DetokenizerOptions {
   bool skip_special_tokens = true;
-  // The first token begins a text of its own, so a decoder that drops the leading space drops it.
-  // False for what continues a prompt: its first word's space belongs to the text.
+  // The first token begins a new text, so a decoder that drops the leading space drops it. False
+  // when the text continues a prompt: the space of the first word belongs to the text.
   bool starts_text = false;
 };
 
 class Detokenizer {
  public:
   explicit Detokenizer(const Tokenizer* tokenizer, DetokenizerOptions options = {});
-  // The characters this token completed; often empty or several.
+  // Returns the characters that this token completed, often none or several.
   std::string Push(int32_t id);
-  // The end of the stream: a character begun and never completed comes out as U+FFFD.
+  // Ends the stream. Returns U+FFFD for an incomplete last character, else an empty string.
   std::string Finish();
 
  private:
@@ -39,7 +39,7 @@ class Detokenizer {
 // parts as U+FFFD. What remains in *bytes (0 to 3 bytes) is the start of a character.
 void MoveWholeCharacters(std::string* bytes, std::string* text);
 
-// `bytes` with each maximal invalid part replaced by one U+FFFD.
+// Returns `bytes` with each maximal invalid part replaced by one U+FFFD.
 std::string ValidUtf8(std::string_view bytes);
 
 }  // namespace baton

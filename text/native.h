@@ -1,5 +1,5 @@
-// The Rust library's buffers and statuses in our own types. Only the .cc files of this room include
-// it.
+// C++ types for the buffers and statuses of the Rust library. Only .cc files of this room include
+// this header.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ inline baton_view View(std::string_view text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
 }
 
-// Owns a buffer that Rust handed over.
+// Owns a buffer allocated by Rust.
 class Bytes {
  public:
   Bytes() = default;
@@ -34,7 +34,7 @@ class Bytes {
 
 absl::Status ToStatus(baton_status status, const Bytes& error);
 
-// A whole file of a model folder, at most 512 MiB. NotFound or InvalidArgument name the file.
+// Reads a file of a model folder, at most 512 MiB. NotFound or InvalidArgument name the file.
 absl::StatusOr<std::string> ReadFile(const std::string& path);
 
 }  // namespace baton::native

@@ -23,16 +23,17 @@ struct TokenList {
   enum Type : int64_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5 };
   std::string_view model;                      // "gpt2", "llama"
   std::string_view pre;                        // gpt2
-  std::vector<std::string_view> tokens;        // by id
+  std::vector<std::string_view> tokens;        // index: id
   std::vector<int64_t> types;                  // (tokens), or empty: all normal
   std::vector<std::string_view> merges;        // gpt2
   std::vector<double> scores;                  // (tokens), llama
   std::optional<int64_t> begin, end, unknown;  // ids
-  std::optional<bool> adds_begin, adds_end;  // to a plain text; absent: what the model's kind does
-  std::optional<bool> adds_space;            // llama, before a text; absent: yes
+  std::optional<bool> adds_begin, adds_end;    // to a plain text; absent: the model's default
+  std::optional<bool> adds_space;              // llama, before a text; absent: yes
 };
 
-// For Tokenizer::FromJson. InvalidArgument says what is wrong or not supported, and what is.
+// Returns the text for Tokenizer::FromJson. InvalidArgument says what is wrong or not supported,
+// and which values are supported.
 absl::StatusOr<std::string> TokenizerJson(const TokenList& list);
 
 }  // namespace baton

@@ -1,7 +1,7 @@
 // Text to token ids and back, as the Hugging Face `tokenizers` library does it from a model's
 // tokenizer.json. Every id equals Python's; normalizers, pre-tokenizers, models and decoders are
-// the library's own (src/text/ffi), only the table of what bytes each token stands for is ours.
-// Immutable after load, all methods const: any thread, no locks of ours.
+// the library's own (text/ffi); only the table of the bytes of each token is Baton's. Immutable
+// after load, all methods const: any thread, no locks.
 #pragma once
 
 #include <cstddef>
@@ -19,16 +19,17 @@ namespace baton {
 
 struct NativeTokenizer;  // the Rust object behind it
 
-// How a decoder treats the space that a SentencePiece-like tokenizer puts before the first word.
+// The treatment by a decoder of the space that a SentencePiece-like tokenizer puts before the first
+// word.
 enum class LeadingSpace {
   kKeep,
   kStripOne,       // one space at the start of the whole text (decoder Strip)
-  kStripAllFirst,  // every space that stands for a metaspace in the first token (decoder Metaspace)
+  kStripAllFirst,  // all spaces that stand for a metaspace in the first token (decoder Metaspace)
 };
 
 class Tokenizer {
  public:
-  // `folder` holds tokenizer.json. Errors: NotFound or InvalidArgument, naming the file.
+  // Reads tokenizer.json of `folder`. NotFound or InvalidArgument name the file.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> FromFolder(const std::string& folder);
   static absl::StatusOr<std::unique_ptr<Tokenizer>> FromFile(const std::string& path);
   static absl::StatusOr<std::unique_ptr<Tokenizer>> FromJson(std::string_view json);
@@ -38,30 +39,31 @@ class Tokenizer {
 
   // `text` is UTF-8, else InvalidArgument. add_special_tokens: what the tokenizer's post-processor
   // adds (begin of text); a rendered chat has it already, a plain prompt has not. Text that spells
-  // a special token becomes that token, as in transformers. Cost: about 0.6 s per MB; no
-  // truncation.
+  // a special token becomes that token, as in transformers. Takes about 0.6 s per MB; never
+  // truncates.
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, bool add_special_tokens) const;
 
-  // The whole text of `ids` at once, as the library decodes it. Ids without a token stand for
-  // nothing. Streams use Detokenizer: byte-fallback decoders here turn each byte of an invalid run
-  // into U+FFFD.
+  // Returns the whole text of `ids`, as the library decodes it. Ids without a token have no text.
+  // Streams use Detokenizer: byte-fallback decoders here turn each byte of an invalid run into
+  // U+FFFD.
   absl::StatusOr<std::string> Decode(std::span<const int32_t> ids, bool skip_special_tokens) const;
 
-  // One more than the greatest id that has a token. A model's logits may be wider (padding).
+  // One more than the max id that has a token. A model's logits may be wider (padding).
   int32_t vocab_size() const { return static_cast<int32_t>(ends_.size()); }
-  // The bytes the token stands for, maybe part of a character; empty for an id without a token.
+  // Returns the bytes of the token, perhaps part of a character; empty for an id without a token.
   std::string_view TokenBytes(int32_t id) const;
   bool IsToken(int32_t id) const {
     return InRange(id) && (flags_[static_cast<size_t>(id)] & kExists) != 0;
   }
-  // Special: an added token marked so (begin of text, end of turn), which skip_special_tokens
-  // hides.
+  // Special: an added token marked special (begin of text, end of turn); skip_special_tokens hides
+  // it.
   bool IsSpecial(int32_t id) const {
     return InRange(id) && (flags_[static_cast<size_t>(id)] & kSpecial) != 0;
   }
-  // The id of a token as tokenizer.json spells it ("<|im_end|>"), if there is one.
+  // Returns the id of a token as tokenizer.json spells it ("<|im_end|>"); nullopt: no such token.
   std::optional<int32_t> IdOf(std::string_view token) const;
-  // The most bytes of one token: a prompt of more than tokens * this cannot fit in so many tokens.
+  // The max bytes of one token: a prompt of more than n * longest_token_bytes() bytes has more than
+  // n tokens.
   size_t longest_token_bytes() const { return longest_; }
   LeadingSpace leading_space() const { return leading_space_; }
 
