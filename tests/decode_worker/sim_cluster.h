@@ -1,6 +1,6 @@
 // Several WorkerCores in one thread on virtual time, with a transfer room that moves the cells of
-// their pools with random delays, and a router that aims requests and counts what comes back. The
-// seed decides every order: which worker turns next, when a message lands, what is cancelled.
+// their pools with random delays, and a router that dispatches requests and counts tokens and ends.
+// The seed decides every order: the next worker to turn, the landing of messages, the cancels.
 #pragma once
 
 #include <cstdint>
@@ -38,15 +38,16 @@ class SimCluster {
  public:
   SimCluster(uint64_t seed, int page_tokens, const std::vector<SimWorkerOptions>& workers);
 
-  // Aims a request at two workers (equal ones: colocated); n_pages_spare: promised beyond need.
+  // Dispatches a request to two workers (equal ones: colocated). n_pages_spare: pages promised
+  // beyond the need.
   RequestId Submit(SimRequest request, int prefill, int decode);
   void Cancel(RequestId id);
   int preemptions() const { return preemptions_; }
-  // Every ticket in the transfer room fails as if its peer died.
+  // Fails every ticket in the transfer room as if its peer had died.
   void BreakHandoffs() { transfer_.FailAll(); }
-  void DropMessages();  // commands on their way to workers
-  void WakeAll();       // every worker gets a turn
-  // One random thing happens. False: nothing can happen any more (time moves on by itself).
+  void DropMessages();  // drops commands on their way to workers
+  void WakeAll();       // gives every worker a turn
+  // Does one random thing. False: nothing can happen any more (time moves on by itself).
   bool Step();
   // Steps until nothing happens; CHECKs that this comes to an end.
   void RunDry();

@@ -1,5 +1,5 @@
 // A whole cluster in one process: Router core behind a real ControlServer, Workers with real
-// engines, gRPC streams and UCX between them. For tests that look at what processes hide.
+// engines, gRPC streams and UCX between them. For tests that need the inside of the processes.
 #pragma once
 
 #include <condition_variable>
@@ -19,7 +19,7 @@ namespace baton {
 struct InProcessOptions {
   EngineOptions engine;
   int prefill_workers = 2, decode_workers = 1;
-  bool colocated = false;  // one worker for both phases instead
+  bool colocated = false;  // one worker for both phases
   int kv_pages = 0;        // 0: 4096 tokens' worth times 8
   int max_batch = 40;
   int chunk_tokens = 0;
@@ -30,7 +30,7 @@ struct InProcessOptions {
 
 struct Outcome {
   std::vector<int32_t> tokens;
-  std::vector<uint64_t> digests;  // of each token's logits row, not chained
+  std::vector<uint64_t> digests;  // digest of each token's logits row, not chained
   bool ended = false;
   EmitEnd end;
 };
@@ -39,11 +39,11 @@ class InProcessCluster {
  public:
   // Returns when every worker has announced itself. Fails the test on any error.
   explicit InProcessCluster(const InProcessOptions& options);
-  ~InProcessCluster();  // Stop
+  ~InProcessCluster();  // calls Stop
 
   RequestId Submit(GenerateRequest request);
   void Cancel(RequestId id);
-  // Waits until the request has so many tokens, or ended. False after a minute.
+  // Waits until the request has n_tokens tokens or has ended. False: after a minute.
   bool WaitTokens(RequestId id, size_t n_tokens);
   Outcome WaitEnd(RequestId id);  // fails the test after two minutes
   std::vector<Outcome> RunAll(const std::vector<GenerateRequest>& requests);
@@ -51,13 +51,13 @@ class InProcessCluster {
   Worker& worker(int i) { return *workers_[i]; }
   int n_workers() const { return static_cast<int>(workers_.size()); }
   void StopWorker(int i) { workers_[i].reset(); }
-  // Takes the control server away while workers run on.
+  // Stops the control server while the workers run on.
   void StopRouter();
   void Stop();
 
  private:
   void RunFront();
-  void Apply();  // effects; with mutex_ held
+  void Apply();  // applies effects; mutex_ held
 
   std::mutex mutex_;
   std::condition_variable front_wakes_, outcome_changed_;

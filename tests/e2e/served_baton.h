@@ -1,5 +1,5 @@
 // A real `baton serve` with its child processes, started for a test on a free port and ended with
-// it. Everything it prints is kept.
+// the test. Keeps all output.
 #pragma once
 
 #include <sys/types.h>
@@ -21,22 +21,22 @@ class ServedBaton {
   // Runs `baton serve ARGS... --port 0` and waits for its ready line.
   static absl::StatusOr<std::unique_ptr<ServedBaton>> Start(
       std::vector<std::string> args, absl::Duration limit = absl::Seconds(60));
-  // Kills what still runs, children too.
+  // Kills the processes that still run, with children.
   ~ServedBaton();
 
   const HttpUrl& url() const { return url_; }
   HttpClient client() const { return HttpClient(url_, absl::Seconds(120)); }
   std::string log() const { return LogFrom(0); }  // stdout and stderr so far
-  std::string LogFrom(size_t offset) const;       // the same without its first bytes
-  // True when `text` appeared in the log within `limit`.
+  std::string LogFrom(size_t offset) const;       // the log without its first `offset` bytes
+  // Waits for `text` in the log. False: it did not appear within `limit`.
   bool WaitForLog(const std::string& text, absl::Duration limit) const;
   pid_t pid() const { return pid_; }
-  // Processes below the supervisor.
+  // Returns the child processes of the supervisor.
   std::vector<pid_t> Children() const;
-  // The child whose command line holds `word` ("prefill", "decode", "router"); 0 = none.
+  // Returns the child whose command line contains `word` ("prefill", "decode", "router"); 0: none.
   pid_t Child(const std::string& word) const;
 
-  // Sends SIGTERM and waits; the exit status as waitpid gives it, or an error after `limit`.
+  // Sends SIGTERM and waits. Returns the exit status of waitpid, or an error after `limit`.
   absl::StatusOr<int> Terminate(absl::Duration limit = absl::Seconds(30));
 
  private:

@@ -1,5 +1,5 @@
-// Some streams that run at the same time, and what a test asks of them: the same text whatever
-// happens to the cluster meanwhile, and how long any of them stood still.
+// Streams that run at the same time, and checks on them: the text stays the same whatever happens
+// to the cluster, and the longest pause is known.
 #pragma once
 
 #include <functional>
@@ -15,32 +15,32 @@ inline constexpr int kCrowd = 6;
 inline constexpr int kCrowdTokens = 1500;
 
 struct CrowdStream {
-  std::string text;  // its chunks' choices; of a failed request the error
-  // Between two chunks, or from a request to its first.
+  std::string text;  // text of the chunks' choices; for a failed request the error
+  // The max time between two chunks, or from a request to its first chunk.
   absl::Duration longest_gap;
-  // How often it was asked for. All answers must be the same; others are added to `text`.
+  // Number of answers. All must be the same; a different one is added to `text`.
   int answers = 0;
 };
 
-// Body of a streamed greedy completion that runs to max_tokens.
+// Returns the body of a streamed greedy completion that runs to max_tokens.
 std::string StreamBody(const std::string& prompt, int max_tokens);
 
 // Runs kCrowd streams of kCrowdTokens to their ends. when_all_run is called once, on the thread of
 // a stream, when each of them has brought 20 tokens. A stream that ends before that, or before
-// over() holds, is asked for again (for half a minute at most): whatever when_all_run does finds
-// streams under way, however fast they are and however long it takes to be felt.
+// over() holds, is requested again (for half a minute at most), so that streams run while
+// when_all_run takes effect.
 std::vector<CrowdStream> RunCrowd(
     const HttpClient& client, const std::function<void()>& when_all_run,
     const std::function<bool()>& over = [] { return true; });
 
-// How often the streams of a crowd were asked for, all together.
+// Returns the number of answers of all streams together.
 int AnswersOf(const std::vector<CrowdStream>& streams);
 
-// Value of a metric line "name{labels} value" or "name value"; sums over label sets, if one is
-// given those with this label; -1 = absent.
+// Returns the value of a metric line "name{labels} value" or "name value"; sums over label sets, or
+// over those with `label` if it is given; -1: absent.
 double MetricSum(const HttpClient& client, const std::string& name, const std::string& label = "");
 
-// True when the condition held within `limit`.
+// Waits for the condition. False: it did not hold within `limit`.
 bool WaitUntil(absl::Duration limit, const std::function<bool()>& condition);
 
 }  // namespace baton

@@ -1,6 +1,6 @@
 // Transfer cores on virtual time over a deterministic MemNetwork, each with a model of the engine
-// that owns its pages: lends them, takes them back, fills what it holds with a canary, and notices
-// when somebody else writes there.
+// that owns its pages: the model lends pages, takes them back, fills its own pages with a canary,
+// and detects a foreign write to them.
 #pragma once
 
 #include <memory>
@@ -27,7 +27,7 @@ struct CoreNode {
         options, pool.view(), &tap, [this](TransferEvent e) { events.push_back(std::move(e)); });
     for (int32_t page = 0; page < n_pages; ++page) Own(page);
   }
-  ~CoreNode() { link.reset(); }  // before the memory its operations may name
+  ~CoreNode() { link.reset(); }  // destroyed before the memory that its operations may name
   void Own(int32_t page) {
     pool.FillCanary(page);
     owned.insert(page);
@@ -41,7 +41,7 @@ struct CoreNode {
     lend.expected_wait_us = 777;
     core->Handle(std::move(lend), now_us);
   }
-  // Nobody writes pages the engine holds, and no page is lost or doubled.
+  // Checks that pages of the engine are unchanged, and that no page is lost or doubled.
   bool PagesAccounted() {
     for (const int32_t page : owned)
       if (!pool.HasCanary(page)) return false;
@@ -62,11 +62,11 @@ struct CoreNode {
   const TransferOptions options;
   TestPool pool;
   std::unique_ptr<MemLink> link;
-  TappedLink tap;                     // the core's way to it
-  std::vector<TransferEvent> events;  // not yet looked at by the test
+  TappedLink tap;                     // wraps `link` for the core
+  std::vector<TransferEvent> events;  // not yet read by the test
   std::unique_ptr<TransferCore> core;
-  std::set<int32_t> owned;  // by the engine, canary inside
-  std::set<int32_t> kept;   // by the engine, KV inside (sources' pages)
+  std::set<int32_t> owned;  // held by the engine, canary inside
+  std::set<int32_t> kept;   // held by the engine, KV inside (sources' pages)
 };
 
 class CoreCluster {
@@ -80,7 +80,7 @@ class CoreCluster {
     nodes.push_back(std::make_unique<CoreNode>(&network, options, n_pages, planes, gap));
     return *nodes.back();
   }
-  // One random thing happens. False: nothing was left to happen without time passing.
+  // Does one random thing. False: nothing can happen without time passing.
   bool Step() {
     now_us += 1 + int64_t(random() % 50);
     const size_t first = random() % (nodes.size() + 1);
@@ -103,7 +103,7 @@ class CoreCluster {
     while (Step()) {
     }
   }
-  // Until nothing is open anywhere, or `limit_us` have passed.
+  // Steps until nothing is open, or `limit_us` have passed.
   void RunUntilIdle(int64_t limit_us) {
     const int64_t end_us = now_us + limit_us;
     while (now_us < end_us) {
@@ -119,7 +119,7 @@ class CoreCluster {
     const std::set<ConnectionId> connections = node.tap.connections();
     for (const ConnectionId id : connections) network.Cut(node.link.get(), id);
   }
-  // The process is gone from one moment to the next.
+  // Kills the process of a node without any last message.
   void Kill(const CoreNode& node) {
     std::erase_if(nodes, [&](const auto& held) { return held.get() == &node; });
   }

@@ -6,7 +6,7 @@
 
 #include "tests/kvtransfer/core_cluster.h"
 
-// Last: its CHECK replaces ours.
+// Included last: its CHECK replaces Baton's.
 #include <catch2/catch.hpp>
 
 namespace baton {
@@ -35,7 +35,7 @@ struct CorePair {
   void Open(const Ticket& ticket) {
     source.core->Handle(OpenHandoff{ticket, 2, sink.link->address()}, cluster.now_us);
   }
-  // All planes of all pages; page i of the ticket is page i of the pool.
+  // Sends all planes of all pages; page i of the ticket is page i of the pool.
   void SendAll(const Ticket& ticket) {
     for (int32_t plane = 0; plane < 3; ++plane) {
       SendCells cells{.ticket_id = ticket.id, .plane = plane, .pages = {}};

@@ -1,4 +1,4 @@
-// The two handoff machines, each alone with a pool and what it last wanted done.
+// The state machines of the two ends of a handoff, each alone with a pool and its last effects.
 #pragma once
 
 #include <numeric>
@@ -9,7 +9,7 @@
 #include "kvtransfer/protocol/handoff_source.h"
 #include "tests/kvtransfer/test_pool.h"
 
-// Last: its CHECK replaces ours.
+// Included last: its CHECK replaces Baton's.
 #include <catch2/catch.hpp>
 
 namespace baton {
@@ -35,7 +35,7 @@ const E* FindEvent(const HandoffEffects& effects) {
   return nullptr;
 }
 
-// A source whose peer has promised, with `n_pages` pages of one plane of 100 bytes.
+// A source whose peer has promised pages, with `n_pages` pages of one plane of 100 bytes.
 struct SourceRig {
   explicit SourceRig(int32_t n_pages, bool promised = true)
       : pool(8, {100}), source(MakeTicket(1, 2, n_pages, n_pages), &pool.view(), kLimits, 0) {
@@ -64,8 +64,8 @@ struct SourceRig {
   HandoffEffects effects;
 };
 
-// A sink with `n_pages` pages of two planes, promised from a stock of 8; an inflow or a part: into
-// pages of others' from 8 on.
+// A sink with `n_pages` pages of two planes, promised from a stock of 8. An inflow or a part lands
+// in pages of another owner from page 8 on.
 struct SinkRig {
   enum class Kind { kOrdinary, kInflow, kPart };
   explicit SinkRig(int32_t n_pages, bool promised = true, Kind kind = Kind::kOrdinary)

@@ -1,6 +1,6 @@
 // A relay's head and tail on virtual time and one inflow. The tail's engine names pages that it
-// holds, checks each plane against the head's the moment it hears of it, and uses the pages for
-// something else right after the last word: whoever still writes there is found.
+// holds, compares each plane with the head's when its event arrives, and reuses the pages right
+// after the last event, so that a later write is found.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 #include "tests/kvtransfer/core_pair.h"
 
-// Last: its CHECK replaces ours.
+// Included last: its CHECK replaces Baton's.
 #include <catch2/catch.hpp>
 
 namespace baton {
@@ -49,7 +49,7 @@ struct InflowPair : CorePair {
     sink.core->Handle(AwaitInflow{ticket.id, epoch, named, n_planes, n_pages}, cluster.now_us);
     Look();
   }
-  // An earlier inflow brought so much into the pages that Await names. Returns its bytes.
+  // Fills the pages that Await names as an earlier inflow would have. Returns the bytes.
   int64_t BringBefore(int32_t planes, int32_t pages) {
     n_planes = planes;
     n_pages = pages;
@@ -80,7 +80,7 @@ struct InflowPair : CorePair {
     while (Step()) {
     }
   }
-  // Until both ends are idle, or `limit_us` have passed.
+  // Runs until both ends are idle, or `limit_us` have passed.
   void RunUntilIdle(int64_t limit_us) {
     const int64_t end_us = cluster.now_us + limit_us;
     for (;; cluster.now_us += TransferCore::kTickUs) {
@@ -91,7 +91,7 @@ struct InflowPair : CorePair {
     }
   }
 
-  // The tail's engine reads its mail.
+  // Handles the events of the tail's engine.
   void Look() {
     for (const TransferEvent& event : std::exchange(sink.events, {})) {
       REQUIRE_FALSE(std::holds_alternative<HandoffArrived>(event));
@@ -115,7 +115,7 @@ struct InflowPair : CorePair {
   }
   bool over() const { return n_planes == kPlanesInAll || failed.has_value(); }
   bool arrived() const { return n_planes == kPlanesInAll; }
-  // Every AwaitInflow has its last word, nothing is left of the handoff.
+  // Requires that every AwaitInflow had its last event, and that nothing is left of the handoff.
   void RequireOver() {
     REQUIRE(over() == awaited);
     for (const auto& node : cluster.nodes) {
@@ -127,7 +127,7 @@ struct InflowPair : CorePair {
     REQUIRE(sink.core->stock().promises() == 0);
     REQUIRE(posted.empty());
   }
-  // How the head heard of the end, once.
+  // Returns the status of the head's only end event.
   absl::Status Ended() const {
     std::optional<absl::Status> status;
     for (const TransferEvent& event : source.events) {
@@ -141,12 +141,12 @@ struct InflowPair : CorePair {
   }
 
   const Ticket ticket = MakeTicket(1, 2, kKvPages, 0);
-  const std::vector<int32_t> named = {9, 4, 15, 6, 11};  // none of the lent ones
-  TestPool sent;                                         // what the head's pages hold
+  const std::vector<int32_t> named = {9, 4, 15, 6, 11};  // none of them lent
+  TestPool sent;                                         // the bytes of the head's pages
   std::map<OperationId, std::pair<const std::byte*, uint64_t>> posted;  // the tail's receives
   bool awaited = false, open_seen = false;
   int32_t n_planes = 0, n_pages = 0;
-  std::vector<int32_t> told;  // each n_planes
+  std::vector<int32_t> told;  // n_planes each
   std::optional<absl::Status> failed;
 
  private:

@@ -1,6 +1,6 @@
-// A relay's tail and two heads hand one prompt's KV to a decode worker, in virtual time: the tail
-// the main handoff, each head a part of it. The decode worker's engine takes back at once what it
-// can and uses it for something else: whoever still writes there is found.
+// A relay's tail and two heads hand the KV of one prompt to a decode worker, on virtual time: the
+// tail sends the main handoff, each head a part. The decode worker's engine takes pages back as
+// soon as possible and reuses them, so that a later write is found.
 #pragma once
 
 #include <algorithm>
@@ -12,13 +12,13 @@
 
 #include "tests/kvtransfer/core_pair.h"
 
-// Last: its CHECK replaces ours.
+// Included last: its CHECK replaces Baton's.
 #include <catch2/catch.hpp>
 
 namespace baton {
 
 struct PartsRig {
-  // Pages [0, 3) come from the first head, 3 from the second, [4, 6) from the tail.
+  // The first head sends pages [0, 3), the second page 3, the tail [4, 6).
   static constexpr int32_t kKvPages = 6, kPromised = 8, kTailFrom = 4;
   static constexpr int64_t kKvBytes = kKvPages * 400;
   static constexpr size_t kTail = 0;
@@ -26,8 +26,8 @@ struct PartsRig {
   struct Source {
     CoreNode* node;
     Ticket ticket;
-    int32_t first_page, n_pages;  // of the prompt
-    bool open_seen = false;       // by the decode worker
+    int32_t first_page, n_pages;  // pages of the prompt
+    bool open_seen = false;       // the decode worker has read the OPEN
   };
 
   explicit PartsRig(uint64_t seed, const TransferOptions& sink_options = SinkOptions())
@@ -69,7 +69,7 @@ struct PartsRig {
     sources[n].node->core->Handle(OpenHandoff{sources[n].ticket, 2, sink.link->address()},
                                   cluster.now_us);
   }
-  // All planes of its pages; page i of the prompt is page i of the pool.
+  // Sends all planes of a source's pages; page i of the prompt is page i of the pool.
   void SendAll(size_t n) {
     const Source& source = sources[n];
     for (int32_t plane = 0; plane < 3; ++plane) {
@@ -105,7 +105,7 @@ struct PartsRig {
     while (Step()) {
     }
   }
-  // Until all are idle, or `limit_us` have passed.
+  // Runs until all ends are idle, or `limit_us` have passed.
   void RunUntilIdle(int64_t limit_us) {
     const int64_t end_us = cluster.now_us + limit_us;
     for (;; cluster.now_us += TransferCore::kTickUs) {
@@ -116,7 +116,7 @@ struct PartsRig {
     }
   }
 
-  // The decode worker's engine reads its mail.
+  // Handles the events of the decode worker's engine.
   void Look() {
     for (const TransferEvent& event : std::exchange(sink.events, {})) {
       REQUIRE_FALSE(std::holds_alternative<InflowArrived>(event));
@@ -137,7 +137,7 @@ struct PartsRig {
       }
   }
   bool over() const { return arrived || aborted.has_value(); }
-  // Nothing is left of any of the handoffs.
+  // Requires that nothing is left of the handoffs.
   void RequireOver() {
     if (over()) REQUIRE(sources[kTail].open_seen);
     if (promised) REQUIRE(over());
@@ -150,7 +150,7 @@ struct PartsRig {
     REQUIRE(sink.core->bound_pages() == 0);
     REQUIRE(posted.empty());
   }
-  // How a source heard of the end, once. Killed: nothing.
+  // Returns the status of a source's only end event; nullopt: the source was killed.
   std::optional<absl::Status> Ended(size_t n) const {
     std::optional<absl::Status> status;
     if (sources[n].node == nullptr) return status;
@@ -192,7 +192,7 @@ struct PartsRig {
     REQUIRE(event.ticket_id == sources[kTail].ticket.id);
     REQUIRE_FALSE(event.status.ok());
     aborted = event.status;
-    // Its pages are in the stock: whatever may be taken is used for something else.
+    // The handoff's pages are in the stock now: reuse every page that may be taken.
     sink.core->Handle(ReclaimPages{16}, cluster.now_us);
     Look();
   }

@@ -1,4 +1,4 @@
-// What a test can see of its own process: descriptors and threads.
+// The descriptors and threads of the test's own process.
 #pragma once
 
 #include <dirent.h>

@@ -1,4 +1,5 @@
-// A small KV arena for tests: planes of uneven sizes, with gaps, and bytes that name their place.
+// A small KV arena for tests: planes of uneven sizes with gaps, and bytes that depend on their
+// place.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +18,7 @@ inline constexpr std::byte kCanary{0xc5};
 
 class TestPool {
  public:
-  // gap: unused bytes between planes, so that no two of them lie in one piece.
+  // gap: unused bytes between planes, so that no two planes are contiguous.
   TestPool(int32_t n_pages, const std::vector<int64_t>& plane_bytes, int64_t gap = 0) {
     int64_t offset = 0;
     for (const int64_t bytes : plane_bytes) {
@@ -42,7 +43,7 @@ class TestPool {
     return page(id).subspan(static_cast<size_t>(view_.planes[plane].offset),
                             static_cast<size_t>(view_.planes[plane].bytes));
   }
-  // Bytes that depend on seed and place.
+  // Fills the page with bytes that depend on seed and place.
   void FillPage(int32_t id, uint64_t seed) {
     uint64_t x = seed * 0x9e3779b97f4a7c15u + static_cast<uint64_t>(id) + 1;
     for (std::byte& byte : page(id)) {
@@ -62,7 +63,7 @@ class TestPool {
   std::vector<std::byte> memory_;
 };
 
-// Every plane of both pages is equal.
+// Returns whether every plane of both pages is equal.
 inline bool SamePage(TestPool& a, int32_t page_a, TestPool& b, int32_t page_b) {
   for (int32_t plane = 0; plane < a.n_planes(); ++plane) {
     const auto cell_a = a.cell(page_a, plane), cell_b = b.cell(page_b, plane);
@@ -85,7 +86,7 @@ inline Ticket MakeTicket(uint64_t n, Incarnation sink, int32_t kv_pages, int32_t
   return ticket;
 }
 
-// Of `main`, its pages [first_page, first_page + kv_pages).
+// Returns the ticket of a part of `main`: pages [first_page, first_page + kv_pages).
 inline Ticket MakePart(const Ticket& main, uint64_t n, int32_t first_page, int32_t kv_pages) {
   Ticket ticket = main;
   ticket.id = {n, ~n};
@@ -96,7 +97,7 @@ inline Ticket MakePart(const Ticket& main, uint64_t n, int32_t first_page, int32
   SignTicket(kTestKey, ticket);
   return ticket;
 }
-// A main ticket whose pages before first_page come in parts.
+// Returns a main ticket whose pages before first_page come in parts.
 inline Ticket MakeMain(uint64_t n, Incarnation sink, int32_t kv_pages, int32_t promise_pages,
                        int32_t first_page, Epoch epoch = 1) {
   Ticket ticket = MakeTicket(n, sink, kv_pages, promise_pages, epoch);

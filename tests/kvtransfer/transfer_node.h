@@ -1,4 +1,4 @@
-// A Transfer with a pool, whose events a test thread waits for.
+// A Transfer with a pool, for a test thread that waits for events.
 #pragma once
 
 #include <chrono>
@@ -48,7 +48,7 @@ class TransferNode {
   void Open(const Ticket& ticket, TransferNode& sink) {
     transfer_->Post(OpenHandoff{ticket, sink.incarnation_, sink.transfer().address()});
   }
-  // The pages' ids here, plane after plane, then COMMIT.
+  // Sends the pages, given by their ids in this pool, plane after plane, then COMMIT.
   void Send(const Ticket& ticket, const std::vector<int32_t>& pages) {
     for (int32_t plane = 0; plane < pool_.n_planes(); ++plane)
       transfer_->Post(SendCells{.ticket_id = ticket.id, .plane = plane, .pages = pages});
@@ -60,7 +60,7 @@ class TransferNode {
     Send(ticket, pages);
     Commit(ticket);
   }
-  // The next event of this kind, in order; other kinds stay. Nothing: none in time.
+  // Returns the next event of this kind, in order; other kinds stay queued. nullopt: none in time.
   template <typename E>
   std::optional<E> Wait(int64_t timeout_ms = 20'000) {
     std::unique_lock lock(mutex_);
@@ -77,7 +77,7 @@ class TransferNode {
     });
     return found;
   }
-  // Ends the Transfer; its last events can still be waited for.
+  // Ends the Transfer; its last events stay queued.
   void Stop() { transfer_.reset(); }
 
  private:

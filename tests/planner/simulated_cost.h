@@ -1,4 +1,4 @@
-// The costs behind the event simulation whose figures the tests of the planner compare with.
+// The costs behind the event simulation whose figures the planner's tests compare with.
 #pragma once
 
 #include "planner/prefill_cost.h"

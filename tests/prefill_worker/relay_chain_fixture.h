@@ -1,4 +1,4 @@
-// One relay whose ranks are PrefillSchedulers of their own, played by hand.
+// One relay whose ranks are separate PrefillSchedulers; the test plays the transfer by hand.
 #pragma once
 
 #include <memory>
@@ -27,7 +27,7 @@ inline std::unique_ptr<SchedulerFixture> MakeWorker(const PrefillOptions& option
                                             max_slice_tokens);
 }
 
-// One relay whose ranks are workers of their own.
+// One relay whose ranks are separate workers.
 struct RelayChainFixture {
   RelayChainFixture(std::vector<int> ends, Incarnation sink,
                     const PrefillOptions& options = With(4), bool pushes = false) {
@@ -46,7 +46,7 @@ struct RelayChainFixture {
       for (const HandoffArrived& kept : worker->kept) worker->pool->Give(kept.pages);
     }
   }
-  // Pages and promises, without computing.
+  // Handles pages and promises, without computing.
   void Turn() {
     for (auto it = workers.rbegin(); it != workers.rend(); ++it) {
       (*it)->builder.Clear();

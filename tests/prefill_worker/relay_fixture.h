@@ -1,5 +1,5 @@
-// Workers that are ranks of relays, the transfer between them played by hand, cell by cell: late,
-// in any order, or never.
+// Workers that are ranks of relays. The test plays the transfer between them by hand, cell by cell:
+// late, in any order, or never.
 #pragma once
 
 #include <algorithm>
@@ -17,8 +17,8 @@ namespace baton {
 inline constexpr int kLayers = 3;
 inline constexpr Incarnation kNextRank = 3;
 
-// Of request r the handoff of slice i to the next is 1000 * (i + 1) + r, the last one's to decode
-// r, and slice i's push 100'000 * (i + 1) + r.
+// Ids of handoffs. For request r, slice i goes to the next rank as 1000 * (i + 1) + r and is pushed
+// as 100'000 * (i + 1) + r; the last slice goes to decode as r.
 inline RequestId HopId(RequestId request, int slice) { return 1000u * (slice + 1u) + request; }
 inline RequestId PushId(RequestId request, int slice) { return 100'000u * (slice + 1u) + request; }
 
@@ -28,10 +28,10 @@ inline SequentialTokens Expected(RequestId id, int n_tokens) {
   return SequentialRun(&reference, request.tokens, 1, request.sampling);
 }
 
-// Slice i is tokens [ends[i - 1], ends[i]) of a request, and hop i hands over what the rank of the
-// slice after it lacks. Of p ranks rank i computes slice i; in rounds slices p + i, 2 p + i... too.
-// In a mended relay a bench may be two ranks, one next to the other; between them nothing is handed
-// over. In others a bench that stands for several ranks plays each on its own.
+// Slice i is tokens [ends[i - 1], ends[i]) of a request; hop i hands over the KV that the rank of
+// slice i + 1 lacks. With p ranks, rank i computes slice i, and in rounds slices p + i, 2 p + i...
+// too. In a mended relay a bench may be two neighbouring ranks, which hand over nothing between
+// them. In other relays a bench that stands for several ranks plays each separately.
 struct RelayFixture {
   RelayFixture(RequestId request, std::vector<int> slice_ends,
                std::vector<SchedulerFixture*> ranks_in_order, Incarnation decode,
@@ -45,7 +45,7 @@ struct RelayFixture {
     REQUIRE(ends.size() % ranks.size() == 0);
   }
 
-  // The same slices in the next attempt, `bench` in place of rank `lost`.
+  // Returns the same slices in the next attempt, with `bench` in place of rank `lost`.
   RelayFixture Mended(int lost, SchedulerFixture* bench) const {
     std::vector<SchedulerFixture*> others = ranks;
     others[static_cast<size_t>(lost)] = bench;
@@ -70,7 +70,7 @@ struct RelayFixture {
     return is_mended ? &worker(slice) == &worker(other) : (slice - other) % n_ranks() == 0;
   }
   bool Stays(int slice) const { return !is_last(slice) && IsSameRank(slice, slice + 1); }
-  // Of a bench that is two ranks the last one's.
+  // Returns the request of a rank; for a bench that is two ranks, the last rank's.
   PrefillRequest RequestOf(int rank) const {
     const bool is_head = rank + 1 < n_ranks();
     const int last = n_slices() - n_ranks() + rank;
@@ -109,7 +109,7 @@ struct RelayFixture {
     return round;
   }
   int FirstPage(int slice) const { return slice == 0 ? 0 : ends[slice - 1] / kPageTokens; }
-  // What the rank of the next slice has not computed or got before.
+  // Returns the pages that the rank of the next slice has neither computed nor received.
   int HopPages(int hop) const {
     int own = hop;
     while (own >= 0 && !IsSameRank(own, hop + 1)) --own;
@@ -130,7 +130,7 @@ struct RelayFixture {
       if (rank + 1 == n_ranks() || !Stays(rank)) Admit(rank);
   }
 
-  // What the transfer room says to an OPEN, once the next rank awaits; and the decode worker.
+  // Sends the promises of the transfer room and the decode worker, once the next rank awaits.
   void PromiseAll() {
     for (int slice = 0; slice < n_slices(); ++slice) {
       const RequestId handoff = HandoffOf(slice);
@@ -143,13 +143,13 @@ struct RelayFixture {
             {.ticket_id = SchedulerFixture::Id(handoff), .expected_wait_us = 0});
     }
   }
-  // nullptr: not awaited yet.
+  // Returns the awaited inflow of a hop; nullptr: not awaited yet.
   const AwaitInflow* Awaited(int hop) const {
     for (const AwaitInflow& await : worker(hop + 1).awaits)
       if (await.ticket_id == SchedulerFixture::Id(HandoffOf(hop))) return &await;
     return nullptr;
   }
-  // Where hop `hop` lands.
+  // Returns the pages where hop `hop` lands.
   const std::vector<int32_t>* Pages(int hop) const {
     const AwaitInflow* const await = Awaited(hop);
     return await == nullptr ? nullptr : &await->pages;
@@ -166,7 +166,7 @@ struct RelayFixture {
     int32_t from;  // page id at the source
     auto operator<=>(const Cell&) const = default;
   };
-  // Told to the transfer room and not landed, in the order in which they were told.
+  // Returns the cells told to the transfer room and not landed, in the order of the commands.
   std::vector<Cell> Waiting(int hop) const {
     std::vector<Cell> cells;
     for (const SendCells& sent : worker(hop).sent) {
@@ -179,7 +179,7 @@ struct RelayFixture {
     }
     return cells;
   }
-  // One cell lands at the rank after the hop, which hears of it as from a handoff's sink.
+  // Lands one cell at the rank after the hop, which gets the event as from a handoff's sink.
   void Land(int hop, const Cell& cell) {
     REQUIRE(Pages(hop) != nullptr);
     SchedulerFixture& from = worker(hop);
@@ -190,7 +190,7 @@ struct RelayFixture {
     REQUIRE(hops[hop].landed.emplace(cell.plane, cell.page).second);
     ReportProgress(hop);
   }
-  // All that waits, of planes below n_planes.
+  // Lands all waiting cells of planes below n_planes.
   void Flow(int hop, int n_planes = kLayers) {
     for (const Cell& cell : Waiting(hop))
       if (cell.plane < n_planes) Land(hop, cell);
@@ -226,8 +226,8 @@ struct RelayFixture {
     REQUIRE(tokens[0].token == Expected(id, ends.back()).tokens[0]);
     REQUIRE(tail().computed.count(id) == 1);
   }
-  // Every cell of the handoff's n_pages from `first` on was told to the transfer room, each once,
-  // and committed.
+  // Requires that every cell of the handoff's n_pages from `first` on was told to the transfer room
+  // exactly once, and committed.
   void RequireSent(int slice, RequestId handoff, int first, int n_pages) const {
     std::set<std::pair<int, int>> cells;
     for (const SendCells& sent : worker(slice).sent) {
@@ -258,7 +258,7 @@ struct RelayFixture {
     RequireSent(slice, HandoffOf(slice), first,
                 (ends[slice] + kPageTokens - 1) / kPageTokens - first);
   }
-  // Their handoffs are over, and so are their parts.
+  // Ends the workers' handoffs and their parts.
   void EndAll() const {
     for (int slice = 0; slice < n_slices(); ++slice) {
       if (is_last(slice) && (sink == 0 || sink == kSelf)) continue;

@@ -1,4 +1,4 @@
-// A PrefillScheduler on the hash engine, with all that it says collected.
+// A PrefillScheduler on the hash engine; collects its effects.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace baton {
 
-// The peer's order is below: the promise comes before pages here.
+// kPeer has a lower order than kSelf, so kSelf takes pages only after kPeer's promise.
 inline constexpr Incarnation kSelf = 5, kPeer = 2, kHighPeer = 9;
 inline constexpr int kPageTokens = 4;
 
@@ -63,7 +63,7 @@ struct SchedulerFixture {
   }
   void Admit(PrefillRequest request) { scheduler->Admit(std::move(request), now); }
 
-  // A step and a block of the slice; what they computed, in tokens and rows.
+  // Runs a step and a block of the slice; returns the computed tokens and rows.
   int Step(int budget, int layers = 1) { return ChunkStep(budget, layers) + Block(budget); }
   int ChunkStep(int budget, int layers = 1) {
     builder.Clear();
@@ -132,7 +132,7 @@ struct SchedulerFixture {
     Collect();
   }
 
-  // What is kept of slices whose attempt broke is kept no more.
+  // Advances the time until slices of broken attempts are no longer kept.
   void ForgetKept() {
     while (scheduler->NextDeadline() < now + absl::Minutes(1)) {
       now = scheduler->NextDeadline();

@@ -1,7 +1,7 @@
 // A cluster of scripted workers around a Router, on one thread: messages and reports travel in
-// order per worker and in any order between workers; a random schedule picks what happens next and
-// which faults strike. The "model" is a hash of all tokens before, so every continuation can be
-// checked against the one true sequence.
+// order per worker and in any order between workers; a random schedule picks the next event and the
+// faults. The "model" is a hash of all tokens before, so every continuation can be checked against
+// the one true sequence.
 #pragma once
 
 #include <algorithm>
@@ -43,7 +43,7 @@ class FakeCluster {
       : router(options), faults_(faults), random_(seed) {}
 
   void Join(Role role) {
-    // Decode workers below both below prefill workers, as the processes number themselves.
+    // Incarnations order workers by role as the processes do: decode, both, prefill.
     const Incarnation order = role == Role::kDecode ? 0 : role == Role::kBoth ? 1 : 2;
     const Incarnation id = order << 62 | next_worker_++;
     workers_[id];
@@ -63,7 +63,7 @@ class FakeCluster {
       if (!AllEnded()) Strike();
       if (!Turn()) {
         if (AllEnded()) break;
-        // Nothing moves: only a clock may (requests that wait for workers).
+        // Only the clock can still make requests move that wait for workers.
         REQUIRE(router.router.NextDeadline() != absl::InfiniteFuture());
         for (const auto& [id, worker] : workers_) REQUIRE(router.Report(id, {}).ok());
         router.Advance(router.router.NextDeadline() - router.now);
@@ -99,13 +99,13 @@ class FakeCluster {
     bool computed = false;
     bool reported_no_room = false;
   };
-  struct Arrived {  // of a relay, from its head
+  struct Arrived {  // KV that has come from a relay's head
     TicketId ticket_id;
     std::vector<int32_t> history;
   };
   struct Decode {
     std::optional<DecodeRequest> request;
-    std::vector<int32_t> history;  // prompt and tokens; empty until the KV is here
+    std::vector<int32_t> history;  // prompt and tokens; empty until the KV has arrived
     int32_t produced = 1;
   };
   struct Worker {
@@ -150,7 +150,7 @@ class FakeCluster {
     }
   }
 
-  // One worker reads, works or reports. False: nobody has anything to do.
+  // Lets one worker read, work or report. False: no worker has anything to do.
   bool Turn() {
     std::vector<std::pair<Incarnation, int>> choices;
     for (const auto& [id, worker] : workers_) {
@@ -181,7 +181,7 @@ class FakeCluster {
       const Part part(prefill->request_id, prefill->epoch);
       worker.prefills[part].request = std::move(*prefill);
     } else if (auto* decode = std::get_if<DecodeRequest>(&message)) {
-      // It ends what an earlier attempt still has there.
+      // A new epoch ends what an earlier attempt still has at the worker.
       if (decode->epoch > 1)
         Cancel(worker, {.request_id = decode->request_id, .epoch = decode->epoch - 1});
       worker.decodes[{decode->request_id, decode->epoch}].request = std::move(*decode);
@@ -212,7 +212,7 @@ class FakeCluster {
     sweep(worker.decodes, false);
   }
 
-  // One to three events; a token and the end of its part always together.
+  // Sends one to three events; a token and the end of its part go together.
   void Report(Incarnation id) {
     Worker& worker = workers_.at(id);
     std::vector<WorkerEvent> events;
@@ -237,7 +237,7 @@ class FakeCluster {
       ended.reason = EndReason::kFailed;
       ended.fault = static_cast<PartFault>(Pick(2));
       ended.message = "prefill failed";
-      worker.cancelled[request.request_id] = request.epoch;  // takes no inflow for it
+      worker.cancelled[request.request_id] = request.epoch;  // the worker takes no inflow for it
     } else if (!prefill.computed && !prefill.reported_no_room && Chance(faults_.no_room)) {
       prefill.reported_no_room = true;
       worker.outbox.push_back(
@@ -246,7 +246,7 @@ class FakeCluster {
                        .expected_wait_us = static_cast<int64_t>(Pick(1000000))});
       return;
     } else if (request.inflow.tokens > 0 && !worker.inflows.contains(it->first)) {
-      return;  // the rank before it is not done
+      return;  // the rank before this one is not done
     } else if (request.is_head) {
       if (request.inflow.tokens > 0) CheckInflow(request, worker.inflows.at(it->first));
       if (!HandToRank(request)) {
@@ -278,7 +278,7 @@ class FakeCluster {
     REQUIRE(std::equal(arrived.history.begin(), arrived.history.end(), request.tokens.begin()));
   }
 
-  // The worker a handoff goes to; null when it is gone, or lets go of the request.
+  // Returns the worker a handoff goes to; null: it is gone, or gives up the request.
   Worker* SinkOf(const PrefillRequest& request) {
     REQUIRE(request.ticket.sink == request.sink.incarnation);
     const auto sink = workers_.find(request.sink.incarnation);
@@ -339,7 +339,7 @@ class FakeCluster {
         return;
       }
     } else {
-      ended.reason = EndReason::kStopToken;  // the first token stopped it
+      ended.reason = EndReason::kStopToken;  // the first token is a stop token
     }
     worker.decodes.erase(part);
     worker.outbox.push_back(ended);
@@ -367,7 +367,7 @@ class FakeCluster {
     REQUIRE(view.waiting == 0);
     REQUIRE(view.kv_pages_promised == 0);
     REQUIRE(view.ending == 0);
-    for (const auto& [id, worker] : workers_) {  // nobody still works on what has ended
+    for (const auto& [id, worker] : workers_) {  // no worker may still work on an ended request
       REQUIRE(worker.prefills.empty());
       REQUIRE(worker.inflows.empty());
       REQUIRE(worker.decodes.empty());

@@ -1,4 +1,4 @@
-// A router with relays, and workers for them, played by hand.
+// A router with relays, whose workers the test plays by hand.
 #pragma once
 
 #include <map>
@@ -10,7 +10,8 @@ namespace baton {
 
 using Incarnations = std::vector<Incarnation>;
 
-// As the processes number themselves: decode workers are less than prefill workers.
+// Incarnations are ordered as the processes number themselves: decode workers below prefill
+// workers.
 inline constexpr Incarnation kDecode1 = 1, kDecode2 = 2, kTail = 11, kHead = 12, kThird = 13;
 
 inline RouterOptions Relays(RouterOptions options = {}) {
@@ -23,7 +24,7 @@ struct RelayHarness : RouterHarness {  // two prefill workers and a decode worke
     Join(kDecode1, Role::kDecode);
     Join(kTail, Role::kPrefill);
     Join(kHead, Role::kPrefill);
-    REQUIRE(Report(kTail, {MeasuredLoad(1000)}).ok());  // the others are taken to be like it
+    REQUIRE(Report(kTail, {MeasuredLoad(1000)}).ok());  // the other workers are assumed to be equal
   }
   bool LastIsRelay() const { return LastPrefill().is_head; }
   std::vector<Incarnation> Cancelled() const {
@@ -39,7 +40,7 @@ inline PartEnded Failed(RequestId id, bool was_prefill, PartFault fault, Epoch e
   return ended;
 }
 
-// Three ranks of 32 tokens each, and a request that has been dispatched at them.
+// Three ranks of 32 tokens each, and a request dispatched to them.
 struct LongRelayHarness : RelayHarness {
   LongRelayHarness() : RelayHarness(Three()) {
     Join(kThird, Role::kPrefill);
@@ -52,7 +53,7 @@ struct LongRelayHarness : RelayHarness {
     options.relay.max_ranks = 3;
     return options;
   }
-  // To whom prefill parts were sent.
+  // Returns the receivers of prefill parts.
   Incarnations Ranks() const {
     Incarnations ranks;
     for (const auto& [worker, request] : Sent<PrefillRequest>()) ranks.push_back(worker);
@@ -61,7 +62,7 @@ struct LongRelayHarness : RelayHarness {
   RequestId id = 0;
 };
 
-// Prompts on three workers that take slices of two pages: 176 tokens are two rounds of them, by
+// Prompts on three workers that take slices of two pages: 176 tokens are two rounds of slices, by
 // kThird, kHead and kTail.
 struct Ring : RouterHarness {
   explicit Ring(RelayPush push) : RouterHarness(Options(push)) {
@@ -88,7 +89,7 @@ struct Ring : RouterHarness {
     return to;
   }
   RequestId id = 0;
-  std::map<Incarnation, PrefillRequest> requests;  // of the first attempt
+  std::map<Incarnation, PrefillRequest> requests;  // requests of the first attempt
 };
 
 }  // namespace baton

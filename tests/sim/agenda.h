@@ -1,6 +1,6 @@
-// Virtual time and what is to happen in it: a heap of entries by (time, a drawn tie-break, order of
-// entry). Also the record of what did happen: a rolling digest, equal for equal runs, and on demand
-// a trace.
+// Virtual time and the events to come: a heap of entries by (time, a drawn tie-break, order of
+// entry). Also the record of past events: a rolling digest, equal for equal runs, and on demand a
+// trace.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace baton::sim {
 enum class What : uint8_t {
   kEngineTurn,
   kLinkTurn,
-  kDelivery,  // of the network between links
+  kDelivery,  // by the network between links
   kControlUp,
   kControlDown,
   kKeepalive,
@@ -30,9 +30,9 @@ enum class What : uint8_t {
   kRestart,
   kResume,
   kHeal,
-  kStopping,  // a worker that was told to stop goes on with it
+  kStopping,  // the next step of a worker that was told to stop
   kRouterStart,
-  kRouterGone,  // for so long that nobody may work for it any more
+  kRouterGone,  // the router is away for so long that workers stop working for it
 };
 
 class Agenda {
@@ -42,7 +42,7 @@ class Agenda {
     uint64_t tie, order;
     What what;
     int subject;     // a worker, a request, ...
-    uint64_t stamp;  // whoever made the entry knows by it whether it still counts
+    uint64_t stamp;  // chosen by the maker of the entry to recognise an entry that is void
     bool operator>(const Entry& other) const {
       if (at_us != other.at_us) return at_us > other.at_us;
       return tie != other.tie ? tie > other.tie : order > other.order;
@@ -66,7 +66,7 @@ class Agenda {
     return entry;
   }
 
-  // Something happened.
+  // Records an event.
   void Happened(What what, int subject, uint64_t detail = 0) {
     ++n_events_;
     Mix(static_cast<uint64_t>(now_us_));

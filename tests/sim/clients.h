@@ -20,7 +20,7 @@ namespace baton::sim {
 struct ClientCounts {
   uint64_t submitted = 0, complete = 0, cancelled = 0, late = 0, failed = 0, attempts = 0,
            tokens = 0;
-  uint64_t lost = 0;  // with their router
+  uint64_t lost = 0;  // requests that ended because the router was lost
 
   void Add(const ClientCounts& other);
 };
@@ -30,13 +30,13 @@ class Clients {
   Clients(const Swarm& swarm, Agenda* agenda, SimRandom* random);
   ~Clients();
 
-  // The next request arrives, or one that was turned away comes again.
+  // Submits the next request, or again one that was turned away.
   using Submit = std::function<absl::StatusOr<RequestId>(GenerateRequest)>;
   void Arrive(const Submit& submit);
   void OnToken(const EmitToken& token);
   void OnEnd(const EmitEnd& end);
-  void OnRouterLost();  // all that run end with it
-  // Of agenda entries: the id to cancel, 0 if the client has changed its mind.
+  void OnRouterLost();  // ends all running requests
+  // Returns the id to cancel for an entry of the agenda, 0: the client no longer wants to cancel.
   RequestId IdToCancel(int request);
   RequestId AnyRunning();  // 0: none
   void NoteCancelled(RequestId id);
@@ -45,7 +45,7 @@ class Clients {
   bool all_submitted() const { return requests_.size() >= static_cast<size_t>(swarm_.n_requests); }
   bool all_ended() const { return n_running_ == 0; }
   const ClientCounts& counts() const { return counts_; }
-  // Seconds, of the requests that got one, in order of arrival.
+  // Returns seconds, in order of arrival, for requests that got a token.
   std::vector<double> TimesToFirstToken() const;
   std::string DescribeRunning() const;
 
@@ -53,7 +53,7 @@ class Clients {
   struct Request {
     RequestId id = 0;
     GenerateRequest wanted;
-    std::vector<int32_t> tokens;  // the stream it must get
+    std::vector<int32_t> tokens;  // the expected stream
     std::vector<uint64_t> digests;
     size_t n_got = 0;
     int cancel_after = -1;  // tokens
@@ -77,7 +77,7 @@ class Clients {
   std::map<RequestId, int> index_;
   std::unique_ptr<GenerateRequest> turned_away_;
   int n_running_ = 0;
-  int64_t overtaking_ = 0;  // prompt tokens of requests that came after the long one, before it
+  int64_t overtaking_ = 0;  // later prompt tokens computed before the long request's
   ClientCounts counts_;
 };
 

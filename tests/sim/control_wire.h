@@ -20,7 +20,7 @@
 
 namespace baton::sim {
 
-// What the front thread of the router takes from its streams, as ControlServer queues it.
+// An event of a stream for the router's front thread, as ControlServer queues it.
 struct StreamOpened {
   uint64_t stream;
   Incarnation worker;
@@ -46,16 +46,16 @@ class ControlWire {
   void Dial(int node, uint64_t stamp);
   void Report(int node, WorkerReport report, int64_t at_us);
   void OnKilled(int node);
-  void OnPaused(int node);   // silence begins
-  void OnResumed(int node);  // what waited is delivered
+  void OnPaused(int node);   // no messages from now on
+  void OnResumed(int node);  // delivers the waiting messages
   void DeliverDown(uint64_t stream);
 
   // --- the router's end
   void DeliverUp(uint64_t stream);
   bool TakeFrontEvents(std::deque<FrontEvent>* out);  // all that have come
   void Send(Incarnation worker, std::vector<RouterMessage> messages);
-  void Close(Incarnation worker);  // by the router
-  void OnRouterKilled();           // every stream ends, nobody answers until it is started
+  void Close(Incarnation worker);  // called by the router
+  void OnRouterKilled();           // ends every stream; dials fail until the router starts again
   void OnRouterStarted() { router_up_ = true; }
 
   // --- faults
@@ -83,8 +83,8 @@ class ControlWire {
     int node;
     Incarnation worker;
     bool worker_open = true, router_open = false;
-    bool accepted = false;  // the worker knows
-    bool seen = false;      // by the router's end
+    bool accepted = false;  // the worker has been told
+    bool seen = false;      // the router's end has been told
     std::deque<Up> up;
     std::deque<Down> down;
     bool over() const { return !worker_open && !router_open && (seen || up.empty()); }
@@ -101,8 +101,8 @@ class ControlWire {
   void PushDown(Stream* stream, RouterEvent what);
   void EndAtRouter(Stream* stream);
   void EndAtWorker(Stream* stream);
-  void LoseUp(Stream* stream);    // the router will hear of the end
-  void LoseDown(Stream* stream);  // the worker will
+  void LoseUp(Stream* stream);    // the router's end gets an event later
+  void LoseDown(Stream* stream);  // the worker's end gets an event later
   void Front(FrontEvent event);
   void Prune();
 
@@ -117,7 +117,7 @@ class ControlWire {
   std::map<uint64_t, Stream> streams_;
   std::vector<Dialler> diallers_;
   std::vector<bool> up_blocked_, down_blocked_;
-  std::vector<int64_t> silent_since_us_, clogged_until_us_;  // by node; silent: INT64_MAX = not
+  std::vector<int64_t> silent_since_us_, clogged_until_us_;  // index: node; silent: INT64_MAX = not
   std::map<Incarnation, uint64_t> newest_, taken_;
   std::deque<FrontEvent> front_;
 };

@@ -1,9 +1,9 @@
 // One worker process of the simulation: the production WorkerCore and TransferCore with their
-// mailboxes, as EngineThread and the link thread drive them, on virtual time. It may be killed,
+// mailboxes, as EngineThread and the link thread run them, on virtual time. It may be killed,
 // started again as a new incarnation, stopped and continued.
 //
-// Checked after every turn: each page of the pool is free, a prompt's, a sequence's or lent; what
-// is lent is at the link side; no step and no landing chunk writes a page of somebody else.
+// Checked after every turn: each page of the pool is free, a prompt's, a sequence's or lent; lent
+// pages are at the link side; no step and no landing chunk writes a page of another holder.
 #pragma once
 
 #include <cstdint>
@@ -36,12 +36,13 @@ class Node {
   void Kill();
   void Pause();
   void Resume();
-  // SIGTERM: drains, and then goes on as worker_process and Worker::Stop do, one step per call of
-  // StopOn. patience_over: what runs is ended. True: all came back, the process is over.
+  // SIGTERM: Drain drains; each call of StopOn does one more step of what worker_process and
+  // Worker::Stop do then. patience_over: requests that still run are ended. True: all pages came
+  // back, the process has ended.
   void Drain();
   bool StopOn(bool patience_over);
   bool stopping() const { return stage_ != Stage::kServing; }
-  bool disconnected() const { return stage_ > Stage::kClosing; }  // from the router, by itself
+  bool disconnected() const { return stage_ > Stage::kClosing; }  // this worker left the router
   bool alive() const { return core_ != nullptr; }
   bool paused() const { return paused_; }
   Incarnation incarnation() const { return incarnation_; }
@@ -59,7 +60,7 @@ class Node {
   // --- the end
   bool IsQuiet() const;  // no request, no handoff, all pages free or in the stock
   bool has_work() const { return !core_->IsQuiet(); }
-  // As Worker::Stop does, in three parts with time between them.
+  // The three parts of Worker::Stop, with time between them.
   void CloseEngine();
   void ShutDownTransfer();
   void CloseTransfer();
@@ -70,11 +71,11 @@ class Node {
 
  private:
   using EngineEvent = std::variant<RouterEvent, TransferEvent>;
-  // Of a process that was told to stop; a worker serves, drains, ends what is left, and lets go of
-  // its handoffs and connections.
+  // Stages of a process that was told to stop: a worker serves, drains, ends the remaining
+  // requests, and gives up its handoffs and connections.
   enum class Stage { kServing, kDraining, kClosing, kShuttingDown, kDisconnecting };
-  // Who has each page, as seen from outside: by what crosses between the threads. kInflow: the
-  // engine's, but a relay's inflow lands in it.
+  // The holder of each page as seen from outside, by the messages between the threads. kInflow:
+  // held by the engine, but a relay's inflow lands in it.
   enum class Holder : uint8_t { kEngine, kLink, kInflow };
   using PagesOfTicket = std::map<std::pair<uint64_t, uint64_t>, std::vector<int32_t>>;
   struct TimedCommand {
@@ -85,10 +86,10 @@ class Node {
   void WakeEngine(int64_t at_us);
   void WakeLink(int64_t at_us);
   int64_t WakeDelay() { return random_->Between(1, swarm_.wake_us); }
-  void OnCommand(TransferCommand command);  // from the engine
+  void OnCommand(TransferCommand command);  // command of the engine
   void HandleCommand(TransferCommand command);
   void OnTransferEvent(TransferEvent event);
-  // An inflow's last word takes its pages from this side's inflows.
+  // Removes the pages of an inflow that has ended from `inflows` and `side`.
   void NoteInflow(const TransferEvent& event, PagesOfTicket* inflows, std::vector<Holder>* side);
   void HandleAtEngine(EngineEvent event);
   void Enter(Stage stage);
@@ -107,7 +108,7 @@ class Node {
   const Reporter report_;
   TransitionCounts* const transitions_;
 
-  // Of this life.
+  // The incarnation of the current process.
   Incarnation incarnation_ = 0;
   bool paused_ = false;
   Stage stage_ = Stage::kServing;
@@ -123,21 +124,21 @@ class Node {
   bool in_link_ = false;
   int64_t clock_us_ = 0;  // the engine thread's: ahead of the world's while a step runs
 
-  // The next turn of each thread; an entry of the agenda with another stamp is void.
+  // The next turn of each thread. An entry of the agenda with another stamp is void.
   uint64_t stamp_ = 0;
   int64_t engine_at_us_ = INT64_MAX, link_at_us_ = INT64_MAX;
   uint64_t engine_stamp_ = 0, link_stamp_ = 0;
   int idle_ticks_ = 0;
 
-  std::vector<Holder> engine_side_;              // by page; kLink: lent, as the engine knows
-  std::vector<Holder> link_side_;                // the same as the link thread knows
-  std::vector<uint32_t> turns_;                  // how often the page went to the link side
-  PagesOfTicket engine_inflows_, link_inflows_;  // awaited, and not at their last word
+  std::vector<Holder> engine_side_;              // index: page; kLink: lent, as the engine sees it
+  std::vector<Holder> link_side_;                // index: page; times that it went to the link side
+  std::vector<uint32_t> turns_;                  // index: page; times that it went to the link side
+  PagesOfTicket engine_inflows_, link_inflows_;  // awaited, not ended
   int link_pages_ = 0;
-  std::map<OperationId, std::vector<std::pair<int32_t, uint32_t>>> posted_;  // pages and their turn
+  std::map<OperationId, std::vector<std::pair<int32_t, uint32_t>>> posted_;  // pages, turns
   enum class InStep { kNot, kRead, kWritten };
-  std::vector<InStep> in_step_;  // by page, while a step is checked
-  // Pages a handoff was told to send, by its ticket: untouched until it has ended.
+  std::vector<InStep> in_step_;  // index: page; used while a step is checked
+  // Pages that each ticket's handoff must send; they stay unchanged until the handoff ends.
   PagesOfTicket sending_;
 };
 

@@ -1,4 +1,4 @@
-// What a run of the simulation met and came to.
+// The events and counts of a simulated run.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,14 @@ namespace baton::sim {
 struct FaultCounts {
   uint64_t kills = 0, pauses = 0, breaks = 0, cuts = 0, partitions = 0, clogs = 0;
   uint64_t stops = 0, router_kills = 0;  // stops: SIGTERM of a worker
-  uint64_t releases = 0;                 // in runs where nothing goes wrong: each checked
+  uint64_t releases = 0;                 // checked one by one in runs without faults
   uint64_t crc_errors = 0, resent_chunks = 0, refused_chunks = 0, handoffs = 0, failed_handoffs = 0;
   uint64_t relays = 0, relays_in_rounds = 0;  // dispatched
-  // Workers of relays that others took the place of: ranks, decode workers.
+  // Workers of relays that were replaced: ranks, decode workers.
   uint64_t ranks_replaced = 0, sinks_replaced = 0, replaced_in_rounds = 0;
-  uint64_t prefill_tokens = 0;               // that were computed by processes that live at the end
-  uint64_t slow_links = 0, relays_left = 0;  // left: dispatched anew, since a link had become slow
-  // Blocks of their slices that were computed, and how long slices waited for their inflows.
+  uint64_t prefill_tokens = 0;               // computed by processes that live at the end
+  uint64_t slow_links = 0, relays_left = 0;  // left: dispatched again because of a slow link
+  // Computed blocks of slices, and the seconds that slices waited for their inflows.
   uint64_t slice_blocks = 0;
   double slice_wait_seconds = 0;
   uint64_t trimmed_pages =
@@ -29,19 +29,19 @@ struct FaultCounts {
   void Add(const FaultCounts& other);
 };
 
-// What a seed came to.
+// The result of one seed.
 struct Outcome {
   uint64_t seed = 0, digest = 0, n_events = 0;
-  uint64_t n_events_of_requests = 0;  // until the last one ended
-  int64_t healing_us = 0;             // from when all was healed to the end of the last request
-  std::vector<double> ttfts;          // seconds, in order of arrival; of this run alone
+  uint64_t n_events_of_requests = 0;  // until the end of the last request
+  int64_t healing_us = 0;             // from the end of all faults to the end of the last request
+  std::vector<double> ttfts;          // seconds, in order of arrival, of this run only
   std::string violation;              // empty: all promises held
   FaultCounts faults;
   ClientCounts clients;
   TransitionCounts transitions;
 
-  void Add(const Outcome& other);  // sums of events and counts
-  std::string ToString() const;    // of counts
+  void Add(const Outcome& other);  // adds events and counts
+  std::string ToString() const;    // counts only
 };
 
 }  // namespace baton::sim

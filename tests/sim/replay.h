@@ -1,7 +1,7 @@
 // A serving trace on a modelled cluster: its prompts, outputs and arrivals go through the
-// production router and workers on virtual time, and nothing goes wrong. What a choice of the
-// router does to the time to first token is seen without the noise of a machine: the same inputs
-// give the same figures.
+// production router and workers on virtual time, without faults. Shows the effect of the router's
+// choices on the time to first token without the noise of a machine: the same inputs give the same
+// figures.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,12 @@
 
 namespace baton::sim {
 
-// Times of a worker are those of the 125M shape in int8 on one thread, unless said otherwise. What
-// prefill costs them they know at once, as from a cost file.
+// Default times are those of the 125M shape in int8 on one thread. Workers know the cost of prefill
+// from the start, as from a cost file.
 struct ReplayCluster {
   int prefill_workers = 2, decode_workers = 1;
-  int64_t step_us = 1000, token_us = 1000;  // of prefill
-  double pair_us = 0.1;                     // of a token and a key it sees
+  int64_t step_us = 1000, token_us = 1000;  // cost of prefill
+  double pair_us = 0.1;                     // cost of a token and a key that it reads
   int64_t decode_step_us = 10'000, decode_token_us = 500;
   RouterOptions router{.relay = {.max_ranks = kShippedRelayMaxRanks}};
 };
@@ -32,7 +32,7 @@ struct ReplayResult {
   Distribution distribution() const { return Distribution(ttfts); }
 };
 
-// requests: in order of arrival.
+// Runs the requests, which are in order of arrival.
 ReplayResult Replay(const std::vector<LoadRequest>& requests, const ReplayCluster& cluster);
 
 }  // namespace baton::sim

@@ -1,5 +1,5 @@
-// Runs a range of seeds on several threads, one run to a thread at a time, some seeds twice to see
-// that a seed decides everything.
+// Runs a range of seeds on several threads, one run per thread at a time, and some seeds twice to
+// check that a seed decides everything.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@ namespace baton::sim {
 struct SeedRange {
   uint64_t first = 1, last = 1;
   int threads = 2;
-  uint64_t twice_every = 10;                     // 0: none twice
-  std::function<void(uint64_t seed)> began;      // on the thread that runs it
-  std::function<void(const Outcome&)> violated;  // one at a time
+  uint64_t twice_every = 10;                     // 0: no seed runs twice
+  std::function<void(uint64_t seed)> began;      // called on the thread of the run
+  std::function<void(const Outcome&)> violated;  // called by one thread at a time
 };
 
 struct SeedReport {

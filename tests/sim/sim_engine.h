@@ -1,5 +1,5 @@
 // The hash engine of a simulated worker: steps and slices cost virtual time, and may write only
-// pages that are their sequences' own.
+// pages of their own sequences.
 #pragma once
 
 #include <functional>
@@ -8,13 +8,13 @@
 
 namespace baton::sim {
 
-// Longer requests have the long range: what one range computes, the other must not find.
+// Longer requests have the long range, so the KV of one range is never reused by the other.
 inline constexpr int kShortRangeTokens = 24;
 
 class SimEngine : public HashBackend {
  public:
-  // uses sees every step before it runs, and a slice before each of its blocks; ran is called when
-  // something was computed: tokens, times layers, and the pairs of them and keys, times layers.
+  // uses: called before each step, and before each block of a slice. ran: called after a
+  // computation, with tokens times layers, and pairs of a token and a key times layers.
   SimEngine(int page_tokens, int n_layers, const std::vector<int>& windows,
             std::function<void(const StepBatch&)> uses,
             std::function<void(int n_tokens, double n_layers, double n_pairs)> ran)
@@ -31,8 +31,8 @@ class SimEngine : public HashBackend {
     for (const int32_t row : batch.logit_rows) n_wanted_pairs_ += batch.positions[row] + 1;
     HashBackend::Begin(batch);
   }
-  // Of the last layer all rows are projected, but only those whose logits are wanted finished: as
-  // slices are, so that both are as dear as in the engine.
+  // Projects all rows of the last layer, but finishes only those whose logits are wanted, as a
+  // slice does, so that the costs of both are the engine's.
   void RunLayers(int from, int to) override {
     HashBackend::RunLayers(from, to);
     const bool has_last = to == model().n_layers;
@@ -66,7 +66,7 @@ class SimEngine : public HashBackend {
   }
 
  private:
-  static constexpr double kProjection = 0.25;  // of a layer's time
+  static constexpr double kProjection = 0.25;  // share of a layer's time
 
   const std::function<void(const StepBatch&)> uses_;
   const std::function<void(int, double, double)> ran_;

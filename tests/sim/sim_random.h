@@ -1,5 +1,5 @@
 // The one source of chance of a simulated run: xoshiro256** (Blackman and Vigna) seeded by
-// splitmix64, with distributions of our own, because those of the standard library differ between
+// splitmix64, with its own distributions, because those of the standard library differ between
 // libraries. Integers only.
 #pragma once
 
@@ -35,7 +35,7 @@ class SimRandom {
     return least + static_cast<int64_t>(Below(static_cast<uint64_t>(most - least) + 1));
   }
   bool Percent(int percent) { return Below(100) < static_cast<uint64_t>(percent); }
-  // Spread over magnitudes: each power of two between the bounds is about as likely as another.
+  // Draws over magnitudes: each power of two between the bounds is about equally likely.
   int64_t Magnitude(int64_t least, int64_t most) {
     const auto min_bits = std::bit_width(static_cast<uint64_t>(least));
     const auto max_bits = std::bit_width(static_cast<uint64_t>(most));

@@ -1,7 +1,7 @@
-// What one seed decides before its run begins: the cluster, its sizes, the work, and which faults
-// there are. Each class of faults is on in half of the runs ("swarm testing": leaving classes out
-// finds more than having all of them always).
-// The models of a quarter of the seeds have windows, in all layers or in some.
+// The decisions of one seed before its run begins: the cluster, its sizes, the work, and the
+// faults. Each class of faults is on in half of the runs ("swarm testing": leaving classes out
+// finds more than having all of them always). The models of a quarter of the seeds have windows, in
+// all layers or in some.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +18,14 @@ struct WorkerPlan {
   Role role = Role::kBoth;
   int pages = 0, max_batch = 1, max_step_tokens = 2, mixed_prefill_tokens = 1, chunk_tokens = 0;
   int64_t announce_bytes = 1;
-  int64_t step_us = 1000, token_us = 10;  // virtual cost of a step, and of a token in it
-  double pair_us = 0;                     // and of a key that a token sees
-  bool knows_cost = false;                // of prefill, before its first step
+  int64_t step_us = 1000, token_us = 10;  // virtual cost of a step, and of each token in it
+  double pair_us = 0;                     // virtual cost of a token and a key that it reads
+  bool knows_cost = false;                // workers know the cost of prefill before the first step
 };
 
-// A request that is not drawn.
+// A request given by the script instead of drawn.
 struct ScriptedRequest {
-  int64_t arrives_us = 0;  // after the first moment of requests
+  int64_t arrives_us = 0;  // only differences within the script count
   std::vector<int32_t> prompt;
   int max_tokens = 1;
 };
@@ -34,38 +34,38 @@ struct Swarm {
   uint64_t seed = 0;
   std::vector<WorkerPlan> workers;
   int page_tokens = 4, n_layers = 2;
-  std::vector<int> windows;  // of each layer, tokens, 0: none; empty: no layer has one
+  std::vector<int> windows;  // tokens, one per layer, 0: none; empty: no layer has one
   int largest_window() const;
   // Transfer.
-  int max_slice_tokens = 0;  // 0: as many as a prompt has
-  int segment_keys = 0;      // of slices that stream; 0: they do not
-  bool cut_through = true;   // heads pass on what they have as it comes
+  int max_slice_tokens = 0;  // 0: no limit
+  int segment_keys = 0;      // keys per segment of a streamed slice; 0: no streaming
+  bool cut_through = true;   // heads pass cells on as they arrive
   int64_t chunk_bytes = 0, window_bytes = 0;
   int slab_slots = 0;
   int64_t peer_timeout_ms = 5000, hello_timeout_ms = 2000;
   int64_t tick_us = 10'000;
-  bool link_at_once = false;  // the link thread takes a command within the engine's step
+  bool link_at_once = false;  // the link thread takes a command during the engine's step
   // Wires, microseconds.
   int64_t min_delay_us = 10, mean_delay_us = 100;
-  int slow_percent = 0;   // of messages: sixteen times as late
-  int64_t wake_us = 50;   // most a sleeping thread takes to wake
-  int64_t front_us = 50;  // the same of the router's front thread, which may be busy
+  int slow_percent = 0;   // percentage of messages that take sixteen times as long
+  int64_t wake_us = 50;   // max time until a sleeping thread wakes
+  int64_t front_us = 50;  // max time until the router's front thread wakes; it may be busy
   int64_t keepalive_us = 4'000'000;
-  int far_worker = -1;  // its control stream is slower by up to far_us; -1: nobody's
+  int far_worker = -1;  // its control stream is slower by up to far_us; -1: no worker
   int64_t far_us = 0;
   // Work.
   int n_requests = 20, max_prompt = 32, max_tokens = 12;
   int64_t arrival_gap_us = 1000;
-  std::vector<ScriptedRequest> script;  // n_requests of them, in order of arrival; empty: drawn
+  std::vector<ScriptedRequest> script;  // n_requests entries, in order of arrival; empty: drawn
   int cancel_percent = 0, deadline_percent = 0, stop_percent = 30, digest_percent = 10;
-  // One request of the most tokens in a flood of short ones, and the prompt tokens of later ones
-  // that may be computed before it; -1: all are drawn alike.
+  // The index of one request of max length in a flood of short ones, and the max prompt tokens of
+  // later requests that may be computed before it; -1: all are drawn alike.
   int long_request = -1;
   int64_t max_overtaking = 0;
   RouterOptions router;
-  bool must_complete = true;  // attempts never run out
+  bool must_complete = true;  // attempts have no limit
   // Faults.
-  bool calm = false;  // none at all: then no part may fail either
+  bool calm = false;  // no faults; no part may fail
   bool kills = false, pauses = false, control_breaks = false, cuts = false, partitions = false,
        clogs = false, stops = false, router_restarts = false, slow_links = false;
   double corrupt_payload = 0, duplicate_message = 0, cut_connection = 0, late_landing = 0;
@@ -73,7 +73,7 @@ struct Swarm {
   int max_faults = 0;
 
   static Swarm Draw(uint64_t seed);
-  // Two workers, and more short requests than they can serve around a long one.
+  // Returns two workers, and more short requests than they can serve around a long one.
   static Swarm Flood(uint64_t seed);
   std::string ToString() const;
   int largest_request_pages() const {

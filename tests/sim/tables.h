@@ -1,4 +1,4 @@
-// Every state machine that walks a request or a handoff through its life.
+// The state machines for the life of a request or a handoff, and counts of their transitions.
 #pragma once
 
 #include <string>
@@ -10,9 +10,9 @@ namespace baton::sim {
 
 std::vector<const MachineTable*> AllTables();
 
-// How often each transition was taken, one line each, the rarest first.
+// Returns the count of each transition, one line each, the rarest first.
 std::string TransitionReport(const TransitionCounts& counts);
-// Those of them that were taken less than n times; empty: none.
+// Returns the transitions with a count below n; empty: none.
 std::string TakenLessThan(uint64_t n, const TransitionCounts& counts);
 
 }  // namespace baton::sim

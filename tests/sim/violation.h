@@ -1,4 +1,4 @@
-// What a simulated run throws when a promise is broken.
+// The exception of a simulated run when an invariant is broken.
 #pragma once
 
 #include <stdexcept>

@@ -3,7 +3,7 @@
 // them. The seed decides everything.
 //
 // A run has two phases. Safety: requests arrive and faults happen; invariants are checked after
-// every event. Liveness: everything is healed, at least one worker lives; every request must end
+// every event. Liveness: all faults are healed, at least one worker lives; every request must end
 // within a bound, and nothing may be held anywhere afterwards.
 #pragma once
 
@@ -27,7 +27,7 @@
 
 namespace baton::sim {
 
-// One thing that goes wrong at one event of a run.
+// One fault at one event of a run.
 struct Disturbance {
   enum class Kind {
     kKill,
@@ -41,7 +41,7 @@ struct Disturbance {
     kKillRouter
   };
   Kind kind = Kind::kKill;
-  int node = 0;  // of the first six
+  int node = 0;  // one of the first six
   uint64_t at_event = 0;
 };
 
@@ -62,7 +62,7 @@ class World {
 
  private:
   std::unique_ptr<Router> MakeRouter();
-  // Events until `done` holds. False: virtual time came to limit_us before.
+  // Runs events until `done` holds. False: virtual time reached limit_us before.
   bool RunUntil(int64_t limit_us, const std::function<bool()>& done);
   void RunFor(int64_t us);
   void Dispatch(const Agenda::Entry& entry);
@@ -88,7 +88,7 @@ class World {
   void KillRouter(int64_t away_us);
   void CheckNobodyWorks() const;
   void Partition();
-  // The machines of `here` and the others do not reach each other; the last index is the router.
+  // Cuts the machines of `here` from the others; the last index is the router.
   void Split(const std::vector<bool>& here, bool with_router, bool out, bool in);
   void HealPartition();
   void Start(int node);
@@ -118,20 +118,20 @@ class World {
   bool front_woken_ = false;
   absl::Time router_timer_ = absl::InfiniteFuture();
   uint64_t router_stamp_ = 0;
-  // What the router cancelled at a worker: (worker, request) to the last epoch; and workers whose
-  // stream was lost once, which cancel everything by themselves.
+  // The router's cancels: (worker, request) to the last epoch; and workers that lost a stream,
+  // which cancel everything themselves.
   std::map<std::pair<Incarnation, RequestId>, Epoch> cancels_;
   std::set<Incarnation> lost_once_;
   std::map<RequestId, int> preemptions_;
-  std::map<Incarnation, std::vector<RouterMessage>> sends_;  // as in RouterGenerator, the two below
+  std::map<Incarnation, std::vector<RouterMessage>> sends_;  // as in RouterGenerator
   std::set<Incarnation> closed_, closing_;
   std::vector<uint64_t> lives_;
-  std::vector<int64_t> slow_until_us_;      // links to these workers
-  std::vector<int64_t> patience_until_us_;  // of workers that were told to stop
+  std::vector<int64_t> slow_until_us_;      // index: worker; until then its links are slow
+  std::vector<int64_t> patience_until_us_;  // index: worker that was told to stop
   std::vector<std::vector<bool>> blocked_;  // [from][to], the last index is the router
   bool faults_on_ = true;
   int n_faults_ = 0;
-  const Disturbance* disturbance_ = nullptr;  // still to come
+  const Disturbance* disturbance_ = nullptr;  // not yet applied
   uint64_t n_events_of_requests_ = 0, n_turns_ = 0;
   int64_t healing_us_ = 0;
   FaultCounts fault_counts_;

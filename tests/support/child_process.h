@@ -1,4 +1,4 @@
-// A process started by a test: its first line of output is awaited, it is killed with the test.
+// A child process of a test: its output and input are pipes, and the destructor kills it.
 #pragma once
 
 #include <fcntl.h>
@@ -42,7 +42,7 @@ class ChildProcess {
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
 
-  // Without the newline; empty: the child closed its output.
+  // Returns the next line of output, without the newline. Empty: the child closed its output.
   std::string ReadLine() {
     std::string line;
     char c;
@@ -50,7 +50,7 @@ class ChildProcess {
     return line;
   }
   void Signal(int signal) { ::kill(pid_, signal); }
-  // Closes its input, which it takes as a wish to end; returns its exit status.
+  // Closes the child's input, which makes the child end, and returns the exit status.
   int Finish() {
     ::close(input_);
     input_ = -1;
@@ -60,7 +60,7 @@ class ChildProcess {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
 
-  // The signal that ended it; 0: it ended by itself.
+  // Waits for the end of the child. Returns the signal that ended the child, 0: none.
   int WaitForSignal() {
     int status = 0;
     ::waitpid(pid_, &status, 0);

@@ -1,4 +1,5 @@
-// Both ends of a control stream for tests: they wait for events with a limit instead of sleeping.
+// The two ends of a control stream for tests. They wait for events with a limit instead of
+// sleeping.
 #pragma once
 
 #include <fcntl.h>
@@ -35,7 +36,7 @@ inline WorkerAnnounce TestAnnounce(Incarnation incarnation) {
   return announce;
 }
 
-// Events in order, for one waiting thread.
+// Queues events in order, for one waiting thread.
 template <typename Event>
 class EventQueue {
  public:
@@ -44,7 +45,7 @@ class EventQueue {
     events_.push_back(std::move(event));
     changed_.notify_all();
   }
-  // The next event. Nothing: it did not come in time.
+  // Returns the next event. nullopt: none within the limit.
   std::optional<Event> NextAny(absl::Duration limit = absl::Seconds(10)) {
     std::unique_lock lock(mutex_);
     if (!changed_.wait_for(lock, absl::ToChronoNanoseconds(limit),
@@ -54,7 +55,7 @@ class EventQueue {
     events_.pop_front();
     return event;
   }
-  // The same; it must be a Wanted.
+  // Returns the next event, which must be a Wanted.
   template <typename Wanted>
   std::optional<Wanted> Next(absl::Duration limit = absl::Seconds(10)) {
     std::optional<Event> event = NextAny(limit);
@@ -74,7 +75,7 @@ class EventQueue {
   std::deque<Event> events_;
 };
 
-// The router's end. Next takes events from the server when it has none left.
+// The router's end. Next takes events from the server when no taken event is left.
 class RouterEnd {
  public:
   explicit RouterEnd(ControlServerOptions options = {}) {
@@ -98,7 +99,7 @@ class RouterEnd {
     REQUIRE(std::holds_alternative<Wanted>(event));
     return std::get<Wanted>(std::move(event));
   }
-  // Connected and announced.
+  // Waits until the worker is connected and has announced itself.
   void AwaitWorker(Incarnation worker) {
     const auto connected = Next<WorkerConnected>();
     REQUIRE(connected.has_value());

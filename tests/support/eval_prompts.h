@@ -16,8 +16,8 @@ namespace baton {
 struct EvalPrompt {
   std::string id;
   std::vector<int32_t> prompt;
-  std::vector<int32_t> expected;  // its last token ends the answer
-  bool is_correct_fp32 = false;   // what transformers answers
+  std::vector<int32_t> expected;  // the last token ends the answer
+  bool is_correct_fp32 = false;   // the answer of transformers in fp32 is right
 };
 
 inline std::string ReadGzip(const std::string& path) {
@@ -32,7 +32,7 @@ inline std::string ReadGzip(const std::string& path) {
   return text;
 }
 
-// Prompts with one right answer (stories have none), in the order of the file.
+// Reads the prompts with one right answer (stories have none), in the order of the file.
 inline std::vector<EvalPrompt> ReadEvalPrompts() {
   std::istringstream lines(ReadGzip(std::string(BATON_SOURCE_DIR) + "/models/demo/eval.jsonl.gz"));
   std::vector<EvalPrompt> prompts;

@@ -41,7 +41,7 @@ struct GgufWriter {
   uint64_t alignment = 32;
   std::vector<std::pair<std::string, std::string>> values;  // key; type and value as bytes
   std::vector<Tensor> tensors;
-  int64_t more_values = 0, more_tensors = 0;  // claimed beyond those there are
+  int64_t more_values = 0, more_tensors = 0;  // claimed in the header beyond the real number
 
   static std::string Int(uint32_t value) {
     return GgufBytes().Add<uint32_t>(4).Add<uint32_t>(value).bytes();
@@ -70,12 +70,12 @@ struct GgufWriter {
     return Array(type, numbers.size(), bytes.bytes());
   }
 
-  // Replaces or adds; an empty value removes.
+  // Replaces or adds a value; an empty value removes it.
   void Set(const std::string& key, const std::string& value) {
     std::erase_if(values, [&](const auto& entry) { return entry.first == key; });
     if (!value.empty()) values.emplace_back(key, value);
   }
-  // Behind those there are.
+  // Adds a tensor behind the others.
   Tensor& AddTensor(const std::string& name, std::vector<uint64_t> dims, uint32_t type,
                     std::string data) {
     const uint64_t offset =

@@ -1,8 +1,8 @@
 // A tiny deterministic engine for scheduler tests: "attention" hashes every KV slot of the sequence
-// that it actually reads through the page table, so a token comes out right only if every earlier
-// position's KV, of every layer, is in the right page, and was written in the right order. A slot
-// that was never written (zero) ends the test, and so does a page table without a page it reads.
-// What a sequence makes depends on its range of rope.
+// that it reads through the page table, so a token comes out right only if the KV of every earlier
+// position, of every layer, is in the right page and was written in the right order. A slot that
+// was never written (zero) ends the test, and so does a page table without a page it reads. The
+// tokens of a sequence depend on its range of rope.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@
 
 namespace baton {
 
-// longrope whose short range is of sequences up to so many tokens.
+// Returns longrope whose short range is for sequences of at most max_short_tokens tokens.
 inline RopeDesc LongropeFrom(int max_short_tokens) {
   RopeDesc rope;
   rope.scaling = RopeDesc::Scaling::kLongrope;
@@ -32,7 +32,7 @@ class HashBackend : public Backend {
  public:
   static constexpr int kVocab = 61;
 
-  // windows: of each layer, tokens; 0 or none given: none.
+  // windows: tokens, one per layer; 0 or empty: none.
   explicit HashBackend(int page_tokens = 4, int n_layers = 3, std::vector<int> windows = {},
                        const RopeDesc& rope = {}) {
     model_.rope = rope;
@@ -94,7 +94,7 @@ class HashBackend : public Backend {
     progress_.Project(layer, from, to);
     Project(slice_, layer, from, to);
   }
-  // What the keys are is looked at: they have to be there.
+  // Reads the keys, so that a missing one ends the test.
   void AttendSlice(int layer, int from, int to, int end_key) override {
     progress_.Attend(layer, from, to);
     BATON_CHECK(end_key % slice_keys_ == 0);
@@ -114,9 +114,9 @@ class HashBackend : public Backend {
   struct Row {
     int first_page, position;
     uint64_t hidden;
-    int met = 0;  // keys of this layer that `hidden` has seen
+    int met = 0;  // keys of this layer that `hidden` has read
   };
-  // A step or a slice.
+  // The rows of a step or a slice.
   struct Computed {
     std::vector<Row> rows;
     std::vector<int32_t> pages, logit_rows;
@@ -184,8 +184,8 @@ class HashBackend : public Backend {
   KvLayout layout_;
   KvPool* pool_ = nullptr;
   Computed step_, slice_;
-  int next_layer_ = 0;      // of the step
-  SliceProgress progress_;  // of the slice
+  int next_layer_ = 0;      // the next layer of the step
+  SliceProgress progress_;  // progress of the slice
   int slice_keys_ = kSliceKeys;
   StepLimits limits_;
 };

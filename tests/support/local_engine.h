@@ -1,5 +1,5 @@
-// One engine in one process without scheduler, wire or other worker: what every other way of
-// serving a request is compared with, bit by bit. Tests, benchmarks and tools use it.
+// One engine in one process without scheduler, wire or other worker: the reference for every other
+// way of serving a request, bit by bit. Tests, benchmarks and tools use it.
 #pragma once
 
 #include <cstdint>
@@ -22,24 +22,24 @@ struct LocalRequest {
 };
 
 struct Generation {
-  std::vector<int32_t> tokens;     // a stop token included
-  std::vector<uint64_t> digests;   // of the logits each token was chosen from, chained
+  std::vector<int32_t> tokens;     // with the stop token
+  std::vector<uint64_t> digests;   // digest of the logits of each token, chained
   std::vector<float> last_logits;  // (vocab) of the last step
 };
 
 class LocalEngine {
  public:
-  // n_pages: of the KV pool; enough for all requests of one Generate call together.
+  // n_pages: pages of the KV pool, enough for all requests of one Generate call together.
   static absl::StatusOr<std::unique_ptr<LocalEngine>> Create(const EngineOptions& options,
                                                              int n_pages);
-  // As above with a backend already loaded.
+  // Takes a backend already loaded.
   static absl::StatusOr<std::unique_ptr<LocalEngine>> Create(std::unique_ptr<Backend> backend,
                                                              int max_step_tokens, int n_pages);
 
-  // All requests share every step: those with prompt left bring at most `chunk` tokens of it (0 =
-  // all that fits the step), the others decode one token. Results in the order of the requests.
-  // Error: a request that does not fit the context or the pool, or a token id outside the
-  // vocabulary.
+  // Generates for all requests, which share every step: those with prompt left bring at most
+  // `chunk` tokens of it (0 = all that fits the step), the others decode one token. Returns results
+  // in the order of the requests. Error: a request that does not fit the context or the pool, or a
+  // token id outside the vocabulary.
   absl::StatusOr<std::vector<Generation>> Generate(std::span<const LocalRequest> requests,
                                                    int chunk = 0);
   absl::StatusOr<Generation> Generate(const LocalRequest& request, int chunk = 0);

@@ -46,29 +46,30 @@ class MemNetwork {
   MemNetwork& operator=(const MemNetwork&) = delete;
 
   // The network outlives its links. wake, deterministic mode: called when an event comes to a link
-  // that had none; it must not call the link. address: that of a link that is gone, as a process
-  // takes its port again; empty: a new one.
+  // that had none; it must not call the link. address: the address of a link that is gone, as a
+  // restarted process takes its port again; empty: a new one.
   std::unique_ptr<MemLink> MakeLink(std::function<void()> wake = nullptr, std::string address = "");
 
   // --- deterministic mode
-  // One thing of those under way, whatever its time. False: nothing was under way.
+  // Delivers one thing under way, whatever its time. False: nothing was under way.
   bool Step();
-  // Microseconds a message or chunk takes; one end may be nullptr, a link that is gone.
+  // Returns the microseconds that a message or chunk takes; one end may be nullptr, a link that is
+  // gone.
   using Delay = std::function<int64_t(const MemLink* from, const MemLink* to)>;
   void set_delay(Delay delay) { delay_ = std::move(delay); }
   static constexpr int64_t kNever = INT64_MAX;
-  int64_t NextDueUs() const;  // when Deliver would hand over the next thing
-  // Sends count from now_us on. Hands over one thing that is due. False: nothing was.
+  int64_t NextDueUs() const;  // time of the next delivery by Deliver
+  // Delivers one thing that is due. Later sends count from now_us. False: nothing was due.
   bool Deliver(int64_t now_us);
-  // Everything sent to or by this link stops, without a word to anyone (a stopped process).
+  // Stops everything sent to or by this link, without an event (a stopped process).
   void Freeze(const MemLink* link);
   void Thaw(const MemLink* link);
-  // Nothing passes from one link to the other, without a word to anyone (a broken route).
+  // Stops everything from one link to the other, without an event (a broken route).
   void Block(const MemLink* from, const MemLink* to);
   void UnblockAll() { blocked_.clear(); }
   // Ends the connection for both ends at once, as a failing network does.
   void Cut(MemLink* link, ConnectionId connection);
-  bool CutAny();  // a random one; false: there is none
+  bool CutAny();  // cuts a random connection; false: there is none
   void set_faults(Faults faults) { faults_ = faults; }
   void set_watch(Watch watch) { watch_ = std::move(watch); }
 
@@ -81,7 +82,7 @@ class MemNetwork {
     uint64_t length;
   };
   struct End {
-    MemLink* link;  // nullptr: it is gone
+    MemLink* link;  // nullptr: the link is gone
     ConnectionId id;
     bool open = true;
   };
@@ -92,17 +93,17 @@ class MemNetwork {
   struct Wire {  // one connection
     End ends[2];
     std::deque<Parcel> to[2];                   // in order, not yet delivered
-    std::map<AnnouncementId, Offer> offers[2];  // to that end, neither accepted nor refused
+    std::map<AnnouncementId, Offer> offers[2];  // per receiving end; neither accepted nor refused
   };
   struct Copy {  // an accepted chunk under way
     Wire* wire;
     int receiving_side;
     int64_t due_us;
-    Offer offer;        // sender nullptr: it has been told that its part is over
-    MemLink* receiver;  // the same
+    Offer offer;        // sender nullptr: its operation has already ended with an event
+    MemLink* receiver;  // nullptr: as for the sender
     OperationId operation;
     std::byte* destination;
-    bool whole = false;  // all had landed when the sender's end broke
+    bool whole = false;  // all bytes had landed when the sender's end broke
   };
 
   struct Straggler {  // a receive whose connection is over
@@ -110,12 +111,12 @@ class MemNetwork {
     MemLink* receiver;
     OperationId operation;
     std::byte* destination;
-    uint64_t length;               // of the chunk
-    bool whole;                    // all of it will have landed
-    std::vector<std::byte> bytes;  // that land now
+    uint64_t length;               // bytes of the chunk
+    bool whole;                    // all of the chunk will have landed
+    std::vector<std::byte> bytes;  // bytes that still land
   };
 
-  // All below with mutex_ held.
+  // The functions below need mutex_ held.
   Wire* FindWire(const MemLink* link, ConnectionId id, int* side);
   Wire* FindOffer(const MemLink* link, AnnouncementId id, int* side);
   void Send(Wire* wire, int to_side, LinkEvent event);
@@ -125,14 +126,14 @@ class MemNetwork {
   bool Passes(const MemLink* from, const MemLink* to) const;
   void DeliverFront(Wire* wire, int side);
   void FinishAt(size_t copy_index);
-  // This end is over and its operations with it; the other end does not know.
+  // Ends one side and its operations; the other side gets no event.
   void EndSide(Wire* wire, int side);
   uint64_t BytesLeft(const Copy& copy);
   void BreakCopy(Copy* copy);
   void AddStraggler(const Copy& copy);
   void FinishStraggler(size_t index);
   bool Shares(const MemLink* link, const std::byte* at, uint64_t n_bytes) const;
-  // This end closes, the other will hear of it.
+  // Closes one side; the other side gets an event.
   void CloseSide(Wire* wire, int side, const absl::Status& status);
   void CloseBoth(Wire* wire, const absl::Status& status);
   void DeliverAllIfThreaded();
@@ -175,7 +176,7 @@ class MemLink final : public Link {
  private:
   friend class MemNetwork;
   MemLink(MemNetwork* network, std::string address, std::function<void()> wake, int wake_fd);
-  void Put(LinkEvent event);  // mutex held
+  void Put(LinkEvent event);  // mutex_ held
   void Report(LinkEvent end_of_operation) {
     --n_operations_;
     Put(std::move(end_of_operation));
@@ -186,7 +187,7 @@ class MemLink final : public Link {
   const std::function<void()> wake_;
   const int wake_fd_;
   std::vector<LinkEvent> inbox_;
-  int n_operations_ = 0;  // announced or accepted by this end, not reported yet
+  int n_operations_ = 0;  // announced or accepted by this end, without an event yet
 };
 
 }  // namespace baton

@@ -23,8 +23,8 @@ struct OraclePrompt {
   std::vector<int32_t> positions;         // rows of `logits`
   std::vector<float> logits;              // (positions, vocab) fp32 run
   double bound_fp32 = 0, bound_bf16 = 0;  // relative L2
-  std::vector<int32_t> greedy;  // empty where the frequencies are those of this one sequence
-  std::vector<double> margin;   // (greedy)
+  std::vector<int32_t> greedy;  // empty where the rope frequencies are for this sequence only
+  std::vector<double> margin;   // per greedy token
   // First greedy step computed, from the beginning, with the long factors of longrope; -1: none.
   int rope_switch_step = -1;
   double clear_margin_fp32 = 0, clear_margin_bf16 = 0;

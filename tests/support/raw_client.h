@@ -31,7 +31,7 @@ class RawClient {
   void SetReceiveBuffer(int bytes) {
     ::setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
   }
-  // False: the server has closed.
+  // Sends the bytes. False: the server has closed.
   bool Send(std::string_view bytes) {
     while (!bytes.empty()) {
       const ssize_t n = ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -40,7 +40,7 @@ class RawClient {
     }
     return true;
   }
-  // Reads until `text` was seen; false when the server closed or the time was up first.
+  // Reads until `text` has come. False: the server closed or the limit passed first.
   bool ReadUntil(std::string_view text, absl::Duration limit = absl::Seconds(20)) {
     const absl::Time deadline = absl::Now() + limit;
     while (received.find(text) == std::string::npos) {
@@ -48,7 +48,8 @@ class RawClient {
     }
     return true;
   }
-  // True: the server closed within the time; what it sent before is in `received`.
+  // Reads until the server closes. True: it closed within the limit; `received` has the bytes
+  // before.
   bool ReadToEnd(absl::Duration limit = absl::Seconds(20)) {
     const absl::Time deadline = absl::Now() + limit;
     while (ReadSome(deadline)) {

@@ -1,5 +1,5 @@
-// A Router with its effects sorted for tests: what was sent to whom, tokens and ends per request.
-// Checks the rules that hold always: indices ascend from 0, one end, nothing after it.
+// A Router with its effects sorted for tests: messages per worker, tokens and ends per request.
+// Checks the rules that always hold: indices ascend from 0, one end, nothing after it.
 #pragma once
 
 #include <catch2/catch.hpp>
@@ -39,7 +39,7 @@ inline WorkerAnnounce Announce(Incarnation id, Role role) {
   return announce;
 }
 
-// Of a worker whose prompts cost so much per token, however long they are.
+// Returns the load of a worker whose prompts cost the same per token at any length.
 inline WorkerLoad MeasuredLoad(double tokens_per_s) {
   return {.prefill_fit = {.token = 1 / tokens_per_s, .n_seen = 1, .n_tokens = 1000}};
 }
@@ -75,7 +75,7 @@ struct RouterHarness {
     router.Cancel(id, now);
     Collect();
   }
-  // Time in which nobody says anything.
+  // Advances the time without any report.
   void Advance(absl::Duration duration) {
     const absl::Time end = now + duration;
     while (now < end) {
@@ -84,7 +84,7 @@ struct RouterHarness {
       Collect();
     }
   }
-  // Time in which these workers' processes live, and say nothing.
+  // Advances the time while these workers send empty reports.
   void AdvanceWith(absl::Duration duration, const std::vector<Incarnation>& workers) {
     for (const absl::Time end = now + duration; now < end;) {
       for (const Incarnation worker : workers) REQUIRE(Report(worker, {}).ok());
@@ -111,7 +111,7 @@ struct RouterHarness {
       }
     }
   }
-  // Messages of one kind since the last call of TakeSent, with their receivers.
+  // Returns messages of one kind since the last call of TakeSent, with their receivers.
   template <typename Message>
   std::vector<std::pair<Incarnation, Message>> Sent() const {
     std::vector<std::pair<Incarnation, Message>> out;
@@ -119,7 +119,8 @@ struct RouterHarness {
       if (const auto* wanted = std::get_if<Message>(&message)) out.emplace_back(worker, *wanted);
     return out;
   }
-  // The running attempt's plan as seen from outside: the last PrefillRequest and its receiver.
+  // The last PrefillRequest and its receiver: the plan of the running attempt as its workers see
+  // it.
   PrefillRequest LastPrefill() const { return Sent<PrefillRequest>().back().second; }
   Incarnation LastPrefillWorker() const { return Sent<PrefillRequest>().back().first; }
   Incarnation LastDecodeWorker() const { return Sent<DecodeRequest>().back().first; }
@@ -165,7 +166,7 @@ struct PairHarness : RouterHarness {  // one prefill and one decode worker
   }
 };
 
-// Nothing runs, waits or is reserved; and when the workers go too, no deadline is left.
+// Checks that nothing runs, waits or is reserved, and that no deadline is left without workers.
 inline void CheckIdle(RouterHarness& r) {
   const ClusterView view = r.router.View();
   CHECK(view.running == 0);

@@ -1,5 +1,5 @@
-// The plainest way to serve a request: alone, the prompt in one piece, then one token per step.
-// What any schedule must reproduce.
+// The simplest way to serve a request: alone, the prompt in one piece, then one token per step.
+// Every schedule must reproduce its tokens.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace baton {
 
 struct SequentialTokens {
   std::vector<int32_t> tokens;
-  std::vector<uint64_t> digests;  // of each token's logits row, not chained
+  std::vector<uint64_t> digests;  // digest of each token's logits row, not chained
 };
 
 inline SequentialTokens SequentialRun(Backend* backend, KvPool* pool,

@@ -1,5 +1,5 @@
-// A Link around another: knows its open connections, can keep the news of a loss from its owner for
-// a while, and lets a test change or add announcements on their way.
+// A Link around another link: knows the open connections, can hold back a lost connection's event
+// for a while, and lets a test change or add announcements.
 #pragma once
 
 #include <atomic>
@@ -27,23 +27,23 @@ class TappedLink final : public Link {
   explicit TappedLink(Link* link) : link_(link) {}
   explicit TappedLink(std::unique_ptr<Link> link) : owned_(std::move(link)), link_(owned_.get()) {}
 
-  // Any thread: every connection ends, and the owner hears of it, as if the network had failed.
+  // Any thread. Ends every connection as a failing network does; the owner gets the events.
   void BreakConnections() { breaks_ = true; }
-  // Any thread: how often the owner has looked.
+  // Any thread. Number of polls by the owner.
   uint64_t polls() const { return polls_; }
 
-  // Called before each announcement, which goes out as it leaves it.
+  // Called before each announcement; may change it.
   std::function<void(Announced*)> on_announce;
-  // Called before each control message, which goes out as it leaves it; not at all if empty.
+  // Called before each control message; may change it. Empties the string: the message is dropped.
   std::function<void(std::string*)> on_send;
-  // Called for each event on its way to the owner.
+  // Called for each event before the owner gets it.
   std::function<void(LinkEvent*)> on_event;
   // Called for each event before on_event; one for which it returns true does not reach the owner.
   std::function<bool(const LinkEvent&)> drops_event;
   // The owner does not learn of lost connections while this is set.
   bool withholds_losses = false;
-  std::string connects_to;  // where Connect goes instead, unless empty
-  // Announcements of the test's own: their ends are not the owner's business.
+  std::string connects_to;  // replaces the address of Connect; empty: no change
+  // Announcements made by the test; the owner does not get their end events.
   static constexpr OperationId kTestOperations = OperationId{1} << 62;
 
   const std::set<ConnectionId>& connections() const { return connections_; }

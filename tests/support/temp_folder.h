@@ -1,4 +1,4 @@
-// A folder of its own for one test, removed with all its files at the end of the scope.
+// A folder for one test, removed with all its files at the end of the scope.
 #pragma once
 
 #include <catch2/catch.hpp>

@@ -1,4 +1,5 @@
-// The reference strings of a tokenizer (data/tokenizers/NAME/encode.jsonl.gz), held to one of ours.
+// The reference strings of a tokenizer (data/tokenizers/NAME/encode.jsonl.gz), compared with a
+// Tokenizer.
 #pragma once
 
 #include <string>
@@ -8,7 +9,8 @@
 
 namespace baton::oracle {
 
-// Checks that every string gives its ids, and the ids their texts; returns how many there are.
+// Checks that every string gives its ids, and the ids give their text. Returns the number of
+// strings.
 inline size_t CheckEncodings(const Tokenizer& tokenizer, const std::string& name) {
   size_t wrong = 0, rows = 0;
   for (const json::object& row : ReadLines(Data("tokenizers/" + name + "/encode.jsonl.gz"))) {

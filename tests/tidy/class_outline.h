@@ -1,5 +1,5 @@
-// Classes of a source file with the number of functions that each declares: enough of C++ for this
-// code, no more. Comments, strings and template arguments are taken out first.
+// Finds the classes of a source file and the number of functions that each declares: enough of C++
+// for this code, no more. Removes comments, strings and template arguments first.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ struct ClassOutline {
 
 namespace outline {
 
-// The file's text without comments, preprocessor lines and what stands in quotes.
+// Returns the file's text without comments, preprocessor lines and quoted text.
 inline std::string Plain(const SourceFile& file) {
   std::string text;
   for (const std::string& line : file.lines) {
@@ -41,7 +41,8 @@ inline std::string Plain(const SourceFile& file) {
   return text;
 }
 
-// Without <...> of templates: an operator or shift keeps its signs, since no name stands before.
+// Removes template arguments <...>. Operators and shifts keep their signs because no name stands
+// before them.
 inline std::string WithoutTemplateArguments(const std::string& statement) {
   std::string rest;
   int depth = 0;
@@ -76,7 +77,7 @@ inline bool IsFunction(const std::string& statement) {
 inline std::vector<ClassOutline> ReadClasses(const SourceFile& file) {
   const std::string text = outline::Plain(file);
   struct Scope {
-    int owner;  // index in classes, -1: of no class
+    int owner;  // index in classes, -1: no class
   };
   std::vector<ClassOutline> classes;
   std::vector<Scope> scopes;

@@ -11,7 +11,7 @@ namespace baton {
 
 inline const std::string kRoot = BATON_SOURCE_DIR;
 
-// What a room may include besides itself. bench stands beside the server: it sees what it measures.
+// The rooms that each room may include besides itself. bench may include all that it measures.
 inline const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"common", {}},
     {"proto", {"common"}},
@@ -32,7 +32,7 @@ inline const std::map<std::string, std::set<std::string>> kMayInclude = {
       "decode_worker", "worker", "bench"}},
 };
 
-// The rooms of the product: all but bench.
+// Returns the rooms of the product: all except bench.
 inline std::vector<std::string> ProductRooms() {
   std::vector<std::string> rooms;
   for (const auto& [room, floor] : kMayInclude)
@@ -46,7 +46,7 @@ inline std::vector<std::string> With(std::vector<std::string> rooms,
   return rooms;
 }
 
-// Every complaint on its own line, so that one run shows all of them.
+// Joins complaints, one per line, so that one run shows all of them.
 inline std::string Joined(const std::vector<std::string>& complaints) {
   std::ostringstream out;
   for (const std::string& complaint : complaints) out << "\n  " << complaint;

@@ -14,12 +14,12 @@ struct SourceFile {
 
   std::string name() const { return std::filesystem::path(path).filename().string(); }
   bool IsHeader() const { return path.ends_with(".h") || path.ends_with(".cuh"); }
-  // First component of the path; empty of a file at the root.
+  // Returns the first component of the path; empty: a file at the root.
   std::string Room() const {
     const size_t end = path.find('/');
     return end == std::string::npos ? "" : path.substr(0, end);
   }
-  // What stands between the quotes or angle brackets of each #include line.
+  // Returns the text between the quotes or angle brackets of each #include line.
   std::vector<std::string> Includes() const {
     std::vector<std::string> includes;
     for (const std::string& line : lines) {
@@ -39,7 +39,7 @@ inline bool IsCode(const std::filesystem::path& path) {
          extension == ".rs";
 }
 
-// All code files under the given folders of the repository.
+// Reads all code files under the given folders of the repository.
 inline std::vector<SourceFile> ReadTree(const std::string& root,
                                         const std::vector<std::string>& folders) {
   std::vector<SourceFile> files;

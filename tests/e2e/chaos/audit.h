@@ -1,4 +1,4 @@
-// What the processes of a cluster hold, and whether it is no more than before.
+// Resources that the processes of a cluster hold, and checks that they do not grow.
 #pragma once
 
 #include <map>
@@ -19,7 +19,7 @@ struct DecodeReservations {
 };
 
 // Waits until all workers are connected, nothing runs and no worker holds a page, a promise, a
-// prompt or a row; returns what is still held after `limit`, a line each. Empty: all is quiet.
+// prompt or a row. Returns one line per resource still held after `limit`; empty: all is quiet.
 std::vector<std::string> AwaitQuiet(Cluster* cluster, absl::Duration limit);
 
 std::vector<DecodeReservations> TakeReservations(Cluster* cluster);
@@ -29,12 +29,13 @@ struct GrowthLimits {
   double rss_share = 0.1;
   int64_t rss_kb = 16 << 10;
 };
-// A line for each process that is gone or holds more than it, or the most of its role, held before.
+// Returns a line for each process that has ended or holds more than before (or than the max of its
+// role before).
 std::vector<std::string> Growth(const std::vector<DecodeReservations>& before,
                                 const std::vector<DecodeReservations>& after,
                                 const GrowthLimits& limits);
 
-// Ends of workers the log tells that no fault explains, and lines that nobody should have written.
+// Returns ends of workers in the log that no fault explains, and unexpected lines.
 std::vector<std::string> LogComplaints(const std::string& log,
                                        const std::vector<FaultRecord>& faults);
 

@@ -1,5 +1,5 @@
-// One run of the chaos rig: learn the answers undisturbed, start the cluster, break it under load,
-// heal it, audit it, tell.
+// One run of the chaos rig: learns the answers without faults, starts the cluster, makes faults
+// under load, heals them, audits the cluster and reports.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@ struct ChaosOptions {
   std::string model;  // folder or random:<config.json>
   absl::Duration length = absl::Seconds(60);
   uint64_t seed = 1;
-  std::string log_folder;  // for the servers' logs when something is wrong
+  std::string log_folder;  // for the logs of the servers when something is wrong
 };
 
-// Exit status: 0 when nothing was violated; 1 otherwise; 3 when this machine cannot run the profile
-// (said loudly; nothing was shown then).
+// Returns the exit status: 0: no violation; 1: a violation; 3: this machine cannot run the profile,
+// so nothing was tested (a clear line says so).
 int RunChaos(const ChaosOptions& options);
 
 }  // namespace baton

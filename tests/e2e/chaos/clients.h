@@ -1,5 +1,5 @@
-// N closed-loop clients: each asks, judges the answer by the expected one and asks again, until it
-// is told to stop. Threads of their own; every method may be called from any thread.
+// N closed-loop clients: each sends a request, judges the answer by the expected one and sends the
+// next, until it is told to stop. The clients own their threads; any thread may call every method.
 #pragma once
 
 #include <atomic>
@@ -18,30 +18,31 @@
 
 namespace baton {
 
-// A request with the answer of an undisturbed run.
+// A request with its answer from a run without faults.
 struct Question {
   ChaosRequest request;
   Answer expected;
 };
 
-// What is kept of an exchange when it is over.
+// The record of a finished exchange.
 struct ExchangeRecord {
   Verdict verdict = Verdict::kExact;
   bool stream = false;
   int attempts = 0;
   absl::Time sent, first_token, ended;
-  // Of the tokens, when the request moved to other workers and its client read at once.
+  // Times of the tokens; only for a request that moved to other workers and whose client read
+  // without pauses.
   std::vector<absl::Time> token_times;
-  // Time that workers spent on prompts of this request after its first token: prefill again, after
-  // a failover, with the wait for its turn.
+  // Time that workers spent on prompts of this request after its first token: prefill after a
+  // failover, with the queue time.
   absl::Duration prefilled_again;
 };
 
 struct Tally {
   int64_t n_by_verdict[kVerdicts] = {};
   int64_t n_tokens = 0, n_moved = 0;    // moved: more than one attempt
-  int64_t n_impossible = 0;             // requests that no pool can hold, refused as they must be
-  std::vector<std::string> complaints;  // of violations, the first ones
+  int64_t n_impossible = 0;             // requests that no pool can hold, correctly refused
+  std::vector<std::string> complaints;  // the first violations
   std::vector<ExchangeRecord> records;
 };
 
@@ -49,9 +50,9 @@ class Clients {
  public:
   Clients(HttpUrl url, const Profile& profile, const std::vector<Question>* questions,
           uint64_t seed);
-  ~Clients();  // stops
+  ~Clients();  // calls Stop
 
-  void Stop();                                // ends what runs to its end, then all threads
+  void Stop();                                // waits for exchanges that run to their end
   int64_t n_left() const { return n_left_; }  // exchanges whose client went away
   // Waits for the next first token of any stream; false after `limit`.
   bool WaitForFirstToken(absl::Duration limit);
@@ -63,7 +64,7 @@ class Clients {
   void AskOnce(Dice& dice);
   void AskTooMuch();
   void Record(const Question& question, const Manner& manner, const Exchange& exchange);
-  void Complain(std::string text);  // under mutex_
+  void Complain(std::string text);  // mutex_ held
   void OnFirstToken();
 
   const HttpUrl url_;
@@ -71,7 +72,7 @@ class Clients {
   const std::vector<Question>* questions_;
   std::atomic<bool> stopping_ = false;
   std::atomic<int64_t> n_left_ = 0;
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable first_token_;
   int64_t n_first_tokens_ = 0;
   absl::Duration usual_ = absl::Milliseconds(200);  // moving average of a whole exchange
@@ -81,7 +82,7 @@ class Clients {
 
 // Asks every question once, `at_once` at a time, by clients that read everything.
 Tally AskAll(const HttpUrl& url, const std::vector<Question>& questions, int at_once);
-// The same without known answers: fills in Question::expected. Error: the first that failed.
+// Asks without known answers, and fills in Question::expected. Error: the first failed exchange.
 absl::Status LearnAnswers(const HttpUrl& url, int at_once, std::vector<Question>* questions);
 
 }  // namespace baton

@@ -1,4 +1,4 @@
-// The processes under attack, however they were started.
+// The processes under test, independent of how they were started.
 #pragma once
 
 #include <sys/types.h>
@@ -15,7 +15,7 @@ namespace baton {
 struct Member {
   std::string name;  // "router", "prefill0", "decode1"
   pid_t pid = 0;
-  std::optional<HttpUrl> metrics;  // where it answers /metrics; none: not up yet
+  std::optional<HttpUrl> metrics;  // address of /metrics; none: not up yet
   bool is_router() const { return name == "router"; }
   bool is_prefill() const { return name.starts_with("prefill"); }
 };
@@ -23,11 +23,12 @@ struct Member {
 class Cluster {
  public:
   virtual ~Cluster() = default;
-  virtual HttpUrl url() const = 0;  // of the API
-  // Those that live now, the router first, then by name.
+  virtual HttpUrl url() const = 0;  // URL of the API
+  // Returns the processes that live now, the router first, then by name.
   virtual std::vector<Member> Members() = 0;
-  virtual std::string Log() const = 0;  // everything all of them printed
-  // SIGTERM to all; an error when one does not end well. Kills what is left.
+  virtual std::string Log() const = 0;  // the output of all processes
+  // Sends SIGTERM to all; an error when a process does not end well. Kills the processes that are
+  // left.
   virtual absl::Status Stop() = 0;
 };
 

@@ -8,7 +8,7 @@
 
 namespace baton {
 
-// Error: it cannot be started or did not end with 0; its output is in the message.
+// Error: the program cannot be started or did not exit with 0; its output is in the message.
 absl::Status RunCommand(const std::vector<std::string>& args);
 
 }  // namespace baton

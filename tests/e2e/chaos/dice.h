@@ -13,7 +13,7 @@ class Dice {
  public:
   explicit Dice(uint64_t seed) : engine_(seed) {}
 
-  int64_t Between(int64_t least, int64_t most) {  // both included
+  int64_t Between(int64_t least, int64_t most) {  // both bounds included
     return least + static_cast<int64_t>(engine_() % static_cast<uint64_t>(most - least + 1));
   }
   double Share() { return InUnitInterval(engine_()); }  // [0, 1)

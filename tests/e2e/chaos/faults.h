@@ -1,4 +1,4 @@
-// Does to a cluster what a schedule says, tells each fault with its time, and heals everything.
+// Applies the faults of a schedule to a cluster, reports each fault with its time, and heals all.
 #pragma once
 
 #include <functional>
@@ -18,7 +18,7 @@ struct FaultRecord {
   absl::Time at;
   FaultKind kind = FaultKind::kKill;
   Moment moment = Moment::kAny;
-  bool at_moment = false;  // the moment was seen; else it was hit blindly
+  bool at_moment = false;  // the moment was seen; else the fault came without it
   std::string victim;      // name of the worker
   pid_t pid = 0;
   absl::Duration lasts;
@@ -27,14 +27,14 @@ struct FaultRecord {
 // One thread.
 class FaultInjector {
  public:
-  // lab: of network faults; null: the profile has none. tell: takes a line for the reader.
+  // lab: for network faults; null: the profile has none. tell: takes a line for the reader.
   FaultInjector(Cluster* cluster, Clients* clients, LabCluster* lab,
                 std::function<void(const std::string&)> tell);
 
-  // Runs the schedule, whose times count from now, until `end`; everything is healed then.
+  // Runs the schedule, whose times count from now, until `end`; then heals everything.
   void Run(const std::vector<Fault>& schedule, absl::Time end);
   const std::vector<FaultRecord>& records() const { return records_; }
-  // Faults that could not be made or healed: the run showed less than it says.
+  // Faults that could not be made or healed; the run tested less than its profile says.
   const std::vector<std::string>& failures() const { return failures_; }
 
  private:
@@ -42,7 +42,7 @@ class FaultInjector {
   bool AwaitMoment(Moment moment, const Member& victim);
   void HitProcess(const Fault& fault, const Member& victim, FaultRecord* record);
   void HitNetwork(const Fault& fault, const std::vector<Member>& workers, FaultRecord* record);
-  void HealUntil(absl::Time until);  // sleeps till then, heals what is due
+  void HealUntil(absl::Time until);  // sleeps until then, heals faults that are due
   void ReportNetwork(std::string what, const absl::Status& status);
   void Later(absl::Duration wait, std::function<void()> heal);
 

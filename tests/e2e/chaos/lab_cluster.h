@@ -1,6 +1,6 @@
-// A cluster of single roles, whose control streams go through relays: each worker on a host of its
-// own in a network lab, or all on the loopback; the router where the clients are. Nobody starts a
-// worker again.
+// A cluster of single roles whose control streams go through relays: each worker on its own host of
+// a network lab, or all on the loopback; the router is where the clients are. A worker that ends is
+// not started again.
 #pragma once
 
 #include <map>
@@ -14,22 +14,23 @@ namespace baton {
 
 enum class Wires {
   kNamespaces,  // of a network lab
-  kLoopback,    // no disturbance but kMute; members have no metrics
+  kLoopback,    // the only network fault is kMute; members have no metrics
 };
 
 class LabCluster : public Cluster {
  public:
-  // args: model and settings, and those of prefill workers alone. folder: for the logs and the key.
+  // args: model and settings. The next list is for prefill workers only. folder: for the logs and
+  // the key.
   static absl::StatusOr<std::unique_ptr<LabCluster>> Start(
       std::vector<std::string> args, const std::string& folder, Wires wires,
       std::vector<std::string> prefill_args = {});
-  ~LabCluster() override;  // kills what runs
+  ~LabCluster() override;  // kills the processes that still run
 
   HttpUrl url() const override { return url_; }
   std::vector<Member> Members() override { return members_; }
   std::string Log() const override;
   absl::Status Stop() override;
-  // A network fault of a worker; other: of black holes.
+  // Makes or heals a network fault of a worker. other: the second worker of a black hole.
   absl::Status Disturb(FaultKind kind, const std::string& victim, const std::string& other);
   absl::Status Heal(FaultKind kind, const std::string& victim, const std::string& other);
 
@@ -42,12 +43,12 @@ class LabCluster : public Cluster {
 
   const std::string folder_;
   std::vector<std::string> args_, prefill_args_;
-  HttpUrl control_;  // what the relays of the workers dial: the router, or its own relay
+  HttpUrl control_;  // the address that the workers' relays dial: the router or the router's relay
   HttpUrl url_;
   std::unique_ptr<NetworkLab> lab_;  // null: all on the loopback
   std::unique_ptr<TcpRelay> router_relay_;
-  std::map<std::string, std::unique_ptr<TcpRelay>> relays_;  // of the workers, by name
-  std::map<std::string, int> n_mutes_;                       // that last now, by worker
+  std::map<std::string, std::unique_ptr<TcpRelay>> relays_;  // key: name of the worker
+  std::map<std::string, int> n_mutes_;                       // mutes that last now, by worker
   std::vector<Member> members_;
 };
 

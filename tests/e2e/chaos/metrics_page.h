@@ -15,13 +15,13 @@ class MetricsPage {
   explicit MetricsPage(const std::string& text);
 
   bool Has(const std::string& name) const { return sums_.contains(name); }
-  double Sum(const std::string& name) const;  // over label sets; 0 when it is not there
-  // Upper bound of the bucket that holds the share of a histogram's observations; 0 = none.
+  double Sum(const std::string& name) const;  // over label sets; 0: the page lacks it
+  // Returns the upper bound of the bucket with the share of a histogram's observations; 0: none.
   double Quantile(const std::string& histogram, double share) const;
 
  private:
-  std::map<std::string, double> sums_;                       // by name without labels
-  std::map<std::string, std::map<double, double>> buckets_;  // name to bound to cumulated count
+  std::map<std::string, double> sums_;                       // key: name without labels
+  std::map<std::string, std::map<double, double>> buckets_;  // name to bound to cumulative count
 };
 
 }  // namespace baton

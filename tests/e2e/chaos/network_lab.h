@@ -1,6 +1,6 @@
-// A small network on one machine: every host a network namespace, all of them on one bridge, whose
-// own address is the machine's (there the router and the clients are). Links can be cut and slowed
-// and packets swallowed. Needs root and Linux; netem and iptables are not needed.
+// A small network on one machine: every host is a network namespace, and all are on one bridge,
+// whose address is the machine's (the router and the clients are there). Links can be cut and
+// slowed, and packets dropped. Needs root and Linux, but neither netem nor iptables.
 #pragma once
 
 #include <map>
@@ -15,20 +15,20 @@ namespace baton {
 
 class NetworkLab {
  public:
-  // Error: this machine does not let us; says which command failed.
+  // Error: this machine does not allow it; the message has the failed command.
   static absl::StatusOr<std::unique_ptr<NetworkLab>> Build(const std::vector<std::string>& hosts);
   ~NetworkLab();  // takes everything down
   NetworkLab(const NetworkLab&) = delete;
   NetworkLab& operator=(const NetworkLab&) = delete;
 
-  // IPv4 address of a host; of the bridge for a name that is no host.
+  // Returns the IPv4 address of a host, or of the bridge for a name that is no host.
   std::string Address(const std::string& host) const;
-  std::string Namespace(const std::string& host) const;  // as `ip netns` names it
-  // Words in front of a command that make it run on the host.
+  std::string Namespace(const std::string& host) const;  // the name for `ip netns`
+  // Returns the words in front of a command that run it on the host.
   std::vector<std::string> On(const std::string& host) const;
 
-  // Network faults but kMute. other: of black holes. Disturbances may overlap: what two
-  // of them want goes with the last.
+  // Makes or heals a network fault except kMute. other: the second worker of a black hole. Faults
+  // may overlap: an obstacle of two faults is removed with the second.
   absl::Status Disturb(FaultKind kind, const std::string& victim, const std::string& other);
   absl::Status Heal(FaultKind kind, const std::string& victim, const std::string& other);
 
@@ -43,10 +43,10 @@ class NetworkLab {
                                   const std::string& other) const;
   absl::Status BuildHost(const std::string& host, int number);
 
-  std::string prefix_;                  // of names of namespaces and links, this process's own
+  std::string prefix_;                  // prefix of namespaces and links, different per process
   std::string network_;                 // "10.77.3."
-  std::map<std::string, int> numbers_;  // of hosts; the bridge is 1
-  std::map<Words, int> n_causes_;       // disturbances that want the obstacle this command puts
+  std::map<std::string, int> numbers_;  // key: host; the bridge is 1
+  std::map<Words, int> n_causes_;       // faults that need the obstacle which this command makes
 };
 
 }  // namespace baton

@@ -1,4 +1,4 @@
-// The profiles of the chaos rig: what is asked, how clients behave and what breaks how often.
+// The profiles of the chaos rig: requests, behaviour of clients, kinds and rates of faults.
 #pragma once
 
 #include <string>
@@ -15,8 +15,8 @@ enum class FaultKind {
   kPause,      // SIGSTOP, later SIGCONT
   kTerminate,  // SIGTERM of a worker
   kCutLink,    // a worker's network link goes down, later up
-  kBlackHole,  // packets between two workers vanish while the link stays up; both ways
-  kOneWay,     // the same in one direction
+  kBlackHole,  // packets between two workers are dropped in both directions while the link stays up
+  kOneWay,     // packets are dropped in one direction
   kSlowLink,   // a worker's link carries 1 Mbit/s
   kMute,       // a worker's control stream stays open and carries nothing
 };
@@ -26,25 +26,25 @@ inline bool IsNetworkFault(FaultKind kind) { return kind >= FaultKind::kCutLink;
 
 struct Profile {
   std::string name;
-  std::vector<std::string> server_args;  // beside model and number of workers
+  std::vector<std::string> server_args;  // in addition to model and number of workers
   CatalogueOptions catalogue;
   int n_clients = 10;
-  // Shares of exchanges.
-  double leaving = 0;      // go away at a random moment
+  // Shares of exchanges by behaviour.
+  double leaving = 0;      // close the connection at a random moment
   double slow = 0;         // read slowly
   double not_reading = 0;  // stop reading for longer than the server waits
-  double impossible = 0;   // ask for more than any pool holds, to be refused with 400 at once
+  double impossible = 0;   // ask for more than any pool holds; expect status 400 at once
   // Faults.
   absl::Duration mean_interval = absl::InfiniteDuration();
   double weights[kFaultKinds] = {};  // relative
-  bool bounds_stalls = false;        // kills come alone, so the bound of stall.h holds
+  bool bounds_stalls = false;        // one kill at a time, so the bound of stall.h holds
   absl::Duration min_lasting = absl::Milliseconds(100), max_lasting = absl::Seconds(10);
   // Run.
-  int64_t n_cancels = 0;  // ends when so many clients have gone away; 0 = by time
+  int64_t n_cancels = 0;  // the run ends after this number of closed connections; 0: by time
   bool needs_lab = false;
 };
 
-// kill, pause, mixed, pools, cancel, network. Error: names them.
+// Finds kill, pause, mixed, pools, cancel or network. Error: another name; the message lists them.
 absl::StatusOr<Profile> FindProfile(const std::string& name);
 
 }  // namespace baton

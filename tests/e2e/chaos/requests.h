@@ -1,6 +1,5 @@
-// What the clients of the chaos rig ask: a catalogue of requests with mixed lengths, a pure
-// function of its options and seed, so that an undisturbed run can be made of the very same
-// requests first.
+// The requests of the chaos clients: a catalogue with mixed lengths, a pure function of its options
+// and seed, so that a run without faults can send exactly the same requests first.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +10,7 @@ namespace baton {
 
 struct ChaosRequest {
   std::string kind;  // "short", "long", "chat", "story": for reports
-  std::string path;  // of the API
+  std::string path;  // path of the API
   std::string body;  // JSON
   bool stream = true;
 };
@@ -26,8 +25,8 @@ struct CatalogueOptions {
   int max_output = 300;  // tokens of the longest answers
 };
 
-// Half greedy, half sampled with a seed; three of four streamed. Every request asks for token ids,
-// digests of its logits and timings.
+// Makes requests: half greedy, half sampled with a seed; three of four streamed. Every request asks
+// for token ids, digests of its logits and timings.
 std::vector<ChaosRequest> MakeCatalogue(const CatalogueOptions& options);
 
 }  // namespace baton

@@ -1,4 +1,4 @@
-// When what breaks: a pure function of profile, length and seed.
+// The schedule of faults: a pure function of profile, length and seed.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,12 @@
 
 namespace baton {
 
-// What the victim must be doing when it is hit, as far as it can be seen from outside.
+// The state of the victim when the fault happens, as far as it is visible from outside.
 enum class Moment {
   kAny,
-  kPrefill,   // it computes a prompt
-  kTransfer,  // KV is on its way to or from it: a client has just got its first token
-  kDecode,    // rows are in its batch
+  kPrefill,   // computes a prompt
+  kTransfer,  // sends or receives KV: a client has just got its first token
+  kDecode,    // has rows in its batch
 };
 const char* MomentName(Moment moment);
 
@@ -22,12 +22,12 @@ struct Fault {
   absl::Duration at;  // after the start of the load
   FaultKind kind = FaultKind::kKill;
   Moment moment = Moment::kAny;
-  uint64_t victim = 0, other = 0;  // random numbers, taken modulo the workers that live then
-  absl::Duration lasts;            // of faults that heal
-  absl::Duration after_moment;     // hit so much later than the moment was seen
+  uint64_t victim = 0, other = 0;  // random numbers, taken modulo the number of live workers
+  absl::Duration lasts;            // for faults that heal
+  absl::Duration after_moment;     // delay from the moment to the fault
 };
 
-// Ascending by time. The first seconds and the last two stay calm.
+// Returns faults in order of time. The first seconds and the last two have none.
 std::vector<Fault> MakeSchedule(const Profile& profile, absl::Duration length, uint64_t seed);
 
 }  // namespace baton

@@ -1,4 +1,4 @@
-// `baton serve` with two prefill and two decode workers; its log tells which process is who.
+// `baton serve` with two prefill and two decode workers; names the processes by its log.
 #pragma once
 
 #include <map>
@@ -26,7 +26,7 @@ class ServedCluster : public Cluster {
   void OnLine(const std::string& line);
 
   std::unique_ptr<ServedBaton> served_;
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   size_t n_read_ = 0;
   std::string partial_;
   std::map<std::string, Member> members_;

@@ -1,4 +1,4 @@
-// How long streams stood still because a worker was killed.
+// Pauses of streams caused by a killed worker.
 #pragma once
 
 #include <vector>
@@ -9,16 +9,16 @@
 
 namespace baton {
 
-// Of streams that had tokens before a kill -9 and went on elsewhere.
+// Streams that had tokens before a kill -9 and continued on another worker.
 struct Stalls {
-  std::vector<double> gap_s;     // of each stream, the longest gap that spans a kill
-  std::vector<double> excess_s;  // the same less the time of computing the prompt again
+  std::vector<double> gap_s;     // per stream: the longest gap with a kill inside
+  std::vector<double> excess_s;  // per stream: the gap minus the time to compute the prompt again
 };
 
 Stalls FindStalls(const std::vector<ExchangeRecord>& exchanges,
                   const std::vector<FaultRecord>& faults);
 
-// p99 of the excess must stay below.
+// Bound for the p99 of the excess.
 inline constexpr double kMaxExcessSeconds = 1.0;
 
 }  // namespace baton

@@ -1,7 +1,7 @@
-// Carries TCP connections from one address to another, with its ends in network namespaces of
-// choice. Control streams are plain text and stay on the loopback, so in a network lab a pair of
-// relays takes them across the wire: loopback of the worker's host -> bridge -> loopback of the
-// router. Cut wires then cut control streams too.
+// Forwards TCP connections from one address to another, with its ends in chosen network namespaces.
+// Control streams are plain text and stay on the loopback, so in a network lab a pair of relays
+// carries them across the wire: loopback of the worker's host -> bridge -> loopback of the router.
+// Cut links then cut control streams too.
 #pragma once
 
 #include <condition_variable>
@@ -18,16 +18,16 @@ namespace baton {
 
 class TcpRelay {
  public:
-  // Listens on `host` and a port of its own and dials `target` for each connection, both inside the
-  // namespace (as `ip netns` names it; empty: the own one). A thread of its own, two per
+  // Listens on `host` and a free port, and dials `target` for each connection, both inside the
+  // namespace (a name of `ip netns`; empty: the current one). Starts one thread, and two per
   // connection.
   static absl::StatusOr<std::unique_ptr<TcpRelay>> Start(const std::string& name_space,
                                                          const std::string& host, HttpUrl target);
   ~TcpRelay();  // ends all connections
 
   int port() const { return port_; }
-  // While held, connections stay and new ones are taken, but nothing is carried: neither bytes nor
-  // that a side has ended.
+  // While held, connections stay open and new ones are accepted, but neither bytes nor the end of a
+  // side are forwarded.
   void Hold(bool held);
 
  private:
@@ -39,9 +39,9 @@ class TcpRelay {
 
   int listener_ = -1, port_ = 0;
   std::thread acceptor_;
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   bool closing_ = false, held_ = false;
-  std::condition_variable flows_;  // not held any more, or closing
+  std::condition_variable flows_;  // no longer held, or closing
   std::vector<int> sockets_;
   std::vector<std::thread> carriers_;
 };

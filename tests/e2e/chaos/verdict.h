@@ -1,4 +1,4 @@
-// What a chaos client thinks of an exchange, judged by the answer of an undisturbed run.
+// The verdict of a chaos client on an exchange, compared with the answer of a run without faults.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@ namespace baton {
 
 enum class Verdict {
   kExact,       // every byte, one end
-  kLeft,        // the client went away; what it had got was right
-  kCutOff,      // the server gave up a client that did not read; what it had got was right
-  kRefused,     // 429 or 503 before anything began
+  kLeft,        // the client closed the connection; all it had got was right
+  kCutOff,      // the server ended the stream of a client that did not read; all before was right
+  kRefused,     // 429 or 503 before the first byte
   kLost,        // an error, no end, or an end too early
-  kDuplicated,  // more tokens than there are, a second end, or words after the end
+  kDuplicated,  // more tokens than expected, a second end, or bytes after the end
   kWrong,       // another token, text, digest or reason
 };
 inline constexpr int kVerdicts = 7;
@@ -21,7 +21,7 @@ inline constexpr int kVerdicts = 7;
 const char* VerdictName(Verdict verdict);
 bool IsViolation(Verdict verdict);
 
-// why: what differed, for the reader of a failure.
+// why: the difference, for the reader of a failure.
 Verdict Judge(const Exchange& exchange, const Manner& manner, const Answer& expected,
               std::string* why);
 

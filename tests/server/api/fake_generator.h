@@ -1,5 +1,5 @@
-// A cluster of no workers for tests of the HTTP front: answers by script, counts what it is asked.
-// Front thread, like the real one.
+// A fake cluster without workers for tests of the HTTP front: answers by script and counts its
+// requests. Front thread, like the real one.
 #pragma once
 
 #include <atomic>
@@ -38,7 +38,7 @@ class FakeGenerator : public Generator {
     return now;
   }
 
-  // Loop's thread: one token of every running request (the prompt's last, again and again).
+  // Loop's thread. Emits one token for every running request (always the prompt's last).
   void StepAll() {
     std::vector<RequestId> ids;
     for (const auto& [id, run] : runs_) ids.push_back(id);
@@ -50,9 +50,9 @@ class FakeGenerator : public Generator {
     for (const RequestId id : ids) End(id, EndReason::kFailed, status);
   }
 
-  // Set before requests come; read by tests from outside.
-  std::atomic<bool> hold = false;     // tokens only by StepAll
-  std::atomic<bool> endless = false;  // tokens until cancelled, whatever max_tokens says
+  // Set before requests arrive; any thread may read.
+  std::atomic<bool> hold = false;     // emits tokens only in StepAll
+  std::atomic<bool> endless = false;  // emits tokens until cancelled, beyond max_tokens
   absl::Status refusal;
   ClusterView view{.prefill_workers = 1, .decode_workers = 1, .max_context = 4096};
   std::atomic<int> n_submitted = 0, n_cancelled = 0;

@@ -1,5 +1,5 @@
-// The real HTTP front (sockets, connections, API) of the demo model over a fake cluster, and
-// requests to it.
+// The real HTTP front (sockets, connections, API) of the demo model over a fake cluster, and a
+// client for it.
 #pragma once
 
 #include <functional>

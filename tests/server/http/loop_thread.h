@@ -1,4 +1,4 @@
-// An event loop on a thread of its own, and ways for a test to look at what lives there.
+// An event loop on its own thread, and access for a test to objects that live there.
 #pragma once
 
 #include <functional>
