@@ -11,7 +11,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// About as long as the probes beside it, so that neither has more luck than the other.
+// About as long as the probes around it, so that both meet the same disturbances.
 constexpr double kSampleSeconds = 0.02;
 
 double SecondsSince(Clock::time_point begin) {
@@ -23,7 +23,7 @@ Spread SpreadOf(std::vector<double> values) {
   return {values.front(), values[values.size() / 2], values.back()};
 }
 
-// By share of the limit, or by speed where there is none.
+// Returns the median by share of the limit, or by speed where there is no limit.
 const ProbedSample& MedianOf(std::vector<const ProbedSample*> samples) {
   const auto middle = samples.begin() + static_cast<std::ptrdiff_t>(samples.size() / 2);
   std::nth_element(samples.begin(), middle, samples.end(),

@@ -25,13 +25,13 @@ namespace baton {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr int64_t kTcpBytes = 256 << 20;  // sent round and round: far more than any cache
+constexpr int64_t kTcpBytes = 256 << 20;  // sent again and again: far more than any cache
 
 double SecondsSince(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// Of all threads of this process.
+// Returns the CPU seconds of all threads of this process.
 double CpuSeconds() {
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
@@ -91,14 +91,14 @@ class End {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<TransferEvent> events_;
-  std::unique_ptr<Transfer> transfer_;  // first to go: it puts events
+  std::unique_ptr<Transfer> transfer_;  // destroyed first, because it puts events
 };
 
 struct Cost {
   double seconds = 0, cpu_seconds = 0;
 };
 
-// One handoff of the whole source pool, as prefill does it: layer after layer.
+// Hands over the whole source pool as prefill does: layer after layer.
 absl::StatusOr<Cost> HandOver(End& source, End& sink, uint64_t n, int32_t n_pages, int n_planes) {
   Ticket ticket{.id = {n, 1},
                 .epoch = 1,
@@ -129,7 +129,7 @@ absl::StatusOr<Cost> HandOver(End& source, End& sink, uint64_t n, int32_t n_page
   return cost;
 }
 
-// Between two bare sockets, one thread each, 1 MiB calls.
+// The speed between two plain sockets, one thread each, 1 MiB calls.
 struct TcpSpeed {
   double gb_per_second = 0, cpu_seconds_per_gb = 0;
 };

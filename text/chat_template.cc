@@ -17,8 +17,8 @@ namespace {
 
 namespace json = boost::json;
 
-// Conversations of thousands of messages stay far below (chat_template_test); it lasts about a
-// second.
+// Conversations of thousands of messages stay far below this limit (chat_template_test), which is
+// reached after about a second.
 constexpr uint64_t kFuel = 20'000'000;
 constexpr size_t kMaxBytes = 64 << 20;
 
@@ -32,7 +32,7 @@ absl::StatusOr<json::object> ReadObject(const std::string& path) {
   return std::move(value.as_object());
 }
 
-// Every "..._token" of tokenizer_config.json that is a text, or an object with its text as
+// Returns every "..._token" of tokenizer_config.json that is a text, or an object with its text as
 // "content".
 std::string SpecialTokens(const json::object& config) {
   json::object tokens;

@@ -10,11 +10,11 @@ constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 struct Part {
   size_t bytes;  // of this character, or of this maximal invalid part
   bool valid;
-  bool complete;  // false: the bytes end inside what may still become a character
+  bool complete;  // false: the bytes end inside a possible character
 };
 
-// The table of well-formed sequences, Unicode 15 table 3-7: the bytes a lead byte asks for, and the
-// range of the second one (the others are 80..BF).
+// Decodes by the table of well-formed sequences, Unicode 15 table 3-7: the number of bytes for a
+// lead byte, and the range of the second byte (the others are 80..BF).
 Part FirstPart(std::string_view bytes) {
   const auto at = [&](size_t i) { return static_cast<uint8_t>(bytes[i]); };
   const uint8_t lead = at(0);

@@ -40,12 +40,12 @@ void StopMatcher::Insert(std::string_view stop, int index) {
     node = child;
   }
   Node& end = nodes_[static_cast<size_t>(node)];
-  if (end.stop >= 0) return;  // the same string again: the first index names it
+  if (end.stop >= 0) return;  // a repeated stop string keeps its first index
   end.stop = index;
   end.length = end.depth;
 }
 
-// Breadth first, so that a failure link, which is shorter, is complete before it is used.
+// Breadth first, so that a failure link, which is shorter, is complete before its use.
 void StopMatcher::Link() {
   std::vector<int32_t> queue = {0};
   for (size_t i = 0; i < queue.size(); ++i) {

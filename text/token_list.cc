@@ -16,14 +16,14 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr std::string_view kSpace = "\u2581";  // what SentencePiece writes for one
+constexpr std::string_view kSpace = "\u2581";  // SentencePiece's character for a space
 
-// How texts are split into words before byte-level BPE.
+// A way to split texts into words before byte-level BPE.
 struct PreTokenizer {
   std::string_view name;
   std::string_view pattern;     // every match is a word
-  bool single_digits = false;   // before that
-  bool is_composed = false;     // texts are made NFC first
+  bool single_digits = false;   // single digits are split first
+  bool is_composed = false;     // texts are converted to NFC first
   bool ignores_merges = false;  // a word that is a token stays whole
   bool adds_begin = false;
 };
@@ -43,7 +43,7 @@ constexpr PreTokenizer kPreTokenizers[] = {
 
 json::string Text(std::string_view text) { return json::string(text.data(), text.size()); }
 
-// A name of the file, fit for an error.
+// Returns a name of the file, quoted for an error.
 std::string Shown(std::string_view text) { return json::serialize(json::value(Text(text))); }
 
 using Ids = absl::flat_hash_map<std::string_view, size_t>;
@@ -80,7 +80,7 @@ json::object Vocabulary(const TokenList& list) {
   return vocabulary;
 }
 
-// Tokens that are found in texts before anything else.
+// Returns tokens that are found in texts before anything else.
 json::array AddedTokens(const TokenList& list) {
   json::array added;
   for (size_t id = 0; id < list.types.size(); ++id) {
@@ -105,7 +105,7 @@ json::value ByteLevel() {
                       {"use_regex", false}};
 }
 
-// The tokens around a plain text, or null.
+// Returns the tokens around a plain text, or null.
 absl::StatusOr<json::value> Around(const TokenList& list, bool adds_begin) {
   adds_begin = list.adds_begin.value_or(adds_begin);
   const bool adds_end = list.adds_end.value_or(false);
@@ -168,7 +168,7 @@ absl::StatusOr<json::array> MergesOf(const TokenList& list, const Ids& ids) {
   merges.reserve(list.merges.size());
   for (size_t i = 0; i < list.merges.size(); ++i) {
     const std::string_view merge = list.merges[i];
-    const size_t space = merge.find(' ', 1);  // the byte alphabet has none of its own
+    const size_t space = merge.find(' ', 1);  // the byte alphabet has no space
     const bool is_pair = space != std::string_view::npos && ids.contains(merge.substr(0, space)) &&
                          ids.contains(merge.substr(space + 1));
     if (!is_pair) {
@@ -219,7 +219,8 @@ size_t Characters(std::string_view text) {
       text.begin(), text.end(), [](char c) { return (static_cast<uint8_t>(c) & 0xc0) != 0x80; }));
 }
 
-// All pairs of tokens that make up a token: by its score, then the longer first parts.
+// Returns all pairs of tokens that make up a token: by the token's score, then the longer first
+// parts.
 json::array MergesByScore(const TokenList& list, const Ids& ids) {
   struct Merge {
     double score;

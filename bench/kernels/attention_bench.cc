@@ -23,7 +23,8 @@ namespace {
 constexpr int kKvHeads = 4, kGroup = 3;  // the 125M shape
 constexpr int kChunk = 32;  // query tokens of a prefill measurement, at the end of the context
 
-// Seconds of the fastest of the runs that fit into `seconds` (at least three).
+// Returns the seconds of the fastest run; runs as often as fits into `seconds`, at least three
+// times.
 template <typename Fn>
 double Fastest(double seconds, const Fn& fn) {
   using Clock = std::chrono::steady_clock;
@@ -41,7 +42,7 @@ double Fastest(double seconds, const Fn& fn) {
 // Sequences of equal length with random queries, keys and values.
 class Workload {
  public:
-  // q_tokens rows at the end of each sequence.
+  // Each sequence has q_tokens rows at its end.
   Workload(KvType type, int head_dim, int group, int context, int n_sequences, int q_tokens)
       : heads_(kKvHeads * group) {
     ModelDesc model;
@@ -81,7 +82,7 @@ class Workload {
   }
 
   double flops() const { return 4.0 * static_cast<double>(pairs_) * layout_.shape(0).key_dim; }
-  // Of the output; equal on every path and machine.
+  // Returns the digest of the output, equal on every path and machine.
   std::string Digest() const {
     std::vector<float> values;
     for (bf16 x : out_) values.push_back(Bf16ToFloat(x));
@@ -127,8 +128,8 @@ class Workload {
 
 const char* Suffix(KvType type) { return type == KvType::kInt8 ? "_int8" : ""; }
 
-// One shape on every path with every number of threads, one after the other. of_memory: its limit
-// is what memory gives, else what the path multiplies.
+// Measures one shape on every path with every number of threads, one after the other. of_memory:
+// the limit is the memory bandwidth, else the path's multiply rate.
 void MeasureShape(const AttentionBenchOptions& o, const std::string& name, bool of_memory,
                   Workload& workload, std::vector<KernelResult>* results) {
   for (const Isa isa : o.isas) {
@@ -186,7 +187,7 @@ void MeasureSampler(const AttentionBenchOptions& o, std::vector<KernelResult>* r
   }
 }
 
-// A decode batch: rows of logits of their own, spread over the pool.
+// Measures a decode batch: separate rows of logits, spread over the pool.
 void MeasureSampledRows(const AttentionBenchOptions& o, int threads,
                         std::vector<KernelResult>* results) {
   constexpr size_t kRows = 32, kVocab = 128256;
@@ -213,8 +214,8 @@ void MeasureSampledRows(const AttentionBenchOptions& o, int threads,
   time("top_p0.9", {.top_p = 0.9f});
 }
 
-// OK if results of the same work have the same digest, whatever the path and threads in their
-// names.
+// Returns OK if results of the same work have the same digest, independent of the path and threads
+// in their names.
 absl::Status CheckDigests(const std::vector<KernelResult>& results) {
   std::map<std::string, const KernelResult*> first;
   for (const KernelResult& result : results) {

@@ -21,7 +21,7 @@
 namespace baton {
 namespace {
 
-// Element i of a random matrix, the same on every machine.
+// Returns element i of a random matrix, the same on every machine.
 uint32_t RandomBits(uint32_t i, uint32_t seed) {
   uint32_t h = i * 0x9e3779b1u + seed * 0x85ebca77u;
   h ^= h >> 16;
@@ -31,14 +31,14 @@ uint32_t RandomBits(uint32_t i, uint32_t seed) {
   return h ^ h >> 16;
 }
 
-// The sum of four random bytes: near to normal, with standard deviation `scale`.
+// Returns the sum of four random bytes: nearly normal, with standard deviation `scale`.
 bf16 RandomElement(uint32_t i, uint32_t seed, float scale) {
   const uint32_t h = RandomBits(i, seed);
   const uint32_t sum = (h & 255) + (h >> 8 & 255) + (h >> 16 & 255) + (h >> 24);
   return FloatToBf16((static_cast<float>(sum) - 510.0f) * (scale / 147.8f));
 }
 
-// A linear layer with random inputs; weights in as many copies as are streamed through.
+// A linear layer with random inputs; the weights have enough copies to stream from memory.
 class Workload {
  public:
   Workload(const KernelsBenchOptions& options, WeightFormat format)
@@ -61,7 +61,7 @@ class Workload {
   const WeightFormat& format() const { return format_; }
   int64_t k() const { return k_; }
 
-  // Rows of activations; call before Run.
+  // Makes rows of activations; call before Run.
   void SetRows(int64_t rows) {
     rows_ = rows;
     x_stride_ = RoundUp(k_, 32);
@@ -94,7 +94,7 @@ class Workload {
   }
   double Gflop() const { return 2e-9 * static_cast<double>(rows_ * n_ * k_); }
   double Gbytes() const { return 1e-9 * static_cast<double>(copy_bytes_); }
-  // Probe the machine now and return the least time of a run: to read the weights, to multiply.
+  // Probe the machine now and return the min time of a run: to read the weights, to multiply.
   double MinReadSeconds(ComputePool& pool) const {
     return Gbytes() / ProbeReadGbps(pool, weights_, copy_bytes_ * copies_, kShortReadTries);
   }
@@ -136,11 +136,11 @@ class Workload {
   AlignedBuffer memory_;
   char* weights_;
   std::vector<bf16> x_;
-  AlignedBuffer outputs_;  // rows begin with cache lines, as the engine's do
+  AlignedBuffer outputs_;  // rows start at cache lines, as in the engine
   bf16* y_ = nullptr;
 };
 
-// A path's kernels, and the same with a plain chain where there is one.
+// The kernels of a path, and a plain chain of the same work if the path has one.
 struct Contenders {
   Isa isa;
   std::unique_ptr<LinearKernels> exact, plain;
@@ -168,8 +168,8 @@ std::unique_ptr<LinearKernels> PlainKernels(Isa isa) {
   return MakeLinearKernelsOf(isa, set);
 }
 
-// Both are timed in turns between the same probes, so each sample of one is held to that of the
-// other; whatever limits them, they met it in one state.
+// Compares samples taken in turns between the same probes, so that each sample of one is compared
+// with the other's in the same state of the machine.
 KernelResult CostOf(const std::string& name, const std::vector<ProbedSample>& exact,
                     const std::vector<ProbedSample>& plain) {
   std::vector<double> costs;
@@ -194,7 +194,8 @@ void Measure(const Contenders& path, Workload& workload, int64_t rows, ComputePo
                    is_bf16 ? "" : absl::StrCat("_", workload.format().Name()), "_m", rows);
   LinearKernels* const plain = is_bf16 ? path.plain.get() : nullptr;
   workload.SetRows(rows);
-  // What bounds these rows decides the unit, and whether weights come from memory each time.
+  // The limit of these rows (memory or compute) decides the unit, and whether weights come from
+  // memory each time.
   const bool stream = workload.MinReadSeconds(pool) > workload.MinPeakSeconds(path.isa, pool);
   std::vector<std::function<void()>> bodies;
   if (plain != nullptr) bodies.push_back([&] { workload.Run(*plain, pool, stream); });
@@ -219,9 +220,9 @@ void Measure(const Contenders& path, Workload& workload, int64_t rows, ComputePo
   results->push_back(CostOf(name, samples.back(), samples.front()));
 }
 
-// OK if results of the same rows have the same digest.
+// Returns OK if results of the same rows have the same digest.
 absl::Status CheckDigests(const std::vector<KernelResult>& results) {
-  std::map<std::string, const KernelResult*> first;  // by the name's part after the path
+  std::map<std::string, const KernelResult*> first;  // key: the name's part after the path
   for (const KernelResult& result : results) {
     if (result.digest.empty()) continue;
     const std::string work = result.name.substr(result.name.find('_', sizeof "linear"));

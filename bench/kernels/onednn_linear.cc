@@ -15,7 +15,7 @@ namespace {
 
 using dnnl::memory;
 
-// Element i of a tensor of bf16, or of bytes, as a number.
+// Returns element i of a tensor of bf16 or bytes.
 double ValueAt(const memory& tensor, int64_t i) {
   const void* data = tensor.get_data_handle();
   switch (tensor.get_desc().data_type()) {
@@ -58,7 +58,7 @@ struct OneDnnLinear::Primitive {
     y = memory(y_desc, engine);
     std::mt19937 random(1);
     FillRandom(x, rows * k, random);
-    // (n, k) row-major, as checkpoints have it, laid out once.
+    // A row-major (n, k) matrix as in checkpoints, laid out once.
     plain = memory({{k, n}, w_type, memory::format_tag::ba}, engine);
     FillRandom(plain, n * k, random);
     for (int copy = 0; copy < copies; ++copy) {

@@ -31,13 +31,14 @@ double Seconds(OneDnnLinear& linear, double budget) {
   return best;
 }
 
-// Seconds of one layer, from the fastest sample of a result in either unit: of oneDNN's runs the
-// fastest counts, too.
+// Returns the seconds of one layer, from the fastest sample of a result in either unit; for oneDNN,
+// too, the fastest run counts.
 double SecondsOf(const KernelResult& result, double bytes, double operations) {
   return (result.unit == "GB/s" ? bytes : operations) * 1e-9 / result.samples.max;
 }
 
-// The fastest of our paths; its unit is oneDNN's too: weights streamed, or operations.
+// Returns the result of Baton's fastest path. oneDNN's result gets the same unit: weights streamed,
+// or operations.
 absl::StatusOr<KernelResult> Ours(const KernelsBenchOptions& options, double bytes,
                                   double operations) {
   ASSIGN_OR_RETURN(const std::vector<KernelResult> results, MeasureKernels(options));

@@ -5,7 +5,7 @@ namespace baton {
 
 namespace {
 
-// A word of each k in turn, of eight outputs: one chain per output goes through both passes.
+// Takes a word of each k in turn, of eight outputs: one chain per output goes through both passes.
 struct PlainFma : YmmRegisters {
   static constexpr int kPasses = 2;
   static constexpr int kSteps = 16;

@@ -6,8 +6,8 @@ namespace baton {
 
 namespace {
 
-// Lines of packed weights as they are, each a pair of k of sixteen outputs: one chain per output
-// goes through both passes.
+// Takes lines of packed weights unchanged, each a pair of k of sixteen outputs: one chain per
+// output goes through both passes.
 struct PlainPairs : ZmmRegisters, Vdpbf16 {
   static constexpr int kPasses = 2;
   static constexpr int kSteps = 8;

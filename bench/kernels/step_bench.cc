@@ -29,12 +29,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kDigestSteps = 8;  // decode steps that a digest covers
-// Decode steps of one sample: as many as fit into the time, at most kSampleSteps.
+constexpr int kDigestSteps = 8;  // decode steps in a digest
+// Max decode steps of one sample; a sample takes at most kSampleSeconds.
 constexpr int kSampleSteps = 8;
 constexpr double kSampleSeconds = 0.1;
 constexpr int64_t kMinProbeBytes = int64_t{1} << 20;
-constexpr double kMaxMemoryMb = 300;   // of a worker, beside weights and KV
+constexpr double kMaxMemoryMb = 300;   // of a worker, without weights and KV
 constexpr double kMaxLoadSeconds = 1;  // of a model of 1 G parameters
 
 double SecondsSince(Clock::time_point begin) {
@@ -45,7 +45,7 @@ int MaxDecodeSteps(const StepBenchOptions& options) {
   return std::max(kDigestSteps, options.samples * kSampleSteps);
 }
 
-// Of this process. Pages of files do not count.
+// Returns the resident bytes of this process without pages of files.
 absl::StatusOr<int64_t> ResidentAnonymousBytes() {
   std::ifstream status("/proc/self/status");
   int64_t kib = 0, found = 0;
@@ -58,7 +58,7 @@ absl::StatusOr<int64_t> ResidentAnonymousBytes() {
   return kib * 1024;
 }
 
-// A prompt in steps of `chunk` tokens, or as one slice in parts of so many.
+// A prompt in steps of `chunk` tokens, or as one slice in parts of that length.
 struct PrefillWay {
   int chunk;
   bool is_slice;
@@ -66,13 +66,13 @@ struct PrefillWay {
   uint64_t digest = 0;
 };
 
-// One sequence of made-up tokens.
+// One sequence of generated tokens.
 struct Sequence {
   std::vector<int32_t> tokens;
   std::vector<int32_t> pages;
 };
 
-// The fp32 mode has no peak of its own: it is a reference, not a way to serve.
+// Returns nullopt for the fp32 mode, which has no peak because it is only a reference.
 std::optional<Isa> IsaOf(const Backend& backend) {
   const absl::StatusOr<Isa> isa = ParseIsa(backend.isa());
   return isa.ok() ? std::optional<Isa>(*isa) : std::nullopt;
@@ -93,7 +93,7 @@ class StepBench {
     backend_->SetPool(pool_.get());
   }
 
-  // The ways take turns, so that what changes on the machine changes for all.
+  // Measures the ways in turns, so that a change of the machine's state reaches all of them.
   std::vector<KernelResult> Prefill(int n) {
     Sequence sequence = Make(0, n);
     std::vector<PrefillWay> ways = Ways();
@@ -169,7 +169,8 @@ class StepBench {
     return lines;
   }
 
-  // Of this process, beside packed weights, KV pool and the memory that the probe reads.
+  // Returns the memory of this process without packed weights, KV pool and the memory that the
+  // probe reads.
   absl::StatusOr<KernelResult> Memory() const {
     ASSIGN_OR_RETURN(const int64_t resident, ResidentAnonymousBytes());
     const WeightMemory weights = backend_->weight_memory();
@@ -183,7 +184,8 @@ class StepBench {
                         ""};
   }
 
-  // Of a model whose weights are packed and in memory, as the host's next worker finds it.
+  // Measures the load of a model whose weights are packed and in memory, as for the host's next
+  // worker.
   absl::StatusOr<KernelResult> LoadAgain() const {
     const Clock::time_point begin = Clock::now();
     RETURN_IF_ERROR(LoadBackend(options_.engine).status());
@@ -203,7 +205,7 @@ class StepBench {
     return ways;
   }
 
-  // One sample of one part: probes do not come between its layers.
+  // Runs one sample of one part; no probes run between its layers.
   ProbedSample RunSlice(const Sequence& sequence, int n, int part) {
     const MachineState before = probe_.Peaks();
     const Clock::time_point begin = Clock::now();
@@ -215,7 +217,8 @@ class StepBench {
     for (int layer = 0; layer < n_layers; ++layer) {
       for (int from = 0; from < n; from += part)
         backend_->ProjectSlice(layer, from, std::min(n, from + part));
-      const int first = layer + 1 < n_layers ? 0 : (n - 1) / part * part;  // the rest is for nobody
+      const int first =
+          layer + 1 < n_layers ? 0 : (n - 1) / part * part;  // the other rows have no reader
       for (int from = first; from < n; from += part)
         backend_->FinishSlice(layer, from, std::min(n, from + part));
     }
@@ -226,7 +229,7 @@ class StepBench {
     return sample;
   }
 
-  // Every step is a part between probes of its own.
+  // Runs a prompt in steps, each a part with probes before and after.
   ProbedSample RunChunks(const Sequence& sequence, int n, int chunk) {
     ProbedSample sample;
     MachineState before = probe_.Peaks();
@@ -259,7 +262,7 @@ class StepBench {
     AddLines(PhaseLines(absl::StrFormat("prefill_%d", n), runs, (n + chunk - 1) / chunk), lines);
   }
 
-  // The first steps again, so their tokens and keys are those that the samples met.
+  // Runs the first steps again, so that tokens and keys are those of the samples.
   void AddDecodePhases(const std::vector<Sequence>& sequences, std::vector<KernelResult>* lines) {
     const int batch = static_cast<int>(sequences.size());
     std::vector<PhaseClock> runs;
@@ -274,7 +277,7 @@ class StepBench {
     AddLines(PhaseLines(absl::StrFormat("decode_%d", batch), runs, 1), lines);
   }
 
-  // A step, and the choice of a token from each of its logits.
+  // Runs a step, and chooses a token from each of its logits.
   template <typename Step>
   void RunTimed(PhaseClock* clock, int n_logits, const Step& run_step) {
     ComputePool& pool = *backend_->compute_pool();
@@ -308,7 +311,7 @@ class StepBench {
     return sequence;
   }
 
-  // Sequences whose next token is that after the context.
+  // Makes sequences whose next token is the one after the context.
   std::vector<Sequence> MakeBatch(int batch) {
     std::vector<Sequence> sequences;
     for (int i = 0; i < batch; ++i) {
@@ -320,7 +323,7 @@ class StepBench {
     return sequences;
   }
 
-  // Seconds of a step.
+  // Returns the seconds of a step.
   double RunChunk(const Sequence& sequence, int begin, int end, bool wants_logits) {
     step_.Clear();
     const size_t size = static_cast<size_t>(end - begin);
@@ -352,7 +355,7 @@ class StepBench {
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<KvPool> pool_;
   StepWork work_;
-  StepProbe probe_;  // a model that fits the caches is held to their speed
+  StepProbe probe_;  // for a model that fits the caches, the limit is their speed
   StepBuilder step_;
   Sampler sampler_;
 };

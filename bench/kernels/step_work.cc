@@ -6,7 +6,7 @@
 namespace baton {
 namespace {
 
-// Of the routed experts of all layers.
+// Returns the parameters of the routed experts of all layers.
 double ExpertParameters(const ModelDesc& model) {
   double parameters = 0;
   for (int layer = 0; layer < model.n_layers; ++layer) {
@@ -17,8 +17,8 @@ double ExpertParameters(const ModelDesc& model) {
   return parameters;
 }
 
-// Multiply-adds of a token in a layer's matrices that are bf16 in every model: the router of its
-// experts, and what brings queries to latents or latents to values.
+// Returns the multiply-adds of a token in those matrices of a layer that are bf16 in every model:
+// the router of its experts, and the projections of queries to latents or of latents to values.
 double RouterFlops(const ModelDesc& model, int layer) {
   return model.experts.is_sparse(layer) ? 2.0 * model.experts.n * model.hidden : 0;
 }
@@ -34,7 +34,7 @@ double FromLatentFlops(const ModelDesc& model) {
 StepWork::StepWork(const ModelDesc& model, const KvLayout& layout, int64_t weight_bytes)
     : model_(model), layout_(layout), weight_bytes_(static_cast<double>(weight_bytes)) {
   const double head = 1.0 * model.vocab * model.hidden;
-  // Norms and biases are in it: a few in ten thousand.
+  // Includes norms and biases: a few in ten thousand.
   const double layers =
       static_cast<double>(model.n_parameters()) - (model.tied_embeddings ? 1 : 2) * head;
   const double experts = ExpertParameters(model);
@@ -60,9 +60,9 @@ double StepWork::pair_flops() const {
   return flops;
 }
 
-// Output projection and MLP of so many tokens.
+// Adds the output projection and MLP of `tokens` tokens.
 void StepWork::AddAfterAttention(int layer, double tokens, StepFlops* flops) const {
-  double width = model_.attended_width();  // the parameters are so many by `hidden`
+  double width = model_.attended_width();  // parameters / hidden
   if (model_.experts.is_sparse(layer)) {
     const ExpertsDesc& experts = model_.experts;
     width += 3.0 * (experts.per_token * experts.intermediate + experts.shared_intermediate);
@@ -79,9 +79,9 @@ double StepWork::KeysSeen(int layer, double keys) const {
   return window > 0 ? std::min<double>(keys, window) : keys;
 }
 
-// Of a prompt's first `end` tokens together.
+// Returns the pairs of the first `end` tokens of a prompt together.
 double StepWork::PairsSeen(int layer, double end) const {
-  const double growing = KeysSeen(layer, end);  // tokens that see all before them
+  const double growing = KeysSeen(layer, end);  // tokens that see all earlier tokens
   return growing * (growing + 1) / 2 + (end - growing) * growing;
 }
 
@@ -113,7 +113,7 @@ double StepWork::DecodeBytes(int rows, double keys) const {
   double bytes = weight_bytes_;
   if (model_.experts.n > 0) {
     const double chosen = 1.0 * model_.experts.per_token / model_.experts.n;
-    bytes *= 1 - expert_share_ * std::pow(1 - chosen, rows);  // less what nobody chooses
+    bytes *= 1 - expert_share_ * std::pow(1 - chosen, rows);  // without experts that no row chooses
   }
   for (int layer = 0; layer < model_.n_layers; ++layer) {
     const double token_bytes =

@@ -47,7 +47,7 @@ class Reader {
  public:
   Reader(int fd, absl::Time deadline) : fd_(fd), deadline_(deadline) {}
 
-  // Appends what one recv brings. NotFound: the peer closed.
+  // Appends the bytes of one recv. NotFound: the peer closed.
   absl::Status Fill() {
     char chunk[16384];
     ssize_t got = -1;
@@ -63,7 +63,7 @@ class Reader {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<std::string> Line() {  // without its CRLF or LF
+  absl::StatusOr<std::string> Line() {  // without CRLF or LF
     size_t end = 0;
     while ((end = buffer_.find('\n', at_)) == std::string::npos) RETURN_IF_ERROR(Fill());
     std::string line = buffer_.substr(at_, end - at_);
@@ -84,7 +84,7 @@ class Reader {
   absl::Time received() const { return received_; }
 
  private:
-  // The kernel ends the next recv when the whole exchange has had its time.
+  // Limits the next recv to the remaining time of the whole exchange.
   absl::Status LimitWait() {
     const absl::Duration left = deadline_ - absl::Now();
     if (left <= absl::ZeroDuration()) return absl::UnavailableError("the exchange's time is up");
@@ -104,13 +104,13 @@ class Reader {
   }
   int fd_;
   absl::Time deadline_;
-  bool is_limited_ = false;  // recv waits until the deadline at most, not for the usual silence
+  bool is_limited_ = false;  // recv waits until the deadline, not until the idle limit
   std::string buffer_;
   size_t at_ = 0;
   absl::Time received_;
 };
 
-// Cuts a chunked or counted body into lines for an event stream as bytes come in.
+// Cuts a chunked or counted body into lines for an event stream as bytes arrive.
 class SseLines {
  public:
   explicit SseLines(const OnSseData& on_data) : on_data_(on_data) {}
@@ -176,7 +176,7 @@ absl::StatusOr<HttpResponse> ReadResponse(Reader& reader, const OnSseData& on_da
       if (size == 0 || !take(bytes)) return response;
     }
   }
-  while (true) {  // neither: the body ends with the connection
+  while (true) {  // no length: the body ends with the connection
     absl::StatusOr<std::string> line = reader.Line();
     if (!line.ok()) return response;
     if (!take(*line + "\n")) return response;
@@ -214,7 +214,7 @@ absl::StatusOr<int> HttpClient::Connect() const {
     return absl::UnavailableError(absl::StrFormat("%s: %s", url_.host, ::gai_strerror(error)));
   }
   const int fd = ::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd >= 0 && limits_.receive_buffer > 0) {  // before connecting: it bounds the window
+  if (fd >= 0 && limits_.receive_buffer > 0) {  // before connecting, because it bounds the window
     ::setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &limits_.receive_buffer,
                  sizeof(limits_.receive_buffer));
   }
@@ -264,7 +264,8 @@ absl::StatusOr<HttpResponse> HttpClient::Post(
 absl::StatusOr<std::string> HttpClient::Raw(std::string_view bytes) const {
   ASSIGN_OR_RETURN(const int fd, Connect());
   const Socket socket(fd);
-  // The server may answer and close before it has read everything: a failed send is no error here.
+  // The server may answer and close before it has read everything, so a failed send is no error
+  // here.
   SendAll(fd, bytes).IgnoreError();
   std::string all;
   char chunk[4096];

@@ -15,9 +15,9 @@ namespace baton {
 namespace {
 
 struct Round {
-  std::vector<double> itl_ms;        // gaps that lie inside the measured window
+  std::vector<double> itl_ms;        // gaps inside the measured window
   std::vector<double> long_ttft_ms;  // of the long prompts
-  uint64_t digest = 0;               // of the streams' texts: the load must not change them
+  uint64_t digest = 0;               // of the streams' texts, which the load must not change
   std::string error;
 };
 
@@ -46,7 +46,7 @@ Round RunRound(const HttpClient& client, const InterferenceBenchOptions& options
         n_started.notify_all();
       });
       n_running.fetch_sub(1);
-      n_started.fetch_add(1000);  // a stream that failed early must not leave us waiting
+      n_started.fetch_add(1000);  // a stream that failed early must not block the wait below
       n_started.notify_all();
     });
   }

@@ -15,8 +15,8 @@
 namespace baton {
 namespace {
 
-// Open loop: every request starts at its time on a thread of its own, unless max_concurrency are
-// in flight; then it starts late and the lag is reported.
+// Open loop: starts every request at its time on its own thread, unless max_concurrency requests
+// are in flight; then the request starts late and its lag is reported.
 std::vector<Outcome> Replay(const HttpClient& client, const std::vector<LoadRequest>& requests,
                             int max_concurrency) {
   std::vector<Outcome> outcomes(requests.size());
@@ -34,7 +34,7 @@ std::vector<Outcome> Replay(const HttpClient& client, const std::vector<LoadRequ
       ++in_flight;
     }
     if (requests[i].start_s == 0)
-      due = absl::Now();  // as soon as there is a place: no schedule to lag
+      due = absl::Now();  // without a schedule a request starts when a place is free, without lag
     threads.emplace_back([&, i, due] {
       const double lag_ms = absl::ToDoubleMilliseconds(absl::Now() - due);
       outcomes[i] = RunLoadRequest(client, requests[i]);
@@ -58,7 +58,7 @@ struct Summary {
   int64_t n_input = 0, n_output = 0;
   std::vector<Metric> metrics;
   double lag_p99_ms = 0;
-  uint64_t digest = 0;  // of all texts in request order
+  uint64_t digest = 0;  // of all texts, in order of the requests
   std::string first_error;
 };
 
@@ -115,7 +115,7 @@ void PrintTable(const LoadBenchOptions& options, const Summary& sum, double dura
               static_cast<unsigned long long>(sum.digest));
 }
 
-// In the order in which they were sent; a request that failed has a TTFT of 0.
+// Adds a detail per request in the order of sending; a failed request has a TTFT of 0.
 void AddDetails(const std::vector<LoadRequest>& requests, const std::vector<Outcome>& outcomes,
                 boost::json::object* object) {
   boost::json::array lengths, ttfts;

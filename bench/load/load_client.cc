@@ -20,7 +20,7 @@ std::string Body(const LoadRequest& request) {
                                                     {"stream_options", {{"include_usage", true}}}});
 }
 
-// Reads one chunk of the stream into the outcome; false on an error object.
+// Reads one chunk of the stream into the outcome. False: an error object.
 bool TakeChunk(std::string_view data, absl::Time received, Outcome& out) {
   boost::json::error_code bad;
   const boost::json::value value =

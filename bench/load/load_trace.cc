@@ -12,8 +12,8 @@
 namespace baton {
 namespace {
 
-constexpr int kTraceBlockTokens = 512;  // tokens a hash id of the Mooncake trace stands for
-// Ids below this are left out of prompts: in the models we replay against they are special tokens.
+constexpr int kTraceBlockTokens = 512;  // tokens per hash id of the Mooncake trace
+// Lower ids are special tokens in the models of the replays, so prompts do not use them.
 constexpr int kFirstPlainToken = 16;
 
 // SplitMix64 finalizer: spreads (block id, index) over the vocabulary.
@@ -33,7 +33,7 @@ int Scaled(int64_t length, double scale) {
   return static_cast<int>(std::max(1.0, std::round(static_cast<double>(length) * scale)));
 }
 
-// One line of the trace; the prefix structure survives scaling because blocks shrink with it.
+// Parses one line of the trace. Scaling keeps the shared prefixes because blocks shrink with it.
 LoadRequest ToRequest(const boost::json::object& line, const TraceOptions& options, int number) {
   LoadRequest request;
   const uint64_t random = Mix(Mix(options.seed) + static_cast<uint64_t>(number));
@@ -49,7 +49,7 @@ LoadRequest ToRequest(const boost::json::object& line, const TraceOptions& optio
   const boost::json::array& ids = line.at("hash_ids").as_array();
   for (int i = 0; i < n_prompt; ++i) {
     const size_t block = static_cast<size_t>(i / block_tokens);
-    // The last id of a request covers a partial block: only its own request has those tokens.
+    // The last id of a request covers a partial block, whose tokens are the request's alone.
     const bool shared = block + 1 < ids.size();
     const uint64_t id = shared ? ids[block].to_number<uint64_t>()
                                : (uint64_t{1} << 40) + static_cast<uint64_t>(number);
@@ -69,7 +69,7 @@ absl::StatusOr<std::vector<LoadRequest>> ReadTrace(const TraceOptions& options) 
   std::string line;
   while (static_cast<int>(requests.size()) < options.n_requests && std::getline(file, line)) {
     const int number = static_cast<int>(requests.size());
-    try {  // Boost.JSON's checked accessors throw; this is the one place that meets trace files
+    try {  // Boost.JSON's checked accessors throw; only this function parses trace files
       requests.push_back(ToRequest(boost::json::parse(line).as_object(), options, number));
     } catch (const std::exception& error) {
       return absl::InvalidArgumentError(

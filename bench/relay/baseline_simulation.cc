@@ -9,7 +9,7 @@
 namespace baton {
 namespace {
 
-// What a step takes in which every rank sends to its neighbour: as long as the slowest of them.
+// Returns the duration of a step in which every rank sends to its neighbour: the slowest rank's.
 double SlowestPort(const SimulatedCluster& cluster, int ranks, double time, double seconds) {
   double end = time + seconds;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -24,7 +24,7 @@ double SimulateAllGather(const SimulatedCluster& cluster, double tokens, int ran
   const PrefillCost& cost = cluster.cost;
   const double slice = tokens / ranks;
   const double wire = slice * cost.kv_bytes / cluster.link.bytes_per_second;
-  double pairs = cost.Pairs(slice, tokens - slice);  // of the last rank, which has the most
+  double pairs = cost.Pairs(slice, tokens - slice);  // the last rank's, the max
   if (cost.kernel == PairKernel::kDenseMask) pairs = slice * tokens;
   if (cost.kernel == PairKernel::kCausal && zigzag) pairs = tokens * tokens / 2 / ranks;
   const double linear = cost.Linear(slice);

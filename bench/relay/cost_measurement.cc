@@ -11,17 +11,17 @@
 namespace baton {
 namespace {
 
-constexpr int kFitPasses = 40;  // over all slices: a fit that forgets weighs them alike then
+constexpr int kFitPasses = 40;  // over all slices: a fit that forgets then weighs them alike
 
-// A fit that is worse is one to times that other work disturbed: more rounds then, this many times
-// those asked for at most.
+// A larger error means that other work disturbed the times; then more rounds run, at most
+// kMaxRounds times the requested number.
 constexpr double kGoodError = 0.02;
 constexpr int kMaxRounds = 2;
 
 struct Share {
-  double before, tokens;  // of a prompt
+  double before, tokens;  // tokens of a prompt
 };
-// Pairs are half of the time of the last one, so its share is well determined.
+// Pairs are half of the time of the last slice, so their share is well determined.
 constexpr Share kShares[] = {{0, 0.25}, {0, 0.125}, {0.5, 0.125}, {0.875, 0.125}};
 constexpr Share kMoreShares[] = {{0, 0.5}, {0.5, 0.5}, {0.75, 0.25}, {0, 0.0625}};
 
@@ -35,7 +35,7 @@ int WholePages(double tokens, int page_tokens) {
   return static_cast<int>(std::lround(tokens / page_tokens)) * page_tokens;
 }
 
-// In every process memory is touched, and pages of the weights' file are mapped.
+// Touches the memory of every process and maps the pages of its weights' file.
 absl::Status WarmUp(RelayRig& rig, int tokens) {
   std::vector<RankRun> runs = rig.Runs(tokens, 1);
   for (int i = 0; i < rig.ranks() + (rig.options().with_wide ? 1 : 0); ++i) {
@@ -45,7 +45,7 @@ absl::Status WarmUp(RelayRig& rig, int tokens) {
   return rig.Run(runs).status();
 }
 
-// Of a prompt of n tokens, and the best of what each process that computed it took.
+// A slice of a prompt of n tokens, and its min times in each process that computed it.
 struct TimedSlice {
   struct Times {
     double layer = std::numeric_limits<double>::infinity(), projections = 0;  // of a layer
@@ -90,7 +90,7 @@ absl::Status Time(RelayRig& rig, TimedSlice* slice) {
   for (size_t i = 0; i < slice->best.size(); ++i) {
     const RankDone& done = outcome.ranks[i];
     TimedSlice::Times& best = slice->best[i];
-    // The median: other work on the machine disturbs some of the layers.
+    // The median, because other work on the machine disturbs some of the layers.
     if (done.median_layer < best.layer) {
       best.layer = done.median_layer;
       best.projections = done.projections / done.layers * done.median_layer;
@@ -106,7 +106,7 @@ MeasuredCost Fitted(const std::vector<TimedSlice>& slices, const RelayRig& rig) 
   cost.n_layers = rig.started().n_layers;
   if (rig.options().engine.lab.attention == "dense_mask") cost.kernel = PairKernel::kDenseMask;
   cost.kv_bytes = static_cast<double>(rig.started().page_bytes) / cost.n_layers / rig.page_tokens();
-  double projections = 0;  // of a token
+  double projections = 0;  // seconds per token
   int firsts = 0;
   for (const TimedSlice& slice : slices) {
     const TimedSlice::Times mean = slice.Mean();
@@ -137,7 +137,7 @@ MeasuredCost Fitted(const std::vector<TimedSlice>& slices, const RelayRig& rig) 
 }  // namespace
 
 PrefillCost FitSlices(const std::vector<MeasuredSlice>& slices, PrefillCost begin) {
-  // Something to start from: the longest slice as if all its time were the linear layers'.
+  // The start value: the longest slice as if all its time were linear layers.
   const auto longest = std::max_element(
       slices.begin(), slices.end(),
       [](const MeasuredSlice& a, const MeasuredSlice& b) { return a.tokens < b.tokens; });

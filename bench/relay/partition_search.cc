@@ -9,10 +9,10 @@
 namespace baton {
 namespace {
 
-constexpr int kGridValues = 5;  // per boundary and level
+constexpr int kGridValues = 5;  // values per boundary and level
 constexpr int kPasses = 2;
 
-// Slices by their boundaries 0 = b_0 < ... < b_ranks = tokens, and the best of those tried.
+// Slices by their boundaries 0 = b_0 < ... < b_ranks = tokens, and the best trial so far.
 class Trial {
  public:
   Trial(const PartitionTime& time, std::vector<double> boundaries)
@@ -22,7 +22,7 @@ class Trial {
 
   const std::vector<double>& best_boundaries() const { return boundaries_; }
 
-  // True where these are the best so far; boundaries that do not ascend are not tried.
+  // True: these slices are the best so far. Does not try boundaries that do not ascend.
   bool Try(const std::vector<double>& boundaries) {
     std::vector<double> slices(boundaries.size() - 1);
     for (size_t i = 0; i < slices.size(); ++i) {
@@ -45,7 +45,8 @@ class Trial {
   FoundPartition best_;
 };
 
-// Tries every combination of the inner boundaries from `boundary` on, each at centre + an offset.
+// Tries every combination of the inner boundaries from `boundary` on, each at centre plus an
+// offset.
 void TryGrid(Trial& trial, const std::vector<double>& centre, double stride, size_t boundary,
              std::vector<double>& boundaries) {
   if (boundary + 1 == centre.size()) {
@@ -58,7 +59,7 @@ void TryGrid(Trial& trial, const std::vector<double>& centre, double stride, siz
   }
 }
 
-// One pass of a coordinate search; true where it improved.
+// Runs one pass of a coordinate search. True: it improved.
 bool ImproveOnce(Trial& trial, double stride) {
   bool improved = false;
   for (size_t i = 1; i + 1 < trial.best_boundaries().size(); ++i) {

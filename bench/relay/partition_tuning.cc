@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kPairWeights[] = {0, 0.5, 0.8, 1, 1.25, 1.6, 2.2};
 constexpr double kEarlyShares[] = {1, 0.85, 0.7, 0.5, 0.3, 0.15, 0.05};
-constexpr double kHopeless = 1.5;  // times the best: shorter early slices will not help either
+constexpr double kHopeless = 1.5;  // times the best; beyond it shorter early slices cannot help
 constexpr double kMinStride = 16;  // tokens
 constexpr int kStridesPerPrompt = 256;
 

@@ -8,7 +8,7 @@
 namespace baton {
 namespace {
 
-constexpr std::chrono::seconds kPatience(300);  // with nothing arriving
+constexpr std::chrono::seconds kPatience(300);  // max time without an arrival
 
 }  // namespace
 
@@ -25,8 +25,8 @@ RankInflows::RankInflows(const std::vector<RankLink>& in, const std::vector<Rank
   for (const RankLink& link : out) outgoing_.push_back(link.ticket);
 }
 
-// Says what is new plane by plane: pages of the one under way before, whole planes, pages of the
-// one under way now.
+// Reports new arrivals plane by plane: the pages of the earlier partial plane, whole planes, and
+// the pages of the current partial plane.
 void RankInflows::Advance(Inflow& inflow, const InflowArrived& arrived) {
   const Inflow before = inflow;
   inflow.n_planes = arrived.n_planes;

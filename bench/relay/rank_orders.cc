@@ -11,7 +11,7 @@ namespace {
 
 namespace json = boost::json;
 
-// One walk over the fields serves both directions.
+// Writes fields; one walk over the fields serves writing and reading.
 class Writer {
  public:
   template <typename T>
@@ -57,7 +57,7 @@ class Reader {
   json::object object_;
 };
 
-// To write it is const, to read it is not.
+// Writing takes a const Order, reading a mutable one.
 template <typename T, typename Order>
 concept Either = std::same_as<std::remove_const_t<T>, Order>;
 
@@ -145,7 +145,7 @@ std::string Written(const T& value) {
 
 template <typename T>
 absl::Status Read(const std::string& line, T* value) {
-  try {  // the JSON library reports by exceptions; none leaves this function
+  try {  // the JSON library throws; no exception leaves this function
     Reader reader(line);
     Walk(reader, *value);
     return absl::OkStatus();

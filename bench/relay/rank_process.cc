@@ -28,7 +28,7 @@ absl::StatusOr<std::unique_ptr<RankProcess>> RankProcess::Start(const std::strin
   ::posix_spawn_file_actions_init(&actions);
   ::posix_spawn_file_actions_adddup2(&actions, in[0], STDIN_FILENO);
   ::posix_spawn_file_actions_adddup2(&actions, out[1], kAnswerDescriptor);
-  // Libraries write what they like to stdout.
+  // Libraries may write to stdout, so stdout goes to stderr.
   ::posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
   std::array<std::string, 3> args = {"baton", "bench", "relay-rank"};
   const std::array<char*, 4> argv = {args[0].data(), args[1].data(), args[2].data(), nullptr};

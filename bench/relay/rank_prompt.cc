@@ -13,7 +13,7 @@
 namespace baton {
 namespace {
 
-// Anonymous and shared pages that were resident at most; those of files, such as weights, do not
+// Returns the peak of anonymous and shared resident memory; pages of files, such as weights, do not
 // count.
 int64_t PeakMemory() {
   std::ifstream status("/proc/self/status");
@@ -55,7 +55,7 @@ int RankPrompt::rows() const {
 }
 
 absl::Status RankPrompt::Prepare() {
-  std::ofstream("/proc/self/clear_refs") << "5";  // peaks are counted anew
+  std::ofstream("/proc/self/clear_refs") << "5";  // resets the peaks
   int n_pages = parts_.pool->layout().PagesFor(run_.end);
   for (const auto* links : {&run_.in, &run_.out}) {
     for (const RankLink& link : *links) n_pages = std::max(n_pages, link.first_page + link.n_pages);
@@ -67,7 +67,7 @@ absl::Status RankPrompt::Prepare() {
 absl::StatusOr<RankDone> RankPrompt::Run() {
   const uint64_t sent = parts_.transfer->counters().bytes_sent;
   for (const RankLink& link : run_.out) Open(link);
-  // Nothing comes before it is awaited, so whatever is to go on has a handoff to go by.
+  // Inflows come only after their await, so every cell to pass on finds its handoff open.
   for (const RankLink& link : run_.in) {
     parts_.transfer->Post(AwaitInflow{TicketOf(link), 1, Pages(link.first_page, link.n_pages)});
   }
@@ -82,7 +82,7 @@ absl::StatusOr<RankDone> RankPrompt::Run() {
     }
   }
   done.waited = inflows_.waited();
-  // A head may be done before all that it only passes on is here.
+  // A head may be done before the cells that it only passes on have arrived.
   RETURN_IF_ERROR(inflows_.AwaitPlane(n_layers_ - 1));
   for (const RankLink& link : run_.out) {
     parts_.transfer->Post(CommitHandoff{TicketOf(link), {.n_tokens = run_.tokens}});
@@ -118,7 +118,8 @@ void RankPrompt::Open(const RankLink& link) {
   parts_.transfer->Post(OpenHandoff{ticket, link.sink, link.address});
 }
 
-// Pages [first, first + n) of a plane are final here: to those who are to have them. Either thread.
+// Sends pages [first, first + n) of a plane, which are final here, to their receivers. Either
+// thread.
 void RankPrompt::Send(int plane, int first, int n) {
   for (const RankLink& link : run_.out) {
     const int from = std::max(first, link.first_page);
@@ -131,8 +132,8 @@ void RankPrompt::Send(int plane, int first, int n) {
   }
 }
 
-// The pages that end with this block; the last page of a block that is no whole page waits for the
-// next one. Those of several pieces go when all are projected.
+// Sends the pages that end with this block; a partial last page waits for the next block. Pages of
+// several pieces are sent when all pieces are projected.
 void RankPrompt::SendProjected(const SliceBlock& block) {
   const auto page_of = [&](int row) { return (run_.begin + row) / page_tokens_; };
   const KvLayout& layout = parts_.pool->layout();
@@ -148,7 +149,7 @@ void RankPrompt::SendProjected(const SliceBlock& block) {
   }
 }
 
-// Of each plane all up to the slice's end at once.
+// Sends of each plane all pages up to the slice's end at once.
 void RankPrompt::SendPrefixes(const SliceRun& run) {
   const int there = run_.in.empty() ? n_layers_ : std::min(n_layers_, inflows_.progress().planes);
   for (; sent_planes_ < std::min(run.projected_layers(), there); ++sent_planes_)
@@ -167,7 +168,7 @@ absl::Status RankPrompt::ComputeSlice() {
   }
   if (is_tail()) step_.WantLogits(rows() - 1);
   backend.BeginSlice(step_.batch());
-  int inflow_pages = 0;  // those who meet keys in rotation wait for them there
+  int inflow_pages = 0;  // ranks with keys in rotation wait for these pages there
   if (run_.key_ranges.empty()) {
     for (const RankLink& link : run_.in) inflow_pages += link.n_pages;
   }
@@ -224,7 +225,7 @@ void RankPrompt::ComputeBlock(const SliceBlock& block) {
   }
 }
 
-// Keys of each owner as they come around the ring.
+// Attends to the keys of each owner as they come around the ring.
 absl::Status RankPrompt::AttendInRotation(int layer) {
   RivalSlices& rivals = *parts_.rivals;
   const bool is_last = layer + 1 == n_layers_;

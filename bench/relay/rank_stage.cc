@@ -65,7 +65,7 @@ void RankStage::ComputeLayer(int layer, int rows, bool is_end) {
   const int part = parts_.start.engine.limits.max_step_tokens;
   for (int from = 0; from < rows; from += part)
     backend.ProjectSlice(layer, from, std::min(from + part, rows));
-  // Nobody reads what the last layer gives, but for the prompt's last row.
+  // The output of the last layer is used only for the prompt's last row.
   const bool is_last = layer + 1 == n_layers_;
   if (is_last && !is_end) return;
   for (int from = is_last ? rows - 1 : 0; from < rows; from += part)
@@ -78,7 +78,7 @@ std::byte* RankStage::CellOf(const RankLink& link, int64_t cell) const {
   return parts_.pool->plane(pages_[place], plane);
 }
 
-// The buffer, and as many bytes of the stream from `offset` on.
+// Copies between the buffer and the stream's bytes from `offset` on.
 void RankStage::Copy(const RankLink& link, int64_t offset, bool to_pages) {
   for (size_t done = 0; done < buffer_.size();) {
     const int64_t at = offset + static_cast<int64_t>(done);
@@ -119,7 +119,7 @@ void RankStage::GiveResiduals(int begin, int rows) {
   SendCellsTo(end / cell_bytes());
 }
 
-// Cells before `end` are full.
+// Sends the cells before `end`, which are full.
 void RankStage::SendCellsTo(int64_t end) {
   const RankLink& link = run_.out[0];
   while (sent_cells_ < end) {

@@ -13,7 +13,7 @@
 namespace baton {
 namespace {
 
-constexpr double kLatency = 10e-6;  // of a message
+constexpr double kLatency = 10e-6;  // seconds per message
 constexpr int kMaxRanks = 64;
 // Deciles of the prompts of bench/traces.
 constexpr double kTraceTokens[] = {1060, 2014, 4701, 6758, 9177, 11667, 15174, 20151, 28214};

@@ -5,7 +5,7 @@
 namespace baton {
 namespace {
 
-// Sizes of a Llama with as many KV heads as heads, fp16.
+// Sizes of a Llama whose KV heads equal its heads, fp16.
 struct LlamaSize {
   const char* name;
   int n_layers;

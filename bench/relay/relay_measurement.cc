@@ -15,17 +15,17 @@ namespace baton {
 namespace {
 
 constexpr char kMeasured[] = "measured";
-// What loopback carries at least, for partitions; a machine's own figure: baton bench transfer.
+// The min rate of loopback, for partitions; `baton bench transfer` measures the machine's own rate.
 constexpr double kLoopbackBytesPerSecond = 1e9;
 constexpr double kLoopbackLatency = 50e-6;
-// How far a ring's logits may be from one worker's: of fp32, and of bf16 as a share of the largest
-// logit, a few units of its last place.
+// The max distance of a ring's logits from one worker's: absolute for fp32, and for bf16 as a share
+// of the max logit, a few units of its last place.
 constexpr double kRingApartFp32 = 1e-3, kRingApart = 0.03;
 constexpr int kMaxFittedTokens = 4096;
-// Of each slice's time the best counts: of 1,088 tokens on the first of two ranks 64 more cost 6 %,
-// and one disturbed time moves the partition by more.
+// The fit uses the min time of each slice: with 1,088 tokens on the first of two ranks, 64 more
+// cost 6 %, and one disturbed time moves the partition by more.
 constexpr int kFitRounds = 3;
-// What noise adds to the time of TSP at least, and of the chains at most, in the paper.
+// The effect of noise in the paper: min share for TSP, max share for the chains.
 constexpr double kTspNoise = 0.1, kChainNoise = 0.037;
 
 double Median(std::vector<double> values) {
@@ -43,14 +43,14 @@ std::string Megabytes(const std::vector<int64_t>& bytes) {
   });
 }
 
-// A scheme's place in a round.
+// A scheme's turn in a round.
 struct Turn {
   std::string scheme;
   bool noisy = false;
   std::string name() const { return noisy ? scheme + ", noise" : scheme; }
 };
 
-// Of a round. One worker alone has no links.
+// Returns the turns of a round. One worker alone has no links.
 std::vector<Turn> TurnsOf(const RelayMeasurementOptions& options) {
   std::vector<Turn> turns;
   for (const std::string& scheme : options.schemes) {
@@ -61,28 +61,28 @@ std::vector<Turn> TurnsOf(const RelayMeasurementOptions& options) {
   return turns;
 }
 
-// What was seen of a scheme in its turns, a value per round.
+// The measurements of a scheme in its turns, a value per round.
 struct Samples {
   std::vector<double> first_token, kv_complete, waited;
   int64_t bytes_sent = 0, bytes_due = 0;  // of the last round, all links
-  std::vector<int64_t> kv_bytes;          // (ranks) of the pages each held
-  std::vector<double> computed;           // (ranks) seconds until each had computed its part
-  std::vector<int64_t> peak_memory;       // (ranks) bytes, where it was measured
-  std::vector<float> logits;              // of the last token, where they are compared
+  std::vector<int64_t> kv_bytes;          // (ranks) bytes of the pages that each rank held
+  std::vector<double> computed;           // (ranks) seconds until each rank had computed its part
+  std::vector<int64_t> peak_memory;       // (ranks) bytes, if measured
+  std::vector<float> logits;              // of the last token, if compared
   std::string digest;
   bool same_digests = true;
   double predicted = 0;  // simulated with the fitted constants
 };
 
-// One rig, one link.
+// Measures one rig with one link.
 class Measurement {
  public:
   Measurement(const RelayMeasurementOptions& options, double link, RelayRig& rig)
       : options_(options), link_(link), rig_(rig), turns_(TurnsOf(options)) {}
 
   absl::Status Run(Progress* progress) {
-    // Constants do not depend on the prompt's length; a shorter one tells them sooner, but among
-    // few pairs noise hides what a pair costs.
+    // Constants do not depend on the prompt's length. A shorter prompt needs less time, but with
+    // few pairs the noise hides the cost of a pair.
     const int fitted = std::min(options_.tokens, kMaxFittedTokens);
     ASSIGN_OR_RETURN(cost_, MeasureCost(rig_, {fitted}, kFitRounds, false, rig_.ranks(), progress));
     cost_.cluster.row_bytes = static_cast<double>(rig_.started().residual_bytes);
@@ -208,7 +208,7 @@ class Measurement {
       worst_bytes = std::max(worst_bytes,
                              std::abs(static_cast<double>(samples.bytes_sent - samples.bytes_due)));
       if (!schemes_.at(turn.scheme).has_bits_of_one()) {
-        different += !samples.same_digests;  // but the same bits in every round
+        different += !samples.same_digests;  // other bits than one worker's, the same in all rounds
         continue;
       }
       if (digest.empty()) digest = samples.digest;
@@ -247,7 +247,8 @@ class Measurement {
   std::string LinkText() const {
     return link_ > 0 ? absl::StrFormat("links emulated at %.4g MB/s", link_ / 1e6) : "loopback";
   }
-  // Of the simulation the mean of some times, since the measured prompts begin at any time too.
+  // Returns the mean of several simulated times, since the measured prompts, too, begin at any
+  // time.
   double Predict(const Turn& turn) const {
     constexpr int kSeeds = 16;
     const Scheme& scheme = schemes_.at(turn.scheme);
@@ -260,7 +261,8 @@ class Measurement {
     }
     return sum / kSeeds;
   }
-  // The median of the rounds, of what noise adds to a prompt that ran just before without it.
+  // Returns the median over the rounds of the time that noise adds to a prompt, compared with the
+  // prompt just before without noise.
   double LongerByNoise(const std::string& scheme) const {
     const std::vector<double>& quiet = samples_.at(scheme).first_token;
     std::vector<double> longer = samples_.at(Turn{scheme, true}.name()).first_token;
@@ -295,7 +297,8 @@ class Measurement {
     claims->push_back({kMeasured, "R13", "peak memory of TSP's first rank over KVR-S's, " + where,
                        first / static_cast<double>(kvr->second.peak_memory[0]), true, 1});
   }
-  // Attention that meets keys in another order gives other bits: how far apart the logits are.
+  // Attention that reads keys in another order gives other bits; the claim bounds the distance of
+  // the logits.
   void AddRingClaim(const std::string& where, std::vector<RelayClaim>* claims) const {
     const auto ring = samples_.find("ring"), one = samples_.find("one");
     if (ring == samples_.end() || one == samples_.end()) return;
@@ -312,7 +315,7 @@ class Measurement {
                        apart, false, is_fp32 ? kRingApartFp32 : kRingApart * largest,
                        absl::StrFormat("the largest logit is %.3g", largest)});
   }
-  // The faster way of one worker.
+  // Returns the seconds of the faster way of one worker.
   double OneSeconds() const {
     double seconds = 0;
     for (const char* name : {"one", "steps"}) {
@@ -364,7 +367,7 @@ class Measurement {
   MeasuredCost cost_;
   const std::vector<Turn> turns_;
   std::map<std::string, Scheme> schemes_;
-  std::map<std::string, Samples> samples_;  // by name of the turn
+  std::map<std::string, Samples> samples_;  // key: name of the turn
 };
 
 absl::Status CheckNoise(const RelayMeasurementOptions& options) {

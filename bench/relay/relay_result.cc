@@ -14,7 +14,8 @@ auto GroupOf(const RelayResult& result) {
   return std::tie(result.source, result.shape, result.bytes_per_second, result.ranks);
 }
 
-// Results of one group from `begin` on; prints their schemes, then a line per length.
+// Prints the schemes of one group of results from `begin` on, then a line per length. Returns the
+// end of the group.
 size_t PrintGroup(const std::vector<RelayResult>& results, size_t begin) {
   const RelayResult& first = results[begin];
   size_t end = begin;

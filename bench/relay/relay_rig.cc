@@ -46,7 +46,7 @@ absl::Status RelayRig::StartProcesses() {
     start.pace = options_.pace;
     start.pace.worker = i;
     if (i >= ranks()) start.pace.noise = {};
-    if (has_own && i < ranks()) {  // CPUs of its own; the other two have those of all ranks
+    if (has_own && i < ranks()) {  // the rank's CPUs; the other two share all ranks' CPUs
       const auto first = cpus.begin() + i * options_.threads_per_rank;
       start.cpus.assign(first, first + options_.threads_per_rank);
     } else if (has_own) {
@@ -54,7 +54,7 @@ absl::Status RelayRig::StartProcesses() {
     }
     ASSIGN_OR_RETURN(processes_.back(), RankProcess::Start(options_.program));
     RETURN_IF_ERROR(processes_.back()->Send(ToLine(start)));
-    // One after another: the first one packs the weights, the others map them.
+    // Processes start one after another: the first packs the weights, the others map them.
     ASSIGN_OR_RETURN(const std::string line, processes_.back()->Hear(kStartSeconds));
     RETURN_IF_ERROR(FromLine(line, &started_.back()));
   }
@@ -91,7 +91,7 @@ void RelayRig::Connect(int from_process, int to_process, int from, int to,
 void RelayRig::ConnectStages(int from_process, int to_process, int tokens,
                              std::vector<RankRun>& runs) {
   const int n_pages = PagesOfResiduals(tokens, started().residual_bytes, started().page_bytes);
-  // What comes in lies behind the prompt's KV, what goes out behind that.
+  // Incoming pages lie behind the prompt's KV, outgoing pages behind the incoming ones.
   const int in = PagesOf(tokens);
   Link(from_process, in + n_pages, to_process, in, n_pages, runs);
 }

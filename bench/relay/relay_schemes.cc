@@ -16,7 +16,7 @@ namespace {
 
 constexpr double kGridStride = 64;
 
-// The partition that the paper's search finds for its chain.
+// Returns the partition that the paper's search finds for its chain.
 std::vector<double> Searched(const SimulatedCluster& cluster, int tokens, int ranks) {
   if (ranks > 4) return SearchedChain(cluster, tokens, ranks);
   const PartitionTime time = [&](std::span<const double> slices) {
@@ -25,8 +25,8 @@ std::vector<double> Searched(const SimulatedCluster& cluster, int tokens, int ra
   return GridSearch(time, tokens, ranks, kGridStride).slices;
 }
 
-// KVR-P: between the partitions searched for lengths a fifth shorter and a fifth longer, as the
-// paper's 10k between 8k and 12k.
+// KVR-P: interpolates between the partitions searched for lengths a fifth shorter and a fifth
+// longer, as the paper does for 10k between 8k and 12k.
 std::vector<double> Interpolated(const SimulatedCluster& cluster, int tokens, int ranks) {
   std::vector<PartitionEntry> table;
   for (const int length : {tokens - tokens / 5, tokens + tokens / 5}) {
@@ -65,8 +65,8 @@ absl::Status CutPipeline(const SimulatedCluster& cluster, const RelayRig& rig, S
   return absl::OkStatus();
 }
 
-// Rank r has pieces r and 2p - 1 - r, and passes on to the next rank what it has or gets of all
-// others but that one.
+// Rank r has pieces r and 2p - 1 - r. It sends its pieces and those it gets to the next rank,
+// except the pieces of that rank.
 void PlanZigzag(const Scheme& scheme, RelayRig& rig, std::vector<RankRun>& runs) {
   const int n = scheme.ranks(), piece = scheme.tokens / (2 * n);
   const auto pieces_of = [&](int rank) {

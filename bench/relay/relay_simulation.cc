@@ -14,13 +14,13 @@ struct Arrival {
   int task;
 };
 
-// The ranks of one simulated relay; the decode worker stands behind them.
+// The ranks of one simulated relay; the decode worker follows them.
 class Ranks {
  public:
   Ranks(const SimulatedCluster& cluster, int n)
       : cluster_(cluster), cost_(cluster.cost), n_(n), workers_(n, cluster.link, cluster.noise) {}
 
-  // The part of a layer's linear layers that makes K and V, and the rest.
+  // Adds the tasks of a layer's linear layers: the part that makes K and V, and the rest.
   int Project(int rank, double tokens, const std::vector<int>& after) {
     return Compute(rank, cost_.Linear(tokens) * cluster_.qkv_share, after);
   }
@@ -30,14 +30,14 @@ class Ranks {
   int Compute(int rank, double seconds, const std::vector<int>& after) {
     return workers_.Compute(rank, seconds, after);
   }
-  // KV of `tokens` of one layer.
+  // Sends the KV of `tokens` tokens of one layer.
   int SendKv(int from, int to, double tokens, const std::vector<int>& after) {
     return workers_.Send(from, to, tokens * cost_.kv_bytes, after);
   }
   int SendRows(int from, int to, double tokens, const std::vector<int>& after) {
     return workers_.Send(from, to, tokens * cluster_.row_bytes, after);
   }
-  // A slice's KV to the decode worker in pieces.
+  // Pushes a slice's KV to the decode worker in pieces.
   void PushKv(int rank, double slice, const CutThrough& options, int after) {
     for (int piece = 0; piece < options.pieces; ++piece) {
       const double tokens = slice / options.pieces;
@@ -49,8 +49,8 @@ class Ranks {
     }
   }
 
-  // Attention of `queries` tokens that are projected, behind `prefix` tokens that are there after
-  // `cached`, and arrivals; the tasks that end it.
+  // Adds attention of `queries` projected tokens to `prefix` tokens that are present after
+  // `cached`, and to arrivals. Returns the last tasks.
   std::vector<int> Attend(int rank, double queries, double prefix, std::vector<int> cached,
                           int projected, const std::vector<Arrival>& arrivals, SegmentOrder order) {
     const double own = cost_.pair * cost_.Pairs(queries, 0);
@@ -104,7 +104,7 @@ class Ranks {
   std::vector<int> pushes_;
 };
 
-// A relay in rounds and stages under way. Rank `member` of `stage` is stage * members + member.
+// A running relay in rounds and stages. Rank `member` of `stage` is stage * members + member.
 class ShapedRelay {
  public:
   ShapedRelay(const SimulatedCluster& cluster, const RelayShape& shape, const CutThrough& options)
@@ -115,7 +115,7 @@ class ShapedRelay {
         last_(static_cast<size_t>(shape.members * shape.stages), -1),
         late_(static_cast<size_t>(cluster.cost.n_layers * shape.members)) {}
 
-  // One part of the prompt through all stages.
+  // Sends one part of the prompt through all stages.
   void Round(double tokens, double before, bool is_last) {
     const std::vector<double> nominal(static_cast<size_t>(shape_.members), 1.0);
     slices_ = ClosedForm(cluster_.cost, cluster_.link, tokens, before, nominal);
@@ -124,7 +124,7 @@ class ShapedRelay {
     std::vector<int> rows(slices_.size(), -1);  // activations that arrived
     int layer = 0;
     for (int stage = 0; stage < shape_.stages; ++stage) {
-      // Layers in equal numbers; the first stages take the rest.
+      // Layers are split evenly; the first stages take the rest.
       const int n_layers = cluster_.cost.n_layers / shape_.stages +
                            (stage < cluster_.cost.n_layers % shape_.stages ? 1 : 0);
       for (int i = 0; i < n_layers; ++i, ++layer) {
@@ -142,7 +142,7 @@ class ShapedRelay {
  private:
   static size_t At(int i) { return static_cast<size_t>(i); }
   int Rank(int stage, int member) const { return stage * shape_.members + member; }
-  // KV of this layer that this member needs, and gets only in time for the next round.
+  // Returns the KV of this layer that this member needs, but gets only in time for the next round.
   std::vector<Arrival>& Late(int layer, int member) {
     return late_[At(layer * shape_.members + member)];
   }
@@ -171,8 +171,9 @@ class ShapedRelay {
     }
   }
 
-  // A member's KV piece by piece: to those behind it now, then around to those before it; in the
-  // last round nobody before it needs it. A hop waits for the one before it.
+  // Forwards a member's KV piece by piece: now to the members behind it, then around to those
+  // before it, except in the last round, where they do not need it. A hop waits for the previous
+  // hop.
   void Forward(int stage, int member, int projected, std::vector<std::vector<Arrival>>& arrivals,
                std::vector<std::vector<Arrival>>& late) {
     const double tokens = slices_[At(member)] / options_.pieces;
@@ -192,10 +193,10 @@ class ShapedRelay {
   const RelayShape shape_;
   const CutThrough options_;
   Ranks ranks_;
-  std::vector<double> slices_;  // of this round
-  double before_ = 0;           // tokens before this round
+  std::vector<double> slices_;  // of the current round
+  double before_ = 0;           // tokens before the current round
   bool is_last_ = true;
-  std::vector<int> last_;                   // (ranks) a rank's last task
+  std::vector<int> last_;                   // (ranks) last task of each rank
   std::vector<std::vector<Arrival>> late_;  // (layers, members)
 };
 
@@ -211,7 +212,7 @@ RelayTimes SimulateAccumulating(const SimulatedCluster& cluster, std::span<const
   const int n = static_cast<int>(slices.size());
   const PrefillCost& cost = cluster.cost;
   Ranks ranks(cluster, n);
-  std::vector<int> done(slices.size(), -1);  // a rank's last task
+  std::vector<int> done(slices.size(), -1);  // last task of each rank
   for (int layer = 0; layer < cost.n_layers; ++layer) {
     int received = -1;
     double held = 0;
@@ -257,7 +258,7 @@ RelayTimes SimulateCutThrough(const SimulatedCluster& cluster, std::span<const d
     for (int rank = 0; rank < n; ++rank) {
       const size_t at = static_cast<size_t>(rank);
       if (cluster.saves_last_layer && layer + 1 == cluster.cost.n_layers) {
-        std::vector<int> keys = {projected[at]};  // the last row meets all of them
+        std::vector<int> keys = {projected[at]};  // the last row reads all keys
         for (const Arrival& arrival : arrivals[at]) keys.push_back(arrival.task);
         done[at] = ranks.Compute(rank, 0, keys);
         continue;

@@ -20,7 +20,7 @@ namespace {
 
 constexpr double kLatency = 50e-6;
 constexpr int kMaxGridRanks = 4;
-constexpr int kStridesPerPrompt = 32;  // of the least stride of real runs
+constexpr int kStridesPerPrompt = 32;  // times the min stride of real runs
 
 absl::Status CheckOptions(const RelayTuningOptions& options) {
   const auto check = [](const char* name, int value, int least, int most) -> absl::Status {
@@ -55,12 +55,12 @@ std::vector<double> Simulated(const SimulatedCluster& cluster, double tokens, in
   };
   constexpr double kGridStride = 64;
   FoundPartition grid = GridSearch(time, tokens, ranks, kGridStride);
-  // A grid that begins with even slices does not reach the partitions of slow links.
+  // The grid starts with even slices and does not reach the partitions of slow links.
   std::vector<double> closed = ClosedSlices(cluster, tokens, ranks);
   return time(closed) < grid.seconds ? closed : grid.slices;
 }
 
-// Real runs of one number of ranks.
+// Real runs with one number of ranks.
 class RealRuns {
  public:
   explicit RealRuns(RelayRig& rig) : rig_(rig) {}
@@ -68,7 +68,7 @@ class RealRuns {
   absl::StatusOr<std::vector<double>> Improve(const std::vector<double>& start, int tokens,
                                               Progress& progress) {
     absl::Status failed;
-    std::map<std::vector<int>, double> seconds;  // of what was tried
+    std::map<std::vector<int>, double> seconds;  // of the partitions tried
     const PartitionTime time = [&](std::span<const double> slices) {
       const std::vector<int> whole = RoundSlices(slices, tokens, rig_.page_tokens());
       const auto [tried, is_new] = seconds.emplace(whole, 0);

@@ -21,7 +21,7 @@ namespace {
 constexpr double kFast = 300e9, kMiddle = 10e9, kSlow = 1e9;
 constexpr double kLatency = 15e-6;
 constexpr double kNoLink = 1e18;  // bytes/s: transfers cost nothing
-constexpr double kClose = 1.03;   // of the searched partition's time
+constexpr double kClose = 1.03;   // times the time of the searched partition
 
 SimulatedCluster PaperMachine(double bytes_per_second) {
   absl::StatusOr<NamedCluster> named = ClusterByName("a100-llama-7b");
@@ -58,7 +58,8 @@ RelayClaim AtMost(const char* id, std::string what, double value, double limit) 
   return {kSimulation, id, std::move(what), value, false, limit};
 }
 
-// R1: above eq. (1), which counts attention alone; more than linear with the dense kernel only.
+// R1: speedups stay above eq. (1), which counts only attention; more than linear with the dense
+// kernel only.
 void AddBounds(std::vector<RelayClaim>& claims) {
   const SimulatedCluster dense = PaperMachine(kFast);
   double least = INFINITY, max_causal = 0;
@@ -83,7 +84,7 @@ void AddBounds(std::vector<RelayClaim>& claims) {
       AtMost("R1", "speed-up over p, causal kernel, p = 2, 4, 8, most", max_causal, 1));
 }
 
-// R2, R3, R4: against TSP.
+// R2, R3, R4: speedups over TSP.
 void AddSpeedups(std::vector<RelayClaim>& claims) {
   constexpr std::pair<double, double> kPassLines[] = {
       {4096, 1.10}, {8192, 1.25}, {12288, 1.35}, {16384, 1.40}};
@@ -110,7 +111,7 @@ void AddSpeedups(std::vector<RelayClaim>& claims) {
   }
 }
 
-// R5: what communication costs.
+// R5: cost of communication.
 void AddCommunication(std::vector<RelayClaim>& claims) {
   const SimulatedCluster cluster = PaperMachine(kFast);
   double worst = 0;
@@ -328,7 +329,7 @@ Regret PlannerRegret(const NamedCluster& named, std::span<const double> links,
                  {.predicted = degree.seconds, .actual = seconds, .alone = degree.alone});
       return std::pair(static_cast<int>(degree.ranks.size()), seconds);
     };
-    constexpr int kLearned = 8;  // prompts of each length before the one that counts
+    constexpr int kLearned = 8;  // prompts of each length before the measured one
     for (int i = 0; i < kLearned; ++i) {
       for (const double n : tokens) choose(n);
     }

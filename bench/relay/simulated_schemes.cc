@@ -10,10 +10,10 @@
 namespace baton {
 namespace {
 
-constexpr int kMaxGridRanks = 4;  // 5^(ranks - 1) trials a level
+constexpr int kMaxGridRanks = 4;  // 5^(ranks - 1) trials per level
 constexpr double kGridStride = 64;
 constexpr double kMinRoundSlice = 64;  // tokens
-constexpr int kMaxRoundTasks = 40000;  // of one simulation
+constexpr int kMaxRoundTasks = 40000;  // tasks of one simulation
 constexpr int kRounds[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
 
 std::vector<double> Nominal(int ranks) {
@@ -25,7 +25,7 @@ std::vector<double> Scaled(std::vector<double> ratios, double tokens) {
   return ratios;
 }
 
-// KVR-P: from the entries of the other lengths.
+// KVR-P: interpolates the entries of the other lengths.
 std::vector<double> TableSlices(const std::vector<PartitionEntry>& table, double tokens) {
   std::vector<PartitionEntry> others;
   for (const PartitionEntry& entry : table) {
@@ -34,7 +34,7 @@ std::vector<double> TableSlices(const std::vector<PartitionEntry>& table, double
   return Scaled(InterpolateRatios(others.empty() ? table : others, tokens), tokens);
 }
 
-// The best of all shapes of so many workers; rounds only while they help.
+// Returns the best time of all shapes of `ranks` workers; adds rounds only while they help.
 double BestShape(const SimulatedCluster& cluster, double tokens, int ranks) {
   double best = std::numeric_limits<double>::infinity();
   for (int stages = 1; stages <= ranks; ++stages) {

@@ -10,7 +10,8 @@ namespace {
 // Resources of a worker.
 enum Part { kComputer, kOut, kIn, kParts };
 
-// One worker's port, for pushes: busy with sends, and pushes in the order in which they are ready.
+// One worker's port for pushes: busy with sends, and with pushes in the order in which they are
+// ready.
 struct PushPort {
   struct Interval {
     double begin, end;
@@ -30,8 +31,8 @@ struct PushPort {
   }
   double ready() const { return waiting[next_waiting].ready; }
 
-  // The first moment from `time` on at which its first push could go on; infinite: it has none.
-  // `time` never falls from call to call.
+  // Returns the first moment from `time` on at which the first push can continue; infinite: no
+  // push. `time` never falls from call to call.
   double NextStart(double time) {
     if (next_waiting == waiting.size()) return std::numeric_limits<double>::infinity();
     while (next_busy < busy.size() && busy[next_busy].end <= time) ++next_busy;
@@ -42,7 +43,7 @@ struct PushPort {
     return start;
   }
 
-  // The first push goes on now, at most until a send begins; until when.
+  // Runs the first push now, at most until a send begins. Returns the end.
   double Serve(double time) {
     Waiting& push = waiting[next_waiting];
     double until = time + push.seconds;
@@ -115,7 +116,8 @@ double SimulatedWorkers::RunPushes(const std::vector<double>& starts,
   double time = 0, last = 0;
   for (PushPort& port : ports) port.Sort();
   while (true) {
-    // Of what could go now, what was ready first; where nothing can, the next moment it might.
+    // Chooses the push that was ready first among those that can run now; if none can, the next
+    // moment at which one might.
     PushPort* chosen = nullptr;
     double next = std::numeric_limits<double>::infinity();
     for (PushPort& port : ports) {
