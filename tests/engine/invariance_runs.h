@@ -1,5 +1,5 @@
-// What the invariance tests run: engines in one setting or another, the same requests for all of
-// them, and what must come out equal.
+// Runs of the invariance tests: engines in different settings, the same requests for all, and the
+// results that must be equal.
 #pragma once
 
 #include <algorithm>
@@ -19,14 +19,14 @@
 
 namespace baton {
 
-// Types of weights and KV; they change the bits.
+// Types of weights and KV, which change the bits.
 struct Precision {
   std::string dtype = "bf16", kv_dtype = "bf16";
   int int4_group = 128;
   std::string Name() const { return dtype + (kv_dtype == "bf16" ? "" : ", KV " + kv_dtype); }
 };
 
-// What changes no bit, beside chunk and batch.
+// Settings that change no bit; chunk and batch are separate.
 struct Setting {
   Isa isa = Isa::kAvx2;
   int threads = 1;
@@ -41,13 +41,13 @@ inline std::string ModelOf(const std::string& name) {
   return std::string(BATON_TEST_DATA) + "/models/" + name;
 }
 
-// Those this machine has.
+// Returns the paths of this machine.
 inline std::vector<Isa> Paths() {
   RequestAmxPermission();
   return SupportedIsas();
 }
 
-// model: as EngineOptions has it.
+// model: as in EngineOptions.
 inline EngineOptions OptionsOf(const std::string& model, const Setting& setting,
                                const Precision& precision) {
   EngineOptions options;
@@ -62,7 +62,7 @@ inline EngineOptions OptionsOf(const std::string& model, const Setting& setting,
   return options;
 }
 
-// Room for all requests at once.
+// Makes an engine with room for all requests at once.
 inline std::unique_ptr<LocalEngine> EngineOf(absl::StatusOr<std::unique_ptr<Backend>> backend,
                                              const EngineOptions& options) {
   INFO(std::string(backend.status().message()));
@@ -78,7 +78,7 @@ inline std::unique_ptr<LocalEngine> MakeEngine(const std::string& model, const S
   const EngineOptions options = OptionsOf(model, setting, precision);
   return EngineOf(LoadBackend(options, nullptr, nullptr), options);
 }
-// On kernels whose instructions are emulated; the setting's path does not matter.
+// Makes an engine on kernels with emulated instructions; the path of `setting` does not matter.
 inline std::unique_ptr<LocalEngine> MakeEngine(const std::string& model, const Setting& setting,
                                                const Precision& precision, CpuKernels kernels) {
   const EngineOptions options = OptionsOf(model, setting, precision);
@@ -89,8 +89,8 @@ inline std::unique_ptr<LocalEngine> MakeEngine(const std::string& model, const S
                   options);
 }
 
-// Number 0 is longer than one attention segment of 512 keys, the others short and of every length
-// modulo the sizes that could matter. Some sample.
+// Request 0 is longer than one attention segment of 512 keys; the others are short, with every
+// length modulo the sizes that could matter. Some requests sample.
 inline std::vector<LocalRequest> MakeRequests(int vocab, int n = 32) {
   std::vector<LocalRequest> requests(n);
   uint32_t state = 12345;
@@ -109,20 +109,20 @@ inline std::vector<LocalRequest> MakeRequests(int vocab, int n = 32) {
   return requests;
 }
 
-// 500 at most: what the digests of the first models were made with.
+// At most 500, the vocabulary behind the golden digests of the first models.
 inline int VocabOf(LocalEngine& engine) { return std::min(500, engine.backend().model().vocab); }
 
-// What must be equal, request by request: tokens, and digests of the logits they were chosen from.
+// Results that must be equal, per request: tokens, and digests of the logits they were chosen from.
 using Trace = std::vector<std::pair<std::vector<int32_t>, std::vector<uint64_t>>>;
 
-// As golden files have them.
+// Formats digests as golden files do.
 inline std::string Text(const std::vector<uint64_t>& digests) {
   std::string text;
   for (const uint64_t digest : digests) text += absl::StrFormat("%016x ", digest);
   return text;
 }
 
-// Requests in batches, their prompts in chunks (0: all at once).
+// Runs requests in batches, their prompts in chunks (0: the whole prompt at once).
 inline Trace Run(LocalEngine& engine, std::span<const LocalRequest> requests, int batch,
                  int chunk) {
   Trace trace;

@@ -36,14 +36,14 @@ class SequenceRunner {
   SequenceRunner(const SequenceRunner&) = delete;
   SequenceRunner& operator=(const SequenceRunner&) = delete;
 
-  // The next sequence, of at most `max_total_tokens` in all.
+  // Starts the next sequence, of at most `max_total_tokens` tokens.
   void Restart(int max_total_tokens = 0) {
     position_ = 0;
     rope_ = backend_.model().rope.RangeOf(max_total_tokens);
   }
 
-  // Computes the next tokens as one piece; logits of the piece's rows in `wanted` (ascending), one
-  // after the other. Layers run in cuts of `layers_per_run` (0 = all at once).
+  // Computes the next tokens as one piece. Returns logits of the piece's rows in `wanted`
+  // (ascending), one after the other. Layers run in cuts of `layers_per_run` (0 = all at once).
   std::vector<float> Feed(std::span<const int32_t> tokens, std::span<const int32_t> wanted,
                           int layers_per_run = 0) {
     step_.Clear();
@@ -68,7 +68,8 @@ class SequenceRunner {
     return Feed(tokens, std::span(&last, 1));
   }
 
-  // What the pool holds for one position: (key_dim) values of K after rope, or (value_dim) of V.
+  // Returns the pool's data for one position: (key_dim) values of K after rope, or (value_dim) of
+  // V.
   std::vector<float> Key(int layer, int head, int position) const {
     const KvLayout& layout = pool_->layout();
     const int width = layout.shape(layer).key_dim_padded();

@@ -11,9 +11,9 @@
 
 namespace baton {
 
-constexpr int kMaxTokens = 704;  // the longest prompt and its continuation
+constexpr int kMaxTokens = 704;  // of the longest prompt with its continuation
 
-// All of them.
+// Returns the names of all cases.
 inline std::vector<std::string> OracleCases() {
   return {"llama2",           "llama32",       "llama_bias_fp16", "llama_linear_fp32",
           "llama_yarn",       "llama_dynamic", "qwen2",           "qwen3",
@@ -23,7 +23,7 @@ inline std::vector<std::string> OracleCases() {
           "deepseek_v2",      "deepseek_v3",   "qwen2_layers",    "qwen3_layers"};
 }
 
-// And those that are GGUF files.
+// Returns the cases that are GGUF files.
 inline std::vector<std::string> GgufCases() { return {"gguf_llama", "gguf_qwen2", "gguf_qwen3"}; }
 
 inline EngineOptions OptionsFor(const std::string& model, const std::string& dtype) {
@@ -35,8 +35,8 @@ inline EngineOptions OptionsFor(const std::string& model, const std::string& dty
   return options;
 }
 
-// A model served with the context its prompts were computed with: dynamic RoPE has the frequencies
-// of that context.
+// A model loaded with the context of each prompt's reference, because the frequencies of dynamic
+// RoPE depend on the context.
 class ServedModel {
  public:
   explicit ServedModel(EngineOptions options) : options_(std::move(options)) {}

@@ -1,4 +1,4 @@
-// Writes small checkpoints in safetensors format, tensor by tensor, as their formats define them.
+// Writes small checkpoints in safetensors format, tensor by tensor.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace baton {
 
-// One tensor as it lies in a file.
+// One tensor of a file.
 struct FileTensor {
   std::string dtype;
   std::vector<int64_t> shape;
@@ -57,8 +57,8 @@ inline void WriteCheckpoint(const TempFolder& folder, const std::string& config,
   folder.Write("model.safetensors", SafetensorsText(tensors));
 }
 
-// The tensors of a model with random weights, by their published names, as an fp32 checkpoint has
-// them.
+// Returns the tensors of a model with random weights, by their published names, as in an fp32
+// checkpoint.
 inline FileTensors RandomCheckpoint(const std::string& config_path, uint64_t seed) {
   const std::string model = "random:" + config_path;
   const ModelDesc desc = *ReadModelDesc(model);

@@ -1,5 +1,5 @@
-// Writes quantised matrices the way each format defines them, value by value and bit by bit, beside
-// the values they stand for. Written from the formats' own packing code (see
+// Writes quantised matrices the way each format defines them, value by value and bit by bit,
+// together with the values they stand for. Written from the formats' own packing code (see
 // engine/checkpoint/quantized_tensor.h), independently of the reader.
 #pragma once
 
@@ -17,13 +17,13 @@
 
 namespace baton {
 
-// How a test quantises a matrix; 0 = all rows, all columns.
+// The quantisation of a matrix in a test; 0 = all rows, all columns.
 struct GridShape {
   int bits = 4;
   int64_t block_rows = 1, group = 32;
-  bool is_signed = false;  // codes from -2^(bits-1) on; else from 0 on
-  bool has_zeros = true;   // else the middle of the range is zero
-  bool has_index = false;  // groups by a list of their own, each `group` long
+  bool is_signed = false;  // codes start at -2^(bits-1), else at 0
+  bool has_zeros = true;   // false: the middle of the range is zero
+  bool has_index = false;  // groups are given by a list, each with `group` columns
   std::string scale_dtype = "F16";
 };
 
@@ -39,7 +39,7 @@ struct Grid {
   int64_t n_blocks() const { return (rows + block_rows - 1) / block_rows; }
 };
 
-// Of a positive value in the range of normal halves.
+// Rounds a positive value in the range of normal halves.
 inline uint16_t NearestHalf(float value) {
   const int exponent = std::ilogb(value);
   const int fraction = static_cast<int>(std::nearbyint(std::ldexp(value, 10 - exponent)));
@@ -60,7 +60,7 @@ inline float RoundScale(float scale, const std::string& dtype) {
   return dtype == "BF16" ? Bf16ToFloat(FloatToBf16(scale)) : HalfToFloat(NearestHalf(scale));
 }
 
-// Round to nearest on a grid of which every scale differs.
+// Rounds to nearest on a grid whose scales all differ.
 inline Grid MakeGrid(const std::vector<float>& values, int64_t rows, int64_t cols,
                      const GridShape& shape, uint32_t seed) {
   std::mt19937 random(seed);
@@ -84,7 +84,7 @@ inline Grid MakeGrid(const std::vector<float>& values, int64_t rows, int64_t col
     const float steps = static_cast<float>(1 << (shape.bits - 1));
     const float spread = 0.04f + static_cast<float>(random() % 1000) * 2e-5f;
     grid.scales.push_back(RoundScale(spread / steps, shape.scale_dtype));
-    // Near the middle; 0 itself has a case of its own.
+    // Zero points near the middle; 0 itself has its own test case.
     const int32_t shift = static_cast<int32_t>(random() % 3) - 1;
     grid.zeros.push_back(shape.has_zeros ? middle + shift : middle);
   }
@@ -111,7 +111,7 @@ inline std::vector<float> GridValues(const Grid& grid) {
   return values;
 }
 
-// [rows, cols] of words into which codes are put.
+// A matrix [rows, cols] of words that hold codes.
 class Words {
  public:
   Words(int64_t rows, int64_t cols) : rows_(rows), cols_(cols) {
@@ -129,7 +129,7 @@ class Words {
   std::vector<uint32_t> words_;
 };
 
-// [groups, rows] from [rows, groups], as GPTQ and AWQ have scales.
+// Returns scales as [groups, rows] from [rows, groups], as in GPTQ and AWQ.
 inline FileTensor TransposedScales(const Grid& grid) {
   std::vector<float> scales;
   for (int64_t g = 0; g < grid.n_groups; ++g) {
@@ -187,7 +187,7 @@ inline FileTensor RowScales(const Grid& grid) {
   return {grid.shape.scale_dtype, shape, ScaleBytes(grid.scales, grid.shape.scale_dtype)};
 }
 
-// The codes of `grid` are signed; words hold them plus 2^(bits - 1).
+// Codes of `grid` are signed; words hold code + 2^(bits - 1).
 inline void AddPacked(const std::string& module, const Grid& grid, FileTensors& out) {
   const int bits = grid.shape.bits, per_word = 32 / bits, offset = 1 << (bits - 1);
   Words codes(grid.rows, (grid.cols + per_word - 1) / per_word);
@@ -225,7 +225,7 @@ inline void AddInt8(const std::string& module, const Grid& grid, FileTensors& ou
   }
 }
 
-// What the bits of an e4m3fn number say.
+// Returns the value of an e4m3fn number from its bits.
 inline float E4m3Value(int code) {
   const int exponent = code >> 3 & 15;
   const double fraction = (code & 7) / 8.0;
@@ -238,7 +238,7 @@ inline float E4m3Value(int code) {
 inline Grid MakeFp8Grid(const std::vector<float>& values, int64_t rows, int64_t cols,
                         const GridShape& shape, uint32_t seed) {
   Grid grid = MakeGrid(values, rows, cols, shape, seed);
-  std::vector<float> positive;  // of codes 0 .. 126, ascending
+  std::vector<float> positive;  // values of codes 0 .. 126, ascending
   for (int code = 0; code < 127; ++code) positive.push_back(E4m3Value(code));
   for (int64_t n = 0; n < rows; ++n) {
     for (int64_t k = 0; k < cols; ++k) {

@@ -23,7 +23,7 @@ inline std::string ConfigWith(const std::string& quantization) {
          (quantization.empty() ? "" : ",\n\"quantization_config\": " + quantization) + "}";
 }
 
-// A way to store a matrix, and what config.json says of it.
+// A way to store a matrix, and its entry in config.json.
 struct Format {
   std::string name;
   std::string config;  // quantization_config
@@ -129,14 +129,14 @@ inline std::vector<float> ValuesOf(const FileTensor& fp32) {
   return values;
 }
 
-// Linear layers of the model's layers, their routers excepted.
+// Returns whether the tensor is a linear layer of the model's layers, except their routers.
 inline bool IsLinear(const std::string& name, const FileTensor& tensor) {
   const bool is_of_layer =
       name.find(".layers.") != std::string::npos || name.find(".h.") != std::string::npos;
   return tensor.shape.size() == 2 && is_of_layer && !name.ends_with("gate.weight");
 }
 
-// Every linear layer but the LM head quantised, and the same values as fp32.
+// A model with every linear layer except the LM head quantised, and the same values as fp32.
 struct Twins {
   FileTensors quantised, plain;
 };

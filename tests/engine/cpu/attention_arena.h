@@ -18,14 +18,14 @@
 namespace baton {
 
 inline constexpr bf16 kPoison = 0x7fff;  // a NaN
-inline constexpr int kLayer = 1;         // the one whose attention is computed
+inline constexpr int kLayer = 1;         // the layer whose attention is computed
 
 struct Shape {
   int head_dim, kv_heads, group, page_tokens;
   int window = 0;
   double soft_cap = 0;
   KvType type = KvType::kBf16;
-  int latent = 0;  // width of values that lie in the keys; 0: values of their own, head_dim wide
+  int latent = 0;  // width of values that are part of the keys; 0: separate values, head_dim wide
   int value_dim() const { return latent > 0 ? latent : head_dim; }
   int heads() const { return kv_heads * group; }
 };
@@ -41,7 +41,7 @@ inline bf16 RandomBf16(std::mt19937& rng, float sigma) {
   return FloatToBf16(std::normal_distribution<float>(0, sigma)(rng));
 }
 
-// A sequence's queries, keys and values, and the page table under which they lie in the arena.
+// The queries, keys and values of a sequence, and its page table in the arena.
 struct Sequence {
   int length;
   std::vector<bf16> q;          // (length, heads, head_dim)
@@ -53,7 +53,7 @@ struct Piece {
   int sequence, begin, end;
 };
 
-// What the pages of an int8 layout hold of the rows (n, width), and their scales.
+// Rounds rows (n, width) to the values of an int8 layout, and returns their scales.
 inline void RoundToInt8(std::vector<bf16>* rows, int width, std::vector<float>* scales) {
   for (size_t at = 0; at < rows->size(); at += static_cast<size_t>(width)) {
     const ReferenceInt8 row = EncodeInt8(rows->data() + at, width);
@@ -67,7 +67,7 @@ inline void RoundToInt8(ReferenceKv* kv) {
   RoundToInt8(&kv->v, kv->value_dim, &kv->v_scale);
 }
 
-// Values become the first dims of the keys.
+// Makes the values the first dims of the keys.
 inline void TakeValuesOfKeys(ReferenceKv* kv) {
   kv->v.clear();
   for (size_t at = 0; at < kv->k.size(); at += static_cast<size_t>(kv->key_dim))
@@ -85,14 +85,14 @@ inline double RelativeError(const std::vector<bf16>& row, const std::vector<doub
   return std::sqrt(error / norm);
 }
 
-// What a run does otherwise than once over all keys.
+// Options of a run; the default attends once over all keys.
 struct RunOptions {
-  std::vector<KeyRange> ranges{KeyRange{}};  // one after the other, with rows kept in between
+  std::vector<KeyRange> ranges{KeyRange{}};  // in this order, with rows kept in between
   bool dense_mask = false;
-  bool whole_tables = false;  // page tables of whole sequences, not only up to the piece's end
+  bool whole_tables = false;  // page tables of whole sequences, not only up to the end of the piece
 };
 
-// The ranges between these keys (multiples of 512, ascending), each once, in the order of `order`.
+// Returns the ranges between `cuts` (multiples of 512, ascending), in the order of `order`.
 inline std::vector<KeyRange> RangesOf(std::vector<int> cuts, const std::vector<size_t>& order) {
   cuts.insert(cuts.begin(), 0);
   cuts.push_back(KeyRange{}.end);
@@ -122,7 +122,7 @@ class AttentionArena {
   const Shape& shape() const { return shape_; }
   const Sequence& sequence(int i) const { return sequences_[static_cast<size_t>(i)]; }
 
-  // Output rows of the pieces, one after the other (heads x value_dim each).
+  // Returns output rows of the pieces, one piece after the other (heads x value_dim each).
   std::vector<bf16> Run(AttentionKernels& kernels, ComputePool& pool,
                         const std::vector<Piece>& pieces, const RunOptions& options = {}) {
     StepBuilder builder;
@@ -132,7 +132,7 @@ class AttentionArena {
     std::vector<bf16> q;
     for (const Piece& piece : pieces) {
       const Sequence& s = sequence(piece.sequence);
-      // The table ends with the piece: the engine must not need more.
+      // The table ends with the piece, because the engine must not need more.
       const std::span<const int32_t> table(
           s.pages.data(),
           static_cast<size_t>(layout_.PagesFor(options.whole_tables ? s.length : piece.end)));
@@ -235,7 +235,7 @@ class AttentionArena {
   std::vector<Sequence> sequences_;
 };
 
-// Every path this machine has, and the emulated ones.
+// Returns all paths of this machine, and the emulated paths.
 inline const std::vector<KernelPath>& AttentionPaths() {
   static const std::vector<KernelPath> paths = KernelPaths();
   return paths;
@@ -251,8 +251,8 @@ inline std::mt19937 FreshRng() {
   return std::mt19937(seed);
 }
 
-// Rows of `pieces` on every path and 1 and 2 threads, each row against the reference (every
-// `stride`-th row and the last of a piece).
+// Checks rows of `pieces` on every path with 1 and 2 threads against the reference: every
+// `stride`-th row and the last row of a piece.
 inline void CheckAgainstReference(AttentionArena& arena, const std::vector<Piece>& pieces,
                                   int stride = 1) {
   const size_t width = static_cast<size_t>(arena.shape().heads() * arena.shape().value_dim());

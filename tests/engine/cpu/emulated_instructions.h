@@ -7,7 +7,7 @@
 namespace baton {
 namespace {
 
-// The kernels for VNNI have the instruction as text (gemm_integer_vnni.cc).
+// Emulates vpdpbusd, which the kernels for VNNI contain as text (gemm_integer_vnni.cc).
 template <class Bytes>
 struct EmulatedVnni : Bytes {
   static __m512i Dot(__m512i acc, __m512i weights, __m512i x) {
@@ -28,8 +28,8 @@ struct LowHalfFirst {
   }
 };
 
-// Eight tiles of 16 rows x 64 bytes, one set per thread. A use while not configured is counted as
-// garbage: the tiles are filled with NaN patterns by Configure and Release.
+// Eight tiles of 16 rows x 64 bytes, one set per thread. Configure and Release fill the tiles with
+// NaN patterns, so that a use of unconfigured tiles is visible.
 struct TileFile {
   alignas(64) uint32_t words[8][16][16];
   bool configured = false;
@@ -63,7 +63,7 @@ struct EmulatedTiles {
     }
   }
   template <int t>
-  static void LoadOnce(const void* from, int64_t stride) {  // differs in what caches keep
+  static void LoadOnce(const void* from, int64_t stride) {  // differs only in cache behaviour
     Load<t>(from, stride);
   }
   template <int t>
@@ -73,8 +73,8 @@ struct EmulatedTiles {
       __builtin_memcpy(static_cast<char*>(to) + row * stride, tiles.words[t][row], 64);
     }
   }
-  // tdpbf16ps: of each of 16 x 16 outputs the sums of even and of odd products, fused, from +0 on;
-  // then c += even + odd.
+  // tdpbf16ps: for each of 16 x 16 outputs, the sums of even and of odd products, fused, from +0
+  // on; then c += even + odd.
   template <int c, int a, int b>
   static void Dot() {
     CheckConfigured();

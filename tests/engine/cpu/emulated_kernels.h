@@ -23,8 +23,8 @@ extern const AttentionTileKernels kEmulatedAttentionAvx512Bf16;
 extern const AttentionTileKernels kEmulatedAttentionAmx;
 const ElementwiseRows& EmulatedElementwiseRows();
 
-// vdpbf16ps with its two products exchanged: sums in another order, which tests and the self-test
-// must notice.
+// vdpbf16ps with its two products exchanged: a different order of sums, which tests and the
+// self-test must detect.
 extern const LinearKernelTable kWrongOrder;
 extern const AttentionTileKernels kWrongOrderAttention;
 

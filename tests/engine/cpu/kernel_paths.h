@@ -1,5 +1,5 @@
-// The paths on which tests run kernels: those of this machine, and all beyond AVX2 emulated. So
-// the text of every kernel of linear layers, attention and norms is run on every machine.
+// The paths on which tests run kernels: those of this machine, and all paths beyond AVX2 emulated,
+// so that the text of every kernel of linear layers, attention and norms runs on every machine.
 #pragma once
 
 #include <memory>
@@ -15,22 +15,22 @@ namespace baton {
 struct KernelPath {
   std::string name;  // "avx2", "emulated amx"
   CpuKernels kernels;
-  const AttentionTileKernels* attention_tile;  // what kernels.attention is made of
+  const AttentionTileKernels* attention_tile;  // the tile kernels inside kernels.attention
 };
 
-// AVX2 first. CHECKs that this machine's own pass their self-test.
+// Returns all paths, AVX2 first. CHECKs that this machine's paths pass their self-test.
 std::vector<KernelPath> KernelPaths();
-// Emulated: "emulated avx512" (of machines without VNNI), "... avx512bf16" (with VNNI), "... amx".
+// Returns "emulated avx512" (of machines without VNNI), "... avx512bf16" (with VNNI) and "... amx".
 std::vector<KernelPath> EmulatedPaths();
 
-// KernelPaths, and those with tiles once more for each form of kernels (linear_form.h) that tiles
-// have, which then serves all rows: linear layers alone differ.
+// Returns KernelPaths, and each path with tiles again for each form of its tile kernels
+// (linear_form.h), with that form for all rows. Only linear layers differ.
 std::vector<KernelPath> LinearPaths();
 
-// The linear kernels of this machine's paths, and the emulated ones.
+// Returns the linear kernels of this machine's paths and of the emulated paths.
 std::vector<LinearKernelSet> LinearSets();
 
-// Element-wise kernels of the emulated paths.
+// Returns element-wise kernels of the emulated paths.
 const ElementwiseKernels& EmulatedElementwise();
 
 }  // namespace baton

@@ -1,4 +1,4 @@
-// Random linear layers for tests: inputs of several classes, outputs poisoned, and the scalar
+// Random linear layers for tests: inputs of several classes, poisoned outputs, and the scalar
 // reference's answer.
 #pragma once
 
@@ -23,7 +23,7 @@ struct Shape {
   Epilogue epilogue = Epilogue::kBf16;
   bool bias = false;
   WeightFormat format = {};
-  bool whole_lines = false;  // rows of y begin with cache lines
+  bool whole_lines = false;  // rows of y start at cache lines
 };
 
 class LinearProblem {
@@ -31,7 +31,7 @@ class LinearProblem {
   LinearProblem(const Shape& shape, Values values, uint32_t seed)
       : shape_(shape), values_(values), random_(seed) {
     const int64_t k_padded = RoundUp(shape.k, 32);
-    // What lies beyond k_padded must not be read into a sum: NaN.
+    // Elements beyond k_padded are NaN, because no sum may read them.
     x_stride_ = k_padded + 16;
     x_.assign(static_cast<size_t>(shape.rows * x_stride_), kPoison);
     for (int64_t r = 0; r < shape.rows; ++r) {
@@ -55,24 +55,24 @@ class LinearProblem {
     for (int64_t i = 0; i < shape.rows * y_stride_; ++i) residual_.push_back(NextBf16());
   }
 
-  // Bits of the outputs, guard columns included (they must keep their poison).
+  // Returns the bits of the outputs with the guard columns, which must keep their poison.
   std::vector<uint32_t> Run(LinearKernels& kernels, ComputePool& pool) {
     return Run(kernels, pool, 0, shape_.rows);
   }
-  // The same of rows [begin, end) alone.
+  // Returns the bits of rows [begin, end) only.
   std::vector<uint32_t> Run(LinearKernels& kernels, ComputePool& pool, int64_t begin, int64_t end) {
     Outputs out(*this, begin, end);
     kernels.Run(out.args, pool);
     return out.Bits();
   }
-  // The bits with the norm of every row in its place, taken by the layer as it packs the row.
+  // Returns the bits with the norm of each row applied by the layer as it packs the row.
   std::vector<uint32_t> RunNormed(LinearKernels& kernels, ComputePool& pool, const RowNorm& norm) {
     Outputs out(*this, 0, shape_.rows);
     out.args.norm = norm;
     kernels.Run(out.args, pool);
     return out.Bits();
   }
-  // The bits of these rows, in their order; not of a residual layer.
+  // Returns the bits of the given rows, in this order; not for a residual layer.
   std::vector<uint32_t> RunRows(LinearKernels& kernels, ComputePool& pool,
                                 const std::vector<int32_t>& rows) {
     Outputs out(*this, 0, static_cast<int64_t>(rows.size()));
@@ -80,14 +80,14 @@ class LinearProblem {
     kernels.Run(out.args, pool);
     return out.Bits();
   }
-  // Puts the norm of every row in its place beforehand.
+  // Applies the norm to every row beforehand.
   void TakeNorms(const RowNorm& norm) {
     const NumericsMxcsrScope scope;
     for (int64_t r = 0; r < shape_.rows; ++r) {
       norm.apply(norm, x_.data() + r * x_stride_, x_.data() + r * x_stride_);
     }
   }
-  // The bits of each of several layers computed together.
+  // Returns the bits of each of several layers computed together.
   static std::vector<std::vector<uint32_t>> RunAll(std::span<LinearProblem> problems,
                                                    LinearKernels& kernels, ComputePool& pool) {
     std::vector<Outputs> outputs;
@@ -99,8 +99,8 @@ class LinearProblem {
     for (const Outputs& out : outputs) bits.push_back(out.Bits());
     return bits;
   }
-  // The bits by one table of kernels, as many rows as it takes at once at most, in packed rows and
-  // scratch of the sizes that it asks for; none if it wrote beyond them.
+  // Returns the bits by one table of kernels, with at most as many rows as it takes at once, and
+  // packed rows and scratch of the sizes that it asks for. Empty: the table wrote beyond them.
   std::vector<uint32_t> RunTable(const LinearKernelTable& table, int64_t members) {
     Outputs out(*this, 0, shape_.rows);
     LinearJob job = JobOf(out.args);
@@ -133,7 +133,7 @@ class LinearProblem {
   static constexpr bf16 kPoison = 0x7fff;  // a NaN that no kernel writes
   static constexpr uint32_t kPoison32 = 0x7fffffff;
 
-  // Memory that begins with a cache line, and a fence behind it.
+  // Memory that starts at a cache line, with a fence at the end.
   class FencedMemory {
    public:
     explicit FencedMemory(int64_t bytes) : bytes_(static_cast<size_t>(bytes)) {
@@ -154,7 +154,7 @@ class LinearProblem {
   struct Outputs {
     Outputs(LinearProblem& p, int64_t begin, int64_t end) {
       const size_t size = static_cast<size_t>((end - begin) * p.y_stride_);
-      // A bf16 behind the beginning of a line, or at it.
+      // The start of a line, or one bf16 after it.
       y.assign(size + 33, kPoison);
       const size_t past = reinterpret_cast<uintptr_t>(y.data()) / 2 % 32;
       bf16* const first = y.data() + (32 - past) + (p.shape_.whole_lines ? 0 : 1);
@@ -172,7 +172,7 @@ class LinearProblem {
         args.y = first;
       }
       if (p.shape_.epilogue == Epilogue::kResidualAdd) {
-        // In place, as the residual stream is.
+        // In place, as in the residual stream.
         std::copy_n(p.residual_.begin() + begin * p.y_stride_, size, first);
         args.residual = first;
         args.residual_stride = p.y_stride_;
@@ -198,7 +198,7 @@ class LinearProblem {
     }
   }
 
-  // Every value the format has, the extremes often, so that sums reach their largest.
+  // Uses every value of the format, the extremes often, so that sums reach their maximum.
   void PackIntegers(std::byte* packed) {
     const int least = shape_.format.type == WeightType::kInt8 ? -128 : -8;
     const int64_t groups = shape_.format.Groups(shape_.k);

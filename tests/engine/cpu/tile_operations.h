@@ -1,5 +1,6 @@
 // Each operation on AMX tiles that kernel units use, as a function on tiles of 16 rows of 64 bytes.
-// A unit instantiates it for its policy (engine/cpu/machine/amx_tiles.h, or the emulation of it).
+// A unit instantiates the functions for its policy (engine/cpu/machine/amx_tiles.h, or the
+// emulation).
 #pragma once
 
 #include <cstdint>

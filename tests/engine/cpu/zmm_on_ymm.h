@@ -16,7 +16,7 @@
 
 #include <cstdint>
 
-// What kernel headers ask for to take their AVX-512 forms.
+// Kernel headers take their AVX-512 forms when these are defined.
 #if !defined(__AVX512F__)
 #define __AVX512F__ 1
 #define __AVX512BW__ 1
@@ -81,7 +81,7 @@ BATON_ZMM void _mm512_store_si512(void* to, const __m512i& x) {
   FaultUnlessAligned(to);
   _mm512_storeu_si512(to, x);
 }
-// Past the caches; it faults as the aligned ones do.
+// Stores past the caches; faults on an unaligned address as the aligned store does.
 BATON_ZMM void _mm512_stream_si512(__m512i* to, const __m512i& x) { _mm512_store_si512(to, x); }
 
 // ---- constants, other types of the same bits, parts ----
@@ -199,15 +199,15 @@ BATON_ZMM __m512i _mm512_cvtepu16_epi32(__m256i x) {
   return {_mm256_cvtepu16_epi32(_mm256_castsi256_si128(x)),
           _mm256_cvtepu16_epi32(_mm256_extracti128_si256(x, 1))};
 }
-// The low half of each lane. (Packing saturates, but not what is masked; and it packs each 128 bits
-// for itself.)
+// Returns the low half of each lane. (Packing saturates, but not masked values; it packs each 128
+// bits separately.)
 BATON_ZMM __m256i _mm512_cvtepi32_epi16(const __m512i& x) {
   const __m256i low = _mm256_set1_epi32(0xffff);
   const __m256i packed =
       _mm256_packus_epi32(_mm256_and_si256(x.lo, low), _mm256_and_si256(x.hi, low));
   return _mm256_permute4x64_epi64(packed, 0xd8);
 }
-// The low byte of each lane.
+// Returns the low byte of each lane.
 BATON_ZMM __m128i _mm512_cvtepi32_epi8(const __m512i& x) {
   const __m256i low = _mm256_set1_epi32(0xff);
   const __m256i words =
@@ -222,7 +222,7 @@ BATON_ZMM __mmask16 _mm512_cmp_ps_mask(const __m512& a, const __m512& b, int pre
   const int high = _mm256_movemask_ps(_mm256_cmp_ps(a.hi, b.hi, predicate));
   return static_cast<__mmask16>(low | high << 8);
 }
-// All ones in the lanes of eight, or sixteen, whose bit is set.
+// Returns all ones in the lanes of eight, or sixteen, whose bit is set.
 BATON_ZMM __m256i Lanes32(unsigned mask) {
   const __m256i bits = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
   return _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(static_cast<int>(mask)), bits),
@@ -234,7 +234,7 @@ BATON_ZMM __m256i Lanes16(unsigned mask) {
   return _mm256_cmpeq_epi16(_mm256_and_si256(_mm256_set1_epi16(static_cast<short>(mask)), bits),
                             bits);
 }
-// x where the mask is set, else other.
+// Returns x where the mask is set, else other.
 BATON_ZMM __m512i _mm512_mask_mov_epi32(const __m512i& other, __mmask16 mask, const __m512i& x) {
   return {_mm256_blendv_epi8(other.lo, x.lo, Lanes32(mask)),
           _mm256_blendv_epi8(other.hi, x.hi, Lanes32(mask >> 8u))};
@@ -247,7 +247,7 @@ BATON_ZMM __m512 _mm512_mask_mov_ps(const __m512& other, __mmask16 mask, const _
   return _mm512_castsi512_ps(
       _mm512_mask_mov_epi32(_mm512_castps_si512(other), mask, _mm512_castps_si512(x)));
 }
-// Zero where the mask is not set, and memory is not touched there.
+// Returns zero where the mask is not set, and does not touch the memory there.
 BATON_ZMM __m512 _mm512_maskz_loadu_ps(__mmask16 mask, const void* from) {
   const float* const floats = static_cast<const float*>(from);
   return {_mm256_maskload_ps(floats, Lanes32(mask)),
@@ -256,7 +256,7 @@ BATON_ZMM __m512 _mm512_maskz_loadu_ps(__mmask16 mask, const void* from) {
 
 // ---- shuffles ----
 
-// Within each 128 bits, as the ymm instructions.
+// Shuffles within each 128 bits, as the ymm instructions do.
 BATON_ZMM __m512 _mm512_shuffle_ps(const __m512& a, const __m512& b, int order) {
   return {_mm256_shuffle_ps(a.lo, b.lo, order), _mm256_shuffle_ps(a.hi, b.hi, order)};
 }
@@ -281,7 +281,7 @@ BATON_ZMM __m512d _mm512_unpacklo_pd(const __m512d& a, const __m512d& b) {
 BATON_ZMM __m512d _mm512_unpackhi_pd(const __m512d& a, const __m512d& b) {
   return {_mm256_unpackhi_pd(a.lo, b.lo), _mm256_unpackhi_pd(a.hi, b.hi)};
 }
-// 128 bits at a time: two of a, then two of b, each chosen by two bits of `order`.
+// Takes 128 bits at a time: two of a, then two of b, each chosen by two bits of `order`.
 BATON_ZMM __m128i Quarter(const __m512i& x, int i) {
   const __m256i half = (i & 2) != 0 ? x.hi : x.lo;
   return (i & 1) != 0 ? _mm256_extracti128_si256(half, 1) : _mm256_castsi256_si128(half);

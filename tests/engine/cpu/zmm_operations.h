@@ -1,6 +1,6 @@
-// Each AVX-512 intrinsic of the kernel units as a function on lines of 64 bytes. A unit that has
-// included zmm_on_ymm.h gets the emulation of them, a unit compiled for AVX-512 the instructions;
-// the text is the same.
+// Each AVX-512 intrinsic of the kernel units as a function on lines of 64 bytes. In a unit that has
+// included zmm_on_ymm.h the functions run the emulation, in a unit compiled for AVX-512 the
+// instructions; the text is the same.
 #pragma once
 
 #include <immintrin.h>
@@ -17,7 +17,7 @@ struct ZmmOperation {
   enum Needs { kAvx512, kVnni, kBf16 };
   const char* name;
   Needs needs;
-  // x: three operands. What is shorter than a line is its front.
+  // x: three operands. A shorter operand is the front of its line.
   void (*run)(const ZmmLine* x, ZmmLine* out);
 };
 struct ZmmOperations {

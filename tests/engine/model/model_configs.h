@@ -1,4 +1,4 @@
-// Configs of models for tests: those of the oracle, and a small good one with a field changed.
+// Configs of models for tests: the oracle's, and a small valid config with one field changed.
 #pragma once
 
 #include <fstream>
@@ -18,7 +18,8 @@ inline std::string ReadAll(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// A good config with `field` replaced by the JSON text `value`, or removed where it is empty.
+// Returns a valid config with `field` replaced by the JSON text `value`, or removed where it is
+// empty.
 inline std::string ConfigWith(const std::string& field, const std::string& value) {
   const std::vector<std::pair<std::string, std::string>> good = {
       {"architectures", "[\"LlamaForCausalLM\"]"},
