@@ -218,7 +218,7 @@ class StepBench {
       for (int from = 0; from < n; from += part)
         backend_->ProjectSlice(layer, from, std::min(n, from + part));
       const int first =
-          layer + 1 < n_layers ? 0 : (n - 1) / part * part;  // the other rows have no reader
+          layer + 1 < n_layers ? 0 : (n - 1) / part * part;  // only the last rows are read
       for (int from = first; from < n; from += part)
         backend_->FinishSlice(layer, from, std::min(n, from + part));
     }

@@ -239,7 +239,7 @@ absl::Status RankPrompt::AttendInRotation(int layer) {
   return absl::OkStatus();
 }
 
-// As a worker computes a prompt of its own.
+// Computes the prompt in steps, as a worker without relay does.
 void RankPrompt::ComputeBySteps() {
   Backend& backend = *parts_.backend;
   const std::vector<int32_t> prompt = MadeUpPrompt(run_.tokens, run_.seed, backend.model().vocab);
