@@ -43,7 +43,7 @@ struct DecodeBatchFixture {
     request.want_digests = true;
     return request;
   }
-  // KV of a prompt and its first token, as a prefill makes them.
+  // Returns KV of a prompt and its first token, as a prefill makes them.
   HandoffArrived Kv(RequestId id, int n_prompt, int n_pages) {
     HandoffArrived kv;
     kv.ticket_id = {.high = 0, .low = id};
@@ -90,7 +90,7 @@ struct DecodeBatchFixture {
     }
     REQUIRE(pool->held() == batch->pages_held() + n_lent);
   }
-  // Everything but the first token, which the prefill brought.
+  // Checks every token except the first, which the prefill made.
   void CheckExact(RequestId id, int n_prompt, int max_tokens,
                   const std::vector<int32_t>& stops = {}) {
     HashBackend reference(kPageTokens, 3, backend.model().windows);
@@ -157,7 +157,7 @@ TEST_CASE("a finished row leaves in its step and a waiting one takes its place i
     b.batch->Arrived(b.Kv(id, 4, 3), b.now);
   }
   REQUIRE(b.batch->n_waiting() == 5);
-  REQUIRE(b.Step() == 2);  // 1 ends in this very step: it wanted one more token
+  REQUIRE(b.Step() == 2);  // request 1 ends in this step: it wanted one more token
   REQUIRE(b.ends.contains(1));
   REQUIRE(b.batch->n_rows() == 1);
   int rows = 0;
@@ -199,18 +199,18 @@ TEST_CASE("KV whose request never comes is given back at its deadline") {
   while (b.Step() > 0) {
   }
   b.CheckExact(2, 5, 3);
-  REQUIRE_FALSE(b.ends.contains(1));  // the router never spoke of it here
+  REQUIRE_FALSE(b.ends.contains(1));  // no request for 1 came from the router here
   REQUIRE(b.pool->held() == 0);
 }
 
 TEST_CASE("time alone ends a sequence in every state") {
   DecodeBatchFixture b(1);
-  b.batch->Expect(DecodeBatchFixture::Request(1, 5, 4), b.now);  // its KV never comes
+  b.batch->Expect(DecodeBatchFixture::Request(1, 5, 4), b.now);  // the KV of request 1 never comes
   b.batch->Expect(DecodeBatchFixture::Request(2, 5, 4), b.now);
   b.batch->Arrived(b.Kv(2, 5, 2), b.now);
   b.batch->Expect(DecodeBatchFixture::Request(3, 5, 4), b.now);
   b.batch->Arrived(b.Kv(3, 5, 2), b.now);  // one row: waits
-  b.batch->Arrived(b.Kv(4, 5, 2), b.now);  // nobody speaks of it
+  b.batch->Arrived(b.Kv(4, 5, 2), b.now);  // no request for 4 comes
   REQUIRE(b.Step() == 1);
   REQUIRE(b.batch->NextDeadline() == absl::UnixEpoch() + absl::Seconds(10));
   while (b.batch->n_sequences() > 0) {
@@ -271,7 +271,7 @@ TEST_CASE("a row takes pages as it grows; without any the youngest that is not c
     b.batch->Arrived(b.Kv(id, 4, id == 2 ? 4 : 1), b.now);
   }
   REQUIRE(b.pool->free() == 2);
-  REQUIRE(b.Step() == 3);  // 1 and 3 take the last pages
+  REQUIRE(b.Step() == 3);  // requests 1 and 3 take the last pages
   REQUIRE(b.batch->growth_pages() == 2);
   for (int i = 1; i < 4; ++i) REQUIRE(b.Step() == 3);
   REQUIRE(b.ends.empty());
@@ -313,7 +313,7 @@ TEST_CASE("a row without a page waits for those on their way back, and goes when
   b.pool->Give(lent);
   b.n_lent = 0;
   for (int i = 0; i < 4; ++i) REQUIRE(b.Step() == 1);
-  b.reclaimable = 0;  // others hold all there is: waiting for them could be waiting in a circle
+  b.reclaimable = 0;  // all pages have holders: a wait for them could be a circle
   REQUIRE(b.Step() == 0);
   REQUIRE(b.ends[1].reason == EndReason::kPreempted);
   REQUIRE(b.pool->held() == 0);
@@ -403,8 +403,8 @@ TEST_CASE("KV that does not fit its request fails the request by name") {
 TEST_CASE("rows give back what fell out of the window, and go on in what others gave back") {
   constexpr int kPrompt = 30, kTokens = 60, kWindow = 10;
   const bool all_layers = GENERATE(true, false);
-  // Of each row: a page the window begins in, and those of its tokens, the row's own among them;
-  // with a window in two of three layers a third of all pages besides.
+  // Per row: the page where the window begins, and the pages of its tokens with the row's own; with
+  // a window in two of three layers, also a third of all pages.
   const int in_window = kWindow / kPageTokens + 2, whole = (kPrompt + kTokens) / kPageTokens + 1;
   const int n_pages = all_layers ? 8 + in_window : 2 * ((whole + 2 * in_window) / 3 + 1);
   DecodeBatchFixture b(8, n_pages, nullptr, {all_layers ? 3 : 0, kWindow, kWindow});
@@ -415,7 +415,7 @@ TEST_CASE("rows give back what fell out of the window, and go on in what others 
     if (all_layers) REQUIRE(b.pool->held() <= in_window * static_cast<int>(id));
   }
   while (b.Step() > 0) {
-    REQUIRE(b.batch->n_rows() != 1);  // neither was preempted
+    REQUIRE(b.batch->n_rows() != 1);  // neither row was preempted
     if (all_layers) REQUIRE(b.pool->held() <= 2 * in_window);
   }
   for (const RequestId id : {1, 2}) {

@@ -33,10 +33,10 @@ TEST_CASE("eager lends all, in bounded portions; a prompt here gets pages back")
   lender.Returned({.pages = {lent.begin(), lent.begin() + 6}});
   REQUIRE(pool->free() == 6);
   REQUIRE_FALSE(lender.Balance({.wanted_pages = 6},
-                               &out));  // and they are not lent away again before it starts
+                               &out));  // and the pages are not lent again before the prompt starts
   REQUIRE(out.size() == 1);
 
-  lender.Arrived(3);  // three pages left with a handoff: the batch holds them now
+  lender.Arrived(3);  // three pages arrived with a handoff: the batch holds them now
   REQUIRE(lender.lent() == 1);
   out.clear();
   lender.Close(&out);
@@ -71,7 +71,7 @@ TEST_CASE("not eager, it lends what waiting sequences need and no more") {
   PageLender lender(pool.get(), false, 100);
   std::vector<TransferCommand> out;
   REQUIRE_FALSE(lender.Balance({.sequence_pages = 7}, &out));
-  REQUIRE(out.empty());  // nobody waits for room
+  REQUIRE(out.empty());  // no request waits for room
   lender.Changed({.free_pages = 0, .waiting = 1});
   REQUIRE_FALSE(lender.Balance({.sequence_pages = 7}, &out));
   REQUIRE(std::get<LendPages>(out.at(0)).pages.size() == 7);

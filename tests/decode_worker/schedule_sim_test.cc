@@ -78,8 +78,8 @@ TEST_CASE("colocated: any schedule gives the sequential tokens") {
 }
 
 TEST_CASE("every worker does both phases, whatever its role") {
-  // Roles the wrong way round: prompts run on the decode worker, whose free pages are lent away,
-  // and tokens on the prefill worker, which lends none by itself.
+  // Exchanged roles: prompts run on the decode worker, whose free pages are lent, and tokens on the
+  // prefill worker, which does not lend pages by itself.
   for (uint64_t seed = 1; seed <= 30; ++seed) {
     CAPTURE(seed);
     std::mt19937_64 random(seed * 131);
@@ -124,7 +124,7 @@ TEST_CASE("a cancel at any moment frees everything and harms nobody") {
   const std::vector<SimWorkerOptions> workers = RandomCluster(&random, false);
   std::vector<SimRequest> requests;
   for (int i = 0; i < 4; ++i) requests.push_back(RandomRequest(&random, 40, 12));
-  requests[1].max_tokens = 12;  // the one to be cancelled
+  requests[1].max_tokens = 12;  // the request to be cancelled
   requests[1].stop_tokens.clear();
   const bool colocated = GENERATE(false, true);
   int moments = 0;
@@ -175,7 +175,7 @@ TEST_CASE("a lost router cancels everything at once") {
     for (int i = 0; i < moment; ++i) cluster.Step();
     for (int w = 0; w < 3; ++w)
       cluster.core(w).Handle(RouterEvent(RouterDisconnected{absl::UnavailableError("gone")}));
-    cluster.DropMessages();  // what the router still had on its way
+    cluster.DropMessages();  // messages of the router that were under way
     cluster.WakeAll();
     cluster.RunDry();
     for (int w = 0; w < 3; ++w) {
@@ -223,7 +223,7 @@ TEST_CASE("pools of a tenth of the demand: all end, exact, after at most four pr
     SimCluster cluster(seed, 4, workers);
     for (int i = 0; i < 40; ++i) {
       SimRequest request = RandomRequest(&random, 8, 60);
-      // One in eight fills the whole pool with its prompt alone.
+      // One in eight prompts fills the whole pool.
       if (i % 8 == 7) request.prompt.resize(4 * 19, 5);
       request.max_tokens =
           std::min(request.max_tokens, 81 - static_cast<int>(request.prompt.size()));
@@ -246,7 +246,7 @@ TEST_CASE("pools of a tenth of the demand: all end, exact, after at most four pr
     cluster.Shutdown();
   }
   REQUIRE(preempted > 100);
-  REQUIRE(most == 3);  // the bound is reached, so covered requests were among them
+  REQUIRE(most == 3);  // the bound is reached, so some requests were covered
 }
 
 TEST_CASE("prompts with common beginnings share their KV and stay exact, however small the pool") {
@@ -279,12 +279,13 @@ TEST_CASE("prompts with common beginnings share their KV and stay exact, however
   REQUIRE(reused > 5000);
 }
 
-// A request among endless short ones. Workers: 0 prefill, 1 both, 2 decode; 40 pages of 4 tokens.
+// A request among endless short requests. Workers: 0 prefill, 1 both, 2 decode; 40 pages of 4
+// tokens.
 struct Crowd {
   const char* what;
-  int prefill, decode;              // of the one
-  int short_prefill, short_decode;  // of the others
-  int n_prompt, max_tokens;         // of the one
+  int prefill, decode;              // of the long request
+  int short_prefill, short_decode;  // of the short requests
+  int n_prompt, max_tokens;         // of the long request
 };
 
 TEST_CASE("no request starves among endless short ones") {
@@ -324,7 +325,7 @@ TEST_CASE("no request starves among endless short ones") {
     while (!cluster.journey(id).ended()) {
       keep_busy();
       REQUIRE(cluster.Step());
-      // Each adds up to 40 tokens and 13 pages: far more than any bound allows to pass.
+      // Each round adds up to 40 tokens and 13 pages: far more than any bound allows to pass.
       REQUIRE(cluster.journeys().size() - before < 300);
     }
     cluster.RunDry();
@@ -334,7 +335,7 @@ TEST_CASE("no request starves among endless short ones") {
 }
 
 TEST_CASE("a stream is never stalled by a long prompt beside it") {
-  // One worker does both: while a row decodes, a step carries at most mixed_prefill_tokens.
+  // A worker for both phases: while a row decodes, a step has at most mixed_prefill_tokens.
   std::vector<SimWorkerOptions> workers(1);
   workers[0].pages = 400;
   workers[0].max_step_tokens = 512;
@@ -351,7 +352,7 @@ TEST_CASE("a stream is never stalled by a long prompt beside it") {
   cluster.Submit(prompt, 0, 0);
   const uint64_t before = cluster.core(0).metrics().steps;
   while (!cluster.journey(id).ended()) REQUIRE(cluster.Step());
-  // One token in every step: the prompt shared them and cost the stream none.
+  // One token per step: the prompt shared the stream's steps and added none.
   REQUIRE(cluster.core(0).metrics().steps - before <= 40);
   REQUIRE(cluster.core(0).metrics().mixed_steps >= 30);
   cluster.RunDry();

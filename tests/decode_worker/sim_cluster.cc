@@ -155,7 +155,7 @@ void SimCluster::RunDry() {
 }
 
 void SimCluster::CheckPages(int worker) const {
-  // Every page is free, lent, or held by prompts or a sequence.
+  // Checks that every page is free, lent, or held by prompts or a sequence.
   const WorkerMetrics m = workers_[worker]->core->metrics();
   REQUIRE(workers_[worker]->pool->held() + m.pages_shared ==
           m.pages_prefill + m.pages_decode + m.pages_lent);
@@ -165,7 +165,7 @@ void SimCluster::OnReport(int worker, const WorkerReport& report) {
   for (const WorkerEvent& event : report.events) {
     if (const auto* token = std::get_if<TokenOut>(&event)) {
       Journey& journey = journeys_.at(token->request_id);
-      REQUIRE(journey.tokens.emplace(token->position, *token).second);  // each position once
+      REQUIRE(journey.tokens.emplace(token->position, *token).second);  // each position comes once
       REQUIRE(token->epoch == journey.ticket.epoch);
       const bool first = token->position == journey.n_prompt;
       REQUIRE(worker == (first ? journey.prefill : journey.decode));

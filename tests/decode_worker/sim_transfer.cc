@@ -146,7 +146,8 @@ void SimTransfer::CopyCells(Flow& flow) {
 void SimTransfer::FinishIfComplete(Flows::iterator it) {
   Flow& flow = it->second;
   const int planes = ends_[flow.sink].pool->layout().n_layers();
-  // Each cell exactly once: more or fewer never completes, and the test sees it.
+  // Each cell must arrive exactly once: with more or fewer, the handoff never completes and the
+  // test fails.
   if (!flow.committed || flow.cells_in != planes * flow.ticket.kv_pages || !flow.cells.empty())
     return;
   ends_[flow.sink].events.push_back(HandoffArrived{.ticket_id = flow.ticket.id,

@@ -1,5 +1,5 @@
-// The estimate of a chain against figures of an event simulation written independently, and its own
-// limits.
+// The estimate of a chain, compared with figures of an independently written event simulation, and
+// the limits of the estimate.
 
 #include "planner/chain_estimate.h"
 

@@ -1,5 +1,5 @@
-// The online fit finds the constants that layers were made of, through noise, follows a change, and
-// survives input without information.
+// The online fit finds the constants behind the times of layers through noise, follows a change,
+// and survives input without information.
 
 #include "planner/cost_fit.h"
 
@@ -29,7 +29,7 @@ PrefillCost Guess() {
   return cost;
 }
 
-// A layer of a random slice of a prompt, as a worker meets them.
+// Adds a layer of a random slice of a prompt, as a worker measures it.
 void AddRandomLayer(const PrefillCost& truth, double noise, std::mt19937& random, CostFit& fit) {
   const double tokens = std::uniform_int_distribution(16, 2048)(random);
   const double before = 64.0 * std::uniform_int_distribution(0, 255)(random);

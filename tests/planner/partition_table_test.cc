@@ -1,4 +1,4 @@
-// Tuned tables: what is written is read again, what is wrong is refused by line and field.
+// Tuned tables: a written table is read back, and a wrong one is refused by line and field.
 #include "planner/partition_table.h"
 
 #include <catch2/catch.hpp>

@@ -1,5 +1,5 @@
-// The closed form against published partitions, its own conditions, and random problems.
-// Published figures: arXiv 2405.05329.
+// The closed form, compared with published partitions, its optimality conditions, and random
+// problems. Published figures: arXiv 2405.05329.
 
 #include "planner/partition.h"
 
@@ -50,7 +50,7 @@ void CheckRatios(const std::vector<double>& slices, const std::vector<double>& e
 }
 
 TEST_CASE("published partitions") {
-  // Searched on A100s in 33 hours each; the closed form with b/q = 3,898.
+  // The paper searched these on A100s in 33 hours each; the closed form has b/q = 3,898.
   CheckRatios(EqualWork(PaperCost(), 10240, 0, Nominal(4)), {.348, .257, .212, .184}, 5e-4);
   CheckRatios(EqualWork(PaperCost(), 10240, 0, Nominal(4)), {.350, .255, .210, .185}, 5e-3);
   CHECK(EqualWork(PaperCost(), 16384, 0, Nominal(2))[0] == Approx(9784).margin(1));
@@ -94,7 +94,7 @@ Problem RandomProblem(std::mt19937& random) {
   return problem;
 }
 
-// Seconds per layer of each rank.
+// Returns the seconds per layer of each rank.
 std::vector<double> LayerTimes(const Problem& problem, const std::vector<double>& slices) {
   std::vector<double> times;
   double before = problem.prefix;
@@ -190,7 +190,7 @@ TEST_CASE("rounding: whole pages, the last slice ends the prompt, empty slices g
   CHECK(RoundSlices(std::vector<double>{10, 20, 970}, 1000, 64) == std::vector<int>{1000});
   CHECK(RoundSlices(std::vector<double>{500, 490, 10}, 1000, 64) == std::vector<int>{512, 488});
   CHECK(RoundSlices(std::vector<double>{1000}, 1000, 64) == std::vector<int>{1000});
-  // Long slices: whole key tiles, whole segments.
+  // Long slices are whole key tiles or whole segments.
   CHECK(RoundSlices(std::vector<double>{2900, 2100}, 5000, 16) == std::vector<int>{2944, 2056});
   CHECK(RoundSlices(std::vector<double>{17000, 16500}, 33500, 16) ==
         std::vector<int>{16896, 16604});

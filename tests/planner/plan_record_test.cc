@@ -1,4 +1,4 @@
-// What is remembered of predictions: how far they were off, and which relays did not pay.
+// The record of predictions: their errors, and the relays that did not pay.
 #include "planner/plan_record.h"
 
 #include <catch2/catch.hpp>
@@ -24,7 +24,7 @@ TEST_CASE("relays slower than one worker are barred for a while; one outlier bar
   CHECK_FALSE(record.barred(4096, 3));
   CHECK_FALSE(record.barred(1024, 2));
   for (int i = 1; i < PlanRecord::kBarredPrompts; ++i) record.Add(4100, 1, {20, 20, 20});
-  record.Add(1024, 1, {5, 5, 5});  // of another length
+  record.Add(1024, 1, {5, 5, 5});  // another length
   CHECK(record.barred(4096, 2));
   record.Add(4100, 1, {20, 20, 20});
   CHECK_FALSE(record.barred(4096, 2));
@@ -51,7 +51,7 @@ TEST_CASE("relays that are slower than predicted cost as much more") {
   for (int i = 0; i < 50; ++i) record.Add(4096, 2, {10, 130, 20, true});
   CHECK(record.slowness(4096, 2) == Approx(1.3).epsilon(1e-3));
   for (int i = 0; i < 50; ++i) record.Add(4096, 2, {10, 5, 20});
-  CHECK(record.slowness(4096, 2) == 1);  // those that were quicker are no reason to hope
+  CHECK(record.slowness(4096, 2) == 1);  // quicker prompts give no expectation of more speed
 }
 
 TEST_CASE(
@@ -65,10 +65,11 @@ TEST_CASE(
   CHECK_FALSE(record.barred(4096, 2));
   record.Add(4096, 2, shared(5, 60, 10));
   CHECK(record.barred(4096, 2));
-  // Nothing of it is the prediction's fault.
+  // None of this delay is an error of the prediction.
   CHECK(record.error(4096, 1) == PlanRecord::kFirstError);
   CHECK(record.error(4096, 2) == PlanRecord::kFirstError);
-  // Prompts that were quicker than predicted excuse no relay, and bar none that was quicker still.
+  // Prompts that were quicker than predicted neither excuse a relay, nor bar one that was quicker
+  // still.
   for (int i = 0; i < 40; ++i) record.Add(512, 1, shared(10, 5, 10));
   record.Add(512, 2, shared(5, 9, 10));
   CHECK_FALSE(record.barred(512, 2));

@@ -1,5 +1,5 @@
-// Who hands a relay's KV over, against figures of an event simulation written independently, and
-// in the clear cases.
+// The choice of the ranks that push a relay's KV, compared with figures of an independently written
+// event simulation, and in clear cases.
 
 #include "planner/push_choice.h"
 
@@ -64,7 +64,7 @@ TEST_CASE("pushes of heads delay a chain whose links are busy; the tail's never 
   CHECK(slow.Delay(RelayPush::kTail) == 0);
   CHECK(slow.Choose().push == RelayPush::kTail);
   CHECK(slow.Choose().delay == 0);
-  // The heads' links to the decode worker are no hindrance: it is only the chain's that is slow.
+  // The heads' links to the decode worker are fast; only the chain's link is slow.
   const PushFixture slow_chain(8192, 4, 5e9, 1e12);
   CHECK(slow_chain.Choose().push == RelayPush::kAll);
 }
@@ -73,7 +73,7 @@ TEST_CASE("a tail that is badly connected to the decode worker gets help") {
   PushFixture chain(32768, 4, 50e9, 50e9);
   chain.sinks.back().bytes_per_second = 5e9;
   CHECK(chain.Choose().push == RelayPush::kAll);
-  // Heads that are, leave it alone: their pushes would end last.
+  // Heads with slow links do not push: their pushes would end last.
   PushFixture heads(32768, 4, 50e9, 50e9);
   for (size_t i = 0; i + 1 < 4; ++i) heads.sinks[i].bytes_per_second = 2e9;
   CHECK(heads.Choose().push == RelayPush::kTail);

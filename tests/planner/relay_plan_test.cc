@@ -1,4 +1,4 @@
-// The choice of a degree: right in the clear cases, and never worse than one worker by its own
+// The choice of a relay's plan: right in clear cases, and never worse than one worker by its own
 // predictions.
 
 #include "planner/relay_plan.h"
@@ -43,7 +43,7 @@ TEST_CASE("long prompts are shared by all idle workers, short ones by none") {
   CHECK(Ranks(4096, Idle(1)) == 1);
   CHECK(Ranks(4096, Idle(2)) == 2);
   CHECK(Ranks(32768, Idle(8)) == 8);
-  CHECK(Ranks(100, Idle(8)) == 1);  // one page and a bit: a second rank would have a page
+  CHECK(Ranks(100, Idle(8)) == 1);  // one page and a bit: a second rank would get only a page
   CHECK(Ranks(63, Idle(8)) == 1);
 }
 
@@ -88,7 +88,7 @@ TEST_CASE("no rank gets a slice longer than it takes") {
   };
   CHECK(slices(4096, 2).size() == 2);
   CHECK(slices(8192, 4).size() == 4);
-  // In rounds, as few as will do.
+  // Rounds, with as few ranks as possible.
   const std::vector<int> rounds = slices(8192, 2);
   REQUIRE(rounds.size() == 4);
   CHECK(*std::max_element(rounds.begin(), rounds.end()) <= 3000);
@@ -113,7 +113,7 @@ TEST_CASE("32,768 tokens on two workers that take slices of 8,192: rounds of equ
   }
   for (const double work : works) CHECK(work == Approx(works[0]).epsilon(.05));
   CHECK(degree.seconds < .52 * degree.alone);
-  // Where one round fits, there is one.
+  // One round is used where one is enough.
   for (OfferedWorker& worker : offered) worker.max_slice_tokens = 32768;
   CHECK(PlanRelay(Cost(), PlanRecord(), offered, request).slices.size() == 2);
 }
@@ -191,7 +191,7 @@ TEST_CASE("what a relay makes others wait counts, as far as one worker would not
         .ranks.size();
   };
   CHECK(ranks(0, 0) == 2);
-  CHECK(ranks(1, 1) == 2);  // each waits half as long
+  CHECK(ranks(1, 1) == 2);  // each prompt waits half as long
   CHECK(ranks(0, 3) == 1);
 }
 
@@ -227,7 +227,7 @@ TEST_CASE("a kind of relay that was slower than one worker is not chosen, nor on
   record.Refitted();
   for (int i = 0; i < 50; ++i) record.Add(4096, 2, {10, 10.1, 20});
   CHECK(ranks() == 2);
-  // Predictions that are off by more than a relay gains: not worth the risk.
+  // Prediction errors above the gain of a relay make it not worth the risk.
   for (int i = 0; i < 50; ++i) record.Add(4096, 2, {8, 19.9, 20});
   CHECK(ranks() == 1);
 }
@@ -245,7 +245,7 @@ TEST_CASE("slices by a table, or even ones, where that is asked for") {
         .slices;
   };
   CHECK(slices(PartitionMode::kTable, 2) == std::vector<int>{3072, 1024});
-  CHECK(slices(PartitionMode::kTable, 4) == std::vector<int>{4096});  // it has none
+  CHECK(slices(PartitionMode::kTable, 4) == std::vector<int>{4096});  // the table has no entry
   CHECK(slices(PartitionMode::kEven, 4) == std::vector<int>(4, 1024));
   const std::vector<int> closed = slices(PartitionMode::kClosed, 2);
   CHECK(closed[0] > closed[1]);
@@ -268,7 +268,7 @@ TEST_CASE("workers on the same CPUs are no faster together than these") {
   CHECK(ranks({7, 7}, .5) == Ranks{0, 1});
   CHECK(ranks({7, 7, 7}, 1. / 3) == Ranks{0, 1, 2});
   CHECK(ranks({7, 8}, 1) == Ranks{0, 1});
-  CHECK(ranks({0, 0}, 1) == Ranks{0, 1});  // nobody knows
+  CHECK(ranks({0, 0}, 1) == Ranks{0, 1});  // unknown
   CHECK(ranks({7, 7, 8, 8}, 1) == Ranks{0, 2});
 }
 
@@ -289,8 +289,8 @@ TEST_CASE("what the first rank has of the prompt is not shared, but handed on") 
   CHECK(first == Approx(Cost().Layer(rest.slices[1], rest.slices[0])).epsilon(.05));
   CHECK(rest.seconds == Approx(Cost().n_layers * first).epsilon(.05));
   CHECK(rest.seconds < .8 * whole.seconds);
-  // Its link carries it all the same.
-  const auto link_of = [&](int tokens) {  // that has 90 % to do
+  // The link of the chain still carries the KV.
+  const auto link_of = [&](int tokens) {  // a link with 90 % to do
     return ChainLink{tokens * Cost().kv_bytes / (.9 * first), 1e-4};
   };
   offered[0].link = link_of(rest.slices[0]);
@@ -298,7 +298,7 @@ TEST_CASE("what the first rank has of the prompt is not shared, but handed on") 
   offered[0].link = link_of(rest.slices[0] - 2048);
   CHECK(choose(0).slices[0] < rest.slices[0]);
 
-  // Who stands behind another hands nothing on to it; nor is more counted with than the rank could
+  // A rank hands nothing to a rank before it, and the plan counts on no more than the rank could
   // compute itself.
   std::swap(offered[0].cached, offered[1].cached);
   offered[0].link = kFast;

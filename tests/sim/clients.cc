@@ -87,7 +87,7 @@ void Clients::Arrive(const Submit& submit) {
   if (all_submitted()) return;
   GenerateRequest wanted = turned_away_ != nullptr ? std::move(*turned_away_) : Draw();
   turned_away_.reset();
-  // Known before anything of it can come back.
+  // The request is registered before any of its events can come.
   auto request = std::make_unique<Request>();
   request->wanted = wanted;
   Expect(request.get());
@@ -146,7 +146,7 @@ void Clients::OnToken(const EmitToken& token) {
     agenda_->Add(agenda_->now_us(), What::kCancel, index_.at(request.id));
 }
 
-// The bound of docs/SCHEDULING.md, of the one long request of a flood.
+// Checks the bound of docs/SCHEDULING.md for the one long request of a flood.
 void Clients::CheckOvertaking(const Request& request) {
   const auto the_long = static_cast<size_t>(swarm_.long_request);
   if (index_.at(request.id) <= swarm_.long_request || requests_[the_long]->n_got > 0) return;
@@ -200,7 +200,7 @@ void Clients::OnEnd(const EmitEnd& end) {
         return;
       }
       Require(!swarm_.must_complete, "request %x failed: %s", request.id, end.status.ToString());
-      // Aborted: 8 of its workers in a row were lost.
+      // Aborted: 8 workers of the request in a row were lost.
       Require(end.status.code() == absl::StatusCode::kUnavailable ||
                   end.status.code() == absl::StatusCode::kAborted,
               "request %x failed in an unexpected way: %s", request.id, end.status.ToString());

@@ -68,7 +68,8 @@ void ControlWire::Dial(int node, uint64_t stamp) {
   Dialler& dialler = diallers_[node];
   const Node& worker = *(*nodes_)[node];
   if (stamp != dialler.stamp || !worker.alive()) return;
-  // A stopped process dials when it goes on; a router out of reach is given up and tried again.
+  // A stopped process dials after it resumes; a dial to an unreachable router times out and is
+  // repeated.
   if (worker.paused() || up_blocked_[node] || down_blocked_[node]) {
     agenda_->Add(agenda_->now_us() + kDialTimeoutUs, What::kDial, node, stamp);
     return;
@@ -91,7 +92,7 @@ void ControlWire::Dial(int node, uint64_t stamp) {
 void ControlWire::Report(int node, WorkerReport report, int64_t at_us) {
   Stream* const stream = Find(diallers_[node].stream);
   if (stream == nullptr || !stream->worker_open || !stream->accepted) return;
-  // Reports given while another is being written travel together.
+  // Reports that come while another report is being written are sent together.
   if (!stream->up.empty() && random_->Percent(20)) {
     Up& last = stream->up.back();
     auto* waiting = std::get_if<WorkerReport>(&last.what);
@@ -139,7 +140,7 @@ void ControlWire::DeliverDown(uint64_t id) {
   Stream* const stream = Find(id);
   if (stream == nullptr || stream->down.empty() || !stream->worker_open) return;
   Node& node = *(*nodes_)[stream->node];
-  if (down_blocked_[stream->node] || node.paused()) return;  // OnResumed comes
+  if (down_blocked_[stream->node] || node.paused()) return;  // OnResumed delivers later
   if (stream->down.front().due_us > agenda_->now_us()) return;
   RouterEvent event = std::move(stream->down.front().what);
   stream->down.pop_front();
@@ -281,7 +282,7 @@ void ControlWire::SetBlocked(int node, bool up, bool down) {
     OnResumed(node);
 }
 
-// Either end pings; no answer came since the silence began.
+// Either end pings; no answer has come since the silence began.
 void ControlWire::KeepaliveCheck(uint64_t id, int node) {
   Stream* const stream = Find(id);
   if (stream == nullptr || agenda_->now_us() - silent_since_us_[node] < swarm_.keepalive_us) return;

@@ -1,4 +1,4 @@
-// World, second part: what goes wrong.
+// World, second part: the faults.
 #include <algorithm>
 
 #include "tests/sim/violation.h"
@@ -18,12 +18,12 @@ void World::Fault() {
   if (swarm_.kills)
     menu.push_back([](World* w) {
       SimRandom& random = w->random_;
-      // Some do not come back before all is healed.
+      // Some workers stay away until all faults are healed.
       const auto away_us = [&random] {
         return random.Percent(10) ? 1000 * kLongestOutageUs
                                   : random.Magnitude(100, kLongestOutageUs);
       };
-      if (random.Percent(15)) {  // all at once
+      if (random.Percent(15)) {  // all workers at the same time
         for (size_t i = 0; i < w->nodes_.size(); ++i)
           if (w->nodes_[i]->alive()) w->Kill(static_cast<int>(i), away_us());
       } else if (const int node = w->AnyNode(false); node >= 0) {
@@ -107,7 +107,7 @@ void World::Stop(int node, int64_t patience_us) {
   StopOn(node);
 }
 
-// What is sent to it takes a hundred times as long.
+// Messages to this worker take a hundred times as long.
 void World::SlowDown(int node, int64_t for_us) {
   ++fault_counts_.slow_links;
   agenda_.Trace("worker %d: its link is slow", node);
@@ -120,13 +120,13 @@ void World::StopOn(int node) {
   const bool was_connected = !worker->disconnected();
   if (!worker->paused() && worker->StopOn(agenda_.now_us() >= patience_until_us_[node])) {
     agenda_.Happened(What::kStopping, node);
-    return Kill(node, random_.Magnitude(100, kLongestOutageUs));  // nothing is left to kill
+    return Kill(node, random_.Magnitude(100, kLongestOutageUs));  // the process has ended
   }
   if (was_connected && worker->disconnected()) wire_.OnKilled(node);
   agenda_.Add(agenda_.now_us() + kLookUs, What::kStopping, node, lives_[node]);
 }
 
-// The next one knows nothing. What its clients asked for is lost with it.
+// The next router knows nothing. The requests of its clients are lost with the old router.
 void World::KillRouter(int64_t away_us) {
   ++fault_counts_.router_kills;
   agenda_.Trace("router: killed");
@@ -155,7 +155,7 @@ void World::CheckNobodyWorks() const {
 void World::Partition() {
   const size_t n = nodes_.size();
   std::vector<bool> here(n + 1, false);
-  if (random_.Percent(50)) {  // isolate one
+  if (random_.Percent(50)) {  // isolate one worker
     here[random_.Below(n)] = true;
   } else {
     for (size_t i = 0; i <= n; ++i) here[i] = random_.Percent(50);
@@ -180,7 +180,7 @@ void World::Split(const std::vector<bool>& here, bool with_router, bool out, boo
 
 void World::Disturb(const Disturbance& disturbance) {
   const int node = disturbance.node;
-  constexpr int64_t kAwayUs = 7'000'000;  // longer than any peer is waited for
+  constexpr int64_t kAwayUs = 7'000'000;  // longer than any timeout for a peer
   switch (disturbance.kind) {
     case Disturbance::Kind::kKill:
       return Kill(node, kAwayUs);
@@ -196,7 +196,7 @@ void World::Disturb(const Disturbance& disturbance) {
       fault_counts_.cuts += network_.CutAny();
       return;
     case Disturbance::Kind::kKillRouter:
-      // Workers cancel what they have for it within 2 s.
+      // Workers cancel the requests of a lost router within 2 s.
       agenda_.Add(agenda_.now_us() + 2'000'000, What::kRouterGone);
       return KillRouter(kAwayUs);
     case Disturbance::Kind::kIsolate: {

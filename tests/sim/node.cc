@@ -13,13 +13,13 @@ namespace baton::sim {
 namespace {
 
 constexpr int64_t kIdleTickUs = 100'000;
-constexpr int kIdleTicks = 60;  // then nothing is open that a tick could end
+constexpr int kIdleTicks = 60;  // after this no tick can end anything that is open
 
 absl::Time TimeOf(int64_t us) { return absl::FromUnixMicros(us); }
 
 ClusterKey Key() { return {1, 2, 3}; }
 
-// Ordered by role, as worker.cc does.
+// Incarnations are ordered by role, as in worker.cc.
 Incarnation IncarnationOf(Role role, uint64_t random_id) {
   const uint64_t order = role == Role::kDecode ? 0 : role == Role::kBoth ? 1 : 2;
   return order << 62 | random_id >> 2 | 1;
@@ -149,9 +149,9 @@ WorkerAnnounce Node::announce() const {
   return announce;
 }
 
-// Everything in memory is gone at once.
+// All memory of the process is lost at once.
 void Node::Kill() {
-  std::unique_ptr<MemLink> link = std::move(link_);  // its wake-ups are void from here on
+  std::unique_ptr<MemLink> link = std::move(link_);  // its wake-ups are void from now on
   if (paused_) network_->Thaw(link.get());
   paused_ = false;
   posted_.clear();
@@ -227,7 +227,7 @@ void Node::EngineTurn(uint64_t stamp) {
 
 void Node::HandleAtEngine(EngineEvent event) {
   if (auto* from_router = std::get_if<RouterEvent>(&event)) {
-    if (stage_ > Stage::kDraining) return;  // as EngineThread, which is closing
+    if (stage_ > Stage::kDraining) return;  // the engine thread is closing
     if (agenda_->tracing()) agenda_->Trace("worker %d <- router: %s", index_, Tell(*from_router));
     return core_->Handle(std::move(*from_router));
   }
@@ -273,7 +273,7 @@ void Node::OnCommand(TransferCommand command) {
   if (const auto* open = std::get_if<OpenHandoff>(&command))
     sending_[{open->ticket.id.high, open->ticket.id.low}] = {};
   if (const auto* cells = std::get_if<SendCells>(&command)) {
-    // Of a handoff whose end has been heard in this turn nothing is sent any more.
+    // A handoff whose end has come in this turn sends nothing more.
     const auto it = sending_.find({cells->ticket_id.high, cells->ticket_id.low});
     if (it != sending_.end())
       it->second.insert(it->second.end(), cells->pages.begin(), cells->pages.end());

@@ -1,5 +1,5 @@
-// The Node's second part: who has each page, by what crosses between its threads, and that nobody
-// else touches it.
+// The Node's second part: the holder of each page, by the messages between the threads, and checks
+// that no other part touches it.
 #include <algorithm>
 
 #include "tests/sim/node.h"
@@ -23,7 +23,7 @@ void Node::NoteInflow(const TransferEvent& event, PagesOfTicket* inflows,
   inflows->erase(it);
 }
 
-// What the queries from first_position on see of the index-th page of their sequence is there.
+// Checks that the part of the index-th page that queries from first_position on see is present.
 void Node::CheckEntry(int32_t entry, int index, int first_position) const {
   const int64_t end = (int64_t{index} + 1) * swarm_.page_tokens;
   Require(IsWhole(entry) || (!swarm_.windows.empty() &&
@@ -34,7 +34,8 @@ void Node::CheckEntry(int32_t entry, int index, int first_position) const {
           entry);
 }
 
-// Every page a piece names is held and not lent; one that it writes is in no other piece.
+// Checks that every page of a piece is held and not lent, and that a page which a piece writes is
+// in no other piece.
 void Node::CheckStep(const StepBatch& batch) {
   const int page_tokens = pool_->layout().page_tokens;
   for (int piece = 0; piece < batch.n_pieces(); ++piece) {
@@ -87,7 +88,7 @@ void Node::CheckLink() const {
           "worker %d: stock oversold", index_);
 }
 
-// Those whose bytes these are; none: of a bounce slot.
+// Returns the pages with these bytes; empty: the bytes belong to a bounce slot.
 std::vector<int32_t> Node::PagesAt(const std::byte* at, uint64_t n_bytes) const {
   const KvLayout& layout = pool_->layout();
   const std::byte* const base = pool_->base();

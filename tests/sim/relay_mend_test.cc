@@ -1,6 +1,6 @@
-// One relay, in one round or in several, that loses a worker at each of its events in turn, where
-// another is there to stand in and where none is: its tokens are the right ones, and of the prompt
-// nothing is computed twice but the lost worker's slices.
+// One relay, in one round or in several, that loses a worker at each of its events in turn, with
+// and without another worker as replacement. Its tokens must be right, and only the lost worker's
+// slices may be computed twice.
 #include "common/log.h"
 #include "tests/sim/world.h"
 
@@ -9,7 +9,7 @@
 namespace baton::sim {
 namespace {
 
-constexpr int kPrompt = 46, kTail = 14;  // tokens of all of it, of the tail's slices of three ranks
+constexpr int kPrompt = 46, kTail = 14;  // tokens: whole prompt, a tail of three ranks
 
 Swarm OneRelay(uint64_t seed, int n_ranks, int n_spare, int max_slice_tokens, RelayPush push) {
   Swarm swarm;
@@ -64,8 +64,8 @@ TEST_CASE("of a relay that loses a worker nothing is computed twice but the lost
       ranks_replaced += faults.ranks_replaced;
       sinks_replaced += faults.sinks_replaced;
       if (faults.ranks_replaced + faults.sinks_replaced == 0) continue;
-      // What the others had computed before, and what they and the stand-in did then. A tail that
-      // was done, its token still on the way, begins anew.
+      // The count includes what the other ranks had computed before and what they and the
+      // replacement computed then. A finished tail whose token is still under way starts again.
       const uint64_t computed = faults.prefill_tokens;
       REQUIRE((computed == kPrompt || computed == kPrompt + kTail));
       ++(computed == kPrompt ? nothing_twice : tail_twice);
@@ -76,10 +76,10 @@ TEST_CASE("of a relay that loses a worker nothing is computed twice but the lost
   CHECK(nothing_twice > 5 * tail_twice);
 }
 
-// One of the ranks that are left goes on with the lost slices, be it the only one.
+// One of the remaining ranks continues with the lost slices, even if it is the only one.
 TEST_CASE("of a relay that nobody new comes to only the lost slices are computed again") {
   SetLog(LogLevel::kError, "sim");
-  // One round of two ranks, two, three; one of three ranks, two.
+  // One round with two ranks, with two, with three; one with three ranks, with two.
   const auto [seed, n_ranks, max_slice_tokens, push] =
       GENERATE(table<uint64_t, int, int, RelayPush>({{11, 2, 24, RelayPush::kAll},
                                                      {11, 2, 12, RelayPush::kTail},
@@ -101,8 +101,8 @@ TEST_CASE("of a relay that nobody new comes to only the lost slices are computed
       REQUIRE(outcome.clients.complete == 1);
       const FaultCounts& faults = outcome.faults;
       ranks_replaced += faults.ranks_replaced;
-      // Less, where KV of the lost slices had come to who goes on with them. A tail that was done,
-      // its token still on the way, begins anew.
+      // Less, if KV of the lost slices had arrived at the rank that continues. A finished tail
+      // whose token is still under way starts again.
       const uint64_t computed = faults.prefill_tokens;
       REQUIRE(computed <= kPrompt + kTail);
       tail_twice += faults.ranks_replaced > 0 && computed > kPrompt;

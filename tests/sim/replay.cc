@@ -10,8 +10,8 @@ namespace baton::sim {
 namespace {
 
 constexpr int kPageTokens = 64, kLayers = 4;
-constexpr int kPages = 4096;      // of each worker: nobody waits for them
-constexpr int kStepTokens = 512;  // as workers have it unless configured otherwise
+constexpr int kPages = 4096;      // per worker; enough, so that no request waits for pages
+constexpr int kStepTokens = 512;  // the default of workers
 constexpr int kMaxBatch = 64;
 
 WorkerPlan Worker(Role role, int64_t step_us, int64_t token_us, double pair_us) {

@@ -40,7 +40,7 @@ bool ParseScales(const std::string& text, std::vector<double>* out) {
 bool Parse(int argc, char** argv, Arguments* out) {
   out->trace.length_scale = 1.0 / 32;
   out->trace.n_requests = 400;
-  out->trace.spread_s = 3;  // arrivals of the trace come in threes of seconds
+  out->trace.spread_s = 3;  // arrivals of the trace are multiples of 3 s
   out->trace.vocab = HashBackend::kVocab;
   const std::vector<std::pair<std::string, int*>> numbers = {
       {"--seeds", &out->seeds},

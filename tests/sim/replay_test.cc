@@ -1,5 +1,5 @@
-// Relays on and off on a real trace, from workers that are mostly idle to more than they can do, on
-// virtual time: the planner's choices are better or no worse at every load.
+// Relays on and off on a real trace, with loads from mostly idle to saturated, on virtual time: the
+// planner's choices must be better or no worse at every load.
 #include "tests/sim/replay.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ struct OffAndOn {
   ReplayResult off, on;
 };
 
-// The same requests without relays, and as shipped.
+// Runs the same requests without relays, and with the defaults.
 OffAndOn Both(const std::vector<LoadRequest>& requests, int prefill_workers) {
   ReplayCluster cluster{.prefill_workers = prefill_workers};
   OffAndOn both;
@@ -31,7 +31,7 @@ OffAndOn Both(const std::vector<LoadRequest>& requests, int prefill_workers) {
   return both;
 }
 
-// The Mooncake conversation trace, lengths / 32, arrivals stretched by `time_scale`.
+// Runs the Mooncake conversation trace, lengths / 32, arrivals stretched by `time_scale`.
 OffAndOn OfTrace(double time_scale) {
   TraceOptions trace;
   trace.path = BATON_SOURCE_DIR "/bench/traces/mooncake_conversation_400.jsonl";
@@ -59,7 +59,7 @@ TEST_CASE("near saturation they are no worse, neither on average nor for the las
   CHECK(both.on.distribution().percentile(99) < 1.02 * both.off.distribution().percentile(99));
 }
 
-// The queues grow to the end, and what is served in which order decides who waits how long.
+// The queues grow until the end, so the order of service decides how long each request waits.
 TEST_CASE("where more comes than workers can do, few prompts are shared and nothing is lost") {
   const OffAndOn both = OfTrace(0.3);
   CHECK(both.on.relays <= 20);
@@ -73,7 +73,7 @@ TEST_CASE("short prompts faster than workers can do: as many tokens per second a
       MakeSynthetic({.n_requests = 300,
                      .prompt_tokens = 300,
                      .output_tokens = 2,
-                     .request_rate = 8.0 * prefill_workers,  // they can do three
+                     .request_rate = 8.0 * prefill_workers,  // the workers manage three
                      .vocab = HashBackend::kVocab});
   const OffAndOn both = Both(requests, prefill_workers);
   const auto seconds = [&](const ReplayResult& result) {

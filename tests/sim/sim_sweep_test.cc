@@ -1,6 +1,6 @@
-// A small flow of requests through two prefill and two decode workers, or relays, also in rounds,
-// through three prefill workers and one decode worker, disturbed once, at each of its events in
-// turn, in each way: every stream comes out exact, ends once, and nothing is held.
+// A few requests through two prefill and two decode workers, or relays, also in rounds, through
+// three prefill workers and one decode worker, with one disturbance: at each event in turn, of each
+// kind. Every stream must be exact and end once, and nothing may be held afterwards.
 #include "tests/sim/world.h"
 
 #include <catch2/catch.hpp>
@@ -70,7 +70,7 @@ TEST_CASE("one disturbance at any event harms no stream and leaves nothing behin
     }
   }
   CHECK(n_runs > 1000);
-  CHECK(attempts > kRequests * n_runs);  // many runs had to aim anew
+  CHECK(attempts > kRequests * n_runs);  // many runs had to dispatch again
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The hunt of every CI run. baton_sim runs more seeds, and one with a trace.
+// The simulation of every CI run. baton_sim runs more seeds, and one seed with a trace.
 #include <iostream>
 
 #include "common/log.h"
@@ -26,7 +26,7 @@ TEST_CASE("seeds of the whole cluster keep every promise") {
   std::cout << report.ToString();
   INFO(first);
   CHECK(report.n_violations == 0);
-  // The runs met what they are about.
+  // The runs met the events that they are for.
   const Outcome& sum = report.sum;
   CHECK(sum.n_events >= 2000 * report.n_seeds);
   for (const uint64_t count :

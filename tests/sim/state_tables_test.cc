@@ -1,5 +1,5 @@
-// Walks the tables of all state machines: whatever state a request or a handoff is in, somebody
-// owns it, a timer bounds it, the end is reachable, and no state is there for nothing.
+// Walks the tables of all state machines: in every state a request or handoff has an owner and a
+// timer, the end is reachable, and no state is unused.
 #include <algorithm>
 #include <set>
 

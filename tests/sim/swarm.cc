@@ -8,7 +8,7 @@
 namespace baton::sim {
 namespace {
 
-constexpr int64_t kSlotBytes = 8;  // of one token in one layer (hash_backend.h)
+constexpr int64_t kSlotBytes = 8;  // per token and layer (hash_backend.h)
 
 WorkerPlan DrawWorker(const Swarm& swarm, Role role, SimRandom& random) {
   WorkerPlan plan;
@@ -40,7 +40,7 @@ void DrawCluster(Swarm* swarm, SimRandom& random) {
   for (const Role role : roles) swarm->workers.push_back(DrawWorker(*swarm, role, random));
 }
 
-// From a random source of its own: the rest of a run is as without windows.
+// Draws from a separate random source, so that the rest of a run is the same as without windows.
 void DrawWindows(Swarm* swarm) {
   constexpr uint64_t kEvery = 4;
   if (swarm->seed % kEvery != 1) return;
@@ -52,7 +52,7 @@ void DrawWindows(Swarm* swarm) {
         in_all || random.Percent(50) ? static_cast<int>(random.Between(1, largest)) : 0);
 }
 
-// From a random source of its own, as windows.
+// Draws from a separate random source, as DrawWindows does.
 void DrawSlices(Swarm* swarm) {
   SimRandom random(swarm->seed ^ 0x736c69636573);
   swarm->segment_keys = random.Percent(25) ? 0 : static_cast<int>(random.Magnitude(1, 16));
@@ -62,7 +62,7 @@ void DrawSlices(Swarm* swarm) {
   if (push >= 70) swarm->router.relay.lab.push = RelayPush::kTail;
   if (random.Percent(30)) swarm->max_slice_tokens = static_cast<int>(random.Magnitude(1, 48));
   swarm->slow_links = random.Percent(40);
-  // So few that most relays need rounds.
+  // A bound so low that most relays need rounds.
   constexpr uint64_t kRoundsEvery = 3;
   if (swarm->seed % kRoundsEvery == 0)
     swarm->max_slice_tokens = swarm->page_tokens * static_cast<int>(random.Magnitude(1, 4));
@@ -165,9 +165,9 @@ Swarm Swarm::Flood(uint64_t seed) {
     swarm.workers.push_back(DrawWorker(swarm, role, random));
   WorkerPlan& prefill = swarm.workers.front();
   prefill.step_us = 2000;
-  prefill.chunk_tokens = 0;  // with its turn it has whole steps
+  prefill.chunk_tokens = 0;  // whole steps while the long request has its turn
   prefill.max_step_tokens = prefill.max_batch + static_cast<int>(random.Magnitude(1, 16));
-  WorkerPlan& decode = swarm.workers.back();  // nobody waits for it: OPENs would overtake there
+  WorkerPlan& decode = swarm.workers.back();  // large, so that no OPEN waits there
   decode.pages = 1000;
   decode.max_batch = 64;
   decode.max_step_tokens = 65;
@@ -180,7 +180,8 @@ Swarm Swarm::Flood(uint64_t seed) {
   swarm.router.max_attempts = swarm.router.max_lost_attempts = 1'000'000;
   swarm.calm = true;
   swarm.long_request = static_cast<int>(random.Between(0, 50));
-  // As docs/SCHEDULING.md says, and what is computed while its OPEN and the answer are on the way.
+  // The bound of docs/SCHEDULING.md, plus the tokens computed while the OPEN and its answer are
+  // under way.
   constexpr int kStretch = 3, kBaseTokens = 256, kStepsToPromise = 4;
   swarm.max_overtaking = kStretch * (swarm.max_prompt + kBaseTokens) +
                          (1 + kStepsToPromise) * prefill.max_step_tokens +

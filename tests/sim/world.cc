@@ -12,15 +12,15 @@ namespace {
 
 constexpr int64_t kSecondUs = 1'000'000;
 constexpr int64_t kSafetyUs = 60 * kSecondUs;
-// Long enough for the slowest wires with the smallest windows, and less than any timer that ends a
-// wait for room, pages or a turn (ten minutes): nobody is saved by one.
+// Enough for the slowest wires with the smallest windows, and less than any timer that ends a wait
+// for room, pages or a turn (ten minutes), so that no such timer hides a hang.
 constexpr int64_t kLivenessUs = 400 * kSecondUs;
-constexpr uint64_t kMaxTurns = 5'000'000;  // of the loop; a run has a few thousand
-constexpr int kMaxPreemptions = 3;         // of a request (docs/SCHEDULING.md)
+constexpr uint64_t kMaxTurns = 5'000'000;  // turns of the loop; a run has a few thousand
+constexpr int kMaxPreemptions = 3;         // per request (docs/SCHEDULING.md)
 constexpr int64_t kReleaseUs = 100'000;
 constexpr size_t kLongestQueue = 20'000;
 
-// Router takes a plain function: ids come from the run of this thread.
+// Router takes a plain function, so the ids come from the run of this thread.
 thread_local SimRandom* ids_of_run = nullptr;
 uint64_t NextId() { return ids_of_run->Next(); }
 
@@ -53,7 +53,7 @@ World::World(const Swarm& swarm, bool tracing)
   const auto node_of = [this](const MemLink* link) -> Node* {
     for (const auto& node : nodes_)
       if (node->link() == link) return node.get();
-    return nullptr;  // it is being killed
+    return nullptr;  // the node is being killed
   };
   network_.set_watch(
       {.posted =
@@ -187,7 +187,7 @@ void World::FrontTurn() {
   CarryOut();
 }
 
-// As RouterGenerator does: all that came, then what the router wants.
+// Like RouterGenerator: handles all events, then the router's effects.
 void World::TakeFrontEvents() {
   while (wire_.TakeFrontEvents(&front_events_)) {
     agenda_.Happened(What::kRouterTurn, 0, front_events_.size());
@@ -214,8 +214,8 @@ void World::TakeFrontEvents() {
   }
 }
 
-// A part ends as cancelled only where somebody cancelled it, fails only where something went wrong,
-// and is preempted no more than promised.
+// A part may end as cancelled only if it was cancelled, fail only after a fault, and be preempted
+// at most as often as promised.
 void World::CheckReport(const StreamReported& reported) {
   for (const WorkerEvent& event : reported.report.events) {
     const auto* part = std::get_if<PartEnded>(&event);
@@ -226,7 +226,7 @@ void World::CheckReport(const StreamReported& reported) {
     };
     const bool reported_to = is_cancelled();
     if (part->reason == EndReason::kPreempted) {
-      CollectEffects();  // the router may have given the attempt up within this very turn
+      CollectEffects();  // the router may have given up the attempt in the same turn
       Require(is_cancelled() || ++preemptions_[part->request_id] <= kMaxPreemptions,
               "request %x was preempted more than %d times", part->request_id, kMaxPreemptions);
     }
@@ -241,9 +241,9 @@ void World::CheckReport(const StreamReported& reported) {
   }
 }
 
-// Where nothing goes wrong, what an ended request has at workers is gone soon. Its parts hear of it
-// after a wire and at most one step, the two ends of its handoff agree, and the end is told: two
-// more wires between the workers, a step of the other's, and the wire to the router.
+// Without faults, an ended request must leave its workers soon: its parts hear of the end after a
+// wire and at most one step, the two ends of its handoff agree, and the end is reported. That takes
+// two more wires between the workers, a step of the other worker, and the wire to the router.
 int64_t World::LongestStepUs(const WorkerPlan& worker) const {
   const double pairs = worker.max_step_tokens * (swarm_.max_prompt + swarm_.max_tokens);
   return worker.step_us + worker.token_us * worker.max_step_tokens +
@@ -269,7 +269,7 @@ void World::CollectEffects() {
     if (auto* send = std::get_if<SendToWorker>(&effect)) {
       if (const auto* cancel = std::get_if<CancelRequest>(&send->message))
         cancels_[{send->worker, cancel->request_id}] = cancel->epoch;
-      // A later attempt ends the ones before.
+      // A later attempt ends the earlier ones.
       if (const auto* next = std::get_if<PrefillRequest>(&send->message); next && next->epoch > 1)
         cancels_[{send->worker, next->request_id}] = next->epoch - 1;
       sends_[send->worker].push_back(std::move(send->message));
@@ -344,7 +344,7 @@ void World::Heal() {
     }
     if (nodes_[i]->alive() && nodes_[i]->stopping()) Kill(node, 0);
     if (!nodes_[i]->alive()) {
-      ++lives_[i];  // a restart under way is void
+      ++lives_[i];  // voids a pending restart
       if (random_.Percent(70) || (!any && i + 1 == nodes_.size())) Start(node);
     }
     any = any || nodes_[i]->alive();
@@ -392,7 +392,7 @@ void World::StopWorkers() {
   CountRelays();
 }
 
-// Before its router is gone.
+// Called before the router is lost.
 void World::CountRelays() {
   const ClusterView view = router_->View();
   fault_counts_.relays += view.relays;

@@ -183,7 +183,7 @@ void MemNetwork::FinishAt(size_t copy_index) {
   offer.sender->Report(ChunkSent{offer.operation});
 }
 
-// A connection that fails under a chunk leaves any part of it behind, or all.
+// A connection that fails during a chunk leaves any part of it, or all.
 uint64_t MemNetwork::BytesLeft(const Copy& copy) {
   return Chance(faults_.late_landing) ? copy.offer.length : random_() % (copy.offer.length + 1);
 }
@@ -204,7 +204,7 @@ void MemNetwork::AddStraggler(const Copy& copy) {
                       .length = copy.offer.length,
                       .whole = copy.whole,
                       .bytes = {}};
-  if (copy.offer.sender != nullptr) {  // else what landed has landed
+  if (copy.offer.sender != nullptr) {  // else the landed part stays
     straggler.bytes = {copy.offer.payload, copy.offer.payload + BytesLeft(copy)};
     straggler.whole = straggler.bytes.size() == straggler.length;
   }
@@ -217,11 +217,11 @@ void MemNetwork::FinishStraggler(size_t index) {
   const uint64_t n_bytes = straggler.bytes.size();
   if (watch_.landing)
     watch_.landing(straggler.receiver, straggler.operation, straggler.destination, n_bytes);
-  std::copy(straggler.bytes.begin(), straggler.bytes.end(), straggler.destination);  // maybe none
+  std::copy(straggler.bytes.begin(), straggler.bytes.end(), straggler.destination);  // may be empty
   straggler.receiver->Report(ChunkLanded{straggler.operation, straggler.whole});
 }
 
-// Whether a receive that is posted may write there.
+// Returns whether a posted receive may write there.
 bool MemNetwork::Shares(const MemLink* link, const std::byte* at, uint64_t n_bytes) const {
   const auto overlaps = [at, n_bytes](const std::byte* other, uint64_t n_other) {
     return at < other + n_other && other < at + n_bytes;
@@ -266,7 +266,7 @@ void MemNetwork::CloseSide(Wire* wire, int side, const absl::Status& status) {
   EndSide(wire, side);
   const End& other = wire->ends[1 - side];
   if (!other.open) return;
-  // What is under way may get lost, from the end.
+  // Messages under way may be lost, from the last on.
   std::deque<Parcel>& queue = wire->to[1 - side];
   const size_t n_kept = random_() % (queue.size() + 1);
   while (queue.size() > n_kept) queue.pop_back();
@@ -351,7 +351,7 @@ void MemLink::Put(LinkEvent event) {
 
 ConnectionId MemLink::Connect(const std::string& address) {
   std::lock_guard lock(network_->mutex_);
-  std::erase_if(network_->wires_, [](const auto& wire) {  // those that are over
+  std::erase_if(network_->wires_, [](const auto& wire) {  // erase connections that are over
     return !wire->ends[0].open && !wire->ends[1].open;
   });
   const ConnectionId id = network_->next_id_++;
@@ -388,7 +388,7 @@ void MemLink::Announce(ConnectionId connection, OperationId operation,
   ++n_operations_;
   const AnnouncementId id = network_->next_id_++;
   wire->offers[1 - side][id] = {this, operation, payload, length};
-  if (!wire->ends[1 - side].open) return;  // ends when this end hears that the other is gone
+  if (!wire->ends[1 - side].open) return;  // the operation ends when this end gets the loss event
   network_->Send(wire, 1 - side,
                  ChunkAnnounced{.connection = wire->ends[1 - side].id,
                                 .announcement = id,
@@ -401,7 +401,7 @@ void MemLink::Accept(AnnouncementId announcement, OperationId operation, std::by
   std::lock_guard lock(network_->mutex_);
   int side;
   MemNetwork::Wire* wire = network_->FindOffer(this, announcement, &side);
-  if (wire == nullptr) return Put(ChunkLanded{operation, false});  // it went with its connection
+  if (wire == nullptr) return Put(ChunkLanded{operation, false});  // lost with its connection
   const MemNetwork::Offer offer = wire->offers[side].at(announcement);
   wire->offers[side].erase(announcement);
   BATON_CHECK(!network_->Shares(this, destination, offer.length));  // no two posted receives do
