@@ -14,7 +14,7 @@
 #include "kvtransfer/protocol/link.h"
 #include "tests/support/child_process.h"
 
-// Last: its CHECK replaces ours.
+// Included last: its CHECK replaces Baton's.
 #include <catch2/catch.hpp>
 
 namespace baton {

@@ -9,7 +9,7 @@
 #include "kvtransfer/protocol/tombstones.h"
 #include "tests/kvtransfer/test_pool.h"
 
-// Last: its CHECK replaces ours.
+// Included last: its CHECK replaces Baton's.
 #include <catch2/catch.hpp>
 
 namespace baton {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-// Last: its CHECK replaces ours.
+// Included last: its CHECK replaces Baton's.
 #include <catch2/catch.hpp>
 
 namespace baton {

@@ -2,7 +2,7 @@
 // let go of only when nothing writes them any more.
 #include "tests/kvtransfer/handoff_rigs.h"
 
-// Last: its CHECK replaces ours.
+// Included last: its CHECK replaces Baton's.
 #include <catch2/catch.hpp>
 
 namespace baton {

@@ -2,7 +2,7 @@
 // are let go of only when nothing reads them any more.
 #include "tests/kvtransfer/handoff_rigs.h"
 
-// Last: its CHECK replaces ours.
+// Included last: its CHECK replaces Baton's.
 #include <catch2/catch.hpp>
 
 namespace baton {

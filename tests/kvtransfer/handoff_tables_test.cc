@@ -6,7 +6,7 @@
 #include "kvtransfer/protocol/transfer_core.h"
 #include "tests/kvtransfer/handoff_rigs.h"
 
-// Last: its CHECK replaces ours.
+// Included last: its CHECK replaces Baton's.
 #include <catch2/catch.hpp>
 
 namespace baton {

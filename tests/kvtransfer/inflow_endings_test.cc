@@ -4,7 +4,7 @@
 
 #include "tests/kvtransfer/inflow_pair.h"
 
-// Last: its CHECK replaces ours.
+// Included last: its CHECK replaces Baton's.
 #include <catch2/catch.hpp>
 
 namespace baton {

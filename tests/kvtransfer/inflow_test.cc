@@ -6,7 +6,7 @@
 #include "tests/kvtransfer/inflow_pair.h"
 #include "tests/support/withheld_acks.h"
 
-// Last: its CHECK replaces ours.
+// Included last: its CHECK replaces Baton's.
 #include <catch2/catch.hpp>
 
 namespace baton {

@@ -7,7 +7,7 @@
 
 #include "tests/kvtransfer/core_cluster.h"
 
-// Last: its CHECK replaces ours.
+// Included last: its CHECK replaces Baton's.
 #include <catch2/catch.hpp>
 
 namespace baton {

@@ -5,7 +5,7 @@
 
 #include "tests/support/mem_link.h"
 
-// Last: its CHECK replaces ours.
+// Included last: its CHECK replaces Baton's.
 #include <catch2/catch.hpp>
 
 namespace baton {

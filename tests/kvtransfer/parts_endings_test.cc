@@ -2,7 +2,7 @@
 // one end, all sources do, and no page that has come back is written.
 #include "tests/kvtransfer/parts_rig.h"
 
-// Last: its CHECK replaces ours.
+// Included last: its CHECK replaces Baton's.
 #include <catch2/catch.hpp>
 
 namespace baton {

@@ -5,7 +5,7 @@
 #include "tests/kvtransfer/handoff_rigs.h"
 #include "tests/kvtransfer/parts_rig.h"
 
-// Last: its CHECK replaces ours.
+// Included last: its CHECK replaces Baton's.
 #include <catch2/catch.hpp>
 
 namespace baton {

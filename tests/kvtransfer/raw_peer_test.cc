@@ -2,7 +2,7 @@
 #include "kvtransfer/protocol/crc32c.h"
 #include "tests/kvtransfer/core_cluster.h"
 
-// Last: its CHECK replaces ours.
+// Included last: its CHECK replaces Baton's.
 #include <catch2/catch.hpp>
 
 namespace baton {

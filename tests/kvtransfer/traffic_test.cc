@@ -8,7 +8,7 @@
 #include "tests/kvtransfer/core_pair.h"
 #include "tests/kvtransfer/handoff_rigs.h"
 
-// Last: its CHECK replaces ours.
+// Included last: its CHECK replaces Baton's.
 #include <catch2/catch.hpp>
 
 namespace baton {

@@ -5,7 +5,7 @@
 #include "tests/kvtransfer/core_pair.h"
 #include "tests/support/withheld_acks.h"
 
-// Last: its CHECK replaces ours.
+// Included last: its CHECK replaces Baton's.
 #include <catch2/catch.hpp>
 
 namespace baton {

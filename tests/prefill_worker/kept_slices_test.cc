@@ -1,5 +1,5 @@
-// Slices that outlive their attempt: a rank of a relay, also in rounds, is lost between any two
-// blocks, another worker takes its place, and the others go on where they were.
+// Slices that survive their attempt: a rank of a relay, also in rounds, is lost between any two
+// blocks, another worker takes its place, and the other ranks continue where they were.
 #include <algorithm>
 #include <random>
 #include <set>
@@ -18,7 +18,7 @@ std::unique_ptr<SchedulerFixture> MakeWorker(const PrefillOptions& options = {},
                                             std::vector<int>{}, RopeDesc{}, options);
 }
 
-// Answers what was cancelled as the transfer room does when nothing touches the pages any more.
+// Answers cancels as the transfer room does once no operation touches the pages.
 void AnswerCancels(SchedulerFixture* worker) {
   for (const CancelHandoff& cancel : std::exchange(worker->cancels, {})) {
     worker->scheduler->Ended({cancel.ticket_id, absl::CancelledError("cancelled"), 0}, worker->now);
@@ -28,7 +28,7 @@ void AnswerCancels(SchedulerFixture* worker) {
   }
 }
 
-// No row of n_slices slices was projected or finished twice, in all attempts together.
+// Requires that no row of n_slices slices was projected or finished twice in all attempts together.
 void RequireEachRowOnce(const SchedulerFixture& worker, int n_slices) {
   std::set<std::tuple<int, SliceBlock::Kind, int, int>> rows;
   int n_begun = 0;
@@ -40,7 +40,7 @@ void RequireEachRowOnce(const SchedulerFixture& worker, int n_slices) {
   REQUIRE(n_begun == n_slices);
 }
 
-// In one round, and in several.
+// Returns slice ends of one round, and of several.
 std::vector<int> SliceEnds() {
   return GENERATE(as<std::vector<int>>{}, std::vector<int>{12, 24, 35},
                   std::vector<int>{8, 16, 24, 36, 44, 53},
@@ -80,9 +80,11 @@ struct KeptSlicesFixture {
     }
   }
   bool IsComputed() const { return relay->tail().computed.contains(7); }
-  // Another takes its place; those beside it may have noticed before they hear of that.
+  // Another worker takes the lost rank's place; its neighbours may notice the loss before they get
+  // the new relay.
   void Lose(int lost) { Lose(lost, workers.back().get()); }
-  // Where there is none, the rank before it, or after the first one.
+  // Without another worker, the rank before the lost one takes its place; for the first rank, the
+  // rank after it.
   SchedulerFixture* NeighbourOf(int lost) const {
     return relay->ranks[static_cast<size_t>(lost > 0 ? lost - 1 : 1)];
   }
@@ -96,7 +98,7 @@ struct KeptSlicesFixture {
     mended = std::make_unique<RelayFixture>(relay->Mended(lost, stand_in));
     mended->AdmitAll();
   }
-  // A slice of another relay begins there.
+  // Starts a slice of another relay on the worker.
   void Intrude(SchedulerFixture* worker, RequestId id) {
     RelayFixture other(id, {8, 12}, {worker, worker}, 0);
     other.Admit(0);
@@ -122,11 +124,11 @@ struct KeptSlicesFixture {
 
   std::mt19937 random;
   int n_rounds = 1;
-  std::vector<std::unique_ptr<SchedulerFixture>> workers;  // the ranks, and the one that takes over
+  std::vector<std::unique_ptr<SchedulerFixture>> workers;  // the ranks, and the replacement
   std::unique_ptr<RelayFixture> relay, mended;
 };
 
-// check(rig, lost) of relays that are each about to lose that rank, somewhere on their way.
+// Calls check(rig, lost) for relays that are each about to lose that rank, at any point.
 template <typename Check>
 void LoseRanksAtAnyTime(const Check& check) {
   const std::vector<int> ends = SliceEnds();
@@ -170,7 +172,7 @@ TEST_CASE("where nobody stands in, a rank that is left computes the lost slices 
       if (&bench == survivor) own = TokensOf(*rig.relay, rank);
       if (&bench != survivor && rank != lost) RequireEachRowOnce(bench, rig.n_rounds);
     }
-    // One that had not begun when the rank was lost has nothing to go on with.
+    // A rank that had not begun when the other was lost has nothing to continue.
     const int lost_tokens = TokensOf(*rig.relay, lost);
     const int recomputed = survivor->ends.at(7).recomputed_tokens;
     REQUIRE((recomputed <= lost_tokens || recomputed == lost_tokens + own));
@@ -203,7 +205,7 @@ TEST_CASE("a head that has handed over keeps its slices for a rank that is lost 
     for (int n = 0; n < 20'000 && first.commits.size() < size_t(rig.n_rounds); ++n) {
       for (SchedulerFixture* rank : relay.ranks) rank->Step(5);
       relay.PromiseAll();
-      for (int hop = 0; hop + 2 < relay.n_slices(); ++hop)  // the tail lacks the last one
+      for (int hop = 0; hop + 2 < relay.n_slices(); ++hop)  // the tail lacks the last slice
         if (relay.Pages(hop) != nullptr) relay.Flow(hop);
     }
     for (int slice = 0; slice < relay.n_slices(); slice += kRanks)
@@ -233,7 +235,7 @@ TEST_CASE("a later attempt says what it computed but for slices it went on with"
       const RelayFixture& relay = *rig.mended;
       const int tokens = TokensOf(relay, rank);
       const int recomputed = relay.ranks[size_t(rank)]->ends.at(7).recomputed_tokens;
-      // One that had not begun when the rank was lost has nothing to go on with.
+      // A rank that had not begun when the other was lost has nothing to continue.
       if (rank == lost)
         REQUIRE(recomputed == tokens);
       else
@@ -244,7 +246,7 @@ TEST_CASE("a later attempt says what it computed but for slices it went on with"
   REQUIRE(went_on > 10);
 }
 
-// A head that may not wait for pages, when another prompt has them.
+// Covers a head that may not wait for pages while another prompt holds them.
 TEST_CASE("a head that stands out of the order takes its pages at once or fails") {
   constexpr int kAll = 100;
   const bool enough = GENERATE(true, false);
@@ -261,7 +263,7 @@ TEST_CASE("a head that stands out of the order takes its pages at once or fails"
   head->Admit(out_of_order);
   tail->Step(0);
   head->Step(0);
-  REQUIRE(head->ends.count(7) == 0);  // its turn has not come
+  REQUIRE(head->ends.count(7) == 0);  // the handoff's turn has not come
   head->Promise(relay.HandoffOf(0));
   head->Step(kAll);
   if (enough) {
@@ -278,7 +280,7 @@ TEST_CASE("a head that stands out of the order takes its pages at once or fails"
   tail->scheduler->Abandon();
 }
 
-// The first rank has computed some of its slice when its handoff breaks.
+// Breaks the handoff of the first rank after part of its slice is computed.
 void BreakHandoff(const RelayFixture& relay) {
   SchedulerFixture& head = *relay.ranks[0];
   relay.ranks[1]->Step(0);
@@ -305,7 +307,7 @@ TEST_CASE("who goes on with a lost slice waits for the pages it lacks, and what 
   RelayFixture mended = relay.Mended(1, head.get());
   mended.AdmitAll();
   const bool wanted = GENERATE(false, true);
-  if (wanted) REQUIRE(head->scheduler->ForgetKept());  // a row wants it
+  if (wanted) REQUIRE(head->scheduler->ForgetKept());  // a row wants the page
   REQUIRE(head->Step(100) == 0);
   REQUIRE(head->scheduler->wanted_pages() == (wanted ? 6 : 3));
   REQUIRE(head->pool->held() == (wanted ? 3 : 6));
@@ -329,7 +331,7 @@ TEST_CASE("what is kept makes nobody wait, and is kept for a while only") {
   head->ends.clear();
   if (why == kTime) {
     const absl::Time kept_until = head->scheduler->NextDeadline();
-    REQUIRE(kept_until > head->now + PrefillOptions().kept_slice_time);  // and as long as it took
+    REQUIRE(kept_until > head->now + PrefillOptions().kept_slice_time);  // plus its time
     REQUIRE(kept_until < head->now + 2 * PrefillOptions().kept_slice_time);
     head->ForgetKept();
   }
@@ -349,7 +351,7 @@ TEST_CASE("what is kept makes nobody wait, and is kept for a while only") {
   head->Collect();
   REQUIRE(head->pool->held() == 0);
   REQUIRE(head->scheduler->n_prompts() == 0);
-  REQUIRE(head->ends.count(7) == (why == kOtherSlice ? 1u : 0u));  // it was told to have ended
+  REQUIRE(head->ends.count(7) == (why == kOtherSlice ? 1u : 0u));  // the part was reported as ended
   tail->scheduler->Abandon();
 }
 

@@ -24,7 +24,7 @@ TEST_CASE("the first token is the sequential one, whatever the chunk and budget"
     const SequentialTokens expected =
         SequentialRun(&reference, request.tokens, 1, request.sampling);
     REQUIRE(token.token == expected.tokens[0]);
-    REQUIRE(token.digest == 0);  // not asked for
+    REQUIRE(token.digest == 0);  // not requested
     REQUIRE(b.ends[token.request_id].reason == EndReason::kLength);
   }
   REQUIRE(b.pool->held() == 0);
@@ -52,12 +52,12 @@ TEST_CASE("compute starts with a promise in hand, and OPEN goes out for the next
   REQUIRE(b.Step(100) == 0);
   REQUIRE(b.opens == std::vector<RequestId>{1, 2});
   b.Promise(2);
-  REQUIRE(b.Step(100) == 8);  // 2 runs; its place in the window goes to 3
+  REQUIRE(b.Step(100) == 8);  // request 2 runs; its place in the window goes to 3
   REQUIRE(b.tokens.size() == 1);
   REQUIRE(b.tokens[0].request_id == 2);
   b.Step(100);
   REQUIRE(b.opens == std::vector<RequestId>{1, 2, 3});
-  // No room for 1: it is reported once and no longer keeps 4 from opening.
+  // No room for request 1: one report, and it no longer keeps 4 from opening.
   b.scheduler->NoRoom({.ticket_id = SchedulerFixture::Id(1), .expected_wait_us = 7});
   REQUIRE(b.Step(100) == 0);
   REQUIRE(b.no_room == 1);
@@ -69,7 +69,7 @@ TEST_CASE("compute starts with a promise in hand, and OPEN goes out for the next
   REQUIRE(b.Step(100) == 8);
   REQUIRE(b.commits.size() == 4);
   for (RequestId id = 1; id <= 4; ++id) {
-    REQUIRE_FALSE(b.ends.contains(id));  // pages are read until the handoff ends
+    REQUIRE_FALSE(b.ends.contains(id));  // the pages are read until the handoff ends
     b.EndHandoff(id);
     REQUIRE(b.ends[id].reason == EndReason::kLength);
     REQUIRE(b.ends[id].transfer_us == 5);
@@ -123,7 +123,8 @@ TEST_CASE("nothing is announced layer by layer when nobody waits for it") {
   }
   REQUIRE(b.sent.empty());
   REQUIRE(b.opens.empty());
-  // A prompt whose tokens follow here keeps all its promised pages and hands them on.
+  // A prompt whose tokens are computed on the same worker keeps all its promised pages and passes
+  // them on.
   REQUIRE(b.kept.size() == 1);
   REQUIRE(b.kept[0].request_id == 2);
   REQUIRE(b.kept[0].pages.size() == 4);
@@ -139,7 +140,7 @@ TEST_CASE("a short prompt passes a long one at the next step; the long one still
   b.Step(32);
   REQUIRE(b.tokens.size() == 1);
   REQUIRE(b.tokens[0].request_id == 2);
-  // Short prompts without end: the long one is overtaken by at most `stretch` times its length.
+  // An endless flow of short prompts overtakes the long one by at most `stretch` times its length.
   RequestId next = 10;
   int others = 0;
   while (!b.ends.contains(1)) {
@@ -157,7 +158,7 @@ TEST_CASE("a prompt without pages waits; smaller ones pass it, but not for ever"
   SchedulerFixture b(30);                     // pages
   b.Admit(SchedulerFixture::Request(1, 60));  // 15 pages
   REQUIRE(b.Step(4) == 4);
-  b.Admit(SchedulerFixture::Request(2, 100));  // 25 pages: must wait for 1
+  b.Admit(SchedulerFixture::Request(2, 100));  // 25 pages: must wait for request 1
   RequestId next = 10;
   int steps = 0;
   while (!b.ends.contains(2)) {
@@ -187,13 +188,13 @@ TEST_CASE("the pages a prompt waits for are named, for the lender to reclaim") {
 TEST_CASE("towards a sink of higher order, pages are taken before the promise; else after it") {
   SchedulerFixture b(10);
   b.Admit(SchedulerFixture::Request(1, 24, kHighPeer));  // 6 pages
-  b.Admit(SchedulerFixture::Request(2, 20, kHighPeer));  // 5: no room beside the other
+  b.Admit(SchedulerFixture::Request(2, 20, kHighPeer));  // 5 pages: no room beside the other prompt
   b.Admit(SchedulerFixture::Request(3, 24, kPeer));
   REQUIRE(b.Step(100) == 0);
   REQUIRE(b.opens == std::vector<RequestId>{2, 3});
   REQUIRE(b.pool->held() == 5);
   REQUIRE(b.scheduler->wanted_pages() == 6);
-  b.Promise(3);  // cannot start yet: 6 pages more
+  b.Promise(3);  // cannot start yet: needs 6 more pages
   REQUIRE(b.Step(100) == 0);
   b.Promise(2);
   REQUIRE(b.Step(100) == 20);
@@ -218,7 +219,7 @@ TEST_CASE("cancel: at once without a handoff, after its end with one, and twice 
   b.Promise(2);
   b.Step(60);
   b.scheduler->Cancel(1, 1);
-  b.scheduler->Cancel(2, 0);  // an earlier attempt: not this one
+  b.scheduler->Cancel(2, 0);  // a cancel of an earlier attempt has no effect
   b.Collect();
   REQUIRE(b.cancels.empty());
   b.scheduler->Cancel(2, 1);
@@ -259,7 +260,7 @@ TEST_CASE("time alone ends a prompt in every state; what may still be read waits
   b.Promise(3);
   b.Step(4);  // runs a chunk of one
   b.Promise(4);
-  b.Step(12);  // one is promised, one runs, one is committing
+  b.Step(12);  // one prompt is promised, one runs, one is committing
   b.Admit(SchedulerFixture::Request(5, 40, kPeer));
   REQUIRE(b.scheduler->n_running() == 1);
   REQUIRE(b.scheduler->n_prompts() == 5);
@@ -269,7 +270,7 @@ TEST_CASE("time alone ends a prompt in every state; what may still be read waits
     b.scheduler->OnTime(b.now);
     b.Collect();
   }
-  REQUIRE(b.ends.size() == 1);  // the one without a handoff
+  REQUIRE(b.ends.size() == 1);  // the prompt without a handoff
   REQUIRE(b.ends[5].message == "prefill: queued for 10m without progress");
   REQUIRE(b.cancels.size() == 4);
   REQUIRE(b.pool->held() > 0);

@@ -1,5 +1,6 @@
-// The index and the holders of its pages against a model: the model knows what every page holds, so
-// a page that is found under other tokens, lost, held by nobody or by too many is seen at once.
+// The index and the holders of its pages against a model that knows the content of every page, so
+// that a page found under other tokens, lost, without holder or with too many holders is detected
+// at once.
 #include "prefill_worker/prefix_index.h"
 
 #include <algorithm>
@@ -14,7 +15,7 @@ namespace {
 
 constexpr int kPageTokens = 4;
 
-// What a page holds: the salt and every token from the beginning.
+// The content of a page: the salt and every token from the beginning.
 using Content = std::pair<uint64_t, std::vector<int32_t>>;
 
 class Model {
@@ -23,7 +24,7 @@ class Model {
       : random_(seed),
         pool_(std::move(*KvPool::Create(HashBackend(kPageTokens).kv_layout(), n_pages))),
         index_(std::make_unique<PrefixIndex>(pool_.get(), hash)) {
-    // Beside the index's own: what was evicted holds nothing any more.
+    // Runs with the index's own handler: an evicted page has no content any more.
     pool_->on_evict = [this, forget = pool_->on_evict](int32_t page) {
       contents_.erase(page);
       forget(page);
@@ -63,7 +64,7 @@ class Model {
     return {s.salt, {s.tokens.begin(), s.tokens.begin() + (page + 1) * kPageTokens}};
   }
 
-  // Few tokens and salts, so that beginnings are often the same.
+  // Few tokens and salts make equal beginnings frequent.
   void Start() {
     Sequence s;
     s.salt = static_cast<uint64_t>(Pick(2));
@@ -85,7 +86,7 @@ class Model {
     s.pages.insert(s.pages.end(), fresh.begin(), fresh.end());
     sequences_.push_back(std::move(s));
   }
-  // The next page of some sequence is computed and entered.
+  // Computes and enters the next page of some sequence.
   void Compute() {
     if (sequences_.empty()) return;
     Sequence& s = sequences_[Pick(static_cast<int>(sequences_.size()))];
@@ -109,7 +110,7 @@ class Model {
     for (const auto& [page, n] : holders) {
       n_holders += n;
       REQUIRE(pool_->is_held(page));
-      if (n > 1) REQUIRE(contents_.contains(page));  // only what is computed is shared
+      if (n > 1) REQUIRE(contents_.contains(page));  // only computed pages are shared
     }
     REQUIRE(pool_->held() == static_cast<int>(holders.size()));
     REQUIRE(pool_->held() + pool_->shared() == n_holders);
@@ -124,7 +125,7 @@ class Model {
   std::unique_ptr<KvPool> pool_;
   std::unique_ptr<PrefixIndex> index_;
   std::vector<Sequence> sequences_;
-  std::map<int32_t, Content> contents_;  // of entered pages
+  std::map<int32_t, Content> contents_;  // key: entered page
   int found_ = 0;
 };
 

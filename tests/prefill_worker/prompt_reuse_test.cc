@@ -1,4 +1,4 @@
-// Prompts compute only what no earlier one with the same beginning has left in the pool.
+// Prompts compute only the tokens that no earlier prompt with the same beginning left in the pool.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -8,7 +8,7 @@
 namespace baton {
 namespace {
 
-// The same tokens for every id, told apart by their number.
+// Returns a request with the same tokens for every id; only their number differs.
 PrefillRequest Same(RequestId id, int n_tokens, Incarnation sink = 0, Epoch epoch = 1) {
   PrefillRequest request = SchedulerFixture::Request(1, n_tokens, sink);
   request.request_id = request.ticket.request_id = id;
@@ -34,11 +34,11 @@ TEST_CASE("a prompt computes only what no earlier one with the same beginning ha
   REQUIRE(b.pool->cached() == 5);
   b.Admit(Same(2, 22));
   REQUIRE(b.Step(100) == 2);
-  b.Admit(Same(3, 20));  // its last token is computed, though all its pages are there
+  b.Admit(Same(3, 20));  // the last token is computed although all pages are present
   REQUIRE(b.Step(100) == 4);
   b.Admit(Same(4, 40));
   REQUIRE(b.Step(7) == 7);
-  b.Admit(Same(5, 41));  // beside the one that is still being computed
+  b.Admit(Same(5, 41));  // runs beside the prompt that is still being computed
   REQUIRE(b.Step(34) == 13 + 17);
   while (b.Step(100) > 0) {
   }
@@ -100,7 +100,7 @@ TEST_CASE("an attempt goes on where the one before was: only the handoff is repe
   b.scheduler->Promised({.ticket_id = {.high = 0, .low = 101}}, b.now);
   REQUIRE(b.Step(computed ? 22 : 13) == (computed ? 22 : 13));
   if (still_read && computed) {
-    b.Admit(Same(1, 22, kPeer, 2));  // alone ends the first
+    b.Admit(Same(1, 22, kPeer, 2));  // ends the first attempt
     b.Collect();
     b.Admit(Same(1, 22, kPeer, 1));  // too late
   } else {
@@ -115,7 +115,7 @@ TEST_CASE("an attempt goes on where the one before was: only the handoff is repe
   b.scheduler->Promised({.ticket_id = {.high = 0, .low = 102}}, b.now);
   REQUIRE(b.Step(100) == (computed ? 2 : 10));
   if (still_read) end_first();
-  std::map<std::pair<int, int>, int> cells;  // each exactly once
+  std::map<std::pair<int, int>, int> cells;  // each cell exactly once
   for (const SendCells& sent : b.sent) {
     REQUIRE(sent.ticket_id == TicketId{.high = 0, .low = 102});
     for (int plane = sent.plane; plane < sent.plane + sent.n_planes; ++plane)

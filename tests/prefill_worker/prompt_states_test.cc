@@ -15,7 +15,7 @@ TEST_CASE("every state of a prompt has a deadline, and every transition can be t
   }
   TransitionCounts counts;
   SchedulerFixture b(200, 0, 20, &counts);
-  // Ends the prompt in the state it was brought to: by its handoff, and by a cancel.
+  // Ends the prompt in each of these states, by its handoff and by a cancel.
   enum { kOpening, kPromised, kRunning, kCommitting };
   RequestId id = 0;
   for (const int state : {kOpening, kPromised, kRunning, kCommitting})
@@ -33,7 +33,7 @@ TEST_CASE("every state of a prompt has a deadline, and every transition can be t
   b.Step(100);  // without a handoff
   b.Admit(SchedulerFixture::Request(++id, 12));
   b.scheduler->Cancel(id, 1);
-  // The tail of a relay: its inflow fails while it waits or runs, or is cancelled.
+  // The inflow of a relay's tail fails while the tail waits or runs, or after a cancel.
   enum { kWaiting, kStarted, kAbandoned };
   for (const int state : {kWaiting, kStarted, kAbandoned})
     for (const Incarnation sink : {Incarnation{0}, kPeer}) {
@@ -55,8 +55,8 @@ TEST_CASE("every state of a prompt has a deadline, and every transition can be t
       if (sink != 0) b.EndHandoff(id, absl::CancelledError("cancelled"));
       REQUIRE(b.ends.contains(id));
     }
-  // A head whose handoff breaks in every state while it has a slice, its own or taken over; at last
-  // it does not break.
+  // A head whose handoff breaks in every state while the head has a slice, its own or taken over;
+  // the last handoff does not break.
   const RequestId head_id = ++id;
   for (Epoch epoch = 1; epoch <= 5; ++epoch) {
     PrefillRequest head = SchedulerFixture::Request(head_id, 12, kPeer);
@@ -93,7 +93,7 @@ TEST_CASE("every state of a prompt has a deadline, and every transition can be t
       {.ticket_id = head.inflow.ticket_id, .status = absl::UnavailableError("tail lost")}, b.now);
   b.EndHandoff(22'000);
   REQUIRE(b.ends.contains(id));
-  // Two tails, of which one runs.
+  // Two tails, one of which runs.
   std::vector<TicketId> inflows;
   for (int i = 0; i < 2; ++i) {
     PrefillRequest tail = SchedulerFixture::Request(++id, 12);

@@ -1,5 +1,5 @@
-// How parts of a relay's ranks end: with their handoffs and pushes, by a cancel at any block, or
-// when an inflow or a handoff fails.
+// The ends of parts of a relay's ranks: with their handoffs and pushes, by a cancel at any block,
+// or when an inflow or a handoff fails.
 #include "tests/prefill_worker/relay_chain_fixture.h"
 
 namespace baton {
@@ -131,7 +131,7 @@ TEST_CASE("a cancel reaches a slice at every block, and ends it when nothing tou
   REQUIRE(tail.ends.at(7).reason == EndReason::kCancelled);
   REQUIRE(tail.pool->held() == 0);
   REQUIRE(tail.tokens.empty());
-  // The next slice begins anew.
+  // The next slice starts from the beginning.
   RelayFixture next(9, {12, 23}, {&chain.head(), &tail}, 0);
   next.AdmitAll();
   for (int round = 0; round < 40; ++round) {

@@ -1,5 +1,5 @@
-// Schedulers as the ranks of relays: their slices run block by block while their inflows arrive
-// late, in any order, or never.
+// Schedulers as the ranks of relays: their slices run block by block while inflows arrive late, in
+// any order, or never.
 #include <random>
 
 #include "tests/prefill_worker/relay_chain_fixture.h"
@@ -43,7 +43,7 @@ TEST_CASE("KV is announced as soon as a block of rows is projected") {
   REQUIRE(chain.relay->Waiting(0).size() == 2);  // the third page is not full
   REQUIRE(head.Step(10) == 10);
   REQUIRE(chain.relay->Waiting(0).size() == 5);
-  // They are taken up at the other end before the layer is complete.
+  // The tail uses cells before the layer is complete.
   chain.relay->Flow(0);
   SchedulerFixture& tail = chain.tail();
   while (tail.Step(1000) > 0) {
@@ -81,7 +81,7 @@ TEST_CASE("a rank in the middle passes on what arrives, and ends with the last o
   relay.Flow(0, 2);
   while (middle.Step(1000) > 0) {
   }
-  // It needs none of the last layer's inflow: there it only projects.
+  // The middle rank needs no inflow of the last layer: there it only projects.
   REQUIRE(middle.blocks.back() == SliceBlock{SliceBlock::Kind::kProject, 2, 0, 16});
   REQUIRE_FALSE(middle.scheduler->has_slice());
   REQUIRE(middle.commits.empty());
@@ -98,7 +98,7 @@ TEST_CASE("a rank in the middle passes on what arrives, and ends with the last o
   relay.EndAll();
 }
 
-// Everything a relay's ranks, their links and other prompts may do, in any order.
+// Runs all actions of a relay's ranks, their links and other prompts in any order.
 TEST_CASE("relays that share workers end in any interleaving, with the right tokens") {
   for (unsigned seed = 0; seed < 60; ++seed) {
     INFO(seed);
@@ -168,7 +168,7 @@ TEST_CASE("relays that share workers end in any interleaving, with the right tok
 TEST_CASE("relays in opposite directions over the same two workers do not wait in a circle") {
   auto a = MakeWorker(), b = MakeWorker();
   RelayFixture there(1, {20, 40}, {a.get(), b.get()}, 0), back(2, {20, 40}, {b.get(), a.get()}, 0);
-  // Both tails come first and have their pages: neither takes the place of a slice.
+  // Both tails come first and have pages, but neither takes the place of a slice.
   there.Admit(1);
   back.Admit(1);
   for (SchedulerFixture* worker : {a.get(), b.get()}) {
@@ -227,7 +227,7 @@ TEST_CASE("prompts before a slice run beside it, the others when it waits") {
   while (chain.head().Step(1000) > 0) {
   }
   tail.Admit(SchedulerFixture::Request(8, 40));
-  REQUIRE(tail.ChunkStep(10) == 10);  // nothing of the inflow is there
+  REQUIRE(tail.ChunkStep(10) == 10);  // nothing of the inflow has arrived
   chain.relay->Flow(0, 1);
   REQUIRE(tail.ChunkStep(10) == 0);  // 30 tokens are left, 20 of the slice
   REQUIRE(tail.Block(1000) == 20);
@@ -300,7 +300,7 @@ TEST_CASE("a slice's KV is found by later prompts at every rank, and never lande
   tail.Step(1000);
   REQUIRE(tail.tokens.back().token == Expected(7, 25).tokens[0]);
   REQUIRE(tail.scheduler->reused_tokens() == 24);
-  // A head begins with what it has.
+  // A head starts with the pages that it holds.
   SchedulerFixture& head = chain.head();
   const size_t n_blocks = head.blocks.size();
   PrefillRequest longer = SchedulerFixture::Request(7, 20, kNextRank);
@@ -316,7 +316,7 @@ TEST_CASE("a slice's KV is found by later prompts at every rank, and never lande
   }
   REQUIRE(head.scheduler->reused_tokens() == 12);
   REQUIRE(head.blocks[n_blocks].to == 8);
-  // A tail does not land its inflow in pages that others may hold.
+  // A tail does not land its inflow in pages with other holders.
   PrefillRequest again = chain.relay->RequestOf(1);
   again.epoch = 2;
   tail.Admit(again);

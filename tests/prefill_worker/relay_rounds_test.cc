@@ -1,5 +1,5 @@
-// Relays in rounds: each rank computes several slices of a prompt, and what it lacks between two of
-// them comes around the ring of ranks.
+// Relays in rounds: each rank computes several slices of a prompt, and the KV that it lacks between
+// two slices comes around the ring of ranks.
 #include <random>
 
 #include "tests/prefill_worker/relay_fixture.h"
@@ -22,13 +22,13 @@ std::unique_ptr<SchedulerFixture> MakeWorker(const PrefillOptions& options = Wit
                                             RopeDesc{}, options, kMaxSlice);
 }
 
-// Of an attempt that is over.
+// Requires that nothing is left of an ended attempt.
 void RequireClean(SchedulerFixture* worker) {
   worker->ForgetKept();
   REQUIRE(worker->pool->held() == worker->KeptPages());
 }
 
-// A ring of workers and one relay over them.
+// A ring of workers and one relay on them.
 struct Ring {
   Ring(int n_ranks, std::vector<int> ends, Incarnation sink, bool pushes = false,
        const PrefillOptions& options = With(4, true)) {
@@ -45,7 +45,7 @@ struct Ring {
       for (const HandoffArrived& kept : worker->kept) worker->pool->Give(kept.pages);
     }
   }
-  // Pages and promises, without computing.
+  // Handles pages and promises, without computing.
   void Start() {
     relay->AdmitAll();
     for (int i = 0; i < relay->n_ranks(); ++i) {
@@ -57,7 +57,7 @@ struct Ring {
       relay->PromiseAll();
     }
   }
-  // A block of each worker, then all that waits lands. False: nothing was computed.
+  // Runs a block of each worker, then lands all waiting cells. False: nothing was computed.
   bool Turn(int rows) {
     int n = 0;
     for (auto& worker : workers) n += worker->Step(rows);
@@ -69,7 +69,7 @@ struct Ring {
   void Run(int rows) {
     for (int idle = 0; idle < 2;) idle = Turn(rows) ? 0 : idle + 1;
   }
-  // Whatever was cancelled has ended, as the transfer room says it.
+  // Answers each cancel as the transfer room does at the end of the handoff.
   void AnswerCancels() {
     for (auto& worker : workers)
       for (const CancelHandoff& cancel : std::exchange(worker->cancels, {})) {
@@ -99,14 +99,14 @@ TEST_CASE("in rounds the first token is the sequential one, and each hop is what
   ring.Start();
   ring.Run(rows);
   ring.relay->RequireFirstToken();
-  REQUIRE(ring.tail().kept.empty());  // its pages are still read by the ring
+  REQUIRE(ring.tail().kept.empty());  // the ring still reads the pages
   ring.relay->EndAll();
   for (const auto& worker : ring.workers) {
     RequireClean(worker.get());
     REQUIRE(worker->tokens.size() == (worker.get() == &ring.tail() ? 1u : 0u));
   }
   if (sink == kSelf) REQUIRE(ring.tail().kept.size() == 1);
-  // Of all slices those of the receiver before its last stay at home.
+  // The slices of the receiver before its last one do not cross the hop.
   for (int rank = 0; rank < n_ranks; ++rank) {
     int carried = 0, own = 0;
     const auto n_slices = static_cast<int>(ends.size());
@@ -125,13 +125,13 @@ TEST_CASE("a rank's next slice runs while the ring is still on the one before") 
   RelayFixture& relay = *ring.relay;
   while (ring.head().Step(1000) > 0) {
   }
-  REQUIRE(ring.head().awaits.size() == 1);  // of the second round, from the beginning on
+  REQUIRE(ring.head().awaits.size() == 1);  // the second round's, from the start of the prompt
   REQUIRE(ring.head().awaits[0].pages.size() == 4);
   REQUIRE(ring.head().commits.size() == 1);
   REQUIRE_FALSE(ring.head().scheduler->has_slice());
   relay.PromiseAll();
   relay.Flow(0, 1);
-  REQUIRE(ring.tail().Step(1000) == 16);  // projects its first layer, and passes that on
+  REQUIRE(ring.tail().Step(1000) == 16);  // projects its first layer and passes it on
   REQUIRE(ring.tail().opens.size() == 2);
   relay.PromiseAll();
   relay.Flow(1);
@@ -168,7 +168,7 @@ TEST_CASE("a round begins when all of the inflow before it is there, its last la
   SchedulerFixture& middle = *ring.workers[1];
   while (ring.head().Step(1000) > 0) {
   }
-  // Of the last layer it needs nothing for its own slice.
+  // The rank needs nothing of the last layer for its own slice.
   const auto cells = relay.Waiting(0);
   for (size_t i = 0; i + 1 < cells.size(); ++i) relay.Land(0, cells[i]);
   for (int i = 0; i < 20; ++i) {
@@ -177,7 +177,7 @@ TEST_CASE("a round begins when all of the inflow before it is there, its last la
     for (int hop = 1; hop < 4; ++hop)
       if (relay.Pages(hop) != nullptr) relay.Flow(hop);
   }
-  REQUIRE(relay.hops[3].landed.size() > 0);  // so the next round could begin but for that
+  REQUIRE(relay.hops[3].landed.size() > 0);  // so the next round waits only for hop 0
   REQUIRE(middle.commits.empty());
   REQUIRE(middle.blocks.back() == SliceBlock{SliceBlock::Kind::kProject, 2, 0, 8});
   relay.Land(0, cells.back());
@@ -203,7 +203,7 @@ TEST_CASE("between two slices of a prompt the worker computes others") {
   }
   while (head.Step(1000) > 0) {
   }
-  other.RequireAllPassedOn(0);  // although the first prompt has more to come
+  other.RequireAllPassedOn(0);  // although the first prompt is not finished
   head.Admit(SchedulerFixture::Request(9, 30));
   head.Step(1000);
   REQUIRE(head.ends.contains(9));
@@ -253,19 +253,19 @@ TEST_CASE("what becomes of a hop that breaks") {
   const RequestId ring_hop = HopId(7, 1);
   REQUIRE(std::count(ring.tail().opens.begin(), ring.tail().opens.end(), ring_hop) == 1);
   ring.tail().EndHandoff(ring_hop, absl::UnavailableError("first rank lost"));
-  REQUIRE(ring.tail().ends.empty());  // its other handoff has not ended
-  // The tail needs the head until it has its token.
+  REQUIRE(ring.tail().ends.empty());  // the tail's other handoff has not ended
+  // The tail needs the head until the tail has its token.
   REQUIRE(ring.tail().cancels.empty() == is_computed);
   ring.AnswerCancels();
   if (is_computed) ring.tail().EndHandoff(7);
   REQUIRE(ring.tail().ends.at(7).reason == (is_computed ? EndReason::kLength : EndReason::kFailed));
   if (!is_computed) REQUIRE(ring.tail().ends.at(7).fault == PartFault::kRing);
-  // To the head its first slice's hop is as good as its last one's.
+  // For the head, the hop of its first slice counts like the hop of its last one.
   ring.head().EndHandoff(HopId(7, 0), absl::UnavailableError("next rank lost"));
   ring.AnswerCancels();
   REQUIRE(ring.head().ends.at(7).reason == EndReason::kFailed);
   REQUIRE(ring.head().ends.at(7).fault == PartFault::kHandoff);
-  // What they have is kept for another attempt, but not if there is the token.
+  // Both keep their slices for another attempt, unless the token is computed.
   REQUIRE(ring.head().scheduler->n_prompts() == 1);
   REQUIRE(ring.tail().scheduler->n_prompts() == (is_computed ? 0 : 1));
   for (auto& worker : ring.workers) {
@@ -285,7 +285,7 @@ TEST_CASE("of KV that is there already a first rank uses no more than its first 
   ring.head().computed.clear();
   ring.Start();
   ring.Run(1000);
-  REQUIRE(ring.head().scheduler->reused_tokens() == 4);  // its last token's page is computed anew
+  REQUIRE(ring.head().scheduler->reused_tokens() == 4);  // the last token's page is computed again
   ring.relay->RequireFirstToken();
   ring.relay->EndAll();
 }

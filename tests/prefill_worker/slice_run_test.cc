@@ -1,4 +1,4 @@
-// What a slice computes next, block by block, as its inflow arrives.
+// The next block of a slice as its inflow arrives.
 #include "prefill_worker/slice_run.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ constexpr auto kProject = SliceBlock::Kind::kProject;
 constexpr auto kAttend = SliceBlock::Kind::kAttend;
 constexpr auto kFinish = SliceBlock::Kind::kFinish;
 
-// All blocks until none is left for now.
+// Returns all blocks that can run now.
 std::vector<SliceBlock> RunOn(SliceRun* run, int max_rows, const InflowProgress& inflow) {
   std::vector<SliceBlock> blocks;
   while (const auto block = run->Next(max_rows, inflow)) {
@@ -57,7 +57,7 @@ TEST_CASE("a tail finishes the last row only of its last layer") {
   }
 }
 
-// Rows of the blocks of one layer's projection.
+// Returns the rows of the blocks of one layer's projection.
 std::vector<int> RowsOfBlocks(int n_rows, int max_rows) {
   SliceRun run({.n_layers = 1, .n_rows = n_rows});
   std::vector<int> rows;
@@ -120,7 +120,8 @@ TEST_CASE("streaming: all rows meet the whole segments that are there, ascending
   REQUIRE(RunOn(&run, 3, {0, 3}) ==
           std::vector<SliceBlock>{{kAttend, 0, 0, 3, 8}, {kAttend, 0, 3, 4, 8}});
   REQUIRE(RunOn(&run, 3, {0, 3}).empty());
-  // What arrives while rows meet keys waits for the next round; a plane that is there does not.
+  // Cells that arrive during an attention round wait for the next round; a plane that is present
+  // does not wait.
   const SliceBlock block = *run.Next(3, {0, 5});
   REQUIRE(block == SliceBlock{kAttend, 0, 0, 3, 16});
   run.Computed(block);

@@ -1,5 +1,5 @@
-// What becomes of a request whose attempt broke: how often it is tried, whom it asks next, which
-// worker has its KV; and how long its parts outlive it.
+// A request whose attempt broke: the number of attempts, the next worker, the worker with its KV,
+// and how long its parts outlive it.
 #include <catch2/catch.hpp>
 
 #include "tests/support/router_harness.h"
@@ -72,7 +72,7 @@ TEST_CASE("a request that is there whenever a worker dies is refused as the poss
   const RequestId id = r.Submit(20, 40);
   for (Incarnation worker = 1; worker <= 3; ++worker) {
     REQUIRE_FALSE(r.Ended(id));
-    // Each brings a few tokens, then dies.
+    // Each worker emits a few tokens, then dies.
     const auto epoch = static_cast<Epoch>(worker);
     const auto position = static_cast<int32_t>(r.LastPrefill().tokens.size());
     REQUIRE(r.Report(worker, {Token(id, position, 7, epoch)}).ok());
@@ -91,7 +91,7 @@ TEST_CASE("the worker that computed the prompt computes it again, if it still ha
   const RequestId id = r.Submit(2000, 4);
   const Incarnation prefill = r.LastPrefillWorker(), decode = r.LastDecodeWorker();
   const Incarnation other = prefill == kP1 ? kP2 : kP1;
-  // The other prefill worker looks better, but for the KV.
+  // The other prefill worker is faster, but has no KV of the request.
   REQUIRE(r.Report(prefill, {MeasuredLoad(1000)}).ok());
   REQUIRE(r.Report(other, {MeasuredLoad(4000)}).ok());
   SECTION("before the prompt is computed nothing is known to be there") {
@@ -133,7 +133,7 @@ TEST_CASE("a broken handoff is blamed on the receiver first, then on the sender 
   const RequestId id = r.Submit(20, 4);
   const Incarnation prefill = r.LastPrefillWorker(), decode = r.LastDecodeWorker();
   REQUIRE(r.Report(prefill, {Token(id, 20, 7), HandoffFailed(id, true)}).ok());
-  CHECK(r.LastPrefillWorker() == prefill);  // it has the KV
+  CHECK(r.LastPrefillWorker() == prefill);  // `prefill` has the KV
   CHECK(r.LastDecodeWorker() != decode);
   REQUIRE(r.Report(prefill, {Token(id, 21, 8, 2), HandoffFailed(id, true, 2)}).ok());
   CHECK(r.LastPrefillWorker() != prefill);
@@ -176,7 +176,7 @@ TEST_CASE("an attempt without a sign of life is given up, its workers are asked 
   }
   CHECK(Failovers(r, FailoverCause::kStuck) == 1);
   CHECK(r.Sent<CancelRequest>().size() >= 1);
-  r.AdvanceWith(absl::Minutes(4), all);  // and so on, until its attempts are used up
+  r.AdvanceWith(absl::Minutes(4), all);  // and so on until no attempt is left
   CHECK(r.End(id).status.code() == absl::StatusCode::kUnavailable);
 }
 

@@ -32,7 +32,8 @@ std::pair<Incarnation, Incarnation> Pair(const std::vector<Candidate>& candidate
 
 using Ids = std::pair<Incarnation, Incarnation>;
 
-// Pages of 16 tokens; each worker's own 100 tokens take 90 ms of its prefill_ms.
+// Plans a relay with pages of 16 tokens; the request's 100 tokens take 90 ms of each worker's
+// prefill_ms.
 Plan Relay(const Plan& plan, std::vector<Candidate> candidates, const AttemptSpec& shape = kShape,
            int max_ranks = 2) {
   for (Candidate& c : candidates) {
@@ -44,7 +45,7 @@ Plan Relay(const Plan& plan, std::vector<Candidate> candidates, const AttemptSpe
                         PlanRecord());
 }
 
-// Decode worker, tail, and heads from the last to the first.
+// Returns the decode worker, the tail, and the heads from the last to the first.
 std::vector<Incarnation> Ranks(const Plan& plan) {
   std::vector<Incarnation> ranks = {plan.decode, plan.prefill};
   for (size_t head = plan.heads.size(); head-- > 0;) ranks.push_back(plan.heads[head].worker);
@@ -60,7 +61,7 @@ TEST_CASE("the least predicted prefill wait and decode wait are chosen") {
               Worker(3, Role::kDecode, 1, 50), Worker(4, Role::kDecode, 1, 40)}) == Ids(2, 4));
 }
 
-// 100 tokens in 2 layers, 1 kB each: 200 kB, while they are computed for 100 ms.
+// 100 tokens in 2 layers, 1 kB each: 200 kB, sent during 100 ms of computation.
 TEST_CASE("a slow link to the decode worker counts as far as computing does not hide it") {
   const auto with_link = [](Candidate c, double bytes_per_second) {
     c.prompt_ms = 100;
@@ -96,7 +97,7 @@ TEST_CASE("ties go to the least recently chosen, then to the smaller id") {
 
 TEST_CASE("a worker of both roles decodes what it prefilled") {
   CHECK(Pair({Worker(1, Role::kBoth, 300, 10), Worker(2, Role::kBoth, 100, 90)}) == Ids(2, 2));
-  // It is not mixed with another, even where that would look cheaper.
+  // A colocated worker is not mixed with another, even where the sum would be lower.
   CHECK(Pair({Worker(1, Role::kBoth, 300, 10), Worker(2, Role::kBoth, 100, 300)}) == Ids(1, 1));
 }
 
@@ -157,7 +158,7 @@ TEST_CASE("a relay: the two best prefill workers, the greater one is the head") 
   const Plan relay = Relay(plan, {decode, c, b, a});
   CHECK(Ranks(relay) == Incarnations{1, 5, 6});
   CHECK(relay.heads == std::vector<Plan::Head>{{6, 48}});
-  // Both can begin after 40 ms of queue; the tail has 52 of the 100 tokens.
+  // Both can start after 40 ms of queue; the tail has 52 of the 100 tokens.
   CHECK(relay.predicted_ms == Approx(30 + 40 + 0.52 * 90));
   CHECK(relay.PrefillWorkAt(6, kShape).tokens == 48);
   CHECK(relay.PrefillWorkAt(5, kShape).tokens == 52);
@@ -171,7 +172,7 @@ TEST_CASE("a relay of more ranks: those that can begin soonest, as many as are s
   std::vector<Candidate> candidates = {Worker(1, Role::kDecode, 1, 30)};
   const AttemptSpec shape{.n_prompt = 400, .max_tokens = 2};
   for (Incarnation worker = 5; worker < 10; ++worker)
-    candidates.push_back(Worker(worker, Role::kPrefill, 360, 10));  // 360 ms: all its own
+    candidates.push_back(Worker(worker, Role::kPrefill, 360, 10));  // 360 ms: all its own work
   const Plan plan{.prefill = 7, .decode = 1, .predicted_ms = 390};
   CHECK(Ranks(Relay(plan, candidates, shape, 3)) == Incarnations{1, 5, 6, 7});
   const Plan five = Relay(plan, candidates, shape, 9);
@@ -180,7 +181,7 @@ TEST_CASE("a relay of more ranks: those that can begin soonest, as many as are s
   CHECK(five.predicted_ms == Approx(30 + 80 * 0.9));
   CHECK(five.PrefillWorkAt(5, shape).tokens == 80);
   CHECK(five.TokensOfHeads(2) == 160);
-  // One that is busy is not waited for.
+  // The plan does not wait for a busy worker.
   candidates[2] = Worker(6, Role::kPrefill, 360 + 100, 10);
   CHECK(Ranks(Relay(plan, candidates, shape, 9)) == Incarnations{1, 5, 7, 8, 9});
 }
@@ -191,11 +192,11 @@ TEST_CASE("pages are taken in ascending order: decode worker, tail, head; else n
     return Relay(plan, candidates) == plan;
   };
   CHECK(alone({.prefill = 5, .decode = 9}, {a, b, Worker(9, Role::kDecode, 1, 30)}));
-  // The one in the wrong place is passed over.
+  // The plan skips the worker whose order does not fit.
   CHECK(Ranks(Relay({.prefill = 6, .decode = 4},
                     {Worker(3, Role::kPrefill, 90, 10), Worker(4, Role::kDecode, 1, 30), b,
                      Worker(8, Role::kPrefill, 140, 10)})) == Incarnations{4, 6, 8});
-  // A tail may decode itself, a head never.
+  // A tail may be the decode worker, a head never.
   const Candidate both_2 = Worker(2, Role::kBoth, 100, 10), both_7 = Worker(7, Role::kBoth, 90, 10);
   CHECK(Ranks(Relay({.prefill = 2, .decode = 2}, {both_2, both_7})) == Incarnations{2, 2, 7});
   CHECK(alone({.prefill = 7, .decode = 7}, {both_2, both_7}));
@@ -214,7 +215,7 @@ TEST_CASE("no relay without a second worker that may prefill, or a page to split
   small.fits_prefill = true;
   CHECK(Relay(plan, {decode, a, small}).IsHead(6));
   CHECK(Relay(plan, {decode, a, small}, {.n_prompt = 16, .max_tokens = 2}) == plan);
-  // When decode workers do everything, two of them may.
+  // Two decode workers may form a relay when they serve both phases.
   CHECK(Ranks(Relay({.prefill = 1, .decode = 1}, {decode, other})) == Incarnations{1, 1, 8});
 }
 
@@ -266,7 +267,7 @@ TEST_CASE("prefill work is priced by what a worker's steps cost it") {
   const PrefillCost cost =
       CostOf(about, PrefillFit{.token = 1e-3, .pair = 1e-5, .floor = 7e-3, .n_seen = 1});
   CHECK(cost.kv_bytes == 100);
-  // Long prompts cost more per token, and so do tokens behind others.
+  // Tokens cost more in a long prompt and behind other tokens.
   PrefillWork work = PrefillWork::Of(100, 0);
   CHECK(WorkMs(cost, work) == Approx(100 + 50));
   CHECK(WorkMs(cost, PrefillWork::Of(200, 0)) == Approx(200 + 200));

@@ -53,7 +53,7 @@ TEST_CASE("what was used the longest ago is forgotten first, a prompt's end befo
   memory.Add(PageHashes(Tokens(16 * 2 + 1, 2000), 16));
   CHECK(memory.Find(first) == 4);
   CHECK(memory.Find(second) == 4);
-  memory.Add(PageHashes(Tokens(16 * 20 + 1, 3000), 16));  // more than there is room for
+  memory.Add(PageHashes(Tokens(16 * 20 + 1, 3000), 16));  // more than the memory holds
   CHECK(memory.size() == 10);
   CHECK(memory.Find(first) == 0);
 }
@@ -69,7 +69,7 @@ TEST_CASE("what a worker lacks it gave away after all that was used before") {
   CHECK(memory.Find(third) == 6);
   memory.Lacks(first[0], memory.adds());  // known
   CHECK(memory.size() == 10);
-  // It has come again since it was looked for.
+  // The prefix has been added again since the lookup.
   const uint64_t adds = memory.adds();
   memory.Add(second);
   memory.Lacks(second[4], adds);

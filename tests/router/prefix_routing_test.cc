@@ -1,5 +1,5 @@
-// Prompts go where their beginnings were computed, where that is predicted to be soonest; and what
-// the router takes to be cached is never more than a prediction.
+// Prompts go to the worker with their beginning when its predicted time is the shortest. The
+// router's view of the cached pages is only a prediction.
 #include <catch2/catch.hpp>
 
 #include "tests/support/router_harness.h"
@@ -23,7 +23,7 @@ struct PrefixRoutingFixture : RouterHarness {  // two prefill workers and a deco
     announce.reuses_kv = reuses_kv;
     REQUIRE(Report(id, {announce}).ok());
   }
-  // A prompt of consecutive tokens is computed and has its one token. Its ranks, the tail last.
+  // Runs a prompt of consecutive tokens to its only token. Returns its ranks, the tail last.
   std::vector<Incarnation> Run(int32_t n_prompt, int32_t reused_tokens = 0, int32_t from = 100) {
     sent.clear();
     GenerateRequest submitted;
@@ -50,27 +50,27 @@ TEST_CASE("a prompt goes to the worker that has computed its beginning") {
   const std::vector<Incarnation> first = r.Run(500);
   REQUIRE(first.size() == 1);
   for (const int32_t n_prompt : {600, 700, 500, 1000})
-    CHECK(r.Run(n_prompt, n_prompt - 20) == first);  // else they would take turns
+    CHECK(r.Run(n_prompt, n_prompt - 20) == first);  // otherwise workers would alternate
 }
 
 TEST_CASE("not if the other one is sooner: what is cached is a part of the prediction") {
   PrefixRoutingFixture r;
   const std::vector<Incarnation> first = r.Run(500);
   REQUIRE(r.Report(first.front(), {MeasuredLoad(100)}).ok());
-  CHECK(r.Run(520) != first);  // 20 tokens take it 200 ms, 520 take the other one 52 ms
+  CHECK(r.Run(520) != first);  // 20 tokens take this worker 200 ms, 520 take the other one 52 ms
 }
 
 TEST_CASE("a worker that reuses nothing, or is gone, is not waited for") {
   PrefixRoutingFixture none(0, false);
   const std::vector<Incarnation> first = none.Run(500);
-  CHECK(none.Run(500) != first);  // in turns
+  CHECK(none.Run(500) != first);  // the workers alternate
 
   PrefixRoutingFixture r;
   const std::vector<Incarnation> computed = r.Run(500);
   r.Lose(computed.front());
   const std::vector<Incarnation> other = r.Run(500);
   CHECK(other != computed);
-  r.JoinReusing(computed.front(), Role::kPrefill, true);  // it has an empty pool
+  r.JoinReusing(computed.front(), Role::kPrefill, true);  // the new worker has an empty pool
   CHECK(r.Run(500, 480) == other);
 }
 
@@ -79,8 +79,8 @@ TEST_CASE("no relay where one worker has most of the prompt; a relay's ranks hav
   const std::vector<Incarnation> ranks = r.Run(1024);
   REQUIRE(ranks.size() == 2);
   CHECK(r.Run(1060, 1008) == std::vector<Incarnation>{ranks.back()});  // the tail has all of it
-  CHECK(r.Run(1500, 1008).size() == 1);  // of 1500 tokens 1008 are there: a third, by itself
-  // The head has what it computed, and nobody the end of a longer prompt.
+  CHECK(r.Run(1500, 1008).size() == 1);  // 1008 tokens are cached; one worker computes the rest
+  // The head has its own slice, and no worker has the end of a longer prompt.
   PrefixRoutingFixture other(64);
   REQUIRE(other.Run(300).size() == 2);
   CHECK(other.Run(2000).size() == 2);
@@ -115,7 +115,7 @@ TEST_CASE("what a worker turns out to have given away, and what it used before, 
     REQUIRE(worker_of(1000, lacks ? 0 : 496) == kFirst);
     REQUIRE(r.Report(kSecond, {MeasuredLoad(20'000)}).ok());
     CHECK(worker_of(0, lacks ? 0 : 496) == (lacks ? kSecond : kFirst));
-    CHECK(worker_of(1000, 496) == kFirst);  // it was computed again
+    CHECK(worker_of(1000, 496) == kFirst);  // computed again there
   }
 }
 
@@ -126,7 +126,7 @@ TEST_CASE("a wrong hint costs time, no more") {
     const RequestId id = r.Submit(1024, 1);
     const Incarnation worker = r.LastPrefillWorker();
     CHECK(worker == ranks.back());
-    r.now += absl::Milliseconds(100);  // all was computed, though 1 ms was predicted
+    r.now += absl::Milliseconds(100);  // all tokens were computed, although 1 ms was predicted
     REQUIRE(r.Report(worker, {PromptComputed{.request_id = id, .epoch = 1}, Token(id, 1024, 7),
                               Ended(id, true)})
                 .ok());

@@ -1,4 +1,4 @@
-// What becomes of a relay that is cancelled, or whose head, tail or decode worker fails or is lost.
+// Relays that are cancelled, or whose head, tail or decode worker fails or is lost.
 #include <catch2/catch.hpp>
 
 #include "tests/router/relay_harness.h"
@@ -63,7 +63,7 @@ TEST_CASE("a lost head matters until the tail has computed") {
     REQUIRE(r.Report(kHead, {Ended(id, true)}).ok());
     r.Lose(kHead);
     CHECK(r.sent.empty());
-    // The tail may still say that it waits for room, and the place in the queue is worth keeping.
+    // The tail may still report a wait for room; its place in the queue is kept.
     r.Join(kDecode2, Role::kDecode);
     REQUIRE(r.Report(kTail,
                      {NoRoomNotice{.request_id = id, .epoch = 1, .expected_wait_us = 60'000'000}})
@@ -91,7 +91,7 @@ TEST_CASE("a head that fails: one worker goes on, and who is at fault is asked l
   RelayHarness r;
   const RequestId id = r.Submit(100, 4);
   r.sent.clear();
-  size_t open = 2;  // parts of workers that do not go on
+  size_t open = 2;  // parts of workers that do not continue
   SECTION("its own fault") {
     REQUIRE(r.Report(kHead, {Failed(id, true, PartFault::kOwn)}).ok());
     CHECK(Avoids(r, kHead));
@@ -122,7 +122,7 @@ TEST_CASE("a head that fails: one worker goes on, and who is at fault is asked l
   CHECK(r.LastPrefill().epoch == 2);
   CHECK(r.LastPrefill().tokens.size() == 100);
   CHECK(r.Sent<PrefillRequest>().size() == 1);
-  CHECK(r.Sent<CancelRequest>().size() == open);  // those whose parts had not ended
+  CHECK(r.Sent<CancelRequest>().size() == open);  // the parts that had not ended
   const Incarnation prefill = r.LastPrefillWorker();
   REQUIRE(r.Report(prefill, {Token(id, 100, 7, 2), Ended(id, true, EndReason::kLength, 2)}).ok());
   REQUIRE(r.Report(kDecode1, {Token(id, 101, 8, 2), Token(id, 102, 8, 2), Token(id, 103, 8, 2),
@@ -153,7 +153,7 @@ TEST_CASE("a broken handoff of a relay that had brought tokens is the decode wor
   const Incarnation decode = r.LastDecodeWorker();
   REQUIRE(r.Report(kTail, {Token(id, 100, 7), Failed(id, true, PartFault::kHandoff)}).ok());
   CHECK(r.LastDecodeWorker() != decode);
-  CHECK(r.LastPrefillWorker() == kTail);  // it has the KV
+  CHECK(r.LastPrefillWorker() == kTail);  // the tail has the KV
   CHECK_FALSE(r.LastIsRelay());
   CHECK(r.LastPrefill().tokens.size() == 101);
   r.Cancel(id);
@@ -171,7 +171,7 @@ TEST_CASE("a lost tail or decode worker of a relay: the others are told, and it 
     r.Lose(kTail);
     CHECK(r.Cancelled() == Incarnations{decode});
     CHECK(r.LastPrefillWorker() == kHead);
-    CHECK(r.LastPrefill().earlier.size() == 1);  // its own slice, and then the tail's
+    CHECK(r.LastPrefill().earlier.size() == 1);  // the worker's own slice, then the tail's
     CHECK(r.LastPrefill().tokens.size() == 100);
   }
   SECTION("the tail, after the first token, handoff open") {

@@ -1,5 +1,5 @@
-// Relays that lose a worker and go on with another in its place: which one, in which order of
-// pages, what each rank is told, and whose fault a broken handoff is.
+// Relays that lose a worker and continue with another in its place: the choice of the worker, the
+// order of pages, the messages to each rank, and the blame for a broken handoff.
 #include <algorithm>
 
 #include "tests/router/relay_harness.h"
@@ -36,7 +36,7 @@ TEST_CASE("a lost rank is replaced: the same slices, the others keep theirs") {
   CHECK(r.router.View().ranks_replaced == 1);
   CHECK(r.router.View().failovers[static_cast<size_t>(FailoverCause::kWorkerLost)] == 1);
   SECTION("to its end") {
-    // What survivors still say of the first attempt is stale.
+    // Reports of the survivors on the first attempt are stale.
     REQUIRE(r.Report(kHead, {Failed(r.id, true, PartFault::kHandoff)}).ok());
     REQUIRE(
         r.Report(ranks[0], {Token(r.id, 96, 7, 2), Ended(r.id, true, EndReason::kLength, 2)}).ok());
@@ -72,7 +72,7 @@ TEST_CASE("a lost rank is replaced in any order, but not by who takes nothing or
   const auto joins = [](Incarnation worker, Role role = Role::kPrefill) {
     return [=](LongRelayHarness& r) { r.Join(worker, role); };
   };
-  // Who could go on with the first slice besides its own goes too.
+  // A draining worker cannot continue a slice.
   const auto drains = [](LongRelayHarness& r, Incarnation worker) {
     REQUIRE(r.Report(worker, {WorkerLoad{.draining = true}}).ok());
   };
@@ -201,8 +201,8 @@ TEST_CASE("who stands out of the order of pages in a mended relay does not wait 
 }
 
 TEST_CASE("a lost decode worker of a relay is replaced: every rank keeps its slice") {
-  const Incarnation other = GENERATE(Incarnation{kDecode2 + 0},
-                                     Incarnation{40});  // a process of another role may be greater
+  const Incarnation other =
+      GENERATE(Incarnation{kDecode2 + 0}, Incarnation{40});  // above prefill workers
   LongRelayHarness r;
   r.Join(other, Role::kDecode);
   r.Lose(kDecode1);
@@ -242,11 +242,11 @@ TEST_CASE("a broken handoff of a relay: whoever is at fault by all that was said
   }
   SECTION("of one handoff the receiver, in a while") {
     breaks(kThird, PartFault::kHandoff);
-    breaks(kHead, PartFault::kInflow);  // of the same
+    breaks(kHead, PartFault::kInflow);  // of the same handoff
     CHECK(r.Ranks().empty());
     r.Advance(RouterOptions().blame_wait);
     CHECK(lacks(kHead));
-    CHECK(r.Cancelled() == Incarnations{kDecode1});  // its own part has ended
+    CHECK(r.Cancelled() == Incarnations{kDecode1});  // the head's own part has ended
   }
   SECTION("who was lost meanwhile") {
     breaks(kTail, PartFault::kInflow);

@@ -1,5 +1,5 @@
-// Which prompts become relays: by what workers and links were measured to do, by what predictions
-// were worth, and by what a partition table says.
+// The choice between relay and one worker: by the measured speeds of workers and links, by the
+// errors of predictions, and by a partition table.
 #include <catch2/catch.hpp>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ using Catch::Contains;
 
 constexpr Incarnation kDecode = 1, kTail = 11, kHead = 12;
 
-// 100,000 tokens per second in short prompts, half of that in prompts of 8,192.
+// Returns the cost of 100,000 tokens per second in short prompts, half of that in prompts of 8,192.
 PrefillFit Fit(double slowness = 1) {
   return {
       .token = 1e-5 * slowness, .pair = slowness * 1e-5 / 4096, .n_seen = 100, .n_tokens = 50'000};
@@ -47,7 +47,7 @@ struct RelayPlanningFixture : RouterHarness {  // two prefill workers and a deco
   }
   void ReportLoad(Incarnation id, const WorkerLoad& load) { REQUIRE(Report(id, {load}).ok()); }
 
-  // A prompt that takes so long to its first token and has no other; its timeline.
+  // Runs a prompt with the given time to its first and only token. Returns its timeline.
   Timeline Run(int32_t n_prompt, double took_ms, int32_t reused_tokens = 0) {
     sent.clear();
     const RequestId id = Submit(n_prompt, 1);
@@ -63,7 +63,7 @@ struct RelayPlanningFixture : RouterHarness {  // two prefill workers and a deco
     }
     return End(id).timeline;
   }
-  // Slices of a prompt that is cancelled at once.
+  // Returns the slices of a prompt, which is then cancelled.
   std::vector<int32_t> Slices(int32_t n_prompt) {
     const RequestId id = Submit(n_prompt, 1);
     Cancel(id);
@@ -78,7 +78,7 @@ TEST_CASE("a relay's slices follow what long prompts cost each worker") {
   const std::vector<int32_t> even = r.Slices(8192);
   REQUIRE(even.size() == 2);
   CHECK(even[0] + even[1] == 8192);
-  // Equal work: x + x^2 / 8192 of the first is half of 8192 + 8192.
+  // Equal work: the first slice's x + x^2 / 8192 is half of 8192 + 8192.
   CHECK(even[0] == Approx(8192 * 0.618).margin(64));
   r.ReportLoad(kHead, {.prefill_fit = Fit(3)});  // the head of the chain became slow
   CHECK(r.Slices(8192)[0] < 8192 * 0.4);
@@ -98,7 +98,7 @@ TEST_CASE("before a worker has measured what prompts cost one computes them alon
   };
   CHECK(ranks() == 1);
   PrefillFit fit = Fit();
-  fit.n_tokens = 200;  // of some short prompts
+  fit.n_tokens = 200;  // in a few short prompts
   REQUIRE(r.Report(kHead, {WorkerLoad{.prefill_fit = fit}}).ok());
   CHECK(ranks() == 1);
   fit.n_tokens = 1200;
@@ -136,19 +136,19 @@ TEST_CASE("relays that take longer than one worker would are not repeated, but t
   RelayPlanningFixture r;
   REQUIRE(r.Run(8192, 200).slices.size() == 2);
   REQUIRE(r.Run(8192, 170).slices.size() == 1);
-  CHECK(r.Run(2048, 18).slices.size() == 2);  // of another length
+  CHECK(r.Run(2048, 18).slices.size() == 2);  // another length
   for (int i = 1; i < PlanRecord::kBarredPrompts; ++i) REQUIRE(r.Run(8192, 165).slices.size() == 1);
   CHECK(r.Slices(8192).size() == 2);
   REQUIRE(r.Run(8192, 170).slices.size() == 2);
   REQUIRE(r.Slices(8192).size() == 1);
-  // What it costs has changed.
+  // The cost has changed.
   r.ReportLoad(kTail, {.prefill_fit = Fit(1.2)});
   CHECK(r.Slices(8192).size() == 2);
 }
 
 TEST_CASE("predictions that are off by more than a relay gains make none") {
   RelayPlanningFixture r;
-  r.ReportLoad(kHead, {.prefill_fit = Fit(3)});  // it takes a quarter of the time away
+  r.ReportLoad(kHead, {.prefill_fit = Fit(3)});  // a relay saves a quarter of the time
   REQUIRE(r.Slices(8192).size() == 2);
   for (int i = 0; i < 30; ++i) r.Run(8192, i % 2 == 0 ? 130 : 20);
   CHECK(r.Slices(8192).size() == 1);
@@ -204,10 +204,10 @@ TEST_CASE("shorter prompts go before a prompt, longer ones do not; of relays eve
   r.Submit(30, 1);  // too short for relays: one on each worker
   const double alone = predicted_ms(8192);
   CHECK(alone == Approx(AloneMs(30) + AloneMs(8192) / 2).epsilon(0.02));
-  r.Submit(8192, 1);  // on both
+  r.Submit(8192, 1);  // a relay on both workers
   CHECK(predicted_ms(20) == Approx(AloneMs(20)).margin(0.01));
   CHECK(predicted_ms(39) == Approx(AloneMs(30) + AloneMs(39)).margin(0.01));
-  // It passes the slices alone; as a relay it would wait for them.
+  // On one worker the prompt passes the queued slices; as a relay it would wait for them.
   const RequestId half = r.Submit(3000, 1);
   r.Cancel(half);
   const Timeline timeline = r.End(half).timeline;
@@ -218,7 +218,7 @@ TEST_CASE("shorter prompts go before a prompt, longer ones do not; of relays eve
 TEST_CASE("what a relay costs in all counts for prompts to come where recent ones had to wait") {
   RelayPlanningFixture r;
   PrefillFit fit = Fit();
-  fit.floor = 20e-3;  // of each slice
+  fit.floor = 20e-3;  // per slice
   for (const Incarnation worker : {kTail, kHead}) r.ReportLoad(worker, {.prefill_fit = fit});
   REQUIRE(r.Slices(8192).size() == 2);
   std::vector<RequestId> burst;
@@ -241,7 +241,7 @@ TEST_CASE("what others cost a prompt says nothing about its prediction, and bars
       REQUIRE(r.Report(r.sent[n_sent].first, std::move(events)).ok());
     }
   };
-  // Beside one of the same length that came first, each takes longer than it would alone.
+  // Two prompts of the same length run at a time, so the later one takes longer than alone.
   for (int i = 0; i < 12; ++i) {
     r.sent.clear();
     const RequestId shorter = r.Submit(39, 1);
@@ -278,7 +278,7 @@ TEST_CASE("who hands a relay's KV to the decode worker follows the links, unless
   };
   CHECK(push(1e12) == RelayPush::kAll);
   CHECK(push(1e12, RelayPush::kTail) == RelayPush::kTail);
-  // The chain alone takes 12 of the 20 ms a layer takes; twice as much does not fit.
+  // The chain takes 12 of the 20 ms of a layer; twice as much does not fit.
   CHECK(push(8e8) == RelayPush::kTail);
   CHECK(push(8e8, RelayPush::kAll) == RelayPush::kAll);
 }
@@ -293,7 +293,7 @@ TEST_CASE("no slice is longer than its worker takes") {
   r.Lose(kHead);
   CHECK(r.Slices(4096).size() == 2);
   CHECK(r.Sent<PrefillRequest>().back().second.earlier.empty());
-  // In one round the first slice would have 5,056.
+  // With one round the first slice would have 5,056 tokens.
   const std::vector<int32_t> shares = r.Slices(8192);
   REQUIRE(shares.size() == 2);
   CHECK(shares[0] + shares[1] == 8192);
@@ -344,10 +344,10 @@ TEST_CASE("a table of another model or numerics is refused when the first worker
   CHECK(r.router.View().prefill_workers == 1);
 }
 
-// Prompts that arrive faster than they can be computed: relays would cost more in all.
+// Prompts arrive faster than they can be computed, so relays would increase the total cost.
 TEST_CASE("at saturation with short prompts total tokens per second are those without relays") {
-  // Milliseconds until 400 prompts of 256 tokens are through, each rank busy for its slice, with
-  // 0.5 ms on top of each; and how many were relays.
+  // Returns the milliseconds until 400 prompts of 256 tokens are done, with each rank busy for its
+  // slice plus 0.5 ms, and the number of relays.
   const auto run = [](bool relays) {
     RouterOptions options = Relays();
     if (!relays) options.relay.min_tokens = 0;

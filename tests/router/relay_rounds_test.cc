@@ -1,5 +1,5 @@
-// Relays in rounds at the router: what each rank is sent, who stands in for one that is lost, and
-// that a link of the ring that becomes slow is left.
+// Relays in rounds at the router: the messages to each rank, the replacement of a lost rank, and
+// the retry after a link of the ring becomes slow.
 #include <algorithm>
 #include <optional>
 
@@ -20,7 +20,7 @@ TEST_CASE("in rounds each rank gets all its slices, and what it lacks comes arou
   CHECK(tail.tokens.size() == 176);
   CHECK_FALSE(tail.is_head);
   CHECK(tail.ticket.kv_pages == 11);
-  // Slice by slice in the order of the prompt.
+  // Checks the slices one by one in the order of the prompt.
   std::vector<int32_t> ends;
   TicketId before{};
   for (size_t slice = 0; slice < 6; ++slice) {
@@ -70,7 +70,7 @@ TEST_CASE("in rounds each rank gets all its slices, and what it lacks comes arou
   CheckIdle(r);
 }
 
-// Up to where the slices of a rank reach, the last one's too.
+// Returns the ends of a rank's slices, the last one included.
 std::vector<size_t> Ends(const PrefillRequest& request) {
   std::vector<size_t> ends;
   for (const RelayRound& round : request.earlier) ends.push_back(size_t(round.tokens));
@@ -82,7 +82,8 @@ TEST_CASE("a lost rank of a relay in rounds is replaced: all its slices, the oth
   const auto [lost, other] =
       GENERATE(table<Incarnation, Incarnation>({{kTail, 10}, {kHead, 14}, {kThird, 20}}));
   Ring r(GENERATE(RelayPush::kAll, RelayPush::kTail));
-  r.JoinWith(other, Role::kPrefill, 32);  // as long as each of the slices, not as all of a rank's
+  r.JoinWith(other, Role::kPrefill,
+             32);  // enough for each slice, not for all of a rank
   r.Lose(lost);
   const std::map<Incarnation, PrefillRequest> next = r.Requests();
   REQUIRE(next.size() == 3);
@@ -114,7 +115,7 @@ TEST_CASE("a lost rank of a relay in rounds is replaced: all its slices, the oth
 TEST_CASE("who takes too short slices for a relay in rounds does not stand in") {
   Ring r(RelayPush::kAll);
   r.JoinWith(14, Role::kPrefill, 16);
-  REQUIRE(r.Report(kThird, {WorkerLoad{.draining = true}}).ok());  // nor does who is before it
+  REQUIRE(r.Report(kThird, {WorkerLoad{.draining = true}}).ok());  // nor does the rank before it
   r.Lose(kHead);
   CHECK(r.router.View().ranks_replaced == 0);
   const auto next = r.Sent<PrefillRequest>();
@@ -174,7 +175,7 @@ TEST_CASE("a broken handoff of a ring: the end that two of them have in common i
   r.Cancel(r.id);
 }
 
-// From one rank to another; `left` bytes of KV, of what crosses it in all rounds, have not crossed.
+// Reports a link from one rank to another; `left`: bytes of KV of all rounds that have not crossed.
 WorkerLoad LoadOf(const Ring& ring, Incarnation from, Incarnation to, double bytes_per_second,
                   int64_t left) {
   int64_t pages = 0;
@@ -201,7 +202,7 @@ TEST_CASE("a link of a ring that becomes slow is left, if much is yet to cross i
     r.Advance(absl::Milliseconds(400));
     CHECK(slow_links() == 1);
     REQUIRE(r.Sent<PrefillRequest>().size() == 1);
-    CHECK(r.LastPrefillWorker() == kThird);  // it has its first slice
+    CHECK(r.LastPrefillWorker() == kThird);  // kThird has the first slice
     CHECK(r.LastPrefill().earlier.empty());
     CHECK(r.LastPrefill().tokens.size() == 176);
   }

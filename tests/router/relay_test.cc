@@ -1,5 +1,5 @@
-// Relays at the router: an attempt whose prompt two workers compute, head and tail; whom it takes
-// for them, and what each is sent.
+// Relays at the router: attempts whose prompt two workers compute, head and tail; the choice of the
+// workers and the messages to each.
 #include <catch2/catch.hpp>
 #include <map>
 
@@ -92,7 +92,7 @@ TEST_CASE("a relay of three ranks: each hands all KV up to its slice's end to th
   CHECK(first.inflow == Inflow{});
   CHECK(first.sink == Announce(kHead, Role::kPrefill).transfer);
   CHECK(first.ticket.kv_pages == 2);
-  // Each hands its own slice to the decode worker.
+  // Each rank hands its own slice to the decode worker.
   CHECK(tail.ticket.first_page == 4);
   CHECK(second.push.ticket.part_of == tail.ticket.id);
   CHECK(second.push.ticket.first_page == 2);
@@ -153,7 +153,7 @@ TEST_CASE("the tail alone hands KV to the decode worker where that is asked for,
   RouterOptions options = Relays();
   if (asked) options.relay.lab.push = RelayPush::kTail;
   RelayHarness r(options);
-  r.Submit(96, asked ? 3 : 1);  // of one token nothing is decoded
+  r.Submit(96, asked ? 3 : 1);  // a request for one token decodes nothing
   for (const auto& [worker, message] : r.sent) {
     const auto* request = std::get_if<PrefillRequest>(&message);
     if (request == nullptr) continue;
@@ -231,7 +231,7 @@ TEST_CASE("a relay of one token ends at the tail; a tail may decode itself") {
     CHECK(r.LastIsRelay());
     REQUIRE(r.Report(kTail, {Token(id, 100, 7), Ended(id, true)}).ok());
     CHECK(r.End(id).reason == EndReason::kLength);
-    // It has not heard of the head's end: nothing may be left there.
+    // The tail has not heard of the head's end, so the head's part must be cancelled.
     CHECK(r.Cancelled() == Incarnations{kHead});
     REQUIRE(r.Report(kHead, {Ended(id, true)}).ok());
     CheckIdle(r);
@@ -259,7 +259,7 @@ TEST_CASE("head and tail are each charged for their slice until it is computed")
   const RequestId relay = r.Submit(2000, 2);  // 1008 tokens at the head, 992 at the tail
   REQUIRE(r.LastPrefillWorker() == kHead);
   REQUIRE(r.LastIsRelay());
-  const auto next = [&] {  // of a prompt too short for a relay
+  const auto next = [&] {  // a prompt too short for a relay
     const RequestId id = r.Submit(10, 2);
     const Incarnation worker = r.LastPrefillWorker();
     r.Cancel(id);
@@ -277,7 +277,7 @@ TEST_CASE("head and tail are each charged for their slice until it is computed")
   SECTION("the tail is done, and so its head") {
     REQUIRE(r.Report(kTail, {Token(relay, 2000, 7)}).ok());
     const Incarnation first = next();
-    CHECK(first != next());  // in turns
+    CHECK(first != next());  // the workers alternate
   }
   SECTION("it ends") {
     r.Cancel(relay);
@@ -296,7 +296,7 @@ TEST_CASE("a full decode worker: a relay moves while nothing is computed, and st
     return r.Report(worker,
                     {NoRoomNotice{.request_id = id, .epoch = 1, .expected_wait_us = 60'000'000}});
   };
-  REQUIRE(no_room(kHead).ok());  // that the tail has no pages yet says nothing about others
+  REQUIRE(no_room(kHead).ok());  // a tail without pages says nothing about other workers
   CHECK(r.sent.empty());
   REQUIRE(no_room(kTail).ok());
   CHECK(r.Cancelled() == Incarnations{decode, kTail, kHead});

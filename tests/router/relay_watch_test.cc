@@ -1,4 +1,5 @@
-// Relays whose link becomes slow under way: when it is worth to aim anew, and that it is done once.
+// Relays whose link becomes slow under way: the test of whether a new dispatch pays, and its limit
+// of one per request.
 #include "router/relay_watch.h"
 
 #include "tests/router/relay_harness.h"
@@ -15,7 +16,7 @@ TEST_CASE("the slowest hop is left if it keeps the relay half as long again as o
   std::vector<HopProgress> hops = {
       {.bytes = 10 * kMega, .crossed = 10 * kMega, .bytes_per_second = 1},
       {.bytes = 10 * kMega, .crossed = 4 * kMega, .bytes_per_second = 2e6},
-      {.bytes = 90 * kMega, .crossed = 0, .bytes_per_second = 0}};  // nothing is known of it
+      {.bytes = 90 * kMega, .crossed = 0, .bytes_per_second = 0}};  // an unknown link
   CHECK(TimeLeft(hops[0]) == absl::ZeroDuration());
   CHECK(TimeLeft(hops[1]) == absl::Seconds(3));
   CHECK_FALSE(HopToLeave(hops, alone));
@@ -23,7 +24,7 @@ TEST_CASE("the slowest hop is left if it keeps the relay half as long again as o
   CHECK(HopToLeave(hops, alone) == 1);
   hops[0] = {.bytes = 10 * kMega, .crossed = 0, .bytes_per_second = 1e5};
   CHECK(HopToLeave(hops, alone) == 0);
-  // More than its own KV has crossed: others share it.
+  // More than the relay's own KV has crossed: the link is shared.
   hops = {{.bytes = kMega, .crossed = 2 * kMega, .bytes_per_second = 1}};
   CHECK_FALSE(HopToLeave(hops, alone));
   CHECK_FALSE(HopToLeave({}, alone));
@@ -51,7 +52,7 @@ struct SlowChain : RelayHarness {
   uint64_t SlowLinks() const {
     return router.View().failovers[static_cast<size_t>(FailoverCause::kSlowLink)];
   }
-  static constexpr int64_t kEarlier = 5 * kMega;  // of relays before
+  static constexpr int64_t kEarlier = 5 * kMega;  // bytes of earlier relays
   RequestId id = 0;
 };
 
@@ -67,7 +68,7 @@ TEST_CASE("a relay whose link falls to a hundredth under way goes on at one work
   CHECK(r.LastPrefill().epoch == 2);
   CHECK(r.LastPrefill().inflow == Inflow{});
   CHECK_FALSE(r.LastIsRelay());
-  CHECK(r.LastPrefillWorker() == kHead);  // it has its slice
+  CHECK(r.LastPrefillWorker() == kHead);  // kHead has its slice
   CHECK(r.Cancelled().size() == 3);
   r.Advance(absl::Seconds(1));
   CHECK(r.SlowLinks() == 1);
@@ -103,7 +104,7 @@ TEST_CASE("a relay that is late for other reasons than its links goes on") {
   r.Cancel(r.id);
 }
 
-// What is left takes 2 s, and one worker would take 52 ms by itself; but for 2 s nothing got on.
+// The rest takes 2 s on the link and 52 ms on one worker, but for 2 s no worker has made progress.
 TEST_CASE("where everything is late, a link that looks slow is not left") {
   SlowChain r;
   r.AdvanceWith(absl::Seconds(2), {kDecode1, kTail, kHead});

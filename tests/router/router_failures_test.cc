@@ -1,4 +1,4 @@
-// What the router does when workers are lost or parts fail: the request goes on elsewhere.
+// Lost workers and failed parts at the router: the request continues on other workers.
 #include <catch2/catch.hpp>
 
 #include "tests/support/router_harness.h"
@@ -26,7 +26,7 @@ TEST_CASE("a lost decode worker: the same position goes on elsewhere") {
   CHECK(r.LastDecodeWorker() != first);
   CHECK(r.Sent<DecodeRequest>().at(0).second.n_prompt == 22);
   CHECK(r.Sent<DecodeRequest>().at(0).second.max_tokens == 2);
-  // The old attempt is over, whatever it says.
+  // Reports on the old attempt have no effect.
   REQUIRE(r.Report(kP1, {Token(id, 20, 99, 1), Token(id, 22, 99, 1)}).ok());
   REQUIRE(r.Report(kP1, {Token(id, 22, 9, 2), Ended(id, true, EndReason::kLength, 2)}).ok());
   REQUIRE(r.Report(r.LastDecodeWorker(),

@@ -1,6 +1,5 @@
-// The router under random schedules and faults: whatever happens in whatever order, each request
-// ends once, with a prefix of its true tokens, all of them unless it was cancelled or failed, and
-// nothing is left behind anywhere.
+// The router under random schedules and faults: each request ends once, with a prefix of its true
+// tokens (all of them unless it was cancelled or failed), and nothing is left at the workers.
 #include <catch2/catch.hpp>
 
 #include "tests/router/fake_cluster.h"

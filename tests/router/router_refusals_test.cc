@@ -1,5 +1,5 @@
-// What the router refuses: requests at once, workers that do not fit, and what a worker cannot
-// know.
+// Refusals by the router: impossible requests, workers that do not fit, and reports that a worker
+// cannot send.
 #include <catch2/catch.hpp>
 
 #include "tests/support/router_harness.h"
@@ -41,7 +41,7 @@ TEST_CASE("a worker that does not fit is refused by the name of the field") {
              Contains("numerics_id") && Contains("cuda-sm90") && Contains("cpu-x86"));
   CHECK_THAT(refusal([](WorkerAnnounce* a) { a->layout_id = "M"; }), Contains("layout_id"));
   CHECK_THAT(refusal([](WorkerAnnounce* a) { a->page_tokens = 64; }), Contains("page_tokens"));
-  // An empty cluster takes anyone.
+  // An empty cluster takes any worker.
   RouterHarness r;
   r.Join(1, Role::kBoth);
   r.Lose(1);
@@ -113,7 +113,7 @@ TEST_CASE("a request that a worker cannot read ends with its name, at once, and 
   using Catch::Contains;
   CHECK_THAT(std::string(r.End(id).status.message()),
              Contains("their-name") && Contains("decode.stop_tokens count: 4000"));
-  // No other worker is asked; the partner lets go.
+  // No other worker is tried; the partner is cancelled.
   CHECK(r.Sent<PrefillRequest>().empty());
   CHECK(r.Sent<DecodeRequest>().empty());
   REQUIRE(r.Sent<CancelRequest>().size() == 1);

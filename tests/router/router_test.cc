@@ -150,7 +150,7 @@ TEST_CASE("a first token that stops the request cancels its decode part") {
   CHECK(cancels[0].first == kD1);
   CHECK(cancels[1].first == kP1);
   CHECK(cancels[0].second.epoch == 1);
-  // What the workers still say changes nothing.
+  // Later reports of the workers have no effect.
   REQUIRE(r.Report(kD1, {Token(id, 21, 8), Ended(id, false, EndReason::kCancelled)}).ok());
   REQUIRE(r.Report(kP1, {Ended(id, true, EndReason::kFailed)}).ok());
   CheckIdle(r);
@@ -176,7 +176,7 @@ TEST_CASE("a colocated worker gets both parts with itself as sink") {
   REQUIRE(decodes.size() == 2);
   CHECK(prefills[0].first == decodes[0].first);
   CHECK(prefills[0].second.sink.incarnation == prefills[0].first);
-  CHECK(prefills[0].first != prefills[1].first);  // the second request goes to the idle one
+  CHECK(prefills[0].first != prefills[1].first);  // the second request goes to the idle worker
   r.Cancel(a);
   CHECK(r.Sent<CancelRequest>().size() == 1);  // one worker, told once
   r.Cancel(b);
@@ -222,10 +222,10 @@ TEST_CASE("NO_ROOM: another worker with room is taken when that is sooner") {
   REQUIRE(no_room(absl::Seconds(5), 1).ok());
   CHECK(r.LastDecodeWorker() != first);
   CHECK(r.LastPrefill().epoch == 2);
-  // Now both are full: it stays and waits.
+  // Both workers are full now, so the request stays and waits.
   REQUIRE(no_room(absl::Seconds(4), 2).ok());
   CHECK(r.sent.empty());
-  // A notice of an old attempt says nothing about this one.
+  // A notice of an old attempt does not count for the new one.
   REQUIRE(no_room(absl::Seconds(50), 1).ok());
   CHECK(r.sent.empty());
   r.Cancel(id);
@@ -272,7 +272,7 @@ TEST_CASE("a queue is shorter by what is computed, told by first tokens and by l
   r.Submit(1000, 10);
   CHECK(r.LastPrefillWorker() == kP1);
   const RequestId second = r.Submit(1000, 10);
-  CHECK(r.LastPrefillWorker() == kP2);  // were both queues alike, the next would be kP1's turn
+  CHECK(r.LastPrefillWorker() == kP2);  // with equal queues the next would be kP1
   SECTION("first token") {
     REQUIRE(r.Report(kP2, {Token(second, 1000, 7)}).ok());
     r.Submit(1000, 10);

@@ -1,4 +1,5 @@
-// Workers that fall silent, leave or come back: who is given up, when, and what may still be said.
+// Workers that fall silent, leave or come back: the time of their loss, and the reports that still
+// count.
 #include <catch2/catch.hpp>
 
 #include "tests/support/router_harness.h"
@@ -30,10 +31,11 @@ TEST_CASE("a silent worker is given up within its bound, its stream closed, its 
   CHECK(r.closed[0].reason.code() == absl::StatusCode::kUnavailable);
   CHECK(r.LastDecodeWorker() == other);
   CHECK(r.LastPrefill().tokens.size() == 22);
-  CHECK(r.Sent<CancelRequest>().empty());  // it could not hear of it
+  CHECK(r.Sent<CancelRequest>().empty());  // a cancel could not reach the worker
   CHECK(r.router.View().failovers[static_cast<int>(FailoverCause::kWorkerLost)] == 1);
 
-  // It comes back on a new stream, the same life: what it still says of old attempts is stale.
+  // The worker comes back on a new stream with the same incarnation; its reports on old attempts
+  // are stale.
   r.Lose(silent);
   r.Join(silent, Role::kDecode);
   REQUIRE(r.Report(silent, {Token(id, 22, 99, 1), Token(id, 23, 99, 1),
@@ -43,7 +45,7 @@ TEST_CASE("a silent worker is given up within its bound, its stream closed, its 
   REQUIRE(r.Report(kP1, {Token(id, 22, 9, 2), Ended(id, true, EndReason::kLength, 2)}).ok());
   REQUIRE(r.Report(other, {Token(id, 23, 10, 2), Ended(id, false, EndReason::kLength, 2)}).ok());
   CHECK(r.tokens[id] == std::vector<int32_t>{7, 8, 9, 10});
-  // And it is chosen like any other.
+  // The worker is chosen like any other.
   std::map<Incarnation, int> chosen;
   for (int i = 0; i < 4; ++i) {
     const RequestId next = r.Submit(20, 4);
@@ -76,13 +78,13 @@ TEST_CASE("all workers silent at once: none is a refuge for another's requests")
 TEST_CASE("a router that stood still itself learns nothing from silence") {
   PairHarness r;
   r.AdvanceWith(absl::Seconds(5), {kP1, kD1});
-  r.now += absl::Seconds(20);  // nobody called it: its process was stopped
+  r.now += absl::Seconds(20);  // no OnTime in between: the router's process was stopped
   r.router.OnTime(r.now);
   r.Collect();
   CHECK(r.closed.empty());
   r.Advance(absl::Milliseconds(2900));
   CHECK(r.closed.empty());
-  r.Advance(absl::Seconds(1));  // now they had their time
+  r.Advance(absl::Seconds(1));  // enough time for the workers to report
   CHECK(r.closed.size() == 2);
 }
 

@@ -1,5 +1,5 @@
-// The router's state tables: every state that is not the last one has a deadline and ends by time
-// alone; every transition of the tables is taken by these few stories.
+// The router's state tables: every state except the last has a deadline and ends by time alone, and
+// the cases below take every transition of the tables.
 #include <catch2/catch.hpp>
 
 #include "router/cluster.h"
@@ -55,7 +55,7 @@ TEST_CASE("the router's tables are whole") {
 TEST_CASE("time alone ends every state of a journey") {
   TransitionCounts counts;
   const std::vector<Incarnation> both = {kP1, kD1};
-  {  // prefilling: nobody says anything, twice; then the parts are awaited in vain
+  {  // prefilling: no report comes, twice; then the parts never end
     PairHarness r(Short(&counts));
     const RequestId id = r.Submit(20, 4);
     r.AdvanceWith(absl::Seconds(60), both);
@@ -72,7 +72,7 @@ TEST_CASE("time alone ends every state of a journey") {
   {  // waiting
     PairHarness r(Short(&counts));
     const RequestId id = r.Submit(20, 4);
-    r.Advance(absl::Seconds(15));  // the workers are silent, and nobody comes
+    r.Advance(absl::Seconds(15));  // the workers are silent, and no new worker comes
     CHECK(r.End(id).status.code() == absl::StatusCode::kUnavailable);
     CHECK(r.router.View().waiting == 0);
   }

@@ -1,4 +1,4 @@
-// What a worker reports of its steps predicts whole prompts.
+// The reported cost of a worker's steps predicts whole prompts.
 #include "worker/prefill_meter.h"
 
 #include <catch2/catch.hpp>
@@ -12,12 +12,13 @@ namespace {
 
 constexpr int kLayers = 16, kStepTokens = 512;
 
-// Seconds of a step of a 1B shape on two cores; every step costs 30 ms on top of its tokens.
+// Returns the seconds of a step of a 1B shape on two cores; every step costs 30 ms on top of its
+// tokens.
 double StepSeconds(double tokens, double pairs) {
   return 0.03 + 16 * (3e-4 * tokens + 3.3e-8 * pairs);
 }
 
-// A prompt alone, in steps.
+// Returns the seconds of a prompt alone, in steps.
 double PromptSeconds(int tokens) {
   double seconds = 0;
   for (int begin = 0; begin < tokens; begin += kStepTokens) {
@@ -43,7 +44,7 @@ TEST_CASE("nothing is told before the first step, and that is believed at once")
   CHECK(meter.fit().n_seen == 1);
   CHECK(meter.fit().token == Approx(0.005));
   CHECK(meter.fit().n_tokens == 100);
-  meter.Add(8, CausalPairs(8, 0), 0.1);  // too few to say what a token costs
+  meter.Add(8, CausalPairs(8, 0), 0.1);  // too few tokens to give the cost of a token
   CHECK(meter.fit().n_tokens == 100);
 }
 
@@ -53,7 +54,7 @@ TEST_CASE("first costs are told before the first step, and keep what steps do no
   CHECK(meter.fit().n_seen == 1);
   CHECK(meter.fit().n_tokens >= 1 << 20);
   CHECK(Predict(meter.fit(), 8192) == Approx(PromptSeconds(8192)).epsilon(0.02));
-  // Of a machine that is half as fast: short prompts say so at once, long ones were not seen.
+  // The machine is now half as fast: short prompts show it at once; long ones did not occur.
   for (int i = 0; i < 20; ++i) {
     const int tokens = 20 + 10 * i;
     meter.Add(tokens, CausalPairs(tokens, 0), 2 * StepSeconds(tokens, CausalPairs(tokens, 0)));

@@ -1,4 +1,4 @@
-// A relay's slice among steps, turn by turn, with router and transfer room played by hand.
+// A relay's slice among steps, turn by turn; the test plays the router and the transfer room.
 #include "worker/worker_core.h"
 
 #include <catch2/catch.hpp>
@@ -26,7 +26,7 @@ SequentialTokens Expected(const std::vector<int32_t>& prompt, int max_tokens,
   return SequentialRun(&reference, prompt, max_tokens, {.temperature = 0});
 }
 
-// Notes the blocks of slices that it computes.
+// Records the blocks of slices that it computes.
 struct NotingBackend : HashBackend {
   using HashBackend::HashBackend;
   void ProjectSlice(int layer, int from, int to) override {
@@ -83,7 +83,7 @@ struct WorkerFixture {
     while (core->Turn()) {
     }
   }
-  // KV of a prompt as some other worker computed it, of planes [from, to), into pages here.
+  // Copies KV of a prompt computed by another worker, planes [from, to), into pages of this worker.
   void Land(const std::vector<int32_t>& computed, const std::vector<int32_t>& pages, int from,
             int to) {
     HashBackend other(kPageTokens);
@@ -103,8 +103,8 @@ struct WorkerFixture {
     }
     other_pool->Give(there);
   }
-  // A tail's prompt of 20 tokens, the first 12 by inflow, of which one plane has arrived; its slice
-  // has gone as far as that, or has not begun.
+  // Admits a tail's prompt of 20 tokens, the first 12 by inflow, of which one plane has arrived.
+  // has_run: the slice has used that plane, else it has not begun.
   void Tail(bool has_run = true) {
     PrefillRequest request;
     request.request_id = 7;
@@ -128,7 +128,7 @@ struct WorkerFixture {
     core->Handle(
         TransferEvent(InflowArrived{.ticket_id = kInflowTicket, .epoch = 1, .n_planes = to}));
   }
-  // A request of 6 tokens and 4 to make comes from another worker.
+  // Admits a request with 6 tokens from another worker and 4 tokens to make.
   void Sequence() {
     Say(DecodeRequest{.request_id = 8,
                       .epoch = 1,
@@ -163,12 +163,12 @@ struct WorkerFixture {
   std::vector<int32_t> inflow_pages, lent;
   std::map<RequestId, std::vector<TokenOut>> tokens;
   std::vector<PartEnded> ends;
-  WorkerLoad load;  // the last one told
+  WorkerLoad load;  // the last reported load
 };
 
 TEST_CASE("a request has one range of longrope in prefill and decode") {
   const RopeDesc rope = LongropeFrom(23);
-  for (const int max_tokens : {3, 4}) {  // the most of the short range, and one more
+  for (const int max_tokens : {3, 4}) {  // the max of the short range, and one more
     WorkerFixture rig(rope);
     rig.Say(DecodeRequest{.request_id = 9,
                           .epoch = 1,
@@ -206,10 +206,10 @@ TEST_CASE(
   CHECK(rig.load.prefill_queued_pairs == 8 * 12 + 8 * 8 / 2);
   rig.Flow(1, 3);
   rig.Turns();
-  rig.now += absl::Seconds(2);  // loads are told again
+  rig.now += absl::Seconds(2);  // the load is reported again
   rig.Turns();
   CHECK(rig.load.prefill_fit.n_seen == 1);
-  // Its six blocks, without what was between them.
+  // The times of the slice's six blocks, without other work between them.
   CHECK(rig.load.prefill_fit.token * 8 + rig.load.prefill_fit.pair * 128 == Approx(6 * 10e-6));
   CHECK(rig.load.prefill_queued_pairs == 0);
   rig.Sequence();
@@ -254,7 +254,8 @@ TEST_CASE("rows do not wait for a slice, and it goes on beside them") {
     REQUIRE(rig.tokens[8][i].token == expected[i + 1]);
     REQUIRE(rig.backend.block_rows.size() <= i + 1);
   }
-  // Beside rows: what two prompt tokens cost in a step, six rows of one of three layers.
+  // With rows in the batch, a block costs at most as much as two prompt tokens in a step: six rows
+  // of one of three layers.
   for (const int rows : rig.backend.block_rows) REQUIRE(rows <= 6);
   REQUIRE(rig.tokens[7].empty());
   rig.Flow(1, 3);
@@ -291,7 +292,7 @@ TEST_CASE("a slice is dropped with its prompt, and the worker goes on") {
   const bool cancelled = GENERATE(true, false);
   if (cancelled) rig.Say(CancelRequest{.request_id = 7, .epoch = 1});
   rig.core->Turn();
-  REQUIRE(rig.ends.empty());  // its pages may still be written
+  REQUIRE(rig.ends.empty());  // the pages may still be written
   rig.core->Handle(TransferEvent(InflowFailed{
       .ticket_id = kInflowTicket, .epoch = 1, .status = absl::UnavailableError("head lost")}));
   PrefillRequest next;
@@ -304,7 +305,7 @@ TEST_CASE("a slice is dropped with its prompt, and the worker goes on") {
   REQUIRE(rig.ends.size() == 2);
   REQUIRE(rig.ends[0].reason == (cancelled ? EndReason::kCancelled : EndReason::kFailed));
   REQUIRE(rig.tokens[9].at(0).token == Expected(rig.prompt, 1).tokens[0]);
-  // What a broken attempt has of its slice is kept for a while.
+  // The slice of a broken attempt is kept for a while.
   REQUIRE((rig.pool->held() == 0) == cancelled);
   rig.now += 2 * PrefillOptions().kept_slice_time;
   rig.Turns();

@@ -1,4 +1,4 @@
-// Engine threads, link threads and a router's thread at once, without UCX and gRPC so that a race
+// Engine threads, link threads and a router's thread at once, without UCX and gRPC, so that a race
 // detector sees every access: two prefill workers hand over to a decode worker while requests are
 // cancelled, metrics are read, and in the end everything drains or is cut short.
 #include <catch2/catch.hpp>
@@ -65,7 +65,7 @@ class Node {
   std::unique_ptr<Transfer> transfer_;
 };
 
-// What the reports said, for a waiting test.
+// The contents of the reports, for a waiting test.
 class Ledger {
  public:
   void Add(const WorkerReport& report) {
