@@ -1,4 +1,4 @@
-// What Baton's control stream relies on in gRPC (1.51), as it uses it: the callback API, one
+// The behaviour of gRPC (1.51) that Baton's control stream relies on: the callback API, one
 // bidirectional stream per pair with one write in flight, and its cancellation, deadline, loss of
 // the peer, flow control, order, latency and clean end.
 #include <grpcpp/grpcpp.h>
@@ -18,7 +18,7 @@ namespace {
 
 using Catch::Contains;
 
-// A bare client stream: no framing by our shell. Reactions only note.
+// A bare client stream without the framing of ControlClient. Reactions only record.
 class BareStream : public grpc::ClientBidiReactor<wire::WorkerReport, wire::RouterMessages> {
  public:
   explicit BareStream(const std::string& address, grpc::ClientContext* context,
@@ -51,7 +51,7 @@ class BareStream : public grpc::ClientBidiReactor<wire::WorkerReport, wire::Rout
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, absl::ToChronoNanoseconds(limit), condition);
   }
-  // Waits for the write too.
+  // Waits until the write has ended.
   bool Write(const wire::WorkerReport& report) {
     const int before = writes_ + failed_writes_;
     StartWrite(&report);
@@ -96,12 +96,12 @@ TEST_CASE("cancelling a call ends every open operation, and OnDone comes once, l
   REQUIRE(router.Next<WorkerReported>().has_value());
   context.TryCancel();
   REQUIRE(stream.Wait([&] { return stream.failed_reads_ == 1; }));
-  CHECK_FALSE(stream.done_);  // a hold is open: the stream is ours to write to, in vain
+  CHECK_FALSE(stream.done_);  // a hold is open, so writes are still allowed, without effect
   CHECK_FALSE(stream.Write(LoadReport()));
   stream.RemoveHold();
   REQUIRE(stream.Wait([&] { return stream.done_; }));
   CHECK(stream.status_.error_code() == grpc::StatusCode::CANCELLED);
-  REQUIRE(router.Next<WorkerLost>().has_value());  // the server heard of it
+  REQUIRE(router.Next<WorkerLost>().has_value());  // the server got the loss
 }
 
 TEST_CASE("a deadline ends the stream on both sides") {
@@ -187,7 +187,7 @@ TEST_CASE("a peer process killed in the middle of traffic") {
     if (i == 50) peer->Kill(SIGKILL);
     worker.client->Send({.events = {TokenOut{.request_id = 1, .position = i}}});
   }
-  Epoch next = 1;  // what arrives before the end is a prefix, in order
+  Epoch next = 1;  // messages before the end are a prefix, in order
   for (bool lost = false; !lost;) {
     const auto event = worker.events.NextAny();
     REQUIRE(event.has_value());
@@ -223,7 +223,7 @@ TEST_CASE("the first message after idle is as fast as any") {
                               << absl::FormatDuration(busy.back()) << "; after idle p50 "
                               << absl::FormatDuration(idle[idle.size() / 2]) << " max "
                               << absl::FormatDuration(idle.back()));
-  // Wide enough for a loaded machine, where busy round trips are slow too.
+  // The bound allows for a loaded machine, where busy round trips are slow too.
   CHECK(idle[idle.size() * 3 / 4] <
         std::max(absl::Milliseconds(20), 4 * busy[busy.size() * 95 / 100]));
 }

@@ -1,5 +1,5 @@
-// What this code expects of UCX, asked of the UCX it is linked with, through the Link contract: a
-// newer UCX that behaves differently fails here by name.
+// The behaviour that Baton expects of the linked UCX, tested through the Link contract: a newer UCX
+// that behaves differently fails here by name.
 #include <poll.h>
 
 #include <algorithm>
@@ -34,7 +34,7 @@ wire::ChunkHeaderBytes HeaderOf(uint8_t n) {
   return header;
 }
 
-// Two ends driven by one thread.
+// Two ends used by one thread.
 struct Ends {
   Ends() : source(MakeLink()), sink(MakeLink()) {
     connection = source->Connect(sink->address());
@@ -96,7 +96,7 @@ TEST_CASE("a chunk moves only when its owner posts the receive, and arrives whol
     CHECK(announced->connection == ends.at_sink);
     CHECK(announced->length == length);
     CHECK(announced->header == std::string(wire::kChunkHeaderBytes, '\x09'));
-    // Held: the source's buffer stays in use until the owner has taken the bytes.
+    // Held: the source's buffer stays in use until the owner has received the bytes.
     CHECK_FALSE(ends.AtSource<ChunkSent>(30).has_value());
     ends.sink->Accept(announced->announcement, 6, to.data());
     const auto landed = ends.AtSink<ChunkLanded>();
@@ -130,12 +130,13 @@ TEST_CASE("a refused chunk ends the send and moves nothing") {
   ends.source->Announce(ends.connection, 5, HeaderOf(1), from.data(), from.size());
   ends.sink->Refuse(ends.AtSink<ChunkAnnounced>()->announcement);
   CHECK(ends.AtSource<ChunkSent>().has_value());
-  // And the connection lives on.
+  // The connection stays open.
   ends.source->Send(ends.connection, "still here");
   CHECK(ends.AtSink<MessageArrived>()->bytes == "still here");
 }
 
-// The link itself refuses inside the callback, with an error status, what it cannot hold.
+// The link itself refuses announcements beyond its capacity inside the callback, with an error
+// status.
 TEST_CASE("more announcements than the link holds are refused from the callback") {
   Ends ends;
   std::vector<std::byte> from(64 << 10, std::byte{3}), to(64 << 10);
@@ -186,7 +187,7 @@ TEST_CASE("the longest control message goes eagerly, and comes back") {
   CHECK(answer->connection == ends.connection);
 }
 
-// Closing by force is the only cancel, and after the report nothing lands any more.
+// A forced close is the only cancel; after its report nothing lands any more.
 TEST_CASE("closing the connection ends posted receives, and nothing is written afterwards") {
   for (int round = 0; round < 20; ++round) {
     Ends ends;
@@ -206,7 +207,7 @@ TEST_CASE("closing the connection ends posted receives, and nothing is written a
       ++n_landed;
     }
     std::memset(to.data(), 0xee, to.size());
-    // The source hears of it, and has all its buffers back.
+    // The source gets the loss, and all its buffers are free again.
     CHECK(ends.AtSource<ConnectionLost>().has_value());
     for (uint64_t n = 0; n < kChunks; ++n) REQUIRE(ends.AtSource<ChunkSent>().has_value());
     CHECK(ends.source->idle());
@@ -217,7 +218,7 @@ TEST_CASE("closing the connection ends posted receives, and nothing is written a
   }
 }
 
-// What was announced and held survives the loss of its connection as a safe nothing.
+// A held announcement survives the loss of its connection and stays safe to accept or refuse.
 TEST_CASE("a held chunk whose connection is gone can still be accepted or refused") {
   Ends ends;
   std::vector<std::byte> from(1 << 20), to(1 << 20);
@@ -264,7 +265,7 @@ TEST_CASE("connecting to nobody is told soon, and pending sends end") {
   CHECK(ends.source->idle());
 }
 
-// The peer process: accepts chunks for ever, except that with "hold" it never does.
+// The peer process accepts chunks for ever; with "hold" it never accepts.
 TEST_CASE("a peer killed in the middle is told at once, and every buffer comes back") {
   const bool hold = GENERATE(false, true);
   ChildProcess child({UCX_PEER, hold ? "hold" : "accept"});
@@ -298,8 +299,8 @@ TEST_CASE("a peer killed in the middle is told at once, and every buffer comes b
   CHECK(link->idle());
 }
 
-// One end sleeps on its descriptor as the link thread does, with a bound; a wake-up that only the
-// bound rescued is a lost one.
+// One end sleeps on its descriptor as the link thread does, with a limit; a wake-up that only the
+// limit causes is a lost one.
 TEST_CASE("ten thousand sleeping ping-pongs lose no wake-up") {
   constexpr int kRounds = 10'000;
   constexpr int kBoundMs = 1'000;
@@ -307,7 +308,7 @@ TEST_CASE("ten thousand sleeping ping-pongs lose no wake-up") {
     std::unique_ptr<Link> link;
     std::vector<LinkEvent> events;
     int n_rescued = 0;
-    // The next message; sleeps until it is there.
+    // Returns the next message; sleeps until it arrives.
     ConnectionId NextMessage() {
       const auto give_up = Clock::now() + std::chrono::seconds(30);
       while (Clock::now() < give_up) {
@@ -338,7 +339,7 @@ TEST_CASE("ten thousand sleeping ping-pongs lose no wake-up") {
       if (connection == 0) return;
       sleeper.link->Send(connection, "pong");
     }
-    sleeper.NextMessage();  // the last one: now our pong has arrived
+    sleeper.NextMessage();  // the last message: the last pong has arrived
     rescued_there = sleeper.n_rescued;
   });
   while (!listening) std::this_thread::yield();

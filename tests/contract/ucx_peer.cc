@@ -1,5 +1,5 @@
-// The other process of ucx_contract_test.cc: prints its address, then accepts every chunk that is
-// announced ("accept") or none ("hold"), until it is killed.
+// The peer process of ucx_contract_test.cc: prints its address, then accepts every announced chunk
+// ("accept") or none ("hold"), until it is killed.
 #include <poll.h>
 #include <sys/prctl.h>
 

@@ -1,5 +1,5 @@
-// One client must not harm the others, tried on real processes: requests at the API's own limits,
-// answers to bytes that are no text, workers that are told to stop twice.
+// One client must not harm the others, tested on real processes: requests at the API's own limits,
+// answers to bytes that are not text, workers that are told to stop twice.
 
 #include <signal.h>
 
@@ -28,7 +28,7 @@ std::unique_ptr<ServedBaton> Serve(const std::vector<std::string>& args) {
 
 json::value Parse(const std::string& text) {
   json::error_code bad;
-  json::value value = json::parse(text, bad);  // refuses what is not UTF-8
+  json::value value = json::parse(text, bad);  // fails on invalid UTF-8
   INFO(text);
   REQUIRE_FALSE(bad);
   return value;
@@ -37,7 +37,7 @@ json::value Parse(const std::string& text) {
 TEST_CASE("a request with as many stop tokens as the API takes is answered, and nobody is lost") {
   const std::unique_ptr<ServedBaton> served = Serve({"--demo"});
   const HttpClient client = served->client();
-  std::string ids;  // ascending from one that the model has, and which it does not say here
+  std::string ids;  // ascending from an id of the model that this answer does not contain
   for (int i = 0; i < 1024; ++i) absl::StrAppend(&ids, i == 0 ? "" : ",", 100 + i);
   const auto response =
       client.Post("/v1/completions",
@@ -48,7 +48,7 @@ TEST_CASE("a request with as many stop tokens as the API takes is answered, and 
   CHECK(response->status == 200);
   CHECK(served->log().find("stream to router") == std::string::npos);
   CHECK(MetricSum(client, "baton_failovers_total") == 0);
-  // The same id a thousand times is one.
+  // A thousand equal ids count as one.
   std::string again = ids;
   absl::StrAppend(&again, ",", ids);
   CHECK(client
@@ -78,7 +78,7 @@ TEST_CASE("answers are UTF-8 whatever came in") {
   }
 }
 
-// The port of a worker's own page, as its log tells.
+// Returns the port of a worker's own page from the log.
 int MetricsPort(const ServedBaton& served, const std::string& worker) {
   const std::string log = served.log();
   const std::string mark = "metrics on http://127.0.0.1:";
@@ -118,12 +118,12 @@ TEST_CASE("a worker that drains is seen, and a second SIGTERM ends its drain now
   CHECK(status_of("/livez") == 200);
   CHECK(MetricSum(page, "baton_worker_decode_rows") >= 0);
   const int before = n_chunks;
-  CHECK(served->Child("decode") == worker);  // it still has its stream
+  CHECK(served->Child("decode") == worker);  // the stream still runs there
   ::kill(worker, SIGTERM);
   CHECK(WaitUntil(absl::Seconds(5), [&] { return served->Child("decode") != worker; }));
   CHECK(before < 3000);
   stream.join();
-  CHECK(last == "[DONE]");  // on the worker that was started in its place
+  CHECK(last == "[DONE]");  // by the replacement worker
 }
 
 TEST_CASE("the request that is printed at the start has the right answer each time") {

@@ -28,9 +28,9 @@ namespace baton {
 namespace {
 
 constexpr int kStreams = 8, kStreamTokens = 3000;
-constexpr double kMaxMemory = 64, kMaxGapRatio = 1.2;  // MiB; of p99
+constexpr double kMaxMemory = 64, kMaxGapRatio = 1.2;  // MiB; ratio of p99
 
-// Bytes to a server, never waiting for it to take them; nothing is read.
+// Sends bytes to a server without waiting for it to read them, and reads nothing.
 class Attacker {
  public:
   explicit Attacker(int port) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -46,7 +46,8 @@ class Attacker {
   Attacker(const Attacker&) = delete;
   Attacker& operator=(const Attacker&) = delete;
 
-  // Sends all, while `over` is false and the server has not closed. True: it is still there.
+  // Sends all bytes unless `over` becomes true or the server closes. True: the server has not
+  // closed.
   bool Send(std::string_view bytes, const std::atomic<bool>& over) {
     while (is_open_ && !bytes.empty() && !over) {
       const ssize_t n = ::send(socket_, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -71,7 +72,7 @@ void Pause(absl::Duration pause, const std::atomic<bool>& over) {
     absl::SleepFor(absl::Milliseconds(50));
 }
 
-// One request after the other, and never a look at an answer.
+// Sends one request after another and never reads an answer.
 void SendAhead(int port, const std::atomic<bool>& over) {
   std::string requests;
   while (requests.size() < 73'000) requests += "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -103,7 +104,7 @@ void DripBody(int port, const std::atomic<bool>& over) {
   }
 }
 
-// Of the processes' logs: where each worker shows its own page.
+// Returns the ports of the workers' own pages from the processes' logs.
 std::vector<int> WorkerPorts(const std::string& log) {
   const std::string mark = "metrics on http://127.0.0.1:";
   std::vector<int> ports;
@@ -119,7 +120,7 @@ double MemoryMiB(pid_t pid) {
   return 0;
 }
 
-// Milliseconds between the tokens of streams that are asked for again and again.
+// Returns the milliseconds between tokens of streams that are requested again and again.
 std::vector<double> Gaps(const HttpClient& client, absl::Duration duration) {
   std::mutex mutex;
   std::vector<double> all;
@@ -169,7 +170,7 @@ int Run(absl::Duration turn) {
   const int port = (*served)->url().port;
   const std::vector<int> workers = WorkerPorts((*served)->log());
   const pid_t router = (*served)->Child("router");
-  Gaps(client, absl::Seconds(3));  // warm
+  Gaps(client, absl::Seconds(3));  // warm-up
   absl::SleepFor(absl::Seconds(1));
   const double idle = MemoryMiB(router);
   std::printf("router, idle: %.1f MiB; workers' pages: %zu\n", idle, workers.size());

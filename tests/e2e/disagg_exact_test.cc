@@ -1,6 +1,6 @@
-// The promise "exact" and "nothing is lost" of a disaggregated cluster, inside one process: tokens
-// and logits digests of every request equal those of one local engine that ran it alone, whatever
-// the chunk, page size, ISA path, crowd and placement.
+// Exactness of a disaggregated cluster inside one process: tokens and logits digests of every
+// request equal those of one local engine that ran it alone, for every chunk, page size, ISA path,
+// load and placement, and no request is lost.
 #include <dirent.h>
 #include <catch2/catch.hpp>
 
@@ -29,7 +29,7 @@ EngineOptions Engine(const std::string& model, int page_tokens = 64, const std::
   return options;
 }
 
-// Prompts of 1 to about 600 tokens, half of them sampled with a seed.
+// Makes prompts of 1 to about 600 tokens, half of them sampled with a seed.
 std::vector<GenerateRequest> Requests(int n, int vocab) {
   std::vector<GenerateRequest> requests;
   for (int i = 0; i < n; ++i) {
@@ -83,7 +83,7 @@ TEST_CASE("disaggregated = colocated = local, for any chunk and page size, alone
   options.colocated = colocated;
   InProcessCluster cluster(options);
   CheckAll(cluster.RunAll(requests), expected);
-  // Alone: three of them, one after the other.
+  // Three requests alone, one after the other.
   for (const size_t i : {size_t{3}, size_t{7}, size_t{12}})
     CheckAll(cluster.RunAll({requests[i]}), {expected[i]});
   if (!colocated) {
@@ -128,7 +128,7 @@ TEST_CASE("in rounds a link carries what the next rank lacks, to the byte") {
   const Timeline timeline = cluster.RunAll({request})[0].end.timeline;
   REQUIRE(timeline.rounds >= 5);
   REQUIRE(timeline.slices.size() == 2);
-  std::vector<int64_t> tokens;  // of KV that each worker handed to the other
+  std::vector<int64_t> tokens;  // KV tokens that each worker handed to the other
   for (int i = 0; i < 2; ++i) {
     Worker& worker = cluster.worker(i);
     worker.Drain();
@@ -142,8 +142,8 @@ TEST_CASE("in rounds a link carries what the next rank lacks, to the byte") {
     REQUIRE(chain % token_bytes == 0);
     tokens.push_back(static_cast<int64_t>(chain) / token_bytes);
   }
-  // The head comes after the tail in the order of incarnations. All that it computes goes to the
-  // tail, and all that the tail does but for its last slice to the head.
+  // The head comes after the tail in the order of incarnations. The head sends all its KV to the
+  // tail, and the tail sends the KV of all its slices except the last to the head.
   if (cluster.worker(0).announce().incarnation < cluster.worker(1).announce().incarnation)
     std::swap(tokens[0], tokens[1]);
   CHECK(tokens[0] == timeline.slices[0]);
@@ -268,7 +268,7 @@ TEST_CASE("a decode pool with room for few serves a crowd all the same") {
   const std::vector<SequentialTokens> expected = Reference(Engine(kTiny), requests);
   InProcessOptions options;
   options.engine = Engine(kTiny, 16);
-  options.kv_pages = 45;  // the longest takes 40
+  options.kv_pages = 45;  // the longest request takes 40
   options.max_batch = 3;
   InProcessCluster cluster(options);
   CheckAll(cluster.RunAll(requests), expected);
@@ -296,7 +296,7 @@ TEST_CASE("a cancelled request gives back what it held, on both sides") {
       REQUIRE(absl::Now() < give_up);
     absl::SleepFor(absl::Milliseconds(5));
   }
-  // And the cluster still works.
+  // The cluster still works.
   const GenerateRequest again = Requests(2, 500)[1];
   CheckAll(cluster.RunAll({again}), Reference(Engine(kTiny), {again}));
 }
@@ -311,7 +311,7 @@ TEST_CASE("a lost decode worker: the other workers finish the very same tokens")
   std::vector<RequestId> ids;
   for (const GenerateRequest& request : requests) ids.push_back(cluster.Submit(request));
   REQUIRE(cluster.WaitTokens(ids[0], 20));
-  cluster.StopWorker(2);  // the only one whose role is to decode
+  cluster.StopWorker(2);  // the only worker with role decode
   std::vector<Outcome> outcomes;
   for (const RequestId id : ids) outcomes.push_back(cluster.WaitEnd(id));
   CheckAll(outcomes, expected);
@@ -366,7 +366,7 @@ TEST_CASE("pages, threads and descriptors are all accounted for after stop") {
   live(true);  // gRPC starts threads of its own once per process
   const int threads = CountEntries("/proc/self/task"), files = CountEntries("/proc/self/fd");
   for (int i = 0; i < 4; ++i) live(i % 2 == 0);
-  // gRPC ends its idle threads in its own time.
+  // gRPC ends idle threads at a time of its own choice.
   const absl::Time give_up = absl::Now() + absl::Seconds(20);
   while (CountEntries("/proc/self/task") > threads || CountEntries("/proc/self/fd") > files) {
     CAPTURE(threads, files, CountEntries("/proc/self/task"), CountEntries("/proc/self/fd"));

@@ -1,6 +1,6 @@
-// The promise "exact", seen from outside: the same requests give the same tokens and the same
-// logits digests from a disaggregated server, from a colocated one and from relays in rounds, alone
-// and 32 at once, and every request of the crowd is answered.
+// Exactness seen from outside: the same requests give the same tokens and logits digests from a
+// disaggregated server, a colocated one and relays in rounds, alone and 32 at once, and every
+// request gets an answer.
 
 #include <boost/json.hpp>
 #include <catch2/catch.hpp>
@@ -12,7 +12,8 @@
 namespace baton {
 namespace {
 
-// Prompts of 3 to about 1,200 tokens, half of them sampled with a seed.
+// Returns a body whose prompt has 3 to about 1,200 tokens; half of the requests are sampled with a
+// seed.
 std::string RequestBody(int i) {
   std::string prompt = "Once upon a time there was a duck.";
   for (int words = 0; words < (i * i * 7) % 400; ++words) {
@@ -30,7 +31,7 @@ std::string RequestBody(int i) {
   return boost::json::serialize(body);
 }
 
-// Text, finish reason and digests of one answer; an error's text otherwise.
+// Returns text, finish reason and digests of one answer, or the text of an error.
 std::string Essence(const absl::StatusOr<HttpResponse>& response) {
   if (!response.ok()) return "transport: " + std::string(response.status().message());
   if (response->status != 200)
@@ -82,7 +83,7 @@ TEST_CASE("disaggregated = colocated, alone = in a crowd, byte for byte") {
   CHECK(AllAtOnce((*colocated)->client()) == alone);
 }
 
-// Requests by the log of a server whose ranks computed several slices each.
+// Counts the requests in the log of a server whose ranks computed several slices each.
 int RelaysInRounds(const std::string& log) {
   const std::string ranks = "ranks 2  rounds ";
   int relays = 0;
@@ -106,7 +107,7 @@ TEST_CASE("prompts of several slices per worker = one worker alone, byte for byt
   const auto relays = start({"--router.relay_min_tokens=100", "--lab.relay_min_ranks=2",
                              "--prefill.max_slice_tokens=64"});
   CHECK(AllAtOnce(relays->client()) == alone);
-  // Which of them are relays, and in how many rounds, is the planner's choice by what it measured.
+  // The planner chooses relays and rounds by its measurements.
   CHECK(RelaysInRounds(relays->log()) >= 4);  // 18 to 26 seen
   const absl::StatusOr<int> status = relays->Terminate();
   REQUIRE(status.ok());

@@ -61,7 +61,7 @@ InProcessCluster::InProcessCluster(const InProcessOptions& options) {
   }
   const absl::Time give_up = absl::Now() + absl::Seconds(20);
   std::unique_lock lock(mutex_);
-  // Announced workers show up in the view; every report of one notifies.
+  // Announced workers appear in the view; every report of a worker notifies.
   while (true) {
     const ClusterView view = router_->View();
     const int seen =
@@ -143,7 +143,7 @@ RequestId InProcessCluster::Submit(GenerateRequest request) {
   INFO(id.status().ToString());
   REQUIRE(id.ok());
   outcomes_[*id];
-  woken_ = true;  // the front thread sends what this brought about
+  woken_ = true;  // the front thread sends the new effects
   front_wakes_.notify_one();
   return *id;
 }

@@ -1,6 +1,6 @@
-// A served cluster seen from outside over its life: it drains on SIGTERM without losing a request,
-// a client that goes away frees everything, hostile requests are refused and harm nobody, and a
-// model or configuration it cannot serve ends it with a message that names file and field.
+// The life of a served cluster seen from outside: it drains on SIGTERM without losing a request,
+// frees everything of a client that goes away, refuses hostile requests without harm to others, and
+// ends with a message with file and field when it cannot serve a model or configuration.
 
 #include <sys/wait.h>
 
@@ -29,7 +29,7 @@ std::unique_ptr<ServedBaton> Serve(const std::vector<std::string>& args) {
   return *std::move(served);
 }
 
-// Ends the server and demands that no process of it failed a CHECK, died or was killed.
+// Ends the server and requires that no process of it failed a CHECK, died or was killed.
 void RequireCleanEnd(ServedBaton& served) {
   const absl::StatusOr<int> status = served.Terminate();
   INFO(served.log());
@@ -84,7 +84,7 @@ TEST_CASE("clients that go away in the middle free everything they held") {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  // And some that go before their first token: while they wait, or in the middle of the prompt.
+  // Some clients leave before their first token: while they wait, or in the middle of the prompt.
   std::string body = StreamBody("A long story:", 3000);
   for (int words = 0; words < 1500; ++words) body.insert(body.find("A long"), "duck ");
   for (int i = 0; i < 8; ++i) {
@@ -159,7 +159,7 @@ TEST_CASE(
     longest = std::max(longest, disturbed[i].longest_gap);
   }
   WARN("longest gap with a stopped worker: " << absl::FormatDuration(longest));
-  CHECK(longest > absl::Seconds(1));  // somebody was hit
+  CHECK(longest > absl::Seconds(1));  // at least one stream was hit
   CHECK(longest < absl::Seconds(8));  // 5 s on an idle machine
   CHECK(MetricSum(client, "baton_workers") == 2);
   CHECK(MetricSum(client, "baton_failovers_total") >= 1);
@@ -183,7 +183,7 @@ TEST_CASE("a worker told to stop finishes its streams, gets no new ones, and is 
   std::vector<CrowdStream> late;
   const std::vector<CrowdStream> disturbed = RunCrowd(client, [&] {
     ::kill(leaving, SIGTERM);
-    late = RunCrowd(client, [] {});  // while it drains, and after it is gone
+    late = RunCrowd(client, [] {});  // while the server drains, and after it is gone
   });
   for (int i = 0; i < kCrowd; ++i) {
     INFO(i);
@@ -261,11 +261,11 @@ TEST_CASE("hostile requests get a 4xx in the OpenAI shape and harm nobody") {
   RequireCleanEnd(*served);
 }
 
-// Starts a server that must refuse; returns what it printed.
+// Starts a server that must refuse to run. Returns its output.
 std::string RefusedStart(const std::vector<std::string>& args) {
   const auto served = ServedBaton::Start(args);
   REQUIRE_FALSE(served.ok());
-  CHECK(absl::IsAborted(served.status()));  // it ended by itself, it did not hang
+  CHECK(absl::IsAborted(served.status()));  // the server exited by itself and did not hang
   return std::string(served.status().message());
 }
 

@@ -1,7 +1,6 @@
-// Real processes: a relay, in one round or in several, loses each of its workers in turn, in the
-// middle of the prompt: one of three ranks, while a fourth worker is there to stand in, and one of
-// two, where nobody is but the other. The tokens and the digests of their logits are those of an
-// undisturbed run.
+// Real processes: a relay, in one round or in several, loses each of its workers in turn in the
+// middle of the prompt: one of three ranks, with a fourth worker as replacement, and one of two,
+// where only the other remains. Tokens and digests equal those of an undisturbed run.
 #include <sys/wait.h>
 
 #include <boost/json.hpp>
@@ -37,7 +36,7 @@ std::string Body() {
                                       {"baton_digest", true}});
 }
 
-// Tokens and digests; of a failed request the error.
+// Returns tokens and digests; for a failed request the error.
 std::string Answer(const HttpClient& client) {
   const auto response = client.Post("/v1/completions", Body());
   if (!response.ok()) return std::string(response.status().message());
@@ -48,7 +47,7 @@ std::string Answer(const HttpClient& client) {
                       json::serialize(choice.at("baton_digests")));
 }
 
-// Of the worker processes of this role, in the order of their ids.
+// Returns the worker processes of this role, in the order of their ids.
 std::vector<pid_t> Workers(const ServedBaton& served, const std::string& role) {
   std::vector<pid_t> workers;
   for (const pid_t child : served.Children()) {
@@ -60,14 +59,14 @@ std::vector<pid_t> Workers(const ServedBaton& served, const std::string& role) {
   return workers;
 }
 
-// "request NAME " of the first log line with these words.
+// Returns "request NAME " of the first log line with these words.
 std::string RequestOf(const std::string& log, const std::string& words) {
   const size_t line = log.rfind('\n', log.find(words)) + 1;
   const size_t name = log.find("request ", line);
   return log.substr(name, log.find(' ', name + 8) + 1 - name);
 }
 
-// Of all mended relays by the log: "... computes again tokens 0-256,448-704".
+// Adds up the log's "... computes again tokens 0-256,448-704" of all mended relays.
 int TokensComputedAgain(const std::string& log) {
   const std::string words = "computes again tokens ";
   int tokens = 0;
@@ -83,7 +82,7 @@ int TokensComputedAgain(const std::string& log) {
   return tokens;
 }
 
-// n_ranks of n_workers prefill workers.
+// Kills each of n_workers prefill workers in turn during relays of n_ranks.
 void LoseEachInTurn(int n_workers, int n_ranks, int max_slice_tokens) {
   auto started = ServedBaton::Start(
       {"random:" BATON_SOURCE_DIR "/configs/shapes/llama-125m.json",
@@ -104,7 +103,7 @@ void LoseEachInTurn(int n_workers, int n_ranks, int max_slice_tokens) {
   const double relays = MetricSum(client, "baton_relays_total");
   REQUIRE(relays >= 1);
   const auto n_replaced = [&] { return MetricSum(client, "baton_relay_ranks_replaced_total"); };
-  // Each at least once; more often where it was the one that had no slice.
+  // Each worker at least once; more often if a killed worker had no slice.
   for (int kills = 0; kills < n_workers || (n_replaced() < 2 && kills < 4 * n_workers); ++kills) {
     INFO(kills);
     const double before = MetricSum(client, "baton_relays_total");
@@ -112,10 +111,10 @@ void LoseEachInTurn(int n_workers, int n_ranks, int max_slice_tokens) {
         std::async(std::launch::async, [&] { return Answer(client); });
     REQUIRE(WaitUntil(absl::Seconds(60),
                       [&] { return MetricSum(client, "baton_relays_total") > before; }));
-    absl::SleepFor(absl::Milliseconds(150));  // into the prompt
+    absl::SleepFor(absl::Milliseconds(150));  // the prompt has started
     const std::vector<pid_t> workers = Workers(*served, "prefill");
     REQUIRE(workers.size() == size_t(n_workers));
-    // Those that come back have the highest ids: so the one that lives longest is killed.
+    // Restarted workers have the highest ids, so the oldest worker is killed.
     REQUIRE(::kill(workers.front(), SIGKILL) == 0);
     CHECK(answer.get() == undisturbed);
     REQUIRE(WaitUntil(absl::Seconds(60), all_here));
@@ -127,12 +126,12 @@ void LoseEachInTurn(int n_workers, int n_ranks, int max_slice_tokens) {
       MetricSum(client, "baton_recompute_tokens_total", "reason=\"worker_lost\"");
   CHECK(recomputed > 0);
   const std::string log = served->log();
-  // The lost slices alone: a rank's share of the prompt, in whole pages.
+  // Only the lost slices: a rank's share of the prompt, in whole pages.
   CHECK(recomputed <= TokensComputedAgain(log));
   CHECK(TokensComputedAgain(log) <= 1.5 * replaced * kPromptTokens / n_ranks);
   REQUIRE(log.find(" goes on as a relay after ") != std::string::npos);
   const std::string request = RequestOf(log, " goes on as a relay after ");
-  CHECK(log.find(request + "200 ") != std::string::npos);  // its line when it had ended
+  CHECK(log.find(request + "200 ") != std::string::npos);  // the line at its end
   REQUIRE(served->Terminate().ok());
   CHECK(served->log().find("CHECK failed") == std::string::npos);
 }

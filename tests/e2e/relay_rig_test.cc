@@ -1,6 +1,6 @@
 // The processes of `baton bench relay MODEL` and `baton tune`: every scheme of prefill on two and
 // three ranks gives the bits of one worker, and every link carries the bytes of its formula, on a
-// wide link and on a narrow one, with parts that are no whole pages.
+// wide and on a narrow link, with parts that are not whole pages.
 
 #include "bench/relay/relay_measurement.h"
 #include "bench/relay/relay_tuning.h"
@@ -17,7 +17,7 @@
 namespace baton {
 namespace {
 
-// The tiny shape with other numbers of layers.
+// Returns the tiny shape with another number of layers.
 std::string ShapeOf(int n_layers) {
   std::ifstream in(std::string(BATON_SOURCE_DIR) + "/configs/shapes/tiny.json");
   std::string config{std::istreambuf_iterator<char>(in), {}};
@@ -39,7 +39,7 @@ RelayMeasurementOptions Tiny(int ranks) {
   options.rig.engine.page_tokens = 16;
   options.rig.engine.limits.max_step_tokens = 100;
   options.rig.ranks = ranks;
-  options.tokens = 1024 * ranks;  // two segments a rank, for rings
+  options.tokens = 1024 * ranks;  // two segments per rank, for rings
   options.rounds = 1;
   return options;
 }
@@ -84,7 +84,7 @@ TEST_CASE("a narrow link is felt, and the closed form leaves the prompt to the l
     if (result.scheme == "streaming") relay = result.seconds;
   }
   CHECK(even_bytes == 1024);
-  CHECK(even > 0.15);  // its first slice is some 100 kB
+  CHECK(even > 0.15);  // the first slice has about 100 kB
   CHECK(relay < even / 2);
 }
 
@@ -92,7 +92,7 @@ TEST_CASE("other traffic on the links: scheme by scheme without and with it, the
   RelayMeasurementOptions options = Tiny(2);
   options.schemes = {"one", "kvr-s", "streaming", "tsp"};
   options.links = {2e6};
-  options.noise = {.workers = 2, .factor = 8, .period = 5e-3};  // the one pair there is
+  options.noise = {.workers = 2, .factor = 8, .period = 5e-3};  // the only pair
   const absl::StatusOr<RelayMeasured> measured = MeasureRelay(options);
   INFO(measured.status());
   REQUIRE(measured.ok());
@@ -102,7 +102,7 @@ TEST_CASE("other traffic on the links: scheme by scheme without and with it, the
   }
   CHECK(seconds.size() == 7);  // one worker has no links
   CHECK(seconds.count("one, noise") == 0);
-  // All of TSP's transfers are waited for: a quarter of a second, and eight times that.
+  // TSP waits for all its transfers: a quarter of a second, and eight times that.
   CHECK(seconds.at("tsp, noise") > seconds.at("tsp") + 0.2);
   CHECK(simulated.at("tsp, noise") > simulated.at("tsp") + 0.2);
   CHECK(measured->table.find("streaming, noise") != std::string::npos);
@@ -148,7 +148,7 @@ TEST_CASE("a ring meets keys in another order: its logits are within a bound of 
       INFO(claim.what << " " << claim.value);
       if (claim.id == "R14") CHECK(claim.holds());
       if (claim.id != "R14" || claim.what.find("the ring's") == std::string::npos) continue;
-      // They are others; bf16 may round that away.
+      // The logits differ; bf16 may round the difference away.
       if (options.rig.engine.dtype == "fp32") CHECK(claim.value > 0);
       ++bounds;
     }

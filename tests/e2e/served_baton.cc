@@ -15,7 +15,7 @@
 namespace baton {
 namespace {
 
-constexpr absl::Duration kLook = absl::Milliseconds(20);  // tests look at processes this often
+constexpr absl::Duration kLook = absl::Milliseconds(20);  // interval between polls of processes
 
 }  // namespace
 
@@ -33,7 +33,7 @@ absl::StatusOr<std::unique_ptr<ServedBaton>> ServedBaton::Start(std::vector<std:
   argv.push_back(nullptr);
   const pid_t pid = ::fork();
   if (pid == 0) {
-    ::setpgid(0, 0);  // so that a test can kill the whole family
+    ::setpgid(0, 0);  // so that a test can kill all processes of the group
     ::dup2(pipe_ends[1], STDOUT_FILENO);
     ::dup2(pipe_ends[1], STDERR_FILENO);
     ::execv(argv[0], argv.data());

@@ -1,5 +1,6 @@
-// Ten thousand chunks and many control messages damaged, swapped, replayed and cut short on their
-// way: each is noticed, counted under its kind and made good, and what arrives is byte-exact.
+// Ten thousand chunks and many control messages that are damaged, swapped, replayed and truncated
+// on their way: each fault is detected, counted under its kind and repaired, and the received KV is
+// byte-exact.
 #include <array>
 #include <deque>
 #include <optional>
@@ -20,14 +21,14 @@ ChunkRefusal NoticedAs(Kind kind) {
   return kind == kHeaderFlip ? ChunkRefusal::kHeader : ChunkRefusal::kPayload;
 }
 
-// Tampers with the source's announcements: one at a time, so that each must show in a counter.
+// Damages the source's announcements, one at a time, so that a counter must show each.
 class Tampering {
  public:
   Tampering(CorePair* pair, std::array<uint64_t, kKinds>* injected)
       : pair_(pair), injected_(injected) {
     pair_->source.tap.on_announce = [this](TappedLink::Announced* chunk) { OnAnnounce(chunk); };
   }
-  // After every step. What went out on a connection that had just ended was never there.
+  // Called after every step. A message sent on a connection that had just ended does not count.
   void Settle() {
     if (!pending_) return;
     const TransferCounters& counters = pair_->sink.core->counters();
@@ -71,7 +72,7 @@ class Tampering {
       case kFlip:
         changed[Random(changed.size())] ^= std::byte{1} << Random(8);
         break;
-      case kShortCopy:  // the rest is what was there before
+      case kShortCopy:  // the rest of the buffer keeps its earlier bytes
         for (size_t i = Random(changed.size()); i < changed.size(); ++i) changed[i] = kCanary;
         break;
       case kSwap: {
@@ -112,11 +113,12 @@ class Tampering {
   std::array<uint64_t, kKinds>* const injected_;
   std::optional<Pending> pending_;
   std::vector<Old> old_;
-  std::deque<std::vector<std::byte>> buffers_;  // read until the link is done with them
+  std::deque<std::vector<std::byte>> buffers_;  // kept until the link no longer reads them
   OperationId n_ = 0;
 };
 
-// One request: dispatched anew with a higher epoch until it arrives. The number of attempts.
+// Hands over one request, dispatched again with a higher epoch until it arrives. Returns the number
+// of attempts.
 int HandOver(CorePair& pair, uint64_t n, const std::function<void()>& after_step) {
   for (Epoch epoch = 1; epoch < 100; ++epoch) {
     const Ticket ticket = MakeTicket(n, 2, 5, 6, epoch);

@@ -10,7 +10,7 @@
 namespace baton {
 namespace {
 
-// RFC 3720, appendix B.4, and the check value of the CRC catalogue.
+// Vectors of RFC 3720, appendix B.4, and the check value of the CRC catalogue.
 TEST_CASE("CRC32C of the published vectors") {
   std::vector<uint8_t> ascending(32), descending(32);
   for (uint8_t i = 0; i < 32; ++i) {

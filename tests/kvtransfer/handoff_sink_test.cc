@@ -1,5 +1,5 @@
-// The sink's machine alone, event by event: checks, claims, completion, resumes, and that pages are
-// let go of only when nothing writes them any more.
+// The sink's state machine alone, event by event: checks, claims, completion, resumes, and pages
+// that are released only when no receive writes them any more.
 #include "tests/kvtransfer/handoff_rigs.h"
 
 // Included last: its CHECK replaces Baton's.
@@ -29,12 +29,12 @@ TEST_CASE("sink: a chunk is checked before any receive is posted") {
   CHECK(reason(rig.Header(0, 1, 0, 1, 59, 0)) == Reason::kBadRange);
   CHECK(reason(rig.Header(0, 2, 0, 2, 200, 0)) == Reason::kTooBig);
   rig.sink.Claim(rig.Header(0, 1, 3, 1, 60, 8), &rig.stock);
-  CHECK(reason(rig.Page(3)) == Reason::kBadRange);  // half of it is coming
+  CHECK(reason(rig.Page(3)) == Reason::kBadRange);  // half of the page is under way
   rig.Land(rig.Header(0, 1, 3, 1, 60, 8), HandoffSink::Landing::kLost);
   rig.sink.Claim(rig.Page(0), &rig.stock);
   CHECK(rig.sink.Check(rig.Page(0)).verdict == Verdict::kAlreadyComing);
   rig.sink.Claim(rig.Page(1), &rig.stock);
-  CHECK(reason(rig.Page(2)) == Reason::kNotGranted);  // 200 of 250 bytes are coming
+  CHECK(reason(rig.Page(2)) == Reason::kNotGranted);  // 200 of 250 bytes are under way
   rig.Land(rig.Page(0), HandoffSink::Landing::kVerified);
   CHECK(rig.sink.Check(rig.Page(0)).verdict == Verdict::kAlreadyHere);
   CHECK(rig.sink.Check(rig.Page(2)).verdict == Verdict::kAccept);
@@ -78,7 +78,7 @@ TEST_CASE("sink: complete needs every cell, DONE, COMMIT and the right digest, i
   SinkRig rig(1);
   rig.sink.Claim(rig.Page(0), &rig.stock);
   rig.Land(rig.Page(0), HandoffSink::Landing::kVerified);
-  rig.DoneAndCommit(digest);  // of other chunks
+  rig.DoneAndCommit(digest);  // digest of other chunks
   CHECK(FindEvent<HandoffAborted>(rig.effects)->status.code() == absl::StatusCode::kDataLoss);
   CHECK(rig.stock.free_pages() == 8);
 }
@@ -108,7 +108,7 @@ TEST_CASE("sink: after a break it answers only when no receive of the old connec
     CHECK(rig.sink.Check(rig.Page(1)).verdict == HandoffSink::Verdict::kAccept);
   }
   CHECK(rig.sink.state() == HandoffSink::State::kReceiving);
-  CHECK(rig.stock.free_pages() == 4);  // all the while its pages stayed
+  CHECK(rig.stock.free_pages() == 4);  // the pages stayed all the time
 }
 
 TEST_CASE("sink: it acknowledges again only what its source does not know of") {
@@ -153,7 +153,7 @@ TEST_CASE("sink: pages of an aborted handoff come back when nothing can write th
   rig.sink.Abort(absl::CancelledError("owner"), HandoffSink::PeerNotice::kCancel, 10, &rig.stock,
                  &rig.effects);
   CHECK(FindMessage<wire::Cancel>(rig.effects) != nullptr);
-  CHECK(rig.stock.free_pages() == 6);  // what was promised and not bound, at once
+  CHECK(rig.stock.free_pages() == 6);  // promised pages without a receive, at once
   CHECK_FALSE(rig.sink.ended());
   CHECK(rig.sink.Check(rig.Page(2)).reason == wire::NackReason::kUnknownTicket);
   rig.sink.Tick(10 + kDrainTimeoutUs, &rig.effects);

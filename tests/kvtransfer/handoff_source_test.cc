@@ -1,5 +1,5 @@
-// The source's machine alone, event by event: windows, resends, deadlines, resumes, and that pages
-// are let go of only when nothing reads them any more.
+// The source's state machine alone, event by event: windows, resends, deadlines, resumes, and pages
+// that are released only when no operation reads them any more.
 #include "tests/kvtransfer/handoff_rigs.h"
 
 // Included last: its CHECK replaces Baton's.
@@ -24,12 +24,12 @@ TEST_CASE("source: the window counts what is announced and not acknowledged") {
   SourceRig rig(5);
   const uint32_t first = rig.Announce();
   rig.Announce();
-  CHECK(rig.source.NextChunk() == nullptr);  // 200 of 250 used, the next has 100
+  CHECK(rig.source.NextChunk() == nullptr);  // 200 of 250 bytes used, the next chunk has 100
   rig.source.ChunkSent(first, &rig.effects, 0);
-  CHECK(rig.source.NextChunk() == nullptr);  // the link's word is no acknowledgement
+  CHECK(rig.source.NextChunk() == nullptr);  // the link's event is no acknowledgement
   rig.Ack(first);
   CHECK(rig.source.NextChunk() != nullptr);
-  rig.Ack(first);  // again: no more room by it
+  rig.Ack(first);  // a second ACK gives no more room
   rig.Announce();
   CHECK(rig.source.NextChunk() == nullptr);
 }
@@ -39,7 +39,7 @@ TEST_CASE("source: a damaged chunk goes again with the same number when the link
   const uint32_t seq = rig.Announce();
   rig.Nack(seq);
   rig.Nack(seq);
-  CHECK(rig.source.NextChunk()->seq != seq);  // still being read
+  CHECK(rig.source.NextChunk()->seq != seq);  // the link still reads it
   rig.source.ChunkSent(seq, &rig.effects, 0);
   CHECK(rig.Announce() == seq);
   CHECK(rig.source.NextChunk()->seq != seq);
@@ -114,7 +114,7 @@ TEST_CASE("source: every state that waits for the peer has its deadline") {
         absl::StatusCode::kDeadlineExceeded);
 
   SourceRig sending(1);
-  sending.source.Tick(60'000'000, &sending.effects);  // nothing announced: prefill computes
+  sending.source.Tick(60'000'000, &sending.effects);  // nothing announced: prefill still computes
   CHECK(sending.source.NextChunk() != nullptr);
   const uint32_t seq = sending.Announce(60'000'000);
   sending.source.Tick(69'999'999, &sending.effects);
@@ -147,7 +147,7 @@ TEST_CASE("source: after a break it asks to resume, and sends again what was not
   CHECK(rig.source.NextChunk() == nullptr);
   rig.Ack(b);  // it had arrived
   rig.source.Handle(wire::Promise{rig.source.handoff(), 100, 250}, 30, &rig.effects);
-  CHECK(FindEvent<HandoffPromised>(rig.effects) == nullptr);  // the owner knows
+  CHECK(FindEvent<HandoffPromised>(rig.effects) == nullptr);  // the owner has had this event
   CHECK(rig.effects.resumed);
   CHECK(rig.effects.kept_chunks == 2);
   CHECK(rig.source.NextChunk()->seq > c);  // the link still reads c for the old connection

@@ -1,4 +1,4 @@
-// The tables of this room's machines: every state but the last is left when only time passes.
+// The state tables of this room's machines: time alone ends every state except the last.
 #include <algorithm>
 #include <memory>
 #include <set>
@@ -94,7 +94,7 @@ TEST_CASE("every state but the last has a deadline and is left when nothing but 
     REQUIRE(rig->sink.ended());
     if (kind == Kind::kOrdinary) CHECK_FALSE(FindEvent<HandoffAborted>(rig->effects)->status.ok());
     if (kind == Kind::kPart) CHECK(rig->effects.events.empty());
-    if (kind == Kind::kInflow) {  // the engine that did not ask hears nothing
+    if (kind == Kind::kInflow) {  // an engine that did not ask gets no event
       CHECK(rig->effects.events.size() == (state == HandoffSink::State::kWaiting ? 0 : 1));
       for (const TransferEvent& event : rig->effects.events)
         CHECK_FALSE(std::get<InflowFailed>(event).status.ok());

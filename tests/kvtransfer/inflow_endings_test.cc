@@ -1,5 +1,5 @@
-// Inflows disturbed once, at every single step of their life, and awaited early or late: the engine
-// hears exactly one last word, and nothing writes its pages after that.
+// Inflows with one disturbance, at every step of their life, awaited early or late: the engine gets
+// exactly one last event, and nothing writes its pages after that.
 #include <memory>
 
 #include "tests/kvtransfer/inflow_pair.h"
@@ -19,9 +19,9 @@ enum class Trouble { kNone, kCut, kCancelAtTail, kCancelAtHead, kCancelBoth, kKi
 
 struct Plan {
   uint64_t seed = 0;
-  int at_step = 0;  // of the trouble
+  int at_step = 0;  // step of the disturbance
   Trouble trouble = Trouble::kNone;
-  int await_step = 0;  // the engine awaits; at the latest when nothing else happens any more
+  int await_step = 0;  // step at which the engine awaits; at the latest when nothing else happens
 
   int64_t chunk_bytes() const { return seed % 2 == 0 ? 260 : 400; }
 };
@@ -39,7 +39,8 @@ void Disturb(InflowPair& pair, Trouble trouble) {
   pair.Look();
 }
 
-// Plays the plan until nothing moves without time, then until both ends are idle. The steps taken.
+// Plays the plan until nothing moves without time, then until both ends are idle. Returns the
+// number of steps.
 int Play(InflowPair& pair, const Plan& plan) {
   pair.OpenSendCommit();
   bool disturbed = plan.trouble == Trouble::kNone;
@@ -55,7 +56,7 @@ int Play(InflowPair& pair, const Plan& plan) {
   // Without an OPEN there is nothing to wait for.
   pair.RunUntilIdle(pair.open_seen ? 20'000'000 : 1'000'000);
   if (!pair.over()) {
-    // Only an OPEN that never came leaves the engine waiting: as long as it wants to.
+    // The engine keeps waiting, for as long as it wants, only if no OPEN came.
     REQUIRE_FALSE(pair.open_seen);
     pair.CancelAtSink();
     REQUIRE(pair.failed->code() == StatusCode::kCancelled);
@@ -64,7 +65,7 @@ int Play(InflowPair& pair, const Plan& plan) {
   return n_steps;
 }
 
-// An undisturbed inflow's steps.
+// Returns the number of steps of an undisturbed inflow.
 int CountSteps(uint64_t seed) {
   const Plan plan{.seed = seed};
   InflowPair pair(seed, plan.chunk_bytes());
@@ -74,8 +75,8 @@ int CountSteps(uint64_t seed) {
   return n_steps;
 }
 
-// Every step of every seed, awaited from the beginning, half-way to the trouble, after it and last
-// of all. check(pair, plan) sees how each ended.
+// Plays every step of every seed, awaited at the start, half-way to the disturbance, after it, and
+// last. check(pair, plan) runs after each.
 template <typename Check>
 void Sweep(Trouble trouble, const Check& check) {
   for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
@@ -100,7 +101,7 @@ TEST_CASE("inflow: cancelled at any step by either end or both, it ends once and
       GENERATE(Trouble::kCancelAtTail, Trouble::kCancelAtHead, Trouble::kCancelBoth);
   int n_arrived = 0, n_failed = 0;
   Sweep(who, [&](InflowPair& pair, const Plan&) {
-    if (pair.open_seen) REQUIRE(pair.cluster.now_us < 1'100'000);  // began at one second
+    if (pair.open_seen) REQUIRE(pair.cluster.now_us < 1'100'000);  // the run began at one second
     n_arrived += pair.arrived();
     n_failed += pair.failed.has_value();
     if (pair.failed) REQUIRE(pair.failed->code() == StatusCode::kCancelled);
@@ -119,7 +120,7 @@ TEST_CASE("inflow: its connection cut at any step, it goes on with what is missi
     REQUIRE(pair.source.core->links().at(0).bytes[size_t(Traffic::kChain)] ==
             uint64_t(pair.kKvBytes));
     const TransferCounters& sent = pair.source.core->counters();
-    REQUIRE(sent.bytes_sent <= uint64_t(pair.kKvBytes) + 1'000);  // a window on its way at most
+    REQUIRE(sent.bytes_sent <= uint64_t(pair.kKvBytes) + 1'000);  // at most a window under way
     n_resumed += sent.handoffs_resumed > 0;
     int n_promised = 0;
     for (const TransferEvent& event : pair.source.events)

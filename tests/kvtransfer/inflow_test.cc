@@ -1,5 +1,5 @@
-// Inflows: handoffs into pages the engine names. How the wait for the engine and the peer's OPEN
-// meet, what the engine is told and when, and who may still be awaited.
+// Inflows: handoffs into pages that the engine names. Covers the order of the engine's wait and the
+// peer's OPEN, the engine's events and their time, and limits of awaited tickets.
 #include <algorithm>
 
 #include "tests/kvtransfer/handoff_rigs.h"
@@ -15,7 +15,7 @@ namespace {
 using absl::StatusCode;
 
 TEST_CASE("inflow: progress is told in ascending order, once per rise, however chunks arrive") {
-  using Progress = std::pair<int32_t, int32_t>;  // (planes, pages of the next one)
+  using Progress = std::pair<int32_t, int32_t>;  // (planes, pages of the next plane)
   TestPool pool(4, {10, 20, 30});
   std::vector<std::pair<uint32_t, uint32_t>> order;  // (plane, page)
   for (uint32_t plane = 0; plane < 3; ++plane)
@@ -153,7 +153,7 @@ TEST_CASE("inflow: one that waits for the engine holds up nobody") {
   pair.RunUntilQuiet();
   REQUIRE(CoreCluster::Find<HandoffNoRoom>(pair.source) != nullptr);
   CoreNode& other = pair.cluster.Add(CorePair::Options(3, 260), 4, kPlanes);
-  const Ticket ordinary = MakeTicket(2, 2, 1, 4);  // all there is
+  const Ticket ordinary = MakeTicket(2, 2, 1, 4);  // all lent pages
   other.core->Handle(OpenHandoff{ordinary, 2, pair.sink.link->address()}, pair.cluster.now_us);
   pair.cluster.RunUntilQuiet();
   CHECK(CoreCluster::Find<HandoffPromised>(other) != nullptr);
@@ -162,7 +162,7 @@ TEST_CASE("inflow: one that waits for the engine holds up nobody") {
     if (const auto* e = std::get_if<ReceivePoolChanged>(&event)) stock = e;
   REQUIRE(stock != nullptr);
   CHECK(*stock == ReceivePoolChanged{.free_pages = 0, .waiting = 0, .promises = 1});
-  // And nobody holds up an inflow.
+  // A promised ordinary handoff does not hold up an inflow.
   pair.sink.core->Handle(AwaitInflow{pair.ticket.id, 1, pair.named}, pair.cluster.now_us);
   pair.cluster.RunUntilQuiet();
   CHECK(CoreCluster::Find<HandoffPromised>(pair.source) != nullptr);
@@ -240,7 +240,7 @@ TEST_CASE("inflow: awaited after a cancel or while shutting down, the answer com
     return pair.failed->code();
   };
   CHECK(answer([](InflowPair& pair) { pair.CancelAtSink(); }) == StatusCode::kCancelled);
-  CHECK(answer([](InflowPair& pair) {  // a later epoch, and so this one too
+  CHECK(answer([](InflowPair& pair) {  // a later epoch, so this one is cancelled too
           pair.sink.core->Handle(CancelHandoff{pair.ticket.id, 2}, pair.cluster.now_us);
         }) == StatusCode::kCancelled);
   CHECK(answer([](InflowPair& pair) {
@@ -260,7 +260,7 @@ TEST_CASE("inflow: awaited after a cancel or while shutting down, the answer com
   pair.RequireOver();
 }
 
-// Two heads and a tail; inflows of one page under one ticket id.
+// Two heads and a tail, with inflows of one page under one ticket id.
 struct Epochs {
   Epochs()
       : cluster(8),
@@ -276,7 +276,7 @@ struct Epochs {
     tail.core->Handle(AwaitInflow{{1, ~uint64_t{1}}, epoch, {int32_t(epoch)}}, cluster.now_us);
     cluster.RunUntilQuiet();
   }
-  std::vector<Epoch> Failed() const {  // all because a later attempt came
+  std::vector<Epoch> Failed() const {  // all fail because a later attempt came
     std::vector<Epoch> epochs;
     for (const TransferEvent& event : tail.events) {
       const auto* failed = std::get_if<InflowFailed>(&event);
@@ -298,7 +298,7 @@ TEST_CASE("inflow: a later epoch, opened or awaited, ends what there is of earli
   Epochs rig;
   const bool await_earlier = GENERATE(true, false);
   const bool open_earlier = GENERATE(true, false);
-  const bool await_later = GENERATE(true, false);  // first of the later epoch's two
+  const bool await_later = GENERATE(true, false);  // the first of the later epoch's two
   if (await_earlier) rig.Await(1);
   if (open_earlier) rig.Open(rig.first, 1);
   if (await_later) rig.Await(2);
@@ -351,7 +351,7 @@ TEST_CASE("inflow: ticket and engine that do not mean the same are both told") {
   CHECK(CoreCluster::Find<InflowFailed>(pair.sink)->status.code() == StatusCode::kInvalidArgument);
   CHECK(pair.sink.core->stock().free_pages() == 4);
   pair.RequireQuiet();
-  // Asked again, the answer is the same.
+  // A second OPEN gets the same answer.
   pair.source.events.clear();
   pair.Open(ticket);
   pair.cluster.RunUntilQuiet();

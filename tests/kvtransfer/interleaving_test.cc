@@ -1,8 +1,8 @@
 // Thousands of random runs of two sources and two sinks over a network that delays, duplicates,
-// damages and cuts, with cancels and stock changes at any moment; some of the handoffs are inflows,
-// awaited at any moment, some come in parts, opened in any order. Held after every single event: no
-// page is lost, doubled or written without a promise or a name. Held at the end: every handoff
-// ended exactly once at each end, what arrived is byte-exact, nothing is left open.
+// damages and cuts, with cancels and stock changes at any moment. Some handoffs are inflows,
+// awaited at any moment; some come in parts, opened in any order. Invariant after every event: no
+// page is lost, doubled, or written without a promise or a name. At the end: every handoff ended
+// exactly once at each end, arrived KV is byte-exact, nothing is left open.
 #include <map>
 
 #include "tests/kvtransfer/core_cluster.h"
@@ -18,7 +18,7 @@ constexpr int32_t kPages = 12;
 
 struct Totals {
   int committed = 0, failed = 0, arrived = 0, aborted = 0, no_room = 0;
-  int parts_arrived = 0, parts_failed = 0;  // handoffs that have some
+  int parts_arrived = 0, parts_failed = 0;  // handoffs with parts
   int inflows_arrived = 0, inflows_failed = 0, planes_reported = 0, pages_reported = 0;
   uint64_t crc_errors = 0, resent = 0, refused = 0, resumed = 0, kept = 0;
 };
@@ -61,7 +61,7 @@ class Run {
       cluster_.Step();
       Look();
     }
-    // Then everything is given what it needs, or cancelled.
+    // Then every handoff gets what it needs, or a cancel.
     cluster_.network.set_faults({});
     for (int i = 0; i < 3'000 && Open(); ++i) {
       OpenOne();
@@ -73,7 +73,7 @@ class Run {
       cluster_.Step();
       Look();
     }
-    // What is awaited and never came is nobody's business but the engine's.
+    // Only the engine ends a wait for an inflow that never came.
     for (const auto& [n, handoff] : handoffs_)
       if (handoff.inflow() && !handoff.inflow_over())
         Sink(handoff.sink).core->Handle(CancelHandoff{handoff.ticket.id, 1}, cluster_.now_us);
@@ -119,8 +119,8 @@ class Run {
     bool opened = false, committed = false;
     std::optional<absl::Status> ended;
     bool opened_at_sink = false, arrived = false, aborted = false;
-    std::vector<int32_t> named;        // inflow: pages at the sink, since it is awaited
-    std::pair<int32_t, int32_t> told;  // planes, pages of the next one
+    std::vector<int32_t> named;        // inflow: pages at the sink, once awaited
+    std::pair<int32_t, int32_t> told;  // planes, pages of the next plane
 
     bool inflow() const { return ticket.is_inflow(); }
     bool part() const { return ticket.is_part(); }
@@ -161,7 +161,7 @@ class Run {
     handoff.source = Random(2);
     handoff.sink = sink;
     for (int32_t i = 0; i < ticket.kv_pages; ++i) handoff.pages.push_back(int32_t(Random(kPages)));
-    // Plane after plane as prefill does, the pages of a plane in one to three pieces.
+    // Plane after plane as prefill does; the pages of a plane come in one to three pieces.
     for (int32_t plane = 0; plane < int32_t(kPlanes.size()); ++plane)
       for (int32_t page = ticket.first_own_page(); page < ticket.kv_pages; ++page)
         handoff.cells_left.emplace_back(plane, page);
@@ -180,7 +180,7 @@ class Run {
                       cluster_.now_us);
   }
 
-  // Prefill gets on: some handoff's next cells are final, or all were.
+  // Makes the next cells of some handoff final, or commits it.
   void Feed() {
     if (handoffs_.empty()) return;
     Handoff& handoff = std::next(handoffs_.begin(), int64_t(Random(handoffs_.size())))->second;
@@ -209,7 +209,7 @@ class Run {
     Handoff& handoff = std::next(handoffs_.begin(), int64_t(Random(handoffs_.size())))->second;
     if (handoff.inflow() && handoff.named.empty()) Await(handoff);
   }
-  // If the sink's engine has the pages; else it asks for some of those it lent.
+  // Awaits if the sink's engine has the pages; else asks for some of its lent pages.
   void Await(Handoff& handoff) {
     CoreNode& sink = Sink(handoff.sink);
     const auto n_pages = size_t(handoff.ticket.kv_pages);
@@ -309,7 +309,7 @@ class Run {
     handoff.aborted = true;
     TakeBack(node, handoff);
   }
-  // The last word: the engine uses the pages for something else at once.
+  // After the last event the engine reuses the pages at once.
   static void TakeBack(CoreNode& node, const Handoff& handoff) {
     for (const int32_t page : handoff.named) {
       node.kept.erase(page);
@@ -335,7 +335,7 @@ class Run {
                          arrived.pages[piece.part() ? first + i : i]));
     }
     handoff.arrived = handoff.opened_at_sink = true;
-    // The request is over at once: its pages are the engine's again.
+    // The request ends at once, so the engine owns its pages again.
     for (const int32_t page : arrived.pages) node.Own(page);
   }
 
@@ -360,7 +360,7 @@ TEST_CASE("random interleavings keep every promise") {
                     << " in parts arrived " << totals.parts_arrived << " failed "
                     << totals.parts_failed << " planes told " << totals.planes_reported
                     << " pages told " << totals.pages_reported);
-  // The runs met what they are about.
+  // The runs met the events that they are for.
   CHECK(totals.committed > 1'000);
   CHECK(totals.failed > 1'000);
   CHECK(totals.arrived >= totals.committed);

@@ -1,4 +1,4 @@
-// An emulated link keeps the contract of link.h and takes the time it should.
+// An emulated link keeps the contract of link.h and takes the expected time.
 #include "kvtransfer/links/paced_link.h"
 
 #include <cstring>
@@ -11,7 +11,7 @@
 namespace baton {
 namespace {
 
-// Two paced ends of one connection on a clock of the test's own.
+// Two paced ends of one connection on the test's own clock.
 struct PacedPair {
   explicit PacedPair(const LinkPace& pace) {
     for (auto& end : ends) {
@@ -22,14 +22,14 @@ struct PacedPair {
     connection = ends[0]->Connect(ends[1]->address());
     Settle();
   }
-  // All that happens without time passing.
+  // Handles all events that need no time.
   void Settle() {
     for (bool any = true; any;) {
       any = network.Step();
       for (int i = 0; i < 2; ++i) any |= ends[i]->Poll(&events[i]);
     }
   }
-  // Until time `end_us`; the times at which something was due.
+  // Runs until time `end_us`. Returns the times at which something was due.
   void RunUntil(int64_t end_us) {
     Settle();
     while (true) {
@@ -70,7 +70,7 @@ struct PacedPair {
 };
 
 TEST_CASE("chunks pass a port one after another, and messages behind them keep their place") {
-  PacedPair pair({.bytes_per_second = 1e6, .latency_us = 500});  // 1 byte a microsecond
+  PacedPair pair({.bytes_per_second = 1e6, .latency_us = 500});  // 1 byte per microsecond
   pair.Announce(1, 4'000);
   pair.Announce(2, 2'000);
   pair.ends[0]->Send(pair.connection, "after both");
@@ -84,7 +84,7 @@ TEST_CASE("chunks pass a port one after another, and messages behind them keep t
   pair.RunUntil(1'000 + 6'500);
   CHECK(pair.Count<ChunkAnnounced>(1) == 2);
   CHECK(pair.Count<MessageArrived>(1) == 1);
-  // The receiving port takes its time too.
+  // The receiving port takes time too.
   pair.AcceptAll();
   pair.RunUntil(7'500 + 3'999);
   CHECK(pair.Count<ChunkLanded>(1) == 0);
@@ -137,15 +137,15 @@ TEST_CASE("noise: as long as the model says, whoever asks") {
       if (n++ == 0) first = worker;
       ++slow[worker];
       CHECK(worker - first < 2);  // neighbours
-      // What begins and ends in this period is as much longer.
+      // A transfer inside this period takes eight times as long.
       CHECK(noise.Through(worker, time, 1e-4) == Approx(time + 8e-4));
     }
     CHECK(n == 2);
   }
-  // Every pair a third of the time: those in the middle are in two.
+  // Every pair is slow a third of the time; workers in the middle are in two pairs.
   for (const int at_end : {0, 3}) CHECK(slow[at_end] == Approx(1000).margin(150));
   for (const int in_middle : {1, 2}) CHECK(slow[in_middle] == Approx(2000).margin(150));
-  // Over many periods: what is begun is what every period's rate lets through.
+  // Over many periods, the transferred bytes are the sum of the rate in every period.
   for (const double seconds : {1e-3, 0.05, 0.7}) {
     const double begin = 0.123;
     const double end = noise.Through(1, begin, seconds);
@@ -154,7 +154,7 @@ TEST_CASE("noise: as long as the model says, whoever asks") {
       carried += step / noise.Longer(1, time + step / 2);
     CHECK(carried == Approx(seconds).margin(2 * step));
   }
-  // Begun in two parts it ends when it does in one.
+  // A transfer in two parts ends at the same time as in one.
   CHECK(noise.Through(2, noise.Through(2, 1, 0.02), 0.03) == Approx(noise.Through(2, 1, 0.05)));
 }
 
@@ -162,7 +162,7 @@ TEST_CASE("a noisy link: its chunks in order and whole, when the model says") {
   const LinkPace pace{.bytes_per_second = 1e6,
                       .noise = {.workers = 3, .factor = 5, .period = 3e-3, .seed = 11},
                       .worker = 1};
-  // Worker 1 is in every pair of three; worker 0 in half of them, worker 7 in none.
+  // With three pairs, worker 1 is in every pair, worker 0 in half of them, worker 7 in none.
   for (const int worker : {1, 0, 7}) {
     LinkPace own = pace;
     own.worker = worker;
@@ -190,7 +190,7 @@ TEST_CASE("a noisy link: its chunks in order and whole, when the model says") {
 
 TEST_CASE("a link that falls to a hundredth: once enough has come in") {
   PacedPair pair({.bytes_per_second = 1e6, .falls_after = 5'000});
-  const auto arrive = [&](uint64_t length) {  // how long the receiving port takes
+  const auto arrive = [&](uint64_t length) {  // the time of the receiving port
     pair.Announce(length, length);
     pair.RunUntil(pair.now_us + static_cast<int64_t>(length));  // sent at the full rate
     const int landed = pair.Count<ChunkLanded>(1);
@@ -223,7 +223,7 @@ TEST_CASE("a lost connection: everything held reports once, and late answers har
   pair.Announce(1, 1'000);
   pair.Announce(2, 9'000);
   pair.RunUntil(2'000);
-  pair.AcceptAll();  // the first; it waits for the receiving port
+  pair.AcceptAll();  // the first chunk; it waits for the receiving port
   REQUIRE(pair.accepted.size() == 1);
   pair.network.Cut(pair.inner[0], pair.connection);
   pair.RunUntil(100'000);
@@ -234,7 +234,7 @@ TEST_CASE("a lost connection: everything held reports once, and late answers har
   }
   CHECK(pair.Count<ConnectionLost>(0) == 1);
   CHECK(pair.Count<ConnectionLost>(1) == 1);
-  pair.ends[1]->Refuse(*pair.accepted.begin());  // its owner did not know yet
+  pair.ends[1]->Refuse(*pair.accepted.begin());  // the owner did not know it yet
   pair.ends[1]->Accept(*pair.accepted.begin(), 77, pair.landing.data());
   pair.RunUntil(200'000);
   CHECK(pair.Count<ChunkLanded>(1) == 2);

@@ -1,5 +1,5 @@
-// Handoffs in parts disturbed once, at every single step of their life: the decode worker hears of
-// one end, all sources do, and no page that has come back is written.
+// Handoffs in parts with one disturbance, at every step of their life: the decode worker gets one
+// end, so do all sources, and no returned page is written.
 #include "tests/kvtransfer/parts_rig.h"
 
 // Included last: its CHECK replaces Baton's.
@@ -41,7 +41,7 @@ void Disturb(PartsRig& rig, Trouble trouble) {
   rig.Look();
 }
 
-// The steps taken until nothing moved without time.
+// Returns the number of steps until nothing moved without time.
 int Play(PartsRig& rig, Trouble trouble, int at_step) {
   rig.Lend();
   for (const size_t n : {1, 0, 2}) rig.OpenSendCommit(n);
@@ -69,7 +69,7 @@ void Sweep(Trouble trouble, const Check& check) {
       PartsRig rig(seed);
       Play(rig, trouble, step);
       check(rig);
-      // What waits for somebody who is not there any more is cancelled by the request's owner.
+      // The owner of the request cancels what waits for a dead process.
       rig.Cancel(rig.sink, rig.sources[0].ticket);
       rig.RunUntilIdle(20'000'000);
       rig.RequireOver();
@@ -126,7 +126,7 @@ TEST_CASE("parts: a source killed at any step, all fail or the handoff had arriv
       const PartsRig::Source& killed = rig.sources[trouble == Trouble::kKillTail ? 0 : 1];
       n_aborted += rig.aborted.has_value();
       n_arrived += rig.arrived;
-      if (killed.open_seen) {  // nobody else has to say so
+      if (killed.open_seen) {  // the sink notices the loss itself
         rig.RequireOver();
         if (rig.aborted) REQUIRE(rig.aborted->code() == StatusCode::kUnavailable);
       }

@@ -1,5 +1,5 @@
-// Handoffs in parts: in which order OPENs, room, cells and COMMITs come does not matter; parts that
-// do not fit, or of other attempts, fail with a reason; who waits is bounded.
+// Handoffs in parts: any order of OPENs, room, cells and COMMITs works; parts that do not fit, or
+// of other attempts, fail with a reason; the number of waiting handoffs is bounded.
 #include <numeric>
 
 #include "tests/kvtransfer/handoff_rigs.h"
@@ -85,7 +85,7 @@ TEST_CASE("parts: a tail waits for a slow head as long as that gets on, and no l
         SendCells{.ticket_id = rig.sources[2].ticket.id, .plane = plane, .pages = {3}},
         rig.cluster.now_us);
   };
-  pass(25'000'000);  // longer than a source waits for any acknowledgement
+  pass(25'000'000);  // longer than a source's limit for any acknowledgement
   CHECK_FALSE(rig.Ended(PartsRig::kTail).has_value());
   send(0);
   pass(25'000'000);
@@ -103,7 +103,7 @@ TEST_CASE("parts: a tail waits for a slow head as long as that gets on, and no l
     CHECK(rig.aborted->code() == StatusCode::kDeadlineExceeded);
     CHECK(rig.Ended(0)->code() == StatusCode::kDeadlineExceeded);
     CHECK(rig.Ended(2)->code() == StatusCode::kDeadlineExceeded);
-    CHECK(rig.Ended(1)->ok());  // its cells were there
+    CHECK(rig.Ended(1)->ok());  // its cells had arrived
   }
   rig.RequireOver();
 }
@@ -159,8 +159,8 @@ TEST_CASE("parts: what does not fit into the main handoff fails with it") {
   Ticket other_request = MakePart(main, 9, 0, 1);
   ++other_request.request_id;
   SignTicket(kTestKey, other_request);
-  const auto part = GENERATE_COPY(MakePart(main, 9, 2, 2),  // page 2 is the first head's
-                                  MakePart(main, 9, 3, 2),  // page 4 is the tail's
+  const auto part = GENERATE_COPY(MakePart(main, 9, 2, 2),  // page 2 belongs to the first head
+                                  MakePart(main, 9, 3, 2),  // page 4 belongs to the tail
                                   MakePart(main, 9, 1 << 30, 1), other_request);
   const bool part_first = GENERATE(true, false);
   PartsRig rig(6);
@@ -202,7 +202,7 @@ TEST_CASE("parts: tickets whose parts make no sense are refused") {
   CHECK(end_of(MakeMain(7, 2, 6, 8, -1)) == StatusCode::kInvalidArgument);
   CHECK(end_of(MakeMain(8, 2, 6, 0, 1)) == StatusCode::kInvalidArgument);  // an inflow has no parts
   ticket = MakePart(main, 9, 0, 1);
-  ticket.part_of.low ^= 1;  // not what was signed
+  ticket.part_of.low ^= 1;  // differs from the signed ticket
   pair.source.events.clear();
   pair.Open(ticket);
   pair.cluster.RunUntilQuiet();

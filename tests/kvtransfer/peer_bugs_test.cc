@@ -1,5 +1,5 @@
-// What went wrong in other systems' KV transfer, played here. The numbers are those of the list in
-// the names: R1 stranded pages, R8 a write after an abort, R13 cancels that meet, and so on.
+// Known failures of other systems' KV transfer, replayed. The case names have the numbers of the
+// list: R1 stranded pages, R8 a write after an abort, R13 cancels that meet, and so on.
 #include <set>
 
 #include "tests/kvtransfer/core_pair.h"
@@ -28,7 +28,7 @@ int CountSteps(uint64_t seed) {
   return n_steps;
 }
 
-// Each end told its owner of exactly one end, and they do not contradict each other.
+// Requires that each end reported exactly one end, and that the two agree.
 void RequireOneEnd(CorePair& pair) {
   int n_ended = 0, n_arrived = 0, n_aborted = 0;
   bool ok = false;
@@ -70,7 +70,7 @@ TEST_CASE("R1 R3 R8 R13 R23b R28: cancels of either end or both, at every step, 
 
 TEST_CASE("R2: a ticket the sink rejects is told to the source at once") {
   CorePair pair(1);
-  pair.Open(MakeTicket(1, 2, 3, 17));  // more than the sink's whole pool
+  pair.Open(MakeTicket(1, 2, 3, 17));  // more pages than the sink's whole pool
   const int64_t start_us = pair.cluster.now_us;
   pair.cluster.RunUntilQuiet();
   CHECK(pair.cluster.now_us - start_us < 10'000);
@@ -87,7 +87,7 @@ TEST_CASE("R10 R14: a source that never goes on is ended by time alone, with the
   CoreNode& sink = cluster.Add(options, 16, kPlanes);
   sink.Lend(16, cluster.now_us);
   const int64_t start_us = cluster.now_us;
-  for (uint64_t n = 1; n <= 3; ++n)  // the third finds no room
+  for (uint64_t n = 1; n <= 3; ++n)  // the third ticket finds no room
     source.core->Handle(OpenHandoff{MakeTicket(n, 2, 2, 8), 2, sink.link->address()},
                         cluster.now_us);
   cluster.RunUntilIdle(15'000'000);
@@ -244,15 +244,15 @@ TEST_CASE(
     pair->Commit(kTicket);
     const int64_t start_us = pair->cluster.now_us;
     pair->cluster.RunUntilIdle(60'000'000);
-    if (n_sent <= lost) break;  // there were no more
+    if (n_sent <= lost) break;  // no more messages
     INFO("message " << lost);
     CHECK(pair->cluster.now_us - start_us < 12'000'000);
     pair->RequireQuiet();
     RequireOneEnd(*pair);
     ++(CoreCluster::Find<HandoffEnded>(pair->source)->status.ok() ? n_ok : n_failed);
   }
-  CHECK(n_ok >= 4);      // HELLO, HELLO_ACK, DONE, COMMIT, COMMITTED are said again
-  CHECK(n_failed >= 2);  // OPEN, PROMISE: the owner aims anew
+  CHECK(n_ok >= 4);      // HELLO, HELLO_ACK, DONE, COMMIT, COMMITTED are repeated
+  CHECK(n_failed >= 2);  // OPEN, PROMISE: the owner dispatches again
 }
 
 TEST_CASE("R48: ten idle minutes, and then a burst") {
@@ -283,7 +283,7 @@ TEST_CASE("R48: ten idle minutes, and then a burst") {
     pair.cluster.now_us += 100'000;
     pair.cluster.RunUntilQuiet();
   }
-  CHECK(pair.source.tap.connections().size() == 1);  // PING kept it
+  CHECK(pair.source.tap.connections().size() == 1);  // PING kept the connection open
   burst(100);
   CHECK(pair.source.core->counters().connections_lost == lost);
 }

@@ -1,4 +1,4 @@
-// A sink core against a peer that speaks the protocol by hand: late, twice, wrong, or not at all.
+// A sink core against a peer that sends protocol messages by hand: late, twice, wrong, or never.
 #include "kvtransfer/protocol/crc32c.h"
 #include "tests/kvtransfer/core_cluster.h"
 
@@ -45,7 +45,7 @@ struct RawPeer {
       cluster.RunUntilQuiet();
     } while (link->Poll(&events));
   }
-  // The next message must be of this type.
+  // Returns the next message, which must be of this type.
   template <typename M>
   M Next() {
     Run();
@@ -73,7 +73,7 @@ struct RawPeer {
       if (std::holds_alternative<MessageArrived>(event)) return false;
     return true;
   }
-  // Both planes of one page, with the right CRC.
+  // Returns the header for both planes of one page, with the right CRC.
   wire::ChunkHeader Page(const Ticket& ticket, uint32_t page, uint32_t seq) {
     wire::ChunkHeader header{.handoff = {ticket.id, ticket.epoch},
                              .plane = 0,
@@ -115,7 +115,7 @@ TEST_CASE("OPEN, COMMIT and CANCEL that come twice, or after the end, get the sa
     peer.Announce(peer.Page(kTicket, page, page));
     CHECK(peer.Next<wire::Ack>().chunk_seq == page);
   }
-  peer.Announce(peer.Page(kTicket, 1, 1));  // its ACK got lost, say
+  peer.Announce(peer.Page(kTicket, 1, 1));  // as if its ACK had been lost
   CHECK(peer.Next<wire::Ack>().chunk_seq == 1);
   CHECK(peer.sink.core->counters().chunks_received == 2);
   const uint64_t digest = wire::ChunkDigest(0, peer.Page(kTicket, 0, 0).payload_crc) +
@@ -190,7 +190,7 @@ TEST_CASE("a chunk without a bounce slot waits for one, or is refused when its h
     peer.Next<wire::Promise>();
     peer.Announce(peer.Page(kTicket, 0, 0));
     peer.Announce(peer.Page(kTicket, 1, 1));
-    // One receive is posted, one chunk held.
+    // One receive is posted, one chunk is held.
     for (int i = 0; i < 10 && peer.sink.core->n_operations() < 2; ++i)
       peer.cluster.Turn(peer.sink), peer.cluster.network.Step();
     REQUIRE(peer.sink.core->n_operations() == 2);
@@ -233,7 +233,7 @@ TEST_CASE("a peer that breaks the protocol loses its connection, and its pages c
     act(peer);
     const bool lost = peer.Lost();
     if (lost) {
-      if (how == Harm::kDamage) {  // whoever it was may come back
+      if (how == Harm::kDamage) {  // the peer may come back
         CHECK(peer.sink.core->busy());
         peer.cluster.now_us += 5'100'000;
         peer.sink.core->Tick(peer.cluster.now_us);
@@ -260,7 +260,7 @@ TEST_CASE("a peer that breaks the protocol loses its connection, and its pages c
     peer.Announce(header);
   }));
   CHECK(loses(
-      [](RawPeer& peer) {  // announces other than the header says
+      [](RawPeer& peer) {  // announces other values than the header
         peer.link->Announce(peer.connection, 1, wire::Encode(peer.Page(kTicket, 0, 0)),
                             peer.payload.data(), 159);
       },
@@ -288,7 +288,7 @@ TEST_CASE("without a valid HELLO nothing is answered and the connection ends") {
     CHECK(peer.Silent());
     CHECK(peer.Lost());
   }
-  RawPeer peer;  // says nothing at all
+  RawPeer peer;  // sends nothing
   CHECK_FALSE(peer.Lost());
   peer.cluster.now_us += 2'100'000;
   peer.sink.core->Tick(peer.cluster.now_us);

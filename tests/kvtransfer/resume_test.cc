@@ -1,5 +1,5 @@
-// Handoffs whose connection breaks, at every single step of their life: they go on over the next
-// connection with exactly what is missing, or end within their bound when the peer is gone.
+// Handoffs whose connection breaks at any step of their life: they continue over the next
+// connection with exactly the missing chunks, or end within their limit when the peer is gone.
 #include <optional>
 #include <set>
 
@@ -16,7 +16,7 @@ constexpr int64_t kKvBytes = kKvPages * 400;
 constexpr int64_t kPeerTimeoutUs = 5'000'000;
 const Ticket kTicket = MakeTicket(1, 2, kKvPages, 7);
 
-// A handoff of chunks of one cell, in small windows; 0: the sink must first get room.
+// Starts a handoff with chunks of one cell, in small windows. lent 0: the sink has no room yet.
 std::unique_ptr<CorePair> Begin(uint64_t seed, int32_t lent = 16) {
   auto pair = std::make_unique<CorePair>(seed, lent, 260);
   pair->Open(kTicket);
@@ -25,7 +25,7 @@ std::unique_ptr<CorePair> Begin(uint64_t seed, int32_t lent = 16) {
   return pair;
 }
 
-// Steps an undisturbed handoff takes.
+// Returns the number of steps of an undisturbed handoff.
 int CountSteps(uint64_t seed) {
   const auto pair = Begin(seed);
   int n_steps = 0;
@@ -61,8 +61,8 @@ void RequireArrived(CorePair& pair) {
 
 enum class Cut { kBothKnow, kSinkLearnsLate, kSourceLearnsLate };
 
-// Cuts after `n_steps`, lets the handoff end, and requires that what went out after the cut is what
-// the sink lacked. True: the handoff was resumed.
+// Cuts after `n_steps`, lets the handoff end, and requires that the bytes sent after the cut are
+// those that the sink lacked. True: the handoff was resumed.
 bool CutAfter(uint64_t seed, int n_steps, Cut how) {
   const auto pair = Begin(seed);
   CoreCluster& cluster = pair->cluster;
@@ -88,7 +88,7 @@ bool CutAfter(uint64_t seed, int n_steps, Cut how) {
   }
   RequireArrived(*pair);
   REQUIRE(landed.bytes_received == uint64_t(kKvBytes));  // every cell once
-  REQUIRE(sent.connections_lost <= (over ? 0 : 1));      // its end may have been on its way to it
+  REQUIRE(sent.connections_lost <= (over ? 0 : 1));      // the last event may have been under way
   REQUIRE(cluster.now_us < cut_us + 1'000'000);
   if (missing) REQUIRE(sent.bytes_sent == *sent_before + *missing);
   return sent.handoffs_resumed > 0;
@@ -114,7 +114,7 @@ TEST_CASE("connections cut again and again: a handoff ends well as long as chunk
     const auto pair = Begin(seed);
     CoreCluster& cluster = pair->cluster;
     uint64_t received = 0;
-    for (int n_cuts = 0; n_cuts < 12; ++n_cuts) {  // one after every chunk that arrived
+    for (int n_cuts = 0; n_cuts < 12; ++n_cuts) {  // one cut after every chunk that arrived
       while (pair->source.core->busy() && pair->sink.core->counters().chunks_received == received)
         if (!cluster.Step()) cluster.now_us += TransferCore::kTickUs;
       received = pair->sink.core->counters().chunks_received;
@@ -129,7 +129,7 @@ TEST_CASE("connections cut again and again: a handoff ends well as long as chunk
 
 TEST_CASE("connections that never live long enough end the handoff within the bound") {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
-    const auto pair = Begin(seed, /*lent=*/0);  // no progress: there is no room
+    const auto pair = Begin(seed, /*lent=*/0);  // no room, so no progress
     CoreCluster& cluster = pair->cluster;
     const int64_t start_us = cluster.now_us;
     int n_cuts = 0;
@@ -208,7 +208,7 @@ TEST_CASE("a restarted sink does not know the handoff: it ends, named so") {
   for (int i = 0; i < 60; ++i) cluster.Step();
   REQUIRE(CoreCluster::Find<HandoffPromised>(pair->source) != nullptr);
   REQUIRE(pair->source.core->busy());
-  // Its address answers as another incarnation.
+  // Another incarnation answers at the same address.
   CoreNode& next = cluster.Add(CorePair::Options(7, 260), 16, kPlanes);
   pair->source.tap.connects_to = next.link->address();
   cluster.Kill(pair->sink);
@@ -235,7 +235,7 @@ TEST_CASE("a cancel while the connection is down ends both sides, in whatever or
     pair->RequireQuiet();
     CHECK(CoreCluster::Find<HandoffEnded>(pair->source)->status.code() ==
           absl::StatusCode::kCancelled);
-    // A sink that cannot be told waits for its source as long as it may.
+    // A sink that gets no message waits for its source until the limit.
     CHECK(cluster.now_us - start_us < (at_source ? kPeerTimeoutUs + 100'000 : 100'000));
   }
 }
@@ -284,7 +284,7 @@ TEST_CASE("every transition of the tables is taken") {
         if (end == 1) source.core->Handle(CancelHandoff{kTicket.id, 1}, cluster.now_us);
         if (end == 2) sink.core->Handle(CancelHandoff{kTicket.id, 1}, cluster.now_us);
         if (end == 3) cluster.Kill(source);
-        // The sink drops the connection while what landed is not yet told.
+        // The sink loses the connection before it acknowledges the landed chunk.
         if (end == 4 && !sink.tap.connections().empty())
           sink.core->Handle(MessageArrived{*sink.tap.connections().begin(), "damaged"},
                             cluster.now_us);

@@ -24,7 +24,7 @@ TransferStarter StarterOver(MemNetwork* network, const LinkPace& pace = {}) {
   };
 }
 
-// The link is tapped, and the tap to be found in *tap.
+// Starts a Transfer over a tapped link, and stores the tap in *tap.
 TransferStarter StarterOver(MemNetwork* network, std::atomic<TappedLink*>* tap) {
   return [network, tap](const TransferOptions& options, const PoolView& pool, auto on_event) {
     return Transfer::StartOver(
@@ -74,7 +74,7 @@ TEST_CASE("many handoffs between two link threads, with cancels from other threa
     for (int32_t i = 0; i < ticket.kv_pages; ++i)
       pages.push_back(int32_t(n + uint64_t(i)) % kPages);
     source.Open(ticket, sink);
-    if (n % 3 == 0) opened = n;  // the canceller's
+    if (n % 3 == 0) opened = n;  // for the cancelling thread
     source.SendAndCommit(ticket, pages);
     const auto ended = source.Wait<HandoffEnded>();
     REQUIRE(ended.has_value());
@@ -120,7 +120,7 @@ TEST_CASE("connections that another thread breaks: handoffs go on, byte-exact") 
       tap.load()->BreakConnections();
     }
   });
-  // Until enough of them had to be resumed; each in two halves, so that a break finds it open.
+  // Runs until ten were resumed. Each handoff comes in two halves, so that a break finds it open.
   uint64_t n = 0;
   while (source.transfer().counters().handoffs_resumed < 10 && n < 2'000) {
     const Ticket ticket = MakeTicket(++n, 2, 8, 8);
@@ -153,7 +153,7 @@ TEST_CASE("the longer nothing comes, the more rarely a link thread looks") {
   sink.transfer().Post(AwaitInflow{{1, 1}, 1, {0, 1}});
   REQUIRE_FALSE(sink.Wait<InflowFailed>(200).has_value());
   const uint64_t before = tap.load()->polls();
-  CHECK(before >= 3);  // at first it does look often, even beside others
+  CHECK(before >= 3);  // the first polls are frequent, even with other load
   REQUIRE_FALSE(sink.Wait<InflowFailed>(1'000).has_value());
   CHECK(tap.load()->polls() - before <= 110);
   sink.transfer().Post(CancelHandoff{{1, 1}, 1});
@@ -203,7 +203,7 @@ TEST_CASE("a paced link: byte-exact, and as slow as it is told") {
   REQUIRE(arrived.has_value());
   for (size_t i = 0; i < pages.size(); ++i)
     CHECK(SamePage(source.pool(), pages[i], sink.pool(), arrived->pages[i]));
-  CHECK(took.count() >= kPages * 4'200 / 1e6);  // never faster; how much slower is the machine's
+  CHECK(took.count() >= kPages * 4'200 / 1e6);  // never faster; the machine may be slower
   REQUIRE(source.Wait<HandoffEnded>().has_value());
   source.Stop();
   sink.Stop();

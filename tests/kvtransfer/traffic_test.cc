@@ -1,5 +1,5 @@
-// What goes first: cells of a handoff in the order a rank needs them, chunks of a relay's chain
-// before those for decode workers. And what is known of links: bytes to the byte, rates, latency.
+// Priorities: cells of a handoff in the order that a rank needs, and chunks of a relay's chain
+// before those for decode workers. Measurements of links: exact bytes, rates, latency.
 #include <algorithm>
 #include <deque>
 #include <map>
@@ -47,20 +47,20 @@ TEST_CASE("source: pending cells go in order of plane and page, however they wer
   };
   using Order = std::vector<std::pair<int32_t, int32_t>>;
   const Order in_order = {{0, 0}, {0, 1}, {0, 2}, {1, 0}, {1, 1}, {1, 2}, {2, 0}, {2, 1}, {2, 2}};
-  // A rank's own slice of the first planes, then what it passes on: planes whose later pages were
-  // given before their first ones.
+  // A rank's own slice of the first planes, then the passed-on planes, whose later pages were given
+  // before their first ones.
   CHECK(order_of(
             MakeTicket(1, 2, 3, 0),
             {{0, 1, 2, 1}, {1, 1, 2, 1}, {2, 1, 0, 3}, {0, 1, 0, 2}, {1, 1, 1, 1}, {1, 1, 0, 1}}) ==
         in_order);
-  // All planes at once, as pages that were computed before: a rank gets them plane by plane, a
+  // All planes at once, as pages that were computed earlier: a rank gets them plane by plane, a
   // decode worker page by page.
   CHECK(order_of(MakeTicket(1, 2, 3, 0), {{0, 3, 0, 3}}) == in_order);
   CHECK(order_of(MakeTicket(1, 2, 3, 3), {{0, 3, 0, 3}}) ==
         Order{{0, 0}, {1, 0}, {2, 0}, {0, 1}, {1, 1}, {2, 1}, {0, 2}, {1, 2}, {2, 2}});
 }
 
-// A worker that is a rank of a relay and hands over to decode workers too.
+// A worker that is a rank of a relay and also hands over to decode workers.
 struct Rank {
   explicit Rank(uint64_t seed) : cluster(seed) {
     for (int32_t page = 0; page < 16; ++page) {
@@ -94,7 +94,7 @@ struct Rank {
     if (of_chain) {
       REQUIRE(header.length == kChainChunks.at(n_chain++));
     } else if (Bytes(true) > 0) {
-      // The chain's next chunk did not fit into its window, and this is the only one beside it.
+      // The chain's next chunk did not fit into its window, and this chunk is the only other one.
       if (n_chain < kChainChunks.size()) REQUIRE(Bytes(true) + kChainChunks[n_chain] > kWindow);
       REQUIRE(Bytes(false) == 0);
       ++n_beside_chain;
@@ -119,7 +119,7 @@ struct Rank {
     rank.core->Handle(CommitHandoff{ticket.id, {}}, cluster.now_us);
   }
 
-  static constexpr int64_t kWindow = 1'000;  // CorePair's
+  static constexpr int64_t kWindow = 1'000;  // the window of CorePair
   // 8 pages of planes of 100, 260 and 40 bytes, in chunks of at most 400.
   const std::vector<uint32_t> kChainChunks = {400, 400, 260, 260, 260, 260,
                                               260, 260, 260, 260, 320};
@@ -128,7 +128,7 @@ struct Rank {
   CoreNode& rank = cluster.Add(CorePair::Options(1, 400), 16, kPlanes);
   CoreNode& tail = cluster.Add(CorePair::Options(2, 400), 16, kPlanes);
   CoreNode& decode = cluster.Add(CorePair::Options(3, 400), 16, kPlanes);
-  std::map<std::pair<uint64_t, uint32_t>, int64_t> under_way[2];  // by "of the chain"
+  std::map<std::pair<uint64_t, uint32_t>, int64_t> under_way[2];  // index: of the chain
   bool chain_given = false;
   size_t n_chain = 0;
   int n_beside_chain = 0;
@@ -147,7 +147,7 @@ TEST_CASE("a chain's chunks go before those for decode workers, which still get 
     for (uint64_t n = seed % 20; n > 0; --n) rig.cluster.Step();
     rig.Send(rig.chain);
     rig.chain_given = true;
-    // What was under way before the chain had anything to send is none of its business.
+    // Chunks already under way when the chain gets its first chunk do not count.
     while (rig.Bytes(false) > 0 && rig.n_chain == 0) rig.cluster.Step();
     rig.cluster.RunUntilIdle(1'000'000);
     n_beside_chain += rig.n_beside_chain;
@@ -175,8 +175,8 @@ TEST_CASE("peers handed over to are remembered up to a bound, the idle are forgo
   CHECK(links.back().peer == TransferCore::kMaxPeers + 50);
 }
 
-// Chunks of 1 MiB over a link that carries one after the other, each announced when fewer than
-// `window` are under way and `pause_us` after the one before it.
+// Sends chunks of 1 MiB over a link that carries one after another; each is announced when fewer
+// than `window` are under way and `pause_us` after the previous one.
 struct MeteredLink {
   explicit MeteredLink(double rate) : bytes_per_us(rate / 1e6) {}
   void Carry(int n, size_t window, int64_t pause_us) {
@@ -204,7 +204,7 @@ struct MeteredLink {
 
 TEST_CASE("a link's rate is measured, whatever its latency and the gaps between its chunks") {
   const double rate = GENERATE(2e7, 1e9);
-  const int64_t pause_us = GENERATE(0, 100, 100'000);  // at once, now and then, one by one
+  const int64_t pause_us = GENERATE(0, 100, 100'000);  // at once, sometimes, one by one
   for (const size_t window : {1, 2, 8}) {
     MeteredLink link(rate);
     CHECK(link.meter.bytes_per_second() == 0);
@@ -229,7 +229,7 @@ TEST_CASE("a link that becomes slow is soon known to be") {
 TEST_CASE("one late answer tells of a link that became slow, and a stall is soon forgotten") {
   MeteredLink link(1e9);
   link.Carry(1'000, 8, 0);
-  link.bytes_per_us /= 4'000;  // a chunk in four seconds
+  link.bytes_per_us /= 4'000;  // four seconds per chunk
   link.Carry(1, 1, 0);
   CHECK(link.meter.bytes_per_second() < 1e6);
   link.bytes_per_us *= 4'000;

@@ -82,7 +82,7 @@ TEST_CASE("without room the answer is NO_ROOM at once, and promises follow in or
   REQUIRE(stock != nullptr);
   CHECK(stock->waiting == 2);
   CHECK(stock->free_pages == 0);
-  // One page would do for the third, but the second asked first.
+  // One page would be enough for the third handoff, but the second asked first.
   pair.sink.Lend(1, pair.cluster.now_us);
   pair.cluster.RunUntilQuiet();
   read();
@@ -145,7 +145,7 @@ TEST_CASE("HELLO names what differs, and who was restarted") {
   CHECK(says(status_with([](auto& o) { o.numerics_id = "cuda-sm90"; }, 2), "cuda-sm90 here"));
   CHECK(says(status_with([](auto& o) { o.layout_id = "other"; }, 2), "KV layout"));
   CHECK(says(status_with([](auto&) {}, 3), "restarted"));
-  // A stranger without the cluster's key gets no answer at all.
+  // A peer without the cluster's key gets no answer.
   CHECK(status_with([](auto& o) { o.key[0] ^= 1; }, 2).code() == absl::StatusCode::kUnavailable);
 }
 

@@ -1,4 +1,4 @@
-// Transfers over UCX (tcp) between two processes, and what is left when one of them dies or hangs.
+// Transfers over UCX (tcp) between two processes, and the state after one of them dies or hangs.
 #include <chrono>
 #include <memory>
 #include <thread>
@@ -16,7 +16,7 @@ namespace baton {
 namespace {
 
 constexpr int32_t kPages = 64;
-constexpr int64_t kCell = 1 << 20;  // 128 MiB in all: long enough to be interrupted
+constexpr int64_t kCell = 1 << 20;  // 128 MiB in total: long enough to be interrupted
 
 std::vector<int32_t> AllPages() {
   std::vector<int32_t> pages;
@@ -63,7 +63,7 @@ struct SourceHere {
   const Ticket ticket = MakeTicket(1, 2, kPages, kPages);
 };
 
-// Another process whose handoff to `sink` has begun and, without COMMIT, cannot end by itself.
+// Starts another process whose handoff to `sink` has begun and cannot end without COMMIT.
 std::unique_ptr<ChildProcess> SourceInTheMiddle(UcxNode& sink) {
   REQUIRE(sink.status().ok());
   sink.LendAll();
@@ -80,7 +80,7 @@ double SecondsSince(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// The CRC the sink's process prints over its pages.
+// Returns the CRC that the sink's process prints for its pages.
 std::string CrcOf(TestPool& pool) {
   uint32_t crc = 0;
   for (int32_t page = 0; page < kPages; ++page)
@@ -121,7 +121,7 @@ TEST_CASE("a handoff whose connections break in the middle goes on with what is 
   CHECK(counters.connections_lost == n_breaks);
   CHECK(counters.handoffs_resumed == n_breaks);
   CHECK(counters.kept_chunks > 12);
-  // Never more again than was under way: a window's worth.
+  // At most a window is sent again per break.
   const auto window = static_cast<uint64_t>(TransferOptions().window_bytes);
   CHECK(counters.bytes_sent <= uint64_t{kPages} * 2 * kCell + n_breaks * window);
 }
@@ -179,8 +179,8 @@ TEST_CASE("a sink that cancels in the middle ends the source in the other proces
   CHECK(sink.Wait<PagesReturned>()->pages.size() == kPages);
 }
 
-#ifndef __SANITIZE_ADDRESS__  // whose own handler is the one that counts there
-// As an operator would see it: UCX's own handlers would print a backtrace and hide the signal.
+#ifndef __SANITIZE_ADDRESS__  // the sanitizer's own handler counts there
+// An operator must see the signal; UCX's own handlers would print a backtrace and hide it.
 TEST_CASE("a crash is a plain crash") {
   ChildProcess child({TRANSFER_PEER, "sink", "4", "64"});
   REQUIRE_FALSE(child.ReadLine().empty());

@@ -142,7 +142,7 @@ TEST_CASE("an inflow over UCX lands in the pages named for it, which are told pl
     if (std::find(named.begin(), named.end(), page) == named.end())
       CHECK(tail.pool().HasCanary(page));
   CHECK(head.Wait<HandoffEnded>()->status.ok());
-  // One that is still awaited ends with the worker.
+  // An awaited inflow ends with the worker.
   tail.transfer().Post(AwaitInflow{MakeTicket(2, 2, 1, 0).id, 1, {0}});
   tail.Stop();
   CHECK(tail.Wait<InflowFailed>(0)->status.code() == absl::StatusCode::kUnavailable);
@@ -166,7 +166,7 @@ TEST_CASE("the address is where it listens; a taken port and a foreign address a
   }
 }
 
-// Not only loopback: two workers on two hosts meet on a real device.
+// Loopback is not enough: two workers on two hosts use a real device.
 TEST_CASE("a handoff works at every address of this machine") {
   ifaddrs* list = nullptr;
   REQUIRE(::getifaddrs(&list) == 0);
@@ -309,7 +309,7 @@ TEST_CASE("starting and stopping leaks no descriptor and no thread") {
     source.SendAndCommit(ticket, Pages(2));
     REQUIRE(source.Wait<HandoffEnded>()->status.ok());
   };
-  round();  // what UCX keeps for the process is there now
+  round();  // allocates what UCX keeps per process
   const int descriptors = CountDescriptors(), threads = CountThreads();
   for (int i = 0; i < 10; ++i) round();
   CHECK(CountDescriptors() == descriptors);

@@ -60,7 +60,7 @@ ChunkHeader SomeHeader() {
           .payload_crc = 0x61626364};
 }
 
-// As a peer would send it that says this on purpose.
+// Computes the checksum again, as a peer with intent would.
 void Seal(std::string* bytes) {
   if (bytes->size() < 12) return;
   const uint32_t crc =
@@ -79,7 +79,7 @@ TEST_CASE("every message survives its encoding") {
   }
 }
 
-// Fixed bytes: two builds that disagree here cannot talk to each other.
+// Fixed bytes: two builds that differ here cannot talk to each other.
 TEST_CASE("golden vectors of the encoding") {
   const auto hex = [](const Message& message) { return absl::BytesToHexString(Encode(message)); };
   CHECK(hex(Nack{kHandoff, 42, NackReason::kTooBig}) ==
@@ -93,7 +93,7 @@ TEST_CASE("golden vectors of the encoding") {
         "18171615141312112827262524232221343332310100000002006e6f");
   CHECK(hex(Ping{8}) == "42544e3104000d009d11070f0800000000000000");
   CHECK(absl::BytesToHexString(std::string(ViewOf(Encode(SomeHeader())))) ==
-        "42544e31040000001817161514131211282726252423222134333231"  // whose
+        "42544e31040000001817161514131211282726252423222134333231"  // handoff
         "02000000030000000400000005000000"                          // planes, pages
         "701700004847464544434241585756555453525107000000"          // length, ends, seq
         "00000000646362619f7c17d4");
@@ -174,7 +174,7 @@ TEST_CASE("no flipped bit of a message after its version goes unnoticed") {
   }
 }
 
-// Whatever the bytes: no crash, and what is accepted means what it says.
+// For any bytes: no crash, and an accepted message encodes to the same bytes.
 TEST_CASE("random mutations decode to the same bytes or not at all") {
   std::mt19937 random(20);
   const std::vector<Message> messages = OneOfEach();

@@ -1,4 +1,4 @@
-// The control codec: every field survives the wire, and no bytes from outside do harm.
+// The control codec: every field survives the wire, and outside bytes cannot harm.
 #include "proto/control_codec.h"
 
 #include <catch2/catch.hpp>
@@ -34,7 +34,7 @@ std::vector<RouterMessage> EveryMessage() {
   head.ticket.promise_pages = 0;
   head.ticket.part_of = {};
   head.ticket.first_page = 2;
-  head.inflow = {.ticket_id = {.high = 5, .low = ~0ull}, .tokens = 1};  // of a head before it
+  head.inflow = {.ticket_id = {.high = 5, .low = ~0ull}, .tokens = 1};  // of the head before it
   head.is_head = true;
   head.push = {.ticket = prefill.ticket, .sink = {.incarnation = 8, .address = "decode:3"}};
   head.push.ticket.part_of = {.high = 1, .low = ~0ull};
@@ -135,8 +135,8 @@ void CheckDecode(const DecodeRequest& a, const DecodeRequest& b) {
   CHECK(a.want_digests == b.want_digests);
 }
 
-// Changes the wire form of a valid message and returns what the codec says of it: of the request,
-// while the other messages are read, or of all.
+// Changes the wire form of a valid message and returns the codec's refusal: of the request (the
+// other messages are still read), or of all.
 std::string Refusal(void (*change)(wire::RouterMessages*)) {
   wire::RouterMessages messages;
   EncodeMessages(EveryMessage(), &messages);
@@ -168,7 +168,7 @@ std::string Refusal(void (*change)(wire::WorkerReport*)) {
   return std::string(decoded.status().message());
 }
 
-// A head's second round.
+// Returns a head's second round.
 wire::RelayRound* Earlier(wire::RouterMessages* messages) {
   return messages->mutable_messages(4)->mutable_prefill()->mutable_earlier(1);
 }
@@ -336,7 +336,7 @@ TEST_CASE("a relay's inflow and its head's ticket are refused out of range") {
                m->mutable_messages(4)->mutable_prefill()->mutable_ticket()->set_first_page(3);
              }),
              Contains("ticket.first_page"));
-  // Only a head's ticket may promise nothing, and it must.
+  // Only a head's ticket may promise 0 pages, and it must.
   CHECK_THAT(Refusal([](M* m) {
                m->mutable_messages(0)->mutable_prefill()->mutable_ticket()->set_promise_pages(0);
              }),

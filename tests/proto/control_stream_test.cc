@@ -1,5 +1,5 @@
-// Both shells of the control stream against each other over loopback, and against processes that
-// die or stop.
+// Both ends of the control stream against each other over loopback, and against processes that die
+// or stop.
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -97,7 +97,7 @@ TEST_CASE("a message about a request that cannot be read ends that request, and 
   CHECK(ended.reason == EndReason::kFailed);
   CHECK(ended.fault == PartFault::kUnreadable);
   CHECK_THAT(ended.message, Contains("decode.stop_tokens"));
-  // The stream carries on, in both directions.
+  // The stream still works in both directions.
   router.server->Send(5, {poison});
   CHECK(router.Next<WorkerReported>().has_value());
   CHECK(worker.events.size() == 0);
@@ -119,7 +119,7 @@ TEST_CASE("a worker finds the router whenever it comes, and announces itself to 
     RouterEnd picks_port;
     port = picks_port.server->port();
   }
-  WorkerEnd worker(absl::StrCat("127.0.0.1:", port), 5);  // nobody listens yet
+  WorkerEnd worker(absl::StrCat("127.0.0.1:", port), 5);  // no server yet
   for (int life = 0; life < 3; ++life) {
     RouterEnd router({.address = absl::StrCat("127.0.0.1:", port)});
     router.AwaitWorker(5);
@@ -157,7 +157,7 @@ TEST_CASE("messages for a stream whose end was not seen yet never reach the next
   worker.reset();
   WorkerEnd again(router.address(), 5);
   REQUIRE(again.events.Next<RouterConnected>().has_value());
-  // WorkerLost of the old and WorkerConnected of the new wait, not taken: this is for the old one.
+  // WorkerLost and WorkerConnected wait in the queue: this message is for the old stream.
   router.server->Send(5, {CancelRequest{.request_id = 1}});
   REQUIRE(router.Next<WorkerLost>().has_value());
   router.AwaitWorker(5);

@@ -26,7 +26,7 @@ int CountEntries(const std::string& folder) {
   return n;
 }
 
-// Value of "VmRSS:" or "State:" in /proc/PID/status; empty when the process is gone.
+// Returns the value of "VmRSS:" or "State:" in /proc/PID/status; empty: the process is gone.
 std::string StatusField(pid_t pid, const std::string& name) {
   std::ifstream file(absl::StrCat("/proc/", pid, "/status"));
   for (std::string line; std::getline(file, line);) {
@@ -39,7 +39,7 @@ std::string RoleOf(const Member& member) {
   return member.name.substr(0, member.name.find_last_not_of("0123456789") + 1);
 }
 
-// What must be zero, or equal to another series, on a worker that has nothing to do.
+// Checks the series that must be zero, or equal to another series, on an idle worker.
 void LookAtWorker(const Member& member, std::vector<std::string>* held) {
   if (!member.metrics) {
     held->push_back(member.name + " does not say where its metrics are");
@@ -51,7 +51,7 @@ void LookAtWorker(const Member& member, std::vector<std::string>* held) {
     return;
   }
   const double total = page->Sum("baton_kv_pages_total");
-  const double free = page->Sum("baton_kv_pages_free");  // those with reusable KV are free too
+  const double free = page->Sum("baton_kv_pages_free");  // pages with reusable KV count as free
   if (total <= 0 || free != total) {
     held->push_back(absl::StrFormat("%s: %g of %g pages free", member.name, free, total));
   }
@@ -92,7 +92,7 @@ std::vector<std::string> Held(Cluster* cluster) {
   return held;
 }
 
-// The last word of "<NAME> ended with signal 9, ..." and of "... status 0, ...".
+// Parses "<NAME> ended with signal 9, ..." and "... status 0, ...".
 struct Death {
   std::string name, how;
 };
@@ -152,8 +152,8 @@ std::vector<std::string> Growth(const std::vector<DecodeReservations>& before,
       complaints.push_back(old.member.name + " is not there any more");
       continue;
     }
-    // A restarted worker may have met more peers than the one before it, but not more than any of
-    // its role.
+    // A restarted worker may have met more peers than its predecessor, but not more than any worker
+    // of its role.
     DecodeReservations most = old;
     for (const DecodeReservations& other : before) {
       if (RoleOf(other.member) != RoleOf(old.member)) continue;
@@ -178,13 +178,13 @@ std::vector<std::string> Growth(const std::vector<DecodeReservations>& before,
 std::vector<std::string> LogComplaints(const std::string& log,
                                        const std::vector<FaultRecord>& faults) {
   std::vector<std::string> complaints;
-  // How workers may have ended: as often as they were told to.
+  // Expected ends of workers: as many as the faults caused.
   std::map<std::string, int> told;
   for (const FaultRecord& fault : faults) {
     if (fault.kind == FaultKind::kKill) ++told[fault.victim + " signal 9"];
     if (fault.kind == FaultKind::kTerminate) {
       ++told[fault.victim + " status 0"];
-      ++told[fault.victim + " signal 15"];  // before it had come up
+      ++told[fault.victim + " signal 15"];  // before its start was complete
     }
   }
   for (const Death& death : Deaths(log)) {

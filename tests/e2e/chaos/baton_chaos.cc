@@ -1,4 +1,4 @@
-// baton_chaos: breaks a real cluster under load and demands that nobody notices.
+// baton_chaos: makes faults in a real cluster under load and requires the right answers.
 //   baton_chaos --profile kill --seconds 600 --seed 1 --model models/demo
 #include <CLI/CLI.hpp>
 #include <cstdio>

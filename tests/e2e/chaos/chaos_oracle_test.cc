@@ -1,5 +1,5 @@
-// The rig must see what it looks for: each kind of damage to an answer, a stall, a leak and a death
-// nobody ordered is found, and what is allowed is not.
+// The rig must detect its targets: each kind of damage to an answer, a stall, a leak and an
+// unexpected death is found, and allowed behaviour is not reported.
 
 #include <catch2/catch.hpp>
 #include <functional>
@@ -142,7 +142,7 @@ TEST_CASE("a stall is the gap that spans a kill, less the time of computing agai
   later.token_times = {at(60), at(70)};
   FaultRecord kill;
   kill.at = at(2);
-  FaultRecord pause = kill;  // a pause is no kill, so the gap it makes does not count
+  FaultRecord pause = kill;  // a pause is no kill, so its gap does not count
   pause.kind = FaultKind::kPause;
   pause.at = at(5);
   const Stalls stalls = FindStalls({moved, undisturbed, later}, {kill, pause});
@@ -165,7 +165,7 @@ TEST_CASE("growth, a process that is gone and a death without a fault are seen")
   const GrowthLimits limits{.threads = 0, .descriptors = 1, .rss_share = 0.1, .rss_kb = 0};
   CHECK(Growth(before, before, limits).empty());
   DecodeReservations grown = decode;
-  grown.n_descriptors = 45;  // one above the most of its role
+  grown.n_descriptors = 45;  // one above the max of its role
   grown.rss_kb = 110 << 10;
   CHECK(Growth(before, {grown, sibling}, limits).empty());
   grown.n_descriptors = 46;

@@ -61,7 +61,7 @@ class ChaosRun {
   std::vector<std::string> violations_;
 };
 
-// The undisturbed run: one worker that does everything, with room for all.
+// Learns the answers without faults from one worker for both phases, with room for all.
 absl::Status ChaosRun::Learn() {
   std::vector<std::string> args = {options_.model, "--colocated", "--decode=1"};
   ASSIGN_OR_RETURN(const std::unique_ptr<ServedBaton> served, ServedBaton::Start(args));
@@ -83,7 +83,7 @@ absl::Status ChaosRun::Learn() {
 absl::Status ChaosRun::Start() {
   std::vector<std::string> args = {options_.model};
   args.insert(args.end(), profile_.server_args.begin(), profile_.server_args.end());
-  // The catalogue repeats, so reuse of KV leaves few prompts to compute: odd seeds do without.
+  // The catalogue repeats, so reuse of KV leaves few prompts to compute; odd seeds turn reuse off.
   if (options_.seed % 2 == 1) {
     args.insert(args.end(), {"--prefill.reuse_kv=false", "--decode.reuse_kv=false"});
   }
@@ -95,8 +95,8 @@ absl::Status ChaosRun::Start() {
   } else {
     ASSIGN_OR_RETURN(cluster_, ServedCluster::Start(args));
   }
-  // Connections between all pairs, and memory that is taken once, belong to the baseline. It also
-  // shows that the cluster under test gives the learned answers while nothing is broken.
+  // Connections between all pairs, and memory that is allocated once, belong to the baseline. This
+  // pass also shows that the cluster under test gives the learned answers without faults.
   const Tally warm = AskAll(cluster_->url(), questions_, kProbers);
   if (!warm.complaints.empty()) {
     return absl::InternalError("before any fault: " + warm.complaints.front());
@@ -132,7 +132,7 @@ void ChaosRun::Load() {
   for (const std::string& failure : injector.failures()) Violated(failure);
 }
 
-// After healing everything works again, and nobody had to be started anew for it.
+// Checks that everything works again after healing, without a manual restart.
 void ChaosRun::Probe() {
   const absl::Time start = absl::Now();
   for (const std::string& held : AwaitQuiet(cluster_.get(), kHealLimit)) {

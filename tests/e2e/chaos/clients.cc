@@ -72,8 +72,8 @@ Manner Clients::DrawManner(Dice& dice) const {
   Manner manner;
   double share = dice.Share();
   if ((share -= profile_.leaving) < 0) {
-    // By time the client also leaves from queues, prefill and answers in one piece; by events it
-    // leaves exactly between two tokens, or after the last one.
+    // By time, the client also leaves during queues, prefill and whole answers; by events, it
+    // leaves exactly between two tokens or after the last one.
     if (dice.Chance(0.6)) {
       manner.leaves_after = dice.Time(absl::Microseconds(100), 1.2 * usual_);
     } else {
@@ -111,7 +111,8 @@ void Clients::AskOnce(Dice& dice) {
   if (exchange.http_status == 429 || exchange.http_status == 503) absl::SleepFor(kRetryPause);
 }
 
-// A prompt no pool of the profile can hold: refused at once, with 400, whatever the load.
+// Sends a prompt that no pool of the profile can hold; the status must be 400 at once, whatever the
+// load.
 void Clients::AskTooMuch() {
   std::string prompt = "[5";
   for (int i = 0; i < 1900; ++i) prompt += ",5";
@@ -141,7 +142,7 @@ void Clients::Record(const Question& question, const Manner& manner, const Excha
   ++tally_.n_by_verdict[static_cast<int>(verdict)];
   tally_.n_tokens += static_cast<int64_t>(exchange.answer.tokens.size());
   if (exchange.attempts > 1) ++tally_.n_moved;
-  if (verdict != Verdict::kLeft) tally_.records.push_back(record);  // cancels come in millions
+  if (verdict != Verdict::kLeft) tally_.records.push_back(record);  // there are millions of cancels
   if (IsViolation(verdict)) {
     Complain(absl::StrFormat(
         "%s: %s request sent at %s: %s", VerdictName(verdict), question.request.kind,

@@ -26,7 +26,7 @@ double Number(const json::value* value) {
   return bad ? 0 : number;
 }
 
-// Appends what one choice carries; true when it brought tokens.
+// Appends the content of one choice. True: it had tokens.
 bool TakeChoice(const json::value& choice, Exchange* out) {
   Answer& answer = out->answer;
   answer.text += Text(Member(&choice, "text"));
@@ -58,7 +58,7 @@ void TakeTimings(const json::value* timings, Exchange* out) {
   out->decode_worker = Text(Member(timings, "decode_worker"));
 }
 
-// Reads a chunk of a stream or a whole body; true when it brought tokens.
+// Reads a chunk of a stream or a whole body. True: it had tokens.
 bool TakeDocument(std::string_view text, Exchange* out) {
   json::error_code bad;
   const json::value value = json::parse(json::string_view(text.data(), text.size()), bad);
@@ -92,7 +92,7 @@ Exchange RunExchange(const HttpUrl& url, const ChaosRequest& request, const Mann
     if (out.n_done > 0) ++out.n_after_done;
     if (data == "[DONE]") {
       ++out.n_done;
-      return true;  // reads on to the end of the body: nothing may follow
+      return true;  // reads to the end of the body, because nothing may follow
     }
     if (TakeDocument(data, &out)) {
       out.token_times.push_back(received);

@@ -12,8 +12,8 @@
 namespace baton {
 namespace {
 
-constexpr absl::Duration kLook = absl::Milliseconds(3);            // at metrics, for a moment
-constexpr absl::Duration kMaxPatience = absl::Milliseconds(1500);  // then it is hit anyway
+constexpr absl::Duration kLook = absl::Milliseconds(3);            // between polls of metrics
+constexpr absl::Duration kMaxPatience = absl::Milliseconds(1500);  // then the fault comes anyway
 
 std::vector<Member> Workers(std::vector<Member> members) {
   std::erase_if(members, [](const Member& member) { return member.is_router(); });
@@ -39,7 +39,7 @@ void FaultInjector::Run(const std::vector<Fault>& schedule, absl::Time end) {
     Hit(fault);
   }
   HealUntil(end);
-  while (!heals_.empty()) {  // what was to last longer
+  while (!heals_.empty()) {  // faults that should last longer
     const auto heal = std::move(heals_.begin()->second);
     heals_.erase(heals_.begin());
     heal();
@@ -62,8 +62,8 @@ void FaultInjector::Later(absl::Duration wait, std::function<void()> heal) {
 
 void FaultInjector::Hit(const Fault& fault) {
   std::vector<Member> workers = Workers(cluster_->Members());
-  // Only a prefill worker computes prompts and only a decode worker has rows, but while one of them
-  // is away others stand in; the usual place is looked at first.
+  // Only prefill workers compute prompts and only decode workers have rows, but while one is away
+  // other workers replace it. The usual role is tried first.
   std::vector<Member> likely = workers;
   std::erase_if(likely, [&](const Member& member) {
     return (fault.moment == Moment::kPrefill && !member.is_prefill()) ||
@@ -94,8 +94,8 @@ void FaultInjector::Hit(const Fault& fault) {
   records_.push_back(record);
 }
 
-// Sees from outside what the victim does: by its /metrics, and for a transfer by the client's first
-// token, because the handoff's last part is under way then.
+// Detects the victim's state from outside: by its /metrics, and for a transfer by the client's
+// first token, because the last part of the handoff is under way then.
 bool FaultInjector::AwaitMoment(Moment moment, const Member& victim) {
   if (moment == Moment::kTransfer) return clients_->WaitForFirstToken(kMaxPatience);
   const absl::Time give_up = absl::Now() + kMaxPatience;
@@ -125,7 +125,7 @@ void FaultInjector::HitProcess(const Fault& fault, const Member& victim, FaultRe
     return;
   }
   Later(fault.lasts, [this, victim] {
-    // A dead process's number may belong to another one by now.
+    // The process id of a dead process may belong to another process by now.
     for (const Member& member : Workers(cluster_->Members())) {
       if (member.pid != victim.pid) continue;
       ::kill(victim.pid, SIGCONT);

@@ -17,7 +17,7 @@
 namespace baton {
 namespace {
 
-constexpr int kMetricsPort = 9100;  // every host is alone
+constexpr int kMetricsPort = 9100;  // every host has its own addresses
 constexpr absl::Duration kStartLimit = absl::Seconds(60), kStopLimit = absl::Seconds(60);
 constexpr absl::Duration kLook = absl::Milliseconds(50);
 
@@ -92,7 +92,7 @@ absl::Status LabCluster::StartWorker(const std::string& name) {
   std::vector<std::string> command;
   if (lab_ != nullptr) {
     command = lab_->On(name);
-    // Namespaces of networks alone leave shared memory between the "hosts", which UCX would find.
+    // Network namespaces still share memory between the "hosts", which UCX would find.
     command.insert(command.end(), {"env", "UCX_TLS=tcp"});
   }
   const bool is_prefill = name.starts_with("prefill");
@@ -155,7 +155,7 @@ std::string LabCluster::Log() const {
   return all;
 }
 
-// The router first: it lets requests end and tells the workers.
+// Stops the router first, because it lets requests end and tells the workers.
 absl::Status LabCluster::Stop() {
   absl::Status status;
   for (const Member& member : members_) {

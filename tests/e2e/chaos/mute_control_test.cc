@@ -1,7 +1,7 @@
-// A worker whose control stream stays open and carries nothing any more: it computes and hands
-// over as before, but nobody hears of it. The router gives it up after router.worker_silence, its
-// streams go on elsewhere with the very tokens they would have had, nobody else is disturbed, and
-// once the stream carries again the worker is back without a restart.
+// A worker whose control stream stays open but carries nothing: it still computes and hands over,
+// but its reports do not arrive. The router gives the worker up after router.worker_silence; its
+// streams continue on other workers with exactly the same tokens, other streams are not disturbed,
+// and the worker returns without a restart once the stream carries again.
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -59,14 +59,14 @@ void RunMuted(const std::string& victim) {
   RequireSame(disturbed, undisturbed, &longest);
   WARN(victim << " is mute: given up after " << absl::FormatDuration(silence) << ", longest gap "
               << absl::FormatDuration(longest));
-  CHECK(silence > absl::Seconds(2));  // not by anything else than its silence
+  CHECK(silence > absl::Seconds(2));  // only silence is the cause
   CHECK(silence < absl::Seconds(5));
   CHECK(longest < absl::Seconds(8));  // 4 s on an idle machine
   if (victim.starts_with("decode")) {
-    CHECK(longest > absl::Seconds(1));  // somebody was hit
+    CHECK(longest > absl::Seconds(1));  // at least one stream was hit
     CHECK(MetricSum(client, "baton_failovers_total") >= 1);
   }
-  // Still mute: the others serve all.
+  // Still mute: the other workers serve all streams.
   const std::vector<CrowdStream> without = RunCrowd(client, [] {});
   RequireSame(without, undisturbed, &longest);
   CHECK(longest < absl::Seconds(2));
@@ -80,7 +80,7 @@ void RunMuted(const std::string& victim) {
       AnswersOf(undisturbed) + AnswersOf(disturbed) + AnswersOf(without) + AnswersOf(healed);
   CHECK(MetricSum(client, "baton_requests_started_total") == requests);
   CHECK(MetricSum(client, "baton_requests_ended_total") == requests);
-  const absl::Status stopped = cluster.Stop();  // each worker of the start lives and ends well
+  const absl::Status stopped = cluster.Stop();  // no worker was restarted; all end well
   INFO(stopped.message());
   CHECK(stopped.ok());
   CHECK(cluster.Log().find("CHECK failed") == std::string::npos);

@@ -11,14 +11,14 @@ namespace baton {
 namespace {
 
 constexpr char kDevice[] = "eth0";                  // inside each namespace
-constexpr int kSourceAt = 26, kDestinationAt = 30;  // of the IPv4 address behind an Ethernet header
+constexpr int kSourceAt = 26, kDestinationAt = 30;  // of IPv4 addresses in a frame
 
 absl::Status Run(const std::string& command) {
   return RunCommand(absl::StrSplit(command, ' ', absl::SkipEmpty()));
 }
 
-// Classic BPF for `tc ... bpf da`: IPv4 packets whose address at `offset` is `address` are dropped
-// (verdict 2), all others go on (-1).
+// Returns classic BPF for `tc ... bpf da`: drops IPv4 packets whose address at `offset` is
+// `address` (verdict 2), and passes all others (-1).
 std::string DropProgram(int offset, const std::string& address) {
   const std::vector<std::string> parts = absl::StrSplit(address, '.');
   uint32_t word = 0;
@@ -60,7 +60,7 @@ absl::Status NetworkLab::BuildHost(const std::string& host, int number) {
   return absl::OkStatus();
 }
 
-// What was built half comes down too: errors of what was not there are none.
+// Also takes down a partly built lab, so errors for missing parts are ignored.
 NetworkLab::~NetworkLab() {
   for (const auto& [host, number] : numbers_) {
     Run("ip netns del " + Namespace(host)).IgnoreError();

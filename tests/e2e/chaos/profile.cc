@@ -3,9 +3,9 @@
 namespace baton {
 namespace {
 
-// Of a client that does not read; short, so that a run sees it often.
+// Limit for a client that does not read; short, so that a run meets it often.
 constexpr char kWriteTimeout[] = "--server.write_timeout=3s";
-// Prompts that long are prefilled by two workers.
+// Two workers prefill prompts of at least this length.
 constexpr char kRelays[] = "--router.relay_min_tokens=100";
 constexpr char kRelaysAlways[] = "--lab.relay_min_ranks=2";
 
@@ -41,7 +41,7 @@ Profile Mixed() {
   return profile;
 }
 
-// 32 clients want about 20,000 tokens of KV on two decode workers that hold 1,536 each.
+// 32 clients need about 20,000 tokens of KV on two decode workers with 1,536 each.
 Profile Pools() {
   Profile profile;
   profile.server_args = {"--page-tokens=16", "--max-model-len=2048", "--max-num-seqs=16",

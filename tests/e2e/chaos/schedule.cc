@@ -37,7 +37,8 @@ std::vector<Fault> MakeSchedule(const Profile& profile, absl::Duration length, u
     if (dispatched) fault.moment = static_cast<Moment>(dice.Between(1, 3));
     fault.victim = static_cast<uint64_t>(dice.Between(0, 1 << 20));
     fault.other = static_cast<uint64_t>(dice.Between(0, 1 << 20));
-    // Most lastings are short, some long: even on a logarithmic scale would hide the long ones.
+    // Most durations are short, some long; a uniform logarithmic scale would make long ones too
+    // rare.
     const double share = dice.Share();
     fault.lasts = profile.min_lasting + share * share * (profile.max_lasting - profile.min_lasting);
     fault.after_moment = dice.Time(absl::ZeroDuration(), absl::Milliseconds(10));

@@ -41,8 +41,8 @@ void ServedCluster::ReadLog() {
   partial_.erase(0, start);
 }
 
-// "<time> info serve  started NAME, process PID, ...", "<time> warn serve  NAME ended with ..." and
-// "<time> info NAME  metrics on http://HOST:PORT/metrics".
+// Parses "<time> info serve started NAME, process PID, ...", "<time> warn serve NAME ended with
+// ..." and "<time> info NAME metrics on http://HOST:PORT/metrics".
 void ServedCluster::OnLine(const std::string& line) {
   char process[64], name[64], url[128];
   int pid = 0, port = 0;

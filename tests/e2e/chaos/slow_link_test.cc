@@ -1,7 +1,7 @@
 // Real processes: in the middle of a prompt the link between the two prefill workers of a relay
-// falls to a hundredth of its bandwidth. The router sees it by the rate that the sender measures,
-// aims the prompt at one worker, and says so; tokens and digests are those of the run before, whose
-// link was as it should be.
+// falls to a hundredth of its bandwidth. The router sees this by the sender's measured rate,
+// dispatches the prompt again to one worker, and logs it; tokens and digests equal those of an
+// earlier run with a good link.
 
 #include <boost/json.hpp>
 #include <filesystem>
@@ -25,12 +25,12 @@ constexpr int64_t kTokenBytes = int64_t{12} * 2 * 4 * 64 * 2;      // KV of the 
 constexpr int64_t kInflowBytes = kPromptTokens / 2 * kTokenBytes;  // of the tail of two
 constexpr int64_t kBytesPerSecond = 15'000'000;
 constexpr int64_t kFallsAfter = kInflowBytes + kInflowBytes / 4;  // in the second prompt
-// What is left then takes the link so long.
+// Seconds that the link then takes for the rest.
 constexpr double kSlowSeconds =
     100.0 * static_cast<double>(2 * kInflowBytes - kFallsAfter) / kBytesPerSecond;
 
 struct Answer {
-  std::string tokens;  // and digests; of a failed request the error
+  std::string tokens;  // tokens and digests; for a failed request the error
   absl::Duration took;
 };
 
@@ -56,7 +56,7 @@ Answer Ask(const HttpClient& client, int n_tokens) {
           took};
 }
 
-// Failovers for this cause; -1: no such line.
+// Returns the failovers for this cause; -1: no such line.
 double SlowLinks(const HttpClient& client) {
   const auto response = client.Get("/metrics");
   if (!response.ok()) return -1;
@@ -70,7 +70,7 @@ TEST_CASE(
   const std::filesystem::path folder =
       std::filesystem::temp_directory_path() / absl::StrFormat("baton_slow_link_%d", ::getpid());
   std::filesystem::create_directories(folder);
-  // Of the prefill workers only a relay's tail takes KV in.
+  // Among prefill workers, only a relay's tail receives KV.
   auto started = LabCluster::Start(
       {"random:" BATON_SOURCE_DIR "/configs/shapes/llama-125m.json", "--prefill.reuse_kv=false",
        "--decode.reuse_kv=false", "--router.relay_min_tokens=512", "--router.relay_max_ranks=2",
@@ -82,11 +82,11 @@ TEST_CASE(
   LabCluster& cluster = **started;
   const HttpClient client(cluster.url(), absl::Seconds(120));
 
-  Ask(client, kPromptTokens / 8);  // by one worker: now the router knows what computing costs
+  Ask(client, kPromptTokens / 8);  // one worker computes it, and the router learns the cost
   const Answer undisturbed = Ask(client, kPromptTokens);
   REQUIRE(undisturbed.tokens.find("error") == std::string::npos);
   REQUIRE(MetricSum(client, "baton_relays_total") == 1);
-  // 0, unless the machine itself stood still meanwhile.
+  // 0, unless the machine itself stood still.
   const double before = SlowLinks(client);
   REQUIRE(before >= 0);
 

@@ -5,8 +5,8 @@
 namespace baton {
 namespace {
 
-// The gap between two tokens that holds the moment; zero: it lies before the first or after the
-// last one.
+// Returns the gap between two tokens around the moment; zero: the moment is before the first or
+// after the last token.
 absl::Duration GapAt(const std::vector<absl::Time>& times, absl::Time moment) {
   const auto next = std::upper_bound(times.begin(), times.end(), moment);
   if (next == times.begin() || next == times.end()) return absl::ZeroDuration();

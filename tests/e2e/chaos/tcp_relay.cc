@@ -29,7 +29,7 @@ absl::Status Failed(const char* what) {
   return absl::InternalError(absl::StrCat("relay: ", what, ": ", std::strerror(errno)));
 }
 
-// Only the calling thread moves; sockets it makes from now on belong there.
+// Moves only the calling thread into the namespace; its later sockets belong there.
 absl::Status Enter(const std::string& name_space) {
   if (name_space.empty()) return absl::OkStatus();
   const int fd = ::open(absl::StrCat("/run/netns/", name_space).c_str(), O_RDONLY | O_CLOEXEC);
@@ -72,7 +72,7 @@ absl::Status TcpRelay::Listen(const std::string& name_space, const std::string& 
 
 int TcpRelay::Dial(const HttpUrl& target) {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const int one = 1, patience_ms = 5000;  // across a cut wire
+  const int one = 1, patience_ms = 5000;  // limit across a cut link
   ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
   ::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &patience_ms, sizeof(patience_ms));
   const sockaddr_in address = AddressOf(target.host, target.port);
@@ -102,8 +102,8 @@ void TcpRelay::Hold(bool held) {
   flows_.notify_all();
 }
 
-// Until either side ends; then both do. The descriptors stay until the relay goes, so that nobody
-// shuts down a number that has got a new owner.
+// Carries bytes until either side ends, then ends both. The descriptors stay open until the relay
+// is destroyed, so that no shutdown hits a reused number.
 void TcpRelay::Carry(int from, int to) {
   char chunk[16384];
   while (true) {

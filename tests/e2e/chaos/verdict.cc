@@ -7,7 +7,7 @@
 namespace baton {
 namespace {
 
-// The first difference within the part that has come; empty: there is none.
+// Returns the first difference within the received part; empty: none.
 std::string WrongPart(const Answer& got, const Answer& expected) {
   const size_t n = std::min(got.tokens.size(), expected.tokens.size());
   for (size_t i = 0; i < n; ++i) {
@@ -28,8 +28,8 @@ std::string WrongPart(const Answer& got, const Answer& expected) {
   return "";
 }
 
-// Overload and missing workers are told at once, before a request has been given to anyone; what
-// fails later with the same status was lost.
+// Overload and missing workers are refused at once, before a worker has the request. A later
+// failure with the same status is a lost request.
 constexpr absl::Duration kAtOnce = absl::Seconds(1);
 bool WasRefused(const Exchange& exchange) {
   const bool status = exchange.http_status == 429 || exchange.http_status == 503;
