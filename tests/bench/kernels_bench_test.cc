@@ -81,9 +81,9 @@ TEST_CASE("the cost of the exact order is measured where the path has a plain ch
   REQUIRE(cost.value == Approx(100 * (1 - exact.value / plain.value)));
 }
 
-// Integers and floats are multiplied by as many units of a core, a vector of 16-bit pairs being two
-// products per lane, of 8-bit pairs four; int4 weights take nine such instructions where they
-// multiply eight. A probe that says more did not multiply.
+// Integers and floats run on the same units of a core; a vector of 16-bit pairs has two products
+// per lane, of 8-bit pairs four; int4 weights need nine such instructions where eight multiply. A
+// higher probe result means that the probe did not multiply.
 TEST_CASE("the probes of AVX2 multiply as often as they count") {
   if (!CheckIsaSupported(Isa::kAvx2).ok()) {
     WARN("needs AVX2");
@@ -91,7 +91,7 @@ TEST_CASE("the probes of AVX2 multiply as often as they count") {
   }
   ComputePool pool(1, 0);
   double floats = 0, int8 = 0, int4 = 0;
-  for (int i = 0; i < 10; ++i) {  // the best of a few tries, for others may use this core
+  for (int i = 0; i < 10; ++i) {  // the best of several tries on a shared core
     floats = std::max(floats, ProbeDotGflops(Isa::kAvx2, pool));
     int8 = std::max(int8, ProbePeakGops(Isa::kAvx2, WeightType::kInt8, pool));
     int4 = std::max(int4, ProbePeakGops(Isa::kAvx2, WeightType::kInt4, pool));

@@ -1,4 +1,4 @@
-// Requests that `baton bench load` replays: the same on every run, with the trace's lengths,
+// Requests for `baton bench load` from a trace: the same in every run, with the trace's lengths,
 // arrivals and shared prefixes.
 #include "bench/load/load_trace.h"
 
@@ -57,7 +57,7 @@ TEST_CASE("arrivals spread over what the trace was rounded to: ascending, of the
   TraceOptions options{
       .path = file.path, .time_scale = 0.5, .spread_s = 3, .max_context = 1 << 20, .seed = 7};
   const auto spread = Read(options);
-  std::map<size_t, double> at_length;  // arrivals by length, which tells requests apart
+  std::map<size_t, double> at_length;  // arrivals by length, which is different for each request
   options.spread_s = 0;
   for (const LoadRequest& request : Read(options))
     at_length[request.prompt.size()] = request.start_s;

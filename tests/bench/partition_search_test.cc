@@ -1,4 +1,4 @@
-// The paper's grid search and the coordinate search, on objectives whose best is known.
+// The paper's grid search and the coordinate search, on objectives with a known optimum.
 
 #include "bench/relay/partition_search.h"
 
@@ -12,7 +12,7 @@
 namespace baton {
 namespace {
 
-// The longest rank of a chain whose links cost nothing: its best is equal work.
+// Returns the time of the slowest rank of a chain with free links; the optimum is equal work.
 double LongestRank(const PrefillCost& cost, std::span<const double> slices) {
   double longest = 0, before = 0;
   for (const double slice : slices) {
@@ -51,7 +51,7 @@ TEST_CASE("grid search: the paper's shape and number of evaluations") {
   }
 }
 
-// Close to the longest rank, but smooth: moving one boundary at a time leads to its best.
+// Close to the slowest rank's time, but smooth: moving one boundary at a time leads to the optimum.
 double NearlyLongestRank(const PrefillCost& cost, std::span<const double> slices) {
   double sum = 0, before = 0;
   for (const double slice : slices) {

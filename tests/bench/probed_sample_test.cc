@@ -1,4 +1,5 @@
-// A share of a limit is told only where the probes beside a sample met the state of the sample.
+// A share of a limit is reported only if the probes around a sample met the same state of the
+// machine.
 #include "bench/probed_sample.h"
 
 #include <boost/json.hpp>
@@ -36,7 +37,7 @@ TEST_CASE("a sample counts between probes of one state and below its limit") {
   CHECK(Sample(0.99, 1.0, 1.05).doubt() == Doubt::kAboveLimit);
   CHECK(Sample(1.0, 1.0, 1.05).doubt() == Doubt::kNone);
   CHECK(Sample(2.0, 1.0, 1.05).share() == 0.5);      // of the faster probe's limit
-  CHECK(Sample(2.0, 0, 0).doubt() == Doubt::kNone);  // no limit is known
+  CHECK(Sample(2.0, 0, 0).doubt() == Doubt::kNone);  // no limit
 }
 
 TEST_CASE("a sample of parts is in doubt if most of its time is") {
@@ -50,7 +51,7 @@ TEST_CASE("a sample of parts is in doubt if most of its time is") {
 }
 
 TEST_CASE("a line is the median of the samples that count, with the spread of all") {
-  // Shares 1/4, 1/2 and 1/3; and one that no probe belongs to, which would be the highest.
+  // Shares 1/4, 1/2 and 1/3, and a sample without a matching probe, which would be the highest.
   const KernelResult line =
       LineOf({Sample(4, 1, 1), Sample(2, 1, 1), Sample(3, 1, 1.05), Sample(1, 1, 5)});
   CHECK(line.not_counted.empty());
@@ -71,7 +72,7 @@ TEST_CASE("a line is the median of the samples that count, with the spread of al
 
 TEST_CASE("a line half of whose samples met another state tells no share of a limit") {
   const KernelResult line = LineOf({Sample(4, 1, 1), Sample(2, 1, 1), Sample(3, 1, 1.5),
-                                    Sample(0.9, 1, 1)});  // 107 % of its limit, or so
+                                    Sample(0.9, 1, 1)});  // about 107 % of its limit
   CHECK((line.n_samples == 4 && line.n_counted == 2));
   CHECK_THAT(line.not_counted, Contains("of 4 samples") && Contains("after 1 differ") &&
                                    Contains("1 are above their limit"));
@@ -103,7 +104,7 @@ TEST_CASE("each sample lies between two probes, which the next one shares") {
                                      });
   REQUIRE(samples.size() == 2);
   CHECK((samples[0].size() == 2 && samples[1].size() == 2));
-  CHECK(order == "pabpabp");  // runs in turns, repetitions left out
+  CHECK(order == "pabpabp");  // runs in turns, without repetitions
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The simulated schedules against a reference: figures of a simulator written independently, for
-// these partitions; and against bounds that hold for any schedule.
+// The simulated schedules against figures of an independently written simulator for these
+// partitions, and against bounds that hold for any schedule.
 
 #include "bench/relay/relay_simulation.h"
 
@@ -120,7 +120,7 @@ TEST_CASE("the reference's figures: the paper's kernel at 10 GB/s") {
   CHECK(chain(EqualWork(cluster.cost, 16384, 0, Nominal(2))) == Approx(2.6790103792));
   CHECK(SimulateAllGather(cluster, 8192, 4, false) == Approx(0.8131068518));
   CHECK(SimulateRing(cluster, 8192, 4) == Approx(0.5225883853));
-  // The reference's closed form knows no least time of the linear layers; chunks come near it.
+  // The reference's closed form has no min time of the linear layers; chunks come near it.
   SimulatedCluster without_launches = cluster;
   without_launches.cost.min_linear = 0;
   CHECK(PipelineSeconds(without_launches, 16384, 2) == Approx(1.9742315768));
@@ -132,7 +132,7 @@ TEST_CASE("the reference's figures: rounds and stages") {
     return SimulateShape(cluster, tokens, 0, shape, options).first_token;
   };
   SimulatedCluster modern = Modern(25e9), paper = Paper(300e9, 10e-6);
-  // The reference's closed form knows no least time of the linear layers.
+  // The reference's closed form has no min time of the linear layers.
   modern.cost.min_linear = paper.cost.min_linear = 0;
   CHECK(seconds(modern, 8192, {4, 1, 1}) == Approx(0.0664749595));
   CHECK(seconds(paper, 16384, {4, 1, 1}) == Approx(1.1594888957));
@@ -184,11 +184,11 @@ TEST_CASE("pushes after the chain cost no first token, and end soon after it") {
       const RelayTimes fair = run(DecodePush::kFair);
       CHECK(after.first_token == none.first_token);
       CHECK(fair.first_token >= none.first_token * 0.999);
-      // Never less than the wire takes, nor more than after everything else.
+      // At least the time of the wire, and at most the wire after everything else.
       const double wire = cluster.cost.n_layers * cluster.cost.kv_bytes * 8192 / bytes_per_second;
       CHECK(after.kv_complete >= wire);
       CHECK(after.kv_complete <= none.first_token + wire + 1e-3);
-      // Where the wire is not the bound, no later than a layer's KV after the first token.
+      // If the wire is not the bound, at most a layer's KV after the first token.
       if (wire <= 0.8 * none.first_token) {
         CHECK(after.kv_complete <= none.first_token + wire / cluster.cost.n_layers);
       }

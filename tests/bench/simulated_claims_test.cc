@@ -1,5 +1,5 @@
-// The claims that a simulation can check hold: the paper's on its machine, the closed form against
-// a search and the planner against trying everything on a smaller grid than `baton bench relay`.
+// The claims that a simulation can check: the paper's on its machine, the closed form against a
+// search, and the planner against all choices on a smaller grid than `baton bench relay`.
 
 #include "bench/relay/simulated_claims.h"
 
@@ -26,8 +26,8 @@ void CheckAll(const std::vector<RelayClaim>& claims) {
 }
 
 TEST_CASE("the paper's claims, but where the model's launch floor decides") {
-  // Slices so short that a layer takes the time of its launches whatever they are: there the model
-  // leaves little to win (R4), or the best partitions of two lengths have nothing in common (R6).
+  // Slices so short that a layer takes the time of its launches at any length: the model leaves
+  // little gain (R4), or the best partitions of two lengths are unrelated (R6).
   const std::set<std::string> floor = {
       "TSP / KVR-S, 300 GB/s, p = 4, 1024 tokens",
       "KVR-P over KVR-S, entries 4k apart, 300 GB/s, p = 4, 6144 tokens",
@@ -55,7 +55,7 @@ TEST_CASE("the closed form is within 3 % of the search in nine of ten cells") {
     }
   }
   CheckAll(ClosedFormClaims(results));
-  // What a search finds is no worse than where it began, and what all wait for never shorter.
+  // A search is no worse than its start, and the tasks on the critical path are never shorter.
   for (size_t i = 0; i + 1 < results.size(); ++i) {
     CHECK(results[i].seconds > 0);
     if (results[i].scheme != "streaming") continue;

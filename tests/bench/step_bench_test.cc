@@ -1,5 +1,5 @@
-// `baton bench step` on a tiny model: every measurement is there, its digests do not depend on
-// batch or chunk, and sizes that cannot be are errors.
+// `baton bench step` on a tiny model: every measurement is present, digests do not depend on batch
+// or chunk, and impossible sizes are errors.
 #include "bench/kernels/step_bench.h"
 
 #include <algorithm>
@@ -110,7 +110,7 @@ TEST_CASE("the phases of a step are all of its time") {
     REQUIRE(lines.contains(work + "/" + phase));
     CHECK(lines.at(work + "/" + phase)->value > 0);
   }
-  // Whoever looks at the clock gets the same bits.
+  // Phase times do not change the bits.
   for (const KernelResult& line : *plain) {
     INFO(line.name);
     CHECK(lines.at(line.name)->digest == line.digest);
@@ -133,8 +133,8 @@ TEST_CASE("sparse layers and latents have phases of their own") {
 }
 
 TEST_CASE("a step's work is what its shapes say") {
-  // Figures worked out by hand for the published shape: 16 layers, hidden 2048, 32 and 8 heads of
-  // 64, ffn 8192, vocabulary 128,256, tied.
+  // Figures computed by hand for the published shape: 16 layers, hidden 2048, 32 and 8 heads of 64,
+  // ffn 8192, vocabulary 128,256, tied.
   const std::string shapes = std::string(BATON_SOURCE_DIR) + "/configs/shapes/";
   std::ifstream file(shapes + "llama-3.2-1b.json");
   std::stringstream text;
@@ -146,9 +146,9 @@ TEST_CASE("a step's work is what its shapes say") {
   CHECK(work.token_flops() == Approx(1.946e9).epsilon(1e-3));
   CHECK(work.head_flops() == Approx(0.5253e9).epsilon(1e-3));
   CHECK(work.pair_flops() == 131072);
-  // Causal: 512 tokens see 512 * 513 / 2 keys, in all layers but the last. There only the last
-  // token goes on from its keys and values: 511 tokens have no output projection (2048 x 2048) and
-  // no MLP (3 x 2048 x 8192).
+  // Causal: 512 tokens see 512 * 513 / 2 keys in all layers except the last. There only the last
+  // token continues after its keys and values: 511 tokens have no output projection (2048 x 2048)
+  // and no MLP (3 x 2048 x 8192).
   const double saved = 511 * 2.0 * 2048 * (2048 + 3 * 8192);
   CHECK(work.PrefillFlops(512).linear() ==
         Approx(512 * work.token_flops() + work.head_flops() - saved));
@@ -193,8 +193,8 @@ TEST_CASE("the steps of a prompt are the whole of it") {
   CHECK(whole.always_bf16 > 0);  // routers
 }
 
-// An int4 model's LM head is int8, and its attention and routers are bf16: eight streams were once
-// held to the peak of int4 alone.
+// An int4 model's LM head is int8, and its attention and routers are bf16. Regression: the peak of
+// int4 was once the limit of all parts.
 TEST_CASE("every part of a step is held to the peak of its own type") {
   const WeightTypes int4 = WeightTypes::Of("int4");
   CHECK((int4.layers == WeightType::kInt4 && int4.lm_head == WeightType::kInt8));
@@ -206,10 +206,10 @@ TEST_CASE("every part of a step is held to the peak of its own type") {
   const MachineState state{.gbps = 2, .layers = 400, .lm_head = 100, .bf16 = 50};
   const StepFlops flops{.layers = 400e9, .lm_head = 300e9, .always_bf16 = 50e9, .attention = 100e9};
   CHECK(state.MinSeconds(flops) == Approx(1 + 3 + 1 + 2));
-  // What is later bounds a step: multiply-adds of many rows, the bytes of one.
+  // The later limit bounds a step: multiply-adds of many rows, the bytes of one row.
   CHECK(state.MinSeconds(flops, 1e9) == Approx(7));
   CHECK(state.MinSeconds(flops, 20e9) == Approx(10));
-  // Where no peak is known, memory alone.
+  // Without a known peak only memory bounds a step.
   CHECK(MachineState{.gbps = 2}.MinSeconds(flops, 4e9) == Approx(2));
 }
 

@@ -8,7 +8,7 @@
 namespace baton {
 namespace {
 
-// A folder that stands for /, with the files of /proc and /sys that a test wants.
+// A folder that stands for /, with the files of /proc and /sys for a test.
 class Root {
  public:
   Root() {

@@ -64,7 +64,7 @@ TEST_CASE("who has the same CPUs of a machine, or the same quota, is of one grou
   CHECK(on({0, 1}) != on({1}));
   CHECK(on({0, 1}) != on({0, 11}));
   CHECK(on({}) == 0);
-  // Of two containers on CPUs of their own, or of one each
+  // Two containers with CPUs of their own, or with one each.
   const auto under = [](std::vector<int> cpus, CpuQuota quota) {
     return CpuAllowance{.cpus = std::move(cpus), .quota = quota}.group();
   };

@@ -24,7 +24,7 @@ TEST_CASE("a full or closed mailbox refuses and keeps the event") {
   box.Close();
   CHECK_FALSE(box.TryPost(std::make_unique<int>(4)));
   got.clear();
-  REQUIRE(box.WaitAndDrain(&got));  // what was queued still comes out
+  REQUIRE(box.WaitAndDrain(&got));  // returns the queued messages first
   CHECK(*got[0] == 3);
   CHECK_FALSE(box.WaitAndDrain(&got));  // closed and empty: does not wait
 }

@@ -46,7 +46,7 @@ TEST_CASE("changing any field breaks the signature") {
 }
 
 TEST_CASE("the MAC is HMAC-SHA256: RFC 4231 test case 2 with its key padded by zeros") {
-  // HMAC pads short keys with zeros, so the RFC's key "Jefe" equals ours with 28 zeros behind it.
+  // HMAC pads short keys with zeros, so the RFC's key "Jefe" equals a key with 28 zeros behind it.
   const ClusterKey key{'J', 'e', 'f', 'e'};
   const std::string text = "what do ya want for nothing?";
   const std::array<uint8_t, 32> mac = ClusterMac(key, text.data(), text.size());

@@ -1,7 +1,7 @@
-// How far each type of weights and KV is from exact arithmetic: logits from the reference's fp64
-// run, and what every layer gives from its fp32 run, which is hundreds of times nearer to fp64 than
-// any type but ours of fp32. Models whose weights are random: rounding moves their logits further
-// than those of trained ones (demo_eval_test, quantization_test).
+// The distance of each type of weights and KV from exact arithmetic: logits from the reference's
+// fp64 run, and every layer's output from its fp32 run, which is hundreds of times nearer to fp64
+// than all types except fp32. Weights are random, so rounding moves the logits further than those
+// of trained models (demo_eval_test, quantization_test).
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdio>
@@ -24,9 +24,9 @@ const std::vector<std::string> kCases = {
 
 struct Precision {
   std::string dtype, kv_dtype;
-  double logits, layers;  // bounds of relative errors: of logits, of what any layer gives
+  double logits, layers;  // bounds of relative errors: of logits, and of any layer's output
 };
-// int8 per output; int4 in groups of 32. Bounds are 1.5 times the worst of all cases.
+// int8 per output; int4 in groups of 32. Bounds are 1.5 times the worst error of all cases.
 const std::vector<Precision> kPrecisions = {
     {"fp32", "bf16", 2.1e-6, 2.4e-6}, {"bf16", "bf16", .026, .027}, {"bf16", "int8", .063, .048},
     {"int8", "bf16", .12, .09},       {"int8", "int8", .13, .081},  {"int4", "bf16", .69, .62}};
@@ -43,7 +43,7 @@ std::unique_ptr<Backend> Load(const OracleCase& oracle, const std::string& dtype
   return LoadOrDie(options);
 }
 
-// The reference's fp64 logits of a prompt's last position.
+// Returns the reference's fp64 logits of a prompt's last position.
 std::vector<double> Gold(const OracleCase& oracle, const OraclePrompt& prompt) {
   const TensorView& view = oracle.expected.tensors().at(prompt.name + ".gold_last");
   REQUIRE(view.dtype == "F64");
@@ -64,8 +64,8 @@ double ErrorOf(const std::vector<float>& got, const std::vector<T>& exact) {
   return std::sqrt(difference / size);
 }
 
-// The residual stream of the last position after each layer: the tokens as a slice, whose rows can
-// be read between layers.
+// Returns the residual stream of the last position after each layer; the tokens are one slice,
+// whose rows can be read between layers.
 std::vector<std::vector<float>> LastRows(Backend& backend, const OraclePrompt& prompt) {
   const int n = static_cast<int>(prompt.tokens.size()), n_layers = backend.model().n_layers;
   const auto pool = *KvPool::Create(backend.kv_layout(), backend.kv_layout().PagesFor(n));
@@ -95,7 +95,7 @@ std::vector<std::vector<float>> LastRows(Backend& backend, const OraclePrompt& p
   return layers;
 }
 
-// Relative error of the last row of prompt p17 after each layer.
+// Returns the relative error of the last row of prompt p17 after each layer.
 std::vector<double> LayerErrors(const OracleCase& oracle, Backend& backend,
                                 const OraclePrompt& prompt) {
   std::vector<double> errors;

@@ -25,8 +25,8 @@ EngineOptions DemoOptions(const std::string& dtype, const std::string& kv_dtype 
   return options;
 }
 
-// Answers right among prompts 0, stride, 2 * stride, ..., many at a time in mixed steps; and how
-// many of the same transformers has right.
+// The right answers among prompts 0, stride, 2 * stride, ..., many at a time in mixed steps, and
+// the right answers of transformers for the same prompts.
 struct Score {
   int n = 0, correct = 0, correct_fp32 = 0;
 };
@@ -45,7 +45,7 @@ Score Evaluate(const EngineOptions& options, int stride) {
     std::vector<LocalRequest> requests(n);
     for (size_t i = 0; i < n; ++i) {
       requests[i].prompt = prompts[first + i].prompt;
-      // One more than expected: an answer that goes on is wrong.
+      // One token more than expected, because an answer that continues is wrong.
       requests[i].max_tokens = static_cast<int>(prompts[first + i].expected.size()) + 1;
     }
     const absl::StatusOr<std::vector<Generation>> answers = (*engine)->Generate(requests, kChunk);
@@ -103,7 +103,7 @@ TEST_CASE("integer weights lose at most 1.5 points (int8) and 5 points (int4)", 
 
 TEST_CASE("the demo model's greedy tokens equal the reference step by step") {
   const std::string dtype = GENERATE("fp32", "bf16");
-  // bf16 may differ where two tokens are nearly level.
+  // bf16 may differ where two tokens are nearly equal.
   const double clear_margin = dtype == "fp32" ? 1e-3 : 0.5;
   const std::unique_ptr<Backend> backend = LoadOrDie(DemoOptions(dtype));
   SequenceRunner runner(*backend, 1024);

@@ -1,6 +1,6 @@
-// What integer weights and KV in int8 do to the probabilities of every reference model: KL
-// divergence from transformers' fp32 run, and how often the most likely token is still the same.
-// Their weights are random, so int4 moves them far; the trained model is in quantization_test.
+// The effect of integer weights and int8 KV on the probabilities of every reference model: KL
+// divergence from transformers' fp32 run, and the share of equal most likely tokens. The weights
+// are random, so int4 moves them far; the trained model is in quantization_test.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -11,7 +11,7 @@
 namespace baton {
 namespace {
 
-// KL divergence of softmax(b) from softmax(a), of n logits.
+// Returns the KL divergence of softmax(b) from softmax(a), of n logits.
 double Divergence(const float* a, const float* b, int n) {
   const auto log_sum = [n](const float* x) {
     const double most = double{*std::max_element(x, x + n)};
@@ -28,8 +28,8 @@ double Divergence(const float* a, const float* b, int n) {
   return divergence;
 }
 
-// Of all rows that the reference keeps of a case. Medians: of models with experts a few rows lie
-// near a tie of the router, choose others and move far.
+// The distance over all stored rows of a case. Medians, because in models with experts a few rows
+// lie near a tie of the router, take other experts and move far.
 struct Distance {
   double median_error = 0, median_divergence = 0;
   int rows = 0, agreeing = 0;
@@ -64,8 +64,8 @@ Distance DistanceOf(const OracleCase& oracle, const EngineOptions& options) {
   return distance;
 }
 
-// Bounds are 1.5 times the worst of all cases, of agreement 1.5 times the share of rows that
-// differ.
+// Bounds are 1.5 times the worst of all cases; for agreement, 1.5 times the share of different
+// rows.
 struct Precision {
   std::string dtype, kv_dtype;
   int int4_group;

@@ -1,5 +1,5 @@
 // The whole matrix of ways to cut the work, in every type of weights and KV, and models of random
-// shapes: a request's digests are the same in all of them, and those that are committed.
+// shapes: a request's digests are the same in all of them, and equal the committed ones.
 #include <catch2/catch.hpp>
 #include <random>
 
@@ -11,18 +11,18 @@
 namespace baton {
 namespace {
 
-constexpr int kChunks[] = {1, 7, 64, 333, 512, 0};  // 0: all of a prompt
+constexpr int kChunks[] = {1, 7, 64, 333, 512, 0};  // 0: the whole prompt
 constexpr int kBatches[] = {1, 2, 17, 64};
 constexpr int kPages[] = {16, 32, 64};
 
-// With the golden digests of each, which single requests gave.
+// Each precision with the file of its golden digests, made from single requests.
 const std::vector<std::pair<Precision, std::string>> kPrecisions = {
     {{"bf16"}, "cpu-x86.json"},
     {{"int8"}, "cpu-x86-int8.json"},
     {{"int4"}, "cpu-x86-int4g128.json"},
     {{"bf16", "int8"}, "cpu-x86-kv-int8.json"}};
 
-// The digests of single requests, which are the committed ones.
+// Returns the digests of single requests, which must equal the committed ones.
 Trace Reference(const std::string& name, const Precision& precision, const std::string& file,
                 std::span<const LocalRequest> requests) {
   const Trace reference =
@@ -37,8 +37,8 @@ Trace Reference(const std::string& name, const Precision& precision, const std::
   return reference;
 }
 
-// Chunk, batch, page size and threads in every combination, or in each `fraction`-th: of 2 and 6
-// such that any two of them still meet in all their values.
+// Checks chunk, batch, page size and threads in every combination, or in each `fraction`-th; with 2
+// and 6, any two of them still meet in all their values.
 void CheckMatrix(const std::string& name, int fraction) {
   const auto [precision, file] = GENERATE(from_range(kPrecisions));
   const Isa isa = GENERATE(from_range(Paths()));
@@ -69,7 +69,7 @@ int Between(std::mt19937& random, int least, int most) {
   return least + static_cast<int>(random() % static_cast<uint32_t>(most - least + 1));
 }
 
-// What some families have beside Llama's fields.
+// Returns the fields of a family beyond Llama's.
 std::string FieldsOf(const std::string& architecture, std::mt19937& random) {
   if (architecture == "LlamaForCausalLM") {
     return absl::StrFormat(R"("attention_bias": %s, "mlp_bias": %s)",
@@ -159,14 +159,14 @@ TEST_CASE("the digests of every way to cut the work") { CheckMatrix("tiny", 6); 
 
 TEST_CASE("the digests of every way to cut the work, with experts") { CheckMatrix("tiny-moe", 6); }
 
-// 144 ways, in each type, on each path: invariance_test "[full]".
+// Runs 144 ways, in each type, on each path: invariance_test "[full]".
 TEST_CASE("the digests of every way to cut the work, none left out", "[.][full]") {
   CheckMatrix(GENERATE("tiny", "tiny-moe"), 1);
 }
 
 TEST_CASE("models of random shapes") { CheckRandomModels(1); }
 
-// invariance_test "[fuzz]".
+// Runs with invariance_test "[fuzz]".
 TEST_CASE("models of random shapes, others in every run", "[.][fuzz]") {
   CheckRandomModels(static_cast<uint32_t>(std::random_device()()));
 }

@@ -13,10 +13,10 @@
 namespace baton {
 namespace {
 
-// Of each type of weights and KV: its golden digests, and the models they are kept of.
+// A type of weights and KV: its golden digests, and the models with such digests.
 struct Golden {
   Precision precision;
-  std::string id;  // of the weights' type
+  std::string id;  // id of the weights' type
   std::vector<std::string> models;
   std::string path() const {
     return BATON_TEST_DATA +
@@ -28,7 +28,7 @@ struct Golden {
   }
 };
 
-// The families and what tells them from Llama, each one of the reference models.
+// The families that differ from Llama, each one of the reference models.
 const std::vector<std::string> kFamilies{
     "qwen2",      "qwen3",     "mistral_window",   "mixtral",     "qwen2_moe",
     "qwen3_moe",  "falcon7b",  "falcon40b",        "gemma2",      "gemma3",
@@ -38,7 +38,7 @@ const std::vector<std::string> kGoldenModels{
     "mixtral", "qwen2_moe",  "qwen3_moe", "falcon7b",        "falcon40b", "gemma2",
     "gemma3",  "phi3_short", "phi3_long", "deepseek_v2_lite"};
 const std::vector<std::string> kIntegerModels{"tiny", "tiny-moe", "demo", "qwen2"};
-// Computed on emulated instructions too: windows, soft caps, experts and latents among them.
+// Models that run on emulated instructions too; they have windows, soft caps, experts and latents.
 const std::set<std::string> kEmulatedModels{"tiny", "tiny-moe", "gemma2", "deepseek_v2_lite"};
 const std::vector<Golden> kGoldens{
     {{"bf16"}, "bf16", kGoldenModels},
@@ -149,7 +149,7 @@ TEST_CASE("golden digests") {
   }
 }
 
-// Rewrites the files; what it changes is reviewed like code: invariance_test "[update-golden]".
+// Rewrites the files, whose changes are reviewed like code: invariance_test "[update-golden]".
 TEST_CASE("update the golden digests", "[.][update-golden]") {
   const Golden golden = GENERATE(from_range(kGoldens));
   std::string stored = "{\"numerics_id\":\"" + golden.numerics_id() + "\"";

@@ -1,4 +1,4 @@
-// Pages: where their bytes lie, and that each has one holder and starts as zeros.
+// Pages: the place of their bytes, one holder each, and zeros at the start.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstring>
@@ -181,9 +181,9 @@ TEST_CASE(
   CHECK(pool->free() == 4);
   CHECK(pool->held() == 0);
   CHECK(pool->cached() == 3);
-  REQUIRE(pool->Take(2, &other));  // the plain one, then the one given back first
+  REQUIRE(pool->Take(2, &other));  // the uncached page, then the page given back first
   CHECK(evicted == std::vector<int32_t>{first[1]});
-  pool->Hold(std::span(first).first(1));  // again in use
+  pool->Hold(std::span(first).first(1));  // held again
   CHECK(*pool->plane(first[0], 0) == static_cast<std::byte>(first[0] + 1));
   CHECK(pool->cached() == 1);
   REQUIRE(pool->Take(1, &other));

@@ -1,5 +1,5 @@
-// Sliding windows: what fell out of them is given back and used again, and nobody can tell by the
-// logits.
+// Sliding windows: pages that fell out of a window are given back and reused, and the logits do not
+// change.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstring>
@@ -62,7 +62,7 @@ TEST_CASE("with windows in all layers a trimmed page is given back whole") {
   CHECK(CountPages(pages) == 1);
   CHECK(pool->held() == 1);
   CHECK(pool->free() == 3);
-  pool->Trim(pages);  // the rest; what is trimmed stays so
+  pool->Trim(pages);  // the rest; trimmed pages stay trimmed
   CHECK(pool->free() == 4);
   pool->Give(pages);
   CHECK(pool->frames() == nullptr);
@@ -140,9 +140,9 @@ TEST_CASE("a trimmed page that is cached keeps its planes until they are needed"
     Fill(*pool, page, 1, 1 + page);
   }
   pool->Trim(row);
-  CHECK(pool->free() == 2);  // a page nobody holds, and the planes of two
+  CHECK(pool->free() == 2);  // a free page, and the planes of two
   CHECK(pool->cached() == 2);
-  // Found again: its planes are needed.
+  // The page is found again and needs its planes.
   pool->Hold(std::span(ids).last(1));
   CHECK(pool->free() == 1);
   REQUIRE(pool->Take(1, &others));
@@ -150,7 +150,7 @@ TEST_CASE("a trimmed page that is cached keeps its planes until they are needed"
   pool->Give(std::span(ids).last(1));
   CHECK(pool->free() == 1);
   REQUIRE(pool->Take(1, &others));
-  CHECK(evicted == ids);  // the one that was found again last
+  CHECK(evicted == ids);  // the page found again comes last
   CHECK_FALSE(pool->is_whole(ids[0]));
   for (const int32_t page : ids) CHECK(IsFilled(*pool, page, 0, 1 + page));
   pool->Give(others);
@@ -159,8 +159,8 @@ TEST_CASE("a trimmed page that is cached keeps its planes until they are needed"
   CHECK(pool->cached() == 0);
 }
 
-// Holders that take, share, trim and give back as they like. The model knows what every plane that
-// somebody may read holds.
+// Holders take, share, trim and give back at random. The model knows the content of every plane
+// that a holder may read.
 TEST_CASE("no plane is lost, used twice or taken away from a reader") {
   const auto seed = GENERATE(range(1, 9));
   std::mt19937 random(static_cast<unsigned>(seed));
@@ -170,7 +170,7 @@ TEST_CASE("no plane is lost, used twice or taken away from a reader") {
   const int n_layers = static_cast<int>(windows.size());
   const auto pool = MakePool(windows, 1 + static_cast<int>(random() % 12));
   std::set<int32_t> cached;
-  std::map<int32_t, int> contents;  // by page
+  std::map<int32_t, int> contents;  // key: page
   pool->on_evict = [&](int32_t page) { REQUIRE(cached.erase(page) == 1); };
   std::vector<std::vector<int32_t>> holders(5);
   int next_content = 0;
@@ -238,8 +238,8 @@ TEST_CASE("no plane is lost, used twice or taken away from a reader") {
 
 namespace {
 
-// One sequence that takes pages as it grows. Trimming: gives back what it passed, and whoever takes
-// that fills it with NaN.
+// One sequence that takes pages as it grows. Trimming gives back the passed pages, and the next
+// holder fills them with NaN.
 class WindowRunner {
  public:
   WindowRunner(Backend& backend, int n_pages, bool trims)
@@ -248,7 +248,7 @@ class WindowRunner {
   }
   ~WindowRunner() { pool_->Give(pages_); }
 
-  // Digest of the last row's logits.
+  // Returns the digest of the last row's logits.
   uint64_t Feed(std::span<const int32_t> tokens) {
     const KvLayout& layout = pool_->layout();
     const int end = position_ + static_cast<int>(tokens.size());
@@ -288,7 +288,7 @@ class WindowRunner {
 
 constexpr int kPageTokens = 16, kTokens = 420;
 
-// A window in the upper two of four layers.
+// Config with a window in the upper two of four layers.
 constexpr char kUpperLayers[] = R"({
   "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "vocab_size": 384,
   "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
@@ -322,7 +322,7 @@ TEST_CASE("logits do not depend on what is given back, and memory is bounded by 
   std::vector<int32_t> tokens;
   for (int i = 0; i < kTokens; ++i) tokens.push_back((i * 97 + i / 7) % 300);
 
-  // Pages that layers with a window need of a row that decodes; the others need all of them.
+  // Pages that layers with a window need for a decoding row; the other layers need all pages.
   const int whole = layout.PagesFor(kTokens), bound = layout.window / kPageTokens + 2;
   const int n_planes = n_windows * bound + (n_layers - n_windows) * whole;
   const int n_pages = (n_planes + n_layers - 1) / n_layers;

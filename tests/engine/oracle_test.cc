@@ -20,7 +20,7 @@ std::vector<std::string> AllCases() {
   return cases;
 }
 
-// Relative error of every stored row of a prompt, in the order of its positions.
+// Returns the relative error of every stored row of a prompt, in the order of positions.
 std::vector<double> RowErrors(SequenceRunner& runner, const OraclePrompt& prompt, int vocab) {
   runner.Restart(static_cast<int>(prompt.tokens.size()));
   const std::vector<float> logits = runner.Feed(prompt.tokens, prompt.positions);
@@ -32,9 +32,9 @@ std::vector<double> RowErrors(SequenceRunner& runner, const OraclePrompt& prompt
   return errors;
 }
 
-// Feeds the expected tokens one by one; the argmax must be the expected one wherever the margin
-// says that this precision can tell. Returns the number of steps compared. Where the reference goes
-// over to longrope's long factors, a sequence of that range begins anew, as it did.
+// Feeds the expected tokens one by one; the argmax must be the expected token wherever the margin
+// is large enough for this precision. Returns the number of steps compared. Where the reference
+// changes to longrope's long factors, a sequence of that range starts again, as in the reference.
 int CompareGreedy(SequenceRunner& runner, const OraclePrompt& prompt, double clear_margin) {
   if (prompt.greedy.empty()) return 0;
   const int n_prompt = static_cast<int>(prompt.tokens.size());
@@ -63,7 +63,8 @@ int CompareGreedy(SequenceRunner& runner, const OraclePrompt& prompt, double cle
 
 double KvBound(const std::string& dtype) { return dtype == "fp32" ? 1e-5 : 2e-2; }
 
-// The reference keeps the two of a pair of RoPE side by side, we one half behind the other.
+// The reference stores the two elements of a RoPE pair side by side, Baton one half behind the
+// other.
 void CompareLatents(const OracleCase& oracle, SequenceRunner& runner, const std::string& dtype) {
   const std::vector<float> latents = oracle.Floats("debug.layer0.latent");
   const std::vector<float> rotated = oracle.Floats("debug.layer0.k_rope");

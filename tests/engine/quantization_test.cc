@@ -1,4 +1,4 @@
-// What integer weights cost in accuracy: of one output, of a linear layer against fp64, and of
+// The accuracy cost of integer weights: for one output, for a linear layer against fp64, and for
 // whole models' logits against their fp32 form.
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -55,8 +55,8 @@ EngineOptions OptionsOf(const std::string& model, const std::string& dtype, int 
   return options;
 }
 
-// How far logits are from the fp32 form's, over rows: KL divergence (nats), and how many of the
-// most likely tokens agree.
+// The distance of logits from the fp32 form's, over rows: KL divergence (nats), and the number of
+// equal most likely tokens.
 struct Distance {
   double kl = 0;
   int rows = 0, agree = 0;
@@ -216,7 +216,7 @@ TEST_CASE("a layer's outputs against fp64: the error of weights and activations,
   const double error = RelativeError(y.data(), exact.data(), kRows * kN);
   INFO(format.Name() << " " << error);
   CHECK(error < bound);
-  CHECK(error > bound / 4);  // or the bound says nothing
+  CHECK(error > bound / 4);  // otherwise the bound is too loose
 }
 
 TEST_CASE("logits of the demo model with integer weights: divergence from fp32") {

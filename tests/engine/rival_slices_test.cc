@@ -1,4 +1,4 @@
-// What benchmarks of other schemes do with slices: zigzag rings, whose ranks have two pieces of the
+// Slices as benchmarks of other schemes use them: zigzag rings, whose ranks have two pieces of the
 // prompt each, and pipelines, whose ranks have some of the layers.
 #include "engine/cpu/rival_slices.h"
 
@@ -11,7 +11,7 @@
 namespace baton {
 namespace {
 
-constexpr int kPart = 192;  // rows of a part
+constexpr int kPart = 192;  // rows per part
 
 std::string Model(const std::string& name) {
   if (name == "tiny") return std::string("random:") + BATON_TEST_DATA + "/shapes/llama-tiny.json";
@@ -46,7 +46,7 @@ class Rank {
   RivalSlices& rival() { return dynamic_cast<RivalSlices&>(*backend_); }
   int n_layers() const { return backend_->model().n_layers; }
 
-  // A slice of the pieces [begin, end) of the prompt.
+  // Begins a slice of the pieces [begin, end) of the prompt.
   void Begin(std::span<const int32_t> prompt, const std::vector<std::pair<int, int>>& pieces,
              bool wants_logits) {
     step_.Clear();
@@ -56,7 +56,7 @@ class Rank {
     if (wants_logits) step_.WantLogits(n_ - 1);
     backend_->BeginSlice(step_.batch());
   }
-  // part(from, to) for the slice's rows.
+  // Calls part(from, to) for the slice's rows.
   template <typename Part>
   void InParts(const Part& part) const {
     for (int from = 0; from < n_; from += kPart) part(from, std::min(n_, from + kPart));
@@ -75,7 +75,7 @@ class Rank {
     return {logits.begin(), logits.end()};
   }
 
-  // One layer's KV of tokens [from, to), whole pages.
+  // Copies one layer's KV of tokens [from, to), whole pages.
   void CopyKv(const Rank& other, int layer, int from, int to) {
     const KvLayout& layout = backend_->kv_layout();
     for (int page = from / layout.page_tokens; page < to / layout.page_tokens; ++page) {
@@ -84,7 +84,7 @@ class Rank {
     }
   }
 
-  // By steps: the logits of the last token.
+  // Computes in steps. Returns the logits of the last token.
   std::vector<float> Steps(std::span<const int32_t> prompt) {
     for (int from = 0; from < static_cast<int>(prompt.size()); from += kPart) {
       const int n = std::min<int>(kPart, static_cast<int>(prompt.size()) - from);
@@ -113,7 +113,7 @@ float Difference(const std::vector<float>& a, const std::vector<float>& b) {
   return most;
 }
 
-// p ranks of a zigzag ring over 2p chunks of 512 tokens: rank r has chunks r and 2p - 1 - r.
+// Runs p ranks of a zigzag ring over 2p chunks of 512 tokens: rank r has chunks r and 2p - 1 - r.
 std::vector<float> Ring(const std::string& model, const std::string& dtype, int p,
                         const std::vector<int32_t>& prompt, bool in_rotation) {
   constexpr int kChunk = kSliceKeys;

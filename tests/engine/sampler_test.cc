@@ -1,5 +1,4 @@
-// The sampler against naive forms of itself: exact probabilities, a full sort, published Philox
-// vectors.
+// The sampler against simple versions: exact probabilities, a full sort, published Philox vectors.
 #include "engine/sampling/sampler.h"
 
 #include <algorithm>
@@ -29,7 +28,7 @@ std::vector<float> RandomLogits(size_t n, float sigma, unsigned seed) {
   return logits;
 }
 
-// Ids by descending logit, ascending id.
+// Returns ids by descending logit, then ascending id.
 std::vector<int32_t> Sorted(const std::vector<float>& logits) {
   std::vector<int32_t> ids(logits.size());
   std::iota(ids.begin(), ids.end(), 0);
@@ -69,7 +68,7 @@ Kept NaiveFilter(const std::vector<float>& logits, const SamplingParams& params)
   return kept;
 }
 
-// Draws at many positions; chi-square of the counts against the exact probabilities.
+// Draws at many positions and compares the counts with the exact probabilities by chi-square.
 void CheckDistribution(const std::vector<float>& logits, const SamplingParams& params, int draws) {
   const Kept kept = NaiveFilter(logits, params);
   std::vector<int> slot(logits.size(), -1);
@@ -83,7 +82,7 @@ void CheckDistribution(const std::vector<float>& logits, const SamplingParams& p
     if (at < 0) FAIL("token " << sampled.token << " should have been filtered out");
     ++count[static_cast<size_t>(at)];
   }
-  // Cells with little expectation are put together.
+  // Cells with low expectation are merged.
   double chi2 = 0, expected = 0, seen = 0;
   int cells = 0;
   for (size_t i = 0; i < count.size(); ++i) {
@@ -95,8 +94,8 @@ void CheckDistribution(const std::vector<float>& logits, const SamplingParams& p
     ++cells;
     expected = seen = 0;
   }
-  // Mean of the distribution plus six standard deviations; the seed is fixed, so this is no
-  // lottery.
+  // The mean of the distribution plus six standard deviations; the seed is fixed, so the result is
+  // deterministic.
   const double freedom = std::max(1, cells - 1);
   CHECK(chi2 < freedom + 6 * std::sqrt(2 * freedom) + 6);
 }
@@ -231,7 +230,7 @@ TEST_CASE("the filter keeps what a full sort would keep") {
     const size_t n = 1 + rng() % 3000;
     std::vector<float> logits =
         RandomLogits(n, 0.1f + static_cast<float>(rng() % 50) / 10, static_cast<unsigned>(rng()));
-    // Ties: some rows have few values, some only one.
+    // Ties: some rows have few distinct values, some only one.
     if (round % 3 == 0)
       for (float& x : logits) x = std::round(x);
     if (round % 31 == 0)
@@ -247,7 +246,7 @@ TEST_CASE("the filter keeps what a full sort would keep") {
     std::vector<int32_t> expected = NaiveFilter(logits, params).ids;
     INFO("n " << n << ", top_k " << params.top_k << ", top_p " << params.top_p);
     REQUIRE(std::is_sorted(kept.begin(), kept.end()));
-    // Sums in another order may end one token earlier or later, not more; counts are exact.
+    // A different order of sums may end one token earlier or later, not more; counts are exact.
     const std::vector<int32_t> order = Sorted(logits);
     const size_t slack = params.top_p < 1 ? 1 : 0;
     REQUIRE(kept.size() + slack >= expected.size());
@@ -258,8 +257,8 @@ TEST_CASE("the filter keeps what a full sort would keep") {
   }
 }
 
-// The token of a full sort and sums from the first token on, in double. `is_close`: so near to a
-// border, of top_p or of the draw, that another order of the sums may give a neighbour.
+// The token of a full sort and sums from the first token on, in double. is_close: so near to a
+// limit of top_p or of the draw that another order of the sums may give a neighbour.
 struct Drawn {
   int32_t token;
   bool is_close;
@@ -292,7 +291,7 @@ Drawn NaiveDraw(const std::vector<float>& logits, const SamplingParams& params, 
   return {ids.back(), true};
 }
 
-// Rows with and without equal logits, every combination of filters.
+// Returns rows with and without equal logits, with every combination of filters.
 std::vector<SampleRow> RowsOfAllKinds(const std::vector<std::vector<float>>& logits) {
   std::vector<SampleRow> rows;
   for (const float temperature : {0.0f, 0.3f, 1.0f, 2.5f}) {

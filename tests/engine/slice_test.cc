@@ -1,6 +1,6 @@
-// Slices give the bits of steps: a prompt cut into slices as the ranks of a relay have them, each
-// computed layer by layer in random parts with steps of other sequences in between, leaves the KV
-// and the logits that steps of whole chunks leave.
+// Slices give the bits of steps: a prompt cut into slices like a relay's, each computed layer by
+// layer in random parts with steps of other sequences in between, leaves the same KV and logits as
+// steps of whole chunks.
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <random>
@@ -14,8 +14,8 @@ namespace {
 const std::string kFolder(BATON_SOURCE_DIR);
 const std::string kTiny = std::string("random:") + BATON_TEST_DATA + "/shapes/llama-tiny.json";
 
-// Families and what tells them apart for a slice: norms, biases, windows, experts, parallel MLP,
-// soft caps, ropes, latents.
+// Families and their differences for a slice: norms, biases, windows, experts, parallel MLP, soft
+// caps, ropes, latents.
 const std::vector<std::string> kModels{
     "tiny",           "tiny-moe",  "qwen2",      "qwen3",
     "mistral_window", "mixtral",   "gemma2",     "gemma3",
@@ -29,7 +29,7 @@ std::string ModelOf(const std::string& name) {
   return std::string(BATON_TEST_DATA) + "/models/" + name;
 }
 
-// A random choice of [0, n).
+// Random choices from [0, n).
 class Dice {
  public:
   explicit Dice(uint32_t seed) : random_(seed) {}
@@ -45,7 +45,7 @@ std::vector<int32_t> Prompt(int n, int vocab, Dice& dice) {
   return tokens;
 }
 
-// Two sequences on pages of one pool: the prompt, and a bystander whose steps run meanwhile.
+// Two sequences on pages of one pool: the prompt, and a bystander that runs steps in between.
 class SliceRunner {
  public:
   SliceRunner(const EngineOptions& options, int n_tokens)
@@ -64,7 +64,7 @@ class SliceRunner {
     pool_->Give(other_pages_);
   }
 
-  // Fresh pages: a key that nobody wrote is not there by accident.
+  // Takes fresh pages, so that no unwritten key is present by accident.
   void Restart(int n_pages) {
     if (!pages_.empty()) pool_->Give(pages_);
     if (!other_pages_.empty()) pool_->Give(other_pages_);
@@ -76,7 +76,7 @@ class SliceRunner {
   }
   void Restart() { Restart(static_cast<int>(pages_.size())); }
 
-  // Logits of the last token; as steps of `chunk` tokens.
+  // Computes in steps of `chunk` tokens. Returns the logits of the last token.
   std::vector<float> Steps(std::span<const int32_t> prompt, int chunk) {
     std::vector<float> logits;
     for (int first = 0; first < static_cast<int>(prompt.size()); first += chunk) {
@@ -86,14 +86,14 @@ class SliceRunner {
     return logits;
   }
 
-  // The next step of the bystander.
+  // Runs the next step of the bystander.
   std::vector<float> OtherStep(std::span<const int32_t> tokens, int n) {
     const int first = other_position_;
     other_position_ += n;
     return Step(tokens.subspan(first, n), first, other_pages_);
   }
 
-  // Computes prompt[from, to) as a slice in random parts; between() runs between any two of them.
+  // Computes prompt[from, to) as a slice in random parts; between() runs between any two parts.
   template <typename Between>
   void Slice(std::span<const int32_t> prompt, int from, int to, Dice& dice,
              const Between& between) {
@@ -123,7 +123,8 @@ class SliceRunner {
     }
   }
 
-  // Gives back what no token from `position` on sees, for others to write. Returns their pages.
+  // Gives back pages that no token from `position` on sees, so that other holders write them.
+  // Returns the pages.
   std::vector<int32_t> TrimBefore(int position) {
     const int passed = backend_->kv_layout().PagesPassed(position);
     pool_->Trim(std::span(pages_).first(static_cast<size_t>(passed)));
@@ -135,8 +136,8 @@ class SliceRunner {
   }
   void Give(const std::vector<int32_t>& pages) { pool_->Give(pages); }
 
-  // The tail's slice prompt[from, n) as a relay computes it whose inflow comes in two halves: in
-  // each layer the keys before `half` are there first, and are gone when the others are. kv: of the
+  // Computes the tail's slice prompt[from, n) as in a relay whose inflow comes in two halves: in
+  // each layer, only the keys before `half` are present first, then only the others. kv: KV of the
   // whole prompt.
   void SliceOfLateKeys(std::span<const int32_t> prompt, int from, int half,
                        const std::vector<std::byte>& kv) {
@@ -167,7 +168,7 @@ class SliceRunner {
     const std::span<const float> logits = backend_->slice_logits();
     return {logits.begin(), logits.end()};
   }
-  // All K and V of the prompt.
+  // Returns all K and V of the prompt.
   std::vector<std::byte> Kv() const {
     std::vector<std::byte> bytes;
     const KvLayout& layout = pool_->layout();
@@ -187,7 +188,7 @@ class SliceRunner {
     std::memcpy(pool_->plane(pages_[page], layer), kv.data() + offset,
                 static_cast<size_t>(layout.planes[layer].bytes));
   }
-  // Numbers that would be seen: large, and another one in each byte.
+  // Writes conspicuous numbers: large, and different in each byte.
   void Spoil(int32_t page, int layer) {
     std::byte* const plane = pool_->plane(page, layer);
     for (int64_t i = 0; i < pool_->layout().planes[layer].bytes; ++i) {
@@ -206,7 +207,7 @@ class SliceRunner {
     return {logits.begin(), logits.end()};
   }
 
-  // Blocks of rows of random sizes that cover [0, n), in ascending order or another.
+  // Runs blocks of rows of random sizes that cover [0, n), in ascending or another order.
   template <typename Block>
   void InBlocks(int n, Dice& dice, const Block& block) {
     std::vector<int> cuts{0};
@@ -226,7 +227,7 @@ class SliceRunner {
   RopeRange rope_ = RopeRange::kShort;
 };
 
-// p - 1 random boundaries of slices.
+// Returns p - 1 random boundaries of slices.
 std::vector<int> Boundaries(int n, int p, Dice& dice) {
   std::vector<int> boundaries{0, n};
   while (static_cast<int>(boundaries.size()) < p + 1) {
@@ -257,7 +258,7 @@ EngineOptions OptionsOf(const std::string& model, const Setting& setting) {
   return options;
 }
 
-// Prompts of some 700 to 1,200 tokens, p slices each, against steps.
+// Compares prompts of about 700 to 1,200 tokens in p slices each with steps.
 void CheckSlices(const std::string& model, const Setting& setting, const std::vector<int>& ps,
                  uint32_t seed) {
   INFO(model << " " << IsaName(setting.isa) << " threads " << setting.threads << " page "
@@ -268,7 +269,7 @@ void CheckSlices(const std::string& model, const Setting& setting, const std::ve
   const std::vector<int32_t> prompt = Prompt(700 + dice(500), runner.backend().model().vocab, dice);
   const int n = static_cast<int>(prompt.size());
 
-  // The bystander's steps: their sizes and logits.
+  // The sizes and logits of the bystander's steps.
   std::vector<std::pair<int, std::vector<float>>> others;
   for (int total = 0; total < 400;) {
     const int size = 1 + dice(90);

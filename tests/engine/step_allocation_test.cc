@@ -1,4 +1,4 @@
-// Once it has seen its largest step, a backend computes steps and slices without allocating memory.
+// After its largest step, a backend computes steps and slices without allocating memory.
 #include <malloc.h>
 
 #include <atomic>
@@ -25,7 +25,7 @@ void* Allocate(std::size_t bytes, std::size_t alignment) {
 
 }  // namespace
 
-// The whole program counts, compute threads included.
+// Count allocations of the whole program, with compute threads.
 void* operator new(std::size_t bytes) { return Allocate(bytes, alignof(std::max_align_t)); }
 void* operator new(std::size_t bytes, std::align_val_t alignment) {
   return Allocate(bytes, static_cast<std::size_t>(alignment));
@@ -38,13 +38,13 @@ void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std
 namespace baton {
 namespace {
 
-// What does not come through operator new, too.
+// Returns the heap's bytes, with memory that does not come from operator new.
 size_t HeapBytes() {
   const struct mallinfo2 heap = ::mallinfo2();
   return heap.uordblks + heap.hblkhd;
 }
 
-// Prefill chunks and decode rows of several sequences in one step.
+// Builds a step with prefill chunks and decode rows of several sequences.
 void BuildStep(StepBuilder& step, int n_sequences, int prompt_tokens, int position,
                const std::vector<int32_t>& tokens, const std::vector<int32_t>& pages) {
   step.Clear();
@@ -57,7 +57,7 @@ void BuildStep(StepBuilder& step, int n_sequences, int prompt_tokens, int positi
   }
 }
 
-// A slice in blocks of at most 200 rows, of which some stop on the way and all go on.
+// Runs a slice in blocks of at most 200 rows: some rows stop half-way, then all continue.
 constexpr int kSliceTokens = 300;
 void RunSlice(Backend& backend, StepBuilder& step, int position, const std::vector<int32_t>& tokens,
               const std::vector<int32_t>& pages) {
@@ -76,7 +76,7 @@ void RunSlice(Backend& backend, StepBuilder& step, int position, const std::vect
 
 }  // namespace
 
-// Rows that are all alike go to the same experts; those of the steps counted do not.
+// Equal rows go to the same experts; the rows of the counted steps differ.
 TEST_CASE("a warm backend allocates nothing inside a step or a slice") {
   const std::string folder(BATON_SOURCE_DIR);
   const std::string model =

@@ -24,7 +24,7 @@ TEST_CASE("the slowest hop is left if it keeps the relay half as long again as o
   CHECK(HopToLeave(hops, alone) == 1);
   hops[0] = {.bytes = 10 * kMega, .crossed = 0, .bytes_per_second = 1e5};
   CHECK(HopToLeave(hops, alone) == 0);
-  // More than the relay's own KV has crossed: the link is shared.
+  // The link is shared: more than the relay's own KV has crossed.
   hops = {{.bytes = kMega, .crossed = 2 * kMega, .bytes_per_second = 1}};
   CHECK_FALSE(HopToLeave(hops, alone));
   CHECK_FALSE(HopToLeave({}, alone));

@@ -1,5 +1,5 @@
-// Small templates and what Jinja2 with transformers' settings renders of them: the corners of the
-// dialect that text/ffi/src/dialect.rs, python.rs and methods.rs mend, beyond the reference of
+// Small templates and their text from Jinja2 with transformers' settings: the special cases of the
+// dialect that text/ffi/src/dialect.rs, python.rs and methods.rs correct, beyond the reference of
 // chat_template_test.
 #include "tests/text/oracle.h"
 #include "text/chat_template.h"

@@ -1,4 +1,4 @@
-// Where a chat template comes from, what its environment holds, and its clock.
+// The source of a chat template, the contents of its environment, and its clock.
 #include <ctime>
 #include <filesystem>
 #include <fstream>
@@ -11,7 +11,7 @@
 namespace baton {
 namespace {
 
-// A folder that goes away with the test.
+// A folder that is removed at the end of the test.
 class Folder {
  public:
   Folder() {
@@ -124,7 +124,7 @@ TEST_CASE("the template's clock agrees with the C library") {
     time.tm_hour = static_cast<int>(random() % 24);
     time.tm_min = static_cast<int>(random() % 60);
     time.tm_sec = static_cast<int>(random() % 60);
-    timegm(&time);  // mends 31 February, fills in the weekday and the day of the year
+    timegm(&time);  // corrects 31 February, fills in the weekday and the day of the year
     ChatTemplateInput input;
     input.messages = "[]";
     input.now = absl::CivilSecond(time.tm_year + 1900, time.tm_mon + 1, time.tm_mday, time.tm_hour,

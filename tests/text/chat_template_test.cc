@@ -1,4 +1,4 @@
-// Chat templates against what transformers and Jinja2 rendered, case by case.
+// Chat templates, compared with the text from transformers and Jinja2, case by case.
 #include "text/chat_template.h"
 
 #include <algorithm>
@@ -16,8 +16,8 @@ namespace {
 using oracle::String;
 namespace json = boost::json;
 
-// Cases that minijinja cannot render as Jinja2 does, each for the reason beside it. A case that
-// starts to pass must leave the table, one that starts to fail must be mended.
+// Cases that minijinja cannot render as Jinja2 does, each with its reason. A case that starts to
+// pass must leave the table; one that starts to fail must be fixed.
 const std::map<std::string, std::set<size_t>> kExpectedFailures = {
     {"blocks_rare", {0, 1}},  // a macro's varargs and kwargs: minijinja refuses surplus arguments
     {"string_methods_rare",
@@ -31,7 +31,7 @@ std::string Optional(const json::object& object, const char* name) {
   return value == nullptr || value->is_null() ? "" : json::serialize(*value);
 }
 
-// Both texts around the first byte that differs.
+// Returns both texts around the first byte that differs.
 std::string Difference(const std::string& expected, const std::string& rendered) {
   const size_t at = static_cast<size_t>(
       std::mismatch(expected.begin(), expected.end(), rendered.begin(), rendered.end()).first -
@@ -64,7 +64,7 @@ Outcome RunCase(const std::string& source, const json::object& test) {
   const absl::StatusOr<std::string> text = chat.ok() ? (*chat)->Render(input) : chat.status();
   if (const json::value* error = test.if_contains("error")) {
     if (text.ok()) return {false, "rendered where Jinja2 fails: " + *text};
-    // The words of raise_exception are the template's own and reach the client.
+    // The text of raise_exception is the template's and must reach the client.
     const json::object& object = error->as_object();
     if (object.at("type").as_string() != "jinja2.exceptions.TemplateError") return {true, ""};
     return {text.status().message() == String(object.at("message")),

@@ -27,7 +27,7 @@ TEST_CASE("the demo model's prompts and answers") {
     const auto text = (*chat)->Render(input);
     REQUIRE(text.ok());
     bool right = (*tokenizer)->Encode(*text, false).value() == oracle::Ids(row.at("prompt_ids"));
-    // The answer, as a stream: its ids give its text, the end token nothing.
+    // The answer, as a stream: its ids give its text, the end token gives nothing.
     if (const boost::json::value* ids = row.if_contains("expected_ids");
         ids != nullptr && !ids->is_null()) {
       Detokenizer detokenizer(tokenizer->get());

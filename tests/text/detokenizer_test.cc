@@ -1,4 +1,5 @@
-// Streams of tokens: whole characters only, and joined they are the bytes of the tokens.
+// Streams of tokens: every piece has whole characters, and the joined pieces are the bytes of the
+// tokens.
 #include "text/detokenizer.h"
 
 #include <random>
@@ -14,9 +15,8 @@ namespace json = boost::json;
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
-// A second opinion on invalid UTF-8, written apart from the code under test: decode the code point,
-// then judge it. A lead byte is kept with the continuation bytes that can still lead to a legal
-// code point.
+// An independent replacement of invalid UTF-8: decodes the code point, then judges it. A lead byte
+// is kept with the continuation bytes that can still lead to a legal code point.
 std::string Lossy(std::string_view bytes) {
   std::string out;
   for (size_t i = 0; i < bytes.size();) {
@@ -37,7 +37,7 @@ std::string Lossy(std::string_view bytes) {
     while (!dead && taken < length) {
       if (i + taken == bytes.size() || (at(i + taken) & 0xC0) != 0x80) break;
       const uint32_t next = code << 6 | (at(i + taken) & 63);
-      // The code points that may still come: next followed by zeros up to next followed by ones.
+      // The range of possible code points: next followed by zeros up to next followed by ones.
       const size_t shift = 6 * (length - taken - 1);
       const uint32_t low = next << shift, high = low | ((1u << shift) - 1);
       if (high < least[length] || low > 0x10FFFF || (low >= 0xD800 && high <= 0xDFFF)) break;
@@ -57,7 +57,7 @@ std::unique_ptr<Tokenizer> Load(const std::string& name) {
   return std::move(Tokenizer::FromFolder(oracle::Data("tokenizers/" + name))).value();
 }
 
-// Pushes all ids; every piece must be valid UTF-8 by itself, so no character is ever cut.
+// Pushes all ids. Every piece must be valid UTF-8 by itself, so no character is ever cut.
 std::string Stream(const Tokenizer& tokenizer, const std::vector<int32_t>& ids,
                    DetokenizerOptions options) {
   Detokenizer detokenizer(&tokenizer, options);
@@ -90,7 +90,7 @@ TEST_CASE("streams of the reference's ids") {
       const std::vector<int32_t> ids = Ids(row.at("ids"));
       const std::string bytes = oracle::FromHex(row.at("bytes").as_string());
       CHECK(Stream(*tokenizer, ids, {.skip_special_tokens = false}) == Lossy(bytes));
-      // The decode of the whole agrees where no byte is invalid, byte-level decoders always.
+      // Decode of all ids must agree where no byte is invalid; for byte-level decoders always.
       if (!byte_level && !IsValid(bytes)) continue;
       ++compared;
       const bool skip_agrees =
@@ -132,7 +132,7 @@ TEST_CASE("any sequence of tokens streams as its bytes") {
       std::vector<int32_t> ids;
       std::string bytes;
       for (size_t n = random() % 30; n > 0; --n) {
-        // Mostly single bytes, so that many characters are cut and broken; some ids have no token.
+        // Mostly single bytes, so that many characters are cut and invalid; some ids have no token.
         const bool single = random() % 4 != 0;
         const int32_t any =
             static_cast<int32_t>(random() % static_cast<uint32_t>(tokenizer->vocab_size() + 5));

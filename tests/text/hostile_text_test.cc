@@ -1,4 +1,4 @@
-// What broken or hostile files and inputs do to the text room: a Status, never a crash or a hang.
+// Broken or hostile files and inputs give a Status in the text room, never a crash or a hang.
 #include <pthread.h>
 
 #include <atomic>
@@ -24,7 +24,7 @@ std::string TokenizerJson() {
 
 StatusCode CodeOf(const std::string& json) { return Tokenizer::FromJson(json).status().code(); }
 
-// The outcome of rendering `source` on one user message.
+// Returns the result of rendering `source` on one user message.
 absl::StatusOr<std::string> Render(const std::string& source, ChatTemplateInput input = {}) {
   const auto chat = ChatTemplate::FromSource(source, R"({"bos_token": "<s>"})");
   if (!chat.ok()) return chat.status();
@@ -33,7 +33,7 @@ absl::StatusOr<std::string> Render(const std::string& source, ChatTemplateInput 
   return (*chat)->Render(input);
 }
 
-// Runs `work` on a thread of `stack` bytes: what overflows it ends the test program.
+// Runs `work` on a thread of `stack` bytes; a stack overflow ends the test program.
 template <typename Work>
 void OnSmallStack(size_t stack, Work work) {
   pthread_attr_t attributes;
@@ -95,7 +95,7 @@ TEST_CASE("other broken tokenizer files say what is wrong") {
   CHECK_THAT(message(word_piece),
              Catch::Contains("decoder WordPiece") && Catch::Contains("streams"));
 
-  // An id that would make a table of billions of tokens.
+  // An id that would need a table of billions of tokens.
   std::string huge_id = json;
   const size_t vocabulary = huge_id.find("\"vocab\"");
   const size_t colon = huge_id.find(':', vocabulary + 8);
@@ -139,8 +139,8 @@ TEST_CASE("texts that are hard to tokenize") {
   const std::string nul("a\0b", 3);
   CHECK(tokenizer->Decode(tokenizer->Encode(nul, false).value(), false).value() == nul);
 
-  // Runs of one kind: nothing may be quadratic, and the split must be the same after a long run as
-  // after a short one (a regex engine that gives up at a limit would lump the rest together).
+  // Runs of one kind: no step may be quadratic, and the split must be the same after a long run as
+  // after a short one (a regex engine with a limit would put the rest into one piece).
   const std::string tail = "\nthe end of 12345 words isn't here!";
   for (const std::string& unit :
        {std::string(" "), std::string("a"), std::string("\n"), std::string("7"), std::string("!"),
@@ -185,8 +185,7 @@ TEST_CASE("sources made to be slow to read") {
     std::string many;
     while (many.size() < 200'000) many += unit;
     for (const std::string& source : {many, "{{ " + many + " }}", "{% for x in " + many + "%}"})
-      static_cast<void>(
-          ChatTemplate::FromSource(source, ""));  // an error or not: only the time counts
+      static_cast<void>(ChatTemplate::FromSource(source, ""));  // any result; only the time counts
     INFO(unit);
     CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(100));
   }

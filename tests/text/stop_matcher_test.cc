@@ -13,7 +13,7 @@ struct Found {
   int stop = -1;
 };
 
-// The match that ends first, of those the longest, of equal ones the first listed.
+// Returns the match that ends first, of those the longest, of equal ones the first listed.
 Found Naive(const std::string& text, const std::vector<std::string>& stops) {
   for (size_t end = 1; end <= text.size(); ++end) {
     Found best;
@@ -29,7 +29,8 @@ Found Naive(const std::string& text, const std::vector<std::string>& stops) {
   return {text, -1};
 }
 
-// The longest suffix that is a proper prefix of a stop string: what must be held back, and no more.
+// Returns the length of the longest suffix that is a proper prefix of a stop string: the bytes to
+// hold back.
 size_t MustHold(const std::string& text, const std::vector<std::string>& stops) {
   size_t most = 0;
   for (const std::string& stop : stops)
@@ -59,7 +60,7 @@ TEST_CASE("random stops in random texts, cut at random places") {
     StopMatcher matcher = StopMatcher::Create(stops).value();
     const Found expected = Naive(text, stops);
     Found got;
-    bool lazy = false;  // held back more or less than it must
+    bool lazy = false;  // the matcher held back more or less than required
     for (size_t i = 0; i < text.size() && !matcher.stopped();) {
       const size_t size = std::min<size_t>(random() % 4, text.size() - i);
       const StopMatcher::Result result = matcher.Push(text.substr(i, size));
@@ -71,7 +72,7 @@ TEST_CASE("random stops in random texts, cut at random places") {
     CHECK(matcher.stopped() == (expected.stop >= 0));
     CHECK(matcher.Push("later").text.empty() == matcher.stopped());
     if (expected.stop < 0) {
-      // "later" has letters the stops may have: feed the text again to a fresh one for the end.
+      // "later" has letters that may occur in stops: a new matcher gets the text again for its end.
       StopMatcher fresh = StopMatcher::Create(stops).value();
       std::string whole = fresh.Push(text).text;
       whole += fresh.Finish();
@@ -110,7 +111,7 @@ TEST_CASE("limits") {
 }
 
 TEST_CASE("the worst case stays linear") {
-  // a...ab looked for in a...a: a naive matcher would restart at every byte.
+  // Search for a...ab in a...a: a naive matcher would restart at every byte.
   std::vector<std::string> stops;
   for (size_t i = 0; i < kMaxStopStrings; ++i)
     stops.push_back(std::string(kMaxStopBytes - 1 - i, 'a') + 'b');

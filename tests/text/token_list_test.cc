@@ -1,4 +1,5 @@
-// Tokenizers made of token lists against those of tokenizer.json files and of SentencePiece.
+// Tokenizers made from token lists, compared with those of tokenizer.json files and of
+// SentencePiece.
 #include "text/token_list.h"
 
 #include <algorithm>
@@ -15,7 +16,7 @@ using Catch::Matchers::Contains;
 using oracle::Ids;
 using oracle::String;
 
-// What a GGUF file has of a tokenizer.json: tokens, types, merges.
+// The parts of a tokenizer.json that a GGUF file has: tokens, types, merges.
 struct Stored {
   std::vector<std::string> tokens, merges;
   TokenList list;
@@ -46,7 +47,7 @@ Stored StoredOf(const std::string& name, std::string_view pre) {
   stored.list.pre = pre;
   return stored;
 }
-// The views point into `stored`, which must stay where it is.
+// The views point into `stored`, which must not move.
 void Finish(Stored& stored) {
   stored.list.tokens.assign(stored.tokens.begin(), stored.tokens.end());
   stored.list.merges.assign(stored.merges.begin(), stored.merges.end());

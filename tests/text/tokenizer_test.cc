@@ -1,5 +1,5 @@
-// Every id and text of the reference: what Python's tokenizers made of 10,300 strings and 4,200 id
-// sequences.
+// All ids and texts of the reference: the output of Python's tokenizers for 10,300 strings and
+// 4,200 id sequences.
 #include "text/tokenizer.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Pages and citations: every link resolves, every page is found from README, and no comment cites
-// what a clone does not have.
+// Pages and citations: every link resolves, every page is reachable from README, and comments cite
+// only pages of the repository.
 
 #include <catch2/catch.hpp>
 #include <regex>
@@ -21,7 +21,7 @@ std::vector<std::string> Pages() {
   return pages;
 }
 
-// Targets of [text](target) and src="target" on a page, without those on the web.
+// Returns the targets of [text](target) and src="target" on a page, without web addresses.
 std::vector<std::string> Links(const std::string& page) {
   static const std::regex pattern(R"re(\]\(([^)\s]+)\)|(?:src|href)="([^"]+)")re");
   const std::string text = ReadText(fs::path(kRoot) / page);
@@ -33,7 +33,7 @@ std::vector<std::string> Links(const std::string& page) {
   return links;
 }
 
-// The anchor that a heading gets where pages are read.
+// Returns the anchor of a heading in a rendered page.
 std::string Anchor(const std::string& heading) {
   std::string anchor;
   for (const char c : heading.substr(heading.find_first_not_of("# "))) {
@@ -77,7 +77,7 @@ TEST_CASE("links of the pages resolve, and every page is linked") {
 }
 
 TEST_CASE("comments cite pages that are there") {
-  // docs/NAME.md, and what names a document without a path.
+  // docs/NAME.md, and words that name a document without a path.
   static const std::regex page(R"(docs/[A-Z_]+\.md)");
   static const std::regex absent(
       R"(\b(engine|relay|transfer|scheduling|reliability|api|kv|numerics) reference\b|DESIGN\.md)"

@@ -1,5 +1,5 @@
-// The plan of the house: includes go down the floors, folders inside a room form no circle, and the
-// folders that newcomers open first stay small enough to read.
+// Rules for includes and folders: includes go down the floors, folders inside a room form no cycle,
+// and the folders that a new reader opens first stay small.
 
 #include <catch2/catch.hpp>
 #include <functional>
@@ -54,10 +54,10 @@ TEST_CASE("an include names a file of the tree by its path from the root") {
   CHECK(bad.empty());
 }
 
-// Folders, each with those whose files its files include.
+// Each folder with the folders that its files include.
 using Arrows = std::map<std::string, std::set<std::string>>;
 
-// Folders on a circle of arrows, in the order of one walk round it; empty: there is none.
+// Returns the folders of a cycle, in order; empty: no cycle.
 std::vector<std::string> Circle(const Arrows& arrows) {
   std::vector<std::string> path, circle;
   std::set<std::string> done;

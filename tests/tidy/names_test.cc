@@ -1,4 +1,4 @@
-// Old names do not come back: docs/NAMES.md lists them until the next release.
+// Old names must not return: docs/NAMES.md lists them until the next release.
 
 #include <catch2/catch.hpp>
 #include <map>
@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Old name to new name, of the rows of the page's tables that are no pattern.
+// Returns old name to new name, from the rows of the page's tables that are not patterns.
 std::map<std::string, std::string> OldNames() {
   static const std::regex row(R"(^\| `([A-Za-z_0-9]+)` \| `([A-Za-z_0-9]+)` \|$)");
   std::map<std::string, std::string> names;

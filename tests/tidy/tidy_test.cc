@@ -1,5 +1,5 @@
-// Rules of the tree that a compiler does not check: fenced headers, names, lengths, and that every
-// test and source file is built. A rule that fails prints each offending place.
+// Rules of the tree that a compiler does not check: include guards, names, lengths, and that every
+// test and source file is built. A failing rule prints every place.
 
 #include <catch2/catch.hpp>
 #include <map>
@@ -74,8 +74,8 @@ TEST_CASE("no file is longer than 500 lines") {  // the guide is 300 to 500
   CHECK(bad.empty());
 }
 
-// Classes larger than the guide of 30 functions. A count may only fall: lower it with the class,
-// and drop the row at 30. What is new stays below the guide.
+// Classes with more than the 30 functions of the guide. A count may only fall: lower it with the
+// class, and remove the row at 30. New classes stay below the guide.
 const std::map<std::string, int> kLargeClasses = {
     {"CpuBackend", 31},     {"Fp32Backend", 54},   {"IntegerGemm", 34}, {"KvPool", 32},
     {"HandoffSink", 47},    {"TransferCore", 80},  {"UcxLink", 33},     {"Cluster", 43},
@@ -93,7 +93,7 @@ TEST_CASE("a class has at most 30 functions, or is on its way there") {
       const std::string counted =
           file.path + ": " + outline.name + " has " + std::to_string(outline.n_methods);
       if (outline.n_methods > max) bad.push_back(counted + ", allowed " + std::to_string(max));
-      if (large == kLargeClasses.end() || outline.n_methods <= 2) continue;  // another's name
+      if (large == kLargeClasses.end() || outline.n_methods <= 2) continue;  // of another class
       met.insert(outline.name);
       if (outline.n_methods < max) bad.push_back(counted + ": lower its row in kLargeClasses");
     }
@@ -150,7 +150,7 @@ TEST_CASE("every header is guarded and every source and test file is built") {
       if (!guarded) bad.push_back(file.path + ": no #pragma once");
     }
     if (!file.path.ends_with(".cc")) continue;
-    // The nearest CMakeLists.txt at or above the file's folder names it by relative path.
+    // The nearest CMakeLists.txt at or above the file's folder must name it by relative path.
     fs::path folder = (fs::path(kRoot) / file.path).parent_path();
     while (!cmake_texts.contains(folder.generic_string()) && folder != fs::path(kRoot)) {
       folder = folder.parent_path();
@@ -166,7 +166,7 @@ TEST_CASE("every header is guarded and every source and test file is built") {
 }
 
 TEST_CASE("no environment variables, unfinished marks or sleeping polls in the product") {
-  // Written in two parts so that this file does not contain what it forbids.
+  // Split in two, so that this file does not contain the forbidden words.
   const std::vector<std::string> everywhere = {std::string("TO") + "DO", std::string("FIX") + "ME",
                                                std::string("XX") + "X:"};
   const std::vector<std::string> in_product = {"getenv",    "setenv",  "putenv",
@@ -190,7 +190,7 @@ TEST_CASE("no environment variables, unfinished marks or sleeping polls in the p
 }
 
 TEST_CASE("deadlines and durations go by the clock that nobody sets") {
-  // Who wants the date: log lines, "created" fields, and templates that show the day.
+  // Files that need the date: log lines, "created" fields, and templates that show the day.
   const std::set<std::string> dates = {"common/log.cc", "server/api/api_front.cc",
                                        "server/api/served_model.cc"};
   std::vector<std::string> bad;

@@ -1,5 +1,5 @@
-// baton quantize: the checkpoint it makes, loaded with the same dtype, is the model that this dtype
-// makes of the original, bit by bit.
+// baton quantize: its checkpoint, loaded with the same dtype, is bit by bit the model that the
+// dtype makes of the original.
 #include "engine/quantize/checkpoint_quantizer.h"
 
 #include <catch2/catch.hpp>
@@ -28,7 +28,7 @@ absl::Status Quantize(const std::string& model, const std::string& out, WeightFo
   return QuantizeCheckpoint({model, out, format, 2}, nullptr, nullptr);
 }
 
-// Digests of a few tokens.
+// Returns digests for a few tokens.
 std::vector<uint64_t> DigestsOf(const std::string& model, WeightFormat format) {
   EngineOptions options;
   options.model = model;
@@ -74,7 +74,7 @@ TEST_CASE("a quantised checkpoint: files, types, size") {
   const boost::json::value& quantization = config.at("quantization_config");
   CHECK(quantization.at("quant_method") == "compressed-tensors");
   CHECK(quantization.at("format") == "pack-quantized");
-  // 704 inputs of the MLP's second layer are no multiple of 128.
+  // 704, the inputs of the MLP's second layer, is not a multiple of 128.
   CHECK(quantization.at("config_groups").at("group_0").at("weights").at("group_size") == 128);
   CHECK(quantization.at("config_groups").at("group_1").at("weights").at("group_size") == 64);
   const absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(out + "/model.safetensors");

@@ -1,4 +1,4 @@
-// GGUF files: values against the gguf package, what the metadata say, and files that lie.
+// GGUF files: values compared with the gguf package, metadata, and files with false claims.
 #include "engine/checkpoint/gguf.h"
 
 #include <zlib.h>
@@ -24,7 +24,7 @@ using Catch::Matchers::Contains;
 
 constexpr uint64_t kHuge = uint64_t{1} << 63;
 
-// What opening, describing or loading the file says; empty: it is a good model.
+// Returns the error of opening, describing or loading the file; empty: the model is valid.
 std::string ErrorOfBytes(const std::string& bytes) {
   const TempFolder folder;
   folder.Write("model.gguf", bytes);
@@ -80,7 +80,7 @@ TEST_CASE("values are those of the gguf package, bit for bit, in every supported
       const uLong crc = crc32(0, reinterpret_cast<const Bytef*>(read.data()),
                               static_cast<uInt>(read.size() * sizeof(float)));
       CHECK(crc == expected.at("crc32").to_number<uLong>());
-      // Rows by themselves, and rounded.
+      // Rows one by one, and rounded.
       std::vector<float> row(static_cast<size_t>(n / shape[0]));
       std::vector<bf16> rounded(row.size());
       tensor->ReadFp32(shape[0] / 2, 1, row.data());
@@ -178,7 +178,7 @@ TEST_CASE("tensors that do not make the model are refused by name and type") {
              Contains("\"token_embd.weight\" is missing"));
   CHECK_THAT(ErrorAfter([](GgufWriter& w) { w.Set("llama.feed_forward_length", w.Int(64)); }),
              Contains("has shape [96, 64]; the metadata ask for shape [64, 64]"));
-  // Q2_K: 256 values in 84 bytes, known by name alone.
+  // Q2_K: 256 values in 84 bytes; only its name is known.
   CHECK_THAT(ErrorAfter([](GgufWriter& w) {
                w.tensors.clear();
                w.AddTensor("token_embd.weight", {256, 8}, 10, std::string(8 * 84, '\0'));
@@ -283,7 +283,7 @@ TEST_CASE("lying headers are refused by what and where") {
   }
   CHECK_THAT(ErrorWith("general.alignment", GgufWriter::Text("32")), Contains("is no integer"));
   CHECK_THAT(ErrorWith("general.alignment", GgufWriter::Int(4096)), Contains("\" "));
-  CHECK(ErrorAfter([](GgufWriter& w) {  // written with it, it is good
+  CHECK(ErrorAfter([](GgufWriter& w) {  // the change is valid
           GgufWriter other;
           other.values = w.values;
           other.alignment = 64;
@@ -314,7 +314,7 @@ TEST_CASE("random damage of a header is refused or read, and never more than tha
     std::string bytes = good;
     for (uint32_t n = 1 + random() % 4; n > 0; --n) {
       const size_t at = random() % 1500;
-      if (random() % 3 == 0) {  // a number near a border
+      if (random() % 3 == 0) {  // a number near a limit
         const uint64_t values[] = {kHuge, kHuge - 1, ~uint64_t{0}, 0, uint64_t{1} << 32};
         std::memcpy(&bytes[at], &values[random() % 5], 8);
       } else {

@@ -1,5 +1,5 @@
-// Quantised checkpoints from outside that do not fit: errors that name tensor or field, and never a
-// read outside the files.
+// Invalid quantised checkpoints: errors with the name of the tensor or field, and never a read
+// outside the files.
 #include <catch2/catch.hpp>
 #include <random>
 
@@ -24,7 +24,7 @@ std::string LoadError(const std::string& config, const FileTensors& tensors) {
   return backend.ok() ? "" : std::string(backend.status().message());
 }
 
-// Of config.json alone.
+// Returns the error for a config.json alone.
 std::string ConfigError(const std::string& quantization) {
   return std::string(
       ModelDesc::FromJson(ConfigWith(quantization), "config.json").status().message());
@@ -37,7 +37,7 @@ const FileTensors& Quantised(const std::string& format) {
   return tensors;
 }
 
-// The error after `change` of the checkpoint of `format`.
+// Returns the error after `change` of the checkpoint of `format`.
 std::string ErrorAfter(const std::string& format,
                        const std::function<void(FileTensors& tensors)>& change) {
   FileTensors tensors = Quantised(format);
@@ -45,8 +45,8 @@ std::string ErrorAfter(const std::string& format,
   return LoadError(ConfigWith(FormatCalled(format).config), tensors);
 }
 
-// The format, a tensor of the module that is taken away, changed in type or cut by a row, and the
-// error for each.
+// A format, a tensor of a module that is removed, changed in type or cut by a row, and the error of
+// each change.
 struct Part {
   std::string format, suffix;
 };
@@ -120,7 +120,7 @@ TEST_CASE("bad numbers in scales and codes are errors that name tensor and row")
              Contains(kModule + ".scales\" has a value in row 3, column 5 that is NaN"));
   CHECK_THAT(with_scale("int8 per channel", "weight_scale", 9, uint16_t{0x7f80}),
              Contains(kModule + ".weight_scale\" has a value in row 9, column 0"));
-  // Finite, but times a code it would not be.
+  // Finite, but the product with a code is not.
   CHECK_THAT(with_scale("fp8 in blocks", "weight_scale_inv", 4, 1e36f),
              Contains(kModule + ".weight_scale_inv\" has a value in row 1, column 1"));
   CHECK_THAT(with_scale("fp8 in blocks", "weight", 320 * 2 + 1, uint8_t{0xff}),
@@ -213,7 +213,7 @@ TEST_CASE("random damage of header, config or data is an error or a model of sou
     for (int round = 0; round < 120; ++round) {
       std::string damaged = file, config = ConfigWith(format.config);
       for (int i = 0; i < 1 + round % 3; ++i) {
-        // Digits for digits find more than arbitrary bytes, which are no JSON any more.
+        // Digits in place of digits find more than arbitrary bytes, which make invalid JSON.
         std::string& text = round % 4 == 0 ? config : damaged;
         const size_t size = round % 4 == 0 ? config.size() : 8 + header_size;
         const size_t at = random() % size;
@@ -239,7 +239,7 @@ TEST_CASE("random damage of header, config or data is an error or a model of sou
 }
 
 TEST_CASE("absurd shapes of the model are errors before anything is read") {
-  // The config asks for more than any file has; nothing may be allocated for it.
+  // The config asks for more than any file has; the loader must not allocate it.
   const TempFolder folder;
   WriteCheckpoint(folder, "{}", Quantised("gptq"));
   const Checkpoint checkpoint = *Checkpoint::Open(folder.path());

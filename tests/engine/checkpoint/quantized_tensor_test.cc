@@ -1,5 +1,5 @@
-// Quantised checkpoints: every format gives exactly the values its definition says, a model stored
-// so computes what its dequantised twin computes, and what does not fit is an error that names it.
+// Quantised checkpoints: every format gives exactly the values of its definition, a stored model
+// computes the same as its dequantised twin, and an invalid one gives an error with its name.
 #include <catch2/catch.hpp>
 #include <random>
 
@@ -94,7 +94,7 @@ TEST_CASE("every e4m3 code has its value") {
   for (int code = 0; code < 256; ++code) {
     if ((code & 127) != 127) CHECK(values[code] == E4m3Value(code) * 0.5f);
   }
-  CHECK(values[0x7e] == 224);  // the largest is 448
+  CHECK(values[0x7e] == 224);  // the max is 448
   CHECK(values[0x01] == 0x1p-10f);
   CHECK_THAT(std::string(stored->Digest().status().message()),
              Contains("\"m.weight\" has a value in row 0, column 127 that is NaN"));
@@ -106,7 +106,8 @@ TEST_CASE("a zero point of 0 survives version 1 of GPTQ, which borrows for it") 
   for (size_t i = 0; i < grid.zeros.size(); i += 3) grid.zeros[i] = 0;
   FileTensors tensors;
   AddGptq("m", grid, false, tensors);
-  // As writers make version 1 of version 2: a one less in every code of a word, as one number.
+  // Makes version 1 from version 2 as writers do: subtracts one from every code of a word, as one
+  // number.
   std::string& zeros = tensors.at("m.qzeros").bytes;
   for (size_t i = 0; i < zeros.size(); i += 4) {
     uint32_t word;

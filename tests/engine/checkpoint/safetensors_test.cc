@@ -1,4 +1,5 @@
-// Safetensors files from outside: good ones are read, damaged and lying ones are named errors.
+// Safetensors files from outside: valid ones are read; damaged ones and false claims give errors
+// with names.
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <random>
@@ -122,7 +123,7 @@ TEST_CASE("holes and overlaps are errors") {
              Contains("hole"));
   CHECK_THAT(ErrorOfHeader(R"({"a":{"dtype":"U8","shape":[31],"data_offsets":[0,31]}})"),
              Contains("cover 31 of 32"));
-  // The same name twice: whichever survives, its twin's bytes are a hole.
+  // The same name twice: one of the two is dropped, and its bytes become a hole.
   CHECK_FALSE(ErrorOfHeader(R"({"a":{"dtype":"U8","shape":[16],"data_offsets":[0,16]},)"
                             R"("a":{"dtype":"U8","shape":[16],"data_offsets":[16,32]}})")
                   .empty());

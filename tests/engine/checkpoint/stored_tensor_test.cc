@@ -1,5 +1,5 @@
-// Tensors of unquantised checkpoints: how values of every type come out, and that bad ones are
-// found wherever they lie.
+// Tensors of unquantised checkpoints: the values of every type, and detection of invalid values
+// anywhere.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <limits>
@@ -26,7 +26,7 @@ int64_t FirstBad(const std::vector<T>& values, FiniteRule rule) {
 
 uint32_t BitsOf(float value) { return __builtin_bit_cast(uint32_t, value); }
 
-// The only tensor "t" of a file, [rows, cols].
+// A file with one tensor "t", [rows, cols].
 struct OneTensor {
   OneTensor(const std::string& dtype, std::vector<int64_t> shape, const std::string& bytes) {
     folder.Write("model.safetensors", SafetensorsText({{"t", {dtype, shape, bytes}}}));
@@ -64,7 +64,7 @@ TEST_CASE("an fp32 value is bad where its bf16 is not finite") {
 TEST_CASE("a bad value is found at every place of every length") {
   for (size_t n = 1; n <= 21; ++n) {
     for (size_t at = 0; at < n; ++at) {
-      // Neighbours of the largest magnitude: lanes must not spill into each other.
+      // Neighbours with the max magnitude: lanes must not spill into each other.
       std::vector<uint16_t> halves(n, 0xff7f);
       CHECK(FirstBad(halves, kFiniteBf16) == -1);
       halves[at] = 0x7f80;
@@ -102,7 +102,7 @@ TEST_CASE("fp16 and fp32 are rounded to bf16 once, to nearest even") {
     CHECK(rounded[bits] == FloatToBf16(value));
   }
 
-  // Halfway cases go to the even neighbour, everything else to the nearest.
+  // Halfway cases round to the even neighbour, all other values to the nearest.
   const std::vector<std::pair<uint32_t, bf16>> cases{
       {0x3f808000, 0x3f80}, {0x3f818000, 0x3f82}, {0x3f808001, 0x3f81}, {0x3f817fff, 0x3f81},
       {0xbf818000, 0xbf82}, {0x00000001, 0x0000}, {0x00018000, 0x0002}, {0x7f7f7fff, 0x7f7f}};
@@ -154,7 +154,7 @@ TEST_CASE("a model with a value that is not finite is refused by tensor and row"
       CHECK_THAT(std::string(LoadBackend(options).status().message()), Contains(wanted));
     }
   }
-  // Nothing is left of the attempt but the lock, and good weights load after it.
+  // Only the lock is left of the attempt, and valid weights load after it.
   for (const auto& entry : std::filesystem::directory_iterator(cache.path())) {
     CHECK(entry.path().extension() == ".lock");
   }

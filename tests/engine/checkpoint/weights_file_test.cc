@@ -1,5 +1,5 @@
-// The shared file of packed weights: built once, mapped by all, rebuilt when damaged; and the
-// weight sources behind it.
+// The shared file of packed weights, built once, mapped by all processes and rebuilt when damaged;
+// and the weight sources behind it.
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -37,7 +37,7 @@ const std::vector<WeightsEntry> kEntries{
 
 std::string CacheFile(const std::string& folder) { return folder + "/0000000000001234.btnw"; }
 
-// Loads three entries whose every byte is known; counts how often they had to be made.
+// Loads three entries with known bytes; counts how often they were built.
 struct Loaded {
   std::unique_ptr<WeightsFile> file;
   int fills = 0;
@@ -122,7 +122,7 @@ TEST_CASE("a damaged file is built again") {
     CHECK(Load(folder.path()).fills == 0);
   }
   fs::remove(path);
-  fs::create_directory(path);  // not even a file: the weights stay private
+  fs::create_directory(path);  // a folder in place of the file: the weights stay private
   const Loaded blocked = Load(folder.path());
   CHECK_FALSE(blocked.file->is_shared());
   CHECK(IsIntact(*blocked.file));
@@ -238,7 +238,7 @@ TEST_CASE("one file, many files and wider types are one model") {
   const SafetensorsFile whole = *SafetensorsFile::Open(folder + "/model.safetensors");
   const TempFolder split;
   split.Link("config.json", folder + "/config.json");
-  // Tensors go to three files in turn; those of the last are stored as fp32.
+  // Tensors go to three files in turn; the last file stores them as fp32.
   std::string headers[3], data[3], index;
   int next = 0;
   for (const auto& [name, view] : whole.tensors()) {
@@ -388,7 +388,7 @@ TEST_CASE("engine options out of range are errors that name the option") {
   const std::vector<Isa> supported = SupportedIsas();
   for (const Isa isa : {Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16, Isa::kAmx}) {
     if (std::find(supported.begin(), supported.end(), isa) != supported.end()) continue;
-    if (isa == Isa::kAmx && RequestAmxPermission()) continue;  // loading asks for it
+    if (isa == Isa::kAmx && RequestAmxPermission()) continue;  // loading asks for the permission
     const std::string name(IsaName(isa));
     CHECK_THAT(error([&](EngineOptions& o) { o.isa = name; }), Contains(name));
   }

@@ -1,4 +1,4 @@
-// Attention over pages that hold another form than the chains read: int8, values in keys, or both.
+// Attention over pages whose form differs from the chains' input: int8, values in keys, or both.
 #include "tests/engine/cpu/attention_arena.h"
 
 namespace baton {
@@ -32,7 +32,8 @@ TEST_CASE("int8 keys and values are close to softmax attention in double on what
       ReferenceAttention(rounded, q, position, exact.Rule(), row.data());
       const double error = RelativeError(row, ExactAttention(s.kv[0], q, position, exact.Rule()));
       INFO("D " << head_dim << ", position " << position << ", error " << error);
-      // A number is off by at most half of max / 127; of normal values about 0.7 % of their size.
+      // The max error of a number is half of max / 127; for normal values about 0.7 % of their
+      // size.
       CHECK(error < 0.02);
       CHECK(error > 1e-3);
     }

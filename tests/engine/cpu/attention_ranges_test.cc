@@ -39,7 +39,7 @@ TEST_CASE("ascending ranges of keys give the bits of one call") {
   }
 }
 
-// As a ring attends: first the keys of its own rows, then those that come by.
+// A ring attends first to the keys of its own rows, then to the keys that pass by.
 TEST_CASE("ranges of keys in another order give nearly the same") {
   std::mt19937 rng = FreshRng();
   const Shape shape = GENERATE(from_range(kShapes));
@@ -55,7 +55,7 @@ TEST_CASE("ranges of keys in another order give nearly the same") {
     norm += std::pow(double{Bf16ToFloat(once[i])}, 2);
   }
   INFO(Name(shape));
-  CHECK(std::sqrt(error / norm) < 1e-3);  // a bf16 result has 2^-9
+  CHECK(std::sqrt(error / norm) < 1e-3);  // a bf16 result is exact to 2^-9
 }
 
 TEST_CASE("a dense mask changes no bit") {

@@ -15,7 +15,7 @@ namespace {
 constexpr int kTile = 128, kSegment = 512;
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
-// acc continues through 32 products: even and odd chains from +0, then their sum.
+// Continues acc through 32 products: even and odd chains from +0, then their sum.
 template <typename A, typename B>
 float TileOrder(float acc, const A& a, const B& b) {
   float even = 0, odd = 0;
@@ -26,7 +26,7 @@ float TileOrder(float acc, const A& a, const B& b) {
   return acc + (even + odd);
 }
 
-// What a score is multiplied with to be an exponent of two.
+// Returns the factor that turns a score into an exponent of two.
 float Exponent(const ReferenceRule& rule) {
   return static_cast<float>((rule.soft_cap == 0 ? rule.scale : 1.0) * 1.4426950408889634);
 }
@@ -35,7 +35,7 @@ ReferenceState EmptyState(size_t head_dim) {
   return {kMinusInfinity, 0.0f, std::vector<float>(head_dim, 0.0f)};
 }
 
-// Eight vectors of sixteen weights in a fixed tree, then the sixteen lanes 8, 4, 2, 1.
+// Adds eight vectors of sixteen weights in a fixed tree, then the sixteen lanes 8, 4, 2, 1.
 float SumWeights(const std::array<float, kTile>& p) {
   std::array<float, 16> lane;
   for (size_t i = 0; i < 16; ++i)
@@ -46,7 +46,7 @@ float SumWeights(const std::array<float, kTile>& p) {
   return lane[0];
 }
 
-// Of the tile's n_keys keys the first n_hidden lie before the window.
+// Adds a tile of n_keys keys, of which the first n_hidden lie before the window.
 void AddTile(const ReferenceKv& kv, const bf16* q, int first_key, int n_keys, int n_hidden,
              const ReferenceRule& rule, ReferenceState* s) {
   const int key_dim = kv.key_dim, value_dim = kv.value_dim;

@@ -125,12 +125,12 @@ TEST_CASE("sharp, flat and overflowing scores equal the reference") {
   }
 }
 
-// Rows of one KV head whose keys lie in groups one after the other, seen by tile kernels directly.
+// Rows of one KV head with keys in consecutive groups, for a direct call of tile kernels.
 struct TileCase {
   int head_dim, n_keys;
   double soft_cap;
   ReferenceKv kv;
-  std::vector<bf16> groups;  // a page of 16 tokens (K, V) after the other
+  std::vector<bf16> groups;  // pages of 16 tokens (K, V), one after the other
   std::vector<bf16> q;       // (rows, head_dim)
   std::vector<int> positions;
 
@@ -158,7 +158,7 @@ struct TileCase {
     return states;
   }
 
-  // lays_out: tiles are laid out for the rows, by paths that do so.
+  // lays_out: the path lays tiles out for the rows, if it can.
   std::vector<ReferenceState> Run(const AttentionTileKernels& kernels, bool lays_out) const {
     const NumericsMxcsrScope mxcsr;
     const int n = static_cast<int>(positions.size());
@@ -266,7 +266,7 @@ TEST_CASE("the reference is close to softmax attention in double") {
       const std::vector<double> exact =
           ExactAttention(s.kv[0], s.q.data() + position * head_dim, position, arena.Rule());
       INFO("D " << head_dim << ", position " << position);
-      CHECK(RelativeError(row, exact) < 5e-3);  // bf16 has 2^-9 per rounding
+      CHECK(RelativeError(row, exact) < 5e-3);  // bf16 rounds to 2^-9
     }
   }
 }

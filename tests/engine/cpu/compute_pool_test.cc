@@ -73,14 +73,14 @@ TEST_CASE("several pools share the cores") {
 TEST_CASE("members that sleep are woken, and ragged work stays even") {
   ComputePool pool(2, 0);
   for (int round = 0; round < 3; ++round) {
-    // Two items that wait for each other: passes only if two members run them.
+    // Two items wait for each other, so the test ends only if two members run them.
     std::atomic<int> arrived{0};
     pool.For(2, [&](int64_t, int) {
       arrived.fetch_add(1);
       while (arrived.load() < 2) std::this_thread::yield();
     });
     REQUIRE(arrived.load() == 2);
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // long enough to fall asleep
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // long enough to sleep
   }
 }
 
@@ -102,7 +102,7 @@ TEST_CASE("every member flushes denormals, the caller keeps its own setting") {
   REQUIRE((after & ~kMxcsrStickyFlags) == mine);
 }
 
-// Spins until so many milliseconds have passed.
+// Spins for the given milliseconds.
 void Spin(int ms) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
   while (std::chrono::steady_clock::now() < end) {
@@ -114,7 +114,7 @@ TEST_CASE("a clock tells what time a phase took, and how much of it members wait
   ComputePool pool(threads, 0);
   PhaseClock clock(threads);
   pool.SetClock(&clock);
-  pool.For(2, [](int64_t, int) { Spin(1); });  // not started: nobody counts this
+  pool.For(2, [](int64_t, int) { Spin(1); });  // the clock is not started, so this does not count
   clock.Start();
   {
     const PhaseScope linear(pool.clock(), Phase::kQkv);
@@ -122,7 +122,7 @@ TEST_CASE("a clock tells what time a phase took, and how much of it members wait
       const PhaseScope packing(pool.clock(), Phase::kPack);
       Spin(5);
     }
-    // One member works, the others have at most an empty item.
+    // One member works; the others have at most an empty item.
     pool.For(2, [](int64_t item, int) { Spin(item == 0 ? 20 : 0); });
   }
   Spin(3);
@@ -134,12 +134,12 @@ TEST_CASE("a clock tells what time a phase took, and how much of it members wait
   CHECK(qkv.waiting <= qkv.seconds - 20e-3 / threads);
   CHECK(qkv.waiting >= 0.4 * qkv.seconds);  // (threads - 1) / threads
   CHECK(pack.seconds >= 5e-3);
-  CHECK(pack.waiting == 0);  // one thread's own work
+  CHECK(pack.waiting == 0);  // work of one thread
   CHECK(rest.seconds >= 3e-3);
   CHECK(rest.waiting == 0);
   CHECK(clock.time(Phase::kAttention).seconds == 0);
 
-  // Times of further steps add up; those of a pool without a clock do not.
+  // Times of further steps add up, except in a pool without a clock.
   clock.Start();
   pool.For(4, [](int64_t, int) { Spin(1); });
   clock.Stop();

@@ -22,7 +22,7 @@ namespace {
 
 constexpr bf16 kPoison = 0x7fff;
 
-// Every path this machine has, and the rows on zmm registers emulated.
+// Returns every path of this machine, and the rows on emulated zmm registers.
 std::vector<std::pair<std::string, const ElementwiseKernels*>> Paths() {
   std::vector<std::pair<std::string, const ElementwiseKernels*>> paths;
   for (const Isa isa : SupportedIsas()) {
@@ -36,7 +36,7 @@ std::vector<bf16> RandomRow(std::mt19937& rng, int64_t n) {
   std::vector<bf16> row(static_cast<size_t>(n));
   for (bf16& x : row) {
     const uint32_t r = static_cast<uint32_t>(rng());
-    // Mostly ordinary, some tiny (also denormal), some -0.
+    // Mostly ordinary values, some tiny (also denormal), some -0.
     x = r % 16 == 0 ? static_cast<bf16>(r >> 16 & 0x80ff)
                     : FloatToBf16(std::normal_distribution<float>(0, 2)(rng));
   }
@@ -81,7 +81,7 @@ TEST_CASE("rms_norm equals the scalar form on every path and fills the padding")
       REQUIRE(std::vector<bf16>(y.end() - 8, y.end()) == std::vector<bf16>(8, kPoison));
       y.resize(static_cast<size_t>(padded));
       REQUIRE(y == expected);
-      std::vector<bf16> in_place = x;  // as the norms of heads
+      std::vector<bf16> in_place = x;  // as for the norms of heads
       kernels->rms_norm(in_place.data(), w.data(), n, n, 1e-5f, in_place.data());
       REQUIRE(std::equal(in_place.begin(), in_place.end(), expected.begin()));
     }
@@ -241,7 +241,7 @@ TEST_CASE("write_kv puts every element where kv_layout.h says and touches nothin
   }
 }
 
-// As write_kv encodes: the scale is the largest magnitude / 127.
+// Encodes like write_kv: the scale is the max magnitude / 127.
 struct Encoded {
   float scale = 0;
   std::vector<int8_t> numbers;
@@ -372,7 +372,7 @@ TEST_CASE("gelu in both forms is close to double") {
   CHECK(std::isnan(GeluTanh(std::numeric_limits<float>::quiet_NaN())));
 }
 
-// What DAZ makes of it.
+// Returns x as DAZ changes it.
 float Daz(float x) { return std::fabs(x) < 0x1p-126f ? 0.0f : x; }
 
 TEST_CASE("the exp2 of weights gives the bits of exp2 up to 100") {

@@ -1,5 +1,5 @@
-// Sparse layers against a scalar definition, row by row: which experts, what weights, what comes
-// out, whoever else is in the step.
+// Sparse layers against a scalar definition, row by row: the experts, the weights and the output,
+// independent of the other rows of the step.
 #include "engine/cpu/experts.h"
 #include "engine/load_backend.h"
 
@@ -77,8 +77,8 @@ class Layer {
   std::vector<std::unique_ptr<AlignedBuffer>> memory_;
 };
 
-// What Experts::Run makes of `rows` rows of x, or of their norms; y starts as `before` and is added
-// to if it is there.
+// Returns the output of Experts::Run for `rows` rows of x, or of their norms. y starts as `before`,
+// if present, and Run adds to it.
 std::vector<bf16> Compute(const Layer& layer, std::vector<bf16> x, int rows,
                           const std::vector<bf16>& before, LinearKernels& linear, ComputePool& pool,
                           const RowNorm& norm = {}) {
@@ -124,7 +124,7 @@ float Power(float x) { return Exp2(Mul(x, 0x1.715476p0f)); }
 
 float Sigmoid(float x) { return 1 / (1 + Power(-x)); }
 
-// The places of the k greatest, the greatest first.
+// Returns the indices of the k max values, the max first.
 std::vector<int> Greatest(const std::vector<float>& keys, int k) {
   std::vector<int> order(keys.size());
   std::iota(order.begin(), order.end(), 0);
@@ -133,7 +133,7 @@ std::vector<int> Greatest(const std::vector<float>& keys, int k) {
   return order;
 }
 
-// (expert, weight) by ascending expert, where scores are sigmoids.
+// Returns (expert, weight) by ascending expert, for sigmoid scores.
 std::vector<std::pair<int, float>> SigmoidRoutes(const float* logits, const ExpertsDesc& desc,
                                                  std::vector<int> order) {
   std::sort(order.begin(), order.end());
@@ -148,7 +148,7 @@ std::vector<std::pair<int, float>> SigmoidRoutes(const float* logits, const Expe
   return routes;
 }
 
-// (expert, weight) by ascending expert. corrections: null where there are none.
+// Returns (expert, weight) by ascending expert. corrections: null: none.
 std::vector<std::pair<int, float>> RoutesOf(const float* logits, const float* corrections,
                                             const ExpertsDesc& desc) {
   std::vector<float> keys(logits, logits + desc.n);
@@ -156,7 +156,7 @@ std::vector<std::pair<int, float>> RoutesOf(const float* logits, const float* co
     if (desc.sigmoid) keys[e] = Sigmoid(keys[e]);
     if (corrections != nullptr) keys[e] += corrections[e];
   }
-  std::vector<float> scores;  // of groups
+  std::vector<float> scores;  // per group
   const int size = desc.n / desc.groups;
   for (int first = 0; first < desc.n; first += size) {
     std::vector<float> group(keys.begin() + first, keys.begin() + first + size);
@@ -187,7 +187,7 @@ std::vector<std::pair<int, float>> RoutesOf(const float* logits, const float* co
   return routes;
 }
 
-// One row's output, added to `before` if it is there.
+// Returns one row's output, added to `before` if present.
 std::vector<bf16> Expected(const Layer& layer, const bf16* x, const bf16* before) {
   const NumericsMxcsrScope scope;
   const std::vector<float> logits = LinearOf(x, layer.weights.router, Epilogue::kFp32);
@@ -287,7 +287,7 @@ TEST_CASE("a row's bits do not depend on where other rows go") {
       const int rows = 1 + static_cast<int>(random() % kMaxRows);
       const int place = static_cast<int>(random() % rows);
       std::vector<bf16> x = layer.Rows(rows);
-      // Some neighbours all alike, so that one expert gets a crowd.
+      // Some neighbours are equal, so that one expert gets many rows.
       if (round % 3 == 0) {
         for (int i = 1; i < rows; ++i) {
           std::copy_n(x.begin(), layer.stride(), x.begin() + i * layer.stride());
@@ -381,13 +381,14 @@ TEST_CASE("experts are chosen by corrected sigmoids, and weighed without the cor
   rule.normalised = true;
   RouteRow(logits, rule, routes);
   CHECK(routes[0].weight + routes[1].weight == Approx(1));
-  // Two of the sums 1.5 + .73, .88 + .27, .62 + .56: the first group and, by a hair, the last.
+  // Two of the sums 1.5 + .73, .88 + .27, .62 + .56: the first group and, by a small margin, the
+  // last.
   rule.n_groups = 3;
   rule.chosen_groups = 2;
   rule.group_terms = 2;
   RouteRow(logits, rule, routes);
   CHECK((routes[0].expert == 0 && routes[1].expert == 1));
-  // By the greatest alone: the first group and the second, whose 2 now counts.
+  // By the max alone: the first group and the second, whose 2 now counts.
   rule.group_terms = 1;
   RouteRow(logits, rule, routes);
   CHECK((routes[0].expert == 0 && routes[1].expert == 2));

@@ -1,5 +1,5 @@
-// This machine's own instructions, AMX tiles among them where it has them, against the FMA form on
-// far more outputs than linear_test compares with the scalar one; emulated ones as well.
+// This machine's instructions, with AMX tiles if present, and the emulated ones, against the FMA
+// form on far more outputs than linear_test compares with the scalar form.
 #include <catch2/catch.hpp>
 #include <vector>
 

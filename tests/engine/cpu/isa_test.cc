@@ -1,4 +1,4 @@
-// What a machine is told that cannot run the engine, or a path of it.
+// Errors on a machine that cannot run the engine, or a path of the engine.
 #include <algorithm>
 #include <catch2/catch.hpp>
 

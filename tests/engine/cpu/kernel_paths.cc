@@ -31,7 +31,7 @@ LinearKernelSet EmulatedAmxSet() {
           {&kEmulatedInt4Vnni, nullptr, &kEmulatedInt4AmxRowsInL2, &kEmulatedInt4AmxWeightsInL2}};
 }
 
-// The set in which `form` serves all rows; where it never serves a type, the next one.
+// Returns the set in which `form` serves all rows; for a type without this form, the next form.
 LinearKernelSet SetOfForm(const LinearKernelSet& set, LinearForm form) {
   const auto tables = [&](const LinearKernelSet::Tables& all) {
     size_t i = static_cast<size_t>(form);
@@ -95,7 +95,7 @@ std::vector<KernelPath> KernelPaths() {
                      {*std::move(linear), MakeAttentionKernels(isa), &GetElementwiseKernels(isa)},
                      &AttentionTileKernelsOf(isa)});
   }
-  if (HasVnni()) {  // the kernels of machines without it too
+  if (HasVnni()) {  // with the kernels of machines without VNNI, too
     paths.push_back(
         {"avx512 without vnni",
          {MakeLinearKernelsOf(Isa::kAvx512, {{&kLinearAvx512}, {&kInt8Avx512}, {&kInt4Avx512}}),

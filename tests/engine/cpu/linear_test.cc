@@ -113,7 +113,7 @@ TEST_CASE("rows picked out of others give the bits of the same rows in order") {
   ComputePool pool(2, 0);
   std::mt19937 random(78);
   for (const WeightFormat& format : kAllFormats) {
-    for (const size_t n_picked : {1, 3, 20, 45, 700}) {  // the last in several parts
+    for (const size_t n_picked : {1, 3, 20, 45, 700}) {  // the last number needs several parts
       Shape shape;
       shape.rows = 41;
       shape.n = 96;
@@ -262,7 +262,7 @@ TEST_CASE("rows of y that begin with cache lines") {
   shape.format = GENERATE(from_range(kAllFormats));
   for (const Epilogue epilogue : kAllEpilogues) {
     for (const int64_t rows : {20, 50, 130}) {
-      // Whole lines, an odd pair and an odd block, outputs that fill no block.
+      // Whole lines, an odd pair and an odd block, and outputs that do not fill a block.
       for (const int64_t n : {64, 96, 144, 275}) {
         shape.rows = rows;
         shape.n = IsGated(epilogue) ? RoundUp(n, 32) : n;

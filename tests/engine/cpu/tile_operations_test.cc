@@ -1,5 +1,5 @@
-// The emulation of AMX tiles against scalar forms of every instruction, and, where the machine has
-// them, the instructions against both.
+// The emulation of AMX tiles against scalar forms of every instruction, and the instructions
+// against both if the machine has them.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
@@ -49,8 +49,8 @@ uint32_t Expected(const std::string& name, const TileWords& c, const TileWords& 
   return 0;
 }
 
-// Bytes of all values, the extremes often; pairs of bf16s of ordinary size, denormals, infinities
-// and NaN among them.
+// Fills a tile with bytes of all values, the extremes often, or with pairs of bf16s of ordinary
+// size, and denormals, infinities and NaN.
 void Fill(std::mt19937& random, bool floats, TileWords* tile) {
   static constexpr uint32_t kEdges[] = {0x00000000, 0x80000000, 0x00000001, 0x80018001,
                                         0x7f807f80, 0xff800000, 0x7fc00000, 0x80808080,

@@ -1,5 +1,5 @@
-// The emulation of AVX-512 (zmm_on_ymm.h) against scalar forms of every instruction, and, where the
-// machine has them, the instructions against both.
+// The emulation of AVX-512 (zmm_on_ymm.h) against scalar forms of every instruction, and the
+// instructions against both if the machine has them.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -24,11 +24,11 @@ T At(const ZmmLine& line, int i) {
   return value;
 }
 
-// Lane i of a form's result, from three operands.
+// Returns lane i of a form's result, from three operands.
 template <typename T>
 using Lane = std::function<T(const ZmmLine* x, int i)>;
 
-// The scalar form of an operation: n lanes, zeros behind them.
+// The scalar form of an operation: n lanes, then zeros.
 struct Form {
   std::string name;
   std::function<ZmmLine(const ZmmLine* x)> run;
@@ -60,10 +60,10 @@ int32_t Nearest(float x) {
 }
 int16_t Saturated(int x) { return static_cast<int16_t>(std::clamp(x, -32768, 32767)); }
 
-// Lane i of 128 bits where `lanes` of T make 128: which lane of the line it is.
+// Returns the lane of the line for lane i of a quarter of `lanes` lanes of T (128 bits).
 int InQuarter(int i, int lanes, int at) { return i / lanes * lanes + at; }
 
-// Quarter q of a shuffle by 128 bits: two of the first operand, two of the second.
+// Returns quarter q of a shuffle by 128 bits: two of the first operand, two of the second.
 uint32_t QuarterWord(const ZmmLine* x, int i, int order) {
   const int quarter = i / 4, from = order >> 2 * quarter & 3;
   return At<uint32_t>(x[quarter / 2], 4 * from + i % 4);
@@ -237,7 +237,7 @@ const std::vector<Form>& Forms() {
   return forms;
 }
 
-// Operations whose NaN may have any payload: those that compute one.
+// Returns whether the operation computes NaN, which may then have any payload.
 bool MakesNan(const std::string& name) {
   for (const char* made : {"add_ps", "sub_ps", "mul_ps", "div_ps", "fmadd_ps", "dpbf16_ps"}) {
     if (name == made) return true;
@@ -254,7 +254,7 @@ bool Same(const std::string& name, const ZmmLine& a, const ZmmLine& b) {
   return true;
 }
 
-// Ends of ranges, zeros, denormals, infinities and NaN, ordinary floats, and any bits.
+// Returns ends of ranges, zeros, denormals, infinities and NaN, ordinary floats, and any bits.
 uint32_t NextWord(std::mt19937& random) {
   static constexpr uint32_t kEdges[] = {
       0x00000000, 0x80000000, 0x00000001, 0x807fffff, 0x00800000, 0x80800000, 0x3f800000,
@@ -274,7 +274,7 @@ uint32_t NextWord(std::mt19937& random) {
 
 constexpr int kRounds = 2000;
 
-// Runs each of `operations` that is wanted many times; the number of them.
+// Runs each wanted operation many times. Returns the number of operations.
 int Check(const ZmmOperations& operations,
           const std::function<bool(const ZmmOperation& operation)>& is_wanted) {
   const unsigned seed = std::random_device{}();

@@ -1,4 +1,4 @@
-// What config.json says of a model, in both spellings and of every family.
+// Fields of config.json, in both spellings and of every family.
 #include <catch2/catch.hpp>
 
 #include "engine/kv/kv_layout.h"
@@ -124,7 +124,7 @@ TEST_CASE("what a family fixes need not be in its config") {
   const ModelDesc qwen3 = read("Qwen3ForCausalLM", "");
   CHECK((!qwen3.qkv_bias && !qwen3.o_bias && qwen3.qk_norm));
   CHECK(qwen3.head_dim == 128);
-  // Without architectures the model type says it.
+  // Without architectures, model_type decides.
   std::string text = ConfigWith("architectures", "");
   text.insert(1, "\"model_type\": \"qwen2\", ");
   const absl::StatusOr<ModelDesc> model = ModelDesc::FromJson(text, "config.json");
@@ -370,7 +370,7 @@ TEST_CASE("what DeepSeek-V2 and V3 say about query latents, groups of experts an
   CHECK((v3->experts.groups == 4 && v3->experts.chosen_groups == 2 && v3->experts.scale == 1.5));
   CHECK(v3->experts.group_terms == 2);
 
-  // What transformers' classes have where a config says nothing.
+  // The defaults of transformers' classes for missing fields.
   std::string text = ConfigWith("architectures", "[\"DeepseekV3ForCausalLM\"]");
   text.insert(1, R"("kv_lora_rank": 64, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16,
                     "v_head_dim": 32, "n_routed_experts": 32, "num_experts_per_tok": 8,
@@ -381,7 +381,7 @@ TEST_CASE("what DeepSeek-V2 and V3 say about query latents, groups of experts an
   CHECK((bare->latent.query_rank == 1536 && bare->experts.scale == 2.5));
   CHECK((bare->experts.groups == 8 && bare->experts.chosen_groups == 4));
   CHECK((bare->experts.normalised && bare->experts.shared_intermediate == 64));
-  CHECK(bare->experts.sparse == std::vector<bool>{false, false});  // three dense ones at first
+  CHECK(bare->experts.sparse == std::vector<bool>{false, false});  // three dense layers first
 }
 
 TEST_CASE("a window of Qwen2 and Qwen3 lies in the layers that layer_types names, if it is used") {
@@ -401,7 +401,7 @@ TEST_CASE("a window of Qwen2 and Qwen3 lies in the layers that layer_types names
           Windows{24, 0});
     CHECK(windows(architecture, used + types) == Windows{4096, 0});
     CHECK(windows(architecture, used + window + "\"max_window_layers\": 1, ") == Windows{0, 24});
-    CHECK(windows(architecture, used + window) == Windows{0, 0});  // the first 28 see all
+    CHECK(windows(architecture, used + window) == Windows{0, 0});  // the first 28 see all keys
     CHECK(windows(architecture, window + "\"max_window_layers\": 0, ") == Windows{0, 0});
     CHECK(
         windows(architecture, window + R"("layer_types": ["full_attention", "full_attention"],)") ==

@@ -1,4 +1,4 @@
-// Configs that no model can be made of: errors that name file, field, value and what is supported.
+// Configs of impossible models: errors with file, field, value and the supported values.
 #include <catch2/catch.hpp>
 #include <random>
 
@@ -187,7 +187,7 @@ TEST_CASE("what is no JSON object is an error") {
     CHECK(ErrorOf(text).find("dir/config.json: ") == 0);
   }
   CHECK_FALSE(ErrorOf(std::string(100000, '[')).empty());
-  // Every truncation of a good file.
+  // Every truncation of a valid file.
   const std::string good = ReadAll(kModels + "llama32/config.json");
   const size_t end = good.rfind('}');
   for (size_t n = 0; n <= end; ++n) CHECK_FALSE(ErrorOf(good.substr(0, n)).empty());

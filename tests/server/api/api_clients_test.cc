@@ -1,4 +1,4 @@
-// What clients may do to the API with their connections: be slow, silent, away, or too many.
+// Connections of misbehaving API clients: slow, silent, closed, or too many.
 #include <catch2/catch.hpp>
 
 #include "tests/server/api/served_api.h"
@@ -27,7 +27,7 @@ TEST_CASE("slow clients run into deadlines") {
   CHECK(body.received.find("HTTP/1.1 408") == 0);
   CHECK(idle.ReadToEnd());
   CHECK(idle.received.find("HTTP/1.1 200") == 0);
-  // Never idle for long, but hopeless: a byte every few milliseconds.
+  // Never idle for long, but too slow: a byte every few milliseconds.
   RawClient slow(served.port);
   slow.Send("POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 15000\r\n\r\n");
   bool cut_off = false;
@@ -36,7 +36,7 @@ TEST_CASE("slow clients run into deadlines") {
     cut_off = slow.ReadUntil("HTTP/1.1 408", absl::Milliseconds(5));
   }
   CHECK(cut_off);
-  // A header that trickles in does not get more time for each byte.
+  // A slow header does not get more time with each byte.
   RawClient trickle(served.port);
   bool refused = false;
   for (int i = 0; i < 200 && !refused; ++i) {
@@ -109,7 +109,7 @@ TEST_CASE("a client that does not read is cancelled at a bound") {
   HttpServerOptions http;
   http.max_unsent = 100000;
   Served served(http);
-  served.generator->endless = true;  // more than any socket buffer holds
+  served.generator->endless = true;  // more bytes than any socket buffer holds
   RawClient client(served.port);
   client.SetReceiveBuffer(4096);
   REQUIRE(client.Send(Post("/v1/completions", kLongStream)));
@@ -182,7 +182,7 @@ TEST_CASE("/metrics is made four times a second at most, and is never older than
     CHECK(served.Metrics().find(line) != std::string::npos);
   }
   CHECK(absl::Now() - start >= 3 * absl::Milliseconds(240));
-  // Who asks at the same time gets the same page.
+  // Clients that ask at the same time get the same page.
   std::vector<std::unique_ptr<RawClient>> many;
   const absl::Time asked = absl::Now();
   for (int i = 0; i < 20; ++i) {
@@ -193,11 +193,11 @@ TEST_CASE("/metrics is made four times a second at most, and is never older than
     REQUIRE(one->ReadToEnd());
     CHECK(one->received.find("baton_workers{") != std::string::npos);
   }
-  CHECK(absl::Now() - asked < absl::Seconds(5));  // 20 pages one after the other take longer
+  CHECK(absl::Now() - asked < absl::Seconds(5));  // 20 pages in sequence would take longer
 }
 
 TEST_CASE("text jobs of clients that went away are not run, and take nobody's place") {
-  Served served;  // one text thread, 64 jobs wait at most
+  Served served;  // one text thread, at most 64 waiting jobs
   std::promise<void> release;
   std::shared_future<void> released = release.get_future();
   CHECK(served.pool->TryRun([released] { released.wait(); }));
@@ -210,7 +210,7 @@ TEST_CASE("text jobs of clients that went away are not run, and take nobody's pl
       leavers.push_back(std::make_unique<RawClient>(served.port));
       REQUIRE(leavers.back()->Send(Post("/v1/completions", body)));
     }
-    absl::SleepFor(absl::Milliseconds(200));  // all have come in
+    absl::SleepFor(absl::Milliseconds(200));  // all requests have arrived
   }
   REQUIRE(served.WaitFor([&] { return served.server->n_connections() == 0; }));
   RawClient stays(served.port);

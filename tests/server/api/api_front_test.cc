@@ -1,4 +1,4 @@
-// What the API answers, and what malformed and failing requests come to.
+// Answers of the API, and its errors for malformed and failing requests.
 #include "server/api/api_front.h"
 
 #include <boost/json.hpp>
@@ -102,7 +102,7 @@ TEST_CASE("not ready: 503 everywhere but /livez, and 429 when the queue is full"
 TEST_CASE("keep-alive, pipelining, HEAD, OPTIONS, request ids") {
   Served served;
   RawClient client(served.port);
-  // Three at once: answers in order, none lost, none interleaved.
+  // Three requests at once: answers in order, none lost, none interleaved.
   REQUIRE(client.Send(Get("/version") + Post("/v1/completions", kStream) +
                       Get("/livez", "X-Request-Id: my-id.1\r\n")));
   REQUIRE(client.ReadUntil("my-id.1"));
@@ -200,7 +200,7 @@ TEST_CASE("malformed and oversized input is answered in the OpenAI shape, and ha
   for (const auto& [bytes, status] : kCases) {
     INFO(bytes.substr(0, 100));
     RawClient client(served.port);
-    client.Send(bytes);  // may be cut off by the answer
+    client.Send(bytes);  // the answer may cut it off
     REQUIRE(client.ReadUntil("\r\n\r\n{\"error\":{\"message\":"));
     CHECK(client.received.find("HTTP/1.1 " + status) == 0);
   }
@@ -221,14 +221,15 @@ TEST_CASE("answers are UTF-8 whatever came in") {
     const std::string body = body_of(request);
     INFO(request << "\n" << body);
     json::error_code bad;
-    const json::value answer = json::parse(body, bad);  // refuses what is not UTF-8
+    const json::value answer = json::parse(body, bad);  // fails on invalid UTF-8
     REQUIRE_FALSE(bad);
     CHECK_FALSE(answer.at("error").at("message").as_string().empty());
   };
   const std::string close = "Connection: close\r\n";
   for (const char* id : {"%FF", "a%C3", "%ED%A0%80", "%F0%9F%98", "%80%80", "%E2%82%ACuro%C3%28"})
     check(Get(absl::StrCat("/v1/models/", id), close));
-  // A doubled key, and a wrong value, that are cut for the message: at every place in a character.
+  // A doubled key, and a wrong value, that are truncated in the message at every position inside a
+  // character.
   for (const char* character : {"\xC3\xA4", "\xE2\x82\xAC", "\xF0\x9F\xA6\x86"}) {
     for (size_t before = 0; before < 5; ++before) {
       std::string text(before, 'a');

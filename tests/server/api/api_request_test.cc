@@ -158,7 +158,7 @@ TEST_CASE("what peers know, changes what comes out and is not built is refused b
                                        .c_str(),
                                    field, "unsupported_parameter"});
   }
-  // What says what is the case anyway passes.
+  // A field with the default's value is accepted.
   ApiRequest request;
   const auto error = ParseApiRequest(
       Endpoint::kChat,

@@ -1,5 +1,5 @@
-// Somebody sets the machine's clock: no deadline comes sooner or later for it. This program has a
-// clock_gettime of its own, which lays an offset over the time of day; what it forks shares it.
+// A change of the machine's clock moves no deadline. This program has its own clock_gettime, which
+// adds an offset to the time of day; forked processes share the offset.
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -45,7 +45,7 @@ bool WaitUntil(const std::function<bool()>& condition) {
   return condition();
 }
 
-// Children of a process.
+// Returns the child processes of a process.
 std::vector<pid_t> ChildrenOf(pid_t pid) {
   std::ifstream file(absl::StrCat("/proc/", pid, "/task/", pid, "/children"));
   std::vector<pid_t> children;
@@ -75,14 +75,14 @@ TEST_CASE("deadlines of connections") {
   }
   SECTION("forwards: who is idle stays") {
     *OffsetSeconds() = 3600;
-    // A timer of this connection runs: a header that comes late.
+    // The connection has a running timer: for a late header.
     REQUIRE(idle.Send("GET /li"));
     absl::SleepFor(absl::Milliseconds(100));
     REQUIRE(idle.Send("vez HTTP/1.1\r\nHost: a\r\n\r\n"));
     idle.received.clear();
     CHECK(idle.ReadUntil("ok"));
     *OffsetSeconds() = 7200;
-    absl::SleepFor(absl::Milliseconds(600));  // its old timer fires meanwhile
+    absl::SleepFor(absl::Milliseconds(600));  // the old timer fires meanwhile
     idle.received.clear();
     CHECK(idle.Send(Get("/livez")));
     CHECK(idle.ReadUntil("ok", absl::Seconds(5)));
@@ -104,7 +104,7 @@ TEST_CASE("a role that died is started again when the clock goes back meanwhile"
     ::_exit(RunSupervisor(std::move(options)));
   }
   REQUIRE(WaitUntil([&] { return ChildrenOf(family).size() == 4; }));
-  absl::SleepFor(absl::Milliseconds(300));  // all have said that they are ready
+  absl::SleepFor(absl::Milliseconds(300));  // all processes have reported that they are ready
   ::kill(ChildrenOf(family)[1], SIGKILL);
   REQUIRE(WaitUntil([&] { return ChildrenOf(family).size() == 3; }));
   *OffsetSeconds() = -3600;

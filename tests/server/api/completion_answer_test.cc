@@ -60,7 +60,7 @@ struct Asked {
   }
 };
 
-// The payloads of `data:` events; checks the framing of each.
+// Returns the payloads of `data:` events; checks the framing of each.
 std::vector<std::string> Events(const std::string& stream) {
   std::vector<std::string> payloads;
   for (const auto event : absl::StrSplit(stream, "\n\n", absl::SkipEmpty())) {
@@ -119,7 +119,7 @@ TEST_CASE("a chat stream: the role comes with the first token, the end without c
         R"({"role":"assistant","content":""})");
   CHECK_FALSE(json::parse(first[1]).at("choices").at(0).at("delta").as_object().contains("role"));
   CHECK(Events(answer.Token(ids[1])).size() == 1);
-  // The stop token is no text and no event of its own.
+  // The stop token has no text and no event.
   CHECK(answer.Token(Demo().eos_tokens[0]).empty());
   const std::vector<std::string> last = Events(answer.End(EndReason::kStopToken));
   REQUIRE(last.size() == 2);
@@ -143,7 +143,7 @@ TEST_CASE("no event holds half a character") {
   std::string stream;
   for (const int32_t id : Ids(text)) {
     for (const std::string& event : Events(answer.Token(id))) {
-      const json::value chunk = json::parse(event);  // refuses invalid UTF-8
+      const json::value chunk = json::parse(event);  // fails on invalid UTF-8
       all += std::string(chunk.at("choices").at(0).at("text").as_string());
     }
   }

@@ -1,6 +1,6 @@
-// The table of limits as a property: the largest and the least value of every field of it pass the
-// API's validator, Router::Submit and the wire, alone and all together, and what lies beyond is
-// refused before it is sent.
+// The table of limits as a property: the max and min value of every field pass the API's validator,
+// Router::Submit and the wire, alone and all together, and values beyond are refused before they
+// are sent.
 #include "common/request_limits.h"
 
 #include <catch2/catch.hpp>
@@ -28,7 +28,7 @@ std::vector<int32_t> Ascending(size_t n, int32_t last) {
 
 constexpr int32_t kLastToken = std::numeric_limits<int32_t>::max();
 
-// Sets the field of a row in a request that is otherwise small.
+// Sets the field of a row in an otherwise small request.
 using Setter = void (*)(GenerateRequest*, double);
 const std::map<const FieldLimit*, Setter>& Setters() {
   static const std::map<const FieldLimit*, Setter> kSetters = {
@@ -56,7 +56,7 @@ const std::map<const FieldLimit*, Setter>& Setters() {
        [](GenerateRequest* r, double p) { r->sampling.top_p = static_cast<float>(p); }},
       {&Limits::kTopK,
        [](GenerateRequest* r, double k) { r->sampling.top_k = static_cast<int32_t>(k); }},
-      {&Limits::kStopTokenIds, nullptr},  // parts of the next one, below
+      {&Limits::kStopTokenIds, nullptr},  // parts of the next field, below
       {&Limits::kEosTokens, nullptr},
       {&Limits::kStopTokens,
        [](GenerateRequest* r, double n) {
@@ -74,7 +74,7 @@ GenerateRequest Small() {
   return request;
 }
 
-// Workers without bounds of their own.
+// Workers without limits of their own.
 struct Roomy : RouterHarness {
   Roomy() {
     for (const auto& [id, role] : {std::pair(kP1, Role::kPrefill), std::pair(kD1, Role::kDecode)}) {
@@ -87,7 +87,7 @@ struct Roomy : RouterHarness {
   }
 };
 
-// What the router sends for it comes out at the workers as it went in.
+// Checks that the workers receive the request unchanged.
 void CheckPasses(const GenerateRequest& request) {
   Roomy r;
   const RequestId id = r.Submit(request);
@@ -200,7 +200,7 @@ TEST_CASE("the API takes both ends of its rows, and nothing beyond") {
   CHECK_FALSE(Api("temperature", "2"));
   CHECK(Api("temperature", "2.0000001"));
   CHECK_FALSE(Api("top_p", "1"));
-  CHECK_FALSE(Api("top_p", "1e-300"));  // raised to the least
+  CHECK_FALSE(Api("top_p", "1e-300"));  // raised to the min
   CHECK(Api("top_p", "0"));
   CHECK_FALSE(Api("top_k", "-1"));
   CHECK_FALSE(Api("top_k", absl::StrCat(kLastToken)));

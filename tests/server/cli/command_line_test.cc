@@ -38,7 +38,7 @@ TEST_CASE("help fits a terminal of 24 lines of 80 columns") {
            {}, {"--help"}, {"-h"}, {"serve", "--help"}, {"bench", "--help"}, {"bench"}}) {
     const std::string text = Parse(args)->text;
     const std::vector<std::string> lines = absl::StrSplit(text, '\n');
-    CHECK(lines.size() <= 25);  // and the prompt's own
+    CHECK(lines.size() <= 25);  // plus the prompt's own line
     for (const std::string& line : lines) CHECK(line.size() <= 80);
   }
 }

@@ -1,4 +1,5 @@
-// GGUF files where folders go: names, tokenizers, templates, and what the doctor says of any model.
+// GGUF files in place of folders: names, tokenizers, templates, and the doctor's findings for any
+// model.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <set>
@@ -28,7 +29,7 @@ ModelConfig Resolved(const std::string& path) {
   return config;
 }
 
-// The findings of this mark, "name: text" each.
+// Returns the findings with this mark, "name: text" each.
 std::string Findings(const std::string& path, Mark mark) {
   std::string text;
   for (const ModelFinding& finding : InspectModel(path)) {

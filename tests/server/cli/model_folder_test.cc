@@ -1,4 +1,4 @@
-// From what the user calls a model to its folder, the local Hugging Face cache included.
+// The folder for a model's name, with the local Hugging Face cache.
 #include "server/config/model_folder.h"
 
 #include <unistd.h>
@@ -77,7 +77,7 @@ TEST_CASE("a hub id is a snapshot of the local cache, by its revision") {
 
   CHECK_THAT(error("org/name"), Contains(hub.string()) && Contains("hf download org/name,"));
   snapshot("abc");
-  CHECK(resolve("org/name") == "abc");  // the only one there is
+  CHECK(resolve("org/name") == "abc");  // the only revision
   snapshot("def");
   CHECK_THAT(error("org/name"), Contains("has no revision main; run: hf download org/name"));
   ref("main", "def");
@@ -96,7 +96,7 @@ TEST_CASE("a hub id is a snapshot of the local cache, by its revision") {
   ref("evil", "../../..");
   CHECK_THAT(error("org/name@evil"), Contains("has no revision evil"));
 
-  // What cannot be an id is a folder that is not there; nothing leads out of the cache.
+  // A name that cannot be an id is a missing folder; no name leads out of the cache.
   for (const std::string path : {"/no/such/folder", "./none", "../org", "a/b/c", "org/..", "org/",
                                  "/name", "org/name@", "org/name@../x", "org/name@/abc"}) {
     INFO(path);

@@ -1,5 +1,5 @@
-// Connections of an HttpServer under clients that send ahead, stop in the middle or go away: what
-// one of them costs is bounded, and no other one waits for it.
+// Connections of an HttpServer under clients that send ahead, stop half-way or go away: the cost of
+// each is bounded, and other clients never wait for one.
 #include "server/http/http_server.h"
 
 #include <algorithm>
@@ -16,8 +16,8 @@
 namespace baton {
 namespace {
 
-// Answers paths that begin with /now at once with a large body, /none when the header is there;
-// others never, unless the test does.
+// Answers paths that start with /now at once with a large body, and /none after the header; other
+// paths only when the test does.
 class Answers : public HttpHandler {
  public:
   explicit Answers(EventLoop* loop) : loop_(loop) {}
@@ -33,7 +33,7 @@ class Answers : public HttpHandler {
       last = id;
       return;
     }
-    // Others had their turn since the request before: what it posted has run.
+    // Other connections had their turn since the last request, because the posted function has run.
     if (n_requests > 1 && !others_ran_) in_turns = false;
     others_ran_ = false;
     loop_->Post([this] { others_ran_ = true; });
@@ -98,7 +98,7 @@ TEST_CASE("requests sent ahead are taken one per turn, and none while answers ar
   RawClient client(rig.port);
   std::thread sender([&] { CHECK(client.Send(Times(kRequests, Get("/now")))); });
   REQUIRE(rig.WaitFor([&] { return rig.answers.n_requests >= 2; }));
-  // Until no more are taken: a whole second without one.
+  // Runs until a whole second passes without a new request.
   for (int before = 0; before < rig.answers.n_requests;) {
     before = rig.answers.n_requests;
     absl::SleepFor(absl::Seconds(1));
@@ -107,7 +107,7 @@ TEST_CASE("requests sent ahead are taken one per turn, and none while answers ar
   CHECK(rig.answers.in_turns);
   // Nothing is lost: a client that reads gets every answer.
   const auto wanted = static_cast<std::ptrdiff_t>(kRequests * rig.answers.body_bytes);
-  std::ptrdiff_t n_bytes = 0;  // of bodies
+  std::ptrdiff_t n_bytes = 0;  // bytes of bodies
   for (const absl::Time end = absl::Now() + absl::Seconds(60);
        n_bytes < wanted && absl::Now() < end; client.received.clear()) {
     client.ReadUntil("x", absl::Seconds(1));
@@ -178,7 +178,7 @@ TEST_CASE("a client that goes away behind unread bytes is noticed at once") {
   RawClient client(rig.port);
   REQUIRE(client.Send(Get("/never")));
   REQUIRE(rig.WaitFor([&] { return rig.answers.n_requests == 1; }));
-  // More than the connection reads while it owes an answer.
+  // More bytes than the connection reads while an answer is due.
   REQUIRE(client.Send(Times(2000, Get("/now"))));
   absl::SleepFor(absl::Milliseconds(100));
   CHECK(rig.answers.n_gone == 0);

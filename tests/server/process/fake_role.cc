@@ -44,9 +44,9 @@ int main(int argc, char** argv) {
     reporter.ReportPort(baton::StartReport::Kind::kControlPort, 4321);
     reporter.ReportPort(baton::StartReport::Kind::kHttpPort, 8765);
   } else {
-    // Workers must have been told where the router listens.
+    // Workers must know the address of the router.
     if (!has("router: \"127.0.0.1:4321\"")) return 5;
-    // And what of the CPUs is theirs; nothing is left to choose.
+    // The order must contain the worker's CPUs; no choice is left to the worker.
     if (has(" threads: 0") || has("spin_us: -1")) return 7;
     reporter.ReportProgress(0.5);
     baton::StartReport kv;
@@ -59,7 +59,7 @@ int main(int argc, char** argv) {
   }
   int signal = 0;
   if (role == "router" && has("name: \"slow\"")) sigwait(&go_on, &signal);
-  // A router is ready when its workers are, which here they never will be.
+  // A router is ready when its workers are ready, which never happens here.
   const bool waits = has("name: \"fails\"") || has("name: \"dies\"");
   if (!(role == "router" && waits)) reporter.Report({});
   if (has("name: \"deaf\"")) pause();

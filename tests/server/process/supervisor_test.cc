@@ -25,7 +25,7 @@ bool WaitUntil(const std::function<bool()>& condition) {
   return condition();
 }
 
-// A supervisor in a process of its own, over fake roles.
+// A supervisor in its own process, with fake roles.
 class Family {
  public:
   explicit Family(Config config) {
@@ -69,7 +69,7 @@ class Family {
       return log.find(text) != std::string::npos;
     });
   }
-  // Exit status, or -1.
+  // Returns the exit status, or -1.
   int Wait() {
     int status = 0;
     if (!WaitUntil([&] { return ::waitpid(pid_, &status, WNOHANG) == pid_; })) return -1;
@@ -127,7 +127,7 @@ TEST_CASE("a role that dies is started again, each time") {
 }
 
 TEST_CASE("a worker that is killed while others still start is started again") {
-  Family family(Named("slow"));  // the cluster is not up before its router hears SIGUSR1
+  Family family(Named("slow"));  // the cluster is up only after the router gets SIGUSR1
   REQUIRE(family.WaitForText("decode0  KV cache"));
   REQUIRE(WaitUntil([&] { return family.Children().size() == 4; }));
   for (size_t i = 1; i < 4; ++i) {
@@ -183,7 +183,7 @@ TEST_CASE("no role outlives a killed supervisor") {
   Family family(Named("m"));
   REQUIRE(family.WaitForText("ready  http"));
   const std::vector<pid_t> children = family.Children();
-  // The orphans are ours to reap.
+  // This process reaps the orphans.
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   ::kill(family.pid(), SIGKILL);
   CHECK(family.Wait() == -1);

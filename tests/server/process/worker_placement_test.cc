@@ -8,7 +8,7 @@
 namespace baton {
 namespace {
 
-// "0-1:2 2:1": CPUs and threads of each worker of a role.
+// Returns "0-1:2 2:1": CPUs and threads of each worker of a role.
 std::string Text(const std::vector<CpuPlacement>& places) {
   std::string text;
   for (const CpuPlacement& place : places)
@@ -41,7 +41,7 @@ TEST_CASE("CPUs: decoding has its own where there are two") {
   placement = place({0, 1, 2, 3, 4, 5, 6, 7});
   CHECK(Text(placement.decode) == "0-1:2");
   CHECK(Text(placement.prefill) == "2-4:3 5-7:3");
-  placement = place({});  // the system does not tell
+  placement = place({});  // the system gives no topology
   CHECK(Text(placement.decode) == ":1");
   CHECK(Text(placement.prefill) == ":1 :1");
   config.cluster.colocated = true;
