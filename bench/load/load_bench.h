@@ -14,7 +14,7 @@ struct LoadBenchOptions {
   std::string url = "http://127.0.0.1:8000";
   std::string label = "baton";
   TraceOptions trace;          // used when trace.path is set
-  SyntheticOptions synthetic;  // else
+  SyntheticOptions synthetic;  // used otherwise
   int max_concurrency = 256;
   double goodput_ttft_ms = 1000,
          goodput_tpot_ms = 100;  // limits of a good request (E2E not limited)

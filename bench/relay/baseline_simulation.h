@@ -10,13 +10,13 @@
 
 namespace baton {
 
-// All-gather of K and V behind a barrier in every layer: contiguous even slices (TSP), or balanced
-// ones (zigzag).
+// Simulates an all-gather of K and V behind a barrier in every layer: contiguous even slices (TSP),
+// or balanced ones (zigzag).
 double SimulateAllGather(const SimulatedCluster& cluster, double tokens, int ranks, bool zigzag);
-// Ring attention over zigzag slices: a step's transfer hides behind a step's attention.
+// Simulates ring attention over zigzag slices: a step's transfer hides behind a step's attention.
 double SimulateRing(const SimulatedCluster& cluster, double tokens, int ranks);
-// Layers cut into stages, the prompt into chunks: of equal work, R(P + c) - R(P) = R(c0), the best
-// number of them for so many stages.
+// Returns chunks of equal work, R(P + c) - R(P) = R(c0), in the best number for the stages of a
+// pipeline: layers cut into stages, the prompt into chunks.
 std::vector<double> PipelineChunks(const SimulatedCluster& cluster, double tokens, int stages);
 double SimulatePipeline(const SimulatedCluster& cluster, std::span<const double> chunks,
                         int stages);

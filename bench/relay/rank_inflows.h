@@ -1,5 +1,6 @@
-// The KV that arrives at one process of the relay benchmark for one prompt, and what goes on to
-// others: told by the link thread, awaited by the engine thread. The object is shared by both.
+// The KV that arrives at one process of the relay benchmark for one prompt, and the KV that it
+// passes on. The link thread reports arrivals, the engine thread awaits them; both share the
+// object.
 #pragma once
 
 #include <condition_variable>
@@ -18,8 +19,8 @@ inline TicketId TicketOf(const RankLink& link) { return {link.ticket, 1}; }
 
 class RankInflows {
  public:
-  // pages: the prompt's, by place. on_pages: of plane `plane` the pages [first, first + n) have
-  // just arrived; called on the link thread, before anybody who waits is told.
+  // pages: the prompt's, by index. on_pages: pages [first, first + n) of plane `plane` have just
+  // arrived; called on the link thread, before waiting threads are woken.
   RankInflows(const std::vector<RankLink>& in, const std::vector<RankLink>& out, int n_planes,
               std::function<void(int plane, int first, int n)> on_pages);
 
@@ -43,7 +44,7 @@ class RankInflows {
  private:
   struct Inflow {
     RankLink link;
-    int n_planes = 0, n_pages = 0;  // there
+    int n_planes = 0, n_pages = 0;  // arrived
     int Pages(int plane) const {
       return plane < n_planes ? link.n_pages : plane == n_planes ? n_pages : 0;
     }

@@ -14,24 +14,24 @@
 
 namespace baton {
 
-// First line: what the process is.
+// First line: the options of the process.
 struct RankStart {
   EngineOptions engine;
-  std::vector<int> cpus;        // that it is pinned to
-  int max_tokens = 0;           // of a prompt
+  std::vector<int> cpus;        // CPUs that the process is pinned to
+  int max_tokens = 0;           // max length of a prompt
   int pool_pages = 0;           // 0: for a prompt of max_tokens
-  bool with_residuals = false;  // its pool has room for two residual streams of a prompt, too
+  bool with_residuals = false;  // the pool has room for two residual streams of a prompt, too
   Incarnation incarnation = 0;
-  LinkPace pace;  // its noise is there in noisy prompts
+  LinkPace pace;  // its noise applies to noisy prompts
 };
 
-// Its answer.
+// The answer to RankStart.
 struct RankStarted {
-  std::string address;  // of its Transfer
+  std::string address;  // address of the Transfer
   std::string numerics_id, isa, model;
   int n_layers = 0, page_tokens = 0;
   int64_t page_bytes = 0;
-  int64_t residual_bytes = 0;  // of a token; 0: it cannot be a stage of a pipeline
+  int64_t residual_bytes = 0;  // per token; 0: the process cannot be a stage of a pipeline
   uint64_t model_fingerprint = 0;
 };
 
@@ -41,45 +41,46 @@ struct RankStarted {
 struct RankLink {
   uint64_t ticket = 0;
   Incarnation sink = 0;
-  std::string address;  // of the sink
+  std::string address;  // address of the sink
   int first_page = 0, n_pages = 0;
 };
 
-// One prompt. Answered by "ready"; then comes "go", and when all is over the answer is a RankDone.
+// One prompt. The process answers "ready"; after "go" and the end of the prompt it answers a
+// RankDone.
 struct RankRun {
-  int tokens = 0;          // of the prompt
-  int begin = 0, end = 0;  // its slice, in whole pages but for the prompt's end; empty: a mere sink
-  uint64_t seed = 1;       // of the made-up prompt
-  // Not empty: begin and end of several pieces instead, ascending, from `begin` to `end`.
+  int tokens = 0;          // tokens of the prompt
+  int begin = 0, end = 0;  // the slice, in whole pages except at the prompt's end; empty: a sink
+  uint64_t seed = 1;       // seed of the generated prompt
+  // Not empty: begin and end of several pieces instead of one, ascending, from `begin` to `end`.
   std::vector<int> pieces = {};
-  // Not empty: begin and end of ranges of keys, in the order in which attention meets them, each as
-  // soon as it is there; whole segments. The bits are then others.
+  // Not empty: begin and end of ranges of keys in the order of attention, each as soon as it has
+  // arrived; whole segments. Changes the bits.
   std::vector<int> key_ranges = {};
-  // Not empty: a stage of a pipeline, layers [first_layer, end_layer) of chunks of so many tokens;
-  // the links carry the residual stream.
+  // Not empty: a stage of a pipeline, with layers [first_layer, end_layer) and chunks of these
+  // lengths; the links carry the residual stream.
   std::vector<int> chunks = {};
   int first_layer = 0, end_layer = 0;
-  bool noisy = false;         // with other traffic on its links
-  bool wants_logits = false;  // the last token's are to be told, beside their digest
+  bool noisy = false;         // the links carry other traffic too
+  bool wants_logits = false;  // the answer has the last token's logits in addition to their digest
   bool by_steps = false;      // chunks of steps instead of a slice
-  bool streams = false;       // attention reads keys as they come
-  bool cuts_through = false;  // pages go on as they are there, else layers when they are whole
+  bool streams = false;       // attention reads keys as they arrive
+  bool cuts_through = false;  // passes pages on as they arrive, else whole layers
   std::vector<RankLink> in, out;
 };
 
 // Times: seconds of the monotonic clock, which all processes of a machine share.
 struct RankDone {
-  double computed = 0;  // when its part of the prompt was, the first token included
-  double arrived = 0;   // when the last inflow had; 0: none
-  double waited = 0;    // seconds that it had nothing to compute in between
-  // Seconds of a slice's layers but the last, of the norm, queries, keys and values in them, and of
-  // the median of these layers.
+  double computed = 0;  // end of its part of the prompt, with the first token
+  double arrived = 0;   // end of the last inflow; 0: no inflow
+  double waited = 0;    // seconds without work in between
+  // Seconds of a slice's layers except the last; of the norm, queries, keys and values in them; and
+  // of the median layer.
   double layers = 0, projections = 0, median_layer = 0;
-  std::string digest;              // of the last token's logits, where it has them
-  std::vector<float> logits = {};  // of the last token, where they are wanted
+  std::string digest;              // of the last token's logits, if the process has them
+  std::vector<float> logits = {};  // of the last token, if wanted
   int64_t bytes_sent = 0;          // payload
-  int64_t kv_bytes = 0;            // of pages it held
-  int64_t peak_memory = 0;         // of the process so far: anonymous and shared pages
+  int64_t kv_bytes = 0;            // bytes of the pages held
+  int64_t peak_memory = 0;         // peak of the process so far: anonymous and shared pages
 };
 
 std::string ToLine(const RankStart& start);

@@ -14,7 +14,7 @@ namespace baton {
 struct RankParts {
   RankStart start;
   std::unique_ptr<Backend> backend;
-  RivalSlices* rivals = nullptr;  // the backend's own; null: it has none
+  RivalSlices* rivals = nullptr;  // of the backend; null: not supported
   std::unique_ptr<KvPool> pool;
   std::unique_ptr<Transfer> transfer;
 };

@@ -1,5 +1,5 @@
-// A process of the relay benchmark: this program again, with lines of text in and out. Killed with
-// the object, and ends with its parent. One thread.
+// A process of the relay benchmark: this program again, with lines of text in and out. The
+// destructor kills it; it also ends with its parent. One thread.
 #pragma once
 
 #include <sys/types.h>
@@ -11,7 +11,7 @@
 
 namespace baton {
 
-// Where the process writes its lines; it reads them from stdin.
+// The descriptor to which the process writes its lines; it reads orders from stdin.
 inline constexpr int kAnswerDescriptor = 3;
 
 class RankProcess {
@@ -23,13 +23,13 @@ class RankProcess {
   RankProcess& operator=(const RankProcess&) = delete;
 
   absl::Status Send(const std::string& line);
-  // The next line; an error when it ended, or said nothing for so long.
+  // Returns the next line. Error: the process ended, or wrote nothing for `seconds`.
   absl::StatusOr<std::string> Hear(double seconds);
 
  private:
   RankProcess(pid_t pid, int input, int output) : pid_(pid), input_(input), output_(output) {}
   pid_t pid_;
-  int input_, output_;  // its own
+  int input_, output_;  // this end of the process's pipes
   std::string partial_;
 };
 

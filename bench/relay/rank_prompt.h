@@ -1,6 +1,6 @@
-// One prompt's part of one process of the relay benchmark: its slice in the order of a worker's
-// (SliceRun), or what the schemes that it is compared with do instead; what is to go on to others,
-// and what comes from them. Engine thread, but for OnEvent.
+// One prompt's part of one process of the relay benchmark: its slice in a worker's order (SliceRun)
+// or in that of another scheme, the KV that it passes on, and the KV that it receives. Engine
+// thread, except OnEvent.
 #pragma once
 
 #include <string>
@@ -55,8 +55,8 @@ class RankPrompt {
   const std::vector<Range> pieces_;
   std::vector<int32_t> pages_;
   StepBuilder step_;
-  int sent_planes_ = 0;                // of whole prefixes
-  std::vector<double> layer_seconds_;  // of the layers but the last
+  int sent_planes_ = 0;                // planes of whole prefixes that were sent
+  std::vector<double> layer_seconds_;  // of the layers except the last
   double projections_ = 0;             // seconds in them
   RankInflows inflows_;
 };

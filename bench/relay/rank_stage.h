@@ -1,8 +1,8 @@
-// A stage of a pipeline: some of the layers, for all tokens of a prompt, chunk by chunk; the
-// residual stream of a chunk comes from the stage before and goes on to the next one. A rival of
-// the relay, for comparisons (`baton bench relay`). It travels as KV does, by handoffs of cells:
-// the stream of the whole prompt is one row of bytes, and the cells of a handoff are that row in
-// the order in which they are sent, plane by plane, of each all pages. Engine thread.
+// A stage of a pipeline, for comparison with the relay (`baton bench relay`): some of the layers,
+// for all tokens of a prompt, chunk by chunk. The residual stream of a chunk comes from the
+// previous stage and goes on to the next. It travels by handoffs of cells as KV does: the stream of
+// the whole prompt is one row of bytes, cut into cells in the order of sending (plane by plane, all
+// pages of each). Engine thread.
 #pragma once
 
 #include <cstddef>
@@ -16,17 +16,17 @@
 
 namespace baton {
 
-// Pages that hold the residual stream of so many tokens.
+// Returns the pages that hold the residual stream of `tokens` tokens.
 int PagesOfResiduals(int64_t tokens, int64_t residual_bytes, int64_t page_bytes);
 
 class RankStage {
  public:
-  // pages: the prompt's, then those of the links of run, which are one in and one out at most.
-  // All outlive it.
+  // pages: the prompt's, then those of the links of `run` (at most one in and one out). All
+  // references outlive the object.
   RankStage(RankParts& parts, const RankRun& run, std::span<const int32_t> pages,
             RankInflows& inflows);
 
-  // Error: this engine has no stages, or the stage before does not send.
+  // Error: this engine has no stages, or the previous stage does not send.
   absl::Status Compute();
 
  private:
@@ -44,8 +44,8 @@ class RankStage {
   const std::span<const int32_t> pages_;
   RankInflows& inflows_;
   const int n_layers_;
-  const int64_t residual_bytes_;   // of a token
-  std::vector<std::byte> buffer_;  // of a chunk's stream
+  const int64_t residual_bytes_;   // per token
+  std::vector<std::byte> buffer_;  // the stream of a chunk
   int64_t sent_cells_ = 0;
 };
 

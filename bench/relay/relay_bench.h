@@ -14,7 +14,7 @@ struct RelaySimulationOptions {
   std::vector<double> links = {300e9, 50e9, 25e9, 10e9, 1e9};  // bytes/s per direction
   std::vector<int> ranks = {2, 3, 4, 8};
   std::vector<double> tokens = {2048, 4096, 8192, 16384, 32768, 65536, 131072};
-  bool claims = true;  // also those that do not come from the table
+  bool claims = true;  // prints also claims that do not come from the table
   bool json = false;
 };
 

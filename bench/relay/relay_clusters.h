@@ -12,7 +12,7 @@ namespace baton {
 
 struct NamedCluster {
   std::string name;
-  SimulatedCluster cluster;  // its link is to be set
+  SimulatedCluster cluster;  // without the link, which the caller sets
 };
 
 // a100-llama-7b, a100-llama-13b, a100-llama-30b: the paper's machine and kernel, fitted to its

@@ -117,8 +117,8 @@ class RelayRank {
   std::FILE* const answers_ = ::fdopen(kAnswerDescriptor, "w");
   std::mutex mutex_;
   RankPrompt* part_ = nullptr;       // the prompt under way
-  PacedLink* paced_link_ = nullptr;  // the Transfer's; null: as fast as this machine
-  RankParts parts_;                  // last: its link thread ends before what it calls
+  PacedLink* paced_link_ = nullptr;  // the Transfer's; null: no pace
+  RankParts parts_;                  // last: its link thread ends before the objects it calls
 };
 
 }  // namespace

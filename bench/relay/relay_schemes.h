@@ -1,5 +1,5 @@
-// The schemes of prefill that `baton bench relay MODEL` compares: how each divides a prompt, what
-// its processes do, how long that takes by simulation and how many bytes it sends. One thread.
+// The schemes of prefill that `baton bench relay MODEL` compares: the division of a prompt, the
+// work of the processes, the time by simulation, and the bytes sent. One thread.
 #pragma once
 
 #include <string>
@@ -15,12 +15,12 @@ struct Scheme {
   Kind kind = Kind::kChain;
   int tokens = 0;
   bool by_steps = false, cuts_through = false, streams = false;
-  bool rotates = false;  // keys are met in the ring's order: other bits
-  bool stubbed = false;  // nothing is sent or waited for: the bits of no prompt
+  bool rotates = false;  // attention takes keys in the ring's order: other bits
+  bool stubbed = false;  // sends nothing and waits for nothing: meaningless bits
   enum class Sink { kNone, kEveryRank, kLastRank } sink = Sink::kNone;
-  std::vector<int> slices = {};      // (ranks); of one worker: the prompt
-  std::vector<int> chunks = {};      // of a pipeline, instead
-  std::vector<int> layer_ends = {};  // and of its stages
+  std::vector<int> slices = {};      // (ranks); for one worker: the prompt
+  std::vector<int> chunks = {};      // of a pipeline, instead of slices
+  std::vector<int> layer_ends = {};  // of a pipeline's stages
 
   int ranks() const {
     return static_cast<int>(kind == Kind::kPipeline ? layer_ends.size() : slices.size());
@@ -29,15 +29,15 @@ struct Scheme {
   const std::vector<int>& cuts() const { return kind == Kind::kPipeline ? chunks : slices; }
 };
 
-// Error: there is no scheme of this name, or it cannot divide so many tokens. Slices of balanced
-// schemes are those of the cluster's costs and link.
+// Error: an unknown name, or the scheme cannot divide so many tokens. Slices of balanced schemes
+// follow the cluster's costs and link.
 absl::StatusOr<Scheme> MakeScheme(const std::string& name, const SimulatedCluster& cluster,
                                   const RelayRig& rig, int tokens);
-// Seconds to the first token.
+// Returns the seconds to the first token.
 double PredictScheme(const Scheme& scheme, const SimulatedCluster& cluster, int ranks);
 // The work of each process of the rig.
 std::vector<RankRun> PlanScheme(const Scheme& scheme, RelayRig& rig);
-// The process that has the prompt's last logits.
+// Returns the process that has the prompt's last logits.
 int TailOf(const Scheme& scheme, const RelayRig& rig);
 // Payload of all links, by the formulas: a chain's link behind rank i carries all tokens before the
 // end of slice i once, a gather every slice to all others, a sink every token once; the link behind

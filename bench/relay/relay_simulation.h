@@ -1,7 +1,7 @@
 // Simulated prefill by several workers in a chain: the paper's, the relay, and the relay in rounds
-// and stages, on modelled workers and links (docs/PAPER.md, schemes). Whatever it says is a
-// simulation, never a measurement: one full-duplex port per worker, first come first served, and
-// no contention between transfers and compute. Pure functions, any thread.
+// and stages, on modelled workers and links (docs/PAPER.md, schemes). All figures are simulated,
+// not measured: one full-duplex port per worker, first come first served, and no contention between
+// transfers and compute. Pure functions, any thread.
 #pragma once
 
 #include <map>
@@ -15,8 +15,8 @@
 namespace baton {
 
 struct SimulatedCluster {
-  PrefillCost cost;        // a nominal worker's
-  ChainLink link;          // every worker's, per direction
+  PrefillCost cost;        // of a nominal worker
+  ChainLink link;          // of every worker, per direction
   double qkv_share = 0.3;  // share of the linear layers computed before a layer's KV is final
   double append_seconds =
       0;                 // per token and layer: copying the received cache together (the paper)
@@ -30,7 +30,7 @@ struct SimulatedCluster {
   double Alone(double tokens) const;
 };
 
-// Seconds from the moment all workers begin.
+// Seconds from the common start of the workers.
 struct RelayTimes {
   double first_token = 0;
   double kv_complete = 0;  // the decode worker has all KV; first_token if nothing is pushed
@@ -40,16 +40,16 @@ struct RelayTimes {
 
 // The order in which attention reads the slices of earlier ranks.
 enum class SegmentOrder {
-  kArrival,    // as they come, own slice first: faster, but the result would depend on timing
+  kArrival,    // as slices arrive, own slice first: faster, but the result would depend on timing
   kAscending,  // in order of position as they come, own slice last (numerics v1)
-  kWhole       // when all of them are there
+  kWhole       // after all have arrived
 };
 
-// How ranks push their slices to the decode worker.
+// The way in which ranks push their slices to the decode worker.
 enum class DecodePush {
   kNone,
-  kFair,       // as pieces are ready, between those of the chain
-  kAfterChain  // in what the chain leaves of the ports
+  kFair,       // as pieces are ready, in turns with those of the chain
+  kAfterChain  // in the time that the chain leaves free on the ports
 };
 
 struct CutThrough {
