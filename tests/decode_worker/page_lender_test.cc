@@ -1,4 +1,4 @@
-// Pages lent to the link thread, kept back and asked back.
+// Pages lent to the link thread, kept back and reclaimed.
 #include <catch2/catch.hpp>
 
 #include "decode_worker/page_lender.h"

@@ -57,8 +57,8 @@ void SimTransfer::Run(int end, TransferCommand command) {
     Open(end, *open);
   } else if (auto* cells = std::get_if<SendCells>(&command)) {
     const auto it = flows_.find(cells->ticket_id);
-    if (it == flows_.end()) return;                     // ended meanwhile
-    BATON_CHECK(it->second.state == State::kPromised);  // compute starts with a promise in hand
+    if (it == flows_.end()) return;                     // the handoff has ended
+    BATON_CHECK(it->second.state == State::kPromised);  // a prefill starts only with a promise
     it->second.cells.push_back(std::move(*cells));
   } else if (auto* commit = std::get_if<CommitHandoff>(&command)) {
     const auto it = flows_.find(commit->ticket_id);

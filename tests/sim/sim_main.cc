@@ -18,7 +18,7 @@ constexpr unsigned kHangSeconds = 60;  // --until-violation: a seed that runs lo
 
 thread_local uint64_t seed_now = 0;
 
-// The seed must be known also where a CHECK of the product ends the process.
+// Names the seed when a CHECK of the product, or the alarm, ends the process.
 void OnSignal(int signal) {
   char text[80];
   const int n = std::snprintf(text, sizeof(text), "VIOLATION seed %llu: %s\n",
@@ -71,7 +71,7 @@ void PrintViolation(const Outcome& outcome) {
   std::fflush(stdout);
 }
 
-// In one thread: the seed that is found is the first one, and an alarm ends a seed that hangs.
+// One thread, so that the first violating seed is found; an alarm ends a seed that hangs.
 int RunUntilViolation(uint64_t first, uint64_t last) {
   std::signal(SIGALRM, OnSignal);
   for (seed_now = first; seed_now <= last; ++seed_now) {

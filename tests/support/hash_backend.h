@@ -60,7 +60,7 @@ class HashBackend : public Backend {
   void SetPool(KvPool* pool) override { pool_ = pool; }
 
   void set_limits(const StepLimits& limits) { limits_ = limits; }
-  // kSliceKeys unless set: tests have short prompts.
+  // Sets the keys per segment of a slice. The default is kSliceKeys, more than tests' prompts.
   void set_slice_keys(int keys) { slice_keys_ = keys; }
 
   void Begin(const StepBatch& batch) override {

@@ -404,7 +404,7 @@ void MemLink::Accept(AnnouncementId announcement, OperationId operation, std::by
   if (wire == nullptr) return Put(ChunkLanded{operation, false});  // lost with its connection
   const MemNetwork::Offer offer = wire->offers[side].at(announcement);
   wire->offers[side].erase(announcement);
-  BATON_CHECK(!network_->Shares(this, destination, offer.length));  // no two posted receives do
+  BATON_CHECK(!network_->Shares(this, destination, offer.length));  // none may overlap
   ++n_operations_;
   if (network_->watch_.posted) network_->watch_.posted(this, operation, destination, offer.length);
   network_->copies_.push_back(

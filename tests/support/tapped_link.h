@@ -38,9 +38,9 @@ class TappedLink final : public Link {
   std::function<void(std::string*)> on_send;
   // Called for each event before the owner gets it.
   std::function<void(LinkEvent*)> on_event;
-  // Called for each event before on_event; one for which it returns true does not reach the owner.
+  // Called for each event before on_event. True: the owner does not get the event.
   std::function<bool(const LinkEvent&)> drops_event;
-  // The owner does not learn of lost connections while this is set.
+  // Holds back events of lost connections while set.
   bool withholds_losses = false;
   std::string connects_to;  // replaces the address of Connect; empty: no change
   // Announcements made by the test; the owner does not get their end events.

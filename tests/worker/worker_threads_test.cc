@@ -1,6 +1,6 @@
 // Engine threads, link threads and a router's thread at once, without UCX and gRPC, so that a race
 // detector sees every access: two prefill workers hand over to a decode worker while requests are
-// cancelled, metrics are read, and in the end everything drains or is cut short.
+// cancelled and metrics are read; at the end everything drains or is aborted.
 #include <catch2/catch.hpp>
 #include <condition_variable>
 #include <map>
