@@ -14,7 +14,6 @@
 #include "kvtransfer/protocol/link.h"
 #include "tests/support/child_process.h"
 
-// Included last: its CHECK replaces Baton's.
 #include <catch2/catch.hpp>
 
 namespace baton {

@@ -9,7 +9,6 @@
 #include "kvtransfer/protocol/tombstones.h"
 #include "tests/kvtransfer/test_pool.h"
 
-// Included last: its CHECK replaces Baton's.
 #include <catch2/catch.hpp>
 
 namespace baton {

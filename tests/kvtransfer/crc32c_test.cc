@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-// Included last: its CHECK replaces Baton's.
 #include <catch2/catch.hpp>
 
 namespace baton {

@@ -2,7 +2,6 @@
 // that are released only when no receive writes them any more.
 #include "tests/kvtransfer/handoff_rigs.h"
 
-// Included last: its CHECK replaces Baton's.
 #include <catch2/catch.hpp>
 
 namespace baton {

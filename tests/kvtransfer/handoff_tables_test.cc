@@ -6,7 +6,6 @@
 #include "kvtransfer/protocol/transfer_core.h"
 #include "tests/kvtransfer/handoff_rigs.h"
 
-// Included last: its CHECK replaces Baton's.
 #include <catch2/catch.hpp>
 
 namespace baton {

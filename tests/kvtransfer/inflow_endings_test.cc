@@ -4,7 +4,6 @@
 
 #include "tests/kvtransfer/inflow_pair.h"
 
-// Included last: its CHECK replaces Baton's.
 #include <catch2/catch.hpp>
 
 namespace baton {

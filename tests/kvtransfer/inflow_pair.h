@@ -12,7 +12,6 @@
 
 #include "tests/kvtransfer/core_pair.h"
 
-// Included last: its CHECK replaces Baton's.
 #include <catch2/catch.hpp>
 
 namespace baton {

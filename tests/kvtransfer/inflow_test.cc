@@ -6,7 +6,6 @@
 #include "tests/kvtransfer/inflow_pair.h"
 #include "tests/support/withheld_acks.h"
 
-// Included last: its CHECK replaces Baton's.
 #include <catch2/catch.hpp>
 
 namespace baton {

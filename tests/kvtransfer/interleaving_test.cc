@@ -7,7 +7,6 @@
 
 #include "tests/kvtransfer/core_cluster.h"
 
-// Included last: its CHECK replaces Baton's.
 #include <catch2/catch.hpp>
 
 namespace baton {

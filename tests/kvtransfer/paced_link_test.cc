@@ -5,7 +5,6 @@
 
 #include "tests/support/mem_link.h"
 
-// Included last: its CHECK replaces Baton's.
 #include <catch2/catch.hpp>
 
 namespace baton {

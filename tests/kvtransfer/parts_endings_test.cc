@@ -2,7 +2,6 @@
 // end, so do all sources, and no returned page is written.
 #include "tests/kvtransfer/parts_rig.h"
 
-// Included last: its CHECK replaces Baton's.
 #include <catch2/catch.hpp>
 
 namespace baton {

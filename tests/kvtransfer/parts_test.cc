@@ -5,7 +5,6 @@
 #include "tests/kvtransfer/handoff_rigs.h"
 #include "tests/kvtransfer/parts_rig.h"
 
-// Included last: its CHECK replaces Baton's.
 #include <catch2/catch.hpp>
 
 namespace baton {

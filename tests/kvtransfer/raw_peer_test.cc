@@ -2,7 +2,6 @@
 #include "kvtransfer/protocol/crc32c.h"
 #include "tests/kvtransfer/core_cluster.h"
 
-// Included last: its CHECK replaces Baton's.
 #include <catch2/catch.hpp>
 
 namespace baton {

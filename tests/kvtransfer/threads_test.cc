@@ -9,7 +9,6 @@
 #include "tests/support/mem_link.h"
 #include "tests/support/tapped_link.h"
 
-// Included last: its CHECK replaces Baton's.
 #include <catch2/catch.hpp>
 
 namespace baton {

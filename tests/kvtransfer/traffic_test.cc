@@ -8,7 +8,6 @@
 #include "tests/kvtransfer/core_pair.h"
 #include "tests/kvtransfer/handoff_rigs.h"
 
-// Included last: its CHECK replaces Baton's.
 #include <catch2/catch.hpp>
 
 namespace baton {

@@ -13,7 +13,6 @@
 #include "tests/kvtransfer/process_view.h"
 #include "tests/kvtransfer/transfer_node.h"
 
-// Included last: its CHECK replaces Baton's.
 #include <catch2/catch.hpp>
 
 namespace baton {

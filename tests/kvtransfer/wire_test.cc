@@ -6,7 +6,6 @@
 #include "kvtransfer/protocol/crc32c.h"
 #include "tests/kvtransfer/test_pool.h"
 
-// Included last: its CHECK replaces Baton's.
 #include <catch2/catch.hpp>
 
 namespace baton::wire {
