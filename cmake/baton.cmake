@@ -1,5 +1,5 @@
 # One library target per room, one test program per test file or small group of them.
-# Warnings are errors for our code; g++ 12's false positives are switched off by name.
+# Warnings are errors for Baton's code; false positives of g++ 12 are switched off by name.
 add_library(baton_options INTERFACE)
 target_include_directories(baton_options INTERFACE ${PROJECT_SOURCE_DIR})  # the one include root
 target_compile_options(baton_options INTERFACE
@@ -10,8 +10,8 @@ target_compile_options(baton_options INTERFACE
 target_compile_definitions(baton_options INTERFACE BOOST_DISABLE_ASSERTS
   $<$<BOOL:${BATON_DCHECK}>:BATON_DCHECK_IS_ON=1>)
 if(BATON_SANITIZE STREQUAL "address")
-  # Of UBSan what AddressSanitizer sees anyway, or x86 allows, is left out: it costs a third of the
-  # compile time.
+  # Leaves out the checks of UBSan that AddressSanitizer has too, or that x86 allows: they cost a
+  # third of the compile time.
   target_compile_options(baton_options INTERFACE -fsanitize=address,undefined
     -fno-sanitize=null,alignment,object-size,vptr -fno-sanitize-recover=undefined)
   target_link_options(baton_options INTERFACE -fsanitize=address,undefined)
@@ -20,8 +20,8 @@ elseif(BATON_SANITIZE STREQUAL "thread")
   target_link_options(baton_options INTERFACE -fsanitize=thread)
 endif()
 
-# HOT targets are those that tests spend their time in: under AddressSanitizer, where all else is
-# compiled for speed of compiling, they are optimised as far as it pays.
+# HOT targets are those that tests spend their time in. Under AddressSanitizer they are optimised,
+# all others are compiled for a short compile time.
 function(baton_hot name)
   if(BATON_SANITIZE STREQUAL "address")
     target_compile_options(${name} PRIVATE -O1)
@@ -43,7 +43,7 @@ add_custom_target(tsan_tests)      # the tests of the TSan slice
 
 # baton_test(NAME [HOT] SRCS a_test.cc DEPS baton_engine [LABELS unit] [TIMEOUT 120])
 # Labels: unit (default), sanitize (also in the ASan/UBSan slice), tsan (also in the TSan slice), e2e.
-# HOT: it computes much itself; other tests are not optimised.
+# HOT: the test itself computes much; other tests are not optimised.
 function(baton_test name)
   cmake_parse_arguments(arg "HOT" "TIMEOUT" "SRCS;DEPS;LABELS;ARGS" ${ARGN})
   add_executable(${name} ${arg_SRCS} $<TARGET_OBJECTS:baton_test_main>)
@@ -53,7 +53,7 @@ function(baton_test name)
   if(arg_HOT)
     baton_hot(${name})
   else()
-    target_compile_options(${name} PRIVATE -O0)  # assertions by the hundred: twice as fast to compile
+    target_compile_options(${name} PRIVATE -O0)  # hundreds of assertions compile twice as fast
   endif()
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 300)
@@ -73,9 +73,9 @@ endfunction()
 # Kernel units run only on machines that have their instructions (engine/cpu/machine/isa.h), so
 # each gets its own flags and everything else stays plain x86-64. A kernel unit includes only
 # <immintrin.h>, <cstdint> and engine/numerics: an inline function of any other header could be the
-# copy the linker keeps for everybody.
+# copy that the linker keeps for all units.
 set(BATON_AVX2 -O3 -mavx2 -mfma -mf16c)
-# g++ 12's own AVX-512 header trips over -Wuninitialized.
+# The AVX-512 header of g++ 12 triggers -Wuninitialized.
 set(BATON_AVX512 ${BATON_AVX2} -mavx512f -mavx512bw -mavx512dq -mavx512vl
   -mprefer-vector-width=512 -Wno-uninitialized)
 set(BATON_AVX512VNNI ${BATON_AVX512} -mavx512vnni)
@@ -95,9 +95,9 @@ function(baton_kernel_unit flags)
 endfunction()
 # baton_emulation_library(NAME UNITS a.cc SRCS b.cc DEPS baton_engine): kernels for tests whose
 # instructions are emulated (tests/engine/cpu/zmm_on_ymm.h, which UNITS see first). UNITS are kernel
-# units for AVX2, optimised, but without unrolling: kernels ask for it everywhere, and here every
+# units for AVX2, optimised, but without unrolling: kernels ask for it everywhere, and each emulated
 # instruction is several, so compiling would take minutes. Never with a sanitizer. -Wno-psabi: g++
-# remarks that 64-byte structs were passed otherwise before version 4.6.
+# notes that 64-byte structs were passed differently before version 4.6.
 function(baton_emulation_library name)
   cmake_parse_arguments(arg "" "" "UNITS;SRCS;DEPS" ${ARGN})
   baton_library(${name} SRCS ${arg_UNITS} ${arg_SRCS} DEPS ${arg_DEPS})

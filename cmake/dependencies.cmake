@@ -1,5 +1,5 @@
-# Every package Baton stands on. A missing one is reported by its Debian name, all of them at once,
-# so that one apt call mends the machine (scripts/packages.sh makes that call).
+# The packages Baton depends on. Reports all missing ones at once by their Debian names, so that one
+# apt call installs them (scripts/packages.sh makes that call).
 set(BATON_MISSING "")
 macro(baton_require debian)
   find_package(${ARGN} QUIET)
@@ -47,7 +47,7 @@ endif()
 
 find_program(BATON_CCACHE ccache)
 if(BATON_CCACHE)
-  # Depend mode: what is not in the cache is compiled at once, not preprocessed first.
+  # Depend mode: a file that is not in the cache is compiled at once, not preprocessed first.
   set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_DEPEND=1 ${BATON_CCACHE})
 endif()
 find_program(BATON_MOLD mold)

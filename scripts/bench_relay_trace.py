@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Relays on and off beside each other, on a real trace with real processes.
+"""Relays on and off in turns, on a real trace with real processes.
 
   scripts/bench_relay_trace.py [--rounds 3] [--parts low,trace,high,saturated]
 
@@ -58,7 +58,7 @@ class Cluster:
             sys.exit(f"baton serve ({self.name}) did not start:\n{log.read()}")
 
     def isa(self):
-        """What its workers compute with: `auto` is chosen by measuring."""
+        """The workers' ISA path: `auto` chooses by measuring."""
         with open(self.log.name, encoding="utf-8") as log:
             return re.search(r" isa (\w+)", log.read()).group(1)
 
@@ -74,7 +74,7 @@ class Cluster:
         return json.loads(result.stdout.splitlines()[-1])
 
     def relays(self):
-        """How many attempts were relays so far."""
+        """Number of attempts that were relays so far."""
         with open(self.log.name, encoding="utf-8") as log:
             return len(re.findall(r" ranks [2-9]", log.read()))
 
@@ -121,7 +121,7 @@ def run_part(part, clusters, options):
                            speeds["on"][-1] / speeds["off"][-1]))
     show("all", clusters["on"].relays() - relays_before, pooled,
          statistics.fmean(speeds["on"]) / statistics.fmean(speeds["off"]))
-    # The host gives more or less of its cores from minute to minute: one slow round is most of the means.
+    # The host's cores vary from minute to minute, and one slow round would dominate a mean.
     print(f"{'median of the rounds':84}" + line_of([statistics.median(column) for column in zip(*rounds)]))
     print("texts: " + ("equal" if all_equal else "DIFFERENT"))
     return all_equal
@@ -164,12 +164,12 @@ def parse_options():
 def main():
     options = parse_options()
     clusters = {}
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # not without stopping what was started
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the servers are stopped
     try:
         for name in ("off", "on"):
             clusters[name] = Cluster(name, getattr(options, name).split(), options)
-            options.isa = clusters[name].isa()  # the same in both
-        for cluster in clusters.values():  # workers measure what prefill costs them
+            options.isa = clusters[name].isa()  # the same path in both
+        for cluster in clusters.values():  # workers measure their prefill cost
             cluster.load(["--requests", "12", "--trace", TRACE, "--scale-lengths", str(1 / 32), "--scale-time", "0.5",
                           "--warmup", "0", "--seed", "1000000"])
         equal = all([run_part(part, clusters, options) for part in options.parts.split(",")])

@@ -3,7 +3,7 @@
 #   scripts/bench_serving.sh trace         300 requests of a real trace: --demo and --colocated
 #   scripts/bench_serving.sh interference  ITL of 4 streams while 4,000-token prompts arrive (125M shape)
 #   scripts/bench_serving.sh gap           gap between tokens 1 and 2 after a 1,000-token prompt (125M shape)
-# Wants the release build (scripts/demo.sh or scripts/test.sh makes it) and two free cores.
+# Needs the release build (scripts/demo.sh or scripts/test.sh makes it) and two free cores.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 baton=build/release/baton
@@ -44,7 +44,7 @@ trace() {
 
 interference() {
   local probe=(bench interference --long-prompt-tokens 4000 --vocab 32000)
-  # The long prompts repeat: with reuse of KV there would be nothing to compute.
+  # The long prompts repeat, so reuse of KV would leave nothing to compute.
   local compute_all=(--prefill.reuse_kv=false --decode.reuse_kv=false)
   start "$shape_125m" --prefill 1 --decode 1 --prefill.cpus=1 --decode.cpus=0 "${compute_all[@]}"
   "$baton" "${probe[@]}" --url "$url" --label "disaggregated, 1 prefill + 1 decode, a core each"

@@ -10,7 +10,7 @@ bank=tests/bug_bank
 copy=build/bug_bank
 release=$copy/build/release
 
-# What a patch says of itself: its first line, and the room of the first file that it changes.
+# Prints a patch's first line, and the room of the first file that it changes.
 title() { sed -n '1s/^Bug: //p' "$bank/$1.patch"; }
 changed_files() { sed -n 's|^+++ b/||p' "$bank/$1.patch"; }
 room() { changed_files "$1" | sed 's|/.*||;q'; }
@@ -56,7 +56,7 @@ simulate() {
   "$release/tests/sim/baton_sim" --until-violation --seeds "1..$1" >"$copy/build/run.log" 2>&1
 }
 
-# What ended the run: the promise that broke, without identifiers, which another seed would change.
+# Prints the violated promise that ended the run, without identifiers, which depend on the seed.
 finding() {
   local how failed
   how=$(sed -n 's/^VIOLATION seed [0-9]*: //p' "$copy/build/run.log" | head -1)

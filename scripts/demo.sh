@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# From an empty Debian 12 machine to a first answer: installs what is missing, builds, and serves the
-# demo model with a router, two prefill workers and one decode worker. Further arguments go to
+# From an empty Debian 12 machine to a first answer: installs missing packages, builds, and serves
+# the demo model with a router, two prefill workers and one decode worker. Further arguments go to
 # `baton serve`, for example: scripts/demo.sh --port 9000
 set -euo pipefail
 cd "$(dirname "$0")/.."

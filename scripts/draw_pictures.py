@@ -71,7 +71,7 @@ class Picture:
 
 
 def cluster():
-    """What a visitor sees first: the processes, and what each wire carries."""
+    """The overview: the processes, and the data on each wire."""
     p = Picture(980, 400, "A Baton cluster: a client, the router, prefill and decode workers")
     p.box(196, 24, 766, 352, "none", dashed=True)
     p.text(210, 366, "baton serve: one machine, or a role on each of several", 12, SOFT,
@@ -135,7 +135,7 @@ ROOMS = [  # from the roof down: floor, [(room, what it does, weight of its widt
 
 
 def rooms():
-    """The floors: what stands beside what, and what may include what."""
+    """The floors: the rooms of each, and the allowed includes."""
     p = Picture(880, 446, "The rooms of the repository, by floor; includes go strictly downwards")
     colours = {"router": ROUTER, "prefill_worker": PREFILL, "decode_worker": DECODE,
                "worker": "#fff6d6", "server": ROUTER, "server/cli": ROUTER}

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the Debian packages Baton is built from, those that are missing only. Safe to run again.
+# Installs the missing Debian packages that the build needs. Safe to run again.
 set -euo pipefail
 
 packages=(
@@ -8,7 +8,7 @@ packages=(
   prometheus-cpp-dev libyaml-cpp-dev catch2 libboost1.81-dev libboost-json1.81-dev
   libboost-system1.81-dev libssl-dev libcli11-dev libxxhash-dev libzstd-dev zlib1g-dev libdnnl-dev curl
 )
-# Any cargo of at least this version serves; Debian's plain rustc is older, rustc-web is not.
+# Any cargo from this version on works; Debian's plain rustc is older, rustc-web is not.
 least_rust=1.87
 have_rust=$(rustc --version 2>/dev/null | awk '{print $2}' || true)
 if [ -z "$have_rust" ] || ! command -v cargo >/dev/null ||

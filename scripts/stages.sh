@@ -1,4 +1,4 @@
-# Sourced by the other scripts: `stage NAME COMMAND...` runs the command and prints how long it took.
+# Sourced by the other scripts: `stage NAME COMMAND...` runs the command and prints its duration.
 stage() {
   local name=$1 start
   shift

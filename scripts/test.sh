@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds everything and runs all tests: the release build with every test,
-# then the slices worth their time under AddressSanitizer + UBSan and under ThreadSanitizer.
+# Installs missing packages, builds everything and runs all tests: the release build with every
+# test, then selected tests under AddressSanitizer + UBSan and under ThreadSanitizer.
 # scripts/test.sh quick  stops after the release tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/stages.sh
 
-format() {  # the code as clang-format 14 leaves it
+format() {  # checks that clang-format 14 changes nothing
   git ls-files '*.cc' '*.h' | xargs clang-format-14 --dry-run --Werror
 }
 build() {  # preset, targets...

@@ -36,7 +36,7 @@ LENGTHS = [1, 2, 17, 64, 65, 200, 613]   # prompt lengths; up to 65 every positi
 ALL_POSITIONS_UP_TO = 65
 DEBUG_LENGTH = 17                        # prompt with stored hidden states and layer-0 KV
 NEW_TOKENS = 32
-LEAST_CLEAR_STEPS = 90                   # of all continuations, for bfloat16
+LEAST_CLEAR_STEPS = 90                   # over all continuations, for bfloat16
 ROUTER_MARGIN = 0.1                      # MoE: least gap between the last chosen and the first refused expert
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 
@@ -227,7 +227,7 @@ def debug_run(model, tokens):
     k, v = cache.layers[0].keys[0], cache.layers[0].values[0]
     if model.config.model_type in ("deepseek_v2", "deepseek_v3"):
         rope = v[0]
-        if model.config.model_type == "deepseek_v3":   # its cache has the halves of the pairs one behind the other
+        if model.config.model_type == "deepseek_v3":   # the cache has the halves of pairs one after the other
             rope = rope.view(len(rope), 2, -1).transpose(1, 2).reshape(len(rope), -1)
         result["debug.layer0.latent"], result["debug.layer0.k_rope"] = k[0], rope
     else:

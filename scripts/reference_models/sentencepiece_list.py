@@ -32,7 +32,7 @@ def main():
     parser.add_argument("--out", type=Path, required=True)
     out = parser.parse_args().out
     texts = [json.loads(line)["text"] for line in gzip.open(STRINGS, "rt").read().split("\n") if line]
-    # Spellings of special tokens and of the space itself mean other things to other programs.
+    # Special tokens and the space character have other meanings in other programs.
     texts = [t for t in texts if t and "<" not in t and "\u2581" not in t and "\0" not in t]
     trained = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
