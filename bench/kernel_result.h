@@ -1,4 +1,4 @@
-// One line of a kernel benchmark: a measured value beside the limit that the machine sets.
+// One line of a kernel benchmark: a measured value and the limit that the machine sets.
 #pragma once
 
 #include <cstdint>

@@ -27,7 +27,7 @@ class ProbedSample {
  public:
   enum class Doubt { kNone, kTwoStates, kAboveLimit };
 
-  // Adds a part that took `seconds`. min_before, min_after: the least seconds it needs by the
+  // Adds a part that took `seconds`. min_before, min_after: the min seconds of the part by the
   // probes right before and right after it; 0: unknown.
   void Add(double seconds, double min_before, double min_after);
 
@@ -53,7 +53,7 @@ struct SamplePlan {
 };
 
 // Takes samples of every body. For a sample the bodies run in turns for some milliseconds between
-// two calls of min_seconds, which probes the least time of a run. The fastest run of a body counts,
+// two calls of min_seconds, which probes the min time of a run. The fastest run of a body counts,
 // as the fastest try of a probe does.
 std::vector<std::vector<ProbedSample>> SampleInTurns(
     const SamplePlan& plan, const std::vector<std::function<void()>>& bodies,

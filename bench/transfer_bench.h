@@ -1,6 +1,6 @@
 // `baton bench transfer`: handoffs between two Transfers of this process over UCX on the loopback
-// device, beside what two bare TCP sockets carry in the same run. Each end has its own link thread,
-// so two cores work; every byte is checksummed at both ends and verified once more at the end.
+// device, compared with two plain TCP sockets in the same run. Each end has its own link thread, so
+// two cores work; every byte is checksummed at both ends and verified once more at the end.
 #pragma once
 
 #include <cstdint>

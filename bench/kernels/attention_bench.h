@@ -1,7 +1,6 @@
 // `baton bench attention`: speed of the attention on every path of this machine, and of the
 // sampler: prefill in GFLOP/s of visible (query, key) pairs, decode in GB/s of K and V read (bf16,
-// and int8 with its scales), beside the limits measured right before and
-// after each sample.
+// and int8 with its scales), with the limits measured right before and after each sample.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// `baton bench kernels`, the linear layers: every path of this machine at few and many rows, beside
+// `baton bench kernels`, the linear layers: every path of this machine at few and many rows, with
 // the limits measured right before and after each sample. Few rows stream the weights, so their
 // limit is memory (GB/s of weights); many rows are bound by multiply-adds (GFLOP/s of the path's
 // own instruction; 10^9 integer operations of int8 and int4 weights).

@@ -1,5 +1,6 @@
-// A linear layer as oneDNN computes it, its weights in the layout it likes best: the yardstick
-// beside our own kernels, whose summation order it does not have. Only where oneDNN is installed.
+// A linear layer computed by oneDNN, with weights in its preferred layout, for comparison with
+// Baton's kernels, whose summation order oneDNN does not have. Built only where oneDNN is
+// installed.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// baton_onednn_bench: our linear layers beside oneDNN's, in turns, on this machine. A program of
-// its own, so that the product does not depend on oneDNN.
+// baton_onednn_bench: Baton's linear layers and oneDNN's, in turns, on this machine. A separate
+// program, so that the product does not depend on oneDNN.
 //   baton_onednn_bench [SECONDS]    per measurement; 1 by default
 #include <algorithm>
 #include <chrono>

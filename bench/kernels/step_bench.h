@@ -1,9 +1,9 @@
 // `baton bench step`: speed of whole forward passes of a model on this machine, without server or
-// wire, beside the limits measured right before and after each sample (probed_sample.h): prefill of
-// one prompt in chunks against the multiply-add peak of the path, probed between its steps; decode
-// steps of a batch against what the weights and the KV take to read, or the peak where that is
-// lower; the memory of an engine beside weights and KV pool; and where weights are cached, how long
-// another worker takes to load them. Every part of a model is held to the peak of its own type.
+// wire, with the limits measured right before and after each sample (probed_sample.h). Prefill: one
+// prompt in chunks against the multiply-add peak of the path, probed between its steps. Decode:
+// steps of a batch against the time to read weights and KV, or the peak where that is lower.
+// Memory: an engine's, without weights and KV pool. Where weights are cached, the load time of
+// another worker. The limit of every part of a model is the peak of its own type.
 #pragma once
 
 #include <vector>
@@ -30,8 +30,8 @@ struct StepBenchOptions {
 
 // Digests depend on the model and the options alone, never on the machine.
 absl::StatusOr<std::vector<KernelResult>> MeasureSteps(const StepBenchOptions& options);
-// Prints the table (and with json one object as the last line). An error also when an engine takes
-// more than 300 MB beside weights and KV.
+// Prints the table (and with json one object as the last line). An error also if an engine takes
+// more than 300 MB without weights and KV.
 absl::Status RunStepBench(const StepBenchOptions& options);
 
 }  // namespace baton

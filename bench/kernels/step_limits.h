@@ -26,9 +26,9 @@ struct MachineState {
   double gbps = 0;
   double layers = 0, lm_head = 0, bf16 = 0;  // 10^9 operations per second, by their types
 
-  // Returns the least time of a step's products, each part by its own instruction.
+  // Returns the min time of a step's products, each part by its own instruction.
   double MinSeconds(const StepFlops& flops) const;
-  // Returns the least time of a step that also reads `bytes`: the longer of both.
+  // Returns the min time of a step that also reads `bytes`: the longer of the two times.
   double MinSeconds(const StepFlops& flops, double bytes) const;
 };
 

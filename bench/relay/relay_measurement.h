@@ -1,6 +1,6 @@
-// `baton bench relay MODEL`: prefill by several real processes of this machine, scheme beside
-// scheme in turns: seconds to the first token, the bytes of the links beside their formula, when
-// the KV was complete on a decode worker, and whether all of them gave the same logits. Links are
+// `baton bench relay MODEL`: prefill by several real processes of this machine, all schemes in
+// turns. Measures seconds to the first token, the bytes of the links against their formula, the
+// time when a decode worker had all KV, and whether all schemes gave the same logits. Links are
 // emulated where --link says so. One thread.
 #pragma once
 

@@ -1,7 +1,6 @@
 // The processes of `baton bench relay MODEL` on this machine: p ranks, one worker with the threads
-// of all of them, and a decode worker that takes KV in. The KV between them goes over the
-// production Transfer (UCX tcp on loopback), slowed down to an emulated link where asked. One
-// thread.
+// of all ranks, and a decode worker that receives KV. KV goes over the production Transfer (UCX tcp
+// on loopback), slowed down to an emulated link if requested. One thread.
 #pragma once
 
 #include <memory>
@@ -30,27 +29,29 @@ class RelayRig {
   static absl::StatusOr<std::unique_ptr<RelayRig>> Start(const RelayRigOptions& options);
 
   int ranks() const { return options_.ranks; }
-  int wide() const { return options_.ranks; }  // numbers of the processes behind the ranks
+  int wide() const { return options_.ranks; }  // numbers of the processes after the ranks
   int sink() const { return options_.ranks + 1; }
   const RelayRigOptions& options() const { return options_; }
   const RankStarted& started() const { return started_[0]; }
   int page_tokens() const { return started_[0].page_tokens; }
   int PagesOf(int tokens) const { return (tokens + page_tokens() - 1) / page_tokens(); }
 
-  // KV of tokens [from, to), from in whole pages, from one process to another, into both runs.
+  // Adds a transfer of the KV of tokens [from, to), from in whole pages, to the runs of both
+  // processes.
   void Connect(int from_process, int to_process, int from, int to, std::vector<RankRun>& runs);
 
-  // The residual stream of all tokens from a stage of a pipeline to the next, behind their KV.
+  // Adds a transfer of the residual stream of all tokens from a stage of a pipeline to the next,
+  // behind their KV.
   void ConnectStages(int from_process, int to_process, int tokens, std::vector<RankRun>& runs);
 
   struct Outcome {
     double begin = 0;             // monotonic seconds
     std::vector<RankDone> ranks;  // (processes)
   };
-  // runs: (processes); of those that take part. All begin at once.
+  // Runs the processes together. runs: (processes); only those that take part have work.
   absl::StatusOr<Outcome> Run(const std::vector<RankRun>& runs);
-  std::vector<RankRun> Runs(int tokens, uint64_t seed) const;  // (processes), nothing to do yet
-  // A chain: slice i on rank i, all KV before a slice's end to the next rank.
+  std::vector<RankRun> Runs(int tokens, uint64_t seed) const;  // (processes), without work
+  // Returns a chain: slice i on rank i, all KV before a slice's end to the next rank.
   std::vector<RankRun> ChainRuns(const std::vector<int>& slices, uint64_t seed);
 
  private:
@@ -60,7 +61,7 @@ class RelayRig {
             std::vector<RankRun>& runs);
 
   const RelayRigOptions options_;
-  std::vector<std::unique_ptr<RankProcess>> processes_;  // ranks, wide, sink; null: not there
+  std::vector<std::unique_ptr<RankProcess>> processes_;  // ranks, wide, sink; null: not started
   std::vector<RankStarted> started_;
   uint64_t next_ticket_ = 1;
 };

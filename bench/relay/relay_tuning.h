@@ -29,7 +29,7 @@ struct RelayTuned {
 };
 
 absl::StatusOr<RelayTuned> TuneRelay(const RelayTuningOptions& options);
-// Writes the file and says what is in it.
+// Writes the file and prints its contents.
 absl::Status RunRelayTuning(const RelayTuningOptions& options);
 
 }  // namespace baton

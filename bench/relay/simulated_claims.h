@@ -1,4 +1,4 @@
-// Checks the paper's claims and our own about the relay on simulated workers (docs/PAPER.md,
+// Checks the paper's claims and Baton's about the relay on simulated workers (docs/PAPER.md,
 // claims): statements with a value and the line it has to meet. Claims about numbers, memory and
 // bits need real workers and are not here. Pure functions, any thread.
 #pragma once
@@ -10,17 +10,17 @@
 
 namespace baton {
 
-// R1 to R6, R8, R9, R11, R12 on the paper's machine; some seconds of work.
+// Returns R1 to R6, R8, R9, R11, R12 on the paper's machine; takes some seconds.
 std::vector<RelayClaim> PaperClaims();
-// R10: how much longer schemes take while other traffic runs between two neighbours. Mean over
+// Returns R10: the extra time of schemes while other traffic runs between two neighbours. Mean over
 // 8k, 12k, 16k and `seeds` seeds.
 std::vector<RelayClaim> NoiseClaims(int ranks, int seeds);
-// How far the closed form is from the search, of results that have both: the share of cells within
-// 3 %, the mean and the worst.
+// Returns the distance of the closed form from the search, over results that have both: the share
+// of cells within 3 %, the mean and the worst.
 std::vector<RelayClaim> ClosedFormClaims(std::span<const RelayResult> results);
 
-// How the planner chooses, with what it learned from the same prompts before, against the best
-// number of workers and partition that simulating all of them finds.
+// The regret of the planner, after it has learned from the same prompts: its choice against the
+// best number of workers and partition found by simulating all of them.
 struct Regret {
   int cells = 0;
   double mean = 0, worst = 0;      // chosen / best - 1

@@ -14,26 +14,26 @@
 
 namespace baton {
 
-// n workers, and the decode worker, number n, which only receives.
+// n workers; the decode worker has number n and only receives.
 class SimulatedWorkers {
  public:
   SimulatedWorkers(int n, const ChainLink& link, const LinkNoise& noise)
       : n_(n), link_(link), noise_(noise), graph_(3 * (n + 1)) {}
 
-  // `after`: tasks, -1 for none. Returns the task.
+  // Adds a computation. `after`: tasks, -1 for none. Returns the task.
   int Compute(int worker, double seconds, std::span<const int> after);
-  // Sends from one worker's port to another's; the task ends when the bytes have landed.
+  // Adds a transfer from one worker's port to another's; the task ends when the bytes have landed.
   int Send(int from, int to, double bytes, std::span<const int> after);
-  // To the decode worker after a task ended, in what the sends leave of a port's time; nothing
-  // waits for it.
+  // Adds a push to the decode worker after a task, in the time that sends leave free on the port;
+  // no task waits for a push.
   void Push(int from, double bytes, int after);
 
   struct Times {
     std::vector<double> ends;  // (tasks)
-    double pushed = 0;         // when the last push has landed
+    double pushed = 0;         // time when the last push has landed
   };
   Times Run() const;
-  // Bytes of each (from, to) that sent.
+  // Bytes sent by each (from, to).
   const std::map<std::pair<int, int>, double>& sent_bytes() const { return sent_bytes_; }
 
  private:

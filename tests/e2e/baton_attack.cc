@@ -1,9 +1,9 @@
-// What clients that misbehave cost the others, measured on real processes: eight streams alone,
-// then beside clients that send requests ahead and read no answers (at the router and at its
-// workers), send half a header and stop, or send 4 MiB of a body and then a byte every five
-// seconds; in turns, in one run. Prints the router's memory and the gaps between tokens, and ends
-// with 1 when it grew by more than 64 MiB above idle, or the p99 gap is more than 1.2 times the
-// undisturbed one.
+// baton_attack: measures the effect of misbehaving clients on others, with real processes: eight
+// streams alone, then together with clients that send requests ahead and read no answers (at the
+// router and at its workers), send half a header and stop, or send 4 MiB of a body and then a byte
+// every five seconds; in turns, in one run. Prints the router's memory and the gaps between tokens.
+// Exit status 1: the memory grew by more than 64 MiB above idle, or the p99 gap is more than 1.2
+// times the gap without misbehaving clients.
 //   baton_attack [SECONDS of each of four turns]
 #include <arpa/inet.h>
 #include <sys/socket.h>

@@ -324,7 +324,7 @@ TEST_CASE("a stopped worker whose stream was ended dials anew when it goes on, t
   worker.Kill(SIGSTOP);
   router.server->Close(77, absl::UnavailableError("silent"));
   REQUIRE(router.Next<WorkerLost>().has_value());
-  router.server->Send(77, {CancelRequest{.request_id = 1}});  // reaches nobody
+  router.server->Send(77, {CancelRequest{.request_id = 1}});  // reaches no worker
   worker.Kill(SIGCONT);
   router.AwaitWorker(77);
 }

@@ -23,7 +23,7 @@ TEST_CASE("another key, any changed character and any other length are refused")
     CHECK_FALSE(CheckWorkerProof(key, proof.substr(0, i)).ok());
   }
   CHECK_FALSE(CheckWorkerProof(key, proof + "0").ok());
-  CHECK_FALSE(CheckWorkerProof(key, WorkerProof(key, 0, 6)).ok());  // 0 is nobody
+  CHECK_FALSE(CheckWorkerProof(key, WorkerProof(key, 0, 6)).ok());  // 0: no worker
 }
 
 TEST_CASE("the router's answer is bound to the nonce and is not the worker's proof") {

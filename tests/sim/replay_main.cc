@@ -1,4 +1,4 @@
-// baton_replay: relays on and off beside each other, a trace on a modelled cluster (replay.h).
+// baton_replay: runs a trace on a modelled cluster, with relays on and off (replay.h).
 //   baton_replay TRACE [--scale-lengths 1/32] [--scale-time 0.4,0.6,1,2] [--seeds N] [--requests N]
 //                [--prefill N] [--ranks N] [--relay-from TOKENS]
 #include <cstdio>
