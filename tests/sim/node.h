@@ -89,7 +89,8 @@ class Node {
   void OnCommand(TransferCommand command);  // command of the engine
   void HandleCommand(TransferCommand command);
   void OnTransferEvent(TransferEvent event);
-  // Removes the pages of an inflow that has ended from `inflows` and `side`.
+  // When an inflow has ended: marks its pages as the engine's in `side` and removes it from
+  // `inflows`.
   void NoteInflow(const TransferEvent& event, PagesOfTicket* inflows, std::vector<Holder>* side);
   void HandleAtEngine(EngineEvent event);
   void Enter(Stage stage);

@@ -8,7 +8,7 @@
 
 namespace baton::sim {
 
-// Longer requests have the long range, so the KV of one range is never reused by the other.
+// Longer requests have the long range; the KV of one range must not be reused by the other.
 inline constexpr int kShortRangeTokens = 24;
 
 class SimEngine : public HashBackend {

@@ -34,7 +34,7 @@ class TappedLink final : public Link {
 
   // Called before each announcement; may change it.
   std::function<void(Announced*)> on_announce;
-  // Called before each control message; may change it. Empties the string: the message is dropped.
+  // Called before each control message; may change it. An emptied message is not sent.
   std::function<void(std::string*)> on_send;
   // Called for each event before the owner gets it.
   std::function<void(LinkEvent*)> on_event;
