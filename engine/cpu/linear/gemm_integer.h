@@ -23,9 +23,9 @@
 //   V::DirectTileBlocks(rows)   blocks of a direct tile, whose sums fit in registers
 //   V::kDirectRows, V::kDirectTileRows, V::kDirectTilesRows, V::kDirectBlocks, V::kTileRows,
 //   V::kTileBlocks              as in gemm_vector.h
-//   V::kPrefetchRows            from so many rows on, products take as long as memory: the lines that
-//                               the direct way reads next are prefetched to L2 meanwhile
-//   V::PrefetchBytes(streams)   fewer rows: prefetch distance of each of `streams` parallel streams;
+//   V::kPrefetchRows            rows from which products take as long as memory: lines that the
+//                               direct way reads next are prefetched to L2 meanwhile
+//   V::PrefetchBytes(streams)   fewer rows: prefetch distance of each of so many parallel streams;
 //                               0: none
 // and the policy W says how weights are stored: bytes, or halves of bytes (gemm_integer_sums.h).
 //
