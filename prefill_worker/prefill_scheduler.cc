@@ -228,7 +228,7 @@ int PrefillScheduler::Contribute(int budget, int kept_pages, absl::Time now, Ste
   bool may_start = true, slice_is_next = false;
   for (Prompt* prompt : queue_.InOrder()) {
     if (budget <= 0) break;
-    // What comes after a slice that goes on waits for it; but other ranks may await their inflow.
+    // Prompts after a slice that continues wait for it; but other ranks may await their inflow.
     if (slice_is_next && !prompt->is_rank()) continue;
     if (prompt->phase != Phase::kRunning && prompt->phase != Phase::kInflow) {
       if (!TakePagesInTurn(prompt, may_start, now)) {

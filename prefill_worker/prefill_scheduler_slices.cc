@@ -44,7 +44,8 @@ void PrefillScheduler::PassOn(Prompt* prompt, const InflowProgress& before) {
   Announce(*prompt, now.planes, 1, from, from + now.pages);
 }
 
-// What an earlier attempt has computed of the slice, or got of it from the rank whose it was.
+// Announces the part of the slice that an earlier attempt computed here, or received from the rank
+// that computed it.
 void PrefillScheduler::AnnounceProjected(Prompt* prompt) {
   if (WaitsForPrefixes(*prompt)) return AnnouncePrefixes(prompt);
   const PromptRound& round = prompt->round();
@@ -148,8 +149,8 @@ void PrefillScheduler::ParkSlice(const Prompt* prompt) {
 
 // --- the slice
 
-// Of a rank: a lost one's slice, while a later one of its own, which it keeps, is on the engine.
-// Steps leave that where it is; of its inflow nothing is missing then.
+// True if a rank computes a lost rank's slice in steps, because the engine holds a later slice of
+// its own, which steps leave there. No inflow of the lost rank's slice is missing then.
 bool PrefillScheduler::RunsInSteps(Prompt* prompt) {
   if (!prompt->is_rank()) return true;
   PromptRound& round = prompt->round();
@@ -274,8 +275,7 @@ void PrefillScheduler::CommitIfComplete(Prompt* prompt) {
     AwaitNextRound(prompt);
 }
 
-// What it lacks before its next slice is that one's inflow. Until then the engine is free for
-// others.
+// Waits for the inflow of the prompt's next slice. Until it comes the engine is free for others.
 void PrefillScheduler::AwaitNextRound(Prompt* prompt) {
   ++prompt->at;
   prompt->phase = Phase::kInflow;

@@ -54,7 +54,8 @@ void PrefixIndex::Enter(std::span<const int32_t> tokens, int32_t page, PrefixCha
   ++chain->pages;
   if (const auto it = entries_.find(key); it != entries_.end()) {
     const Entry* const same = Find(key, {chain->salt, chain->last, 0}, tokens);
-    // What would follow another entry of the same hash is not found: that costs time, no more.
+    // Pages after another entry with the same hash are not found, which costs time and nothing
+    // else.
     chain->last = same != nullptr ? same->serial : next_serial_++;
     return;
   }

@@ -86,7 +86,8 @@ void Router::State::SendAttempt(const Journey& journey) {
   }
 }
 
-// Of each slice of the plan: the inflow before it, and whom its KV goes to but for the last one's.
+// Makes the slices of the plan: each with the inflow before it and, all but the last one, with the
+// receiver of its KV. main: the ticket of the handoff to the decode worker.
 std::vector<RelayRound> Router::State::MintSlices(const Journey& journey, const Ticket& main) {
   const Plan& plan = journey.plan();
   const AttemptSpec shape = journey.Shape();
@@ -262,7 +263,7 @@ void Router::State::LookAtRelay(Journey& journey, absl::Time now) {
   shape.kept_tokens = plan.SliceEnds(shape).front();
   const std::optional<Plan> alone = cluster.Choose(shape, journey.avoid, now);
   const std::vector<HopProgress> hops = HopsOf(journey);
-  // What else makes the relay late, a busy machine say, would make one worker late too.
+  // Other causes of lateness, a busy machine for example, would make one worker late too.
   const absl::Duration alone_takes =
       alone ? journey.Lateness(now) * absl::Milliseconds(alone->first_token_ms)
             : absl::InfiniteDuration();

@@ -134,7 +134,7 @@ void PacedLink::Refuse(AnnouncementId announcement) {
 }
 
 void PacedLink::Close(ConnectionId connection) {
-  // What is held belongs before the end: only chunks are given up, as the contract has it.
+  // Held messages go out before the end: by Link's contract only chunks are given up.
   const auto held = outgoing_.find(connection);
   if (held != outgoing_.end()) {
     for (Outgoing& outgoing : held->second) {

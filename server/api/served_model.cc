@@ -138,7 +138,8 @@ std::vector<int32_t> WithoutRepeats(const std::vector<int32_t>& ids) {
 SamplingParams Sampling(const ServedModel& model, const ApiRequest& request) {
   SamplingParams sampling;
   sampling.temperature = static_cast<float>(request.temperature.value_or(model.temperature));
-  // What is less is as good as the least, and a float must not round it to the forbidden 0.
+  // Smaller values mean the same as the smallest one, and a float must not round to the forbidden
+  // 0.
   sampling.top_p = std::max(static_cast<float>(request.top_p.value_or(model.top_p)),
                             static_cast<float>(RequestLimits::kTopP.least));
   sampling.top_k = static_cast<int32_t>(request.top_k.value_or(model.top_k));

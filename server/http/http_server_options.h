@@ -1,4 +1,4 @@
-// What the user says of the HTTP server. Plain data; set at the start of the process.
+// Options of the HTTP server. Plain data, set at the start of the process.
 #pragma once
 
 #include <cstddef>

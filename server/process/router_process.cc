@@ -27,8 +27,8 @@ HttpServerOptions HttpOptions(const HttpServerOptions& given, int64_t max_contex
 
 constexpr size_t kMaxTableBytes = 1 << 20;
 
-// What the user said, with the table read. It fits to the setting of ranks; whether it fits to the
-// model is seen when workers join.
+// The user's options with the partition table read. The table fits the setting of ranks; whether it
+// fits the model is checked when workers join.
 absl::StatusOr<RouterOptions> WithPartition(const RouterConfig& config) {
   RouterOptions options = config.router;
   if (options.relay.lab.partition != PartitionMode::kTable) return options;

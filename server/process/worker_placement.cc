@@ -8,8 +8,8 @@ namespace {
 
 using Cpus = std::vector<int>;
 
-// Of n CPUs or threads: those of the decode workers all together. Prefill has the others, and
-// either of the two all where the other has no workers or there is only one.
+// CPUs or threads of the decode workers together, and of the prefill workers together. Both are all
+// there are if one role has no workers or there is only one.
 struct Split {
   int decode = 0, prefill = 0;
 };
@@ -50,7 +50,8 @@ std::vector<CpuPlacement> Places(const Cpus& cpus, int n_threads, const WorkerCo
   return places;
 }
 
-// So many of them, from this one on or from the first, and around.
+// Returns `count` of the CPUs, from CPU `from` on (from the first one if `from` is not among them)
+// and around.
 Cpus Run(const Cpus& cpus, int count, int from) {
   const auto found = std::find(cpus.begin(), cpus.end(), from);
   const size_t first = found == cpus.end() ? 0 : static_cast<size_t>(found - cpus.begin());

@@ -51,5 +51,24 @@ TEST_CASE("no old name is left in the code") {
   CHECK(bad.empty());
 }
 
+TEST_CASE("a comment begins with its subject or a verb") {
+  // Openings that leave the reader to look for the noun above.
+  static const std::regex opening(
+      "^ *// (Of|Those|Whom|Whose|Nobody|What|Who|So many|As many|The same) ");
+  std::vector<std::string> bad;
+  for (const SourceFile& file : ReadTree(kRoot, With(ProductRooms(), {"bench", "tests"}))) {
+    if (file.path.starts_with("text/ffi/")) continue;
+    for (size_t i = 0; i < file.lines.size(); ++i) {
+      const bool goes_on =
+          i > 0 && file.lines[i - 1].find_first_not_of(' ') != std::string::npos &&
+          file.lines[i - 1].compare(file.lines[i - 1].find_first_not_of(' '), 2, "//") == 0;
+      if (!goes_on && std::regex_search(file.lines[i], opening))
+        bad.push_back(file.path + ":" + std::to_string(i + 1) + ": " + file.lines[i]);
+    }
+  }
+  INFO(Joined(bad));
+  CHECK(bad.empty());
+}
+
 }  // namespace
 }  // namespace baton

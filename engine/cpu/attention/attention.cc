@@ -213,7 +213,7 @@ class TiledAttention final : public AttentionKernels {
     }
   }
 
-  // What a unit reads, and where that begins.
+  // The tiles that a unit reads, and the first of them.
   struct UnitTiles {
     KeyTiles tiles;
     int first_key, end_key;
@@ -231,7 +231,7 @@ class TiledAttention final : public AttentionKernels {
     const Unit& unit = units_[index];
     const Block& block = blocks_[static_cast<size_t>(unit.block)];
     const UnitTiles own = TilesOf(unit);
-    // What this thread most likely runs next.
+    // The unit that this thread most likely runs next.
     const size_t next = std::min(index + static_cast<size_t>(n_threads_), units_.size() - 1);
     const UnitTiles after = TilesOf(units_[next]);
     const bool is_known = next != index && after.first_key < after.end_key;

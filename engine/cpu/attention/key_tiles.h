@@ -60,7 +60,7 @@ class KeyTiles {
   };
   Groups FindGroups(int first_key) const;
   Groups NextGroups(int first_key, const Then& then) const;
-  // Of the tile at first_key, those that have a key.
+  // Number of groups of the tile at first_key that have a key.
   int CountGroups(int first_key) const;
   Group Find(int key) const;
   void SetSource(const Groups& groups, const Groups& next_groups, TileRoom* room,

@@ -123,7 +123,7 @@ TEST_CASE("holes and overlaps are errors") {
              Contains("hole"));
   CHECK_THAT(ErrorOfHeader(R"({"a":{"dtype":"U8","shape":[31],"data_offsets":[0,31]}})"),
              Contains("cover 31 of 32"));
-  // The same name twice: one of the two is dropped, and its bytes become a hole.
+  // A name that comes twice: one tensor is dropped, and its bytes become a hole.
   CHECK_FALSE(ErrorOfHeader(R"({"a":{"dtype":"U8","shape":[16],"data_offsets":[0,16]},)"
                             R"("a":{"dtype":"U8","shape":[16],"data_offsets":[16,32]}})")
                   .empty());
