@@ -18,8 +18,8 @@ constexpr char kHelp[] =
   baton serve --demo           the small model that comes along: try this first
   baton serve MODEL            all roles on this machine
   baton router|prefill|decode  one role, where a cluster has several machines
-  baton doctor [MODEL]         what the machine offers, what of MODEL is supported
-  baton bench [--help]         load, step, kernels, ... beside the machine's limits
+  baton doctor [MODEL]         the machine; what of MODEL is supported
+  baton bench [--help]         speed beside the machine's limits
   baton quantize MODEL --to int8|int4 [--group 128] [--out DIR]
                                a checkpoint with integer weights
   baton tune MODEL --out FILE  how ranks of a relay should share its prompts

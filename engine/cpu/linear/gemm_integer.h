@@ -160,9 +160,14 @@ class IntegerGemm {
            in_group * kStepQuads * W::kQuadBytes;
   }
   // Prefetches `steps` steps from `step` on of `blocks` blocks from `block` on, as far as they
-  // exist.
-  static WeightPrefetch PrefetchSteps(const LinearJob& job, int64_t block, int64_t blocks,
-                                      int64_t step, int64_t steps, int64_t chances) {
+  // exist; behind the last step, the first ones of as many blocks from `next_block` on.
+  static WeightPrefetch PrefetchSteps(const LinearJob& job, int64_t block, int64_t next_block,
+                                      int64_t blocks, int64_t step, int64_t steps,
+                                      int64_t chances) {
+    if (step >= Steps(job)) {
+      step = 0;
+      block = next_block;
+    }
     if (block >= job.n_blocks) return {};
     if (blocks > job.n_blocks - block) blocks = job.n_blocks - block;
     if (steps > Steps(job) - step) steps = Steps(job) - step;
@@ -281,10 +286,8 @@ class IntegerGemm {
     for (KBlock block(job, at_once); block.steps > 0; lines += block.Bytes(job), block.Next(job)) {
       WeightPrefetch ahead;
       if constexpr (kAhead) {
-        const int64_t next = block.step + block.steps, chances = block.steps * kStepChances;
-        const bool ends = next == Steps(job);
-        ahead = PrefetchSteps(job, ends ? next_first : first, kBlocks, ends ? 0 : next, at_once,
-                              tiling.count * chances);
+        ahead = PrefetchSteps(job, first, next_first, kBlocks, block.step + block.steps, at_once,
+                              tiling.count * block.steps * kStepChances);
       }
       ForTiles<kRows, kHasSmall>(
           tiling, block, [&]<int kTile>(const int32_t* words, const int32_t* starts, int64_t row) {
@@ -418,18 +421,6 @@ class IntegerGemm {
     }
   }
 
-  // Prefetches the part of `blocks` blocks from `block` on that the next K block reads; during the
-  // last K block, the first part of the item that this member most likely claims next.
-  static WeightPrefetch Ahead(const LinearJob& job, int64_t block, int64_t blocks, int64_t step,
-                              int64_t tiles) {
-    int64_t next = step + kBlockSteps;
-    if (next >= Steps(job)) {
-      next = 0;
-      block += job.members * ItemBlocks(job);
-    }
-    return PrefetchSteps(job, block, blocks, next, kBlockSteps, tiles);
-  }
-
   static void RunPanels(const LinearJob& job, int64_t first, int64_t blocks, char* scratch) {
     char* const words = scratch;
     float* const acc = static_cast<float*>(static_cast<void*>(scratch + kPanelBytes));
@@ -441,7 +432,10 @@ class IntegerGemm {
         const int64_t present = blocks - b < V::kTileBlocks ? blocks - b : V::kTileBlocks;
         // A panel that lacks blocks computes with stale data there; the results are not used.
         LayOutPanel(job, first + b, present, block.step, block.steps, words);
-        WeightPrefetch ahead = Ahead(job, first + b, present, block.step, tiling.count);
+        // The next K block of these blocks, or the item that this member most likely claims next.
+        WeightPrefetch ahead =
+            PrefetchSteps(job, first + b, first + b + job.members * ItemBlocks(job), present,
+                          block.step + kBlockSteps, kBlockSteps, tiling.count);
         AddPanelRows<V::kTileRows>(
             job, tiling, block,
             {words, &ahead, acc + b / V::kTileBlocks * panel_acc,
