@@ -25,7 +25,7 @@
 //   V::kTileBlocks              as in gemm_vector.h
 //   V::kPrefetchRows            rows from which products take as long as memory: lines that the
 //                               direct way reads next are prefetched to L2 meanwhile
-//   V::PrefetchBytes(streams)   fewer rows: prefetch distance of each of so many parallel streams;
+//   V::PrefetchBytes(streams)   prefetch distance to L1 of each of so many parallel streams;
 //                               0: none
 // and the policy W says how weights are stored: bytes, or halves of bytes (gemm_integer_sums.h).
 //

@@ -69,7 +69,7 @@ struct BlockWeights {
   inline __attribute__((always_inline)) typename V::Vec Get(int64_t quad, int v, int word) const {
     constexpr int kVecsPerBlock = 16 / V::kLanes;
     const int half = v % kVecsPerBlock;
-    constexpr int64_t kBytes = kAhead ? 0 : V::PrefetchBytes(kVecs / kVecsPerBlock);
+    constexpr int64_t kBytes = V::PrefetchBytes(kVecs / kVecsPerBlock);
     const char* const block = from + v / kVecsPerBlock * block_bytes;
     if (kBytes > 0 && half == 0 && word == 0 && quad * W::kQuadBytes % 64 == 0) {
       _mm_prefetch(block + quad * W::kQuadBytes + kBytes, _MM_HINT_T0);

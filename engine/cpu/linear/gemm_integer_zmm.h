@@ -75,20 +75,22 @@ struct ZmmBytes : ZmmIntegers {
 // Reading order for machines whose memory is fastest read in order and without prefetches, because
 // they drop prefetches or prefetches hold up other reads (Zen 4): one or two rows read one block
 // after the other, and three or four leave to the machine which lines of several blocks to prefetch
-// (bench kernels, two threads, compared with 2 to 16 streams with prefetches: int8 1 to 4 rows 1.14,
-// 1.4, 1.3, 2.2 times as fast, int4 1.3, 1.3, 1.3, 1.1). For more rows products take as long as
-// memory: the next 16 KiB of a block come to L2 meanwhile, as evenly and in as long runs as possible
-// (compared with three streams with prefetches 2 KiB ahead: int8 5, 8, 16 rows 1.27, 1.37, 1.23
-// times as fast, int4 8, 16 rows 1.14, 1.05; three streams without prefetches, 8 rows: 1.16 and
-// 0.94; prefetches to L1 instead of L2, 8 rows: 0.7 and 0.85 of the speed).
+// (bench kernels, two threads, compared with 2 to 16 streams with prefetches: int8 1 to 4
+// rows 1.14, 1.4, 1.3, 2.2 times as fast, int4 1.3, 1.3, 1.3, 1.1). For more rows products take as
+// long as memory: the next 16 KiB of a block come to L2 meanwhile, as evenly and in as long runs as
+// possible (compared with three streams with prefetches 2 KiB ahead: int8 5, 8, 16
+// rows 1.27, 1.37, 1.23 times as fast, int4 8, 16 rows 1.14, 1.05; three streams without
+// prefetches, 8 rows: 1.16 and 0.94; prefetches to L1 instead of L2, 8 rows: 0.7 and 0.85 of the
+// speed). What the machine dropped of it is prefetched again 2 KiB before its use, to L1 (8 rows:
+// another 1.05 and 1.00).
 template <class Integers>
 struct ReadInOrder : Integers {
-  static constexpr int kInOrderRows = 2, kPrefetchRows = 5;
+  static constexpr int kInOrderRows = 2, kPrefetchRows = 5, kAheadBlocks = 2;
   static constexpr int DirectTileBlocks(int rows) {
-    if (rows >= kPrefetchRows) return 2;
+    if (rows >= kPrefetchRows) return kAheadBlocks;
     return rows <= kInOrderRows ? 1 : Integers::DirectTileBlocks(rows);
   }
-  static constexpr int64_t PrefetchBytes(int /*streams*/) { return 0; }
+  static constexpr int64_t PrefetchBytes(int streams) { return streams == kAheadBlocks ? 2048 : 0; }
 };
 
 }  // namespace
