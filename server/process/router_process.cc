@@ -4,11 +4,10 @@
 #include "absl/strings/str_format.h"
 #include "common/clock.h"
 #include "common/log.h"
-#include "engine/model/text_file.h"
-#include "planner/partition_table.h"
 #include "server/api/api_front.h"
 #include "server/api/endpoints/endpoints.h"
 #include "server/api/router_generator.h"
+#include "server/process/partition_file.h"
 #include "server/process/role_process.h"
 
 namespace baton {
@@ -25,8 +24,6 @@ HttpServerOptions HttpOptions(const HttpServerOptions& given, int64_t max_contex
   return options;
 }
 
-constexpr size_t kMaxTableBytes = 1 << 20;
-
 // The user's options with the partition table read. The table fits the setting of ranks; whether it
 // fits the model is checked when workers join.
 absl::StatusOr<RouterOptions> WithPartition(const RouterConfig& config) {
@@ -35,14 +32,12 @@ absl::StatusOr<RouterOptions> WithPartition(const RouterConfig& config) {
   const std::string& path = config.partition_table;
   if (path.empty())
     return absl::InvalidArgumentError("lab.partition is table: set lab.partition_table");
-  ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kMaxTableBytes));
-  ASSIGN_OR_RETURN(PartitionTable table, ParsePartitionTable(text, path));
-  if (!table.of_ranks.contains(options.relay.max_ranks))
+  ASSIGN_OR_RETURN(options.relay.lab.table, ReadPartitionFile(path));
+  if (!options.relay.lab.table->of_ranks.contains(options.relay.max_ranks))
     return absl::InvalidArgumentError(absl::StrFormat(
         "%s has nothing for %d ranks (router.relay_max_ranks): tune it for so many workers "
         "(baton tune), or change router.relay_max_ranks",
         path, options.relay.max_ranks));
-  options.relay.lab.table = std::make_shared<const PartitionTable>(std::move(table));
   return options;
 }
 

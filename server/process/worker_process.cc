@@ -11,11 +11,11 @@
 #include "common/log.h"
 #include "engine/checkpoint/weight_source.h"
 #include "engine/kv/kv_layout.h"
-#include "engine/model/text_file.h"
 #include "engine/step/backend.h"
 #include "kvtransfer/links/paced_link.h"
 #include "kvtransfer/links/ucx_link.h"
 #include "server/config/model_folder.h"
+#include "server/process/partition_file.h"
 #include "server/process/role_process.h"
 #include "server/process/worker_endpoint.h"
 #include "worker/worker.h"
@@ -23,7 +23,6 @@
 namespace baton {
 namespace {
 
-constexpr size_t kMaxTableBytes = 1 << 20;
 constexpr int kDecodeContexts = 32, kPrefillContexts = 8;
 
 const WorkerConfig& ConfigOf(const Config& config, Role role) {
@@ -67,9 +66,7 @@ absl::StatusOr<int64_t> KvBytes(const Config& config, Role role) {
 
 absl::Status ReadCosts(const std::string& path, WorkerStart* start) {
   if (path.empty()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kMaxTableBytes));
-  ASSIGN_OR_RETURN(PartitionTable table, ParsePartitionTable(text, path));
-  start->costs = std::make_shared<const PartitionTable>(std::move(table));
+  ASSIGN_OR_RETURN(start->costs, ReadPartitionFile(path));
   start->costs_file = path;
   return absl::OkStatus();
 }
