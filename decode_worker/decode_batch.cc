@@ -252,7 +252,7 @@ void DecodeBatch::End(Sequence* sequence, EndReason reason, std::string message,
     part.transfer_us = sequence->kv->transfer_us;
     pool_->Give(sequence->kv->pages);
   } else {
-    // Its KV may still be on the way.
+    // The KV may still be on the way: the transfer room gives its pages back.
     effects_.emplace_back(TransferCommand(
         CancelHandoff{.ticket_id = sequence->request->ticket_id, .epoch = sequence->key.second}));
   }

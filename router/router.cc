@@ -220,7 +220,7 @@ void Router::State::Settle(absl::Time now) {
     if (journey->complete()) {
       End(*journey, journey->end_reason(), absl::OkStatus(), now);
     } else if (journey->preempted()) {
-      // Its attempts are bounded by Journey::kMaxPreemptions.
+      // Journey::kMaxPreemptions bounds how often this happens to a request.
       ++journey->preemptions;
       journey->recompute_reason = kFailoverCauses;
       Recall(*journey, now);

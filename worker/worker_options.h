@@ -33,10 +33,9 @@ struct WorkerStart {
   std::string router_address;  // host:port of the router's control address
   ClusterKey key{};
   LinkMaker make_link;  // link of the KV transfer; empty: UCX at transfer.listen_host, listen_port
-  double link_bytes_per_second =
-      0;                       // rate to which the link is slowed, for the router; 0: not slowed
-  int64_t kv_bytes = 1 << 30;  // size of the KV pool
-  int kv_pages = 0;            // not 0: pages instead of bytes
+  double link_bytes_per_second = 0;  // the link is slowed to this rate; 0: not slowed
+  int64_t kv_bytes = 1 << 30;        // size of the KV pool
+  int kv_pages = 0;                  // not 0: pages instead of bytes
   // Table of `baton tune` with costs of prefill until they are measured; may be null.
   std::shared_ptr<const PartitionTable> costs{};
   std::string costs_file;  // the table's file, for errors

@@ -4,7 +4,7 @@
 // Arena, unless planes lie apart: [page][layer][K|V][kv_head][group], a group being sixteen tokens
 // (tag cpu16, numerics v1):
 //   K group: [key_dim_padded / 2][16 tokens][2]     V group: [16 / 2 token pairs][value_dim][2]
-// The same bytes serve AVX2, AVX-512 and AMX, whatever page_tokens is.
+// AVX2, AVX-512 and AMX read this layout alike, whatever page_tokens is.
 // int8: sixteen fp32 scales, one per token, then K [key_dim][16 tokens], V [16 tokens][value_dim];
 // an element is number * scale.
 // fp32 (the plain mode): rows of tokens, K [16 tokens][key_dim_padded], V [16 tokens][value_dim].

@@ -208,7 +208,7 @@ void HandoffSink::Landed(const wire::ChunkHeader& header, Landing landing, int64
   claimed_bytes_ -= header.length;
   if (state_ == State::kAborting) return FinishAbortIfQuiet(stock, out);
   BATON_CHECK(gathering());
-  // Else suspended: the source learns by the promise what to send again.
+  // A suspended sink acknowledges nothing: its next promise tells the source what to send again.
   const bool receiving = state_ == State::kReceiving;
   if (landing != Landing::kVerified) {
     if (receiving)

@@ -1,5 +1,5 @@
 // The text of one generation: tokens in, whole UTF-8 out, up to a stop token or a stop string.
-// What may be the start of a stop string is held back. Sans-IO; owned by the front thread.
+// Text that may begin a stop string is held back. Sans-IO; owned by the front thread.
 #pragma once
 
 #include <cstdint>

@@ -223,8 +223,8 @@ inline __attribute__((always_inline)) void AddGroupInShorts(
   static_assert(V::kWords == 1);
   alignas(64) int32_t waiting[kRows][kVecs][V::kLanes];
   StoreSums<V>(sums, waiting);
-  // As in AddGroup; also makes the compiler store sums in each branch instead of carrying them to
-  // one place for both.
+  // Keeps `waiting` in memory, as AddGroup does, and makes the compiler store sums in each branch
+  // instead of carrying them to one place for both.
   __asm__ volatile("" : : "r"(waiting) : "memory");
   for (;; a += kRows * kStepQuads, weights.template NextStep<kVecs>()) {
     MultiplyStep<V, kRows, kVecs>(a, weights, sums);
