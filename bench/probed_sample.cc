@@ -37,17 +37,17 @@ const ProbedSample& MedianOf(std::vector<const ProbedSample*> samples) {
 }  // namespace
 
 void ProbedSample::Add(double seconds, double min_before, double min_after) {
-  const auto [least, most] = std::minmax(min_before, min_after);
+  const auto [min, max] = std::minmax(min_before, min_after);
   seconds_ += seconds;
-  least_ += least;
+  min_ += min;
   min_before_ += min_before;
   min_after_ += min_after;
-  if (most > kMaxApart * least) seconds_of_two_states_ += seconds;
+  if (max > kMaxApart * min) seconds_of_two_states_ += seconds;
 }
 
 ProbedSample::Doubt ProbedSample::doubt() const {
   if (2 * seconds_of_two_states_ > seconds_) return Doubt::kTwoStates;
-  return least_ > seconds_ ? Doubt::kAboveLimit : Doubt::kNone;
+  return min_ > seconds_ ? Doubt::kAboveLimit : Doubt::kNone;
 }
 
 void SetSamples(std::span<const ProbedSample> samples, double work, KernelResult* line) {

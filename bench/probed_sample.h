@@ -32,15 +32,15 @@ class ProbedSample {
   void Add(double seconds, double min_before, double min_after);
 
   double seconds() const { return seconds_; }
-  double min_seconds() const { return least_; }       // by the faster probe of each part
-  double share() const { return least_ / seconds_; }  // share of the limit reached, 0 to 1
-  double min_before() const { return min_before_; }   // by the probes before the parts
-  double min_after() const { return min_after_; }     // by the probes after the parts
+  double min_seconds() const { return min_; }        // by the faster probe of each part
+  double share() const { return min_ / seconds_; }   // share of the limit reached, 0 to 1
+  double min_before() const { return min_before_; }  // by the probes before the parts
+  double min_after() const { return min_after_; }    // by the probes after the parts
   // kTwoStates: probes are too far apart around parts that took more than half of the time.
   Doubt doubt() const;
 
  private:
-  double seconds_ = 0, least_ = 0, min_before_ = 0, min_after_ = 0;
+  double seconds_ = 0, min_ = 0, min_before_ = 0, min_after_ = 0;
   double seconds_of_two_states_ = 0;
 };
 

@@ -159,26 +159,26 @@ uint64_t NumberOf(const Group& group) {
 }  // namespace
 
 std::optional<CpuQuota> OwnCpuQuota(const std::string& root) {
-  std::optional<CpuQuota> least;
+  std::optional<CpuQuota> min;
   for (const Group& group : Groups(root, "cpu")) {
     const std::optional<double> cpus = QuotaOf(group);
-    if (cpus && (!least || *cpus < least->cpus)) least = {*cpus, NumberOf(group)};
+    if (cpus && (!min || *cpus < min->cpus)) min = {*cpus, NumberOf(group)};
   }
-  return least;
+  return min;
 }
 
 std::optional<int64_t> OwnMemoryLimit(const std::string& root) {
-  std::optional<int64_t> least;
+  std::optional<int64_t> min;
   for (const Group& group : Groups(root, "memory")) {
     for (const char* file : {"/memory.max", "/memory.high", "/memory.limit_in_bytes"}) {
       const Words words = WordsOf(group.folder + file);
       int64_t bytes = 0;  // "max": no number; v1: the largest one, of whole pages
       if (words.size() != 1 || !absl::SimpleAtoi(words[0], &bytes) || bytes <= 0) continue;
       if (bytes >= kNoLimit) continue;
-      if (!least || bytes < *least) least = bytes;
+      if (!min || bytes < *min) min = bytes;
     }
   }
-  return least;
+  return min;
 }
 
 }  // namespace baton

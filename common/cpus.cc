@@ -45,9 +45,9 @@ bool StayOnCpus(const std::vector<int>& cpus) {
 int CurrentCpu() { return ::sched_getcpu(); }
 
 int CpuAllowance::threads() const {
-  const int most = std::max(1, static_cast<int>(cpus.size()));
-  if (!is_bounded_by_quota()) return most;
-  return std::clamp(static_cast<int>(std::floor(quota->cpus + kRounding)), 1, most);
+  const int max = std::max(1, static_cast<int>(cpus.size()));
+  if (!is_bounded_by_quota()) return max;
+  return std::clamp(static_cast<int>(std::floor(quota->cpus + kRounding)), 1, max);
 }
 
 bool CpuAllowance::is_bounded_by_quota() const {

@@ -30,8 +30,8 @@ const char* LevelName(LogLevel level) {
 
 }  // namespace
 
-void SetLog(LogLevel least, std::string_view process_name) {
-  g_min = least;
+void SetLog(LogLevel min, std::string_view process_name) {
+  g_min = min;
   const size_t length = std::min(process_name.size(), sizeof(g_name) - 1);
   std::memcpy(g_name, process_name.data(), length);
   g_name[length] = '\0';

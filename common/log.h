@@ -13,9 +13,9 @@ namespace baton {
 
 enum class LogLevel { kDebug, kInfo, kWarn, kError };
 
-// Call once at the start of a process, before threads. least: the lowest level written.
+// Call once at the start of a process, before threads. min: the lowest level written.
 // process_name: the word for this process in every line (router, prefill0, ...).
-void SetLog(LogLevel least, std::string_view process_name);
+void SetLog(LogLevel min, std::string_view process_name);
 bool LogEnabled(LogLevel level);
 void WriteLogLine(LogLevel level, std::string_view text);
 

@@ -184,11 +184,11 @@ std::vector<double> StageBounds() {
   return bounds;
 }
 
-std::vector<double> TokenCountBounds(double most) {
+std::vector<double> TokenCountBounds(double max) {
   std::vector<double> bounds;
-  for (double power = 1; power <= most; power *= 10) {
+  for (double power = 1; power <= max; power *= 10) {
     for (const double digit : {1.0, 2.0, 5.0}) {
-      if (digit * power <= most) bounds.push_back(digit * power);
+      if (digit * power <= max) bounds.push_back(digit * power);
     }
   }
   return bounds;

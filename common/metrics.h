@@ -72,9 +72,9 @@ class MetricsRegistry {
 // Histogram bounds, in seconds except TokenCountBounds: a superset of vLLM's, finer for CPUs and
 // small models.
 std::vector<double> TtftBounds();
-std::vector<double> TokenLatencyBounds();           // ITL, TPOT
-std::vector<double> RequestLatencyBounds();         // end to end, queue, prefill, decode
-std::vector<double> StageBounds();                  // 1e-4 * 1.6^i, 30 of them
-std::vector<double> TokenCountBounds(double most);  // 1, 2, 5 * 10^k
+std::vector<double> TokenLatencyBounds();          // ITL, TPOT
+std::vector<double> RequestLatencyBounds();        // end to end, queue, prefill, decode
+std::vector<double> StageBounds();                 // 1e-4 * 1.6^i, 30 of them
+std::vector<double> TokenCountBounds(double max);  // 1, 2, 5 * 10^k
 
 }  // namespace baton

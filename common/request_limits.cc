@@ -5,9 +5,9 @@
 namespace baton {
 
 absl::Status CheckLimit(const FieldLimit& limit, double value) {
-  if (value >= limit.least && value <= limit.most) return absl::OkStatus();
+  if (value >= limit.min && value <= limit.max) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrFormat("%s: %.10g, must be from %.10g to %.10g",
-                                                    limit.field, value, limit.least, limit.most));
+                                                    limit.field, value, limit.min, limit.max));
 }
 
 }  // namespace baton

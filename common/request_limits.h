@@ -13,7 +13,7 @@ namespace baton {
 // Bounds of a number in a request, or of a list's length; both bounds are allowed values.
 struct FieldLimit {
   const char* field;
-  double least, most;  // a double holds each bound below exactly
+  double min, max;  // a double holds each bound below exactly
 };
 
 struct RequestLimits {
@@ -32,7 +32,7 @@ struct RequestLimits {
   // Lists of distinct entries: the client's, the model's, and both together.
   static constexpr FieldLimit kStopTokenIds{"stop_token_ids", 0, 1024};
   static constexpr FieldLimit kEosTokens{"eos tokens of the model", 0, 64};
-  static constexpr FieldLimit kStopTokens{"stop tokens", 0, kStopTokenIds.most + kEosTokens.most};
+  static constexpr FieldLimit kStopTokens{"stop tokens", 0, kStopTokenIds.max + kEosTokens.max};
 
   static constexpr const FieldLimit* kAll[] = {
       &kTokenId, &kPromptTokens, &kMaxTokens, &kContext,    &kTemperature,

@@ -117,7 +117,7 @@ class Transfer::Loop {
     return any;
   }
 
-  int64_t MostSleepMs() const {
+  int64_t MaxSleepMs() const {
     if (!core_->busy()) return kIdleSleepMs;
     const int64_t quiet_ms = (NowUs() - moved_us_) / 1000;
     return std::clamp(quiet_ms / kQuietPart, kMinSleepMs, kMaxSleepMs);
@@ -125,7 +125,7 @@ class Transfer::Loop {
 
   void Sleep() {
     std::array<pollfd, 2> fds{{{mail_fd_, POLLIN, 0}, {link_->wake_fd(), POLLIN, 0}}};
-    ::poll(fds.data(), fds.size(), static_cast<int>(MostSleepMs()));
+    ::poll(fds.data(), fds.size(), static_cast<int>(MaxSleepMs()));
     uint64_t count;
     if (fds[0].revents != 0) BATON_CHECK(::read(mail_fd_, &count, sizeof(count)) == sizeof(count));
   }

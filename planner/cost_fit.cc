@@ -53,13 +53,13 @@ void CostFit::Add(double tokens, double pairs, double seconds) {
 // Some of the three terms may be at their minimum: all eight cases are tried.
 CostFit::Terms CostFit::Solve() const {
   Terms best = prior_;
-  double least = std::numeric_limits<double>::infinity();
+  double min_badness = std::numeric_limits<double>::infinity();
   for (unsigned fixed = 0; fixed < 1u << kTerms; ++fixed) {
     Terms weights;
     if (!SolveWith(fixed, &weights)) continue;
     const double badness = Badness(weights);
-    if (badness < least) {
-      least = badness;
+    if (badness < min_badness) {
+      min_badness = badness;
       best = weights;
     }
   }

@@ -68,9 +68,9 @@ double LongestLayer(const PrefillCost& cost, double prefix, std::span<const doub
 
 // Unit of slice boundaries.
 int BoundaryUnit(std::span<const double> slices, int page_tokens) {
-  const double least = *std::min_element(slices.begin(), slices.end());
-  if (least >= kSegmentSlices) return std::max(page_tokens, kSegmentTokens);
-  if (least >= kTileSlices) return std::max(page_tokens, kTileTokens);
+  const double min_slice = *std::min_element(slices.begin(), slices.end());
+  if (min_slice >= kSegmentSlices) return std::max(page_tokens, kSegmentTokens);
+  if (min_slice >= kTileSlices) return std::max(page_tokens, kTileTokens);
   return page_tokens;
 }
 

@@ -74,7 +74,7 @@ std::vector<int> SlicesInRounds(const PrefillCost& cost, const ChainLink& link,
 }
 
 // The minimum number of rounds in which the slices fit.
-int LeastRounds(std::span<const OfferedWorker> offered, std::span<const int> ranks, int tokens) {
+int MinRounds(std::span<const OfferedWorker> offered, std::span<const int> ranks, int tokens) {
   int64_t max_slice_tokens = 0;  // sum over the ranks of a round
   for (const int rank : ranks)
     max_slice_tokens += offered[static_cast<size_t>(rank)].max_slice_tokens;
@@ -137,7 +137,7 @@ RelayPlan Together(const PrefillCost& cost, std::span<const OfferedWorker> offer
   std::vector<ChainLink> sinks;
   for (const int rank : ranks) sinks.push_back(offered[static_cast<size_t>(rank)].sink);
   RelayPlan best;
-  for (int n_rounds = LeastRounds(offered, ranks, request.tokens); n_rounds <= kMaxRounds;
+  for (int n_rounds = MinRounds(offered, ranks, request.tokens); n_rounds <= kMaxRounds;
        ++n_rounds) {
     const ChainLink link = SlowestLink(offered, ranks, n_rounds > 1);
     std::vector<int> slices = SlicesInRounds(cost, link, request, speeds, n_rounds, cached);
@@ -241,10 +241,10 @@ RelayPlan PlanRelay(const PrefillCost& cost, const PlanRecord& record,
   const double alone_work = AloneSeconds(cost, single, request) * single.speed;
   const double alone_delayed = alone_work / single.speed * single.passed;
   const bool forced = request.rules.lab.min_ranks > 1;
-  double least = forced ? std::numeric_limits<double>::infinity() : alone;  // with doubts
+  double min_seconds = forced ? std::numeric_limits<double>::infinity() : alone;  // with doubts
   const std::vector<int> soonest = SoonestFirst(offered, request.must);
-  const int most = std::min(request.rules.max_ranks, static_cast<int>(offered.size()));
-  for (int n = std::max(2, request.rules.lab.min_ranks); n <= most; ++n) {
+  const int max_ranks = std::min(request.rules.max_ranks, static_cast<int>(offered.size()));
+  for (int n = std::max(2, request.rules.lab.min_ranks); n <= max_ranks; ++n) {
     if (!forced && record.barred(request.tokens, n)) continue;
     const double slowness = record.slowness(request.tokens, n);
     for (const std::vector<int>& ranks : Groups(offered, soonest, request.must, n)) {
@@ -264,8 +264,8 @@ RelayPlan PlanRelay(const PrefillCost& cost, const PlanRecord& record,
                            std::max(0.0, work - alone_work) * request.waiting +
                            std::max(0.0, delayed - alone_delayed);
       relay.seconds += relay.begin;
-      if (relay.seconds + doubt >= least) continue;
-      least = relay.seconds + doubt;
+      if (relay.seconds + doubt >= min_seconds) continue;
+      min_seconds = relay.seconds + doubt;
       best = std::move(relay);
     }
   }

@@ -6,7 +6,7 @@ void DeclareRelayRules(RelayRules* rules, Settings* settings) {
   settings->Int("router.relay_min_tokens", &rules->min_tokens, 0, 1 << 24,
                 "prompts from so many tokens on may be prefilled by several workers; 0 = none");
   settings->Int("router.relay_max_ranks", &rules->max_ranks, 1, 64,
-                "most workers that share a prompt");
+                "max workers that share a prompt");
   RelayLab& lab = rules->lab;
   settings->Int("lab.relay_min_ranks", &lab.min_ranks, 1, 64,
                 "share such prompts among so many where they are there, whatever is predicted");

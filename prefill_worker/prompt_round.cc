@@ -35,8 +35,8 @@ std::string WhyNotForRank(const PromptRound& round, bool is_last, int page_token
   if (stays) return {};
   const int64_t first = int64_t{round.end} - int64_t{round.ticket.kv_pages} * page_tokens;
   // A rank hands on the part of the ring's KV that it lacked itself.
-  const int32_t least = round.has_inflow() ? round.lacks_from : 0;
-  if (first < least || first > round.begin || round.ticket.promise_pages != 0)
+  const int32_t min_first = round.has_inflow() ? round.lacks_from : 0;
+  if (first < min_first || first > round.begin || round.ticket.promise_pages != 0)
     return absl::StrFormat("ticket of %d KV pages, %d promised, for a rank; the slice is [%d, %d)",
                            round.ticket.kv_pages, round.ticket.promise_pages, round.begin,
                            round.end);

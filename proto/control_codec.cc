@@ -45,7 +45,7 @@ constexpr size_t MaxBytesOf(size_t n_tokens, size_t n_rounds) {
 static_assert(MaxBytesOf(RequestLimits::kContextTokens, ControlLimits::kRelayRounds) <=
               ControlLimits::kMessageBytes);
 
-size_t MostBytes(const RouterMessage& message) {
+size_t MaxBytes(const RouterMessage& message) {
   if (const auto* prefill = std::get_if<PrefillRequest>(&message))
     return MaxBytesOf(prefill->tokens.size(), prefill->earlier.size());
   if (const auto* decode = std::get_if<DecodeRequest>(&message))
@@ -97,15 +97,15 @@ absl::StatusOr<DecodedMessages> DecodeMessages(const wire::RouterMessages& in) {
 
 size_t BatchLength(std::span<const RouterMessage> messages) {
   size_t tokens = 0, bytes = 0;
-  const size_t most = std::min(messages.size(), ControlLimits::kMessagesPerBatch);
-  for (size_t i = 0; i < most; ++i) {
+  const size_t max = std::min(messages.size(), ControlLimits::kMessagesPerBatch);
+  for (size_t i = 0; i < max; ++i) {
     if (const auto* prefill = std::get_if<PrefillRequest>(&messages[i]))
       tokens += prefill->tokens.size();
-    bytes += MostBytes(messages[i]);
+    bytes += MaxBytes(messages[i]);
     if (i > 0 && (tokens > ControlLimits::kTokensPerBatch || bytes > ControlLimits::kMessageBytes))
       return i;
   }
-  return most;
+  return max;
 }
 
 std::string SerializeReport(const WorkerReport& report) {

@@ -8,26 +8,26 @@
 
 namespace baton {
 
-absl::Status CheckRange(const char* field, int64_t value, int64_t least, int64_t most) {
-  if (value >= least && value <= most) return absl::OkStatus();
+absl::Status CheckRange(const char* field, int64_t value, int64_t min, int64_t max) {
+  if (value >= min && value <= max) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrFormat("%s is %d, must be in [%d, %d]", field, value, least, most));
+      absl::StrFormat("%s is %d, must be in [%d, %d]", field, value, min, max));
 }
 
-absl::Status CheckFloat(const char* field, double value, double least, double most) {
-  if (value >= least && value <= most) return absl::OkStatus();  // false for NaN
+absl::Status CheckFloat(const char* field, double value, double min, double max) {
+  if (value >= min && value <= max) return absl::OkStatus();  // false for NaN
   return absl::InvalidArgumentError(
-      absl::StrFormat("%s is %g, must be in [%g, %g]", field, value, least, most));
+      absl::StrFormat("%s is %g, must be in [%g, %g]", field, value, min, max));
 }
 
 absl::Status CheckField(const char* field, double value, const FieldLimit& limit) {
-  return CheckLimit({field, limit.least, limit.most}, value);
+  return CheckLimit({field, limit.min, limit.max}, value);
 }
 
-absl::Status CheckLength(const char* field, size_t length, size_t most) {
-  if (length <= most) return absl::OkStatus();
+absl::Status CheckLength(const char* field, size_t length, size_t max) {
+  if (length <= max) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrFormat("%s has %d entries, at most %d are allowed", field, length, most));
+      absl::StrFormat("%s has %d entries, at most %d are allowed", field, length, max));
 }
 
 absl::Status CheckName(const char* field, const std::string& name) {

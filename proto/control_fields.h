@@ -20,12 +20,12 @@ class TransferPeer;
 
 inline constexpr int64_t kMaxCount = std::numeric_limits<int32_t>::max();
 
-absl::Status CheckRange(const char* field, int64_t value, int64_t least, int64_t most);
-absl::Status CheckFloat(const char* field, double value, double least, double most);
+absl::Status CheckRange(const char* field, int64_t value, int64_t min, int64_t max);
+absl::Status CheckFloat(const char* field, double value, double min, double max);
 // Checks a field against its row of the table of request limits, under the field's name on the
 // wire.
 absl::Status CheckField(const char* field, double value, const FieldLimit& limit);
-absl::Status CheckLength(const char* field, size_t length, size_t most);
+absl::Status CheckLength(const char* field, size_t length, size_t max);
 // Names travel into logs and metrics, so they must be printable ASCII.
 absl::Status CheckName(const char* field, const std::string& name);
 absl::Status CheckPresent(const char* field, bool present);

@@ -63,7 +63,7 @@ std::optional<Option> MinPrefill(std::span<const Candidate> candidates, auto all
 }
 
 // The worker stands in `prefill` while options are compared.
-std::optional<Option> LeastDecode(std::span<const Candidate> candidates, auto allowed) {
+std::optional<Option> MinDecode(std::span<const Candidate> candidates, auto allowed) {
   std::vector<Option> options;
   for (const Candidate& c : candidates)
     if (c.fits_decode && allowed(c))
@@ -197,7 +197,7 @@ std::optional<Plan> ChoosePlan(std::span<const Candidate> candidates, const Atte
   std::vector<Option> options =
       LocalOptions(candidates, [](const Candidate& c) { return c.role == Role::kBoth; });
   const std::optional<Option> decode =
-      LeastDecode(candidates, [](const Candidate& c) { return c.role != Role::kPrefill; });
+      MinDecode(candidates, [](const Candidate& c) { return c.role != Role::kPrefill; });
   const Incarnation sink = decode ? decode->plan.prefill : 0;
   const std::optional<Option> prefill = MinPrefill(
       candidates, [](const Candidate& c) { return c.role == Role::kPrefill; },

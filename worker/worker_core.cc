@@ -15,8 +15,8 @@ struct Overloaded : Handlers... {
 template <typename... Handlers>
 Overloaded(Handlers...) -> Overloaded<Handlers...>;
 
-constexpr absl::Duration kLoadEvery = absl::Seconds(1);
-constexpr absl::Duration kLoadAtMostEvery = absl::Milliseconds(20);
+constexpr absl::Duration kMaxLoadInterval = absl::Seconds(1);
+constexpr absl::Duration kMinLoadInterval = absl::Milliseconds(20);
 
 PrefillFacts PrefillFactsOf(const WorkerFacts& facts, const Backend& backend) {
   return {.self = facts.self,
@@ -366,7 +366,7 @@ void WorkerCore::ReportLoad(absl::Time now) {
   if (!connected_) return;
   const WorkerLoad load = Load();
   load_changed_ = !SameLoad(load, reported_load_);
-  if (now - load_reported_ < (load_changed_ ? kLoadAtMostEvery : kLoadEvery)) return;
+  if (now - load_reported_ < (load_changed_ ? kMinLoadInterval : kMaxLoadInterval)) return;
   load_reported_ = now;
   reported_load_ = load;
   load_changed_ = false;
@@ -380,9 +380,9 @@ void WorkerCore::SendReport() {
 }
 
 absl::Time WorkerCore::NextDeadline() const {
-  const absl::Time load = connected_
-                              ? load_reported_ + (load_changed_ ? kLoadAtMostEvery : kLoadEvery)
-                              : absl::InfiniteFuture();
+  const absl::Time load =
+      connected_ ? load_reported_ + (load_changed_ ? kMinLoadInterval : kMaxLoadInterval)
+                 : absl::InfiniteFuture();
   return std::min({load, decode_.NextDeadline(), prefill_.NextDeadline()});
 }
 

@@ -108,12 +108,12 @@ class Workload {
  private:
   void WriteTokens(const std::vector<bf16>& noise, int n_pages) {
     const ElementwiseKernels& kernels = GetElementwiseKernels(Isa::kAvx2);
-    const int64_t most = static_cast<int64_t>(noise.size()) - layout_.shape(0).key_dim;
+    const int64_t max = static_cast<int64_t>(noise.size()) - layout_.shape(0).key_dim;
     int64_t at = 0;
     for (int page = 0; page < n_pages; ++page)
       for (int slot = 0; slot < layout_.page_tokens; ++slot)
-        for (int head = 0; head < kKvHeads; ++head, at = (at + 1021) % most)
-          kernels.write_kv(layout_, 0, head, noise.data() + at, noise.data() + (at * 7) % most,
+        for (int head = 0; head < kKvHeads; ++head, at = (at + 1021) % max)
+          kernels.write_kv(layout_, 0, head, noise.data() + at, noise.data() + (at * 7) % max,
                            reinterpret_cast<std::byte*>(arena_) + page * layout_.page_bytes, slot);
   }
 

@@ -114,16 +114,16 @@ class Workload {
   }
   void PackRandomIntegers() {
     const int64_t groups = format_.Groups(k_), block_bytes = format_.BlockBytes(k_);
-    const int most = format_.type == WeightType::kInt8 ? 127 : 7;
+    const int max = format_.type == WeightType::kInt8 ? 127 : 7;
     std::vector<int8_t> values(static_cast<size_t>(16 * k_));
     const std::vector<float> scales(static_cast<size_t>(16 * groups),
-                                    0.04f / static_cast<float>(most));
+                                    0.04f / static_cast<float>(max));
     for (int64_t first = 0; first < n_; first += 16) {
       const int64_t outputs = std::min<int64_t>(16, n_ - first);
       for (int64_t i = 0; i < outputs * k_; ++i) {
         const uint32_t bits = RandomBits(static_cast<uint32_t>(first * k_ + i), 3) >> 8;
         values[static_cast<size_t>(i)] =
-            static_cast<int8_t>(static_cast<int>(bits % (2 * most + 1)) - most);
+            static_cast<int8_t>(static_cast<int>(bits % (2 * max + 1)) - max);
       }
       PackIntegerBlock(values.data(), scales.data(), outputs, k_, format_,
                        weights_ + first / 16 * block_bytes);

@@ -361,10 +361,10 @@ class StepBench {
 };
 
 absl::Status CheckSizes(const StepBenchOptions& options, int max_positions) {
-  const auto check = [](const char* name, int value, int most) -> absl::Status {
-    if (value >= 1 && value <= most) return absl::OkStatus();
+  const auto check = [](const char* name, int value, int max) -> absl::Status {
+    if (value >= 1 && value <= max) return absl::OkStatus();
     return absl::InvalidArgumentError(
-        absl::StrFormat("bench step: %s is %d; it must be from 1 to %d", name, value, most));
+        absl::StrFormat("bench step: %s is %d; it must be from 1 to %d", name, value, max));
   };
   for (const int n : options.prompts) RETURN_IF_ERROR(check("a prompt", n, max_positions));
   for (const int n : options.decode) RETURN_IF_ERROR(check("a decode batch", n, 4096));

@@ -1,4 +1,4 @@
-// The least work of a model's step: multiply-adds (counted twice) and bytes read. The
+// The minimum work of a model's step: multiply-adds (counted twice) and bytes read. The
 // limits of `bench step` are these against the machine's peak and bandwidth.
 #pragma once
 

@@ -62,14 +62,14 @@ double SimulateRing(const SimulatedCluster& cluster, double tokens, int ranks) {
 std::vector<double> PipelineChunks(const SimulatedCluster& cluster, double tokens, int stages) {
   constexpr int kMinChunk = 64;
   std::vector<double> best;
-  double least = std::numeric_limits<double>::infinity();
+  double min_seconds = std::numeric_limits<double>::infinity();
   for (const int chunks : {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256}) {
     if (tokens / chunks < kMinChunk) break;
     const std::vector<double> nominal(static_cast<size_t>(chunks), 1.0);
     std::vector<double> cut = EqualWork(cluster.cost, tokens, 0, nominal);
     const double time = SimulatePipeline(cluster, cut, stages);
-    if (time >= least) continue;
-    least = time;
+    if (time >= min_seconds) continue;
+    min_seconds = time;
     best = std::move(cut);
   }
   return best;

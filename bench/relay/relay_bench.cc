@@ -41,13 +41,13 @@ absl::Status Check(const RelaySimulationOptions& options) {
 }
 
 RelayClaim RegretClaim(const NamedCluster& cluster, const RelaySimulationOptions& options) {
-  const int most = *std::max_element(options.ranks.begin(), options.ranks.end());
-  const Regret regret = PlannerRegret(cluster, options.links, kTraceTokens, most);
+  const int max_ranks = *std::max_element(options.ranks.begin(), options.ranks.end());
+  const Regret regret = PlannerRegret(cluster, options.links, kTraceTokens, max_ranks);
   return {kSimulation,
           "regret",
           absl::StrFormat("planner over the best of up to %d workers, lengths of the trace, %s, "
                           "mean of %d cells",
-                          most, cluster.name, regret.cells),
+                          max_ranks, cluster.name, regret.cells),
           regret.mean,
           false,
           0.05,

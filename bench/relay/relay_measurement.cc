@@ -321,8 +321,8 @@ class Measurement {
     for (const char* name : {"one", "steps"}) {
       const auto found = samples_.find(name);
       if (found == samples_.end()) continue;
-      const double least = Min(found->second.first_token);
-      seconds = seconds == 0 ? least : std::min(seconds, least);
+      const double min = Min(found->second.first_token);
+      seconds = seconds == 0 ? min : std::min(seconds, min);
     }
     return seconds;
   }
@@ -387,10 +387,10 @@ absl::Status CheckNoise(const RelayMeasurementOptions& options) {
 }
 
 absl::Status CheckOptions(const RelayMeasurementOptions& options) {
-  const auto check = [](const char* name, int value, int least, int most) -> absl::Status {
-    if (value >= least && value <= most) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "bench relay: %s is %d; it must be from %d to %d", name, value, least, most));
+  const auto check = [](const char* name, int value, int min, int max) -> absl::Status {
+    if (value >= min && value <= max) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrFormat("bench relay: %s is %d; it must be from %d to %d", name, value, min, max));
   };
   RETURN_IF_ERROR(check("--ranks", options.rig.ranks, 1, 16));
   RETURN_IF_ERROR(check("--threads-per-rank", options.rig.threads_per_rank, 1, 256));

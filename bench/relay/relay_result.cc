@@ -54,7 +54,7 @@ void PrintRelayClaims(const std::vector<RelayClaim>& claims) {
   for (const RelayClaim& claim : claims) {
     std::printf("%-10s %-12s %-6s %s: %.4g, to be %s %.4g%s%s\n", claim.source.c_str(),
                 claim.id.c_str(), claim.holds() ? "holds" : "FAILS", claim.what.c_str(),
-                claim.value, claim.at_least ? "at least" : "at most", claim.limit,
+                claim.value, claim.limit_is_min ? "at least" : "at most", claim.limit,
                 claim.detail.empty() ? "" : "; ", claim.detail.c_str());
   }
 }
@@ -78,7 +78,7 @@ void PrintRelayJson(const std::vector<RelayResult>& results,
                      {"id", claim.id},
                      {"what", claim.what},
                      {"value", claim.value},
-                     {"at_least", claim.at_least},
+                     {"at_least", claim.limit_is_min},
                      {"limit", claim.limit},
                      {"holds", claim.holds()},
                      {"detail", claim.detail}});

@@ -26,11 +26,11 @@ struct RelayClaim {
   std::string id;    // R1 ... R14 of docs/PAPER.md, or a name
   std::string what;  // with the machine modelled or measured
   double value = 0;
-  bool at_least = true;  // true: value >= limit; false: value <= limit
+  bool limit_is_min = true;  // true: value >= limit; false: value <= limit
   double limit = 0;
   std::string detail = {};
 
-  bool holds() const { return at_least ? value >= limit : value <= limit; }
+  bool holds() const { return limit_is_min ? value >= limit : value <= limit; }
 };
 
 // One line per (shape, link, ranks, tokens), a column per scheme in the order of their first

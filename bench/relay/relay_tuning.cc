@@ -23,20 +23,20 @@ constexpr int kMaxGridRanks = 4;
 constexpr int kStridesPerPrompt = 32;  // times the min stride of real runs
 
 absl::Status CheckOptions(const RelayTuningOptions& options) {
-  const auto check = [](const char* name, int value, int least, int most) -> absl::Status {
-    if (value >= least && value <= most) return absl::OkStatus();
+  const auto check = [](const char* name, int value, int min, int max) -> absl::Status {
+    if (value >= min && value <= max) return absl::OkStatus();
     return absl::InvalidArgumentError(
-        absl::StrFormat("tune: %s is %d; it must be from %d to %d", name, value, least, most));
+        absl::StrFormat("tune: %s is %d; it must be from %d to %d", name, value, min, max));
   };
   if (options.ranks.empty() || options.tokens.empty()) {
     return absl::InvalidArgumentError("tune: --ranks and --tokens need a number each");
   }
   for (const int ranks : options.ranks) RETURN_IF_ERROR(check("--ranks", ranks, 2, 16));
   RETURN_IF_ERROR(check("--rounds", options.rounds, 1, 100));
-  const int most = *std::max_element(options.ranks.begin(), options.ranks.end());
+  const int max_ranks = *std::max_element(options.ranks.begin(), options.ranks.end());
   const int page = options.rig.engine.page_tokens;
   for (const int tokens : options.tokens) {
-    RETURN_IF_ERROR(check("--tokens", tokens, 4 * page * most, 1 << 20));
+    RETURN_IF_ERROR(check("--tokens", tokens, 4 * page * max_ranks, 1 << 20));
     if (tokens % page == 0) continue;
     return absl::InvalidArgumentError(absl::StrFormat(
         "tune: --tokens %d; it must be a multiple of the %d tokens of a page", tokens, page));

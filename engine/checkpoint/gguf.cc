@@ -206,15 +206,14 @@ class GgufParser {
                         begin, count, what, bytes_.size()));
   }
 
-  absl::StatusOr<std::string_view> ReadString(const std::string& what, uint64_t most) {
+  absl::StatusOr<std::string_view> ReadString(const std::string& what, uint64_t max) {
     const uint64_t begin = at_;
     ASSIGN_OR_RETURN(const uint64_t size, Read<uint64_t>(what));
-    if (size > left() || size > most) {
-      return Refuse(
-          absl::StrFormat("byte %d claims %u bytes for %s, where %u are left%s; the file "
-                          "is truncated or damaged: download it again",
-                          begin, size, what, left(),
-                          size > most ? absl::StrCat(" and ", most, " are the most") : ""));
+    if (size > left() || size > max) {
+      return Refuse(absl::StrFormat(
+          "byte %d claims %u bytes for %s, where %u are left%s; the file "
+          "is truncated or damaged: download it again",
+          begin, size, what, left(), size > max ? absl::StrCat(" and the max is ", max) : ""));
     }
     const std::string_view text(reinterpret_cast<const char*>(bytes_.data()) + at_, size);
     at_ += size;

@@ -30,8 +30,8 @@ int64_t ElementBytes(std::string_view dtype) {
 }
 
 // Reads a list of non-negative integers; false for anything else.
-bool ReadNumbers(const json::value* value, size_t most, std::vector<int64_t>& out) {
-  if (value == nullptr || !value->is_array() || value->get_array().size() > most) return false;
+bool ReadNumbers(const json::value* value, size_t max, std::vector<int64_t>& out) {
+  if (value == nullptr || !value->is_array() || value->get_array().size() > max) return false;
   for (const json::value& item : value->get_array()) {
     if (!item.is_int64() || item.get_int64() < 0) return false;
     out.push_back(item.get_int64());
@@ -119,10 +119,10 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
   }
   std::memcpy(&header_bytes, bytes.data(), sizeof(header_bytes));
   if (header_bytes > kMaxHeaderBytes || header_bytes > bytes.size() - sizeof(header_bytes)) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "%s: the header claims %u bytes, the file has %d (and %u is the most a header may have); "
-        "it may be truncated",
-        path, header_bytes, bytes.size(), kMaxHeaderBytes));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s: the header claims %u bytes, the file has %d (the max is %u); "
+                        "it may be truncated",
+                        path, header_bytes, bytes.size(), kMaxHeaderBytes));
   }
   result.header_ = bytes.subspan(sizeof(header_bytes), static_cast<size_t>(header_bytes));
   const std::span<const std::byte> data =

@@ -71,34 +71,34 @@ void JsonFields::Refuse(std::string_view field, std::string_view wanted) {
       absl::StrCat(where_, ": ", std::string(field), " ", found, "; ", std::string(wanted)));
 }
 
-int JsonFields::Int(std::string_view field, int64_t least, int64_t most) {
+int JsonFields::Int(std::string_view field, int64_t min, int64_t max) {
   const boost::json::value* value = Find(field);
   const std::optional<int64_t> number = value == nullptr ? std::nullopt : WholeNumber(*value);
-  if (!number || *number < least || *number > most) {
-    Refuse(field, absl::StrFormat("it must be an integer from %d to %d", least, most));
-    return static_cast<int>(least);
+  if (!number || *number < min || *number > max) {
+    Refuse(field, absl::StrFormat("it must be an integer from %d to %d", min, max));
+    return static_cast<int>(min);
   }
   return static_cast<int>(*number);
 }
 
-int JsonFields::IntOr(std::string_view field, int fallback, int64_t least, int64_t most) {
-  return Has(field) ? Int(field, least, most) : fallback;
+int JsonFields::IntOr(std::string_view field, int fallback, int64_t min, int64_t max) {
+  return Has(field) ? Int(field, min, max) : fallback;
 }
 
-double JsonFields::Number(std::string_view field, double least, double most) {
+double JsonFields::Number(std::string_view field, double min, double max) {
   const boost::json::value* value = Find(field);
   const bool is_number = value != nullptr && value->is_number();
-  const double number = is_number ? value->to_number<double>() : least;
+  const double number = is_number ? value->to_number<double>() : min;
   // The condition is written so that NaN fails.
-  if (!is_number || !(number >= least && number <= most)) {
-    Refuse(field, absl::StrFormat("it must be a number from %g to %g", least, most));
-    return least;
+  if (!is_number || !(number >= min && number <= max)) {
+    Refuse(field, absl::StrFormat("it must be a number from %g to %g", min, max));
+    return min;
   }
   return number;
 }
 
-double JsonFields::NumberOr(std::string_view field, double fallback, double least, double most) {
-  return Has(field) ? Number(field, least, most) : fallback;
+double JsonFields::NumberOr(std::string_view field, double fallback, double min, double max) {
+  return Has(field) ? Number(field, min, max) : fallback;
 }
 
 bool JsonFields::BoolOr(std::string_view field, bool fallback) {
@@ -122,15 +122,15 @@ std::string JsonFields::StringOr(std::string_view field, std::string_view fallba
   return std::string(text.data(), text.size());
 }
 
-std::vector<int32_t> JsonFields::IntsOr(std::string_view field, int64_t least, int64_t most) {
+std::vector<int32_t> JsonFields::IntsOr(std::string_view field, int64_t min, int64_t max) {
   std::vector<int32_t> numbers;
   const boost::json::value* value = Find(field);
   if (value == nullptr) return numbers;
   const auto append = [&](const boost::json::value& item) {
     const std::optional<int64_t> number = WholeNumber(item);
-    if (!number || *number < least || *number > most) {
-      Refuse(field, absl::StrFormat("it must be an integer from %d to %d, or a list of such", least,
-                                    most));
+    if (!number || *number < min || *number > max) {
+      Refuse(field,
+             absl::StrFormat("it must be an integer from %d to %d, or a list of such", min, max));
     } else {
       numbers.push_back(static_cast<int32_t>(*number));
     }
@@ -143,20 +143,19 @@ std::vector<int32_t> JsonFields::IntsOr(std::string_view field, int64_t least, i
   return numbers;
 }
 
-std::vector<double> JsonFields::Numbers(std::string_view field, size_t count, double least,
-                                        double most) {
+std::vector<double> JsonFields::Numbers(std::string_view field, size_t count, double min,
+                                        double max) {
   const boost::json::value* value = Find(field);
   std::vector<double> numbers;
   if (value != nullptr && value->is_array()) {
     for (const boost::json::value& item : value->get_array()) {
-      const double number = item.is_number() ? item.to_number<double>() : least - 1;
-      if (number >= least && number <= most) numbers.push_back(number);
+      const double number = item.is_number() ? item.to_number<double>() : min - 1;
+      if (number >= min && number <= max) numbers.push_back(number);
     }
     if (numbers.size() == count && value->get_array().size() == count) return numbers;
   }
-  Refuse(field,
-         absl::StrFormat("it must be a list of %d numbers from %g to %g", count, least, most));
-  return std::vector<double>(count, least);
+  Refuse(field, absl::StrFormat("it must be a list of %d numbers from %g to %g", count, min, max));
+  return std::vector<double>(count, min);
 }
 
 }  // namespace baton

@@ -31,18 +31,18 @@ class JsonFields {
   // True if the field is written as null, which for some fields differs from an absent one.
   bool IsNull(std::string_view field) const;
 
-  // Integers and numbers within [least, most]; the ...Or forms return `fallback` if the field is
+  // Integers and numbers within [min, max]; the ...Or forms return `fallback` if the field is
   // absent.
-  int Int(std::string_view field, int64_t least, int64_t most);
-  int IntOr(std::string_view field, int fallback, int64_t least, int64_t most);
-  double Number(std::string_view field, double least, double most);
-  double NumberOr(std::string_view field, double fallback, double least, double most);
+  int Int(std::string_view field, int64_t min, int64_t max);
+  int IntOr(std::string_view field, int fallback, int64_t min, int64_t max);
+  double Number(std::string_view field, double min, double max);
+  double NumberOr(std::string_view field, double fallback, double min, double max);
   bool BoolOr(std::string_view field, bool fallback);
   std::string StringOr(std::string_view field, std::string_view fallback);
   // An integer or a list of integers; empty if absent.
-  std::vector<int32_t> IntsOr(std::string_view field, int64_t least, int64_t most);
-  // A list of exactly `count` numbers; after an error, `count` times `least`.
-  std::vector<double> Numbers(std::string_view field, size_t count, double least, double most);
+  std::vector<int32_t> IntsOr(std::string_view field, int64_t min, int64_t max);
+  // A list of exactly `count` numbers; after an error, `count` times `min`.
+  std::vector<double> Numbers(std::string_view field, size_t count, double min, double max);
 
   // Remembers an error: "<where>: <field> is <value>; <wanted>".
   void Refuse(std::string_view field, std::string_view wanted);

@@ -91,8 +91,8 @@ void ReadLatentHeads(JsonFields& fields, ModelDesc& model) {
 }
 
 // Reads a count; `fallback` is the family's default for configs without the field, 0: required.
-int ReadCount(JsonFields& fields, std::string_view field, int fallback, int64_t most) {
-  return fallback > 0 ? fields.IntOr(field, fallback, 1, most) : fields.Int(field, 1, most);
+int ReadCount(JsonFields& fields, std::string_view field, int fallback, int64_t max) {
+  return fallback > 0 ? fields.IntOr(field, fallback, 1, max) : fields.Int(field, 1, max);
 }
 
 void ReadShape(JsonFields& fields, const Family& family, ModelDesc& model) {
@@ -303,8 +303,13 @@ absl::StatusOr<ModelDesc> ModelDesc::FromFolder(const std::string& folder) {
                      "*.safetensors, tokenizer.json)"));
   }
   const std::string config_path = fs::path(folder) / "config.json";
-  ASSIGN_OR_RETURN(const std::string text, ReadTextFile(config_path, kMaxConfigBytes));
-  ASSIGN_OR_RETURN(ModelDesc model, FromJson(text, config_path));
+  const absl::StatusOr<std::string> text = ReadTextFile(config_path, kMaxConfigBytes);
+  if (absl::IsNotFound(text.status())) {
+    return absl::NotFoundError(
+        absl::StrCat(text.status().message(), "; a model folder in Hugging Face layout has one"));
+  }
+  RETURN_IF_ERROR(text.status());
+  ASSIGN_OR_RETURN(ModelDesc model, FromJson(*text, config_path));
   // A trailing slash or "." would leave no name.
   const fs::path whole = fs::weakly_canonical(folder, error);
   model.name = (whole.has_filename() ? whole : whole.parent_path()).filename();

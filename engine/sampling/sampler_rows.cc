@@ -16,7 +16,7 @@ L Sane(L x) {
 }
 
 // Eight logits against a threshold; NaN is never a hit.
-__m256 AtLeast(const float* logits, __m256 threshold) {
+__m256 NotBelow(const float* logits, __m256 threshold) {
   const __m256 sane = _mm256_min_ps(_mm256_set1_ps(__FLT_MAX__), _mm256_loadu_ps(logits));
   return _mm256_cmp_ps(sane, threshold, _CMP_GE_OQ);
 }
@@ -83,8 +83,8 @@ SumAbove SumFrom(const float* logits, const float* weights, int64_t n, float thr
     __m256i hits = _mm256_setzero_si256();  // each -1
     int64_t i = begin;
     const auto add = [&](const float* x, const float* w) {
-      const __m256 low = AtLeast(x, limit);
-      const __m256 high = AtLeast(x + 8, limit);
+      const __m256 low = NotBelow(x, limit);
+      const __m256 high = NotBelow(x + 8, limit);
       hits = _mm256_add_epi32(
           hits, _mm256_add_epi32(_mm256_castps_si256(low), _mm256_castps_si256(high)));
       sum = Add(sum, LanesAvx2{_mm256_and_ps(low, _mm256_loadu_ps(w)),
@@ -111,7 +111,7 @@ int64_t IndicesFrom(const float* logits, int64_t n, float threshold, int32_t* in
   const __m256 limit = _mm256_set1_ps(threshold);
   int64_t found = 0, i = 0;
   for (; i + 8 <= n; i += 8) {
-    unsigned hits = static_cast<unsigned>(_mm256_movemask_ps(AtLeast(logits + i, limit)));
+    unsigned hits = static_cast<unsigned>(_mm256_movemask_ps(NotBelow(logits + i, limit)));
     for (; hits != 0; hits &= hits - 1)
       indices[found++] = static_cast<int32_t>(i) + __builtin_ctz(hits);
   }

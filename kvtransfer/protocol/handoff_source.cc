@@ -151,11 +151,11 @@ void HandoffSource::Handle(const wire::Message& message, int64_t now_us, Handoff
 
 void HandoffSource::OnPromise(const wire::Promise& promise, int64_t now_us, HandoffEffects* out) {
   if (state_ != State::kOpening && state_ != State::kWaiting) return;
-  const auto at_most = [](int64_t ours, uint64_t theirs) {
+  const auto min_of = [](int64_t ours, uint64_t theirs) {
     return static_cast<int64_t>(std::min(static_cast<uint64_t>(ours), theirs));
   };
-  limits_.chunk_bytes = at_most(limits_.chunk_bytes, promise.chunk_bytes);
-  limits_.window_bytes = at_most(limits_.window_bytes, promise.window_bytes);
+  limits_.chunk_bytes = min_of(limits_.chunk_bytes, promise.chunk_bytes);
+  limits_.window_bytes = min_of(limits_.window_bytes, promise.window_bytes);
   if (limits_.chunk_bytes < LargestPlane(*pool_))
     return End(absl::FailedPreconditionError(
                    absl::StrCat("the peer takes chunks of ", limits_.chunk_bytes,
@@ -177,11 +177,11 @@ void HandoffSource::OnPromise(const wire::Promise& promise, int64_t now_us, Hand
 // Inflows: all cells before the promise's place are there, from whatever earlier handoff.
 void HandoffSource::SkipWhatIsThere(const wire::Promise& promise) {
   if (!ticket_.is_inflow()) return;
-  const auto at_most = [](size_t n, uint32_t theirs) {
+  const auto min_of = [](size_t n, uint32_t theirs) {
     return static_cast<int32_t>(std::min(n, size_t{theirs}));
   };
-  first_missing_ = {at_most(pool_->planes.size(), promise.here_planes),
-                    at_most(static_cast<size_t>(ticket_.kv_pages), promise.here_pages)};
+  first_missing_ = {min_of(pool_->planes.size(), promise.here_planes),
+                    min_of(static_cast<size_t>(ticket_.kv_pages), promise.here_pages)};
   auto given = std::exchange(to_cut_, {});
   for (auto& [place, cutter] : given) {
     cutter.SkipTo(first_missing_);

@@ -44,7 +44,7 @@ struct TransferOptions {
   // Two ends exchange KV only if these are equal; HELLO names the one that differs.
   uint64_t model_fingerprint = 0;
   std::string numerics_id, layout_id;
-  int64_t chunk_bytes = 1 << 20;   // most payload per DATA message
+  int64_t chunk_bytes = 1 << 20;   // max payload of a DATA message
   int64_t window_bytes = 8 << 20;  // announced and not yet acknowledged, per handoff
   int32_t slab_slots = 0;  // bounce buffers of one chunk each, per direction; 0: for four windows
   int64_t hello_timeout_ms = 2000;

@@ -36,8 +36,8 @@ LENGTHS = [1, 2, 17, 64, 65, 200, 613]   # prompt lengths; up to 65 every positi
 ALL_POSITIONS_UP_TO = 65
 DEBUG_LENGTH = 17                        # prompt with stored hidden states and layer-0 KV
 NEW_TOKENS = 32
-LEAST_CLEAR_STEPS = 90                   # over all continuations, for bfloat16
-ROUTER_MARGIN = 0.1                      # MoE: least gap between the last chosen and the first refused expert
+MIN_CLEAR_STEPS = 90                     # over all continuations, for bfloat16
+ROUTER_MARGIN = 0.1                      # MoE: min gap between the last chosen and the first refused expert
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 
 
@@ -237,7 +237,7 @@ def debug_run(model, tokens):
 
 @torch.no_grad()
 def router_margins(model, tokens):
-    """[positions]: per position the least gap, over layers, between the last chosen and the first refused expert."""
+    """[positions]: per position the min gap, over layers, between the last chosen and the first refused expert."""
     found, hooks = [], []
     for m in model.modules():
         if type(m).__name__.lower().endswith("topkrouter"):
@@ -383,7 +383,7 @@ def measure(case, seed, folder, out):
     }
     set_bounds(prompts, summary)
     clear = sum(p["greedy"]["clear_steps_bf16"] for p in prompts)
-    if clear < LEAST_CLEAR_STEPS or not all(agrees(bf16, p) for p in prompts):
+    if clear < MIN_CLEAR_STEPS or not all(agrees(bf16, p) for p in prompts):
         return None
     body = {"name": case["name"], "architecture": case["arch"], "weights": case["dtype"], "seed": seed,
             "about": case["about"], "notes": case.get("notes", []), "summary": summary,

@@ -52,12 +52,12 @@ struct BoolRule {
 };
 struct IntRule {
   std::optional<int64_t> ApiRequest::*field;
-  int64_t least, most;
+  int64_t min, max;
 };
 struct NumberRule {
   std::optional<double> ApiRequest::*field;
   FieldLimit limit;
-  bool above_min = false;  // least itself is not allowed
+  bool above_min = false;  // the minimum itself is not allowed
 };
 struct CustomRule {
   Problem (*parse)(const std::string& name, const json::value& value, ApiRequest* request);
@@ -87,9 +87,9 @@ Problem Apply(const IntRule& rule, const std::string& name, const json::value& v
               ApiRequest* request) {
   if (!value.is_number()) return WrongType(name, value, "an integer");
   const auto number = Integer(value);
-  if (!number || *number < rule.least || *number > rule.most) {
-    return InvalidField(name, absl::StrCat(name, " must be an integer from ", rule.least, " to ",
-                                           rule.most, "; got ", Shown(value), "."));
+  if (!number || *number < rule.min || *number > rule.max) {
+    return InvalidField(name, absl::StrCat(name, " must be an integer from ", rule.min, " to ",
+                                           rule.max, "; got ", Shown(value), "."));
   }
   request->*rule.field = *number;
   return std::nullopt;
@@ -100,11 +100,10 @@ Problem Apply(const NumberRule& rule, const std::string& name, const json::value
   if (!value.is_number()) return WrongType(name, value, "a number");
   json::error_code ec;
   const double number = value.to_number<double>(ec);
-  if (ec || !CheckLimit(rule.limit, number).ok() ||
-      (rule.above_min && number == rule.limit.least)) {
+  if (ec || !CheckLimit(rule.limit, number).ok() || (rule.above_min && number == rule.limit.min)) {
     return InvalidField(name, absl::StrFormat("%s must be a number %s %g and at most %g; got %s.",
                                               name, rule.above_min ? "above" : "from",
-                                              rule.limit.least, rule.limit.most, Shown(value)));
+                                              rule.limit.min, rule.limit.max, Shown(value)));
   }
   request->*rule.field = number;
   return std::nullopt;
@@ -322,7 +321,7 @@ Problem ParseStopTokenIds(const std::string& name, const json::value& value, Api
   const auto n = static_cast<double>(request->stop_token_ids.size());
   if (CheckLimit(Limits::kStopTokenIds, n).ok()) return std::nullopt;
   return InvalidField(name, absl::StrFormat("%s may have at most %d different ids; got %d.", name,
-                                            static_cast<int64_t>(Limits::kStopTokenIds.most),
+                                            static_cast<int64_t>(Limits::kStopTokenIds.max),
                                             request->stop_token_ids.size()));
 }
 
@@ -365,10 +364,10 @@ const Row kRows[] = {
     // Last of the two: it wins over max_tokens.
     {"max_completion_tokens", Where::kBoth, IntRule{&ApiRequest::max_tokens, 1, kMaxInt}},
     {"temperature", Where::kBoth, NumberRule{&ApiRequest::temperature, Limits::kTemperature}},
-    {"top_p", Where::kBoth, NumberRule{&ApiRequest::top_p, {"top_p", 0, Limits::kTopP.most}, true}},
+    {"top_p", Where::kBoth, NumberRule{&ApiRequest::top_p, {"top_p", 0, Limits::kTopP.max}, true}},
     {"top_k", Where::kBoth,
-     IntRule{&ApiRequest::top_k, static_cast<int64_t>(Limits::kTopK.least),
-             static_cast<int64_t>(Limits::kTopK.most)}},
+     IntRule{&ApiRequest::top_k, static_cast<int64_t>(Limits::kTopK.min),
+             static_cast<int64_t>(Limits::kTopK.max)}},
     {"seed", Where::kBoth,
      IntRule{&ApiRequest::seed, std::numeric_limits<int64_t>::min(),
              std::numeric_limits<int64_t>::max()}},

@@ -36,16 +36,16 @@ absl::Status ReadGenerationDefaults(const fs::path& folder, ServedModel* model) 
   if (fields == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat(path.string(), ": not a JSON object"));
   }
-  const auto number = [&](const char* name, double least, double most, double* out) {
+  const auto number = [&](const char* name, double min, double max, double* out) {
     const json::value* value = fields->if_contains(name);
     if (value == nullptr || !value->is_number()) return;
     const double given = value->to_number<double>();
-    if (given >= least && given <= most) *out = given;
+    if (given >= min && given <= max) *out = given;
   };
   double top_k = 0;
-  number("temperature", RequestLimits::kTemperature.least, RequestLimits::kTemperature.most,
+  number("temperature", RequestLimits::kTemperature.min, RequestLimits::kTemperature.max,
          &model->temperature);
-  number("top_p", RequestLimits::kTopP.least, RequestLimits::kTopP.most, &model->top_p);
+  number("top_p", RequestLimits::kTopP.min, RequestLimits::kTopP.max, &model->top_p);
   number("top_k", 0, 1e6, &top_k);
   model->top_k = static_cast<int32_t>(top_k);
   return absl::OkStatus();
@@ -141,7 +141,7 @@ SamplingParams Sampling(const ServedModel& model, const ApiRequest& request) {
   // Smaller values mean the same as the smallest one, and a float must not round to the forbidden
   // 0.
   sampling.top_p = std::max(static_cast<float>(request.top_p.value_or(model.top_p)),
-                            static_cast<float>(RequestLimits::kTopP.least));
+                            static_cast<float>(RequestLimits::kTopP.min));
   sampling.top_k = static_cast<int32_t>(request.top_k.value_or(model.top_k));
   sampling.seed = request.seed ? static_cast<uint64_t>(*request.seed) : RandomId();
   return sampling;

@@ -42,8 +42,8 @@ std::vector<CpuPlacement> Places(const Cpus& cpus, int n_threads, const WorkerCo
     place.cpus = config.cpus.empty() ? CpuListText(own) : config.cpus;
     // A list that cannot be read is refused by the worker, by name.
     const auto list = ParseCpuList(place.cpus);
-    const int most = list.ok() ? std::max(1, static_cast<int>(list->size())) : 1;
-    place.threads = n_threads > 0 ? std::min(most, threads[i]) : most;
+    const int max_threads = list.ok() ? std::max(1, static_cast<int>(list->size())) : 1;
+    place.threads = n_threads > 0 ? std::min(max_threads, threads[i]) : max_threads;
     if (config.threads > 0) place.threads = config.threads;
     places.push_back(std::move(place));
   }

@@ -119,7 +119,7 @@ TEST_CASE("workers that hand over to each other never wait for each other in a c
   }
 }
 
-TEST_CASE("a cancel at any moment frees everything and harms nobody") {
+TEST_CASE("a cancel at any moment frees everything and harms no other request") {
   std::mt19937_64 random(5);
   const std::vector<SimWorkerOptions> workers = RandomCluster(&random, false);
   std::vector<SimRequest> requests;
@@ -209,7 +209,7 @@ TEST_CASE("a pool with room for one request at a time serves all, in order of ro
 }
 
 TEST_CASE("pools of a tenth of the demand: all end, exact, after at most four preemptions each") {
-  int preempted = 0, most = 0;
+  int preempted = 0, max = 0;
   for (uint64_t seed = 1; seed <= 40; ++seed) {
     CAPTURE(seed);
     std::mt19937_64 random(seed * 6151);
@@ -237,7 +237,7 @@ TEST_CASE("pools of a tenth of the demand: all end, exact, after at most four pr
       REQUIRE(journey.ended());
       cluster.CheckExact(id);
       REQUIRE(journey.preemptions <= 4);
-      most = std::max(most, journey.preemptions);
+      max = std::max(max, journey.preemptions);
     }
     uint64_t counted = 0;
     for (int w = 0; w < 3; ++w) counted += cluster.core(w).metrics().preemptions;
@@ -246,7 +246,7 @@ TEST_CASE("pools of a tenth of the demand: all end, exact, after at most four pr
     cluster.Shutdown();
   }
   REQUIRE(preempted > 100);
-  REQUIRE(most == 3);  // the bound is reached, so some requests were covered
+  REQUIRE(max == 3);  // the bound is reached, so some requests were covered
 }
 
 TEST_CASE("prompts with common beginnings share their KV and stay exact, however small the pool") {

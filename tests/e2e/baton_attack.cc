@@ -176,7 +176,7 @@ int Run(absl::Duration turn) {
   std::printf("router, idle: %.1f MiB; workers' pages: %zu\n", idle, workers.size());
 
   std::vector<double> alone, beside;
-  double most = idle;
+  double max = idle;
   for (int round = 0; round < 2; ++round) {
     Add(&alone, Gaps(client, turn));
     std::atomic<bool> over = false;
@@ -188,7 +188,7 @@ int Run(absl::Duration turn) {
     for (int i = 0; i < 8; ++i) threads.emplace_back(DripBody, port, std::ref(over));
     threads.emplace_back([&] {
       while (!over) {
-        most = std::max(most, MemoryMiB(router));
+        max = std::max(max, MemoryMiB(router));
         absl::SleepFor(absl::Milliseconds(50));
       }
     });
@@ -200,11 +200,11 @@ int Run(absl::Duration turn) {
   for (const auto& [name, gaps] : {std::pair("alone", &alone), std::pair("attacked", &beside)})
     std::printf("%-9s %8zu gaps  p50 %7.2f ms  p99 %7.2f ms  max %7.2f ms\n", name, gaps->size(),
                 Quantile(*gaps, 0.5), Quantile(*gaps, 0.99), Quantile(*gaps, 1));
-  const bool good = most - idle <= kMaxMemory && ratio <= kMaxGapRatio;
+  const bool good = max - idle <= kMaxMemory && ratio <= kMaxGapRatio;
   std::printf(
       "router, attacked: %.1f MiB above idle (at most %.0f), p99 gap %.2f times (at most %.1f): "
       "%s\n",
-      most - idle, kMaxMemory, ratio, kMaxGapRatio, good ? "good" : "BAD");
+      max - idle, kMaxMemory, ratio, kMaxGapRatio, good ? "good" : "BAD");
   return good ? 0 : 1;
 }
 

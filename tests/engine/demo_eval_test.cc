@@ -92,13 +92,13 @@ TEST_CASE("KV in int8 loses at most 1.5 points of all evaluation prompts", "[.][
 }
 
 TEST_CASE("integer weights lose at most 1.5 points (int8) and 5 points (int4)", "[.][full]") {
-  const auto [dtype, group, most] = GENERATE(table<std::string, int, double>(
+  const auto [dtype, group, max] = GENERATE(table<std::string, int, double>(
       {{"int8", 128, 1.5}, {"int4", 128, 5.0}, {"int4", 64, 5.0}, {"int4", 32, 5.0}}));
   EngineOptions options = DemoOptions(dtype);
   options.int4_group = group;
   const Score score = Evaluate(options, 1);
   CHECK(score.n == 850);
-  CHECK(100.0 * (score.correct_fp32 - score.correct) / score.n <= most);
+  CHECK(100.0 * (score.correct_fp32 - score.correct) / score.n <= max);
 }
 
 TEST_CASE("the demo model's greedy tokens equal the reference step by step") {

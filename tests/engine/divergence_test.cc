@@ -14,10 +14,10 @@ namespace {
 // Returns the KL divergence of softmax(b) from softmax(a), of n logits.
 double Divergence(const float* a, const float* b, int n) {
   const auto log_sum = [n](const float* x) {
-    const double most = double{*std::max_element(x, x + n)};
+    const double max = double{*std::max_element(x, x + n)};
     double sum = 0;
-    for (int i = 0; i < n; ++i) sum += std::exp(double{x[i]} - most);
-    return most + std::log(sum);
+    for (int i = 0; i < n; ++i) sum += std::exp(double{x[i]} - max);
+    return max + std::log(sum);
   };
   const double log_a = log_sum(a), log_b = log_sum(b);
   double divergence = 0;

@@ -65,8 +65,8 @@ void CheckMatrix(const std::string& name, int fraction) {
 
 // ---- models of random shapes ----
 
-int Between(std::mt19937& random, int least, int most) {
-  return least + static_cast<int>(random() % static_cast<uint32_t>(most - least + 1));
+int Between(std::mt19937& random, int min, int max) {
+  return min + static_cast<int>(random() % static_cast<uint32_t>(max - min + 1));
 }
 
 // Returns the fields of a family beyond Llama's.

@@ -73,11 +73,11 @@ struct Distance {
 
  private:
   static std::vector<double> LogProbabilities(std::span<const float> logits) {
-    const double most = *std::max_element(logits.begin(), logits.end());
+    const double max = *std::max_element(logits.begin(), logits.end());
     double sum = 0;
-    for (const float x : logits) sum += std::exp(x - most);
+    for (const float x : logits) sum += std::exp(x - max);
     std::vector<double> result;
-    for (const float x : logits) result.push_back(x - most - std::log(sum));
+    for (const float x : logits) result.push_back(x - max - std::log(sum));
     return result;
   }
 };
@@ -120,8 +120,8 @@ TEST_CASE("an output's weights are within the error of their format") {
     const std::vector<float> back = quantized.Weights(format);
     INFO(format.Name() << " k " << k);
     CHECK(RelativeError(back.data(), weights.data(), k) < bound);
-    const int least = format.type == WeightType::kInt8 ? -128 : -8;
-    for (const int8_t value : quantized.values) CHECK((value >= least && value < -least));
+    const int min = format.type == WeightType::kInt8 ? -128 : -8;
+    for (const int8_t value : quantized.values) CHECK((value >= min && value < -min));
   }
 }
 
@@ -130,10 +130,10 @@ TEST_CASE("the scale is better than that of the largest weight") {
   for (uint32_t seed = 0; seed < 50; ++seed) {
     const std::vector<float> weights = NormalWeights(128, seed);
     const std::vector<float> back = Quantize(weights, Int4(128)).Weights(Int4(128));
-    float most = 0;
-    for (const float w : weights) most = std::max(most, std::fabs(w));
+    float max = 0;
+    for (const float w : weights) max = std::max(max, std::fabs(w));
     for (size_t i = 0; i < weights.size(); ++i) {
-      const double w = weights[i], step = most / 7.0;
+      const double w = weights[i], step = max / 7.0;
       searched += std::pow(back[i] - w, 2);
       plain += std::pow(std::nearbyint(w / step) * step - w, 2);
     }

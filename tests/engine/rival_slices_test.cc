@@ -108,9 +108,9 @@ class Rank {
 };
 
 float Difference(const std::vector<float>& a, const std::vector<float>& b) {
-  float most = 0;
-  for (size_t i = 0; i < a.size(); ++i) most = std::max(most, std::abs(a[i] - b[i]));
-  return most;
+  float max = 0;
+  for (size_t i = 0; i < a.size(); ++i) max = std::max(max, std::abs(a[i] - b[i]));
+  return max;
 }
 
 // Runs p ranks of a zigzag ring over 2p chunks of 512 tokens: rank r has chunks r and 2p - 1 - r.
@@ -152,10 +152,10 @@ TEST_CASE("a zigzag ring gives nearly the logits of steps, an all-gather the ver
       Rank(model, dtype, static_cast<int>(prompt.size())).Steps(prompt);
   INFO(model << " " << dtype);
   CHECK((Ring(model, dtype, p, prompt, false) == steps));
-  const float most = Difference(Ring(model, dtype, p, prompt, true), steps);
-  INFO("logits differ by " << most);
-  CHECK(most > 0);  // another order
-  CHECK(most <= (dtype == "fp32" ? 1e-3f : 0.1f));
+  const float max = Difference(Ring(model, dtype, p, prompt, true), steps);
+  INFO("logits differ by " << max);
+  CHECK(max > 0);  // another order
+  CHECK(max <= (dtype == "fp32" ? 1e-3f : 0.1f));
 }
 
 TEST_CASE("a pipeline gives the logits of steps") {

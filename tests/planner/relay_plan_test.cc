@@ -139,7 +139,7 @@ TEST_CASE("in rounds the last rank hands on to the first, over a link that count
   CHECK(Ranks(8192, offered) == 2);
 }
 
-TEST_CASE("nobody waits for a gang that is not there") {
+TEST_CASE("no prompt waits for ranks that are busy") {
   std::vector<OfferedWorker> offered = Idle(2);
   offered[1].seconds = offered[1].slice_seconds = 1000;
   const auto choose = [&](const RelayPlanRequest& request) {
@@ -201,10 +201,10 @@ TEST_CASE("where prompts wait, the work a relay costs in all counts") {
 }
 
 TEST_CASE("so many ranks are taken whatever is predicted, where they are there") {
-  const auto ranks = [](int tokens, int offered, int least) {
+  const auto ranks = [](int tokens, int offered, int min) {
     return PlanRelay(Cost(), PlanRecord(), Idle(offered),
                      {.tokens = tokens,
-                      .rules = {.max_ranks = 4, .lab = {.min_ranks = least}},
+                      .rules = {.max_ranks = 4, .lab = {.min_ranks = min}},
                       .waiting = 1e4})
         .ranks.size();
   };
@@ -327,7 +327,7 @@ TEST_CASE("whatever is offered: slices add up, and the prediction is not above o
   const auto between = [&](double low, double high) {
     return std::exp(std::uniform_real_distribution(std::log(low), std::log(high))(random));
   };
-  size_t most = 0, in_rounds = 0;
+  size_t max = 0, in_rounds = 0;
   for (int round = 0; round < 1000; ++round) {
     std::vector<OfferedWorker> offered = Idle(1 + static_cast<int>(random() % 8));
     for (OfferedWorker& worker : offered) {
@@ -360,9 +360,9 @@ TEST_CASE("whatever is offered: slices add up, and the prediction is not above o
       CHECK(degree.slices[i] <= offered[static_cast<size_t>(rank)].max_slice_tokens);
     }
     CHECK(degree.seconds <= degree.alone);
-    most = std::max(most, degree.ranks.size());
+    max = std::max(max, degree.ranks.size());
   }
-  CHECK(most >= 4);
+  CHECK(max >= 4);
   CHECK(in_rounds >= 20);
 }
 

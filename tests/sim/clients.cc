@@ -55,8 +55,8 @@ GenerateRequest Clients::Draw() {
   GenerateRequest request;
   const bool among_long = swarm_.long_request < 0;
   const bool is_long = static_cast<int>(requests_.size()) == swarm_.long_request;
-  const auto up_to = [&](int most, int max_of_short) {
-    return is_long ? most : random_->Between(1, among_long ? most : max_of_short);
+  const auto up_to = [&](int max, int max_of_short) {
+    return is_long ? max : random_->Between(1, among_long ? max : max_of_short);
   };
   constexpr int kShortPrompt = 4, kShortTokens = 2;
   const int64_t n = up_to(swarm_.max_prompt, kShortPrompt);
@@ -188,7 +188,8 @@ void Clients::OnEnd(const EmitEnd& end) {
       return;
     }
     case EndReason::kCancelled:
-      Require(request.cancelled, "request %x was cancelled by nobody", request.id);
+      Require(request.cancelled, "request %x ended as cancelled, but no client cancelled it",
+              request.id);
       ++counts_.cancelled;
       return;
     case EndReason::kPreempted:

@@ -146,7 +146,7 @@ void World::KillRouter(int64_t away_us) {
   agenda_.Add(agenda_.now_us() + away_us, What::kRouterStart);
 }
 
-void World::CheckNobodyWorks() const {
+void World::CheckNoWorkLeft() const {
   for (size_t i = 0; i < nodes_.size(); ++i)
     Require(!nodes_[i]->alive() || !nodes_[i]->has_work(),
             "worker %d still has work of a router that is gone", i);

@@ -31,18 +31,18 @@ class SimRandom {
     return result;
   }
   uint64_t Below(uint64_t n) { return Next() % n; }
-  int64_t Between(int64_t least, int64_t most) {
-    return least + static_cast<int64_t>(Below(static_cast<uint64_t>(most - least) + 1));
+  int64_t Between(int64_t min, int64_t max) {
+    return min + static_cast<int64_t>(Below(static_cast<uint64_t>(max - min) + 1));
   }
   bool Percent(int percent) { return Below(100) < static_cast<uint64_t>(percent); }
   // Draws over magnitudes: each power of two between the bounds is about equally likely.
-  int64_t Magnitude(int64_t least, int64_t most) {
-    const auto min_bits = std::bit_width(static_cast<uint64_t>(least));
-    const auto max_bits = std::bit_width(static_cast<uint64_t>(most));
+  int64_t Magnitude(int64_t min, int64_t max) {
+    const auto min_bits = std::bit_width(static_cast<uint64_t>(min));
+    const auto max_bits = std::bit_width(static_cast<uint64_t>(max));
     const auto bits = static_cast<int>(Between(min_bits, max_bits));
     const int64_t low = bits == 0 ? 0 : int64_t{1} << (bits - 1);
     const int64_t value = low + static_cast<int64_t>(Below(static_cast<uint64_t>(low) + 1));
-    return value < least ? least : value > most ? most : value;
+    return value < min ? min : value > max ? max : value;
   }
 
  private:

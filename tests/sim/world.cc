@@ -168,7 +168,7 @@ void World::Dispatch(const Agenda::Entry& entry) {
       agenda_.Happened(entry.what, 0);
       return wire_.OnRouterStarted();
     case What::kRouterGone:
-      return CheckNobodyWorks();
+      return CheckNoWorkLeft();
     case What::kDelivery:
       return;
   }

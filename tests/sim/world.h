@@ -86,7 +86,7 @@ class World {
   void StopOn(int node);
   void SlowDown(int node, int64_t for_us);
   void KillRouter(int64_t away_us);
-  void CheckNobodyWorks() const;
+  void CheckNoWorkLeft() const;
   void Partition();
   // Cuts the machines of `here` from the others; the last index is the router.
   void Split(const std::vector<bool>& here, bool with_router, bool out, bool in);

@@ -31,7 +31,7 @@ std::string Lossy(std::string_view bytes) {
                     : length == 2 ? lead & 31
                     : length == 3 ? lead & 15
                                   : lead & 7;
-    const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    const uint32_t min_code[] = {0, 0, 0x80, 0x800, 0x10000};
     size_t taken = 1;
     bool dead = length == 0;
     while (!dead && taken < length) {
@@ -40,11 +40,11 @@ std::string Lossy(std::string_view bytes) {
       // The range of possible code points: next followed by zeros up to next followed by ones.
       const size_t shift = 6 * (length - taken - 1);
       const uint32_t low = next << shift, high = low | ((1u << shift) - 1);
-      if (high < least[length] || low > 0x10FFFF || (low >= 0xD800 && high <= 0xDFFF)) break;
+      if (high < min_code[length] || low > 0x10FFFF || (low >= 0xD800 && high <= 0xDFFF)) break;
       code = next;
       ++taken;
     }
-    const bool whole = !dead && taken == length && code >= least[length] && code <= 0x10FFFF;
+    const bool whole = !dead && taken == length && code >= min_code[length] && code <= 0x10FFFF;
     out.append(whole ? bytes.substr(i, taken) : kReplacement);
     i += taken;
   }

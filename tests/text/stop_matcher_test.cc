@@ -32,16 +32,16 @@ Found Naive(const std::string& text, const std::vector<std::string>& stops) {
 // Returns the length of the longest suffix that is a proper prefix of a stop string: the bytes to
 // hold back.
 size_t MustHold(const std::string& text, const std::vector<std::string>& stops) {
-  size_t most = 0;
+  size_t max = 0;
   for (const std::string& stop : stops)
     for (size_t n = 1; n < stop.size() && n <= text.size(); ++n)
-      if (text.compare(text.size() - n, n, stop, 0, n) == 0) most = std::max(most, n);
-  return most;
+      if (text.compare(text.size() - n, n, stop, 0, n) == 0) max = std::max(max, n);
+  return max;
 }
 
-std::string RandomText(std::mt19937& random, size_t most, int letters) {
+std::string RandomText(std::mt19937& random, size_t max, int letters) {
   std::string text;
-  for (size_t n = random() % (most + 1); n > 0; --n)
+  for (size_t n = random() % (max + 1); n > 0; --n)
     text.push_back(
         static_cast<char>('a' + static_cast<int>(random() % static_cast<uint32_t>(letters))));
   return text;

@@ -75,9 +75,9 @@ baton_status baton_tokenizer_vocabulary(const baton_tokenizer* tokenizer, baton_
 typedef struct baton_template baton_template;
 
 /* special_tokens: a JSON object, or empty. A render ends with BATON_TEXT_EXHAUSTED after `fuel`
- * instructions of the template engine or beyond `most_bytes` of output. */
+ * instructions of the template engine or beyond `max_bytes` of output. */
 baton_status baton_template_new(baton_view source, baton_view special_tokens, uint64_t fuel,
-                                size_t most_bytes, baton_template** out, baton_bytes* error);
+                                size_t max_bytes, baton_template** out, baton_bytes* error);
 void baton_template_free(baton_template* chat_template);
 
 typedef struct {

@@ -421,12 +421,12 @@ class Fp32Backend : public Backend, public RivalSlices {
     }
     float* const kept = kept_.row(row) + head * (2 + shape.value_dim);
     float &max = kept[0], &sum = kept[1], *const out = kept + 2;
-    const float most =
+    const float new_max =
         std::max(max, *std::max_element(scores.begin() + first, scores.begin() + end));
-    const float rescale = std::exp(max - most);  // 0 before the first keys
-    max = most;
+    const float rescale = std::exp(max - new_max);  // 0 before the first keys
+    max = new_max;
     sum *= rescale;
-    for (int key = first; key < end; ++key) sum += scores[key] = std::exp(scores[key] - most);
+    for (int key = first; key < end; ++key) sum += scores[key] = std::exp(scores[key] - new_max);
     for (int i = 0; i < shape.value_dim; ++i) out[i] *= rescale;
     for (int key = first; key < end; ++key) {
       const float* v = VRow(layer, kv_head, pages[key / page_tokens], key % page_tokens);

@@ -15,9 +15,9 @@ constexpr int64_t kMinItemBlocks = 4;  // 16-output blocks of a work item
 // four items. The blocks are parallel streams from memory, and many streams are faster than one. An
 // item is whole tiles of `tile` blocks, and an even number of blocks, because gated layers pair
 // them.
-inline int64_t ItemBlocks(const LinearJob& job, int64_t tile, int64_t most) {
-  const int64_t least = tile % 2 == 0 ? tile : 2 * tile;
-  int64_t blocks = least < most ? most / least * least : most;
+inline int64_t ItemBlocks(const LinearJob& job, int64_t tile, int64_t max) {
+  const int64_t min = tile % 2 == 0 ? tile : 2 * tile;
+  int64_t blocks = min < max ? max / min * min : max;
   while (blocks / 2 >= kMinItemBlocks && job.n_blocks < 4 * job.members * blocks) blocks /= 2;
   return blocks;
 }

@@ -45,9 +45,9 @@ struct PackedTiles {
   int64_t block_tiles;  // k tiles of a K block; the last one may have fewer
 
   // K blocks as even as possible, of whole units of `unit` k tiles, at most `most` units each.
-  static PackedTiles Even(int64_t row_tiles, int64_t k_tiles, int64_t unit, int64_t most) {
+  static PackedTiles Even(int64_t row_tiles, int64_t k_tiles, int64_t unit, int64_t max) {
     const int64_t units = k_tiles / unit;
-    return {row_tiles, k_tiles, DivideUp(units, DivideUp(units, most)) * unit};
+    return {row_tiles, k_tiles, DivideUp(units, DivideUp(units, max)) * unit};
   }
 
   int64_t rows() const { return row_tiles * 16; }

@@ -15,8 +15,8 @@ namespace {
 
 struct Bf16OnTiles {
   static constexpr int64_t kTileK = 32;
-  static PackedTiles Tiles(const LinearJob& job, int64_t row_tiles, int64_t most) {
-    return PackedTiles::Even(row_tiles, job.k_padded / kTileK, 1, most);
+  static PackedTiles Tiles(const LinearJob& job, int64_t row_tiles, int64_t max) {
+    return PackedTiles::Even(row_tiles, job.k_padded / kTileK, 1, max);
   }
   static int64_t PackedBytes(const PackedTiles& tiles) { return tiles.bytes(); }
   static void Pack(const LinearJob& job, const PackedTiles& tiles, int64_t row_tile, bf16* room) {

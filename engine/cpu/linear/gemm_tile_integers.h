@@ -63,8 +63,8 @@ struct Int8OnTiles {
   static constexpr int64_t kTileK = 64;
   static constexpr int64_t kScaleBytes = 64;  // scales of a block, before its tiles
   static constexpr int32_t kZeroPoint = 128;
-  static PackedTiles Tiles(const LinearJob& job, int64_t row_tiles, int64_t most) {
-    return PackedTiles::Even(row_tiles, job.k_padded / kTileK, 1, most);
+  static PackedTiles Tiles(const LinearJob& job, int64_t row_tiles, int64_t max) {
+    return PackedTiles::Even(row_tiles, job.k_padded / kTileK, 1, max);
   }
   static int64_t PackedBytes(const PackedTiles& tiles) {
     return tiles.bytes() + RowFactors::Bytes(tiles);
@@ -105,7 +105,7 @@ struct Int4OnTiles {
   static constexpr int64_t kBlockK = 512;  // k of a K block: 8 KiB of a block's weights as tiles
   static int64_t TileK(const LinearJob& job) { return Min(job.group_k, 64); }
   // K blocks are whole groups.
-  static PackedTiles Tiles(const LinearJob& job, int64_t row_tiles, int64_t /*most*/) {
+  static PackedTiles Tiles(const LinearJob& job, int64_t row_tiles, int64_t /*max*/) {
     return PackedTiles::Even(row_tiles, job.k_padded / TileK(job), job.group_k / TileK(job),
                              kBlockK / job.group_k);
   }

@@ -22,12 +22,12 @@ Lanes Rounded(Lanes x) {
 }
 
 struct Range {
-  float least, most;
+  float min, max;
 };
 
 Lanes Integers(Lanes weights, float inverse, Range range) {
   const Lanes scaled = Mul(weights, Splat<Lanes>(inverse));
-  return Max(Splat<Lanes>(range.least), Min(Splat<Lanes>(range.most), Rounded(scaled)));
+  return Max(Splat<Lanes>(range.min), Min(Splat<Lanes>(range.max), Rounded(scaled)));
 }
 
 // The weight of the largest magnitude, the first of several.

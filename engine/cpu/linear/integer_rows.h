@@ -28,15 +28,15 @@ inline RowScale ScaleOfRow(const bf16* x, int64_t k) {
     next &= 0x7fff;
     all = next > all ? next : all;
   }
-  int16_t most = 0;
-  for (int64_t lane = 0; lane < kAtOnce; ++lane) most = all[lane] > most ? all[lane] : most;
+  int16_t max = 0;
+  for (int64_t lane = 0; lane < kAtOnce; ++lane) max = all[lane] > max ? all[lane] : max;
   for (; i < k; ++i) {
     const int16_t magnitude = static_cast<int16_t>(x[i] & 0x7fff);
-    most = magnitude > most ? magnitude : most;
+    max = magnitude > max ? magnitude : max;
   }
-  if (most >= kInfinity) return {__builtin_bit_cast(float, kCanonicalNan), 0};
-  if (most < kSmallest) return {};
-  const float largest = Bf16ToFloat(static_cast<bf16>(most));
+  if (max >= kInfinity) return {__builtin_bit_cast(float, kCanonicalNan), 0};
+  if (max < kSmallest) return {};
+  const float largest = Bf16ToFloat(static_cast<bf16>(max));
   return {largest / 127.0f, 127.0f / largest};
 }
 

@@ -227,10 +227,10 @@ struct Sample {
       std::generate(values.begin(), values.end(), [&] { return NextValue(state); });
       return PackBlock(values.data(), 16, k, 0, static_cast<bf16*>(static_cast<void*>(packed)));
     }
-    const int least = weights.format.type == WeightType::kInt8 ? -128 : -8;
+    const int min = weights.format.type == WeightType::kInt8 ? -128 : -8;
     std::vector<int8_t> values(static_cast<size_t>(16 * k));
     std::generate(values.begin(), values.end(),
-                  [&] { return static_cast<int8_t>(least + NextValue(state) % (-2 * least)); });
+                  [&] { return static_cast<int8_t>(min + NextValue(state) % (-2 * min)); });
     std::vector<float> scales(static_cast<size_t>(16 * weights.format.Groups(k)));
     std::generate(scales.begin(), scales.end(), [&] { return Bf16ToFloat(NextValue(state)); });
     PackIntegerBlock(values.data(), scales.data(), 16, k, weights.format, packed);
@@ -375,9 +375,9 @@ absl::StatusOr<std::unique_ptr<LinearKernels>> MakeFastestLinearKernels(ComputeP
       candidate.seconds = std::min(candidate.seconds, Seconds(*candidate.kernels, sample, pool));
     }
   }
-  double least = std::numeric_limits<double>::infinity();
-  for (const Candidate& candidate : candidates) least = std::min(least, candidate.seconds);
-  while (candidates.back().seconds > kDecisive * least) candidates.pop_back();
+  double min = std::numeric_limits<double>::infinity();
+  for (const Candidate& candidate : candidates) min = std::min(min, candidate.seconds);
+  while (candidates.back().seconds > kDecisive * min) candidates.pop_back();
   return std::move(candidates.back().kernels);
 }
 

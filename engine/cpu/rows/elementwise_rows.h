@@ -156,7 +156,7 @@ void Rope(bf16* head, int64_t d, const float* cos, const float* sin) {
 }
 
 float Quantize(const bf16* x, int64_t n, int8_t* numbers) {
-  const Lanes most = Splat<Lanes>(127.0f), least = Splat<Lanes>(-127.0f);
+  const Lanes max = Splat<Lanes>(127.0f), min = Splat<Lanes>(-127.0f);
   Lanes top = Splat<Lanes>(0.0f);
   for (int64_t i = 0; i < n; i += kLanes) {
     const Lanes v = LoadBf16<Lanes>(x + i);
@@ -167,7 +167,7 @@ float Quantize(const bf16* x, int64_t n, int8_t* numbers) {
   const float scale = (largest < kLargestBf16 ? largest : kLargestBf16) / 127.0f;
   const Lanes inverse = Splat<Lanes>(scale > 0 ? 1.0f / scale : 0.0f);
   for (int64_t i = 0; i < n; i += kLanes) {
-    const Lanes bounded = Min(Max(Mul(LoadBf16<Lanes>(x + i), inverse), least), most);
+    const Lanes bounded = Min(Max(Mul(LoadBf16<Lanes>(x + i), inverse), min), max);
     alignas(64) uint32_t bits[kLanes];  // the integer is in the low bits of the sum
     Store(reinterpret_cast<float*>(bits), Add(bounded, Splat<Lanes>(0x1.8p23f)));
     for (int lane = 0; lane < kLanes; ++lane) numbers[i + lane] = static_cast<int8_t>(bits[lane]);

@@ -154,23 +154,23 @@ std::vector<std::string> Growth(const std::vector<DecodeReservations>& before,
     }
     // A restarted worker may have met more peers than its predecessor, but not more than any worker
     // of its role.
-    DecodeReservations most = old;
+    DecodeReservations max = old;
     for (const DecodeReservations& other : before) {
       if (RoleOf(other.member) != RoleOf(old.member)) continue;
-      most.n_threads = std::max(most.n_threads, other.n_threads);
-      most.n_descriptors = std::max(most.n_descriptors, other.n_descriptors);
-      most.rss_kb = std::max(most.rss_kb, other.rss_kb);
+      max.n_threads = std::max(max.n_threads, other.n_threads);
+      max.n_descriptors = std::max(max.n_descriptors, other.n_descriptors);
+      max.rss_kb = std::max(max.rss_kb, other.rss_kb);
     }
     const auto complain = [&](const char* what, int64_t had, int64_t has, int64_t slack) {
       if (has <= had + slack) return;
       complaints.push_back(absl::StrFormat("%s has %d %s; it had %d, and %d more are allowed",
                                            old.member.name, has, what, had, slack));
     };
-    complain("threads", most.n_threads, now->n_threads, limits.threads);
-    complain("descriptors", most.n_descriptors, now->n_descriptors, limits.descriptors);
+    complain("threads", max.n_threads, now->n_threads, limits.threads);
+    complain("descriptors", max.n_descriptors, now->n_descriptors, limits.descriptors);
     complain(
-        "KiB of memory", most.rss_kb, now->rss_kb,
-        limits.rss_kb + static_cast<int64_t>(limits.rss_share * static_cast<double>(most.rss_kb)));
+        "KiB of memory", max.rss_kb, now->rss_kb,
+        limits.rss_kb + static_cast<int64_t>(limits.rss_share * static_cast<double>(max.rss_kb)));
   }
   return complaints;
 }

@@ -17,7 +17,7 @@ int main(int argc, char** argv) {
   options.model = BATON_SOURCE_DIR "/models/demo";
   options.log_folder = "/tmp";
   app.add_option("--profile", profile, "kill, pause, mixed, pools, cancel or network");
-  app.add_option("--seconds", seconds, "length of the load; of cancel: the most it may take");
+  app.add_option("--seconds", seconds, "length of the load; of cancel: the max it may take");
   app.add_option("--seed", options.seed, "of requests, clients and faults");
   app.add_option("--model", options.model, "folder or random:<config.json>");
   app.add_option("--clients", n_clients, "clients at once; 0 = the profile's");

@@ -13,13 +13,13 @@ class Dice {
  public:
   explicit Dice(uint64_t seed) : engine_(seed) {}
 
-  int64_t Between(int64_t least, int64_t most) {  // both bounds included
-    return least + static_cast<int64_t>(engine_() % static_cast<uint64_t>(most - least + 1));
+  int64_t Between(int64_t min, int64_t max) {  // both bounds included
+    return min + static_cast<int64_t>(engine_() % static_cast<uint64_t>(max - min + 1));
   }
   double Share() { return InUnitInterval(engine_()); }  // [0, 1)
   bool Chance(double p) { return Share() < p; }
-  absl::Duration Time(absl::Duration least, absl::Duration most) {
-    return least + Share() * (most - least);
+  absl::Duration Time(absl::Duration min, absl::Duration max) {
+    return min + Share() * (max - min);
   }
 
  private:

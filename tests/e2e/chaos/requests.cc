@@ -61,8 +61,8 @@ ChaosRequest MakeRequest(const CatalogueOptions& options, int i) {
     } else {
       body["prompt"] = RandomTokens(dice, n_prompt, options.vocab);
     }
-    const int most = options.max_output;
-    body["max_tokens"] = is_story ? dice.Between(most / 2, most) : dice.Between(1, most / 4);
+    const int max = options.max_output;
+    body["max_tokens"] = is_story ? dice.Between(max / 2, max) : dice.Between(1, max / 4);
     body["ignore_eos"] = true;
   }
   AddSampling(dice, &body);

@@ -200,12 +200,12 @@ class LinearProblem {
 
   // Uses every value of the format, the extremes often, so that sums reach their maximum.
   void PackIntegers(std::byte* packed) {
-    const int least = shape_.format.type == WeightType::kInt8 ? -128 : -8;
+    const int min = shape_.format.type == WeightType::kInt8 ? -128 : -8;
     const int64_t groups = shape_.format.Groups(shape_.k);
     for (int64_t i = 0; i < shape_.n * shape_.k; ++i) {
       const uint32_t r = static_cast<uint32_t>(random_());
-      integers_.push_back(static_cast<int8_t>(
-          r % 4 == 0 ? least : least + static_cast<int>(r >> 8) % (-2 * least)));
+      integers_.push_back(
+          static_cast<int8_t>(r % 4 == 0 ? min : min + static_cast<int>(r >> 8) % (-2 * min)));
     }
     for (int64_t i = 0; i < shape_.n * groups; ++i) scales_.push_back(Bf16ToFloat(NextBf16()));
     for (int64_t n = 0; n < shape_.n; n += 16) {

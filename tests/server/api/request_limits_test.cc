@@ -139,7 +139,7 @@ TEST_CASE("both ends of every row pass the router and the wire, alone") {
     REQUIRE(Setters().contains(limit));
     const Setter set = Setters().at(limit);
     if (set == nullptr) continue;
-    for (const double value : {limit->least, limit->most}) {
+    for (const double value : {limit->min, limit->max}) {
       INFO(value);
       GenerateRequest request = Small();
       set(&request, value);
@@ -152,7 +152,7 @@ TEST_CASE("the largest of all rows pass together, and as many as travel in a bat
   GenerateRequest request = Small();
   for (const FieldLimit* limit : {&Limits::kContext, &Limits::kTemperature, &Limits::kTopP,
                                   &Limits::kTopK, &Limits::kStopTokens})
-    Setters().at(limit)(&request, limit->most);
+    Setters().at(limit)(&request, limit->max);
   CheckPasses(request);
 
   Setters().at (&Limits::kPromptTokens)(&request, 1 << 20);
@@ -183,17 +183,17 @@ TEST_CASE("what is beyond a row never leaves the router") {
   };
   refused(Limits::kTokenId, -1);
   refused(Limits::kPromptTokens, 0);
-  refused(Limits::kPromptTokens, Limits::kPromptTokens.most + 1);
+  refused(Limits::kPromptTokens, Limits::kPromptTokens.max + 1);
   refused(Limits::kMaxTokens, 0);
-  refused(Limits::kMaxTokens, Limits::kMaxTokens.most + 1);
-  refused(Limits::kContext, Limits::kContext.most + 1);
+  refused(Limits::kMaxTokens, Limits::kMaxTokens.max + 1);
+  refused(Limits::kContext, Limits::kContext.max + 1);
   refused(Limits::kTemperature, -0.1);
   refused(Limits::kTemperature, std::nextafter(2.0f, 3.0f));
   refused(Limits::kTemperature, std::numeric_limits<double>::quiet_NaN());
   refused(Limits::kTopP, std::nextafter(1e-6f, 0.0f));
   refused(Limits::kTopP, std::nextafter(1.0f, 2.0f));
   refused(Limits::kTopK, -2);
-  refused(Limits::kStopTokens, Limits::kStopTokens.most + 1);
+  refused(Limits::kStopTokens, Limits::kStopTokens.max + 1);
 }
 
 TEST_CASE("the API takes both ends of its rows, and nothing beyond") {
@@ -205,9 +205,9 @@ TEST_CASE("the API takes both ends of its rows, and nothing beyond") {
   CHECK_FALSE(Api("top_k", "-1"));
   CHECK_FALSE(Api("top_k", absl::StrCat(kLastToken)));
   CHECK(Api("top_k", absl::StrCat(int64_t{kLastToken} + 1)));
-  const auto most = static_cast<size_t>(Limits::kStopTokenIds.most);
-  CHECK_FALSE(Api("stop_token_ids", Ids(most)));
-  const auto error = Api("stop_token_ids", Ids(most + 1));
+  const auto max = static_cast<size_t>(Limits::kStopTokenIds.max);
+  CHECK_FALSE(Api("stop_token_ids", Ids(max)));
+  const auto error = Api("stop_token_ids", Ids(max + 1));
   REQUIRE(error);
   CHECK(error->param == "stop_token_ids");
 }
@@ -216,9 +216,9 @@ TEST_CASE("the most stop tokens of a client and of a model, each once, pass as o
   ServedModel model;
   model.vocab = kLastToken;
   model.max_context = 4096;
-  model.eos_tokens = Ascending(static_cast<size_t>(Limits::kEosTokens.most), 1000);
-  const auto most = static_cast<size_t>(Limits::kStopTokenIds.most);
-  const std::string ids = absl::StrJoin(Ascending(most, kLastToken - 1), ",");
+  model.eos_tokens = Ascending(static_cast<size_t>(Limits::kEosTokens.max), 1000);
+  const auto max = static_cast<size_t>(Limits::kStopTokenIds.max);
+  const std::string ids = absl::StrJoin(Ascending(max, kLastToken - 1), ",");
   ApiRequest request;
   // Each id twice, and one of the model's.
   const auto problem = ParseApiRequest(
@@ -230,7 +230,7 @@ TEST_CASE("the most stop tokens of a client and of a model, each once, pass as o
   REQUIRE_FALSE(problem);
   GenerateRequest generate;
   REQUIRE_FALSE(BuildGenerateRequest(model, request, 0, absl::CivilSecond(), &generate));
-  CHECK(generate.stop_tokens.size() == static_cast<size_t>(Limits::kStopTokens.most));
+  CHECK(generate.stop_tokens.size() == static_cast<size_t>(Limits::kStopTokens.max));
   CheckPasses(generate);
   request.stop_token_ids = {1000, 5, 999, 5};
   REQUIRE_FALSE(BuildGenerateRequest(model, request, 0, absl::CivilSecond(), &generate));

@@ -9,14 +9,15 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    pub fn new(positional: Rest<Value>, named: Kwargs, most: usize) -> Result<Arguments, Error> {
-        match positional.len() > most {
+    /// Errors: more than `max` arguments by position.
+    pub fn new(positional: Rest<Value>, named: Kwargs, max: usize) -> Result<Arguments, Error> {
+        match positional.len() > max {
             true => Err(Error::from(ErrorKind::TooManyArguments)),
             false => Ok(Arguments { positional, named }),
         }
     }
 
-    /// The argument at `index` or called `name`; none and undefined are the default.
+    /// Returns the argument at `index` or called `name`. None: it is absent, none or undefined, so its default holds.
     pub fn get(&self, index: usize, name: &str) -> Result<Option<Value>, Error> {
         let value = match self.positional.get(index) {
             Some(value) => Some(value.clone()),
@@ -25,7 +26,7 @@ impl Arguments {
         Ok(value.filter(|value| !value.is_none() && !value.is_undefined()))
     }
 
-    /// To be called when all are taken: an unknown name is an error.
+    /// Checks, after the last `get`, that every named argument was asked for. Errors: an unknown name.
     pub fn done(&self) -> Result<(), Error> {
         self.named.assert_all_used()
     }

@@ -1,4 +1,5 @@
-//! A chat template in minijinja, mended to render what transformers renders with Jinja2.
+//! A chat template in minijinja, mended to render what transformers renders with Jinja2. Any number of threads may
+//! render one template.
 
 use crate::clock::CivilTime;
 use crate::error::Failure;
@@ -11,14 +12,15 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 const NAME: &str = "chat template";
-const MOST_SOURCE: usize = 1 << 20;
-/// A loop counts 1, a macro call 4; so many fit in 1 MiB of stack (tests/text/hostile_text_test.cc).
-const MOST_RECURSION: usize = 500;
+const MAX_SOURCE: usize = 1 << 20; // bytes
+/// Bounds nested loops (each counts 1) and macro calls (each counts 4): 500 fit in 1 MiB of stack
+/// (tests/text/hostile_text_test.cc).
+const MAX_RECURSION: usize = 500;
 
 pub struct ChatTemplate {
     env: Environment<'static>,
     special_tokens: BTreeMap<String, Value>,
-    most_bytes: usize,
+    max_bytes: usize,
 }
 
 pub struct RenderInput<'a> {
@@ -30,7 +32,7 @@ pub struct RenderInput<'a> {
     pub now: CivilTime,
 }
 
-/// What raise_exception throws: its text is for the client, word for word.
+/// The error of a template's raise_exception. Its text goes to the client word for word.
 #[derive(Debug)]
 struct Raised(String);
 
@@ -43,9 +45,11 @@ impl std::fmt::Display for Raised {
 impl std::error::Error for Raised {}
 
 impl ChatTemplate {
-    pub fn new(source: &str, special_tokens: &str, fuel: u64, most_bytes: usize) -> Result<ChatTemplate, Failure> {
-        if source.len() > MOST_SOURCE {
-            return Err(Failure::invalid(format!("the chat template has more than {MOST_SOURCE} bytes")));
+    /// Compiles the template. `special_tokens`: a JSON object or empty. A render ends after `fuel` instructions or
+    /// `max_bytes` bytes of output. Errors: invalid, for a source that is too long or does not compile.
+    pub fn new(source: &str, special_tokens: &str, fuel: u64, max_bytes: usize) -> Result<ChatTemplate, Failure> {
+        if source.len() > MAX_SOURCE {
+            return Err(Failure::invalid(format!("the chat template has more than {MAX_SOURCE} bytes")));
         }
         let mut env = Environment::new();
         let syntax = SyntaxConfig::builder()
@@ -55,7 +59,7 @@ impl ChatTemplate {
             .map_err(|e| Failure::invalid(e.to_string()))?;
         env.set_syntax(syntax);
         env.set_fuel(Some(fuel));
-        env.set_recursion_limit(MOST_RECURSION);
+        env.set_recursion_limit(MAX_RECURSION);
         env.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
         env.set_formatter(|out, _, value| out.write_str(&python::str_of(value)).map_err(Error::from));
         env.set_unknown_method_callback(methods::call);
@@ -68,9 +72,11 @@ impl ChatTemplate {
         env.add_template_owned(NAME, dialect::translate(source))
             .map_err(|e| Failure::invalid(format!("the chat template does not compile: {}", describe(&e))))?;
         let special_tokens = object("the special tokens", special_tokens)?.into_iter().map(|(k, v)| (k, to_value(v)));
-        Ok(ChatTemplate { env, special_tokens: special_tokens.collect(), most_bytes })
+        Ok(ChatTemplate { env, special_tokens: special_tokens.collect(), max_bytes })
     }
 
+    /// Renders a conversation. Errors: invalid, for JSON of the wrong form or a template that fails on the
+    /// conversation; exhausted, at the limit of instructions or of output.
     pub fn render(&self, input: &RenderInput) -> Result<String, Failure> {
         let mut context = self.special_tokens.clone();
         let variables = object("the template variables", input.variables)?;
@@ -84,28 +90,28 @@ impl ChatTemplate {
         context.insert("strftime_now".into(), Value::from_function(strftime_now));
 
         let template = self.env.get_template(NAME).map_err(|e| Failure::invalid(describe(&e)))?;
-        let mut out = Limited { text: Vec::new(), most: self.most_bytes, full: false };
+        let mut out = Limited { text: Vec::new(), max: self.max_bytes, full: false };
         let result = template.render_captured_to(Value::from(context), &mut out).map(|_| ());
         match result {
             Ok(()) => String::from_utf8(out.text).map_err(|e| Failure::invalid(e.to_string())),
             Err(_) if out.full => {
-                Err(Failure::exhausted(format!("the chat template wrote more than {} bytes", self.most_bytes)))
+                Err(Failure::exhausted(format!("the chat template wrote more than {} bytes", self.max_bytes)))
             }
             Err(error) => Err(failure_of(&error)),
         }
     }
 }
 
-/// A writer that refuses what exceeds the limit.
+/// A writer that refuses bytes beyond `max`.
 struct Limited {
     text: Vec<u8>,
-    most: usize,
+    max: usize,
     full: bool,
 }
 
 impl std::io::Write for Limited {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        if self.text.len() + bytes.len() > self.most {
+        if self.text.len() + bytes.len() > self.max {
             self.full = true;
             return Err(std::io::Error::other("output limit"));
         }
@@ -171,7 +177,8 @@ fn messages(json: &str) -> Result<Json, Failure> {
     }
 }
 
-/// transformers 5 gives a message's reasoning the names `thinking` and `reasoning_content`, in this order of keys.
+/// Copies a message's reasoning to the keys `thinking` (first) and `reasoning_content` (last), as transformers 5 does.
+/// A message without reasoning stays as it is.
 fn with_reasoning_names(message: Json) -> Json {
     let Json::Object(message) = message else { return message };
     let found = ["reasoning_content", "thinking", "reasoning"]

@@ -1,5 +1,6 @@
-//! strftime over a local time handed in from outside: templates have no clock of their own.
+//! strftime over a local time that the caller passes: templates have no clock of their own.
 
+/// A local time without a zone. Month and day count from 1.
 #[derive(Clone, Copy, Debug)]
 pub struct CivilTime {
     pub year: i32,
@@ -31,14 +32,14 @@ impl CivilTime {
         self.year % 4 == 0 && (self.year % 100 != 0 || self.year % 400 == 0)
     }
 
-    /// From 1.
+    /// Returns the day of the year, from 1.
     fn day_of_year(&self) -> i32 {
         const BEFORE: [i32; 12] = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334];
         let leap_day = i32::from(self.is_leap() && self.month > 2);
         BEFORE[(self.month - 1).clamp(0, 11) as usize] + self.day + leap_day
     }
 
-    /// Sunday is 0 (Sakamoto's method).
+    /// Returns the day of the week, 0 for Sunday (Sakamoto's method).
     fn weekday(&self) -> i32 {
         const SHIFT: [i32; 12] = [0, 3, 2, 5, 0, 3, 5, 1, 4, 6, 2, 4];
         let year = if self.month < 3 { self.year - 1 } else { self.year };
@@ -50,7 +51,7 @@ impl CivilTime {
         (self.hour + 11) % 12 + 1
     }
 
-    /// As Python's datetime.strftime in the C locale; a directive it does not know stays as it is.
+    /// Formats as Python's datetime.strftime does in the C locale. An unknown directive stays as it is.
     pub fn strftime(&self, format: &str) -> String {
         let mut out = String::new();
         let mut chars = format.chars();
@@ -61,7 +62,7 @@ impl CivilTime {
             }
             match chars.next() {
                 None => out.push('%'),
-                // glibc's flags: no padding, padding with spaces.
+                // glibc's flag `-` drops the padding.
                 Some('-') => match chars.next() {
                     Some(d) => {
                         let text = self.directive(d);
@@ -110,7 +111,7 @@ impl CivilTime {
             'R' => self.strftime("%H:%M"),
             'n' => "\n".into(),
             't' => "\t".into(),
-            'z' | 'Z' => String::new(), // a naive datetime has no zone
+            'z' | 'Z' => String::new(), // a datetime without a zone
             '%' => "%".into(),
             other => format!("%{other}"),
         }

@@ -1,4 +1,4 @@
-//! A template in Jinja2's words, in minijinja's words: what no filter, test or method can mend.
+//! Translates a template from Jinja2's dialect to minijinja's, where no filter, test or method can mend the difference.
 //!
 //! | Jinja2 | minijinja |
 //! |---|---|
@@ -6,14 +6,17 @@
 //! | `{% generation %}` (marks the assistant's tokens for training) | unknown |
 //! | the line end after `{% raw %}` stays | trimmed by trim_blocks |
 //! | `'%s' % x` formats | an error; becomes `'%s'\|python_format(x)` |
-//! | `x[a:b:c]` is Python's for any bounds and length | another for c < 0, a panic on nothing; becomes `(x\|python_slice(a,b,c))` |
+//! | `x[a:b:c]` is Python's for any bounds and length | differs for c < 0, panics on an empty value; becomes `(x\|python_slice(a,b,c))` |
 //! | `for x in none` fails | no iterations; becomes `for x in (none)\|python_iter` |
 
-/// Formats inside the operands of formats, deeper than any template's, as a bound on recursion.
-const MOST_NESTING: usize = 16;
-const MOST_SLICES: usize = 32; // in one tag
-const MOST_DEPTH: usize = 64; // of brackets around a slice
+/// Bounds the recursion over formats inside the operands of formats; real templates nest less.
+const MAX_NESTING: usize = 16;
+/// Max slices with a step that are translated in one tag.
+const MAX_SLICES: usize = 32;
+/// Max brackets around a slice that is translated.
+const MAX_DEPTH: usize = 64;
 
+/// Returns the template in minijinja's dialect. A construct that cannot be parsed stays as it is; minijinja refuses it.
 pub fn translate(source: &str) -> String {
     let text = source.replace("\r\n", "\n").replace('\r', "\n");
     let mut out = String::with_capacity(text.len() + 64);
@@ -46,7 +49,7 @@ fn next_tag(text: &str) -> Option<usize> {
     text.as_bytes().windows(2).position(|pair| pair[0] == b'{' && matches!(pair[1], b'{' | b'%' | b'#'))
 }
 
-/// Bytes of the tag at the start of `text`, its end included; strings may contain the end.
+/// Returns the bytes of the tag at the start of `text`, its end included; strings inside may contain the end.
 fn tag_length(text: &str, close: &str) -> usize {
     let mut at = 2;
     let mut depth = 0usize;
@@ -66,7 +69,7 @@ fn tag_length(text: &str, close: &str) -> usize {
     text.len()
 }
 
-/// Bytes up to and including the endraw tag, or all.
+/// Returns the bytes up to and including the endraw tag, or all if there is none.
 fn raw_length(text: &str) -> usize {
     let mut from = 0;
     while let Some(at) = text[from..].find("{%") {
@@ -80,7 +83,7 @@ fn raw_length(text: &str) -> usize {
     text.len()
 }
 
-/// The first word of a block tag.
+/// Returns the first word of a block tag.
 fn keyword(tag: &str) -> &str {
     let Some(inner) = tag.strip_prefix("{%") else { return "" };
     let inner = inner.trim_start_matches(['-', '+']).trim_start();
@@ -103,7 +106,8 @@ fn translate_tag(tag: &str) -> String {
     }
 }
 
-/// Wraps what a `for` tag iterates over. Jinja2 knows no inline `if` there, so a bare `if` starts the loop's filter.
+/// Wraps the value that a `for` tag iterates over. Jinja2 has no inline `if` there, so a bare `if` starts the loop's
+/// filter.
 fn checked_for(tag: &str) -> String {
     let tokens = tokens_of(tag);
     let Some(start) = tokens.iter().find(|t| t.depth == 0 && t.text == "in").map(|t| t.at + 2) else {
@@ -115,10 +119,10 @@ fn checked_for(tag: &str) -> String {
     format!("{} ({})|python_iter {}", &tag[..start], tag[start..end].trim(), &tag[end..])
 }
 
-/// Turns slices with a step into a filter, leftmost first; each turn leaves one less.
+/// Turns slices with a step into filters, one a turn, the leftmost first.
 fn translate_slices(tag: &str) -> String {
     let mut text = tag.to_string();
-    for _ in 0..MOST_SLICES {
+    for _ in 0..MAX_SLICES {
         match translate_first_slice(&text) {
             Some(better) => text = better,
             None => break,
@@ -130,7 +134,7 @@ fn translate_slices(tag: &str) -> String {
 fn translate_first_slice(text: &str) -> Option<String> {
     let tokens = tokens_of(text);
     for open in 1..tokens.len() {
-        if tokens[open].text != "[" || tokens[open].depth > MOST_DEPTH {
+        if tokens[open].text != "[" || tokens[open].depth > MAX_DEPTH {
             continue;
         }
         let Some(close) = tokens[open].partner else { continue };
@@ -151,7 +155,7 @@ fn translate_first_slice(text: &str) -> Option<String> {
     None
 }
 
-/// Where the expression that ends with token `i` starts, if it is one that can have a subscript.
+/// Returns the first token of the expression that ends with token `i`. None: it cannot have a subscript.
 fn operand_start(tokens: &[Token], mut i: usize) -> Option<usize> {
     const KEYWORDS: [&str; 9] = ["in", "not", "and", "or", "if", "elif", "else", "is", "set"];
     let is_operand = |i: usize| {
@@ -179,7 +183,7 @@ fn operand_start(tokens: &[Token], mut i: usize) -> Option<usize> {
 
 /// Turns a string literal's `%` into a filter, with the operand that binds tighter than `%`.
 fn translate_formats(text: &str, nesting: usize) -> String {
-    if nesting == MOST_NESTING {
+    if nesting == MAX_NESTING {
         return text.to_string();
     }
     let tokens = tokens_of(text);
@@ -202,8 +206,8 @@ fn translate_formats(text: &str, nesting: usize) -> String {
     out
 }
 
-/// Where the operand that starts with token `i` ends: signs, a name, literal or group, then `.name`, `[..]`, `(..)` and
-/// `|filter`. None: it has no end.
+/// Returns the end of the operand that starts with token `i`: signs, a name, literal or group, then `.name`, `[..]`,
+/// `(..)` and `|filter`. None: the operand has no end.
 fn operand_end(tokens: &[Token], mut i: usize) -> Option<usize> {
     let is = |i: usize, wanted: &[&str]| tokens.get(i).is_some_and(|t| wanted.contains(&t.text));
     while is(i, &["-", "+"]) {
@@ -226,8 +230,8 @@ fn operand_end(tokens: &[Token], mut i: usize) -> Option<usize> {
 struct Token<'a> {
     at: usize,
     text: &'a str,
-    depth: usize,           // of brackets around it; a bracket and its partner have the same
-    partner: Option<usize>, // of a bracket
+    depth: usize,           // number of brackets around it; a bracket and its partner have the same
+    partner: Option<usize>, // of a bracket: the index of the other one
 }
 
 fn tokens_of(text: &str) -> Vec<Token<'_>> {
@@ -252,7 +256,7 @@ fn tokens_of(text: &str) -> Vec<Token<'_>> {
     tokens
 }
 
-/// Bytes of the token at the start: a string, a word or number, a tag border, or one character.
+/// Returns the bytes of the token at the start: a string, a word or number, a tag border, or one character.
 fn token_length(text: &str) -> usize {
     let first = text.chars().next().map_or(0, char::len_utf8);
     match text.as_bytes()[0] {

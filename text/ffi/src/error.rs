@@ -1,4 +1,4 @@
-//! What a call answers when it fails.
+//! The failure of a call: a status of baton_text.h and a sentence for the user.
 
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

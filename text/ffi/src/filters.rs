@@ -37,7 +37,7 @@ fn wrong(text: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidOperation, text.into())
 }
 
-/// The `%` operator of str (dialect.rs puts this filter in its place).
+/// Formats as the `%` operator of str, which dialect.rs replaces by this filter.
 fn python_format(text: &str, value: &Value) -> Result<String, Error> {
     match value.downcast_object_ref::<Tuple>() {
         Some(_) => format(FormatStyle::Printf, text, &value.try_iter()?.collect::<Vec<Value>>()),
@@ -45,7 +45,7 @@ fn python_format(text: &str, value: &Value) -> Result<String, Error> {
     }
 }
 
-/// A slice with a step (dialect.rs puts this filter in its place).
+/// Slices with a step; dialect.rs replaces `x[a:b:c]` by this filter.
 fn python_slice(value: &Value, start: Value, stop: Value, step: Value) -> Result<Value, Error> {
     let bound = |value: Value| match value.is_none() {
         true => Ok(None),
@@ -62,15 +62,16 @@ fn python_slice(value: &Value, start: Value, stop: Value, step: Value) -> Result
         Some(text) => text.chars().map(Value::from).collect(),
         None => value.try_iter()?.collect(),
     };
-    // slice.indices: bounds from the end, then cut to what a walk in this direction can reach.
+    // As in Python's slice.indices, negative bounds count from the end, and both are cut to the places that a walk in
+    // this direction can reach.
     let length = items.len() as i64;
-    let (least, most) = if step > 0 { (0, length) } else { (-1, length - 1) };
+    let (min, max) = if step > 0 { (0, length) } else { (-1, length - 1) };
     let index = |bound: Option<i64>, default: i64| match bound {
         None => default,
-        Some(at) if at < 0 => at.saturating_add(length).clamp(least, most),
-        Some(at) => at.clamp(least, most),
+        Some(at) if at < 0 => at.saturating_add(length).clamp(min, max),
+        Some(at) => at.clamp(min, max),
     };
-    let (first, last) = if step > 0 { (least, most) } else { (most, least) };
+    let (first, last) = if step > 0 { (min, max) } else { (max, min) };
     let (mut at, stop) = (index(bound(start)?, first), index(bound(stop)?, last));
     let mut picked = Vec::new();
     while if step > 0 { at < stop } else { at > stop } {
@@ -84,7 +85,7 @@ fn python_slice(value: &Value, start: Value, stop: Value, step: Value) -> Result
     })
 }
 
-/// What a for loop runs over (dialect.rs puts this filter there): none is an error, unlike undefined.
+/// Passes on the value that a for loop runs over; dialect.rs adds this filter. Errors: none (undefined is no error).
 fn python_iter(value: Value) -> Result<Value, Error> {
     match value.is_none() {
         true => Err(wrong("none is not iterable")),
@@ -117,7 +118,7 @@ fn join(value: &Value, args: Rest<Value>, named: Kwargs) -> Result<Value, Error>
     Ok(Value::from(out))
 }
 
-/// The `attribute` argument of filters: an index, a name, or names joined by dots.
+/// Looks up the `attribute` argument of filters: an index, a name, or names joined by dots.
 fn path(item: &Value, attribute: &Value) -> Result<Value, Error> {
     let Some(names) = attribute.as_str() else { return item.get_item(attribute) };
     let mut value = item.clone();
@@ -130,7 +131,7 @@ fn path(item: &Value, attribute: &Value) -> Result<Value, Error> {
     Ok(value)
 }
 
-/// default(value, default_value='', boolean=False)
+/// Implements default(value, default_value='', boolean=False).
 fn default(value: &Value, args: Rest<Value>, named: Kwargs) -> Result<Value, Error> {
     let fallback = match args.first() {
         Some(first) => first.clone(),
@@ -143,7 +144,8 @@ fn default(value: &Value, args: Rest<Value>, named: Kwargs) -> Result<Value, Err
     Ok(if missing { fallback } else { value.clone() })
 }
 
-/// indent(s, width=4, first=False, blank=False): lines but the first, and empty ones only with `blank`.
+/// Implements indent(s, width=4, first=False, blank=False): the first line is indented only with `first`, empty lines
+/// only with `blank`.
 fn indent(value: &Value, args: Rest<Value>, named: Kwargs) -> Result<Value, Error> {
     let args = Arguments::new(args, named, 3)?;
     let width = args.get(0, "width")?.unwrap_or(Value::from(4));
@@ -168,7 +170,7 @@ fn indent(value: &Value, args: Rest<Value>, named: Kwargs) -> Result<Value, Erro
     Ok(Value::from(out))
 }
 
-/// truncate(s, length=255, killwords=False, end='...', leeway=5)
+/// Implements truncate(s, length=255, killwords=False, end='...', leeway=5).
 fn truncate(value: &Value, args: Rest<Value>, named: Kwargs) -> Result<Value, Error> {
     let args = Arguments::new(args, named, 4)?;
     let size = |value: Option<Value>, default: usize| match value {
@@ -206,7 +208,7 @@ fn wordcount(value: &Value) -> usize {
     python::str_of(value).split(|c| !is_word(c)).filter(|word| !word.is_empty()).count()
 }
 
-/// textwrap.wrap of each line, break_long_words and break_on_hyphens as in Jinja2's defaults.
+/// Wraps each line at `width` characters, at spaces; a longer word is cut, as with Jinja2's break_long_words.
 fn wordwrap(value: &Value, width: Option<usize>) -> Result<Value, Error> {
     let width = width.unwrap_or(79).max(1);
     let text = python::str_of(value);
@@ -239,7 +241,7 @@ fn wrap_line(line: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Tags and comments away, runs of spaces to one space.
+/// Removes tags and comments, and turns runs of spaces into one space.
 fn striptags(value: &Value) -> String {
     let mut text = python::str_of(value);
     for (open, close) in [("<!--", "-->"), ("<", ">")] {
@@ -308,7 +310,7 @@ fn xmlattr(value: &Value, autospace: Option<bool>) -> Result<String, Error> {
     Ok(if autospace.unwrap_or(true) && !text.is_empty() { format!(" {text}") } else { text })
 }
 
-/// markupsafe.escape
+/// Escapes as markupsafe.escape does.
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

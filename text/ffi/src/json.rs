@@ -6,7 +6,7 @@ use minijinja::value::{Kwargs, Rest, ValueKind};
 use minijinja::{Error, ErrorKind, Value};
 use std::fmt::Write;
 
-const MOST_DEPTH: usize = 200;
+const MAX_DEPTH: usize = 200;
 
 struct Style {
     ascii: bool,
@@ -16,7 +16,8 @@ struct Style {
     sort_keys: bool,
 }
 
-/// tojson(x, ensure_ascii=False, indent=None, separators=None, sort_keys=False)
+/// Implements tojson(x, ensure_ascii=False, indent=None, separators=None, sort_keys=False). Errors: arguments of
+/// a wrong type, a value that JSON does not have, or one nested too deeply.
 pub fn tojson(value: &Value, args: Rest<Value>, named: Kwargs) -> Result<Value, Error> {
     let args = Arguments::new(args, named, 4)?;
     let is_set = |value: Option<Value>| value.is_some_and(|v| v.is_true());
@@ -51,7 +52,7 @@ fn indent_text(indent: &Value) -> Result<String, Error> {
 
 impl Style {
     fn write(&self, value: &Value, out: &mut String, depth: usize) -> Result<(), Error> {
-        if depth > MOST_DEPTH {
+        if depth > MAX_DEPTH {
             return Err(bad("the value is nested too deeply"));
         }
         match value.kind() {

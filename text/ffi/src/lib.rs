@@ -29,7 +29,7 @@ pub struct View {
 }
 
 impl View {
-    /// Safety: the caller of the C function promises `size` readable bytes for the length of the call.
+    /// Returns the bytes. Safety: the caller of the C function promises `size` readable bytes for the whole call.
     unsafe fn bytes<'a>(self) -> &'a [u8] {
         if self.size == 0 {
             &[]
@@ -38,13 +38,14 @@ impl View {
         }
     }
 
+    /// Returns the bytes as text. Errors: they are not UTF-8; the sentence names `what`.
     unsafe fn text<'a>(self, what: &str) -> Result<&'a str, Failure> {
         std::str::from_utf8(self.bytes())
             .map_err(|e| Failure::invalid(format!("{what} is not valid UTF-8 at byte {}", e.valid_up_to())))
     }
 }
 
-/// A boxed slice handed over to C; `free` takes it back.
+/// A boxed slice that C owns until `free` takes it back.
 #[repr(C)]
 pub struct Owned<T> {
     data: *mut T,
@@ -92,7 +93,8 @@ thread_local! {
     static PANIC_PLACE: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Panics come back as errors that name their place; the default hook would print them, prompts maybe included.
+/// Keeps panics off stderr: the default hook prints their text, which may contain a prompt. Records the place of the
+/// panic, which the error names.
 fn silence_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -151,7 +153,7 @@ pub unsafe extern "C" fn baton_tokenizer_new(json: View, out: *mut *mut Tokenize
 #[no_mangle]
 pub unsafe extern "C" fn baton_tokenizer_free(tokenizer: *mut Tokenizer) {
     if !tokenizer.is_null() {
-        // A destructor that panics leaves nothing to report to: the process goes on without those bytes.
+        // The call has no out parameter for an error, so a panic of the destructor is dropped; the bytes leak.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(Box::from_raw(tokenizer))));
     }
 }
@@ -219,14 +221,14 @@ pub unsafe extern "C" fn baton_template_new(
     source: View,
     special_tokens: View,
     fuel: u64,
-    most_bytes: usize,
+    max_bytes: usize,
     out: *mut *mut ChatTemplate,
     error: *mut Owned<u8>,
 ) -> Status {
     guarded(out, error, || {
         let source = source.text("the chat template")?;
         let special_tokens = special_tokens.text("the special tokens")?;
-        let template = ChatTemplate::new(source, special_tokens, fuel, most_bytes)?;
+        let template = ChatTemplate::new(source, special_tokens, fuel, max_bytes)?;
         Ok(Box::into_raw(Box::new(template)))
     })
 }

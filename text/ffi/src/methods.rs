@@ -1,5 +1,5 @@
-//! Methods of Python's str, as templates call them; dict and list methods are minijinja-contrib's pycompat.
-//! Also PyDict: a dict from JSON whose attributes are Python's, so `m.items` is a method, `m['items']` an item.
+//! Methods of Python's str, as templates call them; dict and list methods are minijinja-contrib's pycompat. PyDict is a
+//! dict from JSON whose attributes are Python's: `m.items` is a method, `m['items']` an item.
 
 use crate::python::is_space;
 use indexmap::IndexMap;
@@ -67,7 +67,7 @@ fn string_method(s: &str, method: &str, args: &[Value]) -> Result<Value, Error> 
         "zfill" => {
             let (width,): (usize,) = from_args(args)?;
             let (sign, digits) = s.split_at(usize::from(s.starts_with(['+', '-'])));
-            let zeros = width.min(MOST_PADDING).saturating_sub(s.chars().count());
+            let zeros = width.min(MAX_PADDING).saturating_sub(s.chars().count());
             Value::from(format!("{sign}{}{digits}", "0".repeat(zeros)))
         }
         "expandtabs" => {
@@ -78,7 +78,7 @@ fn string_method(s: &str, method: &str, args: &[Value]) -> Result<Value, Error> 
     })
 }
 
-const MOST_PADDING: usize = 1 << 20;
+const MAX_PADDING: usize = 1 << 20;
 
 fn no_args(args: &[Value], result: String) -> Result<Value, Error> {
     let () = from_args(args)?;
@@ -105,7 +105,8 @@ fn predicate(s: &str, method: &str) -> Option<bool> {
     })
 }
 
-/// Every run of letters: the first in title case, the rest in lower case ("don't" is "Don'T" in Python).
+/// Returns the text with the first letter of every run of letters in title case and the others in lower case ("don't"
+/// becomes "Don'T", as in Python).
 fn title(s: &str) -> String {
     let mut out = String::with_capacity(s.len());
     let mut inside = false;
@@ -120,7 +121,7 @@ fn title(s: &str) -> String {
     out
 }
 
-/// The title case of most characters is their upper case; of one that becomes two, only the first stays upper.
+/// Appends `c` in title case: its upper case, of which only the first character stays upper if it has two.
 fn push_title(c: char, out: &mut String) {
     let mut upper = c.to_uppercase();
     out.extend(upper.next());
@@ -163,19 +164,19 @@ fn strip(s: &str, args: &[Value], start: bool, end: bool) -> Result<Value, Error
 }
 
 fn split(s: &str, args: &[Value], from_right: bool) -> Result<Value, Error> {
-    let (separator, most, kwargs): (Option<Value>, Option<i64>, Kwargs) = from_args(args)?;
+    let (separator, max, kwargs): (Option<Value>, Option<i64>, Kwargs) = from_args(args)?;
     let separator = separator.or(kwargs.get::<Option<Value>>("sep")?).filter(|v| !v.is_none());
-    let most = most.or(kwargs.get::<Option<i64>>("maxsplit")?).unwrap_or(-1);
+    let max = max.or(kwargs.get::<Option<i64>>("maxsplit")?).unwrap_or(-1);
     kwargs.assert_all_used()?;
-    let most = usize::try_from(most).ok();
+    let max = usize::try_from(max).ok();
     let Some(separator) = separator else {
-        return Ok(split_spaces(s, most, from_right).into_iter().map(Value::from).collect());
+        return Ok(split_spaces(s, max, from_right).into_iter().map(Value::from).collect());
     };
     let separator = separator.as_str().ok_or_else(|| wrong("split: the separator must be a string"))?;
     if separator.is_empty() {
         return Err(wrong("split: empty separator"));
     }
-    let limit = most.map_or(usize::MAX, |most| most.saturating_add(1));
+    let limit = max.map_or(usize::MAX, |max| max.saturating_add(1));
     Ok(match from_right {
         false => s.splitn(limit, separator).map(Value::from).collect(),
         true => {
@@ -186,12 +187,12 @@ fn split(s: &str, args: &[Value], from_right: bool) -> Result<Value, Error> {
     })
 }
 
-/// Runs of spaces separate; after `most` splits the rest stays whole, without spaces on the side of the split.
-fn split_spaces(s: &str, most: Option<usize>, from_right: bool) -> Vec<String> {
-    let most = most.unwrap_or(usize::MAX);
+/// Splits at runs of spaces, at most `max` times. The rest stays whole, without spaces on the side of the split.
+fn split_spaces(s: &str, max: Option<usize>, from_right: bool) -> Vec<String> {
+    let max = max.unwrap_or(usize::MAX);
     let mut parts = Vec::new();
     let mut rest = strip_ends(s, None, !from_right, from_right);
-    while !rest.is_empty() && parts.len() < most {
+    while !rest.is_empty() && parts.len() < max {
         let cut = if from_right { rest.rfind(is_space) } else { rest.find(is_space) };
         let Some(at) = cut else { break };
         let width = rest[at..].chars().next().map_or(0, char::len_utf8);
@@ -201,7 +202,7 @@ fn split_spaces(s: &str, most: Option<usize>, from_right: bool) -> Vec<String> {
     }
     if !rest.is_empty() {
         parts.push(
-            strip_ends(rest, None, from_right && parts.len() < most, !from_right && parts.len() < most).to_string(),
+            strip_ends(rest, None, from_right && parts.len() < max, !from_right && parts.len() < max).to_string(),
         );
     }
     if from_right {
@@ -217,7 +218,7 @@ fn splitlines(s: &str, args: &[Value]) -> Result<Value, Error> {
     Ok(lines(s, keep).into_iter().map(Value::from).collect())
 }
 
-/// str.splitlines: more line ends than \n, and none after the last one.
+/// Splits as str.splitlines does: it knows more line ends than \n, and no empty line follows the last end.
 pub fn lines(s: &str, keep_ends: bool) -> Vec<&str> {
     let is_end = |c: char| {
         matches!(c, '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}')
@@ -303,7 +304,7 @@ fn join(separator: &str, args: &[Value]) -> Result<Value, Error> {
 
 fn pad(s: &str, args: &[Value], left_of: impl Fn(usize) -> usize) -> Result<Value, Error> {
     let (width, fill): (usize, Option<&str>) = from_args(args)?;
-    let room = width.min(MOST_PADDING).saturating_sub(s.chars().count());
+    let room = width.min(MAX_PADDING).saturating_sub(s.chars().count());
     let fill = fill.unwrap_or(" ");
     if fill.chars().count() != 1 {
         return Err(wrong("the fill must be one character"));
@@ -356,7 +357,7 @@ impl Object for PyDict {
         self.0.get_value(key)
     }
 
-    /// `m.name`: as in Jinja2, a method of dict hides an item of the same name.
+    /// Returns `m.name`. As in Jinja2, a method of dict hides an item of the same name.
     fn get_value_by_str(self: &Arc<Self>, key: &str) -> Option<Value> {
         match DICT_METHODS.iter().find(|&&name| name == key) {
             Some(name) => Some(Value::from_object(BoundMethod { dict: Value::from_dyn_object(self.clone()), name })),

@@ -1,14 +1,15 @@
-//! How Python prints values: str() and repr(), where minijinja's own printing differs.
+//! Prints values as Python's str() and repr() do, where minijinja's own printing differs.
 
 use minijinja::value::{Tuple, ValueKind};
 use minijinja::Value;
 use std::fmt::Write;
 
-/// Deeper values are cut short: a value that contains itself through a namespace must not end the stack.
-const MOST_DEPTH: usize = 100;
+/// Bounds the recursion over nested values, which print as "..." beyond it: a value may contain itself through a
+/// namespace.
+const MAX_DEPTH: usize = 100;
 
 pub fn is_space(c: char) -> bool {
-    // str.isspace also counts the four ASCII separators, which Unicode's White_Space does not.
+    // Python's str.isspace also counts the four ASCII separators, which Unicode's White_Space does not.
     c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
 }
 
@@ -33,7 +34,7 @@ pub fn repr_of(value: &Value) -> String {
 }
 
 fn write_repr(value: &Value, out: &mut String, depth: usize) {
-    if depth > MOST_DEPTH {
+    if depth > MAX_DEPTH {
         out.push_str("...");
         return;
     }
@@ -81,7 +82,7 @@ fn write_map(value: &Value, out: &mut String, depth: usize) {
     out.push('}');
 }
 
-/// The items of a dict. In Python the keys true and 1 (false and 0) are one: the first key with the last value.
+/// Returns the items of a dict. In Python the keys true and 1 (false and 0) are one: the first key with the last value.
 pub fn dict_items(value: &Value) -> Vec<(Value, Value)> {
     let mut items: Vec<(Value, Value)> = Vec::with_capacity(value.len().unwrap_or(0).min(1024));
     for key in value.try_iter().into_iter().flatten() {
@@ -108,7 +109,7 @@ fn as_number(key: &Value) -> Option<Value> {
     }
 }
 
-/// repr of a float: the shortest digits that read back, an exponent below 1e-4 and from 1e16.
+/// Returns repr() of a float: the shortest digits that read back, an exponent below 1e-4 and from 1e16.
 pub fn float(value: f64) -> String {
     if value.is_nan() {
         return "nan".into();
@@ -116,7 +117,7 @@ pub fn float(value: f64) -> String {
     if value.is_infinite() {
         return if value < 0.0 { "-inf" } else { "inf" }.into();
     }
-    let text = format!("{value:?}"); // Rust's thresholds are Python's, its exponent is not
+    let text = format!("{value:?}"); // Rust has Python's thresholds and another form of exponent
     match text.split_once('e') {
         Some((digits, exponent)) => {
             let digits = digits.strip_suffix(".0").unwrap_or(digits);
@@ -152,7 +153,8 @@ fn write_quoted(text: &str, out: &mut String) {
     out.push(quote);
 }
 
-/// str.isprintable: no control, format, surrogate, private or unassigned character, no space but ' '.
+/// Tells what str.isprintable tells: false for control, format, surrogate, private and unassigned characters, and for
+/// spaces but ' '.
 fn is_printable(c: char) -> bool {
     if (' '..='~').contains(&c) {
         return true;

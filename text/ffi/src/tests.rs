@@ -9,7 +9,7 @@ pub fn add_to(env: &mut Environment<'_>) {
     env.add_test("iterable", |value: &Value| is_sequence(value) || value.is_undefined());
 }
 
-/// What has a length and items: in Python strings and dicts, too.
+/// True for values that have a length and items; in Python these include strings and dicts.
 fn is_sequence(value: &Value) -> bool {
     matches!(value.kind(), ValueKind::Seq | ValueKind::Iterable | ValueKind::Map | ValueKind::String)
 }

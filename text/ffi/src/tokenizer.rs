@@ -5,12 +5,14 @@ use serde_json::Value as Json;
 use std::borrow::Cow;
 use std::str::FromStr;
 
+/// A loaded tokenizer. Immutable: any number of threads may use one.
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
     spelling: Spelling,
     leading_space: i32,
 }
 
+/// The bytes, flags and existence of every id; the rows of baton_vocabulary.
 pub struct TokenTable {
     pub bytes: Vec<u8>,
     pub ends: Vec<u32>,
@@ -23,22 +25,25 @@ const SPECIAL: u8 = 2;
 const KEEP: i32 = 0;
 const STRIP_ONE: i32 = 1;
 const STRIP_ALL_FIRST: i32 = 2;
-/// Ids beyond this are a broken file: the token table would be as long as the greatest id.
-const MOST_IDS: usize = 1 << 24;
+/// Bounds the ids of a file: the token table is as long as the largest id, and a larger one means a broken file.
+const MAX_IDS: usize = 1 << 24;
 
-/// How the tokens of a vocabulary spell bytes.
+/// The way in which the tokens of a vocabulary spell bytes.
 enum Spelling {
-    /// Each character stands for a byte (GPT-2's table): the byte by code point.
+    /// Each character stands for a byte (GPT-2's table), found here by the character's code point.
     ByteLevel(Vec<Option<u8>>),
-    /// Text, with replacements ("▁" is a space), and maybe `<0xHH>` for a byte.
+    /// Tokens are text, with replacements ("▁" is a space) and, with `byte_fallback`, `<0xHH>` for a byte.
     Text { replacements: Vec<(String, String)>, byte_fallback: bool },
 }
 
 impl Tokenizer {
+    /// Loads the content of a tokenizer.json. Errors: invalid, if it is no tokenizer or its decoder cannot be used
+    /// token by token.
     pub fn from_json(json: &[u8]) -> Result<Tokenizer, Failure> {
         let text = std::str::from_utf8(json)
             .map_err(|e| Failure::invalid(format!("not valid UTF-8 at byte {}", e.valid_up_to())))?;
-        // First, because tokenizers panics on some files that are not JSON (cut short inside the decoder).
+        // The decoder is parsed before the file is loaded, because the crate tokenizers panics on some files that are
+        // not JSON (cut short inside the decoder).
         let decoder = decoder_of(text)?;
         let (spelling, leading_space) = read_decoder(&decoder)?;
         let mut inner = tokenizers::Tokenizer::from_str(text)
@@ -49,6 +54,7 @@ impl Tokenizer {
         Ok(Tokenizer { inner, spelling, leading_space })
     }
 
+    /// Returns the ids of `text`. Errors: invalid, if the tokenizer refuses the text.
     pub fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<i32>, Failure> {
         let encoding = self
             .inner
@@ -57,6 +63,7 @@ impl Tokenizer {
         Ok(encoding.get_ids().iter().map(|&id| id as i32).collect())
     }
 
+    /// Returns the text of `ids`; ids without a token are left out. Errors: invalid, if the decoder fails.
     pub fn decode(&self, ids: &[i32], skip_special_tokens: bool) -> Result<String, Failure> {
         let known: Vec<u32> = ids.iter().filter(|&&id| id >= 0).map(|&id| id as u32).collect();
         self.inner
@@ -68,11 +75,12 @@ impl Tokenizer {
         self.inner.token_to_id(token).and_then(|id| i32::try_from(id).ok())
     }
 
+    /// Returns the table of all ids. Errors: invalid, if an id is beyond MAX_IDS.
     pub fn token_table(&self) -> Result<TokenTable, Failure> {
         let vocabulary = self.inner.get_vocab(true);
         let size = vocabulary.values().map(|&id| id as usize + 1).max().unwrap_or(0);
-        if size > MOST_IDS {
-            return Err(Failure::invalid(format!("token id {} is beyond the limit of {MOST_IDS}", size - 1)));
+        if size > MAX_IDS {
+            return Err(Failure::invalid(format!("token id {} is beyond the limit of {MAX_IDS}", size - 1)));
         }
         let added = self.inner.get_added_vocabulary();
         let mut table = TokenTable {
@@ -99,8 +107,8 @@ impl Tokenizer {
 impl Spelling {
     fn bytes_of(&self, token: &str, is_added: bool) -> Vec<u8> {
         match self {
-            // An added token is its own text, though the library's decoder would read it as bytes, too; they
-            // differ only for added tokens with letters beyond ASCII.
+            // An added token is its own text. The library's decoder would read its characters as bytes, which
+            // differs only for added tokens with letters beyond ASCII.
             Spelling::ByteLevel(_) if is_added => token.as_bytes().to_vec(),
             Spelling::ByteLevel(byte_of) => token
                 .chars()
@@ -121,7 +129,7 @@ impl Spelling {
     }
 }
 
-/// GPT-2's table: printable Latin-1 characters stand for themselves, U+0100 and up for the other 68 bytes.
+/// Returns GPT-2's table: printable Latin-1 characters stand for themselves, U+0100 and up for the other 68 bytes.
 fn byte_level_table() -> Vec<Option<u8>> {
     let printable = |b: &u8| matches!(b, 0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff);
     let itself = (0..=255u8).map(|b| printable(&b).then_some(b));
@@ -138,7 +146,7 @@ fn fallback_byte(token: &str) -> Option<u8> {
 }
 
 fn decoder_of(text: &str) -> Result<Json, Failure> {
-    // Only this field: the vocabulary of a large model is 10 MB that tokenizers has parsed already.
+    // One field is read: the vocabulary of a large model is 10 MB, which the crate tokenizers parses itself.
     #[derive(serde::Deserialize)]
     struct File {
         #[serde(default)]
