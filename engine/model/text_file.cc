@@ -14,8 +14,8 @@ absl::StatusOr<std::string> ReadTextFile(const std::string& path, size_t max_byt
   const bool is_file = std::filesystem::is_regular_file(path, error);
   std::ifstream file(path, std::ios::binary);
   if (!is_file || !file) {
-    return absl::NotFoundError(absl::StrCat(
-        path, ": ", is_file ? std::strerror(errno) : "no such file", "; the model needs it"));
+    return absl::NotFoundError(
+        absl::StrCat(path, ": ", is_file ? std::strerror(errno) : "no such file"));
   }
   std::string text(max_bytes + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));

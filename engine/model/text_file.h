@@ -1,4 +1,4 @@
-// Reads small files of a model folder. Any thread.
+// Reads small files whole: of a model folder, or named by a setting. Any thread.
 #pragma once
 
 #include <string>
@@ -7,7 +7,8 @@
 
 namespace baton {
 
-// The whole file. Errors: not readable, not a regular file, longer than max_bytes.
+// Returns the whole file. Errors: not readable, not a regular file, longer than max_bytes. They
+// name the file; the caller adds what needs it, or where the name comes from.
 absl::StatusOr<std::string> ReadTextFile(const std::string& path, size_t max_bytes);
 
 }  // namespace baton

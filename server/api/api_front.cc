@@ -12,6 +12,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "server/api/json_document.h"
 #include "server/api/sse_event.h"
 
 namespace baton {
@@ -27,6 +28,13 @@ std::string RequestIdText(const std::string& given) {
                        return std::isalnum(c) != 0 || c == '.' || c == '_' || c == ':' || c == '-';
                      });
   return plain ? given : absl::StrFormat("%016x", RandomId());
+}
+
+// Returns the beginning of a client's text, for an error that shows it.
+std::string Shown(const std::string& text) {
+  constexpr size_t kMaxShown = 100;
+  if (text.size() <= kMaxShown) return text;
+  return absl::StrCat(std::string(BeginningOf(text, kMaxShown)), "...");
 }
 
 double Ms(absl::Duration d) { return absl::ToDoubleMilliseconds(d); }
@@ -88,7 +96,13 @@ std::optional<HttpReply> ApiFront::OnHead(const HttpRequest& request) {
   };
   if (request.method == "OPTIONS") return std::nullopt;
   const FoundRoute found = FindRoute(routes_, request.method, request.path);
-  if (found.methods.empty()) return refuse(404, "There is nothing at this path.", "not_found");
+  if (found.methods.empty()) {
+    return refuse(
+        404,
+        absl::StrCat("There is no endpoint ", Shown(request.method), " ", Shown(request.path),
+                     "; paths of the API begin with /v1/, as POST /v1/completions."),
+        "not_found");
+  }
   if (found.route == nullptr) {
     const std::string methods = absl::StrJoin(found.methods, ", ");
     HttpReply reply =

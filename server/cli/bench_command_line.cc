@@ -3,6 +3,8 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "bench/kernels/attention_bench.h"
 #include "bench/kernels/kernels_bench.h"
 #include "bench/kernels/step_bench.h"
@@ -25,26 +27,26 @@ constexpr char kHelp[] =
     R"(baton bench load          requests against a running server, with latencies
   --url http://127.0.0.1:8000  --label NAME  --requests 100  --warmup 4
   --trace FILE --scale-lengths 1 --scale-time 1 --max-context 4096
-  --spread 0 (seconds by which arrivals are later, at random), or no trace:
+  --spread 0 (max random delay of arrivals, in s). Without a trace:
   --prompt-tokens 512 --output-tokens 64 --request-rate 0 (0 = all at once)
-  --max-concurrency 256 --vocab 2048 --seed 1 --detailed (every request)
+  --max-concurrency 256 --vocab 2048 --seed 1 --detailed (each request)
   --goodput-ttft 1000 --goodput-tpot 100    limits of a good request, in ms
 baton bench interference  streams beside long prompts: --rounds 3 --vocab 2048
   --url URL --streams 4 --stream-output-tokens 400 --long-prompt-tokens 4000
-baton bench step MODEL    whole forward passes, without server or wire
+baton bench step MODEL    whole forward passes, without server or network
   --prompt 512,2048 --chunk 512 --seconds 2   several chunks take turns
-  --rounds 1 (least number of runs of a prompt) --slices (in parts of the chunk)
-  --decode 1,8,32 --context 128 --samples 21 --phases (where the time goes)
-  --threads 0, and of serve: --isa --dtype --kv.dtype --model.* --lab.attention
-baton bench kernels       linear layers on every path, beside a plain chain
+  --rounds 1 (min runs of a prompt) --slices (each prompt also as one slice)
+  --decode 1,8,32 --context 128 --samples 21 --phases (time of each phase)
+  --threads 0, and as serve: --isa --dtype --kv.dtype --model.* --lab.attention
+baton bench kernels       linear layers on every path, also in a plain order
   --isa avx2,avx512 --weights bf16,int8,int4 --rows 1,8,512 --k 2048 --n 8192
-baton bench attention     the same of attention and sampler: --threads 1,2
-  --contexts 512,4096 --seconds 0.5 (kernels: 1) --samples 7 (the least number)
+baton bench attention     attention and sampler on every path: --threads 1,2
+  --contexts 512,4096 --seconds 0.5 (kernels: 1) --samples 7 (min number)
 baton bench relay MODEL        prefill shared by processes of this machine
-  --ranks 2 --tokens 4096 --link 94e6 (bytes/s; 0: as it is) --rounds 3
-  --schemes one,kvr-s,streaming --memory (peaks) --noise 8 (links at 1/8, too)
-baton bench relay --simulate   by modelled workers: --shape a100-llama-7b
-baton bench transfer      KV handoffs over UCX beside bare TCP: --seconds 2
+  --ranks 2 --tokens 4096 --link 94e6 (bytes/s; 0 = not limited) --rounds 3
+  --schemes one,kvr-s,streaming --memory (peaks) --noise 8 (links also at 1/8)
+baton bench relay --simulate   by simulated workers: --shape a100-llama-7b
+baton bench transfer      KV handoffs over UCX beside plain TCP: --seconds 2
 All: --json prints one JSON object as the last line.
 )";
 
@@ -88,7 +90,7 @@ void AddServer(CLI::App* app, std::string* url, std::string* label, int* vocab) 
   app->add_option("--vocab", *vocab);
 }
 
-// A list where the bench takes several.
+// Declares the threads: one number, or a list for a bench that takes several.
 template <class Threads>
 void AddThreads(CLI::App* app, Threads* threads, int* spin_us) {
   app->add_option("--threads", *threads)->delimiter(',');
@@ -100,6 +102,7 @@ void AddSeconds(CLI::App* app, double* seconds) { app->add_option("--seconds", *
 }  // namespace
 
 struct BenchCommandLine::State {
+  CLI::App* bench = nullptr;
   CLI::App *load = nullptr, *interference = nullptr, *step = nullptr, *kernels = nullptr,
            *attention = nullptr, *relay = nullptr, *relay_rank = nullptr, *transfer = nullptr;
   LoadBenchOptions load_options;
@@ -178,8 +181,42 @@ BenchCommandLine::~BenchCommandLine() = default;
 
 std::string BenchCommandLine::Help() { return kHelp; }
 
+absl::Status BenchCommandLine::UnknownArgument(const std::string& word) const {
+  const bool is_flag = word.starts_with('-');
+  std::vector<std::string> known;
+  std::string command = "bench";
+  for (CLI::App* app : state_->bench->get_subcommands({})) {
+    if (app->get_group().empty()) continue;  // for processes of the bench itself
+    if (!is_flag) known.push_back(app->get_name());
+    if (!app->parsed()) continue;
+    command = absl::StrCat("bench ", app->get_name());
+    for (const CLI::Option* option : app->get_options())
+      for (const std::string& name : option->get_lnames())
+        if (is_flag) known.push_back(absl::StrCat("--", name));
+  }
+  if (is_flag) {
+    const std::string nearest = NearestWord(word, known);
+    return absl::InvalidArgumentError(
+        absl::StrCat(command, ": unknown flag ", word,
+                     nearest.empty() ? "; see baton bench --help"
+                                     : absl::StrCat("; did you mean ", nearest, "?")));
+  }
+  if (command != "bench") {
+    return absl::InvalidArgumentError(
+        absl::StrCat(command, ": unexpected argument ", word, "; see baton bench --help"));
+  }
+  const std::string nearest = NearestWord(word, known);
+  if (!nearest.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("bench: there is no benchmark ", word,
+                                                   "; did you mean baton bench ", nearest, "?"));
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("bench: there is no benchmark ", word, "; use ", absl::StrJoin(known, ", ")));
+}
+
 void BenchCommandLine::Declare(CLI::App* bench) {
   State& state = *state_;
+  state.bench = bench;
   const auto add = [&](const char* name, bool* json) {
     CLI::App* app = bench->add_subcommand(name, "");
     app->add_flag("--json", *json);

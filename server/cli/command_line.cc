@@ -108,7 +108,7 @@ struct Parser {
     quantize->add_option("--to", out.quantize.to)->check(CLI::IsMember({"int8", "int4"}));
     quantize->add_option("--group", out.quantize.group)->check(CLI::IsMember({32, 64, 128}));
     quantize->add_option("--out", out.quantize.out);
-    quantize->add_option("--hf_cache", out.quantize.model.hf_cache);
+    quantize->add_option("--hf-cache", out.quantize.model.hf_cache);
     DeclareTune();
     bench = AddCommand(&app, "bench", false);
     bench_line.Declare(bench);
@@ -120,7 +120,7 @@ void Parser::DeclareTune() {
   RelayTuningOptions& options = out.tune.options;
   tune = AddCommand(&app, "tune", false);
   tune->add_option("MODEL", out.tune.model.path);
-  tune->add_option("--hf_cache", out.tune.model.hf_cache);
+  tune->add_option("--hf-cache", out.tune.model.hf_cache);
   tune->add_option("--out", options.out);
   tune->add_option("--ranks", options.ranks)->delimiter(',');
   tune->add_option("--tokens", options.tokens)->delimiter(',');
@@ -132,13 +132,16 @@ void Parser::DeclareTune() {
   tune_flags.AddTo(tune, {"model.dtype", "model.isa", "model.page_tokens", "model.weight_cache"});
 }
 
-absl::Status UnknownArgument(const std::vector<std::string>& extras,
-                             const std::vector<std::string>& flags, const Settings& settings) {
+absl::Status UnknownArgument(const Parser& parser, const Settings& settings) {
+  const std::vector<std::string> extras = parser.app.remaining(true);
   const std::string word = extras.empty() ? "" : extras.front();
   const std::string name = word.substr(0, word.find('='));
   const std::string new_name = NewFlagName(name, settings);
   if (!new_name.empty())
     return absl::InvalidArgumentError(absl::StrCat("flag ", name, " was renamed to ", new_name));
+  if (parser.bench->parsed()) return parser.bench_line.UnknownArgument(name);
+  std::vector<std::string> flags = parser.flags.names();
+  for (const char* flag : {"--config", "--demo", "--help", "--version"}) flags.push_back(flag);
   if (name.rfind('-', 0) == 0) {
     const std::string nearest = NearestWord(name, flags);
     return absl::InvalidArgumentError(
@@ -207,9 +210,7 @@ absl::StatusOr<std::unique_ptr<CommandLine>> ParseCommandLine(
   } catch (const CLI::CallForHelp&) {
     help = true;
   } catch (const CLI::ExtrasError&) {
-    std::vector<std::string> names = parser.flags.names();
-    for (const char* name : {"--config", "--demo", "--help", "--version"}) names.push_back(name);
-    return UnknownArgument(parser.app.remaining(true), names, line->settings);
+    return UnknownArgument(parser, line->settings);
   } catch (const CLI::ParseError& error) {
     return absl::InvalidArgumentError(absl::StrCat(
         error.what(), parser.bench->parsed() ? "; see baton bench --help" : "; see baton --help"));

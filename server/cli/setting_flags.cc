@@ -28,16 +28,19 @@ constexpr ShortName kShortNames[] = {
     {"--router", "cluster.router"},
     {"--log-level", "log.level"},
     {"--shutdown-timeout", "server.shutdown_timeout"},
-    {"--hf_cache", "model.hf_cache"},
+    {"--hf-cache", "model.hf_cache"},
 };
 
-// Flags that benchmarks had under names of their own.
-constexpr ShortName kRenamed[] = {
-    {"--attention", "lab.attention"},
-    {"--cache-dir", "model.weight_cache"},
-    {"--int4-group", "model.int4_group"},
-    {"--kv-dtype", "kv.dtype"},
-    {"--model", "model.path"},
+struct RenamedFlag {
+  std::string_view old_name, new_name;
+};
+constexpr RenamedFlag kRenamed[] = {
+    {"--attention", "--lab.attention"},  // of benchmarks, to --model
+    {"--cache-dir", "--model.weight_cache"},
+    {"--int4-group", "--model.int4_group"},
+    {"--kv-dtype", "--kv.dtype"},
+    {"--model", "--model.path"},
+    {"--hf_cache", "--hf-cache"},
 };
 
 }  // namespace
@@ -79,8 +82,8 @@ std::vector<std::string> SettingFlags::names() const {
 }
 
 std::string NewFlagName(std::string_view flag, const Settings& settings) {
-  for (const ShortName& renamed : kRenamed)
-    if (renamed.flag == flag) return absl::StrCat("--", std::string(renamed.key));
+  for (const RenamedFlag& renamed : kRenamed)
+    if (renamed.old_name == flag) return std::string(renamed.new_name);
   if (flag.substr(0, 2) != "--") return "";
   const std::string key = settings.NewName(flag.substr(2));
   return key.empty() ? "" : absl::StrCat("--", key);

@@ -71,7 +71,18 @@ TEST_CASE("the plain routes") {
         "The model `other/one` does not exist.");
   const auto nothing = client.Get("/nothing");
   CHECK(nothing->status == 404);
-  CHECK(json::parse(nothing->body).at("error").at("code") == "not_found");
+  const json::value error = json::parse(nothing->body).at("error");
+  CHECK(error.at("code") == "not_found");
+  CHECK(error.at("type") == "invalid_request_error");
+  CHECK(error.at("message") ==
+        "There is no endpoint GET /nothing; paths of the API begin with /v1/, as POST "
+        "/v1/completions.");
+  const std::string long_path = "/" + std::string(1000, 'x');
+  const auto elsewhere = client.Post(long_path, "{}");
+  CHECK(elsewhere->status == 404);
+  const std::string message(json::parse(elsewhere->body).at("error").at("message").as_string());
+  CHECK(message.starts_with("There is no endpoint POST /xxx"));
+  CHECK(message.size() < 300);
   CHECK(client.Get("/v1/completions")->status == 405);
   CHECK(client.Post("/health", "{}")->status == 405);
 }
@@ -176,7 +187,8 @@ TEST_CASE("Expect: 100-continue, and final answers before the body") {
   }
 }
 
-TEST_CASE("malformed and oversized input is answered in the OpenAI shape, and harms nobody") {
+TEST_CASE(
+    "malformed and oversized input is answered in the OpenAI shape, and harms no other request") {
   HttpServerOptions http;
   http.limits.max_body = 20000;
   Served served(http);

@@ -135,6 +135,34 @@ TEST_CASE("slips get a suggestion") {
   CHECK(Error({"serve", "m", "--decode.cpus=a"}).find("CPU list") != std::string::npos);
 }
 
+TEST_CASE("a slip in a benchmark's line names benchmarks and their flags") {
+  CHECK(Error({"bench", "kernel"}) ==
+        "bench: there is no benchmark kernel; did you mean baton bench kernels?");
+  CHECK(
+      Error({"bench", "foo"}) ==
+      "bench: there is no benchmark foo; use load, interference, step, kernels, attention, relay, "
+      "transfer");
+  CHECK(Error({"bench", "load", "--reqests=3"}) ==
+        "bench load: unknown flag --reqests; did you mean --requests?");
+  CHECK(Error({"bench", "load", "--colocated"}) ==
+        "bench load: unknown flag --colocated; see baton bench --help");
+  CHECK(Error({"bench", "--jso"}) == "bench: unknown flag --jso; see baton bench --help");
+  CHECK(Error({"bench", "load", "extra"}) ==
+        "bench load: unexpected argument extra; see baton bench --help");
+}
+
+TEST_CASE("the folder of the hub's cache is one flag of all commands that take a model") {
+  CHECK(Parse({"serve", "m", "--hf-cache", "/h"})->config.model.hf_cache == "/h");
+  CHECK(Parse({"tune", "m", "--out", "f", "--hf-cache=/h"})->tune.model.hf_cache == "/h");
+  CHECK(Parse({"quantize", "m", "--to", "int8", "--hf-cache=/h"})->quantize.model.hf_cache == "/h");
+  for (const std::vector<std::string>& args : std::vector<std::vector<std::string>>{
+           {"serve", "m"}, {"tune", "m", "--out", "f"}, {"quantize", "m", "--to", "int8"}}) {
+    std::vector<std::string> old = args;
+    old.push_back("--hf_cache=/h");
+    CHECK(Error(old) == "flag --hf_cache was renamed to --hf-cache");
+  }
+}
+
 TEST_CASE("the old keys of the laboratory name the new ones") {
   for (const auto& [section, name] :
        std::vector<std::pair<std::string, std::string>>{{"model", "attention"},
@@ -163,7 +191,7 @@ TEST_CASE("the old keys of the laboratory name the new ones") {
 TEST_CASE("docs/CONFIG.md is what the settings say") {
   std::ifstream file(fs::path(BATON_SOURCE_DIR) / "docs/CONFIG.md");
   const std::string page(std::istreambuf_iterator<char>(file), {});
-  INFO("write it anew: baton config --markdown > docs/CONFIG.md");
+  INFO("write it again: baton config --markdown > docs/CONFIG.md");
   CHECK(Parse({"config", "--markdown"})->text == page);
 }
 
