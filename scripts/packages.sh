@@ -3,16 +3,16 @@
 set -euo pipefail
 
 packages=(
-  build-essential cmake ninja-build ccache mold clang-format-14 pkg-config git patch ca-certificates
+  build-essential cmake ninja-build ccache mold clang-format-14 pkg-config git patch python3 ca-certificates
   libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler libabsl-dev libucx-dev
   prometheus-cpp-dev libyaml-cpp-dev catch2 libboost1.81-dev libboost-json1.81-dev
   libboost-system1.81-dev libssl-dev libcli11-dev libxxhash-dev libzstd-dev zlib1g-dev libdnnl-dev curl
 )
 # Any cargo from this version on works; Debian's plain rustc is older, rustc-web is not.
-least_rust=1.87
+min_rust=1.87
 have_rust=$(rustc --version 2>/dev/null | awk '{print $2}' || true)
 if [ -z "$have_rust" ] || ! command -v cargo >/dev/null ||
-   [ "$(printf '%s\n%s\n' "$least_rust" "$have_rust" | sort -V | head -1)" != "$least_rust" ]; then
+   [ "$(printf '%s\n%s\n' "$min_rust" "$have_rust" | sort -V | head -1)" != "$min_rust" ]; then
   packages+=(rustc-web cargo-web)
 fi
 
