@@ -45,7 +45,7 @@ TEST_CASE("a row is a series from its declaration on, and takes its value from t
   CHECK(has("seconds_bucket{model=\"m\",stage=\"x\",le=\"1.0\"} 0"));
   CHECK(has("seconds_bucket{model=\"m\",stage=\"x\",le=\"2.0\"} 1"));
 
-  // A total is told anew each time, a counter's value is added; nothing changes nothing.
+  // A total is given whole each time, a counter's value is added; nothing changes nothing.
   source = {.waiting = 1, .ready = false, .steps = 12, .seconds = std::nullopt};
   table.Take(source);
   CHECK(has("waiting{model=\"m\"} 1"));

@@ -114,7 +114,7 @@ TEST_CASE("hostile YAML is an error with a place, never a crash") {
       {"- a\n- b\n", "sections of `key: value`"},
       {"decode: {max_batch: 4\n", "not YAML"},
       {"decode:\n\tmax_batch: 4\n", "not YAML"},
-      {"decode: *nobody\n", "not YAML"},
+      {"decode: *absent\n", "not YAML"},
       {"{[1]: 2}\n", "a key must be a plain name"},
       {"a: &x {p: 1}\n<<: *x\n", "unknown key"},
       {"decode: {max_batch: 4}\n---\ndecode: {max_batch: 5}\n", "a second document"},

@@ -252,13 +252,13 @@ TEST_CASE("one connection's end leaves another one alone") {
   CHECK(alive->bytes == "alive");
 }
 
-TEST_CASE("connecting to nobody is told soon, and pending sends end") {
+TEST_CASE("connecting to an address without a listener fails soon, and pending sends end") {
   Ends ends;
   std::vector<std::byte> from(1 << 16);
-  const ConnectionId nobody = ends.source->Connect("127.0.0.1:1");
-  ends.source->Send(nobody, "hello?");
-  ends.source->Announce(nobody, 3, HeaderOf(1), from.data(), from.size());
-  CHECK(ends.AtSource<ConnectionLost>()->connection == nobody);
+  const ConnectionId refused = ends.source->Connect("127.0.0.1:1");
+  ends.source->Send(refused, "hello?");
+  ends.source->Announce(refused, 3, HeaderOf(1), from.data(), from.size());
+  CHECK(ends.AtSource<ConnectionLost>()->connection == refused);
   CHECK(ends.AtSource<ChunkSent>()->operation == 3);
   for (int i = 0; i < 100; ++i) ends.Turn();
   CHECK(ends.source->idle());

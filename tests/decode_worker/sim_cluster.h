@@ -96,7 +96,7 @@ class SimCluster {
   std::vector<std::unique_ptr<SimWorker>> workers_;
   std::map<RequestId, Journey> journeys_;
   RequestId next_id_ = 1;
-  std::vector<RequestId> preempted_;  // to be dispatched anew
+  std::vector<RequestId> preempted_;  // to be dispatched again
   int no_room_notices_ = 0, preemptions_ = 0;
 };
 

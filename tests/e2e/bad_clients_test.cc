@@ -34,7 +34,8 @@ json::value Parse(const std::string& text) {
   return value;
 }
 
-TEST_CASE("a request with as many stop tokens as the API takes is answered, and nobody is lost") {
+TEST_CASE(
+    "a request with as many stop tokens as the API takes is answered, and no worker is lost") {
   const std::unique_ptr<ServedBaton> served = Serve({"--demo"});
   const HttpClient client = served->client();
   std::string ids;  // ascending from an id of the model that this answer does not contain
@@ -57,7 +58,7 @@ TEST_CASE("a request with as many stop tokens as the API takes is answered, and 
             ->status == 200);
 }
 
-TEST_CASE("what is known and not built is refused, so that nobody counts on it") {
+TEST_CASE("fields of the API that are not built are refused, not ignored") {
   const std::unique_ptr<ServedBaton> served = Serve({"--demo"});
   const auto response = served->client().Post(
       "/v1/completions", R"({"prompt":"a","max_tokens":4,"cache_salt":"tenant 2"})");

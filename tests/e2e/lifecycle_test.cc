@@ -197,7 +197,7 @@ TEST_CASE("a worker told to stop finishes its streams, gets no new ones, and is 
   RequireCleanEnd(*served);
 }
 
-TEST_CASE("hostile requests get a 4xx in the OpenAI shape and harm nobody") {
+TEST_CASE("hostile requests get a 4xx in the OpenAI shape and harm no other request") {
   const std::unique_ptr<ServedBaton> served = Serve({"--demo"});
   const HttpClient client = served->client();
   const std::string long_prompt(200000, 'x');

@@ -140,7 +140,7 @@ TEST_CASE("a killed rank of a relay is replaced: the same tokens, the others kee
   LoseEachInTurn(4, 3, GENERATE(kPromptTokens / 8, kPromptTokens));
 }
 
-TEST_CASE("a killed rank's slices are computed by the other rank, where nobody else is there") {
+TEST_CASE("a killed rank's slices are computed by the other rank, when there is no third worker") {
   LoseEachInTurn(2, 2, GENERATE(kPromptTokens / 8, kPromptTokens));
 }
 

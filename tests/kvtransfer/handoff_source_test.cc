@@ -97,7 +97,7 @@ TEST_CASE("source: DONE and COMMIT follow the last announcement, and COMMIT repe
   CHECK(FindMessage<wire::Commit>(rig.effects) != nullptr);
 }
 
-TEST_CASE("source: COMMITTED that nobody asked for is no end") {
+TEST_CASE("source: an unexpected COMMITTED is no end") {
   SourceRig rig(1);
   rig.source.Handle(wire::Committed{rig.source.handoff()}, 0, &rig.effects);
   CHECK_FALSE(rig.source.ended());
@@ -167,12 +167,12 @@ TEST_CASE("source: tries to connect are bounded, with growing pauses, until ther
       if (!rig.source.wants_connection(now_us)) continue;
       tried_us.push_back(now_us - start_us);
       rig.source.ConnectStarted();
-      rig.source.ConnectionLost(absl::UnavailableError("nobody"), now_us, &rig.effects);
+      rig.source.ConnectionLost(absl::UnavailableError("no listener"), now_us, &rig.effects);
     }
   };
   break_until_ended();
   CHECK(tried_us == std::vector<int64_t>{0, 1'000, 26'000, 76'000, 176'000, 376'000, 776'000});
-  CHECK(FindEvent<HandoffEnded>(rig.effects)->status.message() == "nobody");
+  CHECK(FindEvent<HandoffEnded>(rig.effects)->status.message() == "no listener");
 }
 
 TEST_CASE("source: a peer whose chunks are too short for a cell is refused") {

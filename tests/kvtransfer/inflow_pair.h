@@ -100,7 +100,7 @@ struct InflowPair : CorePair {
       if (const auto* arrived = std::get_if<InflowArrived>(&event)) OnArrived(*arrived);
       if (const auto* ended = std::get_if<InflowFailed>(&event)) OnFailed(*ended);
     }
-    if (!sink.PagesAccounted()) FAIL("a page is lost, or was written that nobody named");
+    if (!sink.PagesAccounted()) FAIL("a page is lost, or one outside the named pages was written");
     if (sink.core->bound_pages() != 0 || sink.core->stock().in_pool() != kLent)
       FAIL("the stock was touched");
     if (!over()) return;

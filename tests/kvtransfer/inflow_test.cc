@@ -146,7 +146,7 @@ TEST_CASE("inflow: after all planes its end is no news for the engine") {
   }
 }
 
-TEST_CASE("inflow: one that waits for the engine holds up nobody") {
+TEST_CASE("inflow: one that waits for the engine delays no other handoff") {
   InflowPair pair(4);
   pair.Open(pair.ticket);
   pair.RunUntilQuiet();

@@ -217,7 +217,7 @@ TEST_CASE("without a pace nothing is held") {
   CHECK(pair.ends[0]->next_due_us() == PacedLink::kNever);
 }
 
-TEST_CASE("a lost connection: everything held reports once, and late answers harm nobody") {
+TEST_CASE("a lost connection: everything held reports once, and late answers change nothing") {
   PacedPair pair({.bytes_per_second = 1e6});
   pair.Announce(1, 1'000);
   pair.Announce(2, 9'000);

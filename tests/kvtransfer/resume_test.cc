@@ -169,7 +169,7 @@ TEST_CASE("a sink that waits for room keeps its place when its connection breaks
     CHECK(CoreCluster::Find<HandoffPromised>(pair.source) != nullptr);
     CHECK(CoreCluster::Find<HandoffPromised>(other) == nullptr);
   }
-  SECTION("who is away holds up nobody") {
+  SECTION("a peer that is away delays no other") {
     pair.sink.Lend(2, pair.cluster.now_us);
     pair.cluster.Turn(pair.sink);
     pair.cluster.RunUntilQuiet();

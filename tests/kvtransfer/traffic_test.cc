@@ -164,7 +164,7 @@ TEST_CASE("a chain's chunks go before those for decode workers, which still get 
 TEST_CASE("peers handed over to are remembered up to a bound, the idle are forgotten") {
   CorePair pair(1);
   for (uint64_t n = 1; n <= TransferCore::kMaxPeers + 50; ++n) {
-    pair.source.core->Handle(OpenHandoff{MakeTicket(n, 2, 1, 1), n, "mem:nobody"},
+    pair.source.core->Handle(OpenHandoff{MakeTicket(n, 2, 1, 1), n, "mem:absent"},
                              pair.cluster.now_us);
     if (n != 7) pair.source.core->Handle(CancelHandoff{{n, ~n}, 1}, pair.cluster.now_us);
   }

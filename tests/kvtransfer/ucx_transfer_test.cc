@@ -196,7 +196,7 @@ TEST_CASE("a handoff works at every address of this machine") {
   CHECK(n_tried > 0);
 }
 
-TEST_CASE("nobody at the address ends the handoff soon") {
+TEST_CASE("an address without a listener ends the handoff soon") {
   UcxNode source(TestOptions(1), 2, {64});
   const Ticket ticket = MakeTicket(1, 2, 1, 1);
   source.transfer().Post(OpenHandoff{ticket, 2, "127.0.0.1:1"});

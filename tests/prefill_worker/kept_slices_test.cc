@@ -161,7 +161,8 @@ int TokensOf(const RelayFixture& relay, int rank) {
   return tokens;
 }
 
-TEST_CASE("where nobody stands in, a rank that is left computes the lost slices besides its own") {
+TEST_CASE(
+    "without a worker to stand in, a rank that is left computes the lost slices besides its own") {
   LoseRanksAtAnyTime([](KeptSlicesFixture& rig, int lost) {
     SchedulerFixture* const survivor = rig.NeighbourOf(lost);
     rig.Lose(lost, survivor);
@@ -179,7 +180,7 @@ TEST_CASE("where nobody stands in, a rank that is left computes the lost slices 
   });
 }
 
-TEST_CASE("a slice that another has pushed off the engine begins anew, with the same tokens") {
+TEST_CASE("a slice that another has pushed off the engine starts again, with the same tokens") {
   const std::vector<int> ends = SliceEnds();
   for (unsigned seed = 0; seed < 60; ++seed) {
     INFO(seed);
@@ -322,7 +323,7 @@ TEST_CASE("who goes on with a lost slice waits for the pages it lacks, and what 
 
 enum Why { kTime, kCancel, kOtherSlice, kPagesWanted, kAbandon };
 
-TEST_CASE("what is kept makes nobody wait, and is kept for a while only") {
+TEST_CASE("kept slices delay no prompt, and are kept for a while only") {
   const Why why = GENERATE(kTime, kCancel, kOtherSlice, kPagesWanted, kAbandon);
   auto head = MakeWorker({}, 6), tail = MakeWorker();
   RelayFixture relay(7, {12, 23}, {head.get(), tail.get()}, 0);

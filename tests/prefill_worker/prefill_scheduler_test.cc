@@ -108,7 +108,7 @@ TEST_CASE("every cell is announced once, as soon as its page is full, before COM
   b.EndHandoff(1);
 }
 
-TEST_CASE("nothing is announced layer by layer when nobody waits for it") {
+TEST_CASE("nothing is announced layer by layer when no handoff waits for it") {
   SchedulerFixture b(200, 4);
   b.Admit(SchedulerFixture::Request(1, 8));
   b.Admit(SchedulerFixture::Request(2, 8, kSelf));

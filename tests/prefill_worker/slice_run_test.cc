@@ -82,7 +82,7 @@ TEST_CASE("blocks have equally many rows, in whole tiles, and are as few as can 
     }
 }
 
-TEST_CASE("a turn that leaves room for fewer rows cuts the rest anew") {
+TEST_CASE("a turn that leaves room for fewer rows cuts the rest again") {
   SliceRun run({.n_layers = 1, .n_rows = 2112});
   for (const auto& [max_rows, to] :
        {std::pair(512, 448), {64, 512}, {512, 928}, {512, 1344}, {512, 1728}, {512, 2112}}) {

@@ -132,7 +132,7 @@ TEST_CASE("a worker finds the router whenever it comes, and announces itself to 
   }
 }
 
-TEST_CASE("a worker that dials anew replaces its old stream") {
+TEST_CASE("a worker that dials again replaces its old stream") {
   RouterEnd router;
   WorkerEnd old_life(router.address(), 5,
                      [](ControlClientOptions* o) { o->min_pause = absl::Hours(1); });
@@ -245,7 +245,7 @@ TEST_CASE("a worker that does not read is closed at the router's bound") {
   CHECK(lost->reason.code() == absl::StatusCode::kResourceExhausted);
 }
 
-TEST_CASE("a worker whose mailbox is full drops the stream and dials anew") {
+TEST_CASE("a worker whose mailbox is full drops the stream and dials again") {
   RouterEnd router;
   std::atomic<bool> full = false;
   EventQueue<RouterEvent> events;
@@ -317,7 +317,7 @@ TEST_CASE("a worker with nothing to say gives signs of life") {
   CHECK(router.n_signs_of_life >= 2);  // each 400 ms
 }
 
-TEST_CASE("a stopped worker whose stream was ended dials anew when it goes on, the same life") {
+TEST_CASE("a stopped worker whose stream was ended dials again when it goes on, the same life") {
   RouterEnd router;
   PeerProcess worker({"dial", std::to_string(router.server->port())});
   router.AwaitWorker(77);

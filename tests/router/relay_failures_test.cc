@@ -46,7 +46,7 @@ TEST_CASE("a lost head matters until the tail has computed") {
   RelayHarness r;
   const RequestId id = r.Submit(100, 4);
   r.sent.clear();
-  SECTION("at once, and nobody else can take its place: dispatched again, at the tail") {
+  SECTION("at once, and no other worker can take its place: dispatched again, at the tail") {
     r.Lose(kHead);
     CHECK(r.Cancelled() == Incarnations{kDecode1});
     CHECK(r.LastPrefillWorker() == kTail);
@@ -133,7 +133,7 @@ TEST_CASE("a head that fails: one worker goes on, and who is at fault is asked l
   CheckIdle(r);
 }
 
-TEST_CASE("a head that fails after the first token harms nobody") {
+TEST_CASE("a head that fails after the first token harms no request") {
   for (const PartFault fault : {PartFault::kOwn, PartFault::kHandoff, PartFault::kDraining}) {
     RelayHarness r;
     const RequestId id = r.Submit(100, 4);
@@ -204,7 +204,7 @@ TEST_CASE("a lost tail or decode worker of a relay: the others are told, and it 
   CheckIdle(r);
 }
 
-TEST_CASE("a relay that nobody tells of is given up, its three workers asked last") {
+TEST_CASE("a relay that no worker reports on is given up, its three workers asked last") {
   RelayHarness r(Relays({.attempt_silence = absl::Seconds(60)}));
   r.Join(kThird, Role::kPrefill);
   r.Join(kDecode2, Role::kDecode);

@@ -268,7 +268,7 @@ TEST_CASE("a broken handoff of a relay: whoever is at fault by all that was said
     CHECK(lacks(kHead));
     CHECK(r.Ranks().size() == 3);
   }
-  SECTION("of handoffs that were given up nobody: one worker goes on") {
+  SECTION("no rank is blamed for handoffs that were given up: one worker goes on") {
     breaks(kHead, PartFault::kPeer);
     CHECK(r.Ranks().empty());
     r.Advance(RouterOptions().blame_wait);

@@ -159,7 +159,7 @@ TEST_CASE("KV that was found says nothing about predictions") {
   for (int i = 0; i < 20; ++i) REQUIRE(r.Run(8192, 1000, 64).slices.size() == 2);
 }
 
-TEST_CASE("a link that falls to a hundredth: prompts that come are planned anew") {
+TEST_CASE("a link that falls to a hundredth: later prompts are planned by its new speed") {
   RelayPlanningFixture r;
   const auto link = [&](double bytes_per_second) {
     r.ReportLoad(kHead, {.prefill_fit = Fit(),

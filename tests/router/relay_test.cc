@@ -129,7 +129,7 @@ TEST_CASE("a relay of three ranks: each hands all KV up to its slice's end to th
     REQUIRE(r.Report(kDecode1, {Ended(id, false, EndReason::kCancelled)}).ok());
     CheckIdle(r);
   }
-  SECTION("two heads lost: dispatched anew at one worker, the others hear of it") {
+  SECTION("two heads lost: dispatched again at one worker, the others hear of it") {
     r.Lose(kHead);
     r.Lose(kThird);
     const PrefillRequest again = r.LastPrefill();

@@ -92,7 +92,8 @@ TEST_CASE("what a worker cannot know closes its stream, and its requests go else
   CheckIdle(r);
 }
 
-TEST_CASE("a request that a worker cannot read ends with its name, at once, and nobody is lost") {
+TEST_CASE(
+    "a request that a worker cannot read ends with its name, at once, and no worker is lost") {
   PairHarness r;
   r.Join(kP2, Role::kPrefill);
   r.Join(kD2, Role::kDecode);

@@ -1,7 +1,8 @@
 // The streams between workers and router as gRPC and ControlClient/ControlServer behave: in order
 // within a stream and nothing else; a stream that breaks may lose the end of what is under way, and
-// each end hears of it by itself; a worker dials anew with the same incarnation; the router retires
-// an older stream when a newer one comes. Keepalive ends a stream whose other end is silent.
+// each end hears of it by itself; a worker dials again with the same incarnation; the router
+// retires an older stream when a newer one comes. Keepalive ends a stream whose other end is
+// silent.
 #pragma once
 
 #include <cstdint>

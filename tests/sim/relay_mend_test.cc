@@ -77,7 +77,7 @@ TEST_CASE("of a relay that loses a worker nothing is computed twice but the lost
 }
 
 // One of the remaining ranks continues with the lost slices, even if it is the only one.
-TEST_CASE("of a relay that nobody new comes to only the lost slices are computed again") {
+TEST_CASE("only the lost slices are computed again in a relay that no new worker joins") {
   SetLog(LogLevel::kError, "sim");
   // One round with two ranks, with two, with three; one with three ranks, with two.
   const auto [seed, n_ranks, max_slice_tokens, push] =

@@ -357,7 +357,7 @@ ConnectionId MemLink::Connect(const std::string& address) {
   const ConnectionId id = network_->next_id_++;
   const auto it = network_->links_.find(address);
   if (it == network_->links_.end()) {
-    Put(ConnectionLost{id, absl::UnavailableError(absl::StrCat("nobody listens at ", address))});
+    Put(ConnectionLost{id, absl::UnavailableError(absl::StrCat("no listener at ", address))});
     return id;
   }
   auto wire = std::make_unique<MemNetwork::Wire>();

@@ -189,7 +189,7 @@ TEST_CASE("no environment variables, unfinished marks or sleeping polls in the p
   CHECK(bad.empty());
 }
 
-TEST_CASE("deadlines and durations go by the clock that nobody sets") {
+TEST_CASE("deadlines and durations go by a clock that is never set") {
   // Files that need the date: log lines, "created" fields, and templates that show the day.
   const std::set<std::string> dates = {"common/log.cc", "server/api/api_front.cc",
                                        "server/api/served_model.cc"};

@@ -71,7 +71,7 @@ void FaultInjector::Hit(const Fault& fault) {
   });
   if (!likely.empty()) workers = likely;
   if (workers.empty()) {
-    tell_(absl::StrCat(FaultName(fault.kind), ": nobody is there to be hit"));
+    tell_(absl::StrCat(FaultName(fault.kind), ": no such process is there"));
     return;
   }
   const Member victim = workers[fault.victim % workers.size()];

@@ -91,7 +91,7 @@ TEST_CASE("a decode worker whose control stream falls silent is given up, its st
   RunMuted("decode0");
 }
 
-TEST_CASE("a prefill worker whose control stream falls silent disturbs nobody") {
+TEST_CASE("a prefill worker whose control stream falls silent disturbs no request") {
   RunMuted("prefill0");
 }
 

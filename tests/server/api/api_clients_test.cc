@@ -196,7 +196,7 @@ TEST_CASE("/metrics is made four times a second at most, and is never older than
   CHECK(absl::Now() - asked < absl::Seconds(5));  // 20 pages in sequence would take longer
 }
 
-TEST_CASE("text jobs of clients that went away are not run, and take nobody's place") {
+TEST_CASE("text jobs of clients that went away are not run, and take no place") {
   Served served;  // one text thread, at most 64 waiting jobs
   std::promise<void> release;
   std::shared_future<void> released = release.get_future();
