@@ -25,8 +25,8 @@ struct AttentionBenchOptions {
 
 // Digests depend on type of KV, head size and context alone. Fails where a path is not supported.
 absl::StatusOr<std::vector<KernelResult>> MeasureAttention(const AttentionBenchOptions& options);
-// Prints the table (and with json one object as the last line). An error also where digests differ
-// between paths or numbers of threads.
+// Prints the table (and with json one object as the last line). Errors: those of MeasureAttention,
+// and digests that differ between paths or numbers of threads.
 absl::Status RunAttentionBench(const AttentionBenchOptions& options);
 
 }  // namespace baton

@@ -22,16 +22,16 @@ struct StepBenchOptions {
   std::vector<int> decode = {1, 8, 32};  // batch sizes
   int context = 128;                     // tokens before the decode steps of each sequence
   int samples = 21;                      // decode steps measured
-  int rounds = 1;                        // prefill: min samples of each way, taken in turns,
-  double seconds = 2;                    // and more until so much time has passed for each
+  int rounds = 1;                        // prefill: min samples of each way; the ways take turns
+  double seconds = 2;                    // prefill: each way is sampled for at least so long
   bool phases = false;  // adds steps with sampling and prints their phases (step_phases.h)
   bool json = false;
 };
 
 // Digests depend on the model and the options alone, never on the machine.
 absl::StatusOr<std::vector<KernelResult>> MeasureSteps(const StepBenchOptions& options);
-// Prints the table (and with json one object as the last line). An error also if an engine takes
-// more than 300 MB without weights and KV.
+// Prints the table (and with json one object as the last line). Errors: those of MeasureSteps, and
+// an engine that takes more than 300 MB without weights and KV.
 absl::Status RunStepBench(const StepBenchOptions& options);
 
 }  // namespace baton

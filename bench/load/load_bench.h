@@ -20,7 +20,7 @@ struct LoadBenchOptions {
          goodput_tpot_ms = 100;  // limits of a good request (E2E not limited)
   int n_warmup = 4;              // requests before the clock starts, not counted
   bool json = false;
-  bool detailed = false;  // json tells of every request: input_lens, ttfts (seconds)
+  bool detailed = false;  // json has a row of every request: input_lens, ttfts (s)
 };
 
 // Prints the table (and with json one object as the last line). Returns the exit status: 0 when

@@ -21,16 +21,16 @@ struct TraceOptions {
   int n_requests = 300;
   double length_scale = 1;  // factor on prompt and output lengths
   double time_scale = 1;    // > 1 stretches arrivals
-  double spread_s = 0;      // of trace time: arrivals are later by up to this, evenly, as they were
-                            // before the trace was quantised
+  double spread_s = 0;      // max random delay of an arrival, in seconds of trace time: spreads
+                            // arrivals evenly, as before the trace rounded them
   int max_context = 4096;   // prompts are clipped so that prompt + output fit
   int vocab = 2048;
   uint64_t seed = 1;
 };
 
-// Token i of the block with hash id h is a function of (h, i): equal ids give equal prefixes, as in
-// the trace. Tokens past the last whole block depend on the request.
-// Ascending in start_s.
+// Returns the requests, ascending in start_s. Token i of the block with hash id h is a function of
+// (h, i): equal ids give equal prefixes, as in the trace. Tokens past the last whole block depend
+// on the request. Errors: an unreadable file, or a line that is no request.
 absl::StatusOr<std::vector<LoadRequest>> ReadTrace(const TraceOptions& options);
 
 struct SyntheticOptions {

@@ -31,8 +31,8 @@ struct RelayMeasurementOptions {
   // on slices found for quiet links. noise.workers is at least the number of ranks, which are the
   // first of them. (With two workers the only pair would be slow all the time.)
   LinkNoise noise = {.workers = 4};
-  // Each scheme once more on processes of its own, whose pools have the pages that it needs: how
-  // much memory each takes.
+  // Runs each scheme once more on processes of its own, whose pools have the pages that it needs,
+  // and measures the memory of each process.
   bool memory = false;
   bool json = false;
 };
@@ -43,8 +43,8 @@ struct RelayMeasured {
   std::vector<RelayClaim> claims;
 };
 absl::StatusOr<RelayMeasured> MeasureRelay(const RelayMeasurementOptions& options);
-// Prints them. An error also when a scheme that promises the bits of one worker has others, or a
-// link carried other bytes than it should.
+// Prints the table and the claims. Errors: those of MeasureRelay, a scheme with other bits than one
+// worker although it promises the same, and a link that carried other bytes than it should.
 absl::Status RunRelayMeasurement(const RelayMeasurementOptions& options);
 
 }  // namespace baton

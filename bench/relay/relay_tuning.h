@@ -19,7 +19,7 @@ struct RelayTuningOptions {
   std::vector<int> tokens = {1024, 2048, 4096};
   double link = 1e9;     // bytes/s per direction that the partitions are for
   int rounds = 2;        // of each timing; the fastest counts
-  bool measure = false;  // also by real runs, on this machine's loopback
+  bool measure = false;  // improves partitions by real runs on this machine's loopback
   std::string out;       // a file
 };
 
