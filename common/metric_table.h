@@ -1,5 +1,6 @@
-// Series of a MetricsRegistry as a table: a row says what a series is called and which value of a
-// source it shows. A source is a state that is looked at now and then, or an event. One thread.
+// Declares series of a MetricsRegistry as a table: a row says what a series is called and which
+// value of a source the series shows. A source is a state that is looked at now and then, or an
+// event. A table belongs to one thread.
 #pragma once
 
 #include <functional>
@@ -14,14 +15,15 @@ namespace baton {
 enum class MetricKind {
   kGauge,      // is the value
   kCounter,    // grows by the value
-  kTotal,      // a counter too; the value is what the source has counted since its start
+  kTotal,      // a counter too; the value, which never falls, is the source's count since its start
   kHistogram,  // observes the value
 };
 
 template <typename Source>
 class MetricRow {
  public:
-  // Nothing: the series stays as it is. May be a pointer to a number that is a member of Source.
+  // Returns the value; nullopt leaves the series as it is. A pointer to a member of Source that is
+  // a number serves too.
   using Value = std::function<std::optional<double>(const Source&)>;
 
   // bounds: upper bounds of a histogram, ascending, without +Inf.
@@ -34,7 +36,8 @@ class MetricRow {
         value_(std::move(value)),
         bounds_(std::move(bounds)) {}
 
-  // Declares the series. Returns what brings it up to date; the registry must outlive that.
+  // Declares the series and returns the function that brings the series up to date. The registry
+  // must outlive the function.
   std::function<void(const Source&)> Declare(MetricsRegistry* registry) const {
     switch (kind_) {
       case MetricKind::kGauge:
@@ -82,6 +85,7 @@ class MetricTable {
     for (const MetricRow<Source>& row : rows) series_.push_back(row.Declare(registry));
   }
 
+  // Brings all series up to date: called once per event, or before a state is shown.
   void Take(const Source& source) {
     for (auto& series : series_) series(source);
   }

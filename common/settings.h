@@ -1,9 +1,9 @@
 // The scheme of the configuration: every room declares its settings once, beside its options
 // struct, each with key, target, bounds and help; the default is what the target holds at that
 // moment. Values then come from one YAML file (a section per room) and from flags; what was given
-// where is remembered. A key that is declared again, with the same bounds and default, has one more
-// target (both kinds of worker have an engine, of one `model` section). Start of a process, one
-// thread. The targets must outlive the object.
+// where is remembered. A key that is declared again, with the same bounds, default and help, has
+// one more target (both kinds of worker have an engine, of one `model` section). Used by one
+// thread, at the start of a process. The targets must outlive the object.
 #pragma once
 
 #include <cstdint>
@@ -54,15 +54,17 @@ class Settings {
   void Text(std::string key, std::string* target, std::string help);
   void Choice(std::string key, std::string* target, const std::vector<std::string>& choices,
               std::string help);
-  // Words for values; what the target holds is one of these values.
+  // choices: a word for each value. The target holds one of the values.
   template <typename T>
   void Choice(std::string key, T* target, std::vector<std::pair<std::string, T>> choices,
               std::string help);
 
-  // Errors name file, line, key, value and what is allowed; an unknown key names its nearest.
+  // NotFound: the file cannot be opened. InvalidArgument: anything else; the message names file,
+  // line, key, value and what is allowed, or for an unknown key the nearest one. Values before the
+  // wrong one are set.
   absl::Status ReadFile(const std::string& path);
   absl::Status ReadText(const std::string& text, const std::string& origin);
-  // `flag` is how the user wrote it ("--port"), for errors and origins.
+  // flag: the key as the user wrote it ("--port"), for errors and origins. Errors as above.
   absl::Status SetFlag(std::string_view key, std::string_view value, std::string_view flag);
 
   // The whole configuration as YAML; each line ends in a comment with the value's origin. Reading

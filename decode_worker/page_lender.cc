@@ -39,7 +39,7 @@ void PageLender::PromptsTook(int n_pages) {
 
 bool PageLender::Balance(const LenderNeeds& needs, std::vector<TransferCommand>* out) {
   if (closed_) return false;
-  // The promised ones are spoken for.
+  // Promised pages cannot be asked back.
   const int kept = (sequences_first() ? 0 : needs.wanted_pages) + needs.growth_pages;
   const int missing = std::min(kept - pool_->free(), unpromised_);
   if (missing > 0 && !reclaiming_) {

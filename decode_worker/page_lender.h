@@ -29,7 +29,8 @@ struct LenderNeeds {
 class PageLender {
  public:
   // eager: lends all free pages (a worker whose role is to decode); else only those that sequences
-  // waiting for room need. pages_per_turn bounds the pages zeroed between two steps.
+  // waiting for room need. pages_per_turn, 1 or more, bounds the pages zeroed between two steps.
+  // The pool must outlive the lender.
   PageLender(KvPool* pool, bool eager, int pages_per_turn);
 
   // --- events
@@ -38,8 +39,8 @@ class PageLender {
   void Changed(const ReceivePoolChanged& event);
   void PromptsTook(int n_pages);  // prompts of this worker started with so many pages
 
-  // Called once per turn. Appends commands to *out. True: another turn would lend more, so the
-  // caller must not sleep.
+  // Called once per turn. Appends commands to *out. Returns true if another turn would lend more,
+  // so that the caller must not sleep.
   bool Balance(const LenderNeeds& needs, std::vector<TransferCommand>* out);
   // Asks everything back and lends nothing more.
   void Close(std::vector<TransferCommand>* out);

@@ -36,7 +36,8 @@ struct PartitionTable {
   // Entries by number of ranks, ascending in tokens.
   std::map<int, std::vector<PartitionEntry>> of_ranks{};
 
-  // Real-valued slices; empty if the table has no entry for this number of ranks.
+  // Returns the slices of a prompt in tokens, not rounded (ratios by InterpolateRatios); empty if
+  // the table has no entry for this number of ranks.
   std::vector<double> Slices(double tokens, int ranks) const;
 };
 
@@ -47,14 +48,17 @@ struct CostUser {
   int n_layers = 0;
   int threads = 0;
 };
-// FailedPrecondition: tuned for another model, numerics or number of threads, or without costs;
-// says what to change. origin: as below.
+// Returns the table's costs for this worker. FailedPrecondition: the table is tuned for another
+// model, numerics or number of threads, or has no costs; the error says what to change. origin: as
+// below.
 absl::StatusOr<PrefillCost> CostFor(const CostUser& user, const PartitionTable& table,
                                     const std::string& origin);
 
-// origin: name of the file for errors, which name line and field.
+// Reads a table. origin: name of the file for errors. InvalidArgument: not YAML, longer than 1 MiB,
+// a field that is missing or out of range; the error names line and field.
 absl::StatusOr<PartitionTable> ParsePartitionTable(const std::string& yaml,
                                                    const std::string& origin);
+// Returns the text that ParsePartitionTable reads back.
 std::string PartitionTableText(const PartitionTable& table);
 
 }  // namespace baton

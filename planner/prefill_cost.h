@@ -19,11 +19,12 @@ struct PrefillCost {
   double token = 0;         // seconds per token and layer in the linear layers
   double pair = 0;          // seconds per (query, key) pair and layer, all heads
   double extra_tokens = 0;  // loss of small batches in the linear layers, in tokens
-  double min_linear = 0;    // seconds: launches, or the weights read once
+  double min_linear = 0;    // seconds per layer: launches, or the weights read once
   double head = 0;          // seconds per prompt after the last layer
   double kv_bytes = 0;      // bytes of K and V of one token in one layer
   PairKernel kernel = PairKernel::kCausal;
 
+  // Seconds of the linear layers of one layer.
   double Linear(double tokens) const;
   // Pairs of `tokens` queries that the kernel computes, behind `before` earlier keys.
   double Pairs(double tokens, double before) const;

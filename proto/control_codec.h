@@ -1,7 +1,7 @@
-// Control messages between plain structs (messages.h) and the wire (control.proto). Encoding cannot
-// fail. Decoding trusts nothing: every field is checked against the limits below, and those of
-// requests (common/request_limits.h), before a struct is made, and the error names message and
-// field. Pure functions, any thread.
+// Converts control messages between plain structs (messages.h) and the wire (control.proto).
+// Encoding cannot fail. Decoding trusts nothing: every field is checked against the limits below,
+// and those of requests (common/request_limits.h), before a struct is made. Errors are
+// InvalidArgument and name message and field. Pure functions, any thread.
 #pragma once
 
 #include <cstddef>
@@ -49,7 +49,7 @@ struct DecodedMessages {
 };
 absl::StatusOr<DecodedMessages> DecodeMessages(const wire::RouterMessages& in);
 
-// How many leading messages fit into one batch (never 0 unless there are none). One always fits.
+// Returns how many leading messages fit into one batch. One always fits: 0 only for no messages.
 size_t BatchLength(std::span<const RouterMessage> messages);
 
 // Serialised forms of a report.

@@ -1,5 +1,5 @@
-// Shared code of the codecs of both directions: checks of fields, whose errors name field and
-// value, and messages that travel both ways. Pure functions, any thread.
+// Shared code of the codecs of both directions: checks of fields, whose errors are InvalidArgument
+// and name field and value, and messages that travel both ways. Pure functions, any thread.
 #pragma once
 
 #include <cstddef>
@@ -26,9 +26,11 @@ absl::Status CheckFloat(const char* field, double value, double min, double max)
 // wire.
 absl::Status CheckField(const char* field, double value, const FieldLimit& limit);
 absl::Status CheckLength(const char* field, size_t length, size_t max);
-// Names travel into logs and metrics, so they must be printable ASCII.
+// Names travel into logs and metrics, so they must be printable ASCII of at most
+// ControlLimits::kNameBytes.
 absl::Status CheckName(const char* field, const std::string& name);
 absl::Status CheckPresent(const char* field, bool present);
+// Token ids must not be negative; the worker checks them against its vocabulary.
 absl::Status CheckTokens(const char* field, std::span<const int32_t> tokens);
 
 void EncodePeer(const TransferPeer& in, wire::TransferPeer* out);

@@ -5,6 +5,8 @@
 //      ^                 |                     |
 //      +---- Recall -----+---------------------+   a part failed, or its worker was lost
 //
+// End leads to `ending` from waiting and prefilling too.
+//
 // Tokens depend on (tokens so far, sampling, position) alone, so an attempt that starts with the
 // prompt and the tokens so far goes on exactly where the last one stopped.
 #pragma once
@@ -30,7 +32,7 @@ enum class JourneyState {
   kPrefilling,  // dispatched; the attempt has brought no token yet
   kStreaming,   // the attempt brings tokens
   kEnding,      // over for the client; the workers were told to cancel
-  kOver
+  kOver         // all parts have ended, or end_wait has passed
 };
 const MachineTable& JourneyTable();
 
@@ -48,7 +50,7 @@ class Journey {
     Incarnation worker = 0;  // the worker that was lost or reported the failure
   };
 
-  // options outlive it.
+  // `options` must outlive the journey.
   Journey(RequestId id, uint64_t sequence, GenerateRequest request, const RouterOptions& options,
           absl::Time now);
 
@@ -154,7 +156,7 @@ class Journey {
   int recompute_reason = 0;             // why the attempt before the running one ended
   std::vector<Incarnation> avoid;       // workers to take only when no other can
   std::vector<Incarnation> failed_senders;  // prefill workers of failed handoffs
-  absl::Time alarm;                         // the time set for it in the Router's list of alarms
+  absl::Time alarm;                         // the journey's time in the Router's list of alarms
 
  private:
   void RecordComputed();

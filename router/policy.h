@@ -36,7 +36,7 @@ struct CachedPrefix {
   bool operator==(const CachedPrefix&) const = default;
 };
 
-// Asks workers for one attempt at a request.
+// Demands of one attempt at a request on its workers.
 struct AttemptSpec {
   int32_t n_prompt = 0;    // tokens to prefill
   int32_t max_tokens = 0;  // from position n_prompt on, the first included
@@ -83,7 +83,7 @@ struct DecodeRoom {
 };
 
 // Milliseconds until `pages` and a row are free, if every reservation runs to its end. 0: there is
-// room now. The wait for the last reservation if even that would not be enough.
+// room now. If even the end of all reservations does not free enough: the wait for the last one.
 double CapacityWaitMs(const DecodeRoom& room, std::vector<DecodeReservation> holdings,
                       int32_t pages);
 
@@ -109,7 +109,7 @@ struct Candidate {
   int32_t max_slice_tokens = std::numeric_limits<int32_t>::max();
   uint64_t cpu_group = 0;    // as announced (messages.h)
   double cpu_share = 0;      // as announced
-  uint64_t last_chosen = 0;  // a counter; 0 = never
+  uint64_t last_chosen = 0;  // number of the last choice that took the worker; 0: none
 };
 
 struct Plan {

@@ -36,7 +36,7 @@ class ChatTemplate {
   // other named tokens of tokenizer_config.json are variables of the template. NotFound: the folder
   // has no template. InvalidArgument: the template does not compile.
   static absl::StatusOr<std::unique_ptr<ChatTemplate>> FromFolder(const std::string& folder);
-  // special_tokens: JSON object of names and texts, or empty.
+  // special_tokens: JSON object of names and texts, or empty. Errors as above.
   static absl::StatusOr<std::unique_ptr<ChatTemplate>> FromSource(std::string_view source,
                                                                   std::string_view special_tokens);
   ~ChatTemplate();

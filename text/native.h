@@ -1,5 +1,5 @@
-// C++ types for the buffers and statuses of the Rust library. Only .cc files of this room include
-// this header.
+// C++ types for the buffers and statuses of the Rust library (ffi/baton_text.h). Only .cc files of
+// this room include this header. Functions: any thread; Bytes is plain data.
 #pragma once
 
 #include <string>
@@ -32,6 +32,8 @@ class Bytes {
   baton_bytes bytes_ = {nullptr, 0};
 };
 
+// INVALID becomes InvalidArgument, EXHAUSTED ResourceExhausted, INTERNAL (a panic in Rust)
+// Internal; the message is `error`.
 absl::Status ToStatus(baton_status status, const Bytes& error);
 
 // Reads a file of a model folder, at most 512 MiB. NotFound or InvalidArgument name the file.

@@ -19,6 +19,7 @@
 
 namespace baton {
 
+// The texts belong to the caller.
 struct TokenList {
   enum Type : int64_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5 };
   std::string_view model;                      // "gpt2", "llama"

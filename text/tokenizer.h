@@ -29,7 +29,8 @@ enum class LeadingSpace {
 
 class Tokenizer {
  public:
-  // Reads tokenizer.json of `folder`. NotFound or InvalidArgument name the file.
+  // Reads tokenizer.json of `folder`, a file, or the text of one. NotFound: there is no such file;
+  // InvalidArgument: not a tokenizer.json that the library reads. Errors name the file, if any.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> FromFolder(const std::string& folder);
   static absl::StatusOr<std::unique_ptr<Tokenizer>> FromFile(const std::string& path);
   static absl::StatusOr<std::unique_ptr<Tokenizer>> FromJson(std::string_view json);
@@ -37,10 +38,10 @@ class Tokenizer {
   Tokenizer(const Tokenizer&) = delete;
   Tokenizer& operator=(const Tokenizer&) = delete;
 
-  // `text` is UTF-8, else InvalidArgument. add_special_tokens: what the tokenizer's post-processor
-  // adds (begin of text); a rendered chat has it already, a plain prompt has not. Text that spells
-  // a special token becomes that token, as in transformers. Takes about 0.6 s per MB; never
-  // truncates.
+  // Returns the ids of `text`: UTF-8, else InvalidArgument. add_special_tokens: what the
+  // tokenizer's post-processor adds (begin of text); a rendered chat has it already, a plain prompt
+  // has not. Text that spells a special token becomes that token, as in transformers. Takes about
+  // 0.6 s per MB; never truncates.
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, bool add_special_tokens) const;
 
   // Returns the whole text of `ids`, as the library decodes it. Ids without a token have no text.

@@ -12,7 +12,8 @@ namespace baton {
 class PrefillMeter {
  public:
   // step_tokens: prompts are computed in steps of so many tokens. first: the cost until steps have
-  // shown another one (long prompts only show when one was computed); empty: unknown.
+  // shown another one, which for long prompts only a long prompt does; empty: unknown. CHECKs that
+  // `first` has n_layers.
   PrefillMeter(int n_layers, int step_tokens, const std::optional<PrefillCost>& first = {});
 
   // Adds a sample: all layers of `tokens` prompt tokens with `pairs` (query, key) pairs took

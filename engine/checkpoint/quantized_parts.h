@@ -3,6 +3,9 @@
 // functions, any thread.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -13,7 +16,7 @@
 
 namespace baton {
 
-// The bytes of one tensor of a file, and the rule that its values must satisfy.
+// The bytes of one tensor, in the checkpoint's mapping, and the rule that its values must satisfy.
 struct TensorPart {
   std::string name;
   std::span<const std::byte> bytes;
@@ -26,7 +29,7 @@ struct TensorPart {
 FiniteRule FiniteRuleOf(Dtype dtype);
 FiniteRule ScaleRuleOf(Dtype dtype);
 
-// BF16, F16, F32: sets *dtype; anything else: false.
+// Sets *dtype and returns true if the tensor is BF16, F16 or F32.
 bool IsFloatDtype(const TensorView& view, Dtype* dtype);
 
 struct QuantizedParts {
@@ -34,7 +37,9 @@ struct QuantizedParts {
   std::vector<TensorPart> parts;  // codes first
 };
 
-// The matrix "<module>.weight" of [rows, cols]. Errors name folder, tensor and the expected form.
+// Returns the matrix "<module>.weight" of [rows, cols]; the checkpoint must outlive the matrix.
+// NotFound: a tensor is missing. InvalidArgument: a type, a shape or the group index is wrong.
+// Errors name folder, tensor and the expected form.
 absl::StatusOr<QuantizedParts> FindQuantizedParts(const Checkpoint& checkpoint,
                                                   const QuantScheme& scheme,
                                                   const std::string& module, int64_t rows,

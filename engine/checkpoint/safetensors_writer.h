@@ -1,6 +1,6 @@
 // Writes a safetensors file (engine/checkpoint/safetensors.h has the format): the tensors are
-// declared first, then any threads write their bytes at the final place. The file gets its name
-// only when it is complete and on disk.
+// declared first, then their bytes are written at the final place, by any threads. The file gets
+// its name only when it is complete and on disk. Create and Finish: one thread.
 #pragma once
 
 #include <cstddef>
@@ -18,18 +18,21 @@ class SafetensorsWriter {
   struct Tensor {
     std::string name, dtype;  // as in the file: "BF16", "I32", ...
     std::vector<int64_t> shape;
-    int64_t bytes = 0;
+    int64_t bytes = 0;  // of all values
   };
 
-  // Reserves the whole file as `path`.tmp. Errors name the path.
+  // Reserves the whole file as `path`.tmp. Unavailable: the file cannot be created, or the disk is
+  // too full; the error names the path.
   static absl::StatusOr<std::unique_ptr<SafetensorsWriter>> Create(
       const std::string& path, const std::vector<Tensor>& tensors);
   ~SafetensorsWriter();  // removes the unfinished file
   SafetensorsWriter(const SafetensorsWriter&) = delete;
   SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
 
-  // Where the bytes of tensor i go. Not aligned.
+  // The place for the bytes of tensor i. Not aligned.
   std::byte* data(size_t i) { return memory_ + places_[i]; }
+  // Called once, when all bytes are written: brings the file to disk and gives it its name.
+  // Unavailable: the system refused.
   absl::Status Finish();
 
  private:

@@ -11,7 +11,9 @@
 
 namespace baton {
 
-// kernels: MakeCpuKernels for EngineOptions::isa, or emulated kernels in tests.
+// kernels: MakeCpuKernels for EngineOptions::isa, or emulated kernels in tests. progress as in
+// load_backend.h; may be null. InvalidArgument: the model has a width that the kernels cannot
+// compute, or its weights are damaged. ResourceExhausted: no memory for the activations.
 absl::StatusOr<std::unique_ptr<Backend>> LoadCpuBackend(const EngineOptions& options,
                                                         LoadedModel loaded, CpuKernels kernels,
                                                         void (*progress)(void*, double),

@@ -20,9 +20,11 @@ namespace baton {
 
 // Rows of a step or slice between two parts of a layer.
 struct RowActivations {
-  Activations x;        // (rows, hidden) the residual stream
-  Activations queries;  // (rows, ...) queries after rope; keys and values may lie behind them
-  PartialSoftmax kept;  // slices only: partial softmax over the keys attended so far
+  Activations x;  // (rows, hidden) the residual stream
+  // (rows, q_width + 2 * kv_width) queries after rope, followed by keys and values; for latent
+  // attention (rows, n_heads * key_dim), queries only.
+  Activations queries;
+  PartialSoftmax kept;  // (rows) slices only: partial softmax over the keys attended so far
   RowActivations From(int row) const {
     return {{x.row(row), x.stride}, {queries.row(row), queries.stride}, kept.From(row)};
   }
@@ -33,10 +35,12 @@ class ForwardPass {
   // Requests buffers for parts of at most max_rows rows from the arena. `model` and `arena` outlive
   // this object.
   ForwardPass(CpuModel& model, int max_rows, Arena& arena);
+  // Requests the caller's own buffers for `rows` rows from the arena.
   void Ask(RowActivations& to, int rows, Arena& arena) const;
   void Ask(PartialSoftmax& to, int rows, Arena& arena) const;
   // Reserves scratch in the kernels; called once, when the arena is mapped.
   void Reserve();
+  // Sets the pool that Project writes and Attend reads; called before the first Project.
   void SetPool(KvPool* pool) { kv_ = pool; }
 
   // Embeddings of rows [first, first + n) of a step; a.x begins with row `first`.
@@ -83,9 +87,11 @@ class ForwardPass {
   Epilogue activation_;  // activation of the MLP
   int max_rows_;
   KvPool* kv_ = nullptr;
-  Activations branch_, attended_, mlp_;
-  // Latent attention: queries, and keys if they are not stored behind the queries' latents; outputs
-  // of the attention; latents of queries and keys.
+  Activations branch_;    // (max_rows, hidden) output of attention or MLP before it is added to x
+  Activations attended_;  // (max_rows, attended_width); latent attention: (.., n_heads * rank)
+  Activations mlp_;       // (max_rows, intermediate)
+  // Latent attention, (max_rows, ...): queries, and keys if they are not stored behind the queries'
+  // latents; outputs of the attention; latents of queries and keys.
   Activations projected_, values_, latents_;
   std::vector<LinearArgs> head_layers_;  // scratch for the linear layers of the heads
   std::optional<Experts> experts_;       // only if the model has sparse layers

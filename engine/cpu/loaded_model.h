@@ -22,8 +22,8 @@ struct LoadedModel {
   std::unique_ptr<ComputePool> pool;
 };
 
-// Errors: options out of range, a machine without AVX2, a model that cannot be read. The threads of
-// the pool run when the function returns.
+// Errors, each with what to change: options out of range, a machine without AVX2, a model that
+// cannot be read. The threads of the pool run when the function returns.
 absl::StatusOr<LoadedModel> OpenModel(const EngineOptions& options);
 
 }  // namespace baton

@@ -8,19 +8,21 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/status.h"
 
 namespace baton {
 
-// Parses the text of one JSON object; errors name `origin` and the position.
+// Parses the text of one JSON object. InvalidArgument: not JSON, or no object; the error names
+// `origin` and, in bytes, the position.
 absl::StatusOr<boost::json::object> ParseJsonObject(std::string_view text,
                                                     const std::string& origin);
 
 class JsonFields {
  public:
-  // `where` is named in errors; both must outlive this.
+  // where: named in errors. The JSON object must outlive this one.
   JsonFields(const boost::json::object& object, std::string where)
       : object_(object), where_(std::move(where)) {}
 

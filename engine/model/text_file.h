@@ -1,14 +1,16 @@
 // Reads small files whole: of a model folder, or named by a setting. Any thread.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include "common/status.h"
 
 namespace baton {
 
-// Returns the whole file. Errors: not readable, not a regular file, longer than max_bytes. They
-// name the file; the caller adds what needs it, or where the name comes from.
+// Returns the whole file. NotFound: no regular file, or not to be opened. InvalidArgument: longer
+// than max_bytes. DataLoss: reading failed. Errors name the path; the caller adds what
+// needs the file, or where the name comes from.
 absl::StatusOr<std::string> ReadTextFile(const std::string& path, size_t max_bytes);
 
 }  // namespace baton

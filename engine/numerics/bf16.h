@@ -1,6 +1,6 @@
-// bf16 of numerics v1, for every unit, kernel units included: the upper half of an fp32, rounded to
-// nearest even. Every NaN becomes one canonical NaN, because payloads depend on operand order and
-// would differ between ISA paths.
+// bf16 of numerics v1 (docs/NUMERICS.md), for every unit, kernel units included: the upper half of
+// an fp32, rounded to nearest even. Every NaN becomes one canonical NaN, because payloads depend on
+// operand order and would differ between ISA paths.
 #pragma once
 
 #include <cstdint>

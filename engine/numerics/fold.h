@@ -1,6 +1,6 @@
-// Reductions of numerics v1 over the sixteen virtual lanes: lane i takes the elements i, i + 16,
-// ...; then the lanes fold 8, 4, 2, 1 (lane i += lane i + 8, ...). Part of the vocabulary of
-// lanes.h, with the same rules about units.
+// Reductions of numerics v1 (docs/NUMERICS.md N4 and Attention) over the sixteen virtual lanes:
+// lane i takes the elements i, i + 16, ...; then the lanes fold 8, 4, 2, 1 (lane i += lane i + 8,
+// ...). Part of the vocabulary of lanes.h, with the same rules about units and MXCSR.
 #pragma once
 
 #include "engine/numerics/lanes.h"

@@ -15,9 +15,11 @@ struct LinkNoise {
   uint64_t seed = 0;
 
   bool is_set() const { return workers >= 2 && factor > 1; }
-  // How many times longer a worker's port takes at this time, in seconds from any moment on.
+  // Returns the factor by which a worker's port is slower at this time. time: seconds from any
+  // moment, the same one in all calls.
   double Longer(int worker, double time) const;
-  // When a port is through with what it begins at `time` and would take `seconds` alone.
+  // Returns the time at which a port ends a transfer that begins at `time` and takes `seconds`
+  // without noise.
   double Through(int worker, double time, double seconds) const;
 };
 

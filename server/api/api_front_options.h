@@ -10,7 +10,9 @@
 namespace baton {
 
 struct ApiFrontOptions {
-  std::string cors_origin = "*";
+  std::string cors_origin = "*";  // Access-Control-Allow-Origin; empty: no such header
+  // A stream that is silent for so long gets blank lines (sse_event.h), so that proxies keep it
+  // open.
   absl::Duration sse_keepalive = absl::Seconds(15);
   int64_t inline_text = 4 << 10;  // bodies up to this many bytes are prepared on the front thread
 };

@@ -1,5 +1,5 @@
 // The text of one generation: tokens in, whole UTF-8 out, up to a stop token or a stop string.
-// Text that may begin a stop string is held back. Sans-IO; owned by the front thread.
+// Text that may begin a stop string is held back. A plain object of the front thread.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,12 @@ namespace baton {
 
 class GeneratedText {
  public:
-  // `model` must outlive it.
+  // `model` must outlive the text. `request` has passed ParseApiRequest.
   GeneratedText(const ServedModel& model, const ApiRequest& request,
                 const GenerateRequest& generate);
 
-  // The next token, counted. Returns the text that is certain now; a stop token has none. Not after
-  // the end.
+  // Adds the next token and returns the text that is certain now; a stop token has no text. Not
+  // called after the end.
   std::string Push(int32_t token);
   // Called after the last token. Returns the text that was held back.
   std::string Finish();

@@ -19,10 +19,11 @@ class GeneratorListener {
 class Generator {
  public:
   virtual ~Generator() = default;
-  // Accepted, or refused at once as Router::Submit does. Events come later, never from inside.
+  // Accepts the request, or refuses it at once with the errors of Router::Submit. Events come
+  // later, never from inside the call.
   virtual absl::StatusOr<RequestId> Submit(GenerateRequest request) = 0;
   virtual void Cancel(RequestId id) = 0;  // its OnEnd still comes
-  virtual void Drain() = 0;               // takes nothing new
+  virtual void Drain() = 0;               // refuses new requests; running ones go on
   virtual ClusterView View() const = 0;
 };
 

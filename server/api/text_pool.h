@@ -1,5 +1,5 @@
 // A few threads for text work that would hold up the front: parsing, templates, tokenizing. Jobs
-// are run in order of arrival; the queue is bounded.
+// are begun in order of arrival; the queue is bounded. Made and destroyed by one thread.
 #pragma once
 
 #include <condition_variable>
@@ -16,15 +16,15 @@ namespace baton {
 class TextPool {
  public:
   TextPool(int n_threads, size_t max_queued);
-  ~TextPool();  // jobs not begun are dropped
+  ~TextPool();  // drops jobs that have not begun, and waits for the others
   TextPool(const TextPool&) = delete;
   TextPool& operator=(const TextPool&) = delete;
 
   using JobId = uint64_t;
-  // Any thread. 0: the queue is full.
+  // Any thread. Has one of the pool's threads run the job. 0: the queue is full.
   [[nodiscard]] JobId TryRun(std::function<void()> job);
-  // Any thread. Nobody wants it any more: it is not run, and its place is free. Does nothing for
-  // one that has begun.
+  // Any thread. Removes a job whose result is not wanted any more, which frees the job's place in
+  // the queue. Does nothing for a job that has begun.
   void Drop(JobId id);
 
  private:

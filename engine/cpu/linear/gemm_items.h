@@ -11,10 +11,10 @@ namespace {
 
 constexpr int64_t kMinItemBlocks = 4;  // 16-output blocks of a work item
 
-// Blocks per item for few rows: at most `most`, and few enough that every member of the pool gets
-// four items. The blocks are parallel streams from memory, and many streams are faster than one. An
-// item is whole tiles of `tile` blocks, and an even number of blocks, because gated layers pair
-// them.
+// Returns the blocks per item for few rows: whole tiles of `tile` blocks if one fits into the
+// limit, then halved until every member of the pool gets four items or a half would be too small.
+// The blocks are parallel streams from memory, and many streams are faster than one. The number is
+// even, because gated layers pair blocks.
 inline int64_t ItemBlocks(const LinearJob& job, int64_t tile, int64_t max) {
   const int64_t min = tile % 2 == 0 ? tile : 2 * tile;
   int64_t blocks = min < max ? max / min * min : max;

@@ -34,8 +34,8 @@
 namespace baton {
 namespace {
 
-// Blocks [block, block + blocks) of the item [first, end), the blocks that follow, and a K block of
-// these blocks.
+// Blocks [block, block + blocks) of the item [first, end), the blocks that follow, and a K block,
+// in k tiles, of the part's blocks.
 struct TilePart {
   int64_t first, end;
   int64_t block, blocks;

@@ -56,7 +56,7 @@ class TileStream {
   }
   static int64_t ItemBlocks(const LinearJob& job) { return Blocks(RowTiles(job)); }
   static int64_t RunItems(const LinearJob& job) { return DivideUp(job.n_blocks, ItemBlocks(job)); }
-  // Sums [block][row][16].
+  // (blocks, 16 * row tiles, 16) fp32 sums.
   static int64_t ScratchBytes(const LinearJob& job) {
     return ItemBlocks(job) * RowTiles(job) * kSumTile * 4;
   }

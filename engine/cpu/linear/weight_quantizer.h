@@ -12,8 +12,9 @@
 
 namespace baton {
 
-// Quantises one output: values (k) in [-128, 127] or [-8, 7], scales (groups of k). Weights are
-// finite.
+// Quantises one output of weights (k), all finite, to values (k) in [-128, 127] or [-8, 7] and
+// scales (ceil(k / format.GroupK(k))). A group of weights that are all (nearly) zero has scale 0.
+// format: int8 or int4.
 void QuantizeOutput(const float* weights, int64_t k, WeightFormat format, int8_t* values,
                     float* scales);
 

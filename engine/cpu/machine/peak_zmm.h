@@ -1,4 +1,5 @@
-// The peak of an instruction that adds products to the lanes of a zmm.
+// Runs an instruction that adds products to the lanes of a zmm, for its peak (PeakKernel::run in
+// peak_kernels.h). For kernel units.
 #pragma once
 
 #include <immintrin.h>
@@ -8,6 +9,8 @@
 namespace baton {
 namespace {
 
+// Independent sums: enough to hide the latency of the instruction, and few enough for the 32
+// registers.
 constexpr int kZmmChains = 24;
 
 template <__m512 (*dot)(__m512 acc, __m512 a, __m512 b)>
