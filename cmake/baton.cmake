@@ -54,6 +54,7 @@ function(baton_test name)
     baton_hot(${name})
   else()
     target_compile_options(${name} PRIVATE -O0)  # hundreds of assertions compile twice as fast
+    target_precompile_headers(${name} REUSE_FROM baton_test_headers)
   endif()
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 300)

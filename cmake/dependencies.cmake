@@ -48,7 +48,9 @@ endif()
 find_program(BATON_CCACHE ccache)
 if(BATON_CCACHE)
   # Depend mode: a file that is not in the cache is compiled at once, not preprocessed first.
-  set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_DEPEND=1 ${BATON_CCACHE})
+  # Relative paths: checkouts share what they compile. ccache skips precompiled headers otherwise.
+  set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_DEPEND=1 CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}
+    CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros ${BATON_CCACHE})
 endif()
 find_program(BATON_MOLD mold)
 if(BATON_MOLD)
