@@ -10,9 +10,9 @@
 //   beside it.
 // - Docker, Podman: --cpus, or --cpu-quota and --cpu-period; --memory.
 // - systemd: CPUQuota=, MemoryMax=, MemoryHigh= of a service and of any slice above it.
-// How the process sees its group: with a cgroup namespace (the usual case of v2) its own group is
-// "/" and is mounted at /sys/fs/cgroup; without one the path is the host's, and the mount may begin
-// at the container's own group (Docker, v1) or at the top of the hierarchy (systemd).
+// A process in a cgroup namespace (the usual case of v2) sees its own group as "/", mounted at
+// /sys/fs/cgroup; for one outside the path is the host's, and the mount may begin at the
+// container's own group (Docker, v1) or at the top of the hierarchy (systemd).
 #pragma once
 
 #include <cstdint>
@@ -23,15 +23,16 @@ namespace baton {
 
 struct CpuQuota {
   double cpus = 0;  // CPUs' worth of time in each period: 1.5 = 150 ms in 100 ms
-  // Equal for processes of this machine that share the quota; never 0.
+  // Equal for processes of this machine that share the quota; 0: unknown.
   uint64_t group = 0;
 };
 
-// Nothing: no group has a quota, or the system does not tell. An unreadable limit counts as no
+// nullopt: no group has a quota, or the system does not tell. An unreadable limit counts as no
 // limit. root: a folder that replaces / (tests).
 std::optional<CpuQuota> OwnCpuQuota(const std::string& root = "");
 // Memory limit in bytes, page cache included: above it the kernel kills processes of the group
 // (memory.max, v1 limit_in_bytes) or, if that limit is lower, slows them down (memory.high).
+// nullopt as above.
 std::optional<int64_t> OwnMemoryLimit(const std::string& root = "");
 
 }  // namespace baton

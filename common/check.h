@@ -1,6 +1,7 @@
-// BATON_CHECK ends the process on a programmer error, with the place and the condition.
-// BATON_DCHECK does so only in builds with the CMake option BATON_DCHECK (dev, asan, tsan), for
-// conditions on hot paths. Never used for input from outside, which fails with absl::Status.
+// BATON_CHECK ends the process (abort) on a programmer error, with the place and the condition on
+// stderr. BATON_DCHECK does so only in builds with the CMake option BATON_DCHECK (dev, asan, tsan),
+// for conditions on hot paths; in other builds the condition is not evaluated. Never used for input
+// from outside, which fails with absl::Status. Any thread.
 #pragma once
 
 namespace baton {

@@ -23,7 +23,7 @@ int CurrentCpu();
 
 struct CpuAllowance {
   std::vector<int> cpus;          // result of OwnCpus
-  std::optional<CpuQuota> quota;  // nothing: the whole time of these CPUs
+  std::optional<CpuQuota> quota;  // nullopt: the whole time of these CPUs
 
   // Number of compute threads that can run all the time, at least one: the number of CPUs, or of
   // whole CPUs in the quota if that is less. A fraction of a CPU gives no thread: two threads under
@@ -36,9 +36,10 @@ struct CpuAllowance {
   bool is_bounded_by_quota() const;
   // True if `cpus_wanted` threads that run all the time would be stopped for part of it.
   bool exceeds_quota(int cpus_wanted) const;
-  // group: equal for processes that share the same CPUs of one machine or the same quota; 0:
-  // unknown. share: fraction of it that `threads` compute threads take, 1 = all.
+  // Equal for processes that share the same CPUs of one machine or the same quota; 0: unknown.
   uint64_t group() const;
+  // Fraction of the group's CPU time that `threads` compute threads take: 1 = all, more if the
+  // threads are too many; 0: unknown.
   double share(int threads) const;
   // "96 CPUs by affinity, quota 4 CPUs".
   std::string Text() const;

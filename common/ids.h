@@ -1,13 +1,14 @@
-// Ids of objects that cross processes. 64-bit, random or counted, never reused. Plain values.
+// Ids of objects that cross processes: random or counted, never reused. Plain values.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <utility>
 
 namespace baton {
 
 using RequestId = uint64_t;    // minted by the router
-using Epoch = uint32_t;        // attempt number of a request: raised whenever it is dispatched anew
+using Epoch = uint32_t;        // attempt at a request: 1, 2, ...; raised by every dispatch
 using Incarnation = uint64_t;  // one life of a process: random at start, never 0
 
 // Id of a promise of pages to one request; 128 random bits, minted by the router.
@@ -20,8 +21,8 @@ struct TicketId {
   }
 };
 
-// 64 bits from the system's random device (getrandom). Called by shells only: cores get ids as
-// input.
+// 64 bits from the system's random device (getrandom), never 0. Any thread, but called by shells
+// only: cores get ids as input.
 uint64_t RandomId();
 
 }  // namespace baton

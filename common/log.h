@@ -13,10 +13,13 @@ namespace baton {
 
 enum class LogLevel { kDebug, kInfo, kWarn, kError };
 
-// Call once at the start of a process, before threads. min: the lowest level written.
-// process_name: the word for this process in every line (router, prefill0, ...).
+// Called once at the start of a process, before other threads start. min: the lowest level written;
+// without this call kInfo. process_name: the word for this process in every line (router, prefill0,
+// ...), copied, cut to 31 bytes.
 void SetLog(LogLevel min, std::string_view process_name);
 bool LogEnabled(LogLevel level);
+// Writes a line whatever `min` is. text: one line, without its end. A line that cannot be written
+// is lost.
 void WriteLogLine(LogLevel level, std::string_view text);
 
 template <typename... Args>

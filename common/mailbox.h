@@ -2,11 +2,12 @@
 // any thread TryPost; the consumer drains in batches. A full mailbox is an answer, never a wait.
 //
 // The consumer sleeps in its own way (condition variable, eventfd, Asio), so the mailbox takes a
-// wake function that is called, outside the lock, only when the queue turns from empty to not
-// empty: the consumer drains until empty before it sleeps again.
+// wake function, called by the producer's thread, outside the lock, when the queue turns from empty
+// to not empty, and by Close: the consumer drains until empty before it sleeps again.
 #pragma once
 
 #include <condition_variable>
+#include <cstddef>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -21,7 +22,7 @@ namespace baton {
 template <typename Event>
 class Mailbox {
  public:
-  // Empty wake: the consumer uses WaitAndDrain.
+  // capacity: in events. Empty wake: the consumer uses WaitAndDrain.
   explicit Mailbox(size_t capacity, std::function<void()> wake = nullptr)
       : capacity_(capacity), wake_(std::move(wake)) {}
   Mailbox(const Mailbox&) = delete;

@@ -1,7 +1,7 @@
 // The registry of metrics of a process, with output in Prometheus' text form. prometheus-cpp counts
 // and collects; Baton writes the text itself, because `le` must have the form of Python's client
-// (le="1.0"), so that recording rules made for vLLM match. Any thread. Series exist from their
-// declaration on, so that rate() sees the first increment.
+// (le="1.0"), so that recording rules made for vLLM match. Series exist from their declaration on,
+// so that rate() sees the first increment. One thread declares series; values and Text: any thread.
 #pragma once
 
 #include <memory>
@@ -18,13 +18,14 @@ class Histogram;
 namespace baton {
 
 using MetricLabels = std::vector<std::pair<std::string, std::string>>;
+// Returns `labels` followed by `more`.
 MetricLabels With(MetricLabels labels, const MetricLabels& more);
 
 // Handles of metrics: cheap to copy, valid as long as the registry.
 class CounterMetric {
  public:
   explicit CounterMetric(prometheus::Counter* counter) : counter_(counter) {}
-  void Add(double amount = 1);
+  void Add(double amount = 1);  // a negative amount is ignored
 
  private:
   prometheus::Counter* counter_;
@@ -53,7 +54,9 @@ class MetricsRegistry {
   MetricsRegistry(const MetricsRegistry&) = delete;
   MetricsRegistry& operator=(const MetricsRegistry&) = delete;
 
-  // A name may be declared with several label sets; the first declaration's help is used.
+  // A name may be declared with several label sets; the first declaration's help is used. The same
+  // name and labels again give the same series. A name has one kind. Names and labels are valid for
+  // Prometheus.
   CounterMetric Counter(const std::string& name, const std::string& help,
                         const MetricLabels& labels);
   GaugeMetric Gauge(const std::string& name, const std::string& help, const MetricLabels& labels);

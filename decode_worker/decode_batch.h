@@ -47,27 +47,34 @@ using DecodeEffect = std::variant<TransferCommand, WorkerEvent>;
 
 class DecodeBatch {
  public:
+  // CHECKs that vocab and max_batch are above 0. The pool must outlive the batch. Pages of
+  // sequences are not given back at destruction: CancelAll first.
   DecodeBatch(const DecodeOptions& options, const DecodeFacts& facts, KvPool* pool);
   ~DecodeBatch();
   DecodeBatch(const DecodeBatch&) = delete;
   DecodeBatch& operator=(const DecodeBatch&) = delete;
 
   // --- events
-  // Ends earlier attempts at the request; one that comes after a later one is ignored.
+  // Ends earlier attempts at the request; one that comes after a later one is ignored. A request
+  // that cannot be met ends as kFailed: no prompt, no token to make, max_sequences reached.
   void Expect(DecodeRequest request, absl::Time now);
   // Takes KV that is here, by handoff or from this worker's own prefill; the pages are the batch's
   // from now on.
   void Arrived(HandoffArrived arrived, absl::Time now);
-  void Aborted(const HandoffAborted& event);
+  void Aborted(const HandoffAborted& event);  // ends the sequence, unless its KV has come
+  // Ends the attempts 1..up_to. KV of them that comes later is given back.
   void Cancel(RequestId request, Epoch up_to);
   void CancelAll();
-  void OnTime(absl::Time now);      // ends the sequences whose deadline has passed
-  absl::Time NextDeadline() const;  // the latest time of the next OnTime
+  void OnTime(absl::Time now);  // ends the sequences whose deadline has passed
+  // The latest time of the next OnTime; infinite: no sequence.
+  absl::Time NextDeadline() const;
 
   // --- one step
   // Adds one row per running sequence that has a page for its token, at most max_batch; returns the
-  // number of rows. reclaimable: free pages of the transfer room, which come back when wanted.
+  // number of rows. reclaimable: number of free pages of the transfer room, which come back when
+  // wanted. If the result is not 0, the step is run and StepDone follows, before any other event.
   int Contribute(absl::Time now, int reclaimable, StepBuilder* builder);
+  // Samples a token for each row from the step's logits, and ends the sequences that are complete.
   void StepDone(const Backend& backend, Sampler* sampler, absl::Time now);
 
   // Effects since the last call, appended in order.
@@ -76,8 +83,8 @@ class DecodeBatch {
   // --- what the worker reports and the lender must know
   int n_rows() const { return static_cast<int>(rows_.size()); }
   bool has_rows() const { return !rows_.empty() || !ready_.empty(); }  // now or at the next step
-  int n_waiting() const;  // expected, or arrived and without a row
-  int n_sequences() const { return static_cast<int>(sequences_.size()); }
+  int n_waiting() const;  // named by the router and without a row
+  int n_sequences() const { return static_cast<int>(sequences_.size()); }  // with KV or request
   int expected_pages() const;  // pages of sequences whose KV is not here yet
   int pages_held() const;
   // Pages that the rows will take within the next steps, to be kept free for them.

@@ -1,4 +1,5 @@
-// The states of one sequence of the DecodeBatch, as a table.
+// The states of one sequence of the DecodeBatch (engine thread), with deadlines and transitions as
+// a table. The table is constant: any thread.
 #pragma once
 
 #include "common/state_machine.h"
@@ -10,7 +11,7 @@ enum class SequenceState {
   kOrphan,    // the KV came before the router's request
   kReady,     // request and KV are here; waits for a row
   kDecoding,  // has a row
-  kEnded
+  kEnded      // reported and removed at once
 };
 
 const MachineTable& SequenceTable();

@@ -23,7 +23,7 @@
 
 namespace baton {
 
-// A metadata value: a view into the mapped file.
+// A metadata value: a view into the mapped file, which must outlive the value and its texts.
 class GgufValue {
  public:
   enum class Type : uint32_t {
@@ -49,12 +49,12 @@ class GgufValue {
   bool is_array() const { return is_array_; }
   uint64_t count() const { return count_; }  // length of an array; 1 otherwise
 
-  // Null if the value is of another kind, an array, or an integer beyond int64.
+  // nullopt if the value is of another kind, an array, or an integer beyond int64.
   std::optional<int64_t> Int() const;
   std::optional<double> Number() const;  // also for integers
   std::optional<bool> Bool() const;
   std::optional<std::string_view> String() const;
-  // Null if the value is no array of this kind.
+  // nullopt if the value is no array of this kind; Numbers takes integers too.
   std::optional<std::vector<std::string_view>> Strings() const;
   std::optional<std::vector<int64_t>> Ints() const;
   std::optional<std::vector<double>> Numbers() const;
@@ -69,13 +69,15 @@ class GgufValue {
 struct GgufTensor {
   std::string name;
   const GgufTensorType* type = nullptr;
-  std::vector<int64_t> shape;        // outermost dimension first, as in safetensors
-  std::span<const std::byte> bytes;  // whole blocks
+  std::vector<int64_t> shape;        // 1 to 4 dimensions, the outermost first, as in safetensors
+  std::span<const std::byte> bytes;  // whole blocks, in the file's mapping; not aligned
 };
 
 class GgufFile {
  public:
-  // Errors name the file, what is wrong where, and what to do about it.
+  // NotFound, Unavailable: the file cannot be mapped (mapped_file.h). InvalidArgument: not GGUF,
+  // damaged, or of a kind that is not read. Errors name the file, what is wrong where, and what to
+  // do about it.
   static absl::StatusOr<GgufFile> Open(const std::string& path);
 
   const std::string& path() const { return path_; }
@@ -97,7 +99,7 @@ class GgufFile {
   std::map<std::string, size_t, std::less<>> places_;  // index into tensors_ by name
 };
 
-// A name from the file for error texts: in quotes, escaped, shortened.
+// A name from the file for error texts: in quotes, escaped, cut to 100 bytes.
 std::string ShownName(std::string_view name);
 
 }  // namespace baton

@@ -1,8 +1,8 @@
 // Reads the description of a model from the metadata of a GGUF file: the fields of a config.json
 // under other names, and a few facts that only the tensors show. A key or tensor that would change
 // the computation and is not supported is refused by name, so a file that is served computes what
-// it was made for. Source of the keys: github.com/ggml-org/ggml docs/gguf.md,
-// github.com/ggml-org/llama.cpp gguf-py/gguf/constants.py.
+// it was made for (docs/MODELS.md). Source of the keys: github.com/ggml-org/ggml docs/gguf.md,
+// github.com/ggml-org/llama.cpp gguf-py/gguf/constants.py. Pure functions, any thread.
 #pragma once
 
 #include <string>
@@ -16,8 +16,10 @@ namespace baton {
 // "llama, qwen2, qwen3"
 std::string SupportedGgufArchitectures();
 
-// Errors name file, key or tensor, and what is supported.
+// The result does not point into the file. InvalidArgument names file, key or tensor, and what is
+// supported.
 absl::StatusOr<ModelDesc> DescribeGguf(const GgufFile& file);
+// Opens the file too: also the errors of GgufFile::Open.
 absl::StatusOr<ModelDesc> DescribeGgufFile(const std::string& path);
 
 }  // namespace baton

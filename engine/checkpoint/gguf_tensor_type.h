@@ -32,9 +32,9 @@ namespace baton {
 inline constexpr int64_t kMaxBlockValues = 256;
 
 struct GgufTensorType {
-  uint32_t id;
+  uint32_t id;  // as in the file
   std::string_view name;
-  int64_t block_values;
+  int64_t block_values;  // 1 to kMaxBlockValues
   int64_t block_bytes;
   std::optional<Dtype> plain = {};  // dtype, if a block is one plain value
   // out: (block_values). Null: a plain type, or not supported.
@@ -42,7 +42,7 @@ struct GgufTensorType {
   bool is_supported() const { return plain.has_value() || dequantize != nullptr; }
 };
 
-// Null: unknown type, whose block size is not known here.
+// Returns an entry of a constant table. Null: unknown type, whose block size is not known here.
 const GgufTensorType* FindGgufTensorType(uint32_t id);
 // "F32, F16, Q4_0, ..."
 std::string SupportedGgufTensorTypes();

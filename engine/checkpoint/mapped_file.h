@@ -13,19 +13,20 @@ namespace baton {
 
 class MappedFile {
  public:
-  // Errors name the path: not there, not readable, not a regular file. An empty file maps to an
-  // empty span. A file that is cut short while mapped ends the process (SIGBUS): model files are
-  // replaced, never edited in place.
+  // NotFound: not there. InvalidArgument: not a regular file. Unavailable: the system refused.
+  // Errors name the path. An empty file maps to an empty span. A file that is cut short while
+  // mapped ends the process (SIGBUS): model files are replaced, never edited in place.
   static absl::StatusOr<MappedFile> Open(const std::string& path);
-  // Maps an open descriptor's file and leaves the descriptor alone.
+  // Maps an open descriptor's file and leaves the descriptor alone. path: for errors.
   static absl::StatusOr<MappedFile> Map(int descriptor, const std::string& path);
   MappedFile() = default;
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&& other) noexcept;
 
+  // Valid as long as this object or the one it is moved to.
   std::span<const std::byte> bytes() const { return {data_, size_}; }
-  int64_t modified_ns() const { return modified_ns_; }  // mtime
+  int64_t modified_ns() const { return modified_ns_; }  // mtime, in ns since 1970
 
  private:
   const std::byte* data_ = nullptr;
