@@ -1,4 +1,5 @@
-// Chooses the engine: the only place that knows every Backend.
+// Chooses the engine: the only place that knows every Backend. Any thread; the Backend then belongs
+// to the engine thread.
 #pragma once
 
 #include <memory>
@@ -8,9 +9,11 @@
 
 namespace baton {
 
-// Opens the model and packs or maps its weights. progress(progress_context, fraction) is called now
-// and then while weights load, on the calling thread. Errors: options out of range, a machine that
-// lacks the instructions, a model that cannot be read; each names what to change.
+// Opens the model and packs or maps its weights. progress(progress_context, fraction), fraction
+// from 0 to 1, is called now and then while weights load, on the calling thread; may be null.
+// InvalidArgument: options out of range, a model that cannot be computed. FailedPrecondition: the
+// machine lacks the instructions. NotFound: no such model. ResourceExhausted: no memory. Errors
+// name what to change.
 absl::StatusOr<std::unique_ptr<Backend>> LoadBackend(const EngineOptions& options,
                                                      void (*progress)(void*, double) = nullptr,
                                                      void* progress_context = nullptr);

@@ -41,12 +41,13 @@ namespace baton {
 struct QuantizedTensor {
   CodeLayout layout = CodeLayout::kGptq;
   int bits = 4;
-  int64_t rows = 0, cols = 0;  // outputs, inputs
-  int64_t block_rows = 1;      // outputs per scale
-  int64_t group = 1;           // inputs per scale
-  int64_t n_groups = 1;        // ceil(cols / group)
-  bool zeros_less_one = false;
+  int64_t rows = 0, cols = 0;   // outputs, inputs
+  int64_t block_rows = 1;       // outputs per scale
+  int64_t group = 1;            // inputs per scale
+  int64_t n_groups = 1;         // ceil(cols / group)
+  bool zeros_less_one = false;  // the stored zero points are 1 too small (kGptq version 1)
   Dtype scale_dtype = Dtype::kFp16;
+  // Stored arrays, shaped as above, in the checkpoint's mapping, which must outlive the tensor.
   const std::byte* codes = nullptr;
   const std::byte* scales = nullptr;
   const std::byte* zeros = nullptr;  // null: 0 (kInt8, kFp8) or 2^(bits - 1)
@@ -57,7 +58,8 @@ inline constexpr int64_t kTileRows = 16;  // one cache line of words across outp
 inline constexpr int64_t kTileCols = 128;
 
 // Writes rows [row, row + n_rows) and columns [col, col + n_cols) to `tile`, with kTileCols floats
-// per row. n_rows <= kTileRows, n_cols <= kTileCols, col a multiple of kTileCols.
+// per row. n_rows <= kTileRows, n_cols <= kTileCols, col a multiple of kTileCols. `tile` has room
+// for kTileRows * kTileCols floats.
 void DequantizeTile(const QuantizedTensor& tensor, int64_t row, int64_t n_rows, int64_t col,
                     int64_t n_cols, float* tile);
 

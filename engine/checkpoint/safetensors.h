@@ -19,19 +19,20 @@
 namespace baton {
 
 struct TensorView {
-  std::string dtype;  // as in the file: "BF16", "F16", "F32", ...
-  std::vector<int64_t> shape;
-  std::span<const std::byte> bytes;  // not aligned
+  std::string dtype;                 // as in the file: "BF16", "F16", "F32", ...
+  std::vector<int64_t> shape;        // outermost dimension first
+  std::span<const std::byte> bytes;  // in the file's mapping, which must outlive the view
 };
 
 class SafetensorsFile {
  public:
-  // Errors name file and tensor.
+  // NotFound, Unavailable: the file cannot be mapped (mapped_file.h). InvalidArgument: not in the
+  // format, or damaged. Errors name file and tensor.
   static absl::StatusOr<SafetensorsFile> Open(const std::string& path);
 
   const std::map<std::string, TensorView>& tensors() const { return tensors_; }
   const MappedFile& file() const { return file_; }
-  std::span<const std::byte> header() const { return header_; }
+  std::span<const std::byte> header() const { return header_; }  // the JSON text
 
  private:
   MappedFile file_;
@@ -43,6 +44,9 @@ class SafetensorsFile {
 // model.safetensors.index.json.
 class Checkpoint {
  public:
+  // NotFound: the folder has no such file, or the index names one that is not there.
+  // InvalidArgument: a wrong index, or a tensor in two files. Else the errors of
+  // SafetensorsFile::Open.
   static absl::StatusOr<Checkpoint> Open(const std::string& folder);
 
   // Null if no file has the tensor.

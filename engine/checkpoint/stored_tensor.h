@@ -1,6 +1,6 @@
 // One tensor of a checkpoint file as the rest of the engine sees it: rows of fp32 or bf16 values,
-// whatever is stored. Points into the mapped files it was opened from, which must outlive it.
-// Immutable: any thread.
+// whatever is stored. A tensor points into the mapped files of its checkpoint, which must outlive
+// the tensor. Immutable: any thread.
 #pragma once
 
 #include <cstddef>
@@ -22,8 +22,9 @@ namespace baton {
 class StoredTensor {
  public:
   // Finds tensor `name` of shape [rows, cols] ([rows] for a vector). A matrix "<module>.weight" may
-  // be stored quantised instead, by any of the schemes. Errors name folder, tensor and the shape
-  // wanted. Reads no values.
+  // be stored quantised instead, by any of the schemes. NotFound: no such tensor. InvalidArgument:
+  // another shape, a type that is not read, values and codes at once. Errors name folder, tensor
+  // and the shape wanted. Reads no values.
   static absl::StatusOr<StoredTensor> Open(const Checkpoint& checkpoint,
                                            const QuantizationDesc& quantization,
                                            const std::string& name,
@@ -34,12 +35,13 @@ class StoredTensor {
 
   const std::string& name() const { return name_; }
 
-  // Rows [row, row + count) into out (count * cols). No allocation.
-  void ReadBf16(int64_t row, int64_t count, bf16* out) const;
+  // Reads rows [row, row + count), which must exist, into out (count, cols); cols is 1 for a
+  // vector. No allocation.
+  void ReadBf16(int64_t row, int64_t count, bf16* out) const;  // rounded to nearest even
   void ReadFp32(int64_t row, int64_t count, float* out) const;
 
   // Hash of the stored bytes. Reads everything, and so checks it: a value that is NaN or infinite,
-  // or would be so in bf16, is an error that names tensor, row and column.
+  // or would be so in bf16, is InvalidArgument that names tensor, row and column.
   absl::StatusOr<uint64_t> Digest() const;
   // Text that describes how values are stored, part of fingerprints.
   std::string Encoding() const;

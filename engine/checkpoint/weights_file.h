@@ -31,9 +31,10 @@ class WeightsFile {
   // the error of the model.
   using Fill = std::function<absl::StatusOr<uint64_t>(std::span<std::byte* const> data)>;
 
-  // Maps the file of `key`, building it first if it is missing or damaged. With an empty cache_dir,
-  // or one that cannot be written (one warning), the weights live in private memory. Errors: the
-  // error of `fill`; not enough memory for the weights.
+  // Maps the file of `key`, building it first if it is missing or damaged; waits while another
+  // process builds it. With an empty cache_dir, or one that cannot be written (one warning), the
+  // weights live in private memory. Errors: the error of `fill`; ResourceExhausted: not enough
+  // memory for the weights.
   static absl::StatusOr<std::unique_ptr<WeightsFile>> Load(std::vector<WeightsEntry> entries,
                                                            uint64_t key,
                                                            const std::string& cache_dir,
@@ -42,10 +43,11 @@ class WeightsFile {
   WeightsFile(const WeightsFile&) = delete;
   WeightsFile& operator=(const WeightsFile&) = delete;
 
+  // Valid as long as this object; aligned to 4 KiB.
   const std::byte* entry(int index) const { return data_ + offsets_[index]; }
   // Hash that `fill` returned when the weights were built.
   uint64_t fingerprint() const;
-  int64_t bytes() const { return bytes_; }
+  int64_t bytes() const { return bytes_; }       // of the whole file
   bool is_shared() const { return is_shared_; }  // mapped from the cache, not private memory
 
  private:

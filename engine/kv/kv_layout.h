@@ -11,6 +11,7 @@
 // Plain values; any thread.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -41,7 +42,7 @@ struct KvPlane {
   bool has_window = false;  // the layer has a window
 };
 
-// Where one layer's planes lie, by page id.
+// Addresses of one layer's planes by page id; pointers into the KvPool.
 struct KvPlaneTable {
   std::byte* base = nullptr;
   int64_t stride = 0;  // bytes from one page's plane (or one frame) to the next
@@ -65,15 +66,18 @@ struct KvLayout {
   // layer has a window.
   int window = 0;
 
+  // Both CHECK that page_tokens is 16, 32 or 64. For sets the model's windows; a window as long as
+  // the served context counts as none.
   static KvLayout For(const ModelDesc& model, KvType type, int page_tokens);
-  static KvLayout Of(std::vector<KvShape> shapes, KvType type, int page_tokens);
+  static KvLayout Of(std::vector<KvShape> shapes, KvType type, int page_tokens);  // no windows
 
   int n_layers() const { return static_cast<int>(planes.size()); }
   const KvShape& shape(int layer) const { return shapes[static_cast<size_t>(layer)]; }
   // Bytes of K (V) of one head in one group of sixteen tokens.
   int64_t KGroupBytes(int layer) const;
   int64_t VGroupBytes(int layer) const;
-  // Offset inside a layer's plane of one head's K (or V) groups.
+  // Offset in bytes inside a layer's plane of one head's K (or V) groups. VOffset CHECKs that the
+  // layer has V.
   int64_t KOffset(int layer, int kv_head) const;
   int64_t VOffset(int layer, int kv_head) const;
   int PagesFor(int n_tokens) const { return (n_tokens + page_tokens - 1) / page_tokens; }

@@ -42,16 +42,17 @@ int CountPages(std::span<const int32_t> entries);
 class KvPool {
  public:
   // Maps an anonymous, pre-faulted arena of n_pages (huge pages where the system gives them).
-  // Error: not enough memory, with the bytes asked for and the setting to lower.
+  // ResourceExhausted: not enough memory; the error names the bytes and says to ask for fewer
+  // pages. CHECKs n_pages > 0.
   static absl::StatusOr<std::unique_ptr<KvPool>> Create(const KvLayout& layout, int n_pages);
   ~KvPool();  // CHECKs that every page came back
   KvPool(const KvPool&) = delete;
   KvPool& operator=(const KvPool&) = delete;
 
   const KvLayout& layout() const { return layout_; }
-  std::byte* base() const { return base_; }
-  // Where the planes of a layer lie. The table is valid as long as the pool, for pages that are
-  // held.
+  std::byte* base() const { return base_; }  // total() * page_bytes
+  // Returns the places of a layer's planes. The table is valid as long as the pool, for pages that
+  // are held.
   KvPlaneTable planes(int layer) const;
   std::byte* plane(int32_t page, int layer) const { return planes(layer).At(page); }
   // (ids, layers) frame of each plane, -1: none. Null if planes do not lie apart.
@@ -71,7 +72,8 @@ class KvPool {
   // True if all planes of the page are there.
   bool is_whole(int32_t id) const;
 
-  // Takes n pages, zeroed, appended to *out, all or nothing; false when fewer than n are free.
+  // Takes n pages, zeroed, appended to *out, all or nothing; false when fewer than n are free. May
+  // evict cached pages.
   [[nodiscard]] bool Take(int n, std::vector<int32_t>* out);
   // Gives pages back; each must be held. Cached pages lose their bytes last to first: the first
   // entry is the last to be evicted.
@@ -81,7 +83,8 @@ class KvPool {
   // Tells that the holder of these entries reads no plane of a layer with a window any more. Gives
   // back the planes that only such layers need of each whole page, and changes its entry.
   void Trim(std::span<int32_t> entries);
-  // Marks a held page as cached; on_evict is called when its bytes are lost.
+  // Marks a held page as cached, whole and not cached yet. on_evict, set before, is called inside
+  // Take when the page's bytes are lost; it calls nothing of the pool.
   void Cache(int32_t page);
   std::function<void(int32_t)> on_evict;
 

@@ -38,7 +38,8 @@ struct ExpertsDesc {
 // Spelling of these fields in a family's config.json.
 enum class ExpertFields { kNone, kMixtral, kQwen2, kQwen3, kDeepSeekV2, kDeepSeekV3 };
 
-// intermediate: intermediate_size of the config. `fields` remembers errors.
+// Reads these fields; kNone: returns no experts. intermediate: intermediate_size of the config.
+// `fields` remembers errors.
 ExpertsDesc ReadExperts(JsonFields& fields, ExpertFields spelling, int n_layers, int intermediate);
 
 }  // namespace baton

@@ -1,5 +1,5 @@
 // The fields of a config about latent attention (DeepSeek-V2, arXiv 2405.04434, MLA). Part of
-// ModelDesc.
+// ModelDesc. Plain values.
 //
 // The keys and values of all heads of a token are linear in one latent vector of `rank` values. The
 // KV pool holds only this vector and one key part with RoPE that the heads share. In the absorbed

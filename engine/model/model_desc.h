@@ -60,16 +60,16 @@ struct ModelDesc {
   QuantizationDesc quantization;            // how the checkpoint stores its matrices
   std::vector<int32_t> eos_tokens;          // generation_config.json first, then config.json
 
-  // Errors name file, field, value and what is supported.
   // Reads config.json (both spellings, transformers 4 and 5) and generation_config.json in
-  // `folder`.
+  // `folder`. NotFound: no such folder, or no config.json in it. InvalidArgument names file, field,
+  // value and what is supported.
   static absl::StatusOr<ModelDesc> FromFolder(const std::string& folder);
-  // Parses the text of a config.json; `origin` is named in errors.
+  // Parses the text of a config.json; `origin` is named in errors, InvalidArgument as above.
   static absl::StatusOr<ModelDesc> FromJson(std::string_view text, const std::string& origin);
   // The longest context that can be requested: max_positions, or unlimited with dynamic RoPE.
   int max_model_context() const;
-  // Sets the served context to `context` tokens, 1..max_model_context(): max_positions, and the
-  // frequencies of dynamic RoPE that depend on it.
+  // Sets the served context to `context` tokens, CHECKed to be 1..max_model_context():
+  // max_positions, and the frequencies of dynamic RoPE that depend on it.
   void ServeContext(int context);
   int64_t n_parameters() const;
   // All fields that affect the values that the weights compute, as text: equal for both spellings

@@ -1,5 +1,5 @@
 // Properties that each family fixes in transformers' code rather than in its config.json, as data
-// for the config's reader. ModelDesc holds the result.
+// for the config's reader. ModelDesc holds the result. Constants: any thread.
 #pragma once
 
 #include <string_view>

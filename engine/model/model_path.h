@@ -20,7 +20,7 @@ struct ModelPath {
 // "random:<config.json>", a file that exists (GGUF), else a folder, whether it exists or not.
 ModelPath ParseModelPath(const std::string& model);
 
-// The name of the model that has this config.json.
+// Returns "random:<config>", which ParseModelPath reads back. config: path of a config.json.
 std::string RandomModelName(const std::string& config);
 
 }  // namespace baton

@@ -1,7 +1,8 @@
 // The quantization_config of a config.json: how the quantised tensors of the checkpoint store their
 // values. The tensors themselves show which of them are quantised (other modules have an ordinary
 // "weight"), so lists of modules to quantise or to leave out are not read. Settings for quantised
-// activations or KV cache are ignored: the engine computes in its own precision.
+// activations or KV cache are ignored: the engine computes in its own precision. Plain values; the
+// function is pure, any thread.
 // Sources of the fields: github.com/huggingface/transformers
 // src/transformers/utils/quantization_config.py; github.com/ModelCloud/GPTQModel and
 // github.com/casper-hansen/AutoAWQ, quantize configs; github.com/vllm-project/compressed-tensors
@@ -44,7 +45,7 @@ struct QuantizationDesc {
 };
 
 // Reads quantization_config of a whole config.json (compression_config in older checkpoints).
-// Errors name `origin`, field, value and what is supported.
+// InvalidArgument names `origin`, field, value and what is supported.
 absl::StatusOr<QuantizationDesc> ReadQuantization(const boost::json::object& config,
                                                   const std::string& origin);
 

@@ -1,5 +1,6 @@
-// Rotary position embedding: the angles by which a position turns the pairs of a head, and the
-// scaling rules of transformers (modeling_rope_utils) that stretch the angles for longer contexts.
+// Rotary position embedding (arXiv 2104.09864): the angles by which a position turns the pairs of a
+// head, and the scaling rules of transformers (modeling_rope_utils; YaRN is arXiv 2309.00071,
+// LongRoPE 2402.13753) that stretch the angles for longer contexts (docs/MODELS.md).
 // Frequencies are fixed when a model is loaded; the table is computed from them in double precision
 // (docs/NUMERICS.md N5). Pure functions, any thread.
 #pragma once

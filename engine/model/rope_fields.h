@@ -13,7 +13,7 @@ inline constexpr int kMaxPositions = 1 << 21;
 
 // Sets rope, window_rope and rotary_dim of a model whose heads and positions are already read; yarn
 // may raise max_positions. `config` remembers errors in the config's own fields; errors in the
-// nested rope object are returned.
+// nested rope object, InvalidArgument, are returned and name `origin` and field.
 absl::Status ReadRope(JsonFields& config, const Family& family, const std::string& origin,
                       ModelDesc& model);
 

@@ -17,10 +17,11 @@ class RopeTables {
   // limit.
   RopeTables(const ModelDesc& model, int n_positions);
 
-  // Angles of one position: (rotary_dim / 2) each.
+  // cos and sin of one position, (rotary_dim / 2) each, in the tables.
   struct Angles {
     const float *cos, *sin;
   };
+  // CHECKs that the position is in the table of this range.
   Angles At(int layer, RopeRange range, int position) const;
   uint64_t Digest() const;  // hash of all tables
 

@@ -1,11 +1,12 @@
-// Names of the tensors in a family's checkpoints: data, pointed to by ModelDesc. Names lack
-// ".weight" and ".bias"; names of a layer follow `layers`, the layer's number and a dot.
+// Names of the tensors in a family's checkpoints: constant data, pointed to by ModelDesc. Names
+// lack ".weight" and ".bias"; names of a layer follow `layers`, the layer's number and a dot.
 #pragma once
 
 #include <string_view>
 
 namespace baton {
 
+// An empty name: the family has no such tensor.
 struct TensorNames {
   std::string_view embed = {}, layers = {}, final_norm = {}, lm_head = {};
   std::string_view attention_norm = {}, q = {}, k = {}, v = {}, o = {}, q_norm = {}, k_norm = {};
