@@ -1,4 +1,5 @@
-// 2^x and silu of numerics v1, one operation order for every path (see lanes.h).
+// 2^x and silu of numerics v1 (docs/NUMERICS.md N6), one operation order for every path; units and
+// MXCSR as in lanes.h.
 //
 // Exp2: x = n + f with n = round to nearest even of x, f exact in [-1/2, 1/2]; a degree-5
 // polynomial p(f) with p(0) = 1 exactly, relative error 9.1e-8 (minimax under that condition, found

@@ -1,4 +1,5 @@
-// GELU of numerics v1 in both forms, one operation order for every path (see lanes.h).
+// GELU of numerics v1 (docs/NUMERICS.md N6) in both forms, one operation order for every path;
+// units and MXCSR as in lanes.h.
 //
 // Exact: x Phi(x), Phi the normal distribution. With a = |x| it is max(x, 0) - a Phi(-a), without
 // cancellation, and log2 Phi(-a) = -a^2 log2(e) / 2 + r(a), where r is smooth: a polynomial of

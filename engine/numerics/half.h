@@ -1,4 +1,5 @@
-// IEEE half precision, exactly as fp32; for every unit, kernel units included.
+// IEEE half precision, exactly as fp32, NaN payloads too; for every unit, kernel units included.
+// Pure function, any thread.
 #pragma once
 
 #include <cstdint>

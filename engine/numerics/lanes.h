@@ -1,8 +1,10 @@
 // Sixteen virtual fp32 lanes: the vocabulary in which every operation of numerics v1 that is not a
-// dot product is written once, with the same bits on every ISA path and in the scalar reference.
+// dot product is written once, with the same bits on every ISA path and in the scalar reference
+// (docs/NUMERICS.md N7). lanes_scalar.h defines the operations.
 //
 //   template <class L> ... over L = LanesAvx512 (one zmm), LanesAvx2 (two ymm) or float (one lane,
-//   for references). All need the MXCSR of the compute pool: round to nearest even, FTZ + DAZ.
+//   for references). All need the MXCSR of the compute pool (threads/mxcsr.h): round to nearest
+//   even, FTZ + DAZ.
 //
 // A kernel unit includes this header and uses `Lanes`, the widest its flags allow. Everything is in
 // an anonymous namespace: each unit has its own copy with its own instructions (units compiled with

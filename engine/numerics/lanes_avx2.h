@@ -1,4 +1,4 @@
-// The operations of lanes.h on two ymm (lo = lanes 0..7). Needs AVX2 and FMA.
+// The operations of lanes.h on two ymm (lo = lanes 0..7), for kernel units. Needs AVX2 and FMA.
 #pragma once
 
 #include <immintrin.h>
@@ -53,7 +53,8 @@ inline void StoreInt8(int8_t* to, LanesAvx2 low, LanesAvx2 high) {
   const auto words = [](LanesAvx2 x) {
     return _mm256_packs_epi32(_mm256_cvtps_epi32(x.lo), _mm256_cvtps_epi32(x.hi));
   };
-  const __m256i halves = _mm256_packs_epi16(words(low), words(high));  // of every four values
+  const __m256i halves =
+      _mm256_packs_epi16(words(low), words(high));  // fours of values: 0 2 4 6 | 1 3 5 7
   _mm256_storeu_si256(
       reinterpret_cast<__m256i*>(to),
       _mm256_permutevar8x32_epi32(halves, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)));

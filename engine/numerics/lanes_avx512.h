@@ -1,4 +1,4 @@
-// The operations of lanes.h on one zmm. Needs AVX-512 F, BW, DQ, VL.
+// The operations of lanes.h on one zmm, for kernel units. Needs AVX-512 F, BW, DQ, VL.
 #pragma once
 
 #include <immintrin.h>

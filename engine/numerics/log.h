@@ -1,5 +1,5 @@
-// Natural logarithm without libm, so that log-probabilities are the same on every machine. Pure
-// function, any thread.
+// Natural logarithm without libm (docs/NUMERICS.md N7), so that log-probabilities are the same on
+// every machine. Pure function, any thread.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// tanh and the soft cap of numerics v1, one operation order for every path (see lanes.h).
+// tanh and the soft cap of numerics v1 (docs/NUMERICS.md N6), one operation order for every path;
+// units and MXCSR as in lanes.h.
 //
 // tanh(x) = x P(x^2) / Q(x^2), both of degree 4, for |x| <= 9 (beyond, tanh is 1 to fp32), relative
 // error 2.1e-8 before rounding (fitted by iterated weighted least squares in 60 digits, then

@@ -1,6 +1,6 @@
 // The tile order of numerics v1 on one output, the definition of every dot product over k on the
-// CPU (engine/cpu/linear/linear.h says it in words). Needs -mfma (see lanes.h) and the compute
-// pool's MXCSR.
+// CPU (docs/NUMERICS.md and engine/cpu/linear/linear.h say it in words). Needs -mfma (see lanes.h)
+// and the compute pool's MXCSR.
 #pragma once
 
 #include <cstdint>

@@ -18,15 +18,17 @@
 namespace baton {
 
 struct QuantizeOptions {
-  std::string model;  // folder in Hugging Face layout
-  std::string out;    // folder that does not exist yet, or is empty
-  WeightFormat format;
-  int threads = 0;  // 0: cores of the process
+  std::string model;    // folder in Hugging Face layout
+  std::string out;      // folder that does not exist yet, or is empty
+  WeightFormat format;  // int8 or int4
+  int threads = 0;      // 0: as ComputeThreads (step/backend.h)
 };
 
-// Errors: a model that cannot be opened, has NaN or infinite values, is quantised already; `out`
-// not empty or not writable.
-// progress(context, fraction) runs on the calling thread.
+// NotFound: the model or a tensor is missing. InvalidArgument: a GGUF file, a model that is not
+// supported, NaN or infinite values. FailedPrecondition: the model is quantised already.
+// AlreadyExists: `out` is not empty. Unavailable: `out` cannot be written. After an error `out` may
+// hold files, but no weights. progress(progress_context, fraction) runs on the calling thread; may
+// be null.
 absl::Status QuantizeCheckpoint(const QuantizeOptions& options, void (*progress)(void*, double),
                                 void* progress_context);
 

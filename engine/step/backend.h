@@ -1,10 +1,11 @@
-// One engine behind one interface: the CPU here, CUDA beside it later. Called by the engine thread
-// only. A step is Begin, RunLayers in ascending runs that cover all layers, then the results are
-// read; a prefill that announces KV runs it layer by layer. A slice is one long piece that is
-// computed layer by layer, each layer in parts, while steps run in between. Inside a step or a part
-// of a slice there is no Status, allocation, time, network or log.
+// The interface of an engine (engine/cpu has the CPU's). Called by the engine thread only. A step
+// is Begin, RunLayers in ascending runs that cover all layers, then the results are read; a prefill
+// that announces KV runs it layer by layer. A slice is one long piece that is computed layer by
+// layer, each layer in parts, while steps run in between. Inside a step or a part of a slice there
+// is no Status, allocation, time, network or log.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -45,9 +46,10 @@ class Backend {
   // Threads for work on the logits between steps; null if the backend has none.
   virtual ComputePool* compute_pool() { return nullptr; }
 
-  // The pool whose pages the step's page tables name; set once before the first step.
+  // The pool whose pages the step's page tables name; set once before the first step. The pool
+  // outlives the steps.
   virtual void SetPool(KvPool* pool) = 0;
-  // Copies all it needs from the batch.
+  // Copies all it needs from the batch, of 1 to limits().max_step_tokens tokens.
   virtual void Begin(const StepBatch& batch) = 0;
   // Layers [from, to); to == n_layers also runs the final norm and the LM head on the logit rows.
   virtual void RunLayers(int from, int to) = 0;
@@ -83,7 +85,8 @@ class Backend {
 // (common/cpus.h).
 int ComputeThreads(int threads);
 
-// xxh64 of a logits row (little-endian fp32), chained: pass the digest of the step before.
+// xxh64 of a logits row (little-endian fp32), chained: previous is the digest of the step before, 0
+// at first.
 uint64_t LogitsDigest(std::span<const float> logits, uint64_t previous);
 
 }  // namespace baton

@@ -29,13 +29,13 @@ struct EngineOptions {
   // groups, the LM head int8); fp32 (plain reference mode)
   std::string dtype = "auto";
   int int4_group = 128;           // k of one scale: 32, 64, 128
-  std::string kv_dtype = "bf16";  // bf16, int8; fp32 in the plain mode whatever this says
+  std::string kv_dtype = "bf16";  // bf16, int8; the plain mode takes bf16 only and has fp32
   std::string isa = "auto";       // auto, avx2, avx512, avx512bf16, amx
   int threads = 0;  // compute threads, the engine thread included; 0 = as ComputeThreads
   int spin_us = 0;  // how long a compute thread spins for work in a step; 0 when cores are shared
-  int page_tokens = 64;
+  int page_tokens = 64;  // 16, 32, 64
   StepLimits limits{};
-  int max_context = 0;       // 0 = the model's own
+  int max_context = 0;       // tokens of prompt and output; 0 = the model's own
   std::string cache_dir;     // packed weights; empty = private memory
   uint64_t random_seed = 1;  // seed of random: weights
   EngineLab lab{};
@@ -44,7 +44,8 @@ struct EngineOptions {
 };
 
 // Declares model.*, kv.*, lab.attention and prefill.max_slice_tokens, which all engines of a
-// cluster share. model, threads and spin_us are chosen at the start of each.
+// cluster share. model, threads and spin_us are chosen at the start of each. `options` must outlive
+// `settings`.
 void DeclareEngine(EngineOptions* options, Settings* settings);
 
 }  // namespace baton

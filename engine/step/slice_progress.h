@@ -41,7 +41,7 @@ class SliceProgress {
     BATON_CHECK(finished_ <= rows_);
     has_logits_ |= layer == n_layers_ - 1 && to == rows_ && wants_logits_;
   }
-  // Whether the last row of a layer's rows [from, to) is the one whose logits are wanted.
+  // True if the last row of a layer's rows [from, to) is the one whose logits are wanted.
   bool IsLogitRow(int to) const { return wants_logits_ && to == rows_; }
   bool has_logits() const { return has_logits_; }
 

@@ -1,4 +1,4 @@
-// The input and output of one forward pass: flat arrays, no ownership, no strings.
+// The input of one forward pass: flat arrays, no ownership, no strings.
 // A step mixes prefill chunks and decode rows: both are "pieces", runs of consecutive positions of
 // one sequence. The bits of a row's logits depend on (model, tokens, position) alone.
 #pragma once
@@ -33,14 +33,15 @@ class StepBuilder {
  public:
   void Clear();
   // Appends the tokens at positions [first_position, first_position + tokens.size()) of a sequence
-  // whose page table is `pages`. Returns the step's row index of the first one.
+  // whose page table is `pages`; both are copied. Returns the step's row index of the first one.
+  // CHECKs that there is a token.
   int AddPiece(std::span<const int32_t> tokens, int first_position, std::span<const int32_t> pages,
                RopeRange rope = RopeRange::kShort);
-  // Asks for the logits of row `row`; rows must be asked for in ascending order.
-  // Returns the index of the row in the step's logits.
+  // Asks for the logits of row `row`; CHECKs that rows come in ascending order. Returns the index
+  // of the row in the step's logits.
   int WantLogits(int row);
   int n_tokens() const { return static_cast<int>(tokens_.size()); }
-  StepBatch batch() const;
+  StepBatch batch() const;  // valid until the builder changes
 
  private:
   std::vector<int32_t> tokens_, positions_, piece_begin_{0}, page_begin_{0}, pages_, logit_rows_;

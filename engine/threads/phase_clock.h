@@ -4,8 +4,8 @@
 // a region costs one more test of a pointer.
 //
 // The time of a phase is the caller's; the times of all phases add up to the time between Start and
-// Stop. Waiting is the share of it in which, averaged over the pool's members, a member of a region
-// runs no item: it wakes, takes an item, or waits for the others at the end.
+// Stop. Waiting is the part of a phase's time in which, averaged over the pool's members, a member
+// of a region runs no item: it wakes, takes an item, or waits for the others at the end.
 #pragma once
 
 #include <array>
@@ -38,12 +38,13 @@ class PhaseClock {
  public:
   struct Time {
     double seconds = 0;  // including waiting
-    double waiting = 0;
+    double waiting = 0;  // seconds
   };
 
   explicit PhaseClock(int n_threads);  // n_threads: members of the pool
 
-  // Times of several steps add up. Nothing is counted between Stop and Start.
+  // Times of several steps add up. Nothing is counted between Stop and Start. Both CHECK that they
+  // alternate, outside any phase.
   void Start();
   void Stop();
   // Sets the caller's phase from now on. Returns the previous phase.
@@ -51,8 +52,10 @@ class PhaseClock {
   const Time& time(Phase phase) const { return times_[static_cast<size_t>(phase)]; }
 
   // ---- for the pool ----
-  static int64_t Now();  // nanoseconds
+  static int64_t Now();  // steady clock, nanoseconds
+  // Begins a region, before the members' first AddItem; EndRegion comes after the last one.
   void BeginRegion();
+  // Counts an item of `member` that began at `begin` (Now) and ends now. Members in parallel.
   void AddItem(int member, int64_t begin) {
     members_[static_cast<size_t>(member)].busy += Now() - begin;
   }
