@@ -31,7 +31,7 @@ struct TensorSpec {
   bool is_vector = false;  // norms and biases: one column
   bool is_norm = false;
   float norm_offset = 0;   // added by the engine to a norm's stored weights
-  uint32_t random_id = 0;  // tensor id of the random weights
+  uint32_t random_id = 0;  // tensor id of the random weights (docs/MODELS.md)
   // Name of the published tensor that holds the rows ("model.layers.0.self_attn.q_proj.weight"); it
   // may hold several tensors of this list.
   std::string stored_name;

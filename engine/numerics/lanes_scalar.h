@@ -5,7 +5,8 @@
 //   ZeroBelow(x, limit, y)    x < limit ? +0 : y
 //   RoundBf16(x)              x rounded to bf16, still as fp32
 //   CanonicalizeNan(x)        the one NaN for any NaN
-//   StoreInt8(to, x, y)       x, then y, rounded to the nearest integers, ties to even; at most 127
+//   StoreInt8(to, x, y)       x, then y, rounded to the nearest integers, ties to even; the
+//                             magnitudes are at most 127
 #pragma once
 
 #include "engine/numerics/bf16.h"

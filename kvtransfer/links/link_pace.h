@@ -1,4 +1,4 @@
-// How slow an emulated link is (paced_link.h).
+// Says how slow an emulated link is (paced_link.h). Plain data.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,12 @@
 namespace baton {
 
 struct LinkPace {
-  double bytes_per_second = 0;  // of each direction; 0: as fast as the link is
+  double bytes_per_second = 0;  // in each direction; 0: as fast as the link is
   int64_t latency_us = 0;       // added once to every chunk and message sent
-  // Other traffic on the port of this end, which is this worker of the noise.
+  // Other traffic on the port of this end, and this end's number among the workers of the noise.
   LinkNoise noise = {};
   int worker = 0;
-  // Once so many bytes have come in, those that follow do so at a hundredth of the rate; 0: never.
+  // Once so many bytes have come in, later ones come at a hundredth of the rate; 0: never.
   int64_t falls_after = 0;
 
   bool is_set() const { return bytes_per_second > 0 || latency_us > 0; }

@@ -1,14 +1,16 @@
-// A Link around another that is slower than it, for experiments: every chunk takes its time at this
-// end's port, out and in. It delays and copies nothing: what serves requests runs under it, and
-// knows nothing of it. Chunks of all connections share a port, one after another, so fan-out and
-// fan-in contend as they do at a network card. Messages are small and wait only for what was sent
-// before them on their connection.
+// A Link that makes another one slower, for experiments: every chunk takes its time at this end's
+// port, out and in. PacedLink delays, and copies no bytes: the link that serves requests runs
+// below, without a change. Chunks of all connections share a port, one after another, so fan-out
+// and fan-in contend as they do at a network card. Messages are small and wait only for what was
+// sent before them on their connection. Owned by one thread, as every Link; SetPace: any thread.
 //
 // Out: an announcement goes when the port has sent it. In: a receive is posted when the port has
 // taken it. Both are the first in, first out of their port. Where the pace has noise, a port is
 // slower at times.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
@@ -25,8 +27,9 @@ namespace baton {
 
 class PacedLink final : public Link {
  public:
-  // now_us: monotonic; empty: the machine's steady clock. With a clock that does not run by itself
-  // (simulation) wake_fd is not to be slept on: next_due_us says when Poll has more to do.
+  // Takes the link before its first use. now_us: monotonic; empty: the machine's steady clock.
+  // CHECKs that the system gives descriptors. With a clock that does not run by itself (simulation)
+  // wake_fd is not to be slept on: next_due_us says when Poll has more to do.
   PacedLink(std::unique_ptr<Link> link, const LinkPace& pace,
             std::function<int64_t()> now_us = nullptr);
   ~PacedLink() override;
@@ -34,7 +37,7 @@ class PacedLink final : public Link {
   // For what is sent and accepted from now on; what is on its way keeps its time. Any thread.
   void SetPace(const LinkPace& pace);
   static constexpr int64_t kNever = INT64_MAX;
-  int64_t next_due_us() const;
+  int64_t next_due_us() const;  // a time of now_us; kNever: nothing is held
 
   const std::string& address() const override { return link_->address(); }
   void Register(std::byte* base, int64_t bytes) override { link_->Register(base, bytes); }
@@ -74,7 +77,7 @@ class PacedLink final : public Link {
     std::byte* destination;
   };
   LinkPace pace() const;
-  // When a port that takes chunks one after another is through with one more.
+  // Returns the time at which a port that takes chunks one after another is through with one more.
   int64_t Pass(const LinkPace& pace, uint64_t length, int64_t* free_us) const;
   int64_t PassIn(uint64_t length);
   void Hold(ConnectionId connection, int64_t due_us, std::variant<std::string, Chunk> what);
@@ -96,7 +99,8 @@ class PacedLink final : public Link {
   std::vector<LinkEvent> ended_;  // ends of what was held when its connection ended
 };
 
-// Links of `make_link`, each held to the pace; as they are where the pace is not set.
+// Returns a maker of the links of `make_link`, each held to the pace; `make_link` itself if the
+// pace is not set.
 LinkMaker Paced(LinkMaker make_link, const LinkPace& pace);
 
 }  // namespace baton

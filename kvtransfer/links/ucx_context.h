@@ -1,4 +1,5 @@
-// UCX objects with owners, and the settings Baton runs UCX with. Included by ucx_*.cc only.
+// UCX objects with owners, and the settings Baton runs UCX with. Included by ucx_*.cc only. Link
+// thread; addresses: any thread.
 #pragma once
 
 #include <netinet/in.h>
@@ -30,11 +31,14 @@ using UcxListener = std::unique_ptr<std::remove_pointer_t<ucp_listener_h>, UcxLi
 absl::Status UcxError(std::string_view what, ucs_status_t status);
 
 // Creates a context over tcp on the network device that has the address `host`. Restores the signal
-// handlers that UCX replaced in this process when it was loaded.
+// handlers that UCX replaced in this process when it was loaded. InvalidArgument: no device of this
+// machine has the address. Unavailable: UCX refused.
 absl::StatusOr<UcxContext> MakeUcxContext(const in_addr& host);
+// Creates a worker for one thread. The context must outlive the worker. Unavailable: UCX refused.
 absl::StatusOr<UcxWorker> MakeUcxWorker(const UcxContext& context);
 
-// "127.0.0.1:8000"; IPv4 addresses, as UCX 1.13's tcp transport speaks.
+// "127.0.0.1:8000"; IPv4 addresses, as UCX 1.13's tcp transport speaks. InvalidArgument: anything
+// else.
 absl::StatusOr<sockaddr_in> ParseSocketAddress(const std::string& address);
 std::string FormatSocketAddress(const sockaddr_in& address);
 

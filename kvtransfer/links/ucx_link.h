@@ -8,12 +8,14 @@
 #include <memory>
 #include <string>
 
+#include "common/status.h"
 #include "kvtransfer/protocol/link.h"
 
 namespace baton {
 
 // Listens at host:port (port 0 picks). Host must be an address of this machine, not a wildcard: UCX
-// is bound to that one network device, so that it stripes over no other.
+// is bound to that one network device, so that it stripes over no other. InvalidArgument: host is
+// no IPv4 address of this machine. Unavailable: the port is taken, or UCX refused.
 absl::StatusOr<std::unique_ptr<Link>> MakeUcxLink(const std::string& host, int port);
 
 }  // namespace baton

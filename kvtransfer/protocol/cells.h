@@ -1,5 +1,7 @@
 // Rectangles of cells and the place of their bytes: the geometry of the pool as this room sees it.
-// A chunk carries one rectangle: page after page, inside a page plane after plane. Pure functions.
+// A chunk carries one rectangle: page after page, inside a page plane after plane. Functions: any
+// thread, pure but for the bytes they copy; ChunkCutter: link thread. Rectangles lie in the pool's
+// planes.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +37,8 @@ std::byte* CellAt(const PoolView& pool, int32_t page_id, int32_t plane);
 // they can travel without a copy; nullptr otherwise. page_ids: (rect.n_pages).
 std::byte* DirectExtent(const PoolView& pool, const CellRect& rect,
                         std::span<const int32_t> page_ids);
-// Copies the rectangle into `chunk` and returns `crc` extended with it, in one pass over memory.
+// Copies the rectangle into `chunk` (RectBytes) and returns `crc` extended with these bytes
+// (crc32c.h), in one pass over memory. page_ids: (rect.n_pages), here and below.
 uint32_t GatherCells(const PoolView& pool, const CellRect& rect, std::span<const int32_t> page_ids,
                      std::byte* chunk, uint32_t crc);
 // Copies a chunk's bytes to the rectangle's cells.
@@ -52,12 +55,12 @@ class ChunkCutter {
     CellRect rect;
     std::vector<int32_t> page_ids;  // (rect.n_pages)
   };
-  // Nothing: all cells are cut. No plane is longer than chunk_bytes.
+  // nullopt: all cells are cut. CHECKs that no plane is longer than chunk_bytes.
   std::optional<Cut> Next(const PoolView& pool, int64_t chunk_bytes);
   using Place = std::pair<int32_t, int32_t>;  // (plane, page) of the handoff
   // Next cell to cut.
   Place place() const { return {cells_.plane + plane_, cells_.first_page + page_}; }
-  // For cells of one plane: the cells before `place` are not cut.
+  // Leaves out the cells before `place`. CHECKs that the cells are of one plane.
   void SkipTo(const Place& place);
   bool finished() const { return cells_.n_planes == 0 || size_t(page_) == cells_.pages.size(); }
 

@@ -1,5 +1,6 @@
 // Bounce memory of the link thread, cut into slots of one chunk each, for chunks whose bytes are
-// not contiguous in the pool. A posted operation owns its slot until it has completed.
+// not contiguous in the pool. A posted operation owns its slot until it has completed, so the slab
+// outlives the link.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +33,7 @@ class ChunkSlab {
     free_.pop_back();
     return slot;
   }
-  void Return(std::byte* slot) { free_.push_back(slot); }
+  void Return(std::byte* slot) { free_.push_back(slot); }  // a slot of Take
   bool empty() const { return free_.empty(); }
   int32_t n_free() const { return static_cast<int32_t>(free_.size()); }
   int32_t n_slots() const { return n_slots_; }

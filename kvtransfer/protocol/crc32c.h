@@ -14,7 +14,7 @@ inline uint32_t Crc32c(const void* bytes, size_t n_bytes) {
   return ExtendCrc32c(0, bytes, n_bytes);
 }
 
-// Both implementations, for tests; the hardware one needs HasCrc32cInstruction().
+// Both implementations, for tests; the one by instruction needs HasCrc32cInstruction().
 bool HasCrc32cInstruction();
 uint32_t ExtendCrc32cByTable(uint32_t crc, const void* bytes, size_t n_bytes);
 uint32_t ExtendCrc32cByInstruction(uint32_t crc, const void* bytes, size_t n_bytes);

@@ -1,4 +1,5 @@
-// Arithmetic of the CRC32C polynomial, at compile time. Values are reflected: bit 31 is x^0.
+// Arithmetic of the CRC32C polynomial (RFC 3720 appendix B.4), for crc32c*.cc; the tables are made
+// at compile time. Values are reflected: bit 31 is x^0. Pure functions, any thread.
 #pragma once
 
 #include <array>
@@ -50,6 +51,7 @@ constexpr Crc32cTables Crc32cTablesFor(uint32_t factor) {
   return tables;
 }
 
+// crc * factor, by the tables of `factor`.
 constexpr uint32_t Crc32cApply(const Crc32cTables& tables, uint32_t crc) {
   return tables[0][crc & 0xff] ^ tables[1][crc >> 8 & 0xff] ^ tables[2][crc >> 16 & 0xff] ^
          tables[3][crc >> 24];

@@ -1,5 +1,5 @@
 // Output of a handoff state machine, in order: messages for its peer, events for the owner; and the
-// machine's limits, taken from the options.
+// machine's limits, taken from the options. Plain data of the link thread.
 #pragma once
 
 #include <cstdint>
@@ -22,16 +22,17 @@ struct HandoffEffects {
   uint32_t kept_chunks = 0;
 };
 
-// Limits of the machines, taken from the options, in the units that the machines use.
+// Limits of the machines, in the units that the machines use.
 struct HandoffLimits {
   int64_t chunk_bytes = 0, window_bytes = 0;
-  int64_t answer_timeout_us = 0;     // OPEN without PROMISE or NO_ROOM
-  int64_t room_timeout_us = 0;       // NO_ROOM without PROMISE
-  int64_t stall_timeout_us = 0;      // chunks or COMMIT without any acknowledgement
-  int64_t idle_timeout_us = 0;       // promised, and neither chunks nor COMMIT
-  int64_t reconnect_timeout_us = 0;  // without a connection
-  TransitionCounts* transitions = nullptr;
+  int64_t answer_timeout_us = 0;            // OPEN without PROMISE or NO_ROOM
+  int64_t room_timeout_us = 0;              // NO_ROOM without PROMISE
+  int64_t stall_timeout_us = 0;             // chunks or COMMIT without any acknowledgement
+  int64_t idle_timeout_us = 0;              // promised, and neither chunks nor COMMIT
+  int64_t reconnect_timeout_us = 0;         // without a connection
+  TransitionCounts* transitions = nullptr;  // outlives the machines; null: nothing is counted
 };
+// Bound of chunk_bytes.
 inline constexpr int64_t kMaxChunkBytes = 64 << 20;
 // Time between two COMMITs while no answer arrives.
 inline constexpr int64_t kCommitResendUs = 250'000;

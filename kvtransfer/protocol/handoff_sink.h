@@ -17,7 +17,8 @@
 // connection that its source opens: it repeats acknowledgements that may have been lost, and
 // promises again, but only when no receive of the old connection can write any more.
 //
-// States, deadlines and transitions: HandoffSinkTable.
+// States, deadlines and transitions: HandoffSinkTable; docs/HANDOFF.md. Times are microseconds of
+// the owner's monotonic clock.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +42,8 @@ class HandoffSink {
  public:
   enum class State { kWaiting, kReceiving, kSuspended, kComplete, kAborting, kAborted };
 
-  // source: the peer at the other end of `connection`.
+  // source: the peer at the other end of `connection`. `pool` must outlive the sink. The ticket is
+  // verified. Effects are appended to *out, here and below.
   HandoffSink(const Ticket& ticket, Incarnation source, ConnectionId connection,
               const PoolView* pool, const HandoffLimits& limits, int64_t now_us);
 
@@ -77,6 +79,7 @@ class HandoffSink {
   Decision Check(const wire::ChunkHeader& header) const;
   // Reserves an accepted chunk's cells until Landed, and binds ids for their pages.
   void Claim(const wire::ChunkHeader& header, ReceivePool* stock);
+  // Ids of a claimed chunk's pages, (header.n_pages); valid until the chunk has landed.
   std::span<const int32_t> PageIds(const wire::ChunkHeader& header) const;
 
   enum class Landing { kVerified, kDamaged, kLost };
@@ -87,7 +90,7 @@ class HandoffSink {
   void Handle(const wire::Commit& commit, int64_t now_us, ReceivePool* stock, HandoffEffects* out);
 
   // --- a main handoff's parts
-  // Not OK: the main handoff has no such part.
+  // InvalidArgument: the main handoff has no such part, or another part has some of its pages.
   absl::Status CheckPart(const Ticket& part) const;
   // Precondition: CheckPart is OK and this handoff is promised. Returns the pages, (part.kv_pages),
   // that the part may write until PartEnded.
@@ -96,10 +99,17 @@ class HandoffSink {
   void PartEnded(const HandoffSink& part, int64_t now_us, ReceivePool* stock, HandoffEffects* out);
 
   enum class PeerNotice { kNothing, kCancel, kCancelled };  // message to the source about the end
+  // Ends the handoff with `status`, not OK; at once, or when no posted receive and no part can
+  // still write its pages. A handoff that has ended stays as it is; one that
+  // aborts already keeps its first status, and sends CANCELLED if the notice asks for it.
   void Abort(absl::Status status, PeerNotice notice, int64_t now_us, ReceivePool* stock,
              HandoffEffects* out);
   // Not OK: the current state is past its deadline; the owner aborts the handoff with this status.
+  // ResourceExhausted: no promise in time; DeadlineExceeded: a silent source; Unavailable: no
+  // connection in time.
   absl::Status Overdue(int64_t now_us) const;
+  // Called now and then: asks to close the connection of an aborted handoff whose receives do not
+  // end.
   void Tick(int64_t now_us, HandoffEffects* out);
 
   const Ticket& ticket() const { return ticket_; }
@@ -117,8 +127,8 @@ class HandoffSink {
   bool complete() const { return state_ == State::kComplete; }
   bool failed() const { return state_ == State::kAborting || state_ == State::kAborted; }
   bool ended() const { return state_ == State::kComplete || state_ == State::kAborted; }
-  const absl::Status& status() const { return status_; }
-  int32_t bound_pages() const { return n_bound_; }  // pages taken from the receive pool
+  const absl::Status& status() const { return status_; }  // of Abort; OK before
+  int32_t bound_pages() const { return n_bound_; }        // pages taken from the receive pool
 
  private:
   size_t CellIndex(int32_t page, int32_t plane) const;

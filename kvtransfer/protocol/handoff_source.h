@@ -5,7 +5,8 @@
 // owner (TransferCore, link thread) asks for the next chunk when it has room to send one, and
 // connects when wants_connection says so.
 //
-// States, deadlines and transitions: HandoffSourceTable.
+// States, deadlines and transitions: HandoffSourceTable; docs/HANDOFF.md. Times are microseconds of
+// the owner's monotonic clock.
 #pragma once
 
 #include <cstdint>
@@ -34,6 +35,7 @@ class HandoffSource {
     bool acked = false;
   };
 
+  // `pool` must outlive the source.
   HandoffSource(const Ticket& ticket, const PoolView* pool, const HandoffLimits& limits,
                 int64_t now_us);
 
@@ -43,20 +45,28 @@ class HandoffSource {
   void Connected(int64_t now_us, HandoffEffects* out);  // the peer accepted our HELLO
   void ConnectionLost(absl::Status status, int64_t now_us, HandoffEffects* out);
 
-  // --- events
+  // --- events. Effects are appended to *out.
+  // Adds cells to send; CHECKs that they lie in the ticket's pages. Their pages stay unchanged
+  // until the handoff has ended.
   void Add(SendCells cells);
+  // Called once, after the last Add; CHECKs that every cell of the handoff was given.
   void Commit(const CommitRecord& record, int64_t now_us, HandoffEffects* out);
   // Handles messages of a sink over the current connection; others are ignored.
   void Handle(const wire::Message& message, int64_t now_us, HandoffEffects* out);
+  // The link reads the chunk no longer; one call per Announced.
   void ChunkSent(uint32_t seq, HandoffEffects* out, int64_t now_us);
-  // Ends the handoff. tell_peer: CANCEL goes out if the peer knows of it.
+  // Ends the handoff, with HandoffEnded as soon as the link reads none of its pages. tell_peer:
+  // CANCEL goes out if the peer knows of the handoff.
   void End(absl::Status status, bool tell_peer, int64_t now_us, HandoffEffects* out);
+  // Called now and then: ends a handoff whose state is past its deadline (DeadlineExceeded,
+  // ResourceExhausted, Unavailable), and repeats COMMIT.
   void Tick(int64_t now_us, HandoffEffects* out);
 
   // --- decisions
   // The chunk to announce now, nullptr if there is none or the window is full. Stays the same until
   // Announced is called for it.
   const Chunk* NextChunk();
+  // The owner has announced NextChunk's chunk.
   void Announced(uint32_t payload_crc, int64_t now_us, HandoffEffects* out);
 
   const Ticket& ticket() const { return ticket_; }

@@ -67,7 +67,8 @@ class Link {
   virtual ~Link() = default;
 
   virtual const std::string& address() const = 0;  // address for peers to Connect to
-  // Registers the memory of all payloads and destinations, before the first connection.
+  // Registers memory of payloads and destinations, before the first connection; called once for
+  // each region. The memory must outlive the link.
   virtual void Register(std::byte* base, int64_t bytes) = 0;
 
   virtual ConnectionId Connect(const std::string& address) = 0;
@@ -83,7 +84,8 @@ class Link {
 
   // Moves all pending events to the end of *events; false: there were none.
   virtual bool Poll(std::vector<LinkEvent>* events) = 0;
-  // True: wake_fd turns readable at the next event, sleep on it. False: Poll again first.
+  // Called before a sleep. True: wake_fd turns readable at the next event, so the owner may sleep
+  // on it. False: Poll again first.
   virtual bool Arm() = 0;
   virtual int wake_fd() const = 0;
   // True if nothing is posted and no connection is closing.
