@@ -1,5 +1,5 @@
-// How the tensors of a GGUF file store values: blocks of consecutive values of one row, each with
-// its own scales. A type that can be read has a function that computes the values of a block. Pure
+// Types of the tensors of a GGUF file: blocks of consecutive values of one row, each block with its
+// own scales. A type that can be read has a function that computes the values of a block. Pure
 // functions over mapped, unaligned bytes: any thread.
 //
 // With d, m: fp16 (as fp32), q: small integers, every product and sum rounded to fp32:

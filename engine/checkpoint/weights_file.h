@@ -1,9 +1,9 @@
 // The file of packed weights that all workers of a host map, so that n workers hold one copy. One
 // file per (model, format): <cache_dir>/<key>.btnw = header, table, entries at 4 KiB boundaries,
-// each with an XXH3 checksum. It is built under a lock into a temporary file that replaces the name
-// only when complete and on disk; a file that is damaged in any way is built again. Nothing read
-// from the file is used as an offset or size: header and table must equal what the caller's entries
-// give. Built or mapped by the thread that loads the model, read-only afterwards.
+// each with an XXH3 checksum. The file is built under a lock into a temporary file that replaces
+// the name only when complete and on disk; a file that is damaged in any way is built again.
+// Nothing read from the file is used as an offset or size: header and table must equal what the
+// caller's entries give. Built or mapped by the thread that loads the model, read-only afterwards.
 #pragma once
 
 #include <cstdint>

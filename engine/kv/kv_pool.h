@@ -6,8 +6,9 @@
 // link thread). Several holders may share a page only when its writing is over. The bytes of a page
 // are zeroed before a new owner may see them (docs/NUMERICS.md N9: unwritten slots must be finite).
 //
-// A cached page keeps its bytes when its last holder gives it back. It counts as free, but is taken
-// only when no other page is left, least recently returned first, and can be held again until then.
+// A cached page keeps its bytes when its last holder gives it back. Such a page counts as free, but
+// is taken only when no other page is left, least recently returned first, and can be held again
+// until then.
 //
 // Trim gives back pages that fell out of the window of a sequence. If all layers have a window, the
 // whole page is given back. If only some layers have one, the page stays held, and its planes of
@@ -81,7 +82,8 @@ class KvPool {
   // Adds one holder to each page; the pages are held or cached, and whole.
   void Hold(std::span<const int32_t> pages);
   // Tells that the holder of these entries reads no plane of a layer with a window any more. Gives
-  // back the planes that only such layers need of each whole page, and changes its entry.
+  // back the planes that only such layers need of each whole page, and changes its entry. CHECKs
+  // that a layer has a window.
   void Trim(std::span<int32_t> entries);
   // Marks a held page as cached, whole and not cached yet. on_evict, set before, is called inside
   // Take when the page's bytes are lost; it calls nothing of the pool.

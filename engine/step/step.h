@@ -28,7 +28,7 @@ struct StepBatch {
 };
 
 // Owns the arrays behind a StepBatch and fills them piece by piece. Reused from step to step so
-// that a step allocates nothing once it has grown to its largest size. Engine thread.
+// that a step allocates nothing once the arrays have grown to their largest size. Engine thread.
 class StepBuilder {
  public:
   void Clear();

@@ -100,8 +100,8 @@ class HandoffSink {
 
   enum class PeerNotice { kNothing, kCancel, kCancelled };  // message to the source about the end
   // Ends the handoff with `status`, not OK; at once, or when no posted receive and no part can
-  // still write its pages. A handoff that has ended stays as it is; one that
-  // aborts already keeps its first status, and sends CANCELLED if the notice asks for it.
+  // still write its pages. A handoff that has ended stays as it is; one that aborts already keeps
+  // its first status, and sends CANCELLED if the notice asks for it.
   void Abort(absl::Status status, PeerNotice notice, int64_t now_us, ReceivePool* stock,
              HandoffEffects* out);
   // Not OK: the current state is past its deadline; the owner aborts the handoff with this status.
