@@ -12,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/check.h"
@@ -183,10 +184,10 @@ absl::Status WeightsFile::BuildFile(const std::string& path, const Fill& fill, C
   const Descriptor file(::open(temporary.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC,
                                S_IRUSR | S_IWUSR | S_IRGRP | S_IROTH));
   if (file.get() < 0) return SystemError(temporary, "create");
+  absl::Cleanup remove = [&temporary] { ::unlink(temporary.c_str()); };
   // Reserves the blocks: a full disk must be an error here, not a SIGBUS while packing.
   if (const int error = ::posix_fallocate(file.get(), 0, bytes_); error != 0) {
     errno = error;
-    ::unlink(temporary.c_str());
     return SystemError(temporary, "reserve space");
   }
   void* data = ::mmap(nullptr, static_cast<size_t>(bytes_), PROT_READ | PROT_WRITE, MAP_SHARED,
@@ -195,12 +196,10 @@ absl::Status WeightsFile::BuildFile(const std::string& path, const Fill& fill, C
   data_ = static_cast<std::byte*>(data);
   const absl::Status filled = FillAll(fill, pool);
   Unmap();
-  if (!filled.ok()) {
-    ::unlink(temporary.c_str());
-    return filled;
-  }
+  RETURN_IF_ERROR(filled);
   if (::fsync(file.get()) != 0) return SystemError(temporary, "sync");
   if (::rename(temporary.c_str(), path.c_str()) != 0) return SystemError(temporary, "rename");
+  std::move(remove).Cancel();
   const Descriptor folder(
       ::open(std::filesystem::path(path).parent_path().c_str(), O_RDONLY | O_CLOEXEC));
   if (folder.get() >= 0) ::fsync(folder.get());  // best effort: a lost name is built again

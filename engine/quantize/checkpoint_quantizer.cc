@@ -231,20 +231,25 @@ absl::Status PrepareFolder(const std::string& out) {
 
 // Copies tokenizer, chat template and similar files, but no weights and no config.json.
 absl::Status CopyOtherFiles(const std::string& from, const std::string& to) {
-  for (const fs::directory_entry& entry : fs::directory_iterator(from)) {
+  std::error_code error;
+  fs::directory_iterator at(from, error);
+  for (; !error && at != fs::directory_iterator(); at.increment(error)) {
+    const fs::directory_entry& entry = *at;
     const std::string name = entry.path().filename();
     const std::string type = entry.path().extension();
     const bool is_weights = type == ".safetensors" || type == ".bin" || type == ".pth" ||
                             type == ".gguf" || name.ends_with(".index.json");
-    if (!entry.is_regular_file() || is_weights || name == "config.json") continue;
-    std::error_code error;
-    fs::copy_file(entry.path(), fs::path(to) / name, error);
-    if (error) {
+    std::error_code unknown;  // what cannot be looked at is no file to copy
+    if (!entry.is_regular_file(unknown) || is_weights || name == "config.json") continue;
+    std::error_code failed;
+    fs::copy_file(entry.path(), fs::path(to) / name, failed);
+    if (failed) {
       return absl::UnavailableError(
-          absl::StrCat(to, "/", name, ": cannot be written: ", error.message()));
+          absl::StrCat(to, "/", name, ": cannot be written: ", failed.message()));
     }
   }
-  return absl::OkStatus();
+  if (!error) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat(from, ": cannot be listed: ", error.message()));
 }
 
 absl::Status WriteText(const std::string& path, const std::string& text) {

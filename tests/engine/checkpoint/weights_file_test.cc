@@ -148,6 +148,15 @@ TEST_CASE("without a usable cache folder the weights are private") {
   }
 }
 
+TEST_CASE("a build that cannot get its name leaves nothing behind") {
+  const TempFolder folder;
+  fs::create_directories(CacheFile(folder.path()) + "/occupied");
+  const Loaded loaded = Load(folder.path());
+  CHECK_FALSE(loaded.file->is_shared());
+  CHECK(IsIntact(*loaded.file));
+  CHECK_FALSE(fs::exists(CacheFile(folder.path()) + ".tmp"));
+}
+
 TEST_CASE("a missing cache folder is made") {
   const TempFolder folder;
   CHECK(Load(folder.path() + "/a/b").file->is_shared());
