@@ -31,25 +31,28 @@ namespace baton {
 
 class Transfer {
  public:
-  // Binds the listener and starts the link thread.
+  // Binds the listener and starts the link thread. The pool's memory must outlive the Transfer.
+  // InvalidArgument: options or pool are wrong (TransferCore::Validate), or listen_host is no IPv4
+  // address of this machine. Unavailable: UCX refused, for example because the port is taken.
   static absl::StatusOr<std::unique_ptr<Transfer>> Start(
       const TransferOptions& options, const PoolView& pool,
       std::function<void(TransferEvent)> on_event);
-  // Starts over another link than UCX at listen_host and listen_port; made on the link thread.
+  // Starts over another link than UCX at listen_host and listen_port; make_link is called on the
+  // link thread. Errors: those of Validate, and those of make_link.
   static absl::StatusOr<std::unique_ptr<Transfer>> StartOver(
       LinkMaker make_link, const TransferOptions& options, const PoolView& pool,
       std::function<void(TransferEvent)> on_event);
-  // Cancels open handoffs, closes endpoints, joins the link thread. A last PagesReturned event
-  // returns the lent pages before the destructor returns.
+  // Cancels open handoffs, closes connections, joins the link thread; waits at most 3 s for peers.
+  // A last PagesReturned event returns the lent pages before the destructor returns.
   ~Transfer();
   Transfer(const Transfer&) = delete;
   Transfer& operator=(const Transfer&) = delete;
 
-  const std::string& address() const;  // host:port for peers to connect to
+  const std::string& address() const;  // any thread; host:port for peers to connect to
   void Post(TransferCommand command);  // any thread; bounded by the pages and tickets that exist
   TransferCounters counters() const;   // any thread
-  // Peers handed over to so far, in order of incarnation; bounded, the idle are forgotten. Any
-  // thread.
+  // Links to the peers handed over to so far, in order of incarnation; idle peers beyond a bound
+  // are forgotten. Any thread.
   std::vector<LinkReport> links() const;
 
  private:

@@ -1,7 +1,7 @@
 // Fits the constants of PrefillCost to measured layers, one by one: least squares of
 //   seconds = floor + token * tokens + pair * pairs,      none of the three negative,
 // with forgetting, so that a machine that becomes slower or faster is followed after some tens of
-// layers. A plain object; its owner's thread.
+// layers (docs/PLANNER.md, cost). A plain object, one thread.
 #pragma once
 
 #include <array>
@@ -12,12 +12,12 @@ namespace baton {
 
 class CostFit {
  public:
-  // begin: constants before the first measurement; n_layers, head, kv_bytes and kernel never
-  // change.
+  // begin: constants before the first measurement, with token > 0. Only token, pair and
+  // extra_tokens change.
   explicit CostFit(const PrefillCost& begin);
 
-  // Adds a measured layer: `tokens` of one prompt or several, `pairs` (PrefillCost::Pairs), and its
-  // time. Ignored unless all are finite and tokens and seconds are positive.
+  // Adds a measured layer: `tokens` of one prompt or several, `pairs` (PrefillCost::Pairs), and the
+  // layer's time. Ignored unless all are finite, tokens and seconds positive, pairs not negative.
   void Add(double tokens, double pairs, double seconds);
 
   const PrefillCost& cost() const { return cost_; }

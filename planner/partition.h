@@ -39,9 +39,9 @@ struct PartitionEntry {
   std::vector<double> ratios;  // (ranks), sum 1
 };
 
-// KVR-P of the paper: ratios interpolated between the two nearest entries, linear in tokens; the
-// nearest entry's ratios outside the table. Entries ascend in tokens and have the same number of
-// ranks.
+// KVR-P of the paper (docs/PAPER.md, schemes): ratios interpolated between the two nearest entries,
+// linear in tokens; the nearest entry's ratios outside the table. Entries ascend in tokens and have
+// the same number of ranks.
 std::vector<double> InterpolateRatios(std::span<const PartitionEntry> table, double tokens);
 
 }  // namespace baton

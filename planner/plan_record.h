@@ -2,7 +2,7 @@
 // by prompt length (powers of two) and number of ranks. If workers compute other prompts meanwhile,
 // all prompts take longer than predicted (later shorter ones overtake them). Such prompts are
 // ignored for the prediction error, and a relay then counts as slow only if it is slowed down more
-// than prompts on one worker are. A plain object, one thread.
+// than prompts on one worker are (docs/PLANNER.md, record). A plain object, one thread.
 #pragma once
 
 #include <map>
@@ -18,6 +18,7 @@ class PlanRecord {
     double alone = 0;         // prediction for one worker alone
     bool was_shared = false;  // the workers computed other prompts meanwhile
   };
+  // Called when a prompt of `tokens` has its first token. predicted and alone are positive.
   void Add(int tokens, int ranks, const Outcome& outcome);
   // Prediction error: mean of |actual / predicted - 1| over prompts of this kind that had their
   // workers to themselves; the newest has a weight of one quarter. kFirstError before the first.

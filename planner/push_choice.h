@@ -19,11 +19,11 @@ enum class RelayPush {
 inline constexpr int kRelayPushes = 3;
 std::string_view NameOf(RelayPush push);  // "all", "tail", "none"
 
-// One chain, as in ChainSeconds, and its links to the decode worker.
+// One chain of two ranks or more, as in ChainSeconds, and its links to the decode worker.
 struct PushedChain {
-  std::span<const double> slices;    // (ranks)
-  double prefix = 0;                 // earlier tokens, whose KV is not sent
-  std::span<const double> speeds;    // (ranks)
+  std::span<const double> slices;    // (ranks) tokens
+  double prefix = 0;                 // tokens before, whose KV is not sent
+  std::span<const double> speeds;    // (ranks) 1 = the speed that the cost describes
   ChainLink link;                    // slowest link from rank to rank
   std::span<const ChainLink> sinks;  // (ranks) link of each rank to the decode worker
   double handed_on = 0;  // tokens of the prefix that the first rank sends with its slice
@@ -34,9 +34,9 @@ struct PushChoice {
   double delay = 0;  // seconds by which pushes delay the first token
 };
 
-// The delay of kAll or kTail if chosen. kAll is assumed to share the outgoing link of each rank
-// evenly with the chain: the chain goes first in the worker's own queues, but the network does not
-// know.
+// Returns `push`, kAll or kTail, with its delay. kAll is assumed to share the outgoing link of each
+// rank evenly with the chain: the chain goes first in the worker's own queues, but the network does
+// not know.
 PushChoice PushBy(RelayPush push, const PrefillCost& cost, const PushedChain& chain);
 // Chooses the earlier first token, then the earlier complete KV; kAll if equal (within 5 %).
 PushChoice ChoosePush(const PrefillCost& cost, const PushedChain& chain);

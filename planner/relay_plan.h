@@ -57,8 +57,9 @@ struct RelayPlanRequest {
   double waiting = 0;
 };
 
-// Chooses a plan. `offered` is not empty. Ranks are the workers that could begin a slice soonest;
-// if equal, the earlier in `offered`.
+// Chooses a plan. `offered` is not empty, and the request has tokens. Ranks are the workers that
+// could begin a slice soonest; if equal, the faster, then the earlier in `offered`. Workers on CPUs
+// that sooner workers already fill come last.
 RelayPlan PlanRelay(const PrefillCost& cost, const PlanRecord& record,
                     std::span<const OfferedWorker> offered, const RelayPlanRequest& request);
 

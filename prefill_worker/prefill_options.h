@@ -1,5 +1,5 @@
-// Options of a PrefillScheduler, constant while it lives: what a user or a test sets, and what the
-// worker tells it at the start.
+// Options of a PrefillScheduler, constant while the scheduler lives: what a user or a test sets,
+// and what the worker tells at the start. Plain data.
 #pragma once
 
 #include <cstdint>
@@ -25,11 +25,11 @@ struct PrefillLab {
 };
 
 struct PrefillOptions {
-  int32_t chunk_tokens = 0;  // max tokens of one prompt in a step; 0: the step's budget
-  int32_t open_ahead = 4;    // max prompts that have sent OPEN and do not run yet
-  int32_t max_prompts = 4096;
-  int32_t stretch = 3;
-  bool reuse_kv = true;  // prompts begin with pages of earlier ones that are still there
+  int32_t chunk_tokens = 0;    // max tokens of one prompt in a step; 0: the step's budget
+  int32_t open_ahead = 4;      // max prompts that have sent OPEN and do not run yet
+  int32_t max_prompts = 4096;  // further prompts end at once with kFailed
+  int32_t stretch = 3;         // bound of overtaking (prompt_queue.h)
+  bool reuse_kv = true;        // prompts begin with pages of earlier ones that are still there
   // A prompt without progress for so long ends with kFailed: the last bound, for waits (for its
   // turn, a promise, pages, the end of a handoff) that no other timer ends.
   absl::Duration wait_timeout = absl::Minutes(10);

@@ -4,10 +4,10 @@
 // Life of a prompt: Queued -> (OPEN sent) Opening -> Promised -> Running -> Committing -> Ended;
 // the whole table, with deadlines, is in prompt_state.cc.
 //
-// Order: least remaining tokens first; a prompt overtaken by `stretch` times its own length goes
-// first (prompt_queue.h). All pages are taken when a prompt starts, in the order of the workers'
-// incarnations, and kept until its handoff has ended. docs/SCHEDULING.md has the bound on
-// overtaking, and why no two workers wait for each other.
+// Order: least remaining tokens first; a prompt overtaken too often goes first (prompt_queue.h).
+// All pages are taken when a prompt starts, in the order of the workers' incarnations, and kept
+// until its handoff has ended. docs/SCHEDULING.md has the bound on overtaking, and why no two
+// workers wait for each other.
 //
 // Ranks of a relay: a head computes its slice and hands all KV up to its end to the next rank; the
 // tail computes the first token. One slice at a time, kept until it is done; what there is of it
@@ -48,11 +48,12 @@ namespace baton {
 using PrefillEffect = std::variant<TransferCommand, WorkerEvent, HandoffArrived>;
 
 struct ComputedSlice {
-  int tokens = 0, before = 0;
+  int tokens = 0, before = 0;  // tokens of the slice, and of the prompt before the slice
 };
 
 class PrefillScheduler {
  public:
+  // The pool must outlive the scheduler. vocab, max_context and open_ahead are positive.
   PrefillScheduler(const PrefillOptions& options, const PrefillFacts& facts, KvPool* pool);
   PrefillScheduler(const PrefillScheduler&) = delete;
   PrefillScheduler& operator=(const PrefillScheduler&) = delete;
@@ -103,7 +104,7 @@ class PrefillScheduler {
   int n_running() const;
   // Pages that the first prompt able to start lacks; 0: no prompt waits for pages.
   int wanted_pages() const { return pages_.wanted(); }
-  // Gives back the pages of the slice kept the longest, `except` left out; false: there is none.
+  // Gives back the pages of the slice kept the longest, but not of `except`; false: there is none.
   bool ForgetKept(const Prompt* except = nullptr);
   // Free pages taken by the last Contribute.
   int taken_pages() const { return pages_.taken(); }

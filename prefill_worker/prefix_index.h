@@ -1,16 +1,16 @@
-// Finds pages of a worker's pool whose KV a prompt begins with, so that it is not computed again:
-// of an earlier attempt at the same request, or of any prompt with the same beginning. Engine
-// thread.
+// Finds pages of a worker's pool whose KV a prompt begins with, so that the KV is not computed
+// again: of an earlier attempt at the same request, or of any prompt with the same beginning
+// (docs/KV.md, prefix reuse). Engine thread.
 //
 // An entry is a whole page of tokens after another entry (or at one of two beginnings, for RoPE's
-// two ranges, under a salt: what has different ranges or salts never meets). An entry is named by a
-// serial number that is never used again, and its key is (salt, serial of the entry before, its
-// tokens). A hit compares all three, so by induction the whole beginning is the same; hashes only
-// find candidates.
+// two ranges, under a salt: prompts of different ranges or salts never share an entry). An entry is
+// named by a serial number that is never used again, and its key is (salt, serial of the entry
+// before, its tokens). A hit compares all three, so by induction the whole beginning is the same;
+// hashes only find candidates.
 //
-// Its pages are "cached" ones of the pool: while free they may be taken away at any time, the
-// leaves first, and the index forgets them then. Entered are only pages whose KV is computed; a
-// lookup makes the caller a holder at once.
+// The pages of entries are "cached" ones of the pool: while free they may be taken away at any
+// time, the leaves first, and the index forgets them then. Only pages whose KV is computed are
+// entered; a lookup makes the caller a holder at once.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,8 @@ namespace baton {
 // How far a prompt has been followed through the index.
 struct PrefixChain {
   uint64_t salt = 0;
-  // Serial of the entry reached, or the beginning: there are two, of RoPE's two ranges, which
-  // nothing that follows has in common.
+  // Serial of the entry reached, or one of the two beginnings, of RoPE's two ranges; no entry
+  // follows both.
   static constexpr uint64_t kBeginning = 0, kLongBeginning = ~uint64_t{0};
   uint64_t last = kBeginning;
   int32_t pages = 0;  // entries from the beginning
@@ -37,7 +37,7 @@ class PrefixIndex {
   using Hash = uint64_t (*)(uint64_t salt, uint64_t before, std::span<const int32_t> tokens);
   static uint64_t DefaultHash(uint64_t salt, uint64_t before, std::span<const int32_t> tokens);
 
-  // The pool must have no cached pages of another index.
+  // The pool must outlive the index and have no cached pages of another index.
   explicit PrefixIndex(KvPool* pool, Hash hash = DefaultHash);
   ~PrefixIndex();  // the pool's pages stay; nothing is found in them any more
   PrefixIndex(const PrefixIndex&) = delete;
@@ -46,8 +46,9 @@ class PrefixIndex {
   // Follows `tokens` page by page as far as there are entries; the caller becomes a holder of their
   // pages, which are appended to *pages. The chain starts at the beginning.
   void Hold(std::span<const int32_t> tokens, PrefixChain* chain, std::vector<int32_t>* pages);
-  // `page` is held and has the KV of page_tokens tokens that follow the chain, which moves on. If
-  // there is such an entry already, that one stays.
+  // Adds an entry and moves the chain on. `page` is held and has the KV of the page_tokens
+  // `tokens`, which follow the chain. An entry for the same tokens that is there already stays
+  // instead.
   void Enter(std::span<const int32_t> tokens, int32_t page, PrefixChain* chain);
 
   int n_entries() const { return static_cast<int>(entries_.size()); }

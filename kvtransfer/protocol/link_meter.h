@@ -3,8 +3,8 @@
 // of the second one's bytes, whatever the latency; for the first acknowledgement of a spell, one
 // round trip is subtracted from the wait. If the window is too small for the latency, the link
 // reads as slow as a handoff finds it, slower than its capacity. Old samples fade with busy time,
-// not with their number, because one late answer may mean a link that became slow. Plain object;
-// owner: TransferCore, link thread.
+// not with their number, because one late answer may mean a link that became slow. Times are
+// microseconds of one monotonic clock. Plain object; owner: TransferCore, link thread.
 #pragma once
 
 #include <algorithm>
@@ -43,16 +43,17 @@ class LinkMeter {
     round_trip_us_ += round_trip_us_ == 0 ? sample : (sample - round_trip_us_) / 8;  // RFC 6298
   }
 
+  // Both are 0 before the first sample.
   double bytes_per_second() const { return time_us_ > 0 ? bytes_ / time_us_ * 1e6 : 0; }
   int64_t round_trip_us() const { return static_cast<int64_t>(round_trip_us_); }
 
  private:
   static constexpr int64_t kMinFirstBytes = 64 << 10;
-  static constexpr double kMemoryUs = 500'000;  // busy time
+  static constexpr double kMemoryUs = 500'000;  // busy time that the samples cover
 
-  int64_t since_us_ = 0;  // start of the spell, or the last acknowledgement in it
-  bool first_ = true;     // no acknowledgement in this spell so far
-  double bytes_ = 0, time_us_ = 0;
+  int64_t since_us_ = 0;            // start of the spell, or the last acknowledgement in it
+  bool first_ = true;               // no acknowledgement in this spell so far
+  double bytes_ = 0, time_us_ = 0;  // faded sums over the samples
   double round_trip_us_ = 0;
 };
 

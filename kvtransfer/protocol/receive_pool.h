@@ -1,9 +1,11 @@
 // Pages that the engine lends to the link thread, so that an OPEN is answered without waiting for a
 // step. A promise is a count: the ids stay here until KV arrives for them. Invariants: ids in the
-// pool >= owed; pages lent = ids in the pool + pages bound to handoffs. Link thread.
+// pool >= owed; pages lent = ids in the pool + pages bound to handoffs. Plain object of the link
+// thread.
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -13,8 +15,8 @@ namespace baton {
 
 class ReceivePool {
  public:
-  int32_t free_pages() const { return static_cast<int32_t>(ids_.size()) - owed_; }
-  int32_t owed() const { return owed_; }
+  int32_t free_pages() const { return static_cast<int32_t>(ids_.size()) - owed_; }  // unpromised
+  int32_t owed() const { return owed_; }           // pages promised and not bound
   uint64_t promises() const { return promises_; }  // promises made so far
   int32_t in_pool() const { return static_cast<int32_t>(ids_.size()); }
 
@@ -30,7 +32,7 @@ class ReceivePool {
     BATON_CHECK(n <= owed_);
     owed_ -= n;
   }
-  // Gives an id to one promised page.
+  // Returns the id for one promised page, which leaves the pool.
   int32_t Bind() {
     BATON_CHECK(owed_ > 0);
     --owed_;
@@ -48,7 +50,7 @@ class ReceivePool {
 
  private:
   std::vector<int32_t> ids_;
-  int32_t owed_ = 0;  // pages promised and not bound
+  int32_t owed_ = 0;
   uint64_t promises_ = 0;
 };
 

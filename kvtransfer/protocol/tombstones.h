@@ -33,7 +33,7 @@ class Tombstones {
       order_.pop_front();
     }
   }
-  // Entry of this epoch or a later one; nullptr: none.
+  // Entry of this epoch or a later one, valid until the next Add; nullptr: none.
   const Entry* Find(const TicketId& id, Epoch epoch) const {
     const auto it = entries_.find(id);
     return it != entries_.end() && it->second.epoch >= epoch ? &it->second : nullptr;

@@ -5,16 +5,19 @@
 //
 // Connections are one-way: the source's end connects, and keeps the connection for later handoffs.
 // Either end PINGs a silent connection. When a connection breaks, its handoffs wait for the next
-// one; when its peer stays silent or breaks the protocol, they end. Owner: the link thread.
+// one; when its peer stays silent or breaks the protocol, they end. now_us: microseconds of one
+// monotonic clock. Owner: the link thread. docs/HANDOFF.md has messages, states and failures.
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -25,6 +28,8 @@
 #include "kvtransfer/protocol/link_meter.h"
 #include "kvtransfer/protocol/receive_pool.h"
 #include "kvtransfer/protocol/tombstones.h"
+#include "kvtransfer/protocol/transfer_events.h"
+#include "kvtransfer/protocol/wire.h"
 
 namespace baton {
 
@@ -35,10 +40,12 @@ inline absl::Status Superseded() { return absl::AbortedError("the request was di
 
 class TransferCore {
  public:
-  // `link` outlives the core's last call; on_event must not call back into the core.
+  // The pool's memory and `link` outlive the core's last call. on_event is called inside the core's
+  // calls and must not call back into the core.
   TransferCore(const TransferOptions& options, const PoolView& pool, Link* link,
                std::function<void(TransferEvent)> on_event);
-  // InvalidArgument: options and pool that do not fit together. Checked before a core is made.
+  // Called before a core is made. InvalidArgument: the pool has no pages, an option is out of
+  // range, or options and pool do not fit together; the error names the option.
   static absl::Status Validate(const TransferOptions& options, const PoolView& pool);
 
   void Handle(TransferCommand command, int64_t now_us);
@@ -54,7 +61,9 @@ class TransferCore {
   // Ends every handoff and refuses new ones. When busy() is false, all lent pages can be given
   // back.
   void ShutDown(int64_t now_us);
+  // Closes all connections, so that operations still under way end.
   void CloseConnections(int64_t now_us);
+  // Called last: emits PagesReturned with all pages of the receive pool.
   void GiveLentPagesBack();
 
   // True if a handoff is open or awaited, so that an event may come at any time.

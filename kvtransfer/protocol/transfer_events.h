@@ -23,28 +23,30 @@ struct PoolPlane {
   int64_t offset = 0, bytes = 0;  // inside a page
 };
 
-// The arena that both ends address by (page id, plane). Constant while the Transfer lives, except
-// the frames of pages that no handoff works on.
+// The arena that both ends address by (page id, plane). It outlives the Transfer and is constant
+// until then, except the frames of pages that no handoff works on.
 struct PoolView {
   std::byte* base = nullptr;
   int64_t page_stride = 0;  // bytes from one page to the next
   int32_t n_pages = 0;      // page ids are below this
   std::vector<PoolPlane> planes;
-  // Not null, (n_pages, planes): the planes of a page lie apart, each at a multiple of frame_bytes.
+  // (n_pages, planes) If not null, the planes of a page lie apart, each in its own frame: at this
+  // multiple of frame_bytes from `base`.
   const int32_t* frames = nullptr;
   int64_t frame_bytes = 0;  // bytes of one frame
   int64_t arena_bytes = 0;  // 0: n_pages * page_stride
 };
 
 struct TransferOptions {
-  std::string listen_host = "127.0.0.1";
-  int listen_port = 0;  // 0 picks
-  Incarnation incarnation = 0;
+  std::string listen_host = "127.0.0.1";  // an IPv4 address of this machine
+  int listen_port = 0;                    // 0: the system picks one
+  Incarnation incarnation = 0;            // of this worker; never 0
   ClusterKey key{};
   // Two ends exchange KV only if these are equal; HELLO names the one that differs.
   uint64_t model_fingerprint = 0;
   std::string numerics_id, layout_id;
-  int64_t chunk_bytes = 1 << 20;   // max payload of a DATA message
+  // Max payload of a DATA message, up to 64 MiB; raised to the bytes of the largest plane.
+  int64_t chunk_bytes = 1 << 20;
   int64_t window_bytes = 8 << 20;  // announced and not yet acknowledged, per handoff
   int32_t slab_slots = 0;  // bounce buffers of one chunk each, per direction; 0: for four windows
   int64_t hello_timeout_ms = 2000;
@@ -134,7 +136,7 @@ struct HandoffEnded {
   int64_t transfer_us = 0;  // OPEN sent to end
 };
 // As sink: the handoff is complete and committed.
-struct HandoffArrived {  // never for an inflow; nor HandoffAborted
+struct HandoffArrived {  // an inflow makes neither this event nor HandoffAborted
   TicketId ticket_id;
   Epoch epoch = 0;
   RequestId request_id = 0;

@@ -8,7 +8,8 @@
 //                    CANCELLED  PING  PONG
 //
 // A field from a peer is data, not truth: Decode checks form (magic, version, CRC, exact length,
-// string bounds), the state machines check meaning.
+// string bounds), the state machines check meaning. Plain values and pure functions, any thread.
+// docs/HANDOFF.md, messages, has the order in which they are sent.
 #pragma once
 
 #include <array>
@@ -158,11 +159,11 @@ using Message = std::variant<Hello, HelloAck, Open, Promise, NoRoom, Ack, Nack, 
                              Committed, Cancel, Cancelled, Ping, Pong, AwaitingParts>;
 
 std::string Encode(const Message& message);
-// InvalidArgument names the invalid field; DataLoss: damaged on the way. Trailing bytes are
-// invalid.
+// InvalidArgument: not a message of this version, or a wrong length; trailing bytes are invalid.
+// DataLoss: damaged on the way.
 absl::StatusOr<Message> Decode(std::string_view bytes);
 
-// Sign sets mac; Verify checks it.
+// Sign sets mac. Verify returns false if mac was made with another key or for other content.
 void Sign(const ClusterKey& key, Hello& hello);
 void Sign(const ClusterKey& key, HelloAck& ack);
 bool Verify(const ClusterKey& key, const Hello& hello);
@@ -190,6 +191,7 @@ inline constexpr size_t kChunkHeaderBytes = 80;
 using ChunkHeaderBytes = std::array<uint8_t, kChunkHeaderBytes>;
 
 ChunkHeaderBytes Encode(const ChunkHeader& header);
+// Errors as of Decode.
 absl::StatusOr<ChunkHeader> DecodeChunkHeader(std::string_view bytes);
 // CRC32C of the identity part; the payload's CRC continues it.
 uint32_t IdentityCrc(const ChunkHeader& header);
