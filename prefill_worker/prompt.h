@@ -1,4 +1,4 @@
-// A prompt of the PrefillScheduler, from its admission to its end. Engine thread.
+// A prompt of the PrefillScheduler, from its admission to its end (prompt_state.h). Engine thread.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,12 @@
 namespace baton {
 
 struct Prompt {
+  // serial: order of admission. transitions may be null, else outlives the prompt.
   Prompt(const PrefillFacts& facts, TransitionCounts* transitions, int page_tokens,
          PrefillRequest request, int64_t serial, absl::Time now);
 
   const PrefillRequest request;
-  const int64_t serial;   // order of admission
+  const int64_t serial;
   const bool is_remote;   // all its KV goes to another worker
   const RopeRange range;  // the same in every attempt at the request
   const absl::Time admitted;
@@ -31,11 +32,11 @@ struct Prompt {
   std::vector<PromptRound> rounds;
   size_t at = 0;       // index of the round that runs, or is next
   int32_t reused = 0;  // tokens whose KV was cached
-  int32_t recomputed =
-      0;                  // tokens that an earlier attempt had computed and this one computed again
+  // Tokens that an earlier attempt had computed and this one computed again.
+  int32_t recomputed = 0;
   int64_t overtaken = 0;  // tokens computed for prompts admitted later while this one could run
-  std::vector<int32_t> pages;
-  PrefixChain chain;  // the pages found in or entered into the index
+  std::vector<int32_t> pages;  // ids in the pool, in the order of the tokens; empty: none held
+  PrefixChain chain;           // the pages found in or entered into the index
   absl::Time first_step;
   absl::Time progress;      // time of the last progress
   bool awaits = false;      // the transfer room knows where inflows land

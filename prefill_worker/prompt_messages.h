@@ -1,5 +1,5 @@
-// Makes a prompt's messages: commands to the transfer room, events to the router. Pure functions,
-// but MakeArrived, which moves the prompt's pages.
+// Makes a prompt's messages: commands to the transfer room, events to the router. Functions without
+// state for the engine thread; only MakeArrived changes the prompt.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace baton {
 
 OpenHandoff MakeOpen(const PromptRound& round);
 OpenHandoff MakeOpenPush(const PromptRound& round);
-// From this command on the round's inflow may land in the prompt's pages.
+// From this command on the round's inflow may land in the prompt's pages, which are all held.
 AwaitInflow MakeAwait(const Prompt& prompt, const PromptRound& round, int page_tokens);
 // Planes [plane, plane + n_planes) of the prompt's pages [first_page, end_page) are final. The
 // handoff's pages count from page `from` of the prompt.
@@ -23,7 +23,7 @@ SendCells MakeCells(const Prompt& prompt, const TicketId& ticket, int from, int 
                     int first_page, int end_page);
 CommitHandoff MakeCommit(const PromptRound& round, int32_t first_token);
 CommitHandoff MakeCommitPush(const PromptRound& round);
-// Moves the prompt's pages to the decode batch of this worker.
+// Moves the prompt's pages, and its first token, to the decode batch of this worker.
 HandoffArrived MakeArrived(Prompt* prompt);
 
 PromptComputed MakeComputed(const Prompt& prompt, absl::Time now);

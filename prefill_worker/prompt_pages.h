@@ -13,23 +13,26 @@ namespace baton {
 
 class PromptPages {
  public:
+  // The pool must outlive this object, and has no other prefix index.
   PromptPages(KvPool* pool, bool reuse_kv);
 
   // Begins a turn. kept: free pages that are reserved for others.
   void BeginTurn(int kept);
   // Restarts the count of taken pages inside a turn.
   void ForgetTaken() { taken_ = 0; }
-  // False: too few pages are free; `wanted` tells the lack of the first prompt that lacked any.
+  // Takes all pages of a prompt that has none, those found in the index first. False: too few pages
+  // are free, and the prompt has none; wanted() tells the lack of the first prompt that lacked any.
   bool Take(Prompt* prompt);
-  // Like Take, but reuses the pages of an earlier attempt and takes only the missing ones.
+  // Like Take, but moves the pages of an earlier attempt, `kept`, to the prompt and takes only the
+  // missing ones.
   bool TakeOver(Prompt* prompt, Prompt* kept);
-  // Resets `wanted` before Take is tried again, after others gave pages back.
+  // Sets wanted() back before Take is tried again, after others gave pages back.
   void ForgetWanted(int wanted_before) { wanted_ = wanted_before; }
   // Publishes full pages to the prefix index, except pages that incoming KV may still write.
   void Enter(Prompt* prompt);
   // Gives back pages that no further token sees, unless another worker still gets them.
   void Trim(Prompt* prompt);
-  void Give(Prompt* prompt);
+  void Give(Prompt* prompt);  // gives back all pages
 
   const KvLayout& layout() const { return pool_->layout(); }
   int total() const { return pool_->total(); }

@@ -2,8 +2,9 @@
 // thread.
 //
 // Order of computing: fewest remaining tokens first, so a short prompt overtakes a long one at the
-// next step. A prompt overtaken by more than `stretch` times its own length goes first and stays
-// first (docs/SCHEDULING.md has the bound that follows).
+// next step. A prompt overtaken by more than `stretch` times (its own length + 256) tokens goes
+// first and stays first (docs/SCHEDULING.md has the bound that follows). Pointers to a prompt or a
+// round stay valid until the prompt is removed.
 #pragma once
 
 #include <cstdint>
@@ -42,14 +43,16 @@ class PromptQueue {
   Prompt* FindKeptFor(const Prompt& prompt) const;
   // The prompt kept the longest, `except` left out; nullptr: none.
   Prompt* FirstKept(const Prompt* except) const;
-  // Valid until the next call.
+  // Prompts that `which` allows, in the order of admission. Valid until the next call of Select or
+  // InOrder.
   const std::vector<Prompt*>& Select(const std::function<bool(const Prompt&)>& which);
 
-  // Prompts that can run, in the order of computing. Valid until the next call.
+  // Prompts that can run, in the order of computing. Valid until the next call of Select or
+  // InOrder.
   const std::vector<Prompt*>& InOrder();
-  bool IsAged(const Prompt& prompt) const;
-  // Counts n_tokens of `computed` as overtaking every prompt that could run and was admitted
-  // before.
+  bool IsAged(const Prompt& prompt) const;  // overtaken so often that it goes first
+  // Counts n_tokens of `computed` as overtaking every prompt that was admitted before and could run
+  // or waits to send OPEN.
   void CountOvertaking(const Prompt& computed, int n_tokens);
   // The first prompt to send OPEN among those that `may` allows; nullptr: none.
   Prompt* NextToOpen(const std::function<bool(const Prompt&)>& may) const;

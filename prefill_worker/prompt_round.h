@@ -60,9 +60,9 @@ struct PromptRound {
 // True if one of `rounds` computes the same tokens as `slice`.
 bool HasSlice(const std::vector<PromptRound>& rounds, const PromptRound& slice);
 
-// Continues where an earlier attempt's rounds on this worker stopped, after their pages were taken
-// over: with the same slice, or with KV received of a slice that another rank computed; and with
-// the inflow received so far.
+// Continues `round` where an earlier attempt's rounds on this worker stopped, after their pages
+// were taken over: with the same slice, or with KV received of a slice that another rank computed;
+// and with the inflow received so far.
 void TakeOver(const std::vector<PromptRound>& kept, const KvLayout& layout, PromptRound* round);
 
 // Makes a request's rounds, in order; at least one. self: the worker's own incarnation.

@@ -1,4 +1,5 @@
-// The states of one prompt of the PrefillScheduler, as a table.
+// The states of one prompt of the PrefillScheduler, as a table; prompt_state.cc has their deadlines
+// and transitions. Plain data.
 #pragma once
 
 #include "common/state_machine.h"

@@ -6,7 +6,8 @@
 // finished, once the layer's KV of the tokens before the slice (the inflow) is here. While the
 // inflow arrives, rows attend to the segments of keys that are here, in ascending order
 // ("streaming"; KV-Runahead waits for the whole layer). The last layer's output is read only for
-// the last row of a slice that wants logits: its other rows are only projected.
+// the last row of a slice that wants logits: its other rows are only projected. docs/RELAY.md, a
+// slice, has the reasons.
 #pragma once
 
 #include <compare>
@@ -24,7 +25,11 @@ struct InflowProgress {
 };
 
 struct SliceBlock {
-  enum class Kind { kProject, kAttend, kFinish };
+  enum class Kind {
+    kProject,  // queries, keys and values of the rows
+    kAttend,   // to keys of the inflow that are here
+    kFinish    // the rest of the attention, and of the layer
+  };
   Kind kind = Kind::kProject;
   int layer = 0, from = 0, to = 0;  // rows [from, to)
   int end_key = 0;                  // kAttend: rows attend to the keys before it
@@ -35,15 +40,15 @@ struct SliceBlock {
 class SliceRun {
  public:
   struct Shape {
-    int n_layers = 0, n_rows = 0;
-    bool wants_logits = false;  // the last row's
+    int n_layers = 0, n_rows = 0;  // at least 1 each; a row is a token of the slice
+    bool wants_logits = false;     // the last row's
     int inflow_pages = 0, page_tokens = 0;
-    int segment_keys = 0;  // streaming: rows attend to whole segments of so many keys; 0: off
+    int segment_keys = 0;  // of a segment, when rows attend while the inflow arrives; 0: never
   };
   explicit SliceRun(const Shape& shape);
 
-  // The next block, of at most max_rows rows: the fewest blocks possible, of equal size. Empty: the
-  // slice is done, or waits for its inflow.
+  // The next block, of at most max_rows rows: the fewest blocks possible, of equal size. Empty:
+  // the slice is done, or waits for its inflow. `inflow` never goes back.
   std::optional<SliceBlock> Next(int max_rows, const InflowProgress& inflow) const;
   // Called when the block from Next was computed. True: the block ends a layer.
   bool Computed(const SliceBlock& block);
@@ -52,7 +57,7 @@ class SliceRun {
   int n_rows() const { return shape_.n_rows; }
   int projected_layers() const;  // layers with all rows projected
   int projected_rows() const;    // rows projected in the next layer
-  int remaining() const;         // n_rows * layers to go / n_layers
+  int remaining() const;         // tokens: n_rows * layers to go / n_layers
 
  private:
   bool is_last_layer() const { return layer_ + 1 == shape_.n_layers; }
@@ -67,8 +72,8 @@ class SliceRun {
   int layer_ = 0;
   // Rows of this layer.
   int projected_ = 0, finished_ = 0;
-  int attended_rows_ = 0,
-      met_keys_ = 0;  // rows [.., attended_rows_) have met these keys; the others fewer
+  // Rows below attended_rows_ have met the first met_keys_ keys; the others have met fewer.
+  int attended_rows_ = 0, met_keys_ = 0;
 };
 
 }  // namespace baton

@@ -1,5 +1,5 @@
-// The worker's end of the control wire: dials the router, proves membership of the cluster,
-// announces the worker, and retries with growing pauses whenever the stream breaks.
+// The worker's end of the control wire (control.proto): dials the router, proves membership of the
+// cluster, announces the worker, and retries with growing pauses whenever the stream breaks.
 //
 // Threads: an own thread that dials and waits, and gRPC's threads. Events are delivered one at a
 // time, in the order RouterConnected, RouterMessages*, RouterDisconnected, RouterConnected, ...
@@ -11,6 +11,7 @@
 // dispatches it elsewhere: cancel all requests. Reports sent before it never reach a later stream.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>

@@ -55,13 +55,14 @@ using ControlEvent = std::variant<WorkerConnected, WorkerReported, WorkerLost>;
 
 class ControlServer {
  public:
-  // Binds and listens. Error: the address cannot be bound.
+  // Binds and listens. InvalidArgument: the address is not on the loopback. Unavailable: it cannot
+  // be bound. Errors name the address.
   static absl::StatusOr<std::unique_ptr<ControlServer>> Start(const ControlServerOptions& options);
   ~ControlServer();  // calls Shutdown if it was not called
   ControlServer(const ControlServer&) = delete;
   ControlServer& operator=(const ControlServer&) = delete;
 
-  int port() const;
+  int port() const;  // any thread
 
   // All methods below: the front thread only. Appends all waiting events to *out, in order. False:
   // there were none.
@@ -71,7 +72,7 @@ class ControlServer {
   void Send(Incarnation worker, std::vector<RouterMessage> messages);
   // Ends the worker's stream; the worker sees `reason`. Its WorkerLost comes as an event.
   void Close(Incarnation worker, const absl::Status& reason);
-  // Ends all streams and all work of gRPC threads for this server; no events afterwards.
+  // Ends all streams and waits for all work of gRPC threads for this server; no events afterwards.
   void Shutdown();
 
  private:

@@ -1,7 +1,7 @@
 // Proof, in the first metadata of a control stream, that both ends hold the same cluster key. The
 // worker sends its incarnation, a fresh nonce and a MAC over both; the router answers with a MAC
 // over the same nonce. The proof stops strangers and mistakes on a loopback or TLS wire; against an
-// attacker who can read the wire it needs TLS. Pure functions.
+// attacker who can read the wire it needs TLS. Pure functions, any thread.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,8 @@ struct ProvenWorker {
   Incarnation incarnation = 0;
   uint64_t nonce = 0;
 };
-// Unauthenticated: malformed, or made with another key.
+// Returns the worker that a WorkerProof names. Unauthenticated: malformed, or made with another
+// key.
 absl::StatusOr<ProvenWorker> CheckWorkerProof(const ClusterKey& key, std::string_view proof);
 
 // Text for kRouterProofKey.

@@ -1,5 +1,5 @@
-// Converts router messages between struct and wire; control_codec.h has the limits. Pure functions,
-// any thread.
+// Converts one router message between struct (messages.h) and wire (control.proto); control_codec.h
+// has the limits, and the batches. Pure functions, any thread.
 #pragma once
 
 #include "common/status.h"
@@ -12,6 +12,7 @@ class RouterMessage;
 }  // namespace wire
 
 void EncodeMessage(const RouterMessage& in, wire::RouterMessage* out);
+// InvalidArgument names the field that is out of range or missing.
 absl::StatusOr<RouterMessage> DecodeMessage(const wire::RouterMessage& in);
 
 }  // namespace baton

@@ -1,5 +1,5 @@
-// Converts worker reports between struct and wire; control_codec.h has the limits. Pure functions,
-// any thread.
+// Converts one event of a worker's report between struct (messages.h) and wire (control.proto);
+// control_codec.h has the limits, and the reports. Pure functions, any thread.
 #pragma once
 
 #include "common/status.h"
@@ -12,6 +12,7 @@ class WorkerEvent;
 }  // namespace wire
 
 void EncodeEvent(const WorkerEvent& in, wire::WorkerEvent* out);
+// InvalidArgument names the field that is out of range or missing.
 absl::StatusOr<WorkerEvent> DecodeEvent(const wire::WorkerEvent& in);
 
 }  // namespace baton

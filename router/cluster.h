@@ -1,6 +1,8 @@
 // The workers a router knows, and what it has asked of them. Loads are the workers' own reports;
 // on top lies the router's exact ledger of parts it sent and that have not ended, so that a burst
-// between two reports does not run to one worker. Part of the Router, on its thread.
+// between two reports does not run to one worker. Part of the Router, on its thread. OnLoad,
+// OnNoRoom, OnDraining, OwnPrefillMs and Reserve take workers that have joined; other calls ignore
+// unknown workers.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +30,8 @@ class Cluster {
   Cluster(RelayRules relays, TransitionCounts* transitions)
       : relays_(std::move(relays)), transitions_(transitions) {}
 
-  // Error: it does not fit to the workers that are here, or to the partition table; names the field
-  // and both values.
+  // FailedPrecondition: the worker is here already, or does not fit to the workers that are here or
+  // to the partition table; the error names the field and both values.
   absl::Status Join(const WorkerAnnounce& worker, absl::Time now);
   // Forgets the worker; returns the requests that had a part there, in no order.
   std::vector<RequestId> Leave(Incarnation worker);
@@ -49,8 +51,8 @@ class Cluster {
   bool empty() const { return workers_.empty(); }
   bool reuses_kv() const;  // at least one worker reuses KV of earlier prompts
   bool serves() const;     // at least one worker takes requests
-  const WorkerAnnounce* Find(Incarnation worker) const;
-  std::vector<Incarnation> Workers() const;  // ascending
+  const WorkerAnnounce* Find(Incarnation worker) const;  // valid until Join or Leave; null: unknown
+  std::vector<Incarnation> Workers() const;              // ascending
   // Latest rate measured by `from`. All zero except `peer` if unknown.
   LinkRate LinkOf(Incarnation from, Incarnation to) const;
 
@@ -74,7 +76,7 @@ class Cluster {
   void OnPrefixFound(const CachedPrefix& hoped, const std::vector<uint64_t>& pages,
                      int32_t found_tokens);
 
-  // Predicted milliseconds of the prompt alone, its workers idle.
+  // Predicted milliseconds of the prompt alone, the workers of the plan idle.
   double OwnPrefillMs(const Plan& plan, const AttemptSpec& shape) const;
 
   // The ledger: what an attempt takes, until released.
@@ -107,8 +109,7 @@ class Cluster {
     MachineState<MemberState> state;
     absl::Time heard_at;
     WorkerLoad load;
-    double recorded_prompt_ms =
-        0;  // a prompt's time by the worker's fit, when the fit changed last
+    double recorded_prompt_ms = 0;  // by the worker's fit, when the fit changed much last
     absl::Time load_at = absl::InfinitePast();
     absl::Time no_room_until = absl::InfinitePast();
     PrefixMemory prefixes;

@@ -1,5 +1,5 @@
-// Prefill that is still to be done, and what it costs a worker by the fit the worker reports. Pure
-// functions.
+// Prefill that is still to be done, and what it costs a worker by the fit that the worker reports.
+// Plain data and pure functions, any thread.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,17 @@ struct PrefillWork {
   int64_t tokens = 0;
   double pairs = 0;  // (query, key) pairs of attention
 
-  // `tokens` of a prompt behind `before` that are there or computed elsewhere.
+  // `tokens` of a prompt behind `before` tokens that are cached or computed elsewhere.
   static PrefillWork Of(int32_t tokens, int32_t before);
   PrefillWork& operator+=(const PrefillWork& other);
 };
 
-// The worker has measured itself: fit.n_seen > 0.
+// The cost per layer from the worker's fit, which has measured something: fit.n_seen > 0.
 PrefillCost CostOf(const WorkerAnnounce& worker, const PrefillFit& fit);
 // Costs of a worker like this one that computes `tokens_per_s`, however long the prompt is.
 PrefillCost CostOf(const WorkerAnnounce& worker, double tokens_per_s);
 
+// Milliseconds of the linear layers and the attention.
 double WorkMs(const PrefillCost& cost, const PrefillWork& work);
 
 }  // namespace baton

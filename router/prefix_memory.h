@@ -14,18 +14,20 @@
 namespace baton {
 
 // (whole pages) Hash of each page's tokens and of all tokens before them, in the order of the
-// prompt. The last token is computed in any case, so the page it fills is left out.
+// prompt. The last token is computed in any case, so the page that the token fills is left out.
+// Pure function.
 std::vector<uint64_t> PageHashes(std::span<const int32_t> prompt, int32_t page_tokens);
 
 class PrefixMemory {
  public:
-  // max_pages: at most 64 Ki are kept, which with pages of 64 tokens is 4 million tokens.
+  // max_pages: of the worker's pool. At most 64 Ki are remembered, which with pages of 64 tokens is
+  // 4 million tokens.
   explicit PrefixMemory(size_t max_pages);
   PrefixMemory(PrefixMemory&&) = default;
   PrefixMemory& operator=(PrefixMemory&&) = default;
 
-  // Records that the worker has the KV of these pages now. Forgets the least recently used pages,
-  // the last pages of a prompt first, as pools do.
+  // pages: PageHashes of a prompt, or the first of them. Records that the worker has their KV now.
+  // Forgets the least recently used pages, the last pages of a prompt first, as pools do.
   void Add(std::span<const uint64_t> pages);
   // Number of the first pages that the worker is expected to have.
   size_t Find(std::span<const uint64_t> pages) const;

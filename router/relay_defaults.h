@@ -1,5 +1,5 @@
-// Defaults of which prompts are shared among how many workers: what the server's
-// settings begin with, and what replays of traces compare with no relays.
+// Defaults of RelayRules::min_tokens (tokens) and max_ranks (workers): the server's settings begin
+// with them, and replays of traces compare them with no relays.
 #pragma once
 
 namespace baton {

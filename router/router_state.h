@@ -1,5 +1,6 @@
-// The Router's state, for its own files: router.cc hears reports, ends requests and keeps time,
-// router_dispatch.cc chooses workers and starts attempts.
+// The Router's state, for its own files, on its thread: router.cc hears reports, ends requests and
+// keeps time, router_dispatch.cc chooses workers and starts attempts. router.h has the errors.
+// `now` is monotonic.
 #pragma once
 
 #include <array>
@@ -77,7 +78,8 @@ struct Router::State {
     journey.alarm = journey.Alarm();
     if (journey.alarm != absl::InfiniteFuture()) alarms.insert({journey.alarm, journey.id()});
   }
-  // The alarm may ring early, and is then set again: moving it with every token would be dear.
+  // The alarm may ring early, and is then set again: moving the alarm with every token would be
+  // slow.
   void KeepAlarm(Journey& journey) {
     if (journey.Alarm() < journey.alarm) SetAlarm(journey);
   }

@@ -1,4 +1,5 @@
-// The command line as data: which command, and the resolved configuration.
+// The command line as data: which command, and the resolved configuration. Start of a process, one
+// thread.
 #pragma once
 
 #include <functional>
@@ -31,7 +32,7 @@ struct QuantizeCommand {
   ModelConfig model;  // path as given
   std::string to;
   int group = 128;
-  std::string out;  // empty: MODEL with -int8 or -int4 behind it, in this folder
+  std::string out;  // empty: the model's name with -int8 or -int4 behind, in the working folder
 };
 
 // baton tune MODEL --out FILE [--ranks 2,3,4] [--tokens 1024,2048,4096] [--link 1e9] [--measure]
@@ -47,8 +48,8 @@ struct CommandLine {
   Settings settings;             // its targets are in config: never moved, never copied
   bool list_keys = false;        // baton config --keys
   bool write_reference = false;  // baton config --markdown
-  int start_descriptor = -1;     // a supervised role: where its start order lies
-  int report_descriptor = -1;    // and where it reports to
+  int start_descriptor = -1;     // of a supervised role: has its LaunchSpec; -1: none
+  int report_descriptor = -1;    // of a supervised role: takes its reports; -1: none
   QuantizeCommand quantize;      // of kQuantize
   TuneCommand tune;              // of kTune
   std::function<int()> bench;    // of kBench
@@ -58,7 +59,8 @@ struct CommandLine {
   CommandLine& operator=(const CommandLine&) = delete;
 };
 
-// Reads flags and the --config file (flags win). Errors say what to change.
+// Reads flags (without the program's name) and the --config file; flags win. NotFound: no such
+// file, or no demo model. InvalidArgument: anything else. Errors say what to change.
 absl::StatusOr<std::unique_ptr<CommandLine>> ParseCommandLine(const std::vector<std::string>& args);
 
 std::string VersionText();

@@ -1,13 +1,14 @@
-// `baton doctor`: what this machine can do and what would hold it back, on one screen.
+// `baton doctor`: shows what this machine can do and what would hold it back, on one screen. One
+// thread, which starts others and joins them.
 #pragma once
 
 #include "server/config/config.h"
 
 namespace baton {
 
-// Prints one line per check. Returns 0 when nothing failed. With a model in the configuration what
-// of its files is supported is shown too (model_report.h) and, where all is, its KV size and
-// fingerprint (loads it).
+// Prints one line per check to stdout. Returns the exit status: 0 when nothing failed, else 1. With
+// a model in the configuration, also says which of its files are supported (model_report.h); if all
+// are, loads the model and shows its KV size and fingerprint.
 int RunDoctor(const Config& config);
 
 }  // namespace baton

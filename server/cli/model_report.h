@@ -1,5 +1,5 @@
 // Reports what is supported of a model's files and what is not, by the name of the architecture,
-// field, tensor, type or file: for `baton doctor MODEL`. Reads no values of tensors.
+// field, tensor, type or file: for `baton doctor MODEL`. Reads no values of tensors. Any thread.
 #pragma once
 
 #include <string>
@@ -14,8 +14,9 @@ struct ModelFinding {
   std::string text;
 };
 
-// path: any folder or file, or random:<config.json>. Without a bad finding the model can be loaded,
-// unless values are not finite or widths not the engine's.
+// path: any folder or file, or random:<config.json>; what cannot be read is a bad finding. Without
+// a bad finding the model can be loaded, unless values are not finite or the engine cannot compute
+// the widths.
 std::vector<ModelFinding> InspectModel(const std::string& path);
 
 }  // namespace baton
