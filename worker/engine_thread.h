@@ -24,11 +24,11 @@ namespace baton {
 
 class EngineThread {
  public:
-  // Backend and pool outlive it. transfer and report are called on the engine thread.
+  // Backend and pool outlive this object. `transfer` and `report` are called on the engine thread.
   EngineThread(const WorkerCoreOptions& options, const WorkerFacts& facts, Backend* backend,
                KvPool* pool, std::function<void(TransferCommand)> transfer,
                std::function<void(WorkerReport)> report);
-  ~EngineThread();
+  ~EngineThread();  // after Close, if Start was called
   EngineThread(const EngineThread&) = delete;
   EngineThread& operator=(const EngineThread&) = delete;
 
@@ -37,16 +37,16 @@ class EngineThread {
   // --- any thread
   [[nodiscard]] bool Post(RouterEvent event);  // false: no room
   void Post(TransferEvent event);              // bounded by the tickets and pages that exist
-  WorkerMetrics metrics() const;               // after the last step
-  // Finishes what runs, refuses what comes. `drained` is called once, when nothing runs any more,
-  // on the engine thread; must only post.
+  WorkerMetrics metrics() const;               // as of the last turn
+  // Has running requests finish and new ones refused. `drained` is called once, when nothing runs
+  // any more, on the engine thread; must only post.
   void Drain(std::function<void()> drained = nullptr);
   bool WaitDrained(absl::Duration timeout);  // true once drained and nothing runs
 
   // --- the thread that called Start
   // Cancels everything and joins, after at most two seconds of waiting for handoffs to end.
   void Close();
-  // After Close, once the transfer room is gone and has said its last: takes what it said and
+  // Called after Close, once the transfer room is gone: takes the transfer room's last events and
   // CHECKs that every page came back.
   void CollectPages();
 

@@ -1,4 +1,5 @@
-// Adds the rates of a worker's links to every load report that it sends to the router.
+// Adds the rates of a worker's links to every load report that the worker sends to the router. Pure
+// function; the worker calls it on the engine thread.
 #pragma once
 
 #include <variant>
@@ -10,6 +11,7 @@
 
 namespace baton {
 
+// Leaves out links of unknown rate, and those beyond ControlLimits::kLinks.
 inline void AddLinks(const std::vector<LinkReport>& links, WorkerReport* report) {
   for (WorkerEvent& event : report->events) {
     auto* load = std::get_if<WorkerLoad>(&event);

@@ -1,4 +1,4 @@
-// The worker's KV pool as the transfer room sees it.
+// The worker's KV pool as the transfer room sees it (kvtransfer/protocol/transfer_events.h).
 #pragma once
 
 #include "engine/kv/kv_pool.h"
@@ -6,7 +6,7 @@
 
 namespace baton {
 
-// Valid as long as the pool.
+// Pure function. The view is valid as long as the pool.
 PoolView ViewOf(const KvPool& pool);
 
 }  // namespace baton

@@ -1,5 +1,6 @@
 // One worker process without its main(): engine, pool, transfer and the line to the router, each on
-// its thread. Every worker can run both phases; its role says what it prefers.
+// a thread of its own. Every worker can run both phases; its role says which one it prefers. One
+// thread calls Start and Stop.
 #pragma once
 
 #include <cstdint>
@@ -21,26 +22,28 @@ namespace baton {
 class Worker {
  public:
   // Loads the model (progress as in LoadBackend, on this thread), then starts all threads. A router
-  // that is not there yet is dialled until it is.
+  // that is not there yet is dialled until it is. InvalidArgument: max_batch does not fit the step,
+  // or kv_bytes the pool. Other errors are those of LoadBackend, KvPool::Create, CostFor and
+  // Transfer::Start.
   static absl::StatusOr<std::unique_ptr<Worker>> Start(const WorkerOptions& options,
                                                        const WorkerStart& start,
                                                        void (*progress)(void*, double) = nullptr,
                                                        void* progress_context = nullptr);
-  // Starts around a loaded engine.
+  // Starts around a loaded engine, whose model, threads and limits are used.
   static absl::StatusOr<std::unique_ptr<Worker>> Start(const WorkerOptions& options,
                                                        const WorkerStart& start,
                                                        std::unique_ptr<Backend> backend);
-  ~Worker();  // Stop
+  ~Worker();  // calls Stop
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
   // The announcement made to the router: pages, context, addresses.
   const WorkerAnnounce& announce() const { return announce_; }
   const Backend& backend() const { return *backend_; }
-  WorkerMetrics metrics() const;  // any thread; not beside Stop
+  WorkerMetrics metrics() const;  // any thread, but not while Stop runs
 
-  // Takes nothing new; what runs goes on to its end. Any thread. `drained` is called once, when
-  // nothing runs here any more, on the engine thread: it must only post.
+  // Refuses new requests; running ones go on to their end. Any thread. `drained` is called once,
+  // when nothing runs here any more, on the engine thread: it must only post.
   void Drain(std::function<void()> drained = nullptr) { engine_->Drain(std::move(drained)); }
   // True once nothing runs here after Drain (its own or the router's); false after `timeout`.
   bool WaitDrained(absl::Duration timeout) { return engine_->WaitDrained(timeout); }

@@ -37,7 +37,8 @@ struct WorkerCoreOptions {
   // Layers run together until this much KV is final, then it is announced: small chunks do not pay
   // for one message per layer.
   int64_t announce_bytes = 256 << 10;
-  int64_t zeroed_bytes_per_turn = 4 << 20;  // pages lent between two steps are zeroed first
+  // Bounds the pages lent between two steps, which are zeroed first; one page at least is lent.
+  int64_t zeroed_bytes_per_turn = 4 << 20;
 };
 
 // Facts about the worker. The engine's limits bound steps and slices.
@@ -56,6 +57,8 @@ struct WorkerPorts {
 
 class WorkerCore {
  public:
+  // Backend and pool outlive the core. max_batch is at least 1 and below the engine's
+  // max_step_tokens; mixed_prefill_tokens, self and max_context are positive.
   WorkerCore(const WorkerCoreOptions& options, const WorkerFacts& facts, Backend* backend,
              KvPool* pool, WorkerPorts ports);
 

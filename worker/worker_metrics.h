@@ -1,5 +1,5 @@
-// A worker's numbers, copied after each step: the server makes /metrics of them. Counters count
-// from the start of the process.
+// A worker's numbers, copied after each turn of the engine thread: the server makes /metrics of
+// them. Counters count from the start of the process. Plain data.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// Options of a worker: those of each room, and what only this process knows.
+// Options of a worker: those of each room, and values that only this process knows. Plain data, set
+// at the start of the process.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,8 @@ struct WorkerOptions {
   TransferOptions transfer;
 };
 
-// Declares SECTION.*, which a role's workers have of their own, and what DeclareEngine names.
+// Declares SECTION.*, the settings of one role's workers, and those of DeclareEngine. `options`
+// must outlive `settings`.
 void DeclareWorker(const std::string& section, WorkerOptions* options, Settings* settings);
 
 // A worker's identity and what was chosen for it; no user sets these.
@@ -33,7 +35,7 @@ struct WorkerStart {
   std::string router_address;  // host:port of the router's control address
   ClusterKey key{};
   LinkMaker make_link;  // link of the KV transfer; empty: UCX at transfer.listen_host, listen_port
-  double link_bytes_per_second = 0;  // the link is slowed to this rate; 0: not slowed
+  double link_bytes_per_second = 0;  // rate to which make_link slows the link; 0: not slowed
   int64_t kv_bytes = 1 << 30;        // size of the KV pool
   int kv_pages = 0;                  // not 0: pages instead of bytes
   // Table of `baton tune` with costs of prefill until they are measured; may be null.

@@ -1,12 +1,12 @@
-// `baton quantize MODEL --to int8|int4`: a checkpoint with integer weights, with progress on
-// stdout.
+// `baton quantize MODEL --to int8|int4`: writes a checkpoint with integer weights
+// (engine/quantize/checkpoint_quantizer.h), with progress on stdout. Called on the main thread.
 #pragma once
 
 #include "server/cli/command_line.h"
 
 namespace baton {
 
-// The exit code; what went wrong is on stderr.
+// Returns the exit status: 0, or 1 with the reason on stderr.
 int RunQuantize(const QuantizeCommand& command);
 
 }  // namespace baton

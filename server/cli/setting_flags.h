@@ -24,11 +24,13 @@ class SettingFlags {
   SettingFlags(const SettingFlags&) = delete;
   SettingFlags& operator=(const SettingFlags&) = delete;
 
+  // Adds flags for all settings, or for `keys`, which are declared. Called before `app` parses;
+  // `app` must live until Apply.
   void AddTo(CLI::App* app);
   void AddTo(CLI::App* app, const std::vector<std::string>& keys);
-  // Sets what the parsed command line gave. Errors name flag, value and what is allowed.
+  // Sets what the parsed command line gave. InvalidArgument names flag, value and what is allowed.
   absl::Status Apply() const;
-  std::vector<std::string> names() const;
+  std::vector<std::string> names() const;  // with the dashes, in order of adding
 
  private:
   struct Flag {

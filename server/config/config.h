@@ -1,6 +1,7 @@
 // The configuration of every process: the options struct of each room, nested, and what the
 // processes themselves are told. A room declares its settings beside its struct; this room
-// composes them. docs/CONFIG.md is the list (`baton config --markdown`).
+// composes them. docs/CONFIG.md is the list (`baton config --markdown`). Plain data, set at the
+// start of the process by one thread.
 #pragma once
 
 #include <cstdint>
@@ -22,14 +23,14 @@ namespace baton {
 struct ServerConfig {
   HttpServerOptions http;  // limits.max_body 0 = min(64 MiB, 32 B x context), at least 1 MiB
   ApiFrontOptions api;
-  int text_threads = 1;
+  int text_threads = 1;                                 // of the TextPool
   absl::Duration shutdown_timeout = absl::Seconds(30);  // of every process
 
   ServerConfig();
 };
 
 struct RouterConfig {
-  std::string control = "127.0.0.1:0";  // where workers dial
+  std::string control = "127.0.0.1:0";  // host:port where workers dial; port 0: picked
   RouterOptions router;
   std::string partition_table;  // file, for RelayLab::partition kTable
 
@@ -40,19 +41,19 @@ struct RouterConfig {
 // bytes of KV) stands in `worker` and in WorkerStart.
 struct WorkerConfig {
   int workers = 1;
-  std::string cpus;  // "0-3,8"; empty = chosen
-  int threads = 0;   // 0 = as many as its cpus and the quota
-  int nice = 0;
-  int spin_us = -1;       // -1 = chosen
-  int64_t kv_memory = 0;  // per worker; 0 = chosen
+  std::string cpus;       // of each worker: "0-3,8"; empty = chosen
+  int threads = 0;        // compute threads of each worker; 0 = as many as its cpus and the quota
+  int nice = 0;           // scheduling priority, -20 to 19; higher yields more
+  int spin_us = -1;       // microseconds that a compute thread waits awake; -1 = chosen
+  int64_t kv_memory = 0;  // bytes per worker; 0 = chosen
   std::string cost_file;  // of baton tune; empty: measured from the first step on
   WorkerOptions worker;
 };
 
 // An emulated link, for experiments: bounds each worker's port, in each direction.
 struct LinkLab {
-  int64_t bytes_per_second = 0;  // 0 = as fast as the link is
-  absl::Duration latency = absl::ZeroDuration();
+  int64_t bytes_per_second = 0;                   // 0 = as fast as the link is
+  absl::Duration latency = absl::ZeroDuration();  // added to what the link carries
   int64_t falls_after = 0;  // bytes that come in, then it carries a hundredth; 0 = never
 };
 
@@ -62,7 +63,7 @@ struct ClusterConfig {
   std::string key_file;  // 32 bytes as hex (single roles)
   std::string worker_host = "127.0.0.1";  // where workers listen for KV and metrics
   std::string worker_name;                // "prefill0"; empty = role and process id
-  int metrics_port = 0;
+  int metrics_port = 0;                   // of a worker's /metrics; 0: picked
   LinkLab link;
 };
 
@@ -77,10 +78,13 @@ struct Config {
   Config();
 };
 
+// Declares the settings of all rooms; `config` must outlive `settings`.
 void DeclareSettings(Config* config, Settings* settings);
 
-// Numbers of a CPU list such as "0-3,8", ascending. InvalidArgument names the text.
+// Numbers of a CPU list such as "0-3,8", ascending, each once; none for an empty text.
+// InvalidArgument names the text.
 absl::StatusOr<std::vector<int>> ParseCpuList(const std::string& text);
+// Returns the list that ParseCpuList reads back. cpus: ascending.
 std::string CpuListText(const std::vector<int>& cpus);
 
 }  // namespace baton

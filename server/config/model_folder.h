@@ -1,4 +1,4 @@
-// From what the user calls the model to the folder or file it is.
+// Finds the folder or file of the model that the user names. Start of a process, one thread.
 #pragma once
 
 #include <string>
@@ -11,13 +11,15 @@ namespace baton {
 // Home directory from the password database; empty when there is none.
 std::string HomeFolder();
 
-// The models/demo folder: beside the installed program, else in the source tree.
+// The models/demo folder: beside the installed program, else in the source tree. NotFound: in
+// neither.
 absl::StatusOr<std::string> DemoFolder();
 
-// Sets model->path to an absolute folder with a config.json (or a file, or random:<absolute file>)
-// and model->name when it is empty. A folder, a GGUF file, a hub id in the local Hugging Face cache
-// (org/name, or org/name@revision), or random:<config.json>. Nothing is downloaded: errors say
-// where was looked and what to run or change.
+// Sets model->path to an absolute folder with a config.json (or a file, or random:<absolute file>),
+// and model->name if it is empty. Takes as path a folder, a GGUF file, a hub id in the local
+// Hugging Face cache (org/name, or org/name@revision), or random:<config.json>. Nothing is
+// downloaded. InvalidArgument: the path is empty. NotFound: there is no such model; the error says
+// which places were searched and what to run or change.
 absl::Status ResolveModel(ModelConfig* model);
 
 }  // namespace baton

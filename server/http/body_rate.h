@@ -1,5 +1,6 @@
 // Judges whether a request's body comes fast enough, over a sliding window: bytes from before the
-// window buy no time. Sans-IO: time is an argument, of MonotonicNow.
+// window buy no time. A plain object of one connection, on the loop's thread; `now` is of
+// MonotonicNow.
 #pragma once
 
 #include <algorithm>
@@ -14,14 +15,14 @@ inline constexpr double kMinBodyBytesPerSecond = 1024;
 
 class BodyRate {
  public:
-  // window: what counts is what came in so much time, give or take an eighth. grace: before that
-  // much has passed nothing is judged.
+  // window: the bytes of so much time count, give or take an eighth. grace: no body is too slow
+  // before so much time has passed.
   BodyRate(absl::Duration window, absl::Duration grace)
       : window_(window), grace_(std::min(grace, window)) {}
 
-  void Start(absl::Time now);
+  void Start(absl::Time now);  // a body begins
   void Add(absl::Time now, size_t n_bytes);
-  // Asked again and again, every look_every(), also while nothing comes.
+  // Called every look_every(), also while no bytes come.
   bool IsTooSlow(absl::Time now);
   absl::Duration look_every() const { return window_ / 8; }
 

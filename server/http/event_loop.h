@@ -1,5 +1,5 @@
 // The one loop of a front thread: sockets, timers and posted work. A thin shell over Asio, so that
-// its headers stay in few files.
+// Asio's headers stay in few files. What uses the loop ends before the loop does.
 #pragma once
 
 #include <functional>
@@ -24,17 +24,18 @@ class EventLoop {
   void Stop();  // any thread
   // Any thread: runs on the loop's thread, after what it does now.
   void Post(std::function<void()> work);
-  // SIGTERM and SIGINT come here instead of ending the process. Once, before Run.
+  // SIGTERM and SIGINT call the handler, on the loop's thread, instead of ending the process.
+  // Called once, before Run.
   void OnStopSignal(std::function<void()> handler);
 
-  boost::asio::io_context& context();
+  boost::asio::io_context& context();  // for sockets of this room
 
-  // One pending call; setting it again replaces it.
+  // One pending call; Set replaces the call that is pending. Loop's thread.
   class Timer {
    public:
     explicit Timer(EventLoop* loop);
-    ~Timer();
-    // when: of MonotonicNow. Loop's thread.
+    ~Timer();  // cancels
+    // when: of MonotonicNow; one that has passed: the loop's next turn; InfiniteFuture: no call.
     void Set(absl::Time when, std::function<void()> work);
     void Cancel();
 

@@ -1,7 +1,7 @@
 // Reports sockets whose other end went away while nothing reads them. A connection that owes an
 // answer leaves unread the bytes that the client sent ahead, so waiting for something to read never
 // shows the end behind these bytes. One epoll (EPOLLRDHUP) serves all sockets; the event loop waits
-// for it. Loop's thread.
+// for it. The loop must outlive the watch. Loop's thread.
 #pragma once
 
 #include <functional>
@@ -19,9 +19,10 @@ class HangupWatch {
   HangupWatch& operator=(const HangupWatch&) = delete;
 
   // Calls on_hangup once, later, when the connection is dead, or the client has shut down its side
-  // (unless half_closed is fine). One watch per socket; Remove before the socket is closed.
+  // (unless that is fine). One watch per socket; Remove before the socket is closed. If the system
+  // refuses the watch, on_hangup is never called.
   void Add(int socket, bool half_closed_is_fine, std::function<void()> on_hangup);
-  void Remove(int socket);  // none: nothing
+  void Remove(int socket);  // does nothing for a socket that is not watched
 
  private:
   struct State;

@@ -1,10 +1,12 @@
-// One connection of an HttpServer, and what all connections share. Private to http_server.cc and
-// http_connection.cc: the only users of Asio's sockets. Loop's thread.
+// One connection of an HttpServer, and the state that all connections share. Private to
+// http_server.cc and http_connection.cc: the only users of Asio's sockets. Loop's thread.
 #pragma once
 
 #include <array>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -30,7 +32,7 @@ class HttpServer::Core : public std::enable_shared_from_this<HttpServer::Core> {
         acceptor(event_loop->context()),
         hangups(event_loop) {}
 
-  absl::Status Listen();
+  absl::Status Listen();  // errors of HttpServer::Start
   void Accept();
   void Close();
   void CheckDrained();
@@ -58,10 +60,11 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void Write(std::string_view bytes);
   void EndStream();
   void Close();  // closes at once, without OnGone
-  // Reading a request, or done, with every byte written.
+  // True if no answer is owed and every byte is written.
   bool quiet() const {
     return phase_ != Phase::kAnswering && pending_.empty() && !is_writing_ && !streaming_;
   }
+  // True if quiet and no byte of another request has come.
   bool idle() const {
     return phase_ == Phase::kReading && !parser_.started() && input_.empty() && quiet();
   }
@@ -117,7 +120,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   bool overflowed_ = false;
   bool parse_due_ = false;  // parsing goes on in the next turn: other connections come in between
   bool watches_hangup_ = false;
-  size_t discarded_ = 0;
+  size_t discarded_ = 0;  // bytes, in kDiscarding
   absl::Time deadline_ = absl::InfiniteFuture(), write_deadline_ = absl::InfiniteFuture();
   absl::Time armed_for_;  // valid while timer_armed_
   BodyRate body_rate_;

@@ -1,4 +1,4 @@
-// HTTP/1.1 messages as plain values, and the one writer of responses.
+// HTTP/1.1 messages as plain values, and the one writer of responses. Pure functions, any thread.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@ namespace baton {
 struct HttpRequest {
   std::string method;  // "GET"
   std::string path;    // percent-decoded, without the query
-  std::string query;
+  std::string query;   // as sent, without the question mark
   bool is_http_1_0 = false;
   bool keep_alive = true;
-  bool expects_continue = false;
+  bool expects_continue = false;  // the client waits for 100 Continue before the body
   bool has_body = false;
   std::string content_type, content_encoding, origin, request_id, user_agent;
   std::string body;
@@ -24,7 +24,7 @@ struct HttpRequest {
 
 struct HttpReply {
   int status = 200;
-  std::string content_type = "application/json";
+  std::string content_type = "application/json";  // empty: no such header
   std::string body;
   // Names are constants of ours; values are checked by the writer.
   std::vector<std::pair<const char*, std::string>> headers;
@@ -34,7 +34,7 @@ struct HttpReply {
 // A page in the text format of Prometheus.
 HttpReply MetricsReply(std::string page);
 
-std::string_view ReasonPhrase(int status);
+std::string_view ReasonPhrase(int status);  // "OK", ...; "Unknown" for a status we never send
 
 // Status line and headers, up to and with the empty line. Bytes of values that could end a line are
 // replaced: a response cannot be split.

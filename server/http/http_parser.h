@@ -1,6 +1,6 @@
-// Bytes of a connection to HTTP requests. Sans-IO: no socket, clock or thread. Boost.Beast parses;
-// what it is too lenient about (request smuggling, sizes) is checked here, on the raw bytes:
-// RFC 9112 sections 2.2, 3.2, 5.2, 6.
+// Turns bytes of a connection into one HTTP request. A plain object: no socket, clock or thread.
+// Boost.Beast parses; form and sizes about which Beast is too lenient (request smuggling) are
+// checked here, on the raw bytes: RFC 9112 sections 2.2, 3.2, 5.2, 6.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,10 @@
 
 namespace baton {
 
+// Bytes, but for max_fields.
 struct HttpLimits {
-  size_t max_header = 16 << 10;
-  size_t max_fields = 64;
+  size_t max_header = 16 << 10;  // request line and all header lines
+  size_t max_fields = 64;        // number of header lines
   size_t max_line = 8 << 10;
   size_t max_target = 2 << 10;
   size_t max_body = 1 << 20;
@@ -22,7 +23,7 @@ struct HttpLimits {
 
 // After an error the connection must not be used again: where the next request begins is unknown.
 struct HttpParseError {
-  int status = 400;
+  int status = 400;  // of HTTP: 400, 413, 414, 417, 431
   std::string message;
 };
 
@@ -37,15 +38,15 @@ class HttpParser {
 
   // Takes bytes from the front of *input as far as they belong to this request. kHead is returned
   // once, when the header is complete and nothing of the body was read: call again to go on.
-  // kComplete: request() is whole, *input begins with the next request. Never call after kComplete
+  // kComplete: request() is whole, *input begins with the next request. Not called after kComplete
   // or kError.
   Progress Take(std::string* input);
 
-  // Whole from kHead on, but for the body; the body from kComplete on.
+  // Whole from kHead on, but for the body; the body from kComplete on. The caller may move it away.
   HttpRequest& request();
-  const HttpParseError& error() const;
-  bool in_body() const;  // between kHead and kComplete
-  bool started() const;  // some byte of this request was seen
+  const HttpParseError& error() const;  // after kError
+  bool in_body() const;                 // between kHead and kComplete
+  bool started() const;                 // some byte of this request was seen
 
  private:
   struct State;

@@ -24,7 +24,7 @@
 
 namespace baton {
 
-using ExchangeId = uint64_t;
+using ExchangeId = uint64_t;  // never 0, never used again
 
 class HttpHandler {
  public:
@@ -33,14 +33,16 @@ class HttpHandler {
   // the body.
   virtual std::optional<HttpReply> OnHead(const HttpRequest& request) = 0;
   virtual void OnRequest(ExchangeId id, HttpRequest request) = 0;
-  virtual void OnGone(ExchangeId id) = 0;
-  // The answer to a request that is not HTTP, too large or too slow.
+  virtual void OnGone(ExchangeId id) = 0;  // nobody waits for the answer any more
+  // Returns the answer to a request that is not HTTP, too large or too slow, or to a connection
+  // beyond max_connections. status: of HTTP.
   virtual HttpReply OnBadRequest(int status, const std::string& message) = 0;
 };
 
 class HttpServer {
  public:
-  // Binds and listens. Error: names address and port. The handler must outlive the server.
+  // Binds and listens. InvalidArgument: the host is no IP address. Unavailable: address and port
+  // cannot be bound. Errors name them. Loop and handler must outlive the server.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(EventLoop* loop,
                                                            const HttpServerOptions& options,
                                                            HttpHandler* handler);
@@ -59,7 +61,7 @@ class HttpServer {
   void EndStream(ExchangeId id);
 
   // From now on every answer ends its connection, and idle connections are closed. Calls `drained`
-  // when no exchange is open and every byte is written (at once, if so already).
+  // once, from the loop, when no exchange is open and every byte is written.
   void Drain(std::function<void()> drained);
 
   class Core;

@@ -1,6 +1,6 @@
-// A page that costs much to make, like /metrics: it is made at most once in `pause`. Who asks
-// sooner gets it when it is made next, one for all who wait, so it is never older than its
-// question. Loop's thread.
+// A page that costs much to make, like /metrics: made at most once in `pause`. A request that comes
+// sooner gets the page when it is made next, one page for all who wait, so the page is never older
+// than the request. Loop's thread.
 #pragma once
 
 #include <functional>
@@ -17,10 +17,11 @@ inline constexpr absl::Duration kMetricsPause = absl::Milliseconds(250);
 
 class PacedPage {
  public:
+  // The loop must outlive the page.
   PacedPage(EventLoop* loop, absl::Duration pause, std::function<std::string()> make)
       : pause_(pause), make_(std::move(make)), timer_(loop) {}
 
-  // Calls `use` with the page: at once, or later.
+  // Calls `use` with the page: at once, or later, but not after the end of this object.
   void Get(std::function<void(const std::string&)> use);
 
  private:

@@ -1,5 +1,5 @@
-// One role process: started by fork and exec of this program, ends with its parent. The parent has
-// one thread.
+// One role process: started by fork and exec of this program, ends with its parent. Owned by the
+// supervisor's one thread.
 #pragma once
 
 #include <sys/types.h>
@@ -15,8 +15,9 @@ namespace baton {
 
 class ChildProcess {
  public:
-  // Runs `program SUBCOMMAND --start-descriptor 3 --report-descriptor 4 [title]`; the title only
-  // names the process in `ps`. The order lies in descriptor 3 when it starts.
+  // Runs `program SUBCOMMAND --start-descriptor 3 --report-descriptor 4`. The process reads the
+  // order from descriptor 3. Internal: the system refused; the error names the call. A program that
+  // cannot be run is no error here: the process ends with status 127.
   static absl::StatusOr<ChildProcess> Start(const std::string& program,
                                             const std::string& subcommand, const LaunchSpec& order);
   ~ChildProcess();  // closes the report pipe; the process stays
@@ -25,7 +26,8 @@ class ChildProcess {
 
   pid_t pid() const { return pid_; }
   int report_descriptor() const { return report_; }  // non-blocking; -1 once it has ended
-  // Whole report lines that have arrived; closes the descriptor at its end.
+  // Returns the reports that have arrived whole, without waiting. Closes the descriptor at the
+  // pipe's end.
   std::vector<StartReport> ReadReports();
   void Signal(int signal) const;
 

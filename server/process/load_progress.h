@@ -1,5 +1,5 @@
 // Shows the loading of models: a bar on a terminal, a plain line every few seconds elsewhere.
-// Writes to stdout.
+// Writes to stdout. One thread.
 #pragma once
 
 #include <string>

@@ -1,6 +1,5 @@
-// Runs a process's role, the router with the HTTP front or one worker, until it is told to stop.
-// Returns the exit status. The calling thread becomes the process's loop; no other thread exists
-// before.
+// Runs a process's role, the router with the HTTP front or one worker, until SIGTERM or SIGINT. The
+// calling thread becomes the process's loop; no other thread exists before.
 #pragma once
 
 #include <string>
@@ -18,6 +17,8 @@ struct RoleConfig {
   StartReporter reporter{-1};
 };
 
+// Both return the exit status: 0 after an orderly end, 2 if the role cannot start; the log says
+// why.
 int RunRouter(const RoleConfig& process);
 int RunWorker(const RoleConfig& process, Role role);
 
@@ -25,11 +26,12 @@ int RunWorker(const RoleConfig& process, Role role);
 // role, within a share of the machine's memory.
 struct KvSizing {
   int64_t page_bytes = 0;
-  int pages_per_context = 0;
-  int contexts = 0;          // whole contexts wanted
-  int64_t memory_bytes = 0;  // the machine's, or the container's if smaller
-  int n_workers = 1;         // workers that share the memory
+  int pages_per_context = 0;  // of a sequence as long as the context
+  int contexts = 0;           // whole contexts wanted
+  int64_t memory_bytes = 0;   // the machine's, or the container's if smaller
+  int n_workers = 1;          // workers that share the memory
 };
+// Returns bytes: at most a worker's share of a quarter of the memory, at least two pages.
 int64_t ChooseKvBytes(const KvSizing& wish);
 
 }  // namespace baton

@@ -16,11 +16,12 @@ namespace baton {
 
 class WorkerEndpoint : public HttpHandler {
  public:
-  // `read` gives the worker's figures of now.
+  // `read` returns the worker's metrics as of now; called on the loop's thread.
   WorkerEndpoint(const std::string& worker_name, const std::string& model,
                  std::function<WorkerMetrics()> read);
 
   std::string Text();  // of /metrics, as of now
+  // Called before the loop runs. Loop and server are used until the server's end.
   void Attach(EventLoop* loop, HttpServer* server);
   std::optional<HttpReply> OnHead(const HttpRequest& request) override;
   void OnRequest(ExchangeId id, HttpRequest request) override;
@@ -32,7 +33,7 @@ class WorkerEndpoint : public HttpHandler {
   const MetricLabels labels_;
   MetricsRegistry registry_;
   MetricTable<WorkerMetrics> series_;
-  std::map<Incarnation, MetricTable<LinkReport>> links_;  // since a handoff was first sent there
+  std::map<Incarnation, MetricTable<LinkReport>> links_;  // by peer
   HttpServer* server_ = nullptr;
   std::optional<PacedPage> page_;  // since Attach
 };

@@ -1,5 +1,5 @@
-// Shares out the CPUs that this process may use among the workers that `baton serve` starts. Pure
-// functions.
+// Shares out the CPUs that this process may use among the workers that `baton serve` starts. Plain
+// data and pure functions, any thread.
 #pragma once
 
 #include <string>
@@ -16,12 +16,13 @@ struct CpuPlacement {
 };
 
 struct Placement {
-  std::vector<CpuPlacement> decode, prefill;
+  std::vector<CpuPlacement> decode, prefill;  // (workers of the role)
   // All workers computing at once exceed the quota: the kernel stops them now and then.
   bool exceeds_quota = false;
 };
 
-// Keeps the `cpus` and `threads` that the user set; chooses the others:
+// Keeps the `cpus` and `threads` that the user set and chooses the others, for the CPUs and the
+// quota in `allowance`:
 // - CPUs: decoding has its own, prefill the others, each worker of a role an even share; workers of
 //   a role that has fewer CPUs than workers share them all.
 // - Threads: one per CPU; where a quota gives less time than the CPUs have, as many in all as it
