@@ -48,7 +48,7 @@ class SliceRun {
   explicit SliceRun(const Shape& shape);
 
   // The next block, of at most max_rows rows: the fewest blocks possible, of equal size. Empty:
-  // the slice is done, or waits for its inflow. `inflow` never goes back.
+  // the slice is done, or waits for its inflow.
   std::optional<SliceBlock> Next(int max_rows, const InflowProgress& inflow) const;
   // Called when the block from Next was computed. True: the block ends a layer.
   bool Computed(const SliceBlock& block);

@@ -55,8 +55,8 @@ using ControlEvent = std::variant<WorkerConnected, WorkerReported, WorkerLost>;
 
 class ControlServer {
  public:
-  // Binds and listens. InvalidArgument: the address is not on the loopback. Unavailable: it cannot
-  // be bound. Errors name the address.
+  // Binds and listens. InvalidArgument: the address is not on the loopback. Unavailable: the
+  // address cannot be bound. Errors name the address.
   static absl::StatusOr<std::unique_ptr<ControlServer>> Start(const ControlServerOptions& options);
   ~ControlServer();  // calls Shutdown if it was not called
   ControlServer(const ControlServer&) = delete;

@@ -51,8 +51,9 @@ class Cluster {
   bool empty() const { return workers_.empty(); }
   bool reuses_kv() const;  // at least one worker reuses KV of earlier prompts
   bool serves() const;     // at least one worker takes requests
-  const WorkerAnnounce* Find(Incarnation worker) const;  // valid until Join or Leave; null: unknown
-  std::vector<Incarnation> Workers() const;              // ascending
+  // Null: unknown worker. The announce is valid until the next Join or Leave.
+  const WorkerAnnounce* Find(Incarnation worker) const;
+  std::vector<Incarnation> Workers() const;  // ascending
   // Latest rate measured by `from`. All zero except `peer` if unknown.
   LinkRate LinkOf(Incarnation from, Incarnation to) const;
 

@@ -26,7 +26,8 @@ class PrefixMemory {
   PrefixMemory(PrefixMemory&&) = default;
   PrefixMemory& operator=(PrefixMemory&&) = default;
 
-  // pages: PageHashes of a prompt, or the first of them. Records that the worker has their KV now.
+  // Records that the worker has the KV of these pages now. pages: PageHashes of a prompt, or the
+  // first ones of PageHashes.
   // Forgets the least recently used pages, the last pages of a prompt first, as pools do.
   void Add(std::span<const uint64_t> pages);
   // Number of the first pages that the worker is expected to have.

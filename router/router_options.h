@@ -16,14 +16,16 @@ struct RouterOptions {
   // Attempts in a row that may lose a worker or a handoff before the request is taken to be the
   // cause and fails.
   int max_lost_attempts = 8;
-  RelayRules relay{};  // after a relay that broke the next attempt is no relay
+  // A relay that broke may go on once, with another worker in the lost one's place; any other
+  // attempt after a relay that broke is no relay.
+  RelayRules relay{};
   // A request whose workers were lost fails after so long without any worker.
   absl::Duration worker_wait = absl::Seconds(30);
   // A worker without a report for so long counts as lost: hung, stopped or cut off. Empty reports
   // count; infinite: never.
   absl::Duration worker_silence = absl::Seconds(3);
-  // An attempt without a sign of life (a token, the end of a part or of the prompt) for so long,
-  // and for 20 times the predicted wait before the first one, is recalled and dispatched again.
+  // An attempt without a sign of life (a token, the end of a part or of the prompt) for so long
+  // (before the first sign: plus 20 times the predicted wait) is recalled and dispatched again.
   absl::Duration attempt_silence = absl::Minutes(5);
   // After a relay's handoff broke, reports of its other ranks and lost workers are awaited for so
   // long: they tell which worker to replace.

@@ -23,8 +23,8 @@ struct PoolPlane {
   int64_t offset = 0, bytes = 0;  // inside a page
 };
 
-// The arena that both ends address by (page id, plane). It outlives the Transfer and is constant
-// until then, except the frames of pages that no handoff works on.
+// The arena that both ends address by (page id, plane). The arena outlives the Transfer and is
+// constant until then, except the frames of pages that no handoff works on.
 struct PoolView {
   std::byte* base = nullptr;
   int64_t page_stride = 0;  // bytes from one page to the next

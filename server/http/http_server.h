@@ -42,7 +42,7 @@ class HttpHandler {
 class HttpServer {
  public:
   // Binds and listens. InvalidArgument: the host is no IP address. Unavailable: address and port
-  // cannot be bound. Errors name them. Loop and handler must outlive the server.
+  // cannot be bound; the error names both. Loop and handler must outlive the server.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(EventLoop* loop,
                                                            const HttpServerOptions& options,
                                                            HttpHandler* handler);
