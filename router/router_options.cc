@@ -7,8 +7,9 @@ void DeclareRouter(RouterOptions* options, Settings* settings) {
                 "requests not ended; beyond it the answer is 429");
   settings->Int("router.max_attempts", &options->max_attempts, 1, 100,
                 "attempts in a row that a worker fails before the request fails");
-  settings->Int("router.max_lost_attempts", &options->max_lost_attempts, 1, 1000,
-                "attempts in a row that lose a worker before the request is taken for the cause");
+  settings->Int(
+      "router.max_lost_attempts", &options->max_lost_attempts, 1, 1000,
+      "attempts in a row that lose a worker or a handoff before the request counts as the cause");
   DeclareRelayRules(&options->relay, settings);
   settings->Duration("router.worker_wait", &options->worker_wait, absl::ZeroDuration(),
                      absl::Hours(1), "a request without any worker left waits before it fails");

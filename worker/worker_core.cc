@@ -1,6 +1,7 @@
 #include "worker/worker_core.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "common/check.h"
@@ -351,7 +352,8 @@ void WorkerCore::Report(WorkerEvent event) {
 
 WorkerLoad WorkerCore::Load() const {
   WorkerLoad load;
-  load.prefill_queued_tokens = static_cast<int32_t>(prefill_.queued_tokens());
+  load.prefill_queued_tokens = static_cast<int32_t>(
+      std::min<int64_t>(prefill_.queued_tokens(), std::numeric_limits<int32_t>::max()));
   load.decode_rows = decode_.n_rows();
   load.decode_waiting = decode_.n_waiting();
   load.pages_free = pool_->free() + lender_.unpromised();

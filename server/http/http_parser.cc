@@ -76,7 +76,7 @@ std::optional<HttpParseError> CheckRawHead(std::string_view head, const HttpLimi
     }
     if (line.size() > limits.max_line) return Bad("header line too long", 431);
     if (!line.empty() && (line[0] == ' ' || line[0] == '\t')) return Bad("folded header line");
-    if (++n_lines > limits.max_fields + 2) return Bad("too many header fields", 431);
+    if (++n_lines > limits.max_fields + 1) return Bad("too many header fields", 431);
     head.remove_prefix(end + 2);
   }
   return std::nullopt;

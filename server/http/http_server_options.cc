@@ -16,7 +16,7 @@ void DeclareHttpServer(HttpServerOptions* options, Settings* settings) {
   settings->Duration("server.header_timeout", &options->header_timeout, min, day,
                      "for a whole header block");
   settings->Duration("server.body_timeout", &options->body_timeout, min, day,
-                     "without progress of a body");
+                     "in which a body brings less than 1 KiB/s on average");
   settings->Duration("server.idle_timeout", &options->idle_timeout, min, day,
                      "of an idle connection after a request");
   settings->Duration("server.write_timeout", &options->write_timeout, min, day,

@@ -157,8 +157,8 @@ TEST_CASE("sizes are bounded") {
   };
   std::string fields;
   for (int i = 0; i < 9; ++i) fields += "X: a\r\n";
-  CHECK(status(Get(fields)) == 0);
-  CHECK(status(Get(fields + "X: a\r\nX: b\r\n")) == 431);
+  CHECK(status(Get(fields)) == 0);  // Host is the tenth
+  CHECK(status(Get(fields + "X: a\r\n")) == 431);
   CHECK(status(Get("X: " + std::string(900, 'a') + "\r\n")) == 0);
   CHECK(status(Get("X: " + std::string(1100, 'a') + "\r\n")) == 431);
   CHECK(status(Get("", "/" + std::string(499, 'a'))) == 0);
