@@ -68,6 +68,7 @@ struct EmitToken {
   int32_t token = 0;
   float logprob = 0;
   uint64_t digest = 0;
+  std::vector<TokenLogprob> logprobs{};  // as in TokenOut
 };
 // Comes exactly once per submitted request, after the last token; only EmitReleased may follow.
 struct EmitEnd {

@@ -8,8 +8,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
+#include "common/sampling_params.h"
 #include "server/api/api_error.h"
 
 namespace baton {
@@ -20,19 +22,32 @@ struct ApiRequest {
   Endpoint endpoint = Endpoint::kCompletions;
   std::string model;  // empty = the served one
 
-  // Exactly one of these: text, tokens (completions), messages (chat; a JSON array of objects with
-  // role and string content).
-  std::optional<std::string> prompt_text;
-  std::optional<std::vector<int32_t>> prompt_tokens;
+  // completions: one or more prompts, each as text or as token ids (with chat: at most one, ids).
+  // chat: messages, a JSON array of objects with role and string content.
+  std::vector<std::variant<std::string, std::vector<int32_t>>> prompts;
   std::string messages;
   std::string tools;               // JSON array, or empty
   std::string template_variables;  // JSON object, or empty
   bool add_generation_prompt = true;
   std::optional<bool> add_special_tokens;
 
+  std::string documents;  // JSON array, or empty
+  bool continue_final_message = false;
+
+  int64_t n = 1;                   // choices per prompt
+  std::optional<int64_t> best_of;  // of so many choices, the n with the best mean logprob
+  bool echo = false;
+  std::optional<int64_t> truncate_prompt_tokens;  // keeps so many tokens of the prompt; -1: as fit
+  bool truncate_left = true;                      // keeps the end of the prompt
+
   std::optional<int64_t> max_tokens;
-  std::optional<double> temperature, top_p;
+  std::optional<double> temperature, top_p, min_p;
   std::optional<int64_t> top_k, seed;
+  std::optional<double> presence_penalty, frequency_penalty, repetition_penalty;
+  std::optional<int64_t> min_tokens;
+  std::vector<LogitBias> logit_bias;       // ascending by token, each token once
+  std::vector<int32_t> allowed_token_ids;  // ascending, each once
+  std::vector<std::string> bad_words;
   std::vector<std::string> stop;
   std::vector<int32_t> stop_token_ids;  // each once
   bool ignore_eos = false;
@@ -43,6 +58,12 @@ struct ApiRequest {
   bool skip_special_tokens = true;
   bool include_stop = false;  // the stop string stays in the text
   bool return_token_ids = false;
+  bool tokens_as_ids = false;  // tokens of logprobs are written as "token_id:N"
+  // Log-probabilities of so many most probable tokens beside each token (0: of the token itself);
+  // empty: none.
+  std::optional<int64_t> top_logprobs, prompt_logprobs;
+  std::vector<int32_t> logprob_token_ids;
+  int64_t stream_interval = 1;  // tokens per event
   bool timings = false;
   bool digests = false;
 };
