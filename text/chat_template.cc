@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status.h"
+#include "text/final_message.h"
 #include "text/native.h"
 
 namespace baton {
@@ -139,8 +140,14 @@ ChatTemplate::~ChatTemplate() {
 }
 
 absl::StatusOr<std::string> ChatTemplate::Render(const ChatTemplateInput& input) const {
+  FinalMessage final_message;
+  std::string_view messages = input.messages;
+  if (input.continue_final_message) {
+    ASSIGN_OR_RETURN(final_message, FinalMessage::MarkIn(input.messages));
+    messages = final_message.messages();
+  }
   baton_template_input native = {};
-  native.messages = native::View(input.messages);
+  native.messages = native::View(messages);
   native.tools = native::View(input.tools);
   native.documents = native::View(input.documents);
   native.variables = native::View(input.variables);
@@ -156,6 +163,7 @@ absl::StatusOr<std::string> ChatTemplate::Render(const ChatTemplateInput& input)
   native::Bytes error, text;
   RETURN_IF_ERROR(native::ToStatus(
       baton_template_render(chosen->handle, &native, text.out(), error.out()), error));
+  if (input.continue_final_message) return final_message.CutAfter(text.view());
   return std::string(text.view());
 }
 

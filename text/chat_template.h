@@ -26,6 +26,9 @@ struct ChatTemplateInput {
   std::string_view documents;  // array, or empty
   std::string_view variables;  // object of further names (chat_template_kwargs), or empty
   bool add_generation_prompt = true;
+  // The prompt ends with the text of the last message, which the model goes on with; not together
+  // with add_generation_prompt.
+  bool continue_final_message = false;
   absl::CivilSecond now;  // local time for strftime_now, as datetime.now() in Python
 };
 
@@ -43,8 +46,9 @@ class ChatTemplate {
   ChatTemplate(const ChatTemplate&) = delete;
   ChatTemplate& operator=(const ChatTemplate&) = delete;
 
-  // Returns the prompt text. InvalidArgument: bad JSON, or the template failed on the conversation
-  // or refused it (the text of raise_exception is the message). ResourceExhausted: a limit was hit.
+  // Returns the prompt text. InvalidArgument: bad JSON, the template failed on the conversation or
+  // refused it (the text of raise_exception is the message), or there is no last message's text to
+  // go on with. ResourceExhausted: a limit was hit.
   absl::StatusOr<std::string> Render(const ChatTemplateInput& input) const;
 
  private:

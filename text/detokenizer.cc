@@ -56,19 +56,21 @@ Detokenizer::Detokenizer(const Tokenizer* tokenizer, DetokenizerOptions options)
 
 std::string Detokenizer::Push(int32_t id) {
   std::string text;
+  last_bytes_.clear();
   if (!tokenizer_->IsToken(id) || (options_.skip_special_tokens && tokenizer_->IsSpecial(id)))
     return text;
   std::string_view bytes = tokenizer_->TokenBytes(id);
   if (at_start_ && tokenizer_->leading_space() == LeadingSpace::kStripAllFirst) {
-    std::remove_copy(bytes.begin(), bytes.end(), std::back_inserter(held_), ' ');
+    std::remove_copy(bytes.begin(), bytes.end(), std::back_inserter(last_bytes_), ' ');
     at_start_ = false;
   } else {
     if (at_start_ && tokenizer_->leading_space() == LeadingSpace::kStripOne &&
         bytes.starts_with(' '))
       bytes.remove_prefix(1), at_start_ = false;
     if (!bytes.empty()) at_start_ = false;
-    held_.append(bytes);
+    last_bytes_ = bytes;
   }
+  held_ += last_bytes_;
   MoveWholeCharacters(&held_, &text);
   return text;
 }

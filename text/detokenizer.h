@@ -5,6 +5,7 @@
 // by one thread; the Tokenizer must outlive it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -28,11 +29,17 @@ class Detokenizer {
   // Ends the stream. Returns U+FFFD for an incomplete last character, else an empty string.
   std::string Finish();
 
+  // The bytes that the last Push added to the text, perhaps half a character.
+  std::string_view last_bytes() const { return last_bytes_; }
+  // Bytes held back: the last ones that were added.
+  size_t n_held() const { return held_.size(); }
+
  private:
   const Tokenizer* tokenizer_;
   DetokenizerOptions options_;
   bool at_start_;
   std::string held_;  // bytes of an unfinished character
+  std::string last_bytes_;
 };
 
 // Moves the longest prefix of *bytes that no further byte can change to the end of *text, invalid
