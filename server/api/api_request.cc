@@ -129,9 +129,6 @@ bool IsFalse(const json::value& value) { return value.is_bool() && !value.get_bo
 bool IsZero(const json::value& value) {
   return value.is_number() && value.to_number<double>() == 0;
 }
-bool IsZeroOrOne(const json::value& value) {
-  return value.is_number() && (value.to_number<double>() == 1 || value.to_number<double>() == 0);
-}
 bool IsOne(const json::value& value) { return value.is_number() && value.to_number<double>() == 1; }
 bool IsMinusOne(const json::value& value) {
   return value.is_number() && value.to_number<double>() == -1;
@@ -174,31 +171,55 @@ Problem ParseTokenIds(const std::string& name, const json::array& ids, std::vect
   return std::nullopt;
 }
 
-// A string, a list of token ids, or a list with one of either.
+// A string, a list of token ids, or a list of these.
 Problem ParsePrompt(const std::string& name, const json::value& value, ApiRequest* request) {
   if (value.is_string()) {
-    request->prompt_text = Text(value.get_string());
+    request->prompts.emplace_back(Text(value.get_string()));
     return std::nullopt;
   }
   const json::array* list = value.if_array();
   if (list == nullptr) return WrongType(name, value, "a string or a list of token ids");
   if (list->empty()) return InvalidField(name, "prompt must not be empty.");
   if (list->front().is_number()) {
-    return ParseTokenIds(name, *list, &request->prompt_tokens.emplace());
+    std::vector<int32_t> ids;
+    auto problem = ParseTokenIds(name, *list, &ids);
+    request->prompts.emplace_back(std::move(ids));
+    return problem;
   }
-  if (list->size() > 1) {
-    return Unsupported(
-        name, absl::StrCat("prompt has ", list->size(), " entries; send one prompt per request."));
+  for (size_t i = 0; i < list->size(); ++i) {
+    const std::string path = absl::StrCat(name, "[", i, "]");
+    const json::value& entry = list->at(i);
+    if (entry.is_string()) {
+      request->prompts.emplace_back(Text(entry.get_string()));
+      continue;
+    }
+    const json::array* inner = entry.if_array();
+    if (inner == nullptr) return WrongType(path, entry, "a string or a list of token ids");
+    if (inner->empty()) return InvalidField(path, path + " must not be empty.");
+    std::vector<int32_t> ids;
+    if (auto problem = ParseTokenIds(path, *inner, &ids)) return problem;
+    request->prompts.emplace_back(std::move(ids));
   }
-  if (list->front().is_string()) {
-    request->prompt_text = Text(list->front().get_string());
-    return std::nullopt;
-  }
-  const json::array* inner = list->front().if_array();
-  if (inner == nullptr)
-    return WrongType("prompt[0]", list->front(), "a string or a list of token ids");
-  if (inner->empty()) return InvalidField("prompt[0]", "prompt[0] must not be empty.");
-  return ParseTokenIds("prompt[0]", *inner, &request->prompt_tokens.emplace());
+  return std::nullopt;
+}
+
+Problem ParseN(const std::string& name, const json::value& value, ApiRequest* request) {
+  const auto n = Integer(value);
+  if (!n || *n < 1 || *n > 8) return InvalidField(name, name + " must be an integer from 1 to 8.");
+  request->n = *n;
+  return std::nullopt;
+}
+
+Problem ParseStreamInterval(const std::string&, const json::value& value, ApiRequest* request) {
+  request->stream_interval = Integer(value).value_or(1);
+  return std::nullopt;
+}
+
+Problem ParseLogprobs(const std::string&, const json::value& value, ApiRequest* request) {
+  if (value.is_bool() && value.get_bool())
+    request->top_logprobs = request->top_logprobs.value_or(0);
+  if (value.is_number()) request->top_logprobs = Integer(value);
+  return std::nullopt;
 }
 
 // Text parts are joined; other kinds are refused by name.
@@ -381,13 +402,14 @@ const Row kRows[] = {
     {"return_token_ids", Where::kBoth, BoolRule{&ApiRequest::return_token_ids}},
     {"timings", Where::kBoth, BoolRule{&ApiRequest::timings}},
     {"baton_digest", Where::kBoth, BoolRule{&ApiRequest::digests}},
-    {"n", Where::kBoth, UnsupportedRule{IsOne}},
-    {"best_of", Where::kCompletions, UnsupportedRule{IsZeroOrOne}},
-    {"echo", Where::kCompletions, UnsupportedRule{IsFalse}},
+    {"n", Where::kBoth, CustomRule{ParseN}},
+    {"stream_interval", Where::kBoth, CustomRule{ParseStreamInterval}},
+    {"best_of", Where::kCompletions, IntRule{&ApiRequest::best_of, 0, 8}},
+    {"echo", Where::kCompletions, BoolRule{&ApiRequest::echo}},
     {"suffix", Where::kCompletions, UnsupportedRule{IsEmpty}},
     {"prompt_embeds", Where::kCompletions, UnsupportedRule{NeverNeutral}},
-    {"logprobs", Where::kBoth, UnsupportedRule{IsFalse}},
-    {"top_logprobs", Where::kChat, UnsupportedRule{IsZero}},
+    {"top_logprobs", Where::kChat, IntRule{&ApiRequest::top_logprobs, 0, 20}},
+    {"logprobs", Where::kBoth, CustomRule{ParseLogprobs}},
     {"prompt_logprobs", Where::kBoth, UnsupportedRule{IsFalse}},
     {"presence_penalty", Where::kBoth, UnsupportedRule{IsZero}},
     {"frequency_penalty", Where::kBoth, UnsupportedRule{IsZero}},
@@ -481,7 +503,7 @@ std::optional<ApiError> ParseApiRequest(Endpoint endpoint, std::string_view body
   if (endpoint == Endpoint::kChat && request->messages.empty()) {
     return InvalidField("messages", "messages is needed.", "missing_required_parameter");
   }
-  if (endpoint == Endpoint::kCompletions && !request->prompt_text && !request->prompt_tokens) {
+  if (endpoint == Endpoint::kCompletions && request->prompts.empty()) {
     return InvalidField("prompt", "prompt is needed.", "missing_required_parameter");
   }
   return std::nullopt;
