@@ -459,6 +459,10 @@ void Cluster::ReleaseAt(Incarnation worker, RequestId request) {
 }
 
 void Cluster::FillView(ClusterView* view) const {
+  if (!workers_.empty()) {  // Join compared them
+    view->model_fingerprint = workers_.begin()->second.about.model_fingerprint;
+    view->numerics_id = workers_.begin()->second.about.numerics_id;
+  }
   for (const auto& [id, worker] : workers_) {
     view->kv_pages_promised += worker.pages_held;
     if (worker.state == MemberState::kDraining) continue;

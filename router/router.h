@@ -103,6 +103,8 @@ struct ClusterView {  // what /readyz, /metrics and logs show
   int running = 0, waiting = 0;  // requests dispatched, and requests without a worker
   bool draining = false;
   int64_t max_context = 0;                            // the smallest of all workers
+  uint64_t model_fingerprint = 0;                     // of all workers, with the next
+  std::string numerics_id{};                          // empty: no worker is there
   int64_t kv_pages_total = 0, kv_pages_free = 0;      // as decode workers report
   int64_t kv_pages_promised = 0;                      // by tickets of running requests
   int ending = 0;                                     // ended requests with parts still open

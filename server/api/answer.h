@@ -1,34 +1,56 @@
-// The answer to one generation in the words of one API: tokens in, bytes for the client out, as one
-// body or as server-sent events. Sans-IO: no clock, socket or thread; owned by the front thread.
+// The answer to one request in the words of one API: tokens of its choices in, bytes for the client
+// out, as one body or as server-sent events. Sans-IO: no clock, socket or thread; owned by the
+// front thread.
+//
+// Choices are counted over all prompts: choice prompt * ChoicesPerPrompt + sample.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "router/router.h"
 #include "server/api/api_error.h"
 #include "server/api/generated_text.h"
+#include "server/api/prepared_prompt.h"
 
 namespace baton {
+
+// What an answer says of itself.
+struct AnswerAbout {
+  std::string id{};     // the request's, without a prefix
+  int64_t created = 0;  // seconds since 1970
+  std::string system_fingerprint{};
+  absl::Duration text_time{};  // what parsing, template and tokenizing took
+};
 
 class Answer {
  public:
   virtual ~Answer() = default;
 
-  // The next token. Returns the events to send (empty when not streaming).
-  virtual std::string OnToken(const EmitToken& token) = 0;
-  // After the last token of a request that did not fail: the rest of the stream, or the whole body.
-  // text_time: what parsing, template and tokenizing took.
-  virtual std::string OnEnd(const EmitEnd& end, absl::Duration text_time) = 0;
+  // The next token of a choice. Returns the events to send (empty when not streaming).
+  virtual std::string OnToken(size_t choice, const EmitToken& token) = 0;
+  // After the last token of a choice that did not fail. Returns the events to send, the choice's
+  // finish reason among them.
+  virtual std::string OnChoiceEnd(size_t choice, const EmitEnd& end) = 0;
+  // After the end of all choices: the rest of the stream, or the whole body.
+  virtual std::string OnEnd() = 0;
   // The end of a stream that has begun and failed.
   virtual std::string OnError(const ApiError& error) const = 0;
 
-  const GeneratedText& text() const { return text_; }
+  size_t n_choices() const { return texts_.size(); }
+  const GeneratedText& text(size_t choice) const { return texts_[choice]; }
+  int64_t n_prompt() const;  // tokens, each prompt's once
+  int64_t n_tokens() const;  // generated so far, of all choices
 
  protected:
-  explicit Answer(GeneratedText text) : text_(std::move(text)) {}
+  Answer(const ServedModel& model, const ApiRequest& request,
+         const std::vector<PreparedPrompt>& prompts);
 
-  GeneratedText text_;
+  const size_t choices_per_prompt_;
+  std::vector<GeneratedText> texts_;  // by choice
 };
 
 }  // namespace baton

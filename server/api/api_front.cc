@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -12,6 +13,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "server/api/choice_seed.h"
 #include "server/api/json_document.h"
 #include "server/api/sse_event.h"
 
@@ -37,29 +39,18 @@ std::string Shown(const std::string& text) {
   return absl::StrCat(std::string(BeginningOf(text, kMaxShown)), "...");
 }
 
-double Ms(absl::Duration d) { return absl::ToDoubleMilliseconds(d); }
+// Names the model and the numerics: logits and tokens are equal where both are.
+std::string SystemFingerprint(const ClusterView& view) {
+  if (view.numerics_id.empty()) return "";
+  return absl::StrFormat("baton-%016x-%s", view.model_fingerprint, view.numerics_id);
+}
 
 }  // namespace
-
-// One request for tokens, from its body to its end.
-struct ApiFront::Running {
-  const GenerationApi* api = nullptr;
-  ApiCall call;  // the body is gone
-  absl::Time arrived, last_token, last_write;
-  absl::Duration text_time;
-  bool stream = false, stream_started = false, cancelled = false, is_gone = false;
-  RequestId request = 0;  // 0: not submitted yet
-  TextPool::JobId text_job = 0;
-  int64_t max_tokens = 0;
-  std::unique_ptr<Answer> answer;
-
-  const std::string& id() const { return call.request.request_id; }
-};
 
 // Result of the text work on a body.
 struct ApiFront::Prepared {
   ApiRequest request;
-  GenerateRequest generate;
+  std::vector<PreparedPrompt> prompts;
   std::optional<ApiError> error;
 };
 
@@ -215,7 +206,7 @@ void ApiFront::Generate(const GenerationApi& api, ApiCall call) {
     if (!prepared.error) {
       const auto now = absl::ToCivilSecond(absl::Now(), absl::LocalTimeZone());
       prepared.error =
-          BuildGenerateRequest(*model, prepared.request, max_context, now, &prepared.generate);
+          PreparePrompts(*model, prepared.request, max_context, now, &prepared.prompts);
     }
     return prepared;
   };
@@ -243,29 +234,50 @@ void ApiFront::OnPrepared(ExchangeId id, Prepared prepared) {
     Refuse(running, *prepared.error);
     return;
   }
-  running->max_tokens = prepared.generate.max_tokens;
-  running->answer = running->api->answer(*model_, prepared.request, prepared.generate,
-                                         running->id(), absl::ToUnixSeconds(absl::Now()));
-  prepared.generate.name = running->id();
-  auto submitted = generator_->Submit(std::move(prepared.generate));
-  if (!submitted.ok()) {
-    const bool none_yet =
-        absl::IsUnavailable(submitted.status()) && generator_->View().prefill_workers == 0;
-    Refuse(running, none_yet ? NotReady() : FromClusterStatus(submitted.status()));
+  const ClusterView view = generator_->View();
+  const AnswerAbout about{.id = running->id(),
+                          .created = absl::ToUnixSeconds(absl::Now()),
+                          .system_fingerprint = SystemFingerprint(view),
+                          .text_time = running->text_time};
+  auto answer = running->api->answer(*model_, prepared.request, prepared.prompts, about);
+  const size_t n_choices = answer->n_choices();
+  if (const absl::Status refused = Submit(running, std::move(prepared.prompts), n_choices);
+      !refused.ok()) {
+    const bool none_yet = absl::IsUnavailable(refused) && view.prefill_workers == 0;
+    Refuse(running, none_yet ? NotReady() : FromClusterStatus(refused));
     return;
   }
   metrics_.OnStarted();
-  running->request = *submitted;
+  running->answer = std::move(answer);
   running->last_write = MonotonicNow();
-  by_request_.emplace(*submitted, running);
   if (running->stream && !keepalive_set_) KeepAlive();
+}
+
+absl::Status ApiFront::Submit(Running* running, std::vector<PreparedPrompt> prompts,
+                              size_t n_choices) {
+  const size_t per_prompt = n_choices / prompts.size();
+  for (size_t i = 0; i < n_choices; ++i) {
+    const GenerateRequest& first = prompts[i / per_prompt].generate;
+    running->max_tokens = std::max<int64_t>(running->max_tokens, first.max_tokens);
+    GenerateRequest choice = first;
+    choice.name = n_choices == 1 ? running->id() : absl::StrCat(running->id(), ".", i);
+    choice.sampling.seed = ChoiceSeed(first.sampling.seed, i % per_prompt);
+    auto submitted = generator_->Submit(std::move(choice));
+    if (!submitted.ok()) {
+      CancelChoices(running, /*forget=*/true);
+      running->choices.clear();
+      return submitted.status();
+    }
+    running->choices.push_back({.id = *submitted});
+    by_request_.emplace(*submitted, ChoiceOf{running, i});
+  }
+  return absl::OkStatus();
 }
 
 void ApiFront::Refuse(Running* running, const ApiError& error) {
   Reply(running->call, running->api->refusal(error));
-  FinishedRequest finished = Finished(*running, {});
+  FinishedRequest finished = running->Finished(MonotonicNow());
   finished.http_status = error.status;
-  finished.finish = "";
   if (LogEnabled(LogLevel::kInfo)) {
     LogInfo("request %s  refused %d %s  param %s", running->id(), error.status,
             error.code.empty() ? "-" : error.code, error.param.empty() ? "-" : error.param);
@@ -289,45 +301,55 @@ void ApiFront::Send(Running* running, const std::string& events) {
 void ApiFront::OnToken(const EmitToken& token) {
   const auto found = by_request_.find(token.request_id);
   if (found == by_request_.end()) return;
-  Running* running = found->second;
-  if (running->cancelled) return;
+  const auto [running, index] = found->second;
+  Running::Choice& choice = running->choices[index];
+  if (choice.cancelled) return;
   const absl::Time now = MonotonicNow();
-  if (running->answer->text().n_tokens() == 0) {
+  if (running->answer->text(index).n_tokens() > 0) {
+    metrics_.OnNextToken(now - choice.last_token);
+  } else if (!std::exchange(running->has_token, true)) {
     metrics_.OnFirstToken(now - running->arrived);
-  } else {
-    metrics_.OnNextToken(now - running->last_token);
   }
-  running->last_token = now;
-  Send(running, running->answer->OnToken(token));
-  if (running->answer->text().stopped()) {
-    running->cancelled = true;
-    generator_->Cancel(running->request);
+  choice.last_token = now;
+  Send(running, running->answer->OnToken(index, token));
+  if (running->answer->text(index).stopped()) {
+    choice.cancelled = true;
+    generator_->Cancel(choice.id);
   }
 }
 
 void ApiFront::OnEnd(const EmitEnd& end) {
   const auto found = by_request_.find(end.request_id);
   if (found == by_request_.end()) return;
-  Running* running = found->second;
-  FinishedRequest finished = Finished(*running, end);
+  const auto [running, index] = found->second;
+  by_request_.erase(found);
+  running->OnChoiceEnd(index, end);
   const bool completed = end.reason == EndReason::kStopToken || end.reason == EndReason::kLength ||
-                         running->answer->text().stopped();
+                         running->answer->text(index).stopped();
   if (running->is_gone) {
+    if (!running->ended()) return;
+    FinishedRequest finished = running->Finished(MonotonicNow());
     finished.http_status = kClientGone;
     finished.finish = "abort";
+    Forget(running, finished);
   } else if (!completed) {
-    finished.http_status = 500;
     EndWithError(running, end);
   } else {
-    const std::string rest = running->answer->OnEnd(end, running->text_time);
-    if (running->stream) {
-      Send(running, rest);
-      server_->EndStream(running->call.exchange);
-    } else {
-      HttpReply reply;
-      reply.body = rest;
-      Reply(running->call, std::move(reply));
-    }
+    Send(running, running->answer->OnChoiceEnd(index, end));
+    if (running->ended()) Complete(running);
+  }
+}
+
+void ApiFront::Complete(Running* running) {
+  const FinishedRequest finished = running->Finished(MonotonicNow());
+  const std::string rest = running->answer->OnEnd();
+  if (running->stream) {
+    Send(running, rest);
+    server_->EndStream(running->call.exchange);
+  } else {
+    HttpReply reply;
+    reply.body = rest;
+    Reply(running->call, std::move(reply));
   }
   Forget(running, finished);
 }
@@ -336,6 +358,9 @@ void ApiFront::EndWithError(Running* running, const EmitEnd& end) {
   const absl::Status status =
       end.status.ok() ? absl::DeadlineExceededError("The request was cancelled.") : end.status;
   LogWarn("request %s failed: %s", running->id(), std::string(status.message()));
+  CancelChoices(running, /*forget=*/true);
+  FinishedRequest finished = running->Finished(MonotonicNow());
+  finished.http_status = 500;
   const ApiError error = FromClusterStatus(status);
   if (running->stream_started) {
     Send(running, running->answer->OnError(error));
@@ -343,71 +368,42 @@ void ApiFront::EndWithError(Running* running, const EmitEnd& end) {
   } else {
     Reply(running->call, running->api->refusal(error));
   }
+  Forget(running, finished);
+}
+
+void ApiFront::CancelChoices(Running* running, bool forget) {
+  for (Running::Choice& choice : running->choices) {
+    if (choice.ended) continue;
+    if (forget) by_request_.erase(choice.id);
+    if (!std::exchange(choice.cancelled, true)) generator_->Cancel(choice.id);
+  }
 }
 
 void ApiFront::OnGone(ExchangeId id) {
   const auto found = running_.find(id);
   if (found == running_.end()) return;
   Running* running = found->second.get();
-  if (running->request == 0) {
+  if (running->choices.empty()) {
     pool_->Drop(running->text_job);
-    FinishedRequest finished = Finished(*running, {});
+    FinishedRequest finished = running->Finished(MonotonicNow());
     finished.http_status = kClientGone;
     Forget(running, finished);
     return;
   }
   running->is_gone = true;
-  const RequestId request = running->request;
-  const bool cancel = !running->cancelled;
-  running->cancelled = true;
-  gone_.emplace(request, std::move(found->second));
+  gone_.emplace(id, std::move(found->second));
   running_.erase(found);
-  if (cancel) generator_->Cancel(request);
+  CancelChoices(running, /*forget=*/false);
 }
 
-FinishedRequest ApiFront::Finished(const Running& running, const EmitEnd& end) const {
-  FinishedRequest finished;
-  finished.endpoint = running.api->name;
-  finished.stream = running.stream;
-  if (running.answer) {
-    const GeneratedText& text = running.answer->text();
-    finished.finish = text.FinishReason(end.reason);
-    finished.n_prompt = text.n_prompt();
-    finished.n_tokens = text.n_tokens();
-  }
-  finished.max_tokens = running.max_tokens;
-  finished.text_time = running.text_time;
-  finished.total = MonotonicNow() - running.arrived;
-  finished.timeline = end.timeline;
-  return finished;
-}
-
-void ApiFront::Forget(Running* running, const FinishedRequest& f) {
-  metrics_.OnFinished(f);
-  if (!f.finish.empty() && LogEnabled(LogLevel::kInfo)) {
-    const Timeline& t = f.timeline;
-    LogInfo(
-        "request %s %d %s  prompt %d  reused %d  output %d  ms: text %.2f  route %.2f  "
-        "prefill queue %.2f  prefill %.2f  transfer %.2f  decode queue %.2f  decode %.2f  "
-        "ttft %.2f  total %.2f  unaccounted %.2f  via %s%s %s  attempts %d  ranks %d  rounds %d  "
-        "slices %s  push %s  "
-        "first token %.2f predicted %.2f",
-        running->id(), f.http_status, std::string(f.finish), f.n_prompt, t.reused_tokens,
-        f.n_tokens, Ms(f.text_time), Ms(t.router_queue), Ms(t.prefill_queue), Ms(t.prefill),
-        Ms(t.transfer), Ms(t.decode_queue), Ms(t.decode), Ms(t.ttft), Ms(f.total),
-        Ms(t.unaccounted() + f.total - f.text_time - t.total),
-        t.prefill_heads.empty() ? "" : t.prefill_heads + "+",
-        t.prefill_worker.empty() ? "-" : t.prefill_worker,
-        t.decode_worker.empty() ? "-" : t.decode_worker, t.attempts, t.slices.size(), t.rounds,
-        t.slices.empty() ? "-" : absl::StrJoin(t.slices, ","), std::string(NameOf(t.push)),
-        Ms(t.took), Ms(t.predicted));
-  }
-  const RequestId request = running->request;
-  if (request != 0) by_request_.erase(request);
+void ApiFront::Forget(Running* running, const FinishedRequest& finished) {
+  metrics_.OnFinished(finished);
+  if (!finished.finish.empty()) running->Log(finished);
+  const ExchangeId id = running->call.exchange;
   if (running->is_gone) {
-    gone_.erase(request);
+    gone_.erase(id);
   } else {
-    running_.erase(running->call.exchange);
+    running_.erase(id);
   }
 }
 
@@ -416,7 +412,7 @@ void ApiFront::KeepAlive() {
   const absl::Time now = MonotonicNow();
   absl::Time next = absl::InfiniteFuture();
   for (const auto& [id, running] : running_) {
-    if (!running->stream || running->request == 0) continue;
+    if (!running->stream || running->choices.empty()) continue;
     if (now - running->last_write >= options_.sse_keepalive) Send(running.get(), kSseKeepAlive);
     next = std::min(next, running->last_write + options_.sse_keepalive);
   }

@@ -3,8 +3,9 @@
 // the Generator's, long text work the pool's.
 //
 // A request for tokens: parse, template, tokenize (inline when short, else on the pool) -> Submit
-// -> tokens as they come -> end. A client that goes away, or leaves too much unread, is cancelled
-// at once.
+// once per choice (prompts times samples) -> tokens as they come -> ends of all choices. If one
+// choice is refused or fails, so is the request, and the other choices are cancelled. A client that
+// goes away, or leaves too much unread, is cancelled at once with all its choices.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +13,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
@@ -21,6 +23,7 @@
 #include "server/api/generation_api.h"
 #include "server/api/generator.h"
 #include "server/api/routes.h"
+#include "server/api/running_request.h"
 #include "server/api/served_model.h"
 #include "server/api/text_pool.h"
 #include "server/http/event_loop.h"
@@ -63,15 +66,22 @@ class ApiFront : public HttpHandler, public GeneratorListener {
   void Generate(const GenerationApi& api, ApiCall call);
 
  private:
-  struct Running;
+  using Running = RunningRequest;
   struct Prepared;
+  struct ChoiceOf {  // a choice of a request in running_ or gone_
+    Running* running;
+    size_t choice;
+  };
 
   void OnPrepared(ExchangeId id, Prepared prepared);
+  absl::Status Submit(Running* running, std::vector<PreparedPrompt> prompts, size_t n_choices);
   void Refuse(Running* running, const ApiError& error);
   void Send(Running* running, const std::string& events);
+  void Complete(Running* running);
   void EndWithError(Running* running, const EmitEnd& end);
+  // Cancels the choices that go on; with `forget` nothing more is heard of them.
+  void CancelChoices(Running* running, bool forget);
   void Forget(Running* running, const FinishedRequest& finished);
-  FinishedRequest Finished(const Running& running, const EmitEnd& end) const;
   void KeepAlive();
   std::string MetricsText();
   HttpReply Preflight() const;
@@ -92,8 +102,9 @@ class ApiFront : public HttpHandler, public GeneratorListener {
   bool keepalive_set_ = false;
   bool draining_ = false;
   absl::flat_hash_map<ExchangeId, std::unique_ptr<Running>> running_;
-  absl::flat_hash_map<RequestId, Running*> by_request_;            // owned by running_ or gone_
-  absl::flat_hash_map<RequestId, std::unique_ptr<Running>> gone_;  // cancelled, end not told yet
+  absl::flat_hash_map<RequestId, ChoiceOf> by_request_;  // choices that have not ended
+  // The client has gone: cancelled, and not all ends are told yet.
+  absl::flat_hash_map<ExchangeId, std::unique_ptr<Running>> gone_;
 };
 
 }  // namespace baton

@@ -1,23 +1,14 @@
 #include "server/api/completion_answer.h"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "server/api/sse_event.h"
 
 namespace baton {
 namespace {
-
-// The list with the one choice; `fill` writes what follows its index.
-template <typename Fill>
-void WriteChoice(JsonWriter& json, const Fill& fill) {
-  json.Array("choices", [&] {
-    json.Object([&] {
-      json.Field("index", 0);
-      fill();
-    });
-  });
-}
 
 void WriteIds(JsonWriter& json, std::string_view key, const std::vector<int32_t>& ids) {
   json.Array(key, [&] {
@@ -34,38 +25,82 @@ void WriteDigests(JsonWriter& json, const std::vector<uint64_t>& digests) {
 }  // namespace
 
 CompletionAnswer::CompletionAnswer(const CompletionForm& form, const ServedModel& model,
-                                   const ApiRequest& request, const GenerateRequest& generate,
-                                   std::string_view id, int64_t created)
-    : Answer(GeneratedText(model, request, generate)),
+                                   const ApiRequest& request,
+                                   const std::vector<PreparedPrompt>& prompts,
+                                   const AnswerAbout& about)
+    : Answer(model, request, prompts),
       form_(form),
       model_(model),
+      about_(about),
+      n_(static_cast<size_t>(request.n)),
       stream_(request.stream),
       include_usage_(request.include_usage),
-      continuous_usage_(request.continuous_usage),
+      continuous_usage_(request.include_usage && request.continuous_usage),
       token_ids_(request.return_token_ids),
       timings_(request.timings),
       digests_(request.digests),
-      id_(form.id_prefix + std::string(id)),
-      created_(created) {
-  if (token_ids_) prompt_ids_ = generate.prompt;
+      logprobs_(request.top_logprobs || !request.logprob_token_ids.empty()),
+      stream_interval_(request.stream_interval),
+      logprob_form_(
+          {model.tokenizer.get(), request.tokens_as_ids, request.logprob_token_ids.size()}),
+      choices_(n_choices()) {
+  for (const PreparedPrompt& prompt : prompts) {
+    echoes_.push_back(prompt.echo);
+    echo_characters_.push_back(Characters(prompt.echo));
+    if (token_ids_) prompt_ids_.push_back(prompt.generate.prompt);
+  }
 }
 
-std::string CompletionAnswer::OnToken(const EmitToken& token) {
-  if (text_.ended()) return "";
-  const std::string piece = text_.Push(token.token);
-  if (text_.stop_token()) stop_token_ = token;
-  if (stream_) return stop_token_ ? "" : BeginOnce() + Event(piece, &token, nullptr);
-  whole_text_ += piece;
-  if (token_ids_) all_ids_.push_back(token.token);
-  if (digests_) all_digests_.push_back(token.digest);
-  return "";
+std::string CompletionAnswer::OnToken(size_t i, const EmitToken& token) {
+  GeneratedText& text = texts_[i];
+  Choice& choice = choices_[i];
+  if (text.ended()) return "";
+  choice.text += text.Push(token.token);
+  choice.logprob_sum += static_cast<double>(token.logprob);
+  if (text.stop_token()) {
+    choice.stop_token = token;
+    return "";
+  }
+  Keep(&choice, token);
+  if (logprobs_) {
+    const int64_t offset = echo_characters_[i / choices_per_prompt_] + text.token_offset();
+    choice.logprobs.Add(token, text.token_bytes(), offset);
+  }
+  ++choice.n_waiting;
+  const bool waits = text.n_tokens() > 1 && choice.n_waiting < stream_interval_;
+  if (!stream_ || waits) return "";
+  std::string events = BeginOnce(i);
+  return events + Event(i, false);
 }
 
-std::string CompletionAnswer::OnEnd(const EmitEnd& end, absl::Duration text_time) {
-  const std::string rest = text_.Finish();
-  if (stream_) return FinishEvents(rest, {end, text_time});
-  whole_text_ += rest;
-  return Body({end, text_time});
+void CompletionAnswer::Keep(Choice* choice, const EmitToken& token) const {
+  if (token_ids_) choice->ids.push_back(token.token);
+  if (digests_) choice->digests.push_back(token.digest);
+}
+
+std::string CompletionAnswer::OnChoiceEnd(size_t i, const EmitEnd& end) {
+  Choice& choice = choices_[i];
+  choice.text += texts_[i].Finish();
+  choice.end = end;
+  last_ended_ = i;
+  if (!stream_) return "";
+  std::string events = BeginOnce(i);
+  const bool has_logprobs = logprobs_ && choice.logprobs.n_taken() < texts_[i].n_told();
+  const bool has_piece = !choice.text.empty() || choice.n_waiting > 0 || has_logprobs;
+  if (form_.finish != nullptr && has_piece) events += Event(i, false);
+  return events + Event(i, true);
+}
+
+std::string CompletionAnswer::OnEnd() {
+  if (!stream_) return Body();
+  std::string events;
+  if (include_usage_) {
+    events = SseEvent(Envelope([&](JsonWriter& json) {
+      json.Array("choices", [] {});
+      WriteUsage(json, ReusedTokens());
+    }));
+  }
+  return events + kSseDone;
 }
 
 std::string CompletionAnswer::OnError(const ApiError& error) const {
@@ -75,104 +110,142 @@ std::string CompletionAnswer::OnError(const ApiError& error) const {
 template <typename Fill>
 std::string CompletionAnswer::Envelope(const Fill& fill) const {
   return JsonObject([&](JsonWriter& json) {
-    json.Field("id", id_);
+    json.Field("id", form_.id_prefix + about_.id);
     json.Field("object", stream_ ? form_.chunk_object : form_.object);
-    json.Field("created", created_);
+    json.Field("created", about_.created);
     json.Field("model", model_.name);
-    json.Field("system_fingerprint", model_.system_fingerprint);
+    json.FieldOrNull("system_fingerprint", about_.system_fingerprint);
     fill(json);
   });
 }
 
-std::string CompletionAnswer::BeginOnce() {
-  if (form_.begin == nullptr || has_begun_) return "";
-  has_begun_ = true;
+std::string CompletionAnswer::BeginOnce(size_t i) {
+  if (std::exchange(choices_[i].has_begun, true)) return "";
+  if (form_.begin == nullptr && Echo(i).empty()) return "";
   return SseEvent(Envelope([&](JsonWriter& json) {
-    WriteChoice(json, [&] {
-      form_.begin(json);
-      json.Field("logprobs", nullptr);
-      json.Field("finish_reason", nullptr);
+    json.Array("choices", [&] {
+      json.Object([&] {
+        json.Field("index", i);
+        if (form_.begin != nullptr) {
+          form_.begin(json);
+        } else {
+          form_.piece(json, Echo(i));
+        }
+        json.Field("logprobs", nullptr);
+        json.Field("finish_reason", nullptr);
+      });
     });
+    if (token_ids_ && form_.prompt_ids_beside_choices && !std::exchange(told_prompt_, true))
+      WriteIds(json, "prompt_token_ids", PromptIds(i));
+    WriteEventUsage(json);
   }));
 }
 
-std::string CompletionAnswer::Event(const std::string& text, const EmitToken* token,
-                                    const Ending* ending) const {
-  return SseEvent(Envelope([&](JsonWriter& json) {
-    WriteChoice(json, [&] {
-      if (ending != nullptr && form_.finish != nullptr) {
-        form_.finish(json);
-      } else {
-        form_.piece(json, text);
-      }
-      json.Field("logprobs", nullptr);
-      WriteFinish(json, ending);
-      if (token == nullptr) return;
-      if (token_ids_) {
-        WriteIds(json, "token_ids", {token->token});
-        if (text_.n_tokens() == 1) WriteIds(json, "prompt_token_ids", prompt_ids_);
-      }
-      if (digests_) WriteDigests(json, {token->digest});
+std::string CompletionAnswer::Event(size_t i, bool last) {
+  Choice& choice = choices_[i];
+  std::string event = SseEvent(Envelope([&](JsonWriter& json) {
+    json.Array("choices", [&] {
+      json.Object([&] {
+        json.Field("index", i);
+        if (last && form_.finish != nullptr) {
+          form_.finish(json);
+        } else {
+          form_.piece(json, choice.text);
+        }
+        WriteRest(json, i, last);
+      });
     });
-    if (continuous_usage_) WriteUsage(json, std::nullopt);
-    WriteTimings(json, ending);
+    WriteEventUsage(json);
+    if (last) WriteTimings(json, *choice.end, texts_[i].n_prompt(), texts_[i].n_tokens());
   }));
+  choice.text.clear();
+  choice.ids.clear();
+  choice.digests.clear();
+  choice.n_waiting = 0;
+  return event;
 }
 
-std::string CompletionAnswer::FinishEvents(const std::string& rest, const Ending& ending) {
-  std::string events = BeginOnce();
-  if (form_.finish != nullptr && !rest.empty()) events += Event(rest, nullptr, nullptr);
-  events += Event(rest, stop_token_ ? &*stop_token_ : nullptr, &ending);
-  if (include_usage_) {
-    events += SseEvent(Envelope([&](JsonWriter& json) {
-      json.Array("choices", [] {});
-      WriteUsage(json, ending.end.timeline.reused_tokens);
-    }));
-  }
-  return events + kSseDone;
-}
-
-std::string CompletionAnswer::Body(const Ending& ending) const {
+std::string CompletionAnswer::Body() {
   return Envelope([&](JsonWriter& json) {
-    WriteChoice(json, [&] {
-      form_.whole(json, whole_text_);
-      json.Field("logprobs", nullptr);
-      WriteFinish(json, &ending);
-      if (token_ids_) {
-        WriteIds(json, "token_ids", all_ids_);
-        WriteIds(json, "prompt_token_ids", prompt_ids_);
+    json.Array("choices", [&] {
+      size_t index = 0;
+      for (const size_t i : Chosen()) {
+        json.Object([&] {
+          json.Field("index", index++);
+          form_.whole(json, Echo(i) + choices_[i].text);
+          WriteRest(json, i, true);
+        });
       }
-      if (digests_) WriteDigests(json, all_digests_);
     });
-    WriteUsage(json, ending.end.timeline.reused_tokens);
-    WriteTimings(json, &ending);
+    if (token_ids_ && form_.prompt_ids_beside_choices)
+      WriteIds(json, "prompt_token_ids", PromptIds(0));
+    WriteUsage(json, ReusedTokens());
+    WriteTimings(json, *choices_[last_ended_].end, n_prompt(), n_tokens());
   });
+}
+
+std::vector<size_t> CompletionAnswer::Chosen() const {
+  const auto mean_logprob = [this](size_t i) {
+    return choices_[i].logprob_sum / static_cast<double>(texts_[i].n_tokens());
+  };
+  std::vector<size_t> chosen;
+  for (size_t first = 0; first < choices_.size(); first += choices_per_prompt_) {
+    std::vector<size_t> ranked(choices_per_prompt_);
+    std::iota(ranked.begin(), ranked.end(), first);
+    if (n_ < choices_per_prompt_) {
+      std::stable_sort(ranked.begin(), ranked.end(),
+                       [&](size_t a, size_t b) { return mean_logprob(a) > mean_logprob(b); });
+    }
+    chosen.insert(chosen.end(), ranked.begin(), ranked.begin() + static_cast<ptrdiff_t>(n_));
+  }
+  return chosen;
+}
+
+void CompletionAnswer::WriteRest(JsonWriter& json, size_t i, bool last) {
+  Choice& choice = choices_[i];
+  if (last && choice.stop_token) Keep(&choice, *choice.stop_token);
+  const std::vector<ReportedToken> told = choice.logprobs.TakeUpTo(texts_[i].n_told());
+  if (logprobs_ && (!told.empty() || !stream_)) {
+    form_.logprobs(json, logprob_form_, told);
+  } else {
+    json.Field("logprobs", nullptr);
+  }
+  WriteFinish(json, i, last);
+  if (token_ids_) {
+    if (!stream_ || !choice.ids.empty()) WriteIds(json, "token_ids", choice.ids);
+    if (!form_.prompt_ids_beside_choices && !std::exchange(choice.told_prompt, true))
+      WriteIds(json, "prompt_token_ids", PromptIds(i));
+  }
+  if (digests_ && (!stream_ || !choice.digests.empty())) WriteDigests(json, choice.digests);
 }
 
 // finish_reason and stop_reason. The latter as vLLM: the stop string, the id of a stop token that
 // the client asked for, else null.
-void CompletionAnswer::WriteFinish(JsonWriter& json, const Ending* ending) const {
-  if (ending == nullptr) {
+void CompletionAnswer::WriteFinish(JsonWriter& json, size_t i, bool last) const {
+  if (!last) {
     json.Field("finish_reason", nullptr);
     return;
   }
-  json.Field("finish_reason", text_.FinishReason(ending->end.reason));
+  const GeneratedText& text = texts_[i];
+  const EndReason reason = choices_[i].end->reason;
+  json.Field("finish_reason", text.FinishReason(reason));
   const std::vector<int32_t>& eos = model_.eos_tokens;
-  if (text_.stopped()) {
-    json.Field("stop_reason", *text_.stop_string());
-  } else if (ending->end.reason == EndReason::kStopToken && stop_token_ &&
-             std::find(eos.begin(), eos.end(), stop_token_->token) == eos.end()) {
-    json.Field("stop_reason", stop_token_->token);
+  if (text.stopped()) {
+    json.Field("stop_reason", *text.stop_string());
+  } else if (reason == EndReason::kStopToken && text.stop_token() &&
+             std::find(eos.begin(), eos.end(), *text.stop_token()) == eos.end()) {
+    json.Field("stop_reason", *text.stop_token());
   } else {
     json.Field("stop_reason", nullptr);
   }
 }
 
-void CompletionAnswer::WriteUsage(JsonWriter& json, std::optional<int32_t> reused_tokens) const {
+// reused_tokens: prompt tokens whose KV was cached; empty: unknown yet.
+void CompletionAnswer::WriteUsage(JsonWriter& json, std::optional<int64_t> reused_tokens) const {
   json.Object("usage", [&] {
-    json.Field("prompt_tokens", text_.n_prompt());
-    json.Field("completion_tokens", text_.n_tokens());
-    json.Field("total_tokens", text_.n_prompt() + text_.n_tokens());
+    json.Field("prompt_tokens", n_prompt());
+    json.Field("completion_tokens", n_tokens());
+    json.Field("total_tokens", n_prompt() + n_tokens());
     if (reused_tokens) {
       json.Object("prompt_tokens_details", [&] { json.Field("cached_tokens", *reused_tokens); });
     }
@@ -180,16 +253,33 @@ void CompletionAnswer::WriteUsage(JsonWriter& json, std::optional<int32_t> reuse
   });
 }
 
-void CompletionAnswer::WriteTimings(JsonWriter& json, const Ending* ending) const {
-  if (!timings_ || ending == nullptr) return;
-  const Timeline& timeline = ending->end.timeline;
+void CompletionAnswer::WriteEventUsage(JsonWriter& json) const {
+  if (continuous_usage_) {
+    WriteUsage(json, std::nullopt);
+  } else if (include_usage_) {
+    json.Field("usage", nullptr);
+  }
+}
+
+// Of each prompt's first choice: the others may find the KV that it computed.
+int64_t CompletionAnswer::ReusedTokens() const {
+  int64_t n = 0;
+  for (size_t i = 0; i < choices_.size(); i += choices_per_prompt_)
+    n += choices_[i].end->timeline.reused_tokens;
+  return n;
+}
+
+void CompletionAnswer::WriteTimings(JsonWriter& json, const EmitEnd& end, int64_t n_prompt,
+                                    int64_t n_tokens) const {
+  if (!timings_) return;
+  const Timeline& timeline = end.timeline;
   const auto ms = [&](std::string_view key, absl::Duration duration) {
     json.FixedField(key, absl::ToDoubleMilliseconds(duration), 3);
   };
   json.Object("timings", [&] {
-    json.Field("prompt_n", text_.n_prompt());
-    json.Field("predicted_n", text_.n_tokens());
-    ms("text_ms", ending->text_time);
+    json.Field("prompt_n", n_prompt);
+    json.Field("predicted_n", n_tokens);
+    ms("text_ms", about_.text_time);
     ms("queue_ms", timeline.router_queue);
     ms("prefill_queue_ms", timeline.prefill_queue);
     ms("prefill_ms", timeline.prefill);

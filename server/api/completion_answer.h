@@ -2,9 +2,11 @@
 // where the text stands.
 //
 // Every token is one event (the stop token, which has no text, comes with the finish event), so
-// that clients measure TTFT and ITL per token.
+// that clients measure TTFT and ITL per token; with stream_interval n the first token is one, and
+// then every n-th has the tokens since the last event. Each choice has one finish event.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -14,73 +16,96 @@
 
 #include "server/api/answer.h"
 #include "server/api/json_writer.h"
+#include "server/api/logprob_list.h"
 
 namespace baton {
 
-// Where the two differ. The functions write members of the one choice.
+// Where the two differ. The functions write members of a choice.
 struct CompletionForm {
   const char* id_prefix;
   const char* object;        // "object" of a whole answer
   const char* chunk_object;  // "object" of an event
+  // Token ids of the prompt, when asked for: beside the choices (a chat has one prompt), in the
+  // first event. Else in each choice.
+  bool prompt_ids_beside_choices;
   void (*whole)(JsonWriter& json, std::string_view text);
   void (*piece)(JsonWriter& json, std::string_view text);  // writes the text of an event
   // Write the event before the first text, and the one with the finish reason. Null: a stream
-  // begins with the first text, and finishes with a piece.
+  // begins with the first text (with echo: the prompt's), and finishes with a piece.
   void (*begin)(JsonWriter& json);
   void (*finish)(JsonWriter& json);
+  void (*logprobs)(JsonWriter& json, const LogprobForm& form,
+                   const std::vector<ReportedToken>& tokens);
 };
 
 class CompletionAnswer : public Answer {
  public:
   // Keeps the parts of the request that shape the answer. form and model must outlive the answer.
-  // id: without its prefix.
   CompletionAnswer(const CompletionForm& form, const ServedModel& model, const ApiRequest& request,
-                   const GenerateRequest& generate, std::string_view id, int64_t created);
+                   const std::vector<PreparedPrompt>& prompts, const AnswerAbout& about);
 
-  std::string OnToken(const EmitToken& token) override;
-  std::string OnEnd(const EmitEnd& end, absl::Duration text_time) override;
+  std::string OnToken(size_t choice, const EmitToken& token) override;
+  std::string OnChoiceEnd(size_t choice, const EmitEnd& end) override;
+  std::string OnEnd() override;
   std::string OnError(const ApiError& error) const override;
 
  private:
-  struct Ending {
-    const EmitEnd& end;
-    absl::Duration text_time;
+  // What a choice has to tell and has not told yet: all of it, if the answer is not streamed.
+  struct Choice {
+    std::string text{};
+    std::vector<int32_t> ids{};
+    std::vector<uint64_t> digests{};
+    LogprobList logprobs{};
+    std::optional<EmitToken> stop_token{};  // told with the finish event
+    int64_t n_waiting = 0;                  // tokens since the last event
+    bool has_begun = false, told_prompt = false;
+    double logprob_sum = 0;  // of all tokens
+    std::optional<EmitEnd> end{};
   };
 
-  std::string BeginOnce();
-  // An event with text and the fields of a token (null: none). ending: set for the last event, else
-  // null.
-  std::string Event(const std::string& text, const EmitToken* token, const Ending* ending) const;
-  std::string FinishEvents(const std::string& rest, const Ending& ending);
-  std::string Body(const Ending& ending) const;
+  const std::vector<int32_t>& PromptIds(size_t i) const {
+    return prompt_ids_[i / choices_per_prompt_];
+  }
+  const std::string& Echo(size_t i) const { return echoes_[i / choices_per_prompt_]; }
+  void Keep(Choice* choice, const EmitToken& token) const;
+  std::string BeginOnce(size_t i);
+  // An event with all that the choice has to tell. last: with the finish reason.
+  std::string Event(size_t i, bool last);
+  std::string Body();
+  // The choices of a whole answer, in its order.
+  std::vector<size_t> Chosen() const;
   // An object that begins with the fields of every answer and event; `fill` writes the rest.
   template <typename Fill>
   std::string Envelope(const Fill& fill) const;
-  void WriteFinish(JsonWriter& json, const Ending* ending) const;
-  // reused_tokens: prompt tokens whose KV was cached; empty: unknown yet.
-  void WriteUsage(JsonWriter& json, std::optional<int32_t> reused_tokens) const;
-  void WriteTimings(JsonWriter& json, const Ending* ending) const;
+  // Members of a choice after its text.
+  void WriteRest(JsonWriter& json, size_t i, bool last);
+  void WriteFinish(JsonWriter& json, size_t i, bool last) const;
+  void WriteUsage(JsonWriter& json, std::optional<int64_t> reused_tokens) const;
+  void WriteEventUsage(JsonWriter& json) const;
+  int64_t ReusedTokens() const;
+  void WriteTimings(JsonWriter& json, const EmitEnd& end, int64_t n_prompt, int64_t n_tokens) const;
 
   const CompletionForm& form_;
   const ServedModel& model_;
-  const bool stream_, include_usage_, continuous_usage_, token_ids_, timings_, digests_;
-  const std::string id_;  // with its prefix
-  const int64_t created_;
-  std::vector<int32_t> prompt_ids_;  // when asked for
-  bool has_begun_ = false;
-  std::optional<EmitToken> stop_token_;  // told with the finish event
-  // The whole answer so far, if it is not streamed.
-  std::string whole_text_;
-  std::vector<int32_t> all_ids_;
-  std::vector<uint64_t> all_digests_;
+  const AnswerAbout about_;
+  const size_t n_;  // choices of the answer for each prompt: the best of choices_per_prompt_
+  const bool stream_, include_usage_, continuous_usage_, token_ids_, timings_, digests_, logprobs_;
+  const int64_t stream_interval_;
+  const LogprobForm logprob_form_;
+  std::vector<std::vector<int32_t>> prompt_ids_;  // by prompt, when asked for
+  std::vector<std::string> echoes_;               // by prompt
+  std::vector<int64_t> echo_characters_;
+  std::vector<Choice> choices_;
+  bool told_prompt_ = false;  // beside choices
+  size_t last_ended_ = 0;
 };
 
 // GenerationApi::answer of an endpoint with answers of that form.
 template <const CompletionForm& kForm>
 std::unique_ptr<Answer> AnswerOfForm(const ServedModel& model, const ApiRequest& request,
-                                     const GenerateRequest& generate, std::string_view id,
-                                     int64_t created) {
-  return std::make_unique<CompletionAnswer>(kForm, model, request, generate, id, created);
+                                     const std::vector<PreparedPrompt>& prompts,
+                                     const AnswerAbout& about) {
+  return std::make_unique<CompletionAnswer>(kForm, model, request, prompts, about);
 }
 
 }  // namespace baton

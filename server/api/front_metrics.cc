@@ -39,14 +39,15 @@ absl::Duration Queued(const Request& request) {
   return request.timeline.router_queue + request.timeline.prefill_queue;
 }
 
+// Of the choice that ended last, as the timeline.
 absl::Duration AfterFirstToken(const Request& request) {
   return request.timeline.total - request.timeline.ttft;
 }
 
 std::optional<double> SecondsPerToken(const Request& request) {
-  if (request.n_tokens <= 1) return std::nullopt;
+  if (request.n_last_tokens <= 1) return std::nullopt;
   return absl::ToDoubleSeconds(AfterFirstToken(request)) /
-         static_cast<double>(request.n_tokens - 1);
+         static_cast<double>(request.n_last_tokens - 1);
 }
 
 MetricRow<Request>::Value EndedBy(std::string_view reason) {

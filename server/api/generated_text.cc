@@ -15,6 +15,10 @@ StopMatcher MatcherFor(const std::vector<std::string>& stops) {
 
 }  // namespace
 
+int64_t Characters(std::string_view text) {
+  return std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; });
+}
+
 GeneratedText::GeneratedText(const ServedModel& model, const ApiRequest& request,
                              const GenerateRequest& generate)
     : stops_(request.stop),
@@ -25,7 +29,7 @@ GeneratedText::GeneratedText(const ServedModel& model, const ApiRequest& request
   if (model.tokenizer == nullptr) return;
   DetokenizerOptions options;
   options.skip_special_tokens = request.skip_special_tokens;
-  options.starts_text = request.endpoint == Endpoint::kChat;
+  options.starts_text = request.endpoint == Endpoint::kChat && !request.continue_final_message;
   detokenizer_.emplace(model.tokenizer.get(), options);
 }
 
@@ -35,23 +39,55 @@ std::string GeneratedText::Push(int32_t token) {
     stop_token_ = token;
     return "";
   }
-  return detokenizer_ ? Take(detokenizer_->Push(token)) : "";
+  token_offset_ = n_characters_;
+  if (!detokenizer_) {
+    ++n_told_;
+    return "";
+  }
+  const std::string piece = detokenizer_->Push(token);
+  n_bytes_ += detokenizer_->last_bytes().size();
+  marks_.push_back({n_bytes_, std::nullopt});
+  std::string text = Take(piece);
+  CountTold();
+  return text;
 }
 
 std::string GeneratedText::Finish() {
   if (stopped()) return "";
   std::string rest;
   if (detokenizer_) rest = Take(detokenizer_->Finish());
-  if (!stopped()) rest += matcher_.Finish();
+  if (!stopped()) {
+    const std::string held = matcher_.Finish();
+    n_left_ += held.size();
+    rest += held;
+  }
+  CountTold();
   return rest;
 }
 
+std::string_view GeneratedText::token_bytes() const {
+  return detokenizer_ ? detokenizer_->last_bytes() : std::string_view();
+}
+
+void GeneratedText::CountTold() {
+  const size_t whole = n_bytes_ - (detokenizer_ ? detokenizer_->n_held() : 0);
+  for (Mark& mark : marks_)
+    if (!mark.text_end && mark.bytes_end <= whole) mark.text_end = n_text_;
+  while (!marks_.empty() && marks_.front().text_end && *marks_.front().text_end <= n_left_) {
+    marks_.pop_front();
+    ++n_told_;
+  }
+}
+
 std::string GeneratedText::Take(std::string_view piece) {
+  n_text_ += piece.size();
+  n_characters_ += Characters(piece);
   StopMatcher::Result found = matcher_.Push(piece);
   if (found.stop >= 0) {
     stop_index_ = found.stop;
     if (include_stop_) found.text += *stop_string();
   }
+  n_left_ += found.text.size();
   return std::move(found.text);
 }
 

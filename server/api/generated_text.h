@@ -2,7 +2,9 @@
 // Text that may begin a stop string is held back. A plain object of the front thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,6 +17,9 @@
 #include "text/stop_matcher.h"
 
 namespace baton {
+
+// Of valid UTF-8.
+int64_t Characters(std::string_view text);
 
 class GeneratedText {
  public:
@@ -40,8 +45,22 @@ class GeneratedText {
   int64_t n_prompt() const { return n_prompt_; }  // tokens
   int64_t n_tokens() const { return n_tokens_; }  // generated, a stop token included
 
+  // The bytes that the last token added to the text, and the characters before them.
+  std::string_view token_bytes() const;
+  int64_t token_offset() const { return token_offset_; }
+  // So many of the first tokens have left with all their text. Never among them: tokens that a stop
+  // string cut, wholly or in part, and the stop token.
+  size_t n_told() const { return n_told_; }
+
  private:
+  // End of a token that has not left.
+  struct Mark {
+    size_t bytes_end;                // in the bytes of all tokens
+    std::optional<size_t> text_end;  // in the text; empty: inside an unfinished character
+  };
+
   std::string Take(std::string_view piece);
+  void CountTold();
 
   const std::vector<std::string> stops_;
   const std::vector<int32_t> stop_tokens_;
@@ -50,6 +69,12 @@ class GeneratedText {
   std::optional<Detokenizer> detokenizer_;  // nothing: the model has no tokenizer, so no text
   StopMatcher matcher_;
   int64_t n_tokens_ = 0;
+  int64_t token_offset_ = 0;
+  // Bytes of all tokens; bytes and characters of the text made of them; bytes that have left.
+  size_t n_bytes_ = 0, n_text_ = 0, n_left_ = 0;
+  int64_t n_characters_ = 0;
+  std::deque<Mark> marks_;
+  size_t n_told_ = 0;
   int stop_index_ = -1;
   std::optional<int32_t> stop_token_;
 };

@@ -2,14 +2,15 @@
 // answer is written. What lies between is the same for all of them.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "server/api/answer.h"
 #include "server/api/api_error.h"
 #include "server/api/api_request.h"
+#include "server/api/prepared_prompt.h"
 #include "server/api/served_model.h"
 
 namespace baton {
@@ -18,10 +19,10 @@ struct GenerationApi {
   const char* name;  // value of the label "endpoint" of metrics
   // Any thread. Nothing: *request is whole.
   std::optional<ApiError> (*parse)(std::string_view body, ApiRequest* request);
-  // `model` outlives the answer. id: the request's, without a prefix. created: seconds since 1970.
+  // `model` outlives the answer.
   std::unique_ptr<Answer> (*answer)(const ServedModel& model, const ApiRequest& request,
-                                    const GenerateRequest& generate, std::string_view id,
-                                    int64_t created);
+                                    const std::vector<PreparedPrompt>& prompts,
+                                    const AnswerAbout& about);
   // The answer to a request that is refused, or fails before its stream has begun.
   HttpReply (*refusal)(const ApiError& error);
 };

@@ -1,6 +1,7 @@
 #include "server/api/json_writer.h"
 
 #include <algorithm>
+#include <charconv>
 
 #include "absl/strings/str_format.h"
 #include "text/detokenizer.h"
@@ -71,6 +72,14 @@ void JsonWriter::AppendString(std::string_view text) {
     for (const char c : ValidUtf8(text)) AppendEscaped(c, out_);
   }
   *out_ += '"';
+}
+
+void JsonWriter::AppendNumber(double value) {
+  char digits[32];
+  const auto end = std::to_chars(std::begin(digits), std::end(digits), value).ptr;
+  const std::string_view text(digits, static_cast<size_t>(end - digits));
+  *out_ += text;
+  if (text.find_first_of(".e") == std::string_view::npos) *out_ += ".0";
 }
 
 }  // namespace baton

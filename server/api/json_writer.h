@@ -50,7 +50,8 @@ class JsonWriter {
     Array(fill);
   }
 
-  // A string, an integer, true, false or (nullptr) null.
+  // A string, a number, true, false or (nullptr) null. A float or double has so many digits that it
+  // is read back with the same bits, and a point or an exponent; it must be finite.
   template <typename T>
   void Value(const T& value) {
     Separate();
@@ -60,6 +61,8 @@ class JsonWriter {
       *out_ += value ? "true" : "false";
     } else if constexpr (std::is_integral_v<T>) {
       absl::StrAppend(out_, value);
+    } else if constexpr (std::is_floating_point_v<T>) {
+      AppendNumber(static_cast<double>(value));
     } else {
       AppendString(value);
     }
@@ -96,6 +99,7 @@ class JsonWriter {
     needs_comma_ = true;
   }
   void AppendString(std::string_view text);
+  void AppendNumber(double value);
 
   std::string* out_;
   bool needs_comma_ = false;  // before whatever comes next

@@ -1,19 +1,13 @@
-// The model as the front sees it: names, limits, tokenizer, chat template, defaults; and the step
-// from a checked API request to tokens for the router.
+// The model as the front sees it: names, limits, tokenizer, chat template, defaults.
 // Immutable after load: any thread.
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "absl/time/civil_time.h"
 #include "common/status.h"
-#include "router/router.h"
-#include "server/api/api_error.h"
-#include "server/api/api_request.h"
 #include "server/api/model_config.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
@@ -22,14 +16,16 @@ namespace baton {
 
 struct ServedModel {
   std::string name;
-  int64_t created = 0;             // seconds since 1970: when this server loaded it
-  std::string system_fingerprint;  // of the model's shape; workers compare the real one
-  int32_t vocab = 0;
+  int64_t created = 0;  // seconds since 1970: when this server loaded it
+  int32_t vocab = 0;    // width of the logits
+  // Ids that the tokenizer has no token for: from vocab_end on (0: none), and these below it.
+  int32_t vocab_end = 0;
+  std::vector<int32_t> ids_without_token;
   int64_t max_context = 0;
   int64_t n_parameters = 0;
   std::vector<int32_t> eos_tokens;
   // From generation_config.json, for requests that do not say.
-  double temperature = 1.0, top_p = 1.0;
+  double temperature = 1.0, top_p = 1.0, min_p = 0, repetition_penalty = 1.0;
   int32_t top_k = 0;
   std::unique_ptr<Tokenizer> tokenizer;         // null: token-id prompts only (random: models)
   std::unique_ptr<ChatTemplate> chat_template;  // null: no chat
@@ -37,13 +33,8 @@ struct ServedModel {
   // `config.path` as resolved by ResolveModel. Errors name the file.
   static absl::StatusOr<std::unique_ptr<ServedModel>> Load(const ModelConfig& config);
   bool IsCalled(const std::string& model) const;
+  // Sets vocab_end and ids_without_token by the tokenizer and vocab.
+  void FindIdsWithoutToken();
 };
-
-// Renders, tokenizes and checks what needs the model: ids, lengths, context. max_context: the
-// cluster's. Cost is linear in the prompt; long ones belong on a pool thread.
-// `now` is what templates see as the time of day.
-std::optional<ApiError> BuildGenerateRequest(const ServedModel& model, const ApiRequest& request,
-                                             int64_t max_context, absl::CivilSecond now,
-                                             GenerateRequest* out);
 
 }  // namespace baton

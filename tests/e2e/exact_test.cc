@@ -1,12 +1,13 @@
 // Exactness seen from outside: the same requests give the same tokens and logits digests from a
-// disaggregated server, a colocated one and relays in rounds, alone and 32 at once, and every
-// request gets an answer.
+// disaggregated server, a colocated one and relays in rounds, alone, 32 at once and as choices of
+// one request, and every request gets an answer.
 
 #include <boost/json.hpp>
 #include <catch2/catch.hpp>
 #include <thread>
 
 #include "absl/strings/str_format.h"
+#include "server/api/choice_seed.h"
 #include "tests/e2e/served_baton.h"
 
 namespace baton {
@@ -31,15 +32,24 @@ std::string RequestBody(int i) {
   return boost::json::serialize(body);
 }
 
-// Returns text, finish reason and digests of one answer, or the text of an error.
-std::string Essence(const absl::StatusOr<HttpResponse>& response) {
-  if (!response.ok()) return "transport: " + std::string(response.status().message());
+// Returns text, finish reason and digests of each choice of an answer, or the text of an error.
+std::vector<std::string> Essences(const absl::StatusOr<HttpResponse>& response) {
+  if (!response.ok()) return {"transport: " + std::string(response.status().message())};
   if (response->status != 200)
-    return absl::StrFormat("HTTP %d %s", response->status, response->body);
-  const boost::json::value choice = boost::json::parse(response->body).at("choices").at(0);
-  return boost::json::serialize(boost::json::object{{"text", choice.at("text")},
-                                                    {"finish_reason", choice.at("finish_reason")},
-                                                    {"digests", choice.at("baton_digests")}});
+    return {absl::StrFormat("HTTP %d %s", response->status, response->body)};
+  std::vector<std::string> essences;
+  const boost::json::value answer = boost::json::parse(response->body);
+  for (const boost::json::value& choice : answer.at("choices").as_array()) {
+    essences.push_back(
+        boost::json::serialize(boost::json::object{{"text", choice.at("text")},
+                                                   {"finish_reason", choice.at("finish_reason")},
+                                                   {"digests", choice.at("baton_digests")}}));
+  }
+  return essences;
+}
+
+std::string Essence(const absl::StatusOr<HttpResponse>& response) {
+  return Essences(response).front();
 }
 
 constexpr int kRequests = 32;
@@ -63,6 +73,32 @@ std::vector<std::string> OneByOne(const HttpClient& client) {
   return answers;
 }
 
+// Choices of a batch of prompts equal requests alone with the seeds of the choices.
+void CheckChoices(const HttpClient& client) {
+  constexpr int64_t kSeed = 77;
+  const std::vector<std::string> prompts = {"Once upon a time there was a duck.", "Two boxes"};
+  const auto ask = [&](const boost::json::value& prompt, int n, uint64_t seed) {
+    return Essences(client.Post("/v1/completions", boost::json::serialize(boost::json::object{
+                                                       {"prompt", prompt},
+                                                       {"n", n},
+                                                       {"seed", static_cast<int64_t>(seed)},
+                                                       {"temperature", 0.9},
+                                                       {"max_tokens", 16},
+                                                       {"ignore_eos", true},
+                                                       {"baton_digest", true}})));
+  };
+  const std::vector<std::string> together =
+      ask(boost::json::array(prompts.begin(), prompts.end()), 3, kSeed);
+  REQUIRE(together.size() == 6);
+  for (size_t i = 0; i < together.size(); ++i) {
+    INFO(i);
+    const auto alone = ask(boost::json::value(prompts[i / 3]), 1, ChoiceSeed(kSeed, i % 3));
+    CHECK(together[i] == alone.front());
+  }
+  CHECK(together[0] != together[1]);
+  CHECK(together[1] != together[2]);
+}
+
 TEST_CASE("disaggregated = colocated, alone = in a crowd, byte for byte") {
   auto disaggregated = ServedBaton::Start({"--demo"});
   INFO((disaggregated.ok() ? std::string() : std::string(disaggregated.status().message())));
@@ -74,6 +110,7 @@ TEST_CASE("disaggregated = colocated, alone = in a crowd, byte for byte") {
     REQUIRE(answer.find("\"digests\":[]") == std::string::npos);
   }
   CHECK(AllAtOnce((*disaggregated)->client()) == alone);
+  CheckChoices((*disaggregated)->client());
   const absl::StatusOr<int> status = (*disaggregated)->Terminate();
   REQUIRE(status.ok());
   CHECK(*status == 0);

@@ -329,6 +329,9 @@ TEST_CASE("the view adds up the workers' reports") {
   CHECK(view.kv_pages_total == 1000);
   CHECK(view.kv_pages_free == 900);
   CHECK(view.kv_pages_promised == 2);
+  CHECK(view.model_fingerprint == 7);
+  CHECK(view.numerics_id == "cpu-x86");
+  CHECK(RouterHarness().router.View().numerics_id.empty());
 }
 
 }  // namespace baton

@@ -5,10 +5,18 @@
 namespace baton {
 namespace {
 
-void WriteMessage(JsonWriter& json, std::string_view key, std::string_view text) {
-  json.Object(key, [&] {
+void WriteMessage(JsonWriter& json, std::string_view text) {
+  json.Object("message", [&] {
     json.Field("role", "assistant");
     json.Field("content", text);
+    json.Field("refusal", nullptr);
+  });
+}
+
+void WriteFirstDelta(JsonWriter& json) {
+  json.Object("delta", [&] {
+    json.Field("role", "assistant");
+    json.Field("content", "");
   });
 }
 
@@ -16,13 +24,15 @@ constexpr CompletionForm kForm = {
     .id_prefix = "chatcmpl-",
     .object = "chat.completion",
     .chunk_object = "chat.completion.chunk",
-    .whole = [](JsonWriter& json, std::string_view text) { WriteMessage(json, "message", text); },
+    .prompt_ids_beside_choices = true,
+    .whole = WriteMessage,
     .piece =
         [](JsonWriter& json, std::string_view text) {
           json.Object("delta", [&] { json.Field("content", text); });
         },
-    .begin = [](JsonWriter& json) { WriteMessage(json, "delta", ""); },
+    .begin = WriteFirstDelta,
     .finish = [](JsonWriter& json) { json.Object("delta", [] {}); },
+    .logprobs = WriteChatLogprobs,
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// POST /v1/completions: OpenAI's completions, a prompt as text or token ids.
+// POST /v1/completions: OpenAI's completions, prompts as text or token ids.
 #include "server/api/completion_answer.h"
 #include "server/api/endpoints/endpoints.h"
 
@@ -11,10 +11,12 @@ constexpr CompletionForm kForm = {
     .id_prefix = "cmpl-",
     .object = "text_completion",
     .chunk_object = "text_completion",
+    .prompt_ids_beside_choices = false,
     .whole = WriteText,
     .piece = WriteText,
     .begin = nullptr,
     .finish = nullptr,
+    .logprobs = WriteCompletionLogprobs,
 };
 
 }  // namespace

@@ -3,77 +3,13 @@
 #include <boost/json.hpp>
 #include <catch2/catch.hpp>
 
-#include "absl/strings/str_split.h"
-#include "server/api/endpoints/endpoints.h"
+#include "tests/server/api/asked_answer.h"
 
 namespace baton {
 namespace {
 
 namespace json = boost::json;
-
-const ServedModel& Demo() {
-  static const std::unique_ptr<ServedModel> model = [] {
-    ModelConfig config;
-    config.path = BATON_SOURCE_DIR "/models/demo";
-    config.name = "demo";
-    auto loaded = ServedModel::Load(config);
-    REQUIRE(loaded.ok());
-    return *std::move(loaded);
-  }();
-  return *model;
-}
-
-const GenerationApi& ApiOf(Endpoint endpoint) {
-  return endpoint == Endpoint::kChat ? kChatCompletionsApi : kCompletionsApi;
-}
-
-struct Asked {
-  ApiRequest request;
-  GenerateRequest generate;
-  std::unique_ptr<Answer> answer;
-  std::string head{};  // of a relay
-  int32_t reused_tokens = 0;
-
-  explicit Asked(const std::string& body, Endpoint endpoint = Endpoint::kCompletions) {
-    REQUIRE_FALSE(ApiOf(endpoint).parse(body, &request).has_value());
-    const auto error = BuildGenerateRequest(Demo(), request, 0, absl::CivilSecond(), &generate);
-    REQUIRE_FALSE(error.has_value());
-    answer = ApiOf(endpoint).answer(Demo(), request, generate, "id1", 1700000000);
-  }
-  const GeneratedText& text() const { return answer->text(); }
-  std::string Token(int32_t id) {
-    EmitToken token;
-    token.index = static_cast<int32_t>(text().n_tokens());
-    token.token = id;
-    token.digest = 0xabcdef00u + static_cast<uint64_t>(token.index);
-    return answer->OnToken(token);
-  }
-  std::string End(EndReason reason) {
-    EmitEnd end;
-    end.reason = reason;
-    end.timeline.prefill = absl::Milliseconds(5);
-    end.timeline.total = absl::Milliseconds(20);
-    end.timeline.prefill_worker = "prefill0";
-    end.timeline.prefill_heads = head;
-    end.timeline.reused_tokens = reused_tokens;
-    return answer->OnEnd(end, absl::Milliseconds(1));
-  }
-};
-
-// Returns the payloads of `data:` events; checks the framing of each.
-std::vector<std::string> Events(const std::string& stream) {
-  std::vector<std::string> payloads;
-  for (const auto event : absl::StrSplit(stream, "\n\n", absl::SkipEmpty())) {
-    const std::string text(event);
-    REQUIRE(text.rfind("data: ", 0) == 0);
-    CHECK(text.find('\n') == std::string::npos);
-    payloads.push_back(text.substr(6));
-  }
-  if (!stream.empty()) CHECK(stream.substr(stream.size() - 2) == "\n\n");
-  return payloads;
-}
-
-std::vector<int32_t> Ids(const std::string& text) { return *Demo().tokenizer->Encode(text, false); }
+using Asked = AskedAnswer;
 
 TEST_CASE("a completion stream: one event per token, finish, usage, done") {
   Asked answer(R"({"prompt":"a","stream":true,"stream_options":{"include_usage":true}})");
@@ -96,7 +32,7 @@ TEST_CASE("a completion stream: one event per token, finish, usage, done") {
       CHECK(chunk.at("usage").at("total_tokens") == answer.text().n_prompt() + n_tokens);
       continue;
     }
-    CHECK_FALSE(chunk.as_object().contains("usage"));
+    CHECK(chunk.at("usage").is_null());
     const json::value& choice = chunk.at("choices").at(0);
     CHECK(choice.at("index") == 0);
     text += std::string(choice.at("text").as_string());
@@ -228,103 +164,6 @@ TEST_CASE("a stream that fails says so and ends") {
   REQUIRE(events.size() == 2);
   CHECK(json::parse(events[0]).at("error").at("message") == "no worker is left");
   CHECK(events[1] == "[DONE]");
-}
-
-// --- from an API request to tokens ---------------------------------------------------------------
-
-std::optional<ApiError> Build(const std::string& body, GenerateRequest* out,
-                              Endpoint endpoint = Endpoint::kCompletions, int64_t context = 0) {
-  ApiRequest request;
-  REQUIRE_FALSE(ParseApiRequest(endpoint, body, &request).has_value());
-  return BuildGenerateRequest(Demo(), request, context, absl::CivilSecond(), out);
-}
-
-TEST_CASE("prompts become tokens; what cannot be served is a 400 that names it") {
-  GenerateRequest out;
-  REQUIRE_FALSE(Build(R"({"prompt":"two ducks"})", &out));
-  CHECK(out.prompt == *Demo().tokenizer->Encode("two ducks", true));
-  CHECK(out.max_tokens == 16);
-  CHECK(out.stop_tokens == Demo().eos_tokens);
-  CHECK(out.sampling.temperature == 1.0f);
-
-  GenerateRequest ignoring;
-  REQUIRE_FALSE(
-      Build(R"({"prompt":"a","ignore_eos":true,"stop_token_ids":[9],"seed":-1})", &ignoring));
-  CHECK(ignoring.stop_tokens == std::vector<int32_t>{9});
-  CHECK(ignoring.sampling.seed == ~uint64_t{0});
-
-  GenerateRequest one, other;
-  REQUIRE_FALSE(Build(R"({"prompt":"a"})", &one));
-  REQUIRE_FALSE(Build(R"({"prompt":"a"})", &other));
-  CHECK(one.sampling.seed != other.sampling.seed);
-
-  const auto param = [&](const std::string& body, const char* code, int64_t context = 0) {
-    GenerateRequest ignored;
-    const auto error = Build(body, &ignored, Endpoint::kCompletions, context);
-    REQUIRE(error.has_value());
-    CHECK(error->status == 400);
-    CHECK(error->code == code);
-    return error->param;
-  };
-  CHECK(param(R"({"prompt":""})", "invalid_value") == "prompt");
-  CHECK(param(R"({"prompt":[1,2048]})", "invalid_value") == "prompt[1]");
-  CHECK(param(R"({"prompt":"a","stop_token_ids":[2048]})", "invalid_value") == "stop_token_ids[0]");
-  CHECK(param(R"({"prompt":"a","max_tokens":4096})", "context_length_exceeded") == "max_tokens");
-  CHECK(param(R"({"prompt":"a","max_tokens":90})", "context_length_exceeded", 64) == "max_tokens");
-  CHECK(param(R"({"prompt":")" + std::string(200000, 'x') + R"("})", "context_length_exceeded") ==
-        "prompt");
-  std::string ids = "1";
-  for (int i = 1; i < 4096; ++i) ids += ",1";
-  GenerateRequest ignored;
-  const auto full = Build(R"({"prompt":[)" + ids + "]}", &ignored);
-  REQUIRE(full.has_value());
-  CHECK(full->param == "prompt");
-  CHECK(full->n_ctx == 4096);
-  CHECK(full->n_prompt_tokens == 4096);
-  CHECK(full->message.find("maximum context length is 4096 tokens") != std::string::npos);
-}
-
-TEST_CASE("chat uses the model's template and the whole context") {
-  GenerateRequest out;
-  REQUIRE_FALSE(
-      Build(R"({"messages":[{"role":"user","content":"What is 2 + 2?"}]})", &out, Endpoint::kChat));
-  const std::string text = *Demo().tokenizer->Decode(out.prompt, false);
-  CHECK(text.find("<|im_start|>user\nWhat is 2 + 2?<|im_end|>") != std::string::npos);
-  CHECK(text.rfind("<|im_start|>assistant\n") == text.size() - 22);
-  CHECK(out.max_tokens == 4096 - static_cast<int>(out.prompt.size()));
-}
-
-TEST_CASE("random: models take token ids only") {
-  ModelConfig config;
-  config.path = "random:" BATON_SOURCE_DIR "/models/demo/config.json";
-  config.name = "shape";
-  const auto model = ServedModel::Load(config);
-  REQUIRE(model.ok());
-  ApiRequest text, ids;
-  REQUIRE_FALSE(ParseApiRequest(Endpoint::kCompletions, R"({"prompt":"a"})", &text));
-  REQUIRE_FALSE(ParseApiRequest(Endpoint::kCompletions, R"({"prompt":[3]})", &ids));
-  GenerateRequest out;
-  const auto error = BuildGenerateRequest(**model, text, 0, absl::CivilSecond(), &out);
-  REQUIRE(error.has_value());
-  CHECK(error->param == "prompt");
-  REQUIRE_FALSE(BuildGenerateRequest(**model, ids, 0, absl::CivilSecond(), &out));
-  const auto answer = kCompletionsApi.answer(**model, ids, out, "x", 0);
-  EmitToken token;
-  token.token = 5;
-  CHECK(answer->OnToken(token).empty());
-  EmitEnd end;
-  CHECK(json::parse(answer->OnEnd(end, {})).at("choices").at(0).at("text") == "");
-}
-
-TEST_CASE("models that cannot be served say which file is wrong") {
-  ModelConfig config;
-  config.path = "/no/such/folder";
-  CHECK(std::string(ServedModel::Load(config).status().message()).find("/no/such/folder") !=
-        std::string::npos);
-  config.path = BATON_SOURCE_DIR "/models/demo";
-  config.max_context = 5000;
-  CHECK(std::string(ServedModel::Load(config).status().message()).find("model.max_context") !=
-        std::string::npos);
 }
 
 }  // namespace

@@ -4,7 +4,9 @@
 
 #include <atomic>
 #include <functional>
+#include <iterator>
 #include <map>
+#include <vector>
 
 #include "server/api/generator.h"
 #include "server/http/event_loop.h"
@@ -17,12 +19,13 @@ class FakeGenerator : public Generator {
   void SetListener(GeneratorListener* listener) { listener_ = listener; }
 
   absl::StatusOr<RequestId> Submit(GenerateRequest request) override {
-    if (!refusal.ok()) return refusal;
+    if (!refusal.ok() && n_submitted >= n_taken) return refusal;
     ++n_submitted;
     const RequestId id = next_id_++;
     auto& run = runs_[id];
     run.max_tokens = request.max_tokens;
     run.token = request.prompt.back();
+    submitted.push_back(std::move(request));
     if (!hold) loop_->Post([this, id] { Step(id); });
     return id;
   }
@@ -44,6 +47,11 @@ class FakeGenerator : public Generator {
     for (const auto& [id, run] : runs_) ids.push_back(id);
     for (const RequestId id : ids) StepOnce(id);
   }
+  // Emits one token of the n-th running request.
+  void StepNth(size_t n) { StepOnce(std::next(runs_.begin(), static_cast<ptrdiff_t>(n))->first); }
+  void FailNth(size_t n, const absl::Status& status) {
+    End(std::next(runs_.begin(), static_cast<ptrdiff_t>(n))->first, EndReason::kFailed, status);
+  }
   void FailAll(const absl::Status& status) {
     std::vector<RequestId> ids;
     for (const auto& [id, run] : runs_) ids.push_back(id);
@@ -54,8 +62,10 @@ class FakeGenerator : public Generator {
   std::atomic<bool> hold = false;     // emits tokens only in StepAll
   std::atomic<bool> endless = false;  // emits tokens until cancelled, beyond max_tokens
   absl::Status refusal;
+  int n_taken = 0;  // requests before the first one that is refused
   ClusterView view{.prefill_workers = 1, .decode_workers = 1, .max_context = 4096};
   std::atomic<int> n_submitted = 0, n_cancelled = 0;
+  std::vector<GenerateRequest> submitted;  // loop's thread
 
  private:
   struct Run {
@@ -73,6 +83,7 @@ class FakeGenerator : public Generator {
     token.request_id = id;
     token.index = found->second.n++;
     token.token = found->second.token;
+    token.logprob = -1;
     const bool last = !endless && found->second.n == found->second.max_tokens;
     listener_->OnToken(token);
     if (last) End(id, EndReason::kLength, absl::OkStatus());

@@ -52,6 +52,17 @@ TEST_CASE("numbers and words") {
   CHECK(Alone(nullptr) == "null");
 }
 
+TEST_CASE("numbers with a fraction are read back with the same bits, and look like ones") {
+  CHECK(Alone(-1.25) == "-1.25");
+  CHECK(Alone(-9999.0) == "-9999.0");
+  CHECK(Alone(0.0f) == "0.0");
+  CHECK(Alone(1e300) == "1e+300");
+  CHECK(Alone(-1e-7) == "-1e-07");
+  for (const float value : {-0.1f, 1e-7f, -13.8155107f, 3.4028235e38f}) {
+    CHECK(std::stod(Alone(value)) == static_cast<double>(value));
+  }
+}
+
 TEST_CASE("strings: escaped, and valid UTF-8 whatever they hold") {
   CHECK(Alone("") == R"("")");
   CHECK(Alone("plain ~ text") == R"("plain ~ text")");

@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "proto/control_codec.h"
 #include "server/api/api_request.h"
+#include "server/api/prepared_prompt.h"
 #include "server/api/served_model.h"
 #include "tests/support/router_harness.h"
 
@@ -228,13 +229,16 @@ TEST_CASE("the most stop tokens of a client and of a model, each once, pass as o
       &request);
   INFO((problem ? problem->message : ""));
   REQUIRE_FALSE(problem);
-  GenerateRequest generate;
-  REQUIRE_FALSE(BuildGenerateRequest(model, request, 0, absl::CivilSecond(), &generate));
-  CHECK(generate.stop_tokens.size() == static_cast<size_t>(Limits::kStopTokens.max));
-  CheckPasses(generate);
+  const auto generate = [&] {
+    std::vector<PreparedPrompt> prompts;
+    REQUIRE_FALSE(PreparePrompts(model, request, 0, absl::CivilSecond(), &prompts));
+    REQUIRE(prompts.size() == 1);
+    return prompts[0].generate;
+  };
+  CHECK(generate().stop_tokens.size() == static_cast<size_t>(Limits::kStopTokens.most));
+  CheckPasses(generate());
   request.stop_token_ids = {1000, 5, 999, 5};
-  REQUIRE_FALSE(BuildGenerateRequest(model, request, 0, absl::CivilSecond(), &generate));
-  CHECK(generate.stop_tokens.size() == model.eos_tokens.size() + 1);
+  CHECK(generate().stop_tokens.size() == model.eos_tokens.size() + 1);
 }
 
 }  // namespace baton

@@ -1,0 +1,122 @@
+#include "server/api/logprob_list.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "text/detokenizer.h"
+
+namespace baton {
+namespace {
+
+constexpr float kLowest = -9999;  // for minus infinity, which JSON has not
+
+// Negative zero becomes zero.
+float Told(float logprob) { return std::isnan(logprob) ? kLowest : std::max(logprob, kLowest) + 0; }
+
+std::string_view BytesOf(const LogprobForm& form, int32_t token) {
+  return form.tokenizer == nullptr ? std::string_view() : form.tokenizer->TokenBytes(token);
+}
+
+std::string NameOf(const LogprobForm& form, int32_t token, std::string_view bytes) {
+  if (form.tokens_as_ids || form.tokenizer == nullptr) return absl::StrCat("token_id:", token);
+  return ValidUtf8(bytes);
+}
+
+// The most probable tokens, then those that the client named, each once.
+std::vector<TokenLogprob> Listed(const LogprobForm& form, const ReportedToken& token) {
+  const size_t n = token.others.size(), n_top = n - std::min(n, form.n_named);
+  std::vector<TokenLogprob> listed(token.others.begin(),
+                                   token.others.begin() + static_cast<ptrdiff_t>(n_top));
+  for (size_t i = n_top; i < n; ++i) {
+    const bool known = std::any_of(listed.begin(), listed.end(), [&](const TokenLogprob& other) {
+      return other.token == token.others[i].token;
+    });
+    if (!known) listed.push_back(token.others[i]);
+  }
+  return listed;
+}
+
+// An entry of "content" or "top_logprobs", without its end.
+void WriteToken(JsonWriter& json, const LogprobForm& form, const TokenLogprob& token,
+                std::string_view bytes) {
+  json.Field("token", NameOf(form, token.token, bytes));
+  json.Field("logprob", Told(token.logprob));
+  if (form.tokenizer == nullptr) {
+    json.Field("bytes", nullptr);
+    return;
+  }
+  json.Array("bytes", [&] {
+    for (const char byte : bytes) json.Value(static_cast<int>(static_cast<uint8_t>(byte)));
+  });
+}
+
+}  // namespace
+
+void LogprobList::Add(const EmitToken& token, std::string_view bytes, int64_t offset) {
+  waiting_.push_back({token.token, token.logprob, token.logprobs, std::string(bytes), offset});
+}
+
+std::vector<ReportedToken> LogprobList::TakeUpTo(size_t n) {
+  std::vector<ReportedToken> taken;
+  for (; n_taken_ < n && !waiting_.empty(); ++n_taken_) {
+    taken.push_back(std::move(waiting_.front()));
+    waiting_.pop_front();
+  }
+  return taken;
+}
+
+void WriteChatLogprobs(JsonWriter& json, const LogprobForm& form,
+                       const std::vector<ReportedToken>& tokens) {
+  json.Object("logprobs", [&] {
+    json.Array("content", [&] {
+      for (const ReportedToken& token : tokens) {
+        json.Object([&] {
+          WriteToken(json, form, {token.token, token.logprob}, token.bytes);
+          json.Array("top_logprobs", [&] {
+            for (const TokenLogprob& other : Listed(form, token)) {
+              json.Object([&] { WriteToken(json, form, other, BytesOf(form, other.token)); });
+            }
+          });
+        });
+      }
+    });
+    json.Field("refusal", nullptr);
+  });
+}
+
+void WriteCompletionLogprobs(JsonWriter& json, const LogprobForm& form,
+                             const std::vector<ReportedToken>& tokens) {
+  json.Object("logprobs", [&] {
+    json.Array("tokens", [&] {
+      for (const ReportedToken& token : tokens) json.Value(NameOf(form, token.token, token.bytes));
+    });
+    json.Array("token_logprobs", [&] {
+      for (const ReportedToken& token : tokens) json.Value(Told(token.logprob));
+    });
+    json.Array("top_logprobs", [&] {
+      for (const ReportedToken& token : tokens) {
+        json.Object([&] {
+          absl::flat_hash_set<std::string> names;
+          const auto write = [&](const TokenLogprob& other) {
+            // The drawn token by the bytes that it added to the text, so that the name is the one
+            // in "tokens".
+            const std::string name =
+                NameOf(form, other.token,
+                       other.token == token.token ? token.bytes : BytesOf(form, other.token));
+            if (names.insert(name).second) json.Field(name, Told(other.logprob));
+          };
+          for (const TokenLogprob& other : Listed(form, token)) write(other);
+          write({token.token, token.logprob});
+        });
+      }
+    });
+    json.Array("text_offset", [&] {
+      for (const ReportedToken& token : tokens) json.Value(token.offset);
+    });
+  });
+}
+
+}  // namespace baton

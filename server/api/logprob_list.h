@@ -1,0 +1,56 @@
+// The log-probabilities of one choice's tokens on their way to the client: kept until the text of
+// their token has left, then written as OpenAI's chat or completions have them. Front thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/sampling_params.h"
+#include "router/router.h"
+#include "server/api/json_writer.h"
+#include "text/tokenizer.h"
+
+namespace baton {
+
+struct ReportedToken {
+  int32_t token = 0;
+  float logprob = 0;
+  std::vector<TokenLogprob> others{};  // as in EmitToken
+  std::string bytes{};                 // what it added to the text
+  int64_t offset = 0;                  // characters of the choice's text before it
+};
+
+class LogprobList {
+ public:
+  // Tokens in their order. bytes, offset: as in ReportedToken.
+  void Add(const EmitToken& token, std::string_view bytes, int64_t offset);
+  // Moves those of the first `n` tokens (counted from the first Add) out that were not taken yet.
+  std::vector<ReportedToken> TakeUpTo(size_t n);
+  size_t n_taken() const { return n_taken_; }
+
+ private:
+  std::deque<ReportedToken> waiting_;
+  size_t n_taken_ = 0;
+};
+
+// How tokens are told.
+struct LogprobForm {
+  const Tokenizer* tokenizer = nullptr;  // null: none, tokens are told by their ids
+  bool tokens_as_ids = false;            // "token_id:7"
+  size_t n_named = 0;  // SamplingParams::logprob_tokens, the last entries of EmitToken::logprobs
+};
+
+// The member "logprobs" of a choice: {"content":[{token, logprob, bytes, top_logprobs}],...}.
+void WriteChatLogprobs(JsonWriter& json, const LogprobForm& form,
+                       const std::vector<ReportedToken>& tokens);
+// The same with tokens, token_logprobs, top_logprobs and text_offset, lists of one length. An
+// object of top_logprobs has the drawn token too; of tokens with equal texts it has the most
+// probable one.
+void WriteCompletionLogprobs(JsonWriter& json, const LogprobForm& form,
+                             const std::vector<ReportedToken>& tokens);
+
+}  // namespace baton

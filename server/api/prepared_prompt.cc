@@ -1,0 +1,254 @@
+#include "server/api/prepared_prompt.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "server/api/requested_sampling.h"
+
+namespace baton {
+namespace {
+
+using Problem = std::optional<ApiError>;
+using Ids = std::vector<int32_t>;
+
+constexpr int64_t kDefaultCompletionTokens = 16;  // as in OpenAI's description
+
+std::string ContextMessage(int64_t max, int64_t out, int64_t in) {
+  return absl::StrCat(
+      "This model's maximum context length is ", max, " tokens. However, you requested ", out,
+      " output tokens and your prompt contains ", in, " input tokens, for a total of ", in + out,
+      " tokens. Please reduce the length of the input prompt or the number of "
+      "requested output tokens.");
+}
+
+ApiError ContextError(const std::string& param, int64_t max, int64_t out, int64_t in) {
+  ApiError error = InvalidField(param, ContextMessage(max, out, in), "context_length_exceeded");
+  error.n_prompt_tokens = in;
+  error.n_ctx = max;
+  return error;
+}
+
+// Removes all but `n` ids, from the side that the request says.
+void Truncate(const ApiRequest& request, size_t n, Ids* ids) {
+  if (ids->size() <= n) return;
+  if (request.truncate_left) {
+    ids->erase(ids->begin(), ids->end() - static_cast<ptrdiff_t>(n));
+  } else {
+    ids->resize(n);
+  }
+}
+
+Problem WithoutTokenizer(const ServedModel& model, const std::string& param) {
+  return Unsupported(param, absl::StrCat("The model `", model.name,
+                                         "` has no tokenizer; send `prompt` as token ids to "
+                                         "/v1/completions."));
+}
+
+// Makes one prompt after the other.
+class PromptMaker {
+ public:
+  PromptMaker(const ServedModel& model, const ApiRequest& request, int64_t max_context,
+              absl::CivilSecond now)
+      : model_(model),
+        request_(request),
+        max_context_(max_context),
+        is_chat_(request.endpoint == Endpoint::kChat),
+        now_(now) {}
+
+  // Fields that are the same for all prompts.
+  Problem ReadCommon();
+  // param: the path of the prompt in the request.
+  Problem Make(const std::variant<std::string, Ids>& prompt, const std::string& param,
+               PreparedPrompt* out) const;
+  Problem MakeChat(PreparedPrompt* out) const;
+
+ private:
+  Problem CheckTruncation();
+  Problem Tokenize(const std::string& text, const std::string& param, bool add_special,
+                   Ids* ids) const;
+  Problem TruncateText(const std::string& text, Ids* ids) const;
+  Problem FitContext(const std::string& param, PreparedPrompt* out) const;
+
+  const ServedModel& model_;
+  const ApiRequest& request_;
+  const int64_t max_context_;
+  const bool is_chat_;
+  const absl::CivilSecond now_;
+  GenerateRequest common_;
+  std::optional<size_t> kept_tokens_;  // of a prompt, if it is truncated
+};
+
+Problem PromptMaker::ReadCommon() {
+  if (auto problem = ReadSampling(model_, request_, &common_.sampling)) return problem;
+  if (auto problem = CheckTokenIds(model_, request_.stop_token_ids, "stop_token_ids"))
+    return problem;
+  Ids stops;
+  if (!request_.ignore_eos) stops = model_.eos_tokens;
+  stops.insert(stops.end(), request_.stop_token_ids.begin(), request_.stop_token_ids.end());
+  absl::flat_hash_set<int32_t> seen;
+  for (const int32_t id : stops)
+    if (seen.insert(id).second) common_.stop_tokens.push_back(id);
+  common_.want_digests = request_.digests;
+  return CheckTruncation();
+}
+
+Problem PromptMaker::CheckTruncation() {
+  if (!request_.truncate_prompt_tokens) return std::nullopt;
+  int64_t kept = *request_.truncate_prompt_tokens;
+  if (kept == -1) {
+    const int64_t wanted =
+        request_.max_tokens.value_or(is_chat_ ? int64_t{1} : kDefaultCompletionTokens);
+    kept = std::max<int64_t>(1, max_context_ - wanted);
+  }
+  if (kept < 1 || kept > max_context_) {
+    return InvalidField("truncate_prompt_tokens",
+                        absl::StrCat("truncate_prompt_tokens must be -1 or an integer from 1 to ",
+                                     max_context_, ", the context; got ", kept, "."));
+  }
+  kept_tokens_ = static_cast<size_t>(kept);
+  return std::nullopt;
+}
+
+Problem PromptMaker::Tokenize(const std::string& text, const std::string& param, bool add_special,
+                              Ids* ids) const {
+  if (text.empty()) return InvalidField(param, absl::StrCat(param, " must not be empty."));
+  // Cheaper than tokenizing: so many bytes can not be so few tokens.
+  const size_t longest = std::max<size_t>(1, model_.tokenizer->longest_token_bytes());
+  const auto min_tokens = static_cast<int64_t>(text.size() / longest);
+  if (min_tokens > max_context_ && !kept_tokens_) {
+    return ContextError(param, max_context_, request_.max_tokens.value_or(1), min_tokens);
+  }
+  auto encoded = model_.tokenizer->Encode(text, add_special);
+  if (!encoded.ok()) return InvalidField(param, std::string(encoded.status().message()));
+  *ids = *std::move(encoded);
+  if (ids->empty()) return InvalidField(param, absl::StrCat(param, " has no tokens."));
+  return std::nullopt;
+}
+
+// Cuts the tokens of a plain text and keeps what the tokenizer adds around it (begin of text), as
+// transformers does.
+Problem PromptMaker::TruncateText(const std::string& text, Ids* ids) const {
+  if (!kept_tokens_ || ids->size() <= *kept_tokens_) return std::nullopt;
+  auto plain = model_.tokenizer->Encode(text, false);
+  if (!plain.ok()) return InvalidField("prompt", std::string(plain.status().message()));
+  const auto at = std::search(ids->begin(), ids->end(), plain->begin(), plain->end());
+  const size_t n_added = ids->size() - std::min(ids->size(), plain->size());
+  if (at == ids->end() || n_added >= *kept_tokens_) {
+    Truncate(request_, *kept_tokens_, ids);
+    return std::nullopt;
+  }
+  const Ids before(ids->begin(), at);
+  const Ids after(at + static_cast<ptrdiff_t>(plain->size()), ids->end());
+  Truncate(request_, *kept_tokens_ - n_added, &*plain);
+  *ids = before;
+  ids->insert(ids->end(), plain->begin(), plain->end());
+  ids->insert(ids->end(), after.begin(), after.end());
+  return std::nullopt;
+}
+
+Problem PromptMaker::Make(const std::variant<std::string, Ids>& prompt, const std::string& param,
+                          PreparedPrompt* out) const {
+  out->generate = common_;
+  Ids& ids = out->generate.prompt;
+  const auto* text = std::get_if<std::string>(&prompt);
+  if (text == nullptr) {
+    ids = std::get<Ids>(prompt);
+    if (auto problem = CheckTokenIds(model_, ids, param)) return problem;
+    if (kept_tokens_) Truncate(request_, *kept_tokens_, &ids);
+  } else if (model_.tokenizer == nullptr) {
+    return WithoutTokenizer(model_, param);
+  } else {
+    const bool add_special = request_.add_special_tokens.value_or(true);
+    if (auto problem = Tokenize(*text, param, add_special, &ids)) return problem;
+    if (auto problem = TruncateText(*text, &ids)) return problem;
+  }
+  if (request_.echo && text != nullptr && !kept_tokens_) {
+    out->echo = *text;
+  } else if (request_.echo && model_.tokenizer != nullptr) {
+    auto decoded = model_.tokenizer->Decode(ids, request_.skip_special_tokens);
+    if (!decoded.ok()) return InvalidField(param, std::string(decoded.status().message()));
+    out->echo = *std::move(decoded);
+  }
+  return FitContext(param, out);
+}
+
+Problem PromptMaker::MakeChat(PreparedPrompt* out) const {
+  out->generate = common_;
+  std::string text;
+  if (auto problem = RenderMessages(model_, request_, now_, &text)) return problem;
+  const bool add_special = request_.add_special_tokens.value_or(false);
+  if (auto problem = Tokenize(text, "messages", add_special, &out->generate.prompt)) return problem;
+  if (kept_tokens_) Truncate(request_, *kept_tokens_, &out->generate.prompt);
+  return FitContext("messages", out);
+}
+
+Problem PromptMaker::FitContext(const std::string& param, PreparedPrompt* out) const {
+  const auto n_prompt = static_cast<int64_t>(out->generate.prompt.size());
+  const int64_t room = max_context_ - n_prompt;
+  const int64_t wanted = request_.max_tokens.value_or(
+      is_chat_ ? std::max<int64_t>(1, room)
+               : std::min(kDefaultCompletionTokens, std::max<int64_t>(1, room)));
+  if (wanted > room) {
+    // A prompt that fits alone: the number asked for is what must change.
+    const bool prompt_fits = n_prompt < max_context_;
+    return ContextError(prompt_fits && request_.max_tokens ? "max_tokens" : param, max_context_,
+                        wanted, n_prompt);
+  }
+  if (out->generate.sampling.min_tokens > wanted) {
+    return InvalidField("min_tokens",
+                        absl::StrCat("min_tokens must be an integer from 0 to ", wanted,
+                                     ", the tokens that may be generated; got ",
+                                     out->generate.sampling.min_tokens, "."));
+  }
+  out->generate.max_tokens = static_cast<int32_t>(wanted);
+  out->generate.sampling.seed = request_.seed ? static_cast<uint64_t>(*request_.seed) : RandomId();
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<ApiError> PreparePrompts(const ServedModel& model, const ApiRequest& request,
+                                       int64_t max_context, absl::CivilSecond now,
+                                       std::vector<PreparedPrompt>* out) {
+  if (max_context <= 0 || max_context > model.max_context) max_context = model.max_context;
+  PromptMaker maker(model, request, max_context, now);
+  if (auto problem = maker.ReadCommon()) return problem;
+  const bool is_chat = request.endpoint == Endpoint::kChat;
+  if (request.prompts.empty()) return maker.MakeChat(&out->emplace_back());
+  for (size_t i = 0; i < request.prompts.size(); ++i) {
+    std::string param = is_chat ? "prompt_token_ids" : "prompt";
+    if (request.prompts.size() > 1) absl::StrAppend(&param, "[", i, "]");
+    if (auto problem = maker.Make(request.prompts[i], param, &out->emplace_back())) return problem;
+  }
+  return std::nullopt;
+}
+
+std::optional<ApiError> RenderMessages(const ServedModel& model, const ApiRequest& request,
+                                       absl::CivilSecond now, std::string* text) {
+  if (model.tokenizer == nullptr) return WithoutTokenizer(model, "messages");
+  if (model.chat_template == nullptr) {
+    return Unsupported("messages", absl::StrCat("The model `", model.name,
+                                                "` has no chat template; use /v1/completions."));
+  }
+  ChatTemplateInput input;
+  input.messages = request.messages;
+  input.tools = request.tools;
+  input.documents = request.documents;
+  input.variables = request.template_variables;
+  input.add_generation_prompt = request.add_generation_prompt && !request.continue_final_message;
+  input.continue_final_message = request.continue_final_message;
+  input.now = now;
+  auto rendered = model.chat_template->Render(input);
+  if (!rendered.ok()) return InvalidField("messages", std::string(rendered.status().message()));
+  *text = *std::move(rendered);
+  return std::nullopt;
+}
+
+size_t ChoicesPerPrompt(const ApiRequest& request) {
+  return static_cast<size_t>(std::max(request.n, request.best_of.value_or(0)));
+}
+
+}  // namespace baton

@@ -1,0 +1,42 @@
+// The step from a checked API request to tokens for the router: templates, tokenizing, truncation,
+// and the checks that need the model (ids, lengths, context). Pure but for random seeds: any
+// thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/civil_time.h"
+#include "router/router.h"
+#include "server/api/api_error.h"
+#include "server/api/api_request.h"
+#include "server/api/served_model.h"
+
+namespace baton {
+
+struct PreparedPrompt {
+  GenerateRequest generate{};  // choice 0's; the others differ in the seed
+  std::string echo{};          // the prompt's text, if the answer begins with it
+};
+
+// Fills *out in the order of the request's prompts (chat has one). max_context: the cluster's, 0:
+// unknown. `now` is what templates see as the time of day. Cost is linear in the prompts; long ones
+// belong on a pool thread. Nothing: *out is whole.
+//
+// With a seed of the client every prompt has that seed, so that its choices equal those of a
+// request with this prompt alone; else each prompt has a random one.
+std::optional<ApiError> PreparePrompts(const ServedModel& model, const ApiRequest& request,
+                                       int64_t max_context, absl::CivilSecond now,
+                                       std::vector<PreparedPrompt>* out);
+
+// The text of the prompt that the model's chat template makes of the messages.
+std::optional<ApiError> RenderMessages(const ServedModel& model, const ApiRequest& request,
+                                       absl::CivilSecond now, std::string* text);
+
+// Choices that are generated for each prompt; the answer has `n` of them.
+size_t ChoicesPerPrompt(const ApiRequest& request);
+
+}  // namespace baton

@@ -1,0 +1,59 @@
+#include "server/api/running_request.h"
+
+#include "absl/strings/str_join.h"
+#include "common/log.h"
+
+namespace baton {
+namespace {
+
+double Ms(absl::Duration d) { return absl::ToDoubleMilliseconds(d); }
+
+}  // namespace
+
+void RunningRequest::OnChoiceEnd(size_t choice, const EmitEnd& end) {
+  choices[choice].ended = true;
+  ++n_ended;
+  last_ended = choice;
+  last_end = end;
+}
+
+FinishedRequest RunningRequest::Finished(absl::Time now) const {
+  FinishedRequest finished;
+  finished.endpoint = api->name;
+  finished.stream = stream;
+  if (answer) {
+    const GeneratedText& text = answer->text(last_ended);
+    finished.finish = text.FinishReason(last_end.reason);
+    finished.n_choices = static_cast<int64_t>(answer->n_choices());
+    finished.n_prompt = answer->n_prompt();
+    finished.n_tokens = answer->n_tokens();
+    finished.n_last_tokens = text.n_tokens();
+  }
+  finished.max_tokens = max_tokens;
+  finished.text_time = text_time;
+  finished.total = now - arrived;
+  finished.timeline = last_end.timeline;
+  return finished;
+}
+
+void RunningRequest::Log(const FinishedRequest& f) const {
+  if (!LogEnabled(LogLevel::kInfo)) return;
+  const Timeline& t = f.timeline;
+  LogInfo(
+      "request %s %d %s  prompt %d  reused %d  output %d  choices %d  ms: text %.2f  route %.2f  "
+      "prefill queue %.2f  prefill %.2f  transfer %.2f  decode queue %.2f  decode %.2f  "
+      "ttft %.2f  total %.2f  unaccounted %.2f  via %s%s %s  attempts %d  ranks %d  rounds %d  "
+      "slices %s  push %s  "
+      "first token %.2f predicted %.2f",
+      id(), f.http_status, std::string(f.finish), f.n_prompt, t.reused_tokens, f.n_tokens,
+      f.n_choices, Ms(f.text_time), Ms(t.router_queue), Ms(t.prefill_queue), Ms(t.prefill),
+      Ms(t.transfer), Ms(t.decode_queue), Ms(t.decode), Ms(t.ttft), Ms(f.total),
+      Ms(t.unaccounted() + f.total - f.text_time - t.total),
+      t.prefill_heads.empty() ? "" : t.prefill_heads + "+",
+      t.prefill_worker.empty() ? "-" : t.prefill_worker,
+      t.decode_worker.empty() ? "-" : t.decode_worker, t.attempts, t.slices.size(), t.rounds,
+      t.slices.empty() ? "-" : absl::StrJoin(t.slices, ","), std::string(NameOf(t.push)),
+      Ms(t.took), Ms(t.predicted));
+}
+
+}  // namespace baton

@@ -1,0 +1,52 @@
+// A request for tokens, from its body to its end: one exchange with a client, and the choices that
+// the cluster generates for it. Plain state of ApiFront, on the front thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "router/router.h"
+#include "server/api/answer.h"
+#include "server/api/front_metrics.h"
+#include "server/api/generation_api.h"
+#include "server/api/routes.h"
+#include "server/api/text_pool.h"
+
+namespace baton {
+
+struct RunningRequest {
+  // One request to the router.
+  struct Choice {
+    RequestId id = 0;
+    bool cancelled = false;  // its end is on the way
+    bool ended = false;
+    absl::Time last_token{};
+  };
+
+  const GenerationApi* api = nullptr;
+  ApiCall call;  // the body is gone
+  absl::Time arrived, last_write;
+  absl::Duration text_time;
+  bool stream = false, stream_started = false, is_gone = false, has_token = false;
+  TextPool::JobId text_job = 0;
+  int64_t max_tokens = 0;  // of the prompt that may have the most
+  std::unique_ptr<Answer> answer;
+  std::vector<Choice> choices;  // as the answer counts them; empty: not submitted yet
+  size_t n_ended = 0;
+  // The choice that ended last, and its end: the request's timeline and finish reason.
+  size_t last_ended = 0;
+  EmitEnd last_end{};
+
+  const std::string& id() const { return call.request.request_id; }
+  bool ended() const { return n_ended == choices.size(); }
+  void OnChoiceEnd(size_t choice, const EmitEnd& end);
+  // What metrics and the log say. The finish reason is empty before the request ran.
+  FinishedRequest Finished(absl::Time now) const;
+  void Log(const FinishedRequest& finished) const;
+};
+
+}  // namespace baton
