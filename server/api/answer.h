@@ -18,7 +18,7 @@
 
 namespace baton {
 
-// What an answer says of itself.
+// Members that an answer has beside what was generated.
 struct AnswerAbout {
   std::string id{};     // the request's, without a prefix
   int64_t created = 0;  // seconds since 1970

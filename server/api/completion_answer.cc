@@ -261,7 +261,8 @@ void CompletionAnswer::WriteEventUsage(JsonWriter& json) const {
   }
 }
 
-// Of each prompt's first choice: the others may find the KV that it computed.
+// Counts each prompt's first choice alone: the other choices may find the KV that the first
+// computed.
 int64_t CompletionAnswer::ReusedTokens() const {
   int64_t n = 0;
   for (size_t i = 0; i < choices_.size(); i += choices_per_prompt_)

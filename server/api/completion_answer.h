@@ -26,7 +26,7 @@ struct CompletionForm {
   const char* object;        // "object" of a whole answer
   const char* chunk_object;  // "object" of an event
   // Token ids of the prompt, when asked for: beside the choices (a chat has one prompt), in the
-  // first event. Else in each choice.
+  // first event; false: in each choice.
   bool prompt_ids_beside_choices;
   void (*whole)(JsonWriter& json, std::string_view text);
   void (*piece)(JsonWriter& json, std::string_view text);  // writes the text of an event
@@ -50,7 +50,8 @@ class CompletionAnswer : public Answer {
   std::string OnError(const ApiError& error) const override;
 
  private:
-  // What a choice has to tell and has not told yet: all of it, if the answer is not streamed.
+  // Holds what a choice has to tell and has not told yet: everything, if the answer is not
+  // streamed.
   struct Choice {
     std::string text{};
     std::vector<int32_t> ids{};

@@ -39,7 +39,7 @@ absl::Duration Queued(const Request& request) {
   return request.timeline.router_queue + request.timeline.prefill_queue;
 }
 
-// Of the choice that ended last, as the timeline.
+// Belongs to the choice that ended last, as the timeline does.
 absl::Duration AfterFirstToken(const Request& request) {
   return request.timeline.total - request.timeline.ttft;
 }

@@ -25,6 +25,7 @@ GeneratedText::GeneratedText(const ServedModel& model, const ApiRequest& request
       stop_tokens_(generate.stop_tokens),
       include_stop_(request.include_stop),
       n_prompt_(static_cast<int64_t>(generate.prompt.size())),
+      min_tokens_(generate.sampling.min_tokens),
       matcher_(MatcherFor(request.stop)) {
   if (model.tokenizer == nullptr) return;
   DetokenizerOptions options;
@@ -82,6 +83,10 @@ void GeneratedText::CountTold() {
 std::string GeneratedText::Take(std::string_view piece) {
   n_text_ += piece.size();
   n_characters_ += Characters(piece);
+  if (n_tokens_ <= min_tokens_) {
+    n_left_ += piece.size();
+    return std::string(piece);
+  }
   StopMatcher::Result found = matcher_.Push(piece);
   if (found.stop >= 0) {
     stop_index_ = found.stop;

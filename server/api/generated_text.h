@@ -1,5 +1,7 @@
 // The text of one generation: tokens in, whole UTF-8 out, up to a stop token or a stop string.
-// Text that may begin a stop string is held back. A plain object of the front thread.
+// Text that may begin a stop string is held back. The text of the first min_tokens tokens is not
+// searched for stop strings, so that these tokens are generated. A plain object of the front
+// thread.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +20,7 @@
 
 namespace baton {
 
-// Of valid UTF-8.
+// Counts the characters of valid UTF-8.
 int64_t Characters(std::string_view text);
 
 class GeneratedText {
@@ -48,8 +50,8 @@ class GeneratedText {
   // The bytes that the last token added to the text, and the characters before them.
   std::string_view token_bytes() const;
   int64_t token_offset() const { return token_offset_; }
-  // So many of the first tokens have left with all their text. Never among them: tokens that a stop
-  // string cut, wholly or in part, and the stop token.
+  // So many of the first tokens have left with all their text. Tokens that a stop string cut,
+  // wholly or in part, and the stop token never do.
   size_t n_told() const { return n_told_; }
 
  private:
@@ -65,7 +67,7 @@ class GeneratedText {
   const std::vector<std::string> stops_;
   const std::vector<int32_t> stop_tokens_;
   const bool include_stop_;  // the stop string is part of the text
-  const int64_t n_prompt_;
+  const int64_t n_prompt_, min_tokens_;
   std::optional<Detokenizer> detokenizer_;  // nothing: the model has no tokenizer, so no text
   StopMatcher matcher_;
   int64_t n_tokens_ = 0;

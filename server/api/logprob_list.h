@@ -20,7 +20,7 @@ struct ReportedToken {
   int32_t token = 0;
   float logprob = 0;
   std::vector<TokenLogprob> others{};  // as in EmitToken
-  std::string bytes{};                 // what it added to the text
+  std::string bytes{};                 // added to the text by the token
   int64_t offset = 0;                  // characters of the choice's text before it
 };
 
@@ -28,7 +28,7 @@ class LogprobList {
  public:
   // Tokens in their order. bytes, offset: as in ReportedToken.
   void Add(const EmitToken& token, std::string_view bytes, int64_t offset);
-  // Moves those of the first `n` tokens (counted from the first Add) out that were not taken yet.
+  // Takes the first `n` tokens (counted from the first Add), without the ones taken before.
   std::vector<ReportedToken> TakeUpTo(size_t n);
   size_t n_taken() const { return n_taken_; }
 
@@ -37,7 +37,7 @@ class LogprobList {
   size_t n_taken_ = 0;
 };
 
-// How tokens are told.
+// Says how tokens are told.
 struct LogprobForm {
   const Tokenizer* tokenizer = nullptr;  // null: none, tokens are told by their ids
   bool tokens_as_ids = false;            // "token_id:7"

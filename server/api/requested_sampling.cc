@@ -40,7 +40,7 @@ Problem ReadBiases(const ServedModel& model, const ApiRequest& request, Sampling
   }
   sampling->logit_bias = request.logit_bias;
   sampling->vocab_end = model.vocab_end;
-  if (!request.allowed_token_ids.empty()) return std::nullopt;  // ids without a token are not there
+  if (!request.allowed_token_ids.empty()) return std::nullopt;  // which has no id without a token
   for (const int32_t id : model.ids_without_token) {
     sampling->logit_bias.push_back({id, -std::numeric_limits<float>::infinity()});
   }

@@ -22,7 +22,7 @@ struct RunningRequest {
   // One request to the router.
   struct Choice {
     RequestId id = 0;
-    bool cancelled = false;  // its end is on the way
+    bool cancelled = false;  // and the end is on the way
     bool ended = false;
     absl::Time last_token{};
   };
@@ -44,7 +44,7 @@ struct RunningRequest {
   const std::string& id() const { return call.request.request_id; }
   bool ended() const { return n_ended == choices.size(); }
   void OnChoiceEnd(size_t choice, const EmitEnd& end);
-  // What metrics and the log say. The finish reason is empty before the request ran.
+  // Returns what metrics and the log say. The finish reason is empty before the request ran.
   FinishedRequest Finished(absl::Time now) const;
   void Log(const FinishedRequest& finished) const;
 };

@@ -183,15 +183,15 @@ TEST_CASE("each token's share of the text: bytes that join to it, the last ones 
   for (const bool starts_text : {false, true}) {
     Detokenizer stream(tokenizer.get(), {.skip_special_tokens = true, .starts_text = starts_text});
     std::string bytes, sent;
-    size_t most_held = 0;
+    size_t max_held = 0;
     for (const int32_t id : tokenizer->Encode(text, true).value()) {
       sent += stream.Push(id);
       bytes += stream.last_bytes();
       CHECK(bytes.size() == sent.size() + stream.n_held());
-      most_held = std::max(most_held, stream.n_held());
+      max_held = std::max(max_held, stream.n_held());
     }
     CHECK(bytes == (starts_text ? text : " " + text));
-    CHECK(most_held == 3);  // the duck comes byte by byte
+    CHECK(max_held == 3);  // the tokens of the duck are bytes
     CHECK(stream.Finish().empty());
   }
 }

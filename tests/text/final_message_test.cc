@@ -1,5 +1,5 @@
-// Prompts that end inside the last message. The expected texts are those of transformers'
-// apply_chat_template(continue_final_message=True) for the same templates.
+// Prompts that end inside the last message, by the rule of transformers'
+// apply_chat_template(continue_final_message=True).
 #include <catch2/catch.hpp>
 
 #include "text/chat_template.h"

@@ -12,7 +12,7 @@ namespace {
 namespace json = boost::json;
 using Asked = AskedAnswer;
 
-// Of one token each.
+// Texts of one token each.
 const int32_t kA = Ids("a")[0], kB = Ids("b")[0], kC = Ids("c")[0];
 
 void SetN(ApiRequest* request) { request->n = 2; }

@@ -34,7 +34,7 @@ struct AskedAnswer {
   ApiRequest request;
   std::vector<PreparedPrompt> prompts;
   std::unique_ptr<Answer> answer;
-  std::string head{};  // of a relay
+  std::string head{};  // a relay's
   int32_t reused_tokens = 0;
 
   // change: what is to be different in the request that the body asks for.
@@ -74,7 +74,7 @@ struct AskedAnswer {
     end.timeline.reused_tokens = reused_tokens;
     return answer->OnChoiceEnd(choice, end);
   }
-  // Of the one choice, and so of the answer.
+  // Ends the one choice, and so the answer.
   std::string End(EndReason reason) {
     std::string events = EndChoice(reason);
     return events + answer->OnEnd();

@@ -112,6 +112,22 @@ TEST_CASE("a stop string ends the text before it, across tokens") {
   CHECK(json::parse(half.End(EndReason::kLength)).at("choices").at(0).at("text") == "two ducks");
 }
 
+TEST_CASE("a stop string does not end the answer before min_tokens tokens") {
+  const std::vector<int32_t> ids = Ids("two ducks two ducks two");
+  const auto text = [&](int64_t min_tokens) {
+    Asked answer(R"({"prompt":"a","max_tokens":100,"stop":"ducks"})", Endpoint::kCompletions,
+                 [&](ApiRequest* request) { request->min_tokens = min_tokens; });
+    for (const int32_t id : ids) answer.Token(id);
+    const json::value body = json::parse(answer.End(EndReason::kLength));
+    return std::string(body.at("choices").at(0).at("text").as_string());
+  };
+  CHECK(text(0) == "two ");
+  const auto n_first = static_cast<int64_t>(Ids("two ducks").size());
+  CHECK(text(n_first) == "two ducks two ");
+  CHECK(text(static_cast<int64_t>(Ids("two").size())) == "two ");
+  CHECK(text(static_cast<int64_t>(ids.size())) == "two ducks two ducks two");
+}
+
 TEST_CASE("ids, digests and timings when asked, in streams and in whole answers") {
   const std::string fields = R"("return_token_ids":true,"baton_digest":true,"timings":true)";
   Asked whole(R"({"prompt":[5,6],)" + fields + "}");
