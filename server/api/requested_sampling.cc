@@ -90,7 +90,7 @@ std::optional<ApiError> ReadSampling(const ServedModel& model, const ApiRequest&
   // Smaller values mean the same as the smallest one, and a float must not round to the forbidden
   // 0.
   sampling->top_p =
-      std::max(number(request.top_p, model.top_p), static_cast<float>(RequestLimits::kTopP.least));
+      std::max(number(request.top_p, model.top_p), static_cast<float>(RequestLimits::kTopP.min));
   sampling->top_k = static_cast<int32_t>(request.top_k.value_or(model.top_k));
   sampling->min_p = number(request.min_p, model.min_p);
   sampling->presence_penalty = number(request.presence_penalty, 0);

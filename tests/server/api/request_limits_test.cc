@@ -235,7 +235,7 @@ TEST_CASE("the most stop tokens of a client and of a model, each once, pass as o
     REQUIRE(prompts.size() == 1);
     return prompts[0].generate;
   };
-  CHECK(generate().stop_tokens.size() == static_cast<size_t>(Limits::kStopTokens.most));
+  CHECK(generate().stop_tokens.size() == static_cast<size_t>(Limits::kStopTokens.max));
   CheckPasses(generate());
   request.stop_token_ids = {1000, 5, 999, 5};
   CHECK(generate().stop_tokens.size() == model.eos_tokens.size() + 1);
