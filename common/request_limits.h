@@ -22,6 +22,12 @@ struct RequestLimits {
   // this limit.
   static constexpr int32_t kContextTokens = 4 << 20;
 
+  // Of the API alone: what they bound never reaches the router as such.
+  static constexpr FieldLimit kChoices{"n", 1, 128};  // server.max_choices may be lower
+  static constexpr FieldLimit kPrompts{"prompts of a request", 1, 16};
+  static constexpr FieldLimit kStreamInterval{"stream_interval", 1, 1024};
+  static constexpr FieldLimit kBadWordBytes{"bytes of a bad word", 1, 256};
+
   static constexpr FieldLimit kTokenId{"token id", 0, std::numeric_limits<int32_t>::max()};
   static constexpr FieldLimit kPromptTokens{"tokens of the prompt", 1, kContextTokens - 1};
   static constexpr FieldLimit kMaxTokens{"max_tokens", 1, kContextTokens - 1};
@@ -33,6 +39,20 @@ struct RequestLimits {
   static constexpr FieldLimit kStopTokenIds{"stop_token_ids", 0, 1024};
   static constexpr FieldLimit kEosTokens{"eos tokens of the model", 0, 64};
   static constexpr FieldLimit kStopTokens{"stop tokens", 0, kStopTokenIds.max + kEosTokens.max};
+
+  static constexpr FieldLimit kMinP{"min_p", 0, 1};
+  static constexpr FieldLimit kPresencePenalty{"presence_penalty", -2, 2};
+  static constexpr FieldLimit kFrequencyPenalty{"frequency_penalty", -2, 2};
+  // A penalty so small that it counts as 0 would make NaN of a logit.
+  static constexpr FieldLimit kRepetitionPenalty{"repetition_penalty", 1e-6f, 2};
+  static constexpr FieldLimit kMinTokens{"min_tokens", 0, kContextTokens - 1};
+  static constexpr FieldLimit kLogitBiases{"entries of logit_bias", 0, 1024};
+  static constexpr FieldLimit kLogitBias{"logit_bias", -100, 100};  // or -infinity
+  static constexpr FieldLimit kAllowedTokens{"allowed_token_ids", 0, 65536};
+  static constexpr FieldLimit kBadWords{"bad_words", 0, 1024};
+  static constexpr FieldLimit kBadWordTokens{"tokens of a bad word", 1, 64};
+  static constexpr FieldLimit kTopLogprobs{"top_logprobs", -1, 20};
+  static constexpr FieldLimit kLogprobTokens{"logprob_token_ids", 0, 128};
 
   static constexpr const FieldLimit* kAll[] = {
       &kTokenId, &kPromptTokens, &kMaxTokens, &kContext,    &kTemperature,

@@ -45,6 +45,11 @@ std::string SystemFingerprint(const ClusterView& view) {
   return absl::StrFormat("baton-%016x-%s", view.model_fingerprint, view.numerics_id);
 }
 
+ApiError TooMuchText() {
+  return FromClusterStatus(absl::ResourceExhaustedError(
+      "Too many long prompts are waiting to be tokenized; try again later."));
+}
+
 }  // namespace
 
 // Result of the text work on a body.
@@ -67,6 +72,7 @@ ApiFront::ApiFront(EventLoop* loop, const ServedModel* model, Generator* generat
       facts_(facts),
       metrics_(registry, model->name, model->max_context, facts.version),
       metrics_page_(loop, kMetricsPause, [this] { return MetricsText(); }),
+      text_calls_(loop, pool, options.inline_text),
       keepalive_timer_(loop) {}
 
 ApiFront::~ApiFront() = default;
@@ -81,9 +87,7 @@ void ApiFront::Drain(std::function<void()> drained) {
 
 std::optional<HttpReply> ApiFront::OnHead(const HttpRequest& request) {
   const auto refuse = [&](int status, std::string message, std::string code = "") {
-    HttpRequest named = request;
-    named.request_id = RequestIdText(request.request_id);
-    return Decorated(ErrorReply(HttpError(status, std::move(message), std::move(code))), named);
+    return Decorated(ErrorReply(HttpError(status, std::move(message), std::move(code))), request);
   };
   if (request.method == "OPTIONS") return std::nullopt;
   const FoundRoute found = FindRoute(routes_, request.method, request.path);
@@ -101,6 +105,10 @@ std::optional<HttpReply> ApiFront::OnHead(const HttpRequest& request) {
     reply.headers.emplace_back(
         "Allow", absl::StrCat(absl::StrReplaceAll(methods, {{"GET", "GET, HEAD"}}), ", OPTIONS"));
     return reply;
+  }
+  if (found.route->answer == nullptr) {
+    return refuse(501, absl::StrCat(request.path, " is not supported by this server."),
+                  "not_supported");
   }
   if (found.route->method != "POST") return std::nullopt;
   if (!request.content_encoding.empty() &&
@@ -120,7 +128,7 @@ void ApiFront::OnRequest(ExchangeId id, HttpRequest request) {
   call.request = std::move(request);
   call.request.request_id = RequestIdText(call.request.request_id);
   if (call.request.method == "OPTIONS") {
-    Reply(call, Preflight());
+    Reply(call, Preflight(call.request));
     return;
   }
   FoundRoute found = FindRoute(routes_, call.request.method, call.request.path);
@@ -129,17 +137,22 @@ void ApiFront::OnRequest(ExchangeId id, HttpRequest request) {
   found.route->answer(*this, std::move(call));
 }
 
-HttpReply ApiFront::OnBadRequest(int status, const std::string& message) {
-  return ErrorReply(HttpError(status, message, status == 413 ? "request_too_large" : ""));
+HttpReply ApiFront::OnBadRequest(const HttpRequest& request, int status,
+                                 const std::string& message) {
+  return Decorated(ErrorReply(HttpError(status, message, status == 413 ? "request_too_large" : "")),
+                   request);
 }
 
-HttpReply ApiFront::Preflight() const {
+// Browsers do not take * for Authorization: the headers they ask for are named.
+HttpReply ApiFront::Preflight(const HttpRequest& request) const {
   HttpReply reply;
   reply.content_type.clear();
   if (!options_.cors_origin.empty()) {
+    const std::string& asked = request.asked_headers;
     reply.headers = {{"Access-Control-Allow-Methods", "GET, POST"},
-                     {"Access-Control-Allow-Headers", "*"},
-                     {"Access-Control-Max-Age", "600"}};
+                     {"Access-Control-Allow-Headers", asked.empty() ? "*, Authorization" : asked},
+                     {"Access-Control-Max-Age", "600"},
+                     {"Vary", "Access-Control-Request-Headers"}};
   }
   return reply;
 }
@@ -149,8 +162,10 @@ void ApiFront::Reply(const ApiCall& call, HttpReply reply) {
 }
 
 HttpReply ApiFront::Decorated(HttpReply reply, const HttpRequest& request) const {
-  reply.headers.emplace_back("X-Request-Id", request.request_id);
-  if (!options_.cors_origin.empty() && !request.origin.empty()) {
+  reply.headers.emplace_back("X-Request-Id", RequestIdText(request.request_id));
+  // The value is the same for all origins, so it needs none of the request: errors of requests
+  // whose header could not be read have it too.
+  if (!options_.cors_origin.empty()) {
     reply.headers.emplace_back("Access-Control-Allow-Origin", options_.cors_origin);
     reply.headers.emplace_back("Access-Control-Expose-Headers", "X-Request-Id");
   }
@@ -179,6 +194,16 @@ std::string ApiFront::MetricsText() {
   return registry_->Text();
 }
 
+void ApiFront::AnswerText(ApiCall call, TextWork work) {
+  const ApiCall refused = {.exchange = call.exchange, .request = call.request, .argument = {}};
+  const bool runs = text_calls_.Run(
+      std::move(call),
+      [work, model = model_, max_context = generator_->View().max_context](
+          const std::string& body) { return work(*model, max_context, body); },
+      [this](const ApiCall& done, HttpReply reply) { Reply(done, std::move(reply)); });
+  if (!runs) Reply(refused, ErrorReply(TooMuchText()));
+}
+
 // --- requests for tokens ------------------------------------------------------------------------
 
 void ApiFront::Generate(const GenerationApi& api, ApiCall call) {
@@ -196,9 +221,10 @@ void ApiFront::Generate(const GenerationApi& api, ApiCall call) {
   }
   const bool is_short = static_cast<int64_t>(body.size()) <= options_.inline_text;
   const int64_t max_context = generator_->View().max_context;
-  auto prepare = [parse = api.parse, max_context, model = model_, body = std::move(body)] {
+  auto prepare = [parse = api.parse, settings = options_.requests, max_context, model = model_,
+                  body = std::move(body)] {
     Prepared prepared;
-    prepared.error = parse(body, &prepared.request);
+    prepared.error = parse(body, settings, &prepared.request);
     if (!prepared.error && !model->IsCalled(prepared.request.model)) {
       prepared.error = UnknownModel(prepared.request.model);
       prepared.error->param = "model";
@@ -219,8 +245,7 @@ void ApiFront::Generate(const GenerationApi& api, ApiCall call) {
     loop->Post([this, id, prepared] { OnPrepared(id, std::move(*prepared)); });
   });
   if (running->text_job == 0) {
-    Refuse(running, FromClusterStatus(absl::ResourceExhaustedError(
-                        "Too many long prompts are waiting to be tokenized; try again later.")));
+    Refuse(running, TooMuchText());
   }
 }
 
@@ -380,6 +405,7 @@ void ApiFront::CancelChoices(Running* running, bool forget) {
 }
 
 void ApiFront::OnGone(ExchangeId id) {
+  text_calls_.OnGone(id);
   const auto found = running_.find(id);
   if (found == running_.end()) return;
   Running* running = found->second.get();

@@ -25,6 +25,7 @@
 #include "server/api/routes.h"
 #include "server/api/running_request.h"
 #include "server/api/served_model.h"
+#include "server/api/text_calls.h"
 #include "server/api/text_pool.h"
 #include "server/http/event_loop.h"
 #include "server/http/http_server.h"
@@ -48,7 +49,8 @@ class ApiFront : public HttpHandler, public GeneratorListener {
   std::optional<HttpReply> OnHead(const HttpRequest& request) override;
   void OnRequest(ExchangeId id, HttpRequest request) override;
   void OnGone(ExchangeId id) override;
-  HttpReply OnBadRequest(int status, const std::string& message) override;
+  HttpReply OnBadRequest(const HttpRequest& request, int status,
+                         const std::string& message) override;
   void OnToken(const EmitToken& token) override;
   void OnEnd(const EmitEnd& end) override;
   void OnReleased(const EmitReleased& released) override { metrics_.OnReleased(released); }
@@ -62,6 +64,11 @@ class ApiFront : public HttpHandler, public GeneratorListener {
   ApiError NotReady() const;  // why not
   // Once per call that is not given to Generate.
   void Reply(const ApiCall& call, HttpReply reply);
+  // The call is answered with what `work` makes of its body and the model, on any thread.
+  // max_context: the cluster's, 0: unknown.
+  using TextWork = HttpReply (*)(const ServedModel& model, int64_t max_context,
+                                 std::string_view body);
+  void AnswerText(ApiCall call, TextWork work);
   // The call is answered with what the cluster generates.
   void Generate(const GenerationApi& api, ApiCall call);
 
@@ -84,7 +91,8 @@ class ApiFront : public HttpHandler, public GeneratorListener {
   void Forget(Running* running, const FinishedRequest& finished);
   void KeepAlive();
   std::string MetricsText();
-  HttpReply Preflight() const;
+  HttpReply Preflight(const HttpRequest& request) const;
+  // With the headers that every answer has.
   HttpReply Decorated(HttpReply reply, const HttpRequest& request) const;
 
   EventLoop* loop_;
@@ -98,6 +106,7 @@ class ApiFront : public HttpHandler, public GeneratorListener {
   HttpServer* server_ = nullptr;
   FrontMetrics metrics_;
   PacedPage metrics_page_;
+  TextCalls text_calls_;
   EventLoop::Timer keepalive_timer_;
   bool keepalive_set_ = false;
   bool draining_ = false;

@@ -1,5 +1,7 @@
 #include "server/api/api_front_options.h"
 
+#include "common/request_limits.h"
+
 namespace baton {
 
 void DeclareApiFront(ApiFrontOptions* options, Settings* settings) {
@@ -7,6 +9,9 @@ void DeclareApiFront(ApiFrontOptions* options, Settings* settings) {
                  "Access-Control-Allow-Origin; empty = none");
   settings->Duration("server.sse_keepalive", &options->sse_keepalive, absl::Milliseconds(10),
                      absl::Hours(24), "of silence before blank lines are sent in a stream");
+  settings->Int("server.max_choices", &options->requests.max_choices, 1,
+                static_cast<int>(RequestLimits::kChoices.max),
+                "choices of a request: the max of n and best_of");
   settings->Bytes("server.inline_text", &options->inline_text, 0, 1 << 20,
                   "bodies up to this size are tokenized on the front thread");
 }

@@ -6,6 +6,7 @@
 
 #include "absl/time/time.h"
 #include "common/settings.h"
+#include "server/api/api_request.h"
 
 namespace baton {
 
@@ -14,6 +15,7 @@ struct ApiFrontOptions {
   // A stream that is silent for so long gets blank lines (sse_event.h), so that proxies keep it
   // open.
   absl::Duration sse_keepalive = absl::Seconds(15);
+  RequestSettings requests;
   int64_t inline_text = 4 << 10;  // bodies up to this many bytes are prepared on the front thread
 };
 

@@ -16,7 +16,12 @@
 
 namespace baton {
 
-enum class Endpoint { kCompletions, kChat };
+enum class Endpoint { kCompletions, kChat, kTokenize, kDetokenize, kApplyTemplate };
+
+// Settings of the server that bound requests.
+struct RequestSettings {
+  int64_t max_choices = 8;  // n and best_of
+};
 
 struct ApiRequest {
   Endpoint endpoint = Endpoint::kCompletions;
@@ -26,6 +31,9 @@ struct ApiRequest {
   // chat: messages, a JSON array of objects with role and string content.
   std::vector<std::variant<std::string, std::vector<int32_t>>> prompts;
   std::string messages;
+  // As `messages`, but with content that was a list of text parts left as one, for templates that
+  // iterate over it (there: joined by line ends); empty: no message has such a list.
+  std::string messages_in_parts;
   std::string tools;               // JSON array, or empty
   std::string template_variables;  // JSON object, or empty
   bool add_generation_prompt = true;
@@ -66,10 +74,17 @@ struct ApiRequest {
   int64_t stream_interval = 1;  // tokens per event
   bool timings = false;
   bool digests = false;
+
+  // tokenize: beside the ids, their text. detokenize: the ids.
+  bool token_strings = false;
+  bool with_pieces = false;
+  std::optional<std::string> content;  // as llama.cpp spells the text to tokenize
+  std::vector<int32_t> tokens;
 };
 
-// Nothing: *request is whole. Values that need the model (ids, lengths) are checked later.
+// Nothing: *request is whole. Values that need the model (ids, lengths) are checked later. The
+// fields are those of the table (fields/field.h).
 std::optional<ApiError> ParseApiRequest(Endpoint endpoint, std::string_view body,
-                                        ApiRequest* request);
+                                        ApiRequest* request, const RequestSettings& settings = {});
 
 }  // namespace baton

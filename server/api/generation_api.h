@@ -18,7 +18,8 @@ namespace baton {
 struct GenerationApi {
   const char* name;  // value of the label "endpoint" of metrics
   // Any thread. Nothing: *request is whole.
-  std::optional<ApiError> (*parse)(std::string_view body, ApiRequest* request);
+  std::optional<ApiError> (*parse)(std::string_view body, const RequestSettings& settings,
+                                   ApiRequest* request);
   // `model` outlives the answer.
   std::unique_ptr<Answer> (*answer)(const ServedModel& model, const ApiRequest& request,
                                     const std::vector<PreparedPrompt>& prompts,

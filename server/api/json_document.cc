@@ -14,7 +14,7 @@ namespace {
 namespace json = boost::json;
 
 constexpr size_t kMaxDepth = 64;
-constexpr size_t kMaxKeys = 10000;
+constexpr size_t kMaxKeys = 200000;
 
 // Receives the parser's events, builds the value and refuses what it must not hold.
 struct StrictHandler {
@@ -106,7 +106,7 @@ struct StrictHandler {
 
 }  // namespace
 
-absl::StatusOr<json::value> ParseJson(std::string_view text) {
+absl::StatusOr<json::value> ParseJson(std::string_view text, std::string_view what) {
   json::parse_options options;
   options.max_depth = kMaxDepth;
   try {  // allocation is the only thing that throws
@@ -117,12 +117,12 @@ absl::StatusOr<json::value> ParseJson(std::string_view text) {
     if (ec) {
       const std::string& problem = parser.handler().problem;
       return absl::InvalidArgumentError(absl::StrCat(
-          "The request body is not valid JSON: ",
+          std::string(what), " is not valid JSON: ",
           problem.empty() ? std::string(ec.message()) : problem, " (at byte ", used, ")."));
     }
     return parser.handler().stack.release();
   } catch (const std::exception&) {
-    return absl::ResourceExhaustedError("The request body is too large to parse.");
+    return absl::ResourceExhaustedError(absl::StrCat(std::string(what), " is too large to parse."));
   }
 }
 

@@ -11,8 +11,10 @@
 
 namespace baton {
 
-// InvalidArgument: what is wrong and at which byte, as a sentence for the client.
-absl::StatusOr<boost::json::value> ParseJson(std::string_view text);
+// InvalidArgument: what is wrong and at which byte, as a sentence for the client that begins with
+// `what`. Time is linear in the text.
+absl::StatusOr<boost::json::value> ParseJson(std::string_view text,
+                                             std::string_view what = "The request body");
 
 // The beginning of `text`, at most so many bytes of it, not cut inside a character: for messages
 // that show what a client sent.

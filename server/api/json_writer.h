@@ -68,6 +68,16 @@ class JsonWriter {
     }
     needs_comma_ = true;
   }
+  // A value that is JSON already; its text is copied as it is.
+  void Json(std::string_view text) {
+    Separate();
+    *out_ += text;
+    needs_comma_ = true;
+  }
+  void JsonField(std::string_view key, std::string_view text) {
+    Key(key);
+    Json(text);
+  }
   // A number with so many digits after the point.
   void FixedValue(double value, int digits);
 

@@ -234,7 +234,8 @@ std::optional<ApiError> RenderMessages(const ServedModel& model, const ApiReques
                                                 "` has no chat template; use /v1/completions."));
   }
   ChatTemplateInput input;
-  input.messages = request.messages;
+  const bool in_parts = model.template_takes_parts && !request.messages_in_parts.empty();
+  input.messages = in_parts ? request.messages_in_parts : request.messages;
   input.tools = request.tools;
   input.documents = request.documents;
   input.variables = request.template_variables;

@@ -23,8 +23,10 @@ struct ApiCall {
 struct Route {
   std::string_view method;  // GET: HEAD too
   std::string_view path;    // a * at its end stands for any rest
-  // Replies through the front, now or later. Front thread.
+  // Replies through the front, now or later. Front thread. Null: the path is known from other
+  // servers and answered 501 not_supported before its body is read.
   void (*answer)(ApiFront& front, ApiCall call);
+  std::string_view summary;
 };
 
 struct FoundRoute {

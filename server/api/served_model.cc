@@ -12,6 +12,7 @@
 #include "engine/checkpoint/weight_source.h"
 #include "engine/model/model_path.h"
 #include "engine/model/text_file.h"
+#include "server/api/content_parts.h"
 #include "server/api/json_document.h"
 #include "server/api/model_text.h"
 
@@ -22,7 +23,6 @@ namespace fs = std::filesystem;
 namespace json = boost::json;
 
 constexpr size_t kMaxDefaultsBytes = 1 << 20;
-constexpr double kMinRepetitionPenalty = 0.01, kMaxRepetitionPenalty = 2;
 
 // Sampling defaults; a missing file is fine, a broken one is not.
 absl::Status ReadGenerationDefaults(const fs::path& folder, ServedModel* model) {
@@ -44,11 +44,11 @@ absl::Status ReadGenerationDefaults(const fs::path& folder, ServedModel* model) 
   double top_k = 0;
   number("temperature", RequestLimits::kTemperature.min, RequestLimits::kTemperature.max,
          &model->temperature);
+  number("min_p", RequestLimits::kMinP.min, RequestLimits::kMinP.max, &model->min_p);
+  number("repetition_penalty", RequestLimits::kRepetitionPenalty.min,
+         RequestLimits::kRepetitionPenalty.max, &model->repetition_penalty);
   number("top_p", RequestLimits::kTopP.min, RequestLimits::kTopP.max, &model->top_p);
   number("top_k", 0, 1e6, &top_k);
-  number("min_p", 0, 1, &model->min_p);
-  number("repetition_penalty", kMinRepetitionPenalty, kMaxRepetitionPenalty,
-         &model->repetition_penalty);
   model->top_k = static_cast<int32_t>(top_k);
   return absl::OkStatus();
 }
@@ -72,12 +72,15 @@ absl::StatusOr<std::unique_ptr<ServedModel>> ServedModel::Load(const ModelConfig
     auto chat = LoadChatTemplate(config.path);
     if (chat.ok()) {
       model->chat_template = *std::move(chat);
+      model->template_takes_parts = TakesParts(*model->chat_template);
     } else if (!absl::IsNotFound(chat.status())) {
       return chat.status();
     }
     RETURN_IF_ERROR(ReadGenerationDefaults(config.path, model.get()));
   }
-  model->name = config.name.empty() ? desc.name : config.name;
+  model->aliases = ServedNames(config.name.empty() ? desc.name : config.name);
+  model->name = model->aliases.front();
+  model->aliases.erase(model->aliases.begin());
   model->created = absl::ToUnixSeconds(absl::Now());
   model->vocab = desc.vocab;
   if (model->tokenizer != nullptr) model->FindIdsWithoutToken();
@@ -109,7 +112,8 @@ void ServedModel::FindIdsWithoutToken() {
 }
 
 bool ServedModel::IsCalled(const std::string& model) const {
-  return model.empty() || model == name || name == "*";
+  return model.empty() || model == name || name == "*" ||
+         std::find(aliases.begin(), aliases.end(), model) != aliases.end();
 }
 
 }  // namespace baton

@@ -15,9 +15,10 @@
 namespace baton {
 
 struct ServedModel {
-  std::string name;
-  int64_t created = 0;  // seconds since 1970: when this server loaded it
-  int32_t vocab = 0;    // width of the logits
+  std::string name;                  // in answers
+  std::vector<std::string> aliases;  // requests may name these too
+  int64_t created = 0;               // seconds since 1970: when this server loaded it
+  int32_t vocab = 0;                 // width of the logits
   // Ids that the tokenizer has no token for: from vocab_end on (0: none), and these below it.
   int32_t vocab_end = 0;
   std::vector<int32_t> ids_without_token;
@@ -29,6 +30,7 @@ struct ServedModel {
   int32_t top_k = 0;
   std::unique_ptr<Tokenizer> tokenizer;         // null: token-id prompts only (random: models)
   std::unique_ptr<ChatTemplate> chat_template;  // null: no chat
+  bool template_takes_parts = false;  // iterates over content that is a list of text parts
 
   // `config.path` as resolved by ResolveModel. Errors name the file.
   static absl::StatusOr<std::unique_ptr<ServedModel>> Load(const ModelConfig& config);

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "server/api/endpoints/endpoints.h"
 #include "server/cli/bench_command_line.h"
 #include "server/cli/setting_flags.h"
 #include "server/config/model_folder.h"
@@ -24,7 +25,7 @@ constexpr char kHelp[] =
                                a checkpoint with integer weights
   baton tune MODEL --out FILE  how ranks of a relay should share its prompts
   baton config [--keys]        the resolved configuration; --keys explains each
-  baton version
+  baton api | version          the HTTP API as an OpenAPI document; the version
 
 MODEL: a folder in Hugging Face layout, a .gguf file, a hub id in the local
 Hugging Face cache, or random:<config.json> (random weights of that shape).
@@ -33,7 +34,7 @@ Hugging Face cache, or random:<config.json> (random weights of that shape).
   --prefill 2          prefill workers            --decode 1   decode workers
   --colocated          every worker does both phases
   --config FILE        YAML file, a section per room
-  --served-model-name  model id in the API        --max-model-len  context
+  --served-model-name  model id; may repeat       --max-model-len  context
   --KEY=VALUE          any setting, such as --decode.max_batch=64
 )";
 
@@ -76,7 +77,7 @@ struct Parser {
   bool demo = false, version = false;
   CLI::App *serve = nullptr, *router = nullptr, *prefill = nullptr, *decode = nullptr,
            *config = nullptr, *doctor = nullptr, *quantize = nullptr, *tune = nullptr,
-           *bench = nullptr, *version_command = nullptr;
+           *bench = nullptr, *api = nullptr, *version_command = nullptr;
 
   CLI::App* AddCommand(CLI::App* parent, const char* name, bool takes_settings) {
     CLI::App* command = parent->add_subcommand(name, "");
@@ -101,6 +102,8 @@ struct Parser {
     config = AddCommand(&app, "config", true);
     config->add_flag("--keys", out.list_keys);
     config->add_flag("--markdown", out.write_reference);
+    api = AddCommand(&app, "api", false);
+    api->add_flag("--markdown", out.write_reference);
     doctor = AddCommand(&app, "doctor", true);
     version_command = AddCommand(&app, "version", false);
     quantize = AddCommand(&app, "quantize", false);
@@ -149,8 +152,9 @@ absl::Status UnknownArgument(const Parser& parser, const Settings& settings) {
                      nearest.empty() ? "; see baton --help and baton config --keys"
                                      : absl::StrCat("; did you mean ", nearest, "?")));
   }
-  const std::string nearest = NearestWord(name, {"serve", "router", "prefill", "decode", "quantize",
-                                                 "tune", "bench", "doctor", "config", "version"});
+  const std::string nearest =
+      NearestWord(name, {"serve", "router", "prefill", "decode", "quantize", "tune", "bench",
+                         "doctor", "config", "api", "version"});
   return absl::InvalidArgumentError(
       absl::StrCat("unexpected argument ", word,
                    nearest.empty() ? "; see baton --help"
@@ -219,6 +223,10 @@ absl::StatusOr<std::unique_ptr<CommandLine>> ParseCommandLine(
   if (parser.version || parser.version_command->parsed()) {
     line->command = Command::kPrint;
     line->text = VersionText();
+    return line;
+  }
+  if (parser.api->parsed() && !help) {
+    line->text = line->write_reference ? ApiReference() : OpenApiDocument(BATON_VERSION) + "\n";
     return line;
   }
   if (help || line->command == Command::kPrint) {

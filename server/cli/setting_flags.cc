@@ -64,7 +64,12 @@ void SettingFlags::Add(CLI::App* app, const std::string& name, const Settings::S
   Flag& flag = flags_.back();
   flag.option = setting.is_bool ? app->add_flag(name, flag.value, setting.help)
                                 : app->add_option(name, flag.value, setting.help);
-  flag.option->take_last();
+  // Repeated, the flag names the model once more; other flags replace what came before.
+  if (setting.key == "model.name") {
+    flag.option->join(',');
+  } else {
+    flag.option->take_last();
+  }
 }
 
 absl::Status SettingFlags::Apply() const {

@@ -178,7 +178,7 @@ void HttpConnection::Refuse(int status, const std::string& message) {
   answered_ = HttpRequest();
   answered_.keep_alive = false;
   phase_ = Phase::kAnswering;
-  HttpReply reply = core_->handler->OnBadRequest(status, message);
+  HttpReply reply = core_->handler->OnBadRequest(parser_.request(), status, message);
   reply.close = true;
   Send(reply);
 }

@@ -19,6 +19,7 @@ struct HttpRequest {
   bool expects_continue = false;  // the client waits for 100 Continue before the body
   bool has_body = false;
   std::string content_type, content_encoding, origin, request_id, user_agent;
+  std::string asked_headers;  // Access-Control-Request-Headers of a preflight
   std::string body;
 };
 

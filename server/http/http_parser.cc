@@ -191,15 +191,16 @@ std::optional<HttpParseError> HttpParser::State::ReadHead() {
   request.method = std::string(Std(head.method_string()));
   request.is_http_1_0 = head.version() < 11;
   request.keep_alive = parser.keep_alive();
+  const auto text = [&](http::field name) { return std::string(Std(head[name])); };
+  request.request_id = std::string(Std(head["X-Request-Id"]));  // errors name it too
   for (auto problem : {CheckFraming(head), CheckHost(head), SplitTarget(head, &request)}) {
     if (problem) return problem;
   }
-  const auto text = [&](http::field name) { return std::string(Std(head[name])); };
   request.content_type = text(http::field::content_type);
   request.content_encoding = text(http::field::content_encoding);
   request.origin = text(http::field::origin);
+  request.asked_headers = text(http::field::access_control_request_headers);
   request.user_agent = text(http::field::user_agent);
-  request.request_id = std::string(Std(head["X-Request-Id"]));
   const std::string expect = text(http::field::expect);
   if (!expect.empty()) {
     if (!absl::EqualsIgnoreCase(expect, "100-continue")) return Bad("unknown expectation", 417);

@@ -42,7 +42,8 @@ class HttpParser {
   // or kError.
   Progress Take(std::string* input);
 
-  // Whole from kHead on, but for the body; the body from kComplete on. The caller may move it away.
+  // Whole from kHead on, but for the body; the body from kComplete on. After an error: as far as it
+  // was read. The caller may move it away.
   HttpRequest& request();
   const HttpParseError& error() const;  // after kError
   bool in_body() const;                 // between kHead and kComplete

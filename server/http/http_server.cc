@@ -20,17 +20,25 @@ absl::Status HttpServer::Core::Listen() {
                                                "; choose another --host or --port"));
   };
   error_code ec;
-  const auto address = asio::ip::make_address(options.host, ec);
-  if (ec) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("\"", options.host, "\" is not an IP address; set --host to one"));
+  // Blocks, as nothing is served yet. An address is taken as it is.
+  const auto found = tcp::resolver(loop->context())
+                         .resolve(options.host, absl::StrCat(options.port),
+                                  tcp::resolver::passive | tcp::resolver::numeric_service, ec);
+  if (ec || found.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("\"", options.host,
+                                                   "\" is no address and no name of this machine (",
+                                                   ec.message(), "); set --host to one"));
   }
-  const tcp::endpoint endpoint(address, static_cast<uint16_t>(options.port));
-  acceptor.open(endpoint.protocol(), ec);
-  if (!ec) acceptor.set_option(tcp::acceptor::reuse_address(true), ec);
-  if (!ec) acceptor.bind(endpoint, ec);
-  if (!ec) acceptor.listen(tcp::acceptor::max_listen_connections, ec);
-  return ec ? error(ec) : absl::OkStatus();
+  for (const auto& entry : found) {  // the first one that this machine has
+    const tcp::endpoint endpoint = entry.endpoint();
+    acceptor.close(ec);
+    acceptor.open(endpoint.protocol(), ec);
+    if (!ec) acceptor.set_option(tcp::acceptor::reuse_address(true), ec);
+    if (!ec) acceptor.bind(endpoint, ec);
+    if (!ec) acceptor.listen(tcp::acceptor::max_listen_connections, ec);
+    if (!ec) return absl::OkStatus();
+  }
+  return error(ec);
 }
 
 void HttpServer::Core::Accept() {
@@ -46,7 +54,7 @@ void HttpServer::Core::Accept() {
       return;
     }
     if (static_cast<int>(self->connections.size()) >= self->options.max_connections) {
-      HttpReply reply = self->handler->OnBadRequest(503, "too many connections");
+      HttpReply reply = self->handler->OnBadRequest({}, 503, "too many connections");
       reply.close = true;
       error_code ignored;
       socket.non_blocking(true, ignored);

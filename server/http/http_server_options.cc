@@ -5,7 +5,7 @@ namespace baton {
 void DeclareHttpServer(HttpServerOptions* options, Settings* settings) {
   constexpr int64_t kMiB = int64_t{1} << 20;
   const absl::Duration min = absl::Milliseconds(10), day = absl::Hours(24);
-  settings->Text("server.host", &options->host, "address the HTTP API binds");
+  settings->Text("server.host", &options->host, "address or name that the HTTP API binds");
   settings->Int("server.port", &options->port, 0, 65535, "port of the HTTP API; 0 picks one");
   settings->Bytes("server.max_header", &options->limits.max_header, 1024, kMiB,
                   "bytes of a header block");

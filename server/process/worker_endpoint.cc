@@ -128,9 +128,9 @@ std::string WorkerEndpoint::Text() {
 std::optional<HttpReply> WorkerEndpoint::OnHead(const HttpRequest& request) {
   const bool known =
       request.path == "/metrics" || request.path == "/livez" || request.path == "/readyz";
-  if (!known) return OnBadRequest(404, "A worker has /metrics, /livez and /readyz.");
+  if (!known) return OnBadRequest(request, 404, "A worker has /metrics, /livez and /readyz.");
   if (request.method != "GET" && request.method != "HEAD") {
-    return OnBadRequest(405, "This path takes GET.");
+    return OnBadRequest(request, 405, "This path takes GET.");
   }
   return std::nullopt;
 }
@@ -150,14 +150,15 @@ void WorkerEndpoint::OnRequest(ExchangeId id, HttpRequest request) {
   if (request.path == "/readyz") {
     const WorkerMetrics metrics = read_();
     if (!metrics.connected || metrics.draining) {
-      reply = OnBadRequest(503, metrics.draining ? "The worker is draining."
-                                                 : "The worker is not connected to its router.");
+      reply = OnBadRequest(request, 503,
+                           metrics.draining ? "The worker is draining."
+                                            : "The worker is not connected to its router.");
     }
   }
   server_->Reply(id, reply);
 }
 
-HttpReply WorkerEndpoint::OnBadRequest(int status, const std::string& message) {
+HttpReply WorkerEndpoint::OnBadRequest(const HttpRequest&, int status, const std::string& message) {
   ApiError error;
   error.status = status;
   error.message = message;

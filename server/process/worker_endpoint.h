@@ -26,7 +26,8 @@ class WorkerEndpoint : public HttpHandler {
   std::optional<HttpReply> OnHead(const HttpRequest& request) override;
   void OnRequest(ExchangeId id, HttpRequest request) override;
   void OnGone(ExchangeId) override {}
-  HttpReply OnBadRequest(int status, const std::string& message) override;
+  HttpReply OnBadRequest(const HttpRequest& request, int status,
+                         const std::string& message) override;
 
  private:
   std::function<WorkerMetrics()> read_;

@@ -182,7 +182,7 @@ int RunWorker(const RoleConfig& process, Role role) {
   EventLoop loop;
   DrainWatcher stop(&loop, worker->get(), config.server.shutdown_timeout);
   loop.OnStopSignal([&] { stop.OnSignal(); });  // until here SIGTERM just ends the process
-  WorkerEndpoint endpoint(config.cluster.worker_name, config.model.name,
+  WorkerEndpoint endpoint(config.cluster.worker_name, ServedNames(config.model.name).front(),
                           [&] { return (*worker)->metrics(); });
   HttpServerOptions http;
   http.host = config.cluster.worker_host;

@@ -39,8 +39,10 @@ constexpr CompletionForm kForm = {
 
 const GenerationApi kChatCompletionsApi = {
     .name = "chat",
-    .parse = [](std::string_view body,
-                ApiRequest* request) { return ParseApiRequest(Endpoint::kChat, body, request); },
+    .parse =
+        [](std::string_view body, const RequestSettings& settings, ApiRequest* request) {
+          return ParseApiRequest(Endpoint::kChat, body, request, settings);
+        },
     .answer = AnswerOfForm<kForm>,
     .refusal = ErrorReply,
 };

@@ -24,8 +24,8 @@ constexpr CompletionForm kForm = {
 const GenerationApi kCompletionsApi = {
     .name = "completions",
     .parse =
-        [](std::string_view body, ApiRequest* request) {
-          return ParseApiRequest(Endpoint::kCompletions, body, request);
+        [](std::string_view body, const RequestSettings& settings, ApiRequest* request) {
+          return ParseApiRequest(Endpoint::kCompletions, body, request, settings);
         },
     .answer = AnswerOfForm<kForm>,
     .refusal = ErrorReply,

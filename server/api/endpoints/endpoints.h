@@ -24,6 +24,22 @@ void AnswerModel(ApiFront& front, ApiCall call);
 void AnswerHealth(ApiFront& front, ApiCall call);
 void AnswerLive(ApiFront& front, ApiCall call);
 
+// tokenize.cc, apply_template.cc: text work without a worker.
+void AnswerTokenize(ApiFront& front, ApiCall call);
+void AnswerDetokenize(ApiFront& front, ApiCall call);
+void AnswerApplyTemplate(ApiFront& front, ApiCall call);
+
+// cluster.cc, load.cc.
+void AnswerCluster(ApiFront& front, ApiCall call);
+void AnswerLoad(ApiFront& front, ApiCall call);
+
+// openapi.cc: the API as an OpenAPI 3.1 document.
+std::string OpenApiDocument(const std::string& version);
+void AnswerOpenApi(ApiFront& front, ApiCall call);
+
+// api_reference.cc: docs/API.md, from the same tables.
+std::string ApiReference();
+
 // metrics.cc, version.cc.
 void AnswerMetrics(ApiFront& front, ApiCall call);
 void AnswerVersion(ApiFront& front, ApiCall call);

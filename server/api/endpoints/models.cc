@@ -6,11 +6,11 @@
 namespace baton {
 namespace {
 
-void WriteModel(const ApiFront& front, JsonWriter& json) {
+void WriteModel(const ApiFront& front, std::string_view name, JsonWriter& json) {
   const ServedModel& model = front.model();
   const int64_t context = front.View().max_context;
   json.Object([&] {
-    json.Field("id", model.name);
+    json.Field("id", name);
     json.Field("object", "model");
     json.Field("created", model.created);
     json.Field("owned_by", "baton");
@@ -31,7 +31,10 @@ void AnswerModels(ApiFront& front, ApiCall call) {
   HttpReply reply;
   reply.body = JsonObject([&](JsonWriter& json) {
     json.Field("object", "list");
-    json.Array("data", [&] { WriteModel(front, json); });
+    json.Array("data", [&] {
+      WriteModel(front, front.model().name, json);
+      for (const std::string& alias : front.model().aliases) WriteModel(front, alias, json);
+    });
   });
   front.Reply(call, std::move(reply));
 }
@@ -44,7 +47,7 @@ void AnswerModel(ApiFront& front, ApiCall call) {
   }
   HttpReply reply;
   JsonWriter json(&reply.body);
-  WriteModel(front, json);
+  WriteModel(front, name, json);
   front.Reply(call, std::move(reply));
 }
 

@@ -1,22 +1,35 @@
 // The endpoints of the API. A new endpoint: a file with its function here, declared in endpoints.h,
-// and a row.
+// and a row; what it answers goes into openapi.cc.
 #include "server/api/endpoints/endpoints.h"
 
 namespace baton {
 
 std::span<const Route> RouteTable() {
   static constexpr Route kRoutes[] = {
-      {"POST", "/v1/completions", AnswerCompletions},
-      {"POST", "/v1/chat/completions", AnswerChatCompletions},
-      {"GET", "/v1/models", AnswerModels},
-      {"GET", "/v1/models/*", AnswerModel},
-      {"GET", "/health", AnswerHealth},
-      {"GET", "/v1/health", AnswerHealth},
-      {"GET", "/ping", AnswerHealth},
-      {"GET", "/readyz", AnswerHealth},
-      {"GET", "/livez", AnswerLive},
-      {"GET", "/metrics", AnswerMetrics},
-      {"GET", "/version", AnswerVersion},
+      {"POST", "/v1/completions", AnswerCompletions, "Goes on with prompts"},
+      {"POST", "/v1/chat/completions", AnswerChatCompletions, "Answers a conversation"},
+      {"GET", "/v1/models", AnswerModels, "The served model, once per name"},
+      {"GET", "/v1/models/*", AnswerModel, "The model by one of its names"},
+      {"POST", "/tokenize", AnswerTokenize, "Token ids of a text or a conversation"},
+      {"POST", "/detokenize", AnswerDetokenize, "The text of token ids"},
+      {"POST", "/apply-template", AnswerApplyTemplate, "The prompt that a conversation becomes"},
+      {"GET", "/v1/cluster", AnswerCluster, "Workers, requests and KV pages"},
+      {"GET", "/load", AnswerLoad, "Requests in the server"},
+      {"GET", "/health", AnswerHealth, "200 when the cluster can serve, else 503"},
+      {"GET", "/v1/health", AnswerHealth, "As /health"},
+      {"GET", "/ping", AnswerHealth, "As /health"},
+      {"GET", "/readyz", AnswerHealth, "As /health"},
+      {"GET", "/livez", AnswerLive, "200 while the process runs"},
+      {"GET", "/metrics", AnswerMetrics, "Metrics in the text format of Prometheus"},
+      {"GET", "/version", AnswerVersion, "The version of the server"},
+      {"GET", "/openapi.json", AnswerOpenApi, "This description"},
+      {"POST", "/v1/embeddings", nullptr, "Not supported"},
+      {"POST", "/v1/audio/speech", nullptr, "Not supported"},
+      {"POST", "/v1/audio/transcriptions", nullptr, "Not supported"},
+      {"POST", "/v1/audio/translations", nullptr, "Not supported"},
+      {"POST", "/v1/images/generations", nullptr, "Not supported"},
+      {"POST", "/v1/images/edits", nullptr, "Not supported"},
+      {"POST", "/v1/images/variations", nullptr, "Not supported"},
   };
   return kRoutes;
 }

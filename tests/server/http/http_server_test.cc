@@ -42,7 +42,7 @@ class Answers : public HttpHandler {
     server->Reply(id, reply);
   }
   void OnGone(ExchangeId) override { ++n_gone; }
-  HttpReply OnBadRequest(int status, const std::string& message) override {
+  HttpReply OnBadRequest(const HttpRequest&, int status, const std::string& message) override {
     HttpReply reply;
     reply.status = status;
     reply.body = message;

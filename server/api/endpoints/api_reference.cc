@@ -1,0 +1,63 @@
+// docs/API.md from the route table and the table of fields.
+#include "absl/strings/str_cat.h"
+#include "server/api/endpoints/endpoints.h"
+#include "server/api/fields/field_reference.h"
+
+namespace baton {
+namespace {
+
+constexpr char kHead[] =
+    R"(# The HTTP API
+
+Written by `baton api --markdown` from the tables that the server itself runs by (`server/api/endpoints/route_table.cc`,
+`server/api/fields`); a test holds this page equal to them. `baton api` prints the same as an OpenAPI 3.1 document, which
+the server answers at `/openapi.json`.
+
+## Endpoints
+
+| method | path | answer |
+|---|---|---|
+)";
+
+constexpr char kErrors[] = R"(
+`*` is the name of a model. `--served-model-name A --served-model-name B` serves the model under several names; the
+first one is in answers.
+
+Every answer has the header `X-Request-Id`: the client's, if it is at most 128 letters, digits and `.`, `_`, `:`, `-`.
+Errors are `{"error":{"message","type","param","code"}}`, all four keys always there; `param` is the path of the field,
+such as `messages[0].content`.
+
+| status | `code` | when |
+|---|---|---|
+| 400 | null | the body is not JSON |
+| 400 | `invalid_type`, `invalid_value`, `missing_required_parameter` | the field at `param` is wrong; the message has the range |
+| 400 | `unsupported_parameter` | the field at `param` is known and not supported |
+| 400 | `context_length_exceeded` | prompt and `max_tokens` are longer than the context; `n_prompt_tokens` and `n_ctx` are told |
+| 404 | `not_found`, `model_not_found` | no such path; no such model |
+| 405, 408, 413, 415, 431 | `method_not_allowed`, `request_too_large` or null | the request's form |
+| 429 | `server_overloaded` | the queue is full; `Retry-After` tells when to try again |
+| 500 | `workers_lost` or null | the server failed |
+| 501 | `not_supported` | an endpoint of other servers |
+| 503 | `model_loading`, `no_workers`, `shutting_down`, `timeout` | nobody can serve now |
+
+In a stream an error is an event `data: {"error":{...}}`, and `data: [DONE]` ends it.
+
+## Fields
+
+`null` stands for an absent field. Names that stand nowhere on this page are ignored.
+)";
+
+}  // namespace
+
+std::string ApiReference() {
+  std::string page = kHead;
+  for (const Route& route : RouteTable()) {
+    absl::StrAppend(&page, "| ", std::string(route.method), " | `", std::string(route.path), "` | ",
+                    route.answer == nullptr ? "501 `not_supported`" : std::string(route.summary),
+                    " |\n");
+  }
+  absl::StrAppend(&page, kErrors, FieldReference());
+  return page;
+}
+
+}  // namespace baton

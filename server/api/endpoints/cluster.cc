@@ -1,0 +1,36 @@
+// GET /v1/cluster: what the router knows of its workers.
+#include "server/api/endpoints/endpoints.h"
+#include "server/api/json_writer.h"
+
+namespace baton {
+
+void AnswerCluster(ApiFront& front, ApiCall call) {
+  const ClusterView view = front.View();
+  const int64_t max_context = view.max_context > 0 ? view.max_context : front.model().max_context;
+  HttpReply reply;
+  reply.body = JsonObject([&](JsonWriter& json) {
+    json.Field("object", "cluster");
+    json.Field("model", front.model().name);
+    json.Field("ready", front.IsReady());
+    json.Field("draining", view.draining);
+    json.Field("max_context", max_context);
+    json.Object("workers", [&] {
+      json.Field("prefill", view.prefill_workers);
+      json.Field("decode", view.decode_workers);
+      json.Field("expected", front.facts().expected_workers);
+    });
+    json.Object("requests", [&] {
+      json.Field("running", view.running);
+      json.Field("waiting", view.waiting);
+      json.Field("ending", view.ending);
+    });
+    json.Object("kv_pages", [&] {
+      json.Field("total", view.kv_pages_total);
+      json.Field("free", view.kv_pages_free);
+      json.Field("promised", view.kv_pages_promised);
+    });
+  });
+  front.Reply(call, std::move(reply));
+}
+
+}  // namespace baton

@@ -1,0 +1,159 @@
+// GET /openapi.json: the API as an OpenAPI 3.1 document: routes from the route table, requests from
+// the table of fields.
+#include <algorithm>
+
+#include "server/api/endpoints/answer_schemas.h"
+#include "server/api/endpoints/endpoints.h"
+#include "server/api/fields/field_schema.h"
+#include "server/api/json_writer.h"
+
+namespace baton {
+namespace {
+
+// What a path takes and answers, beside its row in the route table.
+struct Content {
+  std::string_view path;
+  std::string_view answer;   // a name of NamedSchemas; empty: text
+  std::string_view request;  // the name of its bodies' schema; empty: no body
+  Endpoint endpoint = Endpoint::kCompletions;
+  std::string_view event = "";  // of a stream; empty: not streamed
+};
+constexpr Content kContents[] = {
+    {"/v1/completions", "Completion", "CompletionRequest", Endpoint::kCompletions, "Completion"},
+    {"/v1/chat/completions", "ChatCompletion", "ChatCompletionRequest", Endpoint::kChat,
+     "ChatCompletionChunk"},
+    {"/tokenize", "Tokens", "TokenizeRequest", Endpoint::kTokenize},
+    {"/detokenize", "Text", "DetokenizeRequest", Endpoint::kDetokenize},
+    {"/apply-template", "Prompt", "ApplyTemplateRequest", Endpoint::kApplyTemplate},
+    {"/v1/models", "ModelList", ""},
+    {"/v1/models/*", "Model", ""},
+    {"/v1/cluster", "Cluster", ""},
+    {"/load", "Load", ""},
+    {"/health", "Health", ""},
+    {"/v1/health", "Health", ""},
+    {"/ping", "Health", ""},
+    {"/readyz", "Health", ""},
+    {"/livez", "Health", ""},
+    {"/version", "Version", ""},
+    {"/metrics", "", ""},
+    {"/openapi.json", "", ""},
+};
+
+const Content* ContentOf(std::string_view path) {
+  const auto* found = std::find_if(std::begin(kContents), std::end(kContents),
+                                   [&](const Content& content) { return content.path == path; });
+  return found == std::end(kContents) ? nullptr : found;
+}
+
+// A schema by reference, under the content type.
+void WriteContent(JsonWriter& json, std::string_view type, std::string_view schema) {
+  json.Object(type, [&] {
+    json.Object("schema", [&] {
+      if (schema.empty()) {
+        json.Field("type", type == "application/json" ? "object" : "string");
+      } else {
+        json.Field("$ref", "#/components/schemas/" + std::string(schema));
+      }
+    });
+  });
+}
+
+// Every answer has its request's id.
+void WriteHeaders(JsonWriter& json) {
+  json.Object("headers", [&] {
+    json.Object("X-Request-Id",
+                [&] { json.JsonField("schema", R"({"type":"string","maxLength":128})"); });
+  });
+}
+
+void WriteSuccess(JsonWriter& json, const Route& route, const Content* content) {
+  if (content == nullptr) return;
+  json.Object("200", [&] {
+    json.Field("description", route.summary);
+    WriteHeaders(json);
+    json.Object("content", [&] {
+      const bool is_text = content->path == "/metrics";
+      WriteContent(json, is_text ? "text/plain" : "application/json", content->answer);
+      if (!content->event.empty()) WriteContent(json, "text/event-stream", content->event);
+    });
+  });
+}
+
+void WriteOperation(JsonWriter& json, const Route& route) {
+  const Content* content = ContentOf(route.path);
+  json.Object(route.method == "GET" ? "get" : "post", [&] {
+    json.Field("summary", route.summary);
+    if (route.path.ends_with('*')) {
+      json.JsonField(
+          "parameters",
+          R"([{"name":"model","in":"path","required":true,"schema":{"type":"string"}}])");
+    }
+    if (content != nullptr && !content->request.empty()) {
+      json.Object("requestBody", [&] {
+        json.Field("required", true);
+        json.Object("content", [&] { WriteContent(json, "application/json", content->request); });
+      });
+    }
+    json.Object("responses", [&] {
+      WriteSuccess(json, route, content);
+      json.Object("default", [&] {
+        json.Field("description", content == nullptr ? "501: not supported" : "An error");
+        WriteHeaders(json);
+        json.Object("content", [&] { WriteContent(json, "application/json", "Error"); });
+      });
+    });
+  });
+}
+
+std::string PathOf(const Route& route) {
+  std::string path(route.path);
+  if (path.ends_with('*')) path.replace(path.size() - 1, 1, "{model}");
+  return path;
+}
+
+}  // namespace
+
+std::string OpenApiDocument(const std::string& version) {
+  return JsonObject([&](JsonWriter& json) {
+    json.Field("openapi", "3.1.0");
+    json.Object("info", [&] {
+      json.Field("title", "Baton");
+      json.Field("version", version);
+      json.Field("description",
+                 "OpenAI's API with the additions of vLLM and llama.cpp. A field is honoured, has "
+                 "no effect and says so, or is refused by name; names that no row has are "
+                 "ignored.");
+    });
+    json.Object("paths", [&] {
+      // A path stands once, with all of its methods.
+      const auto routes = RouteTable();
+      for (size_t i = 0; i < routes.size(); ++i) {
+        const auto same = [&](const Route& other) { return other.path == routes[i].path; };
+        if (std::any_of(routes.begin(), routes.begin() + static_cast<std::ptrdiff_t>(i), same))
+          continue;
+        json.Object(PathOf(routes[i]), [&] {
+          for (const Route& route : routes)
+            if (same(route)) WriteOperation(json, route);
+        });
+      }
+    });
+    json.Object("components", [&] {
+      json.Object("schemas", [&] {
+        for (const Content& content : kContents) {
+          if (content.request.empty()) continue;
+          json.Key(content.request);
+          WriteRequestSchema(json, content.endpoint);
+        }
+        for (const NamedSchema& named : NamedSchemas()) json.JsonField(named.name, named.schema);
+      });
+    });
+  });
+}
+
+void AnswerOpenApi(ApiFront& front, ApiCall call) {
+  HttpReply reply;
+  reply.body = OpenApiDocument(front.facts().version);
+  front.Reply(call, std::move(reply));
+}
+
+}  // namespace baton

@@ -1,0 +1,130 @@
+// POST /tokenize and /detokenize, in the forms of vLLM (prompt or messages) and of llama.cpp
+// (content).
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "server/api/endpoints/endpoints.h"
+#include "server/api/json_writer.h"
+#include "server/api/prepared_prompt.h"
+#include "text/detokenizer.h"
+
+namespace baton {
+namespace {
+
+std::optional<ApiError> CheckModel(const ServedModel& model, const ApiRequest& request) {
+  if (!model.IsCalled(request.model)) {
+    ApiError error = UnknownModel(request.model);
+    error.param = "model";
+    return error;
+  }
+  if (model.tokenizer == nullptr)
+    return Unsupported("", absl::StrCat("The model `", model.name, "` has no tokenizer."));
+  return std::nullopt;
+}
+
+// What the request wants tokenized.
+std::optional<ApiError> TextOfRequest(const ServedModel& model, const ApiRequest& request,
+                                      std::string* text) {
+  if (request.content) {
+    *text = *request.content;
+  } else if (!request.prompts.empty()) {
+    *text = std::get<std::string>(request.prompts.front());
+  } else {
+    const auto now = absl::ToCivilSecond(absl::Now(), absl::LocalTimeZone());
+    return RenderMessages(model, request, now, text);
+  }
+  return std::nullopt;
+}
+
+void WriteIds(JsonWriter& json, const std::vector<int32_t>& tokens) {
+  json.Array("tokens", [&] {
+    for (const int32_t token : tokens) json.Value(token);
+  });
+}
+
+// As llama.cpp: the text of a token, or its bytes if they are no text by themselves.
+void WritePiece(JsonWriter& json, std::string_view bytes) {
+  if (ValidUtf8(bytes) == bytes) {
+    json.Field("piece", bytes);
+    return;
+  }
+  json.Array("piece", [&] {
+    for (const char byte : bytes) json.Value(static_cast<int>(static_cast<unsigned char>(byte)));
+  });
+}
+
+std::string TokensBody(const ServedModel& model, int64_t max_context, const ApiRequest& request,
+                       const std::vector<int32_t>& tokens) {
+  const Tokenizer& tokenizer = *model.tokenizer;
+  return JsonObject([&](JsonWriter& json) {
+    if (!request.content) {
+      json.Field("count", tokens.size());
+      json.Field("max_model_len", max_context > 0 ? max_context : model.max_context);
+      WriteIds(json, tokens);
+      if (!request.token_strings) {
+        json.Field("token_strs", nullptr);
+        return;
+      }
+      json.Array("token_strs", [&] {
+        for (const int32_t token : tokens) json.Value(tokenizer.TokenBytes(token));
+      });
+    } else if (request.with_pieces) {
+      json.Array("tokens", [&] {
+        for (const int32_t token : tokens) {
+          json.Object([&] {
+            json.Field("id", token);
+            WritePiece(json, tokenizer.TokenBytes(token));
+          });
+        }
+      });
+    } else {
+      WriteIds(json, tokens);
+    }
+  });
+}
+
+HttpReply Tokenized(const ServedModel& model, int64_t max_context, std::string_view body) {
+  ApiRequest request;
+  if (auto problem = ParseApiRequest(Endpoint::kTokenize, body, &request))
+    return ErrorReply(*problem);
+  if (auto problem = CheckModel(model, request)) return ErrorReply(*problem);
+  std::string text;
+  if (auto problem = TextOfRequest(model, request, &text)) return ErrorReply(*problem);
+  const bool add_special = request.add_special_tokens.value_or(!request.prompts.empty());
+  const auto tokens = model.tokenizer->Encode(text, add_special);
+  if (!tokens.ok()) return ErrorReply(InvalidField("", std::string(tokens.status().message())));
+  HttpReply reply;
+  reply.body = TokensBody(model, max_context, request, *tokens);
+  return reply;
+}
+
+HttpReply Detokenized(const ServedModel& model, int64_t, std::string_view body) {
+  ApiRequest request;
+  if (auto problem = ParseApiRequest(Endpoint::kDetokenize, body, &request))
+    return ErrorReply(*problem);
+  if (auto problem = CheckModel(model, request)) return ErrorReply(*problem);
+  for (size_t i = 0; i < request.tokens.size(); ++i) {
+    if (request.tokens[i] < model.vocab) continue;
+    const std::string path = absl::StrCat("tokens[", i, "]");
+    return ErrorReply(
+        InvalidField(path, absl::StrCat(path, " must be a token id from 0 to ", model.vocab - 1,
+                                        "; got ", request.tokens[i], ".")));
+  }
+  const auto text = model.tokenizer->Decode(request.tokens, /*skip_special_tokens=*/false);
+  if (!text.ok()) return ErrorReply(InvalidField("tokens", std::string(text.status().message())));
+  HttpReply reply;
+  reply.body = JsonObject([&](JsonWriter& json) {
+    json.Field("prompt", *text);   // vLLM
+    json.Field("content", *text);  // llama.cpp
+  });
+  return reply;
+}
+
+}  // namespace
+
+void AnswerTokenize(ApiFront& front, ApiCall call) { front.AnswerText(std::move(call), Tokenized); }
+
+void AnswerDetokenize(ApiFront& front, ApiCall call) {
+  front.AnswerText(std::move(call), Detokenized);
+}
+
+}  // namespace baton

@@ -1,0 +1,177 @@
+// Rows of the form of the answer: streaming, what is told beside the text.
+#include <boost/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "server/api/fields/field.h"
+
+namespace baton {
+namespace {
+
+namespace json = boost::json;
+using Limits = RequestLimits;
+
+constexpr auto kMaxLogprobs = static_cast<int64_t>(Limits::kTopLogprobs.max);
+
+// Completions: how many tokens beside the drawn one. false, which is no number, means none.
+FieldProblem ParseLogprobs(const std::string& path, const json::value& value,
+                           const RequestSettings&, ApiRequest* request) {
+  if (value.is_bool() && !value.get_bool()) return std::nullopt;
+  int64_t n = 0;
+  if (auto problem = ReadInt(path, value, 0, kMaxLogprobs, &n)) return problem;
+  request->top_logprobs = n;
+  return std::nullopt;
+}
+
+// Chat: whether; top_logprobs, which follows, tells how many.
+FieldProblem ParseChatLogprobs(const std::string& path, const json::value& value,
+                               const RequestSettings&, ApiRequest* request) {
+  bool wanted = false;
+  if (auto problem = ReadBool(path, value, &wanted)) return problem;
+  if (wanted) request->top_logprobs = 0;
+  return std::nullopt;
+}
+
+FieldProblem ParseTopLogprobs(const std::string& path, const json::value& value,
+                              const RequestSettings&, ApiRequest* request) {
+  int64_t n = 0;
+  if (auto problem = ReadInt(path, value, 0, kMaxLogprobs, &n)) return problem;
+  if (request->top_logprobs) request->top_logprobs = n;
+  if (request->top_logprobs || n == 0) return std::nullopt;
+  return InvalidField(path,
+                      absl::StrCat(path, " is given without logprobs; set logprobs to true."));
+}
+
+// As llama.cpp: 0 means none.
+FieldProblem ParseNProbs(const std::string& path, const json::value& value, const RequestSettings&,
+                         ApiRequest* request) {
+  int64_t n = 0;
+  if (auto problem = ReadInt(path, value, 0, kMaxLogprobs, &n)) return problem;
+  if (n > 0) request->top_logprobs = n;
+  return std::nullopt;
+}
+
+// Kept in the order of the request, each once.
+FieldProblem ParseLogprobTokens(const std::string& path, const json::value& value,
+                                const RequestSettings&, ApiRequest* request) {
+  return ReadDistinctIds(path, value, Limits::kLogprobTokens, &request->logprob_token_ids);
+}
+
+FieldProblem ParseStreamOptions(const std::string& path, const json::value& value,
+                                const RequestSettings&, ApiRequest* request) {
+  const json::object* options = value.if_object();
+  if (options == nullptr) return WrongType(path, value, "an object");
+  const struct {
+    const char* key;
+    bool ApiRequest::*field;
+  } kOptions[] = {{"include_usage", &ApiRequest::include_usage},
+                  {"continuous_usage_stats", &ApiRequest::continuous_usage}};
+  for (const auto& [key, field] : kOptions) {
+    const json::value* option = options->if_contains(key);
+    if (option == nullptr || option->is_null()) continue;
+    if (auto problem = ReadBool(absl::StrCat(path, ".", key), *option, &(request->*field)))
+      return problem;
+  }
+  request->continuous_usage = request->continuous_usage && request->include_usage;
+  return std::nullopt;
+}
+
+constexpr char kCountSchema[] = R"({"type":"integer","minimum":0,"maximum":20})";
+constexpr char kCountOrFalseSchema[] =
+    R"({"anyOf":[{"type":"integer","minimum":0,"maximum":20},{"const":false}]})";
+constexpr char kBoolSchema[] = R"({"type":"boolean"})";
+constexpr char kIdsSchema[] =
+    R"({"type":"array","maxItems":128,"items":{"type":"integer","minimum":0}})";
+constexpr char kStreamOptionsSchema[] =
+    R"({"type":"object","properties":{"include_usage":{"type":["boolean","null"]},)"
+    R"("continuous_usage_stats":{"type":["boolean","null"]}}})";
+
+}  // namespace
+
+std::span<const Field> AnswerFields() {
+  static const std::vector<Field> kRows = {
+      {"stream", kAtGeneration, BoolRule{&ApiRequest::stream}, "false",
+       "The answer comes as server-sent events"},
+      {"stream_options", kAtGeneration,
+       OwnRule{ParseStreamOptions, kStreamOptionsSchema,
+               R"([{},{"include_usage":true,"continuous_usage_stats":true}])",
+               R"([true,{"include_usage":1}])"},
+       "",
+       "include_usage: an event with the usage ends the stream; continuous_usage_stats: with "
+       "include_usage, every event has it"},
+      {"stream_interval", kAtGeneration,
+       IntRule{&ApiRequest::stream_interval, static_cast<int64_t>(Limits::kStreamInterval.min),
+               static_cast<int64_t>(Limits::kStreamInterval.max)},
+       "1", "Tokens per event"},
+      {"echo", kAtCompletions, BoolRule{&ApiRequest::echo}, "false",
+       "The text of the prompt stands before the answer; refused together with logprobs"},
+      {"echo", kAtChat, RefusedRule{"it belongs to /v1/completions", {"false"}}, "", ""},
+      {"n_probs", kAtGeneration, OwnRule{ParseNProbs, kCountSchema, "[0,20]", R"([-1,21,"a"])"},
+       "0", "logprobs as llama.cpp spells it; 0: none"},
+      {"logprobs", kAtCompletions,
+       OwnRule{ParseLogprobs, kCountOrFalseSchema, "[false,0,20]", R"([true,-1,21,"a"])"}, "",
+       "Log-probabilities of the drawn tokens and of so many most probable ones"},
+      {"logprobs", kAtChat, OwnRule{ParseChatLogprobs, kBoolSchema, "[true,false]", R"([1,"a"])"},
+       "false", "Log-probabilities of the drawn tokens"},
+      {"top_logprobs", kAtChat, OwnRule{ParseTopLogprobs, kCountSchema, "[0]", R"([-1,21,"a",1])"},
+       "0", "Log-probabilities of so many most probable tokens too; needs logprobs"},
+      {"top_logprobs", kAtCompletions,
+       RefusedRule{"it belongs to /v1/chat/completions; send logprobs as a number", {"0"}}, "", ""},
+      {"logprob_token_ids", kAtGeneration,
+       OwnRule{ParseLogprobTokens, kIdsSchema, "[[],[1,2]]", R"([7,[-1],["a"]])"}, "",
+       "Tokens whose log-probabilities are told at each position"},
+      {"return_tokens_as_token_ids", kAtGeneration, BoolRule{&ApiRequest::tokens_as_ids}, "false",
+       "Tokens of logprobs are written as token_id:N"},
+      {"prompt_logprobs", kAtGeneration,
+       RefusedRule{"log-probabilities are told of generated tokens only", {"false"}}, "", ""},
+      {"return_token_ids", kAtGeneration, BoolRule{&ApiRequest::return_token_ids}, "false",
+       "The answer has prompt_token_ids and token_ids"},
+      {"skip_special_tokens", kAtGeneration, BoolRule{&ApiRequest::skip_special_tokens}, "true",
+       "Special tokens have no text"},
+      {"include_stop_str_in_output", kAtGeneration, BoolRule{&ApiRequest::include_stop}, "false",
+       "The stop string stays in the text"},
+      {"timings", kAtGeneration, BoolRule{&ApiRequest::timings}, "false",
+       "The answer has the milliseconds of each part of the request's life"},
+      {"baton_digest", kAtGeneration, BoolRule{&ApiRequest::digests}, "false",
+       "The answer has a hash of the logits of each token"},
+      {"modalities", kAtGeneration, RefusedRule{"answers are text", {"[\"text\"]", "[]"}}, "", ""},
+      {"audio", kAtGeneration, NoEffectRule{}, "",
+       "The form of spoken answers, which modalities would ask for"},
+      {"spaces_between_special_tokens", kAtGeneration,
+       RefusedRule{"the text is that of the tokenizer", {"true"}}, "", ""},
+      {"include_reasoning", kAtGeneration, RefusedRule{"reasoning stays in the text", {"true"}}, "",
+       ""},
+      {"separate_reasoning", kAtGeneration, RefusedRule{"reasoning stays in the text", {"false"}},
+       "", ""},
+      {"reasoning_format", kAtGeneration,
+       RefusedRule{"reasoning stays in the text", {"\"none\"", "\"auto\""}}, "", ""},
+      {"stream_reasoning", kAtGeneration,
+       RefusedRule{"reasoning is streamed as the text is", {"true"}}, "", ""},
+      {"thinking_token_budget", kAtGeneration,
+       RefusedRule{"reasoning is not bounded by itself", {}}, "", ""},
+      {"reasoning_budget", kAtGeneration, RefusedRule{"reasoning is not bounded by itself", {"-1"}},
+       "", ""},
+      {"enable_thinking", kAtGeneration, RefusedRule{"send it in chat_template_kwargs", {}}, "",
+       ""},
+      {"thinking", kAtGeneration, RefusedRule{"send it in chat_template_kwargs", {}}, "", ""},
+      {"parse_tool_calls", kAtGeneration, RefusedRule{"calls stay in the text", {"false"}}, "", ""},
+      {"return_tokens", kAtGeneration, RefusedRule{"send return_token_ids", {"false"}}, "", ""},
+      {"return_progress", kAtGeneration, RefusedRule{"progress is not told", {"false"}}, "", ""},
+      {"timings_per_token", kAtGeneration, RefusedRule{"send timings", {"false"}}, "", ""},
+      {"response_fields", kAtGeneration, RefusedRule{"answers are whole", {"[]"}}, "", ""},
+      {"return_hidden_states", kAtGeneration, RefusedRule{"hidden states are not told", {"false"}},
+       "", ""},
+      {"return_routed_experts", kAtGeneration, RefusedRule{"experts are not told", {"false"}}, "",
+       ""},
+      {"return_context_logits", kAtGeneration, RefusedRule{"logits are not told", {"false"}}, "",
+       ""},
+      {"return_generation_logits", kAtGeneration, RefusedRule{"logits are not told", {"false"}}, "",
+       ""},
+      {"return_perf_metrics", kAtGeneration, RefusedRule{"send timings", {"false"}}, "", ""},
+      {"post_sampling_probs", kAtGeneration,
+       RefusedRule{"log-probabilities are those of the unchanged logits", {"false"}}, "", ""},
+      {"n_indent", kAtGeneration, RefusedRule{"lines are not indented", {"0"}}, "", ""},
+  };
+  return kRows;
+}
+
+}  // namespace baton

@@ -1,0 +1,86 @@
+#include "server/api/fields/field_reference.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "server/api/fields/field_schema.h"
+
+namespace baton {
+namespace {
+
+struct Place {
+  EndpointSet endpoint;
+  const char* path;
+};
+constexpr Place kPlaces[] = {{kAtCompletions, "`/v1/completions`"},
+                             {kAtChat, "`/v1/chat/completions`"},
+                             {kAtTokenize, "`/tokenize`"},
+                             {kAtDetokenize, "`/detokenize`"},
+                             {kAtApplyTemplate, "`/apply-template`"}};
+
+std::string Cell(std::string text) { return absl::StrReplaceAll(text, {{"|", "\\|"}}); }
+
+std::string PathsOf(EndpointSet endpoints) {
+  if (endpoints == kAtGeneration) return "both";
+  if (endpoints == kAtCompletions) return "completions";
+  return endpoints == kAtChat ? "chat" : "";
+}
+
+std::string HonouredRow(const Field& field) {
+  return absl::StrCat("| `", field.name, "` | ", Cell(TypeWords(field.rule)), " | ",
+                      Cell(field.preset), " | ", Cell(field.help), " |\n");
+}
+
+bool IsHonoured(const Field& field) {
+  return !std::holds_alternative<RefusedRule>(field.rule) &&
+         !std::holds_alternative<NoEffectRule>(field.rule);
+}
+
+void AppendHonoured(std::string* page, const char* title, bool (*fits)(const Field&)) {
+  absl::StrAppend(page, "\n### ", title,
+                  "\n\n| field | value | default | meaning |\n|---|---|---|---|\n");
+  for (const Field& field : AllFields())
+    if (IsHonoured(field) && fits(field)) page->append(HonouredRow(field));
+}
+
+}  // namespace
+
+std::string FieldReference() {
+  std::string page;
+  AppendHonoured(&page, "Both endpoints that generate", [](const Field& field) {
+    return (field.endpoints & kAtGeneration) == kAtGeneration;
+  });
+  for (const Place& place : kPlaces) {
+    absl::StrAppend(&page, "\n### ", place.path,
+                    "\n\n| field | value | default | meaning |\n|---|---|---|---|\n");
+    const bool generates = (place.endpoint & kAtGeneration) != 0;
+    for (const Field& field : AllFields()) {
+      const bool stands_above = generates && (field.endpoints & kAtGeneration) == kAtGeneration;
+      if (IsHonoured(field) && (field.endpoints & place.endpoint) != 0 && !stands_above)
+        page.append(HonouredRow(field));
+    }
+  }
+  page.append(
+      "\n## Fields without effect\n\nThey are taken, whatever their value, and change nothing.\n\n"
+      "| field | why |\n|---|---|\n");
+  for (const Field& field : AllFields())
+    if (std::holds_alternative<NoEffectRule>(field.rule))
+      absl::StrAppend(&page, "| `", field.name, "` | ", Cell(field.help), " |\n");
+  page.append(
+      "\n## Fields that are refused\n\nOther servers shape their answers by these. Here they are a "
+      "400 with code `unsupported_parameter`,\nunless they are null or have a value that changes "
+      "nothing.\n\n| field | at | taken | why |\n|---|---|---|---|\n");
+  for (const Field& field : AllFields()) {
+    const auto* refused = std::get_if<RefusedRule>(&field.rule);
+    if (refused == nullptr) continue;
+    std::string taken;
+    for (const std::string_view value : refused->neutral)
+      absl::StrAppend(&taken, taken.empty() ? "`" : ", `", std::string(value), "`");
+    const std::string at = PathsOf(field.endpoints & kAtGeneration);
+    absl::StrAppend(&page, "| `", field.name, "` | ", at.empty() ? "tokenize" : at, " | ",
+                    Cell(taken), " | ", Cell(refused->why), " |\n");
+  }
+  return page;
+}
+
+}  // namespace baton

@@ -1,0 +1,98 @@
+// Rows of what other servers know and this one has not: refused if they shape the output, else
+// without effect. null and values that change nothing pass.
+#include "server/api/fields/field.h"
+
+namespace baton {
+namespace {
+
+Field Refused(const char* name, const char* why, std::vector<std::string_view> neutral = {}) {
+  return {name, kAtGeneration, RefusedRule{why, std::move(neutral)}, "", ""};
+}
+Field NoEffect(const char* name, const char* why) {
+  return {name, kAtGeneration, NoEffectRule{}, "", why};
+}
+
+constexpr char kSampler[] = "this way to sample is not built";
+constexpr char kBeams[] = "beam search is not built";
+constexpr char kExtension[] = "requests bring no code, adapters or arguments of their own";
+constexpr char kHandoff[] = "the router alone hands KV from worker to worker";
+constexpr char kOfMirostat[] = "Acts only with another value of mirostat, which is refused";
+
+}  // namespace
+
+std::span<const Field> OtherFields() {
+  static const std::vector<Field> kRows = {
+      Refused("priority", "requests are not ordered by priority", {"0"}),
+      // Separate tenants: taken and ignored, one would get the other's cached prompts.
+      Refused("cache_salt", "cached prompts are not kept apart yet"),
+      Refused("extra_key", "cached prompts are not kept apart yet"),
+      Refused("kv_transfer_params", kHandoff, {"{}"}),
+      Refused("disaggregated_params", kHandoff, {"{}"}),
+      Refused("bootstrap_host", kHandoff),
+      Refused("bootstrap_port", kHandoff),
+      Refused("bootstrap_room", kHandoff),
+      Refused("use_beam_search", kBeams, {"false"}),
+      Refused("beam_width", kBeams, {"1"}),
+      Refused("length_penalty", kBeams, {"1"}),
+      Refused("early_stopping", kBeams, {"false"}),
+      Refused("logits_processors", kExtension, {"[]"}),
+      Refused("custom_logit_processor", kExtension, {"\"\""}),
+      Refused("custom_params", kExtension, {"{}"}),
+      Refused("vllm_xargs", kExtension, {"{}"}),
+      Refused("lora_path", kExtension, {"\"\"", "[]"}),
+      Refused("lora", kExtension, {"[]"}),
+      Refused("session_params", kExtension, {"{}"}),
+      Refused("stop_regex", "stop texts are plain", {"\"\"", "[]"}),
+      Refused("no_stop_trim", "send include_stop_str_in_output", {"false"}),
+      Refused("repetition_detection", "repetitions do not end an answer", {"{}"}),
+      Refused("t_max_predict_ms", "answers are not bounded in time", {"0"}),
+      Refused("prompt_ignore_length", "penalties count the whole text", {"0"}),
+      Refused("repeat_last_n", "penalties count the whole text", {"-1"}),
+      Refused("min_keep", kSampler, {"0"}),
+      Refused("samplers", kSampler, {"[]"}),
+      Refused("typical_p", kSampler, {"1"}),
+      Refused("top_n_sigma", kSampler, {"-1"}),
+      Refused("top_a", kSampler, {"0"}),
+      Refused("top_p_min", kSampler, {"0"}),
+      Refused("tfs", kSampler, {"1"}),
+      Refused("smoothing_factor", kSampler, {"0"}),
+      Refused("no_repeat_ngram_size", kSampler, {"0"}),
+      Refused("dynatemp_range", kSampler, {"0"}),
+      Refused("dry_multiplier", kSampler, {"0"}),
+      Refused("xtc_probability", kSampler, {"0"}),
+      Refused("adaptive_target", kSampler, {"-1"}),
+      Refused("mirostat", kSampler, {"0"}),
+      Refused("mirostat_mode", kSampler, {"0"}),
+      NoEffect("mirostat_tau", kOfMirostat),
+      NoEffect("mirostat_eta", kOfMirostat),
+      NoEffect("dynatemp_exponent", "Acts only with dynatemp_range, which is refused"),
+      NoEffect("dry_base", "Acts only with dry_multiplier, which is refused"),
+      NoEffect("dry_allowed_length", "Acts only with dry_multiplier, which is refused"),
+      NoEffect("dry_penalty_last_n", "Acts only with dry_multiplier, which is refused"),
+      NoEffect("dry_sequence_breakers", "Acts only with dry_multiplier, which is refused"),
+      NoEffect("xtc_threshold", "Acts only with xtc_probability, which is refused"),
+      NoEffect("user", "Names the client's own user"),
+      NoEffect("safety_identifier", "Names the client's own user"),
+      NoEffect("metadata", "The client's own notes"),
+      NoEffect("store", "Answers are not stored"),
+      NoEffect("service_tier", "All requests are served alike"),
+      NoEffect("moderation", "Answers are not moderated"),
+      NoEffect("prompt_cache_key", "Prompts are reused by their tokens"),
+      NoEffect("prompt_cache_retention", "Prompts are reused as long as there is room"),
+      NoEffect("cache_prompt", "Prompts are reused by their tokens"),
+      NoEffect("skip_reading_prefix_cache", "Prompts are reused by their tokens"),
+      NoEffect("verbosity", "A control of OpenAI's own models; no served model has it"),
+      NoEffect("prediction", "Makes OpenAI's own models faster, not different"),
+      NoEffect("web_search_options", "A control of OpenAI's own search models"),
+      NoEffect("request_id", "Send the header X-Request-Id, which the answer's id is made of"),
+      NoEffect("rid", "Send the header X-Request-Id, which the answer's id is made of"),
+      NoEffect("session_id", "The router chooses workers"),
+      NoEffect("data_parallel_rank", "The router chooses workers"),
+      NoEffect("id_slot", "The router chooses workers"),
+      NoEffect("n_keep", "The context is not shifted"),
+      NoEffect("n_discard", "The context is not shifted"),
+  };
+  return kRows;
+}
+
+}  // namespace baton

@@ -1,0 +1,103 @@
+// ParseApiRequest: the body's fields by the rows of the table, then what fields say of each other.
+#include <boost/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "server/api/fields/field.h"
+#include "server/api/fields/message_parser.h"
+#include "server/api/json_document.h"
+
+namespace baton {
+namespace {
+
+namespace json = boost::json;
+
+ApiError Needed(const char* name) {
+  return InvalidField(name, absl::StrCat(name, " is needed."), "missing_required_parameter");
+}
+
+bool IsGiven(const json::object& fields, const char* name) {
+  const json::value* value = fields.if_contains(name);
+  return value != nullptr && !value->is_null();
+}
+
+FieldProblem CheckNeeded(const json::object& fields, Endpoint endpoint) {
+  switch (endpoint) {
+    case Endpoint::kCompletions:
+      if (!IsGiven(fields, "prompt")) return Needed("prompt");
+      break;
+    case Endpoint::kChat:
+    case Endpoint::kApplyTemplate:
+      if (!IsGiven(fields, "messages")) return Needed("messages");
+      break;
+    case Endpoint::kDetokenize:
+      if (!IsGiven(fields, "tokens")) return Needed("tokens");
+      break;
+    case Endpoint::kTokenize: {
+      const int n = static_cast<int>(IsGiven(fields, "prompt")) +
+                    static_cast<int>(IsGiven(fields, "messages")) +
+                    static_cast<int>(IsGiven(fields, "content"));
+      if (n == 0) return Needed("prompt");
+      if (n > 1) return InvalidField("prompt", "Send one of prompt, messages and content.");
+    }
+  }
+  return std::nullopt;
+}
+
+FieldProblem CheckTogether(const json::object& fields, ApiRequest* request) {
+  if (request->best_of && *request->best_of < request->n) {
+    return InvalidField("best_of", absl::StrCat("best_of must be n (", request->n,
+                                                ") or more; got ", *request->best_of, "."));
+  }
+  if (request->best_of && request->stream) {
+    return InvalidField("best_of",
+                        "best_of cannot be streamed: the best are known at the end; leave out "
+                        "best_of or stream.");
+  }
+  if (request->min_tokens && request->max_tokens && *request->min_tokens > *request->max_tokens) {
+    return InvalidField(
+        "min_tokens", absl::StrCat("min_tokens must be at most max_tokens (", *request->max_tokens,
+                                   "); got ", *request->min_tokens, "."));
+  }
+  if (!request->logprob_token_ids.empty() && !request->top_logprobs) request->top_logprobs = 0;
+  if (request->echo && request->top_logprobs) {
+    return Unsupported("echo",
+                       "echo together with logprobs is not supported by this server: "
+                       "log-probabilities are told of generated tokens only; leave out one of "
+                       "them.");
+  }
+  if (request->continue_final_message) {
+    if (IsGiven(fields, "add_generation_prompt") && request->add_generation_prompt) {
+      return InvalidField("continue_final_message",
+                          "continue_final_message and add_generation_prompt cannot both be true.");
+    }
+    request->add_generation_prompt = false;
+  }
+  return request->endpoint == Endpoint::kChat ? CheckToolChoice(fields, request) : std::nullopt;
+}
+
+}  // namespace
+
+std::optional<ApiError> ParseApiRequest(Endpoint endpoint, std::string_view body,
+                                        ApiRequest* request, const RequestSettings& settings) {
+  request->endpoint = endpoint;
+  const auto document = ParseJson(body);
+  if (!document.ok()) {
+    ApiError error;
+    error.message = std::string(document.status().message());
+    return error;
+  }
+  const json::object* fields = document->if_object();
+  if (fields == nullptr) {
+    return InvalidField("", "The request body must be a JSON object.", "invalid_type");
+  }
+  for (const Field& field : AllFields()) {
+    if ((field.endpoints & SetOf(endpoint)) == 0) continue;
+    const json::value* value = fields->if_contains(field.name);
+    if (value == nullptr || value->is_null()) continue;
+    if (auto problem = ApplyRule(field.rule, field.name, *value, settings, request)) return problem;
+  }
+  if (auto problem = CheckNeeded(*fields, endpoint)) return problem;
+  return CheckTogether(*fields, request);
+}
+
+}  // namespace baton
