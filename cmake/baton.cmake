@@ -53,7 +53,9 @@ function(baton_test name)
   if(arg_HOT)
     baton_hot(${name})
   else()
-    target_compile_options(${name} PRIVATE -O0)  # hundreds of assertions compile twice as fast
+    # -O0: hundreds of assertions compile twice as fast. -pthread: some libraries ask for it, and
+    # precompiled headers need one set of macros.
+    target_compile_options(${name} PRIVATE -O0 -pthread)
     target_precompile_headers(${name} REUSE_FROM baton_test_headers)
   endif()
   if(NOT arg_TIMEOUT)
