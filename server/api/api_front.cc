@@ -13,7 +13,6 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log.h"
-#include "server/api/choice_seed.h"
 #include "server/api/json_document.h"
 #include "server/api/sse_event.h"
 
@@ -70,6 +69,7 @@ ApiFront::ApiFront(EventLoop* loop, const ServedModel* model, Generator* generat
       routes_(routes),
       options_(options),
       facts_(facts),
+      choices_(generator),
       metrics_(registry, model->name, model->max_context, facts.version),
       metrics_page_(loop, kMetricsPause, [this] { return MetricsText(); }),
       text_calls_(loop, pool, options.inline_text),
@@ -265,9 +265,8 @@ void ApiFront::OnPrepared(ExchangeId id, Prepared prepared) {
                           .system_fingerprint = SystemFingerprint(view),
                           .text_time = running->text_time};
   auto answer = running->api->answer(*model_, prepared.request, prepared.prompts, about);
-  const size_t n_choices = answer->n_choices();
-  if (const absl::Status refused = Submit(running, std::move(prepared.prompts), n_choices);
-      !refused.ok()) {
+  const absl::Status refused = choices_.Submit(running, prepared.prompts, answer->n_choices());
+  if (!refused.ok()) {
     const bool none_yet = absl::IsUnavailable(refused) && view.prefill_workers == 0;
     Refuse(running, none_yet ? NotReady() : FromClusterStatus(refused));
     return;
@@ -276,27 +275,6 @@ void ApiFront::OnPrepared(ExchangeId id, Prepared prepared) {
   running->answer = std::move(answer);
   running->last_write = MonotonicNow();
   if (running->stream && !keepalive_set_) KeepAlive();
-}
-
-absl::Status ApiFront::Submit(Running* running, std::vector<PreparedPrompt> prompts,
-                              size_t n_choices) {
-  const size_t per_prompt = n_choices / prompts.size();
-  for (size_t i = 0; i < n_choices; ++i) {
-    const GenerateRequest& first = prompts[i / per_prompt].generate;
-    running->max_tokens = std::max<int64_t>(running->max_tokens, first.max_tokens);
-    GenerateRequest choice = first;
-    choice.name = n_choices == 1 ? running->id() : absl::StrCat(running->id(), ".", i);
-    choice.sampling.seed = ChoiceSeed(first.sampling.seed, i % per_prompt);
-    auto submitted = generator_->Submit(std::move(choice));
-    if (!submitted.ok()) {
-      CancelChoices(running, /*forget=*/true);
-      running->choices.clear();
-      return submitted.status();
-    }
-    running->choices.push_back({.id = *submitted});
-    by_request_.emplace(*submitted, ChoiceOf{running, i});
-  }
-  return absl::OkStatus();
 }
 
 void ApiFront::Refuse(Running* running, const ApiError& error) {
@@ -324,9 +302,9 @@ void ApiFront::Send(Running* running, const std::string& events) {
 }
 
 void ApiFront::OnToken(const EmitToken& token) {
-  const auto found = by_request_.find(token.request_id);
-  if (found == by_request_.end()) return;
-  const auto [running, index] = found->second;
+  const auto found = choices_.Find(token.request_id);
+  if (!found) return;
+  const auto [running, index] = *found;
   Running::Choice& choice = running->choices[index];
   if (choice.cancelled) return;
   const absl::Time now = MonotonicNow();
@@ -337,17 +315,14 @@ void ApiFront::OnToken(const EmitToken& token) {
   }
   choice.last_token = now;
   Send(running, running->answer->OnToken(index, token));
-  if (running->answer->text(index).stopped()) {
-    choice.cancelled = true;
-    generator_->Cancel(choice.id);
-  }
+  if (running->answer->text(index).stopped()) choices_.Cancel(*found);
 }
 
 void ApiFront::OnEnd(const EmitEnd& end) {
-  const auto found = by_request_.find(end.request_id);
-  if (found == by_request_.end()) return;
-  const auto [running, index] = found->second;
-  by_request_.erase(found);
+  const auto found = choices_.Find(end.request_id);
+  if (!found) return;
+  const auto [running, index] = *found;
+  choices_.Forget(end.request_id);
   running->OnChoiceEnd(index, end);
   const bool completed = end.reason == EndReason::kStopToken || end.reason == EndReason::kLength ||
                          running->answer->text(index).stopped();
@@ -383,7 +358,7 @@ void ApiFront::EndWithError(Running* running, const EmitEnd& end) {
   const absl::Status status =
       end.status.ok() ? absl::DeadlineExceededError("The request was cancelled.") : end.status;
   LogWarn("request %s failed: %s", running->id(), std::string(status.message()));
-  CancelChoices(running, /*forget=*/true);
+  choices_.CancelAll(running, /*forget=*/true);
   FinishedRequest finished = running->Finished(MonotonicNow());
   finished.http_status = 500;
   const ApiError error = FromClusterStatus(status);
@@ -394,14 +369,6 @@ void ApiFront::EndWithError(Running* running, const EmitEnd& end) {
     Reply(running->call, running->api->refusal(error));
   }
   Forget(running, finished);
-}
-
-void ApiFront::CancelChoices(Running* running, bool forget) {
-  for (Running::Choice& choice : running->choices) {
-    if (choice.ended) continue;
-    if (forget) by_request_.erase(choice.id);
-    if (!std::exchange(choice.cancelled, true)) generator_->Cancel(choice.id);
-  }
 }
 
 void ApiFront::OnGone(ExchangeId id) {
@@ -419,7 +386,7 @@ void ApiFront::OnGone(ExchangeId id) {
   running->is_gone = true;
   gone_.emplace(id, std::move(found->second));
   running_.erase(found);
-  CancelChoices(running, /*forget=*/false);
+  choices_.CancelAll(running, /*forget=*/false);
 }
 
 void ApiFront::Forget(Running* running, const FinishedRequest& finished) {

@@ -25,6 +25,7 @@
 #include "server/api/routes.h"
 #include "server/api/running_request.h"
 #include "server/api/served_model.h"
+#include "server/api/submitted_choices.h"
 #include "server/api/text_calls.h"
 #include "server/api/text_pool.h"
 #include "server/http/event_loop.h"
@@ -75,19 +76,11 @@ class ApiFront : public HttpHandler, public GeneratorListener {
  private:
   using Running = RunningRequest;
   struct Prepared;
-  struct ChoiceOf {  // a choice of a request in running_ or gone_
-    Running* running;
-    size_t choice;
-  };
-
   void OnPrepared(ExchangeId id, Prepared prepared);
-  absl::Status Submit(Running* running, std::vector<PreparedPrompt> prompts, size_t n_choices);
   void Refuse(Running* running, const ApiError& error);
   void Send(Running* running, const std::string& events);
   void Complete(Running* running);
   void EndWithError(Running* running, const EmitEnd& end);
-  // Cancels the choices that go on; with `forget` nothing more is heard of them.
-  void CancelChoices(Running* running, bool forget);
   void Forget(Running* running, const FinishedRequest& finished);
   void KeepAlive();
   std::string MetricsText();
@@ -103,6 +96,7 @@ class ApiFront : public HttpHandler, public GeneratorListener {
   const std::span<const Route> routes_;
   const ApiFrontOptions options_;
   const ApiFrontFacts facts_;
+  SubmittedChoices choices_;  // of requests in running_ and gone_
   HttpServer* server_ = nullptr;
   FrontMetrics metrics_;
   PacedPage metrics_page_;
@@ -111,7 +105,6 @@ class ApiFront : public HttpHandler, public GeneratorListener {
   bool keepalive_set_ = false;
   bool draining_ = false;
   absl::flat_hash_map<ExchangeId, std::unique_ptr<Running>> running_;
-  absl::flat_hash_map<RequestId, ChoiceOf> by_request_;  // choices that have not ended
   // The client has gone: cancelled, and not all ends are told yet.
   absl::flat_hash_map<ExchangeId, std::unique_ptr<Running>> gone_;
 };

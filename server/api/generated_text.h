@@ -50,7 +50,7 @@ class GeneratedText {
   // The bytes that the last token added to the text, and the characters before them.
   std::string_view token_bytes() const;
   int64_t token_offset() const { return token_offset_; }
-  // So many of the first tokens have left with all their text. Tokens that a stop string cut,
+  // Counts the first tokens that have left with all their text. Tokens that a stop string cut,
   // wholly or in part, and the stop token never do.
   size_t n_told() const { return n_told_; }
 

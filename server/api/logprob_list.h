@@ -47,7 +47,7 @@ struct LogprobForm {
 // The member "logprobs" of a choice: {"content":[{token, logprob, bytes, top_logprobs}],...}.
 void WriteChatLogprobs(JsonWriter& json, const LogprobForm& form,
                        const std::vector<ReportedToken>& tokens);
-// The same with tokens, token_logprobs, top_logprobs and text_offset, lists of one length. An
+// Writes tokens, token_logprobs, top_logprobs and text_offset, lists of one length. An
 // object of top_logprobs has the drawn token too; of tokens with equal texts it has the most
 // probable one.
 void WriteCompletionLogprobs(JsonWriter& json, const LogprobForm& form,

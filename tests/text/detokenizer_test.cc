@@ -180,11 +180,12 @@ TEST_CASE("the leading space belongs to a continuation and not to a text of its 
 TEST_CASE("each token's share of the text: bytes that join to it, the last ones held back") {
   const auto tokenizer = Load("llama2");
   const std::string text = "Where does 🦆 go";
+  const std::vector<int32_t> ids = tokenizer->Encode(text, true).value();
   for (const bool starts_text : {false, true}) {
     Detokenizer stream(tokenizer.get(), {.skip_special_tokens = true, .starts_text = starts_text});
     std::string bytes, sent;
     size_t max_held = 0;
-    for (const int32_t id : tokenizer->Encode(text, true).value()) {
+    for (const int32_t id : ids) {
       sent += stream.Push(id);
       bytes += stream.last_bytes();
       CHECK(bytes.size() == sent.size() + stream.n_held());

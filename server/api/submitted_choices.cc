@@ -1,0 +1,51 @@
+#include "server/api/submitted_choices.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/api/choice_seed.h"
+
+namespace baton {
+
+absl::Status SubmittedChoices::Submit(RunningRequest* running,
+                                      const std::vector<PreparedPrompt>& prompts,
+                                      size_t n_choices) {
+  const size_t per_prompt = n_choices / prompts.size();
+  for (size_t i = 0; i < n_choices; ++i) {
+    GenerateRequest choice = prompts[i / per_prompt].generate;
+    running->max_tokens = std::max<int64_t>(running->max_tokens, choice.max_tokens);
+    choice.name = n_choices == 1 ? running->id() : absl::StrCat(running->id(), ".", i);
+    choice.sampling.seed = ChoiceSeed(choice.sampling.seed, i % per_prompt);
+    auto submitted = generator_->Submit(std::move(choice));
+    if (!submitted.ok()) {
+      CancelAll(running, /*forget=*/true);
+      running->choices.clear();
+      return submitted.status();
+    }
+    running->choices.push_back({.id = *submitted});
+    choices_.emplace(*submitted, Choice{running, i});
+  }
+  return absl::OkStatus();
+}
+
+std::optional<SubmittedChoices::Choice> SubmittedChoices::Find(RequestId id) const {
+  const auto found = choices_.find(id);
+  if (found == choices_.end()) return std::nullopt;
+  return found->second;
+}
+
+void SubmittedChoices::Cancel(const Choice& choice) {
+  RunningRequest::Choice& entry = choice.running->choices[choice.index];
+  if (!std::exchange(entry.cancelled, true)) generator_->Cancel(entry.id);
+}
+
+void SubmittedChoices::CancelAll(RunningRequest* running, bool forget) {
+  for (size_t i = 0; i < running->choices.size(); ++i) {
+    if (running->choices[i].ended) continue;
+    if (forget) Forget(running->choices[i].id);
+    Cancel({running, i});
+  }
+}
+
+}  // namespace baton
