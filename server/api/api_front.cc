@@ -195,13 +195,12 @@ std::string ApiFront::MetricsText() {
 }
 
 void ApiFront::AnswerText(ApiCall call, TextWork work) {
-  const ApiCall refused = {.exchange = call.exchange, .request = call.request, .argument = {}};
-  const bool runs = text_calls_.Run(
+  text_calls_.Run(
       std::move(call),
       [work, model = model_, max_context = generator_->View().max_context](
           const std::string& body) { return work(*model, max_context, body); },
+      ErrorReply(TooMuchText()),
       [this](const ApiCall& done, HttpReply reply) { Reply(done, std::move(reply)); });
-  if (!runs) Reply(refused, ErrorReply(TooMuchText()));
 }
 
 // --- requests for tokens ------------------------------------------------------------------------
@@ -360,8 +359,9 @@ void ApiFront::EndWithError(Running* running, const EmitEnd& end) {
   LogWarn("request %s failed: %s", running->id(), std::string(status.message()));
   choices_.CancelAll(running, /*forget=*/true);
   FinishedRequest finished = running->Finished(MonotonicNow());
-  finished.http_status = 500;
   const ApiError error = FromClusterStatus(status);
+  finished.failed = running->stream_started;
+  finished.http_status = running->stream_started ? 200 : error.status;
   if (running->stream_started) {
     Send(running, running->answer->OnError(error));
     server_->EndStream(running->call.exchange);

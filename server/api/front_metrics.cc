@@ -13,7 +13,8 @@ using View = FrontMetrics::View;
 
 std::vector<double> PlanErrorBounds() { return {.01, .02, .05, .1, .2, .3, .5, 1, 2, 5, 10}; }
 
-const char* OutcomeOf(int http_status) {
+const char* OutcomeOf(int http_status, bool failed) {
+  if (failed) return "internal";
   if (http_status < 400) return "ok";
   if (http_status == 499) return "canceled";
   if (http_status == 429 || http_status == 503) return "overload";
@@ -260,16 +261,17 @@ FrontMetrics::FrontMetrics(MetricsRegistry* registry, const std::string& model, 
   registry->Gauge("baton_build_info", "The build, always 1.", {{"version", version}}).Set(1);
   PlanError(1);
   for (const char* endpoint : {"completions", "chat"}) {
-    for (const bool stream : {false, true}) Requests(endpoint, stream, 200);
+    for (const bool stream : {false, true}) Requests(endpoint, stream, 200, false);
   }
 }
 
-CounterMetric FrontMetrics::Requests(std::string_view endpoint, bool stream, int http_status) {
+CounterMetric FrontMetrics::Requests(std::string_view endpoint, bool stream, int http_status,
+                                     bool failed) {
   return registry_->Counter("baton_requests_total", "Requests by endpoint, status and outcome.",
                             With(labels_, {{"endpoint", std::string(endpoint)},
                                            {"stream", stream ? "true" : "false"},
                                            {"code", absl::StrCat(http_status)},
-                                           {"outcome", OutcomeOf(http_status)}}));
+                                           {"outcome", OutcomeOf(http_status, failed)}}));
 }
 
 HistogramMetric FrontMetrics::PlanError(size_t n_ranks) {
@@ -286,7 +288,7 @@ GaugeMetric FrontMetrics::SliceTokens(size_t rank) {
 }
 
 void FrontMetrics::OnFinished(const FinishedRequest& request) {
-  Requests(request.endpoint, request.stream, request.http_status).Add();
+  Requests(request.endpoint, request.stream, request.http_status, request.failed).Add();
   if (request.finish.empty()) return;
   finished_.Take(request);
   if (HasPlan(request)) ObservePlan(request.timeline);

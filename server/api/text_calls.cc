@@ -5,26 +5,29 @@
 
 namespace baton {
 
-bool TextCalls::Run(ApiCall call, Work work, Reply reply) {
-  const std::string body = std::move(call.request.body);
+void TextCalls::Run(ApiCall call, Work work, HttpReply busy, Reply reply) {
+  std::string body = std::move(call.request.body);
   if (static_cast<int64_t>(body.size()) <= inline_bytes_) {
     reply(call, work(body));
-    return true;
+    return;
   }
   const ExchangeId id = call.exchange;
-  const TextPool::JobId job = pool_->TryRun([this, id, loop = loop_, body, work = std::move(work)] {
-    auto made = std::make_shared<HttpReply>(work(body));
-    loop->Post([this, id, made] {
-      const auto found = waiting_.find(id);
-      if (found == waiting_.end()) return;  // gone meanwhile
-      const Waiting done = std::move(found->second);
-      waiting_.erase(found);
-      done.reply(done.call, std::move(*made));
-    });
-  });
-  if (job == 0) return false;
+  const TextPool::JobId job =
+      pool_->TryRun([this, id, loop = loop_, body = std::move(body), work = std::move(work)] {
+        auto made = std::make_shared<HttpReply>(work(body));
+        loop->Post([this, id, made] {
+          const auto found = waiting_.find(id);
+          if (found == waiting_.end()) return;  // gone meanwhile
+          const Waiting done = std::move(found->second);
+          waiting_.erase(found);
+          done.reply(done.call, std::move(*made));
+        });
+      });
+  if (job == 0) {
+    reply(call, std::move(busy));
+    return;
+  }
   waiting_.emplace(id, Waiting{std::move(call), std::move(reply), job});
-  return true;
 }
 
 void TextCalls::OnGone(ExchangeId id) {

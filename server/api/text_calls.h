@@ -23,8 +23,8 @@ class TextCalls {
   TextCalls(EventLoop* loop, TextPool* pool, int64_t inline_bytes)
       : loop_(loop), pool_(pool), inline_bytes_(inline_bytes) {}
 
-  // False: the pool is full, nothing will happen.
-  [[nodiscard]] bool Run(ApiCall call, Work work, Reply reply);
+  // `busy`: the reply if the pool is full.
+  void Run(ApiCall call, Work work, HttpReply busy, Reply reply);
   void OnGone(ExchangeId id);
 
  private:

@@ -96,7 +96,6 @@ void WriteRequestSchema(JsonWriter& json, Endpoint endpoint) {
             json.Json(R"({"type":"null"})");
           });
           json.Field("description", HelpOf(field));
-          if (std::holds_alternative<RefusedRule>(field.rule)) json.Field("deprecated", true);
         });
       }
     });

@@ -281,6 +281,27 @@ TEST_CASE("failures: an error object before the stream began, an error event aft
   CHECK(late.received.find("data: {\"error\":{\"message\":\"every worker is gone\"") !=
         std::string::npos);
   CHECK(late.received.find("data: [DONE]\n\n") != std::string::npos);
+
+  // A failure before the first byte has the status of its cause.
+  RawClient lost(served.port);
+  REQUIRE(lost.Send(Post("/v1/completions", kStream)));
+  REQUIRE(served.WaitFor([&] { return served.generator->n_submitted == 3; }));
+  served.On([&] {
+    served.generator->FailAll(absl::UnavailableError("every worker is gone"));
+    return 0;
+  });
+  REQUIRE(lost.ReadUntil("no_workers"));
+  CHECK(lost.received.find("HTTP/1.1 503") == 0);
+  // Metrics tell the statuses that the clients got.
+  const std::string metrics = served.Metrics();
+  const auto counted = [&](const std::string& code, const std::string& outcome) {
+    return metrics.find(absl::StrCat("baton_requests_total{code=\"", code,
+                                     R"(",endpoint="completions",model="demo",outcome=")", outcome,
+                                     R"(",role="router",stream="true"} 1)")) != std::string::npos;
+  };
+  CHECK(counted("500", "internal"));
+  CHECK(counted("200", "internal"));
+  CHECK(counted("503", "overload"));
 }
 
 TEST_CASE("draining: running streams end whole, new requests get 503, then it is done") {

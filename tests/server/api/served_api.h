@@ -19,11 +19,12 @@
 namespace baton {
 
 struct Served : LoopThread {
-  explicit Served(HttpServerOptions http = {}, ApiFrontOptions options = {}) {
+  explicit Served(HttpServerOptions http = {}, ApiFrontOptions options = {},
+                  const std::string& names = "demo") {
     SetLog(LogLevel::kError, "test");
     ModelConfig config;
     config.path = BATON_SOURCE_DIR "/models/demo";
-    config.name = "demo";
+    config.name = names;
     model = *ServedModel::Load(config);
     generator = std::make_unique<FakeGenerator>(&loop);
     pool = std::make_unique<TextPool>(1, 64);

@@ -47,7 +47,7 @@ TEST_CASE("each command has its help, whatever else it needs") {
   const std::string all = Parse({"--help"})->text, bench = Parse({"bench", "--help"})->text;
   CHECK(all != bench);
   for (const char* command :
-       {"serve", "router", "prefill", "decode", "config", "doctor", "quantize", "tune"}) {
+       {"serve", "router", "prefill", "decode", "config", "api", "doctor", "quantize", "tune"}) {
     INFO(command);
     CHECK(Parse({command, "--help"})->text == all);
     CHECK(Parse({command, "-h"})->text == all);
@@ -77,6 +77,9 @@ TEST_CASE("commands and the flags people know") {
   CHECK(line->config.server.http.port == 9);
   CHECK(line->config.cluster.colocated);
   CHECK(line->settings.Find("server.port")->origin == "--port");
+  CHECK(Parse({"serve", "m", "--served-model-name", "a", "--served-model-name", "b"})
+            ->config.model.name == "a,b");
+  CHECK(Parse({"serve", "m", "--port", "1", "--port", "2"})->config.server.http.port == 2);
   CHECK(Parse({"serve", "--colocated=false", "m"})->config.cluster.colocated == false);
   const auto demo = Parse({"serve", "--demo"});
   CHECK(demo->config.model.name == "demo");
@@ -193,6 +196,14 @@ TEST_CASE("docs/CONFIG.md is what the settings say") {
   const std::string page(std::istreambuf_iterator<char>(file), {});
   INFO("write it again: baton config --markdown > docs/CONFIG.md");
   CHECK(Parse({"config", "--markdown"})->text == page);
+}
+
+TEST_CASE("docs/API.md is what the tables of routes and fields say") {
+  std::ifstream file(fs::path(BATON_SOURCE_DIR) / "docs/API.md");
+  const std::string page(std::istreambuf_iterator<char>(file), {});
+  INFO("write it anew: baton api --markdown > docs/API.md");
+  CHECK(Parse({"api", "--markdown"})->text == page);
+  CHECK(Parse({"api"})->text.starts_with("{\"openapi\":\"3.1.0\""));
 }
 
 TEST_CASE("the file is read, flags win, the resolved configuration reads back") {
