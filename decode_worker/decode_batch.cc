@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "common/check.h"
 #include "common/log.h"
+#include "engine/sampling/sequence_sampling.h"
 
 namespace baton {
 
@@ -16,6 +17,7 @@ struct DecodeBatch::Sequence {
   MachineState<SequenceState> state;
   absl::Time progress;  // since then it has got nowhere
   std::optional<DecodeRequest> request;
+  std::optional<SequenceSampling> sampling;  // from kReady on; reads `request`
   std::optional<HandoffArrived> kv;
   absl::Time arrived, first_step = absl::InfiniteFuture();
   int32_t token = 0;     // the newest, not yet in the KV
@@ -78,7 +80,8 @@ void DecodeBatch::Expect(DecodeRequest request, absl::Time now) {
   // Cancel earlier attempts at this request, including KV still in transfer.
   if (key.second > 1) Cancel(key.first, key.second - 1);
   const bool bad = request.n_prompt <= 0 || request.max_tokens <= 0 ||
-                   request.max_tokens > INT32_MAX - request.n_prompt;
+                   request.max_tokens > INT32_MAX - request.n_prompt || request.n_generated < 0 ||
+                   request.n_generated >= request.n_prompt;
   sequence->request = std::move(request);
   sequence->progress = now;
   if (bad) {
@@ -114,6 +117,16 @@ void DecodeBatch::Arrived(HandoffArrived arrived, absl::Time now) {
 
 std::string DecodeBatch::WhyRefused(const Sequence& sequence) const {
   const CommitRecord& record = sequence.kv->record;
+  const DecodeRequest& request = *sequence.request;
+  const bool lacks_history =
+      request.history.empty() && NeedsHistory(request.sampling, request.n_generated);
+  if (lacks_history ||
+      (!request.history.empty() && request.history.size() != static_cast<size_t>(request.n_prompt)))
+    return absl::StrFormat("history of %d tokens, %d needed", request.history.size(),
+                           request.n_prompt);
+  for (const int32_t token : request.history)
+    if (token < 0 || token >= facts_.vocab)
+      return absl::StrFormat("token id %d in the history, vocabulary of %d", token, facts_.vocab);
   if (!(sequence.kv->ticket_id == sequence.request->ticket_id))
     return "KV came under another ticket";
   if (record.n_tokens != sequence.request->n_prompt)
@@ -142,6 +155,10 @@ void DecodeBatch::Complete(Sequence* sequence, absl::Time now) {
   } else if (sequence->request->max_tokens == 1) {
     End(sequence, EndReason::kLength, {}, sequence->arrived);
   } else {
+    DecodeRequest& request = *sequence->request;
+    sequence->sampling.emplace(request.sampling, stops, request.history, request.n_generated);
+    sequence->sampling->Push(sequence->token);
+    request.history = std::vector<int32_t>();  // = {} would keep the memory
     sequence->state = SequenceState::kReady;
     sequence->progress = now;
     Trim(sequence);
@@ -326,7 +343,7 @@ void DecodeBatch::StepDone(const Backend& backend, Sampler* sampler, absl::Time 
   for (size_t i = 0; i < logits_.size(); ++i) {
     if (logits_[i] < 0) continue;
     sample_rows_.push_back({.logits = backend.logits(logits_[i]),
-                            .params = rows_[i]->request->sampling,
+                            .sampling = &*rows_[i]->sampling,
                             .position = rows_[i]->position + 1});
   }
   sampled_.resize(sample_rows_.size());
@@ -338,8 +355,9 @@ void DecodeBatch::StepDone(const Backend& backend, Sampler* sampler, absl::Time 
     Sequence* sequence = rows_[i];
     const DecodeRequest& request = *sequence->request;
     const std::span<const float> logits = sample_rows_[row].logits;
-    const SampledToken sampled = sampled_[row++];
+    SampledToken& sampled = sampled_[row++];
     sequence->token = sampled.token;
+    sequence->sampling->Push(sampled.token);
     ++sequence->position;
     ++sequence->made;
     sequence->progress = now;
@@ -350,7 +368,8 @@ void DecodeBatch::StepDone(const Backend& backend, Sampler* sampler, absl::Time 
                              .position = sequence->position,
                              .token = sampled.token,
                              .logprob = sampled.logprob,
-                             .digest = request.want_digests ? LogitsDigest(logits, 0) : 0}));
+                             .digest = request.want_digests ? LogitsDigest(logits, 0) : 0,
+                             .logprobs = std::move(sampled.logprobs)}));
     const std::vector<int32_t>& stops = request.stop_tokens;
     if (std::find(stops.begin(), stops.end(), sampled.token) != stops.end())
       ended.emplace_back(sequence, EndReason::kStopToken);

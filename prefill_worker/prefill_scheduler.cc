@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "common/check.h"
+#include "engine/sampling/sequence_sampling.h"
 #include "prefill_worker/prompt_messages.h"
 
 namespace baton {
@@ -371,14 +372,17 @@ void PrefillScheduler::AnnounceCells(const Prompt& prompt, const TicketId& ticke
 void PrefillScheduler::FirstToken(Prompt* prompt, std::span<const float> logits, Sampler* sampler,
                                   absl::Time now) {
   const PrefillRequest& request = prompt->request;
-  const SampledToken sampled = sampler->Sample(logits, request.sampling, prompt->size());
+  const SequenceSampling sampling(request.sampling, request.stop_tokens, request.tokens,
+                                  request.n_generated);
+  SampledToken sampled = sampler->Sample(logits, sampling, prompt->size());
   Emit(MakeComputed(*prompt, now));
   Emit(TokenOut{.request_id = request.request_id,
                 .epoch = request.epoch,
                 .position = prompt->size(),
                 .token = sampled.token,
                 .logprob = sampled.logprob,
-                .digest = request.want_digests ? LogitsDigest(logits, 0) : 0});
+                .digest = request.want_digests ? LogitsDigest(logits, 0) : 0,
+                .logprobs = std::move(sampled.logprobs)});
   prompt->first_token = sampled.token;
   prompt->phase = Phase::kCommitting;
   if (prompt->is_remote) return Commit(&prompt->round(), sampled.token);

@@ -92,6 +92,8 @@ std::string WhyRefused(const PrefillRequest& request, const PrefillFacts& facts,
   if (n == 0) return "empty prompt";
   if (n > facts.max_context)
     return absl::StrFormat("prompt of %d tokens, context of %d", n, facts.max_context);
+  if (request.n_generated < 0 || request.n_generated >= n)
+    return absl::StrFormat("%d of %d tokens were generated", request.n_generated, n);
   for (const int32_t token : request.tokens)
     if (token < 0 || token >= facts.vocab)
       return absl::StrFormat("token id %d, vocabulary of %d", token, facts.vocab);

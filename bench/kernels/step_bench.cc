@@ -21,6 +21,7 @@
 #include "engine/kv/kv_pool.h"
 #include "engine/load_backend.h"
 #include "engine/sampling/sampler.h"
+#include "engine/sampling/sequence_sampling.h"
 #include "engine/step/step.h"
 #include "engine/threads/phase_clock.h"
 
@@ -294,7 +295,7 @@ class StepBench {
 
   void Sample(int n_logits) {
     std::vector<SampleRow> rows;
-    for (int i = 0; i < n_logits; ++i) rows.push_back({backend_->logits(i), {}, 0});
+    for (int i = 0; i < n_logits; ++i) rows.push_back({backend_->logits(i), &sampling_, 0});
     std::vector<SampledToken> sampled(rows.size());
     sampler_.SampleRows(rows, sampled);
   }
@@ -358,6 +359,8 @@ class StepBench {
   StepProbe probe_;  // for a model that fits the caches, the limit is their speed
   StepBuilder step_;
   Sampler sampler_;
+  const SamplingParams params_;
+  const SequenceSampling sampling_{params_};
 };
 
 absl::Status CheckSizes(const StepBenchOptions& options, int max_positions) {

@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "common/check.h"
-#include "engine/numerics/log.h"
 #include "engine/numerics/philox.h"
+#include "engine/sampling/row_logprobs.h"
 #include "engine/sampling/sampler_rows.h"
 #include "engine/sampling/token_filter.h"
 #include "engine/threads/mxcsr.h"
@@ -14,7 +14,6 @@
 namespace baton {
 namespace {
 
-constexpr double kLog2E = 1.4426950408889634;
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
 float FloatBelow(double x) {
@@ -36,6 +35,7 @@ class Sampler::Member {
   int32_t DrawFromAll(double target) const;
   int32_t DrawFrom(std::span<const int32_t> tokens, double uniform) const;
 
+  std::vector<float> changed_;  // (vocab) logits with bias, penalties and masks
   std::vector<float> weights_;  // (vocab)
   std::vector<double> block_sums_;
   TokenFilter filter_;
@@ -45,10 +45,15 @@ Sampler::Sampler(ComputePool* pool)
     : pool_(pool), members_(static_cast<size_t>(pool != nullptr ? pool->n_threads() : 1)) {}
 Sampler::~Sampler() = default;
 
-SampledToken Sampler::Sample(std::span<const float> logits, const SamplingParams& params,
+SampledToken Sampler::Sample(std::span<const float> logits, const SequenceSampling& sampling,
                              int64_t position) {
   const NumericsMxcsrScope mxcsr;
-  return members_[0].Sample({logits, params, position});
+  return members_[0].Sample({logits, &sampling, position});
+}
+
+SampledToken Sampler::Sample(std::span<const float> logits, const SamplingParams& params,
+                             int64_t position) {
+  return Sample(logits, SequenceSampling(params), position);
 }
 
 void Sampler::SampleRows(std::span<const SampleRow> rows, std::span<SampledToken> sampled) {
@@ -64,20 +69,28 @@ void Sampler::SampleRows(std::span<const SampleRow> rows, std::span<SampledToken
 }
 
 SampledToken Sampler::Member::Sample(const SampleRow& row) {
-  const std::span<const float> logits = row.logits;
-  const SamplingParams& params = row.params;
-  BATON_CHECK(!logits.empty());
-  const int64_t n = static_cast<int64_t>(logits.size());
-  const TopLogit top = FindTopLogit(logits.data(), n);
-  if (top.value == kMinusInfinity) return {0, kMinusInfinity};
-  const int32_t token =
-      params.temperature > 0 ? Draw(logits, top.value, params, row.position) : top.token;
-  const double total =
-      WeighLogits(logits.data(), n, top.value, static_cast<float>(kLog2E), nullptr, nullptr);
-  const float logit =
-      std::min(logits[static_cast<size_t>(token)], std::numeric_limits<float>::max());
-  const double gap = static_cast<double>(logit) - static_cast<double>(top.value);
-  return {token, static_cast<float>(gap - NaturalLog(total))};
+  const SequenceSampling& sampling = *row.sampling;
+  const SamplingParams& params = sampling.params();
+  BATON_CHECK(!row.logits.empty());
+  const RowLogprobs logprobs(row.logits);
+  std::span<const float> logits = row.logits.first(sampling.DrawableOf(row.logits.size()));
+  TopLogit top = logprobs.top();
+  if (sampling.ChangesLogits()) {
+    changed_.resize(logits.size());
+    sampling.ChangeLogits(logits, changed_);
+    logits = changed_;
+    top = FindTopLogit(logits.data(), static_cast<int64_t>(logits.size()));
+  } else if (static_cast<size_t>(top.token) >= logits.size()) {
+    top = FindTopLogit(logits.data(), static_cast<int64_t>(logits.size()));
+  }
+  SampledToken sampled{.token = top.token};
+  if (top.value > kMinusInfinity && params.temperature > 0)
+    sampled.token = Draw(logits, top.value, params, row.position);
+  sampled.logprob = logprobs.Of(sampled.token);
+  logprobs.AppendTop(params.top_logprobs, logits.size(), &sampled.logprobs);
+  for (const int32_t token : params.logprob_tokens)
+    sampled.logprobs.push_back({token, logprobs.Of(token)});
+  return sampled;
 }
 
 int32_t Sampler::Member::Draw(std::span<const float> logits, float top,
@@ -86,8 +99,11 @@ int32_t Sampler::Member::Draw(std::span<const float> logits, float top,
   const double c = std::min(kLog2E / static_cast<double>(params.temperature), 1e30);
   weights_.resize(n);
   block_sums_.resize((n + kWeightBlock - 1) / kWeightBlock);
-  const double total = WeighLogits(logits.data(), static_cast<int64_t>(n), top,
-                                   static_cast<float>(c), weights_.data(), block_sums_.data());
+  double total = WeighLogits(logits.data(), static_cast<int64_t>(n), top, static_cast<float>(c),
+                             weights_.data(), block_sums_.data());
+  if (params.min_p > 0)
+    total = DropWeightsBelow(weights_.data(), static_cast<int64_t>(n), params.min_p,
+                             block_sums_.data());
   const double uniform = UniformAt(params.seed, position, 0);
   const bool top_k = params.top_k > 0 && static_cast<size_t>(params.top_k) < n;
   if (!top_k && !(params.top_p < 1.0f)) return DrawFromAll(uniform * total);

@@ -42,6 +42,31 @@ TopLogit FindTopLogit(const float* logits, int64_t n) {
   return {kMinusInfinity, 0};
 }
 
+void FindTopLogits(const float* logits, int64_t n, int64_t k, TopLogit* top) {
+  if (k <= 0) return;
+  int64_t listed = 0;
+  // Equal logits that come later go behind.
+  const auto insert = [&](float value, int64_t token) {
+    int64_t at = listed < k ? listed++ : k - 1;
+    for (; at > 0 && top[at - 1].value < value; --at) top[at] = top[at - 1];
+    top[at] = {value, static_cast<int32_t>(token)};
+  };
+  int64_t i = 0;
+  for (; i < k; ++i) insert(Sane(logits[i]), i);
+  for (; i + 8 <= n; i += 8) {
+    const __m256 sane = _mm256_min_ps(_mm256_set1_ps(__FLT_MAX__), _mm256_loadu_ps(logits + i));
+    const __m256 last = _mm256_set1_ps(top[k - 1].value);
+    unsigned hits =
+        static_cast<unsigned>(_mm256_movemask_ps(_mm256_cmp_ps(sane, last, _CMP_GT_OQ)));
+    for (; hits != 0; hits &= hits - 1) {
+      const int64_t token = i + __builtin_ctz(hits);
+      if (Sane(logits[token]) > top[k - 1].value) insert(Sane(logits[token]), token);
+    }
+  }
+  for (; i < n; ++i)
+    if (Sane(logits[i]) > top[k - 1].value) insert(Sane(logits[i]), i);
+}
+
 double WeighLogits(const float* logits, int64_t n, float top, float c, float* weights,
                    double* block_sums) {
   const Lanes max = Splat<Lanes>(top), factor = Splat<Lanes>(c);
@@ -69,6 +94,35 @@ double WeighLogits(const float* logits, int64_t n, float top, float c, float* we
     const double block_sum = static_cast<double>(FoldSum(sum));
     if (block_sums != nullptr) block_sums[block] = block_sum;
     total += block_sum;
+  }
+  return total;
+}
+
+double DropWeightsBelow(float* weights, int64_t n, float min_weight, double* block_sums) {
+  const __m256 limit = _mm256_set1_ps(min_weight);
+  const auto keep = [&](float* w) {
+    const auto at_least = [&](__m256 x) {
+      return _mm256_and_ps(x, _mm256_cmp_ps(x, limit, _CMP_GE_OQ));
+    };
+    const LanesAvx2 kept{at_least(_mm256_loadu_ps(w)), at_least(_mm256_loadu_ps(w + 8))};
+    _mm256_storeu_ps(w, kept.lo);
+    _mm256_storeu_ps(w + 8, kept.hi);
+    return kept;
+  };
+  double total = 0;
+  for (int64_t begin = 0, block = 0; begin < n; begin += kWeightBlock, ++block) {
+    const int64_t end = begin + kWeightBlock < n ? begin + kWeightBlock : n;
+    LanesAvx2 sum = Splat<LanesAvx2>(0.0f);
+    int64_t i = begin;
+    for (; i + kLanes <= end; i += kLanes) sum = Add(sum, keep(weights + i));
+    if (i < end) {
+      float w[kLanes];
+      for (int64_t j = 0; j < kLanes; ++j) w[j] = i + j < end ? weights[i + j] : 0.0f;
+      sum = Add(sum, keep(w));
+      for (int64_t j = i; j < end; ++j) weights[j] = w[j - i];
+    }
+    block_sums[block] = static_cast<double>(FoldSum(sum));
+    total += block_sums[block];
   }
   return total;
 }

@@ -7,12 +7,18 @@
 
 namespace baton {
 
+inline constexpr double kLog2E = 1.4426950408889634;
+
 struct TopLogit {
   float value;    // -inf if there is none
   int32_t token;  // lowest id with that value
 };
 
 TopLogit FindTopLogit(const float* logits, int64_t n);
+
+// Writes the k greatest logits, k <= n, descending, equal ones by ascending id. One pass; the list
+// is looked at only for logits that belong into it.
+void FindTopLogits(const float* logits, int64_t n, int64_t k, TopLogit* top);
 
 // Weights are summed in blocks of kWeightBlock tokens: sixteen lanes folded 8, 4, 2, 1 in fp32,
 // then blocks in ascending order in fp64.
@@ -22,6 +28,10 @@ inline constexpr int64_t kWeightBlock = 256;
 // Returns the sum of all weights.
 double WeighLogits(const float* logits, int64_t n, float top, float c, float* weights,
                    double* block_sums);
+
+// Makes weights below min_weight 0. Returns the sum of the others in the same order, and writes
+// block_sums.
+double DropWeightsBelow(float* weights, int64_t n, float min_weight, double* block_sums);
 
 // Number of logits >= threshold, and the sum of their weights in the same order.
 struct SumAbove {

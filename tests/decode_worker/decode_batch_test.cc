@@ -85,6 +85,7 @@ struct DecodeBatchFixture {
       if (auto* token = std::get_if<TokenOut>(&event)) {
         tokens[token->request_id].push_back(token->token);
         digests[token->request_id].push_back(token->digest);
+        logprobs[token->request_id].push_back(token->logprobs);
       }
       if (auto* part = std::get_if<PartEnded>(&event)) ends[part->request_id] = *part;
     }
@@ -110,6 +111,7 @@ struct DecodeBatchFixture {
   absl::Time now = absl::UnixEpoch();
   std::map<RequestId, std::vector<int32_t>> tokens;
   std::map<RequestId, std::vector<uint64_t>> digests;
+  std::map<RequestId, std::vector<std::vector<TokenLogprob>>> logprobs;
   std::map<RequestId, PartEnded> ends;
   int handoff_cancels = 0;
   int reclaimable = 0;
@@ -181,6 +183,74 @@ TEST_CASE("a stop token ends a row, the first token too") {
   REQUIRE(b.ends[1].reason == EndReason::kStopToken);
   b.CheckExact(1, 6, 10, request.stop_tokens);
   REQUIRE(b.pool->held() == 0);
+}
+
+TEST_CASE("a row counts the prompt, earlier attempts' tokens, the first token and its own") {
+  const std::vector<int32_t> prompt = DecodeBatchFixture::Prompt(1, 6);
+  const SamplingParams sampling{.temperature = 0,
+                                .presence_penalty = 0.75f,
+                                .frequency_penalty = 0.5f,
+                                .repetition_penalty = 1.5f,
+                                .min_tokens = 9,
+                                .bad_words = {{3, 4}, {5}},
+                                .top_logprobs = 4};
+  HashBackend reference(kPageTokens);
+  const std::vector<int32_t> stops = {7, 11, 13, 17, 19, 23};
+  const SequentialTokens all = SequentialRun(&reference, prompt, 20, sampling, stops);
+  const int done = GENERATE(0, 1, 5);  // tokens of earlier attempts
+  std::vector<int32_t> history = prompt;
+  history.insert(history.end(), all.tokens.begin(), all.tokens.begin() + done);
+  const int n_prompt = static_cast<int>(history.size());
+  DecodeBatchFixture b;
+  DecodeRequest request = DecodeBatchFixture::Request(1, n_prompt, 20 - done);
+  request.sampling = sampling;
+  request.stop_tokens = stops;
+  request.n_generated = done;
+  request.history = history;
+  HandoffArrived kv;
+  kv.ticket_id = request.ticket_id;
+  kv.epoch = 1;
+  kv.request_id = 1;
+  REQUIRE(b.pool->Take(8, &kv.pages));
+  b.builder.Clear();
+  b.builder.AddPiece(history, 0, kv.pages);
+  b.backend.Begin(b.builder.batch());
+  b.backend.RunLayers(0, 3);
+  kv.record = {.first_token = all.tokens[static_cast<size_t>(done)], .n_tokens = n_prompt};
+  const bool request_first = GENERATE(true, false);
+  if (request_first) b.batch->Expect(request, b.now);
+  b.batch->Arrived(std::move(kv), b.now);
+  b.batch->Expect(request, b.now);  // or said twice
+  while (b.Step() > 0) {
+  }
+  CHECK(b.tokens[1] == std::vector<int32_t>(all.tokens.begin() + done + 1, all.tokens.end()));
+  CHECK(b.logprobs[1] ==
+        std::vector<std::vector<TokenLogprob>>(all.beside.begin() + done + 1, all.beside.end()));
+  CHECK(all.tokens.size() >= 9);
+  CHECK(b.pool->held() == 0);
+}
+
+TEST_CASE("a request whose history is missing, cut or of another vocabulary is refused by name") {
+  DecodeBatchFixture b;
+  const auto refusal = [&b](RequestId id, std::vector<int32_t> history) {
+    DecodeRequest request = DecodeBatchFixture::Request(id, 5, 4);
+    request.sampling.repetition_penalty = 2;
+    request.history = std::move(history);
+    b.batch->Expect(request, b.now);
+    b.batch->Arrived(b.Kv(id, 5, 3), b.now);
+    b.Collect();
+    CHECK(b.ends[id].reason == EndReason::kFailed);
+    return b.ends[id].message;
+  };
+  CHECK(refusal(1, {}) == "history of 0 tokens, 5 needed");
+  CHECK(refusal(2, {1, 2}) == "history of 2 tokens, 5 needed");
+  CHECK(refusal(3, {1, 2, 3, 4, 61}) == "token id 61 in the history, vocabulary of 61");
+  DecodeRequest request = DecodeBatchFixture::Request(4, 5, 4);
+  request.n_generated = 5;
+  b.batch->Expect(request, b.now);
+  b.Collect();
+  CHECK(b.ends[4].reason == EndReason::kFailed);
+  CHECK(b.pool->held() == 0);
 }
 
 TEST_CASE("KV whose request never comes is given back at its deadline") {

@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
+#include <deque>
 #include <limits>
 #include <numeric>
 #include <random>
@@ -291,9 +292,15 @@ Drawn NaiveDraw(const std::vector<float>& logits, const SamplingParams& params, 
   return {ids.back(), true};
 }
 
+struct ParamsRow {
+  std::span<const float> logits;
+  SamplingParams params;
+  int64_t position;
+};
+
 // Returns rows with and without equal logits, with every combination of filters.
-std::vector<SampleRow> RowsOfAllKinds(const std::vector<std::vector<float>>& logits) {
-  std::vector<SampleRow> rows;
+std::vector<ParamsRow> RowsOfAllKinds(const std::vector<std::vector<float>>& logits) {
+  std::vector<ParamsRow> rows;
   for (const float temperature : {0.0f, 0.3f, 1.0f, 2.5f}) {
     for (const int32_t top_k : {0, 1, 5, 64, 1 << 20}) {
       for (const float top_p : {1.0f, 0.95f, 0.5f, 0.01f}) {
@@ -326,7 +333,7 @@ TEST_CASE("tokens are those of a full sort, whatever the filters and the ties") 
       if (kind == 3)  // all equal
         for (float& x : logits.back()) x = -1.5f;
     }
-    for (const SampleRow& row : RowsOfAllKinds(logits)) {
+    for (const ParamsRow& row : RowsOfAllKinds(logits)) {
       const std::vector<float> copy(row.logits.begin(), row.logits.end());
       const Drawn expected = NaiveDraw(copy, row.params, row.position);
       const int32_t token = sampler.Sample(row.logits, row.params, row.position).token;
@@ -343,7 +350,11 @@ TEST_CASE("tokens are those of a full sort, whatever the filters and the ties") 
 TEST_CASE("rows sampled together, on any number of threads, are those sampled alone") {
   std::vector<std::vector<float>> logits;
   for (unsigned i = 0; i < 7; ++i) logits.push_back(RandomLogits(900 + 50 * i, 3, i));
-  const std::vector<SampleRow> rows = RowsOfAllKinds(logits);
+  const std::vector<ParamsRow> kinds = RowsOfAllKinds(logits);
+  std::deque<SequenceSampling> sequences;
+  std::vector<SampleRow> rows;
+  for (const ParamsRow& kind : kinds)
+    rows.push_back({kind.logits, &sequences.emplace_back(kind.params), kind.position});
   Sampler alone;
   for (const int threads : {1, 2, 3}) {
     ComputePool pool(threads, 0);
@@ -351,14 +362,15 @@ TEST_CASE("rows sampled together, on any number of threads, are those sampled al
     std::vector<SampledToken> sampled(rows.size());
     together.SampleRows(rows, sampled);
     for (size_t i = 0; i < rows.size(); ++i) {
-      const SampledToken one = alone.Sample(rows[i].logits, rows[i].params, rows[i].position);
+      const SampledToken one = alone.Sample(kinds[i].logits, kinds[i].params, kinds[i].position);
       REQUIRE(one.token == sampled[i].token);
       REQUIRE(std::memcmp(&one.logprob, &sampled[i].logprob, sizeof(float)) == 0);
     }
   }
   std::vector<SampledToken> sampled(rows.size());
   alone.SampleRows(rows, sampled);  // without a pool
-  CHECK(sampled[9].token == alone.Sample(rows[9].logits, rows[9].params, rows[9].position).token);
+  CHECK(sampled[9].token ==
+        alone.Sample(kinds[9].logits, kinds[9].params, kinds[9].position).token);
 }
 
 }  // namespace

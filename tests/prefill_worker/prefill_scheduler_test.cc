@@ -30,6 +30,48 @@ TEST_CASE("the first token is the sequential one, whatever the chunk and budget"
   REQUIRE(b.pool->held() == 0);
 }
 
+TEST_CASE("the first token of any attempt is the sequential one, with its logprobs") {
+  SamplingParams sampling{.temperature = 0.8f,
+                          .min_p = 0.01f,
+                          .seed = 5,
+                          .presence_penalty = 1,
+                          .frequency_penalty = -0.5f,
+                          .repetition_penalty = 1.3f,
+                          .min_tokens = 12,
+                          .logit_bias = {{3, 2}, {8, -4}},
+                          .bad_words = {{1}, {2, 3}},
+                          .vocab_end = 58,
+                          .top_logprobs = 3,
+                          .logprob_tokens = {60}};
+  const std::vector<int32_t> stops = {4, 5, 6, 7, 8, 9, 10, 11, 12};
+  const PrefillRequest first = SchedulerFixture::Request(1, 9);
+  HashBackend reference(kPageTokens);
+  const SequentialTokens all = SequentialRun(&reference, first.tokens, 16, sampling, stops);
+  REQUIRE(all.tokens.size() > 12);
+  SchedulerFixture b;
+  for (int done = 0; done < static_cast<int>(all.tokens.size()); ++done) {
+    PrefillRequest request = first;
+    request.epoch = static_cast<Epoch>(done + 1);
+    request.tokens.insert(request.tokens.end(), all.tokens.begin(), all.tokens.begin() + done);
+    request.n_generated = done;
+    request.sampling = sampling;
+    request.stop_tokens = stops;
+    b.Admit(request);
+    while (b.Step(100) > 0) {
+    }
+    REQUIRE(b.tokens.size() == static_cast<size_t>(done) + 1);
+    const auto at = static_cast<size_t>(done);
+    REQUIRE(b.tokens[at].token == all.tokens[at]);
+    REQUIRE(b.tokens[at].logprob == all.logprobs[at]);
+    REQUIRE(b.tokens[at].logprobs == all.beside[at]);
+  }
+  PrefillRequest request = SchedulerFixture::Request(2, 9);
+  request.n_generated = 9;
+  b.Admit(request);
+  b.Collect();
+  REQUIRE(b.ends[2].message == "9 of 9 tokens were generated");
+}
+
 TEST_CASE("the times of a prompt are told with its first token, not with the end of its handoff") {
   SchedulerFixture b;
   b.Admit(SchedulerFixture::Request(1, 8, kPeer));

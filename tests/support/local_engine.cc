@@ -2,15 +2,18 @@
 #include "engine/load_backend.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "engine/sampling/sequence_sampling.h"
 
 namespace baton {
 
 struct LocalEngine::Sequence {
   const LocalRequest* request = nullptr;
   Generation result;
+  std::optional<SequenceSampling> sampling;
   std::vector<int32_t> tokens;  // prompt and generated
   std::vector<int32_t> pages;
   RopeRange rope = RopeRange::kShort;
@@ -65,6 +68,9 @@ absl::StatusOr<std::vector<Generation>> LocalEngine::Generate(
     status = Check(requests[i]);
     if (!status.ok()) break;
     sequence.tokens = requests[i].prompt;
+    std::span<const int32_t> stops;
+    if (!requests[i].ignore_eos) stops = backend_->model().eos_tokens;
+    sequence.sampling.emplace(requests[i].sampling, stops, requests[i].prompt);
     const int max_total_tokens =
         static_cast<int>(requests[i].prompt.size()) + requests[i].max_tokens;
     sequence.rope = backend_->model().rope.RangeOf(max_total_tokens);
@@ -119,7 +125,8 @@ void LocalEngine::Accept(Sequence& sequence, std::span<const float> logits) {
   Generation& result = sequence.result;
   const LocalRequest& request = *sequence.request;
   const int64_t position = static_cast<int64_t>(sequence.tokens.size());
-  const int32_t token = sampler_.Sample(logits, request.sampling, position).token;
+  const int32_t token = sampler_.Sample(logits, *sequence.sampling, position).token;
+  sequence.sampling->Push(token);
   result.digests.push_back(
       LogitsDigest(logits, result.digests.empty() ? 0 : result.digests.back()));
   result.tokens.push_back(token);

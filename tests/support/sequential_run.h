@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "common/check.h"
 #include "engine/kv/kv_pool.h"
 #include "engine/sampling/sampler.h"
+#include "engine/sampling/sequence_sampling.h"
 #include "engine/step/backend.h"
 #include "engine/step/step.h"
 
@@ -17,7 +19,9 @@ namespace baton {
 
 struct SequentialTokens {
   std::vector<int32_t> tokens;
-  std::vector<uint64_t> digests;  // digest of each token's logits row, not chained
+  std::vector<uint64_t> digests;                  // digest of each token's logits row, not chained
+  std::vector<float> logprobs;                    // of each token
+  std::vector<std::vector<TokenLogprob>> beside;  // SampledToken::logprobs of each token
 };
 
 inline SequentialTokens SequentialRun(Backend* backend, KvPool* pool,
@@ -29,6 +33,7 @@ inline SequentialTokens SequentialRun(Backend* backend, KvPool* pool,
   BATON_CHECK(
       pool->Take(pool->layout().PagesFor(static_cast<int>(prompt.size()) + max_tokens), &pages));
   Sampler sampler;
+  SequenceSampling state(sampling, stop_tokens, prompt);
   StepBuilder builder;
   SequentialTokens out;
   std::vector<int32_t> input = prompt;
@@ -43,7 +48,11 @@ inline SequentialTokens SequentialRun(Backend* backend, KvPool* pool,
     backend->Begin(builder.batch());
     backend->RunLayers(0, backend->model().n_layers);
     position += n;
-    out.tokens.push_back(sampler.Sample(backend->logits(0), sampling, position).token);
+    SampledToken sampled = sampler.Sample(backend->logits(0), state, position);
+    state.Push(sampled.token);
+    out.tokens.push_back(sampled.token);
+    out.logprobs.push_back(sampled.logprob);
+    out.beside.push_back(std::move(sampled.logprobs));
     out.digests.push_back(LogitsDigest(backend->logits(0), 0));
     input = {out.tokens.back()};
     if (std::find(stop_tokens.begin(), stop_tokens.end(), input[0]) != stop_tokens.end()) break;
