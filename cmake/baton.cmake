@@ -93,7 +93,7 @@ if(BATON_SANITIZE STREQUAL "address")
 endif()
 # baton_kernel_unit("<flags>" FILE...)
 function(baton_kernel_unit flags)
-  set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "${flags}")
+  set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "${flags}" SKIP_PRECOMPILE_HEADERS ON)
   set_property(GLOBAL APPEND PROPERTY BATON_KERNEL_UNITS ${ARGN})
 endfunction()
 # baton_emulation_library(NAME UNITS a.cc SRCS b.cc DEPS baton_engine): kernels for tests whose
