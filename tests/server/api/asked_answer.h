@@ -41,7 +41,7 @@ struct AskedAnswer {
   explicit AskedAnswer(const std::string& body, Endpoint endpoint = Endpoint::kCompletions,
                        const std::function<void(ApiRequest*)>& change = nullptr) {
     const GenerationApi& api = endpoint == Endpoint::kChat ? kChatCompletionsApi : kCompletionsApi;
-    REQUIRE_FALSE(api.parse(body, &request).has_value());
+    REQUIRE_FALSE(api.parse(body, {}, &request).has_value());
     if (change) change(&request);
     const auto error = PreparePrompts(Demo(), request, 0, absl::CivilSecond(), &prompts);
     INFO((error ? error->message : ""));
