@@ -22,7 +22,7 @@ struct RequestLimits {
   // this limit.
   static constexpr int32_t kContextTokens = 4 << 20;
 
-  // Of the API alone: what they bound never reaches the router as such.
+  // Bounds of the API alone: their fields never reach the router as such.
   static constexpr FieldLimit kChoices{"n", 1, 128};  // server.max_choices may be lower
   static constexpr FieldLimit kPrompts{"prompts of a request", 1, 16};
   static constexpr FieldLimit kStreamInterval{"stream_interval", 1, 1024};

@@ -26,7 +26,7 @@ struct Route {
   // Replies through the front, now or later. Front thread. Null: the path is known from other
   // servers and answered 501 not_supported before its body is read.
   void (*answer)(ApiFront& front, ApiCall call);
-  std::string_view summary;
+  std::string_view summary{};  // of the answer, for the description of the API
 };
 
 struct FoundRoute {

@@ -10,7 +10,7 @@
 namespace baton {
 namespace {
 
-// What a path takes and answers, beside its row in the route table.
+// The bodies that a path takes and answers, beside its row in the route table.
 struct Content {
   std::string_view path;
   std::string_view answer;   // a name of NamedSchemas; empty: text

@@ -21,7 +21,7 @@ std::optional<ApiError> CheckModel(const ServedModel& model, const ApiRequest& r
   return std::nullopt;
 }
 
-// What the request wants tokenized.
+// The text that the request wants tokenized.
 std::optional<ApiError> TextOfRequest(const ServedModel& model, const ApiRequest& request,
                                       std::string* text) {
   if (request.content) {

@@ -31,7 +31,7 @@ inline constexpr EndpointSet kAtGeneration = kAtCompletions | kAtChat;
 inline constexpr EndpointSet kAtTokenize = SetOf(Endpoint::kTokenize);
 inline constexpr EndpointSet kAtDetokenize = SetOf(Endpoint::kDetokenize);
 inline constexpr EndpointSet kAtApplyTemplate = SetOf(Endpoint::kApplyTemplate);
-// Where messages become a prompt.
+// The endpoints where messages become a prompt.
 inline constexpr EndpointSet kAtMessages = kAtChat | kAtTokenize | kAtApplyTemplate;
 
 struct BoolRule {

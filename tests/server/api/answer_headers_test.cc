@@ -7,7 +7,7 @@
 namespace baton {
 namespace {
 
-// What the server answers to these bytes, to the end of the header.
+// The server's answer to these bytes, to the end of its header.
 std::string HeadOf(const Served& served, const std::string& bytes) {
   RawClient client(served.port);
   client.Send(bytes);  // the answer may cut it off

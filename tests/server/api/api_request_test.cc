@@ -275,7 +275,7 @@ TEST_CASE("parameters of sampling and of the answer are understood") {
   const ApiRequest tokens = completions(R"("logprob_token_ids":[9,2,9])");
   CHECK(tokens.logprob_token_ids == std::vector<int32_t>{9, 2});
   CHECK(tokens.top_logprobs == 0);
-  // Of usage in every event a client learns only if it asks for usage at all.
+  // Usage in every event is told only where usage is asked for at all.
   CHECK_FALSE(completions(R"("stream_options":{"continuous_usage_stats":true})").continuous_usage);
 }
 
