@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "common/sampling_params.h"
 #include "common/status.h"
 
 namespace baton {
@@ -51,15 +52,43 @@ struct RequestLimits {
   static constexpr FieldLimit kAllowedTokens{"allowed_token_ids", 0, 65536};
   static constexpr FieldLimit kBadWords{"bad_words", 0, 1024};
   static constexpr FieldLimit kBadWordTokens{"tokens of a bad word", 1, 64};
+  static constexpr FieldLimit kVocabEnd{"end of the vocabulary", 0,
+                                        std::numeric_limits<int32_t>::max()};
   static constexpr FieldLimit kTopLogprobs{"top_logprobs", -1, 20};
   static constexpr FieldLimit kLogprobTokens{"logprob_token_ids", 0, 128};
+  // Log-probabilities beside a token.
+  static constexpr FieldLimit kTokenLogprobs{"logprobs of a token", 0,
+                                             kTopLogprobs.max + kLogprobTokens.max};
 
-  static constexpr const FieldLimit* kAll[] = {
-      &kTokenId, &kPromptTokens, &kMaxTokens, &kContext,    &kTemperature,
-      &kTopP,    &kTopK,         &kEosTokens, &kStopTokens, &kStopTokenIds};
+  static constexpr const FieldLimit* kAll[] = {&kTokenId,
+                                               &kPromptTokens,
+                                               &kMaxTokens,
+                                               &kContext,
+                                               &kTemperature,
+                                               &kTopP,
+                                               &kTopK,
+                                               &kEosTokens,
+                                               &kStopTokens,
+                                               &kStopTokenIds,
+                                               &kMinP,
+                                               &kPresencePenalty,
+                                               &kFrequencyPenalty,
+                                               &kRepetitionPenalty,
+                                               &kMinTokens,
+                                               &kLogitBiases,
+                                               &kLogitBias,
+                                               &kAllowedTokens,
+                                               &kBadWords,
+                                               &kBadWordTokens,
+                                               &kVocabEnd,
+                                               &kTopLogprobs,
+                                               &kLogprobTokens,
+                                               &kTokenLogprobs};
 };
 
 // InvalidArgument: names the field, the value and its bounds. NaN is out of bounds.
 absl::Status CheckLimit(const FieldLimit& limit, double value);
+// Checks every field of the parameters; lists of tokens that ascend, each token once, too.
+absl::Status CheckSampling(const SamplingParams& params);
 
 }  // namespace baton

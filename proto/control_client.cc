@@ -140,12 +140,18 @@ class ControlClient::Core::Stream
 
   bool SendLocked(WorkerReport report) {
     if (!open_) return false;
+    // All that waits travels as one message.
+    size_t bytes = unsent_bytes_;
+    for (const WorkerEvent& event : report.events) bytes += MaxEventBytes(event);
     if (unsent_.events.size() + report.events.size() >
-        std::min(options_.max_unsent_events, ControlLimits::kEventsPerReport)) {
-      GiveUpLocked(absl::ResourceExhaustedError(absl::StrFormat(
-          "the router does not read: %d events wait for it", unsent_.events.size())));
+            std::min(options_.max_unsent_events, ControlLimits::kEventsPerReport) ||
+        bytes > ControlLimits::kMessageBytes) {
+      GiveUpLocked(absl::ResourceExhaustedError(
+          absl::StrFormat("the router does not read: %d events of up to %d bytes wait for it",
+                          unsent_.events.size(), unsent_bytes_)));
       return false;
     }
+    unsent_bytes_ = bytes;
     if (unsent_.events.empty()) {
       unsent_ = std::move(report);
     } else {
@@ -197,6 +203,7 @@ class ControlClient::Core::Stream
     if (!open_ || writing_ || unsent_.events.empty()) return;
     EncodeReport(unsent_, &write_);
     unsent_.events.clear();
+    unsent_bytes_ = 0;
     writing_ = true;
     StartWrite(&write_);
   }
@@ -212,6 +219,7 @@ class ControlClient::Core::Stream
   bool open_ = false;  // accepted, not ending: StartWrite is allowed (a read is outstanding)
   bool writing_ = false;
   WorkerReport unsent_;
+  size_t unsent_bytes_ = 0;  // bound of its encoded size
   wire::WorkerReport write_;
 };
 

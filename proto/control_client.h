@@ -47,7 +47,8 @@ struct ControlClientOptions {
   // Pause between attempts, doubled after each attempt that did not last longer than max_pause.
   absl::Duration min_pause = absl::Milliseconds(20);
   absl::Duration max_pause = absl::Seconds(1);
-  size_t max_unsent_events = 65536;  // more waiting events: the stream is given up
+  // More waiting events, or more bytes than a message may have: the stream is given up.
+  size_t max_unsent_events = 65536;
 };
 
 class ControlClient {

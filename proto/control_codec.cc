@@ -33,23 +33,47 @@ PartEnded UnreadablePart(const Wire& request, bool is_prefill, const absl::Statu
           .message = std::string(why.message())};
 }
 
-// Encoded sizes. A packed token takes five bytes; a ticket 116, a peer 12 and its address; the
-// other fields of a message, tags and lengths need less than the rest of the round numbers.
+// Encoded sizes. A packed token takes five bytes, a value four; a ticket 116, a peer 12 and its
+// address; the other fields of a message, tags and lengths need less than the rest of the round
+// numbers.
 constexpr size_t kTokenBytes = 5, kTicketBytes = 128, kPeerBytes = ControlLimits::kNameBytes + 24;
+constexpr size_t kTokenValueBytes = kTokenBytes + 4;
 constexpr size_t kRoundBytes = 2 * (kTicketBytes + kPeerBytes) + 64;  // of a relay: two handoffs
-constexpr size_t kRequestBytes = kRoundBytes + 192;
+constexpr size_t kRequestBytes = kRoundBytes + 384;
+constexpr size_t kBadWordBytes = 16, kEventBytes = 96, kAnnounceBytes = 5 * kPeerBytes;
 
 constexpr size_t MaxBytesOf(size_t n_tokens, size_t n_rounds) {
   return kRequestBytes + kTokenBytes * n_tokens + kRoundBytes * n_rounds;
 }
-static_assert(MaxBytesOf(RequestLimits::kContextTokens, ControlLimits::kRelayRounds) <=
+
+constexpr size_t MaxEntries(const FieldLimit& limit) { return static_cast<size_t>(limit.max); }
+constexpr size_t kMaxSamplingBytes =
+    kTokenValueBytes * MaxEntries(RequestLimits::kLogitBiases) +
+    MaxEntries(RequestLimits::kBadWords) *
+        (kBadWordBytes + kTokenBytes * MaxEntries(RequestLimits::kBadWordTokens)) +
+    kTokenBytes *
+        (MaxEntries(RequestLimits::kAllowedTokens) + MaxEntries(RequestLimits::kLogprobTokens));
+static_assert(MaxBytesOf(RequestLimits::kContextTokens + MaxEntries(RequestLimits::kStopTokens),
+                         ControlLimits::kRelayRounds) +
+                  kMaxSamplingBytes <=
               ControlLimits::kMessageBytes);
+
+size_t MaxBytesOf(const SamplingParams& params) {
+  size_t bytes = kTokenValueBytes * params.logit_bias.size() +
+                 kTokenBytes * (params.allowed_tokens.size() + params.logprob_tokens.size());
+  for (const std::vector<int32_t>& word : params.bad_words)
+    bytes += kBadWordBytes + kTokenBytes * word.size();
+  return bytes;
+}
 
 size_t MaxBytes(const RouterMessage& message) {
   if (const auto* prefill = std::get_if<PrefillRequest>(&message))
-    return MaxBytesOf(prefill->tokens.size(), prefill->earlier.size());
+    return MaxBytesOf(prefill->tokens.size() + prefill->stop_tokens.size(),
+                      prefill->earlier.size()) +
+           MaxBytesOf(prefill->sampling);
   if (const auto* decode = std::get_if<DecodeRequest>(&message))
-    return MaxBytesOf(decode->stop_tokens.size(), 0);
+    return MaxBytesOf(decode->history.size() + decode->stop_tokens.size(), 0) +
+           MaxBytesOf(decode->sampling);
   return kRequestBytes;
 }
 
@@ -101,11 +125,23 @@ size_t BatchLength(std::span<const RouterMessage> messages) {
   for (size_t i = 0; i < max; ++i) {
     if (const auto* prefill = std::get_if<PrefillRequest>(&messages[i]))
       tokens += prefill->tokens.size();
+    if (const auto* decode = std::get_if<DecodeRequest>(&messages[i]))
+      tokens += decode->history.size();
     bytes += MaxBytes(messages[i]);
     if (i > 0 && (tokens > ControlLimits::kTokensPerBatch || bytes > ControlLimits::kMessageBytes))
       return i;
   }
   return max;
+}
+
+size_t MaxEventBytes(const WorkerEvent& event) {
+  if (const auto* token = std::get_if<TokenOut>(&event))
+    return kEventBytes + kTokenValueBytes * token->logprobs.size();
+  if (const auto* ended = std::get_if<PartEnded>(&event))
+    return kEventBytes + std::min(ended->message.size(), ControlLimits::kReasonBytes);
+  if (const auto* load = std::get_if<WorkerLoad>(&event))
+    return 2 * kEventBytes + kEventBytes * load->links.size();
+  return std::holds_alternative<WorkerAnnounce>(event) ? kAnnounceBytes : kEventBytes;
 }
 
 std::string SerializeReport(const WorkerReport& report) {

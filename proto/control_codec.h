@@ -22,6 +22,9 @@ class WorkerReport;
 class RouterMessages;
 }  // namespace wire
 
+// Raised with every field that a reader must not overlook.
+inline constexpr uint32_t kControlVersion = 2;
+
 // Limits of a batch, and of fields that are not part of a request.
 struct ControlLimits {
   static constexpr size_t kMessageBytes = 32u << 20;
@@ -49,6 +52,8 @@ struct DecodedMessages {
 };
 absl::StatusOr<DecodedMessages> DecodeMessages(const wire::RouterMessages& in);
 
+// Returns a bound of the encoded size of an event.
+size_t MaxEventBytes(const WorkerEvent& event);
 // Returns how many leading messages fit into one batch. One always fits: 0 only for no messages.
 size_t BatchLength(std::span<const RouterMessage> messages);
 

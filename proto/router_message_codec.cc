@@ -1,9 +1,11 @@
 #include "proto/router_message_codec.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 #include <variant>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/request_limits.h"
 #include "control.pb.h"
@@ -13,20 +15,62 @@
 namespace baton {
 namespace {
 
+using Tokens = google::protobuf::RepeatedField<int32_t>;
+
 void Encode(const SamplingParams& in, wire::SamplingParams* out) {
   out->set_temperature(in.temperature);
   out->set_top_k(in.top_k);
   out->set_top_p(in.top_p);
   out->set_seed(in.seed);
+  out->set_min_p(in.min_p);
+  out->set_presence_penalty(in.presence_penalty);
+  out->set_frequency_penalty(in.frequency_penalty);
+  out->set_repetition_penalty(in.repetition_penalty);
+  out->set_min_tokens(in.min_tokens);
+  for (const LogitBias& entry : in.logit_bias) {
+    out->add_bias_tokens(entry.token);
+    out->add_biases(entry.bias);
+  }
+  out->mutable_allowed_tokens()->Add(in.allowed_tokens.begin(), in.allowed_tokens.end());
+  for (const std::vector<int32_t>& word : in.bad_words)
+    out->add_bad_words()->mutable_tokens()->Add(word.begin(), word.end());
+  out->set_vocab_end(in.vocab_end);
+  out->set_top_logprobs(in.top_logprobs);
+  out->mutable_logprob_tokens()->Add(in.logprob_tokens.begin(), in.logprob_tokens.end());
 }
 
 absl::StatusOr<SamplingParams> Decode(const wire::SamplingParams& in) {
-  RETURN_IF_ERROR(
-      CheckField("sampling.temperature", in.temperature(), RequestLimits::kTemperature));
-  RETURN_IF_ERROR(CheckField("sampling.top_p", in.top_p(), RequestLimits::kTopP));
-  RETURN_IF_ERROR(CheckField("sampling.top_k", in.top_k(), RequestLimits::kTopK));
-  return SamplingParams{
-      .temperature = in.temperature(), .top_k = in.top_k(), .top_p = in.top_p(), .seed = in.seed()};
+  RETURN_IF_ERROR(CheckRange("sampling.biases count", in.biases_size(), in.bias_tokens_size(),
+                             in.bias_tokens_size()));
+  SamplingParams out{.temperature = in.temperature(),
+                     .top_k = in.top_k(),
+                     .top_p = in.top_p(),
+                     .min_p = in.min_p(),
+                     .seed = in.seed(),
+                     .presence_penalty = in.presence_penalty(),
+                     .frequency_penalty = in.frequency_penalty(),
+                     .repetition_penalty = in.repetition_penalty(),
+                     .min_tokens = in.min_tokens()};
+  for (int i = 0; i < in.biases_size(); ++i)
+    out.logit_bias.push_back({in.bias_tokens(i), in.biases(i)});
+  out.allowed_tokens.assign(in.allowed_tokens().begin(), in.allowed_tokens().end());
+  for (const wire::BadWord& word : in.bad_words())
+    out.bad_words.emplace_back(word.tokens().begin(), word.tokens().end());
+  out.vocab_end = in.vocab_end();
+  out.top_logprobs = in.top_logprobs();
+  out.logprob_tokens.assign(in.logprob_tokens().begin(), in.logprob_tokens().end());
+  if (const absl::Status status = CheckSampling(out); !status.ok())
+    return absl::InvalidArgumentError(absl::StrCat("sampling.", status.message()));
+  return out;
+}
+
+std::span<const int32_t> SpanOf(const Tokens& tokens) {
+  return {tokens.data(), static_cast<size_t>(tokens.size())};
+}
+
+absl::Status CheckStopTokens(const char* field, const Tokens& tokens) {
+  RETURN_IF_ERROR(CheckField(field, tokens.size(), RequestLimits::kStopTokens));
+  return CheckTokens(field, SpanOf(tokens));
 }
 
 void Encode(const Ticket& in, wire::Ticket* out) {
@@ -146,6 +190,8 @@ void Encode(const PrefillRequest& in, wire::RouterMessage* out) {
   if (in.push.ticket.kv_pages > 0) Encode(in.push, prefill->mutable_push());
   prefill->set_pages_at_once(in.pages_at_once);
   for (const RelayRound& round : in.earlier) Encode(round, prefill->add_earlier());
+  prefill->set_n_generated(in.n_generated);
+  prefill->mutable_stop_tokens()->Add(in.stop_tokens.begin(), in.stop_tokens.end());
 }
 
 absl::StatusOr<RouterMessage> Decode(const wire::PrefillRequest& in) {
@@ -154,13 +200,17 @@ absl::StatusOr<RouterMessage> Decode(const wire::PrefillRequest& in) {
   RETURN_IF_ERROR(CheckPresent("prefill.sampling", in.has_sampling()));
   RETURN_IF_ERROR(
       CheckField("prefill.tokens count", in.tokens_size(), RequestLimits::kPromptTokens));
-  RETURN_IF_ERROR(CheckTokens("prefill.tokens", {in.tokens().data(), size_t(in.tokens_size())}));
+  RETURN_IF_ERROR(CheckTokens("prefill.tokens", SpanOf(in.tokens())));
+  RETURN_IF_ERROR(CheckRange("prefill.n_generated", in.n_generated(), 0, in.tokens_size() - 1));
+  RETURN_IF_ERROR(CheckStopTokens("prefill.stop_tokens", in.stop_tokens()));
   RETURN_IF_ERROR(CheckPromise(in));
   PrefillRequest out{.request_id = in.request_id(), .epoch = in.epoch()};
   ASSIGN_OR_RETURN(out.ticket, Decode(in.ticket()));
   ASSIGN_OR_RETURN(out.sink, DecodePeer(in.sink()));
   ASSIGN_OR_RETURN(out.sampling, Decode(in.sampling()));
   out.tokens.assign(in.tokens().begin(), in.tokens().end());
+  out.n_generated = in.n_generated();
+  out.stop_tokens.assign(in.stop_tokens().begin(), in.stop_tokens().end());
   out.want_digests = in.want_digests();
   out.cache_salt = in.cache_salt();
   RETURN_IF_ERROR(CheckRange("prefill.max_total_tokens", in.max_total_tokens(), 0,
@@ -191,22 +241,28 @@ void Encode(const DecodeRequest& in, wire::RouterMessage* out) {
   Encode(in.sampling, decode->mutable_sampling());
   decode->mutable_stop_tokens()->Add(in.stop_tokens.begin(), in.stop_tokens.end());
   decode->set_want_digests(in.want_digests);
+  decode->set_n_generated(in.n_generated);
+  decode->mutable_history()->Add(in.history.begin(), in.history.end());
 }
 
 absl::StatusOr<RouterMessage> Decode(const wire::DecodeRequest& in) {
   RETURN_IF_ERROR(CheckPresent("decode.sampling", in.has_sampling()));
   RETURN_IF_ERROR(CheckField("decode.n_prompt", in.n_prompt(), RequestLimits::kPromptTokens));
   RETURN_IF_ERROR(CheckField("decode.max_tokens", in.max_tokens(), RequestLimits::kMaxTokens));
-  RETURN_IF_ERROR(
-      CheckField("decode.stop_tokens count", in.stop_tokens_size(), RequestLimits::kStopTokens));
-  RETURN_IF_ERROR(
-      CheckTokens("decode.stop_tokens", {in.stop_tokens().data(), size_t(in.stop_tokens_size())}));
+  RETURN_IF_ERROR(CheckStopTokens("decode.stop_tokens", in.stop_tokens()));
+  RETURN_IF_ERROR(CheckRange("decode.n_generated", in.n_generated(), 0, in.n_prompt() - 1));
   DecodeRequest out{.request_id = in.request_id(),
                     .epoch = in.epoch(),
                     .ticket_id = {.high = in.ticket_id_high(), .low = in.ticket_id_low()},
                     .n_prompt = in.n_prompt(),
-                    .max_tokens = in.max_tokens()};
+                    .max_tokens = in.max_tokens(),
+                    .n_generated = in.n_generated()};
   ASSIGN_OR_RETURN(out.sampling, Decode(in.sampling()));
+  const int n_history =
+      NeedsHistory(out.sampling, out.n_generated) || in.history_size() > 0 ? in.n_prompt() : 0;
+  RETURN_IF_ERROR(CheckRange("decode.history count", in.history_size(), n_history, n_history));
+  RETURN_IF_ERROR(CheckTokens("decode.history", SpanOf(in.history())));
+  out.history.assign(in.history().begin(), in.history().end());
   out.stop_tokens.assign(in.stop_tokens().begin(), in.stop_tokens().end());
   out.want_digests = in.want_digests();
   return RouterMessage(std::move(out));

@@ -121,9 +121,15 @@ void Encode(const WorkerAnnounce& in, wire::WorkerEvent* out) {
   announce->set_reuses_kv(in.reuses_kv);
   announce->set_cpu_group(in.cpu_group);
   announce->set_cpu_share(in.cpu_share);
+  announce->set_wire_version(kControlVersion);
 }
 
 absl::StatusOr<WorkerEvent> Decode(const wire::WorkerAnnounce& in) {
+  if (in.wire_version() != kControlVersion)
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "announce.wire_version is %d, this router speaks %d: run the same version of baton "
+        "everywhere",
+        in.wire_version(), kControlVersion));
   RETURN_IF_ERROR(CheckPresent("announce.incarnation", in.incarnation() != 0));
   RETURN_IF_ERROR(CheckPresent("announce.transfer", in.has_transfer()));
   RETURN_IF_ERROR(CheckName("announce.name", in.name()));
@@ -247,17 +253,31 @@ void Encode(const TokenOut& in, wire::WorkerEvent* out) {
   token->set_token(in.token);
   token->set_logprob(in.logprob);
   token->set_digest(in.digest);
+  for (const TokenLogprob& entry : in.logprobs) {
+    token->add_logprob_tokens(entry.token);
+    token->add_logprobs(entry.logprob);
+  }
 }
 
 absl::StatusOr<WorkerEvent> Decode(const wire::TokenOut& in) {
   RETURN_IF_ERROR(CheckRange("token.position", in.position(), 1, RequestLimits::kContextTokens));
   RETURN_IF_ERROR(CheckRange("token.token", in.token(), 0, kMaxCount));
-  return WorkerEvent(TokenOut{.request_id = in.request_id(),
-                              .epoch = in.epoch(),
-                              .position = in.position(),
-                              .token = in.token(),
-                              .logprob = in.logprob(),
-                              .digest = in.digest()});
+  RETURN_IF_ERROR(
+      CheckField("token.logprobs count", in.logprobs_size(), RequestLimits::kTokenLogprobs));
+  RETURN_IF_ERROR(CheckRange("token.logprob_tokens count", in.logprob_tokens_size(),
+                             in.logprobs_size(), in.logprobs_size()));
+  RETURN_IF_ERROR(CheckTokens("token.logprob_tokens",
+                              {in.logprob_tokens().data(), size_t(in.logprob_tokens_size())}));
+  TokenOut out{.request_id = in.request_id(),
+               .epoch = in.epoch(),
+               .position = in.position(),
+               .token = in.token(),
+               .logprob = in.logprob(),
+               .digest = in.digest()};
+  out.logprobs.reserve(static_cast<size_t>(in.logprobs_size()));
+  for (int i = 0; i < in.logprobs_size(); ++i)
+    out.logprobs.push_back({in.logprob_tokens(i), in.logprobs(i)});
+  return WorkerEvent(std::move(out));
 }
 
 void Encode(const PromptComputed& in, wire::WorkerEvent* out) {

@@ -180,7 +180,9 @@ PrefillRequest Journey::MakePrefillRequest(const Ticket& ticket, const TransferP
       .ticket = ticket,
       .sink = sink,
       .tokens = request_.prompt,
+      .n_generated = static_cast<int32_t>(produced_.size()),
       .sampling = request_.sampling,
+      .stop_tokens = request_.stop_tokens,
       .want_digests = request_.want_digests,
       .max_total_tokens = static_cast<int32_t>(request_.prompt.size()) + request_.max_tokens,
       .inflow = inflow};
@@ -191,6 +193,10 @@ PrefillRequest Journey::MakePrefillRequest(const Ticket& ticket, const TransferP
 PrefillRequest Journey::MakeHeadRequest(const RelayRound& slice) const {
   PrefillRequest out = MakePrefillRequest(slice.ticket, slice.sink, slice.inflow);
   out.tokens.resize(static_cast<size_t>(slice.tokens));
+  // It draws no token.
+  out.n_generated = 0;
+  out.sampling = {};
+  out.stop_tokens.clear();
   out.push = slice.push;
   out.is_head = true;
   return out;
@@ -198,14 +204,21 @@ PrefillRequest Journey::MakeHeadRequest(const RelayRound& slice) const {
 
 DecodeRequest Journey::MakeDecodeRequest(const TicketId& ticket_id) const {
   const AttemptSpec shape = Shape();
-  return {.request_id = id_,
-          .epoch = epoch_,
-          .ticket_id = ticket_id,
-          .n_prompt = shape.n_prompt,
-          .max_tokens = shape.max_tokens,
-          .sampling = request_.sampling,
-          .stop_tokens = request_.stop_tokens,
-          .want_digests = request_.want_digests};
+  DecodeRequest out{.request_id = id_,
+                    .epoch = epoch_,
+                    .ticket_id = ticket_id,
+                    .n_prompt = shape.n_prompt,
+                    .max_tokens = shape.max_tokens,
+                    .n_generated = static_cast<int32_t>(produced_before_),
+                    .sampling = request_.sampling,
+                    .stop_tokens = request_.stop_tokens,
+                    .want_digests = request_.want_digests};
+  if (NeedsHistory(out.sampling, out.n_generated)) {
+    out.history = request_.prompt;
+    out.history.insert(out.history.end(), produced_.begin(),
+                       produced_.begin() + static_cast<std::ptrdiff_t>(produced_before_));
+  }
+  return out;
 }
 
 std::vector<Incarnation> Journey::OpenWorkers() const {
@@ -293,7 +306,8 @@ void Journey::Emit(const TokenOut& token, absl::Time now, std::vector<RouterEffe
                                .index = static_cast<int32_t>(produced_.size()),
                                .token = token.token,
                                .logprob = token.logprob,
-                               .digest = token.digest});
+                               .digest = token.digest,
+                               .logprobs = token.logprobs});
   produced_.push_back(token.token);
   const std::vector<int32_t>& stops = request_.stop_tokens;
   if (std::find(stops.begin(), stops.end(), token.token) != stops.end()) {

@@ -19,13 +19,10 @@ constexpr int kPulses = 4;
 absl::Status CheckRequest(const GenerateRequest& request) {
   using Limits = RequestLimits;
   const auto n_prompt = static_cast<double>(request.prompt.size());
-  const SamplingParams& sampling = request.sampling;
   RETURN_IF_ERROR(CheckLimit(Limits::kPromptTokens, n_prompt));
   RETURN_IF_ERROR(CheckLimit(Limits::kMaxTokens, request.max_tokens));
   RETURN_IF_ERROR(CheckLimit(Limits::kContext, n_prompt + request.max_tokens));
-  RETURN_IF_ERROR(CheckLimit(Limits::kTemperature, sampling.temperature));
-  RETURN_IF_ERROR(CheckLimit(Limits::kTopP, sampling.top_p));
-  RETURN_IF_ERROR(CheckLimit(Limits::kTopK, sampling.top_k));
+  RETURN_IF_ERROR(CheckSampling(request.sampling));
   RETURN_IF_ERROR(CheckLimit(Limits::kStopTokens, static_cast<double>(request.stop_tokens.size())));
   for (const std::vector<int32_t>* ids : {&request.prompt, &request.stop_tokens})
     for (const int32_t id : *ids) RETURN_IF_ERROR(CheckLimit(Limits::kTokenId, id));

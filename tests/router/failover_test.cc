@@ -84,6 +84,58 @@ TEST_CASE("a request that is there whenever a worker dies is refused as the poss
   CHECK(r.router.View().prefill_workers == 1);  // the fourth lives
 }
 
+TEST_CASE("each attempt tells its workers how many tokens there are, and which, where it matters") {
+  PairHarness r;
+  r.Join(kD2, Role::kDecode);
+  GenerateRequest request;
+  request.prompt = {1, 2, 3};
+  request.max_tokens = 10;
+  request.stop_tokens = {9};
+  // With a history from the first attempt on, only from the second on, or never.
+  const int kind = GENERATE(0, 1, 2, 3);
+  if (kind == 0) request.sampling.repetition_penalty = 1.5f;
+  if (kind == 1) request.sampling.presence_penalty = 0.5f;
+  if (kind == 2) request.sampling.bad_words = {{4, 5}};
+  request.sampling.min_tokens = 4;
+  const RequestId id = r.Submit(request);
+  const std::vector<int32_t> none;
+  CHECK(r.LastPrefill().n_generated == 0);
+  CHECK(r.LastPrefill().stop_tokens == request.stop_tokens);
+  CHECK(r.LastPrefill().sampling == request.sampling);
+  CHECK(r.LastDecode().n_generated == 0);
+  CHECK(r.LastDecode().history == (kind == 0 ? request.prompt : none));
+
+  const Incarnation decode = r.LastDecodeWorker();
+  REQUIRE(r.Report(kP1, {Token(id, 3, 7)}).ok());
+  REQUIRE(r.Report(decode, {Token(id, 4, 8)}).ok());
+  r.Lose(decode);
+  const std::vector<int32_t> so_far = {1, 2, 3, 7, 8};
+  CHECK(r.LastPrefill().epoch == 2);
+  CHECK(r.LastPrefill().tokens == so_far);
+  CHECK(r.LastPrefill().n_generated == 2);
+  CHECK(r.LastDecode().epoch == 2);
+  CHECK(r.LastDecode().n_prompt == 5);
+  CHECK(r.LastDecode().n_generated == 2);
+  CHECK(r.LastDecode().history == (kind == 3 ? none : so_far));
+  r.Cancel(id);
+}
+
+TEST_CASE("logprobs come with their tokens, also with one that came before its turn") {
+  PairHarness r;
+  const RequestId id = r.Submit(20, 3);
+  const auto with = [&](int32_t position, float logprob) {
+    TokenOut token = Token(id, position, position);
+    token.logprobs = {{position, logprob}, {1, -9}};
+    return token;
+  };
+  REQUIRE(r.Report(kD1, {with(21, -2)}).ok());
+  CHECK(r.tokens[id].empty());
+  REQUIRE(r.Report(kP1, {with(20, -1)}).ok());
+  REQUIRE(r.Report(kD1, {with(22, -3)}).ok());
+  CHECK(r.logprobs[id] == std::vector<std::vector<TokenLogprob>>{
+                              {{20, -1}, {1, -9}}, {{21, -2}, {1, -9}}, {{22, -3}, {1, -9}}});
+}
+
 TEST_CASE("the worker that computed the prompt computes it again, if it still has its KV") {
   PairHarness r;
   r.Join(kP2, Role::kPrefill);

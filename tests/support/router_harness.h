@@ -100,6 +100,7 @@ struct RouterHarness {
         REQUIRE(ends.count(token->request_id) == 0);
         REQUIRE(token->index == static_cast<int32_t>(tokens[token->request_id].size()));
         tokens[token->request_id].push_back(token->token);
+        logprobs[token->request_id].push_back(token->logprobs);
       } else if (const auto* end = std::get_if<EmitEnd>(&effect)) {
         REQUIRE(ends.emplace(end->request_id, *end).second);
       } else if (const auto* close = std::get_if<CloseWorker>(&effect)) {
@@ -122,6 +123,7 @@ struct RouterHarness {
   // The last PrefillRequest and its receiver: the plan of the running attempt as its workers see
   // it.
   PrefillRequest LastPrefill() const { return Sent<PrefillRequest>().back().second; }
+  DecodeRequest LastDecode() const { return Sent<DecodeRequest>().back().second; }
   Incarnation LastPrefillWorker() const { return Sent<PrefillRequest>().back().first; }
   Incarnation LastDecodeWorker() const { return Sent<DecodeRequest>().back().first; }
 
@@ -135,6 +137,7 @@ struct RouterHarness {
   Router router;
   std::vector<std::pair<Incarnation, RouterMessage>> sent;
   std::map<RequestId, std::vector<int32_t>> tokens;
+  std::map<RequestId, std::vector<std::vector<TokenLogprob>>> logprobs;  // of each token
   std::map<RequestId, EmitEnd> ends;
   std::map<RequestId, EmitReleased> released;
   std::vector<CloseWorker> closed;

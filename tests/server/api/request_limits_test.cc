@@ -63,6 +63,48 @@ const std::map<const FieldLimit*, Setter>& Setters() {
        [](GenerateRequest* r, double n) {
          r->stop_tokens = Ascending(static_cast<size_t>(n), kLastToken);
        }},
+      {&Limits::kMinP,
+       [](GenerateRequest* r, double p) { r->sampling.min_p = static_cast<float>(p); }},
+      {&Limits::kPresencePenalty,
+       [](GenerateRequest* r, double p) { r->sampling.presence_penalty = static_cast<float>(p); }},
+      {&Limits::kFrequencyPenalty,
+       [](GenerateRequest* r, double p) { r->sampling.frequency_penalty = static_cast<float>(p); }},
+      {&Limits::kRepetitionPenalty,
+       [](GenerateRequest* r, double p) {
+         r->sampling.repetition_penalty = static_cast<float>(p);
+       }},
+      {&Limits::kMinTokens,
+       [](GenerateRequest* r, double n) { r->sampling.min_tokens = static_cast<int32_t>(n); }},
+      {&Limits::kLogitBiases,
+       [](GenerateRequest* r, double n) {
+         for (const int32_t token : Ascending(static_cast<size_t>(n), kLastToken))
+           r->sampling.logit_bias.push_back({token, -std::numeric_limits<float>::infinity()});
+       }},
+      {&Limits::kLogitBias,
+       [](GenerateRequest* r, double bias) {
+         r->sampling.logit_bias = {{kLastToken, static_cast<float>(bias)}};
+       }},
+      {&Limits::kAllowedTokens,
+       [](GenerateRequest* r, double n) {
+         r->sampling.allowed_tokens = Ascending(static_cast<size_t>(n), kLastToken);
+       }},
+      {&Limits::kBadWords,
+       [](GenerateRequest* r, double n) {
+         r->sampling.bad_words.assign(static_cast<size_t>(n), {kLastToken});
+       }},
+      {&Limits::kBadWordTokens,
+       [](GenerateRequest* r, double n) {
+         r->sampling.bad_words = {Ascending(static_cast<size_t>(n), kLastToken)};
+       }},
+      {&Limits::kVocabEnd,
+       [](GenerateRequest* r, double end) { r->sampling.vocab_end = static_cast<int32_t>(end); }},
+      {&Limits::kTopLogprobs,
+       [](GenerateRequest* r, double k) { r->sampling.top_logprobs = static_cast<int32_t>(k); }},
+      {&Limits::kLogprobTokens,
+       [](GenerateRequest* r, double n) {
+         r->sampling.logprob_tokens = Ascending(static_cast<size_t>(n), kLastToken);
+       }},
+      {&Limits::kTokenLogprobs, nullptr},  // of answers
   };
   return kSetters;
 }
@@ -105,11 +147,14 @@ void CheckPasses(const GenerateRequest& request) {
     if (const auto* prefill = std::get_if<PrefillRequest>(&decoded->messages[0])) {
       CHECK(prefill->tokens == request.prompt);
       CHECK(prefill->sampling == request.sampling);
+      CHECK(prefill->stop_tokens == request.stop_tokens);
     } else {
       const auto& decode = std::get<DecodeRequest>(decoded->messages[0]);
       CHECK(decode.max_tokens == request.max_tokens);
       CHECK(decode.stop_tokens == request.stop_tokens);
       CHECK(decode.sampling == request.sampling);
+      CHECK((decode.history ==
+             (NeedsHistory(request.sampling, 0) ? request.prompt : std::vector<int32_t>())));
     }
   }
   r.Cancel(id);
@@ -154,8 +199,19 @@ TEST_CASE("the largest of all rows pass together, and as many as travel in a bat
   for (const FieldLimit* limit : {&Limits::kContext, &Limits::kTemperature, &Limits::kTopP,
                                   &Limits::kTopK, &Limits::kStopTokens})
     Setters().at(limit)(&request, limit->max);
+  const SamplingParams plain = request.sampling;
+  for (const FieldLimit* limit :
+       {&Limits::kMinP, &Limits::kPresencePenalty, &Limits::kFrequencyPenalty,
+        &Limits::kRepetitionPenalty, &Limits::kMinTokens, &Limits::kLogitBiases,
+        &Limits::kAllowedTokens, &Limits::kVocabEnd, &Limits::kTopLogprobs,
+        &Limits::kLogprobTokens})
+    Setters().at(limit)(&request, limit->max);
+  request.sampling.bad_words.assign(
+      static_cast<size_t>(Limits::kBadWords.max),
+      Ascending(static_cast<size_t>(Limits::kBadWordTokens.max), kLastToken));
   CheckPasses(request);
 
+  request.sampling = plain;  // copies of the largest would not fit the memory
   Setters().at (&Limits::kPromptTokens)(&request, 1 << 20);
   request.max_tokens = 2;
   Roomy r;
@@ -195,6 +251,19 @@ TEST_CASE("what is beyond a row never leaves the router") {
   refused(Limits::kTopP, std::nextafter(1.0f, 2.0f));
   refused(Limits::kTopK, -2);
   refused(Limits::kStopTokens, Limits::kStopTokens.max + 1);
+  refused(Limits::kMinP, std::nextafter(1.0f, 2.0f));
+  refused(Limits::kPresencePenalty, std::nextafter(-2.0f, -3.0f));
+  refused(Limits::kFrequencyPenalty, std::nextafter(2.0f, 3.0f));
+  refused(Limits::kRepetitionPenalty, 0);
+  refused(Limits::kMinTokens, -1);
+  refused(Limits::kLogitBiases, Limits::kLogitBiases.max + 1);
+  refused(Limits::kLogitBias, std::nextafter(100.0f, 101.0f));
+  refused(Limits::kAllowedTokens, Limits::kAllowedTokens.max + 1);
+  refused(Limits::kBadWords, Limits::kBadWords.max + 1);
+  refused(Limits::kBadWordTokens, 0);
+  refused(Limits::kVocabEnd, -1);
+  refused(Limits::kTopLogprobs, Limits::kTopLogprobs.max + 1);
+  refused(Limits::kLogprobTokens, Limits::kLogprobTokens.max + 1);
 }
 
 TEST_CASE("the API takes both ends of its rows, and nothing beyond") {

@@ -1,0 +1,273 @@
+// The sampling parameters on the wire: every field survives, bounds hold by name, and what depends
+// on the tokens so far comes with them.
+#include <catch2/catch.hpp>
+
+#include <functional>
+#include <limits>
+#include <random>
+
+#include "control.pb.h"
+#include "proto/control_codec.h"
+
+namespace baton {
+namespace {
+
+using Catch::Contains;
+using Limits = RequestLimits;
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+SamplingParams EveryParameter() {
+  return {.temperature = 0.7f,
+          .top_k = -1,
+          .top_p = 0.9f,
+          .min_p = 0.25f,
+          .seed = ~0ull,
+          .presence_penalty = -2,
+          .frequency_penalty = 1.5f,
+          .repetition_penalty = 1.25f,
+          .min_tokens = 9,
+          .logit_bias = {{0, -100}, {7, -kInfinity}, {std::numeric_limits<int32_t>::max(), 100}},
+          .allowed_tokens = {0, 3, 5},
+          .bad_words = {{1}, {0, 2, 4}},
+          .vocab_end = 32000,
+          .top_logprobs = 20,
+          .logprob_tokens = {9, 1, 9}};
+}
+
+PrefillRequest Prefill() {
+  PrefillRequest prefill{.request_id = 1, .epoch = 2};
+  prefill.ticket = {.kv_pages = 1, .promise_pages = 2};
+  prefill.tokens = {5, 6, 7};
+  prefill.n_generated = 2;
+  prefill.sampling = EveryParameter();
+  prefill.stop_tokens = {4, 0};
+  return prefill;
+}
+
+DecodeRequest Decode() {
+  return {.request_id = 1,
+          .epoch = 2,
+          .n_prompt = 3,
+          .max_tokens = 4,
+          .n_generated = 2,
+          .history = {5, 6, 7},
+          .sampling = EveryParameter(),
+          .stop_tokens = {4, 0}};
+}
+
+std::vector<RouterMessage> Both() { return {Prefill(), Decode()}; }
+
+std::string RefusalOf(const RouterMessage& message) {
+  const auto decoded = ParseMessages(SerializeMessages(std::span(&message, 1)));
+  REQUIRE(decoded.ok());
+  if (decoded->unreadable.empty()) return "";
+  CHECK(decoded->messages.empty());
+  return decoded->unreadable[0].message;
+}
+
+// The refusal of the parameters, the same of both requests.
+std::string Refusal(const std::function<void(SamplingParams*)>& change) {
+  PrefillRequest prefill = Prefill();
+  DecodeRequest decode = Decode();
+  change(&prefill.sampling);
+  change(&decode.sampling);
+  const std::string refusal = RefusalOf(prefill);
+  CHECK(refusal == RefusalOf(decode));
+  CHECK(CheckSampling(prefill.sampling).ok() == refusal.empty());
+  return refusal;
+}
+
+std::vector<int32_t> UpTo(int n) {
+  std::vector<int32_t> ids;
+  for (int i = 0; i < n; ++i) ids.push_back(i);
+  return ids;
+}
+
+}  // namespace
+
+TEST_CASE("the parameters survive the wire field by field, with the tokens they need") {
+  const auto out = ParseMessages(SerializeMessages(Both()));
+  REQUIRE(out.ok());
+  REQUIRE(out->messages.size() == 2);
+  const auto& prefill = std::get<PrefillRequest>(out->messages[0]);
+  CHECK(prefill.sampling == EveryParameter());
+  CHECK(prefill.n_generated == 2);
+  CHECK(prefill.stop_tokens == Prefill().stop_tokens);
+  const auto& decode = std::get<DecodeRequest>(out->messages[1]);
+  CHECK(decode.sampling == EveryParameter());
+  CHECK(decode.n_generated == 2);
+  CHECK(decode.history == Decode().history);
+}
+
+TEST_CASE("parameters that nobody set survive the wire") {
+  PrefillRequest prefill = Prefill();
+  prefill.sampling = {};
+  const auto out = ParseMessages(SerializeMessages(std::vector<RouterMessage>{prefill}));
+  REQUIRE(out.ok());
+  REQUIRE(out->messages.size() == 1);
+  CHECK(std::get<PrefillRequest>(out->messages[0]).sampling == SamplingParams{});
+}
+
+TEST_CASE("a parameter out of bounds is refused by its name") {
+  using P = SamplingParams;
+  CHECK(Refusal([](P*) {}).empty());
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  CHECK_THAT(Refusal([](P* p) { p->min_p = 1.01f; }), Contains("sampling.min_p"));
+  CHECK_THAT(Refusal([](P* p) { p->min_p = kNan; }), Contains("sampling.min_p"));
+  CHECK_THAT(Refusal([](P* p) { p->presence_penalty = -2.01f; }), Contains("presence_penalty"));
+  CHECK_THAT(Refusal([](P* p) { p->frequency_penalty = 2.01f; }), Contains("frequency_penalty"));
+  CHECK_THAT(Refusal([](P* p) { p->repetition_penalty = 0; }), Contains("repetition_penalty"));
+  CHECK_THAT(Refusal([](P* p) { p->repetition_penalty = kNan; }), Contains("repetition_penalty"));
+  CHECK_THAT(Refusal([](P* p) { p->min_tokens = -1; }), Contains("sampling.min_tokens"));
+  CHECK_THAT(Refusal([](P* p) { p->logit_bias[1].bias = 100.5f; }), Contains("logit_bias"));
+  CHECK_THAT(Refusal([](P* p) { p->logit_bias[1].bias = kInfinity; }), Contains("logit_bias"));
+  CHECK_THAT(Refusal([](P* p) { p->logit_bias[1].bias = kNan; }), Contains("logit_bias"));
+  CHECK_THAT(Refusal([](P* p) { p->logit_bias[1].token = 0; }), Contains("must ascend"));
+  CHECK_THAT(Refusal([](P* p) { p->logit_bias[0].token = -1; }), Contains("must ascend"));
+  CHECK_THAT(Refusal([](P* p) { p->allowed_tokens = {3, 2}; }), Contains("allowed_token_ids"));
+  CHECK_THAT(Refusal([](P* p) { p->bad_words.push_back({}); }), Contains("bad word"));
+  CHECK_THAT(Refusal([](P* p) { p->bad_words[0][0] = -1; }), Contains("bad word"));
+  CHECK_THAT(Refusal([](P* p) { p->bad_words[0] = UpTo(65); }), Contains("bad word"));
+  CHECK_THAT(Refusal([](P* p) { p->bad_words.resize(1025, {1}); }), Contains("bad_words"));
+  CHECK_THAT(Refusal([](P* p) { p->vocab_end = -1; }), Contains("vocabulary"));
+  CHECK_THAT(Refusal([](P* p) { p->top_logprobs = 21; }), Contains("sampling.top_logprobs"));
+  CHECK_THAT(Refusal([](P* p) { p->top_logprobs = -2; }), Contains("sampling.top_logprobs"));
+  CHECK_THAT(Refusal([](P* p) { p->logprob_tokens[0] = -7; }), Contains("logprob_token_ids"));
+  CHECK_THAT(Refusal([](P* p) { p->logprob_tokens = UpTo(129); }), Contains("logprob_token_ids"));
+  CHECK_THAT(Refusal([](P* p) { p->allowed_tokens = UpTo(65537); }), Contains("allowed_token_ids"));
+  CHECK_THAT(Refusal([](P* p) {
+               p->logit_bias.clear();
+               for (int32_t i = 0; i < 1025; ++i) p->logit_bias.push_back({i, 1});
+             }),
+             Contains("entries of logit_bias"));
+}
+
+TEST_CASE("lists of different lengths on the wire are refused") {
+  wire::RouterMessages messages;
+  EncodeMessages(Both(), &messages);
+  messages.mutable_messages(0)->mutable_prefill()->mutable_sampling()->add_biases(1);
+  const auto decoded = DecodeMessages(messages);
+  REQUIRE(decoded.ok());
+  REQUIRE(decoded->unreadable.size() == 1);
+  CHECK_THAT(decoded->unreadable[0].message, Contains("sampling.biases count is 4"));
+
+  wire::WorkerReport report;
+  EncodeReport({.events = {TokenOut{.position = 1, .logprobs = {{1, -1}}}}}, &report);
+  report.mutable_events(0)->mutable_token()->add_logprob_tokens(2);
+  CHECK_THAT(std::string(DecodeReport(report).status().message()),
+             Contains("token.logprob_tokens count"));
+}
+
+TEST_CASE("the history comes whole where the parameters need it, and only the right number") {
+  const auto refusal = [](const std::function<void(DecodeRequest*)>& change) {
+    DecodeRequest decode = Decode();
+    change(&decode);
+    return RefusalOf(decode);
+  };
+  CHECK_THAT(refusal([](DecodeRequest* d) { d->history.clear(); }), Contains("decode.history"));
+  CHECK_THAT(refusal([](DecodeRequest* d) { d->history.pop_back(); }), Contains("decode.history"));
+  CHECK_THAT(refusal([](DecodeRequest* d) { d->history[0] = -1; }), Contains("decode.history"));
+  CHECK_THAT(refusal([](DecodeRequest* d) { d->n_generated = 3; }), Contains("decode.n_generated"));
+  CHECK_THAT(refusal([](DecodeRequest* d) { d->n_generated = -1; }),
+             Contains("decode.n_generated"));
+  CHECK(refusal([](DecodeRequest* d) {
+          d->sampling = {};
+          d->history.clear();
+        }).empty());
+  PrefillRequest prefill = Prefill();
+  prefill.n_generated = 3;
+  CHECK_THAT(RefusalOf(prefill), Contains("prefill.n_generated"));
+  prefill = Prefill();
+  prefill.stop_tokens[1] = -1;
+  CHECK_THAT(RefusalOf(prefill), Contains("prefill.stop_tokens"));
+}
+
+TEST_CASE("the history is needed by what looks back, and from the first generated token on") {
+  CHECK_FALSE(NeedsHistory({}, 5));
+  CHECK(NeedsHistory({.repetition_penalty = 1.1f}, 0));
+  CHECK_FALSE(NeedsHistory({.presence_penalty = 1}, 0));
+  CHECK(NeedsHistory({.presence_penalty = 1}, 1));
+  CHECK(NeedsHistory({.frequency_penalty = -1}, 1));
+  CHECK_FALSE(NeedsHistory({.bad_words = {{1}, {2}}}, 5));
+  CHECK(NeedsHistory({.bad_words = {{1}, {2, 3}}}, 5));
+  CHECK_FALSE(NeedsHistory({.min_tokens = 9, .logit_bias = {{1, 1}}, .top_logprobs = 3}, 5));
+}
+
+TEST_CASE("logprobs of a token survive the wire, and have a bound") {
+  TokenOut token{.request_id = 1, .epoch = 1, .position = 3, .token = 4, .logprob = -0.5f};
+  for (int i = 0; i < static_cast<int>(Limits::kTokenLogprobs.max); ++i)
+    token.logprobs.push_back({i, i == 5 ? -kInfinity : -static_cast<float>(i)});
+  const WorkerReport report{.events = {token}};
+  const std::string bytes = SerializeReport(report);
+  CHECK(bytes.size() <= MaxEventBytes(report.events[0]));
+  const auto out = ParseReport(bytes);
+  REQUIRE(out.ok());
+  CHECK(std::get<TokenOut>(out->events[0]).logprobs == token.logprobs);
+  token.logprobs.push_back({1, 1});
+  CHECK_THAT(std::string(ParseReport(SerializeReport({.events = {token}})).status().message()),
+             Contains("token.logprobs count"));
+  token.logprobs = {{-1, 0}};
+  CHECK_THAT(std::string(ParseReport(SerializeReport({.events = {token}})).status().message()),
+             Contains("token.logprob_tokens"));
+}
+
+TEST_CASE("a worker of another wire version is refused, for it would overlook fields") {
+  wire::WorkerReport report;
+  EncodeReport({.events = {WorkerAnnounce{.incarnation = 1}}}, &report);
+  wire::WorkerAnnounce* const announce = report.mutable_events(0)->mutable_announce();
+  CHECK(announce->wire_version() == kControlVersion);
+  announce->clear_wire_version();  // as version 1 had none
+  CHECK_THAT(std::string(DecodeReport(report).status().message()),
+             Contains("announce.wire_version is 0") && Contains("the same version of baton"));
+}
+
+TEST_CASE("the largest parameters fit a batch as its length predicts") {
+  DecodeRequest decode = Decode();
+  decode.sampling.allowed_tokens = UpTo(static_cast<int>(Limits::kAllowedTokens.max));
+  for (int32_t& token : decode.sampling.allowed_tokens) token += 1 << 30;
+  decode.sampling.bad_words.assign(
+      static_cast<size_t>(Limits::kBadWords.max),
+      std::vector<int32_t>(static_cast<size_t>(Limits::kBadWordTokens.max), 1 << 30));
+  decode.n_prompt = 1 << 20;
+  decode.history.assign(1 << 20, 1 << 30);
+  const std::vector<RouterMessage> messages(10, decode);
+  const size_t n = BatchLength(messages);
+  CHECK(n >= 2);
+  CHECK(n < 10);
+  const std::string bytes = SerializeMessages(std::span(messages).first(n));
+  CHECK(bytes.size() <= ControlLimits::kMessageBytes);
+  const auto out = ParseMessages(bytes);
+  REQUIRE(out.ok());
+  CHECK(out->messages.size() == n);
+}
+
+TEST_CASE("changed bytes of parameters are decoded within bounds or refused, never worse") {
+  const std::string all = SerializeMessages(Both());
+  std::mt19937_64 random(11);
+  int decoded = 0, refused = 0;
+  for (int run = 0; run < 20000; ++run) {
+    std::string bytes = all;
+    for (uint64_t n = 1 + random() % 3; n > 0; --n)
+      bytes[random() % bytes.size()] = static_cast<char>(random());
+    const auto parsed = ParseMessages(bytes);
+    if (!parsed.ok() || !parsed->unreadable.empty()) {
+      ++refused;
+      continue;
+    }
+    ++decoded;
+    for (const RouterMessage& message : parsed->messages) {
+      if (const auto* prefill = std::get_if<PrefillRequest>(&message))
+        REQUIRE(CheckSampling(prefill->sampling).ok());
+      if (const auto* decode = std::get_if<DecodeRequest>(&message)) {
+        REQUIRE(CheckSampling(decode->sampling).ok());
+        REQUIRE((decode->history.empty() ||
+                 decode->history.size() == static_cast<size_t>(decode->n_prompt)));
+      }
+    }
+  }
+  CHECK(decoded > 1000);
+  CHECK(refused > 1000);
+}
+
+}  // namespace baton
