@@ -199,9 +199,10 @@ void MeasureSampledRows(const AttentionBenchOptions& o, int threads,
   Sampler sampler(&pool);
   std::vector<SampledToken> sampled(kRows);
   const auto time = [&](const char* name, const SamplingParams& params) {
+    const SequenceSampling sampling(params, {}, {}, 0);
     std::vector<SampleRow> rows;
     for (size_t i = 0; i < kRows; ++i) {
-      rows.push_back({std::span(logits).subspan(i * kVocab, kVocab), params, 7});
+      rows.push_back({std::span(logits).subspan(i * kVocab, kVocab), &sampling, 7});
     }
     const double s = Fastest(o.plan.seconds / 2, [&] { sampler.SampleRows(rows, sampled); });
     std::vector<float> tokens;
