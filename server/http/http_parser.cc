@@ -192,7 +192,6 @@ std::optional<HttpParseError> HttpParser::State::ReadHead() {
   request.is_http_1_0 = head.version() < 11;
   request.keep_alive = parser.keep_alive();
   const auto text = [&](http::field name) { return std::string(Std(head[name])); };
-  request.request_id = std::string(Std(head["X-Request-Id"]));  // errors name it too
   for (auto problem : {CheckFraming(head), CheckHost(head), SplitTarget(head, &request)}) {
     if (problem) return problem;
   }
@@ -227,6 +226,7 @@ HttpParser::Progress HttpParser::State::TakeHead(std::string* input) {
   boost::beast::error_code ec;
   parser.eager(false);
   parser.put(boost::asio::const_buffer(input->data(), size), ec);
+  request.request_id = std::string(Std(parser.get()["X-Request-Id"]));  // errors name it too
   if (ec == http::error::body_limit) {
     return Fail({413, absl::StrCat("the body is larger than ", limits.max_body, " bytes")});
   }

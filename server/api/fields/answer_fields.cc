@@ -22,12 +22,12 @@ FieldProblem ParseLogprobs(const std::string& path, const json::value& value,
   return std::nullopt;
 }
 
-// Chat: whether; top_logprobs, which follows, tells how many.
+// Chat: whether; how many is told by n_probs before it, or top_logprobs after it.
 FieldProblem ParseChatLogprobs(const std::string& path, const json::value& value,
                                const RequestSettings&, ApiRequest* request) {
   bool wanted = false;
   if (auto problem = ReadBool(path, value, &wanted)) return problem;
-  if (wanted) request->top_logprobs = 0;
+  if (wanted && !request->top_logprobs) request->top_logprobs = 0;
   return std::nullopt;
 }
 

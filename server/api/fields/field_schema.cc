@@ -50,7 +50,8 @@ std::string HelpOf(const Field& field) {
 std::string WordsOf(const json::object& schema) {
   const auto text = [&](const char* key) -> std::string {
     const json::value* value = schema.if_contains(key);
-    return value == nullptr ? "" : json::serialize(*value);
+    if (value == nullptr) return "";
+    return value->is_double() ? NumberText(value->get_double()) : json::serialize(*value);
   };
   if (const json::value* options = schema.if_contains("anyOf")) {
     std::vector<std::string> words;

@@ -45,7 +45,7 @@ TEST_CASE("parts reach templates as they take them: as a list, or joined by line
     return text;
   };
   CHECK(rendered(kPlain) == "[system]s\n[user]a\nb\n");
-  CHECK(rendered(kIterates) == "[system]s\n[user]<a><b>\n");
+  CHECK(rendered(kIterates) == "[system]s[user]<a><b>");
 }
 
 }  // namespace
