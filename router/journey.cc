@@ -193,7 +193,7 @@ PrefillRequest Journey::MakePrefillRequest(const Ticket& ticket, const TransferP
 PrefillRequest Journey::MakeHeadRequest(const RelayRound& slice) const {
   PrefillRequest out = MakePrefillRequest(slice.ticket, slice.sink, slice.inflow);
   out.tokens.resize(static_cast<size_t>(slice.tokens));
-  // It draws no token.
+  // A head draws no token.
   out.n_generated = 0;
   out.sampling = {};
   out.stop_tokens.clear();

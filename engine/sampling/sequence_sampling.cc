@@ -24,7 +24,7 @@ void Mask(std::span<float> logits, int32_t token) {
   if (Has(logits, token)) logits[static_cast<size_t>(token)] = -kInfinity;
 }
 
-// Ascending, each once. One pass over a bitmap: prompts may have 100,000 tokens.
+// Returns the distinct tokens, ascending. A bitmap, for prompts may have 100,000 tokens.
 std::vector<int32_t> Distinct(std::span<const int32_t> tokens) {
   std::vector<int32_t> distinct;
   if (tokens.empty()) return distinct;
@@ -108,7 +108,7 @@ void SequenceSampling::ChangeLogits(std::span<const float> logits, std::span<flo
 void SequenceSampling::Penalize(std::span<float> logits) const {
   const float repetition = params_.repetition_penalty;
   for (const auto& [token, n_generated] : seen_) {
-    if (!Has(logits, token)) break;  // they ascend
+    if (!Has(logits, token)) break;  // tokens ascend
     float logit = Sane(logits[static_cast<size_t>(token)]);
     if (repetition != 1) logit = logit > 0 ? logit / repetition : logit * repetition;
     if (n_generated > 0) {

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "tests/decode_worker/sim_cluster.h"
+#include "tests/support/drawn_sampling.h"
 
 namespace baton {
 namespace {
@@ -17,6 +18,8 @@ SimRequest RandomRequest(std::mt19937_64* random, int max_prompt, int max_tokens
   request.max_tokens = 1 + pick(max_tokens);
   request.sampling.temperature = pick(2) == 0 ? 0.0f : 1.0f;
   request.sampling.seed = (*random)();
+  if (request.sampling.seed % 2 == 0)
+    request.sampling = DrawSampling(request.sampling, HashBackend::kVocab);
   if (pick(3) == 0) request.stop_tokens = {pick(HashBackend::kVocab), pick(HashBackend::kVocab)};
   return request;
 }

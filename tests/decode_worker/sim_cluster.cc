@@ -72,25 +72,31 @@ void SimCluster::Dispatch(RequestId id) {
   ticket.promise_pages = layout.PagesFor(n + journey.max_tokens - 1);
   if (journey.preemptions < kMaxPreemptions)
     ticket.promise_pages = std::min(ticket.promise_pages, ticket.kv_pages + 1);
+  const int n_generated = static_cast<int>(journey.tokens.size());
   PrefillRequest to_prefill{.request_id = id,
                             .epoch = ticket.epoch,
                             .ticket = ticket,
                             .sink = {},
                             .tokens = tokens,
+                            .n_generated = n_generated,
                             .sampling = journey.request.sampling,
+                            .stop_tokens = journey.request.stop_tokens,
                             .want_digests = true};
   if (journey.max_tokens > 1) to_prefill.sink.incarnation = ticket.sink;
   workers_[journey.prefill]->messages.push_back(to_prefill);
   if (journey.max_tokens > 1)
-    workers_[journey.decode]->messages.push_back(
-        DecodeRequest{.request_id = id,
-                      .epoch = ticket.epoch,
-                      .ticket_id = ticket.id,
-                      .n_prompt = n,
-                      .max_tokens = journey.max_tokens,
-                      .sampling = journey.request.sampling,
-                      .stop_tokens = journey.request.stop_tokens,
-                      .want_digests = true});
+    workers_[journey.decode]->messages.push_back(DecodeRequest{
+        .request_id = id,
+        .epoch = ticket.epoch,
+        .ticket_id = ticket.id,
+        .n_prompt = n,
+        .max_tokens = journey.max_tokens,
+        .n_generated = n_generated,
+        .history =
+            NeedsHistory(journey.request.sampling, n_generated) ? tokens : std::vector<int32_t>(),
+        .sampling = journey.request.sampling,
+        .stop_tokens = journey.request.stop_tokens,
+        .want_digests = true});
 }
 
 void SimCluster::DispatchPreempted() {
@@ -195,14 +201,20 @@ void SimCluster::CheckExact(RequestId id) {
                                                   request.sampling, request.stop_tokens);
   std::vector<int32_t> tokens;
   std::vector<uint64_t> digests;
+  std::vector<float> logprobs;
+  std::vector<std::vector<TokenLogprob>> beside;
   int position = static_cast<int>(request.prompt.size());
   for (const auto& [at, token] : journey.tokens) {
     REQUIRE(at == position++);
     tokens.push_back(token.token);
     digests.push_back(token.digest);
+    logprobs.push_back(token.logprob);
+    beside.push_back(token.logprobs);
   }
   REQUIRE(tokens == expected.tokens);
   REQUIRE(digests == expected.digests);
+  REQUIRE(logprobs == expected.logprobs);
+  REQUIRE(beside == expected.beside);
   REQUIRE(journey.prefill_end.reason == EndReason::kLength);
   if (journey.max_tokens > 1) {
     const bool stopped = std::find(request.stop_tokens.begin(), request.stop_tokens.end(),

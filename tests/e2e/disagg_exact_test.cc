@@ -10,6 +10,7 @@
 #include "engine/cpu/machine/isa.h"
 #include "engine/load_backend.h"
 #include "tests/e2e/in_process_cluster.h"
+#include "tests/support/drawn_sampling.h"
 #include "tests/support/local_engine.h"
 #include "tests/support/sequential_run.h"
 
@@ -67,6 +68,8 @@ void CheckAll(const std::vector<Outcome>& outcomes, const std::vector<Sequential
     REQUIRE(outcomes[i].end.reason == EndReason::kLength);
     REQUIRE(outcomes[i].tokens == expected[i].tokens);
     REQUIRE(outcomes[i].digests == expected[i].digests);
+    REQUIRE(outcomes[i].logprobs == expected[i].logprobs);
+    REQUIRE(outcomes[i].beside == expected[i].beside);
   }
 }
 
@@ -315,6 +318,76 @@ TEST_CASE("a lost decode worker: the other workers finish the very same tokens")
   std::vector<Outcome> outcomes;
   for (const RequestId id : ids) outcomes.push_back(cluster.WaitEnd(id));
   CheckAll(outcomes, expected);
+}
+
+// Every parameter of the sampler, drawn together; min_tokens is about stop tokens.
+std::vector<GenerateRequest> DrawnRequests(int n, int vocab, int max_tokens) {
+  std::vector<GenerateRequest> requests = Requests(n, vocab);
+  for (GenerateRequest& request : requests) {
+    request.sampling = DrawSampling(request.sampling, vocab);
+    request.max_tokens = max_tokens;
+  }
+  return requests;
+}
+
+TEST_CASE("drawn parameters of the sampler: disaggregated = colocated = a relay = local") {
+  std::vector<GenerateRequest> requests = DrawnRequests(32, 500, 40);
+  for (size_t i = 0; i < requests.size(); i += 5) requests[i].max_tokens = 1;
+  static const std::vector<SequentialTokens> expected = Reference(Engine(kTiny), requests);
+  InProcessOptions options;
+  options.engine = Engine(kTiny, 16);
+  SECTION("disaggregated") {}
+  SECTION("colocated") { options.colocated = true; }
+  SECTION("ranks of a relay") { options.relay_min_tokens = 17; }
+  InProcessCluster cluster(options);
+  CheckAll(cluster.RunAll(requests), expected);
+  CheckAll(cluster.RunAll({requests[3]}), {expected[3]});
+}
+
+TEST_CASE("drawn parameters of the sampler: the same after the decode worker is lost") {
+  const std::vector<GenerateRequest> requests = DrawnRequests(16, 500, 150);
+  const std::vector<SequentialTokens> expected = Reference(Engine(kTiny), requests);
+  InProcessOptions options;
+  options.engine = Engine(kTiny, 16);
+  InProcessCluster cluster(options);
+  std::vector<RequestId> ids;
+  for (const GenerateRequest& request : requests) ids.push_back(cluster.Submit(request));
+  for (const RequestId id : ids) REQUIRE(cluster.WaitTokens(id, 3));
+  cluster.StopWorker(2);  // the only worker with role decode
+  std::vector<Outcome> outcomes;
+  int attempts = 0;
+  for (const RequestId id : ids) {
+    outcomes.push_back(cluster.WaitEnd(id));
+    attempts += outcomes.back().end.timeline.attempts;
+  }
+  CheckAll(outcomes, expected);
+  REQUIRE(attempts > static_cast<int>(requests.size()));
+}
+
+TEST_CASE("min_tokens keeps a stop token away, in the first token too, and after a failover") {
+  std::vector<GenerateRequest> requests = Requests(4, 500);
+  for (GenerateRequest& request : requests) {
+    request.max_tokens = 60;
+    request.sampling.temperature = 0;
+  }
+  const std::vector<SequentialTokens> free = Reference(Engine(kTiny), requests);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    requests[i].stop_tokens = {free[i].tokens[0], free[i].tokens[20]};
+    requests[i].sampling.min_tokens = 40;
+  }
+  const std::vector<SequentialTokens> expected = Reference(Engine(kTiny), requests);
+  InProcessOptions options;
+  options.engine = Engine(kTiny, 16);
+  InProcessCluster cluster(options);
+  std::vector<RequestId> ids;
+  for (const GenerateRequest& request : requests) ids.push_back(cluster.Submit(request));
+  REQUIRE(cluster.WaitTokens(ids[0], 5));
+  cluster.StopWorker(2);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const Outcome outcome = cluster.WaitEnd(ids[i]);
+    REQUIRE(outcome.tokens == expected[i].tokens);
+    REQUIRE(outcome.tokens.size() > 40);
+  }
 }
 
 TEST_CASE("a lost router: workers cancel all its work within two seconds and go on living") {

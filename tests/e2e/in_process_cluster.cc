@@ -127,6 +127,8 @@ void InProcessCluster::Apply() {
       Outcome& outcome = outcomes_[token->request_id];
       outcome.tokens.push_back(token->token);
       outcome.digests.push_back(token->digest);
+      outcome.logprobs.push_back(token->logprob);
+      outcome.beside.push_back(std::move(token->logprobs));
     } else if (auto* end = std::get_if<EmitEnd>(&effect)) {
       Outcome& outcome = outcomes_[end->request_id];
       outcome.ended = true;

@@ -31,6 +31,8 @@ struct InProcessOptions {
 struct Outcome {
   std::vector<int32_t> tokens;
   std::vector<uint64_t> digests;  // digest of each token's logits row, not chained
+  std::vector<float> logprobs;
+  std::vector<std::vector<TokenLogprob>> beside;  // EmitToken::logprobs
   bool ended = false;
   EmitEnd end;
 };

@@ -137,8 +137,8 @@ class CaseMaker {
     }
   }
   bool Percent(int percent) { return Below(100) < percent; }
-  float Uniform(float least, float most) {
-    return std::uniform_real_distribution<float>(least, most)(rng_);
+  float Uniform(float min, float max) {
+    return std::uniform_real_distribution<float>(min, max)(rng_);
   }
   int32_t Id() { return Below(vocab_); }
   Tokens Ids(int n) {

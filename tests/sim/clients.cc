@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tests/sim/violation.h"
+#include "tests/support/drawn_sampling.h"
 #include "tests/support/sequential_run.h"
 
 namespace baton::sim {
@@ -65,6 +66,8 @@ GenerateRequest Clients::Draw() {
   request.max_tokens = static_cast<int32_t>(up_to(swarm_.max_tokens, kShortTokens));
   request.sampling.temperature = random_->Percent(70) ? 0.0f : 1.0f;
   request.sampling.seed = random_->Next();
+  if (request.sampling.seed % 2 == 0)
+    request.sampling = DrawSampling(request.sampling, HashBackend::kVocab);
   if (random_->Percent(swarm_.stop_percent))
     for (int64_t i = random_->Between(1, 4); i > 0; --i)
       request.stop_tokens.push_back(static_cast<int32_t>(random_->Below(HashBackend::kVocab)));
@@ -81,6 +84,8 @@ void Clients::Expect(Request* request) {
                     wanted.sampling, wanted.stop_tokens);
   request->tokens = expected.tokens;
   request->digests = expected.digests;
+  request->logprobs = expected.logprobs;
+  request->beside = expected.beside;
 }
 
 void Clients::Arrive(const Submit& submit) {
@@ -137,6 +142,9 @@ void Clients::OnToken(const EmitToken& token) {
           request.tokens[request.n_got]);
   Require(!request.wanted.want_digests || token.digest == request.digests[request.n_got],
           "request %x got a wrong digest at %d", request.id, n);
+  Require(token.logprob == request.logprobs[request.n_got] &&
+              token.logprobs == request.beside[request.n_got],
+          "request %x got a wrong logprob at %d", request.id, n);
   ++request.n_got;
   ++counts_.tokens;
   if (n == 0) request.first_token_us = agenda_->now_us();

@@ -1,5 +1,6 @@
 // The clients of a simulated run and the oracle of what they must get: every stream has the very
-// tokens of a sequential run of its own, in order, no gap, no repeat, and one end.
+// tokens and log-probabilities of a sequential run of its own, in order, no gap, no repeat, and one
+// end. Half of the requests have penalties, biases, masks and logprobs.
 #pragma once
 
 #include <cstdint>
@@ -55,6 +56,8 @@ class Clients {
     GenerateRequest wanted;
     std::vector<int32_t> tokens;  // the expected stream
     std::vector<uint64_t> digests;
+    std::vector<float> logprobs;
+    std::vector<std::vector<TokenLogprob>> beside;  // EmitToken::logprobs
     size_t n_got = 0;
     int cancel_after = -1;  // tokens
     bool cancelled = false, ended = false;
