@@ -50,7 +50,7 @@ inline SamplingParams DrawSampling(SamplingParams from, int vocab) {
     }
   if (percent(20)) params.vocab_end = vocab / 2 + 1 + below(vocab / 2);
   if (percent(50))
-    params.top_logprobs = below(static_cast<int>(RequestLimits::kTopLogprobs.most) + 1);
+    params.top_logprobs = below(static_cast<int>(RequestLimits::kTopLogprobs.max) + 1);
   if (percent(30)) params.logprob_tokens = distinct(1 + below(5));
   return params;
 }
