@@ -32,6 +32,14 @@ Problem CheckDrawn(const ServedModel& model, const std::vector<int32_t>& ids,
   return std::nullopt;
 }
 
+// Refuses by the client's name what the router would refuse by its own.
+Problem CheckCount(const FieldLimit& limit, const std::string& path, size_t n, const char* of) {
+  if (CheckLimit(limit, static_cast<double>(n)).ok()) return std::nullopt;
+  return InvalidField(
+      path, absl::StrCat(path, " may have at most ", static_cast<int64_t>(limit.max), " ", of,
+                         "; got ", n, "."));
+}
+
 // The client's biases, and minus infinity for ids without a token below vocab_end.
 Problem ReadBiases(const ServedModel& model, const ApiRequest& request, SamplingParams* sampling) {
   for (const LogitBias& given : request.logit_bias) {
@@ -46,7 +54,8 @@ Problem ReadBiases(const ServedModel& model, const ApiRequest& request, Sampling
   }
   std::sort(sampling->logit_bias.begin(), sampling->logit_bias.end(),
             [](const LogitBias& a, const LogitBias& b) { return a.token < b.token; });
-  return std::nullopt;
+  return CheckCount(RequestLimits::kLogitBiases, "logit_bias", sampling->logit_bias.size(),
+                    "entries, with those of the model's ids without a token");
 }
 
 // A word is kept out at the start of a text and after a space: where the space makes another first
@@ -63,13 +72,16 @@ Problem ReadBadWords(const ServedModel& model, const ApiRequest& request,
     auto plain = model.tokenizer->Encode(word, false);
     if (!plain.ok()) return InvalidField(path, std::string(plain.status().message()));
     if (plain->empty()) return InvalidField(path, absl::StrCat(path, " has no tokens."));
+    if (auto problem = CheckCount(RequestLimits::kBadWordTokens, path, plain->size(), "tokens"))
+      return problem;
     auto spaced = model.tokenizer->Encode(absl::StrCat(" ", word), false);
     if (!spaced.ok()) return InvalidField(path, std::string(spaced.status().message()));
     const bool differs = spaced->size() == plain->size() && spaced->front() != plain->front();
     sampling->bad_words.push_back(*std::move(plain));
     if (differs) sampling->bad_words.push_back(*std::move(spaced));
   }
-  return std::nullopt;
+  return CheckCount(RequestLimits::kBadWords, "bad_words", sampling->bad_words.size(),
+                    "words, counted with and without a space before them");
 }
 
 // Choices that are ranked need the log-probability of each drawn token.

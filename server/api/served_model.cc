@@ -23,6 +23,8 @@ namespace fs = std::filesystem;
 namespace json = boost::json;
 
 constexpr size_t kMaxDefaultsBytes = 1 << 20;
+// Leaves the client half of the biases that travel with a request.
+constexpr auto kMaxIdsWithoutToken = static_cast<size_t>(RequestLimits::kLogitBiases.max) / 2;
 
 // Sampling defaults; a missing file is fine, a broken one is not.
 absl::Status ReadGenerationDefaults(const fs::path& folder, ServedModel* model) {
@@ -83,7 +85,11 @@ absl::StatusOr<std::unique_ptr<ServedModel>> ServedModel::Load(const ModelConfig
   model->aliases.erase(model->aliases.begin());
   model->created = absl::ToUnixSeconds(absl::Now());
   model->vocab = desc.vocab;
-  if (model->tokenizer != nullptr) model->FindIdsWithoutToken();
+  if (model->tokenizer != nullptr) {
+    if (const absl::Status found = model->FindIdsWithoutToken(); !found.ok())
+      return absl::InvalidArgumentError(
+          absl::StrCat(config.path, ": ", std::string(found.message())));
+  }
   model->n_parameters = desc.n_parameters();
   model->eos_tokens = WithoutRepeats(desc.eos_tokens);
   if (const absl::Status fits =
@@ -104,11 +110,15 @@ absl::StatusOr<std::unique_ptr<ServedModel>> ServedModel::Load(const ModelConfig
 }
 
 // Logits may be wider than the vocabulary, and the vocabulary may have holes.
-void ServedModel::FindIdsWithoutToken() {
+absl::Status ServedModel::FindIdsWithoutToken() {
   if (tokenizer->vocab_size() < vocab) vocab_end = tokenizer->vocab_size();
   const int32_t end = std::min(tokenizer->vocab_size(), vocab);
   for (int32_t id = 0; id < end; ++id)
     if (!tokenizer->IsToken(id)) ids_without_token.push_back(id);
+  if (ids_without_token.size() <= kMaxIdsWithoutToken) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the tokenizer has no token for ", ids_without_token.size(), " of the ids below ", end,
+      ", and at most ", kMaxIdsWithoutToken, " can be kept from being drawn"));
 }
 
 bool ServedModel::IsCalled(const std::string& model) const {

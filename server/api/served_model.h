@@ -35,8 +35,9 @@ struct ServedModel {
   // `config.path` as resolved by ResolveModel. Errors name the file.
   static absl::StatusOr<std::unique_ptr<ServedModel>> Load(const ModelConfig& config);
   bool IsCalled(const std::string& model) const;
-  // Sets vocab_end and ids_without_token by the tokenizer and vocab.
-  void FindIdsWithoutToken();
+  // Sets vocab_end and ids_without_token by the tokenizer and vocab. InvalidArgument: more ids
+  // below vocab_end than travel with a request beside the client's biases.
+  absl::Status FindIdsWithoutToken();
 };
 
 }  // namespace baton

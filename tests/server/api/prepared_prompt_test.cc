@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/request_limits.h"
 #include "server/api/choice_seed.h"
 #include "tests/server/api/asked_answer.h"
 
@@ -176,7 +177,7 @@ TEST_CASE("bad words: at the start of a text, and after a space where that is an
     return One(R"({"prompt":"a"})", [&](ApiRequest* r) { r->bad_words = {word}; })
         .sampling.bad_words;
   };
-  using Words = std::vector<std::vector<int32_t>>;
+  using Sequences = std::vector<std::vector<int32_t>>;
   // The demo model has words of one token either way, and words of one token after a space alone.
   std::string alike;
   for (int32_t id = 0; id < Demo().vocab && alike.empty(); ++id) {
@@ -184,29 +185,48 @@ TEST_CASE("bad words: at the start of a text, and after a space where that is an
     if (word.size() > 1 && std::isalpha(word[0]) != 0 && Ids(" " + word).size() == 1) alike = word;
   }
   REQUIRE_FALSE(alike.empty());
-  CHECK(words(alike) == Words{Ids(alike), Ids(" " + alike)});
-  CHECK(words("  " + alike) == Words{Ids(alike), Ids(" " + alike)});
+  CHECK(words(alike) == Sequences{Ids(alike), Ids(" " + alike)});
+  CHECK(words("  " + alike) == Sequences{Ids(alike), Ids(" " + alike)});
   REQUIRE(Ids("the").size() != Ids(" the").size());
-  CHECK(words("the") == Words{Ids("the")});
+  CHECK(words("the") == Sequences{Ids("the")});
   CHECK(Refused(R"({"prompt":"a"})", [](ApiRequest* r) {
           r->bad_words = {"a", " "};
         }).param == "bad_words[1]");
+
+  // As many as the router takes, and more.
+  const auto many = [&](size_t n) {
+    return [n, alike](ApiRequest* r) { r->bad_words.assign(n, alike); };
+  };
+  const auto max = static_cast<size_t>(RequestLimits::kBadWords.max);
+  CHECK(One(R"({"prompt":"a"})", many(max / 2)).sampling.bad_words.size() == max);
+  CHECK(Refused(R"({"prompt":"a"})", many(max / 2 + 1)).param == "bad_words");
+  std::string long_word;
+  while (Ids(long_word).size() <= static_cast<size_t>(RequestLimits::kBadWordTokens.max))
+    long_word += "q7";
+  CHECK(Refused(R"({"prompt":"a"})", [&](ApiRequest* r) {
+          r->bad_words = {"a", long_word};
+        }).param == "bad_words[1]");
+}
+
+std::unique_ptr<Tokenizer> Words(const std::string& vocabulary) {
+  auto tokenizer = Tokenizer::FromJson(
+      absl::StrCat(R"({"version":"1.0","added_tokens":[],"normalizer":null,"post_processor":null,)"
+                   R"("pre_tokenizer":{"type":"Whitespace"},"decoder":{"type":"Fuse"},)"
+                   R"("model":{"type":"WordLevel","unk_token":"a","vocab":{)",
+                   vocabulary, "}}}"));
+  INFO(tokenizer.status().ToString());
+  REQUIRE(tokenizer.ok());
+  return *std::move(tokenizer);
 }
 
 // A tokenizer of words with ids 0, 1, 2 and 5 in logits of 8.
 std::unique_ptr<ServedModel> WithHoles() {
   auto model = std::make_unique<ServedModel>();
   model->name = "holes";
-  auto tokenizer = Tokenizer::FromJson(
-      R"({"version":"1.0","added_tokens":[],"normalizer":null,"post_processor":null,)"
-      R"("pre_tokenizer":{"type":"Whitespace"},"decoder":{"type":"Fuse"},)"
-      R"("model":{"type":"WordLevel","vocab":{"a":0,"b":1,"c":2,"d":5},"unk_token":"a"}})");
-  INFO(tokenizer.status().ToString());
-  REQUIRE(tokenizer.ok());
-  model->tokenizer = *std::move(tokenizer);
+  model->tokenizer = Words(R"("a":0,"b":1,"c":2,"d":5)");
   model->vocab = 8;
   model->max_context = 64;
-  model->FindIdsWithoutToken();
+  REQUIRE(model->FindIdsWithoutToken().ok());
   return model;
 }
 
@@ -238,6 +258,32 @@ TEST_CASE("ids without a token are never drawn, and are refused by name") {
   };
   CHECK(refused([](ApiRequest* r) { r->logit_bias = {{3, 1}}; }) == "logit_bias.3");
   CHECK(refused([](ApiRequest* r) { r->allowed_token_ids = {1, 6}; }) == "allowed_token_ids[1]");
+
+  // As many biases as the router takes, and more: the model's are among them.
+  std::string vocabulary = R"("a":0)";
+  const int32_t n = static_cast<int32_t>(RequestLimits::kLogitBiases.max);
+  for (int32_t id = 3; id <= n + 2; ++id) absl::StrAppend(&vocabulary, ",\"w", id, "\":", id);
+  ServedModel wide;
+  wide.tokenizer = Words(vocabulary);
+  wide.vocab = n + 3;
+  wide.max_context = 64;
+  REQUIRE(wide.FindIdsWithoutToken().ok());
+  ApiRequest biased;
+  biased.prompts = request.prompts;
+  for (int32_t id = 3; id <= n; ++id) biased.logit_bias.push_back({id, 1});
+  out.clear();
+  REQUIRE_FALSE(Prepare(wide, biased, &out));
+  CHECK(out[0].generate.sampling.logit_bias.size() == static_cast<size_t>(n));
+  biased.logit_bias.push_back({n + 1, 1});
+  CHECK(Prepare(wide, biased, &out)->param == "logit_bias");
+
+  // A vocabulary with more holes than can be masked is refused when it is loaded.
+  ServedModel sparse;
+  sparse.tokenizer = Words(R"("a":0,"b":1000)");
+  sparse.vocab = 1001;
+  CHECK(sparse.FindIdsWithoutToken().message() ==
+        "the tokenizer has no token for 999 of the ids below 1001, and at most 512 can be kept "
+        "from being drawn");
 
   // The demo model has a token for each id.
   CHECK(Demo().vocab_end == 0);
