@@ -193,7 +193,7 @@ TEST_CASE("bad words: at the start of a text, and after a space where that is an
           r->bad_words = {"a", " "};
         }).param == "bad_words[1]");
 
-  // As many as the router takes, and more.
+  // The router takes lists of this length, and no longer ones.
   const auto many = [&](size_t n) {
     return [n, alike](ApiRequest* r) { r->bad_words.assign(n, alike); };
   };
@@ -259,7 +259,7 @@ TEST_CASE("ids without a token are never drawn, and are refused by name") {
   CHECK(refused([](ApiRequest* r) { r->logit_bias = {{3, 1}}; }) == "logit_bias.3");
   CHECK(refused([](ApiRequest* r) { r->allowed_token_ids = {1, 6}; }) == "allowed_token_ids[1]");
 
-  // As many biases as the router takes, and more: the model's are among them.
+  // The model's biases are counted with the client's.
   std::string vocabulary = R"("a":0)";
   const int32_t n = static_cast<int32_t>(RequestLimits::kLogitBiases.max);
   for (int32_t id = 3; id <= n + 2; ++id) absl::StrAppend(&vocabulary, ",\"w", id, "\":", id);
