@@ -15,6 +15,7 @@
 #include "common/log.h"
 #include "server/api/json_document.h"
 #include "server/api/sse_event.h"
+#include "server/api/text_speed.h"
 
 namespace baton {
 namespace {
@@ -49,6 +50,14 @@ ApiError TooMuchText() {
       "Too many long prompts are waiting to be tokenized; try again later."));
 }
 
+// Text work that would hold the front thread up for longer leaves it.
+constexpr absl::Duration kMaxInlineText = absl::Microseconds(500);
+
+ApiFrontOptions WithMeasuredText(ApiFrontOptions options, const ServedModel& model) {
+  options.inline_text = std::min(options.inline_text, TextBytesWithin(model, kMaxInlineText));
+  return options;
+}
+
 }  // namespace
 
 // Result of the text work on a body.
@@ -67,12 +76,12 @@ ApiFront::ApiFront(EventLoop* loop, const ServedModel* model, Generator* generat
       pool_(pool),
       registry_(registry),
       routes_(routes),
-      options_(options),
+      options_(WithMeasuredText(options, *model)),
       facts_(facts),
       choices_(generator),
       metrics_(registry, model->name, model->max_context, facts.version),
       metrics_page_(loop, kMetricsPause, [this] { return MetricsText(); }),
-      text_calls_(loop, pool, options.inline_text),
+      text_calls_(loop, pool, options_.inline_text),
       keepalive_timer_(loop) {}
 
 ApiFront::~ApiFront() = default;
