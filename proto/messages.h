@@ -176,8 +176,8 @@ struct TokenOut {
   int32_t token = 0;
   float logprob = 0;
   uint64_t digest = 0;  // xxh64 of the step's logits row, when asked for
-  // What SamplingParams asks for: the most probable tokens, descending (equal ones by ascending
-  // id), then logprob_tokens in their order.
+  // As SamplingParams asks: the most probable tokens, descending (equal ones by ascending id), then
+  // logprob_tokens in their order.
   std::vector<TokenLogprob> logprobs{};
 };
 

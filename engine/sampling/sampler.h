@@ -22,7 +22,7 @@ namespace baton {
 struct SampledToken {
   int32_t token = 0;
   float logprob = 0;  // log-probability of the token under the softmax of the unchanged logits
-  // What the parameters ask for: the most probable tokens that may exist, descending (equal ones by
+  // As the parameters ask: the most probable tokens that may exist, descending (equal ones by
   // ascending id), then logprob_tokens in their order.
   std::vector<TokenLogprob> logprobs{};
 };

@@ -1,4 +1,4 @@
-// What the choice of the next token of one sequence depends on beside its logits: the parameters,
+// State that the choice of a sequence's next token depends on beside its logits: the parameters,
 // and what they need of the prompt and of the tokens generated so far. The prefill worker makes one
 // for the first token, the decode worker keeps one per row; both make it from the same values, so
 // a sequence goes on after a handoff, a preemption or a failover as if nothing had happened.

@@ -238,9 +238,8 @@ void ApiFront::Generate(const GenerationApi& api, ApiCall call) {
       prepared.error->param = "model";
     }
     if (!prepared.error) {
-      const auto now = absl::ToCivilSecond(absl::Now(), absl::LocalTimeZone());
       prepared.error =
-          PreparePrompts(*model, prepared.request, max_context, now, &prepared.prompts);
+          PreparePrompts(*model, prepared.request, max_context, TemplateTime(), &prepared.prompts);
     }
     return prepared;
   };

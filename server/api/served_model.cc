@@ -126,4 +126,6 @@ bool ServedModel::IsCalled(const std::string& model) const {
          std::find(aliases.begin(), aliases.end(), model) != aliases.end();
 }
 
+absl::CivilSecond TemplateTime() { return absl::ToCivilSecond(absl::Now(), absl::LocalTimeZone()); }
+
 }  // namespace baton

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/civil_time.h"
 #include "common/status.h"
 #include "server/api/model_config.h"
 #include "text/chat_template.h"
@@ -39,5 +40,8 @@ struct ServedModel {
   // below vocab_end than travel with a request beside the client's biases.
   absl::Status FindIdsWithoutToken();
 };
+
+// The time of day that templates see, local.
+absl::CivilSecond TemplateTime();
 
 }  // namespace baton

@@ -158,7 +158,7 @@ TEST_CASE("a ring meets keys in another order: its logits are within a bound of 
 
 TEST_CASE("memory is that of each scheme: a gather's first rank holds the whole prompt") {
   RelayMeasurementOptions options = Tiny(2);
-  // So many layers that the KV in question is a share of a process and not lost in its noise.
+  // With 64 layers, the KV in question is a share of a process and not lost in its noise.
   options.rig.engine.model = "random:" + ShapeOf(64);
   options.schemes = {"kvr-s", "tsp"};
   options.memory = true;

@@ -13,8 +13,8 @@ HttpReply Rendered(const ServedModel& model, int64_t, std::string_view body) {
     return ErrorReply(*problem);
   if (!model.IsCalled(request.model)) return ErrorReply(UnknownModel(request.model));
   std::string text;
-  const auto now = absl::ToCivilSecond(absl::Now(), absl::LocalTimeZone());
-  if (auto problem = RenderMessages(model, request, now, &text)) return ErrorReply(*problem);
+  if (auto problem = RenderMessages(model, request, TemplateTime(), &text))
+    return ErrorReply(*problem);
   HttpReply reply;
   reply.body = JsonObject([&](JsonWriter& json) { json.Field("prompt", text); });
   return reply;

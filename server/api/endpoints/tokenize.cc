@@ -29,8 +29,7 @@ std::optional<ApiError> TextOfRequest(const ServedModel& model, const ApiRequest
   } else if (!request.prompts.empty()) {
     *text = std::get<std::string>(request.prompts.front());
   } else {
-    const auto now = absl::ToCivilSecond(absl::Now(), absl::LocalTimeZone());
-    return RenderMessages(model, request, now, text);
+    return RenderMessages(model, request, TemplateTime(), text);
   }
   return std::nullopt;
 }
