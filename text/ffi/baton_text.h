@@ -1,8 +1,9 @@
-/* C ABI of the Rust crate baton_text_ffi (src/lib.rs): tokenizers and chat templates.
+/* C ABI of the Rust crate baton_text_ffi (src/lib.rs): tokenizers, chat templates and grammars.
  *
  * Ownership: what a function writes to an out parameter belongs to the caller, who gives it back
  * with the matching ..._free (null and {null, 0} are fine). Inputs are borrowed for the call.
- * Handles are immutable: any number of threads may use one, and only ..._free needs to be alone.
+ * Handles are immutable, matchers apart: any number of threads may use one, and only ..._free needs
+ * to be alone. A matcher belongs to one thread at a time.
  * Errors: every call returns a baton_status; unless BATON_TEXT_OK, *error holds an English sentence
  * (UTF-8) and the other out parameters are unchanged. A panic in Rust comes back as
  * BATON_TEXT_INTERNAL; none unwinds out. Texts are pointer and length, never zero-terminated; a
@@ -91,6 +92,45 @@ typedef struct {
 baton_status baton_template_render(const baton_template* chat_template,
                                    const baton_template_input* input, baton_bytes* out,
                                    baton_bytes* error);
+
+/* ---- grammars ---- */
+typedef struct baton_grammar_vocabulary baton_grammar_vocabulary;
+typedef struct baton_grammar baton_grammar;
+typedef struct baton_matcher baton_matcher;
+
+typedef struct {
+  baton_view bytes;     /* as in baton_vocabulary */
+  const uint32_t* ends; /* (count) */
+  const uint8_t* flags; /* (count) */
+  size_t count;
+} baton_token_table;
+
+/* end_tokens: the ids that end a sequence; allowed where a text of the grammar may end. */
+baton_status baton_grammar_vocabulary_new(const baton_token_table* tokens,
+                                          const int32_t* end_tokens, size_t n_end_tokens,
+                                          baton_grammar_vocabulary** out, baton_bytes* error);
+/* Grammars keep what they need of it. */
+void baton_grammar_vocabulary_free(baton_grammar_vocabulary* vocabulary);
+
+/* kind: a GrammarKind (common/grammar_spec.h). */
+baton_status baton_grammar_new(const baton_grammar_vocabulary* vocabulary, int32_t kind,
+                               baton_view source, baton_grammar** out, baton_bytes* error);
+/* Matchers keep what they need of it. */
+void baton_grammar_free(baton_grammar* grammar);
+
+baton_status baton_matcher_new(const baton_grammar* grammar, baton_matcher** out,
+                               baton_bytes* error);
+baton_status baton_matcher_copy(const baton_matcher* matcher, baton_matcher** out,
+                                baton_bytes* error);
+void baton_matcher_free(baton_matcher* matcher);
+/* Sets bit i of words if token i is allowed, clears all others. BATON_TEXT_EXHAUSTED: a limit. */
+baton_status baton_matcher_mask(baton_matcher* matcher, uint32_t* words, size_t n_words,
+                                baton_bytes* error);
+/* BATON_TEXT_INVALID: the token is not allowed; the matcher is unchanged. */
+baton_status baton_matcher_push(baton_matcher* matcher, int32_t token, baton_bytes* error);
+enum { BATON_MATCHER_ACCEPTING = 1, BATON_MATCHER_DONE = 2, BATON_MATCHER_FAILED = 4 };
+/* Returns BATON_MATCHER_... together. */
+int32_t baton_matcher_state(baton_matcher* matcher);
 
 #ifdef __cplusplus
 }

@@ -7,18 +7,22 @@ mod clock;
 mod dialect;
 mod error;
 mod filters;
+mod grammar;
+mod grammar_source;
 mod json;
 mod methods;
 mod python;
+mod schema_check;
 mod tests;
 mod tokenizer;
 
 use chat_template::{ChatTemplate, RenderInput};
 use clock::CivilTime;
 use error::{Failure, Status};
+use grammar::{Grammar, GrammarMatcher, VocabularyInput};
 use std::cell::RefCell;
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::sync::Once;
+use std::sync::{Arc, Once};
 use tokenizer::Tokenizer;
 
 #[repr(C)]
@@ -72,6 +76,14 @@ pub struct Vocabulary {
     ends: Owned<u32>,
     flags: Owned<u8>,
     leading_space: i32,
+}
+
+#[repr(C)]
+pub struct TokenTableView {
+    bytes: View,
+    ends: *const u32,
+    flags: *const u8,
+    count: usize,
 }
 
 #[repr(C)]
@@ -130,6 +142,19 @@ unsafe fn guarded<T>(out: *mut T, error: *mut Owned<u8>, body: impl FnOnce() -> 
     failure.status
 }
 
+/// `guarded` for calls that return nothing.
+unsafe fn guarded_call(error: *mut Owned<u8>, body: impl FnOnce() -> Result<(), Failure>) -> Status {
+    let mut nothing = ();
+    guarded(&mut nothing, error, body)
+}
+
+/// A destructor that panics leaves nothing to report to: the process goes on without those bytes.
+unsafe fn free<T>(object: *mut T) {
+    if !object.is_null() {
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(Box::from_raw(object))));
+    }
+}
+
 #[no_mangle]
 pub unsafe extern "C" fn baton_bytes_free(bytes: Owned<u8>) {
     bytes.free();
@@ -152,10 +177,7 @@ pub unsafe extern "C" fn baton_tokenizer_new(json: View, out: *mut *mut Tokenize
 
 #[no_mangle]
 pub unsafe extern "C" fn baton_tokenizer_free(tokenizer: *mut Tokenizer) {
-    if !tokenizer.is_null() {
-        // The call has no out parameter for an error, so a panic of the destructor is dropped; the bytes leak.
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(Box::from_raw(tokenizer))));
-    }
+    free(tokenizer);
 }
 
 #[no_mangle]
@@ -235,9 +257,7 @@ pub unsafe extern "C" fn baton_template_new(
 
 #[no_mangle]
 pub unsafe extern "C" fn baton_template_free(template: *mut ChatTemplate) {
-    if !template.is_null() {
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(Box::from_raw(template))));
-    }
+    free(template);
 }
 
 #[no_mangle]
@@ -266,4 +286,102 @@ pub unsafe extern "C" fn baton_template_render(
         })?;
         Ok(Owned::new(text.into_bytes()))
     })
+}
+
+unsafe fn slice<'a, T>(data: *const T, count: usize) -> &'a [T] {
+    if count == 0 {
+        &[]
+    } else {
+        std::slice::from_raw_parts(data, count)
+    }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn baton_grammar_vocabulary_new(
+    tokens: *const TokenTableView,
+    end_tokens: *const i32,
+    n_end_tokens: usize,
+    out: *mut *mut Arc<grammar::Vocabulary>,
+    error: *mut Owned<u8>,
+) -> Status {
+    guarded(out, error, || {
+        let tokens = &*tokens;
+        let vocabulary = grammar::Vocabulary::new(&VocabularyInput {
+            bytes: tokens.bytes.bytes(),
+            ends: slice(tokens.ends, tokens.count),
+            flags: slice(tokens.flags, tokens.count),
+            end_tokens: slice(end_tokens, n_end_tokens),
+        })?;
+        Ok(Box::into_raw(Box::new(Arc::new(vocabulary))))
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn baton_grammar_vocabulary_free(vocabulary: *mut Arc<grammar::Vocabulary>) {
+    free(vocabulary);
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn baton_grammar_new(
+    vocabulary: *const Arc<grammar::Vocabulary>,
+    kind: i32,
+    source: View,
+    out: *mut *mut Grammar,
+    error: *mut Owned<u8>,
+) -> Status {
+    guarded(out, error, || {
+        let grammar = Grammar::new(&*vocabulary, kind, source.text("the grammar")?)?;
+        Ok(Box::into_raw(Box::new(grammar)))
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn baton_grammar_free(grammar: *mut Grammar) {
+    free(grammar);
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn baton_matcher_new(
+    grammar: *const Grammar,
+    out: *mut *mut GrammarMatcher,
+    error: *mut Owned<u8>,
+) -> Status {
+    guarded(out, error, || Ok(Box::into_raw(Box::new((*grammar).matcher()))))
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn baton_matcher_copy(
+    matcher: *const GrammarMatcher,
+    out: *mut *mut GrammarMatcher,
+    error: *mut Owned<u8>,
+) -> Status {
+    guarded(out, error, || Ok(Box::into_raw(Box::new((*matcher).copy()))))
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn baton_matcher_free(matcher: *mut GrammarMatcher) {
+    free(matcher);
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn baton_matcher_mask(
+    matcher: *mut GrammarMatcher,
+    words: *mut u32,
+    n_words: usize,
+    error: *mut Owned<u8>,
+) -> Status {
+    guarded_call(error, || {
+        let words = if n_words == 0 { &mut [] } else { std::slice::from_raw_parts_mut(words, n_words) };
+        (*matcher).fill_mask(words)
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn baton_matcher_push(matcher: *mut GrammarMatcher, token: i32, error: *mut Owned<u8>) -> Status {
+    guarded_call(error, || (*matcher).push(token))
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn baton_matcher_state(matcher: *mut GrammarMatcher) -> i32 {
+    catch_unwind(AssertUnwindSafe(|| (*matcher).state())).unwrap_or(grammar::FAILED)
 }

@@ -1,0 +1,330 @@
+//! Looks through a JSON schema before llguidance compiles it: names the path of what is wrong or not supported, and
+//! bounds what compiling costs. Keywords that nobody defined are ignored, as the standard says.
+
+use crate::error::Failure;
+use crate::grammar_source::{check_regex, MOST_DEPTH};
+use serde_json::Value as Json;
+use std::collections::HashMap;
+
+/// Schemas within schemas with references followed, on the way the library goes by recursion.
+const MOST_RECURSION: usize = 200;
+const MOST_LENGTH: u64 = 100_000;
+const MOST_ITEMS: u64 = 10_000;
+const MOST_PATTERNS: usize = 16;
+/// Schemas after alternatives are multiplied out (anyOf beside anyOf).
+const MOST_EXPANDED: u64 = 20_000;
+/// The library compares the options of oneOf in pairs.
+const MOST_ONE_OF: u64 = 1000;
+
+const TYPES: [&str; 7] = ["null", "boolean", "integer", "number", "string", "array", "object"];
+const FORMATS: [&str; 10] =
+    ["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"];
+const NOT_SUPPORTED: [&str; 14] = [
+    "not",
+    "if",
+    "then",
+    "else",
+    "contains",
+    "minContains",
+    "maxContains",
+    "dependencies",
+    "dependentRequired",
+    "dependentSchemas",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+    "$recursiveRef",
+    "$dynamicRef",
+];
+
+/// Removes what has no effect, and `x-guidance`; returns whether whitespace between tokens is allowed.
+pub fn check(root: &mut Json) -> Result<bool, Failure> {
+    let flexible = take_options(root)?;
+    remove_without_effect(root, 0);
+    let mut checker = Checker { root, size_of_target: HashMap::new() };
+    checker.schema(root, &mut Path::default(), 0, 0)?;
+    Ok(flexible)
+}
+
+fn take_options(root: &mut Json) -> Result<bool, Failure> {
+    let Some(options) = root.as_object_mut().and_then(|object| object.shift_remove("x-guidance")) else {
+        return Ok(true);
+    };
+    let wrong = || Failure::invalid("x-guidance may be {\"whitespace_flexible\": true or false} and nothing else");
+    match options.as_object() {
+        Some(options) if options.keys().all(|key| key == "whitespace_flexible") => match options.values().next() {
+            None => Ok(true),
+            Some(flexible) => flexible.as_bool().ok_or_else(wrong),
+        },
+        _ => Err(wrong()),
+    }
+}
+
+/// SDKs write `propertyNames: {"type": "string"}` and `uniqueItems: false`, which any JSON fulfils.
+fn remove_without_effect(schema: &mut Json, depth: usize) {
+    let Some(object) = schema.as_object_mut().filter(|_| depth <= MOST_DEPTH) else { return };
+    let any_name = |names: &Json| match names {
+        Json::Bool(yes) => *yes,
+        Json::Object(names) => names.iter().all(|(key, value)| key == "type" && value == "string"),
+        _ => false,
+    };
+    if object.get("propertyNames").is_some_and(any_name) {
+        object.shift_remove("propertyNames");
+    }
+    if object.get("uniqueItems") == Some(&Json::Bool(false)) {
+        object.shift_remove("uniqueItems");
+    }
+    for (key, value) in object {
+        match (key.as_str(), value) {
+            ("properties" | "patternProperties" | "$defs" | "definitions", Json::Object(named)) => {
+                named.values_mut().for_each(|schema| remove_without_effect(schema, depth + 1));
+            }
+            ("items" | "prefixItems" | "anyOf" | "oneOf" | "allOf", Json::Array(listed)) => {
+                listed.iter_mut().for_each(|schema| remove_without_effect(schema, depth + 1));
+            }
+            ("items" | "additionalItems" | "additionalProperties", schema) => remove_without_effect(schema, depth + 1),
+            _ => {}
+        }
+    }
+}
+
+#[derive(Default)]
+struct Path(Vec<String>);
+
+impl Path {
+    fn error(&self, text: impl AsRef<str>) -> Failure {
+        Failure::invalid(format!("schema at /{}: {}", self.0.join("/"), text.as_ref()))
+    }
+}
+
+/// What is left of a schema after llguidance multiplied it out.
+#[derive(Clone, Copy)]
+struct Size {
+    alternatives: u64,
+    schemas: u64,
+}
+
+const ONE: Size = Size { alternatives: 1, schemas: 1 };
+
+impl Size {
+    fn either(self, other: Size) -> Size {
+        Size {
+            alternatives: self.alternatives.saturating_add(other.alternatives),
+            schemas: self.schemas.saturating_add(other.schemas),
+        }
+    }
+    /// A part of an object or array, which keeps its alternatives to itself until two objects are intersected.
+    fn with_part(self, part: Size) -> Size {
+        Size {
+            alternatives: self.alternatives.max(part.alternatives),
+            schemas: self.schemas.saturating_add(part.schemas),
+        }
+    }
+    fn both(self, other: Size) -> Size {
+        let left = self.schemas.saturating_mul(other.alternatives);
+        let right = other.schemas.saturating_mul(self.alternatives);
+        Size { alternatives: self.alternatives.saturating_mul(other.alternatives), schemas: left.saturating_add(right) }
+    }
+}
+
+struct Checker<'a> {
+    root: &'a Json,
+    /// None: being looked through, so the reference is part of a circle.
+    size_of_target: HashMap<String, Option<Size>>,
+}
+
+impl Checker<'_> {
+    fn schema(&mut self, schema: &Json, path: &mut Path, depth: usize, recursion: usize) -> Result<Size, Failure> {
+        if depth > MOST_DEPTH || recursion > MOST_RECURSION {
+            return Err(path.error(format!(
+                "schemas nest deeper than {MOST_DEPTH}, or than {MOST_RECURSION} with references followed"
+            )));
+        }
+        let object = match schema {
+            Json::Bool(_) => return Ok(ONE),
+            Json::Object(object) => object,
+            _ => return Err(path.error("a schema must be an object or a boolean")),
+        };
+        let mut own = ONE; // type, properties and the like
+        let mut beside = Vec::new(); // what the library intersects with it: anyOf, allOf, $ref, enum
+        for (key, value) in object {
+            path.0.push(key.replace('~', "~0").replace('/', "~1"));
+            match key.as_str() {
+                "properties" | "patternProperties" => {
+                    own = own.with_part(self.named(key, value, path, depth, recursion)?);
+                }
+                "$defs" | "definitions" => {
+                    self.named(key, value, path, depth, recursion)?;
+                }
+                "items" | "additionalItems" | "additionalProperties" if !value.is_array() => {
+                    own = own.with_part(self.schema(value, path, depth + 1, recursion + 1)?);
+                }
+                "items" | "prefixItems" => {
+                    for size in self.listed(value, path, depth, recursion)? {
+                        own = own.with_part(size);
+                    }
+                }
+                "anyOf" | "oneOf" | "allOf" => {
+                    let sizes = self.listed(value, path, depth, recursion)?;
+                    if sizes.is_empty() {
+                        return Err(path.error(format!("{key} is empty")));
+                    }
+                    let join = if key == "allOf" { Size::both } else { Size::either };
+                    let size = sizes.into_iter().reduce(join).unwrap_or(ONE);
+                    if key == "oneOf" && size.schemas > MOST_ONE_OF {
+                        return Err(path.error(format!("oneOf has more than {MOST_ONE_OF} schemas; use anyOf")));
+                    }
+                    beside.push(size);
+                }
+                "$ref" => beside.push(self.reference(value, path, recursion)?),
+                "enum" | "const" => {
+                    own.schemas = own.schemas.saturating_add(literal(key, value, path)?);
+                }
+                _ => check_plain(key, value, path)?,
+            }
+            path.0.pop();
+        }
+        let size = beside.into_iter().fold(own, Size::both);
+        if size.schemas > MOST_EXPANDED {
+            return Err(path.error("too many combinations of alternatives (anyOf, oneOf, allOf)"));
+        }
+        Ok(size)
+    }
+
+    fn named(
+        &mut self,
+        key: &str,
+        value: &Json,
+        path: &mut Path,
+        depth: usize,
+        recursion: usize,
+    ) -> Result<Size, Failure> {
+        let schemas = value.as_object().ok_or_else(|| path.error("must be an object of schemas"))?;
+        let patterns = key == "patternProperties";
+        if patterns && schemas.len() > MOST_PATTERNS {
+            return Err(path.error(format!("at most {MOST_PATTERNS} patterns are allowed")));
+        }
+        let mut size = ONE;
+        for (name, schema) in schemas {
+            path.0.push(name.replace('~', "~0").replace('/', "~1"));
+            if patterns {
+                check_regex(name, "dw").map_err(|e| path.error(e.text))?;
+            }
+            size = size.with_part(self.schema(schema, path, depth + 1, recursion + 1)?);
+            path.0.pop();
+        }
+        Ok(size)
+    }
+
+    fn listed(&mut self, value: &Json, path: &mut Path, depth: usize, recursion: usize) -> Result<Vec<Size>, Failure> {
+        let schemas = value.as_array().ok_or_else(|| path.error("must be an array of schemas"))?;
+        let mut sizes = Vec::with_capacity(schemas.len());
+        for (index, schema) in schemas.iter().enumerate() {
+            path.0.push(index.to_string());
+            sizes.push(self.schema(schema, path, depth + 1, recursion + 1)?);
+            path.0.pop();
+        }
+        Ok(sizes)
+    }
+
+    fn reference(&mut self, value: &Json, path: &mut Path, recursion: usize) -> Result<Size, Failure> {
+        let reference = value.as_str().ok_or_else(|| path.error("$ref must be a string"))?;
+        if reference != "#" && !reference.starts_with("#/") {
+            return Err(path.error(format!(
+                "$ref {reference:?} is outside of the schema; only \"#\" and \"#/...\" are supported"
+            )));
+        }
+        if reference.contains(['~', '%']) {
+            return Err(path.error("$ref with ~ or % is not supported; rename the definition"));
+        }
+        if let Some(known) = self.size_of_target.get(reference) {
+            return Ok(known.unwrap_or(ONE));
+        }
+        let target = self.target(reference).ok_or_else(|| path.error(format!("$ref {reference:?} leads nowhere")))?;
+        self.size_of_target.insert(reference.to_string(), None);
+        let size = self.schema(&target, path, 0, recursion + 1)?;
+        self.size_of_target.insert(reference.to_string(), Some(size));
+        Ok(size)
+    }
+
+    /// As the library finds it. A copy, since looking through it needs the checker.
+    fn target(&self, reference: &str) -> Option<Json> {
+        let mut at = self.root;
+        for segment in reference.trim_start_matches('#').split('/').skip(1).filter(|_| reference.len() > 2) {
+            at = match at {
+                Json::Array(items) => items.get(segment.parse::<usize>().ok()?)?,
+                other => other.get(segment)?,
+            };
+        }
+        Some(at.clone())
+    }
+}
+
+/// The number of values in a constant.
+fn literal(key: &str, value: &Json, path: &Path) -> Result<u64, Failure> {
+    if key == "enum" && value.as_array().is_none_or(|values| values.is_empty()) {
+        return Err(path.error("enum must be an array, not empty"));
+    }
+    fn count(value: &Json) -> u64 {
+        match value {
+            Json::Array(items) => 1 + items.iter().map(count).sum::<u64>(),
+            Json::Object(object) => 1 + object.values().map(count).sum::<u64>(),
+            _ => 1,
+        }
+    }
+    Ok(count(value))
+}
+
+fn check_plain(key: &str, value: &Json, path: &Path) -> Result<(), Failure> {
+    match key {
+        "type" => check_types(value, path),
+        "pattern" => match value.as_str() {
+            Some(pattern) => check_regex(pattern, "dw").map_err(|e| path.error(e.text)),
+            None => Err(path.error("pattern must be a string")),
+        },
+        "format" => match value.as_str() {
+            Some(format) if FORMATS.contains(&format) => Ok(()),
+            _ => Err(path.error(format!("format {value} is not supported; supported are {}", FORMATS.join(", ")))),
+        },
+        "required" => match value.as_array() {
+            Some(names) if names.iter().all(Json::is_string) => Ok(()),
+            _ => Err(path.error("required must be an array of strings")),
+        },
+        "minLength" | "maxLength" => check_count(key, value, MOST_LENGTH, path),
+        "minItems" | "maxItems" | "minProperties" | "maxProperties" => check_count(key, value, MOST_ITEMS, path),
+        "minimum" | "maximum" => check_number(key, value, path),
+        "exclusiveMinimum" | "exclusiveMaximum" if value.is_boolean() => Ok(()), // draft 4
+        "exclusiveMinimum" | "exclusiveMaximum" => check_number(key, value, path),
+        "multipleOf" => match value.as_f64() {
+            Some(number) if number > 0.0 => Ok(()),
+            _ => Err(path.error("multipleOf must be a number above 0")),
+        },
+        "uniqueItems" | "propertyNames" | "x-guidance" => Err(path.error(format!("{key} is not supported here"))),
+        _ if NOT_SUPPORTED.contains(&key) => Err(path.error(format!("{key} is not supported"))),
+        _ => Ok(()),
+    }
+}
+
+fn check_types(value: &Json, path: &Path) -> Result<(), Failure> {
+    let known = |name: &Json| match name.as_str() {
+        Some(name) if TYPES.contains(&name) => Ok(()),
+        _ => Err(path.error(format!("type {name} is not one of {}", TYPES.join(", ")))),
+    };
+    match value {
+        Json::Array(names) if !names.is_empty() => names.iter().try_for_each(known),
+        name => known(name),
+    }
+}
+
+fn check_count(key: &str, value: &Json, max: u64, path: &Path) -> Result<(), Failure> {
+    match value.as_u64() {
+        Some(count) if count <= max => Ok(()),
+        _ => Err(path.error(format!("{key} must be a whole number from 0 to {max}, not {value}"))),
+    }
+}
+
+fn check_number(key: &str, value: &Json, path: &Path) -> Result<(), Failure> {
+    match value.as_f64() {
+        Some(_) => Ok(()),
+        None => Err(path.error(format!("{key} must be a number, not {value}"))),
+    }
+}
