@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "bench/grammar_bench.h"
 #include "bench/kernels/attention_bench.h"
 #include "bench/kernels/kernels_bench.h"
 #include "bench/kernels/step_bench.h"
@@ -42,6 +43,7 @@ baton bench kernels       linear layers on every path, also in a plain order
   --isa avx2,avx512 --weights bf16,int8,int4 --rows 1,8,512 --k 2048 --n 8192
 baton bench attention     attention and sampler on every path: --threads 1,2
   --contexts 512,4096 --seconds 0.5 (kernels: 1) --samples 7 (min number)
+baton bench grammar       masks of structured output: --vocab 128000 --rounds 3
 baton bench relay MODEL        prefill shared by processes of this machine
   --ranks 2 --tokens 4096 --link 94e6 (bytes/s; 0 = not limited) --rounds 3
   --schemes one,kvr-s,streaming --memory (peaks) --noise 8 (links also at 1/8)
@@ -104,12 +106,14 @@ void AddSeconds(CLI::App* app, double* seconds) { app->add_option("--seconds", *
 struct BenchCommandLine::State {
   CLI::App* bench = nullptr;
   CLI::App *load = nullptr, *interference = nullptr, *step = nullptr, *kernels = nullptr,
-           *attention = nullptr, *relay = nullptr, *relay_rank = nullptr, *transfer = nullptr;
+           *attention = nullptr, *grammar = nullptr, *relay = nullptr, *relay_rank = nullptr,
+           *transfer = nullptr;
   LoadBenchOptions load_options;
   InterferenceBenchOptions interference_options;
   StepBenchOptions step_options;
   KernelsBenchOptions kernels_options;
   AttentionBenchOptions attention_options;
+  GrammarBenchOptions grammar_options;
   RelaySimulationOptions relay_simulation;
   RelayMeasurementOptions relay_measurement;
   bool simulate_relay = false, relay_json = false;
@@ -294,6 +298,15 @@ void BenchCommandLine::Declare(CLI::App* bench) {
     app->add_option("--contexts", options.contexts)->delimiter(',');
   }
   {
+    GrammarBenchOptions& options = state.grammar_options;
+    CLI::App* app = state.grammar = add("grammar", &options.json);
+    app->add_option("--tokenizer", options.tokenizer);
+    app->add_option("--vocab", options.vocab);
+    app->add_option("--rounds", options.rounds);
+    app->add_option("--max-tokens", options.max_tokens);
+    app->add_option("--seed", options.seed);
+  }
+  {
     RelayMeasurementOptions& options = state.relay_measurement;
     CLI::App* app = state.relay = add("relay", &state.relay_json);
     app->add_option("MODEL,--model.path", state.model.path);
@@ -341,6 +354,9 @@ std::function<int()> BenchCommandLine::Chosen() const {
   if (state->step->parsed()) return [state] { return state->RunStep(); };
   if (state->kernels->parsed()) return [state] { return state->RunKernels(); };
   if (state->attention->parsed()) return [state] { return state->RunAttention(); };
+  if (state->grammar->parsed()) {
+    return [state] { return Fail(RunGrammarBench(state->grammar_options)); };
+  }
   if (state->relay->parsed()) {
     return [state] { return state->RunRelay(); };
   }

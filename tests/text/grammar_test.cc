@@ -203,10 +203,23 @@ TEST_CASE("special tokens and ids without a token are never text") {
     CHECK(model.tokenizer->IsToken(id));
     if (id != model.end) CHECK_FALSE(model.tokenizer->IsSpecial(id));
   }
-  // A grammar may name one.
+  // A grammar may name one, but not an end token.
+  const int32_t start = model.tokenizer->IdOf("<|im_start|>").value();
   GrammarMatcher named = MatcherOf(model, GrammarKind::kParts,
-                                   absl::StrCat(R"([{"token":)", model.end, R"(},{"text":"a"}])"));
-  CHECK(Allowed(model, named) == std::vector<int32_t>{model.end});
+                                   absl::StrCat(R"([{"token":)", start, R"(},{"text":"a"}])"));
+  CHECK(Allowed(model, named) == std::vector<int32_t>{start});
+  CHECK(named.Push(start).ok());
+  CHECK(Compile(model, GrammarKind::kParts, absl::StrCat(R"([{"token":)", model.end, "}]"))
+            .status()
+            .code() == StatusCode::kInvalidArgument);
+  GrammarMatcher lark =
+      MatcherOf(model, GrammarKind::kLark, "start: (\"b\" | <|im_start|> | <|im_end|>)+");
+  CHECK_FALSE(lark.Push(model.end).ok());
+  const std::vector<int32_t> any = Allowed(model, lark);
+  CHECK(std::count(any.begin(), any.end(), start) == 1);
+  CHECK(std::count(any.begin(), any.end(), model.end) == 0);
+  CHECK(Compile(model, GrammarKind::kLark, "start: <|im_end|>").status().code() ==
+        StatusCode::kInvalidArgument);
   // An ordinary token that ends sequences is no text either.
   const int32_t letter = model.tokenizer->IdOf("a").value();
   const auto vocabulary =
@@ -267,6 +280,11 @@ TEST_CASE("what is no grammar is an error that names the place") {
       {GrammarKind::kLark, "start[max_tokens=3]: /a*/", "attributes"},
       {GrammarKind::kLark, "start: @other", "@name"},
       {GrammarKind::kLark, "start: <|no_such_token|>", "no_such_token"},
+      {GrammarKind::kLark, "start: A\nA: /[ab]+/ & ~/a/", "`&`"},
+      {GrammarKind::kLark, "start: A\nA: ~/a/", "`~`"},
+      {GrammarKind::kJsonSchema, R"({"multipleOf":123456789})", "/multipleOf"},
+      {GrammarKind::kJsonSchema, R"({"anyOf":[{"multipleOf":997},{"multipleOf":0.991}]})",
+       "/anyOf/1/multipleOf"},
       {GrammarKind::kJsonSchema, "", "JSON"},
       {GrammarKind::kJsonSchema, "{", "JSON"},
       {GrammarKind::kJsonSchema, "7", "object or a boolean"},

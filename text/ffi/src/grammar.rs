@@ -1,7 +1,7 @@
 //! Grammars that decide which tokens may come next, by llguidance: the vocabulary, built once per tokenizer; a
 //! compiled grammar; a matcher per sequence.
 
-use crate::error::{Failure, Status};
+use crate::error::Failure;
 use crate::grammar_source;
 use llguidance::api::{GrammarInit, ParserLimits};
 use llguidance::toktrie::{InferenceCapabilities, TokRxInfo, TokTrie, TokenId, TokenizerEnv, INVALID_TOKEN};
@@ -18,11 +18,11 @@ const MOST_TOKENS: usize = 1 << 21;
 fn limits() -> ParserLimits {
     ParserLimits {
         max_items_in_row: 2000,
-        initial_lexer_fuel: 1_000_000,
+        initial_lexer_fuel: 250_000,
         step_lexer_fuel: 200_000,
         step_max_items: 50_000,
-        max_lexer_states: 250_000,
-        max_grammar_size: 500_000,
+        max_lexer_states: 50_000,
+        max_grammar_size: 200_000,
         precompute_large_lexemes: true,
         verbose_errors: false, // would put the grammar and the tokens so far into errors
     }
@@ -112,8 +112,31 @@ impl Vocabulary {
         Ok(Vocabulary { factory, exists, ends })
     }
 
-    pub fn has_token(&self, id: usize) -> bool {
-        id / 32 < self.exists.len() && self.exists[id / 32] & (1 << (id % 32)) != 0
+    /// Whether the id is that of a token which may be part of a text.
+    pub fn is_part(&self, id: usize) -> bool {
+        let exists = id / 32 < self.exists.len() && self.exists[id / 32] & (1 << (id % 32)) != 0;
+        exists && !self.is_end(id)
+    }
+
+    fn is_end(&self, id: usize) -> bool {
+        self.ends.iter().any(|&end| end as usize == id)
+    }
+
+    /// Writes the mask to the first words of `words`. An error is the library's text.
+    fn fill_mask(&self, matcher: &mut Matcher, words: &mut [u32]) -> Result<(), String> {
+        let mask = matcher.compute_mask_or_eos().map_err(|e| e.to_string())?;
+        for ((word, bits), exists) in words.iter_mut().zip(mask.as_slice()).zip(&self.exists) {
+            *word = bits & exists;
+        }
+        let stopped = matcher.is_stopped();
+        // A Lark grammar that names an end token cannot have it in the middle of a text.
+        if !stopped && !matcher.is_accepting().map_err(|e| e.to_string())? {
+            self.ends.iter().for_each(|&id| words[id as usize / 32] &= !(1 << (id % 32)));
+        }
+        if !stopped && words[..self.exists.len()].iter().all(|&word| word == 0) {
+            return Err(NO_TOKEN.into());
+        }
+        Ok(())
     }
 }
 
@@ -137,10 +160,8 @@ impl Grammar {
             .map_err(|e| Failure::invalid(sentence(&e.to_string())))?;
         let mut start = Matcher::new(Ok(parser));
         // The first mask shows that there is a beginning, and its lexer states are copied to all matchers.
-        let mask = start.compute_mask_or_eos().map_err(|e| first_mask_failure(&e.to_string()))?;
-        if mask.num_set() == 0 {
-            return Err(Failure::invalid("no token of the vocabulary begins a text of this grammar"));
-        }
+        let mut mask = vec![0; vocabulary.exists.len()];
+        vocabulary.fill_mask(&mut start, &mut mask).map_err(|e| Failure::invalid(first_mask_text(&e)))?;
         Ok(Grammar { start: Mutex::new(start), vocabulary: vocabulary.clone() })
     }
 
@@ -156,6 +177,8 @@ pub struct GrammarMatcher {
     matcher: Matcher,
     vocabulary: Arc<Vocabulary>,
 }
+
+const NO_TOKEN: &str = "no token is allowed";
 
 pub const ACCEPTING: i32 = 1;
 pub const DONE: i32 = 2;
@@ -175,26 +198,26 @@ impl GrammarMatcher {
                 exists.len()
             )));
         }
-        let mask = self.matcher.compute_mask_or_eos().map_err(|e| limit_failure(&e.to_string()))?;
         words.fill(0);
-        for ((word, bits), exists) in words.iter_mut().zip(mask.as_slice()).zip(exists) {
-            *word = bits & exists;
-        }
-        Ok(())
+        self.vocabulary.fill_mask(&mut self.matcher, words).map_err(|e| limit_failure(&e))
     }
 
     pub fn push(&mut self, token: i32) -> Result<(), Failure> {
         let not_allowed = || Failure::invalid(format!("token {token} is not what the grammar allows here"));
-        if token < 0 || !self.vocabulary.has_token(token as usize) {
+        let is_end = token >= 0 && self.vocabulary.is_end(token as usize);
+        if !is_end && !(token >= 0 && self.vocabulary.is_part(token as usize)) {
             return Err(not_allowed());
         }
         if self.matcher.is_stopped() && !self.matcher.is_error() {
-            let is_end = self.vocabulary.ends.contains(&(token as TokenId));
             return if is_end { Ok(()) } else { Err(not_allowed()) };
         }
         match self.matcher.try_consume_tokens(&[token as TokenId]) {
             Ok(1) => Ok(()),
-            Ok(_) => Err(not_allowed()),
+            // The library says the same of a token whose lexer states are beyond the limit; its next mask tells.
+            Ok(_) => match self.matcher.compute_mask_or_eos() {
+                Ok(_) => Err(not_allowed()),
+                Err(e) => Err(limit_failure(&e.to_string())),
+            },
             Err(e) => Err(limit_failure(&e.to_string())),
         }
     }
@@ -218,10 +241,10 @@ fn limit_failure(error: &str) -> Failure {
     Failure::exhausted(format!("the grammar hit a limit: {}", sentence(error)))
 }
 
-fn first_mask_failure(error: &str) -> Failure {
+fn first_mask_text(error: &str) -> String {
     match sentence(error).as_str() {
-        "NoExtensionBias" => Failure::invalid("no token of the vocabulary begins a text of this grammar"),
-        other => Failure { status: Status::Invalid, text: format!("the grammar hits a limit at its start: {other}") },
+        "NoExtensionBias" | NO_TOKEN => "no token of the vocabulary begins a text of this grammar".into(),
+        other => format!("the grammar hits a limit at its start: {other}"),
     }
 }
 

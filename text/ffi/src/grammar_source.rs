@@ -13,6 +13,8 @@ pub const MOST_DEPTH: usize = 32;
 /// Rules of a Lark grammar: the library goes from rule to rule by recursion.
 const MOST_RULES: usize = 500;
 const MOST_CHOICES: usize = 5000;
+/// `?`, `*` and the like: a row of parts that may all be absent costs its length squared.
+const MOST_REPETITIONS: usize = 1000;
 /// Between two tokens of JSON; without a bound a model may write spaces until its tokens are used up.
 const WHITESPACE: &str = r"[\x20\x0A\x0D\x09]{1,40}";
 
@@ -88,6 +90,7 @@ fn regex_terminal(regex: &str) -> Result<String, Failure> {
 
 /// Refuses what the library's regex engine does not know. `ascii`: classes that mean ASCII alone ("dw" in schemas).
 pub fn check_regex(regex: &str, ascii: &str) -> Result<(), Failure> {
+    check_repetitions(regex)?;
     let mut parser = regex_syntax::ParserBuilder::new().nest_limit(MOST_DEPTH as u32).build();
     let regex = regex_to_lark(regex, ascii);
     parser.parse(&regex).map(|_| ()).map_err(|e| {
@@ -98,6 +101,14 @@ pub fn check_regex(regex: &str, ascii: &str) -> Result<(), Failure> {
         };
         Failure::invalid(format!("the regex is not valid or not supported: {kind}"))
     })
+}
+
+fn check_repetitions(text: &str) -> Result<(), Failure> {
+    let count = text.bytes().filter(|b| matches!(b, b'?' | b'*' | b'+' | b'{')).count();
+    match count <= MOST_REPETITIONS {
+        true => Ok(()),
+        false => Err(Failure::invalid(format!("{count} of ?, *, + and {{ are too many; use up to {MOST_REPETITIONS}"))),
+    }
 }
 
 fn choice_terminal(choices: &Json) -> Result<String, Failure> {
@@ -126,7 +137,8 @@ fn check_lark(source: &str) -> Result<(), Failure> {
     if source.trim_start().starts_with('{') {
         return Err(Failure::invalid("a list of grammars in JSON is not supported; write one Lark grammar"));
     }
-    let (mut depth, mut nots, mut rules) = (0usize, 0usize, 0usize);
+    check_repetitions(source)?;
+    let (mut depth, mut rules) = (0usize, 0usize);
     let bytes = source.as_bytes();
     let mut at = 0;
     while at < bytes.len() {
@@ -137,7 +149,12 @@ fn check_lark(source: &str) -> Result<(), Failure> {
             quote @ (b'"' | b'/') => at = literal_end(bytes, at, quote),
             b'(' | b'[' | b'{' => depth += 1,
             b')' | b']' | b'}' => depth = depth.saturating_sub(1),
-            b'~' => nots += 1,
+            b'~' | b'&' => {
+                return Err(Failure::invalid(format!(
+                    "`{}` (terminals without or within others) is not supported",
+                    rest[0] as char
+                )))
+            }
             b':' if rest.starts_with(b"::=") => {
                 return Err(Failure::invalid("GBNF and EBNF (`::=`) are not supported; write the grammar in Lark"))
             }
@@ -153,7 +170,7 @@ fn check_lark(source: &str) -> Result<(), Failure> {
             b'@' => return Err(Failure::invalid("references to other grammars (`@name`) are not supported")),
             _ => {}
         }
-        if depth > MOST_DEPTH || nots > MOST_DEPTH {
+        if depth > MOST_DEPTH {
             return Err(Failure::invalid(format!("the grammar nests deeper than {MOST_DEPTH}")));
         }
         at += 1;
@@ -217,12 +234,18 @@ impl PartsWriter<'_> {
                 _ => Err(Failure::invalid("`text` of a part must be a string, not empty")),
             },
             "token" => match value.as_u64() {
-                Some(id) if self.vocabulary.has_token(id as usize) => Ok(format!("<[{id}]>")),
-                _ => Err(Failure::invalid(format!("`token` of a part must be the id of a token, not {value}"))),
+                Some(id) if self.vocabulary.is_part(id as usize) => Ok(format!("<[{id}]>")),
+                _ => Err(Failure::invalid(format!(
+                    "`token` of a part must be the id of a token that ends no text, not {value}"
+                ))),
             },
             "regex" => regex_terminal(value.as_str().unwrap_or_default()),
             "choice" => choice_terminal(value),
             "schema" => {
+                const MOST_SCHEMAS: usize = 256;
+                if self.schemas.len() == MOST_SCHEMAS {
+                    return Err(Failure::invalid(format!("the parts have more than {MOST_SCHEMAS} schemas")));
+                }
                 let name = format!("schema{}", self.schemas.len());
                 let mut grammar = GrammarWithLexer::from_json_schema(read_schema(value.clone())?);
                 grammar.name = Some(name.clone());

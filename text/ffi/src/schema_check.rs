@@ -8,9 +8,15 @@ use std::collections::HashMap;
 
 /// Schemas within schemas with references followed, on the way the library goes by recursion.
 const MOST_RECURSION: usize = 200;
-const MOST_LENGTH: u64 = 100_000;
-const MOST_ITEMS: u64 = 10_000;
+const MOST_COUNT: u64 = 10_000;
 const MOST_PATTERNS: usize = 16;
+/// The library tries each pattern on each name.
+const MOST_PATTERN_TRIALS: usize = 5000;
+/// Optional properties cost their number squared, over all objects.
+const MOST_SQUARES: u64 = 1_500_000;
+/// A multiple is a machine of as many states; two of them (allOf) have the product.
+const MOST_MULTIPLE: f64 = 1000.0;
+const MOST_MULTIPLES: f64 = 10_000.0;
 /// Schemas after alternatives are multiplied out (anyOf beside anyOf).
 const MOST_EXPANDED: u64 = 20_000;
 /// The library compares the options of oneOf in pairs.
@@ -40,8 +46,11 @@ const NOT_SUPPORTED: [&str; 14] = [
 pub fn check(root: &mut Json) -> Result<bool, Failure> {
     let flexible = take_options(root)?;
     remove_without_effect(root, 0);
-    let mut checker = Checker { root, size_of_target: HashMap::new() };
-    checker.schema(root, &mut Path::default(), 0, 0)?;
+    let mut checker = Checker { root, size_of_target: HashMap::new(), squares: 0, multiples: Vec::new() };
+    let (size, _) = checker.schema(root, &mut Path::default(), 0, 0)?;
+    if checker.squares.saturating_add(size.squares) > MOST_SQUARES {
+        return Err(Path::default().error("the objects have too many properties"));
+    }
     Ok(flexible)
 }
 
@@ -101,28 +110,32 @@ impl Path {
 struct Size {
     alternatives: u64,
     schemas: u64,
+    squares: u64, // of numbers of properties
 }
 
-const ONE: Size = Size { alternatives: 1, schemas: 1 };
+const ONE: Size = Size { alternatives: 1, schemas: 1, squares: 0 };
 
 impl Size {
     fn either(self, other: Size) -> Size {
         Size {
             alternatives: self.alternatives.saturating_add(other.alternatives),
             schemas: self.schemas.saturating_add(other.schemas),
+            squares: self.squares.saturating_add(other.squares),
         }
     }
     /// A part of an object or array, which keeps its alternatives to itself until two objects are intersected.
     fn with_part(self, part: Size) -> Size {
-        Size {
-            alternatives: self.alternatives.max(part.alternatives),
-            schemas: self.schemas.saturating_add(part.schemas),
-        }
+        Size { alternatives: self.alternatives.max(part.alternatives), ..self.either(part) }
     }
     fn both(self, other: Size) -> Size {
-        let left = self.schemas.saturating_mul(other.alternatives);
-        let right = other.schemas.saturating_mul(self.alternatives);
-        Size { alternatives: self.alternatives.saturating_mul(other.alternatives), schemas: left.saturating_add(right) }
+        let times = |left: u64, right: u64| {
+            left.saturating_mul(other.alternatives).saturating_add(right.saturating_mul(self.alternatives))
+        };
+        Size {
+            alternatives: self.alternatives.saturating_mul(other.alternatives),
+            schemas: times(self.schemas, other.schemas),
+            squares: times(self.squares, other.squares).saturating_mul(2), // (a + b)^2 <= 2 a^2 + 2 b^2
+        }
     }
 }
 
@@ -130,22 +143,44 @@ struct Checker<'a> {
     root: &'a Json,
     /// None: being looked through, so the reference is part of a circle.
     size_of_target: HashMap<String, Option<Size>>,
+    squares: u64, // of what references lead to, which is compiled once
+    multiples: Vec<f64>,
 }
 
 impl Checker<'_> {
-    fn schema(&mut self, schema: &Json, path: &mut Path, depth: usize, recursion: usize) -> Result<Size, Failure> {
+    /// The size, and whether the schema is a reference alone, which the library keeps as such unless it is
+    /// intersected.
+    fn schema(
+        &mut self,
+        schema: &Json,
+        path: &mut Path,
+        depth: usize,
+        recursion: usize,
+    ) -> Result<(Size, bool), Failure> {
         if depth > MOST_DEPTH || recursion > MOST_RECURSION {
             return Err(path.error(format!(
                 "schemas nest deeper than {MOST_DEPTH}, or than {MOST_RECURSION} with references followed"
             )));
         }
         let object = match schema {
-            Json::Bool(_) => return Ok(ONE),
+            Json::Bool(_) => return Ok((ONE, false)),
             Json::Object(object) => object,
             _ => return Err(path.error("a schema must be an object or a boolean")),
         };
-        let mut own = ONE; // type, properties and the like
-        let mut beside = Vec::new(); // what the library intersects with it: anyOf, allOf, $ref, enum
+        let count = |key: &str| {
+            object.get(key).map_or(0, |value| match value {
+                Json::Object(named) => named.len(),
+                Json::Array(listed) => listed.len(),
+                _ => 0,
+            })
+        };
+        let names = count("properties") + count("required");
+        if names.saturating_mul(count("patternProperties")) > MOST_PATTERN_TRIALS {
+            return Err(path.error("too many patterns in patternProperties beside so many names"));
+        }
+        // Type, properties and the like; then what the library intersects with it.
+        let mut own = Size { squares: (names as u64).saturating_pow(2), ..ONE };
+        let mut beside = Vec::new();
         for (key, value) in object {
             path.0.push(key.replace('~', "~0").replace('/', "~1"));
             match key.as_str() {
@@ -156,12 +191,14 @@ impl Checker<'_> {
                     self.named(key, value, path, depth, recursion)?;
                 }
                 "items" | "additionalItems" | "additionalProperties" if !value.is_array() => {
-                    own = own.with_part(self.schema(value, path, depth + 1, recursion + 1)?);
+                    let (size, is_reference) = self.schema(value, path, depth + 1, recursion + 1)?;
+                    own = own.with_part(if is_reference { ONE } else { size });
                 }
                 "items" | "prefixItems" => {
-                    for size in self.listed(value, path, depth, recursion)? {
-                        own = own.with_part(size);
-                    }
+                    let sizes = self.listed(value, path, depth, recursion)?;
+                    own = sizes
+                        .into_iter()
+                        .fold(own, |own, (size, is_ref)| own.with_part(if is_ref { ONE } else { size }));
                 }
                 "anyOf" | "oneOf" | "allOf" => {
                     let sizes = self.listed(value, path, depth, recursion)?;
@@ -169,7 +206,12 @@ impl Checker<'_> {
                         return Err(path.error(format!("{key} is empty")));
                     }
                     let join = if key == "allOf" { Size::both } else { Size::either };
-                    let size = sizes.into_iter().reduce(join).unwrap_or(ONE);
+                    let alone = object.len() == 1 && key != "allOf";
+                    let size = sizes
+                        .into_iter()
+                        .map(|(size, is_reference)| if alone && is_reference { ONE } else { size })
+                        .reduce(join)
+                        .unwrap_or(ONE);
                     if key == "oneOf" && size.schemas > MOST_ONE_OF {
                         return Err(path.error(format!("oneOf has more than {MOST_ONE_OF} schemas; use anyOf")));
                     }
@@ -179,6 +221,7 @@ impl Checker<'_> {
                 "enum" | "const" => {
                     own.schemas = own.schemas.saturating_add(literal(key, value, path)?);
                 }
+                "multipleOf" => self.multiple(value, path)?,
                 _ => check_plain(key, value, path)?,
             }
             path.0.pop();
@@ -187,7 +230,32 @@ impl Checker<'_> {
         if size.schemas > MOST_EXPANDED {
             return Err(path.error("too many combinations of alternatives (anyOf, oneOf, allOf)"));
         }
-        Ok(size)
+        Ok((size, object.len() == 1 && object.contains_key("$ref")))
+    }
+
+    fn multiple(&mut self, value: &Json, path: &Path) -> Result<(), Failure> {
+        let wrong = || {
+            path.error(format!(
+                "multipleOf must be above 0, at most {MOST_MULTIPLE} without its decimal point and trailing zeros of \
+                 a fraction, and have at most 6 decimals; products of several at most {MOST_MULTIPLES}"
+            ))
+        };
+        let mut number = value.as_f64().filter(|number| *number > 0.0).ok_or_else(wrong)?;
+        let mut decimals = 0;
+        while number.fract() != 0.0 && decimals < 7 {
+            number *= 10.0;
+            decimals += 1;
+        }
+        if decimals > 6 || number > MOST_MULTIPLE {
+            return Err(wrong());
+        }
+        if !self.multiples.contains(&number) {
+            self.multiples.push(number);
+        }
+        match self.multiples.iter().product::<f64>() <= MOST_MULTIPLES {
+            true => Ok(()),
+            false => Err(wrong()),
+        }
     }
 
     fn named(
@@ -209,13 +277,20 @@ impl Checker<'_> {
             if patterns {
                 check_regex(name, "dw").map_err(|e| path.error(e.text))?;
             }
-            size = size.with_part(self.schema(schema, path, depth + 1, recursion + 1)?);
+            let (part, is_reference) = self.schema(schema, path, depth + 1, recursion + 1)?;
+            size = size.with_part(if is_reference { ONE } else { part });
             path.0.pop();
         }
         Ok(size)
     }
 
-    fn listed(&mut self, value: &Json, path: &mut Path, depth: usize, recursion: usize) -> Result<Vec<Size>, Failure> {
+    fn listed(
+        &mut self,
+        value: &Json,
+        path: &mut Path,
+        depth: usize,
+        recursion: usize,
+    ) -> Result<Vec<(Size, bool)>, Failure> {
         let schemas = value.as_array().ok_or_else(|| path.error("must be an array of schemas"))?;
         let mut sizes = Vec::with_capacity(schemas.len());
         for (index, schema) in schemas.iter().enumerate() {
@@ -241,7 +316,8 @@ impl Checker<'_> {
         }
         let target = self.target(reference).ok_or_else(|| path.error(format!("$ref {reference:?} leads nowhere")))?;
         self.size_of_target.insert(reference.to_string(), None);
-        let size = self.schema(&target, path, 0, recursion + 1)?;
+        let (size, _) = self.schema(&target, path, 0, recursion + 1)?;
+        self.squares = self.squares.saturating_add(size.squares);
         self.size_of_target.insert(reference.to_string(), Some(size));
         Ok(size)
     }
@@ -289,15 +365,15 @@ fn check_plain(key: &str, value: &Json, path: &Path) -> Result<(), Failure> {
             Some(names) if names.iter().all(Json::is_string) => Ok(()),
             _ => Err(path.error("required must be an array of strings")),
         },
-        "minLength" | "maxLength" => check_count(key, value, MOST_LENGTH, path),
-        "minItems" | "maxItems" | "minProperties" | "maxProperties" => check_count(key, value, MOST_ITEMS, path),
+        "minLength" | "maxLength" | "minItems" | "maxItems" | "minProperties" | "maxProperties" => {
+            match value.as_u64() {
+                Some(count) if count <= MOST_COUNT => Ok(()),
+                _ => Err(path.error(format!("{key} must be a whole number from 0 to {MOST_COUNT}, not {value}"))),
+            }
+        }
         "minimum" | "maximum" => check_number(key, value, path),
         "exclusiveMinimum" | "exclusiveMaximum" if value.is_boolean() => Ok(()), // draft 4
         "exclusiveMinimum" | "exclusiveMaximum" => check_number(key, value, path),
-        "multipleOf" => match value.as_f64() {
-            Some(number) if number > 0.0 => Ok(()),
-            _ => Err(path.error("multipleOf must be a number above 0")),
-        },
         "uniqueItems" | "propertyNames" | "x-guidance" => Err(path.error(format!("{key} is not supported here"))),
         _ if NOT_SUPPORTED.contains(&key) => Err(path.error(format!("{key} is not supported"))),
         _ => Ok(()),
@@ -312,13 +388,6 @@ fn check_types(value: &Json, path: &Path) -> Result<(), Failure> {
     match value {
         Json::Array(names) if !names.is_empty() => names.iter().try_for_each(known),
         name => known(name),
-    }
-}
-
-fn check_count(key: &str, value: &Json, max: u64, path: &Path) -> Result<(), Failure> {
-    match value.as_u64() {
-        Some(count) if count <= max => Ok(()),
-        _ => Err(path.error(format!("{key} must be a whole number from 0 to {max}, not {value}"))),
     }
 }
 
