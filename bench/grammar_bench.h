@@ -1,5 +1,6 @@
-// `baton bench grammar`: time of compiling grammars and of each mask, over typical schemas and a
-// text of each, and over texts of random tokens (the hardest case: a model's are more regular).
+// `baton bench grammar`: processor time of compiling grammars and of each mask, over typical
+// schemas and a text of each, and over texts of random tokens (the hardest case: a model's are more
+// regular).
 #pragma once
 
 #include <cstdint>

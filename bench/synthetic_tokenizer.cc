@@ -92,7 +92,8 @@ std::string SyntheticTokenizerJson(int vocab, uint64_t seed) {
   while (tokens.size() + 1 < static_cast<size_t>(vocab)) add(words.Next());
 
   std::string json = R"({"version":"1.0","truncation":null,"padding":null,"normalizer":null,)"
-                     R"("pre_tokenizer":null,"post_processor":null,"decoder":{"type":"ByteLevel"},)"
+                     R"("pre_tokenizer":null,"post_processor":null,"decoder":{"type":"ByteLevel",)"
+                     R"("add_prefix_space":false,"trim_offsets":false,"use_regex":false},)"
                      R"("added_tokens":[{"id":)" +
                      std::to_string(tokens.size()) +
                      R"(,"content":"<|end|>","single_word":false,"lstrip":false,"rstrip":false,)"

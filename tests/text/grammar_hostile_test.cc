@@ -62,11 +62,11 @@ std::vector<GrammarSpec> HostileSpecs() {
     schema(StrCat(R"({"$ref":"#/$defs/0","$defs":{)",
                   Numbered(count, R"("N":{"items":{"$ref":"#/$defs/NEXT"}})"), ",\"", count,
                   "\":{}}}"));
-  {
+  for (const int size : {22, 40}) {
     std::string defs;
-    for (int i = 0; i < 40; ++i)
+    for (int i = 0; i < size; ++i)
       absl::StrAppend(&defs, i == 0 ? "" : ",", "\"", i, "\":{\"anyOf\":[",
-                      Numbered(40, R"({"items":{"$ref":"#/$defs/N"}})"), "]}");
+                      Numbered(size, R"({"items":{"$ref":"#/$defs/N"}})"), "]}");
     schema(StrCat(R"({"$ref":"#/$defs/0","$defs":{)", defs, "}}"));
   }
   // Wide and multiplied out.
@@ -140,10 +140,10 @@ std::vector<GrammarSpec> HostileSpecs() {
   // Lark.
   for (const char* open : {"(", "[", "~", "\"a\" (", "\"a\"? | (", "%ignore ", "a: "})
     lark(StrCat("start: ", Times(60000 / static_cast<int>(std::string_view(open).size()), open)));
-  lark(StrCat("start: r0\n", Numbered(490, "rN: rNEXT \"a\"", "\n"), "\nr490: \"b\"\n"));
-  lark(StrCat("start: T0\n", Numbered(490, "TN: TNEXT \"a\"", "\n"), "\nT490: \"b\"\n"));
-  lark(StrCat("start: r0\n", Numbered(490, "rN: rNEXT rNEXT", "\n"), "\nr490: \"b\"\n"));
-  lark(StrCat("start: T0\n", Numbered(490, "TN: TNEXT TNEXT", "\n"), "\nT490: \"b\"\n"));
+  lark(StrCat("start: r0\n", Numbered(290, "rN: rNEXT \"a\"", "\n"), "\nr290: \"b\"\n"));
+  lark(StrCat("start: T0\n", Numbered(290, "TN: TNEXT \"a\"", "\n"), "\nT290: \"b\"\n"));
+  lark(StrCat("start: r0\n", Numbered(290, "rN: rNEXT rNEXT", "\n"), "\nr290: \"b\"\n"));
+  lark(StrCat("start: T0\n", Numbered(290, "TN: TNEXT TNEXT", "\n"), "\nT290: \"b\"\n"));
   lark(StrCat("start: r0\n", Numbered(3000, "rN: \"a\"", "\n")));
   lark(StrCat("start: ", Numbered(5000, "\"wN\"", "|")));
   lark(StrCat("start: ", Numbered(5000, "/wN/", "|")));
@@ -276,6 +276,7 @@ TEST_CASE("hostile grammars with 128,000 tokens, by command", "[.][128k]") {
   for (const GrammarSpec& spec : HostileSpecs()) {
     Worst worst;
     Try(model, spec, random, &worst);
+    Report(worst);
     CHECK(worst.compile < 0.2);
     CHECK(worst.mask < 0.1);
   }

@@ -22,6 +22,12 @@ using grammar_walk::Walk;
 
 namespace {
 
+std::string Joined(int count, std::string_view item) {
+  std::string list;
+  for (int i = 0; i < count; ++i) list.append(i == 0 ? "" : ",").append(item);
+  return list;
+}
+
 const std::vector<GrammarSpec>& Specs() {
   static const std::vector<GrammarSpec> specs = {
       {GrammarKind::kJsonObject, ""},
@@ -125,7 +131,10 @@ TEST_CASE("regexes, choices and Lark take what they describe and nothing else") 
     std::string text;
     std::vector<std::string> good, bad;
   };
+  const std::string constants = absl::StrCat(
+      R"({"anyOf":[)", Joined(900, R"({"const":5},{"type":["string"],"enum":["a"]})"), "]}");
   const std::vector<Case> cases = {
+      {GrammarKind::kJsonSchema, constants, {"5", "\"a\""}, {"6"}},
       {GrammarKind::kRegex, "a|b+", {"a", "b", "bbb"}, {"", "ab", "aa", "c"}},
       {GrammarKind::kRegex, "^x/y$", {"x/y"}, {"x", "x/yz"}},
       {GrammarKind::kRegex, "[0-9]*", {"", "12"}, {"a"}},
@@ -306,6 +315,11 @@ TEST_CASE("what is no grammar is an error that names the place") {
       {GrammarKind::kJsonSchema, R"({"anyOf":[{"not":{}}]})", "/anyOf/0/not"},
       {GrammarKind::kJsonSchema, R"({"anyOf":[]})", "/anyOf"},
       {GrammarKind::kJsonSchema, R"({"enum":[]})", "/enum"},
+      {GrammarKind::kJsonSchema,
+       absl::StrCat(R"({"items":{"anyOf":[)", Joined(501, "{\"type\":\"array\"}"), "]}}"),
+       "/items/anyOf"},
+      {GrammarKind::kJsonSchema, absl::StrCat(R"({"required":[)", Joined(1300, "\"name\""), "]}"),
+       "properties"},
       {GrammarKind::kJsonSchema, R"({"if":{}})", "/if"},
       {GrammarKind::kJsonSchema, R"({"uniqueItems":true})", "/uniqueItems"},
       {GrammarKind::kJsonSchema, R"({"propertyNames":{"pattern":"a"}})", "/propertyNames"},

@@ -1,4 +1,4 @@
-// What the tests of grammars share: a model's vocabulary, masks as lists of tokens, and texts that
+// Tools of the tests of grammars: a model's vocabulary, masks as lists of tokens, and texts that
 // random choices of allowed tokens make.
 #pragma once
 

@@ -11,7 +11,7 @@ use serde_json::{json, Value as Json};
 pub const MOST_BYTES: usize = 64 << 10;
 pub const MOST_DEPTH: usize = 32;
 /// Rules of a Lark grammar: the library goes from rule to rule by recursion.
-const MOST_RULES: usize = 500;
+const MOST_RULES: usize = 300;
 const MOST_CHOICES: usize = 5000;
 /// `?`, `*` and the like: a row of parts that may all be absent costs its length squared.
 const MOST_REPETITIONS: usize = 1000;

@@ -14,6 +14,9 @@ const MOST_PATTERNS: usize = 16;
 const MOST_PATTERN_TRIALS: usize = 5000;
 /// Optional properties cost their number squared, over all objects.
 const MOST_SQUARES: u64 = 1_500_000;
+/// Options of anyOf and oneOf that are no constants or scalars, over the whole schema: where many of them begin
+/// alike, a step's work in the library is their number squared.
+const MOST_OPTIONS: usize = 500;
 /// A multiple is a machine of as many states; two of them (allOf) have the product.
 const MOST_MULTIPLE: f64 = 1000.0;
 const MOST_MULTIPLES: f64 = 10_000.0;
@@ -46,7 +49,7 @@ const NOT_SUPPORTED: [&str; 14] = [
 pub fn check(root: &mut Json) -> Result<bool, Failure> {
     let flexible = take_options(root)?;
     remove_without_effect(root, 0);
-    let mut checker = Checker { root, size_of_target: HashMap::new(), squares: 0, multiples: Vec::new() };
+    let mut checker = Checker { root, size_of_target: HashMap::new(), squares: 0, options: 0, multiples: Vec::new() };
     let (size, _) = checker.schema(root, &mut Path::default(), 0, 0)?;
     if checker.squares.saturating_add(size.squares) > MOST_SQUARES {
         return Err(Path::default().error("the objects have too many properties"));
@@ -144,6 +147,7 @@ struct Checker<'a> {
     /// None: being looked through, so the reference is part of a circle.
     size_of_target: HashMap<String, Option<Size>>,
     squares: u64, // of what references lead to, which is compiled once
+    options: usize,
     multiples: Vec<f64>,
 }
 
@@ -204,6 +208,16 @@ impl Checker<'_> {
                     let sizes = self.listed(value, path, depth, recursion)?;
                     if sizes.is_empty() {
                         return Err(path.error(format!("{key} is empty")));
+                    }
+                    if key != "allOf" {
+                        let options = value.as_array().into_iter().flatten();
+                        self.options += options.filter(|option| !is_scalar(option)).count();
+                        if self.options > MOST_OPTIONS {
+                            return Err(path.error(format!(
+                                "the schema has more than {MOST_OPTIONS} options of anyOf and oneOf that are objects, \
+                                 arrays or references"
+                            )));
+                        }
                     }
                     let join = if key == "allOf" { Size::both } else { Size::either };
                     let alone = object.len() == 1 && key != "allOf";
@@ -332,6 +346,17 @@ impl Checker<'_> {
             };
         }
         Some(at.clone())
+    }
+}
+
+/// Whether the values are known to be no objects or arrays.
+fn is_scalar(schema: &Json) -> bool {
+    let scalar = |value: &Json| !value.is_object() && !value.is_array();
+    match (&schema["const"], &schema["enum"], &schema["type"]) {
+        (Json::Null, Json::Null, Json::String(name)) => name != "object" && name != "array",
+        (Json::Null, Json::Array(values), _) => values.iter().all(scalar),
+        (Json::Null, ..) => false,
+        (constant, ..) => scalar(constant),
     }
 }
 
