@@ -25,7 +25,7 @@ namespace {
 constexpr int kInt4Group = 128;  // k of one scale
 
 constexpr char kHelp[] =
-    R"(baton bench load          requests against a running server, with latencies
+    R"(baton bench load          requests against a running server; all take --json
   --url http://127.0.0.1:8000  --label NAME  --requests 100  --warmup 4
   --trace FILE --scale-lengths 1 --scale-time 1 --max-context 4096
   --spread 0 (max random delay of arrivals, in s). Without a trace:
@@ -49,7 +49,6 @@ baton bench relay MODEL        prefill shared by processes of this machine
   --schemes one,kvr-s,streaming --memory (peaks) --noise 8 (links also at 1/8)
 baton bench relay --simulate   by simulated workers: --shape a100-llama-7b
 baton bench transfer      KV handoffs over UCX beside plain TCP: --seconds 2
-All: --json prints one JSON object as the last line.
 )";
 
 int Fail(const absl::Status& status) {
