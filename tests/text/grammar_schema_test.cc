@@ -35,8 +35,9 @@ class SchemaMaker {
   }
 
   json::value Leaf() {
-    static const std::vector<std::string> kPatterns = {
-        "^[a-z]{1,6}$", "^(ab|c)+d{0,3}$", "^[A-Z][0-9]{2}-x$", "^\\w{2,4}\\.$", "^a.{0,4}z$"};
+    static const std::vector<std::string> kPatterns = {"^[a-z]{1,6}$", "^(ab|c)+d{0,3}$",
+                                                       "^[A-Z][0-9]{2}-x$", "^\\w{2,4}\\.$",
+                                                       "^a[b-y.-]{0,4}z$"};
     switch (Below(11)) {
       case 0:
         return json::object{{"type", "boolean"}};
