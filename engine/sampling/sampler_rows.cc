@@ -101,10 +101,10 @@ double WeighLogits(const float* logits, int64_t n, float top, float c, float* we
 double DropWeightsBelow(float* weights, int64_t n, float min_weight, double* block_sums) {
   const __m256 limit = _mm256_set1_ps(min_weight);
   const auto keep = [&](float* w) {
-    const auto at_least = [&](__m256 x) {
+    const auto not_below = [&](__m256 x) {
       return _mm256_and_ps(x, _mm256_cmp_ps(x, limit, _CMP_GE_OQ));
     };
-    const LanesAvx2 kept{at_least(_mm256_loadu_ps(w)), at_least(_mm256_loadu_ps(w + 8))};
+    const LanesAvx2 kept{not_below(_mm256_loadu_ps(w)), not_below(_mm256_loadu_ps(w + 8))};
     _mm256_storeu_ps(w, kept.lo);
     _mm256_storeu_ps(w + 8, kept.hi);
     return kept;

@@ -23,7 +23,7 @@ constexpr char kErrors[] = R"(
 `*` is the name of a model. `--served-model-name A --served-model-name B` serves the model under several names; the
 first one is in answers.
 
-Every answer has the header `X-Request-Id`: the client's, if it is at most 128 letters, digits and `.`, `_`, `:`, `-`.
+Every answer has the header `X-Request-Id`: the client's, if it is up to 128 letters, digits and `.`, `_`, `:`, `-`.
 Errors are `{"error":{"message","type","param","code"}}`, all four keys always there; `param` is the path of the field,
 such as `messages[0].content`.
 

@@ -141,10 +141,10 @@ TEST_CASE("slips get a suggestion") {
 TEST_CASE("a slip in a benchmark's line names benchmarks and their flags") {
   CHECK(Error({"bench", "kernel"}) ==
         "bench: there is no benchmark kernel; did you mean baton bench kernels?");
-  CHECK(
-      Error({"bench", "foo"}) ==
-      "bench: there is no benchmark foo; use load, interference, step, kernels, attention, relay, "
-      "transfer");
+  CHECK(Error({"bench", "foo"}) ==
+        "bench: there is no benchmark foo; use load, interference, step, kernels, attention, "
+        "grammar, relay, "
+        "transfer");
   CHECK(Error({"bench", "load", "--reqests=3"}) ==
         "bench load: unknown flag --reqests; did you mean --requests?");
   CHECK(Error({"bench", "load", "--colocated"}) ==

@@ -8,13 +8,13 @@ use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
 use llguidance::regex_to_lark;
 use serde_json::{json, Value as Json};
 
-pub const MOST_BYTES: usize = 64 << 10;
-pub const MOST_DEPTH: usize = 32;
+pub const MAX_BYTES: usize = 64 << 10;
+pub const MAX_DEPTH: usize = 32;
 /// Rules of a Lark grammar: the library goes from rule to rule by recursion.
-const MOST_RULES: usize = 300;
-const MOST_CHOICES: usize = 5000;
+const MAX_RULES: usize = 300;
+const MAX_CHOICES: usize = 5000;
 /// `?`, `*` and the like: a row of parts that may all be absent costs its length squared.
-const MOST_REPETITIONS: usize = 1000;
+const MAX_REPETITIONS: usize = 1000;
 /// Between two tokens of JSON; without a bound a model may write spaces until its tokens are used up.
 const WHITESPACE: &str = r"[\x20\x0A\x0D\x09]{1,40}";
 
@@ -26,9 +26,9 @@ const LARK: i32 = 5;
 const PARTS: i32 = 6;
 
 pub fn read(kind: i32, source: &str, vocabulary: &Vocabulary) -> Result<TopLevelGrammar, Failure> {
-    if source.len() > MOST_BYTES {
+    if source.len() > MAX_BYTES {
         return Err(Failure::invalid(format!(
-            "the grammar has {} bytes; at most {MOST_BYTES} are allowed",
+            "the grammar has {} bytes; at most {MAX_BYTES} are allowed",
             source.len()
         )));
     }
@@ -91,7 +91,7 @@ fn regex_terminal(regex: &str) -> Result<String, Failure> {
 /// Refuses what the library's regex engine does not know. `ascii`: classes that mean ASCII alone ("dw" in schemas).
 pub fn check_regex(regex: &str, ascii: &str) -> Result<(), Failure> {
     check_repetitions(regex)?;
-    let mut parser = regex_syntax::ParserBuilder::new().nest_limit(MOST_DEPTH as u32).build();
+    let mut parser = regex_syntax::ParserBuilder::new().nest_limit(MAX_DEPTH as u32).build();
     let regex = regex_to_lark(regex, ascii);
     parser.parse(&regex).map(|_| ()).map_err(|e| {
         let kind = match &e {
@@ -105,17 +105,17 @@ pub fn check_regex(regex: &str, ascii: &str) -> Result<(), Failure> {
 
 fn check_repetitions(text: &str) -> Result<(), Failure> {
     let count = text.bytes().filter(|b| matches!(b, b'?' | b'*' | b'+' | b'{')).count();
-    match count <= MOST_REPETITIONS {
+    match count <= MAX_REPETITIONS {
         true => Ok(()),
-        false => Err(Failure::invalid(format!("{count} of ?, *, + and {{ are too many; use up to {MOST_REPETITIONS}"))),
+        false => Err(Failure::invalid(format!("{count} of ?, *, + and {{ are too many; use up to {MAX_REPETITIONS}"))),
     }
 }
 
 fn choice_terminal(choices: &Json) -> Result<String, Failure> {
     let choices = choices.as_array().ok_or_else(|| Failure::invalid("the choice must be an array of strings"))?;
-    if choices.is_empty() || choices.len() > MOST_CHOICES {
+    if choices.is_empty() || choices.len() > MAX_CHOICES {
         return Err(Failure::invalid(format!(
-            "the choice has {} strings; 1 to {MOST_CHOICES} are allowed",
+            "the choice has {} strings; 1 to {MAX_CHOICES} are allowed",
             choices.len()
         )));
     }
@@ -170,13 +170,13 @@ fn check_lark(source: &str) -> Result<(), Failure> {
             b'@' => return Err(Failure::invalid("references to other grammars (`@name`) are not supported")),
             _ => {}
         }
-        if depth > MOST_DEPTH {
-            return Err(Failure::invalid(format!("the grammar nests deeper than {MOST_DEPTH}")));
+        if depth > MAX_DEPTH {
+            return Err(Failure::invalid(format!("the grammar nests deeper than {MAX_DEPTH}")));
         }
         at += 1;
     }
-    if rules > MOST_RULES {
-        return Err(Failure::invalid(format!("the grammar has {rules} rules; at most {MOST_RULES} are allowed")));
+    if rules > MAX_RULES {
+        return Err(Failure::invalid(format!("the grammar has {rules} rules; at most {MAX_RULES} are allowed")));
     }
     Ok(())
 }
@@ -209,13 +209,13 @@ struct PartsWriter<'a> {
 
 impl PartsWriter<'_> {
     fn sequence(&mut self, parts: &Json, depth: usize) -> Result<String, Failure> {
-        const MOST_PARTS: usize = 2000;
-        const MOST_PART_DEPTH: usize = 8;
+        const MAX_PARTS: usize = 2000;
+        const MAX_PART_DEPTH: usize = 8;
         let parts = parts.as_array().ok_or_else(|| Failure::invalid("parts must be an array"))?;
         self.count += parts.len();
-        if parts.is_empty() || self.count > MOST_PARTS || depth > MOST_PART_DEPTH {
+        if parts.is_empty() || self.count > MAX_PARTS || depth > MAX_PART_DEPTH {
             return Err(Failure::invalid(format!(
-                "parts must be 1 to {MOST_PARTS}, nested at most {MOST_PART_DEPTH} deep"
+                "parts must be 1 to {MAX_PARTS}, nested at most {MAX_PART_DEPTH} deep"
             )));
         }
         let written = parts.iter().map(|part| self.part(part, depth)).collect::<Result<Vec<_>, _>>()?;
@@ -242,9 +242,9 @@ impl PartsWriter<'_> {
             "regex" => regex_terminal(value.as_str().unwrap_or_default()),
             "choice" => choice_terminal(value),
             "schema" => {
-                const MOST_SCHEMAS: usize = 256;
-                if self.schemas.len() == MOST_SCHEMAS {
-                    return Err(Failure::invalid(format!("the parts have more than {MOST_SCHEMAS} schemas")));
+                const MAX_SCHEMAS: usize = 256;
+                if self.schemas.len() == MAX_SCHEMAS {
+                    return Err(Failure::invalid(format!("the parts have more than {MAX_SCHEMAS} schemas")));
                 }
                 let name = format!("schema{}", self.schemas.len());
                 let mut grammar = GrammarWithLexer::from_json_schema(read_schema(value.clone())?);
@@ -261,14 +261,14 @@ impl PartsWriter<'_> {
                 Ok(format!("({})", options.join(" | ")))
             }
             "repeat" => {
-                const MOST_REPEATS: u64 = 1000;
+                const MAX_REPEATS: u64 = 1000;
                 let min = object.get("min").map_or(Some(0), Json::as_u64);
-                let max = object.get("max").map_or(Some(MOST_REPEATS), Json::as_u64);
+                let max = object.get("max").map_or(Some(MAX_REPEATS), Json::as_u64);
                 match (min, max) {
-                    (Some(min), Some(max)) if min <= max && 1 <= max && max <= MOST_REPEATS => {
+                    (Some(min), Some(max)) if min <= max && 1 <= max && max <= MAX_REPEATS => {
                         Ok(format!("({}){{{min},{max}}}", self.sequence(value, depth + 1)?))
                     }
-                    _ => Err(Failure::invalid(format!("`min` and `max` of `repeat` must be up to {MOST_REPEATS}"))),
+                    _ => Err(Failure::invalid(format!("`min` and `max` of `repeat` must be up to {MAX_REPEATS}"))),
                 }
             }
             _ => Err(Failure::invalid(format!("`{name}` is no part of a grammar"))),

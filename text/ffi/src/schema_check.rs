@@ -2,28 +2,28 @@
 //! bounds what compiling costs. Keywords that nobody defined are ignored, as the standard says.
 
 use crate::error::Failure;
-use crate::grammar_source::{check_regex, MOST_DEPTH};
+use crate::grammar_source::{check_regex, MAX_DEPTH};
 use serde_json::Value as Json;
 use std::collections::HashMap;
 
 /// Schemas within schemas with references followed, on the way the library goes by recursion.
-const MOST_RECURSION: usize = 200;
-const MOST_COUNT: u64 = 10_000;
-const MOST_PATTERNS: usize = 16;
+const MAX_RECURSION: usize = 200;
+const MAX_COUNT: u64 = 10_000;
+const MAX_PATTERNS: usize = 16;
 /// The library tries each pattern on each name.
-const MOST_PATTERN_TRIALS: usize = 5000;
+const MAX_PATTERN_TRIALS: usize = 5000;
 /// Optional properties cost their number squared, over all objects.
-const MOST_SQUARES: u64 = 1_500_000;
+const MAX_SQUARES: u64 = 1_500_000;
 /// Options of anyOf and oneOf that are no constants or scalars, over the whole schema: where many of them begin
 /// alike, a step's work in the library is their number squared.
-const MOST_OPTIONS: usize = 500;
+const MAX_OPTIONS: usize = 500;
 /// A multiple is a machine of as many states; two of them (allOf) have the product.
-const MOST_MULTIPLE: f64 = 1000.0;
-const MOST_MULTIPLES: f64 = 10_000.0;
+const MAX_MULTIPLE: f64 = 1000.0;
+const MAX_MULTIPLES: f64 = 10_000.0;
 /// Schemas after alternatives are multiplied out (anyOf beside anyOf).
-const MOST_EXPANDED: u64 = 20_000;
+const MAX_EXPANDED: u64 = 20_000;
 /// The library compares the options of oneOf in pairs.
-const MOST_ONE_OF: u64 = 1000;
+const MAX_ONE_OF: u64 = 1000;
 
 const TYPES: [&str; 7] = ["null", "boolean", "integer", "number", "string", "array", "object"];
 const FORMATS: [&str; 10] =
@@ -51,7 +51,7 @@ pub fn check(root: &mut Json) -> Result<bool, Failure> {
     remove_without_effect(root, 0);
     let mut checker = Checker { root, size_of_target: HashMap::new(), squares: 0, options: 0, multiples: Vec::new() };
     let (size, _) = checker.schema(root, &mut Path::default(), 0, 0)?;
-    if checker.squares.saturating_add(size.squares) > MOST_SQUARES {
+    if checker.squares.saturating_add(size.squares) > MAX_SQUARES {
         return Err(Path::default().error("the objects have too many properties"));
     }
     Ok(flexible)
@@ -73,7 +73,7 @@ fn take_options(root: &mut Json) -> Result<bool, Failure> {
 
 /// SDKs write `propertyNames: {"type": "string"}` and `uniqueItems: false`, which any JSON fulfils.
 fn remove_without_effect(schema: &mut Json, depth: usize) {
-    let Some(object) = schema.as_object_mut().filter(|_| depth <= MOST_DEPTH) else { return };
+    let Some(object) = schema.as_object_mut().filter(|_| depth <= MAX_DEPTH) else { return };
     let any_name = |names: &Json| match names {
         Json::Bool(yes) => *yes,
         Json::Object(names) => names.iter().all(|(key, value)| key == "type" && value == "string"),
@@ -161,9 +161,9 @@ impl Checker<'_> {
         depth: usize,
         recursion: usize,
     ) -> Result<(Size, bool), Failure> {
-        if depth > MOST_DEPTH || recursion > MOST_RECURSION {
+        if depth > MAX_DEPTH || recursion > MAX_RECURSION {
             return Err(path.error(format!(
-                "schemas nest deeper than {MOST_DEPTH}, or than {MOST_RECURSION} with references followed"
+                "schemas nest deeper than {MAX_DEPTH}, or than {MAX_RECURSION} with references followed"
             )));
         }
         let object = match schema {
@@ -179,7 +179,7 @@ impl Checker<'_> {
             })
         };
         let names = count("properties") + count("required");
-        if names.saturating_mul(count("patternProperties")) > MOST_PATTERN_TRIALS {
+        if names.saturating_mul(count("patternProperties")) > MAX_PATTERN_TRIALS {
             return Err(path.error("too many patterns in patternProperties beside so many names"));
         }
         // Type, properties and the like; then what the library intersects with it.
@@ -212,9 +212,9 @@ impl Checker<'_> {
                     if key != "allOf" {
                         let options = value.as_array().into_iter().flatten();
                         self.options += options.filter(|option| !is_scalar(option)).count();
-                        if self.options > MOST_OPTIONS {
+                        if self.options > MAX_OPTIONS {
                             return Err(path.error(format!(
-                                "the schema has more than {MOST_OPTIONS} options of anyOf and oneOf that are objects, \
+                                "the schema has more than {MAX_OPTIONS} options of anyOf and oneOf that are objects, \
                                  arrays or references"
                             )));
                         }
@@ -226,8 +226,8 @@ impl Checker<'_> {
                         .map(|(size, is_reference)| if alone && is_reference { ONE } else { size })
                         .reduce(join)
                         .unwrap_or(ONE);
-                    if key == "oneOf" && size.schemas > MOST_ONE_OF {
-                        return Err(path.error(format!("oneOf has more than {MOST_ONE_OF} schemas; use anyOf")));
+                    if key == "oneOf" && size.schemas > MAX_ONE_OF {
+                        return Err(path.error(format!("oneOf has more than {MAX_ONE_OF} schemas; use anyOf")));
                     }
                     beside.push(size);
                 }
@@ -241,7 +241,7 @@ impl Checker<'_> {
             path.0.pop();
         }
         let size = beside.into_iter().fold(own, Size::both);
-        if size.schemas > MOST_EXPANDED {
+        if size.schemas > MAX_EXPANDED {
             return Err(path.error("too many combinations of alternatives (anyOf, oneOf, allOf)"));
         }
         Ok((size, object.len() == 1 && object.contains_key("$ref")))
@@ -250,8 +250,8 @@ impl Checker<'_> {
     fn multiple(&mut self, value: &Json, path: &Path) -> Result<(), Failure> {
         let wrong = || {
             path.error(format!(
-                "multipleOf must be above 0, at most {MOST_MULTIPLE} without its decimal point and trailing zeros of \
-                 a fraction, and have at most 6 decimals; products of several at most {MOST_MULTIPLES}"
+                "multipleOf must be above 0, up to {MAX_MULTIPLE} without its decimal point and trailing zeros of \
+                 a fraction, and have up to 6 decimals; products of several up to {MAX_MULTIPLES}"
             ))
         };
         let mut number = value.as_f64().filter(|number| *number > 0.0).ok_or_else(wrong)?;
@@ -260,13 +260,13 @@ impl Checker<'_> {
             number *= 10.0;
             decimals += 1;
         }
-        if decimals > 6 || number > MOST_MULTIPLE {
+        if decimals > 6 || number > MAX_MULTIPLE {
             return Err(wrong());
         }
         if !self.multiples.contains(&number) {
             self.multiples.push(number);
         }
-        match self.multiples.iter().product::<f64>() <= MOST_MULTIPLES {
+        match self.multiples.iter().product::<f64>() <= MAX_MULTIPLES {
             true => Ok(()),
             false => Err(wrong()),
         }
@@ -282,8 +282,8 @@ impl Checker<'_> {
     ) -> Result<Size, Failure> {
         let schemas = value.as_object().ok_or_else(|| path.error("must be an object of schemas"))?;
         let patterns = key == "patternProperties";
-        if patterns && schemas.len() > MOST_PATTERNS {
-            return Err(path.error(format!("at most {MOST_PATTERNS} patterns are allowed")));
+        if patterns && schemas.len() > MAX_PATTERNS {
+            return Err(path.error(format!("at most {MAX_PATTERNS} patterns are allowed")));
         }
         let mut size = ONE;
         for (name, schema) in schemas {
@@ -392,8 +392,8 @@ fn check_plain(key: &str, value: &Json, path: &Path) -> Result<(), Failure> {
         },
         "minLength" | "maxLength" | "minItems" | "maxItems" | "minProperties" | "maxProperties" => {
             match value.as_u64() {
-                Some(count) if count <= MOST_COUNT => Ok(()),
-                _ => Err(path.error(format!("{key} must be a whole number from 0 to {MOST_COUNT}, not {value}"))),
+                Some(count) if count <= MAX_COUNT => Ok(()),
+                _ => Err(path.error(format!("{key} must be a whole number from 0 to {MAX_COUNT}, not {value}"))),
             }
         }
         "minimum" | "maximum" => check_number(key, value, path),
