@@ -9,9 +9,9 @@ use llguidance::{Logger, Matcher, ParserFactory};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The trie of tokens holds at most 1024 bytes a token; longer ones are never allowed.
-const MOST_TOKEN_BYTES: usize = 1000;
+const MAX_TOKEN_BYTES: usize = 1000;
 /// Ids beyond this do not fit the trie.
-const MOST_TOKENS: usize = 1 << 21;
+const MAX_TOKENS: usize = 1 << 21;
 
 /// Bounds of compiling and of one mask, in llguidance's units; the same everywhere, so that the router and both
 /// workers accept the same grammars.
@@ -65,7 +65,7 @@ const SPECIAL: u8 = 2;
 impl Vocabulary {
     pub fn new(input: &VocabularyInput) -> Result<Vocabulary, Failure> {
         let size = input.ends.len();
-        if size == 0 || size != input.flags.len() || size > MOST_TOKENS {
+        if size == 0 || size != input.flags.len() || size > MAX_TOKENS {
             return Err(Failure::invalid(format!("a vocabulary of {size} tokens cannot be used for grammars")));
         }
         let mut ends = Vec::new();
@@ -95,7 +95,7 @@ impl Vocabulary {
                 }
                 word.extend_from_slice(bytes);
             }
-            if word.len() > MOST_TOKEN_BYTES {
+            if word.len() > MAX_TOKEN_BYTES {
                 word.clear();
             }
             words.push(word);
@@ -250,13 +250,13 @@ fn first_mask_text(error: &str) -> String {
 
 /// The first part of an error of llguidance, without its notes on state and stack.
 fn sentence(error: &str) -> String {
-    const MOST_BYTES: usize = 600;
+    const MAX_BYTES: usize = 600;
     let text = error.split("\n<").next().unwrap_or_default().trim_end();
     let text = match text.strip_prefix("panic: ") {
         Some(panic) => format!("the grammar library cannot compile this grammar ({panic})"),
         None => text.to_string(),
     };
-    match text.char_indices().nth(MOST_BYTES) {
+    match text.char_indices().nth(MAX_BYTES) {
         Some((at, _)) => format!("{} ...", &text[..at]),
         None => text,
     }

@@ -108,7 +108,7 @@ impl Path {
     }
 }
 
-/// What is left of a schema after llguidance multiplied it out.
+/// The size of a schema after llguidance multiplied it out.
 #[derive(Clone, Copy)]
 struct Size {
     alternatives: u64,
