@@ -122,6 +122,10 @@ absl::Status LabCluster::Heal(FaultKind kind, const std::string& victim, const s
   return absl::OkStatus();
 }
 
+int64_t LabCluster::BytesFrom(const std::string& worker) const {
+  return relays_.at(worker)->n_forwarded();
+}
+
 absl::Status LabCluster::Spawn(const std::string& name, std::vector<std::string> command) {
   std::vector<char*> argv;
   for (std::string& arg : command) argv.push_back(arg.data());

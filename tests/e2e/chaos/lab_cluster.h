@@ -33,6 +33,8 @@ class LabCluster : public Cluster {
   // Makes or heals a network fault of a worker. other: the second worker of a black hole.
   absl::Status Disturb(FaultKind kind, const std::string& victim, const std::string& other);
   absl::Status Heal(FaultKind kind, const std::string& victim, const std::string& other);
+  // Bytes of all reports and tokens that the worker has sent to the router.
+  int64_t BytesFrom(const std::string& worker) const;
 
  private:
   explicit LabCluster(std::string folder) : folder_(std::move(folder)) {}

@@ -91,8 +91,8 @@ void TcpRelay::Accept(HttpUrl target) {
       continue;
     }
     sockets_.insert(sockets_.end(), {near, far});
-    carriers_.emplace_back([this, near, far] { Carry(near, far); });
-    carriers_.emplace_back([this, near, far] { Carry(far, near); });
+    carriers_.emplace_back([this, near, far] { Carry(near, far, &n_forwarded_); });
+    carriers_.emplace_back([this, near, far] { Carry(far, near, nullptr); });
   }
 }
 
@@ -104,7 +104,7 @@ void TcpRelay::Hold(bool held) {
 
 // Carries bytes until either side ends, then ends both. The descriptors stay open until the relay
 // is destroyed, so that no shutdown hits a reused number.
-void TcpRelay::Carry(int from, int to) {
+void TcpRelay::Carry(int from, int to, std::atomic<int64_t>* n_bytes) {
   char chunk[16384];
   while (true) {
     const ssize_t got = ::recv(from, chunk, sizeof(chunk), 0);
@@ -119,6 +119,7 @@ void TcpRelay::Carry(int from, int to) {
       if (n <= 0) break;
     }
     if (sent < got) break;
+    if (n_bytes != nullptr) *n_bytes += got;
   }
   ::shutdown(from, SHUT_RDWR);
   ::shutdown(to, SHUT_RDWR);

@@ -4,7 +4,9 @@
 // Cut links then cut control streams too.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -29,15 +31,18 @@ class TcpRelay {
   // While held, connections stay open and new ones are accepted, but neither bytes nor the end of a
   // side are forwarded.
   void Hold(bool held);
+  // Bytes forwarded so far from those who connected to the relay to its target.
+  int64_t n_forwarded() const { return n_forwarded_; }
 
  private:
   TcpRelay() = default;
   absl::Status Listen(const std::string& name_space, const std::string& host);
   void Accept(HttpUrl target);
-  void Carry(int from, int to);
+  void Carry(int from, int to, std::atomic<int64_t>* n_bytes);  // null: not counted
   int Dial(const HttpUrl& target);
 
   int listener_ = -1, port_ = 0;
+  std::atomic<int64_t> n_forwarded_ = 0;
   std::thread acceptor_;
   std::mutex mutex_;  // guards the members below
   bool closing_ = false, held_ = false;
