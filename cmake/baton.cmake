@@ -1,11 +1,14 @@
 # One library target per room, one test program per test file or small group of them.
 # Warnings are errors for Baton's code; false positives of g++ 12 are switched off by name.
-add_library(baton_options INTERFACE)
-target_include_directories(baton_options INTERFACE ${PROJECT_SOURCE_DIR})  # the one include root
-target_compile_options(baton_options INTERFACE
+add_library(baton_plain_options INTERFACE)  # what all presets have
+target_include_directories(baton_plain_options INTERFACE ${PROJECT_SOURCE_DIR})  # the one include root
+target_compile_options(baton_plain_options INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Wold-style-cast -Wconversion -Wno-sign-conversion -Werror
   -Wno-restrict -Wno-maybe-uninitialized
-  -ffp-contract=off -fno-omit-frame-pointer)  # contraction would change bits (docs/NUMERICS.md N7)
+  -ffp-contract=off -fno-omit-frame-pointer  # contraction would change bits (docs/NUMERICS.md N7)
+  -pthread)  # some libraries ask for it, and precompiled headers need one set of macros
+add_library(baton_options INTERFACE)
+target_link_libraries(baton_options INTERFACE baton_plain_options)
 # BOOST_DISABLE_ASSERTS: Beast asserts on some inputs of hostile clients.
 target_compile_definitions(baton_options INTERFACE BOOST_DISABLE_ASSERTS
   $<$<BOOL:${BATON_DCHECK}>:BATON_DCHECK_IS_ON=1>)
@@ -28,6 +31,38 @@ function(baton_hot name)
   endif()
 endfunction()
 
+# Headers that most files include are compiled once for each set of flags. Files with flags of their
+# own read them as text (SKIP_PRECOMPILE_HEADERS). Rooms have such headers only under the sanitizers:
+# the release build proves that each file includes what it uses.
+set(BATON_STD_HEADERS <algorithm> <array> <chrono> <cstdint> <cstring> <deque> <functional> <limits>
+  <list> <map> <memory> <mutex> <numeric> <optional> <set> <span> <string> <string_view> <utility>
+  <variant> <vector> <absl/container/flat_hash_map.h> <absl/status/status.h> <absl/status/statusor.h>
+  <absl/strings/str_cat.h> <absl/strings/str_format.h> <absl/time/time.h>)
+set(BATON_NO_SOURCE ${PROJECT_SOURCE_DIR}/cmake/headers.cc)  # beside the precompiled headers
+# baton_headers_of_rooms(NAME): for libraries.
+function(baton_headers_of_rooms name)
+  add_library(${name} STATIC ${BATON_NO_SOURCE})
+  target_link_libraries(${name} PRIVATE baton_options absl::flat_hash_map absl::status absl::statusor
+    absl::str_format absl::strings absl::time)
+  target_precompile_headers(${name} PRIVATE ${BATON_STD_HEADERS})
+endfunction()
+# baton_headers_of_tests(NAME): a program, because position independence must be that of programs.
+function(baton_headers_of_tests name)
+  add_executable(${name} ${BATON_NO_SOURCE} $<TARGET_OBJECTS:baton_test_main>)
+  target_link_libraries(${name} PRIVATE baton_options Catch2::Catch2)
+  target_precompile_headers(${name} PRIVATE <catch2/catch.hpp> <string> <vector>)
+  if(BATON_SANITIZE)
+    target_precompile_headers(${name} PRIVATE ${BATON_STD_HEADERS})
+  endif()
+endfunction()
+if(BATON_SANITIZE)
+  baton_headers_of_rooms(baton_room_headers)
+endif()
+if(BATON_SANITIZE STREQUAL "address")
+  baton_headers_of_rooms(baton_hot_room_headers)
+  baton_hot(baton_hot_room_headers)
+endif()
+
 # baton_library(NAME [HOT] SRCS a.cc b.cc DEPS baton_common absl::status [PRIVATE_DEPS ...])
 function(baton_library name)
   cmake_parse_arguments(arg "HOT" "" "SRCS;DEPS;PRIVATE_DEPS" ${ARGN})
@@ -35,6 +70,11 @@ function(baton_library name)
   target_link_libraries(${name} PUBLIC ${arg_DEPS} PRIVATE baton_options ${arg_PRIVATE_DEPS})
   if(arg_HOT)
     baton_hot(${name})
+  endif()
+  if(arg_HOT AND TARGET baton_hot_room_headers)
+    target_precompile_headers(${name} REUSE_FROM baton_hot_room_headers)
+  elseif(TARGET baton_room_headers)
+    target_precompile_headers(${name} REUSE_FROM baton_room_headers)
   endif()
 endfunction()
 
@@ -52,10 +92,9 @@ function(baton_test name)
   target_link_libraries(${name} PRIVATE baton_options Catch2::Catch2 ${arg_DEPS})
   if(arg_HOT)
     baton_hot(${name})
+    target_precompile_headers(${name} REUSE_FROM baton_hot_test_headers)
   else()
-    # -O0: hundreds of assertions compile twice as fast. -pthread: some libraries ask for it, and
-    # precompiled headers need one set of macros.
-    target_compile_options(${name} PRIVATE -O0 -pthread)
+    target_compile_options(${name} PRIVATE -O0)  # hundreds of assertions compile twice as fast
     target_precompile_headers(${name} REUSE_FROM baton_test_headers)
   endif()
   if(NOT arg_TIMEOUT)
@@ -83,18 +122,47 @@ set(BATON_AVX512 ${BATON_AVX2} -mavx512f -mavx512bw -mavx512dq -mavx512vl
   -mprefer-vector-width=512 -Wno-uninitialized)
 set(BATON_AVX512VNNI ${BATON_AVX512} -mavx512vnni)
 set(BATON_AVX512BF16 ${BATON_AVX512VNNI} -mavx512bf16)
+set(BATON_PLAIN_AVX2 ${BATON_AVX2})
+# The sanitizers' checks of one unit for AVX-512 take up to three minutes to compile. A machine that
+# has no AVX-512 runs no such unit (engine/cpu/machine/isa.h), so they are not checked there.
+set(wide_kernels BATON_AVX512 BATON_AVX512VNNI BATON_AVX512BF16)
+set(BATON_HAS_AVX512 "")
+if(EXISTS /proc/cpuinfo)
+  file(STRINGS /proc/cpuinfo BATON_HAS_AVX512 REGEX "avx512f" LIMIT_COUNT 1)
+endif()
+if(NOT BATON_HAS_AVX512)
+  foreach(flags ${wide_kernels})
+    list(APPEND ${flags} -fno-sanitize=all)
+  endforeach()
+endif()
 # Under AddressSanitizer a unit checks what it reads and writes, but neither its registers' stack
 # slots nor undefined arithmetic: those checks take minutes of compile time per unit.
 if(BATON_SANITIZE STREQUAL "address")
   list(APPEND BATON_AVX2 -fno-sanitize=undefined --param=asan-stack=0)
-  list(APPEND BATON_AVX512 -fno-sanitize=undefined --param=asan-stack=0)
-  list(APPEND BATON_AVX512VNNI -fno-sanitize=undefined --param=asan-stack=0)
-  list(APPEND BATON_AVX512BF16 -fno-sanitize=undefined --param=asan-stack=0)
+  if(BATON_HAS_AVX512)
+    foreach(flags ${wide_kernels})
+      list(APPEND ${flags} -fno-sanitize=undefined --param=asan-stack=0)
+    endforeach()
+  endif()
 endif()
 # baton_kernel_unit("<flags>" FILE...)
 function(baton_kernel_unit flags)
   set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "${flags}" SKIP_PRECOMPILE_HEADERS ON)
   set_property(GLOBAL APPEND PROPERTY BATON_KERNEL_UNITS ${ARGN})
+endfunction()
+# baton_plain_units(NAME FILE...): an object library that no sanitizer checks. All presets compile it
+# with the same command, so ccache has it from the first one.
+function(baton_plain_units name)
+  add_library(${name} OBJECT ${ARGN})
+  set_target_properties(${name} PROPERTIES COMPILE_OPTIONS "-O2;-g1;-DNDEBUG")
+  target_link_libraries(${name} PRIVATE baton_plain_options)
+endfunction()
+# baton_wide_units(NAME FILE...): an object library of kernel units for AVX-512.
+function(baton_wide_units name)
+  baton_plain_units(${name} ${ARGN})
+  if(BATON_HAS_AVX512)
+    target_link_libraries(${name} PRIVATE baton_options)
+  endif()
 endfunction()
 # baton_emulation_library(NAME UNITS a.cc SRCS b.cc DEPS baton_engine): kernels for tests whose
 # instructions are emulated (tests/engine/cpu/zmm_on_ymm.h, which UNITS see first). UNITS are kernel
@@ -103,8 +171,9 @@ endfunction()
 # notes that 64-byte structs were passed differently before version 4.6.
 function(baton_emulation_library name)
   cmake_parse_arguments(arg "" "" "UNITS;SRCS;DEPS" ${ARGN})
-  baton_library(${name} SRCS ${arg_UNITS} ${arg_SRCS} DEPS ${arg_DEPS})
-  set(flags ${BATON_AVX2} -O1 -fno-tree-loop-optimize -finline-small-functions -Wno-psabi
-    -include tests/engine/cpu/zmm_on_ymm.h $<$<BOOL:${BATON_SANITIZE}>:-fno-sanitize=all>)
+  baton_plain_units(${name}_units ${arg_UNITS})
+  baton_library(${name} SRCS $<TARGET_OBJECTS:${name}_units> ${arg_SRCS} DEPS ${arg_DEPS})
+  set(flags ${BATON_PLAIN_AVX2} -O1 -fno-tree-loop-optimize -finline-small-functions -Wno-psabi
+    -include tests/engine/cpu/zmm_on_ymm.h)
   baton_kernel_unit("${flags}" ${arg_UNITS})
 endfunction()

@@ -50,6 +50,12 @@ absl::Status CheckAllowedTokens(std::span<const int32_t> tokens) {
   return absl::OkStatus();
 }
 
+// Whether the text is a grammar is for its compiler to say.
+absl::Status CheckGrammar(const GrammarSpec& grammar) {
+  RETURN_IF_ERROR(CheckLimit(Limits::kGrammarKind, static_cast<double>(grammar.kind)));
+  return CheckCount(Limits::kGrammarBytes, grammar.text.size());
+}
+
 }  // namespace
 
 absl::Status CheckLimit(const FieldLimit& limit, double value) {
@@ -72,6 +78,7 @@ absl::Status CheckSampling(const SamplingParams& params) {
   RETURN_IF_ERROR(CheckCount(Limits::kBadWords, params.bad_words.size()));
   for (const std::vector<int32_t>& word : params.bad_words)
     RETURN_IF_ERROR(CheckIds(Limits::kBadWordTokens, word));
+  RETURN_IF_ERROR(CheckGrammar(params.grammar));
   RETURN_IF_ERROR(CheckLimit(Limits::kVocabEnd, params.vocab_end));
   RETURN_IF_ERROR(CheckLimit(Limits::kTopLogprobs, params.top_logprobs));
   return CheckIds(Limits::kLogprobTokens, params.logprob_tokens);

@@ -52,6 +52,9 @@ struct RequestLimits {
   static constexpr FieldLimit kAllowedTokens{"allowed_token_ids", 0, 65536};
   static constexpr FieldLimit kBadWords{"bad_words", 0, 1024};
   static constexpr FieldLimit kBadWordTokens{"tokens of a bad word", 1, 64};
+  static constexpr FieldLimit kGrammarKind{"kind of grammar", 0,
+                                           static_cast<double>(kLastGrammarKind)};
+  static constexpr FieldLimit kGrammarBytes{"bytes of a grammar", 0, kMaxGrammarBytes};
   static constexpr FieldLimit kVocabEnd{"end of the vocabulary", 0,
                                         std::numeric_limits<int32_t>::max()};
   static constexpr FieldLimit kTopLogprobs{"top_logprobs", -1, 20};
@@ -80,6 +83,8 @@ struct RequestLimits {
                                                &kAllowedTokens,
                                                &kBadWords,
                                                &kBadWordTokens,
+                                               &kGrammarKind,
+                                               &kGrammarBytes,
                                                &kVocabEnd,
                                                &kTopLogprobs,
                                                &kLogprobTokens,

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/grammar_spec.h"
+
 namespace baton {
 
 // A value added to the logit of one token.
@@ -31,6 +33,9 @@ struct SamplingParams {
   std::vector<LogitBias> logit_bias{};            // ascending by token, each token once
   std::vector<int32_t> allowed_tokens{};          // ascending; empty: all
   std::vector<std::vector<int32_t>> bad_words{};  // token sequences that are never completed
+  // The text that the tokens spell is one of this grammar's. Changes after all of the above: a bias
+  // brings no token back.
+  GrammarSpec grammar{};
   int32_t vocab_end = 0;  // ids from here on have no token and are never drawn; 0: all have one
 
   // Reported with each token: the log-probabilities of the most probable tokens (-1: none is asked
@@ -42,12 +47,13 @@ struct SamplingParams {
 };
 
 // True if the next token depends on earlier tokens beyond their number: a worker that goes on with
-// a sequence must be told the tokens. n_generated: tokens generated so far. Bad words and the
-// penalties for presence and frequency look at generated tokens alone.
+// a sequence must be told the tokens. n_generated: tokens generated so far. Bad words, grammars and
+// the penalties for presence and frequency look at generated tokens alone.
 inline bool NeedsHistory(const SamplingParams& params, int32_t n_generated) {
   if (params.repetition_penalty != 1) return true;
   if (n_generated == 0) return false;
-  return params.presence_penalty != 0 || params.frequency_penalty != 0 ||
+  return params.grammar.kind != GrammarKind::kNone || params.presence_penalty != 0 ||
+         params.frequency_penalty != 0 ||
          std::any_of(params.bad_words.begin(), params.bad_words.end(),
                      [](const std::vector<int32_t>& word) { return word.size() > 1; });
 }

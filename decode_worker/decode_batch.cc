@@ -17,6 +17,7 @@ struct DecodeBatch::Sequence {
   MachineState<SequenceState> state;
   absl::Time progress;  // since then it has got nowhere
   std::optional<DecodeRequest> request;
+  SharedGrammar grammar;
   std::optional<SequenceSampling> sampling;  // from kReady on; reads `request`
   std::optional<HandoffArrived> kv;
   absl::Time arrived, first_step = absl::InfiniteFuture();
@@ -26,6 +27,16 @@ struct DecodeBatch::Sequence {
   int32_t trimmed = 0;   // leading pages of the table, which fell out of the window
 };
 
+namespace {
+
+// Pages of the request up to its end.
+int PagesOf(const KvLayout& layout, const DecodeRequest& request) {
+  // The last token's KV is never written: nothing follows it.
+  return layout.PagesFor(request.n_prompt + request.max_tokens - 1);
+}
+
+}  // namespace
+
 DecodeBatch::DecodeBatch(const DecodeOptions& options, const DecodeFacts& facts, KvPool* pool)
     : options_(options), facts_(facts), pool_(pool) {
   BATON_CHECK(facts.vocab > 0 && options.max_batch > 0);
@@ -33,13 +44,8 @@ DecodeBatch::DecodeBatch(const DecodeOptions& options, const DecodeFacts& facts,
 
 DecodeBatch::~DecodeBatch() = default;
 
-int DecodeBatch::PagesOf(const DecodeRequest& request) const {
-  // The last token's KV is never written: nothing follows it.
-  return pool_->layout().PagesFor(request.n_prompt + request.max_tokens - 1);
-}
-
 bool DecodeBatch::IsCovered(const Sequence& sequence) const {
-  return static_cast<int>(sequence.kv->pages.size()) >= PagesOf(*sequence.request);
+  return static_cast<int>(sequence.kv->pages.size()) >= PagesOf(pool_->layout(), *sequence.request);
 }
 
 // Gives back what no further token sees.
@@ -72,7 +78,7 @@ DecodeBatch::Sequence* DecodeBatch::FindOrMake(const Key& key) {
   return sequence.get();
 }
 
-void DecodeBatch::Expect(DecodeRequest request, absl::Time now) {
+void DecodeBatch::Expect(DecodeRequest request, absl::Time now, SharedGrammar grammar) {
   const Key key{request.request_id, request.epoch};
   if (WasCancelled(key.first, key.second)) return;
   Sequence* const sequence = FindOrMake(key);
@@ -83,6 +89,7 @@ void DecodeBatch::Expect(DecodeRequest request, absl::Time now) {
                    request.max_tokens > INT32_MAX - request.n_prompt || request.n_generated < 0 ||
                    request.n_generated >= request.n_prompt;
   sequence->request = std::move(request);
+  sequence->grammar = std::move(grammar);
   sequence->progress = now;
   if (bad) {
     End(sequence, EndReason::kFailed, "a decode request without prompt or tokens to make",
@@ -156,8 +163,14 @@ void DecodeBatch::Complete(Sequence* sequence, absl::Time now) {
     End(sequence, EndReason::kLength, {}, sequence->arrived);
   } else {
     DecodeRequest& request = *sequence->request;
-    sequence->sampling.emplace(request.sampling, stops, request.history, request.n_generated);
+    sequence->sampling.emplace(request.sampling, stops, request.history, request.n_generated,
+                               sequence->grammar.get());
     sequence->sampling->Push(sequence->token);
+    if (const absl::Status& status = sequence->sampling->status(); !status.ok()) {
+      End(sequence, EndReason::kFailed, std::string(status.message()), sequence->arrived,
+          PartFault::kGrammar);
+      return;
+    }
     request.history = std::vector<int32_t>();  // = {} would keep the memory
     sequence->state = SequenceState::kReady;
     sequence->progress = now;
@@ -312,6 +325,7 @@ void DecodeBatch::Grow(absl::Time now, int reclaimable) {
 
 int DecodeBatch::Contribute(absl::Time now, int reclaimable, StepBuilder* builder) {
   BATON_DCHECK(logits_.empty());
+  unmasked_.clear();
   while (!ready_.empty() && n_rows() < options_.max_batch) {
     ready_.front()->state = SequenceState::kDecoding;
     ready_.front()->first_step = now;
@@ -320,7 +334,7 @@ int DecodeBatch::Contribute(absl::Time now, int reclaimable, StepBuilder* builde
   }
   Grow(now, reclaimable);
   int n = 0;
-  for (const Sequence* sequence : rows_) {
+  for (Sequence* sequence : rows_) {
     if (RoomLeft(*sequence) == 0) {
       logits_.push_back(-1);
       continue;
@@ -332,6 +346,7 @@ int DecodeBatch::Contribute(absl::Time now, int reclaimable, StepBuilder* builde
                           pages.first(pool_->layout().PagesFor(sequence->position + 1)),
                           facts_.rope.RangeOf(int64_t{request.n_prompt} + request.max_tokens));
     logits_.push_back(builder->WantLogits(row));
+    if (sequence->sampling->has_grammar()) unmasked_.push_back(&*sequence->sampling);
     ++n;
   }
   if (n == 0) logits_.clear();  // no step
@@ -350,14 +365,19 @@ void DecodeBatch::StepDone(const Backend& backend, Sampler* sampler, absl::Time 
   sampler->SampleRows(sample_rows_, sampled_);
 
   std::vector<std::pair<Sequence*, EndReason>> ended;
+  std::vector<Sequence*> failed;
   for (size_t i = 0, row = 0; i < logits_.size(); ++i) {
     if (logits_[i] < 0) continue;
     Sequence* sequence = rows_[i];
     const DecodeRequest& request = *sequence->request;
     const std::span<const float> logits = sample_rows_[row].logits;
     SampledToken& sampled = sampled_[row++];
-    sequence->token = sampled.token;
     sequence->sampling->Push(sampled.token);
+    if (!sequence->sampling->status().ok()) {
+      failed.push_back(sequence);
+      continue;
+    }
+    sequence->token = sampled.token;
     ++sequence->position;
     ++sequence->made;
     sequence->progress = now;
@@ -378,6 +398,9 @@ void DecodeBatch::StepDone(const Backend& backend, Sampler* sampler, absl::Time 
   }
   logits_.clear();
   for (const auto& [sequence, reason] : ended) End(sequence, reason, {}, now);
+  for (Sequence* sequence : failed)
+    End(sequence, EndReason::kFailed, std::string(sequence->sampling->status().message()), now,
+        PartFault::kGrammar);
 }
 
 void DecodeBatch::TakeEffects(std::vector<DecodeEffect>* out) {
@@ -396,7 +419,7 @@ int DecodeBatch::n_waiting() const {
 int DecodeBatch::expected_pages() const {
   int pages = 0;
   for (const auto& [key, sequence] : sequences_)
-    if (!sequence->kv.has_value()) pages += PagesOf(*sequence->request) + 1;
+    if (!sequence->kv.has_value()) pages += PagesOf(pool_->layout(), *sequence->request) + 1;
   return pages;
 }
 

@@ -22,6 +22,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <variant>
@@ -31,6 +32,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
 #include "common/ids.h"
+#include "common/token_grammar.h"
 #include "decode_worker/decode_options.h"
 #include "decode_worker/sequence_state.h"
 #include "engine/kv/kv_pool.h"
@@ -57,7 +59,8 @@ class DecodeBatch {
   // --- events
   // Ends earlier attempts at the request; one that comes after a later one is ignored. A request
   // that cannot be met ends as kFailed: no prompt, no token to make, max_sequences reached.
-  void Expect(DecodeRequest request, absl::Time now);
+  // grammar: compiled from sampling.grammar; null: there is none.
+  void Expect(DecodeRequest request, absl::Time now, SharedGrammar grammar = nullptr);
   // Takes KV that is here, by handoff or from this worker's own prefill; the pages are the batch's
   // from now on.
   void Arrived(HandoffArrived arrived, absl::Time now);
@@ -74,6 +77,8 @@ class DecodeBatch {
   // number of rows. reclaimable: number of free pages of the transfer room, which come back when
   // wanted. If the result is not 0, the step is run and StepDone follows, before any other event.
   int Contribute(absl::Time now, int reclaimable, StepBuilder* builder);
+  // The rows of the step that need a mask before StepDone (SequenceSampling::MakeMask).
+  std::span<SequenceSampling* const> unmasked() const { return unmasked_; }
   // Samples a token for each row from the step's logits, and ends the sequences that are complete.
   void StepDone(const Backend& backend, Sampler* sampler, absl::Time now);
 
@@ -104,7 +109,6 @@ class DecodeBatch {
            PartFault fault = PartFault::kOwn);
   void Remember(RequestId request, Epoch up_to);
   bool WasCancelled(RequestId request, Epoch epoch) const;
-  int PagesOf(const DecodeRequest& request) const;
   bool IsCovered(const Sequence& sequence) const;
   void Trim(Sequence* sequence);
   int RoomLeft(const Sequence& sequence) const;
@@ -119,7 +123,8 @@ class DecodeBatch {
   std::deque<Sequence*> ready_;  // complete, in order, waiting for a row
   std::vector<Sequence*> rows_;  // in order of joining
   std::vector<int> logits_;      // (rows) index of the logits in the running step; -1: no room
-  std::vector<SampleRow> sample_rows_;  // scratch of StepDone
+  std::vector<SequenceSampling*> unmasked_;  // of the running step
+  std::vector<SampleRow> sample_rows_;       // scratch of StepDone
   std::vector<SampledToken> sampled_;
   // Remembered cancels: KV that arrives after them is given back at once.
   absl::flat_hash_map<RequestId, Epoch> cancelled_;

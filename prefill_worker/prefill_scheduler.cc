@@ -21,12 +21,13 @@ PrefillScheduler::PrefillScheduler(const PrefillOptions& options, const PrefillF
 
 // --- events
 
-void PrefillScheduler::Admit(PrefillRequest request, absl::Time now) {
+void PrefillScheduler::Admit(PrefillRequest request, absl::Time now, SharedGrammar grammar) {
   for (const auto& prompt : queue_.prompts())
     if (prompt->request.request_id == request.request_id && prompt->request.epoch >= request.epoch)
       return;  // said twice, or late
   auto next = std::make_unique<Prompt>(facts_, options_.transitions, pages_.layout().page_tokens,
                                        std::move(request), next_serial_++, now);
+  next->grammar = std::move(grammar);
   EndEarlier(next.get());
   std::string refusal = n_prompts() >= options_.max_prompts
                             ? absl::StrFormat("prefill queue full (%d prompts)", n_prompts())
@@ -372,9 +373,16 @@ void PrefillScheduler::AnnounceCells(const Prompt& prompt, const TicketId& ticke
 void PrefillScheduler::FirstToken(Prompt* prompt, std::span<const float> logits, Sampler* sampler,
                                   absl::Time now) {
   const PrefillRequest& request = prompt->request;
-  const SequenceSampling sampling(request.sampling, request.stop_tokens, request.tokens,
-                                  request.n_generated);
+  SequenceSampling sampling(request.sampling, request.stop_tokens, request.tokens,
+                            request.n_generated, prompt->grammar.get());
+  sampling.MakeMask();
   SampledToken sampled = sampler->Sample(logits, sampling, prompt->size());
+  sampling.Push(sampled.token);
+  if (!sampling.status().ok()) {
+    prompt->fault = PartFault::kGrammar;
+    Stop(prompt, EndReason::kFailed, std::string(sampling.status().message()));
+    return;
+  }
   Emit(MakeComputed(*prompt, now));
   Emit(TokenOut{.request_id = request.request_id,
                 .epoch = request.epoch,

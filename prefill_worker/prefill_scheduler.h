@@ -29,6 +29,7 @@
 #include "absl/time/time.h"
 #include "common/ids.h"
 #include "common/ticket.h"
+#include "common/token_grammar.h"
 #include "engine/kv/kv_pool.h"
 #include "engine/sampling/sampler.h"
 #include "engine/step/backend.h"
@@ -61,7 +62,8 @@ class PrefillScheduler {
   // --- events. Events of unknown tickets and requests are ignored.
   // A request that can never run ends at once with kFailed and the reason. Ends earlier attempts at
   // the request (this one finds their KV); one that comes after a later one is ignored.
-  void Admit(PrefillRequest request, absl::Time now);
+  // grammar: compiled from sampling.grammar; null: there is none.
+  void Admit(PrefillRequest request, absl::Time now, SharedGrammar grammar = nullptr);
   void Promised(const HandoffPromised& event, absl::Time now);
   void NoRoom(const HandoffNoRoom& event);
   void Ended(const HandoffEnded& event, absl::Time now);

@@ -7,6 +7,7 @@
 
 #include "absl/time/time.h"
 #include "common/state_machine.h"
+#include "common/token_grammar.h"
 #include "engine/kv/kv_layout.h"
 #include "engine/model/rope.h"
 #include "prefill_worker/prefill_options.h"
@@ -23,6 +24,7 @@ struct Prompt {
          PrefillRequest request, int64_t serial, absl::Time now);
 
   const PrefillRequest request;
+  SharedGrammar grammar;  // null: none
   const int64_t serial;
   const bool is_remote;   // all its KV goes to another worker
   const RopeRange range;  // the same in every attempt at the request

@@ -52,7 +52,8 @@ constexpr size_t kMaxSamplingBytes =
     MaxEntries(RequestLimits::kBadWords) *
         (kBadWordBytes + kTokenBytes * MaxEntries(RequestLimits::kBadWordTokens)) +
     kTokenBytes *
-        (MaxEntries(RequestLimits::kAllowedTokens) + MaxEntries(RequestLimits::kLogprobTokens));
+        (MaxEntries(RequestLimits::kAllowedTokens) + MaxEntries(RequestLimits::kLogprobTokens)) +
+    kMaxGrammarBytes;
 static_assert(MaxBytesOf(RequestLimits::kContextTokens + MaxEntries(RequestLimits::kStopTokens),
                          ControlLimits::kRelayRounds) +
                   kMaxSamplingBytes <=
@@ -60,7 +61,8 @@ static_assert(MaxBytesOf(RequestLimits::kContextTokens + MaxEntries(RequestLimit
 
 size_t MaxBytesOf(const SamplingParams& params) {
   size_t bytes = kTokenValueBytes * params.logit_bias.size() +
-                 kTokenBytes * (params.allowed_tokens.size() + params.logprob_tokens.size());
+                 kTokenBytes * (params.allowed_tokens.size() + params.logprob_tokens.size()) +
+                 params.grammar.text.size();
   for (const std::vector<int32_t>& word : params.bad_words)
     bytes += kBadWordBytes + kTokenBytes * word.size();
   return bytes;

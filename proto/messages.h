@@ -206,8 +206,16 @@ enum class PartFault {
   kPages,     // no fault: pages_at_once was set, and too few pages are free
   kDraining,  // no fault: the worker accepts no new requests
   // The request: the message about it is malformed, and no other worker could read it.
-  kUnreadable
+  kUnreadable,
+  // The request: its grammar cannot go on (a bound of its work, or no token is left that it and the
+  // other parameters allow), and it could not on any other worker.
+  kGrammar
 };
+
+// True if the fault is the request's: another attempt would fail as well.
+inline bool IsOfRequest(PartFault fault) {
+  return fault == PartFault::kUnreadable || fault == PartFault::kGrammar;
+}
 
 // A worker's part in a request is over; the worker holds nothing of it any more.
 struct PartEnded {

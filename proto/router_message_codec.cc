@@ -37,6 +37,8 @@ void Encode(const SamplingParams& in, wire::SamplingParams* out) {
   out->set_vocab_end(in.vocab_end);
   out->set_top_logprobs(in.top_logprobs);
   out->mutable_logprob_tokens()->Add(in.logprob_tokens.begin(), in.logprob_tokens.end());
+  out->set_grammar_kind(static_cast<int32_t>(in.grammar.kind));
+  out->set_grammar_text(in.grammar.text);
 }
 
 absl::StatusOr<SamplingParams> Decode(const wire::SamplingParams& in) {
@@ -59,6 +61,7 @@ absl::StatusOr<SamplingParams> Decode(const wire::SamplingParams& in) {
   out.vocab_end = in.vocab_end();
   out.top_logprobs = in.top_logprobs();
   out.logprob_tokens.assign(in.logprob_tokens().begin(), in.logprob_tokens().end());
+  out.grammar = {static_cast<GrammarKind>(in.grammar_kind()), in.grammar_text()};
   if (const absl::Status status = CheckSampling(out); !status.ok())
     return absl::InvalidArgumentError(absl::StrCat("sampling.", status.message()));
   return out;

@@ -87,7 +87,8 @@ constexpr std::pair<PartFault, wire::PartFault> kFaults[] = {
     {PartFault::kPeer, wire::PART_FAULT_PEER},
     {PartFault::kPages, wire::PART_FAULT_PAGES},
     {PartFault::kDraining, wire::PART_FAULT_DRAINING},
-    {PartFault::kUnreadable, wire::PART_FAULT_UNREADABLE}};
+    {PartFault::kUnreadable, wire::PART_FAULT_UNREADABLE},
+    {PartFault::kGrammar, wire::PART_FAULT_GRAMMAR}};
 
 wire::PartFault WireFault(PartFault fault) {
   for (const auto& [ours, wires] : kFaults)

@@ -33,6 +33,7 @@ FailoverCause CauseOf(const PartEnded& ended) {
       return FailoverCause::kDraining;
     case PartFault::kOwn:
     case PartFault::kUnreadable:
+    case PartFault::kGrammar:
     case PartFault::kPages:
       break;
   }
@@ -98,7 +99,7 @@ absl::Time Journey::Alarm() const {
 }
 
 const std::vector<uint64_t>& Journey::Pages(int32_t page_tokens) {
-  if (!pages_) pages_ = PageHashes(request_.prompt, page_tokens);
+  if (!pages_) pages_ = PageHashes(request_.prompt, page_tokens, request_.cache_salt);
   return *pages_;
 }
 
@@ -133,6 +134,7 @@ void Journey::Dispatch(const Plan& plan, const PlanNames& names, absl::Time now)
   open_heads_ = plan.HeadWorkers();
   decode_spoke_ = attempt_spoke_ = preempted_ = false;
   failure_ = {};
+  verdict_.reset();
   broken_hops_.clear();
   timeline_.router_queue += now - waiting_since_;
   timeline_.prefill_worker = names.prefill;
@@ -168,7 +170,7 @@ void Journey::Recall(absl::Time now) {
 void Journey::End(absl::Time now) {
   state_ = JourneyState::kEnding;
   ended_ = now;
-  request_.prompt = {};
+  request_.prompt = std::vector<int32_t>();  // = {} would keep the memory
   early_.clear();
 }
 
@@ -184,6 +186,7 @@ PrefillRequest Journey::MakePrefillRequest(const Ticket& ticket, const TransferP
       .sampling = request_.sampling,
       .stop_tokens = request_.stop_tokens,
       .want_digests = request_.want_digests,
+      .cache_salt = request_.cache_salt,
       .max_total_tokens = static_cast<int32_t>(request_.prompt.size()) + request_.max_tokens,
       .inflow = inflow};
   out.tokens.insert(out.tokens.end(), produced_.begin(), produced_.end());
@@ -364,7 +367,11 @@ absl::Status Journey::OnPartEnded(Incarnation from, const PartEnded& ended, absl
     timeline_.decode += absl::Microseconds(ended.compute_us);
   }
   if (ended.reason == EndReason::kPreempted) preempted_ = true;
-  const bool needed = of_head ? needs_heads() : !ended.was_prefill || needs_prefill();
+  if (ended.reason == EndReason::kFailed && IsOfRequest(ended.fault)) {
+    verdict_ = {from, ended.fault, ended.message, ended.was_prefill};
+    return absl::OkStatus();
+  }
+  const bool needed = of_head ? !attempt_spoke_ : !ended.was_prefill || needs_prefill();
   if (needed && (ended.reason == EndReason::kFailed || ended.reason == EndReason::kCancelled)) {
     if (failure_.message.empty()) failed_at_ = now;
     if (ended.reason == EndReason::kFailed && ended.was_prefill) RecordBroken(from, ended.fault);
@@ -376,6 +383,14 @@ absl::Status Journey::OnPartEnded(Incarnation from, const PartEnded& ended, absl
                 .worker = from};
   }
   return absl::OkStatus();
+}
+
+// Tokens of the decode worker may have come before the first one, which is the prefill worker's.
+const Journey::Verdict* Journey::Hopeless() const {
+  if (!verdict_ || complete_) return nullptr;
+  const bool may_miss_tokens = verdict_->fault == PartFault::kGrammar && !verdict_->of_prefill;
+  const bool misses_tokens = may_miss_tokens && !(first_of_attempt_emitted() && early_.empty());
+  return misses_tokens ? nullptr : &*verdict_;
 }
 
 void Journey::RecordBroken(Incarnation from, PartFault fault) {
@@ -422,7 +437,7 @@ void Journey::OnWorkerLost(Incarnation worker, const std::string& name) {
                    .message = absl::StrFormat("%s worker %s was lost", role, name),
                    .worker = worker};
   };
-  if (std::erase(open_heads_, worker) > 0 && needs_heads()) failure_ = lost("head");
+  if (std::erase(open_heads_, worker) > 0 && !attempt_spoke_) failure_ = lost("head");
   if (prefill_open_ && plan_.prefill == worker) {
     prefill_open_ = false;
     if (needs_prefill()) failure_ = lost("prefill");

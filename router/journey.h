@@ -112,6 +112,15 @@ class Journey {
   // True once the last token has been emitted; end_reason says why it is the last.
   bool complete() const { return complete_; }
   EndReason end_reason() const { return end_reason_; }
+  struct Verdict {
+    Incarnation worker = 0;
+    PartFault fault = PartFault::kUnreadable;
+    std::string message{};
+    bool of_prefill = false;
+  };
+  // Why no attempt can meet the request, once all tokens before that have been emitted. Null: one
+  // may.
+  const Verdict* Hopeless() const;
   // Why no part that runs can bring the next token.
   Failure Broken() const;
   // The worker to replace: the one lost or failed; for broken handoffs, the worker that two of them
@@ -167,7 +176,6 @@ class Journey {
   // A prefill worker is needed until its KV is handed over, all but the last acknowledgement; heads
   // until the tail, which has all their KV by then, has computed a token.
   bool needs_prefill() const { return !first_of_attempt_emitted() || !decode_spoke_; }
-  bool needs_heads() const { return !attempt_spoke_; }
 
   const RequestId id_;
   const uint64_t sequence_;
@@ -195,7 +203,8 @@ class Journey {
   size_t produced_before_ = 0;                       // tokens emitted by earlier attempts
   bool prefill_open_ = false, decode_open_ = false;  // parts not ended
   std::vector<Incarnation> open_heads_;
-  bool decode_spoke_ = false;  // the decode worker sent a token, so the handoff is done
+  std::optional<Verdict> verdict_;  // of a part of the attempt
+  bool decode_spoke_ = false;       // the decode worker sent a token, so the handoff is done
   bool attempt_spoke_ = false;
   bool preempted_ = false;
   Failure failure_;

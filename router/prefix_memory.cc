@@ -13,10 +13,11 @@ constexpr size_t kMaxPages = 1 << 16;
 
 }  // namespace
 
-std::vector<uint64_t> PageHashes(std::span<const int32_t> prompt, int32_t page_tokens) {
+std::vector<uint64_t> PageHashes(std::span<const int32_t> prompt, int32_t page_tokens,
+                                 uint64_t salt) {
   const auto page = static_cast<size_t>(page_tokens);
   std::vector<uint64_t> hashes;
-  uint64_t before = 0;
+  uint64_t before = salt;
   for (size_t begin = 0; begin + page < prompt.size(); begin += page) {
     before = absl::HashOf(before, absl::Span<const int32_t>(prompt.data() + begin, page));
     hashes.push_back(before);

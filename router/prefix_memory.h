@@ -13,10 +13,11 @@
 
 namespace baton {
 
-// (whole pages) Hash of each page's tokens and of all tokens before them, in the order of the
-// prompt. The last token is computed in any case, so the page that the token fills is left out.
-// Pure function.
-std::vector<uint64_t> PageHashes(std::span<const int32_t> prompt, int32_t page_tokens);
+// (whole pages) Hash of the salt, of each page's tokens and of all tokens before them, in the order
+// of the prompt: prompts with different salts have no hash in common. The last token is computed in
+// any case, so the page that the token fills is left out. Pure function.
+std::vector<uint64_t> PageHashes(std::span<const int32_t> prompt, int32_t page_tokens,
+                                 uint64_t salt = 0);
 
 class PrefixMemory {
  public:

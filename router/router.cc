@@ -107,7 +107,7 @@ absl::Status Router::State::On(Incarnation worker, const TokenOut& token, absl::
     for (const Plan::Head& head : plan.heads) cluster.OnPrefillComputed(head.worker, journey->id());
   }
   if (worker == plan.decode) cluster.OnTokensLeft(worker, journey->id(), journey->tokens_left());
-  if (journey->complete()) unsettled.push_back(journey->id());
+  if (journey->complete() || journey->Hopeless() != nullptr) unsettled.push_back(journey->id());
   return absl::OkStatus();
 }
 
@@ -135,10 +135,6 @@ absl::Status Router::State::On(Incarnation worker, const PartEnded& ended, absl:
     const bool of_attempt = ended.epoch == journey->epoch();
     if (failed && of_attempt && ended.fault == PartFault::kOwn) Blame(*journey, worker);
     RecordRecomputed(*journey, ended);
-    if (failed && of_attempt && ended.fault == PartFault::kUnreadable && journey->dispatched()) {
-      EndUnreadable(*journey, worker, ended, now);
-      return absl::OkStatus();
-    }
     if (of_attempt && journey->plan().IsHead(worker))
       cluster.OnPrefillComputed(worker, journey->id());
     if (journey->lives()) {
@@ -171,12 +167,13 @@ absl::Status Router::State::On(Incarnation worker, const NoRoomNotice& notice, a
 }
 
 // Every other worker would read it as this one did: no further attempt.
-void Router::State::EndUnreadable(Journey& journey, Incarnation worker, const PartEnded& ended,
-                                  absl::Time now) {
+void Router::State::EndHopeless(Journey& journey, const Journey::Verdict& verdict, absl::Time now) {
+  if (verdict.fault == PartFault::kGrammar)
+    return End(journey, EndReason::kFailed, absl::InvalidArgumentError(verdict.message), now);
   const absl::Status status = absl::InternalError(
       absl::StrFormat("request %s: worker %s cannot read the message about it: %s; run the same "
                       "version of baton everywhere",
-                      journey.name(), cluster.Find(worker)->name, ended.message));
+                      journey.name(), journey.NameOf(verdict.worker), verdict.message));
   LogError("%s", std::string(status.message()));
   End(journey, EndReason::kFailed, status, now);
 }
@@ -216,6 +213,8 @@ void Router::State::Settle(absl::Time now) {
     if (journey == nullptr || !journey->lives()) continue;
     if (journey->complete()) {
       End(*journey, journey->end_reason(), absl::OkStatus(), now);
+    } else if (const Journey::Verdict* const verdict = journey->Hopeless(); verdict != nullptr) {
+      EndHopeless(*journey, *verdict, now);
     } else if (journey->preempted()) {
       // Journey::kMaxPreemptions bounds how often this happens to a request.
       ++journey->preemptions;

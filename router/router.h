@@ -28,6 +28,7 @@ struct GenerateRequest {
   SamplingParams sampling{};
   std::vector<int32_t> stop_tokens{};  // empty with ignore_eos
   bool want_digests = false;
+  uint64_t cache_salt = 0;  // KV is reused only among requests with the same salt
   absl::Duration timeout = absl::InfiniteDuration();
 };
 

@@ -55,7 +55,8 @@ struct Router::State {
   std::vector<HopProgress> HopsOf(const Journey& journey) const;
   bool MayMend(const Journey& journey, absl::Time now);
   void LogMend(const Journey& journey, const Plan& mended, const Journey::Failure& failure) const;
-  void EndUnreadable(Journey& journey, Incarnation worker, const PartEnded& ended, absl::Time now);
+  // Ends a request that fails on every worker.
+  void EndHopeless(Journey& journey, const Journey::Verdict& verdict, absl::Time now);
   void RecordRecomputed(const Journey& journey, const PartEnded& ended);
   void Retry(Journey& journey, const Journey::Failure& failure, absl::Time now);
   void Reassign(Journey& journey, absl::Duration expected_wait, absl::Time now);

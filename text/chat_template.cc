@@ -92,19 +92,31 @@ absl::StatusOr<Sources> FindSources(const std::string& folder, const json::objec
   return SourcesFrom(*value, folder + "/tokenizer_config.json");
 }
 
-absl::StatusOr<NativeTemplate*> Compile(std::string_view source, std::string_view special_tokens) {
+absl::StatusOr<NativeTemplate*> Compile(std::string_view source, std::string_view special_tokens,
+                                        std::string_view control_tokens) {
   native::Bytes error;
   baton_template* handle = nullptr;
-  RETURN_IF_ERROR(
-      native::ToStatus(baton_template_new(native::View(source), native::View(special_tokens), kFuel,
-                                          kMaxBytes, &handle, error.out()),
-                       error));
+  RETURN_IF_ERROR(native::ToStatus(
+      baton_template_new(native::View(source), native::View(special_tokens),
+                         native::View(control_tokens), kFuel, kMaxBytes, &handle, error.out()),
+      error));
   return new NativeTemplate{handle};
+}
+
+PromptText Taken(const baton_rendered_prompt& rendered) {
+  PromptText prompt;
+  prompt.text = native::Bytes(rendered.text).view();
+  prompt.controls.emplace(rendered.controls.size / 2);
+  for (size_t i = 0; i < prompt.controls->size(); ++i)
+    (*prompt.controls)[i] = {rendered.controls.data[2 * i], rendered.controls.data[2 * i + 1]};
+  baton_offsets_free(rendered.controls);
+  return prompt;
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ChatTemplate>> ChatTemplate::FromFolder(const std::string& folder) {
+absl::StatusOr<std::unique_ptr<ChatTemplate>> ChatTemplate::FromFolder(
+    const std::string& folder, std::string_view control_tokens) {
   const std::string config_path = folder + "/tokenizer_config.json";
   json::object config;
   if (std::filesystem::exists(config_path)) {
@@ -115,10 +127,10 @@ absl::StatusOr<std::unique_ptr<ChatTemplate>> ChatTemplate::FromFolder(const std
   const auto named = [&](const absl::Status& status) {
     return absl::Status(status.code(), absl::StrCat(folder, ": ", status.message()));
   };
-  auto chat = FromSource(sources.standard, special_tokens);
+  auto chat = FromSource(sources.standard, special_tokens, control_tokens);
   if (!chat.ok()) return named(chat.status());
   if (!sources.tool_use.empty()) {
-    const auto tool_use = Compile(sources.tool_use, special_tokens);
+    const auto tool_use = Compile(sources.tool_use, special_tokens, control_tokens);
     if (!tool_use.ok()) return named(tool_use.status());
     (*chat)->tool_use_ = *tool_use;
   }
@@ -126,9 +138,9 @@ absl::StatusOr<std::unique_ptr<ChatTemplate>> ChatTemplate::FromFolder(const std
 }
 
 absl::StatusOr<std::unique_ptr<ChatTemplate>> ChatTemplate::FromSource(
-    std::string_view source, std::string_view special_tokens) {
+    std::string_view source, std::string_view special_tokens, std::string_view control_tokens) {
   std::unique_ptr<ChatTemplate> chat(new ChatTemplate);
-  ASSIGN_OR_RETURN(chat->default_, Compile(source, special_tokens));
+  ASSIGN_OR_RETURN(chat->default_, Compile(source, special_tokens, control_tokens));
   return chat;
 }
 
@@ -139,7 +151,7 @@ ChatTemplate::~ChatTemplate() {
   }
 }
 
-absl::StatusOr<std::string> ChatTemplate::Render(const ChatTemplateInput& input) const {
+absl::StatusOr<PromptText> ChatTemplate::Render(const ChatTemplateInput& input) const {
   FinalMessage final_message;
   std::string_view messages = input.messages;
   if (input.continue_final_message) {
@@ -160,11 +172,17 @@ absl::StatusOr<std::string> ChatTemplate::Render(const ChatTemplateInput& input)
   native.second = input.now.second();
   const NativeTemplate* chosen =
       tool_use_ != nullptr && !input.tools.empty() ? tool_use_ : default_;
-  native::Bytes error, text;
+  native::Bytes error;
+  baton_rendered_prompt rendered = {};
   RETURN_IF_ERROR(native::ToStatus(
-      baton_template_render(chosen->handle, &native, text.out(), error.out()), error));
-  if (input.continue_final_message) return final_message.CutAfter(text.view());
-  return std::string(text.view());
+      baton_template_render(chosen->handle, &native, &rendered, error.out()), error));
+  PromptText prompt = Taken(rendered);
+  if (input.continue_final_message) {
+    ASSIGN_OR_RETURN(prompt.text, final_message.CutAfter(prompt.text));
+    std::erase_if(*prompt.controls,
+                  [&](const PromptText::Place& place) { return place.end > prompt.text.size(); });
+  }
+  return prompt;
 }
 
 }  // namespace baton

@@ -5,6 +5,12 @@
 // and limits on instructions and on output end a template that runs away; memory is not limited, so
 // a malicious template is not contained. Immutable after load; Render is const and needs a thread
 // with 1 MiB of stack or more (any thread).
+//
+// A special token is one only where the template itself wrote it. Its own special tokens are marked
+// in its source before it is compiled (ffi/src/controls.rs), and strings of a request are left as
+// they are: what is not between marks after rendering is text, through any filter, concatenation
+// or border of two inputs, and filters and comparisons see the very strings of the request. What a
+// template puts together from parts is text, too, but for a role between two parts (<|user|>).
 #pragma once
 
 #include <memory>
@@ -14,6 +20,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/civil_time.h"
+#include "text/prompt_text.h"
 
 namespace baton {
 
@@ -37,19 +44,22 @@ class ChatTemplate {
   // Reads chat_template.jinja, else chat_template.json, else "chat_template" of
   // tokenizer_config.json (a string, or a list of {name, template}); bos_token, eos_token and the
   // other named tokens of tokenizer_config.json are variables of the template. NotFound: the folder
-  // has no template. InvalidArgument: the template does not compile.
-  static absl::StatusOr<std::unique_ptr<ChatTemplate>> FromFolder(const std::string& folder);
+  // has no template. InvalidArgument: the template does not compile. control_tokens: the
+  // Tokenizer's SpecialTokens; empty: prompts have none, only their text is of use.
+  static absl::StatusOr<std::unique_ptr<ChatTemplate>> FromFolder(
+      const std::string& folder, std::string_view control_tokens = {});
   // special_tokens: JSON object of names and texts, or empty. Errors as above.
-  static absl::StatusOr<std::unique_ptr<ChatTemplate>> FromSource(std::string_view source,
-                                                                  std::string_view special_tokens);
+  static absl::StatusOr<std::unique_ptr<ChatTemplate>> FromSource(
+      std::string_view source, std::string_view special_tokens,
+      std::string_view control_tokens = {});
   ~ChatTemplate();
   ChatTemplate(const ChatTemplate&) = delete;
   ChatTemplate& operator=(const ChatTemplate&) = delete;
 
-  // Returns the prompt text. InvalidArgument: bad JSON, the template failed on the conversation or
-  // refused it (the text of raise_exception is the message), or there is no last message's text to
-  // go on with. ResourceExhausted: a limit was hit.
-  absl::StatusOr<std::string> Render(const ChatTemplateInput& input) const;
+  // Returns the prompt, whose `controls` are set. InvalidArgument: bad JSON, the template failed on
+  // the conversation or refused it (the text of raise_exception is the message), or there is no
+  // last message's text to go on with. ResourceExhausted: a limit was hit.
+  absl::StatusOr<PromptText> Render(const ChatTemplateInput& input) const;
 
  private:
   ChatTemplate() = default;

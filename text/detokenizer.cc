@@ -1,6 +1,7 @@
 #include "text/detokenizer.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace baton {
 namespace {
@@ -52,13 +53,19 @@ std::string ValidUtf8(std::string_view bytes) {
 }
 
 Detokenizer::Detokenizer(const Tokenizer* tokenizer, DetokenizerOptions options)
-    : tokenizer_(tokenizer), options_(options), at_start_(options.starts_text) {}
+    : tokenizer_(tokenizer), options_(std::move(options)), at_start_(options_.starts_text) {}
+
+bool Detokenizer::Skips(int32_t id) const {
+  if (!tokenizer_->IsToken(id)) return true;
+  if (!options_.skip_special_tokens || !tokenizer_->IsSpecial(id)) return false;
+  return std::find(options_.shown_tokens.begin(), options_.shown_tokens.end(), id) ==
+         options_.shown_tokens.end();
+}
 
 std::string Detokenizer::Push(int32_t id) {
   std::string text;
   last_bytes_.clear();
-  if (!tokenizer_->IsToken(id) || (options_.skip_special_tokens && tokenizer_->IsSpecial(id)))
-    return text;
+  if (Skips(id)) return text;
   std::string_view bytes = tokenizer_->TokenBytes(id);
   if (at_start_ && tokenizer_->leading_space() == LeadingSpace::kStripAllFirst) {
     std::remove_copy(bytes.begin(), bytes.end(), std::back_inserter(last_bytes_), ' ');

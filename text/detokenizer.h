@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "text/tokenizer.h"
 
@@ -16,6 +17,8 @@ namespace baton {
 
 struct DetokenizerOptions {
   bool skip_special_tokens = true;
+  // Special tokens that are not skipped: markers that a reader of the text looks for.
+  std::vector<int32_t> shown_tokens{};
   // The first token begins a new text, so a decoder that drops the leading space drops it. False
   // when the text continues a prompt: the space of the first word belongs to the text.
   bool starts_text = false;
@@ -35,6 +38,8 @@ class Detokenizer {
   size_t n_held() const { return held_.size(); }
 
  private:
+  bool Skips(int32_t id) const;
+
   const Tokenizer* tokenizer_;
   DetokenizerOptions options_;
   bool at_start_;

@@ -12,6 +12,34 @@ struct NativeTokenizer {
   baton_tokenizer* handle;
 };
 
+struct NativeSegmentCache {
+  baton_segment_cache* handle;
+};
+
+namespace {
+
+std::vector<int32_t> Taken(baton_ids ids) {
+  std::vector<int32_t> result;
+  if (ids.size > 0) result.assign(ids.data, ids.data + ids.size);
+  baton_ids_free(ids);
+  return result;
+}
+
+}  // namespace
+
+SegmentCache::SegmentCache(size_t max_bytes)
+    : native_(new NativeSegmentCache{baton_segment_cache_new(max_bytes)}) {}
+
+SegmentCache::~SegmentCache() {
+  baton_segment_cache_free(native_->handle);
+  delete native_;
+}
+
+SegmentCache::Counts SegmentCache::counts() const {
+  const baton_segment_cache_counts counts = baton_segment_cache_statistics(native_->handle);
+  return {.bytes = counts.bytes, .hits = counts.hits, .misses = counts.misses};
+}
+
 absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::FromFolder(const std::string& folder) {
   return FromFile(folder + "/tokenizer.json");
 }
@@ -60,10 +88,35 @@ absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(std::string_view text,
   RETURN_IF_ERROR(native::ToStatus(baton_tokenizer_encode(native_->handle, native::View(text),
                                                           add_special_tokens, &ids, error.out()),
                                    error));
-  std::vector<int32_t> result;
-  if (ids.size > 0) result.assign(ids.data, ids.data + ids.size);
-  baton_ids_free(ids);
-  return result;
+  return Taken(ids);
+}
+
+absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(const PromptText& prompt,
+                                                       bool add_special_tokens,
+                                                       SegmentCache* cache) const {
+  static_assert(sizeof(PromptText::Place) == 2 * sizeof(uint32_t));
+  baton_prompt_view view = {};
+  view.text = native::View(prompt.text);
+  view.is_plain = !prompt.controls;
+  if (prompt.controls) {
+    view.controls = reinterpret_cast<const uint32_t*>(prompt.controls->data());
+    view.n_controls = prompt.controls->size();
+  }
+  native::Bytes error;
+  baton_ids ids = {nullptr, 0};
+  RETURN_IF_ERROR(native::ToStatus(
+      baton_tokenizer_encode_prompt(native_->handle, &view, add_special_tokens,
+                                    cache == nullptr ? nullptr : cache->native_->handle, &ids,
+                                    error.out()),
+      error));
+  return Taken(ids);
+}
+
+absl::StatusOr<std::string> Tokenizer::SpecialTokens() const {
+  native::Bytes error, tokens;
+  RETURN_IF_ERROR(native::ToStatus(
+      baton_tokenizer_special_tokens(native_->handle, tokens.out(), error.out()), error));
+  return std::string(tokens.view());
 }
 
 absl::StatusOr<std::string> Tokenizer::Decode(std::span<const int32_t> ids,

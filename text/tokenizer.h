@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "text/prompt_text.h"
+#include "text/segment_cache.h"
 
 namespace baton {
 
@@ -43,6 +45,16 @@ class Tokenizer {
   // has not. Text that spells a special token becomes that token, as in transformers. Takes about
   // 0.6 s per MB; never truncates.
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, bool add_special_tokens) const;
+
+  // Returns the ids of a prompt, of whose special tokens only those that count are found; what is
+  // between them is tokenized as in any text, and a text without a spelling that does not count
+  // has the ids of the function above. Takes as long, or with a cache of this tokenizer as long as
+  // what the cache does not have, and about 3 ms per MB.
+  absl::StatusOr<std::vector<int32_t>> Encode(const PromptText& prompt, bool add_special_tokens,
+                                              SegmentCache* cache = nullptr) const;
+
+  // Returns the spelling of each special token, as a JSON array, for ChatTemplate. Internal: a bug.
+  absl::StatusOr<std::string> SpecialTokens() const;
 
   // Returns the whole text of `ids`, as the library decodes it. Ids without a token have no text.
   // Streams use Detokenizer: byte-fallback decoders here turn each byte of an invalid run into

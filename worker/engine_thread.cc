@@ -22,10 +22,15 @@ constexpr absl::Duration kCloseWait = absl::Seconds(2);
 EngineThread::EngineThread(const WorkerCoreOptions& options, const WorkerFacts& facts,
                            Backend* backend, KvPool* pool,
                            std::function<void(TransferCommand)> transfer,
-                           std::function<void(WorkerReport)> report)
+                           std::function<void(WorkerReport)> report, GrammarCompilerFn compile)
     : inbox_(kInboxCapacity),
-      core_(options, facts, backend, pool, {MonotonicNow, std::move(transfer), std::move(report)}) {
-}
+      grammars_(compile == nullptr ? nullptr
+                                   : std::make_unique<GrammarThread>(
+                                         std::move(compile),
+                                         [this](GrammarCompiled compiled) {
+                                           BATON_CHECK(inbox_.TryPost(Event(std::move(compiled))));
+                                         })),
+      core_(options, facts, backend, pool, Ports(std::move(transfer), std::move(report))) {}
 
 EngineThread::~EngineThread() { BATON_CHECK(!thread_.joinable()); }
 
@@ -33,6 +38,15 @@ void EngineThread::Start() {
   Publish();
   thread_ = std::thread([this] { Run(); });
   ::pthread_setname_np(thread_.native_handle(), "baton-engine");
+}
+
+WorkerPorts EngineThread::Ports(std::function<void(TransferCommand)> transfer,
+                                std::function<void(WorkerReport)> report) {
+  WorkerPorts ports{MonotonicNow, std::move(transfer), std::move(report)};
+  if (grammars_ != nullptr)
+    ports.compile = [this](GrammarJob job) { grammars_->Post(std::move(job)); };
+  ports.masks = &masks_;
+  return ports;
 }
 
 // --- engine thread
@@ -71,6 +85,8 @@ void EngineThread::HandleAll(std::vector<Event>* events) {
       core_.Handle(std::move(*from_router));
     } else if (auto* from_transfer = std::get_if<TransferEvent>(&event)) {
       core_.Handle(std::move(*from_transfer));
+    } else if (auto* compiled = std::get_if<GrammarCompiled>(&event)) {
+      core_.Handle(std::move(*compiled));
     } else if (auto* drain = std::get_if<DrainNow>(&event)) {
       if (drain->drained) when_drained_.push_back(std::move(drain->drained));
       core_.Drain();
@@ -129,6 +145,7 @@ void EngineThread::Close() {
   if (!thread_.joinable()) return;
   BATON_CHECK(inbox_.TryPost(CloseNow{}));
   thread_.join();
+  grammars_.reset();
 }
 
 void EngineThread::CollectPages() {

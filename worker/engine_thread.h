@@ -17,6 +17,8 @@
 #include "engine/step/backend.h"
 #include "kvtransfer/protocol/transfer_events.h"
 #include "proto/control_client.h"
+#include "worker/grammar_thread.h"
+#include "worker/mask_thread.h"
 #include "worker/worker_core.h"
 #include "worker/worker_metrics.h"
 
@@ -24,10 +26,11 @@ namespace baton {
 
 class EngineThread {
  public:
-  // Backend and pool outlive this object. `transfer` and `report` are called on the engine thread.
+  // Backend and pool outlive this object. `transfer` and `report` are called on the engine thread,
+  // `compile` on a thread of its own; null: requests with grammars are refused.
   EngineThread(const WorkerCoreOptions& options, const WorkerFacts& facts, Backend* backend,
                KvPool* pool, std::function<void(TransferCommand)> transfer,
-               std::function<void(WorkerReport)> report);
+               std::function<void(WorkerReport)> report, GrammarCompilerFn compile = nullptr);
   ~EngineThread();  // after Close, if Start was called
   EngineThread(const EngineThread&) = delete;
   EngineThread& operator=(const EngineThread&) = delete;
@@ -55,15 +58,19 @@ class EngineThread {
     std::function<void()> drained;
   };
   struct CloseNow {};
-  using Event = std::variant<RouterEvent, TransferEvent, DrainNow, CloseNow>;
+  using Event = std::variant<RouterEvent, TransferEvent, GrammarCompiled, DrainNow, CloseNow>;
 
+  WorkerPorts Ports(std::function<void(TransferCommand)> transfer,
+                    std::function<void(WorkerReport)> report);
   void Run();
   void WaitForEvents(absl::Time until, std::vector<Event>* events);
   void HandleAll(std::vector<Event>* events);
   void Publish();
 
   Mailbox<Event> inbox_;
-  WorkerCore core_;  // engine thread, between Start and Close
+  MaskThread masks_;
+  std::unique_ptr<GrammarThread> grammars_;  // null: this worker compiles none
+  WorkerCore core_;                          // engine thread, between Start and Close
   std::thread thread_;
   bool closing_ = false;                             // engine thread
   std::vector<std::function<void()>> when_drained_;  // the same

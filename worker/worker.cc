@@ -108,7 +108,8 @@ Worker::Worker(const WorkerOptions& options, const WorkerStart& start,
       [this](WorkerReport report) {
         AddLinks(transfer_->links(), &report);
         client_->Send(std::move(report));
-      });
+      },
+      start.compile_grammar);
 }
 
 absl::Status Worker::Connect(const TransferOptions& options, const WorkerStart& start) {

@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/strings/str_format.h"
 #include "common/check.h"
 
 namespace baton {
@@ -91,6 +92,7 @@ void WorkerCore::Handle(RouterEvent event) {
                  [this](const RouterDisconnected&) {
                    // The router counts all of it as lost and aims it elsewhere.
                    connected_ = false;
+                   desk_.Clear();
                    prefill_.CancelAll();
                    decode_.CancelAll();
                  },
@@ -100,19 +102,10 @@ void WorkerCore::Handle(RouterEvent event) {
 
 void WorkerCore::HandleMessage(RouterMessage message) {
   std::visit(Overloaded{
-                 [this](PrefillRequest& request) {
-                   if (draining_)
-                     Refuse(request.request_id, request.epoch, true, "worker is draining");
-                   else
-                     prefill_.Admit(std::move(request), ports_.clock());
-                 },
-                 [this](DecodeRequest& request) {
-                   if (draining_)
-                     Refuse(request.request_id, request.epoch, false, "worker is draining");
-                   else
-                     decode_.Expect(std::move(request), ports_.clock());
-                 },
+                 [&](PrefillRequest&) { HandleRequest(std::move(message)); },
+                 [&](DecodeRequest&) { HandleRequest(std::move(message)); },
                  [this](const CancelRequest& request) {
+                   CancelWaiting(request.request_id, request.epoch);
                    prefill_.Cancel(request.request_id, request.epoch);
                    decode_.Cancel(request.request_id, request.epoch);
                  },
@@ -121,15 +114,55 @@ void WorkerCore::HandleMessage(RouterMessage message) {
              message);
 }
 
-void WorkerCore::Refuse(RequestId request, Epoch epoch, bool is_prefill, const char* why) {
-  PartEnded part;
-  part.request_id = request;
-  part.epoch = epoch;
-  part.was_prefill = is_prefill;
-  part.reason = EndReason::kFailed;
-  part.fault = PartFault::kDraining;
-  part.message = why;
-  Report(std::move(part));
+// All attempts at a request have its grammar, and jobs end in their order: so do the attempts
+// begin.
+void WorkerCore::HandleRequest(RouterMessage message) {
+  const PartKey part = PartOf(message);
+  if (draining_) {
+    Refuse(part, EndReason::kFailed, PartFault::kDraining, "worker is draining");
+  } else if (GrammarOf(message).kind == GrammarKind::kNone) {
+    Begin(std::move(message), nullptr);
+  } else if (!ports_.compile) {
+    Refuse(part, EndReason::kFailed, PartFault::kGrammar,
+           "this model has no tokenizer, so its text cannot be kept inside a grammar");
+  } else if (desk_.is_full()) {
+    Refuse(part, EndReason::kFailed, PartFault::kOwn,
+           absl::StrFormat("%d requests wait for their grammars", desk_.size()));
+  } else {
+    ports_.compile(desk_.Add(std::move(message)));
+  }
+}
+
+void WorkerCore::Handle(GrammarCompiled event) {
+  std::optional<RouterMessage> message = desk_.Take(event.id);
+  if (!message) return;
+  if (event.grammar.ok()) return Begin(*std::move(message), *std::move(event.grammar));
+  Refuse(PartOf(*message), EndReason::kFailed, PartFault::kGrammar,
+         std::string(event.grammar.status().message()));
+}
+
+void WorkerCore::Begin(RouterMessage message, SharedGrammar grammar) {
+  if (auto* prefill = std::get_if<PrefillRequest>(&message)) {
+    prefill_.Admit(std::move(*prefill), ports_.clock(), std::move(grammar));
+  } else {
+    decode_.Expect(std::get<DecodeRequest>(std::move(message)), ports_.clock(), std::move(grammar));
+  }
+}
+
+void WorkerCore::CancelWaiting(RequestId request, Epoch up_to) {
+  for (const PartKey& part : desk_.Cancel(request, up_to))
+    Refuse(part, EndReason::kCancelled, PartFault::kOwn, {});
+}
+
+void WorkerCore::Refuse(const PartKey& part, EndReason reason, PartFault fault, std::string why) {
+  PartEnded ended;
+  ended.request_id = part.request_id;
+  ended.epoch = part.epoch;
+  ended.was_prefill = part.is_prefill;
+  ended.reason = reason;
+  ended.fault = fault;
+  ended.message = std::move(why);
+  Report(std::move(ended));
 }
 
 void WorkerCore::Handle(TransferEvent event) {
@@ -155,6 +188,7 @@ void WorkerCore::Drain() { draining_ = true; }
 void WorkerCore::Close() {
   draining_ = true;
   connected_ = false;
+  desk_.Clear();
   prefill_.CancelAll();
   decode_.CancelAll();
   commands_.clear();
@@ -163,7 +197,9 @@ void WorkerCore::Close() {
   TakeEffects();
 }
 
-bool WorkerCore::IsQuiet() const { return prefill_.n_prompts() == 0 && decode_.n_sequences() == 0; }
+bool WorkerCore::IsQuiet() const {
+  return desk_.size() == 0 && prefill_.n_prompts() == 0 && decode_.n_sequences() == 0;
+}
 
 void WorkerCore::Abandon() {
   prefill_.Abandon();
@@ -230,17 +266,24 @@ void WorkerCore::LendPages() {
 void WorkerCore::RunStep(const Step& step) {
   const int n_layers = backend_->model().n_layers;
   const absl::Time start = ports_.clock();
+  if (ports_.masks != nullptr) ports_.masks->Start(decode_.unmasked());
   for (int from = 0; from < n_layers; from += step.layers_at_once) {
     const int to = std::min(from + step.layers_at_once, n_layers);
     backend_->RunLayers(from, to);
     prefill_.LayersDone(to);
     TakePrefillEffects();
   }
+  FinishMasks();
   const absl::Time end = ports_.clock();
   decode_.StepDone(*backend_, &sampler_, end);
   prefill_.StepDone(*backend_, &sampler_, end);
   TakeEffects();
   Measure(step, end - start);
+}
+
+void WorkerCore::FinishMasks() {
+  if (ports_.masks != nullptr) return ports_.masks->Wait();
+  for (SequenceSampling* sequence : decode_.unmasked()) sequence->MakeMask();
 }
 
 // Rows of a slice's block in the turn of such a step. Those of one layer cost a layer's share of as

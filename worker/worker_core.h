@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
 #include <variant>
 #include <vector>
 
@@ -25,6 +26,8 @@
 #include "prefill_worker/prefill_scheduler.h"
 #include "proto/control_client.h"
 #include "proto/messages.h"
+#include "worker/grammar_desk.h"
+#include "worker/mask_maker.h"
 #include "worker/prefill_meter.h"
 #include "worker/worker_metrics.h"
 
@@ -53,6 +56,10 @@ struct WorkerPorts {
   std::function<absl::Time()> clock;  // monotonic
   std::function<void(TransferCommand)> transfer;
   std::function<void(WorkerReport)> report;  // sends to the router, if one is connected
+  // Has the grammar compiled; a GrammarCompiled with the job's id follows, in the order of jobs.
+  // Null: this worker has no tokenizer and refuses grammars.
+  std::function<void(GrammarJob)> compile{};
+  MaskMaker* masks = nullptr;  // null: masks are made on the calling thread
 };
 
 class WorkerCore {
@@ -64,6 +71,7 @@ class WorkerCore {
 
   void Handle(RouterEvent event);
   void Handle(TransferEvent event);
+  void Handle(GrammarCompiled event);
   // One turn: at most one step and one block of a slice. True: there is more to do now; false:
   // sleep until an event or NextDeadline.
   bool Turn();
@@ -77,7 +85,10 @@ class WorkerCore {
 
  private:
   void HandleMessage(RouterMessage message);
-  void Refuse(RequestId request, Epoch epoch, bool is_prefill, const char* why);
+  void HandleRequest(RouterMessage message);
+  void Begin(RouterMessage message, SharedGrammar grammar);
+  void Refuse(const PartKey& part, EndReason reason, PartFault fault, std::string why);
+  void CancelWaiting(RequestId request, Epoch up_to);
   struct Step {
     int n_rows = 0, n_prefill = 0;
     double prefill_pairs = 0;  // (query, key) pairs
@@ -86,6 +97,7 @@ class WorkerCore {
   Step ComposeStep(absl::Time now);  // without rows and tokens: no step
   void LendPages();
   void RunStep(const Step& step);
+  void FinishMasks();
   bool RunSliceBlock(int max_rows);
   void Compute(const SliceBlock& block);
   int RowsBeside(const Step& step) const;
@@ -105,6 +117,7 @@ class WorkerCore {
   PrefillScheduler prefill_;
   DecodeBatch decode_;
   PageLender lender_;
+  GrammarDesk desk_;
   Sampler sampler_;
   StepBuilder builder_;
   absl::Duration slice_ran_;                               // computing time of the running slice

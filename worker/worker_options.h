@@ -8,6 +8,7 @@
 
 #include "common/settings.h"
 #include "common/ticket.h"
+#include "common/token_grammar.h"
 #include "engine/step/engine_options.h"
 #include "kvtransfer/protocol/link.h"
 #include "kvtransfer/protocol/transfer_events.h"
@@ -41,6 +42,8 @@ struct WorkerStart {
   // Table of `baton tune` with costs of prefill until they are measured; may be null.
   std::shared_ptr<const PartitionTable> costs{};
   std::string costs_file;  // the table's file, for errors
+  // Called on one thread. Null: requests with grammars are refused.
+  GrammarCompilerFn compile_grammar{};
 };
 
 }  // namespace baton

@@ -74,15 +74,14 @@ SampledToken Sampler::Member::Sample(const SampleRow& row) {
   BATON_CHECK(!row.logits.empty());
   const RowLogprobs logprobs(row.logits);
   std::span<const float> logits = row.logits.first(sampling.DrawableOf(row.logits.size()));
-  TopLogit top = logprobs.top();
   if (sampling.ChangesLogits()) {
     changed_.resize(logits.size());
     sampling.ChangeLogits(logits, changed_);
     logits = changed_;
-    top = FindTopLogit(logits.data(), static_cast<int64_t>(logits.size()));
-  } else if (static_cast<size_t>(top.token) >= logits.size()) {
-    top = FindTopLogit(logits.data(), static_cast<int64_t>(logits.size()));
   }
+  TopLogit top = logprobs.top();
+  if (sampling.ChangesLogits() || static_cast<size_t>(top.token) >= logits.size())
+    top = FindTopLogit(logits.data(), static_cast<int64_t>(logits.size()));
   SampledToken sampled{.token = top.token};
   if (top.value > kMinusInfinity && params.temperature > 0)
     sampled.token = Draw(logits, top.value, params, row.position);

@@ -46,7 +46,8 @@ std::vector<int32_t> Distinct(std::span<const int32_t> tokens) {
 
 SequenceSampling::SequenceSampling(const SamplingParams& params,
                                    std::span<const int32_t> stop_tokens,
-                                   std::span<const int32_t> history, int32_t n_generated)
+                                   std::span<const int32_t> history, int32_t n_generated,
+                                   const TokenGrammar* grammar)
     : params_(params),
       stop_tokens_(stop_tokens),
       counts_tokens_(params.repetition_penalty != 1 || params.presence_penalty != 0 ||
@@ -54,6 +55,15 @@ SequenceSampling::SequenceSampling(const SamplingParams& params,
   is_plain_ = !counts_tokens_ && params.logit_bias.empty() && params.allowed_tokens.empty() &&
               params.bad_words.empty();
   BATON_CHECK(!history.empty() || !NeedsHistory(params, n_generated));
+  BATON_CHECK((grammar != nullptr) == (params.grammar.kind != GrammarKind::kNone));
+  if (grammar != nullptr) {
+    auto matcher = grammar->NewMatcher();
+    status_ = matcher.status();
+    if (matcher.ok()) {
+      matcher_ = *std::move(matcher);
+      mask_.resize(matcher_->mask_words());
+    }
+  }
   for (const std::vector<int32_t>& word : params.bad_words)
     max_tail_ = std::max(max_tail_, word.size() - 1);
   if (history.empty()) {
@@ -69,6 +79,7 @@ SequenceSampling::SequenceSampling(const SamplingParams& params,
 
 void SequenceSampling::Push(int32_t token) {
   ++n_generated_;
+  if (has_grammar() && status_.ok()) status_ = matcher_->Push(token);
   if (counts_tokens_) {
     auto at = std::lower_bound(seen_.begin(), seen_.end(), token,
                                [](const Seen& seen, int32_t id) { return seen.token < id; });
@@ -78,6 +89,10 @@ void SequenceSampling::Push(int32_t token) {
   if (max_tail_ == 0) return;
   if (tail_.size() == max_tail_) tail_.erase(tail_.begin());
   tail_.push_back(token);
+}
+
+void SequenceSampling::MakeMask() {
+  if (has_grammar() && status_.ok()) status_ = matcher_->FillMask(mask_);
 }
 
 size_t SequenceSampling::DrawableOf(size_t vocab) const {
@@ -101,6 +116,7 @@ void SequenceSampling::ChangeLogits(std::span<const float> logits, std::span<flo
   }
   Penalize(changed);
   MaskBadWords(changed);
+  if (has_grammar()) MaskByGrammar(changed);
   if (MasksStops())
     for (const int32_t token : stop_tokens_) Mask(changed, token);
 }
@@ -127,6 +143,13 @@ void SequenceSampling::MaskBadWords(std::span<float> logits) const {
                    tail_.end() - static_cast<std::ptrdiff_t>(before.size())))
       Mask(logits, word.back());
   }
+}
+
+void SequenceSampling::MaskByGrammar(std::span<float> logits) const {
+  const size_t n_masked = std::min(logits.size(), mask_.size() * 32);
+  for (size_t i = 0; i < n_masked; ++i)
+    logits[i] = (mask_[i / 32] >> (i % 32) & 1u) != 0 ? logits[i] : -kInfinity;
+  std::fill(logits.begin() + static_cast<std::ptrdiff_t>(n_masked), logits.end(), -kInfinity);
 }
 
 }  // namespace baton

@@ -8,7 +8,7 @@ Answer::Answer(const ServedModel& model, const ApiRequest& request,
   texts_.reserve(prompts.size() * choices_per_prompt_);
   for (const PreparedPrompt& prompt : prompts) {
     for (size_t sample = 0; sample < choices_per_prompt_; ++sample)
-      texts_.emplace_back(model, request, prompt.generate);
+      texts_.emplace_back(model, request, prompt);
   }
 }
 
@@ -21,6 +21,12 @@ int64_t Answer::n_prompt() const {
 int64_t Answer::n_tokens() const {
   int64_t n = 0;
   for (const GeneratedText& text : texts_) n += text.n_tokens();
+  return n;
+}
+
+int64_t Answer::n_reasoning() const {
+  int64_t n = 0;
+  for (const GeneratedText& text : texts_) n += text.n_reasoning();
   return n;
 }
 

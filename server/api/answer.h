@@ -42,8 +42,9 @@ class Answer {
 
   size_t n_choices() const { return texts_.size(); }
   const GeneratedText& text(size_t choice) const { return texts_[choice]; }
-  int64_t n_prompt() const;  // tokens, each prompt's once
-  int64_t n_tokens() const;  // generated so far, of all choices
+  int64_t n_prompt() const;     // tokens, each prompt's once
+  int64_t n_tokens() const;     // generated so far, of all choices
+  int64_t n_reasoning() const;  // of these, tokens of reasoning
 
  protected:
   Answer(const ServedModel& model, const ApiRequest& request,

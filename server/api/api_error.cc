@@ -30,6 +30,11 @@ ApiError Unsupported(std::string param, std::string message) {
   return InvalidField(std::move(param), std::move(message), "unsupported_parameter");
 }
 
+ApiError TooMany(const std::string& path, int64_t max, const std::string& what, size_t n) {
+  return InvalidField(path,
+                      absl::StrCat(path, " may have at most ", max, " ", what, "; got ", n, "."));
+}
+
 ApiError FromClusterStatus(const absl::Status& status) {
   ApiError error;
   error.message = std::string(status.message());

@@ -23,9 +23,11 @@ struct ApiError {
 };
 
 ApiError HttpError(int status, std::string message, std::string code = "");
-ApiError UnknownModel(const std::string& name);  // 404
+ApiError UnknownModel(const std::string& name);  // 404; names no field
 ApiError InvalidField(std::string param, std::string message, std::string code = "invalid_value");
 ApiError Unsupported(std::string param, std::string message);
+// "PATH may have at most MAX WHAT; got N."
+ApiError TooMany(const std::string& path, int64_t max, const std::string& what, size_t n);
 // A refusal or failure of the cluster as an answer. Internal details stay in the log.
 ApiError FromClusterStatus(const absl::Status& status);
 

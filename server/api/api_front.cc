@@ -14,6 +14,8 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "server/api/json_document.h"
+#include "server/api/messages_answer.h"
+#include "server/api/requested_tools.h"
 #include "server/api/sse_event.h"
 #include "server/api/text_speed.h"
 
@@ -39,10 +41,20 @@ std::string Shown(const std::string& text) {
   return absl::StrCat(std::string(BeginningOf(text, kMaxShown)), "...");
 }
 
+// An error in the shape of the path's API.
+HttpReply ReplyFor(std::string_view path, const ApiError& error) {
+  return path.starts_with("/v1/messages") ? AnthropicErrorReply(error) : ErrorReply(error);
+}
+
 // Names the model and the numerics: logits and tokens are equal where both are.
 std::string SystemFingerprint(const ClusterView& view) {
   if (view.numerics_id.empty()) return "";
   return absl::StrFormat("baton-%016x-%s", view.model_fingerprint, view.numerics_id);
+}
+
+ApiError BadGrammar(const ApiRequest& request, const absl::Status& status) {
+  const std::string path = GrammarPath(request);
+  return InvalidField(path, absl::StrCat(path, ": ", std::string(status.message())));
 }
 
 ApiError TooMuchText() {
@@ -58,6 +70,20 @@ ApiFrontOptions WithMeasuredText(ApiFrontOptions options, const ServedModel& mod
   return options;
 }
 
+// Browsers do not take * for Authorization: the headers they ask for are named.
+HttpReply Preflight(const HttpRequest& request, const std::string& cors_origin) {
+  HttpReply reply;
+  reply.content_type.clear();
+  if (!cors_origin.empty()) {
+    const std::string& asked = request.asked_headers;
+    reply.headers = {{"Access-Control-Allow-Methods", "GET, POST"},
+                     {"Access-Control-Allow-Headers", asked.empty() ? "*, Authorization" : asked},
+                     {"Access-Control-Max-Age", "600"},
+                     {"Vary", "Access-Control-Request-Headers"}};
+  }
+  return reply;
+}
+
 }  // namespace
 
 // Result of the text work on a body.
@@ -65,6 +91,14 @@ struct ApiFront::Prepared {
   ApiRequest request;
   std::vector<PreparedPrompt> prompts;
   std::optional<ApiError> error;
+
+  // Any thread.
+  void Fill(const GenerationApi& api, const ServedModel& model, const RequestSettings& settings,
+            int64_t max_context, const std::string& body) {
+    error = api.parse(body, settings, &request);
+    if (!error) error = CheckModelName(model, request.model);
+    if (!error) error = PreparePrompts(model, request, max_context, TemplateTime(), &prompts);
+  }
 };
 
 ApiFront::ApiFront(EventLoop* loop, const ServedModel* model, Generator* generator, TextPool* pool,
@@ -73,7 +107,6 @@ ApiFront::ApiFront(EventLoop* loop, const ServedModel* model, Generator* generat
     : loop_(loop),
       model_(model),
       generator_(generator),
-      pool_(pool),
       registry_(registry),
       routes_(routes),
       options_(WithMeasuredText(options, *model)),
@@ -96,7 +129,8 @@ void ApiFront::Drain(std::function<void()> drained) {
 
 std::optional<HttpReply> ApiFront::OnHead(const HttpRequest& request) {
   const auto refuse = [&](int status, std::string message, std::string code = "") {
-    return Decorated(ErrorReply(HttpError(status, std::move(message), std::move(code))), request);
+    const ApiError error = HttpError(status, std::move(message), std::move(code));
+    return Decorated(ReplyFor(request.path, error), request);
   };
   if (request.method == "OPTIONS") return std::nullopt;
   const FoundRoute found = FindRoute(routes_, request.method, request.path);
@@ -137,7 +171,7 @@ void ApiFront::OnRequest(ExchangeId id, HttpRequest request) {
   call.request = std::move(request);
   call.request.request_id = RequestIdText(call.request.request_id);
   if (call.request.method == "OPTIONS") {
-    Reply(call, Preflight(call.request));
+    Reply(call, Preflight(call.request, options_.cors_origin));
     return;
   }
   FoundRoute found = FindRoute(routes_, call.request.method, call.request.path);
@@ -148,22 +182,8 @@ void ApiFront::OnRequest(ExchangeId id, HttpRequest request) {
 
 HttpReply ApiFront::OnBadRequest(const HttpRequest& request, int status,
                                  const std::string& message) {
-  return Decorated(ErrorReply(HttpError(status, message, status == 413 ? "request_too_large" : "")),
-                   request);
-}
-
-// Browsers do not take * for Authorization: the headers they ask for are named.
-HttpReply ApiFront::Preflight(const HttpRequest& request) const {
-  HttpReply reply;
-  reply.content_type.clear();
-  if (!options_.cors_origin.empty()) {
-    const std::string& asked = request.asked_headers;
-    reply.headers = {{"Access-Control-Allow-Methods", "GET, POST"},
-                     {"Access-Control-Allow-Headers", asked.empty() ? "*, Authorization" : asked},
-                     {"Access-Control-Max-Age", "600"},
-                     {"Vary", "Access-Control-Request-Headers"}};
-  }
-  return reply;
+  const ApiError error = HttpError(status, message, status == 413 ? "request_too_large" : "");
+  return Decorated(ReplyFor(request.path, error), request);
 }
 
 void ApiFront::Reply(const ApiCall& call, HttpReply reply) {
@@ -204,12 +224,16 @@ std::string ApiFront::MetricsText() {
 }
 
 void ApiFront::AnswerText(ApiCall call, TextWork work) {
-  text_calls_.Run(
-      std::move(call),
-      [work, model = model_, max_context = generator_->View().max_context](
-          const std::string& body) { return work(*model, max_context, body); },
-      ErrorReply(TooMuchText()),
-      [this](const ApiCall& done, HttpReply reply) { Reply(done, std::move(reply)); });
+  std::string body = std::move(call.request.body);
+  const auto shared = std::make_shared<ApiCall>(std::move(call));
+  const bool runs = text_calls_.Run(
+      shared->exchange, std::move(body),
+      [this, work, shared, max_context = model_->MaxContext(View().max_context)](
+          const std::string& text) -> TextCalls::Finish {
+        const auto reply = std::make_shared<HttpReply>(work(*model_, max_context, text));
+        return [this, shared, reply] { Reply(*shared, std::move(*reply)); };
+      });
+  if (!runs) Reply(*shared, ReplyFor(shared->request.path, TooMuchText()));
 }
 
 // --- requests for tokens ------------------------------------------------------------------------
@@ -227,39 +251,39 @@ void ApiFront::Generate(const GenerationApi& api, ApiCall call) {
     Refuse(running, NotReady());
     return;
   }
-  const bool is_short = static_cast<int64_t>(body.size()) <= options_.inline_text;
-  const int64_t max_context = generator_->View().max_context;
-  auto prepare = [parse = api.parse, settings = options_.requests, max_context, model = model_,
-                  body = std::move(body)] {
-    Prepared prepared;
-    prepared.error = parse(body, settings, &prepared.request);
-    if (!prepared.error && !model->IsCalled(prepared.request.model)) {
-      prepared.error = UnknownModel(prepared.request.model);
-      prepared.error->param = "model";
-    }
-    if (!prepared.error) {
-      prepared.error =
-          PreparePrompts(*model, prepared.request, max_context, TemplateTime(), &prepared.prompts);
-    }
-    return prepared;
-  };
-  if (is_short) {
-    OnPrepared(id, prepare());
-    return;
-  }
-  running->text_job = pool_->TryRun([this, id, loop = loop_, prepare = std::move(prepare)] {
-    auto prepared = std::make_shared<Prepared>(prepare());
-    loop->Post([this, id, prepared] { OnPrepared(id, std::move(*prepared)); });
-  });
-  if (running->text_job == 0) {
-    Refuse(running, TooMuchText());
-  }
+  const int64_t max_context = model_->MaxContext(View().max_context);
+  const bool runs = text_calls_.Run(
+      id, std::move(body),
+      [this, running, max_context, &api](const std::string& text) -> TextCalls::Finish {
+        const auto prepared = std::make_shared<Prepared>();
+        prepared->Fill(api, *model_, options_.requests, max_context, text);
+        return [this, running, prepared] { OnPrepared(running, prepared); };
+      });
+  if (!runs) Refuse(running, TooMuchText());
 }
 
-void ApiFront::OnPrepared(ExchangeId id, Prepared prepared) {
-  const auto found = running_.find(id);
-  if (found == running_.end()) return;  // gone meanwhile
-  Running* running = found->second.get();
+// A grammar is compiled before anything is submitted, so that a wrong one is a 400; on the pool,
+// for that takes long.
+void ApiFront::OnPrepared(Running* running, std::shared_ptr<Prepared> prepared) {
+  // All prompts of a request have one grammar.
+  const GrammarSpec grammar =
+      prepared->error ? GrammarSpec() : prepared->prompts.front().generate.sampling.grammar;
+  const bool compiles =
+      grammar.kind != GrammarKind::kNone && model_->grammars->Find(grammar) == nullptr;
+  if (!compiles) {
+    Submit(running, *prepared);
+    return;
+  }
+  const bool runs = text_calls_.RunOnPool(
+      running->call.exchange, [this, running, prepared, grammar]() -> TextCalls::Finish {
+        const auto compiled = model_->grammars->Compile(grammar);
+        if (!compiled.ok()) prepared->error = BadGrammar(prepared->request, compiled.status());
+        return [this, running, prepared] { Submit(running, *prepared); };
+      });
+  if (!runs) Refuse(running, TooMuchText());
+}
+
+void ApiFront::Submit(Running* running, const Prepared& prepared) {
   running->stream = prepared.request.stream;
   running->text_time = MonotonicNow() - running->arrived;
   if (prepared.error) {
@@ -385,7 +409,6 @@ void ApiFront::OnGone(ExchangeId id) {
   if (found == running_.end()) return;
   Running* running = found->second.get();
   if (running->choices.empty()) {
-    pool_->Drop(running->text_job);
     FinishedRequest finished = running->Finished(MonotonicNow());
     finished.http_status = kClientGone;
     Forget(running, finished);

@@ -66,7 +66,7 @@ class ApiFront : public HttpHandler, public GeneratorListener {
   // Once per call that is not given to Generate.
   void Reply(const ApiCall& call, HttpReply reply);
   // The call is answered with what `work` makes of its body and the model, on any thread.
-  // max_context: the cluster's, 0: unknown.
+  // max_context: of the cluster and the model.
   using TextWork = HttpReply (*)(const ServedModel& model, int64_t max_context,
                                  std::string_view body);
   void AnswerText(ApiCall call, TextWork work);
@@ -76,7 +76,8 @@ class ApiFront : public HttpHandler, public GeneratorListener {
  private:
   using Running = RunningRequest;
   struct Prepared;
-  void OnPrepared(ExchangeId id, Prepared prepared);
+  void OnPrepared(Running* running, std::shared_ptr<Prepared> prepared);
+  void Submit(Running* running, const Prepared& prepared);
   void Refuse(Running* running, const ApiError& error);
   void Send(Running* running, const std::string& events);
   void Complete(Running* running);
@@ -84,14 +85,12 @@ class ApiFront : public HttpHandler, public GeneratorListener {
   void Forget(Running* running, const FinishedRequest& finished);
   void KeepAlive();
   std::string MetricsText();
-  HttpReply Preflight(const HttpRequest& request) const;
   // With the headers that every answer has.
   HttpReply Decorated(HttpReply reply, const HttpRequest& request) const;
 
   EventLoop* loop_;
   const ServedModel* model_;
   Generator* generator_;
-  TextPool* pool_;
   MetricsRegistry* registry_;
   const std::span<const Route> routes_;
   const ApiFrontOptions options_;

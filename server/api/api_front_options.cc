@@ -15,6 +15,8 @@ void DeclareApiFront(ApiFrontOptions* options, Settings* settings) {
   settings->Bytes(
       "server.inline_text", &options->inline_text, 0, 1 << 20,
       "bodies up to this size are tokenized on the front thread, if 0.5 ms suffice for them");
+  settings->Bytes("server.text_cache", &options->text_cache, 0, int64_t{64} << 30,
+                  "tokens of messages that were tokenized before; 0 = none are kept");
 }
 
 }  // namespace baton

@@ -19,6 +19,8 @@ struct ApiFrontOptions {
   // Bodies up to so many bytes are prepared on the front thread; up to fewer, if 0.5 ms do not
   // suffice for as many (text_speed.h).
   int64_t inline_text = 4 << 10;
+  // Bytes of the SegmentCache (text/segment_cache.h); 0: none.
+  int64_t text_cache = 64 << 20;
 };
 
 // Declares the settings server.* of the API.

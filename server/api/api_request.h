@@ -13,10 +13,22 @@
 
 #include "common/sampling_params.h"
 #include "server/api/api_error.h"
+#include "text/tools/tool_grammar.h"
 
 namespace baton {
 
-enum class Endpoint { kCompletions, kChat, kTokenize, kDetokenize, kApplyTemplate };
+enum class Endpoint {
+  kCompletions,
+  kChat,
+  kTokenize,
+  kDetokenize,
+  kApplyTemplate,
+  kMessages,    // of Anthropic's API
+  kCountTokens  // of a conversation for kMessages
+};
+
+// Decision about calling tools: the model's, the request's, or the request's by a tool's name.
+enum class ToolChoice { kAuto, kRequired, kNamed };
 
 // Settings of the server that bound requests.
 struct RequestSettings {
@@ -25,6 +37,8 @@ struct RequestSettings {
 
 struct ApiRequest {
   Endpoint endpoint = Endpoint::kCompletions;
+  // The answer goes on with a conversation.
+  bool is_chat() const { return endpoint == Endpoint::kChat || endpoint == Endpoint::kMessages; }
   std::string model;  // empty = the served one
 
   // completions: one or more prompts, each as text or as token ids (with chat: at most one, ids).
@@ -34,7 +48,11 @@ struct ApiRequest {
   // As `messages`, but with content that was a list of text parts left as one, for templates that
   // iterate over it (there: joined by line ends); empty: no message has such a list.
   std::string messages_in_parts;
-  std::string tools;               // JSON array, or empty
+  std::string tools;                         // JSON array, or empty
+  std::vector<CallableTool> callable_tools;  // those of `tools` that may be called
+  ToolChoice tool_choice = ToolChoice::kAuto;
+  bool parallel_tool_calls = true;
+  bool must_call() const { return tool_choice != ToolChoice::kAuto; }
   std::string template_variables;  // JSON object, or empty
   bool add_generation_prompt = true;
   std::optional<bool> add_special_tokens;
@@ -59,19 +77,24 @@ struct ApiRequest {
   std::vector<std::string> stop;
   std::vector<int32_t> stop_token_ids;  // each once
   bool ignore_eos = false;
+  std::string cache_salt;    // empty: that of all requests without one
+  GrammarSpec grammar{};     // that the answer is kept inside
+  std::string grammar_path;  // the field that it came from
 
   bool stream = false;
   bool include_usage = false;
-  bool continuous_usage = false;
+  bool continuous_usage = false;  // only with include_usage
   bool skip_special_tokens = true;
+  // Reasoning is told beside the content, or not at all; else it stays in the content.
+  bool separate_reasoning = true, include_reasoning = true;
   bool include_stop = false;  // the stop string stays in the text
   bool return_token_ids = false;
   bool tokens_as_ids = false;  // tokens of logprobs are written as "token_id:N"
   // Log-probabilities of so many most probable tokens beside each token (0: of the token itself);
   // empty: none.
   std::optional<int64_t> top_logprobs, prompt_logprobs;
-  std::vector<int32_t> logprob_token_ids;
-  int64_t stream_interval = 1;  // tokens per event
+  std::vector<int32_t> logprob_token_ids;  // only with top_logprobs
+  int64_t stream_interval = 1;             // tokens per event
   bool timings = false;
   bool digests = false;
 

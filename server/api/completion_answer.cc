@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "server/api/sse_event.h"
 
@@ -35,11 +36,12 @@ CompletionAnswer::CompletionAnswer(const CompletionForm& form, const ServedModel
       n_(static_cast<size_t>(request.n)),
       stream_(request.stream),
       include_usage_(request.include_usage),
-      continuous_usage_(request.include_usage && request.continuous_usage),
+      continuous_usage_(request.continuous_usage),
       token_ids_(request.return_token_ids),
       timings_(request.timings),
       digests_(request.digests),
-      logprobs_(request.top_logprobs || !request.logprob_token_ids.empty()),
+      logprobs_(request.top_logprobs.has_value()),
+      include_reasoning_(request.include_reasoning),
       stream_interval_(request.stream_interval),
       logprob_form_(
           {model.tokenizer.get(), request.tokens_as_ids, request.logprob_token_ids.size()}),
@@ -55,7 +57,7 @@ std::string CompletionAnswer::OnToken(size_t i, const EmitToken& token) {
   GeneratedText& text = texts_[i];
   Choice& choice = choices_[i];
   if (text.ended()) return "";
-  choice.text += text.Push(token.token);
+  Take(i, text.Push(token.token));
   choice.logprob_sum += static_cast<double>(token.logprob);
   if (text.stop_token()) {
     choice.stop_token = token;
@@ -73,6 +75,13 @@ std::string CompletionAnswer::OnToken(size_t i, const EmitToken& token) {
   return events + Event(i, false);
 }
 
+void CompletionAnswer::Take(size_t i, AnswerPiece piece) {
+  if (!include_reasoning_) piece.reasoning.clear();
+  for (CallPiece& call : piece.calls)
+    if (!call.name.empty()) call.id = CallId(absl::StrCat(about_.id, ".", i), call.index);
+  choices_[i].piece.Add(std::move(piece));
+}
+
 void CompletionAnswer::Keep(Choice* choice, const EmitToken& token) const {
   if (token_ids_) choice->ids.push_back(token.token);
   if (digests_) choice->digests.push_back(token.digest);
@@ -80,13 +89,13 @@ void CompletionAnswer::Keep(Choice* choice, const EmitToken& token) const {
 
 std::string CompletionAnswer::OnChoiceEnd(size_t i, const EmitEnd& end) {
   Choice& choice = choices_[i];
-  choice.text += texts_[i].Finish();
+  Take(i, texts_[i].Finish());
   choice.end = end;
   last_ended_ = i;
   if (!stream_) return "";
   std::string events = BeginOnce(i);
   const bool has_logprobs = logprobs_ && choice.logprobs.n_taken() < texts_[i].n_told();
-  const bool has_piece = !choice.text.empty() || choice.n_waiting > 0 || has_logprobs;
+  const bool has_piece = !choice.piece.empty() || choice.n_waiting > 0 || has_logprobs;
   if (form_.finish != nullptr && has_piece) events += Event(i, false);
   return events + Event(i, true);
 }
@@ -129,7 +138,7 @@ std::string CompletionAnswer::BeginOnce(size_t i) {
         if (form_.begin != nullptr) {
           form_.begin(json);
         } else {
-          form_.piece(json, Echo(i));
+          form_.piece(json, {.content = Echo(i)});
         }
         json.Field("logprobs", nullptr);
         json.Field("finish_reason", nullptr);
@@ -150,7 +159,7 @@ std::string CompletionAnswer::Event(size_t i, bool last) {
         if (last && form_.finish != nullptr) {
           form_.finish(json);
         } else {
-          form_.piece(json, choice.text);
+          form_.piece(json, choice.piece);
         }
         WriteRest(json, i, last);
       });
@@ -158,7 +167,7 @@ std::string CompletionAnswer::Event(size_t i, bool last) {
     WriteEventUsage(json);
     if (last) WriteTimings(json, *choice.end, texts_[i].n_prompt(), texts_[i].n_tokens());
   }));
-  choice.text.clear();
+  choice.piece = {};
   choice.ids.clear();
   choice.digests.clear();
   choice.n_waiting = 0;
@@ -172,7 +181,9 @@ std::string CompletionAnswer::Body() {
       for (const size_t i : Chosen()) {
         json.Object([&] {
           json.Field("index", index++);
-          form_.whole(json, Echo(i) + choices_[i].text);
+          AnswerPiece& answer = choices_[i].piece;
+          answer.content.insert(0, Echo(i));
+          form_.whole(json, answer);
           WriteRest(json, i, true);
         });
       }
@@ -249,7 +260,8 @@ void CompletionAnswer::WriteUsage(JsonWriter& json, std::optional<int64_t> reuse
     if (reused_tokens) {
       json.Object("prompt_tokens_details", [&] { json.Field("cached_tokens", *reused_tokens); });
     }
-    json.Object("completion_tokens_details", [&] { json.Field("reasoning_tokens", 0); });
+    json.Object("completion_tokens_details",
+                [&] { json.Field("reasoning_tokens", n_reasoning()); });
   });
 }
 

@@ -28,8 +28,8 @@ struct CompletionForm {
   // Token ids of the prompt, when asked for: beside the choices (a chat has one prompt), in the
   // first event; false: in each choice.
   bool prompt_ids_beside_choices;
-  void (*whole)(JsonWriter& json, std::string_view text);
-  void (*piece)(JsonWriter& json, std::string_view text);  // writes the text of an event
+  void (*whole)(JsonWriter& json, const AnswerPiece& answer);
+  void (*piece)(JsonWriter& json, const AnswerPiece& piece);  // of an event
   // Write the event before the first text, and the one with the finish reason. Null: a stream
   // begins with the first text (with echo: the prompt's), and finishes with a piece.
   void (*begin)(JsonWriter& json);
@@ -53,7 +53,7 @@ class CompletionAnswer : public Answer {
   // Holds what a choice has to tell and has not told yet: everything, if the answer is not
   // streamed.
   struct Choice {
-    std::string text{};
+    AnswerPiece piece{};
     std::vector<int32_t> ids{};
     std::vector<uint64_t> digests{};
     LogprobList logprobs{};
@@ -69,6 +69,7 @@ class CompletionAnswer : public Answer {
   }
   const std::string& Echo(size_t i) const { return echoes_[i / choices_per_prompt_]; }
   void Keep(Choice* choice, const EmitToken& token) const;
+  void Take(size_t i, AnswerPiece piece);
   std::string BeginOnce(size_t i);
   // An event with all that the choice has to tell. last: with the finish reason.
   std::string Event(size_t i, bool last);
@@ -91,6 +92,7 @@ class CompletionAnswer : public Answer {
   const AnswerAbout about_;
   const size_t n_;  // choices of the answer for each prompt: the best of choices_per_prompt_
   const bool stream_, include_usage_, continuous_usage_, token_ids_, timings_, digests_, logprobs_;
+  const bool include_reasoning_;
   const int64_t stream_interval_;
   const LogprobForm logprob_form_;
   std::vector<std::vector<int32_t>> prompt_ids_;  // by prompt, when asked for

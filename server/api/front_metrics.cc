@@ -260,7 +260,7 @@ FrontMetrics::FrontMetrics(MetricsRegistry* registry, const std::string& model, 
       view_(registry, ViewRows(vllm_labels_, labels_)) {
   registry->Gauge("baton_build_info", "The build, always 1.", {{"version", version}}).Set(1);
   PlanError(1);
-  for (const char* endpoint : {"completions", "chat"}) {
+  for (const char* endpoint : {"completions", "chat", "messages"}) {
     for (const bool stream : {false, true}) Requests(endpoint, stream, 200, false);
   }
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/check.h"
+#include "server/api/requested_tools.h"
 
 namespace baton {
 namespace {
@@ -20,50 +21,72 @@ int64_t Characters(std::string_view text) {
 }
 
 GeneratedText::GeneratedText(const ServedModel& model, const ApiRequest& request,
-                             const GenerateRequest& generate)
+                             const PreparedPrompt& prompt)
     : stops_(request.stop),
-      stop_tokens_(generate.stop_tokens),
+      stop_tokens_(prompt.generate.stop_tokens),
       include_stop_(request.include_stop),
-      n_prompt_(static_cast<int64_t>(generate.prompt.size())),
-      min_tokens_(generate.sampling.min_tokens),
-      matcher_(MatcherFor(request.stop)) {
+      n_prompt_(static_cast<int64_t>(prompt.generate.prompt.size())),
+      min_tokens_(prompt.generate.sampling.min_tokens),
+      matcher_(MatcherFor(request.stop)),
+      call_is_chosen_(request.tool_choice != ToolChoice::kNamed) {
   if (model.tokenizer == nullptr) return;
   DetokenizerOptions options;
   options.skip_special_tokens = request.skip_special_tokens;
-  options.starts_text = request.endpoint == Endpoint::kChat && !request.continue_final_message;
+  options.starts_text = request.is_chat() && !request.continue_final_message;
+  const AnswerFormat format = AnswerFormatOf(model, request);
+  if (format != AnswerFormat{}) {
+    splitter_.emplace(format, prompt.inside_reasoning);
+    for (const std::string_view marker : AllMarkers(format))
+      if (const auto id = model.tokenizer->IdOf(marker)) options.shown_tokens.push_back(*id);
+  }
   detokenizer_.emplace(model.tokenizer.get(), options);
 }
 
-std::string GeneratedText::Push(int32_t token) {
+AnswerPiece GeneratedText::Push(int32_t token) {
   ++n_tokens_;
   if (std::find(stop_tokens_.begin(), stop_tokens_.end(), token) != stop_tokens_.end()) {
     stop_token_ = token;
-    return "";
+    return {};
   }
   token_offset_ = n_characters_;
   if (!detokenizer_) {
     ++n_told_;
-    return "";
+    return {};
   }
   const std::string piece = detokenizer_->Push(token);
   n_bytes_ += detokenizer_->last_bytes().size();
   marks_.push_back({n_bytes_, std::nullopt});
-  std::string text = Take(piece);
+  AnswerPiece told = Split(Take(piece));
   CountTold();
-  return text;
+  return told;
 }
 
-std::string GeneratedText::Finish() {
-  if (stopped()) return "";
-  std::string rest;
-  if (detokenizer_) rest = Take(detokenizer_->Finish());
+AnswerPiece GeneratedText::Finish() {
+  AnswerPiece told;
   if (!stopped()) {
-    const std::string held = matcher_.Finish();
-    n_left_ += held.size();
-    rest += held;
+    std::string rest;
+    if (detokenizer_) rest = Take(detokenizer_->Finish());
+    if (!stopped()) {
+      const std::string held = matcher_.Finish();
+      n_passed_ += held.size();
+      rest += held;
+    }
+    told = Split(std::move(rest));
   }
+  if (splitter_)
+    for (const AnswerEvent& event : splitter_->Finish()) told.Add(event);
   CountTold();
-  return rest;
+  return told;
+}
+
+AnswerPiece GeneratedText::Split(std::string text) {
+  AnswerPiece piece;
+  if (!splitter_) {
+    piece.content = std::move(text);
+    return piece;
+  }
+  for (const AnswerEvent& event : splitter_->Push(text)) piece.Add(event);
+  return piece;
 }
 
 std::string_view GeneratedText::token_bytes() const {
@@ -72,9 +95,11 @@ std::string_view GeneratedText::token_bytes() const {
 
 void GeneratedText::CountTold() {
   const size_t whole = n_bytes_ - (detokenizer_ ? detokenizer_->n_held() : 0);
+  const size_t left = splitter_ ? splitter_->settled() : n_passed_;
   for (Mark& mark : marks_)
     if (!mark.text_end && mark.bytes_end <= whole) mark.text_end = n_text_;
-  while (!marks_.empty() && marks_.front().text_end && *marks_.front().text_end <= n_left_) {
+  while (!marks_.empty() && marks_.front().text_end && *marks_.front().text_end <= left) {
+    n_reasoning_ += splitter_ && splitter_->IsReasoning(*marks_.front().text_end);
     marks_.pop_front();
     ++n_told_;
   }
@@ -84,7 +109,7 @@ std::string GeneratedText::Take(std::string_view piece) {
   n_text_ += piece.size();
   n_characters_ += Characters(piece);
   if (n_tokens_ <= min_tokens_) {
-    n_left_ += piece.size();
+    n_passed_ += piece.size();
     return std::string(piece);
   }
   StopMatcher::Result found = matcher_.Push(piece);
@@ -92,7 +117,7 @@ std::string GeneratedText::Take(std::string_view piece) {
     stop_index_ = found.stop;
     if (include_stop_) found.text += *stop_string();
   }
-  n_left_ += found.text.size();
+  n_passed_ += found.text.size();
   return std::move(found.text);
 }
 
@@ -101,7 +126,10 @@ const std::string* GeneratedText::stop_string() const {
 }
 
 std::string_view GeneratedText::FinishReason(EndReason reason) const {
-  if (stopped() || reason == EndReason::kStopToken) return "stop";
+  if (stopped() || reason == EndReason::kStopToken) {
+    const bool calls = splitter_ && splitter_->n_calls() > 0;
+    return calls && call_is_chosen_ ? "tool_calls" : "stop";
+  }
   if (reason == EndReason::kLength) return "length";
   return reason == EndReason::kCancelled ? "abort" : "error";
 }

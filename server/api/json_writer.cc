@@ -56,6 +56,12 @@ void JsonWriter::FixedValue(double value, int digits) {
   needs_comma_ = true;
 }
 
+void JsonWriter::BytesField(std::string_view key, std::string_view bytes) {
+  Array(key, [&] {
+    for (const char byte : bytes) Value(static_cast<int>(static_cast<unsigned char>(byte)));
+  });
+}
+
 void JsonWriter::FieldOrNull(std::string_view key, std::string_view text) {
   if (text.empty()) {
     Field(key, nullptr);

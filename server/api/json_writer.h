@@ -92,6 +92,8 @@ class JsonWriter {
     Key(key);
     FixedValue(value, digits);
   }
+  // A list of numbers from 0 to 255.
+  void BytesField(std::string_view key, std::string_view bytes);
   // null for the empty text.
   void FieldOrNull(std::string_view key, std::string_view text);
 

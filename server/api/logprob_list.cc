@@ -48,9 +48,7 @@ void WriteToken(JsonWriter& json, const LogprobForm& form, const TokenLogprob& t
     json.Field("bytes", nullptr);
     return;
   }
-  json.Array("bytes", [&] {
-    for (const char byte : bytes) json.Value(static_cast<int>(static_cast<uint8_t>(byte)));
-  });
+  json.BytesField("bytes", bytes);
 }
 
 }  // namespace

@@ -123,7 +123,8 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> TokenizerOf(const GgufFile& file) {
   return tokenizer;
 }
 
-absl::StatusOr<std::unique_ptr<ChatTemplate>> ChatTemplateOf(const GgufFile& file) {
+absl::StatusOr<std::unique_ptr<ChatTemplate>> ChatTemplateOf(const GgufFile& file,
+                                                             std::string_view control_tokens) {
   ASSIGN_OR_RETURN(const TokenList list, TokensOf(file));
   Metadata metadata(file);
   const std::string_view source = metadata.Text("tokenizer.chat_template");
@@ -133,7 +134,7 @@ absl::StatusOr<std::unique_ptr<ChatTemplate>> ChatTemplateOf(const GgufFile& fil
     return absl::NotFoundError(absl::StrCat(
         file.path(), ": metadata \"tokenizer.chat_template\" is missing: no chat template"));
   }
-  auto chat = ChatTemplate::FromSource(source, SpecialTokensOf(list, padding));
+  auto chat = ChatTemplate::FromSource(source, SpecialTokensOf(list, padding), control_tokens);
   if (chat.ok()) return chat;
   return absl::Status(
       chat.status().code(),
@@ -148,10 +149,13 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& path
   return TokenizerOf(file);
 }
 
-absl::StatusOr<std::unique_ptr<ChatTemplate>> LoadChatTemplate(const std::string& path) {
-  if (ParseModelPath(path).form != ModelForm::kGgufFile) return ChatTemplate::FromFolder(path);
+absl::StatusOr<std::unique_ptr<ChatTemplate>> LoadChatTemplate(const std::string& path,
+                                                               const Tokenizer& tokenizer) {
+  ASSIGN_OR_RETURN(const std::string control_tokens, tokenizer.SpecialTokens());
+  if (ParseModelPath(path).form != ModelForm::kGgufFile)
+    return ChatTemplate::FromFolder(path, control_tokens);
   ASSIGN_OR_RETURN(const GgufFile file, GgufFile::Open(path));
-  return ChatTemplateOf(file);
+  return ChatTemplateOf(file, control_tokens);
 }
 
 }  // namespace baton

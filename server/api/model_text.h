@@ -12,7 +12,8 @@ namespace baton {
 
 // path: a resolved model (model_folder.h) that is not random. Errors name file and field.
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& path);
-// NotFound: the model has none.
-absl::StatusOr<std::unique_ptr<ChatTemplate>> LoadChatTemplate(const std::string& path);
+// `tokenizer`: of the same model. NotFound: the model has no template.
+absl::StatusOr<std::unique_ptr<ChatTemplate>> LoadChatTemplate(const std::string& path,
+                                                               const Tokenizer& tokenizer);
 
 }  // namespace baton

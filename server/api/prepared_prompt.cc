@@ -1,12 +1,17 @@
 #include "server/api/prepared_prompt.h"
 
+#include <openssl/sha.h>
+
 #include <algorithm>
+#include <array>
+#include <cstring>
 #include <utility>
 #include <variant>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "server/api/requested_sampling.h"
+#include "server/api/requested_tools.h"
 
 namespace baton {
 namespace {
@@ -29,6 +34,16 @@ ApiError ContextError(const std::string& param, int64_t max, int64_t out, int64_
   error.n_prompt_tokens = in;
   error.n_ctx = max;
   return error;
+}
+
+// The first bytes of SHA-256: whoever wants another's salt must know it. Absent: 0.
+uint64_t SaltOf(const std::string& text) {
+  if (text.empty()) return 0;
+  std::array<unsigned char, SHA256_DIGEST_LENGTH> digest{};
+  SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest.data());
+  uint64_t salt = 0;
+  std::memcpy(&salt, digest.data(), sizeof(salt));
+  return std::max<uint64_t>(salt, 1);
 }
 
 // Removes all but `n` ids, from the side that the request says.
@@ -55,7 +70,7 @@ class PromptMaker {
       : model_(model),
         request_(request),
         max_context_(max_context),
-        is_chat_(request.endpoint == Endpoint::kChat),
+        is_chat_(request.is_chat()),
         now_(now) {}
 
   // Fields that are the same for all prompts.
@@ -67,7 +82,7 @@ class PromptMaker {
 
  private:
   Problem CheckTruncation();
-  Problem Tokenize(const std::string& text, const std::string& param, bool add_special,
+  Problem Tokenize(const PromptText& prompt, const std::string& param, bool add_special,
                    Ids* ids) const;
   Problem TruncateText(const std::string& text, Ids* ids) const;
   Problem FitContext(const std::string& param, PreparedPrompt* out) const;
@@ -92,6 +107,7 @@ Problem PromptMaker::ReadCommon() {
   for (const int32_t id : stops)
     if (seen.insert(id).second) common_.stop_tokens.push_back(id);
   common_.want_digests = request_.digests;
+  common_.cache_salt = SaltOf(request_.cache_salt);
   return CheckTruncation();
 }
 
@@ -112,8 +128,9 @@ Problem PromptMaker::CheckTruncation() {
   return std::nullopt;
 }
 
-Problem PromptMaker::Tokenize(const std::string& text, const std::string& param, bool add_special,
+Problem PromptMaker::Tokenize(const PromptText& prompt, const std::string& param, bool add_special,
                               Ids* ids) const {
+  const std::string& text = prompt.text;
   if (text.empty()) return InvalidField(param, absl::StrCat(param, " must not be empty."));
   // Cheaper than tokenizing: so many bytes can not be so few tokens.
   const size_t longest = std::max<size_t>(1, model_.tokenizer->longest_token_bytes());
@@ -121,7 +138,7 @@ Problem PromptMaker::Tokenize(const std::string& text, const std::string& param,
   if (min_tokens > max_context_ && !kept_tokens_) {
     return ContextError(param, max_context_, request_.max_tokens.value_or(1), min_tokens);
   }
-  auto encoded = model_.tokenizer->Encode(text, add_special);
+  auto encoded = model_.tokenizer->Encode(prompt, add_special, model_.segments.get());
   if (!encoded.ok()) return InvalidField(param, std::string(encoded.status().message()));
   *ids = *std::move(encoded);
   if (ids->empty()) return InvalidField(param, absl::StrCat(param, " has no tokens."));
@@ -162,7 +179,7 @@ Problem PromptMaker::Make(const std::variant<std::string, Ids>& prompt, const st
     return WithoutTokenizer(model_, param);
   } else {
     const bool add_special = request_.add_special_tokens.value_or(true);
-    if (auto problem = Tokenize(*text, param, add_special, &ids)) return problem;
+    if (auto problem = Tokenize({.text = *text}, param, add_special, &ids)) return problem;
     if (auto problem = TruncateText(*text, &ids)) return problem;
   }
   if (request_.echo && text != nullptr && !kept_tokens_) {
@@ -177,11 +194,17 @@ Problem PromptMaker::Make(const std::variant<std::string, Ids>& prompt, const st
 
 Problem PromptMaker::MakeChat(PreparedPrompt* out) const {
   out->generate = common_;
-  std::string text;
-  if (auto problem = RenderMessages(model_, request_, now_, &text)) return problem;
+  PromptText prompt;
+  if (auto problem = RenderMessages(model_, request_, now_, &prompt)) return problem;
   const bool add_special = request_.add_special_tokens.value_or(false);
-  if (auto problem = Tokenize(text, "messages", add_special, &out->generate.prompt)) return problem;
+  if (auto problem = Tokenize(prompt, "messages", add_special, &out->generate.prompt))
+    return problem;
   if (kept_tokens_) Truncate(request_, *kept_tokens_, &out->generate.prompt);
+  out->inside_reasoning =
+      EndsInsideReasoning(prompt.text, AnswerFormatOf(model_, request_).reasoning);
+  if (auto problem = MakeAnswerGrammar(model_, request_, out->inside_reasoning,
+                                       &out->generate.sampling.grammar))
+    return problem;
   return FitContext("messages", out);
 }
 
@@ -213,10 +236,9 @@ Problem PromptMaker::FitContext(const std::string& param, PreparedPrompt* out) c
 std::optional<ApiError> PreparePrompts(const ServedModel& model, const ApiRequest& request,
                                        int64_t max_context, absl::CivilSecond now,
                                        std::vector<PreparedPrompt>* out) {
-  if (max_context <= 0 || max_context > model.max_context) max_context = model.max_context;
-  PromptMaker maker(model, request, max_context, now);
+  PromptMaker maker(model, request, model.MaxContext(max_context), now);
   if (auto problem = maker.ReadCommon()) return problem;
-  const bool is_chat = request.endpoint == Endpoint::kChat;
+  const bool is_chat = request.is_chat();
   if (request.prompts.empty()) return maker.MakeChat(&out->emplace_back());
   for (size_t i = 0; i < request.prompts.size(); ++i) {
     std::string param = is_chat ? "prompt_token_ids" : "prompt";
@@ -226,8 +248,15 @@ std::optional<ApiError> PreparePrompts(const ServedModel& model, const ApiReques
   return std::nullopt;
 }
 
+std::optional<ApiError> CheckModelName(const ServedModel& model, const std::string& name) {
+  if (model.IsCalled(name)) return std::nullopt;
+  ApiError error = UnknownModel(name);
+  error.param = "model";
+  return error;
+}
+
 std::optional<ApiError> RenderMessages(const ServedModel& model, const ApiRequest& request,
-                                       absl::CivilSecond now, std::string* text) {
+                                       absl::CivilSecond now, PromptText* prompt) {
   if (model.tokenizer == nullptr) return WithoutTokenizer(model, "messages");
   if (model.chat_template == nullptr) {
     return Unsupported("messages", absl::StrCat("The model `", model.name,
@@ -244,7 +273,7 @@ std::optional<ApiError> RenderMessages(const ServedModel& model, const ApiReques
   input.now = now;
   auto rendered = model.chat_template->Render(input);
   if (!rendered.ok()) return InvalidField("messages", std::string(rendered.status().message()));
-  *text = *std::move(rendered);
+  *prompt = *std::move(rendered);
   return std::nullopt;
 }
 

@@ -18,8 +18,9 @@
 namespace baton {
 
 struct PreparedPrompt {
-  GenerateRequest generate{};  // choice 0's; the others differ in the seed
-  std::string echo{};          // the prompt's text, if the answer begins with it
+  GenerateRequest generate{};     // choice 0's; the others differ in the seed
+  std::string echo{};             // the prompt's text, if the answer begins with it
+  bool inside_reasoning = false;  // a chat's prompt has opened reasoning
 };
 
 // Fills *out in the order of the request's prompts (chat has one). max_context: the cluster's, 0:
@@ -32,9 +33,12 @@ std::optional<ApiError> PreparePrompts(const ServedModel& model, const ApiReques
                                        int64_t max_context, absl::CivilSecond now,
                                        std::vector<PreparedPrompt>* out);
 
-// The text of the prompt that the model's chat template makes of the messages.
+// 404 at `model` unless the model is called so.
+std::optional<ApiError> CheckModelName(const ServedModel& model, const std::string& name);
+
+// The prompt that the model's chat template makes of the messages.
 std::optional<ApiError> RenderMessages(const ServedModel& model, const ApiRequest& request,
-                                       absl::CivilSecond now, std::string* text);
+                                       absl::CivilSecond now, PromptText* prompt);
 
 // Choices that are generated for each prompt; the answer has `n` of them.
 size_t ChoicesPerPrompt(const ApiRequest& request);

@@ -12,12 +12,19 @@ namespace {
 
 using Problem = std::optional<ApiError>;
 
+Problem CheckTokenId(const ServedModel& model, int32_t id, const std::string& path) {
+  if (id >= 0 && id < model.vocab) return std::nullopt;
+  return InvalidField(path, absl::StrCat(path, " must be a token id from 0 to ", model.vocab - 1,
+                                         "; got ", id, "."));
+}
+
+Problem WithoutTokenizer(const ServedModel& model, const std::string& path) {
+  return Unsupported(path, absl::StrCat("The model `", model.name, "` has no tokenizer."));
+}
+
 // Ids that can be drawn: inside the logits, and with a token.
 Problem CheckDrawn(const ServedModel& model, int32_t id, const std::string& path) {
-  if (id < 0 || id >= model.vocab) {
-    return InvalidField(path, absl::StrCat(path, " must be a token id from 0 to ", model.vocab - 1,
-                                           "; got ", id, "."));
-  }
+  if (auto problem = CheckTokenId(model, id, path)) return problem;
   if (model.tokenizer != nullptr && !model.tokenizer->IsToken(id)) {
     return InvalidField(path, absl::StrCat(path, ": the id ", id, " has no token."));
   }
@@ -35,9 +42,7 @@ Problem CheckDrawn(const ServedModel& model, const std::vector<int32_t>& ids,
 // Refuses by the client's name what the router would refuse by its own.
 Problem CheckCount(const FieldLimit& limit, const std::string& path, size_t n, const char* of) {
   if (CheckLimit(limit, static_cast<double>(n)).ok()) return std::nullopt;
-  return InvalidField(
-      path, absl::StrCat(path, " may have at most ", static_cast<int64_t>(limit.max), " ", of,
-                         "; got ", n, "."));
+  return TooMany(path, static_cast<int64_t>(limit.max), of, n);
 }
 
 // The client's biases, and minus infinity for ids without a token below vocab_end.
@@ -63,9 +68,7 @@ Problem ReadBiases(const ServedModel& model, const ApiRequest& request, Sampling
 Problem ReadBadWords(const ServedModel& model, const ApiRequest& request,
                      SamplingParams* sampling) {
   if (request.bad_words.empty()) return std::nullopt;
-  if (model.tokenizer == nullptr) {
-    return Unsupported("bad_words", absl::StrCat("The model `", model.name, "` has no tokenizer."));
-  }
+  if (model.tokenizer == nullptr) return WithoutTokenizer(model, "bad_words");
   for (size_t i = 0; i < request.bad_words.size(); ++i) {
     const std::string path = absl::StrCat("bad_words[", i, "]");
     const std::string word(absl::StripLeadingAsciiWhitespace(request.bad_words[i]));
@@ -88,7 +91,7 @@ Problem ReadBadWords(const ServedModel& model, const ApiRequest& request,
 int32_t TopLogprobs(const ApiRequest& request) {
   if (request.top_logprobs) return static_cast<int32_t>(*request.top_logprobs);
   const bool ranked = request.best_of.value_or(0) > request.n;
-  return ranked || !request.logprob_token_ids.empty() ? 0 : -1;
+  return ranked ? 0 : -1;
 }
 
 }  // namespace
@@ -116,6 +119,9 @@ std::optional<ApiError> ReadSampling(const ServedModel& model, const ApiRequest&
   if (auto problem = CheckTokenIds(model, request.logprob_token_ids, "logprob_token_ids"))
     return problem;
   sampling->logprob_tokens = request.logprob_token_ids;
+  if (request.grammar.kind != GrammarKind::kNone && model.grammars == nullptr)
+    return WithoutTokenizer(model, request.grammar_path);
+  sampling->grammar = request.grammar;
   if (auto problem = ReadBiases(model, request, sampling)) return problem;
   return ReadBadWords(model, request, sampling);
 }
@@ -123,10 +129,8 @@ std::optional<ApiError> ReadSampling(const ServedModel& model, const ApiRequest&
 std::optional<ApiError> CheckTokenIds(const ServedModel& model, const std::vector<int32_t>& ids,
                                       const std::string& param) {
   for (size_t i = 0; i < ids.size(); ++i) {
-    if (ids[i] >= 0 && ids[i] < model.vocab) continue;
-    const std::string path = absl::StrCat(param, "[", i, "]");
-    return InvalidField(path, absl::StrCat(path, " must be a token id from 0 to ", model.vocab - 1,
-                                           "; got ", ids[i], "."));
+    if (auto problem = CheckTokenId(model, ids[i], absl::StrCat(param, "[", i, "]")))
+      return problem;
   }
   return std::nullopt;
 }

@@ -14,7 +14,6 @@
 #include "server/api/front_metrics.h"
 #include "server/api/generation_api.h"
 #include "server/api/routes.h"
-#include "server/api/text_pool.h"
 
 namespace baton {
 
@@ -32,7 +31,6 @@ struct RunningRequest {
   absl::Time arrived, last_write;
   absl::Duration text_time;
   bool stream = false, stream_started = false, is_gone = false, has_token = false;
-  TextPool::JobId text_job = 0;
   int64_t max_tokens = 0;  // of the prompt that may have the most
   std::unique_ptr<Answer> answer;
   std::vector<Choice> choices;  // as the answer counts them; empty: not submitted yet

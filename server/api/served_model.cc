@@ -71,10 +71,11 @@ absl::StatusOr<std::unique_ptr<ServedModel>> ServedModel::Load(const ModelConfig
   ASSIGN_OR_RETURN(const ModelDesc desc, ReadModelDesc(config.path));
   if (ParseModelPath(config.path).form != ModelForm::kRandom) {
     ASSIGN_OR_RETURN(model->tokenizer, LoadTokenizer(config.path));
-    auto chat = LoadChatTemplate(config.path);
+    auto chat = LoadChatTemplate(config.path, *model->tokenizer);
     if (chat.ok()) {
       model->chat_template = *std::move(chat);
       model->template_takes_parts = TakesParts(*model->chat_template);
+      model->answer_format = FindAnswerFormat(*model->chat_template);
     } else if (!absl::IsNotFound(chat.status())) {
       return chat.status();
     }
@@ -97,6 +98,8 @@ absl::StatusOr<std::unique_ptr<ServedModel>> ServedModel::Load(const ModelConfig
       !fits.ok())
     return absl::InvalidArgumentError(
         absl::StrCat(config.path, ": eos_token_id: ", std::string(fits.message())));
+  if (model->tokenizer != nullptr)
+    model->grammars = std::make_unique<GrammarCompiler>(model->tokenizer.get(), model->eos_tokens);
   model->max_context = std::min<int64_t>(desc.max_positions, RequestLimits::kContextTokens);
   if (config.max_context > 0) {
     if (config.max_context > desc.max_model_context()) {

@@ -1,4 +1,4 @@
-// Server-sent events (WHATWG HTML, "Server-sent events"), as clients of OpenAI's API read them.
+// Server-sent events (WHATWG HTML, "Server-sent events"), as clients of the APIs read them.
 #pragma once
 
 #include <string>
@@ -12,6 +12,14 @@ inline std::string SseEvent(std::string_view data) {
   event += data;
   event += "\n\n";
   return event;
+}
+
+// An event with a name, as clients of Anthropic's API read them.
+inline std::string SseEvent(std::string_view name, std::string_view data) {
+  std::string event = "event: ";
+  event += name;
+  event += '\n';
+  return event + SseEvent(data);
 }
 
 inline constexpr char kSseDone[] = "data: [DONE]\n\n";

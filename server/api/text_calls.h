@@ -1,5 +1,5 @@
-// Calls whose answer is text work alone: done at once if the body is short, else on the pool, and
-// not at all when the client has gone before its turn. Front thread, but for the work.
+// Text work of calls: done at once if the body is short, else on the pool, and not at all when the
+// client has gone before its turn. Front thread, but for the work.
 #pragma once
 
 #include <cstdint>
@@ -7,37 +7,34 @@
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
-#include "server/api/routes.h"
 #include "server/api/text_pool.h"
 #include "server/http/event_loop.h"
+#include "server/http/http_server.h"
 
 namespace baton {
 
 class TextCalls {
  public:
-  using Work = std::function<HttpReply(const std::string& body)>;           // any thread
-  using Reply = std::function<void(const ApiCall& call, HttpReply reply)>;  // front thread, once
+  using Finish = std::function<void()>;                         // front thread
+  using Work = std::function<Finish(const std::string& body)>;  // any thread
 
   // loop and pool must outlive it, and the loop must not run any more when it goes. inline_bytes:
   // of a body that is worked on at once.
   TextCalls(EventLoop* loop, TextPool* pool, int64_t inline_bytes)
       : loop_(loop), pool_(pool), inline_bytes_(inline_bytes) {}
 
-  // `busy`: the reply if the pool is full.
-  void Run(ApiCall call, Work work, HttpReply busy, Reply reply);
+  // Has the work done, and then what it returns, unless the client has gone. False: the pool is
+  // full, and nothing will be done.
+  [[nodiscard]] bool Run(ExchangeId id, std::string body, Work work);
+  // Has work done on the pool that is long whatever the body is. False: as Run.
+  [[nodiscard]] bool RunOnPool(ExchangeId id, std::function<Finish()> work);
   void OnGone(ExchangeId id);
 
  private:
-  struct Waiting {
-    ApiCall call;
-    Reply reply;
-    TextPool::JobId job = 0;
-  };
-
   EventLoop* loop_;
   TextPool* pool_;
   const int64_t inline_bytes_;
-  absl::flat_hash_map<ExchangeId, Waiting> waiting_;
+  absl::flat_hash_map<ExchangeId, TextPool::JobId> waiting_;
 };
 
 }  // namespace baton

@@ -159,8 +159,9 @@ class Inspection {
       Add("tokenizer", Mark::kGood, absl::StrFormat("%d tokens", (*tokenizer)->vocab_size()));
     } else {
       Add("tokenizer", tokenizer.status());
+      return;
     }
-    const auto chat = LoadChatTemplate(path_);
+    const auto chat = LoadChatTemplate(path_, **tokenizer);
     if (chat.ok()) {
       Add("template", Mark::kGood, "of chats");
     } else if (absl::IsNotFound(chat.status())) {

@@ -101,6 +101,8 @@ int RunRouter(const RoleConfig& process) {
 
   auto model = ServedModel::Load(config.model);
   if (!model.ok()) return Fail(model.status());
+  if (const int64_t bytes = config.server.api.text_cache; bytes > 0)
+    (*model)->segments = std::make_unique<SegmentCache>(static_cast<size_t>(bytes));
   MetricsRegistry registry;
   TextPool pool(config.server.text_threads, static_cast<size_t>(router->max_waiting));
   ApiFront front(&loop, model->get(), generator->get(), &pool, &registry, RouteTable(),

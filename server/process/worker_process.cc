@@ -18,6 +18,7 @@
 #include "server/process/partition_file.h"
 #include "server/process/role_process.h"
 #include "server/process/worker_endpoint.h"
+#include "server/process/worker_grammars.h"
 #include "worker/worker.h"
 
 namespace baton {
@@ -100,6 +101,7 @@ absl::StatusOr<WorkerStart> StartOf(const RoleConfig& process, Role role) {
   start.make_link =
       Paced([host = config.cluster.worker_host] { return MakeUcxLink(host, 0); }, pace);
   start.link_bytes_per_second = pace.bytes_per_second;
+  start.compile_grammar = WorkerGrammars(config.model.path);
   ASSIGN_OR_RETURN(start.kv_bytes, KvBytes(config, role));
   if (start.role != Role::kDecode)
     RETURN_IF_ERROR(ReadCosts(ConfigOf(config, role).cost_file, &start));

@@ -61,10 +61,10 @@ TEST_CASE(
 TEST_CASE("fields of the API that are not built are refused, not ignored") {
   const std::unique_ptr<ServedBaton> served = Serve({"--demo"});
   const auto response = served->client().Post(
-      "/v1/completions", R"({"prompt":"a","max_tokens":4,"cache_salt":"tenant 2"})");
+      "/v1/completions", R"({"prompt":"a","max_tokens":4,"extra_key":"tenant 2"})");
   REQUIRE(response.ok());
   CHECK(response->status == 400);
-  CHECK(Parse(response->body).at("error").at("param") == "cache_salt");
+  CHECK(Parse(response->body).at("error").at("param") == "extra_key");
 }
 
 TEST_CASE("answers are UTF-8 whatever came in") {

@@ -7,10 +7,12 @@
 #include <algorithm>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "engine/cpu/machine/isa.h"
 #include "engine/load_backend.h"
 #include "tests/e2e/in_process_cluster.h"
 #include "tests/support/drawn_sampling.h"
+#include "tests/support/hash_grammar.h"
 #include "tests/support/local_engine.h"
 #include "tests/support/sequential_run.h"
 
@@ -18,6 +20,7 @@ namespace baton {
 namespace {
 
 const std::string kTiny = "random:" BATON_TEST_DATA "/shapes/llama-tiny.json";
+constexpr int kGrammarVocab = 500;
 const std::string kDemo = BATON_SOURCE_DIR "/models/demo";
 
 EngineOptions Engine(const std::string& model, int page_tokens = 64, const std::string& isa = "") {
@@ -57,7 +60,8 @@ std::vector<SequentialTokens> Reference(EngineOptions options,
   REQUIRE(backend.ok());
   std::vector<SequentialTokens> out;
   for (const GenerateRequest& r : requests)
-    out.push_back(SequentialRun(backend->get(), r.prompt, r.max_tokens, r.sampling, r.stop_tokens));
+    out.push_back(SequentialRun(backend->get(), r.prompt, r.max_tokens, r.sampling, r.stop_tokens,
+                                HashGrammarOf(r.sampling.grammar, kGrammarVocab)));
   return out;
 }
 
@@ -320,14 +324,23 @@ TEST_CASE("a lost decode worker: the other workers finish the very same tokens")
   CheckAll(outcomes, expected);
 }
 
-// Every parameter of the sampler, drawn together; min_tokens is about stop tokens.
+// Every parameter of the sampler, drawn together; min_tokens is about stop tokens. A third have a
+// grammar too, and nothing beside it that could leave no token.
 std::vector<GenerateRequest> DrawnRequests(int n, int vocab, int max_tokens) {
   std::vector<GenerateRequest> requests = Requests(n, vocab);
   for (GenerateRequest& request : requests) {
     request.sampling = DrawSampling(request.sampling, vocab);
     request.max_tokens = max_tokens;
+    if (request.sampling.seed % 3 != 0) continue;
+    request.sampling.grammar = {GrammarKind::kRegex, absl::StrCat(request.sampling.seed)};
+    request.sampling.allowed_tokens.clear();
+    request.sampling.vocab_end = 0;
   }
   return requests;
+}
+
+absl::StatusOr<SharedGrammar> CompileHashGrammar(const GrammarSpec& spec) {
+  return HashGrammarOf(spec, kGrammarVocab);
 }
 
 TEST_CASE("drawn parameters of the sampler: disaggregated = colocated = a relay = local") {
@@ -335,6 +348,7 @@ TEST_CASE("drawn parameters of the sampler: disaggregated = colocated = a relay 
   for (size_t i = 0; i < requests.size(); i += 5) requests[i].max_tokens = 1;
   static const std::vector<SequentialTokens> expected = Reference(Engine(kTiny), requests);
   InProcessOptions options;
+  options.compile_grammar = CompileHashGrammar;
   options.engine = Engine(kTiny, 16);
   SECTION("disaggregated") {}
   SECTION("colocated") { options.colocated = true; }
@@ -348,6 +362,7 @@ TEST_CASE("drawn parameters of the sampler: the same after the decode worker is 
   const std::vector<GenerateRequest> requests = DrawnRequests(16, 500, 150);
   const std::vector<SequentialTokens> expected = Reference(Engine(kTiny), requests);
   InProcessOptions options;
+  options.compile_grammar = CompileHashGrammar;
   options.engine = Engine(kTiny, 16);
   InProcessCluster cluster(options);
   std::vector<RequestId> ids;

@@ -11,6 +11,7 @@
 #include <sstream>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "tests/e2e/served_baton.h"
 #include "tests/support/eval_prompts.h"
 
@@ -39,12 +40,27 @@ std::vector<ChatPrompt> ReadPrompts() {
   return prompts;
 }
 
+// The text that the model wrote: calls of tools come apart from it.
+std::string TextOf(const boost::json::object& message) {
+  std::string text;
+  if (!message.at("content").is_null()) text = std::string(message.at("content").as_string());
+  if (!message.contains("tool_calls")) return text;
+  for (const boost::json::value& call : message.at("tool_calls").as_array()) {
+    const boost::json::value& function = call.at("function");
+    absl::StrAppend(&text, text.empty() ? "" : "\n", "<tool_call>\n{\"name\": \"",
+                    std::string(function.at("name").as_string()),
+                    "\", \"arguments\": ", std::string(function.at("arguments").as_string()),
+                    "}\n</tool_call>");
+  }
+  return text;
+}
+
 std::string Answer(const HttpClient& client, const ChatPrompt& prompt) {
   const absl::StatusOr<HttpResponse> response = client.Post("/v1/chat/completions", prompt.body);
   if (!response.ok()) return "error: " + std::string(response.status().message());
   if (response->status != 200) return "error: " + response->body;
   const boost::json::value value = boost::json::parse(response->body);
-  return std::string(value.at("choices").at(0).at("message").at("content").as_string());
+  return TextOf(value.at("choices").at(0).at("message").as_object());
 }
 
 TEST_CASE("the demo model's answers are right through the whole disaggregated path") {

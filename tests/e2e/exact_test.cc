@@ -151,5 +151,27 @@ TEST_CASE("prompts of several slices per worker = one worker alone, byte for byt
   CHECK(*status == 0);
 }
 
+TEST_CASE("cached prompts are shared among requests with one salt alone") {
+  auto served = ServedBaton::Start({"--demo", "--prefill.workers=1"});
+  REQUIRE(served.ok());
+  const HttpClient client = (*served)->client();
+  const auto cached = [&](const std::string& salt) {
+    boost::json::object body{{"prompt", ""}, {"max_tokens", 2}, {"temperature", 0}};
+    std::string prompt;
+    for (int i = 0; i < 400; ++i) prompt += absl::StrFormat(" box %d", i);
+    body["prompt"] = prompt;
+    if (!salt.empty()) body["cache_salt"] = salt;
+    const auto response = client.Post("/v1/completions", boost::json::serialize(body));
+    REQUIRE(response.ok());
+    INFO(response->body);
+    REQUIRE(response->status == 200);
+    const boost::json::value usage = boost::json::parse(response->body).at("usage");
+    return usage.at("prompt_tokens_details").at("cached_tokens").to_number<int64_t>();
+  };
+  for (const char* salt : {"", "tenant a", "tenant b"}) CHECK(cached(salt) == 0);
+  for (const char* salt : {"", "tenant a", "tenant b"}) CHECK(cached(salt) > 100);
+  CHECK(cached("tenant c") == 0);
+}
+
 }  // namespace
 }  // namespace baton

@@ -51,6 +51,7 @@ InProcessCluster::InProcessCluster(const InProcessOptions& options) {
     start.name = absl::StrFormat("%s%d", is_prefill ? "prefill" : "decode", i);
     start.router_address = absl::StrFormat("127.0.0.1:%d", server_->port());
     start.key = key;
+    start.compile_grammar = options.compile_grammar;
     if (options.withhold_acks) start.make_link = MakeUcxLinkWithoutAcks;
     start.kv_pages =
         options.kv_pages > 0 ? options.kv_pages : 8 * 4096 / options.engine.page_tokens;

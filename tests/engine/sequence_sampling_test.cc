@@ -363,7 +363,7 @@ TEST_CASE("min_p drops what is less probable than its share of the top, after th
                           .top_k = round % 3 == 0 ? 1 + static_cast<int32_t>(rng() % 30) : 0,
                           .min_p = static_cast<float>(1 + rng() % 100) / 100,
                           .seed = rng()};
-    // Its own order of sums: weights of N8, one after the other.
+    // The test adds the weights of rule N8 one after the other.
     std::vector<std::pair<double, int32_t>> kept;  // (-weight, id)
     const double top = *std::max_element(logits.begin(), logits.end());
     bool is_close = false;

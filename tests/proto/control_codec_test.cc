@@ -261,9 +261,10 @@ TEST_CASE("every role, every end reason and every fault survives") {
     REQUIRE(out.ok());
     CHECK(std::get<PartEnded>(out->events[0]).reason == reason);
   }
-  for (const PartFault fault : {PartFault::kOwn, PartFault::kHandoff, PartFault::kInflow,
-                                PartFault::kPush, PartFault::kRing, PartFault::kPeer,
-                                PartFault::kPages, PartFault::kDraining, PartFault::kUnreadable}) {
+  for (const PartFault fault :
+       {PartFault::kOwn, PartFault::kHandoff, PartFault::kInflow, PartFault::kPush,
+        PartFault::kRing, PartFault::kPeer, PartFault::kPages, PartFault::kDraining,
+        PartFault::kUnreadable, PartFault::kGrammar}) {
     const auto out = ParseReport(SerializeReport({.events = {PartEnded{.fault = fault}}}));
     REQUIRE(out.ok());
     CHECK(std::get<PartEnded>(out->events[0]).fault == fault);

@@ -30,6 +30,7 @@ SamplingParams EveryParameter() {
           .logit_bias = {{0, -100}, {7, -kInfinity}, {std::numeric_limits<int32_t>::max(), 100}},
           .allowed_tokens = {0, 3, 5},
           .bad_words = {{1}, {0, 2, 4}},
+          .grammar = {GrammarKind::kRegex, "[a-z\xC3\xA9]+"},
           .vocab_end = 32000,
           .top_logprobs = 20,
           .logprob_tokens = {9, 1, 9}};
@@ -113,6 +114,13 @@ TEST_CASE("a parameter out of bounds is refused by its name") {
   using P = SamplingParams;
   CHECK(Refusal([](P*) {}).empty());
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  CHECK_THAT(Refusal([](P* p) { p->grammar.text = std::string(kMaxGrammarBytes + 1, 'a'); }),
+             Contains("bytes of a grammar"));
+  CHECK(Refusal([](P* p) { p->grammar.text = std::string(kMaxGrammarBytes, 'a'); }).empty());
+  CHECK_THAT(Refusal([](P* p) { p->grammar.kind = static_cast<GrammarKind>(7); }),
+             Contains("kind of grammar"));
+  CHECK_THAT(Refusal([](P* p) { p->grammar.kind = static_cast<GrammarKind>(-1); }),
+             Contains("kind of grammar"));
   CHECK_THAT(Refusal([](P* p) { p->min_p = 1.01f; }), Contains("sampling.min_p"));
   CHECK_THAT(Refusal([](P* p) { p->min_p = kNan; }), Contains("sampling.min_p"));
   CHECK_THAT(Refusal([](P* p) { p->presence_penalty = -2.01f; }), Contains("presence_penalty"));

@@ -1,7 +1,7 @@
 #include "router/prefix_memory.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
-
 #include <numeric>
 
 namespace baton {
@@ -25,6 +25,12 @@ TEST_CASE("a hash of each whole page, of all before it too, but not of the last 
   const std::vector<uint64_t> a = PageHashes(Tokens(49), 16), b = PageHashes(other, 16);
   for (size_t page = 0; page < 3; ++page) CHECK(a[page] != b[page]);
   const std::vector<uint64_t> longer = PageHashes(Tokens(200), 16);
+  const std::vector<uint64_t> salted = PageHashes(Tokens(200), 16, 1);
+  const std::vector<uint64_t> otherwise = PageHashes(Tokens(200), 16, 2);
+  for (const uint64_t page : salted) {
+    CHECK(std::count(longer.begin(), longer.end(), page) == 0);
+    CHECK(std::count(otherwise.begin(), otherwise.end(), page) == 0);
+  }
   CHECK(std::equal(a.begin(), a.end(), longer.begin()));
 }
 

@@ -128,4 +128,35 @@ TEST_CASE(
   CheckIdle(r);
 }
 
+TEST_CASE(
+    "a request whose grammar cannot go on ends as the client's fault, and no other is tried") {
+  PairHarness r;
+  r.Join(kP2, Role::kPrefill);
+  r.Join(kD2, Role::kDecode);
+  const bool of_prefill = GENERATE(true, false);
+  const RequestId id = r.Submit(4, 4);
+  const Incarnation worker = of_prefill ? r.LastPrefillWorker() : r.LastDecodeWorker();
+  const Incarnation partner = of_prefill ? r.LastDecodeWorker() : r.LastPrefillWorker();
+  r.sent.clear();
+  PartEnded ended = Ended(id, of_prefill, EndReason::kFailed);
+  ended.fault = PartFault::kGrammar;
+  ended.message = "the grammar needs too much work";
+  if (of_prefill) {
+    REQUIRE(r.Report(worker, {ended}).ok());
+  } else {
+    // The tokens before the end are told first: the prefill worker's is still on its way.
+    REQUIRE(r.Report(worker, {Token(id, 5, 8), ended}).ok());
+    CHECK_FALSE(r.Ended(id));
+    REQUIRE(r.Report(partner, {Token(id, 4, 7)}).ok());
+    CHECK(r.tokens[id] == std::vector<int32_t>{7, 8});
+  }
+  CHECK(r.End(id).status == absl::InvalidArgumentError("the grammar needs too much work"));
+  CHECK(r.Sent<PrefillRequest>().empty());
+  CHECK(r.Sent<DecodeRequest>().empty());
+  REQUIRE(r.Sent<CancelRequest>().size() == 1);
+  CHECK(r.Sent<CancelRequest>()[0].first == partner);
+  REQUIRE(r.Report(partner, {Ended(id, !of_prefill, EndReason::kCancelled)}).ok());
+  CheckIdle(r);
+}
+
 }  // namespace baton

@@ -4,8 +4,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "tests/sim/violation.h"
 #include "tests/support/drawn_sampling.h"
+#include "tests/support/hash_grammar.h"
 #include "tests/support/sequential_run.h"
 
 namespace baton::sim {
@@ -51,6 +54,18 @@ int64_t Clients::NextArrivalUs() {
          swarm_.script.front().arrives_us;
 }
 
+// One that the other parameters leave tokens of. A third end by themselves, and a few break.
+void Clients::DrawGrammar(int max_tokens, SamplingParams* sampling) {
+  sampling->grammar = {GrammarKind::kRegex, absl::StrFormat("%x", random_->Next())};
+  if (random_->Percent(50)) sampling->presence_penalty = 1;
+  if (random_->Percent(20)) sampling->min_tokens = static_cast<int32_t>(random_->Below(10));
+  const int64_t n = random_->Between(0, max_tokens);
+  if (random_->Percent(30))
+    absl::StrAppend(&sampling->grammar.text, " ends ", n);
+  else if (random_->Percent(10))
+    absl::StrAppend(&sampling->grammar.text, " breaks ", n);
+}
+
 GenerateRequest Clients::Draw() {
   if (!swarm_.script.empty()) return NextOfScript();
   GenerateRequest request;
@@ -68,10 +83,13 @@ GenerateRequest Clients::Draw() {
   request.sampling.seed = random_->Next();
   if (request.sampling.seed % 2 == 0)
     request.sampling = DrawSampling(request.sampling, HashBackend::kVocab);
+  else if (!is_long && random_->Percent(2 * swarm_.grammar_percent))
+    DrawGrammar(request.max_tokens, &request.sampling);
   if (random_->Percent(swarm_.stop_percent))
     for (int64_t i = random_->Between(1, 4); i > 0; --i)
       request.stop_tokens.push_back(static_cast<int32_t>(random_->Below(HashBackend::kVocab)));
   request.want_digests = random_->Percent(swarm_.digest_percent);
+  request.cache_salt = request.sampling.seed % 3;
   if (random_->Percent(swarm_.deadline_percent))
     request.timeout = absl::Microseconds(random_->Magnitude(1, 3'000'000));
   return request;
@@ -79,9 +97,10 @@ GenerateRequest Clients::Draw() {
 
 void Clients::Expect(Request* request) {
   const GenerateRequest& wanted = request->wanted;
-  const SequentialTokens expected =
-      SequentialRun(&reference_, reference_pool_.get(), wanted.prompt, wanted.max_tokens,
-                    wanted.sampling, wanted.stop_tokens);
+  const SequentialTokens expected = SequentialRun(
+      &reference_, reference_pool_.get(), wanted.prompt, wanted.max_tokens, wanted.sampling,
+      wanted.stop_tokens, HashGrammarOf(wanted.sampling.grammar, HashBackend::kVocab));
+  request->breaks = !expected.status.ok();
   request->tokens = expected.tokens;
   request->digests = expected.digests;
   request->logprobs = expected.logprobs;
@@ -185,6 +204,7 @@ void Clients::OnEnd(const EmitEnd& end) {
   switch (end.reason) {
     case EndReason::kLength:
     case EndReason::kStopToken: {
+      Require(!request.breaks, "request %x ended, but its grammar should have broken", request.id);
       const std::vector<int32_t>& stops = request.wanted.stop_tokens;
       const bool stopped =
           std::find(stops.begin(), stops.end(), request.tokens.back()) != stops.end();
@@ -206,6 +226,10 @@ void Clients::OnEnd(const EmitEnd& end) {
     case EndReason::kFailed:
       if (agenda_->now_us() >= request.deadline_us) {
         ++counts_.late;
+        return;
+      }
+      if (request.breaks && whole && absl::IsInvalidArgument(end.status)) {
+        ++counts_.complete;
         return;
       }
       Require(!swarm_.must_complete, "request %x failed: %s", request.id, end.status.ToString());

@@ -42,6 +42,7 @@ class Clients {
   RequestId AnyRunning();  // 0: none
   void NoteCancelled(RequestId id);
   bool IsOver(RequestId id) { return Find(id).ended; }
+  bool BreaksItsGrammar(RequestId id) { return Find(id).breaks; }
 
   bool all_submitted() const { return requests_.size() >= static_cast<size_t>(swarm_.n_requests); }
   bool all_ended() const { return n_running_ == 0; }
@@ -58,6 +59,7 @@ class Clients {
     std::vector<uint64_t> digests;
     std::vector<float> logprobs;
     std::vector<std::vector<TokenLogprob>> beside;  // EmitToken::logprobs
+    bool breaks = false;                            // its grammar, after these tokens
     size_t n_got = 0;
     int cancel_after = -1;  // tokens
     bool cancelled = false, ended = false;
@@ -65,6 +67,7 @@ class Clients {
     int64_t arrived_us = 0, first_token_us = 0;  // 0: none
   };
   GenerateRequest Draw();
+  void DrawGrammar(int max_tokens, SamplingParams* sampling);
   GenerateRequest NextOfScript() const;
   int64_t NextArrivalUs();
   void Expect(Request* request);

@@ -6,6 +6,7 @@
 #include "common/check.h"
 #include "tests/sim/narration.h"
 #include "tests/sim/violation.h"
+#include "tests/support/hash_grammar.h"
 #include "worker/link_rates.h"
 #include "worker/pool_view.h"
 
@@ -125,7 +126,8 @@ void Node::Start(uint64_t random_id) {
                       [this](WorkerReport r) {
                         AddLinks(transfer_->links(), &r);
                         report_(std::move(r), clock_us_);
-                      }});
+                      },
+                  .compile = [this](GrammarJob job) { OnCompile(std::move(job)); }});
   WakeEngine(agenda_->now_us());
 }
 
@@ -162,6 +164,8 @@ void Node::Kill() {
   transfer_.reset();
   core_.reset();
   engine_inbox_.clear();
+  compiles_.clear();
+  compiled_.clear();
   link_inbox_.clear();
   engine_at_us_ = link_at_us_ = INT64_MAX;
   engine_stamp_ = link_stamp_ = ++stamp_;
@@ -206,6 +210,7 @@ void Node::EngineTurn(uint64_t stamp) {
   engine_at_us_ = INT64_MAX;
   if (paused_) return;
   clock_us_ = std::max(clock_us_, agenda_->now_us());
+  TakeCompiled();
   const size_t n_events = engine_inbox_.size();
   for (size_t n = n_events; n > 0; --n) {
     EngineEvent event = std::move(engine_inbox_.front());
@@ -222,6 +227,24 @@ void Node::EngineTurn(uint64_t stamp) {
     WakeEngine(agenda_->now_us());
   } else if (core_->NextDeadline() != absl::InfiniteFuture()) {
     WakeEngine(std::max(absl::ToUnixMicros(core_->NextDeadline()), agenda_->now_us()) + 1);
+  }
+  if (!compiles_.empty()) WakeEngine(compiles_.front().at_us);
+}
+
+// Compiles end in their order, each up to 300 ms after its job or the one before, or at once if the
+// grammar is known.
+void Node::OnCompile(GrammarJob job) {
+  const int64_t from_us = compiles_.empty() ? clock_us_ : compiles_.back().at_us;
+  const bool is_known = !compiled_.insert(job.spec.text).second;
+  compiles_.push_back({from_us + random_->Magnitude(1, is_known ? 100 : 300'000),
+                       {job.id, HashGrammarOf(job.spec, HashBackend::kVocab)}});
+  WakeEngine(compiles_.front().at_us);
+}
+
+void Node::TakeCompiled() {
+  while (!compiles_.empty() && compiles_.front().at_us <= clock_us_) {
+    if (stage_ <= Stage::kDraining) core_->Handle(std::move(compiles_.front().compiled));
+    compiles_.pop_front();
   }
 }
 

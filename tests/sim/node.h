@@ -11,6 +11,8 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "kvtransfer/protocol/transfer_core.h"
@@ -83,10 +85,17 @@ class Node {
     TransferCommand command;
   };
 
+  struct TimedCompile {
+    int64_t at_us;
+    GrammarCompiled compiled;
+  };
+
   void WakeEngine(int64_t at_us);
   void WakeLink(int64_t at_us);
   int64_t WakeDelay() { return random_->Between(1, swarm_.wake_us); }
   void OnCommand(TransferCommand command);  // command of the engine
+  void OnCompile(GrammarJob job);
+  void TakeCompiled();
   void HandleCommand(TransferCommand command);
   void OnTransferEvent(TransferEvent event);
   // When an inflow has ended: marks its pages as the engine's in `side` and removes it from
@@ -120,6 +129,8 @@ class Node {
   std::unique_ptr<TransferCore> transfer_;
   std::unique_ptr<WorkerCore> core_;
   std::deque<EngineEvent> engine_inbox_;
+  std::deque<TimedCompile> compiles_;  // in the order of their ends
+  std::set<std::string> compiled_;     // texts of grammars
   std::deque<TimedCommand> link_inbox_;
   std::vector<LinkEvent> link_events_;
   bool in_link_ = false;

@@ -33,6 +33,7 @@ Swarm OneRelay(uint64_t seed, int n_ranks, int n_spare, int max_slice_tokens, Re
   swarm.max_prompt = kPrompt;
   swarm.max_tokens = 4;
   swarm.stop_percent = 0;
+  swarm.grammar_percent = 0;
   swarm.segment_keys = 4;
   swarm.max_slice_tokens = max_slice_tokens;
   swarm.router.relay.min_tokens = 8;

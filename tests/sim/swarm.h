@@ -57,7 +57,8 @@ struct Swarm {
   int n_requests = 20, max_prompt = 32, max_tokens = 12;
   int64_t arrival_gap_us = 1000;
   std::vector<ScriptedRequest> script;  // n_requests entries, in order of arrival; empty: drawn
-  int cancel_percent = 0, deadline_percent = 0, stop_percent = 30, digest_percent = 10;
+  int cancel_percent = 0, deadline_percent = 0, stop_percent = 30, digest_percent = 10,
+      grammar_percent = 12;
   // The index of one request of max length in a flood of short ones, and the max prompt tokens of
   // later requests that may be computed before it; -1: all are drawn alike.
   int long_request = -1;

@@ -235,7 +235,8 @@ void World::CheckReport(const StreamReported& reported) {
               "worker %x cancelled attempt %d of request %x by itself", reported.worker,
               part->epoch, part->request_id);
     if (part->reason == EndReason::kFailed && swarm_.calm)
-      Require(reported_to || clients_.IsOver(part->request_id),
+      Require(reported_to || clients_.IsOver(part->request_id) ||
+                  clients_.BreaksItsGrammar(part->request_id),
               "attempt %d of request %x failed although nothing went wrong: %s", part->epoch,
               part->request_id, part->message);
   }

@@ -18,6 +18,7 @@
 namespace baton {
 
 struct SequentialTokens {
+  absl::Status status;  // of the grammar: after these tokens it broke
   std::vector<int32_t> tokens;
   std::vector<uint64_t> digests;                  // digest of each token's logits row, not chained
   std::vector<float> logprobs;                    // of each token
@@ -27,13 +28,14 @@ struct SequentialTokens {
 inline SequentialTokens SequentialRun(Backend* backend, KvPool* pool,
                                       const std::vector<int32_t>& prompt, int max_tokens,
                                       const SamplingParams& sampling,
-                                      const std::vector<int32_t>& stop_tokens = {}) {
+                                      const std::vector<int32_t>& stop_tokens = {},
+                                      SharedGrammar grammar = nullptr) {
   backend->SetPool(pool);
   std::vector<int32_t> pages;
   BATON_CHECK(
       pool->Take(pool->layout().PagesFor(static_cast<int>(prompt.size()) + max_tokens), &pages));
   Sampler sampler;
-  SequenceSampling state(sampling, stop_tokens, prompt);
+  SequenceSampling state(sampling, stop_tokens, prompt, 0, grammar.get());
   StepBuilder builder;
   SequentialTokens out;
   std::vector<int32_t> input = prompt;
@@ -48,8 +50,11 @@ inline SequentialTokens SequentialRun(Backend* backend, KvPool* pool,
     backend->Begin(builder.batch());
     backend->RunLayers(0, backend->model().n_layers);
     position += n;
+    state.MakeMask();
     SampledToken sampled = sampler.Sample(backend->logits(0), state, position);
     state.Push(sampled.token);
+    out.status = state.status();
+    if (!out.status.ok()) break;
     out.tokens.push_back(sampled.token);
     out.logprobs.push_back(sampled.logprob);
     out.beside.push_back(std::move(sampled.logprobs));
@@ -63,11 +68,13 @@ inline SequentialTokens SequentialRun(Backend* backend, KvPool* pool,
 
 inline SequentialTokens SequentialRun(Backend* backend, const std::vector<int32_t>& prompt,
                                       int max_tokens, const SamplingParams& sampling,
-                                      const std::vector<int32_t>& stop_tokens = {}) {
+                                      const std::vector<int32_t>& stop_tokens = {},
+                                      SharedGrammar grammar = nullptr) {
   const KvLayout& layout = backend->kv_layout();
   auto pool = KvPool::Create(layout, layout.PagesFor(static_cast<int>(prompt.size()) + max_tokens));
   BATON_CHECK(pool.ok());
-  return SequentialRun(backend, pool->get(), prompt, max_tokens, sampling, stop_tokens);
+  return SequentialRun(backend, pool->get(), prompt, max_tokens, sampling, stop_tokens,
+                       std::move(grammar));
 }
 
 }  // namespace baton

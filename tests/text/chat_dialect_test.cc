@@ -14,7 +14,7 @@ std::string Render(const std::string& source) {
   input.messages = R"([{"role": "user", "content": "hi"}])";
   input.variables = R"({"x": 5, "d": {"a": 1, "b": [1, 2]}, "n": null})";
   const auto text = (*chat)->Render(input);
-  return text.ok() ? *text : text.status().ToString();
+  return text.ok() ? text->text : text.status().ToString();
 }
 
 struct Example {

@@ -36,11 +36,11 @@ std::string RenderIn(const Folder& folder, std::string_view tools = "") {
   input.messages = R"([{"role": "user", "content": "hi"}])";
   input.tools = tools;
   const auto text = (*chat)->Render(input);
-  return text.ok() ? *text : text.status().ToString();
+  return text.ok() ? text->text : text.status().ToString();
 }
 
 std::string RenderSource(const std::string& source, ChatTemplateInput input) {
-  return ChatTemplate::FromSource(source, "").value()->Render(input).value();
+  return ChatTemplate::FromSource(source, "").value()->Render(input).value().text;
 }
 
 }  // namespace

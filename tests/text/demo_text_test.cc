@@ -9,8 +9,8 @@ namespace baton {
 TEST_CASE("the demo model's prompts and answers") {
   const std::string folder = std::string(BATON_SOURCE_DIR) + "/models/demo";
   const auto tokenizer = Tokenizer::FromFolder(folder);
-  const auto chat = ChatTemplate::FromFolder(folder);
   REQUIRE(tokenizer.ok());
+  const auto chat = ChatTemplate::FromFolder(folder, (*tokenizer)->SpecialTokens().value());
   REQUIRE(chat.ok());
   const auto rows = oracle::ReadLines(folder + "/eval.jsonl.gz");
   CHECK(rows.size() == 867);
@@ -24,9 +24,9 @@ TEST_CASE("the demo model's prompts and answers") {
     ChatTemplateInput input;
     input.messages = messages;
     input.tools = tools_text;
-    const auto text = (*chat)->Render(input);
-    REQUIRE(text.ok());
-    bool right = (*tokenizer)->Encode(*text, false).value() == oracle::Ids(row.at("prompt_ids"));
+    const auto prompt = (*chat)->Render(input);
+    REQUIRE(prompt.ok());
+    bool right = (*tokenizer)->Encode(*prompt, false).value() == oracle::Ids(row.at("prompt_ids"));
     // The answer, as a stream: its ids give its text, the end token gives nothing.
     if (const boost::json::value* ids = row.if_contains("expected_ids");
         ids != nullptr && !ids->is_null()) {

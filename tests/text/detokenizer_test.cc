@@ -197,4 +197,16 @@ TEST_CASE("each token's share of the text: bytes that join to it, the last ones 
   }
 }
 
+TEST_CASE("special tokens are skipped but for those that are shown") {
+  const auto tokenizer = Load("mistral");
+  const int32_t calls = tokenizer->IdOf("[TOOL_CALLS]").value();
+  const int32_t begin = tokenizer->IdOf("<s>").value(), end = tokenizer->IdOf("</s>").value();
+  const std::vector<int32_t> ids = {begin, calls, end};
+  CHECK(Stream(*tokenizer, ids, {}) == "");
+  CHECK(Stream(*tokenizer, ids, {.shown_tokens = {calls}}) == "[TOOL_CALLS]");
+  CHECK(Stream(*tokenizer, ids, {.shown_tokens = {end, calls}}) == "[TOOL_CALLS]</s>");
+  CHECK(Stream(*tokenizer, ids, {.skip_special_tokens = false, .shown_tokens = {calls}}) ==
+        "<s>[TOOL_CALLS]</s>");
+}
+
 }  // namespace baton

@@ -23,7 +23,9 @@ absl::StatusOr<std::string> Continue(const char* source, const std::string& mess
   input.messages = messages;
   input.add_generation_prompt = false;
   input.continue_final_message = true;
-  return (*chat)->Render(input);
+  const auto prompt = (*chat)->Render(input);
+  if (!prompt.ok()) return prompt.status();
+  return prompt->text;
 }
 
 std::string Chat(const std::string& last) {

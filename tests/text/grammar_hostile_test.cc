@@ -170,6 +170,10 @@ std::vector<GrammarSpec> HostileSpecs() {
       {GrammarKind::kParts, StrCat("[", Numbered(900, R"({"schema":{"maxLength":N}})"), "]")});
   specs.push_back({GrammarKind::kParts, StrCat(Times(7, R"([{"repeat":)"), R"([{"text":"a"}])",
                                                Times(7, ",\"max\":1000}]"))});
+  for (const int length : {1, 500, 50000})
+    specs.push_back({GrammarKind::kParts,
+                     StrCat(Times(7, R"([{"repeat":)"), R"([{"text":")", Times(length, "a"), "\"}]",
+                            Times(7, R"(,"between":[{"text":";"}],"min":1,"max":9}])"))});
   return specs;
 }
 
@@ -267,6 +271,7 @@ TEST_CASE("grammars made to be slow or deep end soon, on a small stack") {
   CHECK(worst.mask < 0.5);
 }
 
+// A command: making the vocabulary takes seconds and the bounds are those of a quiet machine.
 TEST_CASE("hostile grammars with 128,000 tokens, by command", "[.][128k]") {
   Model model;
   model.tokenizer = Tokenizer::FromJson(SyntheticTokenizerJson(128'000, 1)).value();

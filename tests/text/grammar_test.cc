@@ -49,6 +49,8 @@ const std::vector<GrammarSpec>& Specs() {
        R"J([{"text":"<call>"},{"any":[[{"text":"a("},{"schema":{"type":"integer"}}],
            [{"text":"b("},{"choice":["x","y"]}]]},{"text":")"},
            {"repeat":[{"text":";"},{"regex":"[0-9]"}],"min":0,"max":3}])J"},
+      {GrammarKind::kParts, R"J([{"repeat":[{"schema":{"enum":["a","bc",5]}}],
+                                  "between":[{"text":", "}],"min":1,"max":4}])J"},
   };
   return specs;
 }

@@ -30,7 +30,9 @@ absl::StatusOr<std::string> Render(const std::string& source, ChatTemplateInput 
   if (!chat.ok()) return chat.status();
   if (input.messages.empty()) input.messages = R"([{"role": "user", "content": "hi"}])";
   input.now = absl::CivilSecond(2025, 3, 14);
-  return (*chat)->Render(input);
+  const auto prompt = (*chat)->Render(input);
+  if (!prompt.ok()) return prompt.status();
+  return prompt->text;
 }
 
 // Runs `work` on a thread of `stack` bytes; a stack overflow ends the test program.

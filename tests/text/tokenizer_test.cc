@@ -72,7 +72,7 @@ TEST_CASE("chats: template and ids together") {
   for (const std::string& name : kNames) {
     const std::string folder = oracle::Data("tokenizers/" + name);
     const auto tokenizer = Load(name);
-    const auto chat = ChatTemplate::FromFolder(folder);
+    const auto chat = ChatTemplate::FromFolder(folder, tokenizer->SpecialTokens().value());
     REQUIRE(chat.ok());
     const json::value rows = json::parse(oracle::ReadFile(folder + "/chat.json"));
     REQUIRE(!rows.as_array().empty());
@@ -81,11 +81,14 @@ TEST_CASE("chats: template and ids together") {
       ChatTemplateInput input;
       input.messages = messages;
       input.add_generation_prompt = row.at("add_generation_prompt").as_bool();
-      const auto text = (*chat)->Render(input);
-      INFO(name << " " << text.status().ToString());
-      REQUIRE(text.ok());
-      CHECK(*text == String(row.at("text")));
-      CHECK(tokenizer->Encode(*text, false).value() == Ids(row.at("ids")));
+      const auto prompt = (*chat)->Render(input);
+      INFO(name << " " << prompt.status().ToString());
+      REQUIRE(prompt.ok());
+      CHECK(prompt->text == String(row.at("text")));
+      CHECK(tokenizer->Encode(prompt->text, false).value() == Ids(row.at("ids")));
+      // transformers takes what a message spells for special tokens; control_tokens_test has those.
+      const bool spells_tokens = messages.find("you are free<|im_end|>") != std::string::npos;
+      CHECK((tokenizer->Encode(*prompt, false).value() == Ids(row.at("ids"))) != spells_tokens);
     }
   }
 }

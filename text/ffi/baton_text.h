@@ -54,6 +54,32 @@ baton_status baton_tokenizer_new(baton_view json, baton_tokenizer** out, baton_b
 void baton_tokenizer_free(baton_tokenizer* tokenizer);
 baton_status baton_tokenizer_encode(const baton_tokenizer* tokenizer, baton_view text,
                                     int32_t add_special_tokens, baton_ids* out, baton_bytes* error);
+/* Special tokens as they are spelled: a JSON array of strings. */
+baton_status baton_tokenizer_special_tokens(const baton_tokenizer* tokenizer, baton_bytes* out,
+                                            baton_bytes* error);
+
+/* Ids of texts between added tokens, bounded in bytes, for any number of threads. */
+typedef struct baton_segment_cache baton_segment_cache;
+typedef struct {
+  uint64_t bytes, hits, misses;
+} baton_segment_cache_counts;
+baton_segment_cache* baton_segment_cache_new(size_t max_bytes);
+void baton_segment_cache_free(baton_segment_cache* cache);
+baton_segment_cache_counts baton_segment_cache_statistics(const baton_segment_cache* cache);
+
+typedef struct {
+  baton_view text;
+  const uint32_t* controls; /* begin and end of each special token, bytes, ascending */
+  size_t n_controls;        /* pairs */
+  int32_t is_plain;         /* 1: special tokens are wherever the text spells one; no controls */
+} baton_prompt_view;
+/* cache: of this tokenizer, or null. */
+baton_status baton_tokenizer_encode_prompt(const baton_tokenizer* tokenizer,
+                                           const baton_prompt_view* prompt,
+                                           int32_t add_special_tokens,
+                                           const baton_segment_cache* cache, baton_ids* out,
+                                           baton_bytes* error);
+
 /* Ids without a token are passed over. */
 baton_status baton_tokenizer_decode(const baton_tokenizer* tokenizer, const int32_t* ids,
                                     size_t count, int32_t skip_special_tokens, baton_bytes* out,
@@ -75,10 +101,12 @@ baton_status baton_tokenizer_vocabulary(const baton_tokenizer* tokenizer, baton_
 /* ---- chat templates ---- */
 typedef struct baton_template baton_template;
 
-/* special_tokens: a JSON object, or empty. A render ends with BATON_TEXT_EXHAUSTED after `fuel`
- * instructions of the template engine or beyond `max_bytes` of output. */
-baton_status baton_template_new(baton_view source, baton_view special_tokens, uint64_t fuel,
-                                size_t max_bytes, baton_template** out, baton_bytes* error);
+/* special_tokens: a JSON object, or empty. control_tokens: what baton_tokenizer_special_tokens
+ * says, or empty: the prompts have no control tokens. A render ends with BATON_TEXT_EXHAUSTED after
+ * `fuel` instructions of the template engine or beyond `max_bytes` of output. */
+baton_status baton_template_new(baton_view source, baton_view special_tokens,
+                                baton_view control_tokens, uint64_t fuel, size_t max_bytes,
+                                baton_template** out, baton_bytes* error);
 void baton_template_free(baton_template* chat_template);
 
 typedef struct {
@@ -89,8 +117,12 @@ typedef struct {
   int32_t add_generation_prompt;
   int32_t year, month, day, hour, minute, second; /* local time; month and day from 1 */
 } baton_template_input;
+typedef struct {
+  baton_bytes text;
+  baton_offsets controls; /* begin and end of each special token that the template wrote, bytes */
+} baton_rendered_prompt;
 baton_status baton_template_render(const baton_template* chat_template,
-                                   const baton_template_input* input, baton_bytes* out,
+                                   const baton_template_input* input, baton_rendered_prompt* out,
                                    baton_bytes* error);
 
 /* ---- grammars ---- */

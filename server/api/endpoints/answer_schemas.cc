@@ -18,11 +18,16 @@ constexpr NamedSchema kSchemas[] = {
      R"({"type":"object","required":["type","function"],"properties":{"type":{"const":"function"},)"
      R"("function":{"type":"object","required":["name"],"properties":{"name":{"type":"string",)"
      R"("minLength":1},"description":{"type":["string","null"]},)"
-     R"("parameters":{"type":["object","null"]}}}}})"},
+     R"("parameters":{"type":["object","null"]},"strict":{"type":["boolean","null"]}}}}})"},
     {"ToolCall",
      R"({"type":"object","required":["function"],"properties":{"id":{"type":"string"},)"
      R"("type":{"const":"function"},"function":{"type":"object","required":["name"],"properties":{)"
      R"("name":{"type":"string"},"arguments":{"type":["string","object","null"]}}}}})"},
+    {"ToolCallPiece",
+     R"({"type":"object","required":["index","function"],"properties":{"index":{"type":"integer",)"
+     R"("minimum":0},"id":{"type":"string"},"type":{"const":"function"},"function":{)"
+     R"("type":"object","required":["arguments"],"properties":{"name":{"type":"string"},)"
+     R"("arguments":{"type":"string"}}}}})"},
     {"Error",
      R"({"type":"object","required":["error"],"properties":{"error":{"type":"object","required":[)"
      R"("message","type","param","code"],"properties":{"message":{"type":"string"},)"
@@ -76,7 +81,8 @@ constexpr NamedSchema kSchemas[] = {
      R"("logprobs","finish_reason"],"properties":{"index":{"type":"integer","minimum":0},)"
      R"("message":{"type":"object","required":["role","content"],"properties":{)"
      R"("role":{"const":"assistant"},"content":{"type":["string","null"]},)"
-     R"("refusal":{"type":"null"},"tool_calls":{"type":"array","items":{)"
+     R"("refusal":{"type":"null"},"reasoning":{"type":"string"},)"
+     R"("reasoning_content":{"type":"string"},"tool_calls":{"type":"array","items":{)"
      R"("$ref":"#/components/schemas/ToolCall"}}}},)"
      R"("logprobs":{"$ref":"#/components/schemas/ChatLogprobs"},)"
      R"("finish_reason":{"$ref":"#/components/schemas/FinishReason"},)"
@@ -89,11 +95,41 @@ constexpr NamedSchema kSchemas[] = {
      R"("system_fingerprint":{"type":["string","null"]},"choices":{"type":"array","items":{)"
      R"("type":"object","required":["index","delta","finish_reason"],"properties":{)"
      R"("index":{"type":"integer","minimum":0},"delta":{"type":"object","properties":{)"
-     R"("role":{"const":"assistant"},"content":{"type":["string","null"]}}},)"
+     R"("role":{"const":"assistant"},"content":{"type":["string","null"]},)"
+     R"("reasoning":{"type":"string"},"reasoning_content":{"type":"string"},)"
+     R"("tool_calls":{"type":"array","items":{"$ref":"#/components/schemas/ToolCallPiece"}}}},)"
      R"("logprobs":{"$ref":"#/components/schemas/ChatLogprobs"},)"
      R"("finish_reason":{"$ref":"#/components/schemas/FinishReason"},)"
      R"("stop_reason":{"$ref":"#/components/schemas/StopReason"}}}},)"
      R"("usage":{"$ref":"#/components/schemas/UsageOrNull"},"timings":{"type":"object"}}})"},
+    {"AnthropicBlock",
+     R"({"type":"object","required":["type"],"properties":{"type":{"enum":["text","thinking",)"
+     R"("tool_use"]},"text":{"type":"string"},"thinking":{"type":"string"},)"
+     R"("signature":{"type":"string"},"id":{"type":"string"},"name":{"type":"string"},)"
+     R"("input":{"type":"object"}}})"},
+    {"AnthropicUsage",
+     R"({"type":"object","required":["input_tokens","output_tokens"],"properties":{)"
+     R"("input_tokens":{"type":"integer","minimum":0},"output_tokens":{"type":"integer",)"
+     R"("minimum":0},"cache_read_input_tokens":{"type":"integer","minimum":0},)"
+     R"("cache_creation_input_tokens":{"type":"integer","minimum":0}}})"},
+    {"AnthropicMessage",
+     R"({"type":"object","required":["id","type","role","model","content","stop_reason",)"
+     R"("stop_sequence","usage"],"properties":{"id":{"type":"string","pattern":"^msg_"},)"
+     R"("type":{"const":"message"},"role":{"const":"assistant"},"model":{"type":"string"},)"
+     R"("content":{"type":"array","items":{"$ref":"#/components/schemas/AnthropicBlock"}},)"
+     R"("stop_reason":{"enum":["end_turn","max_tokens","stop_sequence","tool_use",null]},)"
+     R"("stop_sequence":{"type":["string","null"]},)"
+     R"("usage":{"$ref":"#/components/schemas/AnthropicUsage"}}})"},
+    {"AnthropicEvent",
+     R"({"type":"object","required":["type"],"properties":{"type":{"enum":["message_start",)"
+     R"("content_block_start","content_block_delta","content_block_stop","message_delta",)"
+     R"("message_stop","error"]}}})"},
+    {"AnthropicError",
+     R"({"type":"object","required":["type","error"],"properties":{"type":{"const":"error"},)"
+     R"("error":{"type":"object","required":["type","message"],"properties":{)"
+     R"("type":{"type":"string"},"message":{"type":"string"}}}}})"},
+    {"TokenCount", R"({"type":"object","required":["input_tokens"],"properties":{)"
+                   R"("input_tokens":{"type":"integer","minimum":0}}})"},
     {"Model", R"({"type":"object","required":["id","object","created","owned_by"],"properties":{)"
               R"("id":{"type":"string"},"object":{"const":"model"},"created":{"type":"integer"},)"
               R"("owned_by":{"type":"string"},"root":{"type":"string"},"parent":{"type":"null"},)"

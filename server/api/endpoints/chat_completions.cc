@@ -5,11 +5,53 @@
 namespace baton {
 namespace {
 
-void WriteMessage(JsonWriter& json, std::string_view text) {
+// Both names that clients read; absent without reasoning.
+void WriteReasoning(JsonWriter& json, const std::string& reasoning) {
+  if (reasoning.empty()) return;
+  json.Field("reasoning_content", reasoning);
+  json.Field("reasoning", reasoning);
+}
+
+// with_index: as the pieces of a stream have it.
+void WriteCalls(JsonWriter& json, const std::vector<CallPiece>& calls, bool with_index) {
+  if (calls.empty()) return;
+  json.Array("tool_calls", [&] {
+    for (const CallPiece& call : calls) {
+      json.Object([&] {
+        if (with_index) json.Field("index", call.index);
+        if (!call.name.empty()) {
+          json.Field("id", call.id);
+          json.Field("type", "function");
+        }
+        json.Object("function", [&] {
+          if (!call.name.empty()) json.Field("name", call.name);
+          json.Field("arguments", call.arguments);
+        });
+      });
+    }
+  });
+}
+
+void WriteMessage(JsonWriter& json, const AnswerPiece& answer) {
   json.Object("message", [&] {
     json.Field("role", "assistant");
-    json.Field("content", text);
+    if (answer.content.empty() && !answer.calls.empty()) {
+      json.Field("content", nullptr);
+    } else {
+      json.Field("content", answer.content);
+    }
     json.Field("refusal", nullptr);
+    WriteReasoning(json, answer.reasoning);
+    WriteCalls(json, answer.calls, false);
+  });
+}
+
+// An event without anything new has an empty content, so that each token has one.
+void WriteDelta(JsonWriter& json, const AnswerPiece& piece) {
+  json.Object("delta", [&] {
+    if (!piece.content.empty() || piece.empty()) json.Field("content", piece.content);
+    WriteReasoning(json, piece.reasoning);
+    WriteCalls(json, piece.calls, true);
   });
 }
 
@@ -26,10 +68,7 @@ constexpr CompletionForm kForm = {
     .chunk_object = "chat.completion.chunk",
     .prompt_ids_beside_choices = true,
     .whole = WriteMessage,
-    .piece =
-        [](JsonWriter& json, std::string_view text) {
-          json.Object("delta", [&] { json.Field("content", text); });
-        },
+    .piece = WriteDelta,
     .begin = WriteFirstDelta,
     .finish = [](JsonWriter& json) { json.Object("delta", [] {}); },
     .logprobs = WriteChatLogprobs,

@@ -6,14 +6,13 @@ namespace baton {
 
 void AnswerCluster(ApiFront& front, ApiCall call) {
   const ClusterView view = front.View();
-  const int64_t max_context = view.max_context > 0 ? view.max_context : front.model().max_context;
   HttpReply reply;
   reply.body = JsonObject([&](JsonWriter& json) {
     json.Field("object", "cluster");
     json.Field("model", front.model().name);
     json.Field("ready", front.IsReady());
     json.Field("draining", view.draining);
-    json.Field("max_context", max_context);
+    json.Field("max_context", front.model().MaxContext(view.max_context));
     json.Object("workers", [&] {
       json.Field("prefill", view.prefill_workers);
       json.Field("decode", view.decode_workers);

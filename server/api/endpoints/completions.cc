@@ -5,7 +5,7 @@
 namespace baton {
 namespace {
 
-void WriteText(JsonWriter& json, std::string_view text) { json.Field("text", text); }
+void WriteText(JsonWriter& json, const AnswerPiece& piece) { json.Field("text", piece.content); }
 
 constexpr CompletionForm kForm = {
     .id_prefix = "cmpl-",

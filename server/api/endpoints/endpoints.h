@@ -16,6 +16,11 @@ extern const GenerationApi kCompletionsApi, kChatCompletionsApi;
 void AnswerCompletions(ApiFront& front, ApiCall call);
 void AnswerChatCompletions(ApiFront& front, ApiCall call);
 
+// messages.cc: Anthropic's API.
+extern const GenerationApi kMessagesApi;
+void AnswerMessages(ApiFront& front, ApiCall call);
+void AnswerCountTokens(ApiFront& front, ApiCall call);
+
 // models.cc: the list, and one by its name.
 void AnswerModels(ApiFront& front, ApiCall call);
 void AnswerModel(ApiFront& front, ApiCall call);

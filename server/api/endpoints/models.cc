@@ -8,7 +8,6 @@ namespace {
 
 void WriteModel(const ApiFront& front, std::string_view name, JsonWriter& json) {
   const ServedModel& model = front.model();
-  const int64_t context = front.View().max_context;
   json.Object([&] {
     json.Field("id", name);
     json.Field("object", "model");
@@ -16,7 +15,7 @@ void WriteModel(const ApiFront& front, std::string_view name, JsonWriter& json) 
     json.Field("owned_by", "baton");
     json.Field("root", model.name);
     json.Field("parent", nullptr);
-    json.Field("max_model_len", context > 0 ? context : model.max_context);
+    json.Field("max_model_len", front.model().MaxContext(front.View().max_context));
     json.Object("meta", [&] {
       json.Field("n_vocab", model.vocab);
       json.Field("n_ctx_train", model.max_context);

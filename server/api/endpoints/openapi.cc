@@ -22,6 +22,8 @@ constexpr Content kContents[] = {
     {"/v1/completions", "Completion", "CompletionRequest", Endpoint::kCompletions, "Completion"},
     {"/v1/chat/completions", "ChatCompletion", "ChatCompletionRequest", Endpoint::kChat,
      "ChatCompletionChunk"},
+    {"/v1/messages", "AnthropicMessage", "MessagesRequest", Endpoint::kMessages, "AnthropicEvent"},
+    {"/v1/messages/count_tokens", "TokenCount", "CountTokensRequest", Endpoint::kCountTokens},
     {"/tokenize", "Tokens", "TokenizeRequest", Endpoint::kTokenize},
     {"/detokenize", "Text", "DetokenizeRequest", Endpoint::kDetokenize},
     {"/apply-template", "Prompt", "ApplyTemplateRequest", Endpoint::kApplyTemplate},
@@ -99,7 +101,10 @@ void WriteOperation(JsonWriter& json, const Route& route) {
       json.Object("default", [&] {
         json.Field("description", content == nullptr ? "501: not supported" : "An error");
         WriteHeaders(json);
-        json.Object("content", [&] { WriteContent(json, "application/json", "Error"); });
+        const bool is_anthropic = route.path.starts_with("/v1/messages");
+        json.Object("content", [&] {
+          WriteContent(json, "application/json", is_anthropic ? "AnthropicError" : "Error");
+        });
       });
     });
   });

@@ -8,6 +8,8 @@ std::span<const Route> RouteTable() {
   static constexpr Route kRoutes[] = {
       {"POST", "/v1/completions", AnswerCompletions, "Goes on with prompts"},
       {"POST", "/v1/chat/completions", AnswerChatCompletions, "Answers a conversation"},
+      {"POST", "/v1/messages", AnswerMessages, "Answers a conversation, as Anthropic's API"},
+      {"POST", "/v1/messages/count_tokens", AnswerCountTokens, "Tokens of such a conversation"},
       {"GET", "/v1/models", AnswerModels, "The served model, once per name"},
       {"GET", "/v1/models/*", AnswerModel, "The model by one of its names"},
       {"POST", "/tokenize", AnswerTokenize, "Token ids of a text or a conversation"},

@@ -1,21 +1,17 @@
 // POST /tokenize and /detokenize, in the forms of vLLM (prompt or messages) and of llama.cpp
 // (content).
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "server/api/endpoints/endpoints.h"
 #include "server/api/json_writer.h"
 #include "server/api/prepared_prompt.h"
+#include "server/api/requested_sampling.h"
 #include "text/detokenizer.h"
 
 namespace baton {
 namespace {
 
 std::optional<ApiError> CheckModel(const ServedModel& model, const ApiRequest& request) {
-  if (!model.IsCalled(request.model)) {
-    ApiError error = UnknownModel(request.model);
-    error.param = "model";
-    return error;
-  }
+  if (auto problem = CheckModelName(model, request.model)) return problem;
   if (model.tokenizer == nullptr)
     return Unsupported("", absl::StrCat("The model `", model.name, "` has no tokenizer."));
   return std::nullopt;
@@ -23,13 +19,13 @@ std::optional<ApiError> CheckModel(const ServedModel& model, const ApiRequest& r
 
 // The text that the request wants tokenized.
 std::optional<ApiError> TextOfRequest(const ServedModel& model, const ApiRequest& request,
-                                      std::string* text) {
+                                      PromptText* prompt) {
   if (request.content) {
-    *text = *request.content;
+    prompt->text = *request.content;
   } else if (!request.prompts.empty()) {
-    *text = std::get<std::string>(request.prompts.front());
+    prompt->text = std::get<std::string>(request.prompts.front());
   } else {
-    return RenderMessages(model, request, TemplateTime(), text);
+    return RenderMessages(model, request, TemplateTime(), prompt);
   }
   return std::nullopt;
 }
@@ -46,9 +42,7 @@ void WritePiece(JsonWriter& json, std::string_view bytes) {
     json.Field("piece", bytes);
     return;
   }
-  json.Array("piece", [&] {
-    for (const char byte : bytes) json.Value(static_cast<int>(static_cast<unsigned char>(byte)));
-  });
+  json.BytesField("piece", bytes);
 }
 
 std::string TokensBody(const ServedModel& model, int64_t max_context, const ApiRequest& request,
@@ -57,7 +51,7 @@ std::string TokensBody(const ServedModel& model, int64_t max_context, const ApiR
   return JsonObject([&](JsonWriter& json) {
     if (!request.content) {
       json.Field("count", tokens.size());
-      json.Field("max_model_len", max_context > 0 ? max_context : model.max_context);
+      json.Field("max_model_len", max_context);
       WriteIds(json, tokens);
       if (!request.token_strings) {
         json.Field("token_strs", nullptr);
@@ -86,10 +80,10 @@ HttpReply Tokenized(const ServedModel& model, int64_t max_context, std::string_v
   if (auto problem = ParseApiRequest(Endpoint::kTokenize, body, &request))
     return ErrorReply(*problem);
   if (auto problem = CheckModel(model, request)) return ErrorReply(*problem);
-  std::string text;
-  if (auto problem = TextOfRequest(model, request, &text)) return ErrorReply(*problem);
+  PromptText prompt;
+  if (auto problem = TextOfRequest(model, request, &prompt)) return ErrorReply(*problem);
   const bool add_special = request.add_special_tokens.value_or(!request.prompts.empty());
-  const auto tokens = model.tokenizer->Encode(text, add_special);
+  const auto tokens = model.tokenizer->Encode(prompt, add_special);
   if (!tokens.ok()) return ErrorReply(InvalidField("", std::string(tokens.status().message())));
   HttpReply reply;
   reply.body = TokensBody(model, max_context, request, *tokens);
@@ -101,13 +95,7 @@ HttpReply Detokenized(const ServedModel& model, int64_t, std::string_view body) 
   if (auto problem = ParseApiRequest(Endpoint::kDetokenize, body, &request))
     return ErrorReply(*problem);
   if (auto problem = CheckModel(model, request)) return ErrorReply(*problem);
-  for (size_t i = 0; i < request.tokens.size(); ++i) {
-    if (request.tokens[i] < model.vocab) continue;
-    const std::string path = absl::StrCat("tokens[", i, "]");
-    return ErrorReply(
-        InvalidField(path, absl::StrCat(path, " must be a token id from 0 to ", model.vocab - 1,
-                                        "; got ", request.tokens[i], ".")));
-  }
+  if (auto problem = CheckTokenIds(model, request.tokens, "tokens")) return ErrorReply(*problem);
   const auto text = model.tokenizer->Decode(request.tokens, /*skip_special_tokens=*/false);
   if (!text.ok()) return ErrorReply(InvalidField("tokens", std::string(text.status().message())));
   HttpReply reply;

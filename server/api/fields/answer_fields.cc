@@ -75,6 +75,16 @@ FieldProblem ParseStreamOptions(const std::string& path, const json::value& valu
   return std::nullopt;
 }
 
+FieldProblem ParseReasoningFormat(const std::string& path, const json::value& value,
+                                  const RequestSettings&, ApiRequest* request) {
+  static constexpr const char* kWanted = "none, auto or deepseek";
+  if (!value.is_string()) return WrongType(path, value, kWanted);
+  if (value != "none" && value != "auto" && value != "deepseek")
+    return WrongValue(path, value, kWanted);
+  request->separate_reasoning = value != "none";
+  return std::nullopt;
+}
+
 constexpr char kCountSchema[] = R"({"type":"integer","minimum":0,"maximum":20})";
 constexpr char kCountOrFalseSchema[] =
     R"({"anyOf":[{"type":"integer","minimum":0,"maximum":20},{"const":false}]})";
@@ -138,12 +148,14 @@ std::span<const Field> AnswerFields() {
        "The form of spoken answers, which modalities would ask for"},
       {"spaces_between_special_tokens", kAtGeneration,
        RefusedRule{"the text is that of the tokenizer", {"true"}}, "", ""},
-      {"include_reasoning", kAtGeneration, RefusedRule{"reasoning stays in the text", {"true"}}, "",
-       ""},
-      {"separate_reasoning", kAtGeneration, RefusedRule{"reasoning stays in the text", {"false"}},
-       "", ""},
+      {"include_reasoning", kAtGeneration, BoolRule{&ApiRequest::include_reasoning}, "true",
+       "false: the reasoning of a chat is generated and not told"},
+      {"separate_reasoning", kAtGeneration, BoolRule{&ApiRequest::separate_reasoning}, "true",
+       "The reasoning of a chat stands in reasoning_content and reasoning, not in the content"},
       {"reasoning_format", kAtGeneration,
-       RefusedRule{"reasoning stays in the text", {"\"none\"", "\"auto\""}}, "", ""},
+       OwnRule{ParseReasoningFormat, R"({"type":"string","enum":["none","auto","deepseek"]})",
+               R"(["none","auto","deepseek"])", R"([7,"other"])"},
+       "auto", "separate_reasoning as llama.cpp spells it: none is false"},
       {"stream_reasoning", kAtGeneration,
        RefusedRule{"reasoning is streamed as the text is", {"true"}}, "", ""},
       {"thinking_token_budget", kAtGeneration,
@@ -153,7 +165,8 @@ std::span<const Field> AnswerFields() {
       {"enable_thinking", kAtGeneration, RefusedRule{"send it in chat_template_kwargs", {}}, "",
        ""},
       {"thinking", kAtGeneration, RefusedRule{"send it in chat_template_kwargs", {}}, "", ""},
-      {"parse_tool_calls", kAtGeneration, RefusedRule{"calls stay in the text", {"false"}}, "", ""},
+      {"parse_tool_calls", kAtGeneration,
+       RefusedRule{"calls are told as tool_calls; without tools there are none", {"true"}}, "", ""},
       {"return_tokens", kAtGeneration, RefusedRule{"send return_token_ids", {"false"}}, "", ""},
       {"return_progress", kAtGeneration, RefusedRule{"progress is not told", {"false"}}, "", ""},
       {"timings_per_token", kAtGeneration, RefusedRule{"send timings", {"false"}}, "", ""},

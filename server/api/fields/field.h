@@ -31,6 +31,8 @@ inline constexpr EndpointSet kAtGeneration = kAtCompletions | kAtChat;
 inline constexpr EndpointSet kAtTokenize = SetOf(Endpoint::kTokenize);
 inline constexpr EndpointSet kAtDetokenize = SetOf(Endpoint::kDetokenize);
 inline constexpr EndpointSet kAtApplyTemplate = SetOf(Endpoint::kApplyTemplate);
+inline constexpr EndpointSet kAtAnthropic = SetOf(Endpoint::kMessages);
+inline constexpr EndpointSet kAtConversation = kAtAnthropic | SetOf(Endpoint::kCountTokens);
 // The endpoints where messages become a prompt.
 inline constexpr EndpointSet kAtMessages = kAtChat | kAtTokenize | kAtApplyTemplate;
 
@@ -58,6 +60,14 @@ struct OwnRule {
   const char* good;
   const char* bad;
 };
+using FieldReader = FieldProblem (*)(const std::string& path, const boost::json::value& value,
+                                     ApiRequest* request);
+// OwnRule::parse of a reader that no setting concerns.
+template <FieldReader kRead>
+FieldProblem Parse(const std::string& path, const boost::json::value& value, const RequestSettings&,
+                   ApiRequest* request) {
+  return kRead(path, value, request);
+}
 // Only null and the neutral values (as JSON, without spaces) pass: with them the field changes
 // nothing.
 struct RefusedRule {
@@ -83,6 +93,7 @@ std::span<const Field> SamplingFields();    // the choice of tokens, and when it
 std::span<const Field> AnswerFields();      // the form of the answer
 std::span<const Field> ConstraintFields();  // structured output
 std::span<const Field> OtherFields();       // of other servers: refused, or without effect
+std::span<const Field> AnthropicFields();   // all rows of Anthropic's API
 
 // All of the above, in this order.
 const std::vector<Field>& AllFields();

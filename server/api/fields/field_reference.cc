@@ -14,6 +14,7 @@ struct Place {
 };
 constexpr Place kPlaces[] = {{kAtCompletions, "`/v1/completions`"},
                              {kAtChat, "`/v1/chat/completions`"},
+                             {kAtConversation, "`/v1/messages`, `/v1/messages/count_tokens`"},
                              {kAtTokenize, "`/tokenize`"},
                              {kAtDetokenize, "`/detokenize`"},
                              {kAtApplyTemplate, "`/apply-template`"}};
@@ -36,7 +37,12 @@ bool IsHonoured(const Field& field) {
          !std::holds_alternative<NoEffectRule>(field.rule);
 }
 
-void AppendHonoured(std::string* page, const char* title, bool (*fits)(const Field&)) {
+// Whether both endpoints that generate take it: these fields are told once.
+bool IsShared(const Field& field) { return (field.endpoints & kAtGeneration) == kAtGeneration; }
+
+// A table of the honoured fields that `fits` names.
+template <typename Fits>
+void AppendHonoured(std::string* page, const char* title, const Fits& fits) {
   absl::StrAppend(page, "\n### ", title,
                   "\n\n| field | value | default | meaning |\n|---|---|---|---|\n");
   for (const Field& field : AllFields())
@@ -47,18 +53,12 @@ void AppendHonoured(std::string* page, const char* title, bool (*fits)(const Fie
 
 std::string FieldReference() {
   std::string page;
-  AppendHonoured(&page, "Both endpoints that generate", [](const Field& field) {
-    return (field.endpoints & kAtGeneration) == kAtGeneration;
-  });
+  AppendHonoured(&page, "Both endpoints that generate", IsShared);
   for (const Place& place : kPlaces) {
-    absl::StrAppend(&page, "\n### ", place.path,
-                    "\n\n| field | value | default | meaning |\n|---|---|---|---|\n");
     const bool generates = (place.endpoint & kAtGeneration) != 0;
-    for (const Field& field : AllFields()) {
-      const bool stands_above = generates && (field.endpoints & kAtGeneration) == kAtGeneration;
-      if (IsHonoured(field) && (field.endpoints & place.endpoint) != 0 && !stands_above)
-        page.append(HonouredRow(field));
-    }
+    AppendHonoured(&page, place.path, [&](const Field& field) {
+      return (field.endpoints & place.endpoint) != 0 && !(generates && IsShared(field));
+    });
   }
   page.append(
       "\n## Fields without effect\n\nThey are taken, whatever their value, and change nothing.\n\n"

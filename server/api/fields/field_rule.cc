@@ -64,8 +64,8 @@ FieldProblem ApplyRule(const FieldRule& rule, const std::string& path, const jso
 const std::vector<Field>& AllFields() {
   static const std::vector<Field> kFields = [] {
     std::vector<Field> all;
-    for (const auto rows :
-         {PromptFields(), SamplingFields(), AnswerFields(), ConstraintFields(), OtherFields()})
+    for (const auto rows : {PromptFields(), SamplingFields(), AnswerFields(), ConstraintFields(),
+                            OtherFields(), AnthropicFields()})
       all.insert(all.end(), rows.begin(), rows.end());
     return all;
   }();

@@ -46,6 +46,16 @@ std::string HelpOf(const Field& field) {
   return help;
 }
 
+// "object or string".
+std::string TypesOf(const json::object& schema) {
+  const json::value* type = schema.if_contains("type");
+  if (type == nullptr) return "any value";
+  if (type->is_string()) return TextOf(type->get_string());
+  std::vector<std::string> words;
+  for (const json::value& one : type->get_array()) words.push_back(TextOf(one.get_string()));
+  return absl::StrJoin(words, " or ");
+}
+
 // "integer from 1 to 8", of a schema that is an object.
 std::string WordsOf(const json::object& schema) {
   const auto text = [&](const char* key) -> std::string {
@@ -69,11 +79,11 @@ std::string WordsOf(const json::object& schema) {
     const std::string path = TextOf(reference->get_string());
     return path.substr(path.rfind('/') + 1);
   }
-  const json::value* type = schema.if_contains("type");
-  std::string words = type == nullptr ? "any value" : TextOf(type->get_string());
+  std::string words = TypesOf(schema);
   if (const json::value* items = schema.if_contains("items"))
     absl::StrAppend(&words, " of (", WordsOf(items->get_object()), ")");
-  if (const json::value* values = schema.if_contains("additionalProperties"))
+  const json::value* values = schema.if_contains("additionalProperties");
+  if (values != nullptr && values->is_object())
     absl::StrAppend(&words, " of (", WordsOf(values->get_object()), ")");
   const std::string min = text("minimum"), max = text("maximum");
   const std::string above = text("exclusiveMinimum");
@@ -107,7 +117,11 @@ void WriteRequestSchema(JsonWriter& json, Endpoint endpoint) {
       case Endpoint::kDetokenize:
         json.JsonField("required", R"(["tokens"])");
         break;
+      case Endpoint::kMessages:
+        json.JsonField("required", R"(["messages","max_tokens"])");
+        break;
       case Endpoint::kChat:
+      case Endpoint::kCountTokens:
       case Endpoint::kApplyTemplate:
         json.JsonField("required", R"(["messages"])");
         break;

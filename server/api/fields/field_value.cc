@@ -40,9 +40,11 @@ ApiError WrongValue(const std::string& path, const json::value& value, const std
   return InvalidField(path, absl::StrCat(path, " must be ", wanted, "; got ", Shown(value), "."));
 }
 
-std::string TextOf(const json::string& text) { return {text.data(), text.size()}; }
+ApiError Missing(const std::string& path) {
+  return InvalidField(path, path + " is needed.", "missing_required_parameter");
+}
 
-std::string BoundText(double bound) { return absl::StrFormat("%.10g", bound); }
+std::string TextOf(const json::string& text) { return {text.data(), text.size()}; }
 
 FieldProblem ReadBool(const std::string& path, const json::value& value, bool* out) {
   if (!value.is_bool()) return WrongType(path, value, "true or false");
@@ -103,8 +105,28 @@ FieldProblem ReadDistinctIds(const std::string& path, const json::value& value,
   for (const int32_t id : ids)
     if (seen.insert(id).second) out->push_back(id);
   if (CheckLimit(limit, static_cast<double>(out->size())).ok()) return std::nullopt;
-  return InvalidField(path, absl::StrCat(path, " may have at most ", BoundText(limit.max),
-                                         " different ids; got ", out->size(), "."));
+  return TooMany(path, static_cast<int64_t>(limit.max), "different ids", out->size());
+}
+
+FieldProblem ReadString(const std::string& path, const json::value& value, size_t max_bytes,
+                        std::string* out) {
+  if (auto problem = ReadText(path, value, out)) return problem;
+  if (!out->empty() && out->size() <= max_bytes && out->find('\0') == std::string::npos)
+    return std::nullopt;
+  return InvalidField(path,
+                      absl::StrCat(path, " must have 1 to ", max_bytes, " bytes and no NUL."));
+}
+
+FieldProblem ReadStrings(const std::string& path, const json::array& list, size_t max_entries,
+                         size_t max_bytes, std::vector<std::string>* out) {
+  if (list.size() > max_entries)
+    return TooMany(path, static_cast<int64_t>(max_entries), "strings", list.size());
+  out->assign(list.size(), "");
+  for (size_t i = 0; i < list.size(); ++i) {
+    const std::string entry = absl::StrCat(path, "[", i, "]");
+    if (auto problem = ReadString(entry, list[i], max_bytes, &(*out)[i])) return problem;
+  }
+  return std::nullopt;
 }
 
 }  // namespace baton

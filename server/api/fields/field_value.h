@@ -2,6 +2,7 @@
 // takes: "PATH must be an integer from 1 to 8; got 9." Pure: any thread.
 #pragma once
 
+#include <boost/json/array.hpp>
 #include <boost/json/value.hpp>
 #include <cstdint>
 #include <optional>
@@ -25,9 +26,10 @@ ApiError WrongType(const std::string& path, const boost::json::value& value,
 ApiError WrongValue(const std::string& path, const boost::json::value& value,
                     const std::string& wanted);
 
+// 400 missing_required_parameter: "PATH is needed."
+ApiError Missing(const std::string& path);
+
 std::string TextOf(const boost::json::string& text);
-// The value of `limit` without a fraction, as bounds of integers have none.
-std::string BoundText(double bound);
 
 // Each reads `value`, found at `path`, into *out, or says what is wrong.
 FieldProblem ReadBool(const std::string& path, const boost::json::value& value, bool* out);
@@ -44,5 +46,11 @@ FieldProblem ReadTokenIds(const std::string& path, const boost::json::value& val
 // Each id once, in the order of their first places; at most limit.max of them.
 FieldProblem ReadDistinctIds(const std::string& path, const boost::json::value& value,
                              const FieldLimit& limit, std::vector<int32_t>* out);
+
+// A string with 1 to max_bytes bytes and no NUL, and a list of such strings.
+FieldProblem ReadString(const std::string& path, const boost::json::value& value, size_t max_bytes,
+                        std::string* out);
+FieldProblem ReadStrings(const std::string& path, const boost::json::array& list,
+                         size_t max_entries, size_t max_bytes, std::vector<std::string>* out);
 
 }  // namespace baton

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "server/api/json_document.h"
@@ -10,10 +11,6 @@ namespace baton {
 namespace {
 
 namespace json = boost::json;
-
-ApiError Missing(const std::string& path) {
-  return InvalidField(path, path + " is needed.", "missing_required_parameter");
-}
 
 // Text parts are joined by line ends into *joined; other kinds are refused by name.
 FieldProblem JoinParts(const std::string& path, const json::array& parts, std::string* joined) {
@@ -123,7 +120,7 @@ FieldProblem ParseMessage(const std::string& path, json::value* value,
 }
 
 // A function with a name, as the tools of a request are.
-FieldProblem CheckTool(const std::string& path, const json::value& value) {
+FieldProblem ReadTool(const std::string& path, const json::value& value, CallableTool* callable) {
   const json::object* tool = value.if_object();
   if (tool == nullptr) return WrongType(path, value, "an object with type and function");
   const json::value* type = tool->if_contains("type");
@@ -145,32 +142,75 @@ FieldProblem CheckTool(const std::string& path, const json::value& value) {
   const json::value* parameters = fields.if_contains("parameters");
   if (parameters != nullptr && !parameters->is_null() && !parameters->is_object())
     return WrongType(function_path + ".parameters", *parameters, "an object");
+  const json::value* strict = fields.if_contains("strict");
+  if (strict != nullptr && !strict->is_null() && !strict->is_bool())
+    return WrongType(function_path + ".strict", *strict, "true or false");
+  callable->name = TextOf(name->get_string());
+  callable->parameters =
+      parameters != nullptr && parameters->is_object() ? json::serialize(*parameters) : "";
+  callable->strict = strict != nullptr && strict->is_bool() && strict->get_bool();
   return std::nullopt;
 }
 
-// The name of the tool that tool_choice names: {"type":"function","function":{"name":...}}.
-FieldProblem NameOfChoice(const json::object& choice, std::string* name) {
-  const json::value* type = choice.if_contains("type");
-  if (type == nullptr) return Missing("tool_choice.type");
+// The name in {"type":"function","function":{"name":...}}, which is the name of one of tools.
+FieldProblem ReadToolName(const std::string& path, const json::value& value,
+                          const ApiRequest& request, std::string* name) {
+  const json::object* choice = value.if_object();
+  if (choice == nullptr) return WrongType(path, value, "an object with type and function");
+  const json::value* type = choice->if_contains("type");
+  if (type == nullptr) return Missing(path + ".type");
   if (*type != "function") {
-    return Unsupported("tool_choice.type", absl::StrCat("A tool_choice of type ", Shown(*type),
-                                                        " is not supported by this server."));
+    return Unsupported(path + ".type", absl::StrCat("A tool_choice of type ", Shown(*type),
+                                                    " is not supported by this server."));
   }
-  const json::value* function = choice.if_contains("function");
-  if (function == nullptr) return Missing("tool_choice.function");
+  const json::value* function = choice->if_contains("function");
+  if (function == nullptr) return Missing(path + ".function");
   if (!function->is_object())
-    return WrongType("tool_choice.function", *function, "an object with a name");
+    return WrongType(path + ".function", *function, "an object with a name");
   const json::value* given = function->get_object().if_contains("name");
-  if (given == nullptr) return Missing("tool_choice.function.name");
-  return ReadText("tool_choice.function.name", *given, name);
+  const std::string name_path = path + ".function.name";
+  if (given == nullptr) return Missing(name_path);
+  if (auto problem = ReadText(name_path, *given, name)) return problem;
+  const std::vector<CallableTool>& tools = request.callable_tools;
+  if (std::any_of(tools.begin(), tools.end(),
+                  [&](const CallableTool& tool) { return tool.name == *name; }))
+    return std::nullopt;
+  return WrongValue(name_path, *given, "the name of one of tools");
 }
 
-// Whether a tool of `fields` has the name.
-bool HasTool(const json::object& fields, const std::string& name) {
-  const json::array& tools = fields.at("tools").get_array();
-  return std::any_of(tools.begin(), tools.end(), [&](const json::value& tool) {
-    return tool.at("function").at("name") == name.c_str();
-  });
+// Keeps the tools of these names. In calls that the request decides on, arguments follow their
+// schemas.
+void KeepCallable(const std::set<std::string>& names, ApiRequest* request) {
+  std::erase_if(request->callable_tools,
+                [&](const CallableTool& tool) { return !names.contains(tool.name); });
+  for (CallableTool& tool : request->callable_tools) tool.strict = true;
+}
+
+// {"type":"allowed_tools","allowed_tools":{"mode":"auto" or "required","tools":[...]}}
+FieldProblem ReadAllowedTools(const json::object& choice, ApiRequest* request) {
+  const std::string path = "tool_choice.allowed_tools";
+  const json::value* allowed = choice.if_contains("allowed_tools");
+  if (allowed == nullptr) return Missing(path);
+  if (!allowed->is_object()) return WrongType(path, *allowed, "an object with mode and tools");
+  const json::value* mode = allowed->get_object().if_contains("mode");
+  if (mode == nullptr) return Missing(path + ".mode");
+  if (*mode != "auto" && *mode != "required")
+    return WrongValue(path + ".mode", *mode, "auto or required");
+  const json::value* tools = allowed->get_object().if_contains("tools");
+  if (tools == nullptr) return Missing(path + ".tools");
+  if (!tools->is_array() || tools->get_array().empty())
+    return WrongType(path + ".tools", *tools, "a list of tools that is not empty");
+  std::set<std::string> names;
+  for (size_t i = 0; i < tools->get_array().size(); ++i) {
+    std::string name;
+    if (auto problem = ReadToolName(absl::StrCat(path, ".tools[", i, "]"), tools->get_array()[i],
+                                    *request, &name))
+      return problem;
+    names.insert(std::move(name));
+  }
+  KeepCallable(names, request);
+  if (*mode == "required") request->tool_choice = ToolChoice::kRequired;
+  return std::nullopt;
 }
 
 }  // namespace
@@ -196,8 +236,12 @@ FieldProblem ParseMessages(const std::string& path, const json::value& value, Ap
 FieldProblem ParseTools(const std::string& path, const json::value& value, ApiRequest* request) {
   if (!value.is_array()) return WrongType(path, value, "a list of tools");
   const json::array& tools = value.get_array();
-  for (size_t i = 0; i < tools.size(); ++i)
-    if (auto problem = CheckTool(absl::StrCat(path, "[", i, "]"), tools[i])) return problem;
+  request->callable_tools.resize(tools.size());
+  for (size_t i = 0; i < tools.size(); ++i) {
+    if (auto problem =
+            ReadTool(absl::StrCat(path, "[", i, "]"), tools[i], &request->callable_tools[i]))
+      return problem;
+  }
   if (!tools.empty()) request->tools = json::serialize(tools);
   return std::nullopt;
 }
@@ -219,31 +263,26 @@ FieldProblem CheckToolChoice(const json::object& fields, ApiRequest* request) {
   if (choice == nullptr || choice->is_null()) return std::nullopt;
   if (*choice == "none") {
     request->tools.clear();
+    request->callable_tools.clear();
     return std::nullopt;
   }
   static constexpr const char* kWanted =
       "none, auto, required or {\"type\":\"function\",\"function\":{\"name\":...}}";
-  const bool is_named = choice->is_object();
-  if (!is_named && !choice->is_string()) return WrongType("tool_choice", *choice, kWanted);
-  if (!is_named && *choice != "auto" && *choice != "required")
+  const json::object* members = choice->if_object();
+  if (members == nullptr && !choice->is_string()) return WrongType("tool_choice", *choice, kWanted);
+  if (members == nullptr && *choice != "auto" && *choice != "required")
     return WrongValue("tool_choice", *choice, kWanted);
   if (request->tools.empty())
     return InvalidField("tool_choice", "tool_choice is given without tools; send tools too.");
-  if (is_named) {
-    std::string name;
-    if (auto problem = NameOfChoice(choice->get_object(), &name)) return problem;
-    if (!HasTool(fields, name)) {
-      return InvalidField(
-          "tool_choice.function.name",
-          absl::StrCat("tool_choice.function.name must be the name of one of tools; got ",
-                       Shown(json::value(json::string(name))), "."));
-    }
-  }
-  if (*choice == "auto") return std::nullopt;
-  return Unsupported("tool_choice",
-                     absl::StrCat("tool_choice is not supported by this server beyond none and "
-                                  "auto: calls cannot be enforced yet (got ",
-                                  Shown(*choice), ")."));
+  if (*choice == "required") request->tool_choice = ToolChoice::kRequired;
+  if (members == nullptr) return std::nullopt;
+  const json::value* type = members->if_contains("type");
+  if (type != nullptr && *type == "allowed_tools") return ReadAllowedTools(*members, request);
+  std::string name;
+  if (auto problem = ReadToolName("tool_choice", *choice, *request, &name)) return problem;
+  KeepCallable({name}, request);
+  request->tool_choice = ToolChoice::kNamed;
+  return std::nullopt;
 }
 
 }  // namespace baton

@@ -14,7 +14,7 @@ namespace baton {
 // (a JSON string) become the object that templates expect, text parts are joined by line ends.
 FieldProblem ParseMessages(const std::string& path, const boost::json::value& value,
                            ApiRequest* request);
-// request->tools: functions with a name each.
+// request->tools and callable_tools: functions with a name each.
 FieldProblem ParseTools(const std::string& path, const boost::json::value& value,
                         ApiRequest* request);
 // documents: a list of objects.

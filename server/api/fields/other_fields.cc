@@ -23,9 +23,7 @@ constexpr char kOfMirostat[] = "Acts only with another value of mirostat, which 
 std::span<const Field> OtherFields() {
   static const std::vector<Field> kRows = {
       Refused("priority", "requests are not ordered by priority", {"0"}),
-      // Separate tenants: taken and ignored, one would get the other's cached prompts.
-      Refused("cache_salt", "cached prompts are not kept apart yet"),
-      Refused("extra_key", "cached prompts are not kept apart yet"),
+      Refused("extra_key", "send cache_salt"),
       Refused("kv_transfer_params", kHandoff, {"{}"}),
       Refused("disaggregated_params", kHandoff, {"{}"}),
       Refused("bootstrap_host", kHandoff),

@@ -33,11 +33,9 @@ FieldProblem ParsePrompt(const std::string& path, const json::value& value, cons
   const json::array* list = value.if_array();
   const bool is_one = list == nullptr || list->empty() || list->front().is_number();
   if (is_one) return ReadPrompt(path, value, &request->prompts.emplace_back());
-  if (!CheckLimit(Limits::kPrompts, static_cast<double>(list->size())).ok()) {
-    return InvalidField(path,
-                        absl::StrCat(path, " may have at most ", BoundText(Limits::kPrompts.max),
-                                     " entries; got ", list->size(), "."));
-  }
+  constexpr auto kMaxPrompts = static_cast<int64_t>(Limits::kPrompts.max);
+  if (static_cast<int64_t>(list->size()) > kMaxPrompts)
+    return TooMany(path, kMaxPrompts, "entries", list->size());
   request->prompts.resize(list->size());
   for (size_t i = 0; i < list->size(); ++i) {
     const std::string entry = absl::StrCat(path, "[", i, "]");
@@ -48,9 +46,8 @@ FieldProblem ParsePrompt(const std::string& path, const json::value& value, cons
 
 FieldProblem ParseOneText(const std::string& path, const json::value& value, const RequestSettings&,
                           ApiRequest* request) {
-  if (!value.is_string()) return WrongType(path, value, "a string");
-  request->prompts = {TextOf(value.get_string())};
-  return std::nullopt;
+  request->prompts.clear();
+  return ReadText(path, value, &request->prompts.emplace_back().emplace<std::string>());
 }
 
 FieldProblem ParseContent(const std::string& path, const json::value& value, const RequestSettings&,
@@ -61,12 +58,6 @@ FieldProblem ParseContent(const std::string& path, const json::value& value, con
 FieldProblem ParseTokens(const std::string& path, const json::value& value, const RequestSettings&,
                          ApiRequest* request) {
   return ReadTokenIds(path, value, &request->tokens);
-}
-
-template <FieldProblem (*kParse)(const std::string&, const json::value&, ApiRequest*)>
-FieldProblem Parse(const std::string& path, const json::value& value, const RequestSettings&,
-                   ApiRequest* request) {
-  return kParse(path, value, request);
 }
 
 // Read once the tools are known (CheckToolChoice).
@@ -96,6 +87,17 @@ FieldProblem ParseReasoningEffort(const std::string& path, const json::value& va
   variables.get_object()[path] = effort;
   request->template_variables = json::serialize(variables);
   return std::nullopt;
+}
+
+// As vLLM: a text of any length above 0, here bounded.
+FieldProblem ParseSalt(const std::string& path, const json::value& value, const RequestSettings&,
+                       ApiRequest* request) {
+  constexpr size_t kMaxBytes = 1024;
+  if (auto problem = ReadText(path, value, &request->cache_salt)) return problem;
+  const size_t n = request->cache_salt.size();
+  if (n > 0 && n <= kMaxBytes) return std::nullopt;
+  return InvalidField(path,
+                      absl::StrCat(path, " must have 1 to ", kMaxBytes, " bytes; got ", n, "."));
 }
 
 // -1: as many as fit.
@@ -134,6 +136,7 @@ constexpr char kEffortSchema[] =
     R"({"type":"string","enum":["none","minimal","low","medium","high","xhigh"]})";
 constexpr char kTruncationSchema[] =
     R"({"type":"integer","minimum":-1,"maximum":4194303,"not":{"const":0}})";
+constexpr char kSaltSchema[] = R"({"type":"string","minLength":1,"maxLength":1024})";
 constexpr char kSideSchema[] = R"({"type":"string","enum":["left","right"]})";
 
 constexpr char kGoodMessages[] =
@@ -167,18 +170,18 @@ std::span<const Field> PromptFields() {
        "Needed: the conversation. Contents are text; arguments of tool calls are a JSON object as "
        "a string, and reach templates as an object"},
       {"tools", kAtMessages, OwnRule{Parse<ParseTools>, kToolsSchema, kGoodTools, kBadTools}, "",
-       "Functions, for the template"},
+       "Functions that the model may call; those with strict get arguments by their schema"},
       {"tools", kAtCompletions, RefusedRule{"tools belong to /v1/chat/completions", {"[]"}}, "",
        ""},
       {"tool_choice", kAtChat,
        OwnRule{ParseNothing, kToolChoiceSchema, R"(["none"])", R"([7,"maybe",{}])"},
        "auto with tools",
-       "none keeps the tools from the template; auto leaves the choice to the model. required and "
-       "a named tool are refused until calls can be enforced"},
+       "none keeps the tools from the template, auto leaves the choice to the model; required, a "
+       "named tool and allowed_tools hold by construction"},
       {"tool_choice", kAtCompletions,
        RefusedRule{"tools belong to /v1/chat/completions", {"\"none\"", "\"auto\""}}, "", ""},
-      {"parallel_tool_calls", kAtChat,
-       RefusedRule{"the number of calls cannot be bounded yet", {"true"}}, "", ""},
+      {"parallel_tool_calls", kAtChat, BoolRule{&ApiRequest::parallel_tool_calls}, "true",
+       "false: at most one call"},
       {"functions", kAtGeneration, RefusedRule{"send tools", {"[]"}}, "", ""},
       {"function_call", kAtGeneration,
        RefusedRule{"send tools and tool_choice", {"\"none\"", "\"auto\""}}, "", ""},
@@ -206,6 +209,8 @@ std::span<const Field> PromptFields() {
       {"truncation_side", kAtGeneration,
        OwnRule{ParseSide, kSideSchema, R"(["left","right"])", R"(["up",7])"}, "left",
        "Where truncate_prompt_tokens takes tokens away"},
+      {"cache_salt", kAtGeneration, OwnRule{ParseSalt, kSaltSchema, R"(["a"])", R"([7,""])"}, "",
+       "Cached prompts are shared only among requests with the same salt"},
       {"return_token_strs", kAtTokenize, BoolRule{&ApiRequest::token_strings}, "false",
        "The answer has token_strs, the text of each token"},
       {"with_pieces", kAtTokenize, BoolRule{&ApiRequest::with_pieces}, "false",

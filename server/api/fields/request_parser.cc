@@ -11,10 +11,6 @@ namespace {
 
 namespace json = boost::json;
 
-ApiError Needed(const char* name) {
-  return InvalidField(name, absl::StrCat(name, " is needed."), "missing_required_parameter");
-}
-
 bool IsGiven(const json::object& fields, const char* name) {
   const json::value* value = fields.if_contains(name);
   return value != nullptr && !value->is_null();
@@ -23,20 +19,27 @@ bool IsGiven(const json::object& fields, const char* name) {
 FieldProblem CheckNeeded(const json::object& fields, Endpoint endpoint) {
   switch (endpoint) {
     case Endpoint::kCompletions:
-      if (!IsGiven(fields, "prompt")) return Needed("prompt");
+      if (!IsGiven(fields, "prompt")) return Missing("prompt");
       break;
     case Endpoint::kChat:
     case Endpoint::kApplyTemplate:
-      if (!IsGiven(fields, "messages")) return Needed("messages");
+      if (!IsGiven(fields, "messages")) return Missing("messages");
+      break;
+    case Endpoint::kMessages:
+      if (!IsGiven(fields, "messages")) return Missing("messages");
+      if (!IsGiven(fields, "max_tokens")) return Missing("max_tokens");
+      break;
+    case Endpoint::kCountTokens:
+      if (!IsGiven(fields, "messages")) return Missing("messages");
       break;
     case Endpoint::kDetokenize:
-      if (!IsGiven(fields, "tokens")) return Needed("tokens");
+      if (!IsGiven(fields, "tokens")) return Missing("tokens");
       break;
     case Endpoint::kTokenize: {
       const int n = static_cast<int>(IsGiven(fields, "prompt")) +
                     static_cast<int>(IsGiven(fields, "messages")) +
                     static_cast<int>(IsGiven(fields, "content"));
-      if (n == 0) return Needed("prompt");
+      if (n == 0) return Missing("prompt");
       if (n > 1) return InvalidField("prompt", "Send one of prompt, messages and content.");
     }
   }

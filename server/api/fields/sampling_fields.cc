@@ -44,11 +44,9 @@ FieldProblem ParseLogitBias(const std::string& path, const json::value& value,
   if (value.is_array() && value.get_array().empty()) return std::nullopt;  // as llama.cpp
   const json::object* entries = value.if_object();
   if (entries == nullptr) return WrongType(path, value, "an object of token ids and numbers");
-  if (!CheckLimit(Limits::kLogitBiases, static_cast<double>(entries->size())).ok()) {
-    return InvalidField(
-        path, absl::StrCat(path, " may have at most ", BoundText(Limits::kLogitBiases.max),
-                           " entries; got ", entries->size(), "."));
-  }
+  constexpr auto kMaxEntries = static_cast<int64_t>(Limits::kLogitBiases.max);
+  if (static_cast<int64_t>(entries->size()) > kMaxEntries)
+    return TooMany(path, kMaxEntries, "entries", entries->size());
   std::vector<LogitBias> biases;
   for (const auto& entry : *entries) {
     const std::string key(entry.key().data(), entry.key().size());
@@ -84,30 +82,6 @@ FieldProblem ParseAllowedTokens(const std::string& path, const json::value& valu
   auto problem = ReadDistinctIds(path, value, Limits::kAllowedTokens, &ids);
   std::sort(ids.begin(), ids.end());
   return problem;
-}
-
-// A string with 1 to max_bytes bytes and no NUL.
-FieldProblem ReadString(const std::string& path, const json::value& value, size_t max_bytes,
-                        std::string* out) {
-  if (auto problem = ReadText(path, value, out)) return problem;
-  if (!out->empty() && out->size() <= max_bytes && out->find('\0') == std::string::npos)
-    return std::nullopt;
-  return InvalidField(path,
-                      absl::StrCat(path, " must have 1 to ", max_bytes, " bytes and no NUL."));
-}
-
-FieldProblem ReadStrings(const std::string& path, const json::array& list, size_t max_entries,
-                         size_t max_bytes, std::vector<std::string>* out) {
-  if (list.size() > max_entries) {
-    return InvalidField(path, absl::StrCat(path, " may have at most ", max_entries,
-                                           " strings; got ", list.size(), "."));
-  }
-  out->assign(list.size(), "");
-  for (size_t i = 0; i < list.size(); ++i) {
-    const std::string entry = absl::StrCat(path, "[", i, "]");
-    if (auto problem = ReadString(entry, list[i], max_bytes, &(*out)[i])) return problem;
-  }
-  return std::nullopt;
 }
 
 FieldProblem ParseBadWords(const std::string& path, const json::value& value,

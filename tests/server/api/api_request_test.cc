@@ -112,8 +112,8 @@ TEST_CASE("completions: every wrong field is a 400 that names it") {
       {R"({"prompt":"a","priority":1})", "priority", "unsupported_parameter"},
       {R"({"prompt":"a","tools":[{}]})", "tools", "unsupported_parameter"},
       {R"({"prompt":"a","top_logprobs":1})", "top_logprobs", "unsupported_parameter"},
-      {R"({"prompt":"a","response_format":{"type":"json_object"}})", "response_format",
-       "unsupported_parameter"},
+      {R"({"prompt":"a","response_format":{"type":"xml"}})", "response_format.type",
+       "invalid_value"},
   };
   for (const BadCase& bad : kCases) CheckRefused(Endpoint::kCompletions, bad);
   CheckRefused(Endpoint::kCompletions, {std::string(2000, '[').c_str(), "", ""});
@@ -121,7 +121,7 @@ TEST_CASE("completions: every wrong field is a 400 that names it") {
 
 TEST_CASE("what peers know, changes what comes out and is not built is refused by name") {
   const std::pair<const char*, const char*> kFields[] = {
-      {"cache_salt", R"("tenant")"},
+      {"extra_key", R"("tenant")"},
       {"kv_transfer_params", R"({"do_remote_decode":true})"},
       {"spaces_between_special_tokens", "false"},
       {"prompt_logprobs", "1"},
@@ -130,19 +130,13 @@ TEST_CASE("what peers know, changes what comes out and is not built is refused b
       {"logits_processors", R"(["x"])"},
       {"vllm_xargs", R"({"a":1})"},
       {"thinking_token_budget", "5"},
-      {"guided_json", "{}"},
-      {"guided_regex", R"("a")"},
-      {"guided_choice", R"(["a"])"},
-      {"guided_grammar", R"("a")"},
-      {"structured_outputs", "{}"},
-      {"regex", R"("a")"},
       {"ebnf", R"("a")"},
-      {"json_schema", R"({"type":"object"})"},
+      {"guided_decoding_backend", R"("xgrammar")"},
+      {"grammar_lazy", "true"},
       {"stop_regex", R"("a")"},
       {"no_stop_trim", "true"},
       {"custom_logit_processor", R"("a")"},
       {"lora_path", R"("a")"},
-      {"grammar", R"("a")"},
       {"min_keep", "3"},
       {"samplers", R"(["top_k"])"},
       {"t_max_predict_ms", "100"},
@@ -169,10 +163,8 @@ TEST_CASE("what peers know, changes what comes out and is not built is refused b
                                        .c_str(),
                                    field, "unsupported_parameter"});
   }
-  for (const auto& [field, value] : {std::pair("echo", "true"),
-                                     {"best_of", "2"},
-                                     {"chat_template", R"("a")"},
-                                     {"parallel_tool_calls", "false"}}) {
+  for (const auto& [field, value] :
+       {std::pair("echo", "true"), {"best_of", "2"}, {"chat_template", R"("a")"}}) {
     CheckRefused(Endpoint::kChat, {absl::StrCat(R"({"messages":[{"role":"user","content":"a"}],")",
                                                 field, "\":", value, "}")
                                        .c_str(),

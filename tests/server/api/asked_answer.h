@@ -14,15 +14,17 @@
 
 namespace baton {
 
+inline std::unique_ptr<ServedModel> LoadDemo() {
+  ModelConfig config;
+  config.path = BATON_SOURCE_DIR "/models/demo";
+  config.name = "demo";
+  auto loaded = ServedModel::Load(config);
+  BATON_CHECK(loaded.ok());
+  return *std::move(loaded);
+}
+
 inline const ServedModel& Demo() {
-  static const std::unique_ptr<ServedModel> model = [] {
-    ModelConfig config;
-    config.path = BATON_SOURCE_DIR "/models/demo";
-    config.name = "demo";
-    auto loaded = ServedModel::Load(config);
-    BATON_CHECK(loaded.ok());
-    return *std::move(loaded);
-  }();
+  static const std::unique_ptr<ServedModel> model = LoadDemo();
   return *model;
 }
 
@@ -39,14 +41,15 @@ struct AskedAnswer {
 
   // change: what is to be different in the request that the body asks for.
   explicit AskedAnswer(const std::string& body, Endpoint endpoint = Endpoint::kCompletions,
-                       const std::function<void(ApiRequest*)>& change = nullptr) {
+                       const std::function<void(ApiRequest*)>& change = nullptr,
+                       const ServedModel& model = Demo()) {
     const GenerationApi& api = endpoint == Endpoint::kChat ? kChatCompletionsApi : kCompletionsApi;
     REQUIRE_FALSE(api.parse(body, {}, &request).has_value());
     if (change) change(&request);
-    const auto error = PreparePrompts(Demo(), request, 0, absl::CivilSecond(), &prompts);
+    const auto error = PreparePrompts(model, request, 0, absl::CivilSecond(), &prompts);
     INFO((error ? error->message : ""));
     REQUIRE_FALSE(error.has_value());
-    answer = api.answer(Demo(), request, prompts,
+    answer = api.answer(model, request, prompts,
                         {.id = "id1",
                          .created = 1700000000,
                          .system_fingerprint = "fp",

@@ -139,28 +139,68 @@ TEST_CASE("arguments of tool calls reach templates as objects, and what is none 
   }
 }
 
-TEST_CASE("tool_choice names one of the tools, or none") {
-  const auto parse = [](const std::string& choice) {
+TEST_CASE("tool_choice names tools of the request, or none") {
+  struct Read {
+    std::optional<ApiError> error;
     ApiRequest request;
-    return ParseApiRequest(
+    std::vector<std::string> Callable() const {
+      std::vector<std::string> names;
+      for (const CallableTool& tool : request.callable_tools)
+        names.push_back(tool.name + (tool.strict ? "!" : ""));
+      return names;
+    }
+  };
+  const auto parse = [](const std::string& choice) {
+    Read read;
+    read.error = ParseApiRequest(
         Endpoint::kChat,
         absl::StrCat(R"({"messages":[{"role":"user","content":"a"}],"tools":[{"type":"function",)",
-                     R"("function":{"name":"f","parameters":{}}}],"tool_choice":)", choice, "}"),
-        &request);
+                     R"("function":{"name":"f","parameters":{"type":"object"}}},{"type":)",
+                     R"("function","function":{"name":"g","strict":true}}],"tool_choice":)", choice,
+                     "}"),
+        &read.request);
+    return read;
   };
-  CHECK_FALSE(parse(R"("auto")"));
-  CHECK_FALSE(parse(R"("none")"));
-  CHECK_FALSE(parse("null"));
-  const auto unknown = parse(R"({"type":"function","function":{"name":"g"}})");
-  REQUIRE(unknown);
-  CHECK(unknown->param == "tool_choice.function.name");
-  CHECK(unknown->code == "invalid_value");
-  for (const char* enforced : {R"("required")", R"({"type":"function","function":{"name":"f"}})"}) {
-    const auto error = parse(enforced);
-    REQUIRE(error);
-    CHECK(error->param == "tool_choice");
-    CHECK(error->code == "unsupported_parameter");
+  using Names = std::vector<std::string>;
+  for (const char* automatic : {R"("auto")", "null"}) {
+    const Read read = parse(automatic);
+    CHECK_FALSE(read.error);
+    CHECK(read.Callable() == Names{"f", "g!"});
+    CHECK_FALSE(read.request.must_call());
+    CHECK(read.request.callable_tools[0].parameters == R"({"type":"object"})");
+    CHECK(read.request.callable_tools[1].parameters.empty());
   }
+  const Read none = parse(R"("none")");
+  CHECK(none.Callable().empty());
+  CHECK(none.request.tools.empty());
+  const Read required = parse(R"("required")");
+  CHECK(required.request.tool_choice == ToolChoice::kRequired);
+  CHECK(required.Callable() == Names{"f", "g!"});
+  const Read named = parse(R"({"type":"function","function":{"name":"f"}})");
+  CHECK(named.request.tool_choice == ToolChoice::kNamed);
+  CHECK(named.Callable() == Names{"f!"});
+  CHECK_FALSE(named.request.tools.empty());
+  const std::string allowed = R"({"type":"allowed_tools","allowed_tools":{"mode":)";
+  const std::string only_g = R"(,"tools":[{"type":"function","function":{"name":"g"}}]}})";
+  CHECK(parse(allowed + R"("auto")" + only_g).Callable() == Names{"g!"});
+  CHECK_FALSE(parse(allowed + R"("auto")" + only_g).request.must_call());
+  CHECK(parse(allowed + R"("required")" + only_g).request.must_call());
+
+  const auto param = [&](const std::string& choice) {
+    const Read read = parse(choice);
+    INFO(choice);
+    REQUIRE(read.error);
+    return read.error->param;
+  };
+  CHECK(param(R"({"type":"function","function":{"name":"h"}})") == "tool_choice.function.name");
+  CHECK(param(R"({"type":"function"})") == "tool_choice.function");
+  CHECK(param(R"({"type":"custom"})") == "tool_choice.type");
+  CHECK(param(R"("maybe")") == "tool_choice");
+  CHECK(param(R"({"type":"allowed_tools"})") == "tool_choice.allowed_tools");
+  CHECK(param(allowed + R"("never")" + only_g) == "tool_choice.allowed_tools.mode");
+  CHECK(param(allowed + R"("auto","tools":[]}})") == "tool_choice.allowed_tools.tools");
+  CHECK(param(allowed + R"("auto","tools":[{"type":"function","function":{"name":"h"}}]}})") ==
+        "tool_choice.allowed_tools.tools[0].function.name");
 }
 
 }  // namespace

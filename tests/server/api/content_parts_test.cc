@@ -40,9 +40,9 @@ TEST_CASE("parts reach templates as they take them: as a list, or joined by line
   const auto rendered = [&](const char* source) {
     model.chat_template = Template(source);
     model.template_takes_parts = TakesParts(*model.chat_template);
-    std::string text;
-    REQUIRE_FALSE(RenderMessages(model, request, absl::CivilSecond(), &text));
-    return text;
+    PromptText prompt;
+    REQUIRE_FALSE(RenderMessages(model, request, absl::CivilSecond(), &prompt));
+    return prompt.text;
   };
   CHECK(rendered(kPlain) == "[system]s\n[user]a\nb\n");
   CHECK(rendered(kIterates) == "[system]s[user]<a><b>");

@@ -96,6 +96,14 @@ const std::map<const FieldLimit*, Setter>& Setters() {
        [](GenerateRequest* r, double n) {
          r->sampling.bad_words = {Ascending(static_cast<size_t>(n), kLastToken)};
        }},
+      {&Limits::kGrammarKind,
+       [](GenerateRequest* r, double kind) {
+         r->sampling.grammar.kind = static_cast<GrammarKind>(kind);
+       }},
+      {&Limits::kGrammarBytes,
+       [](GenerateRequest* r, double n) {
+         r->sampling.grammar = {GrammarKind::kLark, std::string(static_cast<size_t>(n), 'a')};
+       }},
       {&Limits::kVocabEnd,
        [](GenerateRequest* r, double end) { r->sampling.vocab_end = static_cast<int32_t>(end); }},
       {&Limits::kTopLogprobs,
@@ -203,7 +211,7 @@ TEST_CASE("the largest of all rows pass together, and as many as travel in a bat
   for (const FieldLimit* limit :
        {&Limits::kMinP, &Limits::kPresencePenalty, &Limits::kFrequencyPenalty,
         &Limits::kRepetitionPenalty, &Limits::kMinTokens, &Limits::kLogitBiases,
-        &Limits::kAllowedTokens, &Limits::kVocabEnd, &Limits::kTopLogprobs,
+        &Limits::kAllowedTokens, &Limits::kGrammarBytes, &Limits::kVocabEnd, &Limits::kTopLogprobs,
         &Limits::kLogprobTokens})
     Setters().at(limit)(&request, limit->max);
   request.sampling.bad_words.assign(

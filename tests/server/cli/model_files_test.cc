@@ -66,15 +66,18 @@ TEST_CASE("a GGUF file is a model by its path, with the text of the folder it wa
   CHECK((*model)->eos_tokens == std::vector<int32_t>{989, 997, 996});
   const std::string folder = kData + "/tokenizers/llama3-small";
   const auto original = LoadTokenizer(folder);
-  const auto chat = LoadChatTemplate(folder);
-  REQUIRE((original.ok() && chat.ok()));
+  REQUIRE(original.ok());
+  const auto chat = LoadChatTemplate(folder, **original);
+  REQUIRE(chat.ok());
   REQUIRE((*model)->chat_template != nullptr);
   ChatTemplateInput input;
   input.messages = R"([{"role": "system", "content": "Be brief."},
                        {"role": "user", "content": "Where does the river go?"}])";
-  const std::string rendered = *(*chat)->Render(input);
-  CHECK(*(*model)->chat_template->Render(input) == rendered);
-  for (const std::string& text : {rendered, std::string("def worker_queue( 1234567 \n\n  x"),
+  const PromptText rendered = *(*chat)->Render(input);
+  const PromptText same = *(*model)->chat_template->Render(input);
+  CHECK(same.text == rendered.text);
+  CHECK((same.controls == rendered.controls && !rendered.controls->empty()));
+  for (const std::string& text : {rendered.text, std::string("def worker_queue( 1234567 \n\n  x"),
                                   std::string("今天我们在学校写字。 👩‍💻")}) {
     for (const bool special : {false, true}) {
       const std::vector<int32_t> ids = *(*original)->Encode(text, special);
@@ -94,7 +97,7 @@ TEST_CASE("a SentencePiece vocabulary and a template with the names of its token
   CHECK(*(*model)->tokenizer->Encode("ab\n", true) == std::vector<int32_t>{1, 4, 7, 3});
   ChatTemplateInput input;
   input.messages = R"([{"role": "user", "content": "a b"}])";
-  CHECK(*(*model)->chat_template->Render(input) == "<s>a b");
+  CHECK((*model)->chat_template->Render(input)->text == "<s>a b");
 }
 
 TEST_CASE("tokenizers that are missing, wrong or too long for the model are refused by name") {

@@ -2,6 +2,7 @@
 //! render one template.
 
 use crate::clock::CivilTime;
+use crate::controls::{Controls, Substitutes, Unmarked, MARKS};
 use crate::error::Failure;
 use crate::methods::{self, PyDict};
 use crate::{dialect, filters, python, tests};
@@ -20,6 +21,7 @@ const MAX_RECURSION: usize = 500;
 pub struct ChatTemplate {
     env: Environment<'static>,
     special_tokens: BTreeMap<String, Value>,
+    controls: Controls,
     max_bytes: usize,
 }
 
@@ -45,9 +47,16 @@ impl std::fmt::Display for Raised {
 impl std::error::Error for Raised {}
 
 impl ChatTemplate {
-    /// Compiles the template. `special_tokens`: a JSON object or empty. A render ends after `fuel` instructions or
-    /// `max_bytes` bytes of output. Errors: invalid, for a source that is too long or does not compile.
-    pub fn new(source: &str, special_tokens: &str, fuel: u64, max_bytes: usize) -> Result<ChatTemplate, Failure> {
+    /// Compiles the template. `special_tokens`: a JSON object or empty. `controls`: what special tokens are spelled
+    /// like. A render ends after `fuel` instructions or `max_bytes` bytes of output. Errors: invalid, for a source that
+    /// is too long or does not compile.
+    pub fn new(
+        source: &str,
+        special_tokens: &str,
+        controls: Controls,
+        fuel: u64,
+        max_bytes: usize,
+    ) -> Result<ChatTemplate, Failure> {
         if source.len() > MAX_SOURCE {
             return Err(Failure::invalid(format!("the chat template has more than {MAX_SOURCE} bytes")));
         }
@@ -69,35 +78,62 @@ impl ChatTemplate {
             let text = python::str_of(message);
             Err(Error::new(ErrorKind::InvalidOperation, text.clone()).with_source(Raised(text)))
         });
-        env.add_template_owned(NAME, dialect::translate(source))
+        env.add_template_owned(NAME, controls.mark_template(&dialect::translate(source)))
             .map_err(|e| Failure::invalid(format!("the chat template does not compile: {}", describe(&e))))?;
-        let special_tokens = object("the special tokens", special_tokens)?.into_iter().map(|(k, v)| (k, to_value(v)));
-        Ok(ChatTemplate { env, special_tokens: special_tokens.collect(), max_bytes })
+        let marked = |value| match value {
+            Json::String(text) => Value::from(controls.mark(&text)),
+            other => to_value(other),
+        };
+        let special_tokens = object("the special tokens", special_tokens)?;
+        let special_tokens = special_tokens.into_iter().map(|(name, value)| (name, marked(value))).collect();
+        Ok(ChatTemplate { env, special_tokens, controls, max_bytes })
     }
 
     /// Renders a conversation. Errors: invalid, for JSON of the wrong form or a template that fails on the
     /// conversation; exhausted, at the limit of instructions or of output.
-    pub fn render(&self, input: &RenderInput) -> Result<String, Failure> {
+    pub fn render(&self, input: &RenderInput) -> Result<Unmarked, Failure> {
+        let template = self.env.get_template(NAME).map_err(|e| Failure::invalid(describe(&e)))?;
+        let mut variables = Json::Object(object("the template variables", input.variables)?);
+        let mut messages = messages(input.messages)?;
+        let mut tools = optional("tools", input.tools)?;
+        let mut documents = optional("documents", input.documents)?;
+        let mut values = [&mut variables, &mut messages, &mut tools, &mut documents];
+        let substitutes = Substitutes::for_request(&values.each_ref().map(|value| &**value), template.source())?;
+        if let Some(substitutes) = &substitutes {
+            values.iter_mut().for_each(|value| substitutes.put_into(value));
+        }
+        let original = |text: String| match &substitutes {
+            Some(substitutes) => substitutes.take_out_of(&text),
+            None => text,
+        };
+
         let mut context = self.special_tokens.clone();
-        let variables = object("the template variables", input.variables)?;
-        context.extend(variables.into_iter().map(|(k, v)| (k, to_value(v))));
-        context.insert("messages".into(), to_value(messages(input.messages)?));
-        context.insert("tools".into(), optional("tools", input.tools)?);
-        context.insert("documents".into(), optional("documents", input.documents)?);
+        if let Json::Object(variables) = variables {
+            context.extend(variables.into_iter().map(|(k, v)| (k, to_value(v))));
+        }
+        context.insert("messages".into(), to_value(messages));
+        context.insert("tools".into(), to_value(tools));
+        context.insert("documents".into(), to_value(documents));
         context.insert("add_generation_prompt".into(), Value::from(input.add_generation_prompt));
         let now = input.now;
         let strftime_now = move |format: &str| now.strftime(format);
         context.insert("strftime_now".into(), Value::from_function(strftime_now));
 
-        let template = self.env.get_template(NAME).map_err(|e| Failure::invalid(describe(&e)))?;
         let mut out = Limited { text: Vec::new(), max: self.max_bytes, full: false };
         let result = template.render_captured_to(Value::from(context), &mut out).map(|_| ());
         match result {
-            Ok(()) => String::from_utf8(out.text).map_err(|e| Failure::invalid(e.to_string())),
+            Ok(()) => {
+                let rendered = String::from_utf8(out.text).map_err(|e| Failure::invalid(e.to_string()))?;
+                let Unmarked { text, controls } = self.controls.unmark(rendered);
+                Ok(Unmarked { text: original(text), controls })
+            }
             Err(_) if out.full => {
                 Err(Failure::exhausted(format!("the chat template wrote more than {} bytes", self.max_bytes)))
             }
-            Err(error) => Err(failure_of(&error)),
+            Err(error) => {
+                let Failure { status, text } = failure_of(&error);
+                Err(Failure { status, text: original(text.replace(MARKS, "")) })
+            }
         }
     }
 }
@@ -163,11 +199,11 @@ fn object(what: &str, json: &str) -> Result<Map<String, Json>, Failure> {
     }
 }
 
-fn optional(what: &str, json: &str) -> Result<Value, Failure> {
-    if json.is_empty() {
-        return Ok(Value::from(()));
+fn optional(what: &str, json: &str) -> Result<Json, Failure> {
+    match json {
+        "" => Ok(Json::Null),
+        json => parse(what, json),
     }
-    parse(what, json).map(to_value)
 }
 
 fn messages(json: &str) -> Result<Json, Failure> {

@@ -16,33 +16,61 @@ const MAX_SLICES: usize = 32;
 /// Max brackets around a slice that is translated.
 const MAX_DEPTH: usize = 64;
 
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum PartKind {
+    Text, // and what is between raw and endraw
+    Comment,
+    Tag,
+}
+
+pub struct Part<'a> {
+    pub kind: PartKind,
+    pub text: &'a str,
+}
+
+/// Cuts a template into its tags and what is between them.
+pub fn parts(source: &str) -> Vec<Part<'_>> {
+    let mut parts = Vec::new();
+    let mut rest = source;
+    while let Some(at) = next_tag(rest) {
+        let (text, tagged) = rest.split_at(at);
+        parts.push(Part { kind: PartKind::Text, text });
+        let (kind, length) = match &tagged[..2] {
+            "{#" => (PartKind::Comment, tagged.find("#}").map_or(tagged.len(), |end| end + 2)),
+            "{{" => (PartKind::Tag, tag_length(tagged, "}}")),
+            _ => (PartKind::Tag, tag_length(tagged, "%}")),
+        };
+        let (tag, after) = tagged.split_at(length);
+        parts.push(Part { kind, text: tag });
+        rest = after;
+        if kind == PartKind::Tag && keyword(tag) == "raw" {
+            let (text, after) = rest.split_at(raw_length(rest));
+            parts.push(Part { kind: PartKind::Text, text });
+            rest = after;
+        }
+    }
+    parts.push(Part { kind: PartKind::Text, text: rest });
+    parts
+}
+
 /// Returns the template in minijinja's dialect. A construct that cannot be parsed stays as it is; minijinja refuses it.
 pub fn translate(source: &str) -> String {
     let text = source.replace("\r\n", "\n").replace('\r', "\n");
     let mut out = String::with_capacity(text.len() + 64);
-    let mut rest = text.as_str();
-    while let Some(at) = next_tag(rest) {
-        out.push_str(&rest[..at]);
-        rest = &rest[at..];
-        let length = match &rest[..2] {
-            "{#" => rest.find("#}").map_or(rest.len(), |end| end + 2),
-            open => tag_length(rest, if open == "{{" { "}}" } else { "%}" }),
-        };
-        let tag = &rest[..length];
-        rest = &rest[length..];
-        if tag.starts_with("{#") {
-            out.push_str(tag);
-        } else if keyword(tag) == "raw" {
-            out.push_str(&with_plus(tag));
-            let length = raw_length(rest);
-            out.push_str(&rest[..length]);
-            rest = &rest[length..];
-        } else {
-            out.push_str(&translate_tag(tag));
+    for part in parts(&text) {
+        match part.kind {
+            PartKind::Text | PartKind::Comment => out.push_str(part.text),
+            PartKind::Tag if keyword(part.text) == "raw" => out.push_str(&with_plus(part.text)),
+            PartKind::Tag => out.push_str(&translate_tag(part.text)),
         }
     }
-    out.push_str(rest);
     out
+}
+
+/// Returns the string literals of a tag, quotes included, and where they start.
+pub fn literals(tag: &str) -> Vec<(usize, &str)> {
+    let tokens = tokens_of(tag).into_iter().filter(|token| token.text.starts_with(['\'', '"']));
+    tokens.map(|token| (token.at, token.text)).collect()
 }
 
 fn next_tag(text: &str) -> Option<usize> {

@@ -62,8 +62,8 @@ fn python_slice(value: &Value, start: Value, stop: Value, step: Value) -> Result
         Some(text) => text.chars().map(Value::from).collect(),
         None => value.try_iter()?.collect(),
     };
-    // As in Python's slice.indices, negative bounds count from the end, and both are cut to the places that a walk in
-    // this direction can reach.
+    // Negative bounds count from the end, as in Python, and both are cut to the places that a walk in this direction
+    // can reach.
     let length = items.len() as i64;
     let (min, max) = if step > 0 { (0, length) } else { (-1, length - 1) };
     let index = |bound: Option<i64>, default: i64| match bound {

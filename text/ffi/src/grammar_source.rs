@@ -266,7 +266,20 @@ impl PartsWriter<'_> {
                 let max = object.get("max").map_or(Some(MAX_REPEATS), Json::as_u64);
                 match (min, max) {
                     (Some(min), Some(max)) if min <= max && 1 <= max && max <= MAX_REPEATS => {
-                        Ok(format!("({}){{{min},{max}}}", self.sequence(value, depth + 1)?))
+                        let body = self.sequence(value, depth + 1)?;
+                        let Some(between) = object.get("between") else {
+                            return Ok(format!("({body}){{{min},{max}}}"));
+                        };
+                        let between = self.sequence(between, depth + 1)?;
+                        // The body is written twice (its schemas are not: they are grammars of their own), so rows
+                        // within rows would double and double.
+                        const MAX_BODY_BYTES: usize = 256 << 10;
+                        if body.len() + between.len() > MAX_BODY_BYTES {
+                            return Err(Failure::invalid("a `repeat` with `between` is too long"));
+                        }
+                        let (further_min, further_max) = (min.saturating_sub(1), max - 1);
+                        let row = format!("{body} ({between} {body}){{{further_min},{further_max}}}");
+                        Ok(format!("({}){}", if max == 1 { body } else { row }, if min == 0 { "?" } else { "" }))
                     }
                     _ => Err(Failure::invalid(format!("`min` and `max` of `repeat` must be up to {MAX_REPEATS}"))),
                 }

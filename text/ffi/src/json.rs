@@ -1,6 +1,7 @@
 //! The `tojson` filter of transformers: json.dumps of Python with its arguments, no HTML escapes.
 
 use crate::arguments::Arguments;
+use crate::controls::MARKS;
 use crate::python;
 use minijinja::value::{Kwargs, Rest, ValueKind};
 use minijinja::{Error, ErrorKind, Value};
@@ -122,7 +123,7 @@ impl Style {
                 '\t' => out.push_str("\\t"),
                 '\u{8}' => out.push_str("\\b"),
                 '\u{c}' => out.push_str("\\f"),
-                c if (c as u32) < 0x20 || (self.ascii && c > '~') => {
+                c if (c as u32) < 0x20 || (self.ascii && c > '~' && !MARKS.contains(&c)) => {
                     for unit in c.encode_utf16(&mut [0; 2]) {
                         let _ = write!(out, "\\u{unit:04x}");
                     }

@@ -1,9 +1,11 @@
 //! The C ABI of baton_text.h. Each entry point runs inside `guarded`, which turns errors and panics into a
 //! status and a sentence. The header says who owns what.
 
+mod added_tokens;
 mod arguments;
 mod chat_template;
 mod clock;
+mod controls;
 mod dialect;
 mod error;
 mod filters;
@@ -13,13 +15,16 @@ mod json;
 mod methods;
 mod python;
 mod schema_check;
+mod segment_cache;
 mod tests;
 mod tokenizer;
 
 use chat_template::{ChatTemplate, RenderInput};
 use clock::CivilTime;
+use controls::Controls;
 use error::{Failure, Status};
 use grammar::{Grammar, GrammarMatcher, VocabularyInput};
+use segment_cache::{SegmentCache, Statistics};
 use std::cell::RefCell;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::{Arc, Once};
@@ -99,6 +104,20 @@ pub struct TemplateInput {
     hour: i32,
     minute: i32,
     second: i32,
+}
+
+#[repr(C)]
+pub struct RenderedPrompt {
+    text: Owned<u8>,
+    controls: Owned<u32>,
+}
+
+#[repr(C)]
+pub struct PromptView {
+    text: View,
+    controls: *const [u32; 2],
+    n_controls: usize,
+    is_plain: i32,
 }
 
 thread_local! {
@@ -195,6 +214,47 @@ pub unsafe extern "C" fn baton_tokenizer_encode(
 }
 
 #[no_mangle]
+pub unsafe extern "C" fn baton_tokenizer_encode_prompt(
+    tokenizer: *const Tokenizer,
+    prompt: *const PromptView,
+    add_special_tokens: i32,
+    cache: *const SegmentCache,
+    out: *mut Owned<i32>,
+    error: *mut Owned<u8>,
+) -> Status {
+    guarded(out, error, || {
+        let prompt = &*prompt;
+        let controls = (prompt.is_plain == 0).then(|| slice(prompt.controls, prompt.n_controls));
+        let text = prompt.text.text("the text")?;
+        Ok(Owned::new((*tokenizer).encode_segments(text, controls, add_special_tokens != 0, cache.as_ref())?))
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn baton_tokenizer_special_tokens(
+    tokenizer: *const Tokenizer,
+    out: *mut Owned<u8>,
+    error: *mut Owned<u8>,
+) -> Status {
+    guarded(out, error, || Ok(Owned::new((*tokenizer).special_tokens().into_bytes())))
+}
+
+#[no_mangle]
+pub extern "C" fn baton_segment_cache_new(max_bytes: usize) -> *mut SegmentCache {
+    Box::into_raw(Box::new(SegmentCache::new(max_bytes)))
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn baton_segment_cache_free(cache: *mut SegmentCache) {
+    free(cache);
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn baton_segment_cache_statistics(cache: *const SegmentCache) -> Statistics {
+    (*cache).statistics()
+}
+
+#[no_mangle]
 pub unsafe extern "C" fn baton_tokenizer_decode(
     tokenizer: *const Tokenizer,
     ids: *const i32,
@@ -242,6 +302,7 @@ pub unsafe extern "C" fn baton_tokenizer_vocabulary(
 pub unsafe extern "C" fn baton_template_new(
     source: View,
     special_tokens: View,
+    control_tokens: View,
     fuel: u64,
     max_bytes: usize,
     out: *mut *mut ChatTemplate,
@@ -250,7 +311,8 @@ pub unsafe extern "C" fn baton_template_new(
     guarded(out, error, || {
         let source = source.text("the chat template")?;
         let special_tokens = special_tokens.text("the special tokens")?;
-        let template = ChatTemplate::new(source, special_tokens, fuel, max_bytes)?;
+        let controls = Controls::new(control_tokens.text("the control tokens")?)?;
+        let template = ChatTemplate::new(source, special_tokens, controls, fuel, max_bytes)?;
         Ok(Box::into_raw(Box::new(template)))
     })
 }
@@ -264,12 +326,12 @@ pub unsafe extern "C" fn baton_template_free(template: *mut ChatTemplate) {
 pub unsafe extern "C" fn baton_template_render(
     template: *const ChatTemplate,
     input: *const TemplateInput,
-    out: *mut Owned<u8>,
+    out: *mut RenderedPrompt,
     error: *mut Owned<u8>,
 ) -> Status {
     guarded(out, error, || {
         let input = &*input;
-        let text = (*template).render(&RenderInput {
+        let prompt = (*template).render(&RenderInput {
             messages: input.messages.text("messages")?,
             tools: input.tools.text("tools")?,
             documents: input.documents.text("documents")?,
@@ -284,7 +346,7 @@ pub unsafe extern "C" fn baton_template_render(
                 second: input.second,
             },
         })?;
-        Ok(Owned::new(text.into_bytes()))
+        Ok(RenderedPrompt { text: Owned::new(prompt.text.into_bytes()), controls: Owned::new(prompt.controls) })
     })
 }
 

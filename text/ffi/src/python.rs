@@ -1,5 +1,6 @@
 //! Prints values as Python's str() and repr() do, where minijinja's own printing differs.
 
+use crate::controls::MARKS;
 use minijinja::value::{Tuple, ValueKind};
 use minijinja::Value;
 use std::fmt::Write;
@@ -156,7 +157,7 @@ fn write_quoted(text: &str, out: &mut String) {
 /// Tells what str.isprintable tells: false for control, format, surrogate, private and unassigned characters, and for
 /// spaces but ' '.
 fn is_printable(c: char) -> bool {
-    if (' '..='~').contains(&c) {
+    if (' '..='~').contains(&c) || MARKS.contains(&c) {
         return true;
     }
     static HIDDEN: std::sync::OnceLock<regex::Regex> = std::sync::OnceLock::new();

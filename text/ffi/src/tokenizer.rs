@@ -1,13 +1,19 @@
 //! A tokenizer.json behind `tokenizers`, and the table of the bytes each token stands for.
 
+use crate::added_tokens::{AddedTokens, Place};
 use crate::error::Failure;
+use crate::segment_cache::SegmentCache;
 use serde_json::Value as Json;
 use std::borrow::Cow;
 use std::str::FromStr;
+use tokenizers::normalizer::Range;
+use tokenizers::{Encoding, Model, NormalizedString, Normalizer, OffsetType, PreTokenizedString, PreTokenizer};
 
 /// A loaded tokenizer. Immutable: any number of threads may use one.
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
+    added: AddedTokens,            // found in the text
+    added_normalized: AddedTokens, // found in what the normalizer makes of the text between these
     spelling: Spelling,
     leading_space: i32,
 }
@@ -51,16 +57,109 @@ impl Tokenizer {
         // A file may carry the truncation and padding of its last training run; a prompt must stay whole.
         inner.with_truncation(None).map_err(|e| Failure::invalid(format!("truncation cannot be switched off: {e}")))?;
         inner.with_padding(None);
-        Ok(Tokenizer { inner, spelling, leading_space })
+        let tokens = inner.get_added_vocabulary().get_added_tokens_decoder();
+        let tokens = tokens.iter().map(|(&id, token)| (id, token.clone())).collect();
+        let added = AddedTokens::new(&tokens, None::<Option<&tokenizers::NormalizerWrapper>>)?;
+        let added_normalized = AddedTokens::new(&tokens, Some(inner.get_normalizer()))?;
+        Ok(Tokenizer { inner, added, added_normalized, spelling, leading_space })
     }
 
     /// Returns the ids of `text`. Errors: invalid, if the tokenizer refuses the text.
     pub fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<i32>, Failure> {
-        let encoding = self
-            .inner
-            .encode_fast(text, add_special_tokens)
-            .map_err(|e| Failure::invalid(format!("the text cannot be tokenized: {e}")))?;
+        let encoding = self.inner.encode_fast(text, add_special_tokens).map_err(refused)?;
         Ok(encoding.get_ids().iter().map(|&id| id as i32).collect())
+    }
+
+    /// Returns the ids of a text whose special tokens are those at `controls`, ascending [begin, end] in bytes; None:
+    /// wherever the text spells one, as `encode` has it. What the text between two added tokens becomes depends on
+    /// nothing else, so these segments can be cached.
+    pub fn encode_segments(
+        &self,
+        text: &str,
+        controls: Option<&[[u32; 2]]>,
+        add_special_tokens: bool,
+        cache: Option<&SegmentCache>,
+    ) -> Result<Vec<i32>, Failure> {
+        let allows = |start: usize, end: usize| match controls {
+            None => true,
+            Some(controls) => controls.binary_search(&[start as u32, end as u32]).is_ok(),
+        };
+        let cache = cache.filter(|_| !self.added_normalized.has_special());
+        let mut ids: Vec<u32> = Vec::with_capacity(text.len() / 4);
+        for piece in self.added.split(text, |place| allows(place.start, place.end)) {
+            let segment = || &text[piece.start..piece.end];
+            match (piece.token, cache) {
+                (Some(id), _) => ids.push(id),
+                (None, None) => ids.extend(self.encode_segment(segment(), piece.start, allows)?),
+                (None, Some(cache)) => {
+                    let is_first = piece.start == 0;
+                    let compute = || self.encode_segment(segment(), piece.start, allows);
+                    ids.extend_from_slice(&cache.get(segment(), is_first, compute)?);
+                }
+            }
+        }
+        if add_special_tokens {
+            let encoding: Encoding = ids.into_iter().map(|id| (id, String::new(), (0, 0), None, 0)).collect();
+            let whole = self.inner.post_process(encoding, None, true).map_err(refused)?;
+            ids = whole.get_ids().to_vec();
+        }
+        Ok(ids.into_iter().map(|id| id as i32).collect())
+    }
+
+    /// Returns the ids of a text without added tokens but those found after normalizing. `start`: its place in the
+    /// whole text.
+    fn encode_segment(
+        &self,
+        text: &str,
+        start: usize,
+        allows: impl Fn(usize, usize) -> bool,
+    ) -> Result<Vec<u32>, Failure> {
+        let mut pieces = PreTokenizedString::from(segment_at(text, start > 0));
+        pieces.split(|_, segment| Ok(self.split_normalized(text, start, segment, &allows))).map_err(refused)?;
+        if let Some(pre_tokenizer) = self.inner.get_pre_tokenizer() {
+            pre_tokenizer.pre_tokenize(&mut pieces).map_err(refused)?;
+        }
+        self.inner.get_model().tokenize_in_pretokenized(&mut pieces, None).map_err(refused)?;
+        let encoding = pieces.into_encoding(None, 0, OffsetType::None).map_err(refused)?;
+        Ok(encoding.get_ids().to_vec())
+    }
+
+    /// Normalizes a segment and cuts it at the added tokens that are found afterwards.
+    fn split_normalized(
+        &self,
+        text: &str,
+        start: usize,
+        mut segment: NormalizedString,
+        allows: impl Fn(usize, usize) -> bool,
+    ) -> Vec<(NormalizedString, Option<Vec<tokenizers::Token>>)> {
+        if let Some(normalizer) = self.inner.get_normalizer() {
+            let _ = normalizer.normalize(&mut segment); // a text that it refuses stays as it is, as in the crate
+        }
+        if self.added_normalized.is_empty() {
+            return vec![(segment, None)];
+        }
+        // The text that a match was made of, without the white space that a normalizer may have taken in.
+        let allows_place = |place: Place| {
+            let Some(from) = segment.convert_offsets(Range::Normalized(place.start..place.end)) else { return false };
+            let Some(source) = text.get(from.clone()) else { return false };
+            let begin = start + from.start + (source.len() - source.trim_start().len());
+            allows(begin, begin + source.trim().len())
+        };
+        let pieces = self.added_normalized.split(segment.get(), allows_place);
+        let cut = pieces.into_iter().filter_map(|piece| {
+            let part = segment.slice(Range::Normalized(piece.start..piece.end))?;
+            let token = |id| vec![tokenizers::Token::new(id, part.get().to_string(), (0, part.len()))];
+            let token = piece.token.map(token);
+            Some((part, token))
+        });
+        cut.collect()
+    }
+
+    /// Returns what special tokens are spelled like, as a JSON array.
+    pub fn special_tokens(&self) -> String {
+        let tokens = self.inner.get_added_vocabulary().get_added_tokens_decoder();
+        let special = tokens.values().filter(|token| token.special).map(|token| token.content.as_str());
+        Json::from(special.collect::<Vec<&str>>()).to_string()
     }
 
     /// Returns the text of `ids`; ids without a token are left out. Errors: invalid, if the decoder fails.
@@ -126,6 +225,19 @@ impl Spelling {
                 }
             }
         }
+    }
+}
+
+fn refused(error: tokenizers::Error) -> Failure {
+    Failure::invalid(format!("the text cannot be tokenized: {error}"))
+}
+
+/// Returns a segment that knows whether a text is before it: some pre-tokenizers treat the first segment in another way.
+fn segment_at(text: &str, is_later: bool) -> NormalizedString {
+    let whole = |text: &str| NormalizedString::from(text);
+    match is_later {
+        true => whole(&format!(".{text}")).slice(Range::Original(1..)).unwrap_or_else(|| whole(text)),
+        false => whole(text),
     }
 }
 

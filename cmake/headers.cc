@@ -1,0 +1,1 @@
+// Holds nothing: CMake wants a source beside precompiled headers.

@@ -1,0 +1,51 @@
+// POST /v1/messages and /v1/messages/count_tokens: Anthropic's API.
+#include "server/api/messages_answer.h"
+
+#include "server/api/endpoints/endpoints.h"
+#include "server/api/json_writer.h"
+#include "server/api/prepared_prompt.h"
+
+namespace baton {
+namespace {
+
+HttpReply Counted(const ServedModel& model, int64_t, std::string_view body) {
+  ApiRequest request;
+  if (auto problem = ParseApiRequest(Endpoint::kCountTokens, body, &request))
+    return AnthropicErrorReply(*problem);
+  if (auto problem = CheckModelName(model, request.model)) return AnthropicErrorReply(*problem);
+  PromptText prompt;
+  if (auto problem = RenderMessages(model, request, TemplateTime(), &prompt))
+    return AnthropicErrorReply(*problem);
+  const auto tokens = model.tokenizer->Encode(prompt, false, model.segments.get());
+  if (!tokens.ok())
+    return AnthropicErrorReply(InvalidField("messages", std::string(tokens.status().message())));
+  HttpReply reply;
+  reply.body = JsonObject([&](JsonWriter& json) { json.Field("input_tokens", tokens->size()); });
+  return reply;
+}
+
+}  // namespace
+
+const GenerationApi kMessagesApi = {
+    .name = "messages",
+    .parse =
+        [](std::string_view body, const RequestSettings& settings, ApiRequest* request) {
+          return ParseApiRequest(Endpoint::kMessages, body, request, settings);
+        },
+    .answer = [](const ServedModel& model, const ApiRequest& request,
+                 const std::vector<PreparedPrompt>& prompts,
+                 const AnswerAbout& about) -> std::unique_ptr<Answer> {
+      return std::make_unique<MessagesAnswer>(model, request, prompts, about);
+    },
+    .refusal = AnthropicErrorReply,
+};
+
+void AnswerMessages(ApiFront& front, ApiCall call) {
+  front.Generate(kMessagesApi, std::move(call));
+}
+
+void AnswerCountTokens(ApiFront& front, ApiCall call) {
+  front.AnswerText(std::move(call), Counted);
+}
+
+}  // namespace baton

@@ -1,1 +1,0 @@
-// Holds nothing: CMake wants a source beside the precompiled headers of the tests.

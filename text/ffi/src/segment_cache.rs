@@ -1,0 +1,103 @@
+//! Ids of texts that were tokenized before, bounded in bytes. Any number of threads may use one; they wait for each
+//! other only while an entry is looked up or put in.
+
+use crate::error::Failure;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Bytes of an entry besides its text and ids (allocations, table), as a bound.
+const ENTRY_BYTES: usize = 160;
+
+type Key = (bool, Box<str>); // whether the text is the first one, and the text
+type Generation = HashMap<Key, Arc<[u32]>>;
+
+/// Two generations: what is used is in the young one. When it has half of the bytes, it becomes the old one, and the
+/// former old one goes: entries that were not used meanwhile.
+#[derive(Default)]
+struct Generations {
+    young: Generation,
+    old: Generation,
+    young_bytes: usize,
+    old_bytes: usize,
+    hits: u64,
+    misses: u64,
+}
+
+pub struct SegmentCache {
+    max_bytes: usize,
+    generations: Mutex<Generations>,
+}
+
+#[repr(C)]
+pub struct Statistics {
+    bytes: u64,
+    hits: u64,
+    misses: u64,
+}
+
+impl SegmentCache {
+    pub fn new(max_bytes: usize) -> SegmentCache {
+        SegmentCache { max_bytes, generations: Mutex::default() }
+    }
+
+    /// Returns the ids of a text. `compute` runs without the lock, so two threads may compute the same entry.
+    pub fn get(
+        &self,
+        text: &str,
+        is_first: bool,
+        compute: impl FnOnce() -> Result<Vec<u32>, Failure>,
+    ) -> Result<Arc<[u32]>, Failure> {
+        let key: Key = (is_first, text.into());
+        if let Some(ids) = self.lock().find(&key, self.max_bytes) {
+            return Ok(ids);
+        }
+        let ids: Arc<[u32]> = compute()?.into();
+        self.lock().put(key, ids.clone(), self.max_bytes);
+        Ok(ids)
+    }
+
+    pub fn statistics(&self) -> Statistics {
+        let all = self.lock();
+        Statistics { bytes: (all.young_bytes + all.old_bytes) as u64, hits: all.hits, misses: all.misses }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Generations> {
+        // Generations are whole between calls, so a panic of another thread leaves nothing half done.
+        self.generations.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Generations {
+    fn find(&mut self, key: &Key, max_bytes: usize) -> Option<Arc<[u32]>> {
+        if let Some(ids) = self.young.get(key) {
+            self.hits += 1;
+            return Some(ids.clone());
+        }
+        let Some((key, ids)) = self.old.remove_entry(key) else {
+            self.misses += 1;
+            return None;
+        };
+        self.hits += 1;
+        self.old_bytes -= entry_bytes(&key, &ids);
+        self.put(key, ids.clone(), max_bytes);
+        Some(ids)
+    }
+
+    fn put(&mut self, key: Key, ids: Arc<[u32]>, max_bytes: usize) {
+        let bytes = entry_bytes(&key, &ids);
+        if bytes > max_bytes / 2 {
+            return;
+        }
+        if self.young_bytes + bytes > max_bytes / 2 {
+            self.old = std::mem::take(&mut self.young);
+            self.old_bytes = std::mem::take(&mut self.young_bytes);
+        }
+        if self.young.insert(key, ids).is_none() {
+            self.young_bytes += bytes;
+        }
+    }
+}
+
+fn entry_bytes(key: &Key, ids: &[u32]) -> usize {
+    ENTRY_BYTES + key.1.len() + std::mem::size_of_val(ids)
+}

@@ -1,0 +1,61 @@
+// Requests from the router that wait until their grammar is compiled, which happens off the engine
+// thread. They wait here, before either scheduler knows of them, so that neither has a further
+// state. Plain state of WorkerCore.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/ids.h"
+#include "common/token_grammar.h"
+#include "proto/messages.h"
+
+namespace baton {
+
+struct GrammarJob {
+  uint64_t id = 0;
+  GrammarSpec spec{};
+};
+struct GrammarCompiled {
+  uint64_t id = 0;  // the job's
+  absl::StatusOr<SharedGrammar> grammar{};
+};
+
+// A worker's part in an attempt at a request.
+struct PartKey {
+  RequestId request_id = 0;
+  Epoch epoch = 0;
+  bool is_prefill = false;
+};
+
+// The part that the message begins, and its grammar. CHECKs that it is a PrefillRequest or a
+// DecodeRequest.
+PartKey PartOf(const RouterMessage& message);
+const GrammarSpec& GrammarOf(const RouterMessage& message);
+
+class GrammarDesk {
+ public:
+  static constexpr size_t kMaxWaiting = 4096;
+
+  bool is_full() const { return waiting_.size() >= kMaxWaiting; }
+  size_t size() const { return waiting_.size(); }
+
+  // Keeps the message; returns the job that it waits for. CHECKs that there is room.
+  GrammarJob Add(RouterMessage message);
+  // The message that waited for the job; empty: it was cancelled.
+  std::optional<RouterMessage> Take(uint64_t job);
+  // Removes the parts of the attempts 1..up_to at the request, and returns them.
+  std::vector<PartKey> Cancel(RequestId request, Epoch up_to);
+  void Clear() { waiting_.clear(); }
+
+ private:
+  std::map<uint64_t, RouterMessage> waiting_;  // by job, which is the order of arrival
+  uint64_t next_job_ = 1;
+};
+
+}  // namespace baton
