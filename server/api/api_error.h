@@ -20,6 +20,8 @@ struct ApiError {
   // Set for a context overflow, for clients that read numbers.
   std::optional<int64_t> n_prompt_tokens, n_ctx;
   std::optional<absl::Duration> retry_after;  // 429
+  // Set by ApiFront, for APIs that name the request in the error's body too.
+  std::string request_id;
 };
 
 ApiError HttpError(int status, std::string message, std::string code = "");

@@ -41,9 +41,48 @@ std::string Shown(const std::string& text) {
   return absl::StrCat(std::string(BeginningOf(text, kMaxShown)), "...");
 }
 
+// Anthropic's API has its own errors, and its own name for X-Request-Id.
+bool IsAnthropic(std::string_view path) { return path.starts_with("/v1/messages"); }
+
 // An error in the shape of the path's API.
-HttpReply ReplyFor(std::string_view path, const ApiError& error) {
-  return path.starts_with("/v1/messages") ? AnthropicErrorReply(error) : ErrorReply(error);
+HttpReply ReplyFor(const std::string& path, ApiError error, const std::string& request_id) {
+  error.request_id = request_id;
+  return IsAnthropic(path) ? AnthropicErrorReply(error) : ErrorReply(error);
+}
+
+// With the headers that every answer to `path` has. id: the request's.
+HttpReply Decorated(HttpReply reply, const std::string& path, const std::string& id,
+                    const std::string& cors_origin) {
+  reply.headers.emplace_back("X-Request-Id", id);
+  if (IsAnthropic(path)) reply.headers.emplace_back("Request-Id", id);
+  // The value is the same for all origins, so it needs none of the request: errors of requests
+  // whose header could not be read have it too.
+  if (!cors_origin.empty()) {
+    reply.headers.emplace_back("Access-Control-Allow-Origin", cors_origin);
+    reply.headers.emplace_back("Access-Control-Expose-Headers",
+                               IsAnthropic(path) ? "X-Request-Id, Request-Id" : "X-Request-Id");
+  }
+  return reply;
+}
+
+// Before the request is whole: its id need not be plain yet.
+HttpReply EarlyRefusal(const HttpRequest& request, const ApiError& error,
+                       const std::string& cors_origin) {
+  const std::string id = RequestIdText(request.request_id);
+  return Decorated(ReplyFor(request.path, error, id), request.path, id, cors_origin);
+}
+
+HttpReply TextReply(const ApiCall& call, ApiFront::TextAnswer answer) {
+  if (const auto* error = std::get_if<ApiError>(&answer))
+    return ReplyFor(call.request.path, *error, call.request.request_id);
+  HttpReply reply;
+  reply.body = std::get<std::string>(std::move(answer));
+  return reply;
+}
+
+HttpReply RefusalOf(const RunningRequest& running, ApiError error) {
+  error.request_id = running.id();
+  return running.api->refusal(error);
 }
 
 // Names the model and the numerics: logits and tokens are equal where both are.
@@ -129,8 +168,8 @@ void ApiFront::Drain(std::function<void()> drained) {
 
 std::optional<HttpReply> ApiFront::OnHead(const HttpRequest& request) {
   const auto refuse = [&](int status, std::string message, std::string code = "") {
-    const ApiError error = HttpError(status, std::move(message), std::move(code));
-    return Decorated(ReplyFor(request.path, error), request);
+    return EarlyRefusal(request, HttpError(status, std::move(message), std::move(code)),
+                        options_.cors_origin);
   };
   if (request.method == "OPTIONS") return std::nullopt;
   const FoundRoute found = FindRoute(routes_, request.method, request.path);
@@ -182,23 +221,13 @@ void ApiFront::OnRequest(ExchangeId id, HttpRequest request) {
 
 HttpReply ApiFront::OnBadRequest(const HttpRequest& request, int status,
                                  const std::string& message) {
-  const ApiError error = HttpError(status, message, status == 413 ? "request_too_large" : "");
-  return Decorated(ReplyFor(request.path, error), request);
+  return EarlyRefusal(request, HttpError(status, message, status == 413 ? "request_too_large" : ""),
+                      options_.cors_origin);
 }
 
 void ApiFront::Reply(const ApiCall& call, HttpReply reply) {
-  server_->Reply(call.exchange, Decorated(std::move(reply), call.request));
-}
-
-HttpReply ApiFront::Decorated(HttpReply reply, const HttpRequest& request) const {
-  reply.headers.emplace_back("X-Request-Id", RequestIdText(request.request_id));
-  // The value is the same for all origins, so it needs none of the request: errors of requests
-  // whose header could not be read have it too.
-  if (!options_.cors_origin.empty()) {
-    reply.headers.emplace_back("Access-Control-Allow-Origin", options_.cors_origin);
-    reply.headers.emplace_back("Access-Control-Expose-Headers", "X-Request-Id");
-  }
-  return reply;
+  server_->Reply(call.exchange, Decorated(std::move(reply), call.request.path,
+                                          call.request.request_id, options_.cors_origin));
 }
 
 bool ApiFront::IsReady() const {
@@ -230,10 +259,10 @@ void ApiFront::AnswerText(ApiCall call, TextWork work) {
       shared->exchange, std::move(body),
       [this, work, shared, max_context = model_->MaxContext(View().max_context)](
           const std::string& text) -> TextCalls::Finish {
-        const auto reply = std::make_shared<HttpReply>(work(*model_, max_context, text));
-        return [this, shared, reply] { Reply(*shared, std::move(*reply)); };
+        const auto answer = std::make_shared<TextAnswer>(work(*model_, max_context, text));
+        return [this, shared, answer] { Reply(*shared, TextReply(*shared, std::move(*answer))); };
       });
-  if (!runs) Reply(*shared, ReplyFor(shared->request.path, TooMuchText()));
+  if (!runs) Reply(*shared, TextReply(*shared, TooMuchText()));
 }
 
 // --- requests for tokens ------------------------------------------------------------------------
@@ -309,7 +338,7 @@ void ApiFront::Submit(Running* running, const Prepared& prepared) {
 }
 
 void ApiFront::Refuse(Running* running, const ApiError& error) {
-  Reply(running->call, running->api->refusal(error));
+  Reply(running->call, RefusalOf(*running, error));
   FinishedRequest finished = running->Finished(MonotonicNow());
   finished.http_status = error.status;
   if (LogEnabled(LogLevel::kInfo)) {
@@ -326,7 +355,9 @@ void ApiFront::Send(Running* running, const std::string& events) {
     HttpReply head;
     head.content_type = "text/event-stream; charset=utf-8";
     head.headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
-    server_->StartStream(running->call.exchange, Decorated(std::move(head), running->call.request));
+    server_->StartStream(running->call.exchange,
+                         Decorated(std::move(head), running->call.request.path, running->id(),
+                                   options_.cors_origin));
   }
   server_->Write(running->call.exchange, events);
   running->last_write = MonotonicNow();
@@ -398,7 +429,7 @@ void ApiFront::EndWithError(Running* running, const EmitEnd& end) {
     Send(running, running->answer->OnError(error));
     server_->EndStream(running->call.exchange);
   } else {
-    Reply(running->call, running->api->refusal(error));
+    Reply(running->call, RefusalOf(*running, error));
   }
   Forget(running, finished);
 }

@@ -13,6 +13,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -67,8 +68,9 @@ class ApiFront : public HttpHandler, public GeneratorListener {
   void Reply(const ApiCall& call, HttpReply reply);
   // The call is answered with what `work` makes of its body and the model, on any thread.
   // max_context: of the cluster and the model.
-  using TextWork = HttpReply (*)(const ServedModel& model, int64_t max_context,
-                                 std::string_view body);
+  using TextAnswer = std::variant<std::string, ApiError>;  // the JSON body, or why there is none
+  using TextWork = TextAnswer (*)(const ServedModel& model, int64_t max_context,
+                                  std::string_view body);
   void AnswerText(ApiCall call, TextWork work);
   // The call is answered with what the cluster generates.
   void Generate(const GenerationApi& api, ApiCall call);
@@ -85,8 +87,6 @@ class ApiFront : public HttpHandler, public GeneratorListener {
   void Forget(Running* running, const FinishedRequest& finished);
   void KeepAlive();
   std::string MetricsText();
-  // With the headers that every answer has.
-  HttpReply Decorated(HttpReply reply, const HttpRequest& request) const;
 
   EventLoop* loop_;
   const ServedModel* model_;

@@ -3,6 +3,7 @@
 #include <boost/json.hpp>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "server/api/json_document.h"
 #include "server/api/json_writer.h"
@@ -30,13 +31,20 @@ std::string_view ErrorType(const ApiError& error) {
   }
 }
 
+// This shape has no member for the field, so the message names it.
+std::string Message(const ApiError& error) {
+  if (error.param.empty() || absl::StrContains(error.message, error.param)) return error.message;
+  return absl::StrCat(error.param, ": ", error.message);
+}
+
 std::string AnthropicErrorBody(const ApiError& error) {
   return JsonObject([&](JsonWriter& json) {
     json.Field("type", "error");
     json.Object("error", [&] {
       json.Field("type", ErrorType(error));
-      json.Field("message", error.message);
+      json.Field("message", Message(error));
     });
+    json.FieldOrNull("request_id", error.request_id);
   });
 }
 
@@ -116,7 +124,9 @@ std::string MessagesAnswer::OnEnd() {
 }
 
 std::string MessagesAnswer::OnError(const ApiError& error) const {
-  return SseEvent("error", AnthropicErrorBody(error));
+  ApiError named = error;
+  named.request_id = about_.id;
+  return SseEvent("error", AnthropicErrorBody(named));
 }
 
 std::string MessagesAnswer::Tell(const AnswerPiece& given) {

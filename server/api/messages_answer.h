@@ -46,7 +46,7 @@ class MessagesAnswer : public Answer {
   int64_t reused_tokens_ = 0;
 };
 
-// The shape of errors: {"type":"error","error":{"type","message"}}.
+// The shape of errors: {"type":"error","error":{"type","message"},"request_id"}.
 HttpReply AnthropicErrorReply(const ApiError& error);
 
 }  // namespace baton

@@ -167,6 +167,8 @@ struct HttpParser::State {
     if (bytes.size() > limits.max_header) return Bad("header too large", 431);
     return std::nullopt;
   }
+  // The path of an unfinished or malformed header: errors are answered in the shape of its API.
+  void ReadPathEarly(std::string_view bytes);
   Progress TakeHead(std::string* input);
   Progress TakeBody(std::string* input);
   std::optional<HttpParseError> ReadHead();
@@ -181,6 +183,7 @@ struct HttpParser::State {
           };
   Phase phase = Phase::kHead;
   size_t scanned = 0;     // bytes of the partial header already looked at
+  bool has_line = false;  // the request line was there
   size_t wire_bytes = 0;  // of the body
   HttpRequest request;
   HttpParseError error;
@@ -213,7 +216,21 @@ std::optional<HttpParseError> HttpParser::State::ReadHead() {
   return std::nullopt;
 }
 
+void HttpParser::State::ReadPathEarly(std::string_view bytes) {
+  if (has_line) return;
+  const size_t end = bytes.find("\r\n", scanned == 0 ? 0 : scanned - 1);
+  if (end == std::string_view::npos) return;
+  has_line = true;
+  const size_t first = bytes.find(' ');
+  const size_t last = bytes.substr(0, end).rfind(' ');
+  if (first >= last || last > end) return;
+  const std::string_view target = bytes.substr(first + 1, last - first - 1);
+  if (!target.starts_with('/') || !IsTargetText(target)) return;
+  request.path = PercentDecoded(target.substr(0, target.find('?'))).value_or("");
+}
+
 HttpParser::Progress HttpParser::State::TakeHead(std::string* input) {
+  ReadPathEarly(*input);
   const size_t end = input->find(kEndOfHead, scanned < 3 ? 0 : scanned - 3);
   const size_t size = end == std::string::npos ? input->size() : end + kEndOfHead.size();
   if (auto problem = CheckPartialHead(std::string_view(*input).substr(0, size))) {

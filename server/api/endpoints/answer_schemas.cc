@@ -45,6 +45,7 @@ constexpr NamedSchema kSchemas[] = {
     {"UsageOrNull", R"({"anyOf":[{"$ref":"#/components/schemas/Usage"},{"type":"null"}]})"},
     {"FinishReason", R"({"enum":["stop","length","tool_calls",null]})"},
     {"StopReason", R"({"type":["string","integer","null"]})"},
+    {"TokenIds", R"({"type":"array","items":{"type":"integer","minimum":0}})"},
     {"TokenLogprob",
      R"({"type":"object","required":["token","logprob","bytes"],"properties":{)"
      R"("token":{"type":"string"},"logprob":{"type":"number"},"bytes":{"anyOf":[{"type":"array",)"
@@ -70,7 +71,10 @@ constexpr NamedSchema kSchemas[] = {
      R"("index":{"type":"integer","minimum":0},"text":{"type":"string"},)"
      R"("logprobs":{"$ref":"#/components/schemas/CompletionLogprobs"},)"
      R"("finish_reason":{"$ref":"#/components/schemas/FinishReason"},)"
-     R"("stop_reason":{"$ref":"#/components/schemas/StopReason"}}}},)"
+     R"("stop_reason":{"$ref":"#/components/schemas/StopReason"},)"
+     R"("token_ids":{"$ref":"#/components/schemas/TokenIds"},)"
+     R"("baton_digests":{"type":"array","items":{"type":"string"}},)"
+     R"("prompt_token_ids":{"$ref":"#/components/schemas/TokenIds"}}}},)"
      R"("usage":{"$ref":"#/components/schemas/UsageOrNull"},"timings":{"type":"object"}}})"},
     {"ChatCompletion",
      R"({"type":"object","required":["id","object","created","model","choices","usage"],)"
@@ -86,7 +90,10 @@ constexpr NamedSchema kSchemas[] = {
      R"("$ref":"#/components/schemas/ToolCall"}}}},)"
      R"("logprobs":{"$ref":"#/components/schemas/ChatLogprobs"},)"
      R"("finish_reason":{"$ref":"#/components/schemas/FinishReason"},)"
-     R"("stop_reason":{"$ref":"#/components/schemas/StopReason"}}}},)"
+     R"("stop_reason":{"$ref":"#/components/schemas/StopReason"},)"
+     R"("token_ids":{"$ref":"#/components/schemas/TokenIds"},)"
+     R"("baton_digests":{"type":"array","items":{"type":"string"}}}}},)"
+     R"("prompt_token_ids":{"$ref":"#/components/schemas/TokenIds"},)"
      R"("usage":{"$ref":"#/components/schemas/Usage"},"timings":{"type":"object"}}})"},
     {"ChatCompletionChunk",
      R"({"type":"object","required":["id","object","created","model","choices"],"properties":{)"
@@ -100,7 +107,10 @@ constexpr NamedSchema kSchemas[] = {
      R"("tool_calls":{"type":"array","items":{"$ref":"#/components/schemas/ToolCallPiece"}}}},)"
      R"("logprobs":{"$ref":"#/components/schemas/ChatLogprobs"},)"
      R"("finish_reason":{"$ref":"#/components/schemas/FinishReason"},)"
-     R"("stop_reason":{"$ref":"#/components/schemas/StopReason"}}}},)"
+     R"("stop_reason":{"$ref":"#/components/schemas/StopReason"},)"
+     R"("token_ids":{"$ref":"#/components/schemas/TokenIds"},)"
+     R"("baton_digests":{"type":"array","items":{"type":"string"}}}}},)"
+     R"("prompt_token_ids":{"$ref":"#/components/schemas/TokenIds"},)"
      R"("usage":{"$ref":"#/components/schemas/UsageOrNull"},"timings":{"type":"object"}}})"},
     {"AnthropicBlock",
      R"({"type":"object","required":["type"],"properties":{"type":{"enum":["text","thinking",)"
@@ -120,14 +130,33 @@ constexpr NamedSchema kSchemas[] = {
      R"("stop_reason":{"enum":["end_turn","max_tokens","stop_sequence","tool_use",null]},)"
      R"("stop_sequence":{"type":["string","null"]},)"
      R"("usage":{"$ref":"#/components/schemas/AnthropicUsage"}}})"},
+    {"AnthropicDelta",
+     R"({"type":"object","required":["type"],"properties":{"type":{"enum":["text_delta",)"
+     R"("thinking_delta","input_json_delta"]},"text":{"type":"string"},)"
+     R"("thinking":{"type":"string"},"partial_json":{"type":"string"}}})"},
     {"AnthropicEvent",
-     R"({"type":"object","required":["type"],"properties":{"type":{"enum":["message_start",)"
-     R"("content_block_start","content_block_delta","content_block_stop","message_delta",)"
-     R"("message_stop","error"]}}})"},
-    {"AnthropicError",
-     R"({"type":"object","required":["type","error"],"properties":{"type":{"const":"error"},)"
-     R"("error":{"type":"object","required":["type","message"],"properties":{)"
-     R"("type":{"type":"string"},"message":{"type":"string"}}}}})"},
+     R"({"oneOf":[{"type":"object","required":["type","message"],"properties":{)"
+     R"("type":{"const":"message_start"},)"
+     R"("message":{"$ref":"#/components/schemas/AnthropicMessage"}}},)"
+     R"({"type":"object","required":["type","index","content_block"],"properties":{)"
+     R"("type":{"const":"content_block_start"},"index":{"type":"integer","minimum":0},)"
+     R"("content_block":{"$ref":"#/components/schemas/AnthropicBlock"}}},)"
+     R"({"type":"object","required":["type","index","delta"],"properties":{)"
+     R"("type":{"const":"content_block_delta"},"index":{"type":"integer","minimum":0},)"
+     R"("delta":{"$ref":"#/components/schemas/AnthropicDelta"}}},)"
+     R"({"type":"object","required":["type","index"],"properties":{)"
+     R"("type":{"const":"content_block_stop"},"index":{"type":"integer","minimum":0}}},)"
+     R"({"type":"object","required":["type","delta","usage"],"properties":{)"
+     R"("type":{"const":"message_delta"},"delta":{"type":"object","required":["stop_reason",)"
+     R"("stop_sequence"],"properties":{"stop_reason":{"enum":["end_turn","max_tokens",)"
+     R"("stop_sequence","tool_use"]},"stop_sequence":{"type":["string","null"]}}},)"
+     R"("usage":{"$ref":"#/components/schemas/AnthropicUsage"}}},)"
+     R"({"type":"object","required":["type"],"properties":{"type":{"const":"message_stop"}}},)"
+     R"({"$ref":"#/components/schemas/AnthropicError"}]})"},
+    {"AnthropicError", R"({"type":"object","required":["type","error","request_id"],"properties":{)"
+                       R"("type":{"const":"error"},"request_id":{"type":["string","null"]},)"
+                       R"("error":{"type":"object","required":["type","message"],"properties":{)"
+                       R"("type":{"type":"string"},"message":{"type":"string"}}}}})"},
     {"TokenCount", R"({"type":"object","required":["input_tokens"],"properties":{)"
                    R"("input_tokens":{"type":"integer","minimum":0}}})"},
     {"Model", R"({"type":"object","required":["id","object","created","owned_by"],"properties":{)"

@@ -42,6 +42,9 @@ such as `messages[0].content`.
 
 In a stream an error is an event `data: {"error":{...}}`, and `data: [DONE]` ends it.
 
+Answers of `/v1/messages` and the paths below it have the id as header `Request-Id` too. Their errors, in streams too,
+are `{"type":"error","error":{"type","message"},"request_id"}`.
+
 ## Fields
 
 `null` stands for an absent field. Names that stand nowhere on this page are ignored.

@@ -6,17 +6,13 @@
 namespace baton {
 namespace {
 
-HttpReply Rendered(const ServedModel& model, int64_t, std::string_view body) {
+ApiFront::TextAnswer Rendered(const ServedModel& model, int64_t, std::string_view body) {
   ApiRequest request;
-  if (auto problem = ParseApiRequest(Endpoint::kApplyTemplate, body, &request))
-    return ErrorReply(*problem);
-  if (auto problem = CheckModelName(model, request.model)) return ErrorReply(*problem);
+  if (auto problem = ParseApiRequest(Endpoint::kApplyTemplate, body, &request)) return *problem;
+  if (auto problem = CheckModelName(model, request.model)) return *problem;
   PromptText prompt;
-  if (auto problem = RenderMessages(model, request, TemplateTime(), &prompt))
-    return ErrorReply(*problem);
-  HttpReply reply;
-  reply.body = JsonObject([&](JsonWriter& json) { json.Field("prompt", prompt.text); });
-  return reply;
+  if (auto problem = RenderMessages(model, request, TemplateTime(), &prompt)) return *problem;
+  return JsonObject([&](JsonWriter& json) { json.Field("prompt", prompt.text); });
 }
 
 }  // namespace

@@ -8,20 +8,15 @@
 namespace baton {
 namespace {
 
-HttpReply Counted(const ServedModel& model, int64_t, std::string_view body) {
+ApiFront::TextAnswer Counted(const ServedModel& model, int64_t, std::string_view body) {
   ApiRequest request;
-  if (auto problem = ParseApiRequest(Endpoint::kCountTokens, body, &request))
-    return AnthropicErrorReply(*problem);
-  if (auto problem = CheckModelName(model, request.model)) return AnthropicErrorReply(*problem);
+  if (auto problem = ParseApiRequest(Endpoint::kCountTokens, body, &request)) return *problem;
+  if (auto problem = CheckModelName(model, request.model)) return *problem;
   PromptText prompt;
-  if (auto problem = RenderMessages(model, request, TemplateTime(), &prompt))
-    return AnthropicErrorReply(*problem);
+  if (auto problem = RenderMessages(model, request, TemplateTime(), &prompt)) return *problem;
   const auto tokens = model.tokenizer->Encode(prompt, false, model.segments.get());
-  if (!tokens.ok())
-    return AnthropicErrorReply(InvalidField("messages", std::string(tokens.status().message())));
-  HttpReply reply;
-  reply.body = JsonObject([&](JsonWriter& json) { json.Field("input_tokens", tokens->size()); });
-  return reply;
+  if (!tokens.ok()) return InvalidField("messages", std::string(tokens.status().message()));
+  return JsonObject([&](JsonWriter& json) { json.Field("input_tokens", tokens->size()); });
 }
 
 }  // namespace

@@ -75,35 +75,30 @@ std::string TokensBody(const ServedModel& model, int64_t max_context, const ApiR
   });
 }
 
-HttpReply Tokenized(const ServedModel& model, int64_t max_context, std::string_view body) {
+ApiFront::TextAnswer Tokenized(const ServedModel& model, int64_t max_context,
+                               std::string_view body) {
   ApiRequest request;
-  if (auto problem = ParseApiRequest(Endpoint::kTokenize, body, &request))
-    return ErrorReply(*problem);
-  if (auto problem = CheckModel(model, request)) return ErrorReply(*problem);
+  if (auto problem = ParseApiRequest(Endpoint::kTokenize, body, &request)) return *problem;
+  if (auto problem = CheckModel(model, request)) return *problem;
   PromptText prompt;
-  if (auto problem = TextOfRequest(model, request, &prompt)) return ErrorReply(*problem);
+  if (auto problem = TextOfRequest(model, request, &prompt)) return *problem;
   const bool add_special = request.add_special_tokens.value_or(!request.prompts.empty());
   const auto tokens = model.tokenizer->Encode(prompt, add_special);
-  if (!tokens.ok()) return ErrorReply(InvalidField("", std::string(tokens.status().message())));
-  HttpReply reply;
-  reply.body = TokensBody(model, max_context, request, *tokens);
-  return reply;
+  if (!tokens.ok()) return InvalidField("", std::string(tokens.status().message()));
+  return TokensBody(model, max_context, request, *tokens);
 }
 
-HttpReply Detokenized(const ServedModel& model, int64_t, std::string_view body) {
+ApiFront::TextAnswer Detokenized(const ServedModel& model, int64_t, std::string_view body) {
   ApiRequest request;
-  if (auto problem = ParseApiRequest(Endpoint::kDetokenize, body, &request))
-    return ErrorReply(*problem);
-  if (auto problem = CheckModel(model, request)) return ErrorReply(*problem);
-  if (auto problem = CheckTokenIds(model, request.tokens, "tokens")) return ErrorReply(*problem);
+  if (auto problem = ParseApiRequest(Endpoint::kDetokenize, body, &request)) return *problem;
+  if (auto problem = CheckModel(model, request)) return *problem;
+  if (auto problem = CheckTokenIds(model, request.tokens, "tokens")) return *problem;
   const auto text = model.tokenizer->Decode(request.tokens, /*skip_special_tokens=*/false);
-  if (!text.ok()) return ErrorReply(InvalidField("tokens", std::string(text.status().message())));
-  HttpReply reply;
-  reply.body = JsonObject([&](JsonWriter& json) {
+  if (!text.ok()) return InvalidField("tokens", std::string(text.status().message()));
+  return JsonObject([&](JsonWriter& json) {
     json.Field("prompt", *text);   // vLLM
     json.Field("content", *text);  // llama.cpp
   });
-  return reply;
 }
 
 }  // namespace

@@ -203,6 +203,8 @@ TEST_CASE("through the front: answers, counts, and errors in the API's shape") {
   REQUIRE(answer.ok());
   CHECK(answer->status == 200);
   CHECK(json::parse(answer->body).at("type") == "message");
+  CHECK(answer->headers.at("request-id") == answer->headers.at("x-request-id"));
+  CHECK_FALSE(client.Get("/health")->headers.contains("request-id"));
   const auto count =
       client.Post("/v1/messages/count_tokens", R"({"messages":[{"role":"user","content":"hi"}]})");
   REQUIRE(count.ok());
@@ -219,11 +221,17 @@ TEST_CASE("through the front: answers, counts, and errors in the API's shape") {
     const json::value error = json::parse(response->body);
     CHECK(error.at("type") == "error");
     CHECK(error.at("error").at("type") == type);
-    CHECK(response->headers.contains("x-request-id"));
+    const std::string id = response->headers.at("x-request-id");
+    CHECK(response->headers.at("request-id") == id);  // Anthropic's SDK reads this name
+    CHECK(std::string(error.at("request_id").as_string()) == id);
   };
   check_error("/v1/messages", "{", 400, "invalid_request_error");
   check_error("/v1/messages", Body(R"(,"model":"other")"), 404, "not_found_error");
   check_error("/v1/messages/count_tokens", R"({"messages":[]})", 400, "invalid_request_error");
+  const auto image = client.Post("/v1/messages", R"({"max_tokens":5,"messages":[{"role":"user",)"
+                                                 R"("content":[{"type":"image"}]}]})");
+  REQUIRE(image.ok());
+  CHECK_THAT(image->body, Catch::Contains("messages[0].content[0]"));
   check_error("/v1/messages/batches", "{}", 404, "not_found_error");
   served.On([&] { served.generator->refusal = absl::ResourceExhaustedError("full"); });
   check_error("/v1/messages", Body(), 429, "rate_limit_error");

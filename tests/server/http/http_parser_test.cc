@@ -180,6 +180,33 @@ TEST_CASE("sizes are bounded") {
   CHECK(status(Post("Transfer-Encoding: chunked\r\n", drip + "0\r\n\r\n")) == 413);
 }
 
+TEST_CASE("errors of the header know the path as soon as its line was there") {
+  const auto path_of = [](const std::string& bytes) {
+    std::vector<std::string> paths;
+    for (const size_t step : {size_t{1}, size_t{7}, bytes.size()}) {
+      HttpParser parser(HttpLimits{});
+      std::string input;
+      for (size_t at = 0; at < bytes.size(); at += step) {
+        input += bytes.substr(at, step);
+        if (parser.Take(&input) == HttpParser::Progress::kError) break;
+      }
+      paths.push_back(parser.request().path);
+    }
+    CHECK(paths[0] == paths[1]);
+    CHECK(paths[0] == paths[2]);
+    return paths[0];
+  };
+  CHECK(path_of("POST /v1/messages?beta=true HTTP/1.1\r\nHost: a\r\nX: " +
+                std::string(100000, 'y')) == "/v1/messages");
+  CHECK(path_of("POST /v1/mess%61ges HTTP/1.1\r\nHo") == "/v1/messages");  // came too slowly
+  CHECK(path_of("POST /v1/messages HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n") ==
+        "/v1/messages");
+  CHECK(path_of("POST /v1/messages").empty());
+  CHECK(path_of("POST http://a/v1 HTTP/1.1\r\n").empty());
+  CHECK(path_of("POST /%00 HTTP/1.1\r\n").empty());
+  CHECK(path_of("GARBAGE\r\nX: a b c\r\n").empty());
+}
+
 TEST_CASE("an empty chunked body in three pieces, which older parsers trip over") {
   HttpParser parser{HttpLimits()};
   std::string input = Post("Transfer-Encoding: chunked\r\n", "0\r\n");
