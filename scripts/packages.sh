@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the missing Debian packages that the build needs. Safe to run again.
+# Installs the missing Debian packages that the build and the tests need. Safe to run again.
 set -euo pipefail
 
 packages=(
@@ -7,6 +7,7 @@ packages=(
   libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler libabsl-dev libucx-dev
   prometheus-cpp-dev libyaml-cpp-dev catch2 libboost1.81-dev libboost-json1.81-dev
   libboost-system1.81-dev libssl-dev libcli11-dev libxxhash-dev libzstd-dev zlib1g-dev libdnnl-dev curl
+  python3-venv
 )
 # Any cargo from this version on works; Debian's plain rustc is older, rustc-web is not.
 min_rust=1.87
@@ -15,6 +16,8 @@ if [ -z "$have_rust" ] || ! command -v cargo >/dev/null ||
    [ "$(printf '%s\n%s\n' "$min_rust" "$have_rust" | sort -V | head -1)" != "$min_rust" ]; then
   packages+=(rustc-web cargo-web)
 fi
+# Node.js of another source brings its npm along, which Debian's packages would not go with.
+if ! command -v node >/dev/null || ! command -v npm >/dev/null; then packages+=(nodejs npm); fi
 
 missing=()
 for package in "${packages[@]}"; do
