@@ -12,6 +12,7 @@
 
 #include "absl/time/time.h"
 #include "router/router.h"
+#include "server/api/answer_store.h"
 #include "server/api/api_error.h"
 #include "server/api/generated_text.h"
 #include "server/api/prepared_prompt.h"
@@ -23,7 +24,9 @@ struct AnswerAbout {
   std::string id{};     // the request's, without a prefix
   int64_t created = 0;  // seconds since 1970
   std::string system_fingerprint{};
-  absl::Duration text_time{};  // what parsing, template and tokenizing took
+  absl::Duration text_time{};    // what parsing, template and tokenizing took
+  std::string unique_id{};       // differs from that of every other answer
+  AnswerStore* store = nullptr;  // for answers that are to be stored; null: none is
 };
 
 class Answer {
@@ -37,8 +40,15 @@ class Answer {
   virtual std::string OnChoiceEnd(size_t choice, const EmitEnd& end) = 0;
   // After the end of all choices: the rest of the stream, or the whole body.
   virtual std::string OnEnd() = 0;
-  // The end of a stream that has begun and failed.
-  virtual std::string OnError(const ApiError& error) const = 0;
+  // The answer has failed. Returns the end of a stream that has begun.
+  virtual std::string OnError(const ApiError& error) = 0;
+
+  // Later tokens are no part of the answer: it ends as it is, or its client has gone.
+  virtual void Cancel() { cancelled_ = true; }
+  bool cancelled() const { return cancelled_; }
+  // The id by which a client may ask for the answer while it runs; empty: by none.
+  virtual std::string stored_id() const { return ""; }
+  virtual void Discard() {}  // is not stored any more
 
   size_t n_choices() const { return texts_.size(); }
   const GeneratedText& text(size_t choice) const { return texts_[choice]; }
@@ -52,6 +62,9 @@ class Answer {
 
   const size_t choices_per_prompt_;
   std::vector<GeneratedText> texts_;  // by choice
+
+ private:
+  bool cancelled_ = false;
 };
 
 }  // namespace baton

@@ -115,7 +115,7 @@ HttpReply Preflight(const HttpRequest& request, const std::string& cors_origin) 
   reply.content_type.clear();
   if (!cors_origin.empty()) {
     const std::string& asked = request.asked_headers;
-    reply.headers = {{"Access-Control-Allow-Methods", "GET, POST"},
+    reply.headers = {{"Access-Control-Allow-Methods", "GET, POST, DELETE"},
                      {"Access-Control-Allow-Headers", asked.empty() ? "*, Authorization" : asked},
                      {"Access-Control-Max-Age", "600"},
                      {"Vary", "Access-Control-Request-Headers"}};
@@ -124,21 +124,6 @@ HttpReply Preflight(const HttpRequest& request, const std::string& cors_origin) 
 }
 
 }  // namespace
-
-// Result of the text work on a body.
-struct ApiFront::Prepared {
-  ApiRequest request;
-  std::vector<PreparedPrompt> prompts;
-  std::optional<ApiError> error;
-
-  // Any thread.
-  void Fill(const GenerationApi& api, const ServedModel& model, const RequestSettings& settings,
-            int64_t max_context, const std::string& body) {
-    error = api.parse(body, settings, &request);
-    if (!error) error = CheckModelName(model, request.model);
-    if (!error) error = PreparePrompts(model, request, max_context, TemplateTime(), &prompts);
-  }
-};
 
 ApiFront::ApiFront(EventLoop* loop, const ServedModel* model, Generator* generator, TextPool* pool,
                    MetricsRegistry* registry, std::span<const Route> routes,
@@ -151,6 +136,7 @@ ApiFront::ApiFront(EventLoop* loop, const ServedModel* model, Generator* generat
       options_(WithMeasuredText(options, *model)),
       facts_(facts),
       choices_(generator),
+      answers_(options_.answers, &choices_),
       metrics_(registry, model->name, model->max_context, facts.version),
       metrics_page_(loop, kMetricsPause, [this] { return MetricsText(); }),
       text_calls_(loop, pool, options_.inline_text),
@@ -230,14 +216,10 @@ void ApiFront::Reply(const ApiCall& call, HttpReply reply) {
                                           call.request.request_id, options_.cors_origin));
 }
 
-bool ApiFront::IsReady() const {
-  const ClusterView view = generator_->View();
-  return !draining_ && !view.draining && view.prefill_workers > 0 && view.decode_workers > 0;
-}
-
-ApiError ApiFront::NotReady() const {
+std::optional<ApiError> ApiFront::NotReady() const {
   if (draining_) return HttpError(503, "The server is shutting down.", "shutting_down");
   const ClusterView view = generator_->View();
+  if (!view.draining && view.prefill_workers > 0 && view.decode_workers > 0) return std::nullopt;
   const int present = view.prefill_workers + view.decode_workers;
   std::string message = "Loading model";
   if (facts_.expected_workers > 0) {
@@ -248,7 +230,7 @@ ApiError ApiFront::NotReady() const {
 }
 
 std::string ApiFront::MetricsText() {
-  metrics_.SetView(generator_->View(), IsReady());
+  metrics_.SetView(generator_->View(), !NotReady());
   return registry_->Text();
 }
 
@@ -277,23 +259,40 @@ void ApiFront::Generate(const GenerationApi& api, ApiCall call) {
   running->arrived = MonotonicNow();
   running_.emplace(id, std::move(owned));
   if (draining_) {
-    Refuse(running, NotReady());
+    Refuse(running, *NotReady());
     return;
   }
   const int64_t max_context = model_->MaxContext(View().max_context);
   const bool runs = text_calls_.Run(
       id, std::move(body),
       [this, running, max_context, &api](const std::string& text) -> TextCalls::Finish {
-        const auto prepared = std::make_shared<Prepared>();
-        prepared->Fill(api, *model_, options_.requests, max_context, text);
+        const auto prepared = std::make_shared<PreparedRequest>();
+        prepared->Read(api, *model_, options_.requests, max_context, text);
         return [this, running, prepared] { OnPrepared(running, prepared); };
       });
   if (!runs) Refuse(running, TooMuchText());
 }
 
+// The conversation of a response that the request goes on with is found here, where the store is.
 // A grammar is compiled before anything is submitted, so that a wrong one is a 400; on the pool,
 // for that takes long.
-void ApiFront::OnPrepared(Running* running, std::shared_ptr<Prepared> prepared) {
+void ApiFront::OnPrepared(Running* running, Prepared prepared) {
+  if (prepared->needs_conversation()) {
+    std::string conversation;
+    if (auto problem = answers_.FindConversation(prepared->request, &conversation)) {
+      Refuse(running, *problem);
+      return;
+    }
+    const bool runs = text_calls_.Run(
+        running->call.exchange, std::move(conversation),
+        [this, running, prepared, max_context = model_->MaxContext(View().max_context)](
+            const std::string& whole) -> TextCalls::Finish {
+          prepared->GoOn(*model_, max_context, whole);
+          return [this, running, prepared] { OnPrepared(running, prepared); };
+        });
+    if (!runs) Refuse(running, TooMuchText());
+    return;
+  }
   // All prompts of a request have one grammar.
   const GrammarSpec grammar =
       prepared->error ? GrammarSpec() : prepared->prompts.front().generate.sampling.grammar;
@@ -312,7 +311,7 @@ void ApiFront::OnPrepared(Running* running, std::shared_ptr<Prepared> prepared) 
   if (!runs) Refuse(running, TooMuchText());
 }
 
-void ApiFront::Submit(Running* running, const Prepared& prepared) {
+void ApiFront::Submit(Running* running, const PreparedRequest& prepared) {
   running->stream = prepared.request.stream;
   running->text_time = MonotonicNow() - running->arrived;
   if (prepared.error) {
@@ -323,16 +322,19 @@ void ApiFront::Submit(Running* running, const Prepared& prepared) {
   const AnswerAbout about{.id = running->id(),
                           .created = absl::ToUnixSeconds(absl::Now()),
                           .system_fingerprint = SystemFingerprint(view),
-                          .text_time = running->text_time};
+                          .text_time = running->text_time,
+                          .unique_id = absl::StrFormat("%016x%016x", RandomId(), RandomId()),
+                          .store = &answers_.store()};
   auto answer = running->api->answer(*model_, prepared.request, prepared.prompts, about);
   const absl::Status refused = choices_.Submit(running, prepared.prompts, answer->n_choices());
   if (!refused.ok()) {
     const bool none_yet = absl::IsUnavailable(refused) && view.prefill_workers == 0;
-    Refuse(running, none_yet ? NotReady() : FromClusterStatus(refused));
+    Refuse(running, none_yet ? *NotReady() : FromClusterStatus(refused));
     return;
   }
   metrics_.OnStarted();
   running->answer = std::move(answer);
+  answers_.OnStarted(running);
   running->last_write = MonotonicNow();
   if (running->stream && !keepalive_set_) KeepAlive();
 }
@@ -387,7 +389,7 @@ void ApiFront::OnEnd(const EmitEnd& end) {
   choices_.Forget(end.request_id);
   running->OnChoiceEnd(index, end);
   const bool completed = end.reason == EndReason::kStopToken || end.reason == EndReason::kLength ||
-                         running->answer->text(index).stopped();
+                         running->answer->text(index).stopped() || running->answer->cancelled();
   if (running->is_gone) {
     if (!running->ended()) return;
     FinishedRequest finished = running->Finished(MonotonicNow());
@@ -425,8 +427,9 @@ void ApiFront::EndWithError(Running* running, const EmitEnd& end) {
   const ApiError error = FromClusterStatus(status);
   finished.failed = running->stream_started;
   finished.http_status = running->stream_started ? 200 : error.status;
+  const std::string rest = running->answer->OnError(error);
   if (running->stream_started) {
-    Send(running, running->answer->OnError(error));
+    Send(running, rest);
     server_->EndStream(running->call.exchange);
   } else {
     Reply(running->call, RefusalOf(*running, error));
@@ -446,12 +449,15 @@ void ApiFront::OnGone(ExchangeId id) {
     return;
   }
   running->is_gone = true;
+  running->answer->Cancel();
+  answers_.OnForgotten(*running);
   gone_.emplace(id, std::move(found->second));
   running_.erase(found);
   choices_.CancelAll(running, /*forget=*/false);
 }
 
 void ApiFront::Forget(Running* running, const FinishedRequest& finished) {
+  answers_.OnForgotten(*running);
   metrics_.OnFinished(finished);
   if (!finished.finish.empty()) running->Log(finished);
   const ExchangeId id = running->call.exchange;

@@ -19,10 +19,12 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
 #include "common/metrics.h"
+#include "server/api/answer_desk.h"
 #include "server/api/api_front_options.h"
 #include "server/api/front_metrics.h"
 #include "server/api/generation_api.h"
 #include "server/api/generator.h"
+#include "server/api/prepared_request.h"
 #include "server/api/routes.h"
 #include "server/api/running_request.h"
 #include "server/api/served_model.h"
@@ -62,8 +64,8 @@ class ApiFront : public HttpHandler, public GeneratorListener {
   const ApiFrontFacts& facts() const { return facts_; }
   PacedPage& metrics_page() { return metrics_page_; }
   ClusterView View() const { return generator_->View(); }
-  bool IsReady() const;       // to serve
-  ApiError NotReady() const;  // why not
+  std::optional<ApiError> NotReady() const;  // to serve, and why not; nothing: ready
+  AnswerDesk& answers() { return answers_; }
   // Once per call that is not given to Generate.
   void Reply(const ApiCall& call, HttpReply reply);
   // The call is answered with what `work` makes of its body and the model, on any thread.
@@ -77,9 +79,9 @@ class ApiFront : public HttpHandler, public GeneratorListener {
 
  private:
   using Running = RunningRequest;
-  struct Prepared;
-  void OnPrepared(Running* running, std::shared_ptr<Prepared> prepared);
-  void Submit(Running* running, const Prepared& prepared);
+  using Prepared = std::shared_ptr<PreparedRequest>;
+  void OnPrepared(Running* running, Prepared prepared);
+  void Submit(Running* running, const PreparedRequest& prepared);
   void Refuse(Running* running, const ApiError& error);
   void Send(Running* running, const std::string& events);
   void Complete(Running* running);
@@ -96,6 +98,7 @@ class ApiFront : public HttpHandler, public GeneratorListener {
   const ApiFrontOptions options_;
   const ApiFrontFacts facts_;
   SubmittedChoices choices_;  // of requests in running_ and gone_
+  AnswerDesk answers_;
   HttpServer* server_ = nullptr;
   FrontMetrics metrics_;
   PacedPage metrics_page_;

@@ -17,6 +17,7 @@ void DeclareApiFront(ApiFrontOptions* options, Settings* settings) {
       "bodies up to this size are tokenized on the front thread, if 0.5 ms suffice for them");
   settings->Bytes("server.text_cache", &options->text_cache, 0, int64_t{64} << 30,
                   "tokens of messages that were tokenized before; 0 = none are kept");
+  DeclareAnswerStore(&options->answers, settings);
 }
 
 }  // namespace baton

@@ -6,6 +6,7 @@
 
 #include "absl/time/time.h"
 #include "common/settings.h"
+#include "server/api/answer_store.h"
 #include "server/api/api_request.h"
 
 namespace baton {
@@ -21,6 +22,7 @@ struct ApiFrontOptions {
   int64_t inline_text = 4 << 10;
   // Bytes of the SegmentCache (text/segment_cache.h); 0: none.
   int64_t text_cache = 64 << 20;
+  AnswerStoreOptions answers;
 };
 
 // Declares the settings server.* of the API.

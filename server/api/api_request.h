@@ -13,6 +13,7 @@
 
 #include "common/sampling_params.h"
 #include "server/api/api_error.h"
+#include "server/api/response_request.h"
 #include "text/tools/tool_grammar.h"
 
 namespace baton {
@@ -23,8 +24,10 @@ enum class Endpoint {
   kTokenize,
   kDetokenize,
   kApplyTemplate,
-  kMessages,    // of Anthropic's API
-  kCountTokens  // of a conversation for kMessages
+  kMessages,     // of Anthropic's API
+  kCountTokens,  // of a conversation for kMessages
+  kResponses,
+  kStoredChat  // a change of a stored chat completion
 };
 
 // Decision about calling tools: the model's, the request's, or the request's by a tool's name.
@@ -38,7 +41,10 @@ struct RequestSettings {
 struct ApiRequest {
   Endpoint endpoint = Endpoint::kCompletions;
   // The answer goes on with a conversation.
-  bool is_chat() const { return endpoint == Endpoint::kChat || endpoint == Endpoint::kMessages; }
+  bool is_chat() const {
+    return endpoint == Endpoint::kChat || endpoint == Endpoint::kMessages ||
+           endpoint == Endpoint::kResponses;
+  }
   std::string model;  // empty = the served one
 
   // completions: one or more prompts, each as text or as token ids (with chat: at most one, ids).
@@ -98,6 +104,10 @@ struct ApiRequest {
   bool timings = false;
   bool digests = false;
 
+  bool store = false;    // clients may ask for the answer again
+  std::string metadata;  // JSON object, or empty
+  ResponseRequest response{};
+
   // tokenize: beside the ids, their text. detokenize: the ids.
   bool token_strings = false;
   bool with_pieces = false;
@@ -109,5 +119,9 @@ struct ApiRequest {
 // fields are those of the table (fields/field.h).
 std::optional<ApiError> ParseApiRequest(Endpoint endpoint, std::string_view body,
                                         ApiRequest* request, const RequestSettings& settings = {});
+
+// request->messages from the conversation of a request to /v1/responses: behind its instructions,
+// without so many messages at the beginning.
+std::optional<ApiError> ReadConversation(size_t n_left_out, ApiRequest* request);
 
 }  // namespace baton

@@ -112,7 +112,7 @@ std::string CompletionAnswer::OnEnd() {
   return events + kSseDone;
 }
 
-std::string CompletionAnswer::OnError(const ApiError& error) const {
+std::string CompletionAnswer::OnError(const ApiError& error) {
   return SseEvent(ErrorBody(error)) + kSseDone;
 }
 

@@ -47,7 +47,7 @@ class CompletionAnswer : public Answer {
   std::string OnToken(size_t choice, const EmitToken& token) override;
   std::string OnChoiceEnd(size_t choice, const EmitEnd& end) override;
   std::string OnEnd() override;
-  std::string OnError(const ApiError& error) const override;
+  std::string OnError(const ApiError& error) override;
 
  private:
   // Holds what a choice has to tell and has not told yet: everything, if the answer is not

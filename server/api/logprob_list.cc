@@ -66,21 +66,24 @@ std::vector<ReportedToken> LogprobList::TakeUpTo(size_t n) {
   return taken;
 }
 
+void WriteTokenLogprobs(JsonWriter& json, const LogprobForm& form,
+                        const std::vector<ReportedToken>& tokens) {
+  for (const ReportedToken& token : tokens) {
+    json.Object([&] {
+      WriteToken(json, form, {token.token, token.logprob}, token.bytes);
+      json.Array("top_logprobs", [&] {
+        for (const TokenLogprob& other : Listed(form, token)) {
+          json.Object([&] { WriteToken(json, form, other, BytesOf(form, other.token)); });
+        }
+      });
+    });
+  }
+}
+
 void WriteChatLogprobs(JsonWriter& json, const LogprobForm& form,
                        const std::vector<ReportedToken>& tokens) {
   json.Object("logprobs", [&] {
-    json.Array("content", [&] {
-      for (const ReportedToken& token : tokens) {
-        json.Object([&] {
-          WriteToken(json, form, {token.token, token.logprob}, token.bytes);
-          json.Array("top_logprobs", [&] {
-            for (const TokenLogprob& other : Listed(form, token)) {
-              json.Object([&] { WriteToken(json, form, other, BytesOf(form, other.token)); });
-            }
-          });
-        });
-      }
-    });
+    json.Array("content", [&] { WriteTokenLogprobs(json, form, tokens); });
     json.Field("refusal", nullptr);
   });
 }

@@ -44,6 +44,9 @@ struct LogprobForm {
   size_t n_named = 0;  // SamplingParams::logprob_tokens, the last entries of EmitToken::logprobs
 };
 
+// Entries {token, logprob, bytes, top_logprobs}, into an open array.
+void WriteTokenLogprobs(JsonWriter& json, const LogprobForm& form,
+                        const std::vector<ReportedToken>& tokens);
 // The member "logprobs" of a choice: {"content":[{token, logprob, bytes, top_logprobs}],...}.
 void WriteChatLogprobs(JsonWriter& json, const LogprobForm& form,
                        const std::vector<ReportedToken>& tokens);

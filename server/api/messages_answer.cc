@@ -123,7 +123,7 @@ std::string MessagesAnswer::OnEnd() {
   });
 }
 
-std::string MessagesAnswer::OnError(const ApiError& error) const {
+std::string MessagesAnswer::OnError(const ApiError& error) {
   ApiError named = error;
   named.request_id = about_.id;
   return SseEvent("error", AnthropicErrorBody(named));

@@ -20,7 +20,7 @@ class MessagesAnswer : public Answer {
   std::string OnToken(size_t choice, const EmitToken& token) override;
   std::string OnChoiceEnd(size_t choice, const EmitEnd& end) override;
   std::string OnEnd() override;
-  std::string OnError(const ApiError& error) const override;
+  std::string OnError(const ApiError& error) override;
 
  private:
   enum class Block { kNone, kThinking, kText, kCall };

@@ -3,8 +3,18 @@
 namespace baton {
 namespace {
 
-// Whether `path` is one of the pattern's; if so, *rest is what stands for its *.
+constexpr std::string_view kIdPattern = "{id}";
+
+// Whether `path` is one of the pattern's; if so, *rest is what stands for its * or {id}.
 bool Matches(std::string_view pattern, std::string_view path, std::string_view* rest) {
+  if (const size_t at = pattern.find(kIdPattern); at != std::string_view::npos) {
+    const std::string_view after = pattern.substr(at + kIdPattern.size());
+    if (path.size() <= at + after.size() || !path.starts_with(pattern.substr(0, at)) ||
+        !path.ends_with(after))
+      return false;
+    *rest = path.substr(at, path.size() - at - after.size());
+    return rest->find('/') == std::string_view::npos;
+  }
   if (!pattern.ends_with('*')) return path == pattern;
   pattern.remove_suffix(1);
   if (!path.starts_with(pattern)) return false;

@@ -17,12 +17,13 @@ class ApiFront;
 struct ApiCall {
   ExchangeId exchange = 0;
   HttpRequest request;   // request_id: the client's if it is plain, else made by ApiFront
-  std::string argument;  // what stands for the * of the route's path
+  std::string argument;  // what stands for the * or {id} of the route's path
 };
 
 struct Route {
   std::string_view method;  // GET: HEAD too
-  std::string_view path;    // a * at its end stands for any rest
+  // A * at its end stands for any rest, {id} for a part without a slash.
+  std::string_view path;
   // Replies through the front, now or later. Front thread. Null: the path is known from other
   // servers and answered 501 not_supported before its body is read.
   void (*answer)(ApiFront& front, ApiCall call);

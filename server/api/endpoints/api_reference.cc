@@ -20,7 +20,7 @@ the server answers at `/openapi.json`.
 )";
 
 constexpr char kErrors[] = R"(
-`*` is the name of a model. `--served-model-name A --served-model-name B` serves the model under several names; the
+`*` is the name of a model, `{id}` that of a stored answer. `--served-model-name A --served-model-name B` serves the model under several names; the
 first one is in answers.
 
 Every answer has the header `X-Request-Id`: the client's, if it is up to 128 letters, digits and `.`, `_`, `:`, `-`.
@@ -33,7 +33,7 @@ such as `messages[0].content`.
 | 400 | `invalid_type`, `invalid_value`, `missing_required_parameter` | the field at `param` is wrong; the message has the range |
 | 400 | `unsupported_parameter` | the field at `param` is known and not supported |
 | 400 | `context_length_exceeded` | prompt and `max_tokens` are longer than the context; `n_prompt_tokens` and `n_ctx` are told |
-| 404 | `not_found`, `model_not_found` | no such path; no such model |
+| 404 | `not_found`, `model_not_found`, `previous_response_not_found` or null | no such path; no such model; no such stored answer |
 | 405, 408, 413, 415, 431 | `method_not_allowed`, `request_too_large` or null | the request's form |
 | 429 | `server_overloaded` | the queue is full; `Retry-After` tells when to try again |
 | 500 | `workers_lost` or null | the server failed |

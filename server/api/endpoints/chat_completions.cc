@@ -1,6 +1,7 @@
 // POST /v1/chat/completions: OpenAI's chat, messages through the model's template.
 #include "server/api/completion_answer.h"
 #include "server/api/endpoints/endpoints.h"
+#include "server/api/stored_chat_answer.h"
 
 namespace baton {
 namespace {
@@ -82,7 +83,13 @@ const GenerationApi kChatCompletionsApi = {
         [](std::string_view body, const RequestSettings& settings, ApiRequest* request) {
           return ParseApiRequest(Endpoint::kChat, body, request, settings);
         },
-    .answer = AnswerOfForm<kForm>,
+    .answer = [](const ServedModel& model, const ApiRequest& request,
+                 const std::vector<PreparedPrompt>& prompts,
+                 const AnswerAbout& about) -> std::unique_ptr<Answer> {
+      if (!request.store || about.store == nullptr)
+        return std::make_unique<CompletionAnswer>(kForm, model, request, prompts, about);
+      return std::make_unique<StoredChatAnswer>(kForm, model, request, prompts, about);
+    },
     .refusal = ErrorReply,
 };
 

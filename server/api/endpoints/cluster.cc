@@ -10,7 +10,7 @@ void AnswerCluster(ApiFront& front, ApiCall call) {
   reply.body = JsonObject([&](JsonWriter& json) {
     json.Field("object", "cluster");
     json.Field("model", front.model().name);
-    json.Field("ready", front.IsReady());
+    json.Field("ready", !front.NotReady());
     json.Field("draining", view.draining);
     json.Field("max_context", front.model().MaxContext(view.max_context));
     json.Object("workers", [&] {

@@ -21,6 +21,21 @@ extern const GenerationApi kMessagesApi;
 void AnswerMessages(ApiFront& front, ApiCall call);
 void AnswerCountTokens(ApiFront& front, ApiCall call);
 
+// responses.cc: OpenAI's other API for conversations, with those that are stored.
+extern const GenerationApi kResponsesApi;
+void AnswerResponses(ApiFront& front, ApiCall call);
+void AnswerResponse(ApiFront& front, ApiCall call);
+void AnswerDeleteResponse(ApiFront& front, ApiCall call);
+void AnswerCancelResponse(ApiFront& front, ApiCall call);
+void AnswerInputItems(ApiFront& front, ApiCall call);
+
+// stored_chats.cc: chat completions that were to be stored.
+void AnswerStoredChats(ApiFront& front, ApiCall call);
+void AnswerStoredChat(ApiFront& front, ApiCall call);
+void AnswerChangeStoredChat(ApiFront& front, ApiCall call);
+void AnswerDeleteStoredChat(ApiFront& front, ApiCall call);
+void AnswerStoredMessages(ApiFront& front, ApiCall call);
+
 // models.cc: the list, and one by its name.
 void AnswerModels(ApiFront& front, ApiCall call);
 void AnswerModel(ApiFront& front, ApiCall call);

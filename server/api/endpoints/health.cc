@@ -5,10 +5,10 @@
 namespace baton {
 
 void AnswerHealth(ApiFront& front, ApiCall call) {
-  if (front.IsReady()) {
-    AnswerLive(front, std::move(call));
+  if (const auto error = front.NotReady()) {
+    front.Reply(call, ErrorReply(*error));
   } else {
-    front.Reply(call, ErrorReply(front.NotReady()));
+    AnswerLive(front, std::move(call));
   }
 }
 

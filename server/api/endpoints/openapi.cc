@@ -2,6 +2,7 @@
 // the table of fields.
 #include <algorithm>
 
+#include "absl/strings/ascii.h"
 #include "server/api/endpoints/answer_schemas.h"
 #include "server/api/endpoints/endpoints.h"
 #include "server/api/fields/field_schema.h"
@@ -16,12 +17,24 @@ struct Content {
   std::string_view answer;   // a name of NamedSchemas; empty: text
   std::string_view request;  // the name of its bodies' schema; empty: no body
   Endpoint endpoint = Endpoint::kCompletions;
-  std::string_view event = "";  // of a stream; empty: not streamed
+  std::string_view event = "";   // of a stream; empty: not streamed
+  std::string_view method = "";  // empty: any
 };
 constexpr Content kContents[] = {
     {"/v1/completions", "Completion", "CompletionRequest", Endpoint::kCompletions, "Completion"},
     {"/v1/chat/completions", "ChatCompletion", "ChatCompletionRequest", Endpoint::kChat,
-     "ChatCompletionChunk"},
+     "ChatCompletionChunk", "POST"},
+    {"/v1/chat/completions", "StoredList", ""},
+    {"/v1/chat/completions/{id}", "ChatCompletion", "StoredChatChange", Endpoint::kStoredChat, "",
+     "POST"},
+    {"/v1/chat/completions/{id}", "Deleted", "", Endpoint::kStoredChat, "", "DELETE"},
+    {"/v1/chat/completions/{id}", "ChatCompletion", ""},
+    {"/v1/chat/completions/{id}/messages", "StoredList", ""},
+    {"/v1/responses", "Response", "ResponsesRequest", Endpoint::kResponses, "ResponseEvent"},
+    {"/v1/responses/{id}", "Deleted", "", Endpoint::kResponses, "", "DELETE"},
+    {"/v1/responses/{id}", "Response", ""},
+    {"/v1/responses/{id}/cancel", "Response", ""},
+    {"/v1/responses/{id}/input_items", "StoredList", ""},
     {"/v1/messages", "AnthropicMessage", "MessagesRequest", Endpoint::kMessages, "AnthropicEvent"},
     {"/v1/messages/count_tokens", "TokenCount", "CountTokensRequest", Endpoint::kCountTokens},
     {"/tokenize", "Tokens", "TokenizeRequest", Endpoint::kTokenize},
@@ -41,9 +54,12 @@ constexpr Content kContents[] = {
     {"/openapi.json", "", ""},
 };
 
-const Content* ContentOf(std::string_view path) {
-  const auto* found = std::find_if(std::begin(kContents), std::end(kContents),
-                                   [&](const Content& content) { return content.path == path; });
+const Content* ContentOf(const Route& route) {
+  const auto* found =
+      std::find_if(std::begin(kContents), std::end(kContents), [&](const Content& content) {
+        return content.path == route.path &&
+               (content.method.empty() || content.method == route.method);
+      });
   return found == std::end(kContents) ? nullptr : found;
 }
 
@@ -82,13 +98,19 @@ void WriteSuccess(JsonWriter& json, const Route& route, const Content* content) 
 }
 
 void WriteOperation(JsonWriter& json, const Route& route) {
-  const Content* content = ContentOf(route.path);
-  json.Object(route.method == "GET" ? "get" : "post", [&] {
+  const Content* content = ContentOf(route);
+  json.Object(absl::AsciiStrToLower(std::string(route.method)), [&] {
     json.Field("summary", route.summary);
-    if (route.path.ends_with('*')) {
-      json.JsonField(
-          "parameters",
-          R"([{"name":"model","in":"path","required":true,"schema":{"type":"string"}}])");
+    const bool has_id = route.path.find("{id}") != std::string_view::npos;
+    if (has_id || route.path.ends_with('*')) {
+      json.Array("parameters", [&] {
+        json.Object([&] {
+          json.Field("name", has_id ? "id" : "model");
+          json.Field("in", "path");
+          json.Field("required", true);
+          json.JsonField("schema", R"({"type":"string"})");
+        });
+      });
     }
     if (content != nullptr && !content->request.empty()) {
       json.Object("requestBody", [&] {

@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/api/fields/field.h"
+#include "server/api/generated_text.h"
 
 namespace baton {
 namespace {
@@ -85,12 +86,40 @@ FieldProblem ParseReasoningFormat(const std::string& path, const json::value& va
   return std::nullopt;
 }
 
+// As OpenAI: up to 16 texts of up to 512 characters, under names of up to 64.
+FieldProblem ReadMetadata(const std::string& path, const json::value& value, ApiRequest* request) {
+  constexpr size_t kMaxPairs = 16, kMaxName = 64, kMaxText = 512;
+  const json::object* pairs = value.if_object();
+  if (pairs == nullptr) return WrongType(path, value, "an object");
+  if (pairs->size() > kMaxPairs)
+    return TooMany(path, static_cast<int64_t>(kMaxPairs), "entries", pairs->size());
+  const auto is_longer = [](std::string_view text, size_t max) {
+    return Characters(text) > static_cast<int64_t>(max);
+  };
+  for (const auto& [key, entry] : *pairs) {
+    const std::string name(key.data(), key.size());
+    if (is_longer(name, kMaxName))
+      return InvalidField(
+          path, absl::StrCat("Names in ", path, " may have at most ", kMaxName, " characters."));
+    const std::string entry_path = absl::StrCat(path, ".", name);
+    if (!entry.is_string()) return WrongType(entry_path, entry, "a string");
+    if (is_longer(TextOf(entry.get_string()), kMaxText))
+      return InvalidField(entry_path,
+                          absl::StrCat(entry_path, " may have at most ", kMaxText, " characters."));
+  }
+  request->metadata = json::serialize(value);
+  return std::nullopt;
+}
+
 constexpr char kCountSchema[] = R"({"type":"integer","minimum":0,"maximum":20})";
 constexpr char kCountOrFalseSchema[] =
     R"({"anyOf":[{"type":"integer","minimum":0,"maximum":20},{"const":false}]})";
 constexpr char kBoolSchema[] = R"({"type":"boolean"})";
 constexpr char kIdsSchema[] =
     R"({"type":"array","maxItems":128,"items":{"type":"integer","minimum":0}})";
+constexpr char kMetadataSchema[] =
+    R"({"type":"object","maxProperties":16,"propertyNames":{"maxLength":64},)"
+    R"("additionalProperties":{"type":"string","maxLength":512}})";
 constexpr char kStreamOptionsSchema[] =
     R"({"type":"object","properties":{"include_usage":{"type":["boolean","null"]},)"
     R"("continuous_usage_stats":{"type":["boolean","null"]}}})";
@@ -99,7 +128,7 @@ constexpr char kStreamOptionsSchema[] =
 
 std::span<const Field> AnswerFields() {
   static const std::vector<Field> kRows = {
-      {"stream", kAtGeneration, BoolRule{&ApiRequest::stream}, "false",
+      {"stream", kAtOpenAi, BoolRule{&ApiRequest::stream}, "false",
        "The answer comes as server-sent events"},
       {"stream_options", kAtGeneration,
        OwnRule{ParseStreamOptions, kStreamOptionsSchema,
@@ -108,6 +137,13 @@ std::span<const Field> AnswerFields() {
        "",
        "include_usage: an event with the usage ends the stream; continuous_usage_stats: with "
        "include_usage, every event has it"},
+      {"store", kAtChat | kAtResponses, BoolRule{&ApiRequest::store},
+       "false for a chat, true for a response",
+       "The answer is kept, up to server.max_stored_answers, and can be asked for by its id"},
+      {"metadata", kAtChat | kAtResponses | kAtStoredChat,
+       OwnRule{Parse<ReadMetadata>, kMetadataSchema, R"([{},{"a":"b"}])",
+               R"([7,[],{"a":7},{"a":["b"]}])"},
+       "", "The client's own notes, told again with the stored answer"},
       {"stream_interval", kAtGeneration,
        IntRule{&ApiRequest::stream_interval, static_cast<int64_t>(Limits::kStreamInterval.min),
                static_cast<int64_t>(Limits::kStreamInterval.max)},
@@ -131,11 +167,11 @@ std::span<const Field> AnswerFields() {
        "Tokens whose log-probabilities are told at each position"},
       {"return_tokens_as_token_ids", kAtGeneration, BoolRule{&ApiRequest::tokens_as_ids}, "false",
        "Tokens of logprobs are written as token_id:N"},
-      {"prompt_logprobs", kAtGeneration,
+      {"prompt_logprobs", kAtOpenAi,
        RefusedRule{"log-probabilities are told of generated tokens only", {"false"}}, "", ""},
       {"return_token_ids", kAtGeneration, BoolRule{&ApiRequest::return_token_ids}, "false",
        "The answer has prompt_token_ids and token_ids"},
-      {"skip_special_tokens", kAtGeneration, BoolRule{&ApiRequest::skip_special_tokens}, "true",
+      {"skip_special_tokens", kAtOpenAi, BoolRule{&ApiRequest::skip_special_tokens}, "true",
        "Special tokens have no text"},
       {"include_stop_str_in_output", kAtGeneration, BoolRule{&ApiRequest::include_stop}, "false",
        "The stop string stays in the text"},
@@ -143,10 +179,10 @@ std::span<const Field> AnswerFields() {
        "The answer has the milliseconds of each part of the request's life"},
       {"baton_digest", kAtGeneration, BoolRule{&ApiRequest::digests}, "false",
        "The answer has a hash of the logits of each token"},
-      {"modalities", kAtGeneration, RefusedRule{"answers are text", {"[\"text\"]", "[]"}}, "", ""},
+      {"modalities", kAtOpenAi, RefusedRule{"answers are text", {"[\"text\"]", "[]"}}, "", ""},
       {"audio", kAtGeneration, NoEffectRule{}, "",
        "The form of spoken answers, which modalities would ask for"},
-      {"spaces_between_special_tokens", kAtGeneration,
+      {"spaces_between_special_tokens", kAtOpenAi,
        RefusedRule{"the text is that of the tokenizer", {"true"}}, "", ""},
       {"include_reasoning", kAtGeneration, BoolRule{&ApiRequest::include_reasoning}, "true",
        "false: the reasoning of a chat is generated and not told"},
@@ -156,33 +192,30 @@ std::span<const Field> AnswerFields() {
        OwnRule{ParseReasoningFormat, R"({"type":"string","enum":["none","auto","deepseek"]})",
                R"(["none","auto","deepseek"])", R"([7,"other"])"},
        "auto", "separate_reasoning as llama.cpp spells it: none is false"},
-      {"stream_reasoning", kAtGeneration,
-       RefusedRule{"reasoning is streamed as the text is", {"true"}}, "", ""},
-      {"thinking_token_budget", kAtGeneration,
-       RefusedRule{"reasoning is not bounded by itself", {}}, "", ""},
-      {"reasoning_budget", kAtGeneration, RefusedRule{"reasoning is not bounded by itself", {"-1"}},
+      {"stream_reasoning", kAtOpenAi, RefusedRule{"reasoning is streamed as the text is", {"true"}},
        "", ""},
-      {"enable_thinking", kAtGeneration, RefusedRule{"send it in chat_template_kwargs", {}}, "",
+      {"thinking_token_budget", kAtOpenAi, RefusedRule{"reasoning is not bounded by itself", {}},
+       "", ""},
+      {"reasoning_budget", kAtOpenAi, RefusedRule{"reasoning is not bounded by itself", {"-1"}}, "",
        ""},
-      {"thinking", kAtGeneration, RefusedRule{"send it in chat_template_kwargs", {}}, "", ""},
-      {"parse_tool_calls", kAtGeneration,
+      {"enable_thinking", kAtOpenAi, RefusedRule{"send it in chat_template_kwargs", {}}, "", ""},
+      {"thinking", kAtOpenAi, RefusedRule{"send it in chat_template_kwargs", {}}, "", ""},
+      {"parse_tool_calls", kAtOpenAi,
        RefusedRule{"calls are told as tool_calls; without tools there are none", {"true"}}, "", ""},
-      {"return_tokens", kAtGeneration, RefusedRule{"send return_token_ids", {"false"}}, "", ""},
-      {"return_progress", kAtGeneration, RefusedRule{"progress is not told", {"false"}}, "", ""},
-      {"timings_per_token", kAtGeneration, RefusedRule{"send timings", {"false"}}, "", ""},
-      {"response_fields", kAtGeneration, RefusedRule{"answers are whole", {"[]"}}, "", ""},
-      {"return_hidden_states", kAtGeneration, RefusedRule{"hidden states are not told", {"false"}},
-       "", ""},
-      {"return_routed_experts", kAtGeneration, RefusedRule{"experts are not told", {"false"}}, "",
+      {"return_tokens", kAtOpenAi, RefusedRule{"send return_token_ids", {"false"}}, "", ""},
+      {"return_progress", kAtOpenAi, RefusedRule{"progress is not told", {"false"}}, "", ""},
+      {"timings_per_token", kAtOpenAi, RefusedRule{"send timings", {"false"}}, "", ""},
+      {"response_fields", kAtOpenAi, RefusedRule{"answers are whole", {"[]"}}, "", ""},
+      {"return_hidden_states", kAtOpenAi, RefusedRule{"hidden states are not told", {"false"}}, "",
        ""},
-      {"return_context_logits", kAtGeneration, RefusedRule{"logits are not told", {"false"}}, "",
+      {"return_routed_experts", kAtOpenAi, RefusedRule{"experts are not told", {"false"}}, "", ""},
+      {"return_context_logits", kAtOpenAi, RefusedRule{"logits are not told", {"false"}}, "", ""},
+      {"return_generation_logits", kAtOpenAi, RefusedRule{"logits are not told", {"false"}}, "",
        ""},
-      {"return_generation_logits", kAtGeneration, RefusedRule{"logits are not told", {"false"}}, "",
-       ""},
-      {"return_perf_metrics", kAtGeneration, RefusedRule{"send timings", {"false"}}, "", ""},
-      {"post_sampling_probs", kAtGeneration,
+      {"return_perf_metrics", kAtOpenAi, RefusedRule{"send timings", {"false"}}, "", ""},
+      {"post_sampling_probs", kAtOpenAi,
        RefusedRule{"log-probabilities are those of the unchanged logits", {"false"}}, "", ""},
-      {"n_indent", kAtGeneration, RefusedRule{"lines are not indented", {"0"}}, "", ""},
+      {"n_indent", kAtOpenAi, RefusedRule{"lines are not indented", {"0"}}, "", ""},
   };
   return kRows;
 }

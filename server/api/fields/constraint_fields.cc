@@ -102,6 +102,32 @@ FieldProblem ParseResponseFormat(const std::string& path, const json::value& val
   return ReadJsonSchemaFormat(path + ".json_schema", members->if_contains("json_schema"), request);
 }
 
+// text of /v1/responses: what response_format is to the chat, with its members not in a list of
+// their own; and verbosity, which the answer repeats.
+FieldProblem ReadTextForm(const std::string& path, const json::value& value, ApiRequest* request) {
+  static constexpr const char* kWanted = "text, json_object or json_schema";
+  const json::object* members = value.if_object();
+  if (members == nullptr) return WrongType(path, value, "an object with a format");
+  if (const json::value* verbosity = members->if_contains("verbosity")) {
+    if (!verbosity->is_null() && *verbosity != "low" && *verbosity != "medium" &&
+        *verbosity != "high")
+      return WrongValue(path + ".verbosity", *verbosity, "low, medium or high");
+    if (!verbosity->is_null()) request->response.verbosity = json::serialize(*verbosity);
+  }
+  const json::value* format = members->if_contains("format");
+  if (format == nullptr || format->is_null()) return std::nullopt;
+  const std::string format_path = path + ".format";
+  if (!format->is_object()) return WrongType(format_path, *format, "an object with a type");
+  request->response.text_format = json::serialize(*format);
+  const json::value* type = format->get_object().if_contains("type");
+  if (type == nullptr || !type->is_string())
+    return WrongType(format_path + ".type", type == nullptr ? json::value() : *type, kWanted);
+  if (*type == "text") return std::nullopt;
+  if (*type == "json_object") return SetGrammar(format_path, GrammarKind::kJsonObject, "", request);
+  if (*type != "json_schema") return WrongValue(format_path + ".type", *type, kWanted);
+  return ReadJsonSchemaFormat(format_path, format, request);
+}
+
 FieldProblem ParseStructuredOutputs(const std::string& path, const json::value& value,
                                     const RequestSettings&, ApiRequest* request) {
   static constexpr struct {
@@ -136,6 +162,9 @@ constexpr char kFormatSchema[] =
     R"("enum":["text","json_object","json_schema"]},"json_schema":{"type":"object",)"
     R"("required":["schema"],"properties":{"name":{"type":"string"},)"
     R"("schema":{"type":"object"},"strict":{"type":["boolean","null"]}}}}})";
+constexpr char kTextFormSchema[] =
+    R"({"type":"object","properties":{"format":{"type":"object","required":["type"]},)"
+    R"("verbosity":{"enum":["low","medium","high",null]}}})";
 constexpr char kOutputsSchema[] =
     R"({"type":"object","maxProperties":1,"additionalProperties":false,"properties":{)"
     R"("json":{"type":["object","boolean","string"]},"regex":{"type":"string","minLength":1},)"
@@ -161,7 +190,17 @@ std::span<const Field> ConstraintFields() {
                R"(["json",{},{"type":7},{"type":"xml"},{"type":"json_schema"},)"
                R"({"type":"json_schema","json_schema":{"schema":7}}])"},
        "text", "The answer is any text, a JSON object, or JSON of a schema, by construction"},
-      {"structured_outputs", kAtGeneration,
+      {"text", kAtResponses,
+       OwnRule{Parse<ReadTextForm>, kTextFormSchema,
+               R"([{},{"format":{"type":"text"},"verbosity":"low"},)"
+               R"({"format":{"type":"json_object"}},)"
+               R"({"format":{"type":"json_schema","name":"a","schema":{}}}])",
+               R"(["json",{"format":7},{"format":{}},{"format":{"type":"xml"}},)"
+               R"({"format":{"type":"json_schema","name":"a"}},{"verbosity":"much"}])"},
+       "text",
+       "format: the answer is any text, a JSON object, or JSON of a schema, by construction; "
+       "verbosity has no effect"},
+      {"structured_outputs", kAtOpenAi,
        OwnRule{ParseStructuredOutputs, kOutputsSchema,
                R"([{"json":{}},{"regex":"a+"},{"choice":["a"]},{"grammar":"start: \"a\""},)"
                R"({"json_object":true}])",
@@ -169,45 +208,44 @@ std::span<const Field> ConstraintFields() {
                R"({"json":{},"regex":"a"}])"},
        "",
        "The answer is JSON of a schema, a match of a regex, a choice, or a text of a Lark grammar"},
-      {"guided_json", kAtGeneration,
-       OwnRule{Parse<ReadSchema>, kJsonSchema, kGoodSchemas, kBadSchemas}, "",
-       "structured_outputs.json by its older name"},
-      {"guided_regex", kAtGeneration,
+      {"guided_json", kAtOpenAi, OwnRule{Parse<ReadSchema>, kJsonSchema, kGoodSchemas, kBadSchemas},
+       "", "structured_outputs.json by its older name"},
+      {"guided_regex", kAtOpenAi,
        OwnRule{Parse<ReadGrammarText<GrammarKind::kRegex>>, kTextSchema, R"(["a+"])", R"([7,""])"},
        "", "structured_outputs.regex by its older name"},
-      {"guided_choice", kAtGeneration,
+      {"guided_choice", kAtOpenAi,
        OwnRule{Parse<ReadChoice>, kChoiceSchema, R"([["a","b"]])", R"([7,[7]])"}, "",
        "structured_outputs.choice by its older name"},
-      {"guided_grammar", kAtGeneration,
+      {"guided_grammar", kAtOpenAi,
        OwnRule{Parse<ReadGrammarText<GrammarKind::kLark>>, kTextSchema, R"(["start: \"a\""])",
                R"([7,""])"},
        "", "structured_outputs.grammar by its older name"},
-      {"guided_json_object", kAtGeneration,
+      {"guided_json_object", kAtOpenAi,
        OwnRule{Parse<ReadAnyObject>, kBoolSchema, "[true,false]", R"([7,"a"])"}, "",
        "structured_outputs.json_object by its older name"},
-      {"json_schema", kAtGeneration,
+      {"json_schema", kAtOpenAi,
        OwnRule{ParseUnlessEmpty<ReadSchema>, kJsonSchema, R"([{"type":"integer"},"",{}])",
                R"([7,[],"{a"])"},
        "", "structured_outputs.json as SGLang and llama.cpp spell it; {} and the empty text: none"},
-      {"regex", kAtGeneration,
+      {"regex", kAtOpenAi,
        OwnRule{ParseUnlessEmpty<ReadGrammarText<GrammarKind::kRegex>>, kPerhapsTextSchema,
                R"(["a+",""])", "[7]"},
        "", "structured_outputs.regex as SGLang spells it; the empty text: none"},
-      {"grammar", kAtGeneration,
+      {"grammar", kAtOpenAi,
        OwnRule{ParseUnlessEmpty<ReadGrammarText<GrammarKind::kLark>>, kPerhapsTextSchema,
                R"(["start: \"a\"",""])", "[7]"},
        "", "structured_outputs.grammar, so Lark; GBNF is refused by name; the empty text: none"},
-      {"ebnf", kAtGeneration, RefusedRule{"send a Lark grammar in structured_outputs", {"\"\""}},
-       "", ""},
-      {"structural_tag", kAtGeneration, RefusedRule{"parts of an answer cannot be constrained", {}},
-       "", ""},
-      {"guided_decoding_backend", kAtGeneration, RefusedRule{"there is one grammar engine", {}}, "",
+      {"ebnf", kAtOpenAi, RefusedRule{"send a Lark grammar in structured_outputs", {"\"\""}}, "",
        ""},
-      {"guided_whitespace_pattern", kAtGeneration,
+      {"structural_tag", kAtOpenAi, RefusedRule{"parts of an answer cannot be constrained", {}}, "",
+       ""},
+      {"guided_decoding_backend", kAtOpenAi, RefusedRule{"there is one grammar engine", {}}, "",
+       ""},
+      {"guided_whitespace_pattern", kAtOpenAi,
        RefusedRule{"whitespace between tokens of JSON is free", {}}, "", ""},
-      {"grammar_lazy", kAtGeneration,
-       RefusedRule{"a grammar holds from the first token on", {"false"}}, "", ""},
-      {"grammar_triggers", kAtGeneration,
+      {"grammar_lazy", kAtOpenAi, RefusedRule{"a grammar holds from the first token on", {"false"}},
+       "", ""},
+      {"grammar_triggers", kAtOpenAi,
        RefusedRule{"a grammar holds from the first token on", {"[]"}}, "", ""},
   };
   return kRows;

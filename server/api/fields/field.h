@@ -33,6 +33,9 @@ inline constexpr EndpointSet kAtDetokenize = SetOf(Endpoint::kDetokenize);
 inline constexpr EndpointSet kAtApplyTemplate = SetOf(Endpoint::kApplyTemplate);
 inline constexpr EndpointSet kAtAnthropic = SetOf(Endpoint::kMessages);
 inline constexpr EndpointSet kAtConversation = kAtAnthropic | SetOf(Endpoint::kCountTokens);
+inline constexpr EndpointSet kAtResponses = SetOf(Endpoint::kResponses);
+inline constexpr EndpointSet kAtStoredChat = SetOf(Endpoint::kStoredChat);
+inline constexpr EndpointSet kAtOpenAi = kAtGeneration | kAtResponses;
 // The endpoints where messages become a prompt.
 inline constexpr EndpointSet kAtMessages = kAtChat | kAtTokenize | kAtApplyTemplate;
 
@@ -94,6 +97,7 @@ std::span<const Field> AnswerFields();      // the form of the answer
 std::span<const Field> ConstraintFields();  // structured output
 std::span<const Field> OtherFields();       // of other servers: refused, or without effect
 std::span<const Field> AnthropicFields();   // all rows of Anthropic's API
+std::span<const Field> ResponsesFields();   // rows of /v1/responses alone
 
 // All of the above, in this order.
 const std::vector<Field>& AllFields();

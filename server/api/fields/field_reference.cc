@@ -14,6 +14,8 @@ struct Place {
 };
 constexpr Place kPlaces[] = {{kAtCompletions, "`/v1/completions`"},
                              {kAtChat, "`/v1/chat/completions`"},
+                             {kAtResponses, "`/v1/responses`"},
+                             {kAtStoredChat, "`/v1/chat/completions/{id}`"},
                              {kAtConversation, "`/v1/messages`, `/v1/messages/count_tokens`"},
                              {kAtTokenize, "`/tokenize`"},
                              {kAtDetokenize, "`/detokenize`"},
@@ -22,9 +24,11 @@ constexpr Place kPlaces[] = {{kAtCompletions, "`/v1/completions`"},
 std::string Cell(std::string text) { return absl::StrReplaceAll(text, {{"|", "\\|"}}); }
 
 std::string PathsOf(EndpointSet endpoints) {
-  if (endpoints == kAtGeneration) return "both";
-  if (endpoints == kAtCompletions) return "completions";
-  return endpoints == kAtChat ? "chat" : "";
+  std::vector<std::string> names;
+  if ((endpoints & kAtCompletions) != 0) names.emplace_back("completions");
+  if ((endpoints & kAtChat) != 0) names.emplace_back("chat");
+  if ((endpoints & kAtResponses) != 0) names.emplace_back("responses");
+  return names.size() == 3 ? "all three" : absl::StrJoin(names, ", ");
 }
 
 std::string HonouredRow(const Field& field) {
@@ -53,7 +57,7 @@ void AppendHonoured(std::string* page, const char* title, const Fits& fits) {
 
 std::string FieldReference() {
   std::string page;
-  AppendHonoured(&page, "Both endpoints that generate", IsShared);
+  AppendHonoured(&page, "`/v1/completions` and `/v1/chat/completions`", IsShared);
   for (const Place& place : kPlaces) {
     const bool generates = (place.endpoint & kAtGeneration) != 0;
     AppendHonoured(&page, place.path, [&](const Field& field) {
@@ -76,7 +80,7 @@ std::string FieldReference() {
     std::string taken;
     for (const std::string_view value : refused->neutral)
       absl::StrAppend(&taken, taken.empty() ? "`" : ", `", std::string(value), "`");
-    const std::string at = PathsOf(field.endpoints & kAtGeneration);
+    const std::string at = PathsOf(field.endpoints);
     absl::StrAppend(&page, "| `", field.name, "` | ", at.empty() ? "tokenize" : at, " | ",
                     Cell(taken), " | ", Cell(refused->why), " |\n");
   }

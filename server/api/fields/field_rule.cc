@@ -65,7 +65,7 @@ const std::vector<Field>& AllFields() {
   static const std::vector<Field> kFields = [] {
     std::vector<Field> all;
     for (const auto rows : {PromptFields(), SamplingFields(), AnswerFields(), ConstraintFields(),
-                            OtherFields(), AnthropicFields()})
+                            OtherFields(), AnthropicFields(), ResponsesFields()})
       all.insert(all.end(), rows.begin(), rows.end());
     return all;
   }();

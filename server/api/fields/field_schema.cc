@@ -114,6 +114,13 @@ void WriteRequestSchema(JsonWriter& json, Endpoint endpoint) {
       case Endpoint::kCompletions:
         json.JsonField("required", R"(["prompt"])");
         break;
+      case Endpoint::kResponses:
+        json.JsonField("anyOf",
+                       R"([{"required":["input"]},{"required":["previous_response_id"]}])");
+        break;
+      case Endpoint::kStoredChat:
+        json.JsonField("required", R"(["metadata"])");
+        break;
       case Endpoint::kDetokenize:
         json.JsonField("required", R"(["tokens"])");
         break;

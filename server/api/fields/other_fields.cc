@@ -6,10 +6,10 @@ namespace baton {
 namespace {
 
 Field Refused(const char* name, const char* why, std::vector<std::string_view> neutral = {}) {
-  return {name, kAtGeneration, RefusedRule{why, std::move(neutral)}, "", ""};
+  return {name, kAtOpenAi, RefusedRule{why, std::move(neutral)}, "", ""};
 }
-Field NoEffect(const char* name, const char* why) {
-  return {name, kAtGeneration, NoEffectRule{}, "", why};
+Field NoEffect(const char* name, const char* why, EndpointSet endpoints = kAtOpenAi) {
+  return {name, endpoints, NoEffectRule{}, "", why};
 }
 
 constexpr char kSampler[] = "this way to sample is not built";
@@ -69,13 +69,13 @@ std::span<const Field> OtherFields() {
       NoEffect("dry_penalty_last_n", "Acts only with dry_multiplier, which is refused"),
       NoEffect("dry_sequence_breakers", "Acts only with dry_multiplier, which is refused"),
       NoEffect("xtc_threshold", "Acts only with xtc_probability, which is refused"),
-      NoEffect("user", "Names the client's own user"),
-      NoEffect("safety_identifier", "Names the client's own user"),
-      NoEffect("metadata", "The client's own notes"),
-      NoEffect("store", "Answers are not stored"),
+      NoEffect("user", "Names the client's own user", kAtGeneration),
+      NoEffect("safety_identifier", "Names the client's own user", kAtGeneration),
+      NoEffect("metadata", "The client's own notes", kAtCompletions),
+      NoEffect("store", "Answers of this endpoint are not stored", kAtCompletions),
       NoEffect("service_tier", "All requests are served alike"),
       NoEffect("moderation", "Answers are not moderated"),
-      NoEffect("prompt_cache_key", "Prompts are reused by their tokens"),
+      NoEffect("prompt_cache_key", "Prompts are reused by their tokens", kAtGeneration),
       NoEffect("prompt_cache_retention", "Prompts are reused as long as there is room"),
       NoEffect("cache_prompt", "Prompts are reused by their tokens"),
       NoEffect("skip_reading_prefix_cache", "Prompts are reused by their tokens"),

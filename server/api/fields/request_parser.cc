@@ -32,6 +32,13 @@ FieldProblem CheckNeeded(const json::object& fields, Endpoint endpoint) {
     case Endpoint::kCountTokens:
       if (!IsGiven(fields, "messages")) return Missing("messages");
       break;
+    case Endpoint::kResponses:
+      if (!IsGiven(fields, "input") && !IsGiven(fields, "previous_response_id"))
+        return Missing("input");
+      break;
+    case Endpoint::kStoredChat:
+      if (!IsGiven(fields, "metadata")) return Missing("metadata");
+      break;
     case Endpoint::kDetokenize:
       if (!IsGiven(fields, "tokens")) return Missing("tokens");
       break;
@@ -83,6 +90,7 @@ FieldProblem CheckTogether(const json::object& fields, ApiRequest* request) {
 std::optional<ApiError> ParseApiRequest(Endpoint endpoint, std::string_view body,
                                         ApiRequest* request, const RequestSettings& settings) {
   request->endpoint = endpoint;
+  request->store = endpoint == Endpoint::kResponses;
   const auto document = ParseJson(body);
   if (!document.ok()) {
     ApiError error;

@@ -82,7 +82,7 @@ TEST_CASE("a preflight names the headers that were asked for, Authorization too"
   INFO(asked);
   CHECK(asked.find("HTTP/1.1 200") == 0);
   CHECK(Has(asked, "Access-Control-Allow-Headers: authorization, x-mine\r\n"));
-  CHECK(Has(asked, "Access-Control-Allow-Methods: GET, POST\r\n"));
+  CHECK(Has(asked, "Access-Control-Allow-Methods: GET, POST, DELETE\r\n"));
   CHECK(Has(HeadOf(served, preflight + "\r\n"),
             "Access-Control-Allow-Headers: *, Authorization\r\n"));
 }

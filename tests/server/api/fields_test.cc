@@ -27,12 +27,15 @@ constexpr Place kPlaces[] = {
     {Endpoint::kApplyTemplate, R"("messages":[{"role":"user","content":"a"}])"},
     {Endpoint::kMessages, R"("messages":[{"role":"user","content":"a"}])"},
     {Endpoint::kCountTokens, R"("messages":[{"role":"user","content":"a"}])"},
+    {Endpoint::kResponses, R"("input":"a")"},
+    {Endpoint::kStoredChat, R"("metadata":{})"},
 };
 
 // A body with the field; a field that the endpoint needs, or that stands for it, is alone.
 std::string Body(const Place& place, const std::string& name, const std::string& value) {
   const bool is_input =
-      name == "prompt" || name == "messages" || name == "content" || name == "tokens";
+      std::string(place.rest).starts_with(absl::StrCat("\"", name, "\":")) ||
+      (place.endpoint == Endpoint::kTokenize && (name == "messages" || name == "content"));
   const bool lacks_max = place.endpoint == Endpoint::kMessages && name != "max_tokens";
   return absl::StrCat("{", is_input ? "" : absl::StrCat(place.rest, ","),
                       lacks_max ? R"("max_tokens":1,)" : "", "\"", name, "\":", value, "}");

@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <set>
 
+#include "absl/strings/ascii.h"
 #include "tests/server/api/served_api.h"
 
 namespace baton {
@@ -180,7 +181,7 @@ TEST_CASE("the description of the API is JSON, has every route, and its referenc
     INFO(path);
     REQUIRE(paths.contains(path));
     const json::object& operation =
-        paths.at(path).at(route.method == "GET" ? "get" : "post").as_object();
+        paths.at(path).at(absl::AsciiStrToLower(std::string(route.method))).as_object();
     CHECK(operation.at("responses").as_object().contains("default"));
     CHECK(operation.at("responses").as_object().contains("200") == (route.answer != nullptr));
   }

@@ -20,7 +20,7 @@ TEST_CASE("a route is found by its method and its path") {
 }
 
 TEST_CASE("a path that takes other methods says which; an unknown one none") {
-  const FoundRoute wrong = FindRoute(RouteTable(), "GET", "/v1/chat/completions");
+  const FoundRoute wrong = FindRoute(RouteTable(), "GET", "/v1/completions");
   CHECK(wrong.route == nullptr);
   CHECK(wrong.methods == Methods{"POST"});
   CHECK(FindRoute(RouteTable(), "DELETE", "/v1/models/demo").methods == Methods{"GET"});
@@ -48,6 +48,22 @@ TEST_CASE("what stands for the * of a path is the call's argument") {
     INFO(name);
     REQUIRE(found.route != nullptr);
     CHECK(found.argument == name);
+  }
+}
+
+TEST_CASE("an {id} of a path is one part of it, with or without more behind it") {
+  const FoundRoute response = FindRoute(RouteTable(), "GET", "/v1/responses/resp_1");
+  REQUIRE(response.route != nullptr);
+  CHECK(response.argument == "resp_1");
+  CHECK(response.methods == Methods{"GET", "DELETE"});
+  const FoundRoute items = FindRoute(RouteTable(), "GET", "/v1/responses/resp_1/input_items");
+  REQUIRE(items.route != nullptr);
+  CHECK(items.argument == "resp_1");
+  CHECK(FindRoute(RouteTable(), "GET", "/v1/responses/a/cancel").methods == Methods{"POST"});
+  for (const char* path : {"/v1/responses/", "/v1/responses//cancel", "/v1/responses/a/b",
+                           "/v1/responses/a/b/cancel", "/v1/responses/cancel/"}) {
+    INFO(path);
+    CHECK(FindRoute(RouteTable(), "GET", path).methods.empty());
   }
 }
 

@@ -1,0 +1,90 @@
+#include "server/api/endpoints/listed_page.h"
+
+#include <algorithm>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "server/api/json_writer.h"
+
+namespace baton {
+namespace {
+
+constexpr size_t kDefaultLimit = 20, kMaxLimit = 100;
+
+// The parser has checked that two digits follow each %.
+std::string Decoded(std::string_view text) {
+  std::string decoded;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '%' && i + 2 < text.size()) {
+      decoded += absl::HexStringToBytes(std::string(text.substr(i + 1, 2)));
+      i += 2;
+    } else {
+      decoded += text[i] == '+' ? ' ' : text[i];
+    }
+  }
+  return decoded;
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> QueryPairs(std::string_view query) {
+  std::vector<std::pair<std::string, std::string>> pairs;
+  for (const auto part : absl::StrSplit(absl::string_view(query.data(), query.size()), '&')) {
+    const std::string_view text(part.data(), part.size());
+    const size_t equals = text.find('=');
+    const bool has_value = equals != std::string_view::npos;
+    pairs.emplace_back(Decoded(text.substr(0, equals)),
+                       has_value ? Decoded(text.substr(equals + 1)) : "");
+  }
+  return pairs;
+}
+
+std::optional<std::string> QueryValue(std::string_view query, std::string_view name) {
+  for (auto& [key, value] : QueryPairs(query))
+    if (key == name) return std::move(value);
+  return std::nullopt;
+}
+
+HttpReply ListedPage(std::string_view query, std::string_view order,
+                     std::vector<ListedEntry> entries) {
+  size_t limit = kDefaultLimit;
+  if (const auto given = QueryValue(query, "limit")) {
+    if (!absl::SimpleAtoi(*given, &limit) || limit < 1 || limit > kMaxLimit) {
+      return ErrorReply(InvalidField("limit", absl::StrCat("limit must be an integer from 1 to ",
+                                                           kMaxLimit, "; got ", *given, ".")));
+    }
+  }
+  const std::string wanted = QueryValue(query, "order").value_or(std::string(order));
+  if (wanted != "asc" && wanted != "desc") {
+    return ErrorReply(
+        InvalidField("order", absl::StrCat("order must be asc or desc; got ", wanted, ".")));
+  }
+  if (wanted == "desc") std::reverse(entries.begin(), entries.end());
+  auto first = entries.begin();
+  if (const auto after = QueryValue(query, "after")) {
+    first = std::find_if(entries.begin(), entries.end(),
+                         [&](const ListedEntry& entry) { return entry.id == *after; });
+    if (first == entries.end()) {
+      return ErrorReply(InvalidField("after", absl::StrCat("after must be the id of an entry; got ",
+                                                           *after, ", which is unknown or gone.")));
+    }
+    ++first;
+  }
+  const auto n_left = static_cast<size_t>(entries.end() - first);
+  const auto last = first + static_cast<std::ptrdiff_t>(std::min(limit, n_left));
+  HttpReply reply;
+  reply.body = JsonObject([&](JsonWriter& json) {
+    json.Field("object", "list");
+    json.Array("data", [&] {
+      for (auto entry = first; entry != last; ++entry) json.Json(entry->json);
+    });
+    json.FieldOrNull("first_id", first == last ? "" : first->id);
+    json.FieldOrNull("last_id", first == last ? "" : (last - 1)->id);
+    json.Field("has_more", last != entries.end());
+  });
+  return reply;
+}
+
+}  // namespace baton

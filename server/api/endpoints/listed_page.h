@@ -1,0 +1,31 @@
+// Pages of lists, as OpenAI's API has them: {"object":"list","data":[...],"first_id","last_id",
+// "has_more"}, of entries with ids, by limit, order and after in the query. Pure: any thread.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "server/api/api_error.h"
+#include "server/http/http_message.h"
+
+namespace baton {
+
+// Names and values of a query, decoded, in its order.
+std::vector<std::pair<std::string, std::string>> QueryPairs(std::string_view query);
+// The first value of a name. Nothing: not there.
+std::optional<std::string> QueryValue(std::string_view query, std::string_view name);
+
+struct ListedEntry {
+  std::string id;
+  std::string json;  // the whole entry
+};
+
+// The error names what is wrong in the query: limit (1 to 100), order (asc, desc), after (an id).
+// order: of a query without one. `entries` are in ascending order.
+HttpReply ListedPage(std::string_view query, std::string_view order,
+                     std::vector<ListedEntry> entries);
+
+}  // namespace baton

@@ -1,0 +1,135 @@
+// Chat completions that were to be stored: GET, POST and DELETE /v1/chat/completions/ID, and lists.
+#include <boost/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "server/api/endpoints/endpoints.h"
+#include "server/api/endpoints/listed_page.h"
+#include "server/api/json_document.h"
+#include "server/api/json_writer.h"
+
+namespace baton {
+namespace {
+
+namespace json = boost::json;
+
+constexpr size_t kMaxChange = 64 << 10;  // of a body that is read here: 16 texts with escapes
+
+ApiError UnknownChat(const std::string& id) {
+  ApiError error =
+      HttpError(404, absl::StrCat("There is no stored chat completion with the id '", id, "'."));
+  error.param = "completion_id";
+  return error;
+}
+
+const StoredAnswer* FindChat(ApiFront& front, const ApiCall& call) {
+  const StoredAnswer* found =
+      front.answers().store().Find(StoredKind::kChatCompletion, call.argument);
+  if (found == nullptr) front.Reply(call, ErrorReply(UnknownChat(call.argument)));
+  return found;
+}
+
+void ReplyWith(ApiFront& front, const ApiCall& call, std::string body) {
+  HttpReply reply;
+  reply.body = std::move(body);
+  front.Reply(call, std::move(reply));
+}
+
+std::string WithMetadata(const StoredAnswer& chat) {
+  return absl::StrCat(chat.body.substr(0, chat.body.size() - 1),
+                      ",\"metadata\":", chat.metadata.empty() ? "{}" : chat.metadata, "}");
+}
+
+// Whether the chat has what the query wants by metadata[NAME]=TEXT.
+bool HasMetadata(const StoredAnswer& chat, std::string_view query) {
+  constexpr std::string_view kName = "metadata[";
+  const auto metadata = ParseJson(chat.metadata.empty() ? "{}" : chat.metadata);
+  if (!metadata.ok()) return false;  // never: it was serialized
+  for (const auto& [key, wanted] : QueryPairs(query)) {
+    if (!key.starts_with(kName) || !key.ends_with(']')) continue;
+    const json::value* entry =
+        metadata->get_object().if_contains(key.substr(kName.size(), key.size() - kName.size() - 1));
+    if (entry == nullptr || *entry != json::string(wanted)) return false;
+  }
+  return true;
+}
+
+// Arguments of calls are an object to templates and a text to clients.
+void TellArguments(json::object* message) {
+  json::value* calls = message->if_contains("tool_calls");
+  if (calls == nullptr || !calls->is_array()) return;
+  for (json::value& call : calls->get_array()) {
+    json::value& arguments = call.at("function").as_object()["arguments"];
+    if (!arguments.is_string()) arguments = json::string(json::serialize(arguments));
+  }
+}
+
+std::vector<ListedEntry> Messages(const StoredAnswer& chat) {
+  auto parsed = ParseJson(chat.input);
+  std::vector<ListedEntry> messages;
+  if (!parsed.ok()) return messages;  // never: it was serialized
+  for (json::value& value : parsed->get_array()) {
+    json::object& message = value.get_object();
+    const std::string id = absl::StrCat(chat.id, "-", messages.size());
+    message["id"] = id;
+    TellArguments(&message);
+    messages.push_back({id, json::serialize(message)});
+  }
+  return messages;
+}
+
+}  // namespace
+
+void AnswerStoredChats(ApiFront& front, ApiCall call) {
+  const std::string& query = call.request.query;
+  const auto model = QueryValue(query, "model");
+  std::vector<ListedEntry> chats;
+  for (const StoredAnswer* chat : front.answers().store().All(StoredKind::kChatCompletion)) {
+    if (model && *model != chat->model) continue;
+    if (HasMetadata(*chat, query)) chats.push_back({chat->id, WithMetadata(*chat)});
+  }
+  front.Reply(call, ListedPage(query, "asc", std::move(chats)));
+}
+
+void AnswerStoredChat(ApiFront& front, ApiCall call) {
+  if (const StoredAnswer* found = FindChat(front, call))
+    ReplyWith(front, call, WithMetadata(*found));
+}
+
+void AnswerChangeStoredChat(ApiFront& front, ApiCall call) {
+  if (call.request.body.size() > kMaxChange) {
+    front.Reply(call, ErrorReply(HttpError(413, "A change of metadata may have at most 64 KiB.",
+                                           "request_too_large")));
+    return;
+  }
+  ApiRequest request;
+  if (auto problem = ParseApiRequest(Endpoint::kStoredChat, call.request.body, &request)) {
+    front.Reply(call, ErrorReply(*problem));
+    return;
+  }
+  const StoredAnswer* found = FindChat(front, call);
+  if (found == nullptr) return;
+  StoredAnswer changed = *found;
+  changed.metadata = request.metadata;
+  ReplyWith(front, call, WithMetadata(changed));
+  front.answers().store().Put(std::move(changed));
+}
+
+void AnswerDeleteStoredChat(ApiFront& front, ApiCall call) {
+  if (!front.answers().Erase(StoredKind::kChatCompletion, call.argument)) {
+    front.Reply(call, ErrorReply(UnknownChat(call.argument)));
+    return;
+  }
+  ReplyWith(front, call, JsonObject([&](JsonWriter& json) {
+              json.Field("id", call.argument);
+              json.Field("object", "chat.completion.deleted");
+              json.Field("deleted", true);
+            }));
+}
+
+void AnswerStoredMessages(ApiFront& front, ApiCall call) {
+  const StoredAnswer* found = FindChat(front, call);
+  if (found == nullptr) return;
+  front.Reply(call, ListedPage(call.request.query, "asc", Messages(*found)));
+}
+
+}  // namespace baton

@@ -1,0 +1,27 @@
+// What a request to /v1/responses has beside what all requests have: the conversation, and what its
+// answer says of it. Plain data: any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+
+namespace baton {
+
+struct ResponseRequest {
+  std::string previous_id;   // of the response that this one goes on with; empty: none
+  std::string instructions;  // before the conversation and no part of it
+  bool has_instructions = false;
+  // JSON array of chat messages: the request's own, then with those before them.
+  std::string conversation = "[]";
+  size_t n_messages = 0;               // of the conversation
+  std::set<std::string> custom_tools;  // names of tools whose input is a text, not arguments
+
+  // JSON, as it was sent; empty: absent.
+  std::string input, tools, tool_choice, text_format, verbosity, effort;
+  std::string safety_identifier, prompt_cache_key, user;
+  bool truncates = false;  // the beginning of a conversation that is too long is left out
+};
+
+}  // namespace baton

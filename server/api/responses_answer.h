@@ -1,0 +1,75 @@
+// The answer of /v1/responses: an object with a list of items. In a stream each item is added, told
+// in parts and done, and events are numbered from 0; the last one has the whole object. Stored
+// answers can be asked for, cancelled, and gone on with (answer_store.h). Front thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/api/answer.h"
+#include "server/api/json_writer.h"
+#include "server/api/logprob_list.h"
+#include "server/api/response_item.h"
+
+namespace baton {
+
+class ResponsesAnswer : public Answer {
+ public:
+  // model must outlive the answer.
+  ResponsesAnswer(const ServedModel& model, const ApiRequest& request,
+                  const std::vector<PreparedPrompt>& prompts, const AnswerAbout& about);
+
+  std::string OnToken(size_t choice, const EmitToken& token) override;
+  std::string OnChoiceEnd(size_t choice, const EmitEnd& end) override;
+  std::string OnEnd() override;
+  std::string OnError(const ApiError& error) override;
+  void Cancel() override;
+  void Discard() override { is_discarded_ = true; }
+  std::string stored_id() const override { return stores() ? id() : ""; }
+
+ private:
+  bool stores() const { return request_.store && about_.store != nullptr && !is_discarded_; }
+  std::string id() const { return "resp_" + about_.unique_id; }
+
+  // Takes what the tokens so far tell. Each returns the events of a stream.
+  std::string Take(AnswerPiece piece);
+  std::string Begin();
+  std::string Open(ResponseItem::Kind kind, const CallPiece* call = nullptr);
+  // tokens: those of a message's text, if they are asked for.
+  std::string Add(const std::string& text, std::vector<ReportedToken> tokens = {});
+  std::string CloseItem();
+  // An event with the members that name the open item, and `fill`'s.
+  template <typename Fill>
+  std::string ItemEvent(std::string_view type, const Fill& fill);
+  template <typename Fill>
+  std::string PartEvent(std::string_view type, const Fill& fill);
+  template <typename Fill>
+  std::string Event(std::string_view type, const Fill& fill);
+  std::string ResponseEvent(std::string_view type);
+
+  bool is_over() const { return status_ != "in_progress"; }
+  std::string Body() const;
+  void WriteRequest(JsonWriter& json) const;  // what the client asked for
+  void WriteOutput(JsonWriter& json) const;
+  void WriteUsage(JsonWriter& json) const;
+  void Store() const;
+
+  const ServedModel& model_;
+  const ApiRequest request_;
+  const AnswerAbout about_;
+  const double temperature_, top_p_;
+  const LogprobForm logprob_form_;
+  LogprobList logprobs_;
+  std::vector<ResponseItem> items_;
+  bool is_open_ = false;  // the last item
+  bool has_begun_ = false, is_discarded_ = false;
+  int64_t sequence_ = 0;  // of the next event
+  std::string_view status_ = "in_progress";
+  std::optional<ApiError> error_;
+  int64_t reused_tokens_ = 0;
+};
+
+}  // namespace baton
