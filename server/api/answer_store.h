@@ -51,7 +51,7 @@ class AnswerStore {
   const StoredAnswer* Find(StoredKind kind, std::string_view id);
   // False: unknown. An answer of another kind is none.
   bool Erase(StoredKind kind, std::string_view id);
-  // Those of a kind in the order of their first Put.
+  // Lists the answers of a kind in the order of their first Put.
   std::vector<const StoredAnswer*> All(StoredKind kind) const;
 
   size_t size() const { return answers_.size(); }

@@ -26,7 +26,7 @@ void WriteTextOrNull(JsonWriter& json, std::string_view key, const std::string& 
   json.JsonField(key, value.empty() ? "null" : value);
 }
 
-// Those of the tokens that the text is made of: the others are markers, or of reasoning.
+// Keeps the tokens that the text is made of: the others are markers, or of reasoning.
 std::vector<ReportedToken> OfText(std::vector<ReportedToken> tokens, std::string_view text) {
   std::vector<ReportedToken> taken;
   for (ReportedToken& token : tokens) {

@@ -1,6 +1,7 @@
 #include "server/api/endpoints/listed_page.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
@@ -48,7 +49,8 @@ std::optional<std::string> QueryValue(std::string_view query, std::string_view n
 }
 
 HttpReply ListedPage(std::string_view query, std::string_view order,
-                     std::vector<ListedEntry> entries) {
+                     const std::vector<std::string>& ids,
+                     const std::function<std::string(size_t)>& json_of) {
   size_t limit = kDefaultLimit;
   if (const auto given = QueryValue(query, "limit")) {
     if (!absl::SimpleAtoi(*given, &limit) || limit < 1 || limit > kMaxLimit) {
@@ -61,28 +63,29 @@ HttpReply ListedPage(std::string_view query, std::string_view order,
     return ErrorReply(
         InvalidField("order", absl::StrCat("order must be asc or desc; got ", wanted, ".")));
   }
-  if (wanted == "desc") std::reverse(entries.begin(), entries.end());
-  auto first = entries.begin();
+  std::vector<size_t> listed(ids.size());
+  std::iota(listed.begin(), listed.end(), size_t{0});
+  if (wanted == "desc") std::reverse(listed.begin(), listed.end());
+  auto first = listed.begin();
   if (const auto after = QueryValue(query, "after")) {
-    first = std::find_if(entries.begin(), entries.end(),
-                         [&](const ListedEntry& entry) { return entry.id == *after; });
-    if (first == entries.end()) {
+    first = std::find_if(listed.begin(), listed.end(), [&](size_t n) { return ids[n] == *after; });
+    if (first == listed.end()) {
       return ErrorReply(InvalidField("after", absl::StrCat("after must be the id of an entry; got ",
                                                            *after, ", which is unknown or gone.")));
     }
     ++first;
   }
-  const auto n_left = static_cast<size_t>(entries.end() - first);
+  const auto n_left = static_cast<size_t>(listed.end() - first);
   const auto last = first + static_cast<std::ptrdiff_t>(std::min(limit, n_left));
   HttpReply reply;
   reply.body = JsonObject([&](JsonWriter& json) {
     json.Field("object", "list");
     json.Array("data", [&] {
-      for (auto entry = first; entry != last; ++entry) json.Json(entry->json);
+      for (auto n = first; n != last; ++n) json.Json(json_of(*n));
     });
-    json.FieldOrNull("first_id", first == last ? "" : first->id);
-    json.FieldOrNull("last_id", first == last ? "" : (last - 1)->id);
-    json.Field("has_more", last != entries.end());
+    json.FieldOrNull("first_id", first == last ? "" : ids[*first]);
+    json.FieldOrNull("last_id", first == last ? "" : ids[*(last - 1)]);
+    json.Field("has_more", last != listed.end());
   });
   return reply;
 }

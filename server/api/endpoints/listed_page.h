@@ -2,6 +2,8 @@
 // "has_more"}, of entries with ids, by limit, order and after in the query. Pure: any thread.
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -18,14 +20,11 @@ std::vector<std::pair<std::string, std::string>> QueryPairs(std::string_view que
 // The first value of a name. Nothing: not there.
 std::optional<std::string> QueryValue(std::string_view query, std::string_view name);
 
-struct ListedEntry {
-  std::string id;
-  std::string json;  // the whole entry
-};
-
 // The error names what is wrong in the query: limit (1 to 100), order (asc, desc), after (an id).
-// order: of a query without one. `entries` are in ascending order.
+// order: of a query without one. `ids` of all entries, in ascending order; json_of: the n-th entry,
+// called for those of the page.
 HttpReply ListedPage(std::string_view query, std::string_view order,
-                     std::vector<ListedEntry> entries);
+                     const std::vector<std::string>& ids,
+                     const std::function<std::string(size_t)>& json_of);
 
 }  // namespace baton

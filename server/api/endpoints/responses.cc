@@ -41,36 +41,40 @@ std::string_view PrefixOf(const json::value& type) {
   return type == "custom_tool_call_output" ? "ctco_" : "fco_";
 }
 
-// An item as it was sent, with what clients may leave out.
-ListedEntry WholeItem(json::object item, const std::string& unique) {
-  if (!item.contains("type")) item["type"] = "message";
-  const json::value* id = item.if_contains("id");
+// Completes an item as it was sent by what clients may leave out.
+void Complete(const std::string& unique, json::object* item) {
+  json::object& members = *item;
+  if (!members.contains("type")) members["type"] = "message";
+  const json::value* id = members.if_contains("id");
   if (id == nullptr || !id->is_string())
-    item["id"] = absl::StrCat(std::string(PrefixOf(item["type"])), unique);
-  if (!item.contains("status") && item["type"] != "reasoning") item["status"] = "completed";
-  if (item["type"] == "message" && item["content"].is_string()) {
-    json::object part{{"type", "input_text"}, {"text", item["content"]}};
-    if (item["role"] == "assistant") {
-      part["type"] = "output_text";
-      part["annotations"] = json::array();
-    }
-    item["content"] = json::array{std::move(part)};
+    members["id"] = absl::StrCat(std::string(PrefixOf(members["type"])), unique);
+  if (!members.contains("status") && members["type"] != "reasoning")
+    members["status"] = "completed";
+  if (members["type"] != "message" || !members["content"].is_string()) return;
+  json::object part{{"type", "input_text"}, {"text", members["content"]}};
+  if (members["role"] == "assistant") {
+    part["type"] = "output_text";
+    part["annotations"] = json::array();
   }
-  return {std::string(item["id"].as_string()), json::serialize(item)};
+  members["content"] = json::array{std::move(part)};
 }
 
-std::vector<ListedEntry> InputItems(const StoredAnswer& response) {
-  auto input = ParseJson(response.input.empty() ? "[]" : response.input);
-  if (!input.ok()) return {};  // never: it was serialized
+// TextWork of AnswerInputItems. body: query, id of the response and its input, a line each.
+HttpReply ListInput(const ServedModel&, int64_t, std::string_view body) {
+  const size_t query_end = body.find('\n'), id_end = body.find('\n', query_end + 1);
+  const std::string id(body.substr(query_end + 1, id_end - query_end - 1));
+  auto input = ParseJson(body.substr(id_end + 1));
+  if (!input.ok()) return ErrorReply(FromClusterStatus(absl::InternalError("stored input")));
   if (input->is_string())
     input = json::array{json::object{{"role", "user"}, {"content", *std::move(input)}}};
-  std::vector<ListedEntry> items;
-  for (json::value& item : input->get_array()) {
-    const std::string unique =
-        absl::StrCat(response.id.substr(response.id.find('_') + 1), "_in", items.size());
-    items.push_back(WholeItem(std::move(item.get_object()), unique));
+  json::array& items = input->get_array();
+  std::vector<std::string> ids;
+  for (json::value& item : items) {
+    Complete(absl::StrCat(id.substr(id.find('_') + 1), "_in", ids.size()), &item.get_object());
+    ids.emplace_back(item.at("id").as_string());
   }
-  return items;
+  return ListedPage(body.substr(0, query_end), "desc", ids,
+                    [&](size_t n) { return json::serialize(items[n]); });
 }
 
 }  // namespace
@@ -133,7 +137,9 @@ void AnswerCancelResponse(ApiFront& front, ApiCall call) {
 void AnswerInputItems(ApiFront& front, ApiCall call) {
   const StoredAnswer* found = FindResponse(front, call);
   if (found == nullptr) return;
-  front.Reply(call, ListedPage(call.request.query, "desc", InputItems(*found)));
+  call.request.body = absl::StrCat(call.request.query, "\n", found->id, "\n",
+                                   found->input.empty() ? "[]" : found->input);
+  front.AnswerText(std::move(call), ListInput);
 }
 
 }  // namespace baton

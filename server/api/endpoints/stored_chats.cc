@@ -63,18 +63,21 @@ void TellArguments(json::object* message) {
   }
 }
 
-std::vector<ListedEntry> Messages(const StoredAnswer& chat) {
-  auto parsed = ParseJson(chat.input);
-  std::vector<ListedEntry> messages;
-  if (!parsed.ok()) return messages;  // never: it was serialized
-  for (json::value& value : parsed->get_array()) {
-    json::object& message = value.get_object();
-    const std::string id = absl::StrCat(chat.id, "-", messages.size());
-    message["id"] = id;
-    TellArguments(&message);
-    messages.push_back({id, json::serialize(message)});
+// TextWork of AnswerStoredMessages. body: query, id of the chat and its messages, a line each.
+HttpReply ListMessages(const ServedModel&, int64_t, std::string_view body) {
+  const size_t query_end = body.find('\n'), id_end = body.find('\n', query_end + 1);
+  const std::string id(body.substr(query_end + 1, id_end - query_end - 1));
+  auto parsed = ParseJson(body.substr(id_end + 1));
+  if (!parsed.ok()) return ErrorReply(FromClusterStatus(absl::InternalError("stored messages")));
+  json::array& messages = parsed->get_array();
+  std::vector<std::string> ids;
+  for (json::value& message : messages) {
+    ids.push_back(absl::StrCat(id, "-", ids.size()));
+    message.get_object()["id"] = ids.back();
+    TellArguments(&message.get_object());
   }
-  return messages;
+  return ListedPage(body.substr(0, query_end), "asc", ids,
+                    [&](size_t n) { return json::serialize(messages[n]); });
 }
 
 }  // namespace
@@ -82,12 +85,15 @@ std::vector<ListedEntry> Messages(const StoredAnswer& chat) {
 void AnswerStoredChats(ApiFront& front, ApiCall call) {
   const std::string& query = call.request.query;
   const auto model = QueryValue(query, "model");
-  std::vector<ListedEntry> chats;
+  std::vector<const StoredAnswer*> chats;
+  std::vector<std::string> ids;
   for (const StoredAnswer* chat : front.answers().store().All(StoredKind::kChatCompletion)) {
-    if (model && *model != chat->model) continue;
-    if (HasMetadata(*chat, query)) chats.push_back({chat->id, WithMetadata(*chat)});
+    if ((model && *model != chat->model) || !HasMetadata(*chat, query)) continue;
+    chats.push_back(chat);
+    ids.push_back(chat->id);
   }
-  front.Reply(call, ListedPage(query, "asc", std::move(chats)));
+  front.Reply(call,
+              ListedPage(query, "asc", ids, [&](size_t n) { return WithMetadata(*chats[n]); }));
 }
 
 void AnswerStoredChat(ApiFront& front, ApiCall call) {
@@ -129,7 +135,9 @@ void AnswerDeleteStoredChat(ApiFront& front, ApiCall call) {
 void AnswerStoredMessages(ApiFront& front, ApiCall call) {
   const StoredAnswer* found = FindChat(front, call);
   if (found == nullptr) return;
-  front.Reply(call, ListedPage(call.request.query, "asc", Messages(*found)));
+  call.request.body = absl::StrCat(call.request.query, "\n", found->id, "\n",
+                                   found->input.empty() ? "[]" : found->input);
+  front.AnswerText(std::move(call), ListMessages);
 }
 
 }  // namespace baton

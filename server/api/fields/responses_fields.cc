@@ -26,14 +26,14 @@ FieldProblem ReadPrevious(const std::string& path, const json::value& value, Api
 
 // effort is a variable of the template, as reasoning_effort of the chat is.
 FieldProblem ReadReasoning(const std::string& path, const json::value& value, ApiRequest* request) {
-  static constexpr const char* kWanted = "one of none, minimal, low, medium, high, xhigh";
+  static constexpr const char* kWanted = "one of none, minimal, low, medium, high, xhigh, max";
   const json::object* members = value.if_object();
   if (members == nullptr) return WrongType(path, value, "an object");
   const json::value* effort = members->if_contains("effort");
   if (effort == nullptr || effort->is_null()) return std::nullopt;
   if (!effort->is_string()) return WrongType(path + ".effort", *effort, kWanted);
   if (*effort != "none" && *effort != "minimal" && *effort != "low" && *effort != "medium" &&
-      *effort != "high" && *effort != "xhigh")
+      *effort != "high" && *effort != "xhigh" && *effort != "max")
     return WrongValue(path + ".effort", *effort, kWanted);
   json::value variables = json::object();
   if (!request->template_variables.empty()) variables = json::parse(request->template_variables);
@@ -162,7 +162,7 @@ std::span<const Field> ResponsesFields() {
                R"([7,"maybe",{},"required",{"type":"function","name":"f"}])"},
        "auto", "none, auto, required, a tool by type and name, or allowed_tools"},
       {"reasoning", kAtResponses,
-       OwnRule{Parse<ReadReasoning>, kObjectSchema, R"([{},{"effort":"low","summary":"auto"}])",
+       OwnRule{Parse<ReadReasoning>, kObjectSchema, R"([{},{"effort":"max","summary":"auto"}])",
                R"([7,{"effort":7},{"effort":"much"}])"},
        "",
        "effort is a variable of the template, reasoning_effort; there are no summaries, for "

@@ -48,7 +48,7 @@ TEST_CASE("bytes are counted, with those of ids and conversations, and bounded")
   CHECK(store.bytes() <= 10000);
   CHECK_FALSE(Has(store, "a"));
   CHECK(Has(store, "d"));
-  // What could never fit drives nothing out.
+  // An answer that could never fit drives nothing out.
   const int64_t before = store.bytes();
   store.Put(Answer("huge", 10000));
   CHECK_FALSE(Has(store, "huge"));

@@ -271,7 +271,7 @@ TEST_CASE("an answer is items, and its stream tells the same in numbered events"
   CHECK(usage.at("input_tokens_details").at("cached_tokens") == 2);
   CHECK(usage.at("output_tokens").to_number<size_t>() == Ids(text).size() + 1);
   CHECK(usage.at("output_tokens_details").at("reasoning_tokens").to_number<int>() > 0);
-  // What is stored is what the client got, and goes on as the model wrote it.
+  // The stored answer is what the client got, and goes on as the model wrote it.
   REQUIRE(streamed.stored() != nullptr);
   CHECK(json::parse(streamed.stored()->body) == json::value(response));
   CHECK(

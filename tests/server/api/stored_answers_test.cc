@@ -82,6 +82,23 @@ TEST_CASE("a response is gone on with, asked for and removed") {
   CHECK(items.body.at("first_id") == item.at("id"));
   CHECK(items.body.at("has_more") == false);
 
+  const Told several = Ask(served, "POST", "/v1/responses",
+                           R"({"max_output_tokens":1,"input":[{"role":"user","content":"a"},)"
+                           R"({"type":"function_call","id":"fc_7","call_id":"c","name":"f",)"
+                           R"("arguments":"{}"},{"type":"function_call_output","call_id":"c",)"
+                           R"("output":"r"},{"role":"assistant","content":"b"}]})");
+  const std::string listed = "/v1/responses/" + IdOf(several) + "/input_items";
+  const json::value last = Ask(served, "GET", listed + "?limit=1").body;
+  CHECK(last.at("has_more") == true);
+  CHECK(json::serialize(last.at("data").at(0).at("content")) ==
+        R"([{"type":"output_text","text":"b","annotations":[]}])");
+  const json::value page = Ask(served, "GET", listed + "?order=asc&limit=2&after=fc_7").body;
+  REQUIRE(page.at("data").as_array().size() == 2);
+  CHECK(page.at("data").at(0).at("type") == "function_call_output");
+  CHECK(page.at("data").at(0).at("status") == "completed");
+  CHECK(page.at("data").at(1) == last.at("data").at(0));
+  CHECK(page.at("has_more") == false);
+
   const Told removed = Ask(served, "DELETE", path);
   CHECK(json::serialize(removed.body) ==
         absl::StrCat(R"({"id":")", IdOf(first), R"(","object":"response","deleted":true})"));
