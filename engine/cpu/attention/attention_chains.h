@@ -11,7 +11,7 @@
 //   V::Word: the unit broadcast over the lanes, V::kWords units per 32 k of a row, even and odd in
 //     turn
 //   V::kStepLines lines make one step of a chain: V::LoadStep<chain>(line, line_stride)
-//   V::kTileRows, V::Columns(rows): the register tile
+//   V::kTileRows, V::Columns(rows, of_numbers): the register tile, of int8 numbers or not
 //   V::kBothChains: both chains at once; V then also has Mul(word, b) and Hold(&b), which stops the
 //     compiler from making b again for every row
 //   V::kReadsNumbers: chains read int8 as stored in the pages, by V::LoadNumbers<chain>(numbers,
@@ -215,7 +215,7 @@ struct ChainDot {
   }
   template <LineSource kSource>
   static constexpr int Columns(int rows) {
-    const int columns = V::Columns(rows);
+    const int columns = V::Columns(rows, OfNumbers(kSource));
     return kSource >= kLaidOut && columns > kRunColumns ? kRunColumns : columns;
   }
 

@@ -14,7 +14,7 @@ struct FmaRegisters {
   // 24 chains: a broadcast serves four columns, a line six rows (L1 loads are the limit otherwise).
   static constexpr int kTileRows = 6;
   static constexpr bool kBothChains = false, kReadsNumbers = false;
-  static constexpr int Columns(int rows) { return rows == 1 ? 8 : 4; }
+  static constexpr int Columns(int rows, bool /*of_numbers*/) { return rows == 1 ? 8 : 4; }
   static Float Zero() { return _mm512_setzero_ps(); }
   static Float Load(const float* from) { return _mm512_loadu_ps(from); }
   static void Store(float* to, Float x) { _mm512_storeu_ps(to, x); }
@@ -35,7 +35,7 @@ struct FmaRegisters {
   static constexpr int kWidth = 8;
   static constexpr int kTileRows = 3;
   static constexpr bool kBothChains = true, kReadsNumbers = true;
-  static constexpr int Columns(int rows) { return rows == 1 ? 4 : 2; }
+  static constexpr int Columns(int rows, bool /*of_numbers*/) { return rows == 1 ? 4 : 2; }
   static Float Zero() { return _mm256_setzero_ps(); }
   static Float Load(const float* from) { return _mm256_loadu_ps(from); }
   static void Store(float* to, Float x) { _mm256_storeu_ps(to, x); }
