@@ -25,6 +25,9 @@
 //   V::kTileBlocks              as in gemm_vector.h
 //   V::kPrefetchRows            rows from which products take as long as memory: lines that the
 //                               direct way reads next are prefetched to L2 meanwhile
+//   V::kOneStream               int4 only: direct tiles of one block bring a line to L2 for each
+//                               line used, and keep folded sums in registers: V::Folded,
+//                               LoadFolded, StoreFolded, Fold(sum, scales, before)
 //   V::PrefetchBytes(streams)   prefetch distance to L1 of each of so many parallel streams;
 //                               0: none
 // and the policy W says how weights are stored: bytes, or halves of bytes (gemm_integer_sums.h).
@@ -37,6 +40,7 @@
 #include <immintrin.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "engine/cpu/linear/gemm_epilogue.h"
 #include "engine/cpu/linear/gemm_integer_sums.h"
@@ -229,6 +233,14 @@ class IntegerGemm {
                                                              const int32_t* starts, int64_t rows,
                                                              GroupWeights<Weights> group,
                                                              TileSums acc) {
+    constexpr int kMinChains = 4;  // they hide the latency of a product
+    if constexpr (V::kOneStream && kVecs == 1 && kRows >= kMinChains) {
+      static_assert(W::kIsGrouped && 2 * kRows <= V::kSums);
+      AddGroups<V, W, kRows, kVecs>(words, group.weights, group.stride, block.steps,
+                                    block.group_steps, starts, rows, group.scales,
+                                    group.scales_stride, group.block_scales_stride, acc);
+      return;
+    }
     for (int64_t s = 0; s < block.steps; s += block.group_steps) {
       AddGroup<V, W, kRows, kVecs, kSplit>(words, group.weights, block.group_steps, starts,
                                            group.scales, group.block_scales_stride, acc);
@@ -266,53 +278,66 @@ class IntegerGemm {
     return split;
   }
 
-  // Steps of a block that a tile of all rows takes before its other blocks: 16 KiB, so that memory
-  // is read in long runs, and what is used and what is prefetched lie in L2 together. (Zen 4, bench
-  // kernels, 8 rows, k 8,192: int8 42 GB/s by 16 KiB, 37 by 4 KiB, 40 by whole blocks of 128 KiB.)
+  // Steps of a block that a tile of all rows takes at once while the next as many come to L2: 16
+  // KiB, so that memory is read in long runs, and what is used and what is prefetched lie in L2
+  // together. (Zen 4, bench kernels, 8 rows, k 8,192: int8 42 GB/s by 16 KiB, 37 by 4 KiB, 40 by
+  // whole blocks of 128 KiB.)
   static constexpr int64_t kAheadSteps = 16384 / (kStepQuads * W::kQuadBytes);
 
   // noinline: in larger functions g++ 12 keeps sums in memory. next_first: the first block of the
   // tile that follows this one.
-  template <int kRows, int kBlocks>
+  template <int kRows, int kBlocks, class Ahead>
   static __attribute__((noinline)) void DirectTile(const LinearJob& job, const Tiling& tiling,
                                                    int64_t first, int64_t next_first, float* acc,
                                                    int64_t outputs) {
     constexpr int kVecs = kBlocks * kVecsPerBlock;
-    constexpr bool kHasSmall = kRows <= V::kDirectTilesRows && 2 * kRows > V::kDirectTilesRows;
-    constexpr bool kAhead = kRows >= V::kPrefetchRows;
+    constexpr bool kIsStream = std::is_same_v<Ahead, StreamAhead>;
+    constexpr bool kHasSmall = !kIsStream && kIsOneOfSeveral<V, kRows>;
     const char* lines = Block(job, first) + kScaleBytes;
     // One tile: many K blocks at once (those of its words follow each other).
-    const int64_t at_once = tiling.count > 1 ? kBlockSteps : kAhead ? kAheadSteps : Steps(job);
+    const int64_t at_once = tiling.count > 1                 ? kBlockSteps
+                            : std::is_same_v<Ahead, NoAhead> ? Steps(job)
+                                                             : kAheadSteps;
     for (KBlock block(job, at_once); block.steps > 0; lines += block.Bytes(job), block.Next(job)) {
-      WeightPrefetch ahead;
-      if constexpr (kAhead) {
-        ahead = PrefetchSteps(job, first, next_first, kBlocks, block.step + block.steps, at_once,
-                              tiling.count * block.steps * kStepChances);
+      WeightPrefetch next;
+      Ahead ahead;
+      if constexpr (kIsStream) {
+        // To the K block that is read next, the first one of next_first after the last.
+        const int64_t end = block.step + block.steps;
+        if (end < Steps(job)) {
+          ahead = {Lines(job, first, end) - lines};
+        } else {
+          ahead = {next_first < job.n_blocks ? Lines(job, next_first, 0) - lines : 0};
+        }
+      } else if constexpr (std::is_same_v<Ahead, SharedAhead>) {
+        next = PrefetchSteps(job, first, next_first, kBlocks, block.step + block.steps, at_once,
+                             tiling.count * block.steps * kStepChances);
+        ahead = {&next};
       }
       ForTiles<kRows, kHasSmall>(
           tiling, block, [&]<int kTile>(const int32_t* words, const int32_t* starts, int64_t row) {
-            AddBlock<kTile, kVecs, DirectSplit(kTile * kVecs), BlockWeights<V, W, kAhead>>(
+            AddBlock<kTile, kVecs, DirectSplit(kTile * kVecs)>(
                 block, words, starts, job.rows,
-                {{lines, job.block_bytes, &ahead},
-                 job.group_bytes,
-                 lines - kScaleBytes,
-                 job.group_bytes,
-                 job.block_bytes},
+                GroupWeights<BlockWeights<V, W, Ahead>>{{lines, job.block_bytes, ahead},
+                                                        job.group_bytes,
+                                                        lines - kScaleBytes,
+                                                        job.group_bytes,
+                                                        job.block_bytes},
                 {acc + row * outputs, outputs, block.step == 0});
           });
     }
   }
   // Tiles of kBlocks blocks while enough blocks are left, then tiles of half as many.
-  template <int kRows, int kBlocks>
+  template <int kRows, int kBlocks, class Ahead>
   static void DirectTiles(const LinearJob& job, const Tiling& tiling, int64_t first, int64_t blocks,
                           float* acc, int64_t outputs) {
     for (; blocks >= kBlocks; first += kBlocks, blocks -= kBlocks, acc += kBlocks * 16) {
       // After the last tile most likely comes the item that this member claims next.
       const int64_t others = blocks > kBlocks ? 0 : (job.members - 1) * ItemBlocks(job);
-      DirectTile<kRows, kBlocks>(job, tiling, first, first + kBlocks + others, acc, outputs);
+      DirectTile<kRows, kBlocks, Ahead>(job, tiling, first, first + kBlocks + others, acc, outputs);
     }
     if constexpr (kBlocks > 1) {
-      DirectTiles<kRows, kBlocks / 2>(job, tiling, first, blocks, acc, outputs);
+      DirectTiles<kRows, kBlocks / 2, Ahead>(job, tiling, first, blocks, acc, outputs);
     }
   }
   // Calls DirectTiles for the size of the job's tiles, at most kRows.
@@ -321,7 +346,19 @@ class IntegerGemm {
                          float* acc, int64_t outputs) {
     if (tiling.rows == kRows) {
       constexpr int kBlocks = V::DirectTileBlocks(kRows);
-      return DirectTiles<kRows, kBlocks>(job, tiling, first, blocks, acc, outputs);
+      if constexpr (kRows < V::kPrefetchRows) {
+        return DirectTiles<kRows, kBlocks, NoAhead>(job, tiling, first, blocks, acc, outputs);
+      } else {
+        if constexpr (kIsOneOfSeveral<V, kRows>) {
+          if (tiling.count > 1) {
+            return DirectTiles<kRows, kBlocks, SharedAhead>(job, tiling, first, blocks, acc,
+                                                            outputs);
+          }
+        }
+        constexpr bool kIsStream = V::kOneStream && kBlocks == 1;
+        using Ahead = std::conditional_t<kIsStream, StreamAhead, SharedAhead>;
+        return DirectTiles<kRows, kBlocks, Ahead>(job, tiling, first, blocks, acc, outputs);
+      }
     }
     if constexpr (kRows > 1) DirectRows<kRows - 1>(job, tiling, first, blocks, acc, outputs);
   }

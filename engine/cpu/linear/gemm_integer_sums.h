@@ -58,21 +58,41 @@ struct StepSum {
   }
 };
 
-// Weights of a few blocks, read from the packed matrix: parallel streams. kAhead: `ahead` brings
-// what is read next to L2 meanwhile.
-template <class V, class W, bool kAhead>
+// Prefetches to L2 of a direct tile while it reads lines: none; the line `distance` bytes after
+// each one; or a share of `next`.
+struct NoAhead {
+  void Line(const char* /*line*/) const {}
+  void AfterQuads() const {}
+};
+struct StreamAhead {
+  int64_t distance;
+  inline __attribute__((always_inline)) void Line(const char* line) const {
+    _mm_prefetch(line + distance, _MM_HINT_T1);
+  }
+  void AfterQuads() const {}
+};
+struct SharedAhead {
+  WeightPrefetch* next;
+  void Line(const char* /*line*/) const {}
+  inline __attribute__((always_inline)) void AfterQuads() const { next->Step(); }
+};
+
+// Weights of a few blocks, read from the packed matrix: parallel streams.
+template <class V, class W, class Ahead>
 struct BlockWeights {
   const char* from;  // lines of the first block
   int64_t block_bytes;
-  WeightPrefetch* ahead;
+  Ahead ahead;
   template <int kVecs>
   inline __attribute__((always_inline)) typename V::Vec Get(int64_t quad, int v, int word) const {
     constexpr int kVecsPerBlock = 16 / V::kLanes;
     const int half = v % kVecsPerBlock;
     constexpr int64_t kBytes = V::PrefetchBytes(kVecs / kVecsPerBlock);
     const char* const block = from + v / kVecsPerBlock * block_bytes;
-    if (kBytes > 0 && half == 0 && word == 0 && quad * W::kQuadBytes % 64 == 0) {
-      _mm_prefetch(block + quad * W::kQuadBytes + kBytes, _MM_HINT_T0);
+    if (half == 0 && word == 0 && quad * W::kQuadBytes % 64 == 0) {
+      const char* const line = block + quad * W::kQuadBytes;
+      if (kBytes > 0) _mm_prefetch(line + kBytes, _MM_HINT_T0);
+      ahead.Line(line);
     }
     return V::Word(W::template Quad<V>(block, quad, half), word);
   }
@@ -80,9 +100,11 @@ struct BlockWeights {
   void NextStep() {
     from += kStepQuads * W::kQuadBytes;
   }
-  inline __attribute__((always_inline)) void AfterQuads() const {
-    if constexpr (kAhead) ahead->Step();
+  // Called for each group, with its scales.
+  inline __attribute__((always_inline)) void AtScales(const char* scales) const {
+    ahead.Line(scales);
   }
+  inline __attribute__((always_inline)) void AfterQuads() const { ahead.AfterQuads(); }
 };
 
 // Weights laid out as words: [quad][word][vec][lane].
@@ -97,6 +119,7 @@ struct WordWeights {
   void NextStep() {
     from += kStepQuads * V::kWords * kVecs * V::kLanes * 4;
   }
+  void AtScales(const char* /*scales*/) const {}
   void AfterQuads() const {}
 };
 
@@ -264,6 +287,55 @@ inline __attribute__((always_inline)) void AddGroup(const int32_t* a, const Weig
     AddSteps<V, kRows, kVecs, kSplit>(a, weights, 0, steps, sums);
     __asm__ volatile("" : : : "memory");
     EndGroup<V, W>(sums, scales, scale_stride, acc);
+  }
+}
+
+// Adds `steps` steps of whole groups of int4 with the sums of the groups before in registers, for
+// tiles so small that they fit there beside the sums of a group: acc = or += the scaled sums.
+// Weights of the next group are `stride` bytes on, its scales scales_stride.
+template <class V, class W, int kRows, int kVecs, class Weights>
+inline __attribute__((always_inline)) void AddGroups(const int32_t* a, Weights weights,
+                                                     int64_t stride, int64_t steps,
+                                                     int64_t group_steps, const int32_t* starts,
+                                                     int64_t rows, const char* scales,
+                                                     int64_t scales_stride, int64_t scale_stride,
+                                                     TileSums acc) {
+  typename V::Folded folded[kRows][kVecs];
+#pragma GCC unroll 24
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+    for (int v = 0; v < kVecs; ++v) {
+      folded[r][v] =
+          V::LoadFolded(acc.start ? kNothing : acc.sums + r * acc.stride + v * V::kLanes);
+    }
+  }
+  for (; steps > 0; steps -= group_steps) {
+    typename V::Vec sums[kRows][kVecs][1];
+#pragma GCC unroll 24
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+      for (int v = 0; v < kVecs; ++v) sums[r][v][0] = V::Splat(starts[r]);
+    }
+    weights.AtScales(scales);
+    AddSteps<V, kRows, kVecs, 1>(a, weights, 0, group_steps, sums);
+#pragma GCC unroll 24
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+      for (int v = 0; v < kVecs; ++v) {
+        folded[r][v] = V::Fold(sums[r][v][0], scales + v * scale_stride, folded[r][v]);
+      }
+    }
+    a += group_steps * kRows * V::kWords * kStepQuads;
+    starts += rows;
+    weights.from += stride;
+    scales += scales_stride;
+  }
+#pragma GCC unroll 24
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+    for (int v = 0; v < kVecs; ++v) {
+      V::StoreFolded(acc.sums + r * acc.stride + v * V::kLanes, folded[r][v]);
+    }
   }
 }
 

@@ -17,6 +17,6 @@ struct Vnni : ZmmBytes {
 constexpr LinearKernelTable kInt8Vnni = IntegerGemm<Vnni, Int8Weights>::Table();
 constexpr LinearKernelTable kInt4Vnni = IntegerGemm<Vnni, Int4Weights>::Table();
 constexpr LinearKernelTable kInt8VnniZen = IntegerGemm<ReadInOrder<Vnni>, Int8Weights>::Table();
-constexpr LinearKernelTable kInt4VnniZen = IntegerGemm<ReadInOrder<Vnni>, Int4Weights>::Table();
+constexpr LinearKernelTable kInt4VnniZen = IntegerGemm<ReadInOneStream<Vnni>, Int4Weights>::Table();
 
 }  // namespace baton

@@ -10,7 +10,7 @@ struct YmmIntegers {
   using Vec = __m256i;
   static constexpr int kLanes = 8;
   static constexpr int kSums = 12;
-  static constexpr bool kStepInShorts = false;
+  static constexpr bool kStepInShorts = false, kOneStream = false;
   static constexpr int kDirectRows = 36, kDirectTileRows = 6, kDirectTilesRows = 6;
   static constexpr int kPrefetchRows = kDirectRows + 1;
   static constexpr int kDirectBlocks = 4;

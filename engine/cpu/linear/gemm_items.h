@@ -45,6 +45,10 @@ struct RowTiles {
   }
 };
 
+// True if jobs of several direct tiles may have tiles of kRows rows.
+template <class V, int kRows>
+constexpr bool kIsOneOfSeveral = kRows <= V::kDirectTilesRows && 2 * kRows > V::kDirectTilesRows;
+
 // Blocks of a direct tile whose sums stay in 32 registers, one block each. A tile of few vectors
 // and many rows loads an operand for every one or two multiplications, and some machines load one
 // zmm a cycle while they multiply two.

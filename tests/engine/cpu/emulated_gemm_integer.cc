@@ -17,7 +17,7 @@ constexpr LinearKernelTable kEmulatedInt4Vnni = IntegerGemm<Vnni, Int4Weights>::
 constexpr LinearKernelTable kEmulatedInt8VnniZen =
     IntegerGemm<ReadInOrder<Vnni>, Int8Weights>::Table();
 constexpr LinearKernelTable kEmulatedInt4VnniZen =
-    IntegerGemm<ReadInOrder<Vnni>, Int4Weights>::Table();
+    IntegerGemm<ReadInOneStream<Vnni>, Int4Weights>::Table();
 using Tiles = EmulatedTiles;
 constexpr LinearKernelTable kEmulatedInt8AmxStream = TileStream<Tiles, Int8OnTiles>::Table();
 constexpr LinearKernelTable kEmulatedInt8AmxRowsInL2 =
