@@ -18,4 +18,20 @@ absl::StatusOr<std::unique_ptr<Backend>> LoadBackend(const EngineOptions& option
   return LoadCpuBackend(options, std::move(loaded), std::move(kernels), progress, progress_context);
 }
 
+absl::StatusOr<std::unique_ptr<Backend>> LoadLabBackend(const EngineOptions& options,
+                                                        const EngineLab& lab,
+                                                        void (*progress)(void*, double),
+                                                        void* progress_context) {
+  if (!lab.dense_mask) return LoadBackend(options, progress, progress_context);
+  if (options.dtype == "fp32") {
+    return absl::InvalidArgumentError(
+        "engine: dtype fp32 computes what a query sees and no more; attention dense_mask goes with "
+        "bf16");
+  }
+  ASSIGN_OR_RETURN(LoadedModel loaded, OpenModel(options));
+  ASSIGN_OR_RETURN(CpuKernels kernels, MakeCpuKernels(options.isa, *loaded.pool));
+  kernels.attention = MakeDenseMaskAttentionOf(AttentionTileKernelsOf(kernels.linear->isa()));
+  return LoadCpuBackend(options, std::move(loaded), std::move(kernels), progress, progress_context);
+}
+
 }  // namespace baton

@@ -6,6 +6,7 @@
 
 #include "common/status.h"
 #include "engine/step/backend.h"
+#include "engine/step/engine_lab.h"
 
 namespace baton {
 
@@ -17,5 +18,12 @@ namespace baton {
 absl::StatusOr<std::unique_ptr<Backend>> LoadBackend(const EngineOptions& options,
                                                      void (*progress)(void*, double) = nullptr,
                                                      void* progress_context = nullptr);
+
+// As LoadBackend, but for comparisons, as `lab` says. Also InvalidArgument: a dense mask with dtype
+// fp32.
+absl::StatusOr<std::unique_ptr<Backend>> LoadLabBackend(const EngineOptions& options,
+                                                        const EngineLab& lab,
+                                                        void (*progress)(void*, double) = nullptr,
+                                                        void* progress_context = nullptr);
 
 }  // namespace baton

@@ -189,7 +189,7 @@ class StepBench {
   // worker.
   absl::StatusOr<KernelResult> LoadAgain() const {
     const Clock::time_point begin = Clock::now();
-    RETURN_IF_ERROR(LoadBackend(options_.engine).status());
+    RETURN_IF_ERROR(LoadLabBackend(options_.engine, options_.lab).status());
     const double seconds = SecondsSince(begin);
     return KernelResult{"load_packed_again", seconds, "s", kMaxLoadSeconds, "", "", seconds};
   }
@@ -390,7 +390,7 @@ absl::StatusOr<std::unique_ptr<StepBench>> MakeBench(const StepBenchOptions& opt
     engine.limits.max_slice_tokens =
         std::max(1, *std::max_element(options.prompts.begin(), options.prompts.end()));
   }
-  ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, LoadBackend(engine));
+  ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, LoadLabBackend(engine, options.lab));
   RETURN_IF_ERROR(CheckSizes(options, backend->model().max_positions));
   if (backend->compute_pool() == nullptr) {
     return absl::UnimplementedError("bench step: this backend has no threads to probe with");

@@ -11,11 +11,13 @@
 #include "bench/kernel_result.h"
 #include "common/status.h"
 #include "engine/step/backend.h"
+#include "engine/step/engine_lab.h"
 
 namespace baton {
 
 struct StepBenchOptions {
   EngineOptions engine;  // model, threads, isa, dtype, cache_dir, ...; max_step_tokens is set here
+  EngineLab lab;
   std::vector<int> prompts = {512, 2048};
   std::vector<int> chunks = {512};  // tokens of a step; several are measured in turns
   bool slices = false;              // each prompt also as one slice, in parts of every such chunk

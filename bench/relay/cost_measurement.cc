@@ -104,7 +104,7 @@ MeasuredCost Fitted(const std::vector<TimedSlice>& slices, const RelayRig& rig) 
   MeasuredCost measured;
   PrefillCost& cost = measured.cluster.cost;
   cost.n_layers = rig.started().n_layers;
-  if (rig.options().engine.lab.attention == "dense_mask") cost.kernel = PairKernel::kDenseMask;
+  if (rig.options().lab.dense_mask) cost.kernel = PairKernel::kDenseMask;
   cost.kv_bytes = static_cast<double>(rig.started().page_bytes) / cost.n_layers / rig.page_tokens();
   double projections = 0;  // seconds per token
   int firsts = 0;

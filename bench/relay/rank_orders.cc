@@ -67,7 +67,7 @@ void Walk(Walker& walker, Start& start) {
   walker.Field("dtype", start.engine.dtype);
   walker.Field("kv_dtype", start.engine.kv_dtype);
   walker.Field("isa", start.engine.isa);
-  walker.Field("attention", start.engine.lab.attention);
+  walker.Field("dense_mask", start.lab.dense_mask);
   walker.Field("threads", start.engine.threads);
   walker.Field("spin_us", start.engine.spin_us);
   walker.Field("page_tokens", start.engine.page_tokens);

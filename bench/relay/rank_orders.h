@@ -10,6 +10,7 @@
 #include "common/ids.h"
 #include "common/status.h"
 #include "engine/step/backend.h"
+#include "engine/step/engine_lab.h"
 #include "kvtransfer/links/link_pace.h"
 
 namespace baton {
@@ -17,6 +18,7 @@ namespace baton {
 // First line: the options of the process.
 struct RankStart {
   EngineOptions engine;
+  EngineLab lab;
   std::vector<int> cpus;        // CPUs that the process is pinned to
   int max_tokens = 0;           // max length of a prompt
   int pool_pages = 0;           // 0: for a prompt of max_tokens

@@ -64,7 +64,7 @@ class RelayRank {
     if (!start.cpus.empty() && !StayOnCpus(start.cpus)) {
       return absl::InvalidArgumentError("bench relay: a rank cannot be pinned to its CPUs");
     }
-    ASSIGN_OR_RETURN(parts_.backend, LoadBackend(start.engine));
+    ASSIGN_OR_RETURN(parts_.backend, LoadLabBackend(start.engine, start.lab));
     const KvLayout& layout = parts_.backend->kv_layout();
     parts_.rivals = dynamic_cast<RivalSlices*>(parts_.backend.get());
     const int64_t residual_bytes = parts_.rivals == nullptr ? 0 : parts_.rivals->residual_bytes();

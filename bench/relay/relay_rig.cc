@@ -35,6 +35,7 @@ absl::Status RelayRig::StartProcesses() {
     if ((i == wide() && !options_.with_wide) || (i == sink() && !options_.with_sink)) continue;
     RankStart start;
     start.engine = options_.engine;
+    start.lab = options_.lab;
     start.engine.threads = i == wide() ? needed : options_.threads_per_rank;
     start.engine.spin_us = has_own ? 50 : 0;
     start.engine.limits.max_slice_tokens = options_.max_tokens;

@@ -15,6 +15,7 @@ namespace baton {
 struct RelayRigOptions {
   std::string program = "/proc/self/exe";
   EngineOptions engine;  // model, dtype, isa, cache_dir, ...; threads and the like are set here
+  EngineLab lab;
   int ranks = 2;
   int threads_per_rank = 1;
   int max_tokens = 4096;  // of a prompt, whole pages

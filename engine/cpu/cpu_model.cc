@@ -21,7 +21,6 @@ CpuModel::CpuModel(const EngineOptions& options, LoadedModel loaded, CpuKernels 
     : desc(std::move(loaded.desc)),
       layout(KvLayout::For(desc, options.kv_type(), options.page_tokens)),
       formats(FormatsOf(options)),
-      dense_mask(options.lab.attention == "dense_mask"),
       ropes(std::move(loaded.ropes)),
       rope_digest(loaded.rope_digest),
       source(std::move(loaded.source)),

@@ -21,7 +21,6 @@ struct CpuModel {
   ModelDesc desc;
   KvLayout layout;
   WeightFormats formats;
-  bool dense_mask;  // for the attention
   RopeTables ropes;
   uint64_t rope_digest;
   std::unique_ptr<WeightSource> source;  // source of the embedding rows

@@ -126,7 +126,6 @@ void ForwardPass::Attend(int layer, const AttentionBatch& batch, const RowActiva
   args.out = attended_.row(first_row);
   args.out_stride = attended_.stride;
   args.keys = keys;
-  args.dense_mask = m_.dense_mask;
   args.kept = a.kept;
   m_.attention->Run(args, *m_.compute);
 }

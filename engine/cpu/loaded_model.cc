@@ -47,15 +47,6 @@ absl::Status CheckOptions(const EngineOptions& options) {
     return absl::InvalidArgumentError(
         absl::StrFormat("engine: kv_dtype is \"%s\"; supported: bf16, int8", options.kv_dtype));
   }
-  if (options.lab.attention != "causal" && options.lab.attention != "dense_mask") {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "engine: attention is \"%s\"; supported: causal, dense_mask", options.lab.attention));
-  }
-  if (options.lab.attention == "dense_mask" && options.dtype == "fp32") {
-    return absl::InvalidArgumentError(
-        "engine: dtype fp32 computes what a query sees and no more; attention dense_mask goes with "
-        "bf16");
-  }
   if (options.kv_dtype == "int8" && options.dtype == "fp32") {
     return absl::InvalidArgumentError(
         "engine: dtype fp32 keeps its KV in fp32; kv_dtype int8 goes with bf16");

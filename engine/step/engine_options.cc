@@ -24,9 +24,6 @@ void DeclareEngine(EngineOptions* options, Settings* settings) {
   settings->Int("model.random_seed", &options->random_seed, 0, INT32_MAX, "of random: weights");
   settings->Int("prefill.max_slice_tokens", &options->limits.max_slice_tokens, 64, 1 << 20,
                 "max tokens of a prompt that a worker computes at once as one of several");
-  settings->Choice("lab.attention", &options->lab.attention, {"causal", "dense_mask"},
-                   "dense_mask computes what a query does not see and masks it: the same tokens, "
-                   "slower, to compare with engines that do so");
 }
 
 }  // namespace baton

@@ -16,13 +16,6 @@ struct StepLimits {
   int max_slice_tokens = 8192;  // memory is touched only as far as slices use it
 };
 
-// Options for comparisons only; what serves requests leaves them as they are.
-struct EngineLab {
-  // dense_mask: every query is computed against all keys its page table has room for, and what it
-  // does not see is masked, as some engines do. The same bits, slower.
-  std::string attention = "causal";
-};
-
 struct EngineOptions {
   std::string model;  // folder in Hugging Face layout, .gguf file, or random:<config.json>
   // Type of the weights: auto = bf16; bf16; int8 (per output, activations int8 per token); int4 (in
@@ -38,14 +31,12 @@ struct EngineOptions {
   int max_context = 0;       // tokens of prompt and output; 0 = the model's own
   std::string cache_dir;     // packed weights; empty = private memory
   uint64_t random_seed = 1;  // seed of random: weights
-  EngineLab lab{};
 
   KvType kv_type() const;
 };
 
-// Declares model.*, kv.*, lab.attention and prefill.max_slice_tokens, which all engines of a
-// cluster share. model, threads and spin_us are chosen at the start of each. `options` must outlive
-// `settings`.
+// Declares model.*, kv.* and prefill.max_slice_tokens, which all engines of a cluster share. model,
+// threads and spin_us are chosen at the start of each. `options` must outlive `settings`.
 void DeclareEngine(EngineOptions* options, Settings* settings);
 
 }  // namespace baton

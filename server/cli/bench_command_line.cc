@@ -266,6 +266,7 @@ void BenchCommandLine::Declare(CLI::App* bench) {
     app->add_option("--decode", options.decode)->delimiter(',');
     app->add_option("--context", options.context);
     DeclareEngine(&options.engine, &state.step_settings);
+    DeclareEngineLab(&options.lab, &state.step_settings);
     state.step_flags.AddTo(app,
                            {"model.dtype", "model.isa", "model.int4_group", "model.page_tokens",
                             "model.weight_cache", "kv.dtype", "lab.attention"});
@@ -325,6 +326,7 @@ void BenchCommandLine::Declare(CLI::App* bench) {
     app->add_option("--noise-seed", options.noise.seed);
     app->add_option("--link-latency-us", options.rig.pace.latency_us);
     DeclareEngine(&options.rig.engine, &state.relay_settings);
+    DeclareEngineLab(&options.rig.lab, &state.relay_settings);
     state.relay_flags.AddTo(app, {"model.dtype", "model.isa", "model.page_tokens",
                                   "model.weight_cache", "kv.dtype", "lab.attention"});
     app->add_option("--part-tokens", options.rig.engine.limits.max_step_tokens);

@@ -61,14 +61,6 @@ void DeclareCluster(ClusterConfig* cluster, Settings* settings) {
   settings->Text("cluster.worker_name", &cluster->worker_name, "name in logs and metrics");
   settings->Int("cluster.metrics_port", &cluster->metrics_port, 0, 65535,
                 "a worker's /metrics, /livez, /readyz; 0 picks one");
-  LinkLab& link = cluster->link;
-  settings->Bytes("lab.link_bytes_per_second", &link.bytes_per_second, 0, kTiB,
-                  "KV links are slowed to this; 0 = not at all");
-  settings->Duration("lab.link_latency", &link.latency, absl::ZeroDuration(), absl::Seconds(1),
-                     "added to what KV links carry");
-  settings->Bytes("lab.link_falls_after", &link.falls_after, 0, kTiB,
-                  "a worker's KV link carries a hundredth of link_bytes_per_second once so much "
-                  "has come in over it; 0 = never");
 }
 
 void DeclareSections(Settings* settings) {
@@ -124,6 +116,7 @@ void DeclareSettings(Config* config, Settings* settings) {
   DeclareWorkers("prefill", &config->prefill, settings);
   DeclareWorkers("decode", &config->decode, settings);
   DeclareCluster(&config->cluster, settings);
+  DeclareLab(&config->lab, settings);
   settings->Choice("log.level", &config->log_level, {"debug", "info", "warn", "error"},
                    "lowest level written");
   DeclareRenamed(settings);

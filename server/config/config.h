@@ -14,6 +14,7 @@
 #include "router/router_options.h"
 #include "server/api/api_front_options.h"
 #include "server/api/model_config.h"
+#include "server/config/lab_config.h"
 #include "server/http/http_server_options.h"
 #include "worker/worker_options.h"
 
@@ -50,13 +51,6 @@ struct WorkerConfig {
   WorkerOptions worker;
 };
 
-// An emulated link, for experiments: bounds each worker's port, in each direction.
-struct LinkLab {
-  int64_t bytes_per_second = 0;                   // 0 = as fast as the link is
-  absl::Duration latency = absl::ZeroDuration();  // added to what the link carries
-  int64_t falls_after = 0;  // bytes that come in, then it carries a hundredth; 0 = never
-};
-
 struct ClusterConfig {
   bool colocated = false;
   std::string router;    // host:port of the router's control address (single roles)
@@ -64,7 +58,6 @@ struct ClusterConfig {
   std::string worker_host = "127.0.0.1";  // where workers listen for KV and metrics
   std::string worker_name;                // "prefill0"; empty = role and process id
   int metrics_port = 0;                   // of a worker's /metrics; 0: picked
-  LinkLab link;
 };
 
 struct Config {
@@ -73,6 +66,7 @@ struct Config {
   RouterConfig router;
   WorkerConfig prefill, decode;
   ClusterConfig cluster;
+  LabConfig lab;
   std::string log_level = "info";
 
   Config();

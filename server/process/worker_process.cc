@@ -11,6 +11,7 @@
 #include "common/log.h"
 #include "engine/checkpoint/weight_source.h"
 #include "engine/kv/kv_layout.h"
+#include "engine/load_backend.h"
 #include "engine/step/backend.h"
 #include "kvtransfer/links/paced_link.h"
 #include "kvtransfer/links/ucx_link.h"
@@ -72,7 +73,7 @@ absl::Status ReadCosts(const std::string& path, WorkerStart* start) {
   return absl::OkStatus();
 }
 
-LinkPace PaceOf(const LinkLab& link) {
+LinkPace PaceOf(const LabConfig::Link& link) {
   return {.bytes_per_second = static_cast<double>(link.bytes_per_second),
           .latency_us = absl::ToInt64Microseconds(link.latency),
           .falls_after = link.falls_after};
@@ -97,7 +98,7 @@ absl::StatusOr<WorkerStart> StartOf(const RoleConfig& process, Role role) {
   start.role = config.cluster.colocated ? Role::kBoth : role;
   start.router_address = config.cluster.router;
   start.key = process.key;
-  const LinkPace pace = PaceOf(config.cluster.link);
+  const LinkPace pace = PaceOf(config.lab.link);
   start.make_link =
       Paced([host = config.cluster.worker_host] { return MakeUcxLink(host, 0); }, pace);
   start.link_bytes_per_second = pace.bytes_per_second;
@@ -177,7 +178,10 @@ int RunWorker(const RoleConfig& process, Role role) {
   if (!start.ok()) return Fail(start.status());
 
   StartReporter reporter = process.reporter;
-  auto worker = Worker::Start(OptionsOf(config, role), *start, ReportProgress, &reporter);
+  const WorkerOptions options = OptionsOf(config, role);
+  auto backend = LoadLabBackend(options.engine, config.lab.engine, ReportProgress, &reporter);
+  if (!backend.ok()) return Fail(backend.status());
+  auto worker = Worker::Start(options, *start, *std::move(backend));
   if (!worker.ok()) return Fail(worker.status());
   ReportKvCache(reporter, **worker);
 

@@ -15,8 +15,8 @@
 
 namespace baton {
 
-inline std::unique_ptr<Backend> LoadOrDie(const EngineOptions& options) {
-  absl::StatusOr<std::unique_ptr<Backend>> backend = LoadBackend(options);
+inline std::unique_ptr<Backend> LoadOrDie(const EngineOptions& options, const EngineLab& lab = {}) {
+  absl::StatusOr<std::unique_ptr<Backend>> backend = LoadLabBackend(options, lab);
   if (!backend.ok()) std::fprintf(stderr, "%s\n", std::string(backend.status().message()).c_str());
   REQUIRE(backend.ok());
   return *std::move(backend);

@@ -48,8 +48,8 @@ std::vector<int32_t> Prompt(int n, int vocab, Dice& dice) {
 // Two sequences on pages of one pool: the prompt, and a bystander that runs steps in between.
 class SliceRunner {
  public:
-  SliceRunner(const EngineOptions& options, int n_tokens)
-      : backend_(LoadOrDie(options)), max_part_(options.limits.max_step_tokens) {
+  SliceRunner(const EngineOptions& options, int n_tokens, const EngineLab& lab = {})
+      : backend_(LoadOrDie(options, lab)), max_part_(options.limits.max_step_tokens) {
     const int n_pages = backend_->kv_layout().PagesFor(n_tokens);
     absl::StatusOr<std::unique_ptr<KvPool>> pool =
         KvPool::Create(backend_->kv_layout(), 2 * n_pages);
@@ -352,11 +352,10 @@ TEST_CASE("a dense mask changes no bit of any model's logits") {
   const std::string model = GENERATE(from_range(kModels));
   RequestAmxPermission();
   for (const Isa isa : SupportedIsas()) {
-    EngineOptions options = OptionsOf(model, {isa, 2, 32});
+    const EngineOptions options = OptionsOf(model, {isa, 2, 32});
     std::vector<std::vector<float>> logits;
-    for (const char* attention : {"causal", "dense_mask"}) {
-      options.lab.attention = attention;
-      SliceRunner runner(options, 1216);
+    for (const bool dense_mask : {false, true}) {
+      SliceRunner runner(options, 1216, {.dense_mask = dense_mask});
       Dice dice(11);
       const std::vector<int32_t> prompt = Prompt(700, runner.backend().model().vocab, dice);
       logits.push_back(runner.Steps(prompt, 192));

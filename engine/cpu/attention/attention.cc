@@ -85,6 +85,31 @@ struct Workspace {
   }
 };
 
+// The keys that rows are computed against: those that a row of theirs sees.
+struct SeenKeys {
+  static constexpr auto kAttend = &AttentionTileKernels::attend;
+  // First key of a block's rows, whose first position this is.
+  static int First(int position, int window) {
+    return window == 0 ? 0 : std::max(0, position + 1 - window);
+  }
+  // End of the keys of a block's rows, whose last position this is. room: keys of its page table.
+  static int End(int position, int /*room*/) { return position + 1; }
+  // Keys of a tile. seen: by the last of the rows. rest: keys from the tile's first to the end.
+  static int InTile(int seen, int /*rest*/) { return seen; }
+  // True if no row sees the tile, since `hidden` keys of it lie before the first row's window.
+  static bool Passes(int hidden) { return hidden >= kTileKeys; }
+};
+
+// All keys of the page table, for comparisons (MakeDenseMaskAttentionOf).
+struct AllKeys {
+  static constexpr auto kAttend = &AttentionTileKernels::attend_masked;
+  static int First(int, int) { return 0; }
+  static int End(int, int room) { return room; }
+  static int InTile(int, int rest) { return rest; }
+  static bool Passes(int) { return false; }
+};
+
+template <class Keys>
 class TiledAttention final : public AttentionKernels {
  public:
   explicit TiledAttention(const AttentionTileKernels& kernels) : kernels_(kernels) {}
@@ -136,12 +161,11 @@ class TiledAttention final : public AttentionKernels {
   // First key to compute: keys before the window of the first row are skipped, and keys after the
   // last row too.
   int FirstKey(const Block& block) const {
-    if (args_->window == 0 || args_->dense_mask) return 0;
-    return std::max(0, Position(block.row_begin) + 1 - args_->window);
+    return Keys::First(Position(block.row_begin), args_->window);
   }
   int EndKey(const Block& block) const {
-    if (!args_->dense_mask) return Position(block.row_end - 1) + 1;
-    return static_cast<int>(PagesOf(block.piece).size()) * args_->layout->page_tokens;
+    return Keys::End(Position(block.row_end - 1),
+                     static_cast<int>(PagesOf(block.piece).size()) * args_->layout->page_tokens);
   }
   // Segments that this call attends; there may be none.
   int FirstSegment(const Block& block) const {
@@ -269,20 +293,20 @@ class TiledAttention final : public AttentionKernels {
         int32_t* const visible = workspace.visible.data();
         for (int r = 0; r < count; ++r)
           visible[r] = workspace.positions.data()[from + r] + 1 - first_key;
-        const int last = args_->dense_mask ? end - first_key : visible[count - 1];  // ascending
-        const int seen = std::min(kTileKeys, last);
-        if (seen <= 0) continue;
+        const int last = visible[count - 1];  // ascending
+        const int n_keys = std::min(kTileKeys, Keys::InTile(last, end - first_key));
+        if (n_keys <= 0) continue;
         const int32_t* hidden = nullptr;
         if (args_->window > 0) {
           hidden = HiddenKeys(visible, count, workspace.hidden.data());
-          if (hidden[0] >= kTileKeys && !args_->dense_mask) continue;
+          if (Keys::Passes(hidden[0])) continue;
         }
-        tile.n_groups = (seen + kGroupKeys - 1) / kGroupKeys;
-        kernels_.attend({workspace.q.data() + static_cast<int64_t>(from) * kRowStride, visible,
-                         count, hidden, args_->dense_mask},
-                        tile, scale_,
-                        {state.max + from, state.sum + from,
-                         state.out + static_cast<int64_t>(from) * kRowStride});
+        tile.n_groups = (n_keys + kGroupKeys - 1) / kGroupKeys;
+        (kernels_.*Keys::kAttend)(
+            {workspace.q.data() + static_cast<int64_t>(from) * kRowStride, visible, count, hidden},
+            tile, scale_,
+            {state.max + from, state.sum + from,
+             state.out + static_cast<int64_t>(from) * kRowStride});
         tile.fresh = false;
       }
     }
@@ -387,7 +411,11 @@ std::unique_ptr<AttentionKernels> MakeAttentionKernels(Isa isa) {
 }
 
 std::unique_ptr<AttentionKernels> MakeAttentionKernelsOf(const AttentionTileKernels& kernels) {
-  return std::make_unique<TiledAttention>(kernels);
+  return std::make_unique<TiledAttention<SeenKeys>>(kernels);
+}
+
+std::unique_ptr<AttentionKernels> MakeDenseMaskAttentionOf(const AttentionTileKernels& kernels) {
+  return std::make_unique<TiledAttention<AllKeys>>(kernels);
 }
 
 }  // namespace baton

@@ -49,9 +49,6 @@ struct AttentionArgs {
   bf16* out = nullptr;  // (n_tokens, out_stride): n_heads * value_dim
   int64_t out_stride = 0;
   KeyRange keys;
-  // Every row is computed against all keys that its page table has room for, and those it does not
-  // see are masked: the same bits at the cost of engines that do so, for comparisons with them.
-  bool dense_mask = false;
   PartialSoftmax kept;  // row 0: row 0 of the batch
 };
 
@@ -68,5 +65,9 @@ struct AttentionTileKernels;
 const AttentionTileKernels& AttentionTileKernelsOf(Isa isa);
 // Attention around given tile kernels (tests: emulated instructions).
 std::unique_ptr<AttentionKernels> MakeAttentionKernelsOf(const AttentionTileKernels& kernels);
+// Attention that computes every row against all keys that its page table has room for, and masks
+// those it does not see: the same bits at the cost of engines that do so, for comparisons with
+// them.
+std::unique_ptr<AttentionKernels> MakeDenseMaskAttentionOf(const AttentionTileKernels& kernels);
 
 }  // namespace baton

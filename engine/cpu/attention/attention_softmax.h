@@ -77,13 +77,26 @@ inline void HideFirst(float* s, int n) {
     Store(s + j, n - j < kLanes ? KeepFirst(none, n - j, Load<Lanes>(s + j)) : none);
 }
 
-// Hides all but the first n scores of a row in n_groups groups.
-inline void HideRest(float* s, int n, int n_groups) {
-  const Lanes none = Splat<Lanes>(kMinusInfinity);
-  for (int j = 0; j < n_groups * kLanes; j += kLanes) {
-    if (n - j < kLanes) Store(s + j, n <= j ? none : KeepFirst(Load<Lanes>(s + j), n - j, none));
+// A row is computed against the groups in which it sees a key.
+struct CausalMask {
+  static int Computed(float* /*s*/, int visible, int /*n_groups*/) { return visible; }
+  static float Top(float max) { return max; }
+};
+
+// A row is computed against all groups of the tile (attend_masked).
+struct DenseMask {
+  // Hides all but the first `visible` scores of a row in n_groups groups.
+  static int Computed(float* s, int visible, int n_groups) {
+    const Lanes none = Splat<Lanes>(kMinusInfinity);
+    for (int j = 0; j < n_groups * kLanes; j += kLanes) {
+      const int n = visible - j;  // of this group
+      if (n < kLanes) Store(s + j, n <= 0 ? none : KeepFirst(Load<Lanes>(s + j), n, none));
+    }
+    return kTileKeys;
   }
-}
+  // The weights of a row that sees nothing yet are computed too, and are 0 by any maximum.
+  static float Top(float max) { return max == kMinusInfinity ? 0.0f : max; }
+};
 
 // Key scales of an int8 tile.
 inline const float* KeyScales(const TileSource& source, int group) {
@@ -138,7 +151,7 @@ Lanes Weigh(typename Dot::Scratch* scratch, int row, int groups, const KeyTile& 
 
 // S -> P of n rows from `first` on, at most sixteen; running maxima and sums, outputs rescaled.
 // Step by step for all rows, so that the latencies of one row hide behind the others.
-template <class Dot>
+template <class Dot, class Mask>
 void SoftmaxRows(typename Dot::Scratch* scratch, const TileRows& rows, int first, int n,
                  const KeyTile& tile, float c, const RowState& all) {
   const RowState state = {all.max + first, all.sum + first, all.out + first * kRowStride};
@@ -149,9 +162,8 @@ void SoftmaxRows(typename Dot::Scratch* scratch, const TileRows& rows, int first
   alignas(64) float max[kLanes], sum[kLanes], rescale[kLanes] = {};
   for (int r = 0; r < n; ++r) {
     float* const s = scratch->s[first + r];
-    const int seen = rows.visible[first + r], visible = rows.dense ? kTileKeys : seen;
+    const int visible = Mask::Computed(s, rows.visible[first + r], n_groups);
     groups[r] = VisibleGroups(visible, n_groups);
-    if (rows.dense) HideRest(s, seen, n_groups);
     if (rows.hidden != nullptr) HideFirst(s, rows.hidden[first + r]);
     lanes[r] = MaxOfScores(s, visible, groups[r]);
     Dot::BesideSoftmax(scratch);
@@ -165,10 +177,8 @@ void SoftmaxRows(typename Dot::Scratch* scratch, const TileRows& rows, int first
   }
   Store(rescale, Exp2(Load<Lanes>(rescale)));  // 0 where `before` was -inf
   for (int r = 0; r < n; ++r) {
-    // Dense: the weights of a row that sees nothing yet are computed too, and are 0 by any maximum.
-    const float top = rows.dense && max[r] == kMinusInfinity ? 0.0f : max[r];
     Dot::BesideSoftmax(scratch);
-    lanes[r] = Weigh<Dot>(scratch, first + r, groups[r], tile, top, c);
+    lanes[r] = Weigh<Dot>(scratch, first + r, groups[r], tile, Mask::Top(max[r]), c);
     Dot::BesideSoftmax(scratch);
   }
   Store(sum, FoldSums(lanes));
@@ -179,12 +189,12 @@ void SoftmaxRows(typename Dot::Scratch* scratch, const TileRows& rows, int first
   }
 }
 
-template <class Dot>
+template <class Dot, class Mask>
 void Softmax(typename Dot::Scratch* scratch, const TileRows& rows, const KeyTile& tile, float c,
              const RowState& state) {
   for (int first = 0; first < rows.n; first += kLanes) {
     const int n = rows.n - first < kLanes ? rows.n - first : kLanes;
-    SoftmaxRows<Dot>(scratch, rows, first, n, tile, c, state);
+    SoftmaxRows<Dot, Mask>(scratch, rows, first, n, tile, c, state);
   }
 }
 
@@ -205,7 +215,7 @@ inline void ScaleScores(float (*s)[kTileKeys], int n, const KeyTile& tile) {
   }
 }
 
-template <class Dot>
+template <class Dot, class Mask>
 void Attend(const TileRows& rows, const KeyTile& tile, const ScoreScale& scale,
             const RowState& segment) {
   typename Dot::Scratch scratch;
@@ -215,7 +225,7 @@ void Attend(const TileRows& rows, const KeyTile& tile, const ScoreScale& scale,
   Dot::Scores(rows, tile, &scratch);
   if (tile.source != nullptr && tile.source->is_int8) ScaleScores(scratch.s, rows.n, tile);
   if (scale.cap != 0) CapScores(scratch.s, rows.n, tile.n_groups, scale);
-  Softmax<Dot>(&scratch, rows, tile, scale.c, segment);
+  Softmax<Dot, Mask>(&scratch, rows, tile, scale.c, segment);
   if (make) MakeValues<Dot::kPrefetch>(tile);
   Dot::AddValues(&scratch, rows.n, tile, segment.out);
 }
@@ -259,8 +269,14 @@ void FinishRow(float sum, const float* weighted, int value_dim, bf16* out) {
 
 template <class Dot>
 constexpr AttentionTileKernels TileKernelsOf() {
-  return {Dot::kMaxRows, Dot::kEdgeRows, Dot::kLaidOutFloats, Dot::PackQuery, Attend<Dot>,
-          FoldSegment,   FinishRow};
+  return {.max_rows = Dot::kMaxRows,
+          .edge_rows = Dot::kEdgeRows,
+          .laid_out_floats = Dot::kLaidOutFloats,
+          .pack_query = Dot::PackQuery,
+          .attend = Attend<Dot, CausalMask>,
+          .attend_masked = Attend<Dot, DenseMask>,
+          .fold = FoldSegment,
+          .finish = FinishRow};
 }
 
 }  // namespace

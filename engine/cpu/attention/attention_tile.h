@@ -83,10 +83,6 @@ struct TileRows {
   // (n) keys at the front of the tile that lie before the row's window: <= 0 none, >= 128 all;
   // null: no windows.
   const int32_t* hidden = nullptr;
-  // Every row is computed against all groups of the tile, even groups it does not see, like a
-  // kernel with a dense mask. Keys that a row does not see weigh nothing, so the result is the
-  // same.
-  bool dense = false;
 };
 
 // Maps a score to an exponent of two: S * c, or with a soft cap cap * tanh(S * inner) * c.
@@ -97,15 +93,20 @@ struct ScoreScale {
 };
 ScoreScale ScoreScaleOf(double scale, double soft_cap);
 
+// Continues the rows' segment with one tile.
+using AttendTile = void (*)(const TileRows& rows, const KeyTile& tile, const ScoreScale& scale,
+                            const RowState& segment);
+
 struct AttentionTileKernels {
   int max_rows;
   int edge_rows;        // rows to take at a time if rows see the tile up to different keys
   int laid_out_floats;  // 0: the path lays nothing out
   // Packs one query row (key_dim) in the path's form, padded with +0 to a multiple of 32.
   void (*pack_query)(const bf16* q, int key_dim, void* packed);
-  // Continues the rows' segment with one tile.
-  void (*attend)(const TileRows& rows, const KeyTile& tile, const ScoreScale& scale,
-                 const RowState& segment);
+  AttendTile attend;
+  // Computes every row against all groups of the tile, also those it does not see, and masks what
+  // it does not see; the result is that of `attend`. For comparisons only.
+  AttendTile attend_masked;
   // Folds a finished segment into the rows; segments come in ascending order. c: ScoreScale's.
   void (*fold)(const RowState& segment, int n, int value_dim, float c, const RowState& rows);
   // out (value_dim) = bf16 of one row's result.

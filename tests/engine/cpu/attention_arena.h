@@ -88,7 +88,6 @@ inline double RelativeError(const std::vector<bf16>& row, const std::vector<doub
 // Options of a run; the default attends once over all keys.
 struct RunOptions {
   std::vector<KeyRange> ranges{KeyRange{}};  // in this order, with rows kept in between
-  bool dense_mask = false;
   bool whole_tables = false;  // page tables of whole sequences, not only up to the end of the piece
 };
 
@@ -161,7 +160,6 @@ class AttentionArena {
     std::vector<float> max(batch.tokens.size() * static_cast<size_t>(shape_.heads())), sum(max);
     std::vector<float> weighted(batch.tokens.size() * static_cast<size_t>(width));
     args.kept = {max.data(), sum.data(), weighted.data(), shape_.heads(), width};
-    args.dense_mask = options.dense_mask;
     for (const KeyRange& range : options.ranges) {
       args.keys = range;
       kernels.Run(args, pool);

@@ -67,12 +67,10 @@ TEST_CASE("a dense mask changes no bit") {
     for (const KernelPath& path : AttentionPaths()) {
       INFO(Name(shape) << ", " << path.name << ", " << threads << " threads");
       const std::vector<bf16> causal = arena.Run(*path.kernels.attention, pool, kPieces);
-      for (const bool whole_tables : {false, true}) {
-        const RunOptions dense{{KeyRange{}}, true, whole_tables};
-        CHECK((arena.Run(*path.kernels.attention, pool, kPieces, dense) == causal));
-      }
-      CHECK((arena.Run(*path.kernels.attention, pool, kPieces,
-                       {RangesOf({512, 1536}, {0, 1, 2}), true, true}) == causal));
+      const auto dense = MakeDenseMaskAttentionOf(*path.attention_tile);
+      for (const bool whole_tables : {false, true})
+        CHECK((arena.Run(*dense, pool, kPieces, {{KeyRange{}}, whole_tables}) == causal));
+      CHECK((arena.Run(*dense, pool, kPieces, {RangesOf({512, 1536}, {0, 1, 2}), true}) == causal));
     }
   }
 }

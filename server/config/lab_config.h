@@ -1,0 +1,29 @@
+// Section lab of the configuration: what exists for comparisons and experiments only. The options
+// of the rooms know nothing of it; the processes compose it around them. Plain data, set at the
+// start of the process by one thread.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/time/time.h"
+#include "common/settings.h"
+#include "engine/step/engine_lab.h"
+
+namespace baton {
+
+struct LabConfig {
+  // An emulated link: bounds each worker's port, in each direction.
+  struct Link {
+    int64_t bytes_per_second = 0;                   // 0 = as fast as the link is
+    absl::Duration latency = absl::ZeroDuration();  // added to what the link carries
+    int64_t falls_after = 0;  // bytes that come in, then it carries a hundredth; 0 = never
+  };
+
+  EngineLab engine;
+  Link link;
+};
+
+// Declares lab.*. `lab` must outlive `settings`.
+void DeclareLab(LabConfig* lab, Settings* settings);
+
+}  // namespace baton
