@@ -35,21 +35,6 @@ ChainLink SlowestLink(std::span<const OfferedWorker> offered, std::span<const in
   return slowest;
 }
 
-// Real-valued slices of `tokens` behind `prefix`; empty if the table has no entry.
-std::vector<double> Slices(const PrefillCost& cost, const ChainLink& link,
-                           const RelayPlanRequest& request, int tokens, int prefix,
-                           std::span<const double> speeds, int handed_on) {
-  switch (request.rules.lab.partition) {
-    case PartitionMode::kTable:
-      return request.rules.lab.table->Slices(tokens, static_cast<int>(speeds.size()));
-    case PartitionMode::kEven:
-      return std::vector<double>(speeds.size(), tokens / static_cast<double>(speeds.size()));
-    case PartitionMode::kClosed:
-      break;
-  }
-  return ClosedForm(cost, link, tokens, prefix, speeds, handed_on);
-}
-
 // (rounds x ranks) slices in the order of the prompt: rounds of equal work, each shared by all
 // ranks; empty if a slice would be too short. The tokens that the first rank hands on precede them.
 std::vector<int> SlicesInRounds(const PrefillCost& cost, const ChainLink& link,
@@ -62,8 +47,8 @@ std::vector<int> SlicesInRounds(const PrefillCost& cost, const ChainLink& link,
   std::vector<int> slices;
   int prefix = request.prefix;
   for (const int tokens : rounds) {
-    const std::vector<double> exact =
-        Slices(cost, link, request, tokens, prefix, speeds, std::exchange(handed_on, 0));
+    const std::vector<double> exact = request.rules.sharing->Slices(
+        cost, link, tokens, prefix, speeds, std::exchange(handed_on, 0));
     if (exact.empty()) return {};
     const std::vector<int> round = RoundSlices(exact, tokens, request.page_tokens);
     if (round.size() < speeds.size()) return {};
@@ -97,8 +82,7 @@ PushChoice PushInRounds(const PrefillCost& cost, const RelayPlanRequest& request
   last.slices = all.slices.last(n_ranks);
   last.prefix = std::accumulate(all.slices.begin(), all.slices.end() - int(n_ranks), all.prefix);
   if (all.slices.size() > n_ranks) last.handed_on = 0;
-  PushChoice choice{.push = request.rules.lab.push ? *request.rules.lab.push
-                                                   : ChoosePush(cost, last).push};
+  PushChoice choice{.push = request.rules.sharing->Push(cost, last)};
   for (PushedChain round = all; !all.slices.empty(); all.slices = all.slices.subspan(n_ranks)) {
     round.slices = all.slices.first(n_ranks);
     choice.delay += PushBy(choice.push, cost, round).delay;
@@ -124,8 +108,8 @@ std::vector<double> SpeedsTogether(std::span<const OfferedWorker> offered,
   return speeds;
 }
 
-// Plan of these workers together, in their order and in as few rounds as their slices allow; with
-// the closed form in more rounds if that is sooner. No ranks if a slice would be too short or too
+// Plan of these workers together, in their order and in as few rounds as their slices allow, or in
+// more if that is sooner. No ranks if a slice would be too short or too
 // long. The first rank has `cached` tokens of its first slice. Seconds count from the moment all
 // ranks can begin.
 RelayPlan Together(const PrefillCost& cost, std::span<const OfferedWorker> offered,
@@ -151,7 +135,7 @@ RelayPlan Together(const PrefillCost& cost, std::span<const OfferedWorker> offer
         ChainSeconds(cost, link, exact, request.prefix, speeds, cached) + push.delay;
     if (!best.ranks.empty() && seconds >= best.seconds * (1 - kRoundSaves)) break;
     best = {.ranks = ranks, .slices = std::move(slices), .seconds = seconds, .push = push.push};
-    if (request.rules.lab.partition != PartitionMode::kClosed) break;
+    if (!request.rules.sharing->may_add_rounds()) break;
   }
   return best;
 }
@@ -240,11 +224,11 @@ RelayPlan PlanRelay(const PrefillCost& cost, const PlanRecord& record,
   const OfferedWorker& single = offered[static_cast<size_t>(best.ranks.front())];
   const double alone_work = AloneSeconds(cost, single, request) * single.speed;
   const double alone_delayed = alone_work / single.speed * single.passed;
-  const bool forced = request.rules.lab.min_ranks > 1;
+  const bool forced = request.rules.min_ranks > 1;
   double min_seconds = forced ? std::numeric_limits<double>::infinity() : alone;  // with doubts
   const std::vector<int> soonest = SoonestFirst(offered, request.must);
   const int max_ranks = std::min(request.rules.max_ranks, static_cast<int>(offered.size()));
-  for (int n = std::max(2, request.rules.lab.min_ranks); n <= max_ranks; ++n) {
+  for (int n = std::max(2, request.rules.min_ranks); n <= max_ranks; ++n) {
     if (!forced && record.barred(request.tokens, n)) continue;
     const double slowness = record.slowness(request.tokens, n);
     for (const std::vector<int>& ranks : Groups(offered, soonest, request.must, n)) {

@@ -51,7 +51,7 @@ struct RelayPlanRequest {
   int tokens = 0;  // new ones
   int prefix = 0;  // cached on every rank
   int page_tokens = 64;
-  RelayRules rules{};  // max_ranks and lab
+  RelayRules rules{};  // all but min_tokens
   int must = -1;       // this worker is one of the ranks, and the one alone; -1: any
   // Prompts waiting per worker: what a relay costs in all, beyond one worker's work, delays them.
   double waiting = 0;

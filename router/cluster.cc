@@ -86,7 +86,7 @@ absl::Status Cluster::Join(const WorkerAnnounce& worker, absl::Time now) {
 }
 
 absl::Status Cluster::CheckTable(const WorkerAnnounce& worker) const {
-  const PartitionTable* const table = relays_.lab.table.get();
+  const PartitionTable* const table = relays_.sharing->table();
   if (table == nullptr || (table->model_fingerprint == worker.model_fingerprint &&
                            table->numerics_id == worker.numerics_id))
     return absl::OkStatus();
@@ -369,7 +369,7 @@ void Cluster::OnPromptCached(const Plan& plan, const AttemptSpec& shape,
 // has measured what prompts cost, one worker does it.
 bool Cluster::WantsRelay(const AttemptSpec& shape) const {
   return relays_.min_tokens > 0 && shape.may_relay && shape.n_prompt >= relays_.min_tokens &&
-         shape.kept_at == 0 && (relays_.lab.min_ranks > 1 || KnowsCosts());
+         shape.kept_at == 0 && (relays_.min_ranks > 1 || KnowsCosts());
 }
 
 bool Cluster::KnowsCosts() const {

@@ -35,7 +35,7 @@ struct RouterOptions {
   TransitionCounts* transitions = nullptr;  // counts transitions; tests only
 };
 
-// Declares router.* and the relays' part of lab.*.
+// Declares router.*.
 void DeclareRouter(RouterOptions* options, Settings* settings);
 
 }  // namespace baton

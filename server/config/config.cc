@@ -25,8 +25,6 @@ void DeclareServer(ServerConfig* server, Settings* settings) {
 void DeclareRouterProcess(RouterConfig* router, Settings* settings) {
   settings->Text("router.control", &router->control, "host:port where workers dial; port 0 picks");
   DeclareRouter(&router->router, settings);
-  settings->Text("lab.partition_table", &router->partition_table,
-                 "file of baton tune, for lab.partition: table");
 }
 
 void DeclareWorkers(const std::string& section, WorkerConfig* workers, Settings* settings) {

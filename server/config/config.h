@@ -33,7 +33,6 @@ struct ServerConfig {
 struct RouterConfig {
   std::string control = "127.0.0.1:0";  // host:port where workers dial; port 0: picked
   RouterOptions router;
-  std::string partition_table;  // file, for RelayLab::partition kTable
 
   RouterConfig();
 };

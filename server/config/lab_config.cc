@@ -5,9 +5,28 @@ namespace {
 
 constexpr int64_t kTiB = int64_t{1} << 40;
 
+void DeclareRelays(LabConfig* lab, Settings* settings) {
+  settings->Int("lab.relay_min_ranks", &lab->relay_min_ranks, 1, 64,
+                "share such prompts among so many where they are there, whatever is predicted");
+  settings->Choice<std::optional<RelayPush>>(
+      "lab.relay_push", &lab->relay.push,
+      {{"auto", std::nullopt}, {"all", RelayPush::kAll}, {"tail", RelayPush::kTail}},
+      "which workers that share a prompt hand KV to the decode worker: each its own, the last all "
+      "of it, or what is sooner by their links");
+  settings->Choice<PartitionMode>("lab.partition", &lab->relay.partition,
+                                  {{"closed", PartitionMode::kClosed},
+                                   {"table", PartitionMode::kTable},
+                                   {"even", PartitionMode::kEven}},
+                                  "how the slices of a shared prompt are found: from measured "
+                                  "costs, from a tuned table, all even");
+  settings->Text("lab.partition_table", &lab->partition_table,
+                 "file of baton tune, for lab.partition: table");
+}
+
 }  // namespace
 
 void DeclareLab(LabConfig* lab, Settings* settings) {
+  DeclareRelays(lab, settings);
   DeclareEngineLab(&lab->engine, settings);
   LabConfig::Link& link = lab->link;
   settings->Bytes("lab.link_bytes_per_second", &link.bytes_per_second, 0, kTiB,

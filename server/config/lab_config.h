@@ -4,10 +4,12 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "absl/time/time.h"
 #include "common/settings.h"
 #include "engine/step/engine_lab.h"
+#include "planner/relay_lab.h"
 
 namespace baton {
 
@@ -19,6 +21,9 @@ struct LabConfig {
     int64_t falls_after = 0;  // bytes that come in, then it carries a hundredth; 0 = never
   };
 
+  int relay_min_ranks = 1;  // RelayRules::min_ranks
+  RelayLab relay;           // its table is read at start from the file partition_table
+  std::string partition_table;
   EngineLab engine;
   Link link;
 };

@@ -4,6 +4,7 @@
 #include "absl/strings/str_format.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "planner/relay_lab.h"
 #include "server/api/api_front.h"
 #include "server/api/endpoints/endpoints.h"
 #include "server/api/router_generator.h"
@@ -24,20 +25,31 @@ HttpServerOptions HttpOptions(const HttpServerOptions& given, int64_t max_contex
   return options;
 }
 
-// The user's options with the partition table read. The table fits the setting of ranks; whether it
-// fits the model is checked when workers join.
-absl::StatusOr<RouterOptions> WithPartition(const RouterConfig& config) {
-  RouterOptions options = config.router;
-  if (options.relay.lab.partition != PartitionMode::kTable) return options;
-  const std::string& path = config.partition_table;
+// The lab's table for relays. It fits the setting of ranks; whether it fits the model is checked
+// when workers join.
+absl::StatusOr<std::shared_ptr<const PartitionTable>> TableOf(const Config& config) {
+  const std::string& path = config.lab.partition_table;
   if (path.empty())
     return absl::InvalidArgumentError("lab.partition is table: set lab.partition_table");
-  ASSIGN_OR_RETURN(options.relay.lab.table, ReadPartitionFile(path));
-  if (!options.relay.lab.table->of_ranks.contains(options.relay.max_ranks))
+  ASSIGN_OR_RETURN(std::shared_ptr<const PartitionTable> table, ReadPartitionFile(path));
+  const int max_ranks = config.router.router.relay.max_ranks;
+  if (!table->of_ranks.contains(max_ranks))
     return absl::InvalidArgumentError(absl::StrFormat(
         "%s has nothing for %d ranks (router.relay_max_ranks): tune it for so many workers "
         "(baton tune), or change router.relay_max_ranks",
-        path, options.relay.max_ranks));
+        path, max_ranks));
+  return table;
+}
+
+// The user's options, with relays as section lab says.
+absl::StatusOr<RouterOptions> OptionsOf(const Config& config) {
+  RouterOptions options = config.router.router;
+  options.relay.min_ranks = config.lab.relay_min_ranks;
+  RelayLab relay = config.lab.relay;
+  if (relay.partition == PartitionMode::kTable) {
+    ASSIGN_OR_RETURN(relay.table, TableOf(config));
+  }
+  options.relay.sharing = SharingOf(relay);
   return options;
 }
 
@@ -92,7 +104,7 @@ class StopWatcher {
 int RunRouter(const RoleConfig& process) {
   const Config& config = process.config;
   EventLoop loop;
-  const auto router = WithPartition(config.router);
+  const auto router = OptionsOf(config);
   if (!router.ok()) return Fail(router.status());
   // First of all: workers dial while the tokenizer loads.
   auto generator = RouterGenerator::Start(&loop, *router, config.router.control, process.key);

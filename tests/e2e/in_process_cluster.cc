@@ -23,7 +23,7 @@ InProcessCluster::InProcessCluster(const InProcessOptions& options) {
   const ClusterKey key{1, 2, 3};
   RouterOptions router;
   router.relay.min_tokens = options.relay_min_tokens;
-  router.relay.max_ranks = router.relay.lab.min_ranks = options.relay_max_ranks;
+  router.relay.max_ranks = router.relay.min_ranks = options.relay_max_ranks;
   router_ = std::make_unique<Router>(router, key, RandomId);
   ControlServerOptions server;
   server.key = key;

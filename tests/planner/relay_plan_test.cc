@@ -10,6 +10,7 @@
 #include <random>
 
 #include "planner/chain_estimate.h"
+#include "planner/relay_lab.h"
 
 namespace baton {
 namespace {
@@ -70,7 +71,7 @@ TEST_CASE("a slow link between two ranks that do not hand over to each other is 
   offered[0].links[2] = {1e4, 1e-4};
   const auto ranks = [&] {
     return PlanRelay(Cost(), PlanRecord(), offered,
-                     {.tokens = 8192, .rules = {.max_ranks = 3, .lab = {.min_ranks = 3}}})
+                     {.tokens = 8192, .rules = {.min_ranks = 3, .max_ranks = 3}})
         .ranks.size();
   };
   CHECK(ranks() == 3);
@@ -202,10 +203,9 @@ TEST_CASE("where prompts wait, the work a relay costs in all counts") {
 
 TEST_CASE("so many ranks are taken whatever is predicted, where they are there") {
   const auto ranks = [](int tokens, int offered, int min) {
-    return PlanRelay(Cost(), PlanRecord(), Idle(offered),
-                     {.tokens = tokens,
-                      .rules = {.max_ranks = 4, .lab = {.min_ranks = min}},
-                      .waiting = 1e4})
+    return PlanRelay(
+               Cost(), PlanRecord(), Idle(offered),
+               {.tokens = tokens, .rules = {.min_ranks = min, .max_ranks = 4}, .waiting = 1e4})
         .ranks.size();
   };
   CHECK(ranks(8192, 4, 1) == 1);
@@ -238,10 +238,11 @@ TEST_CASE("slices by a table, or even ones, where that is asked for") {
   const auto slices = [&](PartitionMode mode, int max_ranks) {
     return PlanRelay(Cost(), PlanRecord(), Idle(4),
                      {.tokens = 4096,
-                      .rules = {.max_ranks = max_ranks,
-                                .lab = {.min_ranks = max_ranks,
-                                        .partition = mode,
-                                        .table = std::make_shared<const PartitionTable>(table)}}})
+                      .rules = {.min_ranks = max_ranks,
+                                .max_ranks = max_ranks,
+                                .sharing = SharingOf(
+                                    {.partition = mode,
+                                     .table = std::make_shared<const PartitionTable>(table)})}})
         .slices;
   };
   CHECK(slices(PartitionMode::kTable, 2) == std::vector<int>{3072, 1024});

@@ -4,6 +4,7 @@
 #include <map>
 #include <vector>
 
+#include "planner/relay_lab.h"
 #include "tests/support/router_harness.h"
 
 namespace baton {
@@ -74,8 +75,8 @@ struct Ring : RouterHarness {
   }
   static RouterOptions Options(RelayPush push) {
     RouterOptions options = Relays();
-    options.relay.max_ranks = options.relay.lab.min_ranks = 3;
-    options.relay.lab.push = push;
+    options.relay.max_ranks = options.relay.min_ranks = 3;
+    options.relay.sharing = SharingOf({.push = push});
     return options;
   }
   void JoinWith(Incarnation worker, Role role, int max_slice_tokens) {

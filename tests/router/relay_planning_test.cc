@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "planner/plan_record.h"
+#include "planner/relay_lab.h"
 #include "tests/support/router_harness.h"
 
 namespace baton {
@@ -259,7 +260,7 @@ TEST_CASE("what others cost a prompt says nothing about its prediction, and bars
 TEST_CASE("who hands a relay's KV to the decode worker follows the links, unless it is said") {
   const auto push = [](double bytes_per_second, std::optional<RelayPush> said = {}) {
     RouterOptions options = Relays();
-    options.relay.lab.push = said;
+    options.relay.sharing = SharingOf({.push = said});
     RelayPlanningFixture r(options);
     r.ReportLoad(kHead, {.prefill_fit = Fit(),
                          .links = {{.peer = kTail, .bytes_per_second = bytes_per_second},
@@ -314,8 +315,7 @@ RouterOptions WithTable(PartitionMode mode) {
   table->numerics_id = "cpu-x86";
   table->of_ranks[2] = {{8192, {.75, .25}}};
   RouterOptions options = Relays();
-  options.relay.lab.partition = mode;
-  options.relay.lab.table = std::move(table);
+  options.relay.sharing = SharingOf({.partition = mode, .table = std::move(table)});
   return options;
 }
 

@@ -151,7 +151,7 @@ TEST_CASE("a relay of three ranks: each hands all KV up to its slice's end to th
 TEST_CASE("the tail alone hands KV to the decode worker where that is asked for, or none does") {
   const bool asked = GENERATE(true, false);
   RouterOptions options = Relays();
-  if (asked) options.relay.lab.push = RelayPush::kTail;
+  if (asked) options.relay.sharing = SharingOf({.push = RelayPush::kTail});
   RelayHarness r(options);
   r.Submit(96, asked ? 3 : 1);  // a request for one token decodes nothing
   for (const auto& [worker, message] : r.sent) {

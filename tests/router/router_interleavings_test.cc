@@ -85,8 +85,7 @@ TEST_CASE("relays: every request is complete, in one attempt while nothing break
                             std::vector{kP, kB, kD}, std::vector{kP, kP, kP, kP, kD}}) {
     const int max_ranks = 2 + static_cast<int>(roles.size()) % 3;
     const Sums sums = RunSeeds(
-        200, 12, {}, {.relay = {.min_tokens = 17, .max_ranks = max_ranks, .lab = {.min_ranks = 2}}},
-        roles);
+        200, 12, {}, {.relay = {.min_tokens = 17, .min_ranks = 2, .max_ranks = max_ranks}}, roles);
     CHECK(sums.complete == 2400);
     CHECK(sums.attempts == 2400);
     CHECK(sums.relays > 250);
@@ -103,7 +102,7 @@ TEST_CASE("relays whose heads, tails and decode workers fail, are lost or full")
                               .spare_last_worker = true},
                              {.max_attempts = 1000,
                               .max_lost_attempts = 1000,
-                              .relay = {.min_tokens = 17, .max_ranks = 4, .lab = {.min_ranks = 2}}},
+                              .relay = {.min_tokens = 17, .min_ranks = 2, .max_ranks = 4}},
                              {kP, kP, kP, kD, kB});
   CHECK(sums.complete == 7200);
   CHECK(sums.attempts > 9000);
@@ -120,7 +119,7 @@ TEST_CASE("everything at once, with cancels and few attempts") {
                               .wait = 20,
                               .preempt = 20},
                              {.max_attempts = 3,
-                              .relay = {.min_tokens = 30, .lab = {.min_ranks = 2}},
+                              .relay = {.min_tokens = 30, .min_ranks = 2},
                               .worker_wait = absl::Seconds(1)},
                              {kP, kP, kD, kB});
   CHECK(sums.complete + sums.cancelled + sums.failed == 12000);

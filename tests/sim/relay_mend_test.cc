@@ -2,6 +2,7 @@
 // and without another worker as replacement. Its tokens must be right, and only the lost worker's
 // slices may be computed twice.
 #include "common/log.h"
+#include "planner/relay_lab.h"
 #include "tests/sim/world.h"
 
 #include <catch2/catch.hpp>
@@ -37,8 +38,8 @@ Swarm OneRelay(uint64_t seed, int n_ranks, int n_spare, int max_slice_tokens, Re
   swarm.segment_keys = 4;
   swarm.max_slice_tokens = max_slice_tokens;
   swarm.router.relay.min_tokens = 8;
-  swarm.router.relay.max_ranks = swarm.router.relay.lab.min_ranks = n_ranks;
-  swarm.router.relay.lab.push = push;
+  swarm.router.relay.max_ranks = swarm.router.relay.min_ranks = n_ranks;
+  swarm.router.relay.sharing = SharingOf({.push = push});
   swarm.router.max_attempts = swarm.router.max_lost_attempts = 1000;
   return swarm;
 }

@@ -34,7 +34,7 @@ Swarm SmallFlow(bool relays, bool in_rounds) {
   swarm.router.relay.min_tokens = relays ? 8 : 0;
   swarm.router.relay.max_ranks = in_rounds ? 2 : 3;
   if (in_rounds) swarm.max_slice_tokens = 4;
-  swarm.router.relay.lab.min_ranks = 2;
+  swarm.router.relay.min_ranks = 2;
   swarm.router.max_attempts = swarm.router.max_lost_attempts = 1000;
   return swarm;
 }

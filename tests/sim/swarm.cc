@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "planner/relay_lab.h"
 
 namespace baton::sim {
 namespace {
@@ -58,8 +59,8 @@ void DrawSlices(Swarm* swarm) {
   swarm->segment_keys = random.Percent(25) ? 0 : static_cast<int>(random.Magnitude(1, 16));
   swarm->cut_through = random.Percent(80);
   const uint64_t push = random.Below(100);
-  if (push < 40) swarm->router.relay.lab.push = RelayPush::kAll;
-  if (push >= 70) swarm->router.relay.lab.push = RelayPush::kTail;
+  if (push < 40) swarm->router.relay.sharing = SharingOf({.push = RelayPush::kAll});
+  if (push >= 70) swarm->router.relay.sharing = SharingOf({.push = RelayPush::kTail});
   if (random.Percent(30)) swarm->max_slice_tokens = static_cast<int>(random.Magnitude(1, 48));
   swarm->slow_links = random.Percent(40);
   // A bound so low that most relays need rounds.
@@ -104,7 +105,7 @@ void DrawWork(Swarm* swarm, SimRandom& random) {
   swarm->router.relay.min_tokens =
       random.Percent(8) ? 0 : static_cast<int32_t>(random.Magnitude(2, 32));
   swarm->router.relay.max_ranks = 2 + static_cast<int>(swarm->seed % 3);
-  swarm->router.relay.lab.min_ranks = swarm->seed % 8 == 0 ? 1 : 2;  // 1: even if it does not pay
+  swarm->router.relay.min_ranks = swarm->seed % 8 == 0 ? 1 : 2;  // 1: even if it does not pay
   swarm->router.worker_wait = swarm->must_complete ? absl::Hours(10) : absl::Seconds(30);
 }
 
