@@ -14,16 +14,6 @@
 
 namespace baton {
 
-// How ranks of a relay exchange KV; set for comparisons only.
-struct PrefillLab {
-  // A slice attends to whole segments of so many keys of its inflow while they arrive; 0: the slice
-  // waits for the whole layer, as in KV-Runahead.
-  int32_t segment_keys = kSliceKeys;
-  // A head passes on KV as it comes; false: layer by layer, once the slice and all KV before it are
-  // there, as in KV-Runahead.
-  bool cut_through = true;
-};
-
 struct PrefillOptions {
   int32_t chunk_tokens = 0;    // max tokens of one prompt in a step; 0: the step's budget
   int32_t open_ahead = 4;      // max prompts that have sent OPEN and do not run yet
@@ -36,7 +26,6 @@ struct PrefillOptions {
   // How long an unfinished slice stays reusable after its attempt ended (plus the time it took),
   // unless its pages are needed.
   absl::Duration kept_slice_time = absl::Seconds(3);
-  PrefillLab lab{};
   TransitionCounts* transitions = nullptr;  // counts transitions; tests only
 };
 
@@ -46,10 +35,13 @@ struct PrefillFacts {
   int32_t vocab = 0;                // token ids are in [0, vocab)
   int32_t max_context = 0;          // tokens
   int32_t max_slice_tokens = 8192;  // in a slice of a relay
-  RopeDesc rope{};                  // the model's: chooses the range of a request
+  // A slice attends to whole segments of so many keys of its inflow while they arrive; 0: the slice
+  // waits for the whole layer.
+  int32_t slice_keys = kSliceKeys;
+  RopeDesc rope{};  // the model's: chooses the range of a request
 };
 
-// Declares SECTION.reuse_kv, lab.streaming and lab.forwarding.
+// Declares SECTION.reuse_kv.
 void DeclarePrefill(const std::string& section, PrefillOptions* options, Settings* settings);
 
 }  // namespace baton

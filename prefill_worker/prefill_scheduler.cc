@@ -288,7 +288,6 @@ void PrefillScheduler::Run(Prompt* prompt, absl::Time now) {
     round.pushing = true;
     Emit(MakeOpenPush(round));
   }
-  if (WaitsForPrefixes(*prompt)) return;
   const int n_layers = pages_.layout().n_layers();
   AnnounceEarlier(*prompt, 0, n_layers);
   if (!round.has_inflow() || round.in_steps)
@@ -327,7 +326,6 @@ int64_t PrefillScheduler::AnnouncedBytesPerLayer() const {
 
 void PrefillScheduler::LayersDone(int to) {
   for (Piece& piece : pieces_) {
-    if (WaitsForPrefixes(*piece.prompt)) continue;
     const int from = std::exchange(piece.announced, to);
     AnnounceTokens(*piece.prompt, from, to - from, piece.begin, piece.end);
   }

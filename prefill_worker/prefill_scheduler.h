@@ -144,11 +144,9 @@ class PrefillScheduler {
                      int n_planes, int first_page, int end_page);
   // Positions [begin, end) of the planes are final.
   void AnnounceTokens(const Prompt& prompt, int plane, int n_planes, int begin, int end);
-  void PassOn(Prompt* prompt, const InflowProgress& before);
-  bool WaitsForPrefixes(const Prompt& prompt) const;
-  void AnnouncePrefixes(Prompt* head);
+  void PassOn(const Prompt& prompt, const InflowProgress& before);
   void AnnounceEarlier(const Prompt& prompt, int plane, int n_planes);
-  void AnnounceProjected(Prompt* prompt);
+  void AnnounceProjected(const Prompt& prompt);
   void SliceDone(const Backend& backend, Sampler* sampler, absl::Time now);
   void RoundComputed(Prompt* prompt);
   bool IsComplete(const Prompt& prompt) const;

@@ -26,52 +26,32 @@ void PrefillScheduler::Arrived(const InflowArrived& event, absl::Time now) {
   if (prompt->phase == Phase::kEnding) return EndIfReleased(prompt);
   // Before it runs it passes on nothing: the next rank must not begin before it (docs/RELAY.md).
   if (prompt->phase != Phase::kRunning || round != &prompt->round()) return;
-  PassOn(prompt, before);
+  PassOn(*prompt, before);
   CommitIfComplete(prompt);
 }
 
 // Passes on the inflow that has arrived since `before`.
-void PrefillScheduler::PassOn(Prompt* prompt, const InflowProgress& before) {
-  if (WaitsForPrefixes(*prompt)) return AnnouncePrefixes(prompt);
-  const PromptRound& round = prompt->round();
+void PrefillScheduler::PassOn(const Prompt& prompt, const InflowProgress& before) {
+  const PromptRound& round = prompt.round();
   const InflowProgress& now = round.inflow;
   const int from = round.lacks_from / pages_.layout().page_tokens;
   const int end = round.begin / pages_.layout().page_tokens;
   if (now.planes == before.planes)
-    return Announce(*prompt, now.planes, 1, from + before.pages, from + now.pages);
-  Announce(*prompt, before.planes, 1, from + before.pages, end);
-  Announce(*prompt, before.planes + 1, now.planes - before.planes - 1, from, end);
-  Announce(*prompt, now.planes, 1, from, from + now.pages);
+    return Announce(prompt, now.planes, 1, from + before.pages, from + now.pages);
+  Announce(prompt, before.planes, 1, from + before.pages, end);
+  Announce(prompt, before.planes + 1, now.planes - before.planes - 1, from, end);
+  Announce(prompt, now.planes, 1, from, from + now.pages);
 }
 
 // Announces the part of the slice that an earlier attempt computed here, or received from the rank
 // that computed it.
-void PrefillScheduler::AnnounceProjected(Prompt* prompt) {
-  if (WaitsForPrefixes(*prompt)) return AnnouncePrefixes(prompt);
-  const PromptRound& round = prompt->round();
+void PrefillScheduler::AnnounceProjected(const Prompt& prompt) {
+  const PromptRound& round = prompt.round();
   const int begin = round.slice_begin();
-  if (!round.slice) return AnnounceTokens(*prompt, 0, pages_.layout().n_layers(), begin, round.end);
+  if (!round.slice) return AnnounceTokens(prompt, 0, pages_.layout().n_layers(), begin, round.end);
   const int layers = round.slice->projected_layers();
-  AnnounceTokens(*prompt, 0, layers, begin, round.end);
-  AnnounceTokens(*prompt, layers, 1, begin, begin + round.slice->projected_rows());
-}
-
-bool PrefillScheduler::WaitsForPrefixes(const Prompt& prompt) const {
-  return prompt.is_for_rank() && !options_.lab.cut_through;
-}
-
-// Announces each layer at once, all pages up to the slice's end.
-void PrefillScheduler::AnnouncePrefixes(Prompt* head) {
-  PromptRound& round = head->round();
-  const int n_layers = pages_.layout().n_layers();
-  const int computed = round.is_computed() ? n_layers
-                       : round.slice       ? round.slice->projected_layers()
-                                           : 0;
-  const int there = round.has_inflow() ? round.inflow.planes : n_layers;
-  for (int& layer = round.announced_layers; layer < std::min(computed, there); ++layer) {
-    AnnounceEarlier(*head, layer, 1);
-    AnnounceTokens(*head, layer, 1, round.lacks_from, round.end);
-  }
+  AnnounceTokens(prompt, 0, layers, begin, round.end);
+  AnnounceTokens(prompt, layers, 1, begin, begin + round.slice->projected_rows());
 }
 
 // To the next rank what was there before the round, as far as that one lacks it: only where the
@@ -173,8 +153,8 @@ void PrefillScheduler::ChooseSlice(Prompt* prompt, absl::Time now) {
     parked_ = nullptr;
   }
   Run(prompt, now);
-  if (round.has_inflow()) PassOn(prompt, {});
-  if (round.slice || done) AnnounceProjected(prompt);
+  if (round.has_inflow()) PassOn(*prompt, {});
+  if (round.slice || done) AnnounceProjected(*prompt);
   if (done) {
     RoundComputed(prompt);
     // The KV before the next slice may be here already.
@@ -189,7 +169,7 @@ void PrefillScheduler::ChooseSlice(Prompt* prompt, absl::Time now) {
                       .wants_logits = !prompt->is_for_rank(),
                       .inflow_pages = round.has_inflow() ? round.begin / page_tokens : 0,
                       .page_tokens = page_tokens,
-                      .segment_keys = options_.lab.segment_keys});
+                      .segment_keys = facts_.slice_keys});
   if (again) prompt->recomputed += round.slice->n_rows();
 }
 
@@ -226,9 +206,7 @@ ComputedSlice PrefillScheduler::BlockDone(const SliceBlock& block, const Backend
     const int n_layers = pages_.layout().n_layers();
     queue_.CountOvertaking(*prompt, (n_rows + n_layers - 1) / n_layers);
   }
-  if (WaitsForPrefixes(*prompt))
-    AnnouncePrefixes(prompt);
-  else if (block.kind == SliceBlock::Kind::kProject)
+  if (block.kind == SliceBlock::Kind::kProject)
     AnnounceTokens(*prompt, block.layer, 1, round.done + block.from, round.done + block.to);
   if (!round.slice->done()) return {};
   const ComputedSlice done{.tokens = n_rows, .before = round.done};
@@ -249,10 +227,7 @@ void PrefillScheduler::SliceDone(const Backend& backend, Sampler* sampler, absl:
 // Another rank's first token waits for it.
 void PrefillScheduler::RoundComputed(Prompt* prompt) {
   PromptRound& round = prompt->round();
-  if (WaitsForPrefixes(*prompt))
-    AnnouncePrefixes(prompt);
-  else if (round.pushing)
-    Emit(MakeCommitPush(round));
+  if (round.pushing) Emit(MakeCommitPush(round));
   if (prompt->at == 0 && !round.has_inflow()) pages_.Enter(prompt);  // nothing writes them any more
   CommitIfComplete(prompt);
 }
@@ -267,7 +242,6 @@ void PrefillScheduler::CommitIfComplete(Prompt* prompt) {
   // One that takes a computed slice over has to begin first.
   if (!prompt->is_for_rank() || prompt->phase != Phase::kRunning || !IsComplete(*prompt)) return;
   PromptRound& round = prompt->round();
-  if (round.pushing && WaitsForPrefixes(*prompt)) Emit(MakeCommitPush(round));
   if (round.is_remote) Commit(&round, 0);
   if (prompt->is_last_round())
     prompt->phase = Phase::kCommitting;

@@ -38,7 +38,6 @@ struct PromptRound {
   bool committed = false;          // all of the handoff was given to the transfer room
   InflowProgress inflow{};         // KV received
   InflowProgress inflow_before{};  // KV received by the earlier attempt that this round continues
-  int32_t announced_layers = 0;    // layers announced, if whole prefixes are forwarded
 
   bool has_inflow() const { return begin > lacks_from; }
   bool has_push() const { return push.ticket.kv_pages > 0; }

@@ -103,13 +103,20 @@ Worker::Worker(const WorkerOptions& options, const WorkerStart& start,
                           .max_context = announce_.max_context,
                           .first_cost = first_cost};
   engine_ = std::make_unique<EngineThread>(
-      options.core, facts, backend_.get(), pool_.get(),
-      [this](TransferCommand command) { transfer_->Post(std::move(command)); },
+      options.core, facts, backend_.get(), pool_.get(), CommandsTo(start.filter),
       [this](WorkerReport report) {
         AddLinks(transfer_->links(), &report);
         client_->Send(std::move(report));
       },
       start.compile_grammar);
+}
+
+std::function<void(TransferCommand)> Worker::CommandsTo(std::shared_ptr<TransferFilter> filter) {
+  auto post = [this](TransferCommand command) { transfer_->Post(std::move(command)); };
+  if (filter == nullptr) return post;
+  return [post = TransferFilter::Post(post), filter](TransferCommand command) {
+    filter->OnCommand(std::move(command), post);
+  };
 }
 
 absl::Status Worker::Connect(const TransferOptions& options, const WorkerStart& start) {
@@ -119,7 +126,10 @@ absl::Status Worker::Connect(const TransferOptions& options, const WorkerStart& 
   transfer.model_fingerprint = announce_.model_fingerprint;
   transfer.numerics_id = announce_.numerics_id;
   transfer.layout_id = announce_.layout_id;
-  const auto on_event = [this](TransferEvent event) { engine_->Post(std::move(event)); };
+  const auto on_event = [this, filter = start.filter](TransferEvent event) {
+    if (filter != nullptr) filter->OnEvent(event);
+    engine_->Post(std::move(event));
+  };
   ASSIGN_OR_RETURN(transfer_,
                    start.make_link
                        ? Transfer::StartOver(start.make_link, transfer, ViewOf(*pool_), on_event)

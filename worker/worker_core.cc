@@ -25,6 +25,7 @@ PrefillFacts PrefillFactsOf(const WorkerFacts& facts, const Backend& backend) {
           .vocab = backend.model().vocab,
           .max_context = facts.max_context,
           .max_slice_tokens = backend.limits().max_slice_tokens,
+          .slice_keys = backend.limits().slice_keys,
           .rope = backend.model().rope};
 }
 

@@ -12,6 +12,7 @@
 #include "engine/step/engine_options.h"
 #include "kvtransfer/protocol/link.h"
 #include "kvtransfer/protocol/transfer_events.h"
+#include "kvtransfer/transfer_filter.h"
 #include "planner/partition_table.h"
 #include "proto/messages.h"
 #include "worker/worker_core.h"
@@ -37,8 +38,9 @@ struct WorkerStart {
   ClusterKey key{};
   LinkMaker make_link;  // link of the KV transfer; empty: UCX at transfer.listen_host, listen_port
   double link_bytes_per_second = 0;  // rate to which make_link slows the link; 0: not slowed
-  int64_t kv_bytes = 1 << 30;        // size of the KV pool
-  int kv_pages = 0;                  // not 0: pages instead of bytes
+  std::shared_ptr<TransferFilter> filter{};  // of commands to the KV transfer; null: none
+  int64_t kv_bytes = 1 << 30;                // size of the KV pool
+  int kv_pages = 0;                          // not 0: pages instead of bytes
   // Table of `baton tune` with costs of prefill until they are measured; may be null.
   std::shared_ptr<const PartitionTable> costs{};
   std::string costs_file;  // the table's file, for errors

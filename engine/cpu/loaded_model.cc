@@ -35,6 +35,9 @@ absl::Status CheckOptions(const EngineOptions& options) {
   if (options.limits.max_slice_tokens < 1 || options.limits.max_slice_tokens > kMaxSliceTokens) {
     return refuse("max_slice_tokens", options.limits.max_slice_tokens, "from 1 to 1048576");
   }
+  if (options.limits.slice_keys < 0 || options.limits.slice_keys % kSliceKeys != 0) {
+    return refuse("slice_keys", options.limits.slice_keys, "a multiple of 512, or 0");
+  }
   constexpr std::string_view kDtypes[] = {"auto", "bf16", "int8", "int4", "fp32"};
   if (std::find(std::begin(kDtypes), std::end(kDtypes), options.dtype) == std::end(kDtypes)) {
     return absl::InvalidArgumentError(absl::StrFormat(

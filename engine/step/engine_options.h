@@ -10,10 +10,15 @@
 
 namespace baton {
 
+// A segment of the attention: rows of a slice may stop after so many keys and go on later.
+inline constexpr int kSliceKeys = 512;
+
 // Bounds of steps and slices; an engine sets memory of activations aside for them.
 struct StepLimits {
   int max_step_tokens = 512;
   int max_slice_tokens = 8192;  // memory is touched only as far as slices use it
+  // Rows of a slice attend to their keys in parts, multiples of so many; 0: to all at once.
+  int slice_keys = kSliceKeys;
 };
 
 struct EngineOptions {

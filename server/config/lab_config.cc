@@ -28,6 +28,11 @@ void DeclareRelays(LabConfig* lab, Settings* settings) {
 void DeclareLab(LabConfig* lab, Settings* settings) {
   DeclareRelays(lab, settings);
   DeclareEngineLab(&lab->engine, settings);
+  settings->Choice<bool>("lab.streaming", &lab->streams, {{"ordered", true}, {"off", false}},
+                         "KV of the workers before is attended to as it comes, or layer by layer");
+  settings->Choice<bool>(
+      "lab.forwarding", &lab->cuts_through, {{"cut_through", true}, {"accumulated", false}},
+      "KV is passed on as it comes, or when all of a layer is there (KV-Runahead)");
   LabConfig::Link& link = lab->link;
   settings->Bytes("lab.link_bytes_per_second", &link.bytes_per_second, 0, kTiB,
                   "KV links are slowed to this; 0 = not at all");

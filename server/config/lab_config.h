@@ -25,6 +25,8 @@ struct LabConfig {
   RelayLab relay;           // its table is read at start from the file partition_table
   std::string partition_table;
   EngineLab engine;
+  bool streams = true;       // false: StepLimits::slice_keys is 0
+  bool cuts_through = true;  // false: WholePlanes
   Link link;
 };
 

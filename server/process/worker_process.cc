@@ -15,6 +15,7 @@
 #include "engine/step/backend.h"
 #include "kvtransfer/links/paced_link.h"
 #include "kvtransfer/links/ucx_link.h"
+#include "kvtransfer/whole_planes.h"
 #include "server/config/model_folder.h"
 #include "server/process/partition_file.h"
 #include "server/process/role_process.h"
@@ -88,6 +89,7 @@ WorkerOptions OptionsOf(const Config& config, Role role) {
   // Without a supervisor it is unknown who else uses these CPUs.
   options.engine.spin_us = std::max(0, worker.spin_us);
   options.transfer.listen_host = config.cluster.worker_host;
+  if (!config.lab.streams) options.engine.limits.slice_keys = 0;
   return options;
 }
 
@@ -102,6 +104,7 @@ absl::StatusOr<WorkerStart> StartOf(const RoleConfig& process, Role role) {
   start.make_link =
       Paced([host = config.cluster.worker_host] { return MakeUcxLink(host, 0); }, pace);
   start.link_bytes_per_second = pace.bytes_per_second;
+  if (!config.lab.cuts_through) start.filter = std::make_shared<WholePlanes>();
   start.compile_grammar = WorkerGrammars(config.model.path);
   ASSIGN_OR_RETURN(start.kv_bytes, KvBytes(config, role));
   if (start.role != Role::kDecode)

@@ -12,8 +12,7 @@ namespace {
 
 constexpr int kRanks = 3;
 
-std::unique_ptr<SchedulerFixture> MakeWorker(const PrefillOptions& options = {},
-                                             int n_pages = 200) {
+std::unique_ptr<SchedulerFixture> MakeWorker(const RankOptions& options = {}, int n_pages = 200) {
   return std::make_unique<SchedulerFixture>(n_pages, 0, 4, options.transitions, true,
                                             std::vector<int>{}, RopeDesc{}, options);
 }
@@ -49,9 +48,9 @@ std::vector<int> SliceEnds() {
 
 struct KeptSlicesFixture {
   KeptSlicesFixture(unsigned seed, const std::vector<int>& ends) : random(seed) {
-    PrefillOptions options;
-    options.lab.segment_keys = 4 * Below(3);
-    options.lab.cut_through = Below(4) > 0;
+    RankOptions options;
+    options.slice_keys = 4 * Below(3);
+    options.whole_planes = Below(4) == 0;
     for (int i = 0; i <= kRanks; ++i) workers.push_back(MakeWorker(options));
     relay = std::make_unique<RelayFixture>(
         7, ends,

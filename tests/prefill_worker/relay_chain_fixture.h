@@ -9,28 +9,23 @@
 
 namespace baton {
 
-inline PrefillOptions With(int segment_keys, bool cut_through = true,
-                           TransitionCounts* counts = nullptr) {
-  PrefillOptions options;
-  options.lab.segment_keys = segment_keys;
-  options.lab.cut_through = cut_through;
-  options.transitions = counts;
-  options.open_ahead = 4;
-  return options;
+inline RankOptions With(int slice_keys, bool cut_through = true,
+                        TransitionCounts* counts = nullptr) {
+  return {.slice_keys = slice_keys, .whole_planes = !cut_through, .transitions = counts};
 }
 
-inline std::unique_ptr<SchedulerFixture> MakeWorker(const PrefillOptions& options = With(4),
+inline std::unique_ptr<SchedulerFixture> MakeWorker(RankOptions options = With(4),
                                                     int n_pages = 200,
                                                     int max_slice_tokens = 8192) {
+  options.max_slice_tokens = max_slice_tokens;
   return std::make_unique<SchedulerFixture>(n_pages, 0, 4, options.transitions, true,
-                                            std::vector<int>{}, RopeDesc{}, options,
-                                            max_slice_tokens);
+                                            std::vector<int>{}, RopeDesc{}, options);
 }
 
 // One relay whose ranks are separate workers.
 struct RelayChainFixture {
-  RelayChainFixture(std::vector<int> ends, Incarnation sink,
-                    const PrefillOptions& options = With(4), bool pushes = false) {
+  RelayChainFixture(std::vector<int> ends, Incarnation sink, const RankOptions& options = With(4),
+                    bool pushes = false) {
     std::vector<SchedulerFixture*> ranks;
     for (size_t i = 0; i < ends.size(); ++i) {
       workers.push_back(MakeWorker(options));

@@ -43,7 +43,7 @@ TEST_CASE("a push may be committed and over before the last of the inflow is pas
   REQUIRE(middle.ends.at(7).reason == EndReason::kLength);
 }
 
-TEST_CASE("where whole prefixes are sent, a push is committed with the last of them") {
+TEST_CASE("where whole prefixes are sent, a push waits for none of them") {
   RelayChainFixture chain({16, 32, 41}, kPeer, With(0, false), true);
   SchedulerFixture& middle = *chain.workers[1];
   while (chain.head().Step(1000) > 0) {
@@ -52,7 +52,9 @@ TEST_CASE("where whole prefixes are sent, a push is committed with the last of t
   while (middle.Step(1000) > 0) {
   }
   REQUIRE_FALSE(middle.scheduler->has_slice());
-  REQUIRE(middle.commits.empty());
+  REQUIRE(chain.relay->Waiting(1).size() == 8 * 2);  // nothing of the last layer
+  REQUIRE(middle.commits.size() == 1);
+  REQUIRE(middle.commits[0].ticket_id == SchedulerFixture::Id(PushId(7, 1)));
   chain.relay->Flow(0);
   chain.relay->RequireAllPassedOn(1);
   for (const RequestId handoff : {PushId(7, 1), HopId(7, 1)}) middle.EndHandoff(handoff);

@@ -104,7 +104,7 @@ TEST_CASE("relays that share workers end in any interleaving, with the right tok
     INFO(seed);
     std::mt19937 random(seed);
     const auto below = [&random](int n) { return static_cast<int>(random() % unsigned(n)); };
-    const PrefillOptions options = With(4 * below(3), below(4) > 0);
+    const RankOptions options = With(4 * below(3), below(4) > 0);
     std::vector<std::unique_ptr<SchedulerFixture>> workers;
     for (int i = 0; i < 4; ++i) workers.push_back(MakeWorker(options, 400));
     std::vector<RelayFixture> relays;

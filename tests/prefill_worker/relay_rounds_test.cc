@@ -9,17 +9,14 @@ namespace {
 
 constexpr int kMaxSlice = 16;
 
-PrefillOptions With(int segment_keys, bool cut_through) {
-  PrefillOptions options;
-  options.lab.segment_keys = segment_keys;
-  options.lab.cut_through = cut_through;
-  return options;
+RankOptions With(int slice_keys, bool cut_through) {
+  return {.slice_keys = slice_keys, .whole_planes = !cut_through, .max_slice_tokens = kMaxSlice};
 }
 
-std::unique_ptr<SchedulerFixture> MakeWorker(const PrefillOptions& options = With(4, true),
+std::unique_ptr<SchedulerFixture> MakeWorker(const RankOptions& options = With(4, true),
                                              int n_pages = 600) {
   return std::make_unique<SchedulerFixture>(n_pages, 0, 4, nullptr, true, std::vector<int>{},
-                                            RopeDesc{}, options, kMaxSlice);
+                                            RopeDesc{}, options);
 }
 
 // Requires that nothing is left of an ended attempt.
@@ -31,7 +28,7 @@ void RequireClean(SchedulerFixture* worker) {
 // A ring of workers and one relay on them.
 struct Ring {
   Ring(int n_ranks, std::vector<int> ends, Incarnation sink, bool pushes = false,
-       const PrefillOptions& options = With(4, true)) {
+       const RankOptions& options = With(4, true)) {
     std::vector<SchedulerFixture*> ranks;
     for (int i = 0; i < n_ranks; ++i) {
       workers.push_back(MakeWorker(options));

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "kvtransfer/whole_planes.h"
 #include "prefill_worker/prefill_scheduler.h"
 #include "tests/support/hash_backend.h"
 #include "tests/support/sequential_run.h"
@@ -18,14 +19,24 @@ namespace baton {
 inline constexpr Incarnation kSelf = 5, kPeer = 2, kHighPeer = 9;
 inline constexpr int kPageTokens = 4;
 
+// How a worker computes and passes on slices of relays.
+struct RankOptions {
+  int slice_keys = kSliceKeys;
+  bool whole_planes = false;  // cells go to the next rank a plane at a time
+  TransitionCounts* transitions = nullptr;
+  int max_slice_tokens = 8192;
+};
+
 // A scheduler on its backend; steps run in one go or layer by layer.
 struct SchedulerFixture {
   explicit SchedulerFixture(int n_pages = 200, int chunk = 0, int open_ahead = 4,
                             TransitionCounts* transitions = nullptr, bool reuse_kv = true,
                             const std::vector<int>& windows = {}, const RopeDesc& rope = {},
-                            PrefillOptions options = {}, int max_slice_tokens = 8192)
+                            const RankOptions& rank = {})
       : backend(kPageTokens, 3, windows, rope) {
-    backend.set_slice_keys(options.lab.segment_keys);
+    backend.set_limits({.slice_keys = rank.slice_keys});
+    if (rank.whole_planes) filter = std::make_unique<WholePlanes>();
+    PrefillOptions options;
     options.reuse_kv = reuse_kv;
     options.transitions = transitions;
     options.chunk_tokens = chunk;
@@ -36,7 +47,8 @@ struct SchedulerFixture {
     const PrefillFacts facts{.self = kSelf,
                              .vocab = HashBackend::kVocab,
                              .max_context = 1000,
-                             .max_slice_tokens = max_slice_tokens,
+                             .max_slice_tokens = rank.max_slice_tokens,
+                             .slice_keys = rank.slice_keys,
                              .rope = rope};
     scheduler = std::make_unique<PrefillScheduler>(options, facts, pool.get());
   }
@@ -104,11 +116,11 @@ struct SchedulerFixture {
     scheduler->TakeEffects(&effects);
     for (PrefillEffect& effect : effects) {
       if (auto* command = std::get_if<TransferCommand>(&effect)) {
-        if (auto* open = std::get_if<OpenHandoff>(command)) opens.push_back(open->ticket.id.low);
-        if (auto* cells = std::get_if<SendCells>(command)) sent.push_back(*cells);
-        if (auto* commit = std::get_if<CommitHandoff>(command)) commits.push_back(*commit);
-        if (auto* await = std::get_if<AwaitInflow>(command)) awaits.push_back(*await);
-        if (auto* cancel = std::get_if<CancelHandoff>(command)) cancels.push_back(*cancel);
+        const auto post = [this](const TransferCommand& passed) { Take(passed); };
+        if (filter == nullptr)
+          post(*command);
+        else
+          filter->OnCommand(*command, post);
       } else if (auto* event = std::get_if<WorkerEvent>(&effect)) {
         if (auto* token = std::get_if<TokenOut>(event)) tokens.push_back(*token);
         if (auto* done = std::get_if<PromptComputed>(event)) computed[done->request_id] = *done;
@@ -120,6 +132,13 @@ struct SchedulerFixture {
     }
     REQUIRE(pool->held() + pool->shared() == scheduler->pages_held() + KeptPages());
   }
+  void Take(const TransferCommand& command) {
+    if (auto* open = std::get_if<OpenHandoff>(&command)) opens.push_back(open->ticket.id.low);
+    if (auto* cells = std::get_if<SendCells>(&command)) sent.push_back(*cells);
+    if (auto* commit = std::get_if<CommitHandoff>(&command)) commits.push_back(*commit);
+    if (auto* await = std::get_if<AwaitInflow>(&command)) awaits.push_back(*await);
+    if (auto* cancel = std::get_if<CancelHandoff>(&command)) cancels.push_back(*cancel);
+  }
   int KeptPages() const {
     int n = 0;
     for (const HandoffArrived& k : kept) n += CountPages(k.pages);
@@ -128,7 +147,11 @@ struct SchedulerFixture {
   static TicketId Id(RequestId id) { return {.high = 0, .low = id}; }
   void Promise(RequestId id) { scheduler->Promised({.ticket_id = Id(id)}, now); }
   void EndHandoff(RequestId id, absl::Status status = absl::OkStatus()) {
-    scheduler->Ended({.ticket_id = Id(id), .status = std::move(status), .transfer_us = 5}, now);
+    End({.ticket_id = Id(id), .status = std::move(status), .transfer_us = 5});
+  }
+  void End(const HandoffEnded& event) {
+    if (filter != nullptr) filter->OnEvent(event);
+    scheduler->Ended(event, now);
     Collect();
   }
 
@@ -144,6 +167,7 @@ struct SchedulerFixture {
   HashBackend backend;
   std::unique_ptr<KvPool> pool;
   std::unique_ptr<PrefillScheduler> scheduler;
+  std::unique_ptr<WholePlanes> filter;  // of the commands; null: none
   StepBuilder builder;
   Sampler sampler;
   absl::Time now = absl::UnixEpoch();

@@ -66,7 +66,6 @@ void Node::Start(uint64_t random_id) {
         const double us = step_us * n_layers + plan_.pair_us * n_pairs;
         clock_us_ += std::max<int64_t>(1, static_cast<int64_t>(us) / swarm_.n_layers);
       });
-  engine_->set_slice_keys(std::max(1, swarm_.segment_keys));
   auto pool = KvPool::Create(engine_->kv_layout(), plan_.pages);
   BATON_CHECK(pool.ok());
   pool_ = *std::move(pool);
@@ -107,21 +106,28 @@ void Node::Start(uint64_t random_id) {
   core.mixed_prefill_tokens = plan_.mixed_prefill_tokens;
   core.prefill.chunk_tokens = plan_.chunk_tokens;
   core.announce_bytes = plan_.announce_bytes;
-  core.prefill.lab.segment_keys = swarm_.segment_keys;
-  core.prefill.lab.cut_through = swarm_.cut_through;
   core.prefill.transitions = transitions_;
   core.zeroed_bytes_per_turn = pool_->layout().page_bytes * 16;
-  StepLimits limits{.max_step_tokens = plan_.max_step_tokens};
+  StepLimits limits{.max_step_tokens = plan_.max_step_tokens, .slice_keys = swarm_.segment_keys};
   if (swarm_.max_slice_tokens > 0) limits.max_slice_tokens = swarm_.max_slice_tokens;
   engine_->set_limits(limits);
   WorkerFacts facts{
       .self = incarnation_, .role = plan_.role, .max_context = plan_.pages * swarm_.page_tokens};
   if (plan_.knows_cost) facts.first_cost = CostOf(plan_, swarm_.n_layers);
   clock_us_ = agenda_->now_us();
+  std::function<void(TransferCommand)> commands = [this](TransferCommand c) {
+    OnCommand(std::move(c));
+  };
+  if (!swarm_.cut_through) {
+    filter_ = std::make_unique<WholePlanes>();
+    commands = [this, post = std::move(commands)](TransferCommand c) {
+      filter_->OnCommand(std::move(c), post);
+    };
+  }
   core_ = std::make_unique<WorkerCore>(
       core, facts, engine_.get(), pool_.get(),
       WorkerPorts{.clock = [this] { return TimeOf(clock_us_); },
-                  .transfer = [this](TransferCommand c) { OnCommand(std::move(c)); },
+                  .transfer = std::move(commands),
                   .report =
                       [this](WorkerReport r) {
                         AddLinks(transfer_->links(), &r);
@@ -379,6 +385,7 @@ void Node::OnTransferEvent(TransferEvent event) {
   if (const auto* arrived = std::get_if<HandoffArrived>(&event)) leave(arrived->pages);
   if (const auto* returned = std::get_if<PagesReturned>(&event)) leave(returned->pages);
   NoteInflow(event, &link_inflows_, &link_side_);
+  if (filter_ != nullptr) filter_->OnEvent(event);
   engine_inbox_.emplace_back(std::move(event));
   WakeEngine(agenda_->now_us() + WakeDelay());
 }
@@ -388,7 +395,7 @@ void Node::OnTransferEvent(TransferEvent event) {
 bool Node::IsQuiet() const {
   return core_->IsQuiet() && engine_inbox_.empty() && link_inbox_.empty() && !transfer_->busy() &&
          transfer_->n_operations() == 0 && link_->idle() && pool_->held() == link_pages_ &&
-         transfer_->stock().free_pages() == link_pages_;
+         transfer_->stock().free_pages() == link_pages_ && (filter_ == nullptr || filter_->idle());
 }
 
 std::string Node::Describe() const {

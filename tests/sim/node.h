@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "kvtransfer/protocol/transfer_core.h"
+#include "kvtransfer/whole_planes.h"
 #include "tests/sim/agenda.h"
 #include "tests/sim/sim_engine.h"
 #include "tests/sim/swarm.h"
@@ -60,7 +61,7 @@ class Node {
   void PostedWrite(OperationId operation, const std::byte* at, uint64_t n_bytes);
 
   // --- the end
-  bool IsQuiet() const;  // no request, no handoff, all pages free or in the stock
+  bool IsQuiet() const;  // no request, no handoff, no held cell, all pages free or in the stock
   bool has_work() const { return !core_->IsQuiet(); }
   // The three parts of Worker::Stop, with time between them.
   void CloseEngine();
@@ -93,7 +94,7 @@ class Node {
   void WakeEngine(int64_t at_us);
   void WakeLink(int64_t at_us);
   int64_t WakeDelay() { return random_->Between(1, swarm_.wake_us); }
-  void OnCommand(TransferCommand command);  // command of the engine
+  void OnCommand(TransferCommand command);  // command of the engine, filtered
   void OnCompile(GrammarJob job);
   void TakeCompiled();
   void HandleCommand(TransferCommand command);
@@ -128,6 +129,7 @@ class Node {
   std::unique_ptr<MemLink> link_;
   std::unique_ptr<TransferCore> transfer_;
   std::unique_ptr<WorkerCore> core_;
+  std::unique_ptr<WholePlanes> filter_;  // of commands; null: heads cut through
   std::deque<EngineEvent> engine_inbox_;
   std::deque<TimedCompile> compiles_;  // in the order of their ends
   std::set<std::string> compiled_;     // texts of grammars

@@ -60,8 +60,6 @@ class HashBackend : public Backend {
   void SetPool(KvPool* pool) override { pool_ = pool; }
 
   void set_limits(const StepLimits& limits) { limits_ = limits; }
-  // Sets the keys per segment of a slice. The default is kSliceKeys, more than tests' prompts.
-  void set_slice_keys(int keys) { slice_keys_ = keys; }
 
   void Begin(const StepBatch& batch) override {
     step_.Assign(batch, layout_.page_tokens);
@@ -97,7 +95,7 @@ class HashBackend : public Backend {
   // Reads the keys, so that a missing one ends the test.
   void AttendSlice(int layer, int from, int to, int end_key) override {
     progress_.Attend(layer, from, to);
-    BATON_CHECK(end_key % slice_keys_ == 0);
+    BATON_CHECK(limits_.slice_keys > 0 && end_key % limits_.slice_keys == 0);
     for (int row = from; row < to; ++row) AttendTo(slice_, slice_.rows[row], layer, end_key);
   }
   void FinishSlice(int layer, int from, int to) override {
@@ -186,7 +184,6 @@ class HashBackend : public Backend {
   Computed step_, slice_;
   int next_layer_ = 0;      // the next layer of the step
   SliceProgress progress_;  // progress of the slice
-  int slice_keys_ = kSliceKeys;
   StepLimits limits_;
 };
 

@@ -79,7 +79,7 @@ TEST_CASE("no file is longer than 500 lines") {  // the guide is 300 to 500
 const std::map<std::string, int> kLargeClasses = {
     {"CpuBackend", 31},     {"Fp32Backend", 54},   {"IntegerGemm", 34}, {"KvPool", 32},
     {"HandoffSink", 47},    {"TransferCore", 80},  {"UcxLink", 33},     {"Cluster", 43},
-    {"Journey", 51},        {"Router::State", 45}, {"DecodeBatch", 36}, {"PrefillScheduler", 74},
+    {"Journey", 51},        {"Router::State", 45}, {"DecodeBatch", 36}, {"PrefillScheduler", 72},
     {"HttpConnection", 37},
 };
 

@@ -379,6 +379,8 @@ TEST_CASE("engine options out of range are errors that name the option") {
              Contains("max_step_tokens"));
   CHECK_THAT(error([](EngineOptions& o) { o.limits.max_slice_tokens = 0; }),
              Contains("max_slice_tokens"));
+  CHECK_THAT(error([](EngineOptions& o) { o.limits.slice_keys = 100; }),
+             Contains("slice_keys is 100; it must be a multiple of 512, or 0"));
   EngineOptions fp32;
   fp32.model = kDemo;
   fp32.dtype = "fp32";
