@@ -45,11 +45,10 @@ class End {
   static absl::StatusOr<std::unique_ptr<End>> Make(Incarnation incarnation, int32_t n_pages,
                                                    int n_planes, int64_t cell_bytes) {
     std::unique_ptr<End> end(new End(n_pages, n_planes, cell_bytes));
-    TransferOptions options;
-    options.incarnation = incarnation;
-    ASSIGN_OR_RETURN(end->transfer_, Transfer::Start(options, end->pool_, [e = end.get()](auto ev) {
-                       e->Put(std::move(ev));
-                     }));
+    const TransferFacts facts{.incarnation = incarnation};
+    ASSIGN_OR_RETURN(end->transfer_,
+                     Transfer::Start({}, facts, end->pool_,
+                                     [e = end.get()](auto ev) { e->Put(std::move(ev)); }));
     return end;
   }
 

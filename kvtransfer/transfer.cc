@@ -40,9 +40,10 @@ int64_t NowUs() {
 
 class Transfer::Loop {
  public:
-  Loop(const TransferOptions& options, const PoolView& pool,
+  Loop(const TransferOptions& options, const TransferFacts& facts, const PoolView& pool,
        std::function<void(TransferEvent)> on_event)
       : options_(options),
+        facts_(facts),
         pool_(pool),
         on_event_(std::move(on_event)),
         mail_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
@@ -89,7 +90,7 @@ class Transfer::Loop {
     absl::StatusOr<std::unique_ptr<Link>> made = make_link();
     if (!made.ok()) return started.set_value(made.status());
     link_ = *std::move(made);
-    core_ = std::make_unique<TransferCore>(options_, pool_, link_.get(), on_event_);
+    core_ = std::make_unique<TransferCore>(options_, facts_, pool_, link_.get(), on_event_);
     address_ = link_->address();
     started.set_value(absl::OkStatus());
     while (!leaving_) Turn();
@@ -157,6 +158,7 @@ class Transfer::Loop {
   }
 
   const TransferOptions options_;
+  const TransferFacts facts_;
   const PoolView pool_;
   const std::function<void(TransferEvent)> on_event_;
   const int mail_fd_;
@@ -178,10 +180,10 @@ class Transfer::Loop {
 };
 
 absl::StatusOr<std::unique_ptr<Transfer>> Transfer::StartOver(
-    LinkMaker make_link, const TransferOptions& options, const PoolView& pool,
-    std::function<void(TransferEvent)> on_event) {
-  RETURN_IF_ERROR(TransferCore::Validate(options, pool));
-  auto loop = std::make_unique<Loop>(options, pool, std::move(on_event));
+    LinkMaker make_link, const TransferOptions& options, const TransferFacts& facts,
+    const PoolView& pool, std::function<void(TransferEvent)> on_event) {
+  RETURN_IF_ERROR(TransferCore::Validate(options, facts, pool));
+  auto loop = std::make_unique<Loop>(options, facts, pool, std::move(on_event));
   RETURN_IF_ERROR(loop->Start(std::move(make_link)));
   return std::unique_ptr<Transfer>(new Transfer(std::move(loop)));
 }

@@ -32,16 +32,17 @@ namespace baton {
 class Transfer {
  public:
   // Binds the listener and starts the link thread. The pool's memory must outlive the Transfer.
-  // InvalidArgument: options or pool are wrong (TransferCore::Validate), or listen_host is no IPv4
-  // address of this machine. Unavailable: UCX refused, for example because the port is taken.
+  // InvalidArgument: options, facts or pool are wrong (TransferCore::Validate), or listen_host is
+  // no IPv4 address of this machine. Unavailable: UCX refused, for example because the port is
+  // taken.
   static absl::StatusOr<std::unique_ptr<Transfer>> Start(
-      const TransferOptions& options, const PoolView& pool,
+      const TransferOptions& options, const TransferFacts& facts, const PoolView& pool,
       std::function<void(TransferEvent)> on_event);
   // Starts over another link than UCX at listen_host and listen_port; make_link is called on the
   // link thread. Errors: those of Validate, and those of make_link.
   static absl::StatusOr<std::unique_ptr<Transfer>> StartOver(
-      LinkMaker make_link, const TransferOptions& options, const PoolView& pool,
-      std::function<void(TransferEvent)> on_event);
+      LinkMaker make_link, const TransferOptions& options, const TransferFacts& facts,
+      const PoolView& pool, std::function<void(TransferEvent)> on_event);
   // Cancels open handoffs, closes connections, joins the link thread; waits at most 3 s for peers.
   // A last PagesReturned event returns the lent pages before the destructor returns.
   ~Transfer();

@@ -7,11 +7,11 @@
 namespace baton {
 
 absl::StatusOr<std::unique_ptr<Transfer>> Transfer::Start(
-    const TransferOptions& options, const PoolView& pool,
+    const TransferOptions& options, const TransferFacts& facts, const PoolView& pool,
     std::function<void(TransferEvent)> on_event) {
   return StartOver(
       [host = options.listen_host, port = options.listen_port] { return MakeUcxLink(host, port); },
-      options, pool, std::move(on_event));
+      options, facts, pool, std::move(on_event));
 }
 
 }  // namespace baton

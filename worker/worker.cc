@@ -78,8 +78,7 @@ Worker::Worker(const WorkerOptions& options, const WorkerStart& start,
                std::unique_ptr<KvPool> pool)
     : backend_(std::move(backend)), pool_(std::move(pool)) {
   backend_->SetPool(pool_.get());
-  announce_.incarnation = options.transfer.incarnation != 0 ? options.transfer.incarnation
-                                                            : MakeIncarnation(start.role);
+  announce_.incarnation = MakeIncarnation(start.role);
   announce_.name = start.name;
   announce_.role = start.role;
   announce_.model_fingerprint = backend_->model_fingerprint();
@@ -120,20 +119,19 @@ std::function<void(TransferCommand)> Worker::CommandsTo(std::shared_ptr<Transfer
 }
 
 absl::Status Worker::Connect(const TransferOptions& options, const WorkerStart& start) {
-  TransferOptions transfer = options;
-  transfer.incarnation = announce_.incarnation;
-  transfer.key = start.key;
-  transfer.model_fingerprint = announce_.model_fingerprint;
-  transfer.numerics_id = announce_.numerics_id;
-  transfer.layout_id = announce_.layout_id;
+  const TransferFacts facts{.incarnation = announce_.incarnation,
+                            .key = start.key,
+                            .model_fingerprint = announce_.model_fingerprint,
+                            .numerics_id = announce_.numerics_id,
+                            .layout_id = announce_.layout_id};
   const auto on_event = [this, filter = start.filter](TransferEvent event) {
     if (filter != nullptr) filter->OnEvent(event);
     engine_->Post(std::move(event));
   };
-  ASSIGN_OR_RETURN(transfer_,
-                   start.make_link
-                       ? Transfer::StartOver(start.make_link, transfer, ViewOf(*pool_), on_event)
-                       : Transfer::Start(transfer, ViewOf(*pool_), on_event));
+  ASSIGN_OR_RETURN(transfer_, start.make_link
+                                  ? Transfer::StartOver(start.make_link, options, facts,
+                                                        ViewOf(*pool_), on_event)
+                                  : Transfer::Start(options, facts, ViewOf(*pool_), on_event));
   announce_.transfer = {.incarnation = announce_.incarnation, .address = transfer_->address()};
 
   ControlClientOptions client;

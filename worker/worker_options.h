@@ -22,7 +22,6 @@ namespace baton {
 struct WorkerOptions {
   EngineOptions engine;  // model, threads and spin_us are the process's choice
   WorkerCoreOptions core;
-  // incarnation (0 = a random one), key, fingerprint and ids are filled in by Start.
   TransferOptions transfer;
 };
 

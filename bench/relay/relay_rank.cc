@@ -73,14 +73,13 @@ class RelayRank {
       n_pages += 2 * PagesOfResiduals(start.max_tokens, residual_bytes, layout.page_bytes);
     ASSIGN_OR_RETURN(parts_.pool, KvPool::Create(layout, n_pages));
     parts_.backend->SetPool(parts_.pool.get());
-    TransferOptions options;
-    options.incarnation = start.incarnation;
-    options.model_fingerprint = parts_.backend->model_fingerprint();
-    options.numerics_id = parts_.backend->numerics_id();
-    options.layout_id = layout.layout_id();
+    const TransferFacts facts{.incarnation = start.incarnation,
+                              .model_fingerprint = parts_.backend->model_fingerprint(),
+                              .numerics_id = parts_.backend->numerics_id(),
+                              .layout_id = layout.layout_id()};
     ASSIGN_OR_RETURN(
         parts_.transfer,
-        Transfer::StartOver([this] { return MakeLink(); }, options, ViewOf(*parts_.pool),
+        Transfer::StartOver([this] { return MakeLink(); }, {}, facts, ViewOf(*parts_.pool),
                             [this](const TransferEvent& event) { OnEvent(event); }));
     RankStarted started;
     started.address = parts_.transfer->address();

@@ -21,13 +21,13 @@ HandoffLimits LimitsOf(const TransferOptions& options, const PoolView& pool) {
           .transitions = options.transitions};
 }
 
-wire::Identity IdentityOf(const TransferOptions& options, const PoolView& pool) {
+wire::Identity IdentityOf(const TransferFacts& facts, const PoolView& pool) {
   uint32_t digest = 0;
   for (const PoolPlane& plane : pool.planes)
     digest = ExtendCrc32c(digest, &plane.bytes, sizeof(plane.bytes));
-  return {.model_fingerprint = options.model_fingerprint,
-          .numerics_id = options.numerics_id,
-          .layout_id = options.layout_id,
+  return {.model_fingerprint = facts.model_fingerprint,
+          .numerics_id = facts.numerics_id,
+          .layout_id = facts.layout_id,
           .n_planes = static_cast<uint32_t>(pool.planes.size()),
           .plane_digest = digest};
 }
@@ -49,14 +49,16 @@ std::vector<uint64_t> KeysOf(const Map& map) {
 
 }  // namespace
 
-TransferCore::TransferCore(const TransferOptions& options, const PoolView& pool, Link* link,
+TransferCore::TransferCore(const TransferOptions& options, const TransferFacts& facts,
+                           const PoolView& pool, Link* link,
                            std::function<void(TransferEvent)> on_event)
     : options_(options),
+      facts_(facts),
       pool_(pool),
       link_(link),
       on_event_(std::move(on_event)),
       limits_(LimitsOf(options, pool)),
-      identity_(IdentityOf(options, pool)),
+      identity_(IdentityOf(facts, pool)),
       send_slab_(limits_.chunk_bytes, SlotsOf(options, limits_)),
       receive_slab_(limits_.chunk_bytes, SlotsOf(options, limits_)) {
   link_->Register(pool_.base,
@@ -65,7 +67,8 @@ TransferCore::TransferCore(const TransferOptions& options, const PoolView& pool,
   link_->Register(receive_slab_.base(), receive_slab_.bytes());
 }
 
-absl::Status TransferCore::Validate(const TransferOptions& options, const PoolView& pool) {
+absl::Status TransferCore::Validate(const TransferOptions& options, const TransferFacts& facts,
+                                    const PoolView& pool) {
   const auto invalid = [](std::string text) { return absl::InvalidArgumentError(std::move(text)); };
   if (pool.base == nullptr || pool.n_pages <= 0 || pool.planes.empty())
     return invalid("KV transfer needs a pool with pages and planes");
@@ -82,7 +85,7 @@ absl::Status TransferCore::Validate(const TransferOptions& options, const PoolVi
   if (options.window_bytes <= 0 || options.hello_timeout_ms <= 0 || options.peer_timeout_ms <= 0 ||
       options.room_timeout_ms <= 0 || options.idle_timeout_ms <= 0)
     return invalid("KV transfer: window_bytes and timeouts must be positive");
-  if (options.incarnation == 0) return invalid("KV transfer: incarnation must not be 0");
+  if (facts.incarnation == 0) return invalid("KV transfer: incarnation must not be 0");
   return absl::OkStatus();
 }
 

@@ -42,11 +42,12 @@ class TransferCore {
  public:
   // The pool's memory and `link` outlive the core's last call. on_event is called inside the core's
   // calls and must not call back into the core.
-  TransferCore(const TransferOptions& options, const PoolView& pool, Link* link,
-               std::function<void(TransferEvent)> on_event);
+  TransferCore(const TransferOptions& options, const TransferFacts& facts, const PoolView& pool,
+               Link* link, std::function<void(TransferEvent)> on_event);
   // Called before a core is made. InvalidArgument: the pool has no pages, an option is out of
-  // range, or options and pool do not fit together; the error names the option.
-  static absl::Status Validate(const TransferOptions& options, const PoolView& pool);
+  // range, or they do not fit together; the error names the option.
+  static absl::Status Validate(const TransferOptions& options, const TransferFacts& facts,
+                               const PoolView& pool);
 
   void Handle(TransferCommand command, int64_t now_us);
   void Handle(LinkEvent event, int64_t now_us);
@@ -245,6 +246,7 @@ class TransferCore {
   void BeginInflow(SinkKey key, int64_t now_us);
 
   const TransferOptions options_;
+  const TransferFacts facts_;
   const PoolView pool_;
   Link* const link_;
   const std::function<void(TransferEvent)> on_event_;

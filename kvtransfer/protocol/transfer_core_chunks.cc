@@ -65,7 +65,7 @@ void TransferCore::On(const ChunkAnnounced& event, int64_t now_us) {
                             : header.status(),
                 Loss::kBroken, now_us);
   }
-  if (connection.outgoing || !connection.ready() || header->receiver != options_.incarnation ||
+  if (connection.outgoing || !connection.ready() || header->receiver != facts_.incarnation ||
       header->sender != connection.peer) {
     Refuse(event.announcement, ChunkRefusal::kPeer);
     return Drop(event.connection,
@@ -188,7 +188,7 @@ bool TransferCore::AnnounceNext(SourceKey key, Source& source, int64_t now_us) {
                            .first_page = static_cast<uint32_t>(rect.first_page),
                            .n_pages = static_cast<uint32_t>(rect.n_pages),
                            .length = static_cast<uint32_t>(chunk.bytes),
-                           .sender = options_.incarnation,
+                           .sender = facts_.incarnation,
                            .receiver = source.machine.ticket().sink,
                            .chunk_seq = chunk.seq};
   const uint32_t identity_crc = wire::IdentityCrc(header);

@@ -46,8 +46,8 @@ ConnectionId TransferCore::ConnectionTo(Incarnation peer, const std::string& add
   connection.outgoing = true;
   connection.address = address;
   connection.peer = peer;
-  wire::Hello hello{.from = options_.incarnation, .to = peer, .nonce = id, .identity = identity_};
-  wire::Sign(options_.key, hello);
+  wire::Hello hello{.from = facts_.incarnation, .to = peer, .nonce = id, .identity = identity_};
+  wire::Sign(facts_.key, hello);
   Send(id, hello);
   return id;
 }
@@ -139,7 +139,7 @@ bool TransferCore::OnMessage(ConnectionId id, Connection& connection, const wire
       return ack != nullptr && OnHelloAck(id, connection, *ack, now_us);
     }
     const auto* hello = std::get_if<wire::Hello>(&message);
-    if (hello == nullptr || !wire::Verify(options_.key, *hello)) return false;
+    if (hello == nullptr || !wire::Verify(facts_.key, *hello)) return false;
     OnHello(id, connection, *hello);
     return true;
   }
@@ -157,14 +157,14 @@ bool TransferCore::OnMessage(ConnectionId id, Connection& connection, const wire
 
 void TransferCore::OnHello(ConnectionId id, Connection& connection, const wire::Hello& hello) {
   wire::HelloAck ack{
-      .from = options_.incarnation, .nonce = hello.nonce, .difference = HelloDifference(hello)};
+      .from = facts_.incarnation, .nonce = hello.nonce, .difference = HelloDifference(hello)};
   if (ack.difference.empty()) {
     connection.state = ConnectionState::kReady;
     connection.peer = hello.from;
   } else {
     ack.code = static_cast<uint32_t>(absl::StatusCode::kFailedPrecondition);
   }
-  wire::Sign(options_.key, ack);
+  wire::Sign(facts_.key, ack);
   Send(id, ack);  // a refused peer closes; if not, the HELLO deadline does
 }
 
@@ -173,7 +173,7 @@ std::string TransferCore::HelloDifference(const wire::Hello& hello) const {
   const auto differ = [](const char* what, const auto& peer, const auto& own) {
     return absl::StrCat(what, " differs: ", peer, " there, ", own, " here");
   };
-  if (hello.to != options_.incarnation) return "the worker was restarted (other incarnation)";
+  if (hello.to != facts_.incarnation) return "the worker was restarted (other incarnation)";
   if (theirs.model_fingerprint != identity_.model_fingerprint)
     return differ("model fingerprint", absl::Hex(theirs.model_fingerprint),
                   absl::Hex(identity_.model_fingerprint));
@@ -189,7 +189,7 @@ std::string TransferCore::HelloDifference(const wire::Hello& hello) const {
 
 bool TransferCore::OnHelloAck(ConnectionId id, Connection& connection, const wire::HelloAck& ack,
                               int64_t now_us) {
-  if (ack.nonce != id || !wire::Verify(options_.key, ack)) return false;
+  if (ack.nonce != id || !wire::Verify(facts_.key, ack)) return false;
   if (ack.code != 0) {
     Drop(id, wire::ToStatus(ack.code, ack.difference), Loss::kGone, now_us);
     return true;
@@ -285,9 +285,9 @@ void TransferCore::AnswerEnded(ConnectionId id, const wire::Handoff& handoff) {
 }
 
 absl::Status TransferCore::CheckTicket(const Ticket& ticket) const {
-  if (!VerifyTicket(options_.key, ticket))
+  if (!VerifyTicket(facts_.key, ticket))
     return absl::PermissionDeniedError("the ticket's signature is wrong");
-  if (ticket.sink != options_.incarnation)
+  if (ticket.sink != facts_.incarnation)
     return absl::FailedPreconditionError("the ticket is for another worker");
   if (shutting_down_) return absl::UnavailableError("this worker is shutting down");
   const bool promises = ticket.promise_pages > 0;

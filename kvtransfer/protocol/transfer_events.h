@@ -1,5 +1,5 @@
 // Input and output of a Transfer (kvtransfer/transfer.h): the pool that both ends address, options,
-// commands, events, counters. Plain data.
+// facts, commands, events, counters. Plain data.
 #pragma once
 
 #include <array>
@@ -40,11 +40,6 @@ struct PoolView {
 struct TransferOptions {
   std::string listen_host = "127.0.0.1";  // an IPv4 address of this machine
   int listen_port = 0;                    // 0: the system picks one
-  Incarnation incarnation = 0;            // of this worker; never 0
-  ClusterKey key{};
-  // Two ends exchange KV only if these are equal; HELLO names the one that differs.
-  uint64_t model_fingerprint = 0;
-  std::string numerics_id, layout_id;
   // Max payload of a DATA message, up to 64 MiB; raised to the bytes of the largest plane.
   int64_t chunk_bytes = 1 << 20;
   int64_t window_bytes = 8 << 20;  // announced and not yet acknowledged, per handoff
@@ -56,6 +51,15 @@ struct TransferOptions {
   int64_t room_timeout_ms = 600'000;
   int64_t idle_timeout_ms = 600'000;
   TransitionCounts* transitions = nullptr;  // counts transitions; tests only
+};
+
+// Facts about the worker.
+struct TransferFacts {
+  Incarnation incarnation = 0;  // never 0
+  ClusterKey key{};
+  // Two ends exchange KV only if these are equal; HELLO names the one that differs.
+  uint64_t model_fingerprint = 0;
+  std::string numerics_id{}, layout_id{};
 };
 
 // Record that the source's worker sends to the sink's worker at the end.

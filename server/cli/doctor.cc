@@ -140,8 +140,8 @@ void CheckTransfer(const Config& config, Report* report) {
   pool.planes.push_back({.offset = 0, .bytes = kBytes});
   TransferOptions options;
   options.listen_host = config.cluster.worker_host;
-  options.incarnation = RandomId();
-  const auto transfer = Transfer::Start(options, pool, [](TransferEvent) {});
+  const TransferFacts facts{.incarnation = RandomId()};
+  const auto transfer = Transfer::Start(options, facts, pool, [](TransferEvent) {});
   if (transfer.ok()) {
     report->Good("ucx", absl::StrCat("listens on ", (*transfer)->address()));
   } else {

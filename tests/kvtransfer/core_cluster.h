@@ -17,14 +17,15 @@
 namespace baton {
 
 struct CoreNode {
-  CoreNode(MemNetwork* network, const TransferOptions& node_options, int32_t n_pages,
+  CoreNode(MemNetwork* network, const NodeOptions& node_options, int32_t n_pages,
            const std::vector<int64_t>& planes, int64_t gap = 0)
       : options(node_options),
         pool(n_pages, planes, gap),
         link(network->MakeLink()),
         tap(link.get()) {
-    core = std::make_unique<TransferCore>(
-        options, pool.view(), &tap, [this](TransferEvent e) { events.push_back(std::move(e)); });
+    core =
+        std::make_unique<TransferCore>(options, options.facts, pool.view(), &tap,
+                                       [this](TransferEvent e) { events.push_back(std::move(e)); });
     for (int32_t page = 0; page < n_pages; ++page) Own(page);
   }
   ~CoreNode() { link.reset(); }  // destroyed before the memory that its operations may name
@@ -59,7 +60,7 @@ struct CoreNode {
                pool.view().n_pages;
   }
 
-  const TransferOptions options;
+  const NodeOptions options;
   TestPool pool;
   std::unique_ptr<MemLink> link;
   TappedLink tap;                     // wraps `link` for the core
@@ -75,7 +76,7 @@ class CoreCluster {
       : random(seed), network(MemNetwork::Mode::kDeterministic, seed) {}
   ~CoreCluster() { nodes.clear(); }
 
-  CoreNode& Add(const TransferOptions& options, int32_t n_pages, const std::vector<int64_t>& planes,
+  CoreNode& Add(const NodeOptions& options, int32_t n_pages, const std::vector<int64_t>& planes,
                 int64_t gap = 0) {
     nodes.push_back(std::make_unique<CoreNode>(&network, options, n_pages, planes, gap));
     return *nodes.back();

@@ -25,8 +25,8 @@ struct CorePair {
     }
     sink.Lend(lent, cluster.now_us);
   }
-  static TransferOptions Options(Incarnation incarnation, int64_t chunk_bytes) {
-    TransferOptions options = TestOptions(incarnation);
+  static NodeOptions Options(Incarnation incarnation, int64_t chunk_bytes) {
+    NodeOptions options = TestOptions(incarnation);
     options.chunk_bytes = chunk_bytes;
     options.window_bytes = 1'000;
     return options;

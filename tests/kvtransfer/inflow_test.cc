@@ -168,7 +168,7 @@ TEST_CASE("inflow: one that waits for the engine delays no other handoff") {
 }
 
 TEST_CASE("inflow: the wait for the engine ends at room_timeout, and who asks then hears so") {
-  TransferOptions options = CorePair::Options(2, 260);
+  NodeOptions options = CorePair::Options(2, 260);
   options.room_timeout_ms = 10'000;
   CoreCluster cluster(5);
   CoreNode& head = cluster.Add(CorePair::Options(1, 260), 16, kPlanes);

@@ -26,7 +26,7 @@ class Run {
  public:
   Run(uint64_t seed, Totals* totals) : cluster_(seed), totals_(totals) {
     for (Incarnation incarnation = 1; incarnation <= 4; ++incarnation) {
-      TransferOptions options = TestOptions(incarnation);
+      NodeOptions options = TestOptions(incarnation);
       options.chunk_bytes = 160 + int64_t(Random(900));
       options.window_bytes = 200 + int64_t(Random(2'000));
       options.slab_slots = 1 + int32_t(Random(8));
@@ -140,7 +140,7 @@ class Run {
 
   void PlanOne() {
     const size_t sink = Random(2);
-    const Incarnation incarnation = Sink(sink).options.incarnation;
+    const Incarnation incarnation = Sink(sink).options.facts.incarnation;
     const auto kv_pages = int32_t(Random(6));
     const bool inflow = kv_pages > 0 && Random(4) == 0;
     const int32_t in_parts = inflow || Random(2) == 0 ? 0 : int32_t(Random(uint64_t(kv_pages) + 1));
@@ -174,7 +174,7 @@ class Run {
     Handoff& handoff = *planned[Random(planned.size())];
     handoff.opened = true;
     Source(handoff.source)
-        .core->Handle(OpenHandoff{handoff.ticket, Sink(handoff.sink).options.incarnation,
+        .core->Handle(OpenHandoff{handoff.ticket, Sink(handoff.sink).options.facts.incarnation,
                                   Sink(handoff.sink).link->address()},
                       cluster_.now_us);
   }

@@ -29,7 +29,7 @@ struct PartsRig {
     bool open_seen = false;       // the decode worker has read the OPEN
   };
 
-  explicit PartsRig(uint64_t seed, const TransferOptions& sink_options = SinkOptions())
+  explicit PartsRig(uint64_t seed, const NodeOptions& sink_options = SinkOptions())
       : cluster(seed), sink(cluster.Add(sink_options, 16, kPlanes)) {
     const Ticket main = MakeMain(1, 2, kKvPages, kPromised, kTailFrom);
     sources = {{&AddSource(1), main, kTailFrom, kKvPages - kTailFrom},
@@ -52,7 +52,7 @@ struct PartsRig {
         for (Source& source : sources) source.open_seen |= source.ticket.id == open->ticket.id;
     };
   }
-  static TransferOptions SinkOptions() { return CorePair::Options(2, 260); }
+  static NodeOptions SinkOptions() { return CorePair::Options(2, 260); }
 
   CoreNode& AddSource(Incarnation incarnation) {
     CoreNode& node = cluster.Add(CorePair::Options(incarnation, 260), kKvPages, kPlanes);

@@ -71,7 +71,7 @@ TEST_CASE("parts: the handoff has arrived when the last of main and parts is com
 }
 
 TEST_CASE("parts: a tail waits for a slow head as long as that gets on, and no longer") {
-  TransferOptions options = PartsRig::SinkOptions();
+  NodeOptions options = PartsRig::SinkOptions();
   options.idle_timeout_ms = 30'000;
   PartsRig rig(3, options);
   rig.Lend();
@@ -108,7 +108,7 @@ TEST_CASE("parts: a tail waits for a slow head as long as that gets on, and no l
 }
 
 TEST_CASE("parts: one whose main handoff never comes ends at room_timeout, and so does that one") {
-  TransferOptions options = PartsRig::SinkOptions();
+  NodeOptions options = PartsRig::SinkOptions();
   options.room_timeout_ms = 10'000;
   PartsRig rig(4, options);
   rig.Lend();

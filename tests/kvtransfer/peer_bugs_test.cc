@@ -78,7 +78,7 @@ TEST_CASE("R2: a ticket the sink rejects is told to the source at once") {
 }
 
 TEST_CASE("R10 R14: a source that never goes on is ended by time alone, with the pool full") {
-  TransferOptions options = CorePair::Options(2, 400);
+  NodeOptions options = CorePair::Options(2, 400);
   options.idle_timeout_ms = 30'000;
   options.room_timeout_ms = 10'000;
   CoreCluster cluster(4);

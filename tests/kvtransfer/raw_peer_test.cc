@@ -18,8 +18,8 @@ struct RawPeer {
     connection = link->Connect(sink.link->address());
   }
   ~RawPeer() { link.reset(); }
-  static TransferOptions Options(int32_t slab_slots) {
-    TransferOptions options = TestOptions(2);
+  static NodeOptions Options(int32_t slab_slots) {
+    NodeOptions options = TestOptions(2);
     options.slab_slots = slab_slots;
     options.window_bytes = 400;
     options.chunk_bytes = 300;

@@ -267,8 +267,8 @@ TEST_CASE("every transition of the tables is taken") {
     for (int step = 0; !quiet; ++step) {
       for (const int end : {0, 1, 2, 3, 4}) {
         CoreCluster cluster(seed);
-        TransferOptions options[2] = {CorePair::Options(1, 260), CorePair::Options(2, 260)};
-        for (TransferOptions& o : options) o.transitions = &counts;
+        NodeOptions options[2] = {CorePair::Options(1, 260), CorePair::Options(2, 260)};
+        for (NodeOptions& o : options) o.transitions = &counts;
         CoreNode& source = cluster.Add(options[0], 16, kPlanes);
         CoreNode& sink = cluster.Add(options[1], 16, kPlanes);
         const bool has_room = seed % 4 != 1;

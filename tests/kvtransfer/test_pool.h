@@ -106,13 +106,17 @@ inline Ticket MakeMain(uint64_t n, Incarnation sink, int32_t kv_pages, int32_t p
   return ticket;
 }
 
-inline TransferOptions TestOptions(Incarnation incarnation) {
-  TransferOptions options;
-  options.incarnation = incarnation;
-  options.key = kTestKey;
-  options.model_fingerprint = 77;
-  options.numerics_id = "cpu-x86";
-  options.layout_id = "test";
+// Options of a transfer, and facts about its worker.
+struct NodeOptions : TransferOptions {
+  TransferFacts facts{};
+};
+inline NodeOptions TestOptions(Incarnation incarnation) {
+  NodeOptions options;
+  options.facts = {.incarnation = incarnation,
+                   .key = kTestKey,
+                   .model_fingerprint = 77,
+                   .numerics_id = "cpu-x86",
+                   .layout_id = "test"};
   return options;
 }
 

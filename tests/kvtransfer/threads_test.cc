@@ -15,24 +15,25 @@ namespace baton {
 namespace {
 
 TransferStarter StarterOver(MemNetwork* network, const LinkPace& pace = {}) {
-  return [network, pace](const TransferOptions& options, const PoolView& pool, auto on_event) {
+  return [network, pace](const NodeOptions& options, const PoolView& pool, auto on_event) {
     const auto make_link = [network] {
       return absl::StatusOr<std::unique_ptr<Link>>(network->MakeLink());
     };
-    return Transfer::StartOver(Paced(make_link, pace), options, pool, std::move(on_event));
+    return Transfer::StartOver(Paced(make_link, pace), options, options.facts, pool,
+                               std::move(on_event));
   };
 }
 
 // Starts a Transfer over a tapped link, and stores the tap in *tap.
 TransferStarter StarterOver(MemNetwork* network, std::atomic<TappedLink*>* tap) {
-  return [network, tap](const TransferOptions& options, const PoolView& pool, auto on_event) {
+  return [network, tap](const NodeOptions& options, const PoolView& pool, auto on_event) {
     return Transfer::StartOver(
         [network, tap]() -> absl::StatusOr<std::unique_ptr<Link>> {
           auto link = std::make_unique<TappedLink>(std::unique_ptr<Link>(network->MakeLink()));
           *tap = link.get();
           return link;
         },
-        options, pool, std::move(on_event));
+        options, options.facts, pool, std::move(on_event));
   };
 }
 
@@ -40,8 +41,8 @@ TEST_CASE("many handoffs between two link threads, with cancels from other threa
   MemNetwork network(MemNetwork::Mode::kThreaded, 1);
   const TransferStarter start = StarterOver(&network);
   constexpr int32_t kPages = 24;
-  TransferOptions options[2] = {TestOptions(1), TestOptions(2)};
-  for (TransferOptions& o : options) o.chunk_bytes = 3'000;
+  NodeOptions options[2] = {TestOptions(1), TestOptions(2)};
+  for (NodeOptions& o : options) o.chunk_bytes = 3'000;
   TransferNode source(start, options[0], kPages, {1'000, 2'500, 700}, 8);
   TransferNode sink(start, options[1], kPages, {1'000, 2'500, 700}, 8);
   for (int32_t page = 0; page < kPages; ++page) source.pool().FillPage(page, 2);
@@ -102,8 +103,8 @@ TEST_CASE("connections that another thread breaks: handoffs go on, byte-exact") 
   MemNetwork network(MemNetwork::Mode::kThreaded, 1);
   std::atomic<TappedLink*> tap = nullptr;
   constexpr int32_t kPages = 16;
-  TransferOptions options[2] = {TestOptions(1), TestOptions(2)};
-  for (TransferOptions& o : options) o.chunk_bytes = 3'000;
+  NodeOptions options[2] = {TestOptions(1), TestOptions(2)};
+  for (NodeOptions& o : options) o.chunk_bytes = 3'000;
   TransferNode source(StarterOver(&network, &tap), options[0], kPages, {1'000, 2'500, 700}, 8);
   TransferNode sink(StarterOver(&network), options[1], kPages, {1'000, 2'500, 700}, 8);
   for (int32_t page = 0; page < kPages; ++page) source.pool().FillPage(page, 2);
@@ -182,8 +183,8 @@ TEST_CASE("a Transfer that is destroyed while handoffs run gives all pages back"
 TEST_CASE("a paced link: byte-exact, and as slow as it is told") {
   MemNetwork network(MemNetwork::Mode::kThreaded, 1);
   constexpr int32_t kPages = 16;
-  TransferOptions options[2] = {TestOptions(1), TestOptions(2)};
-  for (TransferOptions& o : options) o.chunk_bytes = 3'000;
+  NodeOptions options[2] = {TestOptions(1), TestOptions(2)};
+  for (NodeOptions& o : options) o.chunk_bytes = 3'000;
   const TransferStarter start = StarterOver(&network, {.bytes_per_second = 1e6, .latency_us = 200});
   TransferNode source(start, options[0], kPages, {1'000, 2'500, 700}, 8);
   TransferNode sink(start, options[1], kPages, {1'000, 2'500, 700}, 8);

@@ -108,7 +108,7 @@ struct Rank {
     return bytes;
   }
   void Open(const Ticket& ticket, CoreNode& to) {
-    rank.core->Handle(OpenHandoff{ticket, to.options.incarnation, to.link->address()},
+    rank.core->Handle(OpenHandoff{ticket, to.options.facts.incarnation, to.link->address()},
                       cluster.now_us);
   }
   void Send(const Ticket& ticket) {

@@ -121,11 +121,10 @@ TEST_CASE("tickets are checked: signature, worker, size, epoch") {
 }
 
 TEST_CASE("HELLO names what differs, and who was restarted") {
-  const auto status_with = [](const std::function<void(TransferOptions&)>& change,
-                              Incarnation peer) {
+  const auto status_with = [](const std::function<void(NodeOptions&)>& change, Incarnation peer) {
     CoreCluster cluster(5);
     CoreNode& source = cluster.Add(TestOptions(1), 4, kPlanes);
-    TransferOptions options = TestOptions(2);
+    NodeOptions options = TestOptions(2);
     change(options);
     CoreNode& sink = cluster.Add(options, 4, kPlanes);
     source.core->Handle(OpenHandoff{MakeTicket(1, peer, 1, 1), peer, sink.link->address()},
@@ -140,12 +139,13 @@ TEST_CASE("HELLO names what differs, and who was restarted") {
     return status.code() == absl::StatusCode::kFailedPrecondition &&
            status.message().find(what) != absl::string_view::npos;
   };
-  CHECK(says(status_with([](auto& o) { o.model_fingerprint = 1; }, 2), "model fingerprint"));
-  CHECK(says(status_with([](auto& o) { o.numerics_id = "cuda-sm90"; }, 2), "cuda-sm90 here"));
-  CHECK(says(status_with([](auto& o) { o.layout_id = "other"; }, 2), "KV layout"));
+  CHECK(says(status_with([](auto& o) { o.facts.model_fingerprint = 1; }, 2), "model fingerprint"));
+  CHECK(says(status_with([](auto& o) { o.facts.numerics_id = "cuda-sm90"; }, 2), "cuda-sm90 here"));
+  CHECK(says(status_with([](auto& o) { o.facts.layout_id = "other"; }, 2), "KV layout"));
   CHECK(says(status_with([](auto&) {}, 3), "restarted"));
   // A peer without the cluster's key gets no answer.
-  CHECK(status_with([](auto& o) { o.key[0] ^= 1; }, 2).code() == absl::StatusCode::kUnavailable);
+  CHECK(status_with([](auto& o) { o.facts.key[0] ^= 1; }, 2).code() ==
+        absl::StatusCode::kUnavailable);
 }
 
 TEST_CASE("planes of other sizes are refused at HELLO") {
@@ -293,14 +293,14 @@ TEST_CASE("shutting down ends everything and gives the lent pages back") {
 
 TEST_CASE("options and pools that cannot work are named at the start") {
   TestPool pool(2, {100});
-  const auto bad = [&](const std::function<void(TransferOptions&, PoolView&)>& change) {
-    TransferOptions options = TestOptions(1);
+  const auto bad = [&](const std::function<void(NodeOptions&, PoolView&)>& change) {
+    NodeOptions options = TestOptions(1);
     PoolView view = pool.view();
     change(options, view);
-    return !TransferCore::Validate(options, view).ok();
+    return !TransferCore::Validate(options, options.facts, view).ok();
   };
   CHECK_FALSE(bad([](auto&, auto&) {}));
-  CHECK(bad([](auto& o, auto&) { o.incarnation = 0; }));
+  CHECK(bad([](auto& o, auto&) { o.facts.incarnation = 0; }));
   CHECK(bad([](auto& o, auto&) { o.chunk_bytes = 0; }));
   CHECK(bad([](auto& o, auto&) { o.chunk_bytes = kMaxChunkBytes + 1; }));
   CHECK(bad([](auto& o, auto&) { o.peer_timeout_ms = 0; }));

@@ -20,13 +20,13 @@
 namespace baton {
 
 using TransferStarter = std::function<absl::StatusOr<std::unique_ptr<Transfer>>(
-    const TransferOptions&, const PoolView&, std::function<void(TransferEvent)>)>;
+    const NodeOptions&, const PoolView&, std::function<void(TransferEvent)>)>;
 
 class TransferNode {
  public:
-  TransferNode(const TransferStarter& start, const TransferOptions& options, int32_t n_pages,
+  TransferNode(const TransferStarter& start, const NodeOptions& options, int32_t n_pages,
                const std::vector<int64_t>& planes, int64_t gap = 0)
-      : pool_(n_pages, planes, gap), incarnation_(options.incarnation) {
+      : pool_(n_pages, planes, gap), incarnation_(options.facts.incarnation) {
     auto transfer = start(options, pool_.view(), [this](TransferEvent event) {
       std::lock_guard lock(mutex_);
       events_.push_back(std::move(event));
@@ -90,11 +90,16 @@ class TransferNode {
   std::unique_ptr<Transfer> transfer_;
 };
 
+inline absl::StatusOr<std::unique_ptr<Transfer>> StartUcx(
+    const NodeOptions& options, const PoolView& pool, std::function<void(TransferEvent)> on_event) {
+  return Transfer::Start(options, options.facts, pool, std::move(on_event));
+}
+
 class UcxNode : public TransferNode {
  public:
-  UcxNode(const TransferOptions& options, int32_t n_pages, const std::vector<int64_t>& planes,
+  UcxNode(const NodeOptions& options, int32_t n_pages, const std::vector<int64_t>& planes,
           int64_t gap = 0)
-      : TransferNode(&Transfer::Start, options, n_pages, planes, gap) {}
+      : TransferNode(StartUcx, options, n_pages, planes, gap) {}
 };
 
 }  // namespace baton

@@ -27,17 +27,17 @@ struct SourceHere {
   SourceHere()
       : child({TRANSFER_PEER, "sink", std::to_string(kPages), std::to_string(kCell)}),
         node(
-            [this](const TransferOptions& options, const PoolView& pool, auto on_event) {
-              return Transfer::StartOver([this] { return MakeTappedUcxLink(); }, options, pool,
-                                         std::move(on_event));
+            [this](const NodeOptions& options, const PoolView& pool, auto on_event) {
+              return Transfer::StartOver([this] { return MakeTappedUcxLink(); }, options,
+                                         options.facts, pool, std::move(on_event));
             },
             Options(), kPages, {kCell, kCell}) {
     REQUIRE(node.status().ok());
     address = child.ReadLine();
     for (int32_t page = 0; page < kPages; ++page) node.pool().FillPage(page, 8);
   }
-  static TransferOptions Options() {
-    TransferOptions options = TestOptions(1);
+  static NodeOptions Options() {
+    NodeOptions options = TestOptions(1);
     options.peer_timeout_ms = 2'000;
     return options;
   }
@@ -153,7 +153,7 @@ TEST_CASE("a sink that hangs is given up after the timeout") {
 }
 
 TEST_CASE("a source killed in the middle gives the sink its pages back when it does not return") {
-  TransferOptions options = TestOptions(2);
+  NodeOptions options = TestOptions(2);
   options.peer_timeout_ms = 1'000;
   UcxNode sink(options, kPages, {kCell, kCell});
   const std::unique_ptr<ChildProcess> child = SourceInTheMiddle(sink);

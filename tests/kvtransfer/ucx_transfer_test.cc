@@ -84,12 +84,12 @@ TEST_CASE("a handoff in parts over UCX is whole, whoever opens first") {
 }
 
 TEST_CASE("a slow link's rate and latency are known after a handoff and a silence") {
-  TransferOptions options = TestOptions(1);
+  NodeOptions options = TestOptions(1);
   options.chunk_bytes = 100'000;
-  const auto start_paced = [](const TransferOptions& o, const PoolView& pool, auto on_event) {
+  const auto start_paced = [](const NodeOptions& o, const PoolView& pool, auto on_event) {
     const auto make_link = [] { return MakeUcxLink("127.0.0.1", 0); };
     return Transfer::StartOver(Paced(make_link, {.bytes_per_second = 2e7, .latency_us = 5'000}), o,
-                               pool, std::move(on_event));
+                               o.facts, pool, std::move(on_event));
   };
   TransferNode source(start_paced, options, 16, {500'000, 500'000});
   UcxNode sink(TestOptions(2), 16, {500'000, 500'000});
@@ -150,7 +150,7 @@ TEST_CASE("an inflow over UCX lands in the pages named for it, which are told pl
 TEST_CASE("the address is where it listens; a taken port and a foreign address are named") {
   UcxNode node(TestOptions(1), 2, {64});
   REQUIRE(node.status().ok());
-  TransferOptions options = TestOptions(2);
+  NodeOptions options = TestOptions(2);
   const std::string address = node.transfer().address();
   options.listen_port = std::stoi(address.substr(address.rfind(':') + 1));
   UcxNode same_port(options, 2, {64});
@@ -178,8 +178,8 @@ TEST_CASE("a handoff works at every address of this machine") {
     ::inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(at->ifa_addr)->sin_addr, host,
                 sizeof(host));
     INFO(at->ifa_name << " " << host);
-    TransferOptions options[2] = {TestOptions(1), TestOptions(2)};
-    for (TransferOptions& o : options) o.listen_host = host;
+    NodeOptions options[2] = {TestOptions(1), TestOptions(2)};
+    for (NodeOptions& o : options) o.listen_host = host;
     UcxNode source(options[0], 4, {300'000}), sink(options[1], 4, {300'000});
     INFO(source.status());
     REQUIRE(source.status().ok());

@@ -83,21 +83,21 @@ void Node::Start(uint64_t random_id) {
       },
       absl::StrFormat("worker:%d", index_));
   TransferOptions transfer;
-  transfer.incarnation = incarnation_;
-  transfer.key = Key();
-  transfer.model_fingerprint = engine_->model_fingerprint();
-  transfer.numerics_id = engine_->numerics_id();
-  transfer.layout_id = "hash";
   transfer.chunk_bytes = swarm_.chunk_bytes;
   transfer.window_bytes = swarm_.window_bytes;
   transfer.slab_slots = swarm_.slab_slots;
   transfer.hello_timeout_ms = swarm_.hello_timeout_ms;
   transfer.peer_timeout_ms = swarm_.peer_timeout_ms;
   transfer.transitions = transitions_;
+  const TransferFacts at_link{.incarnation = incarnation_,
+                              .key = Key(),
+                              .model_fingerprint = engine_->model_fingerprint(),
+                              .numerics_id = engine_->numerics_id(),
+                              .layout_id = "hash"};
   const PoolView view = ViewOf(*pool_);
-  BATON_CHECK(TransferCore::Validate(transfer, view).ok());
+  BATON_CHECK(TransferCore::Validate(transfer, at_link, view).ok());
   transfer_ = std::make_unique<TransferCore>(
-      transfer, view, link_.get(),
+      transfer, at_link, view, link_.get(),
       [this](TransferEvent event) { OnTransferEvent(std::move(event)); });
 
   WorkerCoreOptions core;

@@ -36,12 +36,10 @@ class Node {
         options, WorkerFacts{.self = self, .role = role, .max_context = 300}, &backend_,
         pool_.get(), [this](TransferCommand command) { transfer_->Post(std::move(command)); },
         std::move(on_report));
-    TransferOptions transfer;
-    transfer.incarnation = self;
-    transfer.model_fingerprint = 1;
-    transfer.numerics_id = transfer.layout_id = "hash";
+    const TransferFacts facts{
+        .incarnation = self, .model_fingerprint = 1, .numerics_id = "hash", .layout_id = "hash"};
     auto started = Transfer::StartOver(
-        [network] { return absl::StatusOr<std::unique_ptr<Link>>(network->MakeLink()); }, transfer,
+        [network] { return absl::StatusOr<std::unique_ptr<Link>>(network->MakeLink()); }, {}, facts,
         ViewOf(*pool_), [this](TransferEvent event) { engine_->Post(std::move(event)); });
     REQUIRE(started.ok());
     transfer_ = std::move(*started);
