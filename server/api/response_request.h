@@ -1,5 +1,5 @@
-// The fields that only a request to /v1/responses has: the conversation, and what its answer says of
-// it again. Plain data: any thread.
+// The fields that only a request to /v1/responses has: the conversation, and what its answer says
+// of it again. Plain data: any thread.
 #pragma once
 
 #include <cstdint>

@@ -11,6 +11,13 @@ namespace baton {
 // All rows, for ApiFront.
 std::span<const Route> RouteTable();
 
+// 200 with a JSON body.
+inline void ReplyJson(ApiFront& front, const ApiCall& call, std::string body) {
+  HttpReply reply;
+  reply.body = std::move(body);
+  front.Reply(call, std::move(reply));
+}
+
 // completions.cc, chat_completions.cc: tokens.
 extern const GenerationApi kCompletionsApi, kChatCompletionsApi;
 void AnswerCompletions(ApiFront& front, ApiCall call);

@@ -48,20 +48,19 @@ std::optional<std::string> QueryValue(std::string_view query, std::string_view n
   return std::nullopt;
 }
 
-HttpReply ListedPage(std::string_view query, std::string_view order,
-                     const std::vector<std::string>& ids,
-                     const std::function<std::string(size_t)>& json_of) {
+std::variant<std::string, ApiError> ListedPage(std::string_view query, std::string_view order,
+                                               const std::vector<std::string>& ids,
+                                               const std::function<std::string(size_t)>& json_of) {
   size_t limit = kDefaultLimit;
   if (const auto given = QueryValue(query, "limit")) {
     if (!absl::SimpleAtoi(*given, &limit) || limit < 1 || limit > kMaxLimit) {
-      return ErrorReply(InvalidField("limit", absl::StrCat("limit must be an integer from 1 to ",
-                                                           kMaxLimit, "; got ", *given, ".")));
+      return InvalidField("limit", absl::StrCat("limit must be an integer from 1 to ", kMaxLimit,
+                                                "; got ", *given, "."));
     }
   }
   const std::string wanted = QueryValue(query, "order").value_or(std::string(order));
   if (wanted != "asc" && wanted != "desc") {
-    return ErrorReply(
-        InvalidField("order", absl::StrCat("order must be asc or desc; got ", wanted, ".")));
+    return InvalidField("order", absl::StrCat("order must be asc or desc; got ", wanted, "."));
   }
   std::vector<size_t> listed(ids.size());
   std::iota(listed.begin(), listed.end(), size_t{0});
@@ -70,15 +69,14 @@ HttpReply ListedPage(std::string_view query, std::string_view order,
   if (const auto after = QueryValue(query, "after")) {
     first = std::find_if(listed.begin(), listed.end(), [&](size_t n) { return ids[n] == *after; });
     if (first == listed.end()) {
-      return ErrorReply(InvalidField("after", absl::StrCat("after must be the id of an entry; got ",
-                                                           *after, ", which is unknown or gone.")));
+      return InvalidField("after", absl::StrCat("after must be the id of an entry; got ", *after,
+                                                ", which is unknown or gone."));
     }
     ++first;
   }
   const auto n_left = static_cast<size_t>(listed.end() - first);
   const auto last = first + static_cast<std::ptrdiff_t>(std::min(limit, n_left));
-  HttpReply reply;
-  reply.body = JsonObject([&](JsonWriter& json) {
+  return JsonObject([&](JsonWriter& json) {
     json.Field("object", "list");
     json.Array("data", [&] {
       for (auto n = first; n != last; ++n) json.Json(json_of(*n));
@@ -87,7 +85,6 @@ HttpReply ListedPage(std::string_view query, std::string_view order,
     json.FieldOrNull("last_id", first == last ? "" : ids[*(last - 1)]);
     json.Field("has_more", last != listed.end());
   });
-  return reply;
 }
 
 }  // namespace baton

@@ -27,12 +27,6 @@ const StoredAnswer* FindResponse(ApiFront& front, const ApiCall& call) {
   return found;
 }
 
-void ReplyWith(ApiFront& front, const ApiCall& call, const std::string& body) {
-  HttpReply reply;
-  reply.body = body;
-  front.Reply(call, std::move(reply));
-}
-
 std::string_view PrefixOf(const json::value& type) {
   if (type == "message") return "msg_";
   if (type == "reasoning") return "rs_";
@@ -60,11 +54,11 @@ void Complete(const std::string& unique, json::object* item) {
 }
 
 // TextWork of AnswerInputItems. body: query, id of the response and its input, a line each.
-HttpReply ListInput(const ServedModel&, int64_t, std::string_view body) {
+ApiFront::TextAnswer ListInput(const ServedModel&, int64_t, std::string_view body) {
   const size_t query_end = body.find('\n'), id_end = body.find('\n', query_end + 1);
   const std::string id(body.substr(query_end + 1, id_end - query_end - 1));
   auto input = ParseJson(body.substr(id_end + 1));
-  if (!input.ok()) return ErrorReply(FromClusterStatus(absl::InternalError("stored input")));
+  if (!input.ok()) return FromClusterStatus(absl::InternalError("stored input"));
   if (input->is_string())
     input = json::array{json::object{{"role", "user"}, {"content", *std::move(input)}}};
   json::array& items = input->get_array();
@@ -105,7 +99,7 @@ void AnswerResponse(ApiFront& front, ApiCall call) {
                                              "leave stream out.")));
     return;
   }
-  if (const StoredAnswer* found = FindResponse(front, call)) ReplyWith(front, call, found->body);
+  if (const StoredAnswer* found = FindResponse(front, call)) ReplyJson(front, call, found->body);
 }
 
 void AnswerDeleteResponse(ApiFront& front, ApiCall call) {
@@ -113,7 +107,7 @@ void AnswerDeleteResponse(ApiFront& front, ApiCall call) {
     front.Reply(call, ErrorReply(UnknownResponse(call.argument)));
     return;
   }
-  ReplyWith(front, call, JsonObject([&](JsonWriter& json) {
+  ReplyJson(front, call, JsonObject([&](JsonWriter& json) {
               json.Field("id", call.argument);
               json.Field("object", "response");
               json.Field("deleted", true);
@@ -125,7 +119,7 @@ void AnswerCancelResponse(ApiFront& front, ApiCall call) {
   const StoredAnswer* found = FindResponse(front, call);
   if (found == nullptr) return;
   if (was_running || found->is_cancelled) {
-    ReplyWith(front, call, found->body);
+    ReplyJson(front, call, found->body);
     return;
   }
   ApiError error = InvalidField("response_id",

@@ -28,12 +28,6 @@ const StoredAnswer* FindChat(ApiFront& front, const ApiCall& call) {
   return found;
 }
 
-void ReplyWith(ApiFront& front, const ApiCall& call, std::string body) {
-  HttpReply reply;
-  reply.body = std::move(body);
-  front.Reply(call, std::move(reply));
-}
-
 std::string WithMetadata(const StoredAnswer& chat) {
   return absl::StrCat(chat.body.substr(0, chat.body.size() - 1),
                       ",\"metadata\":", chat.metadata.empty() ? "{}" : chat.metadata, "}");
@@ -64,11 +58,11 @@ void TellArguments(json::object* message) {
 }
 
 // TextWork of AnswerStoredMessages. body: query, id of the chat and its messages, a line each.
-HttpReply ListMessages(const ServedModel&, int64_t, std::string_view body) {
+ApiFront::TextAnswer ListMessages(const ServedModel&, int64_t, std::string_view body) {
   const size_t query_end = body.find('\n'), id_end = body.find('\n', query_end + 1);
   const std::string id(body.substr(query_end + 1, id_end - query_end - 1));
   auto parsed = ParseJson(body.substr(id_end + 1));
-  if (!parsed.ok()) return ErrorReply(FromClusterStatus(absl::InternalError("stored messages")));
+  if (!parsed.ok()) return FromClusterStatus(absl::InternalError("stored messages"));
   json::array& messages = parsed->get_array();
   std::vector<std::string> ids;
   for (json::value& message : messages) {
@@ -92,13 +86,17 @@ void AnswerStoredChats(ApiFront& front, ApiCall call) {
     chats.push_back(chat);
     ids.push_back(chat->id);
   }
-  front.Reply(call,
-              ListedPage(query, "asc", ids, [&](size_t n) { return WithMetadata(*chats[n]); }));
+  auto page = ListedPage(query, "asc", ids, [&](size_t n) { return WithMetadata(*chats[n]); });
+  if (const auto* error = std::get_if<ApiError>(&page)) {
+    front.Reply(call, ErrorReply(*error));
+  } else {
+    ReplyJson(front, call, std::get<std::string>(std::move(page)));
+  }
 }
 
 void AnswerStoredChat(ApiFront& front, ApiCall call) {
   if (const StoredAnswer* found = FindChat(front, call))
-    ReplyWith(front, call, WithMetadata(*found));
+    ReplyJson(front, call, WithMetadata(*found));
 }
 
 void AnswerChangeStoredChat(ApiFront& front, ApiCall call) {
@@ -116,7 +114,7 @@ void AnswerChangeStoredChat(ApiFront& front, ApiCall call) {
   if (found == nullptr) return;
   StoredAnswer changed = *found;
   changed.metadata = request.metadata;
-  ReplyWith(front, call, WithMetadata(changed));
+  ReplyJson(front, call, WithMetadata(changed));
   front.answers().store().Put(std::move(changed));
 }
 
@@ -125,7 +123,7 @@ void AnswerDeleteStoredChat(ApiFront& front, ApiCall call) {
     front.Reply(call, ErrorReply(UnknownChat(call.argument)));
     return;
   }
-  ReplyWith(front, call, JsonObject([&](JsonWriter& json) {
+  ReplyJson(front, call, JsonObject([&](JsonWriter& json) {
               json.Field("id", call.argument);
               json.Field("object", "chat.completion.deleted");
               json.Field("deleted", true);
