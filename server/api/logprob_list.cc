@@ -44,6 +44,7 @@ void WriteToken(JsonWriter& json, const LogprobForm& form, const TokenLogprob& t
                 std::string_view bytes) {
   json.Field("token", NameOf(form, token.token, bytes));
   json.Field("logprob", Told(token.logprob));
+  if (!form.with_bytes) return;
   if (form.tokenizer == nullptr) {
     json.Field("bytes", nullptr);
     return;

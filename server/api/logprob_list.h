@@ -42,9 +42,10 @@ struct LogprobForm {
   const Tokenizer* tokenizer = nullptr;  // null: none, tokens are told by their ids
   bool tokens_as_ids = false;            // "token_id:7"
   size_t n_named = 0;  // SamplingParams::logprob_tokens, the last entries of EmitToken::logprobs
+  bool with_bytes = true;
 };
 
-// Entries {token, logprob, bytes, top_logprobs}, into an open array.
+// Writes entries {token, logprob, bytes, top_logprobs} into an open array.
 void WriteTokenLogprobs(JsonWriter& json, const LogprobForm& form,
                         const std::vector<ReportedToken>& tokens);
 // The member "logprobs" of a choice: {"content":[{token, logprob, bytes, top_logprobs}],...}.

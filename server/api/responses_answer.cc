@@ -49,7 +49,8 @@ ResponsesAnswer::ResponsesAnswer(const ServedModel& model, const ApiRequest& req
       temperature_(request.temperature.value_or(
           static_cast<double>(prompts.front().generate.sampling.temperature))),
       top_p_(request.top_p.value_or(static_cast<double>(prompts.front().generate.sampling.top_p))),
-      logprob_form_({model.tokenizer.get(), false, 0}) {}
+      logprob_form_({.tokenizer = model.tokenizer.get()}),
+      event_form_({.tokenizer = model.tokenizer.get(), .with_bytes = false}) {}
 
 std::string ResponsesAnswer::OnToken(size_t choice, const EmitToken& token) {
   GeneratedText& text = texts_[choice];
@@ -164,7 +165,7 @@ std::string ResponsesAnswer::Add(const std::string& text, std::vector<ReportedTo
   item.logprobs.insert(item.logprobs.end(), tokens.begin(), tokens.end());
   return PartEvent("response.output_text.delta", [&](JsonWriter& json) {
     delta(json);
-    json.Array("logprobs", [&] { WriteTokenLogprobs(json, logprob_form_, tokens); });
+    json.Array("logprobs", [&] { WriteTokenLogprobs(json, event_form_, tokens); });
   });
 }
 
@@ -180,7 +181,7 @@ std::string ResponsesAnswer::CloseItem() {
     case ResponseItem::kMessage:
       events = PartEvent("response.output_text.done", [&](JsonWriter& json) {
         json.Field("text", item.text);
-        json.Array("logprobs", [&] { WriteTokenLogprobs(json, logprob_form_, item.logprobs); });
+        json.Array("logprobs", [&] { WriteTokenLogprobs(json, event_form_, item.logprobs); });
       });
       break;
     case ResponseItem::kFunctionCall:

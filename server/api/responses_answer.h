@@ -61,7 +61,7 @@ class ResponsesAnswer : public Answer {
   const ApiRequest request_;
   const AnswerAbout about_;
   const double temperature_, top_p_;
-  const LogprobForm logprob_form_;
+  const LogprobForm logprob_form_, event_form_;  // of parts, and of events of their own
   LogprobList logprobs_;
   std::vector<ResponseItem> items_;
   bool is_open_ = false;  // the last item

@@ -376,14 +376,17 @@ TEST_CASE("log-probabilities are those of the text, in its events and in its par
   std::string of_events, of_part;
   for (const json::object& event : events) {
     if (event.at("type") != "response.output_text.delta") continue;
-    for (const json::value& token : event.at("logprobs").as_array())
+    for (const json::value& token : event.at("logprobs").as_array()) {
       of_events += std::string(token.at("token").as_string());
+      CHECK_FALSE(token.as_object().contains("bytes"));
+    }
   }
   const json::value& part = events.back().at("response").at("output").at(1).at("content").at(0);
   for (const json::value& token : part.at("logprobs").as_array()) {
     of_part += std::string(token.at("token").as_string());
     CHECK(token.at("logprob") == -0.5);
     CHECK(token.at("top_logprobs").as_array().empty());
+    CHECK_FALSE(token.at("bytes").as_array().empty());
   }
   CHECK(of_part == "three four");
   CHECK(of_events == of_part);
