@@ -14,7 +14,7 @@ class TransferFilter {
   virtual ~TransferFilter() = default;
   // Posts what the transfer room gets now: the command, others, or none. Engine thread.
   virtual void OnCommand(TransferCommand command, const Post& post) = 0;
-  // Sees each event of the transfer room. Link thread.
+  // Sees each event of the transfer room before the engine does. Link thread.
   virtual void OnEvent(const TransferEvent& event) = 0;
 };
 

@@ -23,7 +23,7 @@ class WholePlanes final : public TransferFilter {
  private:
   using Key = std::pair<uint64_t, uint64_t>;  // of a ticket id
   struct Plane {
-    std::vector<int32_t> pages{};  // of the handoff; empty: none is final yet
+    std::vector<int32_t> pages{};  // all of the hop; those whose cells are not final are not set
     size_t n_final = 0;
   };
   struct Hop {

@@ -109,9 +109,9 @@ std::vector<double> SpeedsTogether(std::span<const OfferedWorker> offered,
 }
 
 // Plan of these workers together, in their order and in as few rounds as their slices allow, or in
-// more if that is sooner. No ranks if a slice would be too short or too
-// long. The first rank has `cached` tokens of its first slice. Seconds count from the moment all
-// ranks can begin.
+// more if that is sooner and the sharing may add rounds. No ranks if a slice would be too short or
+// too long. The first rank has `cached` tokens of its first slice. Seconds count from the moment
+// all ranks can begin.
 RelayPlan Together(const PrefillCost& cost, std::span<const OfferedWorker> offered,
                    const std::vector<int>& ranks, const RelayPlanRequest& whole, int cached) {
   RelayPlanRequest request = whole;

@@ -54,7 +54,7 @@ class Worker {
   Worker(const WorkerOptions& options, const WorkerStart& start,
          const std::optional<PrefillCost>& first_cost, std::unique_ptr<Backend> backend,
          std::unique_ptr<KvPool> pool);
-  // The way of commands to the transfer room.
+  // Returns what the engine calls with its commands; they pass `filter` if it is not null.
   std::function<void(TransferCommand)> CommandsTo(std::shared_ptr<TransferFilter> filter);
   absl::Status Connect(const TransferOptions& options, const WorkerStart& start);
 

@@ -67,8 +67,8 @@ class Backend {
   // Norm, queries, keys and values of rows [from, to); their KV of this layer is final afterwards.
   virtual void ProjectSlice(int layer, int from, int to) = 0;
   // Optional early attention, while later keys have not arrived: rows [from, to) attend the visible
-  // keys before end_key (a multiple of limits().slice_keys) that they have not attended yet. The
-  // partial softmax is kept for the next call.
+  // keys before end_key (a multiple of limits().slice_keys; if that is 0, it is not called) that
+  // they have not attended yet. The partial softmax is kept for the next call.
   virtual void AttendSlice(int layer, int from, int to, int end_key) = 0;
   // Finishes the layer for rows [from, to): attention over the remaining keys, output projection,
   // MLP. In the last layer only rows with logits are computed (other rows need no call), and the

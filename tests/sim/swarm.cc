@@ -105,7 +105,7 @@ void DrawWork(Swarm* swarm, SimRandom& random) {
   swarm->router.relay.min_tokens =
       random.Percent(8) ? 0 : static_cast<int32_t>(random.Magnitude(2, 32));
   swarm->router.relay.max_ranks = 2 + static_cast<int>(swarm->seed % 3);
-  swarm->router.relay.min_ranks = swarm->seed % 8 == 0 ? 1 : 2;  // 1: even if it does not pay
+  swarm->router.relay.min_ranks = swarm->seed % 8 == 0 ? 1 : 2;  // 2: even if it does not pay
   swarm->router.worker_wait = swarm->must_complete ? absl::Hours(10) : absl::Seconds(30);
 }
 

@@ -158,8 +158,7 @@ class TiledAttention final : public AttentionKernels {
         static_cast<size_t>(begin[static_cast<size_t>(piece) + 1] - first));
   }
   int Position(int row) const { return args_->batch->positions[static_cast<size_t>(row)]; }
-  // First key to compute: keys before the window of the first row are skipped, and keys after the
-  // last row too.
+  // Bounds of the keys that the block's rows are computed against.
   int FirstKey(const Block& block) const {
     return Keys::First(Position(block.row_begin), args_->window);
   }

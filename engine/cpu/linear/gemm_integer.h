@@ -225,8 +225,8 @@ class IntegerGemm {
     const char* scales;
     int64_t scales_stride, block_scales_stride;
   };
-  // Calls AddGroup for each group of a K block, or for the part of a group in it. `words` and
-  // `starts` belong to the tile, `rows` to the whole job.
+  // Calls AddGroup for each group of a K block, or for the part of a group in it; or AddGroups for
+  // all of them. `words` and `starts` belong to the tile, `rows` to the whole job.
   template <int kRows, int kVecs, int kSplit, class Weights>
   static inline __attribute__((always_inline)) void AddBlock(const KBlock& block,
                                                              const int32_t* words,
@@ -235,7 +235,7 @@ class IntegerGemm {
                                                              TileSums acc) {
     constexpr int kMinChains = 4;  // they hide the latency of a product
     if constexpr (V::kOneStream && kVecs == 1 && kRows >= kMinChains) {
-      static_assert(W::kIsGrouped && 2 * kRows <= V::kSums);
+      static_assert(W::kIsGrouped && kVecsPerBlock == 1 && 2 * kRows <= V::kSums);
       AddGroups<V, W, kRows, kVecs>(words, group.weights, group.stride, block.steps,
                                     block.group_steps, starts, rows, group.scales,
                                     group.scales_stride, group.block_scales_stride, acc);
