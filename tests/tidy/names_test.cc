@@ -13,9 +13,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Returns old name to new name, from the rows of the page's tables that are not patterns.
+// Returns old name to new name, the first of several, from the rows of the page's tables that are
+// not patterns.
 std::map<std::string, std::string> OldNames() {
-  static const std::regex row(R"(^\| `([A-Za-z_0-9]+)` \| `([A-Za-z_0-9]+)` \|$)");
+  static const std::regex row(R"(^\| `([A-Za-z_0-9]+)` \| `([A-Za-z_0-9:]+)`.* \|$)");
   std::map<std::string, std::string> names;
   std::istringstream lines(ReadText(fs::path(kRoot) / "docs" / "NAMES.md"));
   std::smatch found;
