@@ -176,7 +176,7 @@ void CheckModel(const Config& config, Report* report) {
   options.limits = {};
   options.max_context = 0;
   options.cache_dir.clear();  // nothing is left behind
-  const auto backend = LoadBackend(options);
+  const auto backend = LoadLabBackend(options, config.lab.engine);
   if (!backend.ok()) {
     report->Bad("model", std::string(backend.status().message()));
     return;
