@@ -141,14 +141,22 @@ TEST_CASE("prompts of several slices per worker = one worker alone, byte for byt
   };
   const std::vector<std::string> alone =
       AllAtOnce(start({"--router.relay_min_tokens=0"})->client());
-  const auto relays = start({"--router.relay_min_tokens=100", "--lab.relay_min_ranks=2",
-                             "--prefill.max_slice_tokens=64"});
-  CHECK(AllAtOnce(relays->client()) == alone);
-  // The planner chooses relays and rounds by its measurements.
-  CHECK(RelaysInRounds(relays->log()) >= 4);  // 18 to 26 seen
-  const absl::StatusOr<int> status = relays->Terminate();
-  REQUIRE(status.ok());
-  CHECK(*status == 0);
+  // Comparisons change how KV is passed on and attended to, and no byte.
+  const std::vector<std::string> lab = {"--lab.forwarding=accumulated", "--lab.streaming=off",
+                                        "--lab.attention=dense_mask"};
+  for (const bool in_lab : {false, true}) {
+    CAPTURE(in_lab);
+    std::vector<std::string> args = {"--router.relay_min_tokens=100", "--lab.relay_min_ranks=2",
+                                     "--prefill.max_slice_tokens=64"};
+    if (in_lab) args.insert(args.end(), lab.begin(), lab.end());
+    const auto relays = start(args);
+    CHECK(AllAtOnce(relays->client()) == alone);
+    // The planner chooses relays and rounds by its measurements.
+    CHECK(RelaysInRounds(relays->log()) >= 4);  // 18 to 26 seen
+    const absl::StatusOr<int> status = relays->Terminate();
+    REQUIRE(status.ok());
+    CHECK(*status == 0);
+  }
 }
 
 TEST_CASE("cached prompts are shared among requests with one salt alone") {
