@@ -258,6 +258,20 @@ FieldProblem ParseDocuments(const std::string& path, const json::value& value,
   return std::nullopt;
 }
 
+FieldProblem SetTemplateVariable(const std::string& name, const json::value& value,
+                                 ApiRequest* request) {
+  static constexpr const char* kPath = "chat_template_kwargs";
+  json::object variables;
+  if (!request->template_variables.empty()) {
+    auto given = ParseJson(request->template_variables, kPath);
+    if (!given.ok()) return InvalidField(kPath, std::string(given.status().message()));
+    variables = std::move(given->get_object());
+  }
+  variables[name] = value;
+  request->template_variables = json::serialize(variables);
+  return std::nullopt;
+}
+
 FieldProblem CheckToolChoice(const json::object& fields, ApiRequest* request) {
   const json::value* choice = fields.if_contains("tool_choice");
   if (choice == nullptr || choice->is_null()) return std::nullopt;

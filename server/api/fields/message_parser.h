@@ -20,6 +20,9 @@ FieldProblem ParseTools(const std::string& path, const boost::json::value& value
 // documents: a list of objects.
 FieldProblem ParseDocuments(const std::string& path, const boost::json::value& value,
                             ApiRequest* request);
+// Adds a variable of the template to those of chat_template_kwargs, or takes the place of one.
+FieldProblem SetTemplateVariable(const std::string& name, const boost::json::value& value,
+                                 ApiRequest* request);
 // tool_choice beside the tools of the same request, once both are parsed. "none" drops the tools.
 FieldProblem CheckToolChoice(const boost::json::object& fields, ApiRequest* request);
 

@@ -82,11 +82,7 @@ FieldProblem ParseReasoningEffort(const std::string& path, const json::value& va
   if (effort != "none" && effort != "minimal" && effort != "low" && effort != "medium" &&
       effort != "high" && effort != "xhigh")
     return WrongValue(path, value, kWanted);
-  json::value variables = json::object();
-  if (!request->template_variables.empty()) variables = json::parse(request->template_variables);
-  variables.get_object()[path] = effort;
-  request->template_variables = json::serialize(variables);
-  return std::nullopt;
+  return SetTemplateVariable(path, value, request);
 }
 
 // As vLLM: a text of any length above 0, here bounded.

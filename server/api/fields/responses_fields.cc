@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/api/fields/field.h"
+#include "server/api/fields/message_parser.h"
 #include "server/api/fields/response_input.h"
 #include "server/api/fields/response_tools.h"
 
@@ -35,10 +36,7 @@ FieldProblem ReadReasoning(const std::string& path, const json::value& value, Ap
   if (*effort != "none" && *effort != "minimal" && *effort != "low" && *effort != "medium" &&
       *effort != "high" && *effort != "xhigh" && *effort != "max")
     return WrongValue(path + ".effort", *effort, kWanted);
-  json::value variables = json::object();
-  if (!request->template_variables.empty()) variables = json::parse(request->template_variables);
-  variables.get_object()["reasoning_effort"] = *effort;
-  request->template_variables = json::serialize(variables);
+  if (auto problem = SetTemplateVariable("reasoning_effort", *effort, request)) return problem;
   request->response.effort = json::serialize(*effort);
   return std::nullopt;
 }

@@ -105,6 +105,10 @@ TEST_CASE("chat: logprobs, documents and variables of templates are understood")
   CHECK(chat(R"("reasoning_effort":"low")").template_variables == R"({"reasoning_effort":"low"})");
   CHECK(chat(R"("reasoning_effort":"high","chat_template_kwargs":{"a":1,"reasoning_effort":"x"})")
             .template_variables == R"({"a":1,"reasoning_effort":"high"})");
+  // Variables may be as deep as the body.
+  const std::string deep = std::string(50, '[') + std::string(50, ']');
+  CHECK(chat(absl::StrCat(R"("reasoning_effort":"low","chat_template_kwargs":{"a":)", deep, "}"))
+            .template_variables == absl::StrCat(R"({"a":)", deep, R"(,"reasoning_effort":"low"})"));
   const ApiRequest goes_on = chat(R"("continue_final_message":true)");
   CHECK(goes_on.continue_final_message);
   CHECK_FALSE(goes_on.add_generation_prompt);

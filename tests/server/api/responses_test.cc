@@ -86,6 +86,10 @@ TEST_CASE("tools, their choice, and other fields") {
   CHECK(request.grammar_path == "text.format.schema");
   CHECK(request.top_logprobs == 2);
   CHECK(request.response.truncates);
+  const std::string deep = std::string(50, '[') + std::string(50, ']');
+  CHECK(Parsed(Body(absl::StrCat(R"(,"reasoning":{"effort":"low"},"chat_template_kwargs":{"a":)",
+                                 deep, "}")))
+            .template_variables == absl::StrCat(R"({"a":)", deep, R"(,"reasoning_effort":"low"})"));
   const std::string allowed = R"(,"tool_choice":{"type":"allowed_tools","mode":"required",)"
                               R"("tools":[{"type":"function","name":"sum"}]})";
   CHECK(Parsed(Body(kTools + allowed)).tool_choice == ToolChoice::kRequired);
