@@ -226,7 +226,7 @@ FieldProblem ParseMessages(const std::string& path, const json::value& value, Ap
       return problem;
     has_parts = has_parts || joined[i];
   }
-  if (has_parts) request->messages_in_parts = json::serialize(messages);
+  request->messages_in_parts = has_parts ? json::serialize(messages) : std::string();
   for (size_t i = 0; i < messages.size(); ++i)
     if (joined[i]) messages[i].get_object()["content"] = json::string(*joined[i]);
   request->messages = json::serialize(messages);

@@ -438,6 +438,14 @@ TEST_CASE("with truncation auto the oldest messages go, and no more than must") 
   CHECK(n > 160);  // one message more would not fit
   CHECK_THAT(cut.request.messages, Catch::Contains("number 39"));
   CHECK_THAT(cut.request.messages, !Catch::Contains("number 0 "));
+  // Parts of messages that went are not in the prompt, whatever form its template takes.
+  PreparedRequest parts;
+  parts.Read(kResponsesApi, Demo(), {}, 200,
+             absl::StrCat(R"({"max_output_tokens":10,"truncation":"auto","input":[{"role":"user",)",
+                          R"("content":[{"type":"input_text","text":"a"},{"type":"input_text",)",
+                          R"("text":"b"}]},)", items, "]}"));
+  REQUIRE_FALSE(parts.error);
+  CHECK(parts.request.messages_in_parts.empty());
   // The conversation stays whole for later responses.
   CHECK_THAT(cut.request.response.conversation, Catch::Contains("number 0 "));
 }
