@@ -37,10 +37,8 @@ std::optional<ApiError> AnswerDesk::FindConversation(const ApiRequest& request,
 bool AnswerDesk::Cancel(const std::string& id) {
   const auto found = running_.find(id);
   if (found == running_.end()) return false;
-  RunningRequest* running = found->second;
-  running_.erase(found);
-  running->answer->Cancel();
-  choices_->CancelAll(running, /*forget=*/false);
+  found->second->answer->Cancel();
+  choices_->CancelAll(found->second, /*forget=*/false);
   return true;
 }
 

@@ -28,7 +28,8 @@ class AnswerDesk {
   // Sets *conversation to that of the response that the request goes on with, and its own behind
   // it. The error: 404, or the response still runs.
   std::optional<ApiError> FindConversation(const ApiRequest& request, std::string* conversation);
-  // Ends an answer as it is: its client gets what there is. False: none with this id runs.
+  // Ends an answer as it is: its client gets what there is. It still runs until the cluster has
+  // told the end. False: none with this id runs.
   bool Cancel(const std::string& id);
   // Removes an answer from the store, for good if it still runs. False: unknown.
   bool Erase(StoredKind kind, const std::string& id);

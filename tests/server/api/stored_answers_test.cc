@@ -216,6 +216,15 @@ TEST_CASE("one that has ended is not cancelled; one whose client left or that fa
     REQUIRE(served.WaitFor([&] { return served.generator->View().running == 0; }));
     CheckError(Ask(served, "GET", "/v1/responses/" + id), 404, "response_id");
   }
+  SECTION("it is cancelled, and removed before its end") {
+    served.On([&] {
+      AnswerDesk& answers = served.front->answers();
+      CHECK(answers.Cancel(id));
+      CHECK(answers.Erase(StoredKind::kResponse, id));
+    });
+    REQUIRE(client.ReadUntil("event: response.incomplete"));
+    CheckError(Ask(served, "GET", "/v1/responses/" + id), 404, "response_id");
+  }
 }
 
 std::string Chat(const std::string& more) {
