@@ -80,9 +80,10 @@ std::string ResponsesAnswer::OnEnd() {
 }
 
 std::string ResponsesAnswer::OnError(const ApiError& error) {
+  std::string events = Begin();
   status_ = "failed";
   error_ = error;
-  std::string events = CloseItem();
+  events += CloseItem();
   Store();
   return request_.stream ? events + ResponseEvent("response.failed") : "";
 }

@@ -358,6 +358,10 @@ TEST_CASE("an answer that is cut, stopped, empty, cancelled or failed says so") 
   CHECK(broken.back().at("response").at("error").at("message") == "lost");
   CHECK(json::parse(failed.stored()->body).at("status") == "failed");
 
+  Asked early(Body(R"(,"stream":true)"));
+  CHECK(Types(EventsOf(early.answer->OnError(FromClusterStatus(absl::AbortedError("lost"))))) ==
+        "created in_progress failed");
+
   Asked unstored(Body(R"(,"store":false)"));
   unstored.Write("one", EndReason::kStopToken);
   CHECK(unstored.store.size() == 0);
