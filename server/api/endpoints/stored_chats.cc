@@ -1,5 +1,8 @@
 // Chat completions that were to be stored: GET, POST and DELETE /v1/chat/completions/ID, and lists.
+#include <algorithm>
 #include <boost/json.hpp>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "server/api/endpoints/endpoints.h"
@@ -12,7 +15,8 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr size_t kMaxChange = 64 << 10;  // of a body that is read here: 16 texts with escapes
+// Bytes of a body that is read here: 16 names and texts, each character as two escapes.
+constexpr size_t kMaxChange = 128 << 10;
 
 ApiError UnknownChat(const std::string& id) {
   ApiError error =
@@ -33,18 +37,27 @@ std::string WithMetadata(const StoredAnswer& chat) {
                       ",\"metadata\":", chat.metadata.empty() ? "{}" : chat.metadata, "}");
 }
 
-// Whether the chat has what the query wants by metadata[NAME]=TEXT.
-bool HasMetadata(const StoredAnswer& chat, std::string_view query) {
+using Pairs = std::vector<std::pair<std::string, std::string>>;
+
+// The names and texts that the query asks for by metadata[NAME]=TEXT.
+Pairs WantedMetadata(std::string_view query) {
   constexpr std::string_view kName = "metadata[";
+  Pairs wanted;
+  for (const auto& [key, text] : QueryPairs(query)) {
+    if (key.starts_with(kName) && key.ends_with(']'))
+      wanted.emplace_back(key.substr(kName.size(), key.size() - kName.size() - 1), text);
+  }
+  return wanted;
+}
+
+bool HasMetadata(const StoredAnswer& chat, const Pairs& wanted) {
+  if (wanted.empty()) return true;
   const auto metadata = ParseJson(chat.metadata.empty() ? "{}" : chat.metadata);
   if (!metadata.ok()) return false;  // never: it was serialized
-  for (const auto& [key, wanted] : QueryPairs(query)) {
-    if (!key.starts_with(kName) || !key.ends_with(']')) continue;
-    const json::value* entry =
-        metadata->get_object().if_contains(key.substr(kName.size(), key.size() - kName.size() - 1));
-    if (entry == nullptr || *entry != json::string(wanted)) return false;
-  }
-  return true;
+  return std::all_of(wanted.begin(), wanted.end(), [&](const auto& pair) {
+    const json::value* entry = metadata->get_object().if_contains(pair.first);
+    return entry != nullptr && *entry == json::string(pair.second);
+  });
 }
 
 // Arguments of calls are an object to templates and a text to clients.
@@ -79,10 +92,11 @@ ApiFront::TextAnswer ListMessages(const ServedModel&, int64_t, std::string_view 
 void AnswerStoredChats(ApiFront& front, ApiCall call) {
   const std::string& query = call.request.query;
   const auto model = QueryValue(query, "model");
+  const Pairs wanted = WantedMetadata(query);
   std::vector<const StoredAnswer*> chats;
   std::vector<std::string> ids;
   for (const StoredAnswer* chat : front.answers().store().All(StoredKind::kChatCompletion)) {
-    if ((model && *model != chat->model) || !HasMetadata(*chat, query)) continue;
+    if ((model && *model != chat->model) || !HasMetadata(*chat, wanted)) continue;
     chats.push_back(chat);
     ids.push_back(chat->id);
   }
@@ -101,7 +115,7 @@ void AnswerStoredChat(ApiFront& front, ApiCall call) {
 
 void AnswerChangeStoredChat(ApiFront& front, ApiCall call) {
   if (call.request.body.size() > kMaxChange) {
-    front.Reply(call, ErrorReply(HttpError(413, "A change of metadata may have at most 64 KiB.",
+    front.Reply(call, ErrorReply(HttpError(413, "A change of metadata may have at most 128 KiB.",
                                            "request_too_large")));
     return;
   }
