@@ -88,7 +88,9 @@ const GenerationApi kChatCompletionsApi = {
                  const AnswerAbout& about) -> std::unique_ptr<Answer> {
       if (!request.store || about.store == nullptr)
         return std::make_unique<CompletionAnswer>(kForm, model, request, prompts, about);
-      return std::make_unique<StoredChatAnswer>(kForm, model, request, prompts, about);
+      AnswerAbout named = about;
+      named.id = about.unique_id;  // clients may send the id of a request again
+      return std::make_unique<StoredChatAnswer>(kForm, model, request, prompts, named);
     },
     .refusal = ErrorReply,
 };

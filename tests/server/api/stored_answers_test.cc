@@ -234,6 +234,33 @@ std::string Chat(const std::string& more) {
       R"("{\"k\":1}"}}]},{"role":"user","content":"hi"}])", more, "}");
 }
 
+TEST_CASE("stored chat completions have ids of their own, whatever id their request has") {
+  Served served;
+  for (int i = 0; i < 2; ++i) {
+    RawClient client(served.port);
+    REQUIRE(client.Send(Post("/v1/chat/completions", Chat(R"(,"store":true)"),
+                             "X-Request-Id: mine\r\nConnection: close\r\n")));
+    REQUIRE(client.ReadToEnd());
+    CHECK(client.received.find("X-Request-Id: mine") != std::string::npos);
+  }
+  CHECK(Ask(served, "GET", "/v1/chat/completions").body.at("data").as_array().size() == 2);
+}
+
+TEST_CASE("metadata of the largest size is taken, however it is escaped") {
+  Served served;
+  const std::string path = "/v1/chat/completions";
+  const std::string one = path + "/" + IdOf(Ask(served, "POST", path, Chat(R"(,"store":true)")));
+  std::string text;
+  for (int i = 0; i < 512; ++i) text += R"(\ud83d\ude00)";
+  std::string pairs;
+  for (int i = 0; i < 16; ++i)
+    absl::StrAppend(&pairs, i == 0 ? "" : ",", "\"k", i, "\":\"", text, "\"");
+  const Told changed = Ask(served, "POST", one, absl::StrCat(R"({"metadata":{)", pairs, "}}"));
+  REQUIRE(changed.status == 200);
+  CHECK(changed.body.at("metadata").as_object().size() == 16);
+  CHECK(Ask(served, "POST", one, std::string(129 << 10, ' ')).status == 413);
+}
+
 TEST_CASE("chat completions that are to be stored are kept whole, streamed or not") {
   Served served;
   const std::string path = "/v1/chat/completions";
