@@ -7,7 +7,7 @@
 namespace baton {
 namespace {
 
-// Bytes of an entry beside its texts: nodes of the list and of the map, the id once more.
+// Bytes of an entry beside its texts: nodes of the list and of the map.
 constexpr int64_t kEntryBytes = 512;
 
 }  // namespace
@@ -26,6 +26,9 @@ int64_t StoredAnswer::bytes() const {
 }
 
 void AnswerStore::Put(StoredAnswer answer) {
+  // Texts that grew by pieces have up to twice the memory that is counted.
+  for (std::string* text : {&answer.body, &answer.input, &answer.conversation})
+    text->shrink_to_fit();
   uint64_t number = n_put_;
   const auto known = answers_.find(answer.id);
   if (known != answers_.end()) {

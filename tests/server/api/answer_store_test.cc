@@ -2,6 +2,7 @@
 #include "server/api/answer_store.h"
 
 #include <catch2/catch.hpp>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -56,6 +57,14 @@ TEST_CASE("bytes are counted, with those of ids and conversations, and bounded")
   for (const char* id : {"b", "c", "d"}) store.Erase(StoredKind::kResponse, id);
   CHECK(store.size() == 0);
   CHECK(store.bytes() == 0);
+}
+
+TEST_CASE("a text has no more memory in the store than is counted") {
+  AnswerStore store{AnswerStoreOptions()};
+  StoredAnswer answer = Answer("a", 100);
+  answer.body.reserve(100000);
+  store.Put(std::move(answer));
+  CHECK(store.Find(StoredKind::kResponse, "a")->body.capacity() < 200);
 }
 
 TEST_CASE("a second Put takes the place of the first, in order and in bytes") {
