@@ -35,7 +35,7 @@ void WritePart(JsonWriter& json, const ResponseItem& item, const LogprobForm& fo
 // status: of the item ("in_progress": it has nothing in it yet).
 void WriteItem(JsonWriter& json, const ResponseItem& item, std::string_view status,
                const LogprobForm& form);
-// As a part of the conversation, for the model.
+// Adds it to the conversation, for the model.
 void AddItem(const ResponseItem& item, Conversation* conversation);
 
 }  // namespace baton

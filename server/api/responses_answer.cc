@@ -67,7 +67,7 @@ std::string ResponsesAnswer::OnChoiceEnd(size_t choice, const EmitEnd& end) {
   reused_tokens_ = end.timeline.reused_tokens;
   const bool is_cut = end.reason == EndReason::kLength && !texts_[choice].stopped();
   if (!is_over()) status_ = is_cut ? "incomplete" : "completed";
-  // Whoever reads the first item finds one.
+  // An answer has an item, for clients that read the first one.
   if (items_.empty() && status_ == "completed") events += Open(ResponseItem::kMessage);
   return events;
 }

@@ -1,10 +1,9 @@
 // /v1/responses: OpenAI's newer API for conversations, and those that are stored.
-#include "server/api/endpoints/listed_page.h"
-
 #include <boost/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "server/api/endpoints/endpoints.h"
+#include "server/api/endpoints/listed_page.h"
 #include "server/api/json_document.h"
 #include "server/api/json_writer.h"
 #include "server/api/responses_answer.h"

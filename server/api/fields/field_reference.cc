@@ -41,7 +41,7 @@ bool IsHonoured(const Field& field) {
          !std::holds_alternative<NoEffectRule>(field.rule);
 }
 
-// Whether both endpoints that generate take it: these fields are told once.
+// Whether /v1/completions and the chat both take it: these fields are told once.
 bool IsShared(const Field& field) { return (field.endpoints & kAtGeneration) == kAtGeneration; }
 
 // A table of the honoured fields that `fits` names.
