@@ -57,7 +57,8 @@ void Conversation::EndTurn() {
 std::string JoinedMessages(const std::string& before, const std::string& after) {
   if (before.size() <= 2) return after;
   if (after.size() <= 2) return before;
-  return absl::StrCat(before.substr(0, before.size() - 1), ",", after.substr(1));
+  return absl::StrCat(absl::string_view(before).substr(0, before.size() - 1), ",",
+                      absl::string_view(after).substr(1));
 }
 
 }  // namespace baton
