@@ -4,8 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/api/endpoints/endpoints.h"
 #include "server/api/endpoints/listed_page.h"
-#include "server/api/json_document.h"
-#include "server/api/json_writer.h"
+#include "server/api/endpoints/stored_input.h"
 #include "server/api/responses_answer.h"
 
 namespace baton {
@@ -52,21 +51,20 @@ void Complete(const std::string& unique, json::object* item) {
   members["content"] = json::array{std::move(part)};
 }
 
-// TextWork of AnswerInputItems. body: query, id of the response and its input, a line each.
 ApiFront::TextAnswer ListInput(const ServedModel&, int64_t, std::string_view body) {
-  const size_t query_end = body.find('\n'), id_end = body.find('\n', query_end + 1);
-  const std::string id(body.substr(query_end + 1, id_end - query_end - 1));
-  auto input = ParseJson(body.substr(id_end + 1));
-  if (!input.ok()) return FromClusterStatus(absl::InternalError("stored input"));
-  if (input->is_string())
-    input = json::array{json::object{{"role", "user"}, {"content", *std::move(input)}}};
-  json::array& items = input->get_array();
+  auto stored = ReadStoredInput(body);
+  if (!stored) return FromClusterStatus(absl::InternalError("stored input"));
+  json::value& input = stored->input;
+  if (input.is_string())
+    input = json::array{json::object{{"role", "user"}, {"content", std::move(input)}}};
+  json::array& items = input.get_array();
+  const std::string unique(stored->id.substr(stored->id.find('_') + 1));
   std::vector<std::string> ids;
   for (json::value& item : items) {
-    Complete(absl::StrCat(id.substr(id.find('_') + 1), "_in", ids.size()), &item.get_object());
+    Complete(absl::StrCat(unique, "_in", ids.size()), &item.get_object());
     ids.emplace_back(item.at("id").as_string());
   }
-  return ListedPage(body.substr(0, query_end), "desc", ids,
+  return ListedPage(stored->query, "desc", ids,
                     [&](size_t n) { return json::serialize(items[n]); });
 }
 
@@ -106,11 +104,7 @@ void AnswerDeleteResponse(ApiFront& front, ApiCall call) {
     front.Reply(call, ErrorReply(UnknownResponse(call.argument)));
     return;
   }
-  ReplyJson(front, call, JsonObject([&](JsonWriter& json) {
-              json.Field("id", call.argument);
-              json.Field("object", "response");
-              json.Field("deleted", true);
-            }));
+  ReplyDeleted(front, call, "response");
 }
 
 void AnswerCancelResponse(ApiFront& front, ApiCall call) {
@@ -128,11 +122,8 @@ void AnswerCancelResponse(ApiFront& front, ApiCall call) {
 }
 
 void AnswerInputItems(ApiFront& front, ApiCall call) {
-  const StoredAnswer* found = FindResponse(front, call);
-  if (found == nullptr) return;
-  call.request.body = absl::StrCat(call.request.query, "\n", found->id, "\n",
-                                   found->input.empty() ? "[]" : found->input);
-  front.AnswerText(std::move(call), ListInput);
+  if (const StoredAnswer* found = FindResponse(front, call))
+    AnswerStoredInput(front, std::move(call), *found, ListInput);
 }
 
 }  // namespace baton

@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "server/api/endpoints/endpoints.h"
 #include "server/api/endpoints/listed_page.h"
+#include "server/api/endpoints/stored_input.h"
 #include "server/api/json_document.h"
-#include "server/api/json_writer.h"
 
 namespace baton {
 namespace {
@@ -70,20 +70,17 @@ void TellArguments(json::object* message) {
   }
 }
 
-// TextWork of AnswerStoredMessages. body: query, id of the chat and its messages, a line each.
 ApiFront::TextAnswer ListMessages(const ServedModel&, int64_t, std::string_view body) {
-  const size_t query_end = body.find('\n'), id_end = body.find('\n', query_end + 1);
-  const std::string id(body.substr(query_end + 1, id_end - query_end - 1));
-  auto parsed = ParseJson(body.substr(id_end + 1));
-  if (!parsed.ok()) return FromClusterStatus(absl::InternalError("stored messages"));
-  json::array& messages = parsed->get_array();
+  auto stored = ReadStoredInput(body);
+  if (!stored) return FromClusterStatus(absl::InternalError("stored messages"));
+  json::array& messages = stored->input.get_array();
   std::vector<std::string> ids;
   for (json::value& message : messages) {
-    ids.push_back(absl::StrCat(id, "-", ids.size()));
+    ids.push_back(absl::StrCat(std::string(stored->id), "-", ids.size()));
     message.get_object()["id"] = ids.back();
     TellArguments(&message.get_object());
   }
-  return ListedPage(body.substr(0, query_end), "asc", ids,
+  return ListedPage(stored->query, "asc", ids,
                     [&](size_t n) { return json::serialize(messages[n]); });
 }
 
@@ -137,19 +134,12 @@ void AnswerDeleteStoredChat(ApiFront& front, ApiCall call) {
     front.Reply(call, ErrorReply(UnknownChat(call.argument)));
     return;
   }
-  ReplyJson(front, call, JsonObject([&](JsonWriter& json) {
-              json.Field("id", call.argument);
-              json.Field("object", "chat.completion.deleted");
-              json.Field("deleted", true);
-            }));
+  ReplyDeleted(front, call, "chat.completion.deleted");
 }
 
 void AnswerStoredMessages(ApiFront& front, ApiCall call) {
-  const StoredAnswer* found = FindChat(front, call);
-  if (found == nullptr) return;
-  call.request.body = absl::StrCat(call.request.query, "\n", found->id, "\n",
-                                   found->input.empty() ? "[]" : found->input);
-  front.AnswerText(std::move(call), ListMessages);
+  if (const StoredAnswer* found = FindChat(front, call))
+    AnswerStoredInput(front, std::move(call), *found, ListMessages);
 }
 
 }  // namespace baton
