@@ -13,6 +13,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "server/api/guarded_work.h"
 #include "server/api/json_document.h"
 #include "server/api/messages_answer.h"
 #include "server/api/requested_tools.h"
@@ -241,7 +242,12 @@ void ApiFront::AnswerText(ApiCall call, TextWork work) {
       shared->exchange, std::move(body),
       [this, work, shared, max_context = model_->MaxContext(View().max_context)](
           const std::string& text) -> TextCalls::Finish {
-        const auto answer = std::make_shared<TextAnswer>(work(*model_, max_context, text));
+        const auto answer = std::make_shared<TextAnswer>();
+        const auto problem = GuardedWork([&]() -> std::optional<ApiError> {
+          *answer = work(*model_, max_context, text);
+          return std::nullopt;
+        });
+        if (problem) *answer = *problem;
         return [this, shared, answer] { Reply(*shared, TextReply(*shared, std::move(*answer))); };
       });
   if (!runs) Reply(*shared, TextReply(*shared, TooMuchText()));

@@ -32,7 +32,7 @@ struct PreparedRequest {
   void GoOn(const ServedModel& model, int64_t max_context, const std::string& conversation);
 
  private:
-  void MakePrompts(const ServedModel& model, int64_t max_context);
+  std::optional<ApiError> MakePrompts(const ServedModel& model, int64_t max_context);
   std::optional<ApiError> TryPrompts(const ServedModel& model, int64_t max_context,
                                      size_t n_left_out);
 };
