@@ -73,6 +73,7 @@ PartEnded MakeEnded(const Prompt& prompt, EndReason reason, std::string message)
   part.message = std::move(message);
   part.transfer_us = prompt.transfer_us;
   part.recomputed_tokens = prompt.recomputed;
+  part.reused_tokens = prompt.reused;
   return part;
 }
 

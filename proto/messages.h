@@ -231,6 +231,8 @@ struct PartEnded {
   int64_t queue_us = 0, compute_us = 0, transfer_us = 0;
   // Prefill, later attempts: tokens computed, except slices continued from an earlier attempt.
   int32_t recomputed_tokens = 0;
+  // Prefill: as PromptComputed tells them, which heads of relays do not send.
+  int32_t reused_tokens = 0;
 };
 
 // The decode worker has no room for this ticket's pages yet; the request waits there in order. Sent

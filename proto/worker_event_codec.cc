@@ -313,6 +313,7 @@ void Encode(const PartEnded& in, wire::WorkerEvent* out) {
   ended->set_transfer_us(in.transfer_us);
   ended->set_fault(WireFault(in.fault));
   ended->set_recomputed_tokens(in.recomputed_tokens);
+  ended->set_reused_tokens(in.reused_tokens);
 }
 
 absl::StatusOr<WorkerEvent> Decode(const wire::PartEnded& in) {
@@ -332,6 +333,9 @@ absl::StatusOr<WorkerEvent> Decode(const wire::PartEnded& in) {
   RETURN_IF_ERROR(CheckRange("part_ended.recomputed_tokens", in.recomputed_tokens(), 0,
                              RequestLimits::kContextTokens));
   out.recomputed_tokens = in.recomputed_tokens();
+  RETURN_IF_ERROR(
+      CheckRange("part_ended.reused_tokens", in.reused_tokens(), 0, RequestLimits::kContextTokens));
+  out.reused_tokens = in.reused_tokens();
   return WorkerEvent(std::move(out));
 }
 

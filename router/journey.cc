@@ -334,7 +334,7 @@ absl::Status Journey::OnPromptComputed(Incarnation from, const PromptComputed& c
   const AttemptSpec shape = Shape();
   const bool hoped = !plan_.is_relay() && shape.PrefillTokensAt(from) < shape.n_prompt;
   if (computed.reused_tokens > 0 || hoped) surprised_ = true;
-  if (epoch_ == 1) timeline_.reused_tokens = computed.reused_tokens;
+  if (epoch_ == 1) timeline_.reused_tokens += computed.reused_tokens;
   RecordComputed();
   silent_until_ = now + options_.attempt_silence;
   timeline_.prefill_queue += absl::Microseconds(computed.queue_us);
@@ -366,6 +366,7 @@ absl::Status Journey::OnPartEnded(Incarnation from, const PartEnded& ended, absl
     timeline_.decode_queue += absl::Microseconds(ended.queue_us);
     timeline_.decode += absl::Microseconds(ended.compute_us);
   }
+  if (of_head && epoch_ == 1) timeline_.reused_tokens += ended.reused_tokens;
   if (ended.reason == EndReason::kPreempted) preempted_ = true;
   if (ended.reason == EndReason::kFailed && IsOfRequest(ended.fault)) {
     verdict_ = {from, ended.fault, ended.message, ended.was_prefill};

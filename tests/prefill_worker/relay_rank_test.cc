@@ -315,6 +315,8 @@ TEST_CASE("a slice's KV is found by later prompts at every rank, and never lande
   while (head.Step(1000) > 0) {
   }
   REQUIRE(head.scheduler->reused_tokens() == 12);
+  head.EndHandoff(55);
+  REQUIRE(head.ends.at(7).reused_tokens == 12);
   REQUIRE(head.blocks[n_blocks].to == 8);
   // A tail does not land its inflow in pages with other holders.
   PrefillRequest again = chain.relay->RequestOf(1);

@@ -98,7 +98,8 @@ WorkerReport EveryEvent() {
                         .queue_us = 1,
                         .compute_us = 2,
                         .transfer_us = 3,
-                        .recomputed_tokens = 4};
+                        .recomputed_tokens = 4,
+                        .reused_tokens = 5};
   return {
       .events = {
           announce, load, token, ended,
@@ -236,6 +237,7 @@ TEST_CASE("worker events survive the wire field by field") {
   CHECK(ended.message == "bytes that are no UTF-8: \xFF\xC0");
   CHECK(ended.queue_us == 1);
   CHECK(ended.recomputed_tokens == 4);
+  CHECK(ended.reused_tokens == 5);
   CHECK(ended.compute_us == 2);
   CHECK(ended.transfer_us == 3);
   CHECK(std::get<NoRoomNotice>(out->events[4]).expected_wait_us == 3);
@@ -440,6 +442,9 @@ TEST_CASE("a worker event out of range is refused by the name of its field") {
   CHECK_THAT(
       Refusal([](R* r) { r->mutable_events(3)->mutable_part_ended()->set_recomputed_tokens(-1); }),
       Contains("part_ended.recomputed_tokens"));
+  CHECK_THAT(
+      Refusal([](R* r) { r->mutable_events(3)->mutable_part_ended()->set_reused_tokens(-1); }),
+      Contains("part_ended.reused_tokens"));
   CHECK_THAT(Refusal([](R* r) { r->mutable_events(3)->mutable_part_ended()->set_queue_us(-1); }),
              Contains("part_ended.queue_us"));
   CHECK_THAT(

@@ -107,6 +107,28 @@ TEST_CASE("before a worker has measured what prompts cost one computes them alon
   CHECK(ranks() == 2);
 }
 
+TEST_CASE("a relay's reused tokens are those of all its ranks, of its first attempt") {
+  RelayPlanningFixture r;
+  const RequestId id = r.Submit(8192, 1);
+  for (const auto& [worker, request] : r.Sent<PrefillRequest>()) {
+    if (!request.is_head) continue;
+    PartEnded ended = Ended(id, true);
+    ended.reused_tokens = 1024;
+    REQUIRE(r.Report(worker, {ended}).ok());
+    REQUIRE(r.Report(worker, {ended}).ok());  // told again
+  }
+  for (const auto& [worker, request] : r.Sent<PrefillRequest>()) {
+    if (request.is_head) continue;
+    PartEnded ended = Ended(id, true);
+    ended.reused_tokens = 64;  // PromptComputed has told them
+    const PromptComputed computed{.request_id = id, .epoch = 1, .reused_tokens = 64};
+    REQUIRE(r.Report(worker, {computed, Token(id, 8192, 7), ended}).ok());
+  }
+  const Timeline timeline = r.End(id).timeline;
+  REQUIRE(timeline.slices.size() == 2);
+  REQUIRE(timeline.reused_tokens == 1024 + 64);
+}
+
 TEST_CASE("prefill workers that have to share their CPUs share no prompts") {
   for (const double share : {0.5, 1.0}) {
     RelayPlanningFixture r;
