@@ -435,18 +435,14 @@ TEST_CASE("a worker event out of range is refused by the name of its field") {
              Contains("token.token"));
   CHECK_THAT(Refusal([](R* r) { r->mutable_events(2)->mutable_token()->set_position(0); }),
              Contains("token.position"));
-  CHECK_THAT(Refusal([](R* r) { r->mutable_events(3)->mutable_part_ended()->clear_reason(); }),
-             Contains("part_ended.reason"));
-  CHECK_THAT(Refusal([](R* r) { r->mutable_events(3)->mutable_part_ended()->clear_fault(); }),
-             Contains("part_ended.fault"));
-  CHECK_THAT(
-      Refusal([](R* r) { r->mutable_events(3)->mutable_part_ended()->set_recomputed_tokens(-1); }),
-      Contains("part_ended.recomputed_tokens"));
-  CHECK_THAT(
-      Refusal([](R* r) { r->mutable_events(3)->mutable_part_ended()->set_reused_tokens(-1); }),
-      Contains("part_ended.reused_tokens"));
-  CHECK_THAT(Refusal([](R* r) { r->mutable_events(3)->mutable_part_ended()->set_queue_us(-1); }),
-             Contains("part_ended.queue_us"));
+  static constexpr auto kEnded = [](R* r) { return r->mutable_events(3)->mutable_part_ended(); };
+  CHECK_THAT(Refusal([](R* r) { kEnded(r)->clear_reason(); }), Contains("part_ended.reason"));
+  CHECK_THAT(Refusal([](R* r) { kEnded(r)->clear_fault(); }), Contains("part_ended.fault"));
+  CHECK_THAT(Refusal([](R* r) { kEnded(r)->set_recomputed_tokens(-1); }),
+             Contains("part_ended.recomputed_tokens"));
+  CHECK_THAT(Refusal([](R* r) { kEnded(r)->set_reused_tokens(-1); }),
+             Contains("part_ended.reused_tokens"));
+  CHECK_THAT(Refusal([](R* r) { kEnded(r)->set_queue_us(-1); }), Contains("part_ended.queue_us"));
   CHECK_THAT(
       Refusal([](R* r) { r->mutable_events(5)->mutable_prompt_computed()->set_compute_us(-1); }),
       Contains("prompt_computed.compute_us"));
