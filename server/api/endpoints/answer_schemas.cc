@@ -94,7 +94,8 @@ constexpr NamedSchema kSchemas[] = {
      R"("token_ids":{"$ref":"#/components/schemas/TokenIds"},)"
      R"("baton_digests":{"type":"array","items":{"type":"string"}}}}},)"
      R"("prompt_token_ids":{"$ref":"#/components/schemas/TokenIds"},)"
-     R"("usage":{"$ref":"#/components/schemas/Usage"},"timings":{"type":"object"}}})"},
+     R"("usage":{"$ref":"#/components/schemas/Usage"},"timings":{"type":"object"},)"
+     R"("metadata":{"type":"object"}}})"},
     {"ChatCompletionChunk",
      R"({"type":"object","required":["id","object","created","model","choices"],"properties":{)"
      R"("id":{"type":"string","pattern":"^chatcmpl-"},"object":{"const":"chat.completion.chunk"},)"
@@ -157,54 +158,6 @@ constexpr NamedSchema kSchemas[] = {
                        R"("type":{"const":"error"},"request_id":{"type":["string","null"]},)"
                        R"("error":{"type":"object","required":["type","message"],"properties":{)"
                        R"("type":{"type":"string"},"message":{"type":"string"}}}}})"},
-    {"ResponseItem",
-     R"({"type":"object","required":["id","type"],"properties":{"id":{"type":"string"},)"
-     R"("type":{"enum":["message","reasoning","function_call","custom_tool_call"]},)"
-     R"("status":{"enum":["in_progress","completed","incomplete"]},"role":{"const":"assistant"},)"
-     R"("content":{"type":"array","items":{"type":"object","required":["type","text"],)"
-     R"("properties":{"type":{"enum":["output_text","reasoning_text"]},"text":{"type":"string"},)"
-     R"("annotations":{"type":"array"},"logprobs":{"type":"array","items":{)"
-     R"("$ref":"#/components/schemas/TokenLogprob"}}}}},"summary":{"type":"array"},)"
-     R"("call_id":{"type":"string"},"name":{"type":"string"},"arguments":{"type":"string"},)"
-     R"("input":{"type":"string"}}})"},
-    {"ResponseUsage",
-     R"({"type":"object","required":["input_tokens","input_tokens_details","output_tokens",)"
-     R"("output_tokens_details","total_tokens"],"properties":{"input_tokens":{"type":"integer",)"
-     R"("minimum":0},"input_tokens_details":{"type":"object","required":["cached_tokens"],)"
-     R"("properties":{"cached_tokens":{"type":"integer","minimum":0},)"
-     R"("cache_write_tokens":{"type":"integer","minimum":0}}},"output_tokens":{)"
-     R"("type":"integer","minimum":0},"output_tokens_details":{"type":"object",)"
-     R"("required":["reasoning_tokens"],"properties":{"reasoning_tokens":{"type":"integer",)"
-     R"("minimum":0}}},"total_tokens":{"type":"integer","minimum":0}}})"},
-    {"Response",
-     R"({"type":"object","required":["id","object","created_at","status","error",)"
-     R"("incomplete_details","model","output","parallel_tool_calls","tool_choice","tools",)"
-     R"("usage"],"properties":{"id":{"type":"string","pattern":"^resp_"},)"
-     R"("object":{"const":"response"},"created_at":{"type":"integer"},)"
-     R"("status":{"enum":["in_progress","completed","incomplete","cancelled","failed"]},)"
-     R"("error":{"anyOf":[{"type":"null"},{"type":"object","required":["code","message"]}]},)"
-     R"("incomplete_details":{"anyOf":[{"type":"null"},{"type":"object",)"
-     R"("required":["reason"]}]},"model":{"type":"string"},"output":{"type":"array","items":{)"
-     R"("$ref":"#/components/schemas/ResponseItem"}},"usage":{"anyOf":[{"type":"null"},{)"
-     R"("$ref":"#/components/schemas/ResponseUsage"}]},"metadata":{"type":"object"},)"
-     R"("previous_response_id":{"type":["string","null"]},"tools":{"type":"array"},)"
-     R"("store":{"type":"boolean"}}})"},
-    {"ResponseEvent",
-     R"({"type":"object","required":["type","sequence_number"],"properties":{)"
-     R"("sequence_number":{"type":"integer","minimum":0},"type":{"enum":["response.created",)"
-     R"("response.in_progress","response.output_item.added","response.content_part.added",)"
-     R"("response.output_text.delta","response.output_text.done",)"
-     R"("response.reasoning_text.delta","response.reasoning_text.done",)"
-     R"("response.function_call_arguments.delta","response.function_call_arguments.done",)"
-     R"("response.custom_tool_call_input.delta","response.custom_tool_call_input.done",)"
-     R"("response.content_part.done","response.output_item.done","response.completed",)"
-     R"("response.incomplete","response.failed"]}}})"},
-    {"StoredList", R"({"type":"object","required":["object","data","has_more"],"properties":{)"
-                   R"("object":{"const":"list"},"data":{"type":"array","items":{"type":"object"}},)"
-                   R"("first_id":{"type":["string","null"]},"last_id":{"type":["string","null"]},)"
-                   R"("has_more":{"type":"boolean"}}})"},
-    {"Deleted", R"({"type":"object","required":["id","object","deleted"],"properties":{)"
-                R"("id":{"type":"string"},"object":{"type":"string"},"deleted":{"const":true}}})"},
     {"TokenCount", R"({"type":"object","required":["input_tokens"],"properties":{)"
                    R"("input_tokens":{"type":"integer","minimum":0}}})"},
     {"Model", R"({"type":"object","required":["id","object","created","owned_by"],"properties":{)"

@@ -11,5 +11,7 @@ struct NamedSchema {
   std::string_view schema;
 };
 std::span<const NamedSchema> NamedSchemas();
+// The schemas of /v1/responses, and of lists of what is stored.
+std::span<const NamedSchema> StoredSchemas();
 
 }  // namespace baton

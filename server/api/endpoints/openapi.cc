@@ -24,17 +24,17 @@ constexpr Content kContents[] = {
     {"/v1/completions", "Completion", "CompletionRequest", Endpoint::kCompletions, "Completion"},
     {"/v1/chat/completions", "ChatCompletion", "ChatCompletionRequest", Endpoint::kChat,
      "ChatCompletionChunk", "POST"},
-    {"/v1/chat/completions", "StoredList", ""},
+    {"/v1/chat/completions", "ChatCompletionList", ""},
     {"/v1/chat/completions/{id}", "ChatCompletion", "StoredChatChange", Endpoint::kStoredChat, "",
      "POST"},
     {"/v1/chat/completions/{id}", "Deleted", "", Endpoint::kStoredChat, "", "DELETE"},
     {"/v1/chat/completions/{id}", "ChatCompletion", ""},
-    {"/v1/chat/completions/{id}/messages", "StoredList", ""},
+    {"/v1/chat/completions/{id}/messages", "StoredMessageList", ""},
     {"/v1/responses", "Response", "ResponsesRequest", Endpoint::kResponses, "ResponseEvent"},
     {"/v1/responses/{id}", "Deleted", "", Endpoint::kResponses, "", "DELETE"},
     {"/v1/responses/{id}", "Response", ""},
     {"/v1/responses/{id}/cancel", "Response", ""},
-    {"/v1/responses/{id}/input_items", "StoredList", ""},
+    {"/v1/responses/{id}/input_items", "InputItemList", ""},
     {"/v1/messages", "AnthropicMessage", "MessagesRequest", Endpoint::kMessages, "AnthropicEvent"},
     {"/v1/messages/count_tokens", "TokenCount", "CountTokensRequest", Endpoint::kCountTokens},
     {"/tokenize", "Tokens", "TokenizeRequest", Endpoint::kTokenize},
@@ -171,7 +171,8 @@ std::string OpenApiDocument(const std::string& version) {
           json.Key(content.request);
           WriteRequestSchema(json, content.endpoint);
         }
-        for (const NamedSchema& named : NamedSchemas()) json.JsonField(named.name, named.schema);
+        for (const auto schemas : {NamedSchemas(), StoredSchemas()})
+          for (const NamedSchema& named : schemas) json.JsonField(named.name, named.schema);
       });
     });
   });
