@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/api/conversation.h"
+#include "server/api/json_document.h"
 
 namespace baton {
 
@@ -20,9 +21,9 @@ std::optional<ApiError> AnswerDesk::FindConversation(const ApiRequest& request,
   const std::string& id = request.response.previous_id;
   const StoredAnswer* before = store_.Find(StoredKind::kResponse, id);
   if (before == nullptr) {
-    ApiError error =
-        InvalidField(kParam, absl::StrCat("Previous response with id '", id, "' not found."),
-                     "previous_response_not_found");
+    ApiError error = InvalidField(
+        kParam, absl::StrCat("Previous response with id '", ShortenedName(id), "' not found."),
+        "previous_response_not_found");
     error.status = 404;
     return error;
   }

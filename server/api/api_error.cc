@@ -1,6 +1,7 @@
 #include "server/api/api_error.h"
 
 #include "absl/strings/str_cat.h"
+#include "server/api/json_document.h"
 #include "server/api/json_writer.h"
 
 namespace baton {
@@ -15,7 +16,8 @@ ApiError HttpError(int status, std::string message, std::string code) {
 }
 
 ApiError UnknownModel(const std::string& name) {
-  return HttpError(404, absl::StrCat("The model `", name, "` does not exist."), "model_not_found");
+  return HttpError(404, absl::StrCat("The model `", ShortenedName(name), "` does not exist."),
+                   "model_not_found");
 }
 
 ApiError InvalidField(std::string param, std::string message, std::string code) {

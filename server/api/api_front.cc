@@ -35,13 +35,6 @@ std::string RequestIdText(const std::string& given) {
   return plain ? given : absl::StrFormat("%016x", RandomId());
 }
 
-// Returns the beginning of a client's text, for an error that shows it.
-std::string Shown(const std::string& text) {
-  constexpr size_t kMaxShown = 100;
-  if (text.size() <= kMaxShown) return text;
-  return absl::StrCat(std::string(BeginningOf(text, kMaxShown)), "...");
-}
-
 // Anthropic's API has its own errors, and its own name for X-Request-Id.
 bool IsAnthropic(std::string_view path) { return path.starts_with("/v1/messages"); }
 
@@ -155,17 +148,18 @@ void ApiFront::Drain(std::function<void()> drained) {
 
 std::optional<HttpReply> ApiFront::OnHead(const HttpRequest& request) {
   const auto refuse = [&](int status, std::string message, std::string code = "") {
+    metrics_.OnRefused(RouteLabel(routes_, request.path), status);
     return EarlyRefusal(request, HttpError(status, std::move(message), std::move(code)),
                         options_.cors_origin);
   };
   if (request.method == "OPTIONS") return std::nullopt;
   const FoundRoute found = FindRoute(routes_, request.method, request.path);
   if (found.methods.empty()) {
-    return refuse(
-        404,
-        absl::StrCat("There is no endpoint ", Shown(request.method), " ", Shown(request.path),
-                     "; paths of the API begin with /v1/, as POST /v1/completions."),
-        "not_found");
+    return refuse(404,
+                  absl::StrCat("There is no endpoint ", ShortenedName(request.method), " ",
+                               ShortenedName(request.path),
+                               "; paths of the API begin with /v1/, as POST /v1/completions."),
+                  "not_found");
   }
   if (found.route == nullptr) {
     const std::string methods = absl::StrJoin(found.methods, ", ");
@@ -208,11 +202,18 @@ void ApiFront::OnRequest(ExchangeId id, HttpRequest request) {
 
 HttpReply ApiFront::OnBadRequest(const HttpRequest& request, int status,
                                  const std::string& message) {
+  metrics_.OnRefused(RouteLabel(routes_, request.path), status);
   return EarlyRefusal(request, HttpError(status, message, status == 413 ? "request_too_large" : ""),
                       options_.cors_origin);
 }
 
 void ApiFront::Reply(const ApiCall& call, HttpReply reply) {
+  const bool is_refusal = reply.status >= 400 && reply.status < 500;
+  if (is_refusal) metrics_.OnRefused(RouteLabel(routes_, call.request.path), reply.status);
+  SendReply(call, std::move(reply));
+}
+
+void ApiFront::SendReply(const ApiCall& call, HttpReply reply) {
   server_->Reply(call.exchange, Decorated(std::move(reply), call.request.path,
                                           call.request.request_id, options_.cors_origin));
 }
@@ -346,7 +347,7 @@ void ApiFront::Submit(Running* running, const PreparedRequest& prepared) {
 }
 
 void ApiFront::Refuse(Running* running, const ApiError& error) {
-  Reply(running->call, RefusalOf(*running, error));
+  SendReply(running->call, RefusalOf(*running, error));
   FinishedRequest finished = running->Finished(MonotonicNow());
   finished.http_status = error.status;
   if (LogEnabled(LogLevel::kInfo)) {
@@ -419,7 +420,7 @@ void ApiFront::Complete(Running* running) {
   } else {
     HttpReply reply;
     reply.body = rest;
-    Reply(running->call, std::move(reply));
+    SendReply(running->call, std::move(reply));
   }
   Forget(running, finished);
 }
@@ -438,7 +439,7 @@ void ApiFront::EndWithError(Running* running, const EmitEnd& end) {
     Send(running, rest);
     server_->EndStream(running->call.exchange);
   } else {
-    Reply(running->call, RefusalOf(*running, error));
+    SendReply(running->call, RefusalOf(*running, error));
   }
   Forget(running, finished);
 }

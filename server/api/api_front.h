@@ -80,6 +80,7 @@ class ApiFront : public HttpHandler, public GeneratorListener {
  private:
   using Running = RunningRequest;
   using Prepared = std::shared_ptr<PreparedRequest>;
+  void SendReply(const ApiCall& call, HttpReply reply);
   void OnPrepared(Running* running, Prepared prepared);
   void Submit(Running* running, const PreparedRequest& prepared);
   void Refuse(Running* running, const ApiError& error);

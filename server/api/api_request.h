@@ -73,6 +73,7 @@ struct ApiRequest {
   bool truncate_left = true;                      // keeps the end of the prompt
 
   std::optional<int64_t> max_tokens;
+  std::string max_tokens_path;  // the field that it came from
   std::optional<double> temperature, top_p, min_p;
   std::optional<int64_t> top_k, seed;
   std::optional<double> presence_penalty, frequency_penalty, repetition_penalty;

@@ -43,6 +43,10 @@ class FrontMetrics {
   void OnFirstToken(absl::Duration ttft) { first_token_.Take(ttft); }
   void OnNextToken(absl::Duration gap) { next_token_.Take(gap); }
   void OnFinished(const FinishedRequest& request);
+  // A request that never became one for tokens. label: RouteLabel.
+  void OnRefused(std::string_view label, int http_status) {
+    Requests(label, false, http_status, false).Add();
+  }
   void SetView(const ClusterView& view, bool is_ready) { view_.Take({view, is_ready}); }
 
  private:

@@ -1,6 +1,7 @@
 #include "server/api/json_document.h"
 
 #include <boost/json/basic_parser_impl.hpp>
+#include <boost/json/parse.hpp>
 #include <boost/json/value_stack.hpp>
 #include <cmath>
 #include <vector>
@@ -15,6 +16,8 @@ namespace json = boost::json;
 
 constexpr size_t kMaxDepth = 64;
 constexpr size_t kMaxKeys = 200000;
+// The largest depth of a value inside another one: arguments of a call in a list of messages.
+constexpr size_t kMaxOwnDepth = 2 * kMaxDepth;
 
 // Receives the parser's events, builds the value and refuses what it must not hold.
 struct StrictHandler {
@@ -126,10 +129,29 @@ absl::StatusOr<json::value> ParseJson(std::string_view text, std::string_view wh
   }
 }
 
+absl::StatusOr<json::value> ParseOwnJson(std::string_view text) {
+  json::parse_options options;
+  options.max_depth = kMaxOwnDepth;
+  try {  // allocation is the only thing that throws
+    json::error_code ec;
+    json::value value = json::parse({text.data(), text.size()}, ec, {}, options);
+    if (ec) return absl::InvalidArgumentError(std::string(ec.message()));
+    return value;
+  } catch (const std::exception&) {
+    return absl::ResourceExhaustedError("too large to parse");
+  }
+}
+
 std::string_view BeginningOf(std::string_view text, size_t max_bytes) {
   if (text.size() <= max_bytes) return text;
   while (max_bytes > 0 && (static_cast<unsigned char>(text[max_bytes]) & 0xC0) == 0x80) --max_bytes;
   return text.substr(0, max_bytes);
+}
+
+std::string ShortenedName(std::string_view name) {
+  constexpr size_t kMaxShown = 100;
+  if (name.size() <= kMaxShown) return std::string(name);
+  return absl::StrCat(std::string(BeginningOf(name, kMaxShown)), "...");
 }
 
 }  // namespace baton

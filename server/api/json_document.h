@@ -16,8 +16,14 @@ namespace baton {
 absl::StatusOr<boost::json::value> ParseJson(std::string_view text,
                                              std::string_view what = "The request body");
 
+// Reads what was made here of values that ParseJson returned: it may be deeper and have more keys
+// than one of them. InvalidArgument: it is not such a text.
+absl::StatusOr<boost::json::value> ParseOwnJson(std::string_view text);
+
 // The beginning of `text`, at most so many bytes of it, not cut inside a character: for messages
 // that show what a client sent.
 std::string_view BeginningOf(std::string_view text, size_t max_bytes);
+// A name that a client sent, of any length: cut for a message, with dots where it is.
+std::string ShortenedName(std::string_view name);
 
 }  // namespace baton

@@ -21,16 +21,19 @@ using Ids = std::vector<int32_t>;
 
 constexpr int64_t kDefaultCompletionTokens = 16;  // as in OpenAI's description
 
-std::string ContextMessage(int64_t max, int64_t out, int64_t in) {
+std::string ContextMessage(const ApiRequest& request, int64_t max, int64_t out, int64_t in) {
   return absl::StrCat(
       "This model's maximum context length is ", max, " tokens. However, you requested ", out,
       " output tokens and your prompt contains ", in, " input tokens, for a total of ", in + out,
       " tokens. Please reduce the length of the input prompt or the number of "
-      "requested output tokens.");
+      "requested output tokens",
+      request.max_tokens ? absl::StrCat(" (", request.max_tokens_path, ").") : ".");
 }
 
-ApiError ContextError(const std::string& param, int64_t max, int64_t out, int64_t in) {
-  ApiError error = InvalidField(param, ContextMessage(max, out, in), "context_length_exceeded");
+ApiError ContextError(const ApiRequest& request, const std::string& param, int64_t max, int64_t out,
+                      int64_t in) {
+  ApiError error =
+      InvalidField(param, ContextMessage(request, max, out, in), "context_length_exceeded");
   error.n_prompt_tokens = in;
   error.n_ctx = max;
   return error;
@@ -136,7 +139,7 @@ Problem PromptMaker::Tokenize(const PromptText& prompt, const std::string& param
   const size_t longest = std::max<size_t>(1, model_.tokenizer->longest_token_bytes());
   const auto min_tokens = static_cast<int64_t>(text.size() / longest);
   if (min_tokens > max_context_ && !kept_tokens_) {
-    return ContextError(param, max_context_, request_.max_tokens.value_or(1), min_tokens);
+    return ContextError(request_, param, max_context_, request_.max_tokens.value_or(1), min_tokens);
   }
   auto encoded = model_.tokenizer->Encode(prompt, add_special, model_.segments.get());
   if (!encoded.ok()) return InvalidField(param, std::string(encoded.status().message()));
@@ -217,8 +220,9 @@ Problem PromptMaker::FitContext(const std::string& param, PreparedPrompt* out) c
   if (wanted > room) {
     // A prompt that fits alone: the number asked for is what must change.
     const bool prompt_fits = n_prompt < max_context_;
-    return ContextError(prompt_fits && request_.max_tokens ? "max_tokens" : param, max_context_,
-                        wanted, n_prompt);
+    return ContextError(request_,
+                        prompt_fits && request_.max_tokens ? request_.max_tokens_path : param,
+                        max_context_, wanted, n_prompt);
   }
   if (out->generate.sampling.min_tokens > wanted) {
     return InvalidField("min_tokens",

@@ -35,7 +35,6 @@ std::optional<ApiError> PreparedRequest::MakePrompts(const ServedModel& model,
     if (enough < request.response.n_messages) problem = TryPrompts(model, max_context, enough);
   }
   if (problem && problem->param == "messages") problem->param = "input";
-  if (problem && problem->param == "max_tokens") problem->param = "max_output_tokens";
   return problem;
 }
 

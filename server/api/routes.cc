@@ -39,4 +39,10 @@ FoundRoute FindRoute(std::span<const Route> routes, std::string_view method,
   return found;
 }
 
+std::string_view RouteLabel(std::span<const Route> routes, std::string_view path) {
+  const FoundRoute found = FindRoute(routes, "POST", path);
+  if (found.methods.empty()) return "unknown";
+  return found.route == nullptr || found.route->label.empty() ? "other" : found.route->label;
+}
+
 }  // namespace baton

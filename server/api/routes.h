@@ -28,6 +28,7 @@ struct Route {
   // servers and answered 501 not_supported before its body is read.
   void (*answer)(ApiFront& front, ApiCall call);
   std::string_view summary{};  // of the answer, for the description of the API
+  std::string_view label{};    // of its requests in metrics; empty: that of all such rows
 };
 
 struct FoundRoute {
@@ -38,5 +39,9 @@ struct FoundRoute {
 
 // The first row of `routes` with both. The rows must outlive what is found.
 FoundRoute FindRoute(std::span<const Route> routes, std::string_view method, std::string_view path);
+
+// The label of a path in metrics, of which there are few: a row's of POST, "other" at other paths
+// of rows, "unknown" where there is none.
+std::string_view RouteLabel(std::span<const Route> routes, std::string_view path);
 
 }  // namespace baton

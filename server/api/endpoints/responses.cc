@@ -5,6 +5,7 @@
 #include "server/api/endpoints/endpoints.h"
 #include "server/api/endpoints/listed_page.h"
 #include "server/api/endpoints/stored_input.h"
+#include "server/api/json_document.h"
 #include "server/api/responses_answer.h"
 
 namespace baton {
@@ -13,7 +14,8 @@ namespace {
 namespace json = boost::json;
 
 ApiError UnknownResponse(const std::string& id) {
-  ApiError error = HttpError(404, absl::StrCat("Response with id '", id, "' not found."));
+  ApiError error =
+      HttpError(404, absl::StrCat("Response with id '", ShortenedName(id), "' not found."));
   error.param = "response_id";
   return error;
 }

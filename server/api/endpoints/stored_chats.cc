@@ -19,8 +19,8 @@ namespace json = boost::json;
 constexpr size_t kMaxChange = 128 << 10;
 
 ApiError UnknownChat(const std::string& id) {
-  ApiError error =
-      HttpError(404, absl::StrCat("There is no stored chat completion with the id '", id, "'."));
+  ApiError error = HttpError(404, absl::StrCat("There is no stored chat completion with the id '",
+                                               ShortenedName(id), "'."));
   error.param = "completion_id";
   return error;
 }

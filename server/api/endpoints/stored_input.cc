@@ -19,7 +19,7 @@ void AnswerStoredInput(ApiFront& front, ApiCall call, const StoredAnswer& answer
 
 std::optional<StoredInput> ReadStoredInput(std::string_view body) {
   const size_t query_end = body.find('\n'), id_end = body.find('\n', query_end + 1);
-  auto input = ParseJson(body.substr(id_end + 1));
+  auto input = ParseOwnJson(body.substr(id_end + 1));
   if (!input.ok()) return std::nullopt;
   return StoredInput{.query = body.substr(0, query_end),
                      .id = body.substr(query_end + 1, id_end - query_end - 1),

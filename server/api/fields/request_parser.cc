@@ -53,7 +53,17 @@ FieldProblem CheckNeeded(const json::object& fields, Endpoint endpoint) {
   return std::nullopt;
 }
 
+// The field that max_tokens came from: the last of these rows wins.
+std::string MaxTokensPath(const json::object& fields, const ApiRequest& request) {
+  if (!request.max_tokens) return "";
+  if (request.endpoint == Endpoint::kResponses) return "max_output_tokens";
+  for (const char* name : {"max_completion_tokens", "max_new_tokens", "n_predict"})
+    if (request.endpoint != Endpoint::kMessages && IsGiven(fields, name)) return name;
+  return "max_tokens";
+}
+
 FieldProblem CheckTogether(const json::object& fields, ApiRequest* request) {
+  request->max_tokens_path = MaxTokensPath(fields, *request);
   if (request->best_of && *request->best_of < request->n) {
     return InvalidField("best_of", absl::StrCat("best_of must be n (", request->n,
                                                 ") or more; got ", *request->best_of, "."));
@@ -64,9 +74,9 @@ FieldProblem CheckTogether(const json::object& fields, ApiRequest* request) {
                         "best_of or stream.");
   }
   if (request->min_tokens && request->max_tokens && *request->min_tokens > *request->max_tokens) {
-    return InvalidField(
-        "min_tokens", absl::StrCat("min_tokens must be at most max_tokens (", *request->max_tokens,
-                                   "); got ", *request->min_tokens, "."));
+    return InvalidField("min_tokens",
+                        absl::StrCat("min_tokens must be at most ", request->max_tokens_path, " (",
+                                     *request->max_tokens, "); got ", *request->min_tokens, "."));
   }
   if (!request->logprob_token_ids.empty() && !request->top_logprobs) request->top_logprobs = 0;
   if (request->echo && request->top_logprobs) {

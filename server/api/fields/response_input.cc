@@ -173,7 +173,7 @@ FieldProblem ReadResponseInput(const std::string& path, const json::value& value
 
 std::optional<ApiError> ReadConversation(size_t n_left_out, ApiRequest* request) {
   const ResponseRequest& response = request->response;
-  auto conversation = ParseJson(response.conversation, "The conversation");
+  auto conversation = ParseOwnJson(response.conversation);
   if (!conversation.ok())
     return InvalidField("input", std::string(conversation.status().message()));
   json::array messages;

@@ -373,6 +373,39 @@ TEST_CASE("metrics count what happened under both families' names") {
   }
 }
 
+TEST_CASE("metrics count what is refused before it is a request for tokens, by few labels") {
+  Served served;
+  const auto count = [&served](const char* endpoint, int code) {
+    const std::string text = served.Metrics();
+    const std::string row =
+        absl::StrCat("baton_requests_total{code=\"", code, "\",endpoint=\"", endpoint, "\"");
+    const size_t at = text.find(row);
+    return at == std::string::npos ? 0 : std::stoi(text.substr(text.find("} ", at) + 2));
+  };
+  const HttpClient client = served.Client();
+  const std::string before = served.Metrics();
+  REQUIRE(client.Get("/nothing/here")->status == 404);
+  REQUIRE(client.Get("/nor/there")->status == 404);
+  CHECK(count("unknown", 404) == 2);
+  REQUIRE(client.Get("/v1/completions")->status == 405);
+  CHECK(count("completions", 405) == 1);
+  REQUIRE(client.Get("/v1/responses/resp_none")->status == 404);
+  REQUIRE(client.Post("/health", "{}")->status == 405);
+  CHECK(count("other", 404) == 1);
+  CHECK(count("other", 405) == 1);
+  const auto send = [&served](const std::string& head) {
+    RawClient raw(served.port);
+    REQUIRE(raw.Send(absl::StrCat("POST /v1/messages HTTP/1.1\r\nHost: a\r\n", head, "\r\n\r\n")));
+    REQUIRE(raw.ReadToEnd());
+  };
+  send("Connection: close\r\nContent-Type: text/plain\r\nContent-Length: 0");
+  CHECK(count("messages", 415) == 1);
+  send("Content-Type: application/json\r\nContent-Length: 99999999999");
+  CHECK(count("messages", 413) == 1);
+  REQUIRE(client.Post("/v1/completions", R"({"prompt":7})")->status == 400);
+  CHECK(count("completions", 400) == 1);  // once
+}
+
 TEST_CASE("64 clients at once") {
   Served served;
   std::vector<std::thread> threads;

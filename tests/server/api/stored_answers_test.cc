@@ -113,6 +113,73 @@ TEST_CASE("a response is gone on with, asked for and removed") {
   CHECK(Ask(served, "POST", "/v1/responses", Next(IdOf(third))).status == 200);
 }
 
+TEST_CASE("an unknown id of any length is cut in the error that shows it") {
+  Served served;
+  const std::string id(1000, 'a');
+  for (const std::string path : {"/v1/responses/", "/v1/chat/completions/", "/v1/models/"}) {
+    const Told told = Ask(served, "GET", path + id);
+    CHECK(told.status == 404);
+    const std::string message = Text(told.body.at("error").at("message"));
+    CHECK_THAT(message, Catch::Contains(id.substr(0, 50)));
+    CHECK(message.size() < 200);
+  }
+}
+
+// Arguments are a text to clients, and JSON inside the messages to templates.
+TEST_CASE("arguments of the largest depth are taken, stored and told again") {
+  Served served;
+  const auto nested = [](int depth) {
+    std::string text = "1";
+    for (int i = 0; i < depth; ++i) text = absl::StrCat("{\"a\":", text, "}");
+    return text;
+  };
+  const auto call = [&nested](int depth) {
+    return json::serialize(json::object{{"name", "f"}, {"arguments", nested(depth)}});
+  };
+  const Told chat =
+      Ask(served, "POST", "/v1/chat/completions",
+          absl::StrCat(R"({"store":true,"max_tokens":1,"messages":[{"role":"user","content":"a"},)",
+                       R"({"role":"assistant","tool_calls":[{"id":"c","function":)", call(63),
+                       R"(}]},{"role":"user","content":"b"}]})"));
+  INFO(json::serialize(chat.body));
+  REQUIRE(chat.status == 200);
+  const Told messages = Ask(served, "GET", "/v1/chat/completions/" + IdOf(chat) + "/messages");
+  REQUIRE(messages.status == 200);
+  CHECK(
+      Text(messages.body.at("data").at(1).at("tool_calls").at(0).at("function").at("arguments")) ==
+      nested(63));
+  CheckError(Ask(served, "POST", "/v1/chat/completions",
+                 absl::StrCat(R"({"messages":[{"role":"assistant","tool_calls":[{"id":"c",)",
+                              R"("function":)", call(65), "}]}]}")),
+             400, "messages[0].tool_calls[0].function.arguments");
+  const auto respond = [&](int depth) {
+    json::object item{{"type", "function_call"}, {"call_id", "c"}, {"name", "f"}};
+    item["arguments"] = nested(depth);
+    return Ask(served, "POST", "/v1/responses",
+               absl::StrCat(R"({"max_output_tokens":1,"input":[)", json::serialize(item), "]}"));
+  };
+  CheckError(respond(65), 400, "input[0].arguments");
+  const Told response = respond(63);
+  REQUIRE(response.status == 200);
+  CHECK(Ask(served, "GET", "/v1/responses/" + IdOf(response) + "/input_items").status == 200);
+  CHECK(Ask(served, "POST", "/v1/responses", Next(IdOf(response))).status == 200);
+}
+
+TEST_CASE("too many tokens are refused at the field that the client sent") {
+  Served served;
+  const auto check = [&served](const char* path, const char* body, const std::string& field) {
+    const Told told =
+        Ask(served, "POST", path, absl::StrCat("{", body, ",\"", field, "\":2000000000}"));
+    CheckError(told, 400, field.c_str());
+    CHECK_THAT(Text(told.body.at("error").at("message")), Catch::Contains("(" + field + ")"));
+  };
+  const char* const kMessages = R"("messages":[{"role":"user","content":"a"}])";
+  check("/v1/chat/completions", kMessages, "max_tokens");
+  check("/v1/chat/completions", kMessages, "max_completion_tokens");
+  check("/v1/completions", R"("prompt":"a")", "n_predict");
+  check("/v1/responses", R"("input":"a")", "max_output_tokens");
+}
+
 TEST_CASE("what is not stored, or was driven out, is unknown") {
   ApiFrontOptions options;
   options.answers.max_answers = 1;
