@@ -95,8 +95,6 @@ std::span<const Field> AnthropicFields() {
            R"([{"type":"enabled","budget_tokens":1024},{"type":"disabled"},{"type":"adaptive"}])",
            R"([7,{},{"type":"much"}])"},
        "", "enabled and disabled are enable_thinking of the template; budget_tokens has no effect"},
-      {"cache_salt", kAtAnthropic, TextRule{&ApiRequest::cache_salt}, "",
-       "Cached prompts are shared only among requests with the same salt"},
       {"metadata", kAtConversation, NoEffectRule{}, "", "Of the client's account"},
       {"service_tier", kAtConversation, NoEffectRule{}, "", "Of the client's account"},
       {"inference_geo", kAtConversation, NoEffectRule{}, "", "Of the client's account"},

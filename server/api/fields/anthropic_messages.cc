@@ -1,5 +1,6 @@
 #include "server/api/fields/anthropic_messages.h"
 
+#include <algorithm>
 #include <boost/json.hpp>
 
 #include "absl/strings/str_cat.h"
@@ -217,6 +218,10 @@ FieldProblem ReadAnthropicToolChoice(const std::string& path, const json::value&
   if (type == "tool") {
     std::string name;
     if (auto problem = ReadMember(path, choice, "name", &name)) return problem;
+    const auto& tools = request->callable_tools;
+    if (!tools.empty() && std::none_of(tools.begin(), tools.end(),
+                                       [&](const CallableTool& tool) { return tool.name == name; }))
+      return WrongValue(path + ".name", choice.at("name"), "the name of one of tools");
     spelled["tool_choice"] =
         json::object{{"type", "function"}, {"function", {{"name", std::move(name)}}}};
   } else if (type == "auto" || type == "none") {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -77,7 +78,9 @@ FieldProblem ReadCustom(const std::string& path, const json::object& tool, json:
   return std::nullopt;
 }
 
-FieldProblem ReadTool(const std::string& path, const json::value& value, json::array* tools,
+// kinds: types of the tools before this one, by their names. A call has a name alone.
+FieldProblem ReadTool(const std::string& path, const json::value& value,
+                      std::map<std::string, std::string>* kinds, json::array* tools,
                       ApiRequest* request) {
   if (!value.is_object()) return WrongType(path, value, "an object with a type");
   const json::object& tool = value.get_object();
@@ -89,6 +92,9 @@ FieldProblem ReadTool(const std::string& path, const json::value& value, json::a
                                     " are not supported; send function or custom."));
   }
   if (auto problem = ReadNamed(path, tool, "name", &name)) return problem;
+  if (const auto [known, is_new] = kinds->emplace(name, type); !is_new && known->second != type)
+    return WrongValue(path + ".name", tool.at("name"),
+                      "another one than that of a " + known->second);
   const json::value* description = tool.if_contains("description");
   if (description != nullptr && !description->is_null() && !description->is_string())
     return WrongType(path + ".description", *description, "a string");
@@ -150,9 +156,10 @@ FieldProblem ReadResponseTools(const std::string& path, const json::value& value
                                ApiRequest* request) {
   if (!value.is_array()) return WrongType(path, value, "a list of tools");
   json::array tools;
+  std::map<std::string, std::string> kinds;
   for (size_t i = 0; i < value.get_array().size(); ++i) {
-    if (auto problem =
-            ReadTool(absl::StrCat(path, "[", i, "]"), value.get_array()[i], &tools, request))
+    if (auto problem = ReadTool(absl::StrCat(path, "[", i, "]"), value.get_array()[i], &kinds,
+                                &tools, request))
       return problem;
   }
   request->response.tools = json::serialize(value);

@@ -78,7 +78,13 @@ TEST_CASE("tools, their choice, and other fields") {
   CHECK(RefusedField(R"({"max_tokens":5})") == "messages");
   CHECK(RefusedField(Body(R"(,"temperature":1.5)")) == "temperature");
   CHECK(RefusedField(Body(kTools + R"(,"tool_choice":{"type":"tool","name":"g"})")) ==
-        "tool_choice.function.name");
+        "tool_choice.name");
+  CHECK(RefusedField(Body(R"(,"tool_choice":{"type":"tool","name":"g"})")) == "tool_choice");
+  CHECK(RefusedField(Body(R"(,"cache_salt":"")")) == "cache_salt");
+  CHECK(RefusedField(Body(absl::StrCat(R"(,"cache_salt":")", std::string(1025, 'a'), "\""))) ==
+        "cache_salt");
+  CHECK(Parsed(Body(absl::StrCat(R"(,"cache_salt":")", std::string(1024, 'a'), "\"")))
+            .cache_salt.size() == 1024);
   CHECK(RefusedField(
             R"({"max_tokens":5,"messages":[{"role":"user","content":[{"type":"image"}]}]})") ==
         "messages[0].content[0].type");
@@ -232,6 +238,11 @@ TEST_CASE("through the front: answers, counts, and errors in the API's shape") {
                                                  R"("content":[{"type":"image"}]}]})");
   REQUIRE(image.ok());
   CHECK_THAT(image->body, Catch::Contains("messages[0].content[0]"));
+  const auto long_one = client.Post("/v1/messages", R"({"max_tokens":2000000000,"messages":[)"
+                                                    R"({"role":"user","content":"a"}]})");
+  REQUIRE(long_one.ok());
+  CHECK(long_one->status == 400);
+  CHECK_THAT(long_one->body, Catch::Contains("(max_tokens)"));
   check_error("/v1/messages/batches", "{}", 404, "not_found_error");
   served.On([&] { served.generator->refusal = absl::ResourceExhaustedError("full"); });
   check_error("/v1/messages", Body(), 429, "rate_limit_error");

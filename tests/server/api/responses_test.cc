@@ -125,6 +125,8 @@ TEST_CASE("what is wrong is refused by its path") {
         "tools[0].type");
   CHECK(RefusedField(Body(kTools + R"(,"tool_choice":{"type":"function","name":"other"})")) ==
         "tool_choice.name");
+  CHECK(RefusedField(Body(R"(,"tools":[{"type":"function","name":"f"},)"
+                          R"({"type":"custom","name":"f"}])")) == "tools[1].name");
   CHECK(RefusedField(Body(R"(,"tool_choice":"required")")) == "tool_choice");
   CHECK(RefusedField(Body(R"(,"text":{"format":{"type":"json_schema","schema":7}})")) ==
         "text.format.schema");
