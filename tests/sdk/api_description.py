@@ -1,6 +1,7 @@
 """/openapi.json as a judge of requests, answers and events."""
 
 import copy
+import re
 
 from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
@@ -58,8 +59,8 @@ class ApiDescription:
 
     def _operation(self, method, path):
         for described in self._document["paths"]:
-            begin = described.partition("{")[0]
-            if path == described or (begin != described and path.startswith(begin)):
+            pattern = re.sub(r"\\\{[a-z]+\\\}", "[^/]+", re.escape(described))
+            if re.fullmatch(pattern, path):
                 if method.lower() in self._document["paths"][described]:
                     return "paths", described, method.lower()
         return None

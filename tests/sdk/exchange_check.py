@@ -38,15 +38,15 @@ def check_exchange(exchange, description, may_be_cut=False):
     if exchange.request:
         description.check_request(exchange.method, exchange.path, json.loads(exchange.request))
     if exchange.is_stream:
-        events = list(events_of(exchange.body))
-        (_check_anthropic_stream if is_anthropic else _check_openai_stream)(
-            exchange, description, events, may_be_cut)
+        check = {"/v1/messages": _check_anthropic_stream,
+                 "/v1/responses": _check_responses_stream}.get(exchange.path, _check_openai_stream)
+        check(exchange, description, list(events_of(exchange.body)), may_be_cut)
         return
     assert exchange.is_whole
     assert exchange.headers["content-type"] == "application/json"
     description.check_answer(exchange.method, exchange.path, 200, "application/json",
                              json.loads(exchange.body))
-    sdk_types.check_answer(exchange.path, exchange.body)
+    sdk_types.check_answer(exchange.method, exchange.path, exchange.body)
 
 
 def _check_error(exchange, description, text, is_anthropic):
@@ -63,7 +63,7 @@ def _check_error(exchange, description, text, is_anthropic):
 def _check_event(exchange, description, data):
     event = json.loads(data)
     description.check_answer(exchange.method, exchange.path, 200, "text/event-stream", event)
-    sdk_types.check_event(exchange.path, data)
+    sdk_types.check_event(exchange.method, exchange.path, data)
     return event
 
 
@@ -92,6 +92,50 @@ def _check_openai_stream(exchange, description, events, may_be_cut):
     seen = {choice["index"] for chunk in chunks for choice in chunk["choices"]}
     assert ends == Counter(seen), "each choice has exactly one finish reason"
     assert not asked or chunks[-1]["usage"]["completion_tokens"] > 0
+
+
+_DELTAS = {"response.output_text": "text", "response.reasoning_text": "text",
+           "response.function_call_arguments": "arguments",
+           "response.custom_tool_call_input": "input"}
+
+
+def _check_responses_stream(exchange, description, events, may_be_cut):
+    told = []
+    for name, data in events:
+        event = _check_event(exchange, description, data)
+        assert event["type"] == name
+        told.append(event)
+    assert [event["sequence_number"] for event in told] == list(range(len(told)))
+    assert [event["type"] for event in told[:2]] == ["response.created", "response.in_progress"]
+    items, joined = [], None  # the items that are done; the text of the one that is not
+    for event in told[2:]:
+        kind, _, step = event["type"].rpartition(".")
+        if kind == "response":
+            break
+        assert event["output_index"] == len(items), "items come one after the other"
+        if event["type"] == "response.output_item.added":
+            assert joined is None
+            joined, open_id = "", event["item"]["id"]
+        elif event["type"] == "response.output_item.done":
+            assert event["item"]["id"] == open_id
+            items.append(event["item"])
+            joined = None
+        else:
+            assert event["item_id"] == open_id and joined is not None
+            if kind in _DELTAS and step == "delta":
+                joined += event["delta"]
+            elif kind in _DELTAS:
+                assert event[_DELTAS[kind]] == joined
+    if may_be_cut and event["type"].rpartition(".")[0] != "response":
+        return
+    assert event is told[-1], "one event ends the stream"
+    response = event["response"]
+    assert response["id"] == told[0]["response"]["id"] and response["output"] == items
+    assert joined is None and event["type"] in {
+        "completed": ["response.completed"], "failed": ["response.failed"],
+        # There is no event of cancelled responses.
+        "incomplete": ["response.incomplete"], "cancelled": ["response.incomplete"],
+    }[response["status"]]
 
 
 def _check_anthropic_stream(exchange, description, events, may_be_cut):

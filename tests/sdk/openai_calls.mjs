@@ -129,6 +129,60 @@ for (const more of [{}, { n: 3, temperature: 1.4, seed: 5, max_tokens: 12 }, { s
   assert.equal((await client.models.retrieve(ids[1])).id, ids[1]);
 }
 
+// /v1/responses: a stream ends with the answer that comes whole, which is stored.
+const told = (response) =>
+  response.output.map((item) => [item.type, item.status, item.name, item.arguments, item.content?.map(({ text }) => text)]);
+const short = { model, input: messages, temperature: 0, max_output_tokens: 6 };
+const weatherTool = { type: 'function', strict: true, ...weather.function };
+
+for (const more of [{}, { top_logprobs: 2 }, { tools: [weatherTool], tool_choice: 'required', parallel_tool_calls: false, max_output_tokens: 60 }]) {
+  const whole = await client.responses.create({ ...short, ...more });
+  const streamed = await client.responses.stream({ ...short, ...more }).finalResponse();
+  assert.deepEqual(told(streamed), told(whole));
+  assert.equal(streamed.status, whole.status);
+  assert.deepEqual(told(await client.responses.retrieve(whole.id)), told(whole));
+}
+
+{
+  const format = { type: 'json_schema', name: 'city', strict: true, schema: weather.function.parameters };
+  const parsed = await client.responses.parse({ ...short, max_output_tokens: 60, text: { format } });
+  assert.ok(['Rome', 'Oslo'].includes(parsed.output_parsed.city));
+  const next = await client.responses.create({ ...short, input: 'And?', previous_response_id: parsed.id });
+  const items = [];
+  for await (const item of client.responses.inputItems.list(next.id)) items.push(item);
+  assert.deepEqual(items.map(({ content }) => content[0].text), ['And?']);
+  await client.responses.delete(parsed.id);
+  const error = await refusal(() => client.responses.retrieve(parsed.id));
+  assert.ok(error instanceof OpenAI.NotFoundError, String(error));
+}
+
+{
+  const numbers = { type: 'array', items: { enum: [1, 2] }, minItems: 1500 };
+  const tool = { ...weatherTool, parameters: { type: 'object', properties: { numbers }, required: ['numbers'] } };
+  const stream = await client.responses.create({ ...short, tools: [tool], tool_choice: 'required', max_output_tokens: 3500, stream: true });
+  let id, last;
+  for await (const event of stream) {
+    id ??= event.response.id;
+    if (event.sequence_number === 5) assert.equal((await client.responses.cancel(id)).status, 'cancelled');
+    last = event;
+  }
+  assert.deepEqual([last.type, last.response.status], ['response.incomplete', 'cancelled']);
+}
+
+{
+  const metadata = { from: 'javascript' };
+  const chat = await client.chat.completions.create({ ...cold, max_tokens: 3, store: true, metadata });
+  const ids = [];
+  for await (const { id } of client.chat.completions.list({ metadata })) ids.push(id);
+  assert.deepEqual(ids, [chat.id]);
+  assert.deepEqual((await client.chat.completions.retrieve(chat.id)).choices, chat.choices);
+  const changed = await client.chat.completions.update(chat.id, { metadata: { from: 'a change' } });
+  assert.deepEqual(changed.metadata, { from: 'a change' });
+  const asked = await client.chat.completions.messages.list(chat.id);
+  assert.deepEqual(asked.data.map(({ content }) => content), [messages[0].content]);
+  assert.ok((await client.chat.completions.delete(chat.id)).deleted);
+}
+
 for (const [call, kind, status, type, code, param] of [
   [() => client.chat.completions.create({ ...cold, n: 13 }),
     OpenAI.BadRequestError, 400, 'invalid_request_error', 'invalid_value', 'n'],
@@ -136,6 +190,14 @@ for (const [call, kind, status, type, code, param] of [
     OpenAI.BadRequestError, 400, 'invalid_request_error', 'invalid_value', 'temperature'],
   [() => client.completions.create({ model: 'nobody', prompt: 'a' }),
     OpenAI.NotFoundError, 404, 'invalid_request_error', 'model_not_found', 'model'],
+  [() => client.responses.create({ ...short, temperature: 9 }),
+    OpenAI.BadRequestError, 400, 'invalid_request_error', 'invalid_value', 'temperature'],
+  [() => client.responses.create({ ...short, tools: [{ type: 'web_search' }], stream: true }),
+    OpenAI.BadRequestError, 400, 'invalid_request_error', 'unsupported_parameter', 'tools[0].type'],
+  [() => client.responses.create({ ...short, previous_response_id: 'resp_none' }),
+    OpenAI.NotFoundError, 404, 'invalid_request_error', 'previous_response_not_found', 'previous_response_id'],
+  [() => client.chat.completions.retrieve('chatcmpl-none'),
+    OpenAI.NotFoundError, 404, 'invalid_request_error', null, 'completion_id'],
   [() => client.embeddings.create({ model, input: 'a' }),
     OpenAI.InternalServerError, 501, 'server_error', 'not_supported', null],
   [() => client.files.list(),

@@ -3,10 +3,12 @@ that an SDK does not know but the additions that docs/API.md tells of."""
 
 import dataclasses
 import functools
+import re
 from typing import Any, List, Literal, Optional
 
 import anthropic.types as anthropic
 import openai.types as openai
+import openai.types.responses as responses
 from anthropic.types.shared.error_response import ErrorResponse
 from openai.types import chat
 from openai.types.chat import chat_completion, chat_completion_chunk
@@ -33,6 +35,31 @@ class ModelList(BaseModel):  # the SDK reads it as a page
     data: List[openai.Model]
 
 
+class ChatList(BaseModel):
+    object: Literal["list"]
+    data: List[chat.ChatCompletion]
+    first_id: Optional[str]
+    last_id: Optional[str]
+    has_more: bool
+
+
+# The SDK's type of messages has the assistant's role alone; those that a chat answers are others'.
+_StoredMessage = create_model(
+    "StoredMessage", __base__=chat.ChatCompletionStoreMessage,
+    role=(Literal["system", "user", "assistant", "tool"], ...),
+    tool_call_id=(Optional[str], None))
+
+
+class StoredMessageList(ChatList):
+    data: List[_StoredMessage]
+
+
+class DeletedResponse(BaseModel):  # the SDK drops it
+    id: str
+    object: Literal["response"]
+    deleted: Literal[True]
+
+
 # In streams of completions the SDK's type wants a finish reason in every chunk, which OpenAI does
 # not send either: null until the end.
 _ChoiceInChunk = create_model(
@@ -48,15 +75,24 @@ class Types:
     event: Any = None
 
 
-# Every path that the suite calls with success. /v1/responses gets its row here (Response,
-# ResponseStreamEvent), its cases in test_openai_responses.py, and its agent in test_agents.py.
+# Every method and path that the suite calls with success; * is an id.
 _TYPES = {
-    "/v1/completions": Types(openai.Completion, _CompletionChunk),
-    "/v1/chat/completions": Types(chat.ChatCompletion, chat.ChatCompletionChunk),
-    "/v1/models": Types(ModelList),
-    "/v1/models/*": Types(openai.Model),
-    "/v1/messages": Types(anthropic.Message, anthropic.RawMessageStreamEvent),
-    "/v1/messages/count_tokens": Types(anthropic.MessageTokensCount),
+    "POST /v1/completions": Types(openai.Completion, _CompletionChunk),
+    "POST /v1/chat/completions": Types(chat.ChatCompletion, chat.ChatCompletionChunk),
+    "GET /v1/chat/completions": Types(ChatList),
+    "GET /v1/chat/completions/*": Types(chat.ChatCompletion),
+    "POST /v1/chat/completions/*": Types(chat.ChatCompletion),
+    "DELETE /v1/chat/completions/*": Types(chat.ChatCompletionDeleted),
+    "GET /v1/chat/completions/*/messages": Types(StoredMessageList),
+    "POST /v1/responses": Types(responses.Response, responses.ResponseStreamEvent),
+    "GET /v1/responses/*": Types(responses.Response),
+    "DELETE /v1/responses/*": Types(DeletedResponse),
+    "POST /v1/responses/*/cancel": Types(responses.Response),
+    "GET /v1/responses/*/input_items": Types(responses.ResponseItemList),
+    "GET /v1/models": Types(ModelList),
+    "GET /v1/models/*": Types(openai.Model),
+    "POST /v1/messages": Types(anthropic.Message, anthropic.RawMessageStreamEvent),
+    "POST /v1/messages/count_tokens": Types(anthropic.MessageTokensCount),
 }
 
 # Members of answers that the SDKs do not know, as vLLM and llama.cpp spell them.
@@ -69,6 +105,8 @@ _ADDITIONS = {
     chat.ChatCompletionChunk: {"timings", "prompt_token_ids"},
     chat_completion_chunk.Choice: {"stop_reason", "token_ids"},
     chat_completion_chunk.ChoiceDelta: {"reasoning", "reasoning_content"},
+    responses.Response: {"store"},  # as OpenAI answers
+    responses.ResponseFunctionCallArgumentsDoneEvent: {"name"},  # earlier SDKs want it
     openai.Model: {"root", "parent", "max_model_len", "meta"},
     ErrorObject: {"n_prompt_tokens", "n_ctx"},
 }
@@ -103,20 +141,19 @@ def _check(model, text):
     assert not unknown, f"members that neither SDK nor docs/API.md has: {unknown}"
 
 
-def _types_of(path):
-    found = _TYPES.get(path)
-    if found is None and path.startswith("/v1/models/"):
-        found = _TYPES["/v1/models/*"]
-    assert found is not None, f"no types of the SDKs stand in sdk_types.py for {path}"
+def _types_of(method, path):
+    pattern = re.sub(r"/(resp_|chatcmpl-|baton-)[^/]+", "/*", path)
+    found = _TYPES.get(f"{method} {pattern}")
+    assert found is not None, f"no types of the SDKs stand in sdk_types.py for {method} {path}"
     return found
 
 
-def check_answer(path, text):
-    _check(_types_of(path).answer, text)
+def check_answer(method, path, text):
+    _check(_types_of(method, path).answer, text)
 
 
-def check_event(path, text):
-    _check(_types_of(path).event, text)
+def check_event(method, path, text):
+    _check(_types_of(method, path).event, text)
 
 
 def check_error(path, status, text):

@@ -63,6 +63,22 @@ def test_a_lost_worker_breaks_a_stream_with_an_error_event(served, openai_client
     assert (error.type, error.code, error.param) == ("server_error", "workers_lost", None)
 
 
+def test_a_lost_worker_fails_a_response_and_its_stream(served, openai_client, cuts):
+    cuts.allowed = True
+    tool = {"type": "function", "name": "f", "strict": True, "parameters": {
+        "type": "object", "required": ["numbers"], "properties": {
+            "numbers": {"type": "array", "items": {"enum": [1, 2]}, "minItems": 1900}}}}
+    with long_stream(openai_client, 9):
+        *_, last = (event for event in openai_client.responses.create(
+            model=MODEL, input=DUCK, max_output_tokens=3700, stream=True, tools=[tool],
+            tool_choice="required") if event.type != "response.in_progress"
+            or kill_decode_worker(served) is None)
+    assert last.type == "response.failed" and last.response.status == "failed"
+    assert last.response.error.code == "server_error" and last.response.usage is None
+    wait_until(served.is_healthy, 30)
+    assert openai_client.responses.retrieve(last.response.id) == last.response
+
+
 def test_a_lost_worker_breaks_a_stream_of_messages_with_an_error_event(
         served, openai_client, anthropic_client, cuts):
     cuts.allowed = True
