@@ -9,6 +9,8 @@ namespace {
 
 // Bytes of an entry beside its texts: nodes of the list and of the map.
 constexpr int64_t kEntryBytes = 512;
+// There is room for so many answers, however large: one conversation does not drive out all others.
+constexpr int64_t kMinAnswers = 4;
 
 }  // namespace
 
@@ -38,7 +40,7 @@ void AnswerStore::Put(StoredAnswer answer) {
     ++n_put_;
   }
   const int64_t n_bytes = answer.bytes();
-  if (options_.max_answers == 0 || n_bytes > options_.max_bytes) return;
+  if (options_.max_answers == 0 || n_bytes > options_.max_bytes / kMinAnswers) return;
   while (static_cast<int64_t>(size()) >= options_.max_answers ||
          bytes_ + n_bytes > options_.max_bytes)
     Drop(std::prev(entries_.end()));

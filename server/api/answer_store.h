@@ -45,7 +45,7 @@ class AnswerStore {
   explicit AnswerStore(const AnswerStoreOptions& options) : options_(options) {}
 
   // Keeps the answer, in place of the one with its id, and lets others go until there is room. An
-  // answer that is larger than all the room is not kept.
+  // answer that is larger than a fourth of all the room is not kept.
   void Put(StoredAnswer answer);
   // Counts as use. Null: unknown, or gone. Valid until the next call that is not const.
   const StoredAnswer* Find(StoredKind kind, std::string_view id);

@@ -32,7 +32,7 @@ TEST_CASE("of a thousand and one answers the one that was used longest ago is go
 }
 
 TEST_CASE("bytes are counted, with those of ids and conversations, and bounded") {
-  AnswerStore store({.max_answers = 100, .max_bytes = 10000});
+  AnswerStore store({.max_answers = 100, .max_bytes = 20000});
   store.Put(Answer("a", 3000));
   const int64_t alone = store.bytes();
   CHECK(alone > 3000);
@@ -42,19 +42,20 @@ TEST_CASE("bytes are counted, with those of ids and conversations, and bounded")
   long_one.input = std::string(1000, 'i');
   CHECK(long_one.bytes() > 4000);
   store.Put(long_one);
-  store.Put(Answer("c", 500));
-  CHECK(store.size() == 3);
-  CHECK(store.bytes() <= 10000);
-  store.Put(Answer("d", 4000));  // two must go
-  CHECK(store.bytes() <= 10000);
+  store.Put(Answer("c", 4400));
+  store.Put(Answer("c2", 4400));
+  CHECK(store.size() == 4);
+  CHECK(store.bytes() <= 20000);
+  store.Put(Answer("d", 4400));  // the oldest must go
+  CHECK(store.bytes() <= 20000);
   CHECK_FALSE(Has(store, "a"));
   CHECK(Has(store, "d"));
-  // An answer that could never fit drives nothing out.
+  // An answer of more than a fourth of all drives nothing out.
   const int64_t before = store.bytes();
-  store.Put(Answer("huge", 10000));
+  store.Put(Answer("huge", 5000));
   CHECK_FALSE(Has(store, "huge"));
   CHECK(store.bytes() == before);
-  for (const char* id : {"b", "c", "d"}) store.Erase(StoredKind::kResponse, id);
+  for (const char* id : {"b", "c", "c2", "d"}) store.Erase(StoredKind::kResponse, id);
   CHECK(store.size() == 0);
   CHECK(store.bytes() == 0);
 }
