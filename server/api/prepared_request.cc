@@ -1,8 +1,14 @@
 #include "server/api/prepared_request.h"
 
 #include "server/api/guarded_work.h"
+#include "server/api/truncation_search.h"
 
 namespace baton {
+namespace {
+
+bool IsTooLong(const ApiError& problem) { return problem.code == "context_length_exceeded"; }
+
+}  // namespace
 
 void PreparedRequest::Read(const GenerationApi& api, const ServedModel& model,
                            const RequestSettings& settings, int64_t max_context,
@@ -25,17 +31,29 @@ std::optional<ApiError> PreparedRequest::MakePrompts(const ServedModel& model,
   if (request.endpoint != Endpoint::kResponses)
     return PreparePrompts(model, request, max_context, TemplateTime(), &prompts);
   auto problem = TryPrompts(model, max_context, 0);
-  if (problem && problem->code == "context_length_exceeded" && request.response.truncates) {
-    // The fewest messages that must go: bisected, for each try is a whole prompt.
-    size_t too_few = 0, enough = request.response.n_messages;
-    while (enough > too_few + 1) {
-      const size_t middle = too_few + (enough - too_few) / 2;
-      (TryPrompts(model, max_context, middle) ? too_few : enough) = middle;
-    }
-    if (enough < request.response.n_messages) problem = TryPrompts(model, max_context, enough);
-  }
+  if (problem && IsTooLong(*problem) && request.response.truncates)
+    problem = Truncate(model, max_context, *problem);
   if (problem && problem->param == "messages") problem->param = "input";
   return problem;
+}
+
+std::optional<ApiError> PreparedRequest::Truncate(const ServedModel& model, int64_t max_context,
+                                                  const ApiError& whole) {
+  const int64_t room = whole.n_ctx.value_or(0) - request.max_tokens.value_or(1);
+  if (room < 1) return whole;
+  TruncationSearch search(request.response.message_bytes, whole.n_prompt_tokens.value_or(0), room);
+  std::optional<size_t> tried;
+  while (const auto next = search.Next()) {
+    tried = next;
+    if (const auto problem = TryPrompts(model, max_context, *next)) {
+      search.OnTooLong(problem->n_prompt_tokens.value_or(0));
+    } else {
+      search.OnFits(static_cast<int64_t>(prompts.front().generate.prompt.size()));
+    }
+  }
+  if (!search.found()) return whole;
+  if (tried == search.found()) return std::nullopt;
+  return TryPrompts(model, max_context, *search.found());
 }
 
 std::optional<ApiError> PreparedRequest::TryPrompts(const ServedModel& model, int64_t max_context,

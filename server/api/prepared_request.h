@@ -35,6 +35,9 @@ struct PreparedRequest {
   std::optional<ApiError> MakePrompts(const ServedModel& model, int64_t max_context);
   std::optional<ApiError> TryPrompts(const ServedModel& model, int64_t max_context,
                                      size_t n_left_out);
+  // Leaves messages out of a conversation whose prompt is too long. whole: the error of that.
+  std::optional<ApiError> Truncate(const ServedModel& model, int64_t max_context,
+                                   const ApiError& whole);
 };
 
 }  // namespace baton

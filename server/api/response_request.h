@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 namespace baton {
 
@@ -15,7 +16,7 @@ struct ResponseRequest {
   bool has_instructions = false;
   // JSON array of chat messages: the request's own, then with those before them.
   std::string conversation = "[]";
-  size_t n_messages = 0;               // of the conversation
+  std::vector<size_t> message_bytes;   // of the conversation, if it may be cut
   std::set<std::string> custom_tools;  // names of tools whose input is a text, not arguments
 
   // JSON, as it was sent; empty: absent.

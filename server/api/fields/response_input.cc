@@ -180,8 +180,12 @@ std::optional<ApiError> ReadConversation(size_t n_left_out, ApiRequest* request)
   if (!response.instructions.empty())
     messages.push_back(json::object{{"role", "system"}, {"content", response.instructions}});
   json::array& all = conversation->get_array();
+  if (response.truncates && n_left_out == 0) {
+    request->response.message_bytes.clear();
+    for (const json::value& message : all)
+      request->response.message_bytes.push_back(json::serialize(message).size());
+  }
   for (size_t i = n_left_out; i < all.size(); ++i) messages.push_back(std::move(all[i]));
-  request->response.n_messages = all.size();
   return ParseMessages("input", messages, request);
 }
 
