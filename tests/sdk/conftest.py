@@ -18,8 +18,7 @@ _SETTINGS = [
     "--server.max_choices=12", "--router.max_waiting=10", "--router.worker_silence=2s",
     "--router.worker_wait=0s", "--router.max_lost_attempts=1", "--log.level=warn",
     # Of two prefill workers the router takes the one that it predicts to be sooner, which need not
-    # be the one that has the prompt cached, and what a relay finds cached is not told to clients:
-    # an agent's cached tokens grow for certain with one.
+    # be the one that has the prompt cached: an agent's cached tokens grow for certain with one.
     "--prefill", "1",
 ]
 
