@@ -43,7 +43,9 @@ struct Timeline {
   absl::Duration total{};  // submitted to end
   absl::Duration unaccounted() const;
   std::string prefill_worker{}, decode_worker{};
-  int32_t reused_tokens = 0;  // prompt tokens whose KV was cached when the first attempt began
+  // Prompt tokens whose KV was cached when the first attempt began. Of a relay's heads, those that
+  // had handed over their slices before the end: an answer of a few tokens may miss one.
+  int32_t reused_tokens = 0;
   // Names of a relay's ranks before the tail, in order of slices, commas between them; empty: no
   // relay. The prefill times above are the tail's.
   std::string prefill_heads{};
