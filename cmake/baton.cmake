@@ -6,6 +6,7 @@ target_compile_options(baton_plain_options INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Wold-style-cast -Wconversion -Wno-sign-conversion -Werror
   -Wno-restrict -Wno-maybe-uninitialized
   -ffp-contract=off -fno-omit-frame-pointer  # contraction would change bits (docs/NUMERICS.md N7)
+  --param=ggc-min-expand=400 --param=ggc-min-heapsize=1500000  # g++ collects late: 9 % faster builds
   -pthread)  # some libraries ask for it, and precompiled headers need one set of macros
 add_library(baton_options INTERFACE)
 target_link_libraries(baton_options INTERFACE baton_plain_options)
@@ -29,10 +30,15 @@ elseif(BATON_SANITIZE STREQUAL "thread")
 endif()
 
 # HOT targets are those that tests spend their time in. Under AddressSanitizer they are optimised,
-# all others are compiled for a short compile time.
-function(baton_hot name)
-  if(BATON_SANITIZE STREQUAL "address")
+# all others are compiled for a short compile time: calls check their addresses.
+function(baton_speed name is_hot)
+  if(NOT BATON_SANITIZE STREQUAL "address")
+    return()
+  endif()
+  if(is_hot)
     target_compile_options(${name} PRIVATE -O1)
+  else()
+    target_compile_options(${name} PRIVATE --param=asan-instrumentation-with-call-threshold=0)
   endif()
 endfunction()
 
@@ -51,16 +57,21 @@ function(baton_headers_of_rooms name)
     absl::str_format absl::strings absl::time)
   target_precompile_headers(${name} PRIVATE ${BATON_STD_HEADERS})
 endfunction()
+# Assertions without a try block each compile faster; an exception ends its test case either way.
+add_library(baton_assertions INTERFACE)
+target_link_libraries(baton_assertions INTERFACE Catch2::Catch2)
+target_compile_definitions(baton_assertions INTERFACE CATCH_CONFIG_FAST_COMPILE)
 # baton_headers_of_tests(NAME): a program, because position independence must be that of programs.
 function(baton_headers_of_tests name)
   add_executable(${name} ${BATON_NO_SOURCE} $<TARGET_OBJECTS:baton_test_main>)
-  target_link_libraries(${name} PRIVATE baton_options Catch2::Catch2)
+  target_link_libraries(${name} PRIVATE baton_options baton_assertions)
   target_precompile_headers(${name} PRIVATE <catch2/catch.hpp> ${BATON_STD_HEADERS})
 endfunction()
 if(BATON_PRECOMPILE)
   baton_headers_of_rooms(baton_room_headers)
   baton_headers_of_rooms(baton_hot_room_headers)
-  baton_hot(baton_hot_room_headers)
+  baton_speed(baton_room_headers OFF)
+  baton_speed(baton_hot_room_headers ON)
 endif()
 # baton_reuse_headers(NAME OWNER): NAME reads the headers that OWNER compiles.
 function(baton_reuse_headers name owner)
@@ -74,8 +85,8 @@ function(baton_library name)
   cmake_parse_arguments(arg "HOT" "" "SRCS;DEPS;PRIVATE_DEPS" ${ARGN})
   add_library(${name} STATIC ${arg_SRCS})
   target_link_libraries(${name} PUBLIC ${arg_DEPS} PRIVATE baton_options ${arg_PRIVATE_DEPS})
+  baton_speed(${name} ${arg_HOT})
   if(arg_HOT)
-    baton_hot(${name})
     baton_reuse_headers(${name} baton_hot_room_headers)
   else()
     baton_reuse_headers(${name} baton_room_headers)
@@ -87,15 +98,17 @@ add_custom_target(tsan_tests)      # the tests of the TSan slice
 
 # baton_test(NAME [HOT] SRCS a_test.cc DEPS baton_engine [LABELS unit] [TIMEOUT 120])
 # Labels: unit (default), sanitize (also in the ASan/UBSan slice), tsan (also in the TSan slice), e2e.
+# TSAN_CASES: test cases that the TSan slice runs; without it, all. The ASan slice leaves out cases
+# with the tag [slow]: many inputs of what other cases of the slice run too.
 # HOT: the test itself computes much; other tests are not optimised.
 function(baton_test name)
-  cmake_parse_arguments(arg "HOT" "TIMEOUT" "SRCS;DEPS;LABELS;ARGS" ${ARGN})
+  cmake_parse_arguments(arg "HOT" "TIMEOUT" "SRCS;DEPS;LABELS;TSAN_CASES" ${ARGN})
   add_executable(${name} ${arg_SRCS} $<TARGET_OBJECTS:baton_test_main>)
   target_compile_definitions(${name} PRIVATE BATON_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data"
     BATON_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
-  target_link_libraries(${name} PRIVATE baton_options Catch2::Catch2 ${arg_DEPS})
+  target_link_libraries(${name} PRIVATE baton_options baton_assertions ${arg_DEPS})
+  baton_speed(${name} ${arg_HOT})
   if(arg_HOT)
-    baton_hot(${name})
     baton_reuse_headers(${name} baton_hot_test_headers)
   else()
     target_compile_options(${name} PRIVATE -O0)  # hundreds of assertions compile twice as fast
@@ -112,8 +125,20 @@ function(baton_test name)
       add_dependencies(${slice}_tests ${name})
     endif()
   endforeach()
-  add_test(NAME ${name} COMMAND ${name} -w NoTests ${arg_ARGS})
+  set(cases)
+  if(BATON_SANITIZE STREQUAL "address")
+    set(cases ~[slow])
+  elseif(BATON_SANITIZE STREQUAL "thread")
+    set(cases ${arg_TSAN_CASES})
+  endif()
+  add_test(NAME ${name} COMMAND ${name} -w NoTests ${cases})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
+endfunction()
+
+# baton_cluster_test(NAME): a test of several processes. One runs at a time and leaves a core to a test
+# of another kind; COST lets them begin first, so that the other kind lasts as long.
+function(baton_cluster_test name)
+  set_tests_properties(${name} PROPERTIES RESOURCE_LOCK cluster COST 100)
 endfunction()
 
 # Kernel units run only on machines that have their instructions (engine/cpu/machine/isa.h), so

@@ -107,7 +107,7 @@ TEST_CASE("a warm backend allocates nothing inside a step or a slice") {
       backend->RunLayers(2, backend->model().n_layers);
     };
     const auto run_all = [&] {
-      for (int i = 0; i < 10; ++i) {
+      for (int i = 0; i < 4; ++i) {
         run(1, 800 + i);
         run(100 + i, 900);
         run(200, 1000 - i);

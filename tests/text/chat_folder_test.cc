@@ -113,7 +113,7 @@ TEST_CASE("names of dict methods as keys of JSON") {
                      input) == "string True 3 1 d ['items', 'keys', 'get'] items;keys;get;");
 }
 
-TEST_CASE("the template's clock agrees with the C library") {
+TEST_CASE("the template's clock agrees with the C library", "[slow]") {
   const std::string directives = "aAbBcdDeFhHIjklmMnpRStTuUwWxXyY%";
   std::mt19937 random(1);
   for (int round = 0; round < 300; ++round) {

@@ -198,7 +198,7 @@ absl::StatusOr<PromptText> Render(const ChatTemplate& chat, const Conversations:
 
 }  // namespace
 
-TEST_CASE("what a request spells is text: 2,100 conversations") {
+TEST_CASE("what a request spells is text: 2,100 conversations", "[slow]") {
   const std::string filters = kFilters, roles = kRoles;
   const std::vector<std::pair<std::string, std::vector<std::string>>> cases = {
       {"llama3", {"", Source("llama3"), Source("llama31_tools"), filters}},

@@ -88,6 +88,9 @@ TEST_CASE("comments cite pages that are there") {
     if (file.path.starts_with("tests/tidy/")) continue;
     for (size_t i = 0; i < file.lines.size(); ++i) {
       const std::string& line = file.lines[i];
+      // Most lines cite nothing, and regular expressions are slow.
+      if (line.find(".md") == std::string::npos && line.find(" reference") == std::string::npos)
+        continue;
       const std::string place = file.path + ":" + std::to_string(i + 1) + ": ";
       for (std::sregex_iterator it(line.begin(), line.end(), page), end; it != end; ++it)
         if (!fs::exists(fs::path(kRoot) / it->str())) bad.push_back(place + it->str());

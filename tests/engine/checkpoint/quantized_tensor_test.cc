@@ -26,7 +26,7 @@ std::vector<float> Logits(const std::string& config, const FileTensors& tensors,
 
 }  // namespace
 
-TEST_CASE("a quantised model computes what its dequantised twin computes, bit for bit") {
+TEST_CASE("a quantised model computes what its dequantised twin computes, bit for bit", "[slow]") {
   const FileTensors plain = PlainModel();
   for (const std::string dtype : {"fp32", "bf16"}) {
     const std::vector<float> unquantised = Logits(ConfigWith(""), plain, dtype);

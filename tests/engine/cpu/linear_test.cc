@@ -212,7 +212,7 @@ TEST_CASE("every path equals the scalar form: every epilogue, with and without b
   }
 }
 
-TEST_CASE("every path equals the scalar form: random shapes and threads") {
+TEST_CASE("every path equals the scalar form: random shapes and threads", "[threads]") {
   std::vector<KernelPath> paths = LinearPaths();
   ComputePool one(1, 0), two(2, 20), three(3, 0);
   ComputePool* pools[] = {&one, &two, &three};
@@ -231,7 +231,7 @@ TEST_CASE("every path equals the scalar form: random shapes and threads") {
   }
 }
 
-TEST_CASE("K in several blocks, more rows than one job takes, a single output") {
+TEST_CASE("K in several blocks, more rows than one job takes, a single output", "[threads]") {
   std::vector<KernelPath> paths = LinearPaths();
   ComputePool pool(2, 0);
   Shape shape;
@@ -266,7 +266,7 @@ TEST_CASE("rows of y that begin with cache lines") {
       for (const int64_t n : {64, 96, 144, 275}) {
         shape.rows = rows;
         shape.n = IsGated(epilogue) ? RoundUp(n, 32) : n;
-        shape.k = 8 * rows;
+        shape.k = 3 * rows;
         shape.epilogue = epilogue;
         shape.bias = n == 96;
         RequireEqualOnAllPaths(paths, pool, shape, Values::kNormal, ++seed);
@@ -275,7 +275,8 @@ TEST_CASE("rows of y that begin with cache lines") {
   }
 }
 
-TEST_CASE("few rows of wide layers: work items of every size, and what is left of the last one") {
+TEST_CASE("few rows of wide layers: work items of every size, and what is left of the last one",
+          "[threads]") {
   std::vector<KernelPath> paths = LinearPaths();
   ComputePool one(1, 0), two(2, 0), three(3, 0);
   uint32_t seed = 300;
@@ -293,7 +294,7 @@ TEST_CASE("few rows of wide layers: work items of every size, and what is left o
   }
 }
 
-TEST_CASE("a row's bits do not depend on its batch or on threads") {
+TEST_CASE("a row's bits do not depend on its batch or on threads", "[threads]") {
   std::vector<KernelPath> paths = LinearPaths();
   ComputePool one(1, 0), three(3, 0);
   Shape shape;
@@ -317,7 +318,7 @@ TEST_CASE("a row's bits do not depend on its batch or on threads") {
   }
 }
 
-TEST_CASE("layers computed together have the bits of each alone") {
+TEST_CASE("layers computed together have the bits of each alone", "[threads]") {
   std::vector<KernelPath> paths = LinearPaths();
   ComputePool two(2, 0), three(3, 0);
   std::mt19937 random(21);
