@@ -333,7 +333,7 @@ class IntegerGemm {
                           float* acc, int64_t outputs) {
     for (; blocks >= kBlocks; first += kBlocks, blocks -= kBlocks, acc += kBlocks * 16) {
       // After the last tile most likely comes the item that this member claims next.
-      const int64_t others = blocks > kBlocks ? 0 : (job.members - 1) * ItemBlocks(job);
+      const int64_t others = blocks > kBlocks ? 0 : (job.item_step - 1) * ItemBlocks(job);
       DirectTile<kRows, kBlocks, Ahead>(job, tiling, first, first + kBlocks + others, acc, outputs);
     }
     if constexpr (kBlocks > 1) {
@@ -471,7 +471,7 @@ class IntegerGemm {
         LayOutPanel(job, first + b, present, block.step, block.steps, words);
         // The next K block of these blocks, or the item that this member most likely claims next.
         WeightPrefetch ahead =
-            PrefetchSteps(job, first + b, first + b + job.members * ItemBlocks(job), present,
+            PrefetchSteps(job, first + b, first + b + job.item_step * ItemBlocks(job), present,
                           block.step + kBlockSteps, kBlockSteps, tiling.count);
         AddPanelRows<V::kTileRows>(
             job, tiling, block,

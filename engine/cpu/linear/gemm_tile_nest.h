@@ -107,7 +107,7 @@ class TileNest {
       // After the last part comes the item that this member most likely claims next.
       part.next_block = part.block + part.blocks < part.end
                             ? part.block + part.blocks
-                            : part.first + job.members * item_blocks;
+                            : part.first + job.item_step * item_blocks;
       part.next_blocks = Min(part_blocks, job.n_blocks - part.next_block);
       Squares squares(job, tiles, {halves, whole_lines}, part, rest);
       RunPart(job, tiles, part, &squares);

@@ -86,7 +86,7 @@ class TileStream {
     constexpr int kBlocks = Blocks(kRowTiles);
     const PackedTiles tiles = Tiles(job);
     const int64_t first = item * kBlocks, blocks = Min(kBlocks, job.n_blocks - first);
-    const int64_t next = first + job.members * kBlocks;
+    const int64_t next = first + job.item_step * kBlocks;
     const char* const weights =
         static_cast<const char*>(job.weights) + first * job.block_bytes + W::KBytes(job, 0);
     Place at = {tiles.At(job, 0, 0), tiles.k_tiles * kTileBytes, {}};

@@ -71,13 +71,13 @@ class TableLinearKernels final : public LinearKernels {
     {
       const PhaseScope packing(pool.clock(), Phase::kPack);
       ForItems(pool, last.first_pack_item + last.table->pack_items(last.job),
-               packed_elements_ <= kSerialPackElements, &Part::first_pack_item,
+               packed_elements_ <= kSerialPackElements, ItemOrder::kInTurn, &Part::first_pack_item,
                [&](const Part& part, int64_t item, int member) {
                  void* const row = scratch + bytes * member;
                  part.table->pack(part.job, item, static_cast<bf16*>(row));
                });
     }
-    ForItems(pool, last.first_run_item + last.table->run_items(last.job), false,
+    ForItems(pool, last.first_run_item + last.table->run_items(last.job), false, set_.order,
              &Part::first_run_item, [&](const Part& part, int64_t item, int member) {
                part.table->run(part.job, item, scratch + bytes * member);
              });
@@ -152,6 +152,7 @@ class TableLinearKernels final : public LinearKernels {
     CheckArgs(args);
     LinearJob job = JobOf(args);
     job.members = members;
+    job.item_step = ItemStep(set_.order, members);
     const int64_t max_rows = TableOf(args, args.rows).max_rows;
     const int64_t parts = (args.rows + max_rows - 1) / max_rows;
     for (int64_t part = 0; part < parts; ++part) {
@@ -183,9 +184,10 @@ class TableLinearKernels final : public LinearKernels {
   // Calls fn(part, item of the part, member) for all `items` items, on this thread alone if
   // `serial`.
   template <typename Fn>
-  void ForItems(ComputePool& pool, int64_t items, bool serial, int64_t Part::*first,
-                const Fn& fn) const {
-    const auto run = [&](int64_t item, int member) {
+  void ForItems(ComputePool& pool, int64_t items, bool serial, ItemOrder order,
+                int64_t Part::*first, const Fn& fn) const {
+    const auto run = [&](int64_t claim, int member) {
+      const int64_t item = ItemOfClaim(order, claim, items, pool.n_threads());
       const auto after =
           std::upper_bound(parts_.begin(), parts_.end(), item,
                            [&](int64_t i, const Part& part) { return i < part.*first; });
@@ -194,7 +196,7 @@ class TableLinearKernels final : public LinearKernels {
     };
     if (!serial) return pool.For(items, run);
     const NumericsMxcsrScope scope;
-    for (int64_t item = 0; item < items; ++item) run(item, 0);
+    for (int64_t claim = 0; claim < items; ++claim) run(claim, 0);
   }
 
   Isa isa_;
@@ -308,7 +310,7 @@ LinearKernelSet KernelSetOf(Isa isa) {
       if (HasVnni()) return {{&kLinearAvx512}, {&kInt8Vnni}, {&kInt4Vnni}};
       return {{&kLinearAvx512}, {&kInt8Avx512}, {&kInt4Avx512}};
     case Isa::kAvx512Bf16:
-      return {{&kLinearAvx512Bf16}, {&kInt8VnniZen}, {&kInt4VnniZen}};
+      return {{&kLinearAvx512Bf16}, {&kInt8VnniZen}, {&kInt4VnniZen}, ItemOrder::kInParts};
     case Isa::kAmx:
       return {{&kLinearAvx512, &kLinearAmxStream, &kLinearAmxRowsInL2, &kLinearAmxWeightsInL2},
               {&kInt8Vnni, &kInt8AmxStream, &kInt8AmxRowsInL2, &kInt8AmxWeightsInL2},

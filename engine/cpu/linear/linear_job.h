@@ -55,7 +55,8 @@ struct LinearJob {
   int64_t y_stride = 0;
   const bf16* residual = nullptr;
   int64_t residual_stride = 0;
-  int64_t members = 1;  // members of the pool: how finely the job is cut, which changes no bit
+  int64_t members = 1;    // members of the pool: how finely the job is cut, which changes no bit
+  int64_t item_step = 1;  // from an item to the one that its member most likely claims next
   void* packed_rows = nullptr;  // packed_rows_bytes, 64-byte aligned: x in the form of the kernels
 };
 

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "common/status.h"
+#include "engine/cpu/linear/item_order.h"
 #include "engine/cpu/linear/linear.h"
 #include "engine/cpu/linear/linear_form.h"
 
@@ -16,6 +17,7 @@ namespace baton {
 struct LinearKernelSet {
   using Tables = std::array<const LinearKernelTable*, kLinearForms>;
   Tables bf16 = {}, int8 = {}, int4 = {};
+  ItemOrder order = ItemOrder::kInTurn;
 };
 // The kernels that MakeLinearKernels uses on this machine.
 LinearKernelSet KernelSetOf(Isa isa);

@@ -22,7 +22,10 @@ LinearKernelSet EmulatedAvx512Set() {
   return {{&kEmulatedAvx512}, {&kEmulatedInt8Avx512}, {&kEmulatedInt4Avx512}};
 }
 LinearKernelSet EmulatedAvx512Bf16Set() {
-  return {{&kEmulatedAvx512Bf16}, {&kEmulatedInt8VnniZen}, {&kEmulatedInt4VnniZen}};
+  return {{&kEmulatedAvx512Bf16},
+          {&kEmulatedInt8VnniZen},
+          {&kEmulatedInt4VnniZen},
+          ItemOrder::kInParts};
 }
 LinearKernelSet EmulatedAmxSet() {
   return {{&kEmulatedAvx512, &kEmulatedAmxStream, &kEmulatedAmxRowsInL2, &kEmulatedAmxWeightsInL2},
@@ -40,7 +43,7 @@ LinearKernelSet SetOfForm(const LinearKernelSet& set, LinearForm form) {
     same.fill(all[i]);
     return same;
   };
-  return {tables(set.bf16), tables(set.int8), tables(set.int4)};
+  return {tables(set.bf16), tables(set.int8), tables(set.int4), set.order};
 }
 
 }  // namespace

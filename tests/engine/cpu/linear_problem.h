@@ -104,7 +104,7 @@ class LinearProblem {
   std::vector<uint32_t> RunTable(const LinearKernelTable& table, int64_t members) {
     Outputs out(*this, 0, shape_.rows);
     LinearJob job = JobOf(out.args);
-    job.members = members;
+    job.members = job.item_step = members;
     FencedMemory packed_rows(table.packed_rows_bytes(job)), scratch(table.scratch_bytes(job));
     FencedMemory row(RoundUp(job.k, 32) * static_cast<int64_t>(sizeof(bf16)));
     job.packed_rows = packed_rows.data();

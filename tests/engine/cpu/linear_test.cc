@@ -341,6 +341,27 @@ TEST_CASE("layers computed together have the bits of each alone", "[threads]") {
   }
 }
 
+TEST_CASE("every order of items gives each item once, and each member a part of its own") {
+  for (const ItemOrder order : {ItemOrder::kInTurn, ItemOrder::kInParts}) {
+    for (int64_t members = 1; members <= 8; ++members) {
+      const int64_t step = ItemStep(order, members);
+      for (int64_t items = 0; items <= 70; ++items) {
+        INFO("order " << static_cast<int>(order) << " members " << members << " items " << items);
+        std::vector<int> claims(static_cast<size_t>(items), 0);
+        for (int64_t claim = 0; claim < items; ++claim) {
+          const int64_t item = ItemOfClaim(order, claim, items, members);
+          REQUIRE((item >= 0 && item < items));
+          ++claims[static_cast<size_t>(item)];
+          const int64_t next = claim + members;
+          if (next >= items / members * members) continue;
+          REQUIRE(ItemOfClaim(order, next, items, members) == item + step);
+        }
+        REQUIRE(std::count(claims.begin(), claims.end(), 1) == items);
+      }
+    }
+  }
+}
+
 TEST_CASE("no rows and no outputs are nothing to do") {
   std::vector<KernelPath> paths = LinearPaths();
   ComputePool pool(2, 0);
