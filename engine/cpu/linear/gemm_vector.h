@@ -115,6 +115,10 @@ class VectorGemm {
   static int64_t RunItems(const LinearJob& job) {
     return (job.n_blocks + ItemBlocks(job) - 1) / ItemBlocks(job);
   }
+  // First block of the item that the member of the item from `first` on most likely claims next.
+  static int64_t NextItem(const LinearJob& job, int64_t first) {
+    return first + job.item_step * ItemBlocks(job);
+  }
   static int64_t ScratchBytes(const LinearJob& job) {
     const int64_t acc = job.rows * ItemOutputs(job);
     return (Direct(job) ? acc : kPanelWords + acc) * 4;
@@ -152,13 +156,14 @@ class VectorGemm {
     }
   }
 
-  // Prefetches the next reads of the part: groups of the next blocks, then of the first ones.
+  // Prefetches the next reads: groups of the next blocks, then of the item's or the next item's
+  // first ones.
   static WeightPrefetch PrefetchNext(const LinearJob& job, const Tiling& tiling,
                                      const DirectPart& at, int64_t block, int64_t blocks) {
     if (job.rows < V::kPrefetchRows) return {};
     const bool ends = block + blocks >= at.first + at.blocks;
-    return WeightPrefetch::OfGroups(job, ends ? at.first : block + blocks, blocks,
-                                    at.group + (ends ? at.groups : 0), at.groups,
+    return WeightPrefetch::OfGroups(job, ends ? at.first : block + blocks, NextItem(job, at.first),
+                                    blocks, at.group + (ends ? at.groups : 0), at.groups,
                                     tiling.count * at.groups);
   }
 
@@ -283,8 +288,8 @@ class VectorGemm {
         const int64_t present = blocks - block < kPanelBlocks ? blocks - block : kPanelBlocks;
         LayOutPanel(job, first + block, present, group, GroupsFrom(job, group), words);
         WeightPrefetch ahead = WeightPrefetch::OfGroups(
-            job, first + block, present, group + kBlockGroups, kBlockGroups,
-            tiling.count * GroupsFrom(job, group) * V::kPasses);
+            job, first + block, NextItem(job, first) + block, present, group + kBlockGroups,
+            kBlockGroups, tiling.count * GroupsFrom(job, group) * V::kPasses);
         AddPanelRows<V::kTileRows>(
             job, tiling,
             {group, words, &ahead, acc + block / kPanelBlocks * panel_acc,

@@ -25,12 +25,20 @@ class WeightPrefetch {
         left_in_block_(bytes / 64),
         left_(bytes / 64 * blocks),
         per_step_((left_ + chances - 1) / chances) {}
-  // Prefetches groups [group, group + groups) of 32 k of bf16 blocks, as far as they exist.
-  static WeightPrefetch OfGroups(const LinearJob& job, int64_t first, int64_t blocks, int64_t group,
-                                 int64_t groups, int64_t chances) {
+  // Prefetches groups [group, group + groups) of 32 k of `blocks` bf16 blocks from `first` on, as
+  // far as they exist; behind the last group, the first ones of as many blocks from `next_first`
+  // on.
+  static WeightPrefetch OfGroups(const LinearJob& job, int64_t first, int64_t next_first,
+                                 int64_t blocks, int64_t group, int64_t groups, int64_t chances) {
     constexpr int64_t kGroupBytes = 1024;  // of one block
-    const int64_t all = job.k_padded / 32, left = all - group;
-    if (left <= 0) return {};
+    const int64_t all = job.k_padded / 32;
+    if (group >= all) {
+      group = 0;
+      first = next_first;
+    }
+    if (first >= job.n_blocks) return {};
+    if (blocks > job.n_blocks - first) blocks = job.n_blocks - first;
+    const int64_t left = all - group;
     return {static_cast<const char*>(job.weights) + (first * all + group) * kGroupBytes,
             (groups < left ? groups : left) * kGroupBytes, blocks, all * kGroupBytes, chances};
   }
