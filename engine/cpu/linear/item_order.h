@@ -9,7 +9,10 @@
 
 namespace baton {
 
-// The pool hands out claims in ascending order, to members that claim about equally often.
+// The pool hands out claims in ascending order, to members that claim about equally often. (Zen 4,
+// 2 threads, weights from memory, both orders alternated, kInParts against kInTurn: int8 and int4
+// of one and two rows 1.04 to 1.07 times as fast, of 512 rows 1.05; bf16 and other rows 1.00
+// to 1.04. No other machine is measured.)
 enum class ItemOrder {
   kInTurn,   // adjacent items go to different members
   kInParts,  // each member goes through a part of its own: one stream from memory per member
