@@ -166,16 +166,21 @@ function(baton_kernel_unit flags)
   set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "${flags}" SKIP_PRECOMPILE_HEADERS ON)
   set_property(GLOBAL APPEND PROPERTY BATON_KERNEL_UNITS ${ARGN})
 endfunction()
+# baton_kernel_objects(NAME UNITS a.cc...): kernel units compiled by one command in all presets, so
+# ccache answers in all but the first. Never with a sanitizer.
+function(baton_kernel_objects name)
+  add_library(${name} OBJECT ${ARGN})
+  set_target_properties(${name} PROPERTIES COMPILE_OPTIONS "-O2;-g1;-DNDEBUG")
+  target_link_libraries(${name} PRIVATE baton_plain_options)
+endfunction()
 # baton_emulation_library(NAME UNITS a.cc SRCS b.cc DEPS baton_engine): kernels for tests whose
 # instructions are emulated (tests/engine/cpu/zmm_on_ymm.h, which UNITS see first). UNITS are kernel
 # units for AVX2, optimised, but without unrolling: kernels ask for it everywhere, and each emulated
-# instruction is several, so compiling would take minutes. Never with a sanitizer. -Wno-psabi: g++
-# notes that 64-byte structs were passed differently before version 4.6.
+# instruction is several, so compiling would take minutes. -Wno-psabi: g++ notes that 64-byte structs
+# were passed differently before version 4.6.
 function(baton_emulation_library name)
   cmake_parse_arguments(arg "" "" "UNITS;SRCS;DEPS" ${ARGN})
-  add_library(${name}_units OBJECT ${arg_UNITS})  # one command in all presets, so ccache answers
-  set_target_properties(${name}_units PROPERTIES COMPILE_OPTIONS "-O2;-g1;-DNDEBUG")
-  target_link_libraries(${name}_units PRIVATE baton_plain_options)
+  baton_kernel_objects(${name}_units ${arg_UNITS})
   baton_library(${name} SRCS $<TARGET_OBJECTS:${name}_units> ${arg_SRCS} DEPS ${arg_DEPS})
   set(flags ${BATON_PLAIN_AVX2} -O1 -fno-tree-loop-optimize -finline-small-functions -Wno-psabi
     -include tests/engine/cpu/zmm_on_ymm.h)
